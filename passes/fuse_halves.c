@@ -75,6 +75,13 @@ static bool is_half(const pair *p, const sn_node *n) {
     return true;
 }
 
+/* One number for each row: of a product of integers the scale of its left factor's rows. (What is
+ * made of the product itself would have been found to read it.) */
+static bool is_scale_of_rows(const pair *p, const sn_node *n) {
+    return p->dot->dtype == SN_I32 && n->op == SN_OP_broadcast && n->in[0]->rank == n->rank &&
+           n->in[0]->shape[n->rank - 1] == 1;
+}
+
 /* Is n arithmetic on the whole product with operands that are known before it runs? */
 static bool works_on_whole(const finder *f, const pair *p, const sn_node *n) {
     if (sn_ops[n->op].kind != SN_ELEM || !sn_shapes_equal(n, p->dot) ||
@@ -83,7 +90,7 @@ static bool works_on_whole(const finder *f, const pair *p, const sn_node *n) {
         return false;
     for (int i = 0; i < n->n_in; i++) {
         bool whole = pair_of(f, n->in[i]) == p && f->part[n->in[i]->id] == WHOLE;
-        if (!whole && !sn_is_fixed(n->in[i])) return false;
+        if (!whole && !sn_is_fixed(n->in[i]) && !is_scale_of_rows(p, n->in[i])) return false;
     }
     return true;
 }

@@ -77,7 +77,9 @@ static sn_module *make(selected_map *map) {
 
 static sn_options options(const char *weights, int level, int threads, const char *target) {
     sn_options o = sn_options_default();
+    bool int8 = weights && !strcmp(weights, "int8 x int8");
     o.level = level, o.weights = weights, o.threads = threads, o.target = target;
+    if (int8) o.weights = NULL, o.compute = "int8";
     o.cache_dir = cc_cache_dir();
     return o;
 }
@@ -118,10 +120,10 @@ static void evaluate(selected_map *map, const char *weights, int level, int thre
 /* The selected products are those of all products. */
 static void values(void **state) {
     (void)state;
-    static const char *const weights[] = {NULL, "bf16", "int8", "int4"};
+    static const char *const weights[] = {NULL, "bf16", "int8", "int4", "int8 x int8"};
     static const char *const targets[] = {NULL, NULL, NULL, NULL, NULL, "x86-64-v3", "x86-64"};
     static float want[SIZES][MOST], y[SIZES][MOST], again[SIZES][MOST];
-    for (size_t w = 0; w < 4; w++) {
+    for (size_t w = 0; w < 5; w++) {
         evaluate(dense, weights[w], 2, 1, NULL, want);
         for (size_t i = 0; i < 7; i++) { /* levels, and other targets at level 4 */
             int level = i < 4 ? (int)i : 4;
@@ -142,8 +144,8 @@ static void values(void **state) {
 /* No kernel computes a product with all experts. */
 static void only_selected(void **state) {
     (void)state;
-    static const char *const weights[] = {NULL, "bf16", "int8", "int4"};
-    for (int w = 0; w < 4; w++)
+    static const char *const weights[] = {NULL, "bf16", "int8", "int4", "int8 x int8"};
+    for (int w = 0; w < 5; w++)
         for (int level = 0; level <= 4; level += 2) {
             if (level != 4 && !effort_takes((size_t)(w + level / 2), 4)) continue;
             sn_module *m = make(sparse);

@@ -2,6 +2,7 @@
  * to 8 bits, i32 sums, scales), at every level, on every target, for every number of threads; what
  * contradicts it is refused. */
 #include "frontend/sinter.h"
+#include "passes/passes.h"
 #include "tests/support/text.h"
 
 #include <setjmp.h>
@@ -71,12 +72,16 @@ typedef struct way {
     const char *target, *weights;
 } way;
 
-static sn_program *build(sn_module *m, int N, int K, bool biased, const way *how, sn_error *err) {
+static void define(sn_module *m, int N, int K, bool biased) {
     sn_entry_begin(m, "run");
     sn_dim T = sn_symbol(m, "T", 0, MOST_M);
     sn_tensor in = sn_input(m, "x", SN_F32, T, K);
     sn_output("y", sn_linear(in, sn_param(m, "w", SN_F32, N, K),
                              biased ? sn_param(m, "b", SN_F32, N) : NULL));
+}
+
+static sn_program *build(sn_module *m, int N, int K, bool biased, const way *how, sn_error *err) {
+    define(m, N, K, biased);
     sn_options o = sn_options_default();
     o.level = how->level;
     o.threads = how->threads;
@@ -161,6 +166,88 @@ static void threads(void **state) {
     for (int n = 1; n <= 5; n += 2) check(MOST_M, SOME_N, 270, false, (way){4, n, NULL, NULL});
 }
 
+/* The graph after the passes, fused nodes and panels included, means the same. */
+static void evaluator(void **state) {
+    (void)state;
+    enum { M = 5, N = 35 };
+    static const int k[] = {64, 75};
+    for (int i = 0; i < 4; i++) {
+        int K = k[i / 2];
+        int64_t rows = M;
+        sn_passes run;
+        sn_pass_options o = {.level = i % 2 * 4,
+                             .backend = "native",
+                             .weights = "int8",
+                             .int8_compute = true,
+                             .constant_params = true,
+                             .verify = true,
+                             .off = "hoist"};
+        sn_module *m = sn_module_new("int8");
+        fill(M, N, K);
+        compute(M, N, K, false);
+        define(m, N, K, false);
+        assert_true(sn_passes_run(&run, m, &o));
+        sn_eval *ev = sn_eval_new(m, &rows);
+        sn_eval_set_exact(ev, false);
+        assert_true(sn_eval_bind(ev, "x", x, sizeof *x * (size_t)(M * K)));
+        assert_true(sn_eval_bind(ev, "w", w, sizeof *w * (size_t)(N * K)));
+        const sn_value *v = sn_eval_node(ev, sn_entry_at(m, 0)->output[0].node);
+        assert_non_null(v);
+        for (int j = 0; j < M * N; j++) assert_true((float)v->data[j] == want[j]);
+        sn_eval_free(ev);
+        sn_module_free(m);
+    }
+}
+
+/* Several maps of one tensor, a gate and a chain of maps: every level gives the same bits, and at
+ * the highest one no kernel only quantises what a product has made. */
+static void build_block(sn_module *m) {
+    enum { IN = 76, OUT = 64 };
+    sn_entry_begin(m, "run");
+    sn_tensor in = sn_input(m, "x", SN_F32, sn_symbol(m, "T", 0, MOST_M), IN);
+    sn_tensor gate = sn_linear(in, sn_param(m, "u", SN_F32, OUT, IN), NULL);
+    sn_tensor up = sn_linear(in, sn_param(m, "v", SN_F32, OUT, IN), NULL);
+    sn_tensor both = sn_mul(sn_relu(gate), up);
+    sn_output("y", sn_linear(both, sn_param(m, "d", SN_F32, IN, OUT), NULL));
+}
+
+static void blocks(void **state) {
+    (void)state;
+    enum { IN = 76, OUT = 64, M = 21 };
+    static float first[M * IN];
+    fill(M, OUT, IN);
+    for (int level = 0; level <= 4; level++) {
+        sn_error err = {0};
+        sn_module *m = sn_module_new("int8");
+        build_block(m);
+        sn_options o = sn_options_default();
+        o.level = level;
+        o.compute = "int8";
+        o.cache_dir = "";
+        sn_program *p = sn_compile(m, &o, &err);
+        need(p != NULL, &err);
+        sn_arg_binding param[] = {SN_BIND("u", SN_F32, w, OUT, IN),
+                                  SN_BIND("v", SN_F32, w + 5, OUT, IN),
+                                  SN_BIND("d", SN_F32, w + 9, IN, OUT)};
+        sn_session *s = sn_session_new_arrays(p, param, 3, &err);
+        need(s != NULL, &err);
+        float *out = level ? y : first;
+        sn_arg_binding xi = SN_BIND("x", SN_F32, x, M, IN), yo = SN_BIND("y", SN_F32, out, M, IN);
+        need(sn_run(s, "run", &xi, 1, &yo, 1, &err), &err);
+        if (level) assert_memory_equal(first, y, sizeof first);
+        char *text = explain_text(p, "run");
+        if (level == 4) {
+            assert_non_null(strstr(text, "gate of 2 x 64 columns"));
+            assert_non_null(strstr(text, "product of 8-bit integers"));
+            assert_non_null(strstr(text, "entry run: 2 kernel calls"));
+        }
+        free(text);
+        sn_session_free(s);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 static void contradictions(void **state) {
     (void)state;
     static const struct {
@@ -186,8 +273,9 @@ static void contradictions(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(levels), cmocka_unit_test(sizes),
-                                       cmocka_unit_test(targets), cmocka_unit_test(threads),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(levels),        cmocka_unit_test(sizes),
+                                       cmocka_unit_test(targets),       cmocka_unit_test(threads),
+                                       cmocka_unit_test(evaluator),     cmocka_unit_test(blocks),
                                        cmocka_unit_test(contradictions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
