@@ -1,6 +1,6 @@
 # What `cmake --install` installs: the program with its manual pages, libsinter.so (everything),
 # libsinter_rt.a (what a deployed program may use), libsinter_program.a (what `sinter compile --exe` links), headers under
-# include/sinter with the paths that they use in #include, pkg-config files and a CMake package. The targets
+# include/sinter, pkg-config files and a CMake package. The targets
 # sinter::sinter and sinter::rt work the same from an installation, from a build tree, and by add_subdirectory.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -11,15 +11,11 @@ foreach(part ${parts})
   target_sources(sinter_shared PRIVATE $<TARGET_OBJECTS:${part}>)
 endforeach()
 target_link_libraries(sinter_shared PRIVATE ${parts})
-set(public_headers frontend/sinter.h frontend/models.h frontend/train.h frontend/algorithms.h ir/compile.h model/embedder.h model/lm.h)
-foreach(header base config dataset deployed file lm manifest model_dir npy problems rng sample threads tokenizer weights)
-  list(APPEND public_headers runtime/${header}.h)
-endforeach()
 set(exports ${PROJECT_BINARY_DIR}/libsinter.map)
 add_custom_command(OUTPUT ${exports}
-                   COMMAND ${PROJECT_SOURCE_DIR}/cmake/exports.sh ${CMAKE_C_COMPILER} ${public_headers} --
+                   COMMAND ${PROJECT_SOURCE_DIR}/cmake/exports.sh ${CMAKE_C_COMPILER} ${SN_PUBLIC_HEADERS} --
                            -I${PROJECT_SOURCE_DIR} -I${PROJECT_BINARY_DIR}/include > ${exports}
-                   DEPENDS cmake/exports.sh ${public_headers} ${PROJECT_BINARY_DIR}/include/frontend/ops.h frontend_ops VERBATIM)
+                   DEPENDS cmake/exports.sh ${SN_PUBLIC_HEADERS} ${PROJECT_BINARY_DIR}/include/frontend/ops.h frontend_ops VERBATIM)
 target_sources(sinter_shared PRIVATE ${exports})
 target_link_options(sinter_shared PRIVATE LINKER:--version-script=${exports})
 set_target_properties(sinter_shared PROPERTIES LINK_DEPENDS ${exports})
@@ -30,7 +26,8 @@ set_target_properties(sinter_shared PROPERTIES OUTPUT_NAME sinter VERSION ${PROJ
 foreach(lib rt shared)
   add_library(sinter_use_${lib} INTERFACE)
   target_link_libraries(sinter_use_${lib} INTERFACE $<LINK_ONLY:sinter_${lib}>)
-  target_include_directories(sinter_use_${lib} INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/include)
+  target_include_directories(sinter_use_${lib} INTERFACE ${SN_API})
+  add_dependencies(sinter_use_${lib} public_headers)
 endforeach()
 add_library(sinter::rt ALIAS sinter_use_rt)
 add_library(sinter::sinter ALIAS sinter_use_shared)
@@ -40,14 +37,15 @@ set(version_file ${PROJECT_BINARY_DIR}/cmake/sinterConfigVersion.cmake)
 write_basic_package_version_file(${version_file} VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
 set(SN_CONFIG_PATHS "set(sinter_rt_file \"${PROJECT_BINARY_DIR}/runtime/libsinter_rt.a\")
 set(sinter_file \"${PROJECT_BINARY_DIR}/libsinter.so\")
-set(sinter_include \"${PROJECT_SOURCE_DIR};${PROJECT_BINARY_DIR}/include\")")
+set(sinter_include \"${SN_API}\")")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/sinterConfig.cmake.in ${PROJECT_BINARY_DIR}/cmake/sinterConfig.cmake @ONLY)
 file(RELATIVE_PATH up /usr/${CMAKE_INSTALL_LIBDIR}/cmake/sinter /usr)
 set(SN_CONFIG_PATHS "get_filename_component(sinter_prefix \"\${CMAKE_CURRENT_LIST_DIR}/${up}\" ABSOLUTE)
 set(sinter_rt_file \"\${sinter_prefix}/${CMAKE_INSTALL_LIBDIR}/libsinter_rt.a\")
 set(sinter_file \"\${sinter_prefix}/${CMAKE_INSTALL_LIBDIR}/libsinter.so\")
-set(sinter_include \"\${sinter_prefix}/${CMAKE_INSTALL_INCLUDEDIR}/sinter\")")
+set(sinter_include \"\${sinter_prefix}/${CMAKE_INSTALL_INCLUDEDIR}\")")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/sinterConfig.cmake.in ${PROJECT_BINARY_DIR}/install/sinterConfig.cmake @ONLY)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 install(FILES ${PROJECT_BINARY_DIR}/install/sinterConfig.cmake ${version_file}
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/sinter)
 
@@ -57,7 +55,13 @@ foreach(pc sinter sinter_rt)
   install(FILES ${PROJECT_BINARY_DIR}/${pc}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
 
+install(DIRECTORY ${SN_API}/sinter DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS sinter_rt sinter_program sinter_plain)
+install(TARGETS sinter_shared LIBRARY COMPONENT library NAMELINK_COMPONENT development)
+
 # Manual pages are generated from --help.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME program)
+install(TARGETS sinter)
 add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man/sinter.1
                    COMMAND ${PROJECT_SOURCE_DIR}/tools/man.sh $<TARGET_FILE:sinter> ${PROJECT_BINARY_DIR}/man
                    DEPENDS sinter ${PROJECT_SOURCE_DIR}/tools/man.sh VERBATIM)
@@ -87,20 +91,19 @@ install(FILES ${completions}/sinter DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-co
 install(FILES ${completions}/_sinter DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES ${completions}/sinter.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 
-install(TARGETS sinter sinter_shared sinter_rt sinter_program sinter_plain)
-install(FILES frontend/sinter.h ${PROJECT_BINARY_DIR}/include/frontend/ops.h frontend/models.h frontend/train.h frontend/algorithms.h
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/frontend)
-install(FILES ir/ir.h ir/compile.h ir/ops.def ir/attrs.def ir/debug.def DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/ir)
-foreach(header ${public_headers})
-  if(header MATCHES "^(runtime|model)/")
-    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/${CMAKE_MATCH_1})
-  endif()
-endforeach()
-# The documentation and the files it refers to, with the paths of the source tree, so that links and commands work.
-install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
-install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN CMakeLists.txt EXCLUDE)
-# The Python module, a file: put its folder on PYTHONPATH.
-install(FILES python/sinter.py DESTINATION ${CMAKE_INSTALL_DATADIR}/sinter/python)
 # `sinter bench --peers` finds its scripts there.
 install(DIRECTORY bench/peers DESTINATION ${CMAKE_INSTALL_DATADIR}/sinter)
+
+# The Python module, a file: put its folder on PYTHONPATH. A package has it where Python looks.
+install(FILES python/sinter.py DESTINATION ${CMAKE_INSTALL_DATADIR}/sinter/python COMPONENT python-file)
+install(FILES python/sinter.py DESTINATION lib/python3/dist-packages COMPONENT python EXCLUDE_FROM_ALL)
+
+# The documentation and the files it refers to, with the paths of the source tree, so that links and commands work.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME documentation)
+install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.png")
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN CMakeLists.txt EXCLUDE)
+
+if(PROJECT_IS_TOP_LEVEL)
+  include(${CMAKE_CURRENT_LIST_DIR}/package.cmake)
+endif()

@@ -1,7 +1,7 @@
 /* generate.c: continues a text with a language model: a folder as Hugging Face publishes them, or a GGUF file.
  *   cc examples/generate.c $(pkg-config --cflags --libs sinter) -o generate
  *   ./generate MODEL "Once upon a time" */
-#include "model/lm.h"
+#include <sinter/lm.h>
 #include <stdio.h>
 
 int main(int argc, char **argv) {

@@ -1,7 +1,7 @@
 /* program.c: builds, compiles, explains and runs a model in your own program, for two sequence
  * lengths, with weights from arrays. Its attention combines ALiBi's penalty on distance (Press et
  * al. 2021) with soft-capping. */
-#include "frontend/sinter.h"
+#include <sinter/sinter.h>
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
  * with TensorFlow.js:
  *
  *   sinter embed examples/use_lite.c --checkpoint FOLDER -p "How old are you?" */
-#include "frontend/models.h"
+#include <sinter/models.h>
 
 #include <math.h>
 

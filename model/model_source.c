@@ -36,7 +36,7 @@ typedef struct command {
     char *arg[MAX_ARGS + 1];
     int n;
     char *words; /* $CC and $CFLAGS, split at spaces */
-    char include[2][PATH_MAX + 96];
+    char include[PATH_MAX + 96];
 } command;
 
 static void add_arg(command *c, char *arg) {
@@ -48,25 +48,20 @@ static void add_words(command *c, char *text) {
     for (char *w = strtok_r(text, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) add_arg(c, w);
 }
 
-/* Headers of an installed program lie in ../include/sinter; of one in its build tree, in the source
- * tree, and those that the build generates in `built`. */
-static bool find_headers(const char *file, const char *built, char *flag, size_t size,
-                         sn_error *err) {
+/* Headers of an installed program lie in ../include, those of one in its build tree in SN_HEADERS. */
+static bool find_headers(char *flag, size_t size, sn_error *err) {
     char path[PATH_MAX + 64];
-    if (installed_folder("include/sinter", file, built, path, sizeof path)) {
-        snprintf(flag, size, "-I%s", path);
-        return true;
-    }
-    return sn_fail(err, SN_ERR_FILE, "%s is neither in %s nor in %s", file, path, built);
+    if (!installed_folder("include", "sinter/models.h", SN_HEADERS, path, sizeof path))
+        return sn_fail(err, SN_ERR_FILE, "sinter/models.h is neither in %s nor in %s", path,
+                       SN_HEADERS);
+    snprintf(flag, size, "-I%s", path);
+    return true;
 }
 
 static bool begin_command(command *c, sn_error *err) {
     const char *cc = getenv("CC"), *flags = getenv("CFLAGS");
     *c = (command){.n = 0};
-    if (!find_headers("frontend/models.h", SN_HEADERS, c->include[0], sizeof c->include[0], err) ||
-        !find_headers("frontend/ops.h", SN_GENERATED_HEADERS, c->include[1], sizeof c->include[1],
-                      err))
-        return false;
+    if (!find_headers(c->include, sizeof c->include, err)) return false;
     if (!cc || !*cc) cc = "cc";
     if (!flags) flags = "-O1";
     size_t size = strlen(cc) + strlen(flags) + 2;
@@ -84,8 +79,7 @@ static bool begin_command(command *c, sn_error *err) {
                                    "-Werror=int-conversion",
                                    "-fdiagnostics-color=never"};
     for (size_t i = 0; i < sizeof always / sizeof *always; i++) add_arg(c, always[i]);
-    add_arg(c, c->include[0]);
-    add_arg(c, c->include[1]);
+    add_arg(c, c->include);
     return true;
 }
 

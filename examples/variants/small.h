@@ -3,7 +3,7 @@
 #ifndef SMALL_H
 #define SMALL_H
 
-#include "frontend/models.h"
+#include <sinter/models.h>
 
 #ifndef WIDTH /* can be overridden: -DWIDTH=… */
 #define WIDTH 64

@@ -16,6 +16,7 @@ fail() {
 skipped() {
     case $1 in
     ./run.sh* | ./test.sh* | "cmake --"*) echo "builds, tests or installs all of Sinter" ;;
+    "cpack "*) echo "half a minute: test packages" ;;
     "cc model.c "*) echo "needs an installed Sinter: test install" ;;
     "sinter run FILE.c [COMMAND"*) echo "a form, no command" ;;
     "sinter run examples/variants/alibi.c bench"*) echo "seconds: test bench_model" ;;
@@ -36,7 +37,7 @@ frame() {
     'sn_module *m = sn_module_new("tiny");'*) printf 'BLOCK\n' >before; printf 'LATER\n' ;;
     'sn_error err = {0};'*)
         cat <<'END'
-#include "frontend/sinter.h"
+#include <sinter/sinter.h>
 static bool save(void) {
     static float a[1000 * 64], b[64 * 64], c[64];
     for (int i = 0; i < 1000 * 64; i++) a[i] = (float)(i % 7);
@@ -56,7 +57,7 @@ END
         ;;
     'sn_tensor loss = sn_mean_all'*)
         cat <<'END'
-#include "frontend/sinter.h"
+#include <sinter/sinter.h>
 int main(void) {
     sn_module *m = sn_module_new("training");
     sn_entry_begin(m, "forward");
@@ -69,10 +70,10 @@ BLOCK
 }
 END
         ;;
-    '#include "model/lm.h"'*) printf 'BLOCK\n' ;;
+    '#include <sinter/lm.h>'*) printf 'BLOCK\n' ;;
     'sn_training t = '*)
         cat <<'END'
-#include "frontend/train.h"
+#include <sinter/train.h>
 enum { V = 11, D = 8 };
 int main(void) {
     sn_module *m = sn_module_new("training");
@@ -120,7 +121,7 @@ do_c() { # do_c WHERE FILE
         cp "$source/examples/variants/small.h" . && sinter run program.c >../log 2>&1 || fail "$1: $(head -5 ../log)"
         return
     fi
-    $cc -std=gnu11 -Wall -Wextra -Werror -Wno-unused-variable -I"$source" -I"$build/include" program.c -L"$build" -lsinter \
+    $cc -std=gnu11 -Wall -Wextra -Werror -Wno-unused-variable -I"$build/api" program.c -L"$build" -lsinter \
         -Wl,-rpath,"$build" -o program >../log 2>&1 && ./program >../log 2>&1 || fail "$1: $(head -12 ../log)"
 }
 

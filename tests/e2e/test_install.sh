@@ -1,14 +1,29 @@
 #!/bin/sh
-# test_install.sh BUILD_DIR SOURCE_DIR CC: installs into a folder, moves it, then builds and runs
+# test_install.sh BUILD_DIR SOURCE_DIR CC [packages]: installs into a folder, moves it, then builds and runs
 # against the installation as users of the libraries would: by pkg-config, by find_package, from the
 # build tree and by add_subdirectory; the manual pages; a deployed program.
+# packages: the same with the contents of the Debian packages, which lintian accepts.
 set -e
 build=$1 source=$2 cc=$3
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-cmake --install "$build" --prefix "$tmp/first" >"$tmp/log"
-mv "$tmp/first" "$tmp/there" # nothing in it may know where it was
 prefix=$tmp/there
+if [ "${4:-}" = packages ]; then
+    mkdir "$tmp/packages" && cd "$tmp/packages"
+    cpack --config "$build/CPackConfig.cmake" >"$tmp/log" 2>&1 || { tail -20 "$tmp/log"; exit 1; }
+    for package in *.deb; do dpkg-deb -x "$package" "$tmp/root"; done
+    [ "$(ls ./*.deb | wc -l)" = 5 ]
+    dpkg-deb -I libsinter0_*.deb symbols | grep -q '^ sn_compile@Base 0'
+    dpkg-deb -f libsinter0_*.deb Depends | grep -q 'libllvm19'
+    [ "$(find "$tmp/root/usr/share/doc" -name copyright | wc -l)" = 5 ]
+    [ "$(find "$tmp/root/usr/share/man" -type f ! -name '*.gz' | wc -l)" = 0 ]
+    if command -v lintian >/dev/null; then lintian --fail-on error,warning ./*.deb; fi
+    gunzip -r "$tmp/root/usr/share/man" # for the comparisons below
+    mv "$tmp/root/usr" "$prefix"
+else
+    cmake --install "$build" --prefix "$tmp/first" >"$tmp/log"
+    mv "$tmp/first" "$prefix" # nothing in it may know where it was
+fi
 "$prefix/bin/sinter" --version
 pc=$(find "$prefix" -name sinter.pc)
 lib=$(dirname "$(dirname "$pc")")
@@ -28,8 +43,8 @@ LD_LIBRARY_PATH="$lib" "$tmp/generate" "$source/examples/models/stories260K/stor
 if nm -D --defined-only "$lib/libsinter.so" | grep -v ' [TA] sn_'; then exit 1; fi
 mkdir "$tmp/user"
 cat >"$tmp/user/user.c" <<'END'
-#include "runtime/sample.h"
-#include "runtime/tokenizer.h"
+#include <sinter/sample.h>
+#include <sinter/tokenizer.h>
 #include <stdio.h>
 #include <string.h>
 int main(void) {
@@ -46,10 +61,18 @@ END
 [ "$("$tmp/user/user")" = "10 tokens" ]
 if ldd "$tmp/user/user" | grep -iE 'llvm|dnnl|libsinter'; then exit 1; fi
 [ -e "$lib/libsinter.so.0" ]
+objdump -p "$lib/libsinter.so" | grep -q 'SONAME *libsinter.so.0$'
+if objdump -p "$lib/libsinter.so" "$prefix/bin/sinter" | grep -E 'RPATH|RUNPATH'; then exit 1; fi
 
-# every installed header compiles alone
+# the examples outside the tree; the headers are the public ones, and each compiles alone
+[ "$(ls "$prefix/include")" = sinter ] && [ ! -e "$prefix/include/sinter/ir.h" ]
+cp -r "$source/examples" "$tmp/examples"
+for c in "$tmp"/examples/*.c "$tmp"/examples/variants/*.c; do
+    # shellcheck disable=SC2046,SC2086
+    "$cc" $strict -fsyntax-only "$c" $(pkg-config --cflags sinter)
+done
 find "$prefix/include" -name '*.h' | while read -r h; do
-    echo "#include \"$h\"" | "$cc" -std=gnu11 -Wall -Wextra -Werror -I"$prefix/include/sinter" -fsyntax-only -xc -
+    echo "#include \"$h\"" | "$cc" -std=gnu11 -Wall -Wextra -Werror -I"$prefix/include" -fsyntax-only -xc -
 done
 
 # CMake: the same project three ways
@@ -82,7 +105,7 @@ project subdirectory "-DSINTER_SOURCE=$source"
 
 # the Python module finds the library that it was installed with
 if python3 -c 'import numpy' 2>/dev/null; then
-    PYTHONPATH="$prefix/share/sinter/python" python3 -c "
+    PYTHONPATH="$prefix/share/sinter/python:$prefix/lib/python3/dist-packages" python3 -c "
 import sinter
 print(sinter.Model('$source/examples/models/stories260K/stories260K.bin').generate('Once upon a time', tokens=9))"
 fi

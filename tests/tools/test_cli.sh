@@ -213,7 +213,7 @@ check_run() {
     run 0 run "$variant" eval "$tmp/ids"
     prints '^tokens'
     # a shared object compiled from it, tied to the version of the headers
-    ${CC:-cc} -std=gnu11 -shared -fPIC -I"$source" -I"$(dirname "$sinter")/../include" "$variant" -o "$tmp/alibi.so"
+    ${CC:-cc} -std=gnu11 -shared -fPIC -I"$(dirname "$sinter")/../api" "$variant" -o "$tmp/alibi.so"
     run 0 run "$tmp/alibi.so" generate --prompt-ids "72 101 108" -n 5 --temperature 0
     same "$tmp/first"
     # trained, then with its weights and its tokenizer
@@ -254,7 +254,7 @@ check_run() {
     cmp -s "$tmp/made/alibi_c.weights" "$tmp/random/alibi_c.weights" && fail "compile ignores --checkpoint"
     refused 1 'no-such-folder' compile "$variant" -o "$tmp/x" --checkpoint "$tmp/no-such-folder"
     # errors
-    model_c() { printf '#include "frontend/models.h"\n%s\n' "$1" >"$tmp/bad.c"; }
+    model_c() { printf '#include <sinter/models.h>\n%s\n' "$1" >"$tmp/bad.c"; }
     model_c 'SN_MODEL(m, o) { sn_nothing(m, o); }'
     refused 2 'bad.c does not compile:' run "$tmp/bad.c"
     says 'bad.c:2:.*sn_nothing'
@@ -316,7 +316,7 @@ SN_MODEL(m, o) { (void)m, (void)o; }'
 
 # A command never runs code that a model folder names.
 check_plain() { # a model without tokens and without names
-    printf '%s\n' '#include "frontend/models.h"' 'SN_MODEL(m, o) {' '    sn_entry_begin(m, "forward");' \
+    printf '%s\n' '#include <sinter/models.h>' 'SN_MODEL(m, o) {' '    sn_entry_begin(m, "forward");' \
         '    sn_output("y", sn_exp(sn_input(m, "x", SN_F32, 4)));' '}' >"$tmp/plain.c"
     refused 2 'no input .tokens. .B, T.' run "$tmp/plain.c" bench
     refused 2 'plain has no named tensors; name them in its code: sn_name' inspect "$tmp/plain.c" --taps

@@ -1,0 +1,35 @@
+# The public headers as their users include them: <sinter/NAME.h>. A header of the tree is rewritten to BUILD/api/sinter/NAME.h,
+# where its #include lines and the names in its comments are those of this folder. `cmake --install` copies the folder.
+set(SN_PUBLIC_HEADERS frontend/sinter.h frontend/models.h frontend/train.h frontend/algorithms.h ir/compile.h model/embedder.h
+                      model/lm.h)
+foreach(header base config dataset deployed file lm manifest model_dir npy problems rng sample threads tokenizer weights)
+  list(APPEND SN_PUBLIC_HEADERS runtime/${header}.h)
+endforeach()
+set(SN_API ${PROJECT_BINARY_DIR}/api)
+
+function(sn_public_headers)
+  set(rules "")
+  foreach(header ${SN_PUBLIC_HEADERS} frontend/ops.h)
+    get_filename_component(name ${header} NAME)
+    if(header STREQUAL runtime/lm.h) # model/lm.h has the name
+      set(name generation.h)
+    endif()
+    string(APPEND rules "s|#include \"${header}\"|#include <sinter/${name}>|\ns|${header}|sinter/${name}|g\n")
+    list(APPEND names ${name})
+  endforeach()
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/api.sed CONTENT "${rules}" @ONLY)
+  list(POP_BACK names)
+  foreach(header name IN ZIP_LISTS SN_PUBLIC_HEADERS names)
+    list(APPEND made ${SN_API}/sinter/${name})
+    add_custom_command(OUTPUT ${SN_API}/sinter/${name}
+                       COMMAND sed -f ${PROJECT_BINARY_DIR}/api.sed ${PROJECT_SOURCE_DIR}/${header} > ${SN_API}/sinter/${name}
+                       DEPENDS ${PROJECT_SOURCE_DIR}/${header} ${PROJECT_BINARY_DIR}/api.sed VERBATIM)
+  endforeach()
+  set(ops ${PROJECT_BINARY_DIR}/include/frontend/ops.h)
+  add_custom_command(OUTPUT ${SN_API}/sinter/ops.h
+                     COMMAND sed -f ${PROJECT_BINARY_DIR}/api.sed ${ops} > ${SN_API}/sinter/ops.h
+                     DEPENDS ${ops} frontend_ops ${PROJECT_BINARY_DIR}/api.sed VERBATIM)
+  file(MAKE_DIRECTORY ${SN_API}/sinter)
+  add_custom_target(public_headers ALL DEPENDS ${made} ${SN_API}/sinter/ops.h)
+endfunction()
+sn_public_headers()
