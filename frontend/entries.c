@@ -117,8 +117,9 @@ void decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_opt
     if (o->entries & SN_LOSS) { /* A13 line 5 */
         sn_dim B = sn_symbol(m, "B", 1, o->max_batch);
         sn_entry_begin(m, "loss");
+        sn_tensor logits = all_logits(d, m, B, T); /* its inputs come before the targets */
         sn_tensor targets = sn_input(m, "targets", SN_I32, B, T);
-        sn_tensor loss = sn_cross_entropy(all_logits(d, m, B, T), targets);
+        sn_tensor loss = sn_cross_entropy(logits, targets);
         sn_output("loss", loss);
         if (report) report(d->config, loss, targets);
     }

@@ -38,7 +38,7 @@ static const arg table[] = {
      "step, or encode (and forward of a classifier)"},
     {"train", 0, ARG_TEXT, AT(train), "CONFIG", NULL, 0, 0,
      "instead of MODEL: compile the training step of a `sinter train` config, with its initial "
-     "weights"},
+     "weights; --entries adds others, which use what was trained"},
     {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none", "openmp", 0, 0,
      "thread runtime; your own pool is possible with both"},
     {"archive", 0, ARG_FLAG, AT(archive), NULL, NULL, 0, 0, "also write NAME.a"},
@@ -225,6 +225,8 @@ static void print_files(const options *o, const char *name) {
 
 static bool compile_training(const options *o, sn_error *err) {
     train_settings s = {0};
+    int entries;
+    if (!read_entries(o->entries, &entries, err)) return false;
     if (o->model.path)
         return sn_fail(err, SN_ERR_USAGE, "--train excludes MODEL: the config names the model");
     if (o->exe)
@@ -233,7 +235,7 @@ static bool compile_training(const options *o, sn_error *err) {
     if (!train_settings_read(o->train, NULL, &s, err)) return false;
     sn_emit_options eo = emit_options(o, "training");
     eo.describe = sn_model_describe;
-    bool ok = train_emit(&s, &eo, err) && link_parts(o, NULL, eo.name, err);
+    bool ok = train_emit(&s, entries, &eo, err) && link_parts(o, NULL, eo.name, err);
     if (ok) print_files(o, eo.name);
     if (ok)
         screen_say(NAME, "%s/%s.model: config.json and tokenizer, for the trained parameters",

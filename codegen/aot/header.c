@@ -170,7 +170,8 @@ static const char top[] =
     "#ifndef $N_ARTEFACT_H\n"
     "#define $N_ARTEFACT_H\n\n"
     "#include <stddef.h>\n"
-    "#include <stdint.h>\n\n"
+    "#include <stdint.h>\n"
+    "#include <string.h>\n\n"
     "#ifdef __cplusplus\n"
     "extern \"C\" {\n"
     "#endif\n\n"
@@ -240,7 +241,17 @@ static const char parameters[] =
     "    int64_t offset, bytes; /* in the state */\n"
     "} $n_parameter;\n"
     "#define $N_PARAMETERS $p /* rows of the table */\n"
-    "const $n_parameter *$n_parameters(void);\n";
+    "const $n_parameter *$n_parameters(void);\n\n"
+    "/* The values of the parameter `name` in the state, to read or to write between calls; "
+    "*bytes\n"
+    " * (may be NULL): their size. NULL: there is no such parameter. */\n"
+    "static inline void *$n_param(void *state, const char *name, int64_t *bytes) {\n"
+    "    const $n_parameter *p = $n_parameters(), *end = p + $N_PARAMETERS;\n"
+    "    while (p < end && strcmp(p->name, name)) p++;\n"
+    "    if (p == end) return NULL;\n"
+    "    if (bytes) *bytes = p->bytes;\n"
+    "    return (char *)state + p->offset;\n"
+    "}\n";
 
 /* "0 f32, 1 f64, …" */
 static const char *dtype_numbers(const sn_aot *a) {

@@ -34,7 +34,7 @@ typedef struct artefact {
     int (*state_init)(const model *, void *);
     int64_t (*workspace)(const model *, int64_t T, int64_t B);
     int (*step)(const model *, void *state, void *workspace, int64_t T, int64_t B,
-                const int32_t *targets, const int32_t *tokens, float *loss, float *norm,
+                const int32_t *tokens, const int32_t *targets, float *loss, float *norm,
                 float *rate);
     const sn_weight_place *(*parameters)(void);
 } artefact;
@@ -108,7 +108,7 @@ static void run_artefact(artefact *a, train_settings *s, size_t state_bytes, dou
     for (long i = 0; i < steps; i++) {
         float l, norm, rate;
         need(sn_dataset_batch(data.train, i, &batch, &err), &err);
-        int code = a->step(&a->m, state, workspace, batch.T, batch.B, batch.targets, batch.tokens,
+        int code = a->step(&a->m, state, workspace, batch.T, batch.B, batch.tokens, batch.targets,
                            &l, &norm, &rate);
         if (code) fail_msg("%s", a->message(code));
         loss[i] = l;
@@ -161,7 +161,7 @@ static void same_losses(void **precision) {
     o.dir = scratch_dir;
     o.compile = compile_options();
     s.steps = steps; /* as in the run: the schedule may depend on it */
-    need(train_emit(&s, &o, &err), &err);
+    need(train_emit(&s, SN_FORWARD, &o, &err), &err);
     artefact a = {0};
     load(&a);
     run_artefact(&a, &s, number_of_header("STATE_BYTES INT64_C(%lld)"), got);

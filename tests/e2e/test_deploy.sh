@@ -295,6 +295,21 @@ END
     says "takes images" "$sinter" compile "$source/examples/models/mnist-vit/mnist_vit.npz" --name digits -o x --exe
 }
 
+# A training step and a forward pass on the same state; parameters by name; a library with a name of its own.
+training() {
+    strict="-Wall -Wextra -Wpedantic -Werror"
+    cp "$source/examples/deploy/train.c" .
+    "$sinter" compile --train "$source/examples/train/shakespeare.json" --entries forward --name training -o out --shared ||
+        fail "compile a training step"
+    grep -q '^#define TRAINING_VOCAB 69 ' out/training.h && grep -q '^#define TRAINING_CONTEXT 64 ' out/training.h ||
+        fail "no constants in training.h"
+    $cc -std=c11 $strict train.c -Iout out/training.so -Wl,-rpath,"$tmp/out" -o train || fail "the example of training"
+    objdump -p out/training.so | grep -q 'SONAME  *training.so$' || fail "no SONAME"
+    told=$(./train out/training.weights 60) || fail "training: $told"
+    echo "$told" | awk '/^step/ { if (!first) first = $4; last = $4 } /^next/ { next_token = $3 } /^after/ { changed = $4 }
+        /wte/ { size = $2 } END { exit !(last < first / 2 && next_token == 1 && changed == 2 && size == 8832) }' || fail "training: $told"
+}
+
 refuse() {
     says "backend" "$sinter" compile "$model" --name s -o x --backend onednn
     says "C identifier" "$sinter" compile "$model" --name 1st -o x

@@ -84,7 +84,10 @@ bool link_shared(const link_request *r, sn_error *err) {
     command c;
     if (!cc) return false;
     begin(&c, cc);
+    char soname[160]; /* else a program that was linked with a path needs the file there */
+    snprintf(soname, sizeof soname, "-Wl,-soname,%s.so", r->name);
     add(&c, "-shared");
+    add(&c, soname);
     add(&c, "-o");
     add_path(&c, r->dir, r->name, ".so");
     add_path(&c, r->dir, r->name, ".o");

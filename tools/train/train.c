@@ -135,10 +135,10 @@ static bool note_unread_keys(const trainer *t) {
     return true;
 }
 
-static bool build_model(trainer *t, sn_error *err) {
+static bool build_model(trainer *t, int entries, sn_error *err) {
     sn_model_dir *dir = t->s->start ? sn_model_dir_open(t->s->start, err) : NULL;
     if (t->s->start && !dir) return false;
-    sn_model_options o = {.entries = SN_LOSS | SN_TRAIN,
+    sn_model_options o = {.entries = SN_LOSS | SN_TRAIN | entries,
                           .training = &t->s->training,
                           .max_batch = t->s->data.batch > 1024 ? t->s->data.batch : 1024,
                           .weights = dir ? dir->weights : NULL};
@@ -240,7 +240,7 @@ static void add_to_log(trainer *t, const train_metrics *m) {
 
 static bool open_trainer(trainer *t, sn_error *err) {
     if (!train_folder_open(&t->folder, t->r->folder, t->s, t->r->resume, t->r->force, err) ||
-        !train_data_open(t->s, &t->data, err) || !build_model(t, err) || !check_labels(t, err) ||
+        !train_data_open(t->s, &t->data, err) || !build_model(t, 0, err) || !check_labels(t, err) ||
         !train_identify(t->s, &t->data, &t->identity, err))
         return false;
     if (!compile_model(t, err) || !open_session(t, err) ||
@@ -520,13 +520,17 @@ static bool write_model_folder(trainer *t, const sn_emit_options *o, sn_error *e
     return ok;
 }
 
-bool train_emit(train_settings *s, const sn_emit_options *o, sn_error *err) {
+bool train_emit(train_settings *s, int entries, const sn_emit_options *o, sn_error *err) {
     sn_emit_options options = *o;
     options.compile.backend = "native";
     options.compile.precision = s->precision;
     train_request r = {.settings = s, .compile = options.compile};
     trainer t = {.r = &r, .s = s, .folder = {.fd = -1}};
-    bool ok = train_data_open(s, &t.data, err) && build_model(&t, err) && check_labels(&t, err);
+    bool ok =
+        train_data_open(s, &t.data, err) && build_model(&t, entries, err) && check_labels(&t, err);
+    options.vocab = t.model.vocab;
+    options.context = t.model.context;
+    options.source_vocab = t.model.source_vocab;
     t.program = ok ? sn_compile(t.model.module, &r.compile, err) : NULL;
     ok = t.program && open_session(&t, err) && sn_emit(t.session, &options, err) &&
          write_model_folder(&t, &options, err);
