@@ -9,7 +9,7 @@ set(SN_API ${PROJECT_BINARY_DIR}/api)
 
 function(sn_public_headers)
   set(rules "")
-  foreach(header ${SN_PUBLIC_HEADERS} frontend/ops.h)
+  foreach(header ${SN_PUBLIC_HEADERS} frontend/sinter.hpp frontend/ops.hpp frontend/ops.h)
     get_filename_component(name ${header} NAME)
     if(header STREQUAL runtime/lm.h) # model/lm.h has the name
       set(name generation.h)
@@ -18,8 +18,9 @@ function(sn_public_headers)
     list(APPEND names ${name})
   endforeach()
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/api.sed CONTENT "${rules}" @ONLY)
-  list(POP_BACK names)
-  foreach(header name IN ZIP_LISTS SN_PUBLIC_HEADERS names)
+  list(POP_BACK names generated generated)
+  set(copied ${SN_PUBLIC_HEADERS} frontend/sinter.hpp)
+  foreach(header name IN ZIP_LISTS copied names)
     list(APPEND made ${SN_API}/sinter/${name})
     add_custom_command(OUTPUT ${SN_API}/sinter/${name}
                        COMMAND sed -f ${PROJECT_BINARY_DIR}/api.sed ${PROJECT_SOURCE_DIR}/${header} > ${SN_API}/sinter/${name}
@@ -29,7 +30,10 @@ function(sn_public_headers)
   add_custom_command(OUTPUT ${SN_API}/sinter/ops.h
                      COMMAND sed -f ${PROJECT_BINARY_DIR}/api.sed ${ops} > ${SN_API}/sinter/ops.h
                      DEPENDS ${ops} frontend_ops ${PROJECT_BINARY_DIR}/api.sed VERBATIM)
+  set(cxx ${PROJECT_SOURCE_DIR}/frontend/ops_hpp.awk)
+  add_custom_command(OUTPUT ${SN_API}/sinter/ops.hpp COMMAND awk -f ${cxx} ${ops} > ${SN_API}/sinter/ops.hpp
+                     DEPENDS ${cxx} ${ops} frontend_ops VERBATIM)
   file(MAKE_DIRECTORY ${SN_API}/sinter)
-  add_custom_target(public_headers ALL DEPENDS ${made} ${SN_API}/sinter/ops.h)
+  add_custom_target(public_headers ALL DEPENDS ${made} ${SN_API}/sinter/ops.h ${SN_API}/sinter/ops.hpp)
 endfunction()
 sn_public_headers()

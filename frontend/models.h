@@ -131,10 +131,15 @@ const char *sn_model_unknown_key(const sn_config *c, int i);
  * module m. o: sn_model_options with all fields set except `weights`; pass it on to
  * sn_decoder_entries. `sinter run FILE.c COMMAND` compiles the file, loads it and runs COMMAND with
  * it. */
+#ifdef __cplusplus
+#define SN_MODEL_EXTERN extern "C"
+#else
+#define SN_MODEL_EXTERN extern
+#endif
 #define SN_MODEL(m, o)                                                                             \
-    extern const int sn_model_version;                                                             \
+    SN_MODEL_EXTERN const int sn_model_version;                                                    \
     const int sn_model_version = SN_MODEL_VERSION;                                                 \
-    void sn_model_define(sn_module *m, const sn_model_options *o);                                 \
+    SN_MODEL_EXTERN void sn_model_define(sn_module *m, const sn_model_options *o);                 \
     void sn_model_define(sn_module *m, const sn_model_options *o)
 /* ABI version of the structs and functions that a model file uses; increased when they change. */
 enum { SN_MODEL_VERSION = 5 };

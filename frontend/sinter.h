@@ -92,13 +92,16 @@ typedef struct sn_operand {
     sn_dim dim;
 } sn_operand;
 static inline sn_operand sn_operand_tensor(sn_tensor x) {
-    return (sn_operand){.kind = SN_IS_TENSOR, .tensor = x};
+    sn_operand o = {SN_IS_TENSOR, x, 0, 0};
+    return o;
 }
 static inline sn_operand sn_operand_number(double x) {
-    return (sn_operand){.kind = SN_IS_NUMBER, .number = x};
+    sn_operand o = {SN_IS_NUMBER, NULL, x, 0};
+    return o;
 }
 static inline sn_operand sn_operand_dim(sn_dim x) {
-    return (sn_operand){.kind = SN_IS_DIM, .dim = x};
+    sn_operand o = {SN_IS_DIM, NULL, 0, x};
+    return o;
 }
 #define SN_OPERAND(x)                                                                              \
     __extension__({                                                                                \

@@ -75,6 +75,13 @@ find "$prefix/include" -name '*.h' | while read -r h; do
     echo "#include \"$h\"" | "$cc" -std=gnu11 -Wall -Wextra -Werror -I"$prefix/include" -fsyntax-only -xc -
 done
 
+if command -v g++ >/dev/null 2>&1; then
+    for c in "$tmp"/examples/cpp/*.cpp; do
+        # shellcheck disable=SC2046
+        g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only "$c" $(pkg-config --cflags sinter)
+    done
+fi
+
 # CMake: the same project three ways
 cat >"$tmp/user/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)

@@ -1,0 +1,95 @@
+#!/bin/sh
+# test_cpp.sh SINTER SOURCE_DIR CXX BUILD_DIR: sinter.hpp: the examples in C++ build without a warning and run; a score
+# lambda becomes part of the kernel; errors name the line of the user's file; wrong uses throw.
+sinter=$1 source=$2 cxx=$3 build=$4
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}"
+cd "$tmp" || exit 1
+failed=0
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+compile() { # compile FILE OUTPUT FLAG…
+    file=$1 output=$2
+    shift 2
+    "$cxx" -std=c++17 -O1 -Wall -Wextra -Wpedantic -Wshadow -Werror -I"$build/api" "$file" -o "$output" "$@" || fail "$file"
+}
+linked="-L$build -lsinter -Wl,-rpath,$build"
+examples=$source/examples/cpp
+compile "$examples/variant.cpp" variant.so -shared -fPIC &
+# shellcheck disable=SC2086
+compile "$examples/train.cpp" learn $linked
+# shellcheck disable=SC2086
+compile "$examples/generate.cpp" generate $linked
+wait
+[ -e variant.so ] || fail "variant.cpp"
+told=$(./learn) || fail "train.cpp: $told"
+./generate "$source/examples/models/stories260K/stories260K.bin" "Once upon a time" | grep -q '^, there was a little girl' || fail "generate.cpp"
+if told=$(./generate no/such/model 2>&1); then fail "a missing model is no error"; fi
+case $told in *no/such/model*) ;; *) fail "the error of a missing model: $told" ;; esac
+"$sinter" explain variant.so --entry forward >told || fail "explain variant.so"
+grep -q 'flash .*score: exp2, tanh, .*variant.cpp:' told || fail "the score is not in the kernel: $(grep flash told)"
+"$sinter" run variant.so generate --prompt-ids "72 101 108" -n 3 --temperature 0 >told 2>log || fail "run variant.so: $(cat log)"
+
+cat >wrong.cpp <<'END'
+#include <sinter/sinter.hpp>
+#include <cstdio>
+#include <cstring>
+template <class F> static bool throws(const char *text, F f) {
+    try { f(); } catch (const std::exception &e) {
+        if (std::strstr(e.what(), text)) return true;
+        std::printf("\"%s\" is not in: %s\n", text, e.what());
+        return false;
+    }
+    std::printf("no exception: %s\n", text);
+    return false;
+}
+int main() {
+    bool ok = throws("wrong.cpp:19: add", [] { /* the line of the operator */
+        sinter::module m("wrong");
+        m.entry("forward");
+        sinter::tensor x = m.input("x", SN_F32, {4, 8}), y = m.input("y", SN_F32, {3, 8});
+        sinter::output("z", sinter::tanh(
+            x + y));
+        sinter::program p(m);
+    });
+    ok &= throws("wrong.cpp:25: softmax", [] {
+        sinter::module m("wrong");
+        m.entry("forward");
+        sinter::output("z", sinter::softmax(m.input("x", SN_F32, {4}), 7));
+        sinter::program p(m);
+    });
+    ok &= throws("of the user", [] {
+        sinter::module m("thrown");
+        m.entry("forward");
+        sinter::tensor x = m.input("x", SN_F32, {1, 2, 4, 8});
+        sinter::attention_options o;
+        o.score = [](const sinter::score_context &) -> sinter::tensor { throw std::runtime_error("of the user"); };
+        sinter::attention(x, x, x, o);
+    });
+    ok &= throws("3 elements, the shape 4", [] { std::vector<float> v(3); sinter::array("v", v, {2, 2}); });
+    /* masks, comparisons, sizes as numbers */
+    sinter::module m("right");
+    sinter::dim T = m.symbol("T", 1, 64);
+    m.entry("forward");
+    sinter::tensor x = m.input("x", SN_F32, {1, 1, T, 8});
+    sinter::attention_options o;
+    int every = 2;
+    o.mask = [=](const sinter::score_context &c) { return c.k <= c.q & c.k % every == 0; };
+    sinter::output("y", sinter::where(x > 0, sinter::attention(x, x, x, o), -1) / (T + 1));
+    sinter::program p(m);
+    sinter::session s(p, std::vector<sinter::array>{});
+    std::vector<float> in(16, 1), out(16);
+    in[3] = -1;
+    s.run("forward", {sinter::array("x", in, {1, 1, 2, 8})}, {sinter::array("y", out, {1, 1, 2, 8})});
+    ok &= out[0] == 1.0f / 3 && out[3] == -1.0f / 3 && out[8] == 1.0f / 3;
+    ok &= throws("y", [&] { s.run("forward", {sinter::array("x", in, {1, 1, 2, 8})}, {sinter::array("y", out, {1, 1, 4, 4})}); });
+    return ok ? 0 : 1;
+}
+END
+# shellcheck disable=SC2086
+compile wrong.cpp wrong -Wno-parentheses $linked
+./wrong || fail "wrong.cpp"
+exit $failed
