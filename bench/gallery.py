@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""gallery.py [--sinter PROGRAM] [--measure]: writes docs/gallery.md from examples/variants: for every variant its
+formula, its C, its kernels, and its time by fusion level (docs/gallery/NAME.svg).
+
+--measure times the variants that docs/gallery/times.json lacks, each level of the entry forward in turn, and saves after
+each variant; without it the times of the file are shown. A new variant needs no change here: what its opening comment and
+its code say is printed; a line "formula: ..." of the comment is its formula. The test `gallery` compares the page with the
+files of the tree.
+"""
+import argparse
+import glob
+import json
+import os
+import re
+import subprocess
+import tempfile
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TOKENS, LEVELS = 256, "0,1,2,3,4"
+FORMULA = {
+    "alibi": "softmax(q k / √d − 2^(−8 (h+1)/H) (i − j)) v",
+    "batch_norm": "(x − mean of the batch) / √(variance of the batch + ε) · gain + bias, per channel",
+    "deepnorm": "norm(a x + part(x)), a = (2 L)^¼",
+    "differential_attention": "(softmax(q₁ k₁) − λ softmax(q₂ k₂)) v",
+    "gated_mlp": "(silu(x G) ∘ x U) D",
+    "latent_attention": "softmax((q K) c + r r′) c, then V; c: the cached latent",
+    "linear_attention": "f(q) Σ f(k) vᵀ / f(q) Σ f(k), f(x) = elu(x) + 1",
+    "mixture_of_experts": "Σ over the two best e of p_e · expert_e(x)",
+    "packed_documents": "softmax over keys with document(j) = document(i), j ≤ i",
+    "parallel_block": "x + attention(norm x) + feed-forward(norm x)",
+    "perceiver": "latents ← attention(latents, input), then attention among the latents",
+    "prefix_lm": "softmax over keys with j ≤ i or j < prefix",
+    "qk_norm": "softmax(norm(q) norm(k) / √d) v",
+    "sandwich_norm": "x + norm(part(norm(x)))",
+    "shared_layers": "x ← layer(x), repeatedly, with the same parameters",
+    "sigmoid_attention": "Σ sigmoid(q k / √d − ln n) v",
+    "soft_capping": "softmax(c tanh(q k / (c √d))) v",
+    "t5_buckets": "softmax(q k / √d + bias[h, bucket(i − j)]) v",
+    "window_sinks": "softmax over keys with i − j < window or j < sinks",
+}
+
+
+def variants():
+    return sorted(os.path.basename(f)[:-2] for f in glob.glob(os.path.join(TOP, "examples/variants/*.c")))
+
+
+def parts(name):
+    """The opening comment in one line without the file's name, and the code after it without the include of small.h."""
+    text = open(os.path.join(TOP, "examples/variants", name + ".c"), encoding="utf-8").read()
+    comment, code = re.match(r"/\*(.*?)\*/\n(.*)", text, re.S).groups()
+    comment = " ".join(re.sub(r"\n \*", "\n", comment).split())
+    comment = re.sub(r"^\S+\.c: *", "", comment)
+    formula = re.search(r"formula: (.*?)(?:\. |$)", comment)
+    return comment, formula.group(1) if formula else FORMULA.get(name), code.strip()
+
+
+def measure(sinter, name):
+    """Records of the entry forward at every level, and the machine they come from."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        subprocess.run([sinter, "bench", "compare", os.path.join(TOP, "examples/variants", name + ".c"), "--levels", LEVELS,
+                        "--tokens", str(TOKENS), "--rounds", "9", "--backends", "native", "--json", out.name],
+                       check=True, stdout=subprocess.DEVNULL)
+        records = [json.loads(line) for line in open(out.name, encoding="utf-8")]
+    machine = next(r for r in records if r["kind"] == "machine")
+    levels = [{"level": r["level"], "ms": r["ms_median"], "bytes": r["peak_bytes"], "error": r["rel_rms"]}
+              for r in records if r["kind"] == "model"]
+    return {"machine": {k: machine[k] for k in ("cpu", "threads", "date")}, "levels": levels}
+
+
+def bars(times):
+    """An SVG: a bar for each level, with its time and its speed-up against level 0."""
+    slowest, base = max(l["ms"] for l in times), times[0]["ms"]
+    rows = []
+    for i, l in enumerate(times):
+        width, y = 220 * l["ms"] / slowest, 4 + 20 * i
+        rows.append(f'<text x="0" y="{y + 12}">level {l["level"]}</text>'
+                    f'<rect x="52" y="{y}" width="{width:.1f}" height="15" fill="#4878a8"/>'
+                    f'<text x="{58 + width:.1f}" y="{y + 12}">{l["ms"]:.2f} ms, {base / l["ms"]:.2f} ×</text>')
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="400" height="{8 + 20 * len(times)}" '
+            'font-family="sans-serif" font-size="12" fill="#222"><rect width="100%" height="100%" fill="#fff"/>'
+            + "".join(rows) + "</svg>\n")
+
+
+def kernels(sinter, name):
+    """The attention kernels, or else the first kernels, of layer 0, as `sinter explain` prints them."""
+    text = subprocess.run([sinter, "explain", os.path.join(TOP, "examples/variants", name + ".c")], check=True,
+                          capture_output=True, text=True, cwd=TOP).stdout
+    lines = [re.sub(r" {3,}", "  ", line.strip()).replace(TOP + "/", "") for line in text.splitlines()]
+    head = next((line for line in lines if line.startswith("entry ")), "")
+    found = [line for line in lines if re.match(r"\d+ +flash", line)] or [line for line in lines if re.match(r"\d+ ", line)][:3]
+    return [head] + found[:2]
+
+
+def page(sinter, times, explained):
+    out = ["# Gallery", "",
+           "Every variant of `examples/variants`: its formula, its C (without the opening comment; the shared layers are in",
+           "`small.h`), its attention kernels, and the time of its entry `forward` at each fusion level. `bench/gallery.py",
+           "--measure` makes this page. Models are small: width 64, two layers, random weights.", ""]
+    for name in variants():
+        comment, formula, code = parts(name)
+        out += [f"## {name}", "", f"[`examples/variants/{name}.c`](../examples/variants/{name}.c): {comment}", ""]
+        out += [f"    {formula}", ""] if formula else []
+        out += ["```c", code, "```", ""]
+        if name in explained:
+            out += ["```", *explained[name], "```", ""]
+        if name in times:
+            m = times[name]["machine"]
+            out += [f"![Time of {name} by fusion level](gallery/{name}.svg)", "",
+                    f"{TOKENS} tokens, {m['cpu']}, {m['threads']} threads, {m['date'][:10]}.", ""]
+    return wrap("\n".join(out).rstrip("\n") + "\n")
+
+
+def wrap(text):
+    """Folds prose at 119 characters, outside code."""
+    lines, code = [], False
+    for line in text.split("\n"):
+        code ^= line.startswith("```")
+        while not code and len(line) > 119 and " " in line[1:119]:
+            cut = line.rindex(" ", 0, 119)
+            lines.append(line[:cut])
+            line = line[cut + 1:]
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def check(text):
+    """What the page lacks of the tree."""
+    missing = [name for name in variants() if f"\n## {name}\n" not in text]
+    missing += [f"{name}: its code is another" for name in variants() if f"```c\n{parts(name)[2]}\n```" not in text]
+    listed = re.findall(r"^## (\w+)$", text, re.M)
+    return missing + [f"{name}: there is no such variant" for name in listed if name not in variants()]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sinter", default=os.path.join(TOP, "build/release/tools/sinter"))
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--check", action="store_true", help="only say what docs/gallery.md lacks")
+    arguments = parser.parse_args()
+    path, folder = os.path.join(TOP, "docs/gallery.md"), os.path.join(TOP, "docs/gallery")
+    if arguments.check:
+        missing = check(open(path, encoding="utf-8").read())
+        print("\n".join(missing) or "the gallery is that of the tree")
+        return 1 if missing else 0
+    os.makedirs(folder, exist_ok=True)
+    store = os.path.join(folder, "times.json")
+    data = json.load(open(store, encoding="utf-8")) if os.path.exists(store) else {}
+    times, explained = data.get("times", {}), data.get("kernels", {})
+    for name in variants():
+        if arguments.measure and name not in times:
+            try:
+                explained[name] = kernels(arguments.sinter, name)
+                times[name] = measure(arguments.sinter, name)
+            except subprocess.CalledProcessError as e:
+                print(f"{name}: {' '.join(e.cmd[:3])} failed")
+                continue
+            with open(store, "w", encoding="utf-8") as f:
+                json.dump({"times": times, "kernels": explained}, f, indent=1, sort_keys=True, ensure_ascii=False)
+                f.write("\n")
+        if name in times:
+            with open(os.path.join(folder, name + ".svg"), "w", encoding="utf-8") as f:
+                f.write(bars(times[name]["levels"]))
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(page(arguments.sinter, times, explained))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
