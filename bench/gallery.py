@@ -45,13 +45,15 @@ def variants():
 
 
 def parts(name):
-    """The opening comment in one line without the file's name, and the code after it without the include of small.h."""
+    """The opening comment in one line without the file's name, its formula, and the code between the includes and SN_MODEL,
+    without empty lines."""
     text = open(os.path.join(TOP, "examples/variants", name + ".c"), encoding="utf-8").read()
     comment, code = re.match(r"/\*(.*?)\*/\n(.*)", text, re.S).groups()
     comment = " ".join(re.sub(r"\n \*", "\n", comment).split())
     comment = re.sub(r"^\S+\.c: *", "", comment)
+    code = re.sub(r"\n\n+", "\n", re.sub(r'#include .*\n', "", code.split("SN_MODEL(")[0]))
     formula = re.search(r"formula: (.*?)(?:\. |$)", comment)
-    return comment, formula.group(1) if formula else FORMULA.get(name), code.strip()
+    return comment, formula.group(1) if formula else FORMULA.get(name), code.strip("\n")
 
 
 def measure(sinter, name):
@@ -88,12 +90,12 @@ def kernels(sinter, name):
     lines = [re.sub(r" {3,}", "  ", line.strip()).replace(TOP + "/", "") for line in text.splitlines()]
     head = next((line for line in lines if line.startswith("entry ")), "")
     found = [line for line in lines if re.match(r"\d+ +flash", line)] or [line for line in lines if re.match(r"\d+ ", line)][:3]
-    return [head] + found[:2]
+    return [head] + found[:1]
 
 
 def page(sinter, times, explained):
     out = ["# Gallery", "",
-           "Every variant of `examples/variants`: its formula, its C (without the opening comment; the shared layers are in",
+           "Every variant of `examples/variants`: its formula, its C (up to `SN_MODEL`, which names it; the shared layers are in",
            "`small.h`), its attention kernels, and the time of its entry `forward` at each fusion level. `bench/gallery.py",
            "--measure` makes this page. Models are small: width 64, two layers, random weights.", ""]
     for name in variants():
@@ -102,7 +104,7 @@ def page(sinter, times, explained):
         out += [f"    {formula}", ""] if formula else []
         out += ["```c", code, "```", ""]
         if name in explained:
-            out += ["```", *explained[name], "```", ""]
+            out += ["```", *explained[name][:2], "```", ""]
         if name in times:
             m = times[name]["machine"]
             out += [f"![Time of {name} by fusion level](gallery/{name}.svg)", "",
