@@ -45,7 +45,8 @@ typedef struct sn_options {
     /* arithmetic of linear maps with constant weights: "f32" (or NULL) or "int8": products of 8-bit
      * integers with exact sums, of rows that are quantised when the program runs (one scale a row)
      * and of weights stored as int8 (one scale a column). Then `weights` is NULL or "int8", which
-     * store all matrices as int8, or "stored", which stores them as int8 where the file has floats.
+     * store all matrices as int8; "int4", or "stored", which keeps blocks of integers and stores the
+     * file's floats as int8: then the sums of a group are products of integers.
      * Gradients are not affected: the weights of training entries are not constant. */
     const char *compute;
     /* The file that sessions of the program will be opened with; NULL: unknown. Its matrices of

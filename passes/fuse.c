@@ -242,10 +242,11 @@ static sn_node *below_i8(sn_node *y) {
     return x && x->op == SN_OP_cast && x->in[0]->dtype == SN_F32 ? x->in[0] : x;
 }
 
-/* The left factor of a product as its kernel reads it: of integers as i8. */
-static sn_node *left_factor(const sn_node *dot) {
+/* The left factor of a product as its kernel reads it: with integers on the right as i8. */
+static sn_node *left_factor(const sn_node *dot, const panels *p) {
     sn_node *x = dot->in[0];
-    return dot->dtype == SN_I32 && x->op == SN_OP_cast && x->in[0]->dtype == SN_I8 ? x->in[0] : x;
+    bool integers = dot->dtype == SN_I32 || p->group;
+    return integers && x->op == SN_OP_cast && x->in[0]->dtype == SN_I8 ? x->in[0] : x;
 }
 
 /* x, if y is x of 16 bits widened to f32, which packing does itself; else y. */
@@ -447,7 +448,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     panels p = panels_of(b, dot);
     int64_t pair = b->g->group[k].pair;
     int n_in = 2;
-    in[0] = build_value(b, pro ? rows.node[0] : left_factor(dot));
+    in[0] = build_value(b, pro ? rows.node[0] : left_factor(dot, &p));
     in[1] = build_value(b, p.source);
     const factors *both[] = {&p.inner, &p.outer};
     for (int i = 0; i < 2; i++)
@@ -560,8 +561,8 @@ static void count_uses(builder *b) {
         if (n->op == SN_OP_broadcast || bypassed[n->id]) continue;
         for (int j = 0; j < n->n_in; j++) {
             panels p = {.source = n->in[j]};
-            if (n->op == SN_OP_dot) p.source = left_factor(n);
-            if (n->op == SN_OP_dot && j == 1) p = panels_of(b, n);
+            if (n->op == SN_OP_dot) p = panels_of(b, n);
+            if (n->op == SN_OP_dot && j == 0) p = (panels){.source = left_factor(n, &p)};
             use(b, p.source, g->group_of[n->id]);
             for (int k = 0; k < 2; k++) {
                 if (p.inner.of[k]) use(b, p.inner.of[k], g->group_of[n->id]);

@@ -10,7 +10,9 @@
  *         of a row (GGUF's blocks; integers of 4 bits in 4, others in 8).
  *   Matrices that the list `keep` names get more bits (keep.c).
  *   compute int8: with weights as int8, the map of x is p scale s, where x is about scale r, r of i8
- *         (int8_rows.h), and p = r q^T is a product of integers with i32 sums, which are exact.
+ *         (int8_rows.h), and p = r q^T is a product of integers with i32 sums, which are exact. With
+ *         factors in groups W stays as it is, and the map is scale (r W^T): the sums of a group are
+ *         exact.
  *   Tables in which `embedding` looks rows up are stored in the same way: rows of q and of s are
  *   looked up. share.c stores a table that is also the weight of a linear map once.
  *
@@ -80,6 +82,15 @@ static sn_node *int8_product(const sn_node *n, integers w) {
     sn_node *p = sn_node_new(n->m, SN_OP_linear, 2, in, n->n_attr, n->attr);
     p = sn_b_binary(SN_OP_mul, sn_b_cast(p, SN_F32), one_a_row(x.scale, n->rank));
     return sn_b_binary(SN_OP_mul, p, by_column(n, sn_b_reshape(w.scale, 1, n->in[1]->shape)));
+}
+
+/* The linear map n of weights w, integers with factors in groups, and of its operand's rows as
+ * integers. */
+static sn_node *int8_rows_product(const sn_node *n, sn_node *w) {
+    sn_int8_rows x = sn_int8_rows_of(n->in[0]);
+    sn_node *in[] = {sn_b_cast(x.q, SN_F32), w};
+    sn_node *p = sn_node_new(n->m, SN_OP_linear, 2, in, n->n_attr, n->attr);
+    return sn_b_binary(SN_OP_mul, p, one_a_row(x.scale, n->rank));
 }
 
 static bool has_groups(const sn_node *w) {
@@ -236,18 +247,25 @@ static sn_node *stored_look_up(const sn_passes *p, sn_node *n) {
     return values ? values : n;
 }
 
-/* Whether n is computed in integers: its weights are stored as int8, and sums are exact. */
+/* Whether the weights of n will be integers with factors in groups of a row. */
+static bool is_grouped(const sn_passes *p, const sn_node *n, const char *weights) {
+    if (!strcmp(weights, "stored")) return sn_file_storage(p, n->in[1]).block;
+    return !strcmp(weights, "int4") && has_groups(n->in[1]);
+}
+
+/* Whether n is a product of integers, with one scale a column: its weights are stored as int8, and
+ * sums are exact. */
 static bool computes_int8(sn_passes *p, const sn_node *n, const char *weights) {
-    const sn_node *w = n->in[1];
     int64_t k;
-    if (!p->o.int8_compute || sn_keep_products(p, w)) return false;
-    bool stored = !strcmp(weights, "stored") && !sn_file_storage(p, w).block;
-    if (!stored && strcmp(weights, "int8")) {
+    if (!p->o.int8_compute || sn_keep_products(p, n->in[1]) || is_grouped(p, n, weights))
+        return false;
+    if (!strcmp(weights, "f32") || !strcmp(weights, "bf16")) {
         sn_remark_add(p, "quantise", n, true, "compute int8: weights of %s are widened to f32",
                       weights);
         return false;
     }
-    if (sn_dim_is_const(w->m, w->shape[1], &k) && k <= SN_INT8_MAX_SUM && n->rank >= 1) return true;
+    if (sn_dim_is_const(n->m, n->in[1]->shape[1], &k) && k <= SN_INT8_MAX_SUM && n->rank >= 1)
+        return true;
     sn_remark_add(p, "quantise", n, true,
                   "compute int8: sums of more than %d products might not fit 32 bits",
                   SN_INT8_MAX_SUM);
@@ -261,14 +279,21 @@ static sn_node *look_up(const sn_passes *p, sn_node *n) {
     return !strcmp(weights, "stored") ? stored_look_up(p, n) : n;
 }
 
-/* The map n without its bias, with its weight in fewer bits; NULL: it stays. */
-static sn_node *narrow_map(sn_passes *p, const sn_node *n) {
-    const char *weights = sn_keep_weights(p, n->in[1]);
-    if (computes_int8(p, n, weights)) return int8_product(n, to_int8(n->in[1]));
+/* The map n without its bias, with its weight in fewer bits, its operand as it is; NULL: it stays. */
+static sn_node *narrow_weight(const sn_passes *p, const sn_node *n, const char *weights) {
     if (!strcmp(weights, "stored")) return as_stored(p, n);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(kinds[i].name, weights)) return kinds[i].make(n);
     return NULL;
+}
+
+/* The same, computed as the options say. */
+static sn_node *narrow_map(sn_passes *p, const sn_node *n) {
+    const char *weights = sn_keep_weights(p, n->in[1]);
+    if (computes_int8(p, n, weights)) return int8_product(n, to_int8(n->in[1]));
+    sn_node *y = narrow_weight(p, n, weights);
+    bool rows = p->o.int8_compute && !sn_keep_products(p, n->in[1]) && is_grouped(p, n, weights);
+    return y && rows ? int8_rows_product(n, y->in[1]) : y;
 }
 
 static sn_node *rule(void *ctx, sn_node *n) {

@@ -341,6 +341,10 @@ static void derive_facts(sn_target *t) {
     t->vector_regs = t->arch != SN_ARCH_X86_64 || t->has_avx512 ? 32 : 16;
 }
 
+bool sn_target_multiplies_bytes(const sn_target *t) {
+    return t->has_vnni || t->has_avx2;
+}
+
 bool sn_target_init(sn_target *t, const char *spec, sn_error *err) {
     *t = (sn_target){0};
     if (!spec) spec = "native";

@@ -45,6 +45,9 @@ bool sn_target_runs_here(const sn_target *t);
 /* Whether code for `t` may use a feature, by the name that a feature list has for it. */
 bool sn_target_has(const sn_target *t, const char *feature);
 
+/* Whether it has instructions that sum products of u8 and i8. */
+bool sn_target_multiplies_bytes(const sn_target *t);
+
 /* Name of the calling convention for LLVM; NULL: the architecture has only one. */
 const char *sn_target_abi(const sn_target *t);
 

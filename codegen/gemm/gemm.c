@@ -199,11 +199,12 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
         uint32_t flags = sn_gemm_plan_flags(g, e->target, e->compute);
         fprintf(stderr, "gemm plan: %s\n", sn_gemm_plan_text(flags, text, sizeof text));
     }
-    for (int i = 0; i < p.n_tile_rows; i++)
+    if (p.ints.on) gemm_emit_int_functions(e, &p);
+    for (int i = 0; i < p.n_tile_rows && !p.ints.on; i++)
         p.fn.ukr[i] = gemm_emit_ukr(e, &p, p.tile_rows[i], GEMM_UKR);
     if (p.pack_a_per_call) p.fn.ukr_packed_a = gemm_emit_ukr(e, &p, p.mr, GEMM_UKR_PACKED_A);
     if (p.pack_in_microkernel) p.fn.ukr_packing_a = gemm_emit_ukr(e, &p, p.mr, GEMM_UKR_PACKING_A);
-    if (g->groups.size) p.fn.dequantize = gemm_emit_dequantize(e, &p);
+    if (g->groups.size && !p.ints.on) p.fn.dequantize = gemm_emit_dequantize(e, &p);
     if (p.has_group_row) {
         p.fn.group_row = gemm_emit_group_row(e, &p, false);
         p.fn.group_last_row = gemm_emit_group_row(e, &p, true);
@@ -211,7 +212,7 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
     }
     if (p.has_ukr_1x2) p.fn.ukr_1x2 = gemm_emit_ukr(e, &p, 1, GEMM_UKR_1X2);
     p.fn.epilogue = gemm_emit_epilogue(e, &p);
-    if (p.pack_a) p.fn.pack_a = gemm_emit_pack_a(e, &p);
+    if (p.pack_a && (!p.ints.on || p.has_group_row)) p.fn.pack_a = gemm_emit_pack_a(e, &p);
     if (!g->b_packed) p.fn.pack_b = gemm_emit_pack_b(e, &p, g->b.dtype, g->b.row, g->b.col, 0);
     emit_kernel(e, &p);
 }

@@ -34,6 +34,10 @@
  * row (M = 1) accumulates each scale group before it multiplies by the scale; with more rows B is
  * dequantized first.
  *
+ * Rows of i8 (A, with `groups`): the integer units sum a group's products, exactly, where the target
+ * has such instructions; elsewhere A is widened. With one row of 8-bit integers B is widened, too: it
+ * arrives more slowly than that takes.
+ *
  * 8-bit integers (`int8`): A, after the prologue, is i8, and sums are i32, which must hold them. K is
  * constant and B packed in words of 4 k: [1 + ceil(K / 4)][P] of i32; the first row holds the sums
  * of the columns times -128. The epilogue gets i32 and computes in the compute type.

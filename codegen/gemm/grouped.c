@@ -58,16 +58,13 @@ static em_val load_integer(em *e, const gemm_plan *p, const row_state *s, em_val
     return unpack(e, p, words, s->table, j - 2 * skip);
 }
 
-/* Factor `part` (0: scale, 1: minimum) of a scale group and columns c and following. factors: the
- * group's rows; supers: those of the factors' factors. */
-static em_val load_factor(em *e, const gemm_plan *p, em_val factors, em_val supers, int part,
-                          int c) {
+em_val gemm_load_factor(em *e, const gemm_plan *p, const gemm_group_panel *b, int part, int c) {
     const sn_gemm_groups *g = &p->g->groups;
     em_val i = em_i64(e, part * p->panel + c);
-    em_val x = em_load(e, g->factor, em_gep(e, factors, g->factor, i), p->lanes);
+    em_val x = em_load(e, g->factor, em_gep(e, b->factors, g->factor, i), p->lanes);
     if (!sn_dtype_is_float(g->factor)) x = em_convert(e, x, g->factor, p->t);
     if (!g->super) return x;
-    return em_mul(e, x, em_load(e, SN_F16, em_gep(e, supers, SN_F16, i), p->lanes));
+    return em_mul(e, x, em_load(e, SN_F16, em_gep(e, b->supers, SN_F16, i), p->lanes));
 }
 
 /* Elements between the factors of consecutive scale groups. */
@@ -75,12 +72,43 @@ static int factor_stride(const gemm_plan *p) {
     return p->panel * (p->g->groups.has_min ? 2 : 1);
 }
 
-static void prefetch_8(em *e, const gemm_plan *p, em_val at) {
-    int64_t bytes = p->g->groups.bits == 4 ? p->nr * 4 : bytes_of_8(p);
+gemm_group_panel gemm_group_panel_at(em *e, const gemm_plan *p, em_val b, em_val first) {
+    const sn_gemm_groups *g = &p->g->groups;
+    em_val at = em_muli(e, em_div(e, first, em_i64(e, 8)), bytes_of_8(p));
+    gemm_group_panel r = {.q = em_gep_bytes(e, b, at), .supers = e->scratch};
+    at = em_muli(e, em_div(e, first, em_i64(e, g->size)), factor_stride(p));
+    r.factors = em_gep(e, em_buf(e, g->factor_buf), g->factor, at);
+    if (!g->super) return r;
+    at = em_muli(e, em_div(e, first, em_i64(e, g->super)), factor_stride(p));
+    r.supers = em_gep(e, em_buf(e, g->super_buf), SN_F16, at);
+    return r;
+}
+
+gemm_group_panel gemm_group_of_panel(em *e, const gemm_plan *p, const gemm_group_panel *b,
+                                     em_val group) {
+    const sn_gemm_groups *g = &p->g->groups;
+    gemm_group_panel r = *b;
+    r.q = em_gep_bytes(e, b->q, em_muli(e, group, g->size / 8 * bytes_of_8(p)));
+    r.factors = em_gep(e, b->factors, g->factor, em_muli(e, group, factor_stride(p)));
+    if (!g->super) return r;
+    em_val row = em_div(e, group, em_i64(e, g->super / g->size));
+    r.supers = em_gep(e, b->supers, SN_F16, em_muli(e, row, factor_stride(p)));
+    return r;
+}
+
+static void prefetch_bytes(em *e, em_val at, int64_t bytes) {
     for (int64_t line = 0; line < bytes; line += GEMM_LINE) {
         em_prefetch(e, em_gep_bytes(e, at, em_i64(e, NEAR + line)), false, 3);
         em_prefetch(e, em_gep_bytes(e, at, em_i64(e, FAR + line)), false, 2);
     }
+}
+
+void gemm_prefetch_group(em *e, const gemm_plan *p, em_val at) {
+    prefetch_bytes(e, at, p->g->groups.size / 8 * bytes_of_8(p));
+}
+
+static void prefetch_8(em *e, const gemm_plan *p, em_val at) {
+    prefetch_bytes(e, at, p->g->groups.bits == 4 ? p->nr * 4 : bytes_of_8(p));
 }
 
 /* acc += scale * (sum over a scale group of a q) + minimum * (sum of a), for n_groups groups, whose
@@ -103,16 +131,16 @@ static void add_scale_groups(em *e, const gemm_plan *p, row_state *s, int n_grou
             }
         }
     for (int g = 0; g < n_groups; g++) {
-        em_val factors =
-            em_gep(e, s->factors, p->g->groups.factor, em_i64(e, g * factor_stride(p)));
+        gemm_group_panel b = {.supers = s->supers};
+        b.factors = em_gep(e, s->factors, p->g->groups.factor, em_i64(e, g * factor_stride(p)));
         em_val all = p->g->groups.has_min
                          ? em_load_splat(e, p->t, em_gep(e, s->sums, p->t, em_i64(e, g)), p->lanes)
                          : NULL;
         for (int v = 0; v < p->nv; v++) {
-            em_val scale = load_factor(e, p, factors, s->supers, 0, v * p->lanes);
+            em_val scale = gemm_load_factor(e, p, &b, 0, v * p->lanes);
             s->acc[v] = em_fma(e, scale, sum[g][v], s->acc[v]);
             if (!all) continue;
-            em_val min = load_factor(e, p, factors, s->supers, 1, v * p->lanes);
+            em_val min = gemm_load_factor(e, p, &b, 1, v * p->lanes);
             s->acc[v] = em_fma(e, min, all, s->acc[v]);
         }
     }
@@ -181,19 +209,15 @@ em_val gemm_emit_dequantize(em *e, const gemm_plan *p) {
     const sn_gemm_groups *g = &p->g->groups;
     row_state s = {.table = make_table(e, p)};
     em_loop l = em_for(e, zero(e), q.n_groups, one(e));
-    em_val factors = em_gep(e, q.factors, g->factor, em_muli(e, l.i, factor_stride(p)));
-    em_val supers = q.supers;
-    if (g->super) {
-        em_val row = em_div(e, l.i, em_i64(e, g->super / g->size));
-        supers = em_gep(e, supers, SN_F16, em_muli(e, row, factor_stride(p)));
-    }
+    gemm_group_panel b = {q.q, q.factors, q.supers};
+    b = gemm_group_of_panel(e, p, &b, l.i);
     em_loop r = em_for(e, zero(e), em_i64(e, g->size / 8), one(e));
     em_val row = em_add(e, em_muli(e, l.i, g->size / 8), r.i);
-    em_val from = em_gep_bytes(e, q.q, em_muli(e, row, bytes_of_8(p)));
+    em_val from = em_gep_bytes(e, b.q, em_muli(e, r.i, bytes_of_8(p)));
     em_val to = em_gep(e, q.dst, p->t, em_muli(e, row, 8 * p->panel));
     for (int c = 0; c < p->panel; c += p->lanes) {
-        em_val scale = load_factor(e, p, factors, supers, 0, c);
-        em_val min = g->has_min ? load_factor(e, p, factors, supers, 1, c) : NULL;
+        em_val scale = gemm_load_factor(e, p, &b, 0, c);
+        em_val min = g->has_min ? gemm_load_factor(e, p, &b, 1, c) : NULL;
         for (int j = 0; j < 8; j++) {
             em_val x = load_integer(e, p, &s, from, c / p->lanes, j);
             x = min ? em_fma(e, x, scale, min) : em_mul(e, x, scale);

@@ -21,6 +21,7 @@ typedef struct gemm_functions {
     em_val ukr_packing_a;       /* pack_in_microkernel: ... that also packs the next MC block */
     em_val ukr_1x2;             /* narrow packed B: one row by two panels */
     em_val group_row, group_last_row, group_sums, dequantize;
+    em_val int_row, int_ukr[GEMM_TILE_ROWS], int_pack_a, int_unpack;
     em_val epilogue, pack_a, pack_b;
 } gemm_functions;
 
@@ -34,6 +35,19 @@ typedef enum gemm_dot {
 } gemm_dot;
 
 enum { GEMM_TERMS = 4 }; /* products of a step for an accumulator, at most */
+
+/* The product of i8 with grouped integers by the integer units (grouped_int.c). Byte offsets
+ * c .. factors are in scratch, comp and sums in a packed row of A. */
+typedef struct gemm_ints {
+    bool on;
+    int k_of_word;    /* k that an i32 word holds: 4 bytes or 2 i16 */
+    bool sums_shorts; /* products of bytes are added as i16 */
+    int offset;       /* what makes the integers unsigned bytes */
+    int mr;           /* rows of the full microtile, a power of two */
+    int64_t mc, kc;   /* rows of A that are packed, k of a panel that are unpacked at a time */
+    int64_t row_bytes, comp_offset, sums_offset; /* packed row: words, -offset * sums, sums */
+    int64_t b_offset, factors_offset;
+} gemm_ints;
 
 typedef struct gemm_plan {
     const sn_gemm *g;
@@ -87,6 +101,7 @@ typedef struct gemm_plan {
     /* scratch: byte offsets of packed A, packed B, the prefetch lists and the sums of a row over
      * scale groups; partial C is at 0 */
     int64_t a_offset, b_offset, b_list_offset, c_list_offset, sums_offset, scratch_bytes;
+    gemm_ints ints;
     int64_t sort_offset; /* blocks: first row of each block in the sorted rows, then these */
     gemm_functions fn;
 } gemm_plan;
@@ -228,6 +243,19 @@ em_val gemm_emit_group_sums(em *e, const gemm_plan *p);
     P(ptr, q) P(ptr, factors) P(ptr, supers) P(ptr, dst) P(i64, n_groups)
 EM_SIGNATURE(gemm_dequantize, GEMM_DEQUANTIZE_PARAMS)
 em_val gemm_emit_dequantize(em *e, const gemm_plan *p);
+/* A panel of grouped integers, from some scale group on: integers, factors, factors of factors. */
+typedef struct gemm_group_panel {
+    em_val q, factors, supers;
+} gemm_group_panel;
+/* first: K times the number of the panel, plus k; b: the first panel's integers */
+gemm_group_panel gemm_group_panel_at(em *e, const gemm_plan *p, em_val b, em_val first);
+/* ... `group` scale groups further */
+gemm_group_panel gemm_group_of_panel(em *e, const gemm_plan *p, const gemm_group_panel *b,
+                                     em_val group);
+/* Factor `part` (0: scale, 1: minimum) of the first scale group, columns c and following. */
+em_val gemm_load_factor(em *e, const gemm_plan *p, const gemm_group_panel *b, int part, int c);
+/* Prefetches integers some way behind the scale group at `at`. */
+void gemm_prefetch_group(em *e, const gemm_plan *p, em_val at);
 /* gemm_pack_b for a panel of words; the source holds 4-bit integers, as floats or i8. */
 em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
                             int64_t pair_distance);
@@ -249,6 +277,34 @@ typedef struct gemm_quads {
     int64_t pair_distance;
 } gemm_quads;
 em_val gemm_emit_quads_pack(em *e, const gemm_plan *p, const gemm_quads *b);
+
+/* grouped_int.c: sets p->ints, and the offsets of scratch if it is on. */
+void gemm_plan_ints(gemm_plan *p, const sn_target *t);
+/* Packed rows of A: dst[i] = words, and sums over scale groups, of row i. */
+#define GEMM_INT_PACK_A_PARAMS(P)                                                                  \
+    P(ptr, buf) P(ptr, dim) P(ptr, a) P(ptr, dst) P(i64, row) P(i64, n_rows) P(i64, batch0)
+EM_SIGNATURE(gemm_int_pack_a, GEMM_INT_PACK_A_PARAMS)
+em_val gemm_emit_int_pack_a(em *e, const gemm_plan *p);
+/* dst[k / k_of_word][P] = words of n_groups scale groups of a panel; factors: theirs. */
+#define GEMM_INT_UNPACK_PARAMS(P)                                                                  \
+    P(ptr, q) P(ptr, factors) P(ptr, supers) P(ptr, dst) P(ptr, dst_factors) P(i64, n_groups)
+EM_SIGNATURE(gemm_int_unpack, GEMM_INT_UNPACK_PARAMS)
+em_val gemm_emit_int_unpack(em *e, const gemm_plan *p);
+/* acc[i][j] += `rows` packed rows of A times NR columns of the unpacked panel, for n_groups scale
+ * groups. comp: of the first row and scale group. */
+#define GEMM_INT_UKR_PARAMS(P)                                                                     \
+    P(ptr, a) P(ptr, comp) P(ptr, b) P(ptr, factors) P(ptr, acc) P(i64, n_groups)
+EM_SIGNATURE(gemm_int_ukr, GEMM_INT_UKR_PARAMS)
+em_val gemm_emit_int_ukr(em *e, const gemm_plan *p, int rows);
+/* 4 bits: c[j] = a packed row times a panel. */
+#define GEMM_INT_ROW_PARAMS(P) P(ptr, a) P(ptr, q) P(ptr, factors) P(ptr, supers) P(ptr, c)
+EM_SIGNATURE(gemm_int_row, GEMM_INT_ROW_PARAMS)
+em_val gemm_emit_int_row(em *e, const gemm_plan *p);
+
+/* grouped_loops.c: all of these functions; gemm_emit_loops with them */
+void gemm_emit_int_functions(em *e, gemm_plan *p);
+void gemm_emit_int_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
+                         em_val panel0, em_val panel1);
 
 /* blocks.c: the product of which each row of C needs one block of columns (n_blocks). The rows of
  * the loops are positions in the sorted rows; batch[0] is the address of these, batch[1] the first

@@ -70,29 +70,10 @@ static em_val reads_in_place(em *e, const gemm_plan *p, const gemm_state *s, em_
 
 /* ---- B of grouped integers ---- */
 
-/* Panel `panel` from row k on, a multiple of the groups: integers, factors, factors of factors. */
-typedef struct group_panel {
-    em_val q, factors, supers;
-} group_panel;
-
-static group_panel group_panel_at(em *e, const gemm_plan *p, const gemm_state *s, em_val panel,
-                                  em_val k) {
-    const sn_gemm_groups *g = &p->g->groups;
-    int rows = g->has_min ? 2 : 1;
-    em_val first = em_add(e, em_mul(e, panel, s->k), k), none = e->scratch;
-    em_val at = em_muli(e, em_div(e, first, em_i64(e, 8)), (int64_t)p->panel * g->bits);
-    group_panel r = {.q = em_gep_bytes(e, s->b, at), .supers = none};
-    at = em_muli(e, em_div(e, first, em_i64(e, g->size)), rows * p->panel);
-    r.factors = em_gep(e, em_buf(e, g->factor_buf), g->factor, at);
-    if (!g->super) return r;
-    at = em_muli(e, em_div(e, first, em_i64(e, g->super)), rows * p->panel);
-    r.supers = em_gep(e, em_buf(e, g->super_buf), SN_F16, at);
-    return r;
-}
-
 static void dequantize_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
     em_loop l = em_for(e, lo, hi, one(e));
-    group_panel b = group_panel_at(e, p, s, l.i, s->pc);
+    em_val first = em_add(e, em_mul(e, l.i, s->k), s->pc);
+    gemm_group_panel b = gemm_group_panel_at(e, p, s->b, first);
     gemm_dequantize_call(
         e, p->fn.dequantize,
         (gemm_dequantize_args){.q = b.q,
@@ -127,14 +108,14 @@ static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0
     if (p->g->n_blocks) {
         em_val of_a = gemm_row_of_a(e, p, gemm_sorted_row(e, s->batch[0], row0));
         row = em_gep(e, s->a, p->t, em_mul(e, of_a, em_size_value(e, p->g->a.row)));
-    } else if (p->g->prologue) {
+    } else if (p->g->prologue || p->g->a.dtype != p->t) {
         row = em_gep_bytes(e, e->scratch, em_i64(e, p->a_offset));
         call_pack_a(e, p, s, row, zero(e), one(e), zero(e), s->k);
     }
     if (g->has_min)
         gemm_group_sums_call(e, p->fn.group_sums, (gemm_group_sums_args){.a = row, .sums = sums});
     em_loop jr = em_for(e, lo, hi, one(e));
-    group_panel b = group_panel_at(e, p, s, jr.i, zero(e));
+    gemm_group_panel b = gemm_group_panel_at(e, p, s->b, em_mul(e, jr.i, s->k));
     em_loop j = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
     em_val col = em_muli(e, j.i, p->nr);
     gemm_group_row_args args = {.a = row, .sums = sums};
@@ -462,6 +443,11 @@ void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_v
         single = em_if(e, em_cmp(e, EM_EQ, s->m, one(e)));
         emit_group_row(e, p, s, p->g->n_blocks ? row0 : zero(e), panel0, panel1);
         em_else(e, &single);
+    }
+    if (p->ints.on) {
+        gemm_emit_int_loops(e, p, s, row0, row1, panel0, panel1);
+        if (p->fn.group_row) em_endif(e, &single);
+        return;
     }
     if (p->b_in_place)
         s->b_in_place = em_cmp(e, EM_LE, em_sub(e, row1, row0), em_i64(e, 2 * p->mr));

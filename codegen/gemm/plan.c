@@ -77,7 +77,8 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (!check_int8(g, compute))
         return sn_fail(err, SN_ERR_INTERNAL,
                        "gemm: products of integers need operands of i8, packed B and constant K");
-    if (!g->int8 && (!sn_dtype_is_float(g->a.dtype) || (!narrow && !sn_dtype_is_float(g->b.dtype))))
+    bool a_known = sn_dtype_is_float(g->a.dtype) || (g->a.dtype == SN_I8 && g->groups.size);
+    if (!g->int8 && (!a_known || (!narrow && !sn_dtype_is_float(g->b.dtype))))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: operands cannot be %s and %s",
                        sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
     if (g->pair_distance && (!g->b_packed || !g->epilogue))
@@ -222,7 +223,9 @@ static void choose_sizes(gemm_plan *p, int max_rows) {
 static void choose_row_kernels(gemm_plan *p) {
     const sn_gemm *g = p->g;
     bool plain = !g->prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1);
-    p->has_group_row = g->groups.size && (plain || (g->prologue && !p->k_blocked && !g->n_blocks));
+    bool packed = (g->prologue || g->a.dtype == SN_I8) && (!p->k_blocked || p->ints.on);
+    p->has_group_row = g->groups.size && (plain || (packed && !g->n_blocks));
+    if (p->ints.on && g->groups.bits == 4) p->has_group_row = false;
     p->has_ukr_1x2 = g->b_packed && !p->pack_b && sn_dtype_size(p->b_type) <= 4 &&
                      (!p->k_blocked || p->keeps_partial_c);
 }
@@ -289,11 +292,12 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     choose_a(p);
     int max_rows = g->m.slot < 0 && g->m.value < p->mr ? (int)g->m.value : p->mr;
     choose_sizes(p, max_rows);
+    gemm_plan_ints(p, t);
     choose_row_kernels(p);
     choose_next_a(p, max_rows);
     choose_nc(p);
     gemm_plan_prefetch(p);
-    place_scratch(p);
+    if (!p->ints.on) place_scratch(p);
     return true;
 }
 
@@ -331,6 +335,7 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
     F(pack_in_microkernel, p->pack_in_microkernel)                                                 \
     F(ukr_1x2, p->has_ukr_1x2)                                                                     \
     F(group_row, p->has_group_row)                                                                 \
+    F(integer_units, p->ints.on)                                                                   \
     F(b_prefetch, p->b_prefetch > 0)                                                               \
     F(c_prefetch, p->c_prefetch > 0)                                                               \
     F(blocks, p->g->n_blocks > 0)                                                                  \

@@ -81,7 +81,7 @@ static void add_fused(text *t, sn_module *m, const sn_node *n) {
 }
 
 /* How a product's constant right factor is stored, unless it is as wide as the product. */
-static void add_storage(text *t, const sn_kernel *k) {
+static void add_storage(text *t, const sn_target *target, const sn_kernel *k) {
     const sn_step *s = k->step;
     const sn_node *n = s->node;
     if (n->op == SN_OP_pack_b || !sn_attr_get(n, SN_A_packed) || s->in[1].dtype == k->compute)
@@ -93,17 +93,21 @@ static void add_storage(text *t, const sn_kernel *k) {
             sn_dtype_name(s->in[1].dtype));
         return;
     }
-    add(t, "weights: int%d in groups of %lld with %s of %s%s\n", s->in[1].dtype == SN_I8 ? 8 : 4,
+    const char *how = s->in[0].dtype != SN_I8              ? ""
+                      : sn_target_multiplies_bytes(target) ? "; sums of integers"
+                                                           : "; widened to f32";
+    add(t, "weights: int%d in groups of %lld with %s of %s%s%s\n", s->in[1].dtype == SN_I8 ? 8 : 4,
         (long long)group, sn_attr_get(n, SN_A_minima) ? "scales and minima" : "scales",
-        sn_dtype_name(s->in[2].dtype), sn_attr_get(n, SN_A_super) ? " times f16" : "");
+        sn_dtype_name(s->in[2].dtype), sn_attr_get(n, SN_A_super) ? " times f16" : "", how);
 }
 
 /* Tiles of attention; for its gradient what the score's derivative costs and which captured tensors
  * get theirs from it. */
-static void add_notes(text *t, sn_module *m, const sn_kernel *k) {
+static void add_notes(text *t, const sn_program *p, const sn_kernel *k) {
+    sn_module *m = p->m;
     char tiles[240];
     const sn_node *n = k->step->node;
-    add_storage(t, k);
+    add_storage(t, &p->target, k);
     if (!k->family->report) return;
     const sn_region *derivative = k->family->report(k, tiles, sizeof tiles);
     const sn_attr *wrt = sn_attr_get(n, SN_A_wrt);
@@ -237,7 +241,7 @@ static void describe(const sn_program *p, const sn_compiled_entry *c, int i, con
     sn_shape_print(m, type->rank, type->shape, shape, sizeof shape);
     text fused = {.n = 0}, notes = {.n = 0};
     add_fused(&fused, m, n);
-    add_notes(&notes, m, k);
+    add_notes(&notes, p, k);
     *call = (sn_kernel_call){
         .name = sn_call_name(p, c, i),
         .family = sn_kernel_family_name(k),

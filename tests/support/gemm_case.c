@@ -70,6 +70,16 @@ static void *fill(sn_dtype t, int64_t n) {
     return p;
 }
 
+/* From -127 to 127, with many extremes: sums of i16 would show an overflow. */
+static void *fill_i8(int64_t n) {
+    int8_t *p = guarded((size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        double v = rint(noise() * 254);
+        p[i] = (int8_t)(v > 127 ? 127 : v < -127 ? -127 : v);
+    }
+    return p;
+}
+
 static em_size stride(gemm_layout l, int64_t v, int slot) {
     return l == RUNTIME ? EM_SIZE_DIM(slot) : EM_SIZE_CONST(v);
 }
@@ -121,6 +131,7 @@ static em_val shift_and_gain(void *ctx, em *e, em_val x, const sn_gemm_at *at,
 
 static double a_element(const problem *p, int64_t item, int64_t i, int64_t k) {
     int64_t row = item * p->a_item + i * p->a_row;
+    if (p->s->a_i8) return ((const int8_t *)p->a)[row + k * p->a_col];
     double x = get(p->t, p->a, row + k * p->a_col);
     return p->s->prologue ? (x - get(p->t, p->a, row)) * get(p->t, p->gain, k) : x;
 }
@@ -206,6 +217,7 @@ static void make_spec(const problem *p, sn_gemm *g) {
                    .n_state = 1};
     g->a = (sn_gemm_operand){.buf = BUF_A, .dtype = p->t, .offset = EM_SIZE_CONST(0)};
     g->b = g->c = g->a;
+    if (s->a_i8) g->a.dtype = SN_I8;
     g->b.buf = BUF_B;
     if (s->narrow) g->b.dtype = s->panels;
     g->c.buf = BUF_C;
@@ -306,7 +318,7 @@ static double round_to_panels(const gemm_shape *s, double v) {
 static void prepare(problem *p, const gemm_shape *s, sn_dtype t, int64_t m) {
     *p = make_problem(s, t, m);
     int64_t outer = s->batch0 ? s->batch0 : 1;
-    p->a = fill(t, p->items * p->a_item);
+    p->a = s->a_i8 ? fill_i8(p->items * p->a_item) : fill(t, p->items * p->a_item);
     p->b = fill(t, outer * p->b_item);
     for (int64_t i = 0; i < outer * p->b_item; i++)
         put(t, p->b, i, round_to_panels(s, get(t, p->b, i)));
@@ -337,7 +349,7 @@ sn_gemm gemm_case_spec(const gemm_shape *s, sn_dtype t, int64_t m) {
 static void release(problem *p) {
     size_t size = sn_dtype_size(p->t);
     int64_t outer = p->s->batch0 ? p->s->batch0 : 1;
-    release_guarded(p->a, (size_t)(p->items * p->a_item) * size);
+    release_guarded(p->a, (size_t)(p->items * p->a_item) * (p->s->a_i8 ? 1 : size));
     release_guarded(p->b, (size_t)(outer * p->b_item) * size);
     release_guarded(p->bias, (size_t)p->n * size);
     release_guarded(p->gain, (size_t)p->k * size);
@@ -381,6 +393,7 @@ static void *run(const problem *p, const kernel *k, int threads, void *panels) {
 static void check(const problem *p, const void *c, const char *where) {
     double eps = p->t == SN_F64 ? 1e-12 : 1e-5, scale = sqrt((double)p->k + 1);
     if (p->s->panels == SN_I8 || p->s->scale_group) scale *= 127;
+    if (p->s->a_i8) scale *= 127;
     if (p->s->epilogue) scale *= scale;
     int64_t size = p->items * p->c_item, stored = 0;
     for (int64_t item = 0; item < p->items; item++)

@@ -26,6 +26,7 @@ typedef struct gemm_shape {
     int bits;        /* of them: 4 (or 0), 8 */
     bool from_zero, minima;
     int super;      /* > 0: factors are integers, too */
+    bool a_i8;      /* A holds integers i8, too */
     int tile;       /* block sizes: variant of sn_gemm_tiles */
     bool dynamic;   /* so long that threads take its last rows from a counter */
     bool only_bits; /* too large for sums in double: the bits for several numbers of threads */

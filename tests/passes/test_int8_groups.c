@@ -1,0 +1,197 @@
+/* Option `compute` int8 with weights in groups (int4, the blocks of GGUF files): linear maps of rows
+ * rounded to 8 bits with the weights as they are stored, against sums in double; the same bits for
+ * any number of threads; on every target. */
+#include "frontend/sinter.h"
+#include "tests/support/text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FORMATS SN_SOURCE_DIR "/tests/data/gguf/formats"
+
+enum { MOST_M = 40, MOST_N = 64, MOST_K = 1056 };
+
+static void need(bool ok, const sn_error *err) {
+    if (!ok) fail_msg("%s", err->message);
+}
+
+static float pseudo(uint32_t i) {
+    i = i * 2654435761u + 12345u;
+    i ^= i >> 15;
+    i *= 2246822519u;
+    return (float)(i >> 8) * 0x1p-23f - 1;
+}
+
+static float w[MOST_N * MOST_K], x[MOST_M * MOST_K], y[MOST_M * MOST_N], again[MOST_M * MOST_N];
+static double row[MOST_N * MOST_K]; /* what is stored of w */
+
+/* Values with some extremes: sums of the largest products show an overflow. */
+static void fill_rows(int K) {
+    for (int i = 0; i < MOST_M * K; i++) x[i] = pseudo((uint32_t)i + 99999);
+    for (int k = 0; k < K; k++) x[2 * K + k] = 1;
+    for (int k = 0; k < K; k++) x[5 * K + k] = k % 2 ? -3 : 3;
+}
+
+/* Row i of x W^T at column j, of rows rounded as the option says. size: of what it is a sum. */
+static double product(int K, int i, int j, double *size) {
+    float most = 1e-30f;
+    for (int k = 0; k < K; k++) most = fmaxf(most, fabsf(x[i * K + k]));
+    float steps = 127 / most;
+    double scale = (double)(most * (float)(1 / 127.0)), sum = 0;
+    *size = 0;
+    for (int k = 0; k < K; k++) {
+        double term = scale * (double)rintf(x[i * K + k] * steps) * row[j * K + k];
+        sum += term;
+        *size += fabs(term);
+    }
+    return sum;
+}
+
+static void check_rows(sn_session *s, sn_session *two, int M, int N, int K, const char *what) {
+    sn_error err = {0};
+    sn_arg_binding xi = SN_BIND("x", SN_F32, x, M, K), yo = SN_BIND("y", SN_F32, y, M, N),
+                   zo = SN_BIND("y", SN_F32, again, M, N);
+    need(sn_run(s, "run", &xi, 1, &yo, 1, &err), &err);
+    if (two) need(sn_run(two, "run", &xi, 1, &zo, 1, &err), &err);
+    if (two) assert_memory_equal(y, again, sizeof *y * (size_t)(M * N));
+    for (int i = 0; i < M * N; i++) {
+        double size, want = product(K, i / N, i % N, &size);
+        if (!(fabs((double)y[i] - want) <= 2e-6 * size))
+            fail_msg("%s: row %d of %d, column %d is %g, not %g", what, i / N, M, i % N,
+                     (double)y[i], want);
+    }
+}
+
+typedef struct way {
+    const char *weights, *target;
+    int level;
+    const sn_weights *source; /* NULL: none */
+    int threads;              /* 2: compares bits with those of one thread */
+} way;
+
+static sn_program *build(sn_module *m, sn_tensor weight, int K, const way *how, int threads,
+                         sn_error *err) {
+    sn_dim T = sn_symbol(m, "T", 0, MOST_M);
+    sn_output("y", sn_linear(sn_input(m, "x", SN_F32, T, K), weight, NULL));
+    sn_options o = sn_options_default();
+    o.level = how->level;
+    o.threads = threads;
+    o.target = how->target;
+    o.weights = how->weights;
+    o.source = how->source;
+    o.compute = "int8";
+    o.cache_dir = "";
+    return sn_compile(m, &o, err);
+}
+
+typedef struct program {
+    sn_module *m;
+    sn_program *p;
+    sn_session *s;
+} program;
+
+static program open_program(const char *what, int N, int K, const way *how, int threads) {
+    sn_error err = {0};
+    program r = {.m = sn_module_new("groups")};
+    assert_non_null(r.m);
+    sn_entry_begin(r.m, "run");
+    sn_tensor weight = sn_param(r.m, what, SN_F32, how->source ? 2 : N, K);
+    for (int j = 2; how->source && j < N; j *= 2) weight = sn_concat(0, weight, weight);
+    r.p = build(r.m, weight, K, how, threads, &err);
+    need(r.p != NULL, &err);
+    sn_arg_binding param = SN_BIND(what, SN_F32, w, N, K);
+    r.s = how->source ? sn_session_new(r.p, how->source, &err)
+                      : sn_session_new_arrays(r.p, &param, 1, &err);
+    need(r.s != NULL, &err);
+    return r;
+}
+
+static void close_program(program *r) {
+    sn_session_free(r->s);
+    sn_program_free(r->p);
+    sn_module_free(r->m);
+}
+
+/* Several numbers of rows. what: the parameter, and messages. */
+static void check(const char *what, int N, int K, way how) {
+    program one = open_program(what, N, K, &how, 1), two = {0};
+    if (how.threads > 1) two = open_program(what, N, K, &how, how.threads);
+    fill_rows(K);
+    static const int rows[] = {1, 3, MOST_M};
+    for (int i = 0; i < 3; i++) check_rows(one.s, two.s, rows[i], N, K, what);
+    close_program(&one);
+    close_program(&two);
+}
+
+/* Whether this machine runs code for the target. */
+static bool runs(const char *target) {
+    sn_error err = {0};
+    sn_module *m = sn_module_new("runs");
+    sn_entry_begin(m, "run");
+    sn_tensor weight = sn_param(m, "w", SN_F32, 32, 32);
+    sn_program *p =
+        build(m, weight, 32, &(way){.weights = "int4", .target = target, .level = 4}, 1, &err);
+    sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, NULL) : NULL;
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+    return p != NULL;
+}
+
+static const char *const targets[] = {
+    NULL, "x86-64", "x86-64-v3", "x86-64-v3,+avxvnni", "x86-64-v4", "x86-64-v4,+avx512vnni"};
+
+static void check_int4(int N, int K, int level, const char *target) {
+    for (int i = 0; i < N * K; i++) w[i] = pseudo((uint32_t)i);
+    for (int g = 0; g < N * K / 32; g++) {
+        float most = 0;
+        for (int k = 32 * g; k < 32 * g + 32; k++)
+            if (fabsf(w[k]) > fabsf(most)) most = w[k];
+        float scale = sn_bf16_to_f32(sn_f32_to_bf16(most * -0.125f));
+        for (int k = 32 * g; k < 32 * g + 32; k++)
+            row[k] = (double)fmaxf(-8, fminf(7, rintf(w[k] / scale))) * (double)scale;
+    }
+    check("w", N, K, (way){"int4", target, level, NULL, level == 4 && !target ? 2 : 1});
+}
+
+static void int4(void **state) {
+    (void)state;
+    for (int level = 0; level <= 4; level += 4) check_int4(45, 96, level, NULL);
+    check_int4(MOST_N, MOST_K, 4, NULL); /* K in two pieces */
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (runs(targets[i])) check_int4(37, 64, 4, targets[i]);
+}
+
+static void blocks(void **state) {
+    (void)state;
+    static const char *const names[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1",
+                                        "Q8_0", "Q4_K", "Q5_K", "Q6_K"};
+    sn_error err = {0};
+    sn_weights *file = sn_weights_open(FORMATS ".gguf", &err),
+               *values = sn_weights_open(FORMATS ".safetensors", &err);
+    need(file && values, &err);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const sn_weight *t = sn_weights_find(values, names[i]);
+        assert_non_null(t);
+        int K = (int)t->shape[1];
+        for (int j = 0; j < MOST_N * K; j++) {
+            float v;
+            memcpy(&v, (const char *)t->data + (size_t)(j % (2 * K)) * sizeof v, sizeof v);
+            row[j] = (double)v;
+        }
+        check(names[i], MOST_N, K, (way){"stored", NULL, 4, file, 1 + i % 4 / 3});
+    }
+    sn_weights_close(file);
+    sn_weights_close(values);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(int4), cmocka_unit_test(blocks)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
