@@ -36,6 +36,8 @@ RUNS = {
     "edt": f"model edt-base --no-check --levels 4 {PEERS} --tokens 64 --batch 8",
     **{f"decode-{w}": f"model gpt2 --no-check --decode --tokens 64,512 --levels 4 --seconds 0.2 "
                       f"--weights {w}" for w in ("f32", "bf16", "int8", "int4")},
+    "decode-int4-int8": "model gpt2 --no-check --decode --tokens 64,512 --levels 4 --seconds 0.2 "
+                        "--weights int4 --compute int8",
     "cold": "model gpt2 --no-check --levels 4 --tokens 64 --cache-dir none",
     "train": "train gpt2 --no-check --peers torch,torch-malloc --tokens 64,256 --cache-dir none",
     "train-edt": "train edt-base --no-check --peers torch,torch-malloc --tokens 64 --batch 8",
@@ -112,7 +114,7 @@ def claims_of_models():
                                     ("edt", "edt-base forward", "8x64", 1.2)):
         for peer in ("onnxruntime", "torch"):
             yield faster(run, name, shape, peer, times)
-    for weights, least in (("f32", 95), ("bf16", 90), ("int8", 80), ("int4", 60)):
+    for weights, least in (("f32", 95), ("bf16", 90), ("int8", 80), ("int4", 60), ("int4-int8", 85)):
         for past in (64, 512):
             yield share(f"decode-{weights}", "gpt2 decode", f"1x1 after {past}", least)
     yield within("cold", "gpt2 forward", "1x64", "compile_ms", "ms of compilation", 1000)

@@ -11,10 +11,10 @@
 
 enum {
     MAX_UNPACKED_K = 512, /* of a panel at a time: it stays in L1 with the rows that it meets */
-    ROWS_BYTES = 1 << 18, /* packed rows of A: stay in L2 */
+    ROWS_SIXTEENTHS = 6,  /* of L2: packed rows of A, which stay there */
     MAX_ROWS = 512,
     SHORT_SUMS = 32, /* k of 4-bit integers whose products (15 * 127) an i16 holds the sum of */
-    UNROLL = 4,      /* words: LLVM reorders what is straight, and spills */
+    UNROLL = 2,      /* words */
     LANES_16 = 2     /* index of 16 lanes in the tables below */
 };
 
@@ -34,7 +34,7 @@ static void place(gemm_plan *p) {
     x->sums_offset = x->comp_offset + (x->offset ? groups * 4 : 0);
     int64_t lines = align_line(x->sums_offset + (g->has_min ? groups * 4 : 0)) / GEMM_LINE;
     x->row_bytes = (lines | 1) * GEMM_LINE; /* an odd number of lines: different sets of L1 */
-    x->mc = ROWS_BYTES / x->row_bytes;
+    x->mc = p->l2_bytes / 16 * ROWS_SIXTEENTHS / x->row_bytes;
     if (x->mc > MAX_ROWS) x->mc = MAX_ROWS;
     const em_size *m = &p->g->m;
     if (m->slot < 0 && m->value < x->mc) x->mc = m->value;
