@@ -401,14 +401,14 @@ static const sn_node *below_broadcast(const sn_node *n) {
 /* ---- prologues: 8-bit integers, made of rows when these are packed ---- */
 
 /* What quantises the left factor of `dot`, group k, if only that product needs it: the region
- * (x) -> (q, scale). NULL: the left factor is read from memory, because others need it too or the
- * kernel that makes x has the integers at hand. */
-static sn_region *find_quantising(builder *b, int k, const sn_node *dot, sn_int8_rows *rows,
-                                  sn_node **source) {
+ * (x) -> (q, scale). NULL: the left factor is read from memory, because others need it too, the
+ * kernel that makes x has the integers at hand, or the weights are in groups. */
+static sn_region *find_quantising(builder *b, int k, const sn_node *dot, const panels *p,
+                                  sn_int8_rows *rows, sn_node **source) {
     const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];
     const sn_attr *contract = sn_attr_get(dot, SN_A_contract_a);
-    sn_node *q = left_factor(dot), *x = sn_int8_rows_source(q);
-    if (!x || x->shape[x->rank - 1] == 1 ||
+    sn_node *q = left_factor(dot, p), *x = sn_int8_rows_source(q);
+    if (!x || p->group || x->shape[x->rank - 1] == 1 ||
         !sn_kernel_holds(gemm, SN_HOLDS_ROW_PROLOGUE, b->g->p->o.level) ||
         sn_group_choice(b->g, dot) != SN_CHOOSE_FUSED || !contract || contract->n != 1 ||
         contract->v[0] != x->rank - 1 || b->uses[q->id] != 1)
@@ -434,9 +434,10 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     cut_list rows = {.seen = sn_arena_alloc(b->m, b->g->n_id)};
     /* argument 0 is the product */
     add_cut(b, &c, dot);
+    panels p = panels_of(b, dot);
     sn_int8_rows int8 = {NULL};
     sn_node *source = NULL;
-    sn_region *pro = take ? NULL : find_quantising(b, k, dot, &int8, &source);
+    sn_region *pro = take ? NULL : find_quantising(b, k, dot, &p, &int8, &source);
     if (pro) {
         c.seen[int8.scale->id] = IN_MEMORY; /* the last argument, without an operand */
         add_cut(b, &rows, source);
@@ -445,7 +446,6 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     if (pro) add_cut(b, &c, int8.scale);
     if (!pro && !take) pro = find_prologue(b, dot, &rows);
     sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + rows.n + 5));
-    panels p = panels_of(b, dot);
     int64_t pair = b->g->group[k].pair;
     int n_in = 2;
     in[0] = build_value(b, pro ? rows.node[0] : left_factor(dot, &p));
