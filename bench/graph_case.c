@@ -5,6 +5,7 @@
 #include "bench/probe.h"
 #include "codegen/program/program.h"
 #include "ir/ir.h"
+#include "passes/cache.h"
 #include "runtime/clock.h"
 #include "runtime/memory.h"
 #include "runtime/rng.h"
@@ -254,6 +255,15 @@ static double selected_part(sn_order order, const sn_node *product, const int64_
     return 1;
 }
 
+/* Whether the variants store this state in fewer bits. */
+static bool is_narrow_cache(const graph_case *c, const sn_node *n) {
+    int count;
+    const sn_node *const *list = sn_cache_states(n->m, &count);
+    for (int i = 0; i < count; i++)
+        if (list[i] == n) return c->o->cache && sn_cache_knows(c->o->cache);
+    return false;
+}
+
 /* Bytes read for leaf i of the order. A table that is only gathered from counts with the rows read;
  * the weight of a linear map as it is stored. */
 static double leaf_bytes(const graph_case *c, sn_order order, int i) {
@@ -263,6 +273,7 @@ static double leaf_bytes(const graph_case *c, sn_order order, int i) {
     if (n->op == SN_OP_state) { /* a cache [.., capacity, d]: only the used part counts */
         int past = sn_symbol_find(n->m, "P");
         bool cache = past >= 0 && n->rank >= 2;
+        if (is_narrow_cache(c, n)) whole = sn_cache_bytes(n, c->o->cache);
         return cache ? whole * (double)(c->timed.symbol[past] + 1) / (double)n->shape[n->rank - 2]
                      : whole;
     }
@@ -428,7 +439,9 @@ static size_t workspace_of(const void *ctx) {
 static int add_cache(const variant *v, const sn_node *n, sn_probe_block *list) {
     int past = sn_symbol_find(n->m, "P"), count = 1;
     if (past < 0 || n->rank < 2) return 0;
-    int64_t row = n->shape[n->rank - 1] * (int64_t)sn_dtype_size((sn_dtype)n->dtype);
+    int64_t element = (int64_t)sn_dtype_size((sn_dtype)n->dtype);
+    if (is_narrow_cache(v->c, n)) element = strcmp(v->c->o->cache, "int8") ? 2 : 1;
+    int64_t row = n->shape[n->rank - 1] * element;
     for (int a = 0; a < n->rank - 2; a++) count *= (int)n->shape[a];
     const char *data = sn_session_memory(v->session, sn_attr_str(n, SN_A_name, ""));
     for (int i = 0; list && data && i < count; i++)
@@ -507,6 +520,7 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
     o.target = c->o->target;
     o.weights = c->o->weights;
     o.compute = c->o->compute;
+    o.cache = c->o->cache;
     o.precision = c->o->precision;
     o.cache_dir = c->o->cache_dir;
     if (c->o->tune && !tuned) o.cache_dir = ""; /* an empty cache has no tuned choices */

@@ -81,6 +81,7 @@ typedef struct sn_bench_options {
     const char *profile;   /* receives the kernel times of the last variant; NULL: none */
     const char *compute;   /* arithmetic of products with these: NULL, "f32", "int8" */
     const char *weights;   /* storage of constant matrices: NULL, "f32", "bf16", "int8", "int4" */
+    const char *cache;     /* storage of keys and values: NULL, "f32", "bf16", "int8" */
     const char *precision; /* of training: NULL, "f32", "bf16" */
     int threads;           /* 0: OpenMP's default number */
     int rounds;            /* at least 5 */

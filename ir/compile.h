@@ -58,6 +58,11 @@ typedef struct sn_options {
      * part, and the results of attention's gradient. Accumulators, parameters and optimizer states
      * remain f32. */
     const char *precision;
+    /* Storage type of the caches of keys and values that decoding keeps from call to call, that is of
+     * states of f32 to which an entry adds whole rows and that attention or a product reads: "f32"
+     * (or NULL), "bf16", or "int8" with one factor for each position and head. sn_state_read then
+     * gives, and sn_state_write takes, values of that type. */
+    const char *cache;
     /* disk cache; NULL: the user's cache directory; "none" or "": no cache (a folder called none is
      * "./none") */
     const char *cache_dir;

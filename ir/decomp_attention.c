@@ -20,25 +20,34 @@ typedef struct attention {
     decomp *c;
     sn_node *q, *k, *v;
     sn_dim batch, heads, key_heads, group, tq, tk;
-    int n_captured;
-    sn_node *seed; /* dropout's seed and step; NULL: none */
-    sn_node *raw;  /* arguments of the score region; set by make_scores */
+    int first, n_captured; /* captured tensors: the first operand, how many */
+    sn_node *seed;         /* dropout's seed and step; NULL: none */
+    sn_node *raw;          /* arguments of the score region; set by make_scores */
 } attention;
 
+/* k or v from integers and the factors of their rows. */
+static sn_node *scaled_rows(const decomp *c, int i) {
+    sn_node *x = sn_b_cast(c->in[i], c->type);
+    return sn_b_binary(SN_OP_mul, x, sn_b_cast(c->in[i + 2], c->type));
+}
+
 static bool read_operands(attention *a, decomp *c) {
-    *a = (attention){.c = c, .n_captured = c->n_in - 3};
+    bool scales = sn_dc_int(c, SN_A_row_scales, 0) != 0;
+    *a = (attention){.c = c, .first = scales ? 5 : 3};
+    a->n_captured = c->n_in - a->first;
+    if (a->n_captured < 0) return sn_dc_fail(c, "the factors of k and v are missing");
     if (sn_dc_attr(c, SN_A_rate)) {
         if (!a->n_captured--) return sn_dc_fail(c, "dropout needs a seed and a step");
         a->seed = c->in[c->n_in - 1];
     }
     for (int i = 0; i < 3; i++) {
-        if (!sn_dc_float(c, i)) return false;
+        if ((!scales || !i) && !sn_dc_float(c, i)) return false;
         if (c->in[i]->rank != 4)
             return sn_dc_fail(c, "q must be [B, H, Tq, d], k [B, Hk, Tk, d], v [B, Hk, Tk, dv]");
     }
     a->q = sn_dc_operand(c, 0);
-    a->k = sn_dc_operand(c, 1);
-    a->v = sn_dc_operand(c, 2);
+    a->k = scales ? scaled_rows(c, 1) : sn_dc_operand(c, 1);
+    a->v = scales ? scaled_rows(c, 2) : sn_dc_operand(c, 2);
     const sn_dim *q = a->q->shape, *k = a->k->shape, *v = a->v->shape;
     a->batch = q[0], a->heads = q[1], a->tq = q[2];
     a->key_heads = k[1], a->tk = k[2];
@@ -67,7 +76,7 @@ static bool check_region(const attention *a, const sn_region *r, const char *wha
         if (r->arg[i]->rank || r->arg[i]->dtype != SN_I32)
             return sn_dc_fail(c, "argument %d of the %s region must be a scalar i32", i, what);
     for (int i = 0; i < a->n_captured; i++) {
-        const sn_node *arg = r->arg[first + n_index + i], *in = c->in[3 + i];
+        const sn_node *arg = r->arg[first + n_index + i], *in = c->in[a->first + i];
         if (arg->dtype != in->dtype || arg->rank != in->rank ||
             (in->rank && memcmp(arg->shape, in->shape, sizeof(sn_dim) * in->rank)))
             return sn_dc_fail(
@@ -87,7 +96,7 @@ static void map_region(const attention *a, const sn_region *r, sn_node *score, s
     int n = 0;
     if (score) arg[n++] = score;
     for (int i = 0; i < 4; i++) arg[n++] = sn_b_iota(m, SN_I32, 4, shape, i);
-    for (int i = 0; i < a->n_captured; i++) arg[n++] = a->c->in[3 + i];
+    for (int i = 0; i < a->n_captured; i++) arg[n++] = a->c->in[a->first + i];
     sn_region_map(r, arg, 4, shape, results);
 }
 

@@ -208,7 +208,10 @@ bool sn_verify(sn_module *m) {
             !check_bindings(m, e, "tap", e->n_tap, e->tap))
             return false;
     }
-    for (uint32_t id = 0; id < n; id++)
-        if (m->node[id]->op == SN_OP_state && !check_assigned(m, m->node[id])) return false;
+    for (int i = 0; i < m->n_entry; i++) { /* a pass may have replaced a state: live ones only */
+        sn_order order = sn_entry_topo(m, m->entry[i]);
+        for (int k = 0; k < order.n; k++)
+            if (order.node[k]->op == SN_OP_state && !check_assigned(m, order.node[k])) return false;
+    }
     return true;
 }

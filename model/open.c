@@ -385,7 +385,7 @@ static bool check_unused(const lm *m, const lm_options *o, const sn_weights *w, 
 
 bool lm_check_room(const lm *m, int64_t rows, int64_t past, int64_t end, sn_error *err) {
     double part = m->sequences ? (double)rows / (double)m->sequences : 1;
-    double each = part * storage_of_states(m->model.module) / (double)m->model.context,
+    double each = part * m->state_bytes / (double)m->model.context,
            room = (double)sn_memory_available();
     if (!m->session) room = fmin(room, (double)sn_memory_space()); /* then it has its own already */
     if (each * (double)(end - past) <= room) return true;
@@ -393,7 +393,7 @@ bool lm_check_room(const lm *m, int64_t rows, int64_t past, int64_t end, sn_erro
         err, SN_ERR_MEMORY,
         "a context of %lld tokens needs %.2f GB of memory for keys and values (%.0f KB "
         "each), but %.2f GB are available: use at most %lld tokens (--context, a shorter "
-        "prompt)",
+        "prompt), or caches of fewer bits (--cache)",
         (long long)end, each * (double)end / 1e9, each / 1e3, (room + each * (double)past) / 1e9,
         (long long)(past + (int64_t)(room / each)));
 }
@@ -417,6 +417,7 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
         !lm_open_ends(m, m->dir ? m->dir->path : o->checkpoint, err))
         return false;
     if (o->build_only) return true;
+    m->state_bytes = storage_of_states(m->model.module, o->compile.cache);
     if (!o->compile_only && !check_kind(m, o, err)) return false;
     const sn_weights *w = lm_weights(m);
     if (w && !o->compile_only && (!check_weights(m, w, err) || !check_unused(m, o, w, err)))

@@ -61,6 +61,7 @@ typedef struct lm {
     int64_t sequences;      /* as in the options */
     quantised recorded;     /* by `sinter quantize`, in the config */
     sn_options compiled;    /* the options of the program; `source` as in lm_weights */
+    double state_bytes;     /* keys and values of a whole context in all rows */
     char storage_note[160]; /* why --weights auto did not choose the first; or "" */
     bool imported;          /* from a file of another format: its folder is gone */
     float *logits;          /* [vocab] after lm_feed */

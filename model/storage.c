@@ -2,6 +2,7 @@
  * states. */
 #include "model/storage.h"
 #include "ir/ir.h"
+#include "passes/cache.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -76,14 +77,17 @@ const char *storage_choose(sn_module *m, const sn_weights *w, size_t available, 
     return kinds[kind].name;
 }
 
-double storage_of_states(sn_module *m) {
+double storage_of_states(sn_module *m, const char *cache) {
     double bytes = 0;
+    int n;
+    const sn_node *const *caches = sn_cache_states(m, &n);
     for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
-        const sn_node *n = sn_module_node(m, i);
-        if (n->op != SN_OP_state) continue;
-        double count = (double)sn_dtype_size((sn_dtype)n->dtype);
-        for (int a = 0; a < n->rank; a++) count *= (double)n->shape[a];
-        bytes += count;
+        const sn_node *s = sn_module_node(m, i);
+        double count = (double)sn_dtype_size((sn_dtype)s->dtype);
+        for (int a = 0; a < s->rank; a++) count *= (double)s->shape[a];
+        for (int k = 0; k < n; k++)
+            if (caches[k] == s) count = sn_cache_bytes(s, cache);
+        if (s->op == SN_OP_state) bytes += count;
     }
     return bytes;
 }

@@ -10,7 +10,8 @@
 const char *storage_choose(sn_module *m, const sn_weights *w, size_t available, char *note,
                            size_t size);
 
-/* Bytes of all states (keys and values of a whole context). */
-double storage_of_states(sn_module *m);
+/* Bytes of all states (keys and values of a whole context), where caches are stored as `cache`:
+ * sn_options. */
+double storage_of_states(sn_module *m, const char *cache);
 
 #endif

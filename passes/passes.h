@@ -22,6 +22,7 @@ typedef struct sn_pass_options {
     const sn_keep *keep; /* [n_keep] matrices that need more bits */
     int n_keep;
     bool int8_compute; /* linear maps of int8 weights are products of integers */
+    const char *cache; /* of keys and values: "bf16", "int8"; NULL: as declared */
     /* "bf16": type in which training stores activations for its backward part; NULL: f32 */
     const char *precision;
     bool constant_params;     /* parameters do not change between calls: hoist what depends on
@@ -38,6 +39,9 @@ typedef struct sn_pass_options {
 #define SN_STORED "@stored."
 /* The name without it. */
 const char *sn_stored_param_tensor(const char *name);
+
+/* States with the factors of another state's rows: SN_SCALES "NAME" (cache.c). */
+#define SN_SCALES "@scales."
 
 /* Parameters that are a part of a quantised tensor of the file: SN_BLOCKS "0.NAME", where 0 is a
  * sn_weight_part (file_blocks.c). */

@@ -52,7 +52,8 @@ class _Options(ctypes.Structure):  # sn_options of ir/compile.h, as far as it is
     _fields_ = [("level", ctypes.c_int), ("threads", ctypes.c_int), ("backend", ctypes.c_char_p),
                 ("target", ctypes.c_char_p), ("weights", ctypes.c_char_p), ("keep", ctypes.c_void_p),
                 ("n_keep", ctypes.c_int), ("compute", ctypes.c_char_p), ("source", ctypes.c_void_p),
-                ("precision", ctypes.c_char_p), ("cache_dir", ctypes.c_char_p), ("rest", ctypes.c_byte * 256)]
+                ("precision", ctypes.c_char_p), ("cache", ctypes.c_char_p), ("cache_dir", ctypes.c_char_p),
+                ("rest", ctypes.c_byte * 256)]
 
 
 class _LmOptions(ctypes.Structure):  # sn_lm_options of model/lm.h
@@ -158,10 +159,12 @@ def _call(function, *arguments):
     return result
 
 
-def _options(threads, context, sequences, weights, level, cache_dir, tokenizer, checkpoint):
+def _options(threads, context, sequences, weights, level, cache_dir, tokenizer, checkpoint, cache=None):
     compile_options = _library().sn_options_default()
     if level is not None:
         compile_options.level = level
+    if cache is not None:
+        compile_options.cache = _text(cache)
     if cache_dir is not None:
         compile_options.cache_dir = _text(cache_dir)
     options = _LmOptions(threads=threads, context=context, sequences=sequences, weights=_text(weights),
@@ -201,12 +204,13 @@ class Model(_Owner):
     """A language model: a model folder as Hugging Face publishes them, a GGUF file, or a model in C with a checkpoint.
 
     threads 0: all CPUs. context 0: the model's. sequences: how many texts run at once. weights: storage of the
-    matrices, "f32", "bf16", "int8", "int4" or "auto". level: fusion level, 0 to 4."""
+    matrices, "f32", "bf16", "int8", "int4" or "auto". cache: storage of keys and values, "f32", "bf16" or "int8". level:
+    fusion level, 0 to 4."""
 
     def __init__(self, path, threads=0, context=0, sequences=1, weights=None, level=None, cache_dir=None,
-                 tokenizer=None, checkpoint=None):
+                 tokenizer=None, checkpoint=None, cache=None):
         self._lib = lib = _library()
-        options = _options(threads, context, sequences, weights, level, cache_dir, tokenizer, checkpoint)
+        options = _options(threads, context, sequences, weights, level, cache_dir, tokenizer, checkpoint, cache)
         self._close = lib.sn_lm_close
         self._handle = _call(lib.sn_lm_open, _text(path), ctypes.byref(options))
         self.vocab = lib.sn_lm_vocab(self._handle)      # size of the vocabulary

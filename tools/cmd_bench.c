@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *levels, *backends, *weights, *compute, *precision, *peers, *peer_dir, *target,
-        *cache_dir, *json, *plot, *profile, *with;
+    const char *levels, *backends, *weights, *compute, *cache, *precision, *peers, *peer_dir,
+        *target, *cache_dir, *json, *plot, *profile, *with;
     int64_t threads, rounds;
     double seconds, clip, threshold;
     bool no_check, direct, tune, backward;
@@ -116,6 +116,8 @@ static const arg model_table[] = {
     {"batch", 0, ARG_INT, offsetof(options, batch), "N", "1", 1, 1024, "batch size"},
     {"decode", 0, ARG_FLAG, offsetof(options, decode), NULL, NULL, 0, 0,
      "decode one token at a time with a KV cache"},
+    {"cache", 0, ARG_CHOICE, offsetof(options, cache), "f32|bf16|int8", "f32", 0, 0,
+     "with --decode: storage of keys and values"},
     WEIGHTS,
     WORK("0..4", "native"),
     {0}};
@@ -307,6 +309,7 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .target = o->target,
                             .weights = int8 && !o->weights ? "int8" : o->weights,
                             .compute = o->compute,
+                            .cache = o->cache,
                             .precision = o->precision,
                             .cache_dir = o->cache_dir,
                             .threads = (int)o->threads,

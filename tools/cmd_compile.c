@@ -17,8 +17,8 @@
 
 typedef struct options {
     cmd_model model;
-    const char *dir, *name, *target, *entries, *threads, *weights, *compute, *cache_dir, *off, *cc,
-        *train;
+    const char *dir, *name, *target, *entries, *threads, *weights, *compute, *cache, *cache_dir,
+        *off, *cc, *train;
     int64_t level, beams, sequences;
     bool list_targets, archive, shared, embed, exe, is_static;
 } options;
@@ -59,6 +59,8 @@ static const arg table[] = {
      "storage of the matrices; stored: as the file has them, GGUF's blocks too"},
     {"compute", 0, ARG_CHOICE, AT(compute), "f32|int8", "f32", 0, 0,
      "arithmetic of linear maps; int8: products of 8-bit integers, activations quantised by rows"},
+    {"cache", 0, ARG_CHOICE, AT(cache), "f32|bf16|int8", "f32", 0, 0,
+     "storage of keys and values while decoding"},
     {"level", 0, ARG_INT, AT(level), "0..4", "4", 0, 4, "fusion level"},
     {"cache-dir", 0, ARG_TEXT, AT(cache_dir), "DIR|none", NULL, 0, 0,
      "cache of compiled kernels; default: ~/.cache/sinter"},
@@ -176,6 +178,7 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     eo.compile.level = (int)o->level;
     eo.compile.weights = o->weights;
     eo.compile.compute = o->compute;
+    eo.compile.cache = o->cache;
     eo.compile.passes = o->off;
     eo.compile.backend = "native";
     eo.compile.cache_dir = o->cache_dir;

@@ -22,7 +22,7 @@
  * only, so results do not depend on the number of threads. */
 typedef struct sn_attention_operand {
     int buf;        /* base pointer: buf[buf] of the call */
-    sn_dtype dtype; /* any float type */
+    sn_dtype dtype; /* any float type; of k and v with scales int8 */
     em_size offset; /* elements, like the strides below */
     em_size batch, head, row;
 } sn_attention_operand;
@@ -41,6 +41,9 @@ typedef struct sn_attention {
     em_size batch, tq, tk;
     double scale;
     sn_attention_operand q, k, v, out; /* head strides of k and v are per K/V head */
+    /* Rows of k and v are int8, and these are their factors, f32, one for each row. */
+    bool row_scales;
+    sn_attention_operand k_scale, v_scale;
     /* Buffer [B, heads, 2, tq] of the compute type, or < 0: m, the largest score of each query or
      * slightly less, and log of the sum of e^(score - m). The log-sum-exp is their sum, which a
      * single number could hold to half an ulp of m only. */

@@ -11,6 +11,21 @@ em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head)
     return em_gep(e, em_buf(e, o->buf), o->dtype, at);
 }
 
+em_val att_load_row(em *e, const att_plan *p, sn_dtype t, em_val at, int n, em_val valid) {
+    em_val x = valid ? em_load_tail(e, t, at, n, valid) : em_load(e, t, at, n);
+    return t == SN_I8 ? em_convert(e, x, SN_I8, p->t) : x;
+}
+
+em_val att_row_scales(em *e, const att_plan *p, const sn_attention_operand *o, em_val base,
+                      em_val k, int n, em_val valid) {
+    em_val row = em_size_value(e, o->row);
+    if (o->row.slot < 0 && o->row.value == 1)
+        return att_load_row(e, p, o->dtype, em_gep(e, base, o->dtype, k), n, valid);
+    em_val index = em_add(e, em_splat(e, k, n), em_iota(e, e->i64, n));
+    index = em_mul(e, index, em_splat(e, row, n));
+    return em_gather(e, o->dtype, base, index, valid ? em_tail_mask(e, valid, n) : NULL);
+}
+
 em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum) {
     em_val row = em_add(e, em_muli(e, batch, p->a->heads), head);
     row = em_addi(e, em_muli(e, row, 2), log_sum);

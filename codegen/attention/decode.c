@@ -20,6 +20,7 @@
 
 enum {
     ACC_VECTORS = 8,  /* vectors of acc whose sums are in registers at a time */
+    MOST_LINES = 8,   /* cache lines of a row of K in a narrow type that are prefetched */
     ROWS_PER_TILE = 4 /* rows that go through a tile together: K and V are read once for them */
 };
 
@@ -27,8 +28,9 @@ typedef struct decode {
     const att_plan *p;
     em_val batch, kv_head, tq, tk;
     em_val row0, row1;
-    em_val states; /* softmax state of each row: see att_row_state */
-    em_val k0;     /* first key of the tile */
+    em_val states;             /* softmax state of each row: see att_row_state */
+    em_val k0;                 /* first key of the tile */
+    em_val k_scales, v_scales; /* factors of the rows of K and V, or NULL */
     att_regions regions[ROWS_PER_TILE];
 } decode;
 
@@ -47,8 +49,7 @@ static em_val row_of(em *e, const att_plan *p, int64_t offset, em_val r, int wid
 /* Elements i .. i + lanes - 1 of a row of d elements; 0 beyond its end. */
 static em_val load_vector(em *e, const att_plan *p, sn_dtype t, em_val row, int i, int d) {
     em_val at = em_gep(e, row, t, em_i64(e, i));
-    return i + p->lanes <= d ? em_load(e, t, at, p->lanes)
-                             : em_load_tail(e, t, at, p->lanes, em_i64(e, d - i));
+    return att_load_row(e, p, t, at, p->lanes, i + p->lanes <= d ? NULL : em_i64(e, d - i));
 }
 
 /* The first row prefetches the next tile while it goes through a tile: that of this head if a whole
@@ -98,12 +99,15 @@ static void emit_qk(em *e, const decode *w, em_val k_base, em_val k0, int rows, 
             row[i] = em_gep(e, k_base, o->dtype, em_mul(e, k, stride));
             next[i] = em_gep(e, row[i], o->dtype, ahead);
         }
+        for (int i = 0; i < keys && n < line; i++) /* a line holds several vectors */
+            for (int c = 0; c < d && c < MOST_LINES * line; c += line)
+                em_prefetch(e, em_gep(e, next[i], o->dtype, em_i64(e, c)), false, 2);
         em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, n));
         for (int i = 0; i < n; i++) first[i] = sum[i] = em_carry(e, &l, em_vf(e, 0));
         em_val x[ROWS_PER_TILE];
         for (int u = 0; u < rows; u++) x[u] = em_load(e, p->t, em_gep(e, q[u], p->t, l.i), n);
         for (int i = 0; i < keys; i++) {
-            em_val y = em_load(e, o->dtype, em_gep(e, row[i], o->dtype, l.i), n);
+            em_val y = att_load_row(e, p, o->dtype, em_gep(e, row[i], o->dtype, l.i), n, NULL);
             if (n >= line) em_prefetch(e, em_gep(e, next[i], o->dtype, l.i), false, 2);
             for (int u = 0; u < rows; u++)
                 sum[u * keys + i] = em_fma(e, x[u], y, sum[u * keys + i]);
@@ -163,8 +167,11 @@ static void emit_scores(em *e, decode *w, em_val k_base, em_val k0, em_val n, co
     em_val k =
         em_add(e, em_splat(e, em_int_cast(e, at, e->i32), p->lanes), em_iota(e, e->i32, p->lanes));
     k = em_imin(e, k, em_splat(e, last, p->lanes));
-    em_val here = em_tail_mask(e, em_sub(e, n, l.i), p->lanes);
+    em_val left = em_sub(e, n, l.i), here = em_tail_mask(e, left, p->lanes), scale = NULL;
+    if (p->a->row_scales)
+        scale = att_row_scales(e, p, &p->a->k_scale, w->k_scales, at, p->lanes, left);
     for (int u = 0; u < t->n; u++) {
+        if (scale) x[u] = em_mul(e, x[u], scale);
         x[u] = att_regions_apply(&w->regions[u], e, p, x[u], k);
         x[u] = em_select(e, here, x[u], em_vf(e, -INFINITY));
         em_store(e, p->t, em_gep(e, t->s[u], p->t, l.i), x[u]);
@@ -182,7 +189,7 @@ static void emit_acc_columns(em *e, const decode *w, em_val v_base, em_val k0, e
     enum { MAX_ACC = 2 * ACC_VECTORS };
     const att_plan *p = w->p;
     const sn_attention_operand *o = &p->a->v;
-    int dv = p->a->dv;
+    int dv = p->a->dv, line = 64 / (int)sn_dtype_size(o->dtype);
     em_val stride = em_size_value(e, o->row), ahead = prefetch_distance(e, w, o, t->row[0]);
     em_val tile = em_mul(e, k0, stride), out[ROWS_PER_TILE];
     em_val first[ROWS_PER_TILE][MAX_ACC],
@@ -211,7 +218,8 @@ static void emit_acc_columns(em *e, const decode *w, em_val v_base, em_val k0, e
             }
             for (int i = 0; i < vectors; i++) {
                 int at_i = c + i * p->lanes;
-                em_prefetch(e, em_gep(e, next, o->dtype, em_i64(e, at_i)), false, 2);
+                if (at_i % line == 0 || line < p->lanes)
+                    em_prefetch(e, em_gep(e, next, o->dtype, em_i64(e, at_i)), false, 2);
                 em_val v = load_vector(e, p, o->dtype, row, at_i, dv);
                 for (int r = 0; r < t->n; r++) {
                     em_val acc = first[r][u * vectors + i], y = em_fma(e, v, weight[r], acc);
@@ -262,6 +270,12 @@ static em_val emit_softmax(em *e, const decode *w, const tile_rows *t, int u, em
     em_val sum = em_carry(e, &l, l_i), at = em_gep(e, t->s[u], p->t, l.i);
     em_val x = att_exp(e, em_sub(e, em_load(e, p->t, at, p->lanes), m_new)), dropped = x;
     if (kept) dropped = em_select(e, att_keep_lanes(e, kept, l.i, p->lanes), x, em_vf(e, 0));
+    if (p->a->row_scales) { /* in place of each row of v; a hidden key's may be anything */
+        em_val rows = em_add(e, k0, l.i), left = em_sub(e, n, l.i), zero = em_vf(e, 0);
+        em_val scale = att_row_scales(e, p, &p->a->v_scale, w->v_scales, rows, p->lanes, left);
+        em_val hidden = em_cmp(e, EM_EQ, dropped, zero);
+        dropped = em_select(e, hidden, zero, em_mul(e, dropped, scale));
+    }
     em_store(e, p->t, at, dropped);
     em_next(e, &l, sum, em_add(e, sum, x));
     em_end(e, &l);
@@ -360,6 +374,10 @@ em_val att_emit_decode(em *e, const att_plan *p) {
     em_val head0 = em_mul(e, w.kv_head, ratio);
     em_val k_base = att_base(e, &a->k, w.batch, w.kv_head);
     em_val v_base = att_base(e, &a->v, w.batch, w.kv_head);
+    if (a->row_scales) {
+        w.k_scales = att_base(e, &a->k_scale, w.batch, w.kv_head);
+        w.v_scales = att_base(e, &a->v_scale, w.batch, w.kv_head);
+    }
     em_loop l = em_for(e, w.row0, w.row1, one);
     emit_enter(e, &w, l.i, em_add(e, head0, em_div(e, l.i, w.tq)), em_rem(e, l.i, w.tq));
     em_end(e, &l);

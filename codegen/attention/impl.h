@@ -99,6 +99,12 @@ static inline int att_padded(const att_plan *p, int d) {
 em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head);
 /* Address of query q in lse_buf: of m (log_sum false) or log l. */
 em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum);
+/* n elements of a row of K or V in the compute type, `valid` of them (NULL: all), others 0; integers
+ * are not multiplied with their factor. */
+em_val att_load_row(em *e, const att_plan *p, sn_dtype t, em_val at, int n, em_val valid);
+/* The factors of rows k .. k + n - 1, of which `valid` exist (NULL: all). */
+em_val att_row_scales(em *e, const att_plan *p, const sn_attention_operand *o, em_val base,
+                      em_val k, int n, em_val valid);
 em_val att_scratch(em *e, int64_t offset); /* pointer into this thread's scratch */
 /* Forward: pointer into the current block's softmax state; offset: q_offset .. l_offset. */
 em_val att_block_state(em *e, const att_plan *p, int64_t offset);

@@ -28,9 +28,11 @@ static sn_attention_captured captured_of(const sn_kernel *k, const sn_view *v, i
     return c;
 }
 
-/* first: the first captured tensor among the operands */
+/* first: the first captured tensor among the operands, unless the factors of k and v precede it */
 static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
     const sn_step *s = k->step;
+    const sn_view *scale = sn_attr_int(s->node, SN_A_row_scales, 0) ? &s->in[first] : NULL;
+    if (scale) first += 2;
     const sn_view *q = &s->in[SN_FLASH_Q], *key = &s->in[SN_FLASH_K], *v = &s->in[SN_FLASH_V];
     const sn_attr *rate = sn_attr_get(s->node, SN_A_rate);
     int n_captured = s->n_in - first - (rate != NULL);
@@ -60,6 +62,11 @@ static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
                         .tile = k->tile,
                         .dim = run_time_dim,
                         .ctx = (void *)(uintptr_t)k};
+    if (scale) {
+        a->row_scales = true;
+        a->k_scale = operand_of(k, &scale[0], first - 2);
+        a->v_scale = operand_of(k, &scale[1], first - 1);
+    }
     if (rate) a->seed_stride = sn_kernel_size(k, s->in[s->n_in - 1].stride[0]);
 }
 

@@ -37,11 +37,17 @@ static void emit_row(em *e, const att_plan *p, const att_pack_kv_args *q, em_val
     int d = is_v ? p->a->dv : p->a->d, whole = d / p->lanes * p->lanes;
     em_val src = em_gep(e, att_base(e, o, q->batch, q->kv_head), o->dtype,
                         em_mul(e, k, em_size_value(e, o->row)));
-    em_val dst = att_packed_row(e, p, tk, is_v, k);
+    em_val dst = att_packed_row(e, p, tk, is_v, k), scale = NULL;
+    const sn_attention_operand *factor = is_v ? &p->a->v_scale : &p->a->k_scale;
+    if (p->a->row_scales) {
+        em_val at = em_mul(e, k, em_size_value(e, factor->row));
+        em_val base = att_base(e, factor, q->batch, q->kv_head);
+        scale = em_load_splat(e, factor->dtype, em_gep(e, base, factor->dtype, at), p->lanes);
+    }
     for (int c = 0; c < d; c += p->lanes) {
         em_val i = em_i64(e, c), rest = em_i64(e, d - c), at = em_gep(e, src, o->dtype, i);
-        em_val x = c < whole ? em_load(e, o->dtype, at, p->lanes)
-                             : em_load_tail(e, o->dtype, at, p->lanes, rest);
+        em_val x = att_load_row(e, p, o->dtype, at, p->lanes, c < whole ? NULL : rest);
+        if (scale) x = em_mul(e, x, scale);
         em_val *to = &sum[c / p->lanes % SUMS];
         if (is_v && p->scan_v) *to = em_fma(e, x, em_vf(e, 0), *to);
         if (!packs) continue;

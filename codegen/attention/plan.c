@@ -30,10 +30,12 @@ static bool check_spec(const sn_attention *a, sn_error *err) {
                        "attention: %d query heads are not a multiple of the GQA ratio %d", a->heads,
                        a->gqa_ratio);
     const sn_attention_operand *o[] = {&a->q, &a->k, &a->v, &a->out};
-    for (int i = 0; i < 4; i++)
-        if (!sn_dtype_is_float(o[i]->dtype))
-            return sn_fail(err, SN_ERR_INTERNAL, "attention: operand %d is %s, not a float type", i,
-                           sn_dtype_name(o[i]->dtype));
+    for (int i = 0; i < 4; i++) {
+        bool integers = a->row_scales && (i == 1 || i == 2);
+        if (integers ? o[i]->dtype != SN_I8 : !sn_dtype_is_float(o[i]->dtype))
+            return sn_fail(err, SN_ERR_INTERNAL, "attention: operand %d is %s, not %s", i,
+                           sn_dtype_name(o[i]->dtype), integers ? "i8" : "a float type");
+    }
     return check_region(a, a->score, 5, "the score region", false, err) &&
            check_region(a, a->mask, 4, "the mask region", true, err);
 }
@@ -141,7 +143,8 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->nv = att_tiles[a->tile].nv;
     p->pack_queries = att_tiles[a->tile].pack_queries;
     p->convert = a->k.dtype != compute || a->v.dtype != compute;
-    p->pack = !is_compact(a) || p->convert;
+    bool decodes = a->tq.slot < 0 && a->tq.value <= ATT_DECODE_QUERIES;
+    p->pack = !decodes && (!is_compact(a) || p->convert);
     p->scan_v = a->score || a->mask || a->rate > 0;
     if (a->score) p->bias = find_additive_bias(a->score, compute);
     int64_t at = 0, column = p->qb * p->esize;

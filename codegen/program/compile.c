@@ -91,6 +91,7 @@ static bool pass_options(compiler *c) {
     bool int8 = sn_computes_int8(o);
     if (int8 && !weights) weights = "int8";
     const char *precision = o->precision && strcmp(o->precision, "f32") ? o->precision : NULL;
+    const char *cache = o->cache && strcmp(o->cache, "f32") ? o->cache : NULL;
     *po = (sn_pass_options){.level = sn_level_or_highest(o->level),
                             .backend = o->backend ? o->backend : "auto",
                             .library = sn_backend_library(),
@@ -99,6 +100,7 @@ static bool pass_options(compiler *c) {
                             .n_keep = o->n_keep,
                             .int8_compute = int8,
                             .precision = precision,
+                            .cache = cache,
                             .source = o->source,
                             .constant_params = true};
     if (o->passes) { /* "-name,-name" */

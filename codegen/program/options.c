@@ -3,6 +3,7 @@
 #include "codegen/jit/cache.h"
 #include "codegen/backend.h"
 #include "codegen/program/program.h"
+#include "passes/cache.h"
 
 #include <string.h>
 
@@ -113,6 +114,8 @@ static bool check_values(const sn_options *o, sn_error *err) {
                            i);
     if (o->compute && strcmp(o->compute, "f32") && strcmp(o->compute, "int8"))
         return sn_fail(err, SN_ERR_USAGE, "compute '%s': choose f32 or int8", o->compute);
+    if (o->cache && strcmp(o->cache, "f32") && !sn_cache_knows(o->cache))
+        return sn_fail(err, SN_ERR_USAGE, "cache '%s': choose f32, bf16 or int8", o->cache);
     if (o->precision && strcmp(o->precision, "f32") && !sn_narrow_knows(o->precision))
         return sn_fail(err, SN_ERR_USAGE, "precision '%s': choose f32 or bf16", o->precision);
     return true;

@@ -187,10 +187,10 @@ program() {
     says "outside the vocabulary 0..511" moved/story --prompt-ids "512"
     says "no variant for target" moved/story --target x86-64-v9 -p x
     if ! ldd moved/story | grep -q libasan; then
-        compile lone --exe --static --threads none --embed-weights --weights int8
+        compile lone --exe --static --threads none --embed-weights --weights int8 --cache int8
         ldd lone/story >out 2>&1 && fail "a static program has libraries: $(cat out)"
         rm lone/story.o
-        narrow=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0 --weights int8 --backend native)
+        narrow=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0 --weights int8 --cache int8 --backend native)
         same "a static program" "$(lone/story -p "$text" -n 30 --temperature 0)" "$narrow"
     fi
 }

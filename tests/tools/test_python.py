@@ -65,7 +65,7 @@ def generation():
     half.close()  # after its model
     refuses("closed", model.generate, "x")
     refuses("cannot open", sinter.Model, "/nowhere")
-    with sinter.Model(STORIES, level=0, weights="bf16") as model:
+    with sinter.Model(STORIES, level=0, weights="bf16", cache="int8", cache_dir="none") as model:
         assert model.generate(PROMPTS[0], tokens=5, temperature=0)
 
 

@@ -33,6 +33,7 @@ sn_options cmd_options(const cmd_compile *c) {
     o.backend = c->backend;
     o.weights = c->weights;
     o.compute = c->compute;
+    o.cache = c->cache;
     o.target = c->target;
     o.cache_dir = c->cache_dir;
     o.weights_cache = c->weights_cache ? c->weights_cache : -1;

@@ -9,7 +9,7 @@
 /* Options of all commands that compile: rows for a member `compile` of the options struct T. */
 typedef struct cmd_compile {
     int64_t level, threads;
-    const char *backend, *target, *cache_dir, *off, *weights, *compute;
+    const char *backend, *target, *cache_dir, *off, *weights, *compute, *cache;
     const char *tune_sizes;
     int64_t budget, weights_cache;
     bool strict, tune;
@@ -28,6 +28,8 @@ typedef struct cmd_compile {
      "storage of the matrices; stored: as the file has them, GGUF's blocks too"}, \
     {"compute", 0, ARG_CHOICE, offsetof(T, compile.compute), "f32|int8", "f32", 0, 0, \
      "arithmetic of linear maps; int8: products of 8-bit integers, activations quantised by rows"}, \
+    {"cache", 0, ARG_CHOICE, offsetof(T, compile.cache), "f32|bf16|int8", "f32", 0, 0, \
+     "storage of keys and values while decoding"}, \
     {"threads", 't', ARG_INT, offsetof(T, compile.threads), "N", "0", 0, 1024, \
      "threads, 0: all available CPUs"}, \
     {"target", 0, ARG_TEXT, offsetof(T, compile.target), "CPU", NULL, 0, 0, "x86-64-v3, x86-64-v4, …; default: this CPU"}, \
