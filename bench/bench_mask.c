@@ -85,6 +85,34 @@ static void args_softcap(sn_attention_args *a, sn_module *m, const spec *s, sn_d
     a->score = score_softcap;
 }
 
+/* Weights without softmax: decay 0.99^(q - k) as in retention, sigmoid, squared ReLU. */
+static sn_tensor weight_retention(const sn_score_ctx *c) {
+    sn_tensor far = sn_cast(sn_query_key_distance(c), SN_F32);
+    return sn_mul(c->score, sn_exp(sn_mul(far, log(0.99))));
+}
+static sn_tensor weight_sigmoid(const sn_score_ctx *c) {
+    return sn_sigmoid(c->score);
+}
+static sn_tensor weight_relu2(const sn_score_ctx *c) {
+    return sn_square(sn_relu(c->score));
+}
+static void args_retention(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)m, (void)s, (void)T;
+    a->causal = true;
+    a->weight = weight_retention;
+    a->divide = SN_DIVIDE_BY_ABS_SUM;
+}
+static void args_sigmoid(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)m, (void)s, (void)T;
+    a->causal = true;
+    a->weight = weight_sigmoid;
+}
+static void args_relu2(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)m, (void)s, (void)T;
+    a->causal = true;
+    a->weight = weight_relu2;
+}
+
 static sn_tensor mask_documents(const sn_score_ctx *c) {
     return sn_eq(sn_at(c->captured[0], c->q), sn_at(c->captured[0], c->k));
 }
@@ -234,6 +262,9 @@ static const variant variants[] = {
     {"prefix", true, false, args_prefix, sees_prefix, 128},
     {"alibi", false, false, args_alibi, sees_causal, 0},
     {"softcap", false, false, args_softcap, sees_causal, 0},
+    {"retention", false, false, args_retention, sees_causal, 0},
+    {"sigmoid", false, false, args_sigmoid, sees_causal, 0},
+    {"relu2", false, false, args_relu2, sees_causal, 0},
     {"documents", false, false, args_documents, sees_documents, 1},
     {"dilated", true, false, args_dilated, sees_dilated, 0},
     {"strided", true, false, args_strided, sees_strided, 0},
@@ -335,7 +366,7 @@ static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE,
                        "there is no mask '%.*s'; the masks are: full, causal, window:N, prefix:N, "
                        "alibi, softcap, documents, dilated:N, strided:N, blocks:N, neighbours:N, "
-                       "dense, bias, biases, relative, buckets, decode",
+                       "dense, bias, biases, relative, buckets, retention, sigmoid, relu2, decode",
                        (int)len, text);
     if (s->variant->sized != (colon != NULL))
         return sn_fail(err, SN_ERR_USAGE,

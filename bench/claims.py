@@ -28,6 +28,9 @@ RUNS = {
     "attention": "attention --no-check --levels 4 --mask full,causal "
                  "--shape '1,12,1024,64 1,32,2048,128 8,12,128,64'",
     "masks": f"attention --no-check --levels 4 --mask {MASKS} --shape '1,12,1024,64 1,12,4096,64'",
+    "weights": "attention --no-check --levels 0,4 --mask causal,retention,sigmoid,relu2 --shape 1,12,1024,64",
+    "weights-backward": "attention --no-check --backward --levels 4 --mask causal,retention,sigmoid,relu2 "
+                        "--shape 1,12,1024,64",
     "sweep": "attention --no-check --sweep",
     "backward": "attention --no-check --backward --levels 4 --mask full,causal --shape 1,12,1024,64",
     "gpt2": f"model gpt2 --no-check --levels 4 {PEERS} --tokens 64,256,1024",
@@ -67,6 +70,11 @@ def unfused(run, name, shape):
             lambda of: of(level=2)["ms_median"] / of()["ms_median"], ">=", 1)
 
 
+def fused(run, name, shape, least):
+    return (run, name, shape, "times as fast as level 0",
+            lambda of: of(level=0)["ms_median"] / of()["ms_median"], ">=", least)
+
+
 def within(run, name, shape, key, unit, most):
     return run, name, shape, unit, lambda of: of()[key], "<=", most
 
@@ -96,6 +104,10 @@ def claims_of_attention():
         for name in ("alibi", "softcap", "prefix:128"):
             yield cost("masks", name, shape, "causal", 1.15)
     yield cost("masks", "window:256", "1,12,4096,64", "full", 0.2)
+    for name in ("retention", "sigmoid", "relu2"):
+        yield cost("weights", name, "1,12,1024,64", "causal", 1.25)
+        yield fused("weights", name, "1,12,1024,64", 8)
+        yield cost("weights-backward", f"{name} backward", "1,12,1024,64", "causal backward", 1.25)
     for shape in ("1,4,16,64", "1,4,64,64", "1,4,256,64", "1,4,1024,64", "1,2,4096,64"):
         for name in MASKS.split(","):
             yield unfused("sweep", name, shape)

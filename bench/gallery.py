@@ -31,6 +31,8 @@ FORMULA = {
     "perceiver": "latents ← attention(latents, input), then attention among the latents",
     "prefix_lm": "softmax over keys with j ≤ i or j < prefix",
     "qk_norm": "softmax(norm(q) norm(k) / √d) v",
+    "relu2_attention": "Σ relu(q k / √d)² v / n",
+    "retention": "Σ γ^(i − j) (q k / √d) v / max(|Σ γ^(i − j) q k / √d|, 1), each head normalised, gated",
     "sandwich_norm": "x + norm(part(norm(x)))",
     "shared_layers": "x ← layer(x), repeatedly, with the same parameters",
     "sigmoid_attention": "Σ sigmoid(q k / √d − ln n) v",

@@ -100,7 +100,11 @@ static const sn_region *score_region(sn_loc at, const sn_attention_args *a, int 
     sn_score_ctx c = make_context(a, 1, n_captured, arg, captured);
     sn_dtype t = a->q->dtype == SN_F64 ? SN_F64 : SN_F32; /* scores of 16-bit types are f32 */
     c.score = arg[0] = sn_arg(m, 0, t, 0, NULL);
-    sn_tensor s = call_back(m, "score", a->score, &c, t);
+    sn_tensor s = a->score ? call_back(m, "score", a->score, &c, t) : arg[0];
+    if (s && a->weight) {
+        c.score = s;
+        s = call_back(m, "weight", a->weight, &c, t);
+    }
     sn_module_set_loc(m, at);
     return s && s != arg[0] ? sn_region_new(m, 5 + n_captured, arg, 1, &s) : NULL;
 }
@@ -146,6 +150,8 @@ static const char *bad_option(const sn_attention_args *a) {
     if (!(a->scale >= 0 && a->scale < INFINITY))
         return "the scale is not a positive number (0: 1 / sqrt d; for other factors use a score "
                "callback)";
+    if (a->divide && !a->weight) return "a divisor needs .weight: softmax divides by its sum";
+    if ((unsigned)a->divide > SN_DIVIDE_BY_ABS_SUM) return "the divisor is unknown";
     if (a->window < 0) return "the window is negative";
     if (a->window && !a->causal)
         return "a window needs .causal; for other windows use a mask callback";
@@ -198,9 +204,10 @@ sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *given) {
     if (!(a->scale > 0) && (!sn_dim_is_const(m, q->shape[3], &d) || d < 1))
         return fail_attention(a, "q's width is symbolic: give .scale");
     double scale = a->scale > 0 ? a->scale : 1 / sqrt((double)d);
-    sn_attr attr[5] = {SN_FLT(scale, scale)};
+    sn_attr attr[6] = {SN_FLT(scale, scale)};
     int n_attr = 1;
-    const sn_region *score = a->score ? score_region(at, a, n) : NULL;
+    if (a->weight) attr[n_attr++] = SN_INT(weights, SN_WEIGHTS_PLAIN + (int)a->divide);
+    const sn_region *score = a->score || a->weight ? score_region(at, a, n) : NULL;
     const sn_region *mask = a->causal || a->mask ? mask_region(at, a, n) : NULL;
     if (sn_module_error(m)->code || !check_heads(a, score, 1, n) || !check_heads(a, mask, 0, n))
         return bad;

@@ -455,6 +455,13 @@ typedef sn_tensor (*sn_score_fn)(const sn_score_ctx *c);
 #define sn_query_key_distance(c) sn_query_key_distance_at(SN_HERE, c)
 sn_tensor sn_query_key_distance_at(sn_loc, const sn_score_ctx *c);
 
+/* What the weights of a query are divided by; a query whose divisor is 0 gives 0. */
+typedef enum sn_row_divisor {
+    SN_DIVIDE_BY_1,
+    SN_DIVIDE_BY_SUM,    /* over the keys */
+    SN_DIVIDE_BY_ABS_SUM /* max(|sum|, 1), as in retention */
+} sn_row_divisor;
+
 typedef struct sn_attention_args {
     sn_tensor q, k, v;
     double scale; /* positive; 0: 1 / sqrt(d) */
@@ -466,8 +473,12 @@ typedef struct sn_attention_args {
      * each, in place of Tk - Tq; NULL: Tk - Tq for all. Needs .causal, which hides the keys that a
      * shorter sequence does not have. Counts as a captured tensor. */
     sn_tensor past;
-    sn_score_fn score;                   /* NULL: unchanged */
-    sn_score_fn mask;                    /* NULL: all keys; with causal: both must hold */
+    sn_score_fn score; /* NULL: unchanged */
+    /* Weights that are not a softmax: called as score is, with what score has made of c->score, and
+     * returns the weight. A hidden key weighs 0. NULL: softmax */
+    sn_score_fn weight;
+    sn_row_divisor divide; /* of .weight: what the weights of a query are divided by */
+    sn_score_fn mask;      /* NULL: all keys; with causal: both must hold */
     sn_tensor captured[SN_MAX_CAPTURED]; /* NULL-terminated */
     const void *user;                    /* passed to the callbacks */
     /* dropout of the weights with `rng`, as in sn_dropout; the mask is never stored */

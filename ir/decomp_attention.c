@@ -8,6 +8,9 @@
  * that does see such a key becomes NaN as a whole. This costs one product with a single column and
  * no intermediate larger than the weights.
  *
+ * With the attribute `weights` there is no softmax: scores are weights, 0 where a key is hidden, and
+ * rows are divided by 1, their sum, or max(|sum|, 1); a row whose sum is 0 is 0.
+ *
  * The gradient is that of this decomposition. It is computed once over placeholder nodes, so that
  * the walk stays inside attention. A hidden key contributes nothing to any gradient, even where the
  * derivative of its score is not finite: see pull_through_score. */
@@ -148,13 +151,52 @@ static sn_node *weigh_values(sn_node *p, sn_node *v) {
     return sn_b_select(sees_bad, sn_b_const(v->m, t, NAN), y);
 }
 
+/* What the sum of a row's weights is divided by, over the keys: [B, H, Tq, 1]. */
+static sn_node *divisor_of(const attention *a, sn_node *sum) {
+    sn_node *one = sn_b_const(sum->m, (sn_dtype)sum->dtype, 1);
+    switch (sn_dc_int(a->c, SN_A_weights, SN_WEIGHTS_SOFTMAX)) {
+    case SN_WEIGHTS_SUM:
+        return sum;
+    case SN_WEIGHTS_ABS_SUM:
+        return sn_b_binary(SN_OP_max, sn_b_unary(SN_OP_abs, sum), one);
+    default:
+        return sn_b_broadcast_like(one, sum);
+    }
+}
+
+static sn_node *sum_of_weights(sn_node *p) {
+    int64_t keys = 3;
+    return sn_b_reduce(SN_OP_reduce_sum, p, 1, &keys);
+}
+
+/* 1 / n, 0 where n is 0 */
+static sn_node *reciprocal(sn_node *n) {
+    sn_node *zero = sn_b_scalar(SN_OP_eq, n, 0), *t = sn_b_const(n->m, (sn_dtype)n->dtype, 1);
+    sn_node *safe = sn_b_select(zero, t, n);
+    return sn_b_select(zero, sn_b_const(n->m, (sn_dtype)n->dtype, 0),
+                       sn_b_binary(SN_OP_div, t, safe));
+}
+
+/* The weights before they are divided: the scores, 0 where a key is hidden. */
+static sn_node *plain_weights(sn_node *scores) {
+    sn_node *hidden = sn_b_scalar(SN_OP_eq, scores, -INFINITY);
+    return sn_b_select(hidden, sn_b_const(scores->m, (sn_dtype)scores->dtype, 0), scores);
+}
+
+static sn_node *weights_of(const attention *a, sn_node *scores) {
+    if (!sn_dc_int(a->c, SN_A_weights, SN_WEIGHTS_SOFTMAX)) return sn_dc_softmax(scores, 3);
+    sn_node *p = plain_weights(scores);
+    sn_node *factor = reciprocal(divisor_of(a, sum_of_weights(p)));
+    return sn_b_binary(SN_OP_mul, p, sn_b_broadcast_like(factor, p));
+}
+
 /* softmax of the scores times values: [B, H, Tq, dv] */
 static sn_node *apply_weights(const attention *a, sn_node *scores) {
     const decomp *c = a->c;
     sn_dim rows = sn_dim_mul(c->m, a->group, a->tq);
     sn_dim grouped[4] = {a->batch, a->key_heads, rows, a->tk};
     sn_dim full[4] = {a->batch, a->heads, a->tq, a->v->shape[3]};
-    sn_node *p = sn_dc_softmax(scores, 3);
+    sn_node *p = weights_of(a, scores);
     if (a->seed)
         p = SN_NODE(c->m, dropout,
                     SN_ATTRS(SN_INT(stream, sn_dc_int(c, SN_A_stream, 0)),
@@ -187,13 +229,32 @@ static sn_node *log_sum_exp(const attention *a, sn_node *scores) {
     return sn_b_concat(c->m, 2, part, 2);
 }
 
+/* The same without softmax: 1 / the divisor, and the divisor's derivative by the sum. */
+static sn_node *row_factors(const attention *a, sn_node *scores) {
+    decomp *c = a->c;
+    sn_dim row[4] = {a->batch, a->heads, 1, a->tq};
+    sn_node *sum = sum_of_weights(plain_weights(scores)), *part[2];
+    sn_node *zero = sn_b_const(c->m, (sn_dtype)sum->dtype, 0);
+    sn_node *one = sn_b_const(c->m, (sn_dtype)sum->dtype, 1), *slope = zero;
+    int64_t kind = sn_dc_int(c, SN_A_weights, SN_WEIGHTS_SOFTMAX);
+    if (kind == SN_WEIGHTS_SUM) slope = one;
+    if (kind == SN_WEIGHTS_ABS_SUM) {
+        sn_node *sign = sn_b_select(sn_b_scalar(SN_OP_lt, sum, 0), sn_b_unary(SN_OP_neg, one), one);
+        slope = sn_b_select(sn_b_binary(SN_OP_lt, one, sn_b_unary(SN_OP_abs, sum)), sign, zero);
+    }
+    part[0] = sn_b_reshape(reciprocal(divisor_of(a, sum)), 4, row);
+    part[1] = sn_b_reshape(sn_b_broadcast_like(slope, sum), 4, row);
+    return sn_b_concat(c->m, 2, part, 2);
+}
+
 bool decomp_flash(decomp *c) {
     attention a;
     sn_node *scores;
     if (c->n_in < 3) return sn_dc_fail(c, "q, k and v are needed");
     if (!read_operands(&a, c) || !(scores = make_scores(&a))) return false;
     if (!sn_dc_done(c, apply_weights(&a, scores))) return false;
-    c->out[1] = log_sum_exp(&a, scores);
+    c->out[1] = sn_dc_int(c, SN_A_weights, SN_WEIGHTS_SOFTMAX) ? row_factors(&a, scores)
+                                                               : log_sum_exp(&a, scores);
     c->n_out = 2;
     return !c->m->error.code;
 }

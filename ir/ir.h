@@ -116,6 +116,14 @@ struct sn_node {
         *result_type; /* [n_result] nodes of the same dtype and shape, if n_result > 1 */
 };
 
+/* The attribute `weights` of attention: what becomes of the scores of a row. */
+typedef enum sn_weights_kind {
+    SN_WEIGHTS_SOFTMAX,
+    SN_WEIGHTS_PLAIN,  /* they are the weights */
+    SN_WEIGHTS_SUM,    /* divided by their sum */
+    SN_WEIGHTS_ABS_SUM /* divided by max(|sum|, 1) */
+} sn_weights_kind;
+
 /* A closed sub-graph: its nodes depend on its arguments only. Arguments are `arg` nodes with index
  * 0 .. n_arg-1. */
 struct sn_region {

@@ -49,6 +49,10 @@ typedef struct sn_attention {
      * single number could hold to half an ulp of m only. */
     int lse_buf;
     int splits_buf; /* memory of all threads, sn_attention_split_bytes; 0: keys are not split */
+    /* Not softmax: the scores are the weights, 0 where a key is masked, and a row of `out` is divided
+     * by 1, the sum or max(|sum|, 1), or 0 where that is 0. lse_buf then holds 1 / that divisor and
+     * its derivative by the sum. */
+    sn_weights_kind weights;
     const sn_region *score, *mask; /* NULL: none */
     int n_captured;
     const sn_attention_captured *captured;

@@ -145,6 +145,15 @@ static void emit_delta_lse(em *e, const block *w, em_val v, em_val q, em_val row
     for (int i = 0; i < 2; i++)
         lse[i] = em_load_tail(e, p->t, att_lse_ptr(e, p, w->block.batch, w->block.head, q, i),
                               p->lanes, rows);
+    if (p->a->weights) { /* the factor of the row in place of m; D times the divisor's derivative */
+        em_val exists = em_tail_mask(e, rows, p->lanes), to;
+        em_val factor = em_select(e, exists, lse[0], em_vf(e, 0));
+        em_val slope = em_select(e, exists, lse[1], em_vf(e, 0));
+        to = att_column(e, p, att_scratch(e, w->b->delta_offset), v);
+        att_store(e, p, em_mul(e, att_load(e, p, to), slope), to);
+        att_store(e, p, factor, att_column(e, p, att_scratch(e, w->b->m_offset), v));
+        return;
+    }
     em_val sees = em_cmp(e, EM_NE, lse[1], em_vf(e, -INFINITY));
     em_val real = em_and(e, em_tail_mask(e, rows, p->lanes), sees);
     em_val m = em_select(e, real, lse[0], em_vf(e, INFINITY));

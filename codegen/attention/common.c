@@ -2,6 +2,7 @@
  * emitted module, whole vectors in scratch. */
 #include "codegen/attention/impl.h"
 
+#include <math.h>
 #include <stdio.h>
 
 em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head) {
@@ -24,6 +25,30 @@ em_val att_row_scales(em *e, const att_plan *p, const sn_attention_operand *o, e
     em_val index = em_add(e, em_splat(e, k, n), em_iota(e, e->i64, n));
     index = em_mul(e, index, em_splat(e, row, n));
     return em_gather(e, o->dtype, base, index, valid ? em_tail_mask(e, valid, n) : NULL);
+}
+
+double att_first_maximum(const att_plan *p) {
+    return p->a->weights ? 0 : -INFINITY;
+}
+
+em_val att_plain_weight(em *e, em_val x) {
+    em_val hidden = em_cmp(e, EM_EQ, x, em_like(e, x, -INFINITY));
+    return em_select(e, hidden, em_like(e, x, 0), x);
+}
+
+em_val att_row_divisor(em *e, const att_plan *p, em_val l, em_val *slope) {
+    em_val zero = em_like(e, l, 0), one = em_like(e, l, 1);
+    *slope = p->a->weights == SN_WEIGHTS_SUM ? one : zero;
+    if (p->a->weights == SN_WEIGHTS_SUM) return l;
+    if (p->a->weights != SN_WEIGHTS_ABS_SUM) return one;
+    em_val size = em_abs(e, l), sign = em_select(e, em_cmp(e, EM_LT, l, zero), em_neg(e, one), one);
+    *slope = em_select(e, em_cmp(e, EM_GT, size, one), sign, zero);
+    return em_max(e, size, one);
+}
+
+em_val att_reciprocal(em *e, em_val n) {
+    em_val zero = em_like(e, n, 0), none = em_cmp(e, EM_EQ, n, zero);
+    return em_select(e, none, zero, em_div(e, em_like(e, n, 1), n));
 }
 
 em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum) {

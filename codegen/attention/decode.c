@@ -253,14 +253,16 @@ static void emit_acc(em *e, const decode *w, em_val v_base, em_val k0, em_val n,
     }
 }
 
-/* -- update m_i and l_i -- of row u of the tile, and p = e^(s - m_i). Returns alpha. */
+/* -- update m_i and l_i -- of row u of the tile, and p = e^(s - m_i). Returns alpha. Without softmax
+ * m_i stays 0 and p = s. */
 static em_val emit_softmax(em *e, const decode *w, const tile_rows *t, int u, em_val k0, em_val n,
                            em_val s_max) {
     const att_plan *p = w->p;
     em_val m_ptr = att_row_state(e, p, w->states, t->row[u], ATT_M);
     em_val l_ptr = att_row_state(e, p, w->states, t->row[u], ATT_L);
     em_val m_i = em_load(e, p->t, m_ptr, 1);
-    em_val m_new = em_max(e, s_max, m_i), none = em_cmp(e, EM_EQ, m_new, em_f(e, -INFINITY));
+    em_val m_new = p->a->weights ? m_i : em_max(e, s_max, m_i),
+           none = em_cmp(e, EM_EQ, m_new, em_f(e, -INFINITY));
     em_store(e, p->t, m_ptr, m_new);
     m_new = em_splat(e, em_select(e, none, em_f(e, 0), m_new), p->lanes);
     em_val alpha = att_exp(e, em_sub(e, em_splat(e, m_i, p->lanes), m_new));
@@ -268,7 +270,9 @@ static em_val emit_softmax(em *e, const decode *w, const tile_rows *t, int u, em
     if (att_drops(p)) kept = att_keep_row(e, p, w->batch, t->head[u], t->q[u], k0);
     em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, p->lanes));
     em_val sum = em_carry(e, &l, l_i), at = em_gep(e, t->s[u], p->t, l.i);
-    em_val x = att_exp(e, em_sub(e, em_load(e, p->t, at, p->lanes), m_new)), dropped = x;
+    em_val s = em_load(e, p->t, at, p->lanes);
+    em_val x = p->a->weights ? att_plain_weight(e, s) : att_exp(e, em_sub(e, s, m_new)),
+           dropped = x;
     if (kept) dropped = em_select(e, att_keep_lanes(e, kept, l.i, p->lanes), x, em_vf(e, 0));
     if (p->a->row_scales) { /* in place of each row of v; a hidden key's may be anything */
         em_val rows = em_add(e, k0, l.i), left = em_sub(e, n, l.i), zero = em_vf(e, 0);
@@ -333,7 +337,7 @@ static void emit_enter(em *e, const decode *w, em_val r, em_val head, em_val q) 
     for (int i = 0; i < a->dv; i += p->lanes)
         em_store(e, p->t, em_gep(e, acc, p->t, em_i64(e, i)), em_vf(e, 0));
     em_store(e, p->t, att_row_state(e, p, w->states, r, ATT_L), em_vf(e, 0));
-    em_store(e, p->t, att_row_state(e, p, w->states, r, ATT_M), em_f(e, -INFINITY));
+    em_store(e, p->t, att_row_state(e, p, w->states, r, ATT_M), em_f(e, att_first_maximum(p)));
 }
 
 void att_emit_decode_result(em *e, const att_plan *p, em_val states, em_val r, em_val batch,
@@ -341,8 +345,10 @@ void att_emit_decode_result(em *e, const att_plan *p, em_val states, em_val r, e
     const sn_attention *a = p->a;
     em_val l_i = em_load(e, p->t, att_row_state(e, p, states, r, ATT_L), p->lanes);
     l_i = em_reduce(e, EM_SUM, l_i);
-    em_val none = em_cmp(e, EM_EQ, l_i, em_f(e, 0));
+    em_val none = em_cmp(e, EM_EQ, l_i, em_f(e, 0)), slope = NULL;
     em_val factor = em_select(e, none, em_f(e, 0), em_div(e, em_f(e, att_keep_factor(p)), l_i));
+    em_val divisor = a->weights ? att_row_divisor(e, p, l_i, &slope) : NULL;
+    if (divisor) factor = em_mul(e, em_f(e, att_keep_factor(p)), att_reciprocal(e, divisor));
     em_val out = em_gep(e, att_base(e, &a->out, batch, head), a->out.dtype,
                         em_mul(e, q, em_size_value(e, a->out.row)));
     em_val acc = att_row_state(e, p, states, r, ATT_ACC);
@@ -356,8 +362,11 @@ void att_emit_decode_result(em *e, const att_plan *p, em_val states, em_val r, e
             em_store_tail(e, a->out.dtype, at, x, em_i64(e, a->dv - i));
     }
     if (a->lse_buf < 0) return;
-    em_val m_i = em_load(e, p->t, att_row_state(e, p, states, r, ATT_M), 1);
-    em_val log_sum = em_select(e, none, em_f(e, -INFINITY), sn_vmath_emit(e, SN_V_LOG, l_i));
+    em_val m_i = em_load(e, p->t, att_row_state(e, p, states, r, ATT_M), 1), log_sum = slope;
+    if (divisor)
+        m_i = att_reciprocal(e, divisor);
+    else
+        log_sum = em_select(e, none, em_f(e, -INFINITY), sn_vmath_emit(e, SN_V_LOG, l_i));
     em_store(e, p->t, att_lse_ptr(e, p, batch, head, q, false), m_i);
     em_store(e, p->t, att_lse_ptr(e, p, batch, head, q, true), log_sum);
 }

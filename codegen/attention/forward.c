@@ -342,7 +342,7 @@ static void emit_enter(em *e, const block *b, em_val q_base, em_val q_row, em_va
     load.dst = att_column(e, p, q_dst, l.i);
     att_load_queries_call(e, b->f->load_q, load);
     em_val m_i = att_column(e, p, att_block_state(e, p, p->m_offset), l.i);
-    em_store(e, p->t, m_i, em_vf(e, -INFINITY));
+    em_store(e, p->t, m_i, em_vf(e, att_first_maximum(p)));
     em_val l_i = att_column(e, p, att_block_state(e, p, p->l_offset), l.i);
     em_store(e, p->t, l_i, em_vf(e, 0));
     em_loop d = em_for(e, zero, em_i64(e, a->dv), one);
@@ -368,6 +368,19 @@ static void emit_lse(em *e, const block *b, em_val v, em_val q, em_val rows) {
     em_store_tail(e, p->t, at, log_sum, rows);
 }
 
+/* Without softmax: stores what the backward pass needs, and makes l_i the divisor of the row. */
+static void emit_divisor(em *e, const block *b, em_val v, em_val q, em_val rows) {
+    const att_plan *p = b->p;
+    em_val at = att_column(e, p, att_block_state(e, p, p->l_offset), v), slope;
+    em_val n = att_row_divisor(e, p, att_load(e, p, at), &slope);
+    att_store(e, p, n, at);
+    if (p->a->lse_buf < 0) return;
+    em_val to = att_lse_ptr(e, p, b->block.batch, b->block.head, q, false);
+    em_store_tail(e, p->t, to, att_reciprocal(e, n), rows);
+    to = att_lse_ptr(e, p, b->block.batch, b->block.head, q, true);
+    em_store_tail(e, p->t, to, slope, rows);
+}
+
 /* Last keys: out_i = acc / l_i. */
 static void emit_store(em *e, const block *b, em_val acc, em_val out, em_val out_row) {
     const att_plan *p = b->p;
@@ -382,8 +395,9 @@ static void emit_store(em *e, const block *b, em_val acc, em_val out, em_val out
     store.l = att_column(e, p, att_block_state(e, p, p->l_offset), l.i);
     store.dst = em_gep(e, out, a->out.dtype, em_mul(e, q, out_row));
     store.dummy = att_scratch(e, p->dummy_offset);
+    if (a->weights) emit_divisor(e, b, l.i, q, rows);
     att_store_queries_call(e, b->f->store_out, store);
-    if (a->lse_buf >= 0) emit_lse(e, b, l.i, q, rows);
+    if (a->lse_buf >= 0 && !a->weights) emit_lse(e, b, l.i, q, rows);
     em_end(e, &l);
     em_endif(e, &last);
 }

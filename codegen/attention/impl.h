@@ -105,6 +105,14 @@ em_val att_load_row(em *e, const att_plan *p, sn_dtype t, em_val at, int n, em_v
 /* The factors of rows k .. k + n - 1, of which `valid` exist (NULL: all). */
 em_val att_row_scales(em *e, const att_plan *p, const sn_attention_operand *o, em_val base,
                       em_val k, int n, em_val valid);
+/* The first value of the running maximum m: 0 where there is no softmax. */
+double att_first_maximum(const att_plan *p);
+/* Without softmax: x, 0 where a mask made it -inf. */
+em_val att_plain_weight(em *e, em_val x);
+/* Without softmax: what the weights with the sum l are divided by, and its derivative by l. */
+em_val att_row_divisor(em *e, const att_plan *p, em_val l, em_val *slope);
+/* 1 / n, 0 where n is 0. */
+em_val att_reciprocal(em *e, em_val n);
 em_val att_scratch(em *e, int64_t offset); /* pointer into this thread's scratch */
 /* Forward: pointer into the current block's softmax state; offset: q_offset .. l_offset. */
 em_val att_block_state(em *e, const att_plan *p, int64_t offset);

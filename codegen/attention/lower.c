@@ -52,6 +52,7 @@ static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
                         .v = operand_of(k, v, 2),
                         .out = operand_of(k, &s->out[0], s->n_in),
                         .lse_buf = s->n_in + 1,
+                        .weights = (sn_weights_kind)sn_attr_int(s->node, SN_A_weights, 0),
                         .score = sn_attr_region(s->node, SN_A_score),
                         .mask = sn_attr_region(s->node, SN_A_mask),
                         .n_captured = n_captured,
@@ -175,6 +176,7 @@ static const sn_region *flash_report(const sn_kernel *k, char *tiles, size_t siz
     const sn_region *derivative = g.score ? g.score->region : NULL;
     int rows = sn_attention_relative_terms(&g.a, derivative);
     size_t n = strlen(tiles);
+    if (g.a.weights) n += (size_t)snprintf(tiles + n, size - n, "; weights without softmax");
     if (rows)
         snprintf(tiles + n, size - n, "; %d value%s of the distance, computed once for each", rows,
                  rows > 1 ? "s" : "");

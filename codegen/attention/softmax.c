@@ -92,6 +92,30 @@ static void emit_weights(em *e, const att_plan *p, const column *c, em_val m_i) 
     att_store(e, p, em_add(e, att_load(e, p, c->l_i), sum), c->l_i);
 }
 
+/* Without softmax: qk becomes the weights, in place; l_i += their sum; then dropout. regions NULL:
+ * qk are the weights. Four keys at a time; those beyond the last one are not added. */
+static void emit_plain_weights(em *e, const att_plan *p, const column *c, att_regions *regions) {
+    if (!regions && !c->keep && p->a->weights == SN_WEIGHTS_PLAIN) return;
+    em_loop l = em_for(e, c->lo, c->hi, em_i64(e, 4));
+    em_val sum = em_carry(e, &l, em_vf(e, 0)), last = em_subi(e, c->tk, 1), w[4];
+    for (int u = 0; u < 4; u++) {
+        em_val k = em_addi(e, l.i, u), at = score_at(e, p, c, k), x = att_load(e, p, at);
+        em_val k_abs = em_imin(e, em_add(e, c->k0, k), last), kept;
+        if (regions) {
+            regions->bias_tiles.key = k;
+            x = att_plain_weight(e, att_regions_apply(regions, e, p, x, k_abs));
+        }
+        kept = c->keep ? em_select(e, att_keep_bit(e, c->keep, k), x, em_vf(e, 0)) : x;
+        att_store(e, p, kept, at);
+        w[u] = em_select(e, em_cmp(e, EM_LT, k, c->hi), x, em_vf(e, 0));
+    }
+    em_val all = em_add(e, em_add(e, w[0], w[1]), em_add(e, w[2], w[3]));
+    em_next(e, &l, sum, em_add(e, sum, all));
+    em_end(e, &l);
+    if (p->a->weights == SN_WEIGHTS_PLAIN) return;
+    att_store(e, p, em_add(e, att_load(e, p, c->l_i), em_final(e, &l, sum)), c->l_i);
+}
+
 /* Begins the regions that turn qk into scores: with a score that is qk plus a bias, the bias is
  * there already and only the mask remains. */
 static void begin_regions(em *e, const att_plan *p, const att_vector_args *q, bool masked,
@@ -127,14 +151,14 @@ em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
                                       .batch = q.batch, .head = q.head});
         c.keep = att_keep_vector(e, p, q.v);
     }
-    em_val s_max;
-    if (masked || !att_qk_is_score(p)) {
-        att_regions regions;
-        begin_regions(e, p, &q, masked, em_add(e, q.q0, at), &regions);
-        s_max = emit_scores(e, p, &c, &regions);
+    bool has_regions = masked || !att_qk_is_score(p);
+    att_regions regions = {.relative = NULL};
+    if (has_regions) begin_regions(e, p, &q, masked, em_add(e, q.q0, at), &regions);
+    if (p->a->weights) {
+        emit_plain_weights(e, p, &c, has_regions ? &regions : NULL);
     } else {
-        s_max = att_load(e, p, c.qk_max);
+        em_val s_max = has_regions ? emit_scores(e, p, &c, &regions) : att_load(e, p, c.qk_max);
+        emit_weights(e, p, &c, emit_update(e, p, &c, s_max));
     }
-    emit_weights(e, p, &c, emit_update(e, p, &c, s_max));
     return att_end(e);
 }

@@ -4,6 +4,10 @@
  *   ds = p (dp - D), with dropout of p and dp
  *   dqk = ds score'(qk); the other derivatives of the score go to captured tensors
  *
+ * Without softmax, with the row's factor r and D already times the divisor's derivative:
+ *
+ *   p = r s, 0 where a key is masked;  ds = r (dp - D)
+ *
  * s becomes p in place, dp becomes dqk (called ds where there is no score region). */
 #include "codegen/attention/backward.h"
 
@@ -12,7 +16,7 @@
 /* A vector of queries and the keys of a tile that it sees. */
 typedef struct column {
     em_val s, dp;            /* pointers to this vector's part */
-    em_val m, log2_l, delta; /* of the queries; delta: D */
+    em_val m, log2_l, delta; /* of the queries; delta: D; m: without softmax r */
     em_val lo, hi, k0, tk, q0, batch, head;
     em_val keep; /* words of the dropout mask; NULL: no dropout */
 } column;
@@ -24,6 +28,7 @@ static em_val key_at(em *e, const att_plan *p, em_val base, em_val k) {
 /* p = e^(s - m - log l). Decoding sums qk in another order: a score so large that its rounding
  * differs may exceed m, so p is bounded if decoding may have computed m. */
 static em_val weight_of(em *e, const att_plan *p, const column *c, em_val score) {
+    if (p->a->weights) return em_mul(e, score, c->m);
     bool decoded = p->a->tq.slot >= 0 || p->a->tq.value <= ATT_DECODE_QUERIES;
     return att_exp2_minus(e, em_sub(e, score, c->m), c->log2_l, decoded);
 }
@@ -53,7 +58,8 @@ static void emit_plain(em *e, const att_plan *p, const column *c) {
             em_val k = em_addi(e, l.i, u), s = key_at(e, p, c->s, k);
             em_val dp = key_at(e, p, c->dp, k);
             em_val w = weight_of(e, p, c, att_load(e, p, s));
-            att_store(e, p, em_mul(e, w, pass_dropout(e, p, c, k, w, s, dp)), dp);
+            em_val by = p->a->weights ? c->m : w;
+            att_store(e, p, em_mul(e, by, pass_dropout(e, p, c, k, w, s, dp)), dp);
         }
         em_end(e, &l);
     }
@@ -149,9 +155,11 @@ static void emit_regions(em *e, const att_backward *b, const column *c, att_regi
         em_val x = att_regions_apply(g, e, p, att_load(e, p, s), k_abs);
         em_val w = weight_of(e, p, c, x), zero = em_vf(e, 0);
         /* masked keys have weight 0 also in rows that are NaN */
-        w = em_select(e, em_cmp(e, EM_EQ, x, em_vf(e, -INFINITY)), zero, w);
-        em_val none = em_cmp(e, EM_EQ, w, zero);
-        em_val ds = em_mul(e, w, pass_dropout(e, p, c, k, w, s, dp));
+        em_val hidden = em_cmp(e, EM_EQ, x, em_vf(e, -INFINITY));
+        w = em_select(e, hidden, zero, w);
+        em_val none = p->a->weights ? hidden : em_cmp(e, EM_EQ, w, zero);
+        em_val by = p->a->weights ? c->m : w;
+        em_val ds = em_mul(e, by, pass_dropout(e, p, c, k, w, s, dp));
         ds = em_select(e, none, zero, ds); /* masked keys contribute nothing, even if dp is NaN */
         if (score) {
             att_regions_derive(g, e, ds);

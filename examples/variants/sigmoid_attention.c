@@ -3,16 +3,15 @@
  * analysis, and best practices for sigmoid self-attention". */
 #include "small.h"
 
-#include <math.h>
+static sn_tensor weigh(const sn_score_ctx *c) {
+    /* number of keys visible to the query */
+    sn_tensor n = sn_cast(sn_add(sn_query_key_distance(c), sn_add(c->k, 1)), SN_F32);
+    return sn_sigmoid(sn_sub(c->score, sn_log(n)));
+}
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = remember(s, project(x));
-    sn_tensor score = sn_div(sn_matmul(p.q, sn_swap(p.k, 2, 3)), sqrt(HEAD));
-    /* number of keys visible to each query */
-    sn_tensor n = sn_expand(sn_cast(sn_add(s->pos, 1), SN_F32), 1);
-    sn_tensor mask = sn_causal_mask(s->m, s->T, sn_dim_of(p.k, 2));
-    sn_tensor weight = sn_where(mask, sn_sigmoid(sn_sub(score, sn_log(n))), 0);
-    return join(sn_matmul(weight, p.v));
+    return join(sn_attention(p.q, p.k, p.v, .causal = true, .weight = weigh));
 }
 
 SN_MODEL(m, o) {

@@ -397,7 +397,9 @@ static sn_node *try_match(ra_match *k) {
     score_indices(k, piece_ix, ix);
     const ra_step *c = walk_chain(k, ix, sn_element_new(k->m));
     k->key_var = key_var;
-    sn_node *y = c && c->value ? sn_attention_make(x.q, x.k, x.v, &a, c->value, k->dropped) : NULL;
+    sn_node *y = c && c->value ? sn_attention_make(x.q, x.k, x.v, &a, c->value, SN_WEIGHTS_SOFTMAX,
+                                                   k->dropped)
+                               : NULL;
     return y ? ra_arrange_result(k, &o, &weights, &x, y) : NULL;
 }
 

@@ -68,6 +68,11 @@ static bool is_hiding(const sn_node *n) {
     return n->op == SN_OP_select && sn_match_value(n->in[2], -INFINITY);
 }
 
+/* The same of a weight, which is 0 where a key is hidden. */
+static bool is_zeroing(const sn_node *n) {
+    return n->op == SN_OP_select && sn_match_value(n->in[2], 0);
+}
+
 /* A hidden key stays hidden, whatever is added to it and by whatever positive number it is
  * scaled. */
 static sn_node *float_mask(void *ctx, sn_node *n) {
@@ -115,10 +120,12 @@ static bool split_and(terms *t, sn_node *c) {
     return true;
 }
 
-/* Removes the masks from *value, down to one that depends on the score. NULL: there is none. */
-static sn_node *peel_masks(sn_module *m, sn_node **value, const sn_node *score) {
+/* Removes the masks from *value, down to one that depends on the score. NULL: there is none. plain:
+ * the value is a weight. */
+static sn_node *peel_masks(sn_module *m, sn_node **value, const sn_node *score, bool plain) {
     terms t = {.n = 0};
-    while (is_hiding(*value) && !depends_on(m, (*value)->in[0], score)) {
+    while ((is_hiding(*value) || (plain && is_zeroing(*value))) &&
+           !depends_on(m, (*value)->in[0], score)) {
         terms more = t;
         if (!split_and(&more, (*value)->in[0])) break;
         t = more;
@@ -214,15 +221,17 @@ static capture capture_all(sn_module *m, sn_node *value, sn_node *mask) {
 
 /* Simplifies the expression and extracts mask and scale. Uses a closed region, so that the graph
  * below the captured tensors is not walked. */
-static bool settle(sn_module *m, const sn_score_args *a, sn_node **value, sn_node **mask,
-                   double *scale) {
+static bool settle(sn_module *m, const sn_score_args *a, bool plain, sn_node **value,
+                   sn_node **mask, double *scale) {
     capture c = capture_all(m, *value, NULL);
     if (c.full) return false;
     const sn_region *r = make_region(m, a, &c, true, *value);
     if (sn_module_error(m)->code) return false;
     sn_node *out[2] = {r->out[0]};
-    for (int round = 0; round < 64 && sn_rewrite(m, 1, out, float_mask, NULL); round++) continue;
-    out[1] = peel_masks(m, &out[0], r->arg[0]);
+    if (!plain)
+        for (int round = 0; round < 64 && sn_rewrite(m, 1, out, float_mask, NULL); round++)
+            continue;
+    out[1] = peel_masks(m, &out[0], r->arg[0], plain);
     *scale = take_scale(m, &out[0], r->arg[0]);
     r = sn_region_new(m, r->n_arg, r->arg, out[1] ? 2 : 1, out);
     if (sn_module_error(m)->code) return false;
@@ -235,11 +244,11 @@ static bool settle(sn_module *m, const sn_score_args *a, sn_node **value, sn_nod
 }
 
 sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_args *a,
-                           sn_node *value, const sn_node *dropped) {
+                           sn_node *value, sn_weights_kind weights, const sn_node *dropped) {
     sn_module *m = q->m;
     sn_node *mask = NULL;
     double scale;
-    if (!settle(m, a, &value, &mask, &scale)) return NULL;
+    if (!settle(m, a, weights != SN_WEIGHTS_SOFTMAX, &value, &mask, &scale)) return NULL;
     scale = settle_scale(m, scale, q->shape[3]);
     capture c = capture_all(m, value, mask);
     for (int i = 0; i < c.n; i++) /* would widen the computation */
@@ -253,8 +262,9 @@ sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_ar
     sn_node *in[4 + MAX_CAPTURED] = {q, k, v};
     int n_in = 3;
     for (int i = 0; i < c.n; i++) in[n_in++] = c.node[i];
-    sn_attr attr[5] = {SN_FLT(scale, scale)};
+    sn_attr attr[6] = {SN_FLT(scale, scale)};
     int n_attr = 1;
+    if (weights) attr[n_attr++] = SN_INT(weights, weights);
     if (value != a->score) attr[n_attr++] = SN_REG(score, make_region(m, a, &c, true, value));
     if (mask) attr[n_attr++] = SN_REG(mask, make_region(m, a, &c, false, mask));
     if (dropped) {
@@ -299,5 +309,6 @@ sn_node *sn_attention_canonical(sn_node *n) {
     if (mask)
         value = sn_b_select(open_region(e, n, mask, NULL, &a), value, sn_b_const(m, t, -INFINITY));
     const sn_node *dropped = sn_attr_get(n, SN_A_rate) ? n : NULL;
-    return sn_attention_make(n->in[0], n->in[1], n->in[2], &a, value, dropped);
+    sn_weights_kind weights = (sn_weights_kind)sn_attr_int(n, SN_A_weights, SN_WEIGHTS_SOFTMAX);
+    return sn_attention_make(n->in[0], n->in[1], n->in[2], &a, value, weights, dropped);
 }

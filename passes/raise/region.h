@@ -20,7 +20,7 @@ sn_score_args sn_score_args_make(sn_module *m, sn_dtype t);
  * used once. dropped: a node whose {rate}, {stream} and last operand define dropout of the weights;
  * NULL: none. */
 sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_args *a,
-                           sn_node *value, const sn_node *dropped);
+                           sn_node *value, sn_weights_kind weights, const sn_node *dropped);
 /* The canonical form of an attention node. */
 sn_node *sn_attention_canonical(sn_node *n);
 

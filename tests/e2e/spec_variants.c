@@ -18,9 +18,11 @@
     _(perceiver, "7 map_reduce, 8 gemm, 2 flash, 1 column", "flash      attention  f32[B,2,8,8]  mask: lt, gather_nd") \
     _(prefix_lm, "4 map_reduce, 5 gemm, 1 flash", "mask: lt, le, or, gather_nd") \
     _(qk_norm, "6 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
+    _(relu2_attention, "4 map_reduce, 5 gemm, 1 flash", "score: cast, add x2, sub, mul, div, max") \
+    _(retention, "9 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  score: ") \
     _(sandwich_norm, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(shared_layers, "6 map_reduce, 9 gemm, 2 flash", "flash      attention  f32[B,2,T,8]  mask: le") \
-    _(sigmoid_attention, "6 map_reduce, 7 gemm", "epilogue: sigmoid, sub, mul") \
+    _(sigmoid_attention, "4 map_reduce, 5 gemm, 1 flash", "score: log, sigmoid, cast") \
     _(soft_capping, "4 map_reduce, 5 gemm, 1 flash", "score: tanh, mul  mask: le") \
     _(t5_buckets, "3 map_reduce, 5 gemm, 1 flash", "score: log, cast x2, add x2, sub, mul x2, max x2, min, lt, select, gather_nd  mask: le") \
     _(window_sinks, "9 map_reduce, 5 gemm, 1 flash", "mask: add, lt, le x2, and, or")
