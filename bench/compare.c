@@ -168,22 +168,22 @@ static void print_columns(FILE *f, const char *head, double base, double x, doub
 static const char *const verdicts[] = {"same", "faster", "slower"};
 
 static void print_pair(FILE *f, const sn_bench_record *base, const sn_bench_record *x,
-                       sn_bench_gain g, int name, int shape) {
+                       sn_bench_gain g, int name, int shape, const char *const *color) {
     char who[64];
     if (x->level >= 0)
         snprintf(who, sizeof who, "%s level %d", x->backend, x->level);
     else
         snprintf(who, sizeof who, "%s", x->backend);
-    fprintf(f, "%-*s  %-*s  %-20s %10.4g %10.4g %8.3f  %7.3f to %-7.3f  %-6s", name, x->name, shape,
-            x->shape, who, base->ms_median, x->ms_median, g.gain, g.low, g.high,
-            verdicts[g.verdict]);
+    fprintf(f, "%-*s  %-*s  %-20s %10.4g %10.4g %8.3f  %7.3f to %-7.3f  %s%-6s%s", name, x->name,
+            shape, x->shape, who, base->ms_median, x->ms_median, g.gain, g.low, g.high,
+            color ? color[g.verdict] : "", verdicts[g.verdict], color ? color[3] : "");
     print_columns(f, "MB", base->peak_bytes, x->peak_bytes, 1.0 / (1 << 20), "%.3g");
     print_columns(f, "error", base->rel_rms, x->rel_rms, 1, "%.1e");
     fputc('\n', f);
 }
 
 int sn_bench_print_comparison(const sn_bench_report *r, const sn_bench_report *old,
-                              double threshold, FILE *f) {
+                              double threshold, const char *const *color, FILE *f) {
     int slower = 0, name = 4, shape = 5, unmatched = 0;
     for (int i = 0; i < r->n; i++) {
         int n = (int)strlen(r->list[i].name), k = (int)strlen(r->list[i].shape);
@@ -198,7 +198,7 @@ int sn_bench_print_comparison(const sn_bench_report *r, const sn_bench_report *o
         unmatched += old && !base;
         if (!base) continue;
         sn_bench_gain g = sn_bench_compare(base, x, !old);
-        print_pair(f, base, x, g, name, shape);
+        print_pair(f, base, x, g, name, shape, color);
         slower += g.verdict == SN_BENCH_SLOWER && g.high < 1 - threshold / 100;
     }
     if (unmatched)

@@ -26,8 +26,9 @@ const sn_bench_record *sn_bench_baseline(const sn_bench_report *r, const sn_benc
                                          const sn_bench_record *x);
 
 /* Prints a row for each record that has a baseline; old may be NULL. Returns how many are slower by
- * more than `threshold` percent: their whole interval lies beyond. */
+ * more than `threshold` percent: their whole interval lies beyond. color: escape sequences before
+ * "same", "faster" and "slower", and after them; NULL: none. */
 int sn_bench_print_comparison(const sn_bench_report *r, const sn_bench_report *old,
-                              double threshold, FILE *f);
+                              double threshold, const char *const *color, FILE *f);
 
 #endif

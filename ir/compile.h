@@ -86,6 +86,11 @@ typedef struct sn_options {
     /* Called with a line for each measured choice, and with "" at the end; NULL: no progress. */
     void (*progress)(void *ctx, const char *line);
     void *progress_ctx;
+    /* Called by the thread that compiles or opens a session as its work proceeds: "compile" and "load
+     * weights", with the share that is done, 0 to 1; each begins with 0 and ends with 1. NULL: never.
+     * Sessions of the program call it too, so the context must outlive their opening. */
+    void (*advance)(void *ctx, const char *what, double done);
+    void *advance_ctx;
     /* debug check: stop after the kernel that produces the first NaN or unintended infinity (the
      * -inf of masked scores is intended), and report it. Slow. */
     bool check_nan;
@@ -202,7 +207,7 @@ void sn_session_reset(sn_session *s); /* sets all states to zero, but not the pa
 typedef struct sn_trace sn_trace;
 sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err);
 bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err);
-/* The same as a table, the most expensive kernel first: share of the time, milliseconds, calls,
+/* The same as a table, the most expensive kernel first, with the time that threads waited at barriers: share of the time, milliseconds, calls,
  * GFLOP/s and GB/s (from the sizes of the runs), where in the model, source line. Works in the
  * module, as sn_program_explain does, and so does sn_trace_write. */
 void sn_trace_print(const sn_trace *t, FILE *f);

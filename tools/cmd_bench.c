@@ -345,7 +345,10 @@ static bool too_slow(int slower, double threshold, sn_error *err) {
 /* With a picture; old NULL: levels of one run. */
 static bool compare(const options *o, const sn_bench_report *r, const sn_bench_report *old,
                     const char *where, sn_error *err) {
-    int slower = sn_bench_print_comparison(r, old, o->threshold, stdout);
+    const char *const color[] = {"", screen_color(stdout, STYLE_FASTER),
+                                 screen_color(stdout, STYLE_SLOWER),
+                                 screen_color(stdout, STYLE_NONE)};
+    int slower = sn_bench_print_comparison(r, old, o->threshold, color, stdout);
     return (!o->plot || sn_bench_write_svg(r, old, where, o->plot, err)) &&
            too_slow(slower, o->threshold, err);
 }

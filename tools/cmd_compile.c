@@ -182,6 +182,7 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     eo.compile.passes = o->off;
     eo.compile.backend = "native";
     eo.compile.cache_dir = o->cache_dir;
+    eo.compile.advance = cmd_advance;
     eo.name = o->name ? o->name : name;
     eo.dir = o->dir;
     eo.targets = o->target;

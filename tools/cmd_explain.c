@@ -15,7 +15,7 @@
 typedef struct options {
     cmd_model model;
     cmd_compile compile;
-    const char *entry, *sizes, *json, *dot, *diff;
+    const char *entry, *sizes, *json, *dot, *diff, *why;
     bool train, stages, full, time;
 } options;
 
@@ -37,6 +37,9 @@ static const arg table[] = {
      "write the calls as a Graphviz graph instead; -: standard output"},
     {"diff", 0, ARG_TEXT, offsetof(options, diff), "A,B", NULL, 0, 0,
      "compare two fusion levels: --diff 0,4"},
+    {"why", 0, ARG_TEXT, offsetof(options, why), "TENSOR", NULL, 0, 0,
+     "why it is in memory: a parameter, a named tensor, a place of the table, a call's number, or "
+     "FILE:LINE"},
     {"stages", 0, ARG_FLAG, offsetof(options, stages), NULL, NULL, 0, 0,
      "list the stages of a compilation in order: level, purpose, file and function"},
     CMD_COMPILE_ARGS(options),
@@ -56,6 +59,7 @@ static const arg_command command = {
     table,
     .examples = "sinter explain MODEL --entry decode --time\n"
                 "sinter explain MODEL --diff 0,4\n"
+                "sinter explain MODEL --entry decode --why model.layers.0.mlp.down_proj\n"
                 "sinter explain MODEL --entry forward --dot - | dot -Tsvg -o forward.svg\n"};
 
 static bool is_text(const char *path) {
@@ -182,7 +186,9 @@ static int explain(const options *o) {
         code = check_entry(c.m, o->entry, &err) ? EXIT_OK : cmd_fail(NAME, &err);
         if (code == EXIT_OK) sn_program_explain(c.p, o->entry, stdout);
     } else if (code == EXIT_OK) {
-        bool ok = open_views(&v, &c, o, &err) && write_views(&v, &c, o, &err);
+        bool ok = open_views(&v, &c, o, &err) &&
+                  (o->why ? explain_why(stdout, v.e, v.n, c.p, c.m, o->why, &err)
+                          : write_views(&v, &c, o, &err));
         code = ok ? EXIT_OK : cmd_fail(NAME, &err);
         close_views(&v);
     }
@@ -221,11 +227,12 @@ static int explain_levels(const options *o) {
 }
 
 static int one_output(const options *o) {
-    static const char *const names[] = {"--full", "--json", "--dot", "--diff"};
-    const bool given[] = {o->full, o->json != NULL, o->dot != NULL, o->diff != NULL};
+    static const char *const names[] = {"--full", "--json", "--dot", "--diff", "--why"};
+    const bool given[] = {o->full, o->json != NULL, o->dot != NULL, o->diff != NULL,
+                          o->why != NULL};
     const char *first = NULL;
     sn_error err = {0};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         if (given[i] && first) sn_fail(&err, SN_ERR_USAGE, "%s contradicts %s", names[i], first);
         if (given[i] && !first) first = names[i];
     }

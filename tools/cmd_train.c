@@ -18,6 +18,7 @@ typedef struct options {
     const char *config, *output, *text, *source, *precision;
     int64_t steps, seed, warmup, batch, block, validate_every;
     double rate;
+    const char *profile;
     bool resume, force, check_nan;
 } options;
 
@@ -46,6 +47,7 @@ static const arg table[] = {
     {"seed", 0, ARG_INT, AT(seed), "S", "-1", -1, INT32_MAX, "random seed; -1: as in the config"},
     {"precision", 0, ARG_CHOICE, AT(precision), "f32|bf16", NULL, 0, 0,
      "precision of activations stored for the backward pass; default: the config's"},
+    CMD_PROFILE_ARG(options),
     CMD_COMPILE_ARGS(options),
     {0},
 };
@@ -76,16 +78,27 @@ static const arg_command command = {
     "128 + signal. --resume continues it with bit-identical results, as if it had never\n"
     "stopped. A model folder as CONFIG is fine-tuned, by default at a rate of 5e-5.\n",
     table,
-    .examples = "sinter train examples/train/shakespeare.json -o shakespeare\n"
-                "sinter generate shakespeare -p \"ROMEO:\" -n 300\n",
+    .examples =
+        "sinter train examples/train/shakespeare.json -o shakespeare -n 20 --profile trace.json\n"
+        "sinter train examples/train/shakespeare.json -o shakespeare\n"
+        "sinter generate shakespeare -p \"ROMEO:\" -n 300\n",
     .json = keys};
 
+typedef struct run {
+    const options *o;
+    screen_progress progress;
+    sn_trace *trace;
+    sn_error trace_error;
+} run;
+
 static void show_line(void *ctx, const char *line) {
-    screen_progress_show(ctx, "%s", line);
+    run *r = ctx;
+    screen_progress_show(&r->progress, "%s", line);
 }
 
 static void show_event(void *ctx, const char *line) {
-    screen_progress_end(ctx);
+    run *r = ctx;
+    screen_progress_end(&r->progress);
     if (!screen()->quiet) fprintf(stderr, "%s\n", line);
 }
 
@@ -112,8 +125,8 @@ static bool was_stopped(void *ctx) {
  * nothing to save: signals end the process as usual, even while it reads, compiles or tunes. With
  * nohup the run survives the loss of its terminal. A closed pipe on our output must not end it
  * either. */
-static void catch_signals(void *ctx) {
-    (void)ctx;
+static void catch_signals(void *ctx, sn_session *session) {
+    run *r = ctx;
     static const int list[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction now, note = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -121,6 +134,7 @@ static void catch_signals(void *ctx) {
         if (list[i] != SIGHUP || !ignored) sigaction(list[i], &note, NULL);
     }
     signal(SIGPIPE, SIG_IGN);
+    r->trace = cmd_profile_begin(r->o->profile, session, &r->trace_error);
 }
 
 static bool change_settings(const options *o, train_settings *s, sn_error *err) {
@@ -200,7 +214,7 @@ int cmd_train(int argc, char **argv) {
         return EXIT_USAGE;
     }
     sn_error err = {0};
-    screen_progress progress = {0};
+    run shown = {.o = &o};
     train_settings settings;
     if (!train_settings_read(o.config, o.source, &settings, &err)) return cmd_fail(NAME, &err);
     train_request r = {.settings = &settings,
@@ -213,13 +227,15 @@ int cmd_train(int argc, char **argv) {
                        .begun = catch_signals,
                        .stopped = was_stopped,
                        .metrics = screen()->json ? show_metrics : NULL,
-                       .ctx = &progress};
+                       .ctx = &shown};
     r.compile.check_nan = o.check_nan;
     train_result result = {0};
     train_end end =
         change_settings(&o, &settings, &err) ? train_run(&r, &result, &err) : TRAIN_FAILED;
-    screen_progress_end(&progress);
+    screen_progress_end(&shown.progress);
     code = finish(&o, end, &result, &err);
+    if (shown.trace_error.code || !cmd_profile_end(o.profile, shown.trace, &shown.trace_error))
+        code = cmd_fail(NAME, &shown.trace_error);
     train_settings_free(&settings);
     return code;
 }

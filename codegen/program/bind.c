@@ -304,13 +304,19 @@ static bool prepare(sn_session *s, const piece *list, int n, sn_error *err) {
     const size_t most_ahead = (size_t)256 << 20;
     block copies = {0};
     size_t ahead = 0;
+    double all = 0, done = 0;
     bool ok = true;
+    for (int i = 0; i < n; i++) all += (double)list[i].reads;
     for (int i = 0, next = 0; ok && i < n; i++) {
         for (; next < n && ahead < most_ahead; ahead += list[next++].reads)
             each_source(s, &list[next], sn_weights_prefetch);
+        if (s->p->advance)
+            s->p->advance(s->p->advance_ctx, "load weights", all > 0 ? done / all : 0);
         ok = run_piece(s, &list[i], &copies, err);
         ahead -= list[i].reads;
+        done += (double)list[i].reads;
     }
+    if (n && s->p->advance) s->p->advance(s->p->advance_ctx, "load weights", 1);
     free_block(&copies);
     free_block(&s->workspace);
     return ok;

@@ -489,6 +489,10 @@ static bool name_entry_code(compiler *c, int i, sn_compiled_entry *out) {
     return true;
 }
 
+static void advance(const compiler *c, double done) {
+    if (c->o->advance && !c->forced) c->o->advance(c->o->advance_ctx, "compile", done);
+}
+
 static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
     sn_entry *e = sn_entry_at(c->m, i);
     const char *symbol = out->code.symbol;
@@ -498,6 +502,7 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
     if (out->code.checked) out->code.check = sn_value_checks(c->m, out->code.plan);
     for (int k = 0; k < out->code.plan->n_step; k++) {
         sn_kernel *kernel = &out->code.kernel[k];
+        advance(c, (i + (double)k / out->code.plan->n_step) / sn_entry_count(c->m));
         if (sn_step_is_extern(kernel->step)) {
             c->p->stats.onednn++;
             continue;
@@ -608,6 +613,9 @@ static bool compile(compiler *c) {
     if (sn_module_error(c->m)->code) return module_failed(c);
     if (!pass_options(c) || !budget_option(c)) return false;
     p->packed_limit = packed_limit(c->o);
+    p->advance = c->o->advance;
+    p->advance_ctx = c->o->advance_ctx;
+    advance(c, 0);
     p->cache_dir = c->o->cache_dir ? sn_arena_str(c->m, c->o->cache_dir) : NULL;
     if (!sn_target_init(&p->target, c->o->target, c->err)) return false;
     if (!c->sink && !sn_target_runs_here(&p->target))
@@ -621,6 +629,7 @@ static bool compile(compiler *c) {
         sn_stage_end(stages[i].id, begin, -1);
     }
     if (p->stats.measured && c->o->progress) c->o->progress(c->o->progress_ctx, "");
+    advance(c, 1);
     const char *note = sn_cache_note(c->cache);
     if (note) p->stats.note = sn_arena_printf(c->m, "%s", note);
     sn_codegen_stats made = sn_pool_stats(c->pool);

@@ -83,6 +83,8 @@ struct sn_program {
     int n_leaf;
     const char *cache_dir; /* of the disk cache, as in sn_options; arena memory */
     int64_t packed_limit;  /* bytes of packed weights that are kept there; 0: none */
+    void (*advance)(void *ctx, const char *what, double done); /* of sn_options; or NULL */
+    void *advance_ctx;
     sn_stats stats;
 };
 

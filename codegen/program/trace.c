@@ -191,6 +191,31 @@ static bool print_event(FILE *f, const legend *l, const event *e, double zero) {
     return text != NULL;
 }
 
+/* ---- waiting ---- */
+
+/* Where each thread was when its last call ended. */
+typedef struct threads {
+    double end[MAX_THREADS];
+    int32_t run[MAX_THREADS]; /* plus 1; 0: none yet */
+} threads;
+
+/* Seconds that the thread of e waited at the barrier before its call, since the end of its call before
+ * in the same run. Events of a thread lie in order. */
+static double waited(const sn_trace *t, threads *last, const event *e) {
+    const bool same = last->run[e->tid] == e->run + 1;
+    double gap = same && kernel_of(t, e)->step->barrier ? e->begin - last->end[e->tid] : 0;
+    last->run[e->tid] = e->run + 1;
+    last->end[e->tid] = e->end;
+    return gap > 0 ? gap : 0;
+}
+
+static void print_waiting(FILE *f, const event *e, double gap, double zero) {
+    fprintf(f,
+            ",\n{\"name\":\"waiting\",\"cat\":\"barrier\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,"
+            "\"ts\":%.3f,\"dur\":%.3f}",
+            e->tid, (e->begin - gap - zero) * 1e6, gap * 1e6);
+}
+
 bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
     if (!t || !path)
         return sn_fail(err, SN_ERR_USAGE, "sn_trace_write: the %s is NULL", t ? "path" : "trace");
@@ -200,20 +225,23 @@ bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
     if (!file) return false;
     FILE *f = sn_file_stream(file);
     double zero = INFINITY; /* events lie in the order of their ends */
-    int threads = 0;
+    int n_thread = 0;
     for (size_t i = 0; i < count(t); i++) {
         zero = fmin(zero, t->list[i].begin);
-        threads = t->list[i].tid >= threads ? t->list[i].tid + 1 : threads;
+        n_thread = t->list[i].tid >= n_thread ? t->list[i].tid + 1 : n_thread;
     }
     fputs("{\"traceEvents\":[\n"
           "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"sinter\"}}",
           f);
-    for (int i = 0; i < threads; i++)
+    for (int i = 0; i < n_thread; i++)
         fprintf(f,
                 ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,"
                 "\"args\":{\"name\":\"thread %d\"}}",
                 i, i);
+    threads last = {0};
     for (size_t i = 0; i < count(t); i++) {
+        double gap = waited(t, &last, &t->list[i]);
+        if (gap > 0) print_waiting(f, &t->list[i], gap, zero);
         fputs(",\n", f);
         if (!print_event(f, &l, &t->list[i], zero)) {
             sn_file_discard(file);
@@ -302,6 +330,18 @@ static void print_total(FILE *f, const total *x, double all) {
     fputc('\n', f);
 }
 
+static void print_all_waiting(const sn_trace *t, FILE *f) {
+    threads last = {0};
+    double busy = 0, idle = 0;
+    for (size_t i = 0; i < count(t); i++) {
+        idle += waited(t, &last, &t->list[i]);
+        busy += t->list[i].end - t->list[i].begin;
+    }
+    if (busy > 0)
+        fprintf(f, "waiting at barriers: %.3f ms, %.2f%% of the threads' time\n", 1e3 * idle,
+                100 * idle / (idle + busy));
+}
+
 void sn_trace_print(const sn_trace *t, FILE *f) {
     if (!t || !f) return;
     totals l = {0};
@@ -316,6 +356,7 @@ void sn_trace_print(const sn_trace *t, FILE *f) {
         print_total(f, &l.list[j], l.seconds);
         free(l.list[j].where);
     }
+    print_all_waiting(t, f);
     free(l.list);
     free(s);
 }

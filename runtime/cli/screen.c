@@ -142,7 +142,10 @@ void screen_progress_of(screen_progress *p, const char *what, double done, doubl
     double passed = sn_clock() - p->begin;
     if (done > 0 && passed > 0.5)
         snprintf(left, sizeof left, ", %s left", duration(passed * (total - done) / done, text));
-    screen_progress_show(p, "%s: %.0f of %.0f%s", what, done, total, left);
+    if (total == 100)
+        screen_progress_show(p, "%s: %.0f %%%s", what, done, left);
+    else
+        screen_progress_show(p, "%s: %.0f of %.0f%s", what, done, total, left);
 }
 
 void screen_progress_end(screen_progress *p) {

@@ -54,7 +54,8 @@ typedef struct screen_progress {
 bool screen_progress_due(screen_progress *p);
 void screen_progress_show(screen_progress *p, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* "WHAT: 12 of 40, 3 s left": `done` of `total` units of work since the first call. */
+/* "WHAT: 12 of 40, 3 s left": `done` of `total` units of work since the first call; "WHAT: 30 %, 3 s
+ * left" if total is 100. */
 void screen_progress_of(screen_progress *p, const char *what, double done, double total);
 void screen_progress_end(screen_progress *p); /* clears the line */
 

@@ -773,8 +773,10 @@ END
     after=$(sed -n 's/^loss  *//p' "$tmp/out")
     awk "BEGIN { exit !($before > 1 && $after < $before + 0.01) }" || fail "fine-tuning: loss $before, then $after"
     # overrides on the command line
-    run 0 train "$tmp/m" --text "$tmp/text" -n 4 -o "$tmp/flags" --rate 0.01 --warmup 2 --batch 3 --block 8 --validate-every 2
+    run 0 train "$tmp/m" --text "$tmp/text" -n 4 -o "$tmp/flags" --rate 0.01 --warmup 2 --batch 3 --block 8 --validate-every 2 --profile "$tmp/profile"
     says '0.01 after a warm-up of 2 steps'
+    says ' 4 .* gemm ' && says 'waiting at barriers'
+    grep -q '"entry":"train_step"' "$tmp/profile" || fail '--profile'
     says 'rows of 8 tokens'
     says 'step 2 .*validation'
     grep -q '"step": 4, .*"rate": 0.01,' "$tmp/flags/metrics.jsonl" || fail "--rate"

@@ -29,6 +29,29 @@ run 0 explain "$model" --entry prefill --diff 0,4
 prints 'kernel calls .* times'
 run 0 explain --preset gpt2 --level 0 -e forward
 prints '^entry forward:' && prints '11 times the same'
+# why a tensor is in memory
+run 0 explain "$source/examples/variants/alibi.c" --entry forward
+cp "$tmp/out" "$tmp/table"
+run 0 explain "$model" --entry decode --why model.layers.0.mlp.gate_proj+up_proj
+prints 'between kernels' && prints 'written by call .*gate_proj' && prints 'read by .*down_proj'
+prints 'because .*is a product: it reads each element of a factor many times' && prints 'alive .*from call'
+call=$(sed -n 's/.*written by *call \([0-9]*\),.*/\1/p' "$tmp/out")
+cp "$tmp/out" "$tmp/first"
+run 0 explain "$model" --entry decode --why "call $call"
+same "$tmp/first"
+run 0 explain "$model" --entry decode --why model.norm.weight
+prints 'a parameter' && prints 'comes from the weights'
+tap=$("$sinter" inspect "$model" --taps | awk 'NR == 1 {print $2}')
+run 0 explain "$model" --entry forward --why "$tap"
+prints 'no call of entry forward stores it as it is (f32.B,T,64., .*causal_lm.c:'
+line=$(sed -n 's/.*add, mul.*(\([^ ]*small.h:[0-9]*\)).*/\1/p' "$tmp/table" | head -1)
+run 0 explain "$source/examples/variants/alibi.c" --entry forward --why "${line##*/}"
+run 0 explain "$model" --entry decode --why model.layers.0.mlp.gate_proj --level 0
+prints 'level 0 fuses only' && prints 'removed by .*--level 4'
+run 0 explain "$source/examples/variants/alibi.c" --training -e train_step --why layer0.up
+prints 'the backward part reads it' && prints 'removed by .*memory-budget'
+refused 2 'did you mean model.norm.weight' explain "$model" --why model.norm.wieght
+refused 2 'why contradicts --full' explain "$model" --full --why x
 run 0 explain --stages
 prints '^  simplify  *0 ' && prints '^  memory  *0 '
 run 0 explain "$(ls "$source"/tests/passes/text/*.sn | head -1)"

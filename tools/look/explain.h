@@ -39,6 +39,10 @@ void explain_table(FILE *f, const explain_entry *e);
 bool explain_json(FILE *f, const explain_entry *e, int n, const char *const *remark, int n_remark);
 /* Calls as boxes, an edge where one reads what another wrote; folded layers are one cluster. */
 void explain_dot(FILE *f, const explain_entry *e);
+/* Why the tensor `text` (a name, a place in the model, a call's number, FILE:LINE) is in memory, in each
+ * of n entries that have it; m: their module. False: err; an unknown name gets the nearest one. */
+bool explain_why(FILE *f, const explain_entry *e, int n, const sn_program *p, sn_module *m,
+                 const char *text, sn_error *err);
 /* Two programs of one model, at two levels: calls, barriers, operations, bytes. */
 void explain_diff(FILE *f, const explain_entry *a, const explain_entry *b, const char *name_a,
                   const char *name_b);

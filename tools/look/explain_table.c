@@ -1,4 +1,5 @@
 /* explain_table.c: the calls of an entry as a table, and two levels side by side. */
+#include "runtime/cli/screen.h"
 #include "tools/look/explain.h"
 
 #include <math.h>
@@ -59,8 +60,9 @@ static void print_head(FILE *f, const explain_entry *e, widths w) {
     char flops[32], bytes[32];
     int barriers = 0;
     for (int i = 0; i < e->n; i++) barriers += e->call[i].barrier;
-    fprintf(f, "entry %s: %d kernel calls, %d barriers; %sFLOP, %sB read and written", e->name,
-            e->n, barriers, scaled(e->flops, flops), scaled(e->bytes, bytes));
+    fprintf(f, "%sentry %s%s: %d kernel calls, %d barriers; %sFLOP, %sB read and written",
+            screen_color(f, STYLE_HEADING), e->name, screen_color(f, STYLE_NONE), e->n, barriers,
+            scaled(e->flops, flops), scaled(e->bytes, bytes));
     fprintf(f, " (%s)\n", e->sizes ? e->sizes : "at the middle of each size's range");
     fprintf(f, "%5s  %-*s  %-*s  %-*s %7s", "call", w.family, "kernel", w.name, "where", w.result,
             "result", "share");

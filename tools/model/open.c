@@ -8,12 +8,20 @@
 /* Progress of tuning: a line per choice; an empty line ends it. */
 static void show_tuning(void *ctx, const char *line) {
     (void)ctx;
+    if (screen()->quiet) return;
     bool terminal = isatty(STDERR_FILENO);
     if (terminal)
         fprintf(stderr, "\r\033[K%s", line);
     else if (*line)
         fprintf(stderr, "%s\n", line);
     fflush(stderr);
+}
+
+void cmd_advance(void *ctx, const char *what, double done) {
+    static screen_progress p;
+    (void)ctx;
+    if (done <= 0 || done >= 1) screen_progress_end(&p);
+    if (done < 1) screen_progress_of(&p, what, 100 * done, 100);
 }
 
 void cmd_note_threads(int64_t n) {
@@ -43,6 +51,7 @@ sn_options cmd_options(const cmd_compile *c) {
     o.tune = c->tune;
     o.tune_sizes = c->tune_sizes;
     if (c->tune) o.progress = show_tuning;
+    o.advance = cmd_advance;
     return o;
 }
 

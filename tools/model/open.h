@@ -45,6 +45,8 @@ typedef struct cmd_compile {
      "fail if an expected fusion did not happen"}
 /* clang-format on */
 sn_options cmd_options(const cmd_compile *c);
+/* For sn_options.advance: a line of progress. */
+void cmd_advance(void *ctx, const char *what, double done);
 /* Warns once if n threads are more than the CPUs available to this process. */
 void cmd_note_threads(int64_t n);
 

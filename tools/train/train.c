@@ -489,7 +489,7 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
             tell(r->event, r->ctx,
                  "fine-tunes %s at a rate of %g after a warm-up of %lld steps (--rate, --warmup)",
                  t.s->start, t.s->training.schedule.peak, (long long)t.s->training.schedule.warmup);
-        if (r->begun) r->begun(r->ctx);
+        if (r->begun) r->begun(r->ctx, t.session);
         end = run_steps(&t, err);
     }
     /* without validation, or if interrupted before the first one, keep the last model */

@@ -186,7 +186,7 @@ typedef struct train_request {
     /* a line of metrics.jsonl, with its newline; may be NULL */
     void (*metrics)(void *ctx, const char *line);
     /* called before the first step, after all preparations; may be NULL */
-    void (*begun)(void *ctx);
+    void (*begun)(void *ctx, sn_session *s);
     bool (*stopped)(void *ctx); /* polled after each step and each validation batch */
     void *ctx;
 } train_request;
