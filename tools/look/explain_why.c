@@ -126,12 +126,17 @@ static int print_in_registers(FILE *f, const query *q) {
             q->text, i, c->family, *c->name ? " " : "", c->name, c->result);
     }
     if (all > shown) fprintf(f, "and %d more calls\n", all - shown);
-    if (all || !*q->type) return all;
-    fprintf(
-        f,
-        "%s: not in memory: no call of entry %s has a result of %s:%d, its operation was fused or "
-        "rewritten; `sinter inspect --tap %s` makes it an output\n",
-        q->text, q->e->name, q->path, q->line, q->text);
+    return all;
+}
+
+/* A named tensor that no call stores: its line alone does not tell which layer's operation it is. */
+static int print_named(FILE *f, const query *q) {
+    fprintf(f,
+            "%s: no call of entry %s stores it as it is (%s, %s:%d): its operation was merged, "
+            "fused or "
+            "rewritten; `sinter explain` shows the calls, `sinter inspect --tap %s` makes it an "
+            "output\n",
+            q->text, q->e->name, q->type, q->path, q->line, q->text);
     return 1;
 }
 
@@ -182,7 +187,7 @@ bool explain_why(FILE *f, const explain_entry *e, int n, const sn_program *p, sn
         for (int k = 0; k < count; k++)
             if (is_meant(&q, &list[k]) && here++ < SHOWN) print_one(f, &q, &list[k]);
         if (here > SHOWN) fprintf(f, "and %d more\n", here - SHOWN);
-        if (!here) here = print_in_registers(f, &q);
+        if (!here) here = (*q.type ? print_named : print_in_registers)(f, &q);
         found += here;
     }
     return found || unknown(e, n, p, m, text, err);
