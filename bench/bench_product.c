@@ -132,6 +132,7 @@ static bool time_rival(void *ctx, int repeats, double *seconds, sn_error *err) {
 /* ---- shapes ---- */
 
 static bool run_product(const sn_bench_options *o, product p, sn_bench_report *out, sn_error *err) {
+    if (sn_bench_only_counts(o)) return true;
     double weight = (double)p.n * (double)p.k * sizeof(float);
     p.copies = p.m <= SKINNY ? (int64_t)(ROTATE / weight) + 1 : 1;
     if (p.copies > MOST_COPIES) p.copies = MOST_COPIES;

@@ -637,6 +637,7 @@ static bool run_case(graph_case *c, const char *request, const sn_bench_entrant 
 bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,
                         const char *peer_request, const sn_bench_entrant *more, int n_more,
                         sn_bench_report *out, sn_error *err) {
+    if (sn_bench_only_counts(o)) return true;
     graph_case *c = calloc(1, sizeof *c);
     if (!c) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     c->o = o;
@@ -644,5 +645,6 @@ bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,
     c->out = out;
     bool ok = run_case(c, peer_request, more, n_more, err);
     release(c);
+    if (o->total) o->total->done++;
     return ok;
 }

@@ -102,6 +102,22 @@ bool sn_bench_listed(const char *list, const char *name) {
     return false;
 }
 
+bool sn_bench_only_counts(const sn_bench_options *o) {
+    if (!o->total || !o->total->counting) return false;
+    o->total->works++;
+    return true;
+}
+
+/* "2 of 12, 40 s left: " */
+static void print_total(const sn_bench_options *o, double now) {
+    const sn_bench_total *t = o->total;
+    if (!t || t->works < 2) return;
+    fprintf(o->progress, "%d of %d", t->done + 1, t->works);
+    if (t->done)
+        fprintf(o->progress, ", %.0f s left", (now - t->begin) / t->done * (t->works - t->done));
+    fputs(": ", o->progress);
+}
+
 /* Updates in place on a terminal; elsewhere prints a line every ten seconds. */
 void sn_bench_progress(const sn_bench_options *o, const char *fmt, ...) {
     if (!o->progress || !o->shown) return;
@@ -112,6 +128,7 @@ void sn_bench_progress(const sn_bench_options *o, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     if (terminal) fputs("\r\033[K", o->progress);
+    print_total(o, now);
     vfprintf(o->progress, fmt, ap);
     if (!terminal) fputc('\n', o->progress);
     va_end(ap);

@@ -71,6 +71,14 @@ void sn_bench_note(sn_bench_report *r, const char *fmt, ...) __attribute__((form
 void sn_bench_judge(sn_bench_report *r);
 void sn_bench_report_free(sn_bench_report *r);
 
+/* All works of a run. A bench that is called with `counting` only counts its works (and checks its
+ * arguments). */
+typedef struct sn_bench_total {
+    bool counting;
+    int works, done;
+    double begin; /* sn_clock() */
+} sn_bench_total;
+
 /* Options of all benches. */
 typedef struct sn_bench_options {
     unsigned levels;      /* bit l: level l */
@@ -92,9 +100,12 @@ typedef struct sn_bench_options {
     bool (*stop)(void);    /* true: start no further round; NULL: never */
     FILE *progress;        /* NULL: none */
     double *shown;         /* time of the last progress line; 0 at first */
+    struct sn_bench_total *total;   /* for progress: how much there is to do; NULL: unknown */
     struct sn_bench_peers *started; /* peers.h: sn_bench_peers_start; NULL: none */
 } sn_bench_options;
 int sn_bench_threads(const sn_bench_options *o);
+/* Counts a work if that is all that is wanted. */
+bool sn_bench_only_counts(const sn_bench_options *o);
 
 /* Whether `name` is in a comma-separated list. */
 bool sn_bench_listed(const char *list, const char *name);

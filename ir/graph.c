@@ -773,10 +773,11 @@ sn_region *sn_region_new(sn_module *m, int n_arg, sn_node *const *arg, int n_out
         bool ok = closed_leaf(k);
         for (int j = 0; j < n_arg && !ok; j++) ok = arg[j] == k;
         if (!ok) {
+            const char *name = sn_attr_str(k, SN_A_name, NULL);
             sn_module_fail(
                 m, SN_ERR_USAGE,
-                "a region may only use its arguments, not %s; pass the tensor as captured",
-                sn_ops[k->op].name);
+                "a region may only use its arguments, not %s%s%s%s; pass the tensor as captured",
+                sn_ops[k->op].name, name ? " \"" : "", name ? name : "", name ? "\"" : "");
             return (sn_region *)&none;
         }
     }

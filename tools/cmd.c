@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 int cmd_fail(const char *name, const sn_error *err) {
     fflush(stdout);
@@ -96,6 +98,26 @@ void cmd_print_model(const lm *m) {
             "compiled, %d from the cache, %d oneDNN primitives, %zu KB of code\n",
             s.seconds, s.passes, s.codegen, s.load, s.compiled ? "cold" : "warm", s.kernels,
             s.compiled, s.cached, s.onednn, s.code_bytes >> 10);
+}
+
+const char *cmd_input_path(const char *path, sn_error *err) {
+    static char name[32];
+    size_t size = 0;
+    if (strcmp(path, "-") != 0) return path;
+    char *data = text_read(path, &size, err);
+    int fd = data ? memfd_create("standard input", MFD_CLOEXEC) : -1;
+    size_t done = 0;
+    for (ssize_t n; fd >= 0 && done < size && (n = write(fd, data + done, size - done)) > 0;)
+        done += (size_t)n;
+    free(data);
+    if (fd >= 0 && done == size) {
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        return name;
+    }
+    if (!err->code)
+        sn_fail(err, SN_ERR_FILE, "standard input: cannot keep it: %s", strerror(errno));
+    if (fd >= 0) close(fd);
+    return NULL;
 }
 
 char *cmd_read_text(const char *path, size_t *size, sn_error *err) {

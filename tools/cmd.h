@@ -62,6 +62,10 @@ bool cmd_can_write(const char *path, sn_error *err);
 /* "sinter: compile …" lines for --stats. */
 void cmd_print_model(const lm *m);
 
+/* The path itself; for "-" one under which standard input, read to its end, can be opened and mapped as
+ * a regular file for as long as the process runs. NULL on error. Call it once for "-". */
+const char *cmd_input_path(const char *path, sn_error *err);
+
 /* Reads a file ("-": stdin) into malloc'ed memory, NUL-terminated. NULL on error. */
 char *cmd_read_text(const char *path, size_t *size, sn_error *err);
 

@@ -21,7 +21,7 @@ typedef struct options {
 static const arg table[] = {
     CMD_MODEL_ARGS(options),
     {"images", 'i', ARG_TEXT, AT(o.images), "FILE", NULL, 0, 0,
-     "a picture (PNG, JPEG), or images in the IDX format of MNIST"},
+     "a picture (PNG, JPEG), or images in the IDX format of MNIST; -: standard input"},
     {"labels", 0, ARG_TEXT, AT(o.labels), "FILE", NULL, 0, 0,
      "true labels (IDX); prints only the number of correct predictions"},
     {"prompt", 'p', ARG_TEXT, AT(o.text), "TEXT", NULL, 0, 0,
@@ -202,6 +202,7 @@ int cmd_classify(int argc, char **argv) {
         sn_fail(&err, SN_ERR_USAGE, "give one of --images, --prompt and --file");
         return cmd_fail(NAME, &err);
     }
+    if (o->images && !(all.o.images = cmd_input_path(o->images, &err))) return cmd_fail(NAME, &err);
     lm *m = cmd_open_encoder(NAME, &all.model, &all.compile, SN_FORWARD, "forward", &code);
     if (!m) return code;
     bool ok = (o->images ? classify_images : classify_texts)(m, o, &err);

@@ -19,7 +19,7 @@ typedef struct options {
 static const arg table[] = {
     CMD_MODEL_ARGS(options),
     {"FILE", 0, ARG_PLACE, AT(sound), NULL, NULL, 0, 0,
-     "a WAV file: PCM or floats, any rate and number of channels"},
+     "a WAV file: PCM or floats, any rate and number of channels; -: standard input"},
     {"language", 0, ARG_TEXT, AT(language), "CODE", NULL, 0, 0,
      "of the sound: en, de, …; default: as the model hears it"},
     {"task", 0, ARG_CHOICE, AT(task), "transcribe|translate", "transcribe", 0, 0,
@@ -97,7 +97,8 @@ int cmd_transcribe(int argc, char **argv) {
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     audio sound;
-    if (!audio_read(o.sound, &sound, &err)) return cmd_fail(NAME, &err);
+    const char *file = cmd_input_path(o.sound, &err);
+    if (!file || !audio_read(file, &sound, &err)) return cmd_fail(NAME, &err);
     lm *m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_CACHED, "decode", &code);
     if (m) {
         printer p = {&o, m, false};

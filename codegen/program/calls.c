@@ -101,6 +101,13 @@ static void add_storage(text *t, const sn_target *target, const sn_kernel *k) {
         sn_dtype_name(s->in[2].dtype), sn_attr_get(n, SN_A_super) ? " times f16" : "", how);
 }
 
+/* ' "bias"' if the operand is a parameter, input or state, or a view of one; else "". */
+static const char *leaf_name(sn_module *m, const sn_node *n) {
+    while (n->n_in == 1 && (sn_ops[n->op].flags & SN_OPF_VIEW || n->op == SN_OP_cast)) n = n->in[0];
+    const char *name = n->n_in ? NULL : sn_attr_str(n, SN_A_name, NULL);
+    return name ? sn_arena_printf(m, " \"%s\"", name) : "";
+}
+
 /* Tiles of attention; for its gradient what the score's derivative costs and which captured tensors
  * get theirs from it. */
 static void add_notes(text *t, const sn_program *p, const sn_kernel *k) {
@@ -120,7 +127,8 @@ static void add_notes(text *t, const sn_program *p, const sn_kernel *k) {
         add(t, "\n");
     }
     for (int i = 0; wrt && i < wrt->n; i++)
-        add(t, "adds up the gradient of captured tensor %lld\n", (long long)wrt->v[i]);
+        add(t, "adds up the gradient of captured tensor %lld%s\n", (long long)wrt->v[i],
+            leaf_name(m, n->in[SN_FLASH_GRAD_CAPTURED + wrt->v[i]]));
 }
 
 /* ---- costs ---- */

@@ -24,6 +24,39 @@ prints '  -q, --question' && prints '      --quiet'
 run 0 generate "$nano" -p "0 2 1" -n 1 --temperature 0 -v
 says '^compile  *[0-9.]* s'
 
+# files from standard input
+digits=$source/examples/data/mnist-1000
+cases=$((cases + 1)) what='classify -i -'
+"$sinter" classify "$source/examples/models/mnist-vit/mnist_vit.npz" -i - --labels "$digits-labels.idx1-ubyte" \
+    <"$digits-images.idx3-ubyte" >"$tmp/out" 2>"$tmp/err" || fail 'exit code'
+prints '^858 of 1000$'
+
+# Ctrl-C keeps what is done, with exit code 130
+stories=$source/examples/models/stories260K/stories260K.bin
+stopped() { # as soon as the program catches SIGINT
+    cases=$((cases + 1)) what="$*, interrupted"
+    "$sinter" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null &
+    child=$!
+    i=0
+    until awk '/^SigCgt/ {exit !(substr($2, 16) ~ /[2367abef]/)}' "/proc/$child/status" 2>/dev/null || [ $i = 600 ]; do
+        sleep 0.1
+        i=$((i + 1))
+    done
+    sleep 0.5
+    kill -INT $child 2>/dev/null
+    wait $child
+    code=$?
+    [ $code = 130 ] || fail "exit code $code"
+    says 'interrupted: '
+}
+yes 'Once upon a time there was a dog.' | head -n 100000 >"$tmp/many"
+if [ -r /proc/self/status ]; then
+    stopped generate "$stories" -f "$tmp/many" --batch 1 -n 3
+    prints '^==> 1 <=='
+    stopped eval "$stories" "$tmp/many" --json
+    prints '"complete": false'
+fi
+
 # every command has examples, and each of them is a right command line
 all=$("$sinter" help | awk '/^  [a-z]+  / {print $1}')
 what=$("$sinter" bench --help | awk '/^  [a-z]+  / {print "bench " $1}')
