@@ -38,18 +38,22 @@ stopped() { # as soon as the program catches SIGINT
     "$sinter" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null &
     child=$!
     i=0
-    until awk '/^SigCgt/ {exit !(substr($2, 16) ~ /[2367abef]/)}' "/proc/$child/status" 2>/dev/null || [ $i = 600 ]; do
+    while [ $i -lt 300 ] && ! awk '/^Name/ {on = $2 == "sinter"} /^SigCgt/ {exit !(on && substr($2, 16) ~ /[2367abef]/)}' \
+        "/proc/$child/status" 2>/dev/null; do
         sleep 0.1
         i=$((i + 1))
     done
     sleep 0.5
     kill -INT $child 2>/dev/null
+    (sleep 20 && kill -KILL $child) >/dev/null 2>&1 & # a program that ignores it must not last
+    guard=$!
     wait $child
     code=$?
+    kill $guard 2>/dev/null
     [ $code = 130 ] || fail "exit code $code"
     says 'interrupted: '
 }
-yes 'Once upon a time there was a dog.' | head -n 100000 >"$tmp/many"
+yes 'Once upon a time there was a dog.' | head -n 30000 >"$tmp/many"
 if [ -r /proc/self/status ]; then
     stopped generate "$stories" -f "$tmp/many" --batch 1 -n 3
     prints '^==> 1 <=='
