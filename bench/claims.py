@@ -41,6 +41,10 @@ RUNS = {
                       f"--weights {w}" for w in ("f32", "bf16", "int8", "int4")},
     "decode-int4-int8": "model gpt2 --no-check --decode --tokens 64,512 --levels 4 --seconds 0.2 "
                         "--weights int4 --compute int8",
+    "gemm-int8": "gemm --no-check --compute int8 "
+                 "--shape '1024,3072,768 1024,768,3072 4096,4096,4096'",
+    "gpt2-int8": "model gpt2 --no-check --levels 4 --compute int8 --tokens 256,1024",
+    "bert8-int8": "model bert-base --no-check --levels 4 --compute int8 --tokens 128 --batch 8",
     "cold": "model gpt2 --no-check --levels 4 --tokens 64 --cache-dir none",
     "train": "train gpt2 --no-check --peers torch,torch-malloc --tokens 64,256 --cache-dir none",
     "train-edt": "train edt-base --no-check --peers torch,torch-malloc --tokens 64 --batch 8",
@@ -132,6 +136,22 @@ def claims_of_models():
     yield within("cold", "gpt2 forward", "1x64", "compile_ms", "ms of compilation", 1000)
 
 
+def has_vnni():
+    with open("/proc/cpuinfo") as f:
+        flags = f.read().split()
+    return "avx512_vnni" in flags or "avx_vnni" in flags
+
+
+def claims_of_int8():
+    """Products of 8-bit integers beside the same in f32; without VNNI: not slower."""
+    vnni = has_vnni()
+    for s in ("1024,3072,768", "1024,768,3072", "4096,4096,4096"):
+        yield faster("gemm-int8", "product", s, "native-f32", 3.4 if vnni else 1)
+    for tokens, times in ((256, 2.5), (1024, 2.2)):
+        yield faster("gpt2-int8", "gpt2 forward", f"1x{tokens}", "native-f32", times if vnni else 1)
+    yield faster("bert8-int8", "bert-base encode", "8x128", "native-f32", 2.7 if vnni else 1)
+
+
 def claims_of_kernels():
     for name, shape in (("layer_norm", "1024x768"), ("softmax", "12288x1024"),
                         ("gelu", "1024x3072"), ("gelu_erf", "1024x3072")):
@@ -149,7 +169,7 @@ def claims_of_training():
 
 
 def claims():
-    for part in (claims_of_gemm, claims_of_kernels, claims_of_attention, claims_of_models,
+    for part in (claims_of_gemm, claims_of_int8, claims_of_kernels, claims_of_attention, claims_of_models,
                  claims_of_training):
         yield from part()
 

@@ -499,10 +499,12 @@ static void show_tuning(void *ctx, const char *line) {
 }
 
 /* Back ends that can be requested; `tuned`: the name of the variant that chooses by measurement,
- * beside one that does not. */
+ * beside one that does not. `wide`: the name of the variant in f32, beside products of integers. */
 static const struct back_end {
-    const char *name, *tuned;
-} back_ends[] = {{"native", "native-tuned"}, {"onednn", NULL}, {"auto", "auto-tuned"}};
+    const char *name, *tuned, *wide;
+} back_ends[] = {
+    {"native", "native-tuned", NULL}, {"onednn", NULL, NULL}, {"auto", "auto-tuned", NULL}};
+static const struct back_end native_f32 = {"native", NULL, "native-f32"};
 
 static bool add_variant(graph_case *c, int level, const struct back_end *b, bool tuned,
                         sn_error *err) {
@@ -518,8 +520,8 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
     o.backend = backend;
     o.threads = sn_bench_threads(c->o);
     o.target = c->o->target;
-    o.weights = c->o->weights;
-    o.compute = c->o->compute;
+    o.weights = b->wide ? NULL : c->o->weights;
+    o.compute = b->wide ? NULL : c->o->compute;
     o.cache = c->o->cache;
     o.precision = c->o->precision;
     o.cache_dir = c->o->cache_dir;
@@ -546,7 +548,7 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
                             .workspace = workspace_of,
                             .memory = memory_of,
                             .compile_ms = sn_program_stats(v->program).seconds * 1e3};
-    e->backend = tuned ? b->tuned : b->name;
+    e->backend = tuned ? b->tuned : b->wide ? b->wide : b->name;
     c->n++;
     return check_variant(c, v, e, err);
 }
@@ -561,6 +563,8 @@ static bool add_variants(graph_case *c, sn_error *err) {
             if (c->o->tune && b->tuned && !add_variant(c, l, b, true, err)) return false;
         }
     }
+    for (int l = 0; l <= 4 && sn_bench_int8(c->o); l++)
+        if (c->o->levels >> l & 1 && !add_variant(c, l, &native_f32, false, err)) return false;
     return true;
 }
 
