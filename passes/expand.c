@@ -76,17 +76,51 @@ static sn_node *as_factor(sn_node *x, const sn_attr *batch, const sn_attr *contr
     return sn_b_reshape(sn_b_transpose(x, x->rank, perm), 4, shape);
 }
 
-/* A product of integers has no kernel, except of 8 bits: it is decomposed over [batch, rows,
- * columns, K]. */
-static sn_node *spell_integer_dot(const sn_passes *p, sn_node *n) {
-    if (n->op != SN_OP_dot || sn_dtype_is_float((sn_dtype)n->dtype) || sn_is_int8_product(p, n))
-        return n;
+/* Whether the contracted axes of a factor are its last ones, in order, and in memory: a row kernel
+ * then reads contiguous elements. Constant arithmetic on parameters (integers and scales) is not. */
+static bool is_row_factor(const sn_node *x, const sn_attr *contract) {
+    int n = contract ? contract->n : 0;
+    for (int i = 0; i < n; i++)
+        if (contract->v[i] != x->rank - n + i) return false;
+    while (x->op == SN_OP_reshape || x->op == SN_OP_cast) x = x->in[0];
+    return n && !sn_is_view(x) && (sn_is_leaf(x) || !sn_from_params_only(x));
+}
+
+/* A product with few columns is sums along the rows of x: a panel of a GEMM would be empty but for
+ * these. Short rows are left to the GEMM, whose microtiles hold several. */
+static bool is_column(sn_passes *p, const sn_node *n) {
+    enum { LEAST = 64, MOST = 4 };
+    const sn_attr *ca = sn_attr_get(n, SN_A_contract_a), *cb = sn_attr_get(n, SN_A_contract_b),
+                  *batch = sn_attr_get(n, SN_A_batch_b);
+    if (!sn_level_reaches(p->o.level, SN_LEVEL_ROWS) || sn_backend_wanted(p)) return false;
+    int64_t columns = 1, size, k = 1;
+    for (int a = 0; a < n->in[1]->rank; a++) {
+        bool other = false, summed = false;
+        for (int i = 0; batch && i < batch->n; i++) other |= batch->v[i] == a;
+        for (int i = 0; cb && i < cb->n; i++) summed |= cb->v[i] == a;
+        if (other) continue;
+        if (!sn_dim_is_const(n->m, n->in[1]->shape[a], &size)) return false;
+        *(summed ? &k : &columns) *= size;
+    }
+    return columns <= MOST && k >= LEAST && is_row_factor(n->in[0], ca) &&
+           is_row_factor(n->in[1], cb);
+}
+
+/* Products that row kernels compute, over [batch, rows, columns, K]: those of integers, which no
+ * other kernel does except of 8 bits, and those with few columns. */
+static sn_node *spell_dot(sn_passes *p, sn_node *n) {
+    if (n->op != SN_OP_dot) return n;
+    sn_dtype t = (sn_dtype)n->dtype;
+    if (!sn_dtype_is_float(t) && sn_is_int8_product(p, n)) return n;
+    bool narrow = sn_dtype_is_float(t) && sn_dtype_size(t) == 2; /* sums are f32 */
+    if (sn_dtype_is_float(t) && !is_column(p, n)) return n;
     sn_node *x =
         as_factor(n->in[0], sn_attr_get(n, SN_A_batch_a), sn_attr_get(n, SN_A_contract_a), 2);
     sn_node *y =
         as_factor(n->in[1], sn_attr_get(n, SN_A_batch_b), sn_attr_get(n, SN_A_contract_b), 1);
+    if (narrow) x = sn_b_cast(x, SN_F32), y = sn_b_cast(y, SN_F32);
     sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, sn_b_binary(SN_OP_mul, x, y), 1, &(int64_t){3});
-    return sn_b_reshape(sum, n->rank, n->shape);
+    return sn_b_reshape(narrow ? sn_b_cast(sum, t) : sum, n->rank, n->shape);
 }
 
 /* The index of the first maximum: the smallest index whose element equals the maximum. */
@@ -104,8 +138,8 @@ static sn_node *spell_argmax(sn_node *n) {
     return sn_b_select(sn_b_binary(SN_OP_eq, first, none), sn_b_const(n->m, SN_I32, 0), first);
 }
 
-static sn_node *spell_prim(const sn_passes *p, sn_node *n) {
-    return split_reduce(spell_integer_dot(p, spell_argmax(n)));
+static sn_node *spell_prim(sn_passes *p, sn_node *n) {
+    return split_reduce(spell_dot(p, spell_argmax(n)));
 }
 
 /* Memo of one expansion: decompositions are small, a list is enough. */

@@ -7,6 +7,10 @@ bool gemm_is(em_size s, int64_t v) {
     return s.slot < 0 && s.value == v;
 }
 
+bool gemm_has_one_panel(const gemm_plan *p) {
+    return p->g->n.slot < 0 && p->g->n.value <= p->panel && !p->g->pair_distance;
+}
+
 em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_val panel) {
     em_val first = em_muli(e, panel, p->epi_cols);
     if (!pair_distance) return first;

@@ -43,7 +43,8 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_
         em_val a = em_gep(e, q->a, p->t, em_muli(e, i, p->a_row_stride));
         of_row = em_load(e, SN_F32, gemm_of_row(e, p, a), 1);
     }
-    for (int j = 0; j < p->epi_cols; j += p->lanes) {
+    bool one_panel = gemm_has_one_panel(p);
+    for (int j = 0; j < p->epi_cols && (!one_panel || j < g->n.value); j += p->lanes) {
         sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2},
                          .row = product_row,
                          .col = em_addi(e, q->col, j),

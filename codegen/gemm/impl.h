@@ -61,7 +61,7 @@ typedef struct gemm_plan {
     int esize;       /* its bytes */
     sn_dtype b_type; /* of B as the microkernel reads it */
     int lanes;       /* of a vector */
-    int nv;          /* vectors of a microtile's row: 2 */
+    int nv;          /* vectors of a microtile's row: 2, or 1 if N is at most one vector */
     int nr;          /* NR: columns of a microtile, nv * lanes */
     int panel;       /* columns of a panel */
     int panel_tiles; /* microtiles side by side in a panel: panel / NR */
@@ -144,6 +144,8 @@ bool gemm_check_pair(em_size n, int64_t pair_distance, sn_dtype compute, sn_erro
 
 /* common.c */
 bool gemm_is(em_size s, int64_t v); /* a constant equal to v */
+/* Whether N is known and no more than a panel. */
+bool gemm_has_one_panel(const gemm_plan *p);
 /* First column of B in a panel. */
 em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_val panel);
 /* n_blocks: the row of C at a position in the sorted rows; the row of A that it is made of. */

@@ -4,6 +4,7 @@
 #include "runtime/memory.h"
 
 enum {
+    MAX_MR = 14,             /* rows of a microtile */
     MAX_MC = 1024,           /* rows of an MC block */
     MAX_UNBLOCKED_K = 24576, /* bytes of a row of A: longer rows are packed in KC blocks ... */
     KC_BYTES = 4096,         /* ... of this size */
@@ -148,10 +149,19 @@ static int64_t count_nc_panels(const gemm_plan *p) {
     return panels < 1 ? 1 : panels;
 }
 
+/* Vectors of a microtile's row: one if that holds all columns, so that nothing is multiplied with the
+ * panel's padding only. */
+static int choose_vectors(const gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    bool narrow =
+        g->n.slot < 0 && g->n.value <= p->lanes && !g->pair_distance && !g->groups.size && !g->int8;
+    return narrow ? 1 : 2;
+}
+
 /* Sizes of microtile and panel; how B is read and C is written. */
 static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute) {
     const struct gemm_tile *tile = &gemm_tiles[g->tile];
-    *p = (gemm_plan){.g = g, .k = g->k, .t = compute, .nv = 2, .terms = 1};
+    *p = (gemm_plan){.g = g, .k = g->k, .t = compute, .terms = 1};
     if (g->int8) {
         gemm_plan_int8(p, t);
         p->t = SN_I32;
@@ -164,10 +174,12 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->lanes = sn_target_lanes(t, compute);
     p->panel = sn_panel_columns(compute);
     p->epi_cols = g->pair_distance ? p->panel / 2 : p->panel;
+    p->nv = choose_vectors(p);
     p->nr = p->nv * p->lanes;
     p->panel_tiles = p->panel / p->nr;
     int others = p->terms > 1 ? 8 : 4; /* registers: B, A, intermediate values */
     p->mr = (t->vector_regs - others) / p->nv / 2 * 2;
+    if (p->mr > MAX_MR) p->mr = MAX_MR;
     if (tile->mr && tile->mr < p->mr) p->mr = tile->mr;
     p->l2_bytes = t->caches.l2;
     p->mc_bytes = p->l2_bytes / 16 * tile->sixteenths;

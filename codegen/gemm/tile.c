@@ -77,6 +77,14 @@ static void call_ukr(em *e, const gemm_plan *p, em_val rows, const gemm_ukr_args
     while (n > 0) em_endif(e, &br[--n]);
 }
 
+/* Number of microtiles of panel jr that have columns. */
+static em_val count_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s) {
+    em_val all = em_i64(e, p->panel_tiles);
+    if (p->panel_tiles == 1 || p->g->pair_distance) return all;
+    em_val columns = em_sub(e, s->n, em_muli(e, s->jr, p->panel));
+    return em_imin(e, all, em_ceil_div(e, columns, p->nr));
+}
+
 /* pack_a_per_call: the microkernel of a full microtile on packed A. The rows of A are needed last
  * in the panel's last microtile (j); there they may be replaced by those of the next MC block. */
 static void call_ukr_packed_a(em *e, const gemm_plan *p, const gemm_state *s, gemm_ukr_args args,
@@ -84,7 +92,7 @@ static void call_ukr_packed_a(em *e, const gemm_plan *p, const gemm_state *s, ge
     args.a = packed_a_block(e, p, s, tile, ir);
     em_branch packing = {0};
     if (p->pack_in_microkernel) {
-        em_val last = em_cmp(e, EM_EQ, j, em_i64(e, p->panel_tiles - 1));
+        em_val last = em_cmp(e, EM_EQ, em_addi(e, j, 1), count_panel_tiles(e, p, s));
         packing = em_if(e, em_and(e, s->packs_next_a, last));
         gemm_ukr_call(e, p->fn.ukr_packing_a, args);
         em_else(e, &packing);
@@ -109,10 +117,10 @@ void gemm_call_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val a
                                             .batch2 = s->batch[2]});
 }
 
-/* The microtiles of a panel, one after the other. args: those of the first. */
+/* The microtiles of a panel that have columns, one after the other. args: those of the first. */
 static void emit_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s, gemm_ukr_args args,
                              em_val tile, em_val ir, em_val rows) {
-    em_loop l = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
+    em_loop l = em_for(e, zero(e), count_panel_tiles(e, p, s), one(e));
     em_val col = em_muli(e, l.i, p->nr);
     if (!p->b_prefetch) { /* its share of the next panel */
         em_val share = em_add(e, em_muli(e, tile, p->panel_tiles), l.i);

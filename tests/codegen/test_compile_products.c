@@ -239,11 +239,45 @@ static void deep_weights(void **state) {
     cc_check(m, 0, 4, 2, (int64_t[]){3, 0}, 1e-5);
 }
 
+/* One column to more than a vector: row kernels, narrow microtiles, panels with empty microtiles; plain
+ * and with an epilogue, batched, of all element types; K around the least that row kernels take. */
+static void few_columns(void **state) {
+    (void)state;
+    static const sn_dtype type[] = {SN_F32, SN_F64, SN_BF16};
+    static const int columns[] = {1, 3, 5, 20}, depths[] = {13, 65};
+    for (size_t t = 0; t < sizeof type / sizeof *type; t++) {
+        sn_module *m = sn_module_new("columns");
+        sn_dim len = sn_symbol_add(m, "T", 0, 64);
+        for (int i = 0; i < (t ? 1 : 4); i++)
+            for (int j = t ? 1 : 0; j < 2; j++) {
+                sn_dim n = columns[i], k = depths[j];
+                char x[24], w[24], y[24], z[24];
+                snprintf(x, sizeof x, "x%d", (int)k);
+                snprintf(w, sizeof w, "w%d_%d", (int)n, (int)k);
+                snprintf(y, sizeof y, "y%d_%d", (int)n, (int)k);
+                snprintf(z, sizeof z, "z%d", (int)k);
+                sn_node *a = cc_input(m, x, type[t], SHAPE(len, k));
+                sn_node *p = cc_param(m, w, type[t], SHAPE(n, k));
+                sn_node *c = cc_dot(a, p, 0, NULL, NULL, 1, (axis[]){1}, (axis[]){1});
+                cc_entry(m, c, "linear%d_%d", (int)n, (int)k);
+                cc_entry(m, sn_b_unary(SN_OP_tanh, sn_b_binary(SN_OP_add, c, c)), "tanh%d_%d",
+                         (int)n, (int)k);
+                sn_node *b = cc_input(m, y, type[t], SHAPE(3, n, k));
+                sn_node *d = cc_input(m, z, type[t], SHAPE(3, 5, k));
+                cc_entry(m, cc_dot(d, b, 1, (axis[]){0}, (axis[]){0}, 1, (axis[]){2}, (axis[]){2}),
+                         "batch%d_%d", (int)n, (int)k);
+            }
+        cc_check(m, 4, 4, 2, (int64_t[]){0, 19}, type[t] == SN_BF16 ? 2e-2 : 2e-5);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches),  cmocka_unit_test(axes_of_factors), cmocka_unit_test(sizes),
-        cmocka_unit_test(large),    cmocka_unit_test(types),           cmocka_unit_test(epilogues),
-        cmocka_unit_test(prepared), cmocka_unit_test(deep_weights),
+        cmocka_unit_test(batches),     cmocka_unit_test(axes_of_factors),
+        cmocka_unit_test(sizes),       cmocka_unit_test(large),
+        cmocka_unit_test(types),       cmocka_unit_test(epilogues),
+        cmocka_unit_test(prepared),    cmocka_unit_test(deep_weights),
+        cmocka_unit_test(few_columns),
     };
     return cmocka_run_group_tests(tests, cc_begin, cc_end);
 }
