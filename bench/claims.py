@@ -22,6 +22,8 @@ MASKS = ("full,causal,window:256,prefix:128,alibi,softcap,documents,dilated:4,bl
 RUNS = {
     "gemm": "gemm --no-check --shape '1024,3072,768 1024,768,3072 1024,768,768 4096,4096,4096 "
             "1024,50257,768 128,768,768 64,768,768 64,50257,768'",
+    "neighbour": "gemm --no-check --neighbour 1 --shape '1024,3072,768 1024,768,3072 1024,768,768 "
+                 "4096,4096,4096 1024,50257,768 128,768,768 64,768,768 64,50257,768'",
     "narrow": "gemm --no-check --shape '64,2,768 512,1,512 512,4,512 256,16,768 512,512,13 1024,768,13'",
     "row": "gemm --no-check --shape '1,768,3072 1,3072,768'",
     "fused": "kernel linear,linear_bias_gelu,linear_down,linear_residual --no-check --levels 4",
@@ -91,6 +93,7 @@ def claims_of_gemm():
         yield share("gemm", "product", s, 95)
     for s in large + small:
         yield faster("gemm", "product", s, "onednn-packed", 0.98 if s in large else 0.95)
+        yield faster("neighbour", "product, neighbour", s, "onednn-packed", 1)
     for s in ("64,2,768", "512,1,512", "512,4,512", "256,16,768", "512,512,13", "1024,768,13"):
         yield faster("narrow", "product", s, "onednn-packed", 1)
     for s in ("1,768,3072", "1,3072,768"):

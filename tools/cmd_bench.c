@@ -2,6 +2,7 @@
  * systems. */
 #include "bench/benches.h"
 #include "bench/compare.h"
+#include "bench/neighbour.h"
 #include "bench/noise.h"
 #include "bench/peers.h"
 #include "runtime/clock.h"
@@ -25,7 +26,7 @@ typedef struct options {
     double seconds, clip, threshold;
     bool no_check, direct, tune, backward;
     const char *names, *shape, *mask, *model, *tokens;
-    int64_t batch;
+    int64_t batch, neighbour;
     bool decode, sweep;
 } options;
 
@@ -58,6 +59,8 @@ typedef struct options {
      "folder of the peers' scripts; default: the installed ones, or bench/peers in the sources"}, \
     {"no-check", 0, ARG_FLAG, offsetof(options, no_check), NULL, NULL, 0, 0, "do not compare with the f64 evaluator"}, \
     {"target", 0, ARG_TEXT, offsetof(options, target), "CPU", NULL, 0, 0, "x86-64-v3; native,l2=256K (as if caches were so large), …; default: this CPU"}, \
+    {"neighbour", 0, ARG_INT, offsetof(options, neighbour), "N", "0", 0, 64, \
+     "measure again while N threads walk through memory, as another program would; 0: only alone"}, \
     CMD_PROFILE_ARG(options), \
     {"cache-dir", 0, ARG_TEXT, offsetof(options, cache_dir), "DIR|none", NULL, 0, 0, \
      "cache of compiled kernels; default: ~/.cache/sinter"}, \
@@ -439,6 +442,27 @@ static int compared(int argc, char **argv) {
     return argc;
 }
 
+/* Alone, and with --neighbour once more beside it; the names of these records say so. */
+static bool run_states(int kind, const options *o, const sn_bench_options *b, sn_bench_report *r,
+                       sn_error *err) {
+    if (!kinds[kind].run(o, b, r, err)) return false;
+    if (!o->neighbour) return true;
+    int alone = r->n;
+    double start = sn_clock();
+    sn_bench_neighbour *other = sn_bench_neighbour_start((int)o->neighbour, err);
+    bool ok = other && kinds[kind].run(o, b, r, err);
+    double seconds = sn_clock() - start, bytes = sn_bench_neighbour_stop(other);
+    for (int i = alone; i < r->n; i++) {
+        char *name = r->list[i].name;
+        size_t n = strlen(name);
+        snprintf(name + n, sizeof r->list[i].name - n, ", neighbour");
+    }
+    if (ok)
+        sn_bench_note(r, "the neighbour's threads read and wrote %.1f GB/s",
+                      bytes / seconds * 1e-9);
+    return ok;
+}
+
 static int measure(int argc, char **argv, bool levels) {
     const char *what = argc > 1 ? argv[1] : NULL;
     if (!what || !strcmp(what, "--help") || !strcmp(what, "-h") || !strcmp(what, "help")) {
@@ -469,7 +493,7 @@ static int measure(int argc, char **argv, bool levels) {
         b.started = ok ? sn_bench_peers_start(&b, &r) : NULL;
         b.stop = screen_stopped;
         screen_catch_stop();
-        ok = ok && kinds[kind].run(&o, &b, &r, &err);
+        ok = ok && run_states(kind, &o, &b, &r, &err);
         sn_bench_peers_stop(b.started);
         sn_bench_noise_end(&noise, &r.others, &r.stolen);
         sn_bench_progress_end(&b);

@@ -78,6 +78,15 @@ check_kernel() {
     head -c 4 "$tmp/svg" | grep -q '<svg' && tail -c 8 "$tmp/svg" | grep -q '</svg>' || fail "no picture"
     [ "$(grep -c '<circle' "$tmp/svg")" -gt 50 ] || fail "too few points"
 }
+check_neighbour() {
+    run 0 gemm --shape 20,30,40 --no-check $quick --neighbour 2 --json "$tmp/json"
+    prints 'product, neighbour'
+    prints 'the neighbour.s threads read and wrote'
+    [ "$(grep -c '"name":"product, neighbour"' "$tmp/json")" = "$(grep -c '"name":"product"' "$tmp/json")" ] ||
+        fail "not every product was measured beside the neighbour: $what"
+    refused 2 'at most\|to 64' gemm --neighbour 65
+}
+
 check_gemm() {
     backends=native${library:+,$library}
     run 0 gemm --shape "20,30,40 33,7,19" --levels 0,4 --backends "$backends" $quick --json "$tmp/json"
