@@ -328,7 +328,7 @@ static em_val count_tiles(em *e, const gemm_plan *p, em_val n) {
 static em_val count_full(em *e, const gemm_plan *p, em_val n) {
     em_val mr = em_i64(e, p->mr), full = em_div(e, n, mr), two = em_i64(e, 2);
     em_val halves = em_cmp(e, EM_EQ, em_rem(e, n, mr), two);
-    full = em_select(e, halves, em_sub(e, full, one(e)), full);
+    if (2 * p->half_mr == p->mr + 2) full = em_select(e, halves, em_sub(e, full, one(e)), full);
     return em_imax(e, full, one(e));
 }
 

@@ -4,12 +4,13 @@
 #include "codegen/gemm/impl.h"
 
 /* Rows of the next microtile if `left` rows are left: MR, else the largest power of two. MR + 2
- * rows are faster as two microtiles of about half the size than as MR and 2. */
+ * rows, if that is a power of two, are faster as two microtiles of half the size than as MR and 2. */
 em_val gemm_tile_rows(em *e, const gemm_plan *p, em_val left) {
     em_val rows = one(e);
     for (int r = 2; r < p->mr; r *= 2)
         rows = em_select(e, em_cmp(e, EM_GE, left, em_i64(e, r)), em_i64(e, r), rows);
     em_val full = em_cmp(e, EM_GE, left, em_i64(e, p->mr));
+    if (2 * p->half_mr != p->mr + 2) return em_select(e, full, em_i64(e, p->mr), rows);
     em_val halves = em_cmp(e, EM_EQ, left, em_i64(e, p->mr + 2));
     return em_select(e, em_and(e, full, em_not(e, halves)), em_i64(e, p->mr), rows);
 }
