@@ -50,6 +50,7 @@ static const arg_key keys[] = {
     {"model", "object?",
      "type, layers, heads, width, context, vocabulary; or source, of a model in C"},
     {"problem", "text?", "why the model cannot run"},
+    {"quantised", "object?", "by sinter quantize: weights, compute, number of matrices kept wider"},
     {"tokenizer", "object?", "kind (null: none), tokens"},
     {"weights", "object?", "number of tensors and elements, bytes, types"},
     {"tensors", "list?", "with --tensors"},
@@ -233,6 +234,29 @@ static void print_config(json_out *j, sn_config *c, const sn_weights *w) {
     sn_module_free(model.module);
 }
 
+/* What `sinter quantize` recorded. */
+static bool print_quantised(json_out *j, sn_config *c, bool each, sn_error *err) {
+    quantised q;
+    char name[200];
+    bool ok = quantised_read(c, &q, err);
+    if (ok && q.weights && j) {
+        json_object(j, "quantised");
+        json_text(j, "weights", q.weights);
+        json_text(j, "compute", q.compute);
+        json_int(j, "kept", q.n_keep);
+        json_close(j);
+    } else if (ok && q.weights)
+        printf("quantised   weights %s%s%s, %d matrices with more bits\n", q.weights,
+               q.compute ? ", compute " : "", q.compute ? q.compute : "", q.n_keep);
+    for (int i = 0; ok && each && !j && i < q.n_keep; i++)
+        printf("  %-48s %s%s\n", sn_printable(name, sizeof name, q.keep[i].param),
+               q.keep[i].weights ? q.keep[i].weights : "",
+               q.keep[i].products ? q.keep[i].weights ? ", products in f32" : "products in f32"
+                                  : "");
+    quantised_free(&q);
+    return ok;
+}
+
 /* A number or a string; the length of an array and its first elements. */
 static void print_value(const sn_gguf_key *k) {
     enum { SHOWN = 6 };
@@ -293,6 +317,10 @@ static int inspect_folder(const char *path, bool tensors) {
     json_out lines, *j = screen()->json ? &lines : NULL;
     if (j) lines = json_begin(stdout);
     print_config(j, dir->config, dir->weights);
+    if (!print_quantised(j, dir->config, tensors, &err)) {
+        sn_model_dir_close(dir);
+        return cmd_fail(NAME, &err);
+    }
     sn_tokenizer *t = sn_tokenizer_load(path, &err);
     if (j) {
         json_object(j, "tokenizer");

@@ -25,6 +25,7 @@ static const struct {
     {"tokenizer", "train a vocabulary; convert text to token ids and back", cmd_tokenizer, false},
     {"compile", "compile a model to an object, a library or a program", cmd_compile_ahead, false},
     {"import", "convert a model of another format to a model folder", cmd_import, false},
+    {"quantize", "make a model folder for 8- and 4-bit weights", cmd_quantize, false},
     {"inspect", "describe a model folder, and look inside a model while it reads a text",
      cmd_inspect, true},
     {"explain", "show the kernel of every operation, what was fused, and what was not", cmd_explain,

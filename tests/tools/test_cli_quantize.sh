@@ -1,0 +1,96 @@
+#!/bin/sh
+# test_cli_quantize.sh SINTER SOURCE_DIR: sinter quantize, and what other commands make of its folders.
+sinter=$1 stories=$2/examples/models/stories260K/stories260K.bin
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
+unset SINTER_DEBUG
+. "$2/tests/tools/cli_run.sh"
+
+# value NAME: of a line of eval's output
+value() { sed -n "s/^$1 *//p" "$tmp/out"; }
+# differs A B PART: whether |A / B - 1| > PART
+differs() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { d = a / b - 1; exit !(d > p || d < -p) }'; }
+
+run 0 import "$stories" -o "$tmp/model"
+echo '{"note": 1}' >"$tmp/model/generation_config.json"
+for seed in 1 2 3; do "$sinter" generate "$tmp/model" -n 400 --seed $seed >>"$tmp/text" || fail generate; done
+run 0 eval "$tmp/model" "$tmp/text" --weights f32
+loss=$(value loss)
+run 0 inspect "$tmp/model" -p "One day" --tap lm_head -o "$tmp/before.npy"
+
+# int8: results in f32 stay the same to the last bit
+run 0 quantize "$tmp/model" --text "$tmp/text" -o "$tmp/int8" --tokens 256
+prints 'tokens to calibrate' && prints 'layers.0.mlp.down_proj  *smooth' && prints 'alone  *perplexity'
+prints "$tmp/int8: written"
+[ -e "$tmp/int8.tmp" ] && fail 'the staged folder is left'
+cmp -s "$tmp/model/tokenizer.bin" "$tmp/int8/tokenizer.bin" || fail 'tokenizer'
+cmp "$tmp/model/generation_config.json" "$tmp/int8/generation_config.json" || fail 'generation_config.json'
+cmp -s "$tmp/model/model.safetensors" "$tmp/int8/model.safetensors" && fail 'nothing was smoothed'
+run 0 inspect "$tmp/int8"
+prints 'quantised   weights int8'
+run 0 inspect "$tmp/int8" --weights f32 -p "One day" --tap lm_head -o "$tmp/after.npy"
+cmp "$tmp/before.npy" "$tmp/after.npy" || fail 'smoothing changes results in f32'
+run 0 eval "$tmp/int8" "$tmp/text"
+differs "$(value loss)" "$loss" 0.01 && fail 'the loss in int8'
+
+# int4: the folder's numbers are the integers that weights int4 find, so f32 gives the same results
+run 0 quantize "$tmp/model" --text "$tmp/text" -o "$tmp/int4" --tokens 256 --weights int4 --max-loss 20% --quick
+prints 'self_attn.q_proj.weight  *int4   error' && prints 'perplexity .* with int4 (at most 20 %)'
+run 0 inspect "$tmp/int4" --tensors
+prints 'quantised   weights int4, [1-9]'
+run 0 explain "$tmp/int4"
+prints 'weights: int4 in groups of 32'
+run 0 eval "$tmp/int4" "$tmp/text"
+small=$(value loss)
+differs "$small" "$loss" 0.03 && fail 'the loss in int4'
+run 0 eval "$tmp/int4" "$tmp/text" --weights int8
+run 0 eval "$tmp/int4" "$tmp/text" --weights f32
+differs "$small" "$(value loss)" 0.005 && fail 'weights f32 and int4 of the same folder'
+run 0 compile "$tmp/int4" -o "$tmp/artefact" --name q --exe --level 1
+run 0 generate "$tmp/int4" -p "One day" -n 8 --temperature 0 --level 1
+cp "$tmp/out" "$tmp/continued"
+"$tmp/artefact/q" -p "One day" -n 8 --temperature 0 >"$tmp/out" 2>"$tmp/err"
+same "$tmp/continued"
+
+# refusals: nothing is written
+run 2 quantize "$tmp/model" -o "$tmp/none"
+says 'give the calibration text: --text FILE'
+run 2 quantize "$tmp/model" --text "$tmp/text"
+says 'give the output folder: -o DIR'
+run 2 quantize "$tmp/model" --text "$tmp/text" -o "$tmp/int8"
+says 'contains a quantised model: choose another folder, or replace it with --force'
+run 2 quantize "$tmp/model" --text "$tmp/text" -o "$tmp/model" --force
+says 'not a folder that sinter quantize wrote'
+run 2 quantize "$tmp/model" --text "$tmp/text" -o "$tmp/none" --max-loss much
+says 'give percent, such as 0.5%'
+run 2 quantize "$tmp/model" --text "$tmp/text" --target "$tmp/text" -o "$tmp/none"
+says 'is for encoder-decoders'
+run 1 quantize "$tmp/model" --text "$tmp/missing" -o "$tmp/none"
+echo word >"$tmp/short"
+run 2 quantize "$tmp/model" --text "$tmp/short" -o "$tmp/none"
+says 'the text has only'
+[ -e "$tmp/none" ] || [ -e "$tmp/none.tmp" ] && fail 'a refusal wrote something'
+mkdir "$tmp/busy.tmp"
+flock "$tmp/busy.tmp" "$sinter" quantize "$tmp/model" --text "$tmp/text" -o "$tmp/busy" >"$tmp/out" 2>"$tmp/err"
+says 'another process is writing this folder'
+sed 's/"weights":[^,]*,/"weights": "int3",/' "$tmp/int4/config.json" >"$tmp/config" && cp "$tmp/config" "$tmp/int4/config.json"
+run 1 eval "$tmp/int4" "$tmp/text"
+says '"weights" is "int3"; allowed'
+
+# a signal ends it without a trace; --force replaces a quantised folder
+"$sinter" quantize "$tmp/model" --text "$tmp/text" -o "$tmp/stopped" >"$tmp/out" 2>"$tmp/err" &
+pid=$!
+while ! grep -q 'to calibrate' "$tmp/out" && kill -0 $pid 2>/dev/null; do sleep 0.05; done
+kill -TERM $pid
+wait $pid
+[ $? = 143 ] || fail 'the exit code of a stopped run'
+says 'interrupted: nothing was written'
+[ -e "$tmp/stopped" ] || [ -e "$tmp/stopped.tmp" ] && fail 'a stopped run left something'
+run 0 quantize "$tmp/model" --text "$tmp/text" -o "$tmp/int4" --tokens 256 --no-smooth --quick --force
+run 0 inspect "$tmp/int4"
+prints 'quantised   weights int8'
+[ -e "$tmp/int4.tmp" ] && fail 'the old folder is left'
+
+echo "$cases runs, $failures failures"
+[ $failures = 0 ]
