@@ -1,6 +1,6 @@
 /* compensate.c: GPTQ for all matrices of a model, one product after the other. Tables come first: what
- * they give is the input of everything else. A table that is also a linear map (tied embeddings) is
- * rounded for the inputs of the map in f32. */
+ * they give is the input of everything else. Each of their numbers is rounded by itself, also if the
+ * table is a linear map, too (tied embeddings): corrections for the map would be errors of look-ups. */
 #include "model/quantise/compensate.h"
 #include "model/quantise/gptq.h"
 #include "model/quantise/moments.h"
@@ -53,14 +53,14 @@ static bool round_matrix(work *k, const subject_matrix *w, const double *h, cons
     return ok && subject_show(k->p, err, (double)k->done / (double)k->all, "rounding %s", name);
 }
 
-/* Rounds those matrices of a product that are tables, too, or those that are not. */
-static bool round_product(work *k, int product, bool tables, sn_error *err) {
+/* Rounds the matrices of a product, except tables. */
+static bool round_product(work *k, int product, sn_error *err) {
     subject *s = k->s;
     const subject_product *p = &s->product[product];
     bool any = false;
     for (int i = 0; i < p->n_matrix; i++) {
         const subject_matrix *w = &s->matrix[p->matrix[i]];
-        any |= fits(w) && w->table == tables;
+        any |= fits(w) && !w->table;
     }
     if (!any) return true;
     size_t n = (size_t)(p->k * p->k);
@@ -70,7 +70,7 @@ static bool round_product(work *k, int product, bool tables, sn_error *err) {
     ok = ok && (!k->gptq || gptq_factor(u, p->k, k->damping, err));
     for (int i = 0; ok && i < p->n_matrix; i++) {
         const subject_matrix *w = &s->matrix[p->matrix[i]];
-        if (fits(w) && w->table == tables) ok = round_matrix(k, w, h, u, err);
+        if (fits(w) && !w->table) ok = round_matrix(k, w, h, u, err);
     }
     free(h);
     free(u);
@@ -82,10 +82,9 @@ bool compensate(subject *s, bool gptq, double damping, const subject_progress *p
     bool ok = true;
     for (int i = 0; i < s->n_matrix; i++)
         if (fits(&s->matrix[i])) k.all += s->matrix[i].n * s->matrix[i].k;
-    for (int i = 0; ok && i < s->n_product; i++) ok = round_product(&k, i, true, err);
     for (int i = 0; ok && i < s->n_matrix; i++)
-        if (s->matrix[i].product < 0 && fits(&s->matrix[i]))
+        if ((s->matrix[i].table || s->matrix[i].product < 0) && fits(&s->matrix[i]))
             ok = round_matrix(&k, &s->matrix[i], NULL, NULL, err);
-    for (int i = 0; ok && i < s->n_product; i++) ok = round_product(&k, i, false, err);
+    for (int i = 0; ok && i < s->n_product; i++) ok = round_product(&k, i, err);
     return ok;
 }

@@ -10,9 +10,10 @@ bool quantise(subject *s, const quantise_options *o, const subject_progress *p, 
               double *loss, sn_error *err) {
     *out = (quantised){.weights = o->weights, .compute = o->compute};
     if (!subject_reference(s, err)) return false;
-    if (o->smooth && !smooth_outliers(s, p, err)) return false;
-    if (!strcmp(o->weights, "int4") && !compensate(s, o->compensate, o->damping, p, err))
-        return false;
+    bool int4 = !strcmp(o->weights, "int4");
+    /* activations stay f32 there, and uneven columns share scales badly */
+    if (o->smooth && !int4 && !smooth_outliers(s, p, err)) return false;
+    if (int4 && !compensate(s, o->compensate, o->damping, p, err)) return false;
     const choose_options choice = {o->weights, o->compute, o->max_loss, o->quick};
     return choose_bits(s, &choice, p, out, loss, err);
 }
