@@ -32,7 +32,7 @@ static const arg table[] = {
     {"target", 0, ARG_TEXT, AT(target), "FILE", NULL, 0, 0,
      "encoder-decoders: the results of the lines of --text"},
     {"weights", 0, ARG_CHOICE, AT(weights), "int8|int4", "int8", 0, 0,
-     "storage of the matrices that the folder is made for"},
+     "storage of the matrices that the folder is made for; int8: for --compute int8, too"},
     {"max-loss", 0, ARG_TEXT, AT(max_loss), "P%", "auto", 0, 0,
      "most that may be lost: of perplexity, or of the cosine of embeddings; auto: 0.5% with int8, "
      "3% "
@@ -175,6 +175,7 @@ static bool run(const options *o, sn_error *err) {
     quantised q = {0};
     quantise_folder folder = {.lock = -1};
     quantise_options qo = {.weights = o->weights,
+                           .compute = strcmp(o->weights, "int4") ? "int8" : NULL,
                            .smooth = !o->no_smooth,
                            .compensate = !o->no_compensate,
                            .damping = o->damping,

@@ -57,6 +57,7 @@ static bool measure(chooser *c, int n, double *loss, sn_error *err) {
     sn_options o = c->s->compile;
     subject_session x;
     o.weights = c->weights;
+    o.compute = c->compute;
     o.keep = c->keep;
     o.n_keep = n;
     bool ok = subject_session_open(c->s, &x, &o, true, c->changed, err) &&
