@@ -34,6 +34,7 @@ function(sn_public_headers)
   add_custom_command(OUTPUT ${SN_API}/sinter/ops.hpp COMMAND awk -f ${cxx} ${ops} > ${SN_API}/sinter/ops.hpp
                      DEPENDS ${cxx} ${ops} frontend_ops VERBATIM)
   file(MAKE_DIRECTORY ${SN_API}/sinter)
+  set(SN_API_HEADERS ${made} ${SN_API}/sinter/ops.h PARENT_SCOPE)
   add_custom_target(public_headers ALL DEPENDS ${made} ${SN_API}/sinter/ops.h ${SN_API}/sinter/ops.hpp)
 endfunction()
 sn_public_headers()

@@ -68,13 +68,16 @@ add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man/sinter.1
 add_custom_target(man ALL DEPENDS ${PROJECT_BINARY_DIR}/man/sinter.1)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
 # Section 3 is generated from the doc comments of the public headers.
-set(man3_headers frontend/ops.h=${PROJECT_BINARY_DIR}/include/frontend/ops.h)
-foreach(header ${public_headers})
-  list(APPEND man3_headers ${header}=${PROJECT_SOURCE_DIR}/${header})
+set(man3_headers "")
+foreach(header ${SN_API_HEADERS})
+  get_filename_component(name ${header} NAME)
+  if(name MATCHES "[.]h$")
+    list(APPEND man3_headers sinter/${name}=${header})
+  endif()
 endforeach()
 add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man3/libsinter.3
                    COMMAND ${PROJECT_SOURCE_DIR}/tools/man3.sh ${PROJECT_VERSION} ${PROJECT_BINARY_DIR}/man3 ${man3_headers}
-                   DEPENDS tools/man3.sh tools/man3.awk ${public_headers} ${PROJECT_BINARY_DIR}/include/frontend/ops.h frontend_ops VERBATIM)
+                   DEPENDS tools/man3.sh tools/man3.awk ${SN_API_HEADERS} VERBATIM)
 add_custom_target(man3 ALL DEPENDS ${PROJECT_BINARY_DIR}/man3/libsinter.3)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3 FILES_MATCHING PATTERN "*.3")
 

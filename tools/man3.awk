@@ -1,5 +1,5 @@
 # man3.awk: a manual page of section 3 from a public header: its doc comments and declarations, in order.
-# awk -v page=sinter-lm -v include=runtime/lm.h -v version=0.1.0 -v names=FILE -f man3.awk HEADER
+# awk -v page=sinter-lm -v include=sinter/lm.h -v version=0.1.0 -v names=FILE -f man3.awk HEADER
 # FILE gets the names of the functions, for pages that refer to this one.
 function clean(s) { gsub(/\\/, "\\e", s); gsub(/-/, "\\-", s); return (s ~ /^[.']/) ? "\\&" s : s }
 function text(s,   n, line, i, code) { # the lines of a comment

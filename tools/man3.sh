@@ -11,7 +11,6 @@ for pair in "$@"; do
     name=$(basename "$header" .h)
     page=sinter-$name
     [ "$name" != sinter ] || page=libsinter
-    [ ! -e "$dir/$page.3" ] || page=sinter-$(basename "$(dirname "$header")")-$name # lm.h in two folders
     : >"$dir/names"
     awk -v page="$page" -v include="$include" -v version="$version" -v names="$dir/names" -f "$here/man3.awk" "$header" >"$dir/$page.3"
     while read -r function; do

@@ -130,7 +130,7 @@ grep -q '^.fBperplexity.fR (number)' "$prefix/share/man/man1/sinter-eval.1"
 grep -q '^sn_program .sn_compile(sn_module' "$prefix/share/man/man3/sinter-compile.3"
 grep -q 'so man3/sinter-compile.3' "$prefix/share/man/man3/sn_compile.3"
 grep -q 'so man3/sinter-ops.3' "$prefix/share/man/man3/sn_softmax.3"
-grep -q 'include <frontend/sinter.h>' "$prefix/share/man/man3/libsinter.3"
+grep -q 'include <sinter/sinter.h>' "$prefix/share/man/man3/libsinter.3"
 grep -q -- 'embed.-weights' "$prefix/share/man/man1/sinter-compile.1"
 if command -v groff >/dev/null 2>&1; then
     for page in "$prefix"/share/man/man1/*.1 "$prefix"/share/man/man3/*sinter*.3; do
@@ -142,7 +142,7 @@ fi
 # every link of the installed pages leads to a file
 doc=$(dirname "$(find "$prefix/share" -name README.md | grep -v '/docs/')")
 for page in "$doc"/*.md "$doc"/docs/*.md "$doc"/docs/notes/*.md; do
-    grep -o ']([^)#]*' "$page" | cut -c3- | grep -v -e '^https:' -e '^$' | while read -r link; do
+    awk '/^```/ { code = !code } !code' "$page" | grep -o ']([^)#]*' | cut -c3- | grep -v -e '^https:' -e '^$' | while read -r link; do
         [ -e "$(dirname "$page")/$link" ] || { echo "$page: dead link $link"; exit 1; }
     done
 done
