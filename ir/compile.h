@@ -105,6 +105,8 @@ typedef struct sn_options {
     /* sizes for which the budget must hold, "B=12,T=64"; others (NULL: all) count at their upper
      * bounds */
     const char *budget_sizes;
+    /* keeps the graph after every pass in the module's memory, for `sinter report` */
+    bool keep_stages;
 } sn_options;
 sn_options sn_options_default(void);
 
@@ -214,6 +216,15 @@ void sn_trace_print(const sn_trace *t, FILE *f);
 /* Mean time over all runs of each of the first n calls of the traced entry, in seconds, from the
  * first thread's begin to the last one's end; 0: the call was not traced. seconds: [n]. */
 void sn_trace_seconds(const sn_trace *t, double *seconds, int n);
+/* What happened on each thread: kernel calls, and waiting for other threads at barriers and at the
+ * end of a run. By run, thread and time; seconds from the first event. Returns their number; *list
+ * is the caller's, to be freed. -1: out of memory. */
+typedef struct sn_trace_event {
+    int run, thread;
+    int call; /* number of the call in its entry; waiting: -1 */
+    double begin, end;
+} sn_trace_event;
+long sn_trace_events(const sn_trace *t, sn_trace_event **list);
 size_t sn_trace_lost(const sn_trace *t);
 void sn_trace_end(sn_trace *t);
 

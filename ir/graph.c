@@ -635,13 +635,6 @@ void sn_entry_tap(sn_module *m, sn_entry *e, const char *name, sn_node *n) {
     bind(m, &e->tap, &e->n_tap, name, n);
 }
 
-struct sn_entries {
-    sn_entry **entry;
-    int n;
-    sn_node **replaced; /* of the module, as the entries are */
-    int n_replaced;
-};
-
 static sn_binding *copy_bindings(sn_module *m, const sn_binding *list, int n) {
     size_t cap = 1;
     while (cap < (size_t)n) cap *= 2; /* as bind() grows it */

@@ -278,6 +278,18 @@ void sn_replace(sn_node *from, sn_node *to);
 /* Makes the recorded replacements in every entry with such a gradient; returns how many nodes
  * changed. */
 int sn_replace_module(sn_module *m);
+/* The entry of that name among saved ones; NULL: none. */
+const sn_entry *sn_entries_find(const sn_entries *saved, const char *name);
+/* What became of nodes, for reports: node `from` was replaced by node `to`, by id, in the order of the
+ * rewrites. Recorded while it is switched on. */
+typedef struct sn_lineage {
+    uint32_t from, to;
+} sn_lineage;
+void sn_lineage_keep(sn_module *m, bool keep);
+void sn_lineage_add(const sn_node *from, const sn_node *to);
+/* The same for to[i], if not NULL, and the node with id i. */
+void sn_lineage_add_map(sn_module *m, sn_node *const *to, uint32_t n);
+int sn_lineage_list(const sn_module *m, const sn_lineage **list); /* returns their number */
 /* The region's results with its arguments replaced by `arg` (same types). results: [n_out]. */
 void sn_region_inline(const sn_region *r, sn_node *const *arg, sn_node **results);
 /* Applies the scalar region elementwise: arguments of rank 0 become tensors of one common shape

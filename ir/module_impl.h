@@ -45,6 +45,16 @@ struct sn_module {
     void *frontend;     /* the frontend's state; arena memory */
     sn_node **replaced; /* [2 n_replaced] pairs: a node, and the node that replaces it */
     int n_replaced;
+    sn_lineage *lineage; /* [n_lineage] if keep_lineage */
+    int n_lineage, cap_lineage;
+    bool keep_lineage;
+};
+
+struct sn_entries {
+    sn_entry **entry;
+    int n;
+    sn_node **replaced; /* of the module, as the entries are */
+    int n_replaced;
 };
 
 /* The operands with types, shapes and names, for messages (infer.c). */

@@ -26,6 +26,33 @@ static sn_node *rebuild(const mapping *map, sn_node *n) {
     return sn_node_with(n, in);
 }
 
+const sn_entry *sn_entries_find(const sn_entries *saved, const char *name) {
+    for (int i = 0; i < saved->n; i++)
+        if (!strcmp(saved->entry[i]->name, name)) return saved->entry[i];
+    return NULL;
+}
+
+void sn_lineage_keep(sn_module *m, bool keep) {
+    m->keep_lineage = keep;
+}
+
+void sn_lineage_add(const sn_node *from, const sn_node *to) {
+    sn_module *m = from->m;
+    if (!m->keep_lineage || from == to) return;
+    m->lineage = sn_arena_grow(m, m->lineage, sizeof *m->lineage, m->n_lineage, &m->cap_lineage);
+    m->lineage[m->n_lineage++] = (sn_lineage){from->id, to->id};
+}
+
+void sn_lineage_add_map(sn_module *m, sn_node *const *to, uint32_t n) {
+    for (uint32_t id = 0; m->keep_lineage && id < n; id++)
+        if (to[id]) sn_lineage_add(sn_module_node(m, id), to[id]);
+}
+
+int sn_lineage_list(const sn_module *m, const sn_lineage **list) {
+    *list = m->lineage;
+    return m->n_lineage;
+}
+
 int sn_rewrite(sn_module *m, int n_root, sn_node **root, sn_rule rule, void *ctx) {
     sn_order order = sn_topo(m, n_root, root);
     mapping map = map_new(m);
@@ -40,6 +67,7 @@ int sn_rewrite(sn_module *m, int n_root, sn_node **root, sn_rule rule, void *ctx
         map.to[old->id] = r;
     }
     for (int i = 0; i < n_root; i++) root[i] = map_get(&map, root[i]);
+    sn_lineage_add_map(m, map.to, map.n);
     return count;
 }
 
@@ -118,6 +146,7 @@ int sn_replace_module(sn_module *m) {
         for (int i = 0; i < n; i++) root[i] = map_get(&map, root[i]);
         entry_roots(m->entry[e], root, true);
     }
+    sn_lineage_add_map(m, map.to, map.n);
     m->n_replaced = 0;
     return count;
 }

@@ -587,6 +587,18 @@ static void show_products(builder *b) {
     }
 }
 
+/* For reports: nodes that are no results became the kernel of one that is. */
+static void record_members(const builder *b) {
+    sn_lineage_add_map(b->m, b->made, b->g->n_id);
+    for (int k = 0; k < b->g->n_group; k++) {
+        const sn_group *g = &b->g->group[k];
+        const sn_node *fused = NULL;
+        for (int i = 0; i < g->n_member && !fused; i++) fused = b->made[g->member[i]->id];
+        for (int i = 0; i < g->n_member && fused; i++)
+            if (!b->made[g->member[i]->id]) sn_lineage_add(g->member[i], fused);
+    }
+}
+
 static int fuse_entry(sn_passes *p, sn_entry *e, bool body) {
     sn_loc loc = sn_module_loc(p->m);
     sn_grouping *g = body ? sn_group_entry(p, e) : sn_group_row_sums(p, e);
@@ -596,6 +608,7 @@ static int fuse_entry(sn_passes *p, sn_entry *e, bool body) {
     count_uses(&b);
     if (p->o.chooser && !body) show_products(&b);
     sn_entry_map(e, replace, &b);
+    record_members(&b);
     e->n_tap = 0; /* taps have become outputs by now */
     sn_module_set_loc(p->m, loc);
     return b.count;

@@ -193,6 +193,7 @@ int sn_pass_hoist(sn_passes *p) {
     keep_operands(&w);
     rebuild(&w);
     for (int i = 0; i < n_entry; i++) sn_entry_map(sn_entry_at(m, i), made, &w);
+    sn_lineage_add_map(m, w.made, h.n_id);
     add_entries(&h);
     return h.count;
 }

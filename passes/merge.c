@@ -175,5 +175,6 @@ int sn_pass_merge(sn_passes *p) {
     if (sn_module_error(m)->code || !count) return count;
     for (int i = 0; i < n_root; i++) root[i] = g.made[root[i]->id];
     sn_module_roots(m, root, &n_live, true);
+    sn_lineage_add_map(m, g.made, n_old);
     return count;
 }

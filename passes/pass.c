@@ -61,6 +61,14 @@ static void dump(sn_passes *p, int number, const char *name) {
     fclose(f);
 }
 
+static void record(sn_passes *p, const sn_pass_info *pass, int rewrites) {
+    const sn_lineage *unused;
+    if (!p->o.history) return;
+    p->record = sn_arena_grow(p->m, p->record, sizeof *p->record, p->n_record, &p->cap_record);
+    p->record[p->n_record++] =
+        (sn_pass_record){pass, rewrites, sn_entries_save(p->m), sn_lineage_list(p->m, &unused)};
+}
+
 static bool run_table(sn_passes *p) {
     const sn_debug *dbg = sn_debug_get();
     const sn_pass_options *o = &p->o;
@@ -79,6 +87,7 @@ static bool run_table(sn_passes *p) {
             if ((o->verify || dbg->verify) && !sn_verify(m)) return false;
         } while (pass->fixpoint && n && ++rounds < MAX_ROUNDS && !sn_module_error(m)->code);
         sn_stage_end(pass->stage, start, total);
+        if (total) record(p, pass, total);
         if (o->dump && total) dump(p, i + 1, name_of(i));
     }
     return !sn_module_error(m)->code;
@@ -96,8 +105,11 @@ bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o) {
         !check_list(m, "SINTER_DEBUG=off: ", dbg->off))
         return false;
     if (p->o.dump) dump(p, 0, "input");
+    sn_lineage_keep(m, o->history);
+    record(p, NULL, 0);
     sn_module_set_exact_division(m, !sn_level_fuses(o->level) && !o->only);
     bool ok = run_table(p);
+    sn_lineage_keep(m, false);
     /* the module may grow, and be compiled again with other options */
     sn_module_set_exact_division(m, false);
     return ok;

@@ -25,6 +25,7 @@ typedef struct sn_pass_options {
     const char *cache; /* of keys and values: "bf16", "int8"; NULL: as declared */
     /* "bf16": type in which training stores activations for its backward part; NULL: f32 */
     const char *precision;
+    bool history;             /* keeps the graph after every pass that changed it, for reports */
     bool constant_params;     /* parameters do not change between calls: hoist what depends on
                            * them only */
     const sn_weights *source; /* the file that parameters will come from; NULL: unknown */
@@ -57,6 +58,14 @@ typedef struct sn_remark {
     const char *text;
 } sn_remark;
 
+/* The graph before the passes, and after each one that changed it. */
+typedef struct sn_pass_record {
+    const struct sn_pass_info *pass; /* NULL: before the passes */
+    int rewrites;
+    sn_entries *graph;
+    int n_lineage; /* sn_lineage_list has this many when the pass ends */
+} sn_pass_record;
+
 typedef struct sn_passes {
     sn_module *m;
     sn_pass_options o;
@@ -68,6 +77,8 @@ typedef struct sn_passes {
     uint32_t n_origin;
     struct sn_choice **choice, **choice_of; /* choice.h: [n_choice]; by node id, NULL: not asked */
     int n_choice, cap_choice, cap_choice_of;
+    sn_pass_record *record; /* [n_record] with o.history; arena memory */
+    int n_record, cap_record;
 } sn_passes;
 
 typedef struct sn_pass_info {

@@ -301,5 +301,6 @@ int sn_pass_rotate(sn_passes *p) {
     if (sn_module_error(m)->code) return 0;
     for (int i = 0; i < n_root; i++) root[i] = r.made[root[i]->id];
     sn_module_roots(m, root, &n_live, true);
+    sn_lineage_add_map(m, r.made, n_old);
     return r.n_product;
 }

@@ -299,6 +299,9 @@ static void rebuild(chunker *c) {
         c->made[n->id] = sn_node_with(n, in);
     }
     sn_entry_map(c->e, replacement, c);
+    for (int i = 0; i < c->order.n; i++)
+        if (c->made[c->order.node[i]->id])
+            sn_lineage_add(c->order.node[i], c->made[c->order.node[i]->id]);
 }
 
 /* The chain that starts at this product, if any. */

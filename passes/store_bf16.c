@@ -206,6 +206,7 @@ static int narrow_entry(sn_module *m, sn_entry *e, const sn_node *loss) {
     for (int i = 0; i < w.order.n && !sn_module_error(m)->code; i++)
         w.made[w.order.node[i]->id] = rebuild(&w, w.order.node[i]);
     if (!sn_module_error(m)->code) sn_entry_map(e, replacement, &w);
+    sn_lineage_add_map(m, w.made, n);
     return w.count;
 }
 

@@ -138,7 +138,7 @@ static bool open_views(views *v, const compiled *c, const options *o, sn_error *
         if (*name == '@' || (o->entry && strcmp(name, o->entry) != 0)) continue;
         explain_entry *e = &v->e[v->n++];
         if (!explain_open(e, c->p, name, o->sizes, err) ||
-            (o->time && !explain_measure(e, c->model->session, c->m, err)) ||
+            (o->time && !explain_measure(e, c->model->session, c->p, err)) ||
             !explain_find_folds(e, err))
             return false;
     }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # setup.sh [--dev]: installs missing packages for building and testing Sinter with
 # apt-get (Debian 12 or newer, Ubuntu with LLVM 19). Prints nothing if nothing is missing.
-# --dev: also clang-format 14 for the format check, and emulators that run code for other CPUs in tests.
+# --dev: also clang-format 14 for the format check, emulators that run code for other CPUs in tests, and a browser.
 # On other systems it lists what is missing.
 set -u
 dev=no
@@ -48,6 +48,7 @@ if [ $dev = yes ]; then
     need lintian tool lintian # for the test packages
     # for tests of deployment to other CPUs
     need python3-numpy file '/usr/lib/python3/dist-packages/numpy/__init__.py' # for the Python module
+    need chromium tool chromium chromium-browser google-chrome # for the page of `sinter report`
     need qemu-user tool qemu-aarch64
     need gcc-aarch64-linux-gnu tool aarch64-linux-gnu-gcc
     need libc6-dev-arm64-cross file /usr/aarch64-linux-gnu/include/stdio.h

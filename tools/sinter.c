@@ -30,6 +30,8 @@ static const struct {
      cmd_inspect, true},
     {"explain", "show the kernel of every operation, what was fused, and what was not", cmd_explain,
      false},
+    {"report", "write a page that shows graph, kernels, times and memory of a model", cmd_report,
+     true},
     {"run", "run a model written in C", cmd_run, true},
     {"bench", "measure kernels and models beside the machine's limits and other systems", cmd_bench,
      true},

@@ -113,6 +113,19 @@ void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g)
 int64_t sn_attention_grad_scratch(const sn_attention_grad *g, const sn_target *t, sn_dtype compute,
                                   int64_t tq, int64_t tk);
 
+/* For reports: a kernel that writes to buf[buf], i64 [batch, heads, blocks of queries, KV tiles], which
+ * of this each tile is, by the analysis that the attention kernel uses. */
+typedef enum sn_tile_kind {
+    SN_TILE_SKIPPED,
+    SN_TILE_PARTIAL,
+    SN_TILE_FULL,
+    SN_TILE_KINDS
+} sn_tile_kind;
+void sn_attention_emit_tile_map(em *e, const char *name, const sn_attention *a, int buf);
+/* Queries and keys of a tile. */
+void sn_attention_tile_size(const sn_attention *a, const sn_target *t, sn_dtype compute,
+                            int *queries, int *keys);
+
 /* Number of values of the score (or, if not NULL, of its derivative) and of the mask that depend on
  * query - key only and are computed once per distance, because they are expensive. */
 int sn_attention_relative_terms(const sn_attention *a, const sn_region *derivative);

@@ -272,19 +272,28 @@ static void emit_tiles(em *e, const block *b) {
 
 /* ---- a query block --------------------------------------------------------------------------- */
 
-/* Queries of the block: its share of the head's vectors of queries, which are divided evenly. */
+em_val att_block_vectors(em *e, const att_plan *p, em_val tq, em_val index, em_val *v0,
+                         em_val *v1) {
+    em_val one = em_i64(e, 1);
+    em_val vectors = em_ceil_div(e, tq, p->lanes), blocks = em_ceil_div(e, vectors, p->nv);
+    *v0 = em_div(e, em_mul(e, vectors, index), blocks);
+    *v1 = em_div(e, em_mul(e, vectors, em_add(e, index, one)), blocks);
+    return vectors;
+}
+
+void att_block_queries(em *e, att_query_block *b, em_val v0, em_val v1) {
+    em_val lanes = em_i64(e, b->p->lanes);
+    b->q0 = em_mul(e, v0, lanes), b->nv = em_sub(e, v1, v0);
+    b->n_rows = em_imin(e, em_mul(e, b->nv, lanes), em_sub(e, b->tq, b->q0));
+}
+
 static void locate_queries(em *e, block *b, em_val index) {
     const att_plan *p = b->p;
-    em_val one = em_i64(e, 1), lanes = em_i64(e, p->lanes);
-    em_val vectors = em_ceil_div(e, b->block.tq, p->lanes), blocks = em_ceil_div(e, vectors, p->nv);
-    em_val v0 = em_div(e, em_mul(e, vectors, index), blocks);
-    em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, index, one)), blocks);
+    em_val v0, v1, vectors = att_block_vectors(e, p, b->block.tq, index, &v0, &v1);
     em_val bytes = em_muli(e, b->block.tk, (int64_t)(p->a->d + p->a->dv) * p->esize);
     b->prefetches_head = em_and(e, em_cmp(e, EM_EQ, v1, vectors),
                                 em_cmp(e, EM_LE, bytes, em_i64(e, p->l2_bytes / NEXT_HEAD_SHARE)));
-    b->block.q0 = em_mul(e, v0, lanes), b->block.nv = em_sub(e, v1, v0);
-    b->block.n_rows =
-        em_imin(e, em_mul(e, b->block.nv, lanes), em_sub(e, b->block.tq, b->block.q0));
+    att_block_queries(e, &b->block, v0, v1);
 }
 
 /* The head that follows in the order of the schedule; the last one is followed by itself. */

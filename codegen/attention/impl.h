@@ -364,6 +364,9 @@ typedef struct att_query_block {
     const att_plan *p;
     em_val batch, head, q0, nv, n_rows, tq, tk;
 } att_query_block;
+/* Block `index` has vectors [v0, v1) of queries, an even share of all. Returns the number of all. */
+em_val att_block_vectors(em *e, const att_plan *p, em_val tq, em_val index, em_val *v0, em_val *v1);
+void att_block_queries(em *e, att_query_block *b, em_val v0, em_val v1); /* sets q0, nv, n_rows */
 void att_mask_begin(em *e, const att_query_block *b, att_classifier *c);
 /* Whether the block sees keys k0 .. k0 + n - 1: lo all of them for sure, hi possibly some. */
 sn_interval att_mask_tile(em *e, const att_query_block *b, att_classifier *c, em_val k0, em_val n);

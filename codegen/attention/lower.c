@@ -183,11 +183,25 @@ static const sn_region *flash_report(const sn_kernel *k, char *tiles, size_t siz
     return derivative;
 }
 
+static void emit_flash_tile_map(em *e, const sn_kernel *k) {
+    sn_attention a;
+    make_spec(k, SN_FLASH_CAPTURED, &a);
+    sn_attention_emit_tile_map(e, k->name, &a, k->step->n_in + k->step->n_out);
+}
+
+static void flash_tile_size(const sn_kernel *k, const sn_target *t, int *queries, int *keys) {
+    sn_attention a;
+    make_spec(k, SN_FLASH_CAPTURED, &a);
+    sn_attention_tile_size(&a, t, k->compute, queries, keys);
+}
+
 const sn_family sn_family_flash = {.emit = emit_flash,
                                    .scratch = flash_scratch,
                                    .shared = flash_shared,
                                    .tiles = flash_tiles,
                                    .tile_name = sn_attention_tile_name,
-                                   .report = flash_report};
+                                   .report = flash_report,
+                                   .emit_tile_map = emit_flash_tile_map,
+                                   .tile_size = flash_tile_size};
 const sn_family sn_family_flash_grad = {
     .emit = emit_flash_grad, .scratch = flash_grad_scratch, .report = flash_report};

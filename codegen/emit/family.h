@@ -43,6 +43,10 @@ typedef struct sn_family {
     /* For `explain`: one more sentence about the kernel; returns the derivative of its score region
      * if it computes that, else NULL. NULL: nothing to add. */
     const sn_region *(*report)(const sn_kernel *k, char *text, size_t size);
+    /* For reports, of attention: emits a kernel that writes to buf[n_in + n_out] what becomes of each
+     * tile (attention.h); queries and keys of a tile. NULL: no tiles. */
+    void (*emit_tile_map)(em *e, const sn_kernel *k);
+    void (*tile_size)(const sn_kernel *k, const sn_target *t, int *queries, int *keys);
 } sn_family;
 
 /* In emission: a dim as an i64; input and output views' base pointers. */

@@ -102,6 +102,7 @@ static bool pass_options(compiler *c) {
                             .precision = precision,
                             .cache = cache,
                             .source = o->source,
+                            .history = o->keep_stages,
                             .constant_params = true};
     if (o->passes) { /* "-name,-name" */
         char *list = sn_arena_alloc(c->m, strlen(o->passes) + 1);

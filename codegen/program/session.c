@@ -77,6 +77,22 @@ const void *sn_session_memory(const sn_session *s, const char *name) {
     return b ? b->data : NULL;
 }
 
+bool sn_session_parameter(const sn_session *s, const char *name, float *out, int64_t n) {
+    const bound *b = sn_session_find(s->param, s->n_param, name);
+    if (!b || !b->from.data) b = sn_session_find(s->state, s->n_state, name);
+    if (!b || !b->from.data || b->from.split) return false;
+    if (b->bytes != (size_t)n * sn_dtype_size(b->dtype)) return false;
+    size_t bytes = (size_t)n * sn_dtype_size(b->from.dtype); /* of an array */
+    sn_weight w = {.name = name,
+                   .dtype = b->from.dtype,
+                   .rank = 1,
+                   .shape = {n},
+                   .data = b->from.data,
+                   .bytes = b->from.block ? b->from.bytes : bytes,
+                   .block = b->from.block};
+    return sn_weight_to_f32(&w, out);
+}
+
 const void *sn_session_prepared(const sn_session *s, int i, size_t *bytes) {
     for (int k = 0; k < s->n_param; k++) {
         const bound *b = &s->param[k];

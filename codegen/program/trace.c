@@ -117,6 +117,73 @@ size_t sn_trace_lost(const sn_trace *t) {
     return atomic_load(&t->n) - count(t);
 }
 
+/* ---- events with the waiting between them ---- */
+
+static int by_thread(const void *a, const void *b) {
+    const sn_trace_event *x = a, *y = b;
+    if (x->run != y->run) return x->run - y->run;
+    if (x->thread != y->thread) return x->thread - y->thread;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Whether a thread waits for others between calls `from` and `to`; from -1: at the beginning. */
+static bool passes_barrier(const sn_plan *plan, int from, int to) {
+    if (to <= from) return true; /* the next iteration of a loop */
+    for (int i = from + 1; i <= to; i++)
+        if (plan->step[i].barrier) return true;
+    return false;
+}
+
+/* Shorter gaps are the time between two calls. */
+static const double least_wait = 1e-6;
+
+static void add_wait(sn_trace_event *list, long *n, const sn_trace_event *like, double begin,
+                     double end) {
+    if (end - begin < least_wait) return;
+    list[(*n)++] = (sn_trace_event){like->run, like->thread, -1, begin, end};
+}
+
+/* Adds the waiting to n sorted calls; returns the new number. room: for twice as many and one. */
+static long add_waits(const sn_trace *t, sn_trace_event *list, long n) {
+    long all = n;
+    for (long i = 0, first = 0; i < n; i++) {
+        const sn_trace_event *e = &list[i], *last = i > 0 ? e - 1 : NULL;
+        const sn_plan *plan = t->run[e->run].entry->code.plan;
+        if (!last || last->run != e->run) first = i;
+        bool begins = !last || last->run != e->run || last->thread != e->thread;
+        bool ends = i + 1 == n || e[1].run != e->run || e[1].thread != e->thread;
+        double start = begins ? list[first].begin : last->end, stop = 0;
+        if (passes_barrier(plan, begins ? -1 : last->call, e->call))
+            add_wait(list, &all, e, start, e->begin);
+        for (long k = first; ends && k < n && list[k].run == e->run; k++)
+            stop = fmax(stop, list[k].end);
+        if (ends) add_wait(list, &all, e, e->end, stop);
+    }
+    return all;
+}
+
+long sn_trace_events(const sn_trace *t, sn_trace_event **list) {
+    *list = NULL;
+    if (!t) return 0;
+    size_t n = count(t);
+    double zero = INFINITY; /* events lie in the order of their ends */
+    sn_trace_event *out = calloc(3 * n + 1, sizeof *out);
+    if (!out) return -1;
+    for (size_t i = 0; i < n; i++) zero = fmin(zero, t->list[i].begin);
+    for (size_t i = 0; i < n; i++) {
+        const event *e = &t->list[i];
+        int step = e->step % t->run[e->run].entry->code.plan->n_step;
+        out[i] = (sn_trace_event){e->run, e->tid, step, e->begin - zero, e->end - zero};
+    }
+    qsort(out, n, sizeof *out, by_thread);
+    long all = add_waits(t, out, (long)n);
+    qsort(out, (size_t)all, sizeof *out, by_thread);
+    *list = out;
+    return all;
+}
+
+/* ---- names ---- */
+
 /* The names and costs of all traced entries, in the program's arena; each is made once. */
 typedef struct legend {
     const sn_trace *t;
@@ -155,35 +222,29 @@ static bool make_legend(legend *l, const sn_trace *t) {
     return sn_module_try(sn_session_program(t->session)->m, describe, l);
 }
 
-static const sn_kernel *kernel_of(const sn_trace *t, const event *e) {
-    const sn_entry_code *u = &t->run[e->run].entry->code;
-    return &u->kernel[e->step % u->plan->n_step];
-}
-
 /* One line of trace JSON; false: out of memory. */
-static bool print_event(FILE *f, const legend *l, const event *e, double zero) {
-    const sn_trace *t = l->t;
-    const sn_compiled_entry *entry = t->run[e->run].entry;
-    const sn_kernel *k = kernel_of(t, e);
-    sn_loc loc = k->step->node->loc;
-    /* steps that a host checks follow the others */
-    int step = e->step % entry->code.plan->n_step;
-    const char *where = look_up(l, entry)->name[step];
+static bool print_event(FILE *f, const legend *l, const sn_trace_event *e) {
+    const sn_compiled_entry *entry = l->t->run[e->run].entry;
+    const sn_kernel *k = e->call >= 0 ? &entry->code.kernel[e->call] : NULL;
+    const char *where = k ? look_up(l, entry)->name[e->call] : "waiting";
     char name[480];
-    snprintf(name, sizeof name, "%s %s %d", where, sn_kernel_family_name(k), e->step);
+    snprintf(name, sizeof name, "%s %s %d", where, k ? sn_kernel_family_name(k) : "", e->call);
     cJSON *j = cJSON_CreateObject();
-    cJSON_AddStringToObject(j, "name", *where ? name : name + 1);
-    cJSON_AddStringToObject(j, "cat", sn_kernel_family_name(k));
+    cJSON_AddStringToObject(j, "name", !k ? where : *where ? name : name + 1);
+    cJSON_AddStringToObject(j, "cat", k ? sn_kernel_family_name(k) : "waiting");
     cJSON_AddStringToObject(j, "ph", "X");
     cJSON_AddNumberToObject(j, "pid", 1);
-    cJSON_AddNumberToObject(j, "tid", e->tid);
-    cJSON_AddNumberToObject(j, "ts", (e->begin - zero) * 1e6);
-    cJSON_AddNumberToObject(j, "dur", (e->end - e->begin) * 1e6);
+    cJSON_AddNumberToObject(j, "tid", e->thread);
+    cJSON_AddNumberToObject(j, "ts", e->begin * 1e6);
+    bool ok = cJSON_AddNumberToObject(j, "dur", (e->end - e->begin) * 1e6) != NULL;
     cJSON *args = cJSON_AddObjectToObject(j, "args");
     cJSON_AddStringToObject(args, "entry", entry->code.plan->entry->name);
-    cJSON_AddStringToObject(args, "kernel", k->name);
-    cJSON_AddStringToObject(args, "file", loc.file ? loc.file : "");
-    bool ok = cJSON_AddNumberToObject(args, "line", loc.line) != NULL;
+    if (k) {
+        sn_loc loc = k->step->node->loc;
+        cJSON_AddStringToObject(args, "kernel", k->name);
+        cJSON_AddStringToObject(args, "file", loc.file ? loc.file : "");
+        ok = cJSON_AddNumberToObject(args, "line", loc.line) != NULL;
+    }
     char *text = ok ? cJSON_PrintUnformatted(j) : NULL;
     if (text) fputs(text, f);
     free(text);
@@ -191,65 +252,42 @@ static bool print_event(FILE *f, const legend *l, const event *e, double zero) {
     return text != NULL;
 }
 
-/* ---- waiting ---- */
-
-/* Where each thread was when its last call ended. */
-typedef struct threads {
-    double end[MAX_THREADS];
-    int32_t run[MAX_THREADS]; /* plus 1; 0: none yet */
-} threads;
-
-/* Seconds that the thread of e waited at the barrier before its call, since the end of its call before
- * in the same run. Events of a thread lie in order. */
-static double waited(const sn_trace *t, threads *last, const event *e) {
-    const bool same = last->run[e->tid] == e->run + 1;
-    double gap = same && kernel_of(t, e)->step->barrier ? e->begin - last->end[e->tid] : 0;
-    last->run[e->tid] = e->run + 1;
-    last->end[e->tid] = e->end;
-    return gap > 0 ? gap : 0;
-}
-
-static void print_waiting(FILE *f, const event *e, double gap, double zero) {
-    fprintf(f,
-            ",\n{\"name\":\"waiting\",\"cat\":\"barrier\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,"
-            "\"ts\":%.3f,\"dur\":%.3f}",
-            e->tid, (e->begin - gap - zero) * 1e6, gap * 1e6);
-}
-
 bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
     if (!t || !path)
         return sn_fail(err, SN_ERR_USAGE, "sn_trace_write: the %s is NULL", t ? "path" : "trace");
     legend l;
-    if (!make_legend(&l, t)) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-    sn_file *file = sn_file_output(path, err);
-    if (!file) return false;
-    FILE *f = sn_file_stream(file);
-    double zero = INFINITY; /* events lie in the order of their ends */
-    int n_thread = 0;
-    for (size_t i = 0; i < count(t); i++) {
-        zero = fmin(zero, t->list[i].begin);
-        n_thread = t->list[i].tid >= n_thread ? t->list[i].tid + 1 : n_thread;
+    sn_trace_event *list;
+    long n = sn_trace_events(t, &list);
+    if (n < 0 || !make_legend(&l, t)) {
+        free(list);
+        return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
     }
+    sn_file *file = sn_file_output(path, err);
+    if (!file) {
+        free(list);
+        return false;
+    }
+    FILE *f = sn_file_stream(file);
+    int threads = 0;
+    for (long i = 0; i < n; i++) threads = list[i].thread >= threads ? list[i].thread + 1 : threads;
     fputs("{\"traceEvents\":[\n"
           "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"sinter\"}}",
           f);
-    for (int i = 0; i < n_thread; i++)
+    for (int i = 0; i < threads; i++)
         fprintf(f,
                 ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,"
                 "\"args\":{\"name\":\"thread %d\"}}",
                 i, i);
-    threads last = {0};
-    for (size_t i = 0; i < count(t); i++) {
-        double gap = waited(t, &last, &t->list[i]);
-        if (gap > 0) print_waiting(f, &t->list[i], gap, zero);
+    bool ok = true;
+    for (long i = 0; ok && i < n; i++) {
         fputs(",\n", f);
-        if (!print_event(f, &l, &t->list[i], zero)) {
-            sn_file_discard(file);
-            return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory for a trace event", path);
-        }
+        ok = print_event(f, &l, &list[i]);
     }
+    free(list);
     fprintf(f, "\n],\"otherData\":{\"calls_not_kept\":%zu}}\n", sn_trace_lost(t));
-    return sn_file_commit(file, err);
+    if (ok) return sn_file_commit(file, err);
+    sn_file_discard(file);
+    return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory for a trace event", path);
 }
 
 /* ---- the table ---- */
@@ -331,12 +369,11 @@ static void print_total(FILE *f, const total *x, double all) {
 }
 
 static void print_all_waiting(const sn_trace *t, FILE *f) {
-    threads last = {0};
+    sn_trace_event *list;
+    long n = sn_trace_events(t, &list);
     double busy = 0, idle = 0;
-    for (size_t i = 0; i < count(t); i++) {
-        idle += waited(t, &last, &t->list[i]);
-        busy += t->list[i].end - t->list[i].begin;
-    }
+    for (long i = 0; i < n; i++) *(list[i].call < 0 ? &idle : &busy) += list[i].end - list[i].begin;
+    free(list);
     if (busy > 0)
         fprintf(f, "waiting at barriers: %.3f ms, %.2f%% of the threads' time\n", 1e3 * idle,
                 100 * idle / (idle + busy));

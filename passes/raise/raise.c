@@ -105,8 +105,10 @@ int sn_pass_raise(sn_passes *p) {
     sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
     sn_module_roots(m, root, &n_live, false);
     sn_raiser r = {.p = p, .m = m};
+    uint32_t n_old = sn_module_node_count(m);
     sn_node **made = raise_all(&r, n_root, root, count_uses(m, n_live, root), &count);
     if (sn_module_error(m)->code) return count;
+    sn_lineage_add_map(m, made, n_old);
     for (int i = 0; i < n_root; i++) root[i] = made[root[i]->id];
     sn_module_roots(m, root, &n_live, true);
     return count;

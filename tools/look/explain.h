@@ -4,11 +4,9 @@
 #define SN_EXPLAIN_H
 
 #include "frontend/sinter.h"
+#include "tools/look/fold.h"
 
-/* `times` runs of `period` calls, alike except for the number of the layer. */
-typedef struct explain_fold {
-    int first, period, times;
-} explain_fold;
+#include <cjson/cJSON.h>
 
 typedef struct explain_entry {
     const char *name;
@@ -16,7 +14,7 @@ typedef struct explain_entry {
     const sn_kernel_call *call; /* [n], the program's */
     int n;
     char **folded; /* [n] of calls in the first run of a fold: name with numbers that vary as "*" */
-    explain_fold *fold;
+    look_fold *fold;
     int n_fold;
     double *seconds;     /* [n] measured time of each call; NULL: not measured */
     double flops, bytes; /* of all calls */
@@ -29,7 +27,7 @@ void explain_close(explain_entry *e);
 /* Finds the folds: calls [i, i + n) are the same as [i + n, i + 2n) except for numbers in names. */
 bool explain_find_folds(explain_entry *e, sn_error *err);
 /* The fold that begins at call i; NULL: none. */
-const explain_fold *explain_fold_at(const explain_entry *e, int i);
+const look_fold *explain_fold_at(const explain_entry *e, int i);
 
 /* Share of call i in the entry's time, 0 to 1: measured, or estimated from operations and bytes. */
 double explain_share(const explain_entry *e, int i);
@@ -37,6 +35,8 @@ double explain_share(const explain_entry *e, int i);
 void explain_table(FILE *f, const explain_entry *e);
 /* One JSON document for n entries and the remarks. False: out of memory. */
 bool explain_json(FILE *f, const explain_entry *e, int n, const char *const *remark, int n_remark);
+/* An entry as in that document: an object that the caller owns; NULL: out of memory. */
+cJSON *explain_entry_json(const explain_entry *e);
 /* Calls as boxes, an edge where one reads what another wrote; folded layers are one cluster. */
 void explain_dot(FILE *f, const explain_entry *e);
 /* Why the tensor `text` (a name, a place in the model, a call's number, FILE:LINE) is in memory, in each

@@ -1,7 +1,6 @@
 /* explain_export.c: the calls of entries as JSON and as a Graphviz graph. */
 #include "tools/look/explain.h"
 
-#include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,11 +50,9 @@ static bool add_folds(cJSON *o, const explain_entry *e) {
     return list != NULL;
 }
 
-static bool add_entry(cJSON *list, const explain_entry *e) {
-    cJSON *o = cJSON_CreateObject();
-    if (!o || !put(list, o) || !text(o, "entry", e->name) ||
-        !text(o, "sizes", e->sizes ? e->sizes : "") || !number(o, "flop", e->flops) ||
-        !number(o, "bytes", e->bytes) ||
+static bool fill_entry(cJSON *o, const explain_entry *e) {
+    if (!text(o, "entry", e->name) || !text(o, "sizes", e->sizes ? e->sizes : "") ||
+        !number(o, "flop", e->flops) || !number(o, "bytes", e->bytes) ||
         !cJSON_AddBoolToObject(o, "measured", e->seconds != NULL) || !add_folds(o, e))
         return false;
     cJSON *calls = cJSON_AddArrayToObject(o, "calls");
@@ -64,11 +61,18 @@ static bool add_entry(cJSON *list, const explain_entry *e) {
     return calls != NULL;
 }
 
+cJSON *explain_entry_json(const explain_entry *e) {
+    cJSON *o = cJSON_CreateObject();
+    if (o && fill_entry(o, e)) return o;
+    cJSON_Delete(o);
+    return NULL;
+}
+
 bool explain_json(FILE *f, const explain_entry *e, int n, const char *const *remark, int n_remark) {
     cJSON *root = cJSON_CreateObject();
     cJSON *entries = root ? cJSON_AddArrayToObject(root, "entries") : NULL;
     bool ok = entries != NULL;
-    for (int i = 0; ok && i < n; i++) ok = add_entry(entries, &e[i]);
+    for (int i = 0; ok && i < n; i++) ok = put(entries, explain_entry_json(&e[i]));
     cJSON *remarks = ok ? cJSON_AddArrayToObject(root, "remarks") : NULL;
     for (int i = 0; remarks && ok && i < n_remark; i++)
         ok = put(remarks, cJSON_CreateString(remark[i]));
@@ -108,7 +112,7 @@ static void print_node(FILE *f, const explain_entry *e, int i, const char *name)
 /* The call that stands for call i: of a folded group the one in its first repetition. */
 static int shown_as(const explain_entry *e, int i) {
     for (int k = 0; k < e->n_fold; k++) {
-        const explain_fold *d = &e->fold[k];
+        const look_fold *d = &e->fold[k];
         if (i >= d->first && i < d->first + d->period * d->times)
             return d->first + (i - d->first) % d->period;
     }
@@ -117,7 +121,7 @@ static int shown_as(const explain_entry *e, int i) {
 
 static bool in_last_repetition(const explain_entry *e, int i) {
     for (int k = 0; k < e->n_fold; k++) {
-        const explain_fold *d = &e->fold[k];
+        const look_fold *d = &e->fold[k];
         int last = d->first + d->period * (d->times - 1);
         if (i >= d->first && i < last) return false;
     }
@@ -130,7 +134,7 @@ void explain_dot(FILE *f, const explain_entry *e) {
             "    node [shape=box, style=rounded, fontname=\"sans-serif\", fontsize=11];\n",
             e->name);
     for (int i = 0; i < e->n; i++) {
-        const explain_fold *d = explain_fold_at(e, i);
+        const look_fold *d = explain_fold_at(e, i);
         if (d) {
             fprintf(f, "    subgraph cluster_%d {\n    label=\"%d times\";\n", i, d->times);
             for (int k = 0; k < d->period; k++) print_node(f, e, i + k, e->folded[i + k]);

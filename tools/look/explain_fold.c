@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool alike(const explain_entry *e, int i, int j) {
+static bool alike(const void *ctx, int i, int j) {
+    const explain_entry *e = ctx;
     const sn_kernel_call *a = &e->call[i], *b = &e->call[j];
     return a->line == b->line && a->barrier == b->barrier && a->flops == b->flops &&
            a->bytes == b->bytes && sn_call_similar_names(a->name, b->name) &&
@@ -15,39 +16,22 @@ static bool alike(const explain_entry *e, int i, int j) {
            !strcmp(a->notes, b->notes) && !strcmp(a->file, b->file) && !*a->loop == !*b->loop;
 }
 
-/* How many times the calls [i, i + period) follow each other. */
-static int repeats(const explain_entry *e, int i, int period) {
-    int k = 0;
-    while (i + period + k < e->n && alike(e, i + k, i + period + k)) k++;
-    return k / period + 1;
-}
-
 bool explain_find_folds(explain_entry *e, sn_error *err) {
-    enum { LEAST_SAVED = 3, MAX_PERIOD = 256 };
+    enum { MAX_PERIOD = 256 };
     e->fold = calloc((size_t)e->n + 1, sizeof *e->fold);
     if (!e->fold) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < e->n;) {
-        explain_fold best = {i, 1, 1};
-        for (int period = 1; period <= MAX_PERIOD && i + 2 * period <= e->n; period++) {
-            int times = repeats(e, i, period);
-            if ((times - 1) * period > (best.times - 1) * best.period)
-                best = (explain_fold){i, period, times};
-        }
-        if ((best.times - 1) * best.period < LEAST_SAVED) {
-            i++;
-            continue;
-        }
-        e->fold[e->n_fold++] = best;
-        for (int k = i; k < i + best.period; k++) {
-            e->folded[k] = sn_call_common_name(e->call[k].name, e->call[k + best.period].name);
+    e->n_fold = look_folds_find(e->n, MAX_PERIOD, alike, e, e->fold);
+    for (int i = 0; i < e->n_fold; i++) {
+        const look_fold *d = &e->fold[i];
+        for (int k = d->first; k < d->first + d->period; k++) {
+            e->folded[k] = sn_call_common_name(e->call[k].name, e->call[k + d->period].name);
             if (!e->folded[k]) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
         }
-        i += best.period * best.times;
     }
     return true;
 }
 
-const explain_fold *explain_fold_at(const explain_entry *e, int i) {
+const look_fold *explain_fold_at(const explain_entry *e, int i) {
     for (int k = 0; k < e->n_fold; k++)
         if (e->fold[k].first == i) return &e->fold[k];
     return NULL;

@@ -49,7 +49,7 @@ static void print_row(FILE *f, const explain_entry *e, int i, int times, widths 
 }
 
 /* Shares of a folded call are those of all its repetitions; times and costs are of one. */
-static void print_fold(FILE *f, const explain_entry *e, const explain_fold *d, widths w) {
+static void print_fold(FILE *f, const explain_entry *e, const look_fold *d, widths w) {
     fprintf(f, "    -- calls %d to %d: %d times the same %d --\n", d->first,
             d->first + d->period * d->times - 1, d->times, d->period);
     for (int k = 0; k < d->period; k++) print_row(f, e, d->first + k, d->times, w);
@@ -79,7 +79,7 @@ void explain_table(FILE *f, const explain_entry *e) {
     }
     print_head(f, e, w);
     for (int i = 0; i < e->n;) {
-        const explain_fold *d = explain_fold_at(e, i);
+        const look_fold *d = explain_fold_at(e, i);
         if (d)
             print_fold(f, e, d, w);
         else

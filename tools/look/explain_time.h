@@ -4,8 +4,8 @@
 
 #include "tools/look/explain.h"
 
-/* Fills e->seconds: runs the entry of the session's program, compiled from m, a few times at e's
- * sizes with inputs of zeros. Changes the session's states. */
-bool explain_measure(explain_entry *e, sn_session *s, sn_module *m, sn_error *err);
+/* Fills e->seconds: runs the entry of the session's program, p, a few times at e's
+ * sizes with made-up inputs (inputs.h). Changes the session's states. */
+bool explain_measure(explain_entry *e, sn_session *s, const sn_program *p, sn_error *err);
 
 #endif

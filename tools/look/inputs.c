@@ -1,0 +1,119 @@
+/* inputs.c: made-up inputs for an entry, see inputs.h. */
+#include "tools/look/inputs.h"
+#include "codegen/program/program.h"
+#include "codegen/program/sizes.h"
+#include "runtime/rng.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The values of an integer input that indexes a table lie below this; 0: it indexes none. */
+static int64_t limit_of(const sn_compiled_entry *c, const char *name) {
+    int64_t least = 0;
+    for (int i = 0; i < c->n_limit; i++)
+        if (!strcmp(c->limit[i].input, name) && (!least || c->limit[i].limit < least))
+            least = c->limit[i].limit;
+    return least;
+}
+
+static bool names_documents(const char *name) {
+    return strstr(name, "document") || strstr(name, "segment");
+}
+
+/* Three quarters of a source's length, or else of a text's. */
+static int64_t length_of(const look_inputs *in, const sn_module *m) {
+    int i = sn_symbol_find(m, "S");
+    if (i < 0) i = sn_symbol_find(m, "T");
+    return i < 0 ? 0 : (3 * in->symbol[i] + 3) / 4;
+}
+
+typedef struct filler {
+    const char *name;
+    sn_dtype dtype;
+    sn_rng rng;
+    int64_t limit, length, row; /* row: elements of the last axis */
+} filler;
+
+static double value_at(const filler *f, int64_t i) {
+    enum { DOCUMENTS = 4 };
+    double random = (sn_rng_at(&f->rng, (uint64_t)i) >> 8) * 0x1p-24;
+    if (sn_dtype_is_float(f->dtype)) return 2 * random - 1;
+    if (f->limit) return (double)(int64_t)(random * (double)f->limit);
+    if (!strcmp(f->name, "lengths")) return (double)f->length;
+    return names_documents(f->name) && f->row ? (double)(i % f->row * DOCUMENTS / f->row) : 0;
+}
+
+static void store(void *to, sn_dtype t, int64_t i, double v) {
+    float f = (float)v;
+    int64_t wide = (int64_t)v;
+    int32_t narrow = (int32_t)v;
+    switch (t) { /* the types that inputs have; others stay zero */
+    case SN_F32:
+        memcpy((char *)to + 4 * i, &f, 4);
+        break;
+    case SN_F64:
+        memcpy((char *)to + 8 * i, &v, 8);
+        break;
+    case SN_I64:
+        memcpy((char *)to + 8 * i, &wide, 8);
+        break;
+    case SN_I32:
+        memcpy((char *)to + 4 * i, &narrow, 4);
+        break;
+    default:
+        break;
+    }
+}
+
+static bool add_input(look_inputs *in, const sn_compiled_entry *c, const sn_node *n,
+                      sn_error *err) {
+    int64_t count = 1;
+    if (in->n == LOOK_INPUTS) return sn_fail(err, SN_ERR_USAGE, "an entry with too many inputs");
+    int64_t *shape = in->shape[in->n];
+    for (int i = 0; i < n->rank; i++) {
+        shape[i] = sn_dim_eval(n->m, n->shape[i], in->symbol);
+        count *= shape[i];
+    }
+    sn_dtype t = (sn_dtype)n->dtype;
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    void *data = calloc((size_t)count + 1, sn_dtype_size(t));
+    if (!data) return sn_fail(err, SN_ERR_MEMORY, "out of memory for input '%s'", name);
+    filler f = {.name = name,
+                .dtype = t,
+                .rng = {.stream = SN_STREAM_DATA, .step = (uint32_t)in->n},
+                .limit = limit_of(c, name),
+                .length = length_of(in, n->m),
+                .row = n->rank ? shape[n->rank - 1] : 1};
+    for (int64_t i = 0; i < count; i++) store(data, t, i, value_at(&f, i));
+    in->data[in->n_data++] = data;
+    in->arg[in->n++] = (sn_arg_binding){name, t, n->rank, shape, data};
+    return true;
+}
+
+bool look_inputs_make(look_inputs *in, const sn_program *p, const char *entry, const char *sizes,
+                      sn_error *err) {
+    sn_module *m = p->m;
+    *in = (look_inputs){.n = 0};
+    const sn_compiled_entry *c = sn_program_entry(p, entry);
+    if (!c) return sn_fail(err, SN_ERR_USAGE, "there is no entry '%s'", entry);
+    if (sn_symbol_count(m) > LOOK_SYMBOLS)
+        return sn_fail(err, SN_ERR_USAGE, "a model with too many symbolic dimensions");
+    sn_sizes_middle(m, in->symbol);
+    if (!sn_sizes_read(m, "report", sizes, in->symbol, err)) return false;
+    const sn_plan *plan = c->code.plan;
+    for (int i = 0; i < plan->n_input; i++)
+        if (!add_input(in, c, plan->input[i].node, err)) return false;
+    for (int i = 0; i < sn_symbol_count(m) && in->n < LOOK_INPUTS; i++)
+        in->arg[in->n++] = (sn_arg_binding){
+            .name = sn_symbol_at(m, i)->name, .dtype = SN_I64, .data = &in->symbol[i]};
+    return true;
+}
+
+void look_inputs_free(look_inputs *in) {
+    for (int i = 0; i < in->n_data; i++) free(in->data[i]);
+    in->n_data = 0;
+}
+
+bool look_inputs_run(const look_inputs *in, sn_session *s, const char *entry, sn_error *err) {
+    return sn_run(s, entry, in->arg, in->n, NULL, 0, err);
+}

@@ -1,0 +1,29 @@
+/* inputs.h: made-up inputs for an entry, so that reports can run it: tokens and other indices at
+ * random within the tables that they index, floats at random in -1 to 1, four documents of
+ * equal length, texts of which a quarter is padding, everything else zero. The same for the same sizes. */
+#ifndef SN_LOOK_INPUTS_H
+#define SN_LOOK_INPUTS_H
+
+#include "frontend/sinter.h"
+#include "ir/ir.h"
+
+enum { LOOK_INPUTS = 64, LOOK_SYMBOLS = 16 };
+
+typedef struct look_inputs {
+    sn_arg_binding arg[LOOK_INPUTS]; /* the inputs, then the symbolic dimensions */
+    int64_t shape[LOOK_INPUTS][SN_MAX_RANK];
+    void *data[LOOK_INPUTS]; /* of inputs */
+    int64_t symbol[LOOK_SYMBOLS];
+    int n, n_data;
+} look_inputs;
+
+/* sizes: "B=1,T=128"; dimensions that are not listed have the middle of their range. False: err.
+ * Free with look_inputs_free in either case. */
+bool look_inputs_make(look_inputs *in, const sn_program *p, const char *entry, const char *sizes,
+                      sn_error *err);
+void look_inputs_free(look_inputs *in);
+
+/* Runs the entry on them. */
+bool look_inputs_run(const look_inputs *in, sn_session *s, const char *entry, sn_error *err);
+
+#endif
