@@ -246,7 +246,7 @@ check_run() {
     advised inspect --near e --top 3
     advised compile -o "$tmp/made"
     says 'for native'
-    says 'made/alibi_c.weights  *[1-9][0-9]* bytes'
+    says 'made/alibi_c.weights ([1-9][0-9.]* KB)'
     if grep -q 'weights are random' "$tmp/err"; then fail "a note about random weights: $what"; fi
     for f in alibi_c.o alibi_c.h alibi_c.weights; do [ -s "$tmp/made/$f" ] || fail "compile wrote no $f"; done
     run 0 run "$variant" compile -o "$tmp/random"
