@@ -233,7 +233,7 @@ int main(int argc, char **argv) {
         const op_case *row = &op_cases[i % op_case_count];
         if (!op_grad_takes(row) || (argc > 1 && strcmp(argv[1], sn_ops[row->op].name))) continue;
         bool wide = i >= op_case_count;
-        if (argc < 2 && !effort_takes((size_t)i, wide ? 2 : 3)) continue;
+        if (argc < 2 && !effort_takes((size_t)i, wide ? 4 : 5)) continue;
         all[n] = (setting){.row = row, .wide = wide, .level = wide ? 4 : i % 5};
         snprintf(all[n].name, sizeof all[n].name, "level %d %s %s ops.def:%d", all[n].level,
                  all[n].wide ? "f64" : "f32", sn_ops[row->op].name, row->line);

@@ -425,7 +425,7 @@ bool spec_check(const spec_row *row, const char *cache_dir, spec_result *r) {
     size_t row_number =
         strlen(row->name) + (unsigned char)row->name[0]; /* spreads levels 1 to 3 over the rows */
     for (int level = 0; level <= 4; level++)
-        if (level % 4 == 0 || effort_takes(row_number + (size_t)level, 3))
+        if (level == 4 || effort_takes(row_number + (size_t)level, level ? 6 : 2))
             r->forward_ok &= check_level(&c, level);
     r->gradient_ok = check_gradient(&c);
     return check_training(&c) && r->forward_ok && r->kernels_ok && r->gradient_ok && r->cached_ok &&

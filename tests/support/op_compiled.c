@@ -178,10 +178,10 @@ static void mode_threads(const op_case *row, int64_t len) {
 #define MODE(name, share)                                                                          \
     { #name, mode_##name, {17, 0, 1, 130 }, 4, share }
 const op_mode op_compiled_modes[] = {
-    MODE(jit0, 1),   MODE(jit1, 3),
-    MODE(jit2, 3),   MODE(jit3, 3),
-    MODE(jit4, 1),   MODE(jit64, 2),
-    MODE(onednn, 1), MODE(avx2, 2),
-    MODE(sse, 2),    {"threads", mode_threads, {700}, 1, 2},
+    MODE(jit0, 1),   MODE(jit1, 4),
+    MODE(jit2, 4),   MODE(jit3, 4),
+    MODE(jit4, 1),   MODE(jit64, 3),
+    MODE(onednn, 1), MODE(avx2, 3),
+    MODE(sse, 3),    {"threads", mode_threads, {700}, 1, 3},
 };
 const int op_compiled_count = sizeof op_compiled_modes / sizeof *op_compiled_modes;

@@ -204,7 +204,7 @@ int main(void) {
     for (int i = 0; i < N_VARIANTS; i++) {
         ac_setting s = {.variant = &variants[i], .name = variants[i].name, .level = 4, .t = SN_F32};
         for (int level = 0; level <= 4; level += i % 3 ? 4 : 2)
-            if (level == 4 || effort_takes((size_t)i, 2)) all[n] = s, all[n++].level = level;
+            if (level == 4 || effort_takes((size_t)i, 4)) all[n] = s, all[n++].level = level;
         if (effort_takes((size_t)i + 3, 4)) all[n] = s, all[n++].t = SN_F64;
         all[n] = s, all[n].t = i % 2 ? SN_F64 : SN_F32, all[n++].target = targets[i / 2 % 2];
         if (effort_takes((size_t)i, 2)) all[n] = s, all[n++].bits = true;

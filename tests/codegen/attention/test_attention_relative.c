@@ -280,10 +280,10 @@ int main(void) {
     for (int i = 0; i < N_VARIANTS; i++) {
         ac_setting s = {.variant = &variants[i], .name = variants[i].name, .level = 4, .t = SN_F32};
         for (int level = i % 2 ? 4 : 0; level <= 4; level += 4) all[n] = s, all[n++].level = level;
-        if (effort_takes((size_t)i, 2)) all[n] = s, all[n++].target = targets[i / 2 % 2];
+        if (effort_takes((size_t)i, 4)) all[n] = s, all[n++].target = targets[i / 2 % 2];
         all[n] = s, all[n].t = SN_F64, all[n++].back = i % 3 == 0;
         all[n] = s, all[n++].back = true;
-        if (effort_takes((size_t)i + 1, 3)) all[n] = s, all[n].bits = true, all[n++].back = i % 2;
+        if (effort_takes((size_t)i + 1, 5)) all[n] = s, all[n].bits = true, all[n++].back = i % 2;
     }
     return ac_run("attention_diagonal", build_setting, all, n, more, 2);
 }
