@@ -16,6 +16,7 @@ enum { MAX_WRT = 60, ENTRIES = 16 };
 
 typedef struct check {
     const spec_row *row;
+    unsigned parts;
     const char *cache_dir;
     spec_result *r;
     int64_t vocab, labels;
@@ -316,7 +317,8 @@ static bool decodes_tokens(sn_module *m) {
 }
 
 static bool check_level(check *c, int level) {
-    sn_module *m = make(c, level < 4 ? SN_FORWARD : SN_FORWARD | SN_CACHED);
+    sn_module *m =
+        make(c, level == 4 && c->parts & SPEC_DECODE ? SN_FORWARD | SN_CACHED : SN_FORWARD);
     if (!m) return false;
     jit_run run;
     sn_options o = options_at(c, level);
@@ -419,15 +421,28 @@ static bool check_training(check *c) {
     return close_all(c, &run, m, ok);
 }
 
-bool spec_check(const spec_row *row, const char *cache_dir, spec_result *r) {
-    *r = (spec_result){.cached = -1, .forward_ok = true};
-    check c = {.row = row, .cache_dir = cache_dir, .r = r};
+unsigned spec_sample(size_t i, size_t step) {
+    static const unsigned besides[] = {SPEC_DECODE, SPEC_GRADIENT, SPEC_TRAINING, SPEC_LEVELS};
+    if (effort_is_long()) return SPEC_ALL;
+    return effort_takes(i, step) ? SPEC_FORWARD | besides[i / step % 4] : 0;
+}
+
+bool spec_check(const spec_row *row, unsigned parts, const char *cache_dir, spec_result *r) {
+    *r = (spec_result){.cached = -1,
+                       .forward_ok = true,
+                       .gradient_ok = true,
+                       .cached_ok = true,
+                       .trained_ok = true,
+                       .kernels_ok = true};
+    check c = {.row = row, .parts = parts, .cache_dir = cache_dir, .r = r};
     size_t row_number =
         strlen(row->name) + (unsigned char)row->name[0]; /* spreads levels 1 to 3 over the rows */
-    for (int level = 0; level <= 4; level++)
-        if (level == 4 || effort_takes(row_number + (size_t)level, level ? 6 : 2))
+    for (int level = 0; level <= 4; level++) {
+        bool takes = effort_takes(row_number + (size_t)level, level ? 6 : 2);
+        if (level < 4 ? parts & SPEC_LEVELS && takes : parts & SPEC_FORWARD)
             r->forward_ok &= check_level(&c, level);
-    r->gradient_ok = check_gradient(&c);
-    return check_training(&c) && r->forward_ok && r->kernels_ok && r->gradient_ok && r->cached_ok &&
-           r->trained_ok;
+    }
+    if (parts & SPEC_GRADIENT) r->gradient_ok = check_gradient(&c);
+    if (parts & SPEC_TRAINING) r->trained_ok = check_training(&c);
+    return r->forward_ok && r->kernels_ok && r->gradient_ok && r->cached_ok && r->trained_ok;
 }

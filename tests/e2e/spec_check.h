@@ -18,6 +18,15 @@ typedef struct spec_row {
     int tokens; /* tokens are below this; 0: below the vocabulary */
 } spec_row;
 
+enum {                   /* what is checked of a row */
+       SPEC_FORWARD = 1, /* at level 4, with its kernels */
+       SPEC_DECODE = 2,  /* with SPEC_FORWARD */
+       SPEC_GRADIENT = 4,
+       SPEC_TRAINING = 8,
+       SPEC_LEVELS = 16, /* forward below level 4 */
+       SPEC_ALL = 31
+};
+
 typedef struct spec_result {
     int64_t parameters;
     double error;         /* worst of forward at levels 0 to 4, over 1 + |value| */
@@ -29,7 +38,12 @@ typedef struct spec_result {
     char why[1200]; /* the first failure */
 } spec_result;
 
-/* Everything; true if all of it holds. cache_dir: of compiled kernels, for all rows the same. */
-bool spec_check(const spec_row *row, const char *cache_dir, spec_result *r);
+/* The parts of row i that the default run checks: one row in `step` is compiled, and shows one thing
+ * besides its forward pass. 0: none. Full runs: SPEC_ALL. */
+unsigned spec_sample(size_t i, size_t step);
+
+/* Checks these parts; true if all of them hold. What is not checked counts as ok. cache_dir: of
+ * compiled kernels, for all rows the same. */
+bool spec_check(const spec_row *row, unsigned parts, const char *cache_dir, spec_result *r);
 
 #endif

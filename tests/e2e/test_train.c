@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/support/effort.h"
 #include "tests/support/scratch.h"
 
 enum { B = 4, T = 8, V = 13, MAX_IN = 6 };
@@ -158,6 +159,7 @@ static void test_every_family_learns(void **unused) {
     (void)unused;
     sn_training t = quick();
     for (int f = 0; f < N_FAMILIES; f++) {
+        if (!effort_takes((size_t)f, 3)) continue; /* spec_table has others */
         bench b = open_bench(&families[f], &t, -1, 2);
         fill_batch(&b, &families[f]);
         double before = mean_loss(&b), first = step(&b), last = 0;
@@ -197,6 +199,7 @@ static void test_threads(void **unused) {
     (void)unused;
     sn_training t = quick();
     for (int f = 0; f < N_FAMILIES; f++) {
+        if (!effort_takes((size_t)f, 3)) continue;
         float *state[2];
         size_t n = 0;
         for (int k = 0; k < 2; k++) {
@@ -218,6 +221,7 @@ static void test_documents(void **unused) {
     sn_training t = quick();
     t.documents = true;
     for (int f = 0; f < 3; f += 2) { /* gpt2: another mask only; tse_gpt: the same loss */
+        if (!effort_takes((size_t)f + 2, 4)) continue;
         float loss[2];
         for (int split = 0; split < 2; split++) {
             bench b = open_bench(&families[f], &t, -1, 2);

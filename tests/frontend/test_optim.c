@@ -3,6 +3,7 @@
 #include "frontend/models.h"
 #include "ir/ir.h"
 #include "runtime/rng.h"
+#include "tests/support/effort.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,8 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
+
+#include "tests/support/scratch.h"
 
 enum { STEPS = 7, N_W = 6, N_B = 3, N_ALL = N_W + N_B };
 
@@ -124,7 +127,7 @@ static void check_close(const char *what, const plain *got, const plain *want, d
     assert_true(fabs(got->norm - want->norm) <= tolerance * (1 + want->norm));
 }
 
-static const sn_options quiet = {.level = -1, .threads = 2, .cache_dir = ""};
+static const sn_options quiet = {.level = -1, .threads = 2, .cache_dir = scratch_dir};
 
 static sn_program *compiled(sn_module *m, const sn_options *o) {
     sn_error err = {0};
@@ -330,7 +333,7 @@ typedef struct trained {
 
 static void build_model(trained *r) {
     static const char text[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 11, \"n_positions\": 8, "
-                               "\"n_embd\": 16, \"n_layer\": 2, \"n_head\": 2}";
+                               "\"n_embd\": 16, \"n_layer\": 1, \"n_head\": 2}";
     sn_error err = {0};
     sn_config *c = sn_config_parse("config.json", text, strlen(text), &err);
     sn_model_options o = {.entries = SN_LOSS | SN_FORWARD};
@@ -394,6 +397,7 @@ static void model_learns(void **state) {
     sn_error err = {0};
     float first[5], last[5], before[N_LOGIT], after[N_LOGIT], again[N_LOGIT];
     for (int level = 0; level <= 4; level += 2) {
+        if (!effort_takes((size_t)level, 4)) continue;
         trained r;
         build_model(&r);
         sn_options o = quiet;
@@ -429,7 +433,8 @@ static void model_learns(void **state) {
         sn_program_free(p);
         free_model(&r);
     }
-    assert_true(fabsf(first[0] - first[4]) < 1e-5 && fabsf(first[0] - first[2]) < 1e-5);
+    assert_true(fabsf(first[0] - first[4]) < 1e-5);
+    if (effort_is_long()) assert_true(fabsf(first[0] - first[2]) < 1e-5);
     assert_true(fabsf(last[0] - last[4]) < 2e-2);
 }
 
@@ -457,14 +462,14 @@ static void threads_agree(void **state) {
 
 /* ---- mistakes ---- */
 
-static void expect_error(sn_module *m, const char *const *words) {
+static void expect_words(sn_module *m, const char *const *words) {
     sn_error err = {0};
     assert_false(sn_module_ok(m, &err));
     for (; *words; words++)
         if (!strstr(err.message, *words)) fail_msg("wanted '%s' in: %s", *words, err.message);
     sn_module_free(m);
 }
-#define EXPECT_ERROR(...) expect_error(m, (const char *const[]){__VA_ARGS__, NULL})
+#define EXPECT_WORDS(...) expect_words(m, (const char *const[]){__VA_ARGS__, NULL})
 
 static sn_module *mistake(sn_tensor *loss, sn_tensor *w) {
     sn_module *m = sn_module_new("mistake");
@@ -480,31 +485,31 @@ static void mistakes(void **state) {
     sn_optimizer o = sn_optimizer_of(SN_ADAM);
     sn_module *m = mistake(&loss, &w);
     sn_optimize(loss, sn_square(w), 1, &w, &o);
-    EXPECT_ERROR("test_optim.c:", "sn_optimize", "rate", "f32[3]", "float scalar");
+    EXPECT_WORDS("test_optim.c:", "sn_optimize", "rate", "f32[3]", "float scalar");
     m = mistake(&loss, &w);
     sn_optimize(sn_square(w), sn_scalar(m, SN_F32, 1), 1, &w, &o);
-    EXPECT_ERROR("sn_grad", "f32[3]", "float scalar");
+    EXPECT_WORDS("sn_grad", "f32[3]", "float scalar");
     m = mistake(&loss, &w);
     many[0] = w;
     many[1] = sn_square(w);
     sn_optimize(loss, sn_scalar(m, SN_F32, 1), 2, many, &o);
-    EXPECT_ERROR("tensor 2", "parameter or a state");
+    EXPECT_WORDS("tensor 2", "parameter or a state");
     m = mistake(&loss, &w);
     sn_optimize(loss, sn_scalar(m, SN_F32, 1), 0, NULL, &o);
-    EXPECT_ERROR("no parameter");
+    EXPECT_WORDS("no parameter");
     m = mistake(&loss, &w);
     o.beta2 = 1;
     sn_optimize(loss, sn_scalar(m, SN_F32, 1), 1, &w, &o);
-    EXPECT_ERROR("out of range", "sn_optimizer_of");
+    EXPECT_WORDS("out of range", "sn_optimizer_of");
     m = mistake(&loss, &w);
     sn_learning_rate(loss, .peak = 1);
-    EXPECT_ERROR("sn_learning_rate", "integer scalar");
+    EXPECT_WORDS("sn_learning_rate", "integer scalar");
     m = mistake(&loss, &w);
     sn_learning_rate(sn_train_step(m), .kind = SN_COSINE, .peak = 1, .warmup = 10, .total = 10);
-    EXPECT_ERROR("warm-up of 10", "10 in all");
+    EXPECT_WORDS("warm-up of 10", "10 in all");
     m = mistake(&loss, &w);
     sn_assign(sn_square(w), w);
-    EXPECT_ERROR("sn_assign", "not a state");
+    EXPECT_WORDS("sn_assign", "not a state");
 }
 
 /* A parameter that the loss does not depend on: its gradient is zero, so only weight decay moves
@@ -519,7 +524,7 @@ static void unused_parameter(void **state) {
         o.decay = decay ? 0.5 : 0;
         sn_optimize(loss, sn_scalar(m, SN_F32, 0.25), 2, param, &o);
         sn_error err = {0};
-        sn_program *p = sn_compile(m, &(sn_options){.level = -1, .cache_dir = ""}, &err);
+        sn_program *p = sn_compile(m, &(sn_options){.level = -1, .cache_dir = scratch_dir}, &err);
         if (!p) fail_msg("%s", err.message);
         float w[3] = {1, 2, 3}, unused[4] = {1, -2, 3, -4}, now[4];
         sn_arg_binding value[] = {SN_BIND("w", SN_F32, w, 3),
@@ -548,5 +553,5 @@ int main(void) {
         cmocka_unit_test(mistakes),
         cmocka_unit_test(unused_parameter),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

@@ -197,7 +197,11 @@ static void p5_cross_attention_on_itself(void **state) {
 
 /* Multiply-adds of the products of a model of [TSE] for n states, as written: level 0, nothing
  * simplified. */
-static int64_t count_products(const char *type, int heads, int64_t n) {
+enum { N_LENGTH = 3 };
+static const int64_t lengths[N_LENGTH] = {1, 5, 32};
+
+/* Multiplications of the forward pass for every length. */
+static void count_products(const char *type, int heads, int64_t *products) {
     char text[256];
     sn_error err = {0};
     snprintf(
@@ -211,27 +215,30 @@ static int64_t count_products(const char *type, int heads, int64_t n) {
         fail_msg("%s", err.message);
     sn_options o = {.level = 0, .cache_dir = "", .passes = "-simplify"};
     sn_program *p = sn_compile(model.module, &o, &err);
-    sn_arg_binding tokens = SN_BIND("tokens", SN_I32, NULL, 1, n);
-    int64_t products = p ? sn_program_macs(p, "forward", &tokens, 1, &err) : -1;
-    if (products < 0) fail_msg("%s", err.message);
-    assert_int_equal(sn_program_macs(p, "backward", &tokens, 1, &err), -1);
+    for (int i = 0; i < N_LENGTH; i++) {
+        sn_arg_binding tokens = SN_BIND("tokens", SN_I32, NULL, 1, lengths[i]);
+        products[i] = p ? sn_program_macs(p, "forward", &tokens, 1, &err) : -1;
+        if (products[i] < 0) fail_msg("%s", err.message);
+        assert_int_equal(sn_program_macs(p, "backward", &tokens, 1, &err), -1);
+    }
     sn_program_free(p);
     sn_module_free(model.module);
     sn_config_free(c);
-    return products;
 }
 
 /* What a second head adds. (That the logits are the same: test_algorithms.) */
 static void p6_two_circuits_cost_more(void **state) {
     (void)state;
     enum { D_MODEL = 24, D_HEAD = 4 };
-    static const int64_t lengths[] = {1, 5, 32};
-    for (int i = 0; i < 3; i++) {
+    int64_t usual[2][N_LENGTH], pairs[2][N_LENGTH];
+    for (int h = 0; h < 2; h++) {
+        count_products("tse_gpt", h + 1, usual[h]);
+        count_products("tse_alt", h + 1, pairs[h]);
+    }
+    for (int i = 0; i < N_LENGTH; i++) {
         int64_t n = lengths[i];
-        int64_t usual = count_products("tse_gpt", 2, n) - count_products("tse_gpt", 1, n);
-        int64_t pairs = count_products("tse_alt", 2, n) - count_products("tse_alt", 1, n);
-        assert_int_equal(usual, 2 * D_HEAD * n * (2 * D_MODEL + n));
-        assert_int_equal(pairs, n * n * 4 * D_HEAD * D_MODEL);
+        assert_int_equal(usual[1][i] - usual[0][i], 2 * D_HEAD * n * (2 * D_MODEL + n));
+        assert_int_equal(pairs[1][i] - pairs[0][i], n * n * 4 * D_HEAD * D_MODEL);
     }
 }
 

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "tests/support/effort.h"
 #include "tests/support/scratch.h"
 
 enum { B = 3, T = 20, V = 37, MOST = 64 };
@@ -186,7 +187,8 @@ static void kernels_compute_what_the_evaluator_does(void **state) {
     net f32;
     open_net(&f32, gpt2, "f32", 4, 2);
     step(&f32);
-    for (int level = 0; level <= 4; level++) check_step(gpt2, level, &f32);
+    for (int level = 0; level <= 4; level++)
+        if (level == 4 || effort_takes((size_t)level + 2, 4)) check_step(gpt2, level, &f32);
     close_net(&f32);
     open_net(&f32, llama, "f32", 4, 2); /* fewer key heads than heads, rotary positions, pairs */
     step(&f32);
