@@ -40,4 +40,7 @@ void sn_stages_print(FILE *f) {
         fprintf(f, "%*s%d      %s (%s: %s)\n", width, "", s->level, s->purpose, s->file,
                 s->function);
     }
+    fprintf(f, "\nlevel          what it fuses besides what the levels below it fuse\n");
+    for (int i = 0; i < SN_LEVEL_COUNT; i++)
+        if (sn_level_exists(i)) fprintf(f, "  %-13d%s\n", i, sn_level_text[i]);
 }

@@ -15,7 +15,7 @@
 typedef struct options {
     cmd_model model;
     cmd_compile compile;
-    const char *entry, *sizes, *json, *dot, *diff, *why;
+    const char *entry, *sizes, *sort, *json, *dot, *diff, *why;
     bool train, stages, full, time;
 } options;
 
@@ -28,7 +28,9 @@ static const arg table[] = {
     {"sizes", 0, ARG_TEXT, offsetof(options, sizes), "B=1,T=256", NULL, 0, 0,
      "sizes for operations, bytes and times; default: the middle of each range"},
     {"time", 0, ARG_FLAG, offsetof(options, time), NULL, NULL, 0, 0,
-     "run the entry a few times and show measured times instead of estimated shares"},
+     "run the entry a few times and show the medians instead of estimated shares"},
+    {"sort", 0, ARG_CHOICE, offsetof(options, sort), "call|cost", "call", 0, 0,
+     "order of the table: as the calls run, or the most expensive first"},
     {"full", 0, ARG_FLAG, offsetof(options, full), NULL, NULL, 0, 0,
      "list every call with the name of its kernel function, and every choice of a kernel"},
     {"json", 0, ARG_TEXT, offsetof(options, json), "FILE", NULL, 0, 0,
@@ -41,7 +43,8 @@ static const arg table[] = {
      "why it is in memory: a parameter, a named tensor, a place of the table, a call's number, or "
      "FILE:LINE"},
     {"stages", 0, ARG_FLAG, offsetof(options, stages), NULL, NULL, 0, 0,
-     "list the stages of a compilation in order: level, purpose, file and function"},
+     "list the stages of a compilation in order (level, purpose, file and function), and what each "
+     "fusion level fuses"},
     CMD_COMPILE_ARGS(options),
     {0},
 };
@@ -55,9 +58,10 @@ static const arg_command command = {
     "bytes, fused operations (prologue and epilogue: fused into a product), and the source line.\n"
     "Calls that repeat from layer to layer are shown once. Shares are estimated from operations "
     "and\n"
-    "bytes unless --time measures them. Remarks of the passes are listed at the end.\n",
+    "bytes unless --time measures them. Tiles of a mask are counted at 512 tokens, or --sizes.\n"
+    "Remarks of the passes are listed at the end.\n",
     table,
-    .examples = "sinter explain MODEL --entry decode --time\n"
+    .examples = "sinter explain MODEL --entry decode --time --sort cost\n"
                 "sinter explain MODEL --diff 0,4\n"
                 "sinter explain MODEL --entry decode --why model.layers.0.mlp.down_proj\n"
                 "sinter explain MODEL --entry forward --dot - | dot -Tsvg -o forward.svg\n"};
@@ -139,7 +143,7 @@ static bool open_views(views *v, const compiled *c, const options *o, sn_error *
         explain_entry *e = &v->e[v->n++];
         if (!explain_open(e, c->p, name, o->sizes, err) ||
             (o->time && !explain_measure(e, c->model->session, c->p, err)) ||
-            !explain_find_folds(e, err))
+            !explain_find_folds(e, err) || !explain_find_tiles(e, c->p, err))
             return false;
     }
     return true;
@@ -157,7 +161,7 @@ static bool print_views(FILE *f, const views *v, const compiled *c, const option
         if (o->dot)
             explain_dot(f, &v->e[i]);
         else
-            explain_table(f, &v->e[i]);
+            explain_table(f, &v->e[i], !strcmp(o->sort, "cost"));
     }
     for (int i = 0; i < n && !o->dot; i++) fprintf(f, "%s\n", remark[i]);
     return true;

@@ -36,7 +36,7 @@ static const arg table[] = {
      "sizes for costs and runs; default: 1 for B, for others 128 or half of the maximum"},
     {"levels", 0, ARG_TEXT, offsetof(options, levels), "A,B", "0,1,2,3,4", 0, 0,
      "fusion levels to compare --level with; none: only that one"},
-    {"evaluate", 0, ARG_SIZE, offsetof(options, evaluate), "N", "100M", 0, 1e15,
+    {"evaluate", 0, ARG_SIZE, offsetof(options, evaluate), "N", "400M", 0, 1e15,
      "errors: most multiplications for which the evaluator in double precision is asked; 0: none"},
     CMD_COMPILE_ARGS(options),
     {0},
@@ -71,22 +71,7 @@ typedef struct job {
     screen_progress progress;
 } job;
 
-/* ---- sizes and levels ---- */
-
-/* The default sizes, then the user's, which count. What follows earlier tokens leaves them room. */
-static void choose_sizes(const options *o, const sn_module *m, int64_t length, bool past,
-                         char *text, size_t size) {
-    size_t n = 0;
-    for (int i = 0; i < sn_symbol_count(m) && n + 100 < size; i++) {
-        const sn_symbol *s = sn_symbol_at(m, i);
-        int64_t maximum = past ? s->hi / 2 : s->hi;
-        int64_t v = !strcmp(s->name, "B") ? 1 : maximum < length ? maximum : length;
-        if (!past && !strcmp(s->name, "P")) v = 0;
-        if (v < s->lo) v = s->lo;
-        n += (size_t)snprintf(text + n, size - n, "%s%s=%lld", n ? "," : "", s->name, (long long)v);
-    }
-    if (o->sizes) snprintf(text + n, size - n, "%s%s", n ? "," : "", o->sizes);
-}
+/* ---- levels ---- */
 
 /* The levels to compare, the main one first. */
 static bool choose_levels(job *j, sn_error *err) {
@@ -348,9 +333,9 @@ static bool add_program(job *j, const model *d, const compiled *c, int level, bo
 
 static bool add_levels(job *j, const model *d, sn_error *err) {
     if (!check_entry(j, d->m, err)) return false;
-    enum { RUN_LENGTH = 128, MAP_LENGTH = 512 };
-    choose_sizes(j->o, d->m, RUN_LENGTH, true, j->sizes, sizeof j->sizes);
-    choose_sizes(j->o, d->m, MAP_LENGTH, false, j->map_sizes, sizeof j->map_sizes);
+    enum { RUN_LENGTH = 128 };
+    look_inputs_sizes(d->m, RUN_LENGTH, true, j->o->sizes, j->sizes, sizeof j->sizes);
+    look_inputs_sizes(d->m, LOOK_MAP_LENGTH, false, j->o->sizes, j->map_sizes, sizeof j->map_sizes);
     describe_model(j, d);
     j->entries = report_list(&j->r, j->r.root, "entries");
     for (int i = 0; i < j->n_level; i++) {

@@ -51,7 +51,7 @@ static bool bind_leaves(mapper *q, sn_node *n) {
         if (!(sn_ops[x->op].flags & SN_OPF_EXTERNAL)) continue;
         const char *name = sn_attr_str(x, SN_A_name, "");
         const sn_arg_binding *a = x->op == SN_OP_input ? input_of(q, name) : NULL;
-        const void *data = a ? a->data : sn_session_memory(q->s, name);
+        const void *data = a ? a->data : q->s ? sn_session_memory(q->s, name) : NULL;
         if (!data) return refuse(q, "a tensor that the mask reads is not in memory");
         if (!sn_eval_bind(q->eval, name, data, (size_t)count * sn_dtype_size((sn_dtype)x->dtype)))
             return sn_fail(q->err, SN_ERR_MEMORY, "out of memory for a tile map");

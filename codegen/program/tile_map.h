@@ -16,7 +16,7 @@ typedef struct sn_tile_map {
 } sn_tile_map;
 
 /* Of a call of the entry. in: its inputs, with data; other tensors that the mask reads are computed
- * by the evaluator, or read from the session, if that is cheap. False: err, or another kernel than
+ * by the evaluator, or read from the session (NULL: there is none), if that is cheap. False: err, or another kernel than
  * attention (out->kind is NULL, err->code 0). */
 bool sn_tile_map_make(const sn_program *p, const sn_session *s, const char *entry, int call,
                       const sn_arg_binding *in, int n_in, const int64_t *symbol, sn_tile_map *out,

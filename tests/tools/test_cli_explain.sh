@@ -17,20 +17,25 @@ prints 'empty tiles are skipped\|no mask'
 run 0 explain "$model" --entry decode --full
 prints 'kernel sn_gemm_' && prints '^choice, '
 run 0 explain "$model" --entry decode --time --sizes P=9
-prints 'share  *ms '
+prints 'share  *ms  *GFLOP/s  *GB/s '
 run 0 import "$source/examples/models/aren-transliteration/model.bin" -o "$tmp/aren"
 run 0 explain "$tmp/aren" --entry encode --time
 prints 'share  *ms ' && says_nothing
+run 0 explain "$model" --entry decode --sort cost
+[ "$(grep -c '^ *[0-9]*  [a-z]' "$tmp/out")" -gt 9 ] && prints 'share  times ' || fail 'rows by cost'
+awk '/%/ && $1 ~ /^[0-9]+$/ { for (i = 1; i <= NF; i++) if ($i ~ /%$/) { if (seen && $i + 0 > last) bad = 1; last = $i + 0; seen = 1; break } }
+     END { exit bad || !seen }' "$tmp/out" || fail 'the most expensive calls are not first'
 run 0 explain "$model" --entry decode --dot -
 prints '^digraph "decode"' && prints 'c0 -> '
 run 0 explain "$model" --json "$tmp/explain.json" --sizes T=64
-grep -q '"where":.*"model.layers.0.attention"' "$tmp/explain.json" || fail 'explain.json'
+grep -q '"where":.*"model.layers.0.attention"' "$tmp/explain.json" && grep -q '"skipped":' "$tmp/explain.json" || fail 'explain.json'
 run 0 explain "$model" --entry prefill --diff 0,4
 prints 'kernel calls .* times'
 run 0 explain --preset gpt2 --level 0 -e forward
 prints '^entry forward:' && prints '11 times the same'
 # why a tensor is in memory
 run 0 explain "$source/examples/variants/alibi.c" --entry forward
+prints 'of [0-9]* tiles [0-9.]* % are skipped, [0-9.]* % run without mask, [0-9.]* % with it (T=256'
 cp "$tmp/out" "$tmp/table"
 run 0 explain "$model" --entry decode --why model.layers.0.mlp.gate_proj+up_proj
 prints 'between kernels' && prints 'written by call .*gate_proj' && prints 'read by .*down_proj'
@@ -53,7 +58,7 @@ prints 'the backward part reads it' && prints 'removed by .*memory-budget'
 refused 2 'did you mean model.norm.weight' explain "$model" --why model.norm.wieght
 refused 2 'why contradicts --full' explain "$model" --full --why x
 run 0 explain --stages
-prints '^  simplify  *0 ' && prints '^  memory  *0 '
+prints '^  3  *attention is one kernel' && prints '^  simplify  *0 ' && prints '^  memory  *0 '
 run 0 explain "$(ls "$source"/tests/passes/text/*.sn | head -1)"
 refused 2 'two levels from 0 to 4' explain "$model" --diff 0,5
 refused 2 'dot contradicts --json' explain "$model" --dot - --json -

@@ -54,6 +54,7 @@ else
     prints '"deterministic":true'
     prints '"slowest_frame_ms":[0-9]\{1,3\}[.,]'     # loosely: a frame of 1 s is not fluid
     prints '"layout_5000_ms":[0-9]\{1,4\}[.,]'
+    prints '"frame_5000_ms":[0-9]\{1,3\}[.,]'
 fi
 [ $failures = 0 ] && echo "report: $cases runs" && exit 0
 exit 1

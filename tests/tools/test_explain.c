@@ -65,6 +65,49 @@ static void calls_of_a_model(void **state) {
     sn_module_free(m);
 }
 
+static sn_tensor every_third(const sn_score_ctx *c) {
+    return sn_eq(sn_mod(sn_add(c->q, c->k), 3), 0);
+}
+
+/* A causal mask hides tiles and shows some; one of every third key hides part of each. */
+static void tiles_of_masks(void **state) {
+    (void)state;
+    for (int causal = 0; causal < 2; causal++) {
+        sn_error err = {0};
+        sn_module *m = sn_module_new("masks");
+        sn_dim T = sn_symbol(m, "T", 1, 1024);
+        sn_tensor x = sn_reshape(sn_input(m, "x", SN_F32, T, 16), 1, 1, T, 16);
+        sn_entry_begin(m, "forward");
+        sn_output("y", causal ? sn_attention(x, x, x, .causal = true)
+                              : sn_attention(x, x, x, .mask = every_third));
+        sn_program *p = sn_compile(m, &(sn_options){.level = 4, .cache_dir = "none"}, &err);
+        if (!p) fail_msg("%s", err.message);
+        explain_entry e;
+        assert_true(explain_open(&e, p, "forward", NULL, &err));
+        assert_true(explain_find_folds(&e, &err) && explain_find_tiles(&e, p, &err));
+        int at = 0;
+        while (at < e.n && strcmp(e.call[at].family, "flash") != 0) at++;
+        assert_true(at < e.n);
+        assert_string_equal(e.tile_sizes, "T=512");
+        const explain_tiles *t = &e.tiles[at];
+        if (causal) {
+            assert_true(t->skipped > t->partial && t->full > 0 && t->partial > 0);
+        } else {
+            assert_true(t->skipped == 0 && t->full == 0 && t->partial > 0);
+        }
+        char *text = NULL;
+        size_t size = 0;
+        FILE *f = open_memstream(&text, &size);
+        explain_table(f, &e, false);
+        fclose(f);
+        assert_non_null(strstr(text, causal ? " % are skipped, " : "no tile is empty or full"));
+        free(text);
+        explain_close(&e);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 /* Folds of made-up calls: letters are kernels, digits the layer in the name. */
 static void folds_are_found(void **state) {
     (void)state;
@@ -100,6 +143,7 @@ static void folds_are_found(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(calls_of_a_model),
+                                       cmocka_unit_test(tiles_of_masks),
                                        cmocka_unit_test(folds_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

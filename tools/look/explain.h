@@ -8,6 +8,13 @@
 
 #include <cjson/cJSON.h>
 
+/* KV tiles of an attention by what its kernel does with them; all 0: of other kernels, or if `why`
+ * says why they are not known. */
+typedef struct explain_tiles {
+    double skipped, partial, full;
+    char why[200];
+} explain_tiles;
+
 typedef struct explain_entry {
     const char *name;
     const char *sizes; /* for costs, as the user gave them; NULL: the middle of each range */
@@ -16,6 +23,8 @@ typedef struct explain_entry {
     char **folded; /* [n] of calls in the first run of a fold: name with numbers that vary as "*" */
     look_fold *fold;
     int n_fold;
+    explain_tiles *tiles; /* [n]; NULL: not asked for */
+    char tile_sizes[400];
     double *seconds;     /* [n] measured time of each call; NULL: not measured */
     double flops, bytes; /* of all calls */
 } explain_entry;
@@ -26,13 +35,20 @@ bool explain_open(explain_entry *e, const sn_program *p, const char *name, const
 void explain_close(explain_entry *e);
 /* Finds the folds: calls [i, i + n) are the same as [i + n, i + 2n) except for numbers in names. */
 bool explain_find_folds(explain_entry *e, sn_error *err);
+/* Whether call i repeats one of a layer before it. */
+bool explain_repeats(const explain_entry *e, int i);
 /* The fold that begins at call i; NULL: none. */
 const look_fold *explain_fold_at(const explain_entry *e, int i);
+
+/* Fills e->tiles and e->tile_sizes for the calls that are shown, after explain_find_folds: the
+ * kernel's own analysis of the mask, on made-up inputs. */
+bool explain_find_tiles(explain_entry *e, const sn_program *p, sn_error *err);
 
 /* Share of call i in the entry's time, 0 to 1: measured, or estimated from operations and bytes. */
 double explain_share(const explain_entry *e, int i);
 
-void explain_table(FILE *f, const explain_entry *e);
+/* by_cost: the most expensive calls first, equal layers as one row. */
+void explain_table(FILE *f, const explain_entry *e, bool by_cost);
 /* One JSON document for n entries and the remarks. False: out of memory. */
 bool explain_json(FILE *f, const explain_entry *e, int n, const char *const *remark, int n_remark);
 /* An entry as in that document: an object that the caller owns; NULL: out of memory. */

@@ -19,6 +19,13 @@ static bool put(cJSON *list, cJSON *item) {
     return false;
 }
 
+static bool add_tiles(cJSON *call, const explain_tiles *t, const char *sizes) {
+    if (!(t->skipped + t->partial + t->full > 0)) return true;
+    cJSON *o = cJSON_AddObjectToObject(call, "tiles");
+    return o && text(o, "sizes", sizes) && number(o, "skipped", t->skipped) &&
+           number(o, "partial", t->partial) && number(o, "full", t->full);
+}
+
 static bool add_call(cJSON *list, const explain_entry *e, int i) {
     const sn_kernel_call *c = &e->call[i];
     cJSON *o = cJSON_CreateObject();
@@ -32,6 +39,7 @@ static bool add_call(cJSON *list, const explain_entry *e, int i) {
               number(o, "flop", c->flops) && number(o, "bytes", c->bytes) &&
               number(o, "result_bytes", c->result_bytes) && number(o, "share", explain_share(e, i));
     if (ok && e->seconds) ok = number(o, "ms", 1e3 * e->seconds[i]);
+    if (ok && e->tiles) ok = add_tiles(o, &e->tiles[i], e->tile_sizes);
     if (!ok || !reads || !cJSON_AddItemToObject(o, "reads", reads)) {
         cJSON_Delete(reads);
         return false;

@@ -31,6 +31,14 @@ bool explain_find_folds(explain_entry *e, sn_error *err) {
     return true;
 }
 
+bool explain_repeats(const explain_entry *e, int i) {
+    for (int k = 0; k < e->n_fold; k++) {
+        const look_fold *d = &e->fold[k];
+        if (i >= d->first + d->period && i < d->first + d->period * d->times) return true;
+    }
+    return false;
+}
+
 const look_fold *explain_fold_at(const explain_entry *e, int i) {
     for (int k = 0; k < e->n_fold; k++)
         if (e->fold[k].first == i) return &e->fold[k];
@@ -70,4 +78,5 @@ void explain_close(explain_entry *e) {
     free(e->folded);
     free(e->fold);
     free(e->seconds);
+    free(e->tiles);
 }

@@ -16,6 +16,7 @@ static const char *scaled(double v, char buf[32]) {
 
 typedef struct widths {
     int family, name, result;
+    bool times; /* a column for how often a call is repeated */
 } widths;
 
 static void widen(int *w, const char *text) {
@@ -32,6 +33,22 @@ static void print_notes(FILE *f, const char *notes) {
     }
 }
 
+/* What the kernel does with the tiles of its mask. */
+static void print_tiles(FILE *f, const explain_entry *e, int i) {
+    const explain_tiles *t = e->tiles ? &e->tiles[i] : NULL;
+    double all = t ? t->skipped + t->partial + t->full : 0;
+    if (t && *t->why) fprintf(f, "        which tiles: not known before a run, %s\n", t->why);
+    if (!(all > 0) || !strstr(e->call[i].fused, "mask: ")) return;
+    if (!(t->skipped + t->full > 0))
+        fprintf(f, "        no tile is empty or full: all %.0f run with the mask", all);
+    else
+        fprintf(
+            f,
+            "        of %.0f tiles %.3g %% are skipped, %.3g %% run without mask, %.3g %% with it",
+            all, 100 * t->skipped / all, 100 * t->full / all, 100 * t->partial / all);
+    fprintf(f, " (%s)\n", e->tile_sizes);
+}
+
 static void print_row(FILE *f, const explain_entry *e, int i, int times, widths w) {
     const sn_kernel_call *c = &e->call[i];
     char flops[32], bytes[32];
@@ -39,13 +56,18 @@ static void print_row(FILE *f, const explain_entry *e, int i, int times, widths 
     fprintf(f, "%5d  %-*s  %-*s  %-*s %6.1f%%", i, w.family, c->family, w.name,
             times > 1 ? e->folded[i] : c->name, w.result, c->result,
             100 * explain_share(e, i) * times);
-    if (e->seconds) fprintf(f, " %9.3f", 1e3 * e->seconds[i]);
+    if (w.times) fprintf(f, " %6d", times);
+    if (e->seconds) {
+        double s = e->seconds[i] > 0 ? 1e9 * e->seconds[i] : INFINITY;
+        fprintf(f, " %9.3f %8.3g %6.3g", 1e3 * e->seconds[i], c->flops / s, c->bytes / s);
+    }
     fprintf(f, " %8s %8s", scaled(c->flops, flops), scaled(c->bytes, bytes));
     if (*c->fused) fprintf(f, "  %s", c->fused);
     fputs(c->when, f);
     if (*c->file) fprintf(f, "  (%s:%d)", c->file, c->line);
     fputc('\n', f);
     print_notes(f, c->notes);
+    print_tiles(f, e, i);
 }
 
 /* Shares of a folded call are those of all its repetitions; times and costs are of one. */
@@ -66,18 +88,51 @@ static void print_head(FILE *f, const explain_entry *e, widths w) {
     fprintf(f, " (%s)\n", e->sizes ? e->sizes : "at the middle of each size's range");
     fprintf(f, "%5s  %-*s  %-*s  %-*s %7s", "call", w.family, "kernel", w.name, "where", w.result,
             "result", "share");
-    if (e->seconds) fprintf(f, " %9s", "ms");
+    if (w.times) fprintf(f, " %6s", "times");
+    if (e->seconds) fprintf(f, " %9s %8s %6s", "ms", "GFLOP/s", "GB/s");
     fprintf(f, " %8s %8s  fused operations\n", "FLOP", "bytes");
 }
 
-void explain_table(FILE *f, const explain_entry *e) {
-    widths w = {6, 5, 6};
+/* How often call i is there, if it is the first of equal layers; 0: it repeats an earlier one. */
+static int times_of(const explain_entry *e, int i) {
+    if (explain_repeats(e, i)) return 0;
+    for (int k = 0; k < e->n_fold; k++) {
+        const look_fold *d = &e->fold[k];
+        if (i >= d->first && i < d->first + d->period) return d->times;
+    }
+    return 1;
+}
+
+/* Each time the most expensive row that has not been printed. */
+static void print_by_cost(FILE *f, const explain_entry *e, widths w) {
+    double last = INFINITY;
+    for (int done = -1;;) {
+        int best = -1;
+        double highest = -1;
+        for (int i = 0; i < e->n; i++) {
+            double cost = explain_share(e, i) * times_of(e, i);
+            bool later = cost < last || (!(cost > last) && i > done);
+            if (times_of(e, i) && later && cost > highest) best = i, highest = cost;
+        }
+        if (best < 0) return;
+        print_row(f, e, best, times_of(e, best), w);
+        done = best;
+        last = highest;
+    }
+}
+
+void explain_table(FILE *f, const explain_entry *e, bool by_cost) {
+    widths w = {6, 5, 6, by_cost && e->n_fold};
     for (int i = 0; i < e->n; i++) {
         widen(&w.family, e->call[i].family);
         widen(&w.name, e->call[i].name);
         widen(&w.result, e->call[i].result);
     }
     print_head(f, e, w);
+    if (by_cost) {
+        print_by_cost(f, e, w);
+        return;
+    }
     for (int i = 0; i < e->n;) {
         const look_fold *d = explain_fold_at(e, i);
         if (d)

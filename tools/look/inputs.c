@@ -90,6 +90,21 @@ static bool add_input(look_inputs *in, const sn_compiled_entry *c, const sn_node
     return true;
 }
 
+void look_inputs_sizes(const sn_module *m, int64_t length, bool past, const char *sizes, char *text,
+                       size_t size) {
+    size_t n = 0;
+    *text = 0;
+    for (int i = 0; i < sn_symbol_count(m) && n + 100 < size; i++) {
+        const sn_symbol *s = sn_symbol_at(m, i);
+        int64_t maximum = past ? s->hi / 2 : s->hi;
+        int64_t v = !strcmp(s->name, "B") ? 1 : maximum < length ? maximum : length;
+        if (!past && !strcmp(s->name, "P")) v = 0;
+        if (v < s->lo) v = s->lo;
+        n += (size_t)snprintf(text + n, size - n, "%s%s=%lld", n ? "," : "", s->name, (long long)v);
+    }
+    if (sizes) snprintf(text + n, size - n, "%s%s", n ? "," : "", sizes);
+}
+
 bool look_inputs_make(look_inputs *in, const sn_program *p, const char *entry, const char *sizes,
                       sn_error *err) {
     sn_module *m = p->m;

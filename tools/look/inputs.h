@@ -7,7 +7,8 @@
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 
-enum { LOOK_INPUTS = 64, LOOK_SYMBOLS = 16 };
+/* LOOK_MAP_LENGTH: tokens in maps of attention's tiles, unless the user says otherwise. */
+enum { LOOK_INPUTS = 64, LOOK_SYMBOLS = 16, LOOK_MAP_LENGTH = 512 };
 
 typedef struct look_inputs {
     sn_arg_binding arg[LOOK_INPUTS]; /* the inputs, then the symbolic dimensions */
@@ -16,6 +17,12 @@ typedef struct look_inputs {
     int64_t symbol[LOOK_SYMBOLS];
     int n, n_data;
 } look_inputs;
+
+/* Sizes for a run as text: one sequence, the other dimensions `length` or their maximum; past: with
+ * room for as many earlier tokens, otherwise with none (P=0). Then the user's `sizes` (or NULL), which
+ * override them. */
+void look_inputs_sizes(const sn_module *m, int64_t length, bool past, const char *sizes, char *text,
+                       size_t size);
 
 /* sizes: "B=1,T=128"; dimensions that are not listed have the middle of their range. False: err.
  * Free with look_inputs_free in either case. */

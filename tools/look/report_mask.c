@@ -43,15 +43,6 @@ static void add_map(report *r, cJSON *o, const sn_tile_map *map) {
     }
 }
 
-/* Whether call i repeats one of a layer before it. */
-static bool repeats(const explain_entry *e, int i) {
-    for (int k = 0; k < e->n_fold; k++) {
-        const look_fold *d = &e->fold[k];
-        if (i >= d->first + d->period && i < d->first + d->period * d->times) return true;
-    }
-    return false;
-}
-
 bool report_masks(report *r, cJSON *entry, const sn_program *p, const sn_session *s,
                   const explain_entry *e, const look_inputs *in, sn_error *err) {
     enum { MOST_MAPS = 24 };
@@ -60,7 +51,7 @@ bool report_masks(report *r, cJSON *entry, const sn_program *p, const sn_session
     for (int i = 0; s && i < e->n && n < MOST_MAPS; i++) {
         sn_tile_map map;
         sn_error failed = {0};
-        if (repeats(e, i)) continue;
+        if (explain_repeats(e, i)) continue;
         if (!sn_tile_map_make(p, s, e->name, i, in->arg, in->n, in->symbol, &map, &failed)) {
             if (failed.code) return sn_fail(err, failed.code, "%s", failed.message);
             continue;

@@ -37,7 +37,7 @@
     c.element.addEventListener("pointerleave", () => showTip(""));
     canvases.push(c);
     const heads = m.heads.length > 6 ? `heads ${m.heads[0]} to ${m.heads[m.heads.length - 1]}` : `head${m.heads.length > 1 ? "s" : ""} ${m.heads.join(", ")}`;
-    return el("figure", {}, el("div", {class: "axis"}, "keys →"), host, el("figcaption", {}, `↓ queries · ${heads}`));
+    return el("figure", {}, el("div", {class: "axis"}, `keys 0 to ${a.keys - 1} →`), host, el("figcaption", {}, `↓ queries 0 to ${a.queries - 1} · ${heads}`));
   }
 
   Report.add({id: "attention", title: "Attention",

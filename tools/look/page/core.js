@@ -39,7 +39,7 @@ const Report = (() => {
     if (ms === null || ms === undefined) return "–";
     return ms >= 1000 ? digits(ms / 1000) + " s" : ms >= 1 ? digits(ms) + " ms" : digits(ms * 1000) + " µs";
   }
-  const percent = (x) => x === null || x === undefined ? "–" : (100 * x).toFixed(x < 0.0995 ? 1 : 0) + " %";
+  const percent = (x) => x === null || x === undefined ? "–" : (100 * x).toFixed(x && x < 0.0995 ? 1 : 0) + " %";
 
   /* ---- colours: one for each kernel family ---- */
   let cache = {};
@@ -87,8 +87,35 @@ const Report = (() => {
     if (c.ms !== undefined) lines.push(`${time(c.ms)}, ${percent(c.share)} of the entry`);
     lines.push(`${scaled(c.flop, "FLOP")}, ${scaled(c.bytes, "B")}`);
     if (c.roof !== undefined) lines.push(`${percent(c.roof)} of the roofline, bound by ${c.bound}`);
-    if (c.file) lines.push(`${c.file.replace(/^(\.\.\/)+/, "")}:${c.line}`);
+    if (c.file) lines.push(`${fileName(c.file)}:${c.line}`);
     return lines.join("\n");
+  }
+
+  /* Width of a text in a font, in pixels. */
+  const ruler = el("canvas", {}).getContext("2d");
+  function textWidth(text, font) {
+    ruler.font = font;
+    return ruler.measureText(text).width;
+  }
+  /* The text, or as much of its end as fits. */
+  function fitText(text, width, font) {
+    if (textWidth(text, font) <= width) return text;
+    let from = 0, to = text.length; /* the end from `to` on fits */
+    while (from < to) {
+      const at = (from + to) >> 1;
+      if (textWidth("…" + text.slice(at), font) <= width) to = at; else from = at + 1;
+    }
+    return "…" + text.slice(from);
+  }
+  /* A source's name without the folder of the model. */
+  function fileName(name) {
+    const folder = data.model.name.replace(/[^/]*$/, "");
+    return folder && name.startsWith(folder) ? name.slice(folder.length) : name.replace(/^(\.\.\/)+/, "");
+  }
+  /* "128 of B*T rows at a time, up to call 9": the last call of the loop that begins at call i; -1: none. */
+  function loopEnd(entry, i) {
+    const m = /up to call (\d+)/.exec(entry.calls[i].loop || "");
+    return m ? Number(m[1]) : -1;
   }
 
   /* ---- canvas: sharp, redrawn at most once a frame ---- */
@@ -214,8 +241,10 @@ const Report = (() => {
   }
   function describe() {
     const m = data.model, k = data.machine;
-    $("title").textContent = `Sinter report: ${m.name}`;
-    document.title = `${m.name}: Sinter report`;
+    const name = m.name.replace(/.*\/(?=[^/])/, "");
+    $("title").textContent = `Sinter report: ${name}`;
+    $("title").title = m.name;
+    document.title = `${name}: Sinter report`;
     const facts = [m.type, m.parameters ? scaled(m.parameters, "").trim() + " parameters" : "", m.random_weights ? "random weights" : "",
       `level ${m.level}`, `target ${m.target}`, `${k.threads} thread${k.threads > 1 ? "s" : ""}`,
       `${m.kernels} kernels in ${digits(m.compile_seconds)} s`, m.sizes ? "sizes " + m.sizes.replace(/,/g, ", ") : "",
@@ -243,8 +272,13 @@ const Report = (() => {
     const themes = ["auto", "light", "dark"];
     $("theme").addEventListener("click", () => setTheme(themes[(themes.indexOf($("theme").textContent) + 1) % 3]));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme($("theme").textContent));
-    window.addEventListener("beforeprint", () => views.forEach((v) => { v.panel.hidden = false; refresh(v); if (v.paint) v.paint(); }));
-    window.addEventListener("afterprint", show);
+    let onScreen = "auto"; /* paper is light */
+    window.addEventListener("beforeprint", () => {
+      onScreen = $("theme").textContent;
+      setTheme("light");
+      views.forEach((v) => { v.panel.hidden = false; refresh(v); if (v.paint) v.paint(); });
+    });
+    window.addEventListener("afterprint", () => setTheme(onScreen));
     startSearch();
     const [id, name, theme] = location.hash.slice(1).split("/");
     const at = data.entries.findIndex((e) => e.entry === name);
@@ -253,6 +287,6 @@ const Report = (() => {
     if (themes.includes(theme)) setTheme(theme); else show();
     if (location.hash.startsWith("#selftest")) Report.selftest();
   }
-  return {data, views, state, errors, el, scaled, time, percent, digits, css, familyColour, familiesOf, legend, showTip, tipped, tip, callName,
+  return {data, views, state, errors, el, scaled, time, percent, digits, css, familyColour, familiesOf, legend, textWidth, fitText, fileName, loopEnd, showTip, tipped, tip, callName,
     callText, canvas, add, entry, show, openTab, openEntry, search, goTo, setTheme, start};
 })();

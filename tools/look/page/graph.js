@@ -1,6 +1,7 @@
 /* graph.js: the model's lines beside its graph, before and after each pass. */
 (() => {
-  const {data, el, css, familyColour, legend, familiesOf, callName, callText, showTip} = Report;
+  const {data, el, css, familyColour, legend, familiesOf, callName, callText, showTip, textWidth, fitText} = Report;
+  const BOLD = "600 12px system-ui, sans-serif", PLAIN = "11px system-ui, sans-serif", TITLE = "600 11.5px system-ui, sans-serif", MOST_TEXT = 214;
   const LEAVES = ["input", "param", "state"];
   const VIEWS = ["broadcast", "reshape", "transpose", "slice", "result", "stop_gradient", "cast"];
   let entry, byId, stage = 0, drawn = null, selected = -1, hovered = null, canvas, parts = {};
@@ -37,8 +38,9 @@
       if (stand(s, i) !== i || isHidden(n)) return;
       const kernel = s.kernels[i], text = label(n, kernel);
       index.set(i, shown.length);
-      shown.push({id, n, kernel, text, at: i, w: Math.min(230, 14 + 6.6 * Math.max(n.op.length + 1, Math.min(text.length, 31))),
-        h: 34, group: options.boxes ? kernel : -1});
+      const v = {id, n, kernel, at: i, line: fitText(text, MOST_TEXT, PLAIN), w: 0, h: 34, group: options.boxes ? kernel : -1};
+      v.w = 16 + Math.ceil(Math.max(textWidth(n.op, BOLD), textWidth(v.line, PLAIN)));
+      shown.push(v);
     });
     /* leaves and constants join the kernel of their only reader */
     const edges = [], seen = new Set(), readers = new Map();
@@ -68,14 +70,24 @@
       const of = readers.get(i);
       if (v.group < 0 && !v.n.in.length && of && of.size === 1) v.group = [...of][0];
     });
-    const picture = Layout.nested(shown, edges, (g) => 24 + 6.4 * callName(entry, g).length);
+    const picture = Layout.nested(shown, edges, (g) => 20 + Math.ceil(textWidth(callName(entry, g), TITLE)));
     Object.assign(picture, {shown, edges, index, stage: s});
     /* where folded layers begin and end */
     picture.folds = !options.fold ? [] : s.folds.map((d) => {
       const of = shown.filter((v) => v.at >= d.first && v.at < d.first + d.period);
-      return of.length ? {y0: Math.min(...of.map((v) => v.y)) - 12, y1: Math.max(...of.map((v) => v.y + v.h)) + 12, times: d.times,
-        x: Math.min(...of.map((v) => v.x)) - 34} : null;
+      if (!of.length) return null;
+      const y0 = Math.min(...of.map((v) => v.y)) - 12, y1 = Math.max(...of.map((v) => v.y + v.h)) + 12;
+      /* on the left of all that is beside the layer */
+      const beside = [...shown, ...picture.boxes].filter((v) => v.y < y1 && v.y + v.h > y0);
+      return {y0, y1, times: d.times, x: Math.min(...beside.map((v) => v.x)) - 26};
     }).filter(Boolean);
+    /* loops over rows: a bracket on the right of the kernels that are run again and again */
+    picture.loops = [];
+    entry.calls.forEach((c, i) => {
+      const end = Report.loopEnd(entry, i), of = picture.boxes.filter((b) => b.group >= i && b.group <= end);
+      if (of.length) picture.loops.push({y0: Math.min(...of.map((b) => b.y)) - 8, y1: Math.max(...of.map((b) => b.y + b.h)) + 8,
+        x: Math.max(...of.map((b) => b.x + b.w)) + 14, text: "loop: " + c.loop.replace(/,[^,]*$/, "")});
+    });
     picture.rows = [...shown.keys()].sort((a, b) => shown[a].y - shown[b].y);
     layouts.set(key, picture);
     return picture;
@@ -86,11 +98,11 @@
 
   /* ---- drawing ---- */
 
-  function curve(g, p) {
+  function curve(g, p, straight) {
     g.moveTo(p[0][0], p[0][1]);
     for (let i = 1; i < p.length; i++) {
       const [x0, y0] = p[i - 1], [x1, y1] = p[i], m = (y0 + y1) / 2;
-      if (x0 === x1) g.lineTo(x1, y1); else g.bezierCurveTo(x0, m, x1, m, x1, y1);
+      if (x0 === x1 || straight) g.lineTo(x1, y1); else g.bezierCurveTo(x0, m, x1, m, x1, y1);
     }
   }
   function near(p) {
@@ -100,6 +112,8 @@
     if (!drawn) return;
     const k = look.scale, x0 = -look.x / k, y0 = -look.y / k, x1 = x0 + w / k, y1 = y0 + h / k;
     const visible = (b) => b.x < x1 && b.x + b.w > x0 && b.y < y1 && b.y + b.h > y0;
+    const plain = k < 0.3; /* too small for texts and corners: what is alike is one path */
+    const alike = new Map(), keep = (colour, b) => { if (!alike.has(colour)) alike.set(colour, []); alike.get(colour).push(b); };
     g.save();
     g.translate(look.x, look.y);
     g.scale(k, k);
@@ -110,18 +124,32 @@
       g.fillText(`${f.times} ×`, f.x - 6, Math.min(Math.max((f.y0 + f.y1) / 2, Math.max(f.y0, y0) + 30 / k), Math.min(f.y1, y1) - 10 / k));
       g.textAlign = "left";
     }
+    for (const f of drawn.loops) {
+      g.strokeStyle = css("accent"); g.lineWidth = 2 / Math.min(1, k); g.setLineDash([6, 4]);
+      g.beginPath(); g.moveTo(f.x - 10, f.y0); g.lineTo(f.x, f.y0); g.lineTo(f.x, f.y1); g.lineTo(f.x - 10, f.y1); g.stroke(); g.setLineDash([]);
+      g.fillStyle = css("text"); g.font = `600 ${Math.max(12, 10 / k)}px system-ui, sans-serif`;
+      g.fillText(f.text, f.x + 6, Math.min(Math.max((f.y0 + f.y1) / 2, y0 + 30 / k), Math.max(f.y0 + 12, y1 - 10 / k)));
+    }
     for (const b of drawn.boxes) {
       if (!visible(b)) continue;
       const call = entry.calls[b.group], colour = familyColour(call ? call.kernel : "other");
       const on = hovered && hovered.kernel === b.group;
+      if (plain && !on) { keep(colour, b); continue; }
       g.globalAlpha = on ? 0.3 : 0.13; g.fillStyle = colour;
       g.beginPath(); g.roundRect(b.x, b.y, b.w, b.h, 8); g.fill();
       g.globalAlpha = 1; g.strokeStyle = colour; g.lineWidth = on ? 3 : 1.4; g.stroke();
-      if (k > 0.3) {
-        g.fillStyle = css("text"); g.font = "600 11.5px system-ui, sans-serif";
+      if (!plain) {
+        g.fillStyle = css("text"); g.font = TITLE;
         g.fillText(callName(entry, b.group), b.x + 9, b.y + 15);
       }
     }
+    for (const [colour, list] of alike) {
+      g.beginPath();
+      for (const b of list) g.rect(b.x, b.y, b.w, b.h);
+      g.globalAlpha = 0.13; g.fillStyle = colour; g.fill();
+      g.globalAlpha = 1; g.strokeStyle = colour; g.lineWidth = 1.4; g.stroke();
+    }
+    alike.clear();
     /* edges that may cross the window, in one path */
     g.strokeStyle = css("dim"); g.globalAlpha = 0.55; g.lineWidth = Math.max(1, 0.7 / k);
     g.beginPath();
@@ -129,7 +157,7 @@
     drawn.edges.forEach((e, i) => {
       const p = drawn.paths[i], a = p[0], b = p[p.length - 1];
       if (Math.max(a[1], b[1]) < y0 || Math.min(a[1], b[1]) > y1) return;
-      if (near(e)) strong.push(p); else curve(g, p);
+      if (near(e)) strong.push(p); else curve(g, p, plain);
     });
     g.stroke();
     g.globalAlpha = 1;
@@ -137,21 +165,26 @@
       g.strokeStyle = css("accent"); g.lineWidth = Math.max(2, 1.5 / k);
       g.beginPath(); strong.forEach((p) => curve(g, p)); g.stroke();
     }
-    const plain = k < 0.3;
     for (const i of drawn.rows) {
       const v = drawn.shown[i];
       if (v.y > y1) break;
       if (!visible(v)) continue;
       const leaf = LEAVES.includes(v.n.op), call = v.kernel >= 0 ? entry.calls[v.kernel] : null;
+      const colour = call ? familyColour(call.kernel) : css("dim");
+      if (plain && v.id !== selected && !(hovered && hovered.node === i)) { keep(colour, v); continue; }
       g.fillStyle = css(leaf ? "panel" : "bg");
-      g.strokeStyle = v.id === selected ? css("accent") : call ? familyColour(call.kernel) : css("dim");
+      g.strokeStyle = v.id === selected ? css("accent") : colour;
       g.lineWidth = v.id === selected ? 4 : hovered && hovered.node === i ? 3 : 1.2;
       g.beginPath(); g.roundRect(v.x, v.y, v.w, v.h, leaf ? 16 : 5); g.fill(); g.stroke();
       if (plain) continue;
-      g.fillStyle = css("text"); g.font = "600 12px system-ui, sans-serif";
+      g.fillStyle = css("text"); g.font = BOLD;
       g.fillText(v.n.op, v.x + 8, v.y + 14);
-      g.fillStyle = css("dim"); g.font = "11px system-ui, sans-serif";
-      g.fillText(v.text.length > 33 ? "…" + v.text.slice(-32) : v.text, v.x + 8, v.y + 28);
+      g.fillStyle = css("dim"); g.font = PLAIN;
+      g.fillText(v.line, v.x + 8, v.y + 28);
+    }
+    for (const [colour, list] of alike) {
+      g.fillStyle = colour;
+      for (const v of list) g.fillRect(v.x, v.y, v.w, v.h);
     }
     g.restore();
   }
@@ -171,7 +204,7 @@
     if (h.node < 0) return callText(entry, h.kernel);
     const v = drawn.shown[h.node], n = v.n, lines = [`${n.op}${n.name ? "  " + n.name : ""}`, n.type];
     if (n.attributes) lines.push(n.attributes);
-    if (n.file !== undefined) lines.push(`${data.files[n.file].name}:${n.line}`);
+    if (n.file !== undefined) lines.push(`${Report.fileName(data.files[n.file].name)}:${n.line}`);
     if (v.kernel >= 0) lines.push(`in kernel ${callName(entry, v.kernel)}`);
     return lines.join("\n");
   }
@@ -189,7 +222,7 @@
   function top() {
     const w = canvas.width || 800;
     look.scale = Math.min(1, Math.max(0.55, (w - 90) / drawn.width));
-    const first = drawn.shown[drawn.rows[0]] || {x: 0, w: 0};
+    const first = drawn.boxes.find((b) => b.group === 0) || drawn.shown[drawn.rows[0]] || {x: 0, w: 0};
     look.x = drawn.width * look.scale <= w - 60 ? (w - drawn.width * look.scale) / 2 + 20 : w / 2 - (first.x + first.w / 2) * look.scale;
     look.y = 15;
     canvas.redraw();
@@ -269,7 +302,8 @@
       parts.files.value = file;
     }
     for (const l of parts.lines) l.classList.remove("on");
-    const at = parts.lines[line - 1];
+    const at = parts.lines[line - 1], used = parts.lines.find((l) => l.classList.contains("has"));
+    if (!at && used) parts.source.scrollTop = Math.max(0, used.offsetTop - 60); /* the first line that made a node */
     if (at) { at.classList.add("on"); parts.source.scrollTop = at.offsetTop - parts.source.clientHeight / 2; }
   }
   function selectLine(line) {
@@ -289,7 +323,7 @@
     const s = entry.stages[stage], at = s.nodes.indexOf(id), kernel = at >= 0 ? s.kernels[at] : -1, dl = el("dl", {});
     row(dl, "operation", n.op); row(dl, "name", n.name); row(dl, "type", n.type); row(dl, "attributes", n.attributes);
     row(dl, "node", "%" + n.id);
-    if (n.file !== undefined) row(dl, "source", `${data.files[n.file].name}:${n.line}`);
+    if (n.file !== undefined) row(dl, "source", `${Report.fileName(data.files[n.file].name)}:${n.line}`);
     if (kernel >= 0) row(dl, "kernel", el("button", {class: "link", onclick: () => Report.goTo({kind: "call", id: kernel})}, callName(entry, kernel)));
     const links = (list) => list.slice(0, 12).map((i) => {
       const o = byId.get(i);
@@ -312,6 +346,7 @@
       el("li", {}, "A rectangle is an operation; a rounded one is an input, a parameter or a state."),
       el("li", {}, "A coloured box is the kernel that computes what is in it in the end."),
       el("li", {}, "“12 ×” beside a bracket: so many layers are the same; one is drawn."),
+      el("li", {}, "A dashed bracket: a loop over blocks of rows."),
       el("li", {}, "Move the slider (keys [ and ]) to see the graph after each pass."),
       el("li", {}, "Drag to move, turn the wheel or press + and − to zoom, 0 shows all, 1 the beginning."),
       el("li", {}, "Click an operation to see its line of C; click a marked line to see its operations.")),
@@ -333,7 +368,8 @@
     if (!s.nodes.includes(selected)) selected = -1;
     const file = parts.file;
     parts.file = -1;
-    if (file >= 0) showSource(file, 0);
+    const scrolled = parts.source.scrollTop;
+    if (file >= 0) { showSource(file, 0); parts.source.scrollTop = scrolled; }
     if (keep) return;
     const box = drawn.boxes.find((b) => b.group === last);
     if (last >= 0 && box) centre(box); else top();
@@ -364,7 +400,8 @@
       parts = {boxes: {}, file: -1, lines: []};
       const counts = new Map();
       for (const n of e.nodes) if (n.file !== undefined) counts.set(n.file, (counts.get(n.file) || 0) + 1);
-      const files = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a));
+      const own = (f) => data.files[f].name === data.model.name; /* the model's own file first, then those with most nodes */
+      const files = [...counts.keys()].sort((a, b) => own(b) - own(a) || counts.get(b) - counts.get(a));
       const toggle = (key, text) => el("label", {}, parts.boxes[key] = el("input", {type: "checkbox", checked: options[key], onchange: (ev) => {
         options[key] = ev.target.checked; setStage(stage); }}), " " + text);
       const bar = el("div", {class: "stagebar"},
@@ -374,7 +411,7 @@
         toggle("params", "parameters"), toggle("views", "views and constants"),
         el("button", {onclick: () => fit(), title: "show the whole graph (0)"}, "all"), parts.why = el("p", {class: "why"}));
       parts.files = el("select", {"aria-label": "source file", onchange: () => showSource(Number(parts.files.value), 0)},
-        ...files.map((f) => el("option", {value: f}, data.files[f].name)));
+        ...files.map((f) => el("option", {value: f}, Report.fileName(data.files[f].name))));
       parts.code = el("pre", {});
       parts.source = el("div", {class: "source", tabindex: 0, "aria-label": "source"}, parts.files, parts.code);
       parts.detail = el("div", {class: "detail"});
@@ -394,7 +431,8 @@
     paint() { fit(); canvas.paint(); },
     find, setStage, hit,
     /* for tests */
-    inspect: () => ({canvas, drawn, look, fit, top, stages: entry.stages.length}),
+    inspect: () => ({canvas, drawn, look, fit, top, zoom, stages: entry.stages.length}),
+    draw(picture) { drawn = picture; hovered = null; },
   };
   Report.add(view);
 })();

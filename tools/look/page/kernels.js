@@ -3,14 +3,12 @@
   const {data, el, scaled, time, percent, digits, css, familyColour, familiesOf, legend, tipped, callName, callText} = Report;
   let entry, rows = [], sort = null;
 
-  const plainFile = (f) => f.replace(/^(\.\.\/)+/, "");
-
   /* What a call took by which rule, why its result is in memory, and what the passes said about its line. */
   Report.callDetail = (e, i) => {
     const c = e.calls[i], box = el("div", {}), dl = el("dl", {});
     const put = (k, v) => { if (v) dl.append(el("dt", {}, k), el("dd", {}, v)); };
     put("kernel", callName(e, i)); put("result", c.result); put("function", c.symbol);
-    if (c.file) put("source", `${plainFile(c.file)}:${c.line}`);
+    if (c.file) put("source", `${Report.fileName(c.file)}:${c.line}`);
     if (c.ms !== undefined) put("time", `${time(c.ms)}, ${percent(c.share)} of the entry`);
     if (c.roof !== undefined) put("roofline", `${percent(c.roof)}; ${c.bound} need at least ${time(c.least_ms)}`);
     box.append(dl);
@@ -69,6 +67,8 @@
       const d = head.get(i);
       if (d && !sort) out.push(el("tr", {class: "fold"}, el("td", {colspan: 12}, `calls ${d.first} to ${d.first + d.period * d.times - 1}: ` +
         `${d.times} times the same ${d.period} calls; shares are of all, times of one`)));
+      const end = Report.loopEnd(entry, i);
+      if (end >= 0 && !sort) out.push(el("tr", {class: "fold"}, el("td", {colspan: 12}, `calls ${i} to ${end} are a loop: ${entry.calls[i].loop.replace(/,[^,]*$/, "")}`)));
       out.push(line(i, times[i]));
       const last = entry.folds.find((f) => f.first + f.period - 1 === i);
       if (last && !sort) out.push(el("tr", {class: "fold"}, el("td", {colspan: 12}, "")));

@@ -3,22 +3,22 @@
   const {data, el, scaled, time, digits, css, tipped} = Report;
 
   const measures = [
-    {key: "ms", title: "time of a run", show: time},
+    {key: "ms", title: "time of a run", show: time, words: ["faster", "slower"]},
     {key: "bytes", title: "bytes read and written by kernels", show: (v) => scaled(v, "B")},
     {key: "written_bytes", title: "bytes written by kernels", show: (v) => scaled(v, "B")},
     {key: "workspace_bytes", title: "working memory, with the threads' scratch", show: (v) => scaled(v, "B")},
-    {key: "calls", title: "kernel calls", show: String},
-    {key: "barriers", title: "barriers", show: String},
+    {key: "calls", title: "kernel calls", show: String, words: ["fewer", "more"]},
+    {key: "barriers", title: "barriers", show: String, words: ["fewer", "more"]},
   ];
 
   function bars(levels, m, base) {
     const W = 560, ROW = 26, L = 64, H = levels.length * ROW + 6, most = Math.max(...levels.map((l) => l[m.key] || 0));
     const svg = el("svg", {viewBox: `0 0 ${W} ${H}`, width: W, height: H, role: "img", "aria-label": m.title, style: "max-width:100%"});
     levels.forEach((l, i) => {
-      const v = l[m.key], y = i * ROW + 4, w = v ? Math.max(2, (W - L - 190) * v / most) : 0, b = base[m.key];
+      const v = l[m.key], y = i * ROW + 4, w = v ? Math.max(2, (W - L - 190) * v / most) : 0, b = base[m.key], [less, more] = m.words || ["less", "more"];
       svg.append(el("text", {x: 0, y: y + 14}, `level ${l.level}`));
       if (v === undefined) { svg.append(el("text", {class: "dim", x: L, y: y + 14}, "not measured")); return; }
-      const ratio = b && l !== base ? (b >= v ? `${digits(b / v)} × less` : `${digits(v / b)} × more`) : "";
+      const ratio = !b || !v || l === base ? "" : Math.max(b / v, v / b) < 1.005 ? "the same" : b > v ? `${digits(b / v)} × ${less}` : `${digits(v / b)} × ${more}`;
       svg.append(tipped(el("rect", {x: L, y, width: w, height: ROW - 8, rx: 3, fill: css(l.level === data.model.level ? "accent" : "other")}),
         `level ${l.level}: ${l.text}\n${m.title}: ${m.show(v)}`),
       el("text", {x: L + w + 8, y: y + 14}, `${m.show(v)}${ratio ? " · " + ratio : ""}`));

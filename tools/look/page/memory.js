@@ -26,10 +26,9 @@
       g.fillStyle = familyColour(call ? call.kernel : "other"); g.globalAlpha = 0.75;
       g.fillRect(x0, y0, Math.max(1, x1 - x0 - 1), Math.max(1, y1 - y0 - (y1 - y0 > 4 ? 1 : 0)));
       g.globalAlpha = 1;
-      if (x1 - x0 > 60 && y1 - y0 > 14 && call) {
-        g.save(); g.beginPath(); g.rect(x0, y0, x1 - x0 - 4, y1 - y0); g.clip();
-        g.fillStyle = css("bg"); g.fillText(`${b.call} ${call.where || call.kernel}`, x0 + 4, y0 + 12);
-        g.restore();
+      const name = call ? `${b.call} ${call.where || call.kernel}` : "";
+      if (y1 - y0 > 14 && x1 - x0 > Report.textWidth(name, g.font) + 8) {
+        g.fillStyle = css("bg"); g.fillText(name, x0 + 4, y0 + 12);
       }
     }
     const sum = live();
