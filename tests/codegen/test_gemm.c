@@ -310,7 +310,7 @@ static void run_all(const char *target_name, sn_dtype t) {
     sn_jit *jit = sn_jit_create(&target, NULL, &err);
     if (!jit) fail_msg("%s", err.message);
     int n = (int)(sizeof shapes / sizeof *shapes);
-    size_t share = target.vector_bytes == 64 && t == SN_F32 ? 1 : 3,
+    size_t share = t == SN_F32 ? 4 : 8,
            offset = sn_dtype_size(t) / 4 + (size_t)target.vector_bytes / 64;
     for (int i = 0; i < n; i++)
         if (effort_takes((size_t)i + offset, share) && !(shapes[i].scale_group && t == SN_F64))

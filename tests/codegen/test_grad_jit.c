@@ -161,11 +161,12 @@ static void *model_data(void *ctx, const sn_node *leaf, const int64_t *symbol, s
     return drawn_data(leaf, symbol, bytes);
 }
 
-static void check_model(const char *text) {
+/* At every level; by default at `usual` only. */
+static void check_model(int usual, const char *text) {
     enum { MAX_WRT = 60 };
     sn_error err = {0};
     for (int level = 0; level <= 4; level++) {
-        if (!effort_takes((size_t)level, 2)) continue;
+        if (level != usual && !effort_is_long()) continue;
         sn_config *c = sn_config_parse("config.json", text, strlen(text), &err);
         sn_model model;
         sn_model_options mo = {.entries = SN_LOSS};
@@ -201,21 +202,22 @@ static void check_model(const char *text) {
 static void gpt2_levels(void **state) {
     (void)state;
     check_model(
-        "{\"model_type\": \"gpt2\", \"vocab_size\": 11, \"n_positions\": 16, \"n_embd\": 16, "
-        "\"n_layer\": 2, \"n_head\": 2}");
+        4, "{\"model_type\": \"gpt2\", \"vocab_size\": 11, \"n_positions\": 16, \"n_embd\": 16, "
+           "\"n_layer\": 2, \"n_head\": 2}");
 }
 
 static void llama_levels(void **state) {
     (void)state;
-    check_model("{\"model_type\": \"llama\", \"vocab_size\": 11, \"max_position_embeddings\": 16, "
+    check_model(0,
+                "{\"model_type\": \"llama\", \"vocab_size\": 11, \"max_position_embeddings\": 16, "
                 "\"hidden_size\": 16, \"intermediate_size\": 24, \"num_hidden_layers\": 2, "
                 "\"num_attention_heads\": 4, \"num_key_value_heads\": 2}");
 }
 
 static void tse_gpt_levels(void **state) {
     (void)state;
-    check_model("{\"model_type\": \"tse_gpt\", \"n_vocab\": 11, \"n_ctx\": 16, \"n_layers\": 2, "
-                "\"n_heads\": 2, \"d_model\": 10}");
+    check_model(2, "{\"model_type\": \"tse_gpt\", \"n_vocab\": 11, \"n_ctx\": 16, \"n_layers\": 2, "
+                   "\"n_heads\": 2, \"d_model\": 10}");
 }
 
 int main(int argc, char **argv) {
@@ -233,7 +235,7 @@ int main(int argc, char **argv) {
         const op_case *row = &op_cases[i % op_case_count];
         if (!op_grad_takes(row) || (argc > 1 && strcmp(argv[1], sn_ops[row->op].name))) continue;
         bool wide = i >= op_case_count;
-        if (argc < 2 && !effort_takes((size_t)i, wide ? 4 : 5)) continue;
+        if (argc < 2 && !effort_takes((size_t)i + (wide ? 12 : 0), 24)) continue;
         all[n] = (setting){.row = row, .wide = wide, .level = wide ? 4 : i % 5};
         snprintf(all[n].name, sizeof all[n].name, "level %d %s %s ops.def:%d", all[n].level,
                  all[n].wide ? "f64" : "f32", sn_ops[row->op].name, row->line);

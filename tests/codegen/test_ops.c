@@ -159,7 +159,7 @@ static void mode_grad(const op_case *row, int64_t len) {
 }
 
 #define MODE(name)                                                                                 \
-    { #name, mode_##name, {17, 0, 1 }, 3, 1 }
+    { #name, mode_##name, {17, 0, 1 }, 3 }
 static const op_mode modes[] = {MODE(shape), MODE(value), MODE(f32),
                                 MODE(f64),   MODE(text),  MODE(grad)};
 enum { N_MODE = sizeof modes / sizeof *modes };
@@ -202,12 +202,27 @@ static bool check_coverage(void) {
     return complete;
 }
 
+/* Whether a mode belongs to the group of fusion levels. */
+static bool is_level(const op_mode *mode) {
+    return !strncmp(mode->name, "jit", 3) && strlen(mode->name) == 4;
+}
+
 /* Whether `what` selects mode k: by its name, or as a group of modes. */
 static bool meant(const char *what, int k, const op_mode *mode) {
-    bool level = !strncmp(mode->name, "jit", 3) && strlen(mode->name) == 4;
-    return !strcmp(what, mode->name) || !strcmp(what, k < N_MODE ? "evaluator"
-                                                      : level    ? "jit"
-                                                                 : "targets");
+    return !strcmp(what, mode->name) || !strcmp(what, k < N_MODE       ? "evaluator"
+                                                      : is_level(mode) ? "jit"
+                                                                       : "targets");
+}
+
+/* The default run takes every row in the evaluator's modes. Compiled, the first row of an op runs at
+ * level 4; rows take the other modes in turns, and each level takes a third of its turn. */
+static bool sampled(size_t i, int k) {
+    int compiled = k - N_MODE;
+    bool level = k >= N_MODE && is_level(&op_compiled_modes[compiled]);
+    if (effort_is_long() || k < N_MODE) return true;
+    if (level && (i == 0 || op_cases[i - 1].op != op_cases[i].op))
+        return !strcmp(op_compiled_modes[compiled].name, "jit4");
+    return effort_takes(i + (size_t)compiled, (size_t)op_compiled_count * (level ? 3 : 1));
 }
 
 int main(int argc, char **argv) {
@@ -222,7 +237,7 @@ int main(int argc, char **argv) {
         const op_case *row = &op_cases[i % rows];
         if (argc > 1 && !meant(argv[1], k, mode)) continue;
         if (argc > 2 && strcmp(argv[2], sn_ops[row->op].name)) continue;
-        if (argc < 3 && !effort_takes(i % rows + (size_t)k, mode->share)) continue;
+        if (argc < 3 && !sampled(i % rows, k)) continue;
         jobs[n] = (job){.mode = mode, .row = row};
         snprintf(jobs[n].name, sizeof jobs[n].name, "%s %s ops.def:%d #%d", mode->name,
                  sn_ops[row->op].name, row->line, (int)(row - op_cases));

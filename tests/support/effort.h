@@ -1,5 +1,8 @@
 /* effort.h: how much a test program runs. The default run takes a fixed sample of cases that differ
- * little from each other. `./test.sh long` sets SN_TEST_LONG and runs all of them. */
+ * little from each other. `./test.sh long` sets SN_TEST_LONG and runs all of them.
+ *
+ * A sample of combinations (op, level, target, type, shape) covers each value of each axis, and takes
+ * the axes in turns by offsets and strides that have no common divisor with the lengths of the axes. */
 #ifndef SN_TEST_EFFORT_H
 #define SN_TEST_EFFORT_H
 

@@ -96,7 +96,6 @@ typedef struct op_mode {
     void (*run)(const op_case *row, int64_t len);
     int64_t len[4]; /* of rows with an open length */
     int n_len;
-    size_t share; /* the default run takes one of this many rows */
 } op_mode;
 extern const op_mode op_compiled_modes[];
 extern const int op_compiled_count;

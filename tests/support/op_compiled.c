@@ -175,13 +175,10 @@ static void mode_threads(const op_case *row, int64_t len) {
     jit_result_free(&one);
 }
 
-#define MODE(name, share)                                                                          \
-    { #name, mode_##name, {17, 0, 1, 130 }, 4, share }
+#define MODE(name)                                                                                 \
+    { #name, mode_##name, {17, 0, 1, 130 }, 4 }
 const op_mode op_compiled_modes[] = {
-    MODE(jit0, 1),   MODE(jit1, 4),
-    MODE(jit2, 4),   MODE(jit3, 4),
-    MODE(jit4, 1),   MODE(jit64, 3),
-    MODE(onednn, 1), MODE(avx2, 3),
-    MODE(sse, 3),    {"threads", mode_threads, {700}, 1, 3},
+    MODE(jit0),  MODE(jit1),   MODE(jit2), MODE(jit3), MODE(jit4),
+    MODE(jit64), MODE(onednn), MODE(avx2), MODE(sse),  {"threads", mode_threads, {700}, 1},
 };
 const int op_compiled_count = sizeof op_compiled_modes / sizeof *op_compiled_modes;

@@ -193,8 +193,9 @@ static sn_module *build_setting(const ac_setting *s) {
     return build(s->variant, s->t);
 }
 
-/* Bits for any number of threads: heads that divide evenly among them, heads that several threads
- * share, threads without a head. */
+/* The default run takes every variant once, in turns in f32, in f64 and for other targets, and one of
+ * them at each lower level. Bits for any number of threads: heads that divide evenly among them,
+ * heads that several threads share, threads without a head. */
 int main(void) {
     static ac_setting all[N_VARIANTS * 8];
     static const char *const targets[] = {"x86-64-v3", "x86-64"};
@@ -203,11 +204,15 @@ int main(void) {
     size_t n = 0;
     for (int i = 0; i < N_VARIANTS; i++) {
         ac_setting s = {.variant = &variants[i], .name = variants[i].name, .level = 4, .t = SN_F32};
-        for (int level = 0; level <= 4; level += i % 3 ? 4 : 2)
-            if (level == 4 || effort_takes((size_t)i, 4)) all[n] = s, all[n++].level = level;
-        if (effort_takes((size_t)i + 3, 4)) all[n] = s, all[n++].t = SN_F64;
-        all[n] = s, all[n].t = i % 2 ? SN_F64 : SN_F32, all[n++].target = targets[i / 2 % 2];
-        if (effort_takes((size_t)i, 2)) all[n] = s, all[n++].bits = true;
+        for (int level = 0; level < 4; level += 2)
+            if (effort_takes((size_t)(i + level * 3), N_VARIANTS))
+                all[n] = s, all[n++].level = level;
+        if (i % 4 < 2 || effort_is_long()) all[n++] = s;
+        if (effort_takes((size_t)i + 2, 4)) all[n] = s, all[n++].t = SN_F64;
+        if (effort_takes((size_t)i + 1, 4))
+            all[n] = s, all[n].t = i % 8 == 3 ? SN_F64 : SN_F32,
+            all[n++].target = targets[i / 4 % 2];
+        if (effort_takes((size_t)i, 4)) all[n] = s, all[n++].bits = true;
     }
     return ac_run("attention_grad", build_setting, all, n, more, 2);
 }

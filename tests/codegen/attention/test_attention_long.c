@@ -112,10 +112,11 @@ int main(void) {
         ac_setting s = {.variant = &variants[i], .name = variants[i].name, .level = 4, .t = SN_F32};
         bool large = variants[i].d > 64; /* narrow vectors make more blocks of fewer queries */
         all[n++] = s;
-        if (effort_takes((size_t)i, 2))
-            all[n] = s, all[n++].target = targets[large ? 0 : i / 2 % 2];
-        if (!large && effort_takes((size_t)i + 1, 2)) all[n] = s, all[n++].t = SN_F64;
-        all[n] = s, all[n].bits = true, all[n++].target = large ? targets[0] : NULL;
+        if (effort_takes((size_t)i, 4))
+            all[n] = s, all[n++].target = targets[large ? 0 : i / 4 % 2];
+        if (!large && effort_takes((size_t)i + 2, 4)) all[n] = s, all[n++].t = SN_F64;
+        if (effort_takes((size_t)i, 3))
+            all[n] = s, all[n].bits = true, all[n++].target = large ? targets[0] : NULL;
     }
     return ac_run("attention_long", build, all, n, NULL, 0);
 }

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
+#include "tests/support/effort.h"
 #include "tests/support/scratch.h"
 
 #include <math.h>
@@ -237,6 +238,7 @@ static void other_answers(void **state) {
     assert_int_equal(base.stats.changed, 0);
     assert_memory_equal(base.y, plain.y, sizeof plain.y);
     for (int tile = 1; tile < 5; tile++) {
+        if (!effort_takes((size_t)tile, 2)) continue;
         rewrite_all("tile", tile, -1);
         outcome r = compile_with(AFTER);
         assert_in_range(r.stats.changed, 1, tiles);
@@ -315,6 +317,7 @@ static void spoilt_files(void **state) {
     outcome first = compile_with(TUNE);
     outcome plain = compile_with((sn_options){.level = 4, .cache_dir = ""});
     for (int i = 0; i < 8; i++) {
+        if (!effort_takes((size_t)i, 3)) continue;
         assert_true(spoil_all(&seed) >= first.stats.tuned);
         outcome r = compile_with(AFTER);
         assert_int_equal(r.stats.tuned, 0);
