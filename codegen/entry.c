@@ -8,7 +8,11 @@
  *
  * The workspace consists of slots, memory that the two halves of a kernel share, work counters of
  * steps with a dynamic schedule (one each, because a thread may be a step ahead), and scratch of
- * each thread. */
+ * each thread.
+ *
+ * These functions run once a call, so LLVM does not optimise them: that would take a fifth of the
+ * time of all code. What many calls use is in variables on the stack, because register allocation
+ * takes long for values that live across many calls. */
 #include "codegen/entry.h"
 #include "codegen/emit/signature.h"
 #include "codegen/emit/dims.h"
@@ -52,11 +56,13 @@ typedef struct part {
     const sn_entry_code *u;
     sn_module *m;
     em_val symbols; /* pointer to the symbolic dims' values */
+    em_val mark_fn; /* the function that marks beginnings and ends of steps in a profile */
     sn_dim *known;  /* dims evaluated so far in this function */
-    em_val *value;
+    em_var *value;
     int n_known, cap_known;
-    em_val *slot; /* offsets of the slots in the workspace */
-    em_val shared_at, counters_at, slots_end, scratch_bytes;
+    em_var *slot; /* offsets of the slots in the workspace */
+    em_var shared_at, counters_at;
+    em_val slots_end, scratch_bytes;
     em_val row; /* in a loop over rows: the first one of this iteration; NULL: outside */
 } part;
 
@@ -64,7 +70,7 @@ static void know(part *p, sn_dim d, em_val v) {
     if (p->n_known == p->cap_known) {
         int cap = p->cap_known ? 2 * p->cap_known : 64;
         sn_dim *k = sn_arena_alloc(p->m, sizeof *k * (size_t)cap);
-        em_val *list = sn_arena_alloc(p->m, sizeof *list * (size_t)cap);
+        em_var *list = sn_arena_alloc(p->m, sizeof *list * (size_t)cap);
         if (p->n_known) {
             memcpy(k, p->known, sizeof *k * (size_t)p->n_known);
             memcpy(list, p->value, sizeof *list * (size_t)p->n_known);
@@ -74,7 +80,7 @@ static void know(part *p, sn_dim d, em_val v) {
         p->cap_known = cap;
     }
     p->known[p->n_known] = d;
-    p->value[p->n_known++] = v;
+    p->value[p->n_known++] = em_let(p->e, v);
 }
 
 static em_val dim_value(part *p, sn_dim d) {
@@ -82,7 +88,7 @@ static em_val dim_value(part *p, sn_dim d) {
     int64_t c;
     if (sn_dim_is_const(p->m, d, &c)) return em_i64(e, c);
     for (int i = p->n_known - 1; i >= 0; i--) /* the latest value: see begin_rows */
-        if (p->known[i] == d) return p->value[i];
+        if (p->known[i] == d) return em_get(e, p->value[i]);
     em_val v = sn_dim_emit(e, p->m, d, p->symbols, NULL);
     know(p, d, v);
     return v;
@@ -109,6 +115,56 @@ static int count_work_counters(const sn_entry_code *u) {
     return n;
 }
 
+static bool same_size(const sn_buffer *a, const sn_buffer *b) {
+    return a->count == b->count && a->max_count == b->max_count && a->rows == b->rows &&
+           a->row_limit == b->row_limit && sn_dtype_size(a->dtype) == sn_dtype_size(b->dtype);
+}
+
+/* Whether an earlier buffer in the slot of buffer i is as large: equal layers have equal buffers. */
+static bool is_counted(const sn_plan *plan, int i) {
+    for (int j = 0; j < i; j++) {
+        const sn_buffer *b = &plan->buffer[j];
+        if (b->kind == SN_BUF_TEMP && b->slot == plan->buffer[i].slot &&
+            same_size(b, &plan->buffer[i]))
+            return true;
+    }
+    return false;
+}
+
+static em_val slot_bytes(part *p, int slot) {
+    em *e = p->e;
+    const sn_plan *plan = p->u->plan;
+    em_val size = em_i64(e, 0);
+    for (int i = 0; i < plan->n_buffer; i++) {
+        const sn_buffer *b = &plan->buffer[i];
+        if (b->kind != SN_BUF_TEMP || b->slot != slot || is_counted(plan, i)) continue;
+        em_val n = dim_value(p, b->count);
+        if (b->max_count) n = em_imin(e, n, dim_value(p, b->max_count));
+        if (b->rows) n = em_select(e, is_more(p, b->rows, b->row_limit), n, em_i64(e, 0));
+        size = em_imax(e, size, em_muli(e, n, (int64_t)sn_dtype_size(b->dtype)));
+    }
+    return size;
+}
+
+/* Bytes of a thread's scratch. */
+static em_val scratch_bytes(part *p) {
+    em *e = p->e;
+    const sn_plan *plan = p->u->plan;
+    sn_dim *seen = sn_arena_alloc(p->m, sizeof *seen * (size_t)(plan->n_step + 1));
+    em_val most = em_i64(e, 0);
+    for (int i = 0, n = 0; i < plan->n_step; i++) {
+        const sn_kernel *k = &p->u->kernel[i];
+        if (sn_step_is_extern(k->step) || !k->family->scratch) continue;
+        sn_dim bytes = k->family->scratch(k, e->target);
+        int j = 0;
+        while (j < n && seen[j] != bytes) j++;
+        if (j < n) continue;
+        seen[n++] = bytes;
+        most = em_imax(e, most, dim_value(p, bytes));
+    }
+    return most;
+}
+
 /* Computes the offsets of slots (a slot is as large as its largest tenant) and the size of a
  * thread's scratch. */
 static void lay_out_workspace(part *p) {
@@ -117,33 +173,21 @@ static void lay_out_workspace(part *p) {
     p->slot = sn_arena_alloc(p->m, sizeof *p->slot * (size_t)(plan->n_slot + 1));
     em_val end = em_i64(e, 0);
     for (int s = 0; s < plan->n_slot; s++) {
-        em_val size = em_i64(e, 0);
-        for (int i = 0; i < plan->n_buffer; i++) {
-            const sn_buffer *b = &plan->buffer[i];
-            if (b->kind != SN_BUF_TEMP || b->slot != s) continue;
-            em_val n = dim_value(p, b->count);
-            if (b->max_count) n = em_imin(e, n, dim_value(p, b->max_count));
-            if (b->rows) n = em_select(e, is_more(p, b->rows, b->row_limit), n, em_i64(e, 0));
-            em_val bytes = em_muli(e, n, (int64_t)sn_dtype_size(b->dtype));
-            size = em_imax(e, size, bytes);
-        }
-        p->slot[s] = end;
-        end = em_add(e, end, round_up(e, size));
+        p->slot[s] = em_let(e, end);
+        end = em_add(e, end, round_up(e, slot_bytes(p, s)));
     }
-    em_val scratch = em_i64(e, 0);
     int64_t shared = 0;
     for (int i = 0; i < plan->n_step; i++) {
-        const sn_kernel *k = &p->u->kernel[i];
-        if (sn_step_is_extern(k->step)) continue;
-        if (k->family->scratch)
-            scratch = em_imax(e, scratch, dim_value(p, k->family->scratch(k, e->target)));
-        int64_t bytes = sn_kernel_shared(k, e->target);
+        if (sn_step_is_extern(&plan->step[i])) continue;
+        int64_t bytes = sn_kernel_shared(&p->u->kernel[i], e->target);
         shared = bytes > shared ? bytes : shared;
     }
-    p->shared_at = end;
-    p->counters_at = em_add(e, end, round_up(e, em_i64(e, shared)));
-    p->slots_end = em_addi(e, p->counters_at, count_work_counters(p->u) * ALIGN);
-    p->scratch_bytes = em_addi(e, round_up(e, scratch), ALIGN); /* threads never share a line */
+    p->shared_at = em_let(e, end);
+    end = em_add(e, end, round_up(e, em_i64(e, shared)));
+    p->counters_at = em_let(e, end);
+    p->slots_end = em_addi(e, end, count_work_counters(p->u) * ALIGN);
+    /* threads never share a line */
+    p->scratch_bytes = em_addi(e, round_up(e, scratch_bytes(p)), ALIGN);
 }
 
 /* ---- calls ---- */
@@ -157,7 +201,7 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspa
     const sn_buffer *b = &p->u->plan->buffer[v->buffer];
     em_val base;
     if (b->kind == SN_BUF_TEMP)
-        base = em_gep_bytes(e, workspace, p->slot[b->slot]);
+        base = em_gep_bytes(e, workspace, em_get(e, p->slot[b->slot]));
     else
         base =
             em_load_raw(e, e->ptr, em_gep(e, table, SN_I64, em_i64(e, p->u->table[v->buffer])), 8);
@@ -172,7 +216,7 @@ static em_val work_counter(part *p, int i, em_val workspace) {
     if (!has_work_counter(p->u, i)) return LLVMConstNull(e->ptr);
     int before = 0;
     for (int j = 0; j < i; j++) before += has_work_counter(p->u, j);
-    em_val at = em_gep_bytes(e, workspace, p->counters_at);
+    em_val at = em_gep_bytes(e, workspace, em_get(e, p->counters_at));
     return em_gep_bytes(e, at, em_i64(e, (int64_t)before * ALIGN));
 }
 
@@ -187,7 +231,7 @@ static void set_arguments(part *p, int i, em_val table, em_val workspace, em_val
         em_store_raw(e, pointer_of(p, v, table, workspace), em_gep(e, bufs, SN_I64, em_i64(e, j)),
                      8);
     }
-    em_val more = em_gep_bytes(e, workspace, p->shared_at);
+    em_val more = em_gep_bytes(e, workspace, em_get(e, p->shared_at));
     if (k->family->dynamic) more = work_counter(p, i, workspace);
     em_store_raw(e, more, em_gep(e, bufs, SN_I64, em_i64(e, s->n_in + s->n_out)), 8);
     for (int j = 0; j < k->n_dim; j++)
@@ -208,20 +252,30 @@ static void begin(part *p, em *e, const sn_entry_code *u) {
     *p = (part){.e = e, .u = u, .m = u->plan->m};
 }
 
-static void mark(part *p, em_val profile, int step, em_val tid, int end) {
-    em *e = p->e;
+#define MARK_PARAMS(P) P(ptr, profile) P(i64, step) P(i64, tid) P(i64, end)
+EM_SIGNATURE(entry_mark, MARK_PARAMS)
+
+/* Marks that a step begins or ends on a thread, if there is a profile. */
+static em_val emit_mark(em *e, const sn_entry_code *u) {
+    char name[96];
+    snprintf(name, sizeof name, "%s_mark", u->symbol);
+    em_val fn = entry_mark_function(e, name);
+    em_no_optimise(e, fn);
+    entry_mark_args q = entry_mark_params(e);
     em_type params[] = {e->ptr, e->i64, e->i64, e->i64};
-    em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, profile, ""));
-    em_val fn = field(p, profile, offsetof(sn_profile, mark));
-    LLVMBuildCall2(e->b, LLVMFunctionType(e->tvoid, params, 4, 0), fn,
-                   (em_val[]){profile, em_i64(e, step), tid, em_i64(e, end)}, 4, "");
+    em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, q.profile, ""));
+    em_val mark = field(&(part){.e = e}, q.profile, offsetof(sn_profile, mark));
+    LLVMBuildCall2(e->b, LLVMFunctionType(e->tvoid, params, 4, 0), mark, q.arg, 4, "");
     em_endif(e, &br);
+    em_ret(e, NULL);
+    return fn;
 }
 
 /* Values that a thread needs for its kernel calls. */
 typedef struct walk {
     part p;
-    em_val table, workspace, scratch, bufs, dims, threads, barrier, profile, tid, n;
+    em_var table, workspace, scratch, threads, barrier, profile, tid, n;
+    em_val bufs, dims; /* on the stack */
     em_val all_rows;  /* of the loop; the dim is the number of rows of an iteration */
     bool shared_read; /* the shared memory of kernels was read since the last barrier */
 } walk;
@@ -229,26 +283,40 @@ typedef struct walk {
 static void wait_for_all(walk *w) {
     em *e = w->p.e;
     em_type params[] = {e->ptr, e->i64};
-    LLVMBuildCall2(e->b, LLVMFunctionType(e->tvoid, params, 2, 0), w->barrier,
-                   (em_val[]){w->threads, w->tid}, 2, "");
+    LLVMBuildCall2(e->b, LLVMFunctionType(e->tvoid, params, 2, 0), em_get(e, w->barrier),
+                   (em_val[]){em_get(e, w->threads), em_get(e, w->tid)}, 2, "");
+}
+
+static void mark(walk *w, int step, int end) {
+    em *e = w->p.e;
+    entry_mark_call(e, w->p.mark_fn,
+                    (entry_mark_args){.profile = em_get(e, w->profile),
+                                      .step = em_i64(e, step),
+                                      .tid = em_get(e, w->tid),
+                                      .end = em_i64(e, end)});
+}
+
+static void call_with(walk *w, const char *symbol) {
+    em *e = w->p.e;
+    em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
+    em_val args[] = {w->bufs, w->dims, em_get(e, w->scratch), em_get(e, w->tid), em_get(e, w->n)};
+    em_call(e, em_extern(e, symbol, e->tvoid, params, 5), args, 5);
 }
 
 static void call_kernel(walk *w, int i) {
     em *e = w->p.e;
     const sn_kernel *k = &w->p.u->kernel[i];
-    em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
-    em_val args[] = {w->bufs, w->dims, w->scratch, w->tid, w->n};
-    set_arguments(&w->p, i, w->table, w->workspace, w->bufs, w->dims);
-    mark(&w->p, w->profile, i, w->tid, 0);
-    em_call(e, em_extern(e, k->name, e->tvoid, params, 5), args, 5);
+    set_arguments(&w->p, i, em_get(e, w->table), em_get(e, w->workspace), w->bufs, w->dims);
+    mark(w, i, 0);
+    call_with(w, k->name);
     if (sn_kernel_shared(k, e->target) > 0) {
         char finish[64];
         snprintf(finish, sizeof finish, "%s_finish", k->name);
         wait_for_all(w);
-        em_call(e, em_extern(e, finish, e->tvoid, params, 5), args, 5);
+        call_with(w, finish);
         w->shared_read = true;
     }
-    mark(&w->p, w->profile, i, w->tid, 1);
+    mark(w, i, 1);
 }
 
 /* Whether step s runs; outside of a loop, or in this iteration. */
@@ -300,24 +368,27 @@ EM_SIGNATURE_RETURNING(i32, entry_call, ENTRY_PARAMS)
 EM_SIGNATURE_RETURNING(i64, entry_workspace, WORKSPACE_PARAMS)
 
 /* The function with which each thread executes steps [first, last). */
-static em_val emit_part(em *e, const sn_entry_code *u, int first, int last) {
+static em_val emit_part(em *e, const sn_entry_code *u, em_val mark_fn, int first, int last) {
     char name[96];
     snprintf(name, sizeof name, "%s_part_%d", u->symbol, first);
     em_val fn = entry_part_function(e, name);
+    em_no_optimise(e, fn);
     entry_part_args q = entry_part_params(e);
-    walk w = {.tid = q.tid, .n = q.n_threads};
+    walk w = {.tid = em_let(e, q.tid), .n = em_let(e, q.n_threads)};
     begin(&w.p, e, u);
-    em_val call = q.call;
-    w.p.symbols = field(&w.p, call, offsetof(sn_call, symbol));
-    w.table = field(&w.p, call, offsetof(sn_call, buffer));
-    w.workspace = field(&w.p, call, offsetof(sn_call, workspace));
-    w.threads = field(&w.p, call, offsetof(sn_call, threads));
-    w.barrier = field(&w.p, w.threads, offsetof(sn_threads, barrier));
+    w.p.mark_fn = mark_fn;
+    w.p.symbols = field(&w.p, q.call, offsetof(sn_call, symbol));
+    em_val workspace = field(&w.p, q.call, offsetof(sn_call, workspace)),
+           threads = field(&w.p, q.call, offsetof(sn_call, threads));
     lay_out_workspace(&w.p);
-    w.profile = field(&w.p, call, offsetof(sn_call, profile));
     em_val fp = em_fp_enter(e);
-    em_val scratch = em_add(e, w.p.slots_end, em_mul(e, w.tid, w.p.scratch_bytes));
-    w.scratch = em_gep_bytes(e, w.workspace, scratch);
+    em_val scratch = em_add(e, w.p.slots_end, em_mul(e, q.tid, w.p.scratch_bytes));
+    w.table = em_let(e, field(&w.p, q.call, offsetof(sn_call, buffer)));
+    w.workspace = em_let(e, workspace);
+    w.threads = em_let(e, threads);
+    w.barrier = em_let(e, field(&w.p, threads, offsetof(sn_threads, barrier)));
+    w.profile = em_let(e, field(&w.p, q.call, offsetof(sn_call, profile)));
+    w.scratch = em_let(e, em_gep_bytes(e, workspace, scratch));
     w.bufs = stack_for(e, u, true);
     w.dims = stack_for(e, u, false);
     em_loop rows = {0};
@@ -349,7 +420,9 @@ static em_val emit_part(em *e, const sn_entry_code *u, int first, int last) {
 static void emit_workspace(em *e, const sn_entry_code *u) {
     char name[96];
     snprintf(name, sizeof name, "%s_workspace", u->symbol);
-    LLVMSetLinkage(entry_workspace_function(e, name), LLVMExternalLinkage);
+    em_val fn = entry_workspace_function(e, name);
+    LLVMSetLinkage(fn, LLVMExternalLinkage);
+    em_no_optimise(e, fn);
     entry_workspace_args q = entry_workspace_params(e);
     part p;
     begin(&p, e, u);
@@ -373,7 +446,8 @@ static em_val emit_extern(part *p, int i, int number, em_val call, em_val bufs, 
 
 static void clear_work_counters(part *p, em_val call, int n) {
     em *e = p->e;
-    em_val at = em_gep_bytes(e, field(p, call, offsetof(sn_call, workspace)), p->counters_at);
+    em_val at = em_gep_bytes(e, field(p, call, offsetof(sn_call, workspace)),
+                             em_get(e, p->counters_at));
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, (int64_t)n * ALIGN), em_i64(e, ALIGN));
     em_store_raw(e, em_i64(e, 0), em_gep_bytes(e, at, l.i), 8);
     em_end(e, &l);
@@ -382,14 +456,17 @@ static void clear_work_counters(part *p, em_val call, int n) {
 void sn_entry_code_emit(em *e, const sn_entry_code *u) {
     int n = u->plan->n_step;
     em_val *part_fn = sn_arena_alloc(u->plan->m, sizeof *part_fn * (size_t)(n + 1));
+    em_val mark_fn = emit_mark(e, u);
     for (int i = 0; i < n;) { /* runs of native kernels */
         int last = i, end = u->checked ? i + 1 : n;
         while (last < end && !sn_step_is_extern(&u->plan->step[last])) last++;
-        if (last > i) part_fn[i] = emit_part(e, u, i, last);
+        if (last > i) part_fn[i] = emit_part(e, u, mark_fn, i, last);
         i = last > i ? last : i + 1;
     }
     emit_workspace(e, u);
-    LLVMSetLinkage(entry_call_function(e, u->symbol), LLVMExternalLinkage);
+    em_val fn = entry_call_function(e, u->symbol);
+    LLVMSetLinkage(fn, LLVMExternalLinkage);
+    em_no_optimise(e, fn);
     part p;
     begin(&p, e, u);
     em_val call = entry_call_params(e).call;

@@ -203,6 +203,11 @@ void em_no_inline(em *e, em_val fn) {
     add_flag(e, fn, LLVMAttributeFunctionIndex, "noinline");
 }
 
+void em_no_optimise(em *e, em_val fn) {
+    em_no_inline(e, fn); /* LLVM requires it */
+    add_flag(e, fn, LLVMAttributeFunctionIndex, "optnone");
+}
+
 em_val em_extern(em *e, const char *name, em_type ret, const em_type *params, int n) {
     em_val fn = LLVMGetNamedFunction(e->mod, name);
     if (fn) return fn;

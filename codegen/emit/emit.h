@@ -82,6 +82,8 @@ em_val em_param(em *e, int k);
 void em_ret(em *e, em_val v); /* v NULL: void */
 em_val em_call(em *e, em_val fn, const em_val *args, int n);
 void em_no_inline(em *e, em_val fn); /* never inlines fn */
+/* LLVM compiles fn as fast as it can, as with -O0. */
+void em_no_optimise(em *e, em_val fn);
 em_val em_extern(em *e, const char *name, em_type ret, const em_type *params, int n);
 /* An LLVM intrinsic, overloaded on the types `over`: em_intrinsic(e, "llvm.fma", &t, 1,
  * args, 3). */
