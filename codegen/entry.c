@@ -276,8 +276,8 @@ typedef struct walk {
     part p;
     em_var table, workspace, scratch, threads, barrier, profile, tid, n;
     em_val bufs, dims; /* on the stack */
-    em_val all_rows;  /* of the loop; the dim is the number of rows of an iteration */
-    bool shared_read; /* the shared memory of kernels was read since the last barrier */
+    em_val all_rows;   /* of the loop; the dim is the number of rows of an iteration */
+    bool shared_read;  /* the shared memory of kernels was read since the last barrier */
 } walk;
 
 static void wait_for_all(walk *w) {
@@ -446,8 +446,8 @@ static em_val emit_extern(part *p, int i, int number, em_val call, em_val bufs, 
 
 static void clear_work_counters(part *p, em_val call, int n) {
     em *e = p->e;
-    em_val at = em_gep_bytes(e, field(p, call, offsetof(sn_call, workspace)),
-                             em_get(e, p->counters_at));
+    em_val at =
+        em_gep_bytes(e, field(p, call, offsetof(sn_call, workspace)), em_get(e, p->counters_at));
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, (int64_t)n * ALIGN), em_i64(e, ALIGN));
     em_store_raw(e, em_i64(e, 0), em_gep_bytes(e, at, l.i), 8);
     em_end(e, &l);
