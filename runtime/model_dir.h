@@ -36,6 +36,9 @@ char *sn_model_dir_file(const sn_model_dir *m, const char *name);
  * created if missing. Refuses to save over a model of several weights files; nothing is removed. */
 bool sn_model_dir_save(const char *path, sn_config *config, const sn_weight *tensors, size_t count,
                        sn_error *err);
+/* The same; progress: of the weights, see weights.h; may be NULL. */
+bool sn_model_dir_save_with(const char *path, sn_config *config, const sn_weight *tensors,
+                            size_t count, const sn_weights_progress *progress, sn_error *err);
 
 #ifdef __cplusplus
 }

@@ -121,6 +121,16 @@ int64_t sn_weight_elements(const sn_weight *t);
 bool sn_weights_save(const char *path, const sn_weight *tensors, size_t count, const sn_meta *meta,
                      size_t meta_count, sn_error *err);
 
+/* Is told from time to time how many of the bytes are written. */
+typedef struct sn_weights_progress {
+    void (*advance)(void *ctx, double done, double total);
+    void *ctx;
+} sn_weights_progress;
+
+/* sn_weights_save without metadata. progress: NULL, or called before every 16 MB and at the end. */
+bool sn_weights_save_with(const char *path, const sn_weight *tensors, size_t count,
+                          const sn_weights_progress *progress, sn_error *err);
+
 /* A tensor in a block of memory. The struct NAME_parameter of artefacts that train has the same
  * layout. */
 typedef struct sn_weight_place {

@@ -105,7 +105,8 @@ const char *cmd_input_path(const char *path, sn_error *err) {
     size_t size = 0;
     if (strcmp(path, "-") != 0) return path;
     char *data = text_read(path, &size, err);
-    int fd = data ? memfd_create("standard input", MFD_CLOEXEC) : -1;
+    if (data && !size) sn_fail(err, SN_ERR_FILE, "standard input is empty");
+    int fd = data && size ? memfd_create("standard input", MFD_CLOEXEC) : -1;
     size_t done = 0;
     for (ssize_t n; fd >= 0 && done < size && (n = write(fd, data + done, size - done)) > 0;)
         done += (size_t)n;

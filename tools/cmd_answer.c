@@ -24,6 +24,7 @@ static const arg table[] = {
     {"top", 'n', ARG_INT, AT(top), "N", "1", 1, 100, "number of answers"},
     {"longest", 0, ARG_INT, AT(longest), "N", "15", 1, 1 << 20, "tokens of an answer, at most"},
     CMD_COMPILE_ARGS(options),
+    CMD_CHECK_NAN_ARG(options),
     {0},
 };
 

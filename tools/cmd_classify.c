@@ -34,6 +34,7 @@ static const arg table[] = {
     {"top", 'k', ARG_INT, AT(o.top), "N", "0", 0, 1 << 20,
      "print the N likeliest classes of an image; 0: of a picture five, else one"},
     CMD_COMPILE_ARGS(options),
+    CMD_CHECK_NAN_ARG(options),
     {0},
 };
 

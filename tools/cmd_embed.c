@@ -34,6 +34,7 @@ static const arg table[] = {
     {"truncate", 0, ARG_FLAG, AT(truncate), NULL, NULL, 0, 0,
      "cut sentences that are too long for the model"},
     CMD_COMPILE_ARGS(options),
+    CMD_CHECK_NAN_ARG(options),
     {0},
 };
 

@@ -37,6 +37,7 @@ static const arg table[] = {
      "print times and rates to standard error"},
     CMD_PROFILE_ARG(options),
     CMD_COMPILE_ARGS(options),
+    CMD_CHECK_NAN_ARG(options),
     {0},
 };
 
@@ -136,6 +137,8 @@ static bool eval(lm *m, const options *o, sn_error *err) {
     if (!ok) return false;
     if (!s.tokens) return screen_interrupted(err, "nothing was evaluated");
     double loss = s.sum / (double)s.tokens;
+    if (!isfinite(loss))
+        screen_note(NAME, "the loss is not finite: --check-nan names the kernel that begins it");
     if (screen()->json) {
         json_out j = json_begin(stdout);
         json_int(&j, "tokens", s.tokens);

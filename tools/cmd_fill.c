@@ -26,6 +26,7 @@ static const arg table[] = {
     {"mask", 0, ARG_INT, AT(mask), "ID", "-1", -1, INT32_MAX,
      "id of the mask token, for models without a tokenizer"},
     CMD_COMPILE_ARGS(options),
+    CMD_CHECK_NAN_ARG(options),
     {0},
 };
 

@@ -16,11 +16,8 @@ typedef struct options {
 } options;
 
 static const arg table[] = {
-    CMD_MODEL_ARGS(options),
-    TEXT_ARGS(options),
-    CMD_PROFILE_ARG(options),
-    CMD_COMPILE_ARGS(options),
-    {0},
+    CMD_MODEL_ARGS(options),   TEXT_ARGS(options),         CMD_PROFILE_ARG(options),
+    CMD_COMPILE_ARGS(options), CMD_CHECK_NAN_ARG(options), {0},
 };
 
 static const arg_command command = {

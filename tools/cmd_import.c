@@ -52,6 +52,10 @@ static void print_format(const import_format *f) {
     json_end(&j);
 }
 
+static void show_writing(void *ctx, double done, double total) {
+    screen_progress_of(ctx, "writing", total > 0 ? 100 * done / total : 100, 100);
+}
+
 int cmd_import(int argc, char **argv) {
     options o;
     int code = args_parse(&command, argc, argv, &o);
@@ -65,9 +69,14 @@ int cmd_import(int argc, char **argv) {
                      o.file ? "the output folder: -o DIR" : "the file to import", NAME);
         return EXIT_USAGE;
     }
-    import_request r = {o.file, o.output, o.tokenizer, o.config};
+    screen_progress progress = {0};
+    sn_weights_progress writing = {show_writing, &progress};
+    import_request r = {o.file, o.output, o.tokenizer, o.config, &writing};
     sn_error err = {0};
-    if (!import_model(&r, o.format, &err)) return cmd_fail(NAME, &err);
+    screen_progress_show(&progress, "reading %s", o.file);
+    bool ok = import_model(&r, o.format, &err);
+    screen_progress_end(&progress);
+    if (!ok) return cmd_fail(NAME, &err);
     sn_model_dir *dir = sn_model_dir_open(o.output, &err);
     if (!dir) return cmd_fail(NAME, &err);
     size_t bytes = 0;

@@ -43,6 +43,7 @@ static const arg table[] = {
     {"output", 'o', ARG_TEXT, AT(output), "FILE", NULL, 0, 0,
      "output file of a picture or an array; default: attention.svg, the terminal"},
     CMD_COMPILE_ARGS(look_options),
+    CMD_CHECK_NAN_ARG(look_options),
     {0},
 };
 

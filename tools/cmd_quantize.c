@@ -60,8 +60,21 @@ static const arg table[] = {
     {0},
 };
 
+static const arg_key keys[] = {{"output", "text", "the folder"},
+                               {"weights", "text", "storage of the matrices"},
+                               {"tokens", "integer", "tokens that calibrated"},
+                               {"measured_tokens", "integer", "tokens that measured"},
+                               {"products", "integer", "matrices that are products' right factors"},
+                               {"perplexity", "number?", "of the model in f32, if it has a loss"},
+                               {"measure", "text", "what may be lost: perplexity, or 1 - cosine"},
+                               {"lost", "number", "part of it that is lost: 0.01 is 1 %"},
+                               {"limit", "number", "--max-loss, as a part"},
+                               {"kept", "list", "names of the matrices that keep more bits"},
+                               {0}};
+
 static const arg_command command = {
-    NAME, "make a model folder for 8- and 4-bit weights",
+    NAME,
+    "make a model folder for 8- and 4-bit weights",
     "Runs the calibration text through the compiled model. The last fifth of the text is only "
     "measured\nwith. Writes a model folder that every command takes, and that is used with its "
     "weights "
@@ -70,7 +83,8 @@ static const arg_command command = {
     "lists them.\n--weights int4 compensates rounding errors (GPTQ). Ctrl-C ends it without a "
     "trace.\n",
     table,
-    .examples = "sinter quantize MODEL --text text.txt -o quantised --weights int4 --quick\n"};
+    .examples = "sinter quantize MODEL --text text.txt -o quantised --weights int4 --quick\n",
+    .json = keys};
 
 /* ---- progress ---- */
 
@@ -108,6 +122,7 @@ static bool show(void *ctx, const char *what, double done) {
 static void line(void *ctx, const char *text) {
     report *s = ctx;
     screen_progress_end(&s->progress);
+    if (screen()->json) return; /* the result alone */
     puts(text);
     fflush(stdout);
 }
@@ -148,6 +163,7 @@ static bool read_file(const char *path, subject_file *f, sn_error *err) {
 /* ---- the command ---- */
 
 static void print_begin(const subject *s) {
+    if (screen()->json) return;
     printf("%s: %lld tokens to calibrate, %lld to measure", s->m->model.type, (long long)s->tokens,
            (long long)s->held_tokens);
     if (s->skipped) printf(", %d texts longer than the context left out", s->skipped);
@@ -155,12 +171,35 @@ static void print_begin(const subject *s) {
     fflush(stdout);
 }
 
+static void print_json(const options *o, const subject *s, const quantised *q, const char *what,
+                       double loss, double limit) {
+    json_out j = json_begin(stdout);
+    json_text(&j, "output", o->output);
+    json_text(&j, "weights", q->weights);
+    json_int(&j, "tokens", (int64_t)s->tokens);
+    json_int(&j, "measured_tokens", (int64_t)s->held_tokens);
+    json_int(&j, "products", s->n_product);
+    if (s->has_loss) json_number(&j, "perplexity", exp(s->reference));
+    json_text(&j, "measure", what);
+    json_number(&j, "lost", loss);
+    json_number(&j, "limit", limit);
+    json_list(&j, "kept");
+    for (int i = 0; i < q->n_keep; i++) json_text(&j, NULL, q->keep[i].param);
+    json_close(&j);
+    json_end(&j);
+}
+
 static void print_end(const options *o, const subject *s, const quantised *q, double loss,
                       double limit) {
     const char *what = s->has_loss ? "perplexity" : "1 - cosine";
-    if (s->has_loss) printf("perplexity %.4f in f32, ", exp(s->reference));
-    printf("%s %+.3f %% with %s (at most %.3g %%): %d matrices keep more bits\n%s: written\n", what,
-           100 * loss, q->weights, 100 * limit, q->n_keep, o->output);
+    if (screen()->json) {
+        print_json(o, s, q, what, loss, limit);
+    } else {
+        if (s->has_loss) printf("perplexity %.4f in f32, ", exp(s->reference));
+        printf("%s %+.3f %% with %s (at most %.3g %%): %d matrices keep more bits\n", what,
+               100 * loss, q->weights, 100 * limit, q->n_keep);
+    }
+    screen_wrote(NAME, o->output);
     if (loss > limit)
         fprintf(stderr,
                 "%s: note: the loss is above --max-loss although everything that can be is kept in "

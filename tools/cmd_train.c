@@ -19,7 +19,7 @@ typedef struct options {
     int64_t steps, seed, warmup, batch, block, validate_every;
     double rate;
     const char *profile;
-    bool resume, force, check_nan;
+    bool resume, force;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -29,9 +29,9 @@ static const arg table[] = {
     {"output", 'o', ARG_TEXT, AT(output), "DIR", NULL, 0, 0, "folder of the model and the run"},
     {"resume", 'r', ARG_FLAG, AT(resume), NULL, NULL, 0, 0, "resume the run in DIR"},
     {"force", 0, ARG_FLAG, AT(force), NULL, NULL, 0, 0, "start over, overwriting the run in DIR"},
-    {"check-nan", 0, ARG_FLAG, AT(check_nan), NULL, NULL, 0, 0,
-     "stop at the kernel that produces the first NaN or infinity, and name its operations"},
-    {"text", 0, ARG_TEXT, AT(text), "FILE", NULL, 0, 0, "training text; default: the config's"},
+    CMD_CHECK_NAN_ARG(options),
+    {"text", 0, ARG_TEXT, AT(text), "FILE", NULL, 0, 0,
+     "training text, -: standard input; default: the config's"},
     {"source", 0, ARG_TEXT, AT(source), "FILE", NULL, 0, 0,
      "the C file (.c, .so) of the model in the folder CONFIG"},
     {"steps", 'n', ARG_INT, AT(steps), "N", "0", 0, 1 << 30,
@@ -152,8 +152,10 @@ static bool change_settings(const options *o, train_settings *s, sn_error *err) 
                        "--warmup %lld must be less than the number of steps, %lld",
                        (long long)c->warmup, (long long)c->total);
     if (!o->text) return true;
+    const char *text = cmd_input_path(o->text, err);
+    if (!text) return false;
     free(s->text);
-    s->text = strdup(o->text);
+    s->text = strdup(text);
     return s->text || sn_fail(err, SN_ERR_MEMORY, "out of memory");
 }
 
@@ -228,7 +230,6 @@ int cmd_train(int argc, char **argv) {
                        .stopped = was_stopped,
                        .metrics = screen()->json ? show_metrics : NULL,
                        .ctx = &shown};
-    r.compile.check_nan = o.check_nan;
     train_result result = {0};
     train_end end =
         change_settings(&o, &settings, &err) ? train_run(&r, &result, &err) : TRAIN_FAILED;

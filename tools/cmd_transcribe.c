@@ -28,6 +28,7 @@ static const arg table[] = {
      "a line for each part, with its begin and end"},
     {"print-ids", 0, ARG_FLAG, AT(print_ids), NULL, NULL, 0, 0, "print token ids, not text"},
     CMD_COMPILE_ARGS(options),
+    CMD_CHECK_NAN_ARG(options),
     {0},
 };
 

@@ -20,6 +20,7 @@ static const arg table[] = {
     {"beams", 'b', ARG_INT, offsetof(options, beams), "N", "auto", 1, 1024,
      "number of beams, 1: greedy; auto: of generation_config.json, or 1"},
     CMD_COMPILE_ARGS(options),
+    CMD_CHECK_NAN_ARG(options),
     {0},
 };
 

@@ -15,6 +15,7 @@ typedef struct import_request {
     /* JSON file whose keys are added to, or replace, those of the generated config; NULL:
      * import.json next to the input, if it exists */
     const char *config;
+    const sn_weights_progress *progress; /* of writing the weights; NULL: nobody is told */
 } import_request;
 
 /* A format. `matches` checks the file's contents only; `run` validates the whole file and writes

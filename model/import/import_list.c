@@ -100,7 +100,7 @@ bool import_save(const import_request *r, sn_config *config, const import_list *
         sn_config_merge(config, more);
         sn_config_free(more);
     }
-    return sn_model_dir_save(r->output, config, l->tensor, l->count, err);
+    return sn_model_dir_save_with(r->output, config, l->tensor, l->count, r->progress, err);
 }
 
 char *import_beside(const char *path, const char *name) {

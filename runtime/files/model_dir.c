@@ -146,6 +146,11 @@ char *sn_model_dir_file(const sn_model_dir *m, const char *name) {
 
 bool sn_model_dir_save(const char *path, sn_config *config, const sn_weight *tensors, size_t count,
                        sn_error *err) {
+    return sn_model_dir_save_with(path, config, tensors, count, NULL, err);
+}
+
+bool sn_model_dir_save_with(const char *path, sn_config *config, const sn_weight *tensors,
+                            size_t count, const sn_weights_progress *progress, sn_error *err) {
     if (!sn_folder_make(path, err)) return false;
     if (sn_folder_has(path, INDEX))
         return sn_fail(err, SN_ERR_FILE,
@@ -153,7 +158,7 @@ bool sn_model_dir_save(const char *path, sn_config *config, const sn_weight *ten
                        path);
     char *weights = sn_path_join(path, WEIGHTS), *json = sn_path_join(path, CONFIG);
     bool ok = (weights && json) || sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-    ok = ok && sn_weights_save(weights, tensors, count, NULL, 0, err) &&
+    ok = ok && sn_weights_save_with(weights, tensors, count, progress, err) &&
          sn_config_save(config, json, err);
     free(weights);
     free(json);

@@ -659,24 +659,49 @@ static char *print_header(const sn_weight *t, const uint32_t *order, size_t coun
     return text;
 }
 
+typedef struct written {
+    const sn_weights_progress *progress; /* NULL: nobody is told */
+    double done, total;
+} written;
+
+static void tell(const written *w) {
+    if (w->progress && w->progress->advance)
+        w->progress->advance(w->progress->ctx, w->done, w->total);
+}
+
+static bool write_tensor(sn_file *f, const sn_weight *t, written *w, sn_error *err) {
+    enum { PIECE = 16 << 20 };
+    for (size_t at = 0; at < t->bytes;) {
+        size_t n = t->bytes - at < PIECE ? t->bytes - at : PIECE;
+        tell(w);
+        if (!sn_file_write(f, (const char *)t->data + at, n, err)) return false;
+        at += n;
+        w->done += (double)n;
+    }
+    return true;
+}
+
 static bool write_all(sn_file *f, const char *header, const sn_weight *t, const uint32_t *order,
-                      size_t count, sn_error *err) {
+                      size_t count, const sn_weights_progress *progress, sn_error *err) {
     static const char spaces[DATA_ALIGN + 1] =
         "                                                                ";
     size_t n = strlen(header), pad = SN_ROUND_UP(8 + n, DATA_ALIGN) - 8 - n;
     uint64_t length = n + pad;
     bool ok = sn_file_write(f, &length, 8, err) && sn_file_write(f, header, n, err) &&
               sn_file_write(f, spaces, pad, err);
-    for (size_t i = 0; ok && i < count; i++)
-        ok = sn_file_write(f, t[order[i]].data, t[order[i]].bytes, err);
+    written w = {.progress = progress};
+    for (size_t i = 0; i < count; i++) w.total += (double)t[i].bytes;
+    for (size_t i = 0; ok && i < count; i++) ok = write_tensor(f, &t[order[i]], &w, err);
+    if (ok) tell(&w);
     return ok;
 }
 
-bool sn_weights_save(const char *path, const sn_weight *t, size_t count, const sn_meta *meta,
-                     size_t meta_count, sn_error *err) {
-    if (!sn_given(path, "sn_weights_save", "the path", err) ||
-        (count && !sn_given(t, "sn_weights_save", "the list of tensors", err)) ||
-        (meta_count && !sn_given(meta, "sn_weights_save", "the list of metadata", err)) ||
+static bool save(const char *path, const sn_weight *t, size_t count, const sn_meta *meta,
+                 size_t meta_count, const sn_weights_progress *progress, const char *function,
+                 sn_error *err) {
+    if (!sn_given(path, function, "the path", err) ||
+        (count && !sn_given(t, function, "the list of tensors", err)) ||
+        (meta_count && !sn_given(meta, function, "the list of metadata", err)) ||
         !check_tensors(path, t, count, err))
         return false;
     uint32_t *order = malloc((count + 1) * sizeof *order);
@@ -693,7 +718,7 @@ bool sn_weights_save(const char *path, const sn_weight *t, size_t count, const s
         sn_fail(err, SN_ERR_RANGE, "%s: a header of %zu bytes is too long", path, strlen(header));
     else {
         sn_file *f = sn_file_create(path, err);
-        if (f && write_all(f, header, t, order, count, err))
+        if (f && write_all(f, header, t, order, count, progress, err))
             ok = sn_file_commit(f, err);
         else
             sn_file_discard(f);
@@ -701,6 +726,16 @@ bool sn_weights_save(const char *path, const sn_weight *t, size_t count, const s
     cJSON_free(header);
     free(order);
     return ok;
+}
+
+bool sn_weights_save(const char *path, const sn_weight *t, size_t count, const sn_meta *meta,
+                     size_t meta_count, sn_error *err) {
+    return save(path, t, count, meta, meta_count, NULL, "sn_weights_save", err);
+}
+
+bool sn_weights_save_with(const char *path, const sn_weight *t, size_t count,
+                          const sn_weights_progress *progress, sn_error *err) {
+    return save(path, t, count, NULL, 0, progress, "sn_weights_save_with", err);
 }
 
 bool sn_weights_save_state(const char *path, const sn_weight_place *places, size_t count,

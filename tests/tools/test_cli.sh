@@ -218,7 +218,8 @@ check_run() {
     same "$tmp/first"
     # trained, then with its weights and its tokenizer
     head -c 3000 "$source/examples/data/tinyshakespeare.txt" >"$tmp/text"
-    run 0 run "$variant" train --text "$tmp/text" -o "$tmp/trained" -n 2
+    what="train from standard input" && cases=$((cases + 1))
+    "$sinter" run "$variant" train --text - -o "$tmp/trained" -n 2 <"$tmp/text" >"$tmp/out" 2>"$tmp/err" || fail 'exit code'
     prints '^loss'
     run 0 run "$variant" generate --checkpoint "$tmp/trained" -p "First" -n 2 --temperature 0
     prints '^First'

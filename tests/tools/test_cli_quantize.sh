@@ -22,7 +22,7 @@ run 0 inspect "$tmp/model" -p "One day" --tap lm_head -o "$tmp/before.npy"
 # int8: results in f32 stay the same to the last bit
 run 0 quantize "$tmp/model" --text "$tmp/text" -o "$tmp/int8" --tokens 256
 prints 'tokens to calibrate' && prints 'layers.0.mlp.down_proj  *smooth' && prints 'alone  *perplexity'
-prints "$tmp/int8: written"
+says "wrote .*int8 ("
 [ -e "$tmp/int8.tmp" ] && fail 'the staged folder is left'
 cmp -s "$tmp/model/tokenizer.bin" "$tmp/int8/tokenizer.bin" || fail 'tokenizer'
 cmp "$tmp/model/generation_config.json" "$tmp/int8/generation_config.json" || fail 'generation_config.json'
@@ -87,7 +87,9 @@ wait $pid
 [ $? = 143 ] || fail 'the exit code of a stopped run'
 says 'interrupted: nothing was written'
 [ -e "$tmp/stopped" ] || [ -e "$tmp/stopped.tmp" ] && fail 'a stopped run left something'
-run 0 quantize "$tmp/model" --text "$tmp/text" -o "$tmp/int4" --tokens 256 --no-smooth --quick --force
+run 0 quantize "$tmp/model" --text "$tmp/text" -o "$tmp/int4" --tokens 256 --no-smooth --quick --force --json
+prints '^{"output": ".*int4", "weights": "int8", "tokens": [0-9]*, .*"measure": "perplexity", "lost": .*"kept": \[.*\]}$'
+[ "$(wc -l <"$tmp/out")" = 1 ] || fail "more than the result with --json"
 run 0 inspect "$tmp/int4"
 prints 'quantised   weights int8'
 [ -e "$tmp/int4.tmp" ] && fail 'the old folder is left'

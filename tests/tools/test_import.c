@@ -23,11 +23,24 @@ static const char digits[] = MODELS "mnist-vit/mnist_vit.npz";
 static const char digits_config[] = MODELS "mnist-vit/import.json";
 static const char names[] = MODELS "aren-transliteration/model.bin";
 
+static double told, told_total;
+
+static void tell(void *ctx, double done, double total) {
+    (void)ctx;
+    assert_true(done >= told && done <= total);
+    told = done;
+    told_total = total;
+}
+
 /* Imports into scratch/model and opens the result. */
 static sn_model_dir *import_and_open(const char *input, const char *config) {
-    import_request r = {.input = input, .output = scratch_path("model"), .config = config};
+    sn_weights_progress progress = {tell, NULL};
+    import_request r = {
+        .input = input, .output = scratch_path("model"), .config = config, .progress = &progress};
+    told = told_total = 0;
     sn_error e = {0};
     if (!import_model(&r, NULL, &e)) fail_msg("%s", e.message);
+    assert_true(told > 0 && told == told_total);
     sn_model_dir *m = sn_model_dir_open(r.output, &e);
     if (!m) fail_msg("%s", e.message);
     return m;

@@ -12,7 +12,7 @@ typedef struct cmd_compile {
     const char *backend, *target, *cache_dir, *off, *weights, *compute, *cache;
     const char *tune_sizes;
     int64_t budget, weights_cache;
-    bool strict, tune;
+    bool strict, tune, check_nan;
 } cmd_compile;
 /* clang-format off */
 #define CMD_TUNE_ARGS(T, in) \
@@ -43,6 +43,10 @@ typedef struct cmd_compile {
     CMD_TUNE_ARGS(T, compile.), \
     {"strict-fusion", 0, ARG_FLAG, offsetof(T, compile.strict), NULL, NULL, 0, 0, \
      "fail if an expected fusion did not happen"}
+/* Of commands that run what they compile. */
+#define CMD_CHECK_NAN_ARG(T) \
+    {"check-nan", 0, ARG_FLAG, offsetof(T, compile.check_nan), NULL, NULL, 0, 0, \
+     "stop at the kernel that produces the first NaN or infinity, and name its operations"}
 /* clang-format on */
 sn_options cmd_options(const cmd_compile *c);
 /* For sn_options.advance: a line of progress. */
