@@ -66,12 +66,15 @@ static void add_accumulation(const step *s) {
     sn_module *m = s->loss->m;
     sn_output_at(s->at, "loss", s->loss);
     sn_grad_at(s->at, s->loss, s->n, s->param, s->gradient);
+    sn_tensor weight =
+        s->t->weighted ? sn_input_at(s->at, m, "weight", SN_F32, &(sn_dim){SN_END}) : NULL;
     sn_tensor *sum = sn_arena_alloc(m, sizeof *sum * (size_t)s->n);
     for (int i = 0; i < s->n; i++) {
         const sn_node *p = s->param[i];
         const char *name = sn_arena_printf(m, "gradient.%s", sn_attr_str(p, SN_A_name, ""));
         sum[i] = front_state(s->at, m, name, (sn_dtype)p->dtype, p->rank, p->shape);
-        sn_tensor part = sn_mul(s->gradient[i], 1 / (double)s->t->accumulate);
+        sn_tensor part = weight ? sn_mul(s->gradient[i], sn_cast(weight, (sn_dtype)p->dtype))
+                                : sn_mul(s->gradient[i], 1 / (double)s->t->accumulate);
         sn_assign_at(s->at, sum[i], sn_add(sum[i], part));
     }
     sn_entry_begin_at(s->at, m, "train_step");
@@ -86,7 +89,7 @@ static void add_accumulation(const step *s) {
 }
 
 void sn_training_begin_at(sn_loc at, sn_module *m, const sn_training *t) {
-    sn_entry_begin_at(at, m, t->accumulate > 1 ? "accumulate" : "train_step");
+    sn_entry_begin_at(at, m, t->accumulate > 1 || t->weighted ? "accumulate" : "train_step");
     if (m) *front_added_loss(m) = NULL;
 }
 
@@ -125,7 +128,7 @@ void sn_training_end_at(sn_loc at, sn_tensor logits, const sn_training *t) {
     sn_tensor added = *front_added_loss(m);
     if (added) s.loss = sn_add(s.loss, added);
     s.rate = sn_learning_rate_at(at, sn_train_step_at(at, m), &t->schedule);
-    if (t->accumulate > 1)
+    if (t->accumulate > 1 || t->weighted)
         add_accumulation(&s);
     else
         add_step(&s);

@@ -150,14 +150,23 @@ static void set_fp_state(uint64_t v) {
  * (OMP_DYNAMIC, a thread limit), and those have no saved state. No register uses this bit. */
 #define STORED (UINT64_C(1) << 63)
 
-static void enter(void *before, int64_t tid, int64_t n) {
-    (void)n;
-    ((uint64_t *)before)[tid] = fp_state() | STORED;
+uint64_t sn_fp_set(void) {
+    uint64_t before = fp_state();
 #if defined(__x86_64__)
     set_fp_state(SN_FP_MXCSR);
 #elif defined(__aarch64__)
     set_fp_state(SN_FP_FPCR);
 #endif
+    return before;
+}
+
+void sn_fp_restore(uint64_t before) {
+    set_fp_state(before);
+}
+
+static void enter(void *before, int64_t tid, int64_t n) {
+    (void)n;
+    ((uint64_t *)before)[tid] = sn_fp_set() | STORED;
 }
 
 static void leave(void *before, int64_t tid, int64_t n) {

@@ -46,6 +46,10 @@ enum { SN_FP_MXCSR = 0x9fc0, SN_FP_FPCR = 1 << 24 };
 void sn_fp_enter(sn_threads *t, uint64_t *before);
 void sn_fp_leave(sn_threads *t, uint64_t *before);
 
+/* The same for the calling thread. Returns the previous state, for sn_fp_restore. */
+uint64_t sn_fp_set(void);
+void sn_fp_restore(uint64_t before);
+
 /* Profiling hooks. mark: called before (end = 0) and after (end = 1) each kernel, on each thread.
  * begin: called before each run, with the values of the symbolic dims. */
 typedef struct sn_profile {

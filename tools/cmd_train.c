@@ -5,6 +5,7 @@
 #include "runtime/file.h"
 
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@
 typedef struct options {
     cmd_compile compile;
     const char *config, *output, *text, *source, *precision;
-    int64_t steps, seed, warmup, batch, block, validate_every;
+    const char *reduction;
+    int64_t steps, seed, warmup, batch, block, validate_every, slices;
     double rate;
     const char *profile;
     bool resume, force;
@@ -44,6 +46,13 @@ static const arg table[] = {
     {"block", 0, ARG_INT, AT(block), "N", "0", 0, 1 << 24, "tokens per row; 0: as in the config"},
     {"validate-every", 0, ARG_INT, AT(validate_every), "N", "0", 0, INT32_MAX,
      "steps between validations and between checkpoints; 0: as in the config"},
+    {"slices", 0, ARG_INT, AT(slices), "N", "0", 0, 1 << 20,
+     "equal parts of a batch, whose gradients are added in an order that no number of ranks "
+     "changes; "
+     "0: as in the config"},
+    {"reduction", 0, ARG_CHOICE, AT(reduction), "exact|fast", "exact", 0, 0,
+     "sums over ranks; exact: the same bits for any number of ranks; fast: what MPI takes for "
+     "fastest"},
     {"seed", 0, ARG_INT, AT(seed), "S", "-1", -1, INT32_MAX, "random seed; -1: as in the config"},
     {"precision", 0, ARG_CHOICE, AT(precision), "f32|bf16", NULL, 0, 0,
      "precision of activations stored for the backward pass; default: the config's"},
@@ -146,6 +155,8 @@ static bool change_settings(const options *o, train_settings *s, sn_error *err) 
     if (o->warmup >= 0) c->warmup = o->warmup;
     if (o->batch) s->data.batch = o->batch;
     if (o->block) s->data.block = o->block;
+    if (o->slices) s->slices = o->slices;
+    s->reduction = !strcmp(o->reduction, "fast") ? SN_REDUCE_FAST : SN_REDUCE_EXACT;
     if (o->validate_every) s->validate_every = s->save_every = o->validate_every;
     if (c->total > 0 && c->warmup >= c->total)
         return sn_fail(err, SN_ERR_USAGE,
@@ -194,7 +205,7 @@ static int finish(const options *o, train_end end, const train_result *r, const 
                 "%s: interrupted after step %lld; the run is saved in %s. To continue, repeat the "
                 "command with --resume\n",
                 NAME, (long long)r->steps, o->output);
-        return 128 + caught;
+        return 128 + (caught ? caught : SIGTERM); /* which another rank got */
     }
     if (end == TRAIN_DONE && !(r->seconds > 0))
         screen_say(NAME,
@@ -205,6 +216,42 @@ static int finish(const options *o, train_end end, const train_result *r, const 
     screen_say(NAME, "model, metrics.jsonl and loss.svg are in %s", o->output);
     screen_wrote(NAME, o->output);
     return cmd_finish(NAME);
+}
+
+/* CPUs of this rank: the machine's, divided, unless the launcher has bound each rank to some. */
+static int threads_of(const sn_comm *c, int wanted) {
+    cpu_set_t set;
+    long all = sysconf(_SC_NPROCESSORS_ONLN);
+    if (!c || wanted || sched_getaffinity(0, sizeof set, &set)) return wanted;
+    if (CPU_COUNT(&set) < all) return CPU_COUNT(&set);
+    return all > c->local_size ? (int)(all / c->local_size) : 1;
+}
+
+/* The first rank speaks. */
+static void speak(const sn_comm *c, train_request *r) {
+    bool leads = !c || c->rank == 0;
+    r->progress = leads ? show_line : NULL;
+    r->event = leads ? show_event : NULL;
+    r->metrics = leads && screen()->json ? show_metrics : NULL;
+    if (leads) return;
+    r->compile.advance = NULL;
+    r->compile.progress = NULL;
+    screen()->quiet = true;
+}
+
+/* Ends this rank, or all of them if the others wait for this one. */
+static int end_ranks(sn_comm *c, const options *o, train_end end, const train_result *r,
+                     const sn_error *err) {
+    if (c && r->alone && c->size > 1) {
+        screen_error(NAME, "rank %d on %s: %s\n", c->rank, c->host[c->rank], err->message);
+        c->ops->abort(c, EXIT_WRONG);
+    }
+    int code = !c || c->rank == 0         ? finish(o, end, r, err)
+               : end == TRAIN_FAILED      ? EXIT_WRONG
+               : end == TRAIN_INTERRUPTED ? 128 + (caught ? caught : SIGTERM)
+                                          : EXIT_OK;
+    sn_comm_close(c);
+    return code;
 }
 
 int cmd_train(int argc, char **argv) {
@@ -218,23 +265,26 @@ int cmd_train(int argc, char **argv) {
     sn_error err = {0};
     run shown = {.o = &o};
     train_settings settings;
-    if (!train_settings_read(o.config, o.source, &settings, &err)) return cmd_fail(NAME, &err);
+    sn_comm *comm = NULL;
+    if (!sn_comm_open(&comm, &err)) return cmd_fail(NAME, &err);
+    bool ok = train_settings_read(o.config, o.source, &settings, &err) &&
+              change_settings(&o, &settings, &err);
+    ok = sn_comm_agree(comm, ok, &err);
     train_request r = {.settings = &settings,
                        .folder = o.output,
                        .resume = o.resume,
                        .force = o.force,
                        .compile = cmd_options(&o.compile),
-                       .progress = show_line,
-                       .event = show_event,
+                       .comm = comm,
                        .begun = catch_signals,
                        .stopped = was_stopped,
-                       .metrics = screen()->json ? show_metrics : NULL,
                        .ctx = &shown};
+    r.compile.threads = threads_of(comm, r.compile.threads);
+    speak(comm, &r);
     train_result result = {0};
-    train_end end =
-        change_settings(&o, &settings, &err) ? train_run(&r, &result, &err) : TRAIN_FAILED;
+    train_end end = ok ? train_run(&r, &result, &err) : TRAIN_FAILED;
     screen_progress_end(&shown.progress);
-    code = finish(&o, end, &result, &err);
+    code = end_ranks(comm, &o, end, &result, &err);
     if (shown.trace_error.code || !cmd_profile_end(o.profile, shown.trace, &shown.trace_error))
         code = cmd_fail(NAME, &shown.trace_error);
     train_settings_free(&settings);

@@ -50,6 +50,8 @@ if [ $dev = yes ]; then
     need python3-numpy file '/usr/lib/python3/dist-packages/numpy/__init__.py' # for the Python module
     need chromium tool chromium chromium-browser google-chrome # for the page of `sinter report`
     need qemu-user tool qemu-aarch64
+    need openmpi-bin tool mpirun.openmpi # for training on several ranks
+    need libopenmpi-dev lib ompi-c
     need gcc-aarch64-linux-gnu tool aarch64-linux-gnu-gcc
     need libc6-dev-arm64-cross file /usr/aarch64-linux-gnu/include/stdio.h
     need gcc-riscv64-linux-gnu tool riscv64-linux-gnu-gcc

@@ -8,7 +8,7 @@ fail() {
     echo "FAILED: $*"
     failed=1
 }
-docs="README.md CONTRIBUTING.md docs/*.md docs/notes/bench-log.md"
+docs="README.md CONTRIBUTING.md docs/*.md docs/guides/*.md docs/notes/bench-log.md"
 
 # The headings of a file as the anchors that links use.
 anchors() {

@@ -61,7 +61,7 @@ void train_tensors_close(train_tensors *t) {
     *t = (train_tensors){0};
 }
 
-static bool read_tensors(const train_tensors *t, const sn_session *s, sn_error *err) {
+bool train_tensors_read(const train_tensors *t, const sn_session *s, sn_error *err) {
     for (size_t i = 0; i < t->count; i++) {
         const sn_weight *w = &t->weight[i];
         if (!sn_state_read(s, w->name, (void *)(uintptr_t)w->data, w->bytes, err)) return false;
@@ -75,9 +75,8 @@ bool checkpoint_exists(const char *folder) {
     return sn_folder_has(folder, FILE_NAME);
 }
 
-bool checkpoint_save(const char *folder, const sn_session *s, train_tensors *t,
-                     const train_state *state, const train_identity *id, sn_error *err) {
-    if (!read_tensors(t, s, err)) return false;
+bool checkpoint_save(const char *folder, const train_tensors *t, const train_state *state,
+                     const train_identity *id, sn_error *err) {
     char step[32], best[40], best_step[32], last[3][40];
     const double of_last[] = {state->loss, state->norm, state->rate};
     for (int i = 0; i < 3; i++) snprintf(last[i], sizeof last[i], "%a", of_last[i]);
@@ -187,5 +186,20 @@ bool checkpoint_load(const char *folder, sn_session *s, train_tensors *t, train_
     bool ok = w && load_from(w, s, t, state, id, err);
     sn_weights_close(w);
     free(path);
+    return ok;
+}
+
+bool checkpoint_slices(const char *folder, int64_t *slices, sn_error *err) {
+    static const char key[] = " slices ";
+    char *path = sn_path_join(folder, FILE_NAME);
+    if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    sn_weights *w = sn_weights_open(path, err);
+    const char *settings = w ? sn_weights_meta(w, train_parts[TRAIN_SETTINGS].key) : NULL;
+    const char *at = settings ? strstr(settings, key) : NULL;
+    *slices = at ? strtoll(at + strlen(key), NULL, 10) : 1;
+    if (*slices < 1) *slices = 1; /* of a damaged file, which checkpoint_load refuses */
+    free(path);
+    bool ok = w != NULL;
+    sn_weights_close(w);
     return ok;
 }

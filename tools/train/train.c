@@ -2,6 +2,7 @@
  * saving. Everything that a step uses follows from its number, so a resumed run is
  * bit-identical. */
 #include "tools/train/train.h"
+#include "tools/train/train_ranks.h"
 #include "ir/ir.h"
 #include "model/model_source.h"
 #include "model/open.h"
@@ -35,6 +36,8 @@ typedef struct trainer {
     float *losses; /* of a validation batch */
     size_t room;
     train_identity identity;
+    train_ranks ranks;
+    double *loss; /* [slices] of a step */
     double flops; /* FLOP per token */
     double validation;
     double begun;          /* time at which the first step began */
@@ -160,7 +163,7 @@ static bool build_model(trainer *t, int entries, sn_error *err) {
     return ok;
 }
 
-/* The memory budget applies to the actual batches: B rows of at most one block. */
+/* The memory budget applies to the actual batches, or their slices: B rows of at most one block. */
 static bool compile_model(trainer *t, sn_error *err) {
     sn_module *m = t->model.module;
     sn_options o = t->r->compile;
@@ -171,7 +174,8 @@ static bool compile_model(trainer *t, sn_error *err) {
                        "--weights %s: training stores weights as f32; use it with generate or eval "
                        "afterwards (--precision bf16 is for training)",
                        o.weights);
-    lm_sizes(m, t->s->data.batch, t->s->data.block, sizes, sizeof sizes);
+    int64_t rows = (t->s->data.batch + t->ranks.slices - 1) / t->ranks.slices;
+    lm_sizes(m, rows, t->s->data.block, sizes, sizeof sizes);
     if (o.memory_budget) o.budget_sizes = sizes;
     o.precision = t->s->precision;
     if (!o.tune_sizes) o.tune_sizes = sizes;
@@ -238,26 +242,75 @@ static void add_to_log(trainer *t, const train_metrics *m) {
     note_once(t, train_log_add(&t->log, m, &why), &why);
 }
 
-static bool open_trainer(trainer *t, sn_error *err) {
-    if (!train_folder_open(&t->folder, t->r->folder, t->s, t->r->resume, t->r->force, err) ||
-        !train_data_open(t->s, &t->data, err) || !build_model(t, 0, err) || !check_labels(t, err) ||
-        !train_identify(t->s, &t->data, &t->identity, err))
-        return false;
-    if (!compile_model(t, err) || !open_session(t, err) ||
-        !train_tensors_open(t->model.module, &t->tensors, err))
-        return false;
-    t->flops = flops_of_token(t);
+/* The number of slices decides the bits, so a run keeps the number that it began with. */
+static bool open_ranks(trainer *t, sn_error *err) {
+    train_ranks *k = &t->ranks;
+    train_settings *s = t->s;
+    const train_request *r = t->r;
+    bool ok = true;
+    k->comm = r->comm;
+    if (train_ranks_leads(k)) {
+        ok = train_folder_open(&t->folder, r->folder, s, r->resume, r->force, err);
+        if (ok && !s->slices && r->resume) ok = checkpoint_slices(r->folder, &s->slices, err);
+        if (!s->slices) s->slices = r->comm ? train_ranks_slices(s->data.batch) : 1;
+    }
+    if (!train_ranks_agree(k, ok, err)) return false;
+    if (r->comm && !sn_comm_broadcast(r->comm, &s->slices, sizeof s->slices, 0, err)) return false;
+    s->training.weighted = s->slices > 1;
+    ok = train_ranks_open(k, r->comm, s->reduction, s->slices, s->data.batch, err);
+    t->loss = calloc((size_t)s->slices, sizeof *t->loss);
+    if (ok && !t->loss) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    return train_ranks_agree(k, ok, err);
+}
+
+/* One rank of each machine compiles first, and the others find its kernels in the disk cache. */
+static bool compile_in_turn(trainer *t, sn_error *err) {
+    sn_comm *c = t->r->comm;
+    bool first = !c || c->local_rank == 0;
+    bool ok = !first || compile_model(t, err);
+    if (!train_ranks_agree(&t->ranks, ok, err)) return false;
+    return train_ranks_agree(&t->ranks, first || compile_model(t, err), err) &&
+           train_check_kernels(&t->ranks, t->program, err);
+}
+
+/* The checkpoint's state, or that of a new run, on all ranks. */
+static bool begin_state(trainer *t, sn_error *err) {
+    const train_request *r = t->r;
+    bool ok = true;
     t->state = (train_state){.best = INFINITY};
-    if (t->r->resume
-            ? !checkpoint_load(t->r->folder, t->session, &t->tensors, &t->state, &t->identity, err)
-            : !train_folder_begin(&t->folder, t->s, err))
+    if (train_ranks_leads(&t->ranks))
+        ok = r->resume
+                 ? checkpoint_load(r->folder, t->session, &t->tensors, &t->state, &t->identity, err)
+                 : train_folder_begin(&t->folder, t->s, err);
+    return train_ranks_agree(&t->ranks, ok, err) &&
+           train_share(&t->ranks, t->session, &t->tensors, &t->state, err);
+}
+
+static bool open_trainer(trainer *t, sn_error *err) {
+    train_ranks *k = &t->ranks;
+    if (!open_ranks(t, err)) return false;
+    bool ok = train_data_open(t->s, &t->data, err) && build_model(t, 0, err) &&
+              check_labels(t, err) && train_identify(t->s, &t->data, &t->identity, err);
+    if (!train_ranks_agree(k, ok, err) ||
+        !train_check_same(k, t->r->compile.target, &t->identity, &t->parameters, err) ||
+        !compile_in_turn(t, err))
         return false;
-    open_log(t); /* before the model's files: marks them as belonging to a run */
-    return write_model_files(t, err);
+    ok = open_session(t, err) && train_tensors_open(t->model.module, &t->tensors, err) &&
+         train_ranks_bind(k, t->session, t->parameters.weight, t->parameters.count, err);
+    if (!train_ranks_agree(k, ok, err) || !begin_state(t, err)) return false;
+    t->flops = flops_of_token(t);
+    ok = true;
+    if (train_ranks_leads(k)) {
+        open_log(t); /* before the model's files: marks them as belonging to a run */
+        ok = write_model_files(t, err);
+    }
+    return train_ranks_agree(k, ok, err);
 }
 
 static void close_trainer(trainer *t) {
     train_log_close(&t->log);
+    train_ranks_close(&t->ranks);
+    free(t->loss);
     train_tensors_close(&t->tensors);
     sn_batch_free(&t->batch);
     free(t->losses);
@@ -272,7 +325,7 @@ static void close_trainer(trainer *t) {
 
 /* ---- one step ---- */
 
-enum { MAX_INPUTS = 8 };
+enum { MAX_INPUTS = 9 };
 typedef struct inputs {
     sn_arg_binding arg[MAX_INPUTS];
     int64_t shape[MAX_INPUTS][2], rng[2];
@@ -286,8 +339,7 @@ static void add_input(inputs *in, const char *name, int32_t *data, int64_t rows,
     in->arg[in->n++] = (sn_arg_binding){name, SN_I32, columns ? 2 : 1, shape, data};
 }
 
-static void bind_batch(trainer *t, int64_t number, inputs *in) {
-    const sn_batch *b = &t->batch;
+static void bind_batch(trainer *t, const sn_batch *b, int64_t number, inputs *in) {
     in->n = 0;
     add_input(in, "tokens", b->tokens, b->B, b->T);
     add_input(in, "targets", b->targets, b->B, t->s->data.task == SN_TASK_CLASSES ? 0 : b->T);
@@ -305,35 +357,113 @@ static sn_arg_binding scalar(const char *name, float *out) {
     return (sn_arg_binding){name, SN_F32, 0, NULL, out};
 }
 
-static bool make_step(trainer *t, sn_error *err) {
+/* Whole batches: the gradients of several are accumulated in the session. */
+static bool run_batches(trainer *t, float *norm, float *rate, sn_error *err) {
     int64_t parts = t->s->training.accumulate > 1 ? t->s->training.accumulate : 1;
-    float loss = 0, norm = 0, rate = 0;
+    float loss = 0;
     double sum = 0;
     inputs in = {.n = 0};
-    sn_arg_binding out[] = {scalar("norm", &norm), scalar("rate", &rate), scalar("loss", &loss)};
+    sn_arg_binding out[] = {scalar("norm", norm), scalar("rate", rate), scalar("loss", &loss)};
     for (int64_t k = 0; k < parts; k++) {
         int64_t number = t->state.step * parts + k;
         if (!sn_dataset_batch(t->data.train, number, &t->batch, err)) return false;
-        bind_batch(t, number, &in);
+        bind_batch(t, &t->batch, number, &in);
         bool ok = parts > 1 ? sn_run(t->session, "accumulate", in.arg, in.n, &out[2], 1, err)
                             : sn_run(t->session, "train_step", in.arg, in.n, out, 3, err);
         if (!ok) return false;
         sum += loss;
         t->tokens += t->batch.B * (t->batch.T + t->batch.S);
     }
-    if (parts > 1 && !sn_run(t->session, "train_step", NULL, 0, out, 2, err)) return false;
-    double mean = sum / (double)parts;
-    t->steps++;
-    if (isfinite(mean) && isfinite(norm)) {
-        t->state.loss = mean, t->state.norm = norm, t->state.rate = rate;
-        t->state.step++;
-        return true;
+    t->loss[0] = sum / (double)parts;
+    return parts == 1 || sn_run(t->session, "train_step", NULL, 0, out, 2, err);
+}
+
+static int64_t count_targets(const train_settings *s, const sn_batch *b) {
+    int64_t n = s->data.task == SN_TASK_CLASSES ? b->B : b->B * b->T, count = 0;
+    for (int64_t i = 0; i < n; i++) count += b->targets[i] >= 0;
+    return count;
+}
+
+/* Rows of a slice of the batch, in the batch's memory. */
+static sn_batch slice_of(const trainer *t, int64_t slice) {
+    const sn_batch *b = &t->batch;
+    int64_t first = b->B * slice / t->ranks.slices, last = b->B * (slice + 1) / t->ranks.slices;
+    int32_t *const *from[] = {&b->tokens, &b->targets, &b->source,
+                              &b->types,  &b->lengths, &b->documents};
+    bool classes = t->s->data.task == SN_TASK_CLASSES;
+    const int64_t width[] = {b->T, classes ? 1 : b->T, b->S, b->T, 1, b->T};
+    sn_batch out = {.B = last - first, .S = b->S, .T = b->T};
+    int32_t **to[] = {&out.tokens, &out.targets, &out.source,
+                      &out.types,  &out.lengths, &out.documents};
+    for (size_t i = 0; i < sizeof to / sizeof *to; i++)
+        if (*from[i]) *to[i] = *from[i] + first * width[i];
+    return out;
+}
+
+/* The gradients of a slice of each of the step's batches. Its weight is its share of the targets, so
+ * that the step's gradient is that of the mean over all of them. */
+static bool run_slice(void *ctx, int64_t slice, sn_error *err) {
+    trainer *t = ctx;
+    int64_t parts = t->s->training.accumulate;
+    float loss = 0, weight = 0;
+    inputs in = {.n = 0};
+    sn_arg_binding out = scalar("loss", &loss);
+    t->loss[slice] = 0;
+    for (int64_t k = 0; k < parts; k++) {
+        int64_t number = t->state.step * parts + k;
+        if (!sn_dataset_batch(t->data.train, number, &t->batch, err)) return false;
+        sn_batch b = slice_of(t, slice);
+        int64_t all = count_targets(t->s, &t->batch), own = count_targets(t->s, &b);
+        weight = (float)((double)own / (double)(all ? all : 1) / (double)parts);
+        bind_batch(t, &b, number * t->ranks.slices + slice, &in);
+        in.arg[in.n] = scalar("weight", &weight);
+        if (!sn_run(t->session, "accumulate", in.arg, in.n + 1, &out, 1, err)) return false;
+        t->loss[slice] += (double)weight * (double)loss;
+        if (slice == t->ranks.mine.first) t->tokens += t->batch.B * (t->batch.T + t->batch.S);
     }
-    return sn_fail(err, SN_ERR_RANGE,
-                   "training diverged at step %lld: the loss is %g, the gradient norm %g. Rerun "
-                   "with --check-nan to find the operation; a lower rate, a warm-up or clipping "
-                   "may help. The last checkpoint is unchanged",
-                   (long long)t->state.step + 1, mean, norm);
+    return true;
+}
+
+static bool run_slices(trainer *t, float *norm, float *rate, sn_error *err) {
+    sn_arg_binding out[] = {scalar("norm", norm), scalar("rate", rate)};
+    return train_ranks_gradients(&t->ranks, run_slice, t, err) &&
+           sn_run(t->session, "train_step", NULL, 0, out, 2, err);
+}
+
+static bool fail_diverged(trainer *t, double loss, double norm, sn_error *err) {
+    char name[256] = "";
+    sn_comm *c = t->r->comm;
+    for (int k = 0; c && !name[0] && k < c->size; k++) {
+        sn_span span = sn_span_of_rank(t->ranks.slices, c->size, k);
+        for (int64_t i = span.first; i < span.last; i++)
+            if (!isfinite(t->loss[i])) train_ranks_name(&t->ranks, k, name, sizeof name);
+    }
+    t->ranks.agreed = true; /* all ranks have these numbers */
+    return sn_fail(
+        err, SN_ERR_RANGE,
+        "%s%straining diverged at step %lld: the loss is %g, the gradient norm %g. Rerun "
+        "with --check-nan to find the operation; a lower rate, a warm-up or clipping "
+        "may help. The last checkpoint is unchanged",
+        name, name[0] ? ": " : "", (long long)t->state.step + 1, loss, norm);
+}
+
+static bool stop_requested(trainer *t) {
+    t->stopping = t->stopping || (t->r->stopped && t->r->stopped(t->r->ctx));
+    return t->stopping;
+}
+
+static bool make_step(trainer *t, sn_error *err) {
+    float norm = 0, rate = 0;
+    bool ok =
+        t->ranks.slices > 1 ? run_slices(t, &norm, &rate, err) : run_batches(t, &norm, &rate, err);
+    if (!ok || !train_ranks_losses(&t->ranks, t->loss, stop_requested(t), err)) return false;
+    double loss = 0;
+    for (int64_t i = 0; i < t->ranks.slices; i++) loss += t->loss[i];
+    t->steps++;
+    if (!isfinite(loss) || !isfinite(norm)) return fail_diverged(t, loss, norm, err);
+    t->state.loss = loss, t->state.norm = norm, t->state.rate = rate;
+    t->state.step++;
+    return true;
 }
 
 /* ---- validation ---- */
@@ -346,39 +476,50 @@ static bool room_for_losses(trainer *t, size_t n, sn_error *err) {
     return true;
 }
 
-static bool stop_requested(trainer *t) {
-    t->stopping = t->stopping || (t->r->stopped && t->r->stopped(t->r->ctx));
-    return t->stopping;
+/* The sum of the losses of batch `number`, and their count. */
+static bool validate_batch(trainer *t, int64_t number, double sum[2], sn_error *err) {
+    inputs in = {.n = 0};
+    bool classes = t->s->data.task == SN_TASK_CLASSES;
+    if (!sn_dataset_batch(t->data.validation, number, &t->batch, err)) return false;
+    const sn_batch *b = &t->batch;
+    int64_t shape[] = {b->B, b->T}, n = classes ? b->B : b->B * b->T;
+    if (!room_for_losses(t, (size_t)n, err)) return false;
+    bind_batch(t, b, number, &in);
+    sn_arg_binding out = {"loss", SN_F32, classes ? 1 : 2, shape, t->losses};
+    if (!sn_run(t->session, "loss", in.arg, in.n, &out, 1, err)) return false;
+    for (int64_t i = 0; i < n; i++)
+        if (b->targets[i] >= 0) sum[0] += t->losses[i], sum[1]++;
+    return true;
 }
 
-/* The mean of -ln P(target) over the validation text; sets t->cut if it was stopped. */
+/* The mean of -ln P(target) over the validation text; sets t->cut if it was stopped. Ranks take the
+ * batches in turn. */
 static bool validate(trainer *t, sn_error *err) {
     int64_t batches = sn_dataset_batches(t->data.validation),
             max_batches = t->s->validation_batches;
     if (max_batches > 0 && batches > max_batches) batches = max_batches;
+    int size = t->r->comm ? t->r->comm->size : 1, rank = t->r->comm ? t->r->comm->rank : 0;
     double sum = 0, count = 0;
-    inputs in = {.n = 0};
-    bool classes = t->s->data.task == SN_TASK_CLASSES;
-    for (int64_t k = 0; k < batches; k++) {
-        t->cut = stop_requested(t);
-        if (t->cut) return true;
-        if (!sn_dataset_batch(t->data.validation, k, &t->batch, err)) return false;
-        const sn_batch *b = &t->batch;
-        int64_t shape[] = {b->B, b->T}, n = classes ? b->B : b->B * b->T;
-        if (!room_for_losses(t, (size_t)n, err)) return false;
-        bind_batch(t, k, &in);
-        sn_arg_binding out = {"loss", SN_F32, classes ? 1 : 2, shape, t->losses};
-        if (!sn_run(t->session, "loss", in.arg, in.n, &out, 1, err)) return false;
-        for (int64_t i = 0; i < n; i++)
-            if (b->targets[i] >= 0) sum += t->losses[i], count++;
+    double(*all)[2] = calloc((size_t)size, sizeof *all);
+    bool ok = all || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    t->cut = false;
+    for (int64_t k = 0; ok && k < batches; k += size) {
+        double mine[2] = {0, 0};
+        bool stop = stop_requested(t);
+        if (!stop && k + rank < batches) ok = validate_batch(t, k + rank, mine, err);
+        ok = ok && train_ranks_pairs(&t->ranks, mine, stop, all[0], err);
+        t->cut = t->ranks.stop;
+        if (t->cut) break;
+        for (int r = 0; r < size; r++) sum += all[r][0], count += all[r][1];
     }
+    free(all);
     t->validation = sum / fmax(count, 1);
-    return true;
+    return ok;
 }
 
 /* ---- saving ---- */
 
-static bool save_model(trainer *t, sn_error *err) {
+static bool write_weights(trainer *t, sn_error *err) {
     size_t n = t->parameters.count;
     for (size_t i = 0; i < n; i++) { /* the initial values are no longer needed */
         sn_weight *w = &t->parameters.weight[i];
@@ -388,9 +529,19 @@ static bool save_model(trainer *t, sn_error *err) {
     return sn_model_dir_save(t->r->folder, t->s->model, t->parameters.weight, n, err);
 }
 
+static bool save_model(trainer *t, sn_error *err) {
+    bool ok = !train_ranks_leads(&t->ranks) || write_weights(t, err);
+    return train_ranks_agree(&t->ranks, ok, err);
+}
+
 static bool save_checkpoint(trainer *t, sn_error *err) {
-    if (!checkpoint_save(t->r->folder, t->session, &t->tensors, &t->state, &t->identity, err))
+    bool leads = train_ranks_leads(&t->ranks);
+    bool ok = train_tensors_read(&t->tensors, t->session, err);
+    if (!train_ranks_agree(&t->ranks, ok, err) || !train_check_tensors(&t->ranks, &t->tensors, err))
         return false;
+    ok = !leads || checkpoint_save(t->r->folder, &t->tensors, &t->state, &t->identity, err);
+    if (!train_ranks_agree(&t->ranks, ok, err)) return false;
+    if (!leads) return true;
     sn_error why = {0};
     note_once(t, train_log_draw(&t->log, &why), &why);
     return true;
@@ -450,7 +601,8 @@ static train_end end_step(trainer *t, sn_error *err) {
     const train_state *at = &t->state;
     bool early = s->patience > 0 && isfinite(at->best) && !at->pending &&
                  (at->step - at->best_step) / s->validate_every >= s->patience;
-    bool stopped = stop_requested(t) && (at->step < s->steps || at->pending);
+    bool requested = t->r->comm ? t->ranks.stop : stop_requested(t);
+    bool stopped = requested && (at->step < s->steps || at->pending);
     if ((is_due(at->step, s->save_every, s->steps) || early || stopped) && !save_checkpoint(t, err))
         return TRAIN_FAILED;
     return early ? TRAIN_EARLY : stopped ? TRAIN_INTERRUPTED : TRAIN_DONE;
@@ -475,16 +627,30 @@ static train_end run_steps(trainer *t, sn_error *err) {
     return end;
 }
 
+static const char *name_ranks(const trainer *t, char *buf, size_t size) {
+    const sn_comm *c = t->r->comm;
+    int64_t slices = t->ranks.slices;
+    int n = 0;
+    buf[0] = 0;
+    if (c) n = snprintf(buf, size, "; %d ranks (%s)", c->size, c->library);
+    if (slices > 1)
+        snprintf(buf + n, size - (size_t)n, "%s%lld slices of a batch", c ? ", " : "; ",
+                 (long long)slices);
+    return buf;
+}
+
 train_end train_run(const train_request *r, train_result *out, sn_error *err) {
+    char ranks[512];
     trainer t = {.r = r, .s = r->settings, .folder = {.fd = -1}, .validation = NAN};
     train_end end = open_trainer(&t, err) ? TRAIN_DONE : TRAIN_FAILED;
     if (end != TRAIN_FAILED) {
         tell(r->event, r->ctx,
-             "%s, %.4g M parameters, vocabulary %lld; %lld rows of %lld tokens%s; compiled in %.1f "
-             "s",
+             "%s, %.4g M parameters, vocabulary %lld; %lld rows of %lld tokens%s%s; compiled in "
+             "%.1f s",
              t.model.type, (double)t.parameters.elements * 1e-6, (long long)t.model.vocab,
              (long long)sn_dataset_rows(t.data.train), (long long)r->settings->data.block,
-             r->resume ? ", resumed" : "", sn_program_stats(t.program).seconds);
+             r->resume ? ", resumed" : "", name_ranks(&t, ranks, sizeof ranks),
+             sn_program_stats(t.program).seconds);
         if (t.s->start && !r->resume)
             tell(r->event, r->ctx,
                  "fine-tunes %s at a rate of %g after a warm-up of %lld steps (--rate, --warmup)",
@@ -494,7 +660,8 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
     }
     /* without validation, or if interrupted before the first one, keep the last model */
     if (end != TRAIN_FAILED && t.state.best_step == 0 && !save_model(&t, err)) end = TRAIN_FAILED;
-    *out = (train_result){.steps = t.state.step,
+    *out = (train_result){.alone = end == TRAIN_FAILED && r->comm && !t.ranks.agreed,
+                          .steps = t.state.step,
                           .loss = t.steps ? t.state.loss : NAN,
                           .validation = t.validation,
                           .best = t.state.best_step ? t.state.best : NAN,
@@ -525,7 +692,7 @@ bool train_emit(train_settings *s, int entries, const sn_emit_options *o, sn_err
     options.compile.backend = "native";
     options.compile.precision = s->precision;
     train_request r = {.settings = s, .compile = options.compile};
-    trainer t = {.r = &r, .s = s, .folder = {.fd = -1}};
+    trainer t = {.r = &r, .s = s, .folder = {.fd = -1}, .ranks = {.slices = 1}};
     bool ok =
         train_data_open(s, &t.data, err) && build_model(&t, entries, err) && check_labels(&t, err);
     options.vocab = t.model.vocab;

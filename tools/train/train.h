@@ -5,6 +5,7 @@
 #define SN_TOOLS_TRAIN_H
 
 #include "frontend/models.h"
+#include "runtime/comm/comm.h"
 #include "runtime/dataset.h"
 #include "runtime/tokenizer.h"
 
@@ -31,6 +32,9 @@ typedef struct train_settings {
     sn_training training;
     int decay_groups;      /* the rule for training.optimizer.decays */
     const char *precision; /* "f32" or "bf16": see sn_options */
+    /* equal parts of a batch, whose gradients are added in one order; 0: by the run (train_run) */
+    int64_t slices;
+    sn_reduction reduction; /* of gradients over ranks */
     int64_t steps, log_every, validate_every, validation_batches, save_every, patience;
     uint64_t seed;
 } train_settings;
@@ -162,14 +166,18 @@ typedef struct train_tensors {
 bool train_tensors_open(sn_module *m, train_tensors *out, sn_error *err);
 void train_tensors_close(train_tensors *t);
 
-/* Writes DIR/checkpoint.safetensors atomically. */
-bool checkpoint_save(const char *folder, const sn_session *s, train_tensors *t,
-                     const train_state *state, const train_identity *id, sn_error *err);
+/* Writes DIR/checkpoint.safetensors, with the tensors as they were read, atomically. */
+bool checkpoint_save(const char *folder, const train_tensors *t, const train_state *state,
+                     const train_identity *id, sn_error *err);
 /* Reads it into the session. Refuses another architecture, a run with other parts, and invalid
  * metadata. */
 bool checkpoint_load(const char *folder, sn_session *s, train_tensors *t, train_state *state,
                      const train_identity *id, sn_error *err);
 bool checkpoint_exists(const char *folder);
+/* The slices of a batch in the run that made the checkpoint. */
+bool checkpoint_slices(const char *folder, int64_t *slices, sn_error *err);
+/* Reads the tensors of the session. */
+bool train_tensors_read(const train_tensors *t, const sn_session *s, sn_error *err);
 
 /* ---- the run ---- */
 
@@ -180,6 +188,10 @@ typedef struct train_request {
     const char *folder; /* output folder */
     bool resume, force; /* resume from a checkpoint; or start over although there is one */
     sn_options compile;
+    /* The ranks that train together, all with this request; rank 0 writes the folder and should be
+     * the only one with callbacks for display. NULL: this process alone. settings->slices 0: those
+     * of the checkpoint; of a new run train_ranks_slices with ranks, else 1. */
+    sn_comm *comm;
     /* Callbacks for display; lines have no newline. event: a line that is kept. */
     void (*progress)(void *ctx, const char *line);
     void (*event)(void *ctx, const char *line);
@@ -197,6 +209,7 @@ typedef struct train_result {
     int64_t best_step;
     double seconds, tokens_per_second, gflops;
     int64_t parameters;
+    bool alone; /* TRAIN_FAILED on this rank, and the others do not know: they must be ended */
 } train_result;
 
 /* Trains; the folder then contains a model (config.json, model.safetensors, tokenizer), the

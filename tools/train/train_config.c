@@ -160,20 +160,11 @@ static int64_t usual_block(sn_config *model) {
 }
 
 static void read_training(reader *r, train_settings *s) {
-    static const char *const keys[] = {"steps",
-                                       "batch",
-                                       "block",
-                                       "dropout",
-                                       "accumulate",
-                                       "seed",
-                                       "log_every",
-                                       "validate_every",
-                                       "validation_batches",
-                                       "save_every",
-                                       "patience",
-                                       "start",
-                                       "precision",
-                                       NULL};
+    static const char *const keys[] = {"steps",      "batch",          "block",
+                                       "dropout",    "accumulate",     "seed",
+                                       "log_every",  "validate_every", "validation_batches",
+                                       "save_every", "patience",       "start",
+                                       "precision",  "slices",         NULL};
     static const char *const precisions[] = {"f32", "bf16", NULL};
     sn_config *c = open_section(r, "training", keys);
     if (!c) return;
@@ -189,6 +180,7 @@ static void read_training(reader *r, train_settings *s) {
     s->save_every = sn_config_int_or(c, "save_every", s->validate_every, 1, INT32_MAX);
     s->patience = sn_config_int_or(c, "patience", 0, 0, INT32_MAX);
     if (!r->is_data) s->start = path_of(r, c, "start");
+    s->slices = sn_config_int_or(c, "slices", 0, 1, 1 << 20);
     s->precision = precisions[sn_config_choice_or(c, "precision", precisions, 0)];
     close_section(r, c);
 }
@@ -285,18 +277,22 @@ void train_settings_free(train_settings *s) {
 const char *train_settings_text(const train_settings *s, char *buf, size_t size) {
     const sn_optimizer *o = &s->training.optimizer;
     const sn_schedule *c = &s->training.schedule;
-    /* not printed if f32: older runs do not have the key */
+    /* not printed if f32, or without slices: older runs do not have the keys */
     bool f32 = !strcmp(s->precision, "f32");
+    char slices[64] = "";
+    if (s->slices > 1)
+        snprintf(slices, sizeof slices, " slices %lld%s", (long long)s->slices,
+                 s->reduction == SN_REDUCE_FAST ? " reduction fast" : "");
     snprintf(
         buf, size,
         "task %d order %d documents %d batch %lld block %lld seed %llu dropout %.17g accumulate "
         "%lld masks %.17g %.17g %.17g optimizer %d %.17g %d %.17g %.17g %.17g %.17g %d %.17g "
-        "schedule %d %.17g %.17g %lld %lld%s%s",
+        "schedule %d %.17g %.17g %lld %lld%s%s%s",
         (int)s->data.task, (int)s->data.order, (int)s->documents, (long long)s->data.batch,
         (long long)s->data.block, (unsigned long long)s->seed, s->training.dropout,
         (long long)s->training.accumulate, s->data.p_mask, s->data.p_replace, s->data.p_random,
         (int)o->kind, o->momentum, (int)o->nesterov, o->beta1, o->beta2, o->eps, o->decay,
         s->decay_groups, o->max_norm, (int)c->kind, c->peak, c->final, (long long)c->warmup,
-        (long long)c->total, f32 ? "" : " precision ", f32 ? "" : s->precision);
+        (long long)c->total, f32 ? "" : " precision ", f32 ? "" : s->precision, slices);
     return buf;
 }

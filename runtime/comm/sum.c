@@ -1,0 +1,130 @@
+/* sum.c: sums over leaves and ranks in the order of one tree. The bytes of an exact sum are those of
+ * a ring [Patarasu & Yuan 2009], and the order of its additions does not depend on the ranks. */
+#include "runtime/comm/comm.h"
+#include "runtime/threads.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void sn_span_split(sn_span all, sn_span half[2]) {
+    int64_t middle = all.first + (all.last - all.first + 1) / 2;
+    half[0] = (sn_span){all.first, middle};
+    half[1] = (sn_span){middle, all.last};
+}
+
+/* How many of n ranks work on the first half: about its share, at least one, and never more than
+ * there are leaves on either side. */
+static int ranks_of_first(const sn_span half[2], int n) {
+    int64_t left = half[0].last - half[0].first, right = half[1].last - half[1].first;
+    int64_t first = (n * left + (left + right) / 2) / (left + right);
+    if (first < n - right) first = n - right;
+    if (first > left) first = left;
+    return (int)(first < 1 ? 1 : first > n - 1 ? n - 1 : first);
+}
+
+sn_span sn_span_of_rank(int64_t leaves, int size, int rank) {
+    sn_span all = {0, leaves}, half[2];
+    while (size > 1) {
+        sn_span_split(all, half);
+        int first = ranks_of_first(half, size);
+        bool left = rank < first;
+        all = half[!left];
+        rank -= left ? 0 : first;
+        size = left ? first : size - first;
+    }
+    return all;
+}
+
+static void add(float *restrict a, const float *restrict b, size_t n) {
+    for (size_t i = 0; i < n; i++) a[i] += b[i];
+}
+
+void sn_span_add(float *a, const float *b, size_t n) {
+    uint64_t before = sn_fp_set();
+    add(a, b, n);
+    sn_fp_restore(before);
+}
+
+/* The sum of the ranks' terms, term + r * stride for each of `size` ranks, in the first of them. */
+static void add_ranks(float *term, size_t stride, sn_span all, int size, size_t n) {
+    sn_span half[2];
+    if (size == 1) return;
+    sn_span_split(all, half);
+    int first = ranks_of_first(half, size);
+    float *rest = term + (size_t)first * stride;
+    add_ranks(term, stride, half[0], first, n);
+    add_ranks(rest, stride, half[1], size - first, n);
+    sn_span_add(term, rest, n);
+}
+
+/* ---- over ranks ---- */
+
+/* Rank r owns elements [begin(r), begin(r + 1)) of n, in whole cache lines. */
+static size_t begin_of(const sn_comm_sum *s, int rank) {
+    enum { LINE = 16 };
+    size_t lines = (s->n + LINE - 1) / LINE, at = lines * (size_t)rank / (size_t)s->c->size * LINE;
+    return at < s->n ? at : s->n;
+}
+
+static bool lay_out(sn_comm_sum *s, sn_error *err) {
+    size_t size = (size_t)s->c->size;
+    if (!s->at) {
+        s->at = calloc(4 * size, sizeof *s->at);
+        if (!s->at) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        s->bytes = s->at + size, s->from = s->at + 2 * size, s->own = s->at + 3 * size;
+    }
+    size_t mine = begin_of(s, s->c->rank + 1) - begin_of(s, s->c->rank);
+    for (int r = 0; r < s->c->size; r++) {
+        s->at[r] = begin_of(s, r) * sizeof(float);
+        s->bytes[r] = (begin_of(s, r + 1) - begin_of(s, r)) * sizeof(float);
+        s->from[r] = (size_t)r * mine * sizeof(float);
+        s->own[r] = mine * sizeof(float);
+    }
+    if (mine * size <= s->room) return true;
+    free(s->part);
+    s->part = malloc(mine * size * sizeof *s->part);
+    s->room = s->part ? mine * size : 0;
+    return s->part || sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes to add gradients",
+                              mine * size * sizeof *s->part);
+}
+
+bool sn_comm_sum_start(sn_comm_sum *s, sn_comm *c, sn_reduction how, int64_t leaves, float *data,
+                       size_t n, sn_error *err) {
+    s->c = c, s->data = data, s->n = n, s->leaves = leaves;
+    s->round = 0;
+    if (c->size == 1) return true;
+    if (how == SN_REDUCE_FAST) {
+        s->request = c->ops->all_reduce(c, data, n, err);
+        s->round = 2;
+    } else {
+        if (!lay_out(s, err)) return false;
+        s->request = c->ops->all_to_all(c, data, (sn_comm_parts){s->at, s->bytes}, s->part,
+                                        (sn_comm_parts){s->from, s->own}, err);
+        s->round = 1;
+    }
+    return s->request != NULL;
+}
+
+bool sn_comm_sum_test(sn_comm_sum *s, bool wait, bool *done, sn_error *err) {
+    sn_comm *c = s->c;
+    *done = s->round == 0;
+    while (s->round) {
+        if (!c->ops->test(c, &s->request, wait, err)) return false;
+        if (s->request) return true;
+        if (s->round++ == 2) break;
+        size_t mine = s->own[0] / sizeof(float);
+        add_ranks(s->part, mine, (sn_span){0, s->leaves}, c->size, mine);
+        memcpy((char *)s->data + s->at[c->rank], s->part, s->own[0]);
+        s->request = c->ops->all_gather(c, s->data, (sn_comm_parts){s->at, s->bytes}, err);
+        if (!s->request) return false;
+    }
+    s->round = 0;
+    *done = true;
+    return true;
+}
+
+void sn_comm_sum_free(sn_comm_sum *s) {
+    free(s->part);
+    free(s->at);
+    *s = (sn_comm_sum){0};
+}

@@ -1,0 +1,187 @@
+/* test_comm.c: collectives and sums in a fixed order, over simulated ranks. */
+#include "runtime/comm/comm.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { LEAVES = 8, N = 1003, MOST = 8 };
+
+static float term(int64_t leaf, size_t i) {
+    uint32_t x = (uint32_t)(leaf * 7919 + (int64_t)i * 104729 + 1) * 2654435761u;
+    x ^= x >> 15;
+    return (float)(int32_t)(x * 2246822519u) * 1e-7f + 1e-3f / (float)(leaf + 1);
+}
+
+/* The sum of a span in `out`, as the definition says. */
+static void add_span(sn_span span, float *out) {
+    if (span.last - span.first == 1) {
+        for (size_t i = 0; i < N; i++) out[i] = term(span.first, i);
+        return;
+    }
+    float *rest = malloc(N * sizeof *rest);
+    sn_span half[2];
+    sn_span_split(span, half);
+    add_span(half[0], out);
+    add_span(half[1], rest);
+    sn_span_add(out, rest, N);
+    free(rest);
+}
+
+typedef struct job {
+    sn_comm *c;
+    int64_t leaves;
+    sn_reduction how;
+    float data[N];
+    size_t sent;
+    bool ok, agreed;
+    sn_error err;
+} job;
+
+static void *run_sum(void *arg) {
+    job *j = arg;
+    sn_comm_sum s = {0};
+    bool done = false;
+    for (int twice = 0; twice < 2; twice++) { /* the object may be used again */
+        add_span(sn_span_of_rank(j->leaves, j->c->size, j->c->rank), j->data);
+        j->c->sent = 0;
+        j->ok = sn_comm_sum_start(&s, j->c, j->how, j->leaves, j->data, N, &j->err) &&
+                sn_comm_sum_test(&s, false, &done, &j->err) &&
+                (done || sn_comm_sum_test(&s, true, &done, &j->err)) && done;
+        j->sent = j->c->sent;
+    }
+    sn_comm_sum_free(&s);
+    sn_comm_close(j->c);
+    return NULL;
+}
+
+static void *run_others(void *arg) {
+    job *j = arg;
+    sn_comm *c = j->c;
+    int r = c->rank, n = c->size;
+    for (int i = 0; i < N; i++) j->data[i] = (float)(r == 1 % n ? i : -1);
+    j->ok = sn_comm_broadcast(c, j->data, sizeof j->data, 1 % n, &j->err);
+    for (int i = 0; i < N; i++) j->ok &= j->data[i] == (float)i;
+    int all[MOST] = {0};
+    all[r] = 100 + r;
+    j->ok &= sn_comm_gather(c, all, sizeof *all, &j->err) && sn_comm_barrier(c, &j->err);
+    for (int k = 0; k < n; k++) j->ok &= all[k] == 100 + k;
+    bool fails = r >= 2;
+    if (fails) sn_fail(&j->err, SN_ERR_FILE, "no space left for %d", r);
+    j->agreed = sn_comm_agree(c, !fails, &j->err);
+    sn_comm_close(c);
+    return NULL;
+}
+
+static void run_ranks(int n, job *j, void *(*f)(void *)) {
+    sn_comm *comm[MOST];
+    pthread_t thread[MOST];
+    assert_true(sn_comm_simulate(n, comm, NULL));
+    for (int r = 0; r < n; r++) j[r].c = comm[r];
+    for (int r = 0; r < n; r++) assert_int_equal(pthread_create(&thread[r], NULL, f, &j[r]), 0);
+    for (int r = 0; r < n; r++) pthread_join(thread[r], NULL);
+}
+
+static void same_bits_for_any_number_of_ranks(void **state) {
+    (void)state;
+    static float want[N];
+    job *j = calloc(MOST, sizeof *j);
+    for (int64_t leaves = 1; leaves <= MOST; leaves++) {
+        add_span((sn_span){0, leaves}, want);
+        for (int n = 1; n <= leaves; n++) {
+            for (int r = 0; r < n; r++) j[r] = (job){.leaves = leaves};
+            run_ranks(n, j, run_sum);
+            for (int r = 0; r < n; r++) {
+                assert_true(j[r].ok);
+                assert_memory_equal(j[r].data, want, sizeof want);
+            }
+        }
+    }
+    free(j);
+}
+
+/* The bytes of a ring, but for parts of whole cache lines. */
+static void sums_send_what_a_ring_sends(void **state) {
+    (void)state;
+    job *j = calloc(MOST, sizeof *j);
+    for (int n = 2; n <= MOST; n *= 2) {
+        for (int r = 0; r < n; r++) j[r] = (job){.leaves = LEAVES};
+        run_ranks(n, j, run_sum);
+        size_t sum = 0, ring = 2 * (size_t)(n - 1) * sizeof j->data;
+        for (int r = 0; r < n; r++) sum += j[r].sent;
+        assert_int_equal(sum, ring);
+    }
+    free(j);
+}
+
+static void fast_sums_are_close(void **state) {
+    (void)state;
+    static float want[N];
+    job *j = calloc(MOST, sizeof *j);
+    add_span((sn_span){0, LEAVES}, want);
+    for (int r = 0; r < 4; r++) j[r] = (job){.leaves = LEAVES, .how = SN_REDUCE_FAST};
+    run_ranks(4, j, run_sum);
+    for (int i = 0; i < N; i++) assert_float_equal(j[3].data[i], want[i], 1e-2);
+    free(j);
+}
+
+static void every_leaf_has_one_rank(void **state) {
+    (void)state;
+    for (int64_t leaves = 1; leaves <= 70; leaves++)
+        for (int n = 1; n <= leaves; n++) {
+            int64_t at = 0, least = leaves, most = 0;
+            for (int r = 0; r < n; r++) {
+                sn_span s = sn_span_of_rank(leaves, n, r);
+                assert_int_equal(s.first, at);
+                assert_true(s.last > s.first);
+                at = s.last;
+                if (s.last - s.first < least) least = s.last - s.first;
+                if (s.last - s.first > most) most = s.last - s.first;
+            }
+            assert_int_equal(at, leaves);
+            if (!(leaves & (leaves - 1)) && !(n & (n - 1))) assert_int_equal(least, most);
+        }
+}
+
+static void collectives_and_errors(void **state) {
+    (void)state;
+    job *j = calloc(MOST, sizeof *j);
+    for (int n = 1; n <= 4; n++) {
+        memset(j, 0, MOST * sizeof *j);
+        run_ranks(n, j, run_others);
+        for (int r = 0; r < n; r++) {
+            assert_true(j[r].ok);
+            assert_int_equal(j[r].agreed, n < 3);
+            if (n > 2)
+                assert_string_equal(j[r].err.message, "rank 2 on simulated: no space left for 2");
+        }
+    }
+    free(j);
+}
+
+static void subnormals_are_zero(void **state) {
+    (void)state;
+    float a[2] = {1e-39f, 1}, b[2] = {1e-39f, 2};
+    sn_span_add(a, b, 2);
+    assert_true(a[1] == 3);
+#if defined(__x86_64__) || defined(__aarch64__)
+    assert_true(a[0] == 0);
+#endif
+    volatile float tiny = 1e-39f;
+    assert_true(tiny * 1.0f != 0); /* the caller's environment is as before */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bits_for_any_number_of_ranks),
+        cmocka_unit_test(sums_send_what_a_ring_sends),
+        cmocka_unit_test(fast_sums_are_close),
+        cmocka_unit_test(every_leaf_has_one_rank),
+        cmocka_unit_test(collectives_and_errors),
+        cmocka_unit_test(subnormals_are_zero),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,101 @@
+#!/bin/sh
+# test_ranks.sh SINTER SOURCE_DIR MPIRUN [long]: training on several ranks has the bits of one process, with the mpirun of
+# Open MPI or MPICH. long: 1 to 8 ranks, more models, ranks that are killed.
+set -u
+sinter=$1 source=$2 mpirun=$3 long=${4:-}
+dir=$(mktemp -d "${TMPDIR:-/tmp}/sinter-ranks.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+options=''
+case $mpirun in *mpich*) ;; *) options='--oversubscribe --allow-run-as-root' ;; esac
+export OMP_WAIT_POLICY=passive
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# ranks N ARGUMENT…: trains on N ranks, output in the file log
+ranks() {
+    n=$1
+    shift
+    # shellcheck disable=SC2086
+    timeout 300 "$mpirun" $options -n "$n" "$sinter" train "$@" --threads 1 >log 2>&1
+}
+
+# same A B WHAT: the checkpoints, and so weights, moments, step, loss and norm, have equal bits
+same() { cmp "$1/checkpoint.safetensors" "$2/checkpoint.safetensors" || fail "$3: other bits"; }
+
+# refused TEXT STATUS: the last run must have failed, with this text
+refused() {
+    [ "$2" -ne 0 ] && grep -q "$1" log || { cat log; fail "expected: $1"; }
+}
+
+text=$source/examples/data/tinyshakespeare.txt
+head -c 40000 "$text" >text.txt
+printf '%s\n' '{
+ "model": {"model_type": "gpt2", "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 2},
+ "data": {"text": "text.txt", "validation_part": 0.05},
+ "optimizer": {"clip": 0.5},
+ "training": {"steps": 4, "batch": 7, "block": 16, "dropout": 0.1, "accumulate": 2, "validate_every": 2}}' >gpt.json
+
+"$sinter" train gpt.json -o one --slices 4 -t 2 >log 2>&1 || { cat log; fail "one process"; }
+ranks 2 gpt.json -o two --slices 4 -n 2 || { cat log; fail "two ranks"; }
+ranks 4 gpt.json -o two --resume || { cat log; fail "four ranks resume what two began"; }
+same one two "two ranks, then four"
+sed 's/"tokens_per_second".*//' one/metrics.jsonl >a
+sed 's/"tokens_per_second".*//' two/metrics.jsonl >b
+cmp a b || fail "metrics differ"
+cmp one/model.safetensors two/model.safetensors || fail "models differ"
+
+"$sinter" train gpt.json -o two --resume -n 5 >log 2>&1 || { cat log; fail "resume without ranks"; }
+# shellcheck disable=SC2086
+"$mpirun" $options -n 1 "$sinter" train gpt.json -o other --seed 1 : -n 1 "$sinter" train gpt.json -o other --seed 2 \
+    >log 2>&1
+refused 'rank 1 on .* has not the same settings' $?
+[ ! -e other/checkpoint.safetensors ] || fail "a refused run has written a checkpoint"
+[ -z "$long" ] && exit 0
+
+ranks 2 gpt.json -o many --slices 1
+refused '2 ranks: a batch has only 1 slices' $?
+printf '%s\n' '{
+ "model": {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 16},
+ "data": {"text": "text.txt", "validation_part": 0},
+ "training": {"steps": 10, "batch": 8, "block": 16, "precision": "bf16"}}' >llama.json
+printf '%s\n' '{
+ "model": {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "intermediate_size": 64, "max_position_embeddings": 16},
+ "tokenizer": {"kind": "word", "vocab": 200},
+ "data": {"text": "text.txt", "documents": "paragraphs", "validation_part": 0},
+ "training": {"steps": 10, "batch": 8, "block": 16}}' >bert.json
+sed 's/"steps": 4/"steps": 10/; s/"batch": 7/"batch": 8/' gpt.json >gpt8.json
+for model in gpt8 llama bert; do
+    "$sinter" train $model.json -o $model.1 --slices 8 >log 2>&1 || { cat log; fail "$model, one process"; }
+    for n in 1 2 3 4 8; do
+        ranks $n $model.json -o $model.$n.ranks || { cat log; fail "$model, $n ranks"; }
+        same $model.1 $model.$n.ranks "$model, $n ranks"
+    done
+done
+ranks 4 gpt8.json -o fast --reduction fast || { cat log; fail "fast"; }
+
+# A rank is killed: all end within seconds, the checkpoint is whole, and the run goes on with the same bits.
+sed 's/"steps": 4/"steps": 400/; s/"validate_every": 2/"validate_every": 400, "save_every": 5/; s/0.05/0/' gpt.json >kill.json
+"$sinter" train kill.json -o whole --slices 4 >log 2>&1 || { cat log; fail "whole"; }
+i=0
+while [ $i -lt 5 ]; do
+    i=$((i + 1))
+    resume=''
+    [ -e killed/checkpoint.safetensors ] && resume=--resume
+    # shellcheck disable=SC2086
+    timeout 100 "$mpirun" $options -n 2 "$sinter" train kill.json -o killed --slices 4 -t 1 $resume >log 2>&1 &
+    all=$!
+    sleep 2.$i
+    victim=$(pgrep -f "train kill.json -o killed --slices 4 -t 1" | tail -n $((i % 2 + 1)) | head -n 1)
+    [ -n "$victim" ] && kill -9 "$victim"
+    begin=$(date +%s)
+    wait $all
+    [ $(($(date +%s) - begin)) -le 10 ] || fail "ranks hang after one was killed"
+done
+ranks 2 kill.json -o killed --slices 4 --resume || ranks 2 kill.json -o killed --slices 4 || { cat log; fail "after kills"; }
+same whole killed "after kills"

@@ -1,0 +1,72 @@
+/* train_ranks.h: training on several ranks (runtime/comm/comm.h). Every rank holds the whole model
+ * and computes the gradients of its slices of each batch; the sum over all slices has one order, so
+ * every number of ranks makes the same steps. */
+#ifndef SN_TOOLS_TRAIN_RANKS_H
+#define SN_TOOLS_TRAIN_RANKS_H
+
+#include "tools/train/train.h"
+#include "runtime/comm/comm.h"
+
+enum { TRAIN_SUMS = 4 /* buckets under way */, TRAIN_DEPTH = 40 /* of the tree of slices */ };
+
+typedef struct train_ranks {
+    sn_comm *comm; /* NULL: this process trains alone */
+    sn_reduction reduction;
+    int64_t slices; /* of a batch; 1: it is not divided */
+    sn_span mine;   /* the slices of this rank */
+    bool stop;      /* a rank was asked to stop, as all of them know */
+    bool agreed;    /* all ranks know the error */
+    /* the gradients of all parameters, one after the other */
+    struct train_gradient {
+        float *data; /* state "gradient.NAME" of the session */
+        size_t n;
+    } * gradient;
+    size_t n_gradient, n;
+    float *partial[TRAIN_DEPTH]; /* [n] sums of subtrees, by depth; 0: of all slices of this rank */
+    sn_comm_sum sum[TRAIN_SUMS];
+    double *record;     /* [slices + 3 size] numbers of all ranks */
+    size_t *at, *bytes; /* [size] the ranks' parts of it */
+} train_ranks;
+
+/* Slices of a batch of that many rows, if the user does not say: the same for 1, 2, 4 and 8 ranks. */
+int64_t train_ranks_slices(int64_t batch);
+/* slices: at least one for each rank, at most one for each row of a batch. */
+bool train_ranks_open(train_ranks *r, sn_comm *c, sn_reduction reduction, int64_t slices,
+                      int64_t batch, sn_error *err);
+void train_ranks_close(train_ranks *r);
+bool train_ranks_leads(const train_ranks *r); /* rank 0, which writes all files */
+/* sn_comm_agree; notes that all ranks know the error. */
+bool train_ranks_agree(train_ranks *r, bool ok, sn_error *err);
+/* The host of a rank, "" if there is one only. */
+const char *train_ranks_name(const train_ranks *r, int rank, char *buf, size_t size);
+
+/* Something that must be equal on all ranks, as a hash, and what to do if it is not. */
+typedef struct train_same {
+    const char *what, *hint;
+    uint64_t hash;
+} train_same;
+/* Called by all ranks; the error names the first rank that differs from rank 0, and in what. */
+bool train_ranks_same(train_ranks *r, const train_same *list, int n, sn_error *err);
+
+/* train_same.c: these are equal on all ranks; called by all of them. */
+bool train_check_same(train_ranks *r, const char *target, const train_identity *id,
+                      const sn_parameters *parameters, sn_error *err);
+bool train_check_kernels(train_ranks *r, const sn_program *p, sn_error *err);
+bool train_check_tensors(train_ranks *r, const train_tensors *t, sn_error *err);
+/* The ranks' tensors and progress become those of rank 0. */
+bool train_share(train_ranks *r, sn_session *s, const train_tensors *t, train_state *state,
+                 sn_error *err);
+
+/* Finds the gradients of the session's parameters. */
+bool train_ranks_bind(train_ranks *r, sn_session *s, const sn_weight *parameter, size_t count,
+                      sn_error *err);
+/* Runs `slice` for each slice of this rank, which must add its gradients to the states, and leaves
+ * the sum over all slices of all ranks there. */
+bool train_ranks_gradients(train_ranks *r, bool (*slice)(void *ctx, int64_t slice, sn_error *err),
+                           void *ctx, sn_error *err);
+/* loss[i] of each own slice i becomes that of every slice; sets r->stop if any rank wants to. */
+bool train_ranks_losses(train_ranks *r, double *loss, bool stop, sn_error *err);
+/* Every rank's two numbers to all, [2 size]; sets r->stop. */
+bool train_ranks_pairs(train_ranks *r, const double mine[2], bool stop, double *all, sn_error *err);
+
+#endif
