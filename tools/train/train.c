@@ -456,7 +456,8 @@ static bool make_step(trainer *t, sn_error *err) {
     float norm = 0, rate = 0;
     bool ok =
         t->ranks.slices > 1 ? run_slices(t, &norm, &rate, err) : run_batches(t, &norm, &rate, err);
-    if (!ok || !train_ranks_losses(&t->ranks, t->loss, stop_requested(t), err)) return false;
+    bool stop = ok && t->r->comm && stop_requested(t); /* of this rank; all hear of it */
+    if (!ok || !train_ranks_losses(&t->ranks, t->loss, stop, err)) return false;
     double loss = 0;
     for (int64_t i = 0; i < t->ranks.slices; i++) loss += t->loss[i];
     t->steps++;
