@@ -142,16 +142,46 @@ static bool same_work(const sn_bench_record *x, const sn_bench_record *y) {
     return !strcmp(x->kind, y->kind) && !strcmp(x->name, y->name) && !strcmp(x->shape, y->shape);
 }
 
+static bool same_options(const sn_bench_record *x, const sn_bench_record *y) {
+    return y->level == x->level && !strcmp(y->backend, x->backend) && !strcmp(y->dtype, x->dtype);
+}
+
+/* The record of r for x's work with y's options; NULL: none. */
+static const sn_bench_record *find(const sn_bench_report *r, const sn_bench_record *x,
+                                   const sn_bench_record *y) {
+    for (int i = 0; i < r->n; i++)
+        if (same_work(&r->list[i], x) && same_options(&r->list[i], y)) return &r->list[i];
+    return NULL;
+}
+
+/* What the old run did with x's work, and r did not: with other options (level, back end, type of the
+ * weights). NULL unless it is one measurement, or one of x's level. */
+static const sn_bench_record *
+with_other_options(const sn_bench_report *r, const sn_bench_report *old, const sn_bench_record *x) {
+    const sn_bench_record *any = NULL, *level = NULL;
+    int n_any = 0, n_level = 0;
+    for (int i = 0; i < old->n; i++) {
+        const sn_bench_record *y = &old->list[i];
+        if (!same_work(x, y) || find(r, x, y)) continue;
+        any = y;
+        n_any++;
+        if (y->level != x->level) continue;
+        level = y;
+        n_level++;
+    }
+    return n_level == 1 ? level : n_any == 1 ? any : NULL;
+}
+
 const sn_bench_record *sn_bench_baseline(const sn_bench_report *r, const sn_bench_report *old,
                                          const sn_bench_record *x) {
     const sn_bench_record *best = NULL;
-    const sn_bench_report *in = old ? old : r;
-    for (int i = 0; i < in->n; i++) {
-        const sn_bench_record *y = &in->list[i];
-        if (!same_work(x, y)) continue;
-        bool same =
-            y->level == x->level && !strcmp(y->backend, x->backend) && !strcmp(y->dtype, x->dtype);
-        if (old ? same : y->level >= 0 && (!best || y->level < best->level)) best = y;
+    if (old) {
+        best = find(old, x, x);
+        return best ? best : with_other_options(r, old, x);
+    }
+    for (int i = 0; i < r->n; i++) {
+        const sn_bench_record *y = &r->list[i];
+        if (same_work(x, y) && y->level >= 0 && (!best || y->level < best->level)) best = y;
     }
     return best == x ? NULL : best;
 }
@@ -167,8 +197,10 @@ static void print_columns(FILE *f, const char *head, double base, double x, doub
 
 static const char *const verdicts[] = {"same", "faster", "slower"};
 
+/* across: base is of another run. */
 static void print_pair(FILE *f, const sn_bench_record *base, const sn_bench_record *x,
-                       sn_bench_gain g, int name, int shape, const char *const *color) {
+                       sn_bench_gain g, bool across, int name, int shape,
+                       const char *const *color) {
     char who[64];
     if (x->level >= 0)
         snprintf(who, sizeof who, "%s level %d", x->backend, x->level);
@@ -179,6 +211,8 @@ static void print_pair(FILE *f, const sn_bench_record *base, const sn_bench_reco
             color ? color[g.verdict] : "", verdicts[g.verdict], color ? color[3] : "");
     print_columns(f, "MB", base->peak_bytes, x->peak_bytes, 1.0 / (1 << 20), "%.3g");
     print_columns(f, "error", base->rel_rms, x->rel_rms, 1, "%.1e");
+    if (across && !same_options(base, x))
+        fprintf(f, "  %s level %d %s : %s", base->backend, base->level, base->dtype, x->dtype);
     fputc('\n', f);
 }
 
@@ -198,7 +232,7 @@ int sn_bench_print_comparison(const sn_bench_report *r, const sn_bench_report *o
         unmatched += old && !base;
         if (!base) continue;
         sn_bench_gain g = sn_bench_compare(base, x, !old);
-        print_pair(f, base, x, g, name, shape, color);
+        print_pair(f, base, x, g, old != NULL, name, shape, color);
         slower += g.verdict == SN_BENCH_SLOWER && g.high < 1 - threshold / 100;
     }
     if (unmatched)

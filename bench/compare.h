@@ -21,7 +21,8 @@ typedef struct sn_bench_gain {
 sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_record *x, bool one_run);
 
 /* What x is compared with: within a run the lowest level of the same work (NULL: x itself), or the
- * same measurement in the old report (NULL: none). */
+ * same measurement in the old report, or else the one that the old report alone has of the same work,
+ * with other options (NULL: none). */
 const sn_bench_record *sn_bench_baseline(const sn_bench_report *r, const sn_bench_report *old,
                                          const sn_bench_record *x);
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """gallery.py [--sinter PROGRAM] [--measure]: writes docs/gallery.md from examples/variants: for every variant its
-formula, its C, its kernels, and its time by fusion level (docs/gallery/NAME.svg).
+formula, its C, its kernels, and a picture (docs/gallery/NAME.svg): its time by fusion level, and which tiles of attention
+its mask skips.
 
---measure times the variants that docs/gallery/times.json lacks, each level of the entry forward in turn, and saves after
-each variant; without it the times of the file are shown. A new variant needs no change here: what its opening comment and
+--measure times the variants that docs/gallery/times.json lacks, each level of the entry forward in turn, asks `sinter
+report` for tiles that are not there, and saves after each variant; without it the file's are shown. A new variant needs no change here: what its opening comment and
 its code say is printed; a line "formula: ..." of the comment is its formula. The test `gallery` compares the page with the
 files of the tree.
 """
@@ -71,8 +72,63 @@ def measure(sinter, name):
     return {"machine": {k: machine[k] for k in ("cpu", "threads", "date")}, "levels": levels}
 
 
+def tiles(sinter, name):
+    """The maps of tiles of the attentions with a mask, each once: where, its sizes, and a text a block of queries."""
+    text = subprocess.run([sinter, "report", os.path.join(TOP, "examples/variants", name + ".c"), "-e", "forward", "-q", "--json",
+                           "--levels", "none", "--evaluate", "0", "--sizes", f"T={TOKENS}", "-o", "-"], check=True,
+                          capture_output=True, text=True).stdout
+    entry, found = json.loads(text)["entries"][0], []
+    for a in entry["attention"]:
+        call = entry["calls"][a["call"]]
+        for m in a.get("maps", []) if "mask: " in call["fused"] else []:
+            one = {"where": re.sub(r"^layer\d+\.", "", call["where"]), "queries": a["queries"], "keys": a["keys"],
+                   "heads": "" if len(a["maps"]) == 1 else f"head {m['heads'][0]}", "rows": m["rows"]}
+            if all(one["rows"] != f["rows"] for f in found):
+                found.append(one)
+    return found
+
+
+KINDS = [("#d5d9e0", "skipped"), ("#d55e00", "with the mask"), ("#009e73", "without it")]
+
+
+def draw_map(m, x, side):
+    """A map of tiles to scale, `side` high, from x on, with what it is below it; a stroke marks tiles with the mask."""
+    unit = side / max(m["queries"], m["keys"])
+    height, width = max(14, unit * m["queries"]), unit * m["keys"]
+    dy, dx, out = height / len(m["rows"]), width / len(m["rows"][0]), []
+    for i, row in enumerate(m["rows"]):
+        for k, kind in enumerate(row):
+            left, top, w, h = x + k * dx, 4 + i * dy, dx - 1, dy - 1
+            out.append(f'<rect x="{left:.1f}" y="{top:.1f}" width="{w:.1f}" height="{h:.1f}" fill="{KINDS[int(kind)][0]}"/>')
+            if kind == "1":
+                out.append(f'<path d="M{left + 1:.1f} {top + h - 1:.1f}L{left + w - 1:.1f} {top + 1:.1f}" stroke="#fff"/>')
+    all_tiles = "".join(m["rows"])
+    out.append(f'<text x="{x}" y="{height + 18:.0f}" font-size="10">{(m["where"] + " " + m["heads"]).strip()}: '
+               f'{100 * all_tiles.count("0") / len(all_tiles):.0f} % skipped</text>')
+    return "".join(out), max(width, 130)
+
+
+def picture(times, maps):
+    """An SVG: a bar for each level, with its time and its speed-up against level 0; beside it the tiles of each mask."""
+    parts, x, height = [bars(times)], 400, 8 + 20 * len(times)
+    for m in maps[:3]:
+        text, width = draw_map(m, x, 92)
+        parts.append(text)
+        x += width + 24
+        height = 126
+    if maps:
+        at = 400
+        for colour, what in KINDS:
+            parts.append(f'<rect x="{at}" y="116" width="8" height="8" fill="{colour}"/>'
+                         f'<text x="{at + 11}" y="124" font-size="10">{what}</text>')
+            at += 18 + 6 * len(what)
+        x = max(x, at)
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{x:.0f}" height="{height}" font-family="sans-serif" '
+            'font-size="12" fill="#222"><rect width="100%" height="100%" fill="#fff"/>' + "".join(parts) + "</svg>\n")
+
+
 def bars(times):
-    """An SVG: a bar for each level, with its time and its speed-up against level 0."""
+    """A bar for each level, with its time and its speed-up against level 0."""
     slowest, base = max(l["ms"] for l in times), times[0]["ms"]
     rows = []
     for i, l in enumerate(times):
@@ -80,9 +136,7 @@ def bars(times):
         rows.append(f'<text x="0" y="{y + 12}">level {l["level"]}</text>'
                     f'<rect x="52" y="{y}" width="{width:.1f}" height="15" fill="#4878a8"/>'
                     f'<text x="{58 + width:.1f}" y="{y + 12}">{l["ms"]:.2f} ms, {base / l["ms"]:.2f} ×</text>')
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="400" height="{8 + 20 * len(times)}" '
-            'font-family="sans-serif" font-size="12" fill="#222"><rect width="100%" height="100%" fill="#fff"/>'
-            + "".join(rows) + "</svg>\n")
+    return "".join(rows)
 
 
 def kernels(sinter, name):
@@ -95,11 +149,12 @@ def kernels(sinter, name):
     return [head] + found[:1]
 
 
-def page(sinter, times, explained):
+def page(times, explained, maps):
     out = ["# Gallery", "",
            "Every variant of `examples/variants`: its formula, its C (up to `SN_MODEL`, which names it; the shared layers are in",
-           "`small.h`), its attention kernels, and the time of its entry `forward` at each fusion level. `bench/gallery.py",
-           "--measure` makes this page. Models are small: width 64, two layers, random weights.", ""]
+           "`small.h`), its attention kernels, and the time of its entry `forward` at each fusion level. Beside it are the tiles",
+           "of its attention's mask, queries downwards, keys to the right: skipped, computed with the mask, or without it.",
+           "`bench/gallery.py --measure` makes this page. Models are small: width 64, two layers, random weights.", ""]
     for name in variants():
         comment, formula, code = parts(name)
         out += [f"## {name}", "", f"[`examples/variants/{name}.c`](../examples/variants/{name}.c): {comment}", ""]
@@ -109,7 +164,8 @@ def page(sinter, times, explained):
             out += ["```", *explained[name][:2], "```", ""]
         if name in times:
             m = times[name]["machine"]
-            out += [f"![Time of {name} by fusion level](gallery/{name}.svg)", "",
+            masked = " and the tiles of its mask" if maps.get(name) else ""
+            out += [f"![Time of {name} by fusion level{masked}](gallery/{name}.svg)", "",
                     f"{TOKENS} tokens, {m['cpu']}, {m['threads']} threads, {m['date'][:10]}.", ""]
     return wrap("\n".join(out).rstrip("\n") + "\n")
 
@@ -149,23 +205,26 @@ def main():
     os.makedirs(folder, exist_ok=True)
     store = os.path.join(folder, "times.json")
     data = json.load(open(store, encoding="utf-8")) if os.path.exists(store) else {}
-    times, explained = data.get("times", {}), data.get("kernels", {})
+    times, explained, maps = data.get("times", {}), data.get("kernels", {}), data.get("tiles", {})
     for name in variants():
-        if arguments.measure and name not in times:
+        if arguments.measure and not (name in times and name in maps):
             try:
-                explained[name] = kernels(arguments.sinter, name)
-                times[name] = measure(arguments.sinter, name)
+                if name not in maps:
+                    maps[name] = tiles(arguments.sinter, name)
+                    explained[name] = kernels(arguments.sinter, name)
+                if name not in times:
+                    times[name] = measure(arguments.sinter, name)
             except subprocess.CalledProcessError as e:
                 print(f"{name}: {' '.join(e.cmd[:3])} failed")
                 continue
             with open(store, "w", encoding="utf-8") as f:
-                json.dump({"times": times, "kernels": explained}, f, indent=1, sort_keys=True, ensure_ascii=False)
+                json.dump({"times": times, "kernels": explained, "tiles": maps}, f, indent=1, sort_keys=True, ensure_ascii=False)
                 f.write("\n")
         if name in times:
             with open(os.path.join(folder, name + ".svg"), "w", encoding="utf-8") as f:
-                f.write(bars(times[name]["levels"]))
+                f.write(picture(times[name]["levels"], maps.get(name, [])))
     with open(path, "w", encoding="utf-8") as f:
-        f.write(page(arguments.sinter, times, explained))
+        f.write(page(times, explained, maps))
     return 0
 
 

@@ -2,7 +2,7 @@
  * time (plot_times.c). */
 #include "bench/compare.h"
 #include "bench/svg.h"
-#include "runtime/file.h"
+#include "runtime/cli/drawing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static int find_ceilings(const sn_bench_report *r, ceiling *list) {
             continue;
         list[n] = (ceiling){slope ? x->gbytes_s : x->gflops, slope, ""};
         snprintf(list[n++].name, sizeof list->name,
-                 slope ? "%.12s %.3g GB/s" : "%.12s %.4g GFLOP/s", slope ? x->shape : x->dtype,
+                 slope ? "%.20s: %.3g GB/s" : "%.12s %.4g GFLOP/s", slope ? x->shape : x->dtype,
                  slope ? x->gbytes_s : x->gflops);
     }
     if (peak > 0) {
@@ -90,6 +90,8 @@ static bool find_axes(const sn_bench_report *r, const ceiling *c, int n, axes *a
     double knee = stream > 0 ? peak / stream : 1;
     *a = (axes){log10(knee), log10(knee), log10(peak), log10(peak)};
     if (r->n && is_limit(&r->list[0])) a->x0 -= 2, a->y0 -= 2;
+    for (int i = 0; i < n; i++) /* every slope up to the peak */
+        if (c[i].slope) a->x1 = fmax(a->x1, log10(peak / c[i].rate));
     for (int i = 0; i < r->n; i++) {
         if (!is_point(&r->list[i])) continue;
         double intensity = log10(r->list[i].flop / r->list[i].bytes),
@@ -132,10 +134,11 @@ static void draw_grid(FILE *f, const axes *a) {
 /* How many ceilings before i lie so close that their labels would meet. */
 static int crowded(const axes *a, const ceiling *c, int i) {
     int n = 0;
-    for (int k = 0; k < i; k++)
-        n +=
-            !c[k].slope && fabs(place_y(a, log10(c[k].rate)) - place_y(a, log10(c[i].rate))) < LINE;
-    return c[i].slope ? 0 : n;
+    for (int k = 0; k < i; k++) {
+        double apart = fabs(place_y(a, log10(c[k].rate)) - place_y(a, log10(c[i].rate)));
+        n += c[k].slope == c[i].slope && apart < (c[i].slope ? 2 * LINE : LINE);
+    }
+    return n;
 }
 
 static void draw_ceiling(FILE *f, const axes *a, const ceiling *c, double peak, int shift) {
@@ -150,9 +153,10 @@ static void draw_ceiling(FILE *f, const axes *a, const ceiling *c, double peak, 
             "<line x1='%.1f' y1='%.1f' x2='%.1f' y2='%.1f' stroke='black' stroke-width='1.6'/>\n",
             px, py, qx, qy);
     double angle = atan2(qy - py, qx - px) * 180 / 3.14159265358979;
+    double along = 8 + 110 * shift; /* of a slope, to the right */
     fprintf(f, "<text transform='translate(%.1f %.1f) rotate(%.1f)' dy='-5' %s>",
-            c->slope ? px + 8 : qx - 6 - 140 * shift,
-            c->slope ? py + 8 * tan(angle / 57.29578) : qy, angle,
+            c->slope ? px + along : qx - 6 - 140 * shift,
+            c->slope ? py + along * tan(angle / 57.29578) : qy, angle,
             c->slope ? "" : "text-anchor='end'");
     sn_bench_svg_text(f, c->name);
     fputs("</text>\n", f);
@@ -243,9 +247,9 @@ static void draw_legend(FILE *f, const sn_bench_report *r, int y) {
 
 bool sn_bench_write_svg(const sn_bench_report *r, const sn_bench_report *old, const char *subtitle,
                         const char *path, sn_error *err) {
-    sn_file *file = sn_file_output(path, err);
-    if (!file) return false;
-    FILE *f = sn_file_stream(file);
+    drawing p;
+    if (!drawing_open(&p, path, err)) return false;
+    FILE *f = p.f;
     ceiling c[MAX_CEILINGS + 2];
     axes a;
     int n = find_ceilings(r, c);
@@ -271,5 +275,5 @@ bool sn_bench_write_svg(const sn_bench_report *r, const sn_bench_report *old, co
     }
     if (!limits) sn_bench_draw_times(f, r, old, below);
     fputs("</svg>\n", f);
-    return sn_file_commit(file, err);
+    return drawing_close(&p, err);
 }

@@ -37,7 +37,7 @@ typedef struct options {
     {"threads", 't', ARG_INT, offsetof(options, threads), "N", "0", 0, 1024, "0: all available CPUs"}, \
     {"json", 0, ARG_TEXT, offsetof(options, json), "FILE", NULL, 0, 0, "one record per line; -: standard output, instead of the tables; docs/bench.md lists the keys"}, \
     {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0, \
-     "SVG: roofline with one point per record, bars of time with speed-ups"}, \
+     "SVG, or PNG if FILE ends so: roofline with one point per record, bars of time with speed-ups"}, \
     {"with", 0, ARG_TEXT, offsetof(options, with), "OLD.json", NULL, 0, 0, \
      "also compare with the records of an earlier run (--json)"}, \
     {"threshold", 0, ARG_NUMBER, offsetof(options, threshold), "PERCENT", "0", 0, 100, \
@@ -373,7 +373,7 @@ static const arg compare_table[] = {
     {"NEW.json", 0, ARG_PLACE, offsetof(options, names), NULL, NULL, 0, 0,
      "records of another run"},
     {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0,
-     "SVG: bars of time with speed-ups"},
+     "SVG, or PNG if FILE ends so: bars of time with speed-ups"},
     {"threshold", 0, ARG_NUMBER, offsetof(options, threshold), "PERCENT", "0", 0, 100,
      "exit code 1 if something is slower by more than this; 0: never"},
     {0}};
@@ -381,11 +381,13 @@ static const arg_command compare_command = {
     compare_name, "compare two files of records, or the fusion levels of a benchmark",
     "sinter bench compare MODEL|WHAT … measures as sinter bench WHAT does (levels 0 and 4 unless "
     "--levels\nsays otherwise) and compares the levels; a name that is no benchmark is a model. "
-    "The interval is\nthe 95 % interval of the median speed-up; a verdict needs all of it to be 1 "
-    "% "
-    "away from 1.\n",
+    "--with OLD.json\ncompares with the records of another commit, machine or set of options. The "
+    "interval is the 95 %\ninterval of the median speed-up; a verdict needs all of it to be 1 % "
+    "away "
+    "from 1.\n",
     compare_table,
     .examples = "sinter bench compare MODEL\n"
+                "sinter bench compare MODEL --levels 4 --weights int8 --with old.json\n"
                 "sinter bench compare attention --mask causal --levels 0,2,4\n"
                 "sinter bench compare old.json new.json --threshold 5\n"};
 

@@ -30,7 +30,7 @@ static const arg table[] = {
     {"tap", 0, ARG_TEXT, AT(tap), "NAME", NULL, 0, 0,
      "print a named tensor; with -o FILE.npy write it"},
     {"attention", 0, ARG_TEXT, AT(attention), "LAYER[:HEAD]|all", NULL, 0, 0,
-     "draw attention maps as an SVG; -o FILE.svg"},
+     "draw attention maps; -o FILE.svg or FILE.png"},
     {"logit-lens", 0, ARG_FLAG, AT(lens), NULL, NULL, 0, 0,
      "the next token predicted from each layer"},
     {"position", 0, ARG_INT, AT(position), "I", "-1", -1, INT32_MAX,

@@ -1,5 +1,6 @@
 /* cmd_train.c: `sinter train`: trains a model from a config and a text. */
 #include "tools/cmd.h"
+#include "runtime/cli/drawing.h"
 #include "tools/train/train.h"
 
 #include "runtime/file.h"
@@ -83,7 +84,8 @@ static const arg_command command = {
     "CONFIG has the sections model (the keys of config.json), tokenizer, data, optimizer,\n"
     "schedule and training; docs/training.md lists all keys. DIR becomes a model folder for\n"
     "generate, eval and the other commands; the run adds checkpoint.safetensors, metrics.jsonl\n"
-    "and loss.svg. Ctrl-C (SIGINT, SIGTERM, SIGHUP) saves the run and exits with code\n"
+    "and loss.svg (loss.png, too, where rsvg-convert is). Ctrl-C (SIGINT, SIGTERM, SIGHUP) saves "
+    "the run and exits with code\n"
     "128 + signal. --resume continues it with bit-identical results, as if it had never\n"
     "stopped. A model folder as CONFIG is fine-tuned, by default at a rate of 5e-5.\n",
     table,
@@ -195,6 +197,15 @@ static void print_result(const train_result *r) {
                r->tokens_per_second, r->gflops, r->seconds);
 }
 
+/* loss.png beside loss.svg, if a converter is installed. */
+static void draw_png(const char *folder) {
+    sn_error none = {0};
+    char *svg = sn_path_join(folder, "loss.svg"), *png = sn_path_join(folder, "loss.png");
+    if (svg && png) drawing_convert(svg, png, &none);
+    free(svg);
+    free(png);
+}
+
 static int finish(const options *o, train_end end, const train_result *r, const sn_error *err) {
     if (end == TRAIN_FAILED) return cmd_fail(NAME, err);
     if (end == TRAIN_EARLY)
@@ -213,6 +224,7 @@ static int finish(const options *o, train_end end, const train_result *r, const 
                    "later one",
                    o->output, (long long)r->steps);
     print_result(r);
+    draw_png(o->output);
     screen_say(NAME, "model, metrics.jsonl and loss.svg are in %s", o->output);
     screen_wrote(NAME, o->output);
     return cmd_finish(NAME);

@@ -48,6 +48,7 @@ if [ $dev = yes ]; then
     need lintian tool lintian # for the test packages
     # for tests of deployment to other CPUs
     need python3-numpy file '/usr/lib/python3/dist-packages/numpy/__init__.py' # for the Python module
+    need librsvg2-bin tool rsvg-convert # for pictures as PNG
     need chromium tool chromium chromium-browser google-chrome # for the page of `sinter report`
     need qemu-user tool qemu-aarch64
     need openmpi-bin tool mpirun.openmpi # for training on several ranks

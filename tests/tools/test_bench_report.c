@@ -69,8 +69,25 @@ static void intervals(void **state) {
     assert_true(g.low == 10.0 / 8 && g.high == 20.0 / 4);
 }
 
+/* A run with other options compares with the one measurement of the same work that it lacks. */
+static void option_sets(void **state) {
+    (void)state;
+    static const double ms[] = {4, 4, 4, 4, 4, 4};
+    sn_bench_record old[] = {timed(0, 6, ms), timed(4, 6, ms)},
+                    now[] = {timed(4, 6, ms), timed(4, 6, ms)};
+    snprintf(now[1].dtype, sizeof now[1].dtype, "int8");
+    sn_bench_report before = {.list = old, .n = 2}, after = {.list = now, .n = 2};
+    assert_ptr_equal(sn_bench_baseline(&after, &before, &now[0]), &old[1]);
+    assert_ptr_equal(sn_bench_baseline(&after, &before, &now[1]), &old[0]);
+    after = (sn_bench_report){.list = &now[1], .n = 1}; /* of two the one of its level */
+    assert_ptr_equal(sn_bench_baseline(&after, &before, &now[1]), &old[1]);
+    old[0].level = 4;
+    snprintf(old[0].backend, sizeof old[0].backend, "onednn");
+    assert_null(sn_bench_baseline(&after, &before, &now[1]));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(slower_levels),
-                                       cmocka_unit_test(intervals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(slower_levels), cmocka_unit_test(intervals),
+                                       cmocka_unit_test(option_sets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -422,7 +422,15 @@ check_inspect() {
     prints '5 attention layers, 7 tokens'
     [ "$(grep -c "fill='none'" "$tmp/all.svg")" = 40 ] || fail "a square for each of 40 heads"
     run 0 inspect "$tmp/model" -p "Once upon a time there was" --attention layers.2:1 -o "$tmp/one.svg"
-    grep -q 'layers.2.attention, head 1' "$tmp/one.svg" || fail "the picture's title"
+    grep -q 'layers.2.attention' "$tmp/one.svg" && grep -q '>head 1<' "$tmp/one.svg" || fail "the picture's title"
+    if command -v rsvg-convert >/dev/null; then
+        run 0 inspect "$tmp/model" -p "Once" --attention 0:0 -o "$tmp/one.png"
+        head -c 8 "$tmp/one.png" | grep -q PNG || fail "no PNG"
+    fi
+    what="a PNG without a converter" && cases=$((cases + 1))
+    PATH="$tmp/none" "$sinter" inspect "$tmp/model" -p "Once" --attention 0:0 -o "$tmp/two.png" >"$tmp/out" 2>"$tmp/err"
+    [ $? = 1 ] && [ ! -e "$tmp/two.png" ] || fail "exit code, or a file"
+    says 'a PNG needs rsvg-convert'
     # little space is left empty beside the squares
     wide=$(sed -n "1s/.* width='\([0-9]*\)'.*/\1/p" "$tmp/all.svg")
     right=$(sed -n "s/.*x='\([0-9]*\)'.* width='\([0-9]*\)'.*fill='none'.*/\1 \2/p" "$tmp/all.svg" |
@@ -434,7 +442,7 @@ check_inspect() {
     prints "311  ' her'"
     run 0 import "$source/examples/models/aren-transliteration/model.bin" -o "$tmp/aren"
     run 0 inspect "$tmp/aren" -p آتزمون --result atzmon --attention decoder.4.cross:2 -o "$tmp/cross.svg"
-    [ "$(grep -c '<text' "$tmp/cross.svg")" = 16 ] || fail "labels: title, scale, head, 6 keys, 7 queries"
+    [ "$(grep -c '<text' "$tmp/cross.svg")" = 17 ] || fail "labels: title, scale, layer, head, 6 keys, 7 queries"
     run 0 inspect "$tmp/aren" --near ا --top 1
     prints "in encoder.embed_tokens.weight"
     refused 2 'is for encoder-decoders' inspect "$tmp/model" -p a --result b --attention 0

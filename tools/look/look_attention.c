@@ -2,7 +2,7 @@
  * darker means a larger weight [PH22 A4 line 6]. */
 #include "tools/look/look.h"
 #include "runtime/cli/json_out.h"
-#include "runtime/file.h"
+#include "runtime/cli/drawing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,11 +200,12 @@ static void draw_scale(FILE *f, int x, int y) {
 static void draw_row(FILE *f, const look *l, const selection *s, const layout *k, const map *p,
                      int y) {
     int64_t last = s->last < p->heads ? s->last : p->heads - 1;
+    fprintf(f, "<text x='%d' y='%d' font-weight='bold'>", k->left, y);
+    print_escaped(f, p->t->name);
+    fputs("</text>\n", f);
     for (int64_t h = s->head; h <= last; h++) {
         int x = k->left + (int)(h - s->head) * (k->square + GAP + (k->labels ? 24 : 0));
-        fprintf(f, "<text x='%d' y='%d' font-weight='bold'>", x, y + 13);
-        if (h == s->head) print_escaped(f, p->t->name);
-        fprintf(f, "%shead %lld</text>\n", h == s->head ? ", " : "", (long long)h);
+        fprintf(f, "<text x='%d' y='%d'>head %lld</text>\n", x, y + 13, (long long)h);
         draw_head(f, p, h, x, y + k->above, k->cell);
         if (k->labels) draw_keys(f, l, p, x, y + k->above, k->cell);
         if (k->labels && h == s->head) draw_queries(f, l, p, x, y + k->above, k->cell);
@@ -212,10 +213,10 @@ static void draw_row(FILE *f, const look *l, const selection *s, const layout *k
 }
 
 static void draw(FILE *f, const look *l, const selection *s) {
-    enum { HEAD = 48, LEAST_WIDTH = 780 };
+    enum { HEAD = 56, LEAST_WIDTH = 780 };
     layout k = plan_layout(l, s);
     int pitch = k.square + GAP + (k.labels ? 24 : 0), top = HEAD + 16 * k.strip;
-    int width = k.left + k.heads * pitch + 40, row = k.above + k.square + GAP;
+    int width = k.left + k.heads * pitch + 40, row = k.above + k.square + 2 * GAP;
     fprintf(
         f,
         "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
@@ -235,10 +236,10 @@ static void draw(FILE *f, const look *l, const selection *s) {
 }
 
 static bool write_picture(const look *l, const selection *s, const char *path, sn_error *err) {
-    sn_file *f = sn_file_output(path, err);
-    if (!f) return false;
-    draw(sn_file_stream(f), l, s);
-    return sn_file_commit(f, err);
+    drawing p;
+    if (!drawing_open(&p, path, err)) return false;
+    draw(p.f, l, s);
+    return drawing_close(&p, err);
 }
 
 bool look_attention(const look_options *o, sn_error *err) {

@@ -233,6 +233,7 @@ static void note_once(trainer *t, bool ok, const sn_error *why) {
 static void open_log(trainer *t) {
     sn_error why = {0};
     note_once(t, train_log_open(&t->log, t->r->folder, t->state.step, &why), &why);
+    t->log.title = t->model.type;
     t->log.sink = t->r->metrics;
     t->log.sink_ctx = t->r->ctx;
 }

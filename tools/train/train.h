@@ -127,7 +127,8 @@ typedef struct train_point {
 /* metrics.jsonl and loss.svg of the folder. */
 typedef struct train_log {
     char *jsonl, *svg;
-    int fd; /* descriptor of metrics.jsonl, plus 1; 0: not open */
+    const char *title; /* of the curve: the model's type */
+    int fd;            /* descriptor of metrics.jsonl, plus 1; 0: not open */
     train_point *point;
     size_t count, capacity;
     void (*sink)(void *ctx, const char *line); /* gets a copy of each new line; may be NULL */

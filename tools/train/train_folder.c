@@ -83,8 +83,12 @@ bool train_folder_open(train_folder *f, const char *path, const train_settings *
 }
 
 bool train_folder_begin(const train_folder *f, const train_settings *s, sn_error *err) {
-    static const char *const run[] = {"checkpoint.safetensors", "model.safetensors", SN_MODEL_GRAPH,
-                                      TRAIN_LOG, "loss.svg"};
+    static const char *const run[] = {"checkpoint.safetensors",
+                                      "model.safetensors",
+                                      SN_MODEL_GRAPH,
+                                      TRAIN_LOG,
+                                      "loss.svg",
+                                      "loss.png"};
     enum { RUN = sizeof run / sizeof *run };
     bool inside = has_tokenizer_inside(f, s);
     for (int i = 0; i < RUN || (!inside && import_tokenizer_files[i - RUN]); i++) {

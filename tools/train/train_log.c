@@ -115,7 +115,7 @@ bool train_log_add(train_log *l, const train_metrics *m, sn_error *err) {
 
 /* ---- the curve ---- */
 
-enum { LEFT = 60, TOP = 30, WIDTH = 640, HEIGHT = 360 };
+enum { LEFT = 60, TOP = 52, WIDTH = 640, HEIGHT = 360 };
 
 typedef struct range {
     double lo, hi, last; /* losses, steps */
@@ -181,22 +181,46 @@ static void draw_line(FILE *f, const train_log *l, const range *r, bool validati
     fputs("\"/>\n", f);
 }
 
+/* The title, and a ring around the best point: of the validation loss, or else of the training loss. */
+static void draw_best(FILE *f, const train_log *l, const range *r) {
+    const train_point *best = NULL;
+    bool validated = false;
+    for (size_t i = 0; i < l->count; i++) validated |= isfinite(l->point[i].validation);
+    double least = INFINITY;
+    for (size_t i = 0; i < l->count; i++) {
+        double v = validated ? l->point[i].validation : l->point[i].loss;
+        if (v < least) best = &l->point[i], least = v;
+    }
+    fprintf(f, "<text x=\"%d\" y=\"20\" font-size=\"16\">%s", LEFT, l->title ? l->title : "");
+    if (best)
+        fprintf(f, ": best %s loss %.4f at step %lld", validated ? "validation" : "training", least,
+                (long long)best->step);
+    fputs("</text>\n", f);
+    if (best)
+        fprintf(f,
+                "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"5\" fill=\"none\" stroke=\"%s\" "
+                "stroke-width=\"2\"/>\n",
+                place_x(r, (double)best->step), place_y(r, least),
+                validated ? "#e65100" : "#1976d2");
+}
+
 bool train_log_draw(const train_log *l, sn_error *err) {
     sn_file *file = l->svg ? sn_file_create(l->svg, err) : NULL;
     if (!file) return false;
     FILE *f = sn_file_stream(file);
     range r = find_range(l);
     fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
             "font-family=\"sans-serif\" font-size=\"12\">\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
             LEFT + WIDTH + 20, TOP + HEIGHT + 40);
     draw_grid(f, &r);
     draw_line(f, l, &r, false);
     draw_line(f, l, &r, true);
+    draw_best(f, l, &r);
     fprintf(f,
-            "<text x=\"%d\" y=\"18\" fill=\"#1976d2\">training loss</text>"
-            "<text x=\"%d\" y=\"18\" fill=\"#e65100\">validation loss</text>"
+            "<text x=\"%d\" y=\"40\" fill=\"#1976d2\">training loss</text>"
+            "<text x=\"%d\" y=\"40\" fill=\"#e65100\">validation loss</text>"
             "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">step</text>\n</svg>\n",
             LEFT, LEFT + 110, LEFT + WIDTH, TOP + HEIGHT + 34);
     return sn_file_commit(file, err);
