@@ -62,6 +62,13 @@ json 1 inspect "$tmp/m" --tap "$tap" -p Once
 json 6 inspect "$tmp/m" --logit-lens -p Once
 json 3 inspect "$tmp/m" --near time --top 3
 json 1 inspect "$tmp/m" --attention 0 -p Once -o "$tmp/map.svg"
+if command -v rsvg-convert >/dev/null; then
+    json 1 inspect "$tmp/m" --attention 0 -p Once -o "$tmp/map.png"
+    head -c 8 "$tmp/map.png" | grep -q PNG || fail "no PNG"
+fi
+what="a PNG without a converter" && cases=$((cases + 1))
+PATH="$tmp/none" "$sinter" inspect "$tmp/m" -p Once --attention 0:0 -o "$tmp/two.png" >"$tmp/out" 2>"$tmp/err" && fail "exit code"
+says 'a PNG needs rsvg-convert' && [ ! -e "$tmp/two.png" ] || fail "a file"
 json 1 inspect "$variant"
 json 1 compile "$variant" --name al -o "$tmp/made"
 json 1 inspect "$tmp/made/al.o"
