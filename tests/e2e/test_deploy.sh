@@ -8,7 +8,7 @@ model=$source/examples/models/stories260K/stories260K.bin
 tokenizer=$source/examples/models/stories260K/tok512.bin
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-export XDG_CACHE_HOME="$tmp/cache"
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}"
 cd "$tmp" || exit 1
 failed=0
 

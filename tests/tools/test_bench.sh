@@ -5,7 +5,7 @@
 sinter=$1 section=$2 library=$3
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}" LC_ALL=C
 cases=0 failures=0
 quick="--rounds 5 --seconds 0 -t 1"
 

@@ -4,7 +4,7 @@
 sinter=$1 source=$2 section=$3
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}" LC_ALL=C
 unset SINTER_DEBUG
 stories=$source/examples/models/stories260K/stories260K.bin
 nano=$source/examples/models/nano-gpt-sort/gpt-nano-sort-model.json
@@ -190,6 +190,7 @@ check_eval() {
 
 # models in C, without a main program
 check_run() {
+    export XDG_CACHE_HOME="$tmp/cache" # its files are counted and spoilt
     variant=$source/examples/variants/alibi.c
     # the spin limit of OpenMP's threads applies to this program only
     printf '#!/bin/sh\necho "${GOMP_SPINCOUNT-unset}" >>"%s/spin"\nexec cc "$@"\n' "$tmp" >"$tmp/cc"

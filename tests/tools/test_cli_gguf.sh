@@ -3,7 +3,7 @@
 sinter=$1 data=$2/tests/data/gguf
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}" LC_ALL=C
 unset SINTER_DEBUG
 . "$2/tests/tools/cli_run.sh"
 

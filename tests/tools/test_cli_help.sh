@@ -3,7 +3,7 @@
 sinter=$1 source=$2
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}" LC_ALL=C
 unset SINTER_DEBUG NO_COLOR
 cd "$source" || exit 1
 . "$source/tests/tools/cli_run.sh"

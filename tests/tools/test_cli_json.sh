@@ -3,7 +3,7 @@
 sinter=$1 source=$2 python=$3
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C.UTF-8
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}" LC_ALL=C.UTF-8
 unset SINTER_DEBUG
 . "$source/tests/tools/cli_run.sh"
 stories=$source/examples/models/stories260K/stories260K.bin

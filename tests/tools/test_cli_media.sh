@@ -4,7 +4,7 @@
 sinter=$1 source=$2 make=$3/test_vision make_sound=$3/test_whisper
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}" LC_ALL=C
 unset SINTER_DEBUG
 . "$source/tests/tools/cli_run.sh"
 pictures=$source/tests/data/pictures

@@ -3,7 +3,7 @@
 sinter=$1 stories=$2/examples/models/stories260K/stories260K.bin
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}" LC_ALL=C
 unset SINTER_DEBUG
 . "$2/tests/tools/cli_run.sh"
 

@@ -3,7 +3,7 @@
 sinter=$1 source=$2
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-export XDG_CACHE_HOME="$tmp/cache" LC_ALL=C
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}" LC_ALL=C
 unset SINTER_DEBUG
 . "$2/tests/tools/cli_run.sh"
 cp "$source"/examples/variants/window_sinks.c "$source"/examples/variants/small.h "$tmp"
