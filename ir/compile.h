@@ -107,6 +107,8 @@ typedef struct sn_options {
     const char *budget_sizes;
     /* keeps the graph after every pass in the module's memory, for `sinter report` */
     bool keep_stages;
+    /* makes no code: the program can be explained, but sn_session_new refuses it. Many times as fast. */
+    bool plan_only;
 } sn_options;
 sn_options sn_options_default(void);
 

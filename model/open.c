@@ -432,6 +432,7 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
         compile.weights = storage_choose(m->model.module, w, sn_memory_available(), m->storage_note,
                                          sizeof m->storage_note);
     compile.source = w;
+    compile.plan_only = o->compile_only;
     if (m->imported) compile.weights_cache = -1; /* the next import makes other files */
     if (o->context && !o->compile_only && !lm_check_room(m, m->sequences, 0, o->context, err))
         return false;

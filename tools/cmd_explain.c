@@ -93,6 +93,7 @@ static bool compile_text(compiled *c, const options *o, sn_error *err) {
     c->m = text ? sn_parse(text, o->model.path, false, err) : NULL;
     free(text);
     sn_options compile = cmd_options(&o->compile);
+    compile.plan_only = true;
     c->p = c->m ? sn_compile(c->m, &compile, err) : NULL;
     return c->p;
 }

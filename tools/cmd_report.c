@@ -135,6 +135,7 @@ static bool open_model(model *d, const options *o, int level, sn_error *err) {
         char *text = cmd_read_text(o->model.path, &size, err);
         d->m = text ? sn_parse(text, o->model.path, false, err) : NULL;
         free(text);
+        lo.compile.plan_only = true;
         d->p = d->m ? sn_compile(d->m, &lo.compile, err) : NULL;
         return d->p;
     }

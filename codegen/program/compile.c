@@ -53,7 +53,8 @@ typedef struct compiler {
     sn_tuner tuner;
     sn_pass_options passes;
     leaves user_states;
-    int n_user; /* entries of the user */
+    int n_user;     /* entries of the user */
+    bool plan_only; /* no code is made */
     bool ok;
 } compiler;
 
@@ -401,6 +402,7 @@ static bool get_cached(compiler *c, part *p) {
 static bool add_source(compiler *c, const source *s) {
     if (is_done(c, s->name)) return true;
     mark_done(c, s->name);
+    if (c->plan_only) return true;
     part p = {.s = *s, .key = sn_cache_make_key(&c->p->target, s->text, strlen(s->text))};
     bool cached = get_cached(c, &p);
     if (!cached && (p.job = begin_object(c, s)) < 0) return false;
@@ -551,7 +553,7 @@ static bool compile_entries(compiler *c) {
         c->p->n_entry++;
     }
     if (!load_parts(c)) return false;
-    for (int i = 0; i < n && !c->sink; i++)
+    for (int i = 0; i < n && c->p->jit; i++)
         if (!link_entry(c, &all[i])) return false;
     return true;
 }
@@ -588,6 +590,7 @@ static bool open_jit(compiler *c) {
 }
 
 static bool stage_entries(compiler *c) {
+    if (c->plan_only) return compile_entries(c);
     return (c->sink || open_jit(c)) && open_pool(c) && compile_entries(c);
 }
 
@@ -614,6 +617,7 @@ static bool compile(compiler *c) {
     if (sn_module_error(c->m)->code) return module_failed(c);
     if (!pass_options(c) || !budget_option(c)) return false;
     p->packed_limit = packed_limit(c->o);
+    c->plan_only = c->o->plan_only && !sn_debug_get()->dump; /* the dump is of code */
     p->advance = c->o->advance;
     p->advance_ctx = c->o->advance_ctx;
     advance(c, 0);
@@ -633,9 +637,11 @@ static bool compile(compiler *c) {
     advance(c, 1);
     const char *note = sn_cache_note(c->cache);
     if (note) p->stats.note = sn_arena_printf(c->m, "%s", note);
-    sn_codegen_stats made = sn_pool_stats(c->pool);
-    p->stats.codegen = made.optimise + made.codegen;
-    p->stats.load = c->sink ? 0 : sn_jit_stats(p->jit).load;
+    if (c->pool) {
+        sn_codegen_stats made = sn_pool_stats(c->pool);
+        p->stats.codegen = made.optimise + made.codegen;
+    }
+    if (p->jit) p->stats.load = sn_jit_stats(p->jit).load;
     return true;
 }
 

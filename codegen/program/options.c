@@ -19,7 +19,8 @@ enum {
     AHEAD = 128, /* for sn_emit */
     BF16_BETWEEN = 256,
     INT8_COMPUTE = 512,
-    WIDE_WEIGHTS = 1024
+    WIDE_WEIGHTS = 1024,
+    PLAN = 2048
 };
 
 static const struct {
@@ -45,6 +46,7 @@ static const struct {
      "backend 'onednn' ahead of time: a deployed program has no oneDNN; choose native"},
     {AHEAD | TUNE, "tune ahead of time: nothing is run, so nothing is measured; tune a session of "
                    "the same program first, with backend native: its choices are taken"},
+    {AHEAD | PLAN, "plan_only ahead of time: there would be no code to write; leave it out"},
     {AHEAD | CHECKED, "check_nan or check_index ahead of time: a deployed program cannot report "
                       "them; check in a session"},
 };
@@ -133,6 +135,7 @@ static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) 
     if (o->strict_fusion) facts |= STRICT;
     if (!sn_level_fuses(sn_level_or_highest(o->level))) facts |= LEVEL_0;
     if (o->check_nan || o->check_index) facts |= CHECKED;
+    if (o->plan_only) facts |= PLAN;
     for (size_t i = 0; i < sizeof conflicts / sizeof *conflicts; i++)
         if ((facts & conflicts[i].both) == conflicts[i].both)
             return sn_fail(err, SN_ERR_USAGE, "%s", conflicts[i].message);

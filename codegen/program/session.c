@@ -9,6 +9,10 @@ static sn_session *open_session(sn_program *p, origin *o, sn_error *err) {
         sn_fail(err, SN_ERR_USAGE, "the program is NULL: did sn_compile fail?");
         return NULL;
     }
+    if (!p->jit) {
+        sn_fail(err, SN_ERR_USAGE, "the program has no code: it was compiled with plan_only");
+        return NULL;
+    }
     if (!o->weights && !sn_bindings_check(o->array, o->n_array, "parameter", true, err))
         return NULL;
     sn_session *s = calloc(1, sizeof *s);

@@ -472,7 +472,7 @@ static bool make_candidate(program_run *r, int w, sn_candidate candidate) {
     forced_candidate forced = {(sn_op)r->cut.q->node->op, candidate};
     sn_chooser chooser = {force_candidate, &forced};
     sn_options o = *t->o;
-    o.tune = false;
+    o.tune = o.plan_only = false;
     o.n_taps = 0;
     o.memory_budget = 0;
     o.budget_sizes = NULL;

@@ -257,6 +257,23 @@ static bool emit(const char *name, int kinds, int n_label) {
     return sn_emit(s, &o, &err);
 }
 
+/* Plans without code can be explained as others can, and do not run. */
+static void plan_only(void **state) {
+    (void)state;
+    sn_options o = {.level = -1, .threads = 1, .cache_dir = "", .plan_only = true};
+    sn_arg_binding param = SN_BIND("w", SN_F32, weight, WIDTH, WIDTH);
+    sn_program *plan = sn_compile(m, &o, &err);
+    if (!plan) fail_msg("%s", err.message);
+    assert_int_equal(sn_program_stats(plan).compiled, 0);
+    const sn_kernel_call *of_plan, *of_code;
+    int n = sn_program_calls(plan, "f", NULL, &of_plan, &err);
+    assert_true(n > 0);
+    assert_int_equal(n, sn_program_calls(p, "f", NULL, &of_code, &err));
+    for (int i = 0; i < n; i++) assert_string_equal(of_plan[i].kernel, of_code[i].kernel);
+    FAILS("plan_only", sn_session_new_arrays(plan, &param, 1, &err) != NULL);
+    sn_program_free(plan);
+}
+
 static void emitting(void **state) {
     (void)state;
     FAILS("session is NULL", sn_emit(NULL, NULL, &err));
@@ -302,7 +319,8 @@ static void runtime(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(building), cmocka_unit_test(nothing_at_all), cmocka_unit_test(running),
-        cmocka_unit_test(sessions), cmocka_unit_test(emitting),       cmocka_unit_test(runtime),
+        cmocka_unit_test(sessions), cmocka_unit_test(plan_only),      cmocka_unit_test(emitting),
+        cmocka_unit_test(runtime),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

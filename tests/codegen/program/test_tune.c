@@ -387,6 +387,7 @@ static void contradictions_ahead(void **state) {
         const char *name;
     } rows[] = {
         {{.level = 4, .tune = true}, "tune ahead of time"},
+        {{.level = 4, .plan_only = true}, "plan_only ahead of time"},
         {{.level = 4, .backend = "onednn"}, "ahead of time"},
         {{.level = 4, .check_nan = true}, "check_nan or check_index ahead of time"},
         {{.level = 4, .check_index = true}, "check_nan or check_index ahead of time"},
