@@ -79,8 +79,12 @@
       const y0 = Math.min(...of.map((v) => v.y)) - 12, y1 = Math.max(...of.map((v) => v.y + v.h)) + 12;
       /* on the left of all that is beside the layer */
       const beside = [...shown, ...picture.boxes].filter((v) => v.y < y1 && v.y + v.h > y0);
-      return {y0, y1, times: d.times, x: Math.min(...beside.map((v) => v.x)) - 26};
+      const named = of.map((v) => /^@?([A-Za-z_.]*?)\.?\d/.exec(v.n.name || "")).find((m) => m && m[1]);
+      return {y0, y1, text: `${d.times} × ${named ? named[1] : ""}`.trim(), x: Math.min(...beside.map((v) => v.x)) - 26};
     }).filter(Boolean);
+    picture.folds.forEach((f, i) => { /* side by side: of an encoder and a decoder */
+      for (const g of picture.folds.slice(0, i)) if (f.y0 < g.y1 && g.y0 < f.y1 && Math.abs(f.x - g.x) < 24) f.x = g.x - 90;
+    });
     /* loops over rows: a bracket on the right of the kernels that are run again and again */
     picture.loops = [];
     entry.calls.forEach((c, i) => {
@@ -121,14 +125,14 @@
       g.strokeStyle = css("dim"); g.lineWidth = 2 / Math.min(1, k);
       g.beginPath(); g.moveTo(f.x + 10, f.y0); g.lineTo(f.x, f.y0); g.lineTo(f.x, f.y1); g.lineTo(f.x + 10, f.y1); g.stroke();
       g.fillStyle = css("text"); g.font = `600 ${Math.max(14, 12 / k)}px system-ui, sans-serif`; g.textAlign = "right";
-      g.fillText(`${f.times} ×`, f.x - 6, Math.min(Math.max((f.y0 + f.y1) / 2, Math.max(f.y0, y0) + 30 / k), Math.min(f.y1, y1) - 10 / k));
+      g.fillText(f.text, f.x - 6, Math.min(Math.max(f.y0 + 16, y0 + 30 / k), f.y1));
       g.textAlign = "left";
     }
     for (const f of drawn.loops) {
       g.strokeStyle = css("accent"); g.lineWidth = 2 / Math.min(1, k); g.setLineDash([6, 4]);
       g.beginPath(); g.moveTo(f.x - 10, f.y0); g.lineTo(f.x, f.y0); g.lineTo(f.x, f.y1); g.lineTo(f.x - 10, f.y1); g.stroke(); g.setLineDash([]);
       g.fillStyle = css("text"); g.font = `600 ${Math.max(12, 10 / k)}px system-ui, sans-serif`;
-      g.fillText(f.text, f.x + 6, Math.min(Math.max((f.y0 + f.y1) / 2, y0 + 30 / k), Math.max(f.y0 + 12, y1 - 10 / k)));
+      g.fillText(f.text, f.x + 6, Math.min(Math.max(f.y0 + 16, y0 + 30 / k), f.y1));
     }
     for (const b of drawn.boxes) {
       if (!visible(b)) continue;

@@ -109,6 +109,38 @@
     return svg;
   }
 
+  /* "h.3" of "h.3.attn.c_attn": the layer that a call belongs to; "": none. */
+  function layerOf(c) {
+    const m = /(?:^|\+)([A-Za-z_]+(?:\.[A-Za-z_]+)*\.?\d+)(?:\.|$)/.exec(c.where);
+    return m ? m[1] : "";
+  }
+  /* Time by layer, stacked by kernel family; null: there are no layers. */
+  function layers(e) {
+    const rows = new Map();
+    e.calls.forEach((c) => {
+      const name = layerOf(c), of = rows.get(name) || rows.set(name, {total: 0, family: new Map()}).get(name), v = c.ms === undefined ? c.share : c.ms;
+      of.total += v;
+      of.family.set(c.kernel, (of.family.get(c.kernel) || 0) + v);
+    });
+    const list = [...rows].sort((a, b) => (a[0] === "") - (b[0] === "")).slice(0, 100);
+    if (list.length < 3) return null;
+    const W = 760, ROW = 20, L = 170, high = Math.max(...list.map(([, r]) => r.total)), measured = e.calls.some((c) => c.ms !== undefined);
+    const show = (v) => measured ? time(v) : percent(v), wide = (v) => (W - L - 90) * v / high;
+    const svg = el("svg", {viewBox: `0 0 ${W} ${list.length * ROW + 4}`, width: W, height: list.length * ROW + 4, role: "img", "aria-label": "time by layer",
+      style: "max-width:100%"});
+    list.forEach(([name, r], i) => {
+      let x = L;
+      svg.append(el("text", {x: 0, y: i * ROW + 15}, Report.fitText(name || "outside of layers", L - 8, "12px system-ui, sans-serif")));
+      for (const [family, v] of r.family) {
+        svg.append(tipped(el("rect", {x, y: i * ROW + 3, width: Math.max(0.5, wide(v)), height: ROW - 5, fill: familyColour(family)}),
+          `${name || "outside of layers"}\n${family}: ${show(v)}, ${percent(v / r.total)} of ${show(r.total)}`));
+        x += wide(v);
+      }
+      svg.append(el("text", {x: x + 6, y: i * ROW + 15}, show(r.total)));
+    });
+    return svg;
+  }
+
   function find(h) {
     if (sort) { sort = null; Report.openTab("kernels"); }
     let i = h.id;
@@ -134,6 +166,8 @@
       e.not_measured ? el("p", {class: "note"}, `The entry could not be run: ${e.not_measured}`) : "",
       legend(familiesOf(e)), el("table", {}, el("thead", {}, head), body),
       el("h2", {}, "Roofline"), el("p", {class: "lead"}, "Each circle is a kernel call; its area is its share of the time. Circles above the slope have their operands in the cache."), roofline(e));
+      const byLayer = layers(e);
+      if (byLayer) panel.append(el("h2", {}, "By layer"), byLayer);
       const notes = data.remarks.filter((r) => !r.startsWith("choice"));
       if (notes.length) panel.append(el("h2", {}, "What the passes say"), el("ul", {class: "plain"}, notes.map((r) => el("li", {}, r))));
     }, find});
