@@ -16,6 +16,7 @@
 #include "codegen/entry.h"
 #include "codegen/emit/signature.h"
 #include "codegen/emit/dims.h"
+#include "passes/plan/collectives.h"
 #include "passes/plan/row_blocks.h"
 #include "passes/plan/product.h"
 
@@ -25,7 +26,7 @@
 enum { ALIGN = 64, ROW_UNIT = 16 /* rows of an iteration; divides every limit of a loop */ };
 
 bool sn_step_is_extern(const sn_step *s) {
-    return sn_attr_get(s->node, SN_A_backend) != NULL;
+    return sn_attr_get(s->node, SN_A_backend) || sn_step_is_collective(s);
 }
 
 bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget,
@@ -37,7 +38,7 @@ bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget
         if (!sn_kernel_describe(m, &u->plan->step[i], &u->kernel[i])) return false;
         u->n_barrier += u->plan->step[i].barrier;
         sn_iteration when = u->plan->step[i].iteration; /* the first iteration's stands for all */
-        if (when == SN_ITER_LATER || when == SN_ITER_SINGLE) continue;
+        if (when == SN_ITER_LATER || when == SN_ITER_SINGLE || u->plan->step[i].wait) continue;
         const sn_kernel_traits *kernel = u->kernel[i].traits;
         u->work = sn_dim_add(m, u->work, kernel->flops(m, &u->plan->step[i]));
         if (kernel->macs)

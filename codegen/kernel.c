@@ -15,6 +15,7 @@ static const sn_family *const families[SN_KERNEL_COUNT] = {
 
 /* Steps of another back end make no code of their own. */
 const sn_family sn_family_primitive = {.emit = NULL};
+const sn_family sn_family_collective = {.emit = NULL};
 
 /* ---- run-time sizes ---- */
 

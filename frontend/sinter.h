@@ -224,6 +224,22 @@ sn_tensor sn_sum_at(sn_loc, sn_tensor, const int *axes, bool keep),
 sn_tensor sn_argmax_at(sn_loc, sn_tensor, int axis), sn_cumsum_at(sn_loc, sn_tensor, int axis),
     sn_logsumexp_at(sn_loc, sn_tensor, int axis);
 
+/* ---- ranks ---- */
+
+/* Every rank of the mesh axis runs the same program on values of its own and gets: the sum of x over
+ * the ranks; x of all ranks, one after the other on the axis; its part, on the axis, of the sum; from
+ * each rank the part that is meant for it. ranks: the size of the axis; 1: y is x. The size of a
+ * divided axis must be a constant, a multiple of it. Sums have one order, whatever carries them. The
+ * gradient is that of the sum of all ranks' losses. */
+#define sn_all_reduce(x, mesh, ranks) sn_all_reduce_at(SN_HERE, x, mesh, ranks)
+#define sn_all_gather(x, axis, mesh, ranks) sn_all_gather_at(SN_HERE, x, axis, mesh, ranks)
+#define sn_reduce_scatter(x, axis, mesh, ranks) sn_reduce_scatter_at(SN_HERE, x, axis, mesh, ranks)
+#define sn_all_to_all(x, axis, mesh, ranks) sn_all_to_all_at(SN_HERE, x, axis, mesh, ranks)
+sn_tensor sn_all_reduce_at(sn_loc, sn_tensor, const char *mesh, int64_t ranks),
+    sn_all_gather_at(sn_loc, sn_tensor, int axis, const char *mesh, int64_t ranks),
+    sn_reduce_scatter_at(sn_loc, sn_tensor, int axis, const char *mesh, int64_t ranks),
+    sn_all_to_all_at(sn_loc, sn_tensor, int axis, const char *mesh, int64_t ranks);
+
 /* ---- shapes ---- */
 
 /* The same elements in row-major order: sn_reshape(x, B, T, 12, 64); one size may be SN_REST. */

@@ -62,34 +62,52 @@ static void add_step(const step *s) {
     sn_output_at(s->at, "rate", s->rate);
 }
 
-static void add_accumulation(const step *s) {
+/* The states that gradients are accumulated in, and their values with those of this batch. */
+static void accumulate(const step *s, sn_tensor weight, sn_tensor *state, sn_tensor *sum) {
     sn_module *m = s->loss->m;
-    sn_output_at(s->at, "loss", s->loss);
-    sn_grad_at(s->at, s->loss, s->n, s->param, s->gradient);
-    sn_tensor weight =
-        s->t->weighted ? sn_input_at(s->at, m, "weight", SN_F32, &(sn_dim){SN_END}) : NULL;
-    sn_tensor *sum = sn_arena_alloc(m, sizeof *sum * (size_t)s->n);
     for (int i = 0; i < s->n; i++) {
         const sn_node *p = s->param[i];
         const char *name = sn_arena_printf(m, "gradient.%s", sn_attr_str(p, SN_A_name, ""));
-        sum[i] = front_state(s->at, m, name, (sn_dtype)p->dtype, p->rank, p->shape);
+        state[i] = front_state(s->at, m, name, (sn_dtype)p->dtype, p->rank, p->shape);
         sn_tensor part = weight ? sn_mul(s->gradient[i], sn_cast(weight, (sn_dtype)p->dtype))
                                 : sn_mul(s->gradient[i], 1 / (double)s->t->accumulate);
-        sn_assign_at(s->at, sum[i], sn_add(sum[i], part));
+        sum[i] = sn_add(state[i], part);
     }
+}
+
+/* The sum over all slices of a batch. */
+static sn_tensor over_slices(const step *s, int i, sn_tensor x) {
+    const char *name = sn_attr_str(s->param[i], SN_A_name, "");
+    return sn_node_new(
+        x->m, SN_OP_all_reduce, 1, &x,
+        SN_ATTRS(SN_STR(name, name), SN_STR(mesh, "data"), SN_INT(ranks, s->t->slices)));
+}
+
+static void add_accumulation(const step *s) {
+    sn_module *m = s->loss->m;
+    bool sliced = s->t->slices > 1;
+    sn_output_at(s->at, "loss", s->loss);
+    sn_grad_at(s->at, s->loss, s->n, s->param, s->gradient);
+    sn_tensor weight = sliced ? sn_input_at(s->at, m, "weight", SN_F32, &(sn_dim){SN_END}) : NULL;
+    sn_tensor *state = sn_arena_alloc(m, sizeof *state * (size_t)s->n);
+    sn_tensor *sum = sn_arena_alloc(m, sizeof *sum * (size_t)s->n);
+    accumulate(s, weight, state, sum);
+    for (int i = 0; i < s->n; i++) sn_assign_at(s->at, state[i], sum[i]);
     sn_entry_begin_at(s->at, m, "train_step");
+    if (sliced) sn_output_at(s->at, "loss", s->loss);
+    for (int i = 0; i < s->n; i++) sum[i] = sliced ? over_slices(s, i, sum[i]) : state[i];
     sn_output_at(s->at, "norm",
                  sn_apply_gradients_at(s->at, s->rate, s->n, s->param, sum, &s->t->optimizer));
     sn_output_at(s->at, "rate", s->rate);
     for (int i = 0; i < s->n; i++) {
-        const sn_node *p = sum[i];
+        const sn_node *p = state[i];
         sn_tensor zero = sn_scalar(m, (sn_dtype)p->dtype, 0);
-        sn_assign_at(s->at, sum[i], p->rank ? sn_b_broadcast(zero, p->rank, p->shape) : zero);
+        sn_assign_at(s->at, state[i], p->rank ? sn_b_broadcast(zero, p->rank, p->shape) : zero);
     }
 }
 
 void sn_training_begin_at(sn_loc at, sn_module *m, const sn_training *t) {
-    sn_entry_begin_at(at, m, t->accumulate > 1 || t->weighted ? "accumulate" : "train_step");
+    sn_entry_begin_at(at, m, t->accumulate > 1 || t->slices > 1 ? "accumulate" : "train_step");
     if (m) *front_added_loss(m) = NULL;
 }
 
@@ -128,7 +146,7 @@ void sn_training_end_at(sn_loc at, sn_tensor logits, const sn_training *t) {
     sn_tensor added = *front_added_loss(m);
     if (added) s.loss = sn_add(s.loss, added);
     s.rate = sn_learning_rate_at(at, sn_train_step_at(at, m), &t->schedule);
-    if (t->accumulate > 1 || t->weighted)
+    if (t->accumulate > 1 || t->slices > 1)
         add_accumulation(&s);
     else
         add_step(&s);

@@ -18,9 +18,9 @@ typedef struct sn_training {
     /* gradient accumulation: number of batches per step, whose gradients are averaged; 0 and 1:
      * one */
     int64_t accumulate;
-    /* the entry accumulate has one more input, `weight`, an f32 scalar: the share of its batch in
-     * the step. The entries are then two, whatever accumulate is. */
-    bool weighted;
+    /* size of the mesh axis "data": a batch is that many slices, whose gradients are summed by
+     * all_reduce; 0 and 1: it is whole. */
+    int64_t slices;
     /* decoders: tokens attend only within their document; see sn_training_documents */
     bool documents;
 } sn_training;
@@ -33,10 +33,14 @@ sn_training sn_training_default(void);
  * loss is the mean of -ln P(target) over all targets in 0 .. V-1; other targets (-1) are ignored
  * [PH22 A11 line 4, A12 line 7, A13 line 5]. Every parameter that the logits depend on is updated.
  * norm is the global gradient norm before clipping, rate the learning rate of this step. With
- * accumulate = n > 1, or weighted, there are two entries instead; run the first n times, then the second once:
- *   accumulate  the same inputs -> loss of this batch; adds its gradient / n (weighted: gradient *
- *               weight) to the states "gradient.NAME"
+ * accumulate = n > 1 there are two entries instead; run the first n times, then the second once:
+ *   accumulate  the same inputs -> loss of this batch; adds its gradient / n to the states "gradient.NAME"
  *   train_step  no inputs -> norm, rate: makes the step and clears those states
+ * With slices > 1 there are two entries, too, with one more input, weight, an f32 scalar: the share of
+ * this slice (of one of n batches) in the step. Run the first for all batches but the last:
+ *   accumulate  the same inputs, weight -> loss of this slice; adds gradient * weight to those states
+ *   train_step  the same inputs, weight -> loss, norm, rate: adds as well, sums over the slices
+ *               (all_reduce with the parameter's name), makes the step and clears the states
  * The other states are those of sn_optimize. Errors are recorded in the module. */
 #define sn_training_begin(m, training) sn_training_begin_at(SN_HERE, m, training)
 #define sn_training_end(logits, training) sn_training_end_at(SN_HERE, logits, training)

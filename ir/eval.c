@@ -24,6 +24,7 @@ struct sn_eval {
     sn_module *m;
     int64_t *symbol; /* values of the symbolic dimensions */
     bool exact;
+    struct sn_comm *comm;
     bound *bound;
     int n_bound;
     slot *slot; /* [n_slot] by node id */
@@ -129,6 +130,14 @@ bool sn_eval_alias(eval_call *c, int rank, const int64_t *shape) {
                             (long long)c->in[0]->n, (long long)c->out->n);
     c->out->data = c->in[0]->data;
     return true;
+}
+
+struct sn_comm *sn_eval_comm(const eval_call *c) {
+    return c->ev->comm;
+}
+
+void sn_eval_set_comm(sn_eval *ev, struct sn_comm *c) {
+    ev->comm = c;
 }
 
 int64_t sn_eval_dim(const eval_call *c, sn_dim d) {

@@ -30,5 +30,7 @@ bool sn_eval_fail(eval_call *c, sn_code code, const char *fmt, ...)
 /* The elements bound to a leaf's name. */
 bool sn_eval_leaf(eval_call *c);
 int64_t sn_eval_dim(const eval_call *c, sn_dim d);
+/* The simulated ranks; NULL: none. */
+struct sn_comm *sn_eval_comm(const eval_call *c);
 
 #endif

@@ -445,6 +445,7 @@ static void register_node(sn_module *m, sn_node *n) {
     for (int i = 0; i < n->n_in; i++) {
         if (n->in[i]->depth >= n->depth) n->depth = n->in[i]->depth + 1;
         n->leaves |= n->in[i]->leaves;
+        if (sn_ops[n->op].flags & SN_OPF_COLLECTIVE) n->leaves |= SN_LEAF_OTHER;
     }
     if (!n->n_in && n->op != SN_OP_const)
         n->leaves = n->op == SN_OP_param ? SN_LEAF_PARAM : SN_LEAF_OTHER;

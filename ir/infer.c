@@ -312,6 +312,48 @@ static bool infer_like0(ctx *c) {
            set_like(c, c->in[0], (sn_dtype)c->in[0]->dtype);
 }
 
+/* ---- collectives ---- */
+
+/* The number of ranks; 0: wrong. */
+static int64_t mesh_size(ctx *c) {
+    const sn_attr *mesh = need(c, SN_A_mesh), *ranks = mesh ? need(c, SN_A_ranks) : NULL;
+    if (!ranks) return 0;
+    if (ranks->i < 1) bad(c, "%lld ranks: there must be at least one", (long long)ranks->i);
+    if (!sn_dtype_is_float((sn_dtype)c->in[0]->dtype)) return bad(c, "needs floats");
+    return ranks->i < 1 ? 0 : ranks->i;
+}
+
+static bool infer_all_reduce(ctx *c) {
+    return mesh_size(c) && set_like(c, c->in[0], (sn_dtype)c->in[0]->dtype);
+}
+
+static bool infer_all_gather(ctx *c) {
+    int64_t n = mesh_size(c);
+    if (!n || !infer_like0(c)) return false;
+    sn_dim *size = &c->out.shape[attr_of(c, SN_A_axis)->i];
+    *size = sn_dim_mul(c->m, *size, sn_dim_const(c->m, n));
+    return true;
+}
+
+/* The axis is divided among the ranks. */
+static bool infer_all_to_all(ctx *c) {
+    int64_t n = mesh_size(c), size;
+    if (!n || !infer_like0(c)) return false;
+    sn_dim d = c->out.shape[attr_of(c, SN_A_axis)->i];
+    if (n == 1) return true;
+    if (!sn_dim_is_const(c->m, d, &size)) return bad(c, "the size of the axis must be a constant");
+    return size % n == 0 || bad(c, "%lld elements cannot be divided among %lld ranks",
+                                (long long)size, (long long)n);
+}
+
+static bool infer_reduce_scatter(ctx *c) {
+    int64_t size, n = mesh_size(c);
+    if (!infer_all_to_all(c)) return false;
+    sn_dim *d = &c->out.shape[attr_of(c, SN_A_axis)->i];
+    if (n > 1 && sn_dim_is_const(c->m, *d, &size)) *d = sn_dim_const(c->m, size / n);
+    return true;
+}
+
 static bool infer_argmax(ctx *c) {
     if (!infer_like0(c)) return false;
     c->out.dtype = SN_I32;

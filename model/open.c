@@ -363,7 +363,10 @@ static bool check_weights(const lm *m, const sn_weights *w, sn_error *err) {
 static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, sn_error *err) {
     if (m->graph)
         return sn_model_build_graph(m->graph, &(sn_model_options){.context = o->context}, out, err);
+    sn_training training = sn_training_default();
+    training.slices = o->slices;
     const sn_model_options mo = {.entries = entries,
+                                 .training = o->slices > 1 ? &training : NULL,
                                  .context = o->context,
                                  .beams = m->beams,
                                  .image = m->has_pictures ? picture_rules_side(&m->pictures) : 0,

@@ -24,6 +24,7 @@ typedef struct lm_options {
     bool translates;        /* open an encoder-decoder, with SN_CACHED */
     int64_t beams;          /* beams of an encoder-decoder; 0: num_beams of its folder, or 1 */
     int64_t sequences;      /* entries of SN_CACHED for several sequences (models.h); 0: for one */
+    int64_t slices;         /* of a batch, of training entries (train.h); 0: it is whole */
     int64_t context;        /* maximum sequence length; 0: the model's */
     uint64_t seed;          /* seed of random weights */
     const char *needs;      /* an entry that the model must have, or NULL */

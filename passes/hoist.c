@@ -41,7 +41,7 @@ static bool attr_needs_run(sn_module *m, const sn_attr *a) {
 
 static bool needs_run(sn_module *m, const sn_node *n) {
     if (n->op == SN_OP_input || n->op == SN_OP_state || n->op == SN_OP_dim_value) return true;
-    if (!sn_static_shape(n)) return true;
+    if (!sn_static_shape(n) || (sn_ops[n->op].flags & SN_OPF_COLLECTIVE)) return true;
     for (int i = 0; i < n->n_attr; i++)
         if (attr_needs_run(m, &n->attr[i])) return true;
     return false;

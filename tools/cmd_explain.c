@@ -16,6 +16,7 @@ typedef struct options {
     cmd_model model;
     cmd_compile compile;
     const char *entry, *sizes, *sort, *json, *dot, *diff, *why;
+    int64_t slices;
     bool train, stages, full, time;
 } options;
 
@@ -25,6 +26,8 @@ static const arg table[] = {
      "only this entry: forward, loss, prefill, decode, train_step"},
     {"training", 0, ARG_FLAG, offsetof(options, train), NULL, NULL, 0, 0,
      "the training entries, with AdamW, instead of the others"},
+    {"slices", 0, ARG_INT, offsetof(options, slices), "N", "0", 0, 1 << 20,
+     "with --training: the sums over N slices of a batch, as on several ranks"},
     {"sizes", 0, ARG_TEXT, offsetof(options, sizes), "B=1,T=256", NULL, 0, 0,
      "sizes for operations, bytes and times; default: the middle of each range"},
     {"time", 0, ARG_FLAG, offsetof(options, time), NULL, NULL, 0, 0,
@@ -104,8 +107,16 @@ static int compile(compiled *c, const options *o) {
     *c = (compiled){0};
     if (is_text(o->model.path)) return compile_text(c, o, &err) ? EXIT_OK : cmd_fail(NAME, &err);
     int code, entries = o->train ? SN_LOSS | SN_TRAIN : SN_ALL_ENTRIES;
-    c->model = o->time ? cmd_open_encoder(NAME, &o->model, &o->compile, entries, NULL, &code)
-                       : cmd_open(NAME, &o->model, &o->compile, entries, false, &code);
+    if (o->train && o->slices > 1) {
+        lm_options q = {.entries = entries,
+                        .compile_only = true,
+                        .slices = o->slices,
+                        .compile = cmd_options(&o->compile)};
+        c->model = cmd_open_model(NAME, &o->model, q, &err);
+        code = c->model ? EXIT_OK : cmd_fail(NAME, &err);
+    } else
+        c->model = o->time ? cmd_open_encoder(NAME, &o->model, &o->compile, entries, NULL, &code)
+                           : cmd_open(NAME, &o->model, &o->compile, entries, false, &code);
     if (!c->model) return code;
     c->m = c->model->model.module;
     c->p = c->model->program;

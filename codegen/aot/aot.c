@@ -1,6 +1,7 @@
 /* aot.c: sn_emit: compiles a session to files. Chooses targets and entries, lays out weights and
  * state, writes the files. */
 #include "codegen/aot/aot.h"
+#include "passes/plan/collectives.h"
 #include "runtime/file.h"
 #include "runtime/manifest.h"
 #include "runtime/memory.h"
@@ -410,6 +411,18 @@ static const char *preparing_target(const sn_aot *a) {
     return "native";
 }
 
+/* Artefacts have no hook for a communicator. */
+static bool check_collectives(const sn_aot *a) {
+    const sn_program *p = a->variant[0].program;
+    for (int e = 0; e < p->n_entry; e++)
+        for (int i = 0; i < p->entry[e].code.plan->n_step; i++)
+            if (sn_step_is_collective(&p->entry[e].code.plan->step[i]))
+                return sn_fail(a->err, SN_ERR_TARGET,
+                               "an entry joins several ranks (all_reduce and the like), which an "
+                               "artefact cannot: compile it for one rank");
+    return true;
+}
+
 static bool emit(sn_aot *a, sn_elf *elf, group *g) {
     for (int v = 0; v < a->n_variant; v++) {
         g[v] = (group){.elf = elf, .index = v};
@@ -420,7 +433,7 @@ static bool emit(sn_aot *a, sn_elf *elf, group *g) {
                            "a separate folder",
                            a->variant[0].target.name, a->variant[v].target.name);
     }
-    if (!describe_entries(a) || !lay_out(a)) return false;
+    if (!check_collectives(a) || !describe_entries(a) || !lay_out(a)) return false;
     hash_layout(a);
     sn_options o = compile_options(a, preparing_target(a));
     sn_program *p = sn_compile(a->m, &o, a->err);

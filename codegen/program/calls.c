@@ -3,6 +3,7 @@
 #include "codegen/program/calls.h"
 #include "codegen/backend.h"
 #include "codegen/program/sizes.h"
+#include "passes/plan/collectives.h"
 #include "passes/plan/row_blocks.h"
 
 #include <stdarg.h>
@@ -110,6 +111,20 @@ static const char *leaf_name(sn_module *m, const sn_node *n) {
 
 /* Tiles of attention; for its gradient what the score's derivative costs and which captured tensors
  * get theirs from it. */
+/* What a collective joins, and what runs while its bytes move. */
+static void add_ranks(text *fused, text *notes, const sn_entry_code *u, int i) {
+    const sn_step *s = &u->plan->step[i];
+    int wait = sn_plan_wait_of(u->plan, i), start = 0;
+    add(fused, "%s%s over %lld of \"%s\"", s->wait ? "wait for " : "", sn_ops[s->node->op].name,
+        (long long)sn_attr_int(s->node, SN_A_ranks, 1), sn_attr_str(s->node, SN_A_mesh, ""));
+    if (!s->wait) {
+        if (wait > i + 1) add(notes, "calls %d to %d run meanwhile\n", i + 1, wait - 1);
+        return;
+    }
+    while (u->plan->step[start].node != s->node) start++;
+    add(notes, "started by call %d\n", start);
+}
+
 static void add_notes(text *t, const sn_program *p, const sn_kernel *k) {
     sn_module *m = p->m;
     char tiles[240];
@@ -250,6 +265,7 @@ static void describe(const sn_program *p, const sn_compiled_entry *c, int i, con
     text fused = {.n = 0}, notes = {.n = 0};
     add_fused(&fused, m, n);
     add_notes(&notes, p, k);
+    if (sn_step_is_collective(k->step)) add_ranks(&fused, &notes, &c->code, i);
     *call = (sn_kernel_call){
         .name = sn_call_name(p, c, i),
         .family = sn_kernel_family_name(k),
@@ -260,7 +276,8 @@ static void describe(const sn_program *p, const sn_compiled_entry *c, int i, con
         .file = n->loc.file ? n->loc.file : "",
         .line = n->loc.line,
         .barrier = k->step->barrier};
-    call->kernel = sn_step_is_extern(k->step)
+    call->kernel = sn_step_is_collective(k->step) ? (k->step->wait ? "wait" : "start")
+                   : sn_step_is_extern(k->step)
                        ? sn_arena_printf(m, "primitive of %s %s", sn_backend_library()->title,
                                          sn_backend_library_version())
                        : sn_arena_printf(m, "%s%s", k->name, k->tuned ? k->tuned : "");

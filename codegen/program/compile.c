@@ -2,6 +2,7 @@
  * is there), entries. */
 #include "codegen/program/program.h"
 #include "codegen/jit/cache.h"
+#include "passes/plan/collectives.h"
 #include "codegen/jit/pool.h"
 #include "codegen/program/check.h"
 #include "codegen/program/sizes.h"
@@ -507,7 +508,7 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
         sn_kernel *kernel = &out->code.kernel[k];
         advance(c, (i + (double)k / out->code.plan->n_step) / sn_entry_count(c->m));
         if (sn_step_is_extern(kernel->step)) {
-            c->p->stats.onednn++;
+            c->p->stats.onednn += !sn_step_is_collective(kernel->step);
             continue;
         }
         if (!c->forced && !sn_tuner_tile(&c->tuner, kernel)) return false;

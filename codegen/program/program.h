@@ -176,6 +176,21 @@ sn_profile *sn_session_profile(const sn_session *s);
  * threads), without weights, states, inputs and outputs. */
 size_t sn_session_workspace(const sn_session *s);
 
+/* Collectives of a session, whoever carries the bytes: `start` begins an operation, for which `wait`
+ * then waits; several may be under way. NULL in the session: an entry with collectives fails. */
+typedef struct sn_collective {
+    const sn_node *node; /* tells several apart; its attributes say what is asked for */
+    const void *in;      /* contiguous, as `out`; in may equal out */
+    void *out;
+    size_t n, n_out; /* elements */
+} sn_collective;
+typedef struct sn_collectives {
+    bool (*start)(struct sn_collectives *self, const sn_collective *c, sn_error *err);
+    bool (*wait)(struct sn_collectives *self, const sn_collective *c, sn_error *err);
+} sn_collectives;
+/* Borrowed; must outlive the session's runs. */
+void sn_session_set_collectives(sn_session *s, sn_collectives *c);
+
 /* The primitive behind an extern step; called by generated code with the session as host. */
 int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *dim);
 

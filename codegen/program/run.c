@@ -1,6 +1,7 @@
 /* run.c: sn_run: checks a call, solves the symbolic dims from the input shapes, fills the buffer
  * table, grows the workspace, calls the entry and runs its host steps. */
 #include "codegen/program/session.h"
+#include "passes/plan/collectives.h"
 #include "codegen/program/check.h"
 
 #include <stdlib.h>
@@ -397,14 +398,52 @@ static bool constant_right(const sn_session *s, const sn_step *step) {
            plan->buffer[step->in[1].buffer].kind == SN_BUF_PARAM;
 }
 
+static size_t count_of(const sn_session *s, const sn_kernel *k, const int64_t *dim,
+                       const sn_view *v) {
+    sn_dim d = sn_dim_product(s->p->m, v->rank, v->shape);
+    int64_t n;
+    if (sn_dim_is_const(s->p->m, d, &n)) return (size_t)n;
+    n = 1;
+    for (int i = 0; i < v->rank; i++) {
+        int64_t size;
+        if (!sn_dim_is_const(s->p->m, v->shape[i], &size))
+            size = dim[sn_kernel_dim_slot(k, v->shape[i])];
+        n *= size;
+    }
+    return (size_t)n;
+}
+
+/* Starts the collective of a step, or waits for it. */
+static bool run_collective(sn_session *s, const sn_step_call *c) {
+    const sn_step *step = c->kernel->step;
+    sn_collectives *with = s->collectives;
+    if (!with)
+        return sn_fail(&s->host_error, SN_ERR_USAGE,
+                       "%s joins %lld ranks, but this session has no communicator",
+                       sn_ops[step->node->op].name,
+                       (long long)sn_attr_int(step->node, SN_A_ranks, 1));
+    sn_collective call = {step->node, c->buf[0], c->buf[1],
+                          count_of(s, c->kernel, c->dim, &step->in[0]),
+                          count_of(s, c->kernel, c->dim, &step->out[0])};
+    return (step->wait ? with->wait : with->start)(with, &call, &s->host_error);
+}
+
 int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *dim) {
     sn_session *s = host;
     const sn_entry_code *u = &s->running->code;
     const sn_kernel *k = &u->kernel[step % u->plan->n_step];
     sn_step_call c = {k, buf, dim, constant_right(s, k->step)};
     if (s->host_error.code) return 1; /* a step before has failed */
+    bool collective = sn_step_is_collective(k->step);
+    if (step >= u->plan->n_step && collective && !k->step->wait) return 0; /* not complete yet */
     if (step >= u->plan->n_step)
         return sn_check_values(u->plan, u->check, &c, &s->host_error) ? 0 : 1;
+    if (collective) {
+        if (s->profile) s->profile->mark(s->profile, step, 0, 0);
+        bool done = run_collective(s, &c);
+        if (s->profile) s->profile->mark(s->profile, step, 0, 1);
+        return done ? 0 : 1;
+    }
     const sn_backend *library = sn_backend_library();
     if (!s->library_state && !(s->library_state = library->open(&s->host_error))) return 1;
     int before = sn_threads_default((int)s->threads.n);

@@ -107,6 +107,10 @@ const void *sn_session_prepared(const sn_session *s, int i, size_t *bytes) {
     return NULL;
 }
 
+void sn_session_set_collectives(sn_session *s, sn_collectives *c) {
+    s->collectives = c;
+}
+
 size_t sn_session_workspace(const sn_session *s) {
     return s->workspace.size;
 }

@@ -56,6 +56,7 @@ struct sn_session {
     void ***fixed;          /* [p->n_entry]: buffer tables with parameters and states filled in */
     void *library_state;    /* of sn_backend_library, made by the first step that it runs */
     sn_profile *profile;
+    sn_collectives *collectives;      /* NULL: none */
     const sn_compiled_entry *running; /* for host steps */
     sn_error host_error;
 };

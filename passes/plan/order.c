@@ -105,17 +105,42 @@ static int64_t max_elements(const sn_node *n) {
     return sum;
 }
 
-/* Whether n is a product, or its result is so much smaller than an operand that it should run
+static bool is_collective(const sn_node *n) {
+    return sn_ops[n->op].flags & SN_OPF_COLLECTIVE;
+}
+
+/* Whether n is a product or a collective, which takes time that others can use, or its result is so much smaller than an operand that it should run
  * early. */
 static bool comes_by_depth(const sn_node *n) {
     enum { LITTLE = 8 };
     if (sn_kernel_of(n)->contraction || n->op == SN_OP_row_blocked) return true;
+    if (is_collective(n)) return true;
     int64_t largest = 0;
     for (int i = 0; n->op == SN_OP_map_reduce && i < n->n_in; i++) {
         int64_t count = max_elements(n->in[i]);
         if (count > largest) largest = count;
     }
     return max_elements(n) <= largest / LITTLE;
+}
+
+/* By id: nodes that wait for a collective and lead to no product or other collective, such as a norm
+ * of gradients. They come last, so that collectives have time. */
+static const uint8_t *find_last(sn_module *m, sn_order order) {
+    uint8_t *last = sn_arena_alloc(m, sn_module_node_count(m));
+    uint8_t *leads = sn_arena_alloc(m, sn_module_node_count(m));
+    for (int i = 0; i < order.n; i++)
+        for (int k = 0; k < order.node[i]->n_in; k++) {
+            const sn_node *x = order.node[i]->in[k];
+            last[order.node[i]->id] |= last[x->id] | is_collective(x);
+        }
+    for (int i = order.n - 1; i >= 0; i--) {
+        const sn_node *n = order.node[i];
+        bool goal = sn_kernel_of(n)->contraction || n->op == SN_OP_row_blocked ||
+                    is_collective(n) || leads[n->id];
+        for (int k = 0; k < n->n_in; k++) leads[n->in[k]->id] |= goal;
+        if (goal) last[n->id] = 0;
+    }
+    return last;
 }
 
 sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
@@ -146,13 +171,19 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
     frame *stack = sn_arena_alloc(m, sizeof *stack * (size_t)(order.n + 1));
     sn_node **early = sn_arena_alloc(m, sizeof *early * (size_t)(order.n + 1));
     int n_early = 0;
+    const uint8_t *last = find_last(m, order);
     for (int i = 0; i < order.n; i++)
-        if (comes_by_depth(order.node[i])) early[n_early++] = order.node[i];
+        if (comes_by_depth(order.node[i]) && !last[order.node[i]->id])
+            early[n_early++] = order.node[i];
     qsort(early, (size_t)n_early, sizeof *early, by_depth);
     for (int i = 0; i < n_early; i++) visit(&w, early[i], stack);
     sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(e->n_assign + 1));
     for (int a = 0; a < e->n_assign; a++) root[a] = e->assign[a].node;
     qsort(root, (size_t)e->n_assign, sizeof *root, by_depth);
+    /* with collectives, updates in the order in which these were started: the first are complete */
+    bool waits = false;
+    for (int i = 0; i < order.n; i++) waits |= is_collective(order.node[i]);
+    for (int a = 0; waits && a < e->n_assign; a++) visit(&w, root[a], stack);
     for (int i = 0; i < e->n_output; i++) visit(&w, e->output[i].node, stack);
     for (int a = 0; a < e->n_assign; a++) visit(&w, root[a], stack);
     return (sn_order){w.done.node, w.done.n};

@@ -3,6 +3,7 @@
  * is assigned afterwards (memory.c). */
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
+#include "passes/plan/collectives.h"
 #include "passes/plan/memory.h"
 #include "passes/plan/row_blocks.h"
 #include "passes/plan/order.h"
@@ -649,6 +650,11 @@ static bool plan_remat(planner *p) {
 
 static bool plan_unfold(planner *p) {
     sn_row_blocks_unfold(p->plan);
+    return true;
+}
+
+static bool plan_collectives(planner *p) {
+    sn_plan_collectives(p->plan);
     return true;
 }
 

@@ -51,6 +51,7 @@ typedef struct sn_step {
     /* wait for all threads first: the step depends on one since the last barrier, or overwrites its
      * operands */
     bool barrier;
+    bool wait; /* of a collective: waits for the step with the same node, which has started it */
     sn_iteration iteration;
     /* not 0: rows of the loop, for SINGLE and SEVERAL; for FIRST: only if there are several
      * iterations */

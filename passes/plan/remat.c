@@ -220,6 +220,7 @@ static bool add_buffer(const search *s, chain *c, int b) {
         const sn_step *t = &s->p->step[w];
         if (w >= c->at) return false;
         if (in_list(c->step, c->n, w)) continue;
+        if (sn_ops[t->node->op].flags & SN_OPF_COLLECTIVE) return false;
         for (int i = 0; i < t->n_out; i++) /* a state must not be updated twice */
             if (s->p->buffer[t->out[i].buffer].kind == SN_BUF_STATE) return false;
         if (!push(c->step, &c->n, w)) return false;

@@ -3,7 +3,8 @@
  * program runs with and without it. A simulated communicator runs its ranks as threads of one
  * process, for tests.
  *
- * Every rank calls the same operations in the same order. Started operations make progress while
+ * Every rank calls the same operations in the same order; the order of all_gather and that of the
+ * others are independent of each other. Started operations make progress while
  * others of the process run; at most one thread of a rank calls the communicator at a time. */
 #ifndef SN_COMM_H
 #define SN_COMM_H
@@ -78,15 +79,15 @@ bool sn_comm_agree(sn_comm *c, bool ok, sn_error *err);
 /* A sum of `leaves` terms is a tree: the sum of the first half (the larger one) plus the sum of the
  * rest. The tree depends on the number of terms only. Each rank owns one subtree, so the ranks'
  * sums are inner nodes of that tree, and results have the same bits for any number of ranks. */
-typedef struct sn_span {
+typedef struct sn_leaves {
     int64_t first, last; /* leaves [first, last) */
-} sn_span;
+} sn_leaves;
 /* The two halves of a span of at least two leaves. */
-void sn_span_split(sn_span all, sn_span half[2]);
+void sn_leaves_split(sn_leaves all, sn_leaves half[2]);
 /* The leaves of a rank. leaves >= size; equally many for all ranks if both are powers of 2. */
-sn_span sn_span_of_rank(int64_t leaves, int size, int rank);
+sn_leaves sn_leaves_of_rank(int64_t leaves, int size, int rank);
 /* a[i] += b[i], as kernels add: round to nearest, subnormals are 0. */
-void sn_span_add(float *a, const float *b, size_t n);
+void sn_comm_add(float *a, const float *b, size_t n);
 
 typedef enum sn_reduction {
     SN_REDUCE_EXACT, /* the fixed tree: the same bits for any number of ranks */
@@ -111,6 +112,29 @@ bool sn_comm_sum_start(sn_comm_sum *s, sn_comm *c, sn_reduction how, int64_t lea
 /* Goes on if it can; *done: the sum is complete. wait: until it is. */
 bool sn_comm_sum_test(sn_comm_sum *s, bool wait, bool *done, sn_error *err);
 void sn_comm_sum_free(sn_comm_sum *s);
+
+/* ---- sums beside computation ---- */
+
+/* A thread that carries sums over ranks. Only it uses the communicator from the first
+ * sn_comm_engine_start until all sums have been waited for. All ranks start the same sums in the same
+ * order. */
+typedef struct sn_comm_engine sn_comm_engine;
+sn_comm_engine *sn_comm_engine_new(sn_comm *c, sn_reduction how, int64_t leaves, sn_error *err);
+void sn_comm_engine_free(sn_comm_engine *e); /* NULL is allowed */
+/* data[n] becomes the sum; untouched by the caller until sn_comm_engine_wait with this key. */
+bool sn_comm_engine_start(sn_comm_engine *e, const void *key, float *data, size_t n, sn_error *err);
+bool sn_comm_engine_wait(sn_comm_engine *e, const void *key, sn_error *err);
+/* Sums take at least as long as over a network of that latency (seconds a sum) and bandwidth (bytes
+ * a second and rank), one after the other; for measurements on one machine. */
+void sn_comm_engine_delay(sn_comm_engine *e, double latency, double bandwidth);
+/* Since the engine was made. busy: time in which sums were under way; waited: of it, time that the
+ * program waited; so 1 - waited / busy was hidden behind computation. */
+typedef struct sn_comm_times {
+    double bytes; /* sent by this rank */
+    double busy, waited;
+    double begun; /* internal */
+} sn_comm_times;
+sn_comm_times sn_comm_engine_times(const sn_comm_engine *e);
 
 /* ---- the plugin ---- */
 

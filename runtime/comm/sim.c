@@ -9,9 +9,12 @@
 
 typedef struct world world;
 
-/* Operation number `number` of every rank. */
+typedef enum kind { ALL_TO_ALL, ALL_GATHER, ALL_REDUCE, BROADCAST } kind;
+
+/* Operation number `number` of every rank; gathers are counted apart from others. */
 typedef struct operation {
     struct operation *next;
+    bool gather;
     long number;
     int started, copied, done;
     struct side {
@@ -32,10 +35,8 @@ struct world {
 typedef struct rank {
     sn_comm comm;
     world *w;
-    long number; /* of operations that this rank has started */
+    long number[2]; /* of operations that this rank has started: gathers, others */
 } rank;
-
-typedef enum kind { ALL_TO_ALL, ALL_GATHER, ALL_REDUCE, BROADCAST } kind;
 
 struct sn_comm_request {
     operation *o;
@@ -46,14 +47,15 @@ struct sn_comm_request {
     bool copied;
 };
 
-static operation *operation_of(rank *me) {
+static operation *operation_of(rank *me, kind k) {
     world *w = me->w;
-    long number = me->number++;
+    bool gather = k == ALL_GATHER;
+    long number = me->number[gather]++;
     for (operation *o = w->list; o; o = o->next)
-        if (o->number == number) return o;
+        if (o->number == number && o->gather == gather) return o;
     operation *o = calloc(1, sizeof *o + (size_t)w->size * sizeof o->side[0]);
     if (!o) return NULL;
-    o->number = number, o->next = w->list;
+    o->number = number, o->gather = gather, o->next = w->list;
     w->list = o;
     return o;
 }
@@ -62,7 +64,7 @@ static sn_comm_request *start(sn_comm *c, sn_comm_request r, struct side side, s
     rank *me = (rank *)c;
     sn_comm_request *out = malloc(sizeof *out);
     pthread_mutex_lock(&me->w->lock);
-    r.o = out ? operation_of(me) : NULL;
+    r.o = out ? operation_of(me, r.kind) : NULL;
     if (r.o) {
         r.o->side[c->rank] = side;
         r.o->started++;
@@ -210,7 +212,7 @@ bool sn_comm_simulate(int n, sn_comm **out, sn_error *err) {
         rank *k = calloc(1, sizeof *k);
         out[r] = k ? &k->comm : NULL;
         ok = ok && k;
-        if (k) *k = (rank){{&ops, r, n, host, r, n, "simulated", 0}, w, 0};
+        if (k) *k = (rank){{&ops, r, n, host, r, n, "simulated", 0}, w, {0, 0}};
     }
     if (ok) return true;
     for (int r = 0; r < n; r++) free(out[r]);

@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-void sn_span_split(sn_span all, sn_span half[2]) {
+void sn_leaves_split(sn_leaves all, sn_leaves half[2]) {
     int64_t middle = all.first + (all.last - all.first + 1) / 2;
-    half[0] = (sn_span){all.first, middle};
-    half[1] = (sn_span){middle, all.last};
+    half[0] = (sn_leaves){all.first, middle};
+    half[1] = (sn_leaves){middle, all.last};
 }
 
 /* How many of n ranks work on the first half: about its share, at least one, and never more than
  * there are leaves on either side. */
-static int ranks_of_first(const sn_span half[2], int n) {
+static int ranks_of_first(const sn_leaves half[2], int n) {
     int64_t left = half[0].last - half[0].first, right = half[1].last - half[1].first;
     int64_t first = (n * left + (left + right) / 2) / (left + right);
     if (first < n - right) first = n - right;
@@ -22,10 +22,10 @@ static int ranks_of_first(const sn_span half[2], int n) {
     return (int)(first < 1 ? 1 : first > n - 1 ? n - 1 : first);
 }
 
-sn_span sn_span_of_rank(int64_t leaves, int size, int rank) {
-    sn_span all = {0, leaves}, half[2];
+sn_leaves sn_leaves_of_rank(int64_t leaves, int size, int rank) {
+    sn_leaves all = {0, leaves}, half[2];
     while (size > 1) {
-        sn_span_split(all, half);
+        sn_leaves_split(all, half);
         int first = ranks_of_first(half, size);
         bool left = rank < first;
         all = half[!left];
@@ -39,22 +39,22 @@ static void add(float *restrict a, const float *restrict b, size_t n) {
     for (size_t i = 0; i < n; i++) a[i] += b[i];
 }
 
-void sn_span_add(float *a, const float *b, size_t n) {
+void sn_comm_add(float *a, const float *b, size_t n) {
     uint64_t before = sn_fp_set();
     add(a, b, n);
     sn_fp_restore(before);
 }
 
 /* The sum of the ranks' terms, term + r * stride for each of `size` ranks, in the first of them. */
-static void add_ranks(float *term, size_t stride, sn_span all, int size, size_t n) {
-    sn_span half[2];
+static void add_ranks(float *term, size_t stride, sn_leaves all, int size, size_t n) {
+    sn_leaves half[2];
     if (size == 1) return;
-    sn_span_split(all, half);
+    sn_leaves_split(all, half);
     int first = ranks_of_first(half, size);
     float *rest = term + (size_t)first * stride;
     add_ranks(term, stride, half[0], first, n);
     add_ranks(rest, stride, half[1], size - first, n);
-    sn_span_add(term, rest, n);
+    sn_comm_add(term, rest, n);
 }
 
 /* ---- over ranks ---- */
@@ -113,7 +113,7 @@ bool sn_comm_sum_test(sn_comm_sum *s, bool wait, bool *done, sn_error *err) {
         if (s->request) return true;
         if (s->round++ == 2) break;
         size_t mine = s->own[0] / sizeof(float);
-        add_ranks(s->part, mine, (sn_span){0, s->leaves}, c->size, mine);
+        add_ranks(s->part, mine, (sn_leaves){0, s->leaves}, c->size, mine);
         memcpy((char *)s->data + s->at[c->rank], s->part, s->own[0]);
         s->request = c->ops->all_gather(c, s->data, (sn_comm_parts){s->at, s->bytes}, err);
         if (!s->request) return false;

@@ -13,7 +13,8 @@ static bool put(sn_bytes *out, uint32_t cp, sn_error *err) {
 /* Calls fn for each character; bytes that are not UTF-8 become U+FFFD. */
 typedef bool (*rewrite_char)(const sn_norm *n, uint32_t cp, sn_bytes *out, sn_error *err);
 
-static bool each_char(const sn_norm *n, sn_span in, rewrite_char fn, sn_bytes *out, sn_error *err) {
+static bool each_char(const sn_norm *n, sn_leaves in, rewrite_char fn, sn_bytes *out,
+                      sn_error *err) {
     for (size_t at = 0; at < in.size;) {
         uint32_t cp;
         at += sn_utf8_next(in.text + at, in.size - at, &cp);
@@ -22,7 +23,7 @@ static bool each_char(const sn_norm *n, sn_span in, rewrite_char fn, sn_bytes *o
     return true;
 }
 
-bool sn_norm_form(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err) {
+bool sn_norm_form(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err) {
     return sn_unicode_normalize(n->form, in.text, in.size, out, err);
 }
 
@@ -33,7 +34,7 @@ static bool put_lower(const sn_norm *n, uint32_t cp, sn_bytes *out, sn_error *er
                        : put(out, sn_unicode_lower(cp), err);
 }
 
-bool sn_norm_lower(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err) {
+bool sn_norm_lower(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err) {
     return each_char(n, in, put_lower, out, err);
 }
 
@@ -43,7 +44,7 @@ static bool put_unmarked(const sn_norm *n, uint32_t cp, sn_bytes *out, sn_error 
     return c == SN_CHAR_NONSPACING || c == SN_CHAR_MARK || put(out, cp, err);
 }
 
-bool sn_norm_strip_accents(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err) {
+bool sn_norm_strip_accents(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err) {
     return each_char(n, in, put_unmarked, out, err);
 }
 
@@ -59,11 +60,11 @@ static bool put_nmt(const sn_norm *n, uint32_t c, sn_bytes *out, sn_error *err) 
     return put(out, space ? ' ' : c, err);
 }
 
-bool sn_norm_nmt(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err) {
+bool sn_norm_nmt(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err) {
     return each_char(n, in, put_nmt, out, err);
 }
 
-bool sn_norm_prepend(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err) {
+bool sn_norm_prepend(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err) {
     return sn_bytes_append(out, n->text.data, in.size ? n->text.size : 0, err) &&
            sn_bytes_append(out, in.text, in.size, err);
 }
@@ -80,12 +81,12 @@ static bool replace_piece(void *ctx, const char *text, size_t size, bool matched
                    : sn_bytes_append(r->out, text, size, r->err);
 }
 
-bool sn_norm_replace(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err) {
+bool sn_norm_replace(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err) {
     replacing r = {n, out, err};
     return sn_regex_split(n->regex, in.text, in.size, replace_piece, &r, err);
 }
 
-bool sn_norm_strip(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err) {
+bool sn_norm_strip(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err) {
     size_t from = n->left ? sn_space_run(in.text, in.size) : 0, end = in.size;
     if (n->right) end -= sn_space_tail(in.text + from, end - from);
     return sn_bytes_append(out, in.text + from, end - from, err);
@@ -108,7 +109,7 @@ static bool replace_cluster(const sn_norm *n, const char *text, size_t size, sn_
     return true;
 }
 
-bool sn_norm_precompiled(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err) {
+bool sn_norm_precompiled(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err) {
     for (size_t at = 0, len; at < in.size; at += len) {
         len = sn_unicode_grapheme(in.text + at, in.size - at);
         if (!replace_cluster(n, in.text + at, len, out, err)) return false;
@@ -142,12 +143,12 @@ static bool put_folded(const sn_norm *n, uint32_t cp, sn_bytes *out, sn_error *e
     return n->lower ? put_lower(n, cp, out, err) : put(out, cp, err);
 }
 
-bool sn_norm_bert(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err) {
+bool sn_norm_bert(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err) {
     sn_bytes clean = {0}, decomposed = {0};
     bool ok = each_char(n, in, put_clean, &clean, err) &&
               (!n->strip || sn_unicode_normalize(SN_NFD, clean.data, clean.size, &decomposed, err));
     sn_bytes *last = n->strip ? &decomposed : &clean;
-    ok = ok && each_char(n, (sn_span){last->data, last->size, false}, put_folded, out, err);
+    ok = ok && each_char(n, (sn_leaves){last->data, last->size, false}, put_folded, out, err);
     sn_bytes_free(&clean);
     sn_bytes_free(&decomposed);
     return ok;
@@ -189,7 +190,7 @@ static bool ends_with_space(const sn_norm *n, const sn_bytes *out, size_t from) 
     return out->size >= from + 3 && !memcmp(out->data + out->size - 3, SN_METASPACE, 3);
 }
 
-bool sn_norm_sentencepiece(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err) {
+bool sn_norm_sentencepiece(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err) {
     const char *piece;
     size_t at = 0, size, from = out->size;
     while (n->collapse && at < in.size) {

@@ -46,7 +46,7 @@ void sn_steps_free(sn_tokenizer *t) {
     free(t->split);
 }
 
-bool sn_steps_normalize(const sn_tokenizer *t, sn_span *in, sn_bytes buffer[2], sn_error *err) {
+bool sn_steps_normalize(const sn_tokenizer *t, sn_leaves *in, sn_bytes buffer[2], sn_error *err) {
     for (size_t i = 0; i < t->norms; i++) {
         sn_bytes *out = &buffer[i % 2];
         out->size = 0;
@@ -79,11 +79,11 @@ typedef struct stage {
     bool held_match;
 } stage;
 
-static bool run_level(splitting *run, size_t level, sn_span in);
+static bool run_level(splitting *run, size_t level, sn_leaves in);
 
 static bool send(stage *s, const char *text, size_t size) {
     if (!size) return true;
-    return run_level(s->run, s->level + 1, (sn_span){text, size, s->first && text == s->start});
+    return run_level(s->run, s->level + 1, (sn_leaves){text, size, s->first && text == s->start});
 }
 
 /* Sends the piece that was held and holds another one. */
@@ -119,7 +119,7 @@ static bool take_piece(void *ctx, const char *text, size_t size, bool matched) {
 }
 
 /* Spells bytes as letters, or replaces spaces by the step's text and adds the prefix. */
-static bool prepare(const sn_split *s, sn_span *in, sn_bytes *out, sn_error *err) {
+static bool prepare(const sn_split *s, sn_leaves *in, sn_bytes *out, sn_error *err) {
     if (s->spell) {
         out->size = 0;
         bool ok = sn_gpt2_spell(in->text, in->size, out, err);
@@ -145,7 +145,7 @@ static bool prepare(const sn_split *s, sn_span *in, sn_bytes *out, sn_error *err
 }
 
 /* Gives the model a piece as the texts of the vocabulary are written. */
-static bool emit_piece(splitting *run, sn_span in) {
+static bool emit_piece(splitting *run, sn_leaves in) {
     const sn_tokenizer *t = run->t;
     sn_bytes *out = &run->buffer[MAX_STEPS];
     out->size = 0;
@@ -155,7 +155,7 @@ static bool emit_piece(splitting *run, sn_span in) {
     return run->fn(run->ctx, changed ? out->data : in.text, changed ? out->size : in.size);
 }
 
-static bool run_level(splitting *run, size_t level, sn_span in) {
+static bool run_level(splitting *run, size_t level, sn_leaves in) {
     if (level == run->t->splits) return emit_piece(run, in);
     const sn_split *step = &run->t->split[level];
     if (!prepare(step, &in, &run->buffer[level], run->err)) return false;
@@ -165,7 +165,7 @@ static bool run_level(splitting *run, size_t level, sn_span in) {
            send(&s, s.held, s.held_size);
 }
 
-bool sn_steps_split(const sn_tokenizer *t, sn_span in, sn_piece fn, void *ctx, sn_error *err) {
+bool sn_steps_split(const sn_tokenizer *t, sn_leaves in, sn_piece fn, void *ctx, sn_error *err) {
     splitting run = {.t = t, .fn = fn, .ctx = ctx, .err = err};
     bool ok = in.size == 0 || run_level(&run, 0, in);
     for (size_t i = 0; i <= MAX_STEPS; i++) sn_bytes_free(&run.buffer[i]);

@@ -12,18 +12,18 @@
 /* U+2581, which represents a space in the vocabularies of SentencePiece. */
 #define SN_METASPACE "\xE2\x96\x81"
 
-typedef struct sn_span {
+typedef struct sn_leaves {
     const char *text;
     size_t size;
     bool first; /* at the beginning of the whole text */
-} sn_span;
+} sn_leaves;
 
 /* ---- normalizers (normalize.c) ---- */
 
 typedef struct sn_norm sn_norm;
 struct sn_norm {
     /* appends the normalized text to out */
-    bool (*run)(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err);
+    bool (*run)(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err);
     sn_form form;
     sn_bytes text;   /* Prepend, Replace: the text that is inserted */
     sn_regex *regex; /* Replace */
@@ -34,17 +34,17 @@ struct sn_norm {
     bool prefix, suffix, collapse, escape; /* SentencePiece's normalizer_spec */
 };
 
-bool sn_norm_form(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err);
-bool sn_norm_lower(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err);
-bool sn_norm_strip_accents(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err);
-bool sn_norm_nmt(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err);
-bool sn_norm_prepend(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err);
-bool sn_norm_replace(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err);
-bool sn_norm_strip(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err);
-bool sn_norm_precompiled(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err);
-bool sn_norm_bert(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err);
+bool sn_norm_form(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err);
+bool sn_norm_lower(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err);
+bool sn_norm_strip_accents(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err);
+bool sn_norm_nmt(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err);
+bool sn_norm_prepend(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err);
+bool sn_norm_replace(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err);
+bool sn_norm_strip(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err);
+bool sn_norm_precompiled(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err);
+bool sn_norm_bert(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err);
 /* What SentencePiece does with the whole text: charsmap, collapsing of spaces, dummy prefix. */
-bool sn_norm_sentencepiece(const sn_norm *n, sn_span in, sn_bytes *out, sn_error *err);
+bool sn_norm_sentencepiece(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err);
 
 /* A new step at the end; NULL if there are too many. */
 sn_norm *sn_tok_add_norm(sn_tokenizer *t, sn_error *err);
@@ -83,13 +83,13 @@ sn_split *sn_tok_add_split(sn_tokenizer *t, const char *pattern, sn_behavior beh
 /* ---- running both ---- */
 
 /* Runs the normalizers; *in becomes the result, which is in one of the buffers or unchanged. */
-bool sn_steps_normalize(const sn_tokenizer *t, sn_span *in, sn_bytes buffer[2], sn_error *err);
+bool sn_steps_normalize(const sn_tokenizer *t, sn_leaves *in, sn_bytes buffer[2], sn_error *err);
 
 /* Receives a piece; false: stop. */
 typedef bool (*sn_piece)(void *ctx, const char *text, size_t size);
 
 /* Splits the text and calls fn for every non-empty piece. */
-bool sn_steps_split(const sn_tokenizer *t, sn_span in, sn_piece fn, void *ctx, sn_error *err);
+bool sn_steps_split(const sn_tokenizer *t, sn_leaves in, sn_piece fn, void *ctx, sn_error *err);
 
 void sn_steps_free(sn_tokenizer *t);
 

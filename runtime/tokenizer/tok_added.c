@@ -28,7 +28,7 @@ bool sn_tok_take_added(sn_tokenizer *t, const char *path, int32_t id, const cJSO
         return false;
     if (special) t->vocab.entry[id].flags |= SN_TOKEN_CONTROL;
     sn_bytes buffer[2] = {{0}, {0}};
-    sn_span text = {content, strlen(content), true};
+    sn_leaves text = {content, strlen(content), true};
     bool ok = !a.normalized || sn_steps_normalize(t, &text, buffer, err);
     a.text = (char *)(uintptr_t)text.text, a.size = text.size;
     ok = ok && sn_tok_add(t, &a, err);

@@ -82,7 +82,7 @@ static void note_spaces(sn_hf_reading *r, const char *text) {
 /* ---- normalizer ---- */
 
 static sn_norm *add_norm(sn_hf_reading *r,
-                         bool (*run)(const sn_norm *, sn_span, sn_bytes *, sn_error *)) {
+                         bool (*run)(const sn_norm *, sn_leaves, sn_bytes *, sn_error *)) {
     sn_norm *n = sn_tok_add_norm(r->t, r->err);
     if (n) n->run = run;
     return n;

@@ -227,16 +227,16 @@ static bool encode_piece(void *ctx, const char *text, size_t size) {
     return r->e.t->kind->encode(&r->e, text, size);
 }
 
-static bool encode_span(run *r, sn_span in, bool normalized);
+static bool encode_span(run *r, sn_leaves in, bool normalized);
 
 /* Text without the added tokens of a set: normalized, or split and given to the model. */
-static bool encode_rest(run *r, sn_span in, bool normalized) {
+static bool encode_rest(run *r, sn_leaves in, bool normalized) {
     if (in.size == 0) return true;
     if (normalized) return sn_steps_split(r->e.t, in, encode_piece, r, r->e.err);
     return sn_steps_normalize(r->e.t, &in, r->buffer, r->e.err) && encode_span(r, in, true);
 }
 
-static bool encode_span(run *r, sn_span in, bool normalized) {
+static bool encode_span(run *r, sn_leaves in, bool normalized) {
     const sn_added_set *set = &r->e.t->added[normalized];
     const char *text = in.text;
     size_t done = 0;
@@ -249,7 +249,7 @@ static bool encode_span(run *r, sn_span in, bool normalized) {
         }
         size_t end = at;
         if (a->lstrip) end -= sn_space_tail(text + done, at - done);
-        if (!encode_rest(r, (sn_span){text + done, end - done, first}, normalized) ||
+        if (!encode_rest(r, (sn_leaves){text + done, end - done, first}, normalized) ||
             !sn_ids_push(r->e.out, a->id, r->e.err))
             return false;
         at += a->size;
@@ -257,7 +257,7 @@ static bool encode_span(run *r, sn_span in, bool normalized) {
         done = at;
         first = a->begins;
     }
-    return encode_rest(r, (sn_span){text + done, in.size - done, first}, normalized);
+    return encode_rest(r, (sn_leaves){text + done, in.size - done, first}, normalized);
 }
 
 static bool encode_all(const sn_tokenizer *t, const char *text, size_t size, unsigned flags,
@@ -266,7 +266,7 @@ static bool encode_all(const sn_tokenizer *t, const char *text, size_t size, uns
     if (t->kind->scratch && !(r.e.scratch = calloc(1, t->kind->scratch)))
         return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory");
     size_t before = out->count;
-    bool ok = encode_span(&r, (sn_span){text, size, true}, false);
+    bool ok = encode_span(&r, (sn_leaves){text, size, true}, false);
     for (size_t i = before; t->end && i < out->count; i++)
         if (out->data[i] >= t->end) out->data[i] = t->special[SN_TOKEN_UNK];
     if (t->kind->clear) t->kind->clear(r.e.scratch);

@@ -17,17 +17,17 @@ static float term(int64_t leaf, size_t i) {
 }
 
 /* The sum of a span in `out`, as the definition says. */
-static void add_span(sn_span span, float *out) {
+static void add_span(sn_leaves span, float *out) {
     if (span.last - span.first == 1) {
         for (size_t i = 0; i < N; i++) out[i] = term(span.first, i);
         return;
     }
     float *rest = malloc(N * sizeof *rest);
-    sn_span half[2];
-    sn_span_split(span, half);
+    sn_leaves half[2];
+    sn_leaves_split(span, half);
     add_span(half[0], out);
     add_span(half[1], rest);
-    sn_span_add(out, rest, N);
+    sn_comm_add(out, rest, N);
     free(rest);
 }
 
@@ -46,7 +46,7 @@ static void *run_sum(void *arg) {
     sn_comm_sum s = {0};
     bool done = false;
     for (int twice = 0; twice < 2; twice++) { /* the object may be used again */
-        add_span(sn_span_of_rank(j->leaves, j->c->size, j->c->rank), j->data);
+        add_span(sn_leaves_of_rank(j->leaves, j->c->size, j->c->rank), j->data);
         j->c->sent = 0;
         j->ok = sn_comm_sum_start(&s, j->c, j->how, j->leaves, j->data, N, &j->err) &&
                 sn_comm_sum_test(&s, false, &done, &j->err) &&
@@ -90,7 +90,7 @@ static void same_bits_for_any_number_of_ranks(void **state) {
     static float want[N];
     job *j = calloc(MOST, sizeof *j);
     for (int64_t leaves = 1; leaves <= MOST; leaves++) {
-        add_span((sn_span){0, leaves}, want);
+        add_span((sn_leaves){0, leaves}, want);
         for (int n = 1; n <= leaves; n++) {
             for (int r = 0; r < n; r++) j[r] = (job){.leaves = leaves};
             run_ranks(n, j, run_sum);
@@ -121,7 +121,7 @@ static void fast_sums_are_close(void **state) {
     (void)state;
     static float want[N];
     job *j = calloc(MOST, sizeof *j);
-    add_span((sn_span){0, LEAVES}, want);
+    add_span((sn_leaves){0, LEAVES}, want);
     for (int r = 0; r < 4; r++) j[r] = (job){.leaves = LEAVES, .how = SN_REDUCE_FAST};
     run_ranks(4, j, run_sum);
     for (int i = 0; i < N; i++) assert_float_equal(j[3].data[i], want[i], 1e-2);
@@ -134,7 +134,7 @@ static void every_leaf_has_one_rank(void **state) {
         for (int n = 1; n <= leaves; n++) {
             int64_t at = 0, least = leaves, most = 0;
             for (int r = 0; r < n; r++) {
-                sn_span s = sn_span_of_rank(leaves, n, r);
+                sn_leaves s = sn_leaves_of_rank(leaves, n, r);
                 assert_int_equal(s.first, at);
                 assert_true(s.last > s.first);
                 at = s.last;
@@ -165,7 +165,7 @@ static void collectives_and_errors(void **state) {
 static void subnormals_are_zero(void **state) {
     (void)state;
     float a[2] = {1e-39f, 1}, b[2] = {1e-39f, 2};
-    sn_span_add(a, b, 2);
+    sn_comm_add(a, b, 2);
     assert_true(a[1] == 3);
 #if defined(__x86_64__) || defined(__aarch64__)
     assert_true(a[0] == 0);

@@ -257,7 +257,7 @@ static bool open_ranks(trainer *t, sn_error *err) {
     }
     if (!train_ranks_agree(k, ok, err)) return false;
     if (r->comm && !sn_comm_broadcast(r->comm, &s->slices, sizeof s->slices, 0, err)) return false;
-    s->training.weighted = s->slices > 1;
+    s->training.slices = s->slices;
     ok = train_ranks_open(k, r->comm, s->reduction, s->slices, s->data.batch, err);
     t->loss = calloc((size_t)s->slices, sizeof *t->loss);
     if (ok && !t->loss) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -401,14 +401,21 @@ static sn_batch slice_of(const trainer *t, int64_t slice) {
     return out;
 }
 
+struct slice_run {
+    trainer *t;
+    float *norm, *rate; /* of the step */
+};
+
 /* The gradients of a slice of each of the step's batches. Its weight is its share of the targets, so
  * that the step's gradient is that of the mean over all of them. */
-static bool run_slice(void *ctx, int64_t slice, sn_error *err) {
-    trainer *t = ctx;
+static bool run_slice(void *ctx, int64_t slice, bool last, sn_error *err) {
+    struct slice_run *run = ctx;
+    trainer *t = run->t;
     int64_t parts = t->s->training.accumulate;
     float loss = 0, weight = 0;
     inputs in = {.n = 0};
-    sn_arg_binding out = scalar("loss", &loss);
+    sn_arg_binding out[] = {scalar("loss", &loss), scalar("norm", run->norm),
+                            scalar("rate", run->rate)};
     t->loss[slice] = 0;
     for (int64_t k = 0; k < parts; k++) {
         int64_t number = t->state.step * parts + k;
@@ -418,7 +425,10 @@ static bool run_slice(void *ctx, int64_t slice, sn_error *err) {
         weight = (float)((double)own / (double)(all ? all : 1) / (double)parts);
         bind_batch(t, &b, number * t->ranks.slices + slice, &in);
         in.arg[in.n] = scalar("weight", &weight);
-        if (!sn_run(t->session, "accumulate", in.arg, in.n + 1, &out, 1, err)) return false;
+        bool step = last && k == parts - 1;
+        if (!sn_run(t->session, step ? "train_step" : "accumulate", in.arg, in.n + 1, out,
+                    step ? 3 : 1, err))
+            return false;
         t->loss[slice] += (double)weight * (double)loss;
         if (slice == t->ranks.mine.first) t->tokens += t->batch.B * (t->batch.T + t->batch.S);
     }
@@ -426,16 +436,15 @@ static bool run_slice(void *ctx, int64_t slice, sn_error *err) {
 }
 
 static bool run_slices(trainer *t, float *norm, float *rate, sn_error *err) {
-    sn_arg_binding out[] = {scalar("norm", norm), scalar("rate", rate)};
-    return train_ranks_gradients(&t->ranks, run_slice, t, err) &&
-           sn_run(t->session, "train_step", NULL, 0, out, 2, err);
+    struct slice_run run = {t, norm, rate};
+    return train_ranks_gradients(&t->ranks, run_slice, &run, err);
 }
 
 static bool fail_diverged(trainer *t, double loss, double norm, sn_error *err) {
     char name[256] = "";
     sn_comm *c = t->r->comm;
     for (int k = 0; c && !name[0] && k < c->size; k++) {
-        sn_span span = sn_span_of_rank(t->ranks.slices, c->size, k);
+        sn_leaves span = sn_leaves_of_rank(t->ranks.slices, c->size, k);
         for (int64_t i = span.first; i < span.last; i++)
             if (!isfinite(t->loss[i])) train_ranks_name(&t->ranks, k, name, sizeof name);
     }

@@ -2,13 +2,11 @@
  * those of one rank, then those of all ranks. */
 #include "tools/train/train_ranks.h"
 
-#include "codegen/program/program.h"
+#include "ir/ir.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { BUCKET = 4 << 20 /* floats; a sum over ranks waits for one bucket while others move */ };
 
 int64_t train_ranks_slices(int64_t batch) {
     int64_t n = 8; /* a power of 2, so that 1, 2, 4 and 8 ranks have equally many */
@@ -36,7 +34,7 @@ bool train_ranks_open(train_ranks *r, sn_comm *c, sn_reduction reduction, int64_
     int size = c ? c->size : 1;
     r->comm = c, r->reduction = reduction, r->slices = slices;
     if (!check_slices(c, slices, batch, err)) return false;
-    r->mine = sn_span_of_rank(slices, size, c ? c->rank : 0);
+    r->mine = sn_leaves_of_rank(slices, size, c ? c->rank : 0);
     r->record = calloc((size_t)slices + 3 * (size_t)size, sizeof *r->record);
     r->at = calloc(2 * (size_t)size, sizeof *r->at);
     if (!r->record || !r->at) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -45,7 +43,7 @@ bool train_ranks_open(train_ranks *r, sn_comm *c, sn_reduction reduction, int64_
 }
 
 void train_ranks_close(train_ranks *r) {
-    for (int k = 0; k < TRAIN_SUMS; k++) sn_comm_sum_free(&r->sum[k]);
+    sn_comm_engine_free(r->engine);
     for (int d = 0; d < TRAIN_DEPTH; d++) free(r->partial[d]);
     free(r->gradient);
     free(r->record);
@@ -90,6 +88,44 @@ bool train_ranks_same(train_ranks *r, const train_same *list, int n, sn_error *e
 
 /* ---- gradients ---- */
 
+static const struct train_gradient *find_gradient(const train_ranks *r, const char *name,
+                                                  size_t length) {
+    for (size_t i = 0; i < r->n_gradient; i++)
+        if (!strncmp(r->gradient[i].name, name, length) && !r->gradient[i].name[length])
+            return &r->gradient[i];
+    return NULL;
+}
+
+/* Adds the sums of this rank's other slices to the last one's gradients. name: the parameters, joined
+ * by '+', one after the other in x. */
+static bool add_partials(train_ranks *r, const char *name, float *x, sn_error *err) {
+    while (r->depth && *name) {
+        size_t length = strcspn(name, "+");
+        const struct train_gradient *g = find_gradient(r, name, length);
+        if (!g) return sn_fail(err, SN_ERR_INTERNAL, "no gradient of '%.*s'", (int)length, name);
+        for (int d = r->depth - 1; d >= 0; d--) sn_comm_add(x, r->partial[d] + g->at, g->n);
+        x += g->n;
+        name += length + (name[length] == '+');
+    }
+    return true;
+}
+
+static bool start_sum(sn_collectives *self, const sn_collective *c, sn_error *err) {
+    train_ranks *r = ((struct train_collectives *)self)->ranks;
+    if (c->node->op != SN_OP_all_reduce || c->node->dtype != SN_F32)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "training sums f32 gradients over ranks; '%s' is not that",
+                       sn_ops[c->node->op].name);
+    if (c->in != c->out) memcpy(c->out, c->in, c->n * sizeof(float));
+    if (!add_partials(r, sn_attr_str(c->node, SN_A_name, ""), c->out, err)) return false;
+    return !r->engine || sn_comm_engine_start(r->engine, c->node, c->out, c->n, err);
+}
+
+static bool wait_sum(sn_collectives *self, const sn_collective *c, sn_error *err) {
+    train_ranks *r = ((struct train_collectives *)self)->ranks;
+    return !r->engine || sn_comm_engine_wait(r->engine, c->node, err);
+}
+
 bool train_ranks_bind(train_ranks *r, sn_session *s, const sn_weight *parameter, size_t count,
                       sn_error *err) {
     char name[512];
@@ -100,73 +136,62 @@ bool train_ranks_bind(train_ranks *r, sn_session *s, const sn_weight *parameter,
         snprintf(name, sizeof name, "gradient.%s", parameter[i].name);
         float *data = (float *)(uintptr_t)sn_session_memory(s, name);
         size_t n = (size_t)sn_weight_elements(&parameter[i]);
-        if (data) r->gradient[r->n_gradient++] = (struct train_gradient){data, n};
-        if (data) r->n += n;
+        if (!data) continue;
+        r->gradient[r->n_gradient++] = (struct train_gradient){parameter[i].name, data, n, r->n};
+        r->n += n;
     }
-    return true;
+    r->collectives = (struct train_collectives){{start_sum, wait_sum}, r};
+    sn_session_set_collectives(s, &r->collectives.hook);
+    if (!r->comm || r->comm->size == 1) return true;
+    r->engine = sn_comm_engine_new(r->comm, r->reduction, r->slices, err);
+    return r->engine != NULL;
 }
 
 /* The slice's gradients from the states, which are then zero. */
 static void take(train_ranks *r, float *out) {
-    for (size_t i = 0; i < r->n_gradient; out += r->gradient[i++].n) {
-        memcpy(out, r->gradient[i].data, r->gradient[i].n * sizeof *out);
-        memset(r->gradient[i].data, 0, r->gradient[i].n * sizeof *out);
+    for (size_t i = 0; i < r->n_gradient; i++) {
+        const struct train_gradient *g = &r->gradient[i];
+        memcpy(out + g->at, g->data, g->n * sizeof *out);
+        memset(g->data, 0, g->n * sizeof *out);
     }
 }
 
-static void give(train_ranks *r, const float *sum) {
-    for (size_t i = 0; i < r->n_gradient; sum += r->gradient[i++].n)
-        memcpy(r->gradient[i].data, sum, r->gradient[i].n * sizeof *sum);
-}
+typedef struct slices {
+    bool (*run)(void *ctx, int64_t slice, bool last, sn_error *err);
+    void *ctx;
+} slices;
 
 /* partial[depth] becomes the sum of the span's slices. */
-static bool add_slices(train_ranks *r, sn_span span, int depth,
-                       bool (*slice)(void *ctx, int64_t slice, sn_error *err), void *ctx,
-                       sn_error *err) {
+static bool add_slices(train_ranks *r, sn_leaves span, int depth, const slices *s, sn_error *err) {
     if (!r->partial[depth]) r->partial[depth] = malloc(r->n * sizeof(float) + 1);
     if (!r->partial[depth])
         return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for gradients",
                        r->n * sizeof(float));
     if (span.last - span.first == 1) {
-        if (!slice(ctx, span.first, err)) return false;
+        if (!s->run(s->ctx, span.first, false, err)) return false;
         take(r, r->partial[depth]);
         return true;
     }
-    sn_span half[2];
-    sn_span_split(span, half);
-    if (!add_slices(r, half[0], depth, slice, ctx, err) ||
-        !add_slices(r, half[1], depth + 1, slice, ctx, err))
+    sn_leaves half[2];
+    sn_leaves_split(span, half);
+    if (!add_slices(r, half[0], depth, s, err) || !add_slices(r, half[1], depth + 1, s, err))
         return false;
-    sn_span_add(r->partial[depth], r->partial[depth + 1], r->n);
+    sn_comm_add(r->partial[depth], r->partial[depth + 1], r->n);
     return true;
 }
 
-static size_t bucket_size(const train_ranks *r, size_t bucket) {
-    size_t left = r->n - bucket * BUCKET;
-    return left < BUCKET ? left : BUCKET;
-}
-
-/* The sum over ranks, several buckets at a time. */
-static bool add_ranks(train_ranks *r, sn_error *err) {
-    size_t buckets = (r->n + BUCKET - 1) / BUCKET;
-    bool done = true;
-    for (size_t k = 0; k < buckets + TRAIN_SUMS; k++) {
-        sn_comm_sum *s = &r->sum[k % TRAIN_SUMS];
-        if (k >= TRAIN_SUMS && k - TRAIN_SUMS < buckets && !sn_comm_sum_test(s, true, &done, err))
-            return false;
-        if (k < buckets && !sn_comm_sum_start(s, r->comm, r->reduction, r->slices,
-                                              r->partial[0] + k * BUCKET, bucket_size(r, k), err))
-            return false;
-    }
-    return true;
-}
-
-bool train_ranks_gradients(train_ranks *r, bool (*slice)(void *ctx, int64_t slice, sn_error *err),
+bool train_ranks_gradients(train_ranks *r,
+                           bool (*slice)(void *ctx, int64_t slice, bool last, sn_error *err),
                            void *ctx, sn_error *err) {
-    if (!add_slices(r, r->mine, 0, slice, ctx, err)) return false;
-    if (r->comm && !add_ranks(r, err)) return false;
-    give(r, r->partial[0]);
-    return true;
+    slices s = {slice, ctx};
+    sn_leaves span = r->mine, half[2];
+    int depth = 0;
+    for (; span.last - span.first > 1; span = half[1], depth++) {
+        sn_leaves_split(span, half);
+        if (!add_slices(r, half[0], depth, &s, err)) return false;
+    }
+    r->depth = depth;
+    return slice(ctx, span.first, true, err);
 }
 
 /* ---- numbers of all ranks ---- */
@@ -186,7 +211,7 @@ bool train_ranks_losses(train_ranks *r, double *loss, bool stop, sn_error *err) 
     r->stop |= stop;
     if (!c) return true;
     for (int k = 0; k < c->size; k++) {
-        sn_span span = sn_span_of_rank(r->slices, c->size, k);
+        sn_leaves span = sn_leaves_of_rank(r->slices, c->size, k);
         r->at[k] = (size_t)(span.first + k) * sizeof(double);
         r->bytes[k] = (size_t)(span.last - span.first + 1) * sizeof(double);
     }
@@ -195,7 +220,7 @@ bool train_ranks_losses(train_ranks *r, double *loss, bool stop, sn_error *err) 
     *mine = stop;
     if (!exchange(r, err)) return false;
     for (int k = 0; k < c->size; k++)
-        memcpy(loss + sn_span_of_rank(r->slices, c->size, k).first, (char *)r->record + r->at[k],
+        memcpy(loss + sn_leaves_of_rank(r->slices, c->size, k).first, (char *)r->record + r->at[k],
                r->bytes[k] - sizeof(double));
     return true;
 }

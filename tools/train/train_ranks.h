@@ -5,27 +5,34 @@
 #define SN_TOOLS_TRAIN_RANKS_H
 
 #include "tools/train/train.h"
+#include "codegen/program/program.h"
 #include "runtime/comm/comm.h"
 
-enum { TRAIN_SUMS = 4 /* buckets under way */, TRAIN_DEPTH = 40 /* of the tree of slices */ };
+enum { TRAIN_DEPTH = 40 /* of the tree of slices */ };
 
 typedef struct train_ranks {
     sn_comm *comm; /* NULL: this process trains alone */
     sn_reduction reduction;
     int64_t slices; /* of a batch; 1: it is not divided */
-    sn_span mine;   /* the slices of this rank */
+    sn_leaves mine; /* the slices of this rank */
     bool stop;      /* a rank was asked to stop, as all of them know */
     bool agreed;    /* all ranks know the error */
     /* the gradients of all parameters, one after the other */
     struct train_gradient {
-        float *data; /* state "gradient.NAME" of the session */
-        size_t n;
+        const char *name; /* of the parameter */
+        float *data;      /* state "gradient.NAME" of the session */
+        size_t n, at;     /* elements; before it in partial */
     } * gradient;
     size_t n_gradient, n;
-    float *partial[TRAIN_DEPTH]; /* [n] sums of subtrees, by depth; 0: of all slices of this rank */
-    sn_comm_sum sum[TRAIN_SUMS];
-    double *record;     /* [slices + 3 size] numbers of all ranks */
-    size_t *at, *bytes; /* [size] the ranks' parts of it */
+    float *partial[TRAIN_DEPTH]; /* [n] sums of subtrees, by depth */
+    int depth; /* of this rank's last slice: its sum is the slice + partial[depth - 1] + … */
+    struct train_collectives {
+        sn_collectives hook; /* first: the session knows this */
+        struct train_ranks *ranks;
+    } collectives;
+    sn_comm_engine *engine; /* NULL: one rank */
+    double *record;         /* [slices + 3 size] numbers of all ranks */
+    size_t *at, *bytes;     /* [size] the ranks' parts of it */
 } train_ranks;
 
 /* Slices of a batch of that many rows, if the user does not say: the same for 1, 2, 4 and 8 ranks. */
@@ -57,12 +64,13 @@ bool train_check_tensors(train_ranks *r, const train_tensors *t, sn_error *err);
 bool train_share(train_ranks *r, sn_session *s, const train_tensors *t, train_state *state,
                  sn_error *err);
 
-/* Finds the gradients of the session's parameters. */
+/* Finds the gradients of the session's parameters, and carries its sums over slices. */
 bool train_ranks_bind(train_ranks *r, sn_session *s, const sn_weight *parameter, size_t count,
                       sn_error *err);
-/* Runs `slice` for each slice of this rank, which must add its gradients to the states, and leaves
- * the sum over all slices of all ranks there. */
-bool train_ranks_gradients(train_ranks *r, bool (*slice)(void *ctx, int64_t slice, sn_error *err),
+/* Runs `slice` for each slice of this rank. All but the last one add their gradients to the states
+ * "gradient.NAME"; the last one's entry sums its own over all slices of all ranks (all_reduce). */
+bool train_ranks_gradients(train_ranks *r,
+                           bool (*slice)(void *ctx, int64_t slice, bool last, sn_error *err),
                            void *ctx, sn_error *err);
 /* loss[i] of each own slice i becomes that of every slice; sets r->stop if any rank wants to. */
 bool train_ranks_losses(train_ranks *r, double *loss, bool stop, sn_error *err);

@@ -17,7 +17,7 @@
 
 typedef struct mpi {
     sn_comm comm;
-    MPI_Comm world;
+    MPI_Comm world, gathers; /* gathers: of their own order */
     char (*name)[MPI_MAX_PROCESSOR_NAME];
     const char **host;
 } mpi;
@@ -95,7 +95,7 @@ static sn_comm_request *all_gather(sn_comm *c, void *data, sn_comm_parts parts, 
     }
     c->sent += parts.bytes[c->rank] * (size_t)(n - 1);
     int result = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, data, r->count, r->count + n, MPI_BYTE,
-                                 ((mpi *)c)->world, &r->request);
+                                 ((mpi *)c)->gathers, &r->request);
     return started(r, result, "MPI_Iallgatherv", err);
 }
 
@@ -145,6 +145,7 @@ static void free_mpi(mpi *m) {
 static void close_mpi(sn_comm *c) {
     mpi *m = (mpi *)c;
     MPI_Comm_free(&m->world);
+    MPI_Comm_free(&m->gathers);
     MPI_Finalize();
     free_mpi(m);
 }
@@ -183,7 +184,9 @@ static bool start(mpi *m, sn_error *err) {
     if (level < MPI_THREAD_SERIALIZED)
         return fail(err, SN_ERR_FILE, "this MPI was built without support for threads");
     if (!check(MPI_Comm_dup(MPI_COMM_WORLD, &m->world), "MPI_Comm_dup", err)) return false;
+    if (!check(MPI_Comm_dup(MPI_COMM_WORLD, &m->gathers), "MPI_Comm_dup", err)) return false;
     MPI_Comm_set_errhandler(m->world, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(m->gathers, MPI_ERRORS_RETURN);
     MPI_Comm_rank(m->world, &m->comm.rank);
     MPI_Comm_size(m->world, &m->comm.size);
     m->comm.library = LIBRARY;

@@ -1,0 +1,36 @@
+/* collective.c: operations over the ranks of a mesh axis. */
+#include "frontend/front.h"
+
+static sn_tensor collective(sn_loc at, sn_op op, sn_tensor x, const char *mesh, int64_t ranks,
+                            int axis) {
+    FRONT_ENTER(sn_ops[op].name, x);
+    if (!mesh || ranks < 1)
+        return sn_module_fail(x->m, SN_ERR_USAGE, "sn_%s: %s", sn_ops[op].name,
+                              mesh ? "there must be at least one rank" : "the mesh axis is NULL");
+    sn_attr attr[3];
+    int n = 0;
+    if (op != SN_OP_all_reduce) {
+        int a = front_axis(x->m, sn_ops[op].name, x, axis, x->rank);
+        if (a < 0) return bad_;
+        attr[n++] = SN_INT(axis, a);
+    }
+    attr[n++] = SN_STR(mesh, sn_arena_str(x->m, mesh));
+    attr[n++] = SN_INT(ranks, ranks);
+    return sn_node_new(x->m, op, 1, &x, n, attr);
+}
+
+sn_tensor sn_all_reduce_at(sn_loc at, sn_tensor x, const char *mesh, int64_t ranks) {
+    return collective(at, SN_OP_all_reduce, x, mesh, ranks, 0);
+}
+
+sn_tensor sn_all_gather_at(sn_loc at, sn_tensor x, int axis, const char *mesh, int64_t ranks) {
+    return collective(at, SN_OP_all_gather, x, mesh, ranks, axis);
+}
+
+sn_tensor sn_reduce_scatter_at(sn_loc at, sn_tensor x, int axis, const char *mesh, int64_t ranks) {
+    return collective(at, SN_OP_reduce_scatter, x, mesh, ranks, axis);
+}
+
+sn_tensor sn_all_to_all_at(sn_loc at, sn_tensor x, int axis, const char *mesh, int64_t ranks) {
+    return collective(at, SN_OP_all_to_all, x, mesh, ranks, axis);
+}

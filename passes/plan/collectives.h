@@ -1,0 +1,14 @@
+/* collectives.h: calls that start an operation over ranks, and calls that wait for it. */
+#ifndef SN_PLAN_COLLECTIVES_H
+#define SN_PLAN_COLLECTIVES_H
+
+#include "passes/plan/plan.h"
+
+bool sn_step_is_collective(const sn_step *s);
+/* After each collective, a call that waits for it (step.wait), as late as possible; results take
+ * their operands' memory where nobody else needs it. */
+void sn_plan_collectives(sn_plan *p);
+/* The call that waits for collective step i. */
+int sn_plan_wait_of(const sn_plan *p, int i);
+
+#endif

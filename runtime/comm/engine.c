@@ -1,0 +1,238 @@
+/* engine.c: a thread that carries sums over ranks while kernels run. Every rank issues its operations
+ * in the same order, as MPI requires: sums start in the order of sn_comm_engine_start, and their
+ * second rounds, which go over another channel, follow each other in the same order. */
+#include "runtime/clock.h"
+#include "runtime/comm/comm.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+    WINDOW = 8,       /* sums under way; a window of pieces is all the memory that they need */
+    PIECE = 4 << 20,  /* floats of one sum */
+    SHORTEST = 20000, /* nanoseconds between two looks at what is under way ... */
+    LONGEST = 320000  /* ... while nothing happens */
+};
+
+typedef struct job {
+    struct job *next;
+    const void *key;
+    float *data;
+    size_t n, started; /* floats; of those begun */
+    int pieces;        /* under way */
+    double due;        /* not complete before */
+    bool done;
+} job;
+
+typedef struct piece {
+    sn_comm_sum sum;
+    job *job; /* NULL: free */
+} piece;
+
+struct sn_comm_engine {
+    sn_comm *c;
+    sn_reduction how;
+    int64_t leaves;
+    double latency, bandwidth, free_at; /* of a simulated network; 0: none */
+    pthread_t thread;
+    pthread_mutex_t lock; /* of all below but the pieces */
+    pthread_cond_t added, completed;
+    job *first, *last;
+    bool ending;
+    sn_error failure;
+    sn_comm_times times;
+    piece piece[WINDOW]; /* a ring: [head, head + count) in order */
+    int head, count;
+};
+
+/* ---- the thread ---- */
+
+/* The next job with something to start. */
+static job *next_job(sn_comm_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    job *j = e->first;
+    while (j && j->started == j->n) j = j->next;
+    pthread_mutex_unlock(&e->lock);
+    return j;
+}
+
+static bool start_pieces(sn_comm_engine *e, bool *moved, sn_error *err) {
+    job *j;
+    while (e->count < WINDOW && (j = next_job(e))) {
+        piece *p = &e->piece[(e->head + e->count) % WINDOW];
+        size_t n = j->n - j->started < PIECE ? j->n - j->started : PIECE;
+        if (!sn_comm_sum_start(&p->sum, e->c, e->how, e->leaves, j->data + j->started, n, err))
+            return false;
+        pthread_mutex_lock(&e->lock);
+        j->started += n;
+        j->pieces++;
+        pthread_mutex_unlock(&e->lock);
+        p->job = j;
+        e->count++;
+        *moved = true;
+    }
+    return true;
+}
+
+static bool look(sn_comm_engine *e, bool *moved, sn_error *err) {
+    for (int i = 0; i < e->count; i++) {
+        piece *p = &e->piece[(e->head + i) % WINDOW];
+        int round = p->sum.round;
+        bool done = false;
+        if (!p->job) continue;
+        if (!sn_comm_sum_test(&p->sum, false, &done, err)) return false;
+        *moved |= done || p->sum.round != round;
+        if (done) {
+            pthread_mutex_lock(&e->lock);
+            p->job->pieces--;
+            pthread_mutex_unlock(&e->lock);
+            p->job = NULL;
+        } else if (p->sum.round == 1 && e->how == SN_REDUCE_EXACT) {
+            break; /* second rounds begin in order */
+        }
+    }
+    for (; e->count && !e->piece[e->head].job; e->count--) e->head = (e->head + 1) % WINDOW;
+    return true;
+}
+
+/* Marks jobs that are complete. Returns whether any is not. */
+static bool complete(sn_comm_engine *e) {
+    bool left = false;
+    double now = sn_clock();
+    pthread_mutex_lock(&e->lock);
+    for (job *j = e->first; j; j = j->next) {
+        bool done = j->started == j->n && !j->pieces && now >= j->due;
+        if (done && !j->done) pthread_cond_broadcast(&e->completed);
+        j->done |= done;
+        left |= !done;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return left;
+}
+
+/* Sleeps until there is something to do. False: the end. */
+static bool await_jobs(sn_comm_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    while (!e->ending && !e->first) pthread_cond_wait(&e->added, &e->lock);
+    bool ending = e->ending;
+    pthread_mutex_unlock(&e->lock);
+    return !ending;
+}
+
+static void report(sn_comm_engine *e, const sn_error *why) {
+    pthread_mutex_lock(&e->lock);
+    e->failure = *why;
+    pthread_cond_broadcast(&e->completed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void *run(void *arg) {
+    sn_comm_engine *e = arg;
+    sn_error why = {0};
+    long pause = SHORTEST;
+    while (await_jobs(e)) {
+        bool moved = false;
+        if (!start_pieces(e, &moved, &why) || !look(e, &moved, &why)) {
+            report(e, &why);
+            return NULL;
+        }
+        complete(e);
+        pause = moved ? SHORTEST : pause < LONGEST ? 2 * pause : LONGEST;
+        struct timespec t = {0, pause};
+        if (!moved) nanosleep(&t, NULL);
+    }
+    return NULL;
+}
+
+/* ---- for the program ---- */
+
+sn_comm_engine *sn_comm_engine_new(sn_comm *c, sn_reduction how, int64_t leaves, sn_error *err) {
+    sn_comm_engine *e = calloc(1, sizeof *e);
+    if (!e) {
+        sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    e->c = c, e->how = how, e->leaves = leaves;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->added, NULL);
+    pthread_cond_init(&e->completed, NULL);
+    if (!pthread_create(&e->thread, NULL, run, e)) return e;
+    free(e);
+    sn_fail(err, SN_ERR_MEMORY, "cannot create a thread for communication");
+    return NULL;
+}
+
+void sn_comm_engine_delay(sn_comm_engine *e, double latency, double bandwidth) {
+    e->latency = latency, e->bandwidth = bandwidth;
+}
+
+bool sn_comm_engine_start(sn_comm_engine *e, const void *key, float *data, size_t n,
+                          sn_error *err) {
+    job *j = calloc(1, sizeof *j);
+    if (!j) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    *j = (job){.key = key, .data = data, .n = n};
+    double size = e->c->size, now = sn_clock();
+    double bytes = 2 * (size - 1) / size * (double)(n * sizeof *data);
+    pthread_mutex_lock(&e->lock);
+    if (e->bandwidth > 0) {
+        if (e->free_at < now) e->free_at = now;
+        e->free_at += e->latency + bytes / e->bandwidth;
+        j->due = e->free_at;
+    }
+    if (!e->first) e->times.begun = now;
+    if (e->last) e->last->next = j;
+    e->last = j;
+    if (!e->first) e->first = j;
+    e->times.bytes += bytes;
+    pthread_cond_signal(&e->added);
+    pthread_mutex_unlock(&e->lock);
+    return true;
+}
+
+static void drop(sn_comm_engine *e, job *done) {
+    job *before = NULL, *j = e->first;
+    for (; j != done; j = j->next) before = j;
+    if (before)
+        before->next = j->next;
+    else
+        e->first = j->next;
+    if (e->last == j) e->last = before;
+    free(j);
+}
+
+bool sn_comm_engine_wait(sn_comm_engine *e, const void *key, sn_error *err) {
+    double begin = sn_clock();
+    pthread_mutex_lock(&e->lock);
+    job *j = e->first;
+    while (j && j->key != key) j = j->next;
+    while (j && !j->done && !e->failure.code) pthread_cond_wait(&e->completed, &e->lock);
+    bool ok = j && j->done;
+    if (ok) drop(e, j);
+    double now = sn_clock();
+    e->times.waited += now - begin;
+    if (!e->first) e->times.busy += now - e->times.begun;
+    sn_error why = e->failure;
+    pthread_mutex_unlock(&e->lock);
+    return ok || sn_fail(err, why.code ? why.code : SN_ERR_INTERNAL, "%s",
+                         why.code ? why.message : "no such sum is under way");
+}
+
+sn_comm_times sn_comm_engine_times(const sn_comm_engine *e) {
+    return e->times;
+}
+
+void sn_comm_engine_free(sn_comm_engine *e) {
+    if (!e) return;
+    pthread_mutex_lock(&e->lock);
+    e->ending = true;
+    pthread_cond_signal(&e->added);
+    pthread_mutex_unlock(&e->lock);
+    pthread_join(e->thread, NULL);
+    while (e->first) drop(e, e->first);
+    for (int i = 0; i < WINDOW; i++) sn_comm_sum_free(&e->piece[i].sum);
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->added);
+    pthread_cond_destroy(&e->completed);
+    free(e);
+}
