@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -465,6 +466,33 @@ static bool run_states(int kind, const options *o, const sn_bench_options *b, sn
     return ok;
 }
 
+/* After `compare MODEL`: the kernels of the lowest and the highest level by family, with their times and
+ * bytes, as `sinter explain --diff` prints them. Returns its exit code. */
+static int compare_kernels(const options *o) {
+    const char *first = o->levels, *last = first + strlen(first) - 1;
+    const char *tokens = o->tokens ? o->tokens : "64";
+    if (o->decode || *first == *last) return EXIT_OK;
+    char diff[8], sizes[64], threads[24];
+    snprintf(diff, sizeof diff, "%c,%c", *first, *last);
+    snprintf(sizes, sizeof sizes, "B=%lld,T=%.*s", (long long)o->batch,
+             (int)strspn(tokens, "0123456789"), tokens);
+    snprintf(threads, sizeof threads, "%lld", (long long)o->threads);
+    const char *line[24] = {"explain", "--time", "--entry", "forward",   "--diff", diff,
+                            "--sizes", sizes,    "-q",      "--threads", threads};
+    int n = 11;
+    const char *const more[][2] = {{"--weights", o->weights},
+                                   {"--compute", o->compute},
+                                   {"--target", o->target},
+                                   {"--cache-dir", o->cache_dir}};
+    for (int i = 0; i < 4; i++)
+        if (more[i][1]) line[n++] = more[i][0], line[n++] = more[i][1];
+    if (access(o->model, F_OK)) line[n++] = "--preset";
+    line[n++] = o->model;
+    printf("\nkernels of the levels, ");
+    fflush(stdout);
+    return cmd_dispatch(n, (char **)(uintptr_t)line);
+}
+
 static int measure(int argc, char **argv, bool levels) {
     const char *what = argc > 1 ? argv[1] : NULL;
     if (!what || !strcmp(what, "--help") || !strcmp(what, "-h") || !strcmp(what, "help")) {
@@ -508,7 +536,9 @@ static int measure(int argc, char **argv, bool levels) {
     if (ok || partial) ok = report(&o, &b, &r, levels, &err);
     sn_bench_report_free(&r);
     if (!ok) code = cmd_fail(c->name, &err);
-    return screen_stopped() ? EXIT_STOPPED : ok ? cmd_finish(c->name) : code;
+    if (screen_stopped()) return EXIT_STOPPED;
+    if (ok && levels && !o.json && !strcmp(kind_of(kind), "model")) return compare_kernels(&o);
+    return ok ? cmd_finish(c->name) : code;
 }
 
 /* sinter --complete bench WORDS…: benchmarks, or the words of one. */

@@ -69,6 +69,7 @@ typedef struct job {
     int n_entry, n_level, level[MAX_LEVELS];
     int64_t threads;
     screen_progress progress;
+    int done, entries_in_all; /* of all levels */
 } job;
 
 /* ---- levels ---- */
@@ -315,7 +316,9 @@ static bool add_program(job *j, const model *d, const compiled *c, int level, bo
     for (int i = 0; i < sn_entry_count(m) && at < MAX_ENTRIES; i++) {
         const char *name = sn_entry_at(m, i)->name;
         if (!wanted(j->o, name)) continue;
-        screen_progress_show(&j->progress, "level %d: %s", level, name);
+        char what[96];
+        snprintf(what, sizeof what, "level %d, %.60s", level, name);
+        screen_progress_of(&j->progress, what, j->done++, j->entries_in_all);
         if (main) {
             j->object[at] = report_object(&j->r, j->entries, NULL);
             report_list(&j->r, j->object[at], "levels");
@@ -339,6 +342,8 @@ static bool add_levels(job *j, const model *d, sn_error *err) {
     look_inputs_sizes(d->m, LOOK_MAP_LENGTH, false, j->o->sizes, j->map_sizes, sizeof j->map_sizes);
     describe_model(j, d);
     j->entries = report_list(&j->r, j->r.root, "entries");
+    for (int i = 0; i < sn_entry_count(d->m); i++)
+        j->entries_in_all += wanted(j->o, sn_entry_at(d->m, i)->name) ? j->n_level : 0;
     for (int i = 0; i < j->n_level; i++) {
         compiled c;
         screen_progress_show(&j->progress, "level %d: compiling", j->level[i]);

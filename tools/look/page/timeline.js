@@ -33,7 +33,8 @@
       if (width > 44) {
         g.save(); g.beginPath(); g.rect(x0, y, width - 3, ROW); g.clip();
         g.fillStyle = css("bg"); g.font = "600 11px system-ui, sans-serif";
-        g.fillText(`${call} ${c.where || c.kernel}`, x0 + 4, y + 14);
+        const name = `${call} ${c.where || c.kernel}`;
+        g.fillText(Report.textWidth(name, g.font) < width - 6 ? name : String(call), x0 + 4, y + 14);
         g.font = "10.5px system-ui, sans-serif";
         g.fillText(time((end - begin) / 1000), x0 + 4, y + 27);
         g.restore();
