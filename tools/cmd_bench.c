@@ -490,7 +490,7 @@ static int compare_kernels(const options *o) {
     line[n++] = o->model;
     printf("\nkernels of the levels, ");
     fflush(stdout);
-    return cmd_dispatch(n, (char **)(uintptr_t)line);
+    return cmd_explain(n, (char **)(uintptr_t)line);
 }
 
 static int measure(int argc, char **argv, bool levels) {
