@@ -119,10 +119,10 @@ static sn_comm_request *broadcast(sn_comm *c, void *data, size_t bytes, int root
 static void copy(const sn_comm *c, const sn_comm_request *r) {
     const struct side *side = r->o->side, *mine = &side[c->rank];
     for (int k = 0; k < c->size; k++) {
-        if (r->kind == ALL_TO_ALL)
+        if (r->kind == ALL_TO_ALL && mine->to.bytes[k])
             memcpy(mine->receive + mine->to.at[k], side[k].send + side[k].from.at[c->rank],
                    mine->to.bytes[k]);
-        if (r->kind == ALL_GATHER && k != c->rank)
+        if (r->kind == ALL_GATHER && k != c->rank && mine->to.bytes[k])
             memcpy(mine->receive + mine->to.at[k], side[k].send + side[k].from.at[k],
                    mine->to.bytes[k]);
     }

@@ -2,6 +2,7 @@
 #include "runtime/comm/comm.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -76,6 +77,32 @@ static void *run_others(void *arg) {
     return NULL;
 }
 
+/* Several sums under way at a time, of which none begins when another rank's does. */
+static void *run_engine(void *arg) {
+    job *j = arg;
+    enum { SUMS = 20 };
+    static const size_t size[] = {1, 7, N, 16};
+    sn_comm_engine *e = sn_comm_engine_new(j->c, j->how, j->leaves, &j->err);
+    float(*data)[N] = calloc(SUMS, sizeof *data);
+    j->ok = e && data;
+    if (j->how == SN_REDUCE_EXACT && e) sn_comm_engine_delay(e, 1e-4, 1e9);
+    for (int k = 0; j->ok && k < SUMS; k++) {
+        add_span(sn_leaves_of_rank(j->leaves, j->c->size, j->c->rank), data[k]);
+        if ((k + j->c->rank) % 3 == 0) sched_yield();
+        j->ok = sn_comm_engine_start(e, data[k], data[k], size[k % 4], &j->err);
+    }
+    for (int k = SUMS - 1; j->ok && k >= 0; k--) j->ok = sn_comm_engine_wait(e, data[k], &j->err);
+    j->agreed = j->ok && !sn_comm_engine_wait(e, j, NULL); /* of a sum that nobody has started */
+    for (int k = 0; j->ok && k < SUMS; k++)
+        j->agreed &= !memcmp(data[k], j->data, size[k % 4] * sizeof **data);
+    sn_comm_times t = e ? sn_comm_engine_times(e) : (sn_comm_times){0};
+    j->agreed &= t.bytes > 0 && t.busy > 0 && t.waited > 0;
+    sn_comm_engine_free(e);
+    free(data);
+    sn_comm_close(j->c);
+    return NULL;
+}
+
 static void run_ranks(int n, job *j, void *(*f)(void *)) {
     sn_comm *comm[MOST];
     pthread_t thread[MOST];
@@ -99,6 +126,20 @@ static void same_bits_for_any_number_of_ranks(void **state) {
                 assert_memory_equal(j[r].data, want, sizeof want);
             }
         }
+    }
+    free(j);
+}
+
+static void sums_beside_computation(void **state) {
+    (void)state;
+    job *j = calloc(MOST, sizeof *j);
+    for (int n = 2; n <= MOST; n += 3) {
+        for (int r = 0; r < n; r++) {
+            j[r] = (job){.leaves = LEAVES};
+            add_span((sn_leaves){0, LEAVES}, j[r].data);
+        }
+        run_ranks(n, j, run_engine);
+        for (int r = 0; r < n; r++) assert_true(j[r].ok && j[r].agreed);
     }
     free(j);
 }
@@ -177,6 +218,7 @@ static void subnormals_are_zero(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits_for_any_number_of_ranks),
+        cmocka_unit_test(sums_beside_computation),
         cmocka_unit_test(sums_send_what_a_ring_sends),
         cmocka_unit_test(fast_sums_are_close),
         cmocka_unit_test(every_leaf_has_one_rank),

@@ -669,6 +669,8 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
         if (r->begun) r->begun(r->ctx, t.session);
         end = run_steps(&t, err);
     }
+    if (end != TRAIN_FAILED && train_ranks_times(&t.ranks, t.steps, ranks, sizeof ranks)[0])
+        tell(r->event, r->ctx, "%s", ranks);
     /* without validation, or if interrupted before the first one, keep the last model */
     if (end != TRAIN_FAILED && t.state.best_step == 0 && !save_model(&t, err)) end = TRAIN_FAILED;
     *out = (train_result){.alone = end == TRAIN_FAILED && r->comm && !t.ranks.agreed,

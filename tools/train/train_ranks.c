@@ -194,6 +194,18 @@ bool train_ranks_gradients(train_ranks *r,
     return slice(ctx, span.first, true, err);
 }
 
+const char *train_ranks_times(const train_ranks *r, int64_t steps, char *buf, size_t size) {
+    buf[0] = 0;
+    if (!r->engine || steps < 1) return buf;
+    sn_comm_times t = sn_comm_engine_times(r->engine);
+    snprintf(buf, size,
+             "each rank sent %.3g MB of gradients a step; %.0f %% of the time that they took was "
+             "hidden behind computation, %.3g ms a step were not",
+             t.bytes / (double)steps * 1e-6, 100 * (1 - t.waited / (t.busy > 0 ? t.busy : 1)),
+             1e3 * t.waited / (double)steps);
+    return buf;
+}
+
 /* ---- numbers of all ranks ---- */
 
 /* Rank k's part of the record: its n numbers, then whether it wants to stop. */

@@ -72,6 +72,8 @@ bool train_ranks_bind(train_ranks *r, sn_session *s, const sn_weight *parameter,
 bool train_ranks_gradients(train_ranks *r,
                            bool (*slice)(void *ctx, int64_t slice, bool last, sn_error *err),
                            void *ctx, sn_error *err);
+/* A line about the sums over ranks of so many steps, returns buf; "" if there were none. */
+const char *train_ranks_times(const train_ranks *r, int64_t steps, char *buf, size_t size);
 /* loss[i] of each own slice i becomes that of every slice; sets r->stop if any rank wants to. */
 bool train_ranks_losses(train_ranks *r, double *loss, bool stop, sn_error *err);
 /* Every rank's two numbers to all, [2 size]; sets r->stop. */
