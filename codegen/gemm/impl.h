@@ -68,6 +68,7 @@ typedef struct gemm_plan {
     int epi_cols;    /* columns of a panel that the epilogue visits: all, or half of them (pairs) */
     int mr;          /* MR: rows of a full microtile, even */
     int half_mr;     /* largest power of two below MR */
+    bool small_tile; /* few registers: a step has few multiply-adds */
     int tile_rows[GEMM_TILE_ROWS]; /* rows of the microkernels: MR, then powers of two down to 1 */
     int n_tile_rows;
     int64_t l2_bytes;     /* of a thread */

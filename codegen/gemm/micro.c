@@ -4,13 +4,15 @@
  * 2008. */
 #include "codegen/gemm/impl.h"
 
+enum { UNROLL = 4 };
+
 /* Steps of k per iteration of the loop: more steps mean fewer loop instructions, which compete with
  * the multiply-adds for execution ports (0.3 % of the time from 2 to 4). */
 static int choose_unroll(const gemm_plan *p, int rows, gemm_ukr_kind kind) {
     const em_size *k = &p->g->k;
     if ((p->k_blocked && !p->keeps_partial_c) || k->slot >= 0 || k->value % 2) return 1;
     bool wide = kind == GEMM_UKR_1X2 || rows == p->mr;
-    return wide && k->value % 4 == 0 ? 4 : 2; /* KC is a multiple of a line */
+    return wide && k->value % UNROLL == 0 ? UNROLL : 2; /* KC is a multiple of a line */
 }
 
 /* Prefetch distances in steps of k (of panels of the compute type). Panels stream from memory
@@ -21,7 +23,13 @@ static int choose_unroll(const gemm_plan *p, int rows, gemm_ukr_kind kind) {
  *     prefetches FARTHER ahead into L2 (bf16: 35 instead of 32 GB/s); that would cost 3 % if B is
  *     in the last-level cache.
  *   Full microtile: takes long for its panel. It prefetches what comes next (b_next), one line per
- *     step. */
+ *     step.
+ *   Full microtile of few registers (small_tile): a step has 12 multiply-adds and 8 loads, and each
+ *     other instruction takes a 24th of the time in which a core issues them. Where the core's other
+ *     hardware thread is busy, that is what limits it: it takes 0.9 of the time that it takes with
+ *     all prefetches and their addresses. So it prefetches b_next once in UNROLL steps, which
+ *     suffices where four microtiles share a panel, and neither rows of A nor its own panel, which
+ *     is in L2 unless partial C takes its place there. */
 enum { FAR = 32, FARTHER = 64, NEAR = 4, NEAR_FULL = 8 };
 
 /* Whether B hardly stays in a cache until its next use: all matrices of a model together are large,
@@ -39,7 +47,9 @@ typedef struct micro {
     const gemm_plan *p;
     gemm_ukr_args arg;
     int rows, panels, unroll;
+    int b_next_every, next_a_every; /* steps between prefetches */
     bool is_1x2;
+    bool skips_own_panel;
     bool prefetches_b_list, prefetches_c_list, prefetches_a;
     int64_t a_stride;
     em_val b_stride;
@@ -96,11 +106,12 @@ static void prefetch_a_rows(em *e, const micro *m, em_val a, em_val k, int u) {
     }
 }
 
-/* Prefetches at *address into L2 and advances it. NULL: nothing to prefetch. */
-static void prefetch_stream(em *e, em_val *address, em_val step) {
+/* Prefetches at *address into L2 and advances it by what is due in `steps` steps. NULL: nothing to
+ * prefetch. */
+static void prefetch_stream(em *e, em_val *address, em_val step, int steps) {
     if (!*address) return;
     em_prefetch(e, *address, false, 2);
-    *address = em_gep_bytes(e, *address, step);
+    *address = em_gep_bytes(e, *address, steps > 1 ? em_muli(e, step, steps) : step);
 }
 
 /* All prefetches of step u. b: this step's row of each panel. */
@@ -109,15 +120,16 @@ static void emit_prefetches(em *e, const micro *m, carried *c, const em_val *b, 
     if (m->prefetches_a) prefetch_a_rows(e, m, c->a, k, u);
     for (int t = 0; t < m->panels; t++) {
         int near = m->is_1x2 ? FAR : m->rows == p->mr ? NEAR_FULL : NEAR;
-        prefetch_panel(e, p, b[t], u, near, 3);
+        if (!m->skips_own_panel) prefetch_panel(e, p, b[t], u, near, 3);
         if (m->is_1x2 && from_memory(p)) prefetch_panel(e, p, b[t], u, FARTHER, 2);
         if (!p->pack_b && m->rows < p->mr && !m->is_1x2) prefetch_panel(e, p, b[t], u, FAR, 2);
     }
     if (m->prefetches_b_list) gemm_prefetch_b(e, p, m->arg.b_next, em_addi(e, k, u));
     if (m->prefetches_c_list && u % (1 << p->c_prefetch_shift) == 0)
         gemm_prefetch_c(e, p, m->arg.c_list, em_addi(e, k, u));
-    prefetch_stream(e, &c->b_next, m->arg.b_next_step);
-    prefetch_stream(e, &c->next_a, m->arg.next_a_step);
+    if (u % m->b_next_every == 0)
+        prefetch_stream(e, &c->b_next, m->arg.b_next_step, m->b_next_every);
+    if (u % m->next_a_every == 0) prefetch_stream(e, &c->next_a, m->arg.next_a_step, 1);
 }
 
 /* A vector of B in the compute type: narrow panels are widened here. */
@@ -220,6 +232,14 @@ static void store_accumulators(em *e, const micro *m, const em_val *acc) {
     }
 }
 
+/* Steps for each line of the next MR rows of A such that K steps reach all: a power of two that
+ * divides the unrolling. */
+static int lines_apart(const gemm_plan *p, int unroll) {
+    int steps = 1;
+    while (2 * steps * p->mr * p->esize <= GEMM_LINE && unroll % (2 * steps) == 0) steps *= 2;
+    return steps;
+}
+
 em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
     static const char *const names[] = {"ukr%d", "ukr_1x2", "ukr_packed_a%d", "ukr_packing_a%d"};
     char suffix[32];
@@ -239,7 +259,10 @@ em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
                .prefetches_c_list = p->c_prefetch && rows >= p->half_mr && !is_1x2,
                .a_stride = in_place ? p->g->a.row.value : p->a_row_stride,
                .b_stride = p->b_in_place ? arg.b_stride : em_i64(e, p->panel)};
-    m.prefetches_a = full && m.unroll == 4 && p->a_col_stride == 1;
+    m.skips_own_panel = full && p->small_tile && !p->k_blocked && !p->pack_b && !is_1x2;
+    m.next_a_every = lines_apart(p, m.unroll);
+    m.b_next_every = p->small_tile && m.unroll == UNROLL ? UNROLL : 1;
+    m.prefetches_a = full && m.unroll == UNROLL && p->a_col_stride == 1 && !p->small_tile;
     carried c = {.a = arg.a,
                  .b = arg.b,
                  .b_next = full && !p->b_prefetch ? arg.b_next : NULL,

@@ -17,8 +17,9 @@ enum {
 };
 
 /* Shares of a thread's L2, in eighths: an MC block, which stays there while panels stream past; partial
- * C of an MC block and the panels of an NC block; an NC block that the kernel packs. */
-enum { MC_EIGHTHS = 3, PARTIAL_C_EIGHTHS = 4, NC_EIGHTHS = 2 };
+ * C of an MC block and the panels of an NC block (KC of this panel and of the next take two more); an
+ * NC block that the kernel packs. */
+enum { MC_EIGHTHS = 3, PARTIAL_C_EIGHTHS = 2, NC_EIGHTHS = 2 };
 
 /* Variants for the tuner: sixteenths of L2 for an MC block; MR (0: what the registers hold). The first
  * is usually the fastest. */
@@ -181,6 +182,7 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->mr = (t->vector_regs - others) / p->nv / 2 * 2;
     if (p->mr > MAX_MR) p->mr = MAX_MR;
     if (tile->mr && tile->mr < p->mr) p->mr = tile->mr;
+    p->small_tile = t->vector_regs < 32;
     p->l2_bytes = t->caches.l2;
     p->mc_bytes = p->l2_bytes / 16 * tile->sixteenths;
     p->pack_b = !g->b_packed || g->groups.size;
