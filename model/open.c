@@ -401,10 +401,14 @@ bool lm_check_room(const lm *m, int64_t rows, int64_t past, int64_t end, sn_erro
         (long long)(past + (int64_t)(room / each)));
 }
 
-/* What the folder records holds for options that are not given. */
+/* What the folder records holds for options that are not given, where those that are given allow it. */
 static void take_recorded(const lm *m, sn_options *compile) {
     const quantised *q = &m->recorded;
-    if (q->weights && quantised_is_open(compile->weights)) compile->weights = q->weights;
+    bool library = compile->backend && !strcmp(compile->backend, "onednn"); /* f32 only */
+    const char *given = quantised_is_open(compile->weights) ? NULL : compile->weights;
+    bool wide = given && (!strcmp(given, "f32") || !strcmp(given, "bf16"));
+    if (!compile->compute && !library && !wide) compile->compute = q->compute;
+    if (q->weights && !given && !library) compile->weights = q->weights;
     compile->keep = q->keep;
     compile->n_keep = q->n_keep;
 }

@@ -57,8 +57,9 @@ static const arg table[] = {
      "compiler that links NAME.so and the program; default: cc, or TARGET-linux-gnu-gcc"},
     {"weights", 0, ARG_CHOICE, AT(weights), "stored|f32|bf16|int8|int4", "stored", 0, 0,
      "storage of the matrices; stored: as the file has them, GGUF's blocks too"},
-    {"compute", 0, ARG_CHOICE, AT(compute), "f32|int8", "f32", 0, 0,
-     "arithmetic of linear maps; int8: products of 8-bit integers, activations quantised by rows"},
+    {"compute", 0, ARG_CHOICE, AT(compute), "auto|f32|int8", "auto", 0, 0,
+     "arithmetic of linear maps; int8: products of 8-bit integers, activations quantised by rows; "
+     "auto: f32, or what sinter quantize recorded in the folder"},
     {"cache", 0, ARG_CHOICE, AT(cache), "f32|bf16|int8", "f32", 0, 0,
      "storage of keys and values while decoding"},
     {"level", 0, ARG_INT, AT(level), "0..4", "4", 0, 4, "fusion level"},
@@ -177,7 +178,7 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     sn_emit_options eo = sn_emit_options_default();
     eo.compile.level = (int)o->level;
     eo.compile.weights = o->weights;
-    eo.compile.compute = o->compute;
+    eo.compile.compute = cmd_compute(o->compute);
     eo.compile.cache = o->cache;
     eo.compile.passes = o->off;
     eo.compile.backend = "native";
@@ -271,6 +272,7 @@ static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
     eo->label = names;
     eo->n_label = names ? (int)m->model.labels : 0;
     eo->compile.weights = m->compiled.weights;
+    eo->compile.compute = m->compiled.compute;
     eo->compile.keep = m->compiled.keep;
     eo->compile.n_keep = m->compiled.n_keep;
     bool ok = sn_emit(m->session, eo, err) && link_parts(o, m, eo->name, err);

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Progress of tuning: a line per choice; an empty line ends it. */
@@ -33,6 +34,10 @@ void cmd_note_threads(int64_t n) {
                 (long long)n, CPU_COUNT(&set));
 }
 
+const char *cmd_compute(const char *option) {
+    return option && strcmp(option, "auto") ? option : NULL;
+}
+
 sn_options cmd_options(const cmd_compile *c) {
     cmd_note_threads(c->threads);
     sn_options o = sn_options_default();
@@ -40,7 +45,7 @@ sn_options cmd_options(const cmd_compile *c) {
     o.threads = (int)c->threads;
     o.backend = c->backend;
     o.weights = c->weights;
-    o.compute = c->compute;
+    o.compute = cmd_compute(c->compute);
     o.cache = c->cache;
     o.target = c->target;
     o.cache_dir = c->cache_dir;

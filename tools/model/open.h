@@ -26,8 +26,9 @@ typedef struct cmd_compile {
      "kernels: Sinter's own, oneDNN's, or the faster one of each"}, \
     {"weights", 0, ARG_CHOICE, offsetof(T, compile.weights), "stored|f32|bf16|int8|int4|auto", "stored", 0, 0, \
      "storage of the matrices; stored: as the file has them, GGUF's blocks too"}, \
-    {"compute", 0, ARG_CHOICE, offsetof(T, compile.compute), "f32|int8", "f32", 0, 0, \
-     "arithmetic of linear maps; int8: products of 8-bit integers, activations quantised by rows"}, \
+    {"compute", 0, ARG_CHOICE, offsetof(T, compile.compute), "auto|f32|int8", "auto", 0, 0, \
+     "arithmetic of linear maps; int8: products of 8-bit integers, activations quantised by rows; " \
+     "auto: f32, or what sinter quantize recorded in the folder"}, \
     {"cache", 0, ARG_CHOICE, offsetof(T, compile.cache), "f32|bf16|int8", "f32", 0, 0, \
      "storage of keys and values while decoding"}, \
     {"threads", 't', ARG_INT, offsetof(T, compile.threads), "N", "0", 0, 1024, \
@@ -49,6 +50,8 @@ typedef struct cmd_compile {
      "stop at the kernel that produces the first NaN or infinity, and name its operations"}
 /* clang-format on */
 sn_options cmd_options(const cmd_compile *c);
+/* sn_options.compute of the option --compute: NULL if it is auto or NULL. */
+const char *cmd_compute(const char *option);
 /* For sn_options.advance: a line of progress. */
 void cmd_advance(void *ctx, const char *what, double done);
 /* Warns once if n threads are more than the CPUs available to this process. */
