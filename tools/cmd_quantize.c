@@ -34,9 +34,9 @@ static const arg table[] = {
     {"weights", 0, ARG_CHOICE, AT(weights), "int8|int4", "int8", 0, 0,
      "storage of the matrices that the folder is made for; int8: for --compute int8, too"},
     {"max-loss", 0, ARG_TEXT, AT(max_loss), "P%", "auto", 0, 0,
-     "most that may be lost: of perplexity, or of the cosine of embeddings; auto: 0.5% with int8, "
-     "3% "
-     "with int4"},
+     "most that may be lost: of perplexity, of the cosine of embeddings, or of greedy tokens; "
+     "auto: "
+     "2.5% with int4; with int8 0.5%, encoders 0.15%, encoder-decoders 0.05%"},
     {"tokens", 0, ARG_INT, AT(tokens), "N", "32768", 16, 1 << 30,
      "calibrate with at most N tokens of the text, evenly distributed; measure with a quarter of "
      "that"},
@@ -60,17 +60,18 @@ static const arg table[] = {
     {0},
 };
 
-static const arg_key keys[] = {{"output", "text", "the folder"},
-                               {"weights", "text", "storage of the matrices"},
-                               {"tokens", "integer", "tokens that calibrated"},
-                               {"measured_tokens", "integer", "tokens that measured"},
-                               {"products", "integer", "matrices that are products' right factors"},
-                               {"perplexity", "number?", "of the model in f32, if it has a loss"},
-                               {"measure", "text", "what may be lost: perplexity, or 1 - cosine"},
-                               {"lost", "number", "part of it that is lost: 0.01 is 1 %"},
-                               {"limit", "number", "--max-loss, as a part"},
-                               {"kept", "list", "names of the matrices that keep more bits"},
-                               {0}};
+static const arg_key keys[] = {
+    {"output", "text", "the folder"},
+    {"weights", "text", "storage of the matrices"},
+    {"tokens", "integer", "tokens that calibrated"},
+    {"measured_tokens", "integer", "tokens that measured"},
+    {"products", "integer", "matrices that are products' right factors"},
+    {"perplexity", "number?", "of the model in f32, if it has a loss"},
+    {"measure", "text", "what may be lost: perplexity, 1 - cosine, or greedy tokens"},
+    {"lost", "number", "part of it that is lost: 0.01 is 1 %"},
+    {"limit", "number", "--max-loss, as a part"},
+    {"kept", "list", "names of the matrices that keep more bits"},
+    {0}};
 
 static const arg_command command = {
     NAME,
@@ -130,9 +131,10 @@ static void line(void *ctx, const char *text) {
 /* ---- options ---- */
 
 /* "0.5%" or "0.5": percent. */
-static bool read_loss(const options *o, double *loss, sn_error *err) {
-    bool int4 = !strcmp(o->weights, "int4");
-    *loss = int4 ? 0.03 : 0.005;
+static bool read_loss(const options *o, const subject *s, double *loss, sn_error *err) {
+    static const double usual[] = {
+        [SUBJECT_LOSS] = 0.005, [SUBJECT_COSINE] = 0.0015, [SUBJECT_GREEDY] = 0.0005};
+    *loss = !strcmp(o->weights, "int4") ? 0.025 : usual[s->kind];
     if (!strcmp(o->max_loss, "auto")) return true;
     char *end;
     double value = strtod(o->max_loss, &end);
@@ -179,7 +181,7 @@ static void print_json(const options *o, const subject *s, const quantised *q, c
     json_int(&j, "tokens", (int64_t)s->tokens);
     json_int(&j, "measured_tokens", (int64_t)s->held_tokens);
     json_int(&j, "products", s->n_product);
-    if (s->has_loss) json_number(&j, "perplexity", exp(s->reference));
+    if (s->kind == SUBJECT_LOSS) json_number(&j, "perplexity", exp(s->reference));
     json_text(&j, "measure", what);
     json_number(&j, "lost", loss);
     json_number(&j, "limit", limit);
@@ -191,11 +193,11 @@ static void print_json(const options *o, const subject *s, const quantised *q, c
 
 static void print_end(const options *o, const subject *s, const quantised *q, double loss,
                       double limit) {
-    const char *what = s->has_loss ? "perplexity" : "1 - cosine";
+    const char *what = subject_measure_name(s);
     if (screen()->json) {
         print_json(o, s, q, what, loss, limit);
     } else {
-        if (s->has_loss) printf("perplexity %.4f in f32, ", exp(s->reference));
+        if (s->kind == SUBJECT_LOSS) printf("perplexity %.4f in f32, ", exp(s->reference));
         printf("%s %+.3f %% with %s (at most %.3g %%): %d matrices keep more bits\n", what,
                100 * loss, q->weights, 100 * limit, q->n_keep);
     }
@@ -228,9 +230,9 @@ static bool run(const options *o, sn_error *err) {
                                    .window = o->window,
                                    .compile = cmd_options(&compile)};
     double loss = 0;
-    bool ok = check_options(o, err) && read_loss(o, &qo.max_loss, err) &&
-              read_file(o->text, &qo.subject.text, err) &&
-              read_file(o->target, &qo.subject.target, err) && subject_open(&s, &qo.subject, err);
+    bool ok = check_options(o, err) && read_file(o->text, &qo.subject.text, err) &&
+              read_file(o->target, &qo.subject.target, err) && subject_open(&s, &qo.subject, err) &&
+              read_loss(o, &s, &qo.max_loss, err);
     if (ok) catch_signals();
     ok = ok && quantise_folder_open(&folder, o->output, o->force, err);
     if (ok) print_begin(&s);

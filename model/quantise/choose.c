@@ -36,7 +36,7 @@ static const char *label(const subject *s, const item *x) {
  * and c->changed; returns the number of entries. whole: as f32 altogether, to measure one item alone. */
 static int fill_keep(chooser *c, int from, int to, bool invert, bool whole) {
     int n = 0, *param = calloc((size_t)c->s->n_matrix + 1, sizeof *param);
-    const char *wider = whole ? "f32" : !strcmp(c->weights, "int4") ? "int8" : NULL;
+    const char *wider = whole ? "f32" : !strcmp(c->weights, "int4") ? "int8" : "bf16";
     if (!param) return -1;
     memset(c->changed, 0, sizeof *c->changed * (size_t)c->s->n_param);
     for (int i = 0; i < c->n; i++) {
@@ -77,8 +77,8 @@ static bool measure_items(chooser *c, sn_error *err) {
         if (!subject_show(c->p, err, (double)i / c->n, "measuring %s", label(c->s, x)) ||
             !measure(c, fill_keep(c, i, i + 1, true, true), &x->loss, err))
             return false;
-        subject_line(c->p, "  %-52s alone  %s %+.3f %%", label(c->s, x),
-                     c->s->has_loss ? "perplexity" : "1 - cosine", 100 * x->loss);
+        subject_line(c->p, "  %-52s alone  %s %+.3f %%", label(c->s, x), subject_measure_name(c->s),
+                     100 * x->loss);
     }
     qsort(c->list, (size_t)c->n, sizeof *c->list, by_loss);
     return true;
@@ -116,7 +116,7 @@ static bool take(chooser *c, int count, quantised *out, sn_error *err) {
     out->n_keep = n;
     for (int i = 0; i < count; i++)
         subject_line(c->p, "  %-52s kept   %s", label(c->s, &c->list[i]),
-                     strcmp(c->weights, "int4") ? "products in f32" : "int8");
+                     strcmp(c->weights, "int4") ? "bf16" : "int8");
     for (int i = 0; i < c->s->n_param; i++)
         if (!c->changed[i]) subject_restore(c->s, i);
     return true;

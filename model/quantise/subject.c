@@ -11,11 +11,17 @@
 
 /* ---- opening ---- */
 
-/* Entries and outputs to measure, the first that a model has. */
+/* Entries and outputs to measure: the first of a model's kinds that it has. */
+enum { ENCODERS = 1, DECODERS = 2, PAIRS = 4 };
 static const struct {
     const char *entry, *output;
-} measures[] = {
-    {"embed", "embedding"}, {"encode", "hidden"}, {"loss", "loss"}, {"forward", "logits"}};
+    subject_kind kind;
+    int models;
+} measures[] = {{"loss", "loss", SUBJECT_LOSS, DECODERS},
+                {"embed", "embedding", SUBJECT_COSINE, ENCODERS},
+                {"encode", "hidden", SUBJECT_COSINE, ENCODERS},
+                {"forward", "logits", SUBJECT_GREEDY, PAIRS},
+                {"forward", "logits", SUBJECT_COSINE, ENCODERS}};
 
 static sn_node *output_of(sn_module *m, const char *entry, const char *output) {
     const sn_entry *e = sn_entry_get(m, entry);
@@ -24,7 +30,6 @@ static sn_node *output_of(sn_module *m, const char *entry, const char *output) {
     return NULL;
 }
 
-/* Decoders and encoder-decoders have a loss of the next token; encoders give vectors. */
 static bool find_measured(subject *s, sn_error *err) {
     const sn_model *model = &s->m->model;
     if (model->image || model->mel || s->m->code.define)
@@ -35,13 +40,14 @@ static bool find_measured(subject *s, sn_error *err) {
                            ? "a %s model reads images: only models of texts are quantised"
                            : "%s is a model in C: pass the folder of a trained one",
                        model->type);
-    bool next = model->source_vocab || sn_entry_get(s->module, "decode");
+    int models = model->source_vocab                 ? PAIRS
+                 : sn_entry_get(s->module, "decode") ? DECODERS
+                                                     : ENCODERS;
     for (size_t i = 0; i < sizeof measures / sizeof *measures && !s->measured; i++) {
-        bool loss = !strcmp(measures[i].output, "loss");
-        if (loss != next) continue;
+        if (!(measures[i].models & models)) continue;
         s->measured = output_of(s->module, measures[i].entry, measures[i].output);
         s->output = measures[i].output;
-        s->has_loss = loss;
+        s->kind = measures[i].kind;
     }
     return s->measured ||
            sn_fail(err, SN_ERR_USAGE, "a %s model has no entry that reads a text", model->type);
@@ -137,6 +143,21 @@ bool subject_matrix_set(subject *s, const subject_matrix *w, const float *value,
 
 /* ---- running ---- */
 
+/* A module with the entries alone. Compiling leaves nodes in its module, so that many compilations of
+ * one would fill it. The caller frees it. NULL on error. */
+static sn_module *copy_entries(subject *s, sn_error *err) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (f) sn_print_module(f, s->module);
+    bool ok = f && !ferror(f);
+    ok = f && !fclose(f) && ok;
+    sn_module *copy = ok ? sn_parse(text, s->m->model.type, false, err) : NULL;
+    if (!ok) sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    free(text);
+    return copy;
+}
+
 bool subject_session_open(subject *s, subject_session *out, const sn_options *o, bool original,
                           const bool *changed, sn_error *err) {
     *out = (subject_session){0};
@@ -148,7 +169,9 @@ bool subject_session_open(subject *s, subject_session *out, const sn_options *o,
         list[i] = (sn_arg_binding){p->name, SN_F32, p->node->rank, p->node->shape,
                                    old ? p->original : p->data};
     }
-    out->program = sn_compile(s->module, o, err);
+    sn_module *copy = copy_entries(s, err);
+    out->program = copy ? sn_compile(copy, o, err) : NULL;
+    sn_module_free(copy);
     if (out->program) out->session = sn_session_new_arrays(out->program, list, s->n_param, err);
     free(list);
     if (out->session) return true;
@@ -216,46 +239,100 @@ static double cosine(const float *a, const float *b, int64_t n) {
     return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
 }
 
-/* Sums over the texts for measuring: losses, or 1 minus cosines; *count: of how many. keep: stores the
- * vectors instead. */
-static bool sum_measured(const subject *s, const subject_session *x, bool keep, double *sum,
-                         double *count, sn_error *err) {
-    *sum = *count = 0;
-    for (int i = 0; i < s->n_held; i++) {
-        int64_t n;
+typedef struct sums {
+    double sum, count; /* of losses, of 1 - cosine */
+    /* SUBJECT_GREEDY: the lead in f32 of each position's greedy token over the next one, how many of
+     * these tokens are others now, and the squares of the changes of their leads */
+    float *lead;
+    int64_t positions, others;
+    double squares;
+} sums;
+
+/* Adds the positions of a text, `now` and `before` [n, vocab]. */
+static bool add_leads(sums *x, const float *now, const float *before, int64_t n, int64_t vocab) {
+    float *more = realloc(x->lead, sizeof *more * (size_t)(x->positions + n) + 1);
+    if (!more) return false;
+    x->lead = more;
+    for (int64_t t = 0; t < n; t++, now += vocab, before += vocab) {
+        int64_t first = 0, next = -1, now_first = 0;
+        for (int64_t v = 1; v < vocab; v++) {
+            if (now[v] > now[now_first]) now_first = v;
+            if (before[v] > before[first])
+                next = first, first = v;
+            else if (next < 0 || before[v] > before[next])
+                next = v;
+        }
+        if (next < 0) next = first;
+        double lead = (double)before[first] - (double)before[next];
+        double change = (double)now[first] - (double)now[next] - lead;
+        more[x->positions++] = (float)lead;
+        x->others += now_first != first;
+        x->squares += change * change;
+    }
+    return true;
+}
+
+/* The part of the greedy tokens that changes, if changes of leads are normally distributed. */
+static double part_of_others(const sums *x) {
+    double deviation = sqrt(x->squares / (double)x->positions), expected = 0;
+    for (int64_t t = 0; deviation > 0 && t < x->positions; t++)
+        expected += 0.5 * erfc((double)x->lead[t] / deviation * M_SQRT1_2);
+    return fmax(expected, (double)x->others) / (double)x->positions;
+}
+
+/* Sums over the texts for measuring. keep: stores the vectors instead. out->lead: the caller frees it. */
+static bool sum_measured(const subject *s, const subject_session *x, bool keep, sums *out,
+                         sn_error *err) {
+    bool ok = true;
+    *out = (sums){0};
+    for (int i = 0; ok && i < s->n_held; i++) {
+        int64_t n, vocab = s->m->model.vocab;
         float *y = run_measured(s, x, held(s, i), &n, err);
         if (!y) return false;
-        for (int64_t k = 0; s->has_loss && k < n; k++) *sum += (double)y[k];
-        *count += s->has_loss ? (double)n : 1;
-        if (!s->has_loss && !keep) *sum += 1 - cosine(y, s->vectors[i], n);
+        out->count += s->kind == SUBJECT_LOSS ? (double)n : 1;
+        for (int64_t k = 0; s->kind != SUBJECT_COSINE && k < n; k++) out->sum += (double)y[k];
+        if (s->kind == SUBJECT_COSINE && !keep) out->sum += 1 - cosine(y, s->vectors[i], n);
+        if (s->kind == SUBJECT_GREEDY && !keep)
+            ok = add_leads(out, y, s->vectors[i], n / vocab, vocab) ||
+                 sn_fail(err, SN_ERR_MEMORY, "out of memory");
         if (keep) s->vectors[i] = y, s->width[i] = n;
         if (!keep) free(y);
     }
-    if (isfinite(*sum)) return true;
+    if (!ok || isfinite(out->sum)) return ok;
     return sn_fail(err, SN_ERR_RANGE, "the model's results on the text are not finite");
 }
 
 bool subject_reference(subject *s, sn_error *err) {
     subject_session x;
-    double sum, count;
-    bool keep = !s->has_loss;
+    sums all;
+    bool keep = s->kind != SUBJECT_LOSS;
     if (keep) {
         s->vectors = calloc((size_t)s->n_held + 1, sizeof *s->vectors);
         s->width = calloc((size_t)s->n_held + 1, sizeof *s->width);
         if (!s->vectors || !s->width) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     }
     bool ok = subject_session_open(s, &x, &s->compile, false, NULL, err) &&
-              sum_measured(s, &x, keep, &sum, &count, err);
-    if (ok) s->reference = sum / count;
+              sum_measured(s, &x, keep, &all, err);
+    if (ok) s->reference = all.sum / all.count;
     subject_session_close(&x);
     return ok;
 }
 
 bool subject_measure(const subject *s, const subject_session *x, double *loss, sn_error *err) {
-    double sum, count;
-    if (!sum_measured(s, x, false, &sum, &count, err)) return false;
-    *loss = s->has_loss ? expm1(sum / count - s->reference) : sum / count;
-    return true;
+    sums all;
+    bool ok = sum_measured(s, x, false, &all, err);
+    if (ok && s->kind == SUBJECT_GREEDY)
+        *loss = part_of_others(&all);
+    else if (ok)
+        *loss = s->kind == SUBJECT_LOSS ? expm1(all.sum / all.count - s->reference)
+                                        : all.sum / all.count;
+    free(all.lead);
+    return ok;
+}
+
+const char *subject_measure_name(const subject *s) {
+    static const char *const names[] = {"perplexity", "1 - cosine", "greedy tokens"};
+    return names[s->kind];
 }
 
 /* ---- reports ---- */

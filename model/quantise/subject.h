@@ -39,11 +39,15 @@ typedef struct subject_text {
     int64_t n, n_source;
 } subject_text;
 
+/* What is measured: of decoders -ln P per token; of encoders vectors, which are compared with those in
+ * f32; of encoder-decoders logits, whose most likely tokens are compared with those in f32. */
+typedef enum subject_kind { SUBJECT_LOSS, SUBJECT_COSINE, SUBJECT_GREEDY } subject_kind;
+
 typedef struct subject {
     lm *m;
     sn_module *module;
     const char *output; /* what is measured: "loss", "embedding", "hidden", "logits" */
-    bool has_loss; /* -ln P per token; otherwise vectors, which are compared with those in f32 */
+    subject_kind kind;
     sn_node *measured;
     sn_options compile; /* level, threads, cache */
     subject_param *param;
@@ -55,7 +59,7 @@ typedef struct subject {
     int64_t tokens, held_tokens; /* of the others; of the last */
     int skipped;                 /* texts that were longer than the context */
     double reference;            /* mean loss in f32, of subject_reference */
-    float **vectors;             /* [n_held] in f32; NULL: has_loss */
+    float **vectors;             /* [n_held] in f32: vectors or logits; NULL: of losses */
     int64_t *width;              /* [n_held] */
 } subject;
 
@@ -93,9 +97,12 @@ bool subject_run(const subject *s, sn_session *session, const char *entry, const
 
 /* Measures the model in f32 as it is: what subject_measure compares with. */
 bool subject_reference(subject *s, sn_error *err);
-/* The loss on the texts for measuring: perplexity over that in f32, minus 1; or 1 minus the mean
- * cosine between the vectors and those in f32. */
+/* The loss on the texts for measuring: perplexity over that in f32, minus 1; 1 minus the mean cosine
+ * between the vectors and those in f32; or the part of the greedy tokens that are others than in f32,
+ * at least the part that is expected of the mean change of a token's lead over the next one. */
 bool subject_measure(const subject *s, const subject_session *x, double *loss, sn_error *err);
+/* "perplexity", "1 - cosine", "greedy tokens" */
+const char *subject_measure_name(const subject *s);
 
 /* The value of a parameter as [n, k]; the caller frees it. NULL: out of memory. */
 float *subject_matrix_get(const subject *s, const subject_matrix *w);

@@ -175,7 +175,7 @@ bool subject_read_texts(subject *s, const subject_options *o, sn_error *err) {
                      "--target is for encoder-decoders: a %s model reads one text",
                      s->m->model.type);
     else
-        ok = s->has_loss ? read_windows(s, o->text.data, o->text.size, window, err)
-                         : read_lines(s, o->text.data, o->text.size, err);
+        ok = s->kind == SUBJECT_LOSS ? read_windows(s, o->text.data, o->text.size, window, err)
+                                     : read_lines(s, o->text.data, o->text.size, err);
     return ok && split_texts(s, o->tokens, err);
 }

@@ -28,11 +28,19 @@ cmp -s "$tmp/model/tokenizer.bin" "$tmp/int8/tokenizer.bin" || fail 'tokenizer'
 cmp "$tmp/model/generation_config.json" "$tmp/int8/generation_config.json" || fail 'generation_config.json'
 cmp -s "$tmp/model/model.safetensors" "$tmp/int8/model.safetensors" && fail 'nothing was smoothed'
 run 0 inspect "$tmp/int8"
-prints 'quantised   weights int8'
+prints 'quantised   weights int8, compute int8, '
 run 0 inspect "$tmp/int8" --weights f32 -p "One day" --tap lm_head -o "$tmp/after.npy"
 cmp "$tmp/before.npy" "$tmp/after.npy" || fail 'smoothing changes results in f32'
 run 0 eval "$tmp/int8" "$tmp/text"
 differs "$(value loss)" "$loss" 0.01 && fail 'the loss in int8'
+cp "$tmp/out" "$tmp/recorded"
+# what is recorded holds unless an option says otherwise
+run 0 eval "$tmp/int8" "$tmp/text" --compute int8
+same "$tmp/recorded"
+run 0 eval "$tmp/int8" "$tmp/text" --compute f32
+cmp -s "$tmp/out" "$tmp/recorded" && fail '--compute f32 has no effect'
+run 0 eval "$tmp/int8" "$tmp/text" --weights f32
+[ "$(value loss)" = "$loss" ] || fail 'the loss with --weights f32'
 
 # int4: the folder's numbers are the integers that weights int4 find, so f32 gives the same results
 run 0 quantize "$tmp/model" --text "$tmp/text" -o "$tmp/int4" --tokens 256 --weights int4 --max-loss 20% --quick
@@ -70,6 +78,8 @@ run 1 quantize "$tmp/model" --text "$tmp/missing" -o "$tmp/none"
 echo word >"$tmp/short"
 run 2 quantize "$tmp/model" --text "$tmp/short" -o "$tmp/none"
 says 'the text has only'
+run 2 train "$2/examples/train/shakespeare.json" -o "$tmp/none" --compute int8
+says 'training computes in f32'
 [ -e "$tmp/none" ] || [ -e "$tmp/none.tmp" ] && fail 'a refusal wrote something'
 mkdir "$tmp/busy.tmp"
 flock "$tmp/busy.tmp" "$sinter" quantize "$tmp/model" --text "$tmp/text" -o "$tmp/busy" >"$tmp/out" 2>"$tmp/err"
@@ -93,6 +103,17 @@ prints '^{"output": ".*int4", "weights": "int8", "tokens": [0-9]*, .*"measure": 
 run 0 inspect "$tmp/int4"
 prints 'quantised   weights int8'
 [ -e "$tmp/int4.tmp" ] && fail 'the old folder is left'
+
+# encoder-decoders are measured by their greedy tokens, which stay the same
+if [ -n "${SN_TEST_LONG-}" ]; then
+    run 0 import "$2/examples/models/aren-transliteration/model.bin" -o "$tmp/pairs"
+    printf '%s\n' محمد أحمد فاطمة سعيد خالد ياسر كريم جميل حسن حسين سليم عمر علي زينب مريم يوسف لندن باريس روما برلين >"$tmp/source"
+    "$sinter" translate "$tmp/pairs" -f "$tmp/source" >"$tmp/target" || fail translate
+    run 0 quantize "$tmp/pairs" --text "$tmp/source" --target "$tmp/target" -o "$tmp/pairs8"
+    prints 'alone  *greedy tokens' && prints '^greedy tokens .* with int8 (at most 0.05 %)'
+    run 0 translate "$tmp/pairs8" -f "$tmp/source"
+    same "$tmp/target"
+fi
 
 echo "$cases runs, $failures failures"
 [ $failures = 0 ]

@@ -174,6 +174,11 @@ static bool compile_model(trainer *t, sn_error *err) {
                        "--weights %s: training stores weights as f32; use it with generate or eval "
                        "afterwards (--precision bf16 is for training)",
                        o.weights);
+    if (o.compute && strcmp(o.compute, "f32"))
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--compute %s: training computes in f32, validation included; use it with "
+                       "generate or eval afterwards",
+                       o.compute);
     int64_t rows = (t->s->data.batch + t->ranks.slices - 1) / t->ranks.slices;
     lm_sizes(m, rows, t->s->data.block, sizes, sizeof sizes);
     if (o.memory_budget) o.budget_sizes = sizes;
