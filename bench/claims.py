@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""claims.py: measures all claims about speed; one row per claim, with its target.
+"""claims.py: measures all claims about speed and accuracy; one row per claim, with its target.
 
 usage: bench/claims.py [--sinter FILE] [--rounds N] [--list] [RUN ...]     (no RUN: all of them)
 
@@ -52,6 +52,11 @@ RUNS = {
     "train": "train gpt2 --no-check --peers torch,torch-malloc --tokens 64,256 --cache-dir none",
     "train-edt": "train edt-base --no-check --peers torch,torch-malloc --tokens 64 --batch 8",
 }
+
+
+# run: a script of this folder; models that it needs are options of claims.py, too
+SCRIPTS = {"few-bits": "quantised.py"}
+MODELS = ("stories", "shakespeare", "minilm")
 
 
 def share(run, name, shape, least):
@@ -158,6 +163,15 @@ def claims_of_int8():
     yield faster("bert8-int8", "bert-base encode", "8x128", "native-f32", 2.7 if vnni else 1)
 
 
+def claims_of_few_bits():
+    """What trained models lose in few bits, with and without `sinter quantize`."""
+    for model, way, most in (
+            ("transliteration", "int8 quantize", 0), ("MiniLM", "int8 quantize", 0.2),
+            *((m, way, most) for m in ("Shakespeare", "stories15M")
+              for way, most in (("int8", 1.5), ("int8 quantize", 0.5), ("int4 quantize", 3)))):
+        yield within("few-bits", model, way, "loss", "% lost", most)
+
+
 def claims_of_kernels():
     for name, shape in (("layer_norm", "1024x768"), ("softmax", "12288x1024"),
                         ("gelu", "1024x3072"), ("gelu_erf", "1024x3072")):
@@ -176,14 +190,22 @@ def claims_of_training():
 
 def claims():
     for part in (claims_of_gemm, claims_of_int8, claims_of_kernels, claims_of_attention, claims_of_models,
-                 claims_of_training):
+                 claims_of_training, claims_of_few_bits):
         yield from part()
 
 
-def measure(sinter, run, rounds):
+def measure(o, run):
     """The records of one run."""
+    sinter, rounds = o.sinter, o.rounds
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "records")
+        if run in SCRIPTS:
+            script = os.path.join(os.path.dirname(os.path.abspath(__file__)), SCRIPTS[run])
+            models = [x for m in MODELS if getattr(o, m) for x in (f"--{m}", getattr(o, m))]
+            subprocess.run([sys.executable, script, "--sinter", sinter, "--json", file, *models],
+                           stdout=subprocess.DEVNULL)  # 1: a requirement is not met
+            with open(file) as f:
+                return [json.loads(line) for line in f]
         command = f"'{sinter}' bench {RUNS[run]} --rounds {rounds} --json '{file}'"
         subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL)
         with open(file) as f:
@@ -206,14 +228,18 @@ def main():
     a.add_argument("--sinter", default="build/release/tools/sinter", metavar="FILE")
     a.add_argument("--rounds", type=int, default=5)
     a.add_argument("--list", action="store_true", help="the runs, and what each calls")
+    for m in MODELS:
+        a.add_argument(f"--{m}", metavar="MODEL", help="for few-bits: see bench/quantised.py")
     a.add_argument("run", nargs="*", metavar="RUN")
     o = a.parse_args()
     if o.list:
         for run, options in RUNS.items():
             print(f"{run:12} sinter bench {options}")
+        for run, script in SCRIPTS.items():
+            print(f"{run:12} bench/{script}")
         return 0
     for run in o.run:
-        if run not in RUNS:
+        if run not in RUNS and run not in SCRIPTS:
             a.error(f"there is no run '{run}'; --list shows them")
     if not os.access(o.sinter, os.X_OK):
         a.error(f"there is no program at {o.sinter}; build it, or give --sinter FILE")
@@ -224,7 +250,7 @@ def main():
             continue
         if run not in records:
             print(f"{run} …", file=sys.stderr)
-            records[run] = measure(o.sinter, run, o.rounds)
+            records[run] = measure(o, run)
         of = finder(records[run], name, shape)
         try:
             value = quantity(of)

@@ -2,19 +2,24 @@
 """quantised.py: what weights and products of few bits cost trained models, with and without `sinter quantize`.
 
 usage: bench/quantised.py [--sinter FILE] [--stories MODEL] [--shakespeare FOLDER] [--minilm FOLDER] [--folder DIR]
+                          [--json FILE]
 
   --stories      stories15M, a folder or file; text: stories that it writes itself in f32, other ones to calibrate with
   --shakespeare  what `sinter train examples/train/shakespeare.json` writes; text: its last tenth, of the rest to calibrate
   --minilm       all-MiniLM-L6-v2; text: sentences of Shakespeare; the figure is 1 - cosine to f32 embeddings
 The encoder-decoder of examples/models is always measured: the figure is how many of its greedy outputs differ.
 
-Prints a table in Markdown; exits with 1 if a requirement is not met. Needs python3-numpy for --minilm."""
+Folders of `sinter quantize` have its default --max-loss and are used without options. Prints a table in Markdown; exits
+with 1 if a requirement is not met. --json writes a record per line, as bench/claims.py reads them. Needs python3-numpy
+for --minilm."""
 import argparse
+import json
 import math
 import os
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 NAMES = "Lily Tom Mia Ben Sara Max Anna Tim Lucy Jack".split()
@@ -31,11 +36,12 @@ WORDS = ("آتزمون آتشيسون آرباكه آرثر محمد أحمد ف
 
 class Bench:
     def __init__(self, program, folder):
-        self.program, self.folder, self.rows, self.failed = program, folder, [], False
-        self.computes = "--compute" in self.run("eval", "--help")
+        self.program, self.folder, self.records, self.failed, self.seconds = program, folder, [], False, 0
 
     def run(self, *args):
+        begin = time.monotonic()
         r = subprocess.run([self.program, *args], capture_output=True, text=True)
+        self.seconds = time.monotonic() - begin
         if r.returncode:
             sys.exit(f"{' '.join(args)}: {r.stderr}")
         return r.stdout
@@ -48,8 +54,11 @@ class Bench:
             f.write(text)
         return self.path(name)
 
-    def report(self, model, how, loss, limit, unit="%"):
+    def report(self, model, way, loss, limit, note="", unit="%"):
         bad = limit is not None and loss > limit
+        how = f"{way} ({note})" if note else way
+        self.records.append({"name": model, "shape": way, "backend": "native", "level": 4,
+                             "ms_median": 1e3 * self.seconds, "loss": loss})
         self.failed |= bad
         print(f"| {model} | {how} | {loss:+.3f} {unit} | {'' if limit is None else f'{limit:g} {unit}'} | "
               f"{'' if limit is None else 'NOT MET' if bad else 'met'} |", flush=True)
@@ -61,22 +70,20 @@ class Bench:
 
         reference = measure([model, "--weights", "f32"])
         print(f"| {name} | f32 | perplexity {math.exp(reference):.3f} | | |", flush=True)
-        for what, args, most in self.ways(model, calibration):
-            self.report(name, what, 100 * math.expm1(measure(args) - reference), most)
+        for way, args, most in self.ways(model, calibration):
+            self.report(name, way, 100 * math.expm1(measure(args) - reference), most)
 
-    def ways(self, model, calibration, *more, most=None):
-        """(text, arguments, requirement), each made when it is needed."""
+    def ways(self, model, calibration, *more):
+        """(name, arguments, requirement), each made when it is needed."""
         for weights, required, without in (("int8", 0.5, 1.5), ("int4", 3, None)):
-            compute = ["--compute", "int8"] if weights == "int8" and self.computes else []
-            what = f"{weights} weights" + (" and products" if compute else "")
-            yield what, [model, "--weights", weights] + compute, without
+            yield weights, [model, "--weights", weights, *(["--compute", "int8"] if weights == "int8" else [])], without
             target = self.path(f"{os.path.basename(model)}.{weights}")
-            options = ["quantize", model, "--text", calibration, *more, "-o", target, "--weights", weights, "--force"]
+            options = ["quantize", model, "--text", calibration, *more, "-o", target, "--weights", weights, "--force", "--quick"]
             if weights == "int4":
-                self.run(*options, "--max-loss", "1000", "--quick")
-                yield what + ", compensated", [target, "--weights", weights], None
-            self.run(*options, "--quick", *(["--max-loss", most] if most else []))
-            yield what + ", quantize", [target, "--weights", weights] + compute, required
+                self.run(*options, "--max-loss", "1000")
+                yield weights + " compensated", [target], None
+            self.run(*options)
+            yield weights + " quantize", [target], required
 
     def stories(self, model):
         if not os.path.isdir(model):
@@ -107,10 +114,10 @@ class Bench:
             return v / numpy.linalg.norm(v, axis=1, keepdims=True)
 
         reference = vectors([model, "--weights", "f32"])
-        for what, args, most in self.ways(model, calibration, most="0.2"):
+        for way, args, _ in self.ways(model, calibration):
             cosine = (vectors(args) * reference).sum(1)
-            self.report("MiniLM, 1 - cosine", f"{what} (mean; worst {1 - cosine.min():.5f})", 100 * (1 - cosine.mean()),
-                        0.2 if most is not None and "int8" in what else None)
+            self.report("MiniLM", way, 100 * (1 - cosine.mean()), 0.2 if way == "int8 quantize" else None,
+                        f"1 - cosine; worst {1 - cosine.min():.5f}")
 
     def pairs(self):
         model = self.path("transliteration")
@@ -123,10 +130,10 @@ class Bench:
             return self.run("translate", args[0], "-f", source[1], *args[1:]).splitlines()
 
         reference = outputs([model, "--weights", "f32"])
-        for what, args, _ in self.ways(model, source[0], "--target", target):
+        for way, args, _ in self.ways(model, source[0], "--target", target):
             other = sum(a != b for a, b in zip(outputs(args), reference))
-            self.report("transliteration", f"{what}: {other} of {len(reference)} greedy outputs differ",
-                        100 * other / len(reference), None)
+            self.report("transliteration", way, 100 * other / len(reference), 0 if way == "int8 quantize" else None,
+                        f"{other} of {len(reference)} greedy outputs differ")
 
 
 def main():
@@ -136,6 +143,7 @@ def main():
     p.add_argument("--shakespeare")
     p.add_argument("--minilm")
     p.add_argument("--folder", help="keeps texts and folders here")
+    p.add_argument("--json", metavar="FILE")
     o = p.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         if o.folder:
@@ -146,6 +154,9 @@ def main():
         for name in ("shakespeare", "minilm", "stories"):
             if getattr(o, name):
                 getattr(b, name)(getattr(o, name))
+    if o.json:
+        with open(o.json, "w") as f:
+            f.writelines(json.dumps(r) + "\n" for r in b.records)
     sys.exit(b.failed)
 
 
