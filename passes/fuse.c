@@ -401,14 +401,14 @@ static const sn_node *below_broadcast(const sn_node *n) {
 /* ---- prologues: 8-bit integers, made of rows when these are packed ---- */
 
 /* What quantises the left factor of `dot`, group k, if only that product needs it: the region
- * (x) -> (q, scale). NULL: the left factor is read from memory, because others need it too, the
- * kernel that makes x has the integers at hand, or the weights are in groups. */
+ * (x) -> (q, scale). NULL: the left factor is read from memory, because others need it too, or the
+ * kernel that makes x has the integers at hand. */
 static sn_region *find_quantising(builder *b, int k, const sn_node *dot, const panels *p,
                                   sn_int8_rows *rows, sn_node **source) {
     const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];
     const sn_attr *contract = sn_attr_get(dot, SN_A_contract_a);
     sn_node *q = left_factor(dot, p), *x = sn_int8_rows_source(q);
-    if (!x || p->group || x->shape[x->rank - 1] == 1 ||
+    if (!x || x->shape[x->rank - 1] == 1 ||
         !sn_kernel_holds(gemm, SN_HOLDS_ROW_PROLOGUE, b->g->p->o.level) ||
         sn_group_choice(b->g, dot) != SN_CHOOSE_FUSED || !contract || contract->n != 1 ||
         contract->v[0] != x->rank - 1 || b->uses[q->id] != 1)

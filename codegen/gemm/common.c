@@ -41,8 +41,14 @@ void gemm_share(em *e, em_val n, em_val part, em_val parts, em_val *lo, em_val *
     *hi = cut(e, n, em_add(e, part, one(e)), parts);
 }
 
-em_val gemm_of_row(em *e, const gemm_plan *p, em_val row) {
-    return em_gep(e, row, p->t, em_i64(e, p->a_row_stride - 1));
+em_val gemm_of_row(em *e, const gemm_plan *p, em_val a, em_val i) {
+    em_val end = em_addi(e, em_muli(e, i, p->a_row_stride), p->a_row_stride - 1);
+    return em_gep(e, a, p->t, end);
+}
+
+em_val gemm_words_of_row(em *e, const gemm_plan *p, em_val a) {
+    if (!p->ints.on) return a;
+    return em_gep_bytes(e, gemm_of_row(e, p, a, zero(e)), em_i64(e, -p->ints.of_row_offset));
 }
 
 em_val gemm_sorted_row(em *e, em_val list, em_val position) {

@@ -40,8 +40,9 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_
     }
     em_val of_row = NULL;
     if (g->of_row) {
-        em_val a = em_gep(e, q->a, p->t, em_muli(e, i, p->a_row_stride));
-        of_row = em_load(e, SN_F32, gemm_of_row(e, p, a), 1);
+        em_val words = em_addi(e, em_muli(e, i, p->ints.row_bytes), p->ints.of_row_offset);
+        em_val at = p->ints.on ? em_gep_bytes(e, q->a, words) : gemm_of_row(e, p, q->a, i);
+        of_row = em_load(e, SN_F32, at, 1);
     }
     bool one_panel = gemm_has_one_panel(p);
     for (int j = 0; j < p->epi_cols && (!one_panel || j < g->n.value); j += p->lanes) {

@@ -134,7 +134,8 @@ typedef struct sn_gemm {
     sn_gemm_row_prologue *row_prologue;
     sn_gemm_prologue *prologue;
     int n_state, n_prefetch, n_sums;
-    bool of_row; /* the last state is an f32 for the epilogue of that row (int8 only) */
+    bool of_row; /* int8 and groups: the prologue gives 8-bit integers, and its last state is an f32
+                    for the epilogue of that row */
     int tile;    /* block sizes: 0 .. sn_gemm_tiles - 1; results are bit-identical */
 } sn_gemm;
 

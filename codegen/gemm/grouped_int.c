@@ -25,14 +25,15 @@ static int64_t align_line(int64_t bytes) {
 }
 
 /* Places what the loops keep in scratch: sums of C for a panel, packed rows of A, the unpacked
- * panel and its factors, and a row of A in the compute type (8 bits, M = 1). */
+ * panel and its factors, and a row of A in the compute type (8 bits, M = 1), with room behind it. */
 static void place(gemm_plan *p) {
     const sn_gemm_groups *g = &p->g->groups;
     gemm_ints *x = &p->ints;
     int64_t groups = p->g->k.value / g->size;
     x->comp_offset = p->g->k.value * 4 / x->k_of_word;
     x->sums_offset = x->comp_offset + (x->offset ? groups * 4 : 0);
-    int64_t lines = align_line(x->sums_offset + (g->has_min ? groups * 4 : 0)) / GEMM_LINE;
+    x->of_row_offset = x->sums_offset + (g->has_min ? groups * 4 : 0);
+    int64_t lines = align_line(x->of_row_offset + (p->g->of_row ? 4 : 0)) / GEMM_LINE;
     x->row_bytes = (lines | 1) * GEMM_LINE; /* an odd number of lines: different sets of L1 */
     x->mc = p->l2_bytes / 16 * ROWS_SIXTEENTHS / x->row_bytes;
     if (x->mc > MAX_ROWS) x->mc = MAX_ROWS;
@@ -45,7 +46,8 @@ static void place(gemm_plan *p) {
     x->b_offset = align_line(x->mc * p->panel * 4);
     x->factors_offset = x->b_offset + x->kc / x->k_of_word * p->panel * 4;
     p->a_offset = x->factors_offset + align_line(x->kc / g->size * parts * p->panel * 4);
-    int64_t rows = x->mc * x->row_bytes, row = align_line(p->g->k.value * p->esize);
+    p->a_row_stride = align_line(p->g->k.value * p->esize) / p->esize + GEMM_LINE / p->esize;
+    int64_t rows = x->mc * x->row_bytes, row = p->a_row_stride * p->esize;
     p->sums_offset = p->a_offset + (rows > row ? rows : row);
     p->sort_offset = p->sums_offset + SN_ROUND_UP(g->has_min ? groups * p->esize : 0, 8);
     p->scratch_bytes = p->sort_offset + p->g->n_blocks * 8;
@@ -54,7 +56,7 @@ static void place(gemm_plan *p) {
 void gemm_plan_ints(gemm_plan *p, const sn_target *t) {
     const sn_gemm *g = p->g;
     gemm_ints *x = &p->ints;
-    bool bytes = g->a.dtype == SN_I8 && gemm_is(g->a.col, 1) && !g->prologue;
+    bool bytes = gemm_is(g->a.col, 1) && (g->of_row || (g->a.dtype == SN_I8 && !g->prologue));
     x->on = g->groups.size && bytes && sn_target_multiplies_bytes(t);
     if (!x->on) return;
     bool pairs = !t->has_vnni && g->groups.bits == 8;
@@ -131,27 +133,37 @@ em_val gemm_emit_int_pack_a(em *e, const gemm_plan *p) {
     e->buf = q.buf;
     e->dim = q.dim;
     em_loop rows = em_for(e, zero(e), q.n_rows, one(e));
-    em_val row = em_add(e, q.row, rows.i),
-           to = em_gep_bytes(e, q.dst, em_muli(e, rows.i, x->row_bytes));
-    if (g->n_blocks) row = gemm_row_of_a(e, p, gemm_sorted_row(e, q.batch0, row));
-    em_val from = em_gep_bytes(e, q.a, em_mul(e, row, em_size_value(e, g->a.row)));
+    em_val to = em_gep_bytes(e, q.dst, em_muli(e, rows.i, x->row_bytes));
+    sn_gemm_at at = {.batch = {q.batch0, q.batch1, q.batch2},
+                     .row = em_add(e, q.row, rows.i),
+                     .col = zero(e),
+                     .lanes = n};
+    if (g->n_blocks) at.row = gemm_row_of_a(e, p, gemm_sorted_row(e, q.batch0, at.row));
+    em_val from = em_gep(e, q.a, g->a.dtype, em_mul(e, at.row, em_size_value(e, g->a.row)));
+    em_val state[SN_GEMM_STATE] = {NULL};
+    if (g->of_row) {
+        g->row_prologue(g->ctx, e, &at, state);
+        em_store(e, SN_F32, em_gep_bytes(e, to, em_i64(e, x->of_row_offset)),
+                 state[g->n_state - 1]);
+    }
     em_loop l = em_for(e, zero(e), em_i64(e, g->k.value / size), one(e));
     em_val sum = NULL;
     for (int i = 0; i < size; i += n) {
-        em_val k = em_addi(e, em_muli(e, l.i, size), i);
-        em_val a = em_load(e, SN_I8, em_gep_bytes(e, from, k), n);
+        em_val k = at.col = em_addi(e, em_muli(e, l.i, size), i);
+        em_val a = em_load(e, g->a.dtype, em_gep(e, from, g->a.dtype, k), n);
+        if (g->of_row) a = g->prologue(g->ctx, e, a, &at, state);
         store_words(e, p, a, em_gep_bytes(e, to, em_muli(e, k, 4 / x->k_of_word)), n);
         em_val wide = em_int_cast(e, a, e->i32);
         sum = sum ? em_add(e, sum, wide) : wide;
     }
     sum = em_reduce(e, EM_SUM, sum);
-    em_val at = em_muli(e, l.i, 4);
+    em_val group = em_muli(e, l.i, 4);
     if (x->offset) {
         em_val comp = em_mul(e, sum, em_i32(e, -x->offset));
-        em_store_raw(e, comp, em_gep_bytes(e, to, em_addi(e, at, x->comp_offset)), 4);
+        em_store_raw(e, comp, em_gep_bytes(e, to, em_addi(e, group, x->comp_offset)), 4);
     }
     if (g->groups.has_min)
-        em_store(e, p->t, em_gep_bytes(e, to, em_addi(e, at, x->sums_offset)),
+        em_store(e, p->t, em_gep_bytes(e, to, em_addi(e, group, x->sums_offset)),
                  em_convert(e, sum, SN_I32, p->t));
     em_end(e, &l);
     em_end(e, &rows);
@@ -165,11 +177,12 @@ static em_val constant(em *e, const gemm_plan *p, uint32_t bits) {
     return em_splat(e, em_i32(e, (int32_t)bits), p->lanes);
 }
 
-/* Half 0 or 1 of stored words of 4-bit integers. */
+/* Half 0 or 1 of stored words of 4-bit integers. Both halves share the operation that adds the
+ * offset. */
 static em_val half_of(em *e, const gemm_plan *p, em_val words, int half) {
+    if (p->ints.offset) words = em_xor(e, words, constant(e, p, 0x88888888));
     if (half) words = em_lshr(e, words, em_like(e, words, 4));
-    words = em_and(e, words, constant(e, p, 0x0f0f0f0f));
-    return p->ints.offset ? em_xor(e, words, constant(e, p, 0x08080808)) : words;
+    return em_and(e, words, constant(e, p, 0x0f0f0f0f));
 }
 
 static em_val load_words(em *e, const gemm_plan *p, em_val from, int64_t offset) {

@@ -45,7 +45,9 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_state *s, em_val row
                                                 .dst = packed_row(e, p, zero(e)),
                                                 .row = row,
                                                 .n_rows = n,
-                                                .batch0 = s->batch[0]});
+                                                .batch0 = s->batch[0],
+                                                .batch1 = s->batch[1],
+                                                .batch2 = s->batch[2]});
 }
 
 static gemm_group_panel panel_at(em *e, const gemm_plan *p, const gemm_state *s, em_val panel,
@@ -64,7 +66,7 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_state *s, em_val row,
                                           .factors = b.factors,
                                           .supers = b.supers,
                                           .c = e->scratch});
-    gemm_call_epilogue(e, p, s, e->scratch, e->scratch, row, one(e), jr.i);
+    gemm_call_epilogue(e, p, s, e->scratch, packed_row(e, p, zero(e)), row, one(e), jr.i);
     em_end(e, &jr);
 }
 
@@ -146,7 +148,8 @@ static void emit_rows(em *e, const gemm_plan *p, const gemm_state *s, em_val row
     em_val mr = em_i64(e, p->ints.mr);
     em_loop ir = em_for(e, zero(e), ib, mr);
     em_val n = em_imin(e, mr, em_sub(e, ib, ir.i));
-    gemm_call_epilogue(e, p, s, sums_of(e, p, ir.i), e->scratch, em_add(e, ic.i, ir.i), n, jr.i);
+    gemm_call_epilogue(e, p, s, sums_of(e, p, ir.i), packed_row(e, p, ir.i), em_add(e, ic.i, ir.i),
+                       n, jr.i);
     em_end(e, &ir);
     em_end(e, &jr);
     em_end(e, &ic);

@@ -45,7 +45,8 @@ typedef struct gemm_ints {
     int offset;       /* what makes the integers unsigned bytes */
     int mr;           /* rows of the full microtile, a power of two */
     int64_t mc, kc;   /* rows of A that are packed, k of a panel that are unpacked at a time */
-    int64_t row_bytes, comp_offset, sums_offset; /* packed row: words, -offset * sums, sums */
+    /* packed row: words, -offset * sums, sums, what its prologue left for the epilogue */
+    int64_t row_bytes, comp_offset, sums_offset, of_row_offset;
     int64_t b_offset, factors_offset;
 } gemm_ints;
 
@@ -152,8 +153,11 @@ em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_va
 /* n_blocks: the row of C at a position in the sorted rows; the row of A that it is made of. */
 em_val gemm_sorted_row(em *e, em_val list, em_val position);
 em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c);
-/* of_row: where a packed row of A has what its prologue left for the epilogue: at its end. */
-em_val gemm_of_row(em *e, const gemm_plan *p, em_val row);
+/* of_row: where row i of A, packed in the compute type from `a` on, has what its prologue left for
+ * the epilogue: at its end. */
+em_val gemm_of_row(em *e, const gemm_plan *p, em_val a, em_val i);
+/* ... where row 0 would begin as words (ints) to have it at the same place. */
+em_val gemm_words_of_row(em *e, const gemm_plan *p, em_val a);
 /* Element offset of a batch item: the operand's offset plus its batch strides. */
 em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch);
 /* "kernel.suffix", the name of one of the kernel's functions. */
@@ -203,7 +207,7 @@ typedef enum gemm_ukr_kind {
 em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind);
 
 /* epilogue.c: epilogue and store of acc[n_rows][panel], the accumulators of C from (row, col) on; a:
- * packed A of these rows (of_row).
+ * packed A of these rows (of_row), as words if the integer units multiply them (ints).
  * They come from memory (L1), so that all microkernels share one copy of the epilogue. */
 /* clang-format off */
 #define GEMM_EPILOGUE_PARAMS(P) \
@@ -285,7 +289,9 @@ em_val gemm_emit_quads_pack(em *e, const gemm_plan *p, const gemm_quads *b);
 void gemm_plan_ints(gemm_plan *p, const sn_target *t);
 /* Packed rows of A: dst[i] = words, and sums over scale groups, of row i. */
 #define GEMM_INT_PACK_A_PARAMS(P)                                                                  \
-    P(ptr, buf) P(ptr, dim) P(ptr, a) P(ptr, dst) P(i64, row) P(i64, n_rows) P(i64, batch0)
+    P(ptr, buf)                                                                                    \
+    P(ptr, dim)                                                                                    \
+    P(ptr, a) P(ptr, dst) P(i64, row) P(i64, n_rows) P(i64, batch0) P(i64, batch1) P(i64, batch2)
 EM_SIGNATURE(gemm_int_pack_a, GEMM_INT_PACK_A_PARAMS)
 em_val gemm_emit_int_pack_a(em *e, const gemm_plan *p);
 /* dst[k / k_of_word][P] = words of n_groups scale groups of a panel; factors: theirs. */

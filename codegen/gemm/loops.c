@@ -114,6 +114,7 @@ static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0
     }
     if (g->has_min)
         gemm_group_sums_call(e, p->fn.group_sums, (gemm_group_sums_args){.a = row, .sums = sums});
+    em_val of_row = p->g->of_row ? gemm_words_of_row(e, p, row) : e->scratch;
     em_loop jr = em_for(e, lo, hi, one(e));
     gemm_group_panel b = gemm_group_panel_at(e, p, s->b, em_mul(e, jr.i, s->k));
     em_loop j = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
@@ -129,7 +130,7 @@ static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0
     gemm_group_row_call(e, p->fn.group_row, args);
     em_endif(e, &last);
     em_end(e, &j);
-    gemm_call_epilogue(e, p, s, e->scratch, e->scratch, row0, one(e), jr.i);
+    gemm_call_epilogue(e, p, s, e->scratch, of_row, row0, one(e), jr.i);
     em_end(e, &jr);
 }
 

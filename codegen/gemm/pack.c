@@ -90,6 +90,7 @@ static void pack_vector(em *e, const gemm_plan *p, em_val from, em_val to, sn_ge
         gemm_store_int8(e, p, x, to, offset);
         return;
     }
+    if (g->of_row) x = em_convert(e, x, SN_I8, p->t); /* in groups */
     em_store(e, p->t, em_gep(e, to, p->t, offset), x);
 }
 
@@ -126,7 +127,7 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     em_val to = em_gep(e, q->dst, p->t, em_muli(e, rows.i, p->a_row_stride));
     em_val state[SN_GEMM_STATE] = {NULL};
     if (g->row_prologue) g->row_prologue(g->ctx, e, &at, state);
-    if (g->of_row) em_store(e, SN_F32, gemm_of_row(e, p, to), state[g->n_state - 1]);
+    if (g->of_row) em_store(e, SN_F32, gemm_of_row(e, p, q->dst, rows.i), state[g->n_state - 1]);
     em_val pc = q->pc, kb = q->kb;
     if (g->int8) { /* in elements */
         pc = em_muli(e, pc, 4);

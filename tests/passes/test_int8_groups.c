@@ -15,7 +15,7 @@
 
 #define FORMATS SN_SOURCE_DIR "/tests/data/gguf/formats"
 
-enum { MOST_M = 40, MOST_N = 64, MOST_K = 1056 };
+enum { MOST_M = 40, MOST_N = 64, MOST_K = 1056, LONG_K = 6176 /* rows in pieces everywhere */ };
 
 static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
@@ -33,7 +33,7 @@ static double row[MOST_N * MOST_K]; /* what is stored of w */
 
 /* Values with some extremes: sums of the largest products show an overflow. */
 static void fill_rows(int K) {
-    for (int i = 0; i < MOST_M * K; i++) x[i] = pseudo((uint32_t)i + 99999);
+    for (int i = 0; i < MOST_M * MOST_K; i++) x[i] = pseudo((uint32_t)i + 99999);
     for (int k = 0; k < K; k++) x[2 * K + k] = 1;
     for (int k = 0; k < K; k++) x[5 * K + k] = k % 2 ? -3 : 3;
 }
@@ -123,7 +123,7 @@ static void check(const char *what, int N, int K, way how) {
     program one = open_program(what, N, K, &how, 1), two = {0};
     if (how.threads > 1) two = open_program(what, N, K, &how, how.threads);
     fill_rows(K);
-    static const int rows[] = {1, 3, MOST_M};
+    const int rows[] = {1, 3, K > MOST_K ? 6 : MOST_M};
     for (int i = 0; i < 3; i++) check_rows(one.s, two.s, rows[i], N, K, what);
     close_program(&one);
     close_program(&two);
@@ -166,6 +166,30 @@ static void int4(void **state) {
     check_int4(MOST_N, MOST_K, 4, NULL); /* K in two pieces */
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
         if (runs(targets[i])) check_int4(37, 64, 4, targets[i]);
+    check_int4(8, LONG_K, 4, NULL);
+    check_int4(8, LONG_K, 4, targets[1]);
+}
+
+/* Rows that a kernel before makes are quantised by the product itself. */
+static void no_kernel_only_quantises(void **state) {
+    (void)state;
+    sn_error err = {0};
+    sn_module *m = sn_module_new("groups");
+    sn_entry_begin(m, "run");
+    sn_tensor first =
+        sn_linear(sn_input(m, "x", SN_F32, 1, 64), sn_param(m, "v", SN_F32, 96, 64), NULL);
+    sn_output("y", sn_linear(sn_gelu(first), sn_param(m, "w", SN_F32, 32, 96), NULL));
+    sn_options o = sn_options_default();
+    o.weights = "int4";
+    o.compute = "int8";
+    o.cache_dir = "";
+    sn_program *p = sn_compile(m, &o, &err);
+    need(p != NULL, &err);
+    char *text = explain_text(p, "run");
+    assert_non_null(strstr(text, "entry run: 2 kernel calls"));
+    free(text);
+    sn_program_free(p);
+    sn_module_free(m);
 }
 
 static void blocks(void **state) {
@@ -192,6 +216,8 @@ static void blocks(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(int4), cmocka_unit_test(blocks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(int4),
+                                       cmocka_unit_test(no_kernel_only_quantises),
+                                       cmocka_unit_test(blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
