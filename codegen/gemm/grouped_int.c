@@ -178,11 +178,13 @@ static em_val constant(em *e, const gemm_plan *p, uint32_t bits) {
 }
 
 /* Half 0 or 1 of stored words of 4-bit integers. Both halves share the operation that adds the
- * offset. */
+ * offset, except with AVX-512, where it is part of the mask's (vpternlogd). */
 static em_val half_of(em *e, const gemm_plan *p, em_val words, int half) {
-    if (p->ints.offset) words = em_xor(e, words, constant(e, p, 0x88888888));
+    bool before = p->ints.offset && !e->target->has_avx512;
+    if (before) words = em_xor(e, words, constant(e, p, 0x88888888));
     if (half) words = em_lshr(e, words, em_like(e, words, 4));
-    return em_and(e, words, constant(e, p, 0x0f0f0f0f));
+    words = em_and(e, words, constant(e, p, 0x0f0f0f0f));
+    return p->ints.offset && !before ? em_xor(e, words, constant(e, p, 0x08080808)) : words;
 }
 
 static em_val load_words(em *e, const gemm_plan *p, em_val from, int64_t offset) {
