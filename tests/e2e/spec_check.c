@@ -332,6 +332,19 @@ static bool check_level(check *c, int level) {
     return close_all(c, &run, m, ok);
 }
 
+static bool check_plan(check *c) {
+    sn_module *m = make(c, SN_FORWARD);
+    sn_error err = {0};
+    sn_options o = options_at(c, 4);
+    o.plan_only = true;
+    sn_program *p = m ? sn_compile(m, &o, &err) : NULL;
+    if (m) c->r->parameters = count_parameters(m);
+    bool ok = p ? count_kernels(c, p) : m && fail(c, "%s", err.message);
+    sn_program_free(p);
+    sn_module_free(m);
+    return ok;
+}
+
 /* ---- gradients ---- */
 
 /* The scalar that is trained: the mean of the entry's losses. */
@@ -424,7 +437,7 @@ static bool check_training(check *c) {
 unsigned spec_sample(size_t i, size_t step) {
     static const unsigned besides[] = {SPEC_DECODE, SPEC_GRADIENT, SPEC_TRAINING, SPEC_LEVELS};
     if (effort_is_long()) return SPEC_ALL;
-    return effort_takes(i, step) ? SPEC_FORWARD | besides[i / step % 4] : 0;
+    return effort_takes(i, step) ? SPEC_FORWARD | besides[i / step % 4] : SPEC_KERNELS;
 }
 
 bool spec_check(const spec_row *row, unsigned parts, const char *cache_dir, spec_result *r) {
@@ -442,6 +455,7 @@ bool spec_check(const spec_row *row, unsigned parts, const char *cache_dir, spec
         if (level < 4 ? parts & SPEC_LEVELS && takes : parts & SPEC_FORWARD)
             r->forward_ok &= check_level(&c, level);
     }
+    if (parts & SPEC_KERNELS) r->kernels_ok = check_plan(&c);
     if (parts & SPEC_GRADIENT) r->gradient_ok = check_gradient(&c);
     if (parts & SPEC_TRAINING) r->trained_ok = check_training(&c);
     return r->forward_ok && r->kernels_ok && r->gradient_ok && r->cached_ok && r->trained_ok;

@@ -24,7 +24,8 @@ enum {                   /* what is checked of a row */
        SPEC_GRADIENT = 4,
        SPEC_TRAINING = 8,
        SPEC_LEVELS = 16, /* forward below level 4 */
-       SPEC_ALL = 31
+       SPEC_ALL = 31,
+       SPEC_KERNELS = 32 /* of forward, without compiling them; SPEC_FORWARD checks them, too */
 };
 
 typedef struct spec_result {
@@ -39,7 +40,7 @@ typedef struct spec_result {
 } spec_result;
 
 /* The parts of row i that the default run checks: one row in `step` is compiled, and shows one thing
- * besides its forward pass. 0: none. Full runs: SPEC_ALL. */
+ * besides its forward pass; the others are only planned. Full runs: SPEC_ALL. */
 unsigned spec_sample(size_t i, size_t step);
 
 /* Checks these parts; true if all of them hold. What is not checked counts as ok. cache_dir: of

@@ -70,7 +70,7 @@ static void expect_all_rows(sn_module *m, const sn_program *p) {
 static void expect_fused(sn_module *m, int gemms, int loops) {
     sn_error err = {0};
     sn_options o = sn_options_default();
-    o.cache_dir = cc_cache_dir();
+    o.plan_only = true;
     o.backend = "native";
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);

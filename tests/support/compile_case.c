@@ -163,7 +163,7 @@ void cc_check_threads(sn_module *m, int level, int64_t len) {
 
 int cc_count_report(sn_module *m, int level, const char *what) {
     sn_error err = {0};
-    sn_options o = {.level = level, .cache_dir = scratch_dir, .backend = "native"};
+    sn_options o = {.level = level, .plan_only = true, .backend = "native"};
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     char *text = explain_text(p, NULL);

@@ -158,11 +158,11 @@ static void check_model(const char *name, int level, const char *weights) {
 static void test_logits(void **state) {
     (void)state;
     for (size_t i = 0; i < MODELS; i++) {
-        if (effort_takes(i + 1, 4)) check_model(models[i], 0, "f32");
-        if (effort_takes(i, 3)) check_model(models[i], 4, "stored");
+        if (effort_takes(i + 1, 7)) check_model(models[i], 0, "f32");
+        if (effort_takes(i, 4)) check_model(models[i], 4, "stored");
     }
     for (size_t i = 0; i < FAMILIES; i++)
-        if (effort_takes(i, 5))
+        if (effort_takes(i, 6))
             check_model(families[i], 1, "stored");
         else
             check_opens(families[i]);

@@ -158,7 +158,7 @@ static char *report_of(const char *name) {
     assert_non_null(v);
     sn_module *m = build(v, SN_F32);
     sn_error err = {0};
-    sn_options o = {.level = 4, .cache_dir = cc_cache_dir()};
+    sn_options o = {.level = 4, .plan_only = true};
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     char *text = explain_text(p, NULL);
