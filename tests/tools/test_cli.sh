@@ -727,7 +727,8 @@ END
     sed 's/"steps": 30/"steps": 1000000000/' "$tmp/run.json" >"$tmp/long.json"
     for signal in INT:130 TERM:143 HUP:129; do
         rm -rf "$tmp/n"
-        "$sinter" train "$tmp/long.json" -o "$tmp/n" >"$tmp/out" 2>"$tmp/err" &
+        # under nohup the tests themselves ignore HUP
+        env --default-signal=HUP "$sinter" train "$tmp/long.json" -o "$tmp/n" >"$tmp/out" 2>"$tmp/err" &
         child=$!
         until [ -s "$tmp/n/metrics.jsonl" ] || ! kill -0 $child 2>/dev/null; do
             sleep 0.1
