@@ -55,7 +55,7 @@ RUNS = {
 
 
 # run: a script of this folder; models that it needs are options of claims.py, too
-SCRIPTS = {"few-bits": "quantised.py"}
+SCRIPTS = {"few-bits": "quantised.py", "ranks": "ranks.py"}
 MODELS = ("stories", "shakespeare", "minilm")
 
 
@@ -186,6 +186,8 @@ def claims_of_training():
     yield within("train", "gpt2 train_step", "4x64", "compile_ms", "ms of compilation", 1100)
     yield faster("train-edt", "edt-base train_step", "8x64", "torch", 1.25)
     yield faster("train-edt", "edt-base train_step", "8x64", "torch-malloc", 1.6)
+    yield cost("ranks", "2 ranks, 1 thread", "shakespeare", "1 rank, 2 threads", 1.15)
+    yield within("ranks", "2 ranks, 1 thread", "shakespeare", "bytes_of_ring", "of the bytes of a ring", 1)
 
 
 def claims():
@@ -201,7 +203,7 @@ def measure(o, run):
         file = os.path.join(folder, "records")
         if run in SCRIPTS:
             script = os.path.join(os.path.dirname(os.path.abspath(__file__)), SCRIPTS[run])
-            models = [x for m in MODELS if getattr(o, m) for x in (f"--{m}", getattr(o, m))]
+            models = [x for m in MODELS if run == "few-bits" and getattr(o, m) for x in (f"--{m}", getattr(o, m))]
             subprocess.run([sys.executable, script, "--sinter", sinter, "--json", file, *models],
                            stdout=subprocess.DEVNULL)  # 1: a requirement is not met
             with open(file) as f:

@@ -79,20 +79,34 @@ for model in gpt8 llama bert; do
 done
 ranks 4 gpt8.json -o fast --reduction fast || { cat log; fail "fast"; }
 
+# A simulated network changes times only.
+export SINTER_DEBUG=network=2000:1
+ranks 2 gpt8.json -o slow || { cat log; fail "simulated network"; }
+same gpt8.1 slow "simulated network"
+export SINTER_DEBUG=network=fast
+ranks 2 gpt8.json -o slow2
+refused 'network=fast' $?
+unset SINTER_DEBUG
+
 # A rank is killed: all end within seconds, the checkpoint is whole, and the run goes on with the same bits.
-sed 's/"steps": 4/"steps": 400/; s/"validate_every": 2/"validate_every": 400, "save_every": 5/; s/0.05/0/' gpt.json >kill.json
+sed 's/"steps": 4/"steps": 2000/; s/"validate_every": 2/"validate_every": 2000, "save_every": 5/; s/0.05/0/' gpt.json >kill.json
+saved() { stat -c '%i %.Y' killed/checkpoint.safetensors 2>/dev/null; }
 "$sinter" train kill.json -o whole --slices 4 >log 2>&1 || { cat log; fail "whole"; }
 i=0
 while [ $i -lt 5 ]; do
     i=$((i + 1))
     resume=''
     [ -e killed/checkpoint.safetensors ] && resume=--resume
-    # shellcheck disable=SC2086
-    timeout 100 "$mpirun" $options -n 2 "$sinter" train kill.json -o killed --slices 4 -t 1 $resume >log 2>&1 &
+    before=$(saved)
+    rm -f rank.*.pid
+    # shellcheck disable=SC2016,SC2086
+    timeout 100 "$mpirun" $options -n 2 sh -c 'echo $$ >"rank.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}.pid"; exec "$@"' - \
+        "$sinter" train kill.json -o killed --slices 4 -t 1 $resume >log 2>&1 &
     all=$!
-    sleep 2.$i
-    victim=$(pgrep -f "train kill.json -o killed --slices 4 -t 1" | tail -n $((i % 2 + 1)) | head -n 1)
-    [ -n "$victim" ] && kill -9 "$victim"
+    n=0
+    while [ "$(saved)" = "$before" ] && [ $n -lt 600 ]; do n=$((n + 1)) && sleep 0.05; done
+    sleep 0.$i
+    kill -9 "$(cat rank.$((i % 2)).pid)" || { cat log; fail "the run ended before its rank was killed"; }
     begin=$(date +%s)
     wait $all
     [ $(($(date +%s) - begin)) -le 10 ] || fail "ranks hang after one was killed"

@@ -126,6 +126,22 @@ static bool wait_sum(sn_collectives *self, const sn_collective *c, sn_error *err
     return !r->engine || sn_comm_engine_wait(r->engine, c->node, err);
 }
 
+/* SINTER_DEBUG=network */
+static bool delay(sn_comm_engine *e, sn_error *err) {
+    const char *network = sn_debug_get()->network;
+    double latency, bandwidth; /* microseconds, Gbit/s */
+    int end = 0;
+    if (!network) return true;
+    if (sscanf(network, "%lf:%lf%n", &latency, &bandwidth, &end) != 2 || network[end] ||
+        !(latency >= 0 && latency <= 1e6) || !(bandwidth > 0))
+        return sn_fail(err, SN_ERR_USAGE,
+                       "SINTER_DEBUG: network=%s is not LATENCY:BANDWIDTH in microseconds (at most "
+                       "1000000) and Gbit/s, like 50:10",
+                       network);
+    sn_comm_engine_delay(e, latency * 1e-6, bandwidth * 1e9 / 8);
+    return true;
+}
+
 bool train_ranks_bind(train_ranks *r, sn_session *s, const sn_weight *parameter, size_t count,
                       sn_error *err) {
     char name[512];
@@ -144,7 +160,7 @@ bool train_ranks_bind(train_ranks *r, sn_session *s, const sn_weight *parameter,
     sn_session_set_collectives(s, &r->collectives.hook);
     if (!r->comm || r->comm->size == 1) return true;
     r->engine = sn_comm_engine_new(r->comm, r->reduction, r->slices, err);
-    return r->engine != NULL;
+    return r->engine && delay(r->engine, err);
 }
 
 /* The slice's gradients from the states, which are then zero. */
