@@ -725,9 +725,8 @@ END
     says 'note: "model": "n_layrs" has no effect on a gpt2'
     # Ctrl-C and the other signals save; more steps than any machine makes before the signal
     sed 's/"steps": 30/"steps": 1000000000/' "$tmp/run.json" >"$tmp/long.json"
-    for signal in INT:130 TERM:143 HUP:129; do
+    for signal in INT:130 TERM:143 HUP:129; do # under nohup the tests themselves ignore HUP
         rm -rf "$tmp/n"
-        # under nohup the tests themselves ignore HUP
         env --default-signal=HUP "$sinter" train "$tmp/long.json" -o "$tmp/n" >"$tmp/out" 2>"$tmp/err" &
         child=$!
         until [ -s "$tmp/n/metrics.jsonl" ] || ! kill -0 $child 2>/dev/null; do
