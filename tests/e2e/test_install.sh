@@ -28,7 +28,7 @@ fi
 pc=$(find "$prefix" -name sinter.pc)
 lib=$(dirname "$(dirname "$pc")")
 PKG_CONFIG_PATH="$(dirname "$pc")${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}"
-export PKG_CONFIG_PATH XDG_CACHE_HOME="$tmp/cache"
+export PKG_CONFIG_PATH XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}"
 strict="-std=gnu11 -Wall -Wextra -Werror"
 
 # pkg-config: everything, then the runtime alone, which does not need LLVM

@@ -2,6 +2,7 @@
  * gradients, and mistakes. The ops one by one are in test_ops, mode grad. */
 #include "frontend/models.h"
 #include "ir/ir.h"
+#include "tests/support/effort.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -130,8 +131,10 @@ static void attention_regions(void **state) {
     sn_tensor bucket = sn_param(a.m, "bucket", SN_F32, 6, 4);
     const sn_arg_binding none[1] = {SN_BIND_DIM("unused", 1)};
     sn_tensor plain[] = {a.q, a.k, a.v};
-    GRADIENT_OK(weighted(&a, sn_attention(a.q, a.k, a.v)), plain, none);
-    GRADIENT_OK(weighted(&a, sn_attention(a.q, a.k, a.v, .causal = true)), plain, none);
+    if (effort_is_long()) { /* the default run has masks and scores that contain these */
+        GRADIENT_OK(weighted(&a, sn_attention(a.q, a.k, a.v)), plain, none);
+        GRADIENT_OK(weighted(&a, sn_attention(a.q, a.k, a.v, .causal = true)), plain, none);
+    }
     GRADIENT_OK(weighted(&a, sn_attention(a.q, a.k, a.v, .causal = true, .window = 2)), plain,
                 none);
     GRADIENT_OK(weighted(&a, sn_attention(a.q, a.k, a.v, .mask = nothing_for_one)), plain, none);
