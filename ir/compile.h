@@ -211,8 +211,9 @@ void sn_session_reset(sn_session *s); /* sets all states to zero, but not the pa
 typedef struct sn_trace sn_trace;
 sn_trace *sn_trace_begin(sn_session *s, const char *entry, size_t events, sn_error *err);
 bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err);
-/* The same as a table, the most expensive kernel first, with the time that threads waited at barriers: share of the time, milliseconds, calls,
- * GFLOP/s and GB/s (from the sizes of the runs), where in the model, source line. Works in the
+/* The same as a table, the most expensive kernel first, with the time that threads waited at
+ * barriers: share of the time, milliseconds, calls, GFLOP/s and GB/s (from the sizes of the runs),
+ * where in the model, source line. Works in the
  * module, as sn_program_explain does, and so does sn_trace_write. */
 void sn_trace_print(const sn_trace *t, FILE *f);
 /* Mean time over all runs of each of the first n calls of the traced entry, in seconds, from the

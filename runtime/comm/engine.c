@@ -96,19 +96,16 @@ static bool look(sn_comm_engine *e, bool *moved, sn_error *err) {
     return true;
 }
 
-/* Marks jobs that are complete. Returns whether any is not. */
-static bool complete(sn_comm_engine *e) {
-    bool left = false;
+/* Marks jobs that are complete. */
+static void complete(sn_comm_engine *e) {
     double now = sn_clock();
     pthread_mutex_lock(&e->lock);
     for (job *j = e->first; j; j = j->next) {
         bool done = j->started == j->n && !j->pieces && now >= j->due;
         if (done && !j->done) pthread_cond_broadcast(&e->completed);
         j->done |= done;
-        left |= !done;
     }
     pthread_mutex_unlock(&e->lock);
-    return left;
 }
 
 /* Sleeps until there is something to do. False: the end. */
@@ -158,6 +155,9 @@ sn_comm_engine *sn_comm_engine_new(sn_comm *c, sn_reduction how, int64_t leaves,
     pthread_cond_init(&e->added, NULL);
     pthread_cond_init(&e->completed, NULL);
     if (!pthread_create(&e->thread, NULL, run, e)) return e;
+    pthread_cond_destroy(&e->completed);
+    pthread_cond_destroy(&e->added);
+    pthread_mutex_destroy(&e->lock);
     free(e);
     sn_fail(err, SN_ERR_MEMORY, "cannot create a thread for communication");
     return NULL;
