@@ -1,6 +1,7 @@
 /* Option `compute` int8: linear maps are exactly what the definition says (rows and weights rounded
  * to 8 bits, i32 sums, scales), at every level, on every target, for every number of threads; what
  * contradicts it is refused. */
+#include "tests/support/noise.h"
 #include "frontend/sinter.h"
 #include "passes/passes.h"
 #include "tests/support/text.h"
@@ -18,13 +19,6 @@ enum { MOST_N = 1030, MOST_M = 37, MOST_K = 12334, SOME_N = 70, MOST_W = 40 * MO
 
 static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
-}
-
-static float pseudo(uint32_t i) {
-    i = i * 2654435761u + 12345u;
-    i ^= i >> 15;
-    i *= 2246822519u;
-    return (float)(i >> 8) * 0x1p-23f - 1;
 }
 
 static float largest(int n, const float *x) {
@@ -58,9 +52,9 @@ static void compute(int M, int N, int K, bool biased) {
 }
 
 static void fill(int M, int N, int K) {
-    for (int i = 0; i < N * K; i++) w[i] = pseudo((uint32_t)i);
-    for (int i = 0; i < N; i++) bias[i] = pseudo((uint32_t)i + 7777);
-    for (int i = 0; i < M * K; i++) x[i] = pseudo((uint32_t)i + 99999);
+    for (int i = 0; i < N * K; i++) w[i] = noise_at((uint32_t)i);
+    for (int i = 0; i < N; i++) bias[i] = noise_at((uint32_t)i + 7777);
+    for (int i = 0; i < M * K; i++) x[i] = noise_at((uint32_t)i + 99999);
     memset(w, 0, sizeof *w * (size_t)K);                                 /* a column of zeros */
     for (int k = 0; k < K; k++) w[(N > 1) * K + k] = k % 2 ? 127 : -127; /* and of the extremes */
     for (int k = 0; k < K && M > 2; k++) x[2 * K + k] = k % 2 ? 1 : -1;

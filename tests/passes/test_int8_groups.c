@@ -1,6 +1,7 @@
 /* Option `compute` int8 with weights in groups (int4, the blocks of GGUF files): linear maps of rows
  * rounded to 8 bits with the weights as they are stored, against sums in double; the same bits for
  * any number of threads; on every target. */
+#include "tests/support/noise.h"
 #include "frontend/sinter.h"
 #include "tests/support/text.h"
 
@@ -21,19 +22,12 @@ static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
 }
 
-static float pseudo(uint32_t i) {
-    i = i * 2654435761u + 12345u;
-    i ^= i >> 15;
-    i *= 2246822519u;
-    return (float)(i >> 8) * 0x1p-23f - 1;
-}
-
 static float w[MOST_N * MOST_K], x[MOST_M * MOST_K], y[MOST_M * MOST_N], again[MOST_M * MOST_N];
 static double row[MOST_N * MOST_K]; /* what is stored of w */
 
 /* Values with some extremes: sums of the largest products show an overflow. */
 static void fill_rows(int K) {
-    for (int i = 0; i < MOST_M * MOST_K; i++) x[i] = pseudo((uint32_t)i + 99999);
+    for (int i = 0; i < MOST_M * MOST_K; i++) x[i] = noise_at((uint32_t)i + 99999);
     for (int k = 0; k < K; k++) x[2 * K + k] = 1;
     for (int k = 0; k < K; k++) x[5 * K + k] = k % 2 ? -3 : 3;
 }
@@ -148,7 +142,7 @@ static const char *const targets[] = {
     NULL, "x86-64", "x86-64-v3", "x86-64-v3,+avxvnni", "x86-64-v4", "x86-64-v4,+avx512vnni"};
 
 static void check_int4(int N, int K, int level, const char *target) {
-    for (int i = 0; i < N * K; i++) w[i] = pseudo((uint32_t)i);
+    for (int i = 0; i < N * K; i++) w[i] = noise_at((uint32_t)i);
     for (int g = 0; g < N * K / 32; g++) {
         float most = 0;
         for (int k = 32 * g; k < 32 * g + 32; k++)

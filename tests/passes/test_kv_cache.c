@@ -2,6 +2,7 @@
  * computed here in plain loops, at every level and for any number of queries, with grouped heads, for
  * sequences of different lengths and for attention in plain operations; the evaluator agrees; the
  * states are stored narrow. */
+#include "tests/support/noise.h"
 #include "frontend/sinter.h"
 #include "model/storage.h"
 #include "passes/cache.h"
@@ -30,13 +31,6 @@ static double keys[B][HK][CAPACITY][D], values[B][HK][CAPACITY][DV];
 
 static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
-}
-
-static float pseudo(uint32_t i) {
-    i = i * 2654435761u + 12345u;
-    i ^= i >> 15;
-    i *= 2246822519u;
-    return (float)(i >> 8) * 0x1p-23f - 1;
 }
 
 static void round_row(const char *cache, int n, const float *x, double *out) {
@@ -88,9 +82,9 @@ static sn_module *build(form f, int64_t one) {
 }
 
 static void fill(int round) {
-    for (int i = 0; i < Q_SIZE; i++) q[i] = 2 * pseudo((uint32_t)(i + 70001 * round));
-    for (int i = 0; i < K_SIZE; i++) k[i] = 2 * pseudo((uint32_t)(i + 90001 * round));
-    for (int i = 0; i < V_SIZE; i++) v[i] = pseudo((uint32_t)(i + 50001 * round));
+    for (int i = 0; i < Q_SIZE; i++) q[i] = 2 * noise_at((uint32_t)(i + 70001 * round));
+    for (int i = 0; i < K_SIZE; i++) k[i] = 2 * noise_at((uint32_t)(i + 90001 * round));
+    for (int i = 0; i < V_SIZE; i++) v[i] = noise_at((uint32_t)(i + 50001 * round));
 }
 
 /* Adds the rows of this call, and compares y with attention over all rows. */

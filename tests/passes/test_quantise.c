@@ -1,6 +1,7 @@
 /* Weights in bf16, int8 and int4: the compiled product is exactly that of the rounded weights, at
  * every level and shape of batch; the weights really are stored narrow; unknown storage is
  * refused. */
+#include "tests/support/noise.h"
 #include "frontend/sinter.h"
 #include "tests/support/text.h"
 
@@ -19,13 +20,6 @@ static const sn_keep *keep; /* of `check`; NULL: nothing */
 
 static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
-}
-
-static float pseudo(uint32_t i) {
-    i = i * 2654435761u + 12345u;
-    i ^= i >> 15;
-    i *= 2246822519u;
-    return (float)(i >> 8) * 0x1p-23f - 1;
 }
 
 /* What the option makes of row r of W. */
@@ -82,12 +76,12 @@ static void check_result(int K, int i, int j, int columns, bool gate) {
 /* gate: max(0, first half) second half, of two linear maps. */
 static void check(const char *weights, int level, int K, const char *target, const char *stored,
                   bool gate) {
-    for (int i = 0; i < N * K; i++) w[i] = pseudo((uint32_t)i);
+    for (int i = 0; i < N * K; i++) w[i] = noise_at((uint32_t)i);
     memset(w + K, 0, sizeof *w * 32); /* a whole group of zeros */
     const char *rounds = keep ? keep->weights : weights;
     for (int j = 0; j < N; j++) round_row(rounds, K, w + (ptrdiff_t)j * K, row[j]);
-    for (int i = 0; i < N; i++) bias[i] = pseudo((uint32_t)i + 7777);
-    for (int i = 0; i < M * K; i++) x[i] = pseudo((uint32_t)i + 99999);
+    for (int i = 0; i < N; i++) bias[i] = noise_at((uint32_t)i + 7777);
+    for (int i = 0; i < M * K; i++) x[i] = noise_at((uint32_t)i + 99999);
     sn_error err = {0};
     sn_module *m = sn_module_new("quantised");
     assert_non_null(m);
