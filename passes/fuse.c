@@ -415,14 +415,15 @@ static sn_region *find_quantising(builder *b, int k, const sn_node *dot, const p
         return NULL;
     int h = b->g->group_of[q->id];
     if (h < 0 || inside(b, h, x) || recomputed(b, x)) return NULL;
-    *rows = sn_int8_rows_of(x);
-    *source = x;
+    const sn_int8_rows made = sn_int8_rows_of(x);
     int uses = 0;
     for (int i = 0; i < b->g->group[k].n_member; i++) {
         const sn_node *n = b->g->group[k].member[i];
-        for (int j = 0; j < n->n_in; j++) uses += below_broadcast(n->in[j]) == rows->scale;
+        for (int j = 0; j < n->n_in; j++) uses += below_broadcast(n->in[j]) == made.scale;
     }
-    if (!uses || b->uses[rows->scale->id] != uses) return NULL;
+    if (!uses || b->uses[made.scale->id] != uses) return NULL;
+    *rows = made;
+    *source = x;
     return sn_region_extract(b->m, 1, &x, 2, (sn_node *[]){rows->q, rows->scale});
 }
 

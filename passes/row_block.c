@@ -35,6 +35,7 @@ typedef struct chunker {
     sn_order order;
     uint8_t *state;  /* by id */
     uint8_t *result; /* by id: a member with users outside the chain */
+    uint8_t *kept;   /* by id: a wide value from outside that is in memory in any case */
     sn_node **flat;  /* by id: the node in the body, where the rows are one axis */
     sn_node **made;  /* by id: replacement */
     sn_node *dot;
@@ -94,13 +95,19 @@ static bool is_start(chunker *c, sn_node *n) {
     return sn_dim_hi(n->m, c->rows) >= (LEAST_BYTES + row - 1) / row;
 }
 
-/* A product that consumes wide rows: contracting the columns (as first factor if `left`), or the
- * rows. */
+/* A product that consumes wide rows, contracting the columns. Its own rows are shorter: the last
+ * layer's output before the logits need not be divided. */
 static bool ends_rows(const chunker *c, const sn_node *n) {
+    int64_t columns, row;
     return n->op == SN_OP_dot && is_kind(c, n->in[0], MEMBER, WIDE) && no_axes(n, SN_A_batch_a) &&
-           axes_are(sn_attr_get(n, SN_A_contract_a), c->lead, 1) && c->state[n->in[1]->id] == FREE;
+           axes_are(sn_attr_get(n, SN_A_contract_a), c->lead, 1) &&
+           c->state[n->in[1]->id] == FREE && sn_dim_is_const(c->m, c->columns, &columns) &&
+           sn_dim_is_const(c->m, sn_dim_product(c->m, n->rank - c->lead, n->shape + c->lead),
+                           &row) &&
+           row < columns;
 }
 
+/* A product that contracts the rows. */
 static bool ends_sum(const chunker *c, const sn_node *n) {
     if (n->op != SN_OP_dot || !no_axes(n, SN_A_batch_a)) return false;
     int wide = is_kind(c, n->in[0], MEMBER, WIDE) ? 0 : 1;
@@ -150,6 +157,36 @@ static void place(chunker *c, sn_node *n) {
 static void place_root(chunker *c, const sn_node *n) {
     if (is_kind(c, n, MEMBER, WIDE)) c->why = "it is a result of the entry";
     c->result[n->id] = 1;
+}
+
+static bool is_free_elem(const chunker *c, const sn_node *n) {
+    return is_kind(c, n, FREE, WIDE) && sn_ops[n->op].kind == SN_ELEM;
+}
+
+/* Marks the wide values from outside that others need too and that depend on a wide tensor in
+ * memory, as a residual stream does. Computing these again would repeat all layers' sums. */
+static void find_kept(chunker *c) {
+    enum { NEEDED = 1, DEPENDS = 2 };
+    for (int i = 0; i < c->order.n; i++) {
+        const sn_node *n = c->order.node[i];
+        for (int k = 0; k < n->n_in; k++) {
+            const sn_node *x = n->in[k];
+            bool held = is_kind(c, x, FREE, WIDE) && x->op != SN_OP_broadcast;
+            if (held && (!is_free_elem(c, x) || c->kept[x->id] & DEPENDS)) c->kept[n->id] = DEPENDS;
+        }
+    }
+    for (int i = 0; i < c->e->n_output; i++) c->kept[c->e->output[i].node->id] |= NEEDED;
+    for (int i = 0; i < c->e->n_assign; i++) c->kept[c->e->assign[i].node->id] |= NEEDED;
+    for (int i = c->order.n - 1; i >= 0; i--) {
+        const sn_node *n = c->order.node[i];
+        bool inside = c->state[n->id] == MEMBER || c->state[n->id] == END;
+        bool repeated = is_free_elem(c, n) && !(c->kept[n->id] & NEEDED);
+        for (int k = 0; k < n->n_in && !inside && !repeated; k++) c->kept[n->in[k]->id] |= NEEDED;
+    }
+    for (int i = 0; i < c->order.n; i++) {
+        uint8_t *kept = &c->kept[c->order.node[i]->id];
+        *kept = *kept == (NEEDED | DEPENDS);
+    }
 }
 
 /* ---- the body ---- */
@@ -209,7 +246,7 @@ static sn_node *flat_elem(chunker *c, sn_node *n) {
 static sn_node *flat_free(chunker *c, sn_node *n) {
     kind k = kind_of(c, n);
     if (n->op == SN_OP_broadcast) return flat_broadcast(c, n, k);
-    if (k == WIDE && sn_ops[n->op].kind == SN_ELEM) return flat_elem(c, n);
+    if (is_free_elem(c, n) && !c->kept[n->id]) return flat_elem(c, n);
     return row_argument(c, n);
 }
 
@@ -310,6 +347,7 @@ static bool take(chunker *c, sn_node *start) {
     if (!is_start(c, start)) return false;
     c->state = sn_arena_alloc(c->m, n_id);
     c->result = sn_arena_alloc(c->m, n_id);
+    c->kept = sn_arena_alloc(c->m, n_id);
     c->flat = sn_arena_alloc(c->m, sizeof *c->flat * n_id);
     c->made = sn_arena_alloc(c->m, sizeof *c->made * n_id);
     c->n_arg = 0;
@@ -321,6 +359,7 @@ static bool take(chunker *c, sn_node *start) {
     if (!c->reduces || !c->ends) return false;
     char columns[64];
     sn_dim_print(c->m, c->columns, columns, sizeof columns);
+    find_kept(c);
     if (c->why || !replace_ends(c)) {
         if (c->why)
             sn_remark_add(c->p, "row_block", start, false,

@@ -242,6 +242,50 @@ static void blocks(void **state) {
     }
 }
 
+/* Somebody else needs the rows' scales too: the product reads integers and scales from memory, and
+ * its epilogue keeps its other operands. */
+static void shared_scales(void **state) {
+    (void)state;
+    enum { IN = 64, OUT = 96, M = 5 };
+    static float first[M * (OUT + 1)], got[M * (OUT + 1)], add[M * OUT];
+    fill(M, OUT, IN);
+    for (int i = 0; i < M * OUT; i++) add[i] = (float)(i % 7);
+    for (int level = 0; level <= 4; level += 4) {
+        sn_error err = {0};
+        float *out = level ? got : first;
+        sn_module *m = sn_module_new("int8");
+        sn_entry_begin(m, "run");
+        sn_dim rows = sn_symbol(m, "T", 0, MOST_M);
+        sn_tensor in = sn_input(m, "x", SN_F32, rows, IN);
+        sn_tensor z = sn_linear(in, sn_param(m, "w", SN_F32, OUT, IN), NULL);
+        sn_tensor most = sn_max(sn_amax_keep(sn_abs(in), -1), 1e-30);
+        sn_output("z", sn_add(z, sn_input(m, "add", SN_F32, rows, OUT)));
+        sn_output("scale", sn_mul(most, 1 / 127.0));
+        sn_options o = sn_options_default();
+        o.level = level;
+        o.compute = "int8";
+        o.cache_dir = "";
+        sn_program *p = sn_compile(m, &o, &err);
+        need(p != NULL, &err);
+        sn_session *s =
+            sn_session_new_arrays(p, (sn_arg_binding[]){SN_BIND("w", SN_F32, w, OUT, IN)}, 1, &err);
+        need(s != NULL, &err);
+        sn_arg_binding to[] = {SN_BIND("z", SN_F32, out, M, OUT),
+                               SN_BIND("scale", SN_F32, out + M * OUT, M, 1)};
+        sn_arg_binding from[] = {SN_BIND("x", SN_F32, x, M, IN),
+                                 SN_BIND("add", SN_F32, add, M, OUT)};
+        need(sn_run(s, "run", from, 2, to, 2, &err), &err);
+        sn_session_free(s);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+    for (int i = 0; i < M * OUT; i++) assert_float_equal(first[i], got[i], 1e-4);
+    for (int r = 0; r < M; r++) {
+        float scale = largest(IN, x + r * IN) / 127;
+        assert_float_equal(got[M * OUT + r], scale, 1e-6 * scale);
+    }
+}
+
 static void contradictions(void **state) {
     (void)state;
     static const struct {
@@ -267,9 +311,9 @@ static void contradictions(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(levels),        cmocka_unit_test(sizes),
-                                       cmocka_unit_test(targets),       cmocka_unit_test(threads),
-                                       cmocka_unit_test(evaluator),     cmocka_unit_test(blocks),
-                                       cmocka_unit_test(contradictions)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(levels),         cmocka_unit_test(sizes),        cmocka_unit_test(targets),
+        cmocka_unit_test(threads),        cmocka_unit_test(evaluator),    cmocka_unit_test(blocks),
+        cmocka_unit_test(contradictions), cmocka_unit_test(shared_scales)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

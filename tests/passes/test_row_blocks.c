@@ -5,6 +5,7 @@
 #include "codegen/program/program.h"
 #include "passes/plan/memory.h"
 #include "tests/support/effort.h"
+#include "tests/support/text.h"
 #include "tests/support/jit_run.h"
 #include "tests/support/noise.h"
 
@@ -363,6 +364,41 @@ static void only_where_it_can(void **state) {
     assert_false(loops(k, (sn_options){.level = 4}));
 }
 
+/* What explain prints of a layer: rows of V columns, a product plus `stream`, are normalised and
+ * multiplied by a matrix with `columns` columns. Another product needs `stream` too. */
+static char *layer(int64_t columns) {
+    sn_error err = {0};
+    sn_module *m = sn_module_new("layer");
+    sn_dim rows = sn_symbol(m, "T", 1, 1 << 16);
+    sn_entry_begin(m, "step");
+    sn_tensor x = sn_input(m, "x", SN_F32, rows, D);
+    sn_tensor stream = sn_tanh(sn_linear(x, sn_param(m, "u", SN_F32, V, D), NULL));
+    sn_tensor added = sn_linear(sn_exp(x), sn_param(m, "w", SN_F32, V, D), NULL);
+    sn_tensor normed = sn_softmax(sn_add(stream, added), -1);
+    sn_output("y", sn_linear(normed, sn_param(m, "head", SN_F32, columns, V), NULL));
+    sn_output("z", sn_linear(stream, sn_param(m, "other", SN_F32, D, V), NULL));
+    sn_options o = {.level = 4, .backend = "native", .plan_only = true};
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    char *text = explain_text(p, "step");
+    sn_program_free(p);
+    sn_module_free(m);
+    return text;
+}
+
+/* Blocks of rows save nothing if the result is wider; what is in memory is not computed again. */
+static void width_of_result(void **state) {
+    (void)state;
+    char *narrow = layer(D), *wide = layer(2 * V);
+    assert_non_null(strstr(narrow, "of T rows at a time"));
+    assert_null(strstr(wide, "of T rows at a time"));
+    const char *tanh_kernel = strstr(narrow, "tanh");
+    assert_non_null(tanh_kernel);
+    if (strstr(tanh_kernel + 1, "tanh")) fail_msg("%s", narrow);
+    free(narrow);
+    free(wide);
+}
+
 static void reported(void **state) {
     (void)state;
     for (int whole = 0; whole < 2; whole++) {
@@ -390,7 +426,7 @@ int main(void) {
         cmocka_unit_test(less_memory),      cmocka_unit_test(single_turn),
         cmocka_unit_test(single_turn_sums), cmocka_unit_test(with_budget),
         cmocka_unit_test(reported),         cmocka_unit_test(only_where_it_can),
-        cmocka_unit_test(ahead_of_time),
+        cmocka_unit_test(ahead_of_time),    cmocka_unit_test(width_of_result),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
