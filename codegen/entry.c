@@ -437,12 +437,23 @@ static void emit_workspace(em *e, const sn_entry_code *u) {
 static em_val emit_extern(part *p, int i, int number, em_val call, em_val bufs, em_val dims) {
     em *e = p->e;
     em_type params[] = {e->ptr, e->i64, e->ptr, e->ptr};
-    em_val fn = em_extern(e, SN_EXTERN_SYMBOL, e->i32, params, 4);
+    em_val fn = field(p, call, offsetof(sn_call, step));
     em_val table = field(p, call, offsetof(sn_call, buffer));
     em_val workspace = field(p, call, offsetof(sn_call, workspace));
     set_arguments(p, i, table, workspace, bufs, dims);
     em_val host = field(p, call, offsetof(sn_call, host));
-    return em_call(e, fn, (em_val[]){host, em_i64(e, number), bufs, dims}, 4);
+    return LLVMBuildCall2(e->b, LLVMFunctionType(e->i32, params, 4, 0), fn,
+                          (em_val[]){host, em_i64(e, number), bufs, dims}, 4, "");
+}
+
+/* Returns at once if a collective has failed: what follows needs its result. */
+static void leave_if_failed(em *e, em_val status) {
+    LLVMBasicBlockRef out = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "failed"),
+                      on = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "on");
+    LLVMBuildCondBr(e->b, em_cmp(e, EM_NE, status, em_i32(e, 0)), out, on);
+    LLVMPositionBuilderAtEnd(e->b, out);
+    LLVMBuildRet(e->b, status);
+    LLVMPositionBuilderAtEnd(e->b, on);
 }
 
 static void clear_work_counters(part *p, em_val call, int n) {
@@ -489,6 +500,7 @@ void sn_entry_code_emit(em *e, const sn_entry_code *u) {
             LLVMBuildCall2(e->b, run_type, run, (em_val[]){threads, part_fn[i], call}, 3, "");
         else if (sn_step_is_extern(&u->plan->step[i]))
             status = em_or(e, status, emit_extern(&p, i, i, call, bufs, dims));
+        if (sn_step_is_collective(&u->plan->step[i])) leave_if_failed(e, status);
         if (u->checked) status = em_or(e, status, emit_extern(&p, i, n + i, call, bufs, dims));
     }
     em_ret(e, status);

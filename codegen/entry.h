@@ -34,9 +34,4 @@ void sn_entry_code_emit(em *e, const sn_entry_code *u);
 
 /* Whether the step is a primitive outside the generated code. */
 bool sn_step_is_extern(const sn_step *s);
-/* The function that the code calls for such steps; host: that of the call. Returns 0 or an error
- * code, which the entry returns. */
-#define SN_EXTERN_SYMBOL "sn_host_step"
-typedef int32_t sn_extern_fn(void *host, int64_t step, void *const *buf, const int64_t *dim);
-
 #endif

@@ -117,17 +117,12 @@ static bool add_parameter(const sn_node *n, sn_parameters *out, sn_error *err) {
     }
     int64_t elements = sn_weight_elements(&w);
     w.bytes = (size_t)elements * sizeof(float);
-    void *data = sn_memory_alloc(w.bytes);
-    if (!data)
-        return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for '%s'", w.bytes, name);
-    w.data = data;
     out->weight[out->count++] = w;
     out->elements += elements;
     return true;
 }
 
-bool sn_parameters_draw(sn_module *m, const char *type, int64_t layers, uint64_t seed,
-                        sn_parameters *out, sn_error *err) {
+bool sn_parameters_list(sn_module *m, sn_parameters *out, sn_error *err) {
     *out = (sn_parameters){0};
     bool ok = sn_module_ok(m, err);
     for (int i = 0; ok && i < sn_entry_count(m); i++) {
@@ -135,8 +130,19 @@ bool sn_parameters_draw(sn_module *m, const char *type, int64_t layers, uint64_t
         for (int j = 0; ok && j < order.n; j++)
             if (order.node[j]->op == SN_OP_param) ok = add_parameter(order.node[j], out, err);
     }
+    if (!ok) sn_parameters_free(out);
+    return ok;
+}
+
+bool sn_parameters_draw(sn_module *m, const char *type, int64_t layers, uint64_t seed,
+                        sn_parameters *out, sn_error *err) {
+    bool ok = sn_parameters_list(m, out, err);
     for (size_t i = 0; ok && i < out->count; i++) {
-        const sn_weight *w = &out->weight[i];
+        sn_weight *w = &out->weight[i];
+        w->data = sn_memory_alloc(w->bytes);
+        ok = w->data ||
+             sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for '%s'", w->bytes, w->name);
+        if (!ok) break;
         filler f = {.layers = layers,
                     .n = sn_weight_elements(w),
                     .rng = {.seed = seed, .stream = SN_STREAM_INIT, .step = hash_name(w->name)}};

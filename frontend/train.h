@@ -83,6 +83,8 @@ typedef struct sn_parameters {
  * the residual stream. A tensor's values depend only on the seed and its name. */
 bool sn_parameters_draw(sn_module *m, const char *type, int64_t layers, uint64_t seed,
                         sn_parameters *out, sn_error *err);
+/* The same list without memory: every weight's data is NULL. */
+bool sn_parameters_list(sn_module *m, sn_parameters *out, sn_error *err);
 void sn_parameters_free(sn_parameters *p);
 
 #ifdef __cplusplus

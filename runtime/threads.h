@@ -65,7 +65,9 @@ typedef struct sn_call {
     void *workspace;       /* aligned to 64; size: NAME_workspace(symbol, threads->n) */
     sn_threads *threads;
     sn_profile *profile; /* NULL: none */
-    void *host;          /* for primitives that are not generated code */
+    /* runs primitives that are not generated code, called with `host`; returns 0 or an error code */
+    int32_t (*step)(void *host, int64_t step, void *const *buf, const int64_t *dim);
+    void *host;
 } sn_call;
 
 #ifdef __cplusplus

@@ -12,9 +12,9 @@
  * to stderr. */
 typedef int cmd_fn(int argc, char **argv);
 cmd_fn cmd_cache, cmd_models, cmd_compile_ahead, cmd_generate, cmd_eval, cmd_import, cmd_inspect,
-    cmd_explain, cmd_report, cmd_opt, cmd_bench, cmd_run, cmd_tokenizer, cmd_train, cmd_transcribe,
-    cmd_translate, cmd_quantize, cmd_embed, cmd_fill, cmd_completion, cmd_classify, cmd_answer,
-    cmd_env, cmd_version;
+    cmd_explain, cmd_report, cmd_opt, cmd_plan, cmd_bench, cmd_run, cmd_tokenizer, cmd_train,
+    cmd_transcribe, cmd_translate, cmd_quantize, cmd_embed, cmd_fill, cmd_completion, cmd_classify,
+    cmd_answer, cmd_env, cmd_version;
 
 /* Runs the subcommand argv[0], which is in the table of sinter.c; returns the exit code. */
 int cmd_dispatch(int argc, char **argv);

@@ -22,6 +22,7 @@ static const struct {
     {"answer", "find the answer to a question in a text", cmd_answer, true},
     {"eval", "evaluate loss and perplexity on a text", cmd_eval, true},
     {"train", "train a model on a text", cmd_train, true},
+    {"plan", "predict memory, communication and speed of training on many ranks", cmd_plan, true},
     {"tokenizer", "train a vocabulary; convert text to token ids and back", cmd_tokenizer, false},
     {"compile", "compile a model to an object, a library or a program", cmd_compile_ahead, false},
     {"import", "convert a model of another format to a model folder", cmd_import, false},

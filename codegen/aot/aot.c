@@ -411,18 +411,6 @@ static const char *preparing_target(const sn_aot *a) {
     return "native";
 }
 
-/* Artefacts have no hook for a communicator. */
-static bool check_collectives(const sn_aot *a) {
-    const sn_program *p = a->variant[0].program;
-    for (int e = 0; e < p->n_entry; e++)
-        for (int i = 0; i < p->entry[e].code.plan->n_step; i++)
-            if (sn_step_is_collective(&p->entry[e].code.plan->step[i]))
-                return sn_fail(a->err, SN_ERR_TARGET,
-                               "an entry joins several ranks (all_reduce and the like), which an "
-                               "artefact cannot: compile it for one rank");
-    return true;
-}
-
 static bool emit(sn_aot *a, sn_elf *elf, group *g) {
     for (int v = 0; v < a->n_variant; v++) {
         g[v] = (group){.elf = elf, .index = v};
@@ -433,7 +421,7 @@ static bool emit(sn_aot *a, sn_elf *elf, group *g) {
                            "a separate folder",
                            a->variant[0].target.name, a->variant[v].target.name);
     }
-    if (!check_collectives(a) || !describe_entries(a) || !lay_out(a)) return false;
+    if (!sn_aot_count_sums(a) || !describe_entries(a) || !lay_out(a)) return false;
     hash_layout(a);
     sn_options o = compile_options(a, preparing_target(a));
     sn_program *p = sn_compile(a->m, &o, a->err);

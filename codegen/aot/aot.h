@@ -85,6 +85,7 @@ typedef struct sn_aot {
     uint64_t hash;                    /* of the weights' layout: must agree between file and code */
     sn_aot_message *message;
     int n_message, cap_message;
+    int n_sum; /* the most sums over ranks of an entry; 0: the artefact is for one rank */
     const char *manifest;
     sn_error *err;
 } sn_aot;
@@ -103,7 +104,8 @@ typedef struct sn_aot {
     _(SIZE, "the weights file is truncated or too long")                                           \
     _(MODEL, "the weights file belongs to another model or to other compile options")              \
     _(DAMAGED, "the weights file is corrupted: the checksum differs")                              \
-    _(MEMORY, "a tensor of these lengths exceeds the limit")
+    _(MEMORY, "a tensor of these lengths exceeds the limit")                                       \
+    _(RANKS, "a function of the communicator failed")
 enum {
 #define X(name, text) SN_AOT_##name,
     SN_AOT_ERRORS(X)
@@ -144,8 +146,20 @@ enum {
     SN_AOT_POOL = 24,
     SN_AOT_VARIANT = 32, /* i32: 1 + index; 0: closed */
     SN_AOT_MAPPED = 36,  /* i32 */
-    SN_AOT_STRUCT = 40
+    SN_AOT_COMM = 40     /* only if there are sums over ranks */
 };
+static inline int64_t sn_aot_struct_bytes(const sn_aot *a) {
+    return a->n_sum ? 48 : 40;
+}
+
+/* ranks.c: sums over ranks, by functions of the caller. Counts them; false: an entry needs other
+ * collectives. */
+bool sn_aot_count_sums(sn_aot *a);
+/* sn_call.step of an entry for target v, with the caller's communicator (or NULL) as host; NULL: the
+ * entry calls nothing outside. */
+em_val sn_aot_emit_sums(em *e, const sn_aot *a, const sn_compiled_entry *c, int v);
+/* The communicator's type, before the struct of the model. */
+extern const char sn_aot_comm_type[];
 
 /* weights.c */
 bool sn_aot_write_weights(sn_aot *a, const char *path);

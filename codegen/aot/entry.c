@@ -233,6 +233,7 @@ SN_AOT_SIGNATURE(i32, aot_variant, AOT_VARIANT_PARAMS)
 static em_val emit_variant(job *j) {
     em *e = j->e;
     const sn_entry_code *u = &j->c->code;
+    em_val sums = sn_aot_emit_sums(e, j->a, j->c, j->v);
     char name[160];
     snprintf(name, sizeof name, "%s_on_%d", j->entry->name, j->v);
     aot_variant_args q = aot_variant_begin(e, j->a, name, false);
@@ -265,7 +266,9 @@ static em_val emit_variant(job *j) {
     put(e, call, offsetof(sn_call, workspace), q.workspace);
     put(e, call, offsetof(sn_call, threads), threads);
     put(e, call, offsetof(sn_call, profile), LLVMConstNull(e->ptr));
-    put(e, call, offsetof(sn_call, host), LLVMConstNull(e->ptr));
+    em_val none = LLVMConstNull(e->ptr);
+    put(e, call, offsetof(sn_call, step), sums ? sums : none);
+    put(e, call, offsetof(sn_call, host), sums ? get(e, q.m, e->ptr, SN_AOT_COMM) : none);
     em_ret(e, call_entry(j, "", e->i32, &e->ptr, &call, 1));
     return fn;
 }

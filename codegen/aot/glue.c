@@ -169,7 +169,7 @@ static em_val emit_begin(em *e, const sn_aot *a, em_val runs) {
     em_var status = em_let(e, em_i32(e, 0)), best = em_let(e, em_i32(e, 0));
     sn_aot_fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    for (int64_t i = 0; i < SN_AOT_STRUCT; i += 8) set_field(e, m, i, em_i64(e, 0));
+    for (int64_t i = 0; i < sn_aot_struct_bytes(a); i += 8) set_field(e, m, i, em_i64(e, 0));
     for (int v = 1; v <= a->n_variant; v++) {
         em_branch open = em_if(e, em_cmp(e, EM_EQ, em_get(e, best), em_i32(e, 0)));
         em_val which = em_i32(e, v);
@@ -297,7 +297,7 @@ static void emit_close(em *e, const sn_aot *a) {
     em_branch mapped = em_if(e, em_cmp(e, EM_NE, field(e, m, e->i32, SN_AOT_MAPPED), em_i32(e, 0)));
     unmap(e, field(e, m, e->ptr, SN_AOT_WEIGHTS), field(e, m, e->i64, SN_AOT_BYTES));
     em_endif(e, &mapped);
-    for (int64_t i = 0; i < SN_AOT_STRUCT; i += 8) set_field(e, m, i, em_i64(e, 0));
+    for (int64_t i = 0; i < sn_aot_struct_bytes(a); i += 8) set_field(e, m, i, em_i64(e, 0));
     em_endif(e, &br);
     em_ret(e, NULL);
 }

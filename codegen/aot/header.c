@@ -119,7 +119,7 @@ static void print_constants(const sn_aot *a, sn_aot_names *macros, FILE *f) {
     static const char *const names[] = {"VERSION",       "STATE_BYTES", "WEIGHT_BYTES", "ALIGN",
                                         "ARTEFACT_H",    "ERROR_KIND",  "SOURCE_VOCAB", "VOCAB",
                                         "PARAMETERS",    "CONTEXT",     "BOS",          "EOS",
-                                        "EOS_LIST",
+                                        "EOS_LIST",      "SUMS",
 #define X(name, text) #name, "ERROR_" #name,
                                         SN_AOT_ERRORS(X)
 #undef X
@@ -198,7 +198,7 @@ static const char structs[] =
     "    int64_t threads;   /* you may set it: $t */\n"
     "    $n_threads *pool; /* you may set it: your threads; NULL: the built-in way */\n"
     "    int32_t target;    /* 1 + index of the target in use; 0: closed */\n"
-    "    int32_t mapped;\n"
+    "    int32_t mapped;\n$c"
     "} $n;\n\n";
 
 static const char middle[] =
@@ -298,11 +298,20 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
         {'f', first_values ? "Zeroed memory is not sufficient: the state contains parameters."
                            : "Zeroed memory (calloc, mmap) needs no call."},
         {'p', sn_arena_printf(a->m, "%d", a->n_trained)},
+        {'r', sn_arena_printf(a->m, "%d", a->n_sum)},
+        {'c',
+         a->n_sum
+             ? sn_arena_printf(
+                   a->m,
+                   "    %s_comm *comm; /* you may set it: ranks; NULL: this is the only one */\n",
+                   a->name)
+             : ""},
         {'d', dtype_numbers(a)},
         {0, NULL}};
     sn_aot_names macros = {0};
     expand(top, words, f);
     print_constants(a, &macros, f);
+    if (a->n_sum) expand(sn_aot_comm_type, words, f);
     expand(structs, words, f);
     fprintf(f, "enum { /* kinds of errors */\n");
     for (int i = 0; i < SN_AOT_ERROR_COUNT; i++)

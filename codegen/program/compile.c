@@ -571,17 +571,14 @@ static bool open_pool(compiler *c) {
 }
 
 static bool open_jit(compiler *c) {
-    void *host, *copy, *set, *move;
-    int32_t (*host_fn)(void *, int64_t, void *const *, const int64_t *) = sn_host_step;
+    void *copy, *set, *move;
     void *(*copy_fn)(void *, const void *, size_t) = memcpy,
                                            *(*move_fn)(void *, const void *, size_t) = memmove;
     void *(*set_fn)(void *, int, size_t) = memset;
-    memcpy(&host, &host_fn, sizeof host);
     memcpy(&copy, &copy_fn, sizeof copy);
     memcpy(&set, &set_fn, sizeof set);
     memcpy(&move, &move_fn, sizeof move);
-    const sn_jit_symbol symbols[] = {
-        {SN_EXTERN_SYMBOL, host}, {"memcpy", copy}, {"memset", set}, {"memmove", move}};
+    const sn_jit_symbol symbols[] = {{"memcpy", copy}, {"memset", set}, {"memmove", move}};
     sn_jit_options jo = {.symbols = symbols, .n_symbols = sizeof symbols / sizeof *symbols};
     const sn_debug *dbg = sn_debug_get();
     jo.perf_map = dbg->perf;

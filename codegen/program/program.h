@@ -191,7 +191,7 @@ typedef struct sn_collectives {
 /* Borrowed; must outlive the session's runs. */
 void sn_session_set_collectives(sn_session *s, sn_collectives *c);
 
-/* The primitive behind an extern step; called by generated code with the session as host. */
+/* The primitive behind an extern step: sn_call.step with the session as host. */
 int32_t sn_host_step(void *host, int64_t step, void *const *buf, const int64_t *dim);
 
 #endif

@@ -296,7 +296,8 @@ static bool execute(request *r) {
         s->running = r->c;
         s->host_error = (sn_error){0};
         if (s->profile) s->profile->begin(s->profile, r->symbol);
-        sn_call call = {table, r->symbol, s->workspace.data, &g.threads, s->profile, s};
+        sn_call call = {table,        r->symbol, s->workspace.data, &g.threads, s->profile,
+                        sn_host_step, s};
         if (!run_entry(r, &call))
             ok = sn_fail(r->err, s->host_error.code, "%s", s->host_error.message);
     }

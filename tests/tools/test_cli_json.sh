@@ -82,6 +82,12 @@ cat >"$tmp/run.json" <<'END'
 END
 json 0 train "$tmp/run.json" -o "$tmp/trained"
 prints '"step": 20' && prints '^{"steps": 20'
+json 1 plan "$tmp/run.json" --ranks 1,2,8 --per-machine 2 -t 1 --net 1Gbit,50us --plot "$tmp/plan.svg"
+prints '"speed": "step"' && prints '"ranks": 8, "machines": 4, "batch": 8'
+grep -q '^</svg>' "$tmp/plan.svg" || fail "no picture"
+json 1 plan "$tmp/run.json" --ranks 4 --speed roofline
+prints '"speed": "roofline"'
+refused 2 'ascending numbers' plan "$tmp/run.json" --ranks 4,2
 # each command that has --json is in this test
 for command in $("$sinter" help | awk '/^  [a-z]+  / {print $1}'); do
     "$sinter" "$command" --help | grep -q '^json:' || continue

@@ -155,9 +155,11 @@ static bool build_model(trainer *t, int entries, sn_error *err) {
     if (ok && t->s->data.block > t->model.context)
         ok = sn_fail(err, SN_ERR_RANGE, "block = %lld exceeds the model's context of %lld tokens",
                      (long long)t->s->data.block, (long long)t->model.context);
-    ok = ok && sn_parameters_draw(t->model.module, t->model.type, t->model.layers, t->s->seed,
-                                  &t->parameters, err);
-    if (ok && dir)
+    bool plan = t->r->compile.plan_only; /* nothing will run */
+    ok = ok && (plan ? sn_parameters_list(t->model.module, &t->parameters, err)
+                     : sn_parameters_draw(t->model.module, t->model.type, t->model.layers,
+                                          t->s->seed, &t->parameters, err));
+    if (ok && dir && !plan)
         ok = start_from_folder(t, dir, err) && sn_model_takes_all(&t->model, dir->weights, err);
     sn_model_dir_close(dir);
     return ok;
@@ -720,5 +722,59 @@ bool train_emit(train_settings *s, int entries, const sn_emit_options *o, sn_err
     ok = t.program && open_session(&t, err) && sn_emit(t.session, &options, err) &&
          write_model_folder(&t, &options, err);
     close_trainer(&t);
+    return ok;
+}
+
+/* ---- planning ---- */
+
+bool train_probe_open(train_settings *s, const sn_options *compile,
+                      bool (*fn)(void *ctx, const train_probe *p, sn_error *err), void *ctx,
+                      sn_error *err) {
+    train_request r = {.settings = s, .compile = *compile};
+    trainer t = {.r = &r, .s = s, .folder = {.fd = -1}};
+    s->training.slices = s->slices;
+    bool ok = train_data_open(s, &t.data, err) &&
+              train_ranks_open(&t.ranks, NULL, s->reduction, s->slices, s->data.batch, err) &&
+              build_model(&t, 0, err) && check_labels(&t, err) && compile_model(&t, err);
+    t.loss = calloc((size_t)s->slices, sizeof *t.loss);
+    if (ok && !t.loss) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (ok && !compile->plan_only)
+        ok = open_session(&t, err) &&
+             train_ranks_bind(&t.ranks, t.session, t.parameters.weight, t.parameters.count, err);
+    train_probe p = {.module = t.model.module,
+                     .program = t.program,
+                     .session = t.session,
+                     .parameters = t.parameters.elements,
+                     .type = t.model.type,
+                     .trainer = &t};
+    if (ok) p.flops = flops_of_token(&t);
+    ok = ok && fn(ctx, &p, err);
+    close_trainer(&t);
+    return ok;
+}
+
+struct probed_slices {
+    struct slice_run run;
+    int64_t first;
+    double *seconds;
+};
+
+static bool time_slice(void *ctx, int64_t slice, bool last, sn_error *err) {
+    struct probed_slices *q = ctx;
+    double begin = sn_clock();
+    bool ok = run_slice(&q->run, slice, last, err);
+    q->seconds[slice - q->first] = sn_clock() - begin;
+    return ok;
+}
+
+bool train_probe_run(const train_probe *p, int64_t first, int64_t last, double *slice, double *all,
+                     sn_error *err) {
+    trainer *t = p->trainer;
+    float norm, rate;
+    struct probed_slices q = {{t, &norm, &rate}, first, slice};
+    double begin = sn_clock();
+    t->ranks.mine = (sn_leaves){first, last};
+    bool ok = train_ranks_gradients(&t->ranks, time_slice, &q, err);
+    *all = sn_clock() - begin;
     return ok;
 }

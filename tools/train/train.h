@@ -223,4 +223,28 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err);
  * entries: others beside train_step and loss (SN_FORWARD, …); they use the parameters in the state. */
 bool train_emit(train_settings *s, int entries, const sn_emit_options *o, sn_error *err);
 
+/* ---- planning ---- */
+
+/* A training program with slices, open for whoever plans a run. */
+typedef struct train_probe {
+    sn_module *module;
+    sn_program *program;
+    sn_session *session; /* NULL: compiled with plan_only */
+    int64_t parameters;  /* elements */
+    double flops;        /* a token */
+    const char *type;    /* of the model */
+    void *trainer;
+} train_probe;
+
+/* Opens data and model for settings with s->slices > 1, as train_run does without ranks, calls fn, and
+ * closes them; writes no files. */
+bool train_probe_open(train_settings *s, const sn_options *compile,
+                      bool (*fn)(void *ctx, const train_probe *p, sn_error *err), void *ctx,
+                      sn_error *err);
+/* Makes a step with the slices [first, last) of a batch, as a rank does that owns these: all but the
+ * last run `accumulate`, that one runs `train_step`. slice: [last - first] seconds of each; the
+ * difference to *all is spent on sums over slices. */
+bool train_probe_run(const train_probe *p, int64_t first, int64_t last, double *slice, double *all,
+                     sn_error *err);
+
 #endif

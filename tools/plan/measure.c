@@ -1,0 +1,339 @@
+/* measure.c: what a slice of a batch costs on this machine. Two slices are made as a rank makes them, by as
+ * many processes as the machine would have ranks, and timed: one that keeps its gradients, one that ends
+ * the step, with the moments at which that one starts sums and waits for them. Where memory does not
+ * suffice, or if the user asks for it, operations and bytes of the calls are compared with the machine's
+ * limits instead. */
+#include "tools/plan/plan.h"
+
+#include "bench/probe.h"
+#include "codegen/program/program.h"
+#include "codegen/program/sizes.h"
+#include "ir/ir.h"
+#include "model/open.h"
+#include "passes/plan/collectives.h"
+#include "passes/plan/row_blocks.h"
+#include "runtime/clock.h"
+#include "runtime/memory.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RUNS = 40, LEAST_RUNS = 3, EVENTS = 1 << 18 };
+
+/* No further run begins after so many seconds. */
+static const double max_seconds = 0.6;
+
+typedef struct measuring {
+    plan *p;
+    plan_team *team;
+    int64_t rows;
+    const int *level;
+    int n_level;
+    const sn_compiled_entry *entry; /* train_step */
+} measuring;
+
+static bool no_memory(sn_error *err) {
+    return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+}
+
+/* ---- the step's collectives ---- */
+
+/* How much of a tensor each collective sends; see plan_sum. */
+static const struct traffic {
+    sn_op op;
+    double passes;
+    int rounds;
+} traffic[] = {{SN_OP_all_reduce, 2, 2},
+               {SN_OP_all_gather, 1, 1},
+               {SN_OP_reduce_scatter, 1, 1},
+               {SN_OP_all_to_all, 1, 1}};
+
+static double view_bytes(sn_module *m, const sn_view *v, const int64_t *symbol) {
+    int64_t n = sn_dim_eval(m, sn_dim_product(m, v->rank, v->shape), symbol);
+    return (double)n * (double)sn_dtype_size(v->dtype);
+}
+
+static void describe_sum(sn_module *m, const sn_step *s, const int64_t *symbol, plan_sum *out) {
+    double in = view_bytes(m, &s->in[0], symbol), result = view_bytes(m, &s->out[0], symbol);
+    *out = (plan_sum){.bytes = fmax(in, result), .passes = 2, .rounds = 2};
+    for (size_t i = 0; i < sizeof traffic / sizeof *traffic; i++)
+        if (traffic[i].op == (sn_op)s->node->op)
+            out->passes = traffic[i].passes, out->rounds = traffic[i].rounds;
+}
+
+static bool find_events(measuring *w, const int64_t *symbol, sn_error *err) {
+    plan *p = w->p;
+    const sn_plan *plan = w->entry->code.plan;
+    p->sum = calloc((size_t)plan->n_step + 1, sizeof *p->sum);
+    p->event = calloc((size_t)plan->n_step + 1, sizeof *p->event);
+    int *sum_of = calloc((size_t)plan->n_step + 1, sizeof *sum_of);
+    bool ok = (p->sum && p->event && sum_of) || no_memory(err);
+    for (int i = 0; ok && i < plan->n_step; i++) {
+        const sn_step *s = &plan->step[i];
+        if (!sn_step_is_collective(s)) continue;
+        if (!s->wait) {
+            int wait = sn_plan_wait_of(plan, i);
+            if (wait < plan->n_step) sum_of[wait] = p->n_sum;
+            describe_sum(plan->m, s, symbol, &p->sum[p->n_sum]);
+            p->gradients += p->sum[p->n_sum].bytes;
+        }
+        p->event[p->n_event++] = (plan_event){i, s->wait ? sum_of[i] : p->n_sum, s->wait};
+        p->n_sum += !s->wait;
+    }
+    free(sum_of);
+    return ok;
+}
+
+/* ---- memory ---- */
+
+static double slots(const sn_plan *plan, const int64_t *symbol) {
+    double *size = calloc((size_t)plan->n_slot + 1, sizeof *size), all = 0;
+    for (int i = 0; size && i < plan->n_buffer; i++) {
+        const sn_buffer *b = &plan->buffer[i];
+        if (b->kind != SN_BUF_TEMP || b->first < 0) continue;
+        double bytes =
+            (double)sn_buffer_elements(plan->m, b, symbol) * (double)sn_dtype_size(b->dtype);
+        size[b->slot] = fmax(size[b->slot], bytes);
+    }
+    for (int i = 0; size && i < plan->n_slot; i++) all += size[i];
+    free(size);
+    return all;
+}
+
+/* Parameters as they were drawn, states, and what a checkpoint is made of: all but gradients. */
+static double fixed_bytes(const train_probe *q) {
+    double all = 4 * (double)q->parameters;
+    const sn_program *p = q->program;
+    for (int i = 0; i < p->n_leaf; i++) {
+        const sn_leaf *l = &p->leaf[i];
+        int64_t n;
+        bool is_state = l->state || sn_program_trained(p, l->name);
+        if (!is_state ||
+            !sn_dim_is_const(p->m, sn_dim_product(p->m, l->node->rank, l->node->shape), &n))
+            continue;
+        bool kept = strncmp(l->name, "gradient.", 9) != 0;
+        all += (kept ? 2 : 1) * (double)n * (double)sn_dtype_size((sn_dtype)l->node->dtype);
+    }
+    return all;
+}
+
+static void add_memory(measuring *w, const train_probe *q, const int64_t *symbol) {
+    plan *p = w->p;
+    double maximum = 0;
+    for (int i = 0; i < q->program->n_entry; i++)
+        maximum = fmax(maximum, slots(q->program->entry[i].code.plan, symbol));
+    if (q->session) maximum = fmax(maximum, (double)sn_session_workspace(q->session));
+    p->memory[p->n_memory++] = (plan_memory){w->rows, maximum};
+    p->fixed = fixed_bytes(q);
+}
+
+/* ---- measured ---- */
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *list, int n) {
+    qsort(list, (size_t)n, sizeof *list, ascending);
+    return list[n / 2];
+}
+
+/* The moments of the events, as shares of the step: means over the runs. */
+static bool find_moments(const measuring *w, const sn_trace *trace, double *at, sn_error *err) {
+    const plan *p = w->p;
+    sn_trace_event *list;
+    long n = sn_trace_events(trace, &list);
+    if (n < 0) return no_memory(err);
+    int runs = 0;
+    double *zero = calloc((size_t)n + 1, sizeof *zero), *end = calloc((size_t)n + 1, sizeof *end);
+    for (long i = 0; zero && end && i < n; i++) { /* by run and thread */
+        int k = list[i].run;
+        if (k >= runs) zero[k] = list[i].begin, runs = k + 1;
+        zero[k] = fmin(zero[k], list[i].begin);
+        end[k] = fmax(end[k], list[i].end);
+    }
+    for (long i = 0; zero && end && i < n; i++) {
+        int k = list[i].run;
+        for (int e = 0; e < p->n_event; e++)
+            if (list[i].call == p->event[e].call && end[k] > zero[k])
+                at[e] += (list[i].begin - zero[k]) / (end[k] - zero[k]) / runs;
+    }
+    bool ok = (zero && end) || no_memory(err);
+    free(zero), free(end), free(list);
+    return ok;
+}
+
+/* Runs slices until the first member has measured; that one fills t. */
+static bool run_slices(const measuring *w, const train_probe *q, plan_times *t, sn_error *err) {
+    double slice[2], all, accumulate[MOST_RUNS], step[MOST_RUNS], added[MOST_RUNS];
+    bool leads = plan_team_rank(w->team) == 0;
+    if (!train_probe_run(q, 0, 2, slice, &all, err)) return false;
+    sn_trace *trace = leads ? sn_trace_begin(q->session, "train_step", EVENTS, err) : NULL;
+    if (leads && !trace) return false;
+    int n = 0;
+    double begin = sn_clock();
+    bool ok = true;
+    while (ok && leads ? n < MOST_RUNS && (n < LEAST_RUNS || sn_clock() - begin < max_seconds)
+                       : ok && !plan_team_raised(w->team)) {
+        ok = train_probe_run(q, 0, 2, slice, &all, err);
+        double with = slice[1], kept = all - slice[1], one = 0;
+        ok = ok && train_probe_run(q, 1, 2, slice, &one, err);
+        if (n == MOST_RUNS) continue;
+        accumulate[n] = kept, step[n] = one, added[n++] = with - one;
+    }
+    if (leads) plan_team_raise(w->team, true);
+    if (ok && leads) {
+        t->accumulate = median(accumulate, n);
+        t->step = median(step, n);
+        t->add = fmax(median(added, n), 0);
+        ok = find_moments(w, trace, t->at, err);
+        for (int e = 0; e < w->p->n_event; e++) t->at[e] *= t->step;
+    }
+    sn_trace_end(trace);
+    return ok;
+}
+
+/* ---- estimated ---- */
+
+/* Seconds of calls of an entry at the limits of one of `level` ranks; those before each event in at. */
+static bool estimate_entry(const measuring *w, const train_probe *q, const char *entry,
+                           const char *sizes, double peak, double stream, double *at, double *all,
+                           sn_error *err) {
+    const sn_kernel_call *call;
+    int n = sn_program_calls(q->program, entry, sizes, &call, err), e = 0;
+    if (n < 0) return false;
+    *all = 0;
+    for (int i = 0; i < n; i++) {
+        if (at && e < w->p->n_event && w->p->event[e].call == i)
+            at[e++] = *all;
+        else
+            *all += fmax(call[i].flops / peak, call[i].bytes / stream);
+    }
+    return true;
+}
+
+static bool estimate(const measuring *w, const train_probe *q, const char *sizes, plan_times *t,
+                     sn_error *err) {
+    enum { BUFFER = 256 << 20 };
+    int threads = w->p->r->compile.threads * t->level;
+    double peak = 1e9 * sn_probe_fma_peak(threads, 0.2) / t->level,
+           stream = 1e9 * sn_probe_read_bandwidth(threads, BUFFER) / t->level;
+    if (!(peak > 0) || !(stream > 0))
+        return sn_fail(err, SN_ERR_MEMORY, "cannot measure the limits of this machine");
+    t->add = 3 * w->p->gradients / stream;
+    if (!estimate_entry(w, q, "accumulate", sizes, peak, stream, NULL, &t->accumulate, err) ||
+        !estimate_entry(w, q, "train_step", sizes, peak, stream, t->at, &t->step, err))
+        return false;
+    t->accumulate += t->add;
+    return true;
+}
+
+/* ---- both ---- */
+
+static bool probe(void *ctx, const train_probe *q, sn_error *err) {
+    measuring *w = ctx;
+    plan *p = w->p;
+    const train_settings *s = p->r->settings;
+    char sizes[256];
+    sn_module *m = q->module;
+    w->entry = sn_program_entry(q->program, "train_step");
+    int64_t *symbol = calloc((size_t)sn_symbol_count(m) + 1, sizeof *symbol);
+    if (!symbol) return no_memory(err);
+    lm_sizes(m, w->rows, s->data.block, sizes, sizeof sizes);
+    sn_sizes_middle(m, symbol);
+    snprintf(p->model, sizeof p->model, "%s", q->type);
+    p->parameters = q->parameters, p->flops = q->flops;
+    bool ok =
+        sn_sizes_read(m, "plan", sizes, symbol, err) && (p->event || find_events(w, symbol, err));
+    /* it has compiled: the others find its kernels in the disk cache */
+    if (ok && plan_team_rank(w->team) == 0) ok = plan_team_meet(w->team, err);
+    for (int k = 0; ok && k < w->n_level; k++) {
+        plan_times *t = &p->times[p->n_times++];
+        *t = (plan_times){.rows = w->rows, .level = w->level[k]};
+        t->at = calloc((size_t)p->n_event + 1, sizeof *t->at);
+        ok = (t->at || no_memory(err)) && plan_team_meet(w->team, err);
+        bool runs = plan_team_rank(w->team) < t->level;
+        if (ok && runs) ok = q->session ? run_slices(w, q, t, err) : estimate(w, q, sizes, t, err);
+        ok = ok && plan_team_meet(w->team, err);
+        if (ok && plan_team_rank(w->team) == 0) plan_team_raise(w->team, false);
+        ok = ok && plan_team_meet(w->team, err);
+    }
+    if (ok) add_memory(w, q, symbol);
+    free(symbol);
+    return ok;
+}
+
+bool plan_measure(plan *p, plan_team *team, int64_t rows, const int *level, int n_level,
+                  sn_error *err) {
+    measuring w = {.p = p, .team = team, .rows = rows, .level = level, .n_level = n_level};
+    train_settings *s = p->r->settings;
+    sn_options o = p->r->compile;
+    int64_t batch = s->data.batch, slices = s->slices;
+    bool leads = plan_team_rank(team) == 0;
+    o.plan_only = !p->measured;
+    if (!leads) o.advance = NULL, o.progress = NULL;
+    if (!leads && !plan_team_meet(team, err)) return false; /* see probe */
+    s->data.batch = 2 * rows, s->slices = 2;
+    bool ok = train_probe_open(s, &o, probe, &w, err);
+    s->data.batch = batch, s->slices = slices;
+    return ok;
+}
+
+/* ---- what communication costs the CPU ---- */
+
+typedef struct adder {
+    sn_comm *comm;
+    float *data;
+    size_t n;
+    double seconds;
+    bool ok;
+} adder;
+
+static void *add_up(void *arg) {
+    enum { TIMES = 5 };
+    adder *a = arg;
+    sn_comm_sum sum = {0};
+    sn_error err = {0};
+    double best = INFINITY;
+    bool ok = true;
+    for (int i = 0; ok && i < TIMES; i++) {
+        bool done;
+        ok = sn_comm_barrier(a->comm, &err);
+        double begin = sn_clock();
+        ok = ok && sn_comm_sum_start(&sum, a->comm, SN_REDUCE_EXACT, 2, a->data, a->n, &err) &&
+             sn_comm_sum_test(&sum, true, &done, &err);
+        best = fmin(best, sn_clock() - begin);
+    }
+    sn_comm_sum_free(&sum);
+    a->seconds = best, a->ok = ok;
+    return NULL;
+}
+
+bool plan_measure_carry(plan *p, sn_error *err) {
+    enum { RANKS = 2, FLOATS = 4 << 20 };
+    sn_comm *comm[RANKS];
+    adder a[RANKS];
+    pthread_t other;
+    if (!sn_comm_simulate(RANKS, comm, err)) return false;
+    bool ok = true;
+    for (int i = 0; i < RANKS; i++) {
+        a[i] = (adder){.comm = comm[i], .data = calloc(FLOATS, sizeof(float)), .n = FLOATS};
+        ok &= a[i].data != NULL;
+    }
+    ok = ok && !pthread_create(&other, NULL, add_up, &a[1]);
+    if (ok) {
+        add_up(&a[0]);
+        pthread_join(other, NULL);
+        ok = a[0].ok && a[1].ok;
+    }
+    double work = p->r->cpus < RANKS ? 0.5 : 1; /* of one CPU, which both share */
+    p->carry = work * a[0].seconds / (FLOATS * sizeof(float));
+    for (int i = 0; i < RANKS; i++) {
+        free(a[i].data);
+        sn_comm_close(comm[i]);
+    }
+    return ok || no_memory(err);
+}

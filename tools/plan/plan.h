@@ -1,0 +1,131 @@
+/* plan.h: what training on many ranks would cost, from the compiled step and this machine's speed: memory,
+ * bytes, time. `sinter plan` prints it. One file each: what is measured (plan.c), processes that load this machine as ranks would
+ * (team.c), times of slices (measure.c), ranks in step with each other (predict.c), the picture (draw.c). */
+#ifndef SN_TOOLS_PLAN_H
+#define SN_TOOLS_PLAN_H
+
+#include "tools/train/train.h"
+
+/* ---- what is asked ---- */
+
+/* The network of a machine, which its ranks share. */
+typedef struct plan_net {
+    double bandwidth; /* bytes a second, each way */
+    double latency;   /* seconds until a message has arrived ... */
+    double gap;       /* ... and between two messages of a rank */
+} plan_net;
+/* Reads "25Gbit,10us" or "25Gbit,10us,500ns". False: err. */
+bool plan_net_read(const char *text, plan_net *out, sn_error *err);
+
+enum { PLAN_POINTS = 32, PLAN_ROWS = 8, PLAN_LEVELS = 8 };
+
+typedef enum plan_speed { PLAN_AUTO, PLAN_STEP, PLAN_ROOFLINE } plan_speed;
+
+typedef struct plan_request {
+    train_settings *settings;  /* batch and slices are changed while a slice is measured */
+    sn_options compile;        /* threads: of a rank, at least 1 */
+    int ranks[PLAN_POINTS], n; /* ascending */
+    int per_machine;           /* ranks of a machine, which share its CPUs and network */
+    int cpus;                  /* of a machine */
+    int64_t rows;              /* of each rank; 0: the batch is divided */
+    plan_net net;
+    plan_speed
+        speed; /* of calls: measured steps, or the limits of the machine; AUTO: steps if memory suffices */
+} plan_request;
+
+/* ---- what is known of a slice ---- */
+
+/* A sum over ranks, or another collective of the step. */
+typedef struct plan_sum {
+    double bytes;  /* of the whole tensor */
+    double passes; /* a rank sends passes (N - 1) / N of the bytes ... */
+    int rounds;    /* ... in so many rounds of N - 1 messages */
+} plan_sum;
+
+/* Where the step starts a collective, or waits for it. */
+typedef struct plan_event {
+    int call, sum;
+    bool wait;
+} plan_event;
+
+/* Times of a slice with so many rows, on a machine where `level` ranks run. */
+typedef struct plan_times {
+    int64_t rows;
+    int level;
+    double accumulate; /* seconds of a slice whose gradients are kept */
+    double step;       /* of the slice that ends a step */
+    double add;        /* to add the gradients of all parameters once */
+    double *at;        /* [n_event] of the step */
+} plan_times;
+
+typedef struct plan_memory {
+    int64_t rows;
+    double workspace; /* bytes */
+} plan_memory;
+
+typedef struct plan_point {
+    int ranks;
+    int64_t batch, slices, own; /* own: slices of the rank that has the most */
+    double memory;              /* bytes of a rank */
+    double sent;                /* bytes of a rank and step */
+    double network;             /* seconds in which bytes are under way */
+    double waited, hidden;      /* of it; hidden: share, 0 to 1 */
+    double step;                /* seconds */
+    double tokens;              /* a second */
+} plan_point;
+
+typedef struct plan {
+    const plan_request *r;
+    char model[64];
+    int64_t parameters;
+    double flops; /* a token */
+    bool measured;
+    /* of the step */
+    plan_sum *sum;
+    int n_sum;
+    plan_event *event;
+    int n_event;
+    double gradients; /* bytes that are summed */
+    double fixed;     /* bytes of parameters, states and their copies */
+    plan_times times[PLAN_ROWS * PLAN_LEVELS];
+    int n_times;
+    plan_memory memory[PLAN_ROWS];
+    int n_memory;
+    double carry; /* CPU seconds for each byte that a rank sends: copies and additions */
+    plan_point point[PLAN_POINTS];
+} plan;
+
+/* Plans all points. Frees with plan_free in either case. */
+bool plan_make(const plan_request *r, plan *out, sn_error *err);
+void plan_free(plan *p);
+/* SVG, or PNG, of speed and of the parts of a step by ranks. */
+bool plan_draw(const plan *p, const char *path, sn_error *err);
+
+/* ---- parts ---- */
+
+/* Processes that do the same, so that a measurement sees the load of several ranks. Only the first one,
+ * rank 0, goes on after plan_team_end. */
+typedef struct plan_team plan_team;
+plan_team *plan_team_start(int size, sn_error *err); /* before any thread exists */
+int plan_team_rank(const plan_team *t);
+/* Returns when all have called it. False: one of them has ended, err says why. */
+bool plan_team_meet(plan_team *t, sn_error *err);
+/* A flag that all see. */
+void plan_team_raise(plan_team *t, bool up);
+bool plan_team_raised(const plan_team *t);
+void plan_team_end(plan_team *t, const sn_error *err); /* err: why this one ended early */
+
+/* Times of slices with `rows` rows at each of the levels; by all members of the team. */
+bool plan_measure(plan *p, plan_team *t, int64_t rows, const int *level, int n_level,
+                  sn_error *err);
+/* Fills p->carry. */
+bool plan_measure_carry(plan *p, sn_error *err);
+/* Ranks of one machine that run at the same time, of n; more of them take turns. */
+int plan_level(const plan_request *r, int ranks);
+/* Batch and slices with that many ranks. */
+void plan_divide(const plan_request *r, int ranks, int64_t *batch, int64_t *slices);
+int64_t plan_rows(int64_t batch, int64_t slices, int64_t slice); /* rows of a slice */
+/* Fills out, of which the number of ranks is set. */
+bool plan_predict(const plan *p, plan_point *out, sn_error *err);
+
+#endif
