@@ -44,6 +44,7 @@ static const struct {
     {"", "embedding", "a vector of norm 1 for each text; dot products are similarities"},
     {"train_step", "loss", "mean -ln P of the targets, before the step"},
     {"", "loss", "-ln P of each target"},
+    {"", "weight", "of these rows in the step: their share of the batch's targets"},
     {"", "norm", "gradient norm before clipping"},
     {"", "rate", "learning rate of this step"},
 };

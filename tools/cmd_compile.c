@@ -19,7 +19,7 @@ typedef struct options {
     cmd_model model;
     const char *dir, *name, *target, *entries, *threads, *weights, *compute, *cache, *cache_dir,
         *off, *cc, *train;
-    int64_t level, beams, sequences;
+    int64_t level, beams, sequences, slices;
     bool list_targets, archive, shared, embed, exe, is_static;
 } options;
 
@@ -39,6 +39,10 @@ static const arg table[] = {
     {"train", 0, ARG_TEXT, AT(train), "CONFIG", NULL, 0, 0,
      "instead of MODEL: compile the training step of a `sinter train` config, with its initial "
      "weights; --entries adds others, which use what was trained"},
+    {"slices", 0, ARG_INT, AT(slices), "N", "0", 0, 1 << 20,
+     "with --train: slices of a batch, whose gradients the step sums, also over ranks by functions "
+     "of "
+     "yours; 0: as in the config"},
     {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none", "openmp", 0, 0,
      "thread runtime; your own pool is possible with both"},
     {"archive", 0, ARG_FLAG, AT(archive), NULL, NULL, 0, 0, "also write NAME.a"},
@@ -238,6 +242,7 @@ static bool compile_training(const options *o, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE,
                        "--train excludes --exe: a training step is called from your own program");
     if (!train_settings_read(o->train, NULL, &s, err)) return false;
+    if (o->slices) s.slices = o->slices;
     sn_emit_options eo = emit_options(o, "training");
     eo.describe = sn_model_describe;
     bool ok = train_emit(&s, entries, &eo, err) && link_parts(o, NULL, eo.name, err);

@@ -38,6 +38,7 @@ static const struct conflict {
     {"resume", NULL, EXCLUDES, "seed", NULL, "a resumed run keeps its own"},
     {"train", NULL, EXCLUDES, "preset", NULL, "the config names the model"},
     {"train", NULL, EXCLUDES, "exe", NULL, "programs cannot train"},
+    {"slices", NULL, NEEDS, "train", NULL, "only a training step has slices"},
     {"static", NULL, NEEDS, "exe", NULL, "a library is not linked"},
     {"position", NULL, NEEDS, "logit-lens", NULL, "it selects the token to inspect"},
     {"sweep", NULL, EXCLUDES, "mask", NULL, "it has its own masks and shapes, forward only"},

@@ -1,6 +1,6 @@
 /* test_aot_train.c [STEPS]: the training step of the Shakespeare config, compiled ahead of time, in
  * f32 (in full runs) and with bf16: every loss and every trained parameter is that of `sinter train`, bit for bit;
- * what was saved from the state is a model. */
+ * what was saved from the state is a model. On two ranks, which are threads here, it has the bits of slices. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +10,9 @@
 #include "tests/support/effort.h"
 #include "model/open.h"
 #include "tools/train/train.h"
+
+#include <math.h>
+#include <pthread.h>
 
 #define CONFIG SN_SOURCE_DIR "/examples/train/shakespeare.json"
 
@@ -183,12 +186,181 @@ static void same_losses(void **precision) {
     free(got);
 }
 
+/* ---- ranks ---- */
+
+enum { RANKS = 2 };
+
+typedef struct comm { /* training.h */
+    int (*start)(struct comm *self, int64_t sum, float *data, int64_t n);
+    int (*wait)(struct comm *self, int64_t sum);
+    void *state;
+} comm;
+
+typedef struct ranked {
+    model m;
+    comm *comm;
+} ranked;
+
+typedef int step_of_slice(const ranked *, void *state, void *workspace, int64_t T, int64_t B,
+                          const int32_t *tokens, const int32_t *targets, const float *weight,
+                          float *loss, float *norm, float *rate);
+
+/* One rank; its sums are made when they are waited for, in the order in which they were started. */
+typedef struct rank {
+    int number;
+    pthread_barrier_t *meet;
+    float **data; /* [RANKS] of the sum that is waited for */
+    struct started {
+        int64_t sum, n;
+        float *data;
+    } started[512];
+    int n_started, waited, failing; /* failing: number of the call that fails; 0: none */
+    artefact *a;
+    step_of_slice *step;
+    const train_settings *s;
+    const train_data *t;
+    size_t state_bytes;
+    float loss[32];
+    void *state;
+    int code;
+} rank;
+
+static int start_sum(comm *self, int64_t sum, float *data, int64_t n) {
+    rank *r = self->state;
+    assert_true(r->n_started < 512);
+    r->started[r->n_started++] = (struct started){sum, n, data};
+    return r->n_started == r->failing ? 7 : 0;
+}
+
+static int wait_sum(comm *self, int64_t sum) {
+    rank *r = self->state;
+    struct started *s = r->started;
+    while (s < r->started + r->n_started && s->sum != sum) s++;
+    assert_true(s < r->started + r->n_started);
+    r->data[r->number] = s->data;
+    pthread_barrier_wait(r->meet);
+    int64_t first = s->n * r->number / RANKS, last = s->n * (r->number + 1) / RANKS;
+    for (int64_t i = first; i < last; i++) {
+        float all = r->data[0][i] + r->data[1][i];
+        r->data[0][i] = r->data[1][i] = all;
+    }
+    pthread_barrier_wait(r->meet);
+    r->waited++;
+    return 0;
+}
+
+static void *run_rank(void *arg) {
+    rank *r = arg;
+    sn_error err = {0};
+    sn_batch b = {0};
+    comm hook = {start_sum, wait_sum, r};
+    ranked m = {.m = r->a->m, .comm = &hook};
+    int64_t bytes = r->a->workspace(&m.m, r->s->data.block, r->s->data.batch);
+    void *workspace = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+    for (long i = 0; i < steps && !r->code; i++) {
+        float norm, rate, weight = 0.5f;
+        r->n_started = r->waited = 0;
+        if (!sn_dataset_batch(r->t->train, i, &b, &err)) abort();
+        int64_t first = b.B * r->number / RANKS, rows = b.B * (r->number + 1) / RANKS - first;
+        r->code = r->step(&m, r->state, workspace, b.T, rows, b.tokens + first * b.T,
+                          b.targets + first * b.T, &weight, &r->loss[i], &norm, &rate);
+        if (!r->code && (r->waited != r->n_started || r->waited < 2)) r->code = -1;
+    }
+    sn_batch_free(&b);
+    free(workspace);
+    return NULL;
+}
+
+static void compare_parameters(const artefact *a, const void *state) {
+    sn_error err = {0};
+    sn_weights *told = sn_weights_open(scratch_path("run/model.safetensors"), &err);
+    need(told, &err);
+    size_t n = number_of_header("PARAMETERS %lld");
+    assert_int_equal(n, sn_weights_count(told));
+    for (size_t i = 0; i < n; i++) {
+        const sn_weight_place *p = &a->parameters()[i];
+        const sn_weight *x = sn_weights_find(told, p->name);
+        assert_true(x && x->bytes == (size_t)p->bytes);
+        assert_memory_equal((const char *)state + p->offset, x->data, x->bytes);
+    }
+    sn_weights_close(told);
+}
+
+/* Two ranks make the steps of `sinter train --slices 2`; a failure of the communicator is returned at once,
+ * and without one a step with all rows is that of one rank. */
+static void same_on_ranks(void **unused) {
+    (void)unused;
+    sn_error err = {0};
+    train_settings s = {0};
+    train_data data = {0};
+    double told[32] = {0};
+    if (steps > 32) return; /* compared by the others */
+    need(train_settings_read(CONFIG, NULL, &s, &err), &err);
+    sn_config_set_int(s.model, "n_layer", 1);
+    s.slices = RANKS, s.steps = steps, s.data.batch = 4;
+    sn_emit_options o = sn_emit_options_default();
+    o.name = "training";
+    o.dir = scratch_dir;
+    o.compile = compile_options();
+    need(train_emit(&s, 0, &o, &err), &err);
+    artefact a = {0};
+    step_of_slice *step = NULL;
+    load(&a);
+    *(void **)&step = dlsym(a.lib, "training_train_step");
+    assert_non_null(step);
+    need(train_data_open(&s, &data, &err), &err);
+    ranked opened = {.comm = NULL};
+    assert_int_equal(a.open(&opened.m, scratch_path("training.weights")), 0);
+    a.m = opened.m;
+    assert_null(opened.comm);
+    pthread_barrier_t meet;
+    pthread_barrier_init(&meet, NULL, RANKS);
+    float *now[RANKS];
+    rank *r = calloc(RANKS, sizeof *r);
+    pthread_t thread[RANKS];
+    size_t bytes = number_of_header("STATE_BYTES INT64_C(%lld)");
+    for (int k = 0; k < RANKS; k++) {
+        r[k] = (rank){
+            .number = k, .meet = &meet, .data = now, .a = &a, .step = step, .s = &s, .t = &data};
+        r[k].state = aligned_alloc(64, bytes);
+        assert_int_equal(a.state_init(&a.m, r[k].state), 0);
+        pthread_create(&thread[k], NULL, run_rank, &r[k]);
+    }
+    for (int k = 0; k < RANKS; k++) pthread_join(thread[k], NULL);
+    for (int k = 0; k < RANKS; k++)
+        if (r[k].code) fail_msg("rank %d: %s", k, r[k].code > 0 ? a.message(r[k].code) : "waits");
+    assert_int_equal((size_t)r[0].n_started, number_of_header("SUMS %lld"));
+    run_train(&s, told);
+    for (long i = 0; i < steps; i++) {
+        char told_text[40], got_text[40];
+        snprintf(told_text, sizeof told_text, "%.9g", told[i]);
+        snprintf(got_text, sizeof got_text, "%.9g",
+                 (double)(float)(0.5 * (double)r[0].loss[i] + 0.5 * (double)r[1].loss[i]));
+        assert_true(fabs(atof(told_text) - atof(got_text)) < 1e-6);
+    }
+    compare_parameters(&a, r[0].state);
+    compare_parameters(&a, r[1].state);
+    r[0].failing = 2, r[0].code = 0, r[0].n_started = 0;
+    run_rank(&r[0]);
+    assert_non_null(strstr(a.message(r[0].code), "communicator"));
+    assert_int_equal(r[0].waited, 0);
+    for (int k = 0; k < RANKS; k++) free(r[k].state);
+    free(r);
+    pthread_barrier_destroy(&meet);
+    a.close(&a.m);
+    dlclose(a.lib);
+    train_data_close(&data);
+    train_settings_free(&s);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) steps = strtol(argv[1], NULL, 10);
     static char f32[] = "f32", bf16[] = "bf16";
-    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(same_losses, bf16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(same_losses, bf16),
+                                       cmocka_unit_test(same_on_ranks)};
     const struct CMUnitTest all[] = {cmocka_unit_test_prestate(same_losses, f32),
-                                     cmocka_unit_test_prestate(same_losses, bf16)};
+                                     cmocka_unit_test_prestate(same_losses, bf16),
+                                     cmocka_unit_test(same_on_ranks)};
     return effort_is_long() ? cmocka_run_group_tests(all, scratch_make, scratch_end)
                             : cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

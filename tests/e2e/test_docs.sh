@@ -23,6 +23,7 @@ skipped() {
     "sinter train examples/train/shakespeare.json"*) echo "a minute: test_train_run, cli_train" ;;
     *" shakespeare"*) echo "needs the model of the line above" ;;
     "mpirun "* | "mpiexec "* | "srun "*) echo "needs MPI: test ranks" ;;
+    "mpicc "*) echo "needs MPI: long_deploy_ranks_openmpi" ;;
     "sinter bench "*) echo "minutes: tests bench_*" ;;
     "sinter embed "* | "sinter answer "*) echo "needs an encoder, of which none is shipped: test_text_heads" ;;
     "aarch64"* | "qemu-aarch64"*) echo "needs tools for another machine: test deploy_targets" ;;

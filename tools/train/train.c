@@ -713,6 +713,7 @@ bool train_emit(train_settings *s, int entries, const sn_emit_options *o, sn_err
     options.compile.precision = s->precision;
     train_request r = {.settings = s, .compile = options.compile};
     trainer t = {.r = &r, .s = s, .folder = {.fd = -1}, .ranks = {.slices = 1}};
+    s->training.slices = s->slices;
     bool ok =
         train_data_open(s, &t.data, err) && build_model(&t, entries, err) && check_labels(&t, err);
     options.vocab = t.model.vocab;
