@@ -18,6 +18,16 @@ typedef struct sn_chunk { /* of the arena: mapped, zeroed, never moved; starts w
     size_t size, used;
 } sn_chunk;
 
+/* A mapping of nodes that is empty between uses: making one for each of a graph's many regions would
+ * take memory that grows with the square of the graph. */
+typedef struct sn_node_map {
+    sn_node **to;  /* [cap] by id; NULL: not mapped */
+    uint32_t *set; /* [n_set] ids that are mapped */
+    int n_set, cap_set;
+    uint32_t cap;
+    struct sn_node_map *next;
+} sn_node_map;
+
 struct sn_module {
     sn_chunk *chunk;   /* the newest; the module itself is in the oldest */
     sn_chunk *reserve; /* for the call during which memory runs out; NULL: used up */
@@ -36,6 +46,7 @@ struct sn_module {
     sn_node **node; /* [n_node] by id */
     uint32_t n_node, cap_node;
     uint32_t *stamp, epoch; /* [cap_node] visited marks of walks */
+    sn_node_map *maps;      /* those not in use */
     sn_table nodes, strings, regions;
     sn_entry **entry;
     int n_entry, cap_entry;

@@ -151,64 +151,103 @@ int sn_replace_module(sn_module *m) {
     return count;
 }
 
+/* ---- regions ---- */
+
+/* For the nodes that exist now. */
+static sn_node_map *open_map(sn_module *m) {
+    uint32_t n = sn_module_node_count(m);
+    sn_node_map *map = m->maps;
+    if (map) m->maps = map->next;
+    if (!map || map->cap < n) {
+        map = sn_arena_alloc(m, sizeof *map);
+        map->cap = 2 * n;
+        map->to = sn_arena_alloc(m, sizeof(sn_node *) * map->cap);
+    }
+    return map;
+}
+
+static void close_map(sn_module *m, sn_node_map *map) {
+    for (int i = 0; i < map->n_set; i++) map->to[map->set[i]] = NULL;
+    map->n_set = 0;
+    map->next = m->maps;
+    m->maps = map;
+}
+
+static void put(sn_node_map *map, const sn_node *from, sn_node *to) {
+    map->set = sn_arena_grow(to->m, map->set, sizeof *map->set, map->n_set, &map->cap_set);
+    map->set[map->n_set++] = from->id;
+    map->to[from->id] = to;
+}
+
+static mapping view(const sn_node_map *map) {
+    return (mapping){map->to, map->cap};
+}
+
 void sn_region_inline(const sn_region *r, sn_node *const *arg, sn_node **results) {
     sn_module *m = r->out[0]->m;
     sn_order order = sn_region_topo(m, r);
-    mapping map = map_new(m);
-    for (int i = 0; i < r->n_arg; i++) map.to[r->arg[i]->id] = arg[i];
+    sn_node_map *map = open_map(m);
+    mapping of = view(map);
+    for (int i = 0; i < r->n_arg; i++) put(map, r->arg[i], arg[i]);
     for (int i = 0; i < order.n; i++)
-        if (!map.to[order.node[i]->id]) map.to[order.node[i]->id] = rebuild(&map, order.node[i]);
-    for (int i = 0; i < r->n_out; i++) results[i] = map_get(&map, r->out[i]);
+        if (!map->to[order.node[i]->id]) put(map, order.node[i], rebuild(&of, order.node[i]));
+    for (int i = 0; i < r->n_out; i++) results[i] = map_get(&of, r->out[i]);
+    close_map(m, map);
 }
 
 void sn_region_map(const sn_region *r, sn_node *const *arg, int rank, const sn_dim *shape,
                    sn_node **results) {
     sn_module *m = r->out[0]->m;
     sn_order order = sn_region_topo(m, r);
-    mapping map = map_new(m);
+    sn_node_map *map = open_map(m);
+    mapping of = view(map);
     for (int i = 0; i < r->n_arg; i++)
-        map.to[r->arg[i]->id] = r->arg[i]->rank ? arg[i] : sn_b_broadcast(arg[i], rank, shape);
+        put(map, r->arg[i], r->arg[i]->rank ? arg[i] : sn_b_broadcast(arg[i], rank, shape));
     for (int i = 0; i < order.n; i++) {
         sn_node *n = order.node[i];
-        if (map.to[n->id]) continue;
-        sn_node *made = rebuild(&map, n);
+        if (map->to[n->id]) continue;
+        sn_node *made = rebuild(&of, n);
         if (!n->n_in && !n->rank) made = sn_b_broadcast(n, rank, shape); /* const, dim_value */
-        map.to[n->id] = made;
+        put(map, n, made);
     }
-    for (int i = 0; i < r->n_out; i++) results[i] = map_get(&map, r->out[i]);
+    for (int i = 0; i < r->n_out; i++) results[i] = map_get(&of, r->out[i]);
+    close_map(m, map);
 }
 
 sn_region *sn_region_extract(sn_module *m, int n_cut, sn_node *const *cut, int n_out,
                              sn_node *const *out) {
     /* Walks from the outputs, but not beyond the cut: nodes above it may not be part of the
      * region. */
-    mapping map = map_new(m);
-    sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(n_cut + 1));
+    sn_node_map *map = open_map(m);
+    mapping of = view(map);
+    sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(n_cut + 1)), **stack = NULL;
     for (int i = 0; i < n_cut; i++) {
         arg[i] = sn_arg(m, i, (sn_dtype)cut[i]->dtype, cut[i]->rank, cut[i]->shape);
-        map.to[cut[i]->id] = arg[i];
+        put(map, cut[i], arg[i]);
     }
-    sn_node **stack = sn_arena_alloc(m, sizeof *stack * (2 * (size_t)map.n + (size_t)n_out + 1));
-    int top = 0;
-    for (int i = n_out; i-- > 0;) stack[top++] = out[i];
+    int top = 0, cap = 0;
+    for (int i = n_out; i-- > 0;) {
+        stack = sn_arena_grow(m, stack, sizeof *stack, top, &cap);
+        stack[top++] = out[i];
+    }
     while (top) {
-        sn_node *n = stack[top - 1];
-        bool ready = true;
-        if (n->id >= map.n || map.to[n->id]) {
+        sn_node *n = stack[top - 1], *missing = NULL;
+        if (map->to[n->id]) {
             top--;
             continue;
         }
-        for (int i = 0; i < n->n_in; i++)
-            if (!map.to[n->in[i]->id]) {
-                ready = false;
-                stack[top++] = n->in[i];
-                break;
-            }
-        if (!ready) continue;
-        map.to[n->id] = rebuild(&map, n);
-        top--;
+        for (int i = 0; i < n->n_in && !missing; i++)
+            if (!map->to[n->in[i]->id]) missing = n->in[i];
+        if (missing) {
+            stack = sn_arena_grow(m, stack, sizeof *stack, top, &cap);
+            stack[top++] = missing;
+        } else {
+            put(map, n, rebuild(&of, n));
+            top--;
+        }
     }
     sn_node **results = sn_arena_alloc(m, sizeof *results * (size_t)n_out);
-    for (int i = 0; i < n_out; i++) results[i] = map_get(&map, out[i]);
+    for (int i = 0; i < n_out; i++) results[i] = map_get(&of, out[i]);
+    close_map(m, map);
     return sn_region_new(m, n_cut, arg, n_out, results);
 }

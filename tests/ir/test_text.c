@@ -282,6 +282,25 @@ static void deep_text(void **state) { /* long chains and nested regions do not r
     free(text);
 }
 
+/* A kernel for each of a graph's nodes takes memory in proportion to the nodes, not to their square:
+ * 50,000 maps of as many nodes would exceed a module's limit. */
+static void many_regions(void **state) {
+    (void)state;
+    enum { N = 50000 };
+    sn_module *m = sn_module_new("m");
+    const sn_dim shape[] = {4};
+    sn_node *x = sn_arg(m, 0, SN_F32, 1, shape);
+    for (int i = 0; i < N; i++) {
+        sn_node *y = sn_b_unary(SN_OP_tanh, x), *back;
+        sn_region *r = sn_region_extract(m, 1, &x, 1, &y);
+        sn_region_inline(r, &x, &back);
+        assert_ptr_equal(back, y);
+        x = y;
+    }
+    assert_int_equal(sn_module_error(m)->code, SN_OK);
+    sn_module_free(m);
+}
+
 static uint64_t rng = 0x9e3779b97f4a7c15u;
 
 static size_t random_below(size_t n) { /* xorshift */
@@ -403,6 +422,7 @@ int main(void) {
         cmocka_unit_test(region_text),
         cmocka_unit_test(mistakes),
         cmocka_unit_test(deep_text),
+        cmocka_unit_test(many_regions),
         cmocka_unit_test(hostile_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
