@@ -241,16 +241,49 @@ static sn_node *part_columns(decomp *c, sn_node *x, int64_t n, int64_t half) {
     return sn_b_reshape(sn_b_slice(x, 3, 0, pair), 2, (const sn_dim[]){k, n});
 }
 
+/* Panels [P, k, width] of x [k, n]. */
+static sn_node *in_panels(decomp *c, sn_node *x, int64_t n, int64_t width) {
+    sn_dim k = x->shape[0], panels = n / width + (n % width != 0);
+    if (sn_dc_attr(c, SN_A_pair) && !(x = pair_columns(c, x, n, width / 2))) return NULL;
+    x = pad_columns(c, x, sn_dim_mul(c->m, panels, width));
+    if (c->m->error.code) return NULL;
+    x = sn_b_reshape(x, 3, (const sn_dim[]){k, panels, width});
+    return sn_b_transpose(x, 3, (const int64_t[]){1, 0, 2});
+}
+
+/* pack_b's prologue: *x becomes what is packed; numbers of groups are results, some in panels. */
+static bool open_pack_prologue(decomp *c, sn_node **x) {
+    const sn_attr *pro = sn_dc_attr(c, SN_A_prologue);
+    int64_t panels = sn_dc_int(c, SN_A_panels, 0), n;
+    if (!pro) return true;
+    if (!open_region(c, pro->r, "prologue", c->n_in, c->in)) return false;
+    if (c->out[0]->rank != (*x)->rank || panels >= c->n_out)
+        return sn_dc_fail(c, "its prologue does not give a matrix of the operand's shape");
+    *x = c->out[0];
+    for (int i = 1; i <= panels; i++) {
+        sn_node *f = c->out[i];
+        if (f->rank != (*x)->rank || f->shape[f->rank - 1] != 1 ||
+            !sn_dc_number(c, "the number of columns", f->shape[0], &n))
+            return sn_dc_fail(c, "numbers of groups have the shape [N, groups, 1]");
+        sn_dim groups = sn_dim_product(c->m, f->rank - 1, f->shape + 1);
+        f = sn_b_reshape(f, 2, (const sn_dim[]){f->shape[0], groups});
+        f = sn_b_transpose(f, 2, (const int64_t[]){1, 0});
+        c->out[i] = in_panels(c, f, n, sn_panel_columns((sn_dtype)(*x)->dtype));
+        if (!c->out[i]) return false;
+    }
+    return true;
+}
+
 bool decomp_pack_b(decomp *c) {
     if (c->n_in != 1) return sn_dc_fail(c, "exactly one operand is required");
     sn_node *x = c->in[0];
-    const int64_t width = sn_panel_columns((sn_dtype)x->dtype);
     int64_t perm[SN_MAX_RANK], n;
     sn_dim k, columns;
+    if (!open_pack_prologue(c, &x)) return false;
+    const int64_t width = sn_panel_columns((sn_dtype)x->dtype);
     if (!matrix_order(c, x->rank, x->shape, perm, &k, &columns) ||
         !sn_dc_number(c, "the number of columns", columns, &n))
         return false;
-    sn_dim panels = n / width + (n % width != 0), padded = sn_dim_mul(c->m, panels, width);
     bool words = sn_dc_int(c, SN_A_group, 0) > 0;
     bool quads = sn_dc_int(c, SN_A_quads, 0) > 0;
     if (quads) x = sn_b_cast(x, SN_I8);
@@ -260,15 +293,12 @@ bool decomp_pack_b(decomp *c) {
         int64_t rows;
         if (!sn_dc_number(c, "the number of rows", k, &rows)) return false;
         x = pad_quads(c, x, rows);
-        k = x->shape[0];
     }
-    if (sn_dc_attr(c, SN_A_pair) && !(x = pair_columns(c, x, n, width / 2))) return false;
-    x = pad_columns(c, x, padded);
-    if (c->m->error.code) return false;
-    x = sn_b_reshape(x, 3, (const sn_dim[]){k, panels, width});
-    x = sn_b_transpose(x, 3, (const int64_t[]){1, 0, 2});
+    x = in_panels(c, x, n, width);
+    if (!x) return false;
     if (quads) x = join_quads(c, x);
     if (words) {
+        const sn_dim panels = x->shape[0];
         int64_t rows;
         if (!sn_dc_number(c, "the number of rows", k, &rows)) return false;
         if (rows % FOUR_BIT) return sn_dc_fail(c, "K is not a multiple of %d", FOUR_BIT);

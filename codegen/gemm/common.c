@@ -59,3 +59,35 @@ em_val gemm_sorted_row(em *e, em_val list, em_val position) {
 em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c) {
     return p->g->per_row == 1 ? row_of_c : em_div(e, row_of_c, em_i64(e, p->g->per_row));
 }
+
+/* Loaded elements of type t in the compute type. */
+static em_val widened(em *e, sn_dtype t, em_val v) {
+    return sn_dtype_is_float(t) ? v : em_convert(e, v, t, e->compute);
+}
+
+em_val gemm_load_row(em *e, sn_dtype t, em_val p, int n, em_val mask) {
+    return widened(e, t, em_load_mask(e, t, p, n, mask, NULL));
+}
+
+/* n elements from p on, `stride` apart. */
+em_val gemm_load_strided(em *e, sn_dtype t, em_val p, em_size stride, int n, em_val mask) {
+    if (gemm_is(stride, 1)) return gemm_load_row(e, t, p, n, mask);
+    em_val index = em_mul(e, em_iota(e, e->i64, n), em_splat(e, em_size_value(e, stride), n));
+    return widened(e, t, em_gather(e, t, p, index, mask));
+}
+
+/* Swaps off-diagonal blocks of size 1, 2, 4, ... */
+void gemm_transpose(em *e, em_val *v, int n) {
+    for (int size = 1; size < n; size *= 2)
+        for (int i = 0; i < n; i++) {
+            if (i & size) continue;
+            int upper[64], lower[64];
+            for (int l = 0; l < n; l++) {
+                upper[l] = l & size ? n + l - size : l;
+                lower[l] = l & size ? n + l : l + size;
+            }
+            em_val a = v[i], b = v[i + size];
+            v[i] = em_shuffle(e, a, b, upper, n);
+            v[i + size] = em_shuffle(e, a, b, lower, n);
+        }
+}

@@ -164,8 +164,27 @@ const char *sn_gemm_plan_text(uint32_t flags, char *text, size_t size);
 int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n);
 int64_t sn_gemm_packed_words(int64_t k, int64_t n);
 
+/* What B becomes before it is packed: numbers of groups, which are consecutive k of a column, and
+ * elements that depend on these. All of B's columns at once; x: a vector of elements. */
+enum { SN_GEMM_REDUCTIONS = 4, SN_GEMM_FACTORS = 7 };
+typedef struct sn_gemm_pack_prologue {
+    void *ctx;
+    int size; /* k of a group, a multiple of 16 that divides K */
+    int n_reduction;
+    em_red reduction[SN_GEMM_REDUCTIONS]; /* EM_MAX or EM_MIN; NaN if an element is NaN */
+    int n_factor, n_panels;               /* factors, the first n_panels of them in panels */
+    sn_dtype factor_dtype[SN_GEMM_FACTORS];
+    em_val (*reduced)(void *ctx, em *e, int i, em_val x); /* what reduction i takes of x */
+    void (*begin)(void *ctx, em *e,
+                  const em_val *reduction); /* a group, whose reductions are known */
+    em_val (*factor)(void *ctx, em *e, int i);
+    em_val (*element)(void *ctx, em *e, em_val x); /* floats, or i8 */
+} sn_gemm_pack_prologue;
+
 /* A kernel that packs B: buf[0] = source (K x N at the given strides, of any float dtype or i8),
- * buf[1] = panels in the compute type or in narrow_dtype. Uses no scratch. */
+ * buf[1] = panels in the compute type or in narrow_dtype. With `prologue` K is constant and the result
+ * words, quads or i8; buf[2 + i] = factors: panels [ceil(N / P)][K / size][P], or [N][K / size]. Uses
+ * no scratch. */
 typedef struct sn_gemm_pack {
     sn_dtype dtype; /* of the source */
     em_size k, n, row, col;
@@ -174,6 +193,7 @@ typedef struct sn_gemm_pack {
     bool quads;  /* 8-bit integers, 4 along K to an i32, below a row of sums (`int8`) */
     bool narrow; /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
     sn_dtype narrow_dtype;
+    const sn_gemm_pack_prologue *prologue; /* NULL: B is packed as it is */
 } sn_gemm_pack;
 
 void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *p);

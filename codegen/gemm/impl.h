@@ -166,6 +166,12 @@ typedef struct gemm_name {
 } gemm_name;
 gemm_name gemm_name_of(const gemm_plan *p, const char *suffix);
 
+/* n elements of a matrix from p on, adjacent or `stride` apart, in the compute type. */
+em_val gemm_load_row(em *e, sn_dtype t, em_val p, int n, em_val mask);
+em_val gemm_load_strided(em *e, sn_dtype t, em_val p, em_size stride, int n, em_val mask);
+/* Transposes n vectors v[n] of n lanes in registers. */
+void gemm_transpose(em *e, em_val *v, int n);
+
 static inline em_val zero(em *e) {
     return em_i64(e, 0);
 }
@@ -234,6 +240,11 @@ em_val gemm_emit_pack_a(em *e, const gemm_plan *p);
 EM_SIGNATURE(gemm_pack_b, GEMM_PACK_B_PARAMS)
 em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
                         int64_t pair_distance);
+
+/* pack_groups.c: quantises and packs the columns of panel number `panel`: `left` of them, from `col`
+ * on (of the first half, with pairs). */
+void gemm_emit_pack_groups(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_val panel,
+                           em_val col, em_val left);
 
 /* grouped.c: c[j] = row a times NR columns of a panel of grouped integers q. sums: of the row over
  * each scale group, used with minima. last: of the last panel, behind which no byte may be read. */

@@ -2,6 +2,7 @@
  * fused regions: the prologue's on rows of A, the epilogue's on microtiles of C. */
 #include "codegen/emit/elem.h"
 #include "codegen/gemm/gemm.h"
+#include "codegen/gemm/lower_pack.h"
 #include "codegen/emit/family.h"
 #include "passes/plan/product.h"
 #include "passes/row_sums.h"
@@ -552,6 +553,7 @@ static void emit_pack(em *e, const sn_kernel *k) {
     p.words = sn_attr_get(k->step->node, SN_A_group) != NULL;
     p.quads = sn_attr_get(k->step->node, SN_A_quads) != NULL;
     p.pair_distance = sn_attr_int(k->step->node, SN_A_pair, 0);
+    gemm_lower_pack(e, k, &p);
     sn_gemm_emit_pack(e, k->name, &p);
 }
 

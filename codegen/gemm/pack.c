@@ -1,44 +1,12 @@
 /* pack.c: packing rows of A (with the prologue) and panels of B, and the kernel that packs B. */
 #include "codegen/gemm/impl.h"
 
-/* Loaded elements of type t in the compute type. */
-static em_val widened(em *e, sn_dtype t, em_val v) {
-    return sn_dtype_is_float(t) ? v : em_convert(e, v, t, e->compute);
-}
-
-static em_val load_row(em *e, sn_dtype t, em_val p, int n, em_val mask) {
-    return widened(e, t, em_load_mask(e, t, p, n, mask, NULL));
-}
-
-/* n elements from p on, `stride` apart. */
-static em_val load_strided(em *e, sn_dtype t, em_val p, em_size stride, int n, em_val mask) {
-    if (gemm_is(stride, 1)) return load_row(e, t, p, n, mask);
-    em_val index = em_mul(e, em_iota(e, e->i64, n), em_splat(e, em_size_value(e, stride), n));
-    return widened(e, t, em_gather(e, t, p, index, mask));
-}
-
 /* n elements of a row of A, in the compute type; 8-bit integers as they are. */
 static em_val load_of_a(em *e, const sn_gemm *g, em_val p, int n, em_val mask) {
     sn_dtype t = g->a.dtype;
     if (g->int8 && t == SN_I8 && gemm_is(g->a.col, 1)) return em_load_mask(e, t, p, n, mask, NULL);
-    em_val x = load_strided(e, t, p, g->a.col, n, mask);
+    em_val x = gemm_load_strided(e, t, p, g->a.col, n, mask);
     return g->int8 && t == SN_I8 ? em_convert(e, x, e->compute, SN_I8) : x;
-}
-
-/* Transposes n vectors v[n] of n lanes in registers: swaps off-diagonal blocks of size 1, 2, 4, ... */
-static void transpose_registers(em *e, em_val *v, int n) {
-    for (int size = 1; size < n; size *= 2)
-        for (int i = 0; i < n; i++) {
-            if (i & size) continue;
-            int upper[64], lower[64];
-            for (int l = 0; l < n; l++) {
-                upper[l] = l & size ? n + l - size : l;
-                lower[l] = l & size ? n + l : l + size;
-            }
-            em_val a = v[i], b = v[i + size];
-            v[i] = em_shuffle(e, a, b, upper, n);
-            v[i + size] = em_shuffle(e, a, b, lower, n);
-        }
 }
 
 /* A matrix in memory for transpose_tile. */
@@ -62,9 +30,9 @@ static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em
         em_val exists = em_splat(e, em_cmp(e, EM_LT, col, nj), n);
         em_val at = em_add(e, li.i, em_mul(e, col, src.stride));
         em_val from = em_gep(e, src.base, src.dtype, at);
-        v[j] = load_row(e, src.dtype, from, n, em_and(e, mask, exists));
+        v[j] = gemm_load_row(e, src.dtype, from, n, em_and(e, mask, exists));
     }
-    transpose_registers(e, v, n);
+    gemm_transpose(e, v, n);
     for (int i = 0; i < n; i++) em_store(e, p->t, em_gep(e, block, p->t, em_i64(e, i * n)), v[i]);
     em_loop row = em_for(e, zero(e), em_imin(e, left, em_i64(e, n)), one(e));
     em_val x = em_load(e, p->t, em_gep(e, block, p->t, em_muli(e, row.i, n)), n);
@@ -176,7 +144,7 @@ static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
         em_val src = em_gep(e, b->from[half], b->dtype, at);
         for (int j = 0; j < width; j += p->lanes) {
             em_val from = em_gep(e, src, b->dtype, em_muli(e, b->col_stride, j));
-            em_val v = load_strided(e, b->dtype, from, b->col, p->lanes, mask[j / p->lanes]);
+            em_val v = gemm_load_strided(e, b->dtype, from, b->col, p->lanes, mask[j / p->lanes]);
             em_val to = em_muli(e, l.i, p->panel);
             to = em_addi(e, to, half * width + j);
             em_store(e, p->b_type, em_gep(e, q->dst, p->b_type, to), v);
@@ -210,6 +178,23 @@ em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, 
     return fn;
 }
 
+static void pack_panel(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_val pack, em_val panel,
+                       em_val col, em_val left) {
+    em_val k = em_size_value(e, g->k);
+    em_val src = em_gep(e, em_buf(e, 0), g->dtype, em_mul(e, col, em_size_value(e, g->col)));
+    em_val rows = g->words   ? em_div(e, k, em_i64(e, 8))
+                  : g->quads ? em_addi(e, em_ceil_div(e, k, 4), p->first_rows)
+                             : k;
+    em_val to = em_muli(e, em_mul(e, panel, rows), p->panel);
+    gemm_pack_b_call(e, pack,
+                     (gemm_pack_b_args){.buf = e->buf,
+                                        .dim = e->dim,
+                                        .src = src,
+                                        .dst = em_gep(e, em_buf(e, 1), p->b_type, to),
+                                        .kb = k,
+                                        .n_cols = left});
+}
+
 void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     gemm_plan p = {.name = name,
                    .t = e->compute,
@@ -221,30 +206,23 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     p.epi_cols = g->pair_distance ? p.panel / 2 : p.panel;
     if (!gemm_check_pair(g->n, g->pair_distance, e->compute, &e->err)) return;
     const gemm_quads quads = {g->dtype, g->row, g->col, g->pair_distance};
-    em_val pack = g->quads ? gemm_emit_quads_pack(e, &p, &quads)
+    em_val pack = g->prologue ? NULL
+                  : g->quads  ? gemm_emit_quads_pack(e, &p, &quads)
                   : g->words
                       ? gemm_emit_words_pack(e, &p, g->dtype, g->row, g->col, g->pair_distance)
                       : gemm_emit_pack_b(e, &p, g->dtype, g->row, g->col, g->pair_distance);
     em_kernel(e, name);
-    em_val n = em_size_value(e, g->n), k = em_size_value(e, g->k), lo, hi;
+    em_val n = em_size_value(e, g->n), lo, hi;
     em_share(e, em_ceil_div(e, n, p.panel), &lo, &hi);
     em_loop l = em_for(e, lo, hi, one(e));
     em_val col = gemm_first_column(e, &p, g->pair_distance, l.i);
     em_val left = em_sub(e, n, col); /* half panels are whole if there are several blocks */
     if (g->pair_distance && g->n.value == 2 * g->pair_distance)
         left = em_subi(e, left, g->pair_distance);
-    em_val src = em_gep(e, em_buf(e, 0), g->dtype, em_mul(e, col, em_size_value(e, g->col)));
-    em_val rows = g->words   ? em_div(e, k, em_i64(e, 8))
-                  : g->quads ? em_addi(e, em_ceil_div(e, k, 4), p.first_rows)
-                             : k;
-    em_val to = em_muli(e, em_mul(e, l.i, rows), p.panel);
-    gemm_pack_b_call(e, pack,
-                     (gemm_pack_b_args){.buf = e->buf,
-                                        .dim = e->dim,
-                                        .src = src,
-                                        .dst = em_gep(e, em_buf(e, 1), p.b_type, to),
-                                        .kb = k,
-                                        .n_cols = left});
+    if (g->prologue)
+        gemm_emit_pack_groups(e, &p, g, l.i, col, left);
+    else
+        pack_panel(e, &p, g, pack, l.i, col, left);
     em_end(e, &l);
     em_end_kernel(e);
 }
