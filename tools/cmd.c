@@ -75,15 +75,20 @@ sn_trace *cmd_profile_begin(const char *path, sn_session *s, sn_error *err) {
     return path && cmd_can_write(path, err) ? sn_trace_begin(s, NULL, EVENTS, err) : NULL;
 }
 
-bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err) {
+bool cmd_profile_wrote(const char *path, sn_trace *t) {
     if (t && sn_trace_lost(t))
         screen_note("profile", "%s contains the first kernel calls only; %zu more were dropped",
                     path, sn_trace_lost(t));
-    bool ok = !t || sn_trace_write(t, path, err);
-    if (ok && t && !screen()->quiet) sn_trace_print(t, stderr);
-    if (ok && t) screen_wrote("profile", path);
+    if (t && !screen()->quiet) sn_trace_print(t, stderr);
+    if (t) screen_wrote("profile", path);
     sn_trace_end(t);
-    return ok;
+    return true;
+}
+
+bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err) {
+    if (!t || sn_trace_write(t, path, err)) return cmd_profile_wrote(path, t);
+    sn_trace_end(t);
+    return false;
 }
 
 void cmd_print_model(const lm *m) {

@@ -55,6 +55,8 @@ int cmd_finish(const char *name);
 /* clang-format on */
 sn_trace *cmd_profile_begin(const char *path, sn_session *s, sn_error *err);
 bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err);
+/* The same if `path` has been written. */
+bool cmd_profile_wrote(const char *path, sn_trace *t);
 
 /* Whether the file can be written (NULL: no file); checked before minutes of work. */
 bool cmd_can_write(const char *path, sn_error *err);

@@ -2,6 +2,7 @@
 #include "tools/cmd.h"
 #include "runtime/cli/drawing.h"
 #include "tools/train/train.h"
+#include "tools/train/train_ranks.h"
 
 #include "runtime/file.h"
 
@@ -97,6 +98,8 @@ static const arg_command command = {
 
 typedef struct run {
     const options *o;
+    const sn_comm *comm;
+    bool written; /* the profile of all ranks */
     screen_progress progress;
     sn_trace *trace;
     sn_error trace_error;
@@ -145,7 +148,22 @@ static void catch_signals(void *ctx, sn_session *session) {
         if (list[i] != SIGHUP || !ignored) sigaction(list[i], &note, NULL);
     }
     signal(SIGPIPE, SIG_IGN);
-    r->trace = cmd_profile_begin(r->o->profile, session, &r->trace_error);
+    enum { EVENTS = 1 << 20 };
+    if (r->comm && r->comm->rank && r->o->profile) /* the first rank writes the file */
+        r->trace = sn_trace_begin(session, NULL, EVENTS, &r->trace_error);
+    else
+        r->trace = cmd_profile_begin(r->o->profile, session, &r->trace_error);
+}
+
+/* One file with the calls of all ranks. */
+static bool write_profile(void *ctx, train_ranks *ranks, sn_error *err) {
+    run *r = ctx;
+    *err = r->trace_error;
+    bool ok = train_ranks_agree(ranks, r->trace != NULL, err) &&
+              train_profile_write(ranks, r->trace, r->o->profile, err);
+    r->written = true;
+    r->trace_error = (sn_error){0};
+    return ok;
 }
 
 static bool change_settings(const options *o, train_settings *s, sn_error *err) {
@@ -279,6 +297,7 @@ int cmd_train(int argc, char **argv) {
     train_settings settings;
     sn_comm *comm = NULL;
     if (!sn_comm_open(&comm, &err)) return cmd_fail(NAME, &err);
+    shown.comm = comm;
     bool ok = train_settings_read(o.config, o.source, &settings, &err) &&
               change_settings(&o, &settings, &err);
     ok = sn_comm_agree(comm, ok, &err);
@@ -289,6 +308,7 @@ int cmd_train(int argc, char **argv) {
                        .compile = cmd_options(&o.compile),
                        .comm = comm,
                        .begun = catch_signals,
+                       .ended = comm && o.profile ? write_profile : NULL,
                        .stopped = was_stopped,
                        .ctx = &shown};
     r.compile.threads = threads_of(comm, r.compile.threads);
@@ -297,8 +317,9 @@ int cmd_train(int argc, char **argv) {
     train_end end = ok ? train_run(&r, &result, &err) : TRAIN_FAILED;
     screen_progress_end(&shown.progress);
     code = end_ranks(comm, &o, end, &result, &err);
-    if (shown.trace_error.code || !cmd_profile_end(o.profile, shown.trace, &shown.trace_error))
-        code = cmd_fail(NAME, &shown.trace_error);
+    bool kept = shown.written ? cmd_profile_wrote(o.profile, shown.trace)
+                              : cmd_profile_end(o.profile, shown.trace, &shown.trace_error);
+    if (shown.trace_error.code || !kept) code = cmd_fail(NAME, &shown.trace_error);
     train_settings_free(&settings);
     return code;
 }

@@ -176,6 +176,13 @@ sn_profile *sn_session_profile(const sn_session *s);
  * threads), without weights, states, inputs and outputs. */
 size_t sn_session_workspace(const sn_session *s);
 
+/* codegen/program/trace.c: events of a trace as lines of JSON, joined by commas, as those of process number
+ * `process`; `later`: seconds that are added to all times. False: err. */
+bool sn_trace_print_process(const sn_trace *t, FILE *f, int process, const char *name, double later,
+                            sn_error *err);
+/* When the first event began, by sn_clock; infinity: there is none. */
+double sn_trace_first(const sn_trace *t);
+
 /* Collectives of a session, whoever carries the bytes: `start` begins an operation, for which `wait`
  * then waits; several may be under way. NULL in the session: an entry with collectives fails. */
 typedef struct sn_collective {

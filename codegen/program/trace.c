@@ -223,7 +223,8 @@ static bool make_legend(legend *l, const sn_trace *t) {
 }
 
 /* One line of trace JSON; false: out of memory. */
-static bool print_event(FILE *f, const legend *l, const sn_trace_event *e) {
+static bool print_event(FILE *f, const legend *l, const sn_trace_event *e, int process,
+                        double later) {
     const sn_compiled_entry *entry = l->t->run[e->run].entry;
     const sn_kernel *k = e->call >= 0 ? &entry->code.kernel[e->call] : NULL;
     const char *where = k ? look_up(l, entry)->name[e->call] : "waiting";
@@ -233,9 +234,9 @@ static bool print_event(FILE *f, const legend *l, const sn_trace_event *e) {
     cJSON_AddStringToObject(j, "name", !k ? where : *where ? name : name + 1);
     cJSON_AddStringToObject(j, "cat", k ? sn_kernel_family_name(k) : "waiting");
     cJSON_AddStringToObject(j, "ph", "X");
-    cJSON_AddNumberToObject(j, "pid", 1);
+    cJSON_AddNumberToObject(j, "pid", process);
     cJSON_AddNumberToObject(j, "tid", e->thread);
-    cJSON_AddNumberToObject(j, "ts", e->begin * 1e6);
+    cJSON_AddNumberToObject(j, "ts", (e->begin + later) * 1e6);
     bool ok = cJSON_AddNumberToObject(j, "dur", (e->end - e->begin) * 1e6) != NULL;
     cJSON *args = cJSON_AddObjectToObject(j, "args");
     cJSON_AddStringToObject(args, "entry", entry->code.plan->entry->name);
@@ -252,42 +253,47 @@ static bool print_event(FILE *f, const legend *l, const sn_trace_event *e) {
     return text != NULL;
 }
 
-bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
-    if (!t || !path)
-        return sn_fail(err, SN_ERR_USAGE, "sn_trace_write: the %s is NULL", t ? "path" : "trace");
+double sn_trace_first(const sn_trace *t) {
+    double zero = INFINITY;
+    for (size_t i = 0; i < count(t); i++) zero = fmin(zero, t->list[i].begin);
+    return zero;
+}
+
+bool sn_trace_print_process(const sn_trace *t, FILE *f, int process, const char *name, double later,
+                            sn_error *err) {
     legend l;
     sn_trace_event *list;
     long n = sn_trace_events(t, &list);
-    if (n < 0 || !make_legend(&l, t)) {
-        free(list);
-        return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-    }
-    sn_file *file = sn_file_output(path, err);
-    if (!file) {
-        free(list);
-        return false;
-    }
-    FILE *f = sn_file_stream(file);
+    bool ok = n >= 0 && make_legend(&l, t);
     int threads = 0;
     for (long i = 0; i < n; i++) threads = list[i].thread >= threads ? list[i].thread + 1 : threads;
-    fputs("{\"traceEvents\":[\n"
-          "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"sinter\"}}",
-          f);
+    fprintf(f, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"%s\"}}",
+            process, name);
     for (int i = 0; i < threads; i++)
         fprintf(f,
-                ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,"
+                ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,"
                 "\"args\":{\"name\":\"thread %d\"}}",
-                i, i);
-    bool ok = true;
+                process, i, i);
     for (long i = 0; ok && i < n; i++) {
         fputs(",\n", f);
-        ok = print_event(f, &l, &list[i]);
+        ok = print_event(f, &l, &list[i], process, later);
     }
     free(list);
+    return ok || sn_fail(err, SN_ERR_MEMORY, "out of memory for trace events");
+}
+
+bool sn_trace_write(const sn_trace *t, const char *path, sn_error *err) {
+    if (!t || !path)
+        return sn_fail(err, SN_ERR_USAGE, "sn_trace_write: the %s is NULL", t ? "path" : "trace");
+    sn_file *file = sn_file_output(path, err);
+    if (!file) return false;
+    FILE *f = sn_file_stream(file);
+    fputs("{\"traceEvents\":[\n", f);
+    bool ok = sn_trace_print_process(t, f, 1, "sinter", 0, err);
     fprintf(f, "\n],\"otherData\":{\"calls_not_kept\":%zu}}\n", sn_trace_lost(t));
     if (ok) return sn_file_commit(file, err);
     sn_file_discard(file);
-    return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory for a trace event", path);
+    return false;
 }
 
 /* ---- the table ---- */

@@ -99,6 +99,34 @@ bool sn_comm_gather(sn_comm *c, void *data, size_t bytes, sn_error *err) {
     return ok;
 }
 
+bool sn_comm_collect(sn_comm *c, const void *data, size_t bytes, void **all, size_t *size,
+                     sn_error *err) {
+    size_t n = (size_t)c->size, *list = calloc(4 * n, sizeof *list), sum = 0;
+    size_t *from = list, *to = list + n, *sent = list + 2 * n, *got = list + 3 * n;
+    *all = NULL;
+    if (!list) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    size[c->rank] = bytes;
+    bool ok = sn_comm_gather(c, size, sizeof *size, err);
+    sent[0] = bytes;
+    for (size_t r = 0; r < n; r++) {
+        to[r] = sum;
+        got[r] = c->rank ? 0 : size[r];
+        sum += size[r];
+    }
+    if (ok && sum > INT32_MAX) ok = sn_fail(err, SN_ERR_RANGE, "%zu bytes of all ranks", sum);
+    void *out = ok && c->rank == 0 ? malloc(sum + 1) : NULL;
+    ok = sn_comm_agree(c, ok && (c->rank || out || sn_fail(err, SN_ERR_MEMORY, "out of memory")),
+                       err);
+    sn_comm_parts give = {from, sent}, take = {to, got};
+    ok = ok && sn_comm_wait(c, c->ops->all_to_all(c, data, give, out, take, err), err);
+    free(list);
+    if (ok)
+        *all = out;
+    else
+        free(out);
+    return ok;
+}
+
 bool sn_comm_barrier(sn_comm *c, sn_error *err) {
     char *all = calloc((size_t)c->size, 1);
     bool ok = all ? sn_comm_gather(c, all, 1, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");

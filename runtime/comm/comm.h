@@ -67,6 +67,10 @@ bool sn_comm_wait(sn_comm *c, sn_comm_request *r, sn_error *err);
 bool sn_comm_broadcast(sn_comm *c, void *data, size_t bytes, int root, sn_error *err);
 /* data[r * bytes ...] from rank r to all; each gives `bytes`, in its place. */
 bool sn_comm_gather(sn_comm *c, void *data, size_t bytes, sn_error *err);
+/* data[bytes] of every rank to rank 0, which gets them one after the other in *all (malloc'ed; NULL on
+ * other ranks), size[rank] bytes each; size: [c->size], filled on all ranks. All together less than 2 GiB. */
+bool sn_comm_collect(sn_comm *c, const void *data, size_t bytes, void **all, size_t *size,
+                     sn_error *err);
 /* Returns when every rank has called it. */
 bool sn_comm_barrier(sn_comm *c, sn_error *err);
 
@@ -135,6 +139,15 @@ typedef struct sn_comm_times {
     double begun; /* internal */
 } sn_comm_times;
 sn_comm_times sn_comm_engine_times(const sn_comm_engine *e);
+
+/* From now on the engine keeps when sums were under way; the first `n` of them. */
+void sn_comm_engine_record(sn_comm_engine *e, size_t n);
+typedef struct sn_comm_span {
+    const void *key;
+    double begin, end; /* by sn_clock */
+} sn_comm_span;
+/* Returns their number; *list belongs to the engine, until the next sum. */
+size_t sn_comm_engine_spans(const sn_comm_engine *e, const sn_comm_span **list);
 
 /* ---- the plugin ---- */
 

@@ -22,6 +22,7 @@ typedef struct job {
     size_t n, started; /* floats; of those begun */
     int pieces;        /* under way */
     double due;        /* not complete before */
+    double begin, end; /* under way */
     bool done;
 } job;
 
@@ -42,6 +43,8 @@ struct sn_comm_engine {
     bool ending;
     sn_error failure;
     sn_comm_times times;
+    sn_comm_span *span; /* [n_span] of room_span */
+    size_t n_span, room_span;
     piece piece[WINDOW]; /* a ring: [head, head + count) in order */
     int head, count;
 };
@@ -102,8 +105,9 @@ static void complete(sn_comm_engine *e) {
     pthread_mutex_lock(&e->lock);
     for (job *j = e->first; j; j = j->next) {
         bool done = j->started == j->n && !j->pieces && now >= j->due;
-        if (done && !j->done) pthread_cond_broadcast(&e->completed);
-        j->done |= done;
+        if (!done || j->done) continue;
+        j->done = true, j->end = now;
+        pthread_cond_broadcast(&e->completed);
     }
     pthread_mutex_unlock(&e->lock);
 }
@@ -173,6 +177,7 @@ bool sn_comm_engine_start(sn_comm_engine *e, const void *key, float *data, size_
     if (!j) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     *j = (job){.key = key, .data = data, .n = n};
     double size = e->c->size, now = sn_clock();
+    j->begin = now;
     double bytes = 2 * (size - 1) / size * (double)(n * sizeof *data);
     pthread_mutex_lock(&e->lock);
     if (e->bandwidth > 0) {
@@ -208,6 +213,8 @@ bool sn_comm_engine_wait(sn_comm_engine *e, const void *key, sn_error *err) {
     while (j && j->key != key) j = j->next;
     while (j && !j->done && !e->failure.code) pthread_cond_wait(&e->completed, &e->lock);
     bool ok = j && j->done;
+    if (ok && e->n_span < e->room_span)
+        e->span[e->n_span++] = (sn_comm_span){j->key, j->begin, j->end};
     if (ok) drop(e, j);
     double now = sn_clock();
     e->times.waited += now - begin;
@@ -216,6 +223,16 @@ bool sn_comm_engine_wait(sn_comm_engine *e, const void *key, sn_error *err) {
     pthread_mutex_unlock(&e->lock);
     return ok || sn_fail(err, why.code ? why.code : SN_ERR_INTERNAL, "%s",
                          why.code ? why.message : "no such sum is under way");
+}
+
+void sn_comm_engine_record(sn_comm_engine *e, size_t n) {
+    e->span = calloc(n + 1, sizeof *e->span);
+    e->room_span = e->span ? n : 0;
+}
+
+size_t sn_comm_engine_spans(const sn_comm_engine *e, const sn_comm_span **list) {
+    *list = e->span;
+    return e->n_span;
 }
 
 sn_comm_times sn_comm_engine_times(const sn_comm_engine *e) {
@@ -231,6 +248,7 @@ void sn_comm_engine_free(sn_comm_engine *e) {
     pthread_join(e->thread, NULL);
     while (e->first) drop(e, e->first);
     for (int i = 0; i < WINDOW; i++) sn_comm_sum_free(&e->piece[i].sum);
+    free(e->span);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->added);
     pthread_cond_destroy(&e->completed);

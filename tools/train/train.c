@@ -674,10 +674,12 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
                  "fine-tunes %s at a rate of %g after a warm-up of %lld steps (--rate, --warmup)",
                  t.s->start, t.s->training.schedule.peak, (long long)t.s->training.schedule.warmup);
         if (r->begun) r->begun(r->ctx, t.session);
+        if (r->ended) train_profile_record(&t.ranks);
         end = run_steps(&t, err);
     }
     if (end != TRAIN_FAILED && train_ranks_times(&t.ranks, t.steps, ranks, sizeof ranks)[0])
         tell(r->event, r->ctx, "%s", ranks);
+    if (end != TRAIN_FAILED && r->ended && !r->ended(r->ctx, &t.ranks, err)) end = TRAIN_FAILED;
     /* without validation, or if interrupted before the first one, keep the last model */
     if (end != TRAIN_FAILED && t.state.best_step == 0 && !save_model(&t, err)) end = TRAIN_FAILED;
     *out = (train_result){.alone = end == TRAIN_FAILED && r->comm && !t.ranks.agreed,

@@ -184,6 +184,7 @@ bool train_tensors_read(const train_tensors *t, const sn_session *s, sn_error *e
 
 typedef enum train_end { TRAIN_DONE, TRAIN_EARLY, TRAIN_INTERRUPTED, TRAIN_FAILED } train_end;
 
+struct train_ranks;
 typedef struct train_request {
     train_settings *settings;
     const char *folder; /* output folder */
@@ -200,6 +201,9 @@ typedef struct train_request {
     void (*metrics)(void *ctx, const char *line);
     /* called before the first step, after all preparations; may be NULL */
     void (*begun)(void *ctx, sn_session *s);
+    /* called after the last step of a run that has not failed, by every rank, with everything still open;
+     * may be NULL */
+    bool (*ended)(void *ctx, struct train_ranks *ranks, sn_error *err);
     bool (*stopped)(void *ctx); /* polled after each step and each validation batch */
     void *ctx;
 } train_request;

@@ -74,6 +74,11 @@ bool train_ranks_gradients(train_ranks *r,
                            void *ctx, sn_error *err);
 /* A line about the sums over ranks of so many steps, returns buf; "" if there were none. */
 const char *train_ranks_times(const train_ranks *r, int64_t steps, char *buf, size_t size);
+/* train_profile.c: keeps when sums are under way, for train_profile_write. */
+void train_profile_record(train_ranks *r);
+/* Writes the ranks' traces to one file, with a process for each rank and a track of its sums; called by all
+ * ranks, each with its trace. Rank 0 writes. */
+bool train_profile_write(train_ranks *r, const sn_trace *t, const char *path, sn_error *err);
 /* loss[i] of each own slice i becomes that of every slice; sets r->stop if any rank wants to. */
 bool train_ranks_losses(train_ranks *r, double *loss, bool stop, sn_error *err);
 /* Every rank's two numbers to all, [2 size]; sets r->stop. */
