@@ -27,13 +27,14 @@ typedef struct sn_matmul {
     int64_t a_row, a_col, b_row, b_col, c_row, c_col;
     int64_t packed; /* 1: b is in the layout that `pack` makes for the same description */
     int64_t bias;   /* 1: there is one */
+    int64_t int8;   /* 1: a and b are 8-bit integers; their sums are converted to f32 */
 } sn_matmul;
 
-/* A library's products of f32 matrices, for `bench`. state: of sn_backend.open. */
+/* A library's products with results of f32, for `bench`. state: of sn_backend.open. */
 typedef struct sn_backend_gemm {
     int64_t (*packed_bytes)(void *state, const sn_matmul *s, sn_error *err); /* -1: failed */
-    bool (*pack)(void *state, const sn_matmul *s, const float *b, void *packed, sn_error *err);
-    bool (*run)(void *state, const sn_matmul *s, const float *a, const void *b, const float *bias,
+    bool (*pack)(void *state, const sn_matmul *s, const void *b, void *packed, sn_error *err);
+    bool (*run)(void *state, const sn_matmul *s, const void *a, const void *b, const float *bias,
                 float *c, sn_error *err);
 } sn_backend_gemm;
 

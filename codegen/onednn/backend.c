@@ -13,11 +13,11 @@ static int64_t packed_bytes(void *state, const sn_matmul *s, sn_error *err) {
     return sn_dnnl_packed_bytes(state, s, err);
 }
 
-static bool pack(void *state, const sn_matmul *s, const float *b, void *packed, sn_error *err) {
+static bool pack(void *state, const sn_matmul *s, const void *b, void *packed, sn_error *err) {
     return sn_dnnl_pack(state, s, b, packed, err);
 }
 
-static bool run_gemm(void *state, const sn_matmul *s, const float *a, const void *b,
+static bool run_gemm(void *state, const sn_matmul *s, const void *a, const void *b,
                      const float *bias, float *c, sn_error *err) {
     return sn_dnnl_run_matmul(state, s, a, b, bias, c, err);
 }

@@ -13,18 +13,18 @@
 typedef dnnl_memory_desc_t compat_md; /* owned by whoever made it */
 typedef const_dnnl_memory_desc_t compat_const_md;
 
-static inline compat_md compat_md_strides(int rank, const dnnl_dims_t dims,
+static inline compat_md compat_md_strides(dnnl_data_type_t type, int rank, const dnnl_dims_t dims,
                                           const dnnl_dims_t strides) {
     compat_md md = NULL;
-    return dnnl_memory_desc_create_with_strides(&md, rank, dims, dnnl_f32, strides) == dnnl_success
+    return dnnl_memory_desc_create_with_strides(&md, rank, dims, type, strides) == dnnl_success
                ? md
                : NULL;
 }
 
-static inline compat_md compat_md_tag(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag) {
+static inline compat_md compat_md_tag(dnnl_data_type_t type, int rank, const dnnl_dims_t dims,
+                                      dnnl_format_tag_t tag) {
     compat_md md = NULL;
-    return dnnl_memory_desc_create_with_tag(&md, rank, dims, dnnl_f32, tag) == dnnl_success ? md
-                                                                                            : NULL;
+    return dnnl_memory_desc_create_with_tag(&md, rank, dims, type, tag) == dnnl_success ? md : NULL;
 }
 
 static inline compat_md compat_md_clone(compat_const_md md) {
@@ -123,16 +123,16 @@ static inline compat_md compat_md_keep(dnnl_status_t status, const dnnl_memory_d
     return copy;
 }
 
-static inline compat_md compat_md_strides(int rank, const dnnl_dims_t dims,
+static inline compat_md compat_md_strides(dnnl_data_type_t type, int rank, const dnnl_dims_t dims,
                                           const dnnl_dims_t strides) {
     dnnl_memory_desc_t md;
-    return compat_md_keep(dnnl_memory_desc_init_by_strides(&md, rank, dims, dnnl_f32, strides),
-                          &md);
+    return compat_md_keep(dnnl_memory_desc_init_by_strides(&md, rank, dims, type, strides), &md);
 }
 
-static inline compat_md compat_md_tag(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag) {
+static inline compat_md compat_md_tag(dnnl_data_type_t type, int rank, const dnnl_dims_t dims,
+                                      dnnl_format_tag_t tag) {
     dnnl_memory_desc_t md;
-    return compat_md_keep(dnnl_memory_desc_init_by_tag(&md, rank, dims, dnnl_f32, tag), &md);
+    return compat_md_keep(dnnl_memory_desc_init_by_tag(&md, rank, dims, type, tag), &md);
 }
 
 static inline compat_md compat_md_clone(compat_const_md md) {

@@ -154,9 +154,13 @@ static bool run_entry(sn_dnnl *d, entry *e, const void *const *pointers, sn_erro
 
 /* --- matrix product --------------------------------------------------------------------------- */
 
+static dnnl_data_type_t factor_type(const sn_matmul *s) {
+    return s->int8 ? dnnl_s8 : dnnl_f32;
+}
+
 /* One operand: batch sizes (1 where it repeats), then rows x cols. */
-static compat_md operand_md(const sn_matmul *s, const int64_t *batch, int64_t rows, int64_t cols,
-                            int64_t row, int64_t col, bool any) {
+static compat_md operand_md(const sn_matmul *s, dnnl_data_type_t type, const int64_t *batch,
+                            int64_t rows, int64_t cols, int64_t row, int64_t col, bool any) {
     dnnl_dims_t dims = {0}, strides = {0};
     int n = (int)s->n_batch;
     for (int i = 0; i < n; i++) {
@@ -167,8 +171,8 @@ static compat_md operand_md(const sn_matmul *s, const int64_t *batch, int64_t ro
     dims[n + 1] = cols;
     strides[n] = row;
     strides[n + 1] = col;
-    return any ? compat_md_tag(n + 2, dims, dnnl_format_tag_any)
-               : compat_md_strides(n + 2, dims, strides);
+    return any ? compat_md_tag(type, n + 2, dims, dnnl_format_tag_any)
+               : compat_md_strides(type, n + 2, dims, strides);
 }
 
 static compat_md bias_md(const sn_matmul *s) {
@@ -181,7 +185,7 @@ static compat_md bias_md(const sn_matmul *s) {
     }
     dims[n + 1] = s->n;
     strides[n + 1] = 1;
-    return compat_md_strides(n + 2, dims, strides);
+    return compat_md_strides(dnnl_f32, n + 2, dims, strides);
 }
 
 static dnnl_status_t make_matmul(sn_dnnl *d, entry *e, const sn_matmul *s, compat_md a, compat_md b,
@@ -204,9 +208,10 @@ static entry *find_matmul(sn_dnnl *d, const sn_matmul *s, sn_error *err) {
     bool is_new;
     entry *e = find_entry(d, MATMUL, s, sizeof *s, &is_new);
     if (!is_new) return e;
-    compat_md a = operand_md(s, s->a_batch, s->m, s->k, s->a_row, s->a_col, false);
-    compat_md b = operand_md(s, s->b_batch, s->k, s->n, s->b_row, s->b_col, s->packed != 0);
-    compat_md c = operand_md(s, s->c_batch, s->m, s->n, s->c_row, s->c_col, false);
+    compat_md a = operand_md(s, factor_type(s), s->a_batch, s->m, s->k, s->a_row, s->a_col, false);
+    compat_md b =
+        operand_md(s, factor_type(s), s->b_batch, s->k, s->n, s->b_row, s->b_col, s->packed != 0);
+    compat_md c = operand_md(s, dnnl_f32, s->c_batch, s->m, s->n, s->c_row, s->c_col, false);
     compat_md bias = bias_md(s);
     dnnl_status_t status = make_matmul(d, e, s, a, b, bias, c);
     compat_md_free(a);
@@ -234,7 +239,7 @@ static bool run_empty(const sn_matmul *s, const float *bias, float *c) {
     return true;
 }
 
-bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_matmul *s, const float *a, const void *b,
+bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_matmul *s, const void *a, const void *b,
                         const float *bias, float *c, sn_error *err) {
     if (run_empty(s, bias, c)) return true;
     entry *e = find_matmul(d, s, err);
@@ -246,11 +251,12 @@ int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_matmul *s, sn_error *err) {
     return e ? e->weight_bytes : -1;
 }
 
-bool sn_dnnl_pack(sn_dnnl *d, const sn_matmul *s, const float *b, void *packed, sn_error *err) {
+bool sn_dnnl_pack(sn_dnnl *d, const sn_matmul *s, const void *b, void *packed, sn_error *err) {
     entry *product = find_matmul(d, s, err);
     if (!product) return false;
     compat_const_md to = dnnl_primitive_desc_query_md(product->pd, dnnl_query_weights_md, 0);
-    compat_md from = operand_md(s, s->b_batch, s->k, s->n, s->b_row, s->b_col, false);
+    compat_md from =
+        operand_md(s, factor_type(s), s->b_batch, s->k, s->n, s->b_row, s->b_col, false);
     if (!from) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     entry e = {0};
     dnnl_status_t status =
@@ -281,7 +287,8 @@ static const packed *add_packed(sn_dnnl *d, const sn_matmul *s, const float *b, 
     packed p = {b, s->k, s->n, s->b_row, s->b_col, compat_md_clone(md), NULL};
     packed *grown = realloc(d->packed, sizeof *grown * (size_t)(d->n_packed + 1));
     if (grown) d->packed = grown;
-    compat_md plain = operand_md(s, s->b_batch, s->k, s->n, s->b_row, s->b_col, false);
+    compat_md plain =
+        operand_md(s, factor_type(s), s->b_batch, s->k, s->n, s->b_row, s->b_col, false);
     bool ok = (grown && p.md && plain) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok && !dnnl_memory_desc_equal(plain, md)) {
         size_t bytes = (dnnl_memory_desc_get_size(md) + 63) / 64 * 64;
@@ -357,9 +364,9 @@ static entry *find_rows(sn_dnnl *d, entry_kind kind, int64_t rows, int64_t n, fl
     memcpy(&numbers[2], &eps, sizeof eps);
     entry *e = find_entry(d, kind, numbers, sizeof numbers, &is_new);
     if (!is_new) return e;
-    compat_md x = compat_md_tag(2, (dnnl_dims_t){rows, n}, dnnl_ab);
-    compat_md v = compat_md_tag(1, (dnnl_dims_t){n}, dnnl_a);
-    compat_md stat = compat_md_tag(1, (dnnl_dims_t){rows}, dnnl_a);
+    compat_md x = compat_md_tag(dnnl_f32, 2, (dnnl_dims_t){rows, n}, dnnl_ab);
+    compat_md v = compat_md_tag(dnnl_f32, 1, (dnnl_dims_t){n}, dnnl_a);
+    compat_md stat = compat_md_tag(dnnl_f32, 1, (dnnl_dims_t){rows}, dnnl_a);
     dnnl_status_t status =
         !x || !v || !stat ? dnnl_out_of_memory : make_rows(d, e, x, v, stat, eps, flags);
     compat_md_free(x);
@@ -454,10 +461,11 @@ static entry *find_conv(sn_dnnl *d, entry_kind kind, const sn_dnnl_conv *s, sn_e
     dnnl_dims_t gd = {s->groups, grouped ? s->out / s->groups : 0, grouped ? s->in / s->groups : 0,
                       s->kernel_h, s->kernel_w};
     dnnl_dims_t yd = {s->batch, s->out, out_h, out_w}, bd = {s->out};
-    compat_md xm = compat_md_tag(4, xd, dnnl_nchw),
-              wm = grouped ? compat_md_tag(5, gd, dnnl_goihw) : compat_md_tag(4, wd, dnnl_oihw);
-    compat_md ym = compat_md_tag(4, yd, dnnl_nchw);
-    compat_md bm = s->bias ? compat_md_tag(1, bd, dnnl_a) : NULL;
+    compat_md xm = compat_md_tag(dnnl_f32, 4, xd, dnnl_nchw),
+              wm = grouped ? compat_md_tag(dnnl_f32, 5, gd, dnnl_goihw)
+                           : compat_md_tag(dnnl_f32, 4, wd, dnnl_oihw);
+    compat_md ym = compat_md_tag(dnnl_f32, 4, yd, dnnl_nchw);
+    compat_md bm = s->bias ? compat_md_tag(dnnl_f32, 1, bd, dnnl_a) : NULL;
     dnnl_status_t status = make_conv(d, e, s, xm, wm, bm, ym);
     compat_md_free(xm);
     compat_md_free(wm);

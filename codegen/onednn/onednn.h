@@ -1,4 +1,4 @@
-/* onednn.h: oneDNN's f32 primitives as plain C functions over raw pointers.
+/* onednn.h: oneDNN's primitives of f32, and products of int8, as plain C functions over raw pointers.
  * Primitives are made at first use of a shape and kept. oneDNN runs on OpenMP's threads itself:
  * call from outside parallel regions; the number of threads is omp_get_max_threads(). */
 #ifndef SN_ONEDNN_H
@@ -13,13 +13,13 @@ sn_dnnl *sn_dnnl_create(sn_error *err);
 void sn_dnnl_destroy(sn_dnnl *d);
 const char *sn_dnnl_version(void); /* "2.6.3"; "none" in builds without it */
 
-bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_matmul *s, const float *a, const void *b,
+bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_matmul *s, const void *a, const void *b,
                         const float *bias, float *c, sn_error *err);
 
 /* oneDNN's own layout of B for this product (s->packed must be 1; b_row and b_col tell the plain
  * layout). It may depend on m. Bytes, or -1 on failure. */
 int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_matmul *s, sn_error *err);
-bool sn_dnnl_pack(sn_dnnl *d, const sn_matmul *s, const float *b, void *packed, sn_error *err);
+bool sn_dnnl_pack(sn_dnnl *d, const sn_matmul *s, const void *b, void *packed, sn_error *err);
 
 /* The same for a B that never changes while d lives, given in its plain layout with s->packed = 1
  * and no batch of its own: it is put in oneDNN's layout once for each layout that the sizes ask

@@ -129,6 +129,43 @@ static void products(void **state) {
     sn_dnnl_destroy(d);
 }
 
+/* Products of 8-bit integers, small enough for any instruction set: sums are exact. */
+static void integers(void **state) {
+    (void)state;
+    sn_dnnl *d = open_or_skip();
+    enum { ROWS = 5, COLUMNS = 37, TERMS = 70 };
+    int8_t a[ROWS * TERMS], b[COLUMNS * TERMS];
+    float c[ROWS * COLUMNS];
+    sn_error err = {0};
+    for (int i = 0; i < ROWS * TERMS; i++) a[i] = (int8_t)(i * 31 % 127 - 63);
+    for (int i = 0; i < COLUMNS * TERMS; i++) b[i] = (int8_t)(i * 57 % 127 - 63);
+    sn_matmul s = {.m = ROWS,
+                   .n = COLUMNS,
+                   .k = TERMS,
+                   .a_row = TERMS,
+                   .a_col = 1,
+                   .b_row = 1,
+                   .b_col = TERMS,
+                   .c_row = COLUMNS,
+                   .c_col = 1,
+                   .packed = 1,
+                   .int8 = 1};
+    int64_t bytes = sn_dnnl_packed_bytes(d, &s, &err);
+    assert_true(bytes >= COLUMNS * TERMS);
+    void *weights = aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64);
+    assert_non_null(weights);
+    assert_true(sn_dnnl_pack(d, &s, b, weights, &err));
+    if (!sn_dnnl_run_matmul(d, &s, a, weights, NULL, c, &err)) fail_msg("%s", err.message);
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < COLUMNS; j++) {
+            int sum = 0;
+            for (int k = 0; k < TERMS; k++) sum += a[i * TERMS + k] * b[j * TERMS + k];
+            assert_true(c[i * COLUMNS + j] == (float)sum);
+        }
+    free(weights);
+    sn_dnnl_destroy(d);
+}
+
 static void rows(void **state) {
     (void)state;
     sn_dnnl *d = open_or_skip();
@@ -244,7 +281,8 @@ static void refusal(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(products), cmocka_unit_test(rows),
-                                       cmocka_unit_test(convolutions), cmocka_unit_test(refusal)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(products), cmocka_unit_test(integers),
+                                       cmocka_unit_test(rows), cmocka_unit_test(convolutions),
+                                       cmocka_unit_test(refusal)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
