@@ -85,13 +85,13 @@ static void collect(partition *q, const sn_entry *e) {
     }
 }
 
-/* The names of what is summed, joined by '+': whoever adds other parts looks for them. */
+/* The names of what is summed, a line each: whoever adds other parts looks for them. */
 static const char *name_of(const bucket *b) {
     size_t size = 1;
     for (int i = 0; i < b->n; i++) size += strlen(sn_attr_str(b->member[i], SN_A_name, "")) + 1;
     char *name = sn_arena_alloc(b->member[0]->m, size);
     for (int i = 0; i < b->n; i++) {
-        if (i) strcat(name, "+");
+        if (i) strcat(name, "\n");
         strcat(name, sn_attr_str(b->member[i], SN_A_name, ""));
     }
     return name;

@@ -127,6 +127,8 @@ sn_comm_engine *sn_comm_engine_new(sn_comm *c, sn_reduction how, int64_t leaves,
 void sn_comm_engine_free(sn_comm_engine *e); /* NULL is allowed */
 /* data[n] becomes the sum; untouched by the caller until sn_comm_engine_wait with this key. */
 bool sn_comm_engine_start(sn_comm_engine *e, const void *key, float *data, size_t n, sn_error *err);
+/* What the next operation is called in its span: borrowed, for as long as spans are read. */
+void sn_comm_engine_label(sn_comm_engine *e, const char *label);
 bool sn_comm_engine_wait(sn_comm_engine *e, const void *key, sn_error *err);
 /* Sums take at least as long as over a network of that latency (seconds a sum) and bandwidth (bytes
  * a second and rank), one after the other; for measurements on one machine. */
@@ -143,7 +145,7 @@ sn_comm_times sn_comm_engine_times(const sn_comm_engine *e);
 /* From now on the engine keeps when sums were under way; the first `n` of them. */
 void sn_comm_engine_record(sn_comm_engine *e, size_t n);
 typedef struct sn_comm_span {
-    const void *key;
+    const char *label; /* NULL: none */
     double begin, end; /* by sn_clock */
 } sn_comm_span;
 /* Returns their number; *list belongs to the engine, until the next sum. */

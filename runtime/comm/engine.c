@@ -18,6 +18,7 @@ enum {
 typedef struct job {
     struct job *next;
     const void *key;
+    const char *label;
     float *data;
     size_t n, started; /* floats; of those begun */
     int pieces;        /* under way */
@@ -43,6 +44,7 @@ struct sn_comm_engine {
     bool ending;
     sn_error failure;
     sn_comm_times times;
+    const char *label;  /* of the next job */
     sn_comm_span *span; /* [n_span] of room_span */
     size_t n_span, room_span;
     piece piece[WINDOW]; /* a ring: [head, head + count) in order */
@@ -177,7 +179,8 @@ bool sn_comm_engine_start(sn_comm_engine *e, const void *key, float *data, size_
     if (!j) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     *j = (job){.key = key, .data = data, .n = n};
     double size = e->c->size, now = sn_clock();
-    j->begin = now;
+    j->begin = now, j->label = e->label;
+    e->label = NULL;
     double bytes = 2 * (size - 1) / size * (double)(n * sizeof *data);
     pthread_mutex_lock(&e->lock);
     if (e->bandwidth > 0) {
@@ -214,7 +217,7 @@ bool sn_comm_engine_wait(sn_comm_engine *e, const void *key, sn_error *err) {
     while (j && !j->done && !e->failure.code) pthread_cond_wait(&e->completed, &e->lock);
     bool ok = j && j->done;
     if (ok && e->n_span < e->room_span)
-        e->span[e->n_span++] = (sn_comm_span){j->key, j->begin, j->end};
+        e->span[e->n_span++] = (sn_comm_span){j->label, j->begin, j->end};
     if (ok) drop(e, j);
     double now = sn_clock();
     e->times.waited += now - begin;
@@ -223,6 +226,10 @@ bool sn_comm_engine_wait(sn_comm_engine *e, const void *key, sn_error *err) {
     pthread_mutex_unlock(&e->lock);
     return ok || sn_fail(err, why.code ? why.code : SN_ERR_INTERNAL, "%s",
                          why.code ? why.message : "no such sum is under way");
+}
+
+void sn_comm_engine_label(sn_comm_engine *e, const char *label) {
+    e->label = label;
 }
 
 void sn_comm_engine_record(sn_comm_engine *e, size_t n) {

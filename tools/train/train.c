@@ -694,7 +694,8 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
         out->seconds = m.seconds, out->tokens_per_second = m.tokens_per_second;
         out->gflops = m.gflops;
     }
-    close_trainer(&t);
+    /* alone: sums are under way, which use this memory until the caller ends all ranks */
+    if (!out->alone || r->comm->size == 1) close_trainer(&t);
     return end;
 }
 

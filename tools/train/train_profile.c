@@ -2,7 +2,6 @@
  * under way. Clocks of machines differ, so times count from a barrier that all ranks leave together. */
 #include "tools/train/train_ranks.h"
 
-#include "ir/ir.h"
 #include "runtime/clock.h"
 #include "runtime/file.h"
 
@@ -47,12 +46,12 @@ static bool print_sums(const train_ranks *r, FILE *f, int process, double zero) 
                     "%d\"}}",
                     process, FIRST + track, track);
         free_at[track] = span[i].end;
-        const char *name = sn_attr_str(span[i].key, SN_A_name, "");
+        const char *name = span[i].label ? span[i].label : "";
         fprintf(
             f,
             ",\n{\"name\":\"sum of %.*s%s\",\"cat\":\"network\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,"
             "\"ts\":%.3f,\"dur\":%.3f}",
-            (int)strcspn(name, "+\"\\"), name, strchr(name, '+') ? " and others" : "", process,
+            (int)strcspn(name, "\n\"\\"), name, strchr(name, '\n') ? " and others" : "", process,
             FIRST + track, 1e6 * (span[i].begin - zero), 1e6 * (span[i].end - span[i].begin));
     }
     free(span);

@@ -97,15 +97,15 @@ static const struct train_gradient *find_gradient(const train_ranks *r, const ch
 }
 
 /* Adds the sums of this rank's other slices to the last one's gradients. name: the parameters, joined
- * by '+', one after the other in x. */
+ * by newlines, one after the other in x. */
 static bool add_partials(train_ranks *r, const char *name, float *x, sn_error *err) {
     while (r->depth && *name) {
-        size_t length = strcspn(name, "+");
+        size_t length = strcspn(name, "\n");
         const struct train_gradient *g = find_gradient(r, name, length);
         if (!g) return sn_fail(err, SN_ERR_INTERNAL, "no gradient of '%.*s'", (int)length, name);
         for (int d = r->depth - 1; d >= 0; d--) sn_comm_add(x, r->partial[d] + g->at, g->n);
         x += g->n;
-        name += length + (name[length] == '+');
+        name += length + (name[length] == '\n');
     }
     return true;
 }
@@ -116,6 +116,7 @@ static bool start_sum(sn_collectives *self, const sn_collective *c, sn_error *er
         return sn_fail(err, SN_ERR_USAGE,
                        "training sums f32 gradients over ranks; '%s' is not that",
                        sn_ops[c->node->op].name);
+    if (r->engine) sn_comm_engine_label(r->engine, sn_attr_str(c->node, SN_A_name, ""));
     if (c->in != c->out) memcpy(c->out, c->in, c->n * sizeof(float));
     if (!add_partials(r, sn_attr_str(c->node, SN_A_name, ""), c->out, err)) return false;
     return !r->engine || sn_comm_engine_start(r->engine, c->node, c->out, c->n, err);
