@@ -152,6 +152,8 @@ static const char *bad_option(const sn_attention_args *a) {
                "callback)";
     if (a->divide && !a->weight) return "a divisor needs .weight: softmax divides by its sum";
     if ((unsigned)a->divide > SN_DIVIDE_BY_ABS_SUM) return "the divisor is unknown";
+    if (a->sink && a->weight && !a->divide)
+        return "a sink needs .divide: without it nothing is divided by the sum of the weights";
     if (a->window < 0) return "the window is negative";
     if (a->window && !a->causal)
         return "a window needs .causal; for other windows use a mask callback";
@@ -173,17 +175,39 @@ static bool capture_past(sn_attention_args *a, int *n) {
     return true;
 }
 
+/* .sink as [B, H, Tq]; NULL: an error was recorded. */
+static sn_tensor sink_of(const sn_attention_args *a) {
+    sn_tensor z = a->sink;
+    sn_module *m = z->m;
+    sn_dim full[3] = {a->q->shape[0], a->q->shape[1], a->q->shape[2]}, heads[3] = {1, 1, 1};
+    bool fits = sn_dtype_is_float((sn_dtype)z->dtype) && (z->rank == 1 || z->rank == 3);
+    if (fits && z->rank == 1) {
+        heads[1] = z->shape[0];
+        z = sn_b_reshape(z, 3, heads);
+    }
+    for (int i = 0; fits && i < 3; i++) fits = z->shape[i] == 1 || z->shape[i] == full[i];
+    if (fits) return sn_b_broadcast(sn_b_cast(z, a->q->dtype == SN_F64 ? SN_F64 : SN_F32), 3, full);
+    char q[SN_NODE_TEXT], t[SN_NODE_TEXT];
+    sn_module_fail(
+        m, SN_ERR_SHAPE,
+        "attention: the sink %s does not fit q %s. Hint: floats [H] or [B, H, Tq], where "
+        "axes may be 1",
+        sn_node_text(a->sink, t), sn_node_text(a->q, q));
+    return NULL;
+}
+
 sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *given) {
     if (!given) return NULL;
     sn_attention_args args = *given, *a = &args;
-    sn_tensor in[4 + SN_MAX_CAPTURED] = {a->q, a->k, a->v}, bad;
-    int n = 0, drops = a->dropout != 0;
+    sn_tensor in[5 + SN_MAX_CAPTURED] = {a->q, a->k, a->v}, bad;
+    int n = 0, drops = a->dropout != 0, sinks = a->sink != NULL;
     while (n < SN_MAX_CAPTURED && a->captured[n]) n++;
     if (a->past && a->q && !sn_module_error(a->q->m)->code && !capture_past(a, &n))
         return sn_module_error_node(a->q->m);
     for (int i = 0; i < n; i++) in[3 + i] = a->captured[i];
-    if (drops) in[3 + n] = a->rng;
-    if (!front_enter(at, "attention", 3 + n + drops, 3 + n, in, &bad)) return bad;
+    if (sinks) in[3 + n] = a->sink;
+    if (drops) in[3 + n + sinks] = a->rng;
+    if (!front_enter(at, "attention", 3 + n + sinks + drops, 3 + n, in, &bad)) return bad;
     sn_module *m = a->q->m;
     const char *option = bad_option(a);
     if (option) return sn_module_fail(m, SN_ERR_USAGE, "attention: %s", option);
@@ -204,7 +228,8 @@ sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *given) {
     if (!(a->scale > 0) && (!sn_dim_is_const(m, q->shape[3], &d) || d < 1))
         return fail_attention(a, "q's width is symbolic: give .scale");
     double scale = a->scale > 0 ? a->scale : 1 / sqrt((double)d);
-    sn_attr attr[6] = {SN_FLT(scale, scale)};
+    if (sinks && !(in[3 + n] = sink_of(a))) return sn_module_error_node(m);
+    sn_attr attr[7] = {SN_FLT(scale, scale)};
     int n_attr = 1;
     if (a->weight) attr[n_attr++] = SN_INT(weights, SN_WEIGHTS_PLAIN + (int)a->divide);
     const sn_region *score = a->score || a->weight ? score_region(at, a, n) : NULL;
@@ -213,11 +238,12 @@ sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *given) {
         return bad;
     if (score) attr[n_attr++] = SN_REG(score, score);
     if (mask) attr[n_attr++] = SN_REG(mask, mask);
+    if (sinks) attr[n_attr++] = SN_INT(sink, 1);
     if (drops) {
         attr[n_attr++] = SN_FLT(rate, a->dropout);
         attr[n_attr++] = SN_INT(stream, front_stream(m));
     }
-    return sn_node_new(m, SN_OP_attention, 3 + n + drops, in, n_attr, attr);
+    return sn_node_new(m, SN_OP_attention, 3 + n + sinks + drops, in, n_attr, attr);
 }
 
 /* ---- heads ---- */

@@ -494,7 +494,10 @@ typedef struct sn_attention_args {
      * returns the weight. A hidden key weighs 0. NULL: softmax */
     sn_score_fn weight;
     sn_row_divisor divide; /* of .weight: what the weights of a query are divided by */
-    sn_score_fn mask;      /* NULL: all keys; with causal: both must hold */
+    /* One more term of each query's divisor, a key without a value: a score, or with .weight a weight.
+     * A float tensor [H], or with axes that broadcast to [B, H, Tq]; its gradient exists. NULL: none */
+    sn_tensor sink;
+    sn_score_fn mask;                    /* NULL: all keys; with causal: both must hold */
     sn_tensor captured[SN_MAX_CAPTURED]; /* NULL-terminated */
     const void *user;                    /* passed to the callbacks */
     /* dropout of the weights with `rng`, as in sn_dropout; the mask is never stored */

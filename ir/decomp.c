@@ -86,8 +86,9 @@ bool sn_dc_number(const decomp *c, const char *what, sn_dim d, int64_t *value) {
     return sn_dc_fail(c, "%s must be a fixed number, not %s", what, text);
 }
 
-sn_node *sn_dc_softmax(sn_node *x, int axis) {
-    return sn_node_new(x->m, SN_OP_softmax, 1, &x, SN_ATTRS(SN_INT(axis, axis)));
+sn_node *sn_dc_softmax(sn_node *x, sn_node *sink, int axis) {
+    return sn_node_new(x->m, SN_OP_softmax, sink ? 2 : 1, (sn_node *[]){x, sink},
+                       SN_ATTRS(SN_INT(axis, axis)));
 }
 
 sn_node *sn_dc_dot(sn_node *x, sn_node *y, int n_batch, int64_t contract_x, int64_t contract_y) {

@@ -9,7 +9,8 @@
  * no intermediate larger than the weights.
  *
  * With the attribute `weights` there is no softmax: scores are weights, 0 where a key is hidden, and
- * rows are divided by 1, their sum, or max(|sum|, 1); a row whose sum is 0 is 0.
+ * rows are divided by 1, their sum, or max(|sum|, 1); a row whose sum is 0 is 0. With the attribute
+ * `sink` each row's sum has one more term, which has no value.
  *
  * The gradient is that of this decomposition. It is computed once over placeholder nodes, so that
  * the walk stays inside attention. A hidden key contributes nothing to any gradient, even where the
@@ -24,6 +25,7 @@ typedef struct attention {
     sn_node *q, *k, *v;
     sn_dim batch, heads, key_heads, group, tq, tk;
     int first, n_captured; /* captured tensors: the first operand, how many */
+    sn_node *sink;         /* [B, H, Tq, 1]; NULL: none */
     sn_node *seed;         /* dropout's seed and step; NULL: none */
     sn_node *raw;          /* arguments of the score region; set by make_scores */
 } attention;
@@ -32,6 +34,19 @@ typedef struct attention {
 static sn_node *scaled_rows(const decomp *c, int i) {
     sn_node *x = sn_b_cast(c->in[i], c->type);
     return sn_b_binary(SN_OP_mul, x, sn_b_cast(c->in[i + 2], c->type));
+}
+
+static bool read_sink(attention *a, int i) {
+    const decomp *c = a->c;
+    const sn_node *z = c->in[i];
+    if (!sn_dc_float(c, i)) return false;
+    if (z->rank != 3 || z->shape[0] != a->batch || z->shape[1] != a->heads || z->shape[2] != a->tq)
+        return sn_dc_fail(c, "the sink must be [B, H, Tq]");
+    if (sn_dc_int(c, SN_A_weights, SN_WEIGHTS_SOFTMAX) == SN_WEIGHTS_PLAIN)
+        return sn_dc_fail(c, "a sink needs weights that are divided by their sum");
+    sn_dim row[4] = {a->batch, a->heads, a->tq, 1};
+    a->sink = sn_b_reshape(sn_dc_operand(c, i), 4, row);
+    return true;
 }
 
 static bool read_operands(attention *a, decomp *c) {
@@ -43,6 +58,8 @@ static bool read_operands(attention *a, decomp *c) {
         if (!a->n_captured--) return sn_dc_fail(c, "dropout needs a seed and a step");
         a->seed = c->in[c->n_in - 1];
     }
+    bool sinks = sn_dc_int(c, SN_A_sink, 0) != 0;
+    if (sinks && !a->n_captured--) return sn_dc_fail(c, "the sink is missing");
     for (int i = 0; i < 3; i++) {
         if ((!scales || !i) && !sn_dc_float(c, i)) return false;
         if (c->in[i]->rank != 4)
@@ -61,7 +78,7 @@ static bool read_operands(attention *a, decomp *c) {
     if (!sn_dim_div(c->m, a->heads, a->key_heads, &a->group))
         return sn_dc_fail(c,
                           "the number of query heads is not a multiple of the number of K/V heads");
-    return true;
+    return !sinks || read_sink(a, a->first + a->n_captured);
 }
 
 /* A region's arguments: scalars of these types, then the captured tensors. */
@@ -164,9 +181,10 @@ static sn_node *divisor_of(const attention *a, sn_node *sum) {
     }
 }
 
-static sn_node *sum_of_weights(sn_node *p) {
+static sn_node *sum_of_weights(const attention *a, sn_node *p) {
     int64_t keys = 3;
-    return sn_b_reduce(SN_OP_reduce_sum, p, 1, &keys);
+    sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, p, 1, &keys);
+    return a->sink ? sn_b_binary(SN_OP_add, sum, a->sink) : sum;
 }
 
 /* 1 / n, 0 where n is 0 */
@@ -184,9 +202,10 @@ static sn_node *plain_weights(sn_node *scores) {
 }
 
 static sn_node *weights_of(const attention *a, sn_node *scores) {
-    if (!sn_dc_int(a->c, SN_A_weights, SN_WEIGHTS_SOFTMAX)) return sn_dc_softmax(scores, 3);
+    if (!sn_dc_int(a->c, SN_A_weights, SN_WEIGHTS_SOFTMAX))
+        return sn_dc_softmax(scores, a->sink, 3);
     sn_node *p = plain_weights(scores);
-    sn_node *factor = reciprocal(divisor_of(a, sum_of_weights(p)));
+    sn_node *factor = reciprocal(divisor_of(a, sum_of_weights(a, p)));
     return sn_b_binary(SN_OP_mul, p, sn_b_broadcast_like(factor, p));
 }
 
@@ -220,6 +239,7 @@ static sn_node *log_sum_exp(const attention *a, sn_node *scores) {
     decomp *c = a->c;
     int64_t keys = 3;
     sn_dim row[4] = {a->batch, a->heads, 1, a->tq};
+    if (a->sink) scores = sn_b_concat(c->m, 2, (sn_node *[]){scores, a->sink}, 3);
     sn_node *top = sn_b_reduce(SN_OP_reduce_max, scores, 1, &keys), *part[2];
     sn_node *none = sn_b_scalar(SN_OP_eq, top, -INFINITY);
     sn_node *m = sn_b_select(none, sn_b_const(c->m, (sn_dtype)top->dtype, 0), top);
@@ -233,7 +253,7 @@ static sn_node *log_sum_exp(const attention *a, sn_node *scores) {
 static sn_node *row_factors(const attention *a, sn_node *scores) {
     decomp *c = a->c;
     sn_dim row[4] = {a->batch, a->heads, 1, a->tq};
-    sn_node *sum = sum_of_weights(plain_weights(scores)), *part[2];
+    sn_node *sum = sum_of_weights(a, plain_weights(scores)), *part[2];
     sn_node *zero = sn_b_const(c->m, (sn_dtype)sum->dtype, 0);
     sn_node *one = sn_b_const(c->m, (sn_dtype)sum->dtype, 1), *slope = zero;
     int64_t kind = sn_dc_int(c, SN_A_weights, SN_WEIGHTS_SOFTMAX);
@@ -312,15 +332,19 @@ static void pull_through_score(decomp *operands, sn_node *y, sn_node *g, int n, 
     sn_module *m = operands->m;
     if (!read_operands(&a, operands) || !(scores = make_scores(&a))) return;
     const sn_region *r = with_reads(region_of(operands, SN_A_score));
-    size_t n_from = (size_t)r->n_out + 1; /* the score, the reads, v */
+    size_t n_from = (size_t)r->n_out + 2; /* the score, the reads, v, the sink */
     sn_node **from = sn_arena_alloc(m, 2 * n_from * sizeof *from), **flow = from + n_from;
     sn_node **part = sn_arena_alloc(m, sizeof *part * (size_t)n);
     map_region(&a, r, a.raw, from);
     from[0] = a.raw;
     from[r->n_out] = a.v;
-    sn_pullback(y, g, (int)n_from, from, flow);
+    from[r->n_out + 1] = a.sink ? operands->in[a.first + a.n_captured] : a.v;
+    sn_pullback(y, g, (int)n_from - !a.sink, from, flow);
     sn_node *seen = sn_b_scalar(SN_OP_ne, scores, -INFINITY);
-    for (int j = 0; j < n; j++) d[j] = wrt[j] == a.v ? flow[r->n_out] : NULL;
+    for (int j = 0; j < n; j++) {
+        d[j] = wrt[j] == a.v ? flow[r->n_out] : NULL;
+        if (a.sink && wrt[j] == from[r->n_out + 1]) d[j] = flow[r->n_out + 1];
+    }
     for (int i = 0; i < r->n_out && !m->error.code; i++) {
         if (!flow[i]) continue;
         sn_node *zero = sn_b_const(m, (sn_dtype)flow[i]->dtype, 0);
@@ -356,7 +380,8 @@ static bool pull_back(decomp *c, int more, int n, const int *which, sn_node **ou
     for (int i = 0; i < n; i++) wrt[i] = arg[which[i]];
     decomp operands = {c->m, SN_OP_attention, n_arg, arg, n_attr, attr, NULL, 0, c->type};
     const sn_region *score = region_of(c, SN_A_score);
-    if (score && derivative_may_be_bad(score, n_arg - 3 - (sn_dc_attr(c, SN_A_rate) != NULL)))
+    int more_in = (sn_dc_attr(c, SN_A_rate) != NULL) + (sn_dc_attr(c, SN_A_sink) != NULL);
+    if (score && derivative_may_be_bad(score, n_arg - 3 - more_in))
         pull_through_score(&operands, y->decomposition, arg[n_arg], n, wrt, d);
     else
         sn_pullback(y->decomposition, arg[n_arg], n, wrt, d);

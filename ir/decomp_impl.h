@@ -44,7 +44,7 @@ bool sn_dc_axis(const decomp *c, int *axis);
 bool sn_dc_number(const decomp *c, const char *what, sn_dim d, int64_t *value);
 
 /* A composite inside a decomposition. */
-sn_node *sn_dc_softmax(sn_node *x, int axis);
+sn_node *sn_dc_softmax(sn_node *x, sn_node *sink, int axis); /* sink: NULL: none */
 /* The dot of x and y over one axis each, with n_batch leading batch axes. */
 sn_node *sn_dc_dot(sn_node *x, sn_node *y, int n_batch, int64_t contract_x, int64_t contract_y);
 

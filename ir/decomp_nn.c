@@ -66,21 +66,26 @@ bool decomp_variance(decomp *c) {
 /* ---- softmax and its logarithms ---- */
 
 /* x minus its maximum on the axis, the exponential of that, and its sum, which is 1 for a row that
- * is entirely -inf. The gradient treats the maximum as constant, since the results do not depend on
+ * is entirely -inf; the sink (NULL: none) counts as one more element in maximum and sum. The gradient treats the maximum as constant, since the results do not depend on
  * it. */
 typedef struct shifted {
     sn_node *max, *x, *exp, *sum;
 } shifted;
 
-static shifted shift_exp(sn_node *x, int axis) {
+static shifted shift_exp(sn_node *x, sn_node *sink, int axis) {
     int64_t a = axis;
     shifted s;
-    s.max = sn_b_unary(SN_OP_stop_gradient, sn_b_reduce(SN_OP_reduce_max, x, 1, &a));
+    sn_node *max = sn_b_reduce(SN_OP_reduce_max, x, 1, &a);
+    if (sink) max = sn_b_binary(SN_OP_max, max, sink);
+    s.max = sn_b_unary(SN_OP_stop_gradient, max);
     sn_node *zero = sn_b_const(x->m, (sn_dtype)x->dtype, 0);
     sn_node *shift = sn_b_select(sn_b_scalar(SN_OP_eq, s.max, -INFINITY), zero, s.max);
     s.x = sn_b_binary(SN_OP_sub, x, shift);
     s.exp = sn_b_unary(SN_OP_exp, s.x);
     sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, s.exp, 1, &a);
+    if (sink)
+        sum =
+            sn_b_binary(SN_OP_add, sum, sn_b_unary(SN_OP_exp, sn_b_binary(SN_OP_sub, sink, shift)));
     sn_node *one = sn_b_const(x->m, (sn_dtype)x->dtype, 1);
     s.sum = sn_b_select(sn_b_scalar(SN_OP_eq, sum, 0), one, sum);
     return s;
@@ -89,7 +94,12 @@ static shifted shift_exp(sn_node *x, int axis) {
 bool decomp_softmax(decomp *c) {
     int axis;
     if (!sn_dc_float(c, 0) || !sn_dc_axis(c, &axis)) return false;
-    shifted s = shift_exp(sn_dc_operand(c, 0), axis);
+    sn_node *x = sn_dc_operand(c, 0), *sink = c->n_in > 1 ? sn_dc_operand(c, 1) : NULL;
+    bool fits = !sink || (sn_dc_float(c, 1) && sink->rank == x->rank);
+    for (int a = 0; fits && sink && a < x->rank; a++)
+        fits = sink->shape[a] == (a == axis ? 1 : x->shape[a]);
+    if (!fits) return sn_dc_fail(c, "the sink must have the shape of x, with size 1 on the axis");
+    shifted s = shift_exp(x, sink, axis);
     return sn_dc_done(c, sn_b_binary(SN_OP_mul, s.exp, sn_b_unary(SN_OP_recip, s.sum)));
 }
 
@@ -97,14 +107,14 @@ bool decomp_softmax(decomp *c) {
 bool decomp_log_softmax(decomp *c) {
     int axis;
     if (!sn_dc_float(c, 0) || !sn_dc_axis(c, &axis)) return false;
-    shifted s = shift_exp(sn_dc_operand(c, 0), axis);
+    shifted s = shift_exp(sn_dc_operand(c, 0), NULL, axis);
     return sn_dc_done(c, sn_b_binary(SN_OP_sub, s.x, sn_b_unary(SN_OP_log, s.sum)));
 }
 
 bool decomp_logsumexp(decomp *c) {
     int axis;
     if (!sn_dc_float(c, 0) || !sn_dc_axis(c, &axis)) return false;
-    shifted s = shift_exp(sn_dc_operand(c, 0), axis);
+    shifted s = shift_exp(sn_dc_operand(c, 0), NULL, axis);
     return sn_dc_done(c, sn_b_binary(SN_OP_add, s.max, sn_b_unary(SN_OP_log, s.sum)));
 }
 

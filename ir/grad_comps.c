@@ -120,8 +120,16 @@ static sn_node *sum_over(sn_node *x, int64_t axis) {
 bool grad_softmax(grad *c) {
     int axis = axis_of(c);
     sn_node *x = X;
-    sn_node *p = x == c->n->in[0] ? c->n : softmax(x, axis);
+    sn_node *z = c->n->n_in > 1 ? sn_b_cast(c->n->in[1], (sn_dtype)x->dtype) : NULL;
+    sn_node *p = z ? SN_NODE(x->m, softmax, SN_ATTRS(SN_INT(axis, axis)), x, z) : softmax(x, axis);
     sn_gr_give(c, 0, SN_NODE(x->m, softmax_grad, SN_ATTRS(SN_INT(axis, axis)), p, G));
+    if (!z || !sn_gr_needs(c, 1)) return true;
+    /* the sink's own weight, times 0 - sum(p g) */
+    sn_node *lse = SN_NODE(x->m, logsumexp, SN_ATTRS(SN_INT(axis, axis)), x);
+    sn_node *weight = sn_b_unary(SN_OP_sigmoid, OP2(sub, z, lse));
+    sn_node *flow = sn_b_unary(SN_OP_neg, OP2(mul, weight, sum_over(OP2(mul, p, G), axis)));
+    sn_node *none = sn_b_scalar(SN_OP_eq, z, -INFINITY);
+    sn_gr_give(c, 1, sn_b_select(none, sn_b_const(x->m, (sn_dtype)x->dtype, 0), flow));
     return true;
 }
 
@@ -203,8 +211,7 @@ static bool listed(int n, const int64_t *list, int64_t v) {
 /* One node per operand; a kernel with several results computes them together. */
 bool grad_attention(grad *c) {
     const sn_node *n = c->n;
-    bool dropped = sn_attr_get(n, SN_A_rate) != NULL;
-    int n_captured = n->n_in - 3 - dropped, n_wrt = 0, n_attr = 0;
+    int n_captured = sn_attention_n_captured(n), sink = sn_attention_sink(n), n_wrt = 0, n_attr = 0;
     int64_t wrt[SN_MAX_RESULTS];
     const sn_region *score = sn_attr_region(n, SN_A_score);
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 2));
@@ -221,7 +228,7 @@ bool grad_attention(grad *c) {
     for (int i = 0; i < n->n_attr; i++) attr[n_attr++] = n->attr[i];
     if (n_wrt) attr[n_attr++] = SN_LIST(wrt, n_wrt, wrt);
     for (int i = 0; i < n->n_in; i++) {
-        if (!sn_gr_needs(c, i) || (i >= 3 && !listed(n_wrt, wrt, i - 3))) continue;
+        if (!sn_gr_needs(c, i) || (i >= 3 && i != sink && !listed(n_wrt, wrt, i - 3))) continue;
         attr[n_attr] = SN_INT(index, i);
         sn_gr_give(c, i,
                    sn_node_new(n->m, SN_OP_attention_grad, n->n_in + 2, in, n_attr + 1, attr));

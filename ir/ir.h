@@ -409,6 +409,10 @@ bool sn_score_gradient(sn_module *m, const sn_region *score, int n_wrt, const in
 /* The captured tensor of which node n of a score region reads one element; -1: n is not such a
  * read. A captured scalar is read directly. */
 int sn_score_read_of(const sn_node *n);
+/* Of attention: how many operands from the third on are captured; the operand that is the sink, -1:
+ * none. */
+int sn_attention_n_captured(const sn_node *n);
+int sn_attention_sink(const sn_node *n);
 /* Whether the region reads the captured tensor. */
 bool sn_score_reads(const sn_region *score, int captured);
 /* axis[0], axis[1]: the axis of the captured tensor on which every read uses the batch's, the

@@ -14,6 +14,15 @@ int sn_score_read_of(const sn_node *n) {
     return at < FIRST_CAPTURED ? -1 : at - FIRST_CAPTURED;
 }
 
+int sn_attention_n_captured(const sn_node *n) {
+    bool drops = sn_attr_get(n, SN_A_rate) != NULL;
+    return n->n_in - 3 - drops - (sn_attr_int(n, SN_A_sink, 0) != 0);
+}
+
+int sn_attention_sink(const sn_node *n) {
+    return sn_attr_int(n, SN_A_sink, 0) ? 3 + sn_attention_n_captured(n) : -1;
+}
+
 static bool listed(int captured, int n, const int64_t *list) {
     for (int i = 0; i < n; i++)
         if (list[i] == captured) return true;

@@ -10,6 +10,7 @@
 #include "passes/kernels/table.h"
 #include "passes/passes.h"
 
+#include <math.h>
 #include <string.h>
 
 static void set_origin(sn_passes *p, const sn_node *n, uint32_t origin) {
@@ -260,6 +261,32 @@ static sn_node *flash_of_gradient(sn_passes *p, sn_node *n) {
     return sn_node_new(n->m, SN_OP_flash, n->n_in - MORE, in, n_attr, attr);
 }
 
+/* The gradient of the sink: its own weight times 0 - sum(weights dp), and dp sums to out dout. What
+ * flash has stored of a row is m and log l, or without softmax 1 / the divisor and its slope. */
+static sn_node *sink_gradient(const sn_node *n, sn_node *flash, int operand) {
+    enum { COTANGENT = 4 };
+    sn_module *m = n->m;
+    int64_t width = 3;
+    sn_node *y = sn_b_result(flash, 0), *stored = sn_b_result(flash, 1), *part[2];
+    sn_node *z = sn_b_cast(n->in[operand], (sn_dtype)stored->dtype);
+    sn_node *dy = sn_b_cast(n->in[COTANGENT], (sn_dtype)stored->dtype);
+    sn_node *dp = sn_b_binary(SN_OP_mul, sn_b_cast(y, (sn_dtype)stored->dtype), dy);
+    dp = sn_b_reshape(sn_b_reduce(SN_OP_reduce_sum, dp, 1, &width), z->rank, z->shape);
+    for (int i = 0; i < 2; i++) {
+        part[i] = sn_b_reshape(sn_b_slice(stored, 2, i, 1), z->rank, z->shape);
+    }
+    sn_node *weight;
+    if (sn_attr_int(n, SN_A_weights, SN_WEIGHTS_SOFTMAX)) {
+        weight = sn_b_binary(SN_OP_mul, part[0], part[1]);
+    } else {
+        sn_node *log = sn_b_binary(SN_OP_sub, sn_b_binary(SN_OP_sub, z, part[0]), part[1]);
+        weight = sn_b_select(sn_b_scalar(SN_OP_eq, z, -INFINITY),
+                             sn_b_const(m, (sn_dtype)z->dtype, 0), sn_b_unary(SN_OP_exp, log));
+    }
+    dp = sn_b_unary(SN_OP_neg, sn_b_binary(SN_OP_mul, weight, dp));
+    return sn_b_cast(dp, (sn_dtype)n->dtype);
+}
+
 /* One result of the kernel that computes all gradients. */
 static sn_node *expand_attention_grad(sn_passes *p, sn_node *n) {
     static const sn_attr_key index[2] = {SN_A_index, SN_A_index};
@@ -267,6 +294,8 @@ static sn_node *expand_attention_grad(sn_passes *p, sn_node *n) {
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 1));
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
     int which = (int)sn_attr_int(n, SN_A_index, 0), n_attr = kernel_attrs(p, n, index, attr);
+    int sink = sn_attr_int(n, SN_A_sink, 0) ? n->n_in - 1 - (sn_attr_get(n, SN_A_rate) != NULL) : 0;
+    if (sink && which == sink - 2) return sink_gradient(n, flash, sink);
     for (int i = 0; i < n->n_in; i++) in[i < 4 ? i : i + 1] = n->in[i];
     in[3] = sn_b_result(flash, 0);
     in[4] = sn_b_result(flash, 1);

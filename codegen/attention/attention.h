@@ -44,6 +44,9 @@ typedef struct sn_attention {
     /* Rows of k and v are int8, and these are their factors, f32, one for each row. */
     bool row_scales;
     sn_attention_operand k_scale, v_scale;
+    /* Each row's sum has one more term: a score or, with `weights`, a weight. */
+    bool sinks;
+    sn_attention_operand sink;
     /* Buffer [B, heads, 2, tq] of the compute type, or < 0: m, the largest score of each query or
      * slightly less, and log of the sum of e^(score - m). The log-sum-exp is their sum, which a
      * single number could hold to half an ulp of m only. */

@@ -27,8 +27,22 @@ em_val att_row_scales(em *e, const att_plan *p, const sn_attention_operand *o, e
     return em_gather(e, o->dtype, base, index, valid ? em_tail_mask(e, valid, n) : NULL);
 }
 
-double att_first_maximum(const att_plan *p) {
-    return p->a->weights ? 0 : -INFINITY;
+att_first att_first_state(em *e, const att_plan *p, em_val batch, em_val head, em_val q, int n,
+                          em_val valid, em_val has_sink) {
+    const sn_attention_operand *o = &p->a->sink;
+    em_val zero = em_splat(e, em_f(e, 0), n), none = em_splat(e, em_f(e, -INFINITY), n);
+    att_first s = {.m = p->a->weights ? zero : none, .l = zero};
+    if (!p->a->sinks) return s;
+    em_val base = att_base(e, o, batch, head), at = em_mul(e, q, em_size_value(e, o->row)), z;
+    if (o->row.slot < 0 && o->row.value == 0)
+        z = em_splat(e, em_load(e, o->dtype, base, 1), n);
+    else
+        z = n == 1 ? em_load(e, o->dtype, em_gep(e, base, o->dtype, at), 1)
+                   : att_row_scales(e, p, o, base, q, n, valid);
+    if (has_sink) z = em_select(e, has_sink, z, p->a->weights ? zero : none);
+    if (p->a->weights) return (att_first){.m = zero, .l = z};
+    em_val one = em_splat(e, em_f(e, 1), n);
+    return (att_first){.m = z, .l = em_select(e, em_cmp(e, EM_EQ, z, none), zero, one)};
 }
 
 em_val att_plain_weight(em *e, em_val x) {

@@ -321,7 +321,7 @@ static void emit_tile(em *e, decode *w, em_val k_base, em_val v_base, em_val n) 
     }
 }
 
-/* m_i = -inf, l_i = 0, acc = 0, load q_i. */
+/* m_i = -inf, l_i = 0, acc = 0, load q_i. The first split of the keys begins with the sink. */
 static void emit_enter(em *e, const decode *w, em_val r, em_val head, em_val q) {
     const att_plan *p = w->p;
     const sn_attention *a = p->a;
@@ -336,8 +336,12 @@ static void emit_enter(em *e, const decode *w, em_val r, em_val head, em_val q) 
     em_val acc = att_row_state(e, p, w->states, r, ATT_ACC);
     for (int i = 0; i < a->dv; i += p->lanes)
         em_store(e, p->t, em_gep(e, acc, p->t, em_i64(e, i)), em_vf(e, 0));
-    em_store(e, p->t, att_row_state(e, p, w->states, r, ATT_L), em_vf(e, 0));
-    em_store(e, p->t, att_row_state(e, p, w->states, r, ATT_M), em_f(e, att_first_maximum(p)));
+    em_val begins = em_cmp(e, EM_EQ, w->k0, em_i64(e, 0));
+    att_first state = att_first_state(e, p, w->batch, head, q, 1, NULL, begins);
+    em_val first_lane = em_tail_mask(e, em_i64(e, 1), p->lanes);
+    em_val l = em_select(e, first_lane, em_splat(e, state.l, p->lanes), em_vf(e, 0));
+    em_store(e, p->t, att_row_state(e, p, w->states, r, ATT_L), l);
+    em_store(e, p->t, att_row_state(e, p, w->states, r, ATT_M), state.m);
 }
 
 void att_emit_decode_result(em *e, const att_plan *p, em_val states, em_val r, em_val batch,
@@ -379,6 +383,7 @@ em_val att_emit_decode(em *e, const att_plan *p) {
     em_val kv_heads = em_i64(e, a->heads / a->gqa_ratio);
     decode w = {.p = p, .tq = em_size_value(e, a->tq), .tk = em_size_value(e, a->tk)};
     w.batch = em_div(e, q.kv_head, kv_heads), w.kv_head = em_rem(e, q.kv_head, kv_heads);
+    w.k0 = q.k0;
     w.row0 = q.row0, w.row1 = q.row1, w.states = q.states;
     em_val head0 = em_mul(e, w.kv_head, ratio);
     em_val k_base = att_base(e, &a->k, w.batch, w.kv_head);

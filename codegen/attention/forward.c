@@ -3,6 +3,7 @@
  * For a query block i of a head [Dao, FlashAttention-2, 2023, algorithm 1]:
  *
  *   m_i = -inf;  l_i = 0;  acc = 0;  load q_i                      emit_enter
+ *       (with a sink z: m_i = z, l_i = 1)
  *   for each KV tile j that the mask does not hide:                emit_tiles
  *       qk = q_i k_j^T                                             emit_qk
  *       s = mask(score(qk))                                        softmax.c: emit_scores
@@ -336,7 +337,7 @@ static void begin_block(em *e, block *b, const att_block_args *q) {
     att_relative_begin_head(e, p, q->head);
 }
 
-/* First keys: m_i = -inf, l_i = 0, acc = 0, load q_i. */
+/* First keys: m_i = -inf, l_i = 0 (or those of the sink), acc = 0, load q_i. */
 static void emit_enter(em *e, const block *b, em_val q_base, em_val q_row, em_val acc) {
     const att_plan *p = b->p;
     const sn_attention *a = p->a;
@@ -351,9 +352,10 @@ static void emit_enter(em *e, const block *b, em_val q_base, em_val q_row, em_va
     load.dst = att_column(e, p, q_dst, l.i);
     att_load_queries_call(e, b->f->load_q, load);
     em_val m_i = att_column(e, p, att_block_state(e, p, p->m_offset), l.i);
-    em_store(e, p->t, m_i, em_vf(e, att_first_maximum(p)));
+    att_first state = att_first_state(e, p, b->block.batch, b->block.head, q, p->lanes, rows, NULL);
+    em_store(e, p->t, m_i, state.m);
     em_val l_i = att_column(e, p, att_block_state(e, p, p->l_offset), l.i);
-    em_store(e, p->t, l_i, em_vf(e, 0));
+    em_store(e, p->t, l_i, state.l);
     em_loop d = em_for(e, zero, em_i64(e, a->dv), one);
     em_val row = em_gep(e, acc, p->t, em_muli(e, d.i, p->qb));
     em_store(e, p->t, att_column(e, p, row, l.i), em_vf(e, 0));

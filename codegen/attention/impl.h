@@ -105,8 +105,13 @@ em_val att_load_row(em *e, const att_plan *p, sn_dtype t, em_val at, int n, em_v
 /* The factors of rows k .. k + n - 1, of which `valid` exist (NULL: all). */
 em_val att_row_scales(em *e, const att_plan *p, const sn_attention_operand *o, em_val base,
                       em_val k, int n, em_val valid);
-/* The first value of the running maximum m: 0 where there is no softmax. */
-double att_first_maximum(const att_plan *p);
+/* The first values of the running maximum m and of the sum l of rows q .. q + n - 1, of which `valid`
+ * exist (NULL: all). has_sink: whether these rows begin with their sink; NULL: yes. */
+typedef struct att_first {
+    em_val m, l;
+} att_first;
+att_first att_first_state(em *e, const att_plan *p, em_val batch, em_val head, em_val q, int n,
+                          em_val valid, em_val has_sink);
 /* Without softmax: x, 0 where a mask made it -inf. */
 em_val att_plain_weight(em *e, em_val x);
 /* Without softmax: what the weights with the sum l are divided by, and its derivative by l. */

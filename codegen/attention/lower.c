@@ -35,7 +35,8 @@ static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
     if (scale) first += 2;
     const sn_view *q = &s->in[SN_FLASH_Q], *key = &s->in[SN_FLASH_K], *v = &s->in[SN_FLASH_V];
     const sn_attr *rate = sn_attr_get(s->node, SN_A_rate);
-    int n_captured = s->n_in - first - (rate != NULL);
+    bool sinks = sn_attr_int(s->node, SN_A_sink, 0) != 0;
+    int n_captured = s->n_in - first - (rate != NULL) - sinks, sink = first + n_captured;
     sn_attention_captured *captured =
         sn_arena_alloc(k->m, sizeof *captured * (size_t)(n_captured + 1));
     for (int i = 0; i < n_captured; i++) captured[i] = captured_of(k, &s->in[first + i], first + i);
@@ -63,6 +64,8 @@ static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
                         .tile = k->tile,
                         .dim = run_time_dim,
                         .ctx = (void *)(uintptr_t)k};
+    a->sinks = sinks;
+    if (sinks) a->sink = operand_of(k, &s->in[sink], sink);
     if (scale) {
         a->row_scales = true;
         a->k_scale = operand_of(k, &scale[0], first - 2);
@@ -177,6 +180,7 @@ static const sn_region *flash_report(const sn_kernel *k, char *tiles, size_t siz
     int rows = sn_attention_relative_terms(&g.a, derivative);
     size_t n = strlen(tiles);
     if (g.a.weights) n += (size_t)snprintf(tiles + n, size - n, "; weights without softmax");
+    if (g.a.sinks) n += (size_t)snprintf(tiles + n, size - n, "; a sink in the divisor");
     if (rows)
         snprintf(tiles + n, size - n, "; %d value%s of the distance, computed once for each", rows,
                  rows > 1 ? "s" : "");

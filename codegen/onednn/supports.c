@@ -14,7 +14,7 @@ static bool all_f32(const sn_node *n) {
 static const char *softmax_unfit(const sn_node *n) {
     if (!n->rank || sn_attr_int(n, SN_A_axis, n->rank - 1) != n->rank - 1)
         return "the primitive supports the last axis only";
-    return NULL;
+    return n->op == SN_OP_softmax && n->n_in > 1 ? "the primitive has no sink" : NULL;
 }
 
 static const char *norm_unfit(const sn_node *n) {

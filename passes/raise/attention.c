@@ -1,4 +1,5 @@
-/* attention.c: raises dot, any elementwise operations, softmax [, dropout], dot to attention.
+/* attention.c: raises dot, any elementwise operations, softmax [, dropout], dot to attention; also
+ * without softmax, where the elementwise operations give the weights, divided by their sum or not.
  *
  * The chain is followed from the values' product down to the scores' product. Each axis of the
  * scores is a list of pieces (axes that a reshape merged are split again). The role of a piece in
@@ -128,7 +129,7 @@ static ra_step *walk_chain(ra_match *k, const sn_index *ix, sn_element *element)
     ra_step *c = chain_add(k, k->scores);
     memcpy(c->ix, ix, sizeof *ix * k->scores->rank);
     c->value = k->score_value;
-    return walk(k, k->softmax->in[0], MAX_DEPTH);
+    return walk(k, k->top, MAX_DEPTH);
 }
 
 /* Indices of the second product's operand, through the views between it and softmax. */
@@ -139,10 +140,14 @@ static ra_step *walk_weights(ra_match *k) {
         if (n == MAX_DEPTH) return NULL;
         view[n++] = v;
     }
-    ra_step *from = chain_find(k, k->softmax->in[0]), *c = chain_add(k, k->softmax);
-    if (!from || !c) return NULL;
-    from->uses++;
-    memcpy(c->ix, from->ix, sizeof c->ix);
+    ra_step *from = chain_find(k, k->top), *c = from;
+    if (!from) return NULL;
+    from->uses += k->more_uses;
+    if (k->softmax != k->top) {
+        if (!(c = chain_add(k, k->softmax))) return NULL;
+        from->uses++;
+        memcpy(c->ix, from->ix, sizeof c->ix);
+    }
     while (n > 0) {
         ra_step *next = chain_add(k, view[--n]);
         if (!next || !sn_index_push(next->n, c->ix, next->ix)) return NULL;
@@ -165,11 +170,15 @@ static bool find_key_axis(ra_match *k) {
     int from[2];
     for (int i = 0; i < k->scores->rank; i++)
         ix[i] = sn_index_whole(stand_in(k, i), k->scores->shape[i]);
-    const ra_step *c = walk_chain(k, ix, NULL);
-    if (!c) return false;
-    int axis = (int)sn_attr_int(k->softmax, SN_A_axis, k->softmax->rank - 1);
+    const ra_step *c = walk_chain(k, ix, NULL) ? walk_weights(k) : NULL;
+    const sn_attr *contract = ra_contract_of(k->product, k->side);
+    if (!c || !contract || contract->n != 1) return false;
+    const sn_index *key = &c->ix[contract->v[0]];
+    bool softmax = k->kind == SN_WEIGHTS_SOFTMAX; /* its axis, even where it has one element */
+    if (softmax)
+        key = &chain_find(k, k->top)->ix[sn_attr_int(k->softmax, SN_A_axis, k->top->rank - 1)];
     for (int i = 0; i < k->scores->rank; i++) {
-        if (!sn_index_is(&c->ix[axis], stand_in(k, i))) continue;
+        if (!sn_index_is(key, stand_in(k, i))) continue;
         ra_result_axis(k->scores, i, from);
         k->key_axis = i;
         k->q_side = from[0] < 0 ? 0 : 1;
@@ -387,6 +396,9 @@ static sn_node *try_match(ra_match *k) {
     }
     if (!w || !ra_make_operands(k, &o, w, &x)) return NULL;
 
+    sn_node *sink = NULL;
+    if (k->sink && !(sink = ra_make_sink(k, &o, chain_find(k, k->softmax)))) return NULL;
+
     sn_score_args a = sn_score_args_make(k->m, (sn_dtype)k->scores->dtype);
     sn_index piece_ix[MAX_PIECES], ix[SN_MAX_RANK];
     ra_step weights = *w; /* its index in pieces; walks the chain again */
@@ -397,10 +409,14 @@ static sn_node *try_match(ra_match *k) {
     score_indices(k, piece_ix, ix);
     const ra_step *c = walk_chain(k, ix, sn_element_new(k->m));
     k->key_var = key_var;
-    sn_node *y = c && c->value ? sn_attention_make(x.q, x.k, x.v, &a, c->value, SN_WEIGHTS_SOFTMAX,
-                                                   k->dropped)
-                               : NULL;
-    return y ? ra_arrange_result(k, &o, &weights, &x, y) : NULL;
+    sn_node *y = NULL;
+    if (c && c->value) {
+        sn_node *w = k->factor == 1 ? c->value : sn_b_scalar(SN_OP_mul, c->value, k->factor);
+        y = sn_attention_make(x.q, x.k, x.v, &a, w, k->kind, sink, k->dropped);
+    }
+    if (y && k->kind != SN_WEIGHTS_SOFTMAX && !ra_is_worth(y)) return NULL;
+    y = y ? ra_arrange_result(k, &o, &weights, &x, y) : NULL;
+    return y && k->outside != 1 ? sn_b_scalar(SN_OP_mul, y, k->outside) : y;
 }
 
 static sn_node *below_views(sn_node *n) {
@@ -414,43 +430,114 @@ static bool wanted(const sn_raiser *r) {
                        !sn_backend_wanted(r->p));
 }
 
-/* dot(softmax(f(dot(q, k))), v) = attention(q, k, v) with f as its regions */
+/* Looks for the product of the scores below weights that k describes. */
+static sn_node *match_below(ra_match *k) {
+    sn_node *found[4];
+    uint32_t n_id = sn_module_node_count(k->m);
+    int count = find_products(k->top, sn_arena_alloc(k->m, n_id), found, 0, 4);
+    for (int i = 0; i < count; i++) {
+        k->scores = found[i];
+        k->above = sn_arena_alloc(k->m, n_id);
+        if (k->kind != SN_WEIGHTS_SOFTMAX && !ra_may_be_plain(k)) continue;
+        sn_node *y = try_match(k);
+        if (y || sn_module_error(k->m)->code) return y;
+    }
+    return NULL;
+}
+
+static ra_match *begin_match(sn_raiser *r, sn_node *product, int side) {
+    if (!r->scratch) r->scratch = sn_arena_alloc(r->m, sizeof(ra_match));
+    ra_match *k = r->scratch;
+    k->r = r;
+    k->m = r->m;
+    k->product = product;
+    k->weights = product->in[side];
+    k->side = side;
+    k->more_uses = 0;
+    k->factor = k->outside = 1;
+    k->dropped = k->sink = NULL;
+    return k;
+}
+
+/* dot(softmax(f(dot(q, k))), v) = attention(q, k, v) with f as its regions; without softmax, f gives
+ * the weights */
 static sn_node *raise_attention(sn_raiser *r, sn_node *n) {
     if (!wanted(r)) return NULL;
     for (int side = 0; side < 2; side++) {
-        sn_node *weights = below_views(n->in[side]), *found[4];
-        sn_node *dropped = weights->op == SN_OP_dropout ? weights : NULL;
-        sn_node *softmax = dropped ? below_views(weights->in[0]) : weights;
-        if (softmax->op != SN_OP_softmax) continue;
-        uint32_t n_id = sn_module_node_count(r->m);
-        int count = find_products(softmax->in[0], sn_arena_alloc(r->m, n_id), found, 0, 4);
-        for (int i = 0; i < count; i++) {
-            if (!r->scratch) r->scratch = sn_arena_alloc(r->m, sizeof(ra_match));
-            ra_match *k = r->scratch;
-            k->r = r;
-            k->m = r->m;
-            k->scores = found[i];
-            k->softmax = softmax;
-            k->dropped = dropped;
-            k->product = n;
-            k->weights = n->in[side];
-            k->side = side;
-            k->above = sn_arena_alloc(r->m, n_id);
-            sn_node *y = try_match(k);
-            if (y || sn_module_error(r->m)->code) return y;
+        ra_match *k = begin_match(r, n, side);
+        sn_node *w = below_views(n->in[side]);
+        if (w->op == SN_OP_dropout) {
+            k->dropped = w;
+            w = below_views(w->in[0]);
         }
+        if (w->op == SN_OP_softmax) {
+            k->kind = SN_WEIGHTS_SOFTMAX;
+            k->softmax = w;
+            k->top = w->in[0];
+            k->sink = w->n_in > 1 ? w->in[1] : NULL;
+        } else {
+            ra_plain_weights(k, w);
+        }
+        sn_node *y = match_below(k);
+        if (y || sn_module_error(r->m)->code) return y;
     }
+    return NULL;
+}
+
+/* Factor i of n is a product whose weights' rows factor j divides: attention, times the other
+ * factors. */
+static sn_node *raise_divided(sn_raiser *r, sn_node *n, sn_node *const *f, int i, int j) {
+    ra_rows rows;
+    sn_node *dot = f[i];
+    if (dot->op != SN_OP_dot || !sn_shapes_equal(dot, n) || sn_raise_uses(r, dot) > 1 ||
+        !ra_row_divisor(f[j], &rows) || sn_match_below(f[j])->rank != n->rank)
+        return NULL;
+    for (int side = 0; side < 2; side++) {
+        const sn_attr *over = ra_contract_of(dot, side);
+        if (dot->in[side] != rows.sum.weights || !over || over->n != 1 ||
+            over->v[0] != rows.sum.axis || !ra_goes_with(sn_match_below(f[j]), dot, side))
+            continue;
+        ra_match *k = begin_match(r, dot, side);
+        ra_divide_by(k, &rows, 1);
+        k->softmax = k->top;
+        sn_node *y = match_below(k);
+        if (y) return y;
+    }
+    return NULL;
+}
+
+/* dot(w, v) / sum(w) = attention with the weights w / sum(w), where both sum over the same axis */
+static sn_node *divide_attention(sn_raiser *r, sn_node *n) {
+    sn_node *f[6], *y = NULL;
+    double c;
+    int count = wanted(r) && sn_match_float(n) ? sn_match_factors(n, NULL, f, 6, &c) : -1;
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < count; j++) {
+            if (i == j || !(y = raise_divided(r, n, f, i, j))) continue;
+            for (int o = 0; o < count; o++)
+                if (o != i && o != j) y = sn_b_binary(SN_OP_mul, y, f[o]);
+            return c == 1 ? y : sn_b_scalar(SN_OP_mul, y, c);
+        }
     return NULL;
 }
 
 /* Converts attention with callbacks to the form that plain operations get. */
 static sn_node *settle_attention(sn_raiser *r, sn_node *n) {
     (void)r;
-    return sn_attention_canonical(n);
+    return sn_attention_canonical(n, 1);
+}
+
+/* attention(..) c with weights that nothing divides = attention with c times these weights */
+static sn_node *scale_weights(sn_raiser *r, sn_node *n) {
+    double c;
+    sn_node *y = sn_match_scaled(n, &c);
+    if (y == n || y->op != SN_OP_attention || sn_raise_uses(r, y) > 1 ||
+        sn_attr_int(y, SN_A_weights, SN_WEIGHTS_SOFTMAX) != SN_WEIGHTS_PLAIN)
+        return NULL;
+    return sn_attention_canonical(y, c);
 }
 
 const sn_raising sn_raise_attention[] = {
-    {SN_OP_dot, raise_attention},
-    {SN_OP_attention, settle_attention},
-    {SN_OP_COUNT, NULL},
+    {SN_OP_dot, raise_attention}, {SN_OP_mul, divide_attention},       {SN_OP_mul, scale_weights},
+    {SN_OP_neg, scale_weights},   {SN_OP_attention, settle_attention}, {SN_OP_COUNT, NULL},
 };

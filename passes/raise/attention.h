@@ -1,5 +1,5 @@
 /* attention.h: shared by the files that raise attention: the match of two products with a softmax
- * in between, and the resulting views of q, k, v and the result. */
+ * or other weights in between, and the resulting views of q, k, v and the result. */
 #ifndef SN_RAISE_ATTENTION_H
 #define SN_RAISE_ATTENTION_H
 
@@ -28,12 +28,17 @@ typedef struct ra_step {
 typedef struct ra_match {
     sn_raiser *r;
     sn_module *m;
-    sn_node *scores, *softmax, *product; /* first dot, softmax, second dot */
-    sn_node *dropped;                    /* dropout of the weights; NULL: none */
-    /* the operand of the second dot that contains the softmax */
-    sn_node *weights;
-    int side;             /* index of that operand */
-    int key_axis, q_side; /* axis of the keys in the scores; operand that is q */
+    sn_node *scores, *product; /* first dot, second dot */
+    sn_weights_kind kind;
+    sn_node *top;     /* the end of the chain: the softmax's operand, or weights not yet divided */
+    sn_node *softmax; /* what normalises `top`: softmax, or its division; `top`: nothing does */
+    sn_node *sink;    /* one more term of the rows' sum, with the rank of `top`; NULL: none */
+    double factor, outside; /* the weights are `top` times factor; the result has the other one */
+    uint32_t more_uses;     /* uses of `top` by its divisor */
+    sn_node *dropped;       /* dropout of the weights; NULL: none */
+    sn_node *weights;       /* the operand of the second dot that contains `softmax` */
+    int side;               /* index of that operand */
+    int key_axis, q_side;   /* axis of the keys in the scores; operand that is q */
     ra_piece piece[MAX_PIECES];
     int n_piece;
     sn_node *key_var;
@@ -55,6 +60,31 @@ void ra_result_axis(const sn_node *dot, int i, int operand_axis[2]);
 /* Whether n repeats its operand along the axis. */
 bool ra_repeats(const sn_node *n, int axis);
 
+/* Whether n, a row of numbers for `side` of the product, varies only along axes of the result that
+ * are that side's, at their positions. */
+bool ra_goes_with(const sn_node *n, const sn_node *dot, int side);
+
+/* --- weights.c ---------------------------------------------------------------------------- */
+
+/* What rows of weights are divided by. */
+typedef struct ra_rows {
+    sn_raise_sum sum; /* of the weights before the division */
+    sn_weights_kind kind;
+} ra_rows;
+/* Whether `inverse` is 1 / the divisor of some weights' rows: 1 / sum, 1 / max(|sum|, 1); the sum
+ * may have one more term. */
+bool ra_row_divisor(sn_node *inverse, ra_rows *r);
+/* Sets what r says: the weights are c times r's over r's divisor. */
+void ra_divide_by(ra_match *k, const ra_rows *r, double c);
+/* Sets kind, top and softmax of weights w that are not a softmax. */
+void ra_plain_weights(ra_match *k, sn_node *w);
+/* Whether products of such weights may be attention: neither queries, keys nor values are
+ * parameters, as in a perceptron. */
+bool ra_may_be_plain(const ra_match *k);
+/* Whether attention y with such weights is worth a kernel: they differ from the scores, and no
+ * captured tensor is a computed number for each pair of query and key. */
+bool ra_is_worth(const sn_node *y);
+
 /* --- views.c ---------------------------------------------------------------------------- */
 
 /* Positions of pieces in the order batch.., head, groups.., query. */
@@ -74,6 +104,8 @@ typedef struct ra_operands {
 } ra_operands;
 /* False: there is no such view, or heads and widths are not numbers. w: the weights. */
 bool ra_make_operands(const ra_match *k, const ra_order *o, const ra_step *w, ra_operands *x);
+/* The sink [B,H,Tq], given the indices of the softmax; NULL: there is no such view. */
+sn_node *ra_make_sink(const ra_match *k, const ra_order *o, const ra_step *softmax);
 /* The attention's result y [B,H,Tq,dv] in the shape of the second product; NULL: not possible. */
 sn_node *ra_arrange_result(const ra_match *k, const ra_order *o, const ra_step *w,
                            const ra_operands *x, sn_node *y);

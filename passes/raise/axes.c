@@ -43,3 +43,12 @@ bool ra_repeats(const sn_node *n, int axis) {
     int i = axis - (n->rank - n->in[0]->rank);
     return i < 0 || n->in[0]->shape[i] == 1;
 }
+
+bool ra_goes_with(const sn_node *n, const sn_node *dot, int side) {
+    int from[2];
+    for (int i = 0; i < dot->rank; i++) {
+        ra_result_axis(dot, i, from);
+        if (n->shape[i] != 1 && from[side] != i) return false;
+    }
+    return true;
+}

@@ -24,6 +24,21 @@ typedef struct sn_raising {
     sn_node *(*rule)(sn_raiser *r, sn_node *n);
 } sn_raising;
 extern const sn_raising sn_raise_act[], sn_raise_norm[], sn_raise_softmax[], sn_raise_product[],
-    sn_raise_attention[], sn_raise_rope[];
+    sn_raise_attention[], sn_raise_rope[], sn_raise_sink[];
+
+/* ---- softmax.c ---- */
+
+/* A softmax or another composite of one operand and an axis. */
+sn_node *sn_raise_on_axis(sn_op op, sn_node *x, int axis);
+/* softmax x on the axis with a sink, which has size 1 there; NULL: without. */
+sn_node *sn_raise_softmax_of(sn_node *x, sn_node *sink, int axis);
+/* factor times the sum of `weights` over one axis, plus `rest`, which may be NULL */
+typedef struct sn_raise_sum {
+    sn_node *weights, *rest;
+    int axis;
+    double factor;
+} sn_raise_sum;
+/* Whether n is such a sum. */
+bool sn_raise_sum_of(sn_node *n, sn_raise_sum *s);
 
 #endif

@@ -95,6 +95,62 @@ static sn_node *float_mask(void *ctx, sn_node *n) {
     return n;
 }
 
+/* A number that a hidden key's score or weight may have. */
+static bool is_none(double x) {
+    return x == 0 || x == -INFINITY;
+}
+
+/* n where operand i is `none` instead; NAN: not known. */
+static double value_of_hidden(const sn_node *n, int i, double none) {
+    double x[3] = {0};
+    bool known = true;
+    for (int j = 0; j < n->n_in; j++) {
+        if (j == i)
+            x[j] = none;
+        else
+            known &= sn_match_const(n->in[j], &x[j]);
+    }
+    if (known) return sn_elem_ref((sn_op)n->op, false, x[0], x[1], x[2]);
+    if (n->op == SN_OP_mul && none == 0) return 0;
+    bool sum = n->op == SN_OP_add || (n->op == SN_OP_sub && i == 0);
+    return sum && none == -INFINITY ? none : NAN;
+}
+
+/* c ? none : x = not c ? x : none; x times c as a number = c ? x : 0 */
+static sn_node *select_weight(sn_node *n) {
+    double none;
+    if (n->op == SN_OP_select && sn_match_const(n->in[1], &none) && is_none(none) &&
+        !sn_match_const(n->in[2], &none))
+        return sn_b_select(sn_b_unary(SN_OP_not, n->in[0]), n->in[2], n->in[1]);
+    for (int i = 0; i < 2 && n->op == SN_OP_mul; i++) {
+        const sn_node *c = n->in[i];
+        if (c->op == SN_OP_cast && c->in[0]->dtype == SN_BOOL)
+            return sn_b_select(c->in[0], n->in[1 - i], sn_b_const(n->m, (sn_dtype)n->dtype, 0));
+    }
+    return n;
+}
+
+/* Without softmax, the weight of a key that is hidden somewhere in the expression: f(c ? x : none)
+ * = c ? f(x) : 0 where f(none) is 0, as that of sigmoid, exp and relu of -inf. */
+static sn_node *float_zero(void *ctx, sn_node *n) {
+    (void)ctx;
+    n = select_weight(sn_simplify_node(n));
+    if (sn_ops[n->op].kind != SN_ELEM || n->op == SN_OP_select || n->n_in > 3 ||
+        !sn_dtype_is_float((sn_dtype)n->dtype))
+        return n;
+    for (int i = 0; i < n->n_in; i++) {
+        sn_node *s = n->in[i], *in[3];
+        double none;
+        if (s->op != SN_OP_select || !sn_match_const(s->in[2], &none) || !is_none(none)) continue;
+        none = value_of_hidden(n, i, none);
+        if (!is_none(none)) continue;
+        for (int j = 0; j < n->n_in; j++) in[j] = j == i ? s->in[1] : n->in[j];
+        return sn_b_select(s->in[0], sn_node_with(n, in),
+                           sn_b_const(n->m, (sn_dtype)n->dtype, none));
+    }
+    return n;
+}
+
 static bool depends_on(sn_module *m, sn_node *n, const sn_node *on) {
     sn_order order = sn_topo(m, 1, &n);
     for (int i = 0; i < order.n; i++)
@@ -120,19 +176,31 @@ static bool split_and(terms *t, sn_node *c) {
     return true;
 }
 
-/* Removes the masks from *value, down to one that depends on the score. NULL: there is none. plain:
- * the value is a weight. */
+static sn_node *join_and(sn_node *mask, sn_node *c) {
+    return mask ? sn_b_binary(SN_OP_and, mask, c) : c;
+}
+
+/* Removes from *value the masks that do not depend on the score, down to a term that does. NULL:
+ * there is none. plain: the value is a weight. */
 static sn_node *peel_masks(sn_module *m, sn_node **value, const sn_node *score, bool plain) {
-    terms t = {.n = 0};
-    while ((is_hiding(*value) || (plain && is_zeroing(*value))) &&
-           !depends_on(m, (*value)->in[0], score)) {
+    terms t = {.n = 0}, c;
+    sn_node *mask = NULL, *rest = NULL;
+    while (!rest && (is_hiding(*value) || (plain && is_zeroing(*value)))) {
         terms more = t;
-        if (!split_and(&more, (*value)->in[0])) break;
+        c.n = 0;
+        if (!split_and(&c, (*value)->in[0])) break;
+        bool fits = true;
+        for (int i = 0; i < c.n && fits; i++) {
+            if (depends_on(m, c.node[i], score))
+                rest = join_and(rest, c.node[i]);
+            else
+                fits = split_and(&more, c.node[i]);
+        }
+        if (!fits || (rest && more.n == t.n)) break;
         t = more;
-        *value = (*value)->in[1];
+        *value = rest ? sn_b_select(rest, (*value)->in[1], (*value)->in[2]) : (*value)->in[1];
     }
-    sn_node *mask = NULL;
-    for (int i = 0; i < t.n; i++) mask = mask ? sn_b_binary(SN_OP_and, mask, t.node[i]) : t.node[i];
+    for (int i = 0; i < t.n; i++) mask = join_and(mask, t.node[i]);
     return mask;
 }
 
@@ -228,9 +296,8 @@ static bool settle(sn_module *m, const sn_score_args *a, bool plain, sn_node **v
     const sn_region *r = make_region(m, a, &c, true, *value);
     if (sn_module_error(m)->code) return false;
     sn_node *out[2] = {r->out[0]};
-    if (!plain)
-        for (int round = 0; round < 64 && sn_rewrite(m, 1, out, float_mask, NULL); round++)
-            continue;
+    for (int round = 0; round < 64; round++)
+        if (!sn_rewrite(m, 1, out, plain ? float_zero : float_mask, NULL)) break;
     out[1] = peel_masks(m, &out[0], r->arg[0], plain);
     *scale = take_scale(m, &out[0], r->arg[0]);
     r = sn_region_new(m, r->n_arg, r->arg, out[1] ? 2 : 1, out);
@@ -244,7 +311,8 @@ static bool settle(sn_module *m, const sn_score_args *a, bool plain, sn_node **v
 }
 
 sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_args *a,
-                           sn_node *value, sn_weights_kind weights, const sn_node *dropped) {
+                           sn_node *value, sn_weights_kind weights, sn_node *sink,
+                           const sn_node *dropped) {
     sn_module *m = q->m;
     sn_node *mask = NULL;
     double scale;
@@ -259,14 +327,18 @@ sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_ar
         k = few_k;
         v = few_v;
     }
-    sn_node *in[4 + MAX_CAPTURED] = {q, k, v};
+    sn_node *in[5 + MAX_CAPTURED] = {q, k, v};
     int n_in = 3;
     for (int i = 0; i < c.n; i++) in[n_in++] = c.node[i];
-    sn_attr attr[6] = {SN_FLT(scale, scale)};
+    sn_attr attr[7] = {SN_FLT(scale, scale)};
     int n_attr = 1;
     if (weights) attr[n_attr++] = SN_INT(weights, weights);
     if (value != a->score) attr[n_attr++] = SN_REG(score, make_region(m, a, &c, true, value));
     if (mask) attr[n_attr++] = SN_REG(mask, make_region(m, a, &c, false, mask));
+    if (sink) {
+        attr[n_attr++] = SN_INT(sink, 1);
+        in[n_in++] = sink;
+    }
     if (dropped) {
         attr[n_attr++] = SN_FLT(rate, sn_attr_flt(dropped, SN_A_rate, 0));
         attr[n_attr++] = SN_INT(stream, sn_attr_int(dropped, SN_A_stream, 0));
@@ -291,7 +363,7 @@ static sn_node *open_region(sn_element *e, const sn_node *n, const sn_region *r,
     return sn_element_of(e, out, NULL);
 }
 
-sn_node *sn_attention_canonical(sn_node *n) {
+sn_node *sn_attention_canonical(sn_node *n, double factor) {
     sn_module *m = n->m;
     if (!sn_match_float(n->in[0])) return NULL;
     sn_dtype t = (sn_dtype)n->in[0]->dtype;
@@ -306,9 +378,12 @@ sn_node *sn_attention_canonical(sn_node *n) {
     sn_element *e = sn_element_new(m);
     sn_node *value = c == 1 ? a.score : sn_b_scalar(SN_OP_mul, a.score, c);
     if (score) value = open_region(e, n, score, value, &a);
+    if (factor != 1) value = sn_b_scalar(SN_OP_mul, value, factor);
     if (mask)
         value = sn_b_select(open_region(e, n, mask, NULL, &a), value, sn_b_const(m, t, -INFINITY));
     const sn_node *dropped = sn_attr_get(n, SN_A_rate) ? n : NULL;
     sn_weights_kind weights = (sn_weights_kind)sn_attr_int(n, SN_A_weights, SN_WEIGHTS_SOFTMAX);
-    return sn_attention_make(n->in[0], n->in[1], n->in[2], &a, value, weights, dropped);
+    int sink = sn_attention_sink(n);
+    return sn_attention_make(n->in[0], n->in[1], n->in[2], &a, value, weights,
+                             sink < 0 ? NULL : n->in[sink], dropped);
 }

@@ -17,11 +17,13 @@ sn_score_args sn_score_args_make(sn_module *m, sn_dtype t);
  * scalar). A factor that only scales the score becomes the scale attribute, keys that a select
  * hides by -inf the mask region, the rest the score region. The remaining tensors are captured, in
  * an order that depends on them only. Keys and values that were repeated for their query heads are
- * used once. dropped: a node whose {rate}, {stream} and last operand define dropout of the weights;
+ * used once. sink [B,H,Tq]: one more term of the
+ * divisor; NULL: none. dropped: a node whose {rate}, {stream} and last operand define dropout of the weights;
  * NULL: none. */
 sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_args *a,
-                           sn_node *value, sn_weights_kind weights, const sn_node *dropped);
-/* The canonical form of an attention node. */
-sn_node *sn_attention_canonical(sn_node *n);
+                           sn_node *value, sn_weights_kind weights, sn_node *sink,
+                           const sn_node *dropped);
+/* The canonical form of an attention node; factor: of weights that are not a softmax. */
+sn_node *sn_attention_canonical(sn_node *n, double factor);
 
 #endif

@@ -1,5 +1,5 @@
-/* softmax.c: softmax, its logarithm and logsumexp, with or without mask and shift, and
- * cross-entropy. A shift that is constant along the axis does not change them. */
+/* softmax.c: softmax, its logarithm and logsumexp, with or without mask and shift, with one more
+ * term in the denominator (a sink), and cross-entropy. A shift that is constant along the axis does not change them. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/raise/attention.h"
@@ -7,8 +7,13 @@
 #include <math.h>
 #include <string.h>
 
-static sn_node *on_axis(sn_op op, sn_node *x, int axis) {
+sn_node *sn_raise_on_axis(sn_op op, sn_node *x, int axis) {
     return sn_node_new(x->m, op, 1, &x, SN_ATTRS(SN_INT(axis, axis)));
+}
+
+sn_node *sn_raise_softmax_of(sn_node *x, sn_node *sink, int axis) {
+    return sn_node_new(x->m, SN_OP_softmax, sink ? 2 : 1, (sn_node *[]){x, sink},
+                       SN_ATTRS(SN_INT(axis, axis)));
 }
 
 static int axis_of(const sn_node *n) {
@@ -39,7 +44,7 @@ static sn_node *log_weight(sn_node *n, int axis, int depth) {
     sn_node *mask = NULL, *w = NULL, *z = exponent(n);
     if (z) return strip_shift(z, axis);
     if (n->op == SN_OP_exp2) return sn_b_scalar(SN_OP_mul, strip_shift(n->in[0], axis), M_LN2);
-    if (n->op == SN_OP_softmax) return axis_of(n) == axis ? n->in[0] : NULL;
+    if (n->op == SN_OP_softmax) return axis_of(n) == axis && n->n_in == 1 ? n->in[0] : NULL;
     if (n->op == SN_OP_select && sn_match_value(n->in[2], 0)) {
         mask = n->in[0];
         w = n->in[1];
@@ -54,68 +59,109 @@ static sn_node *log_weight(sn_node *n, int axis, int depth) {
     return sn_b_select(mask, z, sn_b_const(n->m, (sn_dtype)n->dtype, -INFINITY));
 }
 
+bool sn_raise_sum_of(sn_node *n, sn_raise_sum *s) {
+    double c;
+    const sn_node *sum = sn_match_scaled(n, &c);
+    int axis = sum->op == SN_OP_reduce_sum ? single_axis(sum) : -1;
+    if (axis >= 0) {
+        *s = (sn_raise_sum){.weights = sum->in[0], .axis = axis, .factor = c};
+        return true;
+    }
+    for (int i = 0; i < 2 && n->op == SN_OP_add; i++) {
+        sn_node *other = n->in[1 - i];
+        if (!sn_raise_sum_of(n->in[i], s)) continue;
+        s->rest = s->rest ? sn_b_binary(SN_OP_add, s->rest, other) : other;
+        return true;
+    }
+    return false;
+}
+
+/* What is subtracted in the exponent of weights w, constant along the axis; NULL: nothing */
+static const sn_node *shift_of(sn_node *w, int axis) {
+    while (w->op == SN_OP_select || w->op == SN_OP_mul) {
+        bool first = w->op == SN_OP_mul && exponent(w->in[0]); /* times a mask */
+        w = w->in[!first];
+    }
+    const sn_node *z = exponent(w);
+    return z && z->op == SN_OP_sub ? sn_match_row(z->in[1], z, axis) : NULL;
+}
+
+/* y + m, where it does not need m; NULL: it does */
+static sn_node *without_shift(sn_node *y, const sn_node *m) {
+    sn_node *a = y->in[0], *b = y->n_in > 1 ? y->in[1] : NULL;
+    const sn_node *to = m ? sn_match_below((sn_node *)(uintptr_t)m) : NULL;
+    if (!m) return y;
+    if (y->op == SN_OP_neg && sn_match_below(a) == to)
+        return sn_b_broadcast_like(sn_b_const(y->m, (sn_dtype)y->dtype, 0), y);
+    return y->op == SN_OP_sub && sn_match_below(b) == to ? a : NULL;
+}
+
+/* z with e^z = rest of the sum over the weights e^(x - m), of which *x is without m; NULL: none */
+static sn_node *sink_of(const sn_raise_sum *s) {
+    const sn_node *m = shift_of(s->weights, s->axis);
+    sn_node *rest = sn_match_below(s->rest), *z = exponent(rest), *w = s->weights;
+    sn_dim shape[SN_MAX_RANK];
+    double c;
+    if (z) z = without_shift(sn_match_below(z), m);
+    if (!m && sn_match_const(rest, &c) && c > 0) z = sn_b_const(w->m, (sn_dtype)w->dtype, log(c));
+    if (!z) return NULL;
+    for (int a = 0; a < w->rank; a++) shape[a] = a == s->axis ? 1 : w->shape[a];
+    return sn_b_broadcast(z, w->rank, shape);
+}
+
+/* A factor 1 / (sum of weights e^x over an axis [+ rest]): the sum, *x, and the sink that stands for
+ * the rest (NULL: none). */
+static bool divides(sn_node *factor, sn_raise_sum *s, sn_node **x, sn_node **sink) {
+    const sn_node *inverse = sn_match_below(factor);
+    if (inverse->op != SN_OP_recip || !sn_raise_sum_of(inverse->in[0], s) || s->factor != 1 ||
+        inverse->rank != s->weights->rank || !(*x = log_weight(s->weights, s->axis, 3)))
+        return false;
+    *sink = s->rest ? sink_of(s) : NULL;
+    return !s->rest || *sink;
+}
+
 /* w / sum(w) with w = e^z, masked or not, = softmax z; other factors stay outside */
 static sn_node *raise_softmax(sn_raiser *r, sn_node *n) {
     (void)r;
-    sn_node *f[6], *w = NULL, *z = NULL;
+    sn_node *f[6], *z = NULL, *sink;
+    sn_raise_sum s;
     double c;
-    int k = sn_match_float(n) ? sn_match_factors(n, NULL, f, 6, &c) : -1, axis = -1, at = -1;
-    for (int i = 0; i < k && !z; i++) {
-        const sn_node *inverse = sn_match_below(f[i]);
-        if (inverse->op != SN_OP_recip || inverse->in[0]->op != SN_OP_reduce_sum) continue;
-        axis = single_axis(inverse->in[0]);
-        w = inverse->in[0]->in[0];
-        if (axis < 0 || inverse->rank != n->rank || !sn_shapes_equal(w, n)) continue;
-        if ((z = log_weight(w, axis, 3))) at = i;
-    }
-    if (!z) return NULL;
+    int k = sn_match_float(n) ? sn_match_factors(n, NULL, f, 6, &c) : -1, at = -1;
+    for (int i = 0; i < k && at < 0; i++)
+        if (divides(f[i], &s, &z, &sink) && sn_shapes_equal(s.weights, n)) at = i;
+    if (at < 0) return NULL;
     sn_node *inverse = f[at];
-    k = sn_match_factors(n, w, f, 6, &c);
+    k = sn_match_factors(n, s.weights, f, 6, &c);
     int at_w = -1, at_inverse = -1;
     for (int i = 0; i < k; i++) {
-        if (f[i] == w) at_w = i;
+        if (f[i] == s.weights) at_w = i;
         if (f[i] == inverse) at_inverse = i;
     }
     if (at_w < 0 || at_inverse < 0) return NULL;
-    sn_node *y = on_axis(SN_OP_softmax, z, axis);
+    sn_node *y = sn_raise_softmax_of(z, sink, s.axis);
     for (int i = 0; i < k; i++)
         if (i != at_w && i != at_inverse) y = sn_b_binary(SN_OP_mul, y, f[i]);
     return c == 1 ? y : sn_b_scalar(SN_OP_mul, y, c);
-}
-
-/* Whether the inverse of a sum over `axis` of w varies only along axes of the product that are w's,
- * at w's positions. */
-static bool goes_with(const sn_node *inverse, const sn_node *dot, int side) {
-    int from[2];
-    for (int i = 0; i < dot->rank; i++) {
-        ra_result_axis(dot, i, from);
-        if (inverse->shape[i] != 1 && from[side] != i) return false;
-    }
-    return true;
 }
 
 /* dot(w, v) / sum(w) with w = e^z, where both sum over the same axis, = dot(softmax z, v); other
  * factors stay outside */
 static sn_node *divide_first(sn_raiser *r, sn_node *n) {
     (void)r;
-    sn_node *f[6], *product = NULL;
+    sn_node *f[6], *product = NULL, *z, *sink;
+    sn_raise_sum s;
     double c;
     int k = sn_match_float(n) ? sn_match_factors(n, NULL, f, 6, &c) : -1, used[2] = {-1, -1};
     for (int i = 0; i < k && !product; i++) {
-        const sn_node *inverse = sn_match_below(f[i]);
-        if (inverse->op != SN_OP_recip || inverse->in[0]->op != SN_OP_reduce_sum) continue;
-        int axis = single_axis(inverse->in[0]);
-        sn_node *w = inverse->in[0]->in[0];
-        if (axis < 0 || inverse->rank != w->rank || w->rank != n->rank) continue;
+        if (!divides(f[i], &s, &z, &sink) || s.weights->rank != n->rank) continue;
         for (int j = 0; j < k && !product; j++)
             for (int side = 0; side < 2 && !product && f[j]->op == SN_OP_dot; side++) {
                 const sn_attr *over = ra_contract_of(f[j], side);
-                if (f[j]->in[side] != w || !over || over->n != 1 || over->v[0] != axis ||
-                    !sn_shapes_equal(f[j], n) || !goes_with(inverse, f[j], side))
+                if (f[j]->in[side] != s.weights || !over || over->n != 1 || over->v[0] != s.axis ||
+                    !sn_shapes_equal(f[j], n) || !ra_goes_with(sn_match_below(f[i]), f[j], side))
                     continue;
-                sn_node *z = log_weight(w, axis, 3), *in[] = {f[j]->in[0], f[j]->in[1]};
-                if (!z) continue;
-                in[side] = on_axis(SN_OP_softmax, z, axis);
+                sn_node *in[] = {f[j]->in[0], f[j]->in[1]};
+                in[side] = sn_raise_softmax_of(z, sink, s.axis);
                 product = sn_node_with(f[j], in);
                 used[0] = i, used[1] = j;
             }
@@ -154,7 +200,7 @@ static sn_node *drop_second_mask(sn_raiser *r, sn_node *n) {
 static sn_node *drop_shift(sn_raiser *r, sn_node *n) {
     (void)r;
     sn_node *x = strip_shift(n->in[0], axis_of(n));
-    return x == n->in[0] ? NULL : sn_node_with(n, &x);
+    return x == n->in[0] || n->n_in > 1 ? NULL : sn_node_with(n, &x);
 }
 
 /* ln sum e^x = logsumexp x */
@@ -163,7 +209,7 @@ static sn_node *raise_logsumexp(sn_raiser *r, sn_node *n) {
     const sn_node *sum = n->in[0];
     int axis = sum->op == SN_OP_reduce_sum ? single_axis(sum) : -1;
     sn_node *z = axis >= 0 && sn_match_float(n) ? exponent(sum->in[0]) : NULL;
-    return z ? on_axis(SN_OP_logsumexp, z, axis) : NULL;
+    return z ? sn_raise_on_axis(SN_OP_logsumexp, z, axis) : NULL;
 }
 
 /* logsumexp(x - m) + m = logsumexp x */
@@ -173,7 +219,8 @@ static sn_node *shift_logsumexp(sn_raiser *r, sn_node *n) {
         const sn_node *l = n->in[i];
         if (l->op != SN_OP_logsumexp || l->in[0]->op != SN_OP_sub) continue;
         const sn_node *m = sn_match_below(l->in[0]->in[1]);
-        if (m == n->in[1 - i]) return on_axis(SN_OP_logsumexp, l->in[0]->in[0], axis_of(l));
+        if (m == n->in[1 - i])
+            return sn_raise_on_axis(SN_OP_logsumexp, l->in[0]->in[0], axis_of(l));
     }
     return NULL;
 }
@@ -184,21 +231,24 @@ static sn_node *raise_log_softmax(sn_raiser *r, sn_node *n) {
     const sn_node *l = sn_match_below(n->in[1]);
     sn_node *x = n->in[0];
     if (l->op != SN_OP_logsumexp || l->rank != n->rank || !sn_match_float(n)) return NULL;
-    return l->in[0] == x ? on_axis(SN_OP_log_softmax, x, axis_of(l)) : NULL;
+    return l->in[0] == x ? sn_raise_on_axis(SN_OP_log_softmax, x, axis_of(l)) : NULL;
 }
 
 /* ln softmax x = log_softmax x */
 static sn_node *log_of_softmax(sn_raiser *r, sn_node *n) {
     (void)r;
     sn_node *s = n->in[0];
-    return s->op == SN_OP_softmax ? on_axis(SN_OP_log_softmax, s->in[0], axis_of(s)) : NULL;
+    return s->op == SN_OP_softmax && s->n_in == 1
+               ? sn_raise_on_axis(SN_OP_log_softmax, s->in[0], axis_of(s))
+               : NULL;
 }
 
 /* e^(log_softmax x) = softmax x */
 static sn_node *exp_of_log_softmax(sn_raiser *r, sn_node *n) {
     (void)r;
     sn_node *l = n->in[0];
-    return l->op == SN_OP_log_softmax ? on_axis(SN_OP_softmax, l->in[0], axis_of(l)) : NULL;
+    return l->op == SN_OP_log_softmax ? sn_raise_on_axis(SN_OP_softmax, l->in[0], axis_of(l))
+                                      : NULL;
 }
 
 /* ---- cross-entropy ---- */

@@ -203,6 +203,21 @@ bool ra_make_operands(const ra_match *k, const ra_order *o, const ra_step *w, ra
            sn_dim_is_const(m, H, NULL) && !sn_module_error(m)->code;
 }
 
+sn_node *ra_make_sink(const ra_match *k, const ra_order *o, const ra_step *softmax) {
+    parts p = {.n = 0};
+    int want[MAX_PIECES], n_full;
+    sn_dim size[MAX_PIECES], full[SN_MAX_RANK];
+    for (int a = 0; a < k->sink->rank; a++)
+        if (k->sink->shape[a] != 1 && !index_parts(k, &softmax->ix[a], &p)) return NULL;
+    for (int i = 0; i < k->n_piece; i++) {
+        want[i] = o->place[i];
+        size[i] = k->piece[o->place[i]].size;
+    }
+    sn_node *z = arrange(k->sink, &p, k->n_piece, want, size, full, &n_full);
+    sn_dim H = sn_dim_mul(k->m, o->Hk, o->G);
+    return z ? sn_b_reshape(z, 3, (const sn_dim[]){o->B, H, o->Tq}) : NULL;
+}
+
 sn_node *ra_arrange_result(const ra_match *k, const ra_order *o, const ra_step *w,
                            const ra_operands *x, sn_node *y) {
     sn_dim shape[MAX_AXES];

@@ -44,6 +44,9 @@ static sn_tensor squared(const sn_score_ctx *c) {
 static sn_tensor identity(const sn_score_ctx *c) {
     return c->score;
 }
+static sn_tensor exponential(const sn_score_ctx *c) {
+    return sn_exp(c->score);
+}
 /* the mask in the weight itself */
 static sn_tensor zeroed(const sn_score_ctx *c) {
     return sn_where(sn_ge(sn_query_key_distance(c), 0), sigmoid(c), 0);
@@ -60,6 +63,10 @@ static double squared_ref(double s, int h, int far) {
     (void)far;
     return pow(fmax(s + (double)table[h], 0), 2);
 }
+static double exponential_ref(double s, int h, int far) {
+    (void)h, (void)far;
+    return exp(s);
+}
 static double identity_ref(double s, int h, int far) {
     (void)h, (void)far;
     return s;
@@ -71,22 +78,26 @@ typedef struct variant {
     double (*ref)(double s, int h, int far);
     sn_row_divisor divide;
     bool causal, no_mask, reads; /* no_mask: sees all keys */
+    bool sinks;                  /* the table is one more term of the sum */
 } variant;
 static const variant variants[] = {
-    {"retention", decay, decay_ref, SN_DIVIDE_BY_ABS_SUM, true, false, true},
-    {"sigmoid", sigmoid, sigmoid_ref, SN_DIVIDE_BY_1, true, false, true},
-    {"zeroed", zeroed, sigmoid_ref, SN_DIVIDE_BY_SUM, false, false, true},
-    {"squared", squared, squared_ref, SN_DIVIDE_BY_SUM, true, false, true},
-    {"identity", identity, identity_ref, SN_DIVIDE_BY_1, true, false, false},
-    {"all", identity, identity_ref, SN_DIVIDE_BY_1, false, true, false},
+    {"retention", decay, decay_ref, SN_DIVIDE_BY_ABS_SUM, true, false, true, false},
+    {"sigmoid", sigmoid, sigmoid_ref, SN_DIVIDE_BY_1, true, false, true, false},
+    {"zeroed", zeroed, sigmoid_ref, SN_DIVIDE_BY_SUM, false, false, true, false},
+    {"squared", squared, squared_ref, SN_DIVIDE_BY_SUM, true, false, true, false},
+    {"identity", identity, identity_ref, SN_DIVIDE_BY_1, true, false, false, false},
+    {"softmax", NULL, exponential_ref, SN_DIVIDE_BY_SUM, true, false, true, true},
+    {"sum", exponential, exponential_ref, SN_DIVIDE_BY_SUM, true, false, true, true},
+    {"all", identity, identity_ref, SN_DIVIDE_BY_1, false, true, false, false},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
 /* ---- the graph ---- */
 
 static sn_tensor attend(const variant *x, sn_tensor Q, sn_tensor K, sn_tensor V, sn_tensor rates) {
+    if (!x->weight) return sn_attention(Q, K, V, .causal = x->causal, .sink = rates);
     return sn_attention(Q, K, V, .causal = x->causal, .weight = x->weight, .divide = x->divide,
-                        .captured = {rates});
+                        .sink = x->sinks ? rates : NULL, .captured = {rates});
 }
 
 static sn_module *build(const variant *x) {
@@ -129,7 +140,7 @@ static void fill(int t) {
 /* Row n of the result, of t queries and t keys; only the last query if `last`. */
 static void reference(const variant *x, int t, int n, double *out) {
     int b = n / (H * t), h = n / t % H, i = n % t, at = (b * HK + h / (H / HK)) * t;
-    double sum = 0;
+    double sum = !x->sinks ? 0 : x->weight ? (double)table[h] : exp((double)table[h]);
     memset(out, 0, sizeof *out * DV);
     for (int j = 0; j < (x->no_mask ? t : i + 1); j++) {
         double s = 0;
@@ -216,7 +227,7 @@ static void check(const variant *x, const char *target, bool lowest) {
     p[2] = NULL;
     if (lowest) s[2] = open_session(x, 0, 2, target, &p[2]);
     char *text = explain_text(p[0], "run");
-    assert_non_null(strstr(text, "weights without softmax"));
+    assert_non_null(strstr(text, x->weight ? "weights without softmax" : "a sink in the divisor"));
     assert_non_null(strstr(text, "flash_grad"));
     if (!x->no_mask) assert_non_null(strstr(text, "empty tiles are skipped"));
     free(text);
@@ -253,7 +264,7 @@ static void check(const variant *x, const char *target, bool lowest) {
 static void every_variant(void **state) {
     (void)state;
     for (int i = 0; i < VARIANTS; i++)
-        if (i < 2 || i == VARIANTS - 1 || effort_is_long())
+        if (i < 2 || i == VARIANTS - 3 || i == VARIANTS - 1 || effort_is_long())
             check(&variants[i], NULL, effort_takes((size_t)i, VARIANTS));
 }
 
@@ -262,13 +273,15 @@ static void other_targets(void **state) {
     (void)state;
     if (effort_is_long()) check(&variants[0], "x86-64-v3", true);
     check(&variants[3], "x86-64-v2", true);
+    if (effort_is_long()) check(&variants[VARIANTS - 3], "x86-64-v2", false);
 }
 #endif
 
 /* By differences of the evaluator. */
 static void gradients(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < VARIANTS - 1; i++) {
+        if (!variants[i].reads || (i == VARIANTS - 2 && !effort_is_long())) continue;
         sn_module *m = sn_module_new("check");
         sn_entry_begin(m, "loss");
         sn_tensor Q = sn_input(m, "q", SN_F32, 1, H, 7, D),
@@ -287,13 +300,21 @@ static void gradients(void **state) {
 
 static void mistakes(void **state) {
     (void)state;
-    sn_error err;
+    sn_error err = {0};
     sn_module *m = sn_module_new("mistakes");
     sn_entry_begin(m, "run");
     sn_tensor x = sn_input(m, "x", SN_F32, 1, 2, 3, 4);
     sn_attention(x, x, x, .divide = SN_DIVIDE_BY_SUM);
     assert_false(sn_module_ok(m, &err));
     assert_non_null(strstr(err.message, "a divisor needs .weight"));
+    sn_module_free(m);
+    err = (sn_error){0};
+    m = sn_module_new("mistakes");
+    sn_entry_begin(m, "run");
+    x = sn_input(m, "x", SN_F32, 1, 2, 3, 4);
+    sn_attention(x, x, x, .sink = sn_input(m, "z", SN_F32, 3));
+    assert_false(sn_module_ok(m, &err));
+    assert_non_null(strstr(err.message, "the sink f32[3] 'z' does not fit"));
     sn_module_free(m);
 }
 
