@@ -85,6 +85,7 @@ static void each_in_row(const ref_call *c, double (*f)(double, double)) {
     for (int64_t i = 0; i < r.count; i++) {
         const double *x = c->in[0]->data + row_start(r, i);
         double lse = log_sum(x, r);
+        if (c->n->n_in > 1) lse = log(exp(lse) + exp(c->in[1]->data[i])); /* a sink */
         for (int64_t k = 0; k < r.size; k++)
             c->out[row_start(r, i) + k * r.inner] = f(x[k * r.inner], lse);
     }
@@ -362,7 +363,8 @@ void ref_attention(const ref_call *c) {
     for (int64_t row = 0; row < q->shape[0] * H * Tq; row++) {
         int64_t at[4] = {row / (H * Tq), row / Tq % H, row % Tq, 0};
         int64_t head = at[0] * Hk + at[1] / (H / Hk);
-        double sum = 0, *y = c->out + row * dv;
+        double *y = c->out + row * dv;
+        double sum = sn_attr_int(c->n, SN_A_sink, 0) ? exp(c->in[3]->data[row]) : 0;
         memset(y, 0, sizeof *y * (size_t)dv);
         for (int64_t j = 0; j < Tk; j++) {
             double s = 0;
