@@ -1,4 +1,4 @@
-/* embedder.c: embeddings of texts, one at a time. */
+/* embedder.c: embeddings of texts. */
 #include "model/embedder.h"
 #include "model/lm_impl.h"
 #include "model/sentence.h"
@@ -56,16 +56,33 @@ int64_t sn_embedder_width(const sn_embedder *e) {
 bool sn_embedder_embed(sn_embedder *e, const char *text, float *out, sn_error *err) {
     if (!e) return false;
     if (!text || !out) return sn_given(NULL, "sn_embedder_embed", "an argument", err);
-    sn_ids ids = {0};
+    return sn_embedder_embed_texts(e, &text, 1, out, err);
+}
+
+bool sn_embedder_embed_texts(sn_embedder *e, const char *const *texts, int64_t n, float *out,
+                             sn_error *err) {
+    if (!e) return false;
+    if (n < 0 || (n && (!texts || !out)))
+        return sn_given(NULL, "sn_embedder_embed_texts", "an argument", err);
+    sn_ids *ids = calloc((size_t)n + 1, sizeof *ids);
     float *found = NULL;
-    int64_t width = 0;
+    int64_t width = 0, done;
     const char *prompt = sentence_prompt(&e->settings, NULL, err);
-    bool ok =
-        prompt &&
-        sentence_read_text(e->m, &e->settings, prompt, text, strlen(text), false, &ids, err) &&
-        encoder_run(e->m, "embed", "embedding", &ids, NULL, 1, &found, &width, NULL, err);
-    if (ok) memcpy(out, found, sizeof *out * (size_t)e->width);
+    bool ok = prompt && (ids || sn_fail(err, SN_ERR_MEMORY, "out of memory"));
+    for (int64_t i = 0; ok && i < n; i++) {
+        sn_error why = {0};
+        ok = texts[i] ? sentence_read_text(e->m, &e->settings, prompt, texts[i], strlen(texts[i]),
+                                           false, &ids[i], &why)
+                      : sn_given(NULL, "sn_embedder_embed_texts", "a text", &why);
+        if (!ok && n > 1)
+            sn_fail(err, why.code, "text %lld: %s", (long long)i, why.message);
+        else if (!ok)
+            sn_fail(err, why.code, "%s", why.message);
+    }
+    ok = ok && sentence_embed_texts(e->m, ids, n, 0, NULL, NULL, &found, &width, &done, err);
+    if (ok && n) memcpy(out, found, sizeof *out * (size_t)(n * width));
+    for (int64_t i = 0; ids && i < n; i++) sn_ids_free(&ids[i]);
+    free(ids);
     free(found);
-    sn_ids_free(&ids);
     return ok;
 }

@@ -23,6 +23,12 @@ int64_t sn_embedder_width(const sn_embedder *e); /* numbers of an embedding */
  * model reads. */
 bool sn_embedder_embed(sn_embedder *e, const char *text, float *out, sn_error *err);
 
+/* out [n, width]: the embeddings of n texts, which are the same as those of each text alone, but take
+ * less time: texts of the same length are computed together. Errors as above, with the number of the
+ * text. */
+bool sn_embedder_embed_texts(sn_embedder *e, const char *const *texts, int64_t n, float *out,
+                             sn_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -24,4 +24,14 @@ bool sentence_has_prompt(const sentence_settings *s, const char *name);
 bool sentence_read_text(const lm *m, const sentence_settings *s, const char *prompt,
                         const char *text, size_t size, bool cut, sn_ids *out, sn_error *err);
 
+/* Called before each call of the model with the number of texts that are done; false: stop. */
+typedef bool sentence_advance(void *ctx, int64_t done);
+
+/* The embeddings of n texts, *out [n, *width], which the caller frees; of the first *done texts, fewer
+ * than n only if `advance` (NULL: none) stopped. batch: the most texts that a call of the model
+ * computes, 0: 32; they have the same length, and an embedding is the same for any. *out is NULL if none is done. */
+bool sentence_embed_texts(lm *m, const sn_ids *text, int64_t n, int64_t batch,
+                          sentence_advance *advance, void *ctx, float **out, int64_t *width,
+                          int64_t *done, sn_error *err);
+
 #endif

@@ -5,13 +5,20 @@
  * fixed table [N, K], and panels [N / P, K, P] of the same numbers are packed for a product, the
  * body gathers from the panels instead: element k of row i is element (i / P) P K + P k + i % P.
  * 4-bit integers are in words [N / P, K / 8, P]; a table of them that is not packed otherwise is
- * packed for this. Then only the preparation reads the table, which costs nothing at run time
- * (hoist.c). Terminates: one walk. */
+ * packed for this. 8-bit integers of integer products are in words [N / P, 1 + K / 4, P]. Then only
+ * the preparation reads the table, which costs nothing at run time (hoist.c). Terminates: one
+ * walk. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/passes.h"
 
-enum { PER_WORD = 8, BITS = 4 };
+enum { PER_WORD = 8 }; /* 4-bit integers */
+
+/* How panels store integers: `each` along K in a position, after `above` rows of other numbers. */
+typedef struct layout {
+    int each, above;
+    bool from_zero; /* integers without sign */
+} layout;
 
 typedef struct packs { /* fixed matrices that are packed whole, with their rows as columns */
     sn_node **node;
@@ -20,6 +27,10 @@ typedef struct packs { /* fixed matrices that are packed whole, with their rows 
 
 static bool has_words(const sn_node *pack) {
     return sn_attr_get(pack, SN_A_group) != NULL;
+}
+
+static bool has_quads(const sn_node *pack) {
+    return sn_attr_get(pack, SN_A_quads) != NULL;
 }
 
 /* Whether n is a matrix [N, K] unchanged, its rows the panels' columns. */
@@ -104,6 +115,7 @@ static bool find_range(sn_node *table, double *low, double *high) {
 /* Whether the panels have the numbers of a table of this type. */
 static bool holds(const sn_node *pack, sn_node *table) {
     double low, high;
+    if (has_quads(pack)) return table->dtype == SN_I8;
     if (!has_words(pack)) return pack->dtype == table->dtype;
     return table->dtype == SN_I8 && find_range(pack->in[0], &low, &high);
 }
@@ -151,28 +163,31 @@ static int places_of_rows(const sn_region *r, int i) {
     return found;
 }
 
-/* The positions of all elements of row `row` [.., 1] in panels of `width` rows, [.., K], where a
- * position holds `each` elements of k rows. */
-static sn_node *element_numbers(sn_node *row, int64_t width, int64_t n, int64_t k, int each,
+/* The positions of all elements of row `row` [.., 1] in panels of `width` rows, [.., K]. */
+static sn_node *element_numbers(sn_node *row, int64_t width, int64_t n, int64_t k, const layout *l,
                                 const sn_node *like) {
     sn_node *i = sn_b_cast(row, SN_I64);
     i = sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, i, (double)(n - 1)), 0);
-    sn_node *first = sn_b_binary(SN_OP_add,
-                                 sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_div, i, (double)width),
-                                             (double)(k / each * width)),
-                                 sn_b_scalar(SN_OP_mod, i, (double)width));
+    int64_t rows = l->above + (k + l->each - 1) / l->each;
+    sn_node *first = sn_b_binary(
+        SN_OP_add,
+        sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_div, i, (double)width), (double)(rows * width)),
+        sn_b_scalar(SN_OP_mod, i, (double)width));
+    if (l->above) first = sn_b_scalar(SN_OP_add, first, (double)(l->above * width));
     sn_node *column = sn_b_iota(like->m, SN_I64, like->rank, like->shape, like->rank - 1);
-    if (each > 1) column = sn_b_scalar(SN_OP_div, column, each);
+    if (l->each > 1) column = sn_b_scalar(SN_OP_div, column, l->each);
     return sn_b_binary(SN_OP_add, first, sn_b_scalar(SN_OP_mul, column, (double)width));
 }
 
-/* Integer k % 8 of word k, all [.., K], as `like`'s type; from 0 to 15, or from -8 to 7. */
-static sn_node *integers_of(sn_node *words, bool from_zero, const sn_node *like) {
+/* Integer k % each of word k, all [.., K], as `like`'s type. */
+static sn_node *integers_of(sn_node *words, const layout *l, const sn_node *like) {
+    const double range = 1 << (32 / l->each);
     sn_node *k = sn_b_iota(like->m, SN_I64, like->rank, like->shape, like->rank - 1);
-    sn_node *j = sn_b_scalar(SN_OP_mod, k, PER_WORD), *mask = NULL, *unit = NULL;
+    sn_node *j = sn_b_scalar(SN_OP_mod, k, l->each), *mask = NULL, *unit = NULL;
     double place = 1;
-    for (int i = 0; i < PER_WORD; i++, place *= 1 << BITS) {
-        double bits = i < PER_WORD - 1 ? 15 * place : -place; /* the last has the word's sign */
+    for (int i = 0; i < l->each; i++, place *= range) {
+        /* the last has the word's sign */
+        double bits = i < l->each - 1 ? (range - 1) * place : -place;
         sn_node *is = sn_b_scalar(SN_OP_eq, j, i), *m = sn_b_const(like->m, SN_I32, bits),
                 *u = sn_b_const(like->m, SN_F32, 1 / place);
         mask = mask ? sn_b_select(is, m, mask) : m;
@@ -180,10 +195,17 @@ static sn_node *integers_of(sn_node *words, bool from_zero, const sn_node *like)
     }
     sn_node *q = sn_b_cast(sn_b_binary(SN_OP_and, words, mask), SN_F32);
     q = sn_b_binary(SN_OP_mul, q, unit); /* exact */
-    sn_node *other = sn_b_scalar(from_zero ? SN_OP_add : SN_OP_sub, q, 16);
-    sn_node *is_low = sn_b_scalar(SN_OP_lt, q, from_zero ? 0 : 8);
-    q = from_zero ? sn_b_select(is_low, other, q) : sn_b_select(is_low, q, other);
+    sn_node *other = sn_b_scalar(l->from_zero ? SN_OP_add : SN_OP_sub, q, range);
+    sn_node *is_low = sn_b_scalar(SN_OP_lt, q, l->from_zero ? 0 : range / 2);
+    q = l->from_zero ? sn_b_select(is_low, other, q) : sn_b_select(is_low, q, other);
     return sn_b_cast(q, (sn_dtype)like->dtype);
+}
+
+static layout layout_of(const sn_node *pack) {
+    double low = 0, high;
+    if (has_quads(pack)) return (layout){.each = 4, .above = 1};
+    if (!has_words(pack) || !find_range(pack->in[0], &low, &high)) return (layout){.each = 1};
+    return (layout){.each = PER_WORD, .from_zero = low >= 0};
 }
 
 /* The body with argument i, a table [n, k], replaced by its panels of `width` rows, flattened, and
@@ -191,8 +213,7 @@ static sn_node *integers_of(sn_node *words, bool from_zero, const sn_node *like)
 static sn_region *read_panels(const sn_region *r, int i, const sn_node *pack, const sn_node *flat,
                               const sn_node *rows) {
     sn_module *m = flat->m;
-    double low = 0, high;
-    bool words = has_words(pack) && find_range(pack->in[0], &low, &high);
+    const layout l = layout_of(pack);
     sn_order order = sn_region_topo(m, r);
     sn_node **made = sn_arena_alloc(m, sizeof *made * sn_module_node_count(m));
     sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(r->n_arg + 1));
@@ -205,9 +226,9 @@ static sn_region *read_panels(const sn_region *r, int i, const sn_node *pack, co
         if (n->op == SN_OP_arg) continue;
         if (n->op == SN_OP_gather && n->in[0] == r->arg[i]) {
             sn_node *at = element_numbers(arg[r->n_arg], pack->shape[2], r->arg[i]->shape[0],
-                                          r->arg[i]->shape[1], words ? PER_WORD : 1, n);
+                                          r->arg[i]->shape[1], &l, n);
             sn_node *x = SN_NODE(m, gather, SN_ATTRS(SN_INT(axis, 0)), arg[i], at);
-            made[n->id] = words ? integers_of(x, low >= 0, n) : x;
+            made[n->id] = l.each > 1 ? integers_of(x, &l, n) : x;
             continue;
         }
         sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(n->n_in + 1));

@@ -107,7 +107,7 @@ _FUNCTIONS = {  # name: (result, arguments)
     "sn_embedder_open": (_P, [_TEXT, ctypes.POINTER(_LmOptions), _ERR]),
     "sn_embedder_close": (None, [_P]),
     "sn_embedder_width": (_I64, [_P]),
-    "sn_embedder_embed": (_BOOL, [_P, _TEXT, _P, _ERR]),
+    "sn_embedder_embed_texts": (_BOOL, [_P, ctypes.POINTER(_TEXT), _I64, _P, _ERR]),
 }
 
 
@@ -347,9 +347,10 @@ class Embedder(_Owner):
     def embed(self, texts):
         """The embeddings of texts, f32 [n, width]; of one text [width]."""
         one = isinstance(texts, str)
-        out = np.empty((1 if one else len(texts), self.width), np.float32)
-        for row, text in zip(out, [texts] if one else texts):
-            _call(self._lib.sn_embedder_embed, self._open(), text.encode(), row.ctypes.data)
+        every = [t.encode() for t in ([texts] if one else texts)]
+        out = np.empty((len(every), self.width), np.float32)
+        _call(self._lib.sn_embedder_embed_texts, self._open(), (_TEXT * len(every))(*every), len(every),
+              out.ctypes.data)
         return out[0] if one else out
 
 

@@ -16,6 +16,7 @@ typedef struct options {
     const char *text, *file, *prompt;
     arg_texts images;
     bool similarity, truncate;
+    int64_t batch;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -33,6 +34,8 @@ static const arg table[] = {
      "the model's prompt for all sentences (config_sentence_transformers.json)"},
     {"truncate", 0, ARG_FLAG, AT(truncate), NULL, NULL, 0, 0,
      "cut sentences that are too long for the model"},
+    {"batch", 'b', ARG_INT, AT(batch), "N", "32", 1, 1024,
+     "the most sentences computed at a time; the results are the same for any"},
     CMD_COMPILE_ARGS(options),
     CMD_CHECK_NAN_ARG(options),
     {0},
@@ -66,7 +69,7 @@ typedef struct sentence {
     const char *image; /* a file; or NULL: */
     const char *text;
     size_t size;
-    float *embedding; /* [width] */
+    float *embedding; /* [width]; owned if of an image */
     double score;
     int64_t line;
 } sentence;
@@ -76,9 +79,11 @@ typedef struct job {
     const options *o;
     sentence_settings settings;
     char *file;
-    sentence *list; /* images, the prompt, lines */
+    sentence *list;    /* images, the prompt, lines */
+    float *embeddings; /* of the texts */
     int64_t n, width, done;
     bool texts;
+    screen_progress progress;
 } job;
 
 static bool add(job *j, const sentence *s, sn_error *err) {
@@ -135,35 +140,59 @@ static const char *prompt_of(job *j, int64_t i, sn_error *err) {
     return sentence_prompt(&j->settings, name, err);
 }
 
-/* One sentence at a time: lengths differ widely, and padding costs time. */
+static bool embed_images(job *j, sn_error *err) {
+    for (; j->done < j->o->images.n && !screen_stopped(); j->done++) {
+        sentence *s = &j->list[j->done];
+        screen_progress_of(&j->progress, "embed", (double)j->done, (double)j->n);
+        if (!encoder_embed_image(j->m, s->image, &s->embedding, &j->width, err)) return false;
+    }
+    return true;
+}
+
+static bool read_texts(job *j, sn_ids *ids, sn_error *err) {
+    const int64_t first = j->o->images.n;
+    for (int64_t i = first; i < j->n; i++) {
+        const char *prompt = prompt_of(j, i, err);
+        const sentence *s = &j->list[i];
+        sn_error why = {0};
+        if (!prompt) return false;
+        if (!sentence_read_text(j->m, &j->settings, prompt, s->text, s->size, j->o->truncate,
+                                &ids[i - first], &why))
+            return sn_fail(err, why.code, "sentence %lld: %s", (long long)(i - first) + 1,
+                           why.message);
+    }
+    return true;
+}
+
+static bool show_progress(void *ctx, int64_t done) {
+    job *j = ctx;
+    screen_progress_of(&j->progress, "embed", (double)(j->o->images.n + done), (double)j->n);
+    return !screen_stopped();
+}
+
+static bool embed_texts(job *j, sn_error *err) {
+    const int64_t first = j->o->images.n, n = j->n - first;
+    int64_t done = 0;
+    sn_ids *ids = calloc((size_t)n + 1, sizeof *ids);
+    bool ok = (ids || sn_fail(err, SN_ERR_MEMORY, "out of memory")) && read_texts(j, ids, err) &&
+              sentence_embed_texts(j->m, ids, n, j->o->batch, show_progress, j, &j->embeddings,
+                                   &j->width, &done, err);
+    for (int64_t i = 0; ok && i < done; i++)
+        j->list[first + i].embedding = j->embeddings + i * j->width;
+    for (int64_t i = 0; ids && i < n; i++) sn_ids_free(&ids[i]);
+    free(ids);
+    j->done += done;
+    return ok;
+}
+
 static bool embed_all(job *j, sn_error *err) {
     if (j->texts && !sn_entry_get(j->m->model.module, "embed"))
         return sn_fail(err, SN_ERR_USAGE, "a %s model does not read texts", j->m->model.type);
     if (!sentence_open(j->m, &j->settings, err)) return false;
     screen_catch_stop();
-    screen_progress progress = {0};
-    for (int64_t i = 0; i < j->n && !screen_stopped(); i++) {
-        screen_progress_of(&progress, "embed", (double)i, (double)j->n);
-        const char *prompt = prompt_of(j, i, err);
-        if (!prompt) return false;
-        sn_ids ids = {0};
-        sn_error why = {0};
-        sentence *s = &j->list[i];
-        bool ok = s->image ? encoder_embed_image(j->m, s->image, &s->embedding, &j->width, &why)
-                           : sentence_read_text(j->m, &j->settings, prompt, s->text, s->size,
-                                                j->o->truncate, &ids, &why) &&
-                                 encoder_run(j->m, "embed", "embedding", &ids, NULL, 1,
-                                             &s->embedding, &j->width, NULL, &why);
-        sn_ids_free(&ids);
-        if (!ok) screen_progress_end(&progress);
-        if (!ok && s->image) return sn_fail(err, why.code, "%s", why.message);
-        if (!ok)
-            return sn_fail(err, why.code, "sentence %lld: %s", (long long)(i - j->o->images.n) + 1,
-                           why.message);
-        j->done = i + 1;
-    }
-    screen_progress_end(&progress);
-    return true;
+    bool ok = embed_images(j, err) && (!j->texts || screen_stopped() || embed_texts(j, err));
+    screen_progress_end(&j->progress);
+    return ok;
 }
 
 static double cosine(const job *j, int64_t a, int64_t b) {
@@ -244,7 +273,8 @@ int cmd_embed(int argc, char **argv) {
         j.n = all;
         code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     }
-    for (int64_t i = 0; i < j.n; i++) free(j.list[i].embedding);
+    for (int64_t i = 0; i < o.images.n && i < j.n; i++) free(j.list[i].embedding);
+    free(j.embeddings);
     free(j.list);
     sentence_close(&j.settings);
     free(j.file);

@@ -260,6 +260,10 @@ static void quantised_while_packed(void **state) {
                 !(isnan(out[0][i]) && isnan(out[1][i])))
                 fail_msg("%s: element %d is %g, not %g", cases[c].weights, i, (double)out[1][i],
                          (double)out[0][i]);
+        const int K = cases[c].K;
+        round_row(cases[c].weights, K, w + (ptrdiff_t)(N - 1) * K, row[0]);
+        for (int k = 0; k < K; k++) /* what was looked up */
+            assert_true(out[1][6 * N + k] == (float)row[0][k]);
     }
 }
 

@@ -47,6 +47,11 @@ json 1 classify "$vit" -i "$digits-images.idx3-ubyte" --labels "$digits-labels.i
 prints '"right": 858'
 json 1 fill --preset bert-tiny -p '5 9 1 7' --mask 9 -n 3
 json 2 embed --preset bert-tiny -f "$tmp/ids"
+printf '5 6 7\n5 6 8 9 10\n8 6 7\n' >"$tmp/three"
+for batch in 1 32; do
+    "$sinter" embed --preset bert-tiny -f "$tmp/three" --batch $batch --json >"$tmp/batch$batch" || fail "--batch $batch"
+done
+cmp -s "$tmp/batch1" "$tmp/batch32" || fail "embeddings depend on the batch"
 json 2 embed --preset bert-tiny -f "$tmp/ids" -p '5 6 7'
 json 2 embed --preset bert-tiny -f "$tmp/ids" --similarity
 json 1 tokenizer train --kind word "$tmp/text" -o "$tmp/words"

@@ -75,12 +75,13 @@ def embeddings(tmp):
     folder = os.path.join(tmp, "bert")
     os.mkdir(folder)
     write_folder(folder, reference)
-    texts = ["1 2 3", "4 5"]
+    texts = ["1 2 3", "4 5", "6 7 8"]
     with sinter.Embedder(folder) as encoder:
         vectors = encoder.embed(texts)
-        assert vectors.shape == (2, encoder.width) and vectors.dtype == np.float32
+        assert vectors.shape == (3, encoder.width) and vectors.dtype == np.float32
         assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-        assert np.array_equal(encoder.embed(texts[1]), vectors[1])
+        assert all(np.array_equal(encoder.embed(t), v) for t, v in zip(texts, vectors))
+        assert encoder.embed([]).shape == (0, encoder.width)
     want = program("embed", folder, "-p", texts[0]).split()
     assert np.allclose(np.array(want, np.float32), vectors[0], atol=1e-5)
     refuses("", sinter.Embedder, STORIES)
