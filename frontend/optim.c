@@ -2,6 +2,7 @@
  * rates as graphs of the step [PH22 A11 line 7: theta <- theta - eta grad]. Formulas and defaults
  * are PyTorch's, so published settings can be used unchanged. */
 #include "frontend/front.h"
+#include "frontend/zero.h"
 
 #include <math.h>
 #include <string.h>
@@ -232,15 +233,36 @@ static bool check_params(sn_module *m, int n, const sn_tensor *param) {
     return true;
 }
 
-/* The global norm of all gradients; f32. */
-static sn_node *global_norm(int n, sn_node *const *g) {
-    sn_node *sum = NULL;
+static sn_node *sum_of_squares(sn_node *g) {
     int64_t axes[SN_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    sn_node *square = mul(g, g);
+    return square->rank ? sn_b_reduce(SN_OP_reduce_sum, square, square->rank, axes) : square;
+}
+
+/* Whether g is only the own part of the gradient of p. */
+static bool is_part(const sn_node *g, const sn_node *p) {
+    return g->op == SN_OP_reduce_scatter && sn_attr_int(g, SN_A_ranks, 1) > 1 &&
+           !strcmp(sn_attr_str(g, SN_A_name, ""), sn_attr_str(p, SN_A_name, ""));
+}
+
+/* The global norm of all gradients; f32. */
+static sn_node *global_norm(sn_module *m, int n, const sn_tensor *param, sn_node *const *g) {
+    sn_node **square = sn_arena_alloc(m, sizeof *square * (size_t)n), *sum = NULL;
+    sn_node **part = sn_arena_alloc(m, sizeof *part * (size_t)n);
+    sn_node **whole = sn_arena_alloc(m, sizeof *whole * (size_t)n);
+    const sn_node **of = sn_arena_alloc(m, sizeof *of * (size_t)n);
+    int parts = 0;
+    for (int i = 0; i < n; i++)
+        if (is_part(g[i], param[i]))
+            part[parts] = g[i], of[parts++] = param[i];
+        else
+            square[i] = sum_of_squares(g[i]);
+    if (parts) zero_squares(parts, part, of, sn_attr_int(part[0], SN_A_ranks, 1), whole);
+    for (int i = n - 1; i >= 0; i--)
+        if (!square[i]) square[i] = whole[--parts];
     for (int i = 0; i < n; i++) {
-        sn_node *square = mul(g[i], g[i]);
-        if (square->rank) square = sn_b_reduce(SN_OP_reduce_sum, square, square->rank, axes);
-        square = sn_b_cast(sn_b_reshape(square, 0, NULL), SN_F32);
-        sum = sum ? add(sum, square) : square;
+        sn_node *one = sn_b_cast(sn_b_reshape(square[i], 0, NULL), SN_F32);
+        sum = sum ? add(sum, one) : one;
     }
     return sn_b_unary(SN_OP_sqrt, sum);
 }
@@ -249,7 +271,9 @@ static bool decays(const sn_optimizer *o, const sn_node *p) {
     return o->decays ? o->decays(sn_attr_str(p, SN_A_name, ""), p->rank, o->user) : p->rank > 1;
 }
 
-/* Updates every parameter with the gradients g[n], which were checked. Returns the global norm. */
+/* Updates every parameter with the gradients g[n], which were checked: of a part of a gradient only
+ * that part, with its part of the states; the ranks' parts make the parameter. Returns the global
+ * norm. */
 static sn_node *apply(sn_loc at, sn_tensor rate, int n, const sn_tensor *param, sn_node *const *g,
                       const sn_optimizer *o) {
     static sn_node *(*const step[])(const update *) = {[SN_SGD] = step_sgd,
@@ -258,7 +282,7 @@ static sn_node *apply(sn_loc at, sn_tensor rate, int n, const sn_tensor *param, 
                                                        [SN_ADAM] = step_adam,
                                                        [SN_ADAMW] = step_adamw};
     sn_module *m = rate->m;
-    sn_node *norm = global_norm(n, g), *shrink = NULL;
+    sn_node *norm = global_norm(m, n, param, g), *shrink = NULL;
     if (o->max_norm > 0) { /* as torch.nn.utils.clip_grad_norm_ */
         sn_node *limit = sn_b_const(m, SN_F32, o->max_norm);
         shrink = sn_b_scalar(SN_OP_min, over(limit, plus(norm, 1e-6)), 1);
@@ -266,14 +290,16 @@ static sn_node *apply(sn_loc at, sn_tensor rate, int n, const sn_tensor *param, 
     sn_node *done = sn_train_step_at(at, m), *t = plus(done, 1);
     for (int i = 0; i < n; i++) {
         sn_dtype type = (sn_dtype)param[i]->dtype;
+        int64_t ranks = is_part(g[i], param[i]) ? sn_attr_int(g[i], SN_A_ranks, 1) : 1;
         update u = {.at = at,
                     .o = o,
-                    .p = param[i],
+                    .p = ranks > 1 ? zero_own_part(param[i], ranks) : param[i],
                     .g = shrink ? mul(g[i], sn_b_cast(shrink, type)) : g[i],
                     .rate = sn_b_cast(rate, type),
                     .t = sn_b_cast(t, type),
                     .decay = decays(o, param[i]) ? o->decay : 0};
-        sn_assign_at(at, param[i], step[o->kind](&u));
+        sn_node *value = step[o->kind](&u);
+        sn_assign_at(at, param[i], ranks > 1 ? zero_whole(value, param[i], ranks) : value);
     }
     sn_assign_at(at, done, t);
     return norm;
@@ -296,7 +322,9 @@ sn_tensor sn_optimize_at(sn_loc at, sn_tensor loss, sn_tensor rate, int n, const
 static bool check_gradients(sn_module *m, int n, const sn_tensor *param, const sn_tensor *g) {
     char t[SN_NODE_TEXT], u[SN_NODE_TEXT];
     for (int i = 0; i < n; i++) {
-        if (g[i]->dtype == param[i]->dtype && front_same_shape(g[i], param[i])) continue;
+        if (g[i]->dtype == param[i]->dtype &&
+            (front_same_shape(g[i], param[i]) || is_part(g[i], param[i])))
+            continue;
         sn_module_fail(m, SN_ERR_SHAPE,
                        "sn_apply_gradients: gradient %d is %s, but its parameter %s", i + 1,
                        sn_node_text(g[i], t), sn_node_text(param[i], u));

@@ -229,7 +229,8 @@ sn_tensor sn_argmax_at(sn_loc, sn_tensor, int axis), sn_cumsum_at(sn_loc, sn_ten
 /* Every rank of the mesh axis runs the same program on values of its own and gets: the sum of x over
  * the ranks; x of all ranks, one after the other on the axis; its part, on the axis, of the sum; from
  * each rank the part that is meant for it. ranks: the size of the axis; 1: y is x. The size of a
- * divided axis must be a constant, a multiple of it. Sums have one order, whatever carries them. The
+ * divided axis must be a constant, for all_to_all a multiple of it; for reduce_scatter, parts have
+ * the size / ranks, rounded up, with zeros at the end. Sums have one order, whatever carries them. The
  * gradient is that of the sum of all ranks' losses. */
 #define sn_all_reduce(x, mesh, ranks) sn_all_reduce_at(SN_HERE, x, mesh, ranks)
 #define sn_all_gather(x, axis, mesh, ranks) sn_all_gather_at(SN_HERE, x, axis, mesh, ranks)

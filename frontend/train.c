@@ -2,6 +2,7 @@
  * dropout and packed documents. */
 #include "frontend/train.h"
 #include "frontend/front.h"
+#include "frontend/zero.h"
 
 #include <string.h>
 
@@ -62,25 +63,69 @@ static void add_step(const step *s) {
     sn_output_at(s->at, "rate", s->rate);
 }
 
-/* The states that gradients are accumulated in, and their values with those of this batch. */
-static void accumulate(const step *s, sn_tensor weight, sn_tensor *state, sn_tensor *sum) {
-    sn_module *m = s->loss->m;
-    for (int i = 0; i < s->n; i++) {
-        const sn_node *p = s->param[i];
-        const char *name = sn_arena_printf(m, "gradient.%s", sn_attr_str(p, SN_A_name, ""));
-        state[i] = front_state(s->at, m, name, (sn_dtype)p->dtype, p->rank, p->shape);
-        sn_tensor part = weight ? sn_mul(s->gradient[i], sn_cast(weight, (sn_dtype)p->dtype))
-                                : sn_mul(s->gradient[i], 1 / (double)s->t->accumulate);
-        sum[i] = sn_add(state[i], part);
-    }
+/* Whether each slice's gradients are summed over the ranks as soon as they exist, so that no rank
+ * keeps whole ones. */
+static bool sums_slices(const sn_training *t) {
+    return t->zero > 1 && t->ranks > 1 && t->accumulate <= 1;
 }
 
-/* The sum over all slices of a batch. */
+/* Whether a step takes several runs. */
+static bool accumulates(const sn_training *t) {
+    if (sums_slices(t)) return t->slices > t->ranks;
+    return t->accumulate > 1 || t->slices > 1;
+}
+
+static bool is_divided(const step *s, int i) {
+    return s->t->zero > 0 && zero_divides(s->param[i], s->t->ranks);
+}
+
+/* The state that gradient i is accumulated in. */
+static sn_tensor gradient_state(const step *s, int i) {
+    const sn_node *p = s->param[i];
+    const char *name = sn_arena_printf(p->m, "gradient.%s", sn_attr_str(p, SN_A_name, ""));
+    sn_dim part[2];
+    if (!sums_slices(s->t) || !is_divided(s, i))
+        return front_state(s->at, p->m, name, (sn_dtype)p->dtype, p->rank, p->shape);
+    zero_part_shape(p, s->t->ranks, part);
+    return front_state(s->at, p->m, name, (sn_dtype)p->dtype, 2, part);
+}
+
+/* The gradient of this batch or slice, times its share of the step. */
+static sn_tensor share(const step *s, sn_tensor weight, int i) {
+    sn_dtype type = (sn_dtype)s->param[i]->dtype;
+    return weight ? sn_mul(s->gradient[i], sn_cast(weight, type))
+                  : sn_mul(s->gradient[i], 1 / (double)s->t->accumulate);
+}
+
+/* The sum over all slices of a batch, or the own part of it. */
 static sn_tensor over_slices(const step *s, int i, sn_tensor x) {
+    int64_t terms = s->t->zero > 0 ? s->t->ranks : s->t->slices;
     const char *name = sn_attr_str(s->param[i], SN_A_name, "");
-    return sn_node_new(
-        x->m, SN_OP_all_reduce, 1, &x,
-        SN_ATTRS(SN_STR(name, name), SN_STR(mesh, "data"), SN_INT(ranks, s->t->slices)));
+    if (is_divided(s, i)) return zero_sum_part(x, s->param[i], s->t->ranks);
+    return sn_node_new(x->m, SN_OP_all_reduce, 1, &x,
+                       SN_ATTRS(SN_STR(name, name), SN_STR(mesh, ZERO_MESH), SN_INT(ranks, terms)));
+}
+
+static void end_step(const step *s, const sn_tensor *sum) {
+    sn_output_at(s->at, "norm",
+                 sn_apply_gradients_at(s->at, s->rate, s->n, s->param, sum, &s->t->optimizer));
+    sn_output_at(s->at, "rate", s->rate);
+}
+
+/* Every slice's gradients are summed over the ranks; who runs the entries adds the sums. */
+static void add_summed_slices(const step *s) {
+    sn_module *m = s->loss->m;
+    sn_output_at(s->at, "loss", s->loss);
+    sn_grad_at(s->at, s->loss, s->n, s->param, s->gradient);
+    sn_tensor weight = sn_input_at(s->at, m, "weight", SN_F32, &(sn_dim){SN_END});
+    sn_tensor *sum = sn_arena_alloc(m, sizeof *sum * (size_t)s->n);
+    for (int i = 0; i < s->n; i++) sum[i] = over_slices(s, i, share(s, weight, i));
+    if (accumulates(s->t)) {
+        for (int i = 0; i < s->n; i++) sn_assign_at(s->at, gradient_state(s, i), sum[i]);
+        sn_entry_begin_at(s->at, m, "train_step");
+        sn_output_at(s->at, "loss", s->loss);
+    }
+    end_step(s, sum);
 }
 
 static void add_accumulation(const step *s) {
@@ -91,14 +136,15 @@ static void add_accumulation(const step *s) {
     sn_tensor weight = sliced ? sn_input_at(s->at, m, "weight", SN_F32, &(sn_dim){SN_END}) : NULL;
     sn_tensor *state = sn_arena_alloc(m, sizeof *state * (size_t)s->n);
     sn_tensor *sum = sn_arena_alloc(m, sizeof *sum * (size_t)s->n);
-    accumulate(s, weight, state, sum);
-    for (int i = 0; i < s->n; i++) sn_assign_at(s->at, state[i], sum[i]);
+    for (int i = 0; i < s->n; i++) {
+        state[i] = gradient_state(s, i);
+        sum[i] = sn_add(state[i], share(s, weight, i));
+        sn_assign_at(s->at, state[i], sum[i]);
+    }
     sn_entry_begin_at(s->at, m, "train_step");
     if (sliced) sn_output_at(s->at, "loss", s->loss);
     for (int i = 0; i < s->n; i++) sum[i] = sliced ? over_slices(s, i, sum[i]) : state[i];
-    sn_output_at(s->at, "norm",
-                 sn_apply_gradients_at(s->at, s->rate, s->n, s->param, sum, &s->t->optimizer));
-    sn_output_at(s->at, "rate", s->rate);
+    end_step(s, sum);
     for (int i = 0; i < s->n; i++) {
         const sn_node *p = state[i];
         sn_tensor zero = sn_scalar(m, (sn_dtype)p->dtype, 0);
@@ -107,7 +153,7 @@ static void add_accumulation(const step *s) {
 }
 
 void sn_training_begin_at(sn_loc at, sn_module *m, const sn_training *t) {
-    sn_entry_begin_at(at, m, t->accumulate > 1 || t->slices > 1 ? "accumulate" : "train_step");
+    sn_entry_begin_at(at, m, accumulates(t) ? "accumulate" : "train_step");
     if (m) *front_added_loss(m) = NULL;
 }
 
@@ -138,6 +184,13 @@ void sn_training_end_at(sn_loc at, sn_tensor logits, const sn_training *t) {
                        (long long)t->accumulate);
         return;
     }
+    if (t->zero < 0 || t->zero > 2 || (t->zero && (t->ranks < 1 || t->slices < t->ranks))) {
+        sn_module_fail(m, SN_ERR_USAGE,
+                       "sn_training_end: zero = %d with %lld ranks and %lld slices: it is 0 to 2, "
+                       "and each rank needs a slice",
+                       t->zero, (long long)t->ranks, (long long)t->slices);
+        return;
+    }
     step s = {.at = at, .t = t, .n = sn_params_of(logits, 0, NULL)};
     s.param = sn_arena_alloc(m, sizeof *s.param * (size_t)(s.n + 1));
     s.gradient = sn_arena_alloc(m, sizeof *s.gradient * (size_t)(s.n + 1));
@@ -146,7 +199,9 @@ void sn_training_end_at(sn_loc at, sn_tensor logits, const sn_training *t) {
     sn_tensor added = *front_added_loss(m);
     if (added) s.loss = sn_add(s.loss, added);
     s.rate = sn_learning_rate_at(at, sn_train_step_at(at, m), &t->schedule);
-    if (t->accumulate > 1 || t->slices > 1)
+    if (sums_slices(t))
+        add_summed_slices(&s);
+    else if (accumulates(t))
         add_accumulation(&s);
     else
         add_step(&s);

@@ -21,6 +21,10 @@ typedef struct sn_training {
     /* size of the mesh axis "data": a batch is that many slices, whose gradients are summed by
      * all_reduce; 0 and 1: it is whole. */
     int64_t slices;
+    /* what the ranks divide among themselves [ZeRO]; 0: nothing; 1: the optimizer's states; 2: the
+     * gradients, too. ranks: their number, at most slices. */
+    int zero;
+    int64_t ranks;
     /* decoders: tokens attend only within their document; see sn_training_documents */
     bool documents;
 } sn_training;
@@ -41,7 +45,13 @@ sn_training sn_training_default(void);
  *   accumulate  the same inputs, weight -> loss of this slice; adds gradient * weight to those states
  *   train_step  the same inputs, weight -> loss, norm, rate: adds as well, sums over the slices
  *               (all_reduce with the parameter's name), makes the step and clears the states
- * The other states are those of sn_optimize. Errors are recorded in the module. */
+ * The other states are those of sn_optimize. Errors are recorded in the module.
+ * With zero > 0 on several ranks a parameter with at least a row (of its last axis) for each rank is
+ * updated in parts: rank r has ceil(rows / ranks) rows of the optimizer's states, which are matrices.
+ * train_step sums its gradient by reduce_scatter and completes the parameter by all_gather. With
+ * zero > 1 and accumulate <= 1, both entries sum over the ranks, and "accumulate" stores its sums in the
+ * states, which are parts; whoever runs them adds the sums of later runs. If slices = ranks there is
+ * only train_step. */
 #define sn_training_begin(m, training) sn_training_begin_at(SN_HERE, m, training)
 #define sn_training_end(logits, training) sn_training_end_at(SN_HERE, logits, training)
 void sn_training_begin_at(sn_loc, sn_module *m, const sn_training *t);

@@ -10,16 +10,16 @@
 
 /* ---- values ---- */
 
-/* One rank's operand as [outer, parts, inner]: `axis` is divided among the ranks. */
+/* A tensor as [outer, size, inner], whose axis is divided among the ranks: equal parts, of which the
+ * last may not be full. */
 typedef struct block {
-    int64_t outer, inner;
+    int64_t outer, size, inner, part;
 } block;
 
-static block block_of(const sn_value *x, int64_t axis, int64_t parts) {
-    block b = {1, 1};
-    for (int i = 0; i < axis; i++) b.outer *= x->shape[i];
-    for (int i = (int)axis; i < x->rank; i++) b.inner *= x->shape[i];
-    b.inner /= parts;
+static block block_of(int rank, const int64_t *shape, int64_t axis, int64_t ranks) {
+    block b = {1, shape[axis], 1, (shape[axis] + ranks - 1) / ranks};
+    for (int i = 0; i < axis; i++) b.outer *= shape[i];
+    for (int i = (int)axis + 1; i < rank; i++) b.inner *= shape[i];
     return b;
 }
 
@@ -54,8 +54,12 @@ static double add(const double *all, int64_t n, int64_t e, sn_leaves span) {
     return add(all, n, e, half[0]) + add(all, n, e, half[1]);
 }
 
+static int64_t ranks_of_node(const sn_node *n) {
+    return sn_attr_int(n, SN_A_ranks, 1);
+}
+
 static int64_t ranks_of(const eval_call *c) {
-    return sn_attr_int(c->n, SN_A_ranks, 1);
+    return ranks_of_node(c->n);
 }
 
 static int64_t own_rank(eval_call *c) {
@@ -78,32 +82,47 @@ bool eval_all_gather(eval_call *c) {
     const sn_value *x = c->in[0];
     int64_t ranks = ranks_of(c), axis = sn_attr_int(c->n, SN_A_axis, 0), shape[SN_MAX_RANK];
     memcpy(shape, x->shape, sizeof shape);
-    shape[axis] *= ranks;
+    shape[axis] = sn_attr_int(c->n, SN_A_extent, ranks * x->shape[axis]);
     double *out = sn_eval_alloc(c, x->dtype, x->rank, shape), *all = out ? gather(c, ranks) : NULL;
     if (!all) return false;
-    block b = block_of(x, axis, 1);
+    block b = block_of(x->rank, shape, axis, ranks);
     for (int64_t o = 0; o < b.outer; o++)
-        for (int64_t r = 0; r < ranks; r++)
-            memcpy(out + (o * ranks + r) * b.inner, all + r * x->n + o * b.inner,
+        for (int64_t i = 0; i < b.size; i++)
+            memcpy(out + (o * b.size + i) * b.inner,
+                   all + i / b.part * x->n + (o * b.part + i % b.part) * b.inner,
                    (size_t)b.inner * sizeof *out);
     free(all);
     return true;
 }
 
-bool eval_reduce_scatter(eval_call *c) {
+/* The own part of the operand, or (sum) of the ranks' sum. */
+static bool eval_part(eval_call *c, bool sum) {
     const sn_value *x = c->in[0];
     int64_t ranks = ranks_of(c), axis = sn_attr_int(c->n, SN_A_axis, 0), shape[SN_MAX_RANK];
+    block b = block_of(x->rank, x->shape, axis, ranks);
     memcpy(shape, x->shape, sizeof shape);
-    shape[axis] /= ranks;
-    double *out = sn_eval_alloc(c, x->dtype, x->rank, shape), *all = out ? gather(c, ranks) : NULL;
-    if (!all) return false;
-    block b = block_of(x, axis, ranks);
+    shape[axis] = b.part;
+    double *out = sn_eval_alloc(c, x->dtype, x->rank, shape);
+    double *all = out && sum ? gather(c, ranks) : NULL;
+    if (!out || (sum && !all)) return false;
     for (int64_t o = 0; o < b.outer; o++)
-        for (int64_t i = 0; i < b.inner; i++)
-            out[o * b.inner + i] =
-                add(all, x->n, (o * ranks + own_rank(c)) * b.inner + i, (sn_leaves){0, ranks});
+        for (int64_t i = 0; i < b.part * b.inner; i++) {
+            int64_t at = own_rank(c) * b.part + i / b.inner;
+            int64_t e = (o * b.size + at) * b.inner + i % b.inner;
+            out[o * b.part * b.inner + i] = at >= b.size ? 0
+                                            : sum        ? add(all, x->n, e, (sn_leaves){0, ranks})
+                                                         : x->data[e];
+        }
     free(all);
     return true;
+}
+
+bool eval_reduce_scatter(eval_call *c) {
+    return eval_part(c, true);
+}
+
+bool eval_own_part(eval_call *c) {
+    return eval_part(c, false);
 }
 
 bool eval_all_to_all(eval_call *c) {
@@ -112,39 +131,46 @@ bool eval_all_to_all(eval_call *c) {
     double *out = sn_eval_alloc(c, x->dtype, x->rank, x->shape),
            *all = out ? gather(c, ranks) : NULL;
     if (!all) return false;
-    block b = block_of(x, axis, ranks);
+    block b = block_of(x->rank, x->shape, axis, ranks);
+    int64_t part = b.part * b.inner;
     for (int64_t o = 0; o < b.outer; o++)
         for (int64_t r = 0; r < ranks; r++)
-            memcpy(out + (o * ranks + r) * b.inner,
-                   all + r * x->n + (o * ranks + own_rank(c)) * b.inner,
-                   (size_t)b.inner * sizeof *out);
+            memcpy(out + (o * ranks + r) * part, all + r * x->n + (o * ranks + own_rank(c)) * part,
+                   (size_t)part * sizeof *out);
     free(all);
     return true;
 }
 
 /* ---- gradients ---- */
 
-static bool give_transpose(grad *c, sn_op op) {
+/* more: an attribute of the transpose; NULL: none */
+static bool give_transpose(grad *c, sn_op op, const sn_attr *more) {
     sn_attr attr[SN_ATTR_COUNT];
     int n = 0;
     for (int i = 0; i < c->n->n_attr; i++) /* the name is of the operand, not of its gradient */
-        if (c->n->attr[i].key != SN_A_name) attr[n++] = c->n->attr[i];
+        if (c->n->attr[i].key != SN_A_name && c->n->attr[i].key != SN_A_extent)
+            attr[n++] = c->n->attr[i];
+    if (more) attr[n++] = *more;
     sn_gr_give(c, 0, sn_node_new(c->n->m, op, 1, &c->g, n, attr));
     return true;
 }
 
 bool grad_all_reduce(grad *c) {
-    return give_transpose(c, SN_OP_all_reduce);
+    return give_transpose(c, SN_OP_all_reduce, NULL);
 }
 
 bool grad_all_gather(grad *c) {
-    return give_transpose(c, SN_OP_reduce_scatter);
+    return give_transpose(c, SN_OP_reduce_scatter, NULL);
 }
 
 bool grad_reduce_scatter(grad *c) {
-    return give_transpose(c, SN_OP_all_gather);
+    const sn_node *x = c->n->in[0];
+    int64_t size, axis = sn_attr_int(c->n, SN_A_axis, 0);
+    bool cut = sn_dim_is_const(x->m, x->shape[axis], &size) && ranks_of_node(c->n) > 1;
+    sn_attr extent = SN_INT(extent, cut ? size : 0);
+    return give_transpose(c, SN_OP_all_gather, cut && size % ranks_of_node(c->n) ? &extent : NULL);
 }
 
 bool grad_all_to_all(grad *c) {
-    return give_transpose(c, SN_OP_all_to_all);
+    return give_transpose(c, SN_OP_all_to_all, NULL);
 }

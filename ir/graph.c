@@ -3,6 +3,7 @@
 #include "ir/module_impl.h"
 
 #include <stdarg.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -388,18 +389,23 @@ static uint64_t hash_of(const sn_node *key) {
     return h;
 }
 
-static bool is_constant(const sn_node *n) {
+static const sn_node *constant_of(const sn_node *n) {
     while (n->op == SN_OP_broadcast || n->op == SN_OP_reshape || n->op == SN_OP_cast) n = n->in[0];
-    return n->op == SN_OP_const;
+    return n->op == SN_OP_const ? n : NULL;
 }
 
-/* The order of commutative operands: constants last, then deeper operands first (x + bias), then by
- * hash. It depends on the order of creation only when hashes are equal. */
+static double scale_of(const sn_node *x) { /* |c| of x c; else 0 */
+    const sn_node *c = x->op == SN_OP_mul ? constant_of(x->in[1]) : NULL;
+    return c ? fabs(sn_attr_flt(c, SN_A_value, 0)) : 0;
+}
+/* The order of commutative operands: constants last, deeper ones first (x + bias), larger factors first
+ * (a multiply-add rounds the same product whatever the shapes), by hash, by the order of creation. */
 static bool comes_before(const sn_node *a, const sn_node *b) {
-    bool ca = is_constant(a), cb = is_constant(b);
+    bool ca = constant_of(a), cb = constant_of(b);
     if (ca != cb) return cb;
     if (a->depth != b->depth) return a->depth > b->depth;
-    return a->hash != b->hash ? a->hash < b->hash : a->id < b->id;
+    double x = scale_of(a), y = scale_of(b);
+    return x != y ? x > y : a->hash != b->hash ? a->hash < b->hash : a->id < b->id;
 }
 
 static sn_node *check_operands(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr) {

@@ -327,30 +327,48 @@ static bool infer_all_reduce(ctx *c) {
     return mesh_size(c) && set_like(c, c->in[0], (sn_dtype)c->in[0]->dtype);
 }
 
+/* Elements of a rank's part. */
+static int64_t part_of(int64_t size, int64_t ranks) {
+    return (size + ranks - 1) / ranks;
+}
+
 static bool infer_all_gather(ctx *c) {
-    int64_t n = mesh_size(c);
+    int64_t n = mesh_size(c), part;
     if (!n || !infer_like0(c)) return false;
     sn_dim *size = &c->out.shape[attr_of(c, SN_A_axis)->i];
-    *size = sn_dim_mul(c->m, *size, sn_dim_const(c->m, n));
+    const sn_attr *extent = attr_of(c, SN_A_extent);
+    if (!extent) {
+        *size = sn_dim_mul(c->m, *size, sn_dim_const(c->m, n));
+        return true;
+    }
+    if (extent->i < 1 || !sn_dim_is_const(c->m, *size, &part) || part != part_of(extent->i, n))
+        return bad(c, "%lld elements are not those of %lld such parts", (long long)extent->i,
+                   (long long)n);
+    *size = sn_dim_const(c->m, extent->i);
     return true;
 }
 
 /* The axis is divided among the ranks. */
-static bool infer_all_to_all(ctx *c) {
-    int64_t n = mesh_size(c), size;
-    if (!n || !infer_like0(c)) return false;
+static bool divide_axis(ctx *c, int64_t *ranks, int64_t *size) {
+    *ranks = mesh_size(c);
+    if (!*ranks || !infer_like0(c)) return false;
     sn_dim d = c->out.shape[attr_of(c, SN_A_axis)->i];
-    if (n == 1) return true;
-    if (!sn_dim_is_const(c->m, d, &size)) return bad(c, "the size of the axis must be a constant");
-    return size % n == 0 || bad(c, "%lld elements cannot be divided among %lld ranks",
-                                (long long)size, (long long)n);
+    return sn_dim_is_const(c->m, d, size) || *ranks == 1 ||
+           bad(c, "the size of the axis must be a constant");
+}
+
+static bool infer_all_to_all(ctx *c) {
+    int64_t n, size;
+    if (!divide_axis(c, &n, &size)) return false;
+    return n == 1 || size % n == 0 ||
+           bad(c, "%lld elements cannot be divided among %lld ranks", (long long)size,
+               (long long)n);
 }
 
 static bool infer_reduce_scatter(ctx *c) {
-    int64_t size, n = mesh_size(c);
-    if (!infer_all_to_all(c)) return false;
-    sn_dim *d = &c->out.shape[attr_of(c, SN_A_axis)->i];
-    if (n > 1 && sn_dim_is_const(c->m, *d, &size)) *d = sn_dim_const(c->m, size / n);
+    int64_t n, size;
+    if (!divide_axis(c, &n, &size)) return false;
+    if (n > 1) c->out.shape[attr_of(c, SN_A_axis)->i] = sn_dim_const(c->m, part_of(size, n));
     return true;
 }
 

@@ -365,6 +365,7 @@ static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, 
         return sn_model_build_graph(m->graph, &(sn_model_options){.context = o->context}, out, err);
     sn_training training = sn_training_default();
     training.slices = o->slices;
+    training.zero = o->zero, training.ranks = o->ranks;
     const sn_model_options mo = {.entries = entries,
                                  .training = o->slices > 1 ? &training : NULL,
                                  .context = o->context,

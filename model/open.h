@@ -25,12 +25,14 @@ typedef struct lm_options {
     int64_t beams;          /* beams of an encoder-decoder; 0: num_beams of its folder, or 1 */
     int64_t sequences;      /* entries of SN_CACHED for several sequences (models.h); 0: for one */
     int64_t slices;         /* of a batch, of training entries (train.h); 0: it is whole */
-    int64_t context;        /* maximum sequence length; 0: the model's */
-    uint64_t seed;          /* seed of random weights */
-    const char *needs;      /* an entry that the model must have, or NULL */
-    bool any_model;         /* accept whatever entries the model has, even if it is not a decoder */
-    bool compile_only;      /* do not read or create weights or a session */
-    bool build_only;        /* nor a program: only config, module, mapped weights and tokenizer */
+    int64_t ranks;          /* that divide what `zero` says, as in sn_training; 0: one */
+    int zero;
+    int64_t context;   /* maximum sequence length; 0: the model's */
+    uint64_t seed;     /* seed of random weights */
+    const char *needs; /* an entry that the model must have, or NULL */
+    bool any_model;    /* accept whatever entries the model has, even if it is not a decoder */
+    bool compile_only; /* do not read or create weights or a session */
+    bool build_only;   /* nor a program: only config, module, mapped weights and tokenizer */
     sn_options compile;
     /* Called before the module is compiled; may change the options, such as taps. Or NULL. */
     bool (*prepare)(void *user, const sn_model *model, sn_options *compile, sn_error *err);

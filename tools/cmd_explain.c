@@ -1,6 +1,7 @@
 /* cmd_explain.c: `sinter explain`: the kernels of a compiled model, and what prevented further
  * fusion. */
 #include "tools/cmd.h"
+#include "codegen/program/program.h"
 #include "ir/ir.h"
 #include "passes/stages.h"
 #include "runtime/file.h"
@@ -16,7 +17,7 @@ typedef struct options {
     cmd_model model;
     cmd_compile compile;
     const char *entry, *sizes, *sort, *json, *dot, *diff, *why;
-    int64_t slices;
+    int64_t slices, zero, ranks;
     bool train, stages, full, time;
 } options;
 
@@ -28,6 +29,10 @@ static const arg table[] = {
      "the training entries, with AdamW, instead of the others"},
     {"slices", 0, ARG_INT, offsetof(options, slices), "N", "0", 0, 1 << 20,
      "with --training: the sums over N slices of a batch, as on several ranks"},
+    {"zero", 0, ARG_INT, offsetof(options, zero), "N", "0", 0, 2,
+     "with --training: what --ranks divide among themselves, as sinter train --zero"},
+    {"ranks", 0, ARG_INT, offsetof(options, ranks), "N", "0", 0, 1 << 16,
+     "with --zero: the number of ranks; default: --slices"},
     {"sizes", 0, ARG_TEXT, offsetof(options, sizes), "B=1,T=256", NULL, 0, 0,
      "sizes for operations, bytes and times; default: the middle of each range"},
     {"time", 0, ARG_FLAG, offsetof(options, time), NULL, NULL, 0, 0,
@@ -107,10 +112,12 @@ static int compile(compiled *c, const options *o) {
     *c = (compiled){0};
     if (is_text(o->model.path)) return compile_text(c, o, &err) ? EXIT_OK : cmd_fail(NAME, &err);
     int code, entries = o->train ? SN_LOSS | SN_TRAIN : SN_ALL_ENTRIES;
-    if (o->train && o->slices > 1) {
+    if (o->train && (o->slices > 1 || o->ranks > 1)) {
         lm_options q = {.entries = entries,
                         .compile_only = true,
-                        .slices = o->slices,
+                        .slices = o->slices > o->ranks ? o->slices : o->ranks,
+                        .zero = (int)o->zero,
+                        .ranks = o->ranks ? o->ranks : o->slices,
                         .compile = cmd_options(&o->compile)};
         c->model = cmd_open_model(NAME, &o->model, q, &err);
         code = c->model ? EXIT_OK : cmd_fail(NAME, &err);
@@ -161,6 +168,24 @@ static bool open_views(views *v, const compiled *c, const options *o, sn_error *
     return true;
 }
 
+/* What a rank keeps from step to step. */
+static void print_memory(FILE *f, const sn_program *p) {
+    static const char *const kinds[] = {"optimizer.", "gradient.", ""};
+    enum { KINDS = 3 };
+    double bytes[KINDS] = {0};
+    for (int i = 0; i < p->n_leaf; i++) {
+        const sn_node *n = p->leaf[i].node;
+        int64_t count = 0;
+        int kind = 0;
+        while (strncmp(p->leaf[i].name, kinds[kind], strlen(kinds[kind]))) kind++;
+        if (sn_dim_is_const(n->m, sn_dim_product(n->m, n->rank, n->shape), &count))
+            bytes[kind] += (double)count * (double)sn_dtype_size((sn_dtype)n->dtype);
+    }
+    fprintf(f,
+            "memory of a rank: parameters %.4g MB, optimizer states %.4g MB, gradients %.4g MB\n",
+            bytes[2] * 1e-6, bytes[0] * 1e-6, bytes[1] * 1e-6);
+}
+
 static bool print_views(FILE *f, const views *v, const compiled *c, const options *o,
                         sn_error *err) {
     const char *const *remark;
@@ -175,6 +200,7 @@ static bool print_views(FILE *f, const views *v, const compiled *c, const option
         else
             explain_table(f, &v->e[i], !strcmp(o->sort, "cost"));
     }
+    if (o->train && !o->dot && (o->slices > 1 || o->ranks > 1)) print_memory(f, c->p);
     for (int i = 0; i < n && !o->dot; i++) fprintf(f, "%s\n", remark[i]);
     return true;
 }

@@ -20,7 +20,7 @@ typedef struct options {
     cmd_compile compile;
     const char *config, *output, *text, *source, *precision;
     const char *reduction;
-    int64_t steps, seed, warmup, batch, block, validate_every, slices;
+    int64_t steps, seed, warmup, batch, block, validate_every, slices, zero;
     double rate;
     const char *profile;
     bool resume, force;
@@ -52,6 +52,9 @@ static const arg table[] = {
      "equal parts of a batch, whose gradients are added in an order that no number of ranks "
      "changes; "
      "0: as in the config"},
+    {"zero", 0, ARG_INT, AT(zero), "N", "-1", -1, 2,
+     "what ranks divide among themselves, 1: the optimizer's states; 2: the gradients, too; 0: "
+     "nothing; -1: as in the config. No bit changes"},
     {"reduction", 0, ARG_CHOICE, AT(reduction), "exact|fast", "exact", 0, 0,
      "sums over ranks; exact: the same bits for any number of ranks; fast: what MPI takes for "
      "fastest"},
@@ -176,6 +179,7 @@ static bool change_settings(const options *o, train_settings *s, sn_error *err) 
     if (o->batch) s->data.batch = o->batch;
     if (o->block) s->data.block = o->block;
     if (o->slices) s->slices = o->slices;
+    if (o->zero >= 0) s->zero = (int)o->zero;
     s->reduction = !strcmp(o->reduction, "fast") ? SN_REDUCE_FAST : SN_REDUCE_EXACT;
     if (o->validate_every) s->validate_every = s->save_every = o->validate_every;
     if (c->total > 0 && c->warmup >= c->total)

@@ -59,6 +59,30 @@ static int first_need(const sn_plan *p, int i) {
     return loop ? loop->first : k;
 }
 
+static bool is_start(const sn_step *s, sn_op op) {
+    return s->node->op == op && !s->wait;
+}
+
+static int64_t elements(const sn_plan *p, int buffer) {
+    int64_t count;
+    return sn_dim_is_const(p->m, p->buffer[buffer].count, &count) ? count : 0;
+}
+
+/* Where the result of step i is waited for. Operands of reduce_scatter, large gradients, must not
+ * pile up until all parts are needed: each is waited for before a later one exceeds the limit. */
+static int wait_at(const sn_plan *p, int i) {
+    enum { UNDER_WAY = 1 << 22 /* elements that started later */ };
+    int need = first_need(p, i), later = 0;
+    int64_t total = 0;
+    if (p->step[i].node->op != SN_OP_reduce_scatter) return need;
+    for (int k = i + 1; k < need; k++) {
+        if (!is_start(&p->step[k], SN_OP_reduce_scatter)) continue;
+        total += elements(p, p->step[k].in[0].buffer);
+        if (later++ && total > UNDER_WAY) return k;
+    }
+    return need;
+}
+
 static void insert_wait(sn_plan *p, int i, int at) {
     sn_step *grown = sn_arena_alloc(p->m, sizeof *grown * (size_t)(p->n_step + 1));
     memcpy(grown, p->step, sizeof *grown * (size_t)at);
@@ -75,7 +99,7 @@ void sn_plan_collectives(sn_plan *p) {
     for (int i = 0; i < p->n_step; i++) {
         if (!sn_step_is_collective(&p->step[i]) || p->step[i].wait) continue;
         sum_in_place(p, i);
-        insert_wait(p, i, first_need(p, i));
+        insert_wait(p, i, wait_at(p, i));
     }
 }
 

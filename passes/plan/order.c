@@ -105,8 +105,9 @@ static int64_t max_elements(const sn_node *n) {
     return sum;
 }
 
+/* An operation over ranks that takes time: not own_part, for which nothing is sent. */
 static bool is_collective(const sn_node *n) {
-    return sn_ops[n->op].flags & SN_OPF_COLLECTIVE;
+    return (sn_ops[n->op].flags & SN_OPF_COLLECTIVE) && n->op != SN_OP_own_part;
 }
 
 /* Whether n is a product or a collective, which takes time that others can use, or its result is so much smaller than an operand that it should run

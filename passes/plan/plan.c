@@ -368,6 +368,9 @@ static void plan_kernel(planner *p, sn_node *n) {
             (kernel->contiguous && !sn_view_contiguous(p->m, &v)))
             copy_operand(p, last_step(p), i, v, NULL);
     }
+    /* the host adds to the operand of a sum */
+    if (n->op == SN_OP_reduce_scatter && !may_overwrite(p, n->in[0]))
+        copy_operand(p, last_step(p), 0, last_step(p)->in[0], NULL);
     if (kernel->contraction) fit_product(p, n);
     for (int i = 0, when = SN_ITER_EACH; n->op == SN_OP_map_reduce && i < n->n_in; i++) {
         if (when == SN_ITER_EACH) plan_single_iteration(p, i);

@@ -100,12 +100,14 @@ typedef enum sn_reduction {
 
 /* A sum over ranks: data[n] becomes the sum of all ranks' data. leaves: of the tree, of which each
  * rank has its subtree. Exact sums take two rounds: all-to-all of parts, then, after the sum of the
- * own part, all-gather. A rank sends 2 n (size - 1) / size floats, as a ring does. The object may
- * be started again after it is complete. Zero-initialise. */
+ * own part, all-gather. A rank sends 2 n (size - 1) / size floats, as a ring does. Each round can
+ * also be had alone. The object may be started again after it is complete. Zero-initialise. */
 typedef struct sn_comm_sum {
     sn_comm *c;
     float *data, *part; /* part: what other ranks sent, for the own part */
-    size_t n, room;
+    float *out; /* of the first round alone: where the own part of the sum goes; else NULL */
+    size_t n, room, padding;
+    bool adds; /* has a first round */
     int64_t leaves;
     sn_comm_request *request;
     int round;                       /* 0: none; 1, 2: under way */
@@ -113,6 +115,20 @@ typedef struct sn_comm_sum {
 } sn_comm_sum;
 bool sn_comm_sum_start(sn_comm_sum *s, sn_comm *c, sn_reduction how, int64_t leaves, float *data,
                        size_t n, sn_error *err);
+/* A tensor of n floats in equal parts: element i of rank r's is data[r * part + i]. Where that lies
+ * behind n it is 0, and not stored. part * size >= n. */
+typedef struct sn_comm_shares {
+    float *data;
+    size_t n, part;
+} sn_comm_shares;
+/* The first round alone (reduce-scatter), for elements [first, first + count) of each part: out[i]
+ * becomes element first + i of the own part of the exact sum; data stays. */
+bool sn_comm_scatter_start(sn_comm_sum *s, sn_comm *c, int64_t leaves, sn_comm_shares x,
+                           size_t first, size_t count, float *out, sn_error *err);
+/* The second round alone (all-gather) for these elements: the other ranks' go into data. It begins
+ * with sn_comm_sum_test. */
+bool sn_comm_gather_start(sn_comm_sum *s, sn_comm *c, sn_comm_shares x, size_t first, size_t count,
+                          sn_error *err);
 /* Goes on if it can; *done: the sum is complete. wait: until it is. */
 bool sn_comm_sum_test(sn_comm_sum *s, bool wait, bool *done, sn_error *err);
 void sn_comm_sum_free(sn_comm_sum *s);
@@ -121,12 +137,17 @@ void sn_comm_sum_free(sn_comm_sum *s);
 
 /* A thread that carries sums over ranks. Only it uses the communicator from the first
  * sn_comm_engine_start until all sums have been waited for. All ranks start the same sums in the same
- * order. */
+ * order; scatters and gathers count as sums. */
 typedef struct sn_comm_engine sn_comm_engine;
 sn_comm_engine *sn_comm_engine_new(sn_comm *c, sn_reduction how, int64_t leaves, sn_error *err);
 void sn_comm_engine_free(sn_comm_engine *e); /* NULL is allowed */
 /* data[n] becomes the sum; untouched by the caller until sn_comm_engine_wait with this key. */
 bool sn_comm_engine_start(sn_comm_engine *e, const void *key, float *data, size_t n, sn_error *err);
+/* out[x.part] becomes the own part of the sum of the ranks' x. */
+bool sn_comm_engine_scatter(sn_comm_engine *e, const void *key, sn_comm_shares x, float *out,
+                            sn_error *err);
+/* x becomes all ranks' parts; the own one is in place. */
+bool sn_comm_engine_gather(sn_comm_engine *e, const void *key, sn_comm_shares x, sn_error *err);
 /* What the next operation is called in its span: borrowed, for as long as spans are read. */
 void sn_comm_engine_label(sn_comm_engine *e, const char *label);
 bool sn_comm_engine_wait(sn_comm_engine *e, const void *key, sn_error *err);

@@ -1,4 +1,4 @@
-/* engine.c: a thread that carries sums over ranks while kernels run. Every rank issues its operations
+/* engine.c: a thread that carries sums, scatters and gathers over ranks while kernels run. Every rank issues its operations
  * in the same order, as MPI requires: sums start in the order of sn_comm_engine_start, and their
  * second rounds, which go over another channel, follow each other in the same order. */
 #include "runtime/clock.h"
@@ -15,12 +15,16 @@ enum {
     LONGEST = 320000  /* ... while nothing happens */
 };
 
+typedef enum kind { SUM, SCATTER, GATHER } kind;
+
 typedef struct job {
     struct job *next;
     const void *key;
     const char *label;
-    float *data;
-    size_t n, started; /* floats; of those begun */
+    kind kind;
+    sn_comm_shares x;  /* SUM: one part */
+    float *out;        /* SCATTER */
+    size_t started;    /* floats of x.part that have begun */
     int pieces;        /* under way */
     double due;        /* not complete before */
     double begin, end; /* under way */
@@ -57,18 +61,27 @@ struct sn_comm_engine {
 static job *next_job(sn_comm_engine *e) {
     pthread_mutex_lock(&e->lock);
     job *j = e->first;
-    while (j && j->started == j->n) j = j->next;
+    while (j && j->started == j->x.part) j = j->next;
     pthread_mutex_unlock(&e->lock);
     return j;
+}
+
+/* Starts n more floats of a job's part. */
+static bool start_piece(sn_comm_engine *e, sn_comm_sum *s, const job *j, size_t n, sn_error *err) {
+    if (j->kind == SCATTER)
+        return sn_comm_scatter_start(s, e->c, e->leaves, j->x, j->started, n, j->out + j->started,
+                                     err);
+    if (j->kind == GATHER) return sn_comm_gather_start(s, e->c, j->x, j->started, n, err);
+    return sn_comm_sum_start(s, e->c, e->how, e->leaves, j->x.data + j->started, n, err);
 }
 
 static bool start_pieces(sn_comm_engine *e, bool *moved, sn_error *err) {
     job *j;
     while (e->count < WINDOW && (j = next_job(e))) {
         piece *p = &e->piece[(e->head + e->count) % WINDOW];
-        size_t n = j->n - j->started < PIECE ? j->n - j->started : PIECE;
-        if (!sn_comm_sum_start(&p->sum, e->c, e->how, e->leaves, j->data + j->started, n, err))
-            return false;
+        size_t most = j->kind == SUM ? PIECE : (PIECE - 1) / (size_t)e->c->size + 1;
+        size_t n = j->x.part - j->started < most ? j->x.part - j->started : most;
+        if (!start_piece(e, &p->sum, j, n, err)) return false;
         pthread_mutex_lock(&e->lock);
         j->started += n;
         j->pieces++;
@@ -93,7 +106,7 @@ static bool look(sn_comm_engine *e, bool *moved, sn_error *err) {
             p->job->pieces--;
             pthread_mutex_unlock(&e->lock);
             p->job = NULL;
-        } else if (p->sum.round == 1 && e->how == SN_REDUCE_EXACT) {
+        } else if (p->sum.round == 1) {
             break; /* second rounds begin in order */
         }
     }
@@ -106,7 +119,7 @@ static void complete(sn_comm_engine *e) {
     double now = sn_clock();
     pthread_mutex_lock(&e->lock);
     for (job *j = e->first; j; j = j->next) {
-        bool done = j->started == j->n && !j->pieces && now >= j->due;
+        bool done = j->started == j->x.part && !j->pieces && now >= j->due;
         if (!done || j->done) continue;
         j->done = true, j->end = now;
         pthread_cond_broadcast(&e->completed);
@@ -173,15 +186,14 @@ void sn_comm_engine_delay(sn_comm_engine *e, double latency, double bandwidth) {
     e->latency = latency, e->bandwidth = bandwidth;
 }
 
-bool sn_comm_engine_start(sn_comm_engine *e, const void *key, float *data, size_t n,
-                          sn_error *err) {
+/* bytes: that each rank sends */
+static bool add_job(sn_comm_engine *e, job add, double bytes, sn_error *err) {
     job *j = calloc(1, sizeof *j);
     if (!j) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    *j = (job){.key = key, .data = data, .n = n};
-    double size = e->c->size, now = sn_clock();
+    *j = add;
+    double now = sn_clock();
     j->begin = now, j->label = e->label;
     e->label = NULL;
-    double bytes = 2 * (size - 1) / size * (double)(n * sizeof *data);
     pthread_mutex_lock(&e->lock);
     if (e->bandwidth > 0) {
         if (e->free_at < now) e->free_at = now;
@@ -196,6 +208,26 @@ bool sn_comm_engine_start(sn_comm_engine *e, const void *key, float *data, size_
     pthread_cond_signal(&e->added);
     pthread_mutex_unlock(&e->lock);
     return true;
+}
+
+bool sn_comm_engine_start(sn_comm_engine *e, const void *key, float *data, size_t n,
+                          sn_error *err) {
+    double size = e->c->size, bytes = 2 * (size - 1) / size * (double)(n * sizeof *data);
+    return add_job(e, (job){.key = key, .kind = SUM, .x = {data, n, n}}, bytes, err);
+}
+
+static double bytes_of_parts(const sn_comm_engine *e, sn_comm_shares x) {
+    return (double)(e->c->size - 1) / e->c->size * (double)(x.n * sizeof *x.data);
+}
+
+bool sn_comm_engine_scatter(sn_comm_engine *e, const void *key, sn_comm_shares x, float *out,
+                            sn_error *err) {
+    return add_job(e, (job){.key = key, .kind = SCATTER, .x = x, .out = out}, bytes_of_parts(e, x),
+                   err);
+}
+
+bool sn_comm_engine_gather(sn_comm_engine *e, const void *key, sn_comm_shares x, sn_error *err) {
+    return add_job(e, (job){.key = key, .kind = GATHER, .x = x}, bytes_of_parts(e, x), err);
 }
 
 static void drop(sn_comm_engine *e, job *done) {

@@ -66,17 +66,20 @@ static size_t begin_of(const sn_comm_sum *s, int rank) {
     return at < s->n ? at : s->n;
 }
 
-static bool lay_out(sn_comm_sum *s, sn_error *err) {
+/* Memory for the lists of parts. */
+static bool open_lists(sn_comm_sum *s, sn_error *err) {
     size_t size = (size_t)s->c->size;
-    if (!s->at) {
-        s->at = calloc(4 * size, sizeof *s->at);
-        if (!s->at) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-        s->bytes = s->at + size, s->from = s->at + 2 * size, s->own = s->at + 3 * size;
-    }
-    size_t mine = begin_of(s, s->c->rank + 1) - begin_of(s, s->c->rank);
+    if (s->at) return true;
+    s->at = calloc(4 * size, sizeof *s->at);
+    if (!s->at) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    s->bytes = s->at + size, s->from = s->at + 2 * size, s->own = s->at + 3 * size;
+    return true;
+}
+
+/* Memory for what the ranks send; the parts are known. */
+static bool open_part(sn_comm_sum *s, sn_error *err) {
+    size_t size = (size_t)s->c->size, mine = s->bytes[s->c->rank] / sizeof(float);
     for (int r = 0; r < s->c->size; r++) {
-        s->at[r] = begin_of(s, r) * sizeof(float);
-        s->bytes[r] = (begin_of(s, r + 1) - begin_of(s, r)) * sizeof(float);
         s->from[r] = (size_t)r * mine * sizeof(float);
         s->own[r] = mine * sizeof(float);
     }
@@ -88,21 +91,75 @@ static bool lay_out(sn_comm_sum *s, sn_error *err) {
                               mine * size * sizeof *s->part);
 }
 
+static bool start_round(sn_comm_sum *s, sn_error *err) {
+    if (!open_part(s, err)) return false;
+    s->request = s->c->ops->all_to_all(s->c, s->data, (sn_comm_parts){s->at, s->bytes}, s->part,
+                                       (sn_comm_parts){s->from, s->own}, err);
+    s->round = 1;
+    return s->request != NULL;
+}
+
 bool sn_comm_sum_start(sn_comm_sum *s, sn_comm *c, sn_reduction how, int64_t leaves, float *data,
                        size_t n, sn_error *err) {
     s->c = c, s->data = data, s->n = n, s->leaves = leaves;
     s->round = 0;
+    s->out = NULL;
+    s->adds = true;
     if (c->size == 1) return true;
     if (how == SN_REDUCE_FAST) {
         s->request = c->ops->all_reduce(c, data, n, err);
         s->round = 2;
-    } else {
-        if (!lay_out(s, err)) return false;
-        s->request = c->ops->all_to_all(c, data, (sn_comm_parts){s->at, s->bytes}, s->part,
-                                        (sn_comm_parts){s->from, s->own}, err);
-        s->round = 1;
+        return s->request != NULL;
     }
-    return s->request != NULL;
+    if (!open_lists(s, err)) return false;
+    for (int r = 0; r < c->size; r++) {
+        s->at[r] = begin_of(s, r) * sizeof(float);
+        s->bytes[r] = (begin_of(s, r + 1) - begin_of(s, r)) * sizeof(float);
+    }
+    return start_round(s, err);
+}
+
+/* Elements [first, first + count) of each part, as far as they are stored. */
+static bool lay_out(sn_comm_sum *s, sn_comm *c, sn_comm_shares x, size_t first, size_t count,
+                    sn_error *err) {
+    s->c = c, s->data = x.data, s->n = x.n;
+    s->round = 0;
+    if (!open_lists(s, err)) return false;
+    for (int r = 0; r < c->size; r++) {
+        size_t at = (size_t)r * x.part + first, left = at < x.n ? x.n - at : 0;
+        s->at[r] = (left ? at : 0) * sizeof(float);
+        s->bytes[r] = (left < count ? left : count) * sizeof(float);
+    }
+    return true;
+}
+
+bool sn_comm_scatter_start(sn_comm_sum *s, sn_comm *c, int64_t leaves, sn_comm_shares x,
+                           size_t first, size_t count, float *out, sn_error *err) {
+    if (!lay_out(s, c, x, first, count, err)) return false;
+    s->leaves = leaves, s->out = out;
+    s->adds = true;
+    s->padding = count - s->bytes[c->rank] / sizeof(float);
+    return start_round(s, err);
+}
+
+bool sn_comm_gather_start(sn_comm_sum *s, sn_comm *c, sn_comm_shares x, size_t first, size_t count,
+                          sn_error *err) {
+    if (!lay_out(s, c, x, first, count, err)) return false;
+    s->out = NULL;
+    s->adds = false;
+    s->round = c->size > 1;
+    return true;
+}
+
+/* The own part of the sum, from what the ranks have sent. A term that is one leaf counts from 0, like
+ * leaves that are added to a state, so that no sum is -0. */
+static void add_parts(sn_comm_sum *s) {
+    size_t mine = s->own[0] / sizeof(float), size = (size_t)s->c->size;
+    for (size_t i = 0; s->leaves == s->c->size && i < mine * size; i++) s->part[i] += 0.0f;
+    add_ranks(s->part, mine, (sn_leaves){0, s->leaves}, s->c->size, mine);
+    float *to = s->out ? s->out : s->data + s->at[s->c->rank] / sizeof(float);
+    if (mine) memcpy(to, s->part, s->own[0]);
+    if (s->out) memset(s->out + mine, 0, s->padding * sizeof *s->out);
 }
 
 bool sn_comm_sum_test(sn_comm_sum *s, bool wait, bool *done, sn_error *err) {
@@ -112,9 +169,8 @@ bool sn_comm_sum_test(sn_comm_sum *s, bool wait, bool *done, sn_error *err) {
         if (!c->ops->test(c, &s->request, wait, err)) return false;
         if (s->request) return true;
         if (s->round++ == 2) break;
-        size_t mine = s->own[0] / sizeof(float);
-        add_ranks(s->part, mine, (sn_leaves){0, s->leaves}, c->size, mine);
-        if (mine) memcpy((char *)s->data + s->at[c->rank], s->part, s->own[0]);
+        if (s->adds) add_parts(s);
+        if (s->out) break;
         s->request = c->ops->all_gather(c, s->data, (sn_comm_parts){s->at, s->bytes}, err);
         if (!s->request) return false;
     }

@@ -120,6 +120,62 @@ static void values_and_gradients(void **state) {
     free(j);
 }
 
+/* Rows that the ranks cannot divide equally: sum by parts, the whole of them, the own part, and the
+ * gradient of the whole, which is the sum of the ranks' parts of its cotangent. */
+static void *run_uneven(void *arg) {
+    job *j = arg;
+    int n = j->c->size;
+    sn_module *m = sn_module_new("uneven");
+    sn_node *x = leaf(m, "x", SN_F64, 2, (sn_dim[]){ROWS, COLUMNS}), *dp = NULL;
+    sn_attr part[] = {SN_INT(axis, 0), SN_STR(mesh, "data"), SN_INT(ranks, n)};
+    sn_attr whole[] = {part[0], part[1], part[2], SN_INT(extent, ROWS)};
+    sn_node *sum = sn_node_new(m, SN_OP_reduce_scatter, 1, &x, 3, part);
+    sn_node *all = sn_node_new(m, SN_OP_all_gather, 1, &sum, 4, whole);
+    sn_node *own = sn_node_new(m, SN_OP_own_part, 1, &x, 3, part);
+    sn_node *dx = NULL;
+    sn_pullback(all, x, 1, &sum, &dp);
+    sn_pullback(sum, sum, 1, &x, &dx);
+    sn_eval *ev = sn_eval_new(m, NULL);
+    sn_eval_set_comm(ev, j->c);
+    int rows = (ROWS + n - 1) / n, at = j->c->rank * rows;
+    double got[SIZE], back[SIZE], mine[SIZE];
+    int64_t count = 0;
+    for (int i = 0; i < SIZE; i++) j->x[i] = input(j->c->rank, i);
+    j->ok = !sn_module_error(m)->code && dp && dx && dp->shape[0] == rows && dx->shape[0] == ROWS &&
+            sn_eval_bind_f64(ev, "x", j->x, ROWS * COLUMNS) && value_of(ev, all, got, &count) &&
+            count == ROWS * COLUMNS && value_of(ev, own, mine, &count) && count == rows * COLUMNS &&
+            value_of(ev, dp, back, &count) && count == rows * COLUMNS;
+    for (int i = 0; j->ok && i < ROWS * COLUMNS; i++)
+        j->ok = fabs(got[i] - expected(SN_OP_all_reduce, n, 0, i / COLUMNS, i % COLUMNS)) < 1e-12;
+    for (int i = 0; j->ok && i < rows * COLUMNS; i++) {
+        int e = at * COLUMNS + i;
+        bool there = e < ROWS * COLUMNS;
+        j->ok = mine[i] == (there ? j->x[e] : 0) &&
+                fabs(back[i] - (there ? expected(SN_OP_all_reduce, n, 0, e / COLUMNS, e % COLUMNS)
+                                      : 0)) < 1e-12;
+    }
+    sn_eval_free(ev);
+    sn_module_free(m);
+    sn_comm_close(j->c);
+    return NULL;
+}
+
+static void parts_that_are_not_full(void **state) {
+    (void)state;
+    job *j = calloc(MOST, sizeof *j);
+    for (int n = 2; n <= MOST; n++) {
+        sn_comm *comm[MOST];
+        pthread_t thread[MOST];
+        assert_true(sn_comm_simulate(n, comm, NULL));
+        for (int r = 0; r < n; r++) j[r].c = comm[r];
+        for (int r = 0; r < n; r++)
+            assert_int_equal(pthread_create(&thread[r], NULL, run_uneven, &j[r]), 0);
+        for (int r = 0; r < n; r++) pthread_join(thread[r], NULL);
+        for (int r = 0; r < n; r++) assert_true(j[r].ok);
+    }
+    free(j);
+}
+
 static void shapes_that_do_not_divide(void **state) {
     (void)state;
     for (int o = 1; o < OPS; o++) {
@@ -132,7 +188,14 @@ static void shapes_that_do_not_divide(void **state) {
         assert_int_equal(sn_module_error(m)->code != SN_OK, divides);
         sn_module_free(m);
     }
-    sn_module *m = sn_module_new("ranks");
+    sn_module *m = sn_module_new("extent");
+    sn_node *part = leaf(m, "part", SN_F32, 2, (sn_dim[]){3, 2});
+    sn_attr attr[] = {SN_INT(axis, 0), SN_STR(mesh, "data"), SN_INT(ranks, 2), SN_INT(extent, 7)};
+    sn_node_new(m, SN_OP_all_gather, 1, &part, 4, attr);
+    assert_non_null(
+        strstr(sn_module_error(m)->message, "7 elements are not those of 2 such parts"));
+    sn_module_free(m);
+    m = sn_module_new("ranks");
     collective(leaf(m, "x", SN_F32, 1, (sn_dim[]){4}), SN_OP_all_reduce, 0);
     assert_non_null(strstr(sn_module_error(m)->message, "0 ranks: there must be at least one"));
     sn_module_free(m);
@@ -155,6 +218,7 @@ static void evaluator_without_ranks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_and_gradients),
+        cmocka_unit_test(parts_that_are_not_full),
         cmocka_unit_test(shapes_that_do_not_divide),
         cmocka_unit_test(evaluator_without_ranks),
     };

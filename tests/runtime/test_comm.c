@@ -103,6 +103,42 @@ static void *run_engine(void *arg) {
     return NULL;
 }
 
+/* Parts of sums, a whole sum between them, and parts back to the whole, all under way at a time. The
+ * last rank's part is not full, or empty. */
+static void *run_parts(void *arg) {
+    job *j = arg;
+    sn_comm *c = j->c;
+    size_t part = (N + (size_t)c->size - 1) / (size_t)c->size;
+    size_t at = (size_t)c->rank * part < N ? (size_t)c->rank * part : N;
+    size_t own = part < N - at ? part : N - at;
+    sn_comm_engine *e = sn_comm_engine_new(c, j->how, j->leaves, &j->err);
+    float *mine = malloc(3 * N * sizeof *mine), *sum = mine + N, *whole = mine + 2 * N;
+    float *out = malloc(part * sizeof *out);
+    j->ok = e && mine && out;
+    for (int i = 0; j->ok && i < N; i++) whole[i] = -1;
+    if (j->ok) {
+        add_span(sn_leaves_of_rank(j->leaves, c->size, c->rank), mine);
+        memcpy(sum, mine, N * sizeof *mine);
+        memcpy(whole + at, j->data + at, own * sizeof *whole);
+        memset(out, 255, part * sizeof *out);
+    }
+    j->ok = j->ok &&
+            sn_comm_engine_scatter(e, out, (sn_comm_shares){mine, N, part}, out, &j->err) &&
+            sn_comm_engine_start(e, sum, sum, N, &j->err) &&
+            sn_comm_engine_gather(e, whole, (sn_comm_shares){whole, N, part}, &j->err) &&
+            sn_comm_engine_wait(e, whole, &j->err) && sn_comm_engine_wait(e, out, &j->err) &&
+            sn_comm_engine_wait(e, sum, &j->err);
+    j->agreed = j->ok && !memcmp(out, j->data + at, own * sizeof *out) &&
+                !memcmp(whole, j->data, sizeof j->data) &&
+                (j->how != SN_REDUCE_EXACT || !memcmp(sum, j->data, sizeof j->data));
+    for (size_t i = own; j->agreed && i < part; i++) j->agreed = out[i] == 0;
+    sn_comm_engine_free(e);
+    free(mine);
+    free(out);
+    sn_comm_close(c);
+    return NULL;
+}
+
 static void run_ranks(int n, job *j, void *(*f)(void *)) {
     sn_comm *comm[MOST];
     pthread_t thread[MOST];
@@ -140,6 +176,46 @@ static void sums_beside_computation(void **state) {
         }
         run_ranks(n, j, run_engine);
         for (int r = 0; r < n; r++) assert_true(j[r].ok && j[r].agreed);
+    }
+    free(j);
+}
+
+static void parts_beside_computation(void **state) {
+    (void)state;
+    job *j = calloc(MOST, sizeof *j);
+    for (int how = SN_REDUCE_EXACT; how <= SN_REDUCE_FAST; how++)
+        for (int n = 1; n <= MOST; n++) {
+            for (int r = 0; r < n; r++) {
+                j[r] = (job){.leaves = LEAVES, .how = (sn_reduction)how};
+                add_span((sn_leaves){0, LEAVES}, j[r].data);
+            }
+            run_ranks(n, j, run_parts);
+            for (int r = 0; r < n; r++) assert_true(j[r].ok && j[r].agreed);
+        }
+    free(j);
+}
+
+/* Without a state that it is added to, a slice's -0 counts as 0. */
+static void *run_zeros(void *arg) {
+    job *j = arg;
+    sn_comm_sum s = {0};
+    bool done = false;
+    for (int i = 0; i < N; i++) j->data[i] = -0.0f;
+    j->ok = sn_comm_sum_start(&s, j->c, SN_REDUCE_EXACT, j->c->size, j->data, N, &j->err) &&
+            sn_comm_sum_test(&s, true, &done, &j->err);
+    sn_comm_sum_free(&s);
+    sn_comm_close(j->c);
+    return NULL;
+}
+
+static void no_sum_of_leaves_is_negative_zero(void **state) {
+    (void)state;
+    static const float zero[N];
+    job *j = calloc(MOST, sizeof *j);
+    run_ranks(2, j, run_zeros);
+    for (int r = 0; r < 2; r++) {
+        assert_true(j[r].ok);
+        assert_memory_equal(j[r].data, zero, sizeof zero);
     }
     free(j);
 }
@@ -219,6 +295,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits_for_any_number_of_ranks),
         cmocka_unit_test(sums_beside_computation),
+        cmocka_unit_test(parts_beside_computation),
+        cmocka_unit_test(no_sum_of_leaves_is_negative_zero),
         cmocka_unit_test(sums_send_what_a_ring_sends),
         cmocka_unit_test(fast_sums_are_close),
         cmocka_unit_test(every_leaf_has_one_rank),

@@ -56,6 +56,29 @@ sed 's/"tokens_per_second".*//' two/metrics.jsonl >b
 cmp a b || fail "metrics differ"
 cmp one/model.safetensors two/model.safetensors || fail "models differ"
 
+# The optimizer's states, then gradients, too, are divided among the ranks; whoever has written the parts of the
+# checkpoint, any number of ranks goes on.
+sed 's/"accumulate": 2, //; s/"batch": 7/"batch": 8/' gpt.json >zero.json
+"$sinter" train zero.json -o whole --slices 4 -n 3 >log 2>&1 || { cat log; fail "one process"; }
+ranks 2 zero.json -o parts --slices 4 --zero 2 -n 1 || { cat log; fail "zero 2"; }
+grep -q 'zero 2: each rank has .* MB of the .* MB' log || { cat log; fail "zero 2 does not say its memory"; }
+[ "$(ls parts/checkpoint-*)" = "$(printf 'parts/checkpoint-1-part-%d-of-2.safetensors\n' 1 2)" ] || fail "parts: $(ls parts)"
+: >parts/checkpoint-2-part-1-of-3.safetensors # as a killed writer may leave them
+: >parts/.checkpoint-2-part-2-of-3.safetensors.tmp
+ranks 4 zero.json -o parts --zero 1 -n 2 --resume || { cat log; fail "zero 1 resumes what zero 2 began"; }
+[ "$(find parts -name '*checkpoint-*' | wc -l)" -eq 4 ] || fail "parts are left: $(ls -A parts)"
+sed 's/"tokens_per_second".*//' parts/metrics.jsonl >b
+"$sinter" train zero.json -o parts --resume -n 3 >log 2>&1 || { cat log; fail "one process resumes parts"; }
+same whole parts "ZeRO"
+[ "$(find parts -name '*checkpoint-*' | wc -l)" -eq 0 ] || fail "parts are left: $(ls -A parts)"
+
+# What a rank keeps falls with their number.
+memory() { "$sinter" explain one --training --slices 8 "$@" -e train_step | sed -n 's/^memory of a rank: //p'; }
+[ "$(memory)" = "parameters 0.1119 MB, optimizer states 0.2238 MB, gradients 0.1119 MB" ] &&
+    [ "$(memory --zero 1 --ranks 8)" = "parameters 0.1119 MB, optimizer states 0.03431 MB, gradients 0.1119 MB" ] &&
+    [ "$(memory --zero 2 --ranks 4)" = "parameters 0.1119 MB, optimizer states 0.06145 MB, gradients 0.03072 MB" ] ||
+    fail "memory: $(memory --zero 2 --ranks 4)"
+
 "$sinter" train gpt.json -o two --resume -n 5 >log 2>&1 || { cat log; fail "resume without ranks"; }
 # shellcheck disable=SC2086
 "$mpirun" $options -n 1 "$sinter" train gpt.json -o other --seed 1 : -n 1 "$sinter" train gpt.json -o other --seed 2 \
@@ -63,6 +86,9 @@ cmp one/model.safetensors two/model.safetensors || fail "models differ"
 refused 'rank 1 on .* has not the same settings' $?
 [ ! -e other/checkpoint.safetensors ] || fail "a refused run has written a checkpoint"
 [ -z "$long" ] && exit 0
+
+ranks 3 zero.json -o rounds --slices 4 --zero 2
+refused '3 ranks sums the gradients of as many slices .* --slices 6' $?
 
 ranks 2 gpt.json -o many --slices 1
 refused '2 ranks: a batch has only 1 slices' $?
@@ -78,12 +104,36 @@ printf '%s\n' '{
  "data": {"text": "text.txt", "documents": "paragraphs", "validation_part": 0},
  "training": {"steps": 10, "batch": 8, "block": 16}}' >bert.json
 sed 's/"steps": 4/"steps": 10/; s/"batch": 7/"batch": 8/' gpt.json >gpt8.json
-for model in gpt8 llama bert; do
-    "$sinter" train $model.json -o $model.1 --slices 8 >log 2>&1 || { cat log; fail "$model, one process"; }
+printf '%s\n' '{
+ "model": {"model_type": "edt", "max_position_embeddings": 16, "d_model": 32, "ffn_dim": 64, "encoder_layers": 2,
+  "decoder_layers": 2, "attention_heads": 2},
+ "tokenizer": {"kind": "word", "vocab": 200},
+ "data": {"text": "text.txt", "target": "text.txt", "validation_part": 0},
+ "training": {"steps": 10, "batch": 8, "block": 16}}' >edt.json
+# Losses and norms of every step, weights, and, by one more step of one process, the optimizer's states.
+for model in gpt8 llama bert edt; do
+    sed 's/"steps"/"log_every": 1, "steps"/; s/"accumulate": 2, //' $model.json >each.json
+    "$sinter" train each.json -o $model.1 --slices 8 >log 2>&1 || { cat log; fail "$model, one process"; }
+    sed 's/"tokens_per_second".*//' $model.1/metrics.jsonl >a
+    cp -r $model.1 $model.next
+    "$sinter" train each.json -o $model.next --resume -n 11 >log 2>&1 || { cat log; fail "$model, one more step"; }
     for n in 1 2 3 4 8; do
-        ranks $n $model.json -o $model.$n.ranks || { cat log; fail "$model, $n ranks"; }
-        same $model.1 $model.$n.ranks "$model, $n ranks"
+        for zero in 0 1 2; do
+            [ $n = 3 ] && [ $zero = 2 ] && continue
+            ranks $n each.json -o $model.ranks --zero $zero --force || { cat log; fail "$model, $n ranks, zero $zero"; }
+            sed 's/"tokens_per_second".*//' $model.ranks/metrics.jsonl >b
+            cmp a b || fail "$model, $n ranks, zero $zero: other losses or norms"
+            cmp $model.1/model.safetensors $model.ranks/model.safetensors || fail "$model, $n ranks, zero $zero: weights"
+            "$sinter" train each.json -o $model.ranks --resume -n 11 >log 2>&1 || { cat log; fail "$model: resume"; }
+            same $model.next $model.ranks "$model, $n ranks, zero $zero"
+        done
     done
+done
+# With whole gradients of several batches.
+"$sinter" train gpt8.json -o gpt8.1 --slices 8 --force >log 2>&1 || { cat log; fail "accumulate, one process"; }
+for zero in 0 1 2; do
+    ranks 4 gpt8.json -o accumulate --zero $zero --force || { cat log; fail "accumulate, zero $zero"; }
+    cmp gpt8.1/model.safetensors accumulate/model.safetensors || fail "accumulate, zero $zero"
 done
 ranks 4 gpt8.json -o fast --reduction fast || { cat log; fail "fast"; }
 

@@ -264,8 +264,7 @@ static bool open_ranks(trainer *t, sn_error *err) {
     }
     if (!train_ranks_agree(k, ok, err)) return false;
     if (r->comm && !sn_comm_broadcast(r->comm, &s->slices, sizeof s->slices, 0, err)) return false;
-    s->training.slices = s->slices;
-    ok = train_ranks_open(k, r->comm, s->reduction, s->slices, s->data.batch, err);
+    ok = train_ranks_open(k, r->comm, s, err);
     t->loss = calloc((size_t)s->slices, sizeof *t->loss);
     if (ok && !t->loss) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
     return train_ranks_agree(k, ok, err);
@@ -281,17 +280,18 @@ static bool compile_in_turn(trainer *t, sn_error *err) {
            train_check_kernels(&t->ranks, t->program, err);
 }
 
-/* The checkpoint's state, or that of a new run, on all ranks. */
+/* The checkpoint's state, or that of a new run, on all ranks: each reads its own rows, if the
+ * optimizer's states are divided; else only rank 0 needs the folder. */
 static bool begin_state(trainer *t, sn_error *err) {
     const train_request *r = t->r;
-    bool ok = true;
+    bool ok = true, leads = train_ranks_leads(&t->ranks);
     t->state = (train_state){.best = INFINITY};
-    if (train_ranks_leads(&t->ranks))
-        ok = r->resume
-                 ? checkpoint_load(r->folder, t->session, &t->tensors, &t->state, &t->identity, err)
-                 : train_folder_begin(&t->folder, t->s, err);
-    return train_ranks_agree(&t->ranks, ok, err) &&
-           train_share(&t->ranks, t->session, &t->tensors, &t->state, err);
+    if (r->resume && (leads || t->s->training.zero > 0))
+        ok = checkpoint_load(r->folder, &t->tensors, &t->state, &t->identity, err);
+    if (!r->resume && leads) ok = train_folder_begin(&t->folder, t->s, err);
+    if (!train_ranks_agree(&t->ranks, ok, err)) return false;
+    return t->s->training.zero > 0 ? train_check_begin(&t->ranks, &t->tensors, &t->state, err)
+                                   : train_share(&t->ranks, &t->tensors, &t->state, err);
 }
 
 static bool open_trainer(trainer *t, sn_error *err) {
@@ -303,9 +303,13 @@ static bool open_trainer(trainer *t, sn_error *err) {
         !train_check_same(k, t->r->compile.target, &t->identity, &t->parameters, err) ||
         !compile_in_turn(t, err))
         return false;
-    ok = open_session(t, err) && train_tensors_open(t->model.module, &t->tensors, err) &&
-         train_ranks_bind(k, t->session, t->parameters.weight, t->parameters.count, err);
-    if (!train_ranks_agree(k, ok, err) || !begin_state(t, err)) return false;
+    int rank = t->r->comm ? t->r->comm->rank : 0;
+    ok = open_session(t, err) &&
+         train_tensors_open(t->model.module, t->session, &t->parameters, rank, &t->tensors, err) &&
+         train_ranks_bind(k, t->session, t->model.module, err);
+    if (!train_ranks_agree(k, ok, err)) return false;
+    train_tensors_free_start(&t->parameters, t->program);
+    if (!begin_state(t, err)) return false;
     t->flops = flops_of_token(t);
     ok = true;
     if (train_ranks_leads(k)) {
@@ -418,6 +422,7 @@ struct slice_run {
 static bool run_slice(void *ctx, int64_t slice, bool last, sn_error *err) {
     struct slice_run *run = ctx;
     trainer *t = run->t;
+    const sn_comm *c = t->r->comm;
     int64_t parts = t->s->training.accumulate;
     float loss = 0, weight = 0;
     inputs in = {.n = 0};
@@ -437,7 +442,8 @@ static bool run_slice(void *ctx, int64_t slice, bool last, sn_error *err) {
                     step ? 3 : 1, err))
             return false;
         t->loss[slice] += (double)weight * (double)loss;
-        if (slice == t->ranks.mine.first) t->tokens += t->batch.B * (t->batch.T + t->batch.S);
+        if (slice == train_ranks_slice(&t->ranks, c ? c->rank : 0, 0))
+            t->tokens += t->batch.B * (t->batch.T + t->batch.S);
     }
     return true;
 }
@@ -450,11 +456,9 @@ static bool run_slices(trainer *t, float *norm, float *rate, sn_error *err) {
 static bool fail_diverged(trainer *t, double loss, double norm, sn_error *err) {
     char name[256] = "";
     sn_comm *c = t->r->comm;
-    for (int k = 0; c && !name[0] && k < c->size; k++) {
-        sn_leaves span = sn_leaves_of_rank(t->ranks.slices, c->size, k);
-        for (int64_t i = span.first; i < span.last; i++)
-            if (!isfinite(t->loss[i])) train_ranks_name(&t->ranks, k, name, sizeof name);
-    }
+    for (int64_t i = 0; c && !name[0] && i < t->ranks.slices; i++)
+        if (!isfinite(t->loss[i]))
+            train_ranks_name(&t->ranks, train_ranks_of_slice(&t->ranks, i), name, sizeof name);
     t->ranks.agreed = true; /* all ranks have these numbers */
     return sn_fail(
         err, SN_ERR_RANGE,
@@ -537,27 +541,22 @@ static bool validate(trainer *t, sn_error *err) {
 
 /* ---- saving ---- */
 
-static bool write_weights(trainer *t, sn_error *err) {
-    size_t n = t->parameters.count;
-    for (size_t i = 0; i < n; i++) { /* the initial values are no longer needed */
-        sn_weight *w = &t->parameters.weight[i];
-        if (!sn_state_read(t->session, w->name, (void *)(uintptr_t)w->data, w->bytes, err))
-            return false;
-    }
-    return sn_model_dir_save(t->r->folder, t->s->model, t->parameters.weight, n, err);
-}
-
 static bool save_model(trainer *t, sn_error *err) {
-    bool ok = !train_ranks_leads(&t->ranks) || write_weights(t, err);
+    bool ok = !train_ranks_leads(&t->ranks) ||
+              train_tensors_save(&t->tensors, &t->parameters, t->r->folder, t->s->model, err);
     return train_ranks_agree(&t->ranks, ok, err);
 }
 
 static bool save_checkpoint(trainer *t, sn_error *err) {
-    bool leads = train_ranks_leads(&t->ranks);
-    bool ok = train_tensors_read(&t->tensors, t->session, err);
-    if (!train_ranks_agree(&t->ranks, ok, err) || !train_check_tensors(&t->ranks, &t->tensors, err))
-        return false;
-    ok = !leads || checkpoint_save(t->r->folder, &t->tensors, &t->state, &t->identity, err);
+    bool leads = train_ranks_leads(&t->ranks), ok = true;
+    int files = t->s->training.zero > 0 ? t->r->comm->size : 1;
+    if (!train_check_tensors(&t->ranks, &t->tensors, err)) return false;
+    if (files > 1) {
+        ok = checkpoint_save_part(t->r->folder, &t->tensors, t->state.step, t->r->comm->rank, files,
+                                  err);
+        if (!train_ranks_agree(&t->ranks, ok, err)) return false;
+    }
+    ok = !leads || checkpoint_save(t->r->folder, &t->tensors, &t->state, &t->identity, files, err);
     if (!train_ranks_agree(&t->ranks, ok, err)) return false;
     if (!leads) return true;
     sn_error why = {0};
@@ -645,6 +644,19 @@ static train_end run_steps(trainer *t, sn_error *err) {
     return end;
 }
 
+/* With ZeRO: how much of what training changes this rank has. */
+static void tell_memory(const trainer *t) {
+    double own = 0, all = 0;
+    for (size_t i = 0; i < t->tensors.count; i++) {
+        own += (double)train_tensor_bytes(&t->tensors.tensor[i]);
+        all += (double)t->tensors.tensor[i].whole.bytes;
+    }
+    if (t->s->training.zero > 0)
+        tell(t->r->event, t->r->ctx,
+             "zero %d: each rank has %.4g MB of the %.4g MB of parameters and optimizer states",
+             t->s->training.zero, own * 1e-6, all * 1e-6);
+}
+
 static const char *name_ranks(const trainer *t, char *buf, size_t size) {
     const sn_comm *c = t->r->comm;
     int64_t slices = t->ranks.slices;
@@ -669,6 +681,7 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
              (long long)sn_dataset_rows(t.data.train), (long long)r->settings->data.block,
              r->resume ? ", resumed" : "", name_ranks(&t, ranks, sizeof ranks),
              sn_program_stats(t.program).seconds);
+        tell_memory(&t);
         if (t.s->start && !r->resume)
             tell(r->event, r->ctx,
                  "fine-tunes %s at a rate of %g after a warm-up of %lld steps (--rate, --warmup)",
@@ -737,14 +750,12 @@ bool train_probe_open(train_settings *s, const sn_options *compile,
     train_request r = {.settings = s, .compile = *compile};
     trainer t = {.r = &r, .s = s, .folder = {.fd = -1}};
     s->training.slices = s->slices;
-    bool ok = train_data_open(s, &t.data, err) &&
-              train_ranks_open(&t.ranks, NULL, s->reduction, s->slices, s->data.batch, err) &&
+    bool ok = train_data_open(s, &t.data, err) && train_ranks_open(&t.ranks, NULL, s, err) &&
               build_model(&t, 0, err) && check_labels(&t, err) && compile_model(&t, err);
     t.loss = calloc((size_t)s->slices, sizeof *t.loss);
     if (ok && !t.loss) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok && !compile->plan_only)
-        ok = open_session(&t, err) &&
-             train_ranks_bind(&t.ranks, t.session, t.parameters.weight, t.parameters.count, err);
+        ok = open_session(&t, err) && train_ranks_bind(&t.ranks, t.session, t.model.module, err);
     train_probe p = {.module = t.model.module,
                      .program = t.program,
                      .session = t.session,

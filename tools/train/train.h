@@ -35,6 +35,7 @@ typedef struct train_settings {
     /* equal parts of a batch, whose gradients are added in one order; 0: by the run (train_run) */
     int64_t slices;
     sn_reduction reduction; /* of gradients over ranks */
+    int zero;               /* what ranks divide among themselves: sn_training.zero */
     int64_t steps, log_every, validate_every, validation_batches, save_every, patience;
     uint64_t seed;
 } train_settings;
@@ -159,26 +160,48 @@ typedef struct train_state {
     bool pending;            /* validation of this step is due, but was interrupted */
 } train_state;
 
-/* Names and shapes of everything that training changes, with memory for it. */
+/* A tensor that training changes, in the session's memory, which may be only a part. */
+typedef struct train_tensor {
+    sn_weight whole; /* its name (the module's), type, shape; no data */
+    int64_t rows;    /* of the whole, along all axes but the last; a vector is one row */
+    size_t row_bytes;
+    void *memory;        /* rows [first, last) */
+    int64_t first, last; /* all rows unless divided among ranks */
+    bool divided;
+} train_tensor;
+
 typedef struct train_tensors {
-    sn_weight *weight; /* the module owns the names, the list the data */
+    train_tensor *tensor;
     size_t count;
 } train_tensors;
-bool train_tensors_open(sn_module *m, train_tensors *out, sn_error *err);
+/* parameters: of the model, for the shapes of what is divided. The session must outlive the list. */
+bool train_tensors_open(sn_module *m, const sn_session *s, const sn_parameters *parameters,
+                        int rank, train_tensors *out, sn_error *err);
 void train_tensors_close(train_tensors *t);
+const train_tensor *train_tensors_find(const train_tensors *t, const char *name); /* or NULL */
+/* Frees the initial values that sessions of the program have copied. */
+void train_tensors_free_start(sn_parameters *p, const sn_program *program);
+/* Writes a model folder; parameters that are not trained have their initial values. */
+bool train_tensors_save(const train_tensors *t, const sn_parameters *p, const char *folder,
+                        sn_config *config, sn_error *err);
+size_t train_tensor_bytes(const train_tensor *x); /* in memory */
 
-/* Writes DIR/checkpoint.safetensors, with the tensors as they were read, atomically. */
+/* DIR/checkpoint.safetensors. size: number of files with rows of matrices beside it, one written by
+ * each rank; 1: there are none. Each rank calls checkpoint_save_part; when all have, rank 0 calls
+ * checkpoint_save, which replaces the old checkpoint atomically and then removes its parts. */
+bool checkpoint_save_part(const char *folder, const train_tensors *t, int64_t step, int rank,
+                          int size, sn_error *err);
 bool checkpoint_save(const char *folder, const train_tensors *t, const train_state *state,
+                     const train_identity *id, int size, sn_error *err);
+/* Reads the rows that this session has, whoever wrote them. Refuses another architecture, a run with
+ * other parts, and invalid metadata. */
+bool checkpoint_load(const char *folder, const train_tensors *t, train_state *state,
                      const train_identity *id, sn_error *err);
-/* Reads it into the session. Refuses another architecture, a run with other parts, and invalid
- * metadata. */
-bool checkpoint_load(const char *folder, sn_session *s, train_tensors *t, train_state *state,
-                     const train_identity *id, sn_error *err);
+/* Removes all ranks' files of a folder whose checkpoint.safetensors is gone. */
+void checkpoint_clean(const char *folder);
 bool checkpoint_exists(const char *folder);
 /* The slices of a batch in the run that made the checkpoint. */
 bool checkpoint_slices(const char *folder, int64_t *slices, sn_error *err);
-/* Reads the tensors of the session. */
-bool train_tensors_read(const train_tensors *t, const sn_session *s, sn_error *err);
 
 /* ---- the run ---- */
 

@@ -164,7 +164,8 @@ static void read_training(reader *r, train_settings *s) {
                                        "dropout",    "accumulate",     "seed",
                                        "log_every",  "validate_every", "validation_batches",
                                        "save_every", "patience",       "start",
-                                       "precision",  "slices",         NULL};
+                                       "precision",  "slices",         "zero",
+                                       NULL};
     static const char *const precisions[] = {"f32", "bf16", NULL};
     sn_config *c = open_section(r, "training", keys);
     if (!c) return;
@@ -181,6 +182,7 @@ static void read_training(reader *r, train_settings *s) {
     s->patience = sn_config_int_or(c, "patience", 0, 0, INT32_MAX);
     if (!r->is_data) s->start = path_of(r, c, "start");
     s->slices = sn_config_int_or(c, "slices", 0, 1, 1 << 20);
+    s->zero = (int)sn_config_int_or(c, "zero", 0, 0, 2);
     s->precision = precisions[sn_config_choice_or(c, "precision", precisions, 0)];
     close_section(r, c);
 }

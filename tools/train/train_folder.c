@@ -99,6 +99,7 @@ bool train_folder_begin(const train_folder *f, const train_settings *s, sn_error
             return sn_fail(err, SN_ERR_FILE, "%s/%s: cannot remove this file of an older run: %s",
                            f->path, name, strerror(errno));
     }
+    checkpoint_clean(f->path);
     fsync(f->fd);
     return true;
 }

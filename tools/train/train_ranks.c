@@ -14,6 +14,18 @@ int64_t train_ranks_slices(int64_t batch) {
     return n;
 }
 
+/* A round is a node of the tree of slices: there are as many as a power of 2. */
+static bool check_rounds(int zero, int64_t slices, int64_t size, sn_error *err) {
+    int64_t rounds = slices / size, fits = size;
+    if (slices % size == 0 && !(rounds & (rounds - 1))) return true;
+    while (fits < slices) fits *= 2;
+    return sn_fail(err, SN_ERR_USAGE,
+                   "--zero %d on %lld ranks sums the gradients of as many slices at a time: a "
+                   "batch of %lld slices does not consist of 1, 2, 4, ... such sums. Take "
+                   "--slices %lld, with at least as many rows (--batch), or --zero 1",
+                   zero, (long long)size, (long long)slices, (long long)fits);
+}
+
 static bool check_slices(const sn_comm *c, int64_t slices, int64_t batch, sn_error *err) {
     int size = c ? c->size : 1;
     if (slices > batch)
@@ -29,17 +41,41 @@ static bool check_slices(const sn_comm *c, int64_t slices, int64_t batch, sn_err
     return true;
 }
 
-bool train_ranks_open(train_ranks *r, sn_comm *c, sn_reduction reduction, int64_t slices,
-                      int64_t batch, sn_error *err) {
-    int size = c ? c->size : 1;
-    r->comm = c, r->reduction = reduction, r->slices = slices;
-    if (!check_slices(c, slices, batch, err)) return false;
-    r->mine = sn_leaves_of_rank(slices, size, c ? c->rank : 0);
+bool train_ranks_open(train_ranks *r, sn_comm *c, train_settings *s, sn_error *err) {
+    int size = c ? c->size : 1, zero = size > 1 ? s->zero : 0;
+    int64_t slices = s->slices;
+    r->comm = c, r->reduction = s->reduction, r->slices = slices;
+    r->rounds = zero > 1 && s->training.accumulate <= 1;
+    s->training.slices = slices, s->training.zero = zero, s->training.ranks = size;
+    if (!check_slices(c, slices, s->data.batch, err) ||
+        (r->rounds && !check_rounds(zero, slices, size, err)))
+        return false;
+    r->mine = r->rounds ? (sn_leaves){0, slices / size}
+                        : sn_leaves_of_rank(slices, size, c ? c->rank : 0);
     r->record = calloc((size_t)slices + 3 * (size_t)size, sizeof *r->record);
     r->at = calloc(2 * (size_t)size, sizeof *r->at);
     if (!r->record || !r->at) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     r->bytes = r->at + size;
     return true;
+}
+
+int64_t train_ranks_count(const train_ranks *r, int rank) {
+    int size = r->comm ? r->comm->size : 1;
+    if (r->rounds) return r->slices / size;
+    sn_leaves span = sn_leaves_of_rank(r->slices, size, rank);
+    return span.last - span.first;
+}
+
+int64_t train_ranks_slice(const train_ranks *r, int rank, int64_t k) {
+    int size = r->comm ? r->comm->size : 1;
+    return r->rounds ? k * size + rank : sn_leaves_of_rank(r->slices, size, rank).first + k;
+}
+
+int train_ranks_of_slice(const train_ranks *r, int64_t slice) {
+    int size = r->comm ? r->comm->size : 1, rank = 0;
+    if (r->rounds) return (int)(slice % size);
+    while (slice >= sn_leaves_of_rank(r->slices, size, rank).last) rank++;
+    return rank;
 }
 
 void train_ranks_close(train_ranks *r) {
@@ -110,21 +146,89 @@ static bool add_partials(train_ranks *r, const char *name, float *x, sn_error *e
     return true;
 }
 
-static bool start_sum(sn_collectives *self, const sn_collective *c, sn_error *err) {
-    train_ranks *r = ((struct train_collectives *)self)->ranks;
-    if (c->node->op != SN_OP_all_reduce || c->node->dtype != SN_F32)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "training sums f32 gradients over ranks; '%s' is not that",
-                       sn_ops[c->node->op].name);
-    if (r->engine) sn_comm_engine_label(r->engine, sn_attr_str(c->node, SN_A_name, ""));
-    if (c->in != c->out) memcpy(c->out, c->in, c->n * sizeof(float));
-    if (!add_partials(r, sn_attr_str(c->node, SN_A_name, ""), c->out, err)) return false;
-    return !r->engine || sn_comm_engine_start(r->engine, c->node, c->out, c->n, err);
+/* ---- collectives of the session ---- */
+
+static int rank_of(const train_ranks *r) {
+    return r->comm ? r->comm->rank : 0;
 }
 
+/* Elements of this rank's part, of `part` each, that are stored in a whole of n. */
+static size_t stored(const train_ranks *r, size_t n, size_t part, size_t *at) {
+    *at = (size_t)rank_of(r) * part;
+    return *at >= n ? 0 : n - *at < part ? n - *at : part;
+}
+
+static bool start_all_reduce(train_ranks *r, const sn_collective *c, sn_error *err) {
+    if (c->in != c->out) memcpy(c->out, c->in, c->n * sizeof(float));
+    if (!r->rounds && !add_partials(r, sn_attr_str(c->node, SN_A_name, ""), c->out, err))
+        return false;
+    return !r->engine || sn_comm_engine_start(r->engine, c->out, c->out, c->n, err);
+}
+
+static bool start_reduce_scatter(train_ranks *r, const sn_collective *c, sn_error *err) {
+    float *x = (float *)(uintptr_t)c->in; /* which the plan lets us overwrite */
+    if (!r->rounds && !add_partials(r, sn_attr_str(c->node, SN_A_name, ""), x, err)) return false;
+    return sn_comm_engine_scatter(r->engine, c->out, (sn_comm_shares){x, c->n, c->n_out}, c->out,
+                                  err);
+}
+
+static bool start_all_gather(train_ranks *r, const sn_collective *c, sn_error *err) {
+    size_t at, own = stored(r, c->n_out, c->n, &at);
+    if (own) memmove((float *)c->out + at, c->in, own * sizeof(float));
+    return sn_comm_engine_gather(r->engine, c->out, (sn_comm_shares){c->out, c->n_out, c->n}, err);
+}
+
+static bool take_own_part(train_ranks *r, const sn_collective *c, sn_error *err) {
+    (void)err;
+    float *out = c->out;
+    size_t at, own = stored(r, c->n, c->n_out, &at);
+    if (own) memcpy(out, (const float *)c->in + at, own * sizeof *out);
+    memset(out + own, 0, (c->n_out - own) * sizeof *out);
+    return true;
+}
+
+/* What this file can do: sums and parts of f32 tensors along their first axis. */
+static const struct carried {
+    sn_op op;
+    bool (*start)(train_ranks *, const sn_collective *, sn_error *);
+    bool sums, waits;
+} carried[] = {{SN_OP_all_reduce, start_all_reduce, true, true},
+               {SN_OP_reduce_scatter, start_reduce_scatter, true, true},
+               {SN_OP_all_gather, start_all_gather, false, true},
+               {SN_OP_own_part, take_own_part, false, false}};
+
+static const struct carried *find_carried(const train_ranks *r, const sn_collective *c,
+                                          sn_error *err) {
+    int64_t ranks = sn_attr_int(c->node, SN_A_ranks, 1);
+    for (size_t i = 0; i < sizeof carried / sizeof *carried; i++) {
+        if (c->node->op != carried[i].op || c->node->dtype != SN_F32) continue;
+        if (c->node->op == SN_OP_all_reduce) return &carried[i];
+        if (r->engine && ranks == r->comm->size && sn_attr_int(c->node, SN_A_axis, 0) == 0)
+            return &carried[i];
+    }
+    sn_fail(err, SN_ERR_USAGE,
+            "training sums f32 gradients over ranks and divides tensors among %d; '%s' of %lld is "
+            "not that",
+            r->comm ? r->comm->size : 1, sn_ops[c->node->op].name, (long long)ranks);
+    return NULL;
+}
+
+static bool start_sum(sn_collectives *self, const sn_collective *c, sn_error *err) {
+    train_ranks *r = ((struct train_collectives *)self)->ranks;
+    const struct carried *how = find_carried(r, c, err);
+    if (how && how->waits && r->engine)
+        sn_comm_engine_label(r->engine, sn_attr_str(c->node, SN_A_name, ""));
+    return how && how->start(r, c, err);
+}
+
+/* In rounds, the sums of this step's other rounds come to that of the last one. */
 static bool wait_sum(sn_collectives *self, const sn_collective *c, sn_error *err) {
     train_ranks *r = ((struct train_collectives *)self)->ranks;
-    return !r->engine || sn_comm_engine_wait(r->engine, c->node, err);
+    const struct carried *how = find_carried(r, c, err);
+    if (!how || (how->waits && r->engine && !sn_comm_engine_wait(r->engine, c->out, err)))
+        return false;
+    return !how->sums || !r->rounds ||
+           add_partials(r, sn_attr_str(c->node, SN_A_name, ""), c->out, err);
 }
 
 /* SINTER_DEBUG=network */
@@ -143,24 +247,31 @@ static bool delay(sn_comm_engine *e, sn_error *err) {
     return true;
 }
 
-bool train_ranks_bind(train_ranks *r, sn_session *s, const sn_weight *parameter, size_t count,
-                      sn_error *err) {
-    char name[512];
+static int64_t elements(const sn_node *n) {
+    int64_t count;
+    return sn_dim_is_const(n->m, sn_dim_product(n->m, n->rank, n->shape), &count) ? count : 0;
+}
+
+bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err) {
+    static const char prefix[] = "gradient.";
+    const sn_entry *e = sn_entry_get(m, "accumulate");
     if (r->slices == 1) return true;
-    r->gradient = calloc(count + 1, sizeof *r->gradient);
+    r->gradient = calloc(e ? (size_t)e->n_assign + 1 : 1, sizeof *r->gradient);
     if (!r->gradient) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    for (size_t i = 0; i < count; i++) {
-        snprintf(name, sizeof name, "gradient.%s", parameter[i].name);
+    for (int i = 0; e && i < e->n_assign; i++) {
+        const char *name = e->assign[i].name;
         float *data = (float *)(uintptr_t)sn_session_memory(s, name);
-        size_t n = (size_t)sn_weight_elements(&parameter[i]);
-        if (!data) continue;
-        r->gradient[r->n_gradient++] = (struct train_gradient){parameter[i].name, data, n, r->n};
+        size_t n = (size_t)elements(e->assign[i].node);
+        if (strncmp(name, prefix, strlen(prefix)) || !data) continue;
+        name += strlen(prefix);
+        r->gradient[r->n_gradient++] = (struct train_gradient){name, data, n, r->n};
         r->n += n;
     }
     r->collectives = (struct train_collectives){{start_sum, wait_sum}, r};
     sn_session_set_collectives(s, &r->collectives.hook);
     if (!r->comm || r->comm->size == 1) return true;
-    r->engine = sn_comm_engine_new(r->comm, r->reduction, r->slices, err);
+    int64_t leaves = r->rounds ? r->comm->size : r->slices;
+    r->engine = sn_comm_engine_new(r->comm, r->reduction, leaves, err);
     return r->engine && delay(r->engine, err);
 }
 
@@ -178,14 +289,19 @@ typedef struct slices {
     void *ctx;
 } slices;
 
-/* partial[depth] becomes the sum of the span's slices. */
+/* The number of this rank's slice, or of its slice in a round. */
+static int64_t slice_at(const train_ranks *r, int64_t at) {
+    return r->rounds ? train_ranks_slice(r, rank_of(r), at) : at;
+}
+
+/* partial[depth] becomes the sum of the span's slices or rounds. */
 static bool add_slices(train_ranks *r, sn_leaves span, int depth, const slices *s, sn_error *err) {
     if (!r->partial[depth]) r->partial[depth] = malloc(r->n * sizeof(float) + 1);
     if (!r->partial[depth])
         return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for gradients",
                        r->n * sizeof(float));
     if (span.last - span.first == 1) {
-        if (!s->run(s->ctx, span.first, false, err)) return false;
+        if (!s->run(s->ctx, slice_at(r, span.first), false, err)) return false;
         take(r, r->partial[depth]);
         return true;
     }
@@ -203,12 +319,13 @@ bool train_ranks_gradients(train_ranks *r,
     slices s = {slice, ctx};
     sn_leaves span = r->mine, half[2];
     int depth = 0;
+    r->depth = 0; /* until the last slice, sums are those of one round */
     for (; span.last - span.first > 1; span = half[1], depth++) {
         sn_leaves_split(span, half);
         if (!add_slices(r, half[0], depth, &s, err)) return false;
     }
     r->depth = depth;
-    return slice(ctx, span.first, true, err);
+    return slice(ctx, slice_at(r, span.first), true, err);
 }
 
 const char *train_ranks_times(const train_ranks *r, int64_t steps, char *buf, size_t size) {
@@ -239,18 +356,20 @@ bool train_ranks_losses(train_ranks *r, double *loss, bool stop, sn_error *err) 
     sn_comm *c = r->comm;
     r->stop |= stop;
     if (!c) return true;
+    size_t at = 0;
     for (int k = 0; k < c->size; k++) {
-        sn_leaves span = sn_leaves_of_rank(r->slices, c->size, k);
-        r->at[k] = (size_t)(span.first + k) * sizeof(double);
-        r->bytes[k] = (size_t)(span.last - span.first + 1) * sizeof(double);
+        r->at[k] = at;
+        r->bytes[k] = ((size_t)train_ranks_count(r, k) + 1) * sizeof(double);
+        at += r->bytes[k];
     }
     double *mine = r->record + r->at[c->rank] / sizeof(double);
-    for (int64_t i = r->mine.first; i < r->mine.last; i++) *mine++ = loss[i];
+    for (int64_t i = 0; i < train_ranks_count(r, c->rank); i++)
+        *mine++ = loss[train_ranks_slice(r, c->rank, i)];
     *mine = stop;
     if (!exchange(r, err)) return false;
     for (int k = 0; k < c->size; k++)
-        memcpy(loss + sn_leaves_of_rank(r->slices, c->size, k).first, (char *)r->record + r->at[k],
-               r->bytes[k] - sizeof(double));
+        for (int64_t i = 0; i < train_ranks_count(r, k); i++)
+            loss[train_ranks_slice(r, k, i)] = r->record[r->at[k] / sizeof(double) + (size_t)i];
     return true;
 }
 
@@ -274,16 +393,11 @@ bool train_ranks_pairs(train_ranks *r, const double mine[2], bool stop, double *
     return true;
 }
 
-bool train_share(train_ranks *r, sn_session *s, const train_tensors *t, train_state *state,
-                 sn_error *err) {
+bool train_share(train_ranks *r, const train_tensors *t, train_state *state, sn_error *err) {
     sn_comm *c = r->comm;
     if (!c || c->size == 1) return true;
-    if (!train_tensors_read(t, s, err)) return false;
-    for (size_t i = 0; i < t->count; i++) {
-        const sn_weight *w = &t->weight[i];
-        void *data = (void *)(uintptr_t)w->data;
-        if (!sn_comm_broadcast(c, data, w->bytes, 0, err)) return false;
-        if (c->rank && !sn_state_write(s, w->name, data, w->bytes, err)) return false;
-    }
+    for (size_t i = 0; i < t->count; i++)
+        if (!sn_comm_broadcast(c, t->tensor[i].memory, train_tensor_bytes(&t->tensor[i]), 0, err))
+            return false;
     return sn_comm_broadcast(c, state, sizeof *state, 0, err);
 }

@@ -14,13 +14,17 @@ typedef struct train_ranks {
     sn_comm *comm; /* NULL: this process trains alone */
     sn_reduction reduction;
     int64_t slices; /* of a batch; 1: it is not divided */
-    sn_leaves mine; /* the slices of this rank */
+    /* Several slices of a rank: without `rounds`, neighbours, whose gradients it adds itself before
+     * they are summed over ranks. With it (ZeRO 2 and 3), all ranks' k-th slices are neighbours and
+     * summed over ranks at once, in round k, so that no rank keeps whole gradients. */
+    bool rounds;
+    sn_leaves mine; /* the slices of this rank; its rounds */
     bool stop;      /* a rank was asked to stop, as all of them know */
     bool agreed;    /* all ranks know the error */
     /* the gradients of all parameters, one after the other */
     struct train_gradient {
         const char *name; /* of the parameter */
-        float *data;      /* state "gradient.NAME" of the session */
+        float *data;      /* state "gradient.NAME" of the session: the whole, or this rank's part */
         size_t n, at;     /* elements; before it in partial */
     } * gradient;
     size_t n_gradient, n;
@@ -37,9 +41,13 @@ typedef struct train_ranks {
 
 /* Slices of a batch of that many rows, if the user does not say: the same for 1, 2, 4 and 8 ranks. */
 int64_t train_ranks_slices(int64_t batch);
-/* slices: at least one for each rank, at most one for each row of a batch. */
-bool train_ranks_open(train_ranks *r, sn_comm *c, sn_reduction reduction, int64_t slices,
-                      int64_t batch, sn_error *err);
+/* Slices: at least one for each rank, at most one for each row of a batch; in rounds as many for each
+ * rank as the tree needs. Sets s->training for this number of ranks. */
+bool train_ranks_open(train_ranks *r, sn_comm *c, train_settings *s, sn_error *err);
+/* How many slices a rank has, and which is its k-th; which rank has a slice. */
+int64_t train_ranks_count(const train_ranks *r, int rank);
+int64_t train_ranks_slice(const train_ranks *r, int rank, int64_t k);
+int train_ranks_of_slice(const train_ranks *r, int64_t slice);
 void train_ranks_close(train_ranks *r);
 bool train_ranks_leads(const train_ranks *r); /* rank 0, which writes all files */
 /* sn_comm_agree; notes that all ranks know the error. */
@@ -60,15 +68,17 @@ bool train_check_same(train_ranks *r, const char *target, const train_identity *
                       const sn_parameters *parameters, sn_error *err);
 bool train_check_kernels(train_ranks *r, const sn_program *p, sn_error *err);
 bool train_check_tensors(train_ranks *r, const train_tensors *t, sn_error *err);
+/* At the start, where every rank has read the checkpoint itself. */
+bool train_check_begin(train_ranks *r, const train_tensors *t, const train_state *state,
+                       sn_error *err);
 /* The ranks' tensors and progress become those of rank 0. */
-bool train_share(train_ranks *r, sn_session *s, const train_tensors *t, train_state *state,
-                 sn_error *err);
+bool train_share(train_ranks *r, const train_tensors *t, train_state *state, sn_error *err);
 
-/* Finds the gradients of the session's parameters, and carries its sums over slices. */
-bool train_ranks_bind(train_ranks *r, sn_session *s, const sn_weight *parameter, size_t count,
-                      sn_error *err);
+/* Finds the gradients that the entry "accumulate" stores in the session, and carries its sums. */
+bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err);
 /* Runs `slice` for each slice of this rank. All but the last one add their gradients to the states
- * "gradient.NAME"; the last one's entry sums its own over all slices of all ranks (all_reduce). */
+ * "gradient.NAME"; the last one's entry sums its own over all slices of all ranks (all_reduce,
+ * reduce_scatter). */
 bool train_ranks_gradients(train_ranks *r,
                            bool (*slice)(void *ctx, int64_t slice, bool last, sn_error *err),
                            void *ctx, sn_error *err);

@@ -65,7 +65,8 @@ bool train_check_kernels(train_ranks *r, const sn_program *p, sn_error *err) {
     bool ok = true;
     for (int e = 0; r->comm && ok && e < 2; e++) {
         const sn_kernel_call *call;
-        int n = e || r->slices > 1 ? sn_program_calls(p, entries[e], NULL, &call, err) : 0;
+        bool there = sn_entry_get(p->m, entries[e]);
+        int n = there ? sn_program_calls(p, entries[e], NULL, &call, err) : 0;
         for (int i = 0; i < n; i++)
             h = XXH3_64bits_withSeed(call[i].kernel, strlen(call[i].kernel), h);
         ok = n >= 0;
@@ -75,13 +76,27 @@ bool train_check_kernels(train_ranks *r, const sn_program *p, sn_error *err) {
     return train_ranks_agree(r, ok, err) && train_ranks_same(r, &list, 1, err);
 }
 
-/* Equal on all ranks after every step; if not, a machine computes or stores wrongly. */
-bool train_check_tensors(train_ranks *r, const train_tensors *t, sn_error *err) {
+/* Of what all ranks have. */
+static uint64_t hash_tensors(const train_ranks *r, const train_tensors *t) {
     uint64_t h = 0;
     for (size_t i = 0; r->comm && i < t->count; i++)
-        h = XXH3_64bits_withSeed(t->weight[i].data, t->weight[i].bytes, h);
+        if (!t->tensor[i].divided)
+            h = XXH3_64bits_withSeed(t->tensor[i].memory, train_tensor_bytes(&t->tensor[i]), h);
+    return h;
+}
+
+/* Equal on all ranks after every step; if not, a machine computes or stores wrongly. */
+bool train_check_tensors(train_ranks *r, const train_tensors *t, sn_error *err) {
     train_same list = {"weights after this step",
                        "its memory, CPU or network has made an error. The last checkpoint is whole",
-                       h};
+                       hash_tensors(r, t)};
+    return train_ranks_same(r, &list, 1, err);
+}
+
+bool train_check_begin(train_ranks *r, const train_tensors *t, const train_state *state,
+                       sn_error *err) {
+    const int64_t part[] = {state->step, state->best_step, state->pending};
+    train_same list = {"checkpoint", "with --zero every rank must reach the same output folder",
+                       XXH3_64bits_withSeed(part, sizeof part, hash_tensors(r, t))};
     return train_ranks_same(r, &list, 1, err);
 }

@@ -1,0 +1,96 @@
+/* zero.c: tensors divided among the ranks of data parallelism [Rajbhandari et al. 2020, ZeRO]:
+ * matrices by rows, equal parts of which the last may not be full. A row belongs to one rank, so
+ * what is computed row by row has the same bits for any number of ranks. */
+#include "frontend/zero.h"
+
+enum { GROUP = 32 }; /* tensors whose sums of rows share a message */
+
+static int64_t rows_of(const sn_node *x) {
+    int64_t rows = 1, size;
+    for (int a = 0; a < x->rank - 1; a++) {
+        if (!sn_dim_is_const(x->m, x->shape[a], &size)) return 0;
+        rows *= size;
+    }
+    return rows;
+}
+
+bool zero_divides(const sn_node *p, int64_t ranks) {
+    return ranks > 1 && p->rank > 1 && rows_of(p) >= ranks;
+}
+
+void zero_part_shape(const sn_node *p, int64_t ranks, sn_dim shape[2]) {
+    shape[0] = sn_dim_const(p->m, (rows_of(p) + ranks - 1) / ranks);
+    shape[1] = p->shape[p->rank - 1];
+}
+
+/* x [.., d] as rows [R, d] */
+static sn_node *as_rows(sn_node *x) {
+    sn_dim shape[2] = {sn_dim_const(x->m, rows_of(x)), x->shape[x->rank - 1]};
+    return sn_b_reshape(x, 2, shape);
+}
+
+static const char *name_of(const sn_node *p) {
+    return sn_attr_str(p, SN_A_name, "");
+}
+
+static sn_node *part(sn_op op, sn_node *x, const sn_node *p, int64_t ranks) {
+    sn_node *rows = as_rows(x);
+    return sn_node_new(x->m, op, 1, &rows,
+                       SN_ATTRS(SN_STR(name, name_of(p)), SN_INT(axis, 0), SN_STR(mesh, ZERO_MESH),
+                                SN_INT(ranks, ranks)));
+}
+
+sn_node *zero_sum_part(sn_node *x, const sn_node *p, int64_t ranks) {
+    return part(SN_OP_reduce_scatter, x, p, ranks);
+}
+
+sn_node *zero_own_part(sn_node *p, int64_t ranks) {
+    return part(SN_OP_own_part, p, p, ranks);
+}
+
+sn_node *zero_whole(sn_node *x, const sn_node *p, int64_t ranks) {
+    sn_node *all =
+        sn_node_new(x->m, SN_OP_all_gather, 1, &x,
+                    SN_ATTRS(SN_STR(name, name_of(p)), SN_INT(axis, 0), SN_STR(mesh, ZERO_MESH),
+                             SN_INT(ranks, ranks), SN_INT(extent, rows_of(p))));
+    return sn_b_reshape(all, p->rank, p->shape);
+}
+
+/* The sums of squares of rows, x[i] [rows of a part, 1], of all ranks as whole[i] [.., 1]. */
+static void gather_sums(int n, sn_node *const *x, const sn_node *const *p, int64_t ranks,
+                        sn_node **whole) {
+    sn_module *m = x[0]->m;
+    sn_node *flat[GROUP];
+    int64_t at = 0, total = 0, size[GROUP];
+    for (int i = 0; i < n; i++) {
+        if (!sn_dim_is_const(m, x[i]->shape[0], &size[i])) size[i] = 0;
+        flat[i] = sn_b_reshape(x[i], 2, (sn_dim[]){1, x[i]->shape[0]});
+        total += size[i];
+    }
+    sn_node *all = n > 1 ? sn_b_concat(m, n, flat, 1) : flat[0];
+    all = sn_node_new(m, SN_OP_all_gather, 1, &all,
+                      SN_ATTRS(SN_INT(axis, 0), SN_STR(mesh, ZERO_MESH), SN_INT(ranks, ranks)));
+    for (int i = 0; i < n; at += size[i], i++) {
+        sn_dim shape[SN_MAX_RANK], parts = sn_dim_const(m, ranks * size[i]);
+        sn_node *y = sn_b_slice(all, 1, sn_dim_const(m, at), sn_dim_const(m, size[i]));
+        y = sn_b_reshape(y, 1, &parts);
+        y = sn_b_slice(y, 0, 0, sn_dim_const(m, rows_of(p[i])));
+        for (int a = 0; a < p[i]->rank - 1; a++) shape[a] = p[i]->shape[a];
+        shape[p[i]->rank - 1] = 1;
+        whole[i] = sn_b_reshape(y, p[i]->rank, shape);
+    }
+}
+
+void zero_squares(int n, sn_node *const *g, const sn_node *const *p, int64_t ranks, sn_node **sum) {
+    static const int64_t axes[SN_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    sn_node *row[GROUP], *whole[GROUP];
+    for (int first = 0; first < n; first += GROUP) {
+        int count = n - first < GROUP ? n - first : GROUP;
+        for (int i = 0; i < count; i++)
+            row[i] = sn_b_reduce(SN_OP_reduce_sum,
+                                 sn_b_binary(SN_OP_mul, g[first + i], g[first + i]), 1, &axes[1]);
+        gather_sums(count, row, p + first, ranks, whole);
+        for (int i = 0; i < count; i++)
+            sum[first + i] = sn_b_reduce(SN_OP_reduce_sum, whole[i], p[first + i]->rank - 1, axes);
+    }
+}
