@@ -20,6 +20,7 @@ static sn_tensor take_past(const sn_attention_args *a, int n_captured, sn_tensor
 static sn_score_ctx make_context(const sn_attention_args *a, int first, int n_captured,
                                  sn_node **arg, sn_tensor *captured) {
     sn_module *m = a->q->m;
+    sn_dim ranks = sn_dim_const(m, a->mesh ? a->ranks : 1);
     for (int i = 0; i < 4; i++) arg[first + i] = sn_arg(m, first + i, SN_I32, 0, NULL);
     for (int i = 0; i < n_captured; i++) {
         sn_tensor c = a->captured[i];
@@ -31,8 +32,8 @@ static sn_score_ctx make_context(const sn_attention_args *a, int first, int n_ca
                           .h = arg[first + 1],
                           .q = arg[first + 2],
                           .k = arg[first + 3],
-                          .n_q = a->q->shape[2],
-                          .n_k = a->k->shape[2],
+                          .n_q = sn_dim_mul(m, a->q->shape[2], ranks),
+                          .n_k = sn_dim_mul(m, a->k->shape[2], ranks),
                           .past = take_past(a, n_captured, captured, arg[first]),
                           .captured = captured,
                           .user = a->user};
@@ -150,6 +151,12 @@ static const char *bad_option(const sn_attention_args *a) {
     if (!(a->scale >= 0 && a->scale < INFINITY))
         return "the scale is not a positive number (0: 1 / sqrt d; for other factors use a score "
                "callback)";
+    if (a->lse && a->weight) return "weights that are not a softmax have no log-sum-exp";
+    if (a->lse && a->sink) return "with a sink there is no .lse: compute attention without it";
+    if (a->mesh && a->ranks < 1) return "rows are divided among ranks, but .ranks is not positive";
+    if (a->mesh && (a->past || a->weight || a->sink || a->dropout != 0 || a->lse))
+        return ".past, .weight, .sink, .dropout and .lse need rows that are not divided among "
+               "ranks";
     if (a->divide && !a->weight) return "a divisor needs .weight: softmax divides by its sum";
     if ((unsigned)a->divide > SN_DIVIDE_BY_ABS_SUM) return "the divisor is unknown";
     if (a->sink && a->weight && !a->divide)
@@ -196,8 +203,17 @@ static sn_tensor sink_of(const sn_attention_args *a) {
     return NULL;
 }
 
-sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *given) {
-    if (!given) return NULL;
+/* How many ranks before its own a query may see: the mask hides others. -1: all, and later ones. */
+static int64_t ranks_behind(const sn_attention_args *a) {
+    int64_t rows;
+    if (!a->causal || a->q->shape[2] != a->k->shape[2]) return -1;
+    if (!a->window || !sn_dim_is_const(a->q->m, a->q->shape[2], &rows) || rows < 1)
+        return a->ranks - 1;
+    int64_t far = (a->window - 1) / rows + ((a->window - 1) % rows != 0);
+    return far < a->ranks - 1 ? far : a->ranks - 1;
+}
+
+static sn_tensor make_attention(sn_loc at, const sn_attention_args *given) {
     sn_attention_args args = *given, *a = &args;
     sn_tensor in[5 + SN_MAX_CAPTURED] = {a->q, a->k, a->v}, bad;
     int n = 0, drops = a->dropout != 0, sinks = a->sink != NULL;
@@ -229,7 +245,7 @@ sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *given) {
         return fail_attention(a, "q's width is symbolic: give .scale");
     double scale = a->scale > 0 ? a->scale : 1 / sqrt((double)d);
     if (sinks && !(in[3 + n] = sink_of(a))) return sn_module_error_node(m);
-    sn_attr attr[7] = {SN_FLT(scale, scale)};
+    sn_attr attr[9] = {SN_FLT(scale, scale)};
     int n_attr = 1;
     if (a->weight) attr[n_attr++] = SN_INT(weights, SN_WEIGHTS_PLAIN + (int)a->divide);
     const sn_region *score = a->score || a->weight ? score_region(at, a, n) : NULL;
@@ -243,7 +259,20 @@ sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *given) {
         attr[n_attr++] = SN_FLT(rate, a->dropout);
         attr[n_attr++] = SN_INT(stream, front_stream(m));
     }
-    return sn_node_new(m, SN_OP_attention, 3 + n + sinks + drops, in, n_attr, attr);
+    if (!a->mesh || a->ranks == 1)
+        return sn_node_new(m, SN_OP_attention, 3 + n + sinks + drops, in, n_attr, attr);
+    int64_t behind = ranks_behind(a);
+    attr[n_attr++] = SN_STR(mesh, sn_arena_str(m, a->mesh));
+    attr[n_attr++] = SN_INT(ranks, a->ranks);
+    if (behind >= 0) attr[n_attr++] = SN_INT(behind, behind);
+    return sn_node_new(m, SN_OP_ring_attention, 3 + n, in, n_attr, attr);
+}
+
+sn_tensor sn_attention_at(sn_loc at, const sn_attention_args *args) {
+    if (!args) return NULL;
+    sn_tensor y = make_attention(at, args);
+    if (args->lse) *args->lse = y && !sn_module_error(y->m)->code ? sn_b_attention_lse(y) : y;
+    return y;
 }
 
 /* ---- heads ---- */

@@ -19,6 +19,26 @@ static sn_tensor collective(sn_loc at, sn_op op, sn_tensor x, const char *mesh, 
     return sn_node_new(x->m, op, 1, &x, n, attr);
 }
 
+sn_tensor sn_collective_permute_at(sn_loc at, sn_tensor x, int64_t shift, bool wrap,
+                                   const char *mesh, int64_t ranks) {
+    FRONT_ENTER("collective_permute", x);
+    if (!mesh || ranks < 1 || shift <= -ranks || shift >= ranks)
+        return sn_module_fail(x->m, SN_ERR_USAGE, "sn_collective_permute: %s",
+                              !mesh       ? "the mesh axis is NULL"
+                              : ranks < 1 ? "there must be at least one rank"
+                                          : "the shift is not between -ranks and ranks");
+    sn_attr attr[] = {SN_STR(mesh, sn_arena_str(x->m, mesh)), SN_INT(ranks, ranks)};
+    return sn_b_permute(x, shift, wrap, 2, attr, 0, NULL);
+}
+
+sn_tensor sn_mesh_rank_at(sn_loc at, sn_module *m, const char *mesh, int64_t ranks) {
+    if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
+    if (!mesh || ranks < 1)
+        return sn_module_fail(m, SN_ERR_USAGE, "sn_mesh_rank: %s",
+                              mesh ? "there must be at least one rank" : "the mesh axis is NULL");
+    return sn_b_own_rank(m, sn_arena_str(m, mesh), ranks);
+}
+
 sn_tensor sn_all_reduce_at(sn_loc at, sn_tensor x, const char *mesh, int64_t ranks) {
     return collective(at, SN_OP_all_reduce, x, mesh, ranks, 0);
 }

@@ -240,6 +240,15 @@ sn_tensor sn_all_reduce_at(sn_loc, sn_tensor, const char *mesh, int64_t ranks),
     sn_all_gather_at(sn_loc, sn_tensor, int axis, const char *mesh, int64_t ranks),
     sn_reduce_scatter_at(sn_loc, sn_tensor, int axis, const char *mesh, int64_t ranks),
     sn_all_to_all_at(sn_loc, sn_tensor, int axis, const char *mesh, int64_t ranks);
+/* x of the rank that is `shift` further on the axis, -ranks < shift < ranks. wrap: the axis is a ring;
+ * otherwise a rank that has no such neighbour gets zeros. */
+#define sn_collective_permute(x, shift, wrap, mesh, ranks)                                         \
+    sn_collective_permute_at(SN_HERE, x, shift, wrap, mesh, ranks)
+sn_tensor sn_collective_permute_at(sn_loc, sn_tensor, int64_t shift, bool wrap, const char *mesh,
+                                   int64_t ranks);
+/* This rank's number on the axis, from 0: i32 []. For positions: those of rank r begin at r T. */
+#define sn_mesh_rank(m, mesh, ranks) sn_mesh_rank_at(SN_HERE, m, mesh, ranks)
+sn_tensor sn_mesh_rank_at(sn_loc, sn_module *, const char *mesh, int64_t ranks);
 
 /* ---- shapes ---- */
 
@@ -504,6 +513,17 @@ typedef struct sn_attention_args {
     /* dropout of the weights with `rng`, as in sn_dropout; the mask is never stored */
     double dropout;
     sn_tensor rng;
+    /* Not NULL: receives the log-sum-exp of each query's scores over the keys that it sees, before
+     * dropout: [B, H, Tq, 1], f32 (f64 if q is f64), -inf if it sees none. Not with .weight, .sink. The
+     * kernel of attention computes it on the way; it has a gradient. */
+    sn_tensor *lse;
+    /* Rows divided among ranks: rank r of the mesh axis `mesh` has the queries, keys and values of
+     * positions r T to r T + T - 1, and gets the results of its queries. Masks and scores see
+     * positions; captured tensors are whole on every rank. Keys and values travel from rank to rank
+     * while attention to others is computed; those that .causal and .window hide from all queries
+     * of a rank do not. Not with .past, .weight, .sink, .dropout, .lse. NULL: rows are not divided */
+    const char *mesh;
+    int64_t ranks; /* size of that axis */
 } sn_attention_args;
 sn_tensor sn_attention_at(sn_loc, const sn_attention_args *);
 

@@ -128,3 +128,11 @@ sn_node *sn_b_result(sn_node *n, int index) {
     if (n->n_result == 1) return n;
     return sn_node_new(n->m, SN_OP_result, 1, &n, SN_ATTRS(SN_INT(index, index)));
 }
+
+sn_node *sn_b_attention_lse(sn_node *attention) {
+    sn_node **in = sn_arena_alloc(attention->m, sizeof *in * (size_t)(attention->n_in + 1));
+    in[0] = attention;
+    for (int i = 0; i < attention->n_in; i++) in[1 + i] = attention->in[i];
+    return sn_node_new(attention->m, SN_OP_attention_lse, attention->n_in + 1, in,
+                       attention->n_attr, attention->attr);
+}

@@ -1,6 +1,7 @@
 /* collective.c: defines the collectives (rows of ops.def with COLLECTIVE) over simulated ranks, and
  * their gradients. The loss is the sum of the losses of all ranks, so the gradient of each is its
- * transpose: all_reduce and all_to_all their own, all_gather and reduce_scatter each other's. */
+ * transpose: all_reduce and all_to_all their own, all_gather and reduce_scatter each other's,
+ * collective_permute the one that sends back. */
 #include "ir/eval_impl.h"
 #include "ir/grad_impl.h"
 #include "runtime/comm/comm.h"
@@ -141,6 +142,18 @@ bool eval_all_to_all(eval_call *c) {
     return true;
 }
 
+bool eval_collective_permute(eval_call *c) {
+    const sn_value *x = c->in[0];
+    int64_t ranks = ranks_of(c), from = own_rank(c) + sn_attr_int(c->n, SN_A_shift, 0);
+    double *out = sn_eval_alloc(c, x->dtype, x->rank, x->shape),
+           *all = out ? gather(c, ranks) : NULL;
+    if (!all) return false;
+    if (sn_attr_int(c->n, SN_A_wrap, 0)) from = (from + ranks) % ranks;
+    if (from >= 0 && from < ranks) memcpy(out, all + from * x->n, (size_t)x->n * sizeof *out);
+    free(all);
+    return true;
+}
+
 /* ---- gradients ---- */
 
 /* more: an attribute of the transpose; NULL: none */
@@ -173,4 +186,31 @@ bool grad_reduce_scatter(grad *c) {
 
 bool grad_all_to_all(grad *c) {
     return give_transpose(c, SN_OP_all_to_all, NULL);
+}
+
+sn_node *sn_b_permute(sn_node *x, int64_t shift, bool wrap, int n_attr, const sn_attr *attr,
+                      int n_after, sn_node *const *after) {
+    sn_node **in = sn_arena_alloc(x->m, sizeof *in * (size_t)(n_after + 1));
+    const sn_attr *mesh = sn_attr_find(n_attr, attr, SN_A_mesh);
+    sn_attr out[] = {*mesh, *sn_attr_find(n_attr, attr, SN_A_ranks), SN_INT(shift, shift),
+                     SN_INT(wrap, wrap)};
+    in[0] = x;
+    for (int i = 0; i < n_after; i++) in[1 + i] = after[i];
+    return sn_node_new(x->m, SN_OP_collective_permute, n_after + 1, in, 4, out);
+}
+
+sn_node *sn_b_own_rank(sn_module *m, const char *mesh, int64_t ranks) {
+    sn_dim n = sn_dim_const(m, ranks), one = sn_dim_const(m, 1);
+    sn_node *number = sn_b_iota(m, SN_F32, 1, &n, 0); /* of which every rank sends r to rank r */
+    sn_node *all = sn_node_new(m, SN_OP_all_to_all, 1, &number,
+                               SN_ATTRS(SN_INT(axis, 0), SN_STR(mesh, mesh), SN_INT(ranks, ranks)));
+    return sn_b_cast(sn_b_reshape(sn_b_slice(all, 0, 0, one), 0, NULL), SN_I32);
+}
+
+bool grad_collective_permute(grad *c) {
+    const sn_node *n = c->n;
+    sn_gr_give(c, 0,
+               sn_b_permute(c->g, -sn_attr_int(n, SN_A_shift, 0), sn_attr_int(n, SN_A_wrap, 0),
+                            n->n_attr, n->attr, 0, NULL));
+    return true;
 }

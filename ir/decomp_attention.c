@@ -12,6 +12,8 @@
  * rows are divided by 1, their sum, or max(|sum|, 1); a row whose sum is 0 is 0. With the attribute
  * `sink` each row's sum has one more term, which has no value.
  *
+ * The log-sum-exp of the rows is a composite of its own, over the same scores.
+ *
  * The gradient is that of this decomposition. It is computed once over placeholder nodes, so that
  * the walk stays inside attention. A hidden key contributes nothing to any gradient, even where the
  * derivative of its score is not finite: see pull_through_score. */
@@ -209,13 +211,12 @@ static sn_node *weights_of(const attention *a, sn_node *scores) {
     return sn_b_binary(SN_OP_mul, p, sn_b_broadcast_like(factor, p));
 }
 
-/* softmax of the scores times values: [B, H, Tq, dv] */
-static sn_node *apply_weights(const attention *a, sn_node *scores) {
+/* Weights [B, H, Tq, Tk], of which some are dropped, times values: [B, H, Tq, dv] */
+static sn_node *apply_weights(const attention *a, sn_node *p) {
     const decomp *c = a->c;
     sn_dim rows = sn_dim_mul(c->m, a->group, a->tq);
     sn_dim grouped[4] = {a->batch, a->key_heads, rows, a->tk};
     sn_dim full[4] = {a->batch, a->heads, a->tq, a->v->shape[3]};
-    sn_node *p = weights_of(a, scores);
     if (a->seed)
         p = SN_NODE(c->m, dropout,
                     SN_ATTRS(SN_INT(stream, sn_dc_int(c, SN_A_stream, 0)),
@@ -231,7 +232,20 @@ bool decomp_attention(decomp *c) {
     attention a;
     sn_node *scores;
     if (!read_operands(&a, c) || !(scores = make_scores(&a))) return false;
-    return sn_dc_done(c, apply_weights(&a, scores));
+    return sn_dc_done(c, apply_weights(&a, weights_of(&a, scores)));
+}
+
+bool decomp_attention_lse(decomp *c) {
+    attention a;
+    sn_node *scores;
+    decomp of = *c;
+    of.n_in--, of.in++;
+    if (sn_dc_int(c, SN_A_weights, SN_WEIGHTS_SOFTMAX) || sn_dc_int(c, SN_A_sink, 0))
+        return sn_dc_fail(c, "only a softmax without a sink has a log-sum-exp");
+    if (!read_operands(&a, &of) || !(scores = make_scores(&a))) return false;
+    c->out[0] = SN_NODE(c->m, logsumexp, SN_ATTRS(SN_INT(axis, 3)), scores);
+    c->n_out = 1;
+    return !c->m->error.code;
 }
 
 /* [B, H, 2, Tq]: the largest score m of each query, and the log of the sum of e^(score - m). */
@@ -272,7 +286,7 @@ bool decomp_flash(decomp *c) {
     sn_node *scores;
     if (c->n_in < 3) return sn_dc_fail(c, "q, k and v are needed");
     if (!read_operands(&a, c) || !(scores = make_scores(&a))) return false;
-    if (!sn_dc_done(c, apply_weights(&a, scores))) return false;
+    if (!sn_dc_done(c, apply_weights(&a, weights_of(&a, scores)))) return false;
     c->out[1] = sn_dc_int(c, SN_A_weights, SN_WEIGHTS_SOFTMAX) ? row_factors(&a, scores)
                                                                : log_sum_exp(&a, scores);
     c->n_out = 2;
@@ -354,41 +368,86 @@ static void pull_through_score(decomp *operands, sn_node *y, sn_node *g, int n, 
     }
 }
 
+/* What the gradient gets besides attention's operands: `more` operands from the fourth on. */
+typedef struct given {
+    int more;
+    sn_node *result, *g;  /* and its cotangent */
+    sn_node *lse, *d_lse; /* over more keys than these, and its cotangent; NULL: not given */
+} given;
+
+enum { RESULT, COTANGENT, LSE, D_LSE, GIVEN };
+
+static bool check_rows(decomp *c, const sn_node *x, const char *what, const sn_dim *q,
+                       sn_dim width) {
+    bool fits = sn_dtype_is_float((sn_dtype)x->dtype) && x->rank == 4 && x->shape[3] == width;
+    for (int i = 0; fits && i < 3; i++) fits = x->shape[i] == q[i];
+    return fits || sn_dc_fail(c, "%s does not have the shape of attention's", what);
+}
+
+/* Rows whose log-sum-exp over these and other keys is given, as a function of the operands that has
+ * the gradient of attention if result and log-sum-exp are constants: with p = e^(s - lse),
+ *   y = (p v, sum p),   g = (cotangent, d_lse - rowsum(result cotangent)). */
+static bool rows_of_more_keys(decomp *operands, sn_node *const *x, sn_node **y, sn_node **g) {
+    attention a;
+    sn_node *scores, *part[2];
+    sn_module *m = operands->m;
+    int64_t width = 3;
+    if (!read_operands(&a, operands) || !(scores = make_scores(&a))) return false;
+    sn_node *none = sn_b_scalar(SN_OP_eq, x[LSE], -INFINITY);
+    sn_node *top = sn_b_select(none, sn_b_const(m, (sn_dtype)x[LSE]->dtype, 0), x[LSE]);
+    sn_node *p = sn_b_unary(SN_OP_exp, sn_b_binary(SN_OP_sub, scores, top));
+    part[0] = apply_weights(&a, p);
+    part[1] = sum_of_weights(&a, p);
+    *y = sn_b_concat(m, 2, part, 3);
+    sn_node *product = sn_b_binary(SN_OP_mul, x[RESULT], x[COTANGENT]);
+    part[0] = x[COTANGENT];
+    part[1] = sn_b_binary(SN_OP_sub, x[D_LSE], sn_b_reduce(SN_OP_reduce_sum, product, 1, &width));
+    *g = sn_b_concat(m, 2, part, 3);
+    return !m->error.code;
+}
+
 /* The cotangents of operands which[0 .. n - 1] of attention (not counting seed and step, counting
- * captured tensors), given its operands with `more` others after the third, the last of which is
- * the cotangent of the result. */
-static bool pull_back(decomp *c, int more, int n, const int *which, sn_node **out) {
-    int n_arg = c->n_in - more, n_attr = 0;
-    sn_node **arg = sn_arena_alloc(c->m, sizeof *arg * (size_t)(2 * n_arg + 2));
-    sn_node **real = arg + n_arg + 1, *wrt[SN_MAX_RESULTS], *d[SN_MAX_RESULTS];
+ * captured tensors). */
+static bool pull_back(decomp *c, const given *with, int n, const int *which, sn_node **out) {
+    int n_arg = c->n_in - with->more, n_attr = 0, n_given = with->lse ? GIVEN : LSE;
+    sn_node **arg = sn_arena_alloc(c->m, sizeof *arg * (size_t)(2 * (n_arg + GIVEN)));
+    sn_node **real = arg + n_arg + GIVEN, *wrt[SN_MAX_RESULTS], *d[SN_MAX_RESULTS];
+    sn_node *const extra[GIVEN] = {with->result, with->g, with->lse, with->d_lse},
+                   **given_arg = arg + n_arg;
     sn_attr *attr = sn_arena_alloc(c->m, sizeof *attr * (size_t)(c->n_attr + 1));
     for (int i = 0; i < c->n_attr; i++)
-        if (c->attr[i].key != SN_A_index && c->attr[i].key != SN_A_wrt) attr[n_attr++] = c->attr[i];
-    for (int i = 0; i < n_arg; i++) {
-        real[i] = i < 3 ? sn_dc_operand(c, i) : c->in[i + more];
+        if (c->attr[i].key != SN_A_index && c->attr[i].key != SN_A_wrt &&
+            c->attr[i].key != SN_A_lse)
+            attr[n_attr++] = c->attr[i];
+    for (int i = 0; i < n_arg + n_given; i++) {
+        real[i] = i >= n_arg ? sn_b_cast(extra[i - n_arg], c->type)
+                  : i < 3    ? sn_dc_operand(c, i)
+                             : c->in[i + with->more];
         arg[i] = sn_arg(c->m, i, (sn_dtype)real[i]->dtype, real[i]->rank, real[i]->shape);
     }
     sn_node *y = sn_node_new(c->m, SN_OP_attention, n_arg, arg, n_attr, attr),
-            *g = sn_dc_operand(c, 2 + more);
+            *g = given_arg[COTANGENT];
     if (c->m->error.code) return false;
-    for (int i = 3; i < 3 + more; i += more - 1) /* the result and its cotangent */
-        if (!sn_dtype_is_float((sn_dtype)c->in[i]->dtype) || c->in[i]->rank != y->rank ||
-            memcmp(c->in[i]->shape, y->shape, sizeof *y->shape * y->rank))
-            return sn_dc_fail(c, "operand %d does not have the shape of attention's result", i);
-    real[n_arg] = g;
-    arg[n_arg] = sn_arg(c->m, n_arg, (sn_dtype)g->dtype, g->rank, g->shape);
+    sn_dim width = y->shape[3];
+    if (!check_rows(c, with->result, "the result", y->shape, width) ||
+        !check_rows(c, with->g, "the cotangent", y->shape, width) ||
+        (with->lse && (!check_rows(c, with->lse, "the log-sum-exp", y->shape, 1) ||
+                       !check_rows(c, with->d_lse, "its cotangent", y->shape, 1))))
+        return false;
     for (int i = 0; i < n; i++) wrt[i] = arg[which[i]];
     decomp operands = {c->m, SN_OP_attention, n_arg, arg, n_attr, attr, NULL, 0, c->type};
     const sn_region *score = region_of(c, SN_A_score);
     int more_in = (sn_dc_attr(c, SN_A_rate) != NULL) + (sn_dc_attr(c, SN_A_sink) != NULL);
+    y = y->decomposition;
+    if (with->lse && !rows_of_more_keys(&operands, given_arg, &y, &g)) return false;
     if (score && derivative_may_be_bad(score, n_arg - 3 - more_in))
-        pull_through_score(&operands, y->decomposition, arg[n_arg], n, wrt, d);
+        pull_through_score(&operands, y, g, n, wrt, d);
     else
-        sn_pullback(y->decomposition, arg[n_arg], n, wrt, d);
+        sn_pullback(y, g, n, wrt, d);
     for (int i = 0; i < n; i++)
         if (!d[i]) d[i] = sn_b_broadcast_like(sn_b_const(c->m, (sn_dtype)wrt[i]->dtype, 0), wrt[i]);
     if (c->m->error.code) return false;
-    const sn_region *r = sn_region_new(c->m, n_arg + 1, arg, n, d);
+    const sn_region *r = sn_region_new(c->m, n_arg + n_given, arg, n, d);
     if (c->m->error.code) return false;
     sn_region_inline(r, real, out);
     for (int i = 0; i < n; i++) /* of its operand's type */
@@ -397,13 +456,15 @@ static bool pull_back(decomp *c, int more, int n, const int *which, sn_node **ou
 }
 
 bool decomp_attention_grad(decomp *c) {
-    enum { MORE = 2 };
-    int which = (int)sn_dc_int(c, SN_A_index, 0);
-    if (which < 0 || which >= c->n_in - MORE ||
-        !sn_dtype_is_float((sn_dtype)c->in[which < 3 ? which : which + MORE]->dtype))
+    bool lse = sn_dc_int(c, SN_A_lse, 0) != 0;
+    int which = (int)sn_dc_int(c, SN_A_index, 0), more = lse ? GIVEN : LSE;
+    if (c->n_in < 3 + more) return sn_dc_fail(c, "the log-sum-exp and its cotangent are missing");
+    if (which < 0 || which >= c->n_in - more ||
+        !sn_dtype_is_float((sn_dtype)c->in[which < 3 ? which : which + more]->dtype))
         return sn_dc_fail(c, "attention has no float operand %d", which);
+    given with = {more, c->in[3], c->in[4], lse ? c->in[5] : NULL, lse ? c->in[6] : NULL};
     c->n_out = 1;
-    return pull_back(c, MORE, 1, &which, c->out);
+    return pull_back(c, &with, 1, &which, c->out);
 }
 
 /* For a captured tensor: the sum over everything, stored as the first batch and head. */
@@ -429,6 +490,13 @@ static sn_node *as_parts(decomp *c, sn_node *d, const sn_region *score, int capt
     return d;
 }
 
+/* Part i of rows [B, H, parts, Tq] as [B, H, Tq, 1]. */
+static sn_node *part_of_rows(sn_node *rows, int i) {
+    sn_dim shape[4] = {rows->shape[0], rows->shape[1], rows->shape[3], 1};
+    sn_node *part = sn_b_slice(rows, 2, sn_dim_const(rows->m, i), sn_dim_const(rows->m, 1));
+    return sn_b_reshape(part, 4, shape);
+}
+
 bool decomp_flash_grad(decomp *c) {
     enum { MORE = 3 };
     int which[SN_MAX_RESULTS] = {0, 1, 2}, n = 3;
@@ -440,7 +508,15 @@ bool decomp_flash_grad(decomp *c) {
             return sn_dc_fail(c, "captured tensor %lld has no gradient", (long long)wrt->v[i]);
         which[n++] = 3 + (int)wrt->v[i];
     }
-    if (!pull_back(c, MORE, n, which, c->out)) return false;
+    given with = {.more = MORE, .result = c->in[3], .g = c->in[5]};
+    if (sn_dc_int(c, SN_A_lse, 0)) {
+        sn_node *rows = c->in[4];
+        if (rows->rank != 4 || rows->shape[2] != 3)
+            return sn_dc_fail(c, "the log-sum-exp and its cotangent must be [B, H, 3, Tq]");
+        with.lse = sn_b_binary(SN_OP_add, part_of_rows(rows, 0), part_of_rows(rows, 1));
+        with.d_lse = part_of_rows(rows, 2);
+    }
+    if (!pull_back(c, &with, n, which, c->out)) return false;
     for (int i = 3; i < n; i++) c->out[i] = as_parts(c, c->out[i], score, which[i] - 3);
     c->n_out = n;
     return !c->m->error.code;

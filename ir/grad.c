@@ -93,7 +93,8 @@ int sn_pullback(sn_node *y, sn_node *g, int n_wrt, sn_node *const *wrt, sn_node 
     if (m->error.code) return n_wrt;
     uint32_t count = m->n_node; /* nodes created from here on are not visited */
     uint8_t *live = sn_arena_alloc(m, count), *needs = sn_arena_alloc(m, count);
-    grad c = {.needs = needs, .sum = sn_arena_alloc(m, sizeof *c.sum * count)};
+    grad c = {.needs = needs, .sum = sn_arena_alloc(m, 2 * sizeof *c.sum * count)};
+    c.lse = c.sum + count;
     sn_loc loc = m->loc;
     mark_live(m, y, live);
     for (int i = 0; i < n_wrt; i++) needs[wrt[i]->id] = 1;

@@ -208,30 +208,45 @@ static bool listed(int n, const int64_t *list, int64_t v) {
     return false;
 }
 
+/* The gradient of attention, whose turn is later, takes this cotangent, too: one kernel for both. */
+bool grad_attention_lse(grad *c) {
+    sn_node *n = c->n, *of = n->in[0];
+    bool same = of->op == SN_OP_attention && of->n_in == n->n_in - 1 && sn_gr_needs(c, 0);
+    for (int i = 1; same && i < n->n_in; i++) same = n->in[i] == of->in[i - 1];
+    if (!same) return false;
+    c->lse[of->id] = n;
+    sn_gr_give(c, 0, sn_gr_fill(of, 0));
+    return true;
+}
+
 /* One node per operand; a kernel with several results computes them together. */
 bool grad_attention(grad *c) {
     const sn_node *n = c->n;
+    sn_node *lse = c->lse[n->id];
+    int more = lse ? 4 : 2;
     int n_captured = sn_attention_n_captured(n), sink = sn_attention_sink(n), n_wrt = 0, n_attr = 0;
     int64_t wrt[SN_MAX_RESULTS];
     const sn_region *score = sn_attr_region(n, SN_A_score);
-    sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 2));
-    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 2));
+    sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + more));
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 3));
     for (int i = 0; i < n_captured; i++) {
         bool is_float = sn_dtype_is_float((sn_dtype)n->in[3 + i]->dtype);
         if (!is_float || !sn_gr_needs(c, 3 + i) || !sn_score_reads(score, i)) continue;
         if (n_wrt == SN_MAX_RESULTS - 3 || n->in[3 + i]->rank + 2 > SN_MAX_RANK) return false;
         wrt[n_wrt++] = i;
     }
-    for (int i = 0; i < n->n_in; i++) in[i < 3 ? i : i + 2] = n->in[i];
+    for (int i = 0; i < n->n_in; i++) in[i < 3 ? i : i + more] = n->in[i];
     in[3] = c->n;
     in[4] = c->g;
+    if (lse) in[5] = lse, in[6] = c->sum[lse->id];
     for (int i = 0; i < n->n_attr; i++) attr[n_attr++] = n->attr[i];
     if (n_wrt) attr[n_attr++] = SN_LIST(wrt, n_wrt, wrt);
+    if (lse) attr[n_attr++] = SN_INT(lse, 1);
     for (int i = 0; i < n->n_in; i++) {
         if (!sn_gr_needs(c, i) || (i >= 3 && i != sink && !listed(n_wrt, wrt, i - 3))) continue;
         attr[n_attr] = SN_INT(index, i);
         sn_gr_give(c, i,
-                   sn_node_new(n->m, SN_OP_attention_grad, n->n_in + 2, in, n_attr + 1, attr));
+                   sn_node_new(n->m, SN_OP_attention_grad, n->n_in + more, in, n_attr + 1, attr));
     }
     return true;
 }

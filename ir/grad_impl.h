@@ -12,6 +12,7 @@ typedef struct grad {
     /* by id: the node's gradient is wanted, or lies on a path to a wanted one */
     const uint8_t *needs;
     sn_node **sum; /* by id: cotangents so far; NULL: zero */
+    sn_node **lse; /* by id of attention: its log-sum-exp, which has a cotangent; else NULL */
 } grad;
 
 /* False: the rule does not handle this node. A composite is then differentiated through its

@@ -362,6 +362,12 @@ sn_node *sn_b_mean(sn_node *x, int n_axes, const int64_t *axes);
 sn_node *sn_b_iota(sn_module *m, sn_dtype t, int rank, const sn_dim *shape, int axis);
 sn_node *sn_b_dim(sn_module *m, sn_dtype t, sn_dim d);
 sn_node *sn_b_result(sn_node *n, int index);
+sn_node *sn_b_attention_lse(sn_node *attention); /* the log-sum-exp of its rows */
+/* collective_permute of x; attr has mesh and ranks. `after`: operands that are not read. */
+sn_node *sn_b_permute(sn_node *x, int64_t shift, bool wrap, int n_attr, const sn_attr *attr,
+                      int n_after, sn_node *const *after);
+/* This rank's number on a mesh axis, i32. One exchange of ranks numbers. */
+sn_node *sn_b_own_rank(sn_module *m, const char *mesh, int64_t ranks);
 /* NumPy's broadcasting; false: not possible (no error recorded) */
 bool sn_b_common_shape(sn_module *m, const sn_node *x, const sn_node *y, int *rank, sn_dim *shape);
 

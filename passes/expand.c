@@ -245,6 +245,30 @@ static sn_node *expand_attention(sn_passes *p, sn_node *n) {
     return sn_b_result(sn_node_new(n->m, SN_OP_flash, n_in, in, n_attr, attr), 0);
 }
 
+/* Of the kernel that computes the attention; NULL: it is not one kernel. */
+static sn_node *expand_attention_lse(sn_passes *p, sn_node *n) {
+    (void)p;
+    const sn_node *of = n->in[0];
+    if (of->op != SN_OP_result || sn_kernel_of(of->in[0]) != &sn_kernels[SN_KERNEL_flash])
+        return NULL;
+    sn_node *rows = sn_b_result(of->in[0], 1), *part[2];
+    for (int i = 0; i < 2; i++)
+        part[i] = sn_b_slice(rows, 2, sn_dim_const(n->m, i), sn_dim_const(n->m, 1));
+    return sn_b_reshape(sn_b_binary(SN_OP_add, part[0], part[1]), 4, n->shape);
+}
+
+/* A log-sum-exp in the two parts of flash, and its cotangent: [B, H, 3, Tq]. */
+static sn_node *given_rows(sn_node *lse, sn_node *cotangent) {
+    sn_module *m = lse->m;
+    sn_dim row[4] = {lse->shape[0], lse->shape[1], 1, lse->shape[2]};
+    sn_node *none = sn_b_scalar(SN_OP_eq, lse, -INFINITY);
+    sn_node *empty = sn_b_const(m, (sn_dtype)lse->dtype, -INFINITY);
+    sn_node *rest = sn_b_select(none, empty, sn_b_const(m, (sn_dtype)lse->dtype, 0));
+    sn_node *part[3] = {lse, rest, sn_b_cast(cotangent, (sn_dtype)lse->dtype)};
+    for (int i = 0; i < 3; i++) part[i] = sn_b_reshape(part[i], 4, row);
+    return sn_b_concat(m, 3, part, 2);
+}
+
 /* The forward kernel that the gradient reads from: the one that computed the result, if it still
  * exists; otherwise a new one. */
 static sn_node *flash_of_gradient(sn_passes *p, sn_node *n) {
@@ -290,16 +314,20 @@ static sn_node *sink_gradient(const sn_node *n, sn_node *flash, int operand) {
 /* One result of the kernel that computes all gradients. */
 static sn_node *expand_attention_grad(sn_passes *p, sn_node *n) {
     static const sn_attr_key index[2] = {SN_A_index, SN_A_index};
-    sn_node *flash = flash_of_gradient(p, n);
+    bool given = sn_attr_int(n, SN_A_lse, 0) != 0;
+    sn_node *flash = given ? NULL : flash_of_gradient(p, n);
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 1));
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
-    int which = (int)sn_attr_int(n, SN_A_index, 0), n_attr = kernel_attrs(p, n, index, attr);
+    int which = (int)sn_attr_int(n, SN_A_index, 0), n_attr = kernel_attrs(p, n, index, attr),
+        n_in = 6;
     int sink = sn_attr_int(n, SN_A_sink, 0) ? n->n_in - 1 - (sn_attr_get(n, SN_A_rate) != NULL) : 0;
     if (sink && which == sink - 2) return sink_gradient(n, flash, sink);
-    for (int i = 0; i < n->n_in; i++) in[i < 4 ? i : i + 1] = n->in[i];
-    in[3] = sn_b_result(flash, 0);
-    in[4] = sn_b_result(flash, 1);
-    sn_node *all = sn_node_new(n->m, SN_OP_flash_grad, n->n_in + 1, in, n_attr, attr);
+    for (int i = 0; i < 3; i++) in[i] = n->in[i];
+    in[3] = given ? n->in[3] : sn_b_result(flash, 0);
+    in[4] = given ? given_rows(n->in[5], n->in[6]) : sn_b_result(flash, 1);
+    in[5] = n->in[4];
+    for (int i = given ? 7 : 5; i < n->n_in; i++) in[n_in++] = n->in[i];
+    sn_node *all = sn_node_new(n->m, SN_OP_flash_grad, n_in, in, n_attr, attr);
     if (which < 3) return sn_b_result(all, which);
     const sn_attr *wrt = sn_attr_get(n, SN_A_wrt);
     int place = 0;
@@ -314,6 +342,7 @@ static sn_node *expand_attention_grad(sn_passes *p, sn_node *n) {
  * own. */
 static sn_node *(*const kernels[SN_OP_COUNT])(sn_passes *p, sn_node *n) = {
     [SN_OP_attention] = expand_attention,
+    [SN_OP_attention_lse] = expand_attention_lse,
     [SN_OP_attention_grad] = expand_attention_grad,
 };
 
@@ -325,7 +354,8 @@ static bool has_kernel(sn_passes *p, const sn_node *n) {
 static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t origin) {
     sn_node *whole = sn_choose(p, n) == SN_CHOOSE_LIBRARY ? sn_backend_primitive(p, n) : NULL;
     if (whole) return whole;
-    if (has_kernel(p, n)) return kernels[n->op](p, n);
+    sn_node *kernel = has_kernel(p, n) ? kernels[n->op](p, n) : NULL;
+    if (kernel) return kernel;
     if (!origin && !kernels[n->op]) origin = n->id + 1;
     memo w = {.p = p, .top = n, .origin = origin};
     return expand_below(&w, n->decomposition);

@@ -51,6 +51,7 @@ typedef struct sn_attention {
      * slightly less, and log of the sum of e^(score - m). The log-sum-exp is their sum, which a
      * single number could hold to half an ulp of m only. */
     int lse_buf;
+    int lse_parts; /* of lse_buf: 2, or for a gradient 3: the third is the log-sum-exp's cotangent */
     int splits_buf; /* memory of all threads, sn_attention_split_bytes; 0: keys are not split */
     /* Not softmax: the scores are the weights, 0 where a key is masked, and a row of `out` is divided
      * by 1, the sum or max(|sum|, 1), or 0 where that is 0. lse_buf then holds 1 / that divisor and

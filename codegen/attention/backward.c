@@ -3,7 +3,7 @@
  * For a query block i of a head [Dao, FlashAttention-2, 2023, algorithm 2, with its loops
  * exchanged]; dk and dv are sums over all query blocks of the heads that share a K/V head:
  *
- *   load q_i, do_i;  D_i = rowsum(do_i * out_i);  dq_i = 0          emit_enter
+ *   load q_i, do_i;  D_i = rowsum(do_i * out_i) - dlse_i;  dq_i = 0 emit_enter
  *   for each KV tile j that the mask does not hide:                 emit_block
  *       s = mask(score(q_i k_j^T));  dp = do_i v_j^T                emit_qk_dp, softmax_grad.c
  *       p = e^(s - lse_i)                                           softmax_grad.c
@@ -140,11 +140,12 @@ static void emit_delta_lse(em *e, const block *w, em_val v, em_val q, em_val row
     em_val a = att_load(e, p, em_gep(e, x, p->t, at)), b = att_load(e, p, em_gep(e, y, p->t, at));
     em_next(e, &l, sum, em_fma(e, a, b, sum));
     em_end(e, &l);
-    att_store(e, p, em_final(e, &l, sum), att_column(e, p, att_scratch(e, w->b->delta_offset), v));
-    em_val lse[2];
-    for (int i = 0; i < 2; i++)
+    em_val lse[3], delta = em_final(e, &l, sum);
+    for (int i = 0; i < p->a->lse_parts; i++)
         lse[i] = em_load_tail(e, p->t, att_lse_ptr(e, p, w->block.batch, w->block.head, q, i),
                               p->lanes, rows);
+    if (p->a->lse_parts == 3) delta = em_sub(e, delta, lse[2]);
+    att_store(e, p, delta, att_column(e, p, att_scratch(e, w->b->delta_offset), v));
     if (p->a->weights) { /* the factor of the row in place of m; D times the divisor's derivative */
         em_val exists = em_tail_mask(e, rows, p->lanes), to;
         em_val factor = em_select(e, exists, lse[0], em_vf(e, 0));

@@ -65,9 +65,9 @@ em_val att_reciprocal(em *e, em_val n) {
     return em_select(e, none, zero, em_div(e, em_like(e, n, 1), n));
 }
 
-em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum) {
+em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q, int part) {
     em_val row = em_add(e, em_muli(e, batch, p->a->heads), head);
-    row = em_addi(e, em_muli(e, row, 2), log_sum);
+    row = em_addi(e, em_muli(e, row, p->a->lse_parts), part);
     em_val at = em_add(e, em_mul(e, row, em_size_value(e, p->a->tq)), q);
     return em_gep(e, em_buf(e, p->a->lse_buf), p->t, at);
 }

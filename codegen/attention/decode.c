@@ -371,8 +371,8 @@ void att_emit_decode_result(em *e, const att_plan *p, em_val states, em_val r, e
         m_i = att_reciprocal(e, divisor);
     else
         log_sum = em_select(e, none, em_f(e, -INFINITY), sn_vmath_emit(e, SN_V_LOG, l_i));
-    em_store(e, p->t, att_lse_ptr(e, p, batch, head, q, false), m_i);
-    em_store(e, p->t, att_lse_ptr(e, p, batch, head, q, true), log_sum);
+    em_store(e, p->t, att_lse_ptr(e, p, batch, head, q, 0), m_i);
+    em_store(e, p->t, att_lse_ptr(e, p, batch, head, q, 1), log_sum);
 }
 
 em_val att_emit_decode(em *e, const att_plan *p) {

@@ -373,9 +373,9 @@ static void emit_lse(em *e, const block *b, em_val v, em_val q, em_val rows) {
         em_load(e, p->t, att_column(e, p, att_block_state(e, p, p->l_offset), v), p->lanes);
     em_val none = em_cmp(e, EM_EQ, l_i, em_vf(e, 0));
     em_val log_sum = em_select(e, none, em_vf(e, -INFINITY), sn_vmath_emit(e, SN_V_LOG, l_i));
-    em_val at = att_lse_ptr(e, p, b->block.batch, b->block.head, q, false);
+    em_val at = att_lse_ptr(e, p, b->block.batch, b->block.head, q, 0);
     em_store_tail(e, p->t, at, m_i, rows);
-    at = att_lse_ptr(e, p, b->block.batch, b->block.head, q, true);
+    at = att_lse_ptr(e, p, b->block.batch, b->block.head, q, 1);
     em_store_tail(e, p->t, at, log_sum, rows);
 }
 
@@ -386,9 +386,9 @@ static void emit_divisor(em *e, const block *b, em_val v, em_val q, em_val rows)
     em_val n = att_row_divisor(e, p, att_load(e, p, at), &slope);
     att_store(e, p, n, at);
     if (p->a->lse_buf < 0) return;
-    em_val to = att_lse_ptr(e, p, b->block.batch, b->block.head, q, false);
+    em_val to = att_lse_ptr(e, p, b->block.batch, b->block.head, q, 0);
     em_store_tail(e, p->t, to, att_reciprocal(e, n), rows);
-    to = att_lse_ptr(e, p, b->block.batch, b->block.head, q, true);
+    to = att_lse_ptr(e, p, b->block.batch, b->block.head, q, 1);
     em_store_tail(e, p->t, to, slope, rows);
 }
 

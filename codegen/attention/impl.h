@@ -97,8 +97,8 @@ static inline int att_padded(const att_plan *p, int d) {
 /* ---- common.c ---- */
 
 em_val att_base(em *e, const sn_attention_operand *o, em_val batch, em_val head);
-/* Address of query q in lse_buf: of m (log_sum false) or log l. */
-em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q, bool log_sum);
+/* Address of query q in lse_buf: of m (part 0), log l, or in a gradient the cotangent of their sum. */
+em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q, int part);
 /* n elements of a row of K or V in the compute type, `valid` of them (NULL: all), others 0; integers
  * are not multiplied with their factor. */
 em_val att_load_row(em *e, const att_plan *p, sn_dtype t, em_val at, int n, em_val valid);

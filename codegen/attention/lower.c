@@ -53,6 +53,7 @@ static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
                         .v = operand_of(k, v, 2),
                         .out = operand_of(k, &s->out[0], s->n_in),
                         .lse_buf = s->n_in + 1,
+                        .lse_parts = 2,
                         .weights = (sn_weights_kind)sn_attr_int(s->node, SN_A_weights, 0),
                         .score = sn_attr_region(s->node, SN_A_score),
                         .mask = sn_attr_region(s->node, SN_A_mask),
@@ -141,6 +142,7 @@ static bool make_gradient(const sn_kernel *k, sn_attention_grad *g) {
     make_spec(k, SN_FLASH_GRAD_CAPTURED, &g->a);
     g->a.out = operand_of(k, &s->in[SN_FLASH_RESULT], SN_FLASH_RESULT);
     g->a.lse_buf = SN_FLASH_LSE;
+    g->a.lse_parts = (int)s->in[SN_FLASH_LSE].shape[2];
     g->dout = operand_of(k, &s->in[SN_FLASH_COTANGENT], SN_FLASH_COTANGENT);
     g->dq = operand_of(k, &s->out[0], s->n_in);
     g->dk = operand_of(k, &s->out[1], s->n_in + 1);

@@ -1,7 +1,8 @@
 /* order.c: see order.h. Products, and kernels whose results are much smaller than their operands,
  * are ordered by depth: gradients of weights and their sums follow the gradient they depend on,
  * layer by layer during the backward part, which frees their operands; then updates, as early as
- * their readers allow. */
+ * their readers allow. An exchange between neighbours (collective_permute) starts as soon as the
+ * products that it waits for are done. */
 #include "passes/plan/order.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
@@ -144,9 +145,37 @@ static const uint8_t *find_last(sn_module *m, sn_order order) {
     return last;
 }
 
+/* Whether x needs no product or other collective that has not been placed yet. */
+static bool is_ready(walk *w, sn_node *x) {
+    int n = 0;
+    w->stamp++;
+    w->waiting[n++] = x;
+    while (n) {
+        const sn_node *y = w->waiting[--n];
+        if (y != x && (comes_by_depth(y) || w->state[y->id] == OPEN)) return false;
+        for (int i = 0; i < y->n_in; i++) {
+            sn_node *z = y->in[i];
+            if (w->state[z->id] == DONE || w->seen[z->id] == w->stamp) continue;
+            w->seen[z->id] = w->stamp;
+            w->waiting[n++] = z;
+        }
+    }
+    return true;
+}
+
+/* Starts the exchanges that are ready. list: [n] by depth; before *first all have been started. */
+static void visit_exchanges(walk *w, sn_node *const *list, int n, int *first, frame *stack) {
+    enum { AHEAD = 16 };
+    while (*first < n && w->state[list[*first]->id] == DONE) ++*first;
+    for (int i = *first; i < n && i < *first + AHEAD; i++)
+        if (w->state[list[i]->id] == NEW && is_ready(w, list[i])) visit(w, list[i], stack);
+}
+
 sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
     sn_order order = sn_entry_topo(m, e);
-    if (!e->n_assign || sn_module_error(m)->code) return order;
+    bool exchanges = false;
+    for (int i = 0; i < order.n; i++) exchanges |= order.node[i]->op == SN_OP_collective_permute;
+    if ((!e->n_assign && !exchanges) || sn_module_error(m)->code) return order;
     size_t n = sn_module_node_count(m);
     walk w = {.m = m};
     w.after = sn_arena_alloc(m, sizeof *w.after * n);
@@ -171,13 +200,19 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
     }
     frame *stack = sn_arena_alloc(m, sizeof *stack * (size_t)(order.n + 1));
     sn_node **early = sn_arena_alloc(m, sizeof *early * (size_t)(order.n + 1));
-    int n_early = 0;
+    sn_node **exchange = sn_arena_alloc(m, sizeof *exchange * (size_t)(order.n + 1));
+    int n_early = 0, n_exchange = 0, first = 0;
     const uint8_t *last = find_last(m, order);
     for (int i = 0; i < order.n; i++)
         if (comes_by_depth(order.node[i]) && !last[order.node[i]->id])
             early[n_early++] = order.node[i];
     qsort(early, (size_t)n_early, sizeof *early, by_depth);
-    for (int i = 0; i < n_early; i++) visit(&w, early[i], stack);
+    for (int i = 0; i < n_early; i++)
+        if (early[i]->op == SN_OP_collective_permute) exchange[n_exchange++] = early[i];
+    for (int i = 0; i < n_early; i++) {
+        visit_exchanges(&w, exchange, n_exchange, &first, stack);
+        visit(&w, early[i], stack);
+    }
     sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(e->n_assign + 1));
     for (int a = 0; a < e->n_assign; a++) root[a] = e->assign[a].node;
     qsort(root, (size_t)e->n_assign, sizeof *root, by_depth);

@@ -524,6 +524,7 @@ static sn_node *divide_attention(sn_raiser *r, sn_node *n) {
 /* Converts attention with callbacks to the form that plain operations get. */
 static sn_node *settle_attention(sn_raiser *r, sn_node *n) {
     (void)r;
+    if (sn_attr_get(n, SN_A_mesh)) return NULL; /* what its order depends on would be lost */
     return sn_attention_canonical(n, 1);
 }
 
@@ -537,7 +538,18 @@ static sn_node *scale_weights(sn_raiser *r, sn_node *n) {
     return sn_attention_canonical(y, c);
 }
 
+/* The log-sum-exp keeps to the form of its attention: one kernel computes both. */
+static sn_node *settle_lse(sn_raiser *r, sn_node *n) {
+    (void)r;
+    return n->in[0]->op == SN_OP_attention ? sn_b_attention_lse(n->in[0]) : NULL;
+}
+
 const sn_raising sn_raise_attention[] = {
-    {SN_OP_dot, raise_attention}, {SN_OP_mul, divide_attention},       {SN_OP_mul, scale_weights},
-    {SN_OP_neg, scale_weights},   {SN_OP_attention, settle_attention}, {SN_OP_COUNT, NULL},
+    {SN_OP_dot, raise_attention},
+    {SN_OP_mul, divide_attention},
+    {SN_OP_mul, scale_weights},
+    {SN_OP_neg, scale_weights},
+    {SN_OP_attention, settle_attention},
+    {SN_OP_attention_lse, settle_lse},
+    {SN_OP_COUNT, NULL},
 };

@@ -85,6 +85,8 @@ static sn_node *simplify_regions(sn_node *n) {
 
 static sn_node *rule(void *ctx, sn_node *n) {
     (void)ctx;
+    if (n->op == SN_OP_attention_lse && n->in[0]->op == SN_OP_attention)
+        return sn_b_attention_lse(n->in[0]); /* whose regions may be simpler now */
     return simplify_regions(sn_simplify_node(n));
 }
 

@@ -274,20 +274,35 @@ static bool is_gradient(sn_op op) {
 
 static sn_node *build_gradient(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                                const sn_attr *attr) {
-    sn_node *fwd[MAX_IN], *all[MAX_IN + 2];
+    sn_node *fwd[MAX_IN], *all[MAX_IN + 4];
     sn_attr kept[MAX_CASE_ATTR];
-    int n_kept = 0, made = op == SN_OP_flash_grad ? 2 : 1;
+    bool lse =
+        sn_attr_find(n_attr, attr, SN_A_lse) != NULL; /* its cotangent: sums of the other's */
+    int n_kept = 0, made = op == SN_OP_flash_grad ? 2 : 1, more = lse ? made + 2 : made;
+    int64_t width = 3;
     for (int i = 0; i < n_in; i++) {
-        all[i < 3 ? i : i + made] = in[i];
+        all[i < 3 ? i : i == 3 ? i + made : i + more] = in[i];
         if (i != 3) fwd[i < 3 ? i : i - 1] = in[i];
     }
     for (int i = 0; i < n_attr; i++)
-        if (attr[i].key != SN_A_index && attr[i].key != SN_A_wrt) kept[n_kept++] = attr[i];
+        if (attr[i].key != SN_A_index && attr[i].key != SN_A_wrt && attr[i].key != SN_A_lse)
+            kept[n_kept++] = attr[i];
     sn_op forward = made == 2 ? SN_OP_flash : SN_OP_attention;
     sn_node *y = sn_node_new(m, forward, n_in - 1, fwd, n_kept, kept);
     all[3] = made == 2 ? sn_b_result(y, 0) : y;
     if (made == 2) all[4] = sn_b_result(y, 1);
-    return sn_node_new(m, op, n_in + made, all, n_attr, attr);
+    if (lse) {
+        all[5] = sn_b_attention_lse(y);
+        all[6] = sn_b_reduce(SN_OP_reduce_sum, in[3], 1, &width);
+    }
+    return sn_node_new(m, op, n_in + more, all, n_attr, attr);
+}
+
+static sn_node *build_node(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
+                           const sn_attr *attr) {
+    if (is_gradient(op)) return build_gradient(m, op, n_in, in, n_attr, attr);
+    if (op != SN_OP_attention_lse) return sn_node_new(m, op, n_in, in, n_attr, attr);
+    return sn_b_attention_lse(sn_node_new(m, SN_OP_attention, n_in, in, n_attr, attr));
 }
 
 sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in) {
@@ -324,8 +339,7 @@ sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned par
         if (b->n) b->v = list[n_attr];
         if (b->key == SN_A_dim && b->i == LEN) b->i = len;
     }
-    sn_node *n = is_gradient(op) ? build_gradient(m, op, n_in, in, n_attr, attr)
-                                 : sn_node_new(m, op, n_in, in, n_attr, attr);
+    sn_node *n = build_node(m, op, n_in, in, n_attr, attr);
     return row->op == SN_OP_result ? sn_b_result(n, row->index) : n;
 }
 

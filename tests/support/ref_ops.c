@@ -354,7 +354,8 @@ static const case_region *region_of(const ref_call *c, sn_attr_key key) {
     return NULL;
 }
 
-void ref_attention(const ref_call *c) {
+/* log_sums: instead of the results */
+static void attention_rows(const ref_call *c, bool log_sums) {
     const sn_value *q = c->in[0], *k = c->in[1], *v = c->in[2];
     int64_t H = q->shape[1], Tq = q->shape[2], d = q->shape[3];
     int64_t Hk = k->shape[1], Tk = k->shape[2], dv = v->shape[3];
@@ -363,9 +364,9 @@ void ref_attention(const ref_call *c) {
     for (int64_t row = 0; row < q->shape[0] * H * Tq; row++) {
         int64_t at[4] = {row / (H * Tq), row / Tq % H, row % Tq, 0};
         int64_t head = at[0] * Hk + at[1] / (H / Hk);
-        double *y = c->out + row * dv;
+        double unused[64], *y = log_sums ? unused : c->out + row * dv;
         double sum = sn_attr_int(c->n, SN_A_sink, 0) ? exp(c->in[3]->data[row]) : 0;
-        memset(y, 0, sizeof *y * (size_t)dv);
+        for (int64_t i = 0; i < dv; i++) y[i] = 0;
         for (int64_t j = 0; j < Tk; j++) {
             double s = 0;
             at[3] = j;
@@ -377,7 +378,21 @@ void ref_attention(const ref_call *c) {
             for (int64_t i = 0; i < dv; i++) y[i] += exp(s) * v->data[(head * Tk + j) * dv + i];
         }
         for (int64_t i = 0; i < dv && sum > 0; i++) y[i] /= sum;
+        if (log_sums) c->out[row] = log(sum);
     }
+}
+
+void ref_attention(const ref_call *c) {
+    attention_rows(c, false);
+}
+
+/* On one rank. */
+void ref_ring_attention(const ref_call *c) {
+    attention_rows(c, false);
+}
+
+void ref_attention_lse(const ref_call *c) {
+    attention_rows(c, true);
 }
 
 /* The derivative of the score region at x, by fourth-order differences. */
@@ -400,6 +415,7 @@ static void attention_back(const ref_call *c, int which, double *p) {
     double scale = sn_attr_flt(c->n, SN_A_scale, 1 / sqrt((double)d)), *slope = p + Tk,
            *dp = slope + Tk;
     const case_region *score = region_of(c, SN_A_score), *mask = region_of(c, SN_A_mask);
+    bool lse = sn_attr_int(c->n, SN_A_lse, 0) != 0;
     for (int i = 0; i < op_case_n_in(c->row) - 1; i++) fwd[i] = in[i < 3 ? i : i + 1];
     for (int64_t row = 0; row < q->shape[0] * H * Tq; row++) {
         int64_t at[4] = {row / (H * Tq), row / Tq % H, row % Tq, 0};
@@ -422,6 +438,7 @@ static void attention_back(const ref_call *c, int which, double *p) {
             if (sum > 0) p[j] /= sum;
             mean += p[j] * dp[j];
         }
+        for (int64_t i = 0; i < dv && lse; i++) mean -= g->data[row * dv + i]; /* its cotangent */
         for (int64_t j = 0; j < Tk; j++) {
             double ds = p[j] * (dp[j] - mean), raw = ds * slope[j] * scale;
             int64_t key = head * Tk + j;

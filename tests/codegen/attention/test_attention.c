@@ -14,7 +14,6 @@
 enum { B_ARG, H_ARG, Q_ARG, K_ARG, FIRST_CAPTURED };
 
 /* --- masks and scores: as IR, and as C -------------------------------------------------------- */
-
 /* Tables that masks and scores may read: document ids [B,T], a dense mask [T,T], a bias [H,T,T]. */
 enum { DOC, DENSE, BIAS, SLOPE, N_CAPTURED };
 
@@ -383,6 +382,7 @@ static void make_problem(problem *p, const shape *s) {
                           .v = operand(0, s->stored, p->at[2], p->stride[2]),
                           .out = operand(3, s->compute, 0, p->stride[3]),
                           .lse_buf = 4,
+                          .lse_parts = 2,
                           .n_captured = N_CAPTURED,
                           .captured = p->captured};
     if (s->mask) p->a.mask = make_region(p, s->mask, false);
