@@ -335,7 +335,8 @@ static int64_t part_of(int64_t size, int64_t ranks) {
 static bool infer_collective_permute(ctx *c) {
     int64_t n = c->n_in ? mesh_size(c) : 0;
     const sn_attr *shift = n ? need(c, SN_A_shift) : NULL;
-    if (!shift) return c->n_in || bad(c, "needs an operand");
+    if (!c->n_in) return bad(c, "needs an operand");
+    if (!shift) return false;
     if (shift->i <= -n || shift->i >= n)
         return bad(c, "a shift by %lld among %lld ranks", (long long)shift->i, (long long)n);
     return set_like(c, c->in[0], (sn_dtype)c->in[0]->dtype);
