@@ -256,7 +256,7 @@ static bool open_pack_prologue(decomp *c, sn_node **x) {
     const sn_attr *pro = sn_dc_attr(c, SN_A_prologue);
     int64_t panels = sn_dc_int(c, SN_A_panels, 0), n;
     if (!pro) return true;
-    if (!open_region(c, pro->r, "prologue", c->n_in, c->in)) return false;
+    if (!open_region(c, pro->r, "prologue", 1, x)) return false;
     if (c->out[0]->rank != (*x)->rank || panels >= c->n_out)
         return sn_dc_fail(c, "its prologue does not give a matrix of the operand's shape");
     *x = c->out[0];
@@ -275,8 +275,10 @@ static bool open_pack_prologue(decomp *c, sn_node **x) {
 }
 
 bool decomp_pack_b(decomp *c) {
-    if (c->n_in != 1) return sn_dc_fail(c, "exactly one operand is required");
-    sn_node *x = c->in[0];
+    if (c->n_in != 1 && !sn_dc_attr(c, SN_A_prologue))
+        return sn_dc_fail(c, "exactly one operand is required");
+    sn_node *x = c->n_in > 1 ? sn_b_concat(c->m, c->n_in, c->in, 0) : c->in[0];
+    if (c->m->error.code) return false;
     int64_t perm[SN_MAX_RANK], n;
     sn_dim k, columns;
     if (!open_pack_prologue(c, &x)) return false;

@@ -4,14 +4,18 @@
  * pack_b reads, and whose other results are numbers of groups of a row (scales), becomes the
  * prologue of that pack_b. The pack_b of the scales becomes its second result; scales that others
  * read follow as they are. Keeps values: reductions are maxima and minima, whose order does not
- * matter. Terminates: one walk. */
+ * matter. Terminates: one walk. Matrices that were merged (merge.c) are read where they are: the
+ * pack_b has several operands then, the rows of one after those of the other. */
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
 #include "passes/passes.h"
 
 #include <string.h>
 
-enum { UNIT = 16 }; /* groups are multiples of this: whole vectors of every target */
+enum {
+    UNIT = 16, /* groups are multiples of this: whole vectors of every target */
+    PARTS = 8  /* most operands of a pack_b */
+};
 
 typedef struct packer {
     sn_passes *p;
@@ -134,6 +138,29 @@ static bool find_results(const packer *k, sn_node *from, results *l, int *panels
     return integers;
 }
 
+/* The matrices of which x [N, ..] is the rows one after the other, read where they are: several
+ * parameters whose rows are whole vectors, or x itself. Returns their number. */
+static int find_parts(const packer *k, sn_node *x, int64_t pair, sn_node **part) {
+    sn_node *all = below_reshapes(x);
+    const sn_attr *axis = all->op == SN_OP_concat ? sn_attr_get(all, SN_A_axis) : NULL;
+    sn_dim shape[SN_MAX_RANK];
+    int64_t rows;
+    part[0] = x;
+    if (!axis || axis->i != 0 || all->n_in > PARTS || pair % UNIT) return 1;
+    for (int i = 0; i < all->n_in; i++) {
+        const sn_node *p = all->in[i];
+        if (p->op != SN_OP_param || p->rank != 2 || !sn_dim_is_const(k->m, p->shape[0], &rows) ||
+            rows % UNIT)
+            return 1;
+    }
+    memcpy(shape, x->shape, sizeof *shape * (size_t)x->rank);
+    for (int i = 0; i < all->n_in; i++) {
+        shape[0] = all->in[i]->shape[0];
+        part[i] = sn_b_reshape(all->in[i], x->rank, shape);
+    }
+    return all->n_in;
+}
+
 static void join_kernels(packer *k, sn_node *from) {
     const sn_region *r = sn_attr_region(from, SN_A_body);
     results l = {.n = 0};
@@ -155,7 +182,9 @@ static void join_kernels(packer *k, sn_node *from) {
         if (a) attr[n++] = *a;
     }
     sn_module_set_loc(k->m, pack->loc);
-    sn_node *both = sn_node_new(k->m, SN_OP_pack_b, 1, &x, n, attr);
+    sn_node *part[PARTS];
+    int n_part = find_parts(k, x, sn_attr_int(pack, SN_A_pair, 0), part);
+    sn_node *both = sn_node_new(k->m, SN_OP_pack_b, n_part, part, n, attr);
     for (int i = 0; i < l.n; i++) k->made[l.replaced[i]->id] = sn_b_result(both, i);
 }
 

@@ -183,8 +183,10 @@ typedef struct sn_gemm_pack_prologue {
 
 /* A kernel that packs B: buf[0] = source (K x N at the given strides, of any float dtype or i8),
  * buf[1] = panels in the compute type or in narrow_dtype. With `prologue` K is constant and the result
- * words, quads or i8; buf[2 + i] = factors: panels [ceil(N / P)][K / size][P], or [N][K / size]. Uses
- * no scratch. */
+ * words, quads or i8; there may be several sources, buf[0] .. buf[n_part - 1], of which each has the
+ * next part_n columns, multiples of 16; behind the panels are the factors: panels
+ * [ceil(N / P)][K / size][P], or [N][K / size]. Uses no scratch. */
+enum { SN_GEMM_PARTS = 8 };
 typedef struct sn_gemm_pack {
     sn_dtype dtype; /* of the source */
     em_size k, n, row, col;
@@ -194,6 +196,8 @@ typedef struct sn_gemm_pack {
     bool narrow; /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
     sn_dtype narrow_dtype;
     const sn_gemm_pack_prologue *prologue; /* NULL: B is packed as it is */
+    int n_part;                            /* with a prologue, from 1 on */
+    int64_t part_n[SN_GEMM_PARTS];
 } sn_gemm_pack;
 
 void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *p);

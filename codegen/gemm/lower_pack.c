@@ -96,6 +96,13 @@ void gemm_lower_pack(em *e, const sn_kernel *k, sn_gemm_pack *g) {
         p->reduction[s->n_reduction++] = i;
     }
     for (int i = 0; ok && i < s->n_factor; i++) s->factor_dtype[i] = (sn_dtype)r->out[1 + i]->dtype;
+    g->n_part = k->step->n_in;
+    ok = ok && g->n_part <= SN_GEMM_PARTS;
+    g->n.value = 0;
+    for (int i = 0; ok && i < g->n_part; i++) {
+        ok = sn_dim_is_const(k->m, k->step->in[i].shape[1], &g->part_n[i]);
+        g->n.value += g->part_n[i];
+    }
     if (!ok) {
         sn_fail(&e->err, SN_ERR_INTERNAL, "%s: its prologue is not supported", k->name);
         return;

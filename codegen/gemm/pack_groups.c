@@ -91,7 +91,7 @@ static em_val masked(const strip *s, em_val v) {
 static void store_factor(const strip *s, int i, em_val group, em_val v) {
     em *e = s->e;
     sn_dtype t = s->q->factor_dtype[i];
-    em_val to = em_buf(e, 2 + i), each = em_i64(e, s->groups);
+    em_val to = em_buf(e, s->g->n_part + 1 + i), each = em_i64(e, s->groups);
     if (i < s->q->n_panels) {
         em_val row = em_add(e, em_mul(e, s->panel, each), group);
         em_val at = em_add(e, em_muli(e, row, s->p->panel), s->c);
@@ -177,9 +177,16 @@ void gemm_emit_pack_groups(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_
     s.col = em_add(e, em_add(e, col, at), em_muli(e, half, g->pair_distance));
     s.n_cols = em_sub(e, left, at);
     s.mask = em_tail_mask(e, s.n_cols, p->lanes);
-    s.src = em_gep(e, em_buf(e, 0), g->dtype, em_mul(e, s.col, em_size_value(e, g->col)));
+    em_val source = em_buf(e, 0), first = zero(e);
+    for (int64_t i = 1, begin = g->part_n[0]; i < g->n_part; begin += g->part_n[i++]) {
+        em_val behind = em_cmp(e, EM_GE, s.col, em_i64(e, begin));
+        source = em_select(e, behind, em_buf(e, (int)i), source);
+        first = em_select(e, behind, em_i64(e, begin), first);
+    }
+    em_val column = em_sub(e, s.col, first);
+    s.src = em_gep(e, source, g->dtype, em_mul(e, column, em_size_value(e, g->col)));
     em_val to = em_add(e, em_muli(e, panel, rows * p->panel), l.i);
-    s.dst = em_gep(e, em_buf(e, 1), p->b_type, to);
+    s.dst = em_gep(e, em_buf(e, g->n_part), p->b_type, to);
     em_val none = em_splat(e, em_i32(e, 0), p->lanes);
     if (g->quads) s.sums = em_let(e, none);
     em_loop groups = em_for(e, zero(e), em_i64(e, s.groups), one(e));

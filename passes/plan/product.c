@@ -311,7 +311,9 @@ bool sn_pack_view(sn_module *m, sn_step *s) {
     axes none = {.n = 0}, k = listed(s->node, SN_A_contract_b);
     axes n = others(s->in[0].rank, &k, &none);
     sn_view v;
-    if (!three_parts(m, &s->in[0], 0, &none, &k, &n, &v)) return false;
-    s->in[0] = v;
+    for (int i = 0; i < s->n_in; i++) {
+        if (!three_parts(m, &s->in[i], 0, &none, &k, &n, &v)) return false;
+        s->in[i] = v;
+    }
     return true;
 }

@@ -199,11 +199,13 @@ static void unknown_storage(void **state) {
     sn_module_free(m);
 }
 
-/* Two maps of x, by a table and by a matrix whose rows are not contiguous, and rows of the table. Level
- * 4 quantises while it packs (text: what the table's kernel makes), level 3 before. */
+enum { ROWS = 3, U = 32, V = 48, OUTPUTS = ROWS * (2 * N + U + V) };
+
+/* Two maps of x, by a table and by a matrix whose rows are not contiguous; two of tanh x that are merged;
+ * rows of the table. Level 4 quantises while it packs (text: in what its kernels are called), level 3
+ * before. */
 static void run_both(int level, const char *weights, const char *compute, const char *text, int K,
                      float *out) {
-    enum { ROWS = 3 };
     sn_error err = {0};
     sn_module *m = sn_module_new("both");
     assert_non_null(m);
@@ -211,6 +213,9 @@ static void run_both(int level, const char *weights, const char *compute, const 
     sn_tensor table = sn_param(m, "t", SN_F32, N, K), in = sn_input(m, "x", SN_F32, ROWS, K);
     sn_output("y", sn_linear(in, table, NULL));
     sn_output("z", sn_linear(in, sn_transpose(sn_param(m, "w", SN_F32, K, N), 1, 0), NULL));
+    in = sn_tanh(in);
+    sn_output("u", sn_linear(in, sn_param(m, "u", SN_F32, U, K), NULL));
+    sn_output("v", sn_linear(in, sn_param(m, "v", SN_F32, V, K), NULL));
     sn_output("r", sn_embedding(table, sn_input(m, "i", SN_I32, 2)));
     sn_options o = sn_options_default();
     o.level = level;
@@ -221,15 +226,19 @@ static void run_both(int level, const char *weights, const char *compute, const 
     sn_program *p = sn_compile(m, &o, &err);
     need(p != NULL, &err);
     sn_arg_binding param[] = {SN_BIND("t", SN_F32, w, N, K),
-                              SN_BIND("w", SN_F32, w + (ptrdiff_t)N * K, K, N)};
-    sn_session *s = sn_session_new_arrays(p, param, 2, &err);
+                              SN_BIND("w", SN_F32, w + (ptrdiff_t)N * K, K, N),
+                              SN_BIND("u", SN_F32, w + (ptrdiff_t)2 * N * K, U, K),
+                              SN_BIND("v", SN_F32, w + (ptrdiff_t)(2 * N + U) * K, V, K)};
+    sn_session *s = sn_session_new_arrays(p, param, 4, &err);
     need(s != NULL, &err);
     int32_t ids[] = {N - 1, 7};
     sn_arg_binding arg[] = {SN_BIND("x", SN_F32, x, ROWS, K), SN_BIND("i", SN_I32, ids, 2)},
                    res[] = {SN_BIND("y", SN_F32, out, ROWS, N),
-                            SN_BIND("z", SN_F32, out + (ptrdiff_t)ROWS * N, ROWS, N),
-                            SN_BIND("r", SN_F32, out + 2 * (ptrdiff_t)ROWS * N, 2, K)};
-    need(sn_run(s, "run", arg, 2, res, 3, &err), &err);
+                            SN_BIND("z", SN_F32, out + ROWS * N, ROWS, N),
+                            SN_BIND("u", SN_F32, out + ROWS * 2 * N, ROWS, U),
+                            SN_BIND("v", SN_F32, out + ROWS * (2 * N + U), ROWS, V),
+                            SN_BIND("r", SN_F32, out + OUTPUTS, 2, K)};
+    need(sn_run(s, "run", arg, 2, res, 5, &err), &err);
     char *kernels = explain_text(p, "@prepare");
     if (level == 4 && !strstr(kernels, text)) fail_msg("no '%s' in:\n%s", text, kernels);
     free(kernels);
@@ -246,16 +255,16 @@ static void quantised_while_packed(void **state) {
     } cases[] = {{"int4", NULL, "prologue: ", 96},
                  {"int8", NULL, "prologue: ", 96},
                  {"int8", "int8", "prologue: ", 80}};
-    static float out[2][6 * N + 2 * MOST_K];
-    for (int i = 0; i < MOST_K; i++)
-        w[i] = noise_at((uint32_t)i), x[i] = noise_at(99u + (uint32_t)i);
+    static float out[2][OUTPUTS + 2 * MOST_K];
+    for (int i = 0; i < N * MOST_K; i++) w[i] = noise_at((uint32_t)i);
+    for (int i = 0; i < M * MOST_K; i++) x[i] = noise_at((uint32_t)i + 99);
     w[5] = INFINITY, w[200] = NAN, w[4000] = -INFINITY; /* scales of infinity and NaN, numbers 0 */
     for (int i = 0; i < 64; i++) w[96 * 7 + i] = i % 2 ? -0.0F : 0;
     for (int c = 0; c < 3; c++) {
         for (int level = 3; level <= 4; level++)
             run_both(level, cases[c].weights, cases[c].compute, cases[c].text, cases[c].K,
                      out[level - 3]);
-        for (int i = 0; i < 6 * N + 2 * cases[c].K; i++)
+        for (int i = 0; i < OUTPUTS + 2 * cases[c].K; i++)
             if (memcmp(&out[0][i], &out[1][i], sizeof out[0][i]) &&
                 !(isnan(out[0][i]) && isnan(out[1][i])))
                 fail_msg("%s: element %d is %g, not %g", cases[c].weights, i, (double)out[1][i],
@@ -263,7 +272,7 @@ static void quantised_while_packed(void **state) {
         const int K = cases[c].K;
         round_row(cases[c].weights, K, w + (ptrdiff_t)(N - 1) * K, row[0]);
         for (int k = 0; k < K; k++) /* what was looked up */
-            assert_true(out[1][6 * N + k] == (float)row[0][k]);
+            assert_true(out[1][OUTPUTS + k] == (float)row[0][k]);
     }
 }
 
