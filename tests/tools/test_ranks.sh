@@ -59,7 +59,7 @@ cmp one/model.safetensors two/model.safetensors || fail "models differ"
 # The optimizer's states, then gradients, too, are divided among the ranks; whoever has written the parts of the
 # checkpoint, any number of ranks goes on.
 sed 's/"accumulate": 2, //; s/"batch": 7/"batch": 8/' gpt.json >zero.json
-"$sinter" train zero.json -o whole --slices 4 -n 3 >log 2>&1 || { cat log; fail "one process"; }
+"$sinter" train zero.json -o plain --slices 4 -n 3 >log 2>&1 || { cat log; fail "one process"; }
 ranks 2 zero.json -o parts --slices 4 --zero 2 -n 1 || { cat log; fail "zero 2"; }
 grep -q 'zero 2: each rank has .* MB of the .* MB' log || { cat log; fail "zero 2 does not say its memory"; }
 [ "$(ls parts/checkpoint-*)" = "$(printf 'parts/checkpoint-1-part-%d-of-2.safetensors\n' 1 2)" ] || fail "parts: $(ls parts)"
@@ -69,7 +69,7 @@ ranks 4 zero.json -o parts --zero 1 -n 2 --resume || { cat log; fail "zero 1 res
 [ "$(find parts -name '*checkpoint-*' | wc -l)" -eq 4 ] || fail "parts are left: $(ls -A parts)"
 sed 's/"tokens_per_second".*//' parts/metrics.jsonl >b
 "$sinter" train zero.json -o parts --resume -n 3 >log 2>&1 || { cat log; fail "one process resumes parts"; }
-same whole parts "ZeRO"
+same plain parts "ZeRO"
 [ "$(find parts -name '*checkpoint-*' | wc -l)" -eq 0 ] || fail "parts are left: $(ls -A parts)"
 
 # What a rank keeps falls with their number.
