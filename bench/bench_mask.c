@@ -26,6 +26,7 @@ typedef struct variant {
     void (*args)(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T);
     bool (*sees)(const spec *s, int64_t q, int64_t k); /* NULL: all */
     int64_t direct; /* the same mask exists in the direct bench: 1, or its size; 0: it does not */
+    sn_tensor (*plain)(const sn_bench_plain *p); /* in plain operations; NULL: sn_attention */
 } variant;
 
 static void args_full(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
@@ -111,6 +112,12 @@ static void args_relu2(sn_attention_args *a, sn_module *m, const spec *s, sn_dim
     (void)m, (void)s, (void)T;
     a->causal = true;
     a->weight = weight_relu2;
+}
+
+static void args_sink(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)T;
+    a->causal = true;
+    a->sink = sn_input(m, "sink", SN_F32, s->h);
 }
 
 static sn_tensor mask_documents(const sn_score_ctx *c) {
@@ -256,26 +263,34 @@ static void args_buckets(sn_attention_args *a, sn_module *m, const spec *s, sn_d
 }
 
 static const variant variants[] = {
-    {"full", false, false, args_full, NULL, 1},
-    {"causal", false, false, args_causal, sees_causal, 1},
-    {"window", true, false, args_window, sees_window, 256},
-    {"prefix", true, false, args_prefix, sees_prefix, 128},
-    {"alibi", false, false, args_alibi, sees_causal, 0},
-    {"softcap", false, false, args_softcap, sees_causal, 0},
-    {"retention", false, false, args_retention, sees_causal, 0},
-    {"sigmoid", false, false, args_sigmoid, sees_causal, 0},
-    {"relu2", false, false, args_relu2, sees_causal, 0},
-    {"documents", false, false, args_documents, sees_documents, 1},
-    {"dilated", true, false, args_dilated, sees_dilated, 0},
-    {"strided", true, false, args_strided, sees_strided, 0},
-    {"blocks", true, false, args_blocks, sees_blocks, 0},
-    {"neighbours", true, false, args_neighbours, sees_neighbours, 0},
-    {"decode", false, true, args_full, NULL, 0},
-    {"dense", false, false, args_dense, sees_dense, 0},
-    {"biases", false, false, args_biases, NULL, 0},
-    {"bias", false, false, args_bias, NULL, 0},
-    {"relative", false, false, args_relative, NULL, 0},
-    {"buckets", false, false, args_buckets, NULL, 0},
+    {"full", false, false, args_full, NULL, 1, NULL},
+    {"causal", false, false, args_causal, sees_causal, 1, NULL},
+    {"window", true, false, args_window, sees_window, 256, NULL},
+    {"prefix", true, false, args_prefix, sees_prefix, 128, NULL},
+    {"alibi", false, false, args_alibi, sees_causal, 0, NULL},
+    {"softcap", false, false, args_softcap, sees_causal, 0, NULL},
+    {"retention", false, false, args_retention, sees_causal, 0, NULL},
+    {"sigmoid", false, false, args_sigmoid, sees_causal, 0, NULL},
+    {"relu2", false, false, args_relu2, sees_causal, 0, NULL},
+    {"documents", false, false, args_documents, sees_documents, 1, NULL},
+    {"dilated", true, false, args_dilated, sees_dilated, 0, NULL},
+    {"strided", true, false, args_strided, sees_strided, 0, NULL},
+    {"blocks", true, false, args_blocks, sees_blocks, 0, NULL},
+    {"neighbours", true, false, args_neighbours, sees_neighbours, 0, NULL},
+    {"decode", false, true, args_full, NULL, 0, NULL},
+    {"dense", false, false, args_dense, sees_dense, 0, NULL},
+    {"biases", false, false, args_biases, NULL, 0, NULL},
+    {"bias", false, false, args_bias, NULL, 0, NULL},
+    {"relative", false, false, args_relative, NULL, 0, NULL},
+    {"buckets", false, false, args_buckets, NULL, 0, NULL},
+    {"sink", false, false, args_sink, sees_causal, 0, NULL},
+    {"plain-retention", false, false, args_causal, sees_causal, 0, sn_bench_plain_retention},
+    {"plain-sigmoid", false, false, args_causal, sees_causal, 0, sn_bench_plain_sigmoid},
+    {"plain-relu2", false, false, args_causal, sees_causal, 0, sn_bench_plain_relu2},
+    {"sink-column", false, false, args_causal, sees_causal, 0, sn_bench_sink_column},
+    {"sink-term", false, false, args_causal, sees_causal, 0, sn_bench_sink_term},
+    {"sink-gate", false, false, args_causal, sees_causal, 0, sn_bench_sink_gate},
+    {"sink-one", false, false, args_causal, sees_causal, 0, sn_bench_sink_one},
 };
 
 static sn_module *build(const void *p, sn_error *err) {
@@ -292,7 +307,9 @@ static sn_module *build(const void *p, sn_error *err) {
                            .k = sn_input(m, "k", SN_F32, B, s->hk, T, s->d),
                            .v = sn_input(m, "v", SN_F32, B, s->hk, T, s->d)};
     s->variant->args(&a, m, s, T);
-    sn_tensor y = sn_attention_at(SN_HERE, &a), d[3];
+    sn_bench_plain plain = {m, a.q, a.k, a.v, B, T, s->h, s->d};
+    sn_tensor y = s->variant->plain ? s->variant->plain(&plain) : sn_attention_at(SN_HERE, &a),
+              d[3];
     sn_output("y", y);
     if (s->backward) {
         static const char *const name[3] = {"dq", "dk", "dv"};
@@ -366,7 +383,9 @@ static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE,
                        "there is no mask '%.*s'; the masks are: full, causal, window:N, prefix:N, "
                        "alibi, softcap, documents, dilated:N, strided:N, blocks:N, neighbours:N, "
-                       "dense, bias, biases, relative, buckets, retention, sigmoid, relu2, decode",
+                       "dense, bias, biases, relative, buckets, retention, sigmoid, relu2, decode, "
+                       "sink, plain-retention, plain-sigmoid, plain-relu2, sink-column, sink-term, "
+                       "sink-gate, sink-one",
                        (int)len, text);
     if (s->variant->sized != (colon != NULL))
         return sn_fail(err, SN_ERR_USAGE,

@@ -34,6 +34,12 @@ RUNS = {
     "weights": "attention --no-check --levels 0,4 --mask causal,retention,sigmoid,relu2 --shape 1,12,1024,64",
     "weights-backward": "attention --no-check --backward --levels 4 --mask causal,retention,sigmoid,relu2 "
                         "--shape 1,12,1024,64",
+    "plain": "attention --no-check --levels 0,4 --mask causal,plain-retention,plain-sigmoid,plain-relu2 "
+             "--shape 1,12,1024,64",
+    "sinks": "attention --no-check --levels 4 --mask causal,sink,sink-column,sink-term,sink-gate,sink-one "
+             "--shape 1,12,1024,64",
+    "sinks-backward": "attention --no-check --backward --levels 4 "
+                      "--mask causal,sink,sink-column,sink-term,sink-gate,sink-one --shape 1,12,1024,64",
     "sweep": "attention --no-check --sweep",
     "backward": "attention --no-check --backward --levels 4 --mask full,causal --shape 1,12,1024,64",
     "gpt2": f"model gpt2 --no-check --levels 4 {PEERS} --tokens 64,256,1024",
@@ -123,6 +129,11 @@ def claims_of_attention():
         yield cost("weights", name, "1,12,1024,64", "causal", 1.25)
         yield fused("weights", name, "1,12,1024,64", 8)
         yield cost("weights-backward", f"{name} backward", "1,12,1024,64", "causal backward", 1.25)
+        yield cost("plain", f"plain-{name}", "1,12,1024,64", "causal", 1.25)
+        yield fused("plain", f"plain-{name}", "1,12,1024,64", 8)
+    for name in ("sink", "sink-column", "sink-term", "sink-gate", "sink-one"):
+        yield cost("sinks", name, "1,12,1024,64", "causal", 1.1)
+        yield cost("sinks-backward", f"{name} backward", "1,12,1024,64", "causal backward", 1.1)
     for shape in ("1,4,16,64", "1,4,64,64", "1,4,256,64", "1,4,1024,64", "1,2,4096,64"):
         for name in MASKS.split(","):
             yield unfused("sweep", name, shape)

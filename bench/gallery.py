@@ -20,6 +20,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOKENS, LEVELS = 256, "0,1,2,3,4"
 FORMULA = {
     "alibi": "softmax(q k / √d − 2^(−8 (h+1)/H) (i − j)) v",
+    "attention_sinks": "Σ e^(q k / √d) v / (Σ e^(q k / √d) + e^sink)",
     "batch_norm": "(x − mean of the batch) / √(variance of the batch + ε) · gain + bias, per channel",
     "deepnorm": "norm(a x + part(x)), a = (2 L)^¼",
     "differential_attention": "(softmax(q₁ k₁) − λ softmax(q₂ k₂)) v",
@@ -38,6 +39,7 @@ FORMULA = {
     "shared_layers": "x ← layer(x), repeatedly, with the same parameters",
     "sigmoid_attention": "Σ sigmoid(q k / √d − ln n) v",
     "soft_capping": "softmax(c tanh(q k / (c √d))) v",
+    "softmax_plus_one": "Σ e^(q k / √d) v / (Σ e^(q k / √d) + 1)",
     "t5_buckets": "softmax(q k / √d + bias[h, bucket(i − j)]) v",
     "window_sinks": "softmax over keys with i − j < window or j < sinks",
 }

@@ -31,6 +31,24 @@ typedef struct sn_bench_graph {
     bool check;    /* compare with the evaluator if the options allow it */
 } sn_bench_graph;
 
+/* Attention in plain operations: q, k and v [B,H,T,d], of the entry that is being built. The results
+ * are [B,H,T,d], causal. */
+typedef struct sn_bench_plain {
+    sn_module *m;
+    sn_tensor q, k, v;
+    sn_dim B, T;
+    int64_t H, d;
+} sn_bench_plain;
+sn_tensor sn_bench_plain_retention(const sn_bench_plain *p);
+sn_tensor sn_bench_plain_sigmoid(const sn_bench_plain *p);
+sn_tensor sn_bench_plain_relu2(const sn_bench_plain *p);
+/* With a sink of each head: a column that is cut off, a term of the sum, a gate of logsumexp; softmax
+ * plus one. */
+sn_tensor sn_bench_sink_column(const sn_bench_plain *p);
+sn_tensor sn_bench_sink_term(const sn_bench_plain *p);
+sn_tensor sn_bench_sink_gate(const sn_bench_plain *p);
+sn_tensor sn_bench_sink_one(const sn_bench_plain *p);
+
 /* Element i of boolean inputs: three of four are true, in pseudo-random order. */
 bool sn_bench_truth(int64_t i);
 

@@ -348,14 +348,41 @@ static const sn_node *find_other_user(ra_match *k) {
     return NULL;
 }
 
+/* The first operation that reads n and is no part of the match; NULL: an output. */
+static const sn_node *other_reader(ra_match *k, const sn_node *n) {
+    for (int i = 0; i < k->r->order.n; i++) {
+        const sn_node *u = k->r->order.node[i];
+        for (int j = 0; j < u->n_in; j++)
+            if (u->in[j] == n && u != k->product && !chain_find(k, u)) return u;
+    }
+    return NULL;
+}
+
 /* Reports once why the product did not become attention. `what`: the node in the way. */
 static void remark(sn_raiser *r, const sn_node *product, const sn_node *what, const char *why) {
-    char text[160];
+    char text[320];
     snprintf(text, sizeof text, "no attention kernel: its %s %s, so the weights stay in memory",
-             sn_ops[what->op].name, why);
+             ra_name(what), why);
     for (int i = 0; i < r->p->n_remark; i++)
         if (r->p->remark[i].node == product && !strcmp(r->p->remark[i].text, text)) return;
     sn_remark_add(r->p, "raise", product, true, "%s", text);
+}
+
+/* Without a softmax only a tensor of queries and keys, both of run-time size, is worth a remark. */
+static bool is_expected(const ra_match *k) {
+    if (k->kind == SN_WEIGHTS_SOFTMAX) return true;
+    bool queries = false;
+    for (int i = 0; i < k->n_piece; i++)
+        queries |= !k->piece[i].in_k && !sn_dim_is_const(k->m, k->piece[i].size, NULL);
+    return queries && !sn_dim_is_const(k->m, k->scores->shape[k->key_axis], NULL);
+}
+
+static void remark_reader(ra_match *k, const sn_node *what) {
+    if (!is_expected(k)) return;
+    const sn_node *reader = other_reader(k, what);
+    remark(k->r, k->product, what,
+           sn_arena_printf(k->m, "is needed elsewhere, by %s",
+                           reader ? ra_name(reader) : "an output"));
 }
 
 /* Whether dropout numbers the weights by batch, head, query and key. */
@@ -383,7 +410,7 @@ static sn_node *try_match(ra_match *k) {
     for (int round = 0; again; round++)
         if (round == MAX_PIECES || !mark_values(k, &again)) return NULL;
     if (find_other_user(k)) {
-        remark(k->r, k->product, find_other_user(k), "is needed elsewhere");
+        remark_reader(k, find_other_user(k));
         return NULL;
     }
     assign_roles(k);
@@ -424,7 +451,7 @@ static sn_node *below_views(sn_node *n) {
     return n;
 }
 
-static bool wanted(const sn_raiser *r) {
+bool sn_raise_wants_attention(const sn_raiser *r) {
     const sn_pass_options *o = &r->p->o;
     return o->only || (sn_level_reaches(o->level, sn_kernels[SN_KERNEL_flash].level) &&
                        !sn_backend_wanted(r->p));
@@ -462,7 +489,7 @@ static ra_match *begin_match(sn_raiser *r, sn_node *product, int side) {
 /* dot(softmax(f(dot(q, k))), v) = attention(q, k, v) with f as its regions; without softmax, f gives
  * the weights */
 static sn_node *raise_attention(sn_raiser *r, sn_node *n) {
-    if (!wanted(r)) return NULL;
+    if (!sn_raise_wants_attention(r)) return NULL;
     for (int side = 0; side < 2; side++) {
         ra_match *k = begin_match(r, n, side);
         sn_node *w = below_views(n->in[side]);
@@ -510,7 +537,8 @@ static sn_node *raise_divided(sn_raiser *r, sn_node *n, sn_node *const *f, int i
 static sn_node *divide_attention(sn_raiser *r, sn_node *n) {
     sn_node *f[6], *y = NULL;
     double c;
-    int count = wanted(r) && sn_match_float(n) ? sn_match_factors(n, NULL, f, 6, &c) : -1;
+    int count =
+        sn_raise_wants_attention(r) && sn_match_float(n) ? sn_match_factors(n, NULL, f, 6, &c) : -1;
     for (int i = 0; i < count; i++)
         for (int j = 0; j < count; j++) {
             if (i == j || !(y = raise_divided(r, n, f, i, j))) continue;

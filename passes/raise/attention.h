@@ -64,6 +64,11 @@ bool ra_repeats(const sn_node *n, int axis);
  * are that side's, at their positions. */
 bool ra_goes_with(const sn_node *n, const sn_node *dot, int side);
 
+/* --- missed.c ----------------------------------------------------------------------------- */
+
+/* "`cumsum` (model.c:12)"; in arena memory */
+const char *ra_name(const sn_node *n);
+
 /* --- weights.c ---------------------------------------------------------------------------- */
 
 /* What rows of weights are divided by. */
@@ -81,8 +86,9 @@ void ra_plain_weights(ra_match *k, sn_node *w);
 /* Whether products of such weights may be attention: neither queries, keys nor values are
  * parameters, as in a perceptron. */
 bool ra_may_be_plain(const ra_match *k);
-/* Whether attention y with such weights is worth a kernel: they differ from the scores, and no
- * captured tensor is a computed number for each pair of query and key. */
+/* Whether attention y with such weights is worth a kernel: they differ from the scores, no captured
+ * tensor is a computed number for each pair of query and key, and y is no perceptron: without a mask
+ * or a divisor there are several batches or heads. */
 bool ra_is_worth(const sn_node *y);
 
 /* --- views.c ---------------------------------------------------------------------------- */

@@ -73,7 +73,7 @@ static sn_node **raise_all(sn_raiser *r, int n_root, sn_node *const *root, const
                            int *count) {
     sn_module *m = r->m;
     sn_node **made = sn_arena_alloc(m, sizeof *made * sn_module_node_count(m));
-    sn_order order = sn_topo(m, n_root, root);
+    sn_order order = r->order = sn_topo(m, n_root, root);
     sn_loc loc = sn_module_loc(m);
     for (int i = 0; i < order.n && !sn_module_error(m)->code; i++) {
         sn_node *old = order.node[i], *n = old;
@@ -112,6 +112,7 @@ int sn_pass_raise(sn_passes *p) {
     sn_lineage_add_map(m, made, n_old);
     for (int i = 0; i < n_root; i++) root[i] = made[root[i]->id];
     sn_module_roots(m, root, &n_live, true);
+    if (!count && sn_raise_wants_attention(&r)) sn_raise_report(&r, n_live, root);
     return count;
 }
 

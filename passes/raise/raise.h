@@ -10,7 +10,8 @@ typedef struct sn_raiser {
     sn_module *m;
     uint32_t *uses; /* [n_uses] by id: users among the nodes that outputs and assignments need */
     uint32_t n_uses;
-    void *scratch; /* of attention.c, for all of its matches */
+    sn_order order; /* the nodes before this round, operands first */
+    void *scratch;  /* of attention.c, for all of its matches */
 } sn_raiser;
 
 /* Number of users; 0: created during this pass by the rules themselves. */
@@ -25,6 +26,13 @@ typedef struct sn_raising {
 } sn_raising;
 extern const sn_raising sn_raise_act[], sn_raise_norm[], sn_raise_softmax[], sn_raise_product[],
     sn_raise_attention[], sn_raise_rope[], sn_raise_sink[];
+
+/* ---- attention.c, missed.c ---- */
+
+/* Whether attention shall become one kernel. */
+bool sn_raise_wants_attention(const sn_raiser *r);
+/* Remarks on what did not become attention below these roots, and on large products. */
+void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root);
 
 /* ---- softmax.c ---- */
 

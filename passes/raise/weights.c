@@ -97,5 +97,7 @@ bool ra_is_worth(const sn_node *y) {
     }
     for (int i = 0; i < 3; i++)
         if (sn_from_params_only(y->in[i])) return false;
-    return score || mask || sn_attr_int(y, SN_A_weights, 0) != SN_WEIGHTS_PLAIN;
+    bool batched = y->in[1]->shape[0] != 1 || y->in[1]->shape[1] != 1;
+    bool divided = sn_attr_int(y, SN_A_weights, 0) != SN_WEIGHTS_PLAIN;
+    return divided || mask || (score && batched);
 }

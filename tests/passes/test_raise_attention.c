@@ -424,7 +424,25 @@ static void shared_weights(void **state) {
     sn_tensor weights = sn_softmax(sn_div(scores(&p), ROOT), -1);
     sn_output("weights", weights);
     sn_output("y", sn_matmul(weights, p.v));
-    check_missed(m, "softmax is needed elsewhere");
+    check_missed(m, "is needed elsewhere, by an output");
+}
+
+/* The remark names what is between the two products, its line, and what to write instead. */
+static void between_products(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        sn_module *m = sn_module_new("m");
+        sn_entry_begin(m, "f");
+        parts p = make_parts(m, H);
+        sn_tensor s = sn_div(scores(&p), ROOT), mix = sn_input(m, "mix", SN_F32, H, H);
+        if (i == 0) s = sn_einsum("bhqk,hg->bgqk", s, mix);
+        if (i == 1) s = sn_cumsum(s, -1);
+        sn_tensor w = i < 2 ? sn_softmax(s, -1) : sn_div(s, sn_sqrt(sn_sum_keep(sn_square(s), -1)));
+        sn_output("y", sn_matmul(w, p.v));
+        check_missed(m, i == 0   ? "`dot` (test_raise_attention.c"
+                        : i == 1 ? "`cumsum` (test_raise_attention.c"
+                                 : "is needed elsewhere, by `mul` (test_raise_attention.c");
+    }
 }
 
 /* An obstacle that one round reports and the next one removes is not a remark. */
@@ -498,6 +516,7 @@ int main(void) {
         cmocka_unit_test(cross_attention),
         cmocka_unit_test(relative_positions),
         cmocka_unit_test(shared_weights),
+        cmocka_unit_test(between_products),
         cmocka_unit_test(no_longer_in_the_way),
         cmocka_unit_test(dropped),
         cmocka_unit_test(dropped_in_other_order),

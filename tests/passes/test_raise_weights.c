@@ -190,6 +190,12 @@ static sn_tensor perceptron(sn_module *m) {
     sn_tensor h = sn_square(sn_relu(sn_matmul(x, w)));
     return sn_matmul(h, sn_param(m, "out", SN_F32, 32, D));
 }
+static sn_tensor perceptron_of_inputs(sn_module *m) {
+    sn_dim T = sn_symbol(m, "T", 1, 64);
+    sn_tensor x = sn_input(m, "x", SN_F32, T, D), w = sn_input(m, "w", SN_F32, D, 32);
+    sn_tensor h = sn_square(sn_relu(sn_matmul(x, w)));
+    return sn_matmul(h, sn_input(m, "out", SN_F32, 32, D));
+}
 /* Products of three matrices with nothing between them are reordered or left, not tiled. */
 SPELLING(three_products, return weigh(&p, p.scores);)
 /* Weights that are needed elsewhere stay in memory. */
@@ -198,6 +204,7 @@ SPELLING(needed, sn_tensor w = sn_sigmoid(p.scores); return sn_add(weigh(&p, w),
 static void none(void **state) {
     (void)state;
     expect_none(perceptron);
+    expect_none(perceptron_of_inputs);
     expect_none(three_products);
     expect_none(needed);
 }

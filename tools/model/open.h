@@ -42,8 +42,10 @@ typedef struct cmd_compile {
     {"memory-budget", 0, ARG_SIZE, offsetof(T, compile.budget), "SIZE", NULL, 1, 1e15, \
      "512M, 2G: memory limit for activations; recomputes instead of storing more"}, \
     CMD_TUNE_ARGS(T, compile.), \
+    {"strict", 0, ARG_FLAG, offsetof(T, compile.strict), NULL, NULL, 0, 0, \
+     "the same as --strict-fusion"}, \
     {"strict-fusion", 0, ARG_FLAG, offsetof(T, compile.strict), NULL, NULL, 0, 0, \
-     "fail if an expected fusion did not happen"}
+     "fail if an expected fusion did not happen: where explain says `not fused`"}
 /* Of commands that run what they compile. */
 #define CMD_CHECK_NAN_ARG(T) \
     {"check-nan", 0, ARG_FLAG, offsetof(T, compile.check_nan), NULL, NULL, 0, 0, \

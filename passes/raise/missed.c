@@ -1,0 +1,168 @@
+/* missed.c: what stood in the way of attention. After the last rule has applied, each product that
+ * reads a tensor of queries and keys, computed from another product, is reported with the operation
+ * between the two that no kernel holds; likewise softmax and large products that nothing took. */
+#include "passes/graph_util.h"
+#include "passes/raise/attention.h"
+
+#include <string.h>
+
+enum { MOST_VISITS = 400, LONG_AXIS = 64 };
+
+typedef struct finder {
+    sn_raiser *r;
+    sn_order order;
+    uint8_t *seen, *reported; /* by id */
+    const sn_node *product;
+    sn_dim rows, keys;      /* of the tensor that the product reads */
+    const sn_node *scores;  /* the first product; NULL: not found */
+    const sn_node *culprit; /* the nearest operation that is in the way; NULL: none */
+    int visits;
+} finder;
+
+/* A tensor's size grows with the run's sizes there, or it is long. */
+static bool is_long(const finder *f, sn_dim d) {
+    int64_t n;
+    return !sn_dim_is_const(f->r->m, d, &n) || n >= LONG_AXIS;
+}
+
+static bool has_pair(const finder *f, const sn_node *n) {
+    int rows = 0, keys = 0;
+    for (int a = 0; a < n->rank; a++) {
+        rows += n->shape[a] == f->rows;
+        keys += n->shape[a] == f->keys;
+    }
+    return rows && keys && (f->rows != f->keys || rows > 1);
+}
+
+static bool is_held(const sn_node *n) {
+    return sn_ops[n->op].kind == SN_ELEM || sn_element_opened((sn_node *)(uintptr_t)n) ||
+           n->op == SN_OP_softmax || n->op == SN_OP_dropout || n->op == SN_OP_reshape ||
+           n->op == SN_OP_transpose || n->op == SN_OP_broadcast;
+}
+
+/* Looks for the product of the scores below n. */
+static void visit(finder *f, const sn_node *n, const sn_node *culprit) {
+    bool mixes = false;
+    if (f->scores || f->seen[n->id] || ++f->visits > MOST_VISITS || !has_pair(f, n)) return;
+    f->seen[n->id] = 1;
+    for (int i = 0; i < n->n_in; i++) mixes |= has_pair(f, n->in[i]);
+    if (n->op == SN_OP_dot && !mixes) {
+        f->scores = n;
+        f->culprit = culprit;
+        return;
+    }
+    if (!culprit && !is_held(n)) culprit = n;
+    for (int i = 0; i < n->n_in; i++) visit(f, n->in[i], culprit);
+}
+
+const char *ra_name(const sn_node *n) {
+    const char *slash = n->loc.file ? strrchr(n->loc.file, '/') : NULL;
+    const char *file = slash ? slash + 1 : n->loc.file;
+    if (!file) return sn_arena_printf(n->m, "`%s`", sn_ops[n->op].name);
+    return sn_arena_printf(n->m, "`%s` (%s:%d)", sn_ops[n->op].name, file, n->loc.line);
+}
+
+static const char *shape_of(const finder *f, const sn_node *n) {
+    char text[128];
+    sn_shape_print(f->r->m, n->rank, n->shape, text, sizeof text);
+    return sn_arena_printf(f->r->m, "%s%s", sn_dtype_name((sn_dtype)n->dtype), text);
+}
+
+/* What to write instead, by the operation in the way. */
+static const struct {
+    sn_op op;
+    const char *text;
+} advice[] = {
+    {SN_OP_dot,
+     "heads that are mixed need all heads at once: mix queries and keys, or the results"},
+    {SN_OP_concat, "write columns that have no value as .sink of sn_attention"},
+    {SN_OP_slice, "write columns that have no value as .sink of sn_attention"},
+    {SN_OP_cumsum, "sums over keys between two products depend on all tiles before: apply them to "
+                   "q, k or v"},
+    {SN_OP_log_softmax, "write sn_softmax"},
+};
+
+static const char *advice_on(const sn_node *n) {
+    for (size_t i = 0; i < sizeof advice / sizeof *advice; i++)
+        if (advice[i].op == n->op) return advice[i].text;
+    return "between the products a kernel holds elementwise operations, one softmax or division by "
+           "the row's sum, and dropout";
+}
+
+static bool is_remarked(const finder *f, const sn_node *n) {
+    const sn_passes *p = f->r->p;
+    for (int i = 0; i < p->n_remark; i++)
+        if (p->remark[i].node == n) return true;
+    return false;
+}
+
+/* The tensor of queries and keys that operand `side` is, if the product sums over the keys. */
+static bool reads_pairs(finder *f, const sn_node *n, int side) {
+    const sn_node *w = n->in[side], *v = n->in[1 - side];
+    const sn_attr *over = ra_contract_of(n, side);
+    if (!over || over->n != 1 || !is_long(f, f->keys = w->shape[over->v[0]])) return false;
+    while (sn_is_view(v)) v = v->in[0];
+    if (v->op == SN_OP_param) return false;
+    f->rows = 0;
+    for (int i = 0, from[2]; i < n->rank; i++) {
+        ra_result_axis(n, i, from);
+        if (from[side] >= 0 && from[1 - side] < 0) f->rows = w->shape[from[side]];
+    }
+    bool run_time = !sn_dim_is_const(n->m, f->keys, NULL) && !sn_dim_is_const(n->m, f->rows, NULL);
+    return f->rows && (run_time || (f->rows == f->keys && ra_batch_of(n, side) && w->rank > 2));
+}
+
+static void report(finder *f, const sn_node *n) {
+    for (int side = 0; side < 2; side++) {
+        if (!reads_pairs(f, n, side)) continue;
+        memset(f->seen, 0, sn_module_node_count(f->r->m));
+        f->scores = f->culprit = NULL;
+        f->visits = 0;
+        visit(f, n->in[side], NULL);
+        if (!f->scores) continue;
+        f->reported[f->scores->id] = 1;
+        if (is_remarked(f, n)) return;
+        const char *stored = shape_of(f, n->in[side]);
+        if (f->culprit)
+            sn_remark_add(
+                f->r->p, "raise", n, true,
+                "no attention kernel: %s stands between the scores %s and this product, so "
+                "%s stays in memory. Instead: %s",
+                ra_name(f->culprit), ra_name(f->scores), stored, advice_on(f->culprit));
+        else
+            sn_remark_add(f->r->p, "raise", n, true,
+                          "no attention kernel: the axes of its operands, or their types, are not "
+                          "those of attention, so %s stays in memory. Instead: sn_attention",
+                          stored);
+        return;
+    }
+}
+
+/* A product whose result has an axis of run-time size of each factor. */
+static bool is_square(const sn_node *n) {
+    bool own[2] = {false, false};
+    for (int i = 0, from[2]; i < n->rank; i++) {
+        ra_result_axis(n, i, from);
+        if (sn_dim_is_const(n->m, n->shape[i], NULL)) continue;
+        own[0] |= from[1] < 0;
+        own[1] |= from[0] < 0;
+    }
+    return own[0] && own[1];
+}
+
+void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root) {
+    uint32_t count = sn_module_node_count(r->m);
+    finder f = {.r = r,
+                .order = sn_topo(r->m, n_root, root),
+                .seen = sn_arena_alloc(r->m, count),
+                .reported = sn_arena_alloc(r->m, count)};
+    for (int i = 0; i < f.order.n; i++)
+        if (f.order.node[i]->op == SN_OP_dot) report(&f, f.order.node[i]);
+    for (int i = 0; i < f.order.n; i++) {
+        const sn_node *n = f.order.node[i];
+        if (n->op == SN_OP_dot && is_square(n) && !f.reported[n->id] && !is_remarked(&f, n))
+            sn_remark_add(r->p, "raise", n, false,
+                          "%s stays in memory: no second product takes it, as attention has",
+                          shape_of(&f, n));
+    }
+}
