@@ -159,15 +159,15 @@ def page(times, explained, maps):
            "`bench/gallery.py --measure` makes this page. Models are small: width 64, two layers, random weights.", ""]
     for name in variants():
         comment, formula, code = parts(name)
-        out += [f"## {name}", "", f"[`examples/variants/{name}.c`](../examples/variants/{name}.c): {comment}", ""]
-        out += [f"    {formula}", ""] if formula else []
+        computes = f" It computes `{formula}`." if formula else ""
+        out += [f"## {name}", "", f"[`examples/variants/{name}.c`](../examples/variants/{name}.c): {comment}{computes}", ""]
         out += ["```c", code, "```", ""]
         if name in explained:
             out += ["```", *explained[name][:2], "```", ""]
         if name in times:
             m = times[name]["machine"]
             masked = " and the tiles of its mask" if maps.get(name) else ""
-            out += [f"![Time of {name} by fusion level{masked}](gallery/{name}.svg)", "",
+            out += [f"![Time of {name} by fusion level{masked}](gallery/{name}.svg)",
                     f"{TOKENS} tokens, {m['cpu']}, {m['threads']} threads, {m['date'][:10]}.", ""]
     return wrap("\n".join(out).rstrip("\n") + "\n")
 

@@ -140,14 +140,14 @@ static void report(finder *f, const sn_node *n) {
 
 /* A product whose result has an axis of run-time size of each factor. */
 static bool is_square(const sn_node *n) {
-    bool own[2] = {false, false};
+    bool grows[2] = {false, false};
     for (int i = 0, from[2]; i < n->rank; i++) {
         ra_result_axis(n, i, from);
         if (sn_dim_is_const(n->m, n->shape[i], NULL)) continue;
-        own[0] |= from[1] < 0;
-        own[1] |= from[0] < 0;
+        grows[0] |= from[1] < 0;
+        grows[1] |= from[0] < 0;
     }
-    return own[0] && own[1];
+    return grows[0] && grows[1];
 }
 
 void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root) {
