@@ -20,7 +20,7 @@ typedef struct options {
     const char *dir, *name, *target, *entries, *threads, *weights, *compute, *cache, *cache_dir,
         *off, *cc, *train;
     int64_t level, beams, sequences, slices;
-    bool list_targets, archive, shared, embed, exe, is_static;
+    bool list_targets, archive, shared, embed, exe, is_static, strict;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -70,6 +70,8 @@ static const arg table[] = {
     {"cache-dir", 0, ARG_TEXT, AT(cache_dir), "DIR|none", NULL, 0, 0,
      "cache of compiled kernels; default: ~/.cache/sinter"},
     {"off", 0, ARG_TEXT, AT(off), "PASS,…", NULL, 0, 0, "passes to disable"},
+    {"strict", 0, ARG_FLAG, AT(strict), NULL, NULL, 0, 0,
+     "fail if an expected fusion did not happen: where explain says `not fused`"},
     {0},
 };
 
@@ -185,6 +187,7 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     eo.compile.compute = cmd_compute(o->compute);
     eo.compile.cache = o->cache;
     eo.compile.passes = o->off;
+    eo.compile.strict_fusion = o->strict;
     eo.compile.backend = "native";
     eo.compile.cache_dir = o->cache_dir;
     eo.compile.advance = cmd_advance;
