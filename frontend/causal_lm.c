@@ -1,6 +1,7 @@
 /* causal_lm.c: a decoder made from its description (causal_lm.h). Line numbers are those of
  * [PH22 A10]. */
 #include "frontend/causal_lm.h"
+#include "frontend/front.h"
 
 #include <math.h>
 #include <string.h>
@@ -64,6 +65,14 @@ static sn_tensor linear(sn_tensor x, const char *name, int64_t n_out, bool bias)
     return sn_nn_linear(x, name, n_out, bias ? SN_BIAS : 0);
 }
 
+/* Maps to heads and to the columns of an MLP, and back: what a mesh axis "tensor" divides. */
+static sn_tensor columns(sn_tensor x, const char *name, int64_t n_out, bool bias) {
+    return sn_nn_linear(x, name, n_out, SN_COLUMNS | (bias ? SN_BIAS : 0));
+}
+static sn_tensor rows(sn_tensor x, const char *name, int64_t n_out, bool bias) {
+    return sn_nn_linear(x, name, n_out, SN_ROWS | (bias ? SN_BIAS : 0));
+}
+
 static sn_tensor norm(const causal_lm *g, sn_tensor x, const char *name) {
     if (!name) return x;
     if (g->norm == RMS_NORM) return sn_nn_rms_norm(x, name, g->eps);
@@ -110,20 +119,35 @@ static sn_tensor change_score(const sn_score_ctx *c) {
     return sn_sub(s, g->alibi_before_scaling ? sn_mul(bias, score_scale(g)) : bias);
 }
 
+/* Whether the ranks of a mesh divide the heads of keys and values. If there are fewer than ranks, each
+ * rank has all of them. */
+static bool kv_divided(const causal_lm *g, sn_module *m) {
+    int64_t ranks = sn_mesh_size(m, FRONT_TENSOR);
+    if (!front_divides(m, "heads", g->heads) || g->kv_heads % ranks == 0) return true;
+    return ranks % g->kv_heads != 0 && front_divides(m, "heads of keys and values", g->kv_heads);
+}
+
 /* part: queries, keys, values, [B, T, heads d_head] each */
 static void project(const causal_lm *g, sn_tensor x, sn_tensor part[3]) {
     const causal_names *n = &g->names;
     int64_t width[3] = {g->heads * g->d_head, g->kv_heads * g->d_head, g->kv_heads * g->d_head};
     const char *const names[3] = {n->q, n->k, n->v};
-    sn_tensor all = n->qkv ? linear(x, n->qkv, width[0] + 2 * width[1], g->qkv_bias) : NULL;
+    sn_module *m = sn_module_of(x);
+    bool divided = kv_divided(g, m), grouped = g->layout == QKV_BY_GROUP;
+    int64_t together = width[0] + 2 * width[1];
+    int flags = (g->qkv_bias ? SN_BIAS : 0) | (divided ? SN_COLUMNS : 0);
+    sn_tensor all = !n->qkv   ? NULL
+                    : grouped ? front_linear(SN_HERE, x, n->qkv, flags, 1, &together)
+                              : front_linear(SN_HERE, x, n->qkv, flags, 3, width);
     sn_dim B = sn_dim_of(x, 0), T = sn_dim_of(x, 1);
     int64_t per_group = g->heads / g->kv_heads, at[3] = {0, width[0], width[0] + width[1]};
-    bool by_group = all && g->layout == QKV_BY_GROUP;
+    bool by_group = all && grouped;
     if (by_group) all = sn_reshape(all, B, T, g->kv_heads, per_group + 2, g->d_head);
     for (int i = 0; i < 3; i++) {
-        part[i] = by_group ? sn_slice(all, 3, i ? per_group + i - 1 : 0, i ? 1 : per_group)
-                  : all    ? sn_slice(all, 2, at[i], width[i])
-                           : linear(x, names[i], width[i], g->qkv_bias);
+        part[i] = by_group        ? sn_slice(all, 3, i ? per_group + i - 1 : 0, i ? 1 : per_group)
+                  : all           ? sn_slice(all, 2, at[i], width[i])
+                  : i && !divided ? linear(x, names[i], width[i], g->qkv_bias)
+                                  : columns(x, names[i], width[i], g->qkv_bias);
         if (by_group) part[i] = sn_reshape(part[i], B, T, width[i]);
         if (g->clip > 0) part[i] = sn_max(sn_min(part[i], g->clip), -g->clip);
     }
@@ -188,7 +212,7 @@ static sn_tensor attend_heads(const causal_lm *g, const sn_forward_ctx *s, sn_te
 static sn_tensor attend(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
     bool local = has_window(g, layer);
     sn_tensor y = (g->latent.kv_down ? attend_latent : attend_heads)(g, s, x, local);
-    return linear(sn_name(sn_merge_heads(y), "y"), g->names.o, g->d, g->o_bias);
+    return rows(sn_name(sn_merge_heads(y), "y"), g->names.o, g->d, g->o_bias);
 }
 
 /* ---- the MLP: line 8 ---- */
@@ -199,13 +223,15 @@ static sn_tensor feed_forward(const causal_lm *g, sn_tensor x, int layer) {
     const causal_names *n = &g->names;
     sn_tensor h[2];
     if (n->gate_up) {
-        sn_split(linear(x, n->gate_up, 2 * g->d_mlp, g->mlp_bias), 2, 2, h);
+        const int64_t half[] = {g->d_mlp, g->d_mlp};
+        int flags = SN_COLUMNS | (g->mlp_bias ? SN_BIAS : 0);
+        sn_split(front_linear(SN_HERE, x, n->gate_up, flags, 2, half), 2, 2, h);
     } else {
-        h[0] = linear(x, n->gate ? n->gate : n->up, g->d_mlp, g->mlp_bias);
-        h[1] = n->gate ? linear(x, n->up, g->d_mlp, g->mlp_bias) : NULL;
+        h[0] = columns(x, n->gate ? n->gate : n->up, g->d_mlp, g->mlp_bias);
+        h[1] = n->gate ? columns(x, n->up, g->d_mlp, g->mlp_bias) : NULL;
     }
     h[0] = causal_act_fns[g->act](SN_HERE, h[0]);
-    return linear(h[1] ? sn_mul(h[0], h[1]) : h[0], n->down, g->d, g->mlp_bias);
+    return rows(h[1] ? sn_mul(h[0], h[1]) : h[0], n->down, g->d, g->mlp_bias);
 }
 
 /* ---- layers ---- */
@@ -236,7 +262,7 @@ static sn_tensor layer(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
 
 static sn_tensor embed(const causal_lm *g, const sn_forward_ctx *s) { /* lines 2, 3 */
     const causal_names *n = &g->names;
-    sn_tensor x = sn_nn_embedding(s->tokens, n->embed, g->vocab, g->d_embed);
+    sn_tensor x = front_vocabulary(SN_HERE, s->tokens, n->embed, g->vocab, g->d_embed);
     if (n->embed_in && g->d_embed != g->d) x = linear(x, n->embed_in, g->d, false);
     if (g->embed_scale > 0) x = sn_mul(x, g->embed_scale);
     if (g->positions == LEARNED) {
@@ -272,6 +298,8 @@ static sn_tensor unembed(const void *config, sn_tensor x) {
     sn_tensor w = sn_param(m, "weight", SN_F32, g->vocab, g->d_embed);
     sn_tensor b = g->head_bias ? sn_param(m, "bias", SN_F32, g->vocab) : NULL;
     sn_scope_pop(m);
+    w = sn_shard(w, 0, FRONT_TENSOR);
+    if (b) b = sn_shard(b, 0, FRONT_TENSOR);
     sn_tensor logits = sn_linear(x, w, b);
     if (g->logit_scale > 0) logits = sn_mul(logits, g->logit_scale);
     if (g->logit_cap > 0) logits = sn_mul(sn_tanh(sn_mul(logits, 1 / g->logit_cap)), g->logit_cap);

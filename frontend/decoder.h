@@ -36,6 +36,8 @@ decoder decoder_read(sn_config *c, const sn_model_options *o);
 /* Stores the sizes in out and builds the entries of a decoder, unless c has errors. */
 void decoder_build(const decoder *g, sn_config *c, const sn_model_options *o, sn_model *out);
 
+/* Queries, keys and values side by side [B, T, 3 d]: "attn.c_attn". */
+sn_tensor decoder_qkv(const decoder *g, sn_tensor x);
 /* GPT-2's lines. */
 sn_tensor gpt2_embed(const decoder *g, const sn_forward_ctx *s);
 sn_tensor gpt2_norm(const decoder *g, sn_tensor x, const char *name);

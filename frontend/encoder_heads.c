@@ -2,6 +2,7 @@
  * weights, and its logits. Line numbers are those of [PH22 A9]. */
 #include "frontend/causal_lm.h"
 #include "frontend/encoder_lm.h"
+#include "frontend/front.h"
 
 #include <stdio.h>
 
@@ -86,7 +87,8 @@ static sn_tensor unembed(const encoder_lm *g, sn_module *m, sn_tensor x) {
     sn_tensor w = sn_param(m, "weight", SN_F32, g->vocab, g->d_embed);
     sn_scope_pop(m);
     if (g->tied) sn_scope_pop(m);
-    return sn_linear(x, w, bias);
+    if (bias) bias = sn_shard(bias, 0, FRONT_TENSOR);
+    return sn_linear(x, sn_shard(w, 0, FRONT_TENSOR), bias);
 }
 
 /* The state of a text [B, d]: the first token's [PH22 section 3], or the mean over its tokens. */

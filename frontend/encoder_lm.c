@@ -3,6 +3,7 @@
  * the logits. */
 #include "frontend/encoder_lm.h"
 #include "frontend/causal_lm.h"
+#include "frontend/front.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -68,10 +69,12 @@ static void project(const encoder_lm *g, const sn_forward_ctx *s, sn_tensor x, b
                     sn_tensor part[3]) {
     const encoder_names *n = g->names;
     const char *const name[] = {n->q, n->k, n->v};
+    const int64_t widths[] = {g->d, g->d, g->d};
+    front_divides(s->m, "heads", g->heads);
     if (n->qkv)
-        sn_split(encoder_linear(x, n->qkv, 3 * g->d, g->attn_bias), 2, 3, part);
+        sn_split(encoder_columns(x, n->qkv, 3, widths, g->attn_bias), 2, 3, part);
     else
-        for (int i = 0; i < 3; i++) part[i] = encoder_linear(x, name[i], g->d, g->attn_bias);
+        for (int i = 0; i < 3; i++) part[i] = encoder_columns(x, name[i], 1, widths, g->attn_bias);
     for (int i = 0; i < 3; i++) part[i] = sn_split_heads(part[i], g->heads);
     static const rope_scaling plain = {.scale = 1};
     bool local = windowed && g->local_base > 0;
@@ -96,19 +99,20 @@ static sn_tensor attend(const encoder_lm *g, const sn_forward_ctx *s, sn_tensor 
     sn_tensor y = sn_merge_heads(sn_model_attention_at(SN_HERE, s->training, &args));
     sn_scope_pop(m);
     open_layer(g, m, at);
-    return sn_forward_dropout(s, encoder_linear(y, n->o, g->d, g->attn_bias));
+    return sn_forward_dropout(s, encoder_rows(y, n->o, g->d, g->attn_bias));
 }
 
 static sn_tensor feed_forward(const encoder_lm *g, const sn_forward_ctx *s, sn_tensor x) {
     const encoder_names *n = g->names;
     sn_tensor h[2] = {NULL};
+    const int64_t half[] = {g->d_mlp, g->d_mlp};
     if (n->gate_up)
-        sn_split(encoder_linear(x, n->gate_up, 2 * g->d_mlp, g->mlp_bias), 2, 2, h);
+        sn_split(encoder_columns(x, n->gate_up, 2, half, g->mlp_bias), 2, 2, h);
     else
-        h[0] = encoder_linear(x, n->gate ? n->gate : n->up, g->d_mlp, g->mlp_bias);
-    if (n->gate) h[1] = encoder_linear(x, n->up, g->d_mlp, g->mlp_bias);
+        h[0] = encoder_columns(x, n->gate ? n->gate : n->up, 1, half, g->mlp_bias);
+    if (n->gate) h[1] = encoder_columns(x, n->up, 1, half, g->mlp_bias);
     h[0] = encoder_activate(g, NULL, h[0]);
-    x = encoder_linear(h[1] ? sn_mul(h[0], h[1]) : h[0], n->down, g->d, g->mlp_bias);
+    x = encoder_rows(h[1] ? sn_mul(h[0], h[1]) : h[0], n->down, g->d, g->mlp_bias);
     return sn_forward_dropout(s, x);
 }
 
@@ -138,7 +142,7 @@ static sn_tensor embed(const encoder_lm *g, const sn_forward_ctx *s) {
               pos = sn_arange(m, SN_I32, s->T);
     if (g->padding >= 0) pos = sn_add(pos, (double)g->padding + 1);
     sn_scope_push(m, "embeddings");
-    sn_tensor x = sn_nn_embedding(tokens, n->tokens, g->vocab, g->d_embed);
+    sn_tensor x = front_vocabulary(SN_HERE, tokens, n->tokens, g->vocab, g->d_embed);
     if (!g->no_position_table)
         x = sn_add(x, sn_nn_embedding(pos, "position_embeddings", g->context, g->d_embed));
     if (types) x = sn_add(x, sn_nn_embedding(types, "token_type_embeddings", g->types, g->d_embed));

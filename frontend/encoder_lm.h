@@ -121,6 +121,9 @@ sn_tensor encoder_logits(const encoder_lm *g, const sn_forward_ctx *s, sn_tensor
 
 /* What layers and heads are made of (encoder_parts.c). A norm is over the last axis. */
 sn_tensor encoder_linear(sn_tensor x, const char *name, int64_t n_out, bool bias);
+/* To heads or the columns of an MLP, in n parts; and back: what a mesh axis "tensor" divides. */
+sn_tensor encoder_columns(sn_tensor x, const char *name, int n, const int64_t *parts, bool bias);
+sn_tensor encoder_rows(sn_tensor x, const char *name, int64_t n_out, bool bias);
 sn_tensor encoder_norm(const encoder_lm *g, sn_tensor x, const char *name);
 sn_tensor encoder_activate(const encoder_lm *g, encoder_act *act, sn_tensor x);
 

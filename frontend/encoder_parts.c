@@ -1,6 +1,15 @@
 /* encoder_parts.c: linear maps, norms and activations as an encoder's description says. */
 #include "frontend/causal_lm.h"
 #include "frontend/encoder_lm.h"
+#include "frontend/front.h"
+
+sn_tensor encoder_columns(sn_tensor x, const char *name, int n, const int64_t *parts, bool bias) {
+    return front_linear(SN_HERE, x, name, SN_COLUMNS | (bias ? SN_BIAS : 0), n, parts);
+}
+
+sn_tensor encoder_rows(sn_tensor x, const char *name, int64_t n_out, bool bias) {
+    return sn_nn_linear(x, name, n_out, SN_ROWS | (bias ? SN_BIAS : 0));
+}
 
 sn_tensor encoder_linear(sn_tensor x, const char *name, int64_t n_out, bool bias) {
     return sn_nn_linear(x, name, n_out, bias ? SN_BIAS : 0);

@@ -45,6 +45,18 @@ sn_tensor front_expert_linear(sn_loc at, sn_tensor x, sn_tensor w, int64_t exper
 sn_tensor front_state(sn_loc at, sn_module *m, const char *name, sn_dtype t, int rank,
                       const sn_dim *shape);
 
+/* The mesh axis that divides heads, columns of MLPs and vocabularies. */
+#define FRONT_TENSOR "tensor"
+/* Whether its ranks can divide n `what` ("heads"); if not, the module has an error. */
+bool front_divides(sn_module *m, const char *what, int64_t n);
+
+/* sn_nn_linear, whose outputs consist of n parts; with SN_COLUMNS each is divided among the ranks. */
+enum { FRONT_MOST_PARTS = 3 };
+sn_tensor front_linear(sn_loc at, sn_tensor x, const char *name, int flags, int n,
+                       const int64_t *parts);
+/* sn_nn_embedding of tokens, whose table is divided among the ranks of "tensor". */
+sn_tensor front_vocabulary(sn_loc at, sn_tensor ids, const char *name, int64_t n, int64_t d);
+
 /* Whether the current entry already assigns the state. */
 bool front_assigned(sn_tensor state);
 

@@ -8,11 +8,12 @@
  * without wpe and norms' biases; attn.r_net.weight [d, d], attn.r_w_bias and attn.r_r_bias [H,
  * d/H]. */
 #include "frontend/decoder.h"
+#include "frontend/front.h"
 
 #include <math.h>
 
 static sn_tensor embed(const decoder *g, const sn_forward_ctx *s) {
-    return sn_name(sn_nn_embedding(s->tokens, "wte", g->vocab, g->d), "tok_emb");
+    return sn_name(front_vocabulary(SN_HERE, s->tokens, "wte", g->vocab, g->d), "tok_emb");
 }
 
 static sn_tensor norm(const decoder *g, sn_tensor x, const char *name) {
@@ -35,7 +36,7 @@ static sn_tensor shift(const decoder *g, sn_tensor q, const char *name) {
 static sn_tensor attend(const decoder *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
     (void)layer;
     sn_tensor part[3];
-    sn_split(sn_nn_linear(x, "attn.c_attn", 3 * g->d, g->linear), 2, 3, part);
+    sn_split(decoder_qkv(g, x), 2, 3, part);
     sn_tensor q = sn_name(sn_split_heads(part[0], g->heads), "q");
     sn_tensor k = sn_name(sn_split_heads(part[1], g->heads), "k");
     sn_tensor v = sn_name(sn_split_heads(part[2], g->heads), "v");
@@ -44,12 +45,12 @@ static sn_tensor attend(const decoder *g, const sn_forward_ctx *s, sn_tensor x, 
 
     sn_tensor distance = sn_arange(s->m, SN_I32, sn_dim_of(k, 2));
     sn_tensor r = sn_sinusoid(distance, g->d, 10000, true); /* [Tk, d] */
-    r = sn_split_heads(sn_nn_linear(sn_expand(r, 0), "attn.r_net", g->d, 0), g->heads);
+    r = sn_split_heads(sn_nn_linear(sn_expand(r, 0), "attn.r_net", g->d, SN_COLUMNS), g->heads);
     sn_tensor position = sn_matmul(shift(g, q, "attn.r_r_bias"), sn_swap(r, -1, -2));
     position = sn_name(sn_mul(position, 1 / sqrt((double)(g->d / g->heads))), "position");
     sn_tensor y = sn_forward_attention(s, shift(g, q, "attn.r_w_bias"), k, v, .causal = true,
                                        .score = add_position, .captured = {position});
-    return sn_nn_linear(sn_merge_heads(y), "attn.c_proj", g->d, g->linear);
+    return sn_nn_linear(sn_merge_heads(y), "attn.c_proj", g->d, g->linear | SN_ROWS);
 }
 
 void sn_gopher_build(sn_config *c, const sn_model_options *o, sn_model *out) {

@@ -2,6 +2,7 @@
  * relatives fill (decoder.h). Attention is written in plain operations [PH22 A4, A5], so that every
  * tensor in it has a name; compiling raises it. Config keys and names are Hugging Face's. */
 #include "frontend/decoder.h"
+#include "frontend/front.h"
 #include "frontend/keys.h"
 
 #include <math.h>
@@ -33,11 +34,17 @@ decoder decoder_read(sn_config *c, const sn_model_options *o) {
     return g;
 }
 
+sn_tensor decoder_qkv(const decoder *g, sn_tensor x) {
+    const int64_t parts[] = {g->d, g->d, g->d};
+    front_divides(sn_module_of(x), "heads", g->heads);
+    return front_linear(SN_HERE, x, "attn.c_attn", g->linear | SN_COLUMNS, 3, parts);
+}
+
 /* A5 on X alone, all heads at once; A4 lines 1 to 3 are one product */
 sn_tensor gpt2_attend(const decoder *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
     (void)layer;
     sn_tensor part[3];
-    sn_split(sn_name(sn_nn_linear(x, "attn.c_attn", 3 * g->d, g->linear), "qkv"), 2, 3, part);
+    sn_split(sn_name(decoder_qkv(g, x), "qkv"), 2, 3, part);
     sn_tensor q = sn_name(sn_split_heads(part[0], g->heads), "q");
     sn_tensor k = sn_name(sn_split_heads(part[1], g->heads), "k");
     sn_tensor v = sn_name(sn_split_heads(part[2], g->heads), "v");
@@ -51,12 +58,13 @@ sn_tensor gpt2_attend(const decoder *g, const sn_forward_ctx *s, sn_tensor x, in
     att = sn_name(sn_softmax(att, -1), "attSm");     /* A4 line 6 */
     sn_name(att, "attention");                       /* A4's alpha */
     att = sn_forward_dropout(s, att);
-    sn_tensor y = sn_name(sn_merge_heads(sn_matmul(att, v)), "y");            /* A5 line 3 */
-    return sn_name(sn_nn_linear(y, "attn.c_proj", g->d, g->linear), "yProj"); /* A5 line 4 */
+    sn_tensor y = sn_name(sn_merge_heads(sn_matmul(att, v)), "y"); /* A5 line 3 */
+    return sn_name(sn_nn_linear(y, "attn.c_proj", g->d, g->linear | SN_ROWS),
+                   "yProj"); /* A5 line 4 */
 }
 
 sn_tensor gpt2_embed(const decoder *g, const sn_forward_ctx *s) {
-    sn_tensor e = sn_name(sn_nn_embedding(s->tokens, "wte", g->vocab, g->d), "tok_emb");
+    sn_tensor e = sn_name(front_vocabulary(SN_HERE, s->tokens, "wte", g->vocab, g->d), "tok_emb");
     sn_tensor p = sn_nn_embedding(s->pos, "wpe", g->context, g->d);
     return sn_add(e, sn_name(s->each ? p : sn_expand(p, 0), "pos_emb"));
 }
@@ -66,9 +74,9 @@ sn_tensor gpt2_norm(const decoder *g, sn_tensor x, const char *name) {
 }
 
 static sn_tensor feed_forward(const decoder *g, sn_tensor x) {
-    sn_tensor h = sn_name(sn_nn_linear(x, "mlp.c_fc", g->d_mlp, g->linear), "fc");
+    sn_tensor h = sn_name(sn_nn_linear(x, "mlp.c_fc", g->d_mlp, g->linear | SN_COLUMNS), "fc");
     h = sn_name(g->act(SN_HERE, h), "gelu");
-    return sn_name(sn_nn_linear(h, "mlp.c_proj", g->d, g->linear), "mlp");
+    return sn_name(sn_nn_linear(h, "mlp.c_proj", g->d, g->linear | SN_ROWS), "mlp");
 }
 
 sn_tensor decoder_layers(const void *config, const sn_forward_ctx *s) {
@@ -97,6 +105,7 @@ sn_tensor decoder_unembed(const void *config, sn_tensor x) {
     x = sn_name(g->norm(g, x, "ln_f"), "ln_f"); /* line 10 */
     sn_scope_params(m, g->tied ? g->prefix : "");
     sn_tensor w = sn_param(m, g->tied ? "wte.weight" : "lm_head.weight", SN_F32, g->vocab, g->d);
+    w = sn_shard(w, 0, FRONT_TENSOR);
     sn_tensor logits = sn_name(sn_linear(x, w, NULL), "lm_head");
     sn_name(sn_softmax(logits, -1), "probs"); /* line 11 */
     return logits;

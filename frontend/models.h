@@ -85,6 +85,9 @@ typedef struct sn_model_options {
     int64_t image;
     /* used to detect the prefix of parameter names; NULL: the format's usual prefix */
     const sn_weights *weights;
+    /* the mesh of ranks (sn_mesh_at), ends with a name of NULL; its axis "tensor" divides heads, MLPs
+     * and vocabularies. NULL: one rank */
+    const sn_mesh_axis *mesh;
 } sn_model_options;
 
 /* What the logits of a pair of image and text mean. */
@@ -142,7 +145,7 @@ const char *sn_model_unknown_key(const sn_config *c, int i);
     SN_MODEL_EXTERN void sn_model_define(sn_module *m, const sn_model_options *o);                 \
     void sn_model_define(sn_module *m, const sn_model_options *o)
 /* ABI version of the structs and functions that a model file uses; increased when they change. */
-enum { SN_MODEL_VERSION = 5 };
+enum { SN_MODEL_VERSION = 6 };
 typedef void sn_model_fn(sn_module *m, const sn_model_options *o);
 
 /* Builds the model defined by SN_MODEL into a module called `name`. The vocabulary size is the

@@ -348,16 +348,42 @@ static sn_tensor layer_param(sn_loc at, sn_tensor like, sn_dtype t, const char *
     return sn_param_at(at, like->m, sn_arena_printf(like->m, "%s.%s", name, part), t, shape);
 }
 
-sn_tensor sn_nn_linear_at(sn_loc at, sn_tensor x, const char *name, int64_t n_out, int flags) {
+/* A parameter whose axis is divided among the ranks of "tensor", in these parts. */
+static sn_tensor divide(sn_loc at, sn_tensor w, int axis, int n, const int64_t *parts) {
+    sn_dim list[FRONT_MOST_PARTS + 1];
+    for (int i = 0; i < n; i++) list[i] = parts[i];
+    list[n] = SN_END;
+    return sn_shard_at(at, w, axis, FRONT_TENSOR, list);
+}
+
+sn_tensor front_linear(sn_loc at, sn_tensor x, const char *name, int flags, int n,
+                       const int64_t *parts) {
     FRONT_ENTER("linear", x);
     sn_dim in = sn_dim_of_at(at, x, -1);
     sn_dtype t = (sn_dtype)x->dtype;
-    sn_tensor w =
-        flags & SN_IN_OUT
-            ? sn_swap_at(at, layer_param(at, x, t, name, "weight", SN_DIMS(in, n_out)), 0, 1)
-            : layer_param(at, x, t, name, "weight", SN_DIMS(n_out, in));
+    bool in_out = flags & SN_IN_OUT;
+    int64_t n_out = 0;
+    for (int i = 0; i < n; i++) n_out += parts[i];
+    sn_tensor w = in_out ? layer_param(at, x, t, name, "weight", SN_DIMS(in, n_out))
+                         : layer_param(at, x, t, name, "weight", SN_DIMS(n_out, in));
     sn_tensor b = flags & SN_BIAS ? layer_param(at, x, t, name, "bias", SN_DIMS(n_out)) : NULL;
-    return sn_linear_at(at, x, w, b);
+    if (flags & SN_COLUMNS) {
+        w = divide(at, w, in_out, n, parts);
+        b = b ? divide(at, b, 0, n, parts) : NULL;
+    } else if (flags & SN_ROWS) {
+        w = sn_shard_at(at, w, !in_out, FRONT_TENSOR, NULL);
+    }
+    return sn_linear_at(at, x, in_out ? sn_swap_at(at, w, 0, 1) : w, b);
+}
+
+sn_tensor sn_nn_linear_at(sn_loc at, sn_tensor x, const char *name, int64_t n_out, int flags) {
+    return front_linear(at, x, name, flags, 1, &n_out);
+}
+
+sn_tensor front_vocabulary(sn_loc at, sn_tensor ids, const char *name, int64_t n, int64_t d) {
+    FRONT_ENTER("embedding", ids);
+    sn_tensor table = layer_param(at, ids, SN_F32, name, "weight", SN_DIMS(n, d));
+    return sn_embedding_at(at, sn_shard_at(at, table, 0, FRONT_TENSOR, NULL), ids);
 }
 
 sn_tensor sn_nn_embedding_at(sn_loc at, sn_tensor ids, const char *name, int64_t n, int64_t d) {

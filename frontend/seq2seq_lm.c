@@ -3,6 +3,7 @@
 #include "frontend/seq2seq_lm.h"
 #include "frontend/buckets.h"
 #include "frontend/causal_lm.h"
+#include "frontend/front.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -57,8 +58,12 @@ static void complete(const seq2seq_family *f, sn_config *c, seq2seq_lm *g) {
 
 /* ---- parts ---- */
 
-static sn_tensor linear(const seq2seq_lm *g, sn_tensor x, const char *name, int64_t n_out) {
-    return sn_nn_linear(x, name, n_out, g->no_biases ? 0 : SN_BIAS);
+/* To the columns of an MLP; from them, or from heads: what a mesh axis "tensor" divides. */
+static sn_tensor columns(const seq2seq_lm *g, sn_tensor x, const char *name, int64_t n_out) {
+    return sn_nn_linear(x, name, n_out, SN_COLUMNS | (g->no_biases ? 0 : SN_BIAS));
+}
+static sn_tensor rows(const seq2seq_lm *g, sn_tensor x, const char *name, int64_t n_out) {
+    return sn_nn_linear(x, name, n_out, SN_ROWS | (g->no_biases ? 0 : SN_BIAS));
 }
 
 static sn_tensor norm(const seq2seq_lm *g, sn_tensor x, const char *name) {
@@ -103,7 +108,7 @@ static sn_tensor places(const seq2seq_lm *g, sn_module *m, sn_dim T, sn_dim past
 static sn_tensor embed(const seq2seq_lm *g, sn_tensor tokens, sn_dim past, int stack) {
     const seq2seq_names *n = &g->names;
     int64_t vocab = stack == ENCODER ? g->source_vocab : g->vocab;
-    sn_tensor e = sn_nn_embedding(tokens, n->embed[stack], vocab, g->d);
+    sn_tensor e = front_vocabulary(SN_HERE, tokens, n->embed[stack], vocab, g->d);
     if (g->scale_embedding) e = sn_mul(e, sqrt((double)g->d));
     if (g->positions != POSITIONS_NONE)
         e = sn_add(e, places(g, sn_module_of(tokens), sn_dim_of(tokens, 1), past, stack));
@@ -141,7 +146,8 @@ static int64_t head_width(const seq2seq_lm *g, int stack) {
 static sn_tensor heads_of(const seq2seq_lm *g, int stack, sn_tensor x, const char *name) {
     int64_t heads = g->heads[stack], width = heads * head_width(g, stack);
     bool bias = !g->no_biases && !(g->no_k_bias && name == g->names.k);
-    return sn_split_heads(sn_nn_linear(x, name, width, bias ? SN_BIAS : 0), heads);
+    front_divides(sn_module_of(x), "heads", heads);
+    return sn_split_heads(sn_nn_linear(x, name, width, SN_COLUMNS | (bias ? SN_BIAS : 0)), heads);
 }
 
 /* The biases of a stack's scores by distance [buckets, heads]; NULL: none. */
@@ -173,7 +179,7 @@ static sn_tensor attend(const seq2seq_lm *g, const sn_training *t, int stack, sn
     a.causal = !lengths;
     sn_tensor y = lengths && !g->mel ? sn_padded_attention_at(SN_HERE, t, &a, lengths)
                                      : sn_model_attention_at(SN_HERE, t, &a);
-    return linear(g, sn_merge_heads(y), g->names.o, g->d);
+    return rows(g, sn_merge_heads(y), g->names.o, g->d);
 }
 
 /* Lines 7, 8 or 18, 19 */
@@ -182,10 +188,10 @@ static sn_tensor feed_forward(const seq2seq_lm *g, const sn_training *t, sn_tens
     sn_module *m = sn_module_of(x);
     sn_tensor y = enter(g, x, n->mlp_norm[stack]);
     if (n->mlp[stack]) sn_scope_push(m, "%s", n->mlp[stack]);
-    sn_tensor h = linear(g, y, n->gate ? n->gate : n->up, g->d_mlp[stack]);
+    sn_tensor h = columns(g, y, n->gate ? n->gate : n->up, g->d_mlp[stack]);
     h = causal_act_fns[g->act](SN_HERE, h);
-    if (n->gate) h = sn_mul(h, linear(g, y, n->up, g->d_mlp[stack]));
-    y = linear(g, h, n->down, g->d);
+    if (n->gate) h = sn_mul(h, columns(g, y, n->up, g->d_mlp[stack]));
+    y = rows(g, h, n->down, g->d);
     if (n->mlp[stack]) sn_scope_pop(m);
     return leave(g, t, x, y, n->mlp_norm[stack]);
 }
@@ -260,7 +266,9 @@ static sn_tensor unembed(const seq2seq_lm *g, sn_tensor x) {
     sn_tensor w = sn_param(m, "weight", SN_F32, g->vocab, g->d);
     sn_scope_pop(m);
     sn_scope_params(m, "");
-    return sn_linear(x, w, output_bias(g, m));
+    sn_tensor bias = output_bias(g, m);
+    if (bias) bias = sn_shard(bias, 0, FRONT_TENSOR);
+    return sn_linear(x, sn_shard(w, 0, FRONT_TENSOR), bias);
 }
 
 static sn_tensor decode(const void *config, const sn_training *t, sn_tensor tokens,

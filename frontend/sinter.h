@@ -250,6 +250,39 @@ sn_tensor sn_collective_permute_at(sn_loc, sn_tensor, int64_t shift, bool wrap, 
 #define sn_mesh_rank(m, mesh, ranks) sn_mesh_rank_at(SN_HERE, m, mesh, ranks)
 sn_tensor sn_mesh_rank_at(sn_loc, sn_module *, const char *mesh, int64_t ranks);
 
+/* The mesh of ranks that the program is for: up to four named axes with their sizes, the last one
+ * first in the order of ranks: sn_mesh(m, "data", 2, "tensor", 4) is for 8 ranks, of which 0 to 3
+ * share the first batch. Call it before the tensors that it divides are made. An axis that the module
+ * already has must have the same size. Rank 0 unless sn_mesh_place says otherwise. */
+#define sn_mesh(m, ...)                                                                            \
+    sn_mesh_at(SN_HERE, m,                                                                         \
+               (const sn_mesh_axis[]){SN_MESH_PICK(__VA_ARGS__, SN_MESH_4, _, SN_MESH_3, _,        \
+                                                   SN_MESH_2, _, SN_MESH_1, _)(__VA_ARGS__),       \
+                                      {NULL, 0, 0}})
+#define SN_MESH_PICK(a, b, c, d, e, f, g, h, pick, ...) pick
+#define SN_MESH_1(name, size)                                                                      \
+    { name, size, 0 }
+#define SN_MESH_2(name, size, ...) {name, size, 0}, SN_MESH_1(__VA_ARGS__)
+#define SN_MESH_3(name, size, ...) {name, size, 0}, SN_MESH_2(__VA_ARGS__)
+#define SN_MESH_4(name, size, ...) {name, size, 0}, SN_MESH_3(__VA_ARGS__)
+/* The program is for this rank of the mesh, 0 to the product of the axes less 1. */
+#define sn_mesh_place(m, rank) sn_mesh_place_at(SN_HERE, m, rank)
+/* axis: ends with a name of NULL; `rank` is the program's place on the axis. */
+void sn_mesh_at(sn_loc, sn_module *m, const sn_mesh_axis *axis),
+    sn_mesh_place_at(sn_loc, sn_module *m, int64_t rank);
+int64_t sn_mesh_size(sn_module *m, const char *mesh); /* of an axis; 1 if there is none */
+
+/* x, whose axis is divided among the ranks of the mesh axis: rank r holds the r-th part. Divide
+ * parameters, or activations; compiling finds how everything between is divided, gives each rank its
+ * own, smaller program, and places the collectives. Results are those of one rank, up to the rounding
+ * of sums. A size that is not a multiple of the ranks leaves the last rank a smaller part. Sessions
+ * read their rank's slice of a divided parameter. Without such a mesh axis: x.
+ * sn_shard_parts: the axis consists of parts of these sizes, each divided, as in a matrix for queries,
+ * keys and values: sn_shard_parts(w, 0, "tensor", d, d, d). They must be multiples of the ranks. */
+#define sn_shard(x, axis, mesh) sn_shard_at(SN_HERE, x, axis, mesh, SN_DIMS(SN_END))
+#define sn_shard_parts(x, axis, mesh, ...) sn_shard_at(SN_HERE, x, axis, mesh, SN_DIMS(__VA_ARGS__))
+sn_tensor sn_shard_at(sn_loc, sn_tensor x, int axis, const char *mesh, const sn_dim *parts);
+
 /* ---- shapes ---- */
 
 /* The same elements in row-major order: sn_reshape(x, B, T, 12, 64); one size may be SN_REST. */
@@ -555,7 +588,15 @@ sn_tensor sn_window_mask_at(sn_loc, sn_module *m, sn_dim Tq, sn_dim Tk, int64_t 
 
 /* ---- layers that declare their parameters, NAME.weight and NAME.bias in the scope ---- */
 
-enum { SN_BIAS = 1, SN_IN_OUT = 2 /* weight stored as [in, out], as in GPT-2's Conv1D */ };
+enum {
+    SN_BIAS = 1,
+    SN_IN_OUT = 2, /* weight stored as [in, out], as in GPT-2's Conv1D */
+    /* On a mesh with the axis "tensor" (sn_mesh): the outputs, or the inputs, are divided among its
+     * ranks. An MLP's first map has SN_COLUMNS, its last SN_ROWS; so do the maps to the heads of
+     * attention, and from them. [Shoeybi et al. 2019] */
+    SN_COLUMNS = 4,
+    SN_ROWS = 8
+};
 /* x [.., in] -> [.., out] */
 #define sn_nn_linear(x, name, n_out, flags) sn_nn_linear_at(SN_HERE, x, name, n_out, flags)
 /* ids [..] -> [.., d]; table [n, d] */

@@ -390,6 +390,14 @@ class module : public builder {
     std::unique_ptr<sn_module, release> own_;
 };
 
+/* x, whose axis is divided among the ranks of the mesh axis; see sn_shard. parts: each is divided. */
+inline tensor shard(tensor x, int axis, const char *mesh, std::initializer_list<int64_t> parts = {},
+                    sn_loc at = SN_CALLER) {
+    std::vector<sn_dim> list(parts);
+    list.push_back(SN_END);
+    return sn_shard_at(at, x.get(), axis, mesh, list.data());
+}
+
 inline void output(const char *name, tensor x, sn_loc at = SN_CALLER) {
     sn_output_at(at, name, x.get());
 }

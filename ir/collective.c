@@ -154,6 +154,11 @@ bool eval_collective_permute(eval_call *c) {
     return true;
 }
 
+/* Each simulated rank evaluates what all would hold together. */
+bool eval_shard(eval_call *c) {
+    return sn_eval_alias(c, c->in[0]->rank, c->in[0]->shape);
+}
+
 /* ---- gradients ---- */
 
 /* more: an attribute of the transpose; NULL: none */
@@ -166,6 +171,11 @@ static bool give_transpose(grad *c, sn_op op, const sn_attr *more) {
     if (more) attr[n++] = *more;
     sn_gr_give(c, 0, sn_node_new(c->n->m, op, 1, &c->g, n, attr));
     return true;
+}
+
+/* The gradient is divided as the tensor is. */
+bool grad_shard(grad *c) {
+    return give_transpose(c, SN_OP_shard);
 }
 
 bool grad_all_reduce(grad *c) {

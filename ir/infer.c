@@ -382,6 +382,26 @@ static bool infer_reduce_scatter(ctx *c) {
     return true;
 }
 
+/* The sizes of the parts add up to the axis, and each can be divided; one part alone need not. */
+static bool infer_shard(ctx *c) {
+    const sn_attr *mesh = need(c, SN_A_mesh), *ranks = mesh ? need(c, SN_A_ranks) : NULL;
+    const sn_attr *parts = ranks ? attr_of(c, SN_A_parts) : NULL;
+    int64_t size, sum = 0;
+    if (!ranks || !infer_like0(c)) return false;
+    if (ranks->i < 1) return bad(c, "%lld ranks: there must be at least one", (long long)ranks->i);
+    if (!sn_dim_is_const(c->m, c->out.shape[attr_of(c, SN_A_axis)->i], &size))
+        return bad(c, "the size of a divided axis must be a constant");
+    if (!parts && size < ranks->i)
+        return bad(c, "%lld elements cannot be divided among %lld ranks", (long long)size,
+                   (long long)ranks->i);
+    for (int i = 0; parts && i < parts->n; sum += parts->v[i++])
+        if (parts->v[i] < 1 || parts->v[i] % ranks->i)
+            return bad(c, "a part of %lld elements cannot be divided among %lld ranks",
+                       (long long)parts->v[i], (long long)ranks->i);
+    return !parts || sum == size ||
+           bad(c, "the parts have %lld elements, the axis %lld", (long long)sum, (long long)size);
+}
+
 static bool infer_argmax(ctx *c) {
     if (!infer_like0(c)) return false;
     c->out.dtype = SN_I32;

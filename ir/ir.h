@@ -263,6 +263,20 @@ sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root);
 sn_order sn_entry_topo(sn_module *m, const sn_entry *e); /* of its outputs and assignments */
 sn_order sn_region_topo(sn_module *m, const sn_region *r);
 
+/* ir/mesh.c — the mesh of ranks: named axes, of which this module's program is for one rank each. */
+enum { SN_MOST_MESH_AXES = 8 };
+/* Adds an axis, or changes that of the same name; at most SN_MOST_MESH_AXES. */
+void sn_module_set_mesh(sn_module *m, sn_mesh_axis axis);
+int sn_module_mesh(const sn_module *m, const sn_mesh_axis **list); /* returns their number */
+/* The axis of that name; size 1 if there is none. */
+sn_mesh_axis sn_module_mesh_axis(const sn_module *m, const char *name);
+/* The place on an axis of `ranks` ranks, divided by `by` and rounded down, as a symbolic dim: so all
+ * ranks have the same graph. Its values are those of sn_module_place. */
+sn_dim sn_module_rank(sn_module *m, const char *mesh, int64_t ranks, int64_t by);
+/* Sets the values of these dims to the program's place: those of symbol [sn_symbol_count] for which
+ * known [the same], unless NULL, becomes true. */
+void sn_module_place(const sn_module *m, int64_t *symbol, bool *known);
+
 /* ir/rewrite.c — the basis of all passes */
 /* Rebuilds the graph below the roots, operands first; `rule` gets each rebuilt node and returns it
  * or a replacement of the same type. Returns the number of replaced nodes. Roots are updated in

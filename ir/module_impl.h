@@ -39,6 +39,14 @@ struct sn_module {
     sn_node *error_node;
     sn_loc loc;
     bool exact_division;
+    sn_mesh_axis mesh[SN_MOST_MESH_AXES];
+    int n_mesh;
+    struct sn_rank_dim { /* a symbol whose value is a rank */
+        int symbol;
+        const char *mesh;
+        int64_t by;
+    } * rank_dim; /* [n_rank_dim] */
+    int n_rank_dim, cap_rank_dim;
     const char *callback; /* name of the running callback; NULL: none */
     bool raw;
     const sn_node *

@@ -50,16 +50,24 @@ static void close_model(void *model) {
     lm_close(model);
 }
 
+sn_lm_engine lm_engine(lm *m) {
+    return (sn_lm_engine){.model = m,
+                          .rows = m->sequences ? m->sequences : 1,
+                          .vocab = m->model.vocab,
+                          .context = m->model.context,
+                          .feed = m->sequences ? feed_row : feed,
+                          .step = m->sequences ? step : NULL,
+                          .reorder = m->sequences ? reorder : NULL,
+                          .close = close_model};
+}
+
 sn_lm *lm_new(lm *m, sn_error *err) {
-    const int64_t rows = m->sequences ? m->sequences : 1;
-    const sn_lm_parts parts = {.engine = {.model = m,
-                                          .rows = rows,
-                                          .vocab = m->model.vocab,
-                                          .context = m->model.context,
-                                          .feed = m->sequences ? feed_row : feed,
-                                          .step = m->sequences ? step : NULL,
-                                          .reorder = m->sequences ? reorder : NULL,
-                                          .close = close_model},
+    sn_lm_engine engine = lm_engine(m);
+    return lm_new_with(m, &engine, err);
+}
+
+sn_lm *lm_new_with(const lm *m, const sn_lm_engine *engine, sn_error *err) {
+    const sn_lm_parts parts = {.engine = *engine,
                                .tokenizer = m->tokenizer,
                                .eos = m->eos,
                                .n_eos = m->n_eos,

@@ -222,7 +222,8 @@ static int64_t elements_of(const sn_node *n) {
 }
 
 static bool is_param(const sn_node *n) {
-    return n->op == SN_OP_param && strncmp(sn_attr_str(n, SN_A_name, "@"), "@", 1) != 0;
+    bool share = sn_attr_get(n, SN_A_parts); /* of a parameter of the module, made by a pass */
+    return n->op == SN_OP_param && !share && sn_attr_str(n, SN_A_name, "@")[0] != '@';
 }
 
 static bool random_session(lm *m, uint64_t seed, sn_error *err) {
@@ -372,6 +373,7 @@ static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, 
                                  .beams = m->beams,
                                  .image = m->has_pictures ? picture_rules_side(&m->pictures) : 0,
                                  .sequences = o->sequences,
+                                 .mesh = o->mesh,
                                  .weights = m->dir ? m->dir->weights : NULL};
     return !m->code.define ? sn_model_build(m->config, &mo, out, err)
                            : sn_model_build_with(m->code.define, m->code.name, &mo, out, err);

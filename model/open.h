@@ -27,9 +27,10 @@ typedef struct lm_options {
     int64_t slices;         /* of a batch, of training entries (train.h); 0: it is whole */
     int64_t ranks;          /* that divide what `zero` says, as in sn_training; 0: one */
     int zero;
-    int64_t context;   /* maximum sequence length; 0: the model's */
-    uint64_t seed;     /* seed of random weights */
-    const char *needs; /* an entry that the model must have, or NULL */
+    const sn_mesh_axis *mesh; /* as in sn_model_options; NULL: one rank */
+    int64_t context;          /* maximum sequence length; 0: the model's */
+    uint64_t seed;            /* seed of random weights */
+    const char *needs;        /* an entry that the model must have, or NULL */
     bool any_model;    /* accept whatever entries the model has, even if it is not a decoder */
     bool compile_only; /* do not read or create weights or a session */
     bool build_only;   /* nor a program: only config, module, mapped weights and tokenizer */

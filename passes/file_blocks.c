@@ -1,5 +1,6 @@
 /* file_blocks.c: parameters as the weights file stores them. */
 #include "passes/file_blocks.h"
+#include "passes/graph_util.h"
 
 #include <string.h>
 
@@ -19,6 +20,10 @@ static bool moves(const sn_node *n) {
 sn_storage sn_file_storage(const sn_passes *p, const sn_node *w) {
     const sn_storage plain = {(sn_dtype)w->dtype, NULL};
     if (!is_stored(p) || w->dtype != SN_F32) return plain;
+    const sn_attr *parts = sn_attr_get(w, SN_A_parts);
+    if (parts && (parts->n > 1 || sn_attr_int(w, SN_A_axis, 0) ||
+                  parts->v[0] % sn_attr_int(w, SN_A_ranks, 1)))
+        return plain; /* a rank's share is not a run of rows */
     if (w->op == SN_OP_param) {
         const sn_weight *t = sn_weights_find(p->o.source, sn_attr_str(w, SN_A_name, ""));
         return t && t->rank == w->rank ? (sn_storage){t->dtype, t->block} : plain;
@@ -45,9 +50,7 @@ sn_node *sn_block_param(const sn_passes *p, sn_node *w, sn_weight_part part) {
     const char *name =
         sn_arena_printf(w->m, SN_BLOCKS "%d.%s", (int)part, sn_attr_str(w, SN_A_name, ""));
     const sn_dim shape[] = {w->shape[0], w->shape[1] / f->elements * count};
-    return sn_node_new(
-        w->m, SN_OP_param, 0, NULL,
-        SN_ATTRS(SN_STR(name, name), SN_INT(dtype, dtype), SN_LIST(shape, 2, shape)));
+    return sn_param_as(w, name, dtype, shape);
 }
 
 const char *sn_block_param_tensor(const char *name, sn_weight_part *part) {

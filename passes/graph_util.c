@@ -87,3 +87,14 @@ bool sn_selects_panels(const sn_node *n) {
     return n->op == SN_OP_take_blocks && sn_dim_is_const(n->m, n->shape[n->rank - 1], &size) &&
            size % (sn_panel_columns((sn_dtype)n->dtype) / 2) == 0;
 }
+
+sn_node *sn_param_as(const sn_node *n, const char *name, sn_dtype t, const sn_dim *shape) {
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
+    for (int i = 0; i < n->n_attr; i++) {
+        attr[i] = n->attr[i];
+        if (attr[i].key == SN_A_name) attr[i].s = name;
+        if (attr[i].key == SN_A_dtype) attr[i].i = t;
+        if (attr[i].key == SN_A_shape) attr[i].v = shape;
+    }
+    return sn_node_new(n->m, (sn_op)n->op, 0, NULL, n->n_attr, attr);
+}

@@ -14,10 +14,11 @@ bool sn_contains_op(sn_module *m, sn_node *root, sn_op op);
 bool sn_reduces(const sn_node *n, bool *last_axis); /* a reduce_*; over the last axis only */
 /* random access to operand i, which must be in memory */
 bool sn_reads_far(const sn_node *n, int i);
-/* all sizes are numbers */
 /* Does n select blocks of columns that may be whole panels of a product? */
 bool sn_selects_panels(const sn_node *n);
-bool sn_static_shape(const sn_node *n);
+bool sn_static_shape(const sn_node *n); /* all sizes are numbers */
+/* The parameter n with another name, type and shape of the same rank: the same share, if it is one. */
+sn_node *sn_param_as(const sn_node *n, const char *name, sn_dtype t, const sn_dim *shape);
 /* Depends on parameters and constants only, and on at least one parameter. */
 bool sn_from_params_only(const sn_node *n);
 /* Depends on parameters and constants only, so computing it costs nothing at run time. */

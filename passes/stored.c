@@ -45,11 +45,8 @@ static sn_node *read_stored(const sn_passes *p, sn_node *n) {
     const char *name = sn_attr_str(n, SN_A_name, "");
     const sn_weight *w = sn_weights_find(p->o.source, name);
     if (!w || w->block || !is_half(w->dtype) || n->dtype != SN_F32 || n->rank < 2) return n;
-    sn_node *stored =
-        sn_node_new(n->m, SN_OP_param, 0, NULL,
-                    SN_ATTRS(SN_STR(name, sn_arena_printf(n->m, SN_STORED "%s", name)),
-                             SN_INT(dtype, w->dtype), SN_LIST(shape, n->rank, n->shape)));
-    return sn_b_cast(stored, SN_F32);
+    name = sn_arena_printf(n->m, SN_STORED "%s", name);
+    return sn_b_cast(sn_param_as(n, name, w->dtype, n->shape), SN_F32);
 }
 
 /* The same operation on operands of 16 bits, if all are widened from one type. */

@@ -45,6 +45,12 @@ float sn_bf16_to_f32(uint16_t h);
 double sn_dtype_load(sn_dtype t, const void *array, int64_t i);
 
 /* A place in a source file, for messages. */
+/* A named axis of the mesh of ranks that a program is for. */
+typedef struct sn_mesh_axis {
+    const char *name;
+    int64_t size, rank; /* rank: the program's place on the axis, 0 to size - 1 */
+} sn_mesh_axis;
+
 typedef struct sn_loc {
     const char *file; /* a literal, or a string that outlives all users; NULL: unknown */
     int line;

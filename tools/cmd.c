@@ -1,10 +1,12 @@
 /* cmd.c: shared by the subcommands: errors, progress, reading text. */
 #include "tools/cmd.h"
 #include "runtime/clock.h"
+#include "runtime/comm/comm.h"
 #include "runtime/file.h"
 #include "runtime/cli/text_gen.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +64,14 @@ lm *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *c
                   int64_t beams, int *code) {
     lm_options o = {.entries = SN_CACHED, .translates = true, .beams = beams};
     return open_model(name, model, compile, o, code);
+}
+
+int cmd_rank_threads(const sn_comm *c, int wanted) {
+    cpu_set_t set;
+    long all = sysconf(_SC_NPROCESSORS_ONLN);
+    if (!c || wanted || sched_getaffinity(0, sizeof set, &set)) return wanted;
+    if (CPU_COUNT(&set) < all) return CPU_COUNT(&set);
+    return all > c->local_size ? (int)(all / c->local_size) : 1;
 }
 
 bool cmd_can_write(const char *path, sn_error *err) {

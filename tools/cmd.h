@@ -58,6 +58,11 @@ bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err);
 /* The same if `path` has been written. */
 bool cmd_profile_wrote(const char *path, sn_trace *t);
 
+/* Threads of this rank, if the user did not say how many: the machine's CPUs, divided among its ranks,
+ * unless the launcher has bound each rank to some. c NULL: one rank, `wanted`. */
+struct sn_comm;
+int cmd_rank_threads(const struct sn_comm *c, int wanted);
+
 /* Whether the file can be written (NULL: no file); checked before minutes of work. */
 bool cmd_can_write(const char *path, sn_error *err);
 

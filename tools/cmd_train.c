@@ -7,7 +7,6 @@
 #include "runtime/file.h"
 
 #include <math.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,15 +251,6 @@ static int finish(const options *o, train_end end, const train_result *r, const 
     return cmd_finish(NAME);
 }
 
-/* CPUs of this rank: the machine's, divided, unless the launcher has bound each rank to some. */
-static int threads_of(const sn_comm *c, int wanted) {
-    cpu_set_t set;
-    long all = sysconf(_SC_NPROCESSORS_ONLN);
-    if (!c || wanted || sched_getaffinity(0, sizeof set, &set)) return wanted;
-    if (CPU_COUNT(&set) < all) return CPU_COUNT(&set);
-    return all > c->local_size ? (int)(all / c->local_size) : 1;
-}
-
 /* The first rank speaks. */
 static void speak(const sn_comm *c, train_request *r) {
     bool leads = !c || c->rank == 0;
@@ -315,7 +305,7 @@ int cmd_train(int argc, char **argv) {
                        .ended = comm && o.profile ? write_profile : NULL,
                        .stopped = was_stopped,
                        .ctx = &shown};
-    r.compile.threads = threads_of(comm, r.compile.threads);
+    r.compile.threads = cmd_rank_threads(comm, r.compile.threads);
     speak(comm, &r);
     train_result result = {0};
     train_end end = ok ? train_run(&r, &result, &err) : TRAIN_FAILED;

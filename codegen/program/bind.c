@@ -39,13 +39,15 @@ static const sn_arg_binding *need_array(const sn_node *n, origin *o) {
         sn_problem(&o->problems, "parameter '%s' is not bound", name);
         return NULL;
     }
+    sn_dim shape[SN_MAX_RANK];
     bool fits = a->dtype == n->dtype && a->rank == n->rank;
-    for (int i = 0; fits && i < n->rank; i++) fits = a->shape[i] == n->shape[i];
+    sn_share_whole(n, shape);
+    for (int i = 0; fits && i < n->rank; i++) fits = a->shape[i] == shape[i];
     if (fits) return a;
     char want[160] = "";
     for (int i = 0, at = 0; i < n->rank && at < (int)sizeof want; i++)
         at += snprintf(want + at, sizeof want - (size_t)at, i ? ", %lld" : "%lld",
-                       (long long)n->shape[i]);
+                       (long long)shape[i]);
     sn_problem(&o->problems,
                "parameter '%s' is bound to a tensor of another type or shape, expected %s [%s]",
                name, sn_dtype_name((sn_dtype)n->dtype), want);
@@ -60,13 +62,21 @@ static bool read_file(const sn_weights *file, const sn_node *n, origin *o, sourc
     const char *name = sn_block_param_tensor(name_of(n), &part);
     if (name) { /* the passes found it in the file */
         const sn_weight *t = sn_weights_find(file, name);
-        if (t && t->block) *out = (source){t->data, SN_F32, t->bytes, t->block, true, part};
+        if (t && t->block)
+            *out = (source){.data = t->data,
+                            .dtype = SN_F32,
+                            .bytes = t->bytes,
+                            .block = t->block,
+                            .split = true,
+                            .part = part};
         if (!out->split) sn_problem(&o->problems, "tensor '%s' is not stored in blocks", name);
         return true;
     }
-    const sn_weight *w = sn_weights_need(file, name_of(n), n->rank, n->shape, &o->problems);
+    sn_dim shape[SN_MAX_RANK];
+    sn_share_whole(n, shape);
+    const sn_weight *w = sn_weights_need(file, name_of(n), n->rank, shape, &o->problems);
     if (!w) return true;
-    *out = (source){w->data, w->dtype, w->bytes, w->block, false, 0};
+    *out = (source){.data = w->data, .dtype = w->dtype, .bytes = w->bytes, .block = w->block};
     if (w->dtype == n->dtype || (n->dtype == SN_F32 && sn_dtype_is_float(w->dtype))) return true;
     return sn_fail(err, SN_ERR_FILE, "%s: tensor '%s' is %s, the model needs %s",
                    sn_weights_path(file), name_of(n), sn_dtype_name(w->dtype),
@@ -91,7 +101,7 @@ static bool read_session(const sn_session *like, const sn_node *n, origin *o, so
     return true;
 }
 
-static bool find_source(const sn_node *n, origin *o, source *out, sn_error *err) {
+static bool find_whole(const sn_node *n, origin *o, source *out, sn_error *err) {
     *out = (source){.dtype = (sn_dtype)n->dtype};
     if (o->like) return read_session(o->like, n, o, out, err);
     if (o->weights) return read_file(o->weights, n, o, out, err);
@@ -100,11 +110,40 @@ static bool find_source(const sn_node *n, origin *o, source *out, sn_error *err)
     return true;
 }
 
+/* Bytes of that many elements, which must be whole blocks; -1: they are not. */
+static int64_t bytes_of(const source *s, int64_t elements) {
+    if (!s->block) return elements * (int64_t)sn_dtype_size(s->dtype);
+    return elements % s->block->elements ? -1 : elements / s->block->elements * s->block->bytes;
+}
+
+/* Where the share of a divided parameter is. One that is a run is as a tensor of its own. */
+static bool find_source(const sn_node *n, origin *o, source *out, sn_error *err) {
+    int64_t first, count;
+    if (!find_whole(n, o, out, err)) return false;
+    if (o->like || !out->data) return true; /* the other session has the same share */
+    out->share = sn_share_of(n);
+    if (!out->share.ranks) return true;
+    out->run = sn_share_is_run(&out->share, &first, &count) && bytes_of(out, count) >= 0;
+    if (out->run) {
+        out->data = (const char *)out->data + bytes_of(out, first);
+        out->bytes = (size_t)bytes_of(out, count);
+        return true;
+    }
+    sn_elements r = sn_share_run(&out->share, 0);
+    if (bytes_of(out, r.count) >= 0 && bytes_of(out, out->share.inner * out->share.size) >= 0)
+        return true;
+    return sn_fail(err, SN_ERR_USAGE,
+                   "parameter '%s' is stored in blocks of %d elements, which %lld ranks would cut: "
+                   "use fewer ranks",
+                   name_of(n), out->block->elements, (long long)out->share.ranks);
+}
+
 typedef struct conversion {
     source from;
     size_t count;
     char *to;
     size_t size; /* bytes of an element of `to` */
+    bool same;   /* of the same type: copied */
 } conversion;
 
 /* Values that a block, or an element, becomes. */
@@ -130,14 +169,38 @@ static void convert_part(void *arg, int64_t tid, int64_t n) {
         sn_weight_to_f32(&w, (float *)(void *)(c->to + begin * each * c->size));
 }
 
+/* Each thread converts its part of every run. */
+static void convert_share(void *arg, int64_t tid, int64_t n) {
+    const conversion *c = arg;
+    const sn_share *share = &c->from.share;
+    for (int64_t i = 0; i < sn_share_runs(share); i++) {
+        sn_elements r = sn_share_run(share, i);
+        conversion run = *c;
+        run.from.data = (const char *)c->from.data + bytes_of(&c->from, r.from);
+        run.count = (size_t)r.count;
+        run.to = c->to + (size_t)r.to * c->size;
+        if (c->same && !tid)
+            memcpy(run.to, run.from.data, run.count * c->size);
+        else if (!c->same)
+            convert_part(&run, tid, n);
+        if (!tid) memset(run.to + run.count * c->size, 0, (size_t)r.missing * c->size);
+    }
+}
+
 /* The first value of b in its own type. */
 static void copy_value(sn_session *s, const bound *b, void *to) {
+    if (b->from.share.ranks && !b->from.run) {
+        size_t size = sn_dtype_size(b->dtype);
+        conversion c = {b->from, 0, to, size, b->from.dtype == b->dtype && !b->from.block};
+        s->threads.run(&s->threads, convert_share, &c);
+        return;
+    }
     if (b->from.dtype == b->dtype && !b->from.block) {
         memcpy(to, b->from.data, b->bytes);
         return;
     }
     size_t size = sn_dtype_size(b->dtype);
-    conversion c = {b->from, b->bytes / size, to, size};
+    conversion c = {b->from, b->bytes / size, to, size, false};
     s->threads.run(&s->threads, convert_part, &c);
 }
 
@@ -177,6 +240,7 @@ static bool add_param(sn_session *s, const sn_leaf *l, origin *o, sn_error *err)
     } else {
         if (!find_source(l->node, o, &b.from, err)) return false;
         bool fits = b.from.dtype == b.dtype && !b.from.block &&
+                    (!b.from.share.ranks || b.from.run) &&
                     (uintptr_t)b.from.data % sn_dtype_size(b.dtype) == 0;
         if (fits) b.data = (void *)(uintptr_t)b.from.data;
         b.owned = l->stays && !fits;

@@ -30,7 +30,10 @@ static bool make_key(const sn_session *s, sn_cache_key *key) {
     fprintf(f, "form 1, files %016llx\n", (unsigned long long)sn_weights_identity(s->weights));
     for (int i = 0; i < s->n_param; i++) {
         const bound *b = &s->param[i];
-        if (b->owned) fprintf(f, "%s %d %zu from %d\n", b->name, b->dtype, b->bytes, b->from.dtype);
+        const sn_share *share = &b->from.share;
+        if (share->ranks) fprintf(f, "rank %d of %d:", (int)share->rank, (int)share->ranks);
+        if (b->owned) fprintf(f, "%s %d %zu from %d", b->name, b->dtype, b->bytes, b->from.dtype);
+        fputc('\n', f);
     }
     for (int i = 0; i < s->p->n_entry; i++) {
         const sn_compiled_entry *c = &s->p->entry[i];

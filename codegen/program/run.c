@@ -150,6 +150,7 @@ static bool check_ranges(request *r) {
 static bool solve_all(request *r) {
     sn_module *m = r->s->p->m;
     const sn_plan *plan = r->c->code.plan;
+    sn_module_place(m, r->symbol, r->known);
     for (int i = 0; i < r->n_in; i++) {
         int sym =
             r->in[i].rank == 0 && r->in[i].dtype == SN_I64 ? sn_symbol_find(m, r->in[i].name) : -1;

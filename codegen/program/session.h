@@ -5,6 +5,7 @@
 
 #include "codegen/program/program.h"
 #include "codegen/backend.h"
+#include "codegen/program/share.h"
 #include "runtime/memory.h"
 #include "runtime/problems.h"
 #include "runtime/weights.h"
@@ -23,6 +24,8 @@ typedef struct source { /* a parameter's value as it was given: in a file, in an
     const sn_block_format *block; /* NULL: an array */
     bool split;                   /* the value is one part of the blocks */
     sn_weight_part part;
+    sn_share share; /* of a divided parameter: what this rank has of the tensor */
+    bool run;       /* which begins at data: the rest of the tensor is not looked at */
 } source;
 
 typedef struct bound { /* a parameter or state by name */

@@ -172,6 +172,7 @@ bool sn_model_build(sn_config *c, const sn_model_options *o, sn_model *out, sn_e
     out->batch = chosen.batch;
     out->module = sn_module_new(out->type);
     if (!out->module) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    sn_mesh_at(SN_HERE, out->module, chosen.mesh);
     if (registry[i].family)
         causal_lm_build(registry[i].family, c, &chosen, out);
     else if (registry[i].encoder)
@@ -230,6 +231,7 @@ bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_o
     if (!choose_options(o, &usual, &chosen, err)) return false;
     sn_module *m = sn_module_new(name);
     if (!m) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    sn_mesh_at(SN_HERE, m, chosen.mesh);
     out->module = m;
     out->type = sn_module_name(m);
     out->batch = chosen.batch;

@@ -1,0 +1,93 @@
+/* shard.h: inside the pass shard: what a rank holds of each node, and how it is changed. */
+#ifndef SN_SHARD_H
+#define SN_SHARD_H
+
+#include "passes/passes.h"
+
+/* A part of a divided axis, of which each rank has an equal share. zero: all elements are 0, so it may
+ * be divided further. */
+typedef struct sh_part {
+    int64_t size;
+    bool zero;
+} sh_part;
+
+typedef enum sh_kind {
+    SH_WHOLE,  /* every rank holds all of it */
+    SH_SPLIT,  /* a rank holds its share of each part of `axis`, one after the other */
+    SH_PARTIAL /* the sum over the ranks is the value */
+} sh_kind;
+
+typedef struct sh_layout {
+    sh_kind kind;
+    int axis, n_part;
+    const sh_part *part; /* [n_part]; one alone need not be a multiple of the ranks */
+} sh_layout;
+
+/* What a rank holds of a node of the user's graph; n NULL: not known yet. */
+typedef struct sh_local {
+    sn_node *n;
+    sh_layout at;
+} sh_local;
+
+typedef struct sh_leaf { /* a divided parameter or state */
+    const char *name;
+    sh_layout at;
+} sh_leaf;
+
+typedef struct sharder {
+    sn_passes *p;
+    sn_module *m;
+    const char *mesh;
+    int64_t ranks;
+    sn_dim rank;  /* of the program: a symbolic dim, the same for all */
+    sh_local *of; /* [n_of] by id of the user's nodes */
+    uint32_t n_of;
+    sh_leaf *leaf; /* [n_leaf] */
+    int n_leaf, cap_leaf;
+} sharder;
+
+/* ---- layout.c ---- */
+
+sh_layout sh_whole_layout(void);
+sh_layout sh_partial_layout(void);
+/* One part of that many elements. */
+sh_layout sh_split_layout(sharder *s, int axis, int64_t size);
+sh_layout sh_parts_layout(sharder *s, int axis, int n, const int64_t *size);
+sh_layout sh_on_axis(sh_layout l, int axis);         /* the same parts of another axis */
+sh_layout sh_without_zeros(sharder *s, sh_layout l); /* the same parts, of unknown content */
+/* Elements of the axis: of all ranks; of one. */
+int64_t sh_size(const sh_layout *l);
+int64_t sh_share(const sharder *s, const sh_layout *l);
+bool sh_is_padded(const sharder *s, const sh_layout *l); /* the last rank's share is not full */
+/* Both are SPLIT along one axis in the same way; *out: the finer one. out may be NULL. */
+bool sh_merge(sharder *s, const sh_layout *a, const sh_layout *b, sh_layout *out);
+/* An axis of that many elements can be divided without rest. */
+bool sh_divides(const sharder *s, sn_dim size, int64_t *elements);
+/* n's shape as a rank holds it. */
+void sh_shape(const sharder *s, const sn_node *n, const sh_layout *l, sn_dim shape[SN_MAX_RANK]);
+
+/* x, a local value of node n, in another layout. */
+sn_node *sh_to_whole(sharder *s, const sh_local *x);
+sn_node *sh_to_split(sharder *s, const sh_local *x, const sh_layout *l);
+/* The number of the first element of this rank, of shares of that size: a scalar of like's type. */
+sn_node *sh_first(sharder *s, int64_t share, const sn_node *like);
+/* A padded SPLIT value, with `value` where the axis has ended; others as they are. */
+sn_node *sh_fill(sharder *s, const sh_local *x, double value);
+/* x of every rank on a new first axis [ranks, ..]. */
+sn_node *sh_gather(sharder *s, sn_node *x);
+
+/* ---- shard.c ---- */
+
+sh_local sh_local_of(sharder *s, sn_node *n);                  /* of a node of the user's graph */
+sn_node *sh_whole(sharder *s, sn_node *n);                     /* the same as a whole */
+sn_node *sh_split(sharder *s, sn_node *n, const sh_layout *l); /* divided in this way */
+
+/* ---- rules.c, products.c ---- */
+
+/* Finds what a rank holds of n from what it holds of its operands, of which not all are whole. False:
+ * no rule; then a composite is taken apart, and another operation gets whole operands. */
+typedef bool sh_rule(sharder *s, sn_node *n, sh_local *out);
+sh_rule *sh_rule_of(sn_op op);      /* NULL: none */
+sh_rule *sh_product_rule(sn_op op); /* products.c: products, look-ups, attention */
+
+#endif

@@ -1,0 +1,244 @@
+/* test_shard.c: models whose tensors are divided among ranks: each rank's graph by the evaluator over
+ * simulated ranks against the whole model's, and where the collectives are. */
+#include "codegen/program/share.h"
+#include "frontend/models.h"
+#include "ir/ir.h"
+#include "passes/passes.h"
+#include "runtime/comm/comm.h"
+#include "tests/support/effort.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 4, BATCH = 2, LENGTH = 5, MOST_OUT = 6 };
+
+static void need(bool ok, const sn_error *err) {
+    if (!ok) fail_msg("%s", err->message);
+}
+
+/* ---- models ---- */
+
+#define COMMON "\"vocab_size\": 29, \"max_position_embeddings\": 16, "
+#define LLAMA_SIZES                                                                                \
+    "\"hidden_size\": 16, \"intermediate_size\": 24, \"num_hidden_layers\": 2, "                   \
+    "\"num_attention_heads\": 4, "
+
+typedef struct subject {
+    const char *name, *config;
+    int entries;
+    const char *entry;    /* that is evaluated */
+    int reduces, gathers; /* collectives of it: all_reduce, all_gather */
+    double dropout;       /* in training */
+} subject;
+
+static const char gpt2[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 29, \"n_positions\": 16, "
+                           "\"n_embd\": 16, \"n_layer\": 2, \"n_head\": 4}";
+static const char llama[] = "{\"model_type\": \"llama\", " COMMON LLAMA_SIZES
+                            "\"num_key_value_heads\": 2, \"tie_word_embeddings\": false}";
+static const char bert[] =
+    "{\"model_type\": \"bert\", " COMMON LLAMA_SIZES "\"type_vocab_size\": 2}";
+static const char edt[] =
+    "{\"model_type\": \"edt\", \"vocab_size\": 29, \"max_position_embeddings\": 16, \"d_model\": "
+    "16, "
+    "\"ffn_dim\": 24, \"encoder_layers\": 2, \"decoder_layers\": 2, \"attention_heads\": 4}";
+
+/* Two sums a layer (three of a decoder's with a source), one of the embeddings; the logits are gathered. */
+static const subject subjects[] = {
+    {"gpt2", gpt2, SN_FORWARD, "forward", 5, 1, 0},
+    {"llama", llama, SN_FORWARD, "forward", 5, 1, 0},
+    {"bert", bert, SN_FORWARD, "forward", 5, 1, 0},
+    {"edt", edt, SN_FORWARD, "forward", 12, 1, 0},
+    {"gpt2 loss", gpt2, SN_LOSS, "loss", 7, 1, 0},
+    {"gpt2 training", gpt2, SN_TRAIN, "train_step", -1, -1, 0},
+    {"gpt2 dropout", gpt2, SN_TRAIN, "train_step", -1, -1, 0.1},
+    {"llama training", llama, SN_TRAIN, "train_step", -1, -1, 0},
+    {"bert training", bert, SN_TRAIN, "train_step", -1, -1, 0},
+    {"edt training", edt, SN_TRAIN, "train_step", -1, -1, 0},
+};
+enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+
+static sn_module *build(const char *config, int entries, double dropout, const sn_mesh_axis *mesh,
+                        sn_error *err) {
+    sn_config *c = sn_config_parse("test", config, strlen(config), err);
+    sn_training t = sn_training_default();
+    t.dropout = dropout;
+    t.optimizer.max_norm = 0.01;
+    sn_model model = {0};
+    bool ok = c && sn_model_build(
+                       c, &(sn_model_options){.entries = entries, .training = &t, .mesh = mesh},
+                       &model, err);
+    sn_config_free(c);
+    return ok ? model.module : NULL;
+}
+
+static bool divide(sn_module *m) {
+    sn_passes p;
+    const sn_pass_options o = {
+        .level = SN_LEVEL_HIGHEST, .backend = "native", .only = "replace,shard", .verify = true};
+    return sn_passes_run(&p, m, &o);
+}
+
+static int count_op(sn_module *m, const char *entry, sn_op op) {
+    sn_order order = sn_entry_topo(m, sn_entry_get(m, entry));
+    int n = 0;
+    for (int i = 0; i < order.n; i++) n += order.node[i]->op == op;
+    return n;
+}
+
+/* ---- evaluation ---- */
+
+static double value_of(const char *name, int64_t i) {
+    double phase = 0;
+    for (const char *c = name; *c; c++) phase += (double)*c * 0.37;
+    return sin(phase + 1.3 * (double)i) * 0.4;
+}
+
+/* Elements of a leaf as this rank holds them. */
+static void fill(const sn_node *n, double *out, int64_t count, int64_t first_size) {
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    sn_share s = sn_share_of(n);
+    bool is_input = n->op == SN_OP_input;
+    bool tokens = is_input && strcmp(name, "lengths") != 0 && n->dtype == SN_I32;
+    for (int64_t i = 0; i < count; i++)
+        out[i] = tokens     ? (double)((i * 7 + name[0]) % (strcmp(name, "types") ? 29 : 2))
+                 : is_input ? (n->dtype == SN_I32 ? (double)(first_size - i) : (double)(i + 3))
+                 : strstr(name, "optimizer.") ? 0
+                                              : value_of(name, i);
+    for (int64_t i = 0; s.ranks && i < sn_share_runs(&s); i++) {
+        sn_elements r = sn_share_run(&s, i);
+        for (int64_t k = 0; k < r.count; k++)
+            out[r.to + k] = strstr(name, "optimizer.") ? 0 : value_of(name, r.from + k);
+        for (int64_t k = 0; k < r.missing; k++) out[r.to + r.count + k] = 0;
+    }
+}
+
+typedef struct result {
+    int n;
+    char name[MOST_OUT][24];
+    int64_t size[MOST_OUT];
+    double *data[MOST_OUT];
+} result;
+
+/* All outputs of the entry; false: an error of the module. */
+static bool evaluate(sn_module *m, const char *entry, sn_comm *c, result *out) {
+    int64_t symbol[16] = {0};
+    for (int i = 0; i < sn_symbol_count(m); i++)
+        symbol[i] = strcmp(sn_symbol_at(m, i)->name, "B") ? LENGTH : BATCH;
+    sn_module_place(m, symbol, NULL);
+    sn_eval *ev = sn_eval_new(m, symbol);
+    sn_eval_set_comm(ev, c);
+    const sn_entry *e = sn_entry_get(m, entry);
+    sn_order order = sn_entry_topo(m, e);
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (n->op != SN_OP_input && n->op != SN_OP_param && n->op != SN_OP_state) continue;
+        int64_t count = 1;
+        for (int a = 0; a < n->rank; a++) count *= sn_dim_eval(m, n->shape[a], symbol);
+        double *x = malloc((size_t)count * sizeof *x);
+        fill(n, x, count, LENGTH);
+        sn_eval_bind_f64(ev, sn_attr_str(n, SN_A_name, ""), x, count);
+        free(x);
+    }
+    *out = (result){.n = e->n_output};
+    for (int i = 0; i < e->n_output; i++) {
+        const sn_value *v = sn_eval_node(ev, e->output[i].node);
+        if (!v) break;
+        snprintf(out->name[i], sizeof out->name[i], "%s", e->output[i].name);
+        out->size[i] = v->n;
+        out->data[i] = malloc((size_t)v->n * sizeof(double) + 1);
+        memcpy(out->data[i], v->data, (size_t)v->n * sizeof(double));
+    }
+    sn_eval_free(ev);
+    return !sn_module_error(m)->code;
+}
+
+static void free_result(result *r) {
+    for (int i = 0; i < r->n; i++) free(r->data[i]);
+}
+
+typedef struct job {
+    const subject *s;
+    sn_comm *comm;
+    result out;
+    sn_error err;
+    bool ok;
+    int reduces, gathers;
+} job;
+
+static void *run_rank(void *arg) {
+    job *j = arg;
+    const sn_mesh_axis mesh[] = {{"tensor", j->comm->size, j->comm->rank}, {0}};
+    sn_module *m = build(j->s->config, j->s->entries, j->s->dropout, mesh, &j->err);
+    j->ok = m && divide(m) && evaluate(m, j->s->entry, j->comm, &j->out);
+    if (m && !j->ok) sn_module_ok(m, &j->err);
+    if (!j->ok) { /* the others would wait */
+        fprintf(stderr, "%s, rank %d: %s\n", j->s->name, j->comm->rank, j->err.message);
+        _Exit(1);
+    }
+    if (j->ok) j->reduces = count_op(m, j->s->entry, SN_OP_all_reduce);
+    if (j->ok) j->gathers = count_op(m, j->s->entry, SN_OP_all_gather);
+    sn_module_free(m);
+    sn_comm_close(j->comm);
+    return NULL;
+}
+
+static void compare(const subject *s, int ranks, const result *want, const result *got) {
+    assert_int_equal(want->n, got->n);
+    for (int i = 0; i < want->n; i++) {
+        assert_int_equal(want->size[i], got->size[i]);
+        for (int64_t k = 0; k < want->size[i]; k++)
+            if (!(fabs(want->data[i][k] - got->data[i][k]) <= 1e-9 * (1 + fabs(want->data[i][k]))))
+                fail_msg("%s on %d ranks: %s[%lld] is %.12g, not %.12g", s->name, ranks,
+                         want->name[i], (long long)k, got->data[i][k], want->data[i][k]);
+    }
+}
+
+static void check(const subject *s, int ranks) {
+    job j[MOST] = {0};
+    sn_comm *comm[MOST];
+    pthread_t thread[MOST];
+    sn_error err = {0};
+    result whole;
+    sn_module *m = build(s->config, s->entries, s->dropout, NULL, &err);
+    need(m != NULL, &err);
+    assert_true(evaluate(m, s->entry, NULL, &whole));
+    assert_true(sn_comm_simulate(ranks, comm, NULL));
+    for (int r = 0; r < ranks; r++) {
+        j[r].s = s, j[r].comm = comm[r];
+        assert_int_equal(pthread_create(&thread[r], NULL, run_rank, &j[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++) pthread_join(thread[r], NULL);
+    for (int r = 0; r < ranks; r++) {
+        need(j[r].ok, &j[r].err);
+        compare(s, ranks, &whole, &j[r].out);
+        free_result(&j[r].out);
+    }
+    if (s->reduces >= 0 && (j[0].reduces != s->reduces || j[0].gathers != s->gathers))
+        fail_msg("%s: %d sums and %d gathers, expected %d and %d", s->name, j[0].reduces,
+                 j[0].gathers, s->reduces, s->gathers);
+    free_result(&whole);
+    sn_module_free(m);
+}
+
+static void equal_values(void **state) {
+    (void)state;
+    const char *only = getenv("SUBJECT");
+    for (int i = 0; i < SUBJECTS; i++)
+        for (int ranks = 2; ranks <= MOST; ranks += 2)
+            if (!only || !strcmp(only, subjects[i].name)) check(&subjects[i], ranks);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_values),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
