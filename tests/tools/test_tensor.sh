@@ -1,0 +1,75 @@
+#!/bin/sh
+# test_tensor.sh SINTER SOURCE_DIR MPIRUN [long]: ranks that share a model write the tokens of one process, with the mpirun
+# of Open MPI or MPICH. long: 1 to 4 ranks, sampling, batches, beams, storage types, more models, failures.
+set -u
+sinter=$1 source=$2 mpirun=$3 long=${4:-}
+dir=$(mktemp -d "${TMPDIR:-/tmp}/sinter-tensor.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+options=''
+case $mpirun in *mpich*) ;; *) options='--oversubscribe --allow-run-as-root' ;; esac
+export OMP_WAIT_POLICY=passive
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# ranks N ARGUMENT…: generates on N ranks, output in the files out and log
+ranks() {
+    n=$1
+    shift
+    # shellcheck disable=SC2086
+    timeout 120 "$mpirun" $options -n "$n" "$sinter" generate "$@" -t 1 >out 2>log </dev/null
+}
+
+# equal N ARGUMENT…: N ranks write what one process writes
+equal() {
+    n=$1
+    shift
+    "$sinter" generate "$@" -t 1 >want 2>log </dev/null || { cat log; fail "one process: $*"; }
+    ranks "$n" "$@" || { cat log; fail "$n ranks: $*"; }
+    cmp want out || { cat want out; fail "$n ranks write other tokens: $*"; }
+}
+
+stories=$source/examples/models/stories260K
+"$sinter" import "$stories/stories260K.bin" -o stories --tokenizer "$stories/tok512.bin" >log 2>&1 || { cat log; fail import; }
+equal 2 stories -p 'Once upon a time' -n 24 --temperature 0
+ranks 3 stories -p 'Once' -n 4 && fail "8 heads on 3 ranks"
+grep -q '8 heads cannot be divided among 3 ranks' log || { cat log; fail "8 heads on 3 ranks: the error"; }
+[ -z "$long" ] && exit 0
+
+for n in 2 4; do
+    equal $n stories -p 'Once upon a time' -n 60 --seed 7
+    equal $n stories -p 'Once upon a time' -n 30 --beams 3
+    equal $n stories -p 'Once upon a time' -n 30 --best-of 3
+    equal $n stories -p 'Once upon a time' -n 30 --temperature 0 --weights bf16
+    equal $n stories -p 'Once upon a time' -n 30 --temperature 0 --cache bf16 --level 0
+    printf 'Once\nThe dog\nA red ball\n' >prompts
+    equal $n stories -f prompts --batch 2 -n 20 --temperature 0
+done
+equal 8 stories -p 'Once upon a time' -n 30 --temperature 0 # more ranks than heads of keys
+
+# model NAME CONFIG: a model with the weights of a first training step
+model() {
+    head -c 20000 "$source/examples/data/tinyshakespeare.txt" >text.txt
+    printf '{"model": {%s}, "data": {"text": "text.txt", "validation_part": 0},
+ "training": {"steps": 20, "batch": 4, "block": 16}}' "$2" >"$1.json"
+    "$sinter" train "$1.json" -o "$1" >log 2>&1 || { cat log; fail "$1"; }
+}
+model gpt2 '"model_type": "gpt2", "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 4'
+model gqa '"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_key_value_heads": 1, "intermediate_size": 52, "max_position_embeddings": 64'
+model gopher '"model_type": "gopher", "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 4'
+for name in gpt2 gqa gopher; do
+    for n in 2 4; do
+        equal $n $name -p 'First' -n 30 --temperature 0
+        equal $n $name -p 'First' -n 30 --seed 3
+    done
+done
+
+ranks 2 stories -p "$(printf 'a%.0s' $(seq 3000))" -n 4 && fail "a prompt that is too long"
+grep -q 'context' log || { cat log; fail "a prompt that is too long: the error"; }
+ranks 2 none -p 'a' && fail "no model"
+[ "$(grep -c 'cannot open model folder' log)" -eq 1 ] || { cat log; fail "no model: one message"; }
+exit 0
