@@ -200,3 +200,25 @@ sn_node *sh_fill(sharder *s, const sh_local *x, double value) {
     sn_node *inside = sn_b_scalar(SN_OP_lt, i, (double)sh_size(&x->at));
     return sn_b_select(inside, x->n, sn_b_const(s->m, (sn_dtype)x->n->dtype, value));
 }
+
+/* ---- of the user's nodes ---- */
+
+sh_local sh_local_of(sharder *s, sn_node *n) {
+    if (n->id >= s->n_of) return (sh_local){n, sh_whole_layout()}; /* the error node */
+    if (!s->of[n->id].n) {
+        sn_module_set_loc(s->m, n->loc);
+        sh_local made = s->compute(s, n);
+        s->of[n->id] = made;
+    }
+    return s->of[n->id];
+}
+
+sn_node *sh_whole(sharder *s, sn_node *n) {
+    sh_local x = sh_local_of(s, n);
+    return sh_to_whole(s, &x);
+}
+
+sn_node *sh_split(sharder *s, sn_node *n, const sh_layout *l) {
+    sh_local x = sh_local_of(s, n);
+    return sh_to_split(s, &x, l);
+}

@@ -343,8 +343,8 @@ static bool shard_reduce(sharder *s, sn_node *n, sh_local *out) {
     sn_node *full = sh_fill(s, &x, neutral((sn_op)n->op)), *part = with(s, n, 1, &full);
     if (sum) return done(out, part, sh_partial_layout());
     int64_t first = 0;
-    sn_node *most = sn_b_reduce((sn_op)n->op, sh_gather(s, part), 1, &first);
-    return done(out, sn_b_reshape(most, n->rank, n->shape), sh_whole_layout());
+    sn_node *all = sn_b_reduce((sn_op)n->op, sh_gather(s, part), 1, &first);
+    return done(out, sn_b_reshape(all, n->rank, n->shape), sh_whole_layout());
 }
 
 /* ---- composites that work along one axis ---- */
@@ -426,5 +426,5 @@ static sh_rule *const rules[SN_OP_COUNT] = {
 
 sh_rule *sh_rule_of(sn_op op) {
     if (sn_ops[op].kind == SN_ELEM) return shard_elementwise;
-    return rules[op] ? rules[op] : sh_product_rule(op);
+    return rules[op];
 }

@@ -110,29 +110,10 @@ static sh_local compute(sharder *s, sn_node *n) {
     }
     if (is_whole(s, n)) return whole_local(with_whole(s, n));
     sh_rule *rule = sh_rule_of((sn_op)n->op);
+    if (!rule) rule = sh_product_rule((sn_op)n->op);
     if (rule && rule(s, n, &out)) return out;
     if (n->decomposition) return sh_local_of(s, n->decomposition);
     return whole_local(with_whole(s, n));
-}
-
-sh_local sh_local_of(sharder *s, sn_node *n) {
-    if (n->id >= s->n_of) return whole_local(n); /* the error node */
-    if (!s->of[n->id].n) {
-        sn_module_set_loc(s->m, n->loc);
-        sh_local made = compute(s, n);
-        s->of[n->id] = made;
-    }
-    return s->of[n->id];
-}
-
-sn_node *sh_whole(sharder *s, sn_node *n) {
-    sh_local x = sh_local_of(s, n);
-    return sh_to_whole(s, &x);
-}
-
-sn_node *sh_split(sharder *s, sn_node *n, const sh_layout *l) {
-    sh_local x = sh_local_of(s, n);
-    return sh_to_split(s, &x, l);
 }
 
 /* ---- entries ---- */
@@ -202,7 +183,11 @@ int sn_pass_shard(sn_passes *p) {
     int changed = 0;
     for (const sn_node *n; !sn_module_error(m)->code && (n = find_shard(m));) {
         const char *mesh = sn_attr_str(n, SN_A_mesh, "");
-        sharder s = {.p = p, .m = m, .mesh = mesh, .ranks = sn_attr_int(n, SN_A_ranks, 1)};
+        sharder s = {.p = p,
+                     .m = m,
+                     .mesh = mesh,
+                     .ranks = sn_attr_int(n, SN_A_ranks, 1),
+                     .compute = compute};
         s.rank = sn_module_rank(m, mesh, s.ranks, 1);
         for (int i = 0; i < sn_entry_count(m); i++) find_divided(&s, sn_entry_at(m, i));
         while (divide_states(&s)) {

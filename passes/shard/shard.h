@@ -34,7 +34,8 @@ typedef struct sh_leaf { /* a divided parameter or state */
     sh_layout at;
 } sh_leaf;
 
-typedef struct sharder {
+typedef struct sharder sharder;
+struct sharder {
     sn_passes *p;
     sn_module *m;
     const char *mesh;
@@ -44,7 +45,8 @@ typedef struct sharder {
     uint32_t n_of;
     sh_leaf *leaf; /* [n_leaf] */
     int n_leaf, cap_leaf;
-} sharder;
+    sh_local (*compute)(sharder *s, sn_node *n); /* what `of` does not know yet */
+};
 
 /* ---- layout.c ---- */
 
@@ -75,8 +77,6 @@ sn_node *sh_first(sharder *s, int64_t share, const sn_node *like);
 sn_node *sh_fill(sharder *s, const sh_local *x, double value);
 /* x of every rank on a new first axis [ranks, ..]. */
 sn_node *sh_gather(sharder *s, sn_node *x);
-
-/* ---- shard.c ---- */
 
 sh_local sh_local_of(sharder *s, sn_node *n);                  /* of a node of the user's graph */
 sn_node *sh_whole(sharder *s, sn_node *n);                     /* the same as a whole */
