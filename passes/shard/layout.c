@@ -151,6 +151,24 @@ sn_node *sh_first(sharder *s, int64_t share, const sn_node *like) {
     return sn_b_dim(s->m, (sn_dtype)like->dtype, first_of(s, share));
 }
 
+/* Sums into a share of the rows, as the gradient of a divided table needs them: those of other ranks go
+ * to one more row, which is dropped. */
+static sn_node *scatter_share(sharder *s, const sn_node *x, const sh_layout *l) {
+    int64_t share = sh_share(s, l);
+    sn_dim shape[SN_MAX_RANK];
+    sn_node *ids = x->in[1], *local = sn_b_binary(SN_OP_sub, ids, sh_first(s, share, ids));
+    sn_node *below = sn_b_const(s->m, (sn_dtype)ids->dtype, -1),
+            *rest = sn_b_const(s->m, (sn_dtype)ids->dtype, (double)share);
+    sn_node *here = sn_b_binary(SN_OP_and, sn_b_binary(SN_OP_lt, local, rest),
+                                sn_b_binary(SN_OP_lt, below, local));
+    sn_node *in[2] = {x->in[0], sn_b_select(here, local, rest)};
+    memcpy(shape, x->shape, sizeof *shape * x->rank);
+    shape[l->axis] = sn_dim_const(s->m, share + 1);
+    sn_node *rows = sn_node_new(s->m, SN_OP_scatter_add, 2, in,
+                                SN_ATTRS(SN_LIST(shape, x->rank, shape), SN_INT(axis, l->axis)));
+    return sn_b_slice(rows, l->axis, 0, sn_dim_const(s->m, share));
+}
+
 /* The share of an operation that can make it directly; NULL: it cannot. */
 static sn_node *direct_share(sharder *s, const sn_node *x, const sh_layout *l) {
     sn_dim shape[SN_MAX_RANK];
@@ -159,8 +177,10 @@ static sn_node *direct_share(sharder *s, const sn_node *x, const sh_layout *l) {
         int from = l->axis - (x->rank - x->in[0]->rank);
         if (from < 0 || x->in[0]->shape[from] == 1) return sn_b_broadcast(x->in[0], x->rank, shape);
     }
-    if (x->op != SN_OP_iota) return NULL;
     int axis = (int)sn_attr_int(x, SN_A_axis, 0);
+    if (x->op == SN_OP_scatter_add && axis == l->axis && l->n_part == 1)
+        return scatter_share(s, x, l);
+    if (x->op != SN_OP_iota) return NULL;
     if (axis == l->axis && l->n_part > 1) return NULL;
     sn_node *i = sn_b_iota(s->m, (sn_dtype)x->dtype, x->rank, shape, axis);
     return axis == l->axis ? sn_b_binary(SN_OP_add, i, sh_first(s, sh_share(s, l), i)) : i;

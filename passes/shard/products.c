@@ -227,30 +227,102 @@ static sn_node *kv_of(sharder *s, sn_node *x, const heads *h) {
     return sn_b_slice(sh_whole(s, x), HEADS, h->first, 1);
 }
 
-/* The region with head numbers of the whole. arg: which argument is the head. */
-static const sn_region *place_heads(sharder *s, const sn_region *r, int arg, int64_t share) {
+enum { SCORE_HEAD = 2, MASK_HEAD = 1, AFTER_HEAD = 3, MOST_CAPTURED = 16 };
+
+/* Captured tensors of which a rank has the part of its heads. */
+typedef struct captured {
+    int n;
+    sn_node *local[MOST_CAPTURED]; /* NULL: it is whole */
+    int axis[MOST_CAPTURED];       /* of the heads */
+} captured;
+
+/* Whether the region reads the tensor at its own head only. head: its argument's number. */
+static bool reads_own_head(sharder *s, const sn_region *r, int head, int number, int axis) {
+    if (!r) return true;
+    const sn_node *tensor = r->arg[head + AFTER_HEAD + number];
+    sn_order order = sn_region_topo(s->m, r);
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        for (int k = 0; k < n->n_in; k++)
+            if (n->in[k] == tensor &&
+                (n->op != SN_OP_gather_nd || k || n->in[1 + axis] != r->arg[head]))
+                return false;
+    }
+    return true;
+}
+
+/* The parts of captured tensors, operands from `first` on, that are divided by heads. */
+static captured find_captured(sharder *s, const sn_node *n, int first, int64_t n_heads) {
+    captured c = {.n = n->n_in - first};
+    const sn_region *score = sn_attr_region(n, SN_A_score), *mask = sn_attr_region(n, SN_A_mask);
+    for (int i = 0; i < c.n && i < MOST_CAPTURED; i++) {
+        sh_local x = sh_local_of(s, n->in[first + i]);
+        if (x.at.kind != SH_SPLIT || x.at.n_part != 1 || sh_size(&x.at) != n_heads ||
+            !reads_own_head(s, score, SCORE_HEAD, i, x.at.axis) ||
+            !reads_own_head(s, mask, MASK_HEAD, i, x.at.axis))
+            continue;
+        c.local[i] = x.n;
+        c.axis[i] = x.at.axis;
+    }
+    return c;
+}
+
+/* Reads of divided tensors count heads from this rank's first. */
+typedef struct own_head {
+    sn_node **arg;
+    const captured *c;
+    int head;
+
+} own_head;
+
+static sn_node *read_own(void *ctx, sn_node *n) {
+    const own_head *o = ctx;
+    for (int i = 0; n->op == SN_OP_gather_nd && i < o->c->n && i < MOST_CAPTURED; i++) {
+        if (!o->c->local[i] || n->in[0] != o->arg[o->head + AFTER_HEAD + i]) continue;
+        sn_node *in[SN_MAX_RANK + 1];
+        for (int k = 0; k < n->n_in; k++) in[k] = n->in[k];
+        in[1 + o->c->axis[i]] = o->arg[o->head];
+        return sn_node_with(n, in);
+    }
+    return n;
+}
+
+/* The region with head numbers of the whole. head: which argument is the head. */
+static const sn_region *place_heads(sharder *s, const sn_region *r, int head, int64_t share,
+                                    const captured *c) {
     sn_node **a = sn_arena_alloc(s->m, sizeof *a * (size_t)r->n_arg),
             **out = sn_arena_alloc(s->m, sizeof *out * (size_t)r->n_out);
     for (int i = 0; i < r->n_arg; i++) a[i] = r->arg[i];
-    a[arg] = sn_b_binary(SN_OP_add, r->arg[arg], sh_first(s, share, r->arg[arg]));
+    for (int i = 0; i < c->n && i < MOST_CAPTURED; i++) {
+        const sn_node *x = c->local[i];
+        int at = head + AFTER_HEAD + i;
+        if (x) a[at] = sn_arg(s->m, at, (sn_dtype)x->dtype, x->rank, x->shape);
+    }
+    own_head own = {a, c, head};
+    sn_node *first = sh_first(s, share, a[head]), *local = a[head];
+    a[head] = sn_b_binary(SN_OP_add, local, first);
     sn_region_inline(r, a, out);
-    return sn_region_new(s->m, r->n_arg, r->arg, r->n_out, out);
+    a[head] = local;
+    sn_rewrite(s->m, r->n_out, out, read_own, &own);
+    return sn_region_new(s->m, r->n_arg, a, r->n_out, out);
 }
 
-static sn_node *local_attention(sharder *s, const sn_node *n, const heads *h, sn_node **in) {
+static sn_node *local_attention(sharder *s, const sn_node *n, const heads *h, const captured *c,
+                                sn_node **in) {
     sn_attr *attr = sn_arena_alloc(s->m, sizeof *attr * (size_t)(n->n_attr + 1));
     int64_t share = sh_share(s, &h->q);
     for (int i = 0; i < n->n_attr; i++) {
         attr[i] = n->attr[i];
-        if (attr[i].key == SN_A_score) attr[i].r = place_heads(s, attr[i].r, 2, share);
-        if (attr[i].key == SN_A_mask) attr[i].r = place_heads(s, attr[i].r, 1, share);
+        if (attr[i].key == SN_A_score) attr[i].r = place_heads(s, attr[i].r, SCORE_HEAD, share, c);
+        if (attr[i].key == SN_A_mask) attr[i].r = place_heads(s, attr[i].r, MASK_HEAD, share, c);
     }
     return sn_node_new(s->m, (sn_op)n->op, n->n_in, in, n->n_attr, attr);
 }
 
-/* The heads of attention or its gradient are divided; captured tensors, from operand `captured` on,
- * are whole. With dropout every rank would need its own part of the random numbers. */
-static bool attend(sharder *s, sn_node *n, int captured, heads *h, sn_node **local) {
+/* The heads of attention or its gradient are divided; captured tensors, from operand `first` on, are
+ * whole, or divided by heads. With dropout every rank would need its own part of the random
+ * numbers. */
+static bool attend(sharder *s, sn_node *n, int first, heads *h, captured *c, sn_node **local) {
     sn_node **in = sn_arena_alloc(s->m, sizeof *in * (size_t)(n->n_in + 1));
     bool any = false;
     if (sn_attr_get(n, SN_A_rate) || n->in[0]->rank != 4) return false;
@@ -260,27 +332,34 @@ static bool attend(sharder *s, sn_node *n, int captured, heads *h, sn_node **loc
         if (!is_by_heads(x)) return false;
     }
     if (!any || !divide_heads(s, n->in[0], n->in[1], h)) return false;
-    for (int i = 0; i < n->n_in; i++)
-        in[i] = i >= captured      ? sh_whole(s, n->in[i])
+    *c = find_captured(s, n, first, sh_size(&h->q));
+    for (int i = 0; i < n->n_in; i++) {
+        sn_node *own = i >= first && i - first < MOST_CAPTURED ? c->local[i - first] : NULL;
+        in[i] = own                ? own
+                : i >= first       ? sh_whole(s, n->in[i])
                 : i == 1 || i == 2 ? kv_of(s, n->in[i], h)
                                    : sh_split(s, n->in[i], &h->q);
-    *local = local_attention(s, n, h, in);
+    }
+    *local = local_attention(s, n, h, c, in);
     return true;
 }
 
 static bool shard_attention(sharder *s, sn_node *n, sh_local *out) {
     heads h;
+    captured c;
     sn_node *y;
-    return attend(s, n, 3, &h, &y) && done(out, y, h.q);
+    return attend(s, n, 3, &h, &c, &y) && done(out, y, h.q);
 }
 
 static bool shard_attention_grad(sharder *s, sn_node *n, sh_local *out) {
     enum { CAPTURED = 5 };
     heads h;
+    captured c;
     sn_node *y;
     int64_t index = sn_attr_int(n, SN_A_index, 0);
-    if (!attend(s, n, CAPTURED, &h, &y)) return false;
+    if (!attend(s, n, CAPTURED, &h, &c, &y)) return false;
     if (index == 0) return done(out, y, h.q);
+    if (index > 2 && c.local[index - 3]) return done(out, y, sh_local_of(s, n->in[2 + index]).at);
     if (index > 2) return done(out, y, sh_partial_layout()); /* a captured tensor */
     if (!h.taken) return done(out, y, h.kv);
     sn_dim low[4] = {0}, high[4] = {0};

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <cjson/cJSON.h>
+#include <dirent.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -236,9 +238,153 @@ static void equal_values(void **state) {
             if (!only || !strcmp(only, subjects[i].name)) check(&subjects[i], ranks);
 }
 
+/* ---- every architecture ---- */
+
+static char *read_text(const char *path) {
+    FILE *f = fopen(path, "rb");
+    long n = 0;
+    char *text = NULL;
+    if (f && !fseek(f, 0, SEEK_END) && (n = ftell(f)) > 0 && !fseek(f, 0, SEEK_SET))
+        text = calloc((size_t)n + 1, 1);
+    if (text && fread(text, 1, (size_t)n, f) != (size_t)n) text[0] = 0;
+    if (f) fclose(f);
+    return text;
+}
+
+/* The first entry that evaluates without caches. */
+static const char *entry_of(sn_module *m) {
+    static const char *const names[] = {"forward", "encode"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (sn_entry_get(m, names[i])) return names[i];
+    return NULL;
+}
+
+/* The model of a reference file on two ranks; false: it cannot be divided. */
+static bool check_family(const char *name, const char *path) {
+    char *text = read_text(path);
+    cJSON *json = text ? cJSON_Parse(text) : NULL;
+    char *config = cJSON_PrintUnformatted(cJSON_GetObjectItem(json, "config"));
+    const sn_mesh_axis two[] = {{"tensor", 2, 0}, {0}};
+    sn_error err = {0};
+    sn_module *m = config ? build(config, SN_FORWARD | SN_ENCODE, 0, two, &err) : NULL;
+    const char *entry = m ? entry_of(m) : NULL;
+    if (!m && !strstr(err.message, "cannot be divided among 2 ranks"))
+        fail_msg("%s: %s", name, err.message);
+    const subject s = {name, config, SN_FORWARD | SN_ENCODE, entry, -1, -1, 0};
+    if (entry) check(&s, 2);
+    sn_module_free(m);
+    cJSON_free(config);
+    cJSON_Delete(json);
+    free(text);
+    return entry;
+}
+
+static void families(void **state) {
+    (void)state;
+    DIR *d = opendir(SN_SOURCE_DIR "/tests/data/families");
+    assert_non_null(d);
+    size_t n = 0, divided = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[1024];
+        size_t length = strlen(e->d_name);
+        if (length < 5 || strcmp(e->d_name + length - 5, ".json") != 0) continue;
+        snprintf(path, sizeof path, SN_SOURCE_DIR "/tests/data/families/%s", e->d_name);
+        if (effort_takes(n++, 8)) divided += check_family(e->d_name, path);
+    }
+    closedir(d);
+    assert_true(divided >= 5);
+}
+
+/* Two sums a layer and one of the embeddings, of each published size. */
+static void presets(void **state) {
+    (void)state;
+    const sn_mesh_axis two[] = {{"tensor", 2, 0}, {0}};
+    const char *name;
+    for (int i = 0; (name = sn_model_preset_name(i)); i++) {
+        const char *text = sn_model_preset(name);
+        sn_error err = {0};
+        sn_config *c = sn_config_parse(name, text, strlen(text), &err);
+        sn_model model = {0};
+        const sn_model_options o = {.entries = SN_CACHED, .mesh = two};
+        bool ok = c && sn_model_build(c, &o, &model, &err);
+        sn_config_free(c);
+        if (!ok) { /* an odd number of heads */
+            assert_non_null(strstr(err.message, "heads cannot be divided among 2 ranks"));
+            continue;
+        }
+        assert_true(divide(model.module));
+        for (int k = 0; k < 2; k++) {
+            const char *entry = k ? "decode" : "prefill";
+            assert_int_equal(count_op(model.module, entry, SN_OP_all_reduce), 2 * model.layers + 1);
+            assert_int_equal(count_op(model.module, entry, SN_OP_all_gather), 1);
+        }
+        sn_module_free(model.module);
+    }
+}
+
+/* ---- the DSL ---- */
+
+static void mistakes(void **state) {
+    (void)state;
+    static const struct {
+        int64_t size;
+        int axis;
+        sn_dim parts[4];
+        const char *message; /* NULL: none */
+    } list[] = {{12, 0, {SN_END}, NULL},
+                {13, -1, {SN_END}, NULL},
+                {12, 0, {4, 8, SN_END}, NULL},
+                {3, 0, {SN_END}, "3 elements cannot be divided among 4 ranks"},
+                {12, 0, {6, 6, SN_END}, "a part of 6 elements cannot be divided among 4 ranks"},
+                {12, 0, {4, 4, SN_END}, "the parts have 8 elements, the axis 12"},
+                {12, 1, {SN_END}, "axis 1 is outside"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        sn_module *m = sn_module_new("shard");
+        sn_mesh(m, "data", 2, "tensor", 4);
+        sn_mesh_place(m, 5);
+        assert_int_equal(sn_module_mesh_axis(m, "data").rank, 1);
+        assert_int_equal(sn_module_mesh_axis(m, "tensor").rank, 1);
+        sn_tensor w = sn_param(m, "w", SN_F32, list[i].size);
+        assert_ptr_equal(sn_shard(w, 0, "context"), w); /* no such axis: one rank */
+        sn_shard_at(SN_HERE, w, list[i].axis, "tensor", list[i].parts);
+        const char *got = sn_module_error(m)->message;
+        if (list[i].message ? !strstr(got, list[i].message) : *got != 0)
+            fail_msg("%zu: %s", i, got);
+        sn_module_free(m);
+    }
+    sn_module *m = sn_module_new("mesh");
+    sn_mesh(m, "tensor", 2);
+    sn_mesh(m, "tensor", 3);
+    assert_non_null(strstr(sn_module_error(m)->message, "'tensor' has 2 ranks already, not 3"));
+    sn_module_free(m);
+    m = sn_module_new("place");
+    sn_mesh(m, "tensor", 2);
+    sn_mesh_place(m, 2);
+    assert_non_null(strstr(sn_module_error(m)->message, "ranks 0 to 1, not 2"));
+    sn_module_free(m);
+}
+
+/* A parameter that is used in two ways, and one divided in two ways. */
+static void two_ways(void **state) {
+    (void)state;
+    for (int same = 0; same < 2; same++) {
+        sn_module *m = sn_module_new("ways");
+        sn_mesh(m, "tensor", 2);
+        sn_entry_begin(m, "run");
+        sn_tensor x = sn_input(m, "x", SN_F32, 3, 4), w = sn_param(m, "w", SN_F32, 4, 4);
+        sn_tensor y = sn_linear(x, sn_shard(w, 0, "tensor"), NULL);
+        sn_output("y", sn_linear(y, sn_shard(w, same ? 0 : 1, "tensor"), NULL));
+        assert_int_equal(divide(m), same);
+        if (!same)
+            assert_non_null(strstr(sn_module_error(m)->message, "'w' is divided in two ways"));
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_values),
+        cmocka_unit_test(equal_values), cmocka_unit_test(families), cmocka_unit_test(presets),
+        cmocka_unit_test(mistakes),     cmocka_unit_test(two_ways),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
