@@ -298,12 +298,12 @@ static const sn_region *place_heads(sharder *s, const sn_region *r, int head, in
         int at = head + AFTER_HEAD + i;
         if (x) a[at] = sn_arg(s->m, at, (sn_dtype)x->dtype, x->rank, x->shape);
     }
-    own_head own = {a, c, head};
+    own_head rule = {a, c, head};
     sn_node *first = sh_first(s, share, a[head]), *local = a[head];
     a[head] = sn_b_binary(SN_OP_add, local, first);
     sn_region_inline(r, a, out);
     a[head] = local;
-    sn_rewrite(s->m, r->n_out, out, read_own, &own);
+    sn_rewrite(s->m, r->n_out, out, read_own, &rule);
     return sn_region_new(s->m, r->n_arg, a, r->n_out, out);
 }
 
@@ -334,8 +334,8 @@ static bool attend(sharder *s, sn_node *n, int first, heads *h, captured *c, sn_
     if (!any || !divide_heads(s, n->in[0], n->in[1], h)) return false;
     *c = find_captured(s, n, first, sh_size(&h->q));
     for (int i = 0; i < n->n_in; i++) {
-        sn_node *own = i >= first && i - first < MOST_CAPTURED ? c->local[i - first] : NULL;
-        in[i] = own                ? own
+        sn_node *part = i >= first && i - first < MOST_CAPTURED ? c->local[i - first] : NULL;
+        in[i] = part               ? part
                 : i >= first       ? sh_whole(s, n->in[i])
                 : i == 1 || i == 2 ? kv_of(s, n->in[i], h)
                                    : sh_split(s, n->in[i], &h->q);
