@@ -251,6 +251,7 @@ static bool add_param(sn_session *s, const sn_leaf *l, origin *o, sn_error *err)
 static bool add_state(sn_session *s, const sn_leaf *l, origin *o, sn_error *err) {
     bound b;
     const sn_node *trained = sn_program_trained(s->p, l->name);
+    if (trained && l->node->op == SN_OP_state) trained = l->node; /* which may be a share */
     if (!describe(l->node, l->name, &b, err) || (trained && !find_source(trained, o, &b.from, err)))
         return false;
     b.owned = true;
