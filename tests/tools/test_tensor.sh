@@ -62,9 +62,9 @@ printf '%s\n' '{
  "model": {"model_type": "gpt2", "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 4},
  "data": {"text": "text.txt", "validation_part": 0.05},
  "optimizer": {"clip": 0.5},
- "training": {"steps": 6, "batch": 4, "block": 16, "validate_every": 3, "log_every": 1}}' >gpt.json
+ "training": {"steps": 4, "batch": 4, "block": 16, "validate_every": 2, "log_every": 1}}' >gpt.json
 "$sinter" train gpt.json -o one --slices 2 >log 2>&1 || { cat log; fail "train on one"; }
-train 2 gpt.json -o two --slices 2 --tensor 2 -n 3 || { cat log; fail "train --tensor 2"; }
+train 2 gpt.json -o two --slices 2 --tensor 2 -n 2 || { cat log; fail "train --tensor 2"; }
 train 2 gpt.json -o two --resume --tensor 2 || { cat log; fail "train --tensor 2 --resume"; }
 close one two "--tensor 2"
 [ -z "$long" ] && exit 0
@@ -91,7 +91,7 @@ printf '%s\n' '{
  "tokenizer": {"kind": "word", "vocab": 200},
  "data": {"text": "text.txt", "target": "text.txt", "validation_part": 0},
  "training": {"steps": 10, "batch": 4, "block": 16, "log_every": 1}}' >edt.json
-sed 's/"steps": 6/"steps": 10, "dropout": 0.1/' gpt.json >dropout.json
+sed 's/"steps": 4/"steps": 10, "dropout": 0.1/' gpt.json >dropout.json
 for model in llama bert edt dropout; do
     "$sinter" train $model.json -o $model.1 --slices 4 >log 2>&1 || { cat log; fail "$model on one"; }
     for shape in 2:2 4:4 4:2 4:1; do
