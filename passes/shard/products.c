@@ -325,7 +325,7 @@ static sn_node *local_attention(sharder *s, const sn_node *n, const heads *h, co
 static bool attend(sharder *s, sn_node *n, int first, heads *h, captured *c, sn_node **local) {
     sn_node **in = sn_arena_alloc(s->m, sizeof *in * (size_t)(n->n_in + 1));
     bool any = false;
-    if (sn_attr_get(n, SN_A_rate) || n->in[0]->rank != 4) return false;
+    if (sn_attr_get(n, SN_A_rate) || sn_attr_get(n, SN_A_sink) || n->in[0]->rank != 4) return false;
     for (int i = 0; i < 3; i++) {
         sh_local x = sh_local_of(s, n->in[i]);
         any |= x.at.kind == SH_SPLIT;
