@@ -175,7 +175,7 @@ static bool give_transpose(grad *c, sn_op op, const sn_attr *more) {
 
 /* The gradient is divided as the tensor is. */
 bool grad_shard(grad *c) {
-    return give_transpose(c, SN_OP_shard);
+    return give_transpose(c, SN_OP_shard, NULL);
 }
 
 bool grad_all_reduce(grad *c) {
