@@ -56,7 +56,7 @@ static void find_divided(sharder *s, const sn_entry *e) {
     sn_order order = sn_entry_topo(s->m, e);
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
-        if (!is_of_mesh(s, n) || !is_named(n->in[0])) continue;
+        if (s->ranks == 1 || !is_of_mesh(s, n) || !is_named(n->in[0])) continue;
         const char *name = sn_attr_str(n->in[0], SN_A_name, "");
         sh_layout at = layout_of(s, n);
         if (!add_leaf(s, name, at) && !sh_merge(s, &at, &find_leaf(s, name)->at, NULL))
@@ -104,6 +104,7 @@ static sh_local compute(sharder *s, sn_node *n) {
     const sh_leaf *leaf = is_named(n) ? find_leaf(s, sn_attr_str(n, SN_A_name, "")) : NULL;
     if (leaf) return (sh_local){local_leaf(s, n, &leaf->at), leaf->at};
     if (is_of_mesh(s, n)) {
+        if (s->ranks == 1) return sh_local_of(s, n->in[0]);
         out.at = layout_of(s, n);
         out.n = sh_split(s, n->in[0], &out.at);
         return out;
@@ -188,7 +189,7 @@ int sn_pass_shard(sn_passes *p) {
                      .mesh = mesh,
                      .ranks = sn_attr_int(n, SN_A_ranks, 1),
                      .compute = compute};
-        s.rank = sn_module_rank(m, mesh, s.ranks, 1);
+        if (s.ranks > 1) s.rank = sn_module_rank(m, mesh, s.ranks, 1);
         for (int i = 0; i < sn_entry_count(m); i++) find_divided(&s, sn_entry_at(m, i));
         while (divide_states(&s)) {
         }
