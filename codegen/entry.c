@@ -8,7 +8,10 @@
  *
  * The workspace consists of slots, memory that the two halves of a kernel share, work counters of
  * steps with a dynamic schedule (one each, because a thread may be a step ahead), and scratch of
- * each thread.
+ * each thread: a kernel's, and for scans their locals and what the halves of their kernels share.
+ *
+ * In a scan a thread takes a part of the independent axes and calls the kernels of the body for each
+ * element of the sequence, as the only thread. Pointers to what an iteration sees are variables.
  *
  * These functions run once a call, so LLVM does not optimise them: that would take a fifth of the
  * time of all code. What many calls use is in variables on the stack, because register allocation
@@ -19,6 +22,7 @@
 #include "passes/plan/collectives.h"
 #include "passes/plan/row_blocks.h"
 #include "passes/plan/product.h"
+#include "passes/plan/scan.h"
 
 #include <string.h>
 #include <xxhash.h>
@@ -40,9 +44,11 @@ bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget
         sn_iteration when = u->plan->step[i].iteration; /* the first iteration's stands for all */
         if (when == SN_ITER_LATER || when == SN_ITER_SINGLE || u->plan->step[i].wait) continue;
         const sn_kernel_traits *kernel = u->kernel[i].traits;
-        u->work = sn_dim_add(m, u->work, kernel->flops(m, &u->plan->step[i]));
+        sn_dim turns = sn_scan_turns(u->plan, i);
+        u->work = sn_dim_add(m, u->work, sn_dim_mul(m, turns, kernel->flops(m, &u->plan->step[i])));
         if (kernel->macs)
-            u->products = sn_dim_add(m, u->products, kernel->macs(m, &u->plan->step[i]));
+            u->products = sn_dim_add(m, u->products,
+                                     sn_dim_mul(m, turns, kernel->macs(m, &u->plan->step[i])));
     }
     u->table = sn_arena_alloc(m, sizeof *u->table * (size_t)(u->plan->n_buffer + 1));
     for (int i = 0; i < u->plan->n_buffer; i++)
@@ -64,6 +70,11 @@ typedef struct part {
     em_var *slot; /* offsets of the slots in the workspace */
     em_var shared_at, counters_at;
     em_val slots_end, scratch_bytes;
+    em_var *local;       /* offsets of slots of locals in a thread's scratch */
+    em_var local_shared; /* ... and of what the halves of a scan's kernels share */
+    em_var thread;       /* pointer to this thread's scratch */
+    em_var *window;      /* by buffer: pointers of windows */
+    bool in_scan;
     em_val row; /* in a loop over rows: the first one of this iteration; NULL: outside */
 } part;
 
@@ -107,7 +118,7 @@ static em_val is_more(part *p, sn_dim rows, int64_t than) {
  * be cleared in each iteration. */
 static bool has_work_counter(const sn_entry_code *u, int i) {
     return u->kernel[i].family->dynamic && !sn_step_is_extern(&u->plan->step[i]) &&
-           !sn_row_blocks_loop(u->plan, i);
+           !sn_row_blocks_loop(u->plan, i) && !sn_scan_around(u->plan, i);
 }
 
 static int count_work_counters(const sn_entry_code *u) {
@@ -125,20 +136,20 @@ static bool same_size(const sn_buffer *a, const sn_buffer *b) {
 static bool is_counted(const sn_plan *plan, int i) {
     for (int j = 0; j < i; j++) {
         const sn_buffer *b = &plan->buffer[j];
-        if (b->kind == SN_BUF_TEMP && b->slot == plan->buffer[i].slot &&
+        if (b->kind == plan->buffer[i].kind && b->slot == plan->buffer[i].slot &&
             same_size(b, &plan->buffer[i]))
             return true;
     }
     return false;
 }
 
-static em_val slot_bytes(part *p, int slot) {
+static em_val slot_bytes(part *p, sn_buffer_kind kind, int slot) {
     em *e = p->e;
     const sn_plan *plan = p->u->plan;
     em_val size = em_i64(e, 0);
     for (int i = 0; i < plan->n_buffer; i++) {
         const sn_buffer *b = &plan->buffer[i];
-        if (b->kind != SN_BUF_TEMP || b->slot != slot || is_counted(plan, i)) continue;
+        if (b->kind != kind || b->slot != slot || is_counted(plan, i)) continue;
         em_val n = dim_value(p, b->count);
         if (b->max_count) n = em_imin(e, n, dim_value(p, b->max_count));
         if (b->rows) n = em_select(e, is_more(p, b->rows, b->row_limit), n, em_i64(e, 0));
@@ -175,20 +186,29 @@ static void lay_out_workspace(part *p) {
     em_val end = em_i64(e, 0);
     for (int s = 0; s < plan->n_slot; s++) {
         p->slot[s] = em_let(e, end);
-        end = em_add(e, end, round_up(e, slot_bytes(p, s)));
+        end = em_add(e, end, round_up(e, slot_bytes(p, SN_BUF_TEMP, s)));
     }
-    int64_t shared = 0;
+    int64_t shared[2] = {0, 0}; /* outside of scans, and in them */
     for (int i = 0; i < plan->n_step; i++) {
         if (sn_step_is_extern(&plan->step[i])) continue;
         int64_t bytes = sn_kernel_shared(&p->u->kernel[i], e->target);
-        shared = bytes > shared ? bytes : shared;
+        bool in_scan = sn_scan_around(plan, i) != NULL;
+        shared[in_scan] = bytes > shared[in_scan] ? bytes : shared[in_scan];
     }
     p->shared_at = em_let(e, end);
-    end = em_add(e, end, round_up(e, em_i64(e, shared)));
+    end = em_add(e, end, round_up(e, em_i64(e, shared[0])));
     p->counters_at = em_let(e, end);
     p->slots_end = em_addi(e, end, count_work_counters(p->u) * ALIGN);
     /* threads never share a line */
-    p->scratch_bytes = em_addi(e, round_up(e, scratch_bytes(p)), ALIGN);
+    em_val own = em_addi(e, round_up(e, scratch_bytes(p)), ALIGN);
+    p->local_shared = em_let(e, own);
+    own = em_add(e, own, round_up(e, em_i64(e, shared[1])));
+    p->local = sn_arena_alloc(p->m, sizeof *p->local * (size_t)(plan->n_local + 1));
+    for (int s = 0; s < plan->n_local; s++) {
+        p->local[s] = em_let(e, own);
+        own = em_add(e, own, round_up(e, slot_bytes(p, SN_BUF_LOCAL, s)));
+    }
+    p->scratch_bytes = own;
 }
 
 /* ---- calls ---- */
@@ -201,7 +221,11 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspa
     em *e = p->e;
     const sn_buffer *b = &p->u->plan->buffer[v->buffer];
     em_val base;
-    if (b->kind == SN_BUF_TEMP)
+    if (b->kind == SN_BUF_WINDOW)
+        base = em_get(e, p->window[v->buffer]);
+    else if (b->kind == SN_BUF_LOCAL)
+        base = em_gep_bytes(e, em_get(e, p->thread), em_get(e, p->local[b->slot]));
+    else if (b->kind == SN_BUF_TEMP)
         base = em_gep_bytes(e, workspace, em_get(e, p->slot[b->slot]));
     else
         base =
@@ -232,7 +256,8 @@ static void set_arguments(part *p, int i, em_val table, em_val workspace, em_val
         em_store_raw(e, pointer_of(p, v, table, workspace), em_gep(e, bufs, SN_I64, em_i64(e, j)),
                      8);
     }
-    em_val more = em_gep_bytes(e, workspace, em_get(e, p->shared_at));
+    em_val more = p->in_scan ? em_gep_bytes(e, em_get(e, p->thread), em_get(e, p->local_shared))
+                             : em_gep_bytes(e, workspace, em_get(e, p->shared_at));
     if (k->family->dynamic) more = work_counter(p, i, workspace);
     em_store_raw(e, more, em_gep(e, bufs, SN_I64, em_i64(e, s->n_in + s->n_out)), 8);
     for (int j = 0; j < k->n_dim; j++)
@@ -301,6 +326,7 @@ static void call_with(walk *w, const char *symbol) {
     em *e = w->p.e;
     em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
     em_val args[] = {w->bufs, w->dims, em_get(e, w->scratch), em_get(e, w->tid), em_get(e, w->n)};
+    if (w->p.in_scan) args[3] = em_i64(e, 0), args[4] = em_i64(e, 1);
     em_call(e, em_extern(e, symbol, e->tvoid, params, 5), args, 5);
 }
 
@@ -308,16 +334,18 @@ static void call_kernel(walk *w, int i) {
     em *e = w->p.e;
     const sn_kernel *k = &w->p.u->kernel[i];
     set_arguments(&w->p, i, em_get(e, w->table), em_get(e, w->workspace), w->bufs, w->dims);
-    mark(w, i, 0);
+    if (!w->p.in_scan) mark(w, i, 0);
     call_with(w, k->name);
     if (sn_kernel_shared(k, e->target) > 0) {
         char finish[64];
         snprintf(finish, sizeof finish, "%s_finish", k->name);
-        wait_for_all(w);
+        if (!w->p.in_scan) {
+            wait_for_all(w);
+            w->shared_read = true;
+        }
         call_with(w, finish);
-        w->shared_read = true;
     }
-    mark(w, i, 1);
+    if (!w->p.in_scan) mark(w, i, 1);
 }
 
 /* Whether step s runs; outside of a loop, or in this iteration. */
@@ -360,6 +388,123 @@ static em_loop begin_rows(walk *w, const sn_row_loop *l) {
     return loop;
 }
 
+/* ---- scans ---- */
+
+static void advance(walk *w, int buffer, em_val elements) {
+    em *e = w->p.e;
+    em_var at = w->p.window[buffer];
+    em_set(e, at, em_gep(e, em_get(e, at), w->p.u->plan->buffer[buffer].dtype, elements));
+}
+
+/* Points the windows at the first element of the thread's part; index[k]: the part's number on
+ * independent axis k. */
+static void open_windows(walk *w, const sn_scan_loop *l, const em_val *index) {
+    em *e = w->p.e;
+    const sn_plan *plan = w->p.u->plan;
+    em_val table = em_get(e, w->table), workspace = em_get(e, w->workspace);
+    for (int i = 0; i < l->n_window; i++) {
+        const sn_window *v = &l->window[i];
+        const sn_view *base =
+            v->operand < l->n_in ? &l->in[v->operand] : &l->out[v->operand - l->n_in];
+        em_set(e, w->p.window[v->buffer], pointer_of(&w->p, base, table, workspace));
+        for (int k = 0; k < l->n_tile; k++)
+            if (v->tile_step[k])
+                advance(w, v->buffer, em_mul(e, index[k], dim_value(&w->p, v->tile_step[k])));
+        if (l->reverse && v->step) {
+            em_val last = em_subi(e, dim_value(&w->p, l->length), 1);
+            advance(w, v->buffer, em_mul(e, last, dim_value(&w->p, v->step)));
+        }
+    }
+    for (int i = 0; i < l->n_carry; i++)
+        for (int k = 0; k < 2; k++) {
+            int local = l->carry[i].local[k];
+            sn_view whole = {.buffer = local, .dtype = plan->buffer[local].dtype};
+            em_set(e, w->p.window[k ? l->carry[i].next : l->carry[i].now],
+                   pointer_of(&w->p, &whole, table, workspace));
+        }
+}
+
+static void walk_scan(walk *w, int loop, const em_val *index);
+
+static void walk_steps(walk *w, int loop, int first, int last) {
+    const sn_plan *plan = w->p.u->plan;
+    for (int i = first; i < last; i++) {
+        int inner = -1;
+        for (int k = loop + 1; k < plan->n_scan && inner < 0; k++)
+            if (plan->scan[k].parent == loop && plan->scan[k].first == i) inner = k;
+        if (inner < 0) {
+            call_kernel(w, i);
+            continue;
+        }
+        walk_scan(w, inner, NULL);
+        i = plan->scan[inner].last - 1;
+    }
+}
+
+static void walk_scan(walk *w, int loop, const em_val *index) {
+    em *e = w->p.e;
+    const sn_scan_loop *l = &w->p.u->plan->scan[loop];
+    em_val length = dim_value(&w->p, l->length);
+    int known = w->p.n_known;
+    open_windows(w, l, index);
+    walk_steps(w, loop, l->first, l->begin);
+    int before = w->p.n_known; /* values computed in the loop are known only there */
+    em_loop t = em_for(e, em_i64(e, 0), length, em_i64(e, 1));
+    walk_steps(w, loop, l->begin, l->end);
+    for (int i = 0; i < l->n_window; i++) {
+        em_val step = dim_value(&w->p, l->window[i].step);
+        if (l->window[i].step) advance(w, l->window[i].buffer, l->reverse ? em_neg(e, step) : step);
+    }
+    for (int i = 0; i < l->n_carry; i++) {
+        em_var now = w->p.window[l->carry[i].now], next = w->p.window[l->carry[i].next];
+        em_val was = em_get(e, now);
+        em_set(e, now, em_get(e, next));
+        em_set(e, next, was);
+    }
+    em_end(e, &t);
+    w->p.n_known = before;
+    walk_steps(w, loop, l->end, l->last);
+    w->p.n_known = known;
+}
+
+/* This thread's parts of a scan. */
+static void walk_parts(walk *w, int loop) {
+    em *e = w->p.e;
+    const sn_scan_loop *l = &w->p.u->plan->scan[loop];
+    em_val parts = em_i64(e, 1), index[SN_SCAN_TILES];
+    for (int k = 0; k < l->n_tile; k++) parts = em_mul(e, parts, dim_value(&w->p, l->parts[k]));
+    int known = w->p.n_known;
+    mark(w, l->begin, 0);
+    w->p.in_scan = true;
+    em_loop part = em_for(e, em_get(e, w->tid), parts, em_get(e, w->n));
+    em_val rest = part.i;
+    for (int k = l->n_tile - 1; k >= 0; k--) {
+        em_val n = dim_value(&w->p, l->parts[k]);
+        index[k] = em_rem(e, rest, n);
+        rest = em_div(e, rest, n);
+    }
+    walk_scan(w, loop, index);
+    em_end(e, &part);
+    w->p.in_scan = false;
+    w->p.n_known = known;
+    mark(w, l->begin, 1);
+}
+
+/* The number of the outermost scan that begins with step i; -1: none. */
+static int scan_at(const sn_plan *plan, int i) {
+    for (int k = 0; k < plan->n_scan; k++)
+        if (plan->scan[k].first == i && plan->scan[k].parent < 0) return k;
+    return -1;
+}
+
+static void make_windows(part *p) {
+    const sn_plan *plan = p->u->plan;
+    p->window = sn_arena_alloc(p->m, sizeof *p->window * (size_t)(plan->n_buffer + 1));
+    for (int i = 0; i < plan->n_buffer; i++)
+        if (plan->buffer[i].kind == SN_BUF_WINDOW)
+            p->window[i] = em_let(p->e, LLVMConstNull(p->e->ptr));
+}
+
 /* The functions of this file, as runtime/threads.h calls them. */
 #define PART_PARAMS(P) P(ptr, call) P(i64, tid) P(i64, n_threads)
 EM_SIGNATURE(entry_part, PART_PARAMS)
@@ -389,7 +534,8 @@ static em_val emit_part(em *e, const sn_entry_code *u, em_val mark_fn, int first
     w.threads = em_let(e, threads);
     w.barrier = em_let(e, field(&w.p, threads, offsetof(sn_threads, barrier)));
     w.profile = em_let(e, field(&w.p, q.call, offsetof(sn_call, profile)));
-    w.scratch = em_let(e, em_gep_bytes(e, workspace, scratch));
+    w.scratch = w.p.thread = em_let(e, em_gep_bytes(e, workspace, scratch));
+    make_windows(&w.p);
     w.bufs = stack_for(e, u, true);
     w.dims = stack_for(e, u, false);
     em_loop rows = {0};
@@ -401,10 +547,16 @@ static em_val emit_part(em *e, const sn_entry_code *u, em_val mark_fn, int first
             rows = begin_rows(&w, loop);
             w.shared_read = true; /* possibly by the iteration before */
         }
-        bool shared = sn_kernel_shared(&u->kernel[i], e->target) > 0;
+        bool shared = sn_kernel_shared(&u->kernel[i], e->target) > 0 && !sn_scan_around(u->plan, i);
         if ((u->plan->step[i].barrier && (i > first || loop)) || (shared && w.shared_read)) {
             wait_for_all(&w);
             w.shared_read = false;
+        }
+        int scan = scan_at(u->plan, i);
+        if (scan >= 0) {
+            walk_parts(&w, scan);
+            i = u->plan->scan[scan].last - 1;
+            continue;
         }
         call_in_iteration(&w, i);
         if (loop && i + 1 == loop->last) {
@@ -470,7 +622,8 @@ void sn_entry_code_emit(em *e, const sn_entry_code *u) {
     em_val *part_fn = sn_arena_alloc(u->plan->m, sizeof *part_fn * (size_t)(n + 1));
     em_val mark_fn = emit_mark(e, u);
     for (int i = 0; i < n;) { /* runs of native kernels */
-        int last = i, end = u->checked ? i + 1 : n;
+        const sn_scan_loop *scan = sn_scan_around(u->plan, i);
+        int last = i, end = u->checked ? (scan ? scan->last : i + 1) : n;
         while (last < end && !sn_step_is_extern(&u->plan->step[last])) last++;
         if (last > i) part_fn[i] = emit_part(e, u, mark_fn, i, last);
         i = last > i ? last : i + 1;
@@ -501,7 +654,8 @@ void sn_entry_code_emit(em *e, const sn_entry_code *u) {
         else if (sn_step_is_extern(&u->plan->step[i]))
             status = em_or(e, status, emit_extern(&p, i, i, call, bufs, dims));
         if (sn_step_is_collective(&u->plan->step[i])) leave_if_failed(e, status);
-        if (u->checked) status = em_or(e, status, emit_extern(&p, i, n + i, call, bufs, dims));
+        if (u->checked && !sn_scan_around(u->plan, i))
+            status = em_or(e, status, emit_extern(&p, i, n + i, call, bufs, dims));
     }
     em_ret(e, status);
 }

@@ -224,6 +224,48 @@ sn_tensor sn_sum_at(sn_loc, sn_tensor, const int *axes, bool keep),
 sn_tensor sn_argmax_at(sn_loc, sn_tensor, int axis), sn_cumsum_at(sn_loc, sn_tensor, int axis),
     sn_logsumexp_at(sn_loc, sn_tensor, int axis);
 
+/* ---- loops over an axis ---- */
+
+/* Runs `body` for one element of each sequence after the other: x[i][.., t, ..] for t = 0 .. T - 1 on
+ * the axis, and what it made of the carries before. The body is called once, when the graph is
+ * built, and describes an iteration; it may use any other tensor. Results: the carries after the last
+ * element, and y[i] of all elements, joined on the axis.
+ *
+ *     static void step(sn_scan_step *s) {
+ *         s->next[0] = sn_add(sn_mul(s->x[0], s->carry[0]), s->x[1]);
+ *         s->y[0] = s->next[0];
+ *     }
+ *     sn_scanned r = sn_scan(.carry = {h}, .x = {decay, x}, .axis = 1, .body = step);
+ *
+ * Axes that the body treats independently (batches, heads, channels) are divided among the threads;
+ * the carries stay in the cache. The gradient keeps the carries before each element. To decode,
+ * begin with a state and assign it r.carry[0]. */
+#define sn_scan(...) sn_scan_at(SN_HERE, &(const sn_scan_args){__VA_ARGS__})
+
+#define SN_MAX_SCAN 8
+typedef struct sn_scan_step {
+    sn_module *m;
+    const sn_tensor *carry; /* before this element */
+    const sn_tensor *x;     /* this element of each sequence, without the axis */
+    sn_tensor index;        /* t, an i32 scalar */
+    sn_tensor *next;        /* to be set: each carry after this element, of its type */
+    sn_tensor *y;           /* may be set from y[0] on: outputs of this element */
+    const void *user;
+} sn_scan_step;
+typedef void (*sn_scan_fn)(sn_scan_step *s);
+typedef struct sn_scan_args {
+    sn_tensor carry[SN_MAX_SCAN]; /* before the first element; NULL-terminated */
+    sn_tensor x[SN_MAX_SCAN];     /* sequences of one length; at least one, NULL-terminated */
+    int axis;                     /* of the sequences; negative: counted from the end of x[0]'s */
+    bool reverse;                 /* from the last element to the first */
+    sn_scan_fn body;
+    const void *user; /* passed to the body */
+} sn_scan_args;
+typedef struct sn_scanned {
+    sn_tensor carry[SN_MAX_SCAN], y[SN_MAX_SCAN]; /* those after the last are NULL */
+} sn_scanned;
+sn_scanned sn_scan_at(sn_loc, const sn_scan_args *);
+
 /* ---- ranks ---- */
 
 /* Every rank of the mesh axis runs the same program on values of its own and gets: the sum of x over

@@ -25,6 +25,7 @@ struct sn_eval {
     int64_t *symbol; /* values of the symbolic dimensions */
     bool exact;
     struct sn_comm *comm;
+    sn_eval *inner; /* evaluates regions; NULL: none so far */
     bound *bound;
     int n_bound;
     slot *slot; /* [n_slot] by node id */
@@ -227,6 +228,7 @@ sn_eval *sn_eval_new(sn_module *m, const int64_t *symbol_values) {
 
 void sn_eval_free(sn_eval *ev) {
     if (!ev) return;
+    sn_eval_free(ev->inner);
     forget_values(ev);
     for (int i = 0; i < ev->n_bound; i++) {
         free(ev->bound[i].name);
@@ -361,4 +363,24 @@ const sn_value *sn_eval_node(sn_eval *ev, sn_node *n) {
     if (ok) return slot_of(ev, n)->val;
     sn_module_fail(ev->m, SN_ERR_MEMORY, "evaluator: out of memory"); /* keeps an earlier error */
     return NULL;
+}
+
+bool sn_eval_region(eval_call *c, const sn_region *r, sn_value *arg, sn_value *out) {
+    sn_eval *ev = c->ev;
+    if (!ev->inner) ev->inner = sn_eval_new(ev->m, ev->symbol);
+    if (!ev->inner) return false;
+    forget_values(ev->inner);
+    ev->inner->exact = ev->exact;
+    ev->inner->comm = ev->comm;
+    for (int i = 0; i < r->n_arg; i++) {
+        slot *s = slot_of(ev->inner, r->arg[i]);
+        if (!s) return false;
+        s->val = &arg[i];
+    }
+    for (int i = 0; i < r->n_out; i++) {
+        const sn_value *v = sn_eval_node(ev->inner, r->out[i]);
+        if (!v) return false;
+        out[i] = *v;
+    }
+    return true;
 }

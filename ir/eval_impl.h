@@ -30,6 +30,8 @@ bool sn_eval_fail(eval_call *c, sn_code code, const char *fmt, ...)
 /* The elements bound to a leaf's name. */
 bool sn_eval_leaf(eval_call *c);
 int64_t sn_eval_dim(const eval_call *c, sn_dim d);
+/* Evaluates a region's results, arg: [n_arg] values. They are valid until the next call. */
+bool sn_eval_region(eval_call *c, const sn_region *r, sn_value *arg, sn_value *out);
 /* The simulated ranks; NULL: none. */
 struct sn_comm *sn_eval_comm(const eval_call *c);
 

@@ -48,10 +48,14 @@ sn_node *sn_gr_fill(const sn_node *x, double value) {
     return sn_b_broadcast_like(sn_b_const(x->m, (sn_dtype)x->dtype, value), x);
 }
 
-/* Marks what the loss depends on, through operands and decompositions. */
-static void mark_live(sn_module *m, const sn_node *loss, uint8_t *live) {
-    live[loss->id] = 1;
-    for (uint32_t id = loss->id + 1; id-- > 0;) {
+/* Marks what the roots depend on, through operands and decompositions. */
+static void mark_live(sn_module *m, int n, sn_node *const *root, uint8_t *live) {
+    uint32_t end = 0;
+    for (int i = 0; i < n; i++) {
+        live[root[i]->id] = 1;
+        if (root[i]->id >= end) end = root[i]->id + 1;
+    }
+    for (uint32_t id = end; id-- > 0;) {
         const sn_node *n = m->node[id];
         if (!live[id]) continue;
         for (int i = 0; i < n->n_in; i++) live[n->in[i]->id] = 1;
@@ -59,9 +63,9 @@ static void mark_live(sn_module *m, const sn_node *loss, uint8_t *live) {
     }
 }
 
-/* Marks the live nodes on paths from a wanted tensor to the loss. */
-static void mark_needs(sn_module *m, const sn_node *loss, const uint8_t *live, uint8_t *needs) {
-    for (uint32_t id = 0; id <= loss->id; id++) {
+/* Marks the live nodes on paths from a wanted tensor to a root; `count` ids. */
+static void mark_needs(sn_module *m, uint32_t count, const uint8_t *live, uint8_t *needs) {
+    for (uint32_t id = 0; id < count; id++) {
         const sn_node *n = m->node[id];
         bool carries = sn_dtype_is_float((sn_dtype)n->dtype) || n->n_result > 1;
         if (!live[id] || needs[id] || !carries || (sn_ops[n->op].flags & SN_OPF_NOGRAD)) continue;
@@ -87,20 +91,25 @@ static void step_back(grad *c) {
 }
 
 int sn_pullback(sn_node *y, sn_node *g, int n_wrt, sn_node *const *wrt, sn_node **out) {
-    sn_module *m = y->m;
+    return sn_pullback_all(1, &y, &g, n_wrt, wrt, out);
+}
+
+int sn_pullback_all(int n_y, sn_node *const *y, sn_node *const *g, int n_wrt, sn_node *const *wrt,
+                    sn_node **out) {
+    sn_module *m = wrt[0]->m;
     int unused = 0;
     for (int i = 0; i < n_wrt; i++) out[i] = NULL;
     if (m->error.code) return n_wrt;
     uint32_t count = m->n_node; /* nodes created from here on are not visited */
     uint8_t *live = sn_arena_alloc(m, count), *needs = sn_arena_alloc(m, count);
-    grad c = {.needs = needs, .sum = sn_arena_alloc(m, 2 * sizeof *c.sum * count)};
+    grad c = {.needs = needs, .sum = sn_arena_alloc(m, 2 * sizeof *c.sum * count), .count = count};
     c.lse = c.sum + count;
     sn_loc loc = m->loc;
-    mark_live(m, y, live);
+    mark_live(m, n_y, y, live);
     for (int i = 0; i < n_wrt; i++) needs[wrt[i]->id] = 1;
-    mark_needs(m, y, live, needs);
-    c.sum[y->id] = g;
-    for (uint32_t id = y->id + 1; id-- > 0 && !m->error.code;) {
+    mark_needs(m, count, live, needs);
+    for (int i = 0; i < n_y; i++) accumulate(&c, y[i], g[i]);
+    for (uint32_t id = count; id-- > 0 && !m->error.code;) {
         c.n = m->node[id];
         c.g = c.sum[id];
         if (c.g && needs[id]) step_back(&c);

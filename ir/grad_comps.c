@@ -221,6 +221,7 @@ bool grad_attention_lse(grad *c) {
 
 /* One node per operand; a kernel with several results computes them together. */
 bool grad_attention(grad *c) {
+    enum { MAX_CAPTURED_GRADS = 5 };
     const sn_node *n = c->n;
     sn_node *lse = c->lse[n->id];
     int more = lse ? 4 : 2;
@@ -232,7 +233,7 @@ bool grad_attention(grad *c) {
     for (int i = 0; i < n_captured; i++) {
         bool is_float = sn_dtype_is_float((sn_dtype)n->in[3 + i]->dtype);
         if (!is_float || !sn_gr_needs(c, 3 + i) || !sn_score_reads(score, i)) continue;
-        if (n_wrt == SN_MAX_RESULTS - 3 || n->in[3 + i]->rank + 2 > SN_MAX_RANK) return false;
+        if (n_wrt == MAX_CAPTURED_GRADS || n->in[3 + i]->rank + 2 > SN_MAX_RANK) return false;
         wrt[n_wrt++] = i;
     }
     for (int i = 0; i < n->n_in; i++) in[i < 3 ? i : i + more] = n->in[i];

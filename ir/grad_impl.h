@@ -11,8 +11,9 @@ typedef struct grad {
     sn_node *g; /* its cotangent, with n's type and shape */
     /* by id: the node's gradient is wanted, or lies on a path to a wanted one */
     const uint8_t *needs;
-    sn_node **sum; /* by id: cotangents so far; NULL: zero */
-    sn_node **lse; /* by id of attention: its log-sum-exp, which has a cotangent; else NULL */
+    sn_node **sum;  /* by id: cotangents so far; NULL: zero */
+    sn_node **lse;  /* by id of attention: its log-sum-exp, which has a cotangent; else NULL */
+    uint32_t count; /* number of ids */
 } grad;
 
 /* False: the rule does not handle this node. A composite is then differentiated through its

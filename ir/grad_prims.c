@@ -311,9 +311,3 @@ bool grad_take_blocks(grad *c) {
     sn_gr_give(c, 0, sn_b_reshape(d, x->rank, x->shape));
     return true;
 }
-
-/* Only nodes made by passes have several results. */
-bool grad_result(grad *c) {
-    (void)c;
-    return false;
-}

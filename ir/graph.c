@@ -496,7 +496,10 @@ static sn_node *make_node(sn_module *m, sn_op op, int n_in, sn_node *const *in, 
         }
     } else {
         if (!sn_infer(m, op, n_in, in, n_attr, sorted, &n_result, type)) return m->error_node;
-        sn_node *folded = m->raw ? NULL : sn_fold(m, op, n_in, in, n_attr, sorted, &type[0]);
+        for (int i = 0; n_result > 1 && i < n_result; i++)
+            decomposition[i] = sn_arg(m, i, type[i].dtype, type[i].rank, type[i].shape);
+        sn_node *folded =
+            m->raw || n_result > 1 ? NULL : sn_fold(m, op, n_in, in, n_attr, sorted, &type[0]);
         if (folded) return folded;
     }
     sn_node *n = sn_arena_alloc(m, sizeof *n);

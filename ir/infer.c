@@ -14,6 +14,8 @@ typedef struct infer_ctx {
     int n_attr;
     const sn_attr *attr;
     sn_type out;
+    sn_type *all; /* [SN_MAX_RESULTS] of an op with several results, `out` is not used */
+    int n_all;
     char why[400];
 } ctx;
 
@@ -543,6 +545,109 @@ static bool infer_take_blocks(ctx *c) {
     return set_shape(c, last + 2, s);
 }
 
+/* ---- scan ---- */
+
+const char *sn_scan_read(int n_in, int n_attr, const sn_attr *attr, sn_scan *out) {
+    const sn_attr *carries = sn_attr_find(n_attr, attr, SN_A_carries),
+                  *sequences = sn_attr_find(n_attr, attr, SN_A_sequences),
+                  *body = sn_attr_find(n_attr, attr, SN_A_body),
+                  *reverse = sn_attr_find(n_attr, attr, SN_A_reverse),
+                  *tiles = sn_attr_find(n_attr, attr, SN_A_tiles);
+    int64_t n = carries->i, s = sequences->i;
+    *out = (sn_scan){.n_in = n_in, .body = body->r, .reverse = reverse && reverse->i};
+    if (s < 1) return "it needs at least one sequence";
+    if (n < 0 || n + s > n_in) return "operands are missing";
+    if (out->body->n_arg != n_in) return "the body takes another number of tensors";
+    if (out->body->n_out > SN_MAX_RESULTS || out->body->n_out < 1 || out->body->n_out < n)
+        return "it must have a result for each carry, and at most 16 in all";
+    out->n_carry = (int)n;
+    out->n_sequence = (int)s;
+    if (!tiles) return NULL;
+    out->n_tile = (int)tiles->v[0];
+    out->tile = tiles->v + 1;
+    if (tiles->v[0] < 1 || tiles->v[0] > SN_MAX_RANK ||
+        tiles->n != 1 + out->n_tile * (n_in + out->body->n_out))
+        return "attribute 'tiles' has the wrong length";
+    return NULL;
+}
+
+sn_scan sn_scan_of(const sn_node *n) {
+    sn_scan s;
+    sn_scan_read(n->n_in, n->n_attr, n->attr, &s);
+    return s;
+}
+
+bool sn_scan_is_sequence(const sn_scan *s, int operand) {
+    return operand >= s->n_carry && operand < s->n_carry + s->n_sequence;
+}
+
+int sn_scan_tile(const sn_scan *s, int i, int k) {
+    return s->n_tile ? (int)s->tile[i * s->n_tile + k] : -1;
+}
+
+/* Operand i without axis 0 if it is a sequence: must be what the body takes, but for axes of which
+ * it has a part. */
+static bool scan_operand(ctx *c, const sn_scan *s, int i) {
+    const sn_node *x = c->in[i], *arg = s->body->arg[i];
+    int skip = sn_scan_is_sequence(s, i);
+    if (x->rank < skip) return bad(c, "sequence %d is a scalar; it needs an axis", i - s->n_carry);
+    if (skip && x->shape[0] != c->in[s->n_carry]->shape[0])
+        return bad(c, "sequence %d has another length than the first", i - s->n_carry);
+    if (x->dtype != arg->dtype || x->rank - skip != arg->rank)
+        return bad(c, "operand %d is not what the body takes", i);
+    for (int a = 0; a < arg->rank; a++) {
+        bool tiled = false;
+        int64_t part, whole;
+        for (int k = 0; k < s->n_tile; k++) tiled |= sn_scan_tile(s, i, k) == a;
+        if (x->shape[a + skip] == arg->shape[a]) continue;
+        bool divides =
+            sn_dim_is_const(c->m, arg->shape[a], &part) && part > 0 &&
+            (part == 1 || (sn_dim_is_const(c->m, x->shape[a + skip], &whole) && whole % part == 0));
+        if (!tiled || !divides)
+            return bad(c, "axis %d of operand %d is not what the body takes", a + skip, i);
+    }
+    return true;
+}
+
+/* The whole size of independent axis k; 0: no operand has it. */
+static sn_dim scan_size(const ctx *c, const sn_scan *s, int k) {
+    for (int i = 0; i < c->n_in; i++) {
+        int a = sn_scan_tile(s, i, k);
+        if (a >= 0) return c->in[i]->shape[a + sn_scan_is_sequence(s, i)];
+    }
+    return 0;
+}
+
+static bool infer_scan(ctx *c) {
+    sn_scan s;
+    if (!need(c, SN_A_carries) || !need(c, SN_A_sequences) || !need(c, SN_A_body)) return false;
+    const char *fault = sn_scan_read(c->n_in, c->n_attr, c->attr, &s);
+    if (fault) return bad(c, "%s", fault);
+    for (int i = 0; i < c->n_in; i++)
+        if (!scan_operand(c, &s, i)) return false;
+    for (int i = 0; i < s.body->n_out; i++) {
+        const sn_node *y = s.body->out[i];
+        int more = i >= s.n_carry;
+        sn_type *t = &c->all[i];
+        *t = (sn_type){.dtype = (sn_dtype)y->dtype, .rank = y->rank + more};
+        if (t->rank > SN_MAX_RANK) return bad(c, "output %d has too many axes", i - s.n_carry);
+        if (more) t->shape[0] = c->in[s.n_carry]->shape[0];
+        for (int a = 0; a < y->rank; a++) t->shape[a + more] = y->shape[a];
+        for (int k = 0; k < s.n_tile; k++) {
+            int a = sn_scan_tile(&s, c->n_in + i, k);
+            if (a >= y->rank) return bad(c, "attribute 'tiles' is wrong");
+            if (a >= 0) t->shape[a + more] = scan_size(c, &s, k);
+        }
+        if (i < s.n_carry &&
+            (t->dtype != c->in[i]->dtype || t->rank != c->in[i]->rank ||
+             memcmp(t->shape, c->in[i]->shape, sizeof *t->shape * (size_t)t->rank)))
+            return bad(c, "the body must return carry %d with the type that it has at the start",
+                       i);
+    }
+    c->n_all = s.body->n_out;
+    return true;
+}
+
 static bool infer_result(ctx *c) {
     const sn_attr *index = need(c, SN_A_index);
     const sn_node *x = c->in[0];
@@ -592,12 +697,13 @@ static void report(ctx *c) {
 
 bool sn_infer(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr, const sn_attr *attr,
               int *n_result, sn_type result[SN_MAX_RESULTS]) {
-    ctx c = {.m = m, .op = op, .n_in = n_in, .in = in, .n_attr = n_attr, .attr = attr};
+    ctx c = {
+        .m = m, .op = op, .n_in = n_in, .in = in, .n_attr = n_attr, .attr = attr, .all = result};
     if (!rules[op](&c)) {
         report(&c);
         return false;
     }
-    *n_result = 1;
-    result[0] = c.out;
+    *n_result = c.n_all ? c.n_all : 1;
+    if (!c.n_all) result[0] = c.out;
     return !m->error.code;
 }

@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 #define SN_MAX_RANK 8
-#define SN_MAX_RESULTS 8
+#define SN_MAX_RESULTS 16
 #define SN_MOST_ELEMENTS ((int64_t)1 << 48) /* per tensor, so that sizes in bytes cannot overflow */
 
 typedef struct sn_module sn_module;
@@ -410,6 +410,23 @@ int sn_gradient(sn_node *loss, int n_wrt, sn_node *const *wrt, sn_node **out);
 /* The same for any float node y with the cotangent g, of y's type: out[i] is the cotangent of
  * wrt[i]; NULL: zero. Returns the number of NULLs. */
 int sn_pullback(sn_node *y, sn_node *g, int n_wrt, sn_node *const *wrt, sn_node **out);
+/* The same for n_y nodes at once; n_wrt > 0. */
+int sn_pullback_all(int n_y, sn_node *const *y, sn_node *const *g, int n_wrt, sn_node *const *wrt,
+                    sn_node **out);
+
+/* ir/infer.c — the attributes of a scan */
+typedef struct sn_scan {
+    int n_in, n_carry, n_sequence, n_tile;
+    bool reverse;
+    const sn_region *body;
+    const int64_t *tile; /* [n_in + results][n_tile] */
+} sn_scan;
+/* What is wrong with them; NULL: nothing. */
+const char *sn_scan_read(int n_in, int n_attr, const sn_attr *attr, sn_scan *out);
+sn_scan sn_scan_of(const sn_node *n);
+bool sn_scan_is_sequence(const sn_scan *s, int operand);
+/* The axis of operand i, or of the body's result i - n_in, that is independent axis k; -1: none. */
+int sn_scan_tile(const sn_scan *s, int i, int k);
 
 /* ir/score_grad.c — a score region of attention and its derivative as one region: result 0 is the
  * score, 1 the cotangent of its argument 0; then for each read of a captured tensor in wrt, the

@@ -25,6 +25,7 @@ static void set_origin(sn_passes *p, const sn_node *n, uint32_t origin) {
 }
 
 static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t origin);
+static sn_node *rule(void *ctx, sn_node *n);
 
 /* Row kernels reduce the last axis, column kernels any others. A reduction over both becomes two,
  * rows first; where only axes of size 1 follow the last reduced one, those are moved to the
@@ -361,8 +362,24 @@ static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t origin) {
     return expand_below(&w, n->decomposition);
 }
 
+/* The body of a scan is expanded as an entry is. */
+static sn_node *expand_scan(sn_passes *p, sn_node *n) {
+    sn_node *out[SN_MAX_RESULTS];
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
+    for (int i = 0; i < n->n_attr; i++) {
+        attr[i] = n->attr[i];
+        if (attr[i].key != SN_A_body) continue;
+        const sn_region *r = attr[i].r;
+        memcpy(out, r->out, sizeof *out * (size_t)r->n_out);
+        sn_rewrite(n->m, r->n_out, out, rule, p);
+        attr[i].r = sn_region_new(n->m, r->n_arg, r->arg, r->n_out, out);
+    }
+    return sn_node_new(n->m, SN_OP_scan, n->n_in, n->in, n->n_attr, attr);
+}
+
 static sn_node *rule(void *ctx, sn_node *n) {
     sn_passes *p = ctx;
+    if (n->op == SN_OP_scan) return expand_scan(p, n);
     return sn_ops[n->op].kind == SN_COMP ? expand_comp(p, n, 0) : spell_prim(p, n);
 }
 

@@ -98,7 +98,9 @@ static void publish(builder *b, sn_node *fused, int n_out, sn_node *const *out) 
     b->count++;
 }
 
-/* A kernel has up to SN_MAX_RESULTS results: a group with more becomes several kernels, each of
+enum { KERNEL_RESULTS = 8 };
+
+/* A kernel has up to KERNEL_RESULTS results: a group with more becomes several kernels, each of
  * which computes what it needs. */
 static void build_results(builder *b, int k,
                           void (*build)(builder *, int k, int n_out, sn_node *const *out)) {
@@ -112,8 +114,8 @@ static void build_results(builder *b, int k,
         else
             out[whole++] = out[i];
     }
-    for (int i = 0; i < whole; i += SN_MAX_RESULTS)
-        build(b, k, whole - i < SN_MAX_RESULTS ? whole - i : SN_MAX_RESULTS, out + i);
+    for (int i = 0; i < whole; i += KERNEL_RESULTS)
+        build(b, k, whole - i < KERNEL_RESULTS ? whole - i : KERNEL_RESULTS, out + i);
 }
 
 static void make_map_reduce(builder *b, int k, int n_out, sn_node *const *out) {
@@ -615,23 +617,25 @@ static int fuse_entry(sn_passes *p, sn_entry *e, bool body) {
     return b.count;
 }
 
-/* The body of a row_blocked node is fused like an entry whose inputs are its arguments. */
+/* The body of a row_blocked node or a scan is fused like an entry whose inputs are its arguments. */
 static sn_node *fuse_body(void *ctx, sn_node *n) {
-    if (n->op != SN_OP_row_blocked) return n;
+    if (n->op != SN_OP_row_blocked && n->op != SN_OP_scan) return n;
     const sn_region *body = sn_attr_region(n, SN_A_body);
     sn_binding result[SN_MAX_RESULTS];
     sn_node *out[SN_MAX_RESULTS];
     sn_entry inside = {.name = "body", .output = result, .n_output = body->n_out};
-    for (int i = 0; i < body->n_out; i++) result[i] = (sn_binding){"", body->out[i]};
+    memcpy(out, body->out, sizeof *out * (size_t)body->n_out);
+    if (n->op == SN_OP_scan) sn_rewrite(n->m, body->n_out, out, fuse_body, ctx); /* nested ones */
+    for (int i = 0; i < body->n_out; i++) result[i] = (sn_binding){"", out[i]};
     fuse_entry(ctx, &inside, true);
     for (int i = 0; i < body->n_out; i++) out[i] = result[i].node;
-    sn_attr attr[3];
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
     for (int i = 0; i < n->n_attr; i++) {
         attr[i] = n->attr[i];
         if (attr[i].key == SN_A_body)
             attr[i].r = sn_region_new(n->m, body->n_arg, body->arg, body->n_out, out);
     }
-    return sn_node_new(n->m, SN_OP_row_blocked, n->n_in, n->in, n->n_attr, attr);
+    return sn_node_new(n->m, (sn_op)n->op, n->n_in, n->in, n->n_attr, attr);
 }
 
 int sn_pass_fuse(sn_passes *p) {

@@ -5,6 +5,7 @@
 #include "codegen/program/sizes.h"
 #include "passes/plan/collectives.h"
 #include "passes/plan/row_blocks.h"
+#include "passes/plan/scan.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -196,6 +197,7 @@ sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, 
     sn_module *m = p->m;
     sn_call_formula q = {.flops = k->traits->flops ? k->traits->flops(m, s) : 0};
     if (k->traits->macs) q.flops = sn_dim_mul(m, 2, k->traits->macs(m, s));
+    q.flops = sn_dim_mul(m, q.flops, sn_scan_turns(u->plan, i));
     q.operand = sn_arena_alloc(m, sizeof *q.operand * (size_t)(s->n_in + s->n_out + 1));
     for (int o = 0; o < s->n_out; o++)
         q.operand[q.n_operand++] = operand(m, u->plan, &s->out[o], NULL, true);
@@ -247,8 +249,18 @@ static void add_reads(sn_module *m, const sn_plan *plan, int i, sn_kernel_call *
 
 static const char *loop_of(sn_module *m, const sn_plan *plan, int i) {
     const sn_row_loop *loop = sn_row_blocks_loop(plan, i);
+    char rows[128], parts[128];
+    for (int k = 0; k < plan->n_scan; k++) {
+        const sn_scan_loop *s = &plan->scan[k];
+        if (s->first != i) continue;
+        sn_dim_print(m, s->length, rows, sizeof rows);
+        sn_dim_print(m, sn_dim_product(m, s->n_tile, s->parts), parts, sizeof parts);
+        return sn_arena_printf(m,
+                               "scan: for each of %s elements, in %s independent parts, up to "
+                               "call %d",
+                               rows, parts, s->last - 1);
+    }
     if (!loop || i != loop->first) return "";
-    char rows[128];
     sn_dim_print(m, loop->rows, rows, sizeof rows);
     return sn_arena_printf(m, "%lld of %s rows at a time, up to call %d",
                            (long long)loop->block_rows, rows, loop->last - 1);

@@ -5,6 +5,7 @@
  * upper bounds: best fit, so that tenants have similar sizes. */
 #include "passes/plan/memory.h"
 #include "passes/plan/row_blocks.h"
+#include "passes/plan/scan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +15,28 @@ static void touch(sn_buffer *b, int step) {
     b->last = step;
 }
 
+/* The same in any order of steps. */
+static void touch_between(sn_plan *p, int buffer, int step) {
+    sn_buffer *b = &p->buffer[buffer];
+    if (b->first < 0 || b->first > step) b->first = step;
+    if (b->last < step) b->last = step;
+}
+
 static void find_lifetimes(sn_plan *p) {
     for (int i = 0; i < p->n_buffer; i++) p->buffer[i].first = p->buffer[i].last = -1;
     for (int s = 0; s < p->n_step; s++) {
         for (int i = 0; i < p->step[s].n_in; i++) touch(&p->buffer[p->step[s].in[i].buffer], s);
         for (int i = 0; i < p->step[s].n_out; i++) touch(&p->buffer[p->step[s].out[i].buffer], s);
+    }
+    for (int k = 0; k < p->n_scan; k++) { /* through windows, in every iteration */
+        const sn_scan_loop *l = &p->scan[k];
+        for (int end = 0; end < 2; end++) {
+            int step = end ? l->last - 1 : l->first;
+            for (int i = 0; i < l->n_in; i++) touch_between(p, l->in[i].buffer, step);
+            for (int i = 0; i < l->n_out; i++) touch_between(p, l->out[i].buffer, step);
+            for (int i = 0; i < 2 * l->n_carry; i++)
+                touch_between(p, l->carry[i / 2].local[i % 2], step);
+        }
     }
     for (int k = 0; k < p->n_loop; k++) /* the next iteration needs them again */
         for (int i = 0; i < p->n_buffer; i++) {
@@ -57,16 +75,16 @@ static int pick_slot(const slot *s, int n, int64_t need, int step) {
 }
 
 /* By time: a slot is reused as soon as it is free, while it is in the cache. */
-static void assign_by_time(sn_plan *p) {
+static void assign_by_time(sn_plan *p, sn_buffer_kind kind, int *n_slot) {
     slot *s = sn_arena_alloc(p->m, sizeof *s * (size_t)(p->n_buffer + 1));
     for (int step = 0; step < p->n_step; step++)
         for (int i = 0; i < p->n_buffer; i++) {
             sn_buffer *b = &p->buffer[i];
-            if (b->kind != SN_BUF_TEMP || b->first != step) continue;
+            if (b->kind != kind || b->first != step) continue;
             int64_t need = max_bytes(p, b);
-            int k = pick_slot(s, p->n_slot, need, step);
+            int k = pick_slot(s, *n_slot, need, step);
             if (k < 0) {
-                k = p->n_slot++;
+                k = (*n_slot)++;
                 s[k] = (slot){0, -1};
             }
             if (s[k].size < need) s[k].size = need;
@@ -116,11 +134,12 @@ static void assign_by_size(sn_plan *p) {
 }
 
 static void assign_slots(sn_plan *p) {
-    p->n_slot = 0;
+    p->n_slot = p->n_local = 0;
     if (p->meant)
         assign_by_size(p);
     else
-        assign_by_time(p);
+        assign_by_time(p, SN_BUF_TEMP, &p->n_slot);
+    assign_by_time(p, SN_BUF_LOCAL, &p->n_local);
 }
 
 int64_t sn_plan_arena(sn_plan *p, const int64_t *symbol) {
@@ -151,17 +170,21 @@ static void place_barriers(sn_plan *p) {
     int again = 0;
     for (int s = 0; s < p->n_step; s++) {
         sn_step *t = &p->step[s];
-        for (int i = 0; i < t->n_in; i++) t->barrier |= written[place_of(p, &t->in[i])];
-        for (int i = 0; i < t->n_out; i++) {
-            int k = place_of(p, &t->out[i]);
+        const sn_scan_loop *scan = sn_scan_around(p, s); /* as a whole, before its first step */
+        const sn_view *in = scan ? scan->in : t->in, *out = scan ? scan->out : t->out;
+        int n_in = scan ? scan->n_in : t->n_in, n_out = scan ? scan->n_out : t->n_out;
+        for (int i = 0; i < n_in; i++) t->barrier |= written[place_of(p, &in[i])];
+        for (int i = 0; i < n_out; i++) {
+            int k = place_of(p, &out[i]);
             t->barrier |= read[k] | written[k];
         }
         if (t->barrier) {
             memset(read, 0, n);
             memset(written, 0, n);
         }
-        for (int i = 0; i < t->n_in; i++) read[place_of(p, &t->in[i])] = 1;
-        for (int i = 0; i < t->n_out; i++) written[place_of(p, &t->out[i])] = 1;
+        for (int i = 0; i < n_in; i++) read[place_of(p, &in[i])] = 1;
+        for (int i = 0; i < n_out; i++) written[place_of(p, &out[i])] = 1;
+        if (scan) s = scan->last - 1;
         const sn_row_loop *loop = sn_row_blocks_loop(p, s);
         if (loop && s + 1 == loop->last && again <= loop - p->loop) {
             again++;
@@ -177,10 +200,11 @@ void sn_plan_memory(sn_plan *p) {
 }
 
 static void print_view(FILE *f, const sn_plan *p, const sn_view *v) {
-    static const char *const kinds[] = {"input", "output", "param", "state", "temp"};
+    static const char *const kinds[] = {"input", "output", "param", "state",
+                                        "slot",  "local",  "window"};
     const sn_buffer *b = &p->buffer[v->buffer];
-    if (b->kind == SN_BUF_TEMP)
-        fprintf(f, "slot%d", b->slot);
+    if (b->kind == SN_BUF_TEMP || b->kind == SN_BUF_LOCAL)
+        fprintf(f, "%s%d", kinds[b->kind], b->slot);
     else
         fprintf(f, "%s %d", kinds[b->kind], v->buffer);
     fprintf(f, " %s", sn_dtype_name(v->dtype));
@@ -197,6 +221,33 @@ static void print_view(FILE *f, const sn_plan *p, const sn_view *v) {
     }
 }
 
+/* Everything that the code depends on. */
+static void print_scan(FILE *f, const sn_plan *p, int k) {
+    const sn_scan_loop *l = &p->scan[k];
+    fprintf(f, "scan %d in %d: steps %d to %d, body %d to %d, for each of ", k, l->parent, l->first,
+            l->last - 1, l->begin, l->end - 1);
+    sn_print_dim(f, p->m, l->length);
+    fprintf(f, " elements%s, parts ", l->reverse ? " from the last one on" : "");
+    sn_print_dims(f, p->m, l->n_tile, l->parts);
+    fputc('\n', f);
+    for (int i = 0; i < l->n_window; i++) {
+        const sn_window *w = &l->window[i];
+        const sn_view *base =
+            w->operand < l->n_in ? &l->in[w->operand] : &l->out[w->operand - l->n_in];
+        fprintf(f, "       window %d by ", w->buffer);
+        sn_print_dim(f, p->m, w->step);
+        fputs(" parts by ", f);
+        sn_print_dims(f, p->m, l->n_tile, w->tile_step);
+        fputs(" of ", f);
+        print_view(f, p, base);
+        fputc('\n', f);
+    }
+    for (int i = 0; i < l->n_carry; i++)
+        fprintf(f, "       carry windows %d %d of locals %d %d\n", l->carry[i].now,
+                l->carry[i].next, p->buffer[l->carry[i].local[0]].slot,
+                p->buffer[l->carry[i].local[1]].slot);
+}
+
 void sn_plan_print(FILE *f, const sn_plan *p) {
     fprintf(f, "%d steps, %d slots\n", p->n_step, p->n_slot);
     for (int k = 0; k < p->n_loop; k++) {
@@ -205,6 +256,7 @@ void sn_plan_print(FILE *f, const sn_plan *p) {
         sn_print_dim(f, p->m, p->loop[k].rows);
         fputs(" rows at a time\n", f);
     }
+    for (int k = 0; k < p->n_scan; k++) print_scan(f, p, k);
     for (int s = 0; s < p->n_step; s++) {
         const sn_step *t = &p->step[s];
         fprintf(f, "%s%4d %s%s", t->barrier ? "---- barrier\n" : "", s, sn_ops[t->node->op].name,

@@ -115,7 +115,8 @@ static bool is_collective(const sn_node *n) {
  * early. */
 static bool comes_by_depth(const sn_node *n) {
     enum { LITTLE = 8 };
-    if (sn_kernel_of(n)->contraction || n->op == SN_OP_row_blocked) return true;
+    if (sn_kernel_of(n)->contraction || n->op == SN_OP_row_blocked || n->op == SN_OP_scan)
+        return true;
     if (is_collective(n)) return true;
     int64_t largest = 0;
     for (int i = 0; n->op == SN_OP_map_reduce && i < n->n_in; i++) {

@@ -5,6 +5,7 @@
 #include "passes/kernels/table.h"
 #include "passes/plan/collectives.h"
 #include "passes/plan/memory.h"
+#include "passes/plan/planner.h"
 #include "passes/plan/row_blocks.h"
 #include "passes/plan/order.h"
 #include "passes/plan/product.h"
@@ -13,69 +14,23 @@
 
 #include <string.h>
 
-typedef struct planner {
-    sn_module *m;
-    const sn_entry *entry;
-    const sn_budget *budget; /* NULL: none */
-    sn_plan *plan;
-    sn_order order;
-    int at;         /* index in order */
-    bool inside;    /* the body of a row_blocked node */
-    sn_view **view; /* by node id: [n_result] views, NULL: not planned yet */
-    int *users;     /* by node id: users in this entry; roots count */
-    sn_node **user; /* by node id: the last user that is a node */
-    int cap_step, cap_buffer;
-    uint32_t n_id; /* number of nodes when planning began; copies add more */
-} planner;
-
-/* ---- growing lists ---- */
-
-static int add_buffer(planner *p, sn_buffer_kind kind, const sn_node *type, const char *name) {
-    sn_plan *plan = p->plan;
-    plan->buffer =
-        sn_arena_grow(p->m, plan->buffer, sizeof *plan->buffer, plan->n_buffer, &p->cap_buffer);
-    plan->buffer[plan->n_buffer] =
-        (sn_buffer){.kind = kind,
-                    .dtype = (sn_dtype)type->dtype,
-                    .name = name,
-                    .count = sn_dim_product(p->m, type->rank, type->shape),
-                    .slot = -1};
-    return plan->n_buffer++;
-}
-
-static sn_step *add_step(planner *p, sn_node *node, int n_in, int n_out) {
-    sn_plan *plan = p->plan;
-    plan->step = sn_arena_grow(p->m, plan->step, sizeof *plan->step, plan->n_step, &p->cap_step);
-    sn_step *s = &plan->step[plan->n_step++];
-    *s = (sn_step){.node = node, .n_in = n_in, .n_out = n_out};
-    s->in = sn_arena_alloc(p->m, sizeof *s->in * (size_t)(n_in + 1));
-    s->out = sn_arena_alloc(p->m, sizeof *s->out * (size_t)(n_out + 1));
-    return s;
-}
-
 /* ---- leaves and results ---- */
 
-static int find_buffer(const planner *p, sn_buffer_kind kind, const char *name) {
+static int find_buffer(const sn_planner *p, sn_buffer_kind kind, const char *name) {
     for (int i = 0; i < p->plan->n_buffer; i++)
         if (p->plan->buffer[i].kind == kind && !strcmp(p->plan->buffer[i].name, name)) return i;
     return -1;
 }
 
-static int leaf_buffer(planner *p, sn_buffer_kind kind, sn_node *n) {
+static int leaf_buffer(sn_planner *p, sn_buffer_kind kind, sn_node *n) {
     const char *name = sn_attr_str(n, SN_A_name, "");
     int b = find_buffer(p, kind, name);
-    return b >= 0 ? b : add_buffer(p, kind, n, name);
-}
-
-static void set_view(planner *p, const sn_node *n, sn_view v) {
-    sn_view *kept = sn_arena_alloc(p->m, sizeof *kept);
-    *kept = v;
-    p->view[n->id] = kept;
+    return b >= 0 ? b : sn_planner_buffer(p, kind, n, name);
 }
 
 /* If the only reader of n is a transpose, n is stored in the transposed order directly. The last
  * axis must stay, because kernels write rows. */
-static const int64_t *storage_order(const planner *p, const sn_node *n) {
+static const int64_t *storage_order(const sn_planner *p, const sn_node *n) {
     if (p->users[n->id] != 1 || !p->user[n->id]) return NULL;
     const sn_node *t = p->user[n->id];
     if (t->op != SN_OP_transpose) return NULL;
@@ -83,44 +38,17 @@ static const int64_t *storage_order(const planner *p, const sn_node *n) {
     return perm->v[perm->n - 1] == perm->n - 1 ? perm->v : NULL;
 }
 
-static sn_view fresh(planner *p, const sn_node *type, const int64_t *order) {
-    int b = add_buffer(p, SN_BUF_TEMP, type, NULL);
-    return sn_view_whole(p->m, b, (sn_dtype)type->dtype, type->rank, type->shape, order);
-}
-
-static sn_view view_of(planner *p, const sn_node *n) {
-    return *p->view[n->id];
-}
-
-/* ---- copies: a `map_reduce` kernel whose body is its argument ---- */
-
-static sn_node *identity_kernel(planner *p, const sn_view *src) {
-    sn_node *arg = sn_arg(p->m, 0, src->dtype, src->rank, src->shape);
-    sn_region *body = sn_region_new(p->m, 1, &arg, 1, &arg);
-    /* only the operand's type matters: any node of that type will do */
-    sn_node *x = sn_node_new(p->m, SN_OP_input, 0, NULL,
-                             SN_ATTRS(SN_STR(name, "copy"), SN_INT(dtype, src->dtype),
-                                      SN_LIST(shape, src->rank, src->shape)));
-    return sn_node_new(p->m, SN_OP_map_reduce, 1, &x, SN_ATTRS(SN_REG(body, body)));
-}
-
-static void copy(planner *p, sn_view src, sn_view dst) {
-    sn_step *s = add_step(p, identity_kernel(p, &src), 1, 1);
-    s->in[0] = src;
-    s->out[0] = dst;
-}
-
-static void fill(planner *p, sn_view dst, double value) {
+static void fill(sn_planner *p, sn_view dst, double value) {
     sn_node *k = sn_b_broadcast(sn_b_const(p->m, dst.dtype, value), dst.rank, dst.shape);
     sn_region *body = sn_region_new(p->m, 0, NULL, 1, &k);
-    sn_step *s = add_step(
+    sn_step *s = sn_planner_step(
         p, sn_node_new(p->m, SN_OP_map_reduce, 0, NULL, SN_ATTRS(SN_REG(body, body))), 0, 1);
     s->out[0] = dst;
 }
 
 /* ---- one planning function per kind of node ---- */
 
-static void plan_leaf(planner *p, sn_node *n) {
+static void plan_leaf(sn_planner *p, sn_node *n) {
     static const struct {
         sn_op op;
         sn_buffer_kind kind;
@@ -129,63 +57,64 @@ static void plan_leaf(planner *p, sn_node *n) {
     for (int i = 0; i < 3; i++)
         if (n->op == kinds[i].op) {
             int b = leaf_buffer(p, kinds[i].kind, n);
-            set_view(p, n, sn_view_whole(p->m, b, (sn_dtype)n->dtype, n->rank, n->shape, NULL));
+            sn_planner_set_view(
+                p, n, sn_view_whole(p->m, b, (sn_dtype)n->dtype, n->rank, n->shape, NULL));
         }
 }
 
-static void plan_reshape(planner *p, sn_node *n) {
-    sn_view from = view_of(p, n->in[0]), v;
+static void plan_reshape(sn_planner *p, sn_node *n) {
+    sn_view from = sn_planner_view(p, n->in[0]), v;
     if (!sn_view_reshape(p->m, &from, n->rank, n->shape, &v)) {
-        sn_view packed = fresh(p, n->in[0], NULL);
-        copy(p, from, packed);
+        sn_view packed = sn_planner_fresh(p, n->in[0], NULL);
+        sn_planner_copy(p, from, packed);
         sn_view_reshape(p->m, &packed, n->rank, n->shape, &v);
     }
-    set_view(p, n, v);
+    sn_planner_set_view(p, n, v);
 }
 
-static void plan_transpose(planner *p, sn_node *n) {
-    sn_view from = view_of(p, n->in[0]);
-    set_view(p, n, sn_view_transpose(&from, sn_attr_get(n, SN_A_perm)->v));
+static void plan_transpose(sn_planner *p, sn_node *n) {
+    sn_view from = sn_planner_view(p, n->in[0]);
+    sn_planner_set_view(p, n, sn_view_transpose(&from, sn_attr_get(n, SN_A_perm)->v));
 }
 
-static void plan_slice(planner *p, sn_node *n) {
-    sn_view from = view_of(p, n->in[0]);
+static void plan_slice(sn_planner *p, sn_node *n) {
+    sn_view from = sn_planner_view(p, n->in[0]);
     const sn_attr *step = sn_attr_get(n, SN_A_step);
-    set_view(p, n,
-             sn_view_slice(p->m, &from, sn_attr_get(n, SN_A_start)->v, sn_attr_get(n, SN_A_size)->v,
-                           step ? step->v : NULL));
+    sn_planner_set_view(p, n,
+                        sn_view_slice(p->m, &from, sn_attr_get(n, SN_A_start)->v,
+                                      sn_attr_get(n, SN_A_size)->v, step ? step->v : NULL));
 }
 
-static void plan_broadcast(planner *p, sn_node *n) {
+static void plan_broadcast(sn_planner *p, sn_node *n) {
     if (!p->view[n->in[0]->id]) return; /* constants: only inside bodies */
-    sn_view from = view_of(p, n->in[0]);
-    set_view(p, n, sn_view_broadcast(&from, n->rank, n->shape));
+    sn_view from = sn_planner_view(p, n->in[0]);
+    sn_planner_set_view(p, n, sn_view_broadcast(&from, n->rank, n->shape));
 }
 
-static void plan_result(planner *p, sn_node *n) {
+static void plan_result(sn_planner *p, sn_node *n) {
     sn_view *all = p->view[n->in[0]->id];
-    set_view(p, n, all[sn_attr_int(n, SN_A_index, 0)]);
+    sn_planner_set_view(p, n, all[sn_attr_int(n, SN_A_index, 0)]);
 }
 
 /* The place of operand i in the memory of a concat. */
-static sn_view concat_part(planner *p, const sn_node *n, const sn_view *whole, int i) {
+static sn_view concat_part(sn_planner *p, const sn_node *n, const sn_view *whole, int i) {
     int64_t axis = sn_attr_int(n, SN_A_axis, 0);
     sn_dim start[SN_MAX_RANK] = {0};
     for (int k = 0; k < i; k++) start[axis] = sn_dim_add(p->m, start[axis], n->in[k]->shape[axis]);
     return sn_view_slice(p->m, whole, start, n->in[i]->shape, NULL);
 }
 
-static void plan_concat(planner *p, sn_node *n) {
-    sn_view whole = p->view[n->id] ? view_of(p, n) : fresh(p, n, NULL);
+static void plan_concat(sn_planner *p, sn_node *n) {
+    sn_view whole = p->view[n->id] ? sn_planner_view(p, n) : sn_planner_fresh(p, n, NULL);
     for (int i = 0; i < n->n_in; i++) {
-        sn_view to = concat_part(p, n, &whole, i), from = view_of(p, n->in[i]);
-        if (from.buffer != to.buffer || !sn_view_matches(&from, &to)) copy(p, from, to);
+        sn_view to = concat_part(p, n, &whole, i), from = sn_planner_view(p, n->in[i]);
+        if (from.buffer != to.buffer || !sn_view_matches(&from, &to)) sn_planner_copy(p, from, to);
     }
-    set_view(p, n, whole);
+    sn_planner_set_view(p, n, whole);
 }
 
 /* If n is read only by views that end in a concat, n's place in it. False: it is not. */
-static bool place_in_concat(planner *p, const sn_node *n, sn_view *out) {
+static bool place_in_concat(sn_planner *p, const sn_node *n, sn_view *out) {
     const sn_node *chain[SN_MAX_RANK], *c = n;
     int n_chain = 0, which = -1;
     while (c->op != SN_OP_concat) {
@@ -198,7 +127,7 @@ static bool place_in_concat(planner *p, const sn_node *n, sn_view *out) {
     for (int i = 0; i < c->n_in; i++)
         if (c->in[i] == chain[n_chain - 1]) which = i;
     if (which < 0 || c->dtype != n->dtype) return false;
-    if (!p->view[c->id]) set_view(p, c, fresh(p, c, NULL));
+    if (!p->view[c->id]) sn_planner_set_view(p, c, sn_planner_fresh(p, c, NULL));
     sn_view v = concat_part(p, c, p->view[c->id], which);
     while (--n_chain > 0) { /* from the concat back to n */
         const sn_node *x = chain[n_chain];
@@ -216,15 +145,16 @@ static bool place_in_concat(planner *p, const sn_node *n, sn_view *out) {
     return v.stride[v.rank - 1] == 1;
 }
 
-static void plan_pad(planner *p, sn_node *n) {
-    sn_view whole = fresh(p, n, NULL);
+static void plan_pad(sn_planner *p, sn_node *n) {
+    sn_view whole = sn_planner_fresh(p, n, NULL);
     fill(p, whole, sn_attr_flt(n, SN_A_value, 0));
-    copy(p, view_of(p, n->in[0]),
-         sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_low)->v, n->in[0]->shape, NULL));
-    set_view(p, n, whole);
+    sn_planner_copy(
+        p, sn_planner_view(p, n->in[0]),
+        sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_low)->v, n->in[0]->shape, NULL));
+    sn_planner_set_view(p, n, whole);
 }
 
-static bool assigned(const planner *p, const char *state) {
+static bool assigned(const sn_planner *p, const char *state) {
     for (int i = 0; i < p->entry->n_assign; i++)
         if (!strcmp(p->entry->assign[i].name, state)) return true;
     return false;
@@ -232,66 +162,68 @@ static bool assigned(const planner *p, const char *state) {
 
 /* Whether x's memory may be overwritten: x has no other reader, and is a temporary or a state that
  * is assigned anyway. */
-static bool may_overwrite(const planner *p, const sn_node *x) {
+static bool may_overwrite(const sn_planner *p, const sn_node *x) {
     const sn_view *v = p->view[x->id];
     const sn_buffer *b = &p->plan->buffer[v->buffer];
     if (p->users[x->id] != 1 || sn_is_view(x)) return false;
     return b->kind == SN_BUF_TEMP || (b->kind == SN_BUF_STATE && assigned(p, b->name));
 }
 
-static void plan_update_slice(planner *p, sn_node *n) {
-    sn_view x = view_of(p, n->in[0]), whole = x;
+static void plan_update_slice(sn_planner *p, sn_node *n) {
+    sn_view x = sn_planner_view(p, n->in[0]), whole = x;
     if (!may_overwrite(p, n->in[0])) {
-        whole = fresh(p, n, NULL);
-        copy(p, x, whole);
+        whole = sn_planner_fresh(p, n, NULL);
+        sn_planner_copy(p, x, whole);
     }
-    copy(p, view_of(p, n->in[1]),
-         sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_start)->v, n->in[1]->shape, NULL));
-    set_view(p, n, whole);
+    sn_planner_copy(
+        p, sn_planner_view(p, n->in[1]),
+        sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_start)->v, n->in[1]->shape, NULL));
+    sn_planner_set_view(p, n, whole);
 }
 
 /* Like update_slice; the step reads the update and the positions, and writes into x. */
-static void plan_update_rows(planner *p, sn_node *n) {
-    sn_view x = view_of(p, n->in[0]), y = view_of(p, n->in[1]), ids = view_of(p, n->in[2]);
+static void plan_update_rows(sn_planner *p, sn_node *n) {
+    sn_view x = sn_planner_view(p, n->in[0]), y = sn_planner_view(p, n->in[1]),
+            ids = sn_planner_view(p, n->in[2]);
     sn_view whole = x;
     if (!may_overwrite(p, n->in[0])) {
-        whole = fresh(p, n, NULL);
-        copy(p, x, whole);
+        whole = sn_planner_fresh(p, n, NULL);
+        sn_planner_copy(p, x, whole);
     }
-    sn_step *s = add_step(p, n, 2, 1);
+    sn_step *s = sn_planner_step(p, n, 2, 1);
     s->in[0] = y;
     s->in[1] = ids;
     s->out[0] = whole;
-    set_view(p, n, whole);
+    sn_planner_set_view(p, n, whole);
 }
 
 /* Gives operand i of the step (the last one of the plan) a contiguous copy of this view, with the
  * axes stored in this order (NULL: unchanged), made by a step inserted before it. */
-static void copy_operand(planner *p, sn_step *s, int i, sn_view from, const int64_t *order) {
+static void copy_operand(sn_planner *p, sn_step *s, int i, sn_view from, const int64_t *order) {
     sn_step kernel = *s;
     p->plan->n_step--;
-    int b = add_buffer(p, SN_BUF_TEMP, kernel.node, NULL);
+    int b = sn_planner_buffer(p, p->local ? SN_BUF_LOCAL : SN_BUF_TEMP, kernel.node, NULL);
     sn_view packed = sn_view_whole(p->m, b, from.dtype, from.rank, from.shape, order);
     p->plan->buffer[b].dtype = from.dtype;
     p->plan->buffer[b].count = sn_dim_product(p->m, from.rank, from.shape);
-    copy(p, from, packed);
+    sn_planner_copy(p, from, packed);
     kernel.in[i] = packed;
-    *add_step(p, kernel.node, 0, 0) = kernel;
+    *sn_planner_step(p, kernel.node, 0, 0) = kernel;
 }
 
-static void copy_factor(planner *p, sn_step *s, int i) {
+static void copy_factor(sn_planner *p, sn_step *s, int i) {
     int64_t order[SN_MAX_RANK];
     sn_product_order(p->m, s, i, order);
     copy_operand(p, s, i, s->in[i], order);
 }
 
-static sn_step *last_step(const planner *p) {
+static sn_step *last_step(const sn_planner *p) {
     return &p->plan->step[p->plan->n_step - 1];
 }
 
 /* Products need matrices: an operand that cannot be walked as one is copied, and a result that was
  * to be stored transposed is not. */
-static void fit_product(planner *p, sn_node *n) {
+static void fit_product(sn_planner *p, sn_node *n) {
     int bad;
     for (int guard = 0;
          guard < 2 * SN_MAX_RANK + n->n_in && (bad = sn_product_views(p->m, last_step(p))) >= 0;
@@ -326,18 +258,18 @@ static void fit_product(planner *p, sn_node *n) {
 }
 
 /* The whole of a state, as the destination. */
-static sn_view state_view(planner *p, const sn_node *type, const char *name) {
+static sn_view state_view(sn_planner *p, const sn_node *type, const char *name) {
     int b = find_buffer(p, SN_BUF_STATE, name);
-    if (b < 0) b = add_buffer(p, SN_BUF_STATE, type, name);
+    if (b < 0) b = sn_planner_buffer(p, SN_BUF_STATE, type, name);
     return sn_view_whole(p->m, b, (sn_dtype)type->dtype, type->rank, type->shape, NULL);
 }
 
-static void plan_single_iteration(planner *p, int i);
+static void plan_single_iteration(sn_planner *p, int i);
 
-static void plan_kernel(planner *p, sn_node *n) {
-    sn_step *s = add_step(p, n, n->n_in, n->n_result);
+static void plan_kernel(sn_planner *p, sn_node *n) {
+    sn_step *s = sn_planner_step(p, n, n->n_in, n->n_result);
     const sn_kernel_traits *kernel = sn_kernel_of(n);
-    for (int i = 0; i < n->n_in; i++) s->in[i] = view_of(p, n->in[i]);
+    for (int i = 0; i < n->n_in; i++) s->in[i] = sn_planner_view(p, n->in[i]);
     for (int i = 0; i < n->n_result; i++) {
         const sn_node *type = n->n_result > 1 ? n->result_type[i] : n;
         const sn_node *reader =
@@ -356,7 +288,7 @@ static void plan_kernel(planner *p, sn_node *n) {
             continue;
         const char *target = p->inside ? NULL : sn_inplace_target(p->entry, p->order, p->at, i);
         s->out[i] = target ? state_view(p, type, target)
-                           : fresh(p, type, whole ? NULL : storage_order(p, reader));
+                           : sn_planner_fresh(p, type, whole ? NULL : storage_order(p, reader));
     }
     p->view[n->id] =
         sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be reordered */
@@ -384,18 +316,18 @@ static void plan_kernel(planner *p, sn_node *n) {
 
 /* ---- row blocks ---- */
 
-static void plan_node(planner *p, sn_node *n);
+static void plan_node(sn_planner *p, sn_node *n);
 
 /* Result x of the body is a sum over rows that the steps from `first` on have computed for one
  * iteration: now for all of it. */
-static sn_view sum_turns(planner *p, int first, const sn_node *x) {
-    sn_view part = view_of(p, x), sum;
+static sn_view sum_turns(sn_planner *p, int first, const sn_node *x) {
+    sn_view part = sn_planner_view(p, x), sum;
     for (int i = first; i < p->plan->n_step; i++) {
         sn_node *n = p->plan->step[i].node;
         if (!sn_kernel_of(n)->contraction || n->n_result > 1 || sn_attr_get(n, SN_A_epilogue) ||
             p->plan->step[i].out[0].buffer != part.buffer)
             continue;
-        sn_step *t = add_step(p, sn_row_blocks_add_product(n), n->n_in + 1, 1);
+        sn_step *t = sn_planner_step(p, sn_row_blocks_add_product(n), n->n_in + 1, 1);
         sn_step *s = &p->plan->step[i];
         memcpy(t->in, s->in, sizeof *t->in * n->n_in);
         t->in[n->n_in] = t->out[0] = s->out[0];
@@ -403,10 +335,10 @@ static sn_view sum_turns(planner *p, int first, const sn_node *x) {
         t->iteration = SN_ITER_LATER;
         return part;
     }
-    sum = fresh(p, x, NULL);
-    copy(p, part, sum);
+    sum = sn_planner_fresh(p, x, NULL);
+    sn_planner_copy(p, part, sum);
     last_step(p)->iteration = SN_ITER_FIRST;
-    sn_step *t = add_step(p, sn_row_blocks_add(p->m, &sum), 2, 1);
+    sn_step *t = sn_planner_step(p, sn_row_blocks_add(p->m, &sum), 2, 1);
     t->in[0] = t->out[0] = sum;
     t->in[1] = part;
     t->iteration = SN_ITER_LATER;
@@ -415,17 +347,17 @@ static sn_view sum_turns(planner *p, int first, const sn_node *x) {
 
 /* An operand of the loop. Inside, the rows' dim is the length of an iteration, so no stride may be
  * that: such a tensor (a transposed one) is copied. */
-static sn_view loop_operand(planner *p, sn_node *x, sn_dim rows) {
-    sn_view v = view_of(p, x);
+static sn_view loop_operand(sn_planner *p, sn_node *x, sn_dim rows) {
+    sn_view v = sn_planner_view(p, x);
     bool turned = false;
     for (int a = 0; a < v.rank; a++) turned |= v.stride[a] == rows;
     if (!turned) return v;
-    sn_view plain = fresh(p, x, NULL);
-    copy(p, v, plain);
+    sn_view plain = sn_planner_fresh(p, x, NULL);
+    sn_planner_copy(p, v, plain);
     return plain;
 }
 
-static void plan_row_blocked(planner *p, sn_node *n) {
+static void plan_row_blocked(sn_planner *p, sn_node *n) {
     const sn_region *body = sn_attr_region(n, SN_A_body);
     sn_dim rows = sn_attr_get(n, SN_A_dim)->i;
     sn_order order = sn_region_topo(p->m, body);
@@ -433,7 +365,7 @@ static void plan_row_blocked(planner *p, sn_node *n) {
     /* another row_blocked node may have the same body, whose views are those of its own operands */
     for (int i = 0; i < order.n; i++) p->view[order.node[i]->id] = NULL;
     for (int i = 0; i < body->n_arg; i++)
-        set_view(p, body->arg[i], loop_operand(p, n->in[i], rows));
+        sn_planner_set_view(p, body->arg[i], loop_operand(p, n->in[i], rows));
     int first = p->plan->n_step, first_buffer = p->plan->n_buffer;
     p->inside = true;
     for (int i = 0; i < order.n; i++)
@@ -441,15 +373,15 @@ static void plan_row_blocked(planner *p, sn_node *n) {
     for (int i = 0; i < n->n_result; i++) {
         const sn_node *x = body->out[i];
         bool of_rows = x->rank && x->shape[0] == rows;
-        result[i] = of_rows ? view_of(p, x) : sum_turns(p, first, x);
+        result[i] = of_rows ? sn_planner_view(p, x) : sum_turns(p, first, x);
     }
     p->inside = false;
     sn_step whole = sn_row_blocks_fold(p->plan, n, first, first_buffer, result);
-    *add_step(p, n, 0, 0) = whole;
+    *sn_planner_step(p, n, 0, 0) = whole;
     p->view[n->id] = result;
 }
 
-static sn_step *find_step(const planner *p, const sn_node *n) {
+static sn_step *find_step(const sn_planner *p, const sn_node *n) {
     for (int i = 0; i < p->plan->n_step; i++)
         if (p->plan->step[i].node == n) return &p->plan->step[i];
     return NULL;
@@ -457,20 +389,20 @@ static sn_step *find_step(const planner *p, const sn_node *n) {
 
 /* The last step, a product, makes reductions along rows over panels: stores these separately, rows
  * of one panel together, and completes them. */
-static void end_row_sums(planner *p) {
+static void end_row_sums(sn_planner *p) {
     int at = p->plan->n_step - 1;
     const sn_region *epi = sn_attr_region(last_step(p)->node, SN_A_epilogue);
     for (int o = 0; o < epi->n_out; o++) {
         sn_step *product = &p->plan->step[at], *end;
         if (!sn_product_sums(product, o)) continue;
         const sn_node *sums = epi->out[o];
-        sn_view to = product->out[o], panels = fresh(p, sums, NULL);
+        sn_view to = product->out[o], panels = sn_planner_fresh(p, sums, NULL);
         sn_dim rows = sums->shape[0], count = sums->shape[1];
         panels.rank = to.rank = 2;
         panels.shape[0] = rows, panels.shape[1] = count;
         panels.stride[0] = 1, panels.stride[1] = rows;
         product->out[o] = panels;
-        end = add_step(p, sn_row_blocks_end_sums(sums, (sn_op)sums->op), 1, 1);
+        end = sn_planner_step(p, sn_row_blocks_end_sums(sums, (sn_op)sums->op), 1, 1);
         product = &p->plan->step[at];
         end->in[0] = sn_view_transpose(&panels, (const int64_t[]){1, 0});
         end->out[0] = sn_view_transpose(&to, (const int64_t[]){1, 0});
@@ -483,7 +415,7 @@ static void end_row_sums(planner *p) {
 /* The last step, a kernel, is the only reader of its operand i, a sum over rows. If there is a
  * single iteration, the sum is not stored: the product runs now, with the kernel as its
  * epilogue. */
-static void plan_single_iteration(planner *p, int i) {
+static void plan_single_iteration(sn_planner *p, int i) {
     sn_node *n = last_step(p)->node, *x = n->in[i];
     if (x->op != SN_OP_result || x->in[0]->op != SN_OP_row_blocked || p->users[x->id] != 1) return;
     const sn_step *whole = find_step(p, x->in[0]);
@@ -500,7 +432,7 @@ static void plan_single_iteration(planner *p, int i) {
     product->rows = s->rows = sum->rows;
     product->block_rows = s->block_rows = sum->row_limit;
     s->iteration = SN_ITER_SEVERAL;
-    t = add_step(p, all, all->n_in, n->n_result);
+    t = sn_planner_step(p, all, all->n_in, n->n_result);
     s = t - 1;
     for (int k = 0; k < 2; k++) {
         int at = product->in[k].buffer;
@@ -517,8 +449,8 @@ static void plan_single_iteration(planner *p, int i) {
     end_row_sums(p);
 }
 
-static void plan_node(planner *p, sn_node *n) {
-    static void (*const table[SN_OP_COUNT])(planner *, sn_node *) = {
+static void plan_node(sn_planner *p, sn_node *n) {
+    static void (*const table[SN_OP_COUNT])(sn_planner *, sn_node *) = {
         [SN_OP_input] = plan_leaf,
         [SN_OP_param] = plan_leaf,
         [SN_OP_state] = plan_leaf,
@@ -535,6 +467,7 @@ static void plan_node(planner *p, sn_node *n) {
         [SN_OP_update_slice] = plan_update_slice,
         [SN_OP_update_rows] = plan_update_rows,
         [SN_OP_row_blocked] = plan_row_blocked,
+        [SN_OP_scan] = sn_planner_scan,
     };
     sn_module_set_loc(p->m, n->loc); /* of the copies that this creates */
     (table[n->op] ? table[n->op] : plan_kernel)(p, n);
@@ -544,8 +477,8 @@ static void plan_node(planner *p, sn_node *n) {
 
 /* The output's tensor becomes the caller's buffer if it is a whole temporary that no other output
  * uses. */
-static void plan_output(planner *p, const sn_binding *o) {
-    sn_view v = view_of(p, o->node);
+static void plan_output(sn_planner *p, const sn_binding *o) {
+    sn_view v = sn_planner_view(p, o->node);
     sn_buffer *b = &p->plan->buffer[v.buffer];
     bool whole = b->kind == SN_BUF_TEMP && v.offset == 0 && sn_view_contiguous(p->m, &v) &&
                  sn_dim_product(p->m, v.rank, v.shape) == b->count;
@@ -554,52 +487,53 @@ static void plan_output(planner *p, const sn_binding *o) {
         b->name = o->name;
         return;
     }
-    int out = add_buffer(p, SN_BUF_OUTPUT, o->node, o->name);
-    copy(p, v, sn_view_whole(p->m, out, v.dtype, v.rank, v.shape, NULL));
+    int out = sn_planner_buffer(p, SN_BUF_OUTPUT, o->node, o->name);
+    sn_planner_copy(p, v, sn_view_whole(p->m, out, v.dtype, v.rank, v.shape, NULL));
 }
 
 /* ---- assignments: all sources are read before any state is written ---- */
 
-static int state_of(planner *p, const sn_binding *a) {
+static int state_of(sn_planner *p, const sn_binding *a) {
     int b = find_buffer(p, SN_BUF_STATE, a->name);
-    return b >= 0 ? b : add_buffer(p, SN_BUF_STATE, a->node, a->name);
+    return b >= 0 ? b : sn_planner_buffer(p, SN_BUF_STATE, a->node, a->name);
 }
 
 /* Whether the new value is already in place. */
-static bool in_place(planner *p, const sn_binding *a) {
-    sn_view v = view_of(p, a->node);
+static bool in_place(sn_planner *p, const sn_binding *a) {
+    sn_view v = sn_planner_view(p, a->node);
     return v.buffer == state_of(p, a) && v.offset == 0 && sn_view_contiguous(p->m, &v) &&
            sn_dim_product(p->m, v.rank, v.shape) == p->plan->buffer[v.buffer].count;
 }
 
-static bool will_be_written(planner *p, int buffer) {
+static bool will_be_written(sn_planner *p, int buffer) {
     for (int i = 0; i < p->entry->n_assign; i++)
         if (state_of(p, &p->entry->assign[i]) == buffer && !in_place(p, &p->entry->assign[i]))
             return true;
     return false;
 }
 
-static void plan_assigns(planner *p) {
+static void plan_assigns(sn_planner *p) {
     int n = p->entry->n_assign;
     sn_view *from = sn_arena_alloc(p->m, sizeof *from * (size_t)(n + 1));
     for (int i = 0; i < n; i++) {
         const sn_binding *a = &p->entry->assign[i];
-        from[i] = view_of(p, a->node);
+        from[i] = sn_planner_view(p, a->node);
         if (in_place(p, a) || !will_be_written(p, from[i].buffer)) continue;
-        sn_view kept = fresh(p, a->node, NULL);
-        copy(p, from[i], kept);
+        sn_view kept = sn_planner_fresh(p, a->node, NULL);
+        sn_planner_copy(p, from[i], kept);
         from[i] = kept;
     }
     for (int i = 0; i < n; i++) {
         const sn_binding *a = &p->entry->assign[i];
         const sn_node *t = a->node;
         if (in_place(p, a)) continue;
-        copy(p, from[i],
-             sn_view_whole(p->m, state_of(p, a), (sn_dtype)t->dtype, t->rank, t->shape, NULL));
+        sn_planner_copy(
+            p, from[i],
+            sn_view_whole(p->m, state_of(p, a), (sn_dtype)t->dtype, t->rank, t->shape, NULL));
     }
 }
 
-static void count_users(planner *p, sn_order order) {
+static void count_users(sn_planner *p, sn_order order) {
     for (int i = 0; i < order.n; i++)
         for (int j = 0; j < order.node[i]->n_in; j++) {
             const sn_node *x = order.node[i]->in[j];
@@ -612,7 +546,7 @@ static void count_users(planner *p, sn_order order) {
 
 /* In the order in which the model declares them, which is the order of their numbers: an artefact's
  * functions take them in this order, whatever the passes do. */
-static void collect_inputs(planner *p, sn_order order) {
+static void collect_inputs(sn_planner *p, sn_order order) {
     p->plan->input = sn_arena_alloc(p->m, sizeof *p->plan->input * (size_t)(order.n + 1));
     for (int i = 0; i < order.n; i++) {
         sn_node *x = order.node[i];
@@ -626,12 +560,12 @@ static void collect_inputs(planner *p, sn_order order) {
 
 /* ---- the stages ---- */
 
-static bool plan_order(planner *p) {
+static bool plan_order(sn_planner *p) {
     p->order = sn_plan_order(p->m, p->entry);
     return true;
 }
 
-static bool plan_calls(planner *p) {
+static bool plan_calls(sn_planner *p) {
     const sn_entry *e = p->entry;
     size_t n = sn_module_node_count(p->m);
     p->n_id = (uint32_t)n;
@@ -647,28 +581,28 @@ static bool plan_calls(planner *p) {
     return !sn_module_error(p->m)->code;
 }
 
-static bool plan_remat(planner *p) {
+static bool plan_remat(sn_planner *p) {
     return !p->budget || sn_plan_remat(p->plan, p->budget);
 }
 
-static bool plan_unfold(planner *p) {
+static bool plan_unfold(sn_planner *p) {
     sn_row_blocks_unfold(p->plan);
     return true;
 }
 
-static bool plan_collectives(planner *p) {
+static bool plan_collectives(sn_planner *p) {
     sn_plan_collectives(p->plan);
     return true;
 }
 
-static bool plan_memory(planner *p) {
+static bool plan_memory(sn_planner *p) {
     sn_plan_memory(p->plan);
     return true;
 }
 
 typedef struct plan_stage {
     sn_stage_id id;
-    bool (*run)(planner *p);
+    bool (*run)(sn_planner *p);
 } plan_stage;
 
 static const plan_stage stages[] = {
@@ -683,7 +617,9 @@ static const plan_stage stages[] = {
 };
 
 sn_plan *sn_plan_make(sn_module *m, const sn_entry *e, const sn_budget *budget) {
-    planner p = {.m = m, .entry = e, .budget = budget, .plan = sn_arena_alloc(m, sizeof *p.plan)};
+    sn_planner p = {
+        .m = m, .entry = e, .budget = budget, .plan = sn_arena_alloc(m, sizeof *p.plan)};
+    p.node = plan_node;
     p.plan->m = m;
     p.plan->entry = e;
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {

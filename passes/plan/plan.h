@@ -16,6 +16,8 @@ typedef enum sn_buffer_kind {
     SN_BUF_PARAM,  /* the session's weights, or a prepared tensor computed from them */
     SN_BUF_STATE,  /* owned by the session */
     SN_BUF_TEMP,   /* in the workspace */
+    SN_BUF_LOCAL,  /* in the workspace, one for each thread: between the kernels of a scan's body */
+    SN_BUF_WINDOW, /* of another buffer, in a scan: what the current iteration reads or writes */
 } sn_buffer_kind;
 
 typedef struct sn_buffer {
@@ -28,7 +30,7 @@ typedef struct sn_buffer {
     sn_dim rows;      /* ... and none if this is at most row_limit; 0: always */
     int64_t row_limit;
     int first, last; /* first and last step that uses it (temporaries) */
-    int slot;        /* temporaries: slot of the workspace */
+    int slot;        /* temporaries: slot of the workspace; locals: of a thread's locals */
 } sn_buffer;
 
 /* When a step runs: in a loop in every iteration, the first, later ones; after a loop always, or
@@ -41,9 +43,11 @@ typedef enum sn_iteration {
     SN_ITER_SEVERAL,
 } sn_iteration;
 
+struct sn_scan_loop;
+
 /* One kernel call. `node` defines the computation (FUSED, or a PRIM with a separate kernel);
  * operand i of the node is in[i]. During planning, `inner` are the calls of a row_blocked
- * node (row_blocks.h). */
+ * node (row_blocks.h), or with `scan` of a scan (scan.h). */
 typedef struct sn_step {
     sn_node *node;
     int n_in, n_out;
@@ -59,6 +63,7 @@ typedef struct sn_step {
     int64_t block_rows; /* maximum number of rows per iteration */
     struct sn_step *inner;
     int n_inner;
+    const struct sn_scan_loop *scan;
 } sn_step;
 
 /* Steps [first, last) run for block_rows of `rows` rows at a time, at least once; inside, the dim
@@ -69,6 +74,38 @@ typedef struct sn_row_loop {
     int64_t block_rows;
 } sn_row_loop;
 
+/* A window of a scan: begins at `base` and moves by `step` elements from one iteration to the next,
+ * by tile_step[k] from one part of independent axis k to the next. */
+enum { SN_SCAN_TILES = 4 };
+typedef struct sn_window {
+    int buffer;  /* of kind SN_BUF_WINDOW */
+    int operand; /* of the scan; from n_in on its results */
+    sn_dim step, tile_step[SN_SCAN_TILES];
+} sn_window;
+
+/* A carry: two locals, and windows of them that change places after each iteration. */
+typedef struct sn_scan_carry {
+    int now, next;
+    int local[2];
+} sn_scan_carry;
+
+/* Steps [first, last), a loop over `length` elements for each part of the independent axes: threads
+ * share the parts, and a thread runs the whole loop without waiting for others. Steps before `begin`
+ * run once a part before the iterations, those from `end` on after them. */
+typedef struct sn_scan_loop {
+    int first, begin, end, last;
+    int parent; /* the loop that it is nested in: no parts of its own; -1: none */
+    bool reverse;
+    sn_dim length;
+    int n_tile;
+    sn_dim parts[SN_SCAN_TILES];
+    int n_window, n_carry;
+    const sn_window *window;
+    const sn_scan_carry *carry;
+    int n_in, n_out;
+    const sn_view *in, *out; /* of the scan */
+} sn_scan_loop;
+
 typedef struct sn_plan {
     sn_module *m;
     const sn_entry *entry;
@@ -76,6 +113,9 @@ typedef struct sn_plan {
     int n_step;
     sn_row_loop *loop; /* [n_loop] in order */
     int n_loop;
+    sn_scan_loop *scan; /* [n_scan] in order, outer ones first */
+    int n_scan;
+    int n_local; /* slots of a thread's locals */
     sn_buffer *buffer;
     int n_buffer;
     /* sizes for which slots share as much memory as possible; NULL: by time, while memory is in the

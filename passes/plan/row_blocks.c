@@ -4,6 +4,7 @@
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
 #include "passes/plan/in_place.h"
+#include "passes/plan/scan.h"
 #include "passes/view.h"
 #include "passes/row_sums.h"
 
@@ -254,16 +255,23 @@ static void unfold_step(sn_plan *p, const sn_step *whole, sn_step *to) {
 }
 
 void sn_row_blocks_unfold(sn_plan *p) {
-    int n_step = p->n_step, n_loop = 0, at = 0;
-    for (int i = 0; i < p->n_step; i++) {
-        n_loop += p->step[i].inner != NULL;
-        n_step += p->step[i].n_inner;
-    }
-    if (!n_loop) return;
-    sn_step *step = sn_arena_alloc(p->m, sizeof *step * (size_t)(n_step + 1));
-    p->loop = sn_arena_alloc(p->m, sizeof *p->loop * (size_t)n_loop);
+    int n_step = p->n_step, n_loop = 0, n_scan = 0, at = 0;
     for (int i = 0; i < p->n_step; i++) {
         const sn_step *s = &p->step[i];
+        n_loop += s->inner && !s->scan;
+        n_step += s->scan ? 0 : s->n_inner;
+        if (s->scan) sn_scan_count(s, &n_step, &n_scan);
+    }
+    if (!n_loop && !n_scan) return;
+    sn_step *step = sn_arena_alloc(p->m, sizeof *step * (size_t)(n_step + 1));
+    p->loop = sn_arena_alloc(p->m, sizeof *p->loop * (size_t)(n_loop + 1));
+    p->scan = sn_arena_alloc(p->m, sizeof *p->scan * (size_t)(n_scan + 1));
+    for (int i = 0; i < p->n_step; i++) {
+        const sn_step *s = &p->step[i];
+        if (s->scan) {
+            at += sn_scan_unfold(p, s, step + at, at, -1);
+            continue;
+        }
         if (!s->inner) {
             step[at++] = *s;
             continue;

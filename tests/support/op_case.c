@@ -154,6 +154,25 @@ static const sn_region *make_reglu(sn_module *m, int n_in, sn_node *const *in) {
     return tensor_region(m, 1, &product, 1, reglu);
 }
 
+/* scan of (carry [n], x [T, n], y [T, n], w [n]): carry' = sigmoid(x) carry + w y, and carry' y */
+static void decayed_sum(sn_node *const *arg, sn_node **out) {
+    sn_node *keep = sn_b_binary(SN_OP_mul, sn_b_unary(SN_OP_sigmoid, arg[1]), arg[0]);
+    out[0] = sn_b_binary(SN_OP_add, keep, sn_b_binary(SN_OP_mul, arg[3], arg[2]));
+    out[1] = sn_b_binary(SN_OP_mul, out[0], arg[2]);
+}
+static const sn_region *make_step(sn_module *m, sn_node *const *in, int n_out) {
+    sn_node *like[4] = {in[0], in[0], in[0], in[3]};
+    return tensor_region(m, 4, like, n_out, decayed_sum);
+}
+static const sn_region *make_carry(sn_module *m, int n_in, sn_node *const *in) {
+    (void)n_in;
+    return make_step(m, in, 1);
+}
+static const sn_region *make_carry_and_output(sn_module *m, int n_in, sn_node *const *in) {
+    (void)n_in;
+    return make_step(m, in, 2);
+}
+
 #define REGION_OF(name) static const case_region name = {make_##name, plain_##name};
 REGION_OF(causal)
 REGION_OF(documents)
@@ -162,7 +181,9 @@ REGION_OF(bias)
 static const case_region add_softmax_body = {make_add_softmax, NULL},
                          softmax_body = {make_softmax, NULL}, two = {make_two, NULL},
                          exp_rows = {make_exp_rows, NULL}, scale = {make_scale, NULL},
-                         relu_of_sum = {make_bias_relu, NULL}, gate = {make_reglu, NULL};
+                         relu_of_sum = {make_bias_relu, NULL}, gate = {make_reglu, NULL},
+                         carry = {make_carry, NULL},
+                         carry_and_output = {make_carry_and_output, NULL};
 
 /* ---- the table ---- */
 

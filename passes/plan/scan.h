@@ -1,0 +1,19 @@
+/* scan.h: the kernel calls of a scan: first one step of the plan (so that rematerialisation and
+ * reordering treat it as a whole), at the end a loop. */
+#ifndef SN_PLAN_SCAN_H
+#define SN_PLAN_SCAN_H
+
+#include "passes/plan/plan.h"
+
+/* Steps that the step becomes, itself included, and loops. */
+void sn_scan_count(const sn_step *s, int *steps, int *scans);
+/* Writes the steps of `whole` to `to`, of which step p->step[at] will be the first, and adds its
+ * loops to p->scan, which has room; parent: -1, or the loop around it. Returns the number of
+ * steps. */
+int sn_scan_unfold(sn_plan *p, const sn_step *whole, sn_step *to, int at, int parent);
+/* The outermost scan that step i is in; NULL: none. */
+const sn_scan_loop *sn_scan_around(const sn_plan *p, int i);
+/* How often step i runs. */
+sn_dim sn_scan_turns(const sn_plan *p, int i);
+
+#endif

@@ -1,0 +1,338 @@
+/* sn_scan: compiled at every level, for any number of threads, against the evaluator; gradients;
+ * loops in loops, from the end, over symbolic lengths; decoding from a state; mistakes. */
+#include "frontend/sinter.h"
+#include "ir/ir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+
+enum { B = 2, H = 3, D = 5, MOST_IN = 6, MOST_OUT = 12, MOST = 4096 };
+
+/* ---- models: inputs in[], results y and h ---- */
+
+typedef struct model {
+    const char *name;
+    int n_in;
+    int64_t shape[MOST_IN][5]; /* -1 ends it, -2: T */
+    sn_scanned (*build)(const sn_tensor *in);
+} model;
+
+static void decay_step(sn_scan_step *s) {
+    s->next[0] = sn_add(sn_mul(s->x[0], s->carry[0]), s->x[1]);
+    s->y[0] = sn_mul(s->next[0], sn_cast(s->index, SN_F32));
+}
+static sn_scanned decay(const sn_tensor *in) {
+    return sn_scan(.carry = {in[2]}, .x = {sn_sigmoid(in[0]), in[1]}, .axis = 1,
+                   .body = decay_step);
+}
+static sn_scanned backwards(const sn_tensor *in) {
+    return sn_scan(.carry = {in[2]}, .x = {sn_sigmoid(in[0]), in[1]}, .axis = 1, .reverse = true,
+                   .body = decay_step);
+}
+
+/* h [B, D, H]: what a captured matrix and the step decide */
+static void selective_step(sn_scan_step *s) {
+    const sn_tensor *a = s->user;
+    sn_tensor dt = sn_expand(s->x[1], -1), x = sn_expand(s->x[0], -1);
+    sn_tensor keep = sn_exp(sn_mul(dt, *a)), write = sn_mul(sn_mul(dt, x), sn_expand(s->x[2], 1));
+    s->next[0] = sn_add(sn_mul(keep, s->carry[0]), write);
+    s->y[0] = sn_sum(sn_mul(s->next[0], sn_expand(s->x[3], 1)), -1);
+}
+static sn_scanned selective(const sn_tensor *in) {
+    sn_tensor a = sn_neg(sn_exp(in[4]));
+    return sn_scan(.carry = {in[5]}, .x = {in[0], sn_sigmoid(in[1]), in[2], in[3]}, .axis = 1,
+                   .body = selective_step, .user = &a);
+}
+
+/* S [B, H, D, D] <- S + b k^T (v - k S) */
+static void delta_step(sn_scan_step *s) {
+    sn_tensor k = sn_expand(s->x[1], -2), v = sn_expand(s->x[2], -2);
+    sn_tensor b = sn_expand(sn_expand(s->x[3], -1), -1);
+    sn_tensor miss = sn_mul(b, sn_sub(v, sn_matmul(k, s->carry[0])));
+    s->next[0] = sn_add(s->carry[0], sn_matmul(sn_transpose(k, 0, 1, 3, 2), miss));
+    s->y[0] = sn_squeeze(sn_matmul(sn_expand(s->x[0], -2), s->next[0]), -2);
+}
+static sn_scanned delta(const sn_tensor *in) {
+    return sn_scan(.carry = {in[4]}, .x = {in[0], sn_mul(in[1], 0.3), in[2], sn_sigmoid(in[3])},
+                   .axis = 2, .body = delta_step);
+}
+
+/* for each row of x a loop over its columns, which begins with the carry */
+static void inner_step(sn_scan_step *s) {
+    s->next[0] = sn_tanh(sn_add(s->carry[0], s->x[0]));
+    s->y[0] = sn_mul(s->next[0], s->next[0]);
+}
+static void outer_step(sn_scan_step *s) {
+    sn_scanned r = sn_scan(.carry = {s->carry[0]}, .x = {s->x[0]}, .axis = 1, .body = inner_step);
+    s->next[0] = sn_mul(r.carry[0], 0.5);
+    s->y[0] = r.y[0];
+}
+static sn_scanned nested(const sn_tensor *in) {
+    return sn_scan(.carry = {in[1]}, .x = {in[0]}, .axis = 1, .body = outer_step);
+}
+
+static const model models[] = {
+    {"decay", 3, {{B, -2, D, -1}, {B, -2, D, -1}, {B, D, -1}}, decay},
+    {"backwards", 3, {{B, -2, D, -1}, {B, -2, D, -1}, {B, D, -1}}, backwards},
+    {"selective",
+     6,
+     {{B, -2, D, -1}, {B, -2, D, -1}, {B, -2, H, -1}, {B, -2, H, -1}, {D, H, -1}, {B, D, H, -1}},
+     selective},
+    {"delta",
+     5,
+     {{B, H, -2, D, -1}, {B, H, -2, D, -1}, {B, H, -2, D, -1}, {B, H, -2, -1}, {B, H, D, D, -1}},
+     delta},
+    {"nested", 2, {{B, -2, D, -1}, {B, -1}}, nested},
+};
+
+/* ---- running ---- */
+
+typedef struct fixture {
+    sn_module *m;
+    sn_tensor in[MOST_IN], loss, out[MOST_OUT];
+    int n_in, n_out;
+    int64_t shape[MOST_IN][4];
+    float data[MOST_IN][MOST];
+    sn_arg_binding bind[MOST_IN];
+    char name[MOST_OUT][8];
+    float want[MOST_OUT][MOST];
+} fixture;
+
+static fixture *build(const model *c, int64_t T) {
+    fixture *f = calloc(1, sizeof *f);
+    static const char *const names[] = {"i0", "i1", "i2", "i3", "i4", "i5"};
+    assert_non_null(f);
+    f->m = sn_module_new(c->name);
+    f->n_in = c->n_in;
+    sn_dim length = sn_symbol(f->m, "T", 0, 64);
+    sn_entry_begin(f->m, "main");
+    uint32_t seed = 1;
+    for (int i = 0; i < c->n_in; i++) {
+        sn_dim dims[5];
+        int64_t count = 1;
+        int rank = 0;
+        for (; c->shape[i][rank] != -1; rank++) {
+            dims[rank] = c->shape[i][rank] == -2 ? length : c->shape[i][rank];
+            f->shape[i][rank] = c->shape[i][rank] == -2 ? T : c->shape[i][rank];
+            count *= f->shape[i][rank];
+        }
+        dims[rank] = SN_END;
+        f->in[i] = sn_input_at(SN_HERE, f->m, names[i], SN_F32, dims);
+        for (int64_t e = 0; e < count; e++) {
+            seed = seed * 1664525 + 1013904223;
+            f->data[i][e] = (float)(seed >> 8) / (1 << 24) - 0.5f;
+        }
+        f->bind[i] = (sn_arg_binding){names[i], SN_F32, rank, f->shape[i], f->data[i]};
+    }
+    sn_scanned r = c->build(f->in);
+    f->loss = sn_add(sn_sum_all(sn_square(r.y[0])), sn_sum_all(sn_mul(r.carry[0], 0.5)));
+    f->out[f->n_out++] = r.y[0];
+    f->out[f->n_out++] = r.carry[0];
+    sn_grad(f->loss, c->n_in, f->in, f->out + 2);
+    f->n_out += c->n_in;
+    for (int i = 0; i < f->n_out; i++) {
+        snprintf(f->name[i], sizeof f->name[i], "o%d", i);
+        sn_output(f->name[i], f->out[i]);
+    }
+    sn_error err;
+    if (!sn_module_ok(f->m, &err)) fail_msg("%s", err.message);
+    return f;
+}
+
+static void release(fixture *f) {
+    sn_module_free(f->m);
+    free(f);
+}
+
+static void run_at(fixture *f, int level, int threads, float (*out)[MOST], int64_t *count) {
+    sn_error err = {0};
+    sn_options o = sn_options_default();
+    sn_arg_binding to[MOST_OUT];
+    int64_t shape[MOST_OUT][8];
+    o.level = level;
+    o.threads = threads;
+    sn_program *p = sn_compile(f->m, &o, &err);
+    if (!p) fail_msg("level %d: %s", level, err.message);
+    sn_session *s = sn_session_new(p, NULL, &err);
+    for (int i = 0; i < f->n_out; i++) {
+        int rank = sn_output_shape(p, "main", f->bind, f->n_in, f->name[i], shape[i], &err);
+        count[i] = 1;
+        for (int a = 0; a < rank; a++) count[i] *= shape[i][a];
+        assert_true(count[i] <= MOST);
+        to[i] = (sn_arg_binding){f->name[i], SN_F32, rank, shape[i], out[i]};
+    }
+    if (!sn_run(s, "main", f->bind, f->n_in, to, f->n_out, &err)) fail_msg("%s", err.message);
+    sn_session_free(s);
+    sn_program_free(p);
+}
+
+static void evaluate(fixture *f, int64_t T) {
+    sn_eval *ev = sn_eval_new(f->m, &T);
+    for (int i = 0; i < f->n_in; i++) {
+        size_t n = 1;
+        for (int a = 0; a < f->bind[i].rank; a++) n *= (size_t)f->shape[i][a];
+        assert_true(sn_eval_bind(ev, f->bind[i].name, f->data[i], n * sizeof(float)));
+    }
+    for (int i = 0; i < f->n_out; i++) {
+        const sn_value *v = sn_eval_node(ev, f->out[i]);
+        if (!v) fail_msg("%s", sn_module_error(f->m)->message);
+        for (int64_t e = 0; e < v->n; e++) f->want[i][e] = (float)v->data[e];
+    }
+    sn_eval_free(ev);
+}
+
+static void compare(fixture *f, const char *model, int level, int threads) {
+    static float got[MOST_OUT][MOST];
+    int64_t count[MOST_OUT];
+    run_at(f, level, threads, got, count);
+    for (int i = 0; i < f->n_out; i++)
+        for (int64_t e = 0; e < count[i]; e++)
+            if (!(fabsf(got[i][e] - f->want[i][e]) <= 2e-5f * (1 + fabsf(f->want[i][e]))))
+                fail_msg("%s, level %d, %d threads: %s[%d] is %g, not %g", model, level, threads,
+                         f->name[i], (int)e, (double)got[i][e], (double)f->want[i][e]);
+}
+
+static void every_model(void **state) {
+    static const int64_t lengths[] = {0, 1, 7};
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++)
+        for (int l = 0; l < 3; l++) {
+            fixture *f = build(&models[k], lengths[l]);
+            evaluate(f, lengths[l]);
+            for (int level = 0; level <= 4; level += l == 2 ? 1 : 4)
+                compare(f, models[k].name, level, 2);
+            release(f);
+        }
+}
+
+static void same_bits(void **state) {
+    static float a[MOST_OUT][MOST], b[MOST_OUT][MOST];
+    int64_t count[MOST_OUT];
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        fixture *f = build(&models[k], 7);
+        run_at(f, 4, 1, a, count);
+        for (int threads = 2; threads <= 5; threads += 3) {
+            run_at(f, 4, threads, b, count);
+            for (int i = 0; i < f->n_out; i++)
+                assert_memory_equal(a[i], b[i], (size_t)count[i] * sizeof **a);
+        }
+        release(f);
+    }
+}
+
+static void gradients(void **state) {
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        fixture *f = build(&models[k], 4);
+        sn_grad_error worst;
+        sn_error err = {0};
+        if (!sn_check_grad(f->loss, f->n_in, f->in, f->bind, f->n_in, &worst, &err))
+            fail_msg("%s: %s", models[k].name, err.message);
+        if (worst.error > 1e-6)
+            fail_msg("%s: input %d: %g", models[k].name, worst.index, worst.error);
+        release(f);
+    }
+}
+
+/* The text of the graph, and a graph that the passes have rewritten, are valid and mean the same. */
+static void survives_text(void **state) {
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        fixture *f = build(&models[k], 3);
+        char *text = NULL, *again = NULL;
+        size_t size;
+        FILE *out = open_memstream(&text, &size);
+        sn_print_module(out, f->m);
+        fclose(out);
+        sn_error err = {0};
+        sn_module *m = sn_parse(text, "text", true, &err);
+        if (!m) fail_msg("%s: %s", models[k].name, err.message);
+        assert_true(sn_verify(m));
+        out = open_memstream(&again, &size);
+        sn_print_module(out, m);
+        fclose(out);
+        assert_string_equal(text, again);
+        free(text);
+        free(again);
+        sn_module_free(m);
+        release(f);
+    }
+}
+
+/* One element at a time from a state gives what a whole sequence gives. */
+static void decodes(void **state) {
+    enum { T = 6 };
+    float x[T * D], whole[T * D], one[D];
+    sn_error err = {0};
+    (void)state;
+    sn_module *m = sn_module_new("decode");
+    sn_dim length = sn_symbol(m, "T", 1, T);
+    sn_entry_begin(m, "main");
+    sn_tensor in = sn_input(m, "x", SN_F32, 1, length, D);
+    sn_tensor h = sn_state(m, "h", SN_F32, 1, D);
+    sn_scanned r = sn_scan(.carry = {h}, .x = {sn_sigmoid(in), in}, .axis = 1, .body = decay_step);
+    sn_assign(h, r.carry[0]);
+    sn_output("y", sn_sub(r.y[0], r.y[0]));
+    sn_output("h", r.carry[0]);
+    sn_program *p = sn_compile(m, NULL, &err);
+    if (!p) fail_msg("%s", err.message);
+    sn_session *s = sn_session_new(p, NULL, &err);
+    for (int i = 0; i < T * D; i++) x[i] = (float)(i % 7) / 7;
+    assert_true(sn_run(s, "main", &SN_BIND("x", SN_F32, x, 1, T, D), 1,
+                       &SN_BIND("h", SN_F32, whole, 1, D), 1, &err));
+    sn_session_reset(s);
+    for (int t = 0; t < T; t++)
+        assert_true(sn_run(s, "main", &SN_BIND("x", SN_F32, x + t * D, 1, 1, D), 1,
+                           &SN_BIND("h", SN_F32, one, 1, D), 1, &err));
+    assert_memory_equal(one, whole, sizeof one);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+/* ---- mistakes ---- */
+
+static void no_next(sn_scan_step *s) {
+    s->y[0] = s->x[0];
+}
+static void wide_next(sn_scan_step *s) {
+    s->next[0] = sn_expand(s->carry[0], 0);
+}
+static void nothing(sn_scan_step *s) {
+    (void)s;
+}
+
+static void expect(sn_scan_fn body, bool carry, const char *message) {
+    sn_module *m = sn_module_new("bad");
+    sn_error err = {0};
+    sn_entry_begin(m, "main");
+    sn_tensor x = sn_input(m, "x", SN_F32, 4, 3), y = sn_input(m, "y", SN_F32, 5, 3);
+    sn_tensor h = sn_input(m, "h", SN_F32, 3);
+    sn_scan(.carry = {carry ? h : NULL}, .x = {x, body ? NULL : y}, .body = body ? body : nothing);
+    assert_false(sn_module_ok(m, &err));
+    if (!strstr(err.message, message)) fail_msg("%s", err.message);
+    assert_non_null(strstr(err.message, "test_scan.c:"));
+    sn_module_free(m);
+}
+
+static void mistakes(void **state) {
+    (void)state;
+    expect(NULL, true, "scan: sequence 1 is f32[5,3] 'y': it needs the axis of the first one");
+    expect(no_next, true, "scan: the next carry 0 is NULL: the body must set it");
+    expect(wide_next, true, "it must have the type of the carry, f32[3] 'h'");
+    expect(nothing, false, "scan: the body sets neither a carry nor an output");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_model),   cmocka_unit_test(same_bits), cmocka_unit_test(gradients),
+        cmocka_unit_test(survives_text), cmocka_unit_test(decodes),   cmocka_unit_test(mistakes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
