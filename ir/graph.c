@@ -762,7 +762,8 @@ static bool same_region(const void *item, const void *key) {
 
 /* What a region may contain besides its arguments: nodes that depend on nothing outside. */
 static bool closed_leaf(const sn_node *n) {
-    return n->op == SN_OP_const || n->op == SN_OP_iota || n->op == SN_OP_dim_value || n->n_in > 0;
+    return n->op == SN_OP_const || n->op == SN_OP_iota || n->op == SN_OP_dim_value || n->n_in > 0 ||
+           sn_ops[n->op].kind == SN_FUSED; /* a kernel that writes constants */
 }
 
 sn_region *sn_region_new(sn_module *m, int n_arg, sn_node *const *arg, int n_out,

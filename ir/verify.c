@@ -144,8 +144,8 @@ static const char *find_region_fault(sn_module *m, const sn_region *r) {
     sn_order order = sn_region_topo(m, r);
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
-        bool ok =
-            n->n_in || n->op == SN_OP_const || n->op == SN_OP_iota || n->op == SN_OP_dim_value;
+        bool ok = n->n_in || n->op == SN_OP_const || n->op == SN_OP_iota ||
+                  n->op == SN_OP_dim_value || sn_ops[n->op].kind == SN_FUSED;
         if (n->op == SN_OP_arg) {
             int64_t k = sn_attr_int(n, SN_A_index, -1);
             ok = k >= 0 && k < r->n_arg && r->arg[k] == n;

@@ -32,10 +32,10 @@ static void add_uses(sn_raiser *r, const sn_node *n, uint32_t count) {
 static const struct {
     const sn_raising *rules;
     sn_level level;
-} tables[] = {{sn_raise_product, SN_LEVEL_ROWS},  {sn_raise_act, SN_LEVEL_ROWS},
-              {sn_raise_norm, SN_LEVEL_ROWS},     {sn_raise_rope, SN_LEVEL_ROWS},
-              {sn_raise_softmax, SN_LEVEL_NONE},  {sn_raise_sink, SN_LEVEL_ROWS},
-              {sn_raise_attention, SN_LEVEL_ROWS}};
+} tables[] = {{sn_raise_product, SN_LEVEL_ROWS},   {sn_raise_act, SN_LEVEL_ROWS},
+              {sn_raise_norm, SN_LEVEL_ROWS},      {sn_raise_rope, SN_LEVEL_ROWS},
+              {sn_raise_softmax, SN_LEVEL_NONE},   {sn_raise_sink, SN_LEVEL_ROWS},
+              {sn_raise_attention, SN_LEVEL_ROWS}, {sn_raise_recurrence, SN_LEVEL_ATTENTION}};
 
 static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
     const sn_pass_options *o = &r->p->o;
@@ -118,11 +118,17 @@ int sn_pass_raise(sn_passes *p) {
 
 /* ---- before a gradient ---- */
 
-static int count_attention(sn_module *m, sn_node *root) {
-    sn_order order = sn_topo(m, 1, &root);
-    int n = 0;
-    for (int i = 0; i < order.n; i++) n += order.node[i]->op == SN_OP_attention;
-    return n;
+/* Whether the loss has become one with more attention, or with scans in chunks. */
+static bool has_better_gradient(sn_module *m, sn_node *loss, sn_node *raised) {
+    int attention[2] = {0, 0};
+    bool chunks = false;
+    for (int k = 0; k < 2; k++) {
+        sn_order order = sn_topo(m, 1, k ? &raised : &loss);
+        for (int i = 0; i < order.n; i++) attention[k] += order.node[i]->op == SN_OP_attention;
+        for (int i = 0; k && i < order.n; i++)
+            chunks |= order.node[i]->op == SN_OP_scan && order.node[i]->id > loss->id;
+    }
+    return attention[0] != attention[1] || chunks;
 }
 
 /* One round; outputs before the gradient count as users, too. */
@@ -151,7 +157,7 @@ sn_node *sn_raise_loss(sn_node *loss) {
             if (now[i]->id < n_old && made[now[i]->id]) now[i] = made[now[i]->id];
         raised = now[order.n - 1];
     }
-    if (count_attention(m, raised) == count_attention(m, loss)) return loss;
+    if (!has_better_gradient(m, loss, raised)) return loss;
     for (int i = 0; i < order.n; i++) sn_replace(order.node[i], now[i]);
     return raised;
 }

@@ -1,0 +1,244 @@
+/* Linear recurrences written as sn_scan: from level 3 on they become chunks of products. Compared with
+ * level 0, where the loop runs element by element: every kind of decay and delta rule, in either
+ * orientation of the state, in lengths that are no multiple of a chunk, with strong decays. */
+#include "frontend/sinter.h"
+#include "tests/support/effort.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+
+enum { H = 2, K = 8, T = 100, MOST_IN = 6, MOST_OUT = 12, MOST = 4096 };
+
+static sn_tensor col(sn_tensor x) {
+    return sn_expand(x, -1);
+}
+static sn_tensor row(sn_tensor x) {
+    return sn_expand(x, -2);
+}
+static sn_tensor times_state(sn_tensor q, sn_tensor S) {
+    return sn_squeeze(sn_matmul(row(q), S), -2);
+}
+static sn_tensor unit(sn_tensor k) {
+    return sn_div(k, sn_sqrt(sn_add(sn_sum_keep(sn_square(k), -1), 1e-6)));
+}
+static sn_tensor decay(sn_tensor x, double strength) {
+    return sn_exp(sn_mul(sn_softplus(x), -strength));
+}
+
+/* ---- the bodies: x[0 .. 2] are q, k, v ---- */
+
+static void vector_step(sn_scan_step *s) {
+    s->next[0] = sn_add(sn_mul(col(s->x[3]), s->carry[0]), sn_mul(col(s->x[1]), row(s->x[2])));
+    s->y[0] = times_state(s->x[0], s->next[0]);
+}
+static void scalar_step(sn_scan_step *s) { /* state [V, K] */
+    sn_tensor kept = sn_mul(sn_expand(col(s->x[3]), -1), s->carry[0]);
+    s->next[0] = sn_add(kept, sn_mul(col(s->x[2]), row(s->x[1])));
+    s->y[0] = sn_sum(sn_mul(s->next[0], row(s->x[0])), -1);
+}
+static void bonus_step(sn_scan_step *s) { /* reads the state before the element */
+    const sn_tensor *u = s->user;
+    sn_tensor now = sn_sum_keep(sn_mul(sn_mul(s->x[0], *u), s->x[1]), -1);
+    s->y[0] = sn_add(times_state(s->x[0], s->carry[0]), sn_mul(now, s->x[2]));
+    s->next[0] = sn_add(sn_mul(s->carry[0], col(s->x[3])), sn_matmul(col(s->x[1]), row(s->x[2])));
+}
+static void delta_step(sn_scan_step *s) {
+    sn_tensor S = sn_mul(s->carry[0], sn_expand(col(s->x[3]), -1));
+    sn_tensor miss = sn_sub(s->x[2], times_state(s->x[1], S));
+    s->next[0] = sn_add(S, sn_mul(col(s->x[1]), row(sn_mul(col(s->x[4]), miss))));
+    s->y[0] = times_state(s->x[0], s->next[0]);
+}
+static void general_step(sn_scan_step *s) { /* state [V, K] */
+    sn_tensor read = sn_sum(sn_mul(s->carry[0], row(s->x[4])), -1);
+    sn_tensor kept = sn_add(sn_mul(s->carry[0], row(s->x[3])), sn_mul(col(read), row(s->x[5])));
+    s->next[0] = sn_add(kept, sn_mul(col(s->x[2]), row(s->x[1])));
+    s->y[0] = sn_sum(sn_mul(s->next[0], row(s->x[0])), -1);
+}
+
+static sn_scanned gated(const sn_tensor *in) {
+    return sn_scan(.carry = {in[4]}, .x = {in[0], in[1], in[2], decay(in[3], 0.3)}, .axis = 2,
+                   .body = vector_step);
+}
+static sn_scanned strongly_gated(const sn_tensor *in) {
+    return sn_scan(.carry = {in[4]}, .x = {in[0], in[1], in[2], decay(in[3], 40)}, .axis = 2,
+                   .body = vector_step);
+}
+static sn_scanned state_space(const sn_tensor *in) {
+    return sn_scan(.carry = {in[4]}, .x = {in[0], in[1], in[2], decay(in[3], 0.3)}, .axis = 2,
+                   .body = scalar_step);
+}
+static sn_scanned with_bonus(const sn_tensor *in) {
+    return sn_scan(.carry = {in[4]}, .x = {in[0], in[1], in[2], decay(in[3], 0.3)}, .axis = 2,
+                   .body = bonus_step, .user = &in[5]);
+}
+static sn_scanned gated_delta(const sn_tensor *in) {
+    return sn_scan(.carry = {in[4]},
+                   .x = {in[0], unit(in[1]), in[2], sn_sigmoid(in[3]), sn_sigmoid(in[5])},
+                   .axis = 2, .body = delta_step);
+}
+static sn_scanned general_delta(const sn_tensor *in) {
+    sn_tensor k = unit(in[1]);
+    return sn_scan(.carry = {in[4]},
+                   .x = {in[0], in[1], in[2], decay(in[3], 0.3), sn_neg(k),
+                         sn_mul(k, sn_sigmoid(in[5]))},
+                   .axis = 2, .body = general_step);
+}
+
+/* ---- running ---- */
+
+#define SEQUENCE                                                                                   \
+    { 1, H, T, K }
+#define STATE                                                                                      \
+    { 1, H, K, K }
+static const struct model {
+    const char *name;
+    sn_scanned (*build)(const sn_tensor *in);
+    int n_in;
+    int64_t shape[3][4]; /* of in[3 ..]; 0 ends a shape */
+    bool slow;           /* its gradient takes long to compile */
+} models[] = {
+    {"gated", gated, 5, {SEQUENCE, STATE}, true},
+    {"strongly gated", strongly_gated, 5, {SEQUENCE, STATE}, true},
+    {"state space", state_space, 5, {{1, H, T}, STATE}, false},
+    {"with bonus", with_bonus, 6, {SEQUENCE, STATE, {H, K}}, true},
+    {"gated delta", gated_delta, 6, {{1, H, T}, STATE, {1, H, T}}, true},
+    {"general delta", general_delta, 6, {SEQUENCE, STATE, SEQUENCE}, true},
+};
+
+typedef struct built {
+    sn_module *m;
+    sn_tensor in[MOST_IN], loss;
+    sn_arg_binding bind[MOST_IN];
+    int64_t shape[MOST_IN][4];
+    float data[MOST_IN][MOST];
+    int n_out;
+    char name[MOST_OUT][4];
+} built;
+
+/* gradient: of leaves, before which the loss is raised; else of what is made of them, without it. */
+static built *build(const struct model *c, bool gradient, bool of_leaves) {
+    static const char *const names[] = {"i0", "i1", "i2", "i3", "i4", "i5"};
+    static const int64_t sequence[4] = SEQUENCE;
+    built *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    f->m = sn_module_new(c->name);
+    sn_entry_begin(f->m, "main");
+    sn_tensor in[MOST_IN], out[MOST_OUT];
+    uint32_t seed = 7;
+    for (int i = 0; i < c->n_in; i++) {
+        int64_t count = 1;
+        int rank = 0;
+        sn_dim dims[5];
+        memcpy(f->shape[i], i < 3 ? sequence : c->shape[i - 3], sizeof f->shape[i]);
+        for (; rank < 4 && f->shape[i][rank]; rank++) count *= dims[rank] = f->shape[i][rank];
+        dims[rank] = SN_END;
+        assert_true(count <= MOST);
+        f->in[i] = sn_input_at(SN_HERE, f->m, names[i], SN_F32, dims);
+        in[i] = of_leaves ? f->in[i] : sn_mul(f->in[i], sn_add(sn_mul(f->in[i], 0.0), 1.0));
+        for (int64_t e = 0; e < count; e++) {
+            seed = seed * 1664525 + 1013904223;
+            f->data[i][e] = (float)(seed >> 8) / (1 << 23) - 1;
+        }
+        f->bind[i] = (sn_arg_binding){names[i], SN_F32, rank, f->shape[i], f->data[i]};
+    }
+    sn_scanned r = c->build(in);
+    f->loss = sn_add(sn_sum_all(sn_square(r.y[0])), sn_sum_all(sn_square(r.carry[0])));
+    out[f->n_out++] = r.y[0];
+    out[f->n_out++] = r.carry[0];
+    if (gradient) sn_grad(f->loss, c->n_in, in, out + 2);
+    if (gradient) f->n_out += c->n_in;
+    for (int i = 0; i < f->n_out; i++) {
+        snprintf(f->name[i], sizeof f->name[i], "o%d", i);
+        sn_output(f->name[i], out[i]);
+    }
+    sn_error err;
+    if (!sn_module_ok(f->m, &err)) fail_msg("%s: %s", c->name, err.message);
+    return f;
+}
+
+static void run_at(built *f, const struct model *c, int level, float (*out)[MOST], int64_t *count,
+                   bool chunks) {
+    sn_error err = {0};
+    sn_options o = sn_options_default();
+    sn_arg_binding to[MOST_OUT];
+    int64_t shape[MOST_OUT][8];
+    char *text = NULL;
+    size_t size;
+    o.level = level;
+    sn_program *p = sn_compile(f->m, &o, &err);
+    if (!p) fail_msg("%s, level %d: %s", c->name, level, err.message);
+    FILE *explained = open_memstream(&text, &size);
+    sn_program_explain(p, "main", explained);
+    fclose(explained);
+    assert_true((strstr(text, "scan: for each of 2 elements") != NULL) == chunks);
+    free(text);
+    sn_session *s = sn_session_new(p, NULL, &err);
+    for (int i = 0; i < f->n_out; i++) {
+        int rank = sn_output_shape(p, "main", f->bind, c->n_in, f->name[i], shape[i], &err);
+        count[i] = 1;
+        for (int a = 0; a < rank; a++) count[i] *= shape[i][a];
+        to[i] = (sn_arg_binding){f->name[i], SN_F32, rank, shape[i], out[i]};
+    }
+    if (!sn_run(s, "main", f->bind, c->n_in, to, f->n_out, &err)) fail_msg("%s", err.message);
+    sn_session_free(s);
+    sn_program_free(p);
+}
+
+/* Relative to the largest element. */
+static void compare(const struct model *c, int n, const int64_t *count, float (*want)[MOST],
+                    float (*got)[MOST], double tolerance) {
+    for (int i = 0; i < n; i++) {
+        double most = 0, worst = 0;
+        for (int64_t e = 0; e < count[i]; e++) {
+            double d = fabs((double)got[i][e] - (double)want[i][e]);
+            most = fmax(most, fabs((double)want[i][e]));
+            if (!(d <= worst)) worst = d;
+        }
+        if (!(worst <= tolerance * most))
+            fail_msg("%s: result %d differs by %g of %g", c->name, i, worst, most);
+    }
+}
+
+static void same_values(void **state) {
+    static float want[MOST_OUT][MOST], got[MOST_OUT][MOST];
+    int64_t count[MOST_OUT];
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        built *f = build(&models[k], false, true);
+        run_at(f, &models[k], 0, want, count, false);
+        run_at(f, &models[k], 4, got, count, true);
+        compare(&models[k], f->n_out, count, want, got, 1e-5);
+        sn_module_free(f->m);
+        free(f);
+    }
+}
+
+/* The gradient through chunks against that of the loop. */
+static void same_gradients(void **state) {
+    static float want[MOST_OUT][MOST], got[MOST_OUT][MOST];
+    int64_t count[MOST_OUT];
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        if (models[k].slow && !effort_is_long()) continue;
+        built *f = build(&models[k], true, false), *g = build(&models[k], true, true);
+        run_at(f, &models[k], 0, want, count, false);
+        run_at(g, &models[k], 4, got, count, true);
+        compare(&models[k], f->n_out, count, want, got, 5e-5);
+        sn_module_free(f->m);
+        sn_module_free(g->m);
+        free(f);
+        free(g);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_values),
+                                       cmocka_unit_test(same_gradients)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
