@@ -136,3 +136,9 @@ sn_node *sn_b_attention_lse(sn_node *attention) {
     return sn_node_new(attention->m, SN_OP_attention_lse, attention->n_in + 1, in,
                        attention->n_attr, attention->attr);
 }
+
+sn_node *sn_arg(sn_module *m, int index, sn_dtype t, int rank, const sn_dim *shape) {
+    return sn_node_new(
+        m, SN_OP_arg, 0, NULL,
+        SN_ATTRS(SN_INT(index, index), SN_INT(dtype, t), SN_LIST(shape, rank, shape)));
+}

@@ -796,9 +796,3 @@ sn_region *sn_region_new(sn_module *m, int n_arg, sn_node *const *arg, int n_out
     }
     return *slot;
 }
-
-sn_node *sn_arg(sn_module *m, int index, sn_dtype t, int rank, const sn_dim *shape) {
-    return sn_node_new(
-        m, SN_OP_arg, 0, NULL,
-        SN_ATTRS(SN_INT(index, index), SN_INT(dtype, t), SN_LIST(shape, rank, shape)));
-}

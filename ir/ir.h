@@ -251,7 +251,6 @@ void sn_entries_clear(sn_module *m); /* removes all; saved ones can be restored 
 
 sn_region *sn_region_new(sn_module *m, int n_arg, sn_node *const *arg, int n_out,
                          sn_node *const *out); /* interned; error if not closed */
-sn_node *sn_arg(sn_module *m, int index, sn_dtype t, int rank, const sn_dim *shape);
 
 /* Nodes reachable from the roots, operands first, each once; does not enter regions. Arena
  * memory. */
@@ -376,6 +375,8 @@ sn_node *sn_b_mean(sn_node *x, int n_axes, const int64_t *axes);
 sn_node *sn_b_iota(sn_module *m, sn_dtype t, int rank, const sn_dim *shape, int axis);
 sn_node *sn_b_dim(sn_module *m, sn_dtype t, sn_dim d);
 sn_node *sn_b_result(sn_node *n, int index);
+/* Argument `index` of a region. */
+sn_node *sn_arg(sn_module *m, int index, sn_dtype t, int rank, const sn_dim *shape);
 sn_node *sn_b_attention_lse(sn_node *attention); /* the log-sum-exp of its rows */
 /* collective_permute of x; attr has mesh and ranks. `after`: operands that are not read. */
 sn_node *sn_b_permute(sn_node *x, int64_t shift, bool wrap, int n_attr, const sn_attr *attr,
