@@ -61,7 +61,7 @@ RUNS = {
 
 
 # run: a script of this folder; models that it needs are options of claims.py, too
-SCRIPTS = {"few-bits": "quantised.py", "ranks": "ranks.py"}
+SCRIPTS = {"few-bits": "quantised.py", "ranks": "ranks.py", "plan": "plan.py"}
 MODELS = ("stories", "shakespeare", "minilm")
 
 
@@ -201,6 +201,8 @@ def claims_of_training():
     yield faster("train-edt", "edt-base train_step", "8x64", "torch-malloc", 1.6)
     yield cost("ranks", "2 ranks, 1 thread", "shakespeare", "1 rank, 2 threads", 1.15)
     yield within("ranks", "2 ranks, 1 thread", "shakespeare", "bytes_of_ring", "of the bytes of a ring", 1)
+    for ranks in (1, 2, 4):
+        yield within("plan", f"{ranks} ranks", "gpt2", "off_pct", "% off the prediction", 15)
 
 
 def claims():

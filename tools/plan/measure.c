@@ -1,5 +1,5 @@
-/* measure.c: what a slice of a batch costs on this machine. Two slices are made as a rank makes them, by as
- * many processes as the machine would have ranks, and timed: one that keeps its gradients, one that ends
+/* measure.c: what a slice of a batch costs on this machine. Slices are made as a rank makes them, by as
+ * many processes as the machine would have ranks, and timed: those that keep their gradients, one that ends
  * the step, with the moments at which that one starts sums and waits for them. Where memory does not
  * suffice, or if the user asks for it, operations and bytes of the calls are compared with the machine's
  * limits instead. */
@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Slices that are made together, and the depth of their tree. */
+enum { SLICES = 4, DEPTH = 2 };
 enum { MOST_RUNS = 40, LEAST_RUNS = 3, EVENTS = 1 << 18 };
 
 /* No further run begins after so many seconds. */
@@ -136,9 +138,22 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double median(double *list, int n) {
+/* The mean of the middle half, which other programs have disturbed the least; sorts the list. */
+static double middle(double *list, int n) {
+    int first = n / 4, last = n - n / 4;
+    double sum = 0;
     qsort(list, (size_t)n, sizeof *list, ascending);
-    return list[n / 2];
+    for (int i = first; i < last; i++) sum += list[i];
+    return sum / (last - first);
+}
+
+/* The standard deviation of a normal distribution with the same middle half as the sums of both lists. */
+static double deviation(const double *a, const double *b, int n) {
+    const double width = 1.349;
+    double sum[MOST_RUNS];
+    for (int i = 0; i < n; i++) sum[i] = a[i] + b[i];
+    qsort(sum, (size_t)n, sizeof *sum, ascending);
+    return (sum[n - 1 - n / 4] - sum[n / 4]) / width;
 }
 
 /* The moments of the events, as shares of the step: means over the runs. */
@@ -168,9 +183,9 @@ static bool find_moments(const measuring *w, const sn_trace *trace, double *at, 
 
 /* Runs slices until the first member has measured; that one fills t. */
 static bool run_slices(const measuring *w, const train_probe *q, plan_times *t, sn_error *err) {
-    double slice[2], all, accumulate[MOST_RUNS], step[MOST_RUNS], added[MOST_RUNS];
+    double slice[SLICES], all, accumulate[MOST_RUNS], step[MOST_RUNS], added[MOST_RUNS];
     bool leads = plan_team_rank(w->team) == 0;
-    if (!train_probe_run(q, 0, 2, slice, &all, err)) return false;
+    if (!train_probe_run(q, 0, SLICES, slice, &all, err)) return false;
     sn_trace *trace = leads ? sn_trace_begin(q->session, "train_step", EVENTS, err) : NULL;
     if (leads && !trace) return false;
     int n = 0;
@@ -178,17 +193,19 @@ static bool run_slices(const measuring *w, const train_probe *q, plan_times *t, 
     bool ok = true;
     while (ok && leads ? n < MOST_RUNS && (n < LEAST_RUNS || sn_clock() - begin < max_seconds)
                        : ok && !plan_team_raised(w->team)) {
-        ok = train_probe_run(q, 0, 2, slice, &all, err);
-        double with = slice[1], kept = all - slice[1], one = 0;
-        ok = ok && train_probe_run(q, 1, 2, slice, &one, err);
+        ok = train_probe_run(q, 0, SLICES, slice, &all, err);
+        double last = slice[SLICES - 1], one = 0;
+        ok = ok && train_probe_run(q, SLICES - 1, SLICES, slice, &one, err);
         if (n == MOST_RUNS) continue;
-        accumulate[n] = kept, step[n] = one, added[n++] = with - one;
+        accumulate[n] = (all - last) / (SLICES - 1), step[n] = one;
+        added[n++] = (last - one) / DEPTH;
     }
     if (leads) plan_team_raise(w->team, true);
     if (ok && leads) {
-        t->accumulate = median(accumulate, n);
-        t->step = median(step, n);
-        t->add = fmax(median(added, n), 0);
+        t->spread = deviation(accumulate, step, n);
+        t->accumulate = middle(accumulate, n);
+        t->step = middle(step, n);
+        t->add = fmax(middle(added, n), 0);
         ok = find_moments(w, trace, t->at, err);
         for (int e = 0; e < w->p->n_event; e++) t->at[e] *= t->step;
     }
@@ -276,7 +293,7 @@ bool plan_measure(plan *p, plan_team *team, int64_t rows, const int *level, int 
     o.plan_only = !p->measured;
     if (!leads) o.advance = NULL, o.progress = NULL;
     if (!leads && !plan_team_meet(team, err)) return false; /* see probe */
-    s->data.batch = 2 * rows, s->slices = 2;
+    s->data.batch = SLICES * rows, s->slices = SLICES;
     bool ok = train_probe_open(s, &o, probe, &w, err);
     s->data.batch = batch, s->slices = slices;
     return ok;

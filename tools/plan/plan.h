@@ -52,8 +52,9 @@ typedef struct plan_event {
 typedef struct plan_times {
     int64_t rows;
     int level;
-    double accumulate; /* seconds of a slice whose gradients are kept */
+    double accumulate; /* seconds of a slice whose gradients are kept: the usual time ... */
     double step;       /* of the slice that ends a step */
+    double spread;     /* ... and standard deviation of both together, over the runs */
     double add;        /* to add the gradients of all parameters once */
     double *at;        /* [n_event] of the step */
 } plan_times;

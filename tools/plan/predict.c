@@ -99,8 +99,31 @@ static void run_slices(state *q, int rank) {
         q->time[rank] += find_times(q, plan_rows(o->batch, o->slices, i))->accumulate * q->turns;
     q->last[rank] = find_times(q, plan_rows(o->batch, o->slices, span.last - 1));
     if (span.last - span.first > q->out->own) q->out->own = span.last - span.first;
+    int64_t sums = span.last - span.first - 1; /* of two slices each */
     for (q->depth[rank] = 0; span.last - span.first > 1; span = half[1], q->depth[rank]++)
         sn_leaves_split(span, half);
+    q->time[rank] += (double)(sums - q->depth[rank]) * q->last[rank]->add * q->turns;
+}
+
+/* How much later the last of n ranks comes than the mean, in standard deviations of a normal distribution:
+ * the integral of F - F^n over all values. */
+static double straggling(int n) {
+    const double step = 0.01;
+    double sum = 0;
+    for (double x = -6; x < 6; x += step) {
+        double below = 0.5 * erfc(-x / sqrt(2));
+        sum += step * (below - pow(below, n));
+    }
+    return sum;
+}
+
+/* Ranks never take the same time: all wait for one that is late. Its delay grows with the root of its
+ * slices, of which two were measured together. */
+static void delay_last(state *q) {
+    int last = q->out->ranks - 1;
+    if (!last) return;
+    double spread = q->last[last]->spread * sqrt((double)q->out->own / 2);
+    q->time[last] += straggling(q->out->ranks) * spread * q->turns;
 }
 
 /* Bytes that a rank sends; over the network: those for other machines, of all ranks of this one. */
@@ -197,6 +220,7 @@ bool plan_predict(const plan *p, plan_point *o, sn_error *err) {
     q.depth = calloc(n, sizeof *q.depth);
     bool ok = (q.time && q.last && q.depth) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int k = 0; ok && k < o->ranks; k++) run_slices(&q, k);
+    if (ok) delay_last(&q);
     ok = ok && run_step(&q, err);
     int64_t length = s->data.block * (s->data.task == SN_TASK_PAIRS ? 2 : 1);
     o->tokens = (double)(o->batch * length * s->training.accumulate) / o->step;
