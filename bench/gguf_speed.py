@@ -25,7 +25,7 @@ TEXT = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ 0123456789 " * 4
 
 
 def run(command, folder=None):
-    r = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    r = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
     if r.returncode:
         sys.exit("%s: %s" % (" ".join(command[:3]), r.stderr.strip()[-400:]))
     return r.stdout + r.stderr
