@@ -1,5 +1,5 @@
-/* draw.c: a plan as a picture: tokens a second by ranks, beside what as many ranks without communication
- * would make; and the parts of a step. */
+/* draw.c: a plan as a picture: tokens a second by ranks, beside what as many ranks without
+ * communication would make; and the parts of a step. */
 #include "tools/plan/plan.h"
 
 #include "runtime/cli/drawing.h"

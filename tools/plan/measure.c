@@ -1,8 +1,8 @@
-/* measure.c: what a slice of a batch costs on this machine. Slices are made as a rank makes them, by as
- * many processes as the machine would have ranks, and timed: those that keep their gradients, one that ends
- * the step, with the moments at which that one starts sums and waits for them. Where memory does not
- * suffice, or if the user asks for it, operations and bytes of the calls are compared with the machine's
- * limits instead. */
+/* measure.c: what a slice of a batch costs on this machine. Slices are made as a rank makes them,
+ * by as many processes as the machine would have ranks, and timed: those that keep their gradients,
+ * one that ends the step, with the moments at which that one starts sums and waits for them. Where
+ * memory does not suffice, or if the user asks for it, operations and bytes of the calls are
+ * compared with the machine's limits instead. */
 #include "tools/plan/plan.h"
 
 #include "bench/probe.h"
@@ -147,7 +147,8 @@ static double middle(double *list, int n) {
     return sum / (last - first);
 }
 
-/* The standard deviation of a normal distribution with the same middle half as the sums of both lists. */
+/* The standard deviation of a normal distribution with the same middle half as the sums of both
+ * lists. */
 static double deviation(const double *a, const double *b, int n) {
     const double width = 1.349;
     double sum[MOST_RUNS];
@@ -215,7 +216,8 @@ static bool run_slices(const measuring *w, const train_probe *q, plan_times *t, 
 
 /* ---- estimated ---- */
 
-/* Seconds of calls of an entry at the limits of one of `level` ranks; those before each event in at. */
+/* Seconds of calls of an entry at the limits of one of `level` ranks; those before each event in
+ * at. */
 static bool estimate_entry(const measuring *w, const train_probe *q, const char *entry,
                            const char *sizes, double peak, double stream, double *at, double *all,
                            sn_error *err) {

@@ -33,7 +33,8 @@ static bool find_sizes(const plan_request *r, int64_t *rows, int *n_rows, int *l
                    PLAN_ROWS - 1);
 }
 
-/* Whether a slice can be measured, with `together` ranks in this machine's memory; by the first of the team. */
+/* Whether a slice can be measured, with `together` ranks in this machine's memory; by the first of
+ * the team. */
 static bool choose_speed(plan *p, plan_team *team, const int64_t *rows, int n_rows, int together,
                          sn_error *err) {
     int64_t largest = 1;

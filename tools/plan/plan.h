@@ -1,6 +1,7 @@
-/* plan.h: what training on many ranks would cost, from the compiled step and this machine's speed: memory,
- * bytes, time. `sinter plan` prints it. One file each: what is measured (plan.c), processes that load this machine as ranks would
- * (team.c), times of slices (measure.c), ranks in step with each other (predict.c), the picture (draw.c). */
+/* plan.h: what training on many ranks would cost, from the compiled step and this machine's speed:
+ * memory, bytes, time. `sinter plan` prints it. One file each: what is measured (plan.c), processes
+ * that load this machine as ranks would (team.c), times of slices (measure.c), ranks in step with
+ * each other (predict.c), the picture (draw.c). */
 #ifndef SN_TOOLS_PLAN_H
 #define SN_TOOLS_PLAN_H
 
@@ -29,8 +30,8 @@ typedef struct plan_request {
     int cpus;                  /* of a machine */
     int64_t rows;              /* of each rank; 0: the batch is divided */
     plan_net net;
-    plan_speed
-        speed; /* of calls: measured steps, or the limits of the machine; AUTO: steps if memory suffices */
+    /* of calls: measured steps, or the machine's limits; AUTO: steps if memory suffices */
+    plan_speed speed;
 } plan_request;
 
 /* ---- what is known of a slice ---- */
@@ -104,8 +105,8 @@ bool plan_draw(const plan *p, const char *path, sn_error *err);
 
 /* ---- parts ---- */
 
-/* Processes that do the same, so that a measurement sees the load of several ranks. Only the first one,
- * rank 0, goes on after plan_team_end. */
+/* Processes that do the same, so that a measurement sees the load of several ranks. Only the first
+ * one, rank 0, goes on after plan_team_end. */
 typedef struct plan_team plan_team;
 plan_team *plan_team_start(int size, sn_error *err); /* before any thread exists */
 int plan_team_rank(const plan_team *t);

@@ -1,6 +1,7 @@
-/* predict.c: ranks in step with each other. Each makes its slices; in the last one it starts sums, which
- * the network carries one after the other once all ranks have started them, and waits for them. What moves
- * and adds the bytes is a thread of each rank; where no CPU is idle, kernels wait for it. */
+/* predict.c: ranks in step with each other. Each makes its slices; in the last one it starts sums,
+ * which the network carries one after the other once all ranks have started them, and waits for
+ * them. What moves and adds the bytes is a thread of each rank; where no CPU is idle, kernels wait
+ * for it. */
 #include "tools/plan/plan.h"
 
 #include <ctype.h>
@@ -105,8 +106,8 @@ static void run_slices(state *q, int rank) {
     q->time[rank] += (double)(sums - q->depth[rank]) * q->last[rank]->add * q->turns;
 }
 
-/* How much later the last of n ranks comes than the mean, in standard deviations of a normal distribution:
- * the integral of F - F^n over all values. */
+/* How much later the last of n ranks comes than the mean, in standard deviations of a normal
+ * distribution: the integral of F - F^n over all values. */
 static double straggling(int n) {
     const double step = 0.01;
     double sum = 0;
@@ -117,8 +118,8 @@ static double straggling(int n) {
     return sum;
 }
 
-/* Ranks never take the same time: all wait for one that is late. Its delay grows with the root of its
- * slices, of which two were measured together. */
+/* Ranks never take the same time: all wait for one that is late. Its delay grows with the root of
+ * its slices, of which two were measured together. */
 static void delay_last(state *q) {
     int last = q->out->ranks - 1;
     if (!last) return;
