@@ -54,7 +54,7 @@ static bool measure(sn_comm *c, sn_program *p, int64_t rows, measured *out, sn_e
         out->bytes += 2 * (double)bytes;
     }
     sn_session *s = ok ? sn_session_new_arrays(p, NULL, 0, err) : NULL;
-    sn_carrier *k = s && c ? sn_carrier_new(c, err) : NULL;
+    sn_carrier *k = s && c ? sn_carrier_new(1, &(sn_carrier_axis){.comm = c}, err) : NULL;
     if (k) sn_session_set_collectives(s, sn_carrier_collectives(k));
     ok = s && (k || !c);
     for (int n = 0; ok && n < RUNS; n++) {

@@ -1,111 +1,38 @@
-/* ranks.c: ranks that run one language model together: the collectives of their sessions, and the calls
- * that rank 0 sends to the others. */
+/* ranks.c: ranks that run one language model together: rank 0 sends its calls to the others. */
 #include "model/ranks.h"
 
-#include "ir/ir.h"
+#include "codegen/program/carry.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A collective under way. */
-typedef struct operation {
-    const sn_node *node; /* NULL: free */
-    sn_comm_sum sum;
-    sn_comm_request *gather;
-    size_t *at, *bytes; /* [size each] the ranks' parts of a gather */
-} operation;
-
 struct lm_ranks {
-    sn_collectives hook; /* first: the session knows this */
+    sn_carrier *carrier;
     sn_comm *comm;
-    const char *mesh;
-    operation *list;
-    int n;
     sn_lm_engine inner; /* of the leader */
 };
 
-/* ---- collectives ---- */
-
-static operation *find(lm_ranks *r, const sn_node *node) {
-    for (int i = 0; i < r->n; i++)
-        if (r->list[i].node == node) return &r->list[i];
-    return NULL;
-}
-
-/* A free one. Others may move. */
-static operation *take(lm_ranks *r, sn_error *err) {
-    operation *o = find(r, NULL);
-    if (o) return o;
-    operation *grown = realloc(r->list, sizeof *grown * (size_t)(r->n + 1));
-    if (grown) r->list = grown, grown[r->n] = (operation){0};
-    size_t *parts = grown ? calloc(2 * (size_t)r->comm->size, sizeof *parts) : NULL;
-    if (!parts) {
+lm_ranks *lm_ranks_new(sn_comm *c, const char *mesh, sn_error *err) {
+    lm_ranks *r = calloc(1, sizeof *r);
+    if (!r) {
         sn_fail(err, SN_ERR_MEMORY, "out of memory");
         return NULL;
     }
-    o = &grown[r->n++];
-    o->at = parts, o->bytes = parts + r->comm->size;
-    return o;
-}
-
-/* The parts follow each other: the axis is the first one of more than one element. */
-static bool start_gather(lm_ranks *r, operation *o, const sn_collective *c, sn_error *err) {
-    size_t bytes = c->n * sn_dtype_size((sn_dtype)c->node->dtype);
-    for (int k = 0; k < r->comm->size; k++) o->at[k] = (size_t)k * bytes, o->bytes[k] = bytes;
-    memcpy((char *)c->out + o->at[r->comm->rank], c->in, bytes);
-    o->gather = r->comm->ops->all_gather(r->comm, c->out, (sn_comm_parts){o->at, o->bytes}, err);
-    return o->gather != NULL;
-}
-
-static bool start(sn_collectives *self, const sn_collective *c, sn_error *err) {
-    lm_ranks *r = (lm_ranks *)self;
-    const sn_node *n = c->node;
-    bool sum = n->op == SN_OP_all_reduce && n->dtype == SN_F32;
-    bool gather = n->op == SN_OP_all_gather && !sn_attr_int(n, SN_A_axis, 0);
-    if (strcmp(sn_attr_str(n, SN_A_mesh, ""), r->mesh) != 0 ||
-        sn_attr_int(n, SN_A_ranks, 1) != r->comm->size || (!sum && !gather))
-        return sn_fail(err, SN_ERR_USAGE, "%s over %lld ranks of \"%s\" cannot run on %d of \"%s\"",
-                       sn_ops[n->op].name, (long long)sn_attr_int(n, SN_A_ranks, 1),
-                       sn_attr_str(n, SN_A_mesh, ""), r->comm->size, r->mesh);
-    operation *o = take(r, err);
-    if (!o) return false;
-    o->node = n;
-    if (gather) return start_gather(r, o, c, err);
-    if (c->in != c->out) memcpy(c->out, c->in, c->n * sizeof(float));
-    return sn_comm_sum_start(&o->sum, r->comm, SN_REDUCE_EXACT, r->comm->size, c->out, c->n, err);
-}
-
-static bool wait(sn_collectives *self, const sn_collective *c, sn_error *err) {
-    lm_ranks *r = (lm_ranks *)self;
-    operation *o = find(r, c->node);
-    bool done;
-    if (!o) return sn_fail(err, SN_ERR_INTERNAL, "no such operation is under way");
-    o->node = NULL;
-    if (!o->gather) return sn_comm_sum_test(&o->sum, true, &done, err);
-    sn_comm_request *gather = o->gather;
-    o->gather = NULL;
-    return sn_comm_wait(r->comm, gather, err);
-}
-
-lm_ranks *lm_ranks_new(sn_comm *c, const char *mesh, sn_error *err) {
-    lm_ranks *r = calloc(1, sizeof *r);
-    if (!r) sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    if (r) *r = (lm_ranks){.hook = {start, wait}, .comm = c, .mesh = mesh};
-    return r;
+    r->comm = c;
+    r->carrier = sn_carrier_new(1, &(sn_carrier_axis){.mesh = mesh, .comm = c}, err);
+    if (r->carrier) return r;
+    free(r);
+    return NULL;
 }
 
 void lm_ranks_free(lm_ranks *r) {
     if (!r) return;
-    for (int i = 0; i < r->n; i++) {
-        sn_comm_sum_free(&r->list[i].sum);
-        free(r->list[i].at);
-    }
-    free(r->list);
+    sn_carrier_free(r->carrier);
     free(r);
 }
 
 void lm_ranks_bind(lm_ranks *r, sn_session *s) {
-    sn_session_set_collectives(s, &r->hook);
+    sn_session_set_collectives(s, sn_carrier_collectives(r->carrier));
 }
 
 /* ---- calls ---- */

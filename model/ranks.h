@@ -8,7 +8,6 @@
 #include "runtime/comm/comm.h"
 #include "runtime/lm.h"
 
-/* The collectives of a session, one after the other, over the ranks of one mesh axis. */
 typedef struct lm_ranks lm_ranks;
 /* c: one rank for each of the axis; borrowed, as nobody else uses it meanwhile. NULL: err. */
 lm_ranks *lm_ranks_new(sn_comm *c, const char *mesh, sn_error *err);

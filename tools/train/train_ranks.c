@@ -80,6 +80,7 @@ int train_ranks_of_slice(const train_ranks *r, int64_t slice) {
 
 void train_ranks_close(train_ranks *r) {
     sn_comm_engine_free(r->engine);
+    sn_carrier_free(r->carrier);
     for (int d = 0; d < TRAIN_DEPTH; d++) free(r->partial[d]);
     free(r->gradient);
     free(r->record);
@@ -132,9 +133,13 @@ static const struct train_gradient *find_gradient(const train_ranks *r, const ch
     return NULL;
 }
 
-/* Adds the sums of this rank's other slices to the last one's gradients. name: the parameters, joined
- * by newlines, one after the other in x. */
-static bool add_partials(train_ranks *r, const char *name, float *x, sn_error *err) {
+/* The sums of this rank's other slices come to the last one's gradients before the sum over ranks; in
+ * rounds, those of this step's other rounds after it. n's name: the parameters, joined by newlines,
+ * one after the other in x. */
+static bool add_partials(void *ctx, const sn_node *n, bool summed, float *x, sn_error *err) {
+    train_ranks *r = ctx;
+    const char *name = sn_attr_str(n, SN_A_name, "");
+    if (summed != r->rounds) return true;
     while (r->depth && *name) {
         size_t length = strcspn(name, "\n");
         const struct train_gradient *g = find_gradient(r, name, length);
@@ -144,91 +149,6 @@ static bool add_partials(train_ranks *r, const char *name, float *x, sn_error *e
         name += length + (name[length] == '\n');
     }
     return true;
-}
-
-/* ---- collectives of the session ---- */
-
-static int rank_of(const train_ranks *r) {
-    return r->comm ? r->comm->rank : 0;
-}
-
-/* Elements of this rank's part, of `part` each, that are stored in a whole of n. */
-static size_t stored(const train_ranks *r, size_t n, size_t part, size_t *at) {
-    *at = (size_t)rank_of(r) * part;
-    return *at >= n ? 0 : n - *at < part ? n - *at : part;
-}
-
-static bool start_all_reduce(train_ranks *r, const sn_collective *c, sn_error *err) {
-    if (c->in != c->out) memcpy(c->out, c->in, c->n * sizeof(float));
-    if (!r->rounds && !add_partials(r, sn_attr_str(c->node, SN_A_name, ""), c->out, err))
-        return false;
-    return !r->engine || sn_comm_engine_start(r->engine, c->out, c->out, c->n, err);
-}
-
-static bool start_reduce_scatter(train_ranks *r, const sn_collective *c, sn_error *err) {
-    float *x = (float *)(uintptr_t)c->in; /* which the plan lets us overwrite */
-    if (!r->rounds && !add_partials(r, sn_attr_str(c->node, SN_A_name, ""), x, err)) return false;
-    return sn_comm_engine_scatter(r->engine, c->out, (sn_comm_shares){x, c->n, c->n_out}, c->out,
-                                  err);
-}
-
-static bool start_all_gather(train_ranks *r, const sn_collective *c, sn_error *err) {
-    size_t at, own = stored(r, c->n_out, c->n, &at);
-    if (own) memmove((float *)c->out + at, c->in, own * sizeof(float));
-    return sn_comm_engine_gather(r->engine, c->out, (sn_comm_shares){c->out, c->n_out, c->n}, err);
-}
-
-static bool take_own_part(train_ranks *r, const sn_collective *c, sn_error *err) {
-    (void)err;
-    float *out = c->out;
-    size_t at, own = stored(r, c->n, c->n_out, &at);
-    if (own) memcpy(out, (const float *)c->in + at, own * sizeof *out);
-    memset(out + own, 0, (c->n_out - own) * sizeof *out);
-    return true;
-}
-
-/* What this file can do: sums and parts of f32 tensors along their first axis. */
-static const struct carried {
-    sn_op op;
-    bool (*start)(train_ranks *, const sn_collective *, sn_error *);
-    bool sums, waits;
-} carried[] = {{SN_OP_all_reduce, start_all_reduce, true, true},
-               {SN_OP_reduce_scatter, start_reduce_scatter, true, true},
-               {SN_OP_all_gather, start_all_gather, false, true},
-               {SN_OP_own_part, take_own_part, false, false}};
-
-static const struct carried *find_carried(const train_ranks *r, const sn_collective *c,
-                                          sn_error *err) {
-    int64_t ranks = sn_attr_int(c->node, SN_A_ranks, 1);
-    for (size_t i = 0; i < sizeof carried / sizeof *carried; i++) {
-        if (c->node->op != carried[i].op || c->node->dtype != SN_F32) continue;
-        if (c->node->op == SN_OP_all_reduce) return &carried[i];
-        if (r->engine && ranks == r->comm->size && sn_attr_int(c->node, SN_A_axis, 0) == 0)
-            return &carried[i];
-    }
-    sn_fail(err, SN_ERR_USAGE,
-            "training sums f32 gradients over ranks and divides tensors among %d; '%s' of %lld is "
-            "not that",
-            r->comm ? r->comm->size : 1, sn_ops[c->node->op].name, (long long)ranks);
-    return NULL;
-}
-
-static bool start_sum(sn_collectives *self, const sn_collective *c, sn_error *err) {
-    train_ranks *r = ((struct train_collectives *)self)->ranks;
-    const struct carried *how = find_carried(r, c, err);
-    if (how && how->waits && r->engine)
-        sn_comm_engine_label(r->engine, sn_attr_str(c->node, SN_A_name, ""));
-    return how && how->start(r, c, err);
-}
-
-/* In rounds, the sums of this step's other rounds come to that of the last one. */
-static bool wait_sum(sn_collectives *self, const sn_collective *c, sn_error *err) {
-    train_ranks *r = ((struct train_collectives *)self)->ranks;
-    const struct carried *how = find_carried(r, c, err);
-    if (!how || (how->waits && r->engine && !sn_comm_engine_wait(r->engine, c->out, err)))
-        return false;
-    return !how->sums || !r->rounds ||
-           add_partials(r, sn_attr_str(c->node, SN_A_name, ""), c->out, err);
 }
 
 /* SINTER_DEBUG=network */
@@ -267,12 +187,15 @@ bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err
         r->gradient[r->n_gradient++] = (struct train_gradient){name, data, n, r->n};
         r->n += n;
     }
-    r->collectives = (struct train_collectives){{start_sum, wait_sum}, r};
-    sn_session_set_collectives(s, &r->collectives.hook);
-    if (!r->comm || r->comm->size == 1) return true;
-    int64_t leaves = r->rounds ? r->comm->size : r->slices;
-    r->engine = sn_comm_engine_new(r->comm, r->reduction, leaves, err);
-    return r->engine && delay(r->engine, err);
+    if (r->comm && r->comm->size > 1) {
+        int64_t leaves = r->rounds ? r->comm->size : r->slices;
+        r->engine = sn_comm_engine_new(r->comm, r->reduction, leaves, err);
+        if (!r->engine || !delay(r->engine, err)) return false;
+    }
+    sn_carrier_axis data = {"data", r->comm, r->engine, add_partials, r};
+    r->carrier = sn_carrier_new(1, &data, err);
+    if (r->carrier) sn_session_set_collectives(s, sn_carrier_collectives(r->carrier));
+    return r->carrier != NULL;
 }
 
 /* The slice's gradients from the states, which are then zero. */
@@ -291,7 +214,7 @@ typedef struct slices {
 
 /* The number of this rank's slice, or of its slice in a round. */
 static int64_t slice_at(const train_ranks *r, int64_t at) {
-    return r->rounds ? train_ranks_slice(r, rank_of(r), at) : at;
+    return r->rounds ? train_ranks_slice(r, r->comm ? r->comm->rank : 0, at) : at;
 }
 
 /* partial[depth] becomes the sum of the span's slices or rounds. */

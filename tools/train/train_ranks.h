@@ -5,7 +5,7 @@
 #define SN_TOOLS_TRAIN_RANKS_H
 
 #include "tools/train/train.h"
-#include "codegen/program/program.h"
+#include "codegen/program/carry.h"
 #include "runtime/comm/comm.h"
 
 enum { TRAIN_DEPTH = 40 /* of the tree of slices */ };
@@ -30,10 +30,7 @@ typedef struct train_ranks {
     size_t n_gradient, n;
     float *partial[TRAIN_DEPTH]; /* [n] sums of subtrees, by depth */
     int depth; /* of this rank's last slice: its sum is the slice + partial[depth - 1] + … */
-    struct train_collectives {
-        sn_collectives hook; /* first: the session knows this */
-        struct train_ranks *ranks;
-    } collectives;
+    sn_carrier *carrier;    /* of the session */
     sn_comm_engine *engine; /* NULL: one rank */
     double *record;         /* [slices + 3 size] numbers of all ranks */
     size_t *at, *bytes;     /* [size] the ranks' parts of it */

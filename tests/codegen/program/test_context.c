@@ -147,7 +147,8 @@ static bool run(rank *k, double *const *in, double **out, size_t *n) {
     sn_arg_binding from[IN], to[OUT];
     int64_t shape[IN][4];
     sn_session *s = sn_session_new_arrays(k->p->program, NULL, 0, &err);
-    sn_carrier *carrier = s && k->c ? sn_carrier_new(k->c, &err) : NULL;
+    sn_carrier *carrier =
+        s && k->c ? sn_carrier_new(1, &(sn_carrier_axis){.comm = k->c}, &err) : NULL;
     bind_all(k->p, in, n, shape, from, to);
     if (carrier) sn_session_set_collectives(s, sn_carrier_collectives(carrier));
     bool ok = s && sn_run(s, "attend", from, n_out, to, n_out, &err);
