@@ -100,6 +100,14 @@ void sn_weights_release(const sn_weights *w, const void *data, size_t bytes);
 /* Starts to read a tensor's data from the disk. Ignores memory that is not a tensor's. */
 void sn_weights_prefetch(const sn_weights *w, const void *data, size_t bytes);
 
+/* Memory for sn_weights_read of that many bytes. */
+size_t sn_weights_read_room(size_t bytes);
+/* Reads a tensor's data from the disk, past the page cache, into `room`, which is aligned to 4096.
+ * Returns where it begins there, as aligned as in the file. NULL: most of it is in the page cache,
+ * the file system cannot read in that way, the file was replaced or is damaged, or it is not a
+ * tensor's data: use the mapped pages. */
+const void *sn_weights_read(const sn_weights *w, const void *data, size_t bytes, void *room);
+
 /* Converts elements to f32 (from f32, f64, bf16, f16, blocks); false for other dtypes. `out` has room
  * for sn_weight_elements floats. */
 bool sn_weight_to_f32(const sn_weight *t, float *out);

@@ -6,6 +6,7 @@
  * preparations read has none: each preparation converts what it reads and frees it before the next
  * begins. The one that needs the most goes first, while little else is there, so that the peak is
  * the memory that stays and little more. */
+#include "codegen/program/read_ahead.h"
 #include "codegen/program/session.h"
 
 #include <stdlib.h>
@@ -274,6 +275,8 @@ typedef struct piece { /* one entry that prepares */
     const sn_compiled_entry *c;
     size_t copies, workspace; /* bytes that it needs while it runs: converted sources, the rest */
     size_t results, reads;    /* reads: bytes of the file */
+    size_t room;              /* in which these are read; 0: they are mapped only */
+    sn_read_group group;      /* the tensors that it reads whole, each once */
 } piece;
 
 /* A block's bytes and at least one more, in whole lines. */
@@ -286,14 +289,26 @@ static const bound *param_of(const sn_session *s, const sn_buffer *b) {
     return b->kind == SN_BUF_PARAM ? sn_session_find(s->param, s->n_param, b->name) : NULL;
 }
 
-static piece measure_piece(const sn_session *s, const sn_compiled_entry *c) {
+static const sn_extent *extent_of(const piece *p, const bound *b) {
+    for (int i = 0; i < p->group.n; i++)
+        if (p->group.extent[i].data == b->from.data) return &p->group.extent[i];
+    return NULL;
+}
+
+/* extent: for the tensors that it reads. */
+static piece measure_piece(const sn_session *s, const sn_compiled_entry *c, sn_extent *extent) {
     const sn_plan *plan = c->code.plan;
     const int64_t no_symbols[1] = {0};
-    piece p = {.c = c, .workspace = (size_t)c->workspace(no_symbols, s->threads.n)};
+    piece p = {.c = c,
+               .workspace = (size_t)c->workspace(no_symbols, s->threads.n),
+               .group = {.extent = extent}};
     for (int i = 0; i < plan->n_buffer; i++) {
         const bound *b = param_of(s, &plan->buffer[i]);
         if (b && !b->data && !b->owned) p.copies += padded(b->bytes);
-        if (b) p.reads += b->from.bytes;
+        if (!b || !b->from.data || extent_of(&p, b)) continue;
+        p.reads += b->from.bytes;
+        if (b->from.bytes && !b->owned && (!b->from.share.ranks || b->from.run))
+            extent[p.group.n++] = (sn_extent){b->from.data, b->from.bytes, NULL};
     }
     for (int i = 0; i < plan->entry->n_output; i++)
         p.results +=
@@ -303,13 +318,13 @@ static piece measure_piece(const sn_session *s, const sn_compiled_entry *c) {
 
 static int largest_first(const void *a, const void *b) {
     const piece *x = a, *y = b;
-    size_t m = x->copies + x->workspace, n = y->copies + y->workspace;
+    size_t m = x->copies + x->workspace + x->room, n = y->copies + y->workspace + y->room;
     if (m != n) return m > n ? -1 : 1;
     return (x->c > y->c) - (x->c < y->c);
 }
 
-/* Memory for what p reads converted, and the conversion. */
-static bool convert_sources(sn_session *s, const piece *p, block *copies, sn_error *err) {
+/* Memory for what p reads converted, and the conversion; where what was read into memory is. */
+static bool find_sources(sn_session *s, const piece *p, block *copies, sn_error *err) {
     const sn_entry_code *u = &p->c->code;
     void **table = s->fixed[p->c - s->p->entry];
     char *to;
@@ -317,8 +332,13 @@ static bool convert_sources(sn_session *s, const piece *p, block *copies, sn_err
     to = copies->data;
     for (int i = 0; i < u->plan->n_buffer; i++) {
         const bound *b = param_of(s, &u->plan->buffer[i]);
+        const sn_extent *x = b ? extent_of(p, b) : NULL;
+        bool read = x && x->read;
+        if (b && b->data && read) table[u->table[i]] = (void *)(uintptr_t)x->read;
         if (!b || b->data) continue;
-        copy_value(s, b, to);
+        bound from = *b;
+        if (read) from.from.data = x->read;
+        copy_value(s, &from, to);
         table[u->table[i]] = to;
         to += padded(b->bytes);
     }
@@ -351,8 +371,7 @@ static bool run_piece(sn_session *s, const piece *p, block *copies, sn_error *er
     }
     drop_rest(copies, p->copies);
     drop_rest(&s->workspace, p->workspace);
-    bool ok =
-        convert_sources(s, p, copies, err) && sn_session_prepare(s, p->c, out, e->n_output, err);
+    bool ok = find_sources(s, p, copies, err) && sn_session_prepare(s, p->c, out, e->n_output, err);
     each_source(s, p, sn_weights_release);
     free(out);
     return ok;
@@ -364,6 +383,14 @@ static void free_block(block *b) {
     *b = (block){0};
 }
 
+/* NULL: the pieces use the mapped pages. groups: [n], which stay until the reader ends. */
+static sn_read_ahead *start_reader(const sn_session *s, const piece *list, int n,
+                                   sn_read_group *groups) {
+    if (!groups || !n || !list[0].room) return NULL;
+    for (int i = 0; i < n; i++) groups[i] = list[i].group;
+    return sn_read_ahead_start(s->weights, groups, n);
+}
+
 /* The disk reads for the next pieces while one is prepared. */
 static bool prepare(sn_session *s, const piece *list, int n, sn_error *err) {
     const size_t most_ahead = (size_t)256 << 20;
@@ -371,17 +398,22 @@ static bool prepare(sn_session *s, const piece *list, int n, sn_error *err) {
     size_t ahead = 0;
     double all = 0, done = 0;
     bool ok = true;
+    sn_read_group *groups = calloc((size_t)n + 1, sizeof *groups);
+    sn_read_ahead *reader = start_reader(s, list, n, groups);
     for (int i = 0; i < n; i++) all += (double)list[i].reads;
     for (int i = 0, next = 0; ok && i < n; i++) {
-        for (; next < n && ahead < most_ahead; ahead += list[next++].reads)
+        for (; !reader && next < n && ahead < most_ahead; ahead += list[next++].reads)
             each_source(s, &list[next], sn_weights_prefetch);
         if (s->p->advance)
             s->p->advance(s->p->advance_ctx, "load weights", all > 0 ? done / all : 0);
+        if (reader) sn_read_ahead_wait(reader, i);
         ok = run_piece(s, &list[i], &copies, err);
-        ahead -= list[i].reads;
+        ahead -= reader ? 0 : list[i].reads;
         done += (double)list[i].reads;
     }
     if (n && s->p->advance) s->p->advance(s->p->advance_ctx, "load weights", 1);
+    sn_read_ahead_stop(reader);
+    free(groups);
     free_block(&copies);
     free_block(&s->workspace);
     return ok;
@@ -400,13 +432,15 @@ static size_t place(bound *list, int n, char *at) {
     return sum;
 }
 
-/* The most that is in use at a time: what stays, as far as it is made, and one piece. */
+/* The most that is in use at a time: what stays, as far as it is made, one piece, and what is
+ * read for the next. */
 static size_t peak_of(size_t stays, const piece *list, int n) {
     size_t now = stays, peak;
     for (int i = 0; i < n; i++) now -= list[i].results;
     peak = now;
     for (int i = 0; i < n; i++) {
-        size_t during = now + list[i].results + list[i].copies + list[i].workspace;
+        size_t during = now + list[i].results + list[i].copies + list[i].workspace + list[i].room +
+                        (i + 1 < n ? list[i + 1].room : 0);
         now += list[i].results;
         if (during > peak) peak = during;
     }
@@ -469,6 +503,11 @@ static void fill(sn_session *s, bound *list, int n) {
     }
 }
 
+static void free_pieces(piece *list, int n) {
+    for (int i = 0; i < n; i++) free(list[i].group.extent);
+    free(list);
+}
+
 /* The part of each entry's buffer table that never changes. */
 static bool fix_tables(sn_session *s, sn_error *err) {
     s->fixed = calloc((size_t)s->p->n_entry + 1, sizeof *s->fixed);
@@ -488,15 +527,36 @@ static bool fix_tables(sn_session *s, sn_error *err) {
     return true;
 }
 
-/* Lists the entries that prepare, in the order in which they run. */
+/* Lists the entries that prepare. */
 static piece *list_pieces(const sn_session *s, int *n, sn_error *err) {
     piece *list = calloc((size_t)s->p->n_entry + 1, sizeof *list);
     *n = 0;
+    for (int i = 0; list && i < s->p->n_entry; i++) {
+        const sn_compiled_entry *c = &s->p->entry[i];
+        if (!sn_compiled_prepares(c)) continue;
+        sn_extent *extent = calloc((size_t)c->code.plan->n_buffer + 1, sizeof *extent);
+        if (!extent) {
+            free_pieces(list, *n);
+            list = NULL;
+        } else
+            list[(*n)++] = measure_piece(s, c, extent);
+    }
     if (!list) sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    for (int i = 0; list && i < s->p->n_entry; i++)
-        if (sn_compiled_prepares(&s->p->entry[i])) list[(*n)++] = measure_piece(s, &s->p->entry[i]);
-    if (list) qsort(list, (size_t)*n, sizeof *list, largest_first);
     return list;
+}
+
+/* Puts the pieces in the order in which they run, and chooses how they read. The page cache keeps
+ * the file for the next session, if memory has room for it and for `params` bytes of weights; but
+ * if that will map the packed weights, the file is needed once only. */
+static void arrange(const sn_session *s, piece *list, int n, size_t params) {
+    const size_t least = (size_t)16 << 20; /* reading less takes no time that anybody notices */
+    size_t reads = 0;
+    for (int i = 0; i < n; i++) reads += list[i].reads;
+    bool keeps = reads <= SIZE_MAX - params && reads + params <= sn_memory_available() &&
+                 !sn_packed_is_wanted(s, params);
+    for (int i = 0; s->weights && reads >= least && !keeps && i < n; i++)
+        list[i].room = sn_read_group_room(&list[i].group);
+    qsort(list, (size_t)n, sizeof *list, largest_first);
 }
 
 bool sn_session_bind(sn_session *s, origin *o, sn_error *err) {
@@ -507,12 +567,13 @@ bool sn_session_bind(sn_session *s, origin *o, sn_error *err) {
     if (!list) return false;
     size_t params = place(s->param, s->n_param, NULL), states = place(s->state, s->n_state, NULL);
     bool mapped = !o->like && sn_packed_map(s, params);
+    arrange(s, list, n, params);
     bool ok = check_room(s, mapped ? 0 : peak_of(params, list, n), states, err) &&
               allocate(s, params, states, err);
     if (ok && !mapped) fill(s, s->param, s->n_param);
     if (ok) fill(s, s->state, s->n_state);
     ok = ok && fix_tables(s, err) && (mapped || prepare(s, list, n, err));
     if (ok && !mapped && !o->like) sn_packed_store(s, s->memory.data, params);
-    free(list);
+    free_pieces(list, n);
     return ok;
 }

@@ -14,7 +14,7 @@
 /* Packing less takes no time that anybody notices. */
 static const size_t least_bytes = (size_t)64 << 20;
 
-static bool is_wanted(const sn_session *s, size_t bytes) {
+bool sn_packed_is_wanted(const sn_session *s, size_t bytes) {
     const sn_program *p = s->p;
     return p->packed_limit > 0 && !p->n_trained && sn_weights_identity(s->weights) &&
            bytes >= least_bytes && bytes <= (size_t)p->packed_limit;
@@ -61,7 +61,7 @@ static sn_cache *open_cache(const sn_session *s) {
 
 const void *sn_packed_map(sn_session *s, size_t bytes) {
     sn_cache_key key;
-    if (!is_wanted(s, bytes) || !make_key(s, &key)) return NULL;
+    if (!sn_packed_is_wanted(s, bytes) || !make_key(s, &key)) return NULL;
     sn_cache *c = open_cache(s);
     s->packed.data = sn_cache_map_weights(c, key, bytes, (int)s->threads.n);
     s->packed.bytes = bytes;
@@ -80,7 +80,7 @@ static void *store(void *arg) {
 }
 
 void sn_packed_store(sn_session *s, void *data, size_t bytes) {
-    if (!is_wanted(s, bytes)) return;
+    if (!sn_packed_is_wanted(s, bytes)) return;
     s->packed.source = data;
     s->packed.bytes = bytes;
     s->packed.storing = pthread_create(&s->packed.thread, NULL, store, s) == 0;

@@ -79,7 +79,10 @@ bool sn_session_bind(sn_session *s, origin *o, sn_error *err);
 bound *sn_session_find(bound *list, int n, const char *name); /* NULL if absent */
 bool sn_session_is_prepared(const char *name);
 
-/* packed.c: the owned parameters of all that many bytes, mapped from the disk cache; NULL: they must
+/* packed.c: whether the owned parameters of all that many bytes are worth a file in the disk
+ * cache. */
+bool sn_packed_is_wanted(const sn_session *s, size_t bytes);
+/* The owned parameters of all that many bytes, mapped from the disk cache; NULL: they must
  * be prepared. */
 const void *sn_packed_map(sn_session *s, size_t bytes);
 /* Begins to store them, unless they are not worth it. They stay as they are until

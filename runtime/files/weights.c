@@ -32,6 +32,8 @@ static const char *const st_names[SN_DTYPE_COUNT] = {
 
 /* One file: its header owns the names and metadata strings. */
 typedef struct part {
+    char *path;
+    uint64_t identity; /* 0: unknown */
     sn_mapping map;
     cJSON *header; /* of a safetensors file */
     sn_gguf *gguf; /* owns the mapping then */
@@ -249,19 +251,21 @@ static bool add_gguf(sn_weights *w, part *p, const char *path, sn_error *err) {
     return true;
 }
 
+uint64_t sn_file_identity(const struct stat *st) {
+    const uint64_t facts[] = {(uint64_t)st->st_dev,          (uint64_t)st->st_ino,
+                              (uint64_t)st->st_size,         (uint64_t)st->st_mtim.tv_sec,
+                              (uint64_t)st->st_mtim.tv_nsec, (uint64_t)st->st_ctim.tv_sec,
+                              (uint64_t)st->st_ctim.tv_nsec};
+    return XXH3_64bits(facts, sizeof facts) | 1;
+}
+
 /* Before the file is mapped: if it is replaced in between, its identity is never seen again. */
-static void add_identity(sn_weights *w, const char *path) {
-    struct stat st = {0};
-    bool known = stat(path, &st) == 0 && (w->identity || !w->part_count);
-    const uint64_t facts[] = {w->identity,
-                              (uint64_t)st.st_dev,
-                              (uint64_t)st.st_ino,
-                              (uint64_t)st.st_size,
-                              (uint64_t)st.st_mtim.tv_sec,
-                              (uint64_t)st.st_mtim.tv_nsec,
-                              (uint64_t)st.st_ctim.tv_sec,
-                              (uint64_t)st.st_ctim.tv_nsec};
-    w->identity = known ? XXH3_64bits(facts, sizeof facts) | 1 : 0;
+static void add_identity(sn_weights *w, part *p) {
+    struct stat st;
+    bool known = stat(p->path, &st) == 0 && (w->identity || w->part_count == 1);
+    p->identity = known ? sn_file_identity(&st) : 0;
+    const uint64_t both[] = {w->identity, p->identity};
+    w->identity = known ? XXH3_64bits(both, sizeof both) | 1 : 0;
 }
 
 /* Opens one file and appends its tensors. */
@@ -269,9 +273,10 @@ static bool add_part(sn_weights *w, const char *path, sn_error *err) {
     part *parts = realloc(w->part, (w->part_count + 1) * sizeof *parts);
     if (!parts) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
     w->part = parts;
-    add_identity(w, path);
     part *p = &parts[w->part_count++];
-    *p = (part){.map = {(const unsigned char *)"", 0}};
+    *p = (part){.path = strdup(path), .map = {(const unsigned char *)"", 0}};
+    if (!p->path) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+    add_identity(w, p);
     if (sn_gguf_is_file(path)) return add_gguf(w, p, path, err);
     size_t header_size = 0;
     if (!open_header(p, path, &header_size, err)) return false;
@@ -403,6 +408,7 @@ void sn_weights_close(sn_weights *w) {
         if (!w->part[i].gguf) sn_file_unmap(&w->part[i].map);
         sn_gguf_close(w->part[i].gguf);
         cJSON_Delete(w->part[i].header);
+        free(w->part[i].path);
     }
     for (size_t i = 0; i < w->n_renamed; i++) free(w->renamed[i]);
     free(w->renamed);
@@ -584,6 +590,17 @@ void sn_weights_release(const sn_weights *w, const void *data, size_t bytes) {
 
 void sn_weights_prefetch(const sn_weights *w, const void *data, size_t bytes) {
     for (size_t i = 0; i < w->part_count; i++) sn_file_prefetch(&w->part[i].map, data, bytes);
+}
+
+bool sn_weights_file_of(const sn_weights *w, const void *data, size_t bytes, sn_weights_file *out) {
+    for (size_t i = 0; i < w->part_count; i++) {
+        const part *p = &w->part[i];
+        uintptr_t at = (uintptr_t)data - (uintptr_t)p->map.data; /* huge: before the file */
+        if (at >= p->map.size || bytes > p->map.size - at) continue;
+        *out = (sn_weights_file){p->path, p->identity, p->map, at};
+        return true;
+    }
+    return false;
 }
 
 /* ---- writing ---- */

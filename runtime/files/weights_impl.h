@@ -1,11 +1,28 @@
-/* weights_impl.h: tensors under other names than those of their file. Internal. */
+/* weights_impl.h: the files of a set of tensors; tensors under other names than those of their file.
+ * Internal. */
 #ifndef SN_WEIGHTS_IMPL_H
 #define SN_WEIGHTS_IMPL_H
 
 #include "runtime/files/gguf.h"
 
+#include <sys/stat.h>
+
 /* The GGUF file that was opened; NULL: it has another format. */
 const sn_gguf *sn_weights_gguf(const sn_weights *w);
+
+/* The file in which bytes in memory are, and where. */
+typedef struct sn_weights_file {
+    const char *path;
+    uint64_t identity; /* sn_file_identity when it was mapped; 0: unknown */
+    sn_mapping map;
+    size_t offset;
+} sn_weights_file;
+
+/* False: they are not in one of the files. */
+bool sn_weights_file_of(const sn_weights *w, const void *data, size_t bytes, sn_weights_file *out);
+
+/* A hash that changes when the file is replaced or written; not 0. */
+uint64_t sn_file_identity(const struct stat *st);
 
 /* Writes the new name of a tensor; false: it keeps its name. */
 typedef bool sn_rename(const void *ctx, const char *name, char *out, size_t size);

@@ -61,18 +61,18 @@ static void *sample(void *arg) {
 static char layer[LAYERS][16];
 
 static const char *write_layers(void) {
-    static uint16_t numbers[COUNT];
+    static uint16_t numbers[COUNT + LAYERS];
     sn_weight w[LAYERS];
     sn_error err = {0};
-    for (int i = 0; i < COUNT; i++) numbers[i] = (uint16_t)(0x3c00 + i % 77);
+    for (int i = 0; i < COUNT + LAYERS; i++) numbers[i] = (uint16_t)(0x3c00 + i % 77);
     for (int i = 0; i < LAYERS; i++) {
         snprintf(layer[i], sizeof layer[i], "w%d", i);
         w[i] = (sn_weight){.name = layer[i],
                            .dtype = SN_BF16,
                            .rank = 2,
                            .shape = {WIDTH, WIDTH},
-                           .data = numbers,
-                           .bytes = sizeof numbers};
+                           .data = numbers + i,
+                           .bytes = 2 * COUNT};
     }
     const char *path = scratch_path("layers.safetensors");
     need(sn_weights_save(path, w, LAYERS, NULL, 0, &err), &err);
@@ -260,6 +260,81 @@ static void packed_weights_are_kept(void **state) {
     pid_t child = fork();
     if (!child) open_cached(path);
     assert_int_equal(child_status(child), 0);
+}
+
+/* ---- reading past the page cache ---- */
+
+/* Removes a file from the page cache. */
+static void forget(const char *path) {
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0 && fsync(fd) == 0);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+}
+
+/* Whether layer i, which is not in the page cache, can be read past it; checks what was read. */
+static bool reads_layer(const sn_weights *w, int i) {
+    const sn_weight *t = sn_weights_find(w, layer[i]);
+    void *room = NULL;
+    assert_int_equal(posix_memalign(&room, 4096, sn_weights_read_room(t->bytes)), 0);
+    const uint16_t *data = sn_weights_read(w, t->data, t->bytes, room);
+    for (int k = 0; data && k < COUNT; k++) assert_int_equal(data[k], 0x3c00 + (i + k) % 77);
+    if (data) assert_int_equal((uintptr_t)data % 64, (uintptr_t)t->data % 64);
+    free(room);
+    return data;
+}
+
+static uint64_t hash_of(const sn_weights *w, const sn_weights *source, int64_t cache) {
+    sn_error err = {0};
+    sn_options o = sn_options_default();
+    o.source = source;
+    o.cache_dir = scratch_path("cache");
+    o.weights_cache = cache;
+    sn_module *m = chain(LAYERS, WIDTH);
+    sn_program *p = sn_compile(m, &o, &err);
+    need(p != NULL, &err);
+    sn_session *s = sn_session_new(p, w, &err);
+    need(s != NULL, &err);
+    uint64_t hash = 0;
+    size_t bytes;
+    const void *data;
+    for (int i = 0; (data = sn_session_prepared(s, i, &bytes)); i++)
+        hash = XXH3_64bits_withSeed(data, bytes, hash);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+    return hash;
+}
+
+/* If the packed weights will be kept, the file is read once, not through the page cache: with the
+ * same results, and it is not there afterwards. */
+static void files_are_read_past_the_cache(void **state) {
+    (void)state;
+    sn_error err = {0};
+    char path[512];
+    snprintf(path, sizeof path, "%s", write_layers());
+    for (int shifted = 0; shifted < 2; shifted++) {
+        if (shifted) shift_tensors(path);
+        sn_weights *w = sn_weights_open(path, &err);
+        need(w != NULL, &err);
+        const sn_weights *source = shifted ? NULL : w; /* without it f32 copies are made */
+        uint64_t want = hash_of(w, source, -1);
+        assert_false(reads_layer(w, 3)); /* it is in the page cache */
+        sn_weights_close(w);             /* mapped pages stay there */
+        forget(path);
+        need((w = sn_weights_open(path, &err)) != NULL, &err);
+        if (!reads_layer(w, 0)) {
+            sn_weights_close(w);
+            skip(); /* a file system that cannot */
+        }
+        assert_int_equal(hash_of(w, shifted ? NULL : w, 0), want);
+        assert_true(reads_layer(w, LAYERS - 1));
+        change_byte(path, 20 * MB); /* a file that was written is not read in that way */
+        forget(path);
+        assert_false(reads_layer(w, 1));
+        sn_weights_close(w);
+        snprintf(path, sizeof path, "%s", write_layers());
+    }
 }
 
 /* ---- types of the file ---- */
@@ -600,6 +675,7 @@ int main(void) {
         cmocka_unit_test(preparations_run_once),
         cmocka_unit_test(peak_is_what_stays),
         cmocka_unit_test(packed_weights_are_kept),
+        cmocka_unit_test(files_are_read_past_the_cache),
         cmocka_unit_test(known_types_change_nothing),
         cmocka_unit_test(too_large_is_refused),
         cmocka_unit_test(tables_are_stored_once),
