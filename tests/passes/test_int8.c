@@ -74,8 +74,7 @@ static void define(sn_module *m, int N, int K, bool biased) {
                              biased ? sn_param(m, "b", SN_F32, N) : NULL));
 }
 
-static sn_program *build(sn_module *m, int N, int K, bool biased, const way *how, sn_error *err) {
-    define(m, N, K, biased);
+static sn_program *compile(sn_module *m, const way *how, sn_error *err) {
     sn_options o = sn_options_default();
     o.level = how->level;
     o.threads = how->threads;
@@ -84,6 +83,11 @@ static sn_program *build(sn_module *m, int N, int K, bool biased, const way *how
     o.compute = "int8";
     o.cache_dir = "";
     return sn_compile(m, &o, err);
+}
+
+static sn_program *build(sn_module *m, int N, int K, bool biased, const way *how, sn_error *err) {
+    define(m, N, K, biased);
+    return compile(m, how, err);
 }
 
 static void check_rows(sn_session *s, int M, int N, int K, bool biased) {
@@ -214,11 +218,7 @@ static void blocks(void **state) {
         sn_error err = {0};
         sn_module *m = sn_module_new("int8");
         build_block(m);
-        sn_options o = sn_options_default();
-        o.level = level;
-        o.compute = "int8";
-        o.cache_dir = "";
-        sn_program *p = sn_compile(m, &o, &err);
+        sn_program *p = compile(m, &(way){.level = level}, &err);
         need(p != NULL, &err);
         sn_arg_binding param[] = {SN_BIND("u", SN_F32, w, OUT, IN),
                                   SN_BIND("v", SN_F32, w + 5, OUT, IN),
@@ -261,11 +261,7 @@ static void shared_scales(void **state) {
         sn_tensor most = sn_max(sn_amax_keep(sn_abs(in), -1), 1e-30);
         sn_output("z", sn_add(z, sn_input(m, "add", SN_F32, rows, OUT)));
         sn_output("scale", sn_mul(most, 1 / 127.0));
-        sn_options o = sn_options_default();
-        o.level = level;
-        o.compute = "int8";
-        o.cache_dir = "";
-        sn_program *p = sn_compile(m, &o, &err);
+        sn_program *p = compile(m, &(way){.level = level}, &err);
         need(p != NULL, &err);
         sn_session *s =
             sn_session_new_arrays(p, (sn_arg_binding[]){SN_BIND("w", SN_F32, w, OUT, IN)}, 1, &err);
