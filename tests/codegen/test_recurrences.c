@@ -118,7 +118,7 @@ typedef struct built {
     int64_t shape[MOST_IN][4];
     float data[MOST_IN][MOST];
     int n_out;
-    char name[MOST_OUT][4];
+    char name[MOST_OUT][16];
 } built;
 
 /* gradient: of leaves, before which the loss is raised; else of what is made of them, without it. */

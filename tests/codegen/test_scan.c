@@ -100,7 +100,7 @@ typedef struct fixture {
     int64_t shape[MOST_IN][4];
     float data[MOST_IN][MOST];
     sn_arg_binding bind[MOST_IN];
-    char name[MOST_OUT][8];
+    char name[MOST_OUT][16];
     float want[MOST_OUT][MOST];
 } fixture;
 
