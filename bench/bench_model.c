@@ -167,10 +167,10 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
              (long long)s->batch, (long long)s->tokens);
     snprintf(request, sizeof request,
              "{\"work\": \"%s\", \"name\": \"%.30s\", \"batch\": %lld, \"tokens\": %lld, "
-             "\"past\": %lld, \"decode\": %s, \"clip\": %g}",
+             "\"past\": %lld, \"decode\": %s, \"clip\": %g%s}",
              s->mode == SN_BENCH_TRAIN ? "train" : "model", base, (long long)s->batch,
              (long long)(decodes(s) ? 1 : s->tokens), (long long)(decodes(s) ? s->tokens : 0),
-             decodes(s) ? "true" : "false", s->clip);
+             decodes(s) ? "true" : "false", s->clip, sn_bench_peer_compute(o));
     int64_t checked = CHECKED_PRODUCTS / (parameters + 1);
     checked = checked < 2 ? 2 : checked > s->tokens ? s->tokens : checked;
     const sn_bench_size sizes[2][3] = {

@@ -150,8 +150,9 @@ static bool run_product(const sn_bench_options *o, product p, sn_bench_report *o
     char shape[64], request[256];
     snprintf(shape, sizeof shape, "%lld,%lld,%lld", (long long)p.m, (long long)p.n, (long long)p.k);
     snprintf(request, sizeof request,
-             "{\"work\": \"gemm\", \"m\": %lld, \"n\": %lld, \"k\": %lld, \"copies\": %lld}",
-             (long long)p.m, (long long)p.n, (long long)p.k, (long long)p.copies);
+             "{\"work\": \"gemm\", \"m\": %lld, \"n\": %lld, \"k\": %lld, \"copies\": %lld%s}",
+             (long long)p.m, (long long)p.n, (long long)p.k, (long long)p.copies,
+             sn_bench_peer_compute(o));
     int64_t checked = CHECKED_PRODUCTS / (p.n * p.k);
     checked = checked < 1 ? 1 : checked > p.m ? p.m : checked;
     sn_bench_size size = {"M", p.m, checked};

@@ -52,7 +52,7 @@ RUNS = {
                         "--weights int4 --compute int8",
     "gemm-int8": "gemm --no-check --compute int8 "
                  "--shape '1024,3072,768 1024,768,3072 4096,4096,4096'",
-    "gpt2-int8": "model gpt2 --no-check --levels 4 --compute int8 --tokens 256,1024",
+    "gpt2-int8": "model gpt2 --no-check --levels 4 --compute int8 --tokens 256,1024 " + PEERS,
     "bert8-int8": "model bert-base --no-check --levels 4 --compute int8 --tokens 128 --batch 8",
     "cold": "model gpt2 --no-check --levels 4 --tokens 64 --cache-dir none",
     "train": "train gpt2 --no-check --peers torch,torch-malloc --tokens 64,256 --cache-dir none",
@@ -173,6 +173,8 @@ def claims_of_int8():
         yield faster("gemm-int8", "product", s, "onednn-packed", 1)
     for tokens, times in ((256, 2.5), (1024, 2.2)):
         yield faster("gpt2-int8", "gpt2 forward", f"1x{tokens}", "native-f32", times if vnni else 1)
+        for peer in ("onnxruntime", "torch"):
+            yield faster("gpt2-int8", "gpt2 forward", f"1x{tokens}", peer, 1.5)
     yield faster("bert8-int8", "bert-base encode", "8x128", "native-f32", 2.7 if vnni else 1)
 
 

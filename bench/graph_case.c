@@ -221,6 +221,10 @@ bool sn_bench_int8(const sn_bench_options *o) {
     return o->compute && !strcmp(o->compute, "int8");
 }
 
+const char *sn_bench_peer_compute(const sn_bench_options *o) {
+    return sn_bench_int8(o) ? ", \"compute\": \"int8\"" : "";
+}
+
 double sn_bench_storage(const char *weights) {
     static const struct {
         const char *name;

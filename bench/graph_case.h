@@ -62,6 +62,8 @@ bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,
 double sn_bench_storage(const char *weights);
 /* Whether products with constant matrices are of 8-bit integers. */
 bool sn_bench_int8(const sn_bench_options *o);
+/* How a request to a peer ends (peers.h) for that. */
+const char *sn_bench_peer_compute(const sn_bench_options *o);
 
 /* FLOP of the matrix products that an entry reaches, for these sizes: of products with a parameter,
  * and of products of two computed tensors (attention). */

@@ -1,6 +1,5 @@
 /* openblas.c: OpenBLAS as a peer for matrix products, loaded at run time so that it is not a
- * dependency. On a CPU that it does not know it falls back to generic kernels, four to five times
- * slower; so the core type is set explicitly unless the user has set it. */
+ * dependency. */
 #include "bench/peers.h"
 #include "bench/probe.h"
 #include "runtime/clock.h"
@@ -34,12 +33,6 @@ static void *symbol_of(void *lib, const char *name, void *f) {
 }
 
 sn_bench_openblas *sn_bench_openblas_open(int threads, char setup[SN_BENCH_SETUP], sn_error *err) {
-#if defined __x86_64__
-    if (__builtin_cpu_supports("avx512f"))
-        setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
-    else if (__builtin_cpu_supports("avx2"))
-        setenv("OPENBLAS_CORETYPE", "Haswell", 0);
-#endif
     sn_bench_openblas *b = calloc(1, sizeof *b);
     if (!b) {
         sn_fail(err, SN_ERR_MEMORY, "out of memory");

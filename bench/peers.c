@@ -16,31 +16,50 @@
 
 enum { TIMEOUT_MS = 300000, LINE = 4096, MAX_ENV = 8 };
 
-/* PyTorch's threads compete for the cores with those of the pthreads build of OpenBLAS. */
-#define OPENMP_OPENBLAS                                                                            \
-    { "LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu/openblas-openmp" }
+/* CPUs for which the peers are told which kernels to take. */
+typedef enum cpu_level { OTHER, AVX2, AVX512, N_LEVEL } cpu_level;
 
-/* A peer in its fastest configuration; env rows are applied unless the user has set the
- * variable. */
+static cpu_level level_of_cpu(void) {
+#if defined __x86_64__
+    if (__builtin_cpu_supports("avx512f")) return AVX512;
+    if (__builtin_cpu_supports("avx2")) return AVX2;
+#endif
+    return OTHER;
+}
+
+/* A variable of a peer's environment, and its value on each kind of CPU; NULL: not set. */
+typedef struct variable {
+    const char *name;
+    const char *value[N_LEVEL];
+} variable;
+
+/* PyTorch's threads compete for the cores with those of the pthreads build of OpenBLAS. */
+static const char openmp_openblas[] = "/usr/lib/x86_64-linux-gnu/openblas-openmp";
+static const variable libraries = {"LD_LIBRARY_PATH",
+                                   {openmp_openblas, openmp_openblas, openmp_openblas}};
+/* On a CPU that OpenBLAS does not know it takes generic kernels, four to five times slower. */
+static const variable core_type = {"OPENBLAS_CORETYPE", {NULL, "Haswell", "SkylakeX"}};
+/* PyTorch takes AVX2 kernels where AVX-512 ones are faster. */
+static const variable capability = {"ATEN_CPU_CAPABILITY", {NULL, NULL, "avx512"}};
+/* PyTorch keeps freed memory; otherwise page faults take up to two thirds of the time. */
+static const char keep_memory[] = "glibc.malloc.mmap_threshold=34359738368:"
+                                  "glibc.malloc.trim_threshold=34359738368:"
+                                  "glibc.malloc.top_pad=268435456";
+static const variable tunables = {"GLIBC_TUNABLES", {keep_memory, keep_memory, keep_memory}};
+
+/* A peer in its fastest configuration; variables are set unless the user has set them. */
 static const struct peer_info {
     const char *name;
     /* the last word is a script in the peers' folder; empty: built in */
     const char *const command[4];
-    const char *const env[MAX_ENV][2];
+    const variable *const env[MAX_ENV];
 } infos[] = {
-    {"openblas", {NULL}, {{NULL}}},
+    {"openblas", {NULL}, {&core_type}},
     {"torch",
      {"/usr/bin/python3", "torch_peer.py"},
-     {OPENMP_OPENBLAS,
-      {"OPENBLAS_CORETYPE", "SkylakeX"},
-      {"ATEN_CPU_CAPABILITY", "avx512"},
-      {"GLIBC_TUNABLES",
-       "glibc.malloc.mmap_threshold=34359738368:"
-       "glibc.malloc.trim_threshold=34359738368:glibc.malloc.top_pad=268435456"}}},
-    {"torch-malloc",
-     {"/usr/bin/python3", "torch_peer.py"},
-     {OPENMP_OPENBLAS, {"OPENBLAS_CORETYPE", "SkylakeX"}, {"ATEN_CPU_CAPABILITY", "avx512"}}},
-    {"onnxruntime", {"node", "ort_peer.js"}, {{NULL}}},
+     {&libraries, &core_type, &capability, &tunables}},
+    {"torch-malloc", {"/usr/bin/python3", "torch_peer.py"}, {&libraries, &core_type, &capability}},
+    {"onnxruntime", {"node", "ort_peer.js"}, {NULL}},
 };
 enum { N_INFO = sizeof infos / sizeof *infos };
 
@@ -133,7 +152,7 @@ static bool ask_openblas(peer *p, const char *request, int repeats, double *seco
                          sn_error *err) {
     cJSON *q = cJSON_Parse(request);
     const char *work = text_of(q, "work");
-    *skip = !work || strcmp(work, "gemm") != 0;
+    *skip = !work || strcmp(work, "gemm") != 0 || cJSON_GetObjectItem(q, "compute");
     bool ok =
         *skip || sn_bench_openblas_time(p->blas, (int64_t)number_of(q, "m"),
                                         (int64_t)number_of(q, "n"), (int64_t)number_of(q, "k"),
@@ -169,6 +188,24 @@ static void stop_worker(peer *p) {
     waitpid(p->pid, NULL, 0);
 }
 
+static void set_variables(const struct peer_info *info) {
+    for (int i = 0; i < MAX_ENV && info->env[i]; i++) {
+        const char *value = info->env[i]->value[level_of_cpu()];
+        if (value) setenv(info->env[i]->name, value, 0);
+    }
+}
+
+/* Adds the variables to the description of the set-up. */
+static void add_variables(peer *p) {
+    size_t at = strlen(p->setup);
+    for (int i = 0; i < MAX_ENV && p->info->env[i] && at < sizeof p->setup; i++) {
+        const char *name = p->info->env[i]->name, *value = getenv(name);
+        if (!value) value = p->info->env[i]->value[level_of_cpu()];
+        if (value)
+            at += (size_t)snprintf(p->setup + at, sizeof p->setup - at, ", %s=%.90s", name, value);
+    }
+}
+
 static bool start_worker(peer *p, const char *dir, int threads, sn_error *err) {
     char script[512], count[16];
     struct stat st;
@@ -189,8 +226,7 @@ static bool start_worker(peer *p, const char *dir, int threads, sn_error *err) {
         dup2(up[1], 1);
         setenv("OMP_NUM_THREADS", count, 1);
         setenv("PEER_THREADS", count, 1);
-        for (int i = 0; i < MAX_ENV && p->info->env[i][0]; i++)
-            setenv(p->info->env[i][0], p->info->env[i][1], 0);
+        set_variables(p->info);
         execlp(p->info->command[0], p->info->command[0], script, (char *)NULL);
         _exit(127);
     }
@@ -205,11 +241,8 @@ static bool start_worker(peer *p, const char *dir, int threads, sn_error *err) {
     cJSON *a = receive(p, &local);
     bool ok = a && text_of(a, "setup");
     if (ok) {
-        size_t at = (size_t)snprintf(p->setup, sizeof p->setup, "%s", text_of(a, "setup"));
-        for (int i = 0; i < MAX_ENV && p->info->env[i][0] && at < sizeof p->setup; i++)
-            at += (size_t)snprintf(
-                p->setup + at, sizeof p->setup - at, ", %s=%.90s", p->info->env[i][0],
-                getenv(p->info->env[i][0]) ? getenv(p->info->env[i][0]) : p->info->env[i][1]);
+        snprintf(p->setup, sizeof p->setup, "%s", text_of(a, "setup"));
+        add_variables(p);
     } else {
         const char *why = a ? text_of(a, "absent") : NULL;
         sn_fail(err, SN_ERR_FILE, "%s", why ? why : "cannot be started");
@@ -231,7 +264,10 @@ sn_bench_peers *sn_bench_peers_start(const sn_bench_options *o, sn_bench_report 
         peer *p = &g->list[g->n];
         *p = (peer){.info = &infos[i], .threads = g->threads};
         sn_bench_progress(o, "starting %s", infos[i].name);
-        if (!infos[i].command[0]) p->blas = sn_bench_openblas_open(g->threads, p->setup, &err);
+        if (!infos[i].command[0]) {
+            set_variables(&infos[i]);
+            p->blas = sn_bench_openblas_open(g->threads, p->setup, &err);
+        }
         if (p->blas || (infos[i].command[0] && start_worker(p, o->peer_dir, g->threads, &err)))
             g->n++;
         else {

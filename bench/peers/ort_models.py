@@ -50,6 +50,41 @@ class Graph:
         return {n: {"type": "float32", "dims": d} for n, d in self.inputs.items()}
 
 
+def to_int8(file):
+    """Products with constant matrices become products of 8-bit integers: rows are quantised at run time, columns of
+    weights have a scale each. These are the operators that ONNX Runtime's own quantize_dynamic writes."""
+    m = onnx.load(file)
+    g = m.graph
+    tensors, users, nodes, rows = {t.name: t for t in g.initializer}, {}, [], {}
+    for n in g.node:
+        for i in n.input:
+            users[i] = users.get(i, 0) + 1
+    for n in g.node:
+        t = tensors.get(n.input[1]) if n.op_type == "MatMul" else None
+        if t is None or len(t.dims) != 2:
+            nodes.append(n)
+            continue
+        x, w, y = n.input[0], NH.to_array(t), n.output[0]
+        scale = np.maximum(np.abs(w).max(0), 1e-30) / 127
+        for name, value in (("q", np.round(w / scale).astype(np.int8)), ("s", scale.astype(np.float32)),
+                            ("z", np.zeros(w.shape[1], np.int8))):
+            g.initializer.append(NH.from_array(value, f"{y}_w{name}"))
+        if x not in rows:
+            rows[x] = [f"{x}_{part}" for part in ("int8", "scale", "zero")]
+            nodes.append(H.make_node("DynamicQuantizeLinear", [x], rows[x]))
+        q, s, z = rows[x]
+        nodes += [H.make_node("MatMulInteger", [q, f"{y}_wq", z, f"{y}_wz"], [f"{y}_i32"]),
+                  H.make_node("Cast", [f"{y}_i32"], [f"{y}_f32"], to=TP.FLOAT),
+                  H.make_node("Mul", [s, f"{y}_ws"], [f"{y}_both"]),
+                  H.make_node("Mul", [f"{y}_f32", f"{y}_both"], [y])]
+        users[t.name] -= 1
+        if not users[t.name]:
+            g.initializer.remove(t)
+    del g.node[:]
+    g.node.extend(nodes)
+    onnx.save(m, file)
+
+
 def gemm(r):
     if r["copies"] > 1:
         return None
@@ -129,5 +164,7 @@ def model(r):
 
 works = {"gemm": gemm, "kernel": kernel, "attention": attention, "model": model}
 made = works[request["work"]](request) if request["work"] in works else None
+if made and request.get("compute") == "int8":
+    to_int8(path)
 with open(path + ".json", "w") as f:
     json.dump({"inputs": made} if made else {"skip": True}, f)

@@ -25,6 +25,13 @@ def init(model):
             nn.init.normal_(p, std=0.02)
 
 
+def tied(table):
+    """The output head that shares its weights with a table of embeddings."""
+    head = nn.Linear(table.embedding_dim, table.num_embeddings, bias=False)
+    head.weight = table.weight
+    return head
+
+
 class Block(nn.Module):
     def __init__(self, d, heads):
         super().__init__()
@@ -50,7 +57,7 @@ class GPT2(nn.Module):
         self.d = d
         self.wte, self.wpe = nn.Embedding(self.vocab, d), nn.Embedding(context, d)
         self.blocks = nn.ModuleList(Block(d, heads) for _ in range(layers))
-        self.ln_f = nn.LayerNorm(d)
+        self.ln_f, self.head = nn.LayerNorm(d), tied(self.wte)
         init(self)
 
     def forward(self, ids, caches=None, past=0):
@@ -60,7 +67,7 @@ class GPT2(nn.Module):
         for i, b in enumerate(self.blocks):
             x = b(x, mask, caches[i] if caches else None, past)
         x = self.ln_f(x)
-        return F.linear(x[:, -1:] if caches else x, self.wte.weight)
+        return self.head(x[:, -1:] if caches else x)
 
 
 class Bert(nn.Module):
@@ -116,6 +123,7 @@ class EncoderDecoder(nn.Module):
                                  for _ in range(layers))
         self.dec = nn.ModuleList(nn.ModuleList([Attention(d, heads), Attention(d, heads), mlp(),
                                                 *norms(3)]) for _ in range(layers))
+        self.head = tied(self.emb)
         init(self)
 
     def embed(self, ids):
@@ -131,7 +139,7 @@ class EncoderDecoder(nn.Module):
             y = n1(y + a(y, y, mask))
             y = n2(y + c(y, x))
             y = n3(y + f(y))
-        return F.linear(y, self.emb.weight)
+        return self.head(y)
 
 
 MODELS = {

@@ -97,16 +97,25 @@ def attention(r):
     return step
 
 
+def with_int8(module):
+    """Its linear maps as products of 8-bit integers, rows quantised at run time, in the fastest engine there is."""
+    engines = torch.backends.quantized.supported_engines
+    torch.backends.quantized.engine = next(e for e in ("fbgemm", "onednn", "qnnpack") if e in engines)
+    return torch.quantization.quantize_dynamic(module, {torch.nn.Linear}, dtype=torch.qint8)
+
+
 models = {}
 
 
 def model(r):
     if r["name"] not in MODELS:
         return None
-    m = models.get(r["name"])
+    key = r["name"], r.get("compute")
+    m = models.get(key)
     if not m:
         models.clear()
-        m = models[r["name"]] = MODELS[r["name"]]().eval()
+        m = MODELS[r["name"]]().eval()
+        m = models[key] = with_int8(m) if r.get("compute") == "int8" else m
     if not r["decode"]:
         given = inputs(m, r["batch"], r["tokens"])
         return lambda: m(*given)
@@ -139,6 +148,10 @@ def train(r):
 
 def gemm(r):
     x = torch.randn(r["m"], r["k"])
+    if r.get("compute") == "int8":
+        maps = torch.nn.ModuleList(torch.nn.Linear(r["k"], r["n"], bias=False) for _ in range(r["copies"]))
+        maps = with_int8(maps.eval())
+        return lambda: [f(x) for f in maps]
     ws = [torch.randn(r["n"], r["k"]) for _ in range(r["copies"])]
 
     def run():
@@ -158,7 +171,8 @@ def openblas():
 
 
 
-say(setup=f"PyTorch {torch.__version__} eager, {THREADS} threads, {openblas()}")
+engines = "/".join(e for e in torch.backends.quantized.supported_engines if e != "none") or "none"
+say(setup=f"PyTorch {torch.__version__} eager, {THREADS} threads, {openblas()}, int8 engines {engines}")
 last, run = None, None
 for line in sys.stdin:
     r = json.loads(line)
