@@ -129,7 +129,8 @@ static void products(void **state) {
     sn_dnnl_destroy(d);
 }
 
-/* Products of 8-bit integers, small enough for any instruction set: sums are exact. */
+/* Products of 8-bit integers, small enough for any instruction set: without VNNI the primitive adds pairs
+ * of products in 16 bits, which saturates. */
 static void integers(void **state) {
     (void)state;
     sn_dnnl *d = open_or_skip();
