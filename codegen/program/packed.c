@@ -8,6 +8,7 @@
 #include "codegen/jit/cache.h"
 #include "codegen/program/session.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,8 +70,12 @@ const void *sn_packed_map(sn_session *s, size_t bytes) {
     return s->packed.data;
 }
 
+/* Writing needs memory and processors, which the first tokens need, too: they go first. */
 static void *store(void *arg) {
     const sn_session *s = arg;
+#ifdef SCHED_IDLE
+    sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0}); /* on Linux: of this thread only */
+#endif
     sn_cache_key key;
     const sn_object o = {s->packed.source, s->packed.bytes};
     sn_cache *c = make_key(s, &key) ? open_cache(s) : NULL;
