@@ -235,27 +235,6 @@ sn_tensor sn_expert_linear_at(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor ind
     return front_expert_linear(at, x, sn_b_reshape(w, 2, rows), experts, index);
 }
 
-sn_tensor sn_top_k_at(sn_loc at, sn_tensor x, int k, sn_tensor *index) {
-    enum { MOST = 256 };
-    FRONT_ENTER("top_k", x);
-    int last = x->rank - 1;
-    int64_t n;
-    char t[SN_NODE_TEXT];
-    if (index) *index = x;
-    if (last < 0 || k < 1 || k > MOST || !sn_dim_is_const(x->m, x->shape[last], &n) || n < k)
-        return sn_module_fail(x->m, SN_ERR_SHAPE, "top_k: %d of the last axis of %s: from 1 to %d",
-                              k, sn_node_text(x, t), MOST);
-    sn_tensor best[MOST], left = x, number = sn_b_iota(x->m, SN_I32, x->rank, x->shape, last);
-    for (int i = 0; i < k; i++) {
-        best[i] = SN_NODE(x->m, argmax, SN_ATTRS(SN_INT(axis, last)), left);
-        sn_tensor taken = sn_b_binary(SN_OP_eq, number, best[i]);
-        left = sn_b_select(taken, sn_b_const(x->m, (sn_dtype)x->dtype, -INFINITY), left);
-    }
-    sn_tensor all = sn_b_concat(x->m, k, best, last);
-    if (index) *index = all;
-    return sn_b_reshape(sn_take_blocks_at(at, x, all, n), x->rank, all->shape);
-}
-
 /* ---- norms, positions, losses ---- */
 
 static bool norm_ok(const char *op, sn_tensor x, sn_tensor p, const char *what) {

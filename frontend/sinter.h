@@ -394,9 +394,14 @@ sn_tensor sn_conv2d_at(sn_loc, sn_tensor x, sn_tensor w, sn_conv2d_options);
  * result has that shape. */
 #define sn_at(x, ...) sn_at_at(SN_HERE, x, SN_TENSORS(__VA_ARGS__))
 
-/* The k largest elements along the last axis, in descending order, and their indices, i32: x [.., n]
- * -> [.., k] each. Of equal elements the first. index may be NULL. The gradient is that of the
- * elements. */
+/* Orders along an axis. Equal elements keep their order (0 and -0 are equal); NaN is above all
+ * numbers: last in ascending order, first in descending. sn_sort gives the elements, x's shape and
+ * type; sn_argsort their indices, i32. The gradient of an element of x is that of its place. */
+#define sn_sort(x, axis, descending) sn_sort_at(SN_HERE, x, axis, descending)
+#define sn_argsort(x, axis, descending) sn_argsort_at(SN_HERE, x, axis, descending)
+/* The k largest elements along the last axis, in descending order as above, and their indices, i32:
+ * x [.., n] -> [.., k] each. Of equal elements the first. index may be NULL. k is an integer or a
+ * dim, from 1 to n. For another axis, sn_transpose it to the end: that costs nothing. */
 #define sn_top_k(x, k, index) sn_top_k_at(SN_HERE, x, k, index)
 /* Reads the last axis of x [.., blocks d] as equal blocks and returns those whose numbers are in
  * index [.., k]: [.., k, d]. If x is a linear map of constant weights (and elementwise operations
@@ -409,7 +414,9 @@ sn_tensor sn_conv2d_at(sn_loc, sn_tensor x, sn_tensor w, sn_conv2d_options);
  * rows; otherwise, as in training, all of them. [Shazeer et al. 2017] */
 #define sn_expert_linear(x, w, index) sn_expert_linear_at(SN_HERE, x, w, index)
 
-sn_tensor sn_top_k_at(sn_loc, sn_tensor, int k, sn_tensor *index),
+sn_tensor sn_top_k_at(sn_loc, sn_tensor, sn_dim k, sn_tensor *index),
+    sn_sort_at(sn_loc, sn_tensor, int axis, bool descending),
+    sn_argsort_at(sn_loc, sn_tensor, int axis, bool descending),
     sn_take_blocks_at(sn_loc, sn_tensor, sn_tensor index, int64_t blocks),
     sn_expert_linear_at(sn_loc, sn_tensor x, sn_tensor w, sn_tensor index);
 sn_tensor sn_einsum_at(sn_loc, const char *spec, sn_tensor, sn_tensor),

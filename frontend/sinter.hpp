@@ -188,6 +188,12 @@ SN_CXX_REDUCTION(amin)
 inline tensor argmax(tensor x, int axis, sn_loc at = SN_CALLER) {
     return sn_argmax_at(at, x.get(), axis);
 }
+inline tensor sort(tensor x, int axis, bool descending = false, sn_loc at = SN_CALLER) {
+    return sn_sort_at(at, x.get(), axis, descending);
+}
+inline tensor argsort(tensor x, int axis, bool descending = false, sn_loc at = SN_CALLER) {
+    return sn_argsort_at(at, x.get(), axis, descending);
+}
 inline tensor reshape(tensor x, std::initializer_list<dim> shape, sn_loc at = SN_CALLER) {
     return sn_reshape_at(at, x.get(), detail::dims(shape).data());
 }
@@ -214,6 +220,19 @@ inline tensor concat(int axis, std::initializer_list<tensor> list, sn_loc at = S
 }
 inline tensor gather(tensor x, int axis, tensor ids, sn_loc at = SN_CALLER) {
     return sn_gather_at(at, x.get(), axis, ids.get());
+}
+/* The k largest elements along the last axis and, if wanted, their indices. */
+inline tensor top_k(tensor x, dim k, tensor *index = nullptr, sn_loc at = SN_CALLER) {
+    sn_tensor order = nullptr;
+    tensor best = sn_top_k_at(at, x.get(), k.get(), index ? &order : nullptr);
+    if (index) *index = order;
+    return best;
+}
+inline tensor take_blocks(tensor x, tensor index, int64_t blocks, sn_loc at = SN_CALLER) {
+    return sn_take_blocks_at(at, x.get(), index.get(), blocks);
+}
+inline tensor expert_linear(tensor x, tensor w, tensor index, sn_loc at = SN_CALLER) {
+    return sn_expert_linear_at(at, x.get(), w.get(), index.get());
 }
 inline tensor einsum(const char *spec, tensor x, tensor y, sn_loc at = SN_CALLER) {
     return sn_einsum_at(at, spec, x.get(), y.get());

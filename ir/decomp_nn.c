@@ -161,6 +161,22 @@ static bool read_size(const decomp *c, int64_t *size) {
     return sn_dc_number(c, "size", a->v[0], size);
 }
 
+bool decomp_take_sorted(decomp *c) {
+    int axis;
+    sn_node *index = c->in[1], *in[SN_MAX_RANK + 1] = {c->in[0]};
+    if (!sn_dc_axis(c, &axis) || !sn_dc_integer(c, 1)) return false;
+    if (index->rank != in[0]->rank) return sn_dc_fail(c, "x and the indices differ in rank");
+    for (int i = 0; i < index->rank; i++) {
+        if (i != axis && index->shape[i] != in[0]->shape[i])
+            return sn_dc_fail(c, "axis %d differs", i);
+        in[i + 1] = i == axis
+                        ? index
+                        : sn_b_iota(c->m, (sn_dtype)index->dtype, index->rank, index->shape, i);
+    }
+    c->out[0] = sn_node_new(c->m, SN_OP_gather_nd, index->rank + 1, in, SN_NO_ATTRS);
+    return !c->m->error.code;
+}
+
 bool decomp_one_hot(decomp *c) {
     const sn_attr *a = sn_dc_attr(c, SN_A_size);
     if (!a || a->n != 1) return sn_dc_fail(c, "attribute 'size' needs one number of columns");

@@ -379,6 +379,57 @@ bool eval_argmax(eval_call *c) {
     return true;
 }
 
+/* Whether element i of a row comes before element j; equal ones keep their order. */
+static bool sorts_before(const double *row, int64_t inner, int64_t i, int64_t j, bool descending) {
+    double x = row[i * inner], y = row[j * inner];
+    bool above = isnan(x) ? !isnan(y) : x > y, below = isnan(y) ? !isnan(x) : x < y;
+    return (descending ? above : below) || (!above && !below && i < j);
+}
+
+/* Merges the sorted runs [lo, mid) and [mid, hi) of order into out. */
+static void merge_runs(const double *row, int64_t inner, bool descending, const double *order,
+                       double *out, int64_t lo, int64_t mid, int64_t hi) {
+    for (int64_t at = lo, i = lo, j = mid; at < hi; at++) {
+        bool left = i < mid && (j == hi || sorts_before(row, inner, (int64_t)order[i],
+                                                        (int64_t)order[j], descending));
+        out[at] = left ? order[i++] : order[j++];
+    }
+}
+
+bool eval_argsort(eval_call *c) {
+    const sn_value *x = c->in[0];
+    split s = split_at(c, x);
+    const sn_attr *size = sn_attr_get(c->n, SN_A_size);
+    int64_t shape[SN_MAX_RANK], k = size ? sn_eval_dim(c, size->v[0]) : s.size;
+    bool descending = sn_attr_int(c->n, SN_A_descending, 0) != 0;
+    if (k < 0 || k > s.size)
+        return sn_eval_fail(c, SN_ERR_RANGE, "%lld indices of %lld elements", (long long)k,
+                            (long long)s.size);
+    memcpy(shape, x->shape, sizeof shape);
+    shape[s.axis] = k;
+    double *out = sn_eval_alloc(c, SN_I32, x->rank, shape);
+    sn_value orders;
+    eval_call scratch = {c->ev, c->n, c->in, &orders};
+    double *order = out ? sn_eval_alloc(&scratch, SN_I64, 1, &(int64_t){2 * s.size}) : NULL;
+    if (!order) return false;
+    for (int64_t r = 0; r < s.outer * s.inner; r++) {
+        int64_t from = r / s.inner * s.inner * s.size + r % s.inner;
+        int64_t to = r / s.inner * s.inner * k + r % s.inner, n = s.size;
+        double *a = order, *b = order + n;
+        for (int64_t i = 0; i < n; i++) a[i] = (double)i;
+        for (int64_t run = 1; run < n; run *= 2) {
+            for (int64_t lo = 0; lo < n; lo += 2 * run) {
+                int64_t mid = lo + run < n ? lo + run : n, hi = mid + run < n ? mid + run : n;
+                merge_runs(x->data + from, s.inner, descending, a, b, lo, mid, hi);
+            }
+            double *swap = a;
+            a = b, b = swap;
+        }
+        for (int64_t i = 0; i < k; i++) out[to + i * s.inner] = a[i];
+    }
+    return true;
+}
+
 bool eval_cumsum(eval_call *c) {
     const sn_value *x = c->in[0];
     split s = split_at(c, x);

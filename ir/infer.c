@@ -411,6 +411,21 @@ static bool infer_argmax(ctx *c) {
     return true;
 }
 
+static bool infer_argsort(ctx *c) {
+    const sn_attr *size = attr_of(c, SN_A_size);
+    int64_t n, k;
+    if (!infer_like0(c)) return false;
+    c->out.dtype = SN_I32;
+    sn_dim *axis = &c->out.shape[attr_of(c, SN_A_axis)->i];
+    if (!size) return true;
+    if (size->n != 1) return bad(c, "size is one number of indices");
+    if (sn_dim_is_const(c->m, size->v[0], &k) && sn_dim_is_const(c->m, *axis, &n) &&
+        (k < 0 || k > n))
+        return bad(c, "%lld indices of %lld elements", (long long)k, (long long)n);
+    *axis = size->v[0];
+    return true;
+}
+
 static bool infer_reduce(ctx *c) {
     const sn_attr *axes = need(c, SN_A_axes);
     const sn_node *x = c->in[0];

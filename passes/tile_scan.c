@@ -210,7 +210,7 @@ static void along(tiling *t, const part *p, const sn_node *n) {
         [SN_OP_concat] = along_axis,       [SN_OP_cumsum] = along_axis,
         [SN_OP_reduce_sum] = along_reduce, [SN_OP_reduce_max] = along_reduce,
         [SN_OP_reduce_min] = along_reduce, [SN_OP_dot] = along_dot,
-        [SN_OP_scan] = along_scan,
+        [SN_OP_scan] = along_scan,         [SN_OP_argsort] = along_axis,
     };
     if (!n->n_in && n->op != SN_OP_iota) return;
     if (n->op == SN_OP_result && n->in[0]->op == SN_OP_scan) {

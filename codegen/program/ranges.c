@@ -110,6 +110,7 @@ static void find(finder *f, const sn_node *n) {
     for (int i = 0; i < n->n_result && n->n_result > 1; i++)
         add_shape(f, n, n->result_type[i]->rank, n->result_type[i]->shape);
     if (n->op == SN_OP_slice) add_window(f, n, n->shape);
+    if (n->op == SN_OP_argsort) at_most(f, n, n->shape[axis], n->in[0]->shape[axis]);
     if (n->op == SN_OP_update_slice) add_window(f, n, n->in[1]->shape);
     for (int a = 0; n->op == SN_OP_pad && a < n->rank; a++) {
         not_negative(f, SN_RANGE_START, n, sn_attr_get(n, SN_A_low)->v[a]);

@@ -409,6 +409,7 @@ static sh_rule *const rules[SN_OP_COUNT] = {
     [SN_OP_shard] = shard_other_axis,
     [SN_OP_cumsum] = shard_along_axis,
     [SN_OP_argmax] = shard_along_axis,
+    [SN_OP_argsort] = shard_along_axis,
     [SN_OP_relu] = shard_elementwise,
     [SN_OP_silu] = shard_elementwise,
     [SN_OP_softplus] = shard_elementwise,

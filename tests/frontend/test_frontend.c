@@ -260,6 +260,12 @@ static void reductions(void **state) {
     EXPECT(sn_amin_keep(x, 0), SN_F32, LIST(1, 3), 1, 2, 3);
     EXPECT(sn_argmax(x, 1), SN_I32, 2, 1, 2);
     EXPECT(sn_cumsum(x, 1), SN_F32, LIST(2, 3), 1, 6, 9, 4, 6, 15);
+    sn_tensor index; /* rows 1 5 3 and 4 2 9 */
+    EXPECT(sn_sort(x, 1, false), SN_F32, LIST(2, 3), 1, 3, 5, 2, 4, 9);
+    EXPECT(sn_argsort(x, 0, true), SN_I32, LIST(2, 3), 1, 0, 1, 0, 1, 0);
+    EXPECT(sn_top_k(x, 2, &index), SN_F32, LIST(2, 2), 5, 3, 9, 4);
+    EXPECT(index, SN_I32, LIST(2, 2), 1, 2, 2, 0);
+    EXPECT(sn_argsort(sn_div(0, sn_sub(x, 5)), 1, false), SN_I32, LIST(2, 3), 0, 2, 1, 0, 1, 2);
     EXPECT(sn_logsumexp(x, 1), SN_F32, 2, log(exp(1) + exp(5) + exp(3)),
            log(exp(4) + exp(2) + exp(9)));
     EXPECT(sn_softmax(sn_mul(x, 0), -1), SN_F32, LIST(2, 3), 1 / 3.0, 1 / 3.0, 1 / 3.0, 1 / 3.0,

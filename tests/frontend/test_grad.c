@@ -235,6 +235,26 @@ static double number_of(sn_eval *ev, sn_tensor x) {
 }
 
 /* x^4 by way of gradients: 4 x^3, 12 x^2, 24 x, 24, 0 */
+/* Orders: the cotangent of an element is that of its place; also twice. */
+static void orders(void **state) {
+    (void)state;
+    static double x[12] = {3, 1, 4, 1.5, 5, 9, 2.6, 6, 5.3, -3, 7, 8}, y[8];
+    for (int i = 0; i < 8; i++) y[i] = i * i - 3 * i + 0.5;
+    sn_module *m = sn_module_new("m");
+    sn_entry_begin(m, "f");
+    sn_tensor in = sn_input(m, "x", SN_F64, 3, 4), z = sn_input(m, "y", SN_F64, 2, 4);
+    sn_tensor index, best = sn_top_k(in, 2, &index);
+    sn_tensor first = sn_slice(sn_sort(in, 0, true), 0, 0, 2);
+    sn_tensor row = sn_slice(sn_mul(sn_mul(best, best), best), 0, 0, 1);
+    sn_tensor loss = sn_add(sn_sum_all(sn_mul(sn_mul(first, first), z)), sn_sum_all(row));
+    sn_tensor wrt[] = {in, z}, grad;
+    sn_arg_binding value[] = {SN_BIND("x", SN_F64, x, 3, 4), SN_BIND("y", SN_F64, y, 2, 4)};
+    GRADIENT_OK(loss, wrt, value);
+    sn_grad(loss, 1, wrt, &grad);
+    GRADIENT_OK(sn_sum_all(sn_mul(sn_mul(grad, grad), in)), wrt, value);
+    sn_module_free(m);
+}
+
 static void fifth_derivative(void **state) {
     (void)state;
     static const double want[5] = {4 * 27, 12 * 9, 24 * 3, 24, 0};
@@ -443,6 +463,7 @@ int main(void) {
         cmocka_unit_test(hidden_keys),
         cmocka_unit_test(masks_in_plain_operations),
         cmocka_unit_test(gradient_of_a_gradient),
+        cmocka_unit_test(orders),
         cmocka_unit_test(fifth_derivative),
         cmocka_unit_test(constants_and_unused),
         cmocka_unit_test(forward_is_shared),

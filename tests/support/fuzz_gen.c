@@ -606,6 +606,7 @@ static sn_node *(*const makers[SN_OP_COUNT])(gen *, sn_op) = {
     [SN_OP_reduce_min] = make_reduce,
     [SN_OP_argmax] = make_on_axis,
     [SN_OP_cumsum] = make_on_axis,
+    [SN_OP_argsort] = make_on_axis,
     [SN_OP_dot] = make_dot,
     [SN_OP_gather] = make_gather,
     [SN_OP_scatter_add] = make_scatter_add,

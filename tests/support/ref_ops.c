@@ -311,6 +311,17 @@ void ref_embedding(const ref_call *c) {
         c->out[i] = c->in[0]->data[(int64_t)c->in[1]->data[i / d] * d + i % d];
 }
 
+void ref_take_sorted(const ref_call *c) {
+    const sn_value *x = c->in[0], *y = c->result;
+    int axis = (int)sn_attr_int(c->n, SN_A_axis, 0);
+    int64_t inner = 1, n = x->shape[axis], k = y->shape[axis];
+    for (int a = axis + 1; a < x->rank; a++) inner *= x->shape[a];
+    for (int64_t i = 0; i < y->n; i++) {
+        int64_t from = i / inner / k * n + (int64_t)c->in[1]->data[i];
+        c->out[i] = x->data[from * inner + i % inner];
+    }
+}
+
 void ref_one_hot(const ref_call *c) {
     int64_t n = c->result->shape[c->result->rank - 1];
     for (int64_t i = 0; i < c->result->n; i++) c->out[i] = (double)(i % n) == c->in[0]->data[i / n];

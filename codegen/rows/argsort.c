@@ -1,0 +1,209 @@
+/* argsort.c: the order of a row's elements. Threads share the rows, so that nothing depends on
+ * their number.
+ *
+ * An element becomes a 64-bit key whose signed order is the wanted one: floats by the usual bijection
+ * of their bits, with both zeros equal and NaN above all numbers; complemented for descending order.
+ * Few indices (routers) are found by insertion into a sorted list, which looks at each element once;
+ * others by a radix sort from the lowest byte on. Both are stable. */
+#include "codegen/emit/family.h"
+
+enum { MOST_INSERTED = 16, DIGIT = 8, BUCKETS = 1 << DIGIT, BYTES = 16 /* a key, its index */ };
+
+typedef struct sorter {
+    const sn_kernel *k;
+    const sn_view *x, *y;
+    int axis, bits; /* of a key */
+    bool descending;
+    em_val n, size;    /* elements of a row, indices wanted */
+    em_val x_at, y_at; /* offsets of the row's first element */
+} sorter;
+
+static em_val zero(em *e) {
+    return em_i64(e, 0);
+}
+
+static em_val one(em *e) {
+    return em_i64(e, 1);
+}
+
+static em_val load(em *e, em_val list, em_val i) {
+    return em_load_raw(e, e->i64, em_gep(e, list, SN_I64, i), 8);
+}
+
+static void store(em *e, em_val v, em_val list, em_val i) {
+    em_store_raw(e, v, em_gep(e, list, SN_I64, i), 8);
+}
+
+static int key_bits(sn_dtype t) {
+    return sn_dtype_size(t) == 8 ? 64 : 32;
+}
+
+/* Lists in scratch: of `n` keys, of their indices. */
+typedef struct list {
+    em_val key, index;
+} list;
+
+static list list_at(em *e, em_val bytes, em_val n) {
+    em_val key = em_gep_bytes(e, e->scratch, bytes);
+    return (list){key, em_gep(e, key, SN_I64, n)};
+}
+
+static em_val float_key(em *e, const sorter *s, em_val v) {
+    em_type bits = s->bits == 64 ? e->i64 : e->i32;
+    v = em_select(e, em_cmp(e, EM_EQ, v, em_f(e, 0)), em_f(e, 0), v);
+    em_val b = em_bitcast(e, v, bits);
+    em_val sign = em_ashr(e, b, em_const(bits, s->bits - 1));
+    em_val key = em_idx(e, em_xor(e, b, em_lshr(e, sign, em_const(bits, 1))));
+    em_val most = em_i64(e, s->bits == 64 ? INT64_MAX : INT32_MAX);
+    return em_select(e, em_cmp(e, EM_NE, v, v), most, key);
+}
+
+/* The key of element i of the row. */
+static em_val key_at(em *e, const sorter *s, em_val i) {
+    const sn_view *x = s->x;
+    em_val at = em_add(e, s->x_at, em_mul(e, i, sn_kernel_dim(e, s->k, x->stride[s->axis])));
+    em_val v = em_load(e, x->dtype, em_gep(e, em_buf(e, 0), x->dtype, at), 1);
+    em_val key =
+        sn_dtype_is_float(x->dtype) ? float_key(e, s, v) : em_convert(e, v, x->dtype, SN_I64);
+    return s->descending ? em_not(e, key) : key;
+}
+
+static void store_index(em *e, const sorter *s, em_val i, em_val index) {
+    em_val at = em_add(e, s->y_at, em_mul(e, i, sn_kernel_dim(e, s->k, s->y->stride[s->axis])));
+    em_store(e, SN_I32, em_gep(e, em_buf(e, 1), SN_I32, at), em_int_cast(e, index, e->i32));
+}
+
+/* The first `size` indices are wanted, at least 1: keeps the best so far in order. */
+static void emit_insertion(em *e, const sorter *s) {
+    list best = list_at(e, zero(e), s->size);
+    em_loop l = em_for(e, zero(e), s->n, one(e));
+    em_val key = key_at(e, s, l.i), last = em_subi(e, s->size, 1);
+    em_val room = em_cmp(e, EM_LT, l.i, s->size);
+    em_branch full = em_if(e, em_not(e, room));
+    em_val worst = load(e, best.key, last);
+    em_endif(e, &full);
+    em_val better = em_cmp(e, EM_LT, key, em_join(e, &full, worst, key));
+    em_branch enters = em_if(e, em_or(e, room, better));
+    em_loop j = em_for(e, zero(e), em_imin(e, l.i, s->size), one(e));
+    em_val k = em_carry(e, &j, key), index = em_carry(e, &j, l.i);
+    em_val there = load(e, best.key, j.i), its = load(e, best.index, j.i);
+    em_val before = em_cmp(e, EM_LT, k, there); /* equal: the earlier one stays */
+    store(e, em_select(e, before, k, there), best.key, j.i);
+    store(e, em_select(e, before, index, its), best.index, j.i);
+    em_next(e, &j, k, em_select(e, before, there, k));
+    em_next(e, &j, index, em_select(e, before, its, index));
+    em_end(e, &j);
+    em_branch grows = em_if(e, room);
+    store(e, em_final(e, &j, k), best.key, l.i);
+    store(e, em_final(e, &j, index), best.index, l.i);
+    em_endif(e, &grows);
+    em_endif(e, &enters);
+    em_end(e, &l);
+    em_loop out = em_for(e, zero(e), s->size, one(e));
+    store_index(e, s, out.i, load(e, best.index, out.i));
+    em_end(e, &out);
+}
+
+/* A byte of a key, as an index into the buckets. */
+static em_val digit(em *e, em_val key, em_val shift) {
+    return em_and(e, em_lshr(e, key, shift), em_i64(e, BUCKETS - 1));
+}
+
+/* One pass: `from` in the order of the byte at `shift`, into `to`. */
+static void emit_pass(em *e, const sorter *s, em_val count, list from, list to, em_val shift) {
+    em_loop clear = em_for(e, zero(e), em_i64(e, BUCKETS), one(e));
+    store(e, zero(e), count, clear.i);
+    em_end(e, &clear);
+    em_loop l = em_for(e, zero(e), s->n, one(e));
+    em_val d = digit(e, load(e, from.key, l.i), shift);
+    store(e, em_add(e, load(e, count, d), one(e)), count, d);
+    em_end(e, &l);
+    em_loop sum = em_for(e, zero(e), em_i64(e, BUCKETS), one(e));
+    em_val before = em_carry(e, &sum, zero(e)), n = load(e, count, sum.i);
+    store(e, before, count, sum.i);
+    em_next(e, &sum, before, em_add(e, before, n));
+    em_end(e, &sum);
+    em_loop place = em_for(e, zero(e), s->n, one(e));
+    em_val key = load(e, from.key, place.i);
+    d = digit(e, key, shift);
+    em_val at = load(e, count, d);
+    store(e, key, to.key, at);
+    store(e, load(e, from.index, place.i), to.index, at);
+    store(e, em_add(e, at, one(e)), count, d);
+    em_end(e, &place);
+}
+
+static void emit_radix(em *e, const sorter *s) {
+    em_val count = e->scratch, lists = em_i64(e, BUCKETS * 8);
+    list a = list_at(e, lists, s->n);
+    list b = list_at(e, em_add(e, lists, em_muli(e, s->n, BYTES)), s->n);
+    em_val bias = em_i64(e, s->bits == 64 ? INT64_MIN : INT64_C(1) << 31); /* keys from 0 on */
+    em_loop l = em_for(e, zero(e), s->n, one(e));
+    store(e, em_add(e, key_at(e, s, l.i), bias), a.key, l.i);
+    store(e, l.i, a.index, l.i);
+    em_end(e, &l);
+    em_loop pass = em_for(e, zero(e), em_i64(e, s->bits), em_i64(e, 2 * DIGIT));
+    emit_pass(e, s, count, a, b, pass.i);
+    emit_pass(e, s, count, b, a, em_addi(e, pass.i, DIGIT));
+    em_end(e, &pass);
+    em_loop out = em_for(e, zero(e), s->size, one(e));
+    store_index(e, s, out.i, load(e, a.index, out.i));
+    em_end(e, &out);
+}
+
+static bool inserts(const sn_kernel *k) {
+    int64_t size;
+    const sn_view *y = &k->step->out[0];
+    int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0);
+    return sn_dim_is_const(k->m, y->shape[axis], &size) && size <= MOST_INSERTED;
+}
+
+/* Offset of a row of v. */
+static em_val row_offset(em *e, const sorter *s, const sn_view *v, em_val row) {
+    em_val at = zero(e);
+    for (int a = v->rank - 1; a >= 0; a--) {
+        if (a == s->axis) continue;
+        em_val n = sn_kernel_dim(e, s->k, v->shape[a]);
+        at = em_add(e, at, em_mul(e, em_rem(e, row, n), sn_kernel_dim(e, s->k, v->stride[a])));
+        row = em_div(e, row, n);
+    }
+    return at;
+}
+
+static void emit_argsort(em *e, const sn_kernel *k) {
+    const sn_node *node = k->step->node;
+    em_kernel(e, k->name);
+    sorter s = {.k = k,
+                .x = &k->step->in[0],
+                .y = &k->step->out[0],
+                .axis = (int)sn_attr_int(node, SN_A_axis, 0),
+                .descending = sn_attr_int(node, SN_A_descending, 0) != 0};
+    s.bits = key_bits(s.x->dtype);
+    s.n = sn_kernel_dim(e, k, s.x->shape[s.axis]);
+    s.size = sn_kernel_dim(e, k, s.y->shape[s.axis]);
+    if (inserts(k)) s.n = em_select(e, em_cmp(e, EM_GT, s.size, zero(e)), s.n, zero(e));
+    em_val rows = one(e), lo, hi;
+    for (int a = 0; a < s.x->rank; a++)
+        if (a != s.axis) rows = em_mul(e, rows, sn_kernel_dim(e, k, s.x->shape[a]));
+    em_share(e, rows, &lo, &hi);
+    em_loop row = em_for(e, lo, hi, one(e));
+    s.x_at = row_offset(e, &s, s.x, row.i);
+    s.y_at = row_offset(e, &s, s.y, row.i);
+    if (inserts(k))
+        emit_insertion(e, &s);
+    else
+        emit_radix(e, &s);
+    em_end(e, &row);
+    em_end_kernel(e);
+}
+
+static sn_dim argsort_scratch(const sn_kernel *k, const sn_target *t) {
+    (void)t;
+    const sn_view *x = &k->step->in[0];
+    int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0);
+    if (inserts(k)) return sn_dim_const(k->m, MOST_INSERTED * BYTES);
+    sn_dim lists = sn_dim_mul(k->m, x->shape[axis], sn_dim_const(k->m, 2 * BYTES));
+    return sn_dim_add(k->m, lists, sn_dim_const(k->m, BUCKETS * 8));
+}
+
+const sn_family sn_family_argsort = {.emit = emit_argsort, .scratch = argsort_scratch};
