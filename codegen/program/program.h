@@ -154,6 +154,10 @@ sn_session *sn_session_new_like(sn_program *p, const sn_session *like, sn_error 
  * that name, or a parameter that was only needed to prepare others. */
 const void *sn_session_memory(const sn_session *s, const char *name);
 
+/* Which share of a divided parameter or state a session has; ranks 0: all of it. */
+struct sn_share;
+struct sn_share sn_session_share(const sn_session *s, const char *name);
+
 /* Writes the value of a parameter as it was given to the session, n elements, as f32. False: there is
  * none, or it has another size, or is not of a float type. */
 bool sn_session_parameter(const sn_session *s, const char *name, float *out, int64_t n);

@@ -162,3 +162,9 @@ bool sn_state_write(sn_session *s, const char *name, const void *data, size_t by
     if (b) memcpy(b->data, data, bytes);
     return b != NULL;
 }
+
+sn_share sn_session_share(const sn_session *s, const char *name) {
+    for (int i = 0; i < s->p->n_leaf; i++)
+        if (!strcmp(s->p->leaf[i].name, name)) return sn_share_of(s->p->leaf[i].node);
+    return (sn_share){0};
+}

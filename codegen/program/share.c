@@ -35,6 +35,12 @@ bool sn_share_is_run(const sn_share *s, int64_t *first, int64_t *count) {
     return true;
 }
 
+int64_t sn_share_elements(const sn_share *s) {
+    int64_t n = 0;
+    for (int k = 0; k < s->n_part; k++) n += piece_of(s, k);
+    return s->outer * n * s->inner;
+}
+
 int64_t sn_share_runs(const sn_share *s) {
     return s->outer * s->n_part;
 }

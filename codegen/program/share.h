@@ -25,7 +25,8 @@ bool sn_share_is_run(const sn_share *s, int64_t *first, int64_t *count);
 typedef struct sn_elements {
     int64_t from, to, count, missing;
 } sn_elements;
-int64_t sn_share_runs(const sn_share *s); /* their number */
+int64_t sn_share_elements(const sn_share *s); /* of the share, those beyond the end included */
+int64_t sn_share_runs(const sn_share *s);     /* their number */
 sn_elements sn_share_run(const sn_share *s, int64_t i);
 
 #endif

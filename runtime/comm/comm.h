@@ -5,7 +5,8 @@
  *
  * Every rank calls the same operations in the same order; the order of all_gather and that of the
  * others are independent of each other. Started operations make progress while
- * others of the process run; at most one thread of a rank calls the communicator at a time. */
+ * others of the process run; at most one thread of a rank calls a communicator at a time. Threads may
+ * use different communicators, which `split` makes, at the same time. */
 #ifndef SN_COMM_H
 #define SN_COMM_H
 
@@ -35,6 +36,8 @@ typedef struct sn_comm_ops {
     /* Whether the operation is complete; then the request is freed and *r is NULL. wait: waits until
      * it is. False: it failed. */
     bool (*test)(sn_comm *c, sn_comm_request **r, bool wait, sn_error *err);
+    /* The ranks of c with the same color, in their order. All ranks call it; NULL: err. */
+    sn_comm *(*split)(sn_comm *c, int color, sn_error *err);
     void (*abort)(sn_comm *c, int code); /* ends the processes of all ranks; does not return */
     void (*close)(sn_comm *c);
 } sn_comm_ops;

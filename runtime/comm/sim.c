@@ -170,6 +170,31 @@ static bool test(sn_comm *c, sn_comm_request **request, bool wait, sn_error *err
     return true;
 }
 
+/* The first rank of each color makes the communicators of all its ranks and gives them theirs. */
+static sn_comm *split(sn_comm *c, int color, sn_error *err) {
+    size_t n = (size_t)c->size, bytes = n * sizeof(sn_comm *);
+    int *colors = calloc(n, sizeof *colors), members = 0, first = -1;
+    sn_comm **all = calloc(n, bytes), **made = calloc(n, sizeof *made), *mine = NULL;
+    bool ok = (colors && all && made) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (ok) colors[c->rank] = color;
+    ok = ok && sn_comm_gather(c, colors, sizeof *colors, err);
+    for (int r = 0; ok && r < c->size; r++) {
+        if (colors[r] != color) continue;
+        if (first < 0) first = r;
+        members++;
+    }
+    if (ok && first == c->rank) {
+        sn_comm **row = all + (size_t)c->rank * n;
+        ok = sn_comm_simulate(members, made, err);
+        for (int r = 0, k = 0; ok && r < c->size; r++)
+            if (colors[r] == color) row[r] = made[k++];
+    }
+    if (colors && all && made) ok = sn_comm_gather(c, all, bytes, err) && ok;
+    if (ok) mine = all[(size_t)first * n + (size_t)c->rank];
+    free(colors), free(all), free(made);
+    return mine || !ok ? mine : (sn_fail(err, SN_ERR_MEMORY, "out of memory"), NULL);
+}
+
 static void end_process(sn_comm *c, int code) {
     (void)c;
     _Exit(code);
@@ -192,8 +217,8 @@ static void close_rank(sn_comm *c) {
     free(me);
 }
 
-static const sn_comm_ops ops = {all_to_all, all_gather,  all_reduce, broadcast,
-                                test,       end_process, close_rank};
+static const sn_comm_ops ops = {all_to_all, all_gather, all_reduce,  broadcast,
+                                test,       split,      end_process, close_rank};
 
 bool sn_comm_simulate(int n, sn_comm **out, sn_error *err) {
     world *w = calloc(1, sizeof *w);

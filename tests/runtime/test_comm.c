@@ -279,6 +279,36 @@ static void collectives_and_errors(void **state) {
     free(j);
 }
 
+/* Ranks of 2 x 3: neighbours gather, and at the same time those of the same place among neighbours. */
+static void *run_groups(void *arg) {
+    job *j = arg;
+    sn_comm *c = j->c, *row = c->ops->split(c, c->rank / 3, &j->err),
+            *column = row ? c->ops->split(c, c->rank % 3, &j->err) : NULL;
+    int all[3] = {-1, -1, -1}, same[2] = {-1, -1};
+    size_t first[3] = {0, sizeof(int), 2 * sizeof(int)},
+           each[3] = {sizeof(int), sizeof(int), sizeof(int)};
+    j->ok = column && row->size == 3 && row->rank == c->rank % 3 && column->size == 2 &&
+            column->rank == c->rank / 3;
+    if (!j->ok) return NULL;
+    all[row->rank] = same[column->rank] = c->rank;
+    sn_comm_request *r = row->ops->all_gather(row, all, (sn_comm_parts){first, each}, &j->err);
+    j->ok = sn_comm_gather(column, same, sizeof *same, &j->err) && sn_comm_wait(row, r, &j->err);
+    for (int i = 0; i < 3; i++) j->ok &= all[i] == c->rank / 3 * 3 + i;
+    for (int i = 0; i < 2; i++) j->ok &= same[i] == c->rank % 3 + 3 * i;
+    sn_comm_close(row);
+    sn_comm_close(column);
+    sn_comm_close(c);
+    return NULL;
+}
+
+static void ranks_form_groups(void **state) {
+    (void)state;
+    job *j = calloc(MOST, sizeof *j);
+    run_ranks(6, j, run_groups);
+    for (int r = 0; r < 6; r++) assert_true(j[r].ok);
+    free(j);
+}
+
 static void subnormals_are_zero(void **state) {
     (void)state;
     float a[2] = {1e-39f, 1}, b[2] = {1e-39f, 2};
@@ -301,6 +331,7 @@ int main(void) {
         cmocka_unit_test(fast_sums_are_close),
         cmocka_unit_test(every_leaf_has_one_rank),
         cmocka_unit_test(collectives_and_errors),
+        cmocka_unit_test(ranks_form_groups),
         cmocka_unit_test(subnormals_are_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_tensor.sh SINTER SOURCE_DIR MPIRUN [long]: ranks that share a model write the tokens of one process, with the mpirun
-# of Open MPI or MPICH. long: 1 to 4 ranks, sampling, batches, beams, storage types, more models, failures.
+# of Open MPI or MPICH. long: 1 to 8 ranks, sampling, batches, beams, storage types, more models, failures.
 set -u
 sinter=$1 source=$2 mpirun=$3 long=${4:-}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/sinter-tensor.XXXXXX") || exit 1
@@ -37,7 +37,68 @@ stories=$source/examples/models/stories260K
 equal 2 stories -p 'Once upon a time' -n 24 --temperature 0
 ranks 3 stories -p 'Once' -n 4 && fail "8 heads on 3 ranks"
 grep -q '8 heads cannot be divided among 3 ranks' log || { cat log; fail "8 heads on 3 ranks: the error"; }
+
+# train N ARGUMENT…: trains on N ranks
+train() {
+    n=$1
+    shift
+    # shellcheck disable=SC2086
+    timeout 300 "$mpirun" $options -n "$n" "$sinter" train "$@" -t 1 >log 2>&1
+}
+
+# close A B WHAT: losses, norms and weights of two runs are equal within 1e-6
+close() {
+    python3 "$source/tests/support/close_runs.py" "$1" "$2" >close.log 2>&1 || { cat close.log; fail "$3: other values"; }
+}
+
+head -c 20000 "$source/examples/data/tinyshakespeare.txt" >text.txt
+printf '%s\n' '{
+ "model": {"model_type": "gpt2", "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 4},
+ "data": {"text": "text.txt", "validation_part": 0.05},
+ "optimizer": {"clip": 0.5},
+ "training": {"steps": 4, "batch": 4, "block": 16, "validate_every": 2, "log_every": 1}}' >gpt.json
+"$sinter" train gpt.json -o one --slices 2 >log 2>&1 || { cat log; fail "train on one"; }
+train 2 gpt.json -o two --slices 2 --tensor 2 -n 2 || { cat log; fail "train --tensor 2"; }
+train 2 gpt.json -o two --resume --tensor 2 || { cat log; fail "train --tensor 2 --resume"; }
+close one two "--tensor 2"
 [ -z "$long" ] && exit 0
+
+"$sinter" train gpt.json -o two --resume -n 8 >log 2>&1 || { cat log; fail "one rank resumes what two shared"; }
+train 4 gpt.json -o four --slices 2 --tensor 2 || { cat log; fail "2 x 2"; }
+close one four "2 x 2"
+train 2 gpt.json -o again --slices 2 --tensor 2 || { cat log; fail "--tensor 2 again"; }
+cmp again/model.safetensors four/model.safetensors || fail "the number of groups changes bits"
+train 2 gpt.json -o zero --tensor 2 --zero 1 && fail "--tensor with --zero"
+grep -q -- '--zero 1 with --tensor 2: .* take one of both' log || { cat log; fail "--tensor with --zero: the error"; }
+train 3 gpt.json -o three --tensor 2 && fail "--tensor 2 on 3 ranks"
+grep -q -- '--tensor 2: 3 ranks cannot be divided' log || { cat log; fail "--tensor 2 on 3 ranks: the error"; }
+printf '%s\n' '{
+ "model": {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "intermediate_size": 50, "max_position_embeddings": 16},
+ "data": {"text": "text.txt", "validation_part": 0},
+ "training": {"steps": 10, "batch": 4, "block": 16, "log_every": 1}}' >llama.json
+printf '%s\n' '{
+ "model": {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "intermediate_size": 64, "max_position_embeddings": 16},
+ "tokenizer": {"kind": "word", "vocab": 200},
+ "data": {"text": "text.txt", "documents": "paragraphs", "validation_part": 0},
+ "training": {"steps": 10, "batch": 4, "block": 16, "log_every": 1}}' >bert.json
+# The gradient of a bias of keys is 0 but for rounding, which Adam divides by its own size plus eps.
+printf '%s\n' '{
+ "optimizer": {"eps": 1e-6},
+ "model": {"model_type": "edt", "d_model": 32, "ffn_dim": 64, "encoder_layers": 2, "decoder_layers": 2,
+  "attention_heads": 4, "max_position_embeddings": 16},
+ "tokenizer": {"kind": "word", "vocab": 200},
+ "data": {"text": "text.txt", "target": "text.txt", "validation_part": 0},
+ "training": {"steps": 10, "batch": 4, "block": 16, "log_every": 1}}' >edt.json
+sed 's/"steps": 4/"steps": 10, "dropout": 0.1/' gpt.json >dropout.json
+for model in llama bert edt dropout; do
+    "$sinter" train $model.json -o $model.1 --slices 4 >log 2>&1 || { cat log; fail "$model on one"; }
+    for shape in 2:2 4:4 4:2 4:1; do
+        train ${shape%:*} $model.json -o $model.$shape --slices 4 --tensor ${shape#*:} || { cat log; fail "$model $shape"; }
+        close $model.1 $model.$shape "$model $shape"
+    done
+done
 
 for n in 2 4; do
     equal $n stories -p 'Once upon a time' -n 60 --seed 7

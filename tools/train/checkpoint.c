@@ -126,10 +126,11 @@ static bool check_written(const char *folder, parts p, sn_error *err) {
         if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
         bool there = sn_file_exists(path);
         if (!there)
-            sn_fail(err, SN_ERR_FILE,
-                    "%s: rank %d has written this file, but rank 0 does not find it: with --zero "
-                    "the output folder must be on a file system that all machines share",
-                    path, r);
+            sn_fail(
+                err, SN_ERR_FILE,
+                "%s: rank %d has written this file, but rank 0 does not find it: with --zero "
+                "or --tensor the output folder must be on a file system that all machines share",
+                path, r);
         free(path);
         if (!there) return false;
     }
@@ -307,6 +308,11 @@ static bool check_tensors(const files *f, const train_tensors *t, sn_error *err)
 
 /* Copies what of these rows, the first of which is row `at` of the whole, the session has. */
 static void take_rows(const train_tensor *x, const sn_weight *have, int64_t at, int64_t rows) {
+    if (x->share.ranks) {
+        int64_t row = (int64_t)(x->row_bytes / sn_dtype_size(x->whole.dtype));
+        train_share_take(x, have->data, at * row, rows * row);
+        return;
+    }
     int64_t first = at > x->first ? at : x->first;
     int64_t last = at + rows < x->last ? at + rows : x->last;
     if (first < last)

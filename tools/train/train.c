@@ -141,7 +141,11 @@ static bool note_unread_keys(const trainer *t) {
 static bool build_model(trainer *t, int entries, sn_error *err) {
     sn_model_dir *dir = t->s->start ? sn_model_dir_open(t->s->start, err) : NULL;
     if (t->s->start && !dir) return false;
+    const sn_comm *shares = t->ranks.tensor;
+    const sn_mesh_axis mesh[] = {{"tensor", shares ? shares->size : 1, shares ? shares->rank : 0},
+                                 {0}};
     sn_model_options o = {.entries = SN_LOSS | SN_TRAIN | entries,
+                          .mesh = mesh,
                           .training = &t->s->training,
                           .max_batch = t->s->data.batch > 1024 ? t->s->data.batch : 1024,
                           .weights = dir ? dir->weights : NULL};
@@ -285,13 +289,14 @@ static bool compile_in_turn(trainer *t, sn_error *err) {
 static bool begin_state(trainer *t, sn_error *err) {
     const train_request *r = t->r;
     bool ok = true, leads = train_ranks_leads(&t->ranks);
+    bool divided = t->s->training.zero > 0 || t->ranks.tensor;
     t->state = (train_state){.best = INFINITY};
-    if (r->resume && (leads || t->s->training.zero > 0))
+    if (r->resume && (leads || divided))
         ok = checkpoint_load(r->folder, &t->tensors, &t->state, &t->identity, err);
     if (!r->resume && leads) ok = train_folder_begin(&t->folder, t->s, err);
     if (!train_ranks_agree(&t->ranks, ok, err)) return false;
-    return t->s->training.zero > 0 ? train_check_begin(&t->ranks, &t->tensors, &t->state, err)
-                                   : train_share(&t->ranks, &t->tensors, &t->state, err);
+    return divided ? train_check_begin(&t->ranks, &t->tensors, &t->state, err)
+                   : train_share(&t->ranks, &t->tensors, &t->state, err);
 }
 
 static bool open_trainer(trainer *t, sn_error *err) {
@@ -422,7 +427,6 @@ struct slice_run {
 static bool run_slice(void *ctx, int64_t slice, bool last, sn_error *err) {
     struct slice_run *run = ctx;
     trainer *t = run->t;
-    const sn_comm *c = t->r->comm;
     int64_t parts = t->s->training.accumulate;
     float loss = 0, weight = 0;
     inputs in = {.n = 0};
@@ -442,7 +446,7 @@ static bool run_slice(void *ctx, int64_t slice, bool last, sn_error *err) {
                     step ? 3 : 1, err))
             return false;
         t->loss[slice] += (double)weight * (double)loss;
-        if (slice == train_ranks_slice(&t->ranks, c ? c->rank : 0, 0))
+        if (slice == train_ranks_slice(&t->ranks, train_ranks_number(&t->ranks), 0))
             t->tokens += t->batch.B * (t->batch.T + t->batch.S);
     }
     return true;
@@ -520,7 +524,7 @@ static bool validate(trainer *t, sn_error *err) {
     int64_t batches = sn_dataset_batches(t->data.validation),
             max_batches = t->s->validation_batches;
     if (max_batches > 0 && batches > max_batches) batches = max_batches;
-    int size = t->r->comm ? t->r->comm->size : 1, rank = t->r->comm ? t->r->comm->rank : 0;
+    int size = train_ranks_size(&t->ranks), rank = train_ranks_number(&t->ranks);
     double sum = 0, count = 0;
     double(*all)[2] = calloc((size_t)size, sizeof *all);
     bool ok = all || sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -528,7 +532,8 @@ static bool validate(trainer *t, sn_error *err) {
     for (int64_t k = 0; ok && k < batches; k += size) {
         double mine[2] = {0, 0};
         bool stop = stop_requested(t);
-        if (!stop && k + rank < batches) ok = validate_batch(t, k + rank, mine, err);
+        ok = train_ranks_agree_stop(&t->ranks, &stop, err);
+        if (ok && !stop && k + rank < batches) ok = validate_batch(t, k + rank, mine, err);
         ok = ok && train_ranks_pairs(&t->ranks, mine, stop, all[0], err);
         t->cut = t->ranks.stop;
         if (t->cut) break;
@@ -542,25 +547,16 @@ static bool validate(trainer *t, sn_error *err) {
 /* ---- saving ---- */
 
 static bool save_model(trainer *t, sn_error *err) {
-    bool ok = !train_ranks_leads(&t->ranks) ||
-              train_tensors_save(&t->tensors, &t->parameters, t->r->folder, t->s->model, err);
+    bool ok = train_ranks_save_model(&t->ranks, &t->tensors, &t->parameters, t->r->folder,
+                                     t->s->model, err);
     return train_ranks_agree(&t->ranks, ok, err);
 }
 
 static bool save_checkpoint(trainer *t, sn_error *err) {
-    bool leads = train_ranks_leads(&t->ranks), ok = true;
-    int files = t->s->training.zero > 0 ? t->r->comm->size : 1;
-    if (!train_check_tensors(&t->ranks, &t->tensors, err)) return false;
-    if (files > 1) {
-        ok = checkpoint_save_part(t->r->folder, &t->tensors, t->state.step, t->r->comm->rank, files,
-                                  err);
-        if (!train_ranks_agree(&t->ranks, ok, err)) return false;
-    }
-    ok = !leads || checkpoint_save(t->r->folder, &t->tensors, &t->state, &t->identity, files, err);
-    if (!train_ranks_agree(&t->ranks, ok, err)) return false;
-    if (!leads) return true;
     sn_error why = {0};
-    note_once(t, train_log_draw(&t->log, &why), &why);
+    if (!train_ranks_save(&t->ranks, &t->tensors, &t->state, &t->identity, t->r->folder, err))
+        return false;
+    if (train_ranks_leads(&t->ranks)) note_once(t, train_log_draw(&t->log, &why), &why);
     return true;
 }
 

@@ -4,6 +4,7 @@
 #ifndef SN_TOOLS_TRAIN_H
 #define SN_TOOLS_TRAIN_H
 
+#include "codegen/program/share.h"
 #include "frontend/models.h"
 #include "runtime/comm/comm.h"
 #include "runtime/dataset.h"
@@ -36,6 +37,7 @@ typedef struct train_settings {
     int64_t slices;
     sn_reduction reduction; /* of gradients over ranks */
     int zero;               /* what ranks divide among themselves: sn_training.zero */
+    int64_t tensor;         /* so many ranks share a model; 1: each has all of it */
     int64_t steps, log_every, validate_every, validation_batches, save_every, patience;
     uint64_t seed;
 } train_settings;
@@ -165,9 +167,10 @@ typedef struct train_tensor {
     sn_weight whole; /* its name (the module's), type, shape; no data */
     int64_t rows;    /* of the whole, along all axes but the last; a vector is one row */
     size_t row_bytes;
-    void *memory;        /* rows [first, last) */
+    void *memory;        /* rows [first, last), or the share */
     int64_t first, last; /* all rows unless divided among ranks */
-    bool divided;
+    bool divided;        /* by rows, or among ranks that share the model */
+    sn_share share;      /* ranks 0: it has none */
 } train_tensor;
 
 typedef struct train_tensors {
@@ -181,10 +184,13 @@ void train_tensors_close(train_tensors *t);
 const train_tensor *train_tensors_find(const train_tensors *t, const char *name); /* or NULL */
 /* Frees the initial values that sessions of the program have copied. */
 void train_tensors_free_start(sn_parameters *p, const sn_program *program);
-/* Writes a model folder; parameters that are not trained have their initial values. */
-bool train_tensors_save(const train_tensors *t, const sn_parameters *p, const char *folder,
-                        sn_config *config, sn_error *err);
 size_t train_tensor_bytes(const train_tensor *x); /* in memory */
+
+/* Elements [first, first + count) of the whole: into the tensor's share, as far as it has them; from all
+ * ranks' shares, one after the other. */
+void train_share_take(const train_tensor *x, const void *from, int64_t first, int64_t count);
+void train_share_join(const train_tensor *x, const void *all, int64_t first, int64_t count,
+                      void *out);
 
 /* DIR/checkpoint.safetensors. size: number of files with rows of matrices beside it, one written by
  * each rank; 1: there are none. Each rank calls checkpoint_save_part; when all have, rank 0 calls

@@ -26,8 +26,7 @@ static bool check_rounds(int zero, int64_t slices, int64_t size, sn_error *err) 
                    zero, (long long)size, (long long)slices, (long long)fits);
 }
 
-static bool check_slices(const sn_comm *c, int64_t slices, int64_t batch, sn_error *err) {
-    int size = c ? c->size : 1;
+static bool check_slices(int size, int64_t slices, int64_t batch, sn_error *err) {
     if (slices > batch)
         return sn_fail(err, SN_ERR_USAGE,
                        "%lld slices: a batch has only %lld rows. Take fewer slices (--slices) or a "
@@ -41,17 +40,41 @@ static bool check_slices(const sn_comm *c, int64_t slices, int64_t batch, sn_err
     return true;
 }
 
+/* Neighbours share a model; ranks with the same share have other slices. */
+static bool divide_ranks(train_ranks *r, const train_settings *s, sn_error *err) {
+    sn_comm *c = r->comm;
+    int64_t tensor = s->tensor;
+    r->data = c;
+    if (tensor < 2) return true;
+    if (!c || c->size % tensor)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--tensor %lld: %d rank%s cannot be divided into groups of that many: "
+                       "mpirun -n %lld",
+                       (long long)tensor, c ? c->size : 1, c && c->size > 1 ? "s" : "",
+                       (long long)tensor);
+    if (s->zero)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--zero %d with --tensor %lld: the ranks of a group divide parameters and "
+                       "optimizer states already; take one of both",
+                       s->zero, (long long)tensor);
+    r->tensor = c->ops->split(c, (int)(c->rank / tensor), err);
+    r->data = r->tensor ? c->ops->split(c, (int)(c->rank % tensor), err) : NULL;
+    return r->data != NULL;
+}
+
 bool train_ranks_open(train_ranks *r, sn_comm *c, train_settings *s, sn_error *err) {
-    int size = c ? c->size : 1, zero = size > 1 ? s->zero : 0;
+    r->comm = c, r->reduction = s->reduction, r->slices = s->slices;
+    if (!divide_ranks(r, s, err)) return false;
+    int size = train_ranks_size(r), zero = size > 1 ? s->zero : 0;
     int64_t slices = s->slices;
-    r->comm = c, r->reduction = s->reduction, r->slices = slices;
+    r->zero = zero;
     r->rounds = zero > 1 && s->training.accumulate <= 1;
     s->training.slices = slices, s->training.zero = zero, s->training.ranks = size;
-    if (!check_slices(c, slices, s->data.batch, err) ||
+    if (!check_slices(size, slices, s->data.batch, err) ||
         (r->rounds && !check_rounds(zero, slices, size, err)))
         return false;
     r->mine = r->rounds ? (sn_leaves){0, slices / size}
-                        : sn_leaves_of_rank(slices, size, c ? c->rank : 0);
+                        : sn_leaves_of_rank(slices, size, train_ranks_number(r));
     r->record = calloc((size_t)slices + 3 * (size_t)size, sizeof *r->record);
     r->at = calloc(2 * (size_t)size, sizeof *r->at);
     if (!r->record || !r->at) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -59,28 +82,38 @@ bool train_ranks_open(train_ranks *r, sn_comm *c, train_settings *s, sn_error *e
     return true;
 }
 
+int train_ranks_number(const train_ranks *r) {
+    return r->data ? r->data->rank : 0;
+}
+
+int train_ranks_size(const train_ranks *r) {
+    return r->data ? r->data->size : 1;
+}
+
 int64_t train_ranks_count(const train_ranks *r, int rank) {
-    int size = r->comm ? r->comm->size : 1;
+    int size = train_ranks_size(r);
     if (r->rounds) return r->slices / size;
     sn_leaves span = sn_leaves_of_rank(r->slices, size, rank);
     return span.last - span.first;
 }
 
 int64_t train_ranks_slice(const train_ranks *r, int rank, int64_t k) {
-    int size = r->comm ? r->comm->size : 1;
+    int size = train_ranks_size(r);
     return r->rounds ? k * size + rank : sn_leaves_of_rank(r->slices, size, rank).first + k;
 }
 
 int train_ranks_of_slice(const train_ranks *r, int64_t slice) {
-    int size = r->comm ? r->comm->size : 1, rank = 0;
-    if (r->rounds) return (int)(slice % size);
+    int size = train_ranks_size(r), rank = 0, each = r->tensor ? r->tensor->size : 1;
+    if (r->rounds) return (int)(slice % size) * each;
     while (slice >= sn_leaves_of_rank(r->slices, size, rank).last) rank++;
-    return rank;
+    return rank * each;
 }
 
 void train_ranks_close(train_ranks *r) {
     sn_comm_engine_free(r->engine);
     sn_carrier_free(r->carrier);
+    if (r->tensor) sn_comm_close(r->data);
+    sn_comm_close(r->tensor);
     for (int d = 0; d < TRAIN_DEPTH; d++) free(r->partial[d]);
     free(r->gradient);
     free(r->record);
@@ -175,25 +208,27 @@ static int64_t elements(const sn_node *n) {
 bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err) {
     static const char prefix[] = "gradient.";
     const sn_entry *e = sn_entry_get(m, "accumulate");
-    if (r->slices == 1) return true;
+    if (r->slices == 1 && !r->tensor) return true;
     r->gradient = calloc(e ? (size_t)e->n_assign + 1 : 1, sizeof *r->gradient);
     if (!r->gradient) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int i = 0; e && i < e->n_assign; i++) {
         const char *name = e->assign[i].name;
         float *data = (float *)(uintptr_t)sn_session_memory(s, name);
-        size_t n = (size_t)elements(e->assign[i].node);
+        sn_share share = sn_session_share(s, name);
+        size_t n = (size_t)(share.ranks ? sn_share_elements(&share) : elements(e->assign[i].node));
         if (strncmp(name, prefix, strlen(prefix)) || !data) continue;
         name += strlen(prefix);
         r->gradient[r->n_gradient++] = (struct train_gradient){name, data, n, r->n};
         r->n += n;
     }
-    if (r->comm && r->comm->size > 1) {
-        int64_t leaves = r->rounds ? r->comm->size : r->slices;
-        r->engine = sn_comm_engine_new(r->comm, r->reduction, leaves, err);
+    if (train_ranks_size(r) > 1) {
+        int64_t leaves = r->rounds ? r->data->size : r->slices;
+        r->engine = sn_comm_engine_new(r->data, r->reduction, leaves, err);
         if (!r->engine || !delay(r->engine, err)) return false;
     }
-    sn_carrier_axis data = {"data", r->comm, r->engine, add_partials, r};
-    r->carrier = sn_carrier_new(1, &data, err);
+    const sn_carrier_axis axes[] = {{"data", r->data, r->engine, add_partials, r},
+                                    {.mesh = "tensor", .comm = r->tensor}};
+    r->carrier = sn_carrier_new(sizeof axes / sizeof *axes, axes, err);
     if (r->carrier) sn_session_set_collectives(s, sn_carrier_collectives(r->carrier));
     return r->carrier != NULL;
 }
@@ -214,7 +249,7 @@ typedef struct slices {
 
 /* The number of this rank's slice, or of its slice in a round. */
 static int64_t slice_at(const train_ranks *r, int64_t at) {
-    return r->rounds ? train_ranks_slice(r, r->comm ? r->comm->rank : 0, at) : at;
+    return r->rounds ? train_ranks_slice(r, train_ranks_number(r), at) : at;
 }
 
 /* partial[depth] becomes the sum of the span's slices or rounds. */
@@ -265,18 +300,30 @@ const char *train_ranks_times(const train_ranks *r, int64_t steps, char *buf, si
 
 /* ---- numbers of all ranks ---- */
 
+bool train_ranks_agree_stop(train_ranks *r, bool *stop, sn_error *err) {
+    sn_comm *c = r->tensor;
+    if (!c) return true;
+    char *all = calloc((size_t)c->size, 1);
+    if (!all) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    all[c->rank] = *stop;
+    bool ok = sn_comm_gather(c, all, 1, err);
+    for (int k = 0; ok && k < c->size; k++) *stop |= all[k] != 0;
+    free(all);
+    return ok;
+}
+
 /* Rank k's part of the record: its n numbers, then whether it wants to stop. */
 static bool exchange(train_ranks *r, sn_error *err) {
-    sn_comm *c = r->comm;
+    sn_comm *c = r->data;
     sn_comm_parts parts = {r->at, r->bytes};
     if (!sn_comm_wait(c, c->ops->all_gather(c, r->record, parts, err), err)) return false;
     for (int k = 0; k < c->size; k++)
         r->stop |= r->record[(r->at[k] + r->bytes[k]) / sizeof(double) - 1] != 0;
-    return true;
+    return train_ranks_agree_stop(r, &r->stop, err);
 }
 
 bool train_ranks_losses(train_ranks *r, double *loss, bool stop, sn_error *err) {
-    sn_comm *c = r->comm;
+    sn_comm *c = r->data;
     r->stop |= stop;
     if (!c) return true;
     size_t at = 0;
@@ -298,7 +345,7 @@ bool train_ranks_losses(train_ranks *r, double *loss, bool stop, sn_error *err) 
 
 bool train_ranks_pairs(train_ranks *r, const double mine[2], bool stop, double *all,
                        sn_error *err) {
-    sn_comm *c = r->comm;
+    sn_comm *c = r->data;
     r->stop |= stop;
     if (!c) {
         memcpy(all, mine, 2 * sizeof *all);

@@ -11,13 +11,18 @@
 enum { TRAIN_DEPTH = 40 /* of the tree of slices */ };
 
 typedef struct train_ranks {
-    sn_comm *comm; /* NULL: this process trains alone */
+    sn_comm *comm; /* all ranks; NULL: this process trains alone */
+    /* Neighbouring ranks that share a model (the mesh axis "tensor"), each with its share of the
+     * parameters; NULL: every rank has the whole model. And those with the same share, which compute
+     * other slices (the axis "data"): without shares all ranks. */
+    sn_comm *tensor, *data;
     sn_reduction reduction;
     int64_t slices; /* of a batch; 1: it is not divided */
     /* Several slices of a rank: without `rounds`, neighbours, whose gradients it adds itself before
      * they are summed over ranks. With it (ZeRO 2 and 3), all ranks' k-th slices are neighbours and
      * summed over ranks at once, in round k, so that no rank keeps whole gradients. */
     bool rounds;
+    int zero;       /* sn_training.zero */
     sn_leaves mine; /* the slices of this rank; its rounds */
     bool stop;      /* a rank was asked to stop, as all of them know */
     bool agreed;    /* all ranks know the error */
@@ -32,18 +37,22 @@ typedef struct train_ranks {
     int depth; /* of this rank's last slice: its sum is the slice + partial[depth - 1] + … */
     sn_carrier *carrier;    /* of the session */
     sn_comm_engine *engine; /* NULL: one rank */
-    double *record;         /* [slices + 3 size] numbers of all ranks */
-    size_t *at, *bytes;     /* [size] the ranks' parts of it */
+    double *record;         /* [slices + 3 size] numbers of all ranks of `data` */
+    size_t *at, *bytes;     /* [size] their parts of it */
 } train_ranks;
 
 /* Slices of a batch of that many rows, if the user does not say: the same for 1, 2, 4 and 8 ranks. */
 int64_t train_ranks_slices(int64_t batch);
-/* Slices: at least one for each rank, at most one for each row of a batch; in rounds as many for each
+/* Divides the ranks into groups that share a model. Slices: at least one for each group, at most one for each row of a batch; in rounds as many for each
  * rank as the tree needs. Sets s->training for this number of ranks. */
 bool train_ranks_open(train_ranks *r, sn_comm *c, train_settings *s, sn_error *err);
-/* How many slices a rank has, and which is its k-th; which rank has a slice. */
+/* Of the ranks of `data`: this one's number, how many there are. */
+int train_ranks_number(const train_ranks *r);
+int train_ranks_size(const train_ranks *r);
+/* How many slices such a rank has, and which is its k-th. */
 int64_t train_ranks_count(const train_ranks *r, int rank);
 int64_t train_ranks_slice(const train_ranks *r, int rank, int64_t k);
+/* Of all ranks the first that computes the slice. */
 int train_ranks_of_slice(const train_ranks *r, int64_t slice);
 void train_ranks_close(train_ranks *r);
 bool train_ranks_leads(const train_ranks *r); /* rank 0, which writes all files */
@@ -71,6 +80,15 @@ bool train_check_begin(train_ranks *r, const train_tensors *t, const train_state
 /* The ranks' tensors and progress become those of rank 0. */
 bool train_share(train_ranks *r, const train_tensors *t, train_state *state, sn_error *err);
 
+/* train_shares.c: writes the checkpoint: one file, or parts of the ranks that divide tensors. Called by all
+ * ranks, which then agree. */
+bool train_ranks_save(train_ranks *r, const train_tensors *t, const train_state *state,
+                      const train_identity *id, const char *folder, sn_error *err);
+/* Rank 0 writes a model folder; parameters that are not trained have their initial values. Called by all
+ * ranks, which must agree then. */
+bool train_ranks_save_model(train_ranks *r, const train_tensors *t, const sn_parameters *p,
+                            const char *folder, sn_config *config, sn_error *err);
+
 /* Finds the gradients that the entry "accumulate" stores in the session, and carries its sums. */
 bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err);
 /* Runs `slice` for each slice of this rank. All but the last one add their gradients to the states
@@ -88,7 +106,9 @@ void train_profile_record(train_ranks *r);
 bool train_profile_write(train_ranks *r, const sn_trace *t, const char *path, sn_error *err);
 /* loss[i] of each own slice i becomes that of every slice; sets r->stop if any rank wants to. */
 bool train_ranks_losses(train_ranks *r, double *loss, bool stop, sn_error *err);
-/* Every rank's two numbers to all, [2 size]; sets r->stop. */
+/* *stop becomes true if it is on any rank that shares the model with this one. */
+bool train_ranks_agree_stop(train_ranks *r, bool *stop, sn_error *err);
+/* Two numbers of every rank of `data` to all of them, [2 size]; sets r->stop. */
 bool train_ranks_pairs(train_ranks *r, const double mine[2], bool stop, double *all, sn_error *err);
 
 #endif

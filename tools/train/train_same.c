@@ -96,7 +96,8 @@ bool train_check_tensors(train_ranks *r, const train_tensors *t, sn_error *err) 
 bool train_check_begin(train_ranks *r, const train_tensors *t, const train_state *state,
                        sn_error *err) {
     const int64_t part[] = {state->step, state->best_step, state->pending};
-    train_same list = {"checkpoint", "with --zero every rank must reach the same output folder",
+    train_same list = {"checkpoint",
+                       "with --zero or --tensor every rank must reach the same output folder",
                        XXH3_64bits_withSeed(part, sizeof part, hash_tensors(r, t))};
     return train_ranks_same(r, &list, 1, err);
 }

@@ -4,7 +4,6 @@
 
 #include "codegen/program/program.h"
 #include "ir/ir.h"
-#include "runtime/model_dir.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +76,8 @@ bool train_tensors_open(sn_module *m, const sn_session *s, const sn_parameters *
         if (!is_kept(name) || listed(out, name)) continue;
         if (!describe(name, e->assign[i].node, p, rank, x, err)) return false;
         x->memory = (void *)(uintptr_t)sn_session_memory(s, name);
+        x->share = sn_session_share(s, name);
+        x->divided |= x->share.ranks > 0;
         if (!x->memory) return sn_fail(err, SN_ERR_INTERNAL, "the session has no '%s'", name);
         out->count++;
     }
@@ -95,6 +96,7 @@ const train_tensor *train_tensors_find(const train_tensors *t, const char *name)
 }
 
 size_t train_tensor_bytes(const train_tensor *x) {
+    if (x->share.ranks) return (size_t)sn_share_elements(&x->share) * sn_dtype_size(x->whole.dtype);
     return (size_t)(x->last - x->first) * x->row_bytes;
 }
 
@@ -107,16 +109,49 @@ void train_tensors_free_start(sn_parameters *p, const sn_program *program) {
     }
 }
 
-bool train_tensors_save(const train_tensors *t, const sn_parameters *p, const char *folder,
-                        sn_config *config, sn_error *err) {
-    sn_weight *list = calloc(p->count + 1, sizeof *list);
-    for (size_t i = 0; list && i < p->count; i++) {
-        const train_tensor *x = train_tensors_find(t, p->weight[i].name);
-        list[i] = p->weight[i];
-        if (x) list[i].data = x->memory;
+/* ---- shares ---- */
+
+/* Calls fn for each run of elements of the share that lies in [first, first + count) of the whole: where it
+ * is in the share, and how many of the range come before it. */
+static void each_run(const sn_share *s, int64_t first, int64_t count,
+                     void (*fn)(void *ctx, int64_t at, int64_t before, int64_t n), void *ctx) {
+    for (int64_t i = 0; i < sn_share_runs(s); i++) {
+        sn_elements r = sn_share_run(s, i);
+        int64_t from = r.from > first ? r.from : first, last = r.from + r.count;
+        if (last > first + count) last = first + count;
+        if (from < last) fn(ctx, r.to + from - r.from, from - first, last - from);
     }
-    bool ok = list ? sn_model_dir_save(folder, config, list, p->count, err)
-                   : sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    free(list);
-    return ok;
+}
+
+typedef struct copy {
+    char *share, *rows;
+    size_t size; /* of an element */
+} copy;
+
+static void to_share(void *ctx, int64_t at, int64_t before, int64_t n) {
+    const copy *c = ctx;
+    memcpy(c->share + (size_t)at * c->size, c->rows + (size_t)before * c->size,
+           (size_t)n * c->size);
+}
+
+static void to_rows(void *ctx, int64_t at, int64_t before, int64_t n) {
+    const copy *c = ctx;
+    memcpy(c->rows + (size_t)before * c->size, c->share + (size_t)at * c->size,
+           (size_t)n * c->size);
+}
+
+void train_share_take(const train_tensor *x, const void *from, int64_t first, int64_t count) {
+    copy c = {x->memory, (char *)(uintptr_t)from, sn_dtype_size(x->whole.dtype)};
+    each_run(&x->share, first, count, to_share, &c);
+}
+
+void train_share_join(const train_tensor *x, const void *all, int64_t first, int64_t count,
+                      void *out) {
+    size_t each = train_tensor_bytes(x);
+    sn_share s = x->share;
+    for (s.rank = 0; s.rank < s.ranks; s.rank++) {
+        copy c = {(char *)(uintptr_t)all + (size_t)s.rank * each, out,
+                  sn_dtype_size(x->whole.dtype)};
+        each_run(&s, first, count, to_rows, &c);
+    }
 }

@@ -4,10 +4,13 @@
 
 #include <limits.h>
 #include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #ifdef OMPI_MAJOR_VERSION
 #define LIBRARY "Open MPI"
@@ -15,8 +18,12 @@
 #define LIBRARY "MPICH"
 #endif
 
+/* MPI is called by one thread at a time (MPI_THREAD_SERIALIZED), whatever communicators threads use. */
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
 typedef struct mpi {
     sn_comm comm;
+    bool part;               /* of another one, by split */
     MPI_Comm world, gathers; /* gathers: of their own order */
     char (*name)[MPI_MAX_PROCESSOR_NAME];
     const char **host;
@@ -81,8 +88,10 @@ static sn_comm_request *all_to_all(sn_comm *c, const void *send, sn_comm_parts f
         return NULL;
     }
     for (int i = 0; i < n; i++) c->sent += i == c->rank ? 0 : from.bytes[i];
+    pthread_mutex_lock(&turn);
     int result = MPI_Ialltoallv(send, k, k + n, MPI_BYTE, receive, k + 2 * n, k + 3 * n, MPI_BYTE,
                                 ((mpi *)c)->world, &r->request);
+    pthread_mutex_unlock(&turn);
     return started(r, result, "MPI_Ialltoallv", err);
 }
 
@@ -94,8 +103,10 @@ static sn_comm_request *all_gather(sn_comm *c, void *data, sn_comm_parts parts, 
         return NULL;
     }
     c->sent += parts.bytes[c->rank] * (size_t)(n - 1);
+    pthread_mutex_lock(&turn);
     int result = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, data, r->count, r->count + n, MPI_BYTE,
                                  ((mpi *)c)->gathers, &r->request);
+    pthread_mutex_unlock(&turn);
     return started(r, result, "MPI_Iallgatherv", err);
 }
 
@@ -103,8 +114,10 @@ static sn_comm_request *all_reduce(sn_comm *c, float *data, size_t n, sn_error *
     sn_comm_request *r = request_for(0, err);
     if (!r) return NULL;
     c->sent += 2 * n * sizeof *data * (size_t)(c->size - 1) / (size_t)c->size;
+    pthread_mutex_lock(&turn);
     int result = MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, ((mpi *)c)->world,
                                 &r->request);
+    pthread_mutex_unlock(&turn);
     return started(r, result, "MPI_Iallreduce", err);
 }
 
@@ -112,18 +125,34 @@ static sn_comm_request *broadcast(sn_comm *c, void *data, size_t bytes, int root
     sn_comm_request *r = request_for(0, err);
     if (!r) return NULL;
     if (c->rank == root) c->sent += bytes * (size_t)(c->size - 1);
+    pthread_mutex_lock(&turn);
     int result = MPI_Ibcast(data, (int)bytes, MPI_BYTE, root, ((mpi *)c)->world, &r->request);
+    pthread_mutex_unlock(&turn);
     return started(r, result, "MPI_Ibcast", err);
+}
+
+/* Gives way to whoever this rank waits for: at first for a moment, then, as ranks may share a CPU, for
+ * longer. */
+static void give_way(int looks) {
+    enum { SOON = 1000, NANOSECONDS = 20000 };
+    const struct timespec pause = {0, NANOSECONDS};
+    if (looks < SOON)
+        sched_yield();
+    else
+        nanosleep(&pause, NULL);
 }
 
 static bool test(sn_comm *c, sn_comm_request **r, bool wait, sn_error *err) {
     (void)c;
-    int done = 1, result;
+    int done = 0, result = MPI_SUCCESS;
     if (!*r) return true;
-    if (wait)
-        result = MPI_Wait(&(*r)->request, MPI_STATUS_IGNORE);
-    else
+    for (int looks = 0;; looks++) { /* not MPI_Wait: others may call MPI meanwhile */
+        pthread_mutex_lock(&turn);
         result = MPI_Test(&(*r)->request, &done, MPI_STATUS_IGNORE);
+        pthread_mutex_unlock(&turn);
+        if (!wait || done || result != MPI_SUCCESS) break;
+        give_way(looks);
+    }
     bool ok = check(result, "a collective operation of MPI", err);
     if (ok && !done) return true;
     free(*r);
@@ -146,12 +175,14 @@ static void close_mpi(sn_comm *c) {
     mpi *m = (mpi *)c;
     MPI_Comm_free(&m->world);
     MPI_Comm_free(&m->gathers);
-    MPI_Finalize();
+    if (!m->part) MPI_Finalize();
     free_mpi(m);
 }
 
+static sn_comm *split(sn_comm *c, int color, sn_error *err);
+
 static const sn_comm_ops ops = {all_to_all, all_gather, all_reduce, broadcast,
-                                test,       end_all,    close_mpi};
+                                test,       split,      end_all,    close_mpi};
 
 static bool find_hosts(mpi *m, sn_error *err) {
     int n = m->comm.size, length = 0;
@@ -177,14 +208,10 @@ static bool find_neighbours(mpi *m, sn_error *err) {
     return true;
 }
 
-static bool start(mpi *m, sn_error *err) {
-    int level = 0;
-    if (!check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread", err))
-        return false;
-    if (level < MPI_THREAD_SERIALIZED)
-        return fail(err, SN_ERR_FILE, "this MPI was built without support for threads");
-    if (!check(MPI_Comm_dup(MPI_COMM_WORLD, &m->world), "MPI_Comm_dup", err)) return false;
-    if (!check(MPI_Comm_dup(MPI_COMM_WORLD, &m->gathers), "MPI_Comm_dup", err)) return false;
+/* m: of the ranks of `all`. */
+static bool describe(mpi *m, MPI_Comm all, sn_error *err) {
+    if (!check(MPI_Comm_dup(all, &m->world), "MPI_Comm_dup", err)) return false;
+    if (!check(MPI_Comm_dup(all, &m->gathers), "MPI_Comm_dup", err)) return false;
     MPI_Comm_set_errhandler(m->world, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(m->gathers, MPI_ERRORS_RETURN);
     MPI_Comm_rank(m->world, &m->comm.rank);
@@ -192,6 +219,35 @@ static bool start(mpi *m, sn_error *err) {
     m->comm.library = LIBRARY;
     m->comm.ops = &ops;
     return find_hosts(m, err) && find_neighbours(m, err);
+}
+
+static bool start(mpi *m, sn_error *err) {
+    int level = 0;
+    if (!check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread", err))
+        return false;
+    if (level < MPI_THREAD_SERIALIZED)
+        return fail(err, SN_ERR_FILE, "this MPI was built without support for threads");
+    return describe(m, MPI_COMM_WORLD, err);
+}
+
+/* Nobody else may use communicators meanwhile. */
+static sn_comm *split(sn_comm *c, int color, sn_error *err) {
+    MPI_Comm part;
+    mpi *m = calloc(1, sizeof *m);
+    if (!m) {
+        fail(err, SN_ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    m->part = true;
+    if (!check(MPI_Comm_split(((mpi *)c)->world, color, c->rank, &part), "MPI_Comm_split", err)) {
+        free_mpi(m);
+        return NULL;
+    }
+    bool ok = describe(m, part, err);
+    MPI_Comm_free(&part);
+    if (ok) return &m->comm;
+    free_mpi(m);
+    return NULL;
 }
 
 sn_comm_plugin_fn sn_comm_plugin;
