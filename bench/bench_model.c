@@ -3,11 +3,13 @@
 #include "runtime/file.h"
 #include "bench/benches.h"
 #include "bench/graph_case.h"
+#include "codegen/program/sizes.h"
 #include "frontend/models.h"
 #include "frontend/train.h"
 #include "ir/ir.h"
 #include "runtime/model_dir.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,7 +24,8 @@ typedef struct spec {
     int64_t batch, tokens;
     sn_bench_mode mode;
     double clip;
-    bool usual; /* the default sizes: those beyond the model's context are skipped */
+    const char *sizes; /* "B=1,N=64" of any dimensions; NULL: tokens and batch say it */
+    bool usual;        /* the default sizes: those beyond the model's context are skipped */
 } spec;
 
 /* Which entry is timed for a model without decode, and how much of its attention is visible for T
@@ -141,10 +144,89 @@ static double operations_of(const spec *s, const sn_model *m) {
     return passes * (weights + others * (decodes(s) ? 1 : visible));
 }
 
-static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *out,
+/* ---- models without tokens ---- */
+
+/* The entry that is timed: `forward`, or else the only one. */
+static const char *any_entry(const spec *s, sn_module *m, sn_error *err) {
+    const char *name = s->mode == SN_BENCH_FORWARD ? "forward" : entry_of(s, NULL);
+    if (sn_entry_get(m, name)) return name;
+    if (s->mode == SN_BENCH_FORWARD && sn_entry_count(m) == 1) return sn_entry_at(m, 0)->name;
+    sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'", s->model, name);
+    return NULL;
+}
+
+/* No index may exceed the smallest table. */
+static int64_t smallest_table(sn_module *m, const char *entry) {
+    sn_order order = sn_entry_topo(m, sn_entry_get(m, entry));
+    int64_t least = INT32_MAX, rows;
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (n->op != SN_OP_embedding && n->op != SN_OP_gather) continue;
+        sn_dim size = n->in[0]->shape[sn_attr_int(n, SN_A_axis, 0)];
+        if (sn_dim_is_const(m, size, &rows) && rows < least) least = rows;
+    }
+    return least;
+}
+
+/* Any entry: dimension B has the batch size, --sizes says others, the rest have the number of tokens, or
+ * what is nearest to it. *more: another number of tokens makes another size. */
+static bool run_any(const sn_bench_options *o, const spec *s, const sn_model *model, bool *more,
+                    sn_bench_report *out, sn_error *err) {
+    enum { SYMBOLS = 16, CHECKED = 8 };
+    sn_module *m = model->module;
+    sn_bench_size size[SYMBOLS];
+    char name[SYMBOLS][32], shape[64] = "", title[48];
+    int64_t value[SYMBOLS];
+    int n = sn_symbol_count(m);
+    const char *entry = any_entry(s, m, err);
+    if (!entry) return false;
+    if (n > SYMBOLS)
+        return sn_fail(err, SN_ERR_USAGE, "%s has too many symbolic dimensions", s->model);
+    *more = false;
+    for (int i = 0; i < n; i++) {
+        const sn_symbol *d = sn_symbol_at(m, i);
+        bool batch = !strcmp(d->name, "B");
+        int64_t want = batch ? s->batch : s->tokens;
+        value[i] = want < d->lo ? d->lo : want > d->hi ? d->hi : want;
+        *more |= !batch && value[i] == s->tokens;
+    }
+    if (!sn_sizes_read(m, "--sizes:", s->sizes, value, err)) return false;
+    for (int i = 0, at = 0; i < n; i++) {
+        const sn_symbol *d = sn_symbol_at(m, i);
+        int64_t few = d->lo > CHECKED ? d->lo : CHECKED;
+        snprintf(name[i], sizeof name[i], "%s", d->name);
+        size[i] = (sn_bench_size){name[i], value[i], value[i] < few ? value[i] : few};
+        if (at < (int)sizeof shape)
+            at += snprintf(shape + at, sizeof shape - (size_t)at, "%s%s=%lld", i ? "," : "",
+                           d->name, (long long)value[i]);
+    }
+    snprintf(title, sizeof title, "%.24s %.20s", s->model, entry);
+    sn_bench_graph g = {.kind = s->mode == SN_BENCH_TRAIN ? "train" : "model",
+                        .name = title,
+                        .shape = *shape ? shape : "-",
+                        .build = build,
+                        .spec = s,
+                        .entry = entry,
+                        .size = size,
+                        .n_size = n,
+                        .id_limit = smallest_table(m, entry),
+                        .flop = -1,
+                        .bytes = {-1, -1},
+                        .check = parameters_of(m) <= MOST_CHECKED};
+    return sn_bench_graph_run(o, &g, NULL, NULL, 0, out, err);
+}
+
+/* *more: whether other numbers of tokens are other problems. */
+static bool run_spec(const sn_bench_options *o, const spec *s, bool *more, sn_bench_report *out,
                      sn_error *err) {
     sn_model m;
+    *more = true;
     if (!build_model(s, &m, err)) return false;
+    if (!m.context || s->sizes) {
+        bool done = run_any(o, s, &m, more, out, err);
+        sn_module_free(m.module);
+        return done;
+    }
     int64_t parameters = parameters_of(m.module), max_tokens = m.context - decodes(s);
     double flop = operations_of(s, &m);
     const char *entry = entry_of(s, m.type);
@@ -152,11 +234,6 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
     sn_module_free(m.module);
     if (!has) return sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'", s->model, entry);
     if (s->tokens > max_tokens && s->usual && s->tokens > 64) return true;
-    if (!m.context)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "%s has no input 'tokens' [B, T], so it cannot be measured as a whole: time "
-                       "sn_run of a session in your own C program",
-                       s->model);
     if (s->tokens > max_tokens)
         return sn_fail(err, SN_ERR_USAGE, "%lld tokens exceed the context of %s (%lld)",
                        (long long)s->tokens, s->model, (long long)max_tokens);
@@ -213,9 +290,11 @@ bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_benc
                   .tokens = n,
                   .mode = b->mode,
                   .clip = b->clip,
+                  .sizes = b->sizes,
                   .usual = !b->tokens};
-        if (!run_spec(o, &s, out, err)) return false;
-        more = *end == ',';
+        bool other = true;
+        if (!run_spec(o, &s, &other, out, err)) return false;
+        more = *end == ',' && other && !b->sizes;
         p = end + 1;
     }
     return true;

@@ -42,6 +42,9 @@ typedef struct sn_bench_model {
     const char *model;
     sn_model_fn *define; /* NULL: the model is not defined in C */
     const char *tokens;  /* NULL: the default */
+    /* "B=1,N=64": sizes of dimensions of any name, once; NULL: models without an input `tokens` have
+     * the batch size in B and each number of tokens in all others */
+    const char *sizes;
     int64_t batch;
     sn_bench_mode mode;
     double clip; /* training: maximum global gradient norm; 0: no clipping */

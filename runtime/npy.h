@@ -27,7 +27,13 @@ bool sn_npy_open(const char *path, sn_npy *out, sn_error *err);
 bool sn_npy_parse(const char *name, const void *data, size_t bytes, sn_npy *out, sn_error *err);
 void sn_npy_free(sn_npy *a);
 
-/* Writes a row-major array of f32, atomically (runtime/file.h). */
+/* Writes a row-major array of a type that the format has (all of base.h but bf16), atomically
+ * (runtime/file.h). */
+bool sn_npy_save(const char *path, sn_dtype t, int rank, const int64_t *shape, const void *data,
+                 sn_error *err);
+/* What precedes the data of such a file; returns its length. rank <= SN_NPY_RANK. */
+enum { SN_NPY_HEADER = 512 };
+size_t sn_npy_header(sn_dtype t, int rank, const int64_t *shape, char out[SN_NPY_HEADER]);
 bool sn_npy_save_f32(const char *path, int rank, const int64_t *shape, const float *data,
                      sn_error *err);
 

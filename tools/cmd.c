@@ -74,6 +74,21 @@ int cmd_rank_threads(const sn_comm *c, int wanted) {
     return all > c->local_size ? (int)(all / c->local_size) : 1;
 }
 
+bool cmd_read_levels(const char *text, unsigned *levels, sn_error *err) {
+    *levels = 0;
+    for (const char *p = text; *p;) {
+        int from = p[0] - '0', to = from, used = 1;
+        if (p[1] == '.' && p[2] == '.') to = p[3] - '0', used = 4;
+        bool ok = from >= 0 && to <= 4 && from <= to && (p[used] == 0 || p[used] == ',');
+        if (!ok) break;
+        for (int l = from; l <= to; l++) *levels |= 1u << l;
+        p += used;
+        if (!*p) return true;
+        p++;
+    }
+    return sn_fail(err, SN_ERR_USAGE, "--levels is '%s'; write 0..4, 4 or 0,3,4", text);
+}
+
 bool cmd_can_write(const char *path, sn_error *err) {
     sn_file *f = path ? sn_file_output(path, err) : NULL;
     sn_file_discard(f);

@@ -11,10 +11,10 @@
 /* argv[0] is the subcommand's name. Returns the exit code. Results go to stdout, everything else
  * to stderr. */
 typedef int cmd_fn(int argc, char **argv);
-cmd_fn cmd_cache, cmd_models, cmd_compile_ahead, cmd_generate, cmd_eval, cmd_import, cmd_inspect,
-    cmd_explain, cmd_report, cmd_opt, cmd_plan, cmd_bench, cmd_run, cmd_tokenizer, cmd_train,
-    cmd_transcribe, cmd_translate, cmd_quantize, cmd_embed, cmd_fill, cmd_completion, cmd_classify,
-    cmd_answer, cmd_env, cmd_version;
+cmd_fn cmd_cache, cmd_call, cmd_check, cmd_models, cmd_compile_ahead, cmd_generate, cmd_eval,
+    cmd_import, cmd_inspect, cmd_explain, cmd_report, cmd_opt, cmd_plan, cmd_bench, cmd_run,
+    cmd_tokenizer, cmd_train, cmd_transcribe, cmd_translate, cmd_quantize, cmd_embed, cmd_fill,
+    cmd_completion, cmd_classify, cmd_answer, cmd_env, cmd_version;
 
 /* Runs the subcommand argv[0], which is in the table of sinter.c; returns the exit code. */
 int cmd_dispatch(int argc, char **argv);
@@ -62,6 +62,9 @@ bool cmd_profile_wrote(const char *path, sn_trace *t);
  * unless the launcher has bound each rank to some. c NULL: one rank, `wanted`. */
 struct sn_comm;
 int cmd_rank_threads(const struct sn_comm *c, int wanted);
+
+/* "0..4", "4", "0,3,4": fusion levels as bits. */
+bool cmd_read_levels(const char *text, unsigned *levels, sn_error *err);
 
 /* Whether the file can be written (NULL: no file); checked before minutes of work. */
 bool cmd_can_write(const char *path, sn_error *err);

@@ -26,7 +26,7 @@ typedef struct options {
     int64_t threads, rounds;
     double seconds, clip, threshold;
     bool no_check, direct, tune, backward;
-    const char *names, *shape, *mask, *model, *tokens;
+    const char *names, *shape, *mask, *model, *tokens, *sizes;
     int64_t batch, neighbour;
     bool decode, sweep;
 } options;
@@ -118,6 +118,9 @@ static const arg model_table[] = {
     {"tokens", 0, ARG_TEXT, offsetof(options, tokens), "N,…", NULL, 0, 0,
      "tokens per sequence [64,256,1024]; with --decode tokens in the cache [64,512]"},
     {"batch", 0, ARG_INT, offsetof(options, batch), "N", "1", 1, 1024, "batch size"},
+    {"sizes", 0, ARG_TEXT, offsetof(options, sizes), "B=1,N=64", NULL, 0, 0,
+     "sizes of dimensions of any name, instead of --tokens and --batch; without an input `tokens` "
+     "the numbers of tokens are the sizes of all dimensions but B"},
     {"decode", 0, ARG_FLAG, offsetof(options, decode), NULL, NULL, 0, 0,
      "decode one token at a time with a KV cache"},
     {"cache", 0, ARG_CHOICE, offsetof(options, cache), "f32|bf16|int8", "f32", 0, 0,
@@ -160,8 +163,12 @@ static bool run_attention(const options *o, const sn_bench_options *b, sn_bench_
 static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode mode,
                      sn_bench_report *r, sn_error *err) {
     model_source code = {0};
-    sn_bench_model what = {
-        .model = o->model, .tokens = o->tokens, .batch = o->batch, .mode = mode, .clip = o->clip};
+    sn_bench_model what = {.model = o->model,
+                           .tokens = o->tokens,
+                           .batch = o->batch,
+                           .mode = mode,
+                           .clip = o->clip,
+                           .sizes = o->sizes};
     if (!model_source_is(o->model)) return sn_bench_models(b, &what, r, err);
     bool ok = model_source_open(o->model, b->cache_dir, &code, err);
     what.model = code.name;
@@ -239,22 +246,6 @@ static int find_kind(const char *name) {
     return -1;
 }
 
-/* "0..4", "4", "0,3,4" as bits. */
-static bool read_levels(const char *text, unsigned *levels, sn_error *err) {
-    *levels = 0;
-    for (const char *p = text; *p;) {
-        int from = p[0] - '0', to = from, used = 1;
-        if (p[1] == '.' && p[2] == '.') to = p[3] - '0', used = 4;
-        bool ok = from >= 0 && to <= 4 && from <= to && (p[used] == 0 || p[used] == ',');
-        if (!ok) break;
-        for (int l = from; l <= to; l++) *levels |= 1u << l;
-        p += used;
-        if (!*p) return true;
-        p++;
-    }
-    return sn_fail(err, SN_ERR_USAGE, "--levels is '%s'; write 0..4, 4 or 0,3,4", text);
-}
-
 static bool read_list(const char *option, const char *text, const char *const *known,
                       sn_error *err) {
     for (const char *p = text; *p;) {
@@ -327,7 +318,7 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .shown = shown};
     if (!check_texts(o, err)) return false;
     if (!o->levels) return true; /* roofline has no lists */
-    if (!read_levels(o->levels, &b->levels, err) ||
+    if (!cmd_read_levels(o->levels, &b->levels, err) ||
         !read_list("backends", o->backends, backends, err) ||
         !read_list("peers", o->peers, peers, err))
         return false;
@@ -476,6 +467,7 @@ static int compare_kernels(const options *o) {
     snprintf(diff, sizeof diff, "%c,%c", *first, *last);
     snprintf(sizes, sizeof sizes, "B=%lld,T=%.*s", (long long)o->batch,
              (int)strspn(tokens, "0123456789"), tokens);
+    if (o->sizes) snprintf(sizes, sizeof sizes, "%s", o->sizes);
     snprintf(threads, sizeof threads, "%lld", (long long)o->threads);
     const char *line[24] = {"explain", "--time", "--entry", "forward",   "--diff", diff,
                             "--sizes", sizes,    "-q",      "--threads", threads};

@@ -26,6 +26,10 @@ static const struct {
     {"compile",
      {"compile"},
      "compile it to an object, a library or a program, with a checkpoint's weights"},
+    {"check",
+     {"check"},
+     "check it: evaluator, fusion levels, gradients, threads, decoding, in one table"},
+    {"call", {"call"}, "run an entry on arrays of any name; write outputs and gradients"},
     {"inspect", {"inspect"}, "show its tensors by name, their values, attention maps"},
     {"translate", {"translate"}, "translate lines of text, for encoder-decoders"},
     {"embed", {"embed"}, "embed sentences, if it has an entry embed"},
@@ -37,7 +41,8 @@ enum { N_VERBS = sizeof verbs / sizeof *verbs };
 static void print_help(FILE *f) {
     fprintf(f, NAME ": run a model written as a C file without a main program\n\nusage: sinter run "
                     "MODEL.c [COMMAND [options of COMMAND]]\n\nWithout COMMAND, prints the inputs "
-                    "and outputs of each entry. COMMAND is one of\n");
+                    "and outputs of each entry; with options of `call`, such as --input "
+                    "NAME=FILE, runs one.\nCOMMAND is one of\n");
     for (int i = 0; i < N_VERBS; i++) fprintf(f, "  %-12s%s\n", verbs[i].name, verbs[i].what);
     fprintf(f, "\nThe file defines one model (frontend/models.h):\n\n  #include "
                "\"frontend/models.h\"\n  SN_MODEL(m, o) { … adds entries to m … }\n\nIt is "
@@ -184,9 +189,18 @@ static int complete(int argc, char **argv) {
     return EXIT_OK;
 }
 
+/* Do the options say what to run the model on? */
+static bool gives_values(int argc, char **argv) {
+    static const char *const words[] = {"--input", "-i", "--entry", "--gradient", "--sizes"};
+    for (int i = 2; i < argc; i++)
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+            if (!strncmp(argv[i], words[k], strlen(words[k]))) return true;
+    return false;
+}
+
 int cmd_run(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], ARGS_COMPLETE)) return complete(argc, argv);
-    static char inspect[] = "inspect";
+    static char call[] = "call", inspect[] = "inspect";
     const char *path = argc > 1 ? argv[1] : NULL;
     if (!path || !strcmp(path, "--help") || !strcmp(path, "-h")) {
         print_help(path ? stdout : stderr);
@@ -200,8 +214,8 @@ int cmd_run(int argc, char **argv) {
         return EXIT_USAGE;
     }
     sn_error err = {0};
-    if (argc > 2 && argv[2][0] == '-') { /* options of the description */
-        argv[0] = inspect;
+    if (argc > 2 && argv[2][0] == '-') { /* options of the description, or of a run */
+        argv[0] = gives_values(argc, argv) ? call : inspect;
         return cmd_dispatch(argc, argv);
     }
     if (argc == 2) return cmd_describe_source(path, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);

@@ -1,5 +1,4 @@
-/* import_npz.c: a NumPy .npz archive (a zip of .npy files, stored or deflated) of a vision
- * transformer. Sources: PKWARE APPNOTE 6.3 sections 4.3.7, 4.3.12, 4.3.16; numpy.savez.
+/* import_npz.c: a NumPy .npz archive (npz.h) of a vision transformer.
  *
  * Names of arrays are kept (the archive's names without ".npy"). Weights are [out, in].
  *   pos_embed [1, N, d]
@@ -16,147 +15,34 @@
  * The number of heads, image_mean and image_std are not in the tensors: num_attention_heads must
  * come from --config, whose other keys also override the derived ones. */
 #include "model/import/import.h"
-#include "runtime/npy.h"
+#include "model/import/npz.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
-
-enum { END_SIZE = 22, ENTRY_SIZE = 46, LOCAL_SIZE = 30, COMMENT_LIMIT = 65535 };
-
-/* Limit on the total size of all arrays: this many bytes plus 64 per byte of the archive. Weights
- * hardly compress; a ratio near deflate's maximum, 1032 to 1, is a decompression bomb. */
-#define UNPACKED_LIMIT ((uint64_t)64 << 20)
 
 bool npz_matches(const sn_mapping *m) {
-    return m->size >= END_SIZE && !memcmp(m->data, "PK\3\4", 4);
+    return npz_is(m);
 }
 
-static uint32_t read_u16(const unsigned char *p) {
-    return p[0] | (uint32_t)p[1] << 8;
-}
+typedef struct archive {
+    const char *path;
+    import_list list;
+} archive;
 
-static uint32_t read_u32(const unsigned char *p) {
-    return read_u16(p) | read_u16(p + 2) << 16;
-}
-
-/* The end record: the last position in the file where one fits, including its comment. */
-static const unsigned char *find_end(const sn_mapping *m) {
-    for (size_t back = END_SIZE; back <= m->size && back <= END_SIZE + COMMENT_LIMIT; back++) {
-        const unsigned char *p = m->data + m->size - back;
-        if (!memcmp(p, "PK\5\6", 4) && read_u16(p + 20) == back - END_SIZE) return p;
+static bool take_array(void *ctx, const char *name, sn_npy *a, sn_error *err) {
+    archive *z = ctx;
+    if (!a->count) {
+        char shown[120];
+        sn_npy_free(a);
+        return sn_fail(err, SN_ERR_FILE, "%s: \"%s\": is empty", z->path,
+                       sn_printable(shown, sizeof shown, name));
     }
-    return NULL;
-}
-
-/* A file in the archive, from its central directory entry. */
-typedef struct member {
-    char name[256]; /* without ".npy" */
-    const unsigned char *packed;
-    uint32_t method, crc, packed_size, size;
-} member;
-
-/* Reads the entry at *at and moves *at behind it; returns an error text, or NULL. */
-static const char *read_member(const sn_mapping *m, const unsigned char **at,
-                               const unsigned char *end, member *e) {
-    const unsigned char *p = *at;
-    if (end - p < ENTRY_SIZE || memcmp(p, "PK\1\2", 4)) return "malformed directory";
-    size_t name = read_u16(p + 28), skip = read_u16(p + 30) + read_u16(p + 32);
-    if ((size_t)(end - p) < ENTRY_SIZE + name + skip) return "malformed directory";
-    *at = p + ENTRY_SIZE + name + skip;
-    if (name >= sizeof e->name || name < 5 || memcmp(p + ENTRY_SIZE + name - 4, ".npy", 4) ||
-        memchr(p + ENTRY_SIZE, 0, name))
-        return "contains files other than .npy";
-    memcpy(e->name, p + ENTRY_SIZE, name - 4);
-    e->name[name - 4] = 0;
-    e->method = read_u16(p + 10);
-    e->crc = read_u32(p + 16);
-    e->packed_size = read_u32(p + 20);
-    e->size = read_u32(p + 24);
-    uint64_t local = read_u32(p + 42);
-    if (read_u16(p + 8) & 1) return "encrypted";
-    if (e->size == UINT32_MAX || local == UINT32_MAX) return "larger than 4 GB (zip64)";
-    if (local + LOCAL_SIZE > m->size || memcmp(m->data + local, "PK\3\4", 4))
-        return "an entry lies outside the file";
-    const unsigned char *h = m->data + local;
-    uint64_t start = local + LOCAL_SIZE + read_u16(h + 26) + read_u16(h + 28);
-    if (start > m->size || e->packed_size > m->size - start)
-        return "an entry lies outside the file";
-    e->packed = m->data + start;
-    return NULL;
-}
-
-/* Decompresses a deflated member to exactly e->size bytes. */
-static bool inflate_member(const member *e, unsigned char *out) {
-    z_stream z = {.next_in = (Bytef *)(uintptr_t)e->packed,
-                  .avail_in = e->packed_size,
-                  .next_out = out,
-                  .avail_out = e->size};
-    if (inflateInit2(&z, -15) != Z_OK) return false;
-    bool ok = inflate(&z, Z_FINISH) == Z_STREAM_END && z.total_out == e->size;
-    inflateEnd(&z);
-    return ok;
-}
-
-/* Adds a member's array to the list. */
-static bool read_array(const member *e, const char *path, import_list *l, sn_error *err) {
-    char where[400], shown[120];
-    snprintf(where, sizeof where, "%.250s: \"%s\"", path,
-             sn_printable(shown, sizeof shown, e->name));
-    const unsigned char *data = e->packed;
-    unsigned char *unpacked = NULL;
-    if (e->method == 8) {
-        if (e->size / 1100 > e->packed_size) /* deflate's maximum ratio is 1032 to 1 */
-            return sn_fail(err, SN_ERR_FILE, "%s: corrupted (impossible sizes)", where);
-        unpacked = malloc((size_t)e->size + 1);
-        if (!unpacked) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", where);
-        data = unpacked;
-    }
-    sn_npy a = {0};
-    bool ok = false;
-    if (e->method != 8 && e->method != 0)
-        sn_fail(err, SN_ERR_FILE, "%s: compression method %" PRIu32 " is not supported", where,
-                e->method);
-    else if (unpacked ? !inflate_member(e, unpacked) : e->packed_size != e->size)
-        sn_fail(err, SN_ERR_FILE, "%s: corrupted (cannot be decompressed)", where);
-    else if (crc32(0, data, e->size) != e->crc)
-        sn_fail(err, SN_ERR_FILE, "%s: corrupted (wrong checksum)", where);
-    else
-        ok = sn_npy_parse(where, data, e->size, &a, err);
-    free(unpacked);
-    if (ok && !a.count) {
-        sn_npy_free(&a);
-        return sn_fail(err, SN_ERR_FILE, "%s: is empty", where);
-    }
-    if (ok && import_own(l, a.data)) import_add(l, e->name, a.dtype, a.rank, a.shape, a.data);
-    return ok;
-}
-
-static bool read_archive(const sn_mapping *m, const char *path, import_list *l, sn_error *err) {
-    const unsigned char *end = find_end(m);
-    if (!end) return sn_fail(err, SN_ERR_FILE, "%s: not a complete zip archive: truncated?", path);
-    uint64_t count = read_u16(end + 10), size = read_u32(end + 12), start = read_u32(end + 16);
-    if (start + size > (uint64_t)(end - m->data))
-        return sn_fail(err, SN_ERR_FILE, "%s: malformed zip archive", path);
-    const unsigned char *at = m->data + start;
-    uint64_t packed = 0, unpacked = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        member e;
-        const char *why = read_member(m, &at, m->data + start + size, &e);
-        packed += why ? 0 : e.packed_size;
-        unpacked += why ? 0 : e.size;
-        if (!why && import_find(l, e.name)) why = "duplicate name";
-        if (!why && packed > m->size) why = "entries share their data";
-        if (!why && unpacked > UNPACKED_LIMIT + 64 * (uint64_t)m->size)
-            why = "the arrays are too large for the size of the archive";
-        if (why) return sn_fail(err, SN_ERR_FILE, "%s: entry %" PRIu64 ": %s", path, i, why);
-        if (!read_array(&e, path, l, err)) return false;
-    }
-    return at == m->data + start + size ||
-           sn_fail(err, SN_ERR_FILE, "%s: malformed zip archive", path);
+    if (import_own(&z->list, a->data))
+        import_add(&z->list, name, a->dtype, a->rank, a->shape, a->data);
+    return true;
 }
 
 /* ---- vision transformer ---- */
@@ -284,18 +170,15 @@ static bool check_heads(const import_request *r, const vit *v, sn_error *err) {
 }
 
 bool import_npz(const import_request *r, sn_error *err) {
-    sn_mapping m;
-    import_list l = {0};
+    archive z = {.path = r->input};
     vit v;
-    if (!sn_file_map(r->input, &m, err)) return false;
-    bool ok = read_archive(&m, r->input, &l, err);
-    sn_file_unmap(&m);
-    ok = ok && find_sizes(&l, &v, r->input, err) && check_heads(r, &v, err);
+    bool ok = npz_read(r->input, take_array, &z, err) && find_sizes(&z.list, &v, r->input, err) &&
+              check_heads(r, &v, err);
     if (ok) {
         sn_config *c = make_config(&v);
-        ok = import_save(r, c, &l, err);
+        ok = import_save(r, c, &z.list, err);
         sn_config_free(c);
     }
-    import_list_free(&l);
+    import_list_free(&z.list);
     return ok;
 }

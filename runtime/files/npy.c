@@ -159,27 +159,40 @@ void sn_npy_free(sn_npy *a) {
     *a = (sn_npy){0};
 }
 
-bool sn_npy_save_f32(const char *path, int rank, const int64_t *shape, const float *data,
-                     sn_error *err) {
-    char text[512];
-    int n = snprintf(text, sizeof text, "{'descr': '<f4', 'fortran_order': False, 'shape': (");
-    size_t count = 1;
-    for (int i = 0; i < rank; i++) {
-        n += snprintf(text + n, sizeof text - (size_t)n, "%lld,", (long long)shape[i]);
-        count *= (size_t)shape[i];
-    }
-    n += snprintf(text + n, sizeof text - (size_t)n, "), }");
+size_t sn_npy_header(sn_dtype t, int rank, const int64_t *shape, char out[SN_NPY_HEADER]) {
     enum { PREFIX = 10, ALIGN = 64 }; /* data starts at a multiple of 64 bytes */
+    const char *descr = "|V1";
+    for (size_t i = 0; i < sizeof descrs / sizeof *descrs; i++)
+        if (descrs[i].dtype == t) descr = descrs[i].descr;
+    char *text = out + PREFIX;
+    int room = SN_NPY_HEADER - PREFIX - ALIGN;
+    int n =
+        snprintf(text, (size_t)room, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    for (int i = 0; i < rank; i++)
+        n += snprintf(text + n, (size_t)(room - n), "%lld,", (long long)shape[i]);
+    n += snprintf(text + n, (size_t)(room - n), "), }");
     int header = (PREFIX + n + 1 + ALIGN - 1) / ALIGN * ALIGN - PREFIX;
-    unsigned char first[PREFIX] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};
-    first[8] = (unsigned char)(header & 255), first[9] = (unsigned char)(header >> 8);
+    memcpy(out, "\x93NUMPY\1\0", 8);
+    out[8] = (char)(header & 255), out[9] = (char)(header >> 8);
     memset(text + n, ' ', (size_t)(header - n - 1));
     text[header - 1] = '\n';
+    return (size_t)(PREFIX + header);
+}
+
+bool sn_npy_save(const char *path, sn_dtype t, int rank, const int64_t *shape, const void *data,
+                 sn_error *err) {
+    char head[SN_NPY_HEADER];
+    size_t header = sn_npy_header(t, rank, shape, head), bytes = sn_dtype_size(t);
+    for (int i = 0; i < rank; i++) bytes *= (size_t)shape[i];
     sn_file *f = sn_file_output(path, err);
     if (!f) return false;
-    if (sn_file_write(f, first, sizeof first, err) && sn_file_write(f, text, (size_t)header, err) &&
-        sn_file_write(f, data, count * sizeof *data, err))
+    if (sn_file_write(f, head, header, err) && sn_file_write(f, data, bytes, err))
         return sn_file_commit(f, err);
     sn_file_discard(f);
     return false;
+}
+
+bool sn_npy_save_f32(const char *path, int rank, const int64_t *shape, const float *data,
+                     sn_error *err) {
+    return sn_npy_save(path, SN_F32, rank, shape, data, err);
 }

@@ -19,6 +19,7 @@ skipped() {
     "cpack "*) echo "half a minute: test packages" ;;
     "cc model.c "*) echo "needs an installed Sinter: test install" ;;
     "sinter run FILE.c [COMMAND"*) echo "a form, no command" ;;
+    "sinter run examples/variants/alibi.c check"*) echo "seconds: test cli_check" ;;
     "sinter run examples/variants/alibi.c bench"*) echo "seconds: test bench_model" ;;
     "sinter train examples/train/shakespeare.json"*) echo "a minute: test_train_run, cli_train" ;;
     *" shakespeare"*) echo "needs the model of the line above" ;;

@@ -57,6 +57,16 @@ json 2 embed --preset bert-tiny -f "$tmp/ids" --similarity
 json 1 tokenizer train --kind word "$tmp/text" -o "$tmp/words"
 { echo encode && echo 'a b' | "$sinter" tokenizer encode "$tmp/m" --json; } >"$tmp/keys/tokenizer.encode"
 { echo decode && echo '1 403' | "$sinter" tokenizer decode "$tmp/m" --json; } >"$tmp/keys/tokenizer.decode"
+cat >"$tmp/scale.c" <<'END'
+#include <sinter/models.h>
+SN_MODEL(m, o) {
+    (void)o;
+    sn_entry_begin(m, "scale");
+    sn_output("y", sn_mul(sn_input(m, "x", SN_F32, 5), sn_param(m, "w", SN_F32, 5)));
+}
+END
+json 1 check "$tmp/scale.c" --levels 4 --no-gradients --no-threads
+json 2 call "$tmp/scale.c" --gradient w
 json 1 cache
 json 1 cache --clear tuned
 json 1 inspect "$tmp/m"

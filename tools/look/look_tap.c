@@ -1,10 +1,10 @@
 /* look_tap.c: lists the named tensors, or prints the value of one. */
 #include "tools/look/look.h"
+#include "tools/look/summary.h"
 #include "ir/ir.h"
 #include "runtime/cli/json_out.h"
 #include "runtime/npy.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,33 +44,6 @@ static bool is_tap(const look_options *o, const char *name) {
     return !strcmp(o->tap, name);
 }
 
-static void print_summary(const look_tensor *t) {
-    double sum = 0, square = 0, lo = INFINITY, hi = -INFINITY;
-    for (int64_t i = 0; i < t->count; i++) {
-        double x = t->data[i];
-        sum += x, square += x * x;
-        lo = fmin(lo, x), hi = fmax(hi, x);
-    }
-    double n = (double)t->count, mean = sum / n;
-    if (screen()->json) {
-        json_out j = json_begin(stdout);
-        json_text(&j, "name", t->name);
-        json_list(&j, "shape");
-        for (int i = 0; i < t->rank; i++) json_int(&j, NULL, t->shape[i]);
-        json_close(&j);
-        json_number(&j, "mean", mean);
-        json_number(&j, "deviation", sqrt(fmax(square / n - mean * mean, 0)));
-        json_number(&j, "min", lo);
-        json_number(&j, "max", hi);
-        json_end(&j);
-        return;
-    }
-    printf("%s [", t->name);
-    for (int i = 0; i < t->rank; i++) printf("%s%lld", i ? "," : "", (long long)t->shape[i]);
-    printf("] mean %.6g, deviation %.6g, min %.6g, max %.6g\n", mean,
-           sqrt(fmax(square / n - mean * mean, 0)), lo, hi);
-}
-
 /* Prints the first values of each of the last rows, as many as fit on a screen. */
 static void print_rows(const look_tensor *t) {
     enum { ROWS = 12, COLUMNS = 8 };
@@ -93,7 +66,7 @@ bool look_tap(const look_options *o, sn_error *err) {
                     l.entry, o->tap);
     if (ok && o->output)
         ok = sn_npy_save_f32(o->output, l.list->rank, l.list->shape, l.list->data, err);
-    if (ok) print_summary(l.list);
+    if (ok) look_summarise(l.list->name, SN_F32, l.list->rank, l.list->shape, l.list->data);
     if (ok) screen_wrote("sinter inspect", o->output);
     if (ok && !o->output && !screen()->json) print_rows(l.list);
     look_close(&l);

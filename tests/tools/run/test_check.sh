@@ -1,0 +1,73 @@
+#!/bin/sh
+# test_check.sh SINTER SOURCE_DIR: sinter check and sinter call, and bench of models without tokens.
+sinter=$1 source=$2
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}" LC_ALL=C.UTF-8
+unset SINTER_DEBUG
+. "$source/tests/tools/cli_run.sh"
+
+cat >"$tmp/plain.c" <<'END'
+#include <sinter/models.h>
+SN_MODEL(m, o) {
+    (void)o;
+    sn_dim N = sn_symbol(m, "N", 1, 128);
+    sn_tensor x = sn_input(m, "features", SN_F32, N, 4), ids = sn_input(m, "ids", SN_I32, N);
+    sn_entry_begin(m, "double");
+    sn_tensor y = sn_add(x, sn_mul(x, sn_input(m, "factor", SN_F32, SN_SCALAR)));
+    sn_output("y", sn_add(y, sn_param(m, "bias", SN_F32, 4)));
+    sn_output("row", sn_nn_embedding(ids, "table", 5, 2));
+}
+END
+# all kinds of checks hold; a row for results and one for gradients
+run 0 check "$tmp/plain.c" --levels 0,4
+prints '^double  *results  *[0-9.e+-]*  *[0-9.e+-]*  *same bits'
+prints '^double  *gradients .*[0-9]e-[0-9]*$'
+prints '^7 checks, 0 failed$'
+run 0 run "$tmp/plain.c" check --levels 4 --no-gradients --no-threads --sizes N=3 --json
+prints '^{"entry": "double", "of": "results", "check": "level 4", "error": [0-9.e-]*, "limit": [0-9.e-]*, "holds": true}$'
+refused 2 "no input or parameter 'nobody'" check "$tmp/plain.c" --levels 4 -i nobody=1
+refused 2 "there is no entry 'none'" check "$tmp/plain.c" --entry none
+
+# what is wrong is found: a decode that adds 0.01, an operation without a gradient
+cat >"$tmp/wrong.c" <<'END'
+#include <sinter/models.h>
+SN_MODEL(m, o) {
+    (void)o;
+    sn_dim T = sn_symbol(m, "T", 1, 64);
+    sn_tensor all = sn_input(m, "x", SN_F32, 1, T, 3);
+    sn_entry_begin(m, "forward");
+    sn_output("y", sn_update_rows(all, 1, sn_slice(all, 1, 0, 1), sn_full(m, SN_I32, 0, 1)));
+    sn_entry_begin(m, "decode");
+    sn_output("y", sn_add(all, sn_mul(WRONG, sn_tanh(all))));
+}
+END
+for wrong in 0 0.01; do
+    sed "s/WRONG/$wrong/" "$tmp/wrong.c" >"$tmp/wrong$wrong.c"
+    run $([ $wrong = 0 ]; echo $?) check "$tmp/wrong$wrong.c" --levels 4 --no-gradients --no-threads
+done
+prints "^FAILED: decode, results, forward: error .*'y' of token [0-6] differs by 0.0"
+run 1 check "$tmp/wrong0.c" --entry forward --levels 4 --no-threads
+prints "^FAILED: forward, gradients, differences: .*gradient of 'x': slope 0"
+
+# call: arrays of any name in and out; y = 2 x + bias
+run 0 run "$tmp/plain.c" -i features=-3..3 -i factor=1 -i bias=0 -i ids=2 --sizes N=6 -o "$tmp/a.npz" --gradient all --loss y
+prints '^y \[6,4\] mean'
+prints '^gradient.features \[6,4\] mean 2, deviation 0,'
+prints '^gradient.bias \[4\] mean 6, deviation 0,'
+run 0 call "$tmp/plain.c" -i "features=$tmp/a.npz:y" -i factor=0 -i bias=0 -i ids=2 -o "$tmp/b"
+[ "$(ls "$tmp/b")" = "row.npy
+y.npy" ] || fail "files $(ls "$tmp/b")"
+run 0 call "$tmp/plain.c" -i "features=$tmp/b/y.npy" -i factor=0 -i bias=0 -i ids=2 -o "$tmp/c"
+cmp -s "$tmp/b/y.npy" "$tmp/c/y.npy" || fail "an array changed on its way through files"
+refused 1 "'features' is f32\[6,4\], but f32\[6,2\] is given" call "$tmp/plain.c" -i "features=$tmp/b/row.npy"
+refused 1 "element 0 of 'ids' is 7, outside 0..4" call "$tmp/plain.c" -i ids=7
+refused 1 'has no array' call "$tmp/plain.c" -i "features=$tmp/a.npz:z"
+refused 2 'write NAME=FILE.npy' call "$tmp/plain.c" -i features
+refused 2 "gives 'ids' twice" call "$tmp/plain.c" -i ids=1 -i ids=2
+
+# bench: sizes of any name
+run 0 bench model "$tmp/plain.c" --sizes N=7 --levels 4 --rounds 5 --seconds 0.0001
+prints '^plain double  *N=7 '
+echo "$cases runs, $failures failures"
+[ $failures = 0 ]

@@ -1,0 +1,37 @@
+/* results.h: what a run of an entry gives: its outputs, then the states that it assigns. */
+#ifndef SN_RUN_RESULTS_H
+#define SN_RUN_RESULTS_H
+
+#include "frontend/sinter.h"
+#include "ir/ir.h"
+#include "tools/look/inputs.h"
+
+typedef struct run_tensor {
+    const char *name; /* owned by the module */
+    sn_node *node;
+    bool state;
+    int64_t shape[SN_MAX_RANK], n;
+    void *data; /* of the node's type, row-major */
+} run_tensor;
+
+typedef struct run_results {
+    run_tensor *list;
+    int n;
+} run_results;
+
+/* Fills the states that the entry reads or assigns (run_state_fill; zeros if not `filled`), runs it and
+ * reads everything. False: err. Free in either case. */
+bool run_entry(sn_session *s, sn_module *m, const sn_entry *e, const look_inputs *in, bool filled,
+               run_results *out, sn_error *err);
+void run_results_free(run_results *r);
+
+/* Adds the entry `name`: the gradients of the sum of all float outputs of e, or of `output` alone, with
+ * respect to the parameters and float inputs that it depends on, or to `wrt` alone, as outputs
+ * "gradient.NAME". weighted: each output's elements are multiplied by an input "weights.OUTPUT" first.
+ * *loss, if not NULL: the scalar. wrt_out: [returned number] the nodes, in the arena, unless NULL. -1: err,
+ * or there is nothing to differentiate (err->code is SN_OK then). */
+int run_add_gradient(sn_module *m, const sn_entry *e, const char *name, const char *output,
+                     const char *wrt, bool weighted, sn_node **loss, sn_node ***wrt_out,
+                     sn_error *err);
+
+#endif
