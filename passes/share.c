@@ -4,7 +4,9 @@
  * Requires fused nodes, native or oneDNN's. Keeps values. If a `map_reduce` body gathers rows of a
  * fixed table [N, K], and panels [N / P, K, P] of the same numbers are packed for a product, the
  * body gathers from the panels instead: element k of row i is element (i / P) P K + P k + i % P.
- * 4-bit integers are in words [N / P, K / 8, P]; a table of them that is not packed otherwise is
+ * Scales and minima of groups are packed together, [N / P, 2 K, P], one after the other in each group:
+ * each table of them is read from there. 4-bit integers are in words [N / P, K / 8, P]; a table of
+ * them that is not packed otherwise is
  * packed for this. 8-bit integers of integer products are in words [N / P, 1 + K / 4, P]. Then only
  * the preparation reads the table, which costs nothing at run time (hoist.c). Terminates: one
  * walk. */
@@ -14,9 +16,10 @@
 
 enum { PER_WORD = 8 }; /* 4-bit integers */
 
-/* How panels store integers: `each` along K in a position, after `above` rows of other numbers. */
+/* How panels store a table: `each` integers along K in a position, after `above` rows of other
+ * numbers; or number `part` of each `parts` positions. */
 typedef struct layout {
-    int each, above;
+    int each, above, parts, part;
     bool from_zero; /* integers without sign */
 } layout;
 
@@ -120,8 +123,50 @@ static bool holds(const sn_node *pack, sn_node *table) {
     return table->dtype == SN_I8 && find_range(pack->in[0], &low, &high);
 }
 
-/* Panels that contain the numbers of `table`; NULL: none. */
-static sn_node *panels_of(const packs *p, sn_node *table) {
+static layout layout_of(const sn_node *pack) {
+    double low = 0, high;
+    if (has_quads(pack)) return (layout){.each = 4, .above = 1, .parts = 1};
+    if (!has_words(pack) || !find_range(pack->in[0], &low, &high))
+        return (layout){.each = 1, .parts = 1};
+    return (layout){.each = PER_WORD, .parts = 1, .from_zero = low >= 0};
+}
+
+/* Which of the operands that are packed side by side, a number of each after the other, is t; -1:
+ * none. *parts: how many these are. */
+static int part_of(const sn_node *packed, const sn_node *t, int *parts) {
+    int64_t last;
+    while (packed->op == SN_OP_reshape) packed = packed->in[0];
+    if (packed->op != SN_OP_concat || sn_attr_int(packed, SN_A_axis, 0) != packed->rank - 1)
+        return -1;
+    *parts = packed->n_in;
+    int found = -1;
+    for (int i = 0; i < packed->n_in; i++) {
+        const sn_node *x = packed->in[i];
+        if (!sn_dim_is_const(x->m, x->shape[x->rank - 1], &last) || last != 1) return -1;
+        if (below_reshapes(packed->in[i]) == t) found = i;
+    }
+    return found;
+}
+
+/* Panels that contain the numbers of `table`, which are a part of them; NULL: none. */
+static sn_node *panels_with_part(const packs *p, sn_node *table, layout *l) {
+    const sn_node *t = below_reshapes(table);
+    for (int i = 0; i < p->n; i++) {
+        const sn_node *packed = p->node[i]->in[0];
+        int part = has_words(p->node[i]) || p->node[i]->dtype != table->dtype
+                       ? -1
+                       : part_of(packed, t, &l->parts);
+        if (part < 0 || packed->shape[0] != table->shape[0] ||
+            packed->shape[1] != sn_dim_mul(table->m, table->shape[1], l->parts))
+            continue;
+        l->part = part;
+        return p->node[i];
+    }
+    return NULL;
+}
+
+/* Panels that contain the numbers of `table`, and where; NULL: none. */
+static sn_node *panels_of(const packs *p, sn_node *table, layout *l) {
     const int64_t last[] = {1};
     int64_t row;
     double low, high;
@@ -131,15 +176,21 @@ static sn_node *panels_of(const packs *p, sn_node *table) {
         sn_node *packed = p->node[i]->in[0];
         const sn_node *x = below_reshapes(packed);
         if (holds(p->node[i], table) && sn_shapes_equal(packed, table) &&
-            (x == t || is_cast_of(t, x) || is_range_of(x, t)))
+            (x == t || is_cast_of(t, x) || is_range_of(x, t))) {
+            *l = layout_of(p->node[i]);
             return p->node[i];
+        }
     }
+    sn_node *with = panels_with_part(p, table, l);
+    if (with) return with;
     if (table->dtype != SN_I8 || !find_range(table, &low, &high) || high - low > 15 ||
         !sn_dim_is_const(table->m, table->shape[1], &row) || row % PER_WORD)
         return NULL;
-    return SN_NODE(table->m, pack_b,
-                   SN_ATTRS(SN_INT(dtype, SN_I32), SN_LIST(contract_b, 1, last), SN_INT(group, 1)),
-                   table);
+    sn_node *made = SN_NODE(
+        table->m, pack_b,
+        SN_ATTRS(SN_INT(dtype, SN_I32), SN_LIST(contract_b, 1, last), SN_INT(group, 1)), table);
+    *l = layout_of(made);
+    return made;
 }
 
 /* The index of the argument with the row numbers, if the body reads argument i only by gathering
@@ -168,7 +219,7 @@ static sn_node *element_numbers(sn_node *row, int64_t width, int64_t n, int64_t 
                                 const sn_node *like) {
     sn_node *i = sn_b_cast(row, SN_I64);
     i = sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, i, (double)(n - 1)), 0);
-    int64_t rows = l->above + (k + l->each - 1) / l->each;
+    int64_t rows = l->above + (k + l->each - 1) / l->each * l->parts;
     sn_node *first = sn_b_binary(
         SN_OP_add,
         sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_div, i, (double)width), (double)(rows * width)),
@@ -176,6 +227,8 @@ static sn_node *element_numbers(sn_node *row, int64_t width, int64_t n, int64_t 
     if (l->above) first = sn_b_scalar(SN_OP_add, first, (double)(l->above * width));
     sn_node *column = sn_b_iota(like->m, SN_I64, like->rank, like->shape, like->rank - 1);
     if (l->each > 1) column = sn_b_scalar(SN_OP_div, column, l->each);
+    if (l->parts > 1)
+        column = sn_b_scalar(SN_OP_add, sn_b_scalar(SN_OP_mul, column, l->parts), l->part);
     return sn_b_binary(SN_OP_add, first, sn_b_scalar(SN_OP_mul, column, (double)width));
 }
 
@@ -201,19 +254,11 @@ static sn_node *integers_of(sn_node *words, const layout *l, const sn_node *like
     return sn_b_cast(q, (sn_dtype)like->dtype);
 }
 
-static layout layout_of(const sn_node *pack) {
-    double low = 0, high;
-    if (has_quads(pack)) return (layout){.each = 4, .above = 1};
-    if (!has_words(pack) || !find_range(pack->in[0], &low, &high)) return (layout){.each = 1};
-    return (layout){.each = PER_WORD, .from_zero = low >= 0};
-}
-
 /* The body with argument i, a table [n, k], replaced by its panels of `width` rows, flattened, and
  * one more argument at the end: the row numbers [.., 1]. */
-static sn_region *read_panels(const sn_region *r, int i, const sn_node *pack, const sn_node *flat,
-                              const sn_node *rows) {
+static sn_region *read_panels(const sn_region *r, int i, const sn_node *pack, const layout *l,
+                              const sn_node *flat, const sn_node *rows) {
     sn_module *m = flat->m;
-    const layout l = layout_of(pack);
     sn_order order = sn_region_topo(m, r);
     sn_node **made = sn_arena_alloc(m, sizeof *made * sn_module_node_count(m));
     sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(r->n_arg + 1));
@@ -226,9 +271,9 @@ static sn_region *read_panels(const sn_region *r, int i, const sn_node *pack, co
         if (n->op == SN_OP_arg) continue;
         if (n->op == SN_OP_gather && n->in[0] == r->arg[i]) {
             sn_node *at = element_numbers(arg[r->n_arg], pack->shape[2], r->arg[i]->shape[0],
-                                          r->arg[i]->shape[1], &l, n);
+                                          r->arg[i]->shape[1], l, n);
             sn_node *x = SN_NODE(m, gather, SN_ATTRS(SN_INT(axis, 0)), arg[i], at);
-            made[n->id] = l.each > 1 ? integers_of(x, &l, n) : x;
+            made[n->id] = l->each > 1 ? integers_of(x, l, n) : x;
             continue;
         }
         sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(n->n_in + 1));
@@ -240,7 +285,7 @@ static sn_region *read_panels(const sn_region *r, int i, const sn_node *pack, co
 }
 
 /* The kernel n with operand i, a table, read from the panels `pack` [panels, k, rows of one]. */
-static sn_node *with_panels(const sn_node *n, int i, int places, sn_node *pack) {
+static sn_node *with_panels(const sn_node *n, int i, int places, sn_node *pack, const layout *l) {
     sn_module *m = n->m;
     const sn_region *body = sn_attr_region(n, SN_A_body);
     sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(n->n_in + 1)), *ids = n->in[places];
@@ -253,7 +298,7 @@ static sn_node *with_panels(const sn_node *n, int i, int places, sn_node *pack) 
     in[n->n_in] = sn_b_reshape(ids, ids->rank + 1, shape);
     for (int k = 0; k < n->n_attr; k++) {
         attr[k] = n->attr[k];
-        if (attr[k].key == SN_A_body) attr[k].r = read_panels(body, i, pack, in[i], in[n->n_in]);
+        if (attr[k].key == SN_A_body) attr[k].r = read_panels(body, i, pack, l, in[i], in[n->n_in]);
     }
     return sn_node_new(m, SN_OP_map_reduce, n->n_in + 1, in, n->n_attr, attr);
 }
@@ -262,8 +307,9 @@ static sn_node *rule(void *ctx, sn_node *n) {
     if (n->op != SN_OP_map_reduce) return n;
     for (int i = 0, count = n->n_in; i < count; i++) {
         int places = places_of_rows(sn_attr_region(n, SN_A_body), i);
-        sn_node *pack = places >= 0 ? panels_of(ctx, n->in[i]) : NULL;
-        if (pack && n->in[places]->rank < SN_MAX_RANK) n = with_panels(n, i, places, pack);
+        layout l = {.each = 1, .parts = 1};
+        sn_node *pack = places >= 0 ? panels_of(ctx, n->in[i], &l) : NULL;
+        if (pack && n->in[places]->rank < SN_MAX_RANK) n = with_panels(n, i, places, pack, &l);
     }
     return n;
 }
