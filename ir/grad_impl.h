@@ -25,6 +25,11 @@ bool sn_gr_needs(const grad *c, int i);
 /* Adds d, which has operand i's shape, to its cotangent, cast to the operand's type. */
 void sn_gr_give(grad *c, int i, sn_node *d);
 
+/* Of a node with several results: the cotangent of result i; NULL: zero. */
+sn_node *sn_gr_cotangent(const grad *c, int i);
+/* x with the axis in reverse order. */
+sn_node *sn_gr_reverse(sn_node *x, int axis);
+
 #define ELEM(name, ...) bool grad_##name(grad *c);
 #define PRIM(name, ...) bool grad_##name(grad *c);
 #define COMP(name, ...) bool grad_##name(grad *c);

@@ -165,8 +165,7 @@ bool grad_reduce_min(grad *c) {
     return share_extremum(c);
 }
 
-/* x with the axis in reverse order */
-static sn_node *reverse(sn_node *x, int axis) {
+sn_node *sn_gr_reverse(sn_node *x, int axis) {
     sn_node *i = sn_b_iota(x->m, SN_I32, 1, &x->shape[axis], 0);
     sn_node *last = sn_b_dim(x->m, SN_I32, sn_dim_sub(x->m, x->shape[axis], 1));
     return SN_NODE(x->m, gather, SN_ATTRS(SN_INT(axis, axis)), x, OP2(sub, last, i));
@@ -175,8 +174,8 @@ static sn_node *reverse(sn_node *x, int axis) {
 /* The sum from each element to the end; not a difference of sums, which would cancel. */
 bool grad_cumsum(grad *c) {
     int axis = (int)sn_attr_int(c->n, SN_A_axis, 0);
-    sn_node *sum = SN_NODE(c->n->m, cumsum, SN_ATTRS(SN_INT(axis, axis)), reverse(c->g, axis));
-    sn_gr_give(c, 0, reverse(sum, axis));
+    sn_node *sum = SN_NODE(c->n->m, cumsum, SN_ATTRS(SN_INT(axis, axis)), sn_gr_reverse(c->g, axis));
+    sn_gr_give(c, 0, sn_gr_reverse(sum, axis));
     return true;
 }
 

@@ -9,13 +9,12 @@
 /* A result's cotangent is read when the node itself is reached, which has a smaller id. */
 bool grad_result(grad *c) {
     sn_node *n = c->n->in[0];
-    if (n->op != SN_OP_scan) return false;
+    if (n->op != SN_OP_scan && n->op != SN_OP_recurrence) return false;
     c->sum[n->id] = c->g; /* any: the node has one */
     return true;
 }
 
-/* The cotangent of result i; NULL: zero. */
-static sn_node *cotangent(const grad *c, int i) {
+sn_node *sn_gr_cotangent(const grad *c, int i) {
     if (c->n->n_result == 1) return c->g;
     const sn_node *r = sn_b_result(c->n, i);
     return r->id < c->count ? c->sum[r->id] : NULL;
@@ -175,11 +174,11 @@ bool grad_scan(grad *c) {
     sn_region_inline(s->body, b.arg, b.y);
     for (int i = 0; i < s->n_carry; i++) {
         if (!is_float(n->in[i])) continue;
-        sn_node *g = cotangent(c, i);
+        sn_node *g = sn_gr_cotangent(c, i);
         b.g[i] = add_operand(&d, g ? g : sn_gr_fill(n->in[i], 0), false);
     }
     for (int i = s->n_carry; i < s->body->n_out; i++) /* their operands follow the carries */
-        if (cotangent(c, i))
+        if (sn_gr_cotangent(c, i))
             b.g[i] = stand_in(m, b.y[i]->rank, b.y[i]->shape, (sn_dtype)b.y[i]->dtype);
     if (m->error.code || !differentiate(&b) || !collect(&b, &d)) return true;
     bool *read = find_read(&b, &d);
@@ -191,7 +190,7 @@ bool grad_scan(grad *c) {
     for (int i = s->n_carry; i < s->n_carry + s->n_sequence; i++) /* at least one */
         if (read[i] || (i == s->n_carry && !d.n_sequence)) add_sequence(&d, n->in[i], b.arg[i]);
     for (int i = s->n_carry; i < s->body->n_out; i++)
-        if (b.g[i]) add_sequence(&d, cotangent(c, i), b.g[i]);
+        if (b.g[i]) add_sequence(&d, sn_gr_cotangent(c, i), b.g[i]);
     for (int i = s->n_carry + s->n_sequence; i < s->n_in; i++)
         if (read[i]) d.in[d.n_in] = n->in[i], d.arg[d.n_in++] = b.arg[i];
     sn_node *all = finish(&d);

@@ -663,6 +663,59 @@ static bool infer_scan(ctx *c) {
     return true;
 }
 
+/* ---- recurrence ---- */
+
+sn_recurrence sn_recurrence_of(const sn_node *n) {
+    return (sn_recurrence){.n_lead = n->in[SN_REC_START]->rank - 2,
+                           .reads = (sn_reads)sn_attr_int(n, SN_A_reads, SN_READS_AFTER),
+                           .second = n->n_in > SN_REC_B,
+                           .delta = sn_attr_int(n, SN_A_delta, 0),
+                           .columns = sn_attr_int(n, SN_A_columns, 0),
+                           .strict = sn_attr_int(n, SN_A_strict, 0),
+                           .reverse = sn_attr_int(n, SN_A_reverse, 0)};
+}
+
+/* Operand i is [T, .., size]; or, if `any`, [T, .., 1]. */
+static bool recurrent_operand(ctx *c, int i, sn_dim size, bool any) {
+    const sn_node *x = c->in[i], *start = c->in[SN_REC_START];
+    int last = start->rank - 1;
+    bool ok = x->rank == start->rank && x->shape[0] == c->in[0]->shape[0] &&
+              (x->shape[last] == size || (any && x->shape[last] == 1));
+    for (int a = 0; ok && a < last - 1; a++) ok = x->shape[a + 1] == start->shape[a];
+    return ok || bad(c, "operand %d does not fit the carry, operand %d", i, SN_REC_START);
+}
+
+static bool infer_recurrence(ctx *c) {
+    const sn_attr *delta = sn_attr_find(c->n_attr, c->attr, SN_A_delta),
+                  *columns = sn_attr_find(c->n_attr, c->attr, SN_A_columns);
+    if (c->n_in != SN_REC_B && c->n_in != SN_REC_END) return bad(c, "it needs 5 or 7 operands");
+    const sn_node *start = c->in[SN_REC_START];
+    if (start->rank < 2) return bad(c, "the carry must be a matrix");
+    if (delta && delta->i && (c->n_in < SN_REC_END || (columns && columns->i)))
+        return bad(c, "a delta rule needs 7 operands and decays of rows");
+    sn_dim K = start->shape[start->rank - 2], V = start->shape[start->rank - 1];
+    const sn_dim size[SN_REC_END] = {[SN_REC_Q] = K,
+                                     [SN_REC_K] = K,
+                                     [SN_REC_V] = V,
+                                     [SN_REC_G] = columns && columns->i ? V : K,
+                                     [SN_REC_B] = K,
+                                     [SN_REC_A] = delta && delta->i ? K : V};
+    for (int i = 0; i < c->n_in; i++) {
+        if (c->in[i]->dtype != start->dtype || !sn_dtype_is_float((sn_dtype)start->dtype))
+            return bad(c, "all operands must have one float type");
+        if (i != SN_REC_START && !recurrent_operand(c, i, size[i], i == SN_REC_G)) return false;
+    }
+    sn_type *y = &c->all[0], *end = &c->all[1];
+    *y = *end = (sn_type){.dtype = (sn_dtype)start->dtype, .rank = start->rank};
+    for (int a = 0; a < start->rank; a++) {
+        end->shape[a] = start->shape[a];
+        y->shape[a] = c->in[SN_REC_V]->shape[a];
+    }
+    c->n_all = 2;
+    if (delta && delta->i) c->all[c->n_all++] = *y;
+    return true;
+}
+
 static bool infer_result(ctx *c) {
     const sn_attr *index = need(c, SN_A_index);
     const sn_node *x = c->in[0];

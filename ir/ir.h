@@ -429,6 +429,30 @@ bool sn_scan_is_sequence(const sn_scan *s, int operand);
 /* The axis of operand i, or of the body's result i - n_in, that is independent axis k; -1: none. */
 int sn_scan_tile(const sn_scan *s, int i, int k);
 
+/* ir/infer.c — what a recurrence computes. Operands by number; those from B on may be missing. */
+enum {
+    SN_REC_Q,
+    SN_REC_K,
+    SN_REC_V,
+    SN_REC_G,
+    SN_REC_START,
+    SN_REC_B,
+    SN_REC_A, /* with `delta`; else u */
+    SN_REC_END
+};
+/* Each element reads, adds and decays in this order; u = a S:
+ *   AFTER   u; S' = e^g S + k^T v + b^T u; y
+ *   BEFORE  y, u; S' = e^g S + k^T v + b^T u
+ *   LATE    S += k^T v; y, u; S' = e^g S + b^T u */
+typedef enum sn_reads { SN_READS_AFTER, SN_READS_BEFORE, SN_READS_LATE } sn_reads;
+typedef struct sn_recurrence {
+    int n_lead; /* axes between T and the vectors */
+    sn_reads reads;
+    bool second, delta; /* there are b and u; u is computed */
+    bool columns, strict, reverse;
+} sn_recurrence;
+sn_recurrence sn_recurrence_of(const sn_node *n);
+
 /* ir/score_grad.c — a score region of attention and its derivative as one region: result 0 is the
  * score, 1 the cotangent of its argument 0; then for each read of a captured tensor in wrt, the
  * cotangent of the element and its indices. The last argument is the cotangent of the score. */

@@ -55,3 +55,18 @@ sn_dim sn_flops_flash_grad(sn_module *m, const sn_step *s) {
     const sn_view *q = &s->in[SN_FLASH_Q];
     return sn_dim_mul(m, sn_dim_product(m, q->rank, q->shape), sn_dim_mul(m, 10, keys(s)));
 }
+
+/* ---- recurrences ---- */
+
+/* Each element reads the carry once or twice and adds one or two products of vectors. */
+sn_dim sn_macs_recurrence(sn_module *m, const sn_step *s) {
+    sn_recurrence r = sn_recurrence_of(s->node);
+    const sn_view *start = &s->in[SN_REC_START];
+    sn_dim elements = sn_dim_mul(m, s->in[SN_REC_Q].shape[0],
+                                 sn_dim_product(m, start->rank, start->shape));
+    return sn_dim_mul(m, elements, 2 + r.second + r.delta);
+}
+
+sn_dim sn_flops_recurrence(sn_module *m, const sn_step *s) {
+    return sn_dim_mul(m, 2, sn_macs_recurrence(m, s));
+}

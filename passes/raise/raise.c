@@ -118,17 +118,17 @@ int sn_pass_raise(sn_passes *p) {
 
 /* ---- before a gradient ---- */
 
-/* Whether the loss has become one with more attention, or with scans in chunks. */
+/* Whether the loss has become one with more attention, or with recurrences. */
 static bool has_better_gradient(sn_module *m, sn_node *loss, sn_node *raised) {
     int attention[2] = {0, 0};
-    bool chunks = false;
+    bool recurrences = false;
     for (int k = 0; k < 2; k++) {
         sn_order order = sn_topo(m, 1, k ? &raised : &loss);
         for (int i = 0; i < order.n; i++) attention[k] += order.node[i]->op == SN_OP_attention;
         for (int i = 0; k && i < order.n; i++)
-            chunks |= order.node[i]->op == SN_OP_scan && order.node[i]->id > loss->id;
+            recurrences |= order.node[i]->op == SN_OP_recurrence && order.node[i]->id > loss->id;
     }
-    return attention[0] != attention[1] || chunks;
+    return attention[0] != attention[1] || recurrences;
 }
 
 /* One round; outputs before the gradient count as users, too. */

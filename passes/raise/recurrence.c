@@ -1,14 +1,13 @@
 /* recurrence.c: a scan whose carry is a matrix S that each element changes by a decay of its rows, a
  * product of vectors, and a product of a vector with one that is linear in S (delta rules):
  *     S' = e^g S + b^T (a S) + k^T v,    y = q S' or q S
- * becomes chunks of products (chunks.h), however the body writes it. Either of the two last axes of S
- * may be the one that a, b, k, q and the decay belong to ("inner"); the other is v's ("outer").
+ * becomes a `recurrence`, however the body writes it. Either of the two last axes of S may be the one
+ * that a, b, k, q and the decay belong to ("inner"); the other is v's ("outer").
  *
  * The body is read as a form in S. Vectors that do not depend on S are computed for all elements at
  * once, outside of the loop. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
-#include "passes/raise/chunks.h"
 #include "passes/raise/raise.h"
 
 #include <string.h>
@@ -455,7 +454,7 @@ static sn_node *log_of(sn_node *n, int depth) {
 
 static void missed(sn_raiser *r, const sn_node *n, const char *why) {
     sn_remark_add(r->p, "raise", n, true,
-                  "the loop runs element by element, not in chunks of products: %s", why);
+                  "the loop runs element by element, not as a recurrence in chunks: %s", why);
 }
 
 /* Both outputs as forms. False: not such a recurrence. */
@@ -490,37 +489,35 @@ static sn_node *swapped(sn_node *x) {
     return sn_b_transpose(x, x->rank, perm);
 }
 
-/* Everything for all elements; false: something cannot be computed outside of the loop. */
-static bool take(body *b, const form *next, const form *y, sn_recurrence *c) {
-    const int outer = 2 * b->n_lead + 1 - b->inner;
-    c->T = b->n->in[1]->shape[0];
-    c->n_lead = b->n_lead;
-    memcpy(c->lead, b->S->shape, sizeof *c->lead * (size_t)b->n_lead);
-    c->K = b->S->shape[b->inner];
-    c->V = b->S->shape[outer];
+/* The operands, for all elements; false: something cannot be computed outside of the loop. */
+static bool take(body *b, const form *next, const form *y, sn_node **in) {
+    sn_dim K = b->S->shape[b->inner], V = b->S->shape[2 * b->n_lead + 1 - b->inner];
     sn_node *decay = lift(b, next->scale);
     if (!decay || !is_positive(decay, 12)) return false;
     decay = for_all(b, next->scale, next->scale->shape[b->n_lead]);
-    c->g = log_of(decay, 12);
-    c->k = for_all(b, next->outer[0][0], c->K);
-    c->v = for_all(b, next->outer[0][1], c->V);
+    in[SN_REC_G] = log_of(decay, 12);
+    in[SN_REC_K] = for_all(b, next->outer[0][0], K);
+    in[SN_REC_V] = for_all(b, next->outer[0][1], V);
+    in[SN_REC_Q] = y->vector ? for_all(b, y->a, K) : in[SN_REC_K];
+    in[SN_REC_START] = b->inner == b->n_lead ? b->n->in[0] : swapped(b->n->in[0]);
     if (next->n_delta) {
-        c->b = for_all(b, next->delta[0][0], c->K);
-        c->a = for_all(b, next->delta[0][1], c->K);
-        if (!c->a || !c->b) return false;
+        in[SN_REC_B] = for_all(b, next->delta[0][0], K);
+        in[SN_REC_A] = for_all(b, next->delta[0][1], K);
+        if (!in[SN_REC_A] || !in[SN_REC_B]) return false;
     }
-    if (y->vector && !(c->q = for_all(b, y->a, c->K))) return false;
-    c->start = b->inner == b->n_lead ? b->n->in[0] : swapped(b->n->in[0]);
-    return c->k && c->v;
+    return in[SN_REC_Q] && in[SN_REC_K] && in[SN_REC_V];
 }
 
-/* The results of scan n in chunks: carry, output. */
-static bool in_chunks(sn_raiser *r, sn_node *n, sn_node **result) {
+/* The results of scan n as a recurrence: carry, output. */
+static bool as_recurrence(sn_raiser *r, sn_node *n, sn_node **result) {
     body b = {.m = n->m, .n = n, .s = sn_scan_of(n), .count = sn_module_node_count(n->m)};
     const sn_region *region = b.s.body;
     const sn_node *S = region->arg[0];
-    if (b.s.n_carry != 1 || b.s.reverse || b.s.n_tile || S->rank < 2 || region->n_out > 2 ||
-        S->dtype != SN_F32)
+    int64_t size;
+    if (b.s.n_carry != 1 || b.s.n_tile || S->rank < 2 || region->n_out > 2 || S->dtype != SN_F32 ||
+        !sn_dim_is_const(n->m, S->shape[S->rank - 2], &size) ||
+        !sn_dim_is_const(n->m, S->shape[S->rank - 1], &size) ||
+        (sn_dim_is_const(n->m, n->in[1]->shape[0], &size) && size < 2))
         return false;
     b.n_lead = S->rank - 2;
     for (int side = 0; side < 2; side++) {
@@ -536,26 +533,24 @@ static bool in_chunks(sn_raiser *r, sn_node *n, sn_node **result) {
             b.lifted[region->arg[i]->id] = n->in[i];
             b.moves[region->arg[i]->id] = sn_scan_is_sequence(&b.s, i);
         }
-        sn_recurrence c = {.before = before};
-        if (!take(&b, &next, &y, &c)) {
+        sn_node *in[SN_REC_END];
+        if (!take(&b, &next, &y, in)) {
             missed(r, n,
                    "the decay is not known to be positive; write it as exp or sigmoid, inside the "
                    "body or as a sequence");
             return false;
         }
-        if (!sn_chunks_fit(&c)) {
-            missed(r, n,
-                   "it needs at least 64 elements, a length that is a number or a multiple of 64, "
-                   "and 8 rows and columns");
-            return false;
-        }
-        sn_chunks_make(&c);
-        result[0] = side ? swapped(c.end) : c.end;
-        if (c.y) {
-            sn_node *out = sn_b_result(n, 1);
-            sn_node *row = y.row ? for_all(&b, y.row, c.V) : NULL;
+        sn_node *all = sn_node_new(
+            n->m, SN_OP_recurrence, next.n_delta ? SN_REC_END : SN_REC_B, in,
+            SN_ATTRS(SN_INT(reads, before ? SN_READS_BEFORE : SN_READS_AFTER),
+                     SN_INT(delta, next.n_delta), SN_INT(reverse, b.s.reverse)));
+        result[0] = sn_b_result(all, 1);
+        if (side) result[0] = swapped(result[0]);
+        if (y.vector) {
+            sn_node *out = sn_b_result(n, 1), *v = in[SN_REC_V];
+            sn_node *row = y.row ? for_all(&b, y.row, v->shape[v->rank - 1]) : NULL;
             if (y.row && !row) return false;
-            result[1] = sn_b_reshape(plus(c.y, row), out->rank, out->shape);
+            result[1] = sn_b_reshape(plus(sn_b_result(all, 0), row), out->rank, out->shape);
         }
         return !sn_module_error(n->m)->code;
     }
@@ -564,13 +559,13 @@ static bool in_chunks(sn_raiser *r, sn_node *n, sn_node **result) {
 
 static sn_node *raise_result(sn_raiser *r, sn_node *n) {
     sn_node *result[SN_MAX_RESULTS] = {NULL};
-    if (n->in[0]->op != SN_OP_scan || !in_chunks(r, n->in[0], result)) return NULL;
+    if (n->in[0]->op != SN_OP_scan || !as_recurrence(r, n->in[0], result)) return NULL;
     return result[sn_attr_int(n, SN_A_index, 0)];
 }
 
 static sn_node *raise_scan(sn_raiser *r, sn_node *n) {
     sn_node *result[SN_MAX_RESULTS] = {NULL};
-    return n->n_result == 1 && in_chunks(r, n, result) ? result[0] : NULL;
+    return n->n_result == 1 && as_recurrence(r, n, result) ? result[0] : NULL;
 }
 
 const sn_raising sn_raise_recurrence[] = {

@@ -176,7 +176,7 @@ static void run_at(built *f, const struct model *c, int level, float (*out)[MOST
     FILE *explained = open_memstream(&text, &size);
     sn_program_explain(p, "main", explained);
     fclose(explained);
-    assert_true((strstr(text, "scan: for each of 2 elements") != NULL) == chunks);
+    assert_true((strstr(text, "  recurrence ") != NULL) == chunks);
     free(text);
     sn_session *s = sn_session_new(p, NULL, &err);
     for (int i = 0; i < f->n_out; i++) {

@@ -1,0 +1,106 @@
+/* products.c: the products of a chunk, with all accumulators in registers. Both factors are in scratch
+ * and read in place: rows of the right one are contiguous, elements of the left one broadcast. */
+#include "codegen/recurrence/impl.h"
+
+enum { ROWS = 4, MAX_VECTORS = 4, UNROLL = 4 };
+
+/* Vectors of a register tile: accumulators, a row of the right factor, an element. */
+static int most_vectors(const em *e) {
+    return e->target->vector_regs < 32 ? 3 : MAX_VECTORS;
+}
+
+/* A register tile of ROWS rows and n vectors of columns. */
+typedef struct tile {
+    em_val acc[ROWS * MAX_VECTORS], carried[ROWS * MAX_VECTORS];
+    int n;
+} tile;
+
+static void begin(em *e, em_loop *l, tile *x) {
+    for (int i = 0; i < ROWS * x->n; i++)
+        x->acc[i] = x->carried[i] = em_carry(e, l, x->acc[i]);
+}
+
+static void end(em *e, em_loop *l, tile *x) {
+    for (int i = 0; i < ROWS * x->n; i++) em_next(e, l, x->carried[i], x->acc[i]);
+    em_end(e, l);
+    for (int i = 0; i < ROWS * x->n; i++) x->acc[i] = em_final(e, l, x->carried[i]);
+}
+
+/* acc += element of each row times the vectors of a row of the right factor */
+static void multiply_add(em *e, const rec_plan *p, tile *x, const em_val *element, em_val row) {
+    em_val v[MAX_VECTORS];
+    for (int j = 0; j < x->n; j++)
+        v[j] = rec_load(e, p, em_gep(e, row, p->t, em_i64(e, (int64_t)j * p->lanes)));
+    for (int i = 0; i < ROWS; i++) {
+        em_val s = em_load_splat(e, p->t, element[i], p->lanes);
+        for (int j = 0; j < x->n; j++)
+            x->acc[i * x->n + j] = em_fma(e, s, v[j], x->acc[i * x->n + j]);
+    }
+}
+
+static em_val column(em *e, const rec_plan *p, int64_t first, int j) {
+    return em_i64(e, first + (int64_t)j * p->lanes);
+}
+
+static void store_product(em *e, const rec_plan *p, const tile *x, rec_tile to, em_val row,
+                          int64_t col) {
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < x->n; j++) {
+            em_val r = em_addi(e, row, i), c = column(e, p, col, j), v = x->acc[i * x->n + j];
+            em_val at = rec_at(e, p, to, r, c);
+            if (p->r.columns)
+                v = em_fma(e, v, rec_load(e, p, rec_at(e, p, p->so_far, r, c)),
+                           rec_load(e, p, at));
+            rec_store(e, p, at, v);
+        }
+}
+
+void rec_emit_product(em *e, const rec_plan *p, rec_tile left, int64_t first, rec_tile to) {
+    int n_vector = (int)(p->cols / p->lanes), most = most_vectors(e);
+    em_loop half = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, ROWS));
+    for (int done = 0; done < n_vector; done += most) {
+        tile x = {.n = n_vector - done < most ? n_vector - done : most};
+        int64_t col = (int64_t)done * p->lanes;
+        for (int i = 0; i < ROWS * x.n; i++) x.acc[i] = em_vf(e, 0);
+        em_loop l = em_for(e, em_i64(e, first), em_i64(e, p->first + p->inner), em_i64(e, UNROLL));
+        begin(e, &l, &x);
+        for (int u = 0; u < UNROLL; u++) {
+            em_val element[ROWS], k = em_addi(e, l.i, u);
+            for (int i = 0; i < ROWS; i++)
+                element[i] = rec_at(e, p, left, em_addi(e, half.i, i), k);
+            multiply_add(e, p, &x, element, rec_at(e, p, p->right, k, em_i64(e, col)));
+        }
+        end(e, &l, &x);
+        store_product(e, p, &x, to, half.i, col);
+    }
+    em_end(e, &half);
+}
+
+void rec_emit_update(em *e, const rec_plan *p) {
+    int n_vector = (int)(p->cols / p->lanes), most = most_vectors(e);
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, ROWS));
+    for (int done = 0; done < n_vector; done += most) {
+        tile x = {.n = n_vector - done < most ? n_vector - done : most};
+        int64_t col = (int64_t)done * p->lanes;
+        em_val at[ROWS * MAX_VECTORS];
+        for (int i = 0; i < ROWS; i++) {
+            em_val row = em_addi(e, l.i, i), d = NULL;
+            if (!p->r.columns)
+                d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, row), p->lanes);
+            for (int j = 0; j < x.n; j++) {
+                em_val c = column(e, p, col, j), by = d;
+                if (!by) by = rec_load(e, p, rec_at_const(e, p, p->total, 0, c));
+                at[i * x.n + j] = rec_at(e, p, p->right, em_addi(e, row, p->first), c);
+                x.acc[i * x.n + j] = em_mul(e, rec_load(e, p, at[i * x.n + j]), by);
+            }
+        }
+        for (int r = 0; r < p->first; r++) {
+            em_val element[ROWS];
+            for (int i = 0; i < ROWS; i++)
+                element[i] = rec_at_const(e, p, p->key, r, em_addi(e, l.i, i));
+            multiply_add(e, p, &x, element, rec_at_const(e, p, p->right, r, em_i64(e, col)));
+        }
+        for (int i = 0; i < ROWS * x.n; i++) rec_store(e, p, at[i], x.acc[i]);
+    }
+    em_end(e, &l);
+}

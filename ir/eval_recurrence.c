@@ -1,0 +1,97 @@
+/* eval_recurrence.c: the value of a linear recurrence, element by element. */
+#include "ir/eval_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct run {
+    sn_recurrence r;
+    int64_t T, lead, K, V, n_g; /* n_g: log decays of an element */
+    const sn_value *const *in;
+    double *S, *u; /* one carry [K, V]; u of one element [V] */
+} run;
+
+/* Vector of element t of operand i. */
+static const double *vector(const run *r, int i, int64_t t, int64_t lead, int64_t size) {
+    return r->in[i]->data + (t * r->lead + lead) * size;
+}
+
+/* y = x S */
+static void read_carry(const run *r, const double *x, double *y) {
+    for (int64_t v = 0; v < r->V; v++) {
+        y[v] = 0;
+        for (int64_t k = 0; k < r->K; k++) y[v] += x[k] * r->S[k * r->V + v];
+    }
+}
+
+/* S += x^T y */
+static void add_product(const run *r, const double *x, const double *y) {
+    for (int64_t k = 0; k < r->K; k++)
+        for (int64_t v = 0; v < r->V; v++) r->S[k * r->V + v] += x[k] * y[v];
+}
+
+static void decay(const run *r, const double *g) {
+    for (int64_t k = 0; k < r->K; k++)
+        for (int64_t v = 0; v < r->V; v++)
+            r->S[k * r->V + v] *= exp(g[r->n_g == 1 ? 0 : r->r.columns ? v : k]);
+}
+
+/* y -= (q . x) v */
+static void take_own(const run *r, const double *q, const double *x, const double *v, double *y) {
+    double product = 0;
+    for (int64_t k = 0; k < r->K; k++) product += q[k] * x[k];
+    for (int64_t i = 0; i < r->V; i++) y[i] -= product * v[i];
+}
+
+/* Element t of one carry. */
+static void step(const run *r, int64_t t, int64_t lead, double *y, double *u_out) {
+    const sn_recurrence *c = &r->r;
+    const double *q = vector(r, SN_REC_Q, t, lead, r->K), *k = vector(r, SN_REC_K, t, lead, r->K),
+                 *v = vector(r, SN_REC_V, t, lead, r->V), *g = vector(r, SN_REC_G, t, lead, r->n_g),
+                 *b = c->second ? vector(r, SN_REC_B, t, lead, r->K) : NULL,
+                 *u = c->delta ? r->u : NULL;
+    if (c->second && !c->delta) u = vector(r, SN_REC_A, t, lead, r->V);
+    if (c->reads == SN_READS_LATE) add_product(r, k, v);
+    if (c->reads != SN_READS_AFTER) read_carry(r, q, y);
+    if (c->delta) {
+        read_carry(r, vector(r, SN_REC_A, t, lead, r->K), r->u);
+        memcpy(u_out, r->u, sizeof *r->u * (size_t)r->V);
+    }
+    decay(r, g);
+    if (c->reads != SN_READS_LATE) add_product(r, k, v);
+    if (b) add_product(r, b, u);
+    if (c->reads == SN_READS_AFTER) read_carry(r, q, y);
+    if (c->strict && c->reads != SN_READS_BEFORE) take_own(r, q, k, v, y);
+    if (c->strict && c->reads == SN_READS_AFTER && b) take_own(r, q, b, u, y);
+}
+
+bool eval_recurrence(eval_call *c) {
+    const sn_value *v = c->in[SN_REC_V], *start = c->in[SN_REC_START];
+    run r = {.r = sn_recurrence_of(c->n), .T = v->shape[0], .lead = 1, .in = c->in};
+    for (int a = 0; a < r.r.n_lead; a++) r.lead *= start->shape[a];
+    r.K = start->shape[r.r.n_lead];
+    r.V = start->shape[r.r.n_lead + 1];
+    r.n_g = c->in[SN_REC_G]->shape[v->rank - 1];
+    double *out[3] = {NULL};
+    for (int i = 0; i < (r.r.delta ? 3 : 2); i++) {
+        const sn_value *like = i == 1 ? start : v;
+        eval_call one = *c;
+        one.out += i;
+        out[i] = sn_eval_alloc(&one, start->dtype, like->rank, like->shape);
+        if (!out[i]) return false;
+    }
+    int64_t size = r.K * r.V;
+    r.u = malloc(sizeof *r.u * (size_t)(r.V + 1));
+    if (!r.u) return sn_eval_fail(c, SN_ERR_MEMORY, "out of memory");
+    for (int64_t lead = 0; lead < r.lead; lead++) {
+        r.S = out[1] + lead * size;
+        if (size) memcpy(r.S, start->data + lead * size, sizeof *r.S * (size_t)size);
+        for (int64_t i = 0; i < r.T; i++) {
+            int64_t t = r.r.reverse ? r.T - 1 - i : i, at = (t * r.lead + lead) * r.V;
+            step(&r, t, lead, out[0] + at, r.r.delta ? out[2] + at : NULL);
+        }
+    }
+    free(r.u);
+    return true;
+}
