@@ -27,6 +27,8 @@ void sn_gr_give(grad *c, int i, sn_node *d);
 
 /* Of a node with several results: the cotangent of result i; NULL: zero. */
 sn_node *sn_gr_cotangent(const grad *c, int i);
+/* A node that stands for a tensor of that type in a region to be. */
+sn_node *sn_gr_stand_in(sn_module *m, int rank, const sn_dim *shape, sn_dtype t);
 /* x with the axis in reverse order. */
 sn_node *sn_gr_reverse(sn_node *x, int axis);
 

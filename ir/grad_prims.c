@@ -174,7 +174,8 @@ sn_node *sn_gr_reverse(sn_node *x, int axis) {
 /* The sum from each element to the end; not a difference of sums, which would cancel. */
 bool grad_cumsum(grad *c) {
     int axis = (int)sn_attr_int(c->n, SN_A_axis, 0);
-    sn_node *sum = SN_NODE(c->n->m, cumsum, SN_ATTRS(SN_INT(axis, axis)), sn_gr_reverse(c->g, axis));
+    sn_node *sum =
+        SN_NODE(c->n->m, cumsum, SN_ATTRS(SN_INT(axis, axis)), sn_gr_reverse(c->g, axis));
     sn_gr_give(c, 0, sn_gr_reverse(sum, axis));
     return true;
 }

@@ -29,8 +29,7 @@ typedef struct draft {
     bool reverse;
 } draft;
 
-/* A node that stands for a tensor of that type. */
-static sn_node *stand_in(sn_module *m, int rank, const sn_dim *shape, sn_dtype t) {
+sn_node *sn_gr_stand_in(sn_module *m, int rank, const sn_dim *shape, sn_dtype t) {
     char name[48];
     snprintf(name, sizeof name, "@scan.%u", (unsigned)m->n_node);
     return sn_node_new(m, SN_OP_input, 0, NULL,
@@ -51,7 +50,7 @@ static bool add_result(draft *d, sn_node *x) {
 
 /* Adds an operand; returns what stands for it. */
 static sn_node *add_operand(draft *d, sn_node *x, bool sequence) {
-    sn_node *a = stand_in(d->m, x->rank - sequence, x->shape + sequence, (sn_dtype)x->dtype);
+    sn_node *a = sn_gr_stand_in(d->m, x->rank - sequence, x->shape + sequence, (sn_dtype)x->dtype);
     d->in[d->n_in] = x;
     d->arg[d->n_in++] = a;
     return a;
@@ -168,7 +167,7 @@ bool grad_scan(grad *c) {
     b.d = b.arg + s->n_in + 1;
     for (int i = 0; i < s->n_in; i++) {
         const sn_node *a = s->body->arg[i];
-        b.arg[i] = stand_in(m, a->rank, a->shape, (sn_dtype)a->dtype);
+        b.arg[i] = sn_gr_stand_in(m, a->rank, a->shape, (sn_dtype)a->dtype);
     }
     if (m->error.code) return true;
     sn_region_inline(s->body, b.arg, b.y);
@@ -179,7 +178,7 @@ bool grad_scan(grad *c) {
     }
     for (int i = s->n_carry; i < s->body->n_out; i++) /* their operands follow the carries */
         if (sn_gr_cotangent(c, i))
-            b.g[i] = stand_in(m, b.y[i]->rank, b.y[i]->shape, (sn_dtype)b.y[i]->dtype);
+            b.g[i] = sn_gr_stand_in(m, b.y[i]->rank, b.y[i]->shape, (sn_dtype)b.y[i]->dtype);
     if (m->error.code || !differentiate(&b) || !collect(&b, &d)) return true;
     bool *read = find_read(&b, &d);
     int *at = sn_arena_alloc(m, sizeof *at * (size_t)(s->n_carry + 1));

@@ -694,12 +694,9 @@ static bool infer_recurrence(ctx *c) {
     if (delta && delta->i && (c->n_in < SN_REC_END || (columns && columns->i)))
         return bad(c, "a delta rule needs 7 operands and decays of rows");
     sn_dim K = start->shape[start->rank - 2], V = start->shape[start->rank - 1];
-    const sn_dim size[SN_REC_END] = {[SN_REC_Q] = K,
-                                     [SN_REC_K] = K,
-                                     [SN_REC_V] = V,
-                                     [SN_REC_G] = columns && columns->i ? V : K,
-                                     [SN_REC_B] = K,
-                                     [SN_REC_A] = delta && delta->i ? K : V};
+    const sn_dim size[SN_REC_END] = {[SN_REC_Q] = K, [SN_REC_K] = K,
+                                     [SN_REC_V] = V, [SN_REC_G] = columns && columns->i ? V : K,
+                                     [SN_REC_B] = K, [SN_REC_A] = delta && delta->i ? K : V};
     for (int i = 0; i < c->n_in; i++) {
         if (c->in[i]->dtype != start->dtype || !sn_dtype_is_float((sn_dtype)start->dtype))
             return bad(c, "all operands must have one float type");

@@ -16,8 +16,7 @@ typedef struct tile {
 } tile;
 
 static void begin(em *e, em_loop *l, tile *x) {
-    for (int i = 0; i < ROWS * x->n; i++)
-        x->acc[i] = x->carried[i] = em_carry(e, l, x->acc[i]);
+    for (int i = 0; i < ROWS * x->n; i++) x->acc[i] = x->carried[i] = em_carry(e, l, x->acc[i]);
 }
 
 static void end(em *e, em_loop *l, tile *x) {
@@ -49,8 +48,7 @@ static void store_product(em *e, const rec_plan *p, const tile *x, rec_tile to, 
             em_val r = em_addi(e, row, i), c = column(e, p, col, j), v = x->acc[i * x->n + j];
             em_val at = rec_at(e, p, to, r, c);
             if (p->r.columns)
-                v = em_fma(e, v, rec_load(e, p, rec_at(e, p, p->so_far, r, c)),
-                           rec_load(e, p, at));
+                v = em_fma(e, v, rec_load(e, p, rec_at(e, p, p->so_far, r, c)), rec_load(e, p, at));
             rec_store(e, p, at, v);
         }
 }

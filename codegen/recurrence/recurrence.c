@@ -15,7 +15,7 @@
 #include "codegen/recurrence/impl.h"
 #include "codegen/emit/vmath.h"
 
-enum { BLOCK_BYTES = 256 /* of a row of a block of columns */, GROUP = 4 };
+enum { BLOCK_BYTES = 256 /* of a row of a block of columns */, GROUP = 4, LINE = 64 };
 
 /* ---- what an element sees ---- */
 
@@ -147,9 +147,25 @@ static em_val load_vector(em *e, const rec_plan *p, const sn_view *v, em_val row
     return em_gather(e, v->dtype, from, index, mask);
 }
 
+/* Rows are often as far apart as the rows of all heads together, further than hardware prefetches:
+ * those of the next chunk, or of this chunk's results, arrive while this one is computed. */
+static void prefetch_row(em *e, const rec_plan *p, int i, em_val row, int64_t n) {
+    const sn_view *v = view_of(p, i);
+    bool result = i >= p->k->step->n_in;
+    int64_t line = LINE / (int64_t)sn_dtype_size(v->dtype);
+    if (v->stride[v->rank - 1] != 1) return;
+    em_val ahead = em_muli(e, sn_kernel_dim(e, p->k, v->stride[0]), REC_CHUNK);
+    if (p->r.reverse) ahead = em_neg(e, ahead);
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, line));
+    em_val at = result ? l.i : em_add(e, l.i, ahead);
+    em_prefetch(e, em_gep(e, row, v->dtype, at), result, result ? 3 : 2);
+    em_end(e, &l);
+}
+
 /* Copies a row of n elements of operand i to a tile. */
 static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
                      rec_tile tile, em_val to_row, int64_t to_col) {
+    if (i != SN_REC_START) prefetch_row(e, p, i, row, n);
     em_loop l = for_vectors(e, p, round_up(n, p->lanes));
     em_val x = load_vector(e, p, view_of(p, i), row, l.i, mask_of(e, p, l.i, n, count));
     rec_store(e, p, rec_at(e, p, tile, to_row, em_addi(e, l.i, to_col)), x);
@@ -162,6 +178,7 @@ static void load_decays(em *e, const rec_plan *p, const unit *u, em_val row, em_
     int64_t width = p->r.columns ? p->cols : p->inner, n = p->r.columns ? p->cols : p->K;
     bool one = constant(p->k, v->shape[v->rank - 1]) == 1;
     em_val same = one ? em_load(e, v->dtype, row, 1) : NULL;
+    if (!one) prefetch_row(e, p, SN_REC_G, row, n);
     if (one) same = em_splat(e, sn_vmath_emit(e, SN_V_EXP, same), p->lanes);
     em_loop l = for_vectors(e, p, width);
     em_val count = p->r.columns ? u->columns : NULL;
@@ -214,6 +231,8 @@ static void load_elements(em *e, const rec_plan *p, const unit *u) {
     load_row(e, p, SN_REC_K, element(e, p, u, SN_REC_K, t), p->K, NULL, p->key, key[0], 0);
     load_row(e, p, SN_REC_V, element(e, p, u, SN_REC_V, t), p->cols, u->columns, p->right, v, 0);
     load_decays(e, p, u, element(e, p, u, SN_REC_G, t), l.i);
+    for (int i = p->k->step->n_in; i < p->k->step->n_in + p->k->step->n_out; i++)
+        if (i != p->k->step->n_in + 1) prefetch_row(e, p, i, element(e, p, u, i, t), p->cols);
     if (p->r.second)
         load_row(e, p, SN_REC_B, element(e, p, u, SN_REC_B, t), p->K, NULL, p->key, key[1], 0);
     if (p->r.delta)
@@ -304,9 +323,7 @@ static void emit_decays(em *e, const rec_plan *p, int t) {
     em_val before = t ? rec_load(e, p, total) : em_vf(e, 1);
     em_val after = em_mul(e, before, rec_load(e, p, rec_at_const(e, p, p->decay, t, l.i)));
     em_val q = rec_at_const(e, p, p->left, t, at), a = rec_at_const(e, p, p->left_u, t, at);
-    rec_store(
-        e, p, q,
-        em_mul(e, rec_load(e, p, q), p->r.reads == SN_READS_AFTER ? after : before));
+    rec_store(e, p, q, em_mul(e, rec_load(e, p, q), p->r.reads == SN_READS_AFTER ? after : before));
     if (p->r.delta) rec_store(e, p, a, em_mul(e, rec_load(e, p, a), before));
     rec_store(e, p, total, after);
     em_end(e, &l);
@@ -392,8 +409,8 @@ static void begin_unit(em *e, const rec_plan *p, unit *u, em_val item) {
     for (int i = 0; i < s->n_in + s->n_out; i++) {
         const sn_view *v = view_of(p, i);
         bool carry = i == SN_REC_START || i == s->n_in + 1;
-        bool of_columns = i == SN_REC_V || i >= s->n_in || carry || (i == SN_REC_A && !p->r.delta) ||
-                          (i == SN_REC_G && p->r.columns);
+        bool of_columns = i == SN_REC_V || i >= s->n_in || carry ||
+                          (i == SN_REC_A && !p->r.delta) || (i == SN_REC_G && p->r.columns);
         em_val off = em_i64(e, 0), rest = lead;
         for (int a = p->r.n_lead - 1; a >= 0; a--) {
             em_val n = sn_kernel_dim(e, p->k, s->in[SN_REC_START].shape[a]);

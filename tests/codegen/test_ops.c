@@ -186,16 +186,20 @@ static bool has_gradient(sn_op op) {
            op != SN_OP_result && op != SN_OP_one_hot && op != SN_OP_sinusoid;
 }
 
+static bool is_of(const op_case *row, int op) {
+    return (int)(row->op == SN_OP_result ? row->of : row->op) == op || (int)row->op == op;
+}
+
 /* Names every op without a row, or without one whose gradient is checked; true: there is none. */
 static bool check_coverage(void) {
     bool complete = true;
     for (int op = 0; op < SN_OP_COUNT; op++) {
         int rows = 0;
-        for (int i = 0; i < op_case_count; i++) rows += (int)op_cases[i].op == op;
+        for (int i = 0; i < op_case_count; i++) rows += is_of(&op_cases[i], op);
         if (!rows) fprintf(stderr, "tests/support/ops.def has no row for %s\n", sn_ops[op].name);
         int slopes = 0;
         for (int i = 0; i < op_case_count; i++)
-            slopes += (int)op_cases[i].op == op && op_grad_takes(&op_cases[i]);
+            slopes += is_of(&op_cases[i], op) && op_grad_takes(&op_cases[i]);
         if (!slopes && has_gradient((sn_op)op))
             fprintf(stderr, "tests/support/ops.def has no row for the gradient of %s\n",
                     sn_ops[op].name);

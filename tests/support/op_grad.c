@@ -16,10 +16,9 @@ static bool is_narrow(sn_dtype t) {
 }
 
 bool op_grad_takes(const op_case *row) {
-    const sn_op_info *info = &sn_ops[row->op];
+    const sn_op_info *info = &sn_ops[row->op == SN_OP_result ? row->of : row->op];
     bool wide = false;
-    if (info->kind == SN_FUSED || (info->flags & SN_OPF_LEAF) || row->op == SN_OP_result)
-        return false;
+    if (info->kind == SN_FUSED || (info->flags & SN_OPF_LEAF)) return false;
     for (const case_in *in = row->in; in->used; in++) {
         /* no derivatives */
         if (is_narrow(in->dtype) || (in->gen & 255) == GEN_SPECIAL) return false;
