@@ -34,6 +34,8 @@ typedef struct rec_plan {
     int64_t elements; /* of scratch */
 } rec_plan;
 
+/* A dim that the kernel requires to be a number. */
+int64_t rec_constant(const sn_kernel *k, sn_dim d);
 void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t);
 
 /* Where pair i begins in `key`, `right` and the columns of `left`. */

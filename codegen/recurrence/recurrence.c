@@ -14,68 +14,9 @@
  * Threads share the units. Bits do not depend on the number of threads. */
 #include "codegen/recurrence/impl.h"
 #include "codegen/emit/vmath.h"
+#include "runtime/memory.h"
 
-enum { BLOCK_BYTES = 256 /* of a row of a block of columns */, GROUP = 4, LINE = 64 };
-
-/* ---- what an element sees ---- */
-
-int rec_seen(const rec_plan *p, int pair, int t) {
-    bool own = (p->r.reads == SN_READS_AFTER || (p->r.reads == SN_READS_LATE && pair == 0)) &&
-               !p->r.strict;
-    return t + own;
-}
-
-int rec_seen_by_u(const rec_plan *p, int pair, int t) {
-    return t + (p->r.reads == SN_READS_LATE && pair == 0);
-}
-
-int rec_decayed(const rec_plan *p, int pair, int t) {
-    return rec_seen_by_u(p, pair, t);
-}
-
-/* ---- plan ---- */
-
-static rec_tile place(rec_plan *p, int64_t rows, int64_t ld) {
-    rec_tile t = {p->elements, ld};
-    int64_t line = 64 / (int64_t)sn_dtype_size(p->t);
-    p->elements += (rows * ld + line - 1) / line * line;
-    return t;
-}
-
-static int64_t constant(const sn_kernel *k, sn_dim d) {
-    int64_t v = 1;
-    sn_dim_is_const(k->m, d, &v);
-    return v;
-}
-
-static int64_t round_up(int64_t n, int64_t to) {
-    return (n + to - 1) / to * to;
-}
-
-void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
-    const sn_view *start = &k->step->in[SN_REC_START];
-    *p = (rec_plan){.k = k,
-                    .r = sn_recurrence_of(k->step->node),
-                    .t = k->compute,
-                    .lanes = sn_target_lanes(t, k->compute)};
-    p->K = constant(k, start->shape[start->rank - 2]);
-    p->V = constant(k, start->shape[start->rank - 1]);
-    int64_t most = BLOCK_BYTES / (int64_t)sn_dtype_size(p->t);
-    p->n_block = p->V > most ? (p->V + most - 1) / most : 1;
-    p->cols = round_up((p->V + p->n_block - 1) / p->n_block, p->lanes);
-    p->inner = round_up(p->K, p->lanes);
-    p->pairs = p->r.second ? 2 : 1;
-    p->first = p->pairs * REC_CHUNK;
-    int64_t left = p->first + p->inner, d = p->r.columns ? p->cols : p->inner;
-    p->left = place(p, REC_CHUNK, left);
-    if (p->r.delta) p->left_u = place(p, REC_CHUNK, left);
-    p->right = place(p, left, p->cols);
-    p->key = place(p, p->first, p->inner);
-    p->decay = place(p, REC_CHUNK, d);
-    p->total = place(p, 1, d);
-    if (p->r.columns) p->so_far = place(p, REC_CHUNK, d);
-    p->out = place(p, REC_CHUNK, p->cols);
-}
+enum { GROUP = 4 /* elements whose weights are computed together */, LINE = 64 };
 
 static sn_dim scratch(const sn_kernel *k, const sn_target *t) {
     rec_plan p;
@@ -84,23 +25,6 @@ static sn_dim scratch(const sn_kernel *k, const sn_target *t) {
 }
 
 /* ---- tiles ---- */
-
-em_val rec_at(em *e, const rec_plan *p, rec_tile tile, em_val row, em_val col) {
-    em_val at = em_add(e, em_muli(e, row, tile.ld), col);
-    return em_gep(e, e->scratch, p->t, em_addi(e, at, tile.at));
-}
-
-em_val rec_at_const(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val col) {
-    return em_gep(e, e->scratch, p->t, em_addi(e, col, tile.at + row * tile.ld));
-}
-
-em_val rec_load(em *e, const rec_plan *p, em_val at) {
-    return em_load(e, p->t, at, p->lanes);
-}
-
-void rec_store(em *e, const rec_plan *p, em_val at, em_val v) {
-    em_store(e, p->t, at, v);
-}
 
 static em_loop for_vectors(em *e, const rec_plan *p, int64_t n) {
     return em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, p->lanes));
@@ -166,7 +90,7 @@ static void prefetch_row(em *e, const rec_plan *p, int i, em_val row, int64_t n)
 static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
                      rec_tile tile, em_val to_row, int64_t to_col) {
     if (i != SN_REC_START) prefetch_row(e, p, i, row, n);
-    em_loop l = for_vectors(e, p, round_up(n, p->lanes));
+    em_loop l = for_vectors(e, p, SN_ROUND_UP(n, p->lanes));
     em_val x = load_vector(e, p, view_of(p, i), row, l.i, mask_of(e, p, l.i, n, count));
     rec_store(e, p, rec_at(e, p, tile, to_row, em_addi(e, l.i, to_col)), x);
     em_end(e, &l);
@@ -176,7 +100,7 @@ static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_
 static void load_decays(em *e, const rec_plan *p, const unit *u, em_val row, em_val to_row) {
     const sn_view *v = view_of(p, SN_REC_G);
     int64_t width = p->r.columns ? p->cols : p->inner, n = p->r.columns ? p->cols : p->K;
-    bool one = constant(p->k, v->shape[v->rank - 1]) == 1;
+    bool one = rec_constant(p->k, v->shape[v->rank - 1]) == 1;
     em_val same = one ? em_load(e, v->dtype, row, 1) : NULL;
     if (!one) prefetch_row(e, p, SN_REC_G, row, n);
     if (one) same = em_splat(e, sn_vmath_emit(e, SN_V_EXP, same), p->lanes);
@@ -418,7 +342,7 @@ static void begin_unit(em *e, const rec_plan *p, unit *u, em_val item) {
             off = em_add(e, off, em_mul(e, em_rem(e, rest, n), by));
             rest = em_div(e, rest, n);
         }
-        if (of_columns && constant(p->k, v->shape[v->rank - 1]) != 1)
+        if (of_columns && rec_constant(p->k, v->shape[v->rank - 1]) != 1)
             off = em_add(e, off, em_mul(e, col, last_stride(e, p, v)));
         u->base[i] = em_gep(e, em_buf(e, i), v->dtype, off);
     }
