@@ -179,7 +179,7 @@ static bool read_piece(model *m, message s) {
     m->text.size = 0;
     if (!sn_swap_spaces((const char *)piece.at, (size_t)(piece.end - piece.at), &m->text, m->err) ||
         !sn_vocab_set(&m->t->vocab, id, m->text.data, m->text.size, flags[type], m->err) ||
-        (type == USER_DEFINED && !add_user(m, &m->t->norm[0], &piece)))
+        (type == USER_DEFINED && !add_user(m, &m->t->norm[m->t->norms - 1], &piece)))
         return false;
     if (type == UNKNOWN) m->t->special[SN_TOKEN_UNK] = id;
     if (type == CONTROL) {
@@ -210,7 +210,8 @@ static bool make(model *m, const cJSON *config) {
     m->bpe = m->type == BPE ? sn_bpe_new(&sn_tok_llama, m->err) : NULL;
     m->unigram = m->type == UNIGRAM ? sn_unigram_new(m->err) : NULL;
     m->t = m->bpe ? &m->bpe->base : m->unigram ? &m->unigram->base : NULL;
-    sn_norm *n = m->t ? sn_tok_add_norm(m->t, m->err) : NULL;
+    if (!m->t || !sn_sp_add_steps(&m->numbering, m->t, m->err)) return false;
+    sn_norm *n = sn_tok_add_norm(m->t, m->err);
     if (!n) return false;
     m->t->foreign = m->t->swapped = true;
     m->t->decoding.strip = m->prefix || m->collapse;

@@ -1,17 +1,27 @@
 /* tok_sp_class.c: transformers' tokenizer classes with a SentencePiece model. Fairseq's vocabularies
  * (XLM-R, mBART, NLLB) begin with tokens of their own, Pegasus' with 103; M2M-100 and Marian number
- * pieces by vocab.json. */
+ * pieces by vocab.json; ALBERT removes accents and capitals. What is before the model's normalizer
+ * follows the "Fast" classes. */
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/tokenizer/steps.h"
 #include "runtime/tokenizer/tok_sp_class.h"
 
 typedef enum template_kind {
     TEXT_EOS,
     BOS_TEXT_EOS,
     LANGUAGE_TEXT_EOS,
-    TEXT_EOS_LANGUAGE
+    TEXT_EOS_LANGUAGE,
+    CLS_TEXT_SEP
 } template_kind;
+
+/* What happens to texts before the model's own normalizer. */
+typedef enum cleaning {
+    NOTHING,
+    MAY_LOWER, /* lower case, if do_lower_case says so */
+    ALBERTS /* quotes, no accents unless keep_accents, lower case unless do_lower_case is false */
+} cleaning;
 
 struct sn_sp_class {
     const char *name, *model_type; /* tokenizer_class without "Fast"; of config.json, or NULL */
@@ -22,8 +32,9 @@ struct sn_sp_class {
     const char *language_name;        /* form of their tokens */
     bool by_vocabulary;               /* pieces are numbered by vocab.json */
     int32_t spare;                    /* tokens without meaning at the end */
-    bool mask;                        /* <mask> is the last token */
+    const char *mask;                 /* the last token, or NULL */
     int32_t extra_ids;                /* <extra_id_N - 1> … <extra_id_0> at the end */
+    cleaning cleaning;
 };
 
 #define MBART_LANGUAGES                                                                            \
@@ -38,7 +49,7 @@ struct sn_sp_class {
     "ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr "  \
     "ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr "   \
     "uk ur uz vi wo xh yi yo zh zu "
-#define FAIRSEQ .first = {"<s>", "<pad>", "</s>", "<unk>"}, .skip = 3, .offset = 1, .mask = true
+#define FAIRSEQ .first = {"<s>", "<pad>", "</s>", "<unk>"}, .skip = 3, .offset = 1, .mask = "<mask>"
 
 static const sn_sp_class classes[] = {
     {"T5", "t5", .template = TEXT_EOS, .extra_ids = 100},
@@ -47,7 +58,7 @@ static const sn_sp_class classes[] = {
     {"XLMRoberta", "xlm-roberta", FAIRSEQ, .template = BOS_TEXT_EOS},
     {"Camembert", "camembert",
      .first = {"<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"}, .skip = 1,
-     .offset = 4, .mask = true, .template = BOS_TEXT_EOS},
+     .offset = 4, .mask = "<mask>", .template = BOS_TEXT_EOS},
     {"MBart50", NULL, FAIRSEQ, .template = LANGUAGE_TEXT_EOS, .language = "en_XX",
      .languages = MBART50_LANGUAGES, .language_name = "%s"},
     {"MBart", "mbart", FAIRSEQ, .template = TEXT_EOS_LANGUAGE, .language = "en_XX",
@@ -57,6 +68,8 @@ static const sn_sp_class classes[] = {
     {"M2M100", "m2m_100", .by_vocabulary = true, .template = LANGUAGE_TEXT_EOS, .language = "en",
      .languages = M2M_100_LANGUAGES, .language_name = "__%s__", .spare = 8},
     {"Marian", "marian", .by_vocabulary = true, .template = TEXT_EOS},
+    {"Albert", "albert", .template = CLS_TEXT_SEP, .cleaning = ALBERTS},
+    {"DebertaV2", "deberta-v2", .template = CLS_TEXT_SEP, .mask = "[MASK]", .cleaning = MAY_LOWER},
 };
 enum { CLASSES = sizeof classes / sizeof *classes };
 
@@ -145,6 +158,46 @@ bool sn_sp_begin(sn_sp_numbering *n, const char *path, const cJSON *config, sn_e
 
 void sn_sp_end(sn_sp_numbering *n) {
     sn_vocab_free(&n->names);
+}
+
+/* ---- what happens to texts first ---- */
+
+static bool flag_of(const cJSON *config, const char *key, bool usual) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, key);
+    return cJSON_IsBool(item) ? cJSON_IsTrue(item) : usual;
+}
+
+static sn_norm *add_step(sn_tokenizer *t,
+                         bool (*run)(const sn_norm *n, sn_leaves in, sn_bytes *out, sn_error *err),
+                         sn_error *err) {
+    sn_norm *n = sn_tok_add_norm(t, err);
+    if (n) n->run = run;
+    return n && sn_unicode_need(t, err) ? n : NULL;
+}
+
+/* `` and '' become ", and accents are separated from letters and removed. */
+static bool add_albert(const sn_sp_numbering *n, sn_tokenizer *t, sn_error *err) {
+    static const char pattern[] = "``|''";
+    sn_norm *quotes = add_step(t, sn_norm_replace, err), *form;
+    if (!quotes || !sn_bytes_append(&quotes->text, "\"", 1, err) ||
+        !(quotes->regex = sn_regex_new(pattern, sizeof pattern - 1, err)))
+        return false;
+    if (flag_of(n->config, "keep_accents", false)) return true;
+    if (!(form = add_step(t, sn_norm_form, err))) return false;
+    form->form = SN_NFKD;
+    return add_step(t, sn_norm_strip_accents, err);
+}
+
+bool sn_sp_add_steps(const sn_sp_numbering *n, sn_tokenizer *t, sn_error *err) {
+    const cleaning how = n->class ? n->class->cleaning : NOTHING;
+    if (how != NOTHING && flag_of(n->config, "split_by_punct", false))
+        return sn_fail(err, SN_ERR_FILE,
+                       "%s/tokenizer_config.json: \"split_by_punct\" is not supported: the folder "
+                       "needs the tokenizer.json of the model",
+                       n->folder);
+    return (how != ALBERTS || add_albert(n, t, err)) &&
+           (how == NOTHING || !flag_of(n->config, "do_lower_case", how == ALBERTS) ||
+            add_step(t, sn_norm_lower, err));
 }
 
 /* ---- pieces ---- */
@@ -284,6 +337,8 @@ static bool make_template(const sn_sp_numbering *n, sn_tokenizer *t, sn_error *e
     bool old = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(n->config, "legacy_behaviour"));
     bool last = c->template == TEXT_EOS_LANGUAGE || (c->template == LANGUAGE_TEXT_EOS && old);
     t->templated = true;
+    if (c->template == CLS_TEXT_SEP)
+        return push_named(t, &t->before, "[CLS]", err) && push_named(t, &t->after, "[SEP]", err);
     return (c->template != BOS_TEXT_EOS || push_named(t, &t->before, "<s>", err)) &&
            (!c->language || last || push_named(t, &t->before, language, err)) &&
            push_named(t, &t->after, "</s>", err) &&
@@ -308,7 +363,9 @@ bool sn_sp_finish(sn_sp_numbering *n, sn_tokenizer *t, sn_error *err) {
         snprintf(name, sizeof name, "madeupword%d", (int)i);
         ok = sn_vocab_set(&t->vocab, id++, name, strlen(name), SN_TOKEN_CONTROL, err);
     }
-    ok = ok && (!c->mask || add_special(t, id, "<mask>", false, err)) &&
+    ok = ok &&
+         (!c->mask || sn_vocab_find(&t->vocab, c->mask, strlen(c->mask)) >= 0 ||
+          add_special(t, id, c->mask, false, err)) &&
          (!c->extra_ids || add_extra_ids(n, t, id, err)) && add_added(n, t, err);
     if (n->unknown) t->end = end_of_names(n);
     return ok && make_template(n, t, err);

@@ -19,6 +19,8 @@ typedef struct sn_sp_numbering {
 /* Finds the class by tokenizer_class in the config or, without one, by model_type in the folder's
  * config.json. A class that is known to do more than is written here is an error. */
 bool sn_sp_begin(sn_sp_numbering *n, const char *path, const cJSON *config, sn_error *err);
+/* Adds what the class does with texts before the model's normalizer. */
+bool sn_sp_add_steps(const sn_sp_numbering *n, sn_tokenizer *t, sn_error *err);
 /* The token of the next piece, as the file writes it; -1: it has none. */
 int32_t sn_sp_next(sn_sp_numbering *n, const char *piece, size_t size, bool is_text);
 /* Adds the other tokens and the template; before the roles of tokens are set. */

@@ -227,8 +227,69 @@ static void languages(void **state) {
     cJSON_Delete(all);
 }
 
+/* The model of the tests with [CLS] and [SEP] at the end; loads it with this tokenizer_config.json. */
+static sn_tokenizer *load_with(const char *config) {
+    static const unsigned char more[] = "\x0a\x0e\x0a\x05[CLS]\x15\0\0\0\0\x18\x03"
+                                        "\x0a\x0e\x0a\x05[SEP]\x15\0\0\0\0\x18\x03";
+    size_t size;
+    char *model = read_whole(TOK_DATA "pieces/unigram.model", &size);
+    char *longer = malloc(size + sizeof more);
+    memcpy(longer, model, size);
+    memcpy(longer + size, more, sizeof more - 1);
+    write_file("spiece.model", longer, size + sizeof more - 1);
+    write_file("tokenizer_config.json", config, strlen(config));
+    free(longer);
+    free(model);
+    return load_ok(scratch_dir);
+}
+
+/* ALBERT's and DeBERTa's texts have the tokens that `cleaned` has without a class, and [CLS], [SEP]
+ * around them. */
+static void lower_case(void **state) {
+    (void)state;
+    static const struct {
+        const char *class, *options, *text, *cleaned;
+    } cases[] = {
+        {"AlbertTokenizer", "", "hello world", "hello world"},
+        {"AlbertTokenizerFast", "", "``Hello'' World", "\"hello\" world"},
+        {"AlbertTokenizer", "", "CAF\u00c9 \u00dcn\u00efcode \ufb01", "cafe unicode fi"},
+        {"AlbertTokenizer", "", "\u0130\u03a3 don't", "i\u03c3 don't"},
+        {"AlbertTokenizer", ", \"keep_accents\": true", "CAF\u00c9 ''x", "caf\u00e9 \"x"},
+        {"AlbertTokenizer", ", \"do_lower_case\": false", "CAF\u00c9", "CAFE"},
+        {"DebertaV2Tokenizer", "", "CAF\u00c9 ``Hello''", "CAF\u00c9 ``Hello''"},
+        {"DebertaV2Tokenizer", ", \"do_lower_case\": true", "CAF\u00c9", "caf\u00e9"},
+    };
+    assert_int_equal(scratch_make(NULL), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char json[200];
+        snprintf(json, sizeof json, "{\"tokenizer_class\": \"%s\"%s}", cases[i].class,
+                 cases[i].options);
+        sn_tokenizer *plain = load_with("{}");
+        sn_ids want = encode_ok(plain, cases[i].cleaned, strlen(cases[i].cleaned), 0);
+        int32_t n = sn_tokenizer_vocab_size(plain);
+        sn_tokenizer_free(plain);
+        sn_tokenizer *t = load_with(json);
+        assert_true(sn_tokenizer_has_template(t));
+        sn_ids ids = encode_ok(t, cases[i].text, strlen(cases[i].text), SN_TOK_TEMPLATE);
+        if (ids.count != want.count + 2 || ids.data[0] != n - 2 ||
+            ids.data[ids.count - 1] != n - 1 ||
+            memcmp(ids.data + 1, want.data, want.count * sizeof *want.data) != 0)
+            fail_msg("case %zu: %s", i, json);
+        if (strstr(json, "Deberta")) check_text(t, n, "[MASK]");
+        sn_ids_free(&ids);
+        sn_ids_free(&want);
+        sn_tokenizer_free(t);
+    }
+    static const char split[] =
+        "{\"tokenizer_class\": \"DebertaV2Tokenizer\", \"split_by_punct\": true}";
+    write_file("tokenizer_config.json", split, sizeof split - 1);
+    refuses_folder("\"split_by_punct\" is not supported");
+    scratch_end(NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(classes), cmocka_unit_test(tokens),
-                                       cmocka_unit_test(marian), cmocka_unit_test(languages)};
+                                       cmocka_unit_test(marian), cmocka_unit_test(languages),
+                                       cmocka_unit_test(lower_case)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
