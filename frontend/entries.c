@@ -14,6 +14,18 @@ static sn_forward_ctx make_step(sn_module *m, sn_dim B, sn_dim T, sn_dim past, i
     return s;
 }
 
+/* Without caches: T positions of each sequence, or of this rank's part of it. */
+static sn_forward_ctx make_part(sn_module *m, sn_dim B, sn_dim T) {
+    sn_forward_ctx s = make_step(m, B, T, 0, 0);
+    s.ranks = sn_mesh_size(m, FRONT_CONTEXT);
+    if (s.ranks > 1) {
+        sn_tensor before =
+            sn_mul(sn_mesh_rank(m, FRONT_CONTEXT, s.ranks), sn_dim_tensor(m, SN_I32, T));
+        s.pos = sn_add(s.pos, before);
+    }
+    return s;
+}
+
 static sn_tensor all_logits(const sn_decoder *d, sn_module *m, sn_dim B, sn_dim T) {
     sn_forward_ctx s = make_step(m, B, T, 0, 0);
     return d->unembed(d->config, d->layers(d->config, &s));
@@ -117,7 +129,8 @@ void decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_opt
     if (o->entries & SN_LOSS) { /* A13 line 5 */
         sn_dim B = sn_symbol(m, "B", 1, o->max_batch);
         sn_entry_begin(m, "loss");
-        sn_tensor logits = all_logits(d, m, B, T); /* its inputs come before the targets */
+        sn_forward_ctx s = make_part(m, B, T); /* its inputs come before the targets */
+        sn_tensor logits = d->unembed(d->config, d->layers(d->config, &s));
         sn_tensor targets = sn_input(m, "targets", SN_I32, B, T);
         sn_tensor loss = sn_cross_entropy(logits, targets);
         sn_output("loss", loss);
@@ -126,7 +139,7 @@ void decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_opt
     if (o->entries & SN_TRAIN) { /* A13 */
         sn_dim B = sn_symbol(m, "B", 1, o->max_batch);
         sn_training_begin(m, o->training);
-        sn_forward_ctx s = make_step(m, B, T, 0, 0);
+        sn_forward_ctx s = make_part(m, B, T);
         s.training = o->training;
         s.documents = sn_training_documents(m, o->training, B, T);
         sn_training_end(d->unembed(d->config, d->layers(d->config, &s)), o->training);
@@ -372,6 +385,10 @@ static sn_tensor row_mask(const sn_forward_ctx *s, sn_dim Tk, int64_t window) {
 }
 
 sn_tensor sn_forward_mask(const sn_forward_ctx *s, sn_dim Tk, int64_t window) {
+    if (s->ranks > 1)
+        return sn_module_fail(s->m, SN_ERR_USAGE,
+                              "sn_forward_mask: the ranks of the mesh axis \"" FRONT_CONTEXT
+                              "\" divide the sequences, which needs sn_forward_attention");
     if (s->each) return row_mask(s, Tk, window);
     sn_tensor causal = sn_window_mask(s->m, s->T, Tk, window);
     return s->documents ? sn_and(causal, sn_document_mask(s->documents)) : causal;
@@ -388,6 +405,11 @@ static sn_tensor same_document(const sn_score_ctx *c) {
 sn_tensor sn_forward_attention_at(sn_loc at, const sn_forward_ctx *s, const sn_attention_args *a) {
     sn_attention_args args = *a;
     args.past = s->each;
+    if (s->ranks > 1 && s->documents)
+        return sn_module_fail(s->m, SN_ERR_USAGE,
+                              "ranks of the mesh axis \"" FRONT_CONTEXT
+                              "\" divide sequences that are one document each");
+    if (s->ranks > 1) args.mesh = FRONT_CONTEXT, args.ranks = s->ranks;
     if (!s->documents) return sn_model_attention_at(at, s->training, &args);
     int n = 0;
     while (n < SN_MAX_CAPTURED - 1 && args.captured[n]) n++;

@@ -45,8 +45,9 @@ sn_tensor front_expert_linear(sn_loc at, sn_tensor x, sn_tensor w, int64_t exper
 sn_tensor front_state(sn_loc at, sn_module *m, const char *name, sn_dtype t, int rank,
                       const sn_dim *shape);
 
-/* The mesh axis that divides heads, columns of MLPs and vocabularies. */
+/* The mesh axes that divide heads, columns of MLPs and vocabularies; sequences. */
 #define FRONT_TENSOR "tensor"
+#define FRONT_CONTEXT "context"
 /* Whether its ranks can divide n `what` ("heads"); if not, the module has an error. */
 bool front_divides(sn_module *m, const char *what, int64_t n);
 

@@ -51,6 +51,10 @@ sn_tensor gpt2_attend(const decoder *g, const sn_forward_ctx *s, sn_tensor x, in
     k = sn_append_kv(s, k, "k_cache");
     v = sn_append_kv(s, v, "v_cache");
 
+    if (s->ranks > 1) { /* of which each has some of the keys */
+        sn_tensor all = sn_forward_attention(s, q, k, v, .causal = true, .window = g->window);
+        return sn_nn_linear(sn_merge_heads(all), "attn.c_proj", g->d, g->linear | SN_ROWS);
+    }
     sn_tensor mask = sn_forward_mask(s, sn_dim_of(k, 2), g->window);
     sn_tensor att = sn_matmul(q, sn_swap(k, -1, -2)); /* A4 line 4 */
     att = sn_mul(att, 1 / sqrt((double)(g->d / g->heads)));

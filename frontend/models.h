@@ -86,7 +86,8 @@ typedef struct sn_model_options {
     /* used to detect the prefix of parameter names; NULL: the format's usual prefix */
     const sn_weights *weights;
     /* the mesh of ranks (sn_mesh_at), ends with a name of NULL; its axis "tensor" divides heads, MLPs
-     * and vocabularies. NULL: one rank */
+     * and vocabularies, "context" sequences in the entries "loss" and "train_step" of decoders. NULL:
+     * one rank */
     const sn_mesh_axis *mesh;
 } sn_model_options;
 
@@ -195,6 +196,9 @@ typedef struct sn_forward_ctx {
     sn_tensor *hidden; /* [layers + 1] hidden states recorded by sn_record_hidden; or NULL */
     const sn_training *training; /* NULL: inference */
     sn_tensor documents;         /* i32 [B, T], or NULL: each sequence is one document */
+    /* Ranks of the mesh axis "context", which divide the sequences: T positions of each, to which pos
+     * belongs. 0, 1: nobody does */
+    int64_t ranks;
     /* Caches of several sequences, which differ in length: */
     int64_t rows;   /* rows of the caches; 0: B, which then is a number */
     sn_dim row;     /* the row of the only sequence, if `each` is NULL */

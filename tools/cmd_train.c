@@ -19,7 +19,7 @@ typedef struct options {
     cmd_compile compile;
     const char *config, *output, *text, *source, *precision;
     const char *reduction;
-    int64_t steps, seed, warmup, batch, block, validate_every, slices, zero, tensor;
+    int64_t steps, seed, warmup, batch, block, validate_every, slices, zero, tensor, context;
     double rate;
     const char *profile;
     bool resume, force;
@@ -58,6 +58,9 @@ static const arg table[] = {
      "so many ranks share a model (heads, MLPs, vocabulary), the others compute other slices; 0: "
      "as "
      "in the config"},
+    {"context", 0, ARG_INT, AT(context), "P", "0", 0, 1 << 16,
+     "so many ranks divide the tokens of each row, for rows that one cannot hold; 0: as in the "
+     "config"},
     {"reduction", 0, ARG_CHOICE, AT(reduction), "exact|fast", "exact", 0, 0,
      "sums over ranks; exact: the same bits for any number of ranks; fast: what MPI takes for "
      "fastest"},
@@ -184,6 +187,7 @@ static bool change_settings(const options *o, train_settings *s, sn_error *err) 
     if (o->slices) s->slices = o->slices;
     if (o->zero >= 0) s->zero = (int)o->zero;
     if (o->tensor > 0) s->tensor = o->tensor;
+    if (o->context > 0) s->context = o->context;
     s->reduction = !strcmp(o->reduction, "fast") ? SN_REDUCE_FAST : SN_REDUCE_EXACT;
     if (o->validate_every) s->validate_every = s->save_every = o->validate_every;
     if (c->total > 0 && c->warmup >= c->total)

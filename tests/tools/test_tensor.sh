@@ -61,6 +61,8 @@ printf '%s\n' '{
 train 2 gpt.json -o two --slices 2 --tensor 2 -n 2 || { cat log; fail "train --tensor 2"; }
 train 2 gpt.json -o two --resume --tensor 2 || { cat log; fail "train --tensor 2 --resume"; }
 close one two "--tensor 2"
+train 2 gpt.json -o rows --slices 2 --context 2 || { cat log; fail "train --context 2"; }
+close one rows "--context 2"
 [ -z "$long" ] && exit 0
 
 "$sinter" train gpt.json -o two --resume -n 8 >log 2>&1 || { cat log; fail "one rank resumes what two shared"; }
@@ -77,6 +79,17 @@ printf '%s\n' '{
   "num_key_value_heads": 2, "intermediate_size": 50, "max_position_embeddings": 16},
  "data": {"text": "text.txt", "validation_part": 0},
  "training": {"steps": 10, "batch": 4, "block": 16, "log_every": 1}}' >llama.json
+# The tokens of a row, divided, with the optimizer's states and gradients, too.
+"$sinter" train llama.json -o whole --slices 2 >log 2>&1 || { cat log; fail "llama on one"; }
+for shape in 2:2:0 4:4:0 4:2:0 4:2:1 4:2:2; do
+    rest=${shape#*:}
+    train ${shape%%:*} llama.json -o parts.$shape --slices 2 --context ${rest%:*} --zero ${rest#*:} || { cat log; fail "llama, context $shape"; }
+    close whole parts.$shape "llama, context $shape"
+done
+train 2 gpt.json -o rows.odd --context 2 --block 15 && fail "rows of 15 tokens"
+grep -q -- '--context 2 must divide the tokens of a row' log || { cat log; fail "rows of 15 tokens: the error"; }
+train 2 gpt.json -o rows.both --context 2 --tensor 2 && fail "--context with --tensor"
+grep -q -- '--context 2 is not combined with --tensor' log || { cat log; fail "--context with --tensor: the error"; }
 printf '%s\n' '{
  "model": {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
   "intermediate_size": 64, "max_position_embeddings": 16},
@@ -92,6 +105,8 @@ printf '%s\n' '{
  "data": {"text": "text.txt", "target": "text.txt", "validation_part": 0},
  "training": {"steps": 10, "batch": 4, "block": 16, "log_every": 1}}' >edt.json
 sed 's/"steps": 4/"steps": 10, "dropout": 0.1/' gpt.json >dropout.json
+train 2 bert.json -o rows.bert --context 2 && fail "--context with bert"
+grep -q -- '--context 2 needs a model that predicts the next token' log || { cat log; fail "--context with bert: the error"; }
 for model in llama bert edt dropout; do
     "$sinter" train $model.json -o $model.1 --slices 4 >log 2>&1 || { cat log; fail "$model on one"; }
     for shape in 2:2 4:4 4:2 4:1; do

@@ -33,6 +33,7 @@ typedef struct trainer {
     bool stopping; /* the caller requested a stop */
     bool cut;      /* stopped during a validation */
     sn_batch batch;
+    train_rows part;
     float *losses; /* of a validation batch */
     size_t room;
     train_identity identity;
@@ -141,8 +142,9 @@ static bool note_unread_keys(const trainer *t) {
 static bool build_model(trainer *t, int entries, sn_error *err) {
     sn_model_dir *dir = t->s->start ? sn_model_dir_open(t->s->start, err) : NULL;
     if (t->s->start && !dir) return false;
-    const sn_comm *shares = t->ranks.tensor;
+    const sn_comm *shares = t->ranks.tensor, *parts = t->ranks.context;
     const sn_mesh_axis mesh[] = {{"tensor", shares ? shares->size : 1, shares ? shares->rank : 0},
+                                 {"context", parts ? parts->size : 1, parts ? parts->rank : 0},
                                  {0}};
     sn_model_options o = {.entries = SN_LOSS | SN_TRAIN | entries,
                           .mesh = mesh,
@@ -159,6 +161,9 @@ static bool build_model(trainer *t, int entries, sn_error *err) {
     if (ok && t->s->data.block > t->model.context)
         ok = sn_fail(err, SN_ERR_RANGE, "block = %lld exceeds the model's context of %lld tokens",
                      (long long)t->s->data.block, (long long)t->model.context);
+    if (ok && parts && !train_divides_rows(t->model.module))
+        ok = sn_fail(err, SN_ERR_USAGE,
+                     "--context: a %s model has no attention that can be divided", t->model.type);
     bool plan = t->r->compile.plan_only; /* nothing will run */
     ok = ok && (plan ? sn_parameters_list(t->model.module, &t->parameters, err)
                      : sn_parameters_draw(t->model.module, t->model.type, t->model.layers,
@@ -186,7 +191,7 @@ static bool compile_model(trainer *t, sn_error *err) {
                        "generate or eval afterwards",
                        o.compute);
     int64_t rows = (t->s->data.batch + t->ranks.slices - 1) / t->ranks.slices;
-    lm_sizes(m, rows, t->s->data.block, sizes, sizeof sizes);
+    lm_sizes(m, rows, t->s->data.block / t->s->context, sizes, sizeof sizes);
     if (o.memory_budget) o.budget_sizes = sizes;
     o.precision = t->s->precision;
     if (!o.tune_sizes) o.tune_sizes = sizes;
@@ -330,6 +335,7 @@ static void close_trainer(trainer *t) {
     free(t->loss);
     train_tensors_close(&t->tensors);
     sn_batch_free(&t->batch);
+    train_rows_free(&t->part);
     free(t->losses);
     sn_session_free(t->session);
     sn_program_free(t->program);
@@ -437,6 +443,7 @@ static bool run_slice(void *ctx, int64_t slice, bool last, sn_error *err) {
         int64_t number = t->state.step * parts + k;
         if (!sn_dataset_batch(t->data.train, number, &t->batch, err)) return false;
         sn_batch b = slice_of(t, slice);
+        if (!train_rows_of(&t->ranks, &b, &t->part, err)) return false;
         int64_t all = count_targets(t->s, &t->batch), own = count_targets(t->s, &b);
         weight = (float)((double)own / (double)(all ? all : 1) / (double)parts);
         bind_batch(t, &b, number * t->ranks.slices + slice, &in);
@@ -446,7 +453,7 @@ static bool run_slice(void *ctx, int64_t slice, bool last, sn_error *err) {
                     step ? 3 : 1, err))
             return false;
         t->loss[slice] += (double)weight * (double)loss;
-        if (slice == train_ranks_slice(&t->ranks, train_ranks_number(&t->ranks), 0))
+        if (slice == train_ranks_slice(&t->ranks, train_ranks_group(&t->ranks), 0))
             t->tokens += t->batch.B * (t->batch.T + t->batch.S);
     }
     return true;
@@ -479,8 +486,8 @@ static bool stop_requested(trainer *t) {
 
 static bool make_step(trainer *t, sn_error *err) {
     float norm = 0, rate = 0;
-    bool ok =
-        t->ranks.slices > 1 ? run_slices(t, &norm, &rate, err) : run_batches(t, &norm, &rate, err);
+    bool ok = train_ranks_sum(&t->ranks) ? run_slices(t, &norm, &rate, err)
+                                         : run_batches(t, &norm, &rate, err);
     bool stop = ok && t->r->comm && stop_requested(t); /* of this rank; all hear of it */
     if (!ok || !train_ranks_losses(&t->ranks, t->loss, stop, err)) return false;
     double loss = 0;
@@ -507,7 +514,8 @@ static bool validate_batch(trainer *t, int64_t number, double sum[2], sn_error *
     inputs in = {.n = 0};
     bool classes = t->s->data.task == SN_TASK_CLASSES;
     if (!sn_dataset_batch(t->data.validation, number, &t->batch, err)) return false;
-    const sn_batch *b = &t->batch;
+    sn_batch own = t->batch, *b = &own;
+    if (!train_rows_of(&t->ranks, b, &t->part, err)) return false;
     int64_t shape[] = {b->B, b->T}, n = classes ? b->B : b->B * b->T;
     if (!room_for_losses(t, (size_t)n, err)) return false;
     bind_batch(t, b, number, &in);
@@ -524,16 +532,17 @@ static bool validate(trainer *t, sn_error *err) {
     int64_t batches = sn_dataset_batches(t->data.validation),
             max_batches = t->s->validation_batches;
     if (max_batches > 0 && batches > max_batches) batches = max_batches;
-    int size = train_ranks_size(&t->ranks), rank = train_ranks_number(&t->ranks);
+    int size = t->ranks.data ? t->ranks.data->size : 1;
+    int groups = train_ranks_groups(&t->ranks), group = train_ranks_group(&t->ranks);
     double sum = 0, count = 0;
     double(*all)[2] = calloc((size_t)size, sizeof *all);
     bool ok = all || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     t->cut = false;
-    for (int64_t k = 0; ok && k < batches; k += size) {
+    for (int64_t k = 0; ok && k < batches; k += groups) {
         double mine[2] = {0, 0};
         bool stop = stop_requested(t);
         ok = train_ranks_agree_stop(&t->ranks, &stop, err);
-        if (ok && !stop && k + rank < batches) ok = validate_batch(t, k + rank, mine, err);
+        if (ok && !stop && k + group < batches) ok = validate_batch(t, k + group, mine, err);
         ok = ok && train_ranks_pairs(&t->ranks, mine, stop, all[0], err);
         t->cut = t->ranks.stop;
         if (t->cut) break;

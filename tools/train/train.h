@@ -38,6 +38,7 @@ typedef struct train_settings {
     sn_reduction reduction; /* of gradients over ranks */
     int zero;               /* what ranks divide among themselves: sn_training.zero */
     int64_t tensor;         /* so many ranks share a model; 1: each has all of it */
+    int64_t context;        /* so many ranks divide the tokens of each row; 1: each has all */
     int64_t steps, log_every, validate_every, validation_batches, save_every, patience;
     uint64_t seed;
 } train_settings;

@@ -160,23 +160,12 @@ static int64_t usual_block(sn_config *model) {
 }
 
 static void read_training(reader *r, train_settings *s) {
-    static const char *const keys[] = {"steps",
-                                       "batch",
-                                       "block",
-                                       "dropout",
-                                       "accumulate",
-                                       "seed",
-                                       "log_every",
-                                       "validate_every",
-                                       "validation_batches",
-                                       "save_every",
-                                       "patience",
-                                       "start",
-                                       "precision",
-                                       "slices",
-                                       "zero",
-                                       "tensor",
-                                       NULL};
+    static const char *const keys[] = {"steps",      "batch",          "block",
+                                       "dropout",    "accumulate",     "seed",
+                                       "log_every",  "validate_every", "validation_batches",
+                                       "save_every", "patience",       "start",
+                                       "precision",  "slices",         "zero",
+                                       "tensor",     "context",        NULL};
     static const char *const precisions[] = {"f32", "bf16", NULL};
     sn_config *c = open_section(r, "training", keys);
     if (!c) return;
@@ -195,6 +184,7 @@ static void read_training(reader *r, train_settings *s) {
     s->slices = sn_config_int_or(c, "slices", 0, 1, 1 << 20);
     s->zero = (int)sn_config_int_or(c, "zero", 0, 0, 2);
     s->tensor = sn_config_int_or(c, "tensor", 1, 1, 1 << 16);
+    s->context = sn_config_int_or(c, "context", 1, 1, 1 << 16);
     s->precision = precisions[sn_config_choice_or(c, "precision", precisions, 0)];
     close_section(r, c);
 }

@@ -40,18 +40,34 @@ static bool check_slices(int size, int64_t slices, int64_t batch, sn_error *err)
     return true;
 }
 
-/* Neighbours share a model; ranks with the same share have other slices. */
+/* What parts of rows can be computed of. */
+static bool check_context(const train_settings *s, sn_error *err) {
+    const char *why = s->tensor > 1                  ? "is not combined with --tensor"
+                      : s->training.dropout > 0      ? "needs \"dropout\": 0"
+                      : s->data.task != SN_TASK_NEXT ? "needs a model that predicts the next token"
+                      : s->documents != TRAIN_WHOLE  ? "needs \"documents\": \"whole\""
+                      : s->data.block % s->context   ? "must divide the tokens of a row (--block)"
+                                                     : NULL;
+    return !why || sn_fail(err, SN_ERR_USAGE, "--context %lld %s", (long long)s->context, why);
+}
+
+/* Neighbours share a model or rows; ranks with the same share have other slices. */
 static bool divide_ranks(train_ranks *r, const train_settings *s, sn_error *err) {
     sn_comm *c = r->comm;
-    int64_t tensor = s->tensor;
+    int64_t tensor = s->tensor, each = tensor > s->context ? tensor : s->context;
     r->data = c;
-    if (tensor < 2) return true;
-    if (!c || c->size % tensor)
+    if (each < 2) return true;
+    if (!c || c->size % each)
         return sn_fail(err, SN_ERR_USAGE,
-                       "--tensor %lld: %d rank%s cannot be divided into groups of that many: "
+                       "--%s %lld: %d rank%s cannot be divided into groups of that many: "
                        "mpirun -n %lld",
-                       (long long)tensor, c ? c->size : 1, c && c->size > 1 ? "s" : "",
-                       (long long)tensor);
+                       tensor > 1 ? "tensor" : "context", (long long)each, c ? c->size : 1,
+                       c && c->size > 1 ? "s" : "", (long long)each);
+    if (s->context > 1) {
+        if (!check_context(s, err)) return false;
+        r->context = c->ops->split(c, (int)(c->rank / each), err);
+        return r->context != NULL;
+    }
     if (s->zero)
         return sn_fail(err, SN_ERR_USAGE,
                        "--zero %d with --tensor %lld: the ranks of a group divide parameters and "
@@ -65,48 +81,59 @@ static bool divide_ranks(train_ranks *r, const train_settings *s, sn_error *err)
 bool train_ranks_open(train_ranks *r, sn_comm *c, train_settings *s, sn_error *err) {
     r->comm = c, r->reduction = s->reduction, r->slices = s->slices;
     if (!divide_ranks(r, s, err)) return false;
-    int size = train_ranks_size(r), zero = size > 1 ? s->zero : 0;
+    int size = r->data ? r->data->size : 1, groups = train_ranks_groups(r);
+    int zero = size > 1 ? s->zero : 0;
     int64_t slices = s->slices;
     r->zero = zero;
     r->rounds = zero > 1 && s->training.accumulate <= 1;
-    s->training.slices = slices, s->training.zero = zero, s->training.ranks = size;
-    if (!check_slices(size, slices, s->data.batch, err) ||
-        (r->rounds && !check_rounds(zero, slices, size, err)))
+    s->training.slices = slices * (size / groups), s->training.zero = zero,
+    s->training.ranks = size;
+    if (!check_slices(groups, slices, s->data.batch, err) ||
+        (r->rounds && !check_rounds(zero, slices, groups, err)))
         return false;
-    r->mine = r->rounds ? (sn_leaves){0, slices / size}
-                        : sn_leaves_of_rank(slices, size, train_ranks_number(r));
-    r->record = calloc((size_t)slices + 3 * (size_t)size, sizeof *r->record);
+    r->mine = r->rounds ? (sn_leaves){0, slices / groups}
+                        : sn_leaves_of_rank(slices, groups, train_ranks_group(r));
+    r->record = calloc((size_t)(slices * (size / groups)) + 3 * (size_t)size, sizeof *r->record);
     r->at = calloc(2 * (size_t)size, sizeof *r->at);
     if (!r->record || !r->at) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     r->bytes = r->at + size;
     return true;
 }
 
-int train_ranks_number(const train_ranks *r) {
-    return r->data ? r->data->rank : 0;
+static int parts_of_rows(const train_ranks *r) {
+    return r->context ? r->context->size : 1;
 }
 
-int train_ranks_size(const train_ranks *r) {
-    return r->data ? r->data->size : 1;
+int train_ranks_group(const train_ranks *r) {
+    return r->data ? r->data->rank / parts_of_rows(r) : 0;
 }
 
-int64_t train_ranks_count(const train_ranks *r, int rank) {
-    int size = train_ranks_size(r);
+int train_ranks_groups(const train_ranks *r) {
+    return r->data ? r->data->size / parts_of_rows(r) : 1;
+}
+
+bool train_ranks_sum(const train_ranks *r) {
+    return r->slices > 1 || r->context;
+}
+
+int64_t train_ranks_count(const train_ranks *r, int group) {
+    int size = train_ranks_groups(r);
     if (r->rounds) return r->slices / size;
-    sn_leaves span = sn_leaves_of_rank(r->slices, size, rank);
+    sn_leaves span = sn_leaves_of_rank(r->slices, size, group);
     return span.last - span.first;
 }
 
-int64_t train_ranks_slice(const train_ranks *r, int rank, int64_t k) {
-    int size = train_ranks_size(r);
-    return r->rounds ? k * size + rank : sn_leaves_of_rank(r->slices, size, rank).first + k;
+int64_t train_ranks_slice(const train_ranks *r, int group, int64_t k) {
+    int size = train_ranks_groups(r);
+    return r->rounds ? k * size + group : sn_leaves_of_rank(r->slices, size, group).first + k;
 }
 
 int train_ranks_of_slice(const train_ranks *r, int64_t slice) {
-    int size = train_ranks_size(r), rank = 0, each = r->tensor ? r->tensor->size : 1;
+    int size = train_ranks_groups(r), group = 0;
+    int each = r->tensor ? r->tensor->size : parts_of_rows(r);
     if (r->rounds) return (int)(slice % size) * each;
-    while (slice >= sn_leaves_of_rank(r->slices, size, rank).last) rank++;
-    return rank * each;
+    while (slice >= sn_leaves_of_rank(r->slices, size, group).last) group++;
+    return group * each;
 }
 
 void train_ranks_close(train_ranks *r) {
@@ -114,6 +141,7 @@ void train_ranks_close(train_ranks *r) {
     sn_carrier_free(r->carrier);
     if (r->tensor) sn_comm_close(r->data);
     sn_comm_close(r->tensor);
+    sn_comm_close(r->context);
     for (int d = 0; d < TRAIN_DEPTH; d++) free(r->partial[d]);
     free(r->gradient);
     free(r->record);
@@ -208,7 +236,7 @@ static int64_t elements(const sn_node *n) {
 bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err) {
     static const char prefix[] = "gradient.";
     const sn_entry *e = sn_entry_get(m, "accumulate");
-    if (r->slices == 1 && !r->tensor) return true;
+    if (!train_ranks_sum(r) && !r->tensor) return true;
     r->gradient = calloc(e ? (size_t)e->n_assign + 1 : 1, sizeof *r->gradient);
     if (!r->gradient) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int i = 0; e && i < e->n_assign; i++) {
@@ -221,13 +249,15 @@ bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err
         r->gradient[r->n_gradient++] = (struct train_gradient){name, data, n, r->n};
         r->n += n;
     }
-    if (train_ranks_size(r) > 1) {
-        int64_t leaves = r->rounds ? r->data->size : r->slices;
+    if (r->data && r->data->size > 1) {
+        /* a part of rows is a term of its own */
+        int64_t leaves = r->rounds || r->context ? r->data->size : r->slices;
         r->engine = sn_comm_engine_new(r->data, r->reduction, leaves, err);
         if (!r->engine || !delay(r->engine, err)) return false;
     }
     const sn_carrier_axis axes[] = {{"data", r->data, r->engine, add_partials, r},
-                                    {.mesh = "tensor", .comm = r->tensor}};
+                                    {.mesh = "tensor", .comm = r->tensor},
+                                    {.mesh = "context", .comm = r->context}};
     r->carrier = sn_carrier_new(sizeof axes / sizeof *axes, axes, err);
     if (r->carrier) sn_session_set_collectives(s, sn_carrier_collectives(r->carrier));
     return r->carrier != NULL;
@@ -249,7 +279,7 @@ typedef struct slices {
 
 /* The number of this rank's slice, or of its slice in a round. */
 static int64_t slice_at(const train_ranks *r, int64_t at) {
-    return r->rounds ? train_ranks_slice(r, train_ranks_number(r), at) : at;
+    return r->rounds ? train_ranks_slice(r, train_ranks_group(r), at) : at;
 }
 
 /* partial[depth] becomes the sum of the span's slices or rounds. */
@@ -301,7 +331,7 @@ const char *train_ranks_times(const train_ranks *r, int64_t steps, char *buf, si
 /* ---- numbers of all ranks ---- */
 
 bool train_ranks_agree_stop(train_ranks *r, bool *stop, sn_error *err) {
-    sn_comm *c = r->tensor;
+    sn_comm *c = r->tensor ? r->tensor : r->context;
     if (!c) return true;
     char *all = calloc((size_t)c->size, 1);
     if (!all) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -326,20 +356,23 @@ bool train_ranks_losses(train_ranks *r, double *loss, bool stop, sn_error *err) 
     sn_comm *c = r->data;
     r->stop |= stop;
     if (!c) return true;
+    int parts = parts_of_rows(r), group = train_ranks_group(r);
     size_t at = 0;
     for (int k = 0; k < c->size; k++) {
         r->at[k] = at;
-        r->bytes[k] = ((size_t)train_ranks_count(r, k) + 1) * sizeof(double);
+        r->bytes[k] = ((size_t)train_ranks_count(r, k / parts) + 1) * sizeof(double);
         at += r->bytes[k];
     }
     double *mine = r->record + r->at[c->rank] / sizeof(double);
-    for (int64_t i = 0; i < train_ranks_count(r, c->rank); i++)
-        *mine++ = loss[train_ranks_slice(r, c->rank, i)];
+    for (int64_t i = 0; i < train_ranks_count(r, group); i++)
+        *mine++ = loss[train_ranks_slice(r, group, i)];
     *mine = stop;
     if (!exchange(r, err)) return false;
+    for (int64_t i = 0; i < r->slices; i++) loss[i] = 0;
     for (int k = 0; k < c->size; k++)
-        for (int64_t i = 0; i < train_ranks_count(r, k); i++)
-            loss[train_ranks_slice(r, k, i)] = r->record[r->at[k] / sizeof(double) + (size_t)i];
+        for (int64_t i = 0; i < train_ranks_count(r, k / parts); i++)
+            loss[train_ranks_slice(r, k / parts, i)] +=
+                r->record[r->at[k] / sizeof(double) + (size_t)i];
     return true;
 }
 

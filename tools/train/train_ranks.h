@@ -16,6 +16,9 @@ typedef struct train_ranks {
      * parameters; NULL: every rank has the whole model. And those with the same share, which compute
      * other slices (the axis "data"): without shares all ranks. */
     sn_comm *tensor, *data;
+    /* Neighbours that compute parts of the same rows (the mesh axis "context"); NULL: each computes whole
+     * rows. They are ranks of `data`, too: their gradients are added as those of other slices are. */
+    sn_comm *context;
     sn_reduction reduction;
     int64_t slices; /* of a batch; 1: it is not divided */
     /* Several slices of a rank: without `rounds`, neighbours, whose gradients it adds itself before
@@ -37,7 +40,7 @@ typedef struct train_ranks {
     int depth; /* of this rank's last slice: its sum is the slice + partial[depth - 1] + … */
     sn_carrier *carrier;    /* of the session */
     sn_comm_engine *engine; /* NULL: one rank */
-    double *record;         /* [slices + 3 size] numbers of all ranks of `data` */
+    double *record;         /* [slices parts + 3 size] numbers of all ranks of `data` */
     size_t *at, *bytes;     /* [size] their parts of it */
 } train_ranks;
 
@@ -46,12 +49,15 @@ int64_t train_ranks_slices(int64_t batch);
 /* Divides the ranks into groups that share a model. Slices: at least one for each group, at most one for each row of a batch; in rounds as many for each
  * rank as the tree needs. Sets s->training for this number of ranks. */
 bool train_ranks_open(train_ranks *r, sn_comm *c, train_settings *s, sn_error *err);
-/* Of the ranks of `data`: this one's number, how many there are. */
-int train_ranks_number(const train_ranks *r);
-int train_ranks_size(const train_ranks *r);
-/* How many slices such a rank has, and which is its k-th. */
-int64_t train_ranks_count(const train_ranks *r, int rank);
-int64_t train_ranks_slice(const train_ranks *r, int rank, int64_t k);
+/* Ranks that compute the same slices, as they share a model or rows, are a group: this rank's number, how many
+ * there are. */
+int train_ranks_group(const train_ranks *r);
+int train_ranks_groups(const train_ranks *r);
+/* Whether gradients are sums, over slices or parts of rows. */
+bool train_ranks_sum(const train_ranks *r);
+/* How many slices a group has, and which is its k-th. */
+int64_t train_ranks_count(const train_ranks *r, int group);
+int64_t train_ranks_slice(const train_ranks *r, int group, int64_t k);
 /* Of all ranks the first that computes the slice. */
 int train_ranks_of_slice(const train_ranks *r, int64_t slice);
 void train_ranks_close(train_ranks *r);
@@ -89,6 +95,17 @@ bool train_ranks_save(train_ranks *r, const train_tensors *t, const train_state 
 bool train_ranks_save_model(train_ranks *r, const train_tensors *t, const sn_parameters *p,
                             const char *folder, sn_config *config, sn_error *err);
 
+/* train_rows.c: the memory of a part of rows; zero-initialise. */
+typedef struct train_rows {
+    int32_t *ids;
+    size_t room;
+} train_rows;
+/* b becomes this rank's part of its rows, in the part's memory, if ranks divide them. */
+bool train_rows_of(const train_ranks *r, sn_batch *b, train_rows *part, sn_error *err);
+void train_rows_free(train_rows *part);
+/* Whether the model's attention is divided among the ranks of "context". */
+bool train_divides_rows(sn_module *m);
+
 /* Finds the gradients that the entry "accumulate" stores in the session, and carries its sums. */
 bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err);
 /* Runs `slice` for each slice of this rank. All but the last one add their gradients to the states
@@ -106,7 +123,7 @@ void train_profile_record(train_ranks *r);
 bool train_profile_write(train_ranks *r, const sn_trace *t, const char *path, sn_error *err);
 /* loss[i] of each own slice i becomes that of every slice; sets r->stop if any rank wants to. */
 bool train_ranks_losses(train_ranks *r, double *loss, bool stop, sn_error *err);
-/* *stop becomes true if it is on any rank that shares the model with this one. */
+/* *stop becomes true if it is on any rank of the group. */
 bool train_ranks_agree_stop(train_ranks *r, bool *stop, sn_error *err);
 /* Two numbers of every rank of `data` to all of them, [2 size]; sets r->stop. */
 bool train_ranks_pairs(train_ranks *r, const double mine[2], bool stop, double *all, sn_error *err);
