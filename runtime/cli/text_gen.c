@@ -1,5 +1,6 @@
 /* text_gen.c: continues the text that a command line gives, and prints it. */
 #include "runtime/cli/text_gen.h"
+#include "runtime/text/lm_impl.h"
 #include "runtime/tokenizer/tok.h"
 
 #include <stdio.h>
@@ -68,6 +69,9 @@ static bool check_options(const text_options *o, sn_error *err) {
 
 bool text_generate(const char *name, sn_lm *m, const text_options *o, sn_error *err) {
     if (!check_options(o, err)) return false;
+    if (*m->defaults.unread)
+        screen_note(name, "generation_config.json: %s: not supported, without effect here",
+                    m->defaults.unread);
     screen_catch_stop();
     if (o->batch) return text_generate_batch(m, o, err);
     if (o->best_of) return text_generate_best(m, o, err);

@@ -4,6 +4,8 @@
 #include "runtime/text/lm_impl.h"
 #include "runtime/tokenizer/tok.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct source {
@@ -44,12 +46,49 @@ static bool take_sampling(lm_defaults *d, const source *s) {
                                      take_integer(s, "top_k", INT32_MAX, &d->top_k));
 }
 
+/* Keys by which transformers chooses other tokens; `same`: a value without effect. */
+static const struct {
+    const char *key;
+    double same;
+    bool sampling; /* counts only if "do_sample" is true */
+} others[] = {{"num_beams", 1, false},
+              {"no_repeat_ngram_size", 0, false},
+              {"min_length", 0, false},
+              {"min_new_tokens", 0, false},
+              {"bad_words_ids", NAN, false},
+              {"suppress_tokens", NAN, false},
+              {"begin_suppress_tokens", NAN, false},
+              {"forced_bos_token_id", NAN, false},
+              {"forced_eos_token_id", NAN, false},
+              {"force_words_ids", NAN, false},
+              {"sequence_bias", NAN, false},
+              {"penalty_alpha", 0, false},
+              {"guidance_scale", 1, false},
+              {"exponential_decay_length_penalty", NAN, false},
+              {"typical_p", 1, true},
+              {"epsilon_cutoff", 0, true},
+              {"eta_cutoff", 0, true}};
+
+static void note_others(lm_defaults *d, const source *s) {
+    bool sample = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(s->root, "do_sample"));
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others && at < sizeof d->unread; i++) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(s->root, others[i].key);
+        bool none = !v || cJSON_IsNull(v) || (cJSON_IsArray(v) && !cJSON_GetArraySize(v)) ||
+                    (cJSON_IsNumber(v) && v->valuedouble == others[i].same);
+        if (none || (others[i].sampling && !sample)) continue;
+        at += (size_t)snprintf(d->unread + at, sizeof d->unread - at, at ? ", %s" : "%s",
+                               others[i].key);
+    }
+}
+
 static bool take_config(lm_defaults *d, const char *path, sn_error *err) {
     cJSON *root = sn_json_read(path, err);
     const source s = {path, root, err};
     bool ok = root && take_sampling(d, &s) &&
               take_number(&s, "repetition_penalty", 0.01, 100, &d->repetition_penalty) &&
               take_integer(&s, "max_new_tokens", 1 << 30, &d->tokens);
+    if (ok) note_others(d, &s);
     cJSON_Delete(root);
     return ok;
 }

@@ -8,6 +8,7 @@
 typedef struct lm_defaults {
     int64_t tokens, top_k;
     double temperature, top_p, min_p, repetition_penalty;
+    char unread[120]; /* keys that would change the tokens and are not read, "a, b"; "": none */
 } lm_defaults;
 
 /* lm_defaults.c: from folder/generation_config.json, if there is one; folder may be NULL. */

@@ -44,6 +44,10 @@ check_sampling() {
     echo '{"do_sample": true, "top_k": 1, "max_new_tokens": 2}' >"$tmp/how/generation_config.json"
     run 0 generate "$tmp/how" --prompt-ids "1 403 407" --print-ids
     [ "$(cat "$tmp/out")" = "1 403 407 261 378" ] || fail "top_k of generation_config.json"
+    echo '{"do_sample": false, "num_beams": 1, "typical_p": 0.5, "min_length": 3, "bad_words_ids": [[7]]}' \
+        >"$tmp/how/generation_config.json"
+    run 0 generate "$tmp/how" --prompt-ids "1 403 407" --print-ids -n 2
+    says 'generation_config.json: min_length, bad_words_ids: not supported'
     echo '{"do_sample": true, "top_p": 7}' >"$tmp/how/generation_config.json"
     run 1 generate "$tmp/how" --prompt-ids "1 403 407"
     says 'top_p'
