@@ -23,10 +23,15 @@ typedef struct whisper {
     int32_t max_first;  /* the largest timestamp at the beginning */
     int32_t language;   /* -1: not yet known */
     bool timestamps;
-    float *mel;             /* [bins, frames], all of the sound */
-    size_t frames, content; /* content: frames that are not padding */
-    float *window;          /* [bins, model.frames] */
-    int32_t *ids;           /* of a window: the last token of the prompt, then what is chosen */
+    float *mel;                /* [bins, frames], all of the sound */
+    size_t frames, content;    /* content: frames that are not padding */
+    float *window;             /* [bins, model.frames] */
+    int64_t rows;              /* beams */
+    float *logits;             /* [rows, vocab] */
+    int32_t *tokens, *parents; /* [rows] */
+    int32_t *written, *before; /* [rows, context + 2]: of a window, for each beam the last token of
+                                  the prompt, then what is chosen; room for them */
+    int32_t *ids;              /* of one beam; of the best one at the end */
     int64_t n;
 } whisper;
 
@@ -93,7 +98,6 @@ static bool open_rules(whisper *w, sn_error *err) {
     const char *folder = w->m->dir ? w->m->dir->path : NULL;
     w->rules = (sn_token_rules)SN_TOKEN_RULES_NONE;
     if (!sn_token_rules_read(&w->rules, folder, err)) return false;
-    if (w->rules.beams > 1) w->rules.beams = 1;
     char *path = folder ? sn_path_join(folder, "generation_config.json") : NULL;
     sn_mapping map;
     if (path && sn_file_exists(path) && sn_file_map(path, &map, err)) {
@@ -148,17 +152,28 @@ static void apply_timestamps(const whisper *w, float *logits) {
 
 /* ---- a window ---- */
 
-static bool feed(const whisper *w, int32_t token, int64_t past, sn_error *err) {
+static int64_t row_size(const whisper *w) {
+    return w->m->model.context + 2;
+}
+
+/* Runs tokens[rows]. */
+static bool feed(const whisper *w, int64_t past, sn_error *err) {
     lm *m = w->m;
-    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, &token, 1, 1), SN_BIND_DIM("P", past)};
-    sn_arg_binding out = SN_BIND("logits", SN_F32, m->logits, 1, m->model.vocab);
+    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, w->tokens, w->rows, 1),
+                           SN_BIND_DIM("P", past)};
+    sn_arg_binding out = SN_BIND("logits", SN_F32, w->logits, w->rows, m->model.vocab);
     return sn_run(m->session, "decode", in, 2, &out, 1, err);
+}
+
+static bool feed_all(const whisper *w, int32_t token, int64_t past, sn_error *err) {
+    for (int64_t i = 0; i < w->rows; i++) w->tokens[i] = token;
+    return feed(w, past, err);
 }
 
 /* The likeliest language after the beginning's token. */
 static void hear_language(whisper *w) {
     const cJSON *item, *all = cJSON_GetObjectItemCaseSensitive(w->config, "lang_to_id");
-    const float *logits = w->m->logits;
+    const float *logits = w->logits;
     cJSON_ArrayForEach(item, all) {
         int32_t id = item->valueint;
         if (id >= 0 && id < w->m->model.vocab &&
@@ -171,7 +186,7 @@ static void hear_language(whisper *w) {
 static bool begin_window(whisper *w, int64_t *past, sn_error *err) {
     int32_t prompt[MAX_PROMPT] = {w->rules.start};
     int64_t n = 1;
-    if (!feed(w, prompt[0], 0, err)) return false;
+    if (!feed_all(w, prompt[0], 0, err)) return false;
     if (w->languages && w->language < 0) hear_language(w);
     if (w->languages && w->language < 0)
         return sn_fail(err, SN_ERR_USAGE,
@@ -179,11 +194,64 @@ static bool begin_window(whisper *w, int64_t *past, sn_error *err) {
     if (w->languages) prompt[n++] = w->language, prompt[n++] = find_task(w);
     if (!w->timestamps) prompt[n++] = w->first_time - 1;
     for (int64_t i = 1; i < n; i++)
-        if (!feed(w, prompt[i], i, err)) return false;
+        if (!feed_all(w, prompt[i], i, err)) return false;
     *past = n;
-    w->ids[0] = prompt[n - 1];
+    for (int64_t i = 0; i < w->rows; i++) w->written[i * row_size(w)] = prompt[n - 1];
     w->n = 1;
     return true;
+}
+
+/* Which tokens may follow each beam; in a search scores are logarithms of probabilities. */
+static void apply_rules(whisper *w, int64_t room) {
+    const int64_t vocab = w->m->model.vocab;
+    for (int64_t i = 0; i < w->rows; i++) {
+        float *x = w->logits + i * vocab;
+        w->ids = w->written + i * row_size(w);
+        if (w->rows > 1) sn_token_rules_normalise(x, vocab);
+        sn_token_rules_apply(&w->rules, w->ids, w->n, room, w->rules.eos, x, vocab);
+        if (w->timestamps) apply_timestamps(w, x);
+    }
+}
+
+/* Beam i continues beam parents[i] with tokens[i]. */
+static bool follow_parents(whisper *w, sn_error *err) {
+    const size_t size = (size_t)row_size(w);
+    bool same = true;
+    for (int64_t i = 0; i < w->rows; i++) {
+        same &= w->parents[i] == i;
+        memcpy(w->before + (size_t)i * size, w->written + (size_t)w->parents[i] * size,
+               sizeof *w->before * (size_t)w->n);
+        w->before[i * row_size(w) + w->n] = w->tokens[i];
+    }
+    int32_t *written = w->before;
+    w->before = w->written, w->written = written;
+    w->n++;
+    sn_arg_binding in = SN_BIND("parents", SN_I32, w->parents, w->rows);
+    return same || sn_run(w->m->session, "reorder", &in, 1, NULL, 0, err);
+}
+
+/* Chooses tokens after the prompt of `past` tokens: the likeliest, or by beam search. */
+static bool search(whisper *w, int64_t past, sn_error *err) {
+    const int64_t room = w->m->model.context - past;
+    const sn_beam_options o = {.beams = (int32_t)w->rows,
+                               .eos = &w->rules.eos,
+                               .n_eos = 1,
+                               .max_tokens = room,
+                               .length_penalty = w->rules.length_penalty,
+                               .stop = w->rows > 1 ? w->rules.stop : SN_BEAM_STOP_FULL,
+                               .log_probabilities = w->rows > 1};
+    sn_beam *b = sn_beam_new(&o, (size_t)w->m->model.vocab, err);
+    bool ok = b;
+    while (ok && !sn_beam_done(b)) {
+        apply_rules(w, room - (w->n - 1));
+        ok = sn_beam_step(b, w->logits, w->tokens, w->parents, err);
+        if (!ok || sn_beam_done(b)) break;
+        ok = follow_parents(w, err) && feed(w, past + w->n - 2, err);
+    }
+    w->ids = w->written;
+    if (ok) w->n = 1 + (int64_t)sn_beam_result(b, 0, w->ids + 1, NULL);
+    sn_beam_free(b);
+    return ok;
 }
 
 /* Fills ids[1 … n-1]. */
@@ -198,19 +266,8 @@ static bool read_window(whisper *w, size_t seek, sn_error *err) {
     sn_arg_binding in = SN_BIND("features", SN_F32, w->window, 1, m->model.mel, m->model.frames);
     sn_session_reset(m->session);
     int64_t past = 0;
-    if (!sn_run(m->session, "prefill", &in, 1, NULL, 0, err) || !begin_window(w, &past, err))
-        return false;
-    for (;; past++) {
-        int64_t room = m->model.context - past;
-        sn_token_rules_apply(&w->rules, w->ids, w->n, room, w->rules.eos, m->logits,
-                             m->model.vocab);
-        if (w->timestamps) apply_timestamps(w, m->logits);
-        int32_t id = (int32_t)sn_sample_largest(m->logits, (size_t)m->model.vocab);
-        if (id == w->rules.eos) return true;
-        w->ids[w->n++] = id;
-        if (room <= 1) return true;
-        if (!feed(w, id, past, err)) return false;
-    }
+    return sn_run(m->session, "prefill", &in, 1, NULL, 0, err) && begin_window(w, &past, err) &&
+           search(w, past, err);
 }
 
 /* Hands out the parts of ids[1 … n-1], which begin at `offset` seconds. */
@@ -265,12 +322,18 @@ static bool make_spectrogram(whisper *w, const audio *a, sn_error *err) {
     w->content = (a->n + MEL_HOP - 1) / MEL_HOP;
     if (w->content > w->frames) w->content = w->frames;
     w->window = malloc(sizeof *w->window * (size_t)(v->mel * v->frames));
-    w->ids = malloc(sizeof *w->ids * (size_t)(v->context + 2));
-    return (w->mel && w->window && w->ids) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    size_t rows = (size_t)w->rows, written = rows * (size_t)row_size(w);
+    w->logits = malloc(sizeof *w->logits * rows * (size_t)v->vocab);
+    w->tokens = malloc(sizeof *w->tokens * 2 * rows);
+    w->written = malloc(sizeof *w->written * written);
+    w->before = malloc(sizeof *w->before * written);
+    if (w->tokens) w->parents = w->tokens + rows;
+    return (w->mel && w->window && w->logits && w->tokens && w->written && w->before) ||
+           sn_fail(err, SN_ERR_MEMORY, "out of memory");
 }
 
 bool transcribe(lm *m, audio *sound, const transcribe_options *o, sn_error *err) {
-    whisper w = {.m = m, .o = o};
+    whisper w = {.m = m, .o = o, .rows = m->beams};
     if (!m->model.mel)
         return sn_fail(err, SN_ERR_USAGE, "a %s model does not transcribe sound: use a whisper",
                        m->model.type);
@@ -285,6 +348,9 @@ bool transcribe(lm *m, audio *sound, const transcribe_options *o, sn_error *err)
     cJSON_Delete(w.config);
     free(w.mel);
     free(w.window);
-    free(w.ids);
+    free(w.logits);
+    free(w.tokens);
+    free(w.written);
+    free(w.before);
     return ok;
 }

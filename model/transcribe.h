@@ -1,5 +1,5 @@
 /* transcribe.h: speech to text with Whisper (Radford et al. 2022): windows of sound, one after the
- * other, each decoded greedily. */
+ * other, each decoded greedily or by beam search. */
 #ifndef SN_TRANSCRIBE_H
 #define SN_TRANSCRIBE_H
 
@@ -19,7 +19,8 @@ typedef struct transcribe_options {
     void *user;
 } transcribe_options;
 
-/* Transcribes sound of any rate. A model opened with SN_CACHED. Tokens are chosen as Hugging Face
+/* Transcribes sound of any rate. A model opened with SN_CACHED and its number of beams, 1: greedy.
+ * Tokens are chosen as Hugging Face
  * does by generation_config.json: suppressed tokens, languages, timestamps in pairs that do not
  * decrease. Sound that is longer than a window is always read with timestamps; the next window
  * begins at the last one. Errors: another kind of model, an unknown language, too little sound. */

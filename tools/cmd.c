@@ -66,6 +66,12 @@ lm *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *c
     return open_model(name, model, compile, o, code);
 }
 
+lm *cmd_open_speech(const char *name, const cmd_model *model, const cmd_compile *compile,
+                    int64_t beams, int *code) {
+    lm_options o = {.entries = SN_CACHED, .needs = "decode", .any_model = true, .beams = beams};
+    return open_model(name, model, compile, o, code);
+}
+
 int cmd_rank_threads(const sn_comm *c, int wanted) {
     cpu_set_t set;
     long all = sysconf(_SC_NPROCESSORS_ONLN);

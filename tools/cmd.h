@@ -31,6 +31,9 @@ lm *cmd_open_rows(const char *name, const cmd_model *model, const cmd_compile *c
 /* The same for running an encoder-decoder with this many beams. */
 lm *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *compile,
                   int64_t beams, int *code);
+/* The same for speech to text. */
+lm *cmd_open_speech(const char *name, const cmd_model *model, const cmd_compile *compile,
+                    int64_t beams, int *code);
 
 /* The same for running an encoder: builds `entries`; `needs` must be among them. */
 lm *cmd_open_encoder(const char *name, const cmd_model *model, const cmd_compile *compile,

@@ -12,6 +12,7 @@ typedef struct options {
     cmd_model model;
     cmd_compile compile;
     const char *sound, *language, *task;
+    int64_t beams;
     bool timestamps, print_ids;
 } options;
 
@@ -24,6 +25,8 @@ static const arg table[] = {
      "of the sound: en, de, …; default: as the model hears it"},
     {"task", 0, ARG_CHOICE, AT(task), "transcribe|translate", "transcribe", 0, 0,
      "write what is said, or translate it to English"},
+    {"beams", 'b', ARG_INT, AT(beams), "N", "auto", 1, 1024,
+     "number of beams, 1: greedy; auto: of generation_config.json, or 1"},
     {"timestamps", 0, ARG_FLAG, AT(timestamps), NULL, NULL, 0, 0,
      "a line for each part, with its begin and end"},
     {"print-ids", 0, ARG_FLAG, AT(print_ids), NULL, NULL, 0, 0, "print token ids, not text"},
@@ -43,7 +46,7 @@ static const arg_command command = {NAME,
                                     "write down what is said in a sound file",
                                     "Reads sound in windows of 30 seconds. If it is longer, each "
                                     "window begins where the last whole\n"
-                                    "part of the one before ended. Tokens are chosen greedily.\n",
+                                    "part of the one before ended.\n",
                                     table,
                                     .examples =
                                         "sinter transcribe WHISPER speech.wav --timestamps\n",
@@ -100,7 +103,7 @@ int cmd_transcribe(int argc, char **argv) {
     audio sound;
     const char *file = cmd_input_path(o.sound, &err);
     if (!file || !audio_read(file, &sound, &err)) return cmd_fail(NAME, &err);
-    lm *m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_CACHED, "decode", &code);
+    lm *m = cmd_open_speech(NAME, &o.model, &o.compile, o.beams < 0 ? 0 : o.beams, &code);
     if (m) {
         printer p = {&o, m, false};
         screen_catch_stop();

@@ -40,13 +40,6 @@ static bool check_source(const pair_model *m, const int32_t *source, int64_t n, 
     return true;
 }
 
-/* The numbers of a row of logits less the logarithm of the sum of their exponentials. */
-static void normalise(float *x, int64_t n) {
-    double sum = 0, largest = x[sn_sample_largest(x, (size_t)n)];
-    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - largest);
-    for (int64_t i = 0; i < n; i++) x[i] = (float)(x[i] - largest - log(sum));
-}
-
 /* Applies the rules to each row: to logarithms of probabilities if there are several, as in
  * Hugging Face's search. */
 static void apply_rules(run *r, int64_t past) {
@@ -55,7 +48,7 @@ static void apply_rules(run *r, int64_t past) {
         int32_t *row = r->written + i * (r->max_tokens + 1);
         float *x = r->logits + i * vocab;
         row[past] = r->tokens[i];
-        if (r->m->rows > 1) normalise(x, vocab);
+        if (r->m->rows > 1) sn_token_rules_normalise(x, vocab);
         sn_token_rules_apply(r->rules, row, past + 1, r->max_tokens, r->m->eos, x, vocab);
     }
 }

@@ -1,6 +1,7 @@
 /* token_rules.c: reads the rules, with the JSON functions that deployed programs have, and applies
  * them. */
 #include "runtime/text/token_rules.h"
+#include "runtime/sample.h"
 #include "runtime/tokenizer/tok.h"
 
 #include <math.h>
@@ -164,6 +165,12 @@ void sn_token_rules_free(sn_token_rules *r) {
 }
 
 /* ---- applying ---- */
+
+void sn_token_rules_normalise(float *x, int64_t n) {
+    double sum = 0, largest = x[sn_sample_largest(x, (size_t)n)];
+    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - largest);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(x[i] - largest - log(sum));
+}
 
 bool sn_token_rules_apply_to(const sn_token_rules *r) {
     return r && (r->min_tokens || r->first >= 0 || r->last >= 0 || r->no_repeat ||

@@ -36,6 +36,10 @@ void sn_token_rules_free(sn_token_rules *r);
 /* Whether sn_token_rules_apply can change scores. */
 bool sn_token_rules_apply_to(const sn_token_rules *r);
 
+/* Makes logits logarithms of probabilities, to which the rules of a search with several beams
+ * apply. */
+void sn_token_rules_normalise(float *logits, int64_t vocab);
+
 /* Changes the scores[vocab] of the token after tokens[n], which begin with the start token.
  * max_tokens: the greatest length of the result. Ids outside the vocabulary have no effect. */
 void sn_token_rules_apply(const sn_token_rules *r, const int32_t *tokens, int64_t n,

@@ -97,7 +97,57 @@ def timestamp_rules(g, seq, s):
     return s
 
 
-def window(p, c, g, features, language, task, times, notes):
+def allowed(g, seq, s, times):
+    """Scores s of the token after seq, without those that may not follow."""
+    s[g["suppress_tokens"]] = -np.inf
+    if not seq:
+        s[g["begin_suppress_tokens"]] = -np.inf
+    return timestamp_rules(g, seq, s) if times else s
+
+
+def greedy(g, room, scores, times):
+    seq = []
+    while len(seq) < room:
+        s = allowed(g, seq, scores(seq), times)
+        best = np.sort(s)
+        assert best[-1] - best[-2] > 2e-3, "the best two logits are too close"
+        if int(s.argmax()) == g["eos_token_id"]:
+            break
+        seq.append(int(s.argmax()))
+    return seq
+
+
+def beam_search(g, room, scores, times, beams):
+    """transformers' search with early_stopping false and length_penalty 1."""
+    live, done = [(0.0, [])], []
+    while live:
+        every = []
+        for log_p, seq in live:
+            s = allowed(g, seq, log_softmax(scores(seq)), times)
+            every += [(log_p + s[t], seq, t) for t in range(len(s)) if s[t] > -np.inf]
+        every.sort(key=lambda x: -x[0])
+        gaps = [x[0] - y[0] for x, y in zip(every[:2 * beams], every[1:])]
+        assert min(gaps) > 1e-4, "two continuations are too close"
+        live = []
+        for rank, (log_p, seq, t) in enumerate(every[:2 * beams]):
+            if len(live) == beams:
+                break
+            if t == g["eos_token_id"]:
+                done += [(log_p / (len(seq) + 1), seq)] if rank < beams else []
+            elif len(seq) + 1 == room:
+                done.append((log_p / room, seq + [t]))
+                live.append(None)
+            else:
+                live.append((log_p, seq + [t]))
+        done = sorted(done, key=lambda x: -x[0])[:beams]
+        live = [x for x in live if x]
+        if live and len(done) == beams and every[0][0] / len(live[0][1]) <= done[-1][0]:
+            break
+    assert len(done) < 2 or done[0][0] - done[1][0] > 1e-4, "the best two texts are too close"
+    return done[0][1]
+
+
+def window(p, c, g, features, language, task, times, notes, beams):
     z, prompt = encode(p, c, features), [g["decoder_start_token_id"]]
     if g["is_multilingual"]:
         if language is None:
@@ -107,24 +157,14 @@ def window(p, c, g, features, language, task, times, notes):
         prompt += [language, g["task_to_id"][task]]
     if not times:
         prompt.append(g["no_timestamps_token_id"])
-    seq = []
-    while len(prompt) + len(seq) < c["max_target_positions"]:
-        s = decode(p, c, z, np.array(prompt + seq))[-1]
-        s[g["suppress_tokens"]] = -np.inf
-        if not seq:
-            s[g["begin_suppress_tokens"]] = -np.inf
-        if times:
-            s = timestamp_rules(g, seq, s)
-        best = np.sort(s)
-        assert best[-1] - best[-2] > 2e-3, "the best two logits are too close"
-        if int(s.argmax()) == g["eos_token_id"]:
-            break
-        seq.append(int(s.argmax()))
+    room = c["max_target_positions"] - len(prompt)
+    scores = lambda seq: decode(p, c, z, np.array(prompt + seq))[-1]
+    seq = beam_search(g, room, scores, times, beams) if beams else greedy(g, room, scores, times)
     notes.append(seq)
     return seq, language
 
 
-def transcribe(p, c, g, n, language=None, task="transcribe", times=False):
+def transcribe(p, c, g, n, language=None, task="transcribe", times=False, beams=0):
     x, frames = sound(n, 16000), 2 * c["max_source_positions"]
     language = g["lang_to_id"][f"<|{language}|>"] if language else None
     mel = log_mel(np.pad(x, (0, max(0, frames * 160 - n))), c["num_mel_bins"])
@@ -134,7 +174,7 @@ def transcribe(p, c, g, n, language=None, task="transcribe", times=False):
     while seek < content:
         part = mel[:, seek:seek + frames]
         part = np.pad(part, ((0, 0), (0, frames - part.shape[1])))
-        seq, language = window(p, c, g, part, language, task, times_inside, notes)
+        seq, language = window(p, c, g, part, language, task, times_inside, notes, beams)
         is_time = [t >= first for t in seq]
         single = is_time[-2:] == [False, True]
         pairs = [i for i in range(1, len(seq)) if is_time[i] and is_time[i - 1]]
@@ -152,7 +192,7 @@ def transcribe(p, c, g, n, language=None, task="transcribe", times=False):
             begin, tokens = end, []
         seek += advance
     return {"samples": n, "language": None if language is None else language, "task": task, "timestamps": times,
-            "windows": notes, "parts": parts}
+            **({"beams": beams} if beams else {}), "windows": notes, "parts": parts}
 
 
 # ---- cases ----
@@ -168,7 +208,8 @@ RULES = {"decoder_start_token_id": 31, "eos_token_id": 30, "is_multilingual": Tr
          "suppress_tokens": [3, 9], "begin_suppress_tokens": [7, 30], "max_initial_timestamp_index": 10, "max_length": 14}
 ENGLISH = {**RULES, "is_multilingual": False, "max_initial_timestamp_index": 3}
 REQUESTS = [(6000, None, "transcribe", False), (6000, "fr", "translate", False), (5000, "de", "transcribe", True),
-            (17000, None, "transcribe", False), (17000, "en", "transcribe", True)]
+            (17000, None, "transcribe", False), (17000, "en", "transcribe", True),
+            (17000, "en", "transcribe", True, 3), (6000, "fr", "translate", False, 3)]
 CASES = {"whisper": (WHISPER, RULES, REQUESTS),
          "whisper_english": ({**WHISPER, "num_mel_bins": 12, "activation_function": "relu"}, ENGLISH,
                              [(6000, None, "transcribe", False), (4000, None, "transcribe", True)])}
