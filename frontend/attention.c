@@ -338,6 +338,14 @@ sn_tensor sn_window_mask_at(sn_loc at, sn_module *m, sn_dim Tq, sn_dim Tk, int64
     return seen ? seen : sn_full_at(at, m, SN_BOOL, 1, SN_DIMS(Tq, Tk));
 }
 
+sn_tensor sn_strict_mask_at(sn_loc at, sn_module *m, sn_dim Tq, sn_dim Tk) {
+    if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
+    sn_tensor q = sn_b_iota(m, SN_I32, 2, (const sn_dim[]){Tq, 1}, 0);
+    sn_tensor k = sn_b_iota(m, SN_I32, 2, (const sn_dim[]){1, Tk}, 1);
+    q = sn_b_binary(SN_OP_add, q, sn_b_dim(m, SN_I32, sn_dim_sub(m, Tk, Tq)));
+    return sn_b_binary(SN_OP_lt, k, q);
+}
+
 sn_tensor sn_length_mask_at(sn_loc at, sn_tensor lengths, sn_dim Tk) {
     FRONT_ENTER("length_mask", lengths);
     char t[SN_NODE_TEXT];

@@ -135,6 +135,11 @@ void sn_scope_params(sn_module *m, const char *prefix);
 /* A constant: a scalar, or a tensor filled with it. */
 #define sn_scalar(m, dtype, value) sn_full_at(SN_HERE, m, dtype, value, SN_DIMS(SN_SCALAR))
 #define sn_full(m, dtype, value, ...) sn_full_at(SN_HERE, m, dtype, value, SN_DIMS(__VA_ARGS__))
+/* A constant array, from an array of doubles (not a pointer), row-major; at most 256 elements:
+ * sn_array(m, SN_F32, ((double[]){1, 4, 6, 4, 1}), 5). Larger ones are parameters. */
+#define sn_array(m, dtype, values, ...)                                                            \
+    sn_array_at(SN_HERE, m, dtype, (int64_t)(sizeof(values) / sizeof *(values)), values,           \
+                SN_DIMS(__VA_ARGS__))
 /* sn_arange: 0, 1, … n-1 [n]. sn_iota: any shape, y[i…] = i[axis]. */
 #define sn_arange(m, dtype, n) sn_iota_at(SN_HERE, m, dtype, 0, SN_DIMS(n))
 #define sn_iota(m, dtype, axis, ...) sn_iota_at(SN_HERE, m, dtype, axis, SN_DIMS(__VA_ARGS__))
@@ -147,6 +152,8 @@ sn_tensor sn_input_at(sn_loc, sn_module *, const char *name, sn_dtype, const sn_
 sn_tensor sn_param_at(sn_loc, sn_module *, const char *name, sn_dtype, const sn_dim *shape);
 sn_tensor sn_state_at(sn_loc, sn_module *, const char *name, sn_dtype, const sn_dim *shape);
 sn_tensor sn_full_at(sn_loc, sn_module *, sn_dtype, double value, const sn_dim *shape);
+sn_tensor sn_array_at(sn_loc, sn_module *, sn_dtype, int64_t n, const double *values,
+                      const sn_dim *shape);
 sn_tensor sn_iota_at(sn_loc, sn_module *, sn_dtype, int axis, const sn_dim *shape);
 sn_tensor sn_uniform_at(sn_loc, sn_tensor rng, const sn_dim *shape);
 
@@ -184,12 +191,16 @@ sn_tensor sn_name_at(sn_loc, sn_tensor x, const char *fmt, ...)
 
 #define sn_square(x) sn_square_at(SN_HERE, x)           /* x x */
 #define sn_cast(x, dtype) sn_cast_at(SN_HERE, x, dtype) /* converts the element type */
+/* x^n for a C int n, by products: floats -64 … 64, integers 0 … 64 */
+#define sn_powi(x, n) sn_powi_at(SN_HERE, x, n)
+#define sn_log_sigmoid(x) sn_log_sigmoid_at(SN_HERE, x) /* ln sigmoid(x), precise for any x */
 #define sn_gt(x, y) sn_lt(y, x)                         /* x > y */
 #define sn_ge(x, y) sn_le(y, x)                         /* x >= y */
 /* cond ? x : y; cond is bool; x and y are tensors or numbers; all three broadcast */
 #define sn_where(cond, x, y) sn_where_at(SN_HERE, cond, SN_OPERAND(x), SN_OPERAND(y))
 
 sn_tensor sn_square_at(sn_loc, sn_tensor x), sn_cast_at(sn_loc, sn_tensor x, sn_dtype t),
+    sn_powi_at(sn_loc, sn_tensor x, int n), sn_log_sigmoid_at(sn_loc, sn_tensor x),
     sn_where_at(sn_loc, sn_tensor cond, sn_operand x, sn_operand y);
 
 /* ---- reductions over the listed axes (removed; kept as size 1 by the _keep forms) ---- */
@@ -339,6 +350,7 @@ sn_tensor sn_shard_at(sn_loc, sn_tensor x, int axis, const char *mesh, const sn_
 #define sn_slice(x, axis, start, size) sn_slice_at(SN_HERE, x, axis, start, size, 1)
 #define sn_slice_step(x, axis, start, size, step) sn_slice_at(SN_HERE, x, axis, start, size, step)
 #define sn_index(x, axis, i) sn_index_at(SN_HERE, x, axis, i) /* element i of an axis (removed) */
+#define sn_flip(x, axis) sn_flip_at(SN_HERE, x, axis)         /* the last element first */
 /* Splits an axis into n equal parts, part[0 … n-1]. */
 #define sn_split(x, axis, n, part) sn_split_at(SN_HERE, x, axis, n, part)
 #define sn_concat(axis, ...) sn_concat_at(SN_HERE, axis, SN_TENSORS(__VA_ARGS__))
@@ -358,7 +370,7 @@ sn_tensor sn_reshape_at(sn_loc, sn_tensor, const sn_dim *shape),
     sn_broadcast_at(sn_loc, sn_tensor, const sn_dim *shape),
     sn_expand_at(sn_loc, sn_tensor, int axis), sn_squeeze_at(sn_loc, sn_tensor, int axis),
     sn_slice_at(sn_loc, sn_tensor, int axis, sn_dim start, sn_dim size, int64_t step),
-    sn_index_at(sn_loc, sn_tensor, int axis, sn_dim i),
+    sn_index_at(sn_loc, sn_tensor, int axis, sn_dim i), sn_flip_at(sn_loc, sn_tensor, int axis),
     sn_concat_at(sn_loc, int axis, const sn_tensor *x),
     sn_stack_at(sn_loc, int axis, const sn_tensor *x),
     sn_pad_at(sn_loc, sn_tensor, int axis, sn_dim low, sn_dim high, double value),
@@ -423,6 +435,11 @@ sn_tensor sn_einsum_at(sn_loc, const char *spec, sn_tensor, sn_tensor),
     sn_gather_at(sn_loc, sn_tensor, int axis, sn_tensor ids),
     sn_scatter_add_at(sn_loc, sn_tensor, int axis, sn_tensor ids, sn_dim n),
     sn_at_at(sn_loc, sn_tensor, const sn_tensor *index);
+
+/* (1 - s) cross_entropy(x, target) + s times its mean over all classes as targets
+ * [Szegedy et al. 2016]; 0 for a target outside [0, V). s: a number in [0, 1). */
+#define sn_smooth_cross_entropy(x, target, s) sn_smooth_cross_entropy_at(SN_HERE, x, target, s)
+sn_tensor sn_smooth_cross_entropy_at(sn_loc, sn_tensor x, sn_tensor target, double s);
 
 /* ---- gradients ---- */
 
@@ -622,7 +639,9 @@ sn_tensor sn_kv_cache_at(sn_loc, sn_tensor x, const char *name, sn_dim past, int
 
 /* Boolean masks, true = visible. [Tq, Tk]: the last query is at the position of the last key. */
 #define sn_causal_mask(m, Tq, Tk) sn_window_mask_at(SN_HERE, m, Tq, Tk, 0) /* k <= q + Tk - Tq */
-/* of these only the last w */
+/* strictly: k < q + Tk - Tq, without the query's own position; the first row may see nothing */
+#define sn_strict_mask(m, Tq, Tk) sn_strict_mask_at(SN_HERE, m, Tq, Tk)
+/* of sn_causal_mask only the last w */
 #define sn_window_mask(m, Tq, Tk, w) sn_window_mask_at(SN_HERE, m, Tq, Tk, w)
 /* Padding: lengths [B] integers -> [B, 1, 1, Tk], true where k < length. */
 #define sn_length_mask(lengths, Tk) sn_length_mask_at(SN_HERE, lengths, Tk)
@@ -631,6 +650,7 @@ sn_tensor sn_kv_cache_at(sn_loc, sn_tensor x, const char *name, sn_dim past, int
 /* x where the mask is true, -inf elsewhere [PH22 A4 line 5]. */
 #define sn_mask_scores(x, mask) sn_mask_scores_at(SN_HERE, x, mask)
 sn_tensor sn_window_mask_at(sn_loc, sn_module *m, sn_dim Tq, sn_dim Tk, int64_t window),
+    sn_strict_mask_at(sn_loc, sn_module *m, sn_dim Tq, sn_dim Tk),
     sn_length_mask_at(sn_loc, sn_tensor lengths, sn_dim Tk),
     sn_document_mask_at(sn_loc, sn_tensor ids),
     sn_mask_scores_at(sn_loc, sn_tensor x, sn_tensor mask);

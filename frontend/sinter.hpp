@@ -144,6 +144,17 @@ inline tensor cast(tensor x, sn_dtype t, sn_loc at = SN_CALLER) {
     return sn_cast_at(at, x.get(), t);
 }
 inline tensor square(tensor x, sn_loc at = SN_CALLER) { return sn_square_at(at, x.get()); }
+inline tensor powi(tensor x, int n, sn_loc at = SN_CALLER) { return sn_powi_at(at, x.get(), n); }
+inline tensor log_sigmoid(tensor x, sn_loc at = SN_CALLER) {
+    return sn_log_sigmoid_at(at, x.get());
+}
+inline tensor flip(tensor x, int axis, sn_loc at = SN_CALLER) {
+    return sn_flip_at(at, x.get(), axis);
+}
+inline tensor smooth_cross_entropy(tensor x, tensor target, double smoothing,
+                                   sn_loc at = SN_CALLER) {
+    return sn_smooth_cross_entropy_at(at, x.get(), target.get(), smoothing);
+}
 /* condition ? x : y, element by element */
 inline tensor where(tensor condition, operand x, operand y) {
     return sn_where_at(x.at(), condition.get(), x.get(), y.get());
@@ -382,6 +393,10 @@ class builder {
     tensor state(const char *name, sn_dtype t, std::initializer_list<dim> shape,
                  sn_loc at = SN_CALLER) {
         return sn_state_at(at, m_, name, t, detail::dims(shape).data());
+    }
+    tensor array(sn_dtype t, std::initializer_list<double> values,
+                 std::initializer_list<dim> shape, sn_loc at = SN_CALLER) {
+        return sn_array_at(at, m_, t, (int64_t)values.size(), values.begin(), detail::dims(shape).data());
     }
     tensor full(sn_dtype t, double value, std::initializer_list<dim> shape,
                 sn_loc at = SN_CALLER) {

@@ -198,6 +198,29 @@ RULE(xor) {
     return (sn_interval){differ, em_not(e, agree)};
 }
 
+/* The count where it is one of 0 … 31, else 0, and whether it is. */
+static em_val one_count(em *e, sn_interval y, em_val *good) {
+    em_val small =
+        em_and(e, em_cmp(e, EM_GE, y.lo, em_i64(e, 0)), em_cmp(e, EM_LT, y.lo, em_i64(e, 32)));
+    *good = em_and(e, em_cmp(e, EM_EQ, y.lo, y.hi), small);
+    return em_select(e, *good, y.lo, em_like(e, y.lo, 0));
+}
+
+RULE(shift_right) {
+    em_val good, by = one_count(e, x[1], &good), any = largest(e, x[0]);
+    return within_type(e, n,
+                       (sn_interval){em_select(e, good, em_ashr(e, x[0].lo, by), em_neg(e, any)),
+                                     em_select(e, good, em_ashr(e, x[0].hi, by), any)});
+}
+
+RULE(shift_left) {
+    em_val good, by = one_count(e, x[1], &good);
+    em_val smallest = em_like(e, by, INT64_MIN / 4), greatest = em_like(e, by, INT64_MAX / 4);
+    return within_type(e, n,
+                       (sn_interval){em_select(e, good, em_shl(e, x[0].lo, by), smallest),
+                                     em_select(e, good, em_shl(e, x[0].hi, by), greatest)});
+}
+
 RULE(ne) {
     if (n->in[0]->dtype == SN_BOOL) {
         sn_node as_bool = {.dtype = SN_BOOL};
@@ -262,6 +285,8 @@ static rule_fn *const rules[SN_OP_COUNT] = {
     [SN_OP_and] = rule_and,
     [SN_OP_or] = rule_or,
     [SN_OP_xor] = rule_xor,
+    [SN_OP_shift_left] = rule_shift_left,
+    [SN_OP_shift_right] = rule_shift_right,
     [SN_OP_select] = rule_select,
     [SN_OP_cast] = rule_cast,
 };

@@ -191,6 +191,19 @@ ROW(mod) {
     return narrow(e, n, em_select(e, em_cmp(e, EM_EQ, b, em_like(e, b, 0)), em_like(e, r, 0), r));
 }
 
+/* Shifts by counts outside the type's bits are defined here, not in LLVM. */
+static em_val shifted(em *e, const sn_node *n, const em_val *x, bool left) {
+    em_val v = widen(e, n, x[0]), by = widen(e, n, x[1]);
+    int bits = (int)LLVMGetIntTypeWidth(em_elem_type(v));
+    em_val out = em_or(e, em_cmp(e, EM_LT, by, em_like(e, by, 0)),
+                       em_cmp(e, EM_GE, by, em_like(e, by, bits)));
+    if (!left) return narrow(e, n, em_ashr(e, v, em_select(e, out, em_like(e, by, bits - 1), by)));
+    em_val safe = em_shl(e, v, em_select(e, out, em_like(e, by, 0), by));
+    return narrow(e, n, em_select(e, out, em_like(e, v, 0), safe));
+}
+SAME(shift_left, shifted(e, n, x, true))
+SAME(shift_right, shifted(e, n, x, false))
+
 ROW(cast) {
     sn_dtype from = (sn_dtype)n->in[0]->dtype, to = (sn_dtype)n->dtype;
     if (from == to) return x[0];
