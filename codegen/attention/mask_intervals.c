@@ -291,6 +291,57 @@ static rule_fn *const rules[SN_OP_COUNT] = {
     [SN_OP_cast] = rule_cast,
 };
 
+/* --- floats ---------------------------------------------------------------------------------- */
+
+static bool is_int(sn_dtype t) {
+    return !sn_dtype_is_float(t);
+}
+
+/* An elementwise op with floats among its operands or result: the rules above are for integers. */
+static bool has_floats(const sn_node *n) {
+    bool any = !is_int((sn_dtype)n->dtype);
+    for (int j = 0; j < n->n_in; j++) any |= !is_int((sn_dtype)n->in[j]->dtype);
+    return any && sn_ops[n->op].kind == SN_ELEM;
+}
+
+/* Ops that are monotone in each operand, rounding included, so that bounds of floats follow from
+ * bounds. A NaN makes comparisons false, of the bounds as of what they bound. */
+static bool is_monotone(const sn_node *n) {
+    return n->op == SN_OP_add || n->op == SN_OP_sub || n->op == SN_OP_neg || n->op == SN_OP_lt ||
+           n->op == SN_OP_le || (n->op == SN_OP_cast && n->dtype != SN_BOOL);
+}
+
+/* The op of one bound of each operand, computed as the region computes it. Intervals of integers are
+ * i64. */
+static em_val bound(em *e, const sn_node *n, const sn_interval *x, bool upper) {
+    em_val v[3];
+    for (int j = 0; j < n->n_in; j++) {
+        sn_dtype t = (sn_dtype)n->in[j]->dtype;
+        bool falls = n->op == SN_OP_neg || (n->op == SN_OP_sub && j == 1) ||
+                     ((n->op == SN_OP_lt || n->op == SN_OP_le) && j == 0);
+        v[j] = upper != falls ? x[j].hi : x[j].lo;
+        if (is_int(t) && t != SN_BOOL) v[j] = em_convert(e, v[j], SN_I64, t);
+    }
+    em_val r = sn_emit_elem(e, n, v);
+    sn_dtype t = (sn_dtype)n->dtype;
+    return is_int(t) && t != SN_BOOL ? em_convert(e, r, t, SN_I64) : r;
+}
+
+/* Of single values (constants, sizes, what depends on the batch and the head only) any op is one. */
+static sn_interval of_floats(em *e, const sn_node *n, const sn_interval *x) {
+    bool single = true, all = true;
+    for (int j = 0; j < n->n_in; j++) {
+        all &= known(x[j]);
+        single &= x[j].lo == x[j].hi;
+    }
+    if (all && single) {
+        em_val v = bound(e, n, x, false);
+        return (sn_interval){v, v};
+    }
+    if (!all || !is_monotone(n)) return rule_none(e, n, x);
+    return (sn_interval){bound(e, n, x, false), bound(e, n, x, true)};
+}
+
 /* --- emission --------------------------------------------------------------------------------- */
 
 static int position(const sn_interval_code *c, const sn_node *n) {
@@ -323,15 +374,11 @@ void sn_interval_arg(sn_interval_code *c, int i, sn_interval v, uint32_t deps) {
     }
 }
 
-static bool is_int(sn_dtype t) {
-    return !sn_dtype_is_float(t);
-}
-
 static sn_interval emit_constant(em *e, const sn_node *n) {
     double v = sn_attr_flt(n, SN_A_value, 0);
-    if (!is_int((sn_dtype)n->dtype)) return unknown;
-    em_val c = n->dtype == SN_BOOL ? em_i1(e, v != 0)
-                                   : em_i64(e, (int64_t)sn_round_to((sn_dtype)n->dtype, v));
+    em_val c = !is_int((sn_dtype)n->dtype) ? sn_emit_const(e, (sn_dtype)n->dtype, v)
+               : n->dtype == SN_BOOL       ? em_i1(e, v != 0)
+                                           : em_i64(e, (int64_t)sn_round_to((sn_dtype)n->dtype, v));
     return (sn_interval){c, c};
 }
 
@@ -342,6 +389,7 @@ static sn_interval emit_node(sn_interval_code *c, const sn_node *n, int at, cons
         em_val v = c->dim(c->ctx, n);
         return (sn_interval){v, v};
     }
+    if (has_floats(n)) return of_floats(e, n, x);
     bool table = n->op == SN_OP_gather_nd && is_int((sn_dtype)n->dtype);
     if (table && c->coarse) return c->coarse->value[at];
     rule_fn *rule = rules[n->op];
@@ -393,25 +441,37 @@ static int show_bool(const sn_node *n, const int *x, bool all) {
     return all ? BOTH : 0;
 }
 
+/* Batch and head of a mask (batch, head, query, key, captured scalars), and integer scalars. */
+static bool is_single_arg(const sn_region *r, const sn_node *n) {
+    int64_t i = sn_attr_int(n, SN_A_index, -1);
+    return r->n_arg >= 4 && !n->rank && is_int((sn_dtype)n->dtype) && i != 2 && i != 3;
+}
+
 int sn_interval_shows(const sn_region *r, const sn_node **culprit) {
     sn_order order = sn_region_topo(r->out[0]->m, r);
     int *shows = sn_arena_alloc(r->out[0]->m, (size_t)order.n * sizeof *shows);
+    bool *single = sn_arena_alloc(r->out[0]->m, (size_t)order.n * sizeof *single);
     if (culprit) *culprit = NULL;
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
         int x[SN_MAX_RANK + 1] = {0};
         bool leaf = n->op == SN_OP_const || n->op == SN_OP_dim_value || n->op == SN_OP_arg;
-        bool all = (leaf || n->op == SN_OP_gather_nd || rules[n->op]) && n->n_in <= SN_MAX_RANK + 1;
+        bool floats = has_floats(n), elem = sn_ops[n->op].kind == SN_ELEM;
+        bool all = (leaf || floats || n->op == SN_OP_gather_nd || rules[n->op]) &&
+                   n->n_in <= SN_MAX_RANK + 1;
+        single[i] = n->op == SN_OP_arg ? is_single_arg(r, n) : leaf || elem;
         for (int j = 0; all && j < n->n_in; j++) {
             for (int k = 0; k < i; k++)
-                if (order.node[k] == n->in[j]) x[j] = shows[k];
+                if (order.node[k] == n->in[j]) x[j] = shows[k], single[i] &= single[k];
         }
+        all &= !floats || single[i] || is_monotone(n);
         for (int j = 0; j < n->n_in && all; j++)
             all = x[j] == (n->in[j]->dtype == SN_BOOL ? BOTH : KNOWN);
         if (n->dtype == SN_BOOL)
             shows[i] = show_bool(n, x, all);
         else
-            shows[i] = is_int((sn_dtype)n->dtype) && all ? KNOWN : 0;
+            shows[i] =
+                all && (elem || n->op == SN_OP_const || is_int((sn_dtype)n->dtype)) ? KNOWN : 0;
         if (n->op == SN_OP_arg && n->rank > 0) /* gather_nd reads it */
             shows[i] = n->dtype == SN_BOOL ? BOTH : KNOWN;
         if (!shows[i] && culprit && !*culprit) *culprit = n;

@@ -2,8 +2,9 @@
  * tile of queries and keys.
  *
  * Every integer node becomes an interval lo <= value <= hi (i64), every bool node a pair "certainly
- * true", "possibly true" (i1). Some nodes have no interval (floats, tables of unknown size):
- * comparisons with them are possibly, but not certainly, true. */
+ * true", "possibly true" (i1). Floats have one too, where they have a single value for the tile (of
+ * constants, sizes, batch and head) or follow from others monotonically. Some nodes have none (other
+ * floats, tables of unknown size): comparisons with them are possibly, but not certainly, true. */
 #ifndef SN_MASK_INTERVALS_H
 #define SN_MASK_INTERVALS_H
 
