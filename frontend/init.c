@@ -134,6 +134,14 @@ bool sn_parameters_list(sn_module *m, sn_parameters *out, sn_error *err) {
     return ok;
 }
 
+void sn_parameter_draw(const sn_weight *w, const char *type, int64_t layers, uint64_t seed,
+                       float *out) {
+    filler f = {.layers = layers,
+                .n = sn_weight_elements(w),
+                .rng = {.seed = seed, .stream = SN_STREAM_INIT, .step = hash_name(w->name)}};
+    initialise(type, w, &f, out);
+}
+
 bool sn_parameters_draw(sn_module *m, const char *type, int64_t layers, uint64_t seed,
                         sn_parameters *out, sn_error *err) {
     bool ok = sn_parameters_list(m, out, err);
@@ -143,10 +151,7 @@ bool sn_parameters_draw(sn_module *m, const char *type, int64_t layers, uint64_t
         ok = w->data ||
              sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for '%s'", w->bytes, w->name);
         if (!ok) break;
-        filler f = {.layers = layers,
-                    .n = sn_weight_elements(w),
-                    .rng = {.seed = seed, .stream = SN_STREAM_INIT, .step = hash_name(w->name)}};
-        initialise(type, w, &f, (float *)(uintptr_t)w->data);
+        sn_parameter_draw(w, type, layers, seed, (float *)(uintptr_t)w->data);
     }
     if (!ok) sn_parameters_free(out);
     return ok;

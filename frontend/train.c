@@ -184,9 +184,9 @@ void sn_training_end_at(sn_loc at, sn_tensor logits, const sn_training *t) {
                        (long long)t->accumulate);
         return;
     }
-    if (t->zero < 0 || t->zero > 2 || (t->zero && (t->ranks < 1 || t->slices < t->ranks))) {
+    if (t->zero < 0 || t->zero > 3 || (t->zero && (t->ranks < 1 || t->slices < t->ranks))) {
         sn_module_fail(m, SN_ERR_USAGE,
-                       "sn_training_end: zero = %d with %lld ranks and %lld slices: it is 0 to 2, "
+                       "sn_training_end: zero = %d with %lld ranks and %lld slices: it is 0 to 3, "
                        "and each rank needs a slice",
                        t->zero, (long long)t->ranks, (long long)t->slices);
         return;

@@ -22,7 +22,8 @@ typedef struct sn_training {
      * all_reduce; 0 and 1: it is whole. */
     int64_t slices;
     /* what the ranks divide among themselves [ZeRO]; 0: nothing; 1: the optimizer's states; 2: the
-     * gradients, too. ranks: their number, at most slices. */
+     * gradients, too; 3: the parameters, too (sn_training_divide). ranks: their number, at most
+     * slices. */
     int zero;
     int64_t ranks;
     /* decoders: tokens attend only within their document; see sn_training_documents */
@@ -56,6 +57,12 @@ sn_training sn_training_default(void);
 #define sn_training_end(logits, training) sn_training_end_at(SN_HERE, logits, training)
 void sn_training_begin_at(sn_loc, sn_module *m, const sn_training *t);
 void sn_training_end_at(sn_loc, sn_tensor logits, const sn_training *t);
+
+/* With zero = 3, after the module is complete and its initial weights are drawn: a parameter that is
+ * updated in parts becomes its part, a matrix [ceil(rows / ranks), last axis] with the same name.
+ * Every entry gathers the whole where it needs it, so all ranks must run the same entries. Does
+ * nothing otherwise. */
+void sn_training_divide(sn_module *m, const sn_training *t);
 
 /* Adds the scalar x to the loss that the training entry minimises and reports, such as the
  * load-balancing loss of a mixture of experts. Does nothing if t is NULL, so a model can always
@@ -93,6 +100,9 @@ typedef struct sn_parameters {
  * the residual stream. A tensor's values depend only on the seed and its name. */
 bool sn_parameters_draw(sn_module *m, const char *type, int64_t layers, uint64_t seed,
                         sn_parameters *out, sn_error *err);
+/* The initial value of one of them, out [elements of w]. */
+void sn_parameter_draw(const sn_weight *w, const char *type, int64_t layers, uint64_t seed,
+                       float *out);
 /* The same list without memory: every weight's data is NULL. */
 bool sn_parameters_list(sn_module *m, sn_parameters *out, sn_error *err);
 void sn_parameters_free(sn_parameters *p);

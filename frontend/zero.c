@@ -2,6 +2,10 @@
  * matrices by rows, equal parts of which the last may not be full. A row belongs to one rank, so
  * what is computed row by row has the same bits for any number of ranks. */
 #include "frontend/zero.h"
+#include "frontend/front.h"
+#include "frontend/train.h"
+
+#include <string.h>
 
 enum { GROUP = 32 }; /* tensors whose sums of rows share a message */
 
@@ -92,5 +96,55 @@ void zero_squares(int n, sn_node *const *g, const sn_node *const *p, int64_t ran
         gather_sums(count, row, p + first, ranks, whole);
         for (int i = 0; i < count; i++)
             sum[first + i] = sn_b_reduce(SN_OP_reduce_sum, whole[i], p[first + i]->rank - 1, axes);
+    }
+}
+
+/* ---- parameters in parts ---- */
+
+static bool is_whole_of_parts(const sn_node *n) {
+    return n->op == SN_OP_all_gather && sn_attr_int(n, SN_A_extent, 0) > 0;
+}
+
+/* What an assignment's whole value is made of; NULL: it is not made of parts. */
+static sn_node *part_of(const sn_binding *a) {
+    sn_node *x = a->node;
+    while (x->op == SN_OP_reshape) x = x->in[0];
+    return is_whole_of_parts(x) ? x->in[0] : NULL;
+}
+
+static bool is_updated_in_parts(sn_module *m, const char *name) {
+    bool found = false;
+    for (int e = 0; e < sn_entry_count(m); e++) {
+        const sn_entry *entry = sn_entry_at(m, e);
+        for (int i = 0; i < entry->n_assign; i++)
+            found |= !strcmp(entry->assign[i].name, name) && part_of(&entry->assign[i]);
+    }
+    return found;
+}
+
+/* A divided parameter becomes the whole of its parts; the own part of a whole, what it was made of. */
+static sn_node *divide(void *ctx, sn_node *n) {
+    const sn_training *t = ctx;
+    if (n->op == SN_OP_own_part && is_whole_of_parts(n->in[0])) return n->in[0]->in[0];
+    if (n->op != SN_OP_param || !zero_divides(n, t->ranks) ||
+        !is_updated_in_parts(n->m, name_of(n)))
+        return n;
+    sn_dim shape[2];
+    zero_part_shape(n, t->ranks, shape);
+    sn_node *piece = sn_node_new(
+        n->m, SN_OP_param, 0, NULL,
+        SN_ATTRS(SN_STR(name, name_of(n)), SN_INT(dtype, n->dtype), SN_LIST(shape, 2, shape)));
+    return zero_whole(piece, n, t->ranks);
+}
+
+void sn_training_divide(sn_module *m, const sn_training *t) {
+    if (!m || !t || t->zero < 3 || t->ranks < 2 || sn_module_error(m)->code) return;
+    sn_rewrite_module(m, divide, (void *)(uintptr_t)t);
+    for (int e = 0; e < sn_entry_count(m); e++) {
+        sn_entry *entry = sn_entry_at(m, e);
+        for (int i = 0; i < entry->n_assign; i++) {
+            sn_node *part = part_of(&entry->assign[i]);
+            if (part) entry->assign[i].node = part;
+        }
     }
 }

@@ -447,6 +447,8 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (o->context && !o->compile_only && !lm_check_room(m, m->sequences, 0, o->context, err))
         return false;
     m->compiled = compile;
+    if (o->compile_only)
+        sn_training_divide(m->model.module, &(sn_training){.zero = o->zero, .ranks = o->ranks});
     m->program = sn_compile(m->model.module, &compile, err);
     if (!m->program || o->compile_only) return m->program != NULL;
     m->logits = malloc(sizeof *m->logits * (size_t)m->model.vocab);

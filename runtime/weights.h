@@ -129,9 +129,12 @@ int64_t sn_weight_elements(const sn_weight *t);
 bool sn_weights_save(const char *path, const sn_weight *tensors, size_t count, const sn_meta *meta,
                      size_t meta_count, sn_error *err);
 
-/* Is told from time to time how many of the bytes are written. */
+/* Is told from time to time how many of the bytes are written, and supplies what is not in memory. */
 typedef struct sn_weights_progress {
-    void (*advance)(void *ctx, double done, double total);
+    void (*advance)(void *ctx, double done, double total); /* may be NULL */
+    /* The data of tensors[i], whose data is NULL, as long as they are needed: until the next call. Called
+     * once for each such tensor. NULL, with the reason in err, ends the writing. */
+    const void *(*data)(void *ctx, size_t i, sn_error *err); /* may be NULL */
     void *ctx;
 } sn_weights_progress;
 

@@ -29,7 +29,7 @@ static const arg table[] = {
      "the training entries, with AdamW, instead of the others"},
     {"slices", 0, ARG_INT, offsetof(options, slices), "N", "0", 0, 1 << 20,
      "with --training: the sums over N slices of a batch, as on several ranks"},
-    {"zero", 0, ARG_INT, offsetof(options, zero), "N", "0", 0, 2,
+    {"zero", 0, ARG_INT, offsetof(options, zero), "N", "0", 0, 3,
      "with --training: what --ranks divide among themselves, as sinter train --zero"},
     {"ranks", 0, ARG_INT, offsetof(options, ranks), "N", "0", 0, 1 << 16,
      "with --zero: the number of ranks; default: --slices"},
@@ -181,9 +181,11 @@ static void print_memory(FILE *f, const sn_program *p) {
         if (sn_dim_is_const(n->m, sn_dim_product(n->m, n->rank, n->shape), &count))
             bytes[kind] += (double)count * (double)sn_dtype_size((sn_dtype)n->dtype);
     }
-    fprintf(f,
-            "memory of a rank: parameters %.4g MB, optimizer states %.4g MB, gradients %.4g MB\n",
+    fprintf(f, "memory of a rank: parameters %.4g MB, optimizer states %.4g MB, gradients %.4g MB",
             bytes[2] * 1e-6, bytes[0] * 1e-6, bytes[1] * 1e-6);
+    double gathered = (double)sn_program_gathered(p);
+    if (gathered > 0) fprintf(f, ", at most %.4g MB of parameters gathered", gathered * 1e-6);
+    fputc('\n', f);
 }
 
 static bool print_views(FILE *f, const views *v, const compiled *c, const options *o,

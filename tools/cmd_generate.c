@@ -5,6 +5,7 @@
 #include "model/lm_impl.h"
 #include "model/ranks.h"
 #include "runtime/cli/text_gen.h"
+#include "tools/model/same.h"
 
 #include <stdio.h>
 
@@ -100,13 +101,31 @@ static int run_share(options *o, sn_comm *c, lm *m, lm_ranks *r) {
     return EXIT_OK;
 }
 
+static bool check_machines(const options *o, sn_comm *c, sn_error *err) {
+    sn_comm_same list[SAME_MACHINE];
+    bool ok = same_machine(cmd_options(&o->compile).target, list, err);
+    return sn_comm_agree(c, ok, err) && sn_comm_check_same(c, list, SAME_MACHINE, err);
+}
+
+static bool check_models(const lm *m, sn_comm *c, sn_error *err) {
+    sn_comm_same list[2] = {same_model(m)};
+    bool ok = same_kernels(m->program, NULL, &list[1], err);
+    return sn_comm_agree(c, ok, err) && sn_comm_check_same(c, list, 2, err);
+}
+
 static int run_ranks(options *o, sn_comm *c) {
     sn_error err = {0};
-    screen()->quiet |= c->rank != 0;
-    lm *m = open_share(o, c, &err);
-    lm_ranks *r = m ? lm_ranks_new(c, "tensor", &err) : NULL;
+    lm *m = NULL;
+    lm_ranks *r = NULL;
     int code = EXIT_WRONG;
-    if (sn_comm_agree(c, r != NULL, &err)) {
+    screen()->quiet |= c->rank != 0;
+    bool ok = check_machines(o, c, &err);
+    if (ok) {
+        m = open_share(o, c, &err);
+        r = m ? lm_ranks_new(c, "tensor", &err) : NULL;
+        ok = sn_comm_agree(c, r != NULL, &err) && check_models(m, c, &err);
+    }
+    if (ok) {
         code = run_share(o, c, m, r);
     } else {
         if (c->rank == 0) code = cmd_fail(NAME, &err);

@@ -70,7 +70,7 @@ int cmd_import(int argc, char **argv) {
         return EXIT_USAGE;
     }
     screen_progress progress = {0};
-    sn_weights_progress writing = {show_writing, &progress};
+    sn_weights_progress writing = {.advance = show_writing, .ctx = &progress};
     import_request r = {o.file, o.output, o.tokenizer, o.config, &writing};
     sn_error err = {0};
     screen_progress_show(&progress, "reading %s", o.file);

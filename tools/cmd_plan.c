@@ -13,7 +13,7 @@
 typedef struct options {
     cmd_compile compile;
     const char *config, *ranks, *net, *speed, *plot, *source, *precision;
-    int64_t per_machine, cpus, rows, batch, block, slices;
+    int64_t per_machine, cpus, rows, batch, block, slices, zero;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -34,6 +34,8 @@ static const arg table[] = {
     {"block", 0, ARG_INT, AT(block), "N", "0", 0, 1 << 24, "tokens per row; 0: as in the config"},
     {"slices", 0, ARG_INT, AT(slices), "N", "0", 0, 1 << 20,
      "slices of a batch, at least one for each rank; 0: as sinter train on ranks"},
+    {"zero", 0, ARG_INT, AT(zero), "N", "-1", -1, 3,
+     "what ranks divide among themselves, as sinter train --zero; -1: as in the config"},
     {"speed", 0, ARG_CHOICE, AT(speed), "auto|step|roofline", "auto", 0, 0,
      "of this machine: a few measured steps, or the limits of its arithmetic and memory, which "
      "real "
@@ -107,6 +109,7 @@ static bool read_request(const options *o, train_settings *s, plan_request *r, s
     if (o->batch) s->data.batch = o->batch;
     if (o->block) s->data.block = o->block;
     if (o->slices) s->slices = o->slices;
+    if (o->zero >= 0) s->zero = (int)o->zero;
     if (o->precision) s->precision = o->precision;
     if (!s->slices) s->slices = train_ranks_slices(s->data.batch);
     r->settings = s;

@@ -51,9 +51,9 @@ static const arg table[] = {
      "equal parts of a batch, whose gradients are added in an order that no number of ranks "
      "changes; "
      "0: as in the config"},
-    {"zero", 0, ARG_INT, AT(zero), "N", "-1", -1, 2,
-     "what ranks divide among themselves, 1: the optimizer's states; 2: the gradients, too; 0: "
-     "nothing; -1: as in the config. No bit changes"},
+    {"zero", 0, ARG_INT, AT(zero), "N", "-1", -1, 3,
+     "what ranks divide among themselves, 1: the optimizer's states; 2: the gradients, too; 3: the "
+     "parameters, too; 0: nothing; -1: as in the config. No bit changes"},
     {"tensor", 0, ARG_INT, AT(tensor), "P", "0", 0, 1 << 16,
      "so many ranks share a model (heads, MLPs, vocabulary), the others compute other slices; 0: "
      "as "

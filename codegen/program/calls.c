@@ -115,14 +115,14 @@ static const char *leaf_name(sn_module *m, const sn_node *n) {
 /* What a collective joins, and what runs while its bytes move. */
 static void add_ranks(text *fused, text *notes, const sn_entry_code *u, int i) {
     const sn_step *s = &u->plan->step[i];
-    int wait = sn_plan_wait_of(u->plan, i), start = 0;
+    int wait = sn_plan_wait_of(u->plan, i), start;
     add(fused, "%s%s over %lld of \"%s\"", s->wait ? "wait for " : "", sn_ops[s->node->op].name,
         (long long)sn_attr_int(s->node, SN_A_ranks, 1), sn_attr_str(s->node, SN_A_mesh, ""));
     if (!s->wait) {
         if (wait > i + 1) add(notes, "calls %d to %d run meanwhile\n", i + 1, wait - 1);
         return;
     }
-    while (u->plan->step[start].node != s->node) start++;
+    for (start = i - 1; u->plan->step[start].node != s->node;) start--;
     add(notes, "started by call %d\n", start);
 }
 

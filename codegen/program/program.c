@@ -1,5 +1,6 @@
 /* program.c: a compiled program: who owns it, and what it holds under a name. */
 #include "codegen/program/program.h"
+#include "passes/plan/collectives.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,15 @@ sn_compiled_entry *sn_program_entry(const sn_program *p, const char *name) {
     for (int i = 0; i < p->n_entry; i++)
         if (!strcmp(p->entry[i].code.plan->entry->name, name)) return &p->entry[i];
     return NULL;
+}
+
+int64_t sn_program_gathered(const sn_program *p) {
+    int64_t maximum = 0;
+    for (int e = 0; e < p->n_entry; e++) {
+        int64_t bytes = sn_plan_gathered(p->entry[e].code.plan);
+        maximum = bytes > maximum ? bytes : maximum;
+    }
+    return maximum;
 }
 
 const sn_node *sn_program_trained(const sn_program *p, const char *name) {

@@ -65,6 +65,10 @@ typedef struct sn_leaf {
     bool stays; /* not only preparations read it, which come last */
 } sn_leaf;
 
+struct sn_program;
+/* The most bytes of parameters, of those that ranks divide, that an entry has gathered at a time. */
+int64_t sn_program_gathered(const struct sn_program *p);
+
 /* Complete when sn_compile returns: sessions and runs only read it and its module, on any number of
  * threads. */
 struct sn_program {

@@ -96,8 +96,10 @@ static void insert_wait(sn_plan *p, int i, int at) {
 }
 
 void sn_plan_collectives(sn_plan *p) {
+    sn_plan_gathers(p);
     for (int i = 0; i < p->n_step; i++) {
         if (!sn_step_is_collective(&p->step[i]) || p->step[i].wait) continue;
+        if (sn_plan_wait_of(p, i) < p->n_step) continue;
         sum_in_place(p, i);
         insert_wait(p, i, wait_at(p, i));
     }

@@ -160,3 +160,22 @@ bool sn_comm_agree(sn_comm *c, bool ok, sn_error *err) {
     free(all);
     return ok;
 }
+
+bool sn_comm_check_same(sn_comm *c, const sn_comm_same *list, int n, sn_error *err) {
+    if (!c) return true;
+    uint64_t *all = calloc((size_t)c->size * (size_t)n, sizeof *all);
+    if (!sn_comm_agree(c, all || sn_fail(err, SN_ERR_MEMORY, "out of memory"), err)) {
+        free(all);
+        return false;
+    }
+    for (int i = 0; i < n; i++) all[c->rank * n + i] = list[i].hash;
+    bool ok = sn_comm_gather(c, all, (size_t)n * sizeof *all, err);
+    for (int k = 1; ok && k < c->size; k++)
+        for (int i = 0; ok && i < n; i++)
+            if (all[k * n + i] != all[i])
+                ok = sn_fail(err, SN_ERR_USAGE,
+                             "rank %d on %s has not the same %s as rank 0 on %s: %s", k, c->host[k],
+                             list[i].what, c->host[0], list[i].hint);
+    free(all);
+    return ok;
+}

@@ -81,6 +81,14 @@ bool sn_comm_barrier(sn_comm *c, sn_error *err);
  * number and host before the message, unless all failed for the same reason. c NULL: ok. */
 bool sn_comm_agree(sn_comm *c, bool ok, sn_error *err);
 
+/* Something that must be equal on all ranks, as a hash, and what to do if it is not. */
+typedef struct sn_comm_same {
+    const char *what, *hint;
+    uint64_t hash;
+} sn_comm_same;
+/* The error, of all ranks, names the first rank that differs from rank 0, and in what. c NULL: true. */
+bool sn_comm_check_same(sn_comm *c, const sn_comm_same *list, int n, sn_error *err);
+
 /* ---- sums in a fixed order ---- */
 
 /* A sum of `leaves` terms is a tree: the sum of the first half (the larger one) plus the sum of the

@@ -611,7 +611,8 @@ static size_t alignment_of(size_t bytes) {
     return low == 0 || low > DATA_ALIGN ? DATA_ALIGN : low;
 }
 
-static bool check_tensors(const char *path, const sn_weight *t, size_t count, sn_error *err) {
+static bool check_tensors(const char *path, const sn_weight *t, size_t count, bool supplied,
+                          sn_error *err) {
     name_table names = {0};
     const char *twice = NULL;
     if (count > HEADER_LIMIT / 32)
@@ -622,7 +623,7 @@ static bool check_tensors(const char *path, const sn_weight *t, size_t count, sn
         if (!t[i].name) return sn_fail(err, SN_ERR_USAGE, "%s: tensor %zu has no name", path, i);
         if ((int)t[i].dtype < 0 || t[i].dtype >= SN_DTYPE_COUNT)
             return fail_at(&at, "unknown element type");
-        if (!t[i].data && t[i].bytes) return fail_at(&at, "its data is NULL");
+        if (!t[i].data && t[i].bytes && !supplied) return fail_at(&at, "its data is NULL");
         if (!strcmp(t[i].name, METADATA)) return fail_at(&at, "this name is reserved");
         if (t[i].rank < 0 || t[i].rank > SN_WEIGHT_RANK) return fail_at(&at, "0 to 8 dimensions");
         if (!find_bytes(&t[i], &bytes) || bytes != t[i].bytes)
@@ -686,12 +687,15 @@ static void tell(const written *w) {
         w->progress->advance(w->progress->ctx, w->done, w->total);
 }
 
-static bool write_tensor(sn_file *f, const sn_weight *t, written *w, sn_error *err) {
+static bool write_tensor(sn_file *f, const sn_weight *t, size_t i, written *w, sn_error *err) {
     enum { PIECE = 16 << 20 };
+    const char *data = t->data;
+    if (!data && t->bytes) data = w->progress->data(w->progress->ctx, i, err);
+    if (!data && t->bytes) return false;
     for (size_t at = 0; at < t->bytes;) {
         size_t n = t->bytes - at < PIECE ? t->bytes - at : PIECE;
         tell(w);
-        if (!sn_file_write(f, (const char *)t->data + at, n, err)) return false;
+        if (!sn_file_write(f, data + at, n, err)) return false;
         at += n;
         w->done += (double)n;
     }
@@ -708,7 +712,7 @@ static bool write_all(sn_file *f, const char *header, const sn_weight *t, const 
               sn_file_write(f, spaces, pad, err);
     written w = {.progress = progress};
     for (size_t i = 0; i < count; i++) w.total += (double)t[i].bytes;
-    for (size_t i = 0; ok && i < count; i++) ok = write_tensor(f, &t[order[i]], &w, err);
+    for (size_t i = 0; ok && i < count; i++) ok = write_tensor(f, &t[order[i]], order[i], &w, err);
     if (ok) tell(&w);
     return ok;
 }
@@ -719,7 +723,7 @@ static bool save(const char *path, const sn_weight *t, size_t count, const sn_me
     if (!sn_given(path, function, "the path", err) ||
         (count && !sn_given(t, function, "the list of tensors", err)) ||
         (meta_count && !sn_given(meta, function, "the list of metadata", err)) ||
-        !check_tensors(path, t, count, err))
+        !check_tensors(path, t, count, progress && progress->data, err))
         return false;
     uint32_t *order = malloc((count + 1) * sizeof *order);
     size_t n = 0;

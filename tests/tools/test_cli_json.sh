@@ -102,6 +102,8 @@ prints '"speed": "step"' && prints '"ranks": 8, "machines": 4, "batch": 8'
 grep -q '^</svg>' "$tmp/plan.svg" || fail "no picture"
 json 1 plan "$tmp/run.json" --ranks 4 --speed roofline
 prints '"speed": "roofline"'
+json 1 plan "$tmp/run.json" --ranks 2 --speed roofline --zero 3
+prints '"memory_mb": 0.150824, "sent_mb": 0.047856,'
 refused 2 'ascending numbers' plan "$tmp/run.json" --ranks 4,2
 # each command that has --json is in this test
 for command in $("$sinter" help | awk '/^  [a-z]+  / {print $1}'); do

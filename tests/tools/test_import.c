@@ -34,7 +34,7 @@ static void tell(void *ctx, double done, double total) {
 
 /* Imports into scratch/model and opens the result. */
 static sn_model_dir *import_and_open(const char *input, const char *config) {
-    sn_weights_progress progress = {tell, NULL};
+    sn_weights_progress progress = {.advance = tell};
     import_request r = {
         .input = input, .output = scratch_path("model"), .config = config, .progress = &progress};
     told = told_total = 0;

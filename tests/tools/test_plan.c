@@ -29,11 +29,9 @@ static void make(made *m, int64_t batch, int64_t slices, const char *net) {
     m->r.compile.threads = 1;
     assert_true(plan_net_read(net, &m->r.net, &err));
     m->p = (plan){.r = &m->r,
-                  .sum = m->sum,
-                  .n_sum = 1,
-                  .event = m->event,
-                  .n_event = 2,
+                  .step = {m->sum, 1, m->event, 2},
                   .gradients = 8e9,
+                  .partial = 8e9,
                   .fixed = 1e9,
                   .n_memory = 1,
                   .n_times = 1};

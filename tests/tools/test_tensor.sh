@@ -38,6 +38,14 @@ equal 2 stories -p 'Once upon a time' -n 24 --temperature 0
 ranks 3 stories -p 'Once' -n 4 && fail "8 heads on 3 ranks"
 grep -q '8 heads cannot be divided among 3 ranks' log || { cat log; fail "8 heads on 3 ranks: the error"; }
 
+# differ WHAT MODEL TARGET: rank 1 runs another model, or on another CPU
+differ() {
+    # shellcheck disable=SC2086
+    timeout 100 "$mpirun" $options -n 1 "$sinter" generate stories -p Once -n 4 -t 1 --target x86-64-v2 : \
+        -n 1 "$sinter" generate "$2" -p Once -n 4 -t 1 --target "$3" >out 2>log </dev/null
+    [ $? -ne 0 ] && grep -q "rank 1 on .* has not the same $1 as rank 0" log || { cat log; fail "another $1"; }
+}
+if [ "$(uname -m)" = x86_64 ]; then differ 'CPU features' stories x86-64-v3; fi
 # train N ARGUMENT…: trains on N ranks
 train() {
     n=$1
@@ -115,6 +123,11 @@ for model in llama bert edt dropout; do
     done
 done
 
+if [ "$(uname -m)" = x86_64 ]; then
+    cp -r stories other
+    printf '\001\002\003' | dd of=other/model.safetensors bs=1 seek=$(($(stat -c %s stories/model.safetensors) - 3)) conv=notrunc 2>log
+    differ model other x86-64-v2
+fi
 for n in 2 4; do
     equal $n stories -p 'Once upon a time' -n 60 --seed 7
     equal $n stories -p 'Once upon a time' -n 30 --beams 3

@@ -33,7 +33,6 @@ typedef struct measuring {
     int64_t rows;
     const int *level;
     int n_level;
-    const sn_compiled_entry *entry; /* train_step */
 } measuring;
 
 static bool no_memory(sn_error *err) {
@@ -65,27 +64,35 @@ static void describe_sum(sn_module *m, const sn_step *s, const int64_t *symbol, 
             out->passes = traffic[i].passes, out->rounds = traffic[i].rounds;
 }
 
-static bool find_events(measuring *w, const int64_t *symbol, sn_error *err) {
-    plan *p = w->p;
-    const sn_plan *plan = w->entry->code.plan;
-    p->sum = calloc((size_t)plan->n_step + 1, sizeof *p->sum);
-    p->event = calloc((size_t)plan->n_step + 1, sizeof *p->event);
+static bool find_events(const sn_plan *plan, const int64_t *symbol, plan_program *out,
+                        sn_error *err) {
+    out->sum = calloc((size_t)plan->n_step + 1, sizeof *out->sum);
+    out->event = calloc((size_t)plan->n_step + 1, sizeof *out->event);
     int *sum_of = calloc((size_t)plan->n_step + 1, sizeof *sum_of);
-    bool ok = (p->sum && p->event && sum_of) || no_memory(err);
+    bool ok = (out->sum && out->event && sum_of) || no_memory(err);
     for (int i = 0; ok && i < plan->n_step; i++) {
         const sn_step *s = &plan->step[i];
-        if (!sn_step_is_collective(s)) continue;
+        if (!sn_step_is_collective(s) || s->node->op == SN_OP_own_part) continue;
         if (!s->wait) {
             int wait = sn_plan_wait_of(plan, i);
-            if (wait < plan->n_step) sum_of[wait] = p->n_sum;
-            describe_sum(plan->m, s, symbol, &p->sum[p->n_sum]);
-            p->gradients += p->sum[p->n_sum].bytes;
+            if (wait < plan->n_step) sum_of[wait] = out->n_sum;
+            describe_sum(plan->m, s, symbol, &out->sum[out->n_sum]);
         }
-        p->event[p->n_event++] = (plan_event){i, s->wait ? sum_of[i] : p->n_sum, s->wait};
-        p->n_sum += !s->wait;
+        out->event[out->n_event++] = (plan_event){i, s->wait ? sum_of[i] : out->n_sum, s->wait};
+        out->n_sum += !s->wait;
     }
     free(sum_of);
     return ok;
+}
+
+static bool find_collectives(plan *p, const train_probe *q, const int64_t *symbol, sn_error *err) {
+    const sn_compiled_entry *slice = sn_program_entry(q->program, "accumulate");
+    if (!find_events(sn_program_entry(q->program, "train_step")->code.plan, symbol, &p->step,
+                     err) ||
+        (slice && !find_events(slice->code.plan, symbol, &p->slice, err)))
+        return false;
+    for (int i = 0; i < p->step.n_sum; i++) p->gradients += p->step.sum[i].bytes;
+    return true;
 }
 
 /* ---- memory ---- */
@@ -104,10 +111,9 @@ static double slots(const sn_plan *plan, const int64_t *symbol) {
     return all;
 }
 
-/* Parameters as they were drawn, states, and what a checkpoint is made of: all but gradients. */
-static double fixed_bytes(const train_probe *q) {
-    double all = 4 * (double)q->parameters;
-    const sn_program *p = q->program;
+/* Of parameters that are trained and states: all of them; the gradients of a slice. */
+static void add_fixed(plan *q, const sn_program *p) {
+    q->fixed = q->partial = 0;
     for (int i = 0; i < p->n_leaf; i++) {
         const sn_leaf *l = &p->leaf[i];
         int64_t n;
@@ -115,10 +121,10 @@ static double fixed_bytes(const train_probe *q) {
         if (!is_state ||
             !sn_dim_is_const(p->m, sn_dim_product(p->m, l->node->rank, l->node->shape), &n))
             continue;
-        bool kept = strncmp(l->name, "gradient.", 9) != 0;
-        all += (kept ? 2 : 1) * (double)n * (double)sn_dtype_size((sn_dtype)l->node->dtype);
+        double bytes = (double)n * (double)sn_dtype_size((sn_dtype)l->node->dtype);
+        q->fixed += bytes;
+        if (!strncmp(l->name, "gradient.", 9)) q->partial += bytes;
     }
-    return all;
 }
 
 static void add_memory(measuring *w, const train_probe *q, const int64_t *symbol) {
@@ -128,7 +134,7 @@ static void add_memory(measuring *w, const train_probe *q, const int64_t *symbol
         maximum = fmax(maximum, slots(q->program->entry[i].code.plan, symbol));
     if (q->session) maximum = fmax(maximum, (double)sn_session_workspace(q->session));
     p->memory[p->n_memory++] = (plan_memory){w->rows, maximum};
-    p->fixed = fixed_bytes(q);
+    add_fixed(p, q->program);
 }
 
 /* ---- measured ---- */
@@ -173,8 +179,8 @@ static bool find_moments(const measuring *w, const sn_trace *trace, double *at, 
     }
     for (long i = 0; zero && end && i < n; i++) {
         int k = list[i].run;
-        for (int e = 0; e < p->n_event; e++)
-            if (list[i].call == p->event[e].call && end[k] > zero[k])
+        for (int e = 0; e < p->step.n_event; e++)
+            if (list[i].call == p->step.event[e].call && end[k] > zero[k])
                 at[e] += (list[i].begin - zero[k]) / (end[k] - zero[k]) / runs;
     }
     bool ok = (zero && end) || no_memory(err);
@@ -208,7 +214,7 @@ static bool run_slices(const measuring *w, const train_probe *q, plan_times *t, 
         t->step = middle(step, n);
         t->add = fmax(middle(added, n), 0);
         ok = find_moments(w, trace, t->at, err);
-        for (int e = 0; e < w->p->n_event; e++) t->at[e] *= t->step;
+        for (int e = 0; e < w->p->step.n_event; e++) t->at[e] *= t->step;
     }
     sn_trace_end(trace);
     return ok;
@@ -216,9 +222,8 @@ static bool run_slices(const measuring *w, const train_probe *q, plan_times *t, 
 
 /* ---- estimated ---- */
 
-/* Seconds of calls of an entry at the limits of one of `level` ranks; those before each event in
- * at. */
-static bool estimate_entry(const measuring *w, const train_probe *q, const char *entry,
+/* Seconds of calls of an entry at the limits of a rank; those before each event in at. */
+static bool estimate_entry(const train_probe *q, const char *entry, const plan_program *events,
                            const char *sizes, double peak, double stream, double *at, double *all,
                            sn_error *err) {
     const sn_kernel_call *call;
@@ -226,7 +231,7 @@ static bool estimate_entry(const measuring *w, const train_probe *q, const char 
     if (n < 0) return false;
     *all = 0;
     for (int i = 0; i < n; i++) {
-        if (at && e < w->p->n_event && w->p->event[e].call == i)
+        if (e < events->n_event && events->event[e].call == i)
             at[e++] = *all;
         else
             *all += fmax(call[i].flops / peak, call[i].bytes / stream);
@@ -234,17 +239,31 @@ static bool estimate_entry(const measuring *w, const train_probe *q, const char 
     return true;
 }
 
+/* Operations and bytes a second of one of `level` ranks, measured once. */
+static bool find_limits(plan *p, int level, double *peak, double *stream, sn_error *err) {
+    enum { BUFFER = 256 << 20 };
+    int i = 0, threads = p->r->compile.threads * level;
+    while (i < p->n_limit && p->limit[i].level != level) i++;
+    if (i == p->n_limit && i < PLAN_LEVELS) {
+        p->limit[i].level = level;
+        p->limit[i].peak = 1e9 * sn_probe_fma_peak(threads, 0.2) / level;
+        p->limit[i].stream = 1e9 * sn_probe_read_bandwidth(threads, BUFFER) / level;
+        p->n_limit++;
+    }
+    *peak = p->limit[i].peak, *stream = p->limit[i].stream;
+    return (*peak > 0 && *stream > 0) ||
+           sn_fail(err, SN_ERR_MEMORY, "cannot measure the limits of this machine");
+}
+
 static bool estimate(const measuring *w, const train_probe *q, const char *sizes, plan_times *t,
                      sn_error *err) {
-    enum { BUFFER = 256 << 20 };
-    int threads = w->p->r->compile.threads * t->level;
-    double peak = 1e9 * sn_probe_fma_peak(threads, 0.2) / t->level,
-           stream = 1e9 * sn_probe_read_bandwidth(threads, BUFFER) / t->level;
-    if (!(peak > 0) || !(stream > 0))
-        return sn_fail(err, SN_ERR_MEMORY, "cannot measure the limits of this machine");
-    t->add = 3 * w->p->gradients / stream;
-    if (!estimate_entry(w, q, "accumulate", sizes, peak, stream, NULL, &t->accumulate, err) ||
-        !estimate_entry(w, q, "train_step", sizes, peak, stream, t->at, &t->step, err))
+    plan *p = w->p;
+    double peak, stream;
+    if (!find_limits(p, t->level, &peak, &stream, err)) return false;
+    t->add = 3 * p->gradients / stream;
+    if (!estimate_entry(q, "accumulate", &p->slice, sizes, peak, stream, t->slice_at,
+                        &t->accumulate, err) ||
+        !estimate_entry(q, "train_step", &p->step, sizes, peak, stream, t->at, &t->step, err))
         return false;
     t->accumulate += t->add;
     return true;
@@ -258,22 +277,22 @@ static bool probe(void *ctx, const train_probe *q, sn_error *err) {
     const train_settings *s = p->r->settings;
     char sizes[256];
     sn_module *m = q->module;
-    w->entry = sn_program_entry(q->program, "train_step");
     int64_t *symbol = calloc((size_t)sn_symbol_count(m) + 1, sizeof *symbol);
     if (!symbol) return no_memory(err);
     lm_sizes(m, w->rows, s->data.block, sizes, sizeof sizes);
     sn_sizes_middle(m, symbol);
     snprintf(p->model, sizeof p->model, "%s", q->type);
     p->parameters = q->parameters, p->flops = q->flops;
-    bool ok =
-        sn_sizes_read(m, "plan", sizes, symbol, err) && (p->event || find_events(w, symbol, err));
+    bool ok = sn_sizes_read(m, "plan", sizes, symbol, err) &&
+              (p->step.event || find_collectives(p, q, symbol, err));
     /* it has compiled: the others find its kernels in the disk cache */
     if (ok && plan_team_rank(w->team) == 0) ok = plan_team_meet(w->team, err);
     for (int k = 0; ok && k < w->n_level; k++) {
         plan_times *t = &p->times[p->n_times++];
         *t = (plan_times){.rows = w->rows, .level = w->level[k]};
-        t->at = calloc((size_t)p->n_event + 1, sizeof *t->at);
-        ok = (t->at || no_memory(err)) && plan_team_meet(w->team, err);
+        t->at = calloc((size_t)p->step.n_event + 1, sizeof *t->at);
+        t->slice_at = calloc((size_t)p->slice.n_event + 1, sizeof *t->slice_at);
+        ok = ((t->at && t->slice_at) || no_memory(err)) && plan_team_meet(w->team, err);
         bool runs = plan_team_rank(w->team) < t->level;
         if (ok && runs) ok = q->session ? run_slices(w, q, t, err) : estimate(w, q, sizes, t, err);
         ok = ok && plan_team_meet(w->team, err);
@@ -285,7 +304,7 @@ static bool probe(void *ctx, const train_probe *q, sn_error *err) {
     return ok;
 }
 
-bool plan_measure(plan *p, plan_team *team, int64_t rows, const int *level, int n_level,
+bool plan_measure(plan *p, plan_team *team, int64_t rows, const int *level, int n_level, int ranks,
                   sn_error *err) {
     measuring w = {.p = p, .team = team, .rows = rows, .level = level, .n_level = n_level};
     train_settings *s = p->r->settings;
@@ -295,8 +314,9 @@ bool plan_measure(plan *p, plan_team *team, int64_t rows, const int *level, int 
     o.plan_only = !p->measured;
     if (!leads) o.advance = NULL, o.progress = NULL;
     if (!leads && !plan_team_meet(team, err)) return false; /* see probe */
-    s->data.batch = SLICES * rows, s->slices = SLICES;
-    bool ok = train_probe_open(s, &o, probe, &w, err);
+    int64_t together = ranks > 1 ? 2 * ranks : SLICES;      /* so that a rank keeps gradients */
+    s->data.batch = together * rows, s->slices = together;
+    bool ok = train_probe_open(s, ranks, &o, probe, &w, err);
     s->data.batch = batch, s->slices = slices;
     return ok;
 }
@@ -355,4 +375,20 @@ bool plan_measure_carry(plan *p, sn_error *err) {
         sn_comm_close(comm[i]);
     }
     return ok || no_memory(err);
+}
+
+/* ---- memory of a plan ---- */
+
+static void free_program(plan_program *p) {
+    free(p->sum);
+    free(p->event);
+}
+
+void plan_free(plan *p) {
+    for (int i = 0; i < p->n_times; i++) {
+        free(p->times[i].at);
+        free(p->times[i].slice_at);
+    }
+    free_program(&p->step);
+    free_program(&p->slice);
 }

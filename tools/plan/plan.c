@@ -3,8 +3,6 @@
 
 #include "runtime/memory.h"
 
-#include <stdlib.h>
-
 static void add_rows(int64_t *list, int *n, int64_t rows) {
     for (int i = 0; i < *n; i++)
         if (list[i] == rows) return;
@@ -44,7 +42,7 @@ static bool choose_speed(plan *p, plan_team *team, const int64_t *rows, int n_ro
     p->measured = p->r->speed != PLAN_ROOFLINE;
     if (p->r->speed == PLAN_AUTO && plan_team_rank(team) == 0) {
         plan_team *alone = plan_team_start(1, err);
-        ok = alone && plan_measure(&look, alone, largest, NULL, 0, err);
+        ok = alone && plan_measure(&look, alone, largest, NULL, 0, 1, err);
         if (ok)
             p->measured = together * (look.fixed + look.gradients + look.memory[0].workspace) <
                           0.8 * (double)sn_memory_available();
@@ -72,19 +70,18 @@ bool plan_make(const plan_request *r, plan *out, sn_error *err) {
         if (!team) return false;
     }
     for (int i = 0; ok && i < n_rows; i++)
-        ok = plan_measure(out, team, rows[i], level, n_level, err);
+        ok = plan_measure(out, team, rows[i], level, n_level, 1, err);
     ok = ok && plan_team_meet(team, err);
     plan_team_end(team, err); /* of the first only: the others end here */
     ok = ok && plan_measure_carry(out, err);
     for (int i = 0; ok && i < r->n; i++) {
-        out->point[i].ranks = r->ranks[i];
-        ok = plan_predict(out, &out->point[i], err);
+        plan divided = {.r = r};
+        plan_point *o = &out->point[i];
+        bool divides = r->settings->zero > 0 && r->ranks[i] > 1;
+        o->ranks = r->ranks[i];
+        ok = (!divides || plan_divided(out, o->ranks, &divided, err)) &&
+             plan_predict(divides ? &divided : out, o, err);
+        plan_free(&divided);
     }
     return ok;
-}
-
-void plan_free(plan *p) {
-    for (int i = 0; i < p->n_times; i++) free(p->times[i].at);
-    free(p->sum);
-    free(p->event);
 }

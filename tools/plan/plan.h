@@ -1,7 +1,7 @@
 /* plan.h: what training on many ranks would cost, from the compiled step and this machine's speed:
  * memory, bytes, time. `sinter plan` prints it. One file each: what is measured (plan.c), processes
  * that load this machine as ranks would (team.c), times of slices (measure.c), ranks in step with
- * each other (predict.c), the picture (draw.c). */
+ * each other (predict.c), ranks that divide something (divided.c), the picture (draw.c). */
 #ifndef SN_TOOLS_PLAN_H
 #define SN_TOOLS_PLAN_H
 
@@ -49,6 +49,14 @@ typedef struct plan_event {
     bool wait;
 } plan_event;
 
+/* The collectives of an entry. */
+typedef struct plan_program {
+    plan_sum *sum;
+    int n_sum;
+    plan_event *event;
+    int n_event;
+} plan_program;
+
 /* Times of a slice with so many rows, on a machine where `level` ranks run. */
 typedef struct plan_times {
     int64_t rows;
@@ -57,7 +65,8 @@ typedef struct plan_times {
     double step;       /* of the slice that ends a step */
     double spread;     /* ... and standard deviation of both together, over the runs */
     double add;        /* to add the gradients of all parameters once */
-    double *at;        /* [n_event] of the step */
+    double *at;        /* [step.n_event] of the step */
+    double *slice_at;  /* [slice.n_event] of the slice whose gradients are kept */
 } plan_times;
 
 typedef struct plan_memory {
@@ -82,13 +91,15 @@ typedef struct plan {
     int64_t parameters;
     double flops; /* a token */
     bool measured;
-    /* of the step */
-    plan_sum *sum;
-    int n_sum;
-    plan_event *event;
-    int n_event;
-    double gradients; /* bytes that are summed */
-    double fixed;     /* bytes of parameters, states and their copies */
+    plan_program step, slice; /* slice: one whose gradients are kept */
+    double gradients;         /* bytes of the step's collectives */
+    double partial;           /* bytes of the gradients that a rank keeps of a slice */
+    double fixed;             /* bytes of parameters, states and gradients */
+    struct {
+        int level;
+        double peak, stream; /* operations and bytes a second of each of its ranks */
+    } limit[PLAN_LEVELS];
+    int n_limit;
     plan_times times[PLAN_ROWS * PLAN_LEVELS];
     int n_times;
     plan_memory memory[PLAN_ROWS];
@@ -117,14 +128,20 @@ void plan_team_raise(plan_team *t, bool up);
 bool plan_team_raised(const plan_team *t);
 void plan_team_end(plan_team *t, const sn_error *err); /* err: why this one ended early */
 
-/* Times of slices with `rows` rows at each of the levels; by all members of the team. */
-bool plan_measure(plan *p, plan_team *t, int64_t rows, const int *level, int n_level,
+/* Times of slices with `rows` rows at each of the levels; by all members of the team. ranks: that divide
+ * what the settings' zero says (then nothing is measured, only estimated); 1: nothing is divided. */
+bool plan_measure(plan *p, plan_team *t, int64_t rows, const int *level, int n_level, int ranks,
                   sn_error *err);
+/* divided.c: the plan of ranks that divide something, by p, which divides nothing: its collectives and
+ * memory, and p's times in proportion to the operations and bytes of its calls. plan_free it. */
+bool plan_divided(const plan *p, int ranks, plan *out, sn_error *err);
 /* Fills p->carry. */
 bool plan_measure_carry(plan *p, sn_error *err);
 /* Ranks of one machine that run at the same time, of n; more of them take turns. */
 int plan_level(const plan_request *r, int ranks);
-/* Batch and slices with that many ranks. */
+/* Whether every slice's gradients are summed over the ranks at once. */
+bool plan_rounds(const plan_request *r, int ranks);
+/* Batch and slices with that many ranks: with rounds, as many for each rank as 1, 2, 4, ... */
 void plan_divide(const plan_request *r, int ranks, int64_t *batch, int64_t *slices);
 int64_t plan_rows(int64_t batch, int64_t slices, int64_t slice); /* rows of a slice */
 /* Fills out, of which the number of ranks is set. */

@@ -59,6 +59,14 @@ void plan_divide(const plan_request *r, int ranks, int64_t *batch, int64_t *slic
     if (*batch < ranks) *batch = ranks; /* a row each */
     *slices = s->slices > ranks ? s->slices : ranks;
     if (*slices > *batch) *slices = *batch;
+    if (!plan_rounds(r, ranks)) return;
+    int64_t rounds = 1;
+    while (2 * rounds * ranks <= *slices) rounds *= 2;
+    *slices = rounds * ranks;
+}
+
+bool plan_rounds(const plan_request *r, int ranks) {
+    return r->settings->zero > 1 && ranks > 1 && r->settings->training.accumulate <= 1;
 }
 
 int plan_level(const plan_request *r, int ranks) {
@@ -94,12 +102,17 @@ static const plan_times *find_times(const state *q, int64_t rows) {
 
 /* The slices of a rank before its last one. */
 static void run_slices(state *q, int rank) {
-    const plan_point *o = q->out;
+    plan_point *o = q->out;
+    if (plan_rounds(q->p->r, o->ranks)) { /* run_rounds makes them */
+        o->own = o->slices / o->ranks;
+        q->last[rank] = find_times(q, plan_rows(o->batch, o->slices, o->slices - o->ranks + rank));
+        return;
+    }
     sn_leaves span = sn_leaves_of_rank(o->slices, o->ranks, rank), half[2];
     for (int64_t i = span.first; i + 1 < span.last; i++)
         q->time[rank] += find_times(q, plan_rows(o->batch, o->slices, i))->accumulate * q->turns;
     q->last[rank] = find_times(q, plan_rows(o->batch, o->slices, span.last - 1));
-    if (span.last - span.first > q->out->own) q->out->own = span.last - span.first;
+    if (span.last - span.first > o->own) o->own = span.last - span.first;
     int64_t sums = span.last - span.first - 1; /* of two slices each */
     for (q->depth[rank] = 0; span.last - span.first > 1; span = half[1], q->depth[rank]++)
         sn_leaves_split(span, half);
@@ -163,35 +176,53 @@ static void start_sum(state *q, const plan_sum *s, double *end, double *network_
     for (int r = 0; r < o->ranks; r++) q->time[r] += q->stolen * cpu;
 }
 
-static bool run_step(state *q, sn_error *err) {
-    const plan *p = q->p;
+/* What the network does. */
+typedef struct network {
+    double free;        /* from then on */
+    double busy, begun; /* time in which sums were under way, for rank 0 */
+    int under_way;
+} network;
+
+/* Makes a slice on each rank, the last one or another, with its collectives. */
+static bool run_entry(state *q, const plan_program *p, bool last, network *net, sn_error *err) {
     plan_point *o = q->out;
-    double *end = calloc((size_t)p->n_sum + 1, sizeof *end), network_free = 0, busy = 0, begun = 0;
-    int under_way = 0;
+    double *end = calloc((size_t)p->n_sum + 1, sizeof *end);
     if (!end) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    for (int e = 0; e < p->n_event; e++) {
+    for (int e = 0; e <= p->n_event; e++) {
         const plan_event *v = &p->event[e];
-        for (int r = 0; r < o->ranks; r++)
-            q->time[r] += (q->last[r]->at[e] - (e ? q->last[r]->at[e - 1] : 0)) * q->turns;
+        for (int r = 0; r < o->ranks; r++) {
+            const plan_times *t = q->last[r];
+            const double *at = last ? t->at : t->slice_at;
+            double until = e < p->n_event ? at[e] : last ? t->step : t->accumulate;
+            q->time[r] += (until - (e ? at[e - 1] : 0)) * q->turns;
+        }
+        if (e == p->n_event) break;
         if (!v->wait) {
-            if (!under_way++) begun = q->time[0];
-            start_sum(q, &p->sum[v->sum], &end[v->sum], &network_free);
+            if (!net->under_way++) net->begun = q->time[0];
+            start_sum(q, &p->sum[v->sum], &end[v->sum], &net->free);
             o->sent += sent_by(o, &p->sum[v->sum]);
             continue;
         }
         o->waited += fmax(end[v->sum] - q->time[0], 0);
         for (int r = 0; r < o->ranks; r++) q->time[r] = fmax(q->time[r], end[v->sum]);
-        if (!--under_way) busy += q->time[0] - begun;
+        if (!--net->under_way) net->busy += q->time[0] - net->begun;
     }
-    for (int r = 0; r < o->ranks; r++) {
-        double done = p->n_event ? q->last[r]->at[p->n_event - 1] : 0;
-        q->time[r] += (q->last[r]->step - done) * q->turns;
-    }
-    o->hidden = busy > 0 && o->ranks > 1 ? 1 - o->waited / busy : 0;
-    o->step = latest(q);
-    if (o->ranks > q->local) o->step += 2 * p->r->net.latency; /* losses of all ranks */
     free(end);
     return true;
+}
+
+static bool run_step(state *q, sn_error *err) {
+    const plan *p = q->p;
+    plan_point *o = q->out;
+    network net = {0};
+    bool ok = true;
+    for (int64_t k = 1; ok && plan_rounds(p->r, o->ranks) && k < o->own; k++)
+        ok = run_entry(q, &p->slice, false, &net, err);
+    ok = ok && run_entry(q, &p->step, true, &net, err);
+    o->hidden = net.busy > 0 && o->ranks > 1 ? 1 - o->waited / net.busy : 0;
+    o->step = latest(q);
+    if (o->ranks > q->local) o->step += 2 * p->r->net.latency; /* losses of all ranks */
+    return ok;
 }
 
 /* Partial sums of a rank's slices: one for each level of its tree. */
@@ -201,7 +232,8 @@ static double memory_of(const plan *p, const plan_point *o) {
     double all = p->fixed;
     for (int i = 0; i < p->n_memory; i++)
         if (p->memory[i].rows == rows) all += p->memory[i].workspace;
-    for (int64_t n = o->own; n > 1; n = (n + 1) / 2) all += p->gradients;
+    for (int64_t n = o->own; n > 1; n = (n + 1) / 2) all += p->partial;
+    if (plan_rounds(p->r, o->ranks) && o->own == 1) all -= p->partial; /* nothing is kept */
     return all + (o->ranks > 1 ? fmin(p->gradients, UNDER_WAY) : 0);
 }
 

@@ -22,7 +22,7 @@ typedef struct trainer {
     train_data data;
     model_source code; /* of a model in C */
     sn_model model;
-    sn_parameters parameters; /* at the start */
+    train_start start;
     sn_program *program;
     sn_session *session;
     train_tensors tensors;
@@ -66,12 +66,12 @@ static double flops_of_token(const trainer *t) {
                                          "embed", "embedding."};
     enum { POSITIONS = 3, ALL = 6 };
     bool separate_head = false;
-    for (size_t i = 0; i < t->parameters.count; i++)
-        separate_head |= strstr(t->parameters.weight[i].name, "lm_head") ||
-                         strstr(t->parameters.weight[i].name, "unembedding");
+    for (size_t i = 0; i < t->start.whole.count; i++)
+        separate_head |= strstr(t->start.whole.weight[i].name, "lm_head") ||
+                         strstr(t->start.whole.weight[i].name, "unembedding");
     double weights = 0;
-    for (size_t i = 0; i < t->parameters.count; i++) {
-        const sn_weight *w = &t->parameters.weight[i];
+    for (size_t i = 0; i < t->start.whole.count; i++) {
+        const sn_weight *w = &t->start.whole.weight[i];
         bool table = false;
         for (int k = 0; k < (separate_head ? ALL : POSITIONS); k++)
             table |= strstr(w->name, tables[k]) && !strstr(w->name, "unembedding");
@@ -79,17 +79,6 @@ static double flops_of_token(const trainer *t) {
     }
     return 6 * weights +
            12 * (double)t->model.layers * (double)t->model.d_model * (double)t->s->data.block;
-}
-
-static bool start_from_folder(trainer *t, sn_model_dir *dir, sn_error *err) {
-    sn_problems p = {0};
-    for (size_t i = 0; i < t->parameters.count; i++) {
-        sn_weight *w = &t->parameters.weight[i];
-        const sn_weight *have = sn_weights_need(dir->weights, w->name, w->rank, w->shape, &p);
-        if (have && !sn_weight_to_f32(have, (float *)(uintptr_t)w->data))
-            sn_problem(&p, "'%s' is %s, not a float type", w->name, sn_dtype_name(have->dtype));
-    }
-    return sn_problems_check(&p, sn_weights_path(dir->weights), SN_ERR_SHAPE, err);
 }
 
 /* A model in C has a fixed vocabulary and may have nothing to train. */
@@ -139,6 +128,10 @@ static bool note_unread_keys(const trainer *t) {
     return true;
 }
 
+static int rank_of(const trainer *t) {
+    return t->r->comm ? t->r->comm->rank : 0;
+}
+
 static bool build_model(trainer *t, int entries, sn_error *err) {
     sn_model_dir *dir = t->s->start ? sn_model_dir_open(t->s->start, err) : NULL;
     if (t->s->start && !dir) return false;
@@ -165,11 +158,8 @@ static bool build_model(trainer *t, int entries, sn_error *err) {
         ok = sn_fail(err, SN_ERR_USAGE,
                      "--context: a %s model has no attention that can be divided", t->model.type);
     bool plan = t->r->compile.plan_only; /* nothing will run */
-    ok = ok && (plan ? sn_parameters_list(t->model.module, &t->parameters, err)
-                     : sn_parameters_draw(t->model.module, t->model.type, t->model.layers,
-                                          t->s->seed, &t->parameters, err));
-    if (ok && dir && !plan)
-        ok = start_from_folder(t, dir, err) && sn_model_takes_all(&t->model, dir->weights, err);
+    ok = ok && train_start_open(&t->start, &t->model, t->s, dir, rank_of(t), !plan, err);
+    if (ok && dir && !plan) ok = sn_model_takes_all(&t->model, dir->weights, err);
     sn_model_dir_close(dir);
     return ok;
 }
@@ -200,11 +190,11 @@ static bool compile_model(trainer *t, sn_error *err) {
 }
 
 static bool open_session(trainer *t, sn_error *err) {
-    size_t n = t->parameters.count;
+    size_t n = t->start.own.count;
     sn_arg_binding *p = calloc(n + 1, sizeof *p);
     if (!p) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < n; i++) {
-        const sn_weight *w = &t->parameters.weight[i];
+        const sn_weight *w = &t->start.own.weight[i];
         p[i] = (sn_arg_binding){w->name, w->dtype, w->rank, w->shape, (void *)(uintptr_t)w->data};
     }
     t->session = sn_session_new_arrays(t->program, p, (int)n, err);
@@ -310,15 +300,15 @@ static bool open_trainer(trainer *t, sn_error *err) {
     bool ok = train_data_open(t->s, &t->data, err) && build_model(t, 0, err) &&
               check_labels(t, err) && train_identify(t->s, &t->data, &t->identity, err);
     if (!train_ranks_agree(k, ok, err) ||
-        !train_check_same(k, t->r->compile.target, &t->identity, &t->parameters, err) ||
+        !train_check_same(k, t->r->compile.target, &t->identity, &t->start, err) ||
         !compile_in_turn(t, err))
         return false;
-    int rank = t->r->comm ? t->r->comm->rank : 0;
     ok = open_session(t, err) &&
-         train_tensors_open(t->model.module, t->session, &t->parameters, rank, &t->tensors, err) &&
+         train_tensors_open(t->model.module, t->session, &t->start.whole, rank_of(t), &t->tensors,
+                            err) &&
          train_ranks_bind(k, t->session, t->model.module, err);
     if (!train_ranks_agree(k, ok, err)) return false;
-    train_tensors_free_start(&t->parameters, t->program);
+    train_start_free_copied(&t->start, t->program);
     if (!begin_state(t, err)) return false;
     t->flops = flops_of_token(t);
     ok = true;
@@ -339,7 +329,7 @@ static void close_trainer(trainer *t) {
     free(t->losses);
     sn_session_free(t->session);
     sn_program_free(t->program);
-    sn_parameters_free(&t->parameters);
+    train_start_close(&t->start);
     sn_module_free(t->model.module);
     train_data_close(&t->data);
     model_source_close(&t->code);
@@ -509,9 +499,14 @@ static bool room_for_losses(trainer *t, size_t n, sn_error *err) {
     return true;
 }
 
-/* The sum of the losses of batch `number`, and their count. */
-static bool validate_batch(trainer *t, int64_t number, double sum[2], sn_error *err) {
+/* The sum of the losses of batch `number`, and their count. Behind the last batch there are none, but
+ * ranks that divide the parameters need each other to compute. */
+static bool validate_batch(trainer *t, int64_t number, int64_t batches, double sum[2],
+                           sn_error *err) {
     inputs in = {.n = 0};
+    bool counts = number < batches;
+    if (!counts && t->s->training.zero < 3) return true;
+    if (!counts) number = batches - 1;
     bool classes = t->s->data.task == SN_TASK_CLASSES;
     if (!sn_dataset_batch(t->data.validation, number, &t->batch, err)) return false;
     sn_batch own = t->batch, *b = &own;
@@ -522,7 +517,7 @@ static bool validate_batch(trainer *t, int64_t number, double sum[2], sn_error *
     sn_arg_binding out = {"loss", SN_F32, classes ? 1 : 2, shape, t->losses};
     if (!sn_run(t->session, "loss", in.arg, in.n, &out, 1, err)) return false;
     for (int64_t i = 0; i < n; i++)
-        if (b->targets[i] >= 0) sum[0] += t->losses[i], sum[1]++;
+        if (counts && b->targets[i] >= 0) sum[0] += t->losses[i], sum[1]++;
     return true;
 }
 
@@ -542,7 +537,8 @@ static bool validate(trainer *t, sn_error *err) {
         double mine[2] = {0, 0};
         bool stop = stop_requested(t);
         ok = train_ranks_agree_stop(&t->ranks, &stop, err);
-        if (ok && !stop && k + group < batches) ok = validate_batch(t, k + group, mine, err);
+        if (ok && (!stop || t->s->training.zero > 2)) /* others need this rank */
+            ok = validate_batch(t, k + group, batches, mine, err);
         ok = ok && train_ranks_pairs(&t->ranks, mine, stop, all[0], err);
         t->cut = t->ranks.stop;
         if (t->cut) break;
@@ -556,8 +552,7 @@ static bool validate(trainer *t, sn_error *err) {
 /* ---- saving ---- */
 
 static bool save_model(trainer *t, sn_error *err) {
-    bool ok = train_ranks_save_model(&t->ranks, &t->tensors, &t->parameters, t->r->folder,
-                                     t->s->model, err);
+    bool ok = train_save_model(&t->ranks, &t->tensors, &t->start, t->r->folder, t->s->model, err);
     return train_ranks_agree(&t->ranks, ok, err);
 }
 
@@ -656,10 +651,14 @@ static void tell_memory(const trainer *t) {
         own += (double)train_tensor_bytes(&t->tensors.tensor[i]);
         all += (double)t->tensors.tensor[i].whole.bytes;
     }
+    char whole[96] = "";
+    if (t->s->training.zero > 2)
+        snprintf(whole, sizeof whole, "; at most %.4g MB of parameters are whole at a time",
+                 (double)sn_program_gathered(t->program) * 1e-6);
     if (t->s->training.zero > 0)
         tell(t->r->event, t->r->ctx,
-             "zero %d: each rank has %.4g MB of the %.4g MB of parameters and optimizer states",
-             t->s->training.zero, own * 1e-6, all * 1e-6);
+             "zero %d: each rank has %.4g MB of the %.4g MB of parameters and optimizer states%s",
+             t->s->training.zero, own * 1e-6, all * 1e-6, whole);
 }
 
 static const char *name_ranks(const trainer *t, char *buf, size_t size) {
@@ -682,7 +681,7 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
         tell(r->event, r->ctx,
              "%s, %.4g M parameters, vocabulary %lld; %lld rows of %lld tokens%s%s; compiled in "
              "%.1f s",
-             t.model.type, (double)t.parameters.elements * 1e-6, (long long)t.model.vocab,
+             t.model.type, (double)t.start.whole.elements * 1e-6, (long long)t.model.vocab,
              (long long)sn_dataset_rows(t.data.train), (long long)r->settings->data.block,
              r->resume ? ", resumed" : "", name_ranks(&t, ranks, sizeof ranks),
              sn_program_stats(t.program).seconds);
@@ -706,7 +705,7 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
                           .validation = t.validation,
                           .best = t.state.best_step ? t.state.best : NAN,
                           .best_step = t.state.best_step,
-                          .parameters = t.parameters.elements};
+                          .parameters = t.start.whole.elements};
     if (t.steps) {
         train_metrics m = measure(&t);
         out->seconds = m.seconds, out->tokens_per_second = m.tokens_per_second;
@@ -749,14 +748,15 @@ bool train_emit(train_settings *s, int entries, const sn_emit_options *o, sn_err
 
 /* ---- planning ---- */
 
-bool train_probe_open(train_settings *s, const sn_options *compile,
+bool train_probe_open(train_settings *s, int ranks, const sn_options *compile,
                       bool (*fn)(void *ctx, const train_probe *p, sn_error *err), void *ctx,
                       sn_error *err) {
     train_request r = {.settings = s, .compile = *compile};
     trainer t = {.r = &r, .s = s, .folder = {.fd = -1}};
     s->training.slices = s->slices;
-    bool ok = train_data_open(s, &t.data, err) && train_ranks_open(&t.ranks, NULL, s, err) &&
-              build_model(&t, 0, err) && check_labels(&t, err) && compile_model(&t, err);
+    bool ok = train_data_open(s, &t.data, err) && train_ranks_open(&t.ranks, NULL, s, err);
+    if (ranks > 1) s->training.zero = s->zero, s->training.ranks = ranks;
+    ok = ok && build_model(&t, 0, err) && check_labels(&t, err) && compile_model(&t, err);
     t.loss = calloc((size_t)s->slices, sizeof *t.loss);
     if (ok && !t.loss) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok && !compile->plan_only)
@@ -764,7 +764,7 @@ bool train_probe_open(train_settings *s, const sn_options *compile,
     train_probe p = {.module = t.model.module,
                      .program = t.program,
                      .session = t.session,
-                     .parameters = t.parameters.elements,
+                     .parameters = t.start.whole.elements,
                      .type = t.model.type,
                      .trainer = &t};
     if (ok) p.flops = flops_of_token(&t);

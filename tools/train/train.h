@@ -6,6 +6,7 @@
 
 #include "codegen/program/share.h"
 #include "frontend/models.h"
+#include "runtime/model_dir.h"
 #include "runtime/comm/comm.h"
 #include "runtime/dataset.h"
 #include "runtime/tokenizer.h"
@@ -163,6 +164,24 @@ typedef struct train_state {
     bool pending;            /* validation of this step is due, but was interrupted */
 } train_state;
 
+/* The parameters at the start. */
+typedef struct train_start {
+    sn_parameters whole; /* without values */
+    /* What the session gets: if the ranks divide the parameters (sn_training_divide), this one's part
+     * of those. */
+    sn_parameters own;
+    uint64_t hash; /* of the whole values */
+} train_start;
+/* Divides the module's parameters and fills own, without a folder with drawn values; values: false
+ * leaves them out. */
+bool train_start_open(train_start *start, const sn_model *model, const train_settings *s,
+                      const sn_model_dir *dir, int rank, bool values, sn_error *err);
+const sn_weight *train_start_whole(const train_start *start, const char *name); /* or NULL */
+const sn_weight *train_start_own(const train_start *start, const char *name);
+/* Frees the values that sessions of the program have copied. */
+void train_start_free_copied(train_start *start, const sn_program *program);
+void train_start_close(train_start *start);
+
 /* A tensor that training changes, in the session's memory, which may be only a part. */
 typedef struct train_tensor {
     sn_weight whole; /* its name (the module's), type, shape; no data */
@@ -178,14 +197,13 @@ typedef struct train_tensors {
     train_tensor *tensor;
     size_t count;
 } train_tensors;
-/* parameters: of the model, for the shapes of what is divided. The session must outlive the list. */
-bool train_tensors_open(sn_module *m, const sn_session *s, const sn_parameters *parameters,
-                        int rank, train_tensors *out, sn_error *err);
+/* whole: of the model's parameters, for the shapes of what is divided. The session must outlive the
+ * list. */
+bool train_tensors_open(sn_module *m, const sn_session *s, const sn_parameters *whole, int rank,
+                        train_tensors *out, sn_error *err);
 void train_tensors_close(train_tensors *t);
 const train_tensor *train_tensors_find(const train_tensors *t, const char *name); /* or NULL */
-/* Frees the initial values that sessions of the program have copied. */
-void train_tensors_free_start(sn_parameters *p, const sn_program *program);
-size_t train_tensor_bytes(const train_tensor *x); /* in memory */
+size_t train_tensor_bytes(const train_tensor *x);                                 /* in memory */
 
 /* Elements [first, first + count) of the whole: into the tensor's share, as far as it has them; from all
  * ranks' shares, one after the other. */
@@ -271,8 +289,9 @@ typedef struct train_probe {
 } train_probe;
 
 /* Opens data and model for settings with s->slices > 1, as train_run does without ranks, calls fn, and
- * closes them; writes no files. */
-bool train_probe_open(train_settings *s, const sn_options *compile,
+ * closes them; writes no files. ranks > 1: the program is that of so many ranks which divide what s->zero
+ * says; it can be looked at, but not run (compile->plan_only). */
+bool train_probe_open(train_settings *s, int ranks, const sn_options *compile,
                       bool (*fn)(void *ctx, const train_probe *p, sn_error *err), void *ctx,
                       sn_error *err);
 /* Makes a step with the slices [first, last) of a batch, as a rank does that owns these: all but the

@@ -182,7 +182,7 @@ static void read_training(reader *r, train_settings *s) {
     s->patience = sn_config_int_or(c, "patience", 0, 0, INT32_MAX);
     if (!r->is_data) s->start = path_of(r, c, "start");
     s->slices = sn_config_int_or(c, "slices", 0, 1, 1 << 20);
-    s->zero = (int)sn_config_int_or(c, "zero", 0, 0, 2);
+    s->zero = (int)sn_config_int_or(c, "zero", 0, 0, 3);
     s->tensor = sn_config_int_or(c, "tensor", 1, 1, 1 << 16);
     s->context = sn_config_int_or(c, "context", 1, 1, 1 << 16);
     s->precision = precisions[sn_config_choice_or(c, "precision", precisions, 0)];

@@ -166,20 +166,8 @@ const char *train_ranks_name(const train_ranks *r, int rank, char *buf, size_t s
     return buf;
 }
 
-bool train_ranks_same(train_ranks *r, const train_same *list, int n, sn_error *err) {
-    sn_comm *c = r->comm;
-    if (!c) return true;
-    uint64_t *all = calloc((size_t)c->size * (size_t)n, sizeof *all);
-    if (!all) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < n; i++) all[c->rank * n + i] = list[i].hash;
-    bool ok = sn_comm_gather(c, all, (size_t)n * sizeof *all, err);
-    for (int k = 1; ok && k < c->size; k++)
-        for (int i = 0; ok && i < n; i++)
-            if (all[k * n + i] != all[i])
-                ok = sn_fail(err, SN_ERR_USAGE,
-                             "rank %d on %s has not the same %s as rank 0 on %s: %s", k, c->host[k],
-                             list[i].what, c->host[0], list[i].hint);
-    free(all);
+bool train_ranks_same(train_ranks *r, const sn_comm_same *list, int n, sn_error *err) {
+    bool ok = sn_comm_check_same(r->comm, list, n, err);
     r->agreed = !ok;
     return ok;
 }

@@ -67,17 +67,12 @@ bool train_ranks_agree(train_ranks *r, bool ok, sn_error *err);
 /* The host of a rank, "" if there is one only. */
 const char *train_ranks_name(const train_ranks *r, int rank, char *buf, size_t size);
 
-/* Something that must be equal on all ranks, as a hash, and what to do if it is not. */
-typedef struct train_same {
-    const char *what, *hint;
-    uint64_t hash;
-} train_same;
-/* Called by all ranks; the error names the first rank that differs from rank 0, and in what. */
-bool train_ranks_same(train_ranks *r, const train_same *list, int n, sn_error *err);
+/* sn_comm_check_same; all ranks know the error. */
+bool train_ranks_same(train_ranks *r, const sn_comm_same *list, int n, sn_error *err);
 
 /* train_same.c: these are equal on all ranks; called by all of them. */
 bool train_check_same(train_ranks *r, const char *target, const train_identity *id,
-                      const sn_parameters *parameters, sn_error *err);
+                      const train_start *start, sn_error *err);
 bool train_check_kernels(train_ranks *r, const sn_program *p, sn_error *err);
 bool train_check_tensors(train_ranks *r, const train_tensors *t, sn_error *err);
 /* At the start, where every rank has read the checkpoint itself. */
@@ -90,10 +85,12 @@ bool train_share(train_ranks *r, const train_tensors *t, train_state *state, sn_
  * ranks, which then agree. */
 bool train_ranks_save(train_ranks *r, const train_tensors *t, const train_state *state,
                       const train_identity *id, const char *folder, sn_error *err);
-/* Rank 0 writes a model folder; parameters that are not trained have their initial values. Called by all
- * ranks, which must agree then. */
-bool train_ranks_save_model(train_ranks *r, const train_tensors *t, const sn_parameters *p,
-                            const char *folder, sn_config *config, sn_error *err);
+/* A tensor that ranks share. *whole: malloc'ed on the first rank of the group, NULL on the others. */
+bool train_share_collect(train_ranks *r, const train_tensor *x, void **whole, sn_error *err);
+/* train_save.c: writes a model folder, rank 0 does; parameters that are not trained have their initial
+ * values. Called by all ranks. Of those that are divided rank 0 gathers one at a time. */
+bool train_save_model(train_ranks *r, const train_tensors *t, const train_start *start,
+                      const char *folder, sn_config *config, sn_error *err);
 
 /* train_rows.c: the memory of a part of rows; zero-initialise. */
 typedef struct train_rows {

@@ -2,8 +2,6 @@
  * "tensor"), as whole tensors and their rows: a checkpoint belongs to no number of ranks. */
 #include "tools/train/train_ranks.h"
 
-#include "runtime/model_dir.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +9,7 @@ static bool fail_memory(size_t bytes, const train_tensor *x, sn_error *err) {
     return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for '%s'", bytes, x->whole.name);
 }
 
-/* *whole: malloc'ed on the first rank of the group, NULL on the others. */
-static bool collect(train_ranks *r, const train_tensor *x, void **whole, sn_error *err) {
+bool train_share_collect(train_ranks *r, const train_tensor *x, void **whole, sn_error *err) {
     bool leads = r->tensor->rank == 0;
     size_t *size = calloc((size_t)r->tensor->size, sizeof *size);
     void *all = NULL;
@@ -94,25 +91,4 @@ bool train_ranks_save(train_ranks *r, const train_tensors *t, const train_state 
     if (ok && leads) ok = checkpoint_save(folder, &rows, state, id, files, err);
     if (writes && r->tensor) free_all(t, &rows);
     return train_ranks_agree(r, ok, err);
-}
-
-bool train_ranks_save_model(train_ranks *r, const train_tensors *t, const sn_parameters *p,
-                            const char *folder, sn_config *config, sn_error *err) {
-    bool leads = train_ranks_leads(r);
-    if (r->tensor ? r->data->rank : !leads) return true;
-    sn_weight *list = calloc(p->count + 1, sizeof *list);
-    void **whole = calloc(p->count + 1, sizeof *whole);
-    bool ok = (list && whole) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    if (r->tensor) ok = sn_comm_agree(r->tensor, ok, err);
-    for (size_t i = 0; ok && i < p->count; i++) {
-        const train_tensor *x = train_tensors_find(t, p->weight[i].name);
-        list[i] = p->weight[i];
-        if (x && x->share.ranks) ok = collect(r, x, &whole[i], err);
-        if (x) list[i].data = x->share.ranks ? whole[i] : x->memory;
-    }
-    if (ok && leads) ok = sn_model_dir_save(folder, config, list, p->count, err);
-    for (size_t i = 0; whole && i < p->count; i++) free(whole[i]);
-    free(whole);
-    free(list);
-    return ok;
 }

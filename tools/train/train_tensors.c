@@ -100,15 +100,6 @@ size_t train_tensor_bytes(const train_tensor *x) {
     return (size_t)(x->last - x->first) * x->row_bytes;
 }
 
-void train_tensors_free_start(sn_parameters *p, const sn_program *program) {
-    for (size_t i = 0; i < p->count; i++) {
-        sn_weight *w = &p->weight[i];
-        if (!sn_program_trained(program, w->name)) continue;
-        free((void *)(uintptr_t)w->data);
-        w->data = NULL;
-    }
-}
-
 /* ---- shares ---- */
 
 /* Calls fn for each run of elements of the share that lies in [first, first + count) of the whole: where it
