@@ -1,6 +1,7 @@
 /* bench_kernel.c: the kernels of kernels.def as graphs. */
 #include "bench/benches.h"
 #include "bench/graph_case.h"
+#include "bench/recurrence.h"
 
 #include <stdlib.h>
 #include <string.h>

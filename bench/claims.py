@@ -40,6 +40,7 @@ RUNS = {
              "--shape 1,12,1024,64",
     "sinks-backward": "attention --no-check --backward --levels 4 "
                       "--mask causal,sink,sink-column,sink-term,sink-gate,sink-one --shape 1,12,1024,64",
+    "recurrences": "kernel gla,mamba2,gated_deltanet,rwkv7 --no-check --levels 0,4",
     "sweep": "attention --no-check --sweep",
     "backward": "attention --no-check --backward --levels 4 --mask full,causal --shape 1,12,1024,64",
     "gpt2": f"model gpt2 --no-check --levels 4 {PEERS} --tokens 64,256,1024",
@@ -141,6 +142,12 @@ def claims_of_attention():
     yield share("backward", "causal backward", "1,12,1024,64", 55)
 
 
+def claims_of_recurrences():
+    for name in ("gla", "mamba2", "gated_deltanet", "rwkv7"):
+        yield share("recurrences", name, "4096x768", 50)
+        yield fused("recurrences", name, "4096x768", 10)
+
+
 def claims_of_models():
     for tokens, times, least in ((64, 1.3, None), (256, 1.2, 85), (1024, 1.45, 85)):
         for peer in ("onnxruntime", "torch"):
@@ -208,7 +215,7 @@ def claims_of_training():
 
 
 def claims():
-    for part in (claims_of_gemm, claims_of_int8, claims_of_kernels, claims_of_attention, claims_of_models,
+    for part in (claims_of_gemm, claims_of_int8, claims_of_kernels, claims_of_attention, claims_of_recurrences, claims_of_models,
                  claims_of_training, claims_of_few_bits):
         yield from part()
 

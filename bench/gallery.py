@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""gallery.py [--sinter PROGRAM] [--measure]: writes docs/gallery.md from examples/variants: for every variant its
-formula, its C, its kernels, and a picture (docs/gallery/NAME.svg): its time by fusion level, and which tiles of attention
+"""gallery.py [--sinter PROGRAM] [--measure]: writes docs/gallery.md, and docs/recurrent.md for recurrent layers, from
+examples/variants: for every variant its formula, its C, its kernels, and a picture (docs/gallery/NAME.svg): its time by fusion level, and which tiles of attention
 its mask skips.
 
 --measure times the variants that docs/gallery/times.json lacks, each level of the entry forward in turn, asks `sinter
@@ -24,9 +24,13 @@ FORMULA = {
     "batch_norm": "(x − mean of the batch) / √(variance of the batch + ε) · gain + bias, per channel",
     "deepnorm": "norm(a x + part(x)), a = (2 L)^¼",
     "differential_attention": "(softmax(q₁ k₁) − λ softmax(q₂ k₂)) v",
+    "gated_deltanet": "S ← α S + β kᵀ (v − k α S), y = q S, |k| = |q| = 1",
+    "gated_linear_attention": "S ← α ∘ S + kᵀ v, y = q S, α = sigmoid(x W)^(1/16)",
     "gated_mlp": "(silu(x G) ∘ x U) D",
     "latent_attention": "softmax((q K) c + r r′) c, then V; c: the cached latent",
     "linear_attention": "f(q) Σ f(k) vᵀ / f(q) Σ f(k), f(x) = elu(x) + 1",
+    "mamba": "h ← e^(−Δ A) h + Δ B x, y = C h + D x",
+    "mamba2": "S ← e^(−Δ e^a) S + Bᵀ (Δ x), y = C S + D x",
     "mixture_of_experts": "Σ over the two best e of p_e · expert_e(x)",
     "packed_documents": "softmax over keys with document(j) = document(i), j ≤ i",
     "parallel_block": "x + attention(norm x) + feed-forward(norm x)",
@@ -35,6 +39,7 @@ FORMULA = {
     "qk_norm": "softmax(norm(q) norm(k) / √d) v",
     "relu2_attention": "Σ relu(q k / √d)² v / n",
     "retention": "Σ γ^(i − j) (q k / √d) v / max(|Σ γ^(i − j) q k / √d|, 1), each head normalised, gated",
+    "rwkv7": "S ← w ∘ S − (a ∘ κ)ᵀ (κ S) + kᵀ v, y = r S + (r ∘ ρ · k) v",
     "sandwich_norm": "x + norm(part(norm(x)))",
     "shared_layers": "x ← layer(x), repeatedly, with the same parameters",
     "sigmoid_attention": "Σ sigmoid(q k / √d − ln n) v",
@@ -47,6 +52,11 @@ FORMULA = {
 
 def variants():
     return sorted(os.path.basename(f)[:-2] for f in glob.glob(os.path.join(TOP, "examples/variants/*.c")))
+
+
+def is_recurrent(name):
+    with open(os.path.join(TOP, "examples/variants", name + ".c"), encoding="utf-8") as f:
+        return '#include "recurrent.h"' in f.read()
 
 
 def parts(name):
@@ -151,13 +161,21 @@ def kernels(sinter, name):
     return [head] + found[:1]
 
 
-def page(times, explained, maps):
-    out = ["# Gallery", "",
+RECURRENT = ["# Recurrent layers", "",
+             "The variants of `examples/variants` that carry a state along the sequence, as the [gallery](gallery.md) shows the",
+             "others; what they share is in `recurrent.h` and `small.h`.", ""]
+
+
+def page(recurrent, times, explained, maps):
+    out = list(RECURRENT) if recurrent else ["# Gallery", "",
            "Every variant of `examples/variants`: its formula, its C (up to `SN_MODEL`, which names it; the shared layers are in",
            "`small.h`), its attention kernels, and the time of its entry `forward` at each fusion level. Beside it are the tiles",
            "of its attention's mask, queries downwards, keys to the right: skipped, computed with the mask, or without it.",
-           "`bench/gallery.py --measure` makes this page. Models are small: width 64, two layers, random weights.", ""]
+           "`bench/gallery.py --measure` makes this page. Models are small: width 64, two layers, random weights.",
+           "Recurrent layers have [a page of their own](recurrent.md).", ""]
     for name in variants():
+        if is_recurrent(name) != recurrent:
+            continue
         comment, formula, code = parts(name)
         computes = f" It computes `{formula}`." if formula else ""
         out += [f"## {name}", "", f"[`examples/variants/{name}.c`](../examples/variants/{name}.c): {comment}{computes}", ""]
@@ -199,9 +217,9 @@ def main():
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--check", action="store_true", help="only say what docs/gallery.md lacks")
     arguments = parser.parse_args()
-    path, folder = os.path.join(TOP, "docs/gallery.md"), os.path.join(TOP, "docs/gallery")
+    paths, folder = [os.path.join(TOP, "docs", f) for f in ("gallery.md", "recurrent.md")], os.path.join(TOP, "docs/gallery")
     if arguments.check:
-        missing = check(open(path, encoding="utf-8").read())
+        missing = check("\n".join(open(path, encoding="utf-8").read() for path in paths))
         print("\n".join(missing) or "the gallery is that of the tree")
         return 1 if missing else 0
     os.makedirs(folder, exist_ok=True)
@@ -225,8 +243,9 @@ def main():
         if name in times:
             with open(os.path.join(folder, name + ".svg"), "w", encoding="utf-8") as f:
                 f.write(picture(times[name]["levels"], maps.get(name, [])))
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(page(times, explained, maps))
+    for recurrent, path in enumerate(paths):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(page(bool(recurrent), times, explained, maps))
     return 0
 
 

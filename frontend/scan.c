@@ -121,8 +121,6 @@ static int find_captured(loop *l, int n, sn_tensor *cut) {
     sn_order order = sn_topo(l->m, n_out, l->out);
     bool *moves = sn_arena_alloc(l->m, sn_module_node_count(l->m) + 1);
     bool *cut_off = sn_arena_alloc(l->m, sn_module_node_count(l->m) + 1);
-    memset(moves, 0, sn_module_node_count(l->m) + 1);
-    memset(cut_off, 0, sn_module_node_count(l->m) + 1);
     for (int i = 0; i < first; i++) moves[cut[i]->id] = true;
     for (int i = 0; i < order.n; i++) {
         sn_node *x = order.node[i];

@@ -55,10 +55,13 @@ em_val rec_at_const(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val
 em_val rec_load(em *e, const rec_plan *p, em_val at);
 void rec_store(em *e, const rec_plan *p, em_val at, em_val v);
 
-/* to[CHUNK][cols] = left[.., first ..] right[first ..]; with `columns` and so_far also times that, plus
- * what is there. */
-void rec_emit_product(em *e, const rec_plan *p, rec_tile left, int64_t first, rec_tile to);
-/* The carry: times `total`, plus key^T right. */
-void rec_emit_update(em *e, const rec_plan *p);
+/* Of columns in whole vectors from number `vector` on: as many as are in registers at a time. */
+int rec_vectors_at(em *e, const rec_plan *p, int vector);
+/* Columns of n vectors of to[CHUNK][cols] = left[.., first ..] right[first ..]; with `columns` times
+ * so_far, plus what is there. */
+void rec_emit_product(em *e, const rec_plan *p, rec_tile left, int64_t first, rec_tile to,
+                      int vector, int n);
+/* The same columns of the carry: times `total`, plus key^T right. */
+void rec_emit_update(em *e, const rec_plan *p, int vector, int n);
 
 #endif

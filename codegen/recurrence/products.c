@@ -53,52 +53,51 @@ static void store_product(em *e, const rec_plan *p, const tile *x, rec_tile to, 
         }
 }
 
-void rec_emit_product(em *e, const rec_plan *p, rec_tile left, int64_t first, rec_tile to) {
-    int n_vector = (int)(p->cols / p->lanes), most = most_vectors(e);
+int rec_vectors_at(em *e, const rec_plan *p, int first) {
+    int n = (int)(p->cols / p->lanes) - first, most = most_vectors(e);
+    return n < most ? n : most;
+}
+
+void rec_emit_product(em *e, const rec_plan *p, rec_tile left, int64_t first, rec_tile to,
+                      int vector, int n) {
+    int64_t col = (int64_t)vector * p->lanes;
+    tile x = {.n = n};
     em_loop half = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, ROWS));
-    for (int done = 0; done < n_vector; done += most) {
-        tile x = {.n = n_vector - done < most ? n_vector - done : most};
-        int64_t col = (int64_t)done * p->lanes;
-        for (int i = 0; i < ROWS * x.n; i++) x.acc[i] = em_vf(e, 0);
-        em_loop l = em_for(e, em_i64(e, first), em_i64(e, p->first + p->inner), em_i64(e, UNROLL));
-        begin(e, &l, &x);
-        for (int u = 0; u < UNROLL; u++) {
-            em_val element[ROWS], k = em_addi(e, l.i, u);
-            for (int i = 0; i < ROWS; i++)
-                element[i] = rec_at(e, p, left, em_addi(e, half.i, i), k);
-            multiply_add(e, p, &x, element, rec_at(e, p, p->right, k, em_i64(e, col)));
-        }
-        end(e, &l, &x);
-        store_product(e, p, &x, to, half.i, col);
+    for (int i = 0; i < ROWS * x.n; i++) x.acc[i] = em_vf(e, 0);
+    em_loop l = em_for(e, em_i64(e, first), em_i64(e, p->first + p->inner), em_i64(e, UNROLL));
+    begin(e, &l, &x);
+    for (int u = 0; u < UNROLL; u++) {
+        em_val element[ROWS], k = em_addi(e, l.i, u);
+        for (int i = 0; i < ROWS; i++) element[i] = rec_at(e, p, left, em_addi(e, half.i, i), k);
+        multiply_add(e, p, &x, element, rec_at(e, p, p->right, k, em_i64(e, col)));
     }
+    end(e, &l, &x);
+    store_product(e, p, &x, to, half.i, col);
     em_end(e, &half);
 }
 
-void rec_emit_update(em *e, const rec_plan *p) {
-    int n_vector = (int)(p->cols / p->lanes), most = most_vectors(e);
+void rec_emit_update(em *e, const rec_plan *p, int vector, int n) {
+    int64_t col = (int64_t)vector * p->lanes;
+    tile x = {.n = n};
+    em_val at[ROWS * MAX_VECTORS];
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, ROWS));
-    for (int done = 0; done < n_vector; done += most) {
-        tile x = {.n = n_vector - done < most ? n_vector - done : most};
-        int64_t col = (int64_t)done * p->lanes;
-        em_val at[ROWS * MAX_VECTORS];
-        for (int i = 0; i < ROWS; i++) {
-            em_val row = em_addi(e, l.i, i), d = NULL;
-            if (!p->r.columns)
-                d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, row), p->lanes);
-            for (int j = 0; j < x.n; j++) {
-                em_val c = column(e, p, col, j), by = d;
-                if (!by) by = rec_load(e, p, rec_at_const(e, p, p->total, 0, c));
-                at[i * x.n + j] = rec_at(e, p, p->right, em_addi(e, row, p->first), c);
-                x.acc[i * x.n + j] = em_mul(e, rec_load(e, p, at[i * x.n + j]), by);
-            }
+    for (int i = 0; i < ROWS; i++) {
+        em_val row = em_addi(e, l.i, i), d = NULL;
+        if (!p->r.columns)
+            d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, row), p->lanes);
+        for (int j = 0; j < x.n; j++) {
+            em_val c = column(e, p, col, j), by = d;
+            if (!by) by = rec_load(e, p, rec_at_const(e, p, p->total, 0, c));
+            at[i * x.n + j] = rec_at(e, p, p->right, em_addi(e, row, p->first), c);
+            x.acc[i * x.n + j] = em_mul(e, rec_load(e, p, at[i * x.n + j]), by);
         }
-        for (int r = 0; r < p->first; r++) {
-            em_val element[ROWS];
-            for (int i = 0; i < ROWS; i++)
-                element[i] = rec_at_const(e, p, p->key, r, em_addi(e, l.i, i));
-            multiply_add(e, p, &x, element, rec_at_const(e, p, p->right, r, em_i64(e, col)));
-        }
-        for (int i = 0; i < ROWS * x.n; i++) rec_store(e, p, at[i], x.acc[i]);
     }
+    for (int r = 0; r < p->first; r++) {
+        em_val element[ROWS];
+        for (int i = 0; i < ROWS; i++)
+            element[i] = rec_at_const(e, p, p->key, r, em_addi(e, l.i, i));
+        multiply_add(e, p, &x, element, rec_at_const(e, p, p->right, r, em_i64(e, col)));
+    }
+    for (int i = 0; i < ROWS * x.n; i++) rec_store(e, p, at[i], x.acc[i]);
     em_end(e, &l);
 }

@@ -277,9 +277,11 @@ static void emit_columns(em *e, const rec_plan *p, int t) {
 }
 
 /* u_t += sum over j < t of (a_t . b_j) u_j, of which the products with v and S are there. */
-static void substitute(em *e, const rec_plan *p) {
+static void substitute(em *e, const rec_plan *p, int vector, int n) {
+    em_val begin = em_i64(e, (int64_t)vector * p->lanes),
+           end = em_i64(e, (int64_t)(vector + n) * p->lanes);
     for (int t = 1; t < REC_CHUNK; t++) {
-        em_loop l = for_vectors(e, p, p->cols);
+        em_loop l = em_for(e, begin, end, em_i64(e, p->lanes));
         em_val to = rec_at_const(e, p, p->right, t, l.i), sum = rec_load(e, p, to);
         for (int j = 0; j < t; j++) {
             em_val weight = rec_at_const(e, p, p->left_u, t, em_i64(e, j));
@@ -303,14 +305,17 @@ static void emit_chunk(em *e, const rec_plan *p, const unit *u) {
         }
         (p->r.columns ? emit_columns : emit_decays)(e, p, t);
     }
-    if (p->r.delta) { /* to the first rows of `right` */
-        rec_emit_product(e, p, p->left_u, REC_CHUNK, p->right);
-        substitute(e, p);
-        store_elements(e, p, u, n_in + 2, p->right);
+    for (int v = 0, n; v < p->cols / p->lanes; v += n) { /* these columns of the carry stay in L1 */
+        n = rec_vectors_at(e, p, v);
+        if (p->r.delta) { /* u: the first rows of `right` */
+            rec_emit_product(e, p, p->left_u, REC_CHUNK, p->right, v, n);
+            substitute(e, p, v, n);
+        }
+        rec_emit_product(e, p, p->left, p->r.columns ? p->first : 0, p->out, v, n);
+        rec_emit_update(e, p, v, n);
     }
-    rec_emit_product(e, p, p->left, p->r.columns ? p->first : 0, p->out);
     store_elements(e, p, u, n_in, p->out);
-    rec_emit_update(e, p);
+    if (p->r.delta) store_elements(e, p, u, n_in + 2, p->right);
 }
 
 /* ---- the kernel ---- */

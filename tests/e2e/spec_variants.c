@@ -10,9 +10,13 @@
     _(batch_norm, "2 map_reduce, 5 gemm, 1 flash", "epilogue: add x3, sub, mul x2") \
     _(deepnorm, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(differential_attention, "5 map_reduce, 5 gemm, 2 flash", "body: rsqrt, add, sub, mul x5, div, reduce_sum") \
+    _(gated_deltanet, "18 map_reduce, 5 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
+    _(gated_linear_attention, "6 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(gated_mlp, "6 map_reduce, 9 gemm, 2 flash", "epilogue: sigmoid, mul x2, gate of 2 x") \
     _(latent_attention, "14 map_reduce, 7 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,4]  mask: le") \
     _(linear_attention, "6 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
+    _(mamba, "12 map_reduce, 7 gemm", "scan: for each of T elements") \
+    _(mamba2, "12 map_reduce, 5 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(mixture_of_experts, "10 map_reduce, 6 gemm, 1 flash, 1 column", "f32[B,T,2,32]  epilogue: gelu, 1 of 4 blocks for each row") \
     _(packed_documents, "9 map_reduce, 5 gemm, 1 flash", "mask: le, eq, and, gather_nd x2") \
     _(parallel_block, "7 map_reduce, 4 gemm, 1 flash", "gemm       layer0.qkv+up  f32[B,T,14,8]  epilogue: add x2, mul x2, lt, xor, select, iota x2, gather") \
@@ -21,6 +25,7 @@
     _(qk_norm, "6 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(relu2_attention, "4 map_reduce, 5 gemm, 1 flash", "score: cast, add x2, sub, mul, div, max") \
     _(retention, "9 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  score: ") \
+    _(rwkv7, "11 map_reduce, 10 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(sandwich_norm, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(shared_layers, "6 map_reduce, 9 gemm, 2 flash", "flash      attention  f32[B,2,T,8]  mask: le") \
     _(sigmoid_attention, "4 map_reduce, 5 gemm, 1 flash", "score: log, sigmoid, cast") \

@@ -1,0 +1,71 @@
+/* recurrent.h: what the recurrent layers of this folder share: a matrix that each head carries along the
+ * sequence, and past tokens that short convolutions see. Decoding keeps both as states. */
+#ifndef RECURRENT_H
+#define RECURRENT_H
+
+#include "small.h"
+
+/* Vectors of one element as columns and rows of the carry; q S. */
+static inline sn_tensor col(sn_tensor x) {
+    return sn_expand(x, -1);
+}
+static inline sn_tensor row(sn_tensor x) {
+    return sn_expand(x, -2);
+}
+static inline sn_tensor times_state(sn_tensor q, sn_tensor S) {
+    return sn_squeeze(sn_matmul(row(q), S), -2);
+}
+
+/* [B, ...] of zeros; with caches what the run before has left. */
+#define carry_of(s, name, ...)                                                                     \
+    ((s)->capacity ? sn_state((s)->m, name, SN_F32, (s)->B, __VA_ARGS__)                           \
+                   : sn_full((s)->m, SN_F32, 0, (s)->B, __VA_ARGS__))
+
+/* Runs the body over the axis of tokens, axis 2, and keeps the carry. x: NULL-terminated. */
+static inline sn_tensor recur(const sn_forward_ctx *s, sn_tensor carry, sn_scan_fn body,
+                              const void *user, sn_tensor const *x) {
+    sn_scan_args a = {.carry = {carry}, .axis = 2, .body = body, .user = user};
+    for (int i = 0; x[i]; i++) a.x[i] = x[i];
+    sn_scanned r = sn_scan_at(SN_HERE, &a);
+    if (s->capacity) sn_assign(carry, r.carry[0]);
+    return r.y[0];
+}
+
+/* x [B, T, C] after the `more` tokens before it: [B, more + T, C]. */
+static inline sn_tensor with_past(const sn_forward_ctx *s, sn_tensor x, const char *name,
+                                  int64_t more) {
+    sn_tensor past = carry_of(s, name, more, sn_dim_of(x, 2)), all = sn_concat(1, past, x);
+    if (s->capacity) sn_assign(past, sn_slice(all, 1, s->T, more));
+    return all;
+}
+
+/* A causal convolution of each channel over 4 tokens, then SiLU. */
+static inline sn_tensor short_convolution(const sn_forward_ctx *s, sn_tensor x, const char *name) {
+    sn_scope_push(s->m, "%s", name);
+    sn_tensor weight = sn_param(s->m, "weight", SN_F32, 4, sn_dim_of(x, 2)), y = NULL;
+    sn_tensor all = with_past(s, x, "past", 3);
+    for (int i = 0; i < 4; i++) {
+        sn_tensor term = sn_mul(sn_slice(all, 1, i, s->T), sn_slice(weight, 0, i, 1));
+        y = y ? sn_add(y, term) : term;
+    }
+    sn_scope_pop(s->m);
+    return sn_silu(y);
+}
+
+static inline sn_tensor unit(sn_tensor x) {
+    return sn_div(x, sn_sqrt(sn_add(sn_sum_keep(sn_square(x), -1), 1e-6)));
+}
+
+/* One number for each head, [B, T, HEADS] as [B, HEADS, T]. */
+static inline sn_tensor by_head(sn_tensor x) {
+    return sn_swap(x, 1, 2);
+}
+
+/* Each head normalised by itself, gated, and joined. */
+static inline sn_tensor gated_output(sn_tensor y, sn_tensor x) {
+    y = sn_merge_heads(sn_nn_rms_norm(y, "head_norm", 1e-5));
+    sn_tensor gate = sn_silu(sn_nn_linear(x, "gate", WIDTH, 0));
+    return sn_nn_linear(sn_mul(y, gate), "out", WIDTH, 0);
+}
+
+#endif
