@@ -36,6 +36,10 @@ static sn_tensor shift(const decoder *g, sn_tensor q, const char *name) {
 static sn_tensor attend(const decoder *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
     (void)layer;
     sn_tensor part[3];
+    if (s->ranks > 1) /* of the scores below each would have its own rows, which are read as all */
+        return sn_module_fail(s->m, SN_ERR_USAGE,
+                              "ranks of the mesh axis \"" FRONT_CONTEXT
+                              "\" cannot divide a gopher model's scores of positions");
     sn_split(decoder_qkv(g, x), 2, 3, part);
     sn_tensor q = sn_name(sn_split_heads(part[0], g->heads), "q");
     sn_tensor k = sn_name(sn_split_heads(part[1], g->heads), "k");

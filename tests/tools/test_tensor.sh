@@ -113,6 +113,9 @@ printf '%s\n' '{
  "data": {"text": "text.txt", "target": "text.txt", "validation_part": 0},
  "training": {"steps": 10, "batch": 4, "block": 16, "log_every": 1}}' >edt.json
 sed 's/"steps": 4/"steps": 10, "dropout": 0.1/' gpt.json >dropout.json
+sed 's/"gpt2"/"gopher"/' gpt.json >gopher.json
+train 2 gopher.json -o rows.gopher --context 2 && fail "--context with gopher"
+grep -q 'cannot divide a gopher model' log || { cat log; fail "--context with gopher: the error"; }
 train 2 bert.json -o rows.bert --context 2 && fail "--context with bert"
 grep -q -- '--context 2 needs a model that predicts the next token' log || { cat log; fail "--context with bert: the error"; }
 for model in llama bert edt dropout; do
