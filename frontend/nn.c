@@ -235,6 +235,18 @@ sn_tensor sn_expert_linear_at(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor ind
     return front_expert_linear(at, x, sn_b_reshape(w, 2, rows), experts, index);
 }
 
+sn_tensor sn_grouped_matmul_at(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor group) {
+    FRONT_ENTER("grouped_matmul", x, w, group);
+    if (group->rank == SN_MAX_RANK || x->rank != group->rank + 1)
+        return fail_pair("grouped_matmul", x, group, "x is [.., in], group [..]");
+    sn_tensor y = sn_expert_linear_at(at, x, w, sn_b_column(group));
+    if (y == bad_ || y->rank != x->rank + 1) return y;
+    sn_dim shape[SN_MAX_RANK];
+    for (int i = 0; i < x->rank; i++)
+        shape[i] = i + 1 < x->rank ? y->shape[i] : y->shape[y->rank - 1];
+    return sn_b_reshape(y, x->rank, shape);
+}
+
 /* ---- norms, positions, losses ---- */
 
 static bool norm_ok(const char *op, sn_tensor x, sn_tensor p, const char *what) {

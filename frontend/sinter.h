@@ -421,16 +421,22 @@ sn_tensor sn_conv2d_at(sn_loc, sn_tensor x, sn_tensor w, sn_conv2d_options);
 #define sn_take_blocks(x, index, blocks) sn_take_blocks_at(SN_HERE, x, index, blocks)
 /* Linear maps selected row by row: w [experts, out, in], index [.., k] integers from 0 to
  * experts - 1. x [.., in]: y[.., j, :] = w[index[.., j]] x[.., :]. x [.., k, in]: y[.., j, :] =
- * w[index[.., j]] x[.., j, :]. The result is [.., k, out]. If weights are constant and `out` is a
- * multiple of 32, a compiled program reads and computes the selected maps only, at any number of
- * rows; otherwise, as in training, all of them. [Shazeer et al. 2017] */
+ * w[index[.., j]] x[.., j, :]. The result is [.., k, out]. A compiled program reads and computes the
+ * selected maps only, at every level and any number of rows, in training too: the gradients of x and
+ * of w are grouped products. Elementwise operations between the map and sn_take_blocks undo that in
+ * training. [Shazeer et al. 2017] */
 #define sn_expert_linear(x, w, index) sn_expert_linear_at(SN_HERE, x, w, index)
+/* One matrix for each row: w [groups, out, in], group [..] integers from 0 to groups - 1, x [.., in]:
+ * y[.., :] = w[group[..]] x[.., :], of shape [.., out]. As sn_expert_linear with k = 1: adapters of
+ * the sequences of a batch, for instance. */
+#define sn_grouped_matmul(x, w, group) sn_grouped_matmul_at(SN_HERE, x, w, group)
 
 sn_tensor sn_top_k_at(sn_loc, sn_tensor, sn_dim k, sn_tensor *index),
     sn_sort_at(sn_loc, sn_tensor, int axis, bool descending),
     sn_argsort_at(sn_loc, sn_tensor, int axis, bool descending),
     sn_take_blocks_at(sn_loc, sn_tensor, sn_tensor index, int64_t blocks),
-    sn_expert_linear_at(sn_loc, sn_tensor x, sn_tensor w, sn_tensor index);
+    sn_expert_linear_at(sn_loc, sn_tensor x, sn_tensor w, sn_tensor index),
+    sn_grouped_matmul_at(sn_loc, sn_tensor x, sn_tensor w, sn_tensor group);
 sn_tensor sn_einsum_at(sn_loc, const char *spec, sn_tensor, sn_tensor),
     sn_gather_at(sn_loc, sn_tensor, int axis, sn_tensor ids),
     sn_scatter_add_at(sn_loc, sn_tensor, int axis, sn_tensor ids, sn_dim n),

@@ -245,6 +245,9 @@ inline tensor take_blocks(tensor x, tensor index, int64_t blocks, sn_loc at = SN
 inline tensor expert_linear(tensor x, tensor w, tensor index, sn_loc at = SN_CALLER) {
     return sn_expert_linear_at(at, x.get(), w.get(), index.get());
 }
+inline tensor grouped_matmul(tensor x, tensor w, tensor group, sn_loc at = SN_CALLER) {
+    return sn_grouped_matmul_at(at, x.get(), w.get(), group.get());
+}
 inline tensor einsum(const char *spec, tensor x, tensor y, sn_loc at = SN_CALLER) {
     return sn_einsum_at(at, spec, x.get(), y.get());
 }

@@ -560,6 +560,40 @@ bool eval_take_blocks(eval_call *c) {
     return true;
 }
 
+bool eval_grouped_dot(eval_call *c) {
+    const sn_value *x = c->in[0], *w = c->in[1], *z = c->in[2];
+    int64_t k = x->shape[1], n = w->shape[1], shape[2] = {z->n, n};
+    double *out = sn_eval_alloc(c, x->dtype, 2, shape);
+    if (!out) return false;
+    for (int64_t r = 0; r < z->n; r++) {
+        if (!check_index(c, "index", z->data[r], w->shape[0])) return false;
+        const double *row = x->data + r / z->shape[1] * k;
+        for (int64_t i = 0; i < n; i++) {
+            const double *column = w->data + ((int64_t)z->data[r] * n + i) * k;
+            double sum = 0;
+            for (int64_t l = 0; l < k; l++) sum += row[l] * column[l];
+            out[r * n + i] = sum;
+        }
+    }
+    return true;
+}
+
+bool eval_ragged_dot(eval_call *c) {
+    const sn_value *x = c->in[0], *y = c->in[1], *z = c->in[2];
+    int64_t n = x->shape[1], k = y->shape[1];
+    int64_t shape[3] = {sn_attr_int(c->n, SN_A_blocks, 0), n, k};
+    double *out = sn_eval_alloc(c, x->dtype, 3, shape);
+    if (!out) return false;
+    for (int64_t r = 0; r < z->n; r++) {
+        if (!check_index(c, "index", z->data[r], shape[0])) return false;
+        const double *row = y->data + r / z->shape[1] * k;
+        double *sum = out + (int64_t)z->data[r] * n * k;
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t l = 0; l < k; l++) sum[i * k + l] += x->data[r * n + i] * row[l];
+    }
+    return true;
+}
+
 bool eval_scatter_add(eval_call *c) {
     const sn_value *x = c->in[0], *y = c->in[1];
     int64_t shape[SN_MAX_RANK];

@@ -29,8 +29,12 @@ static const grad_fn rules[SN_OP_COUNT] = {
 #include "ir/ops.def"
 };
 
+bool sn_gr_wants(const grad *c, const sn_node *to) {
+    return c->needs[to->id];
+}
+
 bool sn_gr_needs(const grad *c, int i) {
-    return c->needs[c->n->in[i]->id];
+    return sn_gr_wants(c, c->n->in[i]);
 }
 
 static void accumulate(grad *c, sn_node *to, sn_node *d) {
@@ -38,10 +42,13 @@ static void accumulate(grad *c, sn_node *to, sn_node *d) {
     *sum = *sum ? OP2(add, *sum, d) : d;
 }
 
-void sn_gr_give(grad *c, int i, sn_node *d) {
-    sn_node *to = c->n->in[i];
+void sn_gr_give_node(grad *c, sn_node *to, sn_node *d) {
     if (c->n->m->error.code) return;
     accumulate(c, to, sn_b_cast(d, (sn_dtype)to->dtype));
+}
+
+void sn_gr_give(grad *c, int i, sn_node *d) {
+    sn_gr_give_node(c, c->n->in[i], d);
 }
 
 sn_node *sn_gr_fill(const sn_node *x, double value) {

@@ -24,6 +24,9 @@ typedef bool (*grad_fn)(grad *c);
 bool sn_gr_needs(const grad *c, int i);
 /* Adds d, which has operand i's shape, to its cotangent, cast to the operand's type. */
 void sn_gr_give(grad *c, int i, sn_node *d);
+/* The same for node `to`, below the node's operands; sn_gr_wants: whether it needs one. */
+void sn_gr_give_node(grad *c, sn_node *to, sn_node *d);
+bool sn_gr_wants(const grad *c, const sn_node *to);
 
 /* Of a node with several results: the cotangent of result i; NULL: zero. */
 sn_node *sn_gr_cotangent(const grad *c, int i);

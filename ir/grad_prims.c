@@ -290,8 +290,72 @@ bool grad_scatter_nd_add(grad *c) {
     return true;
 }
 
+/* ---- grouped products ---- */
+
+static sn_node *grouped_dot(sn_node *x, sn_node *w, sn_node *z) {
+    return SN_NODE(x->m, grouped_dot, SN_NO_ATTRS, x, w, z);
+}
+
+static sn_node *ragged_dot(sn_node *x, sn_node *y, sn_node *z, int64_t blocks) {
+    return SN_NODE(x->m, ragged_dot, SN_ATTRS(SN_INT(blocks, blocks)), x, y, z);
+}
+
+/* Of the rows: row r gets the sum over j of the transpose of w[z[r, j]] times row r J + j of g. */
+static sn_node *rows_back(sn_node *g, sn_node *w, sn_node *z) {
+    sn_dim one[2] = {g->shape[0], 1}, pairs[3] = {z->shape[0], z->shape[1], w->shape[2]};
+    sn_node *turned = sn_b_transpose(w, 3, (const int64_t[]){0, 2, 1});
+    sn_node *each = grouped_dot(g, turned, sn_b_reshape(z, 2, one));
+    if (z->shape[1] == 1) return each;
+    int64_t j = 1;
+    sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, sn_b_reshape(each, 3, pairs), 1, &j);
+    return sn_b_reshape(sum, 2, (const sn_dim[]){pairs[0], pairs[2]});
+}
+
+bool grad_grouped_dot(grad *c) {
+    sn_node *x = c->n->in[0], *w = c->n->in[1], *z = c->n->in[2];
+    int64_t blocks = 0;
+    sn_dim_is_const(x->m, w->shape[0], &blocks);
+    if (sn_gr_needs(c, 0)) sn_gr_give(c, 0, rows_back(c->g, w, z));
+    if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, ragged_dot(c->g, x, z, blocks));
+    return true;
+}
+
+bool grad_ragged_dot(grad *c) {
+    sn_node *x = c->n->in[0], *y = c->n->in[1], *z = c->n->in[2];
+    if (sn_gr_needs(c, 0)) sn_gr_give(c, 0, grouped_dot(y, c->g, z));
+    if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, rows_back(x, c->g, z));
+    return true;
+}
+
+/* Selected blocks of a linear map: the cotangents of its operands need these blocks only, and the
+ * map itself gets none. */
+static bool back_through_map(grad *c) {
+    sn_node *map = c->n->in[0], *z = c->n->in[1], *g = c->g;
+    int64_t blocks = sn_attr_int(c->n, SN_A_blocks, 1), count;
+    int last = z->rank - 1;
+    if (map->op != SN_OP_linear || map->n_in != 2 || map->in[1]->rank != 2 ||
+        map->in[0]->dtype != g->dtype || map->in[1]->dtype != g->dtype ||
+        !sn_dim_is_const(z->m, z->shape[last], &count))
+        return false;
+    sn_node *x = map->in[0], *w = map->in[1];
+    sn_dim rows = sn_dim_product(z->m, last, z->shape), k = w->shape[1], n = g->shape[last + 1];
+    sn_dim all = sn_dim_mul(z->m, rows, z->shape[last]);
+    z = sn_b_reshape(z, 2, (const sn_dim[]){rows, count});
+    sn_node *each = sn_b_reshape(c->g, 2, (const sn_dim[]){all, n});
+    if (sn_gr_wants(c, x)) {
+        sn_node *w3 = sn_b_reshape(w, 3, (const sn_dim[]){blocks, n, k});
+        sn_gr_give_node(c, x, sn_b_reshape(rows_back(each, w3, z), x->rank, x->shape));
+    }
+    if (sn_gr_wants(c, w)) {
+        sn_node *x2 = sn_b_reshape(x, 2, (const sn_dim[]){rows, k});
+        sn_gr_give_node(c, w, sn_b_reshape(ragged_dot(each, x2, z, blocks), 2, w->shape));
+    }
+    return true;
+}
+
 /* A product with the matrix that is 1 where index j of a row is block e: [.., e, j] [.., j, d]. */
 bool grad_take_blocks(grad *c) {
+    if (back_through_map(c)) return true;
     const sn_node *x = c->n->in[0], *g = c->g;
     sn_node *index = c->n->in[1];
     int lead = x->rank - 1;

@@ -417,8 +417,7 @@ static bool infer_argsort(ctx *c) {
     if (!infer_like0(c)) return false;
     c->out.dtype = SN_I32;
     sn_dim *axis = &c->out.shape[attr_of(c, SN_A_axis)->i];
-    if (!size) return true;
-    if (size->n != 1) return bad(c, "size is one number of indices");
+    if (!size || size->n != 1) return !size || bad(c, "size is one number of indices");
     if (sn_dim_is_const(c->m, size->v[0], &k) && sn_dim_is_const(c->m, *axis, &n) &&
         (k < 0 || k > n))
         return bad(c, "%lld indices of %lld elements", (long long)k, (long long)n);
@@ -558,6 +557,33 @@ static bool infer_take_blocks(ctx *c) {
     s[last + 1] = columns / blocks->i;
     c->out.dtype = (sn_dtype)x->dtype;
     return set_shape(c, last + 2, s);
+}
+
+/* Factors of one float type; z [M, J] integers, J a number, M the rows of operand `once`. */
+static bool grouped_ok(ctx *c, int once) {
+    const sn_node *x = c->in[0], *z = c->in[2];
+    c->out.dtype = (sn_dtype)x->dtype;
+    return x->rank == 2 && z->rank == 2 && is_int((sn_dtype)z->dtype) &&
+           x->dtype == c->in[1]->dtype && sn_dim_is_const(c->m, z->shape[1], NULL) &&
+           z->shape[0] == c->in[once]->shape[0] && sn_dtype_is_float((sn_dtype)x->dtype);
+}
+
+static bool infer_grouped_dot(ctx *c) {
+    const sn_node *x = c->in[0], *w = c->in[1], *z = c->in[2];
+    if (!grouped_ok(c, 0) || w->rank != 3 || x->shape[1] != w->shape[2] ||
+        !sn_dim_is_const(c->m, w->shape[0], NULL))
+        return bad(c, "needs floats [M, k], [E, n, k] and integers [M, J]");
+    return set_shape(c, 2,
+                     (const sn_dim[]){sn_dim_mul(c->m, z->shape[0], z->shape[1]), w->shape[1]});
+}
+
+static bool infer_ragged_dot(ctx *c) {
+    const sn_attr *blocks = need(c, SN_A_blocks);
+    const sn_node *x = c->in[0], *y = c->in[1], *z = c->in[2];
+    if (!blocks || y->rank != 2 || !grouped_ok(c, 1) || blocks->i < 0 ||
+        x->shape[0] != sn_dim_mul(c->m, z->shape[0], z->shape[1]))
+        return bad(c, "needs floats [M J, n], [M, k] and integers [M, J]");
+    return set_shape(c, 3, (const sn_dim[]){blocks->i, x->shape[1], y->shape[1]});
 }
 
 /* ---- scan ---- */

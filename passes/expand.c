@@ -6,6 +6,7 @@
 #include "passes/backend.h"
 #include "passes/choice.h"
 #include "passes/graph_util.h"
+#include "passes/grouped.h"
 #include "passes/int8_rows.h"
 #include "passes/kernels/table.h"
 #include "passes/passes.h"
@@ -384,5 +385,6 @@ static sn_node *rule(void *ctx, sn_node *n) {
 }
 
 int sn_pass_expand(sn_passes *p) {
-    return sn_rewrite_module(p->m, rule, p);
+    int n = sn_rewrite_module(p->m, rule, p);
+    return n + sn_group_products(p);
 }

@@ -3,15 +3,19 @@
  * Every thread sorts the rows of C by their blocks, stably, by counting: a pass over the indices
  * that takes nothing compared with the products, needs no barrier, and gives every thread the same
  * order. Then the blocks one after the other: their rows are an MC block like any other, gathered
- * when A is packed; the threads share the panels. A block without rows is not read. */
+ *  * when A is packed; the threads share the panels. A block without rows is not read.
+ *
+ * ragged_k: what is sorted are the k of a product; each block sums over its own, and is 0 without. */
 #include "codegen/gemm/impl.h"
+
+enum { ROW_UNIT = 8 }; /* threads share rows by multiples of this */
 
 static em_val starts(em *e, const gemm_plan *p) {
     return em_gep_bytes(e, e->scratch, em_i64(e, p->sort_offset));
 }
 
 static em_val sorted_rows(em *e, const gemm_plan *p) {
-    return em_gep(e, starts(e, p), SN_I64, em_i64(e, p->g->n_blocks));
+    return em_gep(e, starts(e, p), SN_I64, em_i64(e, gemm_count_blocks(p->g)));
 }
 
 static em_val load_i64(em *e, em_val list, em_val i) {
@@ -32,12 +36,13 @@ static em_val block_of(em *e, const gemm_plan *p, em_val row) {
     em_val i =
         em_load(e, g->index_dtype, em_gep(e, em_buf(e, g->index_buf), g->index_dtype, at), 1);
     i = em_convert(e, i, g->index_dtype, SN_I64);
-    return em_imax(e, em_imin(e, i, em_i64(e, g->n_blocks - 1)), zero(e));
+    return em_imax(e, em_imin(e, i, em_i64(e, gemm_count_blocks(g) - 1)), zero(e));
 }
 
 /* Counts rows, sums the counts, places the rows; afterwards start[i] is the end of block i. */
 static void emit_sort(em *e, const gemm_plan *p, em_val m) {
-    em_val start = starts(e, p), list = sorted_rows(e, p), n_blocks = em_i64(e, p->g->n_blocks);
+    em_val start = starts(e, p), list = sorted_rows(e, p),
+           n_blocks = em_i64(e, gemm_count_blocks(p->g));
     em_loop clear = em_for(e, zero(e), n_blocks, one(e));
     store_i64(e, zero(e), start, clear.i);
     em_end(e, &clear);
@@ -59,20 +64,62 @@ static void emit_sort(em *e, const gemm_plan *p, em_val m) {
     em_end(e, &place);
 }
 
-void gemm_emit_blocks(em *e, const gemm_plan *p, gemm_state *s) {
+/* A list in memory as a number, which batch indices can hold. */
+static em_val address(em *e, em_val list) {
+    return LLVMBuildPtrToInt(e->b, list, e->i64, "");
+}
+
+/* The panels of a block, packed: the threads share them. */
+static void emit_packed(em *e, const gemm_plan *p, gemm_state *s, em_val block, em_val row0,
+                        em_val row1) {
     int64_t panels = p->g->n.value / p->panel / p->g->n_blocks;
-    em_val start = starts(e, p), lo, hi;
-    emit_sort(e, p, s->m);
+    em_val first = em_muli(e, block, panels), lo, hi;
     em_share(e, em_i64(e, panels), &lo, &hi);
-    s->batch[0] = LLVMBuildPtrToInt(e->b, sorted_rows(e, p), e->i64, "");
+    s->batch[1] = gemm_first_column(e, p, p->g->pair_distance, first);
+    gemm_emit_loops(e, p, s, row0, row1, em_add(e, first, lo), em_add(e, first, hi));
+}
+
+/* A block in memory: the threads share its columns or, if these are few, its rows. */
+static void emit_unpacked(em *e, const gemm_plan *p, gemm_state *s, em_val b, em_val block,
+                          em_val row0, em_val row1) {
+    em_val lo, hi, first, last, n = em_sub(e, row1, row0);
+    em_val many = em_cmp(e, EM_GE, s->n_panels, em_muli(e, e->nthreads, 2));
+    em_share(e, s->n_panels, &lo, &hi);
+    em_share(e, em_ceil_div(e, n, ROW_UNIT), &first, &last);
+    first = em_select(e, many, zero(e), em_muli(e, first, ROW_UNIT));
+    last = em_select(e, many, n, em_imin(e, em_muli(e, last, ROW_UNIT), n));
+    lo = em_select(e, many, lo, zero(e));
+    hi = em_select(e, many, hi, s->n_panels);
+    s->b = em_gep(e, b, p->g->b.dtype, em_mul(e, block, em_size_value(e, p->g->b_block)));
+    s->batch[1] = zero(e);
+    gemm_emit_loops(e, p, s, em_add(e, row0, first), em_add(e, row0, last), lo, hi);
+}
+
+void gemm_emit_blocks(em *e, const gemm_plan *p, gemm_state *s) {
+    em_val start = starts(e, p), b = s->b;
+    emit_sort(e, p, s->m);
+    s->batch[0] = address(e, sorted_rows(e, p));
     em_loop block = em_for(e, zero(e), em_i64(e, p->g->n_blocks), one(e));
     em_val row0 = em_carry(e, &block, zero(e)), row1 = load_i64(e, start, block.i);
-    em_val first = em_muli(e, block.i, panels);
     s->m = em_sub(e, row1, row0);
-    s->batch[1] = gemm_first_column(e, p, p->g->pair_distance, first);
     em_branch any = em_if(e, em_cmp(e, EM_GT, s->m, zero(e)));
-    gemm_emit_loops(e, p, s, row0, row1, em_add(e, first, lo), em_add(e, first, hi));
+    if (p->g->b_packed)
+        emit_packed(e, p, s, block.i, row0, row1);
+    else
+        emit_unpacked(e, p, s, b, block.i, row0, row1);
     em_endif(e, &any);
     em_next(e, &block, row0, row1);
     em_end(e, &block);
+}
+
+void gemm_sort_ragged(em *e, const gemm_plan *p, const gemm_state *s) {
+    emit_sort(e, p, s->k);
+}
+
+void gemm_begin_ragged(em *e, const gemm_plan *p, gemm_state *s, em_val item) {
+    em_val before = em_imax(e, em_subi(e, item, 1), zero(e));
+    em_val from =
+        em_select(e, em_cmp(e, EM_GT, item, zero(e)), load_i64(e, starts(e, p), before), zero(e));
+    s->k = em_sub(e, load_i64(e, starts(e, p), item), from);
+    s->batch[2] = address(e, em_gep(e, sorted_rows(e, p), SN_I64, from));
 }

@@ -51,6 +51,10 @@ em_val gemm_words_of_row(em *e, const gemm_plan *p, em_val a) {
     return em_gep_bytes(e, gemm_of_row(e, p, a, zero(e)), em_i64(e, -p->ints.of_row_offset));
 }
 
+int64_t gemm_count_blocks(const sn_gemm *g) {
+    return g->ragged_k ? g->batch[0].value : g->n_blocks;
+}
+
 em_val gemm_sorted_row(em *e, em_val list, em_val position) {
     em_val at = em_add(e, list, em_muli(e, position, 8));
     return em_load_raw(e, e->i64, LLVMBuildIntToPtr(e->b, at, e->ptr, ""), 8);

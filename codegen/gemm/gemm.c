@@ -143,6 +143,18 @@ static void end_dynamic(em *e, const remainder *r, em_loop *step) {
 
 /* ---- the kernel ---- */
 
+/* Batch items whose K differs: all threads share the C of each, because some may have no k. */
+static void emit_ragged(em *e, const gemm_plan *p, gemm_state *s, em_val items) {
+    em_val row_parts = choose_row_parts(e, p, s);
+    share c = grid_share(e, s, e->tid, row_parts, em_div(e, e->nthreads, row_parts), s->m);
+    gemm_sort_ragged(e, p, s);
+    em_loop item = em_for(e, zero(e), items, one(e));
+    begin_item(e, p, s, item.i);
+    gemm_begin_ragged(e, p, s, item.i);
+    gemm_emit_loops(e, p, s, c.row0, c.row1, c.panel0, c.panel1);
+    em_end(e, &item);
+}
+
 /* Threads divide the batch items if these divide evenly or are many, else each item's C as a grid
  * of rows and columns. Results do not depend on it. */
 static void emit_kernel(em *e, const gemm_plan *p) {
@@ -157,6 +169,11 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     if (g->n_blocks) {
         begin_item(e, p, &s, zero(e));
         gemm_emit_blocks(e, p, &s);
+        em_end_kernel(e);
+        return;
+    }
+    if (g->ragged_k) {
+        emit_ragged(e, p, &s, items);
         em_end_kernel(e);
         return;
     }

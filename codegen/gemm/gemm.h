@@ -47,7 +47,12 @@
  * index[r / per_row][r % per_row]. Only these are computed: each thread sorts the rows of C by their
  * blocks (stable counting sort in scratch), and multiplies the rows of a block, gathered as A is
  * packed, with its panels. m: rows of C; the epilogue sees rows and columns of the product, its
- * result is stored in C. Requires packed B; indices outside are clamped. */
+ * result is stored in C; indices outside are clamped. B that is not packed has a block of n columns
+ * every b_block elements, and n is theirs; there is no epilogue then.
+ *
+ * Ragged K (`ragged_k`): the one batch axis counts blocks, and batch item e sums over those k < K
+ * whose index (as above) is e, in ascending order. Row k / per_row of B belongs to column k of A,
+ * whose rows are contiguous. */
 enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4, SN_GEMM_SUMS = 4 };
 
 typedef struct sn_gemm_groups {
@@ -116,7 +121,9 @@ typedef struct sn_gemm {
     bool int8;
     int64_t pair_distance; /* > 0: columns this far apart meet in the epilogue; packed b only */
     int64_t n_blocks;      /* > 0: row r of C is a block of columns, selected by `index` */
-    int per_row;           /* rows of C for a row of A */
+    em_size b_block;       /* unpacked B: elements between blocks */
+    bool ragged_k;         /* each batch item sums over the k that name it */
+    int per_row;           /* rows of C for a row of A; ragged_k: columns of A for a row of B */
     int index_buf;         /* base pointer of the integers: buf[index_buf] */
     sn_dtype index_dtype;
     em_size index_row, index_col; /* strides */

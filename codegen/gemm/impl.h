@@ -150,6 +150,8 @@ bool gemm_is(em_size s, int64_t v); /* a constant equal to v */
 bool gemm_has_one_panel(const gemm_plan *p);
 /* First column of B in a panel. */
 em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_val panel);
+/* Blocks into which rows are sorted; 0: they are not. */
+int64_t gemm_count_blocks(const sn_gemm *g);
 /* n_blocks: the row of C at a position in the sorted rows; the row of A that it is made of. */
 em_val gemm_sorted_row(em *e, em_val list, em_val position);
 em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c);
@@ -234,9 +236,10 @@ EM_SIGNATURE(gemm_pack_a, GEMM_PACK_A_PARAMS)
 em_val gemm_emit_pack_a(em *e, const gemm_plan *p);
 
 /* pack.c: dst[k][j] = src[k * row + j * col], k < kb, j < n_cols; 0 up to the panel's width. Pairs:
- * half a panel of these, then the columns pair_distance further. */
+ * half a panel of these, then the columns pair_distance further. ragged_k: of the k-th of the sorted
+ * rows. */
 #define GEMM_PACK_B_PARAMS(P)                                                                      \
-    P(ptr, buf) P(ptr, dim) P(ptr, src) P(ptr, dst) P(i64, kb) P(i64, n_cols)
+    P(ptr, buf) P(ptr, dim) P(ptr, src) P(ptr, dst) P(i64, kb) P(i64, n_cols) P(i64, sorted)
 EM_SIGNATURE(gemm_pack_b, GEMM_PACK_B_PARAMS)
 em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
                         int64_t pair_distance);
@@ -330,6 +333,10 @@ void gemm_emit_int_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, 
  * the loops are positions in the sorted rows; batch[0] is the address of these, batch[1] the first
  * column of the block. */
 void gemm_emit_blocks(em *e, const gemm_plan *p, gemm_state *s);
+/* ragged_k: sorts the columns of A by their blocks; gemm_begin_ragged sets K and, in batch[2], the
+ * address of the sorted ones of block `item`. */
+void gemm_sort_ragged(em *e, const gemm_plan *p, const gemm_state *s);
+void gemm_begin_ragged(em *e, const gemm_plan *p, gemm_state *s, em_val item);
 
 /* loops.c: the product of rows [row0, row1) and panels [panel0, panel1) of a batch item */
 void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,

@@ -48,7 +48,7 @@ static em_val packed_panel(em *e, const gemm_plan *p, const gemm_state *s, em_va
 static em_val b_columns(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
     const sn_gemm_operand *b = &p->g->b;
     em_val col = em_muli(e, panel, p->panel);
-    em_val at = em_mul(e, s->pc, em_size_value(e, b->row));
+    em_val at = p->g->ragged_k ? zero(e) : em_mul(e, s->pc, em_size_value(e, b->row));
     return em_gep(e, s->b, b->dtype, em_add(e, at, em_mul(e, col, em_size_value(e, b->col))));
 }
 
@@ -148,14 +148,16 @@ static void pack_b_block(em *e, const gemm_plan *p, const gemm_state *s, em_val 
         br = em_if(e, reads_in_place(e, p, s, l.i));
         em_else(e, &br);
     }
-    em_val src = b_columns(e, p, s, l.i);
+    em_val src = b_columns(e, p, s, l.i), sorted = zero(e);
+    if (p->g->ragged_k) sorted = em_add(e, s->batch[2], em_muli(e, s->pc, 8));
     gemm_pack_b_call(e, p->fn.pack_b,
                      (gemm_pack_b_args){.buf = e->buf,
                                         .dim = e->dim,
                                         .src = src,
                                         .dst = nc_block_panel(e, p, s, l.i),
                                         .kb = s->kb,
-                                        .n_cols = columns_left(e, p, s, l.i)});
+                                        .n_cols = columns_left(e, p, s, l.i),
+                                        .sorted = sorted});
     if (p->b_in_place) em_endif(e, &br);
     em_end(e, &l);
 }

@@ -71,8 +71,10 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     for (int v = 0; v < vectors; v++)
         mask[v] = em_tail_mask(e, em_subi(e, q->n_rows, v * p->lanes), p->lanes);
     em_val from = em_gep(e, q->a, o->dtype, em_add(e, q->row, em_mul(e, q->pc, col)));
+    if (p->g->ragged_k) from = em_gep(e, q->a, o->dtype, q->row);
     em_loop l = em_for(e, zero(e), q->kb, one(e));
-    em_val src = em_gep(e, from, o->dtype, em_mul(e, l.i, col));
+    em_val k = p->g->ragged_k ? gemm_sorted_row(e, q->batch2, em_add(e, q->pc, l.i)) : l.i;
+    em_val src = em_gep(e, from, o->dtype, em_mul(e, k, col));
     em_val to = em_gep(e, q->dst, p->t, em_muli(e, l.i, p->a_col_stride));
     for (int v = 0; v < vectors; v++) {
         em_val at = em_i64(e, v * p->lanes);
@@ -132,6 +134,11 @@ typedef struct b_source {
     int halves;
 } b_source;
 
+/* A plan for packing only has no spec. */
+static bool is_ragged(const gemm_plan *p) {
+    return p->g && p->g->ragged_k;
+}
+
 /* Row by row: columns are not contiguous. */
 static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, const b_source *b) {
     em_val mask[64];
@@ -139,7 +146,8 @@ static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
     for (int j = 0; j < width; j += p->lanes)
         mask[j / p->lanes] = em_tail_mask(e, em_subi(e, q->n_cols, j), p->lanes);
     em_loop l = em_for(e, zero(e), q->kb, one(e));
-    em_val at = em_mul(e, l.i, em_size_value(e, b->row));
+    em_val k = is_ragged(p) ? gemm_row_of_a(e, p, gemm_sorted_row(e, q->sorted, l.i)) : l.i;
+    em_val at = em_mul(e, k, em_size_value(e, b->row));
     for (int half = 0; half < b->halves; half++) {
         em_val src = em_gep(e, b->from[half], b->dtype, at);
         for (int j = 0; j < width; j += p->lanes) {
@@ -166,7 +174,7 @@ em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, 
                   .from = {q.src},
                   .halves = pair_distance ? 2 : 1};
     if (pair_distance) b.from[1] = em_gep(e, q.src, dtype, em_muli(e, b.col_stride, pair_distance));
-    bool columns_contiguous = gemm_is(row, 1) && !gemm_is(col, 1);
+    bool columns_contiguous = gemm_is(row, 1) && !gemm_is(col, 1) && !is_ragged(p);
     for (int half = 0; half < b.halves && columns_contiguous; half++) {
         em_val dst = em_gep(e, q.dst, p->b_type, em_i64(e, half * p->epi_cols));
         transpose_tile(e, p, (matrix){dtype, b.from[half], b.col_stride},
@@ -192,7 +200,8 @@ static void pack_panel(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_val 
                                         .src = src,
                                         .dst = em_gep(e, em_buf(e, 1), p->b_type, to),
                                         .kb = k,
-                                        .n_cols = left});
+                                        .n_cols = left,
+                                        .sorted = zero(e)});
 }
 
 void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {

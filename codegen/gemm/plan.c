@@ -85,9 +85,14 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
                        sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
     if (g->pair_distance && (!g->b_packed || !g->epilogue))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: pairs need packed B and an epilogue");
-    if (g->n_blocks && (!g->b_packed || g->n_batch || g->n.slot >= 0 || g->n_sums || g->no_store ||
-                        g->per_row < 1))
-        return sn_fail(err, SN_ERR_INTERNAL, "gemm: blocks need packed B and one result");
+    bool plain = !g->b_packed && !g->epilogue && !g->prologue && !g->row_prologue;
+    if (g->n_blocks && ((g->b_packed ? g->n.slot >= 0 : !plain) || g->n_batch || g->n_sums ||
+                        g->no_store || g->per_row < 1))
+        return sn_fail(err, SN_ERR_INTERNAL,
+                       "gemm: blocks need one result and, unless B is packed, no epilogue");
+    if (g->ragged_k && (!plain || g->n_batch != 1 || g->batch[0].slot >= 0 || g->n_blocks ||
+                        g->per_row < 1 || !gemm_is(g->a.row, 1)))
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: ragged K needs plain operands, A by columns");
     if (!gemm_check_pair(g->n, g->pair_distance, compute, err)) return false;
     if (g->no_store && !g->epilogue)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: no output and no epilogue store");
@@ -106,7 +111,7 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
 static bool choose_pack_a(const gemm_plan *p) {
     const sn_gemm *g = p->g;
     if (g->prologue || g->row_prologue || g->a.dtype != p->t || g->int8 || !gemm_is(g->a.col, 1) ||
-        g->n_blocks)
+        g->n_blocks || g->ragged_k)
         return true;
     if (gemm_is(g->m, 1)) return false;
     return g->a.row.slot >= 0 || g->a.row.value * p->esize % 16384 == 0 ||
@@ -186,7 +191,7 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->l2_bytes = t->caches.l2;
     p->mc_bytes = p->l2_bytes / 16 * tile->sixteenths;
     p->pack_b = !g->b_packed || g->groups.size;
-    p->b_in_place = !g->b_packed && gemm_is(g->b.col, 1) && g->b.dtype == compute;
+    p->b_in_place = !g->b_packed && !g->ragged_k && gemm_is(g->b.col, 1) && g->b.dtype == compute;
     p->direct_c = !g->epilogue && g->c.dtype == p->t && gemm_is(g->c.col, 1) && !g->n_blocks;
 }
 
@@ -196,11 +201,12 @@ static void choose_a(gemm_plan *p) {
     int64_t longest = MAX_UNBLOCKED_K / p->esize;
     p->pack_a_per_call = choose_pack_a_per_call(p, longest);
     p->pack_a = p->pack_a_per_call || choose_pack_a(p);
-    bool long_k = g->k.slot >= 0 || g->k.value > longest;
+    bool long_k = g->k.slot >= 0 || g->k.value > longest || g->ragged_k;
     p->k_blocked = (p->pack_a || p->pack_b) && long_k;
     p->kc = p->k_blocked ? KC_BYTES / p->esize : g->k.slot < 0 ? g->k.value : 0;
     p->a_transposed = p->pack_a && !g->int8 && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) &&
                       !g->prologue && !g->row_prologue && !g->n_blocks;
+    p->a_transposed |= g->ragged_k;
     choose_partial_c(p);
     p->a_col_stride = p->a_transposed            ? SN_ROUND_UP(p->mr, p->lanes)
                       : p->dot == GEMM_DOT_PAIRS ? p->terms
@@ -286,7 +292,8 @@ static void place_scratch(gemm_plan *p) {
     const sn_gemm_groups *g = &p->g->groups;
     if (g->has_min) p->scratch_bytes += SN_ROUND_UP(p->g->k.value / g->size * p->esize, 8);
     p->sort_offset = p->scratch_bytes;
-    p->scratch_bytes += p->g->n_blocks * 8; /* and the sorted rows: sn_gemm_scratch_per_row */
+    p->scratch_bytes +=
+        gemm_count_blocks(p->g) * 8; /* and the sorted rows: sn_gemm_scratch_per_row */
 }
 
 bool gemm_check_pair(em_size n, int64_t pair_distance, sn_dtype compute, sn_error *err) {
@@ -316,7 +323,7 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
 }
 
 int sn_gemm_scratch_per_row(const sn_gemm *g) {
-    return g->n_blocks ? 8 : 0;
+    return gemm_count_blocks(g) ? 8 : 0;
 }
 
 int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) {
@@ -353,6 +360,7 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
     F(b_prefetch, p->b_prefetch > 0)                                                               \
     F(c_prefetch, p->c_prefetch > 0)                                                               \
     F(blocks, p->g->n_blocks > 0)                                                                  \
+    F(ragged_k, p->g->ragged_k)                                                                    \
     F(few_rows, p->tile_rows[0] < p->mr)
 
 #define BIT(name, condition) FLAG_##name,

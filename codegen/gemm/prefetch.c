@@ -40,7 +40,7 @@ void gemm_plan_prefetch(gemm_plan *p) {
     if (lines && lines <= MAX_LIST && !gemm_is(g->m, 1)) p->c_prefetch = power_of_two(lines);
     while (p->c_prefetch && p->c_prefetch << (p->c_prefetch_shift + 1) <= p->kc)
         p->c_prefetch_shift++;
-    if (!p->pack_b || g->groups.size) return;
+    if (!p->pack_b || g->groups.size || g->ragged_k) return;
     p->b_prefetch = MIN_LIST;
     while (p->b_prefetch < MAX_LIST && p->b_prefetch < p->kc / 4) p->b_prefetch *= 2;
 }

@@ -33,6 +33,8 @@ static void collect(collector *c, const sn_node *n, sn_loc loc) {
     if (n->op == SN_OP_cross_entropy) add_lookup(c, n, loc, n->in[1], table[n->in[0]->rank - 1]);
     if (n->op == SN_OP_scatter_add) add_lookup(c, n, loc, n->in[1], n->shape[axis]);
     if (n->op == SN_OP_take_blocks) add_lookup(c, n, loc, n->in[1], sn_attr_int(n, SN_A_blocks, 1));
+    if (n->op == SN_OP_grouped_dot) add_lookup(c, n, loc, n->in[2], n->in[1]->shape[0]);
+    if (n->op == SN_OP_ragged_dot) add_lookup(c, n, loc, n->in[2], n->shape[0]);
     if (n->op == SN_OP_update_rows)
         add_lookup(c, n, loc, n->in[2],
                    sn_dim_add(c->m, sn_dim_sub(c->m, table[axis], n->in[1]->shape[axis]), 1));

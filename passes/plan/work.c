@@ -22,6 +22,17 @@ sn_dim sn_flops_gemm(sn_module *m, const sn_step *s) {
     return sn_dim_mul(m, 2, sn_macs_gemm(m, s));
 }
 
+/* Rows times both other sizes: of the matrices, or of the rows that are multiplied. */
+sn_dim sn_macs_grouped(sn_module *m, const sn_step *s) {
+    const sn_view *z = &s->in[2], *y = &s->in[1], *out = &s->out[0];
+    sn_dim rows = sn_dim_mul(m, z->shape[0], z->shape[1]);
+    return sn_dim_mul(m, sn_dim_mul(m, rows, out->shape[1]), y->shape[y->rank - 1]);
+}
+
+sn_dim sn_flops_grouped(sn_module *m, const sn_step *s) {
+    return sn_dim_mul(m, 2, sn_macs_grouped(m, s));
+}
+
 /* ---- attention: q [.., Tq, d], k [.., Tk, d], v [.., Tk, dv] ---- */
 
 static sn_dim keys(const sn_step *s) {

@@ -17,7 +17,7 @@
     _(linear_attention, "6 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(mamba, "12 map_reduce, 7 gemm", "scan: for each of T elements") \
     _(mamba2, "12 map_reduce, 5 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
-    _(mixture_of_experts, "10 map_reduce, 6 gemm, 1 flash, 1 column", "f32[B,T,2,32]  epilogue: gelu, 1 of 4 blocks for each row") \
+    _(mixture_of_experts, "6 map_reduce, 5 gemm, 1 flash, 1 argsort, 1 grouped, 1 column", "f32[B,T,2,32]  epilogue: gelu, 1 of 4 blocks for each row") \
     _(packed_documents, "9 map_reduce, 5 gemm, 1 flash", "mask: le, eq, and, gather_nd x2") \
     _(parallel_block, "7 map_reduce, 4 gemm, 1 flash", "gemm       layer0.qkv+up  f32[B,T,14,8]  epilogue: add x2, mul x2, lt, xor, select, iota x2, gather") \
     _(perceiver, "7 map_reduce, 8 gemm, 2 flash, 1 column", "flash      attention  f32[B,2,8,8]  mask: lt, gather_nd") \

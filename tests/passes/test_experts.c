@@ -282,7 +282,7 @@ static void other_uses(void **state) {
     cc_check(m, 0, 4, 3, (int64_t[]){33, 1, 0}, 1e-4);
 }
 
-/* Gradients go through the dense product: compared with differences. */
+/* Gradients are those of the dense product, which no kernel computes. */
 static void gradients(void **state) {
     (void)state;
     sn_module *m = sn_module_new("grad");
@@ -290,13 +290,24 @@ static void gradients(void **state) {
               i = cc_input(m, "i3_a", SN_I32, SHAPE(6, 2));
     sn_tensor w = cc_param(m, "w", SN_F32, SHAPE(3, 4, 8)),
               v = cc_param(m, "v", SN_F32, SHAPE(3, 8, 4));
-    sn_tensor y = sn_expert_linear(sn_tanh(sn_expert_linear(in, w, i)), v, i);
+    sn_tensor h = sn_tanh(sn_expert_linear(in, w, i)); /* [6, 2, 4] */
+    sn_tensor y = sn_grouped_matmul(h, v, i);
     sn_tensor p = sn_top_k(in, 2, NULL), grad[3];
     sn_tensor loss = sn_add(sn_sum_all(sn_mul(y, y)), sn_sum_all(sn_mul(p, p)));
     sn_grad(loss, 3, ((sn_tensor[]){in, w, v}), grad);
     sn_entry *e = cc_entry(m, grad[0], "x");
     sn_entry_output(m, e, "w", grad[1]);
     sn_entry_output(m, e, "v", grad[2]);
+    sn_program *planned = plan(m, NULL, 4);
+    char *text = explain_text(planned, e->name);
+    int grouped = 0, ragged = 0;
+    for (const char *at = text; (at = strstr(at, "grouped product")); at++) grouped++;
+    for (const char *at = text; (at = strstr(at, "rows of a group")); at++) ragged++;
+    assert_int_equal(grouped, 4); /* two forward, two for the rows' gradients */
+    assert_int_equal(ragged, 2);
+    assert_null(strstr(text, "gemm"));
+    free(text);
+    sn_program_free(planned);
     cc_check(m, 0, 4, 0, NULL, 1e-4);
 }
 

@@ -425,6 +425,22 @@ static sn_node *make_take_blocks(gen *g, sn_op op) {
     return sn_node_new(g->m, op, 2, in, SN_ATTRS(SN_INT(blocks, blocks)));
 }
 
+/* x [M, k], w [E, n, k], z [M, J]; or rows and sums over them. */
+static sn_node *make_grouped(gen *g, sn_op op) {
+    bool sums = op == SN_OP_ragged_dot;
+    sn_dim m = g->open && chance(g, 50) ? open_dim(g) : below(g, 9), j = 1 + below(g, 3);
+    sn_dim blocks = 1 + below(g, 3), k = 1 + below(g, 40), n = 1 + below(g, 40);
+    sn_node *z = new_index(g, blocks, 2, (const sn_dim[]){m, j});
+    if (!sums) {
+        sn_node *x = like(g, SN_F32, 2, (const sn_dim[]){m, k});
+        sn_node *in[] = {x, like(g, SN_F32, 3, (const sn_dim[]){blocks, n, k}), z};
+        return sn_node_new(g->m, op, 3, in, SN_NO_ATTRS);
+    }
+    sn_node *x = like(g, SN_F32, 2, (const sn_dim[]){sn_dim_mul(g->m, m, j), n});
+    sn_node *in[] = {x, like(g, SN_F32, 2, (const sn_dim[]){m, k}), z};
+    return sn_node_new(g->m, op, 3, in, SN_ATTRS(SN_INT(blocks, blocks)));
+}
+
 static sn_node *make_scatter_add(gen *g, sn_op op) {
     sn_dim shape[4], index[2], rows[8];
     int rank = random_shape(g, 2, shape), n_index = random_shape(g, 2, index), n = 0;
@@ -612,6 +628,8 @@ static sn_node *(*const makers[SN_OP_COUNT])(gen *, sn_op) = {
     [SN_OP_scatter_add] = make_scatter_add,
     [SN_OP_gather_nd] = make_at,
     [SN_OP_take_blocks] = make_take_blocks,
+    [SN_OP_grouped_dot] = make_grouped,
+    [SN_OP_ragged_dot] = make_grouped,
     [SN_OP_scatter_nd_add] = make_at,
     [SN_OP_relu] = make_activation,
     [SN_OP_silu] = make_activation,
