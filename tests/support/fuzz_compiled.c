@@ -160,8 +160,8 @@ static bool is_refused(jit_run *r, const int64_t *symbols, void *forbidden) {
     return false;
 }
 
-/* Attention of values that are not finite is undefined, and so is the argmax of values that differ
- * by rounding errors. */
+/* Attention of values that are not finite is undefined, and so are the argmax and the order of values
+ * that differ by rounding errors. */
 static bool is_continuous(const char *text, const int64_t *symbols) {
     sn_module *m = prepared(text);
     const sn_entry *e = sn_entry_get(m, "f");
@@ -170,7 +170,8 @@ static bool is_continuous(const char *text, const int64_t *symbols) {
     sn_order order = sn_entry_topo(m, e);
     for (int i = 0; ok && i < order.n; i++) {
         const sn_value *x = sn_eval_node(ev, order.node[i]);
-        ok = x && order.node[i]->op != SN_OP_argmax;
+        sn_op op = (sn_op)order.node[i]->op;
+        ok = x && op != SN_OP_argmax && op != SN_OP_argsort;
         for (int64_t k = 0; ok && k < x->n; k++) ok = isfinite(x->data[k]);
     }
     sn_eval_free(ev);
