@@ -60,9 +60,14 @@ static sn_tensor unit(sn_tensor x) {
     return sn_div(x, sn_sqrt(sn_add(sn_sum_keep(sn_square(x), -1), 1e-6)));
 }
 
+/* Heads of HEAD channels, or one. */
+static int64_t heads_of(int64_t C) {
+    return C % HEAD ? 1 : C / HEAD;
+}
+
 /* A vector of each head, as layers make them, or a number. */
 static sn_tensor of_heads(sn_tensor x, bool vector, int64_t C) {
-    return vector ? sn_split_heads(x, C / HEAD) : sn_swap(x, 1, 2);
+    return vector ? sn_split_heads(x, heads_of(C)) : sn_swap(x, 1, 2);
 }
 
 static sn_tensor channels(sn_module *m, sn_dim R, int64_t C, sn_tensor *in) {
@@ -88,10 +93,11 @@ sn_tensor sn_bench_recurrence(sn_bench_loop kind, bool backward, sn_module *m, s
         sn_tensor x[5];
         for (int i = 0; i < n; i++) {
             bool vector = i < 3 || l->vector;
-            in[i] = sn_input(m, names[i], SN_F32, 1, R, vector ? C : C / HEAD);
+            in[i] = sn_input(m, names[i], SN_F32, 1, R, vector ? C : heads_of(C));
             x[i] = of_heads(in[i], vector, C);
         }
-        sn_tensor S = sn_full(m, SN_F32, 0, 1, C / HEAD, HEAD, HEAD), k = x[1];
+        int64_t heads = heads_of(C), each = C / heads;
+        sn_tensor S = sn_full(m, SN_F32, 0, 1, heads, each, each), k = x[1];
         sn_tensor decay = sn_exp(sn_mul(sn_sigmoid(x[3]), -0.5));
         sn_scan_args a = {.carry = {S}, .axis = 2, .body = l->body};
         if (l->share) k = unit(k), a.x[4] = sn_sigmoid(x[4]);

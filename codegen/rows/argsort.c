@@ -3,8 +3,9 @@
  *
  * An element becomes a 64-bit key whose signed order is the wanted one: floats by the usual bijection
  * of their bits, with both zeros equal and NaN above all numbers; complemented for descending order.
- * Few indices (routers) are found by insertion into a sorted list, which looks at each element once;
- * others by a radix sort from the lowest byte on. Both are stable. */
+ * Few indices (routers) are found by insertion into a sorted list, which looks at each element once
+ * and orders equal keys by their indices; others by a radix sort from the lowest byte on. Both are
+ * stable. */
 #include "codegen/emit/family.h"
 
 enum { MOST_INSERTED = 16, DIGIT = 8, BUCKETS = 1 << DIGIT, BYTES = 16 /* a key, its index */ };
@@ -87,7 +88,8 @@ static void emit_insertion(em *e, const sorter *s) {
     em_loop j = em_for(e, zero(e), em_imin(e, l.i, s->size), one(e));
     em_val k = em_carry(e, &j, key), index = em_carry(e, &j, l.i);
     em_val there = load(e, best.key, j.i), its = load(e, best.index, j.i);
-    em_val before = em_cmp(e, EM_LT, k, there); /* equal: the earlier one stays */
+    em_val first = em_and(e, em_cmp(e, EM_EQ, k, there), em_cmp(e, EM_LT, index, its));
+    em_val before = em_or(e, em_cmp(e, EM_LT, k, there), first);
     store(e, em_select(e, before, k, there), best.key, j.i);
     store(e, em_select(e, before, index, its), best.index, j.i);
     em_next(e, &j, k, em_select(e, before, there, k));
