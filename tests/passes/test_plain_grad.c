@@ -260,7 +260,7 @@ static int count(const char *text, const char *what) {
 /* One kernel forward, one backward; no weights in memory. */
 static void kernels(void **state) {
     const model *x = *state;
-    if (x - models >= SOFTMAX_MODELS && !effort_takes((size_t)(x - models) + 1, 2)) skip();
+    if (x - models >= SOFTMAX_MODELS && !effort_takes((size_t)(x - models) + 1, 3)) skip();
     sn_module *m = build(x, false);
     jit_run run;
     sn_options o = {.level = 4, .threads = 2, .cache_dir = scratch_dir};
@@ -334,10 +334,10 @@ static void compare(const model *x, int level, const int64_t *symbol, float *odd
 static void equal_gradients(void **state) {
     static const int64_t sizes[][2] = {{2, 99}, {1, 1}, {0, 5}, {3, 0}};
     size_t number = (size_t)((const model *)*state - models);
-    if (!effort_takes(number, 2)) skip(); /* `kernels` takes all of them */
+    if (!effort_takes(number, 3)) skip();
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) compare(*state, 4, sizes[i], NULL);
     if (effort_takes(number, 6)) compare(*state, 2, sizes[0], NULL);
-    if (effort_takes(number + 2, 6)) compare(*state, 0, sizes[0], NULL);
+    if (effort_takes(number + 3, 6)) compare(*state, 0, sizes[0], NULL);
 }
 
 /* A score that is not finite makes the rows that see it NaN, as it does unfused. Gradients are NaN
