@@ -68,6 +68,8 @@ def parts(name):
     comment = re.sub(r"^\S+\.c: *", "", comment)
     code = re.sub(r"\n\n+", "\n", re.sub(r'#include .*\n', "", code.split("SN_MODEL(")[0]))
     formula = re.search(r"formula: (.*?)(?:\. |$)", comment)
+    if formula:
+        comment = comment.replace(formula.group(0), "").strip()
     return comment, formula.group(1) if formula else FORMULA.get(name), code.strip("\n")
 
 
@@ -152,12 +154,13 @@ def bars(times):
 
 
 def kernels(sinter, name):
-    """The attention kernels, or else the first kernels, of layer 0, as `sinter explain` prints them."""
+    """The kernel or loop that mixes tokens in layer 0, or else the first kernel, as `sinter explain` prints it."""
     text = subprocess.run([sinter, "explain", os.path.join(TOP, "examples/variants", name + ".c")], check=True,
                           capture_output=True, text=True, cwd=TOP).stdout
     lines = [re.sub(r" {3,}", "  ", line.strip()).replace(TOP + "/", "") for line in text.splitlines()]
     head = next((line for line in lines if line.startswith("entry ")), "")
-    found = [line for line in lines if re.match(r"\d+ +flash", line)] or [line for line in lines if re.match(r"\d+ ", line)][:3]
+    mixing = r"\d+ +(flash|recurrence)|loop: scan"
+    found = [line for line in lines if re.match(mixing, line)] or [line for line in lines if re.match(r"\d+ ", line)]
     return [head] + found[:1]
 
 
@@ -179,13 +182,14 @@ def page(recurrent, times, explained, maps):
         comment, formula, code = parts(name)
         computes = f" It computes `{formula}`." if formula else ""
         out += [f"## {name}", "", f"[`examples/variants/{name}.c`](../examples/variants/{name}.c): {comment}{computes}", ""]
-        out += ["```c", code, "```", ""]
+        out += ["```c", code, "```"]
         if name in explained:
-            out += ["```", *explained[name][:2], "```", ""]
+            out += ["```", *explained[name][:2], "```"]
+        out.append("")
         if name in times:
             m = times[name]["machine"]
             masked = " and the tiles of its mask" if maps.get(name) else ""
-            out += [f"![Time of {name} by fusion level{masked}](gallery/{name}.svg)",
+            out += [f"![Time of {name} by fusion level{masked}](gallery/{name}.svg) "
                     f"{TOKENS} tokens, {m['cpu']}, {m['threads']} threads, {m['date'][:10]}.", ""]
     return wrap("\n".join(out).rstrip("\n") + "\n")
 

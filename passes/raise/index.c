@@ -1,5 +1,6 @@
 /* index.c: elements of tensors as scalar expressions of their indices (index.h). */
 #include "passes/raise/index.h"
+#include "passes/graph_util.h"
 
 #include <string.h>
 
@@ -223,6 +224,17 @@ static sn_node *pull_gather(sn_element *e, sn_node *n, const sn_index *ix) {
     return sn_element_of(e, x, in);
 }
 
+/* Whether it is truth values that depend on floats computed at run time. A mask that reads them as a
+ * table in memory has bounds over a tile; one that computes them from the floats has not. */
+static bool is_decided_by_floats(const sn_node *n) {
+    if (n->dtype != SN_BOOL || sn_is_fixed(n)) return false;
+    if (sn_ops[n->op].kind != SN_ELEM && !sn_is_view(n)) return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (sn_dtype_is_float((sn_dtype)n->in[i]->dtype) || is_decided_by_floats(n->in[i]))
+            return true;
+    return false;
+}
+
 static sn_node *pull_gather_nd(sn_element *e, sn_node *n, const sn_index *ix) {
     sn_index in[SN_MAX_RANK];
     for (int i = 0; i < n->in[0]->rank; i++) {
@@ -230,6 +242,7 @@ static sn_node *pull_gather_nd(sn_element *e, sn_node *n, const sn_index *ix) {
         if (!id) return NULL;
         in[i] = sn_index_whole(id, n->in[0]->shape[i]);
     }
+    if (is_decided_by_floats(n->in[0])) return read_tensor(e, n->in[0], in);
     return sn_element_of(e, n->in[0], in);
 }
 

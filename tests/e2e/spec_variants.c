@@ -8,6 +8,7 @@
     _(alibi, "3 map_reduce, 5 gemm, 1 flash", "score: exp2, cast x2, add, sub x2, mul x2  mask: le") \
     _(attention_sinks, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(batch_norm, "2 map_reduce, 5 gemm, 1 flash", "epilogue: add x3, sub, mul x2") \
+    _(block_top_k, "13 map_reduce, 6 gemm, 1 flash, 1 argsort, 2 column", "mask: div, le, and, gather_nd") \
     _(deepnorm, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(differential_attention, "5 map_reduce, 5 gemm, 2 flash", "body: rsqrt, add, sub, mul x5, div, reduce_sum") \
     _(gated_deltanet, "18 map_reduce, 5 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
