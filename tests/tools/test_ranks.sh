@@ -1,19 +1,7 @@
 #!/bin/sh
 # test_ranks.sh SINTER SOURCE_DIR MPIRUN [long]: training on several ranks has the bits of one process, with the mpirun of
 # Open MPI or MPICH. long: 1 to 8 ranks, more models, ranks that are killed.
-set -u
-sinter=$1 source=$2 mpirun=$3 long=${4:-}
-dir=$(mktemp -d "${TMPDIR:-/tmp}/sinter-ranks.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-options=''
-case $mpirun in *mpich*) ;; *) options='--oversubscribe --allow-run-as-root' ;; esac
-export OMP_WAIT_POLICY=passive
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
+. "$2/tests/tools/ranks.sh"
 
 # ranks N ARGUMENT…: trains on N ranks, output in the file log
 ranks() {

@@ -1,19 +1,7 @@
 #!/bin/sh
 # test_tensor.sh SINTER SOURCE_DIR MPIRUN [long]: ranks that share a model write the tokens of one process, with the mpirun
 # of Open MPI or MPICH. long: 1 to 8 ranks, sampling, batches, beams, storage types, more models, failures.
-set -u
-sinter=$1 source=$2 mpirun=$3 long=${4:-}
-dir=$(mktemp -d "${TMPDIR:-/tmp}/sinter-tensor.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-options=''
-case $mpirun in *mpich*) ;; *) options='--oversubscribe --allow-run-as-root' ;; esac
-export OMP_WAIT_POLICY=passive
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
+. "$2/tests/tools/ranks.sh"
 
 # ranks N ARGUMENT…: generates on N ranks, output in the files out and log
 ranks() {
