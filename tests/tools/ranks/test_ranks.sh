@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_ranks.sh SINTER SOURCE_DIR MPIRUN [long]: training on several ranks has the bits of one process, with the mpirun of
 # Open MPI or MPICH. long: 1 to 8 ranks, more models, ranks that are killed.
-. "$2/tests/support/ranks.sh"
+. "$2/tests/tools/ranks/ranks.sh"
 
 # ranks N ARGUMENT…: trains on N ranks, output in the file log
 ranks() {

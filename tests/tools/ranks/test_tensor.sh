@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_tensor.sh SINTER SOURCE_DIR MPIRUN [long]: ranks that share a model write the tokens of one process, with the mpirun
 # of Open MPI or MPICH. long: 1 to 8 ranks, sampling, batches, beams, storage types, more models, failures.
-. "$2/tests/support/ranks.sh"
+. "$2/tests/tools/ranks/ranks.sh"
 
 # ranks N ARGUMENT…: generates on N ranks, output in the files out and log
 ranks() {
