@@ -12,7 +12,7 @@
 
 enum {
     SMALL = 1 << 16,  /* elements: below, the latency of a message matters */
-    BUCKET = 1 << 18, /* elements of a full bucket */
+    BUCKET = 1 << 16, /* elements of a full bucket, which starts when its last member exists */
     MEMBERS = 64      /* tensors of one bucket */
 };
 
@@ -46,13 +46,12 @@ static bool is_similar(const sn_node *a, const sn_node *b) {
            !strcmp(sn_attr_str(a, SN_A_mesh, ""), sn_attr_str(b, SN_A_mesh, ""));
 }
 
-/* Whether n depends on a collective: a bucket must not depend on its own members. */
+/* Whether n depends on a small sum: a bucket must not depend on its own members. */
 static void mark_dependent(sn_order order, uint8_t *dependent) {
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
         for (int k = 0; k < n->n_in; k++)
-            dependent[n->id] |=
-                dependent[n->in[k]->id] || (sn_ops[n->in[k]->op].flags & SN_OPF_COLLECTIVE);
+            dependent[n->id] |= dependent[n->in[k]->id] || is_small_sum(n->in[k]);
     }
 }
 

@@ -122,8 +122,13 @@ static void add_ranks(text *fused, text *notes, const sn_entry_code *u, int i) {
         if (wait > i + 1) add(notes, "calls %d to %d run meanwhile\n", i + 1, wait - 1);
         return;
     }
-    for (start = i - 1; u->plan->step[start].node != s->node;) start--;
+    for (start = i - 1; start >= 0 && u->plan->step[start].node != s->node;) start--;
+    if (s->wait == SN_WAIT_LEFT) {
+        add(notes, "started by the run before, if it is still under way\n");
+        return;
+    }
     add(notes, "started by call %d\n", start);
+    if (s->wait == SN_WAIT_LEAVE) add(notes, "may be left to the next run\n");
 }
 
 static void add_notes(text *t, const sn_program *p, const sn_kernel *k) {

@@ -223,6 +223,9 @@ static bool wait(sn_collectives *self, call *x, sn_error *err) {
     const struct carried *how = find_carried((sn_op)x->node->op);
     bool ok = true;
     if (!check(a, how, x, err)) return false;
+    bool leaves = a->leaves && a->engine;
+    if (leaves ? x->kind == SN_WAIT_LEAVE : x->kind == SN_WAIT_LEFT) return true;
+    if (x->kind == SN_WAIT_LEFT && !sn_comm_engine_carries(a->engine, x->out)) return true;
     if (a->engine && how->engine)
         ok = sn_comm_engine_wait(a->engine, x->out, err);
     else if (!needs_none(a, how))
@@ -240,6 +243,12 @@ sn_carrier *sn_carrier_new(int n, axis *list, sn_error *err) {
     k->n_axis = n;
     memcpy(k->axis, list, (size_t)n * sizeof *list);
     return k;
+}
+
+bool sn_carrier_settle(sn_carrier *k, sn_error *err) {
+    for (int i = 0; k && i < k->n_axis; i++)
+        if (k->axis[i].engine && !sn_comm_engine_settle(k->axis[i].engine, err)) return false;
+    return true;
 }
 
 void sn_carrier_free(sn_carrier *k) {

@@ -17,6 +17,9 @@ typedef struct sn_carrier_axis {
      * there are none. */
     bool (*terms)(void *ctx, const sn_node *n, bool summed, float *x, sn_error *err);
     void *ctx;
+    /* With an engine: all_gather that a run may leave goes on between runs, until the next one needs
+     * its result or sn_carrier_settle. */
+    bool leaves;
 } sn_carrier_axis;
 
 /* The collectives of an entry's run: each starts where the plan has put it and goes on while others of
@@ -24,6 +27,8 @@ typedef struct sn_carrier_axis {
  * on the number of terms only. NULL: err. */
 typedef struct sn_carrier sn_carrier;
 sn_carrier *sn_carrier_new(int n, const sn_carrier_axis *axis, sn_error *err);
+/* Waits for what runs have left: then states have their values. k NULL: there is nothing. */
+bool sn_carrier_settle(sn_carrier *k, sn_error *err);
 void sn_carrier_free(sn_carrier *k);                   /* NULL is allowed */
 sn_collectives *sn_carrier_collectives(sn_carrier *k); /* for sn_session_set_collectives */
 

@@ -192,12 +192,15 @@ bool sn_trace_print_process(const sn_trace *t, FILE *f, int process, const char 
 double sn_trace_first(const sn_trace *t);
 
 /* Collectives of a session, whoever carries the bytes: `start` begins an operation, for which `wait`
- * then waits; several may be under way. NULL in the session: an entry with collectives fails. */
+ * then waits; several may be under way. An operation that a run may leave is waited for at its end
+ * (SN_WAIT_LEAVE), which may do nothing, and in later runs before its result is used (SN_WAIT_LEFT), whether
+ * it is still under way or not. NULL in the session: an entry with collectives fails. */
 typedef struct sn_collective {
     const sn_node *node; /* tells several apart; its attributes say what is asked for */
     const void *in;      /* contiguous, as `out`; in may equal out */
     void *out;
     size_t n, n_out; /* elements */
+    sn_wait kind;    /* of a wait */
 } sn_collective;
 typedef struct sn_collectives {
     bool (*start)(struct sn_collectives *self, const sn_collective *c, sn_error *err);

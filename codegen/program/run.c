@@ -424,9 +424,12 @@ static bool run_collective(sn_session *s, const sn_step_call *c) {
                        "%s joins %lld ranks, but this session has no communicator",
                        sn_ops[step->node->op].name,
                        (long long)sn_attr_int(step->node, SN_A_ranks, 1));
-    sn_collective call = {step->node, c->buf[0], c->buf[step->n_in],
+    sn_collective call = {step->node,
+                          c->buf[0],
+                          c->buf[step->n_in],
                           count_of(s, c->kernel, c->dim, &step->in[0]),
-                          count_of(s, c->kernel, c->dim, &step->out[0])};
+                          count_of(s, c->kernel, c->dim, &step->out[0]),
+                          step->wait};
     return (step->wait ? with->wait : with->start)(with, &call, &s->host_error);
 }
 

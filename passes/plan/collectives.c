@@ -2,7 +2,8 @@
  * its operand exists), and a wait before the first step that needs the result. Kernels between the
  * two run while the bytes move. */
 #include "passes/plan/collectives.h"
-#include "passes/plan/row_blocks.h"
+#include "passes/graph_util.h"
+#include "passes/plan/edit.h"
 
 #include <string.h>
 
@@ -10,27 +11,7 @@ bool sn_step_is_collective(const sn_step *s) {
     return sn_ops[s->node->op].flags & SN_OPF_COLLECTIVE;
 }
 
-static bool touches(const sn_view *v, int n, int buffer) {
-    for (int i = 0; i < n; i++)
-        if (v[i].buffer == buffer) return true;
-    return false;
-}
-
-static bool uses(const sn_step *s, int buffer) {
-    return touches(s->in, s->n_in, buffer) || touches(s->out, s->n_out, buffer);
-}
-
 /* ---- in place ---- */
-
-static void rename_buffer(sn_plan *p, int from, int to) {
-    for (int i = 0; i < p->n_step; i++) {
-        sn_step *s = &p->step[i];
-        for (int k = 0; k < s->n_in; k++)
-            if (s->in[k].buffer == from) s->in[k].buffer = to;
-        for (int k = 0; k < s->n_out; k++)
-            if (s->out[k].buffer == from) s->out[k].buffer = to;
-    }
-}
 
 /* A sum over ranks may replace its operand, a whole temporary that no later step reads. */
 static void sum_in_place(sn_plan *p, int i) {
@@ -41,8 +22,8 @@ static void sum_in_place(sn_plan *p, int i) {
     if (operand->kind != SN_BUF_TEMP || result->kind != SN_BUF_TEMP) return;
     if (operand->count != result->count || operand->rows || operand->max_count) return;
     for (int k = i + 1; k < p->n_step; k++)
-        if (uses(&p->step[k], to)) return;
-    rename_buffer(p, from, to);
+        if (sn_plan_uses(p, k, to)) return;
+    sn_plan_rename(p, from, to, 0, p->n_step);
 }
 
 /* ---- waiting ---- */
@@ -51,12 +32,10 @@ static void sum_in_place(sn_plan *p, int i) {
 static int first_need(const sn_plan *p, int i) {
     const sn_step *s = &p->step[i];
     int k = i + 1;
-    for (; k < p->n_step; k++) {
-        const sn_step *t = &p->step[k];
-        if (uses(t, s->out[0].buffer) || touches(t->out, t->n_out, s->in[0].buffer)) break;
-    }
-    const sn_row_loop *loop = k < p->n_step ? sn_row_blocks_loop(p, k) : NULL;
-    return loop ? loop->first : k;
+    while (k < p->n_step && !sn_plan_uses(p, k, s->out[0].buffer) &&
+           !sn_plan_writes(p, k, s->in[0].buffer))
+        k++;
+    return sn_plan_outside(p, k);
 }
 
 static bool is_start(const sn_step *s, sn_op op) {
@@ -83,26 +62,68 @@ static int wait_at(const sn_plan *p, int i) {
     return need;
 }
 
-static void insert_wait(sn_plan *p, int i, int at) {
+static void insert(sn_plan *p, sn_step step, int at) {
     sn_step *grown = sn_arena_alloc(p->m, sizeof *grown * (size_t)(p->n_step + 1));
+    int *moved = sn_arena_alloc(p->m, sizeof *moved * (size_t)(p->n_step + 1));
     memcpy(grown, p->step, sizeof *grown * (size_t)at);
     memcpy(grown + at + 1, p->step + at, sizeof *grown * (size_t)(p->n_step - at));
-    grown[at] = p->step[i];
-    grown[at].wait = true;
+    grown[at] = step;
+    for (int i = 0; i < p->n_step; i++) moved[i] = i < at ? i : i + 1;
+    sn_plan_move_loops(p, moved);
     p->step = grown;
     p->n_step++;
-    for (int k = 0; k < p->n_loop; k++)
-        if (p->loop[k].first >= at) p->loop[k].first++, p->loop[k].last++;
+}
+
+/* ---- from run to run ---- */
+
+/* A wait of which nothing but the gathered tensor is left to use. */
+static sn_step wait_for_whole(sn_node *gather, sn_view *whole, sn_wait wait) {
+    return (sn_step){
+        .node = gather, .n_in = 1, .n_out = 1, .in = whole, .out = whole, .wait = wait};
+}
+
+static bool may_be_left(const sn_plan *p, const sn_step *s) {
+    return s->node->op == SN_OP_all_gather && p->buffer[s->out[0].buffer].kind == SN_BUF_STATE;
+}
+
+/* The all_gather whose result an entry assigns to the state; NULL: there is none. */
+static sn_node *gather_of(sn_module *m, const char *state) {
+    for (int k = 0; k < sn_entry_count(m); k++) {
+        const sn_entry *e = sn_entry_at(m, k);
+        for (int i = 0; i < e->n_assign; i++) {
+            sn_node *n = e->assign[i].node;
+            while (sn_is_view(n)) n = n->in[0];
+            if (n->op == SN_OP_all_gather && !strcmp(e->assign[i].name, state)) return n;
+        }
+    }
+    return NULL;
+}
+
+static void wait_for_left(sn_plan *p, int buffer) {
+    const sn_buffer *b = &p->buffer[buffer];
+    sn_node *n = b->kind == SN_BUF_STATE ? gather_of(p->m, b->name) : NULL;
+    int at = 0;
+    while (n && at < p->n_step && !sn_plan_uses(p, at, buffer)) at++;
+    if (!n || at == p->n_step) return;
+    sn_view *whole = sn_arena_alloc(p->m, sizeof *whole);
+    *whole = sn_view_whole(p->m, buffer, (sn_dtype)n->dtype, n->rank, n->shape, NULL);
+    insert(p, wait_for_whole(n, whole, SN_WAIT_LEFT), sn_plan_outside(p, at));
 }
 
 void sn_plan_collectives(sn_plan *p) {
     sn_plan_gathers(p);
     for (int i = 0; i < p->n_step; i++) {
-        if (!sn_step_is_collective(&p->step[i]) || p->step[i].wait) continue;
-        if (sn_plan_wait_of(p, i) < p->n_step) continue;
+        const sn_step *s = &p->step[i];
+        if (!sn_step_is_collective(s) || s->wait || sn_plan_wait_of(p, i) < p->n_step) continue;
         sum_in_place(p, i);
-        insert_wait(p, i, wait_at(p, i));
+        sn_step wait = p->step[i];
+        int at = wait_at(p, i);
+        wait.wait = SN_WAIT;
+        if (at == p->n_step && may_be_left(p, s))
+            wait = wait_for_whole(s->node, s->out, SN_WAIT_LEAVE);
+        insert(p, wait, at);
     }
+    for (int b = 0; b < p->n_buffer; b++) wait_for_left(p, b);
 }
 
 int sn_plan_wait_of(const sn_plan *p, int i) {

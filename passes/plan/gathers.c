@@ -2,6 +2,7 @@
  * it is gathered a layer ahead, and again for a later need if more than its size is gathered between
  * the two, so that those of two layers are whole at a time. */
 #include "passes/plan/collectives.h"
+#include "passes/plan/edit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,23 +32,6 @@ static bool is_gathering(const sn_plan *p, const sn_step *s) {
     return (from == SN_BUF_STATE || from == SN_BUF_PARAM) && to == SN_BUF_TEMP;
 }
 
-static bool has_buffer(const sn_view *v, int n, int buffer) {
-    for (int i = 0; i < n; i++)
-        if (v[i].buffer == buffer) return true;
-    return false;
-}
-
-static bool reads(const sn_step *s, int buffer) {
-    return has_buffer(s->in, s->n_in, buffer) || has_buffer(s->out, s->n_out, buffer);
-}
-
-/* The loop around a position; a gathering stays outside. */
-static int before_loop(const sn_plan *p, int at) {
-    for (int k = 0; k < p->n_loop; k++)
-        if (at > p->loop[k].first && at < p->loop[k].last) return p->loop[k].first;
-    return at;
-}
-
 /* ---- taking them out ---- */
 
 static void add(gatherings *g, gathering x) {
@@ -57,18 +41,15 @@ static void add(gatherings *g, gathering x) {
 
 static void take_out(gatherings *g) {
     sn_plan *p = g->p;
-    int n = 0;
+    int *moved = sn_arena_alloc(p->m, sizeof *moved * (size_t)(p->n_step + 1)), n = 0;
     for (int i = 0; i < p->n_step; i++) {
-        if (!is_gathering(p, &p->step[i])) {
+        moved[i] = n;
+        if (is_gathering(p, &p->step[i]))
+            add(g, (gathering){.step = p->step[i], .size = elements(p, p->step[i].out[0].buffer)});
+        else
             p->step[n++] = p->step[i];
-            continue;
-        }
-        add(g, (gathering){.step = p->step[i], .size = elements(p, p->step[i].out[0].buffer)});
-        for (int k = 0; k < p->n_loop; k++) {
-            p->loop[k].first -= p->loop[k].first > n;
-            p->loop[k].last -= p->loop[k].last > n;
-        }
     }
+    sn_plan_move_loops(p, moved);
     p->n_step = n;
 }
 
@@ -80,7 +61,7 @@ static void find_readers(gatherings *g) {
         gathering *x = &g->list[i];
         x->reader = sn_arena_alloc(p->m, sizeof *x->reader * (size_t)(p->n_step + 1));
         for (int k = 0; k < p->n_step; k++)
-            if (reads(&p->step[k], x->step.out[0].buffer)) x->reader[x->n_reader++] = k;
+            if (sn_plan_uses(p, k, x->step.out[0].buffer)) x->reader[x->n_reader++] = k;
     }
 }
 
@@ -99,15 +80,8 @@ static int64_t between(const gatherings *g, int skip, int from, int to) {
 
 static bool is_written(const sn_plan *p, int buffer, int from, int to) {
     for (int i = from; i < to; i++)
-        if (has_buffer(p->step[i].out, p->step[i].n_out, buffer)) return true;
+        if (sn_plan_writes(p, i, buffer)) return true;
     return false;
-}
-
-static void rename_buffer(sn_step *s, int from, int to) {
-    for (int i = 0; i < s->n_in; i++)
-        if (s->in[i].buffer == from) s->in[i].buffer = to;
-    for (int i = 0; i < s->n_out; i++)
-        if (s->out[i].buffer == from) s->out[i].buffer = to;
 }
 
 /* A buffer like b for the steps [from, to]. */
@@ -116,7 +90,7 @@ static int copy_buffer(sn_plan *p, int b, int from, int to) {
     memcpy(grown, p->buffer, sizeof *grown * (size_t)p->n_buffer);
     grown[p->n_buffer] = grown[b];
     p->buffer = grown;
-    for (int i = from; i <= to; i++) rename_buffer(&p->step[i], b, p->n_buffer);
+    sn_plan_rename(p, b, p->n_buffer, from, to + 1);
     return p->n_buffer++;
 }
 
@@ -127,7 +101,7 @@ static void group(gatherings *g, const gatherings *all, int i) {
     int operand = x.step.in[0].buffer;
     x.need = -1;
     for (int r = 0; r < x.n_reader; r++) {
-        int k = x.reader[r], at = before_loop(p, k);
+        int k = x.reader[r], at = sn_plan_outside(p, k);
         bool again = x.need >= 0 && !is_written(p, operand, x.need, at) &&
                      between(all, i, x.last, k) > x.size;
         if (again) add(g, x);
@@ -183,7 +157,7 @@ static void find_starts(gatherings *g) {
         if (i && !same_layer(x, &g->list[i - 1])) before = first, first = i;
         x->start = g->list[before].need;
         while (is_written(g->p, x->step.in[0].buffer, x->start, x->need)) x->start++;
-        x->start = before_loop(g->p, x->start);
+        x->start = sn_plan_outside(g->p, x->start);
     }
 }
 
@@ -197,16 +171,12 @@ static void put_back(gatherings *g) {
         for (int i = 0; i < g->n; i++) {
             if (g->list[i].need != at) continue;
             step[n] = g->list[i].step;
-            step[n++].wait = true;
+            step[n++].wait = SN_WAIT;
         }
         moved[at] = n;
         if (at < p->n_step) step[n++] = p->step[at];
     }
-    for (int k = 0; k < p->n_loop; k++) {
-        int length = p->loop[k].last - p->loop[k].first;
-        p->loop[k].first = moved[p->loop[k].first];
-        p->loop[k].last = p->loop[k].first + length;
-    }
+    sn_plan_move_loops(p, moved);
     p->step = step;
     p->n_step = n;
 }

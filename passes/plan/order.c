@@ -111,13 +111,16 @@ static bool is_collective(const sn_node *n) {
     return (sn_ops[n->op].flags & SN_OPF_COLLECTIVE) && n->op != SN_OP_own_part;
 }
 
-/* Whether n is a product or a collective, which takes time that others can use, or its result is so much smaller than an operand that it should run
- * early. */
+/* A product, or what contains some. */
+static bool is_product(const sn_node *n) {
+    return sn_kernel_of(n)->contraction || n->op == SN_OP_row_blocked || n->op == SN_OP_scan;
+}
+
+/* Whether n is a product or a collective, which takes time that others can use, or its result is so
+ * much smaller than an operand that it should run early. */
 static bool comes_by_depth(const sn_node *n) {
     enum { LITTLE = 8 };
-    if (sn_kernel_of(n)->contraction || n->op == SN_OP_row_blocked || n->op == SN_OP_scan)
-        return true;
-    if (is_collective(n)) return true;
+    if (is_product(n) || is_collective(n)) return true;
     int64_t largest = 0;
     for (int i = 0; n->op == SN_OP_map_reduce && i < n->n_in; i++) {
         int64_t count = max_elements(n->in[i]);
@@ -126,22 +129,48 @@ static bool comes_by_depth(const sn_node *n) {
     return max_elements(n) <= largest / LITTLE;
 }
 
-/* By id: nodes that wait for a collective and lead to no product or other collective, such as a norm
- * of gradients. They come last, so that collectives have time. */
+/* ---- what comes last ---- */
+
+enum { AXES = 8 /* of a mesh, at most, that are told apart */ };
+
+/* The mesh axis of a collective as a bit. axis: [AXES] those found so far. */
+static uint8_t bit_of_axis(const sn_node *n, const char **axis) {
+    const char *name = sn_attr_str(n, SN_A_mesh, "");
+    int i = 0;
+    while (i < AXES - 1 && axis[i] && strcmp(axis[i], name)) i++;
+    axis[i] = name;
+    return (uint8_t)(1 << i);
+}
+
+/* By id: the axes of collectives that a node waits for with no product in between. A parameter that
+ * is gathered does not count: that can be done long before. */
+static const uint8_t *find_waits(sn_module *m, sn_order order) {
+    uint8_t *waits = sn_arena_alloc(m, sn_module_node_count(m));
+    const char *axis[AXES] = {NULL};
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        for (int k = 0; k < n->n_in && !is_product(n); k++) {
+            const sn_node *x = n->in[k];
+            waits[n->id] |= waits[x->id];
+            if (is_collective(x) && strip(x->in[0])->n_in) waits[n->id] |= bit_of_axis(x, axis);
+        }
+        if (is_collective(n) && !(waits[n->id] & bit_of_axis(n, axis))) waits[n->id] = 0;
+    }
+    return waits;
+}
+
+/* By id: nodes that wait for a collective and lead to no product and to no collective over another
+ * axis, such as a norm of gradients, sums of its parts, and updates. They come last, so that
+ * collectives have time. */
 static const uint8_t *find_last(sn_module *m, sn_order order) {
     uint8_t *last = sn_arena_alloc(m, sn_module_node_count(m));
     uint8_t *leads = sn_arena_alloc(m, sn_module_node_count(m));
-    for (int i = 0; i < order.n; i++)
-        for (int k = 0; k < order.node[i]->n_in; k++) {
-            const sn_node *x = order.node[i]->in[k];
-            last[order.node[i]->id] |= last[x->id] | is_collective(x);
-        }
+    const uint8_t *waits = find_waits(m, order);
     for (int i = order.n - 1; i >= 0; i--) {
         const sn_node *n = order.node[i];
-        bool goal = sn_kernel_of(n)->contraction || n->op == SN_OP_row_blocked ||
-                    is_collective(n) || leads[n->id];
+        bool goal = is_product(n) || (is_collective(n) && !waits[n->id]) || leads[n->id];
         for (int k = 0; k < n->n_in; k++) leads[n->in[k]->id] |= goal;
-        if (goal) last[n->id] = 0;
+        last[n->id] = waits[n->id] && !goal;
     }
     return last;
 }
@@ -170,6 +199,21 @@ static void visit_exchanges(walk *w, sn_node *const *list, int n, int *first, fr
     while (*first < n && w->state[list[*first]->id] == DONE) ++*first;
     for (int i = *first; i < n && i < *first + AHEAD; i++)
         if (w->state[list[i]->id] == NEW && is_ready(w, list[i])) visit(w, list[i], stack);
+}
+
+/* What the entry assigns: first what is gathered from the ranks, in the order of the assignments, which
+ * is the one in which the next run needs it; then the rest by depth. */
+static sn_node *const *order_assigned(sn_module *m, const sn_entry *e) {
+    sn_node **list = sn_arena_alloc(m, sizeof *list * (size_t)(e->n_assign + 1));
+    int n = 0, gathers = 0;
+    for (int rest = 0; rest < 2; rest++) {
+        for (int a = 0; a < e->n_assign; a++)
+            if ((strip(e->assign[a].node)->op != SN_OP_all_gather) == rest)
+                list[n++] = e->assign[a].node;
+        if (!rest) gathers = n;
+    }
+    qsort(list + gathers, (size_t)(n - gathers), sizeof *list, by_depth);
+    return list;
 }
 
 sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
@@ -214,9 +258,7 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
         visit_exchanges(&w, exchange, n_exchange, &first, stack);
         visit(&w, early[i], stack);
     }
-    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(e->n_assign + 1));
-    for (int a = 0; a < e->n_assign; a++) root[a] = e->assign[a].node;
-    qsort(root, (size_t)e->n_assign, sizeof *root, by_depth);
+    sn_node *const *root = order_assigned(m, e);
     /* with collectives, updates in the order in which these were started: the first are complete */
     bool waits = false;
     for (int i = 0; i < order.n; i++) waits |= is_collective(order.node[i]);

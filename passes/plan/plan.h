@@ -43,6 +43,15 @@ typedef enum sn_iteration {
     SN_ITER_SEVERAL,
 } sn_iteration;
 
+/* What a call waits for. An all_gather that ends an entry in the memory of a state may be left to the
+ * next run, in which a call before the first use of the state waits, if one was left. */
+typedef enum sn_wait {
+    SN_WAIT_NOT,
+    SN_WAIT,       /* the step with the same node, which has started it */
+    SN_WAIT_LEAVE, /* the same, but it may be left to the next run */
+    SN_WAIT_LEFT,  /* what an earlier run has left */
+} sn_wait;
+
 struct sn_scan_loop;
 
 /* One kernel call. `node` defines the computation (FUSED, or a PRIM with a separate kernel);
@@ -55,7 +64,7 @@ typedef struct sn_step {
     /* wait for all threads first: the step depends on one since the last barrier, or overwrites its
      * operands */
     bool barrier;
-    bool wait; /* of a collective: waits for the step with the same node, which has started it */
+    sn_wait wait; /* of a collective */
     sn_iteration iteration;
     /* not 0: rows of the loop, for SINGLE and SEVERAL; for FIRST: only if there are several
      * iterations */

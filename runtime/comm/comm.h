@@ -162,6 +162,10 @@ bool sn_comm_engine_gather(sn_comm_engine *e, const void *key, sn_comm_shares x,
 /* What the next operation is called in its span: borrowed, for as long as spans are read. */
 void sn_comm_engine_label(sn_comm_engine *e, const char *label);
 bool sn_comm_engine_wait(sn_comm_engine *e, const void *key, sn_error *err);
+/* Whether an operation with this key has been started and not waited for. */
+bool sn_comm_engine_carries(sn_comm_engine *e, const void *key);
+/* Waits for all operations. */
+bool sn_comm_engine_settle(sn_comm_engine *e, sn_error *err);
 /* Sums take at least as long as over a network of that latency (seconds a sum) and bandwidth (bytes
  * a second and rank), one after the other; for measurements on one machine. */
 void sn_comm_engine_delay(sn_comm_engine *e, double latency, double bandwidth);

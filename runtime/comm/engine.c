@@ -46,6 +46,8 @@ struct sn_comm_engine {
     pthread_cond_t added, completed;
     job *first, *last;
     bool ending;
+    int under_way; /* jobs that are not complete */
+    bool awaited;  /* the program waits for one */
     sn_error failure;
     sn_comm_times times;
     const char *label;  /* of the next job */
@@ -122,6 +124,7 @@ static void complete(sn_comm_engine *e) {
         bool done = j->started == j->x.part && !j->pieces && now >= j->due;
         if (!done || j->done) continue;
         j->done = true, j->end = now;
+        if (!--e->under_way) e->times.busy += now - e->times.begun;
         pthread_cond_broadcast(&e->completed);
     }
     pthread_mutex_unlock(&e->lock);
@@ -134,6 +137,13 @@ static bool await_jobs(sn_comm_engine *e) {
     bool ending = e->ending;
     pthread_mutex_unlock(&e->lock);
     return !ending;
+}
+
+static bool is_awaited(sn_comm_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    bool awaited = e->awaited;
+    pthread_mutex_unlock(&e->lock);
+    return awaited;
 }
 
 static void report(sn_comm_engine *e, const sn_error *why) {
@@ -154,7 +164,7 @@ static void *run(void *arg) {
             return NULL;
         }
         complete(e);
-        pause = moved ? SHORTEST : pause < LONGEST ? 2 * pause : LONGEST;
+        pause = moved || is_awaited(e) ? SHORTEST : pause < LONGEST ? 2 * pause : LONGEST;
         struct timespec t = {0, pause};
         if (!moved) nanosleep(&t, NULL);
     }
@@ -200,7 +210,7 @@ static bool add_job(sn_comm_engine *e, job add, double bytes, sn_error *err) {
         e->free_at += e->latency + bytes / e->bandwidth;
         j->due = e->free_at;
     }
-    if (!e->first) e->times.begun = now;
+    if (!e->under_way++) e->times.begun = now;
     if (e->last) e->last->next = j;
     e->last = j;
     if (!e->first) e->first = j;
@@ -241,19 +251,38 @@ static void drop(sn_comm_engine *e, job *done) {
     free(j);
 }
 
+static job *find(const sn_comm_engine *e, const void *key) {
+    job *j = e->first;
+    while (j && j->key != key) j = j->next;
+    return j;
+}
+
+bool sn_comm_engine_carries(sn_comm_engine *e, const void *key) {
+    pthread_mutex_lock(&e->lock);
+    bool found = find(e, key) != NULL;
+    pthread_mutex_unlock(&e->lock);
+    return found;
+}
+
+bool sn_comm_engine_settle(sn_comm_engine *e, sn_error *err) {
+    while (e->first) /* which only this thread adds and removes */
+        if (!sn_comm_engine_wait(e, e->first->key, err)) return false;
+    return true;
+}
+
 bool sn_comm_engine_wait(sn_comm_engine *e, const void *key, sn_error *err) {
     double begin = sn_clock();
     pthread_mutex_lock(&e->lock);
-    job *j = e->first;
-    while (j && j->key != key) j = j->next;
+    job *j = find(e, key);
+    e->awaited = true;
     while (j && !j->done && !e->failure.code) pthread_cond_wait(&e->completed, &e->lock);
+    e->awaited = false;
     bool ok = j && j->done;
     if (ok && e->n_span < e->room_span)
         e->span[e->n_span++] = (sn_comm_span){j->label, j->begin, j->end};
     if (ok) drop(e, j);
     double now = sn_clock();
     e->times.waited += now - begin;
-    if (!e->first) e->times.busy += now - e->times.begun;
     sn_error why = e->failure;
     pthread_mutex_unlock(&e->lock);
     return ok || sn_fail(err, why.code ? why.code : SN_ERR_INTERNAL, "%s",

@@ -87,6 +87,26 @@ static void network(void **state) {
     check(o.network, 1.5 * 2 / 3 * 2);
 }
 
+/* The next step waits for what this one has left, where it uses that: in its first slice. */
+static void left_to_the_next_step(void **state) {
+    (void)state;
+    made m;
+    double slice_at[] = {1};
+    make(&m, 2, 2, "1GB,0ms,0ns");
+    m.sum[0].passes = 1; /* 4 s, of which 3 are left at the end of a step */
+    m.event[0] = (plan_event){1, 0, SN_WAIT_LEFT}, m.event[1] = (plan_event){5, 0, SN_WAIT_NOT};
+    m.at[0] = 2;
+    plan_point o = at(&m, 2);
+    check(o.busy, 4), check(o.waited, 1), check(o.hidden, 0.75), check(o.step, 11);
+    make(&m, 4, 4, "1GB,0ms,0ns");
+    m.sum[0].passes = 1;
+    m.event[0] = (plan_event){1, 0, SN_WAIT_LEFT}, m.event[1] = (plan_event){5, 0, SN_WAIT_NOT};
+    m.p.slice = (plan_program){NULL, 0, m.event, 1};
+    m.p.times[0].slice_at = slice_at;
+    o = at(&m, 2);
+    check(o.waited, 2), check(o.step, 6 + 10 + 2);
+}
+
 static void machine(void **state) {
     (void)state;
     made m;
@@ -151,8 +171,11 @@ static void networks(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank), cmocka_unit_test(network),
-                                       cmocka_unit_test(machine), cmocka_unit_test(divisions),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank),
+                                       cmocka_unit_test(network),
+                                       cmocka_unit_test(left_to_the_next_step),
+                                       cmocka_unit_test(machine),
+                                       cmocka_unit_test(divisions),
                                        cmocka_unit_test(networks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,32 +64,44 @@ static void describe_sum(sn_module *m, const sn_step *s, const int64_t *symbol, 
             out->passes = traffic[i].passes, out->rounds = traffic[i].rounds;
 }
 
-static bool find_events(const sn_plan *plan, const int64_t *symbol, plan_program *out,
-                        sn_error *err) {
+static bool takes_time(const sn_step *s) {
+    return sn_step_is_collective(s) && s->node->op != SN_OP_own_part;
+}
+
+/* The number of the collective that step i of the plan waits for. step: the entry that leaves some. */
+static int sum_of(const sn_plan *plan, int i, const sn_plan *step) {
+    const sn_step *s = &plan->step[i];
+    bool left = s->wait == SN_WAIT_LEFT;
+    const sn_plan *from = left ? step : plan;
+    int count = 0, found = 0;
+    for (int k = 0; k < (left ? from->n_step : i); k++) {
+        if (!takes_time(&from->step[k]) || from->step[k].wait) continue;
+        if (from->step[k].node == s->node && (left || sn_plan_wait_of(plan, k) == i)) found = count;
+        count++;
+    }
+    return found;
+}
+
+static bool find_events(const sn_plan *plan, const sn_plan *step, const int64_t *symbol,
+                        plan_program *out, sn_error *err) {
     out->sum = calloc((size_t)plan->n_step + 1, sizeof *out->sum);
     out->event = calloc((size_t)plan->n_step + 1, sizeof *out->event);
-    int *sum_of = calloc((size_t)plan->n_step + 1, sizeof *sum_of);
-    bool ok = (out->sum && out->event && sum_of) || no_memory(err);
+    bool ok = (out->sum && out->event) || no_memory(err);
     for (int i = 0; ok && i < plan->n_step; i++) {
         const sn_step *s = &plan->step[i];
-        if (!sn_step_is_collective(s) || s->node->op == SN_OP_own_part) continue;
-        if (!s->wait) {
-            int wait = sn_plan_wait_of(plan, i);
-            if (wait < plan->n_step) sum_of[wait] = out->n_sum;
-            describe_sum(plan->m, s, symbol, &out->sum[out->n_sum]);
-        }
-        out->event[out->n_event++] = (plan_event){i, s->wait ? sum_of[i] : out->n_sum, s->wait};
-        out->n_sum += !s->wait;
+        if (!takes_time(s) || s->wait == SN_WAIT_LEAVE) continue;
+        int sum = s->wait ? sum_of(plan, i, step) : out->n_sum++;
+        if (!s->wait) describe_sum(plan->m, s, symbol, &out->sum[sum]);
+        out->event[out->n_event++] = (plan_event){i, sum, s->wait};
     }
-    free(sum_of);
     return ok;
 }
 
 static bool find_collectives(plan *p, const train_probe *q, const int64_t *symbol, sn_error *err) {
     const sn_compiled_entry *slice = sn_program_entry(q->program, "accumulate");
-    if (!find_events(sn_program_entry(q->program, "train_step")->code.plan, symbol, &p->step,
-                     err) ||
-        (slice && !find_events(slice->code.plan, symbol, &p->slice, err)))
+    const sn_plan *step = sn_program_entry(q->program, "train_step")->code.plan;
+    if (!find_events(step, step, symbol, &p->step, err) ||
+        (slice && !find_events(slice->code.plan, step, symbol, &p->slice, err)))
         return false;
     for (int i = 0; i < p->step.n_sum; i++) p->gradients += p->step.sum[i].bytes;
     return true;

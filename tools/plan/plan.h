@@ -5,6 +5,7 @@
 #ifndef SN_TOOLS_PLAN_H
 #define SN_TOOLS_PLAN_H
 
+#include "passes/plan/plan.h"
 #include "tools/train/train.h"
 
 /* ---- what is asked ---- */
@@ -43,10 +44,11 @@ typedef struct plan_sum {
     int rounds;    /* ... in so many rounds of N - 1 messages */
 } plan_sum;
 
-/* Where the step starts a collective, or waits for it. */
+/* Where an entry starts a collective, or waits for it; SN_WAIT_LEFT: for one of the step before. One
+ * that a step leaves to the next one has no wait at its end. */
 typedef struct plan_event {
     int call, sum;
-    bool wait;
+    sn_wait wait;
 } plan_event;
 
 /* The collectives of an entry. */
@@ -80,7 +82,8 @@ typedef struct plan_point {
     double memory;              /* bytes of a rank */
     double sent;                /* bytes of a rank and step */
     double network;             /* seconds in which bytes are under way */
-    double waited, hidden;      /* of it; hidden: share, 0 to 1 */
+    double busy;                /* seconds in which sums are, with what they wait for */
+    double waited, hidden;      /* of busy; hidden: share, 0 to 1 */
     double step;                /* seconds */
     double tokens;              /* a second */
 } plan_point;

@@ -91,6 +91,10 @@ typedef struct state {
     double *time;            /* [ranks] */
     const plan_times **last; /* [ranks] of the slice that ends the step */
     int *depth;              /* [ranks] sums of own slices that its gradients get */
+    double *end;             /* [step.n_sum] of the step's sums */
+    double *left;            /* [step.n_sum] of those of the step before; 0: this one's begin */
+    /* from then on the network is free, and no sum is under way: of the step before, later of this one */
+    double free, covered;
 } state;
 
 static const plan_times *find_times(const state *q, int64_t rows) {
@@ -98,6 +102,18 @@ static const plan_times *find_times(const state *q, int64_t rows) {
     const plan_times *t = p->times;
     while (t < p->times + p->n_times - 1 && (t->rows != rows || t->level != q->level)) t++;
     return t;
+}
+
+/* The rank's first slice waits for what the step before has left, where it uses that. */
+static void wait_for_left(state *q, int rank, const plan_times *t) {
+    const plan_program *p = &q->p->slice;
+    for (int e = 0; e < p->n_event; e++) {
+        if (p->event[e].wait != SN_WAIT_LEFT) continue;
+        double late = q->left[p->event[e].sum] - q->time[rank] - t->slice_at[e] * q->turns;
+        if (late <= 0) continue;
+        q->time[rank] += late;
+        if (!rank) q->out->waited += late;
+    }
 }
 
 /* The slices of a rank before its last one. */
@@ -109,8 +125,11 @@ static void run_slices(state *q, int rank) {
         return;
     }
     sn_leaves span = sn_leaves_of_rank(o->slices, o->ranks, rank), half[2];
-    for (int64_t i = span.first; i + 1 < span.last; i++)
-        q->time[rank] += find_times(q, plan_rows(o->batch, o->slices, i))->accumulate * q->turns;
+    for (int64_t i = span.first; i + 1 < span.last; i++) {
+        const plan_times *t = find_times(q, plan_rows(o->batch, o->slices, i));
+        if (i == span.first) wait_for_left(q, rank, t);
+        q->time[rank] += t->accumulate * q->turns;
+    }
     q->last[rank] = find_times(q, plan_rows(o->batch, o->slices, span.last - 1));
     if (span.last - span.first > o->own) o->own = span.last - span.first;
     int64_t sums = span.last - span.first - 1; /* of two slices each */
@@ -162,32 +181,25 @@ static double latest(const state *q) {
     return t;
 }
 
-static void start_sum(state *q, const plan_sum *s, double *end, double *network_free) {
+static void start_sum(state *q, const plan_sum *s, double *end) {
     const plan *p = q->p;
-    const plan_point *o = q->out;
-    double cpu, takes = duration(q, s, &cpu), share = s->bytes / p->gradients;
+    plan_point *o = q->out;
+    double cpu, takes = duration(q, s, &cpu), share = s->bytes / p->gradients, from = q->time[0];
     for (int r = 0; r < o->ranks; r++)
         q->time[r] += q->depth[r] * share * q->last[r]->add * q->turns;
-    double begin = fmax(latest(q), *network_free);
     bool away = o->ranks > q->local;
-    *network_free = begin + takes;
-    *end = begin + takes + (away ? s->rounds * p->r->net.latency : 0);
-    q->out->network += takes;
+    q->free = fmax(latest(q), q->free) + takes;
+    *end = q->free + (away ? s->rounds * p->r->net.latency : 0);
+    o->network += takes;
+    o->sent += sent_by(o, s);
+    o->busy += fmax(*end - fmax(from, q->covered), 0);
+    q->covered = fmax(q->covered, *end);
     for (int r = 0; r < o->ranks; r++) q->time[r] += q->stolen * cpu;
 }
 
-/* What the network does. */
-typedef struct network {
-    double free;        /* from then on */
-    double busy, begun; /* time in which sums were under way, for rank 0 */
-    int under_way;
-} network;
-
 /* Makes a slice on each rank, the last one or another, with its collectives. */
-static bool run_entry(state *q, const plan_program *p, bool last, network *net, sn_error *err) {
+static void run_entry(state *q, const plan_program *p, bool last, double *end) {
     plan_point *o = q->out;
-    double *end = calloc((size_t)p->n_sum + 1, sizeof *end);
-    if (!end) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int e = 0; e <= p->n_event; e++) {
         const plan_event *v = &p->event[e];
         for (int r = 0; r < o->ranks; r++) {
@@ -198,31 +210,36 @@ static bool run_entry(state *q, const plan_program *p, bool last, network *net, 
         }
         if (e == p->n_event) break;
         if (!v->wait) {
-            if (!net->under_way++) net->begun = q->time[0];
-            start_sum(q, &p->sum[v->sum], &end[v->sum], &net->free);
-            o->sent += sent_by(o, &p->sum[v->sum]);
+            start_sum(q, &p->sum[v->sum], &end[v->sum]);
             continue;
         }
-        o->waited += fmax(end[v->sum] - q->time[0], 0);
-        for (int r = 0; r < o->ranks; r++) q->time[r] = fmax(q->time[r], end[v->sum]);
-        if (!--net->under_way) net->busy += q->time[0] - net->begun;
+        double until = v->wait == SN_WAIT_LEFT ? q->left[v->sum] : end[v->sum];
+        o->waited += fmax(until - q->time[0], 0);
+        for (int r = 0; r < o->ranks; r++) q->time[r] = fmax(q->time[r], until);
     }
-    free(end);
-    return true;
 }
 
+/* A step after another one, which has left what q says; leaves that of this one there. */
 static bool run_step(state *q, sn_error *err) {
     const plan *p = q->p;
     plan_point *o = q->out;
-    network net = {0};
-    bool ok = true;
-    for (int64_t k = 1; ok && plan_rounds(p->r, o->ranks) && k < o->own; k++)
-        ok = run_entry(q, &p->slice, false, &net, err);
-    ok = ok && run_entry(q, &p->step, true, &net, err);
-    o->hidden = net.busy > 0 && o->ranks > 1 ? 1 - o->waited / net.busy : 0;
+    double *end = calloc((size_t)p->slice.n_sum + 1, sizeof *end);
+    if (!end) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    o->own = 0;
+    o->sent = o->network = o->busy = o->waited = 0;
+    memset(q->time, 0, sizeof *q->time * (size_t)o->ranks);
+    for (int k = 0; k < o->ranks; k++) run_slices(q, k);
+    delay_last(q);
+    for (int64_t k = 1; plan_rounds(p->r, o->ranks) && k < o->own; k++)
+        run_entry(q, &p->slice, false, end);
+    run_entry(q, &p->step, true, q->end);
+    o->hidden = o->busy > 0 && o->ranks > 1 ? 1 - o->waited / o->busy : 0;
     o->step = latest(q);
     if (o->ranks > q->local) o->step += 2 * p->r->net.latency; /* losses of all ranks */
-    return ok;
+    for (int i = 0; i < p->step.n_sum; i++) q->left[i] = q->end[i] - o->step;
+    q->free -= o->step, q->covered -= o->step;
+    free(end);
+    return true;
 }
 
 /* Partial sums of a rank's slices: one for each level of its tree. */
@@ -251,13 +268,14 @@ bool plan_predict(const plan *p, plan_point *o, sn_error *err) {
     q.time = calloc(n, sizeof *q.time);
     q.last = calloc(n, sizeof *q.last);
     q.depth = calloc(n, sizeof *q.depth);
-    bool ok = (q.time && q.last && q.depth) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    for (int k = 0; ok && k < o->ranks; k++) run_slices(&q, k);
-    if (ok) delay_last(&q);
-    ok = ok && run_step(&q, err);
+    q.end = calloc((size_t)p->step.n_sum + 1, sizeof *q.end);
+    q.left = calloc((size_t)p->step.n_sum + 1, sizeof *q.left);
+    bool ok = (q.time && q.last && q.depth && q.end && q.left) ||
+              sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    ok = ok && run_step(&q, err) && run_step(&q, err);
     int64_t length = s->data.block * (s->data.task == SN_TASK_PAIRS ? 2 : 1);
     o->tokens = (double)(o->batch * length * s->training.accumulate) / o->step;
     o->memory = memory_of(p, o);
-    free(q.time), free(q.last), free(q.depth);
+    free(q.time), free(q.last), free(q.depth), free(q.end), free(q.left);
     return ok;
 }

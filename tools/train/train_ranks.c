@@ -137,7 +137,10 @@ int train_ranks_of_slice(const train_ranks *r, int64_t slice) {
 }
 
 void train_ranks_close(train_ranks *r) {
+    sn_error ignored = {0};
+    train_ranks_settle(r, &ignored);
     sn_comm_engine_free(r->engine);
+    sn_comm_close(r->wire);
     sn_carrier_free(r->carrier);
     if (r->tensor) sn_comm_close(r->data);
     sn_comm_close(r->tensor);
@@ -240,15 +243,20 @@ bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err
     if (r->data && r->data->size > 1) {
         /* a part of rows is a term of its own */
         int64_t leaves = r->rounds || r->context ? r->data->size : r->slices;
-        r->engine = sn_comm_engine_new(r->data, r->reduction, leaves, err);
+        r->wire = r->data->ops->split(r->data, 0, err);
+        r->engine = r->wire ? sn_comm_engine_new(r->wire, r->reduction, leaves, err) : NULL;
         if (!r->engine || !delay(r->engine, err)) return false;
     }
-    const sn_carrier_axis axes[] = {{"data", r->data, r->engine, add_partials, r},
+    const sn_carrier_axis axes[] = {{"data", r->data, r->engine, add_partials, r, .leaves = true},
                                     {.mesh = "tensor", .comm = r->tensor},
                                     {.mesh = "context", .comm = r->context}};
     r->carrier = sn_carrier_new(sizeof axes / sizeof *axes, axes, err);
     if (r->carrier) sn_session_set_collectives(s, sn_carrier_collectives(r->carrier));
     return r->carrier != NULL;
+}
+
+bool train_ranks_settle(train_ranks *r, sn_error *err) {
+    return sn_carrier_settle(r->carrier, err);
 }
 
 /* The slice's gradients from the states, which are then zero. */

@@ -38,7 +38,8 @@ typedef struct train_ranks {
     size_t n_gradient, n;
     float *partial[TRAIN_DEPTH]; /* [n] sums of subtrees, by depth */
     int depth; /* of this rank's last slice: its sum is the slice + partial[depth - 1] + … */
-    sn_carrier *carrier;    /* of the session */
+    sn_carrier *carrier; /* of the session */
+    sn_comm *wire; /* the engine's communicator: of the ranks of `data`, which talk meanwhile */
     sn_comm_engine *engine; /* NULL: one rank */
     double *record;         /* [slices parts + 3 size] numbers of all ranks of `data` */
     size_t *at, *bytes;     /* [size] their parts of it */
@@ -111,6 +112,9 @@ bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err
 bool train_ranks_gradients(train_ranks *r,
                            bool (*slice)(void *ctx, int64_t slice, bool last, sn_error *err),
                            void *ctx, sn_error *err);
+/* Parameters may still be on their way between ranks when a step has ended: waits for them, before
+ * anybody but the session reads them. Called by all ranks. */
+bool train_ranks_settle(train_ranks *r, sn_error *err);
 /* A line about the sums over ranks of so many steps, returns buf; "" if there were none. */
 const char *train_ranks_times(const train_ranks *r, int64_t steps, char *buf, size_t size);
 /* train_profile.c: keeps when sums are under way, for train_profile_write. */

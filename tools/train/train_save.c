@@ -98,6 +98,7 @@ bool train_save_model(train_ranks *r, const train_tensors *t, const train_start 
     gathering g = {r, r->tensor ? r->tensor : r->comm, t, start, NULL, false};
     bool parts = any_divided(&g), leads = train_ranks_leads(r), ok = true;
     int64_t i = 0;
+    if (!train_ranks_settle(r, err)) return false;
     if (r->tensor && r->data->rank) return true; /* another group does */
     if (leads) ok = write_model(&g, folder, config, err);
     if (leads && parts && !g.failed) {

@@ -84,7 +84,7 @@ bool train_ranks_save(train_ranks *r, const train_tensors *t, const train_state 
     train_tensors rows = *t;
     bool leads = train_ranks_leads(r), writes = !r->tensor || r->data->rank == 0, ok = true;
     int files = r->tensor ? r->tensor->size : r->zero > 0 ? r->comm->size : 1;
-    if (!train_check_tensors(r, t, err)) return false;
+    if (!train_ranks_settle(r, err) || !train_check_tensors(r, t, err)) return false;
     if (writes && r->tensor) ok = gather_all(r, t, &rows, err);
     if (ok && writes && files > 1) ok = save_parts(r, &rows, state->step, folder, err);
     ok = train_ranks_agree(r, ok, err);

@@ -1,0 +1,143 @@
+/* test_left.c: what is gathered from the ranks at the end of a run may be left to the next one, which
+ * waits for it where it is used: in kernels, in a loop over a sequence, in another entry. */
+#include "codegen/program/carry.h"
+#include "frontend/sinter.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { RANKS = 2, ROWS = 6, PART = ROWS / RANKS, WIDTH = 5, STEPS = 4 };
+
+/* carry <- carry / 2 + a row */
+static void add_row(sn_scan_step *s) {
+    s->next[0] = sn_add(sn_mul(s->carry[0], 0.5), s->x[0]);
+}
+
+/* Of w, [ROWS, WIDTH]: "sums" reads it, "step" reads it and replaces it by all ranks' x. The part p of a
+ * table is gathered ahead of its use, in a loop, too. */
+static sn_module *build(void) {
+    sn_module *m = sn_module_new("left");
+    sn_tensor w = sn_state(m, "w", SN_F32, ROWS, WIDTH), p = sn_state(m, "p", SN_F32, PART, WIDTH);
+    sn_tensor x = sn_input(m, "x", SN_F32, PART, WIDTH);
+    sn_tensor table = sn_all_gather(p, 0, "data", RANKS), zero = sn_scalar(m, SN_F32, 0);
+    sn_tensor start = sn_broadcast(zero, WIDTH);
+    sn_entry_begin(m, "sums");
+    sn_output("y", sn_sum(w, 0));
+    sn_entry_begin(m, "step");
+    sn_scanned of_w = sn_scan(.carry = {start}, .x = {w}, .axis = 0, .body = add_row);
+    sn_scanned of_p = sn_scan(.carry = {start}, .x = {table}, .axis = 0, .body = add_row);
+    sn_output("y", of_w.carry[0]);
+    sn_output("z", of_p.carry[0]);
+    sn_assign(w, sn_all_gather(sn_mul(x, 2), 0, "data", RANKS));
+    sn_assign(p, sn_add(p, x));
+    return m;
+}
+
+typedef struct rank {
+    sn_comm *c;
+    sn_program *program;
+    bool leaves;
+    float y[STEPS][3][WIDTH];
+    char why[400];
+} rank;
+
+static float value(int step, int row, int i) {
+    return (float)(step * 31 + row * 7 + i * 3 % 5);
+}
+
+static bool run_steps(rank *k, sn_session *s, sn_carrier *carrier, sn_error *err) {
+    static const int64_t part[] = {PART, WIDTH}, width[] = {WIDTH};
+    float x[PART][WIDTH], *w = (float *)(uintptr_t)sn_session_memory(s, "w");
+    bool ok = w != NULL;
+    for (int t = 0; ok && t < STEPS; t++) {
+        for (int r = 0; r < PART; r++)
+            for (int i = 0; i < WIDTH; i++) x[r][i] = value(t, k->c->rank * PART + r, i);
+        sn_arg_binding in = {"x", SN_F32, 2, part, x};
+        sn_arg_binding out[] = {{"y", SN_F32, 1, width, k->y[t][0]},
+                                {"z", SN_F32, 1, width, k->y[t][1]}};
+        sn_arg_binding sums = {"y", SN_F32, 1, width, k->y[t][2]};
+        ok = sn_run(s, "step", &in, 1, out, 2, err) &&
+             (t % 2 == 0 || sn_run(s, "sums", NULL, 0, &sums, 1, err));
+    }
+    ok = ok && sn_carrier_settle(carrier, err);
+    for (int r = 0; ok && r < ROWS; r++)
+        for (int i = 0; i < WIDTH; i++)
+            ok = w[r * WIDTH + i] == 2 * value(STEPS - 1, r, i) ||
+                 sn_fail(err, SN_ERR_INTERNAL, "w is not complete");
+    return ok;
+}
+
+static void *run_rank(void *arg) {
+    rank *k = arg;
+    sn_error err = {0};
+    sn_comm *wire = k->c->ops->split(k->c, 0, &err);
+    sn_comm_engine *engine = wire ? sn_comm_engine_new(wire, SN_REDUCE_EXACT, RANKS, &err) : NULL;
+    sn_session *s = sn_session_new_arrays(k->program, NULL, 0, &err);
+    sn_carrier_axis axis = {.comm = k->c, .engine = engine, .leaves = k->leaves};
+    sn_carrier *carrier = engine ? sn_carrier_new(1, &axis, &err) : NULL;
+    if (engine) sn_comm_engine_delay(engine, 0.01, 1e9);
+    if (carrier && s) sn_session_set_collectives(s, sn_carrier_collectives(carrier));
+    if (!carrier || !s || !run_steps(k, s, carrier, &err))
+        snprintf(k->why, sizeof k->why, "%.390s", err.message);
+    sn_session_free(s);
+    sn_carrier_free(carrier);
+    sn_comm_engine_free(engine);
+    sn_comm_close(wire);
+    sn_comm_close(k->c);
+    return NULL;
+}
+
+/* What rank 0 has written, in *out. */
+static void run_all(bool leaves, rank *out) {
+    rank list[RANKS] = {0};
+    sn_comm *comm[RANKS];
+    sn_error err = {0};
+    pthread_t thread;
+    sn_program *p = sn_compile(build(), &(sn_options){.threads = 1}, &err);
+    if (!p) fail_msg("%s", err.message);
+    assert_true(sn_comm_simulate(RANKS, comm, &err));
+    for (int r = 0; r < RANKS; r++) list[r] = (rank){.c = comm[r], .program = p, .leaves = leaves};
+    assert_int_equal(pthread_create(&thread, NULL, run_rank, &list[1]), 0);
+    run_rank(&list[0]);
+    pthread_join(thread, NULL);
+    for (int r = 0; r < RANKS; r++) assert_string_equal(list[r].why, "");
+    sn_program_free(p);
+    *out = list[0];
+}
+
+/* The scan over what rows were at step t, times k; rows of p add up. */
+static float scanned(int t, int i, bool table) {
+    float sum = 0;
+    for (int r = 0; r < ROWS; r++) {
+        float row = 0;
+        for (int k = table ? 0 : t - 1; k < t; k++)
+            if (k >= 0) row += value(k, r, i) * (table ? 1 : 2);
+        sum = sum / 2 + row;
+    }
+    return sum;
+}
+
+static void next_run_waits(void **state) {
+    (void)state;
+    rank left, at_once;
+    run_all(true, &left);
+    run_all(false, &at_once);
+    for (int t = 0; t < STEPS; t++)
+        for (int i = 0; i < WIDTH; i++) {
+            float all = 0;
+            for (int r = 0; t % 2 && r < ROWS; r++) all += 2 * value(t, r, i);
+            assert_true(left.y[t][0][i] == scanned(t, i, false));
+            assert_true(left.y[t][1][i] == scanned(t, i, true));
+            assert_true(left.y[t][2][i] == all);
+        }
+    assert_memory_equal(left.y, at_once.y, sizeof left.y);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(next_run_waits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
