@@ -4,11 +4,13 @@
 
 #include "codegen/emit/family.h"
 
-enum { REC_CHUNK = 8, REC_PAIRS = 2 };
+/* Elements of a chunk; of a block, after which a thread turns to the next of its carries. */
+enum { REC_CHUNK = 8, REC_BLOCK = 32, REC_PAIRS = 2 };
 
 /* A tile in scratch: rows of `ld` elements of the compute type. */
 typedef struct rec_tile {
     int64_t at, ld; /* offset in elements */
+    bool of_unit;   /* each unit of a group has one: the offset is from `unit` */
 } rec_tile;
 
 /* What the kernel's step determines. Pair 0 is k and v, pair 1 b and u; the rows of pair 1 come first
@@ -31,7 +33,10 @@ typedef struct rec_plan {
     rec_tile total;   /* [1][the same]: product of the decays so far */
     rec_tile so_far;  /* `columns`: [CHUNK][cols]: that at each row */
     rec_tile out;     /* [CHUNK][cols] */
-    int64_t elements; /* of scratch */
+    int64_t elements; /* of scratch, without what each unit has */
+    int64_t each;     /* elements that each unit has */
+    int64_t group;    /* units that a thread computes in turns, block by block */
+    em_val unit;      /* where the tiles of the current unit begin */
 } rec_plan;
 
 /* A dim that the kernel requires to be a number. */

@@ -2,7 +2,10 @@
 #include "codegen/recurrence/impl.h"
 #include "runtime/memory.h"
 
-enum { BLOCK_BYTES = 256 /* of a row of a block of columns */ };
+enum {
+    BLOCK_BYTES = 256, /* of a row of a block of columns */
+    MAX_GROUP = 16
+};
 
 /* ---- what an element sees ---- */
 
@@ -22,11 +25,20 @@ int rec_decayed(const rec_plan *p, int pair, int t) {
 
 /* ---- plan ---- */
 
-static rec_tile place(rec_plan *p, int64_t rows, int64_t ld) {
-    rec_tile t = {p->elements, ld};
-    int64_t line = 64 / (int64_t)sn_dtype_size(p->t);
-    p->elements += (rows * ld + line - 1) / line * line;
+static rec_tile place_in(const rec_plan *p, int64_t *elements, int64_t rows, int64_t ld) {
+    rec_tile t = {*elements, ld, elements == &p->each};
+    *elements += SN_ROUND_UP(rows * ld, 64 / (int64_t)sn_dtype_size(p->t));
     return t;
+}
+
+static rec_tile place(rec_plan *p, int64_t rows, int64_t ld) {
+    return place_in(p, &p->elements, rows, ld);
+}
+
+/* The carries of a group take half of L2. */
+static int64_t group_of(const rec_plan *p, const sn_target *t) {
+    int64_t n = t->caches.l2 / 2 / (p->each * (int64_t)sn_dtype_size(p->t));
+    return n < 1 ? 1 : n > MAX_GROUP ? MAX_GROUP : n;
 }
 
 int64_t rec_constant(const sn_kernel *k, sn_dim d) {
@@ -52,7 +64,8 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     int64_t left = p->first + p->inner, d = p->r.columns ? p->cols : p->inner;
     p->left = place(p, REC_CHUNK, left);
     if (p->r.delta) p->left_u = place(p, REC_CHUNK, left);
-    p->right = place(p, left, p->cols);
+    p->right = place_in(p, &p->each, left, p->cols);
+    p->group = group_of(p, t);
     p->key = place(p, p->first, p->inner);
     p->decay = place(p, REC_CHUNK, d);
     p->total = place(p, 1, d);
@@ -62,13 +75,16 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
 
 /* ---- tiles ---- */
 
+static em_val from(em *e, const rec_plan *p, rec_tile tile, em_val at) {
+    return em_gep(e, tile.of_unit ? p->unit : e->scratch, p->t, em_addi(e, at, tile.at));
+}
+
 em_val rec_at(em *e, const rec_plan *p, rec_tile tile, em_val row, em_val col) {
-    em_val at = em_add(e, em_muli(e, row, tile.ld), col);
-    return em_gep(e, e->scratch, p->t, em_addi(e, at, tile.at));
+    return from(e, p, tile, em_add(e, em_muli(e, row, tile.ld), col));
 }
 
 em_val rec_at_const(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val col) {
-    return em_gep(e, e->scratch, p->t, em_addi(e, col, tile.at + row * tile.ld));
+    return from(e, p, tile, em_addi(e, col, row * tile.ld));
 }
 
 em_val rec_load(em *e, const rec_plan *p, em_val at) {

@@ -21,7 +21,7 @@ enum { GROUP = 4 /* elements whose weights are computed together */, LINE = 64 }
 static sn_dim scratch(const sn_kernel *k, const sn_target *t) {
     rec_plan p;
     rec_plan_make(&p, k, t);
-    return sn_dim_const(k->m, p.elements * (int64_t)sn_dtype_size(p.t));
+    return sn_dim_const(k->m, (p.elements + p.group * p.each) * (int64_t)sn_dtype_size(p.t));
 }
 
 /* ---- tiles ---- */
@@ -42,6 +42,7 @@ static void fill(em *e, const rec_plan *p, rec_tile tile, em_val row, int64_t fr
 /* A unit of work. */
 typedef struct unit {
     em_val base[SN_REC_END + 3]; /* of operands and results: pointers to the first element */
+    em_val next[SN_REC_END + 3]; /* the same such that next[i] + t is what follows base[i] + t */
     em_val columns;              /* of V in the block, i64; NULL: p->cols */
     em_val T, chunk;             /* first element of the chunk */
 } unit;
@@ -71,25 +72,20 @@ static em_val load_vector(em *e, const rec_plan *p, const sn_view *v, em_val row
     return em_gather(e, v->dtype, from, index, mask);
 }
 
-/* Rows are often as far apart as the rows of all heads together, further than hardware prefetches:
- * those of the next chunk, or of this chunk's results, arrive while this one is computed. */
+/* Rows are as far apart as the rows of all heads together, further than hardware prefetches: those of
+ * the same elements in the next unit, or of the next block, arrive while this unit is computed. */
 static void prefetch_row(em *e, const rec_plan *p, int i, em_val row, int64_t n) {
     const sn_view *v = view_of(p, i);
     bool result = i >= p->k->step->n_in;
     int64_t line = LINE / (int64_t)sn_dtype_size(v->dtype);
     if (v->stride[v->rank - 1] != 1) return;
-    em_val ahead = em_muli(e, sn_kernel_dim(e, p->k, v->stride[0]), REC_CHUNK);
-    if (p->r.reverse) ahead = em_neg(e, ahead);
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, line));
-    em_val at = result ? l.i : em_add(e, l.i, ahead);
-    em_prefetch(e, em_gep(e, row, v->dtype, at), result, result ? 3 : 2);
-    em_end(e, &l);
+    for (int64_t at = 0; at < n; at += line)
+        em_prefetch(e, em_gep(e, row, v->dtype, em_i64(e, at)), result, 2);
 }
 
 /* Copies a row of n elements of operand i to a tile. */
 static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
                      rec_tile tile, em_val to_row, int64_t to_col) {
-    if (i != SN_REC_START) prefetch_row(e, p, i, row, n);
     em_loop l = for_vectors(e, p, SN_ROUND_UP(n, p->lanes));
     em_val x = load_vector(e, p, view_of(p, i), row, l.i, mask_of(e, p, l.i, n, count));
     rec_store(e, p, rec_at(e, p, tile, to_row, em_addi(e, l.i, to_col)), x);
@@ -102,7 +98,6 @@ static void load_decays(em *e, const rec_plan *p, const unit *u, em_val row, em_
     int64_t width = p->r.columns ? p->cols : p->inner, n = p->r.columns ? p->cols : p->K;
     bool one = rec_constant(p->k, v->shape[v->rank - 1]) == 1;
     em_val same = one ? em_load(e, v->dtype, row, 1) : NULL;
-    if (!one) prefetch_row(e, p, SN_REC_G, row, n);
     if (one) same = em_splat(e, sn_vmath_emit(e, SN_V_EXP, same), p->lanes);
     em_loop l = for_vectors(e, p, width);
     em_val count = p->r.columns ? u->columns : NULL;
@@ -137,6 +132,26 @@ static em_val element(em *e, const rec_plan *p, const unit *u, int i, em_val t) 
     return em_gep(e, u->base[i], v->dtype, em_mul(e, t, sn_kernel_dim(e, p->k, v->stride[0])));
 }
 
+static bool is_carry(const rec_plan *p, int i) {
+    return i == SN_REC_START || i == p->k->step->n_in + 1;
+}
+
+/* V-wide operands and results, of which a unit has a block of columns. */
+static bool is_of_columns(const rec_plan *p, int i) {
+    return i == SN_REC_V || i >= p->k->step->n_in || is_carry(p, i) ||
+           (i == SN_REC_A && !p->r.delta) || (i == SN_REC_G && p->r.columns);
+}
+
+static void prefetch_element(em *e, const rec_plan *p, const unit *u, em_val t) {
+    for (int i = 0; i < p->k->step->n_in + p->k->step->n_out; i++) {
+        const sn_view *v = view_of(p, i);
+        em_val at = em_mul(e, t, sn_kernel_dim(e, p->k, v->stride[0]));
+        if (!is_carry(p, i) && rec_constant(p->k, v->shape[v->rank - 1]) != 1)
+            prefetch_row(e, p, i, em_gep(e, u->next[i], v->dtype, at),
+                         is_of_columns(p, i) ? p->cols : p->K);
+    }
+}
+
 /* The position of the chunk's element i, and whether it exists. */
 static em_val position(em *e, const rec_plan *p, const unit *u, em_val i, em_val *exists) {
     em_val t = em_add(e, u->chunk, i);
@@ -155,8 +170,7 @@ static void load_elements(em *e, const rec_plan *p, const unit *u) {
     load_row(e, p, SN_REC_K, element(e, p, u, SN_REC_K, t), p->K, NULL, p->key, key[0], 0);
     load_row(e, p, SN_REC_V, element(e, p, u, SN_REC_V, t), p->cols, u->columns, p->right, v, 0);
     load_decays(e, p, u, element(e, p, u, SN_REC_G, t), l.i);
-    for (int i = p->k->step->n_in; i < p->k->step->n_in + p->k->step->n_out; i++)
-        if (i != p->k->step->n_in + 1) prefetch_row(e, p, i, element(e, p, u, i, t), p->cols);
+    prefetch_element(e, p, u, t);
     if (p->r.second)
         load_row(e, p, SN_REC_B, element(e, p, u, SN_REC_B, t), p->K, NULL, p->key, key[1], 0);
     if (p->r.delta)
@@ -320,41 +334,71 @@ static void emit_chunk(em *e, const rec_plan *p, const unit *u) {
 
 /* ---- the kernel ---- */
 
-/* Weights of later elements stay 0, as do rows and columns beyond K. */
-static void clear(em *e, const rec_plan *p) {
+/* Weights of later elements stay 0. */
+static void clear_weights(em *e, const rec_plan *p) {
     for (int64_t t = 0; t < REC_CHUNK; t++) {
         fill(e, p, p->left, em_i64(e, t), 0, p->first, 0);
         if (p->r.delta) fill(e, p, p->left_u, em_i64(e, t), 0, p->first, 0);
     }
-    for (int64_t k = p->K; k < p->inner; k++)
-        fill(e, p, p->right, em_i64(e, p->first + k), 0, p->cols, 0);
 }
 
 /* Pointers to unit `item`: the carry item / n_block, block item % n_block. */
-static void begin_unit(em *e, const rec_plan *p, unit *u, em_val item) {
+static void point_to(em *e, const rec_plan *p, em_val item, em_val *base, em_val *col) {
     const sn_step *s = p->k->step;
     em_val block = em_rem(e, item, em_i64(e, p->n_block));
-    em_val lead = em_div(e, item, em_i64(e, p->n_block)), col = em_muli(e, block, p->cols);
+    em_val lead = em_div(e, item, em_i64(e, p->n_block));
+    *col = em_muli(e, block, p->cols);
     for (int i = 0; i < s->n_in + s->n_out; i++) {
         const sn_view *v = view_of(p, i);
-        bool carry = i == SN_REC_START || i == s->n_in + 1;
-        bool of_columns = i == SN_REC_V || i >= s->n_in || carry ||
-                          (i == SN_REC_A && !p->r.delta) || (i == SN_REC_G && p->r.columns);
         em_val off = em_i64(e, 0), rest = lead;
         for (int a = p->r.n_lead - 1; a >= 0; a--) {
             em_val n = sn_kernel_dim(e, p->k, s->in[SN_REC_START].shape[a]);
-            em_val by = sn_kernel_dim(e, p->k, v->stride[a + !carry]);
+            em_val by = sn_kernel_dim(e, p->k, v->stride[a + !is_carry(p, i)]);
             off = em_add(e, off, em_mul(e, em_rem(e, rest, n), by));
             rest = em_div(e, rest, n);
         }
-        if (of_columns && rec_constant(p->k, v->shape[v->rank - 1]) != 1)
-            off = em_add(e, off, em_mul(e, col, last_stride(e, p, v)));
-        u->base[i] = em_gep(e, em_buf(e, i), v->dtype, off);
+        if (is_of_columns(p, i) && rec_constant(p->k, v->shape[v->rank - 1]) != 1)
+            off = em_add(e, off, em_mul(e, *col, last_stride(e, p, v)));
+        base[i] = em_gep(e, em_buf(e, i), v->dtype, off);
     }
-    if (p->n_block * p->cols != p->V)
-        u->columns = em_imin(e, em_sub(e, em_i64(e, p->V), col), em_i64(e, p->cols));
 }
 
+/* Unit number i of the group that begins with item `first`. */
+static void begin_unit(em *e, rec_plan *p, unit *u, em_val first, em_val i) {
+    em_val col;
+    point_to(e, p, em_add(e, first, i), u->base, &col);
+    if (p->n_block * p->cols != p->V)
+        u->columns = em_imin(e, em_sub(e, em_i64(e, p->V), col), em_i64(e, p->cols));
+    p->unit = em_gep(e, e->scratch, p->t, em_addi(e, em_muli(e, i, p->each), p->elements));
+}
+
+/* What is computed after unit i of n: the same block of the next one, or the first one's next block. */
+static void find_next(em *e, const rec_plan *p, unit *u, em_val first, em_val i, em_val n) {
+    em_val col, more = em_addi(e, i, 1), last = em_cmp(e, EM_EQ, more, n);
+    em_val item = em_add(e, first, em_select(e, last, em_i64(e, 0), more));
+    em_val ahead =
+        em_select(e, last, em_i64(e, p->r.reverse ? -REC_BLOCK : REC_BLOCK), em_i64(e, 0));
+    point_to(e, p, item, u->next, &col);
+    for (int k = 0; k < p->k->step->n_in + p->k->step->n_out; k++) {
+        const sn_view *v = view_of(p, k);
+        em_val by = em_mul(e, ahead, sn_kernel_dim(e, p->k, v->stride[0]));
+        if (!is_carry(p, k)) u->next[k] = em_gep(e, u->next[k], v->dtype, by);
+    }
+}
+
+/* The carries of a group of n units from memory to scratch or back. */
+static void move_carries(em *e, rec_plan *p, unit *u, em_val first, em_val n, bool store) {
+    em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
+    begin_unit(e, p, u, first, each.i);
+    if (!store) /* rows beyond K */
+        for (int64_t k = p->K; k < p->inner; k++)
+            fill(e, p, p->right, em_i64(e, p->first + k), 0, p->cols, 0);
+    move_carry(e, p, u, store ? p->k->step->n_in + 1 : SN_REC_START, store);
+    em_end(e, &each);
+}
+
+/* Items lo to hi in groups whose carries stay in L2. Units take turns, so that whole rows of memory are
+ * read within a short time, and few pages are in use. */
 static void emit(em *e, const sn_kernel *k) {
     rec_plan p;
     unit u = {.columns = NULL};
@@ -366,16 +410,23 @@ static void emit(em *e, const sn_kernel *k) {
         items = em_mul(e, items, sn_kernel_dim(e, k, k->step->in[SN_REC_START].shape[a]));
     em_share(e, items, &lo, &hi);
     u.T = sn_kernel_dim(e, k, k->step->in[SN_REC_Q].shape[0]);
-    em_loop item = em_for(e, lo, hi, em_i64(e, 1));
-    begin_unit(e, &p, &u, item.i);
-    clear(e, &p);
-    move_carry(e, &p, &u, SN_REC_START, false);
-    em_loop chunk = em_for(e, em_i64(e, 0), u.T, em_i64(e, REC_CHUNK));
+    clear_weights(e, &p);
+    em_loop group = em_for(e, lo, hi, em_i64(e, p.group));
+    em_val n = em_imin(e, em_sub(e, hi, group.i), em_i64(e, p.group));
+    move_carries(e, &p, &u, group.i, n, false);
+    em_loop block = em_for(e, em_i64(e, 0), u.T, em_i64(e, REC_BLOCK));
+    em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
+    begin_unit(e, &p, &u, group.i, each.i);
+    find_next(e, &p, &u, group.i, each.i, n);
+    em_val end = em_imin(e, em_addi(e, block.i, REC_BLOCK), u.T);
+    em_loop chunk = em_for(e, block.i, end, em_i64(e, REC_CHUNK));
     u.chunk = chunk.i;
     emit_chunk(e, &p, &u);
     em_end(e, &chunk);
-    move_carry(e, &p, &u, k->step->n_in + 1, true);
-    em_end(e, &item);
+    em_end(e, &each);
+    em_end(e, &block);
+    move_carries(e, &p, &u, group.i, n, true);
+    em_end(e, &group);
     em_end_kernel(e);
 }
 
