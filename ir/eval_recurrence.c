@@ -1,9 +1,20 @@
-/* eval_recurrence.c: the value of a linear recurrence, element by element. */
+/* eval_recurrence.c: what a linear recurrence computes, element by element. */
 #include "ir/eval_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+sn_recurrence sn_recurrence_of(const sn_node *n) {
+    return (sn_recurrence){.n_lead = n->in[SN_REC_START]->rank - 2,
+                           .reads = (sn_reads)sn_attr_int(n, SN_A_reads, SN_READS_AFTER),
+                           .second = n->n_in > SN_REC_B,
+                           .delta = sn_attr_int(n, SN_A_delta, 0),
+                           .same = sn_attr_int(n, SN_A_delta, 0) == SN_DELTA_OF_K,
+                           .columns = sn_attr_int(n, SN_A_columns, 0),
+                           .strict = sn_attr_int(n, SN_A_strict, 0),
+                           .reverse = sn_attr_int(n, SN_A_reverse, 0)};
+}
 
 typedef struct run {
     sn_recurrence r;

@@ -691,16 +691,6 @@ static bool infer_scan(ctx *c) {
 
 /* ---- recurrence ---- */
 
-sn_recurrence sn_recurrence_of(const sn_node *n) {
-    return (sn_recurrence){.n_lead = n->in[SN_REC_START]->rank - 2,
-                           .reads = (sn_reads)sn_attr_int(n, SN_A_reads, SN_READS_AFTER),
-                           .second = n->n_in > SN_REC_B,
-                           .delta = sn_attr_int(n, SN_A_delta, 0),
-                           .columns = sn_attr_int(n, SN_A_columns, 0),
-                           .strict = sn_attr_int(n, SN_A_strict, 0),
-                           .reverse = sn_attr_int(n, SN_A_reverse, 0)};
-}
-
 /* Operand i is [T, .., size]; or, if `any`, [T, .., 1]. */
 static bool recurrent_operand(ctx *c, int i, sn_dim size, bool any) {
     const sn_node *x = c->in[i], *start = c->in[SN_REC_START];
@@ -719,6 +709,8 @@ static bool infer_recurrence(ctx *c) {
     if (start->rank < 2) return bad(c, "the carry must be a matrix");
     if (delta && delta->i && (c->n_in < SN_REC_END || (columns && columns->i)))
         return bad(c, "a delta rule needs 7 operands and decays of rows");
+    if (delta && delta->i == SN_DELTA_OF_K && c->in[SN_REC_B] != c->in[SN_REC_K])
+        return bad(c, "operand %d must be operand %d", SN_REC_B, SN_REC_K);
     sn_dim K = start->shape[start->rank - 2], V = start->shape[start->rank - 1];
     const sn_dim size[SN_REC_END] = {[SN_REC_Q] = K, [SN_REC_K] = K,
                                      [SN_REC_V] = V, [SN_REC_G] = columns && columns->i ? V : K,

@@ -429,7 +429,7 @@ bool sn_scan_is_sequence(const sn_scan *s, int operand);
 /* The axis of operand i, or of the body's result i - n_in, that is independent axis k; -1: none. */
 int sn_scan_tile(const sn_scan *s, int i, int k);
 
-/* ir/infer.c — what a recurrence computes. Operands by number; those from B on may be missing. */
+/* ir/eval_recurrence.c — what a recurrence computes. Operands by number; those from B on may be missing. */
 enum {
     SN_REC_Q,
     SN_REC_K,
@@ -444,11 +444,13 @@ enum {
  *   AFTER   u; S' = e^g S + k^T v + b^T u; y
  *   BEFORE  y, u; S' = e^g S + k^T v + b^T u
  *   LATE    S += k^T v; y, u; S' = e^g S + b^T u */
+enum { SN_DELTA_OF_K = 2 }; /* attribute delta: b is k */
 typedef enum sn_reads { SN_READS_AFTER, SN_READS_BEFORE, SN_READS_LATE } sn_reads;
 typedef struct sn_recurrence {
     int n_lead; /* axes between T and the vectors */
     sn_reads reads;
     bool second, delta; /* there are b and u; u is computed */
+    bool same;          /* b is k: S' = e^g S + k^T (v + u) */
     bool columns, strict, reverse;
 } sn_recurrence;
 sn_recurrence sn_recurrence_of(const sn_node *n);

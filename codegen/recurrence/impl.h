@@ -5,7 +5,7 @@
 #include "codegen/emit/family.h"
 
 /* Elements of a chunk; of a block, after which a thread turns to the next of its carries. */
-enum { REC_CHUNK = 8, REC_BLOCK = 32, REC_PAIRS = 2 };
+enum { REC_CHUNK = 8, REC_BLOCK = 32, REC_PAIRS = 2, REC_VIEWS = SN_REC_END + 3 };
 
 /* A tile in scratch: rows of `ld` elements of the compute type. */
 typedef struct rec_tile {
@@ -13,11 +13,16 @@ typedef struct rec_tile {
     bool of_unit;   /* each unit of a group has one: the offset is from `unit` */
 } rec_tile;
 
+/* What an element's decays belong to. */
+typedef enum rec_decays { REC_ONE, REC_ROWS, REC_COLUMNS } rec_decays;
+
 /* What the kernel's step determines. Pair 0 is k and v, pair 1 b and u; the rows of pair 1 come first
- * in `key` and `right`, so that u is a product with the rows after it. */
+ * in `key` and `right`, so that u is a product with the rows after it. If b is k there is one pair: k
+ * and v + u. */
 typedef struct rec_plan {
     const sn_kernel *k;
     sn_recurrence r;
+    rec_decays decays;
     sn_dtype t;
     int lanes;
     int64_t K, V;     /* of the carry */
@@ -29,10 +34,13 @@ typedef struct rec_plan {
     rec_tile left_u;  /* the same in u; a */
     rec_tile right;   /* [first + inner][cols]: u, v, the carry */
     rec_tile key;     /* [first][inner]: b, k */
-    rec_tile decay;   /* [CHUNK][inner or cols] */
-    rec_tile total;   /* [1][the same]: product of the decays so far */
-    rec_tile so_far;  /* `columns`: [CHUNK][cols]: that at each row */
+    rec_tile decay;   /* [CHUNK][inner or cols]; REC_ONE: [1][CHUNK] */
+    rec_tile total;   /* [1][inner, cols or 1]: product of the decays so far */
+    rec_tile so_far;  /* REC_COLUMNS: [CHUNK][cols]: that at each row */
+    rec_tile sums;    /* REC_ROWS: [2 CHUNK CHUNK][lanes]: weights before their lanes are summed */
+    rec_tile factors; /* REC_ONE: [2 + PAIRS][CHUNK]: of the rows of q, a and each pair's key */
     rec_tile out;     /* [CHUNK][cols] */
+    rec_tile out_u;   /* [CHUNK][cols], if b is k; else the first rows of `right` */
     int64_t elements; /* of scratch, without what each unit has */
     int64_t each;     /* elements that each unit has */
     int64_t group;    /* units that a thread computes in turns, block by block */
@@ -54,19 +62,48 @@ int rec_seen(const rec_plan *p, int pair, int t);
 int rec_seen_by_u(const rec_plan *p, int pair, int t);
 int rec_decayed(const rec_plan *p, int pair, int t);
 
+/* ---- tiles ---- */
+
 /* A pointer into a tile; row and column are i64. */
 em_val rec_at(em *e, const rec_plan *p, rec_tile tile, em_val row, em_val col);
 em_val rec_at_const(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val col);
 em_val rec_load(em *e, const rec_plan *p, em_val at);
 void rec_store(em *e, const rec_plan *p, em_val at, em_val v);
+em_loop rec_for_vectors(em *e, const rec_plan *p, int64_t n);
+void rec_fill(em *e, const rec_plan *p, rec_tile tile, em_val row, int64_t from, int64_t n,
+              double value);
+
+/* ---- rows.c: between memory and tiles ---- */
+
+/* A unit of work: a carry, or a block of its columns. */
+typedef struct rec_unit {
+    em_val base[REC_VIEWS]; /* of operands and results: pointers to the first element */
+    em_val next[REC_VIEWS]; /* such that next[i] + t is what follows base[i] + t */
+    em_val columns;         /* of V in the block, i64; NULL: p->cols */
+    em_val T, chunk;        /* first element of the chunk */
+} rec_unit;
+
+/* Unit number i of the group that begins with item `first`; what comes after unit i of n. */
+void rec_begin_unit(em *e, rec_plan *p, rec_unit *u, em_val first, em_val i);
+void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n);
+/* The carry between memory and its tile. */
+void rec_load_carry(em *e, const rec_plan *p, const rec_unit *u);
+void rec_store_carry(em *e, const rec_plan *p, const rec_unit *u);
+/* The vectors of the chunk's elements; those after the last one are zeros, which change nothing. */
+void rec_load_elements(em *e, const rec_plan *p, const rec_unit *u);
+void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u);
+
+/* ---- weights.c ---- */
+
+/* The weights in `left` and `left_u`; decays in q, a, and the keys; `total`. REC_COLUMNS: decays in
+ * the rows of `right`, and the part of y in `out` that does not come from the carry. */
+void rec_emit_weights(em *e, const rec_plan *p);
+
+/* ---- products.c ---- */
 
 /* Of columns in whole vectors from number `vector` on: as many as are in registers at a time. */
 int rec_vectors_at(em *e, const rec_plan *p, int vector);
-/* Columns of n vectors of to[CHUNK][cols] = left[.., first ..] right[first ..]; with `columns` times
- * so_far, plus what is there. */
-void rec_emit_product(em *e, const rec_plan *p, rec_tile left, int64_t first, rec_tile to,
-                      int vector, int n);
-/* The same columns of the carry: times `total`, plus key^T right. */
-void rec_emit_update(em *e, const rec_plan *p, int vector, int n);
+/* The chunk's products for columns of n vectors: u; y in `out`; the carry. */
+void rec_emit_products(em *e, const rec_plan *p, int vector, int n);
 
 #endif

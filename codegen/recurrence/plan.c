@@ -47,6 +47,29 @@ int64_t rec_constant(const sn_kernel *k, sn_dim d) {
     return v;
 }
 
+/* The same decay of all columns is one of all rows. */
+static rec_decays decays_of(const rec_plan *p) {
+    const sn_view *g = &p->k->step->in[SN_REC_G];
+    if (rec_constant(p->k, g->shape[g->rank - 1]) == 1) return REC_ONE;
+    return p->r.columns ? REC_COLUMNS : REC_ROWS;
+}
+
+static void place_decays(rec_plan *p) {
+    int64_t d = p->decays == REC_COLUMNS ? p->cols : p->inner;
+    if (p->decays == REC_ONE) {
+        p->decay = place(p, 1, REC_CHUNK);
+        p->total = place(p, 1, 1);
+        p->factors = place(p, 2 + REC_PAIRS, REC_CHUNK);
+        return;
+    }
+    p->decay = place(p, REC_CHUNK, d);
+    p->total = place(p, 1, d);
+    if (p->decays == REC_COLUMNS)
+        p->so_far = place(p, REC_CHUNK, d);
+    else
+        p->sums = place(p, (int64_t)2 * REC_CHUNK * REC_CHUNK, p->lanes);
+}
+
 void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     const sn_view *start = &k->step->in[SN_REC_START];
     *p = (rec_plan){.k = k,
@@ -59,32 +82,32 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     p->n_block = p->V > most ? (p->V + most - 1) / most : 1;
     p->cols = SN_ROUND_UP((p->V + p->n_block - 1) / p->n_block, p->lanes);
     p->inner = SN_ROUND_UP(p->K, p->lanes);
-    p->pairs = p->r.second ? 2 : 1;
+    p->decays = decays_of(p);
+    p->pairs = p->r.second && !p->r.same ? 2 : 1;
     p->first = p->pairs * REC_CHUNK;
-    int64_t left = p->first + p->inner, d = p->r.columns ? p->cols : p->inner;
+    int64_t left = p->first + p->inner;
     p->left = place(p, REC_CHUNK, left);
     if (p->r.delta) p->left_u = place(p, REC_CHUNK, left);
     p->right = place_in(p, &p->each, left, p->cols);
     p->group = group_of(p, t);
     p->key = place(p, p->first, p->inner);
-    p->decay = place(p, REC_CHUNK, d);
-    p->total = place(p, 1, d);
-    if (p->r.columns) p->so_far = place(p, REC_CHUNK, d);
+    place_decays(p);
     p->out = place(p, REC_CHUNK, p->cols);
+    p->out_u = p->r.same ? place(p, REC_CHUNK, p->cols) : p->right;
 }
 
 /* ---- tiles ---- */
 
-static em_val from(em *e, const rec_plan *p, rec_tile tile, em_val at) {
+static em_val begin_at(em *e, const rec_plan *p, rec_tile tile, em_val at) {
     return em_gep(e, tile.of_unit ? p->unit : e->scratch, p->t, em_addi(e, at, tile.at));
 }
 
 em_val rec_at(em *e, const rec_plan *p, rec_tile tile, em_val row, em_val col) {
-    return from(e, p, tile, em_add(e, em_muli(e, row, tile.ld), col));
+    return begin_at(e, p, tile, em_add(e, em_muli(e, row, tile.ld), col));
 }
 
 em_val rec_at_const(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val col) {
-    return from(e, p, tile, em_addi(e, col, row * tile.ld));
+    return begin_at(e, p, tile, em_addi(e, col, row * tile.ld));
 }
 
 em_val rec_load(em *e, const rec_plan *p, em_val at) {
@@ -93,4 +116,15 @@ em_val rec_load(em *e, const rec_plan *p, em_val at) {
 
 void rec_store(em *e, const rec_plan *p, em_val at, em_val v) {
     em_store(e, p->t, at, v);
+}
+
+em_loop rec_for_vectors(em *e, const rec_plan *p, int64_t n) {
+    return em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, p->lanes));
+}
+
+void rec_fill(em *e, const rec_plan *p, rec_tile tile, em_val row, int64_t from, int64_t n,
+              double value) {
+    em_loop l = rec_for_vectors(e, p, n);
+    rec_store(e, p, rec_at(e, p, tile, row, em_addi(e, l.i, from)), em_vf(e, value));
+    em_end(e, &l);
 }

@@ -47,7 +47,7 @@ static void store_product(em *e, const rec_plan *p, const tile *x, rec_tile to, 
         for (int j = 0; j < x->n; j++) {
             em_val r = em_addi(e, row, i), c = column(e, p, col, j), v = x->acc[i * x->n + j];
             em_val at = rec_at(e, p, to, r, c);
-            if (p->r.columns)
+            if (p->decays == REC_COLUMNS && to.at == p->out.at && !to.of_unit)
                 v = em_fma(e, v, rec_load(e, p, rec_at(e, p, p->so_far, r, c)), rec_load(e, p, at));
             rec_store(e, p, at, v);
         }
@@ -58,8 +58,10 @@ int rec_vectors_at(em *e, const rec_plan *p, int first) {
     return n < most ? n : most;
 }
 
-void rec_emit_product(em *e, const rec_plan *p, rec_tile left, int64_t first, rec_tile to,
-                      int vector, int n) {
+/* Columns of n vectors of to[CHUNK][cols] = left[.., first ..] right[first ..]; of y, with decays of
+ * columns, times so_far, plus what is there. */
+static void emit_product(em *e, const rec_plan *p, rec_tile left, int64_t first, rec_tile to,
+                         int vector, int n) {
     int64_t col = (int64_t)vector * p->lanes;
     tile x = {.n = n};
     em_loop half = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, ROWS));
@@ -76,15 +78,40 @@ void rec_emit_product(em *e, const rec_plan *p, rec_tile left, int64_t first, re
     em_end(e, &half);
 }
 
-void rec_emit_update(em *e, const rec_plan *p, int vector, int n) {
+/* u_t += sum over j < t of (a_t . b_j) u_j, of which the products with v and S are there. If b is k:
+ * w_t = v_t + u_t, u_t += sum over j < t of (a_t . k_j) w_j. */
+static void substitute(em *e, const rec_plan *p, int vector, int n) {
+    em_val begin = em_i64(e, (int64_t)vector * p->lanes),
+           end = em_i64(e, (int64_t)(vector + n) * p->lanes), row[REC_CHUNK];
+    em_loop l = em_for(e, begin, end, em_i64(e, p->lanes));
+    for (int t = 0; t < REC_CHUNK; t++) {
+        em_val to = rec_at_const(e, p, p->out_u, t, l.i), sum = rec_load(e, p, to);
+        for (int j = 0; j < t; j++) {
+            em_val weight = rec_at_const(e, p, p->left_u, t, em_i64(e, j));
+            sum = em_fma(e, em_load_splat(e, p->t, weight, p->lanes), row[j], sum);
+        }
+        row[t] = sum;
+        if (t || p->r.same) rec_store(e, p, to, sum);
+        if (!p->r.same) continue;
+        em_val v = rec_at_const(e, p, p->right, t, l.i);
+        rec_store(e, p, v, row[t] = em_add(e, rec_load(e, p, v), sum));
+    }
+    em_end(e, &l);
+}
+
+/* The same columns of the carry: times `total`, plus key^T right. */
+static void emit_update(em *e, const rec_plan *p, int vector, int n) {
     int64_t col = (int64_t)vector * p->lanes;
     tile x = {.n = n};
-    em_val at[ROWS * MAX_VECTORS];
+    em_val at[ROWS * MAX_VECTORS], all = NULL;
+    if (p->decays == REC_ONE)
+        all = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), p->lanes);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, ROWS));
     for (int i = 0; i < ROWS; i++) {
         em_val row = em_addi(e, l.i, i), d = NULL;
-        if (!p->r.columns)
+        if (p->decays == REC_ROWS)
             d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, row), p->lanes);
+        if (p->decays == REC_ONE) d = all;
         for (int j = 0; j < x.n; j++) {
             em_val c = column(e, p, col, j), by = d;
             if (!by) by = rec_load(e, p, rec_at_const(e, p, p->total, 0, c));
@@ -100,4 +127,13 @@ void rec_emit_update(em *e, const rec_plan *p, int vector, int n) {
     }
     for (int i = 0; i < ROWS * x.n; i++) rec_store(e, p, at[i], x.acc[i]);
     em_end(e, &l);
+}
+
+void rec_emit_products(em *e, const rec_plan *p, int vector, int n) {
+    if (p->r.delta) {
+        emit_product(e, p, p->left_u, REC_CHUNK, p->out_u, vector, n);
+        substitute(e, p, vector, n);
+    }
+    emit_product(e, p, p->left, p->decays == REC_COLUMNS ? p->first : 0, p->out, vector, n);
+    emit_update(e, p, vector, n);
 }

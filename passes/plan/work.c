@@ -75,7 +75,7 @@ sn_dim sn_macs_recurrence(sn_module *m, const sn_step *s) {
     const sn_view *start = &s->in[SN_REC_START];
     sn_dim elements =
         sn_dim_mul(m, s->in[SN_REC_Q].shape[0], sn_dim_product(m, start->rank, start->shape));
-    return sn_dim_mul(m, elements, 2 + r.second + r.delta);
+    return sn_dim_mul(m, elements, 2 + r.second + r.delta - r.same);
 }
 
 sn_dim sn_flops_recurrence(sn_module *m, const sn_step *s) {

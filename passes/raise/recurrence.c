@@ -540,10 +540,12 @@ static bool as_recurrence(sn_raiser *r, sn_node *n, sn_node **result) {
                    "body or as a sequence");
             return false;
         }
+        bool same = next.n_delta && in[SN_REC_B] == in[SN_REC_K];
         sn_node *all =
             sn_node_new(n->m, SN_OP_recurrence, next.n_delta ? SN_REC_END : SN_REC_B, in,
                         SN_ATTRS(SN_INT(reads, before ? SN_READS_BEFORE : SN_READS_AFTER),
-                                 SN_INT(delta, next.n_delta), SN_INT(reverse, b.s.reverse)));
+                                 SN_INT(delta, same ? SN_DELTA_OF_K : next.n_delta),
+                                 SN_INT(reverse, b.s.reverse)));
         result[0] = sn_b_result(all, 1);
         if (side) result[0] = swapped(result[0]);
         if (y.vector) {

@@ -1,0 +1,263 @@
+/* rows.c: between memory and the tiles of a chunk: vectors of its elements, results, carries. */
+#include "codegen/emit/vmath.h"
+#include "codegen/recurrence/impl.h"
+#include "runtime/memory.h"
+
+enum { LINE = 64 };
+
+/* ---- operands and results ---- */
+
+static int n_views(const rec_plan *p) {
+    return p->k->step->n_in + p->k->step->n_out;
+}
+
+static const sn_view *view_of(const rec_plan *p, int i) {
+    const sn_step *s = p->k->step;
+    return i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+}
+
+static em_val last_stride(em *e, const rec_plan *p, const sn_view *v) {
+    return sn_kernel_dim(e, p->k, v->stride[v->rank - 1]);
+}
+
+static bool is_carry(const rec_plan *p, int i) {
+    return i == SN_REC_START || i == p->k->step->n_in + 1;
+}
+
+/* V-wide operands and results, of which a unit has a block of columns. */
+static bool is_of_columns(const rec_plan *p, int i) {
+    return i == SN_REC_V || i >= p->k->step->n_in || is_carry(p, i) ||
+           (i == SN_REC_A && !p->r.delta) || (i == SN_REC_G && p->r.columns);
+}
+
+/* Mask of the vector from element i on of `n` elements, which are `count` if that is not NULL; NULL: all
+ * lanes. */
+static em_val mask_of(em *e, const rec_plan *p, em_val i, int64_t n, em_val count) {
+    if (!count && n % p->lanes == 0) return NULL;
+    return em_tail_mask(e, em_sub(e, count ? count : em_i64(e, n), i), p->lanes);
+}
+
+/* A vector of view v from element i of the row at `row` on. */
+static em_val load_vector(em *e, const rec_plan *p, const sn_view *v, em_val row, em_val i,
+                          em_val mask) {
+    em_val stride = last_stride(e, p, v), from = em_gep(e, row, v->dtype, em_mul(e, i, stride));
+    if (v->stride[v->rank - 1] == 1) return em_load_mask(e, v->dtype, from, p->lanes, mask, NULL);
+    em_val index = em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, stride, p->lanes));
+    return em_gather(e, v->dtype, from, index, mask);
+}
+
+/* Vectors that are moved in one turn of a loop over n elements. */
+static int at_once(const rec_plan *p, int64_t n) {
+    return n % (4 * p->lanes) ? 1 : 4;
+}
+
+/* Copies a row of n elements of operand i to a tile. */
+static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
+                     rec_tile tile, em_val to_row, int64_t to_col) {
+    int64_t whole = SN_ROUND_UP(n, p->lanes);
+    int turns = at_once(p, whole);
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, (int64_t)turns * p->lanes));
+    for (int k = 0; k < turns; k++) {
+        em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
+        em_val x = load_vector(e, p, view_of(p, i), row, at, mask_of(e, p, at, n, count));
+        rec_store(e, p, rec_at(e, p, tile, to_row, em_addi(e, at, to_col)), x);
+    }
+    em_end(e, &l);
+}
+
+/* Decays of an element: e^g. */
+static void load_decays(em *e, const rec_plan *p, const rec_unit *u, em_val row, em_val to_row) {
+    const sn_view *v = view_of(p, SN_REC_G);
+    if (p->decays == REC_ONE) { /* e^g is computed for the whole chunk */
+        em_store(e, p->t, rec_at_const(e, p, p->decay, 0, to_row), em_load(e, v->dtype, row, 1));
+        return;
+    }
+    bool columns = p->decays == REC_COLUMNS;
+    em_val count = columns ? u->columns : NULL;
+    em_loop l = rec_for_vectors(e, p, p->decay.ld);
+    em_val mask = mask_of(e, p, l.i, columns ? p->cols : p->K, count);
+    em_val d = sn_vmath_emit(e, SN_V_EXP, load_vector(e, p, v, row, l.i, mask));
+    rec_store(e, p, rec_at(e, p, p->decay, to_row, l.i), d);
+    em_end(e, &l);
+}
+
+/* What zeros are for an element that does not exist. */
+static void clear_decays(em *e, const rec_plan *p, em_val row) {
+    if (p->decays == REC_ONE)
+        em_store(e, p->t, rec_at_const(e, p, p->decay, 0, row), em_f(e, 0));
+    else
+        rec_fill(e, p, p->decay, row, 0, p->decay.ld, 1);
+}
+
+/* Copies n elements of a tile's row to a row of result i. */
+static void store_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
+                      rec_tile tile, em_val from_row) {
+    const sn_view *v = view_of(p, i);
+    if (v->stride[v->rank - 1] == 1) {
+        int turns = at_once(p, n);
+        em_loop l = em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, (int64_t)turns * p->lanes));
+        for (int k = 0; k < turns; k++) {
+            em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
+            em_store_mask(e, v->dtype, em_gep(e, row, v->dtype, at),
+                          rec_load(e, p, rec_at(e, p, tile, from_row, at)),
+                          mask_of(e, p, at, n, count));
+        }
+        em_end(e, &l);
+        return;
+    }
+    em_loop l = em_for(e, em_i64(e, 0), count ? count : em_i64(e, n), em_i64(e, 1));
+    em_val to = em_gep(e, row, v->dtype, em_mul(e, l.i, last_stride(e, p, v)));
+    em_store(e, v->dtype, to, em_load(e, p->t, rec_at(e, p, tile, from_row, l.i), 1));
+    em_end(e, &l);
+}
+
+/* Row t of operand or result i. */
+static em_val element(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t) {
+    const sn_view *v = view_of(p, i);
+    return em_gep(e, u->base[i], v->dtype, em_mul(e, t, sn_kernel_dim(e, p->k, v->stride[0])));
+}
+
+/* Rows are as far apart as the rows of all heads together, further than hardware prefetches: those of
+ * the same elements in the next unit, or of the next block, arrive while this unit is computed. */
+static void prefetch_row(em *e, const rec_plan *p, int i, em_val row, int64_t n) {
+    const sn_view *v = view_of(p, i);
+    bool result = i >= p->k->step->n_in;
+    int64_t line = LINE / (int64_t)sn_dtype_size(v->dtype);
+    if (v->stride[v->rank - 1] != 1) return;
+    for (int64_t at = 0; at < n; at += line)
+        em_prefetch(e, em_gep(e, row, v->dtype, em_i64(e, at)), result, 2);
+}
+
+static void prefetch_element(em *e, const rec_plan *p, const rec_unit *u, em_val t) {
+    for (int i = 0; i < n_views(p); i++) {
+        const sn_view *v = view_of(p, i);
+        em_val at = em_mul(e, t, sn_kernel_dim(e, p->k, v->stride[0]));
+        if (!is_carry(p, i) && rec_constant(p->k, v->shape[v->rank - 1]) != 1)
+            prefetch_row(e, p, i, em_gep(e, u->next[i], v->dtype, at),
+                         is_of_columns(p, i) ? p->cols : p->K);
+    }
+}
+
+/* The position of the chunk's element i, and whether it exists. */
+static em_val position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists) {
+    em_val t = em_add(e, u->chunk, i);
+    *exists = em_cmp(e, EM_LT, t, u->T);
+    return p->r.reverse ? em_sub(e, em_subi(e, u->T, 1), t) : t;
+}
+
+void rec_load_elements(em *e, const rec_plan *p, const rec_unit *u) {
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, 1));
+    em_val exists, t = position(e, p, u, l.i, &exists);
+    em_val key[REC_PAIRS], v = em_addi(e, l.i, rec_first_of(p, 0));
+    for (int i = 0; i < p->pairs; i++) key[i] = em_addi(e, l.i, rec_first_of(p, i));
+    em_branch br = em_if(e, exists);
+    load_row(e, p, SN_REC_Q, element(e, p, u, SN_REC_Q, t), p->K, NULL, p->left, l.i, p->first);
+    load_row(e, p, SN_REC_K, element(e, p, u, SN_REC_K, t), p->K, NULL, p->key, key[0], 0);
+    load_row(e, p, SN_REC_V, element(e, p, u, SN_REC_V, t), p->cols, u->columns, p->right, v, 0);
+    load_decays(e, p, u, element(e, p, u, SN_REC_G, t), l.i);
+    prefetch_element(e, p, u, t);
+    if (p->pairs > 1)
+        load_row(e, p, SN_REC_B, element(e, p, u, SN_REC_B, t), p->K, NULL, p->key, key[1], 0);
+    if (p->r.delta)
+        load_row(e, p, SN_REC_A, element(e, p, u, SN_REC_A, t), p->K, NULL, p->left_u, l.i,
+                 p->first);
+    else if (p->r.second)
+        load_row(e, p, SN_REC_A, element(e, p, u, SN_REC_A, t), p->cols, u->columns, p->right,
+                 key[1], 0);
+    em_else(e, &br);
+    rec_fill(e, p, p->left, l.i, p->first, p->inner, 0);
+    rec_fill(e, p, p->right, v, 0, p->cols, 0);
+    clear_decays(e, p, l.i);
+    for (int i = 0; i < p->pairs; i++) rec_fill(e, p, p->key, key[i], 0, p->inner, 0);
+    if (p->r.delta) rec_fill(e, p, p->left_u, l.i, p->first, p->inner, 0);
+    if (p->r.second && !p->r.delta) rec_fill(e, p, p->right, key[1], 0, p->cols, 0);
+    em_endif(e, &br);
+    em_end(e, &l);
+}
+
+/* The chunk's rows of result i, from a tile. */
+static void store_elements(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile) {
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, 1));
+    em_val exists, t = position(e, p, u, l.i, &exists);
+    em_branch br = em_if(e, exists);
+    store_row(e, p, i, element(e, p, u, i, t), p->cols, u->columns, tile, l.i);
+    em_endif(e, &br);
+    em_end(e, &l);
+}
+
+void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u) {
+    int n_in = p->k->step->n_in;
+    store_elements(e, p, u, n_in, p->out);
+    if (p->r.delta) store_elements(e, p, u, n_in + 2, p->out_u);
+}
+
+/* ---- carries ---- */
+
+/* Row k of a carry, operand or result i. */
+static em_val carry_row(em *e, const rec_plan *p, const rec_unit *u, int i, em_val k) {
+    const sn_view *v = view_of(p, i);
+    em_val by = em_mul(e, k, sn_kernel_dim(e, p->k, v->stride[v->rank - 2]));
+    return em_gep(e, u->base[i], v->dtype, by);
+}
+
+void rec_load_carry(em *e, const rec_plan *p, const rec_unit *u) {
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->K), em_i64(e, 1));
+    load_row(e, p, SN_REC_START, carry_row(e, p, u, SN_REC_START, l.i), p->cols, u->columns,
+             p->right, em_addi(e, l.i, p->first), 0);
+    em_end(e, &l);
+    for (int64_t k = p->K; k < p->inner; k++)
+        rec_fill(e, p, p->right, em_i64(e, p->first + k), 0, p->cols, 0);
+}
+
+void rec_store_carry(em *e, const rec_plan *p, const rec_unit *u) {
+    int i = p->k->step->n_in + 1;
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->K), em_i64(e, 1));
+    store_row(e, p, i, carry_row(e, p, u, i, l.i), p->cols, u->columns, p->right,
+              em_addi(e, l.i, p->first));
+    em_end(e, &l);
+}
+
+/* ---- units ---- */
+
+/* Pointers to unit `item`: the carry item / n_block, block item % n_block. */
+static void point_to(em *e, const rec_plan *p, em_val item, em_val *base, em_val *col) {
+    const sn_step *s = p->k->step;
+    em_val block = em_rem(e, item, em_i64(e, p->n_block));
+    em_val lead = em_div(e, item, em_i64(e, p->n_block));
+    *col = em_muli(e, block, p->cols);
+    for (int i = 0; i < n_views(p); i++) {
+        const sn_view *v = view_of(p, i);
+        em_val off = em_i64(e, 0), rest = lead;
+        for (int a = p->r.n_lead - 1; a >= 0; a--) {
+            em_val n = sn_kernel_dim(e, p->k, s->in[SN_REC_START].shape[a]);
+            em_val by = sn_kernel_dim(e, p->k, v->stride[a + !is_carry(p, i)]);
+            off = em_add(e, off, em_mul(e, em_rem(e, rest, n), by));
+            rest = em_div(e, rest, n);
+        }
+        if (is_of_columns(p, i) && rec_constant(p->k, v->shape[v->rank - 1]) != 1)
+            off = em_add(e, off, em_mul(e, *col, last_stride(e, p, v)));
+        base[i] = em_gep(e, em_buf(e, i), v->dtype, off);
+    }
+}
+
+void rec_begin_unit(em *e, rec_plan *p, rec_unit *u, em_val first, em_val i) {
+    em_val col;
+    point_to(e, p, em_add(e, first, i), u->base, &col);
+    if (p->n_block * p->cols != p->V)
+        u->columns = em_imin(e, em_sub(e, em_i64(e, p->V), col), em_i64(e, p->cols));
+    p->unit = em_gep(e, e->scratch, p->t, em_addi(e, em_muli(e, i, p->each), p->elements));
+}
+
+/* The same block of the next unit, or the next block of the first. */
+void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n) {
+    em_val col, more = em_addi(e, i, 1), last = em_cmp(e, EM_EQ, more, n);
+    em_val item = em_add(e, first, em_select(e, last, em_i64(e, 0), more));
+    em_val ahead =
+        em_select(e, last, em_i64(e, p->r.reverse ? -REC_BLOCK : REC_BLOCK), em_i64(e, 0));
+    point_to(e, p, item, u->next, &col);
+    for (int k = 0; k < n_views(p); k++) {
+        const sn_view *v = view_of(p, k);
+        em_val by = em_mul(e, ahead, sn_kernel_dim(e, p->k, v->stride[0]));
+        if (!is_carry(p, k)) u->next[k] = em_gep(e, u->next[k], v->dtype, by);
+    }
+}

@@ -1,0 +1,304 @@
+/* weights.c: what the elements of a chunk see of each other: weights, which are products of q and a with
+ * earlier keys that have decayed since, and the decays that each vector carries into the products.
+ * Decays of rows are applied to the keys in registers, element after element, and read in between. One
+ * decay of all rows is a factor of the weights. Decays of columns belong to the values. */
+#include "codegen/emit/vmath.h"
+#include "codegen/recurrence/impl.h"
+
+enum { GROUP = 4 /* keys in registers */ };
+
+/* y reads the carry after the decay of its own element. */
+static bool is_late(const rec_plan *p) {
+    return p->r.reads == SN_READS_AFTER;
+}
+
+/* ---- sums of lanes ---- */
+
+/* Of segments of `seg` lanes of a and b, the halves added up: segments of a and b in turns. */
+static em_val fold(em *e, em_val a, em_val b, int seg) {
+    int n = em_lanes_of(a), half = seg / 2, low[256], high[256];
+    for (int i = 0; i < n; i++) {
+        int from = i / seg * seg + i % half + (i % seg < half ? 0 : n);
+        low[i] = from;
+        high[i] = from + half;
+    }
+    return em_add(e, em_shuffle(e, a, b, low, n), em_shuffle(e, a, b, high, n));
+}
+
+static int reversed_bits(int i, int n) {
+    int r = 0;
+    for (int bit = 1; bit < n; bit *= 2) r = 2 * r + (i & bit ? 1 : 0);
+    return r;
+}
+
+/* The sums of the lanes of CHUNK vectors, as one vector. */
+static em_val sum_lanes(em *e, em_val *v) {
+    em_val part[REC_CHUNK], x[REC_CHUNK];
+    int lanes = em_lanes_of(v[0]), n_part = 0;
+    for (; lanes > REC_CHUNK; lanes /= 2)
+        for (int i = 0; i < REC_CHUNK; i++)
+            v[i] =
+                em_add(e, em_part(e, v[i], 0, lanes / 2), em_part(e, v[i], lanes / 2, lanes / 2));
+    for (int first = 0; first < REC_CHUNK; first += lanes) {
+        for (int i = 0; i < lanes; i++) x[i] = v[first + reversed_bits(i, lanes)];
+        for (int n = lanes; n > 1; n /= 2)
+            for (int i = 0; i < n / 2; i++) x[i] = fold(e, x[2 * i], x[2 * i + 1], n);
+        part[n_part++] = x[0];
+    }
+    for (; n_part > 1; n_part /= 2)
+        for (int i = 0; i < n_part / 2; i++) part[i] = em_concat(e, part[2 * i], part[2 * i + 1]);
+    return part[0];
+}
+
+/* The first n lanes of x, of others the rest. */
+static em_val first_lanes(em *e, em_val x, int n, em_val others) {
+    int lane[REC_CHUNK];
+    if (n <= 0 || n >= REC_CHUNK) return n <= 0 ? others : x;
+    for (int i = 0; i < REC_CHUNK; i++) lane[i] = i < n ? i : REC_CHUNK + i;
+    return em_shuffle(e, x, others, lane, REC_CHUNK);
+}
+
+static em_type chunk_type(em *e, const rec_plan *p) {
+    return em_vec(em_mem_type(e, p->t), REC_CHUNK);
+}
+
+/* Weights of a pair in y or u of element t: the first n. */
+static void store_weights(em *e, const rec_plan *p, rec_tile left, int pair, int t, em_val w,
+                          int n) {
+    em_val to = rec_at_const(e, p, left, t, em_i64(e, rec_first_of(p, pair)));
+    em_store(e, p->t, to, first_lanes(e, w, n, em_zero(chunk_type(e, p))));
+}
+
+/* ---- plain products: no decays of rows ---- */
+
+/* Products of vectors t0, t0 + 1 of tile `left` with the first n keys of a pair. */
+static void multiply(em *e, const rec_plan *p, rec_tile left, int pair, int t0, int n,
+                     em_val *product) {
+    em_val acc[2][REC_CHUNK];
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < REC_CHUNK; j++) acc[i][j] = em_vf(e, 0);
+    for (int j0 = 0; j0 < n; j0 += GROUP) {
+        em_val carried[2][GROUP];
+        em_loop l = rec_for_vectors(e, p, p->inner);
+        for (int i = 0; i < 2; i++)
+            for (int j = 0; j < GROUP; j++)
+                carried[i][j] = acc[i][j0 + j] = em_carry(e, &l, acc[i][j0 + j]);
+        em_val x[2], col = em_addi(e, l.i, p->first);
+        for (int i = 0; i < 2; i++) x[i] = rec_load(e, p, rec_at_const(e, p, left, t0 + i, col));
+        for (int j = 0; j < GROUP; j++) {
+            int row = rec_first_of(p, pair) + j0 + j;
+            em_val k = rec_load(e, p, rec_at_const(e, p, p->key, row, l.i));
+            for (int i = 0; i < 2; i++)
+                em_next(e, &l, carried[i][j], em_fma(e, x[i], k, acc[i][j0 + j]));
+        }
+        em_end(e, &l);
+        for (int i = 0; i < 2; i++)
+            for (int j = 0; j < GROUP; j++) acc[i][j0 + j] = em_final(e, &l, carried[i][j]);
+    }
+    for (int i = 0; i < 2; i++) product[i] = sum_lanes(e, acc[i]);
+}
+
+/* The products of `left`'s vectors with a pair's keys, of CHUNK elements; n: how many count. */
+static void multiply_all(em *e, const rec_plan *p, rec_tile left, int pair, const int *n,
+                         em_val *product) {
+    for (int t = 0; t < REC_CHUNK; t += 2) {
+        int most = n[t] > n[t + 1] ? n[t] : n[t + 1];
+        multiply(e, p, left, pair, t, most, product + t);
+    }
+}
+
+/* ---- one decay of all rows ---- */
+
+enum { OF_Q, OF_A, OF_KEYS };
+
+static em_val factor_at(em *e, const rec_plan *p, int which, int t) {
+    return rec_at_const(e, p, p->factors, which, em_i64(e, t));
+}
+
+/* Multiplies rows of a tile by factors; columns from `col` on. */
+static void scale_rows(em *e, const rec_plan *p, rec_tile tile, int first, int64_t col, int which) {
+    em_loop l = rec_for_vectors(e, p, p->inner);
+    for (int t = 0; t < REC_CHUNK; t++) {
+        em_val to = rec_at_const(e, p, tile, first + t, em_addi(e, l.i, col));
+        em_val by = em_load_splat(e, p->t, factor_at(e, p, which, t), p->lanes);
+        rec_store(e, p, to, em_mul(e, rec_load(e, p, to), by));
+    }
+    em_end(e, &l);
+}
+
+/* Weights of a pair: products times the decays since. */
+static void weigh_by_one(em *e, const rec_plan *p, int pair, em_val decays) {
+    em_val y[REC_CHUNK], u[REC_CHUNK], since = em_like(e, decays, 1);
+    int seen[REC_CHUNK], by_u[REC_CHUNK];
+    for (int t = 0; t < REC_CHUNK; t++) {
+        seen[t] = rec_seen(p, pair, t);
+        by_u[t] = rec_seen_by_u(p, pair, t);
+    }
+    multiply_all(e, p, p->left, pair, seen, y);
+    if (p->r.delta) multiply_all(e, p, p->left_u, pair, by_u, u);
+    for (int t = 0; t < REC_CHUNK; t++) {
+        em_val d = em_splat(e, em_extract(e, decays, t), REC_CHUNK), before = since;
+        since = first_lanes(e, em_mul(e, since, d), rec_decayed(p, pair, t), since);
+        em_val w = em_mul(e, y[t], is_late(p) ? since : before);
+        store_weights(e, p, p->left, pair, t, w, seen[t]);
+        if (p->r.delta) store_weights(e, p, p->left_u, pair, t, em_mul(e, u[t], before), by_u[t]);
+    }
+    em_store(e, p->t, factor_at(e, p, OF_KEYS + pair, 0), since);
+    scale_rows(e, p, p->key, rec_first_of(p, pair), 0, OF_KEYS + pair);
+}
+
+static void weigh_one(em *e, const rec_plan *p) {
+    em_val at = rec_at_const(e, p, p->decay, 0, em_i64(e, 0));
+    em_val decays = sn_vmath_emit(e, SN_V_EXP, em_load(e, p->t, at, REC_CHUNK)), total = em_f(e, 1);
+    for (int pair = 0; pair < p->pairs; pair++) weigh_by_one(e, p, pair, decays);
+    for (int t = 0; t < REC_CHUNK; t++) {
+        em_val before = total;
+        total = em_mul(e, total, em_extract(e, decays, t));
+        em_store(e, p->t, factor_at(e, p, OF_Q, t), is_late(p) ? total : before);
+        em_store(e, p->t, factor_at(e, p, OF_A, t), before);
+    }
+    em_store(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), total);
+    scale_rows(e, p, p->left, 0, p->first, OF_Q);
+    if (p->r.delta) scale_rows(e, p, p->left_u, 0, p->first, OF_A);
+}
+
+/* ---- decays of rows ---- */
+
+static em_val sum_at(em *e, const rec_plan *p, bool of_u, int t, int j) {
+    return rec_at_const(e, p, p->sums, (of_u * REC_CHUNK + t) * REC_CHUNK + j, em_i64(e, 0));
+}
+
+/* Vectors of each row that are multiplied before their sum goes back to its tile. */
+static int vectors_at_once(const rec_plan *p) {
+    return p->inner % (2 * p->lanes) ? 1 : 2;
+}
+
+/* Adds x k to the sum of a weight. */
+static void add_product(em *e, const rec_plan *p, bool of_u, int t, int j, const em_val *x,
+                        const em_val *k) {
+    em_val to = sum_at(e, p, of_u, t, j), s = rec_load(e, p, to);
+    for (int w = 0; w < vectors_at_once(p); w++) s = em_fma(e, x[w], k[w], s);
+    rec_store(e, p, to, s);
+}
+
+/* Keys j0 .. j0 + GROUP - 1 of a pair decay element after element, read in between. */
+static void decay_keys(em *e, const rec_plan *p, int pair, int j0) {
+    const int n_vector = vectors_at_once(p), first = rec_first_of(p, pair);
+    em_loop l =
+        em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, (int64_t)n_vector * p->lanes));
+    em_val k[GROUP][2], q[2], a[2], d[2], col[2];
+    for (int w = 0; w < n_vector; w++) col[w] = em_addi(e, l.i, (int64_t)w * p->lanes);
+    for (int j = 0; j < GROUP; j++)
+        for (int w = 0; w < n_vector; w++)
+            k[j][w] = rec_load(e, p, rec_at_const(e, p, p->key, first + j0 + j, col[w]));
+    for (int t = j0; t < REC_CHUNK; t++) {
+        int seen = rec_seen(p, pair, t), decayed = rec_decayed(p, pair, t),
+            by_u = p->r.delta ? rec_seen_by_u(p, pair, t) : 0;
+        for (int w = 0; w < n_vector; w++) {
+            em_val of_row = em_addi(e, col[w], p->first);
+            d[w] = rec_load(e, p, rec_at_const(e, p, p->decay, t, col[w]));
+            q[w] = rec_load(e, p, rec_at_const(e, p, p->left, t, of_row));
+            if (by_u > j0) a[w] = rec_load(e, p, rec_at_const(e, p, p->left_u, t, of_row));
+        }
+        for (int j = 0; j < GROUP; j++) {
+            if (j0 + j < by_u) add_product(e, p, true, t, j0 + j, a, k[j]);
+            if (j0 + j < seen && !is_late(p)) add_product(e, p, false, t, j0 + j, q, k[j]);
+            for (int w = 0; w < n_vector && j0 + j < decayed; w++)
+                k[j][w] = em_mul(e, k[j][w], d[w]);
+            if (j0 + j < seen && is_late(p)) add_product(e, p, false, t, j0 + j, q, k[j]);
+        }
+    }
+    for (int j = 0; j < GROUP; j++)
+        for (int w = 0; w < n_vector; w++)
+            rec_store(e, p, rec_at_const(e, p, p->key, first + j0 + j, col[w]), k[j][w]);
+    em_end(e, &l);
+}
+
+static void store_sums(em *e, const rec_plan *p, rec_tile left, bool of_u, int pair, int t, int n) {
+    em_val v[REC_CHUNK];
+    for (int j = 0; j < REC_CHUNK; j++)
+        v[j] = j < n ? rec_load(e, p, sum_at(e, p, of_u, t, j)) : em_vf(e, 0);
+    store_weights(e, p, left, pair, t, sum_lanes(e, v), n);
+}
+
+/* q and a times the decays that the carry at the chunk's beginning has by then. */
+static void decay_rows(em *e, const rec_plan *p) {
+    em_loop l = rec_for_vectors(e, p, p->inner);
+    em_val total = em_vf(e, 1), col = em_addi(e, l.i, p->first);
+    for (int t = 0; t < REC_CHUNK; t++) {
+        em_val before = total, q = rec_at_const(e, p, p->left, t, col);
+        total = em_mul(e, total, rec_load(e, p, rec_at_const(e, p, p->decay, t, l.i)));
+        rec_store(e, p, q, em_mul(e, rec_load(e, p, q), is_late(p) ? total : before));
+        if (!p->r.delta) continue;
+        em_val a = rec_at_const(e, p, p->left_u, t, col);
+        rec_store(e, p, a, em_mul(e, rec_load(e, p, a), before));
+    }
+    rec_store(e, p, rec_at_const(e, p, p->total, 0, l.i), total);
+    em_end(e, &l);
+}
+
+static void weigh_rows(em *e, const rec_plan *p) {
+    for (int pair = 0; pair < p->pairs; pair++) {
+        int64_t n_sum = (int64_t)(1 + p->r.delta) * REC_CHUNK * REC_CHUNK * p->lanes;
+        em_loop l = em_for(e, em_i64(e, 0), em_i64(e, n_sum), em_i64(e, 8 * (int64_t)p->lanes));
+        for (int i = 0; i < 8; i++)
+            rec_store(e, p, rec_at_const(e, p, p->sums, 0, em_addi(e, l.i, (int64_t)i * p->lanes)),
+                      em_vf(e, 0));
+        em_end(e, &l);
+        for (int j = 0; j < REC_CHUNK; j += GROUP) decay_keys(e, p, pair, j);
+        for (int t = 0; t < REC_CHUNK; t++) {
+            store_sums(e, p, p->left, false, pair, t, rec_seen(p, pair, t));
+            if (p->r.delta) store_sums(e, p, p->left_u, true, pair, t, rec_seen_by_u(p, pair, t));
+        }
+    }
+    decay_rows(e, p);
+}
+
+/* ---- decays of columns ---- */
+
+/* A pair's part of y that does not come from the carry, and its values, decayed. */
+static void decay_values(em *e, const rec_plan *p, int pair) {
+    const int first = rec_first_of(p, pair);
+    em_loop l = rec_for_vectors(e, p, p->cols);
+    em_val v[REC_CHUNK], total = em_vf(e, 1);
+    for (int j = 0; j < REC_CHUNK; j++)
+        v[j] = rec_load(e, p, rec_at_const(e, p, p->right, first + j, l.i));
+    for (int t = 0; t < REC_CHUNK; t++) {
+        em_val d = rec_load(e, p, rec_at_const(e, p, p->decay, t, l.i)), before = total;
+        em_val to = rec_at_const(e, p, p->out, t, l.i);
+        em_val sum = pair ? rec_load(e, p, to) : em_vf(e, 0);
+        for (int j = 0; j <= t; j++) {
+            em_val at = rec_at_const(e, p, p->left, t, em_i64(e, first + j));
+            em_val weight = em_load_splat(e, p->t, at, p->lanes);
+            bool seen = j < rec_seen(p, pair, t);
+            if (seen && !is_late(p)) sum = em_fma(e, weight, v[j], sum);
+            if (j < rec_decayed(p, pair, t)) v[j] = em_mul(e, v[j], d);
+            if (seen && is_late(p)) sum = em_fma(e, weight, v[j], sum);
+        }
+        rec_store(e, p, to, sum);
+        total = em_mul(e, total, d);
+        if (!pair)
+            rec_store(e, p, rec_at_const(e, p, p->so_far, t, l.i), is_late(p) ? total : before);
+    }
+    for (int j = 0; j < REC_CHUNK; j++)
+        rec_store(e, p, rec_at_const(e, p, p->right, first + j, l.i), v[j]);
+    if (!pair) rec_store(e, p, rec_at_const(e, p, p->total, 0, l.i), total);
+    em_end(e, &l);
+}
+
+static void weigh_columns(em *e, const rec_plan *p) {
+    for (int pair = 0; pair < p->pairs; pair++) {
+        em_val y[REC_CHUNK];
+        int seen[REC_CHUNK];
+        for (int t = 0; t < REC_CHUNK; t++) seen[t] = rec_seen(p, pair, t);
+        multiply_all(e, p, p->left, pair, seen, y);
+        for (int t = 0; t < REC_CHUNK; t++) store_weights(e, p, p->left, pair, t, y[t], seen[t]);
+        decay_values(e, p, pair);
+    }
+}
+
+void rec_emit_weights(em *e, const rec_plan *p) {
+    static void (*const of[])(em *, const rec_plan *) = {
+        [REC_ONE] = weigh_one, [REC_ROWS] = weigh_rows, [REC_COLUMNS] = weigh_columns};
+    of[p->decays](e, p);
+}
