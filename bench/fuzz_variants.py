@@ -1,181 +1,132 @@
 #!/usr/bin/env python3
-"""fuzz_variants.py SINTER [COUNT [SEED]]: writes COUNT random variants (100) as models in C and runs `sinter check` on each:
-random scores, masks, weights, sinks, recurrences and spellings. Prints each variant that fails a check or is refused, with
-its seed, and keeps its file in fuzz-variants/. Exit code 1 if there is one.
+"""fuzz_variants.py: writes random variants of transformer parts as models in C (fuzz_grammar.py) and runs `sinter check` on
+them: results and gradients of every level against the evaluator, gradients against differences, equal bits for other
+numbers of threads, and decoding against forward. Variants are attention with random scores, masks, weights, sinks and
+block tables; the same in plain operations; recurrences and running sums; routes (experts, orders, chosen tokens,
+adapters); rows; decoders.
+
+usage: bench/fuzz_variants.py SINTER [COUNT [SEED]] [--seconds S] [--per-file N] [--slow] [--keep FOLDER]
 
     bench/fuzz_variants.py build/release/tools/sinter 5000
-    bench/fuzz_variants.py build/release/tools/sinter 1 SEED        the variant of one seed"""
+    bench/fuzz_variants.py build/release/tools/sinter 1 SEED --slow     the variant of one seed
+
+Several variants share a file. A file is checked at levels 0, 4 and one between, one of four with other numbers of threads,
+and its kernels are compiled without LLVM's optimisations (SINTER_DEBUG=quick), but for one file of 20; --slow: everything,
+optimised. Each variant that fails a check or is refused is checked again alone, with other numbers too: a
+failure that these do not have is reported as rare (rounding may change which element is chosen). Failures are printed with
+their seed and kept in FOLDER (fuzz-variants). Exit code 1 if there is one."""
+import argparse
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
-HEAD = """#include <sinter/models.h>
-enum { H = %(heads)d, HK = %(kv)d, D = %(width)d, DV = %(values)d };
-"""
-MODEL = """SN_MODEL(m, o) {
-    (void)o;
-    sn_dim B = sn_symbol(m, "B", 1, 4), T = sn_symbol(m, "T", 1, 128);
-    sn_tensor q = sn_input(m, "q", SN_F32, B, H, T, D), k = sn_input(m, "k", SN_F32, B, HK, T, D);
-    sn_tensor v = sn_input(m, "v", SN_F32, B, HK, T, DV);
-    sn_tensor slope = sn_param(m, "slope", SN_F32, H);
-    (void)slope;
-    sn_entry_begin(m, "forward");
-%s
-    sn_output("y", y);
-}
-"""
+import fuzz_grammar
+
+DECODERS = 24  # one file of so many is a decoder
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def number(r, lo, hi):
-    return '%.3g' % r.uniform(lo, hi)
+def is_decoder(seed):
+    return seed % DECODERS == 0
 
 
-def distance(r):
-    return 'sn_cast(sn_query_key_distance(c), SN_F32)'
+def model(seeds):
+    """A file with the variants of these seeds."""
+    if len(seeds) == 1 and is_decoder(seeds[0]):
+        return fuzz_grammar.decoder(random.Random(seeds[0]))
+    parts = ['#include <math.h>', '#include <sinter/models.h>', '']
+    parts += [fuzz_grammar.draw(random.Random(s), s) for s in seeds]
+    parts.append('SN_MODEL(m, o) {\n    (void)o;\n    sn_dim B = sn_symbol(m, "B", 1, 4), T = sn_symbol(m, "T", 1, 128);')
+    for s in seeds:
+        parts.append('    sn_entry_begin(m, "v%d");\n    sn_scope_push(m, "v%d");\n    sn_output("y", build_%d(m, B, T));\n'
+                     '    sn_scope_pop(m);' % (s, s, s))
+    return '\n'.join(parts) + '\n}\n'
 
 
-def float_of_head(r):
-    return r.choice(['sn_cast(c->h, SN_F32)', 'sn_exp2(sn_sub(-1.0, sn_cast(c->h, SN_F32)))',
-                     'sn_log1p(sn_cast(c->h, SN_F32))', 'sn_sqrt(sn_add(sn_cast(c->h, SN_F32), 1.0))'])
+class Fuzzer:
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
+        self.ran = self.failed = self.rare = 0
+        shutil.copy(os.path.join(ROOT, 'examples', 'variants', 'small.h'), folder)
 
+    def check(self, seeds, slow, *options):
+        """The exit code and what was printed."""
+        r = random.Random(seeds[0])
+        if not slow:
+            options = ('--levels', '0,%d,4' % r.randrange(1, 4), *options)
+            if r.random() < 0.75:
+                options = ('--no-threads', *options)
+        path = os.path.join(self.folder, 'variants.c')
+        with open(path, 'w') as f:
+            f.write(model(seeds))
+        debug = [] if slow else ['quick']
+        env = dict(os.environ, SINTER_DEBUG=','.join(debug), OMP_WAIT_POLICY='passive')
+        command = [self.args.sinter, 'check', path, '--quiet', '--cache-dir', os.path.join(self.folder, 'cache'), *options]
+        try:
+            p = subprocess.run(command, capture_output=True, text=True, env=env, timeout=600)
+        except subprocess.TimeoutExpired:
+            return 124, 'not finished after 600 s\n'
+        return p.returncode, p.stdout + p.stderr
 
-def term(r, depth):
-    """A float scalar of a score callback."""
-    if depth == 0:
-        return r.choice(['c->score', 'c->score', 'sn_mul(%s, %s)' % (distance(r), number(r, -0.1, 0.1)), float_of_head(r),
-                         'sn_at(c->captured[0], c->h)'])
-    a, b = term(r, depth - 1), term(r, depth - 1)
-    return r.choice(['sn_add(%s, %s)' % (a, b), 'sn_sub(%s, %s)' % (a, b), 'sn_mul(%s, sn_tanh(%s))' % (a, b),
-                     'sn_mul(sn_tanh(sn_mul(%s, 0.2)), %s)' % (a, number(r, 1, 6)), 'sn_max(%s, %s)' % (a, number(r, -2, 0)),
-                     'sn_where(sn_lt(sn_query_key_distance(c), %d), %s, %s)' % (r.randrange(1, 40), a, b),
-                     'sn_sub(%s, sn_log1p(sn_abs(%s)))' % (a, distance(r))])
+    def report(self, seed, code, text, slow):
+        again = self.check([seed], slow, '--seed', '2', '--sizes', 'B=2,T=19')[0]
+        what = 'failed' if again else 'rare'
+        if what == 'failed':
+            self.failed += 1
+        else:
+            self.rare += 1
+        os.makedirs(self.args.keep, exist_ok=True)
+        with open(os.path.join(self.args.keep, '%d.c' % seed), 'w') as f:
+            f.write(model([seed]))
+        print('seed %d: %s, exit code %d\n%s' % (seed, what, code, text), flush=True)
 
+    def batch(self, seeds):
+        slow = self.args.slow or random.Random(seeds[0]).random() < 0.05
+        code, text = self.check(seeds, slow)
+        self.ran += len(seeds)
+        if code == 0:
+            return
+        for seed in seeds:
+            code, text = self.check([seed], slow)
+            if code:
+                self.report(seed, code, text, slow)
 
-def mask(r, depth):
-    """A bool scalar of a mask callback."""
-    if depth == 0:
-        n = r.randrange(1, 40)
-        return r.choice([
-            'sn_ge(sn_query_key_distance(c), 0)', 'sn_lt(sn_abs(sn_query_key_distance(c)), %d)' % n,
-            'sn_eq(sn_div(c->q, %d), sn_div(c->k, %d))' % (n, n), 'sn_eq(sn_mod(sn_query_key_distance(c), %d), 0)' % (n // 8 + 1),
-            'sn_lt(c->k, %d)' % n, 'sn_le(sn_query_key_distance(c), sn_cast(sn_exp2(sn_add(%s, 2.0)), SN_I32))' % float_of_head(r),
-            'sn_lt(%s, sn_mul(%s, %d))' % (distance(r), float_of_head(r), n),
-            'sn_eq(sn_and(sn_xor(sn_shift_right(c->q, %d), sn_shift_right(c->k, %d)), 1), 0)' % (r.randrange(1, 6), r.randrange(1, 6)),
-            'sn_lt(sn_mod(sn_mul(sn_add(c->k, c->h), 7), 11), %d)' % r.randrange(1, 11)])
-    a, b = mask(r, depth - 1), mask(r, depth - 1)
-    return r.choice(['sn_and(%s, %s)' % (a, b), 'sn_or(%s, %s)' % (a, b), 'sn_and(%s, sn_not(%s))' % (a, b),
-                     'sn_where(sn_eq(sn_mod(c->h, 2), 0), %s, %s)' % (a, b)])
-
-
-def callback(kind, name, body):
-    return 'static sn_tensor %s(const sn_score_ctx *c) {\n    return %s;\n}\n' % (name, body), '.%s = %s' % (kind, name)
-
-
-def attention(r):
-    code, options = '', []
-    if r.random() < 0.7:
-        text, option = callback('score', 'score', term(r, r.randrange(1, 3)))
-        code, options = code + text, options + [option]
-    if r.random() < 0.8:
-        text, option = callback('mask', 'mask', mask(r, r.randrange(0, 3)))
-        code, options = code + text, options + [option]
-    if r.random() < 0.5:
-        options.append('.causal = true')
-        if r.random() < 0.3:
-            options.append('.window = %d' % r.randrange(1, 50))
-    if r.random() < 0.4:
-        weight = r.choice(['sn_sigmoid(c->score)', 'sn_square(sn_relu(c->score))', 'c->score', 'sn_exp(sn_min(c->score, 4.0))',
-                           'sn_mul(c->score, sn_exp(sn_mul(sn_abs(%s), -0.2)))' % distance(r)])
-        text, option = callback('weight', 'weight', weight)
-        code, options = code + text, options + [option]
-        positive = 'sigmoid' in weight or 'exp(sn_min' in weight
-        options.append('.divide = SN_DIVIDE_BY_%s' % r.choice(['1', 'ABS_SUM'] + ['SUM'] * positive))
-    elif r.random() < 0.3:
-        options.append('.sink = slope')
-    options.append('.captured = {slope}')
-    return code, '    sn_tensor y = sn_attention(q, k, v, %s);' % ', '.join(options)
-
-
-def plain(r):
-    """Attention in plain operations, with a random spelling; heads may be mixed."""
-    lines = ['sn_tensor s = sn_mul(sn_einsum("bhqd,bhkd->bhqk", q, k), %s);' % number(r, 0.1, 1)]
-    if r.random() < 0.5:
-        lines.append('s = sn_mul(sn_tanh(sn_div(s, 5.0)), 5.0);')
-    if r.random() < 0.4:
-        lines.append('s = sn_einsum("bhqk,hg->bgqk", s, sn_param(m, "mix", SN_F32, H, H));')
-    seen = r.choice(['sn_causal_mask(m, T, T)', 'sn_window_mask(m, T, T, %d)' % r.randrange(1, 40), 'sn_strict_mask(m, T, T)', ''])
-    kind = r.choice(['softmax', 'exp', 'sigmoid', 'linear'])
-    if kind == 'softmax':
-        if seen:
-            lines.append('s = sn_mask_scores(s, %s);' % seen if r.random() < 0.5 else 's = sn_where(%s, s, -INFINITY);' % seen)
-        lines.append('sn_tensor w = sn_softmax(s, -1);')
-    else:
-        lines.append('sn_tensor w = %s;' % {'exp': 'sn_exp(s)', 'sigmoid': 'sn_sigmoid(s)', 'linear': 's'}[kind])
-        if seen:
-            lines.append('w = sn_where(%s, w, 0);' % seen)
-        if kind != 'linear' and r.random() < 0.6:
-            lines.append('w = sn_div(w, sn_add(sn_sum_keep(w, -1), %s));' % number(r, 0.1, 1))
-    if r.random() < 0.3:
-        lines.append('w = sn_einsum("bhqk,hg->bgqk", w, sn_param(m, "mix2", SN_F32, H, H));')
-    lines.append('sn_tensor y = sn_matmul(w, v);' if r.random() < 0.5 else 'sn_tensor y = sn_einsum("bhqk,bhkd->bhqd", w, v);')
-    return '#include <math.h>\n', '\n'.join('    ' + line for line in lines)
-
-
-def recurrence(r):
-    """A scan over the tokens: S <- decay S + k^T v, y = q S, or elementwise."""
-    decay = r.choice(['sn_sigmoid(sn_index(q, 3, 0))', 'sn_exp(sn_neg(sn_square(sn_index(k, 3, 0))))'])
-    if r.random() < 0.5:
-        code = '''static void step(sn_scan_step *s) {
-    sn_tensor d = sn_expand(sn_expand(s->x[3], -1), -1);
-    sn_tensor kv = sn_mul(sn_expand(s->x[1], -1), sn_expand(s->x[2], -2));
-    s->next[0] = sn_add(sn_mul(s->carry[0], d), kv);
-    s->y[0] = sn_sum(sn_mul(sn_expand(s->x[0], -1), %s), -2);
-}
-''' % r.choice(['s->next[0]', 's->carry[0]'])
-        carry = 'sn_full(m, SN_F32, %s, B, H, D, DV)' % r.choice(['0', '0.1'])
-        return code, ('    sn_tensor y = sn_scan(.carry = {%s}, .x = {q, k, v, %s}, .axis = 2, .reverse = %s, .body = step).y[0];'
-                      % (carry, decay, r.choice(['true', 'false'])))
-    code = '''static void step(sn_scan_step *s) {
-    s->next[0] = sn_add(sn_mul(s->carry[0], sn_sigmoid(s->x[1])), %s);
-    s->y[0] = %s;
-}
-''' % (r.choice(['sn_tanh(s->x[0])', 's->x[0]']), r.choice(['s->next[0]', 'sn_tanh(s->next[0])', 'sn_mul(s->carry[0], s->x[0])']))
-    return code, '''    sn_tensor y = sn_scan(.carry = {sn_full(m, SN_F32, 0, B, H, D)}, .x = {q, k}, .axis = 2, .body = step).y[0];
-    y = sn_matmul(sn_softmax(y, -1), sn_flip(sn_slice(sn_pad(v, 2, 0, D, 0), 2, 0, D), %d));''' % r.choice([2, 3])
-
-
-def variant(seed):
-    r = random.Random(seed)
-    make = r.choices([attention, plain, recurrence], [6, 3, 2])[0]
-    heads = r.choice([1, 2, 3, 4])
-    kv = heads if make is not attention else r.choice([h for h in (1, 2, 3, 4) if heads % h == 0])
-    code, body = make(r)
-    return HEAD % {'heads': heads, 'kv': kv, 'width': r.choice([4, 8, 12, 16]), 'values': r.choice([4, 8, 16])} + code + MODEL % body
+    def run(self, first, count):
+        start, seed, last = time.monotonic(), first, first + count
+        while seed < last and time.monotonic() - start < self.args.seconds:
+            seeds = [seed]
+            while not is_decoder(seeds[0]) and len(seeds) < self.args.per_file and seeds[-1] + 1 < last:
+                if is_decoder(seeds[-1] + 1):
+                    break
+                seeds.append(seeds[-1] + 1)
+            self.batch(seeds)
+            seed = seeds[-1] + 1
+            if self.ran % 240 < len(seeds):
+                shutil.rmtree(os.path.join(self.folder, 'cache'), ignore_errors=True)
+                print('%d variants, %d failed, %d rare, up to seed %d, %.2f s each'
+                      % (self.ran, self.failed, self.rare, seed - 1, (time.monotonic() - start) / self.ran), flush=True)
+        print('%d variants, %d failed, %d rare, seeds %d to %d' % (self.ran, self.failed, self.rare, first, seed - 1))
 
 
 def main():
-    sinter = os.path.abspath(sys.argv[1])
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else 100
-    first = int(sys.argv[3]) if len(sys.argv) > 3 else random.randrange(1 << 30)
-    failed = 0
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('sinter')
+    p.add_argument('count', nargs='?', type=int, default=100)
+    p.add_argument('seed', nargs='?', type=int, default=random.randrange(1 << 30))
+    p.add_argument('--seconds', type=float, default=float('inf'), help='stop after so long')
+    p.add_argument('--per-file', type=int, default=10, help='variants in a file, at most 16')
+    p.add_argument('--slow', action='store_true', help="with LLVM's optimisations")
+    p.add_argument('--keep', default='fuzz-variants', help='folder for variants that fail')
+    args = p.parse_args()
+    args.sinter = os.path.abspath(args.sinter)
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, 'variant.c')
-        for seed in range(first, first + count):
-            text = variant(seed)
-            with open(path, 'w') as f:
-                f.write(text)
-            p = subprocess.run([sinter, 'check', path, '--quiet'], capture_output=True, text=True)
-            if p.returncode == 0:
-                continue
-            failed += 1
-            os.makedirs('fuzz-variants', exist_ok=True)
-            with open('fuzz-variants/%d.c' % seed, 'w') as f:
-                f.write(text)
-            print('seed %d: exit code %d\n%s%s' % (seed, p.returncode, p.stdout, p.stderr), flush=True)
-    print('%d variants, %d failed, seeds from %d on' % (count, failed, first))
-    return failed > 0
+        fuzzer = Fuzzer(args, folder)
+        fuzzer.run(args.seed, args.count)
+    return fuzzer.failed > 0
 
 
 if __name__ == '__main__':

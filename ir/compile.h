@@ -302,7 +302,8 @@ bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err);
  * Returns false with the reason if nothing can be compared: an error in the module, or an integer
  * input without a value. */
 typedef struct sn_grad_error {
-    /* |derivative - difference| / gradient norm: about 1e-8 when correct */
+    /* |derivative - difference| / gradient norm: about 1e-8 when correct; of up to three steps the
+     * one that agrees best. A gradient below 1e-6 of what others change in the loss counts as 0 */
     double error;
     double slope, difference; /* along the direction with the largest error */
     int index;                /* index into wrt; -1: n is 0 */

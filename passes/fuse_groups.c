@@ -213,6 +213,11 @@ static int count_columns(const sn_node *dot) {
     return dot->in[1]->rank - (batch ? batch->n : 0) - (contract ? contract->n : 0);
 }
 
+/* Without columns, as of a product with a vector, the last axis of the result is one of rows. */
+static bool ends_in_columns(const sn_node *dot) {
+    return count_columns(dot) > 0;
+}
+
 /* An epilogue works on the product's tile in the product's precision: no random numbers, column
  * indices only, f64 with f64 only. What is only reduced afterwards is left to the reducing kernel;
  * otherwise a square of the product would be stored, too. */
@@ -243,8 +248,9 @@ static int product_of_panels(sn_grouping *g, const sn_node *n) {
     if (h < 0 || !sn_kernel_holds(kernel_of(&g->group[h]), SN_HOLDS_PANEL_REDUCTION, g->p->o.level))
         return -1;
     const sn_node *dot = g->group[h].member[0];
-    bool fits = sn_group_choice(g, dot) == SN_CHOOSE_FUSED && x->dtype == sn_epilogue_type(dot) &&
-                !g->group[h].pair && g->group[h].n_member < kernel_of(&g->group[h])->max_nodes;
+    bool fits = ends_in_columns(dot) && sn_group_choice(g, dot) == SN_CHOOSE_FUSED &&
+                x->dtype == sn_epilogue_type(dot) && !g->group[h].pair &&
+                g->group[h].n_member < kernel_of(&g->group[h])->max_nodes;
     return fits ? h : -1;
 }
 
@@ -281,6 +287,7 @@ static bool takes_swap(sn_grouping *g, const sn_node *n) {
     sn_group *k = &g->group[h];
     if (!level_allows(g, k, n, origin_of(g, n)) || !epilogue_may(g, k, n)) return false;
     bool neighbours = distance == 1;
+    if (!ends_in_columns(k->member[0])) return false;
     if (neighbours ? k->pair > 0 : !may_pair(g, k, distance)) return false;
     if (neighbours)
         k->swaps = true;

@@ -4,6 +4,7 @@
 #include "codegen/emit/target.h"
 
 #include "codegen/emit/llvm_compat.h"
+#include "ir/ir.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -403,9 +404,10 @@ LLVMTargetMachineRef sn_target_machine(const sn_target *t, sn_error *err) {
         LLVMDisposeMessage(message);
         return NULL;
     }
-    LLVMTargetMachineRef tm =
-        LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features, LLVMCodeGenLevelAggressive,
-                                LLVMRelocPIC, LLVMCodeModelSmall);
+    LLVMTargetMachineRef tm = LLVMCreateTargetMachine(
+        target, t->triple, t->cpu, t->features,
+        sn_debug_get()->quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelAggressive, LLVMRelocPIC,
+        LLVMCodeModelSmall);
     if (!tm)
         sn_fail(err, SN_ERR_TARGET, "LLVM has no target machine for %s, %s", t->triple, t->cpu);
     return tm;

@@ -3,6 +3,7 @@
 
 #include "codegen/emit/emit.h"
 #include "codegen/emit/llvm_compat.h"
+#include "ir/ir.h"
 #include "codegen_revision.h" /* made by cmake/revision.cmake */
 #include "runtime/clock.h"
 
@@ -11,6 +12,8 @@
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define QUICK_PIPELINE "always-inline,function(sroa)" /* SINTER_DEBUG=quick */
 
 /* The emitted IR needs cleaning up only: variables to registers, folding, address arithmetic out of
  * loops, common subexpressions of unrolled tiles. No vectoriser, no unroller, and no inliner except
@@ -28,7 +31,8 @@ struct sn_codegen {
 };
 
 const char *sn_codegen_version(void) {
-    return "sinter-0.1." CODEGEN_REVISION " llvm-" LLVM_VERSION_STRING " " PIPELINE;
+#define VERSION "sinter-0.1." CODEGEN_REVISION " llvm-" LLVM_VERSION_STRING " "
+    return sn_debug_get()->quick ? VERSION QUICK_PIPELINE : VERSION PIPELINE;
 }
 
 void sn_object_free(sn_object *o) {
@@ -140,7 +144,7 @@ sn_codegen *sn_codegen_create(const sn_target *t, const sn_codegen_options *opti
     }
     g->target = *t;
     if (options) g->options = *options;
-    if (!g->options.passes) g->options.passes = PIPELINE;
+    if (!g->options.passes) g->options.passes = sn_debug_get()->quick ? QUICK_PIPELINE : PIPELINE;
     g->machine = sn_target_machine(t, err);
     if (!g->machine) {
         free(g);

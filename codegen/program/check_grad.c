@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { MAX_SYMBOL = 16, DIRECTIONS = 2 };
+#define AGREES 1e-6 /* an error that no other step has to confirm */
 
 typedef struct input { /* of the wide graph: its value */
     const sn_node *node;
@@ -178,21 +179,45 @@ static double norm_of(const double *v, int64_t n) {
     return sqrt(sum);
 }
 
-/* The slope along one direction, both ways. */
+/* How far a tensor's elements are from 0, the unit of steps. */
+static double scale_of(const tensor *t) {
+    double scale = t->n ? norm_of(t->x, t->n) / sqrt((double)t->n) : 0;
+    return scale > 0 ? scale : 1;
+}
+
+/* By how much the loss changes with the tensor that matters most: the terms of a loss may be larger
+ * than their sum, whose rounding they determine. */
+static double size_of_terms(const tensor *t, int n, double loss) {
+    double size = fabs(loss);
+    for (int i = 0; i < n; i++) {
+        double change = norm_of(t[i].g, t[i].n) * scale_of(&t[i]);
+        if (change > size) size = change;
+    }
+    return size;
+}
+
+/* The slope along one direction, both ways. A difference is wrong if its step is so small that it
+ * measures rounding, or so large that it crosses a kink: another step follows. */
 static bool measure(checker *c, const tensor *t, uint32_t stream, double size, sn_grad_error *out) {
+    static const double steps[] = {1e-5, 1e-3, 1e-7};
     sn_rng r = {.seed = 2, .stream = SN_STREAM_INIT, .step = stream};
-    double scale = t->n ? norm_of(t->x, t->n) / sqrt((double)t->n) : 0, ahead = 0, back = 0;
-    double h = 1e-5 * (scale > 0 ? scale : 1);
+    double scale = scale_of(t);
     out->slope = 0;
     for (int64_t i = 0; i < t->n; i++) {
         t->direction[i] = sn_rng_normal(&r);
         out->slope += t->g[i] * t->direction[i];
     }
-    if (!loss_at(c, t, h, &ahead) || !loss_at(c, t, -h, &back)) return false;
-    out->difference = (ahead - back) / (2 * h);
-    double unit = fmax(fmax(norm_of(t->g, t->n), fabs(out->difference)), 1e-6 * size);
-    double away = fabs(out->difference - out->slope);
-    out->error = away > 0 ? away / unit : isnan(away) ? INFINITY : 0;
+    double least = fmax(norm_of(t->g, t->n), 1e-6 * size / scale);
+    out->error = INFINITY;
+    for (size_t k = 0; k < sizeof steps / sizeof *steps && out->error > AGREES; k++) {
+        double ahead = 0, back = 0, h = steps[k] * scale;
+        if (!loss_at(c, t, h, &ahead) || !loss_at(c, t, -h, &back)) return false;
+        double difference = (ahead - back) / (2 * h), away = fabs(difference - out->slope);
+        double error = isnan(away) ? INFINITY : away > 0 ? away / fmax(least, fabs(difference)) : 0;
+        if (k && !(error < out->error)) continue;
+        out->error = error;
+        out->difference = difference;
+    }
     return true;
 }
 
@@ -301,6 +326,7 @@ static bool has_score(const checker *c) {
 
 static bool measure_all(checker *c, tensor *t, int n, double loss, sn_grad_error *worst) {
     bool ok = true;
+    double size = size_of_terms(t, n, loss);
     c->fused_score = has_score(c);
     for (int i = 0; ok && i < n; i++) {
         const char *name =
@@ -308,8 +334,7 @@ static bool measure_all(checker *c, tensor *t, int n, double loss, sn_grad_error
         t[i].place = find_input(c, name);
         for (int k = 0; ok && k < DIRECTIONS; k++) {
             sn_grad_error e = {.index = i};
-            if (t[i].place >= 0)
-                ok = measure(c, &t[i], (uint32_t)(i * DIRECTIONS + k), fabs(loss), &e);
+            if (t[i].place >= 0) ok = measure(c, &t[i], (uint32_t)(i * DIRECTIONS + k), size, &e);
             if (ok && (e.error > worst->error || worst->index < 0)) *worst = e;
         }
     }

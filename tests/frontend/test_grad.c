@@ -415,6 +415,26 @@ static void check_finds_errors(void **state) {
     sn_module_free(m);
 }
 
+/* A shift that softmax takes back changes the loss by rounding alone: of terms that are larger than
+ * their sum. */
+static void check_knows_rounding(void **state) {
+    (void)state;
+    sn_error err = {0};
+    sn_grad_error worst;
+    sn_module *m = sn_module_new("rounding");
+    sn_tensor x = sn_param(m, "x", SN_F32, 3, 8), z = sn_param(m, "z", SN_F32, 3, 8);
+    sn_tensor shift = sn_param(m, "shift", SN_F32, 3, 1), wrt[] = {x, z, shift};
+    sn_tensor y = sn_mul(sn_softmax(sn_add(x, shift), -1), sn_mul(x, 1e6));
+    sn_tensor loss = sn_sum_all(sn_sub(y, sn_mul(sn_softmax(z, -1), sn_mul(z, 1e6))));
+    float same[24];
+    for (int i = 0; i < 24; i++) same[i] = (float)sin(i);
+    const sn_arg_binding value[] = {SN_BIND("x", SN_F32, same, 3, 8),
+                                    SN_BIND("z", SN_F32, same, 3, 8)};
+    assert_true(sn_check_grad(loss, 3, wrt, value, 2, &worst, &err));
+    assert_true(worst.error < 1e-3);
+    sn_module_free(m);
+}
+
 typedef enum hidden { HIDES_SCORE, HIDES_ARGUMENT, HIDES_KEY } hidden;
 
 /* score - slope log1p(q - k), which is NaN for later keys. */
@@ -471,6 +491,7 @@ int main(void) {
         cmocka_unit_test(mistakes),
         cmocka_unit_test(check_needs_values),
         cmocka_unit_test(check_finds_errors),
+        cmocka_unit_test(check_knows_rounding),
         cmocka_unit_test(check_finds_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

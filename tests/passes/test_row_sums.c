@@ -154,6 +154,22 @@ static void left_alone(void **state) {
     cc_check(m, 4, 4, 0, NULL, 1e-4);
 }
 
+/* The last axis of a product with vectors is one of rows: it has no panels, and no columns that
+ * rotary embeddings could swap. */
+static void without_columns(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("without_columns");
+    sn_dim t = sn_symbol_add(m, "T", 1, 40);
+    sn_tensor x = sn_input(m, "x", SN_F32, 3, t, 32, 16), v = sn_input(m, "v", SN_F32, 3, 16);
+    sn_entry_begin(m, "sum");
+    sn_tensor y = sn_einsum("btki,bi->btk", x, v);
+    sn_output("r", sn_sum(sn_square(y), 2));
+    sn_entry_begin(m, "swap");
+    sn_output("r", sn_rope(sn_mul(y, 2), sn_arange(m, SN_I32, t)));
+    assert_int_equal(count_sums(m, 4), 0);
+    cc_check(m, 4, 4, 1, (int64_t[]){7}, 1e-4);
+}
+
 /* Infinities and NaN in a row are found. */
 static void not_finite(void **state) {
     (void)state;
@@ -186,8 +202,9 @@ static void clipped(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds),          cmocka_unit_test(sizes),
-        cmocka_unit_test(after_epilogue), cmocka_unit_test(left_alone),
-        cmocka_unit_test(not_finite),     cmocka_unit_test(clipped)};
+        cmocka_unit_test(kinds),           cmocka_unit_test(sizes),
+        cmocka_unit_test(after_epilogue),  cmocka_unit_test(left_alone),
+        cmocka_unit_test(without_columns), cmocka_unit_test(not_finite),
+        cmocka_unit_test(clipped)};
     return cmocka_run_group_tests(tests, cc_begin, cc_end);
 }
