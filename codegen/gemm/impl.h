@@ -9,7 +9,7 @@
 #include "ir/ir.h"
 
 enum {
-    GEMM_TILE_ROWS = 5,
+    GEMM_TILE_ROWS = 7,
     GEMM_PACK_A_PANELS = 20, /* pack_a_per_call pays from so many panels on */
     GEMM_LINE = 64           /* bytes of a cache line */
 };
@@ -70,7 +70,9 @@ typedef struct gemm_plan {
     int mr;          /* MR: rows of a full microtile, even */
     int half_mr;     /* largest power of two below MR */
     bool small_tile; /* few registers: a step has few multiply-adds */
-    int tile_rows[GEMM_TILE_ROWS]; /* rows of the microkernels: MR, then powers of two down to 1 */
+    bool odd_tiles;  /* experts have few rows each: microkernels of 3 and 5 rows, too */
+    /* rows of the microkernels: MR, then powers of two down to 1, with odd_tiles 5 and 3 between */
+    int tile_rows[GEMM_TILE_ROWS];
     int n_tile_rows;
     int64_t l2_bytes;     /* of a thread */
     int64_t mc_bytes;     /* size of an MC block of A, which stays in L2 */
@@ -346,6 +348,7 @@ void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_v
 em_val gemm_packed_a(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir);
 em_val gemm_a_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir);
 em_val gemm_tile_rows(em *e, const gemm_plan *p, em_val left);
+bool gemm_has_tile(const gemm_plan *p, int rows); /* less than MR */
 void gemm_emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir,
                     em_val rows);
 void gemm_call_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val acc, em_val a,

@@ -319,18 +319,31 @@ static void emit_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_v
     em_end(e, &jc);
 }
 
-/* Number of microtile rows that gemm_tile_rows makes of n > 0 rows: a remainder has one for each of
- * its binary digits. */
+/* Number of microtiles that gemm_tile_rows makes of n < MR rows. */
+static int tiles_of(const gemm_plan *p, int n) {
+    int tiles = 0;
+    for (int r = p->mr - 1; r >= 1; r--)
+        if (gemm_has_tile(p, r)) tiles += n / r, n %= r;
+    return tiles;
+}
+
+/* Number of microtile rows that gemm_tile_rows makes of n > 0 rows: powers of two are one for each
+ * binary digit of the remainder. */
 static em_val count_tiles(em *e, const gemm_plan *p, em_val n) {
     em_val rest = em_rem(e, n, em_i64(e, p->mr)), tiles = em_div(e, n, em_i64(e, p->mr));
-    em_val ones = em_unary_intrinsic(e, "llvm.ctpop", rest);
-    return em_add(e, tiles, ones);
+    em_val more = zero(e);
+    if (!p->odd_tiles) more = em_unary_intrinsic(e, "llvm.ctpop", rest);
+    for (int r = 1; r < p->mr && p->odd_tiles; r++)
+        more = em_select(e, em_cmp(e, EM_EQ, rest, em_i64(e, r)), em_i64(e, tiles_of(p, r)), more);
+    return em_add(e, tiles, more);
 }
 
 /* Number of full microtile rows among them, at least 1: they share the prefetch of a panel. */
 static em_val count_full(em *e, const gemm_plan *p, em_val n) {
     em_val mr = em_i64(e, p->mr), full = em_div(e, n, mr), two = em_i64(e, 2);
-    em_val halves = em_cmp(e, EM_EQ, em_rem(e, n, mr), two);
+    em_val rest = em_rem(e, n, mr), halves = em_cmp(e, EM_EQ, rest, two);
+    if (p->odd_tiles && gemm_has_tile(p, p->half_mr - 1))
+        halves = em_or(e, halves, em_cmp(e, EM_EQ, rest, one(e)));
     if (2 * p->half_mr == p->mr + 2) full = em_select(e, halves, em_sub(e, full, one(e)), full);
     return em_imax(e, full, one(e));
 }

@@ -228,8 +228,9 @@ static void choose_sizes(gemm_plan *p, int max_rows) {
     const em_size *m = &p->g->m;
     if (max_rows == p->mr) p->tile_rows[p->n_tile_rows++] = p->mr;
     for (p->half_mr = 1; 2 * p->half_mr < p->mr;) p->half_mr *= 2;
-    for (int r = p->half_mr; r >= 1; r /= 2)
-        if (r <= max_rows || r == 1) p->tile_rows[p->n_tile_rows++] = r;
+    p->odd_tiles = p->g->n_blocks > 0;
+    for (int r = p->mr - 1; r >= 1; r--)
+        if (gemm_has_tile(p, r) && (r <= max_rows || r == 1)) p->tile_rows[p->n_tile_rows++] = r;
     int64_t k = p->kc > 0 ? p->kc : KC_BYTES / p->esize;
     if (p->g->int8) k *= p->a_col_stride;
     int64_t rows = p->mc_bytes / p->esize / k;

@@ -3,15 +3,24 @@
  * epilogue when the accumulators are complete. */
 #include "codegen/gemm/impl.h"
 
-/* Rows of the next microtile if `left` rows are left: MR, else the largest power of two. MR + 2
- * rows, if that is a power of two, are faster as two microtiles of half the size than as MR and 2. */
+bool gemm_has_tile(const gemm_plan *p, int rows) {
+    return (rows & (rows - 1)) == 0 || (p->odd_tiles && (rows == 3 || rows == 5));
+}
+
+/* Rows of the next microtile if `left` rows are left: MR, else the most that a microkernel has. MR +
+ * 2 rows, if that is a power of two, are faster as two microtiles of half the size than as MR and 2;
+ * MR + 1 rows, too, if there is a microkernel for the rest: a step of a microtile takes at least the
+ * latency of a multiply-add. */
 em_val gemm_tile_rows(em *e, const gemm_plan *p, em_val left) {
     em_val rows = one(e);
-    for (int r = 2; r < p->mr; r *= 2)
-        rows = em_select(e, em_cmp(e, EM_GE, left, em_i64(e, r)), em_i64(e, r), rows);
+    for (int r = 2; r < p->mr; r++)
+        if (gemm_has_tile(p, r))
+            rows = em_select(e, em_cmp(e, EM_GE, left, em_i64(e, r)), em_i64(e, r), rows);
     em_val full = em_cmp(e, EM_GE, left, em_i64(e, p->mr));
     if (2 * p->half_mr != p->mr + 2) return em_select(e, full, em_i64(e, p->mr), rows);
     em_val halves = em_cmp(e, EM_EQ, left, em_i64(e, p->mr + 2));
+    if (p->odd_tiles && gemm_has_tile(p, p->half_mr - 1))
+        halves = em_or(e, halves, em_cmp(e, EM_EQ, left, em_i64(e, p->mr + 1)));
     return em_select(e, em_and(e, full, em_not(e, halves)), em_i64(e, p->mr), rows);
 }
 
