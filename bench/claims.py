@@ -62,7 +62,8 @@ RUNS = {
 
 
 # run: a script of this folder; models that it needs are options of claims.py, too
-SCRIPTS = {"few-bits": "quantised.py", "ranks": "ranks.py", "plan": "plan.py"}
+SCRIPTS = {"few-bits": "quantised.py", "ranks": "ranks.py", "plan": "plan.py",
+           "experts": "experts.py --only prefill --layers 2 --weights bf16"}
 MODELS = ("stories", "shakespeare", "minilm")
 
 
@@ -162,6 +163,8 @@ def claims_of_models():
     for weights, least in (("f32", 95), ("bf16", 90), ("int8", 80), ("int4", 60), ("int4-int8", 85)):
         for past in (64, 512):
             yield share(f"decode-{weights}", "gpt2 decode", f"1x1 after {past}", least)
+    for tokens in (64, 256, 1024):
+        yield within("experts", "experts, bf16", str(tokens), "of_dense", "of a dense layer's time", 1.25)
     yield within("cold", "gpt2 forward", "1x64", "compile_ms", "ms of compilation", 350)
 
 
@@ -226,9 +229,10 @@ def measure(o, run):
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "records")
         if run in SCRIPTS:
-            script = os.path.join(os.path.dirname(os.path.abspath(__file__)), SCRIPTS[run])
+            script, *options = SCRIPTS[run].split()
+            script = os.path.join(os.path.dirname(os.path.abspath(__file__)), script)
             models = [x for m in MODELS if run == "few-bits" and getattr(o, m) for x in (f"--{m}", getattr(o, m))]
-            subprocess.run([sys.executable, script, "--sinter", sinter, "--json", file, *models],
+            subprocess.run([sys.executable, script, "--sinter", sinter, "--json", file, *options, *models],
                            stdout=subprocess.DEVNULL)  # 1: a requirement is not met
             with open(file) as f:
                 return [json.loads(line) for line in f]
