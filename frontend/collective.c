@@ -31,6 +31,29 @@ sn_tensor sn_collective_permute_at(sn_loc at, sn_tensor x, int64_t shift, bool w
     return sn_b_permute(x, shift, wrap, 2, attr, 0, NULL);
 }
 
+static sn_tensor with_root(sn_loc at, sn_op op, sn_tensor x, int64_t root, const char *mesh,
+                           int64_t ranks) {
+    FRONT_ENTER(sn_ops[op].name, x);
+    if (!mesh || ranks < 1 || root < 0 || root >= ranks)
+        return sn_module_fail(x->m, SN_ERR_USAGE, "sn_%s: %s", sn_ops[op].name,
+                              !mesh       ? "the mesh axis is NULL"
+                              : ranks < 1 ? "there must be at least one rank"
+                                          : "the root is not one of the ranks");
+    return sn_node_new(
+        x->m, op, 1, &x,
+        SN_ATTRS(SN_INT(root, root), SN_STR(mesh, sn_arena_str(x->m, mesh)), SN_INT(ranks, ranks)));
+}
+
+sn_tensor sn_collective_broadcast_at(sn_loc at, sn_tensor x, int64_t root, const char *mesh,
+                                     int64_t ranks) {
+    return with_root(at, SN_OP_collective_broadcast, x, root, mesh, ranks);
+}
+
+sn_tensor sn_collective_reduce_at(sn_loc at, sn_tensor x, int64_t root, const char *mesh,
+                                  int64_t ranks) {
+    return with_root(at, SN_OP_collective_reduce, x, root, mesh, ranks);
+}
+
 sn_tensor sn_mesh_rank_at(sn_loc at, sn_module *m, const char *mesh, int64_t ranks) {
     if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
     if (!mesh || ranks < 1)

@@ -299,6 +299,15 @@ sn_tensor sn_all_reduce_at(sn_loc, sn_tensor, const char *mesh, int64_t ranks),
     sn_collective_permute_at(SN_HERE, x, shift, wrap, mesh, ranks)
 sn_tensor sn_collective_permute_at(sn_loc, sn_tensor, int64_t shift, bool wrap, const char *mesh,
                                    int64_t ranks);
+/* x of rank `root` on all ranks, whatever theirs is: what one rank alone has read or drawn. And the sum
+ * of all ranks' x on rank `root`, zeros on the others. Each is the other's gradient. */
+#define sn_collective_broadcast(x, root, mesh, ranks)                                              \
+    sn_collective_broadcast_at(SN_HERE, x, root, mesh, ranks)
+#define sn_collective_reduce(x, root, mesh, ranks)                                                 \
+    sn_collective_reduce_at(SN_HERE, x, root, mesh, ranks)
+sn_tensor sn_collective_broadcast_at(sn_loc, sn_tensor, int64_t root, const char *mesh,
+                                     int64_t ranks),
+    sn_collective_reduce_at(sn_loc, sn_tensor, int64_t root, const char *mesh, int64_t ranks);
 /* This rank's number on the axis, from 0: i32 []. For positions: those of rank r begin at r T. */
 #define sn_mesh_rank(m, mesh, ranks) sn_mesh_rank_at(SN_HERE, m, mesh, ranks)
 sn_tensor sn_mesh_rank_at(sn_loc, sn_module *, const char *mesh, int64_t ranks);

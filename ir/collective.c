@@ -1,7 +1,8 @@
 /* collective.c: defines the collectives (rows of ops.def with COLLECTIVE) over simulated ranks, and
  * their gradients. The loss is the sum of the losses of all ranks, so the gradient of each is its
- * transpose: all_reduce and all_to_all their own, all_gather and reduce_scatter each other's,
- * collective_permute the one that sends back. */
+ * transpose: all_reduce and all_to_all their own, all_gather and reduce_scatter, and
+ * collective_broadcast and collective_reduce, each other's, collective_permute the one that sends
+ * back. */
 #include "ir/eval_impl.h"
 #include "ir/grad_impl.h"
 #include "runtime/comm/comm.h"
@@ -154,6 +155,24 @@ bool eval_collective_permute(eval_call *c) {
     return true;
 }
 
+bool eval_collective_broadcast(eval_call *c) {
+    const sn_value *x = c->in[0];
+    double *out = sn_eval_alloc(c, x->dtype, x->rank, x->shape),
+           *all = out ? gather(c, ranks_of(c)) : NULL;
+    if (!all) return false;
+    memcpy(out, all + sn_attr_int(c->n, SN_A_root, 0) * x->n, (size_t)x->n * sizeof *out);
+    free(all);
+    return true;
+}
+
+bool eval_collective_reduce(eval_call *c) {
+    const sn_value *x = c->in[0];
+    if (!eval_all_reduce(c)) return false;
+    if (own_rank(c) != sn_attr_int(c->n, SN_A_root, 0))
+        memset(c->out->data, 0, (size_t)x->n * sizeof *x->data);
+    return true;
+}
+
 /* Each simulated rank evaluates what all would hold together. */
 bool eval_shard(eval_call *c) {
     return sn_eval_alias(c, c->in[0]->rank, c->in[0]->shape);
@@ -192,6 +211,14 @@ bool grad_reduce_scatter(grad *c) {
     bool cut = sn_dim_is_const(x->m, x->shape[axis], &size) && ranks_of_node(c->n) > 1;
     sn_attr extent = SN_INT(extent, cut ? size : 0);
     return give_transpose(c, SN_OP_all_gather, cut && size % ranks_of_node(c->n) ? &extent : NULL);
+}
+
+bool grad_collective_broadcast(grad *c) {
+    return give_transpose(c, SN_OP_collective_reduce, NULL);
+}
+
+bool grad_collective_reduce(grad *c) {
+    return give_transpose(c, SN_OP_collective_broadcast, NULL);
 }
 
 bool grad_all_to_all(grad *c) {

@@ -344,6 +344,14 @@ static bool infer_collective_permute(ctx *c) {
     return set_like(c, c->in[0], (sn_dtype)c->in[0]->dtype);
 }
 
+static bool infer_collective_root(ctx *c) {
+    int64_t n = mesh_size(c);
+    const sn_attr *root = n ? need(c, SN_A_root) : NULL;
+    if (root && (root->i < 0 || root->i >= n))
+        return bad(c, "there is no rank %lld among %lld", (long long)root->i, (long long)n);
+    return root && set_like(c, c->in[0], (sn_dtype)c->in[0]->dtype);
+}
+
 static bool infer_all_gather(ctx *c) {
     int64_t n = mesh_size(c), part;
     if (!n || !infer_like0(c)) return false;

@@ -107,6 +107,23 @@ static int neighbour(const sn_comm *c, const sn_node *n, int64_t shift) {
     return r >= 0 && r < c->size ? (int)r : -1;
 }
 
+static int root_of(call *x) {
+    return (int)sn_attr_int(x->node, SN_A_root, 0);
+}
+
+static bool start_broadcast(axis *a, call *x, operation *o, sn_error *err) {
+    size_t bytes = x->n * size_of(x);
+    if (a->comm->rank == root_of(x) && x->in != x->out) memcpy(x->out, x->in, bytes);
+    o->request = a->comm->ops->broadcast(a->comm, x->out, bytes, root_of(x), err);
+    return o->request != NULL;
+}
+
+/* A sum, which ranks but the root forget at the end. */
+static bool start_reduce(axis *a, call *x, operation *o, sn_error *err) {
+    if (x->in != x->out) memcpy(x->out, x->in, x->n * sizeof(float));
+    return sn_comm_sum_start(&o->sum, a->comm, SN_REDUCE_EXACT, o->ranks, x->out, x->n, err);
+}
+
 static bool start_permute(axis *a, call *x, operation *o, sn_error *err) {
     int64_t shift = sn_attr_int(x->node, SN_A_shift, 0);
     int from = neighbour(a->comm, x->node, shift), to = neighbour(a->comm, x->node, -shift);
@@ -118,18 +135,30 @@ static bool start_permute(axis *a, call *x, operation *o, sn_error *err) {
     return exchange(a, x, o, err);
 }
 
+static void keep_at_root(axis *a, call *x) {
+    if (a->comm->rank != root_of(x)) memset(x->out, 0, x->n * sizeof(float));
+}
+
+enum {
+    SUMS = 1,   /* f32 only */
+    TERMS = 2,  /* with those that this process has itself */
+    ENGINE = 4, /* an engine carries it, f32 only */
+    AT_ONCE = 8 /* complete when it has started */
+};
+
 static const struct carried {
     sn_op op;
+    int how;
     bool (*start)(axis *a, call *x, operation *o, sn_error *err);
-    bool sums;    /* f32 only */
-    bool engine;  /* an engine carries it, f32 only */
-    bool at_once; /* complete when it has started */
-} carried[] = {{SN_OP_all_reduce, start_all_reduce, true, true, false},
-               {SN_OP_reduce_scatter, start_reduce_scatter, true, true, false},
-               {SN_OP_all_gather, start_all_gather, false, true, false},
-               {SN_OP_own_part, take_own_part, false, false, true},
-               {SN_OP_all_to_all, start_all_to_all, false, false, false},
-               {SN_OP_collective_permute, start_permute, false, false, false}};
+    void (*end)(axis *a, call *x); /* may be NULL */
+} carried[] = {{SN_OP_all_reduce, SUMS | TERMS | ENGINE, start_all_reduce, NULL},
+               {SN_OP_reduce_scatter, SUMS | TERMS | ENGINE, start_reduce_scatter, NULL},
+               {SN_OP_all_gather, ENGINE, start_all_gather, NULL},
+               {SN_OP_own_part, AT_ONCE, take_own_part, NULL},
+               {SN_OP_all_to_all, 0, start_all_to_all, NULL},
+               {SN_OP_collective_permute, 0, start_permute, NULL},
+               {SN_OP_collective_broadcast, 0, start_broadcast, NULL},
+               {SN_OP_collective_reduce, SUMS, start_reduce, keep_at_root}};
 
 /* ---- the session's calls ---- */
 
@@ -146,6 +175,10 @@ static axis *find_axis(const sn_carrier *k, const sn_node *n) {
     return NULL;
 }
 
+static bool by_engine(axis *a, const struct carried *how) {
+    return a->engine && how->how & ENGINE;
+}
+
 /* Whether the axis can carry it. */
 static bool check(axis *a, const struct carried *how, call *x, sn_error *err) {
     const char *name = sn_ops[x->node->op].name, *mesh = sn_attr_str(x->node, SN_A_mesh, "");
@@ -159,13 +192,11 @@ static bool check(axis *a, const struct carried *how, call *x, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE,
                        "%s over \"%s\": tensors are exchanged along their first axis only", name,
                        mesh);
-    if ((how->sums || (a->engine && how->engine)) && x->node->dtype != SN_F32)
+    if ((how->how & SUMS || by_engine(a, how)) && x->node->dtype != SN_F32)
         return sn_fail(err, SN_ERR_USAGE, "%s over \"%s\" of %s: only f32 is carried", name, mesh,
                        sn_dtype_name((sn_dtype)x->node->dtype));
-    if (a->engine && !how->engine && !how->at_once)
-        return sn_fail(err, SN_ERR_USAGE, "%s over \"%s\": only sums and their parts are carried",
-                       name, mesh);
-    if (a->comm && !a->engine && !how->at_once && largest * size_of(x) > SN_COMM_MAX)
+    if (a->comm && !by_engine(a, how) && !(how->how & AT_ONCE) &&
+        largest * size_of(x) > SN_COMM_MAX)
         return sn_fail(err, SN_ERR_RANGE, "%s of %zu bytes: a message has at most %zu", name,
                        largest * size_of(x), SN_COMM_MAX);
     return true;
@@ -189,7 +220,7 @@ static operation *take(sn_carrier *k, axis *a, sn_error *err) {
 
 /* It needs no memory of the session's thread. */
 static bool needs_none(axis *a, const struct carried *how) {
-    return a->engine || how->at_once || !a->comm;
+    return by_engine(a, how) || how->how & AT_ONCE || !a->comm;
 }
 
 static bool start(sn_collectives *self, call *x, sn_error *err) {
@@ -197,8 +228,7 @@ static bool start(sn_collectives *self, call *x, sn_error *err) {
     axis *a = find_axis(k, x->node);
     const struct carried *how = find_carried((sn_op)x->node->op);
     if (!check(a, how, x, err)) return false;
-    if (a->engine && how->engine)
-        sn_comm_engine_label(a->engine, sn_attr_str(x->node, SN_A_name, ""));
+    if (by_engine(a, how)) sn_comm_engine_label(a->engine, sn_attr_str(x->node, SN_A_name, ""));
     operation *o = needs_none(a, how) ? NULL : take(k, a, err);
     if (!o && !needs_none(a, how)) return false;
     if (!how->start(a, x, o, err)) return false;
@@ -226,11 +256,12 @@ static bool wait(sn_collectives *self, call *x, sn_error *err) {
     bool leaves = a->leaves && a->engine;
     if (leaves ? x->kind == SN_WAIT_LEAVE : x->kind == SN_WAIT_LEFT) return true;
     if (x->kind == SN_WAIT_LEFT && !sn_comm_engine_carries(a->engine, x->out)) return true;
-    if (a->engine && how->engine)
+    if (by_engine(a, how))
         ok = sn_comm_engine_wait(a->engine, x->out, err);
     else if (!needs_none(a, how))
         ok = finish(k, a, x, err);
-    return ok && (!how->sums || add_terms(a, x, true, x->out, err));
+    if (ok && a->comm && how->end) how->end(a, x);
+    return ok && (!(how->how & TERMS) || add_terms(a, x, true, x->out, err));
 }
 
 sn_carrier *sn_carrier_new(int n, axis *list, sn_error *err) {

@@ -9,9 +9,9 @@
 typedef struct sn_carrier_axis {
     const char *mesh; /* its name; NULL: any */
     sn_comm *comm;    /* its ranks; NULL: this process alone */
-    sn_comm_engine
-        *engine; /* of comm, for sums and parts of f32, and the only one to use comm while
-                             * entries run; NULL: the thread that runs the session does */
+    /* Carries sums and parts of f32, over another communicator of the same ranks; NULL: the thread that
+     * runs the session does, over comm, as it does all else. */
+    sn_comm_engine *engine;
     /* Adds terms that this process has itself to x, which n sums: before the sum over the ranks, and once
      * more after it (summed). Then the number of ranks of an all_reduce is that of all terms. NULL:
      * there are none. */

@@ -26,8 +26,14 @@ static sn_node *leaf(sn_module *m, const char *name, sn_dtype t, int rank, const
                        SN_ATTRS(SN_STR(name, name), SN_INT(dtype, t), SN_LIST(shape, rank, shape)));
 }
 
+static bool has_root(sn_op op) {
+    return op == SN_OP_collective_broadcast || op == SN_OP_collective_reduce;
+}
+
+/* The last rank is the root. */
 static sn_node *collective(sn_node *x, sn_op op, int64_t ranks) {
-    sn_attr attr[] = {SN_INT(axis, 1), SN_STR(mesh, "data"), SN_INT(ranks, ranks)};
+    sn_attr attr[] = {has_root(op) ? SN_INT(root, ranks - 1) : SN_INT(axis, 1),
+                      SN_STR(mesh, "data"), SN_INT(ranks, ranks)};
     bool whole = op == SN_OP_all_reduce;
     return sn_node_new(x->m, op, 1, &x, whole ? 2 : 3, whole ? attr + 1 : attr);
 }
@@ -88,13 +94,15 @@ static double expected(sn_op op, int n, int own, int i, int k) {
     int part = COLUMNS / n, at = op == SN_OP_reduce_scatter ? own * part + k : k;
     double sum = 0;
     if (op == SN_OP_all_gather) return input(k / COLUMNS, i * COLUMNS + k % COLUMNS);
+    if (op == SN_OP_collective_broadcast) return input(n - 1, i * COLUMNS + k);
+    if (op == SN_OP_collective_reduce && own < n - 1) return 0;
     if (op == SN_OP_all_to_all) return input(k / part, i * COLUMNS + own * part + k % part);
     for (int r = 0; r < n; r++) sum += input(r, i * COLUMNS + at);
     return sum;
 }
 
-static const sn_op ops[] = {SN_OP_all_reduce, SN_OP_all_gather, SN_OP_reduce_scatter,
-                            SN_OP_all_to_all};
+static const sn_op ops[] = {SN_OP_all_reduce, SN_OP_collective_broadcast, SN_OP_collective_reduce,
+                            SN_OP_all_gather, SN_OP_reduce_scatter,       SN_OP_all_to_all};
 enum { OPS = sizeof ops / sizeof *ops };
 
 static void values_and_gradients(void **state) {
@@ -178,7 +186,8 @@ static void parts_that_are_not_full(void **state) {
 
 static void shapes_that_do_not_divide(void **state) {
     (void)state;
-    for (int o = 1; o < OPS; o++) {
+    for (int o = 0; o < OPS; o++) {
+        if (ops[o] == SN_OP_all_reduce || has_root(ops[o])) continue;
         sn_module *m = sn_module_new("shapes");
         sn_dim T = sn_symbol_add(m, "T", 1, 9);
         sn_node *odd = leaf(m, "odd", SN_F32, 2, (sn_dim[]){ROWS, 9});
@@ -198,6 +207,12 @@ static void shapes_that_do_not_divide(void **state) {
     m = sn_module_new("ranks");
     collective(leaf(m, "x", SN_F32, 1, (sn_dim[]){4}), SN_OP_all_reduce, 0);
     assert_non_null(strstr(sn_module_error(m)->message, "0 ranks: there must be at least one"));
+    sn_module_free(m);
+    m = sn_module_new("root");
+    sn_node *x = leaf(m, "x", SN_F32, 1, (sn_dim[]){4});
+    sn_node_new(m, SN_OP_collective_broadcast, 1, &x, 3,
+                (sn_attr[]){SN_INT(root, 2), SN_STR(mesh, "data"), SN_INT(ranks, 2)});
+    assert_non_null(strstr(sn_module_error(m)->message, "there is no rank 2 among 2"));
     sn_module_free(m);
 }
 

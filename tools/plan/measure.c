@@ -49,7 +49,8 @@ static const struct traffic {
 } traffic[] = {{SN_OP_all_reduce, 2, 2},
                {SN_OP_all_gather, 1, 1},
                {SN_OP_reduce_scatter, 1, 1},
-               {SN_OP_all_to_all, 1, 1}};
+               {SN_OP_all_to_all, 1, 1},
+               {SN_OP_collective_broadcast, 1, 1}};
 
 static double view_bytes(sn_module *m, const sn_view *v, const int64_t *symbol) {
     int64_t n = sn_dim_eval(m, sn_dim_product(m, v->rank, v->shape), symbol);

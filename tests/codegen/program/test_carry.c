@@ -1,5 +1,7 @@
-/* test_left.c: what is gathered from the ranks at the end of a run may be left to the next one, which
- * waits for it where it is used: in kernels, in a loop over a sequence, in another entry. */
+/* test_carry.c: collectives of compiled entries on simulated ranks. What is gathered at the end of a run
+ * may be left to the next one, which waits for it where it is used: in kernels, in a loop over a
+ * sequence, in another entry. Beside an engine, which carries sums, the session's thread carries the
+ * others. */
 #include "codegen/program/carry.h"
 #include "frontend/sinter.h"
 
@@ -10,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { RANKS = 2, ROWS = 6, PART = ROWS / RANKS, WIDTH = 5, STEPS = 4 };
+enum { RANKS = 2, ROOT = 1, ROWS = 6, PART = ROWS / RANKS, WIDTH = 5, STEPS = 4 };
 
 /* carry <- carry / 2 + a row */
 static void add_row(sn_scan_step *s) {
@@ -37,10 +39,28 @@ static sn_module *build(void) {
     return m;
 }
 
+/* One rank sends x and gets the sum, and the gradients of both; rows change places. */
+static sn_module *build_roots(void) {
+    sn_module *m = sn_module_new("roots");
+    sn_tensor x = sn_input(m, "x", SN_F32, PART, WIDTH), d[1];
+    sn_tensor rows = sn_concat(0, x, x);
+    sn_tensor all = sn_collective_broadcast(x, ROOT, "data", RANKS);
+    sn_tensor sum = sn_collective_reduce(x, ROOT, "data", RANKS);
+    sn_entry_begin(m, "step");
+    sn_grad(sn_add(sn_sum_all(sn_mul(all, x)), sn_sum_all(sn_mul(sum, 3))), 1, &x, d);
+    sn_output("broadcast", all);
+    sn_output("reduce", sum);
+    sn_output("gradient", d[0]);
+    sn_output("exchanged", sn_all_to_all(rows, 0, "data", RANKS));
+    sn_output("sum", sn_all_reduce(x, "data", RANKS));
+    return m;
+}
+
 typedef struct rank {
     sn_comm *c;
     sn_program *program;
     bool leaves;
+    bool (*run)(struct rank *k, sn_session *s, sn_carrier *carrier, sn_error *err);
     float y[STEPS][3][WIDTH];
     char why[400];
 } rank;
@@ -81,7 +101,7 @@ static void *run_rank(void *arg) {
     sn_carrier *carrier = engine ? sn_carrier_new(1, &axis, &err) : NULL;
     if (engine) sn_comm_engine_delay(engine, 0.01, 1e9);
     if (carrier && s) sn_session_set_collectives(s, sn_carrier_collectives(carrier));
-    if (!carrier || !s || !run_steps(k, s, carrier, &err))
+    if (!carrier || !s || !k->run(k, s, carrier, &err))
         snprintf(k->why, sizeof k->why, "%.390s", err.message);
     sn_session_free(s);
     sn_carrier_free(carrier);
@@ -91,21 +111,49 @@ static void *run_rank(void *arg) {
     return NULL;
 }
 
+static bool run_roots(rank *k, sn_session *s, sn_carrier *carrier, sn_error *err) {
+    static const int64_t part[] = {PART, WIDTH}, all[] = {ROWS, WIDTH};
+    float x[PART][WIDTH], exchanged[ROWS][WIDTH], out[4][PART][WIDTH];
+    int own = k->c->rank;
+    (void)carrier;
+    for (int r = 0; r < PART; r++)
+        for (int i = 0; i < WIDTH; i++) x[r][i] = value(own, r, i);
+    sn_arg_binding in = {"x", SN_F32, 2, part, x};
+    sn_arg_binding to[] = {{"broadcast", SN_F32, 2, part, out[0]},
+                           {"reduce", SN_F32, 2, part, out[1]},
+                           {"gradient", SN_F32, 2, part, out[2]},
+                           {"sum", SN_F32, 2, part, out[3]},
+                           {"exchanged", SN_F32, 2, all, exchanged}};
+    bool ok = sn_run(s, "step", &in, 1, to, 5, err);
+    for (int r = 0; ok && r < PART; r++)
+        for (int i = 0; ok && i < WIDTH; i++) {
+            float sum = value(0, r, i) + value(1, r, i), sent = value(ROOT, r, i);
+            /* of the sum over ranks of x_root x, and of 3 times the root's sum on all ranks */
+            float gradient = sent + (own == ROOT ? sum : 0) + 3;
+            ok = out[0][r][i] == sent && out[1][r][i] == (own == ROOT ? sum : 0) &&
+                 out[2][r][i] == gradient && out[3][r][i] == sum &&
+                 exchanged[r][i] == value(0, r, i) && exchanged[PART + r][i] == value(1, r, i);
+            if (!ok) sn_fail(err, SN_ERR_INTERNAL, "another value in row %d", r);
+        }
+    return ok;
+}
+
 /* What rank 0 has written, in *out. */
-static void run_all(bool leaves, rank *out) {
-    rank list[RANKS] = {0};
+static void run_all(sn_module *m, rank how, rank *out) {
+    rank list[RANKS];
     sn_comm *comm[RANKS];
     sn_error err = {0};
     pthread_t thread;
-    sn_program *p = sn_compile(build(), &(sn_options){.threads = 1}, &err);
+    sn_program *p = sn_compile(m, &(sn_options){.threads = 1}, &err);
     if (!p) fail_msg("%s", err.message);
     assert_true(sn_comm_simulate(RANKS, comm, &err));
-    for (int r = 0; r < RANKS; r++) list[r] = (rank){.c = comm[r], .program = p, .leaves = leaves};
+    for (int r = 0; r < RANKS; r++) list[r] = how, list[r].c = comm[r], list[r].program = p;
     assert_int_equal(pthread_create(&thread, NULL, run_rank, &list[1]), 0);
     run_rank(&list[0]);
     pthread_join(thread, NULL);
     for (int r = 0; r < RANKS; r++) assert_string_equal(list[r].why, "");
     sn_program_free(p);
+    sn_module_free(m);
     *out = list[0];
 }
 
@@ -124,8 +172,8 @@ static float scanned(int t, int i, bool table) {
 static void next_run_waits(void **state) {
     (void)state;
     rank left, at_once;
-    run_all(true, &left);
-    run_all(false, &at_once);
+    run_all(build(), (rank){.run = run_steps, .leaves = true}, &left);
+    run_all(build(), (rank){.run = run_steps}, &at_once);
     for (int t = 0; t < STEPS; t++)
         for (int i = 0; i < WIDTH; i++) {
             float all = 0;
@@ -137,7 +185,14 @@ static void next_run_waits(void **state) {
     assert_memory_equal(left.y, at_once.y, sizeof left.y);
 }
 
+static void roots_beside_an_engine(void **state) {
+    (void)state;
+    rank unused;
+    run_all(build_roots(), (rank){.run = run_roots}, &unused);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(next_run_waits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(next_run_waits),
+                                       cmocka_unit_test(roots_beside_an_engine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
