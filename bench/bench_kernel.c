@@ -2,6 +2,7 @@
 #include "bench/benches.h"
 #include "bench/graph_case.h"
 #include "bench/recurrence.h"
+#include "bench/selective_scan.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -159,7 +159,7 @@ def kernels(sinter, name):
                           capture_output=True, text=True, cwd=TOP).stdout
     lines = [re.sub(r" {3,}", "  ", line.strip()).replace(TOP + "/", "") for line in text.splitlines()]
     head = next((line for line in lines if line.startswith("entry ")), "")
-    mixing = r"\d+ +(flash|recurrence)|loop: scan"
+    mixing = r"\d+ +(flash|recurrence|fused_scan)|loop: scan"
     found = [line for line in lines if re.match(mixing, line)] or [line for line in lines if re.match(r"\d+ ", line)]
     return [head] + found[:1]
 

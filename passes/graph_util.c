@@ -44,6 +44,13 @@ bool sn_reduces(const sn_node *n, bool *last_axis) {
     return true;
 }
 
+const char *sn_name_with_place(const sn_node *n) {
+    const char *slash = n->loc.file ? strrchr(n->loc.file, '/') : NULL;
+    const char *file = slash ? slash + 1 : n->loc.file;
+    if (!file) return sn_arena_printf(n->m, "`%s`", sn_ops[n->op].name);
+    return sn_arena_printf(n->m, "`%s` (%s:%d)", sn_ops[n->op].name, file, n->loc.line);
+}
+
 void sn_entry_map(sn_entry *e, sn_node *(*f)(void *, sn_node *), void *ctx) {
     for (int i = 0; i < e->n_output; i++) e->output[i].node = f(ctx, e->output[i].node);
     for (int i = 0; i < e->n_assign; i++) e->assign[i].node = f(ctx, e->assign[i].node);

@@ -23,6 +23,8 @@ sn_node *sn_param_as(const sn_node *n, const char *name, sn_dtype t, const sn_di
 bool sn_from_params_only(const sn_node *n);
 /* Depends on parameters and constants only, so computing it costs nothing at run time. */
 bool sn_is_fixed(const sn_node *n);
+/* "`cumsum` (model.c:12)"; in arena memory */
+const char *sn_name_with_place(const sn_node *n);
 /* Replaces every root of the entry (outputs, assignments, taps) by f(ctx, root). */
 void sn_entry_map(sn_entry *e, sn_node *(*f)(void *, sn_node *), void *ctx);
 /* The roots of the module: outputs and assignments of all entries, which are the first *n_live,

@@ -113,6 +113,7 @@ sn_dim sn_macs_flash(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_flash_grad(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_recurrence(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_recurrence(sn_module *m, const struct sn_step *s);
+sn_dim sn_flops_fused_scan(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_grouped(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_grouped(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_elementwise(sn_module *m, const struct sn_step *s);

@@ -67,6 +67,23 @@ sn_dim sn_flops_flash_grad(sn_module *m, const sn_step *s) {
     return sn_dim_mul(m, sn_dim_product(m, q->rank, q->shape), sn_dim_mul(m, 10, keys(s)));
 }
 
+/* ---- scans ---- */
+
+/* What the body computes for one element, times their number. */
+sn_dim sn_flops_fused_scan(sn_module *m, const sn_step *s) {
+    enum { COST_EXPENSIVE = 8 };
+    sn_scan scan = sn_scan_of(s->node);
+    sn_order order = sn_region_topo(m, scan.body);
+    sn_dim one = 0;
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i], *x = n->op == SN_OP_dot || n->n_in == 0 ? n : n->in[0];
+        bool counts = n->n_in && !(sn_ops[n->op].flags & SN_OPF_VIEW);
+        sn_dim each = sn_ops[n->op].flags & SN_OPF_EXPENSIVE ? COST_EXPENSIVE : counts;
+        one = sn_dim_add(m, one, sn_dim_mul(m, each, sn_dim_product(m, x->rank, x->shape)));
+    }
+    return sn_dim_mul(m, one, s->in[scan.n_carry].shape[0]);
+}
+
 /* ---- recurrences ---- */
 
 /* Each element reads the carry once or twice and adds one or two products of vectors. */

@@ -362,7 +362,7 @@ static const sn_node *other_reader(ra_match *k, const sn_node *n) {
 static void remark(sn_raiser *r, const sn_node *product, const sn_node *what, const char *why) {
     char text[320];
     snprintf(text, sizeof text, "no attention kernel: its %s %s, so the weights stay in memory",
-             ra_name(what), why);
+             sn_name_with_place(what), why);
     for (int i = 0; i < r->p->n_remark; i++)
         if (r->p->remark[i].node == product && !strcmp(r->p->remark[i].text, text)) return;
     sn_remark_add(r->p, "raise", product, true, "%s", text);
@@ -382,7 +382,7 @@ static void remark_reader(ra_match *k, const sn_node *what) {
     const sn_node *reader = other_reader(k, what);
     remark(k->r, k->product, what,
            sn_arena_printf(k->m, "is needed elsewhere, by %s",
-                           reader ? ra_name(reader) : "an output"));
+                           reader ? sn_name_with_place(reader) : "an output"));
 }
 
 /* Whether dropout numbers the weights by batch, head, query and key. */

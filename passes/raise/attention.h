@@ -64,11 +64,6 @@ bool ra_repeats(const sn_node *n, int axis);
  * are that side's, at their positions. */
 bool ra_goes_with(const sn_node *n, const sn_node *dot, int side);
 
-/* --- missed.c ----------------------------------------------------------------------------- */
-
-/* "`cumsum` (model.c:12)"; in arena memory */
-const char *ra_name(const sn_node *n);
-
 /* --- weights.c ---------------------------------------------------------------------------- */
 
 /* What rows of weights are divided by. */

@@ -55,13 +55,6 @@ static void visit(finder *f, const sn_node *n, const sn_node *culprit) {
     for (int i = 0; i < n->n_in; i++) visit(f, n->in[i], culprit);
 }
 
-const char *ra_name(const sn_node *n) {
-    const char *slash = n->loc.file ? strrchr(n->loc.file, '/') : NULL;
-    const char *file = slash ? slash + 1 : n->loc.file;
-    if (!file) return sn_arena_printf(n->m, "`%s`", sn_ops[n->op].name);
-    return sn_arena_printf(n->m, "`%s` (%s:%d)", sn_ops[n->op].name, file, n->loc.line);
-}
-
 static const char *shape_of(const finder *f, const sn_node *n) {
     char text[128];
     sn_shape_print(f->r->m, n->rank, n->shape, text, sizeof text);
@@ -128,7 +121,8 @@ static void report(finder *f, const sn_node *n) {
                 f->r->p, "raise", n, true,
                 "no attention kernel: %s stands between the scores %s and this product, so "
                 "%s stays in memory. Instead: %s",
-                ra_name(f->culprit), ra_name(f->scores), stored, advice_on(f->culprit));
+                sn_name_with_place(f->culprit), sn_name_with_place(f->scores), stored,
+                advice_on(f->culprit));
         else
             sn_remark_add(f->r->p, "raise", n, true,
                           "no attention kernel: the axes of its operands, or their types, are not "

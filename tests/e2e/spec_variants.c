@@ -16,7 +16,7 @@
     _(gated_mlp, "6 map_reduce, 9 gemm, 2 flash", "epilogue: sigmoid, mul x2, gate of 2 x") \
     _(latent_attention, "14 map_reduce, 7 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,4]  mask: le") \
     _(linear_attention, "6 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
-    _(mamba, "12 map_reduce, 7 gemm", "scan: for each of T elements") \
+    _(mamba, "8 map_reduce, 7 gemm, 1 fused_scan", "fused_scan layer0.scan  f32[B,32,16]") \
     _(mamba2, "12 map_reduce, 5 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(mixture_of_experts, "6 map_reduce, 5 gemm, 1 flash, 1 argsort, 1 grouped, 1 column", "f32[B,T,2,32]  epilogue: gelu, 1 of 4 blocks for each row") \
     _(packed_documents, "9 map_reduce, 5 gemm, 1 flash", "mask: le, eq, and, gather_nd x2") \

@@ -1,0 +1,220 @@
+/* fused_scan.c: a scan whose body is elementwise, with broadcasts and with reductions over one axis of
+ * the carry, becomes one kernel that keeps the carry in registers or on its stack for the whole
+ * sequence: selective scans (Mamba), minimal gated units, exponential averages, diagonal state spaces.
+ *
+ * Requires composites to be expanded. Keeps values. Terminates: a fused_scan is no scan. */
+#include "passes/fused_scan.h"
+#include "passes/graph_util.h"
+#include "passes/kernels/table.h"
+#include "passes/passes.h"
+
+#include <string.h>
+
+/* ---- classes ---- */
+
+int sn_lanes_axis(sn_lanes *l, const sn_node *n, int class) {
+    return class < 0 ? -1 : sn_axes_in_class(&l->axes, l->body, n, class);
+}
+
+static bool is_view(const sn_node *n) {
+    return n->op == SN_OP_broadcast || n->op == SN_OP_reshape || n->op == SN_OP_transpose;
+}
+
+static bool is_known(const sn_node *n) {
+    bool last;
+    return sn_ops[n->op].kind == SN_ELEM || is_view(n) || n->op == SN_OP_arg ||
+           n->op == SN_OP_const || n->op == SN_OP_dim_value || n->op == SN_OP_dot ||
+           sn_reduces(n, &last);
+}
+
+/* Other types are rounded between operations, which this kernel does not do. */
+static bool is_computed(sn_dtype t, sn_dtype *float_type) {
+    if (t != SN_F32 && t != SN_F64) return t == SN_I32 || t == SN_I64 || t == SN_BOOL;
+    if (*float_type == SN_BOOL) *float_type = t;
+    return *float_type == t;
+}
+
+typedef struct class_list {
+    int n, class[2 * SN_MAX_RANK];
+    sn_dim size[2 * SN_MAX_RANK];
+} class_list;
+
+static bool add_classes(sn_lanes *l, const sn_node *n, class_list *c) {
+    for (int a = 0; a < n->rank; a++) {
+        int class = sn_axes_class(&l->axes, sn_axes_number(l->body, n, a)), i = 0;
+        if (n->shape[a] == 1) continue;
+        if (sn_axes_in_class(&l->axes, l->body, n, class) < 0) return false;
+        while (i < c->n && c->class[i] != class) i++;
+        if (i == 2 * SN_MAX_RANK || (i < c->n && c->size[i] != n->shape[a])) return false;
+        if (i < c->n) continue;
+        c->class[c->n] = class;
+        c->size[c->n++] = n->shape[a];
+    }
+    return true;
+}
+
+static bool in_all_results(sn_lanes *l, int class) {
+    const sn_region *r = l->s.body;
+    for (int i = 0; i < r->n_out; i++)
+        if (sn_lanes_axis(l, r->out[i], class) < 0) return false;
+    return true;
+}
+
+/* How often the class is the last axis: vectors of such tensors are contiguous. */
+static int times_last(sn_lanes *l, int class) {
+    const sn_region *r = l->s.body;
+    int n = 0;
+    for (int i = 0; i < l->s.n_carry + l->s.n_sequence + r->n_out; i++) {
+        const sn_node *x = i < r->n_out ? r->out[i] : r->arg[i - r->n_out];
+        int last = x->rank - 1;
+        while (last >= 0 && x->shape[last] == 1) last--;
+        n += last >= 0 && sn_lanes_axis(l, x, class) == last;
+    }
+    return n;
+}
+
+static bool is_wider(const sn_lanes *l, sn_dim size) {
+    int64_t a = 0, b = 0;
+    bool known = sn_dim_is_const(l->axes.m, size, &a);
+    bool before = sn_dim_is_const(l->axes.m, l->n_lane, &b);
+    return known && before ? a > b : before && b < SN_LANES_WIDEST;
+}
+
+static const char *sort_classes(sn_lanes *l, const class_list *c) {
+    int best = -1, n = 0, class[SN_MAX_RANK];
+    sn_dim size[SN_MAX_RANK];
+    for (int i = 0; i < c->n; i++) {
+        int fate = l->axes.fate[c->class[i]];
+        if (fate & SN_AXIS_CUT) return "an axis is cut, sorted or numbered";
+        if (fate) {
+            if (l->inner >= 0) return "it reduces more than one axis";
+            l->inner = c->class[i];
+            if (!sn_dim_is_const(l->axes.m, c->size[i], &l->n_inner) || l->n_inner < 1 ||
+                l->n_inner > SN_LANES_INNER)
+                return "the axis that it reduces has more than 256 elements, or an unknown number";
+            continue;
+        }
+        if (!in_all_results(l, c->class[i])) return "a result lacks an axis that others have";
+        if (n == SN_MAX_RANK) return "it has too many axes";
+        class[n] = c->class[i];
+        size[n++] = c->size[i];
+    }
+    if (!n) return "it has no axis of independent elements";
+    for (int i = 0; i < n; i++) {
+        int last = times_last(l, class[i]);
+        if (last < best || (last == best && !is_wider(l, size[i]))) continue;
+        best = last;
+        l->lane = class[i];
+        l->n_lane = size[i];
+    }
+    for (int i = 0; i < n; i++) {
+        if (class[i] == l->lane) continue;
+        l->unit[l->n_unit] = class[i];
+        l->n[l->n_unit++] = size[i];
+    }
+    return NULL;
+}
+
+/* ---- operations ---- */
+
+bool sn_lanes_reduces(sn_lanes *l, const sn_node *n) {
+    const sn_attr *axes = sn_attr_get(n, n->op == SN_OP_dot ? SN_A_contract_a : SN_A_axes);
+    int inner = n->n_in && axes ? sn_lanes_axis(l, n->in[0], l->inner) : -1;
+    for (int i = 0; inner >= 0 && i < axes->n; i++)
+        if (axes->v[i] == inner) return true;
+    return false;
+}
+
+const bool *sn_lanes_moving(sn_lanes *l) {
+    const sn_order *o = &l->body->order;
+    bool *moves = sn_arena_alloc(l->axes.m, (size_t)(o->n + l->s.n_in + 1));
+    memset(moves, 0, (size_t)(o->n + l->s.n_in + 1));
+    for (int i = 0; i < l->s.n_carry + l->s.n_sequence; i++)
+        moves[l->body->place[l->s.body->arg[i]->id]] = true;
+    for (int i = 0; i < o->n; i++)
+        for (int k = 0; k < o->node[i]->n_in; k++)
+            moves[l->body->place[o->node[i]->id]] |= moves[l->body->place[o->node[i]->in[k]->id]];
+    return moves;
+}
+
+/* Bytes that the widest vectors of one unit need for the carry, and for what does not move. */
+static int64_t kept_bytes(sn_lanes *l) {
+    const sn_order *o = &l->body->order;
+    const bool *moves = sn_lanes_moving(l);
+    int64_t n = 0;
+    for (int i = 0; i < o->n; i++) {
+        const sn_node *x = o->node[i];
+        bool carry = x->op == SN_OP_arg && sn_attr_int(x, SN_A_index, 0) < l->s.n_carry;
+        if (!carry && moves[l->body->place[x->id]]) continue;
+        int64_t each = sn_lanes_axis(l, x, l->lane) < 0 ? 1 : SN_LANES_WIDEST;
+        each *= (int64_t)sn_dtype_size((sn_dtype)x->dtype);
+        n += sn_lanes_axis(l, x, l->inner) < 0 ? each : each * l->n_inner;
+    }
+    return n;
+}
+
+/* What reads an argument; the node itself if it is none. */
+static const sn_node *reader_of(const sn_lanes *l, const sn_node *n) {
+    const sn_order *o = &l->body->order;
+    for (int i = 0; n->op == SN_OP_arg && i < o->n; i++)
+        for (int k = 0; k < o->node[i]->n_in; k++)
+            if (o->node[i]->in[k] == n) return o->node[i];
+    return n;
+}
+
+static const char *check_nodes(sn_lanes *l, const sn_node **at, class_list *c) {
+    const sn_order *o = &l->body->order;
+    sn_dtype float_type = SN_BOOL;
+    for (int i = 0; i < o->n; i++) {
+        *at = o->node[i];
+        if (!is_known(*at)) return "it is not elementwise";
+        if (!is_computed((sn_dtype)(*at)->dtype, &float_type))
+            return "its type is not that of the other numbers, f32 or f64";
+        if (add_classes(l, *at, c)) continue;
+        *at = reader_of(l, *at);
+        return "each element of an axis depends on all others";
+    }
+    *at = NULL;
+    return NULL;
+}
+
+const char *sn_lanes_read(sn_lanes *l, const sn_node *n, const sn_node **at) {
+    class_list c = {.n = 0};
+    *l = (sn_lanes){.s = sn_scan_of(n), .axes.m = n->m, .lane = -1, .inner = -1, .n_inner = 1};
+    *at = NULL;
+    sn_axes_body *body = sn_axes_read(&l->axes, l->s.body);
+    l->body = body;
+    sn_axes_join_carries(&l->axes, body, &l->s);
+    const char *why = check_nodes(l, at, &c);
+    if (!why) why = sort_classes(l, &c);
+    if (!why && kept_bytes(l) > SN_LANES_BYTES) why = "a vector of the carry exceeds 32 KiB";
+    return why;
+}
+
+/* ---- the pass ---- */
+
+static void remark(sn_passes *p, const sn_node *n, const char *why, const sn_node *at) {
+    if (at) why = sn_arena_printf(n->m, "%s in its body: %s", sn_name_with_place(at), why);
+    sn_remark_add(p, "fused_scan", n, true, "the loop is several kernels: %s", why);
+}
+
+static sn_node *rule(void *ctx, sn_node *n) {
+    sn_passes *p = ctx;
+    sn_lanes l;
+    const sn_node *at;
+    if (n->op != SN_OP_scan || sn_attr_get(n, SN_A_tiles)) return n;
+    const char *why = sn_lanes_read(&l, n, &at);
+    if (why) {
+        remark(p, n, why, at);
+        return n;
+    }
+    sn_loc loc = sn_module_loc(n->m);
+    sn_module_set_loc(n->m, n->loc);
+    sn_node *r = sn_node_new(n->m, SN_OP_fused_scan, n->n_in, n->in, n->n_attr, n->attr);
+    sn_module_set_loc(n->m, loc);
+    return r;
+}
+
+int sn_pass_fused_scan(sn_passes *p) {
+    return sn_rewrite_module(p->m, rule, p);
+}

@@ -1,0 +1,38 @@
+/* fused_scan.h: how one kernel computes a scan whose body is elementwise but for reductions over one
+ * axis: which axis of the carry lies along vectors, which is reduced, and which are apart. */
+#ifndef SN_FUSED_SCAN_H
+#define SN_FUSED_SCAN_H
+
+#include "passes/axes.h"
+
+enum {
+    SN_LANES_INNER = 256,    /* elements of the reduced axis, at most */
+    SN_LANES_WIDEST = 16,    /* f32 in a vector */
+    SN_LANES_BYTES = 1 << 15 /* of what is carried and captured by the widest vector */
+};
+
+/* Classes of axes; size 1 is none. Each node has at most one axis of each. */
+typedef struct sn_lanes {
+    sn_scan s;
+    sn_axes axes;
+    const sn_axes_body *body;
+    int lane; /* along vectors: nothing reduces it, and every result has it */
+    sn_dim n_lane;
+    int inner; /* reduced, of n_inner elements; -1: none */
+    int64_t n_inner;
+    int unit[SN_MAX_RANK]; /* like `lane`: computed apart */
+    sn_dim n[SN_MAX_RANK];
+    int n_unit;
+} sn_lanes;
+
+/* Reads a `scan` or `fused_scan`. NULL: it can be one kernel; else the reason, in arena memory; *at: the
+ * node in its body that is in the way, or NULL. */
+const char *sn_lanes_read(sn_lanes *l, const sn_node *n, const sn_node **at);
+/* The axis of a node of the body; -1: it has none. */
+int sn_lanes_axis(sn_lanes *l, const sn_node *n, int class);
+/* Whether n reduces or contracts the inner class. */
+bool sn_lanes_reduces(sn_lanes *l, const sn_node *n);
+/* By place in the body: whether the value depends on the element of the sequence. */
+const bool *sn_lanes_moving(sn_lanes *l);
+
+#endif

@@ -1,0 +1,275 @@
+/* Scans whose body is elementwise: one kernel from level 2 on. Compared with the evaluator, at every
+ * width of vectors that this machine has; the same bits for any number of threads. */
+#include "frontend/sinter.h"
+#include "ir/ir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+
+/* More than a chunk of the sequence; no whole number of vectors. */
+enum { B = 2, T = 35, C = 37, N = 20, K = 5, MOST_IN = 6, MOST_OUT = 3, MOST = B * T * C * K };
+
+#define SEQ                                                                                        \
+    { B, T, C }
+
+static sn_tensor col(sn_tensor x) {
+    return sn_expand(x, -1);
+}
+static sn_tensor row(sn_tensor x) {
+    return sn_expand(x, -2);
+}
+
+/* ---- models ---- */
+
+static void selective_step(sn_scan_step *s) {
+    const sn_tensor *a = s->user;
+    sn_tensor dt = col(s->x[1]), in = sn_mul(sn_mul(dt, col(s->x[0])), row(s->x[2]));
+    s->next[0] = sn_add(sn_mul(sn_exp(sn_mul(dt, sn_neg(sn_exp(*a)))), s->carry[0]), in);
+    s->y[0] = sn_sum(sn_mul(s->next[0], row(s->x[3])), -1);
+}
+static sn_scanned selective(const sn_tensor *in) {
+    return sn_scan(.carry = {in[5]}, .x = {in[0], sn_sigmoid(in[1]), in[2], in[3]}, .axis = 1,
+                   .body = selective_step, .user = &in[4]);
+}
+
+/* minLSTM: two gates that add up to one */
+static void gates_step(sn_scan_step *s) {
+    sn_tensor f = sn_sigmoid(s->x[0]), i = sn_sigmoid(s->x[1]), sum = sn_add(f, i);
+    s->y[0] = s->carry[0]; /* before the element */
+    s->next[0] = sn_add(sn_mul(sn_div(f, sum), s->carry[0]), sn_mul(sn_div(i, sum), s->x[2]));
+}
+static sn_scanned gates(const sn_tensor *in) {
+    return sn_scan(.carry = {in[3]}, .x = {in[0], in[1], in[2]}, .axis = 1, .reverse = true,
+                   .body = gates_step);
+}
+
+/* Reductions of reductions, and a second carry without the inner axis, which trades places */
+static void stages_step(sn_scan_step *s) {
+    sn_tensor h = sn_add(sn_mul(s->carry[0], 0.9), sn_mul(col(s->x[0]), row(s->x[1])));
+    sn_tensor top = sn_amax_keep(h, -1), e = sn_exp(sn_sub(h, top)), sum = sn_sum_keep(e, -1);
+    s->next[0] = sn_div(e, sum);
+    s->next[1] = s->carry[2];
+    s->next[2] = sn_add(sn_squeeze(sum, -1), s->carry[1]);
+    s->y[0] = sn_where(sn_lt(s->index, 7), s->next[2], sn_squeeze(top, -1));
+}
+static sn_scanned stages(const sn_tensor *in) {
+    return sn_scan(.carry = {in[2], in[3], in[4]}, .x = {in[0], in[1]}, .axis = 1,
+                   .body = stages_step);
+}
+
+/* S4D: complex states of each channel, whose decays are parameters; all states are results */
+static void diagonal_step(sn_scan_step *s) {
+    const sn_tensor *a = s->user;
+    sn_tensor size = sn_exp(sn_neg(sn_exp(a[0]))), re = sn_mul(size, sn_cos(a[1])),
+              im = sn_mul(size, sn_sin(a[1]));
+    sn_tensor x = s->carry[0], y = s->carry[1];
+    s->next[0] = sn_add(sn_sub(sn_mul(re, x), sn_mul(im, y)), col(s->x[0]));
+    s->next[1] = sn_add(sn_mul(re, y), sn_mul(im, x));
+    s->y[0] = s->next[1];
+}
+static sn_scanned diagonal(const sn_tensor *in) {
+    return sn_scan(.carry = {in[3], in[4]}, .x = {in[0]}, .axis = 1, .body = diagonal_step,
+                   .user = &in[1]);
+}
+
+/* No linear recurrence: what is read is not linear in the carry */
+static void matrix_step(sn_scan_step *s) {
+    sn_tensor S = sn_tanh(sn_add(s->carry[0], sn_mul(col(s->x[1]), row(s->x[2]))));
+    s->next[0] = sn_sub(S, sn_matmul(col(s->x[1]), sn_matmul(row(s->x[1]), S)));
+    s->y[0] = sn_squeeze(sn_matmul(row(s->x[0]), s->next[0]), -2);
+}
+static sn_scanned matrix(const sn_tensor *in) {
+    return sn_scan(.carry = {in[3]}, .x = {sn_mul(in[0], 0.5), sn_mul(in[1], 0.3), in[2]},
+                   .axis = 1, .body = matrix_step);
+}
+
+static const struct model {
+    const char *name;
+    sn_scanned (*build)(const sn_tensor *in);
+    int n_in;
+    int64_t shape[MOST_IN][4]; /* 0 ends it */
+    bool strided;              /* the inputs are read as [B, T, C] but stored as [C, T, B] */
+} models[] = {
+    {"selective", selective, 6, {SEQ, SEQ, {B, T, N}, {B, T, N}, {C, N}, {B, C, N}}, false},
+    {"selective 16", selective, 6, {SEQ, SEQ, {B, T, 16}, {B, T, 16}, {C, 16}, {B, C, 16}}, false},
+    {"gates", gates, 4, {SEQ, SEQ, SEQ, {B, C}}, false},
+    {"strided gates", gates, 4, {{C, T, B}, {C, T, B}, {C, T, B}, {B, C}}, true},
+    {"stages", stages, 5, {SEQ, {B, T, N}, {B, C, N}, {B, C}, {B, C}}, false},
+    {"diagonal", diagonal, 5, {{B, T, 3}, {3, C}, {3, C}, {B, 3, C}, {B, 3, C}}, false},
+    {"matrix", matrix, 4, {{B, T, K}, {B, T, K}, SEQ, {B, K, C}}, false},
+};
+
+/* ---- running ---- */
+
+typedef struct built {
+    sn_module *m;
+    int n_in, n_out;
+    sn_tensor out[MOST_OUT];
+    sn_arg_binding bind[MOST_IN];
+    int64_t shape[MOST_IN][3];
+    float data[MOST_IN][B * C * T];
+} built;
+
+static const char *const outputs[] = {"y", "h", "h1"};
+
+static built *build(const struct model *c, bool symbolic) {
+    static const char *const names[] = {"i0", "i1", "i2", "i3", "i4", "i5"};
+    built *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    f->m = sn_module_new(c->name);
+    f->n_in = c->n_in;
+    sn_dim length = symbolic ? sn_symbol(f->m, "T", 0, 64) : T;
+    sn_tensor in[MOST_IN];
+    sn_entry_begin(f->m, "main");
+    uint32_t seed = 3;
+    for (int i = 0; i < c->n_in; i++) {
+        int64_t count = 1;
+        int rank = 0;
+        sn_dim dims[4];
+        for (; rank < 3 && c->shape[i][rank]; rank++) {
+            f->shape[i][rank] = c->shape[i][rank];
+            dims[rank] = c->shape[i][rank] == T ? length : c->shape[i][rank];
+            count *= c->shape[i][rank];
+        }
+        dims[rank] = SN_END;
+        assert_true(count <= B * C * T);
+        in[i] = sn_input_at(SN_HERE, f->m, names[i], SN_F32, dims);
+        if (c->strided && rank == 3) in[i] = sn_transpose(in[i], 2, 1, 0);
+        for (int64_t e = 0; e < count; e++) {
+            seed = seed * 1664525 + 1013904223;
+            f->data[i][e] = (float)(seed >> 8) / (1 << 23) - 1;
+        }
+        f->bind[i] = (sn_arg_binding){names[i], SN_F32, rank, f->shape[i], f->data[i]};
+    }
+    sn_scanned r = c->build(in);
+    f->out[f->n_out++] = r.y[0];
+    f->out[f->n_out++] = r.carry[0];
+    if (r.carry[1] && r.carry[1] != sn_module_error_node(f->m)) f->out[f->n_out++] = r.carry[1];
+    for (int i = 0; i < f->n_out; i++) sn_output(outputs[i], f->out[i]);
+    sn_error err;
+    if (!sn_module_ok(f->m, &err)) fail_msg("%s: %s", c->name, err.message);
+    return f;
+}
+
+static void run_with(built *f, const struct model *c, const sn_options *o, float (*out)[MOST],
+                     int64_t *count) {
+    sn_error err = {0};
+    sn_arg_binding to[MOST_OUT];
+    int64_t shape[MOST_OUT][8];
+    char *text = NULL;
+    size_t size;
+    sn_program *p = sn_compile(f->m, o, &err);
+    if (!p) fail_msg("%s: %s", c->name, err.message);
+    FILE *explained = open_memstream(&text, &size);
+    sn_program_explain(p, "main", explained);
+    fclose(explained);
+    if (!strstr(text, "fused_scan")) fail_msg("%s: %s", c->name, text);
+    free(text);
+    sn_session *s = sn_session_new(p, NULL, &err);
+    for (int i = 0; i < f->n_out; i++) {
+        int rank = sn_output_shape(p, "main", f->bind, f->n_in, outputs[i], shape[i], &err);
+        count[i] = 1;
+        for (int a = 0; a < rank; a++) count[i] *= shape[i][a];
+        assert_true(count[i] <= MOST);
+        to[i] = (sn_arg_binding){outputs[i], SN_F32, rank, shape[i], out[i]};
+    }
+    if (!sn_run(s, "main", f->bind, f->n_in, to, f->n_out, &err)) fail_msg("%s", err.message);
+    sn_session_free(s);
+    sn_program_free(p);
+}
+
+static void compare(built *f, const struct model *c, const int64_t *count, float (*got)[MOST],
+                    const char *target) {
+    sn_eval *ev = sn_eval_new(f->m, &(int64_t){T});
+    for (int i = 0; i < f->n_in; i++) {
+        size_t n = sizeof(float);
+        for (int a = 0; a < f->bind[i].rank; a++) n *= (size_t)f->shape[i][a];
+        assert_true(sn_eval_bind(ev, f->bind[i].name, f->data[i], n));
+    }
+    for (int i = 0; i < f->n_out; i++) {
+        const sn_value *v = sn_eval_node(ev, f->out[i]);
+        if (!v) fail_msg("%s", sn_module_error(f->m)->message);
+        assert_int_equal(v->n, count[i]);
+        for (int64_t e = 0; e < v->n; e++)
+            if (!(fabs((double)got[i][e] - v->data[e]) <= 1e-5 * (1 + fabs(v->data[e]))))
+                fail_msg("%s, %s: %s[%d] is %g, not %g", c->name, target, outputs[i], (int)e,
+                         (double)got[i][e], v->data[e]);
+    }
+    sn_eval_free(ev);
+}
+
+static void right_values(void **state) {
+    static const char *const targets[] = {"native", "x86-64"};
+    static float got[MOST_OUT][MOST], again[MOST_OUT][MOST];
+    int64_t count[MOST_OUT];
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        built *f = build(&models[k], k % 2);
+        for (int t = 0; t < (k % 2 ? 1 : 2); t++) {
+            sn_options o = sn_options_default();
+#ifndef __x86_64__
+            if (t) continue;
+#endif
+            o.target = targets[t];
+            o.threads = 1;
+            o.level = t ? 2 : 4;
+            run_with(f, &models[k], &o, got, count);
+            compare(f, &models[k], count, got, targets[t]);
+            if (t) continue;
+            o.threads = 3;
+            run_with(f, &models[k], &o, again, count);
+            for (int i = 0; i < f->n_out; i++)
+                assert_memory_equal(got[i], again[i], (size_t)count[i] * sizeof **got);
+        }
+        sn_module_free(f->m);
+        free(f);
+    }
+}
+
+/* What is no such scan stays several kernels, and the remark says why. */
+static void product_step(sn_scan_step *s) {
+    const sn_tensor *w = s->user;
+    s->next[0] = sn_tanh(sn_add(sn_matmul(s->carry[0], *w), s->x[0]));
+    s->y[0] = s->next[0];
+}
+static void cut_step(sn_scan_step *s) {
+    s->next[0] = sn_add(s->carry[0], s->x[0]);
+    s->y[0] = sn_slice(s->next[0], 1, 0, 3);
+}
+
+static void expect_remark(sn_scan_fn body, const char *why) {
+    sn_error err = {0};
+    char *text = NULL;
+    size_t size;
+    sn_module *m = sn_module_new("apart");
+    sn_entry_begin(m, "main");
+    sn_tensor x = sn_input(m, "x", SN_F32, B, T, C), h = sn_input(m, "h", SN_F32, B, C),
+              w = sn_input(m, "w", SN_F32, C, C);
+    sn_output("y", sn_scan(.carry = {h}, .x = {x}, .axis = 1, .body = body, .user = &w).y[0]);
+    sn_program *p = sn_compile(m, NULL, &err);
+    if (!p) fail_msg("%s", err.message);
+    FILE *out = open_memstream(&text, &size);
+    sn_program_explain(p, "main", out);
+    fclose(out);
+    if (strstr(text, "fused_scan ") || !strstr(text, why)) fail_msg("%s", text);
+    free(text);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+static void remarks(void **state) {
+    (void)state;
+    expect_remark(product_step, "the loop is several kernels: `dot` (test_fused_scan.c:");
+    expect_remark(cut_step, "the loop is several kernels: `slice` (test_fused_scan.c:");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(right_values), cmocka_unit_test(remarks)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
