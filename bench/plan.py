@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """plan.py: what `sinter plan` predicts for 1, 2 and 4 ranks on this machine, and what they take.
 
-usage: bench/plan.py [--sinter FILE] [--mpirun COMMAND] [--config FILE] [--steps N] [--rounds N] [--ranks 1,2,4] [--json FILE]
+usage: bench/plan.py [--sinter FILE] [--mpirun COMMAND] [--config FILE] [--steps N] [--rounds N] [--ranks 1,2,4]
+                     [--tensor P] [--json FILE]
 
 Each round plans with `--per-machine 4 --threads 1`, then trains with the same slices on 1, 2 and 4 ranks of one
 thread, which share this machine's CPUs. Prints a table in Markdown with the medians; exits with 1 if a prediction is
@@ -31,7 +32,9 @@ def run(command, folder):
 def train(o, config, slices, ranks, out):
     """Milliseconds a step."""
     launcher = shlex.split(o.mpirun) + ["-n", str(ranks)] if ranks > 1 else []
-    run([*launcher, o.sinter, "train", config, "-o", out, "--slices", str(slices), "-t", "1", "-q"], os.path.dirname(config))
+    tensor = ["--tensor", str(o.tensor)] if o.tensor > 1 else []
+    run([*launcher, o.sinter, "train", config, "-o", out, "--slices", str(slices), "-t", "1", "-q", *tensor],
+        os.path.dirname(config))
     with open(os.path.join(out, "metrics.jsonl")) as f:
         last = json.loads(f.readlines()[-1])
     return 1e3 * last["seconds"] / last["step"]
@@ -45,6 +48,7 @@ def main():
     p.add_argument("--steps", type=int, default=30)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--ranks", default="1,2,4")
+    p.add_argument("--tensor", type=int, default=1, help="ranks that share a model")
     p.add_argument("--json", metavar="FILE")
     o = p.parse_args()
     o.sinter = os.path.abspath(o.sinter)
@@ -62,7 +66,7 @@ def main():
             json.dump(settings, f)
         for k in range(o.rounds):
             plan = json.loads(run([o.sinter, "plan", config, "--ranks", o.ranks, "--per-machine", str(max(ranks)), "-t",
-                                   "1", "--json"], folder))
+                                   "1", "--tensor", str(o.tensor), "--json"], folder))
             for point in plan["points"]:
                 n = point["ranks"]
                 predicted[n].append(point["step_ms"])

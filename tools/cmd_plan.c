@@ -13,13 +13,14 @@
 typedef struct options {
     cmd_compile compile;
     const char *config, *ranks, *net, *speed, *plot, *source, *precision;
-    int64_t per_machine, cpus, rows, batch, block, slices, zero;
+    int64_t per_machine, cpus, rows, batch, block, slices, zero, tensor;
 } options;
 
 #define AT(field) offsetof(options, field)
 static const arg table[] = {
     {"CONFIG", 0, ARG_PLACE, AT(config), NULL, NULL, 0, 0, "as for sinter train"},
-    {"ranks", 0, ARG_TEXT, AT(ranks), "N,…", "1,2,4,8,16,32,64", 0, 0, "numbers of ranks"},
+    {"ranks", 0, ARG_TEXT, AT(ranks), "N,…", NULL, 0, 0,
+     "numbers of ranks; default: 1,2,4,8,16,32,64, times --tensor"},
     {"net", 0, ARG_TEXT, AT(net), "RATE,LATENCY", "25Gbit,10us", 0, 0,
      "network of each machine: Gbit, Mbit, GB or MB a second; ns, us or ms; a third value, default "
      "1us, is what each further message of a rank costs"},
@@ -36,6 +37,9 @@ static const arg table[] = {
      "slices of a batch, at least one for each rank; 0: as sinter train on ranks"},
     {"zero", 0, ARG_INT, AT(zero), "N", "-1", -1, 3,
      "what ranks divide among themselves, as sinter train --zero; -1: as in the config"},
+    {"tensor", 0, ARG_INT, AT(tensor), "P", "0", 0, 1024,
+     "ranks that share a model, as sinter train --tensor: neighbours, so put them into one machine "
+     "(--per-machine); 0: as in the config"},
     {"speed", 0, ARG_CHOICE, AT(speed), "auto|step|roofline", "auto", 0, 0,
      "of this machine: a few measured steps, or the limits of its arithmetic and memory, which "
      "real "
@@ -84,14 +88,15 @@ static const arg_command command = {
                 "sinter plan examples/train/shakespeare.json --per-machine 2 --plot plan.svg\n",
     .json = keys};
 
-static bool read_ranks(const char *text, plan_request *r, sn_error *err) {
+/* Numbers of groups of `share` ranks. */
+static bool read_ranks(const char *text, int share, plan_request *r, sn_error *err) {
     for (const char *s = text; *s;) {
         char *end;
         long n = strtol(s, &end, 10);
         bool ok = end != s && (*end == 0 || (*end == ',' && end[1])) && n >= 1 && n <= 1 << 16 &&
-                  r->n < PLAN_POINTS && (!r->n || n > r->ranks[r->n - 1]);
+                  r->n < PLAN_POINTS && (!r->n || n * share > r->ranks[r->n - 1]);
         if (!ok) break;
-        r->ranks[r->n++] = (int)n;
+        r->ranks[r->n++] = (int)n * share;
         s = end + (*end == ',');
         if (!*s) return true;
     }
@@ -110,6 +115,9 @@ static bool read_request(const options *o, train_settings *s, plan_request *r, s
     if (o->block) s->data.block = o->block;
     if (o->slices) s->slices = o->slices;
     if (o->zero >= 0) s->zero = (int)o->zero;
+    if (o->tensor) s->tensor = o->tensor;
+    if (s->tensor > 1 && s->zero)
+        return sn_fail(err, SN_ERR_USAGE, "--tensor is not planned together with --zero");
     if (o->precision) s->precision = o->precision;
     if (!s->slices) s->slices = train_ranks_slices(s->data.batch);
     r->settings = s;
@@ -122,7 +130,9 @@ static bool read_request(const options *o, train_settings *s, plan_request *r, s
     r->compile = cmd_options(&o->compile);
     int share = r->cpus / r->per_machine;
     if (!r->compile.threads) r->compile.threads = share > 1 ? share : 1;
-    return read_ranks(o->ranks, r, err) && plan_net_read(o->net, &r->net, err);
+    bool listed = o->ranks ? read_ranks(o->ranks, 1, r, err)
+                           : read_ranks("1,2,4,8,16,32,64", plan_shares(r), r, err);
+    return listed && plan_net_read(o->net, &r->net, err);
 }
 
 static int machines(const plan *p, const plan_point *o) {

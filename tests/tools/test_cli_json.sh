@@ -103,7 +103,9 @@ grep -q '^</svg>' "$tmp/plan.svg" || fail "no picture"
 json 1 plan "$tmp/run.json" --ranks 4 --speed roofline
 prints '"speed": "roofline"'
 json 1 plan "$tmp/run.json" --ranks 2 --speed roofline --zero 3
-prints '"memory_mb": 0.150824, "sent_mb": 0.047856,'
+prints '"memory_mb": 0.156968, "sent_mb": 0.047856,'
+json 1 plan "$tmp/run.json" --ranks 2 --speed roofline --tensor 2
+refused 2 'cannot be divided into groups' plan "$tmp/run.json" --ranks 3 --tensor 2
 refused 2 'ascending numbers' plan "$tmp/run.json" --ranks 4,2
 # each command that has --json is in this test
 for command in $("$sinter" help | awk '/^  [a-z]+  / {print $1}'); do

@@ -107,6 +107,29 @@ static void left_to_the_next_step(void **state) {
     check(o.waited, 2), check(o.step, 6 + 10 + 2);
 }
 
+/* Groups of two ranks share a model: its sums stay in the machine or cross the network at once; gradients
+ * are summed over groups. */
+static void groups(void **state) {
+    (void)state;
+    made m;
+    plan_sum slice[] = {{1e9, 2, 2, true}};
+    make(&m, 4, 4, "1GB,0ms,0ns");
+    m.settings.tensor = 2;
+    m.p.slice = (plan_program){slice, 1, NULL,
+                               0}; /* 2 ranks: 1e9 bytes, 1 s, in every slice but the last */
+    plan_point o = at(&m, 2);
+    assert_int_equal(o.own, 4);
+    check(o.sent, 3e9), check(o.network, 3), check(o.waited, 3);
+    check(o.step, 3 * (6 + 1) + 10);
+    m.r.per_machine = 2, m.r.cpus = 4; /* the group is in one machine */
+    m.p.times[0].level = 2;
+    o = at(&m, 2);
+    check(o.network, 0), check(o.step, 3 * 6 + 10);
+    o = at(&m, 4); /* two groups: a rank sends 8e9 bytes of gradients, both of a machine at once */
+    assert_int_equal(o.own, 2);
+    check(o.sent, 1e9 + 8e9), check(o.network, 16), check(o.step, 6 + 4 + 16 + 1);
+}
+
 static void machine(void **state) {
     (void)state;
     made m;
@@ -174,6 +197,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank),
                                        cmocka_unit_test(network),
                                        cmocka_unit_test(left_to_the_next_step),
+                                       cmocka_unit_test(groups),
                                        cmocka_unit_test(machine),
                                        cmocka_unit_test(divisions),
                                        cmocka_unit_test(networks)};

@@ -52,7 +52,7 @@ bool plan_divided(const plan *p, int ranks, plan *out, sn_error *err) {
         scale(t->at, out->step.n_event, step);
         scale(t->slice_at, out->slice.n_event, slice);
     }
-    out->carry = p->carry;
+    out->carry = p->carry, out->meet = p->meet;
     plan_free(&whole);
     return ok;
 }

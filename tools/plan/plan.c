@@ -59,6 +59,12 @@ bool plan_make(const plan_request *r, plan *out, sn_error *err) {
     int64_t rows[PLAN_ROWS];
     int level[PLAN_LEVELS], n_rows = 0, n_level = 0, together = 1;
     *out = (plan){.r = r};
+    for (int i = 0; i < r->n; i++)
+        if (r->ranks[i] % plan_shares(r))
+            return sn_fail(err, SN_ERR_USAGE,
+                           "--tensor %d: %d ranks cannot be divided into groups of that many: give "
+                           "multiples of %d (--ranks)",
+                           plan_shares(r), r->ranks[i], plan_shares(r));
     if (!find_sizes(r, rows, &n_rows, level, &n_level, err)) return false;
     for (int i = 0; i < n_level; i++) together = level[i] > together ? level[i] : together;
     plan_team *team = plan_team_start(r->speed == PLAN_ROOFLINE ? 1 : together, err);
@@ -77,7 +83,7 @@ bool plan_make(const plan_request *r, plan *out, sn_error *err) {
     for (int i = 0; ok && i < r->n; i++) {
         plan divided = {.r = r};
         plan_point *o = &out->point[i];
-        bool divides = r->settings->zero > 0 && r->ranks[i] > 1;
+        bool divides = (r->settings->zero > 0 && r->ranks[i] > 1) || plan_shares(r) > 1;
         o->ranks = r->ranks[i];
         ok = (!divides || plan_divided(out, o->ranks, &divided, err)) &&
              plan_predict(divides ? &divided : out, o, err);

@@ -41,7 +41,9 @@ typedef struct plan_request {
 typedef struct plan_sum {
     double bytes;  /* of the whole tensor */
     double passes; /* a rank sends passes (N - 1) / N of the bytes ... */
-    int rounds;    /* ... in so many rounds of N - 1 messages */
+    int rounds;    /* ... in so many rounds of N - 1 messages; N: the ranks that it joins */
+    bool
+        within; /* joins the ranks that share a model, which wait for it; else those with the same share */
 } plan_sum;
 
 /* Where an entry starts a collective, or waits for it; SN_WAIT_LEFT: for one of the step before. One
@@ -95,7 +97,7 @@ typedef struct plan {
     double flops; /* a token */
     bool measured;
     plan_program step, slice; /* slice: one whose gradients are kept */
-    double gradients;         /* bytes of the step's collectives */
+    double gradients;         /* bytes of the step's collectives but those within groups */
     double partial;           /* bytes of the gradients that a rank keeps of a slice */
     double fixed;             /* bytes of parameters, states and gradients */
     struct {
@@ -108,6 +110,7 @@ typedef struct plan {
     plan_memory memory[PLAN_ROWS];
     int n_memory;
     double carry; /* CPU seconds for each byte that a rank sends: copies and additions */
+    double meet;  /* seconds of a sum of few bytes between ranks of a machine */
     plan_point point[PLAN_POINTS];
 } plan;
 
@@ -132,7 +135,8 @@ bool plan_team_raised(const plan_team *t);
 void plan_team_end(plan_team *t, const sn_error *err); /* err: why this one ended early */
 
 /* Times of slices with `rows` rows at each of the levels; by all members of the team. ranks: that divide
- * what the settings' zero says (then nothing is measured, only estimated); 1: nothing is divided. */
+ * what the settings' zero and tensor say (then nothing is measured, only estimated); 1: nothing is
+ * divided. */
 bool plan_measure(plan *p, plan_team *t, int64_t rows, const int *level, int n_level, int ranks,
                   sn_error *err);
 /* divided.c: the plan of ranks that divide something, by p, which divides nothing: its collectives and
@@ -142,6 +146,9 @@ bool plan_divided(const plan *p, int ranks, plan *out, sn_error *err);
 bool plan_measure_carry(plan *p, sn_error *err);
 /* Ranks of one machine that run at the same time, of n; more of them take turns. */
 int plan_level(const plan_request *r, int ranks);
+/* How many ranks share a model, and into how many such groups ranks are divided. */
+int plan_shares(const plan_request *r);
+int plan_groups(const plan_request *r, int ranks);
 /* Whether every slice's gradients are summed over the ranks at once. */
 bool plan_rounds(const plan_request *r, int ranks);
 /* Batch and slices with that many ranks: with rounds, as many for each rank as 1, 2, 4, ... */

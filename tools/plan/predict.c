@@ -55,14 +55,23 @@ bool plan_net_read(const char *text, plan_net *out, sn_error *err) {
 
 void plan_divide(const plan_request *r, int ranks, int64_t *batch, int64_t *slices) {
     const train_settings *s = r->settings;
-    *batch = r->rows ? r->rows * ranks : s->data.batch;
-    if (*batch < ranks) *batch = ranks; /* a row each */
-    *slices = s->slices > ranks ? s->slices : ranks;
+    int64_t groups = plan_groups(r, ranks);
+    *batch = r->rows ? r->rows * groups : s->data.batch;
+    if (*batch < groups) *batch = groups; /* a row each */
+    *slices = s->slices > groups ? s->slices : groups;
     if (*slices > *batch) *slices = *batch;
     if (!plan_rounds(r, ranks)) return;
     int64_t rounds = 1;
-    while (2 * rounds * ranks <= *slices) rounds *= 2;
-    *slices = rounds * ranks;
+    while (2 * rounds * groups <= *slices) rounds *= 2;
+    *slices = rounds * groups;
+}
+
+int plan_shares(const plan_request *r) {
+    return r->settings->tensor > 1 ? (int)r->settings->tensor : 1;
+}
+
+int plan_groups(const plan_request *r, int ranks) {
+    return ranks / plan_shares(r);
 }
 
 bool plan_rounds(const plan_request *r, int ranks) {
@@ -82,15 +91,17 @@ int64_t plan_rows(int64_t batch, int64_t slices, int64_t slice) {
 
 /* ---- a step ---- */
 
+/* The ranks of a group have the same times: what is counted below are groups. */
 typedef struct state {
     const plan *p;
     plan_point *out;
     int local, level;
+    int shares, groups;      /* ranks of a group, groups */
     double turns;            /* how many times as long ranks take that share CPUs */
     double stolen;           /* share of communication's CPU time that kernels wait for */
-    double *time;            /* [ranks] */
-    const plan_times **last; /* [ranks] of the slice that ends the step */
-    int *depth;              /* [ranks] sums of own slices that its gradients get */
+    double *time;            /* [groups] */
+    const plan_times **last; /* [groups] of the slice that ends the step */
+    int *depth;              /* [groups] sums of own slices that its gradients get */
     double *end;             /* [step.n_sum] of the step's sums */
     double *left;            /* [step.n_sum] of those of the step before; 0: this one's begin */
     /* from then on the network is free, and no sum is under way: of the step before, later of this one */
@@ -102,6 +113,63 @@ static const plan_times *find_times(const state *q, int64_t rows) {
     const plan_times *t = p->times;
     while (t < p->times + p->n_times - 1 && (t->rows != rows || t->level != q->level)) t++;
     return t;
+}
+
+/* The ranks that a sum joins, and how many of them one machine has. */
+static int joined(const state *q, const plan_sum *s) {
+    return s->within ? q->shares : q->groups;
+}
+
+static int joined_here(const state *q, const plan_sum *s) {
+    if (s->within) return q->local < q->shares ? q->local : q->shares;
+    return q->local > q->shares ? q->local / q->shares : 1;
+}
+
+/* Bytes that a rank sends; over the network: those for other machines, of all ranks of this one. */
+static double sent_by(const state *q, const plan_sum *s) {
+    return s->passes * s->bytes * (joined(q, s) - 1) / joined(q, s);
+}
+
+/* Seconds that a sum keeps network and CPUs busy. */
+static double duration(const state *q, const plan_sum *s, double *cpu) {
+    const plan_net *net = &q->p->r->net;
+    int all = joined(q, s);
+    if (all == 1) return *cpu = 0;
+    double sent = sent_by(q, s), others = all - joined_here(q, s);
+    double away = sent * others / (all - 1) * q->local;
+    *cpu = sent * q->p->carry * q->turns;
+    return fmax(away / net->bandwidth + s->rounds * others * net->gap, *cpu);
+}
+
+static double latency(const state *q, const plan_sum *s) {
+    return joined(q, s) > joined_here(q, s) ? s->rounds * q->p->r->net.latency : 0;
+}
+
+/* How much later the last of n ranks comes than the mean, in standard deviations of a normal
+ * distribution: the integral of F - F^n over all values. */
+static double straggling(int n) {
+    const double step = 0.01;
+    double sum = 0;
+    for (double x = -6; x < 6; x += step) {
+        double below = 0.5 * erfc(-x / sqrt(2));
+        sum += step * (below - pow(below, n));
+    }
+    return sum;
+}
+
+/* A sum within a group, for which its ranks wait at once: for the messages, and for the rank that comes
+ * last. Of a slice's deviation, the root of the sums' number is between two of them. */
+static void add_within(state *q, int group, const plan_sum *s, const plan_program *p,
+                       const plan_times *t) {
+    int n = 0;
+    if (!s->within) return;
+    for (int k = 0; k < p->n_sum; k++) n += p->sum[k].within;
+    double late = straggling(q->shares) * t->spread * sqrt(0.5 / n);
+    double cpu, takes = duration(q, s, &cpu) + latency(q, s) + q->p->meet * q->turns + late;
+    q->time[group] += takes;
+    if (group) return;
+    q->out->sent += sent_by(q, s);
+    q->out->network += takes, q->out->busy += takes, q->out->waited += takes;
 }
 
 /* The rank's first slice waits for what the step before has left, where it uses that. */
@@ -119,16 +187,18 @@ static void wait_for_left(state *q, int rank, const plan_times *t) {
 /* The slices of a rank before its last one. */
 static void run_slices(state *q, int rank) {
     plan_point *o = q->out;
-    if (plan_rounds(q->p->r, o->ranks)) { /* run_rounds makes them */
-        o->own = o->slices / o->ranks;
-        q->last[rank] = find_times(q, plan_rows(o->batch, o->slices, o->slices - o->ranks + rank));
+    if (plan_rounds(q->p->r, o->ranks)) { /* run_step makes them */
+        o->own = o->slices / q->groups;
+        q->last[rank] = find_times(q, plan_rows(o->batch, o->slices, o->slices - q->groups + rank));
         return;
     }
-    sn_leaves span = sn_leaves_of_rank(o->slices, o->ranks, rank), half[2];
+    sn_leaves span = sn_leaves_of_rank(o->slices, q->groups, rank), half[2];
     for (int64_t i = span.first; i + 1 < span.last; i++) {
         const plan_times *t = find_times(q, plan_rows(o->batch, o->slices, i));
         if (i == span.first) wait_for_left(q, rank, t);
         q->time[rank] += t->accumulate * q->turns;
+        for (int k = 0; k < q->p->slice.n_sum; k++)
+            add_within(q, rank, &q->p->slice.sum[k], &q->p->slice, t);
     }
     q->last[rank] = find_times(q, plan_rows(o->batch, o->slices, span.last - 1));
     if (span.last - span.first > o->own) o->own = span.last - span.first;
@@ -138,46 +208,20 @@ static void run_slices(state *q, int rank) {
     q->time[rank] += (double)(sums - q->depth[rank]) * q->last[rank]->add * q->turns;
 }
 
-/* How much later the last of n ranks comes than the mean, in standard deviations of a normal
- * distribution: the integral of F - F^n over all values. */
-static double straggling(int n) {
-    const double step = 0.01;
-    double sum = 0;
-    for (double x = -6; x < 6; x += step) {
-        double below = 0.5 * erfc(-x / sqrt(2));
-        sum += step * (below - pow(below, n));
-    }
-    return sum;
-}
-
 /* Ranks never take the same time: all wait for one that is late. Its delay grows with the root of
- * its slices, of which two were measured together. */
+ * its slices, of which two were measured together. Ranks that share CPUs are late together: their
+ * delays add up as the CPUs' times do. */
 static void delay_last(state *q) {
-    int last = q->out->ranks - 1;
-    if (!last) return;
+    int last = q->groups - 1;
+    if (q->out->ranks < 2) return;
     double spread = q->last[last]->spread * sqrt((double)q->out->own / 2);
-    q->time[last] += straggling(q->out->ranks) * spread * q->turns;
-}
-
-/* Bytes that a rank sends; over the network: those for other machines, of all ranks of this one. */
-static double sent_by(const plan_point *o, const plan_sum *s) {
-    return s->passes * s->bytes * (o->ranks - 1) / o->ranks;
-}
-
-/* Seconds that a sum keeps network and CPUs busy. */
-static double duration(const state *q, const plan_sum *s, double *cpu) {
-    const plan_point *o = q->out;
-    const plan_net *net = &q->p->r->net;
-    if (o->ranks == 1) return *cpu = 0;
-    double sent = sent_by(o, s), others = o->ranks - q->local;
-    double away = sent * others / (o->ranks - 1) * q->local;
-    *cpu = sent * q->p->carry * q->turns;
-    return fmax(away / net->bandwidth + s->rounds * others * net->gap, *cpu);
+    int cpus = (int)(q->out->ranks / q->turns + 0.5);
+    q->time[last] += straggling(cpus) * spread * sqrt(q->turns);
 }
 
 static double latest(const state *q) {
     double t = 0;
-    for (int r = 0; r < q->out->ranks; r++) t = fmax(t, q->time[r]);
+    for (int r = 0; r < q->groups; r++) t = fmax(t, q->time[r]);
     return t;
 }
 
@@ -185,16 +229,15 @@ static void start_sum(state *q, const plan_sum *s, double *end) {
     const plan *p = q->p;
     plan_point *o = q->out;
     double cpu, takes = duration(q, s, &cpu), share = s->bytes / p->gradients, from = q->time[0];
-    for (int r = 0; r < o->ranks; r++)
+    for (int r = 0; r < q->groups; r++)
         q->time[r] += q->depth[r] * share * q->last[r]->add * q->turns;
-    bool away = o->ranks > q->local;
     q->free = fmax(latest(q), q->free) + takes;
-    *end = q->free + (away ? s->rounds * p->r->net.latency : 0);
+    *end = q->free + latency(q, s);
     o->network += takes;
-    o->sent += sent_by(o, s);
+    o->sent += sent_by(q, s);
     o->busy += fmax(*end - fmax(from, q->covered), 0);
     q->covered = fmax(q->covered, *end);
-    for (int r = 0; r < o->ranks; r++) q->time[r] += q->stolen * cpu;
+    for (int r = 0; r < q->groups; r++) q->time[r] += q->stolen * cpu;
 }
 
 /* Makes a slice on each rank, the last one or another, with its collectives. */
@@ -202,20 +245,25 @@ static void run_entry(state *q, const plan_program *p, bool last, double *end) {
     plan_point *o = q->out;
     for (int e = 0; e <= p->n_event; e++) {
         const plan_event *v = &p->event[e];
-        for (int r = 0; r < o->ranks; r++) {
+        for (int r = 0; r < q->groups; r++) {
             const plan_times *t = q->last[r];
             const double *at = last ? t->at : t->slice_at;
             double until = e < p->n_event ? at[e] : last ? t->step : t->accumulate;
             q->time[r] += (until - (e ? at[e - 1] : 0)) * q->turns;
         }
         if (e == p->n_event) break;
+        const plan_sum *sum = v->wait == SN_WAIT_LEFT ? NULL : &p->sum[v->sum];
+        if (sum && sum->within) {
+            for (int r = 0; r < q->groups && !v->wait; r++) add_within(q, r, sum, p, q->last[r]);
+            continue;
+        }
         if (!v->wait) {
             start_sum(q, &p->sum[v->sum], &end[v->sum]);
             continue;
         }
         double until = v->wait == SN_WAIT_LEFT ? q->left[v->sum] : end[v->sum];
         o->waited += fmax(until - q->time[0], 0);
-        for (int r = 0; r < o->ranks; r++) q->time[r] = fmax(q->time[r], until);
+        for (int r = 0; r < q->groups; r++) q->time[r] = fmax(q->time[r], until);
     }
 }
 
@@ -227,8 +275,8 @@ static bool run_step(state *q, sn_error *err) {
     if (!end) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     o->own = 0;
     o->sent = o->network = o->busy = o->waited = 0;
-    memset(q->time, 0, sizeof *q->time * (size_t)o->ranks);
-    for (int k = 0; k < o->ranks; k++) run_slices(q, k);
+    memset(q->time, 0, sizeof *q->time * (size_t)q->groups);
+    for (int k = 0; k < q->groups; k++) run_slices(q, k);
     delay_last(q);
     for (int64_t k = 1; plan_rounds(p->r, o->ranks) && k < o->own; k++)
         run_entry(q, &p->slice, false, end);
@@ -260,6 +308,7 @@ bool plan_predict(const plan *p, plan_point *o, sn_error *err) {
     state q = {.p = p, .out = o};
     size_t n = (size_t)o->ranks;
     plan_divide(r, o->ranks, &o->batch, &o->slices);
+    q.shares = plan_shares(r), q.groups = plan_groups(r, o->ranks);
     q.local = o->ranks < r->per_machine ? o->ranks : r->per_machine;
     q.level = plan_level(r, o->ranks);
     q.turns = q.local > q.level ? (double)q.local / q.level : 1;

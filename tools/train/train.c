@@ -136,7 +136,7 @@ static bool build_model(trainer *t, int entries, sn_error *err) {
     sn_model_dir *dir = t->s->start ? sn_model_dir_open(t->s->start, err) : NULL;
     if (t->s->start && !dir) return false;
     const sn_comm *shares = t->ranks.tensor, *parts = t->ranks.context;
-    const sn_mesh_axis mesh[] = {{"tensor", shares ? shares->size : 1, shares ? shares->rank : 0},
+    const sn_mesh_axis mesh[] = {{"tensor", t->s->tensor, shares ? shares->rank : 0},
                                  {"context", parts ? parts->size : 1, parts ? parts->rank : 0},
                                  {0}};
     sn_model_options o = {.entries = SN_LOSS | SN_TRAIN | entries,
@@ -720,8 +720,7 @@ static bool write_model_folder(trainer *t, const sn_emit_options *o, sn_error *e
     char name[96];
     snprintf(name, sizeof name, "%s.model", o->name);
     char *path = sn_path_join(o->dir ? o->dir : ".", name);
-    train_request r = {.settings = t->s, .folder = path};
-    t->r = &r;
+    t->r = &(train_request){.settings = t->s, .folder = path};
     bool ok = path ? write_model_files(t, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
     free(path);
     return ok;
@@ -733,11 +732,10 @@ bool train_emit(train_settings *s, int entries, const sn_emit_options *o, sn_err
     options.compile.precision = s->precision;
     train_request r = {.settings = s, .compile = options.compile};
     trainer t = {.r = &r, .s = s, .folder = {.fd = -1}, .ranks = {.slices = 1}};
-    s->training.slices = s->slices;
+    s->training.slices = s->slices, s->tensor = 1;
     bool ok =
         train_data_open(s, &t.data, err) && build_model(&t, entries, err) && check_labels(&t, err);
-    options.vocab = t.model.vocab;
-    options.context = t.model.context;
+    options.vocab = t.model.vocab, options.context = t.model.context;
     options.source_vocab = t.model.source_vocab;
     t.program = ok ? sn_compile(t.model.module, &r.compile, err) : NULL;
     ok = t.program && open_session(&t, err) && sn_emit(t.session, &options, err) &&
@@ -753,9 +751,11 @@ bool train_probe_open(train_settings *s, int ranks, const sn_options *compile,
                       sn_error *err) {
     train_request r = {.settings = s, .compile = *compile};
     trainer t = {.r = &r, .s = s, .folder = {.fd = -1}};
-    s->training.slices = s->slices;
+    int64_t tensor = s->tensor;
+    s->training.slices = s->slices, s->tensor = 1; /* there are no ranks */
     bool ok = train_data_open(s, &t.data, err) && train_ranks_open(&t.ranks, NULL, s, err);
-    if (ranks > 1) s->training.zero = s->zero, s->training.ranks = ranks;
+    if (ranks > 1)
+        s->training.zero = s->zero, s->training.ranks = ranks / tensor, s->tensor = tensor;
     ok = ok && build_model(&t, 0, err) && check_labels(&t, err) && compile_model(&t, err);
     t.loss = calloc((size_t)s->slices, sizeof *t.loss);
     if (ok && !t.loss) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");

@@ -290,7 +290,7 @@ typedef struct train_probe {
 
 /* Opens data and model for settings with s->slices > 1, as train_run does without ranks, calls fn, and
  * closes them; writes no files. ranks > 1: the program is that of so many ranks which divide what s->zero
- * says; it can be looked at, but not run (compile->plan_only). */
+ * and s->tensor say; it can be looked at, but not run (compile->plan_only). */
 bool train_probe_open(train_settings *s, int ranks, const sn_options *compile,
                       bool (*fn)(void *ctx, const train_probe *p, sn_error *err), void *ctx,
                       sn_error *err);
