@@ -108,7 +108,6 @@ static void same_bits(void **state) {
     sn_module *m = build();
     sn_options o = sn_options_default();
     o.backend = "native";
-    o.cache_dir = scratch_dir;
     o.threads = 2;
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);

@@ -208,7 +208,7 @@ static void availability(void **state) {
     sn_module *m = sn_module_new("availability");
     cc_entry(m, softmax(cc_input(m, "x", SN_F32, SHAPE(6, 5))), "main");
     sn_error err = {0};
-    sn_options o = {.level = 4, .cache_dir = "", .backend = "onednn"};
+    sn_options o = {.level = 4, .backend = "onednn"};
     sn_program *p = sn_compile(m, &o, &err);
     if (sn_backend_library()) {
         assert_non_null(p);

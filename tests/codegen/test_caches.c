@@ -83,8 +83,7 @@ static void same_bits(void **state) {
         if ((i == 1 || i == 3 || i == 4) && !effort_is_long()) continue; /* much like the others */
         bool begins = i == 0 || i == 3 || i == 5; /* fused multiply-adds or not: other bits */
         sn_module *m = blocked_work();
-        sn_options o = {
-            .level = 4, .target = targets[i], .cache_dir = cc_cache_dir(), .threads = 2};
+        sn_options o = {.level = 4, .target = targets[i], .threads = 2};
         jit_run r;
         jit_result out;
         if (!jit_open(&r, m, &o, jit_random_leaf, NULL)) fail_msg("%s", r.why);

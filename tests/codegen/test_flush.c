@@ -91,7 +91,6 @@ static sn_session *open_session(sn_module *m, int level, const char *backend, sn
     o.level = level;
     o.backend = backend;
     o.threads = THREADS;
-    o.cache_dir = scratch_dir;
     *p = sn_compile(m, &o, &err);
     if (!*p) fail_msg("%s", err.message);
     sn_session *s = sn_session_new_arrays(*p, NULL, 0, &err);
@@ -176,7 +175,6 @@ static void in_an_artefact(void **state) {
     sn_emit_options emit = sn_emit_options_default();
     emit.dir = scratch_dir;
     emit.name = "flush";
-    emit.compile.cache_dir = scratch_dir;
     if (!sn_emit(s, &emit, &err)) fail_msg("%s", err.message);
     const artefact_symbol names[] = {{(void *)&open, "flush_open"},
                                      {(void *)&close, "flush_close"},

@@ -137,7 +137,7 @@ static void row_gradient(void **state) {
             sn_entry_output(m, e, name, g[i]);
         }
         jit_run run;
-        sn_options o = {.level = s->level, .threads = 1, .cache_dir = scratch_dir};
+        sn_options o = {.level = s->level, .threads = 1};
         double tol = s->wide ? 1e-11 : 1e-5;
         static const int64_t length[] = {17, 0, 130};
         bool ok = jit_open(&run, m, &o, row_data, s);
@@ -181,7 +181,7 @@ static void check_model(int usual, const char *text) {
         sn_output("mean", loss);
         for (int i = 0; i < n; i++) sn_output(sn_attr_str(wrt[i], SN_A_name, ""), g[i]);
         jit_run run;
-        sn_options o = {.level = level, .threads = 2, .cache_dir = scratch_dir};
+        sn_options o = {.level = level, .threads = 2};
         bool ok = jit_open(&run, m, &o, model_data, NULL);
         static const int64_t sizes[][2] = {{2, 7}, {1, 1}, {3, 16}};
         for (int k = 0; ok && k < 3; k++) {

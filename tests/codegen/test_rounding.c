@@ -37,7 +37,6 @@ static void divide(int level, double most_ulp) {
     sn_module *m = build();
     sn_options o = sn_options_default();
     o.level = level;
-    o.cache_dir = scratch_dir;
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     sn_session *session = sn_session_new_arrays(p, NULL, 0, &err);
@@ -85,7 +84,6 @@ static void variance_far_from_0(void **state) {
         sn_output("y", sn_variance(sn_input(m, "x", SN_F32, ROWS, N), -1));
         sn_options o = sn_options_default();
         o.level = level;
-        o.cache_dir = scratch_dir;
         sn_program *p = sn_compile(m, &o, &err);
         sn_session *session = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
         if (!session) fail_msg("%s", err.message);

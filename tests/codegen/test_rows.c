@@ -95,7 +95,7 @@ static void nan_in_rows(void **state) {
             sn_dim n = sn_symbol(m, "N", 1, 1000);
             sn_entry_begin(m, "main");
             sn_output("y", kernels[k](sn_input(m, "x", SN_F32, ROWS, n)));
-            sn_options o = {.level = level, .threads = 2, .cache_dir = ""};
+            sn_options o = {.level = level, .threads = 2};
             jit_run r;
             if (!jit_open(&r, m, &o, make_data, NULL)) fail_msg("%s", r.why);
             for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
@@ -123,7 +123,7 @@ static void dropout(void **state) {
         sn_tensor y = sn_dropout(x, rng, 0.3);
         sn_output("y", y);
         sn_output("norm", sn_softmax(sn_add(sn_dropout(x, rng, 0.5), x), -1));
-        sn_options o = {.level = 4, .threads = 2, .cache_dir = "", .target = target[i / 4 % 3]};
+        sn_options o = {.level = 4, .threads = 2, .target = target[i / 4 % 3]};
         jit_run r;
         int64_t rows = 3;
         if (!jit_open(&r, m, &o, draw_data, NULL)) {
@@ -155,7 +155,7 @@ static void gathered_constant(void **state) {
                                "}\n";
     for (int level = 0; level <= 4; level++) {
         char why[JIT_WHY];
-        sn_options o = {.level = level, .threads = 1, .backend = "native", .cache_dir = ""};
+        sn_options o = {.level = level, .threads = 1, .backend = "native"};
         sn_module *m = sn_parse(text, "text", false, NULL);
         if (!jit_matches(m, &o, NULL, jit_random_leaf, NULL, 1e-5, 0, why))
             fail_msg("level %d: %s", level, why);

@@ -238,7 +238,7 @@ static void check_family(const char *name, sn_dtype t, bool shards, bool compile
         const char *unknown = sn_model_unknown_key(folder->config, 0);
         if (unknown) fail_msg("%s: the key \"%s\" is not read", name, unknown);
         if (level == 4) check_graph(name, &r, &model);
-        sn_options how = {.level = level, .threads = 1, .cache_dir = cc_cache_dir()};
+        sn_options how = {.level = level, .threads = 1};
         sn_program *p = compiled ? sn_compile(model.module, &how, &err) : NULL;
         need(p || !compiled, &err);
         if (compiled) check_compiled(name, level, &r, p, folder->weights, &model);
@@ -279,7 +279,7 @@ static void open_changed(const reference *r, sn_error *err) {
     if (sn_model_build(folder->config, &o, &model, err) &&
         sn_model_takes_all(&model, folder->weights, err)) {
         const char *unread = sn_model_unknown_key(folder->config, 0);
-        sn_options how = {.level = 4, .threads = 1, .cache_dir = cc_cache_dir()};
+        sn_options how = {.level = 4, .threads = 1};
         sn_program *p = unread ? NULL : sn_compile(model.module, &how, err);
         sn_session *session = p ? sn_session_new(p, folder->weights, err) : NULL;
         if (unread) sn_fail(err, SN_ERR_FILE, "not read: %s", unread);

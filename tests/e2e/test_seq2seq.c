@@ -183,7 +183,7 @@ static void check_level(pair_case *c, const sn_model_dir *dir, int level, bool c
     if (unknown) fail_msg("%s: the key \"%s\" is not read", c->name, unknown);
     c->level = level;
     if (compiled) {
-        sn_options how = {.level = level, .threads = 1, .cache_dir = cc_cache_dir()};
+        sn_options how = {.level = level, .threads = 1};
         sn_program *p = sn_compile(c->model.module, &how, &err);
         need(p, &err);
         sn_session *session = sn_session_new(p, dir->weights, &err);
@@ -227,7 +227,7 @@ static void check_search(const pair_case *c, const cJSON *item) {
     char *text = cJSON_Print(cJSON_GetObjectItem(item, "generation"));
     family_write_file(scratch_dir, "generation_config.json", text);
     lm_options o = {.path = scratch_dir, .entries = SN_CACHED, .translates = true};
-    o.compile = (sn_options){.level = 4, .threads = 1, .cache_dir = cc_cache_dir()};
+    o.compile = (sn_options){.level = 4, .threads = 1};
     lm *m = lm_open(&o, &err);
     need(m, &err);
     sn_ids got = {0};
@@ -282,7 +282,7 @@ static void open_changed(const pair_case *c, sn_error *err) {
     if (sn_model_build(dir->config, &o, &model, err) &&
         sn_model_takes_all(&model, dir->weights, err)) {
         const char *unread = sn_model_unknown_key(dir->config, 0);
-        sn_options how = {.level = 4, .threads = 1, .cache_dir = cc_cache_dir()};
+        sn_options how = {.level = 4, .threads = 1};
         sn_program *p = unread ? NULL : sn_compile(model.module, &how, err);
         sn_session *session = p ? sn_session_new(p, dir->weights, err) : NULL;
         if (unread) sn_fail(err, SN_ERR_FILE, "not read: %s", unread);

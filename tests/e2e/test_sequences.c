@@ -52,7 +52,7 @@ static bool next(sn_lm_sequence *s, text *out, int64_t vocab, sn_error *err) {
 
 static sn_lm *open_lm(int level, int rows) {
     sn_error err = {0};
-    sn_options how = {.level = level, .threads = 2, .cache_dir = cc_cache_dir()};
+    sn_options how = {.level = level, .threads = 2};
     sn_lm *m = sn_lm_open(scratch_dir, &(sn_lm_options){.sequences = rows, .compile = &how}, &err);
     if (!m) fail_msg("%s", err.message);
     return m;

@@ -44,7 +44,7 @@ static lm *open_reference(const char *name, const char *key, const char *json, f
                     .entries = SN_FORWARD,
                     .needs = "forward",
                     .any_model = true,
-                    .compile = {.level = 4, .threads = 1, .cache_dir = cc_cache_dir()}};
+                    .compile = {.level = 4, .threads = 1}};
     lm *m = lm_open(&o, &err);
     if (!m) fail_msg("%s: %s", name, err.message);
     return m;
@@ -218,7 +218,7 @@ static lm *open_modules(family_folder *f, const char *modules, const char *pooli
     lm_options o = {.path = scratch_dir,
                     .entries = SN_EMBED,
                     .any_model = true,
-                    .compile = {.level = 4, .threads = 1, .cache_dir = cc_cache_dir()}};
+                    .compile = {.level = 4, .threads = 1}};
     return lm_open(&o, err);
 }
 

@@ -100,7 +100,7 @@ static sn_model build(const family *f, const sn_training *t) {
 static bench open_bench(const family *f, const sn_training *t, int level, int threads) {
     bench b = {.rng = {7, 0}, .model = build(f, t)};
     sn_error err = {0};
-    sn_options how = {.level = level, .threads = threads, .cache_dir = scratch_dir};
+    sn_options how = {.level = level, .threads = threads};
     b.program = sn_compile(b.model.module, &how, &err);
     need(b.program != NULL, &err);
     need(sn_parameters_draw(b.model.module, b.model.type, b.model.layers, 1, &b.start, &err), &err);

@@ -69,7 +69,7 @@ static void open_subject(subject *s) {
     sn_model_options o = {.entries = SN_TRAIN, .training = &t};
     need(sn_model_build(c, &o, &s->model, &err), &err);
     sn_config_free(c);
-    sn_options how = {.level = s->level, .threads = 2, .cache_dir = ""};
+    sn_options how = {.level = s->level, .threads = 2};
     s->program = sn_compile(s->model.module, &how, &err);
     need(s->program != NULL, &err);
     need(sn_parameters_draw(s->model.module, s->name, 1, 1, &s->start, &err), &err);

@@ -118,7 +118,7 @@ static void check_entries(subject *s, const sn_model *model) {
 
 static void check_compiled(subject *s, const sn_model *model, const sn_weights *w) {
     sn_error err = {0};
-    sn_options how = {.level = s->level, .threads = 1, .cache_dir = cc_cache_dir()};
+    sn_options how = {.level = s->level, .threads = 1};
     s->program = sn_compile(model->module, &how, &err);
     need(s->program, &err);
     s->session = sn_session_new(s->program, w, &err);

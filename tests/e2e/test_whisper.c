@@ -43,7 +43,6 @@ static lm *open_model(int level, int entries, const char *needs) {
                     .compile = sn_options_default()};
     o.compile.level = level;
     o.compile.threads = 1;
-    o.compile.cache_dir = cc_cache_dir();
     lm *m = lm_open(&o, &err);
     need(m != NULL, &err);
     assert_null(sn_model_unknown_key(m->config, 0));
@@ -192,7 +191,7 @@ static void try_config(const char *key, const char *json, const char *why) {
     if (sn_model_build(dir->config, &o, &model, &err) &&
         sn_model_takes_all(&model, dir->weights, &err)) {
         const char *unread = sn_model_unknown_key(dir->config, 0);
-        sn_options how = {.level = 4, .threads = 1, .cache_dir = cc_cache_dir()};
+        sn_options how = {.level = 4, .threads = 1};
         sn_program *p = unread ? NULL : sn_compile(model.module, &how, &err);
         sn_session *session = p ? sn_session_new(p, dir->weights, &err) : NULL;
         if (unread) sn_fail(&err, SN_ERR_FILE, "not read: %s", unread);

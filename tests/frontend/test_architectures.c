@@ -98,7 +98,6 @@ static sn_session *compile(fixture *f, int level, sn_program **p) {
     sn_error err = {0};
     sn_options o = sn_options_default();
     o.level = level;
-    o.cache_dir = "";
     *p = sn_compile(f->model.module, &o, &err);
     need(*p != NULL, &err);
     sn_session *s = sn_session_new_arrays(*p, f->param, f->n_param, &err);

@@ -140,7 +140,6 @@ static void missing_tensors(void **state) {
         case_open(&c, models[i], SN_FORWARD);
         sn_options o = sn_options_default();
         o.level = 4;
-        o.cache_dir = "";
         sn_program *p = sn_compile(c.model.module, &o, &err);
         need(p != NULL, &err);
         assert_null(sn_session_new_arrays(p, c.param, c.n_param - 3, &err));

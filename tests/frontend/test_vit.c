@@ -39,7 +39,6 @@ static void digits(void **state) {
                         .needs = "forward",
                         .compile = sn_options_default()};
         o.compile.level = levels[l];
-        o.compile.cache_dir = "";
         lm *m = lm_open(&o, &err);
         need(m != NULL, &err);
         int right = 0;

@@ -80,7 +80,6 @@ static sn_options options(const char *weights, int level, int threads, const cha
     bool int8 = weights && !strcmp(weights, "int8 x int8");
     o.level = level, o.weights = weights, o.threads = threads, o.target = target;
     if (int8) o.weights = NULL, o.compute = "int8";
-    o.cache_dir = cc_cache_dir();
     return o;
 }
 

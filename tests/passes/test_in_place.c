@@ -126,7 +126,6 @@ static void check(const in_place_case *c, int level) {
     sn_module *m = make(c), *ref = make(c);
     sn_options o = sn_options_default();
     o.level = level;
-    o.cache_dir = "";
     sn_error err = {0};
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s: %s", c->name, err.message);
@@ -183,7 +182,6 @@ static void train_with(int threads, float *a, float *b) {
     build_product(m, state[0], state[1], sn_input(m, "x", SN_F32, SIZE, SIZE));
     sn_options o = sn_options_default();
     o.threads = threads;
-    o.cache_dir = "";
     sn_error err = {0};
     sn_program *p = sn_compile(m, &o, &err);
     sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;

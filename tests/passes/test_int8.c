@@ -81,7 +81,6 @@ static sn_program *compile(sn_module *m, const way *how, sn_error *err) {
     o.target = how->target;
     o.weights = how->weights;
     o.compute = "int8";
-    o.cache_dir = "";
     return sn_compile(m, &o, err);
 }
 

@@ -80,7 +80,6 @@ static sn_program *build(sn_module *m, sn_tensor weight, int K, const way *how, 
     o.weights = how->weights;
     o.source = how->source;
     o.compute = "int8";
-    o.cache_dir = "";
     return sn_compile(m, &o, err);
 }
 
@@ -176,7 +175,6 @@ static void no_kernel_only_quantises(void **state) {
     sn_options o = sn_options_default();
     o.weights = "int4";
     o.compute = "int8";
-    o.cache_dir = "";
     sn_program *p = sn_compile(m, &o, &err);
     need(p != NULL, &err);
     char *text = explain_text(p, "run");

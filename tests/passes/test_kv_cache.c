@@ -156,7 +156,6 @@ static void check(form f, int64_t one, const char *cache, int level, const char 
         o.cache = cache;
         o.target = target;
         o.threads = 1 + 2 * i;
-        o.cache_dir = cc_cache_dir();
         p[i] = sn_compile(m, &o, &err);
         need(p[i] != NULL, &err);
         char *text = explain_text(p[i], "run");

@@ -263,7 +263,7 @@ static void kernels(void **state) {
     if (x - models >= SOFTMAX_MODELS && !effort_takes((size_t)(x - models) + 1, 3)) skip();
     sn_module *m = build(x, false);
     jit_run run;
-    sn_options o = {.level = 4, .threads = 2, .cache_dir = scratch_dir};
+    sn_options o = {.level = 4, .threads = 2};
     if (!jit_open(&run, m, &o, leaf_data, NULL)) fail_msg("%s", run.why);
     static char text[1 << 16];
     explain(run.p, text, sizeof text);
@@ -289,7 +289,7 @@ static void after_level_0(void **state) {
     sn_error err = {0};
     (void)state;
     sn_module *m = build(&models[0], false);
-    sn_options o = {.level = 0, .threads = 1, .cache_dir = scratch_dir};
+    sn_options o = {.level = 0, .threads = 1};
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     assert_false(sn_module_exact_division(m));
@@ -301,7 +301,7 @@ static void after_level_0(void **state) {
 static void compare(const model *x, int level, const int64_t *symbol, float *odd) {
     sn_module *raised = build(x, false), *plain = build(x, true);
     jit_run run, own;
-    sn_options o = {.level = level, .threads = 2, .cache_dir = scratch_dir}, unfused = o;
+    sn_options o = {.level = level, .threads = 2}, unfused = o;
     unfused.level = 0;
     jit_result got = {0}, want = {0};
     if (!jit_open(&run, raised, &o, leaf_data, odd) || !jit_call(&run, "main", symbol, &got))

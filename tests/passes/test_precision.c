@@ -53,8 +53,7 @@ static void open_net(net *n, const char *json, const char *precision, int level,
     sn_model_options mo = {.entries = SN_TRAIN, .training = &t};
     need(sn_model_build(c, &mo, &n->model, &err), &err);
     sn_config_free(c);
-    sn_options o = {
-        .level = level, .threads = threads, .precision = precision, .cache_dir = scratch_dir};
+    sn_options o = {.level = level, .threads = threads, .precision = precision};
     n->program = sn_compile(n->model.module, &o, &err);
     need(n->program != NULL, &err);
     need(sn_parameters_draw(n->model.module, n->model.type, n->model.layers, 3, &n->start, &err),
@@ -224,7 +223,6 @@ static void entries_that_do_not_train_stay(void **state) {
     sn_output("loss", sn_mean_all(sn_matmul(y, y)));
     sn_options o = sn_options_default();
     o.precision = "bf16";
-    o.cache_dir = scratch_dir;
     sn_program *p = sn_compile(m, &o, &err);
     need(p != NULL, &err);
     const sn_plan *plan = sn_program_entry(p, "run")->code.plan;

@@ -126,7 +126,6 @@ static void run_narrow(const char *weights, int level, int t, float *x, float *y
     sn_options o = sn_options_default();
     o.level = level;
     o.weights = weights;
-    o.cache_dir = cc_cache_dir();
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     char *text = explain_text(p, "run");

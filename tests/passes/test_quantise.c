@@ -101,7 +101,6 @@ static void check(const char *weights, int level, int K, const char *target, con
     o.keep = keep;
     o.n_keep = keep != NULL;
     o.target = target;
-    o.cache_dir = "";
     sn_program *p = sn_compile(m, &o, &err);
     need(p != NULL, &err);
     sn_arg_binding param[] = {SN_BIND("w", SN_F32, w, columns, K),
@@ -222,7 +221,6 @@ static void run_both(int level, const char *weights, const char *compute, const 
     o.weights = weights;
     o.compute = compute;
     o.threads = level - 2;
-    o.cache_dir = "";
     sn_program *p = sn_compile(m, &o, &err);
     need(p != NULL, &err);
     sn_arg_binding param[] = {SN_BIND("t", SN_F32, w, N, K),

@@ -74,7 +74,6 @@ static bool train(int level, const char *backend, int64_t budget, result *r, sn_
     sn_options o = {.level = level,
                     .threads = 2,
                     .backend = backend,
-                    .cache_dir = scratch_dir,
                     .memory_budget = budget,
                     .budget_sizes = "B=24,T=16"};
     sn_program *p = sn_compile(m, &o, err);
@@ -181,15 +180,12 @@ static void options(void **state) {
     sn_module *m = network();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         sn_error err = {0};
-        sn_options o = {.level = 4,
-                        .cache_dir = scratch_dir,
-                        .memory_budget = bad[i].budget,
-                        .budget_sizes = bad[i].sizes};
+        sn_options o = {.level = 4, .memory_budget = bad[i].budget, .budget_sizes = bad[i].sizes};
         assert_null(sn_compile(m, &o, &err));
         if (!strstr(err.message, bad[i].message)) fail_msg("%s", err.message);
     }
     sn_error err = {0};
-    sn_program *p = sn_compile(m, &(sn_options){.level = 4, .cache_dir = scratch_dir}, &err);
+    sn_program *p = sn_compile(m, &(sn_options){.level = 4}, &err);
     if (!p) fail_msg("%s", err.message);
     sn_program_free(p);
     sn_module_free(m);

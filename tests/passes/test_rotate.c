@@ -239,7 +239,6 @@ static sn_program *compile_decoder(sn_module *m, const char *narrow, int level, 
     sn_options o = sn_options_default();
     o.level = level;
     o.weights = narrow;
-    o.cache_dir = cc_cache_dir();
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     return p;

@@ -110,7 +110,6 @@ typedef struct run {
 } run;
 
 static void open_run(run *r, const spelling *k, sn_options o) {
-    o.cache_dir = scratch_dir;
     o.backend = "native";
     r->m = network(k);
     if (!jit_open(&r->r, r->m, &o, elements, NULL)) fail_msg("%s: %s", k->name, r->r.why);
@@ -315,7 +314,7 @@ static void ahead_of_time(void **state) {
     sn_emit_options o = sn_emit_options_default();
     o.name = "chunks";
     o.dir = scratch_dir;
-    o.compile = (sn_options){.level = 4, .backend = "native", .cache_dir = scratch_dir};
+    o.compile = (sn_options){.level = 4, .backend = "native"};
     if (!sn_emit(r.r.s, &o, &err)) fail_msg("%s", err.message);
     void *lib = load(&a);
     for (int s = 1; s < N_SIZE; s++) {

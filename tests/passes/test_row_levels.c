@@ -33,7 +33,7 @@ static sn_node *turned(sn_node *x, int a, int b) {
 /* Every entry is one step, a product over all rows. Keeps the module. */
 static void expect_whole(sn_module *m, int batch_axes) {
     sn_error err = {0};
-    sn_options o = {.level = 4, .cache_dir = cc_cache_dir(), .backend = "native"};
+    sn_options o = {.level = 4, .backend = "native"};
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     for (int i = 0; i < sn_entry_count(m); i++) {

@@ -38,7 +38,7 @@ static ac_build_fn *build_setting;
 static void run_setting(void **state) {
     const ac_setting *s = *state;
     sn_module *m = build_setting(s);
-    sn_options o = {.level = s->level, .cache_dir = cc_cache_dir(), .target = s->target};
+    sn_options o = {.level = s->level, .target = s->target};
     char why[JIT_WHY];
     bool wide = s->t == SN_F64, ok;
     if (s->bits) {

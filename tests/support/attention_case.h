@@ -29,7 +29,7 @@ typedef struct ac_setting {
 } ac_setting;
 typedef sn_module *ac_build_fn(const ac_setting *s);
 
-/* Runs the settings, then `more`, as a cmocka group; kernels are cached in cc_cache_dir(). Returns
+/* Runs the settings, then `more`, as a cmocka group. Returns
  * main's exit code. */
 int ac_run(const char *group, ac_build_fn *build, ac_setting *settings, size_t n,
            const struct CMUnitTest *more, size_t n_more);

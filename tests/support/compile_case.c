@@ -124,7 +124,7 @@ static void check_entries(jit_run *r, int level, int n_len, const int64_t *len, 
 static void check_onednn(sn_module *m, int level, int primitives, int n_len, const int64_t *len,
                          double tol) {
     if (!sn_backend_library()) return;
-    sn_options o = {.level = level, .threads = 2, .cache_dir = scratch_dir, .backend = "onednn"};
+    sn_options o = {.level = level, .threads = 2, .backend = "onednn"};
     jit_run r;
     if (!jit_open(&r, m, &o, elements, NULL)) fail_msg("oneDNN, level %d: %s", level, r.why);
     int found = sn_program_stats(r.p).onednn;
@@ -145,7 +145,7 @@ void cc_check(sn_module *m, int lo, int hi, int n_len, const int64_t *len, doubl
     calls++;
     for (int level = lo; level <= hi; level++) {
         if (level != hi && !effort_takes(calls + (size_t)level, level == lo ? 3 : 9)) continue;
-        sn_options o = {.level = level, .threads = 2, .cache_dir = scratch_dir};
+        sn_options o = {.level = level, .threads = 2};
         jit_run r;
         if (!jit_open(&r, m, &o, elements, NULL)) fail_msg("level %d: %s", level, r.why);
         check_entries(&r, level, n_len, len, tol);
@@ -156,7 +156,7 @@ void cc_check(sn_module *m, int lo, int hi, int n_len, const int64_t *len, doubl
 }
 
 void cc_check_threads(sn_module *m, int level, int64_t len) {
-    sn_options o = {.level = level, .cache_dir = scratch_dir};
+    sn_options o = {.level = level};
     char why[JIT_WHY];
     if (!jit_same_bits(m, &o, &len, elements, NULL, why)) fail_msg("%s", why);
 }
@@ -172,10 +172,6 @@ int cc_count_report(sn_module *m, int level, const char *what) {
     free(text);
     sn_program_free(p);
     return n;
-}
-
-const char *cc_cache_dir(void) {
-    return scratch_dir;
 }
 
 int cc_begin(void **state) {

@@ -42,8 +42,7 @@ int cc_count_report(sn_module *m, int level, const char *what);
 /* Checks that results are bit-identical for any number of threads; keeps the module. */
 void cc_check_threads(sn_module *m, int level, int64_t len);
 
-const char *cc_cache_dir(void); /* the cache folder while the program runs */
-int cc_begin(void **state);     /* group fixtures: create and remove the cache folder */
+int cc_begin(void **state); /* group fixtures: create and remove the cache folder */
 int cc_end(void **state);
 
 #endif

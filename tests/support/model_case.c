@@ -115,7 +115,6 @@ sn_session *case_compile(model_case *c, int level, const char *tap, sn_program *
     sn_error err = {0};
     sn_options o = sn_options_default();
     o.level = level;
-    o.cache_dir = "";
     o.taps = &tap;
     o.n_taps = tap != NULL;
     *p = sn_compile(c->model.module, &o, &err);

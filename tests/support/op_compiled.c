@@ -94,7 +94,6 @@ static bool open_row(const op_case *row, const setting *how) {
     if (row->only_sum) y = sn_b_reduce(SN_OP_reduce_sum, y, 1, &row->sum_axis);
     sn_entry_output(now.m, sn_entry_add(now.m, "main"), "y", y);
     sn_options o = how->o;
-    o.cache_dir = scratch_dir;
     if (!jit_open(&now.run, now.m, &o, row_data, (void *)(uintptr_t)row)) {
         now.row = NULL; /* try again at the next length, which fails as well */
         fail_msg("%s", now.run.why);

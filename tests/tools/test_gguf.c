@@ -77,11 +77,9 @@ static cJSON *read_expected(const char *model) {
 
 static lm *open_model(const char *path, int level, const char *weights) {
     sn_error e = {0};
-    const lm_options o = {
-        .path = path,
-        .entries = SN_CACHED,
-        .compile = {
-            .level = level, .backend = "native", .weights = weights, .cache_dir = scratch_dir}};
+    const lm_options o = {.path = path,
+                          .entries = SN_CACHED,
+                          .compile = {.level = level, .backend = "native", .weights = weights}};
     lm *m = lm_open(&o, &e);
     if (!m) fail_msg("%s: %s", path, e.message);
     return m;
@@ -177,7 +175,7 @@ static void check_encoder(const char *name) {
     sn_error e = {0};
     const lm_options o = {.path = data_path(name, ".gguf"),
                           .entries = SN_ENCODE,
-                          .compile = {.level = 4, .backend = "native", .cache_dir = scratch_dir}};
+                          .compile = {.level = 4, .backend = "native"}};
     lm *m = lm_open(&o, &e);
     if (!m) fail_msg("%s", e.message);
     float *out;
@@ -288,13 +286,11 @@ static void test_stored(void **state) {
     for (size_t i = 0; i < 2; i++) {
         if (!effort_takes(i, 2)) continue;
         sn_error e = {0};
-        const lm_options o = {.path = DATA "llama.gguf",
-                              .entries = SN_CACHED,
-                              .compile = {.level = 4,
-                                          .backend = "native",
-                                          .target = targets[i],
-                                          .weights = "stored",
-                                          .cache_dir = scratch_dir}};
+        const lm_options o = {
+            .path = DATA "llama.gguf",
+            .entries = SN_CACHED,
+            .compile = {
+                .level = 4, .backend = "native", .target = targets[i], .weights = "stored"}};
         lm *m = lm_open(&o, &e);
         if (!m) fail_msg("%s", e.message);
         feed(m, tokens, n - 1);
@@ -386,9 +382,8 @@ static void expect_refusal(const char *from, const char *to, size_t size, const 
     assert_true(scratch_write(path, copy, m.size));
     free(copy);
     sn_file_unmap(&m);
-    const lm_options o = {.path = path,
-                          .entries = SN_CACHED,
-                          .compile = {.level = 1, .backend = "native", .cache_dir = scratch_dir}};
+    const lm_options o = {
+        .path = path, .entries = SN_CACHED, .compile = {.level = 1, .backend = "native"}};
     lm *l = lm_open(&o, &e);
     if (l) fail_msg("opened; wanted: %s", say);
     expect_error(&e, e.code, "bad.gguf", say);

@@ -90,7 +90,7 @@ static train_end run_config(const char *config, const char *folder, bool resume,
                        .resume = resume,
                        .force = how->force,
                        .event = on_event,
-                       .compile = {.level = -1, .threads = threads, .cache_dir = scratch_dir},
+                       .compile = {.level = -1, .threads = threads},
                        .progress = on_progress,
                        .stopped = on_stop,
                        .ctx = how};
@@ -200,7 +200,7 @@ static void test_the_folder_is_a_model(void **unused) {
     (void)unused;
     lm_options o = {.path = scratch_path("whole"),
                     .entries = SN_LOSS | SN_CACHED,
-                    .compile = {.level = -1, .threads = 1, .cache_dir = scratch_dir}};
+                    .compile = {.level = -1, .threads = 1}};
     sn_error err = {0};
     lm *m = lm_open(&o, &err);
     if (!m) fail_msg("%s", err.message);
@@ -671,12 +671,11 @@ static void test_loss_that_is_no_number(void **unused) {
     script how = {0};
     train_result r;
     assert_true(train_settings_read(scratch_path("steep.json"), NULL, &s, &err));
-    train_request q = {
-        .settings = &s,
-        .folder = scratch_path("steeper"),
-        .compile = {.level = -1, .threads = 1, .cache_dir = scratch_dir, .check_nan = true},
-        .progress = on_progress,
-        .ctx = &how};
+    train_request q = {.settings = &s,
+                       .folder = scratch_path("steeper"),
+                       .compile = {.level = -1, .threads = 1, .check_nan = true},
+                       .progress = on_progress,
+                       .ctx = &how};
     assert_int_equal(train_run(&q, &r, &err), TRAIN_FAILED);
     if (strstr(err.message, "diverged") || !strstr(err.message, "frontend/"))
         fail_msg("'%s' does not tell where", err.message);

@@ -25,7 +25,6 @@ static lm *open_names(int level, int64_t beams) {
                     .beams = beams,
                     .compile = sn_options_default()};
     o.compile.level = level;
-    o.compile.cache_dir = scratch_dir;
     lm *m = lm_open(&o, &err);
     need(m != NULL, &err);
     return m;

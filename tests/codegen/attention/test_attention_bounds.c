@@ -88,7 +88,7 @@ static void stays_inside(void **state) {
     const setting *s = *state;
     sn_error err = {0};
     sn_module *m = build(s);
-    sn_options o = {.level = 4, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
+    sn_options o = {.level = 4, .threads = 2, .target = s->target};
     sn_program *p = sn_compile(m, &o, &err);
     sn_session *session = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
     if (!session) fail_msg("%s", err.message);

@@ -256,7 +256,7 @@ static void random_scores(void **state) {
         if (seed % 3 == 0) v.mask = mask_random;
         sn_module *m = build(&v, SN_F64, seed % 4 == 0, seed);
         jit_run run;
-        sn_options o = {.level = 4, .threads = 2, .cache_dir = cc_cache_dir()};
+        sn_options o = {.level = 4, .threads = 2};
         bool ok = jit_open(&run, m, &o, jit_random_leaf, NULL);
         ok = ok && jit_check(&run, "main", NULL, 1e-10, 0);
         if (!ok) fail_msg("seed %d: %s", (int)seed, run.why);

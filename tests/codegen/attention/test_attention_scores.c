@@ -191,7 +191,7 @@ static void matches_evaluator(void **state) {
     const setting *s = *state;
     sn_module *m = build(s->v, s->t);
     source from = {.products = s->v->products};
-    sn_options o = {.level = s->level, .threads = 2, .cache_dir = scratch_dir, .target = s->target};
+    sn_options o = {.level = s->level, .threads = 2, .target = s->target};
     jit_run r;
     bool ok = jit_open(&r, m, &o, numbers, &from), wide = s->t == SN_F64;
     r.single = true; /* -1e9 + p is rounded, and differences of it are large */

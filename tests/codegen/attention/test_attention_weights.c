@@ -204,7 +204,6 @@ static sn_session *open_session(const variant *x, int level, int threads, const 
     o.level = level;
     o.threads = threads;
     o.target = target;
-    o.cache_dir = cc_cache_dir();
     *p = sn_compile(m, &o, &err);
     need(*p != NULL, &err);
     sn_module_free(m);

@@ -366,8 +366,7 @@ static void levels(void **state) {
     graph g = all_graphs();
     for (int level = 0; level <= 4; level++) {
         sn_error err = {0};
-        sn_options o = {
-            .level = level, .threads = 2, .backend = "native", .cache_dir = scratch_dir};
+        sn_options o = {.level = level, .threads = 2, .backend = "native"};
         sn_program *p = sn_compile(g.m, &o, &err);
         if (!p) fail_msg("level %d: %s", level, err.message);
         sn_session *s = sn_session_new_arrays(p, NULL, 0, &err);
@@ -436,14 +435,13 @@ static void artefacts(void **state) {
     (void)state;
     graph g = all_graphs();
     sn_error err = {0};
-    sn_options o = {.level = 4, .threads = 1, .backend = "native", .cache_dir = scratch_dir};
+    sn_options o = {.level = 4, .threads = 1, .backend = "native"};
     sn_program *p = sn_compile(g.m, &o, &err);
     sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
     sn_emit_options eo = sn_emit_options_default();
     eo.name = "bounds";
     eo.dir = scratch_dir;
     eo.program = true;
-    eo.compile.cache_dir = scratch_dir;
     if (!s || !sn_emit(s, &eo, &err)) fail_msg("%s", err.message);
     const sn_deployed *d;
     void *lib = artefact_load("bounds", &(artefact_symbol){&d, "sn_deployed_artefact"}, 1);

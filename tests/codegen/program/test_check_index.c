@@ -14,11 +14,7 @@ enum { ROWS = 5, HEADS = 2, WIDTH = 8, CLASSES = 7 };
 
 static sn_session *open_session(sn_module *m, sn_program **p, int level, bool checked) {
     sn_error err = {0};
-    sn_options o = {.level = level,
-                    .threads = 2,
-                    .backend = "native",
-                    .cache_dir = scratch_dir,
-                    .check_index = checked};
+    sn_options o = {.level = level, .threads = 2, .backend = "native", .check_index = checked};
     *p = sn_compile(m, &o, &err);
     if (!*p) fail_msg("level %d: %s", level, err.message);
     sn_session *s = sn_session_new_arrays(*p, NULL, 0, &err);

@@ -22,11 +22,7 @@ typedef struct trial {
 
 static void open_trial(trial *t, int level, const char *backend) {
     sn_error err = {0};
-    sn_options o = {.level = level,
-                    .threads = 2,
-                    .backend = backend,
-                    .cache_dir = scratch_dir,
-                    .check_nan = true};
+    sn_options o = {.level = level, .threads = 2, .backend = backend, .check_nan = true};
     t->p = sn_compile(t->m, &o, &err);
     if (!t->p) fail_msg("%s", err.message);
     t->s = sn_session_new_arrays(t->p, NULL, 0, &err);
