@@ -393,7 +393,7 @@ static void init_llvm(void) {
     LLVMInitializeAllAsmParsers();
 }
 
-LLVMTargetMachineRef sn_target_machine(const sn_target *t, sn_error *err) {
+LLVMTargetMachineRef sn_target_machine(const sn_target *t, bool optimise, sn_error *err) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, init_llvm);
     LLVMTargetRef target = NULL;
@@ -406,8 +406,8 @@ LLVMTargetMachineRef sn_target_machine(const sn_target *t, sn_error *err) {
     }
     LLVMTargetMachineRef tm = LLVMCreateTargetMachine(
         target, t->triple, t->cpu, t->features,
-        sn_debug_get()->quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelAggressive, LLVMRelocPIC,
-        LLVMCodeModelSmall);
+        optimise && !sn_debug_get()->quick ? LLVMCodeGenLevelAggressive : LLVMCodeGenLevelNone,
+        LLVMRelocPIC, LLVMCodeModelSmall);
     if (!tm)
         sn_fail(err, SN_ERR_TARGET, "LLVM has no target machine for %s, %s", t->triple, t->cpu);
     return tm;

@@ -57,9 +57,10 @@ int sn_target_lanes(const sn_target *t, sn_dtype dtype);
 /* Names that sn_target_init knows, for help texts: the i-th, or NULL after the last. */
 const char *sn_target_known(size_t i);
 
-/* An LLVM target machine: PIC, small code model, aggressive code generation. The caller disposes of
- * it; one machine serves one thread at a time. NULL and `err` on failure. */
-struct LLVMOpaqueTargetMachine *sn_target_machine(const sn_target *t, sn_error *err);
+/* An LLVM target machine: PIC, small code model; code generation that optimises, or that takes the
+ * least time. The caller disposes of it; one machine serves one thread at a time. NULL and `err` on
+ * failure. */
+struct LLVMOpaqueTargetMachine *sn_target_machine(const sn_target *t, bool optimise, sn_error *err);
 
 #ifdef __cplusplus
 }

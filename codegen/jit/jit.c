@@ -73,7 +73,7 @@ static bool open_session(sn_jit *jit, const sn_target *t, const sn_jit_options *
                        t->name);
     jit->codegen = sn_codegen_create(t, &o->codegen, err);
     if (!jit->codegen) return false;
-    LLVMTargetMachineRef tm = sn_target_machine(t, err);
+    LLVMTargetMachineRef tm = sn_target_machine(t, true, err);
     if (!tm) return false;
     LLVMOrcLLJITBuilderRef builder = LLVMOrcCreateLLJITBuilder();
     LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(

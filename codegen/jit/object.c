@@ -15,17 +15,19 @@
 
 #define QUICK_PIPELINE "always-inline,function(sroa)" /* SINTER_DEBUG=quick */
 
-/* The emitted IR needs cleaning up only: variables to registers, folding, address arithmetic out of
- * loops, common subexpressions of unrolled tiles. No vectoriser, no unroller, and no inliner except
- * for functions that a kernel marks. Scalars come first, so that later passes see less code. */
+/* The emitted IR needs cleaning up only: variables to registers, address arithmetic out of loops,
+ * common subexpressions of unrolled tiles. No vectoriser, no unroller, and no inliner except for
+ * functions that a kernel marks. Scalars come first, so that later passes see less code. The builder
+ * has folded constants, and the code generator combines instructions itself: with instcombine the
+ * objects have the same size, and this pipeline takes twice the time. */
 #define PIPELINE                                                                                   \
-    "always-inline,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,"   \
-    "loop-mssa(licm),early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,adce)"
+    "always-inline,function(sroa,early-cse<memssa>,simplifycfg,"                                   \
+    "loop-mssa(licm),early-cse<memssa>,simplifycfg,adce)"
 
 struct sn_codegen {
     sn_target target;
     sn_codegen_options options;
-    LLVMTargetMachineRef machine;
+    LLVMTargetMachineRef machine, plain; /* plain: for code that is not worth optimising */
     LLVMPassBuilderOptionsRef passes;
     sn_codegen_stats stats;
 };
@@ -145,8 +147,10 @@ sn_codegen *sn_codegen_create(const sn_target *t, const sn_codegen_options *opti
     g->target = *t;
     if (options) g->options = *options;
     if (!g->options.passes) g->options.passes = sn_debug_get()->quick ? QUICK_PIPELINE : PIPELINE;
-    g->machine = sn_target_machine(t, err);
-    if (!g->machine) {
+    g->machine = sn_target_machine(t, true, err);
+    g->plain = g->machine ? sn_target_machine(t, false, err) : NULL;
+    if (!g->plain) {
+        if (g->machine) LLVMDisposeTargetMachine(g->machine);
         free(g);
         return NULL;
     }
@@ -161,6 +165,7 @@ void sn_codegen_destroy(sn_codegen *g) {
     if (!g) return;
     LLVMDisposePassBuilderOptions(g->passes);
     LLVMDisposeTargetMachine(g->machine);
+    LLVMDisposeTargetMachine(g->plain);
     free(g);
 }
 
@@ -185,12 +190,22 @@ static bool run_passes(sn_codegen *g, LLVMModuleRef mod, sn_error *err) {
     return false;
 }
 
+/* The machine for a module: plain if all functions say optnone (em_no_optimise). */
+static LLVMTargetMachineRef choose_machine(const sn_codegen *g, LLVMModuleRef mod) {
+    unsigned optnone = LLVMGetEnumAttributeKindForName("optnone", 7);
+    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f))
+        if (!LLVMIsDeclaration(f) &&
+            !LLVMGetEnumAttributeAtIndex(f, LLVMAttributeFunctionIndex, optnone))
+            return g->machine;
+    return g->plain;
+}
+
 /* Assembly or object code as a memory buffer; NULL and `err` on failure. */
 static LLVMMemoryBufferRef emit_code(sn_codegen *g, LLVMModuleRef mod, LLVMCodeGenFileType kind,
                                      sn_error *err) {
     LLVMMemoryBufferRef buffer = NULL;
     char *message = NULL;
-    if (LLVMTargetMachineEmitToMemoryBuffer(g->machine, mod, kind, &message, &buffer)) {
+    if (LLVMTargetMachineEmitToMemoryBuffer(choose_machine(g, mod), mod, kind, &message, &buffer)) {
         sn_fail(err, SN_ERR_INTERNAL, "LLVM code generation: %s", message);
         LLVMDisposeMessage(message);
         return NULL;
