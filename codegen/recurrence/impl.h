@@ -4,8 +4,9 @@
 
 #include "codegen/emit/family.h"
 
-/* Elements of a chunk; of a block, after which a thread turns to the next of its carries. */
-enum { REC_CHUNK = 8, REC_BLOCK = 32, REC_PAIRS = 2, REC_VIEWS = SN_REC_END + 3 };
+/* Elements of a chunk; of a block, after which a thread turns to the next of its carries; so few that
+ * they are computed one by one. */
+enum { REC_CHUNK = 8, REC_BLOCK = 32, REC_FEW = 3, REC_PAIRS = 2, REC_VIEWS = SN_REC_END + 3 };
 
 /* A tile in scratch: rows of `ld` elements of the compute type. */
 typedef struct rec_tile {
@@ -89,9 +90,14 @@ void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i
 /* The carry between memory and its tile. */
 void rec_load_carry(em *e, const rec_plan *p, const rec_unit *u);
 void rec_store_carry(em *e, const rec_plan *p, const rec_unit *u);
-/* The vectors of the chunk's elements; those after the last one are zeros, which change nothing. */
+/* The vectors of the chunk's elements, in rows of the tiles; those after the last one are zeros, which
+ * change nothing. */
 void rec_load_elements(em *e, const rec_plan *p, const rec_unit *u);
 void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u);
+
+/* The chunk's element i alone, in the first rows. */
+void rec_load_element(em *e, const rec_plan *p, const rec_unit *u, em_val i);
+void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i);
 
 /* ---- weights.c ---- */
 
@@ -105,5 +111,10 @@ void rec_emit_weights(em *e, const rec_plan *p);
 int rec_vectors_at(em *e, const rec_plan *p, int vector);
 /* The chunk's products for columns of n vectors: u; y in `out`; the carry. */
 void rec_emit_products(em *e, const rec_plan *p, int vector, int n);
+
+/* ---- steps.c ---- */
+
+/* The elements from the chunk's first to the last of all, one after the other. */
+void rec_emit_steps(em *e, const rec_plan *p, const rec_unit *u);
 
 #endif

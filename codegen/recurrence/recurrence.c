@@ -68,7 +68,11 @@ static void emit(em *e, const sn_kernel *k) {
     em_val end = em_imin(e, em_addi(e, block.i, REC_BLOCK), u.T);
     em_loop chunk = em_for(e, block.i, end, em_i64(e, REC_CHUNK));
     u.chunk = chunk.i;
+    em_branch few = em_if(e, em_cmp(e, EM_LE, em_sub(e, u.T, chunk.i), em_i64(e, REC_FEW)));
+    rec_emit_steps(e, &p, &u);
+    em_else(e, &few);
     emit_chunk(e, &p, &u);
+    em_endif(e, &few);
     em_end(e, &chunk);
     em_end(e, &each);
     em_end(e, &block);

@@ -3,7 +3,7 @@
 #include "codegen/recurrence/impl.h"
 #include "runtime/memory.h"
 
-enum { LINE = 64 };
+enum { LINE = 64, TO_L2 = 2 /* of prefetching */ };
 
 /* ---- operands and results ---- */
 
@@ -118,23 +118,17 @@ static em_val element(em *e, const rec_plan *p, const rec_unit *u, int i, em_val
 }
 
 /* Rows are as far apart as the rows of all heads together, further than hardware prefetches: those of
- * the same elements in the next unit, or of the next block, arrive while this unit is computed. */
-static void prefetch_row(em *e, const rec_plan *p, int i, em_val row, int64_t n) {
-    const sn_view *v = view_of(p, i);
-    bool result = i >= p->k->step->n_in;
-    int64_t line = LINE / (int64_t)sn_dtype_size(v->dtype);
-    if (v->stride[v->rank - 1] != 1) return;
-    for (int64_t at = 0; at < n; at += line)
-        em_prefetch(e, em_gep(e, row, v->dtype, em_i64(e, at)), result, 2);
-}
-
-static void prefetch_element(em *e, const rec_plan *p, const rec_unit *u, em_val t) {
+ * the same element in the next unit, or of the next block, arrive while this unit is computed. */
+static void prefetch_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t) {
     for (int i = 0; i < n_views(p); i++) {
         const sn_view *v = view_of(p, i);
-        em_val at = em_mul(e, t, sn_kernel_dim(e, p->k, v->stride[0]));
-        if (!is_carry(p, i) && rec_constant(p->k, v->shape[v->rank - 1]) != 1)
-            prefetch_row(e, p, i, em_gep(e, u->next[i], v->dtype, at),
-                         is_of_columns(p, i) ? p->cols : p->K);
+        int64_t line = LINE / (int64_t)sn_dtype_size(v->dtype), last = v->rank - 1;
+        if (is_carry(p, i) || v->stride[last] != 1 || rec_constant(p->k, v->shape[last]) == 1)
+            continue;
+        em_val by = em_mul(e, t, sn_kernel_dim(e, p->k, v->stride[0]));
+        for (int64_t at = 0; at < (is_of_columns(p, i) ? p->cols : p->K); at += line)
+            em_prefetch(e, em_gep(e, u->next[i], v->dtype, em_addi(e, by, at)),
+                        i >= p->k->step->n_in, TO_L2);
     }
 }
 
@@ -145,50 +139,73 @@ static em_val position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em
     return p->r.reverse ? em_sub(e, em_subi(e, u->T, 1), t) : t;
 }
 
-void rec_load_elements(em *e, const rec_plan *p, const rec_unit *u) {
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, 1));
-    em_val exists, t = position(e, p, u, l.i, &exists);
-    em_val key[REC_PAIRS], v = em_addi(e, l.i, rec_first_of(p, 0));
-    for (int i = 0; i < p->pairs; i++) key[i] = em_addi(e, l.i, rec_first_of(p, i));
-    em_branch br = em_if(e, exists);
-    load_row(e, p, SN_REC_Q, element(e, p, u, SN_REC_Q, t), p->K, NULL, p->left, l.i, p->first);
+/* Element t of memory to row `to` of the tiles. */
+static void load_element(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val to) {
+    em_val key[REC_PAIRS], v = em_addi(e, to, rec_first_of(p, 0));
+    for (int i = 0; i < p->pairs; i++) key[i] = em_addi(e, to, rec_first_of(p, i));
+    load_row(e, p, SN_REC_Q, element(e, p, u, SN_REC_Q, t), p->K, NULL, p->left, to, p->first);
     load_row(e, p, SN_REC_K, element(e, p, u, SN_REC_K, t), p->K, NULL, p->key, key[0], 0);
     load_row(e, p, SN_REC_V, element(e, p, u, SN_REC_V, t), p->cols, u->columns, p->right, v, 0);
-    load_decays(e, p, u, element(e, p, u, SN_REC_G, t), l.i);
-    prefetch_element(e, p, u, t);
+    load_decays(e, p, u, element(e, p, u, SN_REC_G, t), to);
     if (p->pairs > 1)
         load_row(e, p, SN_REC_B, element(e, p, u, SN_REC_B, t), p->K, NULL, p->key, key[1], 0);
     if (p->r.delta)
-        load_row(e, p, SN_REC_A, element(e, p, u, SN_REC_A, t), p->K, NULL, p->left_u, l.i,
+        load_row(e, p, SN_REC_A, element(e, p, u, SN_REC_A, t), p->K, NULL, p->left_u, to,
                  p->first);
     else if (p->r.second)
         load_row(e, p, SN_REC_A, element(e, p, u, SN_REC_A, t), p->cols, u->columns, p->right,
                  key[1], 0);
-    em_else(e, &br);
-    rec_fill(e, p, p->left, l.i, p->first, p->inner, 0);
-    rec_fill(e, p, p->right, v, 0, p->cols, 0);
-    clear_decays(e, p, l.i);
-    for (int i = 0; i < p->pairs; i++) rec_fill(e, p, p->key, key[i], 0, p->inner, 0);
-    if (p->r.delta) rec_fill(e, p, p->left_u, l.i, p->first, p->inner, 0);
-    if (p->r.second && !p->r.delta) rec_fill(e, p, p->right, key[1], 0, p->cols, 0);
-    em_endif(e, &br);
-    em_end(e, &l);
 }
 
-/* The chunk's rows of result i, from a tile. */
-static void store_elements(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile) {
+/* Zeros, which change nothing, as row `to` of the tiles. */
+static void clear_element(em *e, const rec_plan *p, em_val to) {
+    rec_fill(e, p, p->left, to, p->first, p->inner, 0);
+    rec_fill(e, p, p->right, em_addi(e, to, rec_first_of(p, 0)), 0, p->cols, 0);
+    clear_decays(e, p, to);
+    for (int i = 0; i < p->pairs; i++)
+        rec_fill(e, p, p->key, em_addi(e, to, rec_first_of(p, i)), 0, p->inner, 0);
+    if (p->r.delta) rec_fill(e, p, p->left_u, to, p->first, p->inner, 0);
+    if (p->r.second && !p->r.delta)
+        rec_fill(e, p, p->right, em_addi(e, to, rec_first_of(p, 1)), 0, p->cols, 0);
+}
+
+void rec_load_elements(em *e, const rec_plan *p, const rec_unit *u) {
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, 1));
     em_val exists, t = position(e, p, u, l.i, &exists);
     em_branch br = em_if(e, exists);
-    store_row(e, p, i, element(e, p, u, i, t), p->cols, u->columns, tile, l.i);
+    load_element(e, p, u, t, l.i);
+    prefetch_rows(e, p, u, t);
+    em_else(e, &br);
+    clear_element(e, p, l.i);
     em_endif(e, &br);
     em_end(e, &l);
 }
 
+/* Row `from` of the tiles to element t of the results. */
+static void store_element(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val from) {
+    int y = p->k->step->n_in;
+    store_row(e, p, y, element(e, p, u, y, t), p->cols, u->columns, p->out, from);
+    if (p->r.delta)
+        store_row(e, p, y + 2, element(e, p, u, y + 2, t), p->cols, u->columns, p->out_u, from);
+}
+
 void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u) {
-    int n_in = p->k->step->n_in;
-    store_elements(e, p, u, n_in, p->out);
-    if (p->r.delta) store_elements(e, p, u, n_in + 2, p->out_u);
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, 1));
+    em_val exists, t = position(e, p, u, l.i, &exists);
+    em_branch br = em_if(e, exists);
+    store_element(e, p, u, t, l.i);
+    em_endif(e, &br);
+    em_end(e, &l);
+}
+
+void rec_load_element(em *e, const rec_plan *p, const rec_unit *u, em_val i) {
+    em_val exists;
+    load_element(e, p, u, position(e, p, u, i, &exists), em_i64(e, 0));
+}
+
+void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i) {
+    em_val exists;
+    store_element(e, p, u, position(e, p, u, i, &exists), em_i64(e, 0));
 }
 
 /* ---- carries ---- */

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-enum { H = 2, K = 8, T = 100, MOST_IN = 6, MOST_OUT = 12, MOST = 4096 };
+enum { H = 2, K = 8, T = 99, MOST_IN = 6, MOST_OUT = 12, MOST = 4096 };
 
 static sn_tensor col(sn_tensor x) {
     return sn_expand(x, -1);

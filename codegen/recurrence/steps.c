@@ -1,0 +1,144 @@
+/* steps.c: a few elements, one after the other: decoding, and the last ones of a sequence. The vectors
+ * of an element are in the first rows of the chunk's tiles. Each block of columns of the carry is read
+ * and written once; with a delta rule it is read before for u. */
+#include "codegen/emit/vmath.h"
+#include "codegen/recurrence/impl.h"
+
+enum { MOST = 4 /* vectors in a block */ };
+
+typedef struct step {
+    const rec_plan *p;
+    int64_t col; /* first column */
+    int n;       /* vectors */
+    em_val decay[MOST], v[MOST], u[MOST], y[MOST];
+} step;
+
+static em_val column(em *e, const step *s, int j) {
+    return em_i64(e, s->col + (int64_t)j * s->p->lanes);
+}
+
+static void load_vectors(em *e, const step *s, rec_tile tile, int row, em_val *v) {
+    for (int j = 0; j < s->n; j++)
+        v[j] = rec_load(e, s->p, rec_at_const(e, s->p, tile, row, column(e, s, j)));
+}
+
+static void store_vectors(em *e, const step *s, rec_tile tile, int row, const em_val *v) {
+    for (int j = 0; j < s->n; j++)
+        rec_store(e, s->p, rec_at_const(e, s->p, tile, row, column(e, s, j)), v[j]);
+}
+
+/* Element i of a row of vectors. */
+static em_val splat(em *e, const step *s, rec_tile tile, int row, em_val i) {
+    return em_load_splat(e, s->p->t, rec_at_const(e, s->p, tile, row, i), s->p->lanes);
+}
+
+static void add(em *e, const step *s, em_val *to, em_val x, const em_val *v) {
+    for (int j = 0; j < s->n; j++) to[j] = em_fma(e, x, v[j], to[j]);
+}
+
+/* ---- loops over the rows of the carry ---- */
+
+typedef struct rows {
+    em_loop l;
+    em_val S[MOST];             /* the row */
+    em_val *sum, carried[MOST]; /* of columns; NULL: none */
+} rows;
+
+static em_val row_at(em *e, const step *s, const rows *r, int j) {
+    return rec_at(e, s->p, s->p->right, em_addi(e, r->l.i, s->p->first), column(e, s, j));
+}
+
+static void begin(em *e, const step *s, rows *r, em_val *sum) {
+    r->l = em_for(e, em_i64(e, 0), em_i64(e, s->p->K), em_i64(e, 1));
+    r->sum = sum;
+    for (int j = 0; j < s->n && sum; j++) r->carried[j] = sum[j] = em_carry(e, &r->l, sum[j]);
+    for (int j = 0; j < s->n; j++) r->S[j] = rec_load(e, s->p, row_at(e, s, r, j));
+}
+
+static void end(em *e, const step *s, rows *r, bool store) {
+    for (int j = 0; j < s->n && store; j++) rec_store(e, s->p, row_at(e, s, r, j), r->S[j]);
+    for (int j = 0; j < s->n && r->sum; j++) em_next(e, &r->l, r->carried[j], r->sum[j]);
+    em_end(e, &r->l);
+    for (int j = 0; j < s->n && r->sum; j++) r->sum[j] = em_final(e, &r->l, r->carried[j]);
+}
+
+static em_val query(em *e, const step *s, rec_tile left, const rows *r) {
+    return splat(e, s, left, 0, em_addi(e, r->l.i, s->p->first));
+}
+
+static em_val key(em *e, const step *s, int pair, const rows *r) {
+    return splat(e, s, s->p->key, rec_first_of(s->p, pair), r->l.i);
+}
+
+/* sum += x S, where x is in a row of `left` */
+static void read_carry(em *e, const step *s, rec_tile left, em_val *sum) {
+    rows r;
+    begin(e, s, &r, sum);
+    add(e, s, sum, query(e, s, left, &r), r.S);
+    end(e, s, &r, false);
+}
+
+/* S += k^T v */
+static void write_first(em *e, const step *s) {
+    rows r;
+    begin(e, s, &r, NULL);
+    add(e, s, r.S, key(e, s, 0, &r), s->v);
+    end(e, s, &r, true);
+}
+
+/* S = e^g S + k^T v + b^T u; y += q S as it was, with its decay, or as it is then. */
+static void change_carry(em *e, step *s) {
+    const sn_recurrence *c = &s->p->r;
+    const bool late = c->reads == SN_READS_LATE, after = c->reads == SN_READS_AFTER;
+    rows r;
+    begin(e, s, &r, s->y);
+    em_val q = query(e, s, s->p->left, &r), d = NULL;
+    if (s->p->decays == REC_ROWS) d = splat(e, s, s->p->decay, 0, r.l.i);
+    if (c->reads == SN_READS_BEFORE) add(e, s, s->y, q, r.S);
+    for (int j = 0; j < s->n; j++) r.S[j] = em_mul(e, r.S[j], d ? d : s->decay[j]);
+    if (after && c->strict) add(e, s, s->y, q, r.S);
+    if (!late) add(e, s, r.S, key(e, s, 0, &r), s->v);
+    if (s->p->pairs > 1) add(e, s, r.S, key(e, s, 1, &r), s->u);
+    if (after && !c->strict) add(e, s, s->y, q, r.S);
+    end(e, s, &r, true);
+}
+
+/* ---- an element ---- */
+
+/* The columns of n vectors from number `vector` on. */
+static void emit_columns(em *e, const rec_plan *p, int vector, int n) {
+    step s = {.p = p, .col = (int64_t)vector * p->lanes, .n = n};
+    const bool late = p->r.reads == SN_READS_LATE;
+    em_val one = NULL;
+    if (p->decays == REC_ONE)
+        one = sn_vmath_emit(e, SN_V_EXP, splat(e, &s, p->decay, 0, em_i64(e, 0)));
+    if (p->decays == REC_COLUMNS) load_vectors(e, &s, p->decay, 0, s.decay);
+    load_vectors(e, &s, p->right, rec_first_of(p, 0), s.v);
+    for (int j = 0; j < n; j++) {
+        s.y[j] = s.u[j] = em_vf(e, 0);
+        if (one) s.decay[j] = one;
+    }
+    if (late && p->r.strict) read_carry(e, &s, p->left, s.y);
+    if (late) write_first(e, &s);
+    if (late && !p->r.strict) read_carry(e, &s, p->left, s.y);
+    if (p->r.delta) {
+        read_carry(e, &s, p->left_u, s.u);
+        store_vectors(e, &s, p->out_u, 0, s.u);
+    } else if (p->pairs > 1) {
+        load_vectors(e, &s, p->right, rec_first_of(p, 1), s.u);
+    }
+    for (int j = 0; j < n && p->r.same; j++) s.v[j] = em_add(e, s.v[j], s.u[j]);
+    change_carry(e, &s);
+    store_vectors(e, &s, p->out, 0, s.y);
+}
+
+void rec_emit_steps(em *e, const rec_plan *p, const rec_unit *u) {
+    em_loop l = em_for(e, em_i64(e, 0), em_sub(e, u->T, u->chunk), em_i64(e, 1));
+    rec_load_element(e, p, u, l.i);
+    for (int v = 0, n; v < p->cols / p->lanes; v += n) {
+        n = rec_vectors_at(e, p, v);
+        emit_columns(e, p, v, n);
+    }
+    rec_store_element(e, p, u, l.i);
+    em_end(e, &l);
+}
