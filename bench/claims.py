@@ -62,7 +62,7 @@ RUNS = {
 
 
 # run: a script of this folder; models that it needs are options of claims.py, too
-SCRIPTS = {"few-bits": "quantised.py", "ranks": "ranks.py", "plan": "plan.py",
+SCRIPTS = {"few-bits": "quantised.py", "ranks": "ranks.py", "plan": "plan.py", "recurrent": "recurrent.py",
            "experts": "experts.py --only prefill --layers 2 --weights bf16"}
 MODELS = ("stories", "shakespeare", "minilm")
 
@@ -147,6 +147,8 @@ def claims_of_recurrences():
     for name in ("gla", "mamba2", "gated_deltanet", "rwkv7"):
         yield share("recurrences", name, "4096x768", 50)
         yield fused("recurrences", name, "4096x768", 10)
+    for name in ("gated_linear_attention", "mamba2", "gated_deltanet", "rwkv7"):
+        yield share("recurrent", f"{name} decode", "1x1 after 64", 85)
 
 
 def claims_of_models():

@@ -268,18 +268,24 @@ static bool is_narrow_cache(const graph_case *c, const sn_node *n) {
     return false;
 }
 
+/* Rows of a state that a step reads: the used ones of a cache [.., capacity, d], all of a smaller state,
+ * such as the carry of a recurrence. Without a dimension P: all. */
+static int64_t used_rows(const graph_case *c, const sn_node *n) {
+    int past = sn_symbol_find(n->m, "P");
+    int64_t rows = n->shape[n->rank - 2], used = past < 0 ? rows : c->timed.symbol[past] + 1;
+    return used < rows ? used : rows;
+}
+
 /* Bytes read for leaf i of the order. A table that is only gathered from counts with the rows read;
  * the weight of a linear map as it is stored. */
 static double leaf_bytes(const graph_case *c, sn_order order, int i) {
     const sn_node *n = order.node[i];
     double whole = bytes_of(c, n), rows = 0, weight = 0;
     bool other = false;
-    if (n->op == SN_OP_state) { /* a cache [.., capacity, d]: only the used part counts */
-        int past = sn_symbol_find(n->m, "P");
-        bool cache = past >= 0 && n->rank >= 2;
+    if (n->op == SN_OP_state) {
         if (is_narrow_cache(c, n)) whole = sn_cache_bytes(n, c->o->cache);
-        return cache ? whole * (double)(c->timed.symbol[past] + 1) / (double)n->shape[n->rank - 2]
-                     : whole;
+        if (n->rank < 2) return whole;
+        return whole * (double)used_rows(c, n) / (double)n->shape[n->rank - 2];
     }
     for (int j = i + 1; j < order.n; j++) {
         const sn_node *user = order.node[j];
@@ -438,11 +444,10 @@ static size_t workspace_of(const void *ctx) {
     return sn_session_workspace(((const variant *)ctx)->session);
 }
 
-/* Adds the used part of a cache [.., capacity, d], one block per head; without a list it only
- * counts. */
-static int add_cache(const variant *v, const sn_node *n, sn_probe_block *list) {
-    int past = sn_symbol_find(n->m, "P"), count = 1;
-    if (past < 0 || n->rank < 2) return 0;
+/* Adds the used part of a state, one block per head; without a list it only counts. */
+static int add_state(const variant *v, const sn_node *n, sn_probe_block *list) {
+    int count = 1;
+    if (sn_symbol_find(n->m, "P") < 0 || n->rank < 2) return 0;
     int64_t element = (int64_t)sn_dtype_size((sn_dtype)n->dtype);
     if (is_narrow_cache(v->c, n)) element = strcmp(v->c->o->cache, "int8") ? 2 : 1;
     int64_t row = n->shape[n->rank - 1] * element;
@@ -450,7 +455,7 @@ static int add_cache(const variant *v, const sn_node *n, sn_probe_block *list) {
     const char *data = sn_session_memory(v->session, sn_attr_str(n, SN_A_name, ""));
     for (int i = 0; list && data && i < count; i++)
         list[i] = (sn_probe_block){data + i * n->shape[n->rank - 2] * row,
-                                   (size_t)((v->c->timed.symbol[past] + 1) * row)};
+                                   (size_t)(used_rows(v->c, n) * row)};
     return data ? count : 0;
 }
 
@@ -466,7 +471,7 @@ static int memory_of(const void *ctx, sn_probe_block **list) {
             if (to) to[n] = (sn_probe_block){data, bytes};
         for (int i = 0; i < order.n; i++)
             if (order.node[i]->op == SN_OP_state)
-                n += add_cache(v, order.node[i], to ? to + n : NULL);
+                n += add_state(v, order.node[i], to ? to + n : NULL);
         if (pass) return n;
         *list = malloc(sizeof **list * ((size_t)n + 1));
         if (!*list) return -1;
