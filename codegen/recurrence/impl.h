@@ -24,6 +24,7 @@ typedef struct rec_plan {
     const sn_kernel *k;
     sn_recurrence r;
     rec_decays decays;
+    bool stores_u; /* somebody reads u */
     sn_dtype t;
     int lanes;
     int64_t K, V;     /* of the carry */

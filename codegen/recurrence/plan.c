@@ -74,6 +74,7 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     const sn_view *start = &k->step->in[SN_REC_START];
     *p = (rec_plan){.k = k,
                     .r = sn_recurrence_of(k->step->node),
+                    .stores_u = k->step->n_out > 2,
                     .t = k->compute,
                     .lanes = sn_target_lanes(t, k->compute)};
     p->K = rec_constant(k, start->shape[start->rank - 2]);

@@ -91,7 +91,7 @@ static void substitute(em *e, const rec_plan *p, int vector, int n) {
             sum = em_fma(e, em_load_splat(e, p->t, weight, p->lanes), row[j], sum);
         }
         row[t] = sum;
-        if (t || p->r.same) rec_store(e, p, to, sum);
+        if (p->r.same ? p->stores_u : t > 0) rec_store(e, p, to, sum);
         if (!p->r.same) continue;
         em_val v = rec_at_const(e, p, p->right, t, l.i);
         rec_store(e, p, v, row[t] = em_add(e, rec_load(e, p, v), sum));

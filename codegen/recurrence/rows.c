@@ -185,7 +185,7 @@ void rec_load_elements(em *e, const rec_plan *p, const rec_unit *u) {
 static void store_element(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val from) {
     int y = p->k->step->n_in;
     store_row(e, p, y, element(e, p, u, y, t), p->cols, u->columns, p->out, from);
-    if (p->r.delta)
+    if (p->stores_u)
         store_row(e, p, y + 2, element(e, p, u, y + 2, t), p->cols, u->columns, p->out_u, from);
 }
 

@@ -77,7 +77,8 @@ typedef struct sn_kernel_traits {
     uint32_t unit_rows;      /* bits of operands whose last axis must have stride 1 */
     bool contiguous;         /* operands and results must have no gaps */
     bool writes_into_concat; /* results may be rows of a larger tensor */
-    bool infinite_results;   /* it may write infinity where nothing is wrong */
+    int optional_result; /* result of this number, its last, is not stored if nobody reads it; 0: all are */
+    bool infinite_results; /* it may write infinity where nothing is wrong */
     sn_dim (*macs)(sn_module *m, const struct sn_step *s);  /* multiply-adds; NULL: none */
     sn_dim (*flops)(sn_module *m, const struct sn_step *s); /* operations, roughly */
 } sn_kernel_traits;

@@ -266,22 +266,28 @@ static sn_view state_view(sn_planner *p, const sn_node *type, const char *name) 
 
 static void plan_single_iteration(sn_planner *p, int i);
 
+/* Result i of n as its readers see it; NULL: there are none. */
+static const sn_node *reader_of(const sn_planner *p, const sn_node *n, int i) {
+    if (n->n_result == 1) return n;
+    for (uint32_t id = n->id + 1; id < p->n_id; id++) {
+        const sn_node *r = sn_module_node(p->m, id);
+        if (r->op == SN_OP_result && r->in[0] == n && p->users[r->id] &&
+            sn_attr_int(r, SN_A_index, 0) == i)
+            return r;
+    }
+    return NULL;
+}
+
 static void plan_kernel(sn_planner *p, sn_node *n) {
     sn_step *s = sn_planner_step(p, n, n->n_in, n->n_result);
     const sn_kernel_traits *kernel = sn_kernel_of(n);
     for (int i = 0; i < n->n_in; i++) s->in[i] = sn_planner_view(p, n->in[i]);
     for (int i = 0; i < n->n_result; i++) {
         const sn_node *type = n->n_result > 1 ? n->result_type[i] : n;
-        const sn_node *reader =
-            n; /* for a node with several results, each `result` node is visited */
-        if (n->n_result > 1) {
-            reader = NULL;
-            for (uint32_t id = n->id + 1; id < p->n_id && !reader; id++) {
-                const sn_node *r = sn_module_node(p->m, id);
-                if (r->op == SN_OP_result && r->in[0] == n && p->users[r->id] &&
-                    sn_attr_int(r, SN_A_index, 0) == i)
-                    reader = r;
-            }
+        const sn_node *reader = reader_of(p, n, i);
+        if (!reader && i && i == kernel->optional_result) {
+            s->n_out = i;
+            break;
         }
         bool whole = !reader || kernel->contiguous;
         if (kernel->writes_into_concat && reader && place_in_concat(p, reader, &s->out[i]))
