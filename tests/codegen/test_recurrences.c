@@ -1,6 +1,7 @@
 /* Linear recurrences written as sn_scan: from level 3 on they become chunks of products. Compared with
  * level 0, where the loop runs element by element: every kind of decay and delta rule, in either
- * orientation of the state, in lengths that are no multiple of a chunk, with strong decays. */
+ * orientation of the state, in lengths that are no multiple of a chunk, with strong decays; with the
+ * same bits on one thread and on two. */
 #include "frontend/sinter.h"
 #include "tests/support/effort.h"
 
@@ -162,8 +163,8 @@ static built *build(const struct model *c, bool gradient, bool of_leaves) {
     return f;
 }
 
-static void run_at(built *f, const struct model *c, int level, float (*out)[MOST], int64_t *count,
-                   bool chunks) {
+static void run_at(built *f, const struct model *c, int level, int threads, float (*out)[MOST],
+                   int64_t *count) {
     sn_error err = {0};
     sn_options o = sn_options_default();
     sn_arg_binding to[MOST_OUT];
@@ -171,12 +172,13 @@ static void run_at(built *f, const struct model *c, int level, float (*out)[MOST
     char *text = NULL;
     size_t size;
     o.level = level;
+    o.threads = threads;
     sn_program *p = sn_compile(f->m, &o, &err);
     if (!p) fail_msg("%s, level %d: %s", c->name, level, err.message);
     FILE *explained = open_memstream(&text, &size);
     sn_program_explain(p, "main", explained);
     fclose(explained);
-    assert_true((strstr(text, "  recurrence ") != NULL) == chunks);
+    assert_true((strstr(text, "  recurrence ") != NULL) == (level > 0));
     free(text);
     sn_session *s = sn_session_new(p, NULL, &err);
     for (int i = 0; i < f->n_out; i++) {
@@ -220,9 +222,12 @@ static void same_values(void **state) {
     (void)state;
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         built *f = build(&models[k], false, true);
-        run_at(f, &models[k], 0, want, count, false);
-        run_at(f, &models[k], 4, got, count, true);
+        run_at(f, &models[k], 0, 2, want, count);
+        run_at(f, &models[k], 4, 2, got, count);
         compare(&models[k], f->n_out, count, want, got, 1e-5);
+        run_at(f, &models[k], 4, 1, want, count); /* the same bits */
+        for (int i = 0; i < f->n_out; i++)
+            assert_memory_equal(want[i], got[i], sizeof(float) * (size_t)count[i]);
         sn_module_free(f->m);
         free(f);
     }
@@ -236,8 +241,8 @@ static void same_gradients(void **state) {
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         if (models[k].slow && !effort_is_long()) continue;
         built *f = build(&models[k], true, false), *g = build(&models[k], true, true);
-        run_at(f, &models[k], 0, want, count, false);
-        run_at(g, &models[k], 4, got, count, true);
+        run_at(f, &models[k], 0, 2, want, count);
+        run_at(g, &models[k], 4, 2, got, count);
         compare(&models[k], f->n_out, count, want, got, 5e-5);
         sn_module_free(f->m);
         sn_module_free(g->m);
