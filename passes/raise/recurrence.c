@@ -516,8 +516,7 @@ static bool as_recurrence(sn_raiser *r, sn_node *n, sn_node **result) {
     int64_t size;
     if (b.s.n_carry != 1 || b.s.n_tile || S->rank < 2 || region->n_out > 2 || S->dtype != SN_F32 ||
         !sn_dim_is_const(n->m, S->shape[S->rank - 2], &size) ||
-        !sn_dim_is_const(n->m, S->shape[S->rank - 1], &size) ||
-        (sn_dim_is_const(n->m, n->in[1]->shape[0], &size) && size < 2))
+        !sn_dim_is_const(n->m, S->shape[S->rank - 1], &size))
         return false;
     b.n_lead = S->rank - 2;
     for (int side = 0; side < 2; side++) {
