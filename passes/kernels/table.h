@@ -77,7 +77,11 @@ typedef struct sn_kernel_traits {
     uint32_t unit_rows;      /* bits of operands whose last axis must have stride 1 */
     bool contiguous;         /* operands and results must have no gaps */
     bool writes_into_concat; /* results may be rows of a larger tensor */
-    int optional_result; /* result of this number, its last, is not stored if nobody reads it; 0: all are */
+    struct {
+        int operand, result; /* if this operand is a state, it is read before this result, which may
+                              * overwrite it; result 0: none */
+    } in_place;
+    int optional_result;   /* its last, of this number, is stored only if it is read; 0: all are */
     bool infinite_results; /* it may write infinity where nothing is wrong */
     sn_dim (*macs)(sn_module *m, const struct sn_step *s);  /* multiply-adds; NULL: none */
     sn_dim (*flops)(sn_module *m, const struct sn_step *s); /* operations, roughly */

@@ -270,17 +270,17 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
 
 /* ---- states written in place ---- */
 
-/* Whether the kernel reads operand i, a state, element by element, each at the index that result o
- * writes, before it is written. */
+/* Whether the kernel reads operand i, a state, before it writes result o there: element by element, each
+ * at the index that it writes; or its row of the table says so. */
 static bool reads_in_place(const sn_node *n, int i, int o) {
-    sn_attr_key key = sn_kernel_of(n)->region;
-    const sn_region *r = key == SN_NO_REGION ? NULL : sn_attr_region(n, key);
+    const sn_kernel_traits *kernel = sn_kernel_of(n);
+    const sn_region *r = kernel->region == SN_NO_REGION ? NULL : sn_attr_region(n, kernel->region);
     int arg = sn_kernel_region_arg(n, i);
-    if (!r || arg < 0) return false;
     if (n->in[i]->op != SN_OP_state ||
         !sn_shapes_equal(n->in[i], n->n_result > 1 ? n->result_type[o] : n))
         return false;
-    return sn_reads_before(r, arg, o);
+    if (o && kernel->in_place.result == o) return kernel->in_place.operand == i;
+    return r && arg >= 0 && sn_reads_before(r, arg, o);
 }
 
 static bool reads_elsewhere(const sn_node *n, const char *state, int o) {
