@@ -1,64 +1,129 @@
 /* ring_attention.c: attention whose rows are divided among ranks [Liu, Zaharia and Abbeel, Ring
  * Attention with Blockwise Transformers, 2023].
  *
- * Rank r has the queries, keys and values of positions r T to r T + T - 1. Its queries attend to one
- * block of keys after the other: their own, those of rank r - 1, r - 2, ... Each block's result o_j
- * and log-sum-exp e_j are merged with what came before:
+ * Queries attend to one piece of keys after the other: this rank's own, those of the rank before, of
+ * the one before that, ... Each piece's result o_j and log-sum-exp e_j are merged with what came
+ * before:
  *
  *   top = max(e, e_j);  o = (o e^(e - top) + o_j e^(e_j - top)) / sum;  e = top + log sum
  *
- * Regions see positions among all rows: two arguments more are the positions of the first query and
- * of the first key. Tiles that the mask hides cost nothing, as in every attention. With {behind} keys
- * of later ranks, and of ranks too far before, are not sent either.
+ * Regions see heads and positions among all: three arguments more are the first head, and the
+ * positions of the first query and of the first key. Tiles that the mask hides cost nothing, as in
+ * every attention. With {behind} keys of later ranks, and of ranks too far before, are not sent
+ * either.
  *
- * The backward part visits the blocks again with the rows' final result and log-sum-exp. It fetches
- * keys and values a second time rather than keep them, and sends their gradients to their owners. A
- * rank holds three blocks of keys and values at most: its own, the present one, and the next one,
- * which is under way meanwhile. For that, a block is fetched after the last but one is done, and no
- * block begins before the results of the one before are joined. Operands that are not read say so. */
+ * A piece of keys and values is under way while attention to the one before is computed. For that, it
+ * is fetched after the last but one is done, and no call begins before the results of the one before
+ * are joined. Operands that are not read say so. Results and sums stay in one place
+ * (plan/overwrite.c). So a rank holds, beyond its own tensors, two pieces of keys and values and the
+ * result of one call. The backward part is in ring_grad.c. */
 #include "ir/decomp_impl.h"
 #include "ir/grad_impl.h"
+#include "ir/ring.h"
 
 #include <math.h>
 #include <string.h>
-
-enum { MOST = 3 }; /* operands that are not read */
-
-typedef struct ring {
-    sn_module *m;
-    int n_in, n_attr;
-    sn_node *const *in; /* q, k, v, captured */
-    const sn_attr *attr;
-    int64_t ranks, blocks; /* blocks: that a query may see */
-    bool wrap;
-    sn_node *self, *rows[2]; /* i32: this rank's number, its queries and keys */
-    sn_dtype type;           /* of results until they are joined */
-} ring;
-
-typedef struct list {
-    int n;
-    sn_node *node[MOST];
-} list;
 
 static int64_t number(const ring *g, sn_attr_key key, int64_t otherwise) {
     const sn_attr *a = sn_attr_find(g->n_attr, g->attr, key);
     return a ? a->i : otherwise;
 }
 
-static void open_ring(ring *g, sn_module *m, int n_in, sn_node *const *in, int n_attr,
-                      const sn_attr *attr) {
+/* ---- pieces ---- */
+
+/* How many pieces of keys make a piece at most {piece} bytes. */
+static int64_t count_pieces(const ring *g) {
+    enum { BYTES = 1 << 18, MAX_PIECES = 16 };
+    const sn_node *k = g->in[1];
+    sn_dim row = sn_dim_mul(g->m, k->shape[1], sn_dim_mul(g->m, k->shape[2], k->shape[3]));
+    int64_t batch = 1, limit = number(g, SN_A_piece, BYTES), size = sn_dim_hi(g->m, row);
+    sn_dim_is_const(g->m, k->shape[0], &batch);
+    double bytes = (double)size * (double)batch * (double)sn_dtype_size((sn_dtype)k->dtype);
+    double n = limit > 0 ? ceil(bytes / (double)limit) : 1;
+    return n < 1 ? 1 : n > MAX_PIECES ? MAX_PIECES : (int64_t)n;
+}
+
+/* Groups of heads first: they share nothing. Slices of rows need a number of rows. */
+static void divide(ring *g) {
+    enum { ROWS = 64 }; /* fewer keys are not worth a call */
+    int64_t heads = 1, rows = 0, n = count_pieces(g), least = number(g, SN_A_piece, 0) ? 1 : ROWS;
+    g->groups = g->slices = 1;
+    if (sn_dim_is_const(g->m, g->in[1]->shape[1], &heads))
+        while (g->groups < heads && (g->groups < n || heads % g->groups)) g->groups++;
+    if (!sn_dim_is_const(g->m, g->in[1]->shape[2], &rows)) return;
+    int64_t half = rows / g->halves, wanted = g->groups * g->halves;
+    g->slices = (n + wanted - 1) / wanted;
+    while (g->slices > 1 && (half % g->slices || half / g->slices < least)) g->slices--;
+}
+
+void ring_open(ring *g, sn_module *m, int n_in, sn_node *const *in, int n_attr,
+               const sn_attr *attr) {
     *g = (ring){.m = m, .n_in = n_in, .in = in, .n_attr = n_attr, .attr = attr, .type = SN_F32};
     g->ranks = number(g, SN_A_ranks, 1);
     g->wrap = !sn_attr_find(n_attr, attr, SN_A_behind);
     g->blocks = number(g, SN_A_behind, g->ranks - 1) + 1;
     if (g->blocks > g->ranks) g->blocks = g->ranks;
+    g->halves = number(g, SN_A_zigzag, 0) ? RING_HALVES : 1;
     for (int i = 0; i < n_in; i++)
         if (in[i]->dtype == SN_F64) g->type = SN_F64;
+    divide(g);
     g->self = sn_b_own_rank(m, sn_attr_find(n_attr, attr, SN_A_mesh)->s, g->ranks);
-    for (int i = 0; i < 2; i++) g->rows[i] = sn_b_dim(m, SN_I32, in[i]->shape[2]);
+    for (int i = 0; i < 2; i++) {
+        sn_dim half = in[i]->shape[2];
+        if (g->halves > 1) sn_dim_div(m, half, sn_dim_const(m, g->halves), &half);
+        g->rows[i] = sn_b_dim(m, SN_I32, half);
+    }
 }
 
-/* ---- blocks ---- */
+/* The i-th of n equal parts of an axis. */
+static sn_node *part_of(sn_node *x, int axis, int64_t i, int64_t n) {
+    sn_dim size;
+    if (n == 1 || !sn_dim_div(x->m, x->shape[axis], sn_dim_const(x->m, n), &size)) return x;
+    return sn_b_slice(x, axis, sn_dim_mul(x->m, size, sn_dim_const(x->m, i)), size);
+}
+
+sn_node *ring_queries(const ring *g, sn_node *x, const ring_place *at) {
+    return part_of(part_of(x, 1, at->group, g->groups), 2, at->half, g->halves);
+}
+
+sn_node *ring_keys(const ring *g, sn_node *x, const ring_place *at) {
+    return part_of(part_of(x, 1, at->group, g->groups), 2, at->from * g->slices + at->slice,
+                   g->halves * g->slices);
+}
+
+sn_node *ring_whole(const ring *g, sn_node *const *part, int64_t n) {
+    sn_node **row = sn_arena_alloc(g->m, sizeof *row * (size_t)g->groups);
+    for (int64_t i = 0; i < g->groups; i++)
+        row[i] = n == 1 ? part[i] : sn_b_concat(g->m, (int)n, part + i * n, 2);
+    return g->groups == 1 ? row[0] : sn_b_concat(g->m, (int)g->groups, row, 1);
+}
+
+/* With {zigzag} the first half of every rank's rows comes before every second one. */
+bool ring_sees(const ring *g, const ring_place *at) {
+    return g->halves == 1 || at->half || !at->from;
+}
+
+/* ---- exchanges ---- */
+
+/* The rank that an exchange gets from is `shift` further. With {zigzag} second halves are visible to
+ * earlier ranks only: those that lie R - j further. */
+static int64_t shift_of(const ring *g, const ring_place *at, bool *wrap) {
+    bool later = g->halves > 1 && at->from;
+    *wrap = g->wrap || (g->halves > 1 && !later);
+    return later ? g->ranks - at->j : -at->j;
+}
+
+sn_node *ring_fetch(const ring *g, sn_node *x, const ring_place *at, const ring_waits *after) {
+    bool wrap;
+    int64_t shift = shift_of(g, at, &wrap);
+    return at->j ? sn_b_permute(x, shift, wrap, g->n_attr, g->attr, after->n, after->node) : x;
+}
+
+sn_node *ring_send_back(const ring *g, sn_node *d, const ring_place *at) {
+    bool wrap;
+    int64_t shift = shift_of(g, at, &wrap);
+    return at->j ? sn_b_permute(d, -shift, wrap, g->n_attr, g->attr, 0, NULL) : d;
+}
 
 /* One element of each row of the first head of x, for an operand that is not read. */
 static sn_node *little(sn_node *x) {
@@ -67,66 +132,81 @@ static sn_node *little(sn_node *x) {
                        SN_ATTRS(SN_LIST(start, 4, start), SN_LIST(size, 4, size)));
 }
 
-static void add(list *l, sn_node *x) {
-    l->node[l->n++] = little(x);
+void ring_wait(const ring *g, ring_waits *l, sn_node *x, sn_node *like) {
+    l->node[l->n++] = x ? little(x) : sn_b_cast(little(like), g->type);
 }
 
-/* Makes lists equally long, so that all blocks have the same kernel. */
-static void fill(const ring *g, list *l, int n) {
-    sn_node *x = sn_b_cast(little(g->in[0]), g->type);
-    while (l->n < n) l->node[l->n++] = x;
-}
+/* ---- calls ---- */
 
-/* x of the rank j before this one; it may be fetched when `after` is done. */
-static sn_node *fetch(const ring *g, sn_node *x, int64_t j, const list *after) {
-    return j ? sn_b_permute(x, -j, g->wrap, g->n_attr, g->attr, after->n, after->node) : x;
-}
+enum { FIRSTS = 3 };
 
-/* A region of positions as one of indices, with more arguments: positions of the first query and the
- * first key, and what is not read. first: the argument b. */
-static const sn_region *of_indices(const ring *g, const sn_region *r, int first, const list *deps) {
+/* A region of heads and positions as one of indices, with more arguments: the first head, the
+ * positions of the first query and the first key, and what is not read. first: the argument b. */
+static const sn_region *of_indices(const ring *g, const sn_region *r, int first,
+                                   const ring_waits *waits) {
     sn_module *m = g->m;
     int n = r->n_arg;
-    sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(2 * n + 2 + MOST)), *out;
-    sn_node **use = arg + n + 2 + MOST;
+    sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)(2 * n + FIRSTS + RING_WAITS)), *out;
+    sn_node **use = arg + n + FIRSTS + RING_WAITS;
     for (int i = 0; i < n; i++) {
         const sn_node *a = r->arg[i];
         use[i] = arg[i] = sn_arg(m, i, (sn_dtype)a->dtype, a->rank, a->shape);
     }
-    for (int i = 0; i < 2; i++) {
-        int at = first + 2 + i;
+    for (int i = 0; i < FIRSTS; i++) {
+        int at = first + 1 + i;
         arg[n + i] = sn_arg(m, n + i, SN_I32, 0, NULL);
-        use[at] = OP2(add, arg[at], arg[n + i]);
+        if (i || g->groups > 1) use[at] = OP2(add, arg[at], arg[n + i]);
     }
-    for (int i = 0; i < deps->n; i++) {
-        const sn_node *d = deps->node[i];
-        arg[n + 2 + i] = sn_arg(m, n + 2 + i, (sn_dtype)d->dtype, d->rank, d->shape);
+    for (int i = 0; i < waits->n; i++) {
+        const sn_node *d = waits->node[i];
+        arg[n + FIRSTS + i] = sn_arg(m, n + FIRSTS + i, (sn_dtype)d->dtype, d->rank, d->shape);
     }
     sn_region_inline(r, use, &out);
-    return sn_region_new(m, n + 2 + deps->n, arg, 1, &out);
+    return sn_region_new(m, n + FIRSTS + waits->n, arg, 1, &out);
 }
 
-/* attention, or given more operands its gradient, for keys and values of the rank j before. */
-static sn_node *block(const ring *g, int64_t j, sn_node *const *kv, int n_given,
-                      sn_node *const *given, int64_t index, const list *deps) {
+/* The position of the first row of a half of a rank; rows: in a half. */
+static sn_node *first_of(const ring *g, sn_node *rank, int64_t half, sn_node *rows) {
+    if (half) rank = OP2(sub, sn_b_const(g->m, SN_I32, (double)(2 * g->ranks - 1)), rank);
+    return OP2(mul, rank, rows);
+}
+
+/* The first head, query and key. */
+static void find_firsts(const ring *g, const ring_place *at, sn_node **first) {
+    sn_module *m = g->m;
+    sn_dim heads = g->in[0]->shape[1], rows = ring_keys(g, g->in[1], at)->shape[2];
+    if (g->groups > 1) sn_dim_div(m, heads, sn_dim_const(m, g->groups), &heads);
+    sn_node *from = OPC(mod, OPC(sub, g->self, (double)at->j), (double)g->ranks);
+    first[0] = sn_b_dim(m, SN_I32, sn_dim_mul(m, heads, sn_dim_const(m, at->group)));
+    first[1] = first_of(g, g->self, at->half, g->rows[0]);
+    first[2] = first_of(g, from, at->from, g->rows[1]);
+    if (at->slice)
+        first[2] = OP2(add, first[2],
+                       sn_b_dim(m, SN_I32, sn_dim_mul(m, rows, sn_dim_const(m, at->slice))));
+}
+
+sn_node *ring_call(const ring *g, const ring_place *at, sn_node *const *kv, int n_given,
+                   sn_node *const *given, int64_t index, const ring_waits *waits) {
     sn_module *m = g->m;
     int n = 0, n_attr = 0;
-    sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(g->n_in + n_given + 2 + MOST));
+    sn_node **in =
+        sn_arena_alloc(m, sizeof *in * (size_t)(g->n_in + n_given + FIRSTS + RING_WAITS));
     sn_attr *attr = sn_arena_alloc(m, sizeof *attr * (size_t)(g->n_attr + 2));
-    in[n++] = g->in[0];
+    in[n++] = ring_queries(g, g->in[0], at);
     in[n++] = kv[0];
     in[n++] = kv[1];
     for (int i = 0; i < n_given; i++) in[n++] = given[i];
     for (int i = 3; i < g->n_in; i++) in[n++] = g->in[i];
-    sn_node *from = OPC(mod, OPC(sub, g->self, (double)j), (double)g->ranks);
-    in[n++] = OP2(mul, g->self, g->rows[0]);
-    in[n++] = OP2(mul, from, g->rows[1]);
-    for (int i = 0; i < deps->n; i++) in[n++] = deps->node[i];
+    find_firsts(g, at, in + n);
+    n += FIRSTS;
+    for (int i = 0; i < waits->n; i++) in[n++] = waits->node[i];
     for (int i = 0; i < g->n_attr; i++) {
         sn_attr a = g->attr[i];
-        if (a.key == SN_A_ranks || a.key == SN_A_behind) continue;
+        if (a.key == SN_A_ranks || a.key == SN_A_behind || a.key == SN_A_zigzag ||
+            a.key == SN_A_piece)
+            continue;
         if (a.key == SN_A_score || a.key == SN_A_mask)
-            a.r = of_indices(g, a.r, a.key == SN_A_score, deps);
+            a.r = of_indices(g, a.r, a.key == SN_A_score, waits);
         attr[n_attr++] = a;
     }
     if (!n_given) return sn_node_new(m, SN_OP_attention, n, in, n_attr, attr);
@@ -135,8 +215,14 @@ static sn_node *block(const ring *g, int64_t j, sn_node *const *kv, int n_given,
     return sn_node_new(m, SN_OP_attention_grad, n, in, n_attr, attr);
 }
 
-/* o and e of the blocks so far with those of one more; see above. */
+/* ---- the forward part ---- */
+
+/* o and e of the pieces so far with those of one more; see above. */
 static void merge(sn_node **o, sn_node **e, sn_node *o_j, sn_node *e_j) {
+    if (!*o) {
+        *o = o_j, *e = e_j;
+        return;
+    }
     sn_node *top = OP2(max, *e, e_j), *none = OPC(eq, top, -INFINITY);
     sn_node *zero = sn_b_const(top->m, (sn_dtype)top->dtype, 0);
     sn_node *one = sn_b_const(top->m, (sn_dtype)top->dtype, 1);
@@ -147,98 +233,58 @@ static void merge(sn_node **o, sn_node **e, sn_node *o_j, sn_node *e_j) {
     *e = OP2(add, top, OP1(log, sum));
 }
 
-static void forward(const ring *g, sn_node **o, sn_node **e) {
-    sn_node *last_but_one = NULL;
-    *o = *e = NULL;
-    for (int64_t j = 0; j < g->blocks && !g->m->error.code; j++) {
-        list deps = {0}, after = {0};
-        if (*o) add(&deps, *o);
-        fill(g, &deps, 1);
-        if (last_but_one) add(&after, last_but_one);
-        sn_node *kv[2] = {fetch(g, g->in[1], j, &after), fetch(g, g->in[2], j, &after)};
-        sn_node *y = block(g, j, kv, 0, NULL, 0, &deps), *y_e = sn_b_attention_lse(y);
-        last_but_one = *o;
-        y = sn_b_cast(y, g->type);
-        if (*o)
-            merge(o, e, y, y_e);
-        else
-            *o = y, *e = y_e;
+/* Results after the last step, and after the one before. */
+typedef struct progress {
+    sn_node *last, *before;
+} progress;
+
+/* All halves of a group's queries and one piece of keys. o, e: [halves] */
+static void forward_step(const ring *g, ring_place at, progress *done, sn_node **o, sn_node **e) {
+    ring_waits after = {0};
+    if (done->before) ring_wait(g, &after, done->before, NULL);
+    done->before = done->last;
+    sn_node *kv[2];
+    for (int i = 0; i < 2; i++) kv[i] = ring_fetch(g, ring_keys(g, g->in[1 + i], &at), &at, &after);
+    for (at.half = 0; at.half < g->halves; at.half++) {
+        if (!ring_sees(g, &at)) continue;
+        ring_waits waits = {0};
+        ring_wait(g, &waits, done->last, ring_queries(g, g->in[0], &at));
+        sn_node *y = ring_call(g, &at, kv, 0, NULL, 0, &waits);
+        merge(&o[at.half], &e[at.half], sn_b_cast(y, g->type), sn_b_attention_lse(y));
+        done->last = o[at.half];
     }
+}
+
+void ring_forward(const ring *g, sn_node **o, sn_node **e) {
+    progress done = {0};
+    ring_place at = {0};
+    for (int64_t i = 0; i < g->groups * g->halves; i++) o[i] = e[i] = NULL;
+    for (at.group = 0; at.group < g->groups; at.group++)
+        for (at.from = 0; at.from < g->halves; at.from++)
+            for (at.slice = 0; at.slice < g->slices; at.slice++)
+                for (at.j = 0; at.j < g->blocks && !g->m->error.code; at.j++)
+                    forward_step(g, at, &done, o + at.group * g->halves, e + at.group * g->halves);
 }
 
 bool decomp_ring_attention(decomp *c) {
     ring g;
-    sn_node *o, *e;
+    sn_dim half;
     if (!sn_dc_attr(c, SN_A_mesh) || sn_dc_int(c, SN_A_ranks, 0) < 1)
         return sn_dc_fail(c, "the mesh axis and the number of its ranks are needed");
     if (sn_dc_attr(c, SN_A_rate) || sn_dc_attr(c, SN_A_weights) || sn_dc_attr(c, SN_A_sink))
         return sn_dc_fail(c, "needs weights that are a softmax, without dropout and sink");
     if (sn_dc_int(c, SN_A_behind, 0) < 0) return sn_dc_fail(c, "hides the keys of its own rank");
+    if (sn_dc_int(c, SN_A_piece, 1) < 1) return sn_dc_fail(c, "a piece has no bytes");
     for (int i = 0; i < 3; i++)
         if (c->in[i]->rank != 4) return sn_dc_fail(c, "q, k and v need 4 axes");
-    open_ring(&g, c->m, c->n_in, c->in, c->n_attr, c->attr);
-    forward(&g, &o, &e);
-    return !c->m->error.code && sn_dc_done(c, o);
-}
-
-/* ---- gradient ---- */
-
-/* sum + x, in the type of results that are not joined yet */
-static sn_node *joined(const ring *g, sn_node *sum, sn_node *x) {
-    x = sn_b_cast(x, g->type);
-    return sum ? OP2(add, sum, x) : x;
-}
-
-/* Captured tensor i of the operands gets a gradient. */
-static bool wants(const grad *c, int i) {
-    return sn_dtype_is_float((sn_dtype)c->n->in[i]->dtype) && sn_gr_needs(c, i) &&
-           sn_score_reads(sn_attr_region(c->n, SN_A_score), i - 3);
-}
-
-bool grad_ring_attention(grad *c) {
-    sn_node *n = c->n, *o, *e;
-    ring g;
-    open_ring(&g, n->m, n->n_in, n->in, n->n_attr, n->attr);
-    forward(&g, &o, &e);
-    if (n->m->error.code) return true;
-    int n_wrt = 0;
-    int64_t *wrt = sn_arena_alloc(n->m, sizeof *wrt * (size_t)(n->n_in + 1));
-    for (int i = 3; i < n->n_in; i++) {
-        if (!wants(c, i)) continue;
-        if (n_wrt == SN_MAX_RESULTS - 3 || n->in[i]->rank + 2 > SN_MAX_RANK) return false;
-        wrt[n_wrt++] = i - 3;
-    }
-    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
-    memcpy(attr, n->attr, sizeof *attr * (size_t)n->n_attr);
-    g.attr = attr;
-    if (n_wrt) attr[g.n_attr++] = SN_LIST(wrt, n_wrt, wrt);
-    sn_node *given[] = {n, c->g, e, sn_gr_fill(e, 0)};
-    /* [3][blocks] sums after each block, of q, and of k and v as they have come back */
-    sn_node **sum[3], **of = sn_arena_alloc(n->m, sizeof *of * (size_t)(n->n_in + 3 * g.blocks));
-    for (int i = 0; i < 3; i++) sum[i] = of + n->n_in + i * g.blocks;
-    for (int64_t j = 0; j < g.blocks && !n->m->error.code; j++) {
-        list deps = {0}, after = {0}, none = {0};
-        if (j == 1) add(&after, c->g);
-        for (int i = 0; i < 3; i++) {
-            int64_t late = i ? 1 : 0; /* gradients of k and v travel during the next block */
-            if (j >= 1 + late) add(&deps, sum[i][j - 1 - late]);
-            if (j >= 2 + late) add(&after, sum[i][j - 2 - late]);
-        }
-        fill(&g, &deps, MOST);
-        sn_node *kv[2] = {fetch(&g, n->in[1], j, &after), fetch(&g, n->in[2], j, &after)};
-        for (int i = 0; i < 3; i++) {
-            sn_node *d = block(&g, j, kv, 4, given, i, &deps);
-            if (i && j) d = sn_b_permute(d, j, g.wrap, g.n_attr, g.attr, none.n, none.node);
-            sum[i][j] = joined(&g, j ? sum[i][j - 1] : NULL, d);
-        }
-        for (int i = 0; i < n_wrt; i++) {
-            int at = 3 + (int)wrt[i];
-            of[at] = joined(&g, of[at], block(&g, j, kv, 4, given, at, &deps));
-        }
-    }
-    for (int i = 0; i < 3 && !n->m->error.code; i++)
-        if (sn_gr_needs(c, i)) sn_gr_give(c, i, sum[i][g.blocks - 1]);
-    for (int i = 0; i < n_wrt && !n->m->error.code; i++)
-        sn_gr_give(c, 3 + (int)wrt[i], of[3 + wrt[i]]);
-    return true;
+    if (sn_dc_int(c, SN_A_zigzag, 0) &&
+        (sn_dc_int(c, SN_A_behind, -1) < sn_dc_int(c, SN_A_ranks, 0) - 1 ||
+         c->in[0]->shape[2] != c->in[1]->shape[2] ||
+         !sn_dim_div(c->m, c->in[0]->shape[2], sn_dim_const(c->m, 2), &half)))
+        return sn_dc_fail(c, "zigzag needs a causal mask and an even number of rows");
+    ring_open(&g, c->m, c->n_in, c->in, c->n_attr, c->attr);
+    size_t parts = (size_t)(g.groups * g.halves);
+    sn_node **o = sn_arena_alloc(c->m, 2 * parts * sizeof *o);
+    ring_forward(&g, o, o + parts);
+    return !c->m->error.code && sn_dc_done(c, ring_whole(&g, o, g.halves));
 }

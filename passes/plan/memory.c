@@ -118,8 +118,9 @@ static void assign_by_size(sn_plan *p) {
     for (int i = 0; i < p->n_buffer; i++)
         if (p->buffer[i].kind == SN_BUF_TEMP && p->buffer[i].first >= 0)
             t[n++] = (tenant){i, -1,
-                              sn_buffer_elements(p->m, &p->buffer[i], p->meant) *
-                                  (int64_t)sn_dtype_size(p->buffer[i].dtype)};
+                              p->meant ? sn_buffer_elements(p->m, &p->buffer[i], p->meant) *
+                                             (int64_t)sn_dtype_size(p->buffer[i].dtype)
+                                       : max_bytes(p, &p->buffer[i])};
     if (n) qsort(t, (size_t)n, sizeof *t, by_size);
     uint8_t *taken = sn_arena_alloc(p->m, (size_t)n + 1);
     for (int i = 0; i < n; i++) {
@@ -135,7 +136,7 @@ static void assign_by_size(sn_plan *p) {
 
 static void assign_slots(sn_plan *p) {
     p->n_slot = p->n_local = 0;
-    if (p->meant)
+    if (p->tight)
         assign_by_size(p);
     else
         assign_by_time(p, SN_BUF_TEMP, &p->n_slot);

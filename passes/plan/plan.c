@@ -8,6 +8,7 @@
 #include "passes/plan/planner.h"
 #include "passes/plan/row_blocks.h"
 #include "passes/plan/order.h"
+#include "passes/plan/overwrite.h"
 #include "passes/plan/product.h"
 #include "passes/plan/remat.h"
 #include "passes/view.h"
@@ -104,31 +105,41 @@ static sn_view concat_part(sn_planner *p, const sn_node *n, const sn_view *whole
     return sn_view_slice(p->m, whole, start, n->in[i]->shape, NULL);
 }
 
+static bool place_in_concat(sn_planner *p, const sn_node *n, sn_view *out);
+
+/* Where a concat is stored: in another one, or by itself. */
+static sn_view concat_view(sn_planner *p, const sn_node *n) {
+    sn_view whole;
+    if (p->view[n->id]) return sn_planner_view(p, n);
+    if (!place_in_concat(p, n, &whole)) whole = sn_planner_fresh(p, n, storage_order(p, n));
+    sn_planner_set_view(p, n, whole);
+    return whole;
+}
+
 static void plan_concat(sn_planner *p, sn_node *n) {
-    sn_view whole = p->view[n->id] ? sn_planner_view(p, n) : sn_planner_fresh(p, n, NULL);
+    sn_view whole = concat_view(p, n);
     for (int i = 0; i < n->n_in; i++) {
         sn_view to = concat_part(p, n, &whole, i), from = sn_planner_view(p, n->in[i]);
         if (from.buffer != to.buffer || !sn_view_matches(&from, &to)) sn_planner_copy(p, from, to);
     }
-    sn_planner_set_view(p, n, whole);
 }
 
-/* If n is read only by views that end in a concat, n's place in it. False: it is not. */
+/* If n is read only by views that end in a concat, n's place in it; between exchanges its last reader
+ * may be the concat. False: it is not. */
 static bool place_in_concat(sn_planner *p, const sn_node *n, sn_view *out) {
     const sn_node *chain[SN_MAX_RANK], *c = n;
     int n_chain = 0, which = -1;
-    while (c->op != SN_OP_concat) {
+    while (c->op != SN_OP_concat || c == n) {
         bool step = c == n || c->op == SN_OP_transpose || c->op == SN_OP_reshape;
-        if (!step || n_chain == SN_MAX_RANK || p->users[c->id] != 1 || !p->user[c->id])
-            return false;
+        bool alone = p->users[c->id] == 1 || (p->exchanges && c == n);
+        if (!step || n_chain == SN_MAX_RANK || !alone || !p->user[c->id]) return false;
         chain[n_chain++] = c;
         c = p->user[c->id];
     }
     for (int i = 0; i < c->n_in; i++)
         if (c->in[i] == chain[n_chain - 1]) which = i;
     if (which < 0 || c->dtype != n->dtype) return false;
-    if (!p->view[c->id]) sn_planner_set_view(p, c, sn_planner_fresh(p, c, NULL));
-    sn_view v = concat_part(p, c, p->view[c->id], which);
+    sn_view whole = concat_view(p, c), v = concat_part(p, c, &whole, which);
     while (--n_chain > 0) { /* from the concat back to n */
         const sn_node *x = chain[n_chain];
         sn_view before;
@@ -540,12 +551,14 @@ static void plan_assigns(sn_planner *p) {
 }
 
 static void count_users(sn_planner *p, sn_order order) {
-    for (int i = 0; i < order.n; i++)
+    for (int i = 0; i < order.n; i++) {
+        p->exchanges |= order.node[i]->op == SN_OP_collective_permute;
         for (int j = 0; j < order.node[i]->n_in; j++) {
             const sn_node *x = order.node[i]->in[j];
             p->users[x->id]++;
             p->user[x->id] = order.node[i];
         }
+    }
     for (int i = 0; i < p->entry->n_output; i++) p->users[p->entry->output[i].node->id]++;
     for (int i = 0; i < p->entry->n_assign; i++) p->users[p->entry->assign[i].node->id]++;
 }
@@ -597,11 +610,13 @@ static bool plan_unfold(sn_planner *p) {
 }
 
 static bool plan_collectives(sn_planner *p) {
+    if (p->exchanges) sn_plan_overwrite(p->plan);
     sn_plan_collectives(p->plan);
     return true;
 }
 
 static bool plan_memory(sn_planner *p) {
+    p->plan->tight |= p->exchanges;
     sn_plan_memory(p->plan);
     return true;
 }

@@ -127,8 +127,9 @@ typedef struct sn_plan {
     int n_local; /* slots of a thread's locals */
     sn_buffer *buffer;
     int n_buffer;
-    /* sizes for which slots share as much memory as possible; NULL: by time, while memory is in the
-     * cache */
+    /* tight: slots share as much memory as possible, for these sizes (NULL: the upper bounds); otherwise by time, while
+     * memory is in the cache */
+    bool tight;
     const int64_t *meant;
     /* a slot's size is the maximum over its tenants; offsets are prefix sums, 64-byte aligned */
     int n_slot;

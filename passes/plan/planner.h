@@ -12,6 +12,7 @@ typedef struct sn_planner {
     sn_order order;
     int at;         /* index in order */
     bool inside;    /* the body of a row_blocked node or a scan */
+    bool exchanges; /* between neighbours: the ranks share rows that are too long for one */
     bool local;     /* the body of a scan: temporaries belong to a thread */
     sn_view **view; /* by node id: [n_result] views, NULL: not planned yet */
     int *users;     /* by node id: users in this entry; roots count */
