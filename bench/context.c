@@ -1,11 +1,11 @@
 /* context.c: memory, time and bytes of attention whose rows are divided among ranks.
  *
- * usage: context [ROWS [WINDOW]]            one rank; ROWS 16384, no window
- *        mpirun -n 4 context [ROWS [WINDOW]]
+ * usage: context [ROWS [WINDOW [zigzag]]]            one rank; ROWS 16384, no window
+ *        mpirun -n 4 context [ROWS [WINDOW [zigzag]]]
  *
  * Causal attention of 4 heads of 64, and the gradients of q, k and v. Prints for each rank the bytes of
- * inputs, results and working memory, the seconds of the best of 3 runs, and the bytes sent in a run;
- * and norms of the results of all ranks, which do not depend on their number but for rounding. */
+ * inputs, results and working memory, the seconds of the best of 3 runs, of the CPU, too, and the
+ * bytes sent in a run; and norms of the results of all ranks, which do not depend on their number but for rounding. */
 #include "codegen/program/carry.h"
 #include "frontend/sinter.h"
 #include "runtime/clock.h"
@@ -13,21 +13,23 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 enum { HEADS = 4, WIDTH = 64, TENSORS = 4, RUNS = 3 };
 static const char *const in_name[TENSORS] = {"q", "k", "v", "g"};
 static const char *const out_name[TENSORS] = {"dq", "dk", "dv", "y"};
 
 typedef struct measured {
-    double bytes, working, seconds, sent, square[TENSORS];
+    double bytes, working, seconds, cpu, sent, square[TENSORS];
 } measured;
 
-static sn_module *build(int64_t rows, int64_t window, int ranks) {
+static sn_module *build(int64_t rows, int64_t window, bool zigzag, int ranks) {
     sn_module *m = sn_module_new("context");
     sn_tensor x[TENSORS], d[3];
     for (int i = 0; i < TENSORS; i++) x[i] = sn_input(m, in_name[i], SN_F32, 1, HEADS, rows, WIDTH);
     sn_tensor y = sn_attention(x[0], x[1], x[2], .causal = true, .window = window,
-                               .mesh = "context", .ranks = ranks);
+                               .mesh = "context", .ranks = ranks, .zigzag = zigzag);
     sn_entry_begin(m, "step");
     sn_grad(sn_sum_all(sn_mul(y, x[3])), 3, x, d);
     for (int i = 0; i < 3; i++) sn_output(out_name[i], d[i]);
@@ -35,12 +37,24 @@ static sn_module *build(int64_t rows, int64_t window, int ranks) {
     return m;
 }
 
-/* Element e of a head's rows, of which this rank's begin at `first`. */
-static float input(int tensor, int head, int64_t first, int64_t e) {
-    return (float)sin(0.37 * (double)(first * WIDTH + e) * (tensor + 1.3) + head);
+/* Element e of a head's rows, of which this rank has `rows`. */
+static float input(const sn_comm *c, bool zigzag, int64_t rows, int tensor, int head, int64_t e) {
+    int64_t ranks = c ? c->size : 1, rank = c ? c->rank : 0, half = rows / 2, row = e / WIDTH;
+    int64_t at = !zigzag      ? rank * rows + row
+                 : row < half ? rank * half + row
+                              : (2 * ranks - 1 - rank) * half + row - half;
+    return (float)sin(0.37 * (double)(at * WIDTH + e % WIDTH) * (tensor + 1.3) + head);
 }
 
-static bool measure(sn_comm *c, sn_program *p, int64_t rows, measured *out, sn_error *err) {
+/* Seconds of the CPU that this process has had. */
+static double cpu_time(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool measure(sn_comm *c, sn_program *p, int64_t rows, bool zigzag, measured *out,
+                    sn_error *err) {
     const int64_t shape[4] = {1, HEADS, rows, WIDTH}, each = rows * WIDTH;
     sn_arg_binding in[TENSORS], to[TENSORS];
     bool ok = true;
@@ -50,7 +64,7 @@ static bool measure(sn_comm *c, sn_program *p, int64_t rows, measured *out, sn_e
         to[i] = (sn_arg_binding){out_name[i], SN_F32, 4, shape, malloc(bytes)};
         ok = ok && in[i].data && to[i].data;
         for (int64_t e = 0; ok && e < HEADS * each; e++)
-            ((float *)in[i].data)[e] = input(i, (int)(e / each), c ? c->rank * rows : 0, e % each);
+            ((float *)in[i].data)[e] = input(c, zigzag, rows, i, (int)(e / each), e % each);
         out->bytes += 2 * (double)bytes;
     }
     sn_session *s = ok ? sn_session_new_arrays(p, NULL, 0, err) : NULL;
@@ -59,10 +73,12 @@ static bool measure(sn_comm *c, sn_program *p, int64_t rows, measured *out, sn_e
     ok = s && (k || !c);
     for (int n = 0; ok && n < RUNS; n++) {
         size_t sent = c ? c->sent : 0;
-        double begin = sn_clock();
+        double begin = sn_clock(), cpu = cpu_time();
         ok = sn_run(s, "step", in, TENSORS, to, TENSORS, err);
         double seconds = sn_clock() - begin;
+        cpu = cpu_time() - cpu;
         if (!n || seconds < out->seconds) out->seconds = seconds;
+        if (!n || cpu < out->cpu) out->cpu = cpu;
         out->sent = c ? (double)(c->sent - sent) : 0;
     }
     out->working = s ? (double)sn_session_workspace(s) : 0;
@@ -82,10 +98,10 @@ static void print(const measured *all, int ranks, int64_t rows, int64_t window) 
     if (window) snprintf(far, sizeof far, ", window %lld", (long long)window);
     printf("causal attention, %lld rows%s, %d heads of %d, %d rank%s\n", (long long)rows, far,
            HEADS, WIDTH, ranks, ranks > 1 ? "s" : "");
-    printf("rank  tensors MiB  working MiB  seconds  sent MiB\n");
+    printf("rank  tensors MiB  working MiB  seconds      CPU  sent MiB\n");
     for (int r = 0; r < ranks; r++) {
-        printf("%4d  %11.1f  %11.1f  %7.3f  %8.1f\n", r, all[r].bytes / 0x1p20,
-               all[r].working / 0x1p20, all[r].seconds, all[r].sent / 0x1p20);
+        printf("%4d  %11.1f  %11.1f  %7.3f  %7.3f  %8.1f\n", r, all[r].bytes / 0x1p20,
+               all[r].working / 0x1p20, all[r].seconds, all[r].cpu, all[r].sent / 0x1p20);
         for (int i = 0; i < TENSORS; i++) sum[i] += all[r].square[i];
     }
     for (int i = 0; i < TENSORS; i++)
@@ -94,18 +110,22 @@ static void print(const measured *all, int ranks, int64_t rows, int64_t window) 
 
 int main(int argc, char **argv) {
     int64_t rows = argc > 1 ? atoll(argv[1]) : 16384, window = argc > 2 ? atoll(argv[2]) : 0;
+    bool zigzag = argc > 3 && !strcmp(argv[3], "zigzag");
     sn_error err = {0};
     sn_comm *c = NULL;
     sn_options o = sn_options_default();
     o.threads = 1;
     bool ok = sn_comm_open(&c, &err);
     int ranks = c ? c->size : 1, self = c ? c->rank : 0;
-    if (ok && (rows < ranks || rows % ranks || window < 0))
-        ok = sn_fail(&err, SN_ERR_USAGE, "usage: context [ROWS [WINDOW]]; the ranks divide ROWS");
-    sn_module *m = ok ? build(rows / ranks, window, ranks) : NULL;
+    if (ok && (rows < ranks || rows % (zigzag ? 2 * ranks : ranks) || window < 0))
+        ok = sn_fail(
+            &err, SN_ERR_USAGE,
+            "usage: context [ROWS [WINDOW [zigzag]]]; the ranks, with zigzag twice as many, "
+            "divide ROWS");
+    sn_module *m = ok ? build(rows / ranks, window, zigzag, ranks) : NULL;
     sn_program *p = m ? sn_compile(m, &o, &err) : NULL;
     measured *all = calloc((size_t)ranks, sizeof *all);
-    ok = p && all && measure(c, p, rows / ranks, &all[self], &err);
+    ok = p && all && measure(c, p, rows / ranks, zigzag, &all[self], &err);
     if (c) ok = sn_comm_agree(c, ok, &err) && sn_comm_gather(c, all, sizeof *all, &err);
     if (!self && ok) print(all, ranks, rows, window);
     if (!self && !ok) fprintf(stderr, "context: %s\n", err.message);

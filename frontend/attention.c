@@ -157,6 +157,7 @@ static const char *bad_option(const sn_attention_args *a) {
     if (a->mesh && (a->past || a->weight || a->sink || a->dropout != 0 || a->lse))
         return ".past, .weight, .sink, .dropout and .lse need rows that are not divided among "
                "ranks";
+    if (a->piece < 0) return "a piece of keys has at least one byte";
     if (a->divide && !a->weight) return "a divisor needs .weight: softmax divides by its sum";
     if ((unsigned)a->divide > SN_DIVIDE_BY_ABS_SUM) return "the divisor is unknown";
     if (a->sink && a->weight && !a->divide)
@@ -203,14 +204,15 @@ static sn_tensor sink_of(const sn_attention_args *a) {
     return NULL;
 }
 
-/* How many ranks before its own a query may see: the mask hides others. -1: all, and later ones. */
+/* How many ranks before its own a query may see, of zigzag halves: the mask hides others. -1: all, and
+ * later ones. */
 static int64_t ranks_behind(const sn_attention_args *a) {
-    int64_t rows;
+    int64_t rows, all = (a->zigzag ? 2 * a->ranks : a->ranks) - 1;
     if (!a->causal || a->q->shape[2] != a->k->shape[2]) return -1;
-    if (!a->window || !sn_dim_is_const(a->q->m, a->q->shape[2], &rows) || rows < 1)
-        return a->ranks - 1;
+    if (!a->window || !sn_dim_is_const(a->q->m, a->q->shape[2], &rows) || rows < 2) return all;
+    if (a->zigzag) rows /= 2;
     int64_t far = (a->window - 1) / rows + ((a->window - 1) % rows != 0);
-    return far < a->ranks - 1 ? far : a->ranks - 1;
+    return far < all ? far : all;
 }
 
 static sn_tensor make_attention(sn_loc at, const sn_attention_args *given) {
@@ -245,7 +247,7 @@ static sn_tensor make_attention(sn_loc at, const sn_attention_args *given) {
         return fail_attention(a, "q's width is symbolic: give .scale");
     double scale = a->scale > 0 ? a->scale : 1 / sqrt((double)d);
     if (sinks && !(in[3 + n] = sink_of(a))) return sn_module_error_node(m);
-    sn_attr attr[9] = {SN_FLT(scale, scale)};
+    sn_attr attr[11] = {SN_FLT(scale, scale)};
     int n_attr = 1;
     if (a->weight) attr[n_attr++] = SN_INT(weights, SN_WEIGHTS_PLAIN + (int)a->divide);
     const sn_region *score = a->score || a->weight ? score_region(at, a, n) : NULL;
@@ -265,6 +267,8 @@ static sn_tensor make_attention(sn_loc at, const sn_attention_args *given) {
     attr[n_attr++] = SN_STR(mesh, sn_arena_str(m, a->mesh));
     attr[n_attr++] = SN_INT(ranks, a->ranks);
     if (behind >= 0) attr[n_attr++] = SN_INT(behind, behind);
+    if (a->zigzag) attr[n_attr++] = SN_INT(zigzag, 1);
+    if (a->piece) attr[n_attr++] = SN_INT(piece, a->piece);
     return sn_node_new(m, SN_OP_ring_attention, 3 + n, in, n_attr, attr);
 }
 

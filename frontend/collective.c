@@ -62,6 +62,24 @@ sn_tensor sn_mesh_rank_at(sn_loc at, sn_module *m, const char *mesh, int64_t ran
     return sn_b_own_rank(m, sn_arena_str(m, mesh), ranks);
 }
 
+sn_tensor sn_mesh_positions_at(sn_loc at, sn_module *m, sn_dim T, bool zigzag, const char *mesh,
+                               int64_t ranks) {
+    sn_tensor rank = sn_mesh_rank_at(at, m, mesh, ranks), i;
+    sn_dim half = T;
+    if (!rank || sn_module_error(m)->code) return rank;
+    if (zigzag && !sn_dim_div(m, T, sn_dim_const(m, 2), &half))
+        return sn_module_fail(m, SN_ERR_SHAPE,
+                              "sn_mesh_positions: zigzag needs an even number of rows");
+    sn_tensor rows = sn_b_dim(m, SN_I32, half);
+    i = sn_b_iota(m, SN_I32, 1, &T, 0);
+    sn_tensor first = sn_b_binary(SN_OP_add, i, sn_b_binary(SN_OP_mul, rank, rows));
+    if (!zigzag) return first;
+    /* the half of rank 2 R - 1 - r, of which row `half` here is row 0 */
+    sn_tensor last = sn_b_binary(SN_OP_sub, sn_b_const(m, SN_I32, 2 * (double)ranks - 2), rank);
+    last = sn_b_binary(SN_OP_add, i, sn_b_binary(SN_OP_mul, last, rows));
+    return sn_b_select(sn_b_binary(SN_OP_lt, i, rows), first, last);
+}
+
 sn_tensor sn_all_reduce_at(sn_loc at, sn_tensor x, const char *mesh, int64_t ranks) {
     return collective(at, SN_OP_all_reduce, x, mesh, ranks, 0);
 }

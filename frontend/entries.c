@@ -14,15 +14,16 @@ static sn_forward_ctx make_step(sn_module *m, sn_dim B, sn_dim T, sn_dim past, i
     return s;
 }
 
-/* Without caches: T positions of each sequence, or of this rank's part of it. */
-static sn_forward_ctx make_part(sn_module *m, sn_dim B, sn_dim T) {
+bool sn_rows_zigzag(int64_t tokens, int64_t ranks) {
+    return ranks > 1 && tokens > 0 && tokens % (2 * ranks) == 0;
+}
+
+/* Without caches: T positions of each sequence, or of this rank's part of its `tokens`. */
+static sn_forward_ctx make_part(sn_module *m, sn_dim B, sn_dim T, int64_t tokens) {
     sn_forward_ctx s = make_step(m, B, T, 0, 0);
     s.ranks = sn_mesh_size(m, FRONT_CONTEXT);
-    if (s.ranks > 1) {
-        sn_tensor before =
-            sn_mul(sn_mesh_rank(m, FRONT_CONTEXT, s.ranks), sn_dim_tensor(m, SN_I32, T));
-        s.pos = sn_add(s.pos, before);
-    }
+    s.zigzag = sn_rows_zigzag(tokens, s.ranks);
+    if (s.ranks > 1) s.pos = sn_mesh_positions(m, T, s.zigzag, FRONT_CONTEXT, s.ranks);
     return s;
 }
 
@@ -122,6 +123,7 @@ void decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_opt
     else if (o->context)
         copy.context = o->context;
     sn_dim T = sn_symbol(m, "T", 1, d->context);
+    sn_dim part = o->tokens ? sn_dim_const(m, o->tokens / sn_mesh_size(m, FRONT_CONTEXT)) : T;
     if (o->entries & SN_FORWARD) {
         sn_entry_begin(m, "forward");
         sn_output("logits", all_logits(d, m, sn_symbol(m, "B", 1, o->max_batch), T));
@@ -129,9 +131,10 @@ void decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_opt
     if (o->entries & SN_LOSS) { /* A13 line 5 */
         sn_dim B = sn_symbol(m, "B", 1, o->max_batch);
         sn_entry_begin(m, "loss");
-        sn_forward_ctx s = make_part(m, B, T); /* its inputs come before the targets */
+        sn_forward_ctx s =
+            make_part(m, B, part, o->tokens); /* its inputs come before the targets */
         sn_tensor logits = d->unembed(d->config, d->layers(d->config, &s));
-        sn_tensor targets = sn_input(m, "targets", SN_I32, B, T);
+        sn_tensor targets = sn_input(m, "targets", SN_I32, B, part);
         sn_tensor loss = sn_cross_entropy(logits, targets);
         sn_output("loss", loss);
         if (report) report(d->config, loss, targets);
@@ -139,9 +142,9 @@ void decoder_entries(sn_module *m, const sn_decoder *decoder, const sn_model_opt
     if (o->entries & SN_TRAIN) { /* A13 */
         sn_dim B = sn_symbol(m, "B", 1, o->max_batch);
         sn_training_begin(m, o->training);
-        sn_forward_ctx s = make_part(m, B, T);
+        sn_forward_ctx s = make_part(m, B, part, o->tokens);
         s.training = o->training;
-        s.documents = sn_training_documents(m, o->training, B, T);
+        s.documents = sn_training_documents(m, o->training, B, part);
         sn_training_end(d->unembed(d->config, d->layers(d->config, &s)), o->training);
     }
     if (o->entries & SN_CACHED && o->sequences) {
@@ -409,7 +412,7 @@ sn_tensor sn_forward_attention_at(sn_loc at, const sn_forward_ctx *s, const sn_a
         return sn_module_fail(s->m, SN_ERR_USAGE,
                               "ranks of the mesh axis \"" FRONT_CONTEXT
                               "\" divide sequences that are one document each");
-    if (s->ranks > 1) args.mesh = FRONT_CONTEXT, args.ranks = s->ranks;
+    if (s->ranks > 1) args.mesh = FRONT_CONTEXT, args.ranks = s->ranks, args.zigzag = s->zigzag;
     if (!s->documents) return sn_model_attention_at(at, s->training, &args);
     int n = 0;
     while (n < SN_MAX_CAPTURED - 1 && args.captured[n]) n++;

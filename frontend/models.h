@@ -79,7 +79,10 @@ typedef struct sn_model_options {
     int64_t sequences; /* decoders: rows of the caches, see above; 0: one sequence */
     /* maximum sequence length and capacity of the caches; 0: the model's */
     int64_t context;
-    int64_t max_batch;           /* upper bound of B; 0: 1024 */
+    int64_t max_batch; /* upper bound of B; 0: 1024 */
+    /* decoders: tokens of a row in the entries "loss" and "train_step"; 0: any number. If twice the ranks of
+     * the mesh axis "context" divide it, their rows are zigzag halves (sn_rows_zigzag) */
+    int64_t tokens;
     const sn_training *training; /* used with SN_TRAIN; NULL: sn_training_default() */
     /* side of images, for models that interpolate positions (dinov2); 0: the model's */
     int64_t image;
@@ -185,6 +188,10 @@ const char *sn_model_describe(const char *entry, const char *argument);
 
 /* ---- the architectures ---- */
 
+/* Whether ranks that divide rows of so many tokens have two halves each, the r-th from the start and the r-th from
+ * the end, and therefore equal work. */
+bool sn_rows_zigzag(int64_t tokens, int64_t ranks);
+
 /* The forward context: T tokens that follow `past` cached ones. */
 typedef struct sn_forward_ctx {
     sn_module *m;
@@ -199,6 +206,7 @@ typedef struct sn_forward_ctx {
     /* Ranks of the mesh axis "context", which divide the sequences: T positions of each, to which pos
      * belongs. 0, 1: nobody does */
     int64_t ranks;
+    bool zigzag; /* see sn_rows_zigzag */
     /* Caches of several sequences, which differ in length: */
     int64_t rows;   /* rows of the caches; 0: B, which then is a number */
     sn_dim row;     /* the row of the only sequence, if `each` is NULL */

@@ -311,6 +311,11 @@ sn_tensor sn_collective_broadcast_at(sn_loc, sn_tensor, int64_t root, const char
 /* This rank's number on the axis, from 0: i32 []. For positions: those of rank r begin at r T. */
 #define sn_mesh_rank(m, mesh, ranks) sn_mesh_rank_at(SN_HERE, m, mesh, ranks)
 sn_tensor sn_mesh_rank_at(sn_loc, sn_module *, const char *mesh, int64_t ranks);
+/* i32 [T]: the positions of this rank's rows, of T ranks in all; zigzag: T must be even, see sn_attention. */
+#define sn_mesh_positions(m, T, zigzag, mesh, ranks)                                               \
+    sn_mesh_positions_at(SN_HERE, m, T, zigzag, mesh, ranks)
+sn_tensor sn_mesh_positions_at(sn_loc, sn_module *, sn_dim T, bool zigzag, const char *mesh,
+                               int64_t ranks);
 
 /* The mesh of ranks that the program is for: up to four named axes with their sizes, the last one
  * first in the order of ranks: sn_mesh(m, "data", 2, "tensor", 4) is for 8 ranks, of which 0 to 3
@@ -638,6 +643,11 @@ typedef struct sn_attention_args {
      * of a rank do not. Not with .past, .weight, .sink, .dropout, .lse. NULL: rows are not divided */
     const char *mesh;
     int64_t ranks; /* size of that axis */
+    /* The rank's rows are two halves, the r-th of 2 R from the start and the r-th from the end, in this
+     * order, as sn_mesh_positions says: with .causal all ranks have equal work. T must be even. */
+    bool zigzag;
+    int64_t
+        piece; /* bytes of keys that travel at a time, at most; 0: 256 KiB. Never more than 16 pieces */
 } sn_attention_args;
 sn_tensor sn_attention_at(sn_loc, const sn_attention_args *);
 

@@ -406,14 +406,57 @@ static bool rows_of_more_keys(decomp *operands, sn_node *const *x, sn_node **y, 
     return !m->error.code;
 }
 
+/* A region that pulls cotangents back through attention of these types: many calls share one, and making
+ * it visits all of the module. */
+typedef struct pulled {
+    const struct pulled *next;
+    sn_node *y; /* attention of arguments */
+    sn_node *given[GIVEN];
+    int n, which[SN_MAX_RESULTS];
+    const sn_region *region;
+} pulled;
+
+static const sn_region *find_pulled(const pulled *key) {
+    const pulled *p = key->y->m->pulled;
+    for (; p; p = p->next)
+        if (p->y == key->y && p->n == key->n && !memcmp(p->given, key->given, sizeof p->given) &&
+            !memcmp(p->which, key->which, sizeof p->which))
+            return p->region;
+    return NULL;
+}
+
+/* Makes the region for key->y, attention of `operands`, whose arguments and given tensors are arguments. */
+static const sn_region *pull_region(decomp *c, decomp *operands, bool lse, pulled *key) {
+    int n_arg = operands->n_in;
+    sn_node *const *arg = operands->in, *y = key->y->decomposition, *g = key->given[COTANGENT];
+    sn_node *wrt[SN_MAX_RESULTS], *d[SN_MAX_RESULTS];
+    const sn_region *score = region_of(c, SN_A_score);
+    int more_in = (sn_dc_attr(c, SN_A_rate) != NULL) + (sn_dc_attr(c, SN_A_sink) != NULL);
+    for (int i = 0; i < key->n; i++) wrt[i] = arg[key->which[i]];
+    if (lse && !rows_of_more_keys(operands, key->given, &y, &g)) return NULL;
+    if (score && derivative_may_be_bad(score, n_arg - 3 - more_in))
+        pull_through_score(operands, y, g, key->n, wrt, d);
+    else
+        sn_pullback(y, g, key->n, wrt, d);
+    for (int i = 0; i < key->n; i++)
+        if (!d[i]) d[i] = sn_b_broadcast_like(sn_b_const(c->m, (sn_dtype)wrt[i]->dtype, 0), wrt[i]);
+    if (c->m->error.code) return NULL;
+    key->region = sn_region_new(c->m, n_arg + (lse ? GIVEN : LSE), arg, key->n, d);
+    if (c->m->error.code) return NULL;
+    pulled *kept = sn_arena_alloc(c->m, sizeof *kept);
+    *kept = *key;
+    kept->next = c->m->pulled;
+    c->m->pulled = kept;
+    return key->region;
+}
+
 /* The cotangents of operands which[0 .. n - 1] of attention (not counting seed and step, counting
  * captured tensors). */
 static bool pull_back(decomp *c, const given *with, int n, const int *which, sn_node **out) {
     int n_arg = c->n_in - with->more, n_attr = 0, n_given = with->lse ? GIVEN : LSE;
     sn_node **arg = sn_arena_alloc(c->m, sizeof *arg * (size_t)(2 * (n_arg + GIVEN)));
-    sn_node **real = arg + n_arg + GIVEN, *wrt[SN_MAX_RESULTS], *d[SN_MAX_RESULTS];
-    sn_node *const extra[GIVEN] = {with->result, with->g, with->lse, with->d_lse},
-                   **given_arg = arg + n_arg;
+    sn_node **real = arg + n_arg + GIVEN;
+    sn_node *const extra[GIVEN] = {with->result, with->g, with->lse, with->d_lse};
     sn_attr *attr = sn_arena_alloc(c->m, sizeof *attr * (size_t)(c->n_attr + 1));
     for (int i = 0; i < c->n_attr; i++)
         if (c->attr[i].key != SN_A_index && c->attr[i].key != SN_A_wrt &&
@@ -425,8 +468,7 @@ static bool pull_back(decomp *c, const given *with, int n, const int *which, sn_
                              : c->in[i + with->more];
         arg[i] = sn_arg(c->m, i, (sn_dtype)real[i]->dtype, real[i]->rank, real[i]->shape);
     }
-    sn_node *y = sn_node_new(c->m, SN_OP_attention, n_arg, arg, n_attr, attr),
-            *g = given_arg[COTANGENT];
+    sn_node *y = sn_node_new(c->m, SN_OP_attention, n_arg, arg, n_attr, attr);
     if (c->m->error.code) return false;
     sn_dim width = y->shape[3];
     if (!check_rows(c, with->result, "the result", y->shape, width) ||
@@ -434,21 +476,13 @@ static bool pull_back(decomp *c, const given *with, int n, const int *which, sn_
         (with->lse && (!check_rows(c, with->lse, "the log-sum-exp", y->shape, 1) ||
                        !check_rows(c, with->d_lse, "its cotangent", y->shape, 1))))
         return false;
-    for (int i = 0; i < n; i++) wrt[i] = arg[which[i]];
+    pulled key = {.y = y, .n = n};
+    memcpy(key.given, arg + n_arg, sizeof *arg * (size_t)n_given);
+    memcpy(key.which, which, sizeof *which * (size_t)n);
     decomp operands = {c->m, SN_OP_attention, n_arg, arg, n_attr, attr, NULL, 0, c->type};
-    const sn_region *score = region_of(c, SN_A_score);
-    int more_in = (sn_dc_attr(c, SN_A_rate) != NULL) + (sn_dc_attr(c, SN_A_sink) != NULL);
-    y = y->decomposition;
-    if (with->lse && !rows_of_more_keys(&operands, given_arg, &y, &g)) return false;
-    if (score && derivative_may_be_bad(score, n_arg - 3 - more_in))
-        pull_through_score(&operands, y, g, n, wrt, d);
-    else
-        sn_pullback(y, g, n, wrt, d);
-    for (int i = 0; i < n; i++)
-        if (!d[i]) d[i] = sn_b_broadcast_like(sn_b_const(c->m, (sn_dtype)wrt[i]->dtype, 0), wrt[i]);
-    if (c->m->error.code) return false;
-    const sn_region *r = sn_region_new(c->m, n_arg + n_given, arg, n, d);
-    if (c->m->error.code) return false;
+    const sn_region *r = find_pulled(&key);
+    if (!r) r = pull_region(c, &operands, with->lse != NULL, &key);
+    if (!r) return false;
     sn_region_inline(r, real, out);
     for (int i = 0; i < n; i++) /* of its operand's type */
         if (which[i] < 3) out[i] = sn_b_cast(out[i], (sn_dtype)c->in[which[i]]->dtype);

@@ -64,7 +64,8 @@ struct sn_module {
     void *frontend;     /* the frontend's state; arena memory */
     sn_node **replaced; /* [2 n_replaced] pairs: a node, and the node that replaces it */
     int n_replaced;
-    sn_lineage *lineage; /* [n_lineage] if keep_lineage */
+    const struct pulled *pulled; /* decomp_attention.c: regions that gradients share */
+    sn_lineage *lineage;         /* [n_lineage] if keep_lineage */
     int n_lineage, cap_lineage;
     bool keep_lineage;
 };

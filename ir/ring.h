@@ -16,6 +16,7 @@ typedef struct ring {
     sn_node *const *in; /* q, k, v, captured */
     const sn_attr *attr;
     int64_t ranks, blocks;          /* blocks: that a query may see */
+    int64_t behind;                 /* with zigzag: halves that it may see before its own */
     bool wrap;                      /* blocks of later ranks, too */
     int64_t groups, halves, slices; /* groups of heads; slices: of the keys in a half */
     sn_node *self, *rows[2];        /* i32: this rank's number, queries and keys in a half */
@@ -40,7 +41,8 @@ void ring_open(ring *g, sn_module *m, int n_in, sn_node *const *in, int n_attr,
 /* Of x, [B, heads, rows, ..]: a group's queries in a half; a piece of keys. */
 sn_node *ring_queries(const ring *g, sn_node *x, const ring_place *at);
 sn_node *ring_keys(const ring *g, sn_node *x, const ring_place *at);
-/* Whether any of the queries may see any of the keys. */
+/* Whether any rank needs these keys of another one; whether any of the queries may see any of the keys. */
+bool ring_needs(const ring *g, const ring_place *at);
 bool ring_sees(const ring *g, const ring_place *at);
 /* x, a piece of keys of the rank j before this one: fetched when `after` is done. */
 sn_node *ring_fetch(const ring *g, sn_node *x, const ring_place *at, const ring_waits *after);

@@ -61,9 +61,9 @@ void ring_open(ring *g, sn_module *m, int n_in, sn_node *const *in, int n_attr,
     *g = (ring){.m = m, .n_in = n_in, .in = in, .n_attr = n_attr, .attr = attr, .type = SN_F32};
     g->ranks = number(g, SN_A_ranks, 1);
     g->wrap = !sn_attr_find(n_attr, attr, SN_A_behind);
-    g->blocks = number(g, SN_A_behind, g->ranks - 1) + 1;
-    if (g->blocks > g->ranks) g->blocks = g->ranks;
     g->halves = number(g, SN_A_zigzag, 0) ? RING_HALVES : 1;
+    g->behind = number(g, SN_A_behind, g->halves * g->ranks - 1);
+    g->blocks = g->behind < g->ranks && g->halves == 1 ? g->behind + 1 : g->ranks;
     for (int i = 0; i < n_in; i++)
         if (in[i]->dtype == SN_F64) g->type = SN_F64;
     divide(g);
@@ -98,9 +98,21 @@ sn_node *ring_whole(const ring *g, sn_node *const *part, int64_t n) {
     return g->groups == 1 ? row[0] : sn_b_concat(g->m, (int)g->groups, row, 1);
 }
 
-/* With {zigzag} the first half of every rank's rows comes before every second one. */
+/* With {zigzag} and a causal mask: the first half of every rank's rows comes before every second one. */
+static bool is_hidden_half(const ring *g, int64_t half, int64_t from) {
+    return g->halves > 1 && !g->wrap && !half && from;
+}
+
 bool ring_sees(const ring *g, const ring_place *at) {
-    return g->halves == 1 || at->half || !at->from;
+    return !is_hidden_half(g, at->half, at->from);
+}
+
+/* The first half of the rank j before is j halves before the nearest queries, or R + 1 - j before those of rank j - 1's
+ * second half; the second one is needed by earlier ranks only. */
+bool ring_needs(const ring *g, const ring_place *at) {
+    int64_t around = g->ranks + 1 - at->j, near = at->j < around ? at->j : around;
+    if (g->halves == 1 || g->wrap || !at->j) return true;
+    return (at->from ? g->ranks - at->j : near) <= g->behind;
 }
 
 /* ---- exchanges ---- */
@@ -108,7 +120,7 @@ bool ring_sees(const ring *g, const ring_place *at) {
 /* The rank that an exchange gets from is `shift` further. With {zigzag} second halves are visible to
  * earlier ranks only: those that lie R - j further. */
 static int64_t shift_of(const ring *g, const ring_place *at, bool *wrap) {
-    bool later = g->halves > 1 && at->from;
+    bool later = is_hidden_half(g, 0, at->from);
     *wrap = g->wrap || (g->halves > 1 && !later);
     return later ? g->ranks - at->j : -at->j;
 }
@@ -263,7 +275,9 @@ void ring_forward(const ring *g, sn_node **o, sn_node **e) {
         for (at.from = 0; at.from < g->halves; at.from++)
             for (at.slice = 0; at.slice < g->slices; at.slice++)
                 for (at.j = 0; at.j < g->blocks && !g->m->error.code; at.j++)
-                    forward_step(g, at, &done, o + at.group * g->halves, e + at.group * g->halves);
+                    if (ring_needs(g, &at))
+                        forward_step(g, at, &done, o + at.group * g->halves,
+                                     e + at.group * g->halves);
 }
 
 bool decomp_ring_attention(decomp *c) {
@@ -278,10 +292,9 @@ bool decomp_ring_attention(decomp *c) {
     for (int i = 0; i < 3; i++)
         if (c->in[i]->rank != 4) return sn_dc_fail(c, "q, k and v need 4 axes");
     if (sn_dc_int(c, SN_A_zigzag, 0) &&
-        (sn_dc_int(c, SN_A_behind, -1) < sn_dc_int(c, SN_A_ranks, 0) - 1 ||
-         c->in[0]->shape[2] != c->in[1]->shape[2] ||
+        (c->in[0]->shape[2] != c->in[1]->shape[2] ||
          !sn_dim_div(c->m, c->in[0]->shape[2], sn_dim_const(c->m, 2), &half)))
-        return sn_dc_fail(c, "zigzag needs a causal mask and an even number of rows");
+        return sn_dc_fail(c, "zigzag needs an even number of rows, of keys as of queries");
     ring_open(&g, c->m, c->n_in, c->in, c->n_attr, c->attr);
     size_t parts = (size_t)(g.groups * g.halves);
     sn_node **o = sn_arena_alloc(c->m, 2 * parts * sizeof *o);

@@ -91,7 +91,8 @@ static void give(backward *b) {
         for (int64_t p = 0; p < pieces; p++) {
             sn_node *sum[2] = {NULL, NULL};
             at.from = p / g->slices, at.slice = p % g->slices;
-            for (at.j = 0; at.j < g->blocks && !g->m->error.code; at.j++) backward_step(b, at, sum);
+            for (at.j = 0; at.j < g->blocks && !g->m->error.code; at.j++)
+                if (ring_needs(g, &at)) backward_step(b, at, sum);
             for (int i = 0; i < 2; i++) kv[i][at.group * pieces + p] = sum[i];
         }
     }

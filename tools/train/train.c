@@ -141,16 +141,15 @@ static bool build_model(trainer *t, int entries, sn_error *err) {
                                  {0}};
     sn_model_options o = {.entries = SN_LOSS | SN_TRAIN | entries,
                           .mesh = mesh,
+                          .tokens = parts ? t->s->data.block : 0,
                           .training = &t->s->training,
                           .max_batch = t->s->data.batch > 1024 ? t->s->data.batch : 1024,
                           .weights = dir ? dir->weights : NULL};
-    bool ok;
-    if (t->s->source)
-        ok = model_source_open(t->s->source, t->r->compile.cache_dir, &t->code, err) &&
-             sn_model_build_with(t->code.define, t->code.name, &o, &t->model, err) &&
-             check_source(t, err);
-    else
-        ok = sn_model_build(t->s->model, &o, &t->model, err) && note_unread_keys(t);
+    bool ok = t->s->source
+                  ? model_source_open(t->s->source, t->r->compile.cache_dir, &t->code, err) &&
+                        sn_model_build_with(t->code.define, t->code.name, &o, &t->model, err) &&
+                        check_source(t, err)
+                  : sn_model_build(t->s->model, &o, &t->model, err) && note_unread_keys(t);
     if (ok && t->s->data.block > t->model.context)
         ok = sn_fail(err, SN_ERR_RANGE, "block = %lld exceeds the model's context of %lld tokens",
                      (long long)t->s->data.block, (long long)t->model.context);

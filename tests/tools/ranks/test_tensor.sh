@@ -77,11 +77,15 @@ printf '%s\n' '{
  "training": {"steps": 10, "batch": 4, "block": 16, "log_every": 1}}' >llama.json
 # The tokens of a row, divided, with the optimizer's states and gradients, too.
 "$sinter" train llama.json -o whole --slices 2 >log 2>&1 || { cat log; fail "llama on one"; }
-for shape in 2:2:0 4:4:0 4:2:0 4:2:1 4:2:2; do
+for shape in 2:2:0 4:4:0 4:2:0 4:2:1 4:2:2 8:8:0 8:4:1; do
     rest=${shape#*:}
     train ${shape%%:*} llama.json -o parts.$shape --slices 2 --context ${rest%:*} --zero ${rest#*:} || { cat log; fail "llama, context $shape"; }
     close whole parts.$shape "llama, context $shape"
 done
+# Rows that four halves do not divide: one part a rank.
+"$sinter" train llama.json -o whole.plain --slices 2 --block 12 >log 2>&1 || { cat log; fail "llama on one, 12 tokens"; }
+train 4 llama.json -o parts.plain --slices 2 --block 12 --context 4 || { cat log; fail "llama, 12 tokens"; }
+close whole.plain parts.plain "llama, 12 tokens"
 train 2 gpt.json -o rows.odd --context 2 --block 15 && fail "rows of 15 tokens"
 grep -q -- '--context 2 must divide the tokens of a row' log || { cat log; fail "rows of 15 tokens: the error"; }
 train 2 gpt.json -o rows.both --context 2 --tensor 2 && fail "--context with --tensor"
