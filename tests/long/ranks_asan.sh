@@ -17,4 +17,4 @@ export LSAN_OPTIONS=suppressions=$source/tests/tools/ranks/lsan_mpi.txt:print_su
 exec "$sinter" "\$@"
 W
 chmod +x "$dir/sinter"
-sh "$source/tests/tools/ranks/test_$name.sh" "$dir/sinter" "$source" "$mpirun" "$@"
+SLOW=10 sh "$source/tests/tools/ranks/test_$name.sh" "$dir/sinter" "$source" "$mpirun" "$@"

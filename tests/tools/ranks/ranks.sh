@@ -8,6 +8,7 @@ trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 options=''
 case $mpirun in *mpich*) ;; *) options='--oversubscribe --allow-run-as-root' ;; esac
+: "${SLOW:=1}" # how many times as long a program may take as a plain release build
 export OMP_WAIT_POLICY=passive
 
 fail() {

@@ -8,7 +8,7 @@ ranks() {
     n=$1
     shift
     # shellcheck disable=SC2086
-    timeout 120 "$mpirun" $options -n "$n" "$sinter" generate "$@" -t 1 >out 2>log </dev/null
+    timeout $((120 * SLOW)) "$mpirun" $options -n "$n" "$sinter" generate "$@" -t 1 >out 2>log </dev/null
 }
 
 # equal N ARGUMENT…: N ranks write what one process writes
