@@ -63,6 +63,7 @@ RUNS = {
 
 # run: a script of this folder; models that it needs are options of claims.py, too
 SCRIPTS = {"few-bits": "quantised.py", "ranks": "ranks.py", "plan": "plan.py", "recurrent": "recurrent.py",
+           "selective-scan": "selective_scan.py",
            "experts": "experts.py --only prefill --layers 2 --weights bf16"}
 MODELS = ("stories", "shakespeare", "minilm")
 
@@ -151,6 +152,12 @@ def claims_of_recurrences():
         yield share("recurrent", f"{name} decode", "1x1 after 64", 85)
 
 
+def claims_of_selective_scan():
+    yield ("selective-scan", "selective_scan", "2048x1536", "% of what exponentials and multiply-adds need",
+           lambda of: 100 * of("bound")["ms_median"] / of()["ms_median"], ">=", 60)
+    yield faster("selective-scan", "selective_scan", "2048x1536", "torch", 20)
+
+
 def claims_of_models():
     for tokens, times, least in ((64, 1.3, None), (256, 1.2, 85), (1024, 1.45, 85)):
         for peer in ("onnxruntime", "torch"):
@@ -220,7 +227,7 @@ def claims_of_training():
 
 
 def claims():
-    for part in (claims_of_gemm, claims_of_int8, claims_of_kernels, claims_of_attention, claims_of_recurrences, claims_of_models,
+    for part in (claims_of_gemm, claims_of_int8, claims_of_kernels, claims_of_attention, claims_of_recurrences, claims_of_selective_scan, claims_of_models,
                  claims_of_training, claims_of_few_bits):
         yield from part()
 

@@ -277,6 +277,29 @@ typedef struct sn_scanned {
 } sn_scanned;
 sn_scanned sn_scan_at(sn_loc, const sn_scan_args *);
 
+/* Running results along an axis, of x's shape: y[t] combines x[0] to x[t], one after the other;
+ * floats, i32 or i64. The gradient of a maximum goes to the element that it is. */
+#define sn_cumprod(x, axis) sn_cumprod_at(SN_HERE, x, axis)
+#define sn_cummax(x, axis) sn_cummax_at(SN_HERE, x, axis)
+#define sn_cummin(x, axis) sn_cummin_at(SN_HERE, x, axis)
+/* The same, with options: sn_cumulate(x, .axis = 1, .op = SN_CUMSUM, .reverse = true). */
+#define sn_cumulate(x, ...) sn_cumulate_at(SN_HERE, x, &(const sn_cumulate_args){__VA_ARGS__})
+typedef enum sn_cumulation { SN_CUMSUM, SN_CUMPROD, SN_CUMMAX, SN_CUMMIN } sn_cumulation;
+typedef sn_tensor (*sn_combine_fn)(sn_tensor before, sn_tensor x, const void *user);
+typedef struct sn_cumulate_args {
+    int axis;
+    sn_cumulation op;
+    bool reverse;   /* y[t] combines the last element to x[t] */
+    bool exclusive; /* without x[t] itself: the first y is what no element gives */
+    sn_combine_fn
+        combine;      /* instead of `op`: called once, on one element, as the body of sn_scan */
+    double first;     /* with `combine` or a sum: the result before the first element */
+    const void *user; /* passed to `combine` */
+} sn_cumulate_args;
+sn_tensor sn_cumulate_at(sn_loc, sn_tensor, const sn_cumulate_args *),
+    sn_cumprod_at(sn_loc, sn_tensor, int axis), sn_cummax_at(sn_loc, sn_tensor, int axis),
+    sn_cummin_at(sn_loc, sn_tensor, int axis);
+
 /* ---- ranks ---- */
 
 /* Every rank of the mesh axis runs the same program on values of its own and gets: the sum of x over

@@ -355,6 +355,74 @@ inline tensor attention(const sn_forward_ctx *s, tensor q, tensor k, tensor v,
         q, k, v, o, [s, at](const sn_attention_args *a) { return sn_forward_attention_at(at, s, a); });
 }
 
+/* ---- loops over an axis ---- */
+
+/* One iteration of a scan: what a lambda is called with, once, when the graph is built. It sets `next`,
+ * which has an item for each carry, and may add to `y`. */
+struct scan_step {
+    std::vector<tensor> carry, x;
+    tensor index;
+    std::vector<tensor> next, y;
+};
+struct scanned {
+    std::vector<tensor> carry, y;
+};
+
+namespace detail {
+struct scan_body {
+    const std::function<void(scan_step &)> &body;
+    size_t carries, sequences, outputs;
+    std::exception_ptr thrown;
+    static void call(sn_scan_step *s) {
+        auto *self = static_cast<scan_body *>(const_cast<void *>(s->user));
+        try {
+            scan_step one;
+            one.carry.assign(s->carry, s->carry + self->carries);
+            one.x.assign(s->x, s->x + self->sequences);
+            one.index = s->index;
+            one.next.resize(self->carries);
+            self->body(one);
+            if (one.next.size() > SN_MAX_SCAN || one.y.size() > SN_MAX_SCAN)
+                throw std::length_error("scan: more than SN_MAX_SCAN carries or outputs");
+            for (size_t i = 0; i < one.next.size(); i++) s->next[i] = one.next[i].get();
+            for (size_t i = 0; i < one.y.size(); i++) s->y[i] = one.y[i].get();
+            self->outputs = one.y.size();
+        } catch (...) { /* C code is between here and scan() */
+            self->thrown = std::current_exception();
+        }
+    }
+};
+} // namespace detail
+
+/* sn_scan: calls body(scan_step &) for the elements of the sequences x on the axis. */
+inline scanned scan(const std::vector<tensor> &carry, const std::vector<tensor> &x, int axis,
+                    const std::function<void(scan_step &)> &body, bool reverse = false,
+                    sn_loc at = SN_CALLER) {
+    if (carry.size() > SN_MAX_SCAN || x.size() > SN_MAX_SCAN)
+        throw std::length_error("scan: more than SN_MAX_SCAN carries or sequences");
+    detail::scan_body calls{body, carry.size(), x.size(), 0, nullptr};
+    sn_scan_args a = {};
+    for (size_t i = 0; i < carry.size(); i++) a.carry[i] = carry[i].get();
+    for (size_t i = 0; i < x.size(); i++) a.x[i] = x[i].get();
+    a.axis = axis, a.reverse = reverse, a.body = detail::scan_body::call, a.user = &calls;
+    sn_scanned r = sn_scan_at(at, &a);
+    if (calls.thrown) std::rethrow_exception(calls.thrown);
+    scanned all;
+    all.carry.assign(r.carry, r.carry + carry.size());
+    all.y.assign(r.y, r.y + calls.outputs);
+    return all;
+}
+/* Running products, maxima and minima along the axis; sums in other orders by sn_cumulate. */
+inline tensor cumprod(tensor x, int axis, sn_loc at = SN_CALLER) {
+    return sn_cumprod_at(at, x.get(), axis);
+}
+inline tensor cummax(tensor x, int axis, sn_loc at = SN_CALLER) {
+    return sn_cummax_at(at, x.get(), axis);
+}
+inline tensor cummin(tensor x, int axis, sn_loc at = SN_CALLER) {
+    return sn_cummin_at(at, x.get(), axis);
+}
+
 /* ---- modules ---- */
 
 /* Ends a scope of names. */

@@ -269,7 +269,36 @@ static void remarks(void **state) {
     expect_remark(cut_step, "the loop is several kernels: `slice` (test_fused_scan.c:");
 }
 
+/* Running products, also of zeros, maxima, and what a body combines have gradients. */
+static sn_tensor decayed(sn_tensor before, sn_tensor x, const void *user) {
+    (void)user;
+    return sn_add(sn_mul(before, 0.5), x);
+}
+
+static void running(void **state) {
+    static double data[2 * 4] = {0.5, 0, -2, 3, 1.5, -1, 4, 2};
+    const sn_arg_binding bind = SN_BIND("x", SN_F64, data, 2, 4);
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        sn_error err = {0};
+        sn_grad_error worst;
+        sn_module *m = sn_module_new("running");
+        sn_entry_begin(m, "main");
+        sn_tensor x = sn_input(m, "x", SN_F64, 2, 4), y = NULL;
+        if (i == 0) y = sn_cumprod(x, 1);
+        if (i == 1) y = sn_cummax(x, 1);
+        if (i == 2) y = sn_cummin(x, 0);
+        if (i == 3) y = sn_cumulate(x, .axis = 1, .reverse = true, .exclusive = true);
+        if (i == 4) y = sn_cumulate(x, .axis = 1, .combine = decayed, .first = 2);
+        sn_tensor loss = sn_sum_all(sn_square(y));
+        if (!sn_check_grad(loss, 1, &x, &bind, 1, &worst, &err)) fail_msg("%d: %s", i, err.message);
+        if (worst.error > 1e-6) fail_msg("%d: %g", i, worst.error);
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(right_values), cmocka_unit_test(remarks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(right_values), cmocka_unit_test(remarks),
+                                       cmocka_unit_test(running)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,6 +86,29 @@ int main() {
     s.run("forward", {sinter::array("x", in, {1, 1, 2, 8})}, {sinter::array("y", out, {1, 1, 2, 8})});
     ok &= out[0] == 1.0f / 3 && out[3] == -1.0f / 3 && out[8] == 1.0f / 3;
     ok &= throws("y", [&] { s.run("forward", {sinter::array("x", in, {1, 1, 2, 8})}, {sinter::array("y", out, {1, 1, 4, 4})}); });
+    /* a loop over the elements; a lambda that throws */
+    sinter::module loops("loops");
+    loops.entry("forward");
+    sinter::tensor q = loops.input("q", SN_F32, {4, 2}), h = loops.input("h", SN_F32, {2});
+    float half = 0.5f;
+    sinter::scanned r = sinter::scan({h}, {q}, 0, [=](sinter::scan_step &t) {
+        t.next[0] = half * t.carry[0] + t.x[0];
+        t.y.push_back(t.next[0] * 2);
+    });
+    sinter::output("all", sinter::cummax(r.y.at(0), 0));
+    sinter::output("last", r.carry.at(0));
+    sinter::program scans(loops);
+    sinter::session run(scans, std::vector<sinter::array>{});
+    std::vector<float> x4 = {1, 8, 2, 0, 3, 0, 0, 0}, h2 = {4, 0}, all(8), last(2);
+    run.run("forward", {sinter::array("q", x4, {4, 2}), sinter::array("h", h2, {2})},
+            {sinter::array("all", all, {4, 2}), sinter::array("last", last, {2})});
+    ok &= all[0] == 6 && all[4] == 9.5f && all[6] == 9.5f && all[7] == 16 && last[0] == 2.375f && last[1] == 1;
+    ok &= throws("of the body", [&] {
+        sinter::module wrong("thrown");
+        wrong.entry("forward");
+        sinter::tensor y = wrong.input("x", SN_F32, {4});
+        sinter::scan({}, {y}, 0, [](sinter::scan_step &) { throw std::runtime_error("of the body"); });
+    });
     return ok ? 0 : 1;
 }
 END

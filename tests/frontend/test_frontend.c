@@ -241,6 +241,11 @@ static void random_streams_are_independent(void **state) {
 
 /* ---- reductions ---- */
 
+static sn_tensor decayed(sn_tensor before, sn_tensor x, const void *user) {
+    (void)user;
+    return sn_add(sn_mul(before, 0.5), x);
+}
+
 static void reductions(void **state) {
     (void)state;
     static const float a[6] = {1, 5, 3, 4, 2, 9};
@@ -260,6 +265,16 @@ static void reductions(void **state) {
     EXPECT(sn_amin_keep(x, 0), SN_F32, LIST(1, 3), 1, 2, 3);
     EXPECT(sn_argmax(x, 1), SN_I32, 2, 1, 2);
     EXPECT(sn_cumsum(x, 1), SN_F32, LIST(2, 3), 1, 6, 9, 4, 6, 15);
+    EXPECT(sn_cumprod(x, 1), SN_F32, LIST(2, 3), 1, 5, 15, 4, 8, 72);
+    EXPECT(sn_cummax(x, -1), SN_F32, LIST(2, 3), 1, 5, 5, 4, 4, 9);
+    EXPECT(sn_cummin(x, 0), SN_F32, LIST(2, 3), 1, 5, 3, 1, 2, 3);
+    EXPECT(sn_cumulate(x, .axis = 1, .reverse = true), SN_F32, LIST(2, 3), 9, 8, 3, 15, 11, 9);
+    EXPECT(sn_cumulate(x, .axis = 1, .exclusive = true), SN_F32, LIST(2, 3), 0, 1, 6, 0, 4, 6);
+    EXPECT(sn_cumulate(x, .axis = 1, .op = SN_CUMMAX, .exclusive = true, .reverse = true), SN_F32,
+           LIST(2, 3), 5, 3, -INFINITY, 9, 9, -INFINITY);
+    EXPECT(sn_cummax(sn_cast(x, SN_I32), 1), SN_I32, LIST(2, 3), 1, 5, 5, 4, 4, 9);
+    EXPECT(sn_cumulate(x, .axis = 1, .combine = decayed, .first = 8), SN_F32, LIST(2, 3), 5, 7.5,
+           6.75, 8, 6, 12);
     sn_tensor index; /* rows 1 5 3 and 4 2 9 */
     EXPECT(sn_sort(x, 1, false), SN_F32, LIST(2, 3), 1, 3, 5, 2, 4, 9);
     EXPECT(sn_argsort(x, 0, true), SN_I32, LIST(2, 3), 1, 0, 1, 0, 1, 0);
