@@ -398,8 +398,8 @@ sn_tensor sn_shard_at(sn_loc, sn_tensor x, int axis, const char *mesh, const sn_
 /* x with y written at the given start, one number per axis: sn_update(cache, k, 0, 0, P, 0). */
 #define sn_update(x, y, ...) sn_update_at(SN_HERE, x, y, SN_DIMS(__VA_ARGS__))
 /* x [R, ..] with row b of y [B, ..], B <= R, written into its row b, from position ids[b] of the axis
- * on: caches of sequences that differ in length. ids: integers [B], within the axis. Not
- * differentiable. */
+ * on: caches of sequences that differ in length. ids: integers [B], within the axis. Its gradient is
+ * 0, as `explain` notes. */
 #define sn_update_rows(x, axis, y, ids) sn_update_rows_at(SN_HERE, x, axis, y, ids)
 
 sn_tensor sn_reshape_at(sn_loc, sn_tensor, const sn_dim *shape),

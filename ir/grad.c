@@ -75,8 +75,15 @@ static void mark_needs(sn_module *m, uint32_t count, const uint8_t *live, uint8_
     for (uint32_t id = 0; id < count; id++) {
         const sn_node *n = m->node[id];
         bool carries = sn_dtype_is_float((sn_dtype)n->dtype) || n->n_result > 1;
-        if (!live[id] || needs[id] || !carries || (sn_ops[n->op].flags & SN_OPF_NOGRAD)) continue;
-        for (int i = 0; i < n->n_in; i++) needs[id] |= needs[n->in[i]->id];
+        if (!live[id] || needs[id] || !carries) continue;
+        bool any = false;
+        for (int i = 0; i < n->n_in; i++) any |= needs[n->in[i]->id];
+        if (!(sn_ops[n->op].flags & SN_OPF_NOGRAD))
+            needs[id] = any;
+        else if (any && n->op == SN_OP_update_rows)
+            sn_module_note(m, n,
+                           "its gradient is 0 by definition: caches are not differentiated; "
+                           "sn_update has a gradient");
     }
 }
 

@@ -67,7 +67,9 @@ static void plan_reshape(sn_planner *p, sn_node *n) {
     sn_view from = sn_planner_view(p, n->in[0]), v;
     if (!sn_view_reshape(p->m, &from, n->rank, n->shape, &v)) {
         sn_view packed = sn_planner_fresh(p, n->in[0], NULL);
-        sn_planner_copy(p, from, packed);
+        sn_planner_copy(p, from, packed,
+                        "no strides express this reshape: reshape before transposing, or name the "
+                        "axes in sn_einsum");
         sn_view_reshape(p->m, &packed, n->rank, n->shape, &v);
     }
     sn_planner_set_view(p, n, v);
@@ -120,7 +122,9 @@ static void plan_concat(sn_planner *p, sn_node *n) {
     sn_view whole = concat_view(p, n);
     for (int i = 0; i < n->n_in; i++) {
         sn_view to = concat_part(p, n, &whole, i), from = sn_planner_view(p, n->in[i]);
-        if (from.buffer != to.buffer || !sn_view_matches(&from, &to)) sn_planner_copy(p, from, to);
+        if (from.buffer != to.buffer || !sn_view_matches(&from, &to))
+            sn_planner_copy(p, from, to,
+                            "a part of a concat that is an input, or is read elsewhere too");
     }
 }
 
@@ -159,11 +163,13 @@ static bool place_in_concat(sn_planner *p, const sn_node *n, sn_view *out) {
 static void plan_pad(sn_planner *p, sn_node *n) {
     sn_view whole = sn_planner_fresh(p, n, NULL);
     fill(p, whole, sn_attr_flt(n, SN_A_value, 0));
-    sn_planner_copy(
-        p, sn_planner_view(p, n->in[0]),
-        sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_low)->v, n->in[0]->shape, NULL));
+    sn_planner_copy(p, sn_planner_view(p, n->in[0]),
+                    sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_low)->v, n->in[0]->shape, NULL),
+                    "into the padded tensor");
     sn_planner_set_view(p, n, whole);
 }
+
+#define KEPT "what is updated has other readers, or is an input: nothing may be written there"
 
 static bool assigned(const sn_planner *p, const char *state) {
     for (int i = 0; i < p->entry->n_assign; i++)
@@ -184,11 +190,12 @@ static void plan_update_slice(sn_planner *p, sn_node *n) {
     sn_view x = sn_planner_view(p, n->in[0]), whole = x;
     if (!may_overwrite(p, n->in[0])) {
         whole = sn_planner_fresh(p, n, NULL);
-        sn_planner_copy(p, x, whole);
+        sn_planner_copy(p, x, whole, KEPT);
     }
     sn_planner_copy(
         p, sn_planner_view(p, n->in[1]),
-        sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_start)->v, n->in[1]->shape, NULL));
+        sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_start)->v, n->in[1]->shape, NULL),
+        "the update, into its place");
     sn_planner_set_view(p, n, whole);
 }
 
@@ -199,7 +206,7 @@ static void plan_update_rows(sn_planner *p, sn_node *n) {
     sn_view whole = x;
     if (!may_overwrite(p, n->in[0])) {
         whole = sn_planner_fresh(p, n, NULL);
-        sn_planner_copy(p, x, whole);
+        sn_planner_copy(p, x, whole, KEPT);
     }
     sn_step *s = sn_planner_step(p, n, 2, 1);
     s->in[0] = y;
@@ -208,16 +215,21 @@ static void plan_update_rows(sn_planner *p, sn_node *n) {
     sn_planner_set_view(p, n, whole);
 }
 
+#define CONTIGUOUS "the kernel needs contiguous rows"
+#define MATRIX                                                                                     \
+    "a product needs rows or columns that are contiguous: leave transpositions to sn_einsum"
+
 /* Gives operand i of the step (the last one of the plan) a contiguous copy of this view, with the
  * axes stored in this order (NULL: unchanged), made by a step inserted before it. */
-static void copy_operand(sn_planner *p, sn_step *s, int i, sn_view from, const int64_t *order) {
+static void copy_operand(sn_planner *p, sn_step *s, int i, sn_view from, const int64_t *order,
+                         const char *why) {
     sn_step kernel = *s;
     p->plan->n_step--;
     int b = sn_planner_buffer(p, p->local ? SN_BUF_LOCAL : SN_BUF_TEMP, kernel.node, NULL);
     sn_view packed = sn_view_whole(p->m, b, from.dtype, from.rank, from.shape, order);
     p->plan->buffer[b].dtype = from.dtype;
     p->plan->buffer[b].count = sn_dim_product(p->m, from.rank, from.shape);
-    sn_planner_copy(p, from, packed);
+    sn_planner_copy(p, from, packed, why);
     kernel.in[i] = packed;
     *sn_planner_step(p, kernel.node, 0, 0) = kernel;
 }
@@ -225,7 +237,7 @@ static void copy_operand(sn_planner *p, sn_step *s, int i, sn_view from, const i
 static void copy_factor(sn_planner *p, sn_step *s, int i) {
     int64_t order[SN_MAX_RANK];
     sn_product_order(p->m, s, i, order);
-    copy_operand(p, s, i, s->in[i], order);
+    copy_operand(p, s, i, s->in[i], order, MATRIX);
 }
 
 static sn_step *last_step(const sn_planner *p) {
@@ -243,7 +255,7 @@ static void fit_product(sn_planner *p, sn_node *n) {
         if (bad < 2)
             copy_factor(p, s, bad);
         else if (bad < sn_kernel_prologue_operand(n))
-            copy_operand(p, s, bad, s->in[bad], NULL);
+            copy_operand(p, s, bad, s->in[bad], NULL, CONTIGUOUS);
         /* broadcast over the result (or the left factor, for the prologue): repeated axes are in
          * the way, too */
         else if (bad < s->n_in) {
@@ -251,7 +263,7 @@ static void fit_product(sn_planner *p, sn_node *n) {
             const sn_view *a = &s->in[0];
             sn_view wide = left ? sn_view_broadcast(&s->in[bad], a->rank, a->shape)
                                 : sn_product_broadcast(p->m, s, bad);
-            copy_operand(p, s, bad, wide, NULL);
+            copy_operand(p, s, bad, wide, NULL, "the epilogue reads a tensor that repeats");
         } else {
             const sn_node *type = n->n_result > 1 ? n->result_type[bad - s->n_in] : n;
             s->out[bad - s->n_in] =
@@ -265,7 +277,8 @@ static void fit_product(sn_planner *p, sn_node *n) {
     bool primitive = bad < 0 && sn_attr_get(n, SN_A_backend);
     for (int guard = 0; guard < 4 && primitive && (bad = sn_product_unfit(last_step(p))) >= 0;
          guard++)
-        copy_operand(p, last_step(p), bad, last_step(p)->in[bad], NULL);
+        copy_operand(p, last_step(p), bad, last_step(p)->in[bad], NULL,
+                     "the library has no kernel for this layout");
 }
 
 /* The whole of a state, as the destination. */
@@ -315,11 +328,12 @@ static void plan_kernel(sn_planner *p, sn_node *n) {
         bool rows = i < 32 && kernel->unit_rows >> i & 1;
         if ((rows && v.stride[v.rank - 1] != 1) ||
             (kernel->contiguous && !sn_view_contiguous(p->m, &v)))
-            copy_operand(p, last_step(p), i, v, NULL);
+            copy_operand(p, last_step(p), i, v, NULL, CONTIGUOUS);
     }
     /* the host adds to the operand of a sum */
     if (n->op == SN_OP_reduce_scatter && !may_overwrite(p, n->in[0]))
-        copy_operand(p, last_step(p), 0, last_step(p)->in[0], NULL);
+        copy_operand(p, last_step(p), 0, last_step(p)->in[0], NULL,
+                     "a sum over ranks is computed in place, and its operand is read elsewhere");
     if (kernel->contraction) fit_product(p, n);
     for (int i = 0, when = SN_ITER_EACH; n->op == SN_OP_map_reduce && i < n->n_in; i++) {
         if (when == SN_ITER_EACH) plan_single_iteration(p, i);
@@ -353,7 +367,7 @@ static sn_view sum_turns(sn_planner *p, int first, const sn_node *x) {
         return part;
     }
     sum = sn_planner_fresh(p, x, NULL);
-    sn_planner_copy(p, part, sum);
+    sn_planner_copy(p, part, sum, "the sum of the loop's first rows");
     last_step(p)->iteration = SN_ITER_FIRST;
     sn_step *t = sn_planner_step(p, sn_row_blocks_add(p->m, &sum), 2, 1);
     t->in[0] = t->out[0] = sum;
@@ -370,7 +384,7 @@ static sn_view loop_operand(sn_planner *p, sn_node *x, sn_dim rows) {
     for (int a = 0; a < v.rank; a++) turned |= v.stride[a] == rows;
     if (!turned) return v;
     sn_view plain = sn_planner_fresh(p, x, NULL);
-    sn_planner_copy(p, v, plain);
+    sn_planner_copy(p, v, plain, "a loop over rows needs them contiguous");
     return plain;
 }
 
@@ -505,7 +519,8 @@ static void plan_output(sn_planner *p, const sn_binding *o) {
         return;
     }
     int out = sn_planner_buffer(p, SN_BUF_OUTPUT, o->node, o->name);
-    sn_planner_copy(p, v, sn_view_whole(p->m, out, v.dtype, v.rank, v.shape, NULL));
+    sn_planner_copy(p, v, sn_view_whole(p->m, out, v.dtype, v.rank, v.shape, NULL),
+                    "an output that is a view, or has other readers");
 }
 
 /* ---- assignments: all sources are read before any state is written ---- */
@@ -537,7 +552,7 @@ static void plan_assigns(sn_planner *p) {
         from[i] = sn_planner_view(p, a->node);
         if (in_place(p, a) || !will_be_written(p, from[i].buffer)) continue;
         sn_view kept = sn_planner_fresh(p, a->node, NULL);
-        sn_planner_copy(p, from[i], kept);
+        sn_planner_copy(p, from[i], kept, "its state is assigned before another reads it");
         from[i] = kept;
     }
     for (int i = 0; i < n; i++) {
@@ -546,7 +561,8 @@ static void plan_assigns(sn_planner *p) {
         if (in_place(p, a)) continue;
         sn_planner_copy(
             p, from[i],
-            sn_view_whole(p->m, state_of(p, a), (sn_dtype)t->dtype, t->rank, t->shape, NULL));
+            sn_view_whole(p->m, state_of(p, a), (sn_dtype)t->dtype, t->rank, t->shape, NULL),
+            "into a state");
     }
 }
 

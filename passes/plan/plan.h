@@ -73,6 +73,7 @@ typedef struct sn_step {
     struct sn_step *inner;
     int n_inner;
     const struct sn_scan_loop *scan;
+    const char *why; /* of a copy: what it is for, and what avoids it; NULL: it is none */
 } sn_step;
 
 /* Steps [first, last) run for block_rows of `rows` rows at a time, at least once; inside, the dim

@@ -55,8 +55,9 @@ static sn_node *identity_kernel(sn_planner *p, const sn_view *src) {
     return sn_node_new(p->m, SN_OP_map_reduce, 1, &x, SN_ATTRS(SN_REG(body, body)));
 }
 
-void sn_planner_copy(sn_planner *p, sn_view src, sn_view dst) {
+void sn_planner_copy(sn_planner *p, sn_view src, sn_view dst, const char *why) {
     sn_step *s = sn_planner_step(p, identity_kernel(p, &src), 1, 1);
     s->in[0] = src;
     s->out[0] = dst;
+    s->why = why;
 }

@@ -30,7 +30,7 @@ sn_view sn_planner_view(sn_planner *p, const sn_node *n);
 /* A temporary of the node's type, with its axes stored in this order (NULL: unchanged). */
 sn_view sn_planner_fresh(sn_planner *p, const sn_node *type, const int64_t *order);
 /* Adds a step that copies. */
-void sn_planner_copy(sn_planner *p, sn_view src, sn_view dst);
+void sn_planner_copy(sn_planner *p, sn_view src, sn_view dst, const char *why); /* why: a literal */
 
 /* plan/scan.c */
 void sn_planner_scan(sn_planner *p, sn_node *n);

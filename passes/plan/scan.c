@@ -92,7 +92,7 @@ static void move_view(sn_planner *p, sn_view *x, int from, const sn_view *to) {
 static void deliver(sn_planner *p, const scan_plan *c, const sn_node *x, sn_view to) {
     sn_view v = sn_planner_view(p, x);
     if (!may_move(p, c, &v, &to)) {
-        sn_planner_copy(p, v, to);
+        sn_planner_copy(p, v, to, "a result of the iteration, to its place");
         return;
     }
     for (int s = c->first; s < p->plan->n_step; s++) {
@@ -120,7 +120,7 @@ static void open_scan(sn_planner *p, scan_plan *c, const sn_node *n) {
                                   sn_planner_buffer(p, SN_BUF_LOCAL, arg, NULL)}};
             sn_view now =
                 sn_view_whole(p->m, k->now, (sn_dtype)arg->dtype, arg->rank, arg->shape, NULL);
-            sn_planner_copy(p, one, now);
+            sn_planner_copy(p, one, now, "a carry at the start");
             one = now;
         }
         sn_planner_set_view(p, arg, one);
@@ -144,7 +144,7 @@ static void close_scan(sn_planner *p, scan_plan *c, const sn_node *n) {
         const sn_node *t = body->out[i];
         sn_planner_copy(
             p, sn_view_whole(p->m, c->carry[i].now, (sn_dtype)t->dtype, t->rank, t->shape, NULL),
-            out[i]);
+            out[i], "a carry at the end");
     }
 }
 

@@ -3,6 +3,7 @@
  * between the two that no kernel holds; likewise softmax and large products that nothing took. */
 #include "passes/graph_util.h"
 #include "passes/raise/attention.h"
+#include "passes/raise/recurrence.h"
 
 #include <string.h>
 
@@ -11,6 +12,7 @@ enum { MOST_VISITS = 400, LONG_AXIS = 64 };
 typedef struct finder {
     sn_raiser *r;
     sn_order order;
+    uint32_t count;           /* of nodes when the report begins */
     uint8_t *seen, *reported; /* by id */
     const sn_node *product;
     sn_dim rows, keys;      /* of the tensor that the product reads */
@@ -108,7 +110,7 @@ static bool reads_pairs(finder *f, const sn_node *n, int side) {
 static void report(finder *f, const sn_node *n) {
     for (int side = 0; side < 2; side++) {
         if (!reads_pairs(f, n, side)) continue;
-        memset(f->seen, 0, sn_module_node_count(f->r->m));
+        memset(f->seen, 0, f->count);
         f->scores = f->culprit = NULL;
         f->visits = 0;
         visit(f, n->in[side], NULL);
@@ -132,6 +134,60 @@ static void report(finder *f, const sn_node *n) {
     }
 }
 
+/* What reads n, through views and elementwise operations: a product, or the operation that keeps the
+ * tensor from one. NULL: an output. */
+static const sn_node *find_reader(const finder *f, const sn_node *n) {
+    for (int visits = 0; visits < 8; visits++) {
+        const sn_node *reader = NULL;
+        for (int i = 0; i < f->order.n && !reader; i++)
+            for (int k = 0; k < f->order.node[i]->n_in; k++)
+                if (f->order.node[i]->in[k] == n) reader = f->order.node[i];
+        if (!reader || reader->op == SN_OP_dot || !is_held(reader) || !has_pair(f, reader))
+            return reader;
+        n = reader;
+    }
+    return n;
+}
+
+/* A softmax that no kernel of attention has taken. */
+static void report_softmax(finder *f, const sn_node *n) {
+    int axis = (int)sn_attr_int(n, SN_A_axis, n->rank - 1), beside = axis ? axis - 1 : axis + 1;
+    sn_passes *p = f->r->p;
+    char keys[64];
+    sn_dim_print(n->m, n->shape[axis], keys, sizeof keys);
+    if (n->rank < 2 || !is_long(f, n->shape[axis])) {
+        sn_remark_add(p, "raise", n, false,
+                      "a kernel over rows of %s elements, with what is elementwise around it",
+                      keys);
+        return;
+    }
+    f->keys = n->shape[axis];
+    f->rows = n->shape[beside];
+    f->scores = f->culprit = NULL;
+    f->visits = 0;
+    memset(f->seen, 0, f->count);
+    visit(f, n->in[0], NULL);
+    const sn_node *reader = find_reader(f, n);
+    bool product = reader && reader->op == SN_OP_dot;
+    if (!f->scores)
+        sn_remark_add(
+            p, "raise", n, false,
+            "a kernel over rows of %s elements: its scores come from no product of queries "
+            "and keys",
+            keys);
+    else if (product)
+        sn_remark_add(p, "raise", n, !is_remarked(f, reader),
+                      "a kernel over rows of %s elements, not a part of attention with %s and %s",
+                      keys, sn_name_with_place(f->scores), sn_name_with_place(reader));
+    else
+        sn_remark_add(
+            p, "raise", n, true,
+            "no attention kernel: the weights %s stay in memory for %s, not for a product "
+            "with values. Instead: sn_attention gives that product, and .lse what the "
+            "weights are divided by",
+            shape_of(f, n), reader ? sn_name_with_place(reader) : "an output");
+}
+
 /* A product whose result has an axis of run-time size of each factor. */
 static bool is_square(const sn_node *n) {
     bool grows[2] = {false, false};
@@ -148,12 +204,19 @@ void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root) {
     uint32_t count = sn_module_node_count(r->m);
     finder f = {.r = r,
                 .order = sn_topo(r->m, n_root, root),
+                .count = count,
                 .seen = sn_arena_alloc(r->m, count),
                 .reported = sn_arena_alloc(r->m, count)};
     for (int i = 0; i < f.order.n; i++)
         if (f.order.node[i]->op == SN_OP_dot) report(&f, f.order.node[i]);
     for (int i = 0; i < f.order.n; i++) {
         const sn_node *n = f.order.node[i];
+        if (n->op == SN_OP_softmax || n->op == SN_OP_log_softmax) report_softmax(&f, n);
+        const char *why =
+            n->op == SN_OP_scan && !is_remarked(&f, n) ? sn_why_no_recurrence(n) : NULL;
+        if (why)
+            sn_remark_add(r->p, "raise", n, false,
+                          "the loop runs element by element, its carries in the cache: %s", why);
         if (n->op == SN_OP_dot && is_square(n) && !f.reported[n->id] && !is_remarked(&f, n))
             sn_remark_add(r->p, "raise", n, false,
                           "%s stays in memory: no second product takes it, as attention has",

@@ -9,6 +9,7 @@
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/raise/raise.h"
+#include "passes/raise/recurrence.h"
 
 #include <string.h>
 
@@ -35,6 +36,7 @@ typedef struct body {
     sn_node **lifted;  /* by id: for all elements, or the node itself outside of the loop */
     bool *moves;       /* by id: `lifted` has an axis for the elements */
     uint32_t count;
+    sn_node **culprit; /* the innermost node that has no form */
 } body;
 
 static sn_node *times(sn_node *x, sn_node *y) {
@@ -321,7 +323,9 @@ static bool read_form(const body *b, sn_node *n, form *f) {
         return true;
     }
     if (n->op == SN_OP_matmul) n = n->decomposition;
-    return table[n->op] && table[n->op](b, n, f);
+    bool ok = table[n->op] && table[n->op](b, n, f);
+    if (!ok && !*b->culprit) *b->culprit = n;
+    return ok;
 }
 
 /* ---- for all elements at once ---- */
@@ -508,23 +512,63 @@ static bool take(body *b, const form *next, const form *y, sn_node **in) {
     return in[SN_REC_Q] && in[SN_REC_K] && in[SN_REC_V];
 }
 
+/* Why a scan with these carries and outputs is no recurrence; NULL: it may be one. */
+static const char *why_unfit(const sn_node *n, const sn_scan *s) {
+    const sn_node *S = s->body->arg[0];
+    int64_t size;
+    if (s->n_carry != 1) return "it has several carries, a recurrence in chunks one matrix";
+    if (S->rank < 2 || !sn_dim_is_const(n->m, S->shape[S->rank - 2], &size) ||
+        !sn_dim_is_const(n->m, S->shape[S->rank - 1], &size))
+        return "the last two axes of its carry are no matrix of constant size";
+    if (S->dtype != SN_F32) return "its carry is not f32";
+    if (s->body->n_out > 2) return "it has several outputs, a recurrence in chunks one";
+    return s->n_tile ? "it is divided already" : NULL;
+}
+
+static bool reads(body *b, int side, form *next, form *y, bool *before) {
+    b->inner = b->n_lead + side;
+    b->depends = sn_arena_alloc(b->m, b->count + 1);
+    return read_body(b, next, y, before);
+}
+
+const char *sn_why_no_recurrence(const sn_node *n) {
+    sn_node *culprit = NULL;
+    body b = {.m = n->m,
+              .n = (sn_node *)(uintptr_t)n,
+              .s = sn_scan_of(n),
+              .count = sn_module_node_count(n->m),
+              .culprit = &culprit};
+    const char *why = why_unfit(n, &b.s);
+    form next, y = {.vector = false};
+    bool before = false;
+    int64_t size;
+    if (sn_dim_is_const(n->m, n->in[1]->shape[0], &size) && size < 2) return NULL;
+    if (why) return why;
+    b.n_lead = b.s.body->arg[0]->rank - 2;
+    if (reads(&b, 0, &next, &y, &before))
+        return "what the body reads besides the carry cannot be computed for all elements first";
+    return sn_arena_printf(
+        n->m,
+        "%s is in the way of chunks, for which the carry S becomes a decay of its "
+        "rows times S plus a column times a row, and the output is a vector times S",
+        culprit ? sn_name_with_place(culprit) : "a second such term");
+}
+
 /* The results of scan n as a recurrence: carry, output. */
 static bool as_recurrence(sn_raiser *r, sn_node *n, sn_node **result) {
-    body b = {.m = n->m, .n = n, .s = sn_scan_of(n), .count = sn_module_node_count(n->m)};
+    sn_node *culprit = NULL;
+    body b = {.m = n->m,
+              .n = n,
+              .s = sn_scan_of(n),
+              .count = sn_module_node_count(n->m),
+              .culprit = &culprit};
     const sn_region *region = b.s.body;
-    const sn_node *S = region->arg[0];
-    int64_t size;
-    if (b.s.n_carry != 1 || b.s.n_tile || S->rank < 2 || region->n_out > 2 || S->dtype != SN_F32 ||
-        !sn_dim_is_const(n->m, S->shape[S->rank - 2], &size) ||
-        !sn_dim_is_const(n->m, S->shape[S->rank - 1], &size))
-        return false;
-    b.n_lead = S->rank - 2;
+    if (why_unfit(n, &b.s)) return false;
+    b.n_lead = region->arg[0]->rank - 2;
     for (int side = 0; side < 2; side++) {
         form next, y = {.vector = false};
         bool before = false;
-        b.inner = b.n_lead + side;
-        b.depends = sn_arena_alloc(n->m, b.count + 1);
-        if (!read_body(&b, &next, &y, &before)) continue;
+        if (!reads(&b, side, &next, &y, &before)) continue;
         size_t room = sn_module_node_count(n->m); /* with those that reading has made */
         b.lifted = sn_arena_alloc(n->m, sizeof *b.lifted * room);
         b.moves = sn_arena_alloc(n->m, room);

@@ -435,6 +435,20 @@ static void check_knows_rounding(void **state) {
     sn_module_free(m);
 }
 
+/* Caches are not differentiated, and explain says so. */
+static void rows_of_caches(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("rows");
+    sn_tensor x = sn_param(m, "x", SN_F32, 2, 8, 3), y = sn_param(m, "y", SN_F32, 2, 1, 3), g;
+    sn_tensor at = sn_input(m, "at", SN_I32, 2);
+    assert_int_equal(sn_grad(sn_sum_all(sn_update_rows(x, 1, y, at)), 1, &y, &g), 1);
+    const sn_note *note;
+    int n = sn_module_notes(m, &note), found = 0;
+    for (int i = 0; i < n; i++) found += strstr(note[i].text, "0 by definition") != NULL;
+    assert_int_equal(found, 1);
+    sn_module_free(m);
+}
+
 typedef enum hidden { HIDES_SCORE, HIDES_ARGUMENT, HIDES_KEY } hidden;
 
 /* score - slope log1p(q - k), which is NaN for later keys. */
@@ -492,6 +506,7 @@ int main(void) {
         cmocka_unit_test(check_needs_values),
         cmocka_unit_test(check_finds_errors),
         cmocka_unit_test(check_knows_rounding),
+        cmocka_unit_test(rows_of_caches),
         cmocka_unit_test(check_finds_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

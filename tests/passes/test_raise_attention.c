@@ -445,6 +445,49 @@ static void between_products(void **state) {
     }
 }
 
+static void recur(sn_scan_step *s) {
+    s->next[0] = sn_tanh(sn_add(s->carry[0], s->x[0]));
+    s->y[0] = sn_sum(s->next[0], -1);
+}
+
+/* Every softmax and every loop that stays has a remark: what it is, and what would change it. */
+static void nothing_is_silent(void **state) {
+    (void)state;
+    static const struct {
+        bool missed;
+        const char *text;
+    } want[] = {
+        {true, "stay in memory for an output, not for a product with values"},
+        {false, "a kernel over rows of 8 elements"},
+        {false, "its scores come from no product"},
+        {false, "`tanh` (test_raise_attention.c"},
+        {false, "a kernel over rows of T elements, not a part of attention with `dot`"},
+        {true, "is needed elsewhere"},
+    };
+    sn_module *m = sn_module_new("m");
+    sn_entry_begin(m, "f");
+    parts p = make_parts(m, H);
+    sn_tensor s = sn_div(scores(&p), ROOT), c = sn_full(m, SN_F32, 0, H, 8, 4);
+    sn_output("weights", sn_softmax(s, -1));
+    sn_output("y", sn_matmul(sn_softmax(sn_mul(s, 3), -1), p.v));
+    sn_output("few", sn_softmax(sn_input(m, "router", SN_F32, p.T, 8), -1));
+    sn_output("pool", sn_softmax(sn_input(m, "pool", SN_F32, 2, p.T), -1));
+    sn_output("loop", sn_scan(.carry = {c}, .x = {sn_input(m, "x", SN_F32, p.T, H, 8, 4)},
+                              .axis = 0, .body = recur)
+                          .y[0]);
+    sn_passes run;
+    sn_pass_options o = {.level = 4, .backend = "native", .only = "simplify,raise", .verify = true};
+    assert_true(sn_passes_run(&run, m, &o));
+    for (size_t k = 0; k < sizeof want / sizeof *want; k++) {
+        int found = 0;
+        for (int i = 0; i < run.n_remark; i++)
+            found += run.remark[i].missed == want[k].missed &&
+                     strstr(run.remark[i].text, want[k].text) != NULL;
+        if (found != 1) fail_msg("%d remarks: %s", found, want[k].text);
+    }
+    sn_module_free(m);
+}
+
 /* An obstacle that one round reports and the next one removes is not a remark. */
 static void no_longer_in_the_way(void **state) {
     (void)state;
@@ -517,6 +560,7 @@ int main(void) {
         cmocka_unit_test(relative_positions),
         cmocka_unit_test(shared_weights),
         cmocka_unit_test(between_products),
+        cmocka_unit_test(nothing_is_silent),
         cmocka_unit_test(no_longer_in_the_way),
         cmocka_unit_test(dropped),
         cmocka_unit_test(dropped_in_other_order),
