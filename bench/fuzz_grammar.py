@@ -147,10 +147,11 @@ def spell_scores(d):
 def spell_softmax(d, seen):
     """Softmax of s in one of its spellings, perhaps with a sink."""
     if seen:
-        ways = ['s = sn_where(%s, s, -1e30);', 's = sn_add(s, sn_where(%s, 0, sn_scalar(m, SN_F32, -1e9)));']
-        if 'strict' not in seen:  # a row without keys is 0 in a softmax, NaN in its formula
-            ways += ['s = sn_mask_scores(s, %s);', 's = sn_where(%s, s, -INFINITY);']
-        d.add(d.r.choice(ways) % seen)
+        d.add(d.r.choice(['s = sn_mask_scores(s, %s);', 's = sn_where(%s, s, -INFINITY);', 's = sn_where(%s, s, -1e30);',
+                          's = sn_add(s, sn_where(%s, 0, sn_scalar(m, SN_F32, -1e9)));']) % seen)
+    if 'strict' in seen:  # a row without keys is 0 in a softmax; formulas make it NaN, or rounding of 1e30
+        d.add('sn_tensor w = sn_softmax(s, -1);')
+        return
     sink = 'sn_reshape(sn_param(m, "sink", SN_F32, H), 1, H, 1, 1)'
     d.add(d.r.choice([
         'sn_tensor w = sn_softmax(s, -1);', 'sn_tensor w = sn_softmax(s, -1);',

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gallery.py [--sinter PROGRAM] [--measure]: writes docs/gallery.md, and docs/recurrent.md for recurrent layers, from
+"""gallery.py [--sinter PROGRAM] [--measure]: writes docs/gallery.md, docs/recurrent.md for recurrent layers and docs/routing.md for routes, from
 examples/variants: for every variant its formula, its C, its kernels, and a picture (docs/gallery/NAME.svg): its time by fusion level, and which tiles of attention
 its mask skips.
 
@@ -24,13 +24,16 @@ FORMULA = {
     "batch_norm": "(x − mean of the batch) / √(variance of the batch + ε) · gain + bias, per channel",
     "deepnorm": "norm(a x + part(x)), a = (2 L)^¼",
     "differential_attention": "(softmax(q₁ k₁) − λ softmax(q₂ k₂)) v",
+    "expert_choice": "x + Σ over the experts that chose x of p_e · expert_e(x)",
     "gated_deltanet": "S ← α S + β kᵀ (v − k α S), y = q S, |k| = |q| = 1",
     "gated_linear_attention": "S ← α ∘ S + kᵀ v, y = q S, α = sigmoid(x W)^(1/16)",
     "gated_mlp": "(silu(x G) ∘ x U) D",
     "latent_attention": "softmax((q K) c + r r′) c, then V; c: the cached latent",
     "linear_attention": "f(q) Σ f(k) vᵀ / f(q) Σ f(k), f(x) = elu(x) + 1",
+    "lora_adapters": "W x + B_a A_a x, a: the adapter of the sequence",
     "mamba": "h ← e^(−Δ A) h + Δ B x, y = C h + D x",
     "mamba2": "S ← e^(−Δ e^a) S + Bᵀ (Δ x), y = C S + D x",
+    "mixture_of_depths": "x + σ(r · x) layer(x) for the tokens with the largest r · x, x for the others",
     "mixture_of_experts": "Σ over the two best e of p_e · expert_e(x)",
     "packed_documents": "softmax over keys with document(j) = document(i), j ≤ i",
     "parallel_block": "x + attention(norm x) + feed-forward(norm x)",
@@ -54,9 +57,12 @@ def variants():
     return sorted(os.path.basename(f)[:-2] for f in glob.glob(os.path.join(TOP, "examples/variants/*.c")))
 
 
-def is_recurrent(name):
+def page_of(name):
+    """The place among PAGES of the page that shows the variant."""
     with open(os.path.join(TOP, "examples/variants", name + ".c"), encoding="utf-8") as f:
-        return '#include "recurrent.h"' in f.read()
+        text = f.read()
+    routes = any(word in text for word in ('"classifier.h"', "sn_expert_linear", "sn_grouped_matmul"))
+    return 1 if '"recurrent.h"' in text else 2 if routes else 0
 
 
 def parts(name):
@@ -169,15 +175,21 @@ RECURRENT = ["# Recurrent layers", "",
              "others; what they share is in `recurrent.h` and `small.h`.", ""]
 
 
-def page(recurrent, times, explained, maps):
-    out = list(RECURRENT) if recurrent else ["# Gallery", "",
+ROUTING = ["# Routing", "",
+           "The variants of `examples/variants` that choose what they compute, as the [gallery](gallery.md) shows the others;",
+           "what they share is in `classifier.h` and `small.h`.", ""]
+PAGES = ("gallery.md", "recurrent.md", "routing.md")
+
+
+def page(which, times, explained, maps):
+    out = list((None, RECURRENT, ROUTING)[which]) if which else ["# Gallery", "",
            "Every variant of `examples/variants`: its formula, its C (up to `SN_MODEL`, which names it; the shared layers are in",
            "`small.h`), its attention kernels, and the time of its entry `forward` at each fusion level. Beside it are the tiles",
            "of its attention's mask, queries downwards, keys to the right: skipped, computed with the mask, or without it.",
            "`bench/gallery.py --measure` makes this page. Models are small: width 64, two layers, random weights.",
-           "Recurrent layers have [a page of their own](recurrent.md).", ""]
+           "Recurrent layers have [a page of their own](recurrent.md), and so have [routes](routing.md).", ""]
     for name in variants():
-        if is_recurrent(name) != recurrent:
+        if page_of(name) != which:
             continue
         comment, formula, code = parts(name)
         computes = f" It computes `{formula}`." if formula else ""
@@ -221,7 +233,7 @@ def main():
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--check", action="store_true", help="only say what docs/gallery.md lacks")
     arguments = parser.parse_args()
-    paths, folder = [os.path.join(TOP, "docs", f) for f in ("gallery.md", "recurrent.md")], os.path.join(TOP, "docs/gallery")
+    paths, folder = [os.path.join(TOP, "docs", f) for f in PAGES], os.path.join(TOP, "docs/gallery")
     if arguments.check:
         missing = check("\n".join(open(path, encoding="utf-8").read() for path in paths))
         print("\n".join(missing) or "the gallery is that of the tree")
@@ -247,9 +259,9 @@ def main():
         if name in times:
             with open(os.path.join(folder, name + ".svg"), "w", encoding="utf-8") as f:
                 f.write(picture(times[name]["levels"], maps.get(name, [])))
-    for recurrent, path in enumerate(paths):
+    for which, path in enumerate(paths):
         with open(path, "w", encoding="utf-8") as f:
-            f.write(page(bool(recurrent), times, explained, maps))
+            f.write(page(which, times, explained, maps))
     return 0
 
 

@@ -55,11 +55,16 @@ static sn_node *selected(sn_passes *p, sn_node *take) {
     return sn_b_reshape(y, take->rank, take->shape);
 }
 
-/* The table of matrices of a gather [E, n, k] -> [.., n, k]; NULL: something else. */
+/* Whether w looks up a matrix of a table [E, n, k] for each row of x [batch, k], or several of them, a
+ * constant number: [batch, n, k] or [batch, J, n, k]. */
 static bool is_table(const sn_node *w, const sn_node *x, int n_batch) {
-    return w->op == SN_OP_gather && w->in[0]->rank == 3 && w->in[1]->rank == n_batch &&
-           sn_attr_int(w, SN_A_axis, 0) == 0 && x->rank == n_batch + 1 && x->dtype == w->dtype &&
-           sn_dim_is_const(w->m, w->in[0]->shape[0], NULL);
+    if (w->op != SN_OP_gather || w->in[0]->rank != 3 || sn_attr_int(w, SN_A_axis, 0) != 0 ||
+        x->rank != n_batch + 1 || x->dtype != w->dtype)
+        return false;
+    const sn_node *index = w->in[1];
+    bool one = index->rank == n_batch, several = index->rank == n_batch + 1;
+    return sn_dim_is_const(w->m, w->in[0]->shape[0], NULL) &&
+           (one || (several && sn_dim_is_const(w->m, index->shape[n_batch], NULL)));
 }
 
 static bool counts_up(const sn_attr *list, int n) {
@@ -68,8 +73,7 @@ static bool counts_up(const sn_attr *list, int n) {
     return true;
 }
 
-/* The product, row by row, of x [.., k] and the matrices that the rows look up. */
-static sn_node *looked_up(sn_node *dot) {
+sn_node *sn_group_lookup(sn_node *dot) {
     const sn_attr *ba = sn_attr_get(dot, SN_A_batch_a), *bb = sn_attr_get(dot, SN_A_batch_b);
     const sn_attr *cb = sn_attr_get(dot, SN_A_contract_b);
     int n = ba ? ba->n : 0;
@@ -77,17 +81,19 @@ static sn_node *looked_up(sn_node *dot) {
     bool left = is_table(dot->in[0], dot->in[1], n); /* either operand is the table */
     sn_node *w = dot->in[left ? 0 : 1], *x = dot->in[left ? 1 : 0];
     const sn_attr *cw = sn_attr_get(dot, left ? SN_A_contract_a : SN_A_contract_b);
-    if (!is_table(w, x, n) || !sn_match_float(dot) || cw->v[0] < n) return dot;
-    sn_node *table = w->in[0];
-    if (cw->v[0] == n) table = sn_b_transpose(table, 3, (const int64_t[]){0, 2, 1});
-    sn_dim rows = sn_dim_product(dot->m, n, x->shape);
-    sn_node *y = grouped_dot(reshape2(x, rows, x->shape[n]), table, reshape2(w->in[1], rows, 1));
+    if (!is_table(w, x, n) || !sn_match_float(dot)) return dot;
+    sn_node *table = w->in[0], *index = w->in[1];
+    int first = index->rank; /* of the matrices' axes */
+    if (cw->v[0] < first) return dot;
+    if (cw->v[0] == first) table = sn_b_transpose(table, 3, (const int64_t[]){0, 2, 1});
+    sn_dim rows = sn_dim_product(dot->m, n, x->shape), each = first > n ? index->shape[n] : 1;
+    sn_node *y = grouped_dot(reshape2(x, rows, x->shape[n]), table, reshape2(index, rows, each));
     return sn_b_reshape(y, dot->rank, dot->shape);
 }
 
 static sn_node *rule(void *ctx, sn_node *n) {
     if (n->op == SN_OP_take_blocks) return selected(ctx, n);
-    return n->op == SN_OP_dot ? looked_up(n) : n;
+    return n->op == SN_OP_dot ? sn_group_lookup(n) : n;
 }
 
 int sn_group_products(sn_passes *p) {

@@ -10,6 +10,7 @@
  * or summand into a composite; no rule expands one, except matmul, once. */
 #include "passes/raise/raise.h"
 #include "passes/graph_util.h"
+#include "passes/grouped.h"
 #include "passes/simplify/simplify.h"
 
 #include <string.h>
@@ -56,7 +57,7 @@ static sn_node *raise_node(sn_raiser *r, sn_node *n) {
         if (!x) break;
         n = sn_simplify_node(x);
     }
-    return n;
+    return r->for_gradient && n->op == SN_OP_dot ? sn_group_lookup(n) : n;
 }
 
 static uint32_t *count_uses(sn_module *m, int n_root, sn_node *const *root) {
@@ -118,23 +119,25 @@ int sn_pass_raise(sn_passes *p) {
 
 /* ---- before a gradient ---- */
 
-/* Whether the loss has become one with more attention, or with recurrences. */
+/* Whether the loss has become one with more attention, with recurrences or grouped products. */
 static bool has_better_gradient(sn_module *m, sn_node *loss, sn_node *raised) {
     int attention[2] = {0, 0};
-    bool recurrences = false;
+    bool others = false;
     for (int k = 0; k < 2; k++) {
         sn_order order = sn_topo(m, 1, k ? &raised : &loss);
         for (int i = 0; i < order.n; i++) attention[k] += order.node[i]->op == SN_OP_attention;
         for (int i = 0; k && i < order.n; i++)
-            recurrences |= order.node[i]->op == SN_OP_recurrence && order.node[i]->id > loss->id;
+            others |=
+                (order.node[i]->op == SN_OP_recurrence || order.node[i]->op == SN_OP_grouped_dot) &&
+                order.node[i]->id > loss->id;
     }
-    return attention[0] != attention[1] || recurrences;
+    return attention[0] != attention[1] || others;
 }
 
 /* One round; outputs before the gradient count as users, too. */
 static sn_node **raise_below(sn_passes *p, sn_node *loss, int *count) {
     sn_module *m = p->m;
-    sn_raiser r = {.p = p, .m = m};
+    sn_raiser r = {.p = p, .m = m, .for_gradient = true};
     int n_live, n_root = sn_module_roots(m, NULL, &n_live, false);
     sn_node **live = sn_arena_alloc(m, sizeof *live * (size_t)(n_root + 1));
     sn_module_roots(m, live, &n_live, false);

@@ -12,6 +12,7 @@ typedef struct sn_raiser {
     uint32_t n_uses;
     sn_order order; /* the nodes before this round, operands first */
     void *scratch;  /* of attention.c, for all of its matches */
+    bool for_gradient;
 } sn_raiser;
 
 /* Number of users; 0: created during this pass by the rules themselves. */

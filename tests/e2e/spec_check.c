@@ -57,7 +57,7 @@ static float parameter(const char *name, int rank, const int64_t *shape, size_t 
 /* Integer inputs: element i of a row; all values are less than the length of the row. */
 static int32_t integer(const check *c, const char *name, size_t i, size_t row) {
     if (!strcmp(name, "lengths") || !strcmp(name, "prefix")) return 5 - (int32_t)i % 2;
-    if (!strcmp(name, "kinds")) return (int32_t)(i % 4);
+    if (!strcmp(name, "kinds") || !strcmp(name, "adapters")) return (int32_t)(i % 4);
     if (!strcmp(name, "types")) return (int32_t)(i % 2);
     if (!strcmp(name, "documents")) return (int32_t)((i % row) / 3);
     int64_t bound = c->labels && !strcmp(name, "targets") ? c->labels : c->vocab;

@@ -310,12 +310,38 @@ static void gradients(void **state) {
     cc_check(m, 0, 4, 0, NULL, 1e-4);
 }
 
+/* Products with matrices that rows look up have such gradients, however they are written. */
+static void gradients_of_look_ups(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("look_ups");
+    sn_tensor in = cc_input(m, "x", SN_F32, SHAPE(6, 8)),
+              i = cc_input(m, "i3_a", SN_I32, SHAPE(6, 2));
+    sn_tensor w = cc_param(m, "w", SN_F32, SHAPE(3, 4, 8)),
+              v = cc_param(m, "v", SN_F32, SHAPE(3, 4, 8)), grad[3];
+    sn_tensor y = sn_tanh(sn_einsum("tjoi,ti->tjo", sn_gather(w, 0, i), in)); /* [6, 2, 4] */
+    y = sn_einsum("tjo,tjoi->tji", y, sn_gather(v, 0, i));
+    sn_grad(sn_sum_all(sn_square(y)), 3, ((sn_tensor[]){in, w, v}), grad);
+    sn_entry *e = cc_entry(m, grad[0], "x");
+    sn_entry_output(m, e, "w", grad[1]);
+    sn_entry_output(m, e, "v", grad[2]);
+    sn_program *planned = plan(m, NULL, 4);
+    char *text = explain_text(planned, e->name);
+    int ragged = 0;
+    for (const char *at = text; (at = strstr(at, "rows of a group")); at++) ragged++;
+    assert_int_equal(ragged, 2);
+    assert_null(strstr(text, "gemm"));
+    assert_null(strstr(text, "scatter"));
+    free(text);
+    sn_program_free(planned);
+    cc_check(m, 4, 4, 0, NULL, 1e-4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values),        cmocka_unit_test(only_selected),
         cmocka_unit_test(clamped),       cmocka_unit_test(with_router),
         cmocka_unit_test(ahead_of_time), cmocka_unit_test(other_uses),
-        cmocka_unit_test(gradients),
+        cmocka_unit_test(gradients),     cmocka_unit_test(gradients_of_look_ups),
     };
     return cmocka_run_group_tests(tests, set_up, clean_up);
 }
