@@ -153,6 +153,10 @@ static const char *bad_option(const sn_attention_args *a) {
                "callback)";
     if (a->lse && a->weight) return "weights that are not a softmax have no log-sum-exp";
     if (a->lse && a->sink) return "with a sink there is no .lse: compute attention without it";
+    if ((a->mix_scores || a->mix_weights) &&
+        (a->weight || a->sink || a->dropout != 0 || a->lse || a->mesh))
+        return ".mix_scores and .mix_weights go with neither .weight, .sink, .dropout, .lse nor "
+               ".mesh";
     if (a->mesh && a->ranks < 1) return "rows are divided among ranks, but .ranks is not positive";
     if (a->mesh && (a->past || a->weight || a->sink || a->dropout != 0 || a->lse))
         return ".past, .weight, .sink, .dropout and .lse need rows that are not divided among "
@@ -215,17 +219,39 @@ static int64_t ranks_behind(const sn_attention_args *a) {
     return far < all ? far : all;
 }
 
+/* Whether the matrices that mix heads fit; otherwise an error was recorded. */
+static bool check_mixes(const sn_attention_args *a) {
+    const sn_tensor mix[2] = {a->mix_scores, a->mix_weights};
+    for (int i = 0; i < 2; i++) {
+        const sn_node *w = mix[i], *q = a->q;
+        if (!w ||
+            (sn_dtype_is_float((sn_dtype)w->dtype) && w->rank == 2 && w->shape[0] == q->shape[1] &&
+             w->shape[1] == q->shape[1] && a->k->shape[1] == q->shape[1]))
+            continue;
+        char text[2][SN_NODE_TEXT];
+        sn_module_fail(
+            q->m, SN_ERR_SHAPE,
+            "attention: .%s %s does not fit q %s. Hint: floats [H, H], and as many heads "
+            "of k and v as of q",
+            i ? "mix_weights" : "mix_scores", sn_node_text(w, text[0]), sn_node_text(q, text[1]));
+        return false;
+    }
+    return true;
+}
+
 static sn_tensor make_attention(sn_loc at, const sn_attention_args *given) {
     sn_attention_args args = *given, *a = &args;
-    sn_tensor in[5 + SN_MAX_CAPTURED] = {a->q, a->k, a->v}, bad;
-    int n = 0, drops = a->dropout != 0, sinks = a->sink != NULL;
+    sn_tensor in[7 + SN_MAX_CAPTURED] = {a->q, a->k, a->v}, bad;
+    int n = 0, drops = a->dropout != 0, sinks = a->sink != NULL, first = 3;
+    if (a->mix_scores) in[first++] = a->mix_scores;
+    if (a->mix_weights) in[first++] = a->mix_weights;
     while (n < SN_MAX_CAPTURED && a->captured[n]) n++;
     if (a->past && a->q && !sn_module_error(a->q->m)->code && !capture_past(a, &n))
         return sn_module_error_node(a->q->m);
-    for (int i = 0; i < n; i++) in[3 + i] = a->captured[i];
-    if (sinks) in[3 + n] = a->sink;
-    if (drops) in[3 + n + sinks] = a->rng;
-    if (!front_enter(at, "attention", 3 + n + sinks + drops, 3 + n, in, &bad)) return bad;
+    for (int i = 0; i < n; i++) in[first + i] = a->captured[i];
+    if (sinks) in[first + n] = a->sink;
+    if (drops) in[first + n + sinks] = a->rng;
+    if (!front_enter(at, "attention", first + n + sinks + drops, first + n, in, &bad)) return bad;
     sn_module *m = a->q->m;
     const char *option = bad_option(a);
     if (option) return sn_module_fail(m, SN_ERR_USAGE, "attention: %s", option);
@@ -246,7 +272,8 @@ static sn_tensor make_attention(sn_loc at, const sn_attention_args *given) {
     if (!(a->scale > 0) && (!sn_dim_is_const(m, q->shape[3], &d) || d < 1))
         return fail_attention(a, "q's width is symbolic: give .scale");
     double scale = a->scale > 0 ? a->scale : 1 / sqrt((double)d);
-    if (sinks && !(in[3 + n] = sink_of(a))) return sn_module_error_node(m);
+    if (!check_mixes(a)) return sn_module_error_node(m);
+    if (sinks && !(in[first + n] = sink_of(a))) return sn_module_error_node(m);
     sn_attr attr[11] = {SN_FLT(scale, scale)};
     int n_attr = 1;
     if (a->weight) attr[n_attr++] = SN_INT(weights, SN_WEIGHTS_PLAIN + (int)a->divide);
@@ -260,6 +287,10 @@ static sn_tensor make_attention(sn_loc at, const sn_attention_args *given) {
     if (drops) {
         attr[n_attr++] = SN_FLT(rate, a->dropout);
         attr[n_attr++] = SN_INT(stream, front_stream(m));
+    }
+    if (first > 3) {
+        attr[n_attr++] = SN_INT(mix, (a->mix_scores ? 1 : 0) + (a->mix_weights ? 2 : 0));
+        return sn_node_new(m, SN_OP_mixed_attention, first + n, in, n_attr, attr);
     }
     if (!a->mesh || a->ranks == 1)
         return sn_node_new(m, SN_OP_attention, 3 + n + sinks + drops, in, n_attr, attr);

@@ -649,6 +649,12 @@ typedef struct sn_attention_args {
     /* One more term of each query's divisor, a key without a value: a score, or with .weight a weight.
      * A float tensor [H], or with axes that broadcast to [B, H, Tq]; its gradient exists. NULL: none */
     sn_tensor sink;
+    /* Heads that mix, by float tensors [H,H]; NULL: they do not. Before the softmax head g gets the sum
+     * over h of mix_scores[g,h] times the scores of head h; score, mask and causal see these sums.
+     * After it, the sum over h of mix_weights[g,h] times the weights of head h. Both have gradients.
+     * k and v need as many heads as q, and values of hidden keys must be finite. Not with .weight,
+     * .sink, .dropout, .lse, .mesh */
+    sn_tensor mix_scores, mix_weights;
     sn_score_fn mask;                    /* NULL: all keys; with causal: both must hold */
     sn_tensor captured[SN_MAX_CAPTURED]; /* NULL-terminated */
     const void *user;                    /* passed to the callbacks */

@@ -12,6 +12,9 @@
  * rows are divided by 1, their sum, or max(|sum|, 1); a row whose sum is 0 is 0. With the attribute
  * `sink` each row's sum has one more term, which has no value.
  *
+ * Heads may mix: their scores, before the regions, and their weights. There are then as many heads of
+ * keys and values as of queries, and values are multiplied as they are.
+ *
  * The log-sum-exp of the rows is a composite of its own, over the same scores.
  *
  * The gradient is that of this decomposition. It is computed once over placeholder nodes, so that
@@ -27,6 +30,7 @@ typedef struct attention {
     sn_node *q, *k, *v;
     sn_dim batch, heads, key_heads, group, tq, tk;
     int first, n_captured; /* captured tensors: the first operand, how many */
+    sn_node *mix[2];       /* [H, H] of the scores, of the weights; NULL: none */
     sn_node *sink;         /* [B, H, Tq, 1]; NULL: none */
     sn_node *seed;         /* dropout's seed and step; NULL: none */
     sn_node *raw;          /* arguments of the score region; set by make_scores */
@@ -51,10 +55,28 @@ static bool read_sink(attention *a, int i) {
     return true;
 }
 
+/* The matrices that follow v. */
+static bool read_mixes(attention *a) {
+    decomp *c = a->c;
+    int64_t which = sn_dc_int(c, SN_A_mix, 0);
+    for (int i = 0; i < 2; i++) {
+        if (!(which >> i & 1)) continue;
+        if (a->first >= c->n_in) return sn_dc_fail(c, "a matrix that mixes heads is missing");
+        const sn_node *w = c->in[a->first];
+        if (!sn_dc_float(c, a->first)) return false;
+        if (w->rank != 2 || w->shape[0] != a->heads || w->shape[1] != a->heads ||
+            a->key_heads != a->heads)
+            return sn_dc_fail(c, "what mixes heads must be [H, H], for H heads of q, k and v");
+        a->mix[i] = sn_dc_operand(c, a->first++);
+    }
+    return true;
+}
+
 static bool read_operands(attention *a, decomp *c) {
     bool scales = sn_dc_int(c, SN_A_row_scales, 0) != 0;
+    int64_t mixes = sn_dc_int(c, SN_A_mix, 0);
     *a = (attention){.c = c, .first = scales ? 5 : 3};
-    a->n_captured = c->n_in - a->first;
+    a->n_captured = c->n_in - a->first - (int)(mixes & 1) - (int)(mixes >> 1 & 1);
     if (a->n_captured < 0) return sn_dc_fail(c, "the factors of k and v are missing");
     if (sn_dc_attr(c, SN_A_rate)) {
         if (!a->n_captured--) return sn_dc_fail(c, "dropout needs a seed and a step");
@@ -80,7 +102,7 @@ static bool read_operands(attention *a, decomp *c) {
     if (!sn_dim_div(c->m, a->heads, a->key_heads, &a->group))
         return sn_dc_fail(c,
                           "the number of query heads is not a multiple of the number of K/V heads");
-    return !sinks || read_sink(a, a->first + a->n_captured);
+    return read_mixes(a) && (!sinks || read_sink(a, a->first + a->n_captured));
 }
 
 /* A region's arguments: scalars of these types, then the captured tensors. */
@@ -127,6 +149,12 @@ static const sn_region *region_of(const decomp *c, sn_attr_key key) {
     return attr ? attr->r : NULL;
 }
 
+/* w [H, H] times the heads of x [B, H, Tq, Tk]; w NULL: x */
+static sn_node *mix_heads(sn_node *w, sn_node *x) {
+    if (!w) return x;
+    return sn_b_transpose(sn_dc_dot(w, x, 0, 1, 1), 4, (const int64_t[]){1, 0, 2, 3});
+}
+
 /* Scores [B, H, Tq, Tk] after both regions: -inf where the key is hidden. NULL: an error. */
 static sn_node *make_scores(attention *a) {
     decomp *c = a->c;
@@ -143,7 +171,7 @@ static sn_node *make_scores(attention *a) {
     sn_dim grouped[4] = {a->batch, a->key_heads, rows, a->q->shape[3]};
     sn_dim full[4] = {a->batch, a->heads, a->tq, a->tk};
     sn_node *s = sn_dc_dot(sn_b_reshape(a->q, 4, grouped), a->k, 2, 3, 3);
-    s = sn_b_scalar(SN_OP_mul, sn_b_reshape(s, 4, full), factor);
+    s = mix_heads(a->mix[0], sn_b_scalar(SN_OP_mul, sn_b_reshape(s, 4, full), factor));
     if (score) {
         a->raw = sn_b_cast(s, score_type);
         map_region(a, score, a->raw, &s);
@@ -222,8 +250,9 @@ static sn_node *apply_weights(const attention *a, sn_node *p) {
                     SN_ATTRS(SN_INT(stream, sn_dc_int(c, SN_A_stream, 0)),
                              SN_FLT(rate, sn_dc_flt(c, SN_A_rate, 0))),
                     p, a->seed);
-    p = sn_b_reshape(p, 4, grouped);
-    bool hides = region_of(c, SN_A_score) || region_of(c, SN_A_mask) || a->seed;
+    p = sn_b_reshape(mix_heads(a->mix[1], p), 4, grouped);
+    bool mixes = a->mix[0] || a->mix[1];
+    bool hides = !mixes && (region_of(c, SN_A_score) || region_of(c, SN_A_mask) || a->seed);
     sn_node *y = hides ? weigh_values(p, a->v) : sn_dc_dot(p, a->v, 2, 3, 2);
     return c->m->error.code ? y : sn_b_reshape(y, 4, full);
 }
@@ -233,6 +262,11 @@ bool decomp_attention(decomp *c) {
     sn_node *scores;
     if (!read_operands(&a, c) || !(scores = make_scores(&a))) return false;
     return sn_dc_done(c, apply_weights(&a, weights_of(&a, scores)));
+}
+
+bool decomp_mixed_attention(decomp *c) {
+    if (!sn_dc_int(c, SN_A_mix, 0)) return sn_dc_fail(c, "no heads mix");
+    return decomp_attention(c);
 }
 
 bool decomp_attention_lse(decomp *c) {
@@ -291,6 +325,10 @@ bool decomp_flash(decomp *c) {
                                                                : log_sum_exp(&a, scores);
     c->n_out = 2;
     return !c->m->error.code;
+}
+
+bool decomp_flash_mixed(decomp *c) {
+    return decomp_flash(c);
 }
 
 /* ---- gradients ---- */

@@ -247,6 +247,19 @@ static sn_node *expand_attention(sn_passes *p, sn_node *n) {
     return sn_b_result(sn_node_new(n->m, SN_OP_flash, n_in, in, n_attr, attr), 0);
 }
 
+/* One query of a few needs no kernel for all heads: its scores are small, and the products share the
+ * heads out among the threads. */
+static sn_node *expand_mixed_attention(sn_passes *p, sn_node *n) {
+    enum { FEW = 8 };
+    static const sn_attr_key none[2] = {SN_ATTR_COUNT, SN_ATTR_COUNT};
+    int64_t rows;
+    if (sn_dim_is_const(n->m, n->in[0]->shape[2], &rows) && rows < FEW) return NULL;
+    if (n->in[1]->dtype != n->in[0]->dtype || n->in[2]->dtype != n->in[0]->dtype) return NULL;
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
+    int n_attr = kernel_attrs(p, n, none, attr);
+    return sn_b_result(sn_node_new(n->m, SN_OP_flash_mixed, n->n_in, n->in, n_attr, attr), 0);
+}
+
 /* Of the kernel that computes the attention; NULL: it is not one kernel. */
 static sn_node *expand_attention_lse(sn_passes *p, sn_node *n) {
     (void)p;
@@ -344,6 +357,7 @@ static sn_node *expand_attention_grad(sn_passes *p, sn_node *n) {
  * own. */
 static sn_node *(*const kernels[SN_OP_COUNT])(sn_passes *p, sn_node *n) = {
     [SN_OP_attention] = expand_attention,
+    [SN_OP_mixed_attention] = expand_mixed_attention,
     [SN_OP_attention_lse] = expand_attention_lse,
     [SN_OP_attention_grad] = expand_attention_grad,
 };

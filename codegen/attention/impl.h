@@ -427,6 +427,23 @@ em_val att_emit_additive_bias(em *e, const att_plan *p);
 /* s becomes p; m, l and acc are updated. masked: applies the mask region. */
 em_val att_emit_softmax(em *e, const att_plan *p, bool masked);
 
+/* The steps of it; softmax.c says how they are computed. */
+typedef struct att_softmax {
+    em_val s, acc, qk_max, m_i, l_i; /* pointers to this vector's part; acc NULL: there is none */
+    em_val lo, hi, k0, tk;           /* keys [lo, hi) of the tile at k0 */
+    em_val keep;                     /* words of the dropout mask; NULL: no dropout */
+} att_softmax;
+/* Begins the regions that turn qk into scores, for queries from `first` on: with a score that is qk
+ * plus a bias, the bias is there already and only the mask remains. */
+void att_softmax_regions(em *e, const att_plan *p, const att_vector_args *q, bool masked,
+                         em_val first, att_regions *g);
+/* qk becomes the scores s, in place: score and mask regions. Returns the maximum over the keys. */
+em_val att_softmax_scores(em *e, const att_plan *p, const att_softmax *c, att_regions *g);
+/* Raises m_i to the maximum, roughly; rescales l_i and acc. Returns m_i, 0 where it is -inf. */
+em_val att_softmax_update(em *e, const att_plan *p, const att_softmax *c, em_val s_max);
+/* p = e^(s - m_i), in place; l_i += sum of p over the keys; then dropout of p. */
+void att_softmax_weights(em *e, const att_plan *p, const att_softmax *c, em_val m_i);
+
 /* ---- decode.c: few queries ---- */
 
 /* Rows row0 .. row1 - 1 over keys k0 .. k1 - 1; row = head in the GQA group * tq + query; kv_head =

@@ -1,5 +1,5 @@
 /* lower.c: translates `flash` and `flash_grad` steps into specs of the attention generator. */
-#include "codegen/attention/attention.h"
+#include "codegen/attention/lower.h"
 #include "codegen/emit/family.h"
 
 #include <math.h>
@@ -28,8 +28,12 @@ static sn_attention_captured captured_of(const sn_kernel *k, const sn_view *v, i
     return c;
 }
 
-/* first: the first captured tensor among the operands, unless the factors of k and v precede it */
-static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
+int att_first_captured(const sn_kernel *k) {
+    int64_t mix = sn_attr_int(k->step->node, SN_A_mix, 0);
+    return SN_FLASH_CAPTURED + (int)(mix & 1) + (int)(mix >> 1 & 1);
+}
+
+void att_make_spec(const sn_kernel *k, int first, sn_attention *a) {
     const sn_step *s = k->step;
     const sn_view *scale = sn_attr_int(s->node, SN_A_row_scales, 0) ? &s->in[first] : NULL;
     if (scale) first += 2;
@@ -77,29 +81,26 @@ static void make_spec(const sn_kernel *k, int first, sn_attention *a) {
 
 static int64_t flash_shared(const sn_kernel *k, const sn_target *t) {
     sn_attention a;
-    make_spec(k, SN_FLASH_CAPTURED, &a);
+    att_make_spec(k, att_first_captured(k), &a);
     return sn_attention_split_bytes(&a, t, k->compute);
 }
 
 static int flash_tiles(const sn_kernel *k) {
     sn_attention a;
-    make_spec(k, SN_FLASH_CAPTURED, &a);
+    att_make_spec(k, att_first_captured(k), &a);
     return sn_attention_tiles(&a, k->compute);
 }
 
 static void emit_flash(em *e, const sn_kernel *k) {
     sn_attention a;
-    make_spec(k, SN_FLASH_CAPTURED, &a);
+    att_make_spec(k, att_first_captured(k), &a);
     if (flash_shared(k, e->target)) a.splits_buf = k->step->n_in + k->step->n_out;
     sn_attention_emit(e, k->name, &a);
 }
 
-/* Upper bound of the scratch as a polynomial of the sizes. The generator's scratch is a constant
- * plus whole tiles of keys and blocks of queries; the arguments are the bytes for one key and one
- * query, for MANY queries, for MANY keys. */
-enum { MANY = 1 << 20, SLACK = 256 };
+enum { MANY = ATT_MANY, SLACK = 256 };
 
-static sn_dim scratch_of_sizes(const sn_kernel *k, int64_t one, int64_t queries, int64_t keys) {
+sn_dim att_scratch_of_sizes(const sn_kernel *k, int64_t one, int64_t queries, int64_t keys) {
     sn_dim sum = sn_dim_const(k->m, one);
     for (int i = 0; i < 2; i++) {
         int64_t slope = ((i ? keys : queries) - one + MANY - 1) / MANY;
@@ -112,10 +113,10 @@ static sn_dim scratch_of_sizes(const sn_kernel *k, int64_t one, int64_t queries,
 
 static sn_dim flash_scratch(const sn_kernel *k, const sn_target *t) {
     sn_attention a;
-    make_spec(k, SN_FLASH_CAPTURED, &a);
-    return scratch_of_sizes(k, sn_attention_scratch(&a, t, k->compute, 1, 1),
-                            sn_attention_scratch(&a, t, k->compute, MANY, 1),
-                            sn_attention_scratch(&a, t, k->compute, 1, MANY));
+    att_make_spec(k, att_first_captured(k), &a);
+    return att_scratch_of_sizes(k, sn_attention_scratch(&a, t, k->compute, 1, 1),
+                                sn_attention_scratch(&a, t, k->compute, MANY, 1),
+                                sn_attention_scratch(&a, t, k->compute, 1, MANY));
 }
 
 /* --- the gradient: q, k, v, out, lse, dout, captured -> dq, dk, dv, partial gradients of tables */
@@ -139,7 +140,7 @@ static bool make_gradient(const sn_kernel *k, sn_attention_grad *g) {
     const sn_step *s = k->step;
     const sn_attr *wrt = sn_attr_get(s->node, SN_A_wrt);
     *g = (sn_attention_grad){.score = NULL};
-    make_spec(k, SN_FLASH_GRAD_CAPTURED, &g->a);
+    att_make_spec(k, SN_FLASH_GRAD_CAPTURED, &g->a);
     g->a.out = operand_of(k, &s->in[SN_FLASH_RESULT], SN_FLASH_RESULT);
     g->a.lse_buf = SN_FLASH_LSE;
     g->a.lse_parts = (int)s->in[SN_FLASH_LSE].shape[2];
@@ -167,15 +168,15 @@ static void emit_flash_grad(em *e, const sn_kernel *k) {
 static sn_dim flash_grad_scratch(const sn_kernel *k, const sn_target *t) {
     sn_attention_grad g;
     if (!make_gradient(k, &g)) return sn_dim_const(k->m, 0);
-    return scratch_of_sizes(k, sn_attention_grad_scratch(&g, t, k->compute, 1, 1),
-                            sn_attention_grad_scratch(&g, t, k->compute, MANY, 1),
-                            sn_attention_grad_scratch(&g, t, k->compute, 1, MANY));
+    return att_scratch_of_sizes(k, sn_attention_grad_scratch(&g, t, k->compute, 1, 1),
+                                sn_attention_grad_scratch(&g, t, k->compute, MANY, 1),
+                                sn_attention_grad_scratch(&g, t, k->compute, 1, MANY));
 }
 
 static const sn_region *flash_report(const sn_kernel *k, char *tiles, size_t size) {
     sn_attention_grad g = {.score = NULL};
     bool grad = k->family == &sn_family_flash_grad;
-    if (!grad) make_spec(k, SN_FLASH_CAPTURED, &g.a);
+    if (!grad) att_make_spec(k, att_first_captured(k), &g.a);
     if (grad && !make_gradient(k, &g)) return NULL;
     sn_attention_explain(&g.a, tiles, size);
     const sn_region *derivative = g.score ? g.score->region : NULL;
@@ -189,15 +190,15 @@ static const sn_region *flash_report(const sn_kernel *k, char *tiles, size_t siz
     return derivative;
 }
 
-static void emit_flash_tile_map(em *e, const sn_kernel *k) {
+void att_emit_flash_tile_map(em *e, const sn_kernel *k) {
     sn_attention a;
-    make_spec(k, SN_FLASH_CAPTURED, &a);
+    att_make_spec(k, att_first_captured(k), &a);
     sn_attention_emit_tile_map(e, k->name, &a, k->step->n_in + k->step->n_out);
 }
 
-static void flash_tile_size(const sn_kernel *k, const sn_target *t, int *queries, int *keys) {
+void att_flash_tile_size(const sn_kernel *k, const sn_target *t, int *queries, int *keys) {
     sn_attention a;
-    make_spec(k, SN_FLASH_CAPTURED, &a);
+    att_make_spec(k, att_first_captured(k), &a);
     sn_attention_tile_size(&a, t, k->compute, queries, keys);
 }
 
@@ -207,7 +208,7 @@ const sn_family sn_family_flash = {.emit = emit_flash,
                                    .tiles = flash_tiles,
                                    .tile_name = sn_attention_tile_name,
                                    .report = flash_report,
-                                   .emit_tile_map = emit_flash_tile_map,
-                                   .tile_size = flash_tile_size};
+                                   .emit_tile_map = att_emit_flash_tile_map,
+                                   .tile_size = att_flash_tile_size};
 const sn_family sn_family_flash_grad = {
     .emit = emit_flash_grad, .scratch = flash_grad_scratch, .report = flash_report};

@@ -11,20 +11,12 @@
  * nothing. */
 static const double max_growth = 5.5;
 
-/* A vector of queries and keys [lo, hi) of the tile at k0. */
-typedef struct column {
-    em_val s, acc, qk_max, m_i, l_i; /* pointers to this vector's part */
-    em_val lo, hi, k0, tk;
-    em_val keep; /* words of the dropout mask; NULL: no dropout */
-} column;
-
-static em_val score_at(em *e, const att_plan *p, const column *c, em_val k) {
+static em_val score_at(em *e, const att_plan *p, const att_softmax *c, em_val k) {
     return em_gep(e, c->s, p->t, em_muli(e, k, p->qb));
 }
 
-/* qk becomes the scores s, in place: score and mask regions. Returns the maximum over the keys.
- * Handles four keys at a time: qk repeats the last key beyond the end, which changes no maximum. */
-static em_val emit_scores(em *e, const att_plan *p, const column *c, att_regions *regions) {
+/* Handles four keys at a time: qk repeats the last key beyond the end, which changes no maximum. */
+em_val att_softmax_scores(em *e, const att_plan *p, const att_softmax *c, att_regions *regions) {
     em_loop l = em_for(e, c->lo, c->hi, em_i64(e, 4));
     em_val max = em_carry(e, &l, em_vf(e, -INFINITY)), x[4];
     em_val last = em_subi(e, c->tk, 1);
@@ -41,10 +33,20 @@ static em_val emit_scores(em *e, const att_plan *p, const column *c, att_regions
     return em_final(e, &l, max);
 }
 
+/* acc *= alpha, unless it is still 0 everywhere. */
+static void rescale(em *e, const att_plan *p, const att_softmax *c, em_val m_i, em_val alpha) {
+    em_branch begun = em_if(e, att_any_lane(e, em_cmp(e, EM_GT, m_i, em_vf(e, -INFINITY))));
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
+    em_val acc = em_gep(e, c->acc, p->t, em_muli(e, l.i, p->qb));
+    att_store(e, p, em_mul(e, att_load(e, p, acc), alpha), acc);
+    em_end(e, &l);
+    em_endif(e, &begun);
+}
+
 /* -- update m_i and l_i --
  *   m_new = max(m_i, max of s);  alpha = e^(m_i - m_new);  l_i *= alpha;  acc *= alpha
  * in the lanes where the maximum grows by more than max_growth. Returns m_i, 0 where it is -inf. */
-static em_val emit_update(em *e, const att_plan *p, const column *c, em_val s_max) {
+em_val att_softmax_update(em *e, const att_plan *p, const att_softmax *c, em_val s_max) {
     em_var m = em_let(e, att_load(e, p, c->m_i));
     em_val m_i = em_get(e, m);
     em_val grows = em_cmp(e, EM_GT, em_sub(e, s_max, m_i), em_vf(e, max_growth));
@@ -54,19 +56,13 @@ static em_val emit_update(em *e, const att_plan *p, const column *c, em_val s_ma
     em_set(e, m, m_new);
     att_store(e, p, m_new, c->m_i);
     att_store(e, p, em_mul(e, att_load(e, p, c->l_i), alpha), c->l_i);
-    em_branch begun = em_if(e, att_any_lane(e, em_cmp(e, EM_GT, m_i, em_vf(e, -INFINITY))));
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
-    em_val acc = em_gep(e, c->acc, p->t, em_muli(e, l.i, p->qb));
-    att_store(e, p, em_mul(e, att_load(e, p, acc), alpha), acc);
-    em_end(e, &l);
-    em_endif(e, &begun);
+    if (c->acc) rescale(e, p, c, m_i, alpha);
     em_endif(e, &br);
     em_val v = em_get(e, m);
     return em_select(e, em_cmp(e, EM_EQ, v, em_vf(e, -INFINITY)), em_vf(e, 0), v);
 }
 
-/* p = e^(s - m_i), in place; l_i += sum of p over the keys; then dropout of p. */
-static void emit_weights(em *e, const att_plan *p, const column *c, em_val m_i) {
+void att_softmax_weights(em *e, const att_plan *p, const att_softmax *c, em_val m_i) {
     em_val count = em_sub(e, c->hi, c->lo), whole = em_and(e, count, em_i64(e, -4));
     em_val middle = em_add(e, c->lo, whole), sum = em_vf(e, 0);
     em_val begin[] = {c->lo, middle}, end[] = {middle, c->hi};
@@ -94,7 +90,8 @@ static void emit_weights(em *e, const att_plan *p, const column *c, em_val m_i) 
 
 /* Without softmax: qk becomes the weights, in place; l_i += their sum; then dropout. regions NULL:
  * qk are the weights. Four keys at a time; those beyond the last one are not added. */
-static void emit_plain_weights(em *e, const att_plan *p, const column *c, att_regions *regions) {
+static void emit_plain_weights(em *e, const att_plan *p, const att_softmax *c,
+                               att_regions *regions) {
     if (!regions && !c->keep && p->a->weights == SN_WEIGHTS_PLAIN) return;
     em_loop l = em_for(e, c->lo, c->hi, em_i64(e, 4));
     em_val sum = em_carry(e, &l, em_vf(e, 0)), last = em_subi(e, c->tk, 1), w[4];
@@ -116,10 +113,8 @@ static void emit_plain_weights(em *e, const att_plan *p, const column *c, att_re
     att_store(e, p, em_add(e, att_load(e, p, c->l_i), em_final(e, &l, sum)), c->l_i);
 }
 
-/* Begins the regions that turn qk into scores: with a score that is qk plus a bias, the bias is
- * there already and only the mask remains. */
-static void begin_regions(em *e, const att_plan *p, const att_vector_args *q, bool masked,
-                          em_val first, att_regions *g) {
+void att_softmax_regions(em *e, const att_plan *p, const att_vector_args *q, bool masked,
+                         em_val first, att_regions *g) {
     em_val i = em_add(e, em_int_cast(e, first, e->i32), em_iota(e, e->i32, p->lanes));
     em_val last = em_int_cast(e, em_subi(e, em_size_value(e, p->a->tq), 1), e->i32);
     i = em_imin(e, i, last); /* lanes beyond the last query repeat it: tables stay in range */
@@ -136,15 +131,15 @@ em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
     att_vector_args q = att_vector_begin(e, p, masked ? "softmax_mask" : "softmax");
     att_use_context(e, q.buf, q.dim, q.scratch);
     em_val at = em_muli(e, q.v, p->lanes);
-    column c = {.s = em_gep(e, att_scratch(e, p->s_offset), p->t, at),
-                .acc = em_gep(e, att_block_state(e, p, p->acc_offset), p->t, at),
-                .qk_max = em_gep(e, att_scratch(e, p->qk_max_offset), p->t, at),
-                .m_i = em_gep(e, att_block_state(e, p, p->m_offset), p->t, at),
-                .l_i = em_gep(e, att_block_state(e, p, p->l_offset), p->t, at),
-                .lo = q.lo,
-                .hi = q.hi,
-                .k0 = q.k0,
-                .tk = em_size_value(e, p->a->tk)};
+    att_softmax c = {.s = em_gep(e, att_scratch(e, p->s_offset), p->t, at),
+                     .acc = em_gep(e, att_block_state(e, p, p->acc_offset), p->t, at),
+                     .qk_max = em_gep(e, att_scratch(e, p->qk_max_offset), p->t, at),
+                     .m_i = em_gep(e, att_block_state(e, p, p->m_offset), p->t, at),
+                     .l_i = em_gep(e, att_block_state(e, p, p->l_offset), p->t, at),
+                     .lo = q.lo,
+                     .hi = q.hi,
+                     .k0 = q.k0,
+                     .tk = em_size_value(e, p->a->tk)};
     if (att_drops(p)) {
         att_keep_call(e, p->keep,
                       (att_keep_args){ATT_PASS_CONTEXT(e), .v = q.v, .k0 = q.k0, .q0 = q.q0,
@@ -153,12 +148,13 @@ em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
     }
     bool has_regions = masked || !att_qk_is_score(p);
     att_regions regions = {.relative = NULL};
-    if (has_regions) begin_regions(e, p, &q, masked, em_add(e, q.q0, at), &regions);
+    if (has_regions) att_softmax_regions(e, p, &q, masked, em_add(e, q.q0, at), &regions);
     if (p->a->weights) {
         emit_plain_weights(e, p, &c, has_regions ? &regions : NULL);
     } else {
-        em_val s_max = has_regions ? emit_scores(e, p, &c, &regions) : att_load(e, p, c.qk_max);
-        emit_weights(e, p, &c, emit_update(e, p, &c, s_max));
+        em_val s_max =
+            has_regions ? att_softmax_scores(e, p, &c, &regions) : att_load(e, p, c.qk_max);
+        att_softmax_weights(e, p, &c, att_softmax_update(e, p, &c, s_max));
     }
     return att_end(e);
 }

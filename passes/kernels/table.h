@@ -115,6 +115,7 @@ int sn_kernel_region_arg(const sn_node *n, int operand);
 /* Columns of the table: passes/plan/work.c */
 sn_dim sn_macs_gemm(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_flash(sn_module *m, const struct sn_step *s);
+sn_dim sn_macs_flash_mixed(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_flash_grad(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_recurrence(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_recurrence(sn_module *m, const struct sn_step *s);

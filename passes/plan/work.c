@@ -53,6 +53,14 @@ sn_dim sn_macs_flash(sn_module *m, const sn_step *s) {
     return macs_of_pairs(m, s, 1, 1);
 }
 
+/* Each pair and head of a score is a sum over all heads, too. */
+sn_dim sn_macs_flash_mixed(sn_module *m, const sn_step *s) {
+    int64_t mix = sn_attr_int(s->node, SN_A_mix, 0);
+    sn_dim heads = sn_dim_mul(m, s->in[SN_FLASH_Q].shape[1], (mix & 1) + (mix >> 1 & 1));
+    sn_dim pairs = sn_dim_mul(m, sn_dim_product(m, 3, s->in[SN_FLASH_Q].shape), keys(s));
+    return sn_dim_add(m, macs_of_pairs(m, s, 1, 1), sn_dim_mul(m, pairs, heads));
+}
+
 sn_dim sn_macs_flash_grad(sn_module *m, const sn_step *s) {
     return macs_of_pairs(m, s, 3, 2);
 }

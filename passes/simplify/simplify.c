@@ -72,7 +72,8 @@ const sn_region *sn_simplify_region(sn_module *m, const sn_region *r) {
 static sn_node *simplify_regions(sn_node *n) {
     sn_attr attr[16];
     bool changed = false;
-    bool known = n->op == SN_OP_attention || n->op == SN_OP_attention_grad || n->op == SN_OP_scan;
+    bool known = n->op == SN_OP_attention || n->op == SN_OP_attention_grad ||
+                 n->op == SN_OP_mixed_attention || n->op == SN_OP_scan;
     if (!known || n->n_attr > 16) return n;
     for (int i = 0; i < n->n_attr; i++) {
         attr[i] = n->attr[i];

@@ -327,6 +327,13 @@ static sn_node *build_node(sn_module *m, sn_op op, int n_in, sn_node *const *in,
     return sn_b_attention_lse(sn_node_new(m, SN_OP_attention, n_in, in, n_attr, attr));
 }
 
+/* Matrices that mix heads follow v. */
+static int count_mixes(const op_case *row) {
+    for (const case_attr *a = row->attr; a->used; a++)
+        if (a->attr.key == SN_A_mix) return (int)(a->attr.i & 1) + (int)(a->attr.i >> 1 & 1);
+    return 0;
+}
+
 sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in) {
     sn_dim len = sn_symbol_add(m, "T", 0, 4096);
     int n_in = op_case_n_in(row), n_attr = 0;
@@ -347,8 +354,9 @@ sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned par
     sn_op op = row->op == SN_OP_result ? row->of : row->op;
     sn_node *forward[MAX_IN]; /* regions number captured tensors as attention does */
     int n_forward = 0;
+    int mixes = count_mixes(row);
     for (int i = 0; i < n_in; i++)
-        if (i != 3 || !is_gradient(op)) forward[n_forward++] = in[i];
+        if ((i != 3 || !is_gradient(op)) && (i < 3 || i >= 3 + mixes)) forward[n_forward++] = in[i];
     sn_attr attr[MAX_CASE_ATTR];
     int64_t list[MAX_CASE_ATTR][SN_MAX_RANK];
     for (; row->attr[n_attr].used; n_attr++) {

@@ -17,6 +17,7 @@ ref_fn ref_of(sn_op op) {
 #define COMP(name, ...) [SN_OP_##name] = ref_##name,
 #include "ir/ops.def"
         [SN_OP_flash] = ref_attention,
+        [SN_OP_flash_mixed] = ref_mixed_attention,
     };
     return table[op];
 }
@@ -395,6 +396,53 @@ static void attention_rows(const ref_call *c, bool log_sums) {
 
 void ref_attention(const ref_call *c) {
     attention_rows(c, false);
+}
+
+/* Weights of query q of batch b: p[head * Tk + k]. The matrices follow v in the row. */
+static void mixed_weights(const ref_call *c, int64_t b, int64_t q, double *raw, double *p) {
+    const sn_value *x = c->in[0], *k = c->in[1];
+    int64_t H = x->shape[1], Tq = x->shape[2], d = x->shape[3], Tk = k->shape[2];
+    int64_t mix = sn_attr_int(c->n, SN_A_mix, 0);
+    const case_region *mask = region_of(c, SN_A_mask);
+    const double *w = mix & 1 ? c->in[3]->data : NULL;
+    double scale = sn_attr_flt(c->n, SN_A_scale, 1 / sqrt((double)d));
+    for (int64_t i = 0; i < H * Tk; i++) {
+        const double *u = x->data + ((b * H + i / Tk) * Tq + q) * d,
+                     *v = k->data + (b * H * Tk + i) * d;
+        raw[i] = 0;
+        for (int64_t j = 0; j < d; j++) raw[i] += scale * u[j] * v[j];
+    }
+    for (int64_t h = 0; h < H; h++) {
+        double sum = 0;
+        for (int64_t j = 0; j < Tk; j++) {
+            int64_t at[4] = {b, h, q, j};
+            double s = w ? 0 : raw[h * Tk + j];
+            for (int64_t g = 0; g < H && w; g++) s += w[h * H + g] * raw[g * Tk + j];
+            p[h * Tk + j] = mask && !mask->plain(s, at, c->in) ? 0 : exp(s);
+            sum += p[h * Tk + j];
+        }
+        for (int64_t j = 0; j < Tk && sum > 0; j++) p[h * Tk + j] /= sum;
+    }
+}
+
+void ref_mixed_attention(const ref_call *c) {
+    const sn_value *x = c->in[0], *v = c->in[2];
+    int64_t H = x->shape[1], Tq = x->shape[2], Tk = v->shape[2], dv = v->shape[3];
+    int64_t mix = sn_attr_int(c->n, SN_A_mix, 0);
+    const double *w = mix & 2 ? c->in[3 + (mix & 1)]->data : NULL;
+    double *raw = malloc(sizeof *raw * (size_t)(2 * H * Tk + 1)), *p = raw + H * Tk;
+    for (int64_t row = 0; raw && row < x->shape[0] * H * Tq; row++) {
+        int64_t b = row / (H * Tq), h = row / Tq % H;
+        mixed_weights(c, b, row % Tq, raw, p);
+        for (int64_t i = 0; i < dv; i++) c->out[row * dv + i] = 0;
+        for (int64_t j = 0; j < Tk; j++) {
+            double a = w ? 0 : p[h * Tk + j];
+            for (int64_t g = 0; g < H && w; g++) a += w[h * H + g] * p[g * Tk + j];
+            for (int64_t i = 0; i < dv; i++)
+                c->out[row * dv + i] += a * v->data[((b * H + h) * Tk + j) * dv + i];
+        }
+    }
+    free(raw);
 }
 
 /* On one rank. */

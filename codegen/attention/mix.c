@@ -1,0 +1,70 @@
+/* mix.c: products of a tile of all heads with a matrix [heads, heads]. */
+#include "codegen/attention/mixed.h"
+
+void att_load_matrix(em *e, const att_plan *p, const sn_head_matrix *w, bool transposed,
+                     em_val to) {
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1), n = em_i64(e, p->a->heads);
+    em_loop o = em_for(e, zero, n, one);
+    em_loop h = em_for(e, zero, n, one);
+    em_val row = transposed ? h.i : o.i, column = transposed ? o.i : h.i;
+    em_val at = em_add(e, em_mul(e, row, em_size_value(e, w->row)),
+                       em_mul(e, column, em_size_value(e, w->column)));
+    em_val x = em_load(e, w->dtype, em_gep(e, em_buf(e, w->buf), w->dtype, at), 1);
+    at = em_add(e, em_muli(e, h.i, p->a->heads), o.i);
+    em_store(e, p->t, em_gep(e, to, p->t, at), x);
+    em_end(e, &h);
+    em_end(e, &o);
+}
+
+/* Rows o .. o + rows - 1 of y at one key. */
+static void emit_rows(em *e, const att_plan *p, const att_mix_args *a, bool scaled, int nv,
+                      em_val key, int o, int rows) {
+    em_val acc[64], first[64], x[ATT_NV], at = em_muli(e, key, p->qb);
+    em_loop h = em_for(e, em_i64(e, 0), em_i64(e, p->a->heads), em_i64(e, 1));
+    for (int i = 0; i < rows * nv; i++) acc[i] = first[i] = em_carry(e, &h, em_vf(e, 0));
+    em_val from = em_gep(e, a->x, p->t, em_add(e, em_muli(e, h.i, att_mixed_head(p)), at));
+    em_val factor = em_gep(e, a->factor, p->t, em_muli(e, h.i, p->qb));
+    em_val w = em_gep(e, a->w, p->t, em_addi(e, em_muli(e, h.i, p->a->heads), o));
+    for (int v = 0; v < nv; v++) {
+        x[v] = att_load(e, p, att_column(e, p, from, em_i64(e, v)));
+        if (!scaled) continue;
+        x[v] = em_mul(e, x[v], att_load(e, p, att_column(e, p, factor, em_i64(e, v))));
+    }
+    for (int i = 0; i < rows; i++) {
+        em_val s = em_load_splat(e, p->t, em_gep(e, w, p->t, em_i64(e, i)), p->lanes);
+        for (int v = 0; v < nv; v++) acc[i * nv + v] = em_fma(e, s, x[v], acc[i * nv + v]);
+    }
+    for (int i = 0; i < rows * nv; i++) em_next(e, &h, first[i], acc[i]);
+    em_end(e, &h);
+    for (int i = 0; i < rows; i++) {
+        em_val to = em_gep(e, a->y, p->t, em_addi(e, at, (o + i) * att_mixed_head(p)));
+        for (int v = 0; v < nv; v++)
+            att_store(e, p, em_final(e, &h, first[i * nv + v]), att_column(e, p, to, em_i64(e, v)));
+    }
+}
+
+static void emit_scale(em *e, const att_plan *p, const att_mix_args *a, int nv, em_val key) {
+    em_loop h = em_for(e, em_i64(e, 0), em_i64(e, p->a->heads), em_i64(e, 1));
+    em_val at = em_add(e, em_muli(e, h.i, att_mixed_head(p)), em_muli(e, key, p->qb));
+    em_val factor = em_gep(e, a->factor, p->t, em_muli(e, h.i, p->qb));
+    for (int v = 0; v < nv; v++) {
+        em_val i = em_i64(e, v), x = att_load(e, p, att_column(e, p, em_gep(e, a->x, p->t, at), i));
+        x = em_mul(e, x, att_load(e, p, att_column(e, p, factor, i)));
+        att_store(e, p, x, att_column(e, p, em_gep(e, a->y, p->t, at), i));
+    }
+    em_end(e, &h);
+}
+
+em_val att_emit_mix(em *e, const att_plan *p, const att_mix_kind *k, int nv) {
+    char suffix[32];
+    snprintf(suffix, sizeof suffix, "%s%d", k->name, nv);
+    att_mix_args a = att_mix_begin(e, p, suffix);
+    int heads = p->a->heads, most = p->out_rows[nv] < heads ? p->out_rows[nv] : heads;
+    int groups = (heads + most - 1) / most, rows = (heads + groups - 1) / groups;
+    em_loop l = em_for(e, em_i64(e, 0), a.keys, em_i64(e, 1));
+    for (int o = 0; k->matrix && o < heads; o += rows)
+        emit_rows(e, p, &a, k->scaled, nv, l.i, o, heads - o < rows ? heads - o : rows);
+    if (!k->matrix) emit_scale(e, p, &a, nv, l.i);
+    em_end(e, &l);
+    return att_end(e);
+}
