@@ -49,6 +49,7 @@ FORMULA = {
     "soft_capping": "softmax(c tanh(q k / (c √d))) v",
     "softmax_plus_one": "Σ e^(q k / √d) v / (Σ e^(q k / √d) + 1)",
     "t5_buckets": "softmax(q k / √d + bias[h, bucket(i − j)]) v",
+    "talking_heads": "Σ over g of C[h,g] softmax(Σ over f of A[g,f] q_f k_f / √d) v_h",
     "window_sinks": "softmax over keys with i − j < window or j < sinks",
 }
 

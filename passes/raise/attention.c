@@ -341,6 +341,18 @@ static void piece_indices(const ra_match *k, const ra_order *o, const sn_score_a
     }
 }
 
+/* The piece of the heads that mix; -1: they are no heads of q, k or v. */
+static int find_head(const ra_match *k) {
+    sn_dim low = 1;
+    for (int i = k->n_piece - 1; i >= 0; i--) {
+        const ra_piece *p = &k->piece[i];
+        if (p->axis != k->mix->axis) continue;
+        if (low == k->mix->low && p->size == k->mix->size) return p->role == BATCH ? i : -1;
+        low = sn_dim_mul(k->m, low, p->size);
+    }
+    return -1;
+}
+
 /* The first node of the chain with another user; NULL: none. */
 static const sn_node *find_other_user(ra_match *k) {
     for (int i = 0; i < k->n_chain; i++)
@@ -414,7 +426,9 @@ static sn_node *try_match(ra_match *k) {
         return NULL;
     }
     assign_roles(k);
+    if (k->mix && (k->head = find_head(k)) < 0) return NULL;
     ra_order o = ra_order_pieces(k);
+    if (k->mix && (o.G != 1 || o.Hk != k->mix->size)) return NULL;
     const ra_step *w = chain_find(k, k->weights);
     ra_operands x;
     if (k->dropped && !in_order(k, &o)) {
@@ -439,7 +453,8 @@ static sn_node *try_match(ra_match *k) {
     sn_node *y = NULL;
     if (c && c->value) {
         sn_node *w = k->factor == 1 ? c->value : sn_b_scalar(SN_OP_mul, c->value, k->factor);
-        y = sn_attention_make(x.q, x.k, x.v, &a, w, k->kind, sink, k->dropped);
+        y = sn_attention_make(x.q, x.k, x.v, &a, w, k->kind, sink, k->dropped,
+                              k->mix ? k->mix->matrix : NULL);
     }
     if (y && k->kind != SN_WEIGHTS_SOFTMAX && !ra_is_worth(y)) return NULL;
     y = y ? ra_arrange_result(k, &o, &weights, &x, y) : NULL;
@@ -483,7 +498,29 @@ static ra_match *begin_match(sn_raiser *r, sn_node *product, int side) {
     k->more_uses = 0;
     k->factor = k->outside = 1;
     k->dropped = k->sink = NULL;
+    k->mix = NULL;
+    k->head = -1;
     return k;
+}
+
+sn_node *ra_raise_product(sn_raiser *r, sn_node *product, int side, const ra_mix *mix) {
+    ra_match *k = begin_match(r, product, side);
+    sn_node *w = below_views(product->in[side]);
+    k->mix = mix;
+    if (w->op == SN_OP_dropout) {
+        k->dropped = w;
+        w = below_views(w->in[0]);
+    }
+    if (w->op == SN_OP_softmax) {
+        k->kind = SN_WEIGHTS_SOFTMAX;
+        k->softmax = w;
+        k->top = w->in[0];
+        k->sink = w->n_in > 1 ? w->in[1] : NULL;
+    } else {
+        ra_plain_weights(k, w);
+    }
+    if (mix && (k->kind != SN_WEIGHTS_SOFTMAX || k->sink || k->dropped)) return NULL;
+    return match_below(k);
 }
 
 /* dot(softmax(f(dot(q, k))), v) = attention(q, k, v) with f as its regions; without softmax, f gives
@@ -491,21 +528,7 @@ static ra_match *begin_match(sn_raiser *r, sn_node *product, int side) {
 static sn_node *raise_attention(sn_raiser *r, sn_node *n) {
     if (!sn_raise_wants_attention(r)) return NULL;
     for (int side = 0; side < 2; side++) {
-        ra_match *k = begin_match(r, n, side);
-        sn_node *w = below_views(n->in[side]);
-        if (w->op == SN_OP_dropout) {
-            k->dropped = w;
-            w = below_views(w->in[0]);
-        }
-        if (w->op == SN_OP_softmax) {
-            k->kind = SN_WEIGHTS_SOFTMAX;
-            k->softmax = w;
-            k->top = w->in[0];
-            k->sink = w->n_in > 1 ? w->in[1] : NULL;
-        } else {
-            ra_plain_weights(k, w);
-        }
-        sn_node *y = match_below(k);
+        sn_node *y = ra_raise_product(r, n, side, NULL);
         if (y || sn_module_error(r->m)->code) return y;
     }
     return NULL;
@@ -573,11 +596,13 @@ static sn_node *settle_lse(sn_raiser *r, sn_node *n) {
 }
 
 const sn_raising sn_raise_attention[] = {
+    {SN_OP_dot, ra_raise_mixed},
     {SN_OP_dot, raise_attention},
     {SN_OP_mul, divide_attention},
     {SN_OP_mul, scale_weights},
     {SN_OP_neg, scale_weights},
     {SN_OP_attention, settle_attention},
+    {SN_OP_mixed_attention, settle_attention},
     {SN_OP_attention_lse, settle_lse},
     {SN_OP_COUNT, NULL},
 };

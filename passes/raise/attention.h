@@ -25,6 +25,14 @@ typedef struct ra_step {
     uint32_t uses; /* in the chain */
 } ra_step;
 
+/* Heads that mix: the matrices [H,H] of the scores and of the weights, NULL: none; and where the
+ * scores' index has the head: (index of `axis` / low) mod size. */
+typedef struct ra_mix {
+    sn_node *matrix[2];
+    int axis;
+    sn_dim low, size;
+} ra_mix;
+
 typedef struct ra_match {
     sn_raiser *r;
     sn_module *m;
@@ -37,6 +45,8 @@ typedef struct ra_match {
     uint32_t more_uses;     /* uses of `top` by its divisor */
     sn_node *dropped;       /* dropout of the weights; NULL: none */
     sn_node *weights;       /* the operand of the second dot that contains `softmax` */
+    const ra_mix *mix;      /* NULL: heads do not mix */
+    int head;               /* the piece of the heads that mix; -1: not known */
     int side;               /* index of that operand */
     int key_axis, q_side;   /* axis of the keys in the scores; operand that is q */
     ra_piece piece[MAX_PIECES];
@@ -63,6 +73,14 @@ bool ra_repeats(const sn_node *n, int axis);
 /* Whether n, a row of numbers for `side` of the product, varies only along axes of the result that
  * are that side's, at their positions. */
 bool ra_goes_with(const sn_node *n, const sn_node *dot, int side);
+
+/* --- attention.c, mixed.c ----------------------------------------------------------------- */
+
+/* What the product becomes if its operand `side` are the weights of attention, whose heads mix
+ * (NULL: they do not); NULL: it is something else. */
+sn_node *ra_raise_product(sn_raiser *r, sn_node *product, int side, const ra_mix *mix);
+/* The rule: a product of weights, which mix, and values. */
+sn_node *ra_raise_mixed(sn_raiser *r, sn_node *n);
 
 /* --- weights.c ---------------------------------------------------------------------------- */
 

@@ -68,8 +68,9 @@ static const struct {
     sn_op op;
     const char *text;
 } advice[] = {
-    {SN_OP_dot,
-     "heads that are mixed need all heads at once: mix queries and keys, or the results"},
+    {SN_OP_dot, "heads may mix by one matrix [H, H] before the softmax and by one after it, as "
+                ".mix_scores and "
+                ".mix_weights of sn_attention"},
     {SN_OP_concat, "write columns that have no value as .sink of sn_attention"},
     {SN_OP_slice, "write columns that have no value as .sink of sn_attention"},
     {SN_OP_cumsum, "sums over keys between two products depend on all tiles before: apply them to "

@@ -312,7 +312,7 @@ static bool settle(sn_module *m, const sn_score_args *a, bool plain, sn_node **v
 
 sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_args *a,
                            sn_node *value, sn_weights_kind weights, sn_node *sink,
-                           const sn_node *dropped) {
+                           const sn_node *dropped, sn_node *const mix[2]) {
     sn_module *m = q->m;
     sn_node *mask = NULL;
     double scale;
@@ -323,14 +323,19 @@ sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_ar
         c.full |= c.node[i]->dtype == SN_F64 && q->dtype != SN_F64;
     if (c.full) return NULL;
     sn_node *few_k = unrepeat_heads(k), *few_v = unrepeat_heads(v);
-    if (few_k && few_v && few_k->shape[1] == few_v->shape[1]) {
+    if (!mix && few_k && few_v && few_k->shape[1] == few_v->shape[1]) {
         k = few_k;
         v = few_v;
     }
-    sn_node *in[5 + MAX_CAPTURED] = {q, k, v};
-    int n_in = 3;
+    sn_node *in[7 + MAX_CAPTURED] = {q, k, v};
+    int n_in = 3, which = 0;
+    for (int i = 0; i < 2 && mix; i++) {
+        if (!mix[i]) continue;
+        in[n_in++] = mix[i];
+        which |= 1 << i;
+    }
     for (int i = 0; i < c.n; i++) in[n_in++] = c.node[i];
-    sn_attr attr[7] = {SN_FLT(scale, scale)};
+    sn_attr attr[8] = {SN_FLT(scale, scale)};
     int n_attr = 1;
     if (weights) attr[n_attr++] = SN_INT(weights, weights);
     if (value != a->score) attr[n_attr++] = SN_REG(score, make_region(m, a, &c, true, value));
@@ -344,13 +349,14 @@ sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_ar
         attr[n_attr++] = SN_INT(stream, sn_attr_int(dropped, SN_A_stream, 0));
         in[n_in++] = dropped->in[dropped->n_in - 1];
     }
+    if (which) attr[n_attr++] = SN_INT(mix, which);
     if (sn_module_error(m)->code) return NULL;
-    return sn_node_new(m, SN_OP_attention, n_in, in, n_attr, attr);
+    return sn_node_new(m, which ? SN_OP_mixed_attention : SN_OP_attention, n_in, in, n_attr, attr);
 }
 
-/* The region's result over the placeholders and the captured tensors. */
+/* The region's result over the placeholders and the captured tensors, operands from `first` on. */
 static sn_node *open_region(sn_element *e, const sn_node *n, const sn_region *r, sn_node *score,
-                            const sn_score_args *a) {
+                            const sn_score_args *a, int first) {
     sn_node **arg = sn_arena_alloc(n->m, sizeof *arg * (size_t)(r->n_arg + 1)), *out;
     int k = 0;
     if (score) arg[k++] = score;
@@ -358,7 +364,7 @@ static sn_node *open_region(sn_element *e, const sn_node *n, const sn_region *r,
     arg[k++] = a->h;
     arg[k++] = a->q;
     arg[k++] = a->k;
-    for (int i = 3; k < r->n_arg; i++) arg[k++] = n->in[i];
+    for (int i = first; k < r->n_arg; i++) arg[k++] = n->in[i];
     sn_region_inline(r, arg, &out);
     return sn_element_of(e, out, NULL);
 }
@@ -377,13 +383,18 @@ sn_node *sn_attention_canonical(sn_node *n, double factor) {
     sn_score_args a = sn_score_args_make(m, t);
     sn_element *e = sn_element_new(m);
     sn_node *value = c == 1 ? a.score : sn_b_scalar(SN_OP_mul, a.score, c);
-    if (score) value = open_region(e, n, score, value, &a);
+    sn_node *mix[2] = {NULL, NULL};
+    int first = 3, which = (int)sn_attr_int(n, SN_A_mix, 0);
+    for (int i = 0; i < 2; i++)
+        if (which >> i & 1) mix[i] = n->in[first++];
+    if (score) value = open_region(e, n, score, value, &a, first);
     if (factor != 1) value = sn_b_scalar(SN_OP_mul, value, factor);
     if (mask)
-        value = sn_b_select(open_region(e, n, mask, NULL, &a), value, sn_b_const(m, t, -INFINITY));
+        value = sn_b_select(open_region(e, n, mask, NULL, &a, first), value,
+                            sn_b_const(m, t, -INFINITY));
     const sn_node *dropped = sn_attr_get(n, SN_A_rate) ? n : NULL;
     sn_weights_kind weights = (sn_weights_kind)sn_attr_int(n, SN_A_weights, SN_WEIGHTS_SOFTMAX);
     int sink = sn_attention_sink(n);
     return sn_attention_make(n->in[0], n->in[1], n->in[2], &a, value, weights,
-                             sink < 0 ? NULL : n->in[sink], dropped);
+                             sink < 0 ? NULL : n->in[sink], dropped, which ? mix : NULL);
 }

@@ -19,10 +19,11 @@ sn_score_args sn_score_args_make(sn_module *m, sn_dtype t);
  * an order that depends on them only. Keys and values that were repeated for their query heads are
  * used once. sink [B,H,Tq]: one more term of the
  * divisor; NULL: none. dropped: a node whose {rate}, {stream} and last operand define dropout of the weights;
- * NULL: none. */
+ * NULL: none. mix: matrices [H,H] of the heads of the scores, which `value` gets mixed, and of the
+ * weights, NULL: none; NULL: heads do not mix. */
 sn_node *sn_attention_make(sn_node *q, sn_node *k, sn_node *v, const sn_score_args *a,
                            sn_node *value, sn_weights_kind weights, sn_node *sink,
-                           const sn_node *dropped);
+                           const sn_node *dropped, sn_node *const mix[2]);
 /* The canonical form of an attention node; factor: of weights that are not a softmax. */
 sn_node *sn_attention_canonical(sn_node *n, double factor);
 

@@ -22,11 +22,12 @@ ra_order ra_order_pieces(const ra_match *k) {
                 ++*count[r];
             }
     /* of several batch pieces the last one whose size is a number is the heads; a single one is the
-     * batch */
+     * batch, unless heads mix */
     o.n_outer = o.n_batch;
-    for (int i = o.n_batch - 1; i >= 0 && o.n_batch > 1; i--) {
+    for (int i = o.n_batch - 1; i >= 0 && (o.n_batch > 1 || k->head >= 0); i--) {
         int head = o.place[i];
-        if (!sn_dim_is_const(k->m, k->piece[head].size, NULL)) continue;
+        if (k->head >= 0 ? head != k->head : !sn_dim_is_const(k->m, k->piece[head].size, NULL))
+            continue;
         memmove(o.place + i, o.place + i + 1, sizeof *o.place * (size_t)(o.n_batch - 1 - i));
         o.place[--o.n_outer] = head;
         break;

@@ -435,7 +435,7 @@ static void between_products(void **state) {
         sn_entry_begin(m, "f");
         parts p = make_parts(m, H);
         sn_tensor s = sn_div(scores(&p), ROOT), mix = sn_input(m, "mix", SN_F32, H, H);
-        if (i == 0) s = sn_einsum("bhqk,hg->bgqk", s, mix);
+        if (i == 0) s = sn_einsum("bhqk,hg->bgqk", sn_relu(s), mix);
         if (i == 1) s = sn_cumsum(s, -1);
         sn_tensor w = i < 2 ? sn_softmax(s, -1) : sn_div(s, sn_sqrt(sn_sum_keep(sn_square(s), -1)));
         sn_output("y", sn_matmul(w, p.v));
