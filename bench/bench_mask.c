@@ -291,6 +291,8 @@ static const variant variants[] = {
     {"sink-term", false, false, args_causal, sees_causal, 0, sn_bench_sink_term},
     {"sink-gate", false, false, args_causal, sees_causal, 0, sn_bench_sink_gate},
     {"sink-one", false, false, args_causal, sees_causal, 0, sn_bench_sink_one},
+    {"talking", false, false, args_full, NULL, 0, sn_bench_talking},
+    {"talking-causal", false, false, args_causal, sees_causal, 0, sn_bench_talking_causal},
 };
 
 static sn_module *build(const void *p, sn_error *err) {
@@ -385,7 +387,7 @@ static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
                        "alibi, softcap, documents, dilated:N, strided:N, blocks:N, neighbours:N, "
                        "dense, bias, biases, relative, buckets, retention, sigmoid, relu2, decode, "
                        "sink, plain-retention, plain-sigmoid, plain-relu2, sink-column, sink-term, "
-                       "sink-gate, sink-one",
+                       "sink-gate, sink-one, talking, talking-causal",
                        (int)len, text);
     if (s->variant->sized != (colon != NULL))
         return sn_fail(err, SN_ERR_USAGE,

@@ -48,6 +48,9 @@ sn_tensor sn_bench_sink_column(const sn_bench_plain *p);
 sn_tensor sn_bench_sink_term(const sn_bench_plain *p);
 sn_tensor sn_bench_sink_gate(const sn_bench_plain *p);
 sn_tensor sn_bench_sink_one(const sn_bench_plain *p);
+/* Heads that mix before and after the softmax; the first one without a mask. */
+sn_tensor sn_bench_talking(const sn_bench_plain *p);
+sn_tensor sn_bench_talking_causal(const sn_bench_plain *p);
 
 /* Element i of boolean inputs: three of four are true, in pseudo-random order. */
 bool sn_bench_truth(int64_t i);

@@ -61,3 +61,20 @@ sn_tensor sn_bench_sink_one(const sn_bench_plain *p) {
     sn_tensor e = sn_where(visible(p), sn_exp(scores(p)), 0);
     return sn_div(sn_matmul(e, p->v), sn_add(sn_sum_keep(e, -1), 1));
 }
+
+/* Shazeer et al. 2020, "Talking-heads attention": heads mix before and after the softmax. */
+static sn_tensor talk(const sn_bench_plain *p, bool causal) {
+    sn_tensor before = sn_input(p->m, "before", SN_F32, p->H, p->H);
+    sn_tensor after = sn_input(p->m, "after", SN_F32, p->H, p->H);
+    sn_tensor s = sn_einsum("gh,bhqk->bgqk", before, scores(p));
+    if (causal) s = sn_mask_scores(s, visible(p));
+    return sn_matmul(sn_einsum("gh,bhqk->bgqk", after, sn_softmax(s, -1)), p->v);
+}
+
+sn_tensor sn_bench_talking(const sn_bench_plain *p) {
+    return talk(p, false);
+}
+
+sn_tensor sn_bench_talking_causal(const sn_bench_plain *p) {
+    return talk(p, true);
+}

@@ -596,13 +596,8 @@ static sn_node *settle_lse(sn_raiser *r, sn_node *n) {
 }
 
 const sn_raising sn_raise_attention[] = {
-    {SN_OP_dot, ra_raise_mixed},
-    {SN_OP_dot, raise_attention},
-    {SN_OP_mul, divide_attention},
-    {SN_OP_mul, scale_weights},
-    {SN_OP_neg, scale_weights},
-    {SN_OP_attention, settle_attention},
-    {SN_OP_mixed_attention, settle_attention},
-    {SN_OP_attention_lse, settle_lse},
-    {SN_OP_COUNT, NULL},
+    {SN_OP_dot, raise_attention},        {SN_OP_mul, divide_attention},
+    {SN_OP_mul, scale_weights},          {SN_OP_neg, scale_weights},
+    {SN_OP_attention, settle_attention}, {SN_OP_mixed_attention, settle_attention},
+    {SN_OP_attention_lse, settle_lse},   {SN_OP_COUNT, NULL},
 };

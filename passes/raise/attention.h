@@ -74,13 +74,11 @@ bool ra_repeats(const sn_node *n, int axis);
  * are that side's, at their positions. */
 bool ra_goes_with(const sn_node *n, const sn_node *dot, int side);
 
-/* --- attention.c, mixed.c ----------------------------------------------------------------- */
+/* --- attention.c -------------------------------------------------------------------------- */
 
 /* What the product becomes if its operand `side` are the weights of attention, whose heads mix
  * (NULL: they do not); NULL: it is something else. */
 sn_node *ra_raise_product(sn_raiser *r, sn_node *product, int side, const ra_mix *mix);
-/* The rule: a product of weights, which mix, and values. */
-sn_node *ra_raise_mixed(sn_raiser *r, sn_node *n);
 
 /* --- weights.c ---------------------------------------------------------------------------- */
 
