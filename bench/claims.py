@@ -40,6 +40,7 @@ RUNS = {
              "--shape 1,12,1024,64",
     "sinks-backward": "attention --no-check --backward --levels 4 "
                       "--mask causal,sink,sink-column,sink-term,sink-gate,sink-one --shape 1,12,1024,64",
+    "talking": "attention --no-check --levels 0,4 --mask talking,talking-causal --shape 1,12,1024,64",
     "recurrences": "kernel gla,mamba2,gated_deltanet,rwkv7 --no-check --levels 0,4",
     "sweep": "attention --no-check --sweep",
     "backward": "attention --no-check --backward --levels 4 --mask full,causal --shape 1,12,1024,64",
@@ -134,6 +135,8 @@ def claims_of_attention():
         yield cost("weights-backward", f"{name} backward", "1,12,1024,64", "causal backward", 1.25)
         yield cost("plain", f"plain-{name}", "1,12,1024,64", "causal", 1.25)
         yield fused("plain", f"plain-{name}", "1,12,1024,64", 8)
+    for name in ("talking", "talking-causal"):
+        yield fused("talking", name, "1,12,1024,64", 4)
     for name in ("sink", "sink-column", "sink-term", "sink-gate", "sink-one"):
         yield cost("sinks", name, "1,12,1024,64", "causal", 1.1)
         yield cost("sinks-backward", f"{name} backward", "1,12,1024,64", "causal backward", 1.1)

@@ -155,6 +155,20 @@ static sn_node *mix_heads(sn_node *w, sn_node *x) {
     return sn_b_transpose(sn_dc_dot(w, x, 0, 1, 1), 4, (const int64_t[]){1, 0, 2, 3});
 }
 
+/* Scores [B, H, Tq, Tk] before heads mix and regions apply; *scale: what q k was multiplied with. */
+static sn_node *plain_scores(const attention *a, double *by) {
+    decomp *c = a->c;
+    int64_t width;
+    const sn_attr *scale = sn_dc_attr(c, SN_A_scale);
+    if (!scale && !sn_dc_number(c, "the width of the heads", a->q->shape[3], &width)) return NULL;
+    *by = scale ? scale->f : 1 / sqrt((double)width);
+    sn_dim rows = sn_dim_mul(c->m, a->group, a->tq);
+    sn_dim grouped[4] = {a->batch, a->key_heads, rows, a->q->shape[3]};
+    sn_dim full[4] = {a->batch, a->heads, a->tq, a->tk};
+    sn_node *s = sn_dc_dot(sn_b_reshape(a->q, 4, grouped), a->k, 2, 3, 3);
+    return sn_b_scalar(SN_OP_mul, sn_b_reshape(s, 4, full), *by);
+}
+
 /* Scores [B, H, Tq, Tk] after both regions: -inf where the key is hidden. NULL: an error. */
 static sn_node *make_scores(attention *a) {
     decomp *c = a->c;
@@ -162,16 +176,10 @@ static sn_node *make_scores(attention *a) {
     sn_dtype score_type = score && score->n_arg ? (sn_dtype)score->arg[0]->dtype : c->type;
     if (score && !check_region(a, score, "score", 4, score_type)) return NULL;
     if (mask && !check_region(a, mask, "mask", 4, SN_BOOL)) return NULL;
-    int64_t width;
-    const sn_attr *scale = sn_dc_attr(c, SN_A_scale);
-    if (!scale && !sn_dc_number(c, "the width of the heads", a->q->shape[3], &width)) return NULL;
-    double factor = scale ? scale->f : 1 / sqrt((double)width);
-
-    sn_dim rows = sn_dim_mul(c->m, a->group, a->tq);
-    sn_dim grouped[4] = {a->batch, a->key_heads, rows, a->q->shape[3]};
-    sn_dim full[4] = {a->batch, a->heads, a->tq, a->tk};
-    sn_node *s = sn_dc_dot(sn_b_reshape(a->q, 4, grouped), a->k, 2, 3, 3);
-    s = mix_heads(a->mix[0], sn_b_scalar(SN_OP_mul, sn_b_reshape(s, 4, full), factor));
+    double scale;
+    sn_node *s = plain_scores(a, &scale);
+    if (!s) return NULL;
+    s = mix_heads(a->mix[0], s);
     if (score) {
         a->raw = sn_b_cast(s, score_type);
         map_region(a, score, a->raw, &s);
@@ -506,7 +514,8 @@ static bool pull_back(decomp *c, const given *with, int n, const int *which, sn_
                              : c->in[i + with->more];
         arg[i] = sn_arg(c->m, i, (sn_dtype)real[i]->dtype, real[i]->rank, real[i]->shape);
     }
-    sn_node *y = sn_node_new(c->m, SN_OP_attention, n_arg, arg, n_attr, attr);
+    sn_op op = sn_dc_attr(c, SN_A_mix) ? SN_OP_mixed_attention : SN_OP_attention;
+    sn_node *y = sn_node_new(c->m, op, n_arg, arg, n_attr, attr);
     if (c->m->error.code) return false;
     sn_dim width = y->shape[3];
     if (!check_rows(c, with->result, "the result", y->shape, width) ||
@@ -537,6 +546,57 @@ bool decomp_attention_grad(decomp *c) {
     given with = {more, c->in[3], c->in[4], lse ? c->in[5] : NULL, lse ? c->in[6] : NULL};
     c->n_out = 1;
     return pull_back(c, &with, 1, &which, c->out);
+}
+
+bool decomp_mixed_attention_grad(decomp *c) {
+    if (!sn_dc_int(c, SN_A_mix, 0) || region_of(c, SN_A_score))
+        return sn_dc_fail(c, "no heads mix, or there is a score region");
+    return decomp_attention_grad(c);
+}
+
+static sn_node *transposed(sn_node *w) {
+    return w ? sn_b_transpose(w, 2, (const int64_t[]){1, 0}) : NULL;
+}
+
+/* [B, H, H, Tq]: for each pair of heads of x and y [B, H, Tq, Tk] the sum over the keys. */
+static sn_node *sums_of_pairs(sn_node *x, sn_node *y) {
+    static const int64_t rows[2] = {0, 2}, keys = 3;
+    sn_node *s = SN_NODE(x->m, dot,
+                         SN_ATTRS(SN_LIST(batch_a, 2, rows), SN_LIST(batch_b, 2, rows),
+                                  SN_LIST(contract_a, 1, &keys), SN_LIST(contract_b, 1, &keys)),
+                         x, y);
+    return sn_b_transpose(s, 4, (const int64_t[]){0, 2, 3, 1});
+}
+
+/* codegen/attention/mixed_grad.c says what is computed. */
+bool decomp_flash_mixed_grad(decomp *c) {
+    enum { MORE = 2, COTANGENT_OF = 4 };
+    attention a;
+    double scale;
+    int64_t keys = 3;
+    decomp of = *c;
+    if (c->n_in < 4 + MORE || region_of(c, SN_A_score))
+        return sn_dc_fail(c, "operands are missing, or there is a score region");
+    sn_node **in = sn_arena_alloc(c->m, sizeof *in * (size_t)c->n_in);
+    of.n_in = c->n_in - MORE, of.in = in;
+    for (int i = 0; i < of.n_in; i++) in[i] = c->in[i < 3 ? i : i + MORE];
+    sn_node *raw, *scores, *g = sn_dc_operand(c, COTANGENT_OF);
+    if (!read_operands(&a, &of) || !(raw = plain_scores(&a, &scale)) || !(scores = make_scores(&a)))
+        return false;
+    sn_node *p = sn_dc_softmax(scores, NULL, 3), *da = sn_dc_dot(g, a.v, 2, 3, 3);
+    sn_node *dp = mix_heads(transposed(a.mix[1]), da);
+    sn_node *delta = sn_b_reduce(SN_OP_reduce_sum, sn_b_binary(SN_OP_mul, p, dp), 1, &keys);
+    sn_node *ds = sn_b_binary(SN_OP_mul, p, sn_b_binary(SN_OP_sub, dp, delta));
+    sn_node *dqk = mix_heads(transposed(a.mix[0]), ds);
+    c->out[0] = sn_b_scalar(SN_OP_mul, sn_dc_dot(dqk, a.k, 2, 3, 2), scale);
+    c->out[1] = sn_b_scalar(SN_OP_mul, sn_dc_dot(dqk, a.q, 2, 2, 2), scale);
+    c->out[2] = sn_dc_dot(mix_heads(a.mix[1], p), g, 2, 2, 2);
+    for (int i = 0; i < 3; i++) c->out[i] = sn_b_cast(c->out[i], (sn_dtype)c->in[i]->dtype);
+    c->n_out = 3;
+    c->out[c->n_out++] = sn_b_reshape(delta, 3, (sn_dim[]){a.batch, a.heads, a.tq});
+    if (a.mix[0]) c->out[c->n_out++] = sums_of_pairs(ds, raw);
+    if (a.mix[1]) c->out[c->n_out++] = sums_of_pairs(da, p);
+    return !c->m->error.code;
 }
 
 /* For a captured tensor: the sum over everything, stored as the first batch and head. */

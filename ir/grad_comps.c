@@ -248,6 +248,29 @@ bool grad_attention_lse(grad *c) {
     return true;
 }
 
+/* Masks have no gradient, so captured tensors have none without a score region. */
+bool grad_mixed_attention(grad *c) {
+    enum { MORE = 2 };
+    const sn_node *n = c->n;
+    int64_t mix = sn_attr_int(n, SN_A_mix, 0);
+    int n_grad = 3 + (int)(mix & 1) + (int)(mix >> 1 & 1);
+    if (sn_attr_get(n, SN_A_score)) return false;
+    sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + MORE));
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
+    for (int i = 0; i < n->n_in; i++) in[i < 3 ? i : i + MORE] = n->in[i];
+    in[3] = c->n;
+    in[4] = c->g;
+    for (int i = 0; i < n->n_attr; i++) attr[i] = n->attr[i];
+    for (int i = 0; i < n_grad; i++) {
+        if (!sn_gr_needs(c, i)) continue;
+        attr[n->n_attr] = SN_INT(index, i);
+        sn_gr_give(
+            c, i,
+            sn_node_new(n->m, SN_OP_mixed_attention_grad, n->n_in + MORE, in, n->n_attr + 1, attr));
+    }
+    return true;
+}
+
 /* One node per operand; a kernel with several results computes them together. */
 bool grad_attention(grad *c) {
     enum { MAX_CAPTURED_GRADS = 5 };

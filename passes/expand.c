@@ -249,15 +249,41 @@ static sn_node *expand_attention(sn_passes *p, sn_node *n) {
 
 /* One query of a few needs no kernel for all heads: its scores are small, and the products share the
  * heads out among the threads. */
-static sn_node *expand_mixed_attention(sn_passes *p, sn_node *n) {
+static bool mixed_fits(const sn_node *n) {
     enum { FEW = 8 };
-    static const sn_attr_key none[2] = {SN_ATTR_COUNT, SN_ATTR_COUNT};
     int64_t rows;
-    if (sn_dim_is_const(n->m, n->in[0]->shape[2], &rows) && rows < FEW) return NULL;
-    if (n->in[1]->dtype != n->in[0]->dtype || n->in[2]->dtype != n->in[0]->dtype) return NULL;
+    sn_dtype t = (sn_dtype)n->in[0]->dtype; /* rows are read where they are */
+    return (t == SN_F32 || t == SN_F64) && n->in[1]->dtype == t && n->in[2]->dtype == t &&
+           !(sn_dim_is_const(n->m, n->in[0]->shape[2], &rows) && rows < FEW);
+}
+
+static sn_node *expand_mixed_attention(sn_passes *p, sn_node *n) {
+    static const sn_attr_key none[2] = {SN_ATTR_COUNT, SN_ATTR_COUNT};
+    if (!mixed_fits(n)) return NULL;
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
     int n_attr = kernel_attrs(p, n, none, attr);
     return sn_b_result(sn_node_new(n->m, SN_OP_flash_mixed, n->n_in, n->in, n_attr, attr), 0);
+}
+
+/* One result of the kernel that computes all gradients. */
+static sn_node *expand_mixed_attention_grad(sn_passes *p, sn_node *n) {
+    static const sn_attr_key index[2] = {SN_A_index, SN_A_index};
+    enum { COTANGENT = 4, MORE = 2, RESULTS = 4 };
+    if (!mixed_fits(n)) return NULL;
+    sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 1));
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
+    int n_attr = kernel_attrs(p, n, index, attr), which = (int)sn_attr_int(n, SN_A_index, 0);
+    for (int i = 0; i < n->n_in - MORE; i++) in[i] = n->in[i < 3 ? i : i + MORE];
+    sn_node *flash = sn_node_new(n->m, SN_OP_flash_mixed, n->n_in - MORE, in, n_attr, attr);
+    for (int i = 3; i < n->n_in; i++) in[i] = n->in[i];
+    in[SN_MIXED_LSE] = sn_b_result(flash, 1);
+    in[SN_MIXED_COTANGENT] = n->in[COTANGENT];
+    sn_node *all = sn_node_new(n->m, SN_OP_flash_mixed_grad, n->n_in, in, n_attr, attr);
+    if (which < 3) return sn_b_result(all, which);
+    sn_node *parts = sn_b_result(all, RESULTS + which - 3);
+    for (int64_t axis = 3; axis >= 0; axis -= 3)
+        parts = sn_b_reduce(SN_OP_reduce_sum, parts, 1, &axis);
+    return sn_b_cast(sn_b_reshape(parts, 2, n->shape), (sn_dtype)n->dtype);
 }
 
 /* Of the kernel that computes the attention; NULL: it is not one kernel. */
@@ -358,6 +384,7 @@ static sn_node *expand_attention_grad(sn_passes *p, sn_node *n) {
 static sn_node *(*const kernels[SN_OP_COUNT])(sn_passes *p, sn_node *n) = {
     [SN_OP_attention] = expand_attention,
     [SN_OP_mixed_attention] = expand_mixed_attention,
+    [SN_OP_mixed_attention_grad] = expand_mixed_attention_grad,
     [SN_OP_attention_lse] = expand_attention_lse,
     [SN_OP_attention_grad] = expand_attention_grad,
 };

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-static sn_attention_operand operand_of(const sn_kernel *k, const sn_view *v, int buf) {
+sn_attention_operand att_operand_of(const sn_kernel *k, const sn_view *v, int buf) {
     return (sn_attention_operand){.buf = buf,
                                   .dtype = v->dtype,
                                   .offset = EM_SIZE_CONST(0),
@@ -52,10 +52,10 @@ void att_make_spec(const sn_kernel *k, int first, sn_attention *a) {
                         .tq = sn_kernel_size(k, q->shape[2]),
                         .tk = sn_kernel_size(k, key->shape[2]),
                         .scale = sn_attr_flt(s->node, SN_A_scale, 1 / sqrt((double)q->shape[3])),
-                        .q = operand_of(k, q, 0),
-                        .k = operand_of(k, key, 1),
-                        .v = operand_of(k, v, 2),
-                        .out = operand_of(k, &s->out[0], s->n_in),
+                        .q = att_operand_of(k, q, 0),
+                        .k = att_operand_of(k, key, 1),
+                        .v = att_operand_of(k, v, 2),
+                        .out = att_operand_of(k, &s->out[0], s->n_in),
                         .lse_buf = s->n_in + 1,
                         .lse_parts = 2,
                         .weights = (sn_weights_kind)sn_attr_int(s->node, SN_A_weights, 0),
@@ -70,11 +70,11 @@ void att_make_spec(const sn_kernel *k, int first, sn_attention *a) {
                         .dim = run_time_dim,
                         .ctx = (void *)(uintptr_t)k};
     a->sinks = sinks;
-    if (sinks) a->sink = operand_of(k, &s->in[sink], sink);
+    if (sinks) a->sink = att_operand_of(k, &s->in[sink], sink);
     if (scale) {
         a->row_scales = true;
-        a->k_scale = operand_of(k, &scale[0], first - 2);
-        a->v_scale = operand_of(k, &scale[1], first - 1);
+        a->k_scale = att_operand_of(k, &scale[0], first - 2);
+        a->v_scale = att_operand_of(k, &scale[1], first - 1);
     }
     if (rate) a->seed_stride = sn_kernel_size(k, s->in[s->n_in - 1].stride[0]);
 }
@@ -141,13 +141,13 @@ static bool make_gradient(const sn_kernel *k, sn_attention_grad *g) {
     const sn_attr *wrt = sn_attr_get(s->node, SN_A_wrt);
     *g = (sn_attention_grad){.score = NULL};
     att_make_spec(k, SN_FLASH_GRAD_CAPTURED, &g->a);
-    g->a.out = operand_of(k, &s->in[SN_FLASH_RESULT], SN_FLASH_RESULT);
+    g->a.out = att_operand_of(k, &s->in[SN_FLASH_RESULT], SN_FLASH_RESULT);
     g->a.lse_buf = SN_FLASH_LSE;
     g->a.lse_parts = (int)s->in[SN_FLASH_LSE].shape[2];
-    g->dout = operand_of(k, &s->in[SN_FLASH_COTANGENT], SN_FLASH_COTANGENT);
-    g->dq = operand_of(k, &s->out[0], s->n_in);
-    g->dk = operand_of(k, &s->out[1], s->n_in + 1);
-    g->dv = operand_of(k, &s->out[2], s->n_in + 2);
+    g->dout = att_operand_of(k, &s->in[SN_FLASH_COTANGENT], SN_FLASH_COTANGENT);
+    g->dq = att_operand_of(k, &s->out[0], s->n_in);
+    g->dk = att_operand_of(k, &s->out[1], s->n_in + 1);
+    g->dv = att_operand_of(k, &s->out[2], s->n_in + 2);
     if (!g->a.score) return true;
     sn_score_grad *score = sn_arena_alloc(k->m, sizeof *score);
     g->score = score;

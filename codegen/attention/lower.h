@@ -5,6 +5,7 @@
 #include "codegen/attention/attention.h"
 #include "codegen/emit/family.h"
 
+sn_attention_operand att_operand_of(const sn_kernel *k, const sn_view *v, int buf);
 /* The first captured tensor among the operands of flash or flash_mixed. */
 int att_first_captured(const sn_kernel *k);
 /* The spec of a step whose operands and attributes are those of attention. first: the first captured

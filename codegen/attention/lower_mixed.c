@@ -1,13 +1,14 @@
-/* lower_mixed.c: translates `flash_mixed` steps into specs of the generator. */
+/* lower_mixed.c: translates `flash_mixed` and `flash_mixed_grad` steps into specs of the generators. */
 #include "codegen/attention/lower.h"
 #include "codegen/attention/mixed.h"
 
 #include <string.h>
 
-static void make_spec(const sn_kernel *k, sn_attention_mixed *x) {
+/* first: the first matrix among the operands */
+static void make_spec(const sn_kernel *k, int first, sn_attention_mixed *x) {
     int64_t mix = sn_attr_int(k->step->node, SN_A_mix, 0);
-    att_make_spec(k, att_first_captured(k), &x->a);
-    for (int i = 0, at = SN_FLASH_CAPTURED; i < 2; i++) {
+    att_make_spec(k, first + att_first_captured(k) - SN_FLASH_CAPTURED, &x->a);
+    for (int i = 0, at = first; i < 2; i++) {
         x->mix[i] = (sn_head_matrix){.buf = -1};
         if (!(mix >> i & 1)) continue;
         const sn_view *v = &k->step->in[at];
@@ -20,13 +21,13 @@ static void make_spec(const sn_kernel *k, sn_attention_mixed *x) {
 
 static void emit_mixed(em *e, const sn_kernel *k) {
     sn_attention_mixed x;
-    make_spec(k, &x);
+    make_spec(k, SN_FLASH_CAPTURED, &x);
     sn_attention_emit_mixed(e, k->name, &x);
 }
 
 static sn_dim mixed_scratch(const sn_kernel *k, const sn_target *t) {
     sn_attention_mixed x;
-    make_spec(k, &x);
+    make_spec(k, SN_FLASH_CAPTURED, &x);
     return att_scratch_of_sizes(k, sn_attention_mixed_scratch(&x, t, k->compute, 1, 1),
                                 sn_attention_mixed_scratch(&x, t, k->compute, ATT_MANY, 1),
                                 sn_attention_mixed_scratch(&x, t, k->compute, 1, ATT_MANY));
@@ -36,7 +37,7 @@ static const sn_region *mixed_report(const sn_kernel *k, char *text, size_t size
     static const char *const where[] = {"", "before the softmax", "after the softmax",
                                         "before and after the softmax"};
     sn_attention_mixed x;
-    make_spec(k, &x);
+    make_spec(k, SN_FLASH_CAPTURED, &x);
     sn_attention_explain(&x.a, text, size);
     size_t n = strlen(text);
     snprintf(text + n, size - n, "; heads mix %s, tile by tile",
@@ -49,3 +50,42 @@ const sn_family sn_family_flash_mixed = {.emit = emit_mixed,
                                          .report = mixed_report,
                                          .emit_tile_map = att_emit_flash_tile_map,
                                          .tile_size = att_flash_tile_size};
+
+/* --- the gradient: q, k, v, lse, dout, matrices, captured -> dq, dk, dv, delta, parts of matrices */
+
+static void make_gradient(const sn_kernel *k, sn_attention_mixed_grad *g) {
+    enum { DELTA = 3, PARTS };
+    const sn_step *s = k->step;
+    make_spec(k, SN_MIXED_GRAD_MATRICES, &g->x);
+    g->x.a.lse_buf = SN_MIXED_LSE;
+    g->dout = att_operand_of(k, &s->in[SN_MIXED_COTANGENT], SN_MIXED_COTANGENT);
+    g->dq = att_operand_of(k, &s->out[0], s->n_in);
+    g->dk = att_operand_of(k, &s->out[1], s->n_in + 1);
+    g->dv = att_operand_of(k, &s->out[2], s->n_in + 2);
+    g->delta = att_operand_of(k, &s->out[DELTA], s->n_in + DELTA);
+    for (int i = 0, at = PARTS; i < 2; i++)
+        g->parts[i].buf = g->x.mix[i].buf >= 0 ? s->n_in + at++ : -1;
+}
+
+static void emit_mixed_grad(em *e, const sn_kernel *k) {
+    sn_attention_mixed_grad g;
+    make_gradient(k, &g);
+    sn_attention_emit_mixed_grad(e, k->name, &g);
+}
+
+static sn_dim mixed_grad_scratch(const sn_kernel *k, const sn_target *t) {
+    sn_attention_mixed_grad g;
+    make_gradient(k, &g);
+    return att_scratch_of_sizes(k, sn_attention_mixed_grad_scratch(&g, t, k->compute, 1, 1),
+                                sn_attention_mixed_grad_scratch(&g, t, k->compute, ATT_MANY, 1),
+                                sn_attention_mixed_grad_scratch(&g, t, k->compute, 1, ATT_MANY));
+}
+
+/* The halves share what is in the results; there are two because of a number. */
+static int64_t mixed_grad_shared(const sn_kernel *k, const sn_target *t) {
+    (void)k, (void)t;
+    return 64;
+}
+
+const sn_family sn_family_flash_mixed_grad = {
+    .emit = emit_mixed_grad, .scratch = mixed_grad_scratch, .shared = mixed_grad_shared};

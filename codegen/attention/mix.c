@@ -1,4 +1,5 @@
-/* mix.c: products of a tile of all heads with a matrix [heads, heads]. */
+/* mix.c: what kernels for mixed heads share: products of a tile of all heads with a matrix, what heads
+ * see of a tile, work for the threads. */
 #include "codegen/attention/mixed.h"
 
 void att_load_matrix(em *e, const att_plan *p, const sn_head_matrix *w, bool transposed,
@@ -67,4 +68,57 @@ em_val att_emit_mix(em *e, const att_plan *p, const att_mix_kind *k, int nv) {
     if (!k->matrix) emit_scale(e, p, &a, nv, l.i);
     em_end(e, &l);
     return att_end(e);
+}
+
+bool att_check_mixed(const sn_attention_mixed *x, sn_dtype compute, sn_error *err) {
+    const sn_attention *a = &x->a;
+    if (a->gqa_ratio != 1 || a->sinks || a->rate > 0 || a->weights || a->row_scales)
+        return sn_fail(err, SN_ERR_INTERNAL, "mixed attention: an option it does not have");
+    if (a->k.dtype != compute || a->v.dtype != compute)
+        return sn_fail(err, SN_ERR_INTERNAL, "mixed attention: k is %s and v %s, not %s",
+                       sn_dtype_name(a->k.dtype), sn_dtype_name(a->v.dtype),
+                       sn_dtype_name(compute));
+    return true;
+}
+
+em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val n, em_val kinds) {
+    const att_plan *p = b->p;
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1);
+    em_loop g = em_for(e, zero, em_i64(e, p->a->heads), one);
+    em_val keys = em_carry(e, &g, zero);
+    em_var end = em_let(e, zero);
+    att_classifier c;
+    att_query_block of = *b;
+    of.head = g.i;
+    att_mask_begin(e, &of, &c);
+    sn_interval sees = att_mask_tile(e, &of, &c, k0, n);
+    em_val skipped = em_i64(e, SN_TILE_SKIPPED), partial = em_i64(e, SN_TILE_PARTIAL);
+    em_val kind = em_select(e, sees.lo, em_i64(e, SN_TILE_FULL), partial);
+    kind = em_select(e, sees.hi, kind, skipped);
+    if (kinds) em_store(e, SN_I64, em_gep(e, kinds, p->t, em_muli(e, g.i, p->qb)), kind);
+    em_branch some = em_if(e, sees.hi);
+    att_mask_segments(e, &of, &c, k0, n, em_not(e, sees.lo));
+    em_loop v = em_for(e, zero, b->nv, one);
+    em_val lo, hi;
+    att_load_visible_keys(e, p, v.i, &lo, &hi);
+    em_set(e, end, em_imax(e, em_get(e, end), hi));
+    em_end(e, &v);
+    em_endif(e, &some);
+    em_next(e, &g, keys, em_imax(e, keys, em_get(e, end)));
+    em_end(e, &g);
+    return em_final(e, &g, keys);
+}
+
+void att_mixed_deal(em *e, const att_plan *p, em_val fn, em_val items) {
+    em_val one = em_i64(e, 1), two = em_muli(e, e->nthreads, 2);
+    em_val all = em_mul(e, em_size_value(e, p->a->batch), items);
+    em_loop i = em_for(e, em_i64(e, 0), all, one);
+    em_val step = em_rem(e, i.i, two), back = em_sub(e, em_sub(e, two, one), step);
+    em_branch mine = em_if(e, em_cmp(e, EM_EQ, em_imin(e, step, back), e->tid));
+    att_mixed_item_args args = {ATT_PASS_CONTEXT(e)};
+    args.batch = em_div(e, i.i, items);
+    args.index = em_rem(e, i.i, items);
+    att_mixed_item_call(e, fn, args);
+    em_endif(e, &mine);
+    em_end(e, &i);
 }

@@ -32,20 +32,9 @@ typedef struct plan {
     int64_t rows_offset, row_m_offset, row_keys_offset, row_bytes;
 } plan;
 
-static bool check_spec(const sn_attention_mixed *x, sn_dtype compute, sn_error *err) {
-    const sn_attention *a = &x->a;
-    if (a->gqa_ratio != 1 || a->sinks || a->rate > 0 || a->weights || a->row_scales)
-        return sn_fail(err, SN_ERR_INTERNAL, "mixed attention: an option it does not have");
-    if (a->k.dtype != compute || a->v.dtype != compute)
-        return sn_fail(err, SN_ERR_INTERNAL, "mixed attention: k is %s and v %s, not %s",
-                       sn_dtype_name(a->k.dtype), sn_dtype_name(a->v.dtype),
-                       sn_dtype_name(compute));
-    return true;
-}
-
 static bool make_plan(plan *f, const sn_attention_mixed *x, const char *name, const sn_target *t,
                       sn_dtype compute, sn_error *err) {
-    if (!check_spec(x, compute, err) || !att_plan_make(&f->p, &x->a, name, t, compute, err))
+    if (!att_check_mixed(x, compute, err) || !att_plan_make(&f->p, &x->a, name, t, compute, err))
         return false;
     att_plan *p = &f->p;
     p->pack = p->scan_v = false;
@@ -107,11 +96,6 @@ static em_val emit_softmax(em *e, const att_plan *p, bool masked) {
 
 /* ---- a query block --------------------------------------------------------------------------- */
 
-/* clang-format off */
-#define ATT_MIXED_BLOCK_PARAMS(P) ATT_CONTEXT(P) P(i64, batch) P(i64, index)
-/* clang-format on */
-ATT_SIGNATURE(att_mixed_block, ATT_MIXED_BLOCK_PARAMS)
-
 typedef struct block {
     const plan *f;
     att_query_block block;                                     /* its head: the one at hand */
@@ -171,36 +155,6 @@ static void emit_enter(em *e, const block *b) {
     att_store(e, p, em_vf(e, 1), att_scratch(e, f->one_offset));
 }
 
-/* What each head sees of the tile, as SN_TILE_SKIPPED .. SN_TILE_FULL, one i64 in place of its M.
- * Returns how many of the tile's n keys some head sees: those behind are hidden from all. */
-static em_val classify_tile(em *e, const block *b, em_val rows, em_val k0, em_val n) {
-    const att_plan *p = &b->f->p;
-    em_val m_tile = em_gep_bytes(e, rows, em_i64(e, b->f->row_m_offset));
-    em_loop g = em_for(e, b->zero, b->heads, b->one);
-    em_val keys = em_carry(e, &g, b->zero);
-    em_var end = em_let(e, b->zero);
-    att_classifier c;
-    att_query_block of = b->block;
-    of.head = g.i;
-    att_mask_begin(e, &of, &c);
-    sn_interval sees = att_mask_tile(e, &of, &c, k0, n);
-    em_val skipped = em_i64(e, SN_TILE_SKIPPED), partial = em_i64(e, SN_TILE_PARTIAL);
-    em_val kind = em_select(e, sees.lo, em_i64(e, SN_TILE_FULL), partial);
-    kind = em_select(e, sees.hi, kind, skipped);
-    em_store(e, SN_I64, em_gep(e, m_tile, p->t, em_muli(e, g.i, p->qb)), kind);
-    em_branch some = em_if(e, sees.hi);
-    att_mask_segments(e, &of, &c, k0, n, em_not(e, sees.lo));
-    em_loop v = em_for(e, b->zero, b->block.nv, b->one);
-    em_val lo, hi;
-    att_load_visible_keys(e, p, v.i, &lo, &hi);
-    em_set(e, end, em_imax(e, em_get(e, end), hi));
-    em_end(e, &v);
-    em_endif(e, &some);
-    em_next(e, &g, keys, em_imax(e, keys, em_get(e, end)));
-    em_end(e, &g);
-    return em_final(e, &g, keys);
-}
-
 /* qk of all heads to `to`. */
 static void emit_qk(em *e, const block *b, em_val to, em_val k0, em_val keys) {
     const att_plan *p = &b->f->p;
@@ -256,7 +210,8 @@ static void emit_scores_tile(em *e, const block *b, em_val k0) {
     const plan *f = b->f;
     em_val n = em_imin(e, em_sub(e, b->block.tk, k0), em_i64(e, ATT_TILE_KEYS));
     em_val rows = tile_rows(e, b, k0), tile = att_scratch(e, f->tile_offset);
-    em_val keys = classify_tile(e, b, rows, k0, n);
+    em_val kinds = em_gep_bytes(e, rows, em_i64(e, f->row_m_offset));
+    em_val keys = att_mixed_visible_keys(e, &b->block, k0, n, kinds);
     em_store(e, SN_I64, em_gep_bytes(e, rows, em_i64(e, f->row_keys_offset)), keys);
     em_branch some = em_if(e, em_cmp(e, EM_GT, keys, b->zero));
     bool mixes = f->x->mix[0].buf >= 0;
@@ -359,7 +314,7 @@ static em_val emit_block(em *e, const plan *f) {
     const att_plan *p = &f->p;
     block b = {.f = f, .block.p = p};
     emit_functions(e, f, &b);
-    att_mixed_block_args args = att_mixed_block_begin(e, p, "block");
+    att_mixed_item_args args = att_mixed_item_begin(e, p, "block");
     att_use_context(e, args.buf, args.dim, args.scratch);
     b.zero = em_i64(e, 0), b.one = em_i64(e, 1), b.heads = em_i64(e, p->a->heads);
     b.block.batch = args.batch, b.block.head = b.zero;
@@ -380,7 +335,6 @@ static em_val emit_block(em *e, const plan *f) {
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-/* Blocks are dealt to the threads in snake order (0 1 2 2 1 0 0 ...), which balances causal masks. */
 void sn_attention_emit_mixed(em *e, const char *name, const sn_attention_mixed *x) {
     plan f;
     if (!make_plan(&f, x, name, e->target, e->compute, &e->err)) return;
@@ -390,18 +344,7 @@ void sn_attention_emit_mixed(em *e, const char *name, const sn_attention_mixed *
     for (int i = 0; i < 2; i++)
         if (x->mix[i].buf >= 0)
             att_load_matrix(e, p, &x->mix[i], false, att_scratch(e, f.matrix_offset[i]));
-    em_val one = em_i64(e, 1), two = em_muli(e, e->nthreads, 2);
     em_val vectors = em_ceil_div(e, em_size_value(e, x->a.tq), p->lanes);
-    em_val blocks = em_ceil_div(e, vectors, p->nv);
-    em_val all = em_mul(e, em_size_value(e, x->a.batch), blocks);
-    em_loop i = em_for(e, em_i64(e, 0), all, one);
-    em_val step = em_rem(e, i.i, two), back = em_sub(e, em_sub(e, two, one), step);
-    em_branch mine = em_if(e, em_cmp(e, EM_EQ, em_imin(e, step, back), e->tid));
-    att_mixed_block_args args = {ATT_PASS_CONTEXT(e)};
-    args.batch = em_div(e, i.i, blocks);
-    args.index = em_rem(e, i.i, blocks);
-    att_mixed_block_call(e, fn, args);
-    em_endif(e, &mine);
-    em_end(e, &i);
+    att_mixed_deal(e, p, fn, em_ceil_div(e, vectors, p->nv));
     em_end_kernel(e);
 }

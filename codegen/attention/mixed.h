@@ -3,7 +3,7 @@
 #ifndef SN_ATTENTION_MIXED_H
 #define SN_ATTENTION_MIXED_H
 
-#include "codegen/attention/impl.h"
+#include "codegen/attention/backward.h"
 
 /* A matrix [heads, heads]: what head `row` gets of head `column`. */
 typedef struct sn_head_matrix {
@@ -19,6 +19,23 @@ typedef struct sn_attention_mixed {
     sn_head_matrix mix[2]; /* of the scores, of the weights */
 } sn_attention_mixed;
 
+/* Sums [B, heads, heads, tq] for the gradient of a matrix; buf < 0: it is not wanted. */
+typedef struct sn_mixed_parts {
+    int buf;
+} sn_mixed_parts;
+
+/* Its gradient, without a score region. a.lse_buf is read. */
+typedef struct sn_attention_mixed_grad {
+    sn_attention_mixed x;
+    sn_attention_operand dout, dq, dk, dv;
+    sn_attention_operand delta; /* [B, heads, tq], written by the first half, read by the second */
+    sn_mixed_parts parts[2];
+} sn_attention_mixed_grad;
+
+/* Two kernels: `name`, and `name`_finish, which all threads run after all have finished the first. */
+void sn_attention_emit_mixed_grad(em *e, const char *name, const sn_attention_mixed_grad *g);
+int64_t sn_attention_mixed_grad_scratch(const sn_attention_mixed_grad *g, const sn_target *t,
+                                        sn_dtype compute, int64_t tq, int64_t tk);
 void sn_attention_emit_mixed(em *e, const char *name, const sn_attention_mixed *x);
 int64_t sn_attention_mixed_scratch(const sn_attention_mixed *x, const sn_target *t,
                                    sn_dtype compute, int64_t tq, int64_t tk);
@@ -44,5 +61,16 @@ typedef struct att_mix_kind {
     bool matrix, scaled;
 } att_mix_kind;
 em_val att_emit_mix(em *e, const att_plan *p, const att_mix_kind *k, int nv);
+
+bool att_check_mixed(const sn_attention_mixed *x, sn_dtype compute, sn_error *err);
+/* How many of the n keys from k0 on some head of the block sees: those behind are hidden from all.
+ * kinds: receives what each head sees, SN_TILE_SKIPPED .. SN_TILE_FULL as an i64, p->qb elements
+ * apart; NULL: not wanted. */
+em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val n, em_val kinds);
+/* An item of work of a batch, for all heads. Deals `items` of each batch to the threads in snake order
+ * (0 1 2 2 1 0 0 ...), which balances causal masks. */
+#define ATT_MIXED_ITEM_PARAMS(P) ATT_CONTEXT(P) P(i64, batch) P(i64, index)
+ATT_SIGNATURE(att_mixed_item, ATT_MIXED_ITEM_PARAMS)
+void att_mixed_deal(em *e, const att_plan *p, em_val fn, em_val items);
 
 #endif

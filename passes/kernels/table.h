@@ -41,6 +41,9 @@ enum {
     SN_FLASH_GRAD_CAPTURED
 };
 
+/* Those of flash_mixed_grad after v; matrices follow. */
+enum { SN_MIXED_LSE = SN_FLASH_CAPTURED, SN_MIXED_COTANGENT, SN_MIXED_GRAD_MATRICES };
+
 #define SN_ALL_OPERANDS UINT32_MAX
 #define SN_NO_REGION SN_ATTR_COUNT
 
@@ -116,6 +119,7 @@ int sn_kernel_region_arg(const sn_node *n, int operand);
 sn_dim sn_macs_gemm(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_flash(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_flash_mixed(sn_module *m, const struct sn_step *s);
+sn_dim sn_macs_flash_mixed_grad(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_flash_grad(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_recurrence(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_recurrence(sn_module *m, const struct sn_step *s);

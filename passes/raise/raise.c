@@ -126,7 +126,9 @@ static bool has_better_gradient(sn_module *m, sn_node *loss, sn_node *raised) {
     bool others = false;
     for (int k = 0; k < 2; k++) {
         sn_order order = sn_topo(m, 1, k ? &raised : &loss);
-        for (int i = 0; i < order.n; i++) attention[k] += order.node[i]->op == SN_OP_attention;
+        for (int i = 0; i < order.n; i++)
+            attention[k] +=
+                order.node[i]->op == SN_OP_attention || order.node[i]->op == SN_OP_mixed_attention;
         for (int i = 0; k && i < order.n; i++)
             others |=
                 (order.node[i]->op == SN_OP_recurrence || order.node[i]->op == SN_OP_grouped_dot) &&

@@ -73,7 +73,8 @@ static sn_node *simplify_regions(sn_node *n) {
     sn_attr attr[16];
     bool changed = false;
     bool known = n->op == SN_OP_attention || n->op == SN_OP_attention_grad ||
-                 n->op == SN_OP_mixed_attention || n->op == SN_OP_scan;
+                 n->op == SN_OP_mixed_attention || n->op == SN_OP_mixed_attention_grad ||
+                 n->op == SN_OP_scan;
     if (!known || n->n_attr > 16) return n;
     for (int i = 0; i < n->n_attr; i++) {
         attr[i] = n->attr[i];

@@ -192,6 +192,7 @@ void ref_gemm(const ref_call *c);
 void ref_gate(const ref_call *c);
 void ref_exp_rows(const ref_call *c);
 void ref_flash_grad(const ref_call *c);
+void ref_flash_mixed_grad(const ref_call *c);
 void ref_softmax(const ref_call *c);
 
 #define STRIP(...) __VA_ARGS__
@@ -291,7 +292,20 @@ static sn_dtype type_of(const op_case *row, int i, bool wide) {
 /* Gradients of attention: rows have q, k, v, the cotangent of the result, captured tensors. The
  * results of the forward part are inserted: the output, and for flash_grad also the log-sum-exp. */
 static bool is_gradient(sn_op op) {
-    return op == SN_OP_attention_grad || op == SN_OP_flash_grad;
+    return op == SN_OP_attention_grad || op == SN_OP_flash_grad ||
+           op == SN_OP_mixed_attention_grad || op == SN_OP_flash_mixed_grad;
+}
+
+/* q, k, v, log-sum-exp, cotangent, the rest */
+static sn_node *build_mixed_gradient(sn_module *m, int n_in, sn_node *const *in, int n_attr,
+                                     const sn_attr *attr) {
+    sn_node *fwd[MAX_IN], *all[MAX_IN + 1];
+    for (int i = 0; i < n_in; i++) {
+        if (i != 3) fwd[i < 3 ? i : i - 1] = in[i];
+        all[i < 3 ? i : i + 1] = in[i];
+    }
+    all[3] = sn_b_result(sn_node_new(m, SN_OP_flash_mixed, n_in - 1, fwd, n_attr, attr), 1);
+    return sn_node_new(m, SN_OP_flash_mixed_grad, n_in + 1, all, n_attr, attr);
 }
 
 static sn_node *build_gradient(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
@@ -309,7 +323,9 @@ static sn_node *build_gradient(sn_module *m, sn_op op, int n_in, sn_node *const 
     for (int i = 0; i < n_attr; i++)
         if (attr[i].key != SN_A_index && attr[i].key != SN_A_wrt && attr[i].key != SN_A_lse)
             kept[n_kept++] = attr[i];
-    sn_op forward = made == 2 ? SN_OP_flash : SN_OP_attention;
+    sn_op forward = made == 2                          ? SN_OP_flash
+                    : op == SN_OP_mixed_attention_grad ? SN_OP_mixed_attention
+                                                       : SN_OP_attention;
     sn_node *y = sn_node_new(m, forward, n_in - 1, fwd, n_kept, kept);
     all[3] = made == 2 ? sn_b_result(y, 0) : y;
     if (made == 2) all[4] = sn_b_result(y, 1);
@@ -322,6 +338,7 @@ static sn_node *build_gradient(sn_module *m, sn_op op, int n_in, sn_node *const 
 
 static sn_node *build_node(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                            const sn_attr *attr) {
+    if (op == SN_OP_flash_mixed_grad) return build_mixed_gradient(m, n_in, in, n_attr, attr);
     if (is_gradient(op)) return build_gradient(m, op, n_in, in, n_attr, attr);
     if (op != SN_OP_attention_lse) return sn_node_new(m, op, n_in, in, n_attr, attr);
     return sn_b_attention_lse(sn_node_new(m, SN_OP_attention, n_in, in, n_attr, attr));
@@ -354,9 +371,9 @@ sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned par
     sn_op op = row->op == SN_OP_result ? row->of : row->op;
     sn_node *forward[MAX_IN]; /* regions number captured tensors as attention does */
     int n_forward = 0;
-    int mixes = count_mixes(row);
+    int first = is_gradient(op) ? 4 : 3, captured = first + count_mixes(row);
     for (int i = 0; i < n_in; i++)
-        if ((i != 3 || !is_gradient(op)) && (i < 3 || i >= 3 + mixes)) forward[n_forward++] = in[i];
+        if (i < 3 || i >= captured) forward[n_forward++] = in[i];
     sn_attr attr[MAX_CASE_ATTR];
     int64_t list[MAX_CASE_ATTR][SN_MAX_RANK];
     for (; row->attr[n_attr].used; n_attr++) {

@@ -398,13 +398,22 @@ void ref_attention(const ref_call *c) {
     attention_rows(c, false);
 }
 
-/* Weights of query q of batch b: p[head * Tk + k]. The matrices follow v in the row. */
-static void mixed_weights(const ref_call *c, int64_t b, int64_t q, double *raw, double *p) {
+/* Of the row: a result's node does not have it. */
+static int64_t mixes_of(const ref_call *c) {
+    for (const case_attr *a = c->row->attr; a->used; a++)
+        if (a->attr.key == SN_A_mix) return a->attr.i;
+    return 0;
+}
+
+/* Weights of query q of batch b: p[head * Tk + k], and scores before they mix; first: the operand that
+ * is the first matrix. */
+static void mixed_weights(const ref_call *c, int first, int64_t b, int64_t q, double *raw,
+                          double *p) {
     const sn_value *x = c->in[0], *k = c->in[1];
     int64_t H = x->shape[1], Tq = x->shape[2], d = x->shape[3], Tk = k->shape[2];
-    int64_t mix = sn_attr_int(c->n, SN_A_mix, 0);
+    int64_t mix = mixes_of(c);
     const case_region *mask = region_of(c, SN_A_mask);
-    const double *w = mix & 1 ? c->in[3]->data : NULL;
+    const double *w = mix & 1 ? c->in[first]->data : NULL;
     double scale = sn_attr_flt(c->n, SN_A_scale, 1 / sqrt((double)d));
     for (int64_t i = 0; i < H * Tk; i++) {
         const double *u = x->data + ((b * H + i / Tk) * Tq + q) * d,
@@ -428,12 +437,12 @@ static void mixed_weights(const ref_call *c, int64_t b, int64_t q, double *raw, 
 void ref_mixed_attention(const ref_call *c) {
     const sn_value *x = c->in[0], *v = c->in[2];
     int64_t H = x->shape[1], Tq = x->shape[2], Tk = v->shape[2], dv = v->shape[3];
-    int64_t mix = sn_attr_int(c->n, SN_A_mix, 0);
+    int64_t mix = mixes_of(c);
     const double *w = mix & 2 ? c->in[3 + (mix & 1)]->data : NULL;
     double *raw = malloc(sizeof *raw * (size_t)(2 * H * Tk + 1)), *p = raw + H * Tk;
     for (int64_t row = 0; raw && row < x->shape[0] * H * Tq; row++) {
         int64_t b = row / (H * Tq), h = row / Tq % H;
-        mixed_weights(c, b, row % Tq, raw, p);
+        mixed_weights(c, 3, b, row % Tq, raw, p);
         for (int64_t i = 0; i < dv; i++) c->out[row * dv + i] = 0;
         for (int64_t j = 0; j < Tk; j++) {
             double a = w ? 0 : p[h * Tk + j];
@@ -443,6 +452,71 @@ void ref_mixed_attention(const ref_call *c) {
         }
     }
     free(raw);
+}
+
+/* y[g][k] = sum over h of w[g][h] x[h][k], or of w[h][g]; w NULL: x */
+static void mix_rows(int64_t H, int64_t n, const double *w, bool transposed, const double *x,
+                     double *y) {
+    for (int64_t i = 0; i < H * n; i++) {
+        int64_t g = i / n;
+        y[i] = w ? 0 : x[i];
+        for (int64_t h = 0; h < H && w; h++)
+            y[i] += w[transposed ? h * H + g : g * H + h] * x[h * n + i % n];
+    }
+}
+
+/* The row: q, k, v, the cotangent, the matrices; `which`: the operand of mixed_attention. */
+static void mixed_back(const ref_call *c, int64_t which) {
+    const sn_value *const *in = c->in;
+    int64_t H = in[0]->shape[1], Tq = in[0]->shape[2], d = in[0]->shape[3];
+    int64_t Tk = in[2]->shape[2], dv = in[2]->shape[3], mix = mixes_of(c);
+    int64_t n = H * Tk;
+    const double *A = mix & 1 ? in[4]->data : NULL, *C = mix & 2 ? in[4 + (mix & 1)]->data : NULL;
+    double scale = sn_attr_flt(c->n, SN_A_scale, 1 / sqrt((double)d));
+    double *raw = malloc(sizeof *raw * (size_t)(6 * n + 1)), *p = raw + n, *da = p + n;
+    double *dp = da + n, *dqk = dp + n, *w = dqk + n;
+    for (int64_t r = 0; raw && r < in[0]->shape[0] * Tq; r++) {
+        int64_t b = r / Tq, q = r % Tq;
+        mixed_weights(c, 4, b, q, raw, p);
+        for (int64_t i = 0; i < n; i++) {
+            da[i] = 0;
+            for (int64_t j = 0; j < dv; j++)
+                da[i] += in[3]->data[((b * H + i / Tk) * Tq + q) * dv + j] *
+                         in[2]->data[(b * n + i) * dv + j];
+        }
+        mix_rows(H, Tk, C, true, da, dp);
+        for (int64_t h = 0; h < H; h++) {
+            double sum = 0;
+            for (int64_t i = h * Tk; i < (h + 1) * Tk; i++) sum += p[i] * dp[i];
+            for (int64_t i = h * Tk; i < (h + 1) * Tk; i++) dp[i] = p[i] * (dp[i] - sum);
+        }
+        mix_rows(H, Tk, A, true, dp, dqk);
+        mix_rows(H, Tk, C, false, p, w);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t row = (b * H + i / Tk) * Tq + q, key = b * n + i;
+            for (int64_t j = 0; j < d && which == 0; j++)
+                c->out[row * d + j] += scale * dqk[i] * in[1]->data[key * d + j];
+            for (int64_t j = 0; j < d && which == 1; j++)
+                c->out[key * d + j] += scale * dqk[i] * in[0]->data[row * d + j];
+            for (int64_t j = 0; j < dv && which == 2; j++)
+                c->out[key * dv + j] += w[i] * in[3]->data[row * dv + j];
+            for (int64_t h = 0; h < H && which >= 3; h++) {
+                bool of_scores = which == 3 && (mix & 1);
+                c->out[i / Tk * H + h] +=
+                    of_scores ? dp[i] * raw[h * Tk + i % Tk] : da[i] * p[h * Tk + i % Tk];
+            }
+        }
+    }
+    free(raw);
+}
+
+void ref_mixed_attention_grad(const ref_call *c) {
+    mixed_back(c, sn_attr_int(c->n, SN_A_index, 0));
+}
+
+/* Results 0, 1 and 2 are those of the composite. */
+void ref_flash_mixed_grad(const ref_call *c) {
+    mixed_back(c, c->row->index);
 }
 
 /* On one rank. */
