@@ -198,12 +198,12 @@ def page(which, times, explained, maps):
         out += ["```c", code, "```"]
         if name in explained:
             out += ["```", *explained[name][:2], "```"]
+        out.append("")
         if name in times:
             m = times[name]["machine"]
             masked = " and the tiles of its mask" if maps.get(name) else ""
             out += [f"![Time of {name} by fusion level{masked}](gallery/{name}.svg) "
-                    f"{TOKENS} tokens, {m['cpu']}, {m['threads']} threads, {m['date'][:10]}."]
-        out.append("")
+                    f"{TOKENS} tokens, {m['cpu']}, {m['threads']} threads, {m['date'][:10]}.", ""]
     return wrap("\n".join(out).rstrip("\n") + "\n")
 
 
