@@ -303,9 +303,11 @@ static const sn_node *reader_of(const sn_planner *p, const sn_node *n, int i) {
 }
 
 static void plan_kernel(sn_planner *p, sn_node *n) {
-    sn_step *s = sn_planner_step(p, n, n->n_in, n->n_result);
+    /* an exchange does not read what it has waited for, which may be overwritten meanwhile */
+    int n_in = n->op == SN_OP_collective_permute ? 1 : n->n_in;
+    sn_step *s = sn_planner_step(p, n, n_in, n->n_result);
     const sn_kernel_traits *kernel = sn_kernel_of(n);
-    for (int i = 0; i < n->n_in; i++) s->in[i] = sn_planner_view(p, n->in[i]);
+    for (int i = 0; i < n_in; i++) s->in[i] = sn_planner_view(p, n->in[i]);
     for (int i = 0; i < n->n_result; i++) {
         const sn_node *type = n->n_result > 1 ? n->result_type[i] : n;
         const sn_node *reader = reader_of(p, n, i);
@@ -323,7 +325,7 @@ static void plan_kernel(sn_planner *p, sn_node *n) {
     p->view[n->id] =
         sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be reordered */
     memcpy(p->view[n->id], s->out, sizeof *s->out * n->n_result);
-    for (int i = 0; i < n->n_in; i++) {
+    for (int i = 0; i < n_in; i++) {
         sn_view v = last_step(p)->in[i];
         bool rows = i < 32 && kernel->unit_rows >> i & 1;
         if ((rows && v.stride[v.rank - 1] != 1) ||
