@@ -6,6 +6,7 @@
 #include "runtime/clock.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,16 +25,18 @@ struct sn_jit {
     sn_error reported; /* what ORC reports in addition to the result of a call */
 };
 
-/* Converts an LLVM error to an sn_error; consumes it. */
-static bool fail_llvm(sn_error *err, sn_code code, const char *what, LLVMErrorRef e) {
+/* Converts an LLVM error to an sn_error; consumes it. LLVM's errors carry the text of errno, so the
+ * text tells a failed mmap from a fault. */
+static bool fail_llvm(sn_error *err, const char *what, LLVMErrorRef e) {
     char *message = LLVMGetErrorMessage(e);
-    sn_fail(err, code, "%s: %s", what, message);
+    bool no_memory = strstr(message, strerror(ENOMEM));
+    sn_fail(err, no_memory ? SN_ERR_MEMORY : SN_ERR_INTERNAL, "%s: %s", what, message);
     LLVMDisposeErrorMessage(message);
     return false;
 }
 
 static void on_session_error(void *jit, LLVMErrorRef e) {
-    fail_llvm(&((sn_jit *)jit)->reported, SN_ERR_INTERNAL, "loading code", e);
+    fail_llvm(&((sn_jit *)jit)->reported, "loading code", e);
 }
 
 static bool define_symbols(sn_jit *jit, const sn_jit_options *o, sn_error *err) {
@@ -51,7 +54,7 @@ static bool define_symbols(sn_jit *jit, const sn_jit_options *o, sn_error *err) 
     LLVMErrorRef e = LLVMOrcJITDylibDefine(jit->library, unit);
     if (!e) return true;
     LLVMOrcDisposeMaterializationUnit(unit);
-    return fail_llvm(err, SN_ERR_INTERNAL, "host symbols of a session", e);
+    return fail_llvm(err, "host symbols of a session", e);
 }
 
 /* perf defines the name, so others can guess it: refuses a link or a file of another user. */
@@ -79,12 +82,12 @@ static bool open_session(sn_jit *jit, const sn_target *t, const sn_jit_options *
     LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(
         builder, LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(tm));
     LLVMErrorRef e = LLVMOrcCreateLLJIT(&jit->lljit, builder);
-    if (e) return fail_llvm(err, SN_ERR_INTERNAL, "starting a JIT session", e);
+    if (e) return fail_llvm(err, "starting a JIT session", e);
     jit->session = LLVMOrcLLJITGetExecutionSession(jit->lljit);
     LLVMOrcExecutionSessionSetErrorReporter(jit->session, on_session_error, jit);
     jit->library = LLVMOrcExecutionSessionCreateBareJITDylib(jit->session, "sinter");
     if (o->gdb && (e = LLVMOrcLLJITEnableDebugSupport(jit->lljit)))
-        return fail_llvm(err, SN_ERR_INTERNAL, "registering code with gdb", e);
+        return fail_llvm(err, "registering code with gdb", e);
     if (o->perf_map) {
         char path[64];
         snprintf(path, sizeof path, "/tmp/perf-%ld.map", (long)getpid());
@@ -132,7 +135,7 @@ static void on_lookup(LLVMErrorRef e, LLVMOrcCSymbolMapPairs pairs, size_t n, vo
     lookup_result *r = ctx;
     pthread_mutex_lock(&r->lock);
     if (e) {
-        fail_llvm(&r->err, SN_ERR_INTERNAL, "looking up a symbol", e);
+        fail_llvm(&r->err, "looking up a symbol", e);
     } else if (n) {
         r->address = (void *)(uintptr_t)pairs[0].Sym.Address;
     }
@@ -158,7 +161,8 @@ void *sn_jit_lookup(sn_jit *jit, const char *name, sn_error *err) {
     /* the session's report names the cause (a symbol that is missing), the result only
      * the effect */
     const sn_error *cause = jit->reported.code ? &jit->reported : &r.err;
-    sn_fail(err, SN_ERR_INTERNAL, "compiled symbol '%s': %s", name, cause->message);
+    sn_fail(err, cause->code ? cause->code : SN_ERR_INTERNAL, "compiled symbol '%s': %s", name,
+            cause->message);
     jit->reported = (sn_error){0};
     return NULL;
 }
@@ -216,9 +220,10 @@ bool sn_jit_add_object(sn_jit *jit, const sn_object *o, sn_error *err) {
         return sn_fail(err, SN_ERR_FILE, "loading code: not an ELF object");
     LLVMMemoryBufferRef copy =
         LLVMCreateMemoryBufferWithMemoryRangeCopy((const char *)o->data, o->size, "sinter");
+    if (!copy) return sn_fail(err, SN_ERR_MEMORY, "loading code: out of memory");
     LLVMErrorRef e = LLVMOrcLLJITAddObjectFile(jit->lljit, jit->library, copy);
     jit->load_seconds += sn_clock() - t0;
-    if (e) return fail_llvm(err, SN_ERR_INTERNAL, "loading an object", e);
+    if (e) return fail_llvm(err, "loading an object", e);
     jit->objects++;
     if (jit->perf_map) write_perf_map(jit, o);
     return true;
