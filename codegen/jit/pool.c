@@ -68,14 +68,17 @@ static job *next_job(sn_pool *p) {
 }
 
 /* Compiles a job that is RUNNING for this worker, without the lock, which the caller has. LLVM may
- * have left a code generator that ran out of memory in the middle of something: it is leaked on
- * purpose. */
+ * have left a module or a code generator that ran out of memory in the middle of something: they
+ * are leaked on purpose. */
 static void run_unlocked(worker *w, job *j) {
     sn_pool *p = w->pool;
     sn_error left = {0};
     pthread_mutex_unlock(&p->lock);
     w->job = j;
-    if (!sn_llvm_try(compile_job, w, &left) && !j->err.code) j->err = left;
+    if (!sn_llvm_try(compile_job, w, &left)) {
+        if (!j->err.code) j->err = left;
+        j->e = (em){0};
+    }
     pthread_mutex_lock(&p->lock);
     if (j->err.code == SN_ERR_MEMORY && w->codegen) {
         add_stats(&p->lost, sn_codegen_get_stats(w->codegen));
