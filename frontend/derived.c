@@ -39,6 +39,25 @@ sn_tensor sn_flip_at(sn_loc at, sn_tensor x, int axis) {
     return sn_gather_at(at, x, a, down);
 }
 
+sn_tensor sn_take_along_at(sn_loc at, sn_tensor x, int axis, sn_tensor ids) {
+    FRONT_ENTER("take_along", x, ids);
+    sn_module *m = x->m;
+    int a = front_axis(m, "take_along", x, axis, x->rank);
+    if (a < 0) return bad_;
+    bool fits = ids->rank == x->rank;
+    for (int i = 0; fits && i < x->rank; i++) fits = i == a || x->shape[i] == ids->shape[i];
+    char tx[SN_NODE_TEXT], ti[SN_NODE_TEXT];
+    if (!fits)
+        return sn_module_fail(m, SN_ERR_SHAPE,
+                              "take_along: indices %s for %s; expected the same shape but for "
+                              "axis %d",
+                              sn_node_text(ids, ti), sn_node_text(x, tx), a);
+    sn_tensor index[SN_MAX_RANK + 1] = {NULL};
+    for (int i = 0; i < x->rank; i++)
+        index[i] = i == a ? ids : sn_b_iota(m, SN_I64, ids->rank, ids->shape, i);
+    return sn_at_at(at, x, index);
+}
+
 /* A tree of selections over the index, which halves the list at each step. */
 static sn_tensor choose(sn_tensor index, sn_dtype t, const double *value, int64_t first,
                         int64_t n) {

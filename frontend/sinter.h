@@ -439,9 +439,11 @@ sn_tensor sn_conv2d_at(sn_loc, sn_tensor x, sn_tensor w, sn_conv2d_options);
 /* The transpose of sn_gather: a tensor with n zeros along the axis, to which the slices of x are
  * added at ids, in order. */
 #define sn_scatter_add(x, axis, ids, n) sn_scatter_add_at(SN_HERE, x, axis, ids, n)
-/* Single elements: sn_at(table, i, j) takes one integer tensor per axis, all of one shape; the
- * result has that shape. */
+/* Single elements: sn_at(table, i, j) takes one integer tensor per axis, of shapes that broadcast;
+ * the result has their common shape. sn_take_along reads one axis at integers of its own for each
+ * element: y[.., j, ..] = x[.., ids[.., j, ..], ..], where ids has x's shape but for the axis. */
 #define sn_at(x, ...) sn_at_at(SN_HERE, x, SN_TENSORS(__VA_ARGS__))
+#define sn_take_along(x, axis, ids) sn_take_along_at(SN_HERE, x, axis, ids)
 
 /* Orders along an axis. Equal elements keep their order (0 and -0 are equal); NaN is above all
  * numbers: last in ascending order, first in descending. sn_sort gives the elements, x's shape and
@@ -477,7 +479,8 @@ sn_tensor sn_top_k_at(sn_loc, sn_tensor, sn_dim k, sn_tensor *index),
 sn_tensor sn_einsum_at(sn_loc, const char *spec, sn_tensor, sn_tensor),
     sn_gather_at(sn_loc, sn_tensor, int axis, sn_tensor ids),
     sn_scatter_add_at(sn_loc, sn_tensor, int axis, sn_tensor ids, sn_dim n),
-    sn_at_at(sn_loc, sn_tensor, const sn_tensor *index);
+    sn_at_at(sn_loc, sn_tensor, const sn_tensor *index),
+    sn_take_along_at(sn_loc, sn_tensor, int axis, sn_tensor ids);
 
 /* (1 - s) cross_entropy(x, target) + s times its mean over all classes as targets
  * [Szegedy et al. 2016]; 0 for a target outside [0, V). s: a number in [0, 1). */

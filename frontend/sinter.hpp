@@ -151,6 +151,9 @@ inline tensor log_sigmoid(tensor x, sn_loc at = SN_CALLER) {
 inline tensor flip(tensor x, int axis, sn_loc at = SN_CALLER) {
     return sn_flip_at(at, x.get(), axis);
 }
+inline tensor take_along(tensor x, int axis, tensor ids, sn_loc at = SN_CALLER) {
+    return sn_take_along_at(at, x.get(), axis, ids.get());
+}
 inline tensor smooth_cross_entropy(tensor x, tensor target, double smoothing,
                                    sn_loc at = SN_CALLER) {
     return sn_smooth_cross_entropy_at(at, x.get(), target.get(), smoothing);

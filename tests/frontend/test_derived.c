@@ -39,6 +39,8 @@ static sn_module *make(sn_tensor *loss, sn_tensor wrt[2]) {
     sn_output("inverse", sn_powi(sn_add(x, 1), -2));
     sn_output("integers", sn_powi(k, 5));
     sn_output("flip", sn_flip(logits, 0));
+    sn_tensor index = sn_mod(sn_iota(m, SN_I32, 0, N, 2), V); /* row i, twice: i mod V */
+    sn_output("take_along", sn_take_along(logits, 1, index));
     sn_output("array", sn_mul(x, sn_array(m, SN_F32, filter, N)));
     sn_output("smooth", sn_smooth_cross_entropy(logits, k, 0.1));
     sn_output("strict", sn_strict_mask(m, 3, 4));
@@ -48,6 +50,8 @@ static sn_module *make(sn_tensor *loss, sn_tensor wrt[2]) {
     part = sn_add(part, sn_sum_all(sn_powi(sn_add(sn_mul(x, 0.01), 3), -2)));
     sn_tensor turned = sn_mul(sn_flip(logits, 0), sn_reshape(sn_array(m, SN_F32, filter, N), N, 1));
     *loss = sn_add(part, sn_sum_all(sn_mul(turned, sn_flip(logits, 1))));
+    sn_tensor order = sn_argsort(logits, 0, false);
+    *loss = sn_add(*loss, sn_sum_all(sn_mul(sn_take_along(logits, 0, order), logits)));
     *loss = sn_add(*loss, sn_sum_all(sn_smooth_cross_entropy(logits, k, 0.1)));
     wrt[0] = x, wrt[1] = logits;
     return m;
@@ -61,6 +65,7 @@ static double wanted(const char *name, int i) {
     if (!strcmp(name, "inverse")) return pow(x + 1, -2);
     if (!strcmp(name, "integers")) return pow(k, 5);
     if (!strcmp(name, "flip")) return sin((N - 1 - i / V) * V + i % V);
+    if (!strcmp(name, "take_along")) return sin(i / 2 * V + i / 2 % V);
     if (!strcmp(name, "array")) return x * filter[i];
     if (!strcmp(name, "strict")) return i % 4 < i / 4 + 1;
     if (!strcmp(name, "left")) return k < 0 || k > 3 ? 0 : (double)(int32_t)((uint32_t)k << 8 * k);
@@ -89,7 +94,7 @@ static void values(void **state) {
                 if (!(fabs(is - want) <= 1e-5 * (1 + fabs(want))))
                     fail_msg("%s[%zu] is %g, not %g", got.value[v].name, i, is, want);
             }
-        assert_int_equal(got.n, 10);
+        assert_int_equal(got.n, 11);
         jit_result_free(&got);
         jit_close(&r);
         sn_module_free(m);
@@ -138,6 +143,10 @@ static void mistakes(void **state) {
     m = sn_module_new("mistakes");
     sn_array(m, SN_F32, filter, 3);
     assert_non_null(strstr(sn_module_error(m)->message, "an array of 7 values does not have"));
+    sn_module_free(m);
+    m = sn_module_new("mistakes");
+    sn_take_along(sn_input(m, "x", SN_F32, N, V), 0, sn_input(m, "k", SN_I32, N, 2));
+    assert_non_null(strstr(sn_module_error(m)->message, "expected the same shape but for axis 0"));
     sn_module_free(m);
 }
 
