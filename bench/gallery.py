@@ -29,7 +29,7 @@ FORMULA = {
     "gated_linear_attention": "S ← α ∘ S + kᵀ v, y = q S, α = sigmoid(x W)^(1/16)",
     "gated_mlp": "(silu(x G) ∘ x U) D",
     "latent_attention": "softmax((q K) c + r r′) c, then V; c: the cached latent",
-    "linear_attention": "f(q) Σ f(k) vᵀ / f(q) Σ f(k), f(x) = elu(x) + 1",
+    "linear_attention": "S ← S + f(k)ᵀ [v, 1], [y, n] = f(q) S, y / n, f(x) = elu(x) + 1",
     "lora_adapters": "W x + B_a A_a x, a: the adapter of the sequence",
     "mamba": "h ← e^(−Δ A) h + Δ B x, y = C h + D x",
     "mamba2": "S ← e^(−Δ e^a) S + Bᵀ (Δ x), y = C S + D x",

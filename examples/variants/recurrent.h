@@ -52,6 +52,12 @@ static inline sn_tensor short_convolution(const sn_forward_ctx *s, sn_tensor x, 
     return sn_silu(y);
 }
 
+/* v [B, HEADS, T, HEAD] and a column of ones, whose sums are those of the weights. */
+static inline sn_tensor with_ones(sn_tensor v) {
+    sn_module *m = sn_module_of(v);
+    return sn_concat(3, v, sn_full(m, SN_F32, 1, sn_dim_of(v, 0), HEADS, sn_dim_of(v, 2), 1));
+}
+
 static inline sn_tensor unit(sn_tensor x) {
     return sn_div(x, sn_sqrt(sn_add(sn_sum_keep(sn_square(x), -1), 1e-6)));
 }

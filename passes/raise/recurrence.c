@@ -81,11 +81,26 @@ static sn_dim size_on(const body *b, const sn_node *x, int axis) {
     return i < 0 ? 1 : x->shape[i];
 }
 
+/* A captured tensor that is broadcast outside of the loop, with size 1 on those of the matrix's axes on
+ * which it does not depend. */
+static sn_node *narrow(const body *b, sn_node *x) {
+    for (int i = b->s.n_carry + b->s.n_sequence; i < b->s.n_in; i++) {
+        const sn_node *wide = b->n->in[i], *from = wide->in ? wide->in[0] : NULL;
+        if (b->s.body->arg[i] != x || wide->op != SN_OP_broadcast) continue;
+        for (int a = wide->rank - 2; a < wide->rank; a++) {
+            int at = a - (wide->rank - from->rank);
+            if (a >= 0 && (at < 0 || from->shape[at] == 1)) x = sn_b_slice(x, a, 0, 1);
+        }
+    }
+    return x;
+}
+
 /* Takes x, which has S's axes, apart into a column times a row. */
 static bool split(const body *b, sn_node *x, sn_node **col, sn_node **row) {
     const int outer = 2 * b->n_lead + 1 - b->inner;
     while (x->op == SN_OP_broadcast || x->op == SN_OP_matmul)
         x = x->op == SN_OP_matmul ? x->decomposition : x->in[0];
+    x = narrow(b, x);
     if (x->rank > b->S->rank) return false;
     if (size_on(b, x, outer) == 1) {
         *col = times(*col, without_axis(b, x, outer));
@@ -447,7 +462,8 @@ static sn_node *log_of(sn_node *n, int depth) {
     if (n->op == SN_OP_exp) return n->in[0];
     if (depth && n->op == SN_OP_mul)
         return sn_b_binary(SN_OP_add, log_of(n->in[0], depth - 1), log_of(n->in[1], depth - 1));
-    if (depth && (n->op == SN_OP_broadcast || n->op == SN_OP_reshape || n->op == SN_OP_transpose)) {
+    if (depth && (n->op == SN_OP_broadcast || n->op == SN_OP_reshape || n->op == SN_OP_transpose ||
+                  (n->op == SN_OP_slice && n->in[0]->op == SN_OP_broadcast))) {
         sn_node *x = log_of(n->in[0], depth - 1);
         return sn_node_with(n, &x);
     }
