@@ -52,12 +52,23 @@ sn_node *zero_own_part(sn_node *p, int64_t ranks) {
     return part(SN_OP_own_part, p, p, ranks);
 }
 
+/* The rows of p of which the ranks have the parts x. */
+static sn_node *whole_rows(sn_node *x, const sn_node *p, int64_t ranks) {
+    return sn_node_new(x->m, SN_OP_all_gather, 1, &x,
+                       SN_ATTRS(SN_STR(name, name_of(p)), SN_INT(axis, 0), SN_STR(mesh, ZERO_MESH),
+                                SN_INT(ranks, ranks), SN_INT(extent, rows_of(p))));
+}
+
 sn_node *zero_whole(sn_node *x, const sn_node *p, int64_t ranks) {
-    sn_node *all =
-        sn_node_new(x->m, SN_OP_all_gather, 1, &x,
-                    SN_ATTRS(SN_STR(name, name_of(p)), SN_INT(axis, 0), SN_STR(mesh, ZERO_MESH),
-                             SN_INT(ranks, ranks), SN_INT(extent, rows_of(p))));
-    return sn_b_reshape(all, p->rank, p->shape);
+    return sn_b_reshape(whole_rows(x, p, ranks), p->rank, p->shape);
+}
+
+/* The shape of sums of p's rows. */
+static sn_node *as_sums(sn_node *x, const sn_node *p) {
+    sn_dim shape[SN_MAX_RANK];
+    for (int a = 0; a < p->rank - 1; a++) shape[a] = p->shape[a];
+    shape[p->rank - 1] = 1;
+    return sn_b_reshape(x, p->rank, shape);
 }
 
 /* The sums of squares of rows, x[i] [rows of a part, 1], of all ranks as whole[i] [.., 1]. */
@@ -75,25 +86,36 @@ static void gather_sums(int n, sn_node *const *x, const sn_node *const *p, int64
     all = sn_node_new(m, SN_OP_all_gather, 1, &all,
                       SN_ATTRS(SN_INT(axis, 0), SN_STR(mesh, ZERO_MESH), SN_INT(ranks, ranks)));
     for (int i = 0; i < n; at += size[i], i++) {
-        sn_dim shape[SN_MAX_RANK], parts = sn_dim_const(m, ranks * size[i]);
+        sn_dim parts = sn_dim_const(m, ranks * size[i]);
         sn_node *y = sn_b_slice(all, 1, sn_dim_const(m, at), sn_dim_const(m, size[i]));
         y = sn_b_reshape(y, 1, &parts);
         y = sn_b_slice(y, 0, 0, sn_dim_const(m, rows_of(p[i])));
-        for (int a = 0; a < p[i]->rank - 1; a++) shape[a] = p[i]->shape[a];
-        shape[p[i]->rank - 1] = 1;
-        whole[i] = sn_b_reshape(y, p[i]->rank, shape);
+        whole[i] = as_sums(y, p[i]);
     }
+}
+
+/* Whether ranks share the model, too: then they divide tensors in different ways, whose sums do not fit
+ * into one message. */
+static bool is_shared(const sn_module *m) {
+    const sn_mesh_axis *mesh;
+    bool shared = false;
+    for (int i = sn_module_mesh(m, &mesh); i-- > 0;) shared |= mesh[i].size > 1;
+    return shared;
 }
 
 void zero_squares(int n, sn_node *const *g, const sn_node *const *p, int64_t ranks, sn_node **sum) {
     static const int64_t axes[SN_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     sn_node *row[GROUP], *whole[GROUP];
-    for (int first = 0; first < n; first += GROUP) {
-        int count = n - first < GROUP ? n - first : GROUP;
+    const int most = n && is_shared(p[0]->m) ? 1 : GROUP;
+    for (int first = 0; first < n; first += most) {
+        int count = n - first < most ? n - first : most;
         for (int i = 0; i < count; i++)
             row[i] = sn_b_reduce(SN_OP_reduce_sum,
                                  sn_b_binary(SN_OP_mul, g[first + i], g[first + i]), 1, &axes[1]);
-        gather_sums(count, row, p + first, ranks, whole);
+        if (most > 1)
+            gather_sums(count, row, p + first, ranks, whole);
+        else
+            whole[0] = as_sums(whole_rows(row[0], p[first], ranks), p[first]);
         for (int i = 0; i < count; i++)
             sum[first + i] = sn_b_reduce(SN_OP_reduce_sum, whole[i], p[first + i]->rank - 1, axes);
     }

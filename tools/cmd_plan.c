@@ -116,8 +116,6 @@ static bool read_request(const options *o, train_settings *s, plan_request *r, s
     if (o->slices) s->slices = o->slices;
     if (o->zero >= 0) s->zero = (int)o->zero;
     if (o->tensor) s->tensor = o->tensor;
-    if (s->tensor > 1 && s->zero)
-        return sn_fail(err, SN_ERR_USAGE, "--tensor is not planned together with --zero");
     if (o->precision) s->precision = o->precision;
     if (!s->slices) s->slices = train_ranks_slices(s->data.batch);
     r->settings = s;

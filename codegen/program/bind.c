@@ -124,6 +124,10 @@ static bool find_source(const sn_node *n, origin *o, source *out, sn_error *err)
     if (o->like || !out->data) return true; /* the other session has the same share */
     out->share = sn_share_of(n);
     if (!out->share.ranks) return true;
+    if (out->share.nested) { /* whoever divides shares gives their parts values later */
+        *out = (source){.dtype = (sn_dtype)n->dtype};
+        return true;
+    }
     out->run = sn_share_is_run(&out->share, &first, &count) && bytes_of(out, count) >= 0;
     if (out->run) {
         out->data = (const char *)out->data + bytes_of(out, first);

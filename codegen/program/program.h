@@ -157,6 +157,7 @@ sn_session *sn_session_new_like(sn_program *p, const sn_session *like, sn_error 
 /* Memory that a session holds for a parameter (as bound, or prepared) or a state. NULL: none of
  * that name, or a parameter that was only needed to prepare others. */
 const void *sn_session_memory(const sn_session *s, const char *name);
+size_t sn_session_bytes(const sn_session *s, const char *name); /* of it */
 
 /* Which share of a divided parameter or state a session has; ranks 0: all of it. */
 struct sn_share;

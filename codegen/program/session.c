@@ -75,10 +75,19 @@ const sn_program *sn_session_program(const sn_session *s) {
     return s->p;
 }
 
-const void *sn_session_memory(const sn_session *s, const char *name) {
+static const bound *find_bound(const sn_session *s, const char *name) {
     const bound *b = sn_session_find(s->param, s->n_param, name);
-    if (!b) b = sn_session_find(s->state, s->n_state, name);
+    return b ? b : sn_session_find(s->state, s->n_state, name);
+}
+
+const void *sn_session_memory(const sn_session *s, const char *name) {
+    const bound *b = find_bound(s, name);
     return b ? b->data : NULL;
+}
+
+size_t sn_session_bytes(const sn_session *s, const char *name) {
+    const bound *b = find_bound(s, name);
+    return b ? b->bytes : 0;
 }
 
 bool sn_session_parameter(const sn_session *s, const char *name, float *out, int64_t n) {

@@ -11,21 +11,27 @@ sn_share sn_share_of(const sn_node *n) {
                    .outer = 1,
                    .inner = 1,
                    .n_part = parts->n,
-                   .part = parts->v};
+                   .part = parts->v,
+                   .nested = sn_attr_int(n, SN_A_nested, 0)};
     for (int i = 0; i < parts->n; i++) s.size += parts->v[i];
     for (int i = 0; i < n->rank; i++)
         if (i != axis) *(i < axis ? &s.outer : &s.inner) *= n->shape[i];
     return s;
 }
 
+/* Of n elements a rank of so many has as many, 0: all. */
+static int64_t part_of(int64_t n, int64_t ranks) {
+    return ranks ? (n + ranks - 1) / ranks : n;
+}
+
 void sn_share_whole(const sn_node *n, sn_dim shape[SN_MAX_RANK]) {
     sn_share s = sn_share_of(n);
     for (int i = 0; i < n->rank; i++) shape[i] = n->shape[i];
-    if (s.ranks) shape[sn_attr_int(n, SN_A_axis, 0)] = s.size;
+    if (s.ranks) shape[sn_attr_int(n, SN_A_axis, 0)] = part_of(s.size, s.nested);
 }
 
 static int64_t piece_of(const sn_share *s, int part) {
-    return (s->part[part] + s->ranks - 1) / s->ranks;
+    return part_of(s->part[part], s->ranks);
 }
 
 bool sn_share_is_run(const sn_share *s, int64_t *first, int64_t *count) {
@@ -38,7 +44,7 @@ bool sn_share_is_run(const sn_share *s, int64_t *first, int64_t *count) {
 int64_t sn_share_elements(const sn_share *s) {
     int64_t n = 0;
     for (int k = 0; k < s->n_part; k++) n += piece_of(s, k);
-    return s->outer * n * s->inner;
+    return s->outer * part_of(n, s->nested) * s->inner;
 }
 
 int64_t sn_share_runs(const sn_share *s) {

@@ -11,6 +11,9 @@ typedef struct sn_share {
     int64_t outer, size, inner;
     int n_part;
     const int64_t *part; /* [n_part] */
+    /* > 0: so many ranks of another mesh axis hold a part each of this share, rows (outer is 1) one after
+     * the other */
+    int64_t nested;
 } sn_share;
 
 /* The share that a parameter or state of a program is (attributes of the pass shard). */
@@ -25,8 +28,9 @@ bool sn_share_is_run(const sn_share *s, int64_t *first, int64_t *count);
 typedef struct sn_elements {
     int64_t from, to, count, missing;
 } sn_elements;
-int64_t sn_share_elements(const sn_share *s); /* of the share, those beyond the end included */
-int64_t sn_share_runs(const sn_share *s);     /* their number */
+/* That are held of the share, those beyond the end included. */
+int64_t sn_share_elements(const sn_share *s);
+int64_t sn_share_runs(const sn_share *s); /* their number */
 sn_elements sn_share_run(const sn_share *s, int64_t i);
 
 #endif

@@ -14,7 +14,7 @@ sh_layout sh_partial_layout(void) {
 sh_layout sh_parts_layout(sharder *s, int axis, int n, const int64_t *size) {
     sh_part *part = sn_arena_alloc(s->m, sizeof *part * (size_t)(n + 1));
     for (int i = 0; i < n; i++) part[i].size = size[i];
-    return (sh_layout){SH_SPLIT, axis, n, part};
+    return (sh_layout){.kind = SH_SPLIT, .axis = axis, .n_part = n, .part = part};
 }
 
 sh_layout sh_split_layout(sharder *s, int axis, int64_t size) {
@@ -49,8 +49,13 @@ int64_t sh_share(const sharder *s, const sh_layout *l) {
     return sum;
 }
 
+int64_t sh_held(const sharder *s, const sh_layout *l) {
+    int64_t share = sh_share(s, l);
+    return l->nested ? (share + l->nested - 1) / l->nested : share;
+}
+
 bool sh_is_padded(const sharder *s, const sh_layout *l) {
-    return l->kind == SH_SPLIT && sh_size(l) % s->ranks != 0;
+    return l->kind == SH_SPLIT && !l->nested && sh_size(l) % s->ranks != 0;
 }
 
 bool sh_divides(const sharder *s, sn_dim size, int64_t *elements) {
@@ -61,13 +66,13 @@ bool sh_divides(const sharder *s, sn_dim size, int64_t *elements) {
 
 void sh_shape(const sharder *s, const sn_node *n, const sh_layout *l, sn_dim shape[SN_MAX_RANK]) {
     for (int i = 0; i < n->rank; i++) shape[i] = n->shape[i];
-    if (l->kind == SH_SPLIT) shape[l->axis] = sn_dim_const(s->m, sh_share(s, l));
+    if (l->kind == SH_SPLIT) shape[l->axis] = sn_dim_const(s->m, sh_held(s, l));
 }
 
 /* Walks both lists; a boundary of one list may fall into a part of zeros of the other only. */
 bool sh_merge(sharder *s, const sh_layout *a, const sh_layout *b, sh_layout *out) {
     if (a->kind != SH_SPLIT || b->kind != SH_SPLIT || a->axis != b->axis ||
-        sh_size(a) != sh_size(b))
+        a->nested != b->nested || sh_size(a) != sh_size(b))
         return false;
     sh_part *part = sn_arena_alloc(s->m, sizeof *part * (size_t)(a->n_part + b->n_part + 1));
     int n = 0;
@@ -84,7 +89,9 @@ bool sh_merge(sharder *s, const sh_layout *a, const sh_layout *b, sh_layout *out
         part[n++] = (sh_part){step, x->zero && y->zero};
         left[0] -= step, left[1] -= step;
     }
-    if (out) *out = (sh_layout){SH_SPLIT, a->axis, n, part};
+    if (out)
+        *out = (sh_layout){
+            .kind = SH_SPLIT, .axis = a->axis, .n_part = n, .part = part, .nested = a->nested};
     return true;
 }
 
@@ -194,9 +201,16 @@ static sn_node *pad_axis(sharder *s, sn_node *x, int axis, int64_t more) {
         SN_ATTRS(SN_LIST(low, x->rank, low), SN_LIST(high, x->rank, high), SN_FLT(value, 0)), x);
 }
 
+/* What is computed of a state before it is known that it is divided as its next value is. */
+static sn_node *guess(sharder *s, sn_node *x, const sh_layout *l) {
+    s->guessed = sn_attr_str(x, SN_A_name, sn_ops[x->op].name);
+    return sn_b_slice(x, l->axis, 0, sn_dim_const(s->m, sh_held(s, l)));
+}
+
 static sn_node *own_share(sharder *s, sn_node *x, const sh_layout *l) {
     sn_node *direct = direct_share(s, x, l);
     if (direct) return direct;
+    if (l->nested) return guess(s, x, l);
     sn_node **part = sn_arena_alloc(s->m, sizeof *part * (size_t)l->n_part);
     if (sh_is_padded(s, l)) x = pad_axis(s, x, l->axis, sh_share(s, l) * s->ranks - sh_size(l));
     int64_t at = 0;

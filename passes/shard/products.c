@@ -22,10 +22,10 @@ static bool shard_linear(sharder *s, sn_node *n, sh_local *out) {
     int last = x->rank - 1;
     if (sn_attr_get(n, SN_A_size)) return false;
     if (is_split(lx, last) || is_split(lw, 1)) {
-        sh_layout l = is_split(lx, last) ? lx.at : lw.at;
-        in[0] = sh_split(s, x, &(sh_layout){SH_SPLIT, last, l.n_part, l.part});
-        in[1] = sh_split(s, w, &(sh_layout){SH_SPLIT, 1, l.n_part, l.part});
-        sh_local padded = {in[0], sh_on_axis(l, last)};
+        sh_layout l = sh_on_axis(is_split(lx, last) ? lx.at : lw.at, last), of_w = sh_on_axis(l, 1);
+        in[0] = sh_split(s, x, &l);
+        in[1] = sh_split(s, w, &of_w);
+        sh_local padded = {in[0], l};
         in[0] = sh_fill(s, &padded, 0);
         sh_local term = {sn_node_new(s->m, SN_OP_linear, 2, in, SN_NO_ATTRS), sh_partial_layout()};
         if (!b) return done(out, term.n, term.at);
@@ -36,7 +36,8 @@ static bool shard_linear(sharder *s, sn_node *n, sh_local *out) {
     if (is_split(lw, 0) && lx.at.kind != SH_SPLIT) {
         l = sh_on_axis(lw.at, last);
         in[0] = sh_whole(s, x), in[1] = lw.n;
-        if (b) in[2] = sh_split(s, b, &(sh_layout){SH_SPLIT, 0, l.n_part, l.part});
+        sh_layout of_b = sh_on_axis(l, 0);
+        if (b) in[2] = sh_split(s, b, &of_b);
     } else if (lx.at.kind == SH_SPLIT) {
         l = lx.at;
         in[0] = lx.n, in[1] = sh_whole(s, w);

@@ -75,7 +75,7 @@ static bool keeps_zeros(sharder *s, const sn_node *n) {
     return n->op == SN_OP_mul || n->op == SN_OP_neg || n->op == SN_OP_cast;
 }
 
-static bool shard_elementwise(sharder *s, sn_node *n, sh_local *out) {
+bool sh_elementwise(sharder *s, sn_node *n, sh_local *out) {
     sh_layout l = sh_whole_layout();
     sn_node **in = sn_arena_alloc(s->m, sizeof *in * (size_t)(n->n_in + 1));
     if (on_terms(s, n, out)) return true;
@@ -164,7 +164,7 @@ static bool regroup(sharder *s, const sn_node *x, const sn_node *y, const sh_lay
             fits &= i < each || p.size == part[i % each].size;
             part[i % each] = (sh_part){p.size, p.zero && (i < each || part[i % each].zero)};
         }
-        *out = (sh_layout){SH_SPLIT, j, each, part};
+        *out = (sh_layout){.kind = SH_SPLIT, .axis = j, .n_part = each, .part = part};
         if (fits && sh_size(out) == size) return true;
     }
     return false;
@@ -207,7 +207,7 @@ static bool cut(sharder *s, const sh_layout *l, int64_t start, int64_t size, sh_
             return false;
         part[n++] = (sh_part){to - from, l->part[i].zero};
     }
-    *out = (sh_layout){SH_SPLIT, l->axis, n, part};
+    *out = (sh_layout){.kind = SH_SPLIT, .axis = l->axis, .n_part = n, .part = part};
     *local = start / s->ranks;
     return true;
 }
@@ -258,7 +258,7 @@ static bool shard_pad(sharder *s, sn_node *n, sh_local *out) {
     sn_attr attr[3] = {sn_attr_get(n, SN_A_value) ? *sn_attr_get(n, SN_A_value) : SN_FLT(value, 0),
                        SN_LIST(low, n->rank, around[0]), SN_LIST(high, n->rank, around[1])};
     return done(out, sn_node_new(s->m, SN_OP_pad, 1, &x.n, 3, attr),
-                (sh_layout){SH_SPLIT, a, k, part});
+                (sh_layout){.kind = SH_SPLIT, .axis = a, .n_part = k, .part = part});
 }
 
 /* Along the divided axis the parts of all operands follow each other. */
@@ -266,7 +266,7 @@ static bool join(sharder *s, sn_node *n, int axis, sn_node **in, sh_layout *out)
     int total = 0;
     for (int i = 0; i < n->n_in; i++) total += sh_local_of(s, n->in[i]).at.n_part + 1;
     sh_part *part = sn_arena_alloc(s->m, sizeof *part * (size_t)(total + 1));
-    *out = (sh_layout){SH_SPLIT, axis, 0, part};
+    *out = (sh_layout){.kind = SH_SPLIT, .axis = axis, .n_part = 0, .part = part};
     for (int i = 0; i < n->n_in; i++) {
         sh_local x = sh_local_of(s, n->in[i]);
         int64_t size;
@@ -406,13 +406,16 @@ static sh_rule *const rules[SN_OP_COUNT] = {
     [SN_OP_reduce_max] = shard_reduce,
     [SN_OP_reduce_min] = shard_reduce,
     [SN_OP_all_reduce] = shard_other_axis,
+    [SN_OP_reduce_scatter] = sh_part_of,
+    [SN_OP_own_part] = sh_part_of,
+    [SN_OP_all_gather] = sh_whole_of,
     [SN_OP_shard] = shard_other_axis,
     [SN_OP_cumsum] = shard_along_axis,
     [SN_OP_argmax] = shard_along_axis,
     [SN_OP_argsort] = shard_along_axis,
-    [SN_OP_relu] = shard_elementwise,
-    [SN_OP_silu] = shard_elementwise,
-    [SN_OP_softplus] = shard_elementwise,
+    [SN_OP_relu] = sh_elementwise,
+    [SN_OP_silu] = sh_elementwise,
+    [SN_OP_softplus] = sh_elementwise,
     [SN_OP_mean] = shard_statistic,
     [SN_OP_variance] = shard_statistic,
     [SN_OP_softmax] = shard_along_axis,
@@ -426,6 +429,6 @@ static sh_rule *const rules[SN_OP_COUNT] = {
 };
 
 sh_rule *sh_rule_of(sn_op op) {
-    if (sn_ops[op].kind == SN_ELEM) return shard_elementwise;
+    if (sn_ops[op].kind == SN_ELEM) return sh_elementwise;
     return rules[op];
 }

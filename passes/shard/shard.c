@@ -56,9 +56,11 @@ static void find_divided(sharder *s, const sn_entry *e) {
     sn_order order = sn_entry_topo(s->m, e);
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
-        if (s->ranks == 1 || !is_of_mesh(s, n) || !is_named(n->in[0])) continue;
-        const char *name = sn_attr_str(n->in[0], SN_A_name, "");
+        if (s->ranks == 1 || !is_of_mesh(s, n)) continue;
         sh_layout at = layout_of(s, n);
+        const sn_node *leaf = is_named(n->in[0]) ? n->in[0] : sh_gathered_leaf(n->in[0]);
+        if (!leaf || (leaf != n->in[0] && !sh_nest(s, n->in[0], at, &at))) continue;
+        const char *name = sn_attr_str(leaf, SN_A_name, "");
         if (!add_leaf(s, name, at) && !sh_merge(s, &at, &find_leaf(s, name)->at, NULL))
             sn_module_fail(s->m, SN_ERR_USAGE,
                            "sn_shard: '%s' is divided in two ways among the ranks of \"%s\"", name,
@@ -72,11 +74,16 @@ static sn_node *local_leaf(sharder *s, const sn_node *n, const sh_layout *l) {
     int64_t *parts = sn_arena_alloc(s->m, sizeof *parts * (size_t)l->n_part);
     for (int i = 0; i < l->n_part; i++) parts[i] = l->part[i].size;
     sh_shape(s, n, l, shape);
-    return sn_node_new(s->m, (sn_op)n->op, 0, NULL,
-                       SN_ATTRS(SN_STR(name, sn_attr_str(n, SN_A_name, "")),
-                                SN_INT(dtype, n->dtype), SN_LIST(shape, n->rank, shape),
-                                SN_INT(axis, l->axis), SN_STR(mesh, s->mesh),
-                                SN_INT(ranks, s->ranks), SN_LIST(parts, l->n_part, parts)));
+    const sn_attr attr[] = {SN_STR(name, sn_attr_str(n, SN_A_name, "")),
+                            SN_INT(dtype, n->dtype),
+                            SN_LIST(shape, n->rank, shape),
+                            SN_INT(axis, l->axis),
+                            SN_STR(mesh, s->mesh),
+                            SN_INT(ranks, s->ranks),
+                            SN_LIST(parts, l->n_part, parts),
+                            SN_INT(nested, l->nested)};
+    const int count = sizeof attr / sizeof *attr;
+    return sn_node_new(s->m, (sn_op)n->op, 0, NULL, l->nested ? count : count - 1, attr);
 }
 
 /* ---- nodes ---- */
@@ -110,6 +117,12 @@ static sh_local compute(sharder *s, sn_node *n) {
         return out;
     }
     if (is_whole(s, n)) return whole_local(with_whole(s, n));
+    if (sh_has_nested(s, n)) {
+        if (sh_nested(s, n, &out)) return out;
+        return whole_local(sn_module_fail(s->m, SN_ERR_INTERNAL,
+                                          "%s of a tensor that \"%s\" and other ranks divide",
+                                          sn_ops[n->op].name, s->mesh));
+    }
     sh_rule *rule = sh_rule_of((sn_op)n->op);
     if (!rule) rule = sh_product_rule((sn_op)n->op);
     if (rule && rule(s, n, &out)) return out;
@@ -128,6 +141,7 @@ static bool divide_state(sharder *s, const sn_binding *b) {
 static void start_walk(sharder *s) {
     s->n_of = sn_module_node_count(s->m);
     s->of = sn_arena_alloc(s->m, sizeof *s->of * (size_t)(s->n_of + 1));
+    s->guessed = NULL;
 }
 
 static void walk(sharder *s, const sn_entry *e) {
@@ -193,6 +207,9 @@ int sn_pass_shard(sn_passes *p) {
         for (int i = 0; i < sn_entry_count(m); i++) find_divided(&s, sn_entry_at(m, i));
         while (divide_states(&s)) {
         }
+        if (s.guessed)
+            sn_module_fail(m, SN_ERR_INTERNAL,
+                           "%s is whole, but other ranks divide what is computed of it", s.guessed);
         if (sn_module_error(m)->code) break;
         changed += store(&s);
     }

@@ -21,6 +21,9 @@ typedef struct sh_layout {
     sh_kind kind;
     int axis, n_part;
     const sh_part *part; /* [n_part]; one alone need not be a multiple of the ranks */
+    /* > 0: so many ranks of another mesh axis divide the share again, by rows (axis 0), and each holds a
+     * part of it (nested.c). `part` describes the share. */
+    int64_t nested;
 } sh_layout;
 
 /* What a rank holds of a node of the user's graph; n NULL: not known yet. */
@@ -45,6 +48,8 @@ struct sharder {
     uint32_t n_of;
     sh_leaf *leaf; /* [n_leaf] */
     int n_leaf, cap_leaf;
+    /* what this walk has divided for lack of knowledge of a state; NULL: nothing */
+    const char *guessed;
     sh_local (*compute)(sharder *s, sn_node *n); /* what `of` does not know yet */
 };
 
@@ -57,9 +62,10 @@ sh_layout sh_split_layout(sharder *s, int axis, int64_t size);
 sh_layout sh_parts_layout(sharder *s, int axis, int n, const int64_t *size);
 sh_layout sh_on_axis(sh_layout l, int axis);         /* the same parts of another axis */
 sh_layout sh_without_zeros(sharder *s, sh_layout l); /* the same parts, of unknown content */
-/* Elements of the axis: of all ranks; of one. */
+/* Elements of the axis: of all ranks; of one, in its share, of which it may hold a part (sh_held). */
 int64_t sh_size(const sh_layout *l);
 int64_t sh_share(const sharder *s, const sh_layout *l);
+int64_t sh_held(const sharder *s, const sh_layout *l);
 bool sh_is_padded(const sharder *s, const sh_layout *l); /* the last rank's share is not full */
 /* Both are SPLIT along one axis in the same way; *out: the finer one. out may be NULL. */
 bool sh_merge(sharder *s, const sh_layout *a, const sh_layout *b, sh_layout *out);
@@ -89,5 +95,18 @@ sn_node *sh_split(sharder *s, sn_node *n, const sh_layout *l); /* divided in thi
 typedef bool sh_rule(sharder *s, sn_node *n, sh_local *out);
 sh_rule *sh_rule_of(sn_op op);      /* NULL: none */
 sh_rule *sh_product_rule(sn_op op); /* products.c: products, look-ups, attention */
+sh_rule sh_elementwise;             /* rules.c */
+
+/* ---- nested.c: what other ranks divide, too (ZeRO) ---- */
+
+bool sh_has_nested(sharder *s, const sn_node *n); /* an operand is */
+/* All rules that know such operands; false: there is none for n. */
+sh_rule sh_nested;
+/* Parts of tensors that are divided, over the ranks of another mesh axis, and wholes of them. */
+sh_rule sh_part_of, sh_whole_of;
+/* The parameter or state whose parts n gathers; NULL: it is something else. */
+const sn_node *sh_gathered_leaf(const sn_node *n);
+/* How it is divided if the whole n is divided as l; false: the parts cannot be. */
+bool sh_nest(sharder *s, const sn_node *n, sh_layout l, sh_layout *out);
 
 #endif

@@ -1,6 +1,6 @@
 #!/bin/sh
-# ranks_asan.sh SINTER SOURCE_DIR MPIRUN ranks|tensor [long]: tests/tools/ranks/test_NAME.sh with a program built with
-# AddressSanitizer. MPI unloads its parts at the end, and then nobody can tell whose leaks these are: so they stay.
+# ranks_asan.sh SINTER SOURCE_DIR MPIRUN ranks|tensor [long], or matrix [MODEL…]: tests/tools/ranks/test_NAME.sh, or
+# ranks_matrix.sh, with a program built with AddressSanitizer. MPI unloads its parts at the end, and then nobody can tell whose leaks these are: so they stay.
 set -eu
 sinter=$1 source=$2 mpirun=$3 name=$4
 shift 4
@@ -17,4 +17,6 @@ export LSAN_OPTIONS=suppressions=$source/tests/tools/ranks/lsan_mpi.txt:print_su
 exec "$sinter" "\$@"
 W
 chmod +x "$dir/sinter"
-SLOW=10 sh "$source/tests/tools/ranks/test_$name.sh" "$dir/sinter" "$source" "$mpirun" "$@"
+test=$source/tests/tools/ranks/test_$name.sh
+[ "$name" != matrix ] || test=$source/tests/long/ranks_matrix.sh
+SLOW=10 sh "$test" "$dir/sinter" "$source" "$mpirun" "$@"

@@ -128,8 +128,9 @@ static bool note_unread_keys(const trainer *t) {
     return true;
 }
 
-static int rank_of(const trainer *t) {
-    return t->r->comm ? t->r->comm->rank : 0;
+/* Among the ranks that divide what all of them would have (ZeRO). */
+static int data_rank(const trainer *t) {
+    return t->ranks.data ? t->ranks.data->rank : 0;
 }
 
 static bool build_model(trainer *t, int entries, sn_error *err) {
@@ -157,7 +158,7 @@ static bool build_model(trainer *t, int entries, sn_error *err) {
         ok = sn_fail(err, SN_ERR_USAGE,
                      "--context: a %s model has no attention that can be divided", t->model.type);
     bool plan = t->r->compile.plan_only; /* nothing will run */
-    ok = ok && train_start_open(&t->start, &t->model, t->s, dir, rank_of(t), !plan, err);
+    ok = ok && train_start_open(&t->start, &t->model, t->s, dir, data_rank(t), !plan, err);
     if (ok && dir && !plan) ok = sn_model_takes_all(&t->model, dir->weights, err);
     sn_model_dir_close(dir);
     return ok;
@@ -303,8 +304,9 @@ static bool open_trainer(trainer *t, sn_error *err) {
         !compile_in_turn(t, err))
         return false;
     ok = open_session(t, err) &&
-         train_tensors_open(t->model.module, t->session, &t->start.whole, rank_of(t), &t->tensors,
+         train_tensors_open(t->model.module, t->session, &t->start.whole, data_rank(t), &t->tensors,
                             err) &&
+         train_start_place(&t->model, t->s, &t->start, &t->tensors, err) &&
          train_ranks_bind(k, t->session, t->model.module, err);
     if (!train_ranks_agree(k, ok, err)) return false;
     train_start_free_copied(&t->start, t->program);

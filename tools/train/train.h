@@ -173,7 +173,7 @@ typedef struct train_start {
     uint64_t hash; /* of the whole values */
 } train_start;
 /* Divides the module's parameters and fills own, without a folder with drawn values; values: false
- * leaves them out. */
+ * leaves them out. Parts of what a group of ranks shares have none: train_start_place. */
 bool train_start_open(train_start *start, const sn_model *model, const train_settings *s,
                       const sn_model_dir *dir, int rank, bool values, sn_error *err);
 const sn_weight *train_start_whole(const train_start *start, const char *name); /* or NULL */
@@ -187,10 +187,12 @@ typedef struct train_tensor {
     sn_weight whole; /* its name (the module's), type, shape; no data */
     int64_t rows;    /* of the whole, along all axes but the last; a vector is one row */
     size_t row_bytes;
-    void *memory;        /* rows [first, last), or the share */
+    void *memory;        /* rows [first, last), or elements of the share */
     int64_t first, last; /* all rows unless divided among ranks */
     bool divided;        /* by rows, or among ranks that share the model */
     sn_share share;      /* ranks 0: it has none */
+    int64_t at, held;    /* elements [at, at + held) of the share are in memory */
+    bool nested;         /* and other groups have the others, in order; else each has all */
 } train_tensor;
 
 typedef struct train_tensors {
@@ -201,15 +203,18 @@ typedef struct train_tensors {
  * list. */
 bool train_tensors_open(sn_module *m, const sn_session *s, const sn_parameters *whole, int rank,
                         train_tensors *out, sn_error *err);
+/* Gives the session's parts of shares their initial values. */
+bool train_start_place(const sn_model *model, const train_settings *s, const train_start *start,
+                       const train_tensors *t, sn_error *err);
 void train_tensors_close(train_tensors *t);
 const train_tensor *train_tensors_find(const train_tensors *t, const char *name); /* or NULL */
 size_t train_tensor_bytes(const train_tensor *x);                                 /* in memory */
 
-/* Elements [first, first + count) of the whole: into the tensor's share, as far as it has them; from all
- * ranks' shares, one after the other. */
+/* Elements [first, first + count) of the whole: into the tensor's share, as far as it has them; from the
+ * memory of `ranks` ranks, group after group, one after the other. */
 void train_share_take(const train_tensor *x, const void *from, int64_t first, int64_t count);
-void train_share_join(const train_tensor *x, const void *all, int64_t first, int64_t count,
-                      void *out);
+void train_share_join(const train_tensor *x, const void *all, int ranks, int64_t first,
+                      int64_t count, void *out);
 
 /* DIR/checkpoint.safetensors. size: number of files with rows of matrices beside it, one written by
  * each rank; 1: there are none. Each rank calls checkpoint_save_part; when all have, rank 0 calls

@@ -68,11 +68,6 @@ static bool divide_ranks(train_ranks *r, const train_settings *s, sn_error *err)
         r->context = c->ops->split(c, (int)(c->rank / each), err);
         return r->context != NULL;
     }
-    if (s->zero)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "--zero %d with --tensor %lld: the ranks of a group divide parameters and "
-                       "optimizer states already; take one of both",
-                       s->zero, (long long)tensor);
     r->tensor = c->ops->split(c, (int)(c->rank / tensor), err);
     r->data = r->tensor ? c->ops->split(c, (int)(c->rank % tensor), err) : NULL;
     return r->data != NULL;
@@ -219,11 +214,6 @@ static bool delay(sn_comm_engine *e, sn_error *err) {
     return true;
 }
 
-static int64_t elements(const sn_node *n) {
-    int64_t count;
-    return sn_dim_is_const(n->m, sn_dim_product(n->m, n->rank, n->shape), &count) ? count : 0;
-}
-
 bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err) {
     static const char prefix[] = "gradient.";
     const sn_entry *e = sn_entry_get(m, "accumulate");
@@ -233,8 +223,7 @@ bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err
     for (int i = 0; e && i < e->n_assign; i++) {
         const char *name = e->assign[i].name;
         float *data = (float *)(uintptr_t)sn_session_memory(s, name);
-        sn_share share = sn_session_share(s, name);
-        size_t n = (size_t)(share.ranks ? sn_share_elements(&share) : elements(e->assign[i].node));
+        size_t n = sn_session_bytes(s, name) / sizeof *data;
         if (strncmp(name, prefix, strlen(prefix)) || !data) continue;
         name += strlen(prefix);
         r->gradient[r->n_gradient++] = (struct train_gradient){name, data, n, r->n};

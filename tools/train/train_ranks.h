@@ -86,7 +86,10 @@ bool train_share(train_ranks *r, const train_tensors *t, train_state *state, sn_
  * ranks, which then agree. */
 bool train_ranks_save(train_ranks *r, const train_tensors *t, const train_state *state,
                       const train_identity *id, const char *folder, sn_error *err);
-/* A tensor that ranks share. *whole: malloc'ed on the first rank of the group, NULL on the others. */
+/* The ranks that have all parts of a tensor that ranks share: those of a group; of all groups, which
+ * divide the shares. */
+sn_comm *train_share_comm(const train_ranks *r, const train_tensor *x);
+/* A tensor that ranks share. *whole: malloc'ed on the first of these ranks, NULL on the others. */
 bool train_share_collect(train_ranks *r, const train_tensor *x, void **whole, sn_error *err);
 /* train_save.c: writes a model folder, rank 0 does; parameters that are not trained have their initial
  * values. Called by all ranks. Of those that are divided rank 0 gathers one at a time. */

@@ -10,7 +10,7 @@
 
 typedef struct gathering {
     train_ranks *ranks;
-    sn_comm *comm; /* those that have the parts of one model */
+    sn_comm *comm; /* those that have the parts of one model: a group, or with ZeRO 3 all ranks */
     const train_tensors *tensors;
     const train_start *start;
     float *whole; /* of the present tensor */
@@ -19,7 +19,7 @@ typedef struct gathering {
 
 static bool gather_rows(gathering *g, const train_tensor *x, sn_error *err) {
     enum { PIECE = 1 << 22 };
-    sn_comm *c = g->comm;
+    sn_comm *c = g->ranks->data;
     size_t row = x->row_bytes / sizeof(float), n = x->whole.bytes / sizeof(float);
     size_t part = ((size_t)x->rows + (size_t)c->size - 1) / (size_t)c->size * row;
     sn_comm_sum sum = {0};
@@ -95,11 +95,12 @@ static bool any_divided(const gathering *g) {
 
 bool train_save_model(train_ranks *r, const train_tensors *t, const train_start *start,
                       const char *folder, sn_config *config, sn_error *err) {
-    gathering g = {r, r->tensor ? r->tensor : r->comm, t, start, NULL, false};
+    bool group = r->tensor && r->zero < 3;
+    gathering g = {r, group ? r->tensor : r->comm, t, start, NULL, false};
     bool parts = any_divided(&g), leads = train_ranks_leads(r), ok = true;
     int64_t i = 0;
     if (!train_ranks_settle(r, err)) return false;
-    if (r->tensor && r->data->rank) return true; /* another group does */
+    if (group && r->data->rank) return true; /* another group does */
     if (leads) ok = write_model(&g, folder, config, err);
     if (leads && parts && !g.failed) {
         sn_error late = {0};

@@ -30,22 +30,59 @@ static void read_folder(const sn_model_dir *dir, const sn_weight *w, float *out,
         sn_problem(p, "'%s' is %s, not a float type", w->name, sn_dtype_name(have->dtype));
 }
 
+/* The initial values of w, malloc'ed; NULL on error. */
+static float *make(const sn_model *model, const train_settings *s, const sn_model_dir *dir,
+                   const sn_weight *w, sn_problems *p, sn_error *err) {
+    float *whole = sn_memory_alloc(w->bytes);
+    if (!whole)
+        sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for '%s'", w->bytes, w->name);
+    else if (dir)
+        read_folder(dir, w, whole, p);
+    else
+        sn_parameter_draw(w, model->type, model->layers, s->seed, whole);
+    return whole;
+}
+
 /* Fills own->data; w: the whole. */
 static bool fill(const sn_model *model, const train_settings *s, const sn_model_dir *dir, int rank,
                  const sn_weight *w, train_start *start, sn_weight *own, sn_problems *p,
                  sn_error *err) {
-    float *whole = sn_memory_alloc(w->bytes);
-    if (whole) {
-        if (dir)
-            read_folder(dir, w, whole, p);
-        else
-            sn_parameter_draw(w, model->type, model->layers, s->seed, whole);
-        start->hash = XXH3_64bits_withSeed(w->name, strlen(w->name), start->hash);
-        start->hash = XXH3_64bits_withSeed(whole, w->bytes, start->hash);
-        own->data = own->bytes == w->bytes ? whole : cut(whole, w, own, rank);
+    float *whole = make(model, s, dir, w, p, err);
+    if (!whole) return false;
+    start->hash = XXH3_64bits_withSeed(w->name, strlen(w->name), start->hash);
+    start->hash = XXH3_64bits_withSeed(whole, w->bytes, start->hash);
+    if (own->bytes == w->bytes) {
+        own->data = whole;
+    } else if (s->tensor > 1) {
+        free(whole); /* the session knows what this rank has of it: train_start_place */
+        own->data = calloc(1, own->bytes);
+    } else {
+        own->data = cut(whole, w, own, rank);
     }
     return own->data ||
-           sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for '%s'", w->bytes, w->name);
+           sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for '%s'", own->bytes, w->name);
+}
+
+bool train_start_place(const sn_model *model, const train_settings *s, const train_start *start,
+                       const train_tensors *t, sn_error *err) {
+    if (s->tensor < 2 || s->training.zero < 3) return true;
+    sn_problems p = {0};
+    sn_model_dir *dir = s->start ? sn_model_dir_open(s->start, err) : NULL;
+    bool ok = dir || !s->start;
+    for (size_t i = 0; ok && i < start->whole.count; i++) {
+        const sn_weight *w = &start->whole.weight[i];
+        const train_tensor *x = train_tensors_find(t, w->name);
+        if (!x || train_start_own(start, w->name)->bytes == w->bytes) continue;
+        float *whole = make(model, s, dir, w, &p, err);
+        ok = whole != NULL;
+        if (ok && x->share.ranks) train_share_take(x, whole, 0, sn_weight_elements(w));
+        if (ok && !x->share.ranks)
+            memcpy(x->memory, (char *)whole + (size_t)x->first * x->row_bytes,
+                   train_tensor_bytes(x));
+        free(whole);
+    }
+    sn_model_dir_close(dir);
+    return sn_problems_check(&p, s->start ? s->start : "", SN_ERR_SHAPE, ok ? err : NULL) && ok;
 }
 
 bool train_start_open(train_start *start, const sn_model *model, const train_settings *s,

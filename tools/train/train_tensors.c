@@ -32,8 +32,19 @@ static bool same_shape(const sn_weight *a, const sn_weight *b) {
     return same;
 }
 
+/* The part of the share that this rank has, if the ranks of `data` divide it: rows one after the other. A
+ * share of columns is that of the rows of the part. */
+static bool find_part(train_tensor *x, int rank) {
+    x->at = rank * x->held;
+    x->nested = true;
+    if (!x->share.nested) x->share.outer = x->rows;
+    x->share.nested = 0;
+    return true;
+}
+
 static bool describe(const char *name, const sn_node *n, const sn_parameters *p, int rank,
                      train_tensor *x, sn_error *err) {
+    sn_share share = x->share;
     sn_weight w = {.name = name, .dtype = (sn_dtype)n->dtype, .rank = n->rank};
     for (int a = 0; a < n->rank; a++)
         if (!sn_dim_is_const(n->m, n->shape[a], &w.shape[a]))
@@ -50,8 +61,11 @@ static bool describe(const char *name, const sn_node *n, const sn_parameters *p,
     *x = (train_tensor){.whole = w,
                         .rows = row ? elements / row : 0,
                         .row_bytes = (size_t)row * sn_dtype_size(w.dtype),
-                        .divided = part};
+                        .divided = part || share.ranks,
+                        .share = share};
     x->last = x->rows;
+    x->held = share.ranks ? sn_share_elements(&share) : elements;
+    if (part && share.ranks) return find_part(x, rank);
     if (!part) return true;
     x->first = rank * own < x->rows ? rank * own : x->rows;
     x->last = x->first + own < x->rows ? x->first + own : x->rows;
@@ -74,10 +88,9 @@ bool train_tensors_open(sn_module *m, const sn_session *s, const sn_parameters *
         const char *name = e->assign[i].name;
         train_tensor *x = &out->tensor[out->count];
         if (!is_kept(name) || listed(out, name)) continue;
+        x->share = sn_session_share(s, name);
         if (!describe(name, e->assign[i].node, p, rank, x, err)) return false;
         x->memory = (void *)(uintptr_t)sn_session_memory(s, name);
-        x->share = sn_session_share(s, name);
-        x->divided |= x->share.ranks > 0;
         if (!x->memory) return sn_fail(err, SN_ERR_INTERNAL, "the session has no '%s'", name);
         out->count++;
     }
@@ -96,53 +109,53 @@ const train_tensor *train_tensors_find(const train_tensors *t, const char *name)
 }
 
 size_t train_tensor_bytes(const train_tensor *x) {
-    if (x->share.ranks) return (size_t)sn_share_elements(&x->share) * sn_dtype_size(x->whole.dtype);
+    if (x->share.ranks) return (size_t)x->held * sn_dtype_size(x->whole.dtype);
     return (size_t)(x->last - x->first) * x->row_bytes;
 }
 
 /* ---- shares ---- */
 
-/* Calls fn for each run of elements of the share that lies in [first, first + count) of the whole: where it
- * is in the share, and how many of the range come before it. */
-static void each_run(const sn_share *s, int64_t first, int64_t count,
-                     void (*fn)(void *ctx, int64_t at, int64_t before, int64_t n), void *ctx) {
+typedef struct copy {
+    char *held, *rows;
+    size_t size; /* of an element */
+    bool back;   /* to the rows */
+} copy;
+
+/* Of `count` elements of the share from `at` on, those of [first, first + held) are in memory. */
+static void copy_run(const copy *c, int64_t at, int64_t before, int64_t count, int64_t first,
+                     int64_t held) {
+    int64_t from = at > first ? at : first, last = at + count;
+    if (last > first + held) last = first + held;
+    if (from >= last) return;
+    char *mine = c->held + (size_t)(from - first) * c->size,
+         *rows = c->rows + (size_t)(before + from - at) * c->size;
+    memcpy(c->back ? rows : mine, c->back ? mine : rows, (size_t)(last - from) * c->size);
+}
+
+/* Copies what share s, of which `held` elements from `at` on are in memory, has of the elements [first,
+ * first + count) of the whole. */
+static void copy_share(const copy *c, const sn_share *s, int64_t at, int64_t held, int64_t first,
+                       int64_t count) {
     for (int64_t i = 0; i < sn_share_runs(s); i++) {
         sn_elements r = sn_share_run(s, i);
         int64_t from = r.from > first ? r.from : first, last = r.from + r.count;
         if (last > first + count) last = first + count;
-        if (from < last) fn(ctx, r.to + from - r.from, from - first, last - from);
+        if (from < last) copy_run(c, r.to + from - r.from, from - first, last - from, at, held);
     }
 }
 
-typedef struct copy {
-    char *share, *rows;
-    size_t size; /* of an element */
-} copy;
-
-static void to_share(void *ctx, int64_t at, int64_t before, int64_t n) {
-    const copy *c = ctx;
-    memcpy(c->share + (size_t)at * c->size, c->rows + (size_t)before * c->size,
-           (size_t)n * c->size);
-}
-
-static void to_rows(void *ctx, int64_t at, int64_t before, int64_t n) {
-    const copy *c = ctx;
-    memcpy(c->rows + (size_t)before * c->size, c->share + (size_t)at * c->size,
-           (size_t)n * c->size);
-}
-
 void train_share_take(const train_tensor *x, const void *from, int64_t first, int64_t count) {
-    copy c = {x->memory, (char *)(uintptr_t)from, sn_dtype_size(x->whole.dtype)};
-    each_run(&x->share, first, count, to_share, &c);
+    copy c = {x->memory, (char *)(uintptr_t)from, sn_dtype_size(x->whole.dtype), false};
+    copy_share(&c, &x->share, x->at, x->held, first, count);
 }
 
-void train_share_join(const train_tensor *x, const void *all, int64_t first, int64_t count,
-                      void *out) {
-    size_t each = train_tensor_bytes(x);
+void train_share_join(const train_tensor *x, const void *all, int ranks, int64_t first,
+                      int64_t count, void *out) {
     sn_share s = x->share;
-    for (s.rank = 0; s.rank < s.ranks; s.rank++) {
-        copy c = {(char *)(uintptr_t)all + (size_t)s.rank * each, out,
-                  sn_dtype_size(x->whole.dtype)};
-        each_run(&s, first, count, to_rows, &c);
+    for (int r = 0; r < ranks; r++) {
+        s.rank = r % s.ranks;
+        copy c = {(char *)(uintptr_t)all + (size_t)r * train_tensor_bytes(x), out,
+                  sn_dtype_size(x->whole.dtype), true};
+        copy_share(&c, &s, r / s.ranks * x->held, x->held, first, count);
     }
 }
