@@ -106,13 +106,13 @@ static bool is_shared(const sn_module *m) {
 void zero_squares(int n, sn_node *const *g, const sn_node *const *p, int64_t ranks, sn_node **sum) {
     static const int64_t axes[SN_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     sn_node *row[GROUP], *whole[GROUP];
-    const int most = n && is_shared(p[0]->m) ? 1 : GROUP;
-    for (int first = 0; first < n; first += most) {
-        int count = n - first < most ? n - first : most;
+    const int together = n && is_shared(p[0]->m) ? 1 : GROUP;
+    for (int first = 0; first < n; first += together) {
+        int count = n - first < together ? n - first : together;
         for (int i = 0; i < count; i++)
             row[i] = sn_b_reduce(SN_OP_reduce_sum,
                                  sn_b_binary(SN_OP_mul, g[first + i], g[first + i]), 1, &axes[1]);
-        if (most > 1)
+        if (together > 1)
             gather_sums(count, row, p + first, ranks, whole);
         else
             whole[0] = as_sums(whole_rows(row[0], p[first], ranks), p[first]);

@@ -24,7 +24,7 @@ static bool same_operation(sharder *s, const sn_node *n, sn_node *x, sh_layout l
 }
 
 /* The own part of a share, or of the sum of the other ranks' shares. */
-bool sh_part_of(sharder *s, sn_node *n, sh_local *out) {
+static bool part_of(sharder *s, sn_node *n, sh_local *out) {
     sh_local x = sh_local_of(s, n->in[0]);
     int axis = (int)sn_attr_int(n, SN_A_axis, 0);
     if (x.at.kind != SH_SPLIT || !is_of_other_ranks(s, n)) return false;
@@ -38,11 +38,17 @@ bool sh_part_of(sharder *s, sn_node *n, sh_local *out) {
 }
 
 /* The parts of a share along another axis; of terms, which stay terms. */
-bool sh_whole_of(sharder *s, sn_node *n, sh_local *out) {
+static bool whole_of(sharder *s, sn_node *n, sh_local *out) {
     sh_local x = sh_local_of(s, n->in[0]);
     bool along = x.at.kind == SH_SPLIT && x.at.axis == sn_attr_int(n, SN_A_axis, 0);
     if (along || !sn_is_float(n) || !is_of_other_ranks(s, n)) return false;
     return same_operation(s, n, x.n, x.at, out);
+}
+
+sh_rule *sh_part_rule(sn_op op) {
+    return op == SN_OP_reduce_scatter || op == SN_OP_own_part ? part_of
+           : op == SN_OP_all_gather                           ? whole_of
+                                                              : NULL;
 }
 
 /* The share of which the ranks have the parts x. */

@@ -125,6 +125,7 @@ static sh_local compute(sharder *s, sn_node *n) {
     }
     sh_rule *rule = sh_rule_of((sn_op)n->op);
     if (!rule) rule = sh_product_rule((sn_op)n->op);
+    if (!rule) rule = sh_part_rule((sn_op)n->op);
     if (rule && rule(s, n, &out)) return out;
     if (n->decomposition) return sh_local_of(s, n->decomposition);
     return whole_local(with_whole(s, n));

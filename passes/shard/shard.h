@@ -102,8 +102,8 @@ sh_rule sh_elementwise;             /* rules.c */
 bool sh_has_nested(sharder *s, const sn_node *n); /* an operand is */
 /* All rules that know such operands; false: there is none for n. */
 sh_rule sh_nested;
-/* Parts of tensors that are divided, over the ranks of another mesh axis, and wholes of them. */
-sh_rule sh_part_of, sh_whole_of;
+/* Parts of shares among the ranks of another mesh axis, and wholes of parts; NULL: n is something else. */
+sh_rule *sh_part_rule(sn_op op);
 /* The parameter or state whose parts n gathers; NULL: it is something else. */
 const sn_node *sh_gathered_leaf(const sn_node *n);
 /* How it is divided if the whole n is divided as l; false: the parts cannot be. */

@@ -9,15 +9,15 @@ set -- "$1" "$2" "$3"
 . "$2/tests/tools/ranks/ranks.sh"
 : "${models:=gpt llama bert edt}"
 
-# config NAME MODEL DATA [OPTIMIZER]
+# config NAME MODEL DATA [OPTIMIZER TOKENIZER]
 config() {
     printf '{"model": {%s}, "data": {%s, "validation_part": 0}, "optimizer": {"clip": 0.5%s}, %s,
  "training": {"steps": 10, "batch": 8, "block": 16, "log_every": 1}}\n' "$2" "$3" "${4:-}" \
-        "${5:-\"tokenizer\": {\"kind\": \"char\"}}" >"$1.json"
+        "${5:-$letters}" >"$1.json"
 }
 
 head -c 40000 "$source/examples/data/tinyshakespeare.txt" >text.txt
-text='"text": "text.txt"' words='"tokenizer": {"kind": "word", "vocab": 201}'
+text='"text": "text.txt"' letters='"tokenizer": {"kind": "char"}' words='"tokenizer": {"kind": "word", "vocab": 201}'
 # The gradient of a bias of keys is 0 but for rounding, which Adam divides by its own size plus eps.
 eps=', "eps": 1e-6'
 # the first ten steps of the Shakespeare model, whose rate has risen to 9e-5 by then

@@ -59,28 +59,6 @@ static void tell(void (*say)(void *, const char *), void *ctx, const char *fmt, 
 
 /* ---- preparation ---- */
 
-/* FLOP of a step per token: 6 for every weight of a product (forward 2, backward 4), and 12 d T per
- * layer for the products of attention. Look-ups are free; a tied table counts as a product. */
-static double flops_of_token(const trainer *t) {
-    static const char *const tables[] = {"wpe.",  "position_embeddings", "token_type", "wte.",
-                                         "embed", "embedding."};
-    enum { POSITIONS = 3, ALL = 6 };
-    bool separate_head = false;
-    for (size_t i = 0; i < t->start.whole.count; i++)
-        separate_head |= strstr(t->start.whole.weight[i].name, "lm_head") ||
-                         strstr(t->start.whole.weight[i].name, "unembedding");
-    double weights = 0;
-    for (size_t i = 0; i < t->start.whole.count; i++) {
-        const sn_weight *w = &t->start.whole.weight[i];
-        bool table = false;
-        for (int k = 0; k < (separate_head ? ALL : POSITIONS); k++)
-            table |= strstr(w->name, tables[k]) && !strstr(w->name, "unembedding");
-        if (w->rank > 1 && !table) weights += (double)sn_weight_elements(w);
-    }
-    return 6 * weights +
-           12 * (double)t->model.layers * (double)t->model.d_model * (double)t->s->data.block;
-}
-
 /* A model in C has a fixed vocabulary and may have nothing to train. */
 static bool check_source(const trainer *t, sn_error *err) {
     if (t->model.vocab && t->model.vocab < t->data.vocab)
@@ -128,7 +106,7 @@ static bool note_unread_keys(const trainer *t) {
     return true;
 }
 
-/* Among the ranks that divide what all of them would have (ZeRO). */
+/* Among those that divide what all of them have (ZeRO). */
 static int data_rank(const trainer *t) {
     return t->ranks.data ? t->ranks.data->rank : 0;
 }
@@ -311,7 +289,7 @@ static bool open_trainer(trainer *t, sn_error *err) {
     if (!train_ranks_agree(k, ok, err)) return false;
     train_start_free_copied(&t->start, t->program);
     if (!begin_state(t, err)) return false;
-    t->flops = flops_of_token(t);
+    t->flops = train_start_flops(&t->start, &t->model, t->s->data.block);
     ok = true;
     if (train_ranks_leads(k)) {
         open_log(t); /* before the model's files: marks them as belonging to a run */
@@ -768,7 +746,7 @@ bool train_probe_open(train_settings *s, int ranks, const sn_options *compile,
                      .parameters = t.start.whole.elements,
                      .type = t.model.type,
                      .trainer = &t};
-    if (ok) p.flops = flops_of_token(&t);
+    if (ok) p.flops = train_start_flops(&t.start, &t.model, t.s->data.block);
     ok = ok && fn(ctx, &p, err);
     close_trainer(&t);
     return ok;

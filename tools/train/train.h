@@ -178,6 +178,9 @@ bool train_start_open(train_start *start, const sn_model *model, const train_set
                       const sn_model_dir *dir, int rank, bool values, sn_error *err);
 const sn_weight *train_start_whole(const train_start *start, const char *name); /* or NULL */
 const sn_weight *train_start_own(const train_start *start, const char *name);
+/* FLOP of a step per token: 6 for every weight of a product (forward 2, backward 4), and 12 d T per
+ * layer for the products of attention. Look-ups are free; a tied table counts as a product. */
+double train_start_flops(const train_start *start, const sn_model *model, int64_t block);
 /* Frees the values that sessions of the program have copied. */
 void train_start_free_copied(train_start *start, const sn_program *program);
 void train_start_close(train_start *start);

@@ -115,6 +115,25 @@ const sn_weight *train_start_own(const train_start *start, const char *name) {
     return find(&start->own, name);
 }
 
+double train_start_flops(const train_start *start, const sn_model *model, int64_t block) {
+    static const char *const tables[] = {"wpe.",  "position_embeddings", "token_type", "wte.",
+                                         "embed", "embedding."};
+    enum { POSITIONS = 3, ALL = 6 };
+    bool separate_head = false;
+    for (size_t i = 0; i < start->whole.count; i++)
+        separate_head |= strstr(start->whole.weight[i].name, "lm_head") ||
+                         strstr(start->whole.weight[i].name, "unembedding");
+    double weights = 0;
+    for (size_t i = 0; i < start->whole.count; i++) {
+        const sn_weight *w = &start->whole.weight[i];
+        bool table = false;
+        for (int k = 0; k < (separate_head ? ALL : POSITIONS); k++)
+            table |= strstr(w->name, tables[k]) && !strstr(w->name, "unembedding");
+        if (w->rank > 1 && !table) weights += (double)sn_weight_elements(w);
+    }
+    return 6 * weights + 12 * (double)model->layers * (double)model->d_model * (double)block;
+}
+
 void train_start_free_copied(train_start *start, const sn_program *program) {
     for (size_t i = 0; i < start->own.count; i++) {
         sn_weight *w = &start->own.weight[i];
