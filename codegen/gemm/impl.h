@@ -62,12 +62,13 @@ typedef struct gemm_plan {
     int esize;       /* its bytes */
     sn_dtype b_type; /* of B as the microkernel reads it */
     int lanes;       /* of a vector */
-    int nv;          /* vectors of a microtile's row: 2, or 1 if N is at most one vector */
+    int nv;          /* vectors of a microtile's row: 2; 1 if N is at most one vector; 4 with few
+                        registers */
     int nr;          /* NR: columns of a microtile, nv * lanes */
     int panel;       /* columns of a panel */
     int panel_tiles; /* microtiles side by side in a panel: panel / NR */
     int epi_cols;    /* columns of a panel that the epilogue visits: all, or half of them (pairs) */
-    int mr;          /* MR: rows of a full microtile, even */
+    int mr;          /* MR: rows of a full microtile */
     int half_mr;     /* largest power of two below MR */
     bool small_tile; /* few registers: a step has few multiply-adds */
     bool odd_tiles;  /* experts have few rows each: microkernels of 3 and 5 rows, too */
@@ -100,7 +101,9 @@ typedef struct gemm_plan {
     bool has_ukr_1x2;         /* there is a microkernel of one row by two panels */
     bool has_group_row;       /* ... one for a single row by panels of grouped integers */
     int b_prefetch;           /* length of the prefetch list of B, a power of two; 0: none */
-    int c_prefetch;           /* the same for the lines that the epilogue reads and writes */
+    bool c_at_once;           /* the few lines that the epilogue reads and writes are prefetched
+                                 when a microtile row begins */
+    int c_prefetch;           /* else the length of their list; 0: none */
     int c_prefetch_shift;     /* 2^c_prefetch_shift steps of k share an entry of that list */
     /* scratch: byte offsets of packed A, packed B, the prefetch lists and the sums of a row over
      * scale groups; partial C is at 0 */
@@ -349,6 +352,8 @@ em_val gemm_packed_a(em *e, const gemm_plan *p, const gemm_state *s, em_val tile
 em_val gemm_a_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir);
 em_val gemm_tile_rows(em *e, const gemm_plan *p, em_val left);
 bool gemm_has_tile(const gemm_plan *p, int rows); /* less than MR */
+/* Whether MR rows and `left_over` more become two microtiles of about half the size. */
+bool gemm_halves(const gemm_plan *p, int left_over);
 void gemm_emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir,
                     em_val rows);
 void gemm_call_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val acc, em_val a,
@@ -357,10 +362,14 @@ void gemm_call_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val a
 /* prefetch.c: what a microtile prefetches. A list is an array of addresses in scratch that the
  * microkernel walks, one each step of k. The lists are for `rows` rows from row ir of the MC block;
  * `acc`: their partial C. */
-void gemm_plan_prefetch(gemm_plan *p); /* sets b_prefetch, c_prefetch, c_prefetch_shift */
+void gemm_plan_prefetch(
+    gemm_plan *p); /* sets b_prefetch, c_at_once, c_prefetch, c_prefetch_shift */
 em_val gemm_emit_b_list(em *e, const gemm_plan *p, const gemm_state *s, em_val ir, em_val rows);
 em_val gemm_emit_c_list(em *e, const gemm_plan *p, const gemm_state *s, em_val ir, em_val rows,
                         em_val acc);
+/* c_at_once: without a list. */
+void gemm_prefetch_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val ir, em_val rows,
+                            em_val complete);
 void gemm_prefetch_row_sums(em *e, const gemm_plan *p, const gemm_state *s, em_val ir, em_val rows);
 /* The prefetch of step k from such a list. */
 void gemm_prefetch_b(em *e, const gemm_plan *p, em_val list, em_val k);

@@ -16,9 +16,9 @@
  * NC block of B (1/4 of L2) is packed once and serves all MC blocks, or mc_outer (1024) rows.
  *
  * Assumptions
- *   MR  even. A microkernel has MR rows or a power of two below MR. The ir loop covers M exactly:
+ *   MR  A microkernel has MR rows or a power of two below MR. The ir loop covers M exactly:
  *       no row beyond M is read.
- *   NR  two vectors. A panel has P columns, 128 bytes of the compute type on every ISA; P is a
+ *   NR  two or four vectors. A panel has P columns, 128 bytes of the compute type on every ISA; P is a
  *       multiple of NR. Panels are zero beyond N; only the epilogue masks columns.
  *   MC  a multiple of MR. The ic loop divides its rows evenly, so its blocks may be smaller.
  *   KC  a multiple of a cache line, hence of the unrolling, unless it is K. pc ascends, and pc > 0
@@ -340,11 +340,11 @@ static em_val count_tiles(em *e, const gemm_plan *p, em_val n) {
 
 /* Number of full microtile rows among them, at least 1: they share the prefetch of a panel. */
 static em_val count_full(em *e, const gemm_plan *p, em_val n) {
-    em_val mr = em_i64(e, p->mr), full = em_div(e, n, mr), two = em_i64(e, 2);
-    em_val rest = em_rem(e, n, mr), halves = em_cmp(e, EM_EQ, rest, two);
-    if (p->odd_tiles && gemm_has_tile(p, p->half_mr - 1))
-        halves = em_or(e, halves, em_cmp(e, EM_EQ, rest, one(e)));
-    if (2 * p->half_mr == p->mr + 2) full = em_select(e, halves, em_sub(e, full, one(e)), full);
+    em_val mr = em_i64(e, p->mr), full = em_div(e, n, mr), rest = em_rem(e, n, mr);
+    em_val less = em_sub(e, full, one(e));
+    for (int r = 1; r < p->mr; r++)
+        if (gemm_halves(p, r))
+            full = em_select(e, em_cmp(e, EM_EQ, rest, em_i64(e, r)), less, full);
     return em_imax(e, full, one(e));
 }
 
@@ -466,7 +466,7 @@ void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_v
         return;
     }
     if (p->b_in_place)
-        s->b_in_place = em_cmp(e, EM_LE, em_sub(e, row1, row0), em_i64(e, 2 * p->mr));
+        s->b_in_place = em_cmp(e, EM_LE, em_sub(e, row1, row0), em_i64(e, p->mr * p->nv));
     if (p->keeps_partial_c || (!p->k_blocked && !p->pack_b)) {
         emit_ic_jc_pc(e, p, s, row0, row1, panel0, panel1);
     } else if (!p->k_blocked && !p->pack_a) {

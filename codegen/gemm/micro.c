@@ -1,6 +1,6 @@
 /* micro.c: the microkernel: microtile C += A B with all accumulators in registers.
- * NR is two vectors, MR up to 14 with 32 registers (28 accumulators, 2 of B, broadcasts of A) and
- * up to 6 with 16. Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication,
+ * NR is two vectors and MR up to 14 with 32 registers (28 accumulators, 2 of B, broadcasts of A); with
+ * 16, NR is four vectors and MR 3, or two and up to 6. Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication,
  * 2008. */
 #include "codegen/gemm/impl.h"
 
@@ -24,12 +24,12 @@ static int choose_unroll(const gemm_plan *p, int rows, gemm_ukr_kind kind) {
  *     in the last-level cache.
  *   Full microtile: takes long for its panel. It prefetches what comes next (b_next), one line per
  *     step.
- *   Full microtile of few registers (small_tile): a step has 12 multiply-adds and 8 loads, and each
+ *   Full microtile of few registers (small_tile): a step has 12 multiply-adds, 7 or 8 loads, and each
  *     other instruction takes a 24th of the time in which a core issues them. Where the core's other
  *     hardware thread is busy, that is what limits it: it takes 0.9 of the time that it takes with
  *     all prefetches and their addresses. So it prefetches b_next once in UNROLL steps, which
  *     suffices where four microtiles share a panel, and neither rows of A nor its own panel, which
- *     is in L2 unless partial C takes its place there. */
+ *     is in L2. */
 enum { FAR = 32, FARTHER = 64, NEAR = 4, NEAR_FULL = 8 };
 
 /* Whether B hardly stays in a cache until its next use: all matrices of a model together are large,
@@ -139,23 +139,41 @@ static em_val load_b(em *e, const gemm_plan *p, em_val at) {
     return ready ? v : em_convert(e, v, p->b_type, p->t);
 }
 
-/* Step u of the iteration that starts at step k: a rank-1 update of the microtile. */
+static void load_a_terms(em *e, const micro *m, em_val a, int row, int u, em_val *terms) {
+    const gemm_plan *p = m->p;
+    em_val at = em_i64(e, row * m->a_stride + u * p->a_col_stride);
+    gemm_a_terms(e, p, em_gep(e, a, p->t, at), terms);
+}
+
+static void load_b_terms(em *e, const micro *m, const em_val *b, int vector, em_val *terms) {
+    const gemm_plan *p = m->p;
+    em_val at = em_gep(e, b[vector / p->nv], p->b_type, em_i64(e, vector % p->nv * p->lanes));
+    gemm_b_terms(e, p, load_b(e, p, at), terms);
+}
+
+/* Step u of the iteration that starts at step k: a rank-1 update of the microtile. The factors of
+ * which there are fewer stay in registers. */
 static void emit_step(em *e, const micro *m, carried *c, em_val k, int u) {
     const gemm_plan *p = m->p;
     em_val b[] = {c->b, m->is_1x2 ? em_gep(e, c->b, p->b_type, m->arg.b_stride) : NULL};
-    em_val av[GEMM_TERMS], bv[8][GEMM_TERMS];
-    for (int j = 0; j < m->panels * p->nv; j++) {
-        em_val col = em_i64(e, j % p->nv * p->lanes);
-        gemm_b_terms(e, p, load_b(e, p, em_gep(e, b[j / p->nv], p->b_type, col)), bv[j]);
+    em_val kept[8][GEMM_TERMS], other[GEMM_TERMS];
+    int vectors = m->panels * p->nv;
+    bool keeps_a = p->nv == 4;
+    for (int x = 0; x < (keeps_a ? m->rows : vectors); x++) {
+        if (keeps_a)
+            load_a_terms(e, m, c->a, x, u, kept[x]);
+        else
+            load_b_terms(e, m, b, x, kept[x]);
     }
     emit_prefetches(e, m, c, b, k, u);
-    for (int i = 0; i < m->rows; i++) {
-        em_val from = em_gep(e, c->a, p->t, em_i64(e, i * m->a_stride + u * p->a_col_stride));
-        gemm_a_terms(e, p, from, av);
-        for (int j = 0; j < m->panels * p->nv; j++) {
-            em_val *acc = &c->acc[i * p->nv + j];
-            *acc = gemm_multiply_add(e, p, av, bv[j], *acc);
-        }
+    for (int x = 0; x < m->rows * vectors; x++) {
+        int row = keeps_a ? x % m->rows : x / vectors, vector = keeps_a ? x / m->rows : x % vectors;
+        bool starts = keeps_a ? row == 0 : vector == 0;
+        if (starts && keeps_a) load_b_terms(e, m, b, vector, other);
+        if (starts && !keeps_a) load_a_terms(e, m, c->a, row, u, other);
+        em_val *acc = &c->acc[row * p->nv + vector];
+        *acc = keeps_a ? gemm_multiply_add(e, p, kept[row], other, *acc)
+                       : gemm_multiply_add(e, p, other, kept[vector], *acc);
     }
     c->b = em_gep(e, c->b, p->b_type, m->b_stride);
 }
@@ -259,7 +277,7 @@ em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
                .prefetches_c_list = p->c_prefetch && rows >= p->half_mr && !is_1x2,
                .a_stride = in_place ? p->g->a.row.value : p->a_row_stride,
                .b_stride = p->b_in_place ? arg.b_stride : em_i64(e, p->panel)};
-    m.skips_own_panel = full && p->small_tile && !p->k_blocked && !p->pack_b && !is_1x2;
+    m.skips_own_panel = full && p->small_tile && !p->pack_b && !is_1x2;
     m.next_a_every = lines_apart(p, m.unroll);
     m.b_next_every = p->small_tile && m.unroll == UNROLL ? UNROLL : 1;
     m.prefetches_a = full && m.unroll == UNROLL && p->a_col_stride == 1 && !p->small_tile;

@@ -29,8 +29,8 @@ static const struct gemm_tile {
 } gemm_tiles[] = {{2 * MC_EIGHTHS, 0, "MC block of 3/8 of L2"},
                   {MC_EIGHTHS, 0, "MC block of 3/16 of L2"},
                   {4 * MC_EIGHTHS, 0, "MC block of 3/4 of L2"},
-                  {2 * MC_EIGHTHS, 12, "MC block of 3/8 of L2, MR = 12"},
-                  {2 * MC_EIGHTHS, 8, "MC block of 3/8 of L2, MR = 8"}};
+                  {2 * MC_EIGHTHS, 12, "MC block of 3/8 of L2, at most 12 rows and 2 vectors"},
+                  {2 * MC_EIGHTHS, 8, "MC block of 3/8 of L2, at most 8 rows and 2 vectors"}};
 
 int sn_gemm_tiles(const sn_gemm *g) {
     return gemm_is(g->m, 1) ? 1 : (int)(sizeof gemm_tiles / sizeof *gemm_tiles);
@@ -155,13 +155,36 @@ static int64_t count_nc_panels(const gemm_plan *p) {
     return panels < 1 ? 1 : panels;
 }
 
+/* Microtiles of few registers are 3 rows by 4 vectors instead of 6 by 2: 7 loads instead of 8 for 12
+ * multiply-adds, and whole cache lines of a panel, where half of each would occupy only every second
+ * set of L1. They need multiply-adds that take no register of their own, rows of A that are not
+ * transposed for more of them, and columns in (nearly) all of their vectors. */
+static bool takes_four_vectors(const gemm_plan *p, const sn_target *t,
+                               const struct gemm_tile *tile) {
+    const sn_gemm *g = p->g;
+    bool transposes = g->ragged_k || (gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1));
+    if (!p->small_tile || !t->has_fma || tile->mr || g->int8 || g->groups.size || transposes)
+        return false;
+    int64_t padding = SN_ROUND_UP(g->n.value, 4 * p->lanes) - SN_ROUND_UP(g->n.value, 2 * p->lanes);
+    return g->n.slot >= 0 || padding * 16 <= g->n.value;
+}
+
 /* Vectors of a microtile's row: one if that holds all columns, so that nothing is multiplied with the
  * panel's padding only. */
-static int choose_vectors(const gemm_plan *p) {
+static int choose_vectors(const gemm_plan *p, const sn_target *t, const struct gemm_tile *tile) {
     const sn_gemm *g = p->g;
+    if (takes_four_vectors(p, t, tile)) return 4;
     bool narrow =
         g->n.slot < 0 && g->n.value <= p->lanes && !g->pair_distance && !g->groups.size && !g->int8;
     return narrow ? 1 : 2;
+}
+
+/* Rows of a microtile: as many as there are registers for accumulators. */
+static int choose_rows(const gemm_plan *p, const sn_target *t, const struct gemm_tile *tile) {
+    if (p->nv == 4) return 3;
+    int others = p->terms > 1 ? 8 : 4; /* registers: B, A, intermediate values */
+    int rows = (t->vector_regs - others) / p->nv / 2 * 2, most = tile->mr ? tile->mr : MAX_MR;
+    return rows < most ? rows : most;
 }
 
 /* Sizes of microtile and panel; how B is read and C is written. */
@@ -180,14 +203,11 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->lanes = sn_target_lanes(t, compute);
     p->panel = sn_panel_columns(compute);
     p->epi_cols = g->pair_distance ? p->panel / 2 : p->panel;
-    p->nv = choose_vectors(p);
+    p->small_tile = t->vector_regs < 32;
+    p->nv = choose_vectors(p, t, tile);
     p->nr = p->nv * p->lanes;
     p->panel_tiles = p->panel / p->nr;
-    int others = p->terms > 1 ? 8 : 4; /* registers: B, A, intermediate values */
-    p->mr = (t->vector_regs - others) / p->nv / 2 * 2;
-    if (p->mr > MAX_MR) p->mr = MAX_MR;
-    if (tile->mr && tile->mr < p->mr) p->mr = tile->mr;
-    p->small_tile = t->vector_regs < 32;
+    p->mr = choose_rows(p, t, tile);
     p->l2_bytes = t->caches.l2;
     p->mc_bytes = p->l2_bytes / 16 * tile->sixteenths;
     p->pack_b = !g->b_packed || g->groups.size;
@@ -359,7 +379,7 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
     F(group_row, p->has_group_row)                                                                 \
     F(integer_units, p->ints.on)                                                                   \
     F(b_prefetch, p->b_prefetch > 0)                                                               \
-    F(c_prefetch, p->c_prefetch > 0)                                                               \
+    F(c_prefetch, p->c_prefetch > 0 || p->c_at_once)                                               \
     F(blocks, p->g->n_blocks > 0)                                                                  \
     F(ragged_k, p->g->ragged_k)                                                                    \
     F(few_rows, p->tile_rows[0] < p->mr)

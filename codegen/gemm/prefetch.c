@@ -4,7 +4,7 @@
  * own loads; therefore the microkernel walks a list of addresses, one each step of k. */
 #include "codegen/gemm/impl.h"
 
-enum { MIN_LIST = 128, MAX_LIST = 512 };
+enum { MIN_LIST = 128, MAX_LIST = 512, MAX_AT_ONCE = 18 };
 
 /* Lines of C in a row of a panel; one more if rows may start inside a line. */
 static int c_lines(const gemm_plan *p) {
@@ -35,9 +35,12 @@ void gemm_plan_prefetch(gemm_plan *p) {
     const sn_gemm *g = p->g;
     enum { MIN_STEPS = 64 };
     p->b_prefetch = p->c_prefetch = p->c_prefetch_shift = 0;
+    p->c_at_once = false;
     if (p->kc < MIN_STEPS || (g->k.slot < 0 && g->k.value < MIN_STEPS)) return;
-    int lines = p->mr * epilogue_lines(p) + partial_c_lines(p);
-    if (lines && lines <= MAX_LIST && !gemm_is(g->m, 1)) p->c_prefetch = power_of_two(lines);
+    int of_epilogue = p->mr * epilogue_lines(p), lines = of_epilogue + partial_c_lines(p);
+    p->c_at_once = p->nv == 4 && of_epilogue && of_epilogue <= MAX_AT_ONCE && !gemm_is(g->m, 1);
+    if (lines && lines <= MAX_LIST && !gemm_is(g->m, 1) && !p->c_at_once)
+        p->c_prefetch = power_of_two(lines);
     while (p->c_prefetch && p->c_prefetch << (p->c_prefetch_shift + 1) <= p->kc)
         p->c_prefetch_shift++;
     if (!p->pack_b || g->groups.size || g->ragged_k) return;
@@ -133,6 +136,29 @@ em_val gemm_emit_c_list(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     if (p->keeps_partial_c) put_partial_c(e, p, list, em_gep_bytes(e, acc, acc_bytes));
     em_endif(e, &used);
     return list;
+}
+
+void gemm_prefetch_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val ir, em_val rows,
+                            em_val complete) {
+    const sn_gemm *g = p->g;
+    const sn_gemm_operand *c = &g->c;
+    sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
+                     .col = gemm_first_column(e, p, g->pair_distance, s->jr)};
+    int last = p->epi_cols * (int)sn_dtype_size(c->dtype) - 1, lines = c_lines(p);
+    em_val off = em_add(e, gemm_offset(e, g, c, at.batch), at.col), line[MAX_AT_ONCE];
+    em_val first = em_add(e, s->ic, ir);
+    if (complete) rows = em_select(e, complete, rows, zero(e));
+    em_loop l = em_for(e, zero(e), rows, one(e));
+    at.row = em_add(e, first, l.i);
+    em_val to = em_add(e, off, em_mul(e, at.row, em_size_value(e, c->row)));
+    if (lines) to = em_gep(e, em_buf(e, c->buf), c->dtype, to);
+    for (int i = 0; i < lines; i++) {
+        int byte = i * GEMM_LINE < last ? i * GEMM_LINE : last;
+        em_prefetch(e, em_gep_bytes(e, to, em_i64(e, byte)), true, 3);
+    }
+    if (g->n_prefetch) g->prefetch_operands(g->ctx, e, &at, line);
+    for (int i = 0; i < g->n_prefetch; i++) em_prefetch(e, line[i], false, 3);
+    em_end(e, &l);
 }
 
 /* Row reductions are stored to few lines: those of the first and the last row are requested when

@@ -7,21 +7,27 @@ bool gemm_has_tile(const gemm_plan *p, int rows) {
     return (rows & (rows - 1)) == 0 || (p->odd_tiles && (rows == 3 || rows == 5));
 }
 
+bool gemm_halves(const gemm_plan *p, int left_over) {
+    int two = 2 * p->half_mr - p->mr; /* left over if both halves are whole */
+    if (two > 2) return false;
+    bool shorter = p->odd_tiles && gemm_has_tile(p, p->half_mr - 1);
+    return left_over > 0 && (left_over == two || (left_over == two - 1 && shorter));
+}
+
 /* Rows of the next microtile if `left` rows are left: MR, else the most that a microkernel has. MR +
- * 2 rows, if that is a power of two, are faster as two microtiles of half the size than as MR and 2;
- * MR + 1 rows, too, if there is a microkernel for the rest: a step of a microtile takes at least the
- * latency of a multiply-add. */
+ * 1 or 2 rows, if that is a power of two, are faster as two microtiles of half the size than as MR and
+ * the rest; so is one row less, if there is a microkernel for it: a step of a microtile takes at
+ * least the latency of a multiply-add. */
 em_val gemm_tile_rows(em *e, const gemm_plan *p, em_val left) {
     em_val rows = one(e);
     for (int r = 2; r < p->mr; r++)
         if (gemm_has_tile(p, r))
             rows = em_select(e, em_cmp(e, EM_GE, left, em_i64(e, r)), em_i64(e, r), rows);
     em_val full = em_cmp(e, EM_GE, left, em_i64(e, p->mr));
-    if (2 * p->half_mr != p->mr + 2) return em_select(e, full, em_i64(e, p->mr), rows);
-    em_val halves = em_cmp(e, EM_EQ, left, em_i64(e, p->mr + 2));
-    if (p->odd_tiles && gemm_has_tile(p, p->half_mr - 1))
-        halves = em_or(e, halves, em_cmp(e, EM_EQ, left, em_i64(e, p->mr + 1)));
-    return em_select(e, em_and(e, full, em_not(e, halves)), em_i64(e, p->mr), rows);
+    for (int left_over = 1; left_over < p->mr; left_over++)
+        if (gemm_halves(p, left_over))
+            full = em_and(e, full, em_cmp(e, EM_NE, left, em_i64(e, p->mr + left_over)));
+    return em_select(e, full, em_i64(e, p->mr), rows);
 }
 
 /* Packed A of the tile-th microtile, which starts at row ir of the MC block. */
@@ -177,6 +183,7 @@ void gemm_emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile,
     if (p->g->n_sums) gemm_prefetch_row_sums(e, p, s, ir, rows);
     args.c_list = p->c_prefetch ? gemm_emit_c_list(e, p, s, ir, rows, acc) : e->scratch;
     em_val complete = p->k_blocked ? em_cmp(e, EM_GE, em_add(e, s->pc, s->kb), s->k) : NULL;
+    if (p->c_at_once) gemm_prefetch_epilogue(e, p, s, ir, rows, complete);
     em_val to_epilogue = complete; /* NULL: always */
     if (p->direct_c) {
         em_val direct = choose_direct_c(e, p, s, ir, complete, &args.c, &args.c_stride);
