@@ -35,16 +35,6 @@ bool decomp_primitive(decomp *c) {
     return decomp_map_reduce(c);
 }
 
-bool decomp_fused_scan(decomp *c) {
-    if (!sn_dc_attr(c, SN_A_carries) || !sn_dc_attr(c, SN_A_sequences) || !sn_dc_attr(c, SN_A_body))
-        return sn_dc_fail(c, "attributes of a scan are missing");
-    sn_node *n = sn_node_new(c->m, SN_OP_scan, c->n_in, c->in, c->n_attr, c->attr);
-    if (c->m->error.code) return false;
-    c->n_out = n->n_result;
-    for (int i = 0; i < n->n_result; i++) c->out[i] = sn_b_result(n, i);
-    return !c->m->error.code;
-}
-
 /* The number of row blocks only affects the order of sums over rows. */
 bool decomp_row_blocked(decomp *c) {
     return decomp_map_reduce(c);

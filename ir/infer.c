@@ -601,7 +601,9 @@ const char *sn_scan_read(int n_in, int n_attr, const sn_attr *attr, sn_scan *out
                   *sequences = sn_attr_find(n_attr, attr, SN_A_sequences),
                   *body = sn_attr_find(n_attr, attr, SN_A_body),
                   *reverse = sn_attr_find(n_attr, attr, SN_A_reverse),
-                  *tiles = sn_attr_find(n_attr, attr, SN_A_tiles);
+                  *tiles = sn_attr_find(n_attr, attr, SN_A_tiles),
+                  *again = sn_attr_find(n_attr, attr, SN_A_recomputed),
+                  *sums = sn_attr_find(n_attr, attr, SN_A_sums);
     int64_t n = carries->i, s = sequences->i;
     *out = (sn_scan){.n_in = n_in, .body = body->r, .reverse = reverse && reverse->i};
     if (s < 1) return "it needs at least one sequence";
@@ -611,6 +613,12 @@ const char *sn_scan_read(int n_in, int n_attr, const sn_attr *attr, sn_scan *out
         return "it must have a result for each carry, and at most 16 in all";
     out->n_carry = (int)n;
     out->n_sequence = (int)s;
+    out->n_again = again ? (int)again->i : 0;
+    out->sums = sums ? sums->v : NULL;
+    if (out->n_again < 0 || out->n_again > out->n_carry)
+        return "it recomputes more than it carries";
+    if (sums && sums->n != out->body->n_out - out->n_carry)
+        return "attribute 'sums' has the wrong length";
     if (!tiles) return NULL;
     out->n_tile = (int)tiles->v[0];
     out->tile = tiles->v + 1;
@@ -628,6 +636,11 @@ sn_scan sn_scan_of(const sn_node *n) {
 
 bool sn_scan_is_sequence(const sn_scan *s, int operand) {
     return operand >= s->n_carry && operand < s->n_carry + s->n_sequence;
+}
+
+int sn_scan_result(const sn_scan *s, int i) {
+    if (i < s->n_carry - s->n_again) return i;
+    return i < s->n_carry ? -1 : i - s->n_again;
 }
 
 int sn_scan_tile(const sn_scan *s, int i, int k) {

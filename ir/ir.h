@@ -421,11 +421,18 @@ typedef struct sn_scan {
     bool reverse;
     const sn_region *body;
     const int64_t *tile; /* [n_in + results][n_tile] */
+    /* fused_scan: so many carries, the last ones, are recomputed and no results; by output: the axis
+     * of the body's result that is summed in blocks, -1: none; NULL: none at all */
+    int n_again;
+    const int64_t *sums;
 } sn_scan;
+enum { SN_SCAN_BLOCK = 64 };
 /* What is wrong with them; NULL: nothing. */
 const char *sn_scan_read(int n_in, int n_attr, const sn_attr *attr, sn_scan *out);
 sn_scan sn_scan_of(const sn_node *n);
 bool sn_scan_is_sequence(const sn_scan *s, int operand);
+/* The scan's result, an element of which the body's result i is; -1: none. */
+int sn_scan_result(const sn_scan *s, int i);
 /* The axis of operand i, or of the body's result i - n_in, that is independent axis k; -1: none. */
 int sn_scan_tile(const sn_scan *s, int i, int k);
 

@@ -130,7 +130,9 @@ int sn_replace_module(sn_module *m) {
     mapping map = map_new(m), is_new = map_new(m);
     for (int i = m->n_replaced - 1; i >= 0; i--) {
         sn_node *to = m->replaced[2 * i + 1];
-        map.to[m->replaced[2 * i]->id] = is_new.to[to->id] = to;
+        map.to[m->replaced[2 * i]->id] = to;
+        if (to->op == SN_OP_result) to = to->in[0]; /* of which the gradient may read another */
+        is_new.to[to->id] = to;
     }
     for (int e = 0; e < m->n_entry; e++) {
         int n = entry_roots(m->entry[e], NULL, false);

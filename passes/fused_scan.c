@@ -80,6 +80,21 @@ static bool is_wider(const sn_lanes *l, sn_dim size) {
     return known && before ? a > b : before && b < SN_LANES_WIDEST;
 }
 
+/* The class that sums of outputs are over, which must lie along vectors; -1: there are none. */
+enum { MIXED = -2 };
+static int summed_class(sn_lanes *l) {
+    const sn_scan *s = &l->s;
+    int found = -1;
+    for (int i = s->n_carry; s->sums && i < s->body->n_out; i++) {
+        int64_t axis = s->sums[i - s->n_carry];
+        if (axis < 0) continue;
+        int class = sn_axes_class(&l->axes, sn_axes_number(l->body, s->body->out[i], (int)axis));
+        if (found >= 0 && class != found) return MIXED;
+        found = class;
+    }
+    return found;
+}
+
 static const char *sort_classes(sn_lanes *l, const class_list *c) {
     int best = -1, n = 0, class[SN_MAX_RANK];
     sn_dim size[SN_MAX_RANK];
@@ -100,8 +115,11 @@ static const char *sort_classes(sn_lanes *l, const class_list *c) {
         size[n++] = c->size[i];
     }
     if (!n) return "it has no axis of independent elements";
+    int summed = summed_class(l);
+    if (summed == MIXED) return "it sums over several axes";
     for (int i = 0; i < n; i++) {
         int last = times_last(l, class[i]);
+        if (summed >= 0 && class[i] != summed) continue;
         if (last < best || (last == best && !is_wider(l, size[i]))) continue;
         best = last;
         l->lane = class[i];
@@ -187,6 +205,7 @@ const char *sn_lanes_read(sn_lanes *l, const sn_node *n, const sn_node **at) {
     sn_axes_join_carries(&l->axes, body, &l->s);
     const char *why = check_nodes(l, at, &c);
     if (!why) why = sort_classes(l, &c);
+    if (!why && l->lane < 0) why = "it sums over an axis that it reduces, too";
     if (!why && kept_bytes(l) > SN_LANES_BYTES) why = "a vector of the carry exceeds 32 KiB";
     return why;
 }
@@ -216,5 +235,11 @@ static sn_node *rule(void *ctx, sn_node *n) {
 }
 
 int sn_pass_fused_scan(sn_passes *p) {
-    return sn_rewrite_module(p->m, rule, p);
+    sn_scan_uses u;
+    sn_scan_uses_count(&u, p->m);
+    if (!u.n_scan) return 0;
+    int count = sn_rewrite_module(p->m, sn_fuse_scan_grad, &u);
+    sn_scan_uses_count(&u, p->m);
+    count += sn_rewrite_module(p->m, sn_drop_scan_results, &u);
+    return count + sn_rewrite_module(p->m, rule, p);
 }

@@ -35,4 +35,23 @@ bool sn_lanes_reduces(sn_lanes *l, const sn_node *n);
 /* By place in the body: whether the value depends on the element of the sequence. */
 const bool *sn_lanes_moving(sn_lanes *l);
 
+/* Who reads what of the module's scans. */
+typedef struct sn_scan_uses {
+    sn_module *m;
+    int *reader; /* [n_node] */
+    uint32_t n_node;
+    const sn_region **body; /* [n_body] bodies of scans */
+    uint32_t *read;         /* [n_body] bits of results that are read */
+    int n_body, cap, n_scan;
+    const sn_node *last; /* the scan that was looked at last */
+    bool fused;          /* it became another with these results */
+    sn_node *result[SN_MAX_RESULTS];
+} sn_scan_uses;
+
+void sn_scan_uses_count(sn_scan_uses *u, sn_module *m);
+/* Rules (sn_rule) with sn_scan_uses as context: gradients of scans become fused_scan (fused_scan_grad.c);
+ * results of scans that nobody reads disappear. */
+sn_node *sn_fuse_scan_grad(void *uses, sn_node *n);
+sn_node *sn_drop_scan_results(void *uses, sn_node *n);
+
 #endif

@@ -1,0 +1,396 @@
+/* scan_step.c: see scan_step.h. The body is emitted value by value: for each node and element of the
+ * inner axis. Values with an inner axis are emitted in loops over it, one for each stage: what a reduction
+ * gives is read in a later loop. Short inner axes are unrolled. */
+#include "codegen/rows/scan_step.h"
+
+#include <string.h>
+
+enum { PARTIAL = 2 }; /* partial sums of a reduction */
+
+value *sn_step_value(const gen *g, const sn_node *n) {
+    return &g->value[g->l.body->place[n->id]];
+}
+
+const sn_view *sn_step_view(const gen *g, int i) {
+    const sn_step *s = g->k->step;
+    return i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+}
+
+/* The node of the body that operand or result i is. */
+static const sn_node *type_of(const gen *g, int i) {
+    return i < g->n_in ? g->l.s.body->arg[i] : g->l.s.body->out[sn_step_out(g, i - g->n_in)];
+}
+
+int sn_step_out(const gen *g, int i) {
+    return i < g->n_own ? i : i + g->l.s.n_again;
+}
+
+/* Whether it has an axis of elements. */
+bool sn_step_is_sequence(const gen *g, int i) {
+    return i < g->n_in ? sn_scan_is_sequence(&g->l.s, i) : i >= g->n_in + g->n_own;
+}
+
+bool sn_step_is_summed(const gen *g, int i) {
+    i -= g->n_in + g->n_own;
+    return i >= 0 && g->l.s.sums && g->l.s.sums[i] >= 0;
+}
+
+bool sn_step_has_inner(gen *g, const sn_node *n) {
+    return sn_lanes_axis(&g->l, n, g->l.inner) >= 0;
+}
+
+/* The stride of operand or result i along a class; 0: it has no such axis. */
+sn_dim sn_step_stride(gen *g, int i, int class) {
+    int a = sn_lanes_axis(&g->l, type_of(g, i), class);
+    return a < 0 ? 0 : sn_step_view(g, i)->stride[a + sn_step_is_sequence(g, i)];
+}
+
+/* ---- memory ---- */
+
+static em_val element_ptr(gen *g, int i, int u) {
+    em *e = g->e;
+    sn_dtype t = sn_step_view(g, i)->dtype;
+    em_val by = sn_kernel_dim(e, g->k, sn_step_stride(g, i, g->l.inner));
+    em_val off = em_mul(e, em_addi(e, g->inner, u), by);
+    return em_gep(e, g->at[i], t, off);
+}
+
+static em_val load_operand(gen *g, int i, int u) {
+    em *e = g->e;
+    sn_dtype t = sn_step_view(g, i)->dtype;
+    sn_dim stride = sn_step_stride(g, i, g->l.lane);
+    em_val p = element_ptr(g, i, u), x;
+    if (stride == 0) {
+        x = em_load(e, t, p, 1);
+    } else if (stride == 1) {
+        x = em_load_mask(e, t, p, g->lanes, g->mask, NULL);
+    } else {
+        em_val index = em_iota(e, e->i64, g->lanes);
+        index = em_mul(e, index, em_splat(e, sn_kernel_dim(e, g->k, stride), g->lanes));
+        x = em_gather(e, t, p, index, g->mask);
+    }
+    return sn_emit_loaded(e, t, x);
+}
+
+/* Adds v to the vector of sums for this element: halves are added up until it is one of the target's. */
+static void add_to_sum(gen *g, int i, int u, em_val v) {
+    em *e = g->e;
+    sn_dtype t = sn_step_view(g, i)->dtype;
+    bool inner = sn_step_has_inner(g, type_of(g, i));
+    v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : g->lanes);
+    if (g->mask) v = em_select(e, g->mask, v, em_splat(e, em_zero(e->ft), g->lanes));
+    for (int n = g->lanes / 2; n >= e->lanes; n /= 2)
+        v = em_add(e, em_part(e, v, 0, n), em_part(e, v, n, n));
+    em_val at = inner ? em_muli(e, g->local, g->l.n_inner) : g->local;
+    if (inner) at = em_add(e, at, em_addi(e, g->inner, u));
+    em_val p = em_gep_bytes(e, g->sums, em_i64(e, g->sum[i - g->n_in]));
+    p = em_gep(e, p, t, em_muli(e, at, e->lanes));
+    em_store(e, t, p, em_add(e, em_load(e, t, p, e->lanes), v));
+}
+
+static void store_result(gen *g, int i, int u, em_val v) {
+    em *e = g->e;
+    sn_dtype t = sn_step_view(g, i)->dtype;
+    if (sn_step_is_summed(g, i)) {
+        add_to_sum(g, i, u, v);
+        return;
+    }
+    sn_dim stride = sn_step_stride(g, i, g->l.lane);
+    em_val p = element_ptr(g, i, u);
+    v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : g->lanes);
+    if (stride == 1) {
+        em_store_mask(e, t, p, v, g->mask);
+        return;
+    }
+    for (int lane = 0; lane < g->lanes; lane++) {
+        em_branch br = {0};
+        if (g->mask) br = em_if(e, em_extract(e, g->mask, lane));
+        em_val by = em_muli(e, sn_kernel_dim(e, g->k, stride), lane);
+        em_store(e, t, em_gep(e, p, t, by), em_extract(e, v, lane));
+        if (g->mask) em_endif(e, &br);
+    }
+}
+
+/* ---- what is kept ---- */
+
+int64_t sn_step_elements(const gen *g, const value *x) {
+    return (x->inner ? g->l.n_inner : 1) * (x->lane ? g->lanes : 1);
+}
+
+static em_val kept_ptr(gen *g, const value *x, place in, int u) {
+    em *e = g->e;
+    int64_t each = x->lane ? g->lanes : 1;
+    em_val base = x->kept;
+    if (in == SCRATCH) base = em_gep_bytes(e, g->store, em_i64(e, x->offset));
+    if (in == CHECKPOINT) base = em_gep_bytes(e, g->checkpoint, em_i64(e, x->checkpoint));
+    em_val at = x->inner ? em_muli(e, em_addi(e, g->inner, u), each) : em_i64(e, 0);
+    return em_gep(e, base, (sn_dtype)x->n->dtype, at);
+}
+
+static em_val record_ptr(gen *g, const value *x, int u) {
+    em *e = g->e;
+    em_val at = em_muli(e, g->local, sn_step_elements(g, x));
+    if (x->inner) at = em_add(e, at, em_muli(e, em_addi(e, g->inner, u), x->lane ? g->lanes : 1));
+    return em_gep(e, em_gep_bytes(e, g->record, em_i64(e, x->record)), (sn_dtype)x->n->dtype, at);
+}
+
+static em_val load_kept(gen *g, const value *x, place from, int u) {
+    sn_dtype t = (sn_dtype)x->n->dtype;
+    if (from == OPERAND) return load_operand(g, (int)sn_attr_int(x->n, SN_A_index, 0), u);
+    em_val v = em_load(g->e, t, kept_ptr(g, x, from, u), x->lane ? g->lanes : 1);
+    return sn_emit_loaded(g->e, t, v);
+}
+
+static void store_kept(gen *g, const value *x, place to, int u, em_val v) {
+    em *e = g->e;
+    if (to == RESULT) {
+        store_result(g, g->n_in + (int)sn_attr_int(x->n, SN_A_index, 0), u, v);
+        return;
+    }
+    if (x->lane) v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : g->lanes);
+    em_store(e, (sn_dtype)x->n->dtype, kept_ptr(g, x, to, u), v);
+}
+
+/* ---- values ---- */
+
+static em_val compute(gen *g, const value *x, int u) {
+    const sn_node *n = x->n;
+    em_val in[SN_MAX_RANK + 8];
+    if (x->recorded && g->phase == WALK) {
+        em_val v = em_load(g->e, (sn_dtype)n->dtype, record_ptr(g, x, u), x->lane ? g->lanes : 1);
+        return sn_emit_loaded(g->e, (sn_dtype)n->dtype, v);
+    }
+    if (x->keeps && g->phase != BEFORE) return load_kept(g, x, STACK, u);
+    if (n->op == SN_OP_arg) return load_operand(g, (int)sn_attr_int(n, SN_A_index, 0), u);
+    if (!n->n_in) return sn_kernel_leaf(g->e, g->k, n);
+    for (int i = 0; i < n->n_in; i++) in[i] = sn_step_emit(g, n->in[i], u);
+    if (n->op == SN_OP_dot) return em_mul(g->e, in[0], in[1]); /* contracts an axis of size 1 */
+    return sn_ops[n->op].kind == SN_ELEM ? sn_emit_elem(g->e, n, in) : in[0];
+}
+
+/* The value at element u of the group. */
+em_val sn_step_emit(gen *g, const sn_node *n, int u) {
+    const value *x = sn_step_value(g, n);
+    em_val *v = &x->v[x->inner ? u : 0];
+    if (!*v) *v = compute(g, x, x->inner ? u : 0);
+    return *v;
+}
+
+bool sn_step_is_fixed_scalar(const value *x) {
+    return !x->moves && !x->lane && !x->inner && !x->stage;
+}
+
+/* Values with an inner axis; all but those that are computed once for all groups; all. */
+typedef enum extent { OF_INNER, OF_GROUP, ALL } extent;
+static void forget(gen *g, extent what) {
+    for (int i = 0; i < g->n_value; i++) {
+        value *x = &g->value[i];
+        if (x->n && (what == ALL || (what == OF_INNER ? x->inner : !sn_step_is_fixed_scalar(x))))
+            memset(x->v, 0, sizeof *x->v * (size_t)g->group);
+    }
+}
+
+void sn_step_forget_all(gen *g) {
+    forget(g, ALL);
+}
+void sn_step_forget_group(gen *g) {
+    forget(g, OF_GROUP);
+}
+
+/* ---- loops over the inner axis ---- */
+
+em_loop sn_step_begin_inner(gen *g) {
+    em *e = g->e;
+    em_loop l = {0};
+    g->inner = em_i64(e, 0);
+    if (g->l.n_inner == g->group) return l;
+    l = em_for(e, em_i64(e, 0), em_i64(e, g->l.n_inner), em_i64(e, g->group));
+    g->inner = l.i;
+    return l;
+}
+
+void sn_step_end_inner(gen *g, em_loop *l) {
+    if (g->l.n_inner != g->group) em_end(g->e, l);
+    g->inner = em_i64(g->e, 0);
+}
+
+static sn_item item_of(const sn_node *n) {
+    return (sn_item){.n = n};
+}
+
+static em_val neutral(gen *g, const sn_node *n) {
+    if (n->op == SN_OP_dot) return em_zero(g->e->ft);
+    return sn_body_neutral(g->e, n);
+}
+
+/* What a reduction adds up at element u. */
+static em_val accumulate(gen *g, const sn_node *n, em_val sum, int u) {
+    em *e = g->e;
+    sn_item it = item_of(n);
+    em_val x = sn_step_emit(g, n->in[0], u);
+    if (n->op == SN_OP_dot) return em_fma(e, x, sn_step_emit(g, n->in[1], u), sum);
+    return sn_body_combine(e, &it, sum, x);
+}
+
+static em_val combine(gen *g, const sn_node *n, em_val a, em_val b) {
+    sn_item it = item_of(n);
+    return n->op == SN_OP_dot ? em_add(g->e, a, b) : sn_body_combine(g->e, &it, a, b);
+}
+
+/* A reduction under way: partial results in turn. */
+typedef struct running {
+    value *x;
+    int n;
+    em_val sum[PARTIAL], carried[PARTIAL];
+} running;
+
+int sn_step_operand_stage(const gen *g, const sn_node *n) {
+    int stage = 0;
+    for (int i = 0; i < n->n_in; i++) {
+        const value *x = sn_step_value(g, n->in[i]);
+        if (x->stage > stage) stage = x->stage;
+    }
+    return stage;
+}
+
+/* The reductions of a stage. */
+static int begin_running(gen *g, int stage, running *r, em_loop *l) {
+    em *e = g->e;
+    int n = 0;
+    bool looped = g->l.n_inner != g->group;
+    for (int i = 0; i < g->n_value; i++) {
+        value *x = &g->value[i];
+        if (!x->n || !x->reduces || !sn_step_computes(g, x)) continue;
+        if (sn_step_operand_stage(g, x->n) != stage) continue;
+        r[n] = (running){.x = x, .n = g->group < PARTIAL ? g->group : PARTIAL};
+        em_val first = em_splat(e, neutral(g, x->n), x->lane ? g->lanes : 1);
+        for (int k = 0; k < r[n].n; k++)
+            r[n].sum[k] = r[n].carried[k] = looped ? em_carry(e, l, first) : first;
+        n++;
+    }
+    return n;
+}
+
+static void end_running(gen *g, running *r, int n, em_loop *l) {
+    em *e = g->e;
+    bool looped = g->l.n_inner != g->group;
+    for (int i = 0; looped && i < n; i++)
+        for (int k = 0; k < r[i].n; k++) em_next(e, l, r[i].carried[k], r[i].sum[k]);
+    sn_step_end_inner(g, l);
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; looped && k < r[i].n; k++) r[i].sum[k] = em_final(e, l, r[i].carried[k]);
+        for (int k = 1; k < r[i].n; k++)
+            r[i].sum[0] = combine(g, r[i].x->n, r[i].sum[0], r[i].sum[k]);
+        r[i].x->v[0] = r[i].sum[0];
+    }
+}
+
+static void keep_record(gen *g, bool inner) {
+    for (int i = 0; i < g->n_value; i++) {
+        const value *x = &g->value[i];
+        if (!x->n || !x->recorded || x->inner != inner) continue;
+        for (int u = 0; u < (inner ? g->group : 1); u++) {
+            em_val v = sn_step_emit(g, x->n, u);
+            if (x->lane) v = em_splat(g->e, v, em_lanes_of(v) > 1 ? 1 : g->lanes);
+            em_store(g->e, (sn_dtype)x->n->dtype, record_ptr(g, x, u), v);
+        }
+    }
+}
+
+/* Whether this phase computes result i of the body. */
+static bool is_result(const gen *g, int i) {
+    return (g->phase == WALK) == (sn_scan_result(&g->l.s, i) >= 0);
+}
+
+/* Stores all results with an inner axis (inner) or without one at this element, carries last, which
+ * other results may read. */
+static void store_results(gen *g, bool inner) {
+    const sn_region *r = g->l.s.body;
+    int n = g->group;
+    if (g->phase == RECORD) keep_record(g, inner);
+    for (int carry = 0; carry < 2; carry++) {
+        em_val *v = sn_arena_alloc(g->k->m, sizeof(em_val) * (size_t)(r->n_out * n));
+        for (int pass = 0; pass < 2; pass++)
+            for (int i = 0; i < r->n_out; i++) {
+                if ((i < g->l.s.n_carry) != carry || sn_step_has_inner(g, r->out[i]) != inner ||
+                    !is_result(g, i))
+                    continue;
+                for (int u = 0; u < (inner ? g->group : 1); u++) {
+                    em_val *x = &v[i * n + u];
+                    if (!pass)
+                        *x = sn_step_emit(g, r->out[i], u);
+                    else if (carry)
+                        store_kept(g, sn_step_value(g, r->arg[i]), STACK, u, *x);
+                    else
+                        store_result(g, g->n_in + sn_scan_result(&g->l.s, i), u, *x);
+                }
+            }
+    }
+}
+
+static bool is_needed(const gen *g, const value *x) {
+    return g->phase == WALK ? x->walk : x->forward;
+}
+
+bool sn_step_computes(const gen *g, const value *x) {
+    return g->phase == BEFORE ? !x->moves : x->moves && is_needed(g, x);
+}
+
+/* Values without an inner axis that can be computed by now. */
+static void emit_outer(gen *g, int stage) {
+    const sn_order *o = &g->l.body->order;
+    for (int i = 0; i < o->n; i++) {
+        const value *x = sn_step_value(g, o->node[i]);
+        bool now = sn_step_computes(g, x) || (g->phase != BEFORE && x->keeps && is_needed(g, x));
+        if (x->inner || !now || (x->stage > stage && !x->keeps)) continue;
+        sn_step_emit(g, x->n, 0);
+    }
+}
+
+/* Puts what does not move into scratch. */
+static void keep_fixed(gen *g, bool inner) {
+    for (int i = 0; i < g->n_value; i++) {
+        const value *x = &g->value[i];
+        if (!x->n || !x->keeps || x->moves || x->inner != inner) continue;
+        for (int u = 0; u < (inner ? g->group : 1); u++)
+            store_kept(g, x, SCRATCH, u, sn_step_emit(g, x->n, u));
+    }
+}
+
+void sn_step_stages(gen *g) {
+    int most = 0;
+    for (int i = 0; i < g->n_value; i++) most += g->value[i].reduces;
+    running *r = sn_arena_alloc(g->k->m, sizeof *r * (size_t)(most + 1));
+    for (int stage = 0; g->l.inner >= 0 && stage <= g->last; stage++) {
+        emit_outer(g, stage);
+        em_loop l = sn_step_begin_inner(g);
+        forget(g, OF_INNER);
+        int n = begin_running(g, stage, r, &l);
+        for (int u = 0; u < g->group; u++)
+            for (int i = 0; i < n; i++) {
+                em_val *sum = &r[i].sum[u % r[i].n];
+                *sum = accumulate(g, r[i].x->n, *sum, u);
+            }
+        if (stage == g->last && g->phase != BEFORE) store_results(g, true);
+        if (stage == g->last && g->phase == BEFORE) keep_fixed(g, true);
+        end_running(g, r, n, &l);
+        forget(g, OF_INNER);
+    }
+    emit_outer(g, g->n_value);
+    if (g->phase == BEFORE) keep_fixed(g, false);
+}
+
+void sn_step_run(gen *g) {
+    sn_step_forget_group(g);
+    sn_step_stages(g);
+    store_results(g, false);
+}
+
+/* Moves a carry, or something that does not move. */
+void sn_step_move(gen *g, const value *x, place from, place to) {
+    em_loop l = {0};
+    if (x->inner) l = sn_step_begin_inner(g);
+    for (int u = 0; u < (x->inner ? g->group : 1); u++)
+        store_kept(g, x, to, u, load_kept(g, x, from, u));
+    if (x->inner) sn_step_end_inner(g, &l);
+}

@@ -1,0 +1,256 @@
+/* fused_scan_grad.c: the gradient of a scan as one fused_scan. It reads the carries of the forward scan
+ * before each element, which a result of that scan keeps (ir/grad_scan.c). Here they become carries
+ * that are recomputed, from the forward scan's body, and sums over the axis of vectors become sums
+ * of blocks, which are added up afterwards. Then results of scans that nobody reads disappear. */
+#include "passes/fused_scan.h"
+#include "passes/graph_util.h"
+
+#include <string.h>
+
+typedef struct side {
+    sn_node *n;
+    sn_scan s;
+    sn_node **arg; /* [n_in] in the common body */
+    sn_node *out[SN_MAX_RESULTS];
+} side;
+
+/* The fused scan under construction. */
+typedef struct draft {
+    sn_module *m;
+    side back, forward; /* forward.n NULL: nothing is recomputed */
+    int *carry;         /* [back.s.n_in] the forward carry whose values this operand is; -1 */
+    int n_in, n_carry, n_sequence, n_out, n_again;
+    sn_node **in, **arg;
+    sn_node *out[SN_MAX_RESULTS];
+    int64_t sums[SN_MAX_RESULTS];
+    bool has_sums;
+} draft;
+
+static int own_carries(const draft *d) {
+    return d->n_carry - d->n_again;
+}
+
+/* ---- the common body ---- */
+
+/* The carry whose values before each element are result x of a scan; -1: it is something else. */
+static int kept_carry(const sn_scan_uses *u, const sn_node *x, bool reverse) {
+    if (x->op != SN_OP_result || x->in[0]->op != SN_OP_scan) return -1;
+    sn_scan s = sn_scan_of(x->in[0]);
+    int64_t at = sn_attr_int(x, SN_A_index, 0);
+    if (s.reverse == reverse || s.n_tile || at < s.n_carry || s.body->out[at]->op != SN_OP_arg)
+        return -1;
+    int64_t i = sn_attr_int(s.body->out[at], SN_A_index, 0);
+    bool once = x->id >= u->n_node || u->reader[x->id] < 2; /* else they are in memory anyway */
+    return once && i < s.n_carry ? (int)i : -1;
+}
+
+static void find_forward(draft *d, const sn_scan_uses *u) {
+    const sn_scan *s = &d->back.s;
+    for (int i = 0; i < s->n_in; i++) {
+        sn_node *x = d->back.n->in[i];
+        d->carry[i] = sn_scan_is_sequence(s, i) ? kept_carry(u, x, s->reverse) : -1;
+        if (d->carry[i] < 0) continue;
+        if (!d->forward.n) d->forward = (side){.n = x->in[0], .s = sn_scan_of(x->in[0])};
+        if (d->forward.n != x->in[0]) d->carry[i] = -1;
+    }
+}
+
+/* The place of operand x among those from `first` on, which it joins if it is new. */
+static int place_of(draft *d, int first, sn_node *x, bool sequence) {
+    int i = first;
+    while (i < d->n_in && d->in[i] != x) i++;
+    if (i < d->n_in) return i;
+    d->in[i] = x;
+    d->arg[i] = sn_arg(d->m, i, (sn_dtype)x->dtype, x->rank - sequence, x->shape + sequence);
+    d->n_in++;
+    return i;
+}
+
+static void add_carries(draft *d, side *x) {
+    for (int i = 0; i < x->s.n_carry; i++) {
+        x->arg[i] = d->arg[place_of(d, d->n_in, x->n->in[i], false)];
+        d->n_carry++;
+    }
+}
+
+static void add_others(draft *d, side *x, int first, bool sequence) {
+    for (int i = x->s.n_carry; i < x->s.n_in; i++) {
+        if (sn_scan_is_sequence(&x->s, i) != sequence) continue;
+        if (x == &d->back && d->carry[i] >= 0)
+            x->arg[i] = d->forward.arg[d->carry[i]];
+        else
+            x->arg[i] = d->arg[place_of(d, first, x->n->in[i], sequence)];
+    }
+}
+
+static bool join_bodies(draft *d) {
+    side *b = &d->back, *f = &d->forward;
+    int n_in = b->s.n_in + (f->n ? f->s.n_in : 0), n_again = f->n ? f->s.n_carry : 0;
+    if (b->s.body->n_out + n_again > SN_MAX_RESULTS || 2 * n_again > SN_MAX_RESULTS) return false;
+    d->in = sn_arena_alloc(d->m, 4 * sizeof *d->in * (size_t)n_in);
+    d->arg = d->in + n_in;
+    b->arg = d->arg + n_in;
+    f->arg = b->arg + b->s.n_in;
+    side *each[] = {b, f};
+    int sides = f->n ? 2 : 1;
+    for (int i = 0; i < sides; i++) add_carries(d, each[i]);
+    for (int i = 0; i < sides; i++) add_others(d, each[i], d->n_carry, true);
+    d->n_sequence = d->n_in - d->n_carry;
+    int first = d->n_in;
+    for (int i = 0; i < sides; i++) add_others(d, each[i], first, false);
+    for (int i = 0; i < sides; i++) sn_region_inline(each[i]->s.body, each[i]->arg, each[i]->out);
+    d->n_again = n_again;
+    for (int i = 0; i < b->s.n_carry; i++) d->out[d->n_out++] = b->out[i];
+    for (int i = 0; i < n_again; i++) d->out[d->n_out++] = f->out[i];
+    for (int i = b->s.n_carry; i < b->s.body->n_out; i++) d->out[d->n_out++] = b->out[i];
+    return !sn_module_error(d->m)->code;
+}
+
+/* ---- sums ---- */
+
+/* What output y sums over one axis, and which; NULL: it is no such sum. */
+static sn_node *summed(sn_node *y, int *axis) {
+    int64_t size;
+    while (y->op == SN_OP_reshape) y = y->in[0];
+    const sn_attr *axes = y->op == SN_OP_reduce_sum ? sn_attr_get(y, SN_A_axes) : NULL;
+    if (!axes || axes->n != 1) return NULL;
+    *axis = (int)axes->v[0];
+    sn_node *x = y->in[0];
+    bool known = sn_dim_is_const(x->m, x->shape[*axis], &size);
+    return known && x->rank + 1 < SN_MAX_RANK ? x : NULL;
+}
+
+/* The node in which outputs that sum over `axis` of size `size` give what they sum. */
+static sn_node *with_sums(draft *d, int axis, sn_dim size) {
+    sn_node *out[SN_MAX_RESULTS];
+    bool any = false;
+    for (int i = 0; i < d->n_out; i++) {
+        int a;
+        sn_node *x = i < d->n_carry || axis < 0 ? NULL : summed(d->out[i], &a);
+        bool sums = x && a == axis && x->shape[a] == size;
+        out[i] = sums ? x : d->out[i];
+        if (i >= d->n_carry) d->sums[i - d->n_carry] = sums ? a : -1;
+        any |= sums;
+    }
+    d->has_sums = any;
+    sn_region *body = sn_region_new(d->m, d->n_in, d->arg, d->n_out, out);
+    sn_attr attr[6] = {SN_INT(carries, d->n_carry), SN_INT(sequences, d->n_sequence),
+                       SN_REG(body, body)};
+    int n = 3;
+    if (d->back.s.reverse) attr[n++] = SN_INT(reverse, 1);
+    if (d->n_again) attr[n++] = SN_INT(recomputed, d->n_again);
+    if (any) attr[n++] = SN_LIST(sums, d->n_out - d->n_carry, d->sums);
+    return sn_node_new(d->m, SN_OP_fused_scan, d->n_in, d->in, n, attr);
+}
+
+static bool is_kernel(const sn_node *n) {
+    sn_lanes l;
+    const sn_node *at;
+    return n->op == SN_OP_fused_scan && !sn_lanes_read(&l, n, &at);
+}
+
+/* The first way of summing that a kernel has. */
+static sn_node *fused(draft *d) {
+    bool changes = d->n_again;
+    sn_node *n = changes ? with_sums(d, -1, 0) : NULL;
+    if (n && is_kernel(n)) return n;
+    for (int i = d->n_carry; i < d->n_out; i++) {
+        int axis;
+        const sn_node *x = summed(d->out[i], &axis);
+        if (x && is_kernel(n = with_sums(d, axis, x->shape[axis]))) return n;
+    }
+    return NULL;
+}
+
+/* Result i of the scan, of type t. */
+static sn_node *result_of(const draft *d, sn_node *all, int i, const sn_node *t) {
+    sn_node *y = sn_b_result(all, i);
+    int64_t axis = i < own_carries(d) || !d->has_sums ? -1 : d->sums[i - own_carries(d)] + 1;
+    if (axis > 0) y = sn_b_reduce(SN_OP_reduce_sum, y, 1, &axis);
+    return sn_b_reshape(y, t->rank, t->shape);
+}
+
+static sn_node *make(draft *d, sn_scan_uses *u, sn_node *n) {
+    *d = (draft){.m = n->m, .back = {.n = n, .s = sn_scan_of(n)}};
+    d->carry = sn_arena_alloc(n->m, sizeof *d->carry * (size_t)n->n_in);
+    find_forward(d, u);
+    sn_node *all = join_bodies(d) ? fused(d) : NULL;
+    if (all || !d->forward.n) return all;
+    d->forward.n = NULL; /* with the carries of all elements in memory */
+    d->n_in = d->n_carry = d->n_out = 0;
+    for (int i = 0; i < n->n_in; i++) d->carry[i] = -1;
+    return join_bodies(d) ? fused(d) : NULL;
+}
+
+sn_node *sn_fuse_scan_grad(void *ctx, sn_node *n) {
+    sn_scan_uses *u = ctx;
+    sn_node *scan = n->op == SN_OP_result ? n->in[0] : n;
+    if (scan->op != SN_OP_scan || sn_attr_get(scan, SN_A_tiles)) return n;
+    if (scan->n_result > 1 && n == scan) return n; /* its results are replaced */
+    if (u->last != scan) {
+        draft d;
+        u->last = scan;
+        sn_node *all = make(&d, u, scan);
+        u->fused = all != NULL;
+        for (int i = 0; all && i < scan->n_result; i++)
+            u->result[i] = result_of(&d, all, i, scan->n_result > 1 ? scan->result_type[i] : scan);
+    }
+    return u->fused ? u->result[n == scan ? 0 : sn_attr_int(n, SN_A_index, 0)] : n;
+}
+
+/* ---- results that nobody reads ---- */
+
+/* Whether any scan with this body has a reader of its result i. */
+static uint32_t *read_of(sn_scan_uses *u, const sn_region *body) {
+    int i = 0;
+    while (i < u->n_body && u->body[i] != body) i++;
+    if (i < u->n_body) return &u->read[i];
+    int cap = u->cap;
+    u->body = sn_arena_grow(u->m, u->body, sizeof *u->body, u->n_body, &cap);
+    u->read = sn_arena_grow(u->m, u->read, sizeof *u->read, u->n_body, &u->cap);
+    u->cap = cap;
+    u->body[i] = body;
+    u->read[i] = 0;
+    u->n_body++;
+    return &u->read[i];
+}
+
+void sn_scan_uses_count(sn_scan_uses *u, sn_module *m) {
+    int n_live, n = sn_module_roots(m, NULL, &n_live, false);
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n + 1));
+    sn_module_roots(m, root, &n_live, false);
+    sn_order order = sn_topo(m, n, root);
+    *u = (sn_scan_uses){.m = m, .n_node = sn_module_node_count(m)};
+    u->reader = sn_arena_alloc(m, sizeof *u->reader * (u->n_node + 1));
+    memset(u->reader, 0, sizeof *u->reader * (u->n_node + 1));
+    for (int i = 0; i < n; i++) u->reader[root[i]->id]++;
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *x = order.node[i];
+        u->n_scan += x->op == SN_OP_scan;
+        for (int k = 0; k < x->n_in; k++) u->reader[x->in[k]->id]++;
+        if (x->op == SN_OP_result && x->in[0]->op == SN_OP_scan)
+            *read_of(u, sn_attr_region(x->in[0], SN_A_body)) |= 1u << sn_attr_int(x, SN_A_index, 0);
+    }
+}
+
+sn_node *sn_drop_scan_results(void *ctx, sn_node *n) {
+    sn_scan_uses *u = ctx;
+    if (n->op != SN_OP_result || n->in[0]->op != SN_OP_scan) return n;
+    sn_node *scan = n->in[0], *out[SN_MAX_RESULTS];
+    sn_scan s = sn_scan_of(scan);
+    uint32_t read = *read_of(u, s.body);
+    int64_t index = sn_attr_int(n, SN_A_index, 0), to = index;
+    int n_out = 0;
+    if (s.n_tile) return n;
+    for (int i = 0; i < s.body->n_out; i++) {
+        bool kept = i < s.n_carry || read & 1u << i;
+        if (kept) out[n_out++] = s.body->out[i];
+        if (!kept && i < index) to--;
+    }
+    if (n_out == s.body->n_out) return n;
+    sn_region *body = sn_region_new(n->m, s.n_in, s.body->arg, n_out, out);
+    sn_attr attr[] = {SN_INT(carries, s.n_carry), SN_INT(sequences, s.n_sequence),
+                      SN_REG(body, body), SN_INT(reverse, 1)};
+    sn_node *r = sn_node_new(n->m, SN_OP_scan, scan->n_in, scan->in, 3 + s.reverse, attr);
+    return sn_b_result(r, (int)to);
+}
