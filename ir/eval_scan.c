@@ -10,6 +10,7 @@ typedef struct run {
     int64_t length;
     int64_t parts[SN_MAX_RANK], part[SN_MAX_RANK]; /* of each independent axis: number, current */
     sn_value *arg;                                 /* [n_in] what the body takes */
+    double **next; /* [n_carry] of the next element: a result may be another carry's block */
 } run;
 
 static int64_t count(int rank, const int64_t *shape) {
@@ -60,8 +61,12 @@ static bool run_part(run *r) {
         for (int i = s->n_carry; i < body->n_out; i++)
             move_part(r, s->n_in + i, true, t, &c->out[i], &out[i], true);
         for (int i = 0; i < s->n_carry; i++)
-            if (out[i].n)
-                memcpy(r->arg[i].data, out[i].data, sizeof *out[i].data * (size_t)out[i].n);
+            if (out[i].n) memcpy(r->next[i], out[i].data, sizeof *r->next[i] * (size_t)out[i].n);
+        for (int i = 0; i < s->n_carry; i++) {
+            double *old = r->arg[i].data;
+            r->arg[i].data = r->next[i];
+            r->next[i] = old;
+        }
     }
     for (int i = 0; i < s->n_carry; i++)
         move_part(r, s->n_in + i, false, 0, &c->out[i], &r->arg[i], true);
@@ -81,7 +86,9 @@ static bool prepare(run *r) {
         for (int a = 0; a < type->rank; a++) v->shape[a] = sn_eval_dim(c, type->shape[a]);
         v->n = count(v->rank, v->shape);
         v->data = calloc((size_t)v->n + 1, sizeof *v->data);
-        if (!v->data) return sn_eval_fail(c, SN_ERR_MEMORY, "out of memory");
+        if (i < s->n_carry) r->next[i] = calloc((size_t)v->n + 1, sizeof *v->data);
+        if (!v->data || (i < s->n_carry && !r->next[i]))
+            return sn_eval_fail(c, SN_ERR_MEMORY, "out of memory");
         for (int k = 0; k < s->n_tile; k++) {
             int a = sn_scan_tile(s, i, k);
             if (a >= 0) r->parts[k] = c->in[i]->shape[a + sequence] / v->shape[a];
@@ -105,13 +112,16 @@ bool eval_scan(eval_call *c) {
     int64_t parts = 1;
     r.length = c->in[r.s.n_carry]->shape[0];
     r.arg = calloc((size_t)r.s.n_in + 1, sizeof *r.arg);
-    bool ok = r.arg ? prepare(&r) : sn_eval_fail(c, SN_ERR_MEMORY, "out of memory");
+    r.next = calloc((size_t)r.s.n_carry + 1, sizeof *r.next);
+    bool ok = r.arg && r.next ? prepare(&r) : sn_eval_fail(c, SN_ERR_MEMORY, "out of memory");
     for (int k = 0; ok && k < r.s.n_tile; k++) parts *= r.parts[k];
     for (int64_t p = 0; ok && p < parts; p++) {
         ok = run_part(&r);
         for (int k = r.s.n_tile - 1; k >= 0 && ++r.part[k] == r.parts[k]; k--) r.part[k] = 0;
     }
     for (int i = 0; r.arg && i < r.s.n_in; i++) free(r.arg[i].data);
+    for (int i = 0; r.next && i < r.s.n_carry; i++) free(r.next[i]);
     free(r.arg);
+    free(r.next);
     return ok;
 }

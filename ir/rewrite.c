@@ -124,13 +124,57 @@ static bool has_replaced(const mapping *is_new, sn_order order) {
     return false;
 }
 
+/* What becomes of nodes: replacements, which are rebuilt from replacements themselves. */
+typedef struct replacing {
+    mapping map, by; /* the result; the recorded replacement */
+    bool *open;      /* on the stack */
+    sn_node **stack;
+    int top, cap;
+} replacing;
+
+static void push(replacing *r, sn_node *n) {
+    r->stack = sn_arena_grow(n->m, r->stack, sizeof *r->stack, r->top, &r->cap);
+    r->stack[r->top++] = n;
+    r->open[n->id] = true;
+}
+
+static bool is_missing(const replacing *r, const sn_node *n) {
+    return n->id < r->map.n && !r->map.to[n->id] && !r->open[n->id];
+}
+
+/* What must be known before n; NULL: nothing. A node that is part of its own replacement stays there. */
+static sn_node *next_missing(const replacing *r, const sn_node *n) {
+    sn_node *by = r->by.to[n->id];
+    if (by && is_missing(r, by)) return by;
+    for (int i = 0; i < n->n_in && !by; i++)
+        if (is_missing(r, n->in[i])) return n->in[i];
+    return NULL;
+}
+
+static void replace_below(replacing *r, sn_node *root) {
+    if (is_missing(r, root)) push(r, root);
+    while (r->top) {
+        sn_node *n = r->stack[r->top - 1], *missing = next_missing(r, n), *by = r->by.to[n->id];
+        if (missing) {
+            push(r, missing);
+            continue;
+        }
+        r->map.to[n->id] = by ? map_get(&r->map, by) : rebuild(&r->map, n);
+        r->open[n->id] = false;
+        r->top--;
+    }
+}
+
 int sn_replace_module(sn_module *m) {
     int count = 0;
     if (!m->n_replaced) return 0;
-    mapping map = map_new(m), is_new = map_new(m);
+    replacing r = {.map = map_new(m), .by = map_new(m)};
+    mapping is_new = map_new(m);
+    r.open = sn_arena_alloc(m, r.map.n);
+    memset(r.open, 0, r.map.n);
     for (int i = m->n_replaced - 1; i >= 0; i--) {
         sn_node *to = m->replaced[2 * i + 1];
-        map.to[m->replaced[2 * i]->id] = to;
+        r.by.to[m->replaced[2 * i]->id] = to;
         if (to->op == SN_OP_result) to = to->in[0]; /* of which the gradient may read another */
         is_new.to[to->id] = to;
     }
@@ -141,14 +185,13 @@ int sn_replace_module(sn_module *m) {
         sn_order order = sn_topo(m, n, root);
         if (!has_replaced(&is_new, order)) continue;
         for (int i = 0; i < order.n && !m->error.code; i++) {
-            sn_node *old = order.node[i];
-            if (old->id < map.n && !map.to[old->id]) map.to[old->id] = rebuild(&map, old);
-            count += map_get(&map, old) != old;
+            replace_below(&r, order.node[i]);
+            count += map_get(&r.map, order.node[i]) != order.node[i];
         }
-        for (int i = 0; i < n; i++) root[i] = map_get(&map, root[i]);
+        for (int i = 0; i < n; i++) root[i] = map_get(&r.map, root[i]);
         entry_roots(m->entry[e], root, true);
     }
-    sn_lineage_add_map(m, map.to, map.n);
+    sn_lineage_add_map(m, r.map.to, r.map.n);
     m->n_replaced = 0;
     return count;
 }

@@ -149,11 +149,10 @@ static bool is_kernel(const sn_node *n) {
     return n->op == SN_OP_fused_scan && !sn_lanes_read(&l, n, &at);
 }
 
-/* The first way of summing that a kernel has. */
+/* The first way of summing that a kernel has; NULL: none, or it is a kernel as it is. */
 static sn_node *fused(draft *d) {
-    bool changes = d->n_again;
-    sn_node *n = changes ? with_sums(d, -1, 0) : NULL;
-    if (n && is_kernel(n)) return n;
+    sn_node *n = with_sums(d, -1, 0);
+    if (is_kernel(n)) return d->n_again ? n : NULL;
     for (int i = d->n_carry; i < d->n_out; i++) {
         int axis;
         const sn_node *x = summed(d->out[i], &axis);

@@ -2,6 +2,7 @@
  * width of vectors that this machine has; the same bits for any number of threads. */
 #include "frontend/sinter.h"
 #include "ir/ir.h"
+#include "tests/support/effort.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +14,7 @@
 #include <math.h>
 
 /* More than a chunk of the sequence; no whole number of vectors. */
-enum { B = 2, T = 35, C = 37, N = 20, K = 5, MOST_IN = 6, MOST_OUT = 3, MOST = B * T * C * K };
+enum { B = 2, T = 35, C = 37, N = 20, K = 5, MOST_IN = 6, MOST_OUT = 6, MOST = B * T * C * K };
 
 #define SEQ                                                                                        \
     { B, T, C }
@@ -95,14 +96,20 @@ static const struct model {
     int n_in;
     int64_t shape[MOST_IN][4]; /* 0 ends it */
     bool strided;              /* the inputs are read as [B, T, C] but stored as [C, T, B] */
+    enum back { LOOP, ONE_KERNEL, MORE } back; /* its gradient; MORE: tested with SN_TEST_LONG */
 } models[] = {
-    {"selective", selective, 6, {SEQ, SEQ, {B, T, N}, {B, T, N}, {C, N}, {B, C, N}}, false},
-    {"selective 16", selective, 6, {SEQ, SEQ, {B, T, 16}, {B, T, 16}, {C, 16}, {B, C, 16}}, false},
-    {"gates", gates, 4, {SEQ, SEQ, SEQ, {B, C}}, false},
-    {"strided gates", gates, 4, {{C, T, B}, {C, T, B}, {C, T, B}, {B, C}}, true},
-    {"stages", stages, 5, {SEQ, {B, T, N}, {B, C, N}, {B, C}, {B, C}}, false},
-    {"diagonal", diagonal, 5, {{B, T, 3}, {3, C}, {3, C}, {B, 3, C}, {B, 3, C}}, false},
-    {"matrix", matrix, 4, {{B, T, K}, {B, T, K}, SEQ, {B, K, C}}, false},
+    {"selective", selective, 6, {SEQ, SEQ, {B, T, N}, {B, T, N}, {C, N}, {B, C, N}}, false, MORE},
+    {"selective 16",
+     selective,
+     6,
+     {SEQ, SEQ, {B, T, 16}, {B, T, 16}, {C, 16}, {B, C, 16}},
+     false,
+     ONE_KERNEL},
+    {"gates", gates, 4, {SEQ, SEQ, SEQ, {B, C}}, false, ONE_KERNEL},
+    {"strided gates", gates, 4, {{C, T, B}, {C, T, B}, {C, T, B}, {B, C}}, true, MORE},
+    {"stages", stages, 5, {SEQ, {B, T, N}, {B, C, N}, {B, C}, {B, C}}, false, MORE},
+    {"diagonal", diagonal, 5, {{B, T, 3}, {3, C}, {3, C}, {B, 3, C}, {B, 3, C}}, false, MORE},
+    {"matrix", matrix, 4, {{B, T, K}, {B, T, K}, SEQ, {B, K, C}}, false, LOOP},
 };
 
 /* ---- running ---- */
@@ -116,10 +123,12 @@ typedef struct built {
     float data[MOST_IN][B * C * T];
 } built;
 
-static const char *const outputs[] = {"y", "h", "h1"};
+static const char *const outputs[] = {"y", "h", "h1", "o3", "o4", "o5"};
 
-static built *build(const struct model *c, bool symbolic) {
+/* Its results; or the gradient of the sum of their squares with respect to each input. */
+static built *build(const struct model *c, bool symbolic, bool back) {
     static const char *const names[] = {"i0", "i1", "i2", "i3", "i4", "i5"};
+    sn_tensor input[MOST_IN];
     built *f = calloc(1, sizeof *f);
     assert_non_null(f);
     f->m = sn_module_new(c->name);
@@ -139,7 +148,7 @@ static built *build(const struct model *c, bool symbolic) {
         }
         dims[rank] = SN_END;
         assert_true(count <= B * C * T);
-        in[i] = sn_input_at(SN_HERE, f->m, names[i], SN_F32, dims);
+        in[i] = input[i] = sn_input_at(SN_HERE, f->m, names[i], SN_F32, dims);
         if (c->strided && rank == 3) in[i] = sn_transpose(in[i], 2, 1, 0);
         for (int64_t e = 0; e < count; e++) {
             seed = seed * 1664525 + 1013904223;
@@ -151,6 +160,12 @@ static built *build(const struct model *c, bool symbolic) {
     f->out[f->n_out++] = r.y[0];
     f->out[f->n_out++] = r.carry[0];
     if (r.carry[1] && r.carry[1] != sn_module_error_node(f->m)) f->out[f->n_out++] = r.carry[1];
+    if (back) {
+        sn_tensor loss = sn_sum_all(sn_square(f->out[0]));
+        for (int i = 1; i < f->n_out; i++) loss = sn_add(loss, sn_sum_all(sn_square(f->out[i])));
+        f->n_out = f->n_in;
+        sn_grad(loss, f->n_in, input, f->out);
+    }
     for (int i = 0; i < f->n_out; i++) sn_output(outputs[i], f->out[i]);
     sn_error err;
     if (!sn_module_ok(f->m, &err)) fail_msg("%s: %s", c->name, err.message);
@@ -169,7 +184,8 @@ static void run_with(built *f, const struct model *c, const sn_options *o, float
     FILE *explained = open_memstream(&text, &size);
     sn_program_explain(p, "main", explained);
     fclose(explained);
-    if (!strstr(text, "fused_scan")) fail_msg("%s: %s", c->name, text);
+    if (!strstr(text, "fused_scan") || strstr(text, "loop: scan"))
+        fail_msg("%s: %s", c->name, text);
     free(text);
     sn_session *s = sn_session_new(p, NULL, &err);
     for (int i = 0; i < f->n_out; i++) {
@@ -185,7 +201,7 @@ static void run_with(built *f, const struct model *c, const sn_options *o, float
 }
 
 static void compare(built *f, const struct model *c, const int64_t *count, float (*got)[MOST],
-                    const char *target) {
+                    const char *target, double tolerance) {
     sn_eval *ev = sn_eval_new(f->m, &(int64_t){T});
     for (int i = 0; i < f->n_in; i++) {
         size_t n = sizeof(float);
@@ -197,39 +213,50 @@ static void compare(built *f, const struct model *c, const int64_t *count, float
         if (!v) fail_msg("%s", sn_module_error(f->m)->message);
         assert_int_equal(v->n, count[i]);
         for (int64_t e = 0; e < v->n; e++)
-            if (!(fabs((double)got[i][e] - v->data[e]) <= 1e-5 * (1 + fabs(v->data[e]))))
+            if (!(fabs((double)got[i][e] - v->data[e]) <= tolerance * (1 + fabs(v->data[e]))))
                 fail_msg("%s, %s: %s[%d] is %g, not %g", c->name, target, outputs[i], (int)e,
                          (double)got[i][e], v->data[e]);
     }
     sn_eval_free(ev);
 }
 
-static void right_values(void **state) {
+/* At the widest vectors, with several threads, and without AVX. */
+static void check(const struct model *c, bool symbolic, bool back, int n_target) {
     static const char *const targets[] = {"native", "x86-64"};
     static float got[MOST_OUT][MOST], again[MOST_OUT][MOST];
     int64_t count[MOST_OUT];
-    (void)state;
-    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
-        built *f = build(&models[k], k % 2);
-        for (int t = 0; t < (k % 2 ? 1 : 2); t++) {
-            sn_options o = sn_options_default();
+    built *f = build(c, symbolic, back);
+    for (int t = 0; t < n_target; t++) {
+        sn_options o = sn_options_default();
 #ifndef __x86_64__
-            if (t) continue;
+        if (t) continue;
 #endif
-            o.target = targets[t];
-            o.threads = 1;
-            o.level = t ? 2 : 4;
-            run_with(f, &models[k], &o, got, count);
-            compare(f, &models[k], count, got, targets[t]);
-            if (t) continue;
-            o.threads = 3;
-            run_with(f, &models[k], &o, again, count);
-            for (int i = 0; i < f->n_out; i++)
-                assert_memory_equal(got[i], again[i], (size_t)count[i] * sizeof **got);
-        }
-        sn_module_free(f->m);
-        free(f);
+        o.target = targets[t];
+        o.threads = 1;
+        o.level = t ? 2 : 4;
+        run_with(f, c, &o, got, count);
+        compare(f, c, count, got, targets[t], back ? 1e-4 : 1e-5);
+        if (t) continue;
+        o.threads = 3;
+        run_with(f, c, &o, again, count);
+        for (int i = 0; i < f->n_out; i++)
+            assert_memory_equal(got[i], again[i], (size_t)count[i] * sizeof **got);
     }
+    sn_module_free(f->m);
+    free(f);
+}
+
+static void right_values(void **state) {
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++)
+        check(&models[k], k % 2, false, k % 2 ? 1 : 2);
+}
+
+static void right_gradients(void **state) {
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++)
+        if (models[k].back == ONE_KERNEL || (models[k].back == MORE && effort_is_long()))
+            check(&models[k], k % 2, true, effort_is_long() ? 2 : 1);
 }
 
 /* What is no such scan stays several kernels, and the remark says why. */
@@ -298,7 +325,8 @@ static void running(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(right_values), cmocka_unit_test(remarks),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(right_values),
+                                       cmocka_unit_test(right_gradients), cmocka_unit_test(remarks),
                                        cmocka_unit_test(running)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
