@@ -415,7 +415,7 @@ int sn_pullback(sn_node *y, sn_node *g, int n_wrt, sn_node *const *wrt, sn_node 
 int sn_pullback_all(int n_y, sn_node *const *y, sn_node *const *g, int n_wrt, sn_node *const *wrt,
                     sn_node **out);
 
-/* ir/infer.c — the attributes of a scan */
+/* ir/infer.c, ir/scan.c — the attributes of a scan */
 typedef struct sn_scan {
     int n_in, n_carry, n_sequence, n_tile;
     bool reverse;

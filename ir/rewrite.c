@@ -170,8 +170,7 @@ int sn_replace_module(sn_module *m) {
     if (!m->n_replaced) return 0;
     replacing r = {.map = map_new(m), .by = map_new(m)};
     mapping is_new = map_new(m);
-    r.open = sn_arena_alloc(m, r.map.n);
-    memset(r.open, 0, r.map.n);
+    r.open = sn_arena_alloc(m, r.map.n); /* zero */
     for (int i = m->n_replaced - 1; i >= 0; i--) {
         sn_node *to = m->replaced[2 * i + 1];
         r.by.to[m->replaced[2 * i]->id] = to;
