@@ -5,6 +5,7 @@
 
 #include "codegen/emit/llvm_compat.h"
 #include "ir/ir.h"
+#include "runtime/memory.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+
+enum { START_BYTES = 32 << 20 }; /* more than LLVM's global tables take */
 
 /* Features that a user may add or remove: LLVM's name, our bit, what it implies (directly). */
 #define FEATURES(_)                                                                                \
@@ -385,17 +388,53 @@ int sn_target_lanes(const sn_target *t, sn_dtype dtype) {
     return t->vector_bytes / (int)sn_dtype_size(dtype);
 }
 
-static void init_llvm(void) {
+/* Passes register themselves in LLVM's global tables when code is first generated. */
+static void compile_nothing(LLVMTargetMachineRef tm) {
+    LLVMContextRef ctx = LLVMContextCreate();
+    LLVMModuleRef mod = LLVMModuleCreateWithNameInContext("nothing", ctx);
+    LLVMMemoryBufferRef object = NULL;
+    char *message = NULL;
+    if (LLVMTargetMachineEmitToMemoryBuffer(tm, mod, LLVMObjectFile, &message, &object))
+        LLVMDisposeMessage(message);
+    else
+        LLVMDisposeMemoryBuffer(object);
+    LLVMDisposeModule(mod);
+    LLVMContextDispose(ctx);
+}
+
+static void start_llvm(void) {
     LLVMInitializeAllTargetInfos();
     LLVMInitializeAllTargets();
     LLVMInitializeAllTargetMCs();
     LLVMInitializeAllAsmPrinters();
     LLVMInitializeAllAsmParsers();
+    char *triple = LLVMGetDefaultTargetTriple(), *message = NULL;
+    LLVMTargetRef target;
+    if (LLVMGetTargetFromTriple(triple, &target, &message)) {
+        LLVMDisposeMessage(message);
+    } else {
+        LLVMTargetMachineRef tm = LLVMCreateTargetMachine(
+            target, triple, "", "", LLVMCodeGenLevelAggressive, LLVMRelocPIC, LLVMCodeModelSmall);
+        if (tm) compile_nothing(tm);
+        if (tm) LLVMDisposeTargetMachine(tm);
+    }
+    LLVMDisposeMessage(triple);
+}
+
+bool sn_llvm_start(sn_error *err) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static bool started;
+    pthread_mutex_lock(&lock);
+    bool fits = started || sn_memory_available() >= START_BYTES;
+    if (!started && fits) start_llvm();
+    started |= fits;
+    pthread_mutex_unlock(&lock);
+    return fits || sn_fail(err, SN_ERR_MEMORY, "out of memory: LLVM needs %d MiB to start",
+                           START_BYTES >> 20);
 }
 
 LLVMTargetMachineRef sn_target_machine(const sn_target *t, bool optimise, sn_error *err) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, init_llvm);
+    if (!sn_llvm_start(err)) return NULL;
     LLVMTargetRef target = NULL;
     char *message = NULL;
     if (LLVMGetTargetFromTriple(t->triple, &target, &message)) {

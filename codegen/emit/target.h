@@ -57,6 +57,11 @@ int sn_target_lanes(const sn_target *t, sn_dtype dtype);
 /* Names that sn_target_init knows, for help texts: the i-th, or NULL after the last. */
 const char *sn_target_known(size_t i);
 
+/* Fills LLVM's global tables, at the first call in a process. LLVM holds locks meanwhile, so that this
+ * must not be abandoned when memory ends: it fails in time if little is left (SN_ERR_MEMORY).
+ * Thread-safe. */
+bool sn_llvm_start(sn_error *err);
+
 /* An LLVM target machine: PIC, small code model; code generation that optimises, or that takes the
  * least time. The caller disposes of it; one machine serves one thread at a time. NULL and `err` on
  * failure. */

@@ -116,6 +116,7 @@ void sn_llvm_reset(const void *mark) {
 
 bool sn_llvm_try(void (*fn)(void *ctx), void *ctx, sn_error *err) {
     fatal_guard guard, *const outer = active_guard;
+    if (!sn_llvm_start(err)) return false;
     use_handlers();
     active_guard = &guard;
     if (setjmp(guard.env)) {
