@@ -25,6 +25,7 @@ typedef struct rec_plan {
     sn_recurrence r;
     rec_decays decays;
     bool stores_u; /* somebody reads u */
+    bool direct;   /* rows of y go from registers to memory */
     sn_dtype t;
     int lanes;
     int64_t K, V;     /* of the carry */
@@ -41,7 +42,7 @@ typedef struct rec_plan {
     rec_tile so_far;  /* REC_COLUMNS: [CHUNK][cols]: that at each row */
     rec_tile sums;    /* REC_ROWS: [2 CHUNK CHUNK][lanes]: weights before their lanes are summed */
     rec_tile factors; /* REC_ONE: [2 + PAIRS][CHUNK]: of the rows of q, a and each pair's key */
-    rec_tile out;     /* [CHUNK][cols] */
+    rec_tile out;     /* [CHUNK][cols]: y, or the part of it that does not come from the carry */
     rec_tile out_u;   /* [CHUNK][cols], if b is k; else the first rows of `right` */
     int64_t elements; /* of scratch, without what each unit has */
     int64_t each;     /* elements that each unit has */
@@ -77,14 +78,22 @@ void rec_fill(em *e, const rec_plan *p, rec_tile tile, em_val row, int64_t from,
 
 /* ---- rows.c: between memory and tiles ---- */
 
+/* Operands and results by number; elements of a row of one, of a unit; 0: it is a carry. */
+int rec_n_views(const rec_plan *p);
+const sn_view *rec_view(const rec_plan *p, int i);
+int64_t rec_row_size(const rec_plan *p, int i);
+
 /* A unit of work: a carry, or a block of its columns. */
 typedef struct rec_unit {
     em_val base[REC_VIEWS]; /* of operands and results: pointers to the first element */
     em_val next[REC_VIEWS]; /* such that next[i] + t is what follows base[i] + t */
     em_val columns;         /* of V in the block, i64; NULL: p->cols */
     em_val T, chunk;        /* first element of the chunk */
+    em_val last;            /* i1: the chunk is the last of its block */
 } rec_unit;
 
+/* The position of the chunk's element i, and whether it exists. */
+em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists);
 /* Unit number i of the group that begins with item `first`; what comes after unit i of n. */
 void rec_begin_unit(em *e, rec_plan *p, rec_unit *u, em_val first, em_val i);
 void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n);
@@ -95,6 +104,9 @@ void rec_store_carry(em *e, const rec_plan *p, const rec_unit *u);
  * change nothing. */
 void rec_load_elements(em *e, const rec_plan *p, const rec_unit *u);
 void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u);
+/* Where a row of y is stored: in memory, or in `out` if p->direct is false or there is no such element;
+ * row and column are i64. */
+em_val rec_y_at(em *e, const rec_plan *p, const rec_unit *u, em_val row, em_val col);
 
 /* The chunk's element i alone, in the first rows. */
 void rec_load_element(em *e, const rec_plan *p, const rec_unit *u, em_val i);
@@ -106,12 +118,32 @@ void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i);
  * the rows of `right`, and the part of y in `out` that does not come from the carry. */
 void rec_emit_weights(em *e, const rec_plan *p);
 
+/* ---- prefetch.c ---- */
+
+/* What is brought to the caches while a chunk is computed. */
+typedef enum rec_ahead { REC_NEXT_UNIT, REC_NEXT_CHUNK, REC_AHEAD } rec_ahead;
+
+/* Views by number. Each half of a product's rows brings the next `each` of them. */
+typedef struct rec_prefetch {
+    em_val row[REC_AHEAD][REC_VIEWS], step[REC_VIEWS];     /* first rows, bytes to the next one */
+    em_val now[REC_AHEAD][REC_VIEWS], now_step[REC_VIEWS]; /* those of this half */
+    int n, next, each, n_now;
+    int log_lines; /* of a row */
+} rec_prefetch;
+
+void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *f);
+/* In the loop over a product's halves; second: i1. */
+void rec_prefetch_half(em *e, rec_prefetch *f, em_val second);
+/* In turn 0, 1, ... `turns` - 1 of a half. */
+void rec_prefetch_turn(em *e, const rec_prefetch *f, em_val turn, int64_t turns);
+
 /* ---- products.c ---- */
 
 /* Of columns in whole vectors from number `vector` on: as many as are in registers at a time. */
 int rec_vectors_at(em *e, const rec_plan *p, int vector);
-/* The chunk's products for columns of n vectors: u; y in `out`; the carry. */
-void rec_emit_products(em *e, const rec_plan *p, int vector, int n);
+/* The chunk's products for columns of n vectors: u; y; the carry. */
+void rec_emit_products(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
+                       int n);
 
 /* ---- steps.c ---- */
 

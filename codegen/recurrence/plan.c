@@ -35,6 +35,12 @@ static rec_tile place(rec_plan *p, int64_t rows, int64_t ld) {
     return place_in(p, &p->elements, rows, ld);
 }
 
+/* Blocks of whole vectors, without strides or rounding. */
+static bool stores_directly(const rec_plan *p) {
+    const sn_view *y = &p->k->step->out[0];
+    return p->n_block * p->cols == p->V && y->stride[y->rank - 1] == 1 && y->dtype == p->t;
+}
+
 /* The carries of a group take half of L2. */
 static int64_t group_of(const rec_plan *p, const sn_target *t) {
     int64_t n = t->caches.l2 / 2 / (p->each * (int64_t)sn_dtype_size(p->t));
@@ -83,6 +89,7 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     p->n_block = p->V > most ? (p->V + most - 1) / most : 1;
     p->cols = SN_ROUND_UP((p->V + p->n_block - 1) / p->n_block, p->lanes);
     p->inner = SN_ROUND_UP(p->K, p->lanes);
+    p->direct = stores_directly(p);
     p->decays = decays_of(p);
     p->pairs = p->r.second && !p->r.same ? 2 : 1;
     p->first = p->pairs * REC_CHUNK;

@@ -2,7 +2,7 @@
  * and read in place: rows of the right one are contiguous, elements of the left one broadcast. */
 #include "codegen/recurrence/impl.h"
 
-enum { ROWS = 4, MAX_VECTORS = 4, UNROLL = 4 };
+enum { ROWS = REC_CHUNK / 2, MAX_VECTORS = 4, LOG_UNROLL = 2, UNROLL = 1 << LOG_UNROLL };
 
 /* Vectors of a register tile: accumulators, a row of the right factor, an element. */
 static int most_vectors(const em *e) {
@@ -44,13 +44,24 @@ static em_val column(em *e, const rec_plan *p, int64_t first, int j) {
 static void store_product(em *e, const rec_plan *p, const tile *x, rec_tile to, em_val row,
                           int64_t col) {
     for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < x->n; j++)
+            rec_store(e, p, rec_at(e, p, to, em_addi(e, row, i), column(e, p, col, j)),
+                      x->acc[i * x->n + j]);
+}
+
+/* Rows of y; with decays of columns, times so_far, plus what is in `out`. */
+static void store_y(em *e, const rec_plan *p, const rec_unit *u, const tile *x, em_val row,
+                    int64_t col) {
+    for (int i = 0; i < ROWS; i++) {
+        em_val r = em_addi(e, row, i), to = rec_y_at(e, p, u, r, em_i64(e, col));
         for (int j = 0; j < x->n; j++) {
-            em_val r = em_addi(e, row, i), c = column(e, p, col, j), v = x->acc[i * x->n + j];
-            em_val at = rec_at(e, p, to, r, c);
-            if (p->decays == REC_COLUMNS && to.at == p->out.at && !to.of_unit)
-                v = em_fma(e, v, rec_load(e, p, rec_at(e, p, p->so_far, r, c)), rec_load(e, p, at));
-            rec_store(e, p, at, v);
+            em_val c = column(e, p, col, j), v = x->acc[i * x->n + j];
+            if (p->decays == REC_COLUMNS)
+                v = em_fma(e, v, rec_load(e, p, rec_at(e, p, p->so_far, r, c)),
+                           rec_load(e, p, rec_at(e, p, p->out, r, c)));
+            rec_store(e, p, em_gep(e, to, p->t, column(e, p, 0, j)), v);
         }
+    }
 }
 
 int rec_vectors_at(em *e, const rec_plan *p, int first) {
@@ -58,23 +69,29 @@ int rec_vectors_at(em *e, const rec_plan *p, int first) {
     return n < most ? n : most;
 }
 
-/* Columns of n vectors of to[CHUNK][cols] = left[.., first ..] right[first ..]; of y, with decays of
- * columns, times so_far, plus what is there. */
-static void emit_product(em *e, const rec_plan *p, rec_tile left, int64_t first, rec_tile to,
-                         int vector, int n) {
+/* Columns of n vectors of left[.., first ..] right[first ..]: of y if `left` is its factor, or of u. */
+static void emit_product(em *e, const rec_plan *p, const rec_unit *unit, rec_prefetch *ahead,
+                         rec_tile left, int64_t first, int vector, int n) {
+    const int64_t last = p->first + p->inner, turns = (last - first) / UNROLL;
     int64_t col = (int64_t)vector * p->lanes;
     tile x = {.n = n};
     em_loop half = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, ROWS));
+    rec_prefetch_half(e, ahead, em_cmp(e, EM_GE, half.i, em_i64(e, ROWS)));
     for (int i = 0; i < ROWS * x.n; i++) x.acc[i] = em_vf(e, 0);
-    em_loop l = em_for(e, em_i64(e, first), em_i64(e, p->first + p->inner), em_i64(e, UNROLL));
+    em_loop l = em_for(e, em_i64(e, first), em_i64(e, last), em_i64(e, UNROLL));
+    em_val turn = em_lshr(e, em_subi(e, l.i, first), em_i64(e, LOG_UNROLL));
     begin(e, &l, &x);
+    rec_prefetch_turn(e, ahead, turn, turns);
     for (int u = 0; u < UNROLL; u++) {
         em_val element[ROWS], k = em_addi(e, l.i, u);
         for (int i = 0; i < ROWS; i++) element[i] = rec_at(e, p, left, em_addi(e, half.i, i), k);
         multiply_add(e, p, &x, element, rec_at(e, p, p->right, k, em_i64(e, col)));
     }
     end(e, &l, &x);
-    store_product(e, p, &x, to, half.i, col);
+    if (left.at == p->left.at)
+        store_y(e, p, unit, &x, half.i, col);
+    else
+        store_product(e, p, &x, p->out_u, half.i, col);
     em_end(e, &half);
 }
 
@@ -129,11 +146,12 @@ static void emit_update(em *e, const rec_plan *p, int vector, int n) {
     em_end(e, &l);
 }
 
-void rec_emit_products(em *e, const rec_plan *p, int vector, int n) {
+void rec_emit_products(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
+                       int n) {
     if (p->r.delta) {
-        emit_product(e, p, p->left_u, REC_CHUNK, p->out_u, vector, n);
+        emit_product(e, p, u, ahead, p->left_u, REC_CHUNK, vector, n);
         substitute(e, p, vector, n);
     }
-    emit_product(e, p, p->left, p->decays == REC_COLUMNS ? p->first : 0, p->out, vector, n);
+    emit_product(e, p, u, ahead, p->left, p->decays == REC_COLUMNS ? p->first : 0, vector, n);
     emit_update(e, p, vector, n);
 }

@@ -21,11 +21,13 @@ static sn_dim scratch(const sn_kernel *k, const sn_target *t) {
 }
 
 static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
+    rec_prefetch ahead;
     rec_load_elements(e, p, u);
     rec_emit_weights(e, p);
+    rec_prefetch_begin(e, p, u, &ahead);
     for (int v = 0, n; v < p->cols / p->lanes; v += n) { /* these columns of the carry stay in L1 */
         n = rec_vectors_at(e, p, v);
-        rec_emit_products(e, p, v, n);
+        rec_emit_products(e, p, u, &ahead, v, n);
     }
     rec_store_elements(e, p, u);
 }
@@ -68,6 +70,7 @@ static void emit(em *e, const sn_kernel *k) {
     em_val end = em_imin(e, em_addi(e, block.i, REC_BLOCK), u.T);
     em_loop chunk = em_for(e, block.i, end, em_i64(e, REC_CHUNK));
     u.chunk = chunk.i;
+    u.last = em_cmp(e, EM_GE, em_addi(e, chunk.i, REC_CHUNK), end);
     em_branch few = em_if(e, em_cmp(e, EM_LE, em_sub(e, u.T, chunk.i), em_i64(e, REC_FEW)));
     rec_emit_steps(e, &p, &u);
     em_else(e, &few);

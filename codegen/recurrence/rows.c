@@ -3,15 +3,13 @@
 #include "codegen/recurrence/impl.h"
 #include "runtime/memory.h"
 
-enum { LINE = 64, TO_L2 = 2 /* of prefetching */ };
-
 /* ---- operands and results ---- */
 
-static int n_views(const rec_plan *p) {
+int rec_n_views(const rec_plan *p) {
     return p->k->step->n_in + p->k->step->n_out;
 }
 
-static const sn_view *view_of(const rec_plan *p, int i) {
+const sn_view *rec_view(const rec_plan *p, int i) {
     const sn_step *s = p->k->step;
     return i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
 }
@@ -28,6 +26,12 @@ static bool is_carry(const rec_plan *p, int i) {
 static bool is_of_columns(const rec_plan *p, int i) {
     return i == SN_REC_V || i >= p->k->step->n_in || is_carry(p, i) ||
            (i == SN_REC_A && !p->r.delta) || (i == SN_REC_G && p->r.columns);
+}
+
+int64_t rec_row_size(const rec_plan *p, int i) {
+    const sn_view *v = rec_view(p, i);
+    if (is_carry(p, i) || rec_constant(p->k, v->shape[v->rank - 1]) == 1) return !is_carry(p, i);
+    return is_of_columns(p, i) ? p->cols : p->K;
 }
 
 /* Mask of the vector from element i on of `n` elements, which are `count` if that is not NULL; NULL: all
@@ -59,7 +63,7 @@ static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, (int64_t)turns * p->lanes));
     for (int k = 0; k < turns; k++) {
         em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
-        em_val x = load_vector(e, p, view_of(p, i), row, at, mask_of(e, p, at, n, count));
+        em_val x = load_vector(e, p, rec_view(p, i), row, at, mask_of(e, p, at, n, count));
         rec_store(e, p, rec_at(e, p, tile, to_row, em_addi(e, at, to_col)), x);
     }
     em_end(e, &l);
@@ -67,17 +71,22 @@ static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_
 
 /* Decays of an element: e^g. */
 static void load_decays(em *e, const rec_plan *p, const rec_unit *u, em_val row, em_val to_row) {
-    const sn_view *v = view_of(p, SN_REC_G);
+    const sn_view *v = rec_view(p, SN_REC_G);
     if (p->decays == REC_ONE) { /* e^g is computed for the whole chunk */
         em_store(e, p->t, rec_at_const(e, p, p->decay, 0, to_row), em_load(e, v->dtype, row, 1));
         return;
     }
     bool columns = p->decays == REC_COLUMNS;
     em_val count = columns ? u->columns : NULL;
-    em_loop l = rec_for_vectors(e, p, p->decay.ld);
-    em_val mask = mask_of(e, p, l.i, columns ? p->cols : p->K, count);
-    em_val d = sn_vmath_emit(e, SN_V_EXP, load_vector(e, p, v, row, l.i, mask));
-    rec_store(e, p, rec_at(e, p, p->decay, to_row, l.i), d);
+    int turns = at_once(p, p->decay.ld);
+    em_loop l =
+        em_for(e, em_i64(e, 0), em_i64(e, p->decay.ld), em_i64(e, (int64_t)turns * p->lanes));
+    for (int k = 0; k < turns; k++) {
+        em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
+        em_val mask = mask_of(e, p, at, columns ? p->cols : p->K, count);
+        em_val d = sn_vmath_emit(e, SN_V_EXP, load_vector(e, p, v, row, at, mask));
+        rec_store(e, p, rec_at(e, p, p->decay, to_row, at), d);
+    }
     em_end(e, &l);
 }
 
@@ -92,7 +101,7 @@ static void clear_decays(em *e, const rec_plan *p, em_val row) {
 /* Copies n elements of a tile's row to a row of result i. */
 static void store_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
                       rec_tile tile, em_val from_row) {
-    const sn_view *v = view_of(p, i);
+    const sn_view *v = rec_view(p, i);
     if (v->stride[v->rank - 1] == 1) {
         int turns = at_once(p, n);
         em_loop l = em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, (int64_t)turns * p->lanes));
@@ -113,27 +122,11 @@ static void store_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em
 
 /* Row t of operand or result i. */
 static em_val element(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t) {
-    const sn_view *v = view_of(p, i);
+    const sn_view *v = rec_view(p, i);
     return em_gep(e, u->base[i], v->dtype, em_mul(e, t, sn_kernel_dim(e, p->k, v->stride[0])));
 }
 
-/* Rows are as far apart as the rows of all heads together, further than hardware prefetches: those of
- * the same element in the next unit, or of the next block, arrive while this unit is computed. */
-static void prefetch_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t) {
-    for (int i = 0; i < n_views(p); i++) {
-        const sn_view *v = view_of(p, i);
-        int64_t line = LINE / (int64_t)sn_dtype_size(v->dtype), last = v->rank - 1;
-        if (is_carry(p, i) || v->stride[last] != 1 || rec_constant(p->k, v->shape[last]) == 1)
-            continue;
-        em_val by = em_mul(e, t, sn_kernel_dim(e, p->k, v->stride[0]));
-        for (int64_t at = 0; at < (is_of_columns(p, i) ? p->cols : p->K); at += line)
-            em_prefetch(e, em_gep(e, u->next[i], v->dtype, em_addi(e, by, at)),
-                        i >= p->k->step->n_in, TO_L2);
-    }
-}
-
-/* The position of the chunk's element i, and whether it exists. */
-static em_val position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists) {
+em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists) {
     em_val t = em_add(e, u->chunk, i);
     *exists = em_cmp(e, EM_LT, t, u->T);
     return p->r.reverse ? em_sub(e, em_subi(e, u->T, 1), t) : t;
@@ -171,48 +164,57 @@ static void clear_element(em *e, const rec_plan *p, em_val to) {
 
 void rec_load_elements(em *e, const rec_plan *p, const rec_unit *u) {
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, 1));
-    em_val exists, t = position(e, p, u, l.i, &exists);
+    em_val exists, t = rec_position(e, p, u, l.i, &exists);
     em_branch br = em_if(e, exists);
     load_element(e, p, u, t, l.i);
-    prefetch_rows(e, p, u, t);
     em_else(e, &br);
     clear_element(e, p, l.i);
     em_endif(e, &br);
     em_end(e, &l);
 }
 
-/* Row `from` of the tiles to element t of the results. */
-static void store_element(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val from) {
-    int y = p->k->step->n_in;
-    store_row(e, p, y, element(e, p, u, y, t), p->cols, u->columns, p->out, from);
-    if (p->stores_u)
-        store_row(e, p, y + 2, element(e, p, u, y + 2, t), p->cols, u->columns, p->out_u, from);
+em_val rec_y_at(em *e, const rec_plan *p, const rec_unit *u, em_val row, em_val col) {
+    em_val exists, t, tile = rec_at(e, p, p->out, row, col);
+    if (!p->direct) return tile;
+    t = rec_position(e, p, u, row, &exists);
+    em_val memory = em_gep(e, element(e, p, u, p->k->step->n_in, t), p->t, col);
+    return em_select(e, exists, memory, tile);
+}
+
+/* Row `from` of a tile to element t of result i. */
+static void store_result(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile,
+                         em_val t, em_val from) {
+    i += p->k->step->n_in;
+    store_row(e, p, i, element(e, p, u, i, t), p->cols, u->columns, tile, from);
 }
 
 void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u) {
+    if (p->direct && !p->stores_u) return;
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, 1));
-    em_val exists, t = position(e, p, u, l.i, &exists);
+    em_val exists, t = rec_position(e, p, u, l.i, &exists);
     em_branch br = em_if(e, exists);
-    store_element(e, p, u, t, l.i);
+    if (!p->direct) store_result(e, p, u, 0, p->out, t, l.i);
+    if (p->stores_u) store_result(e, p, u, 2, p->out_u, t, l.i);
     em_endif(e, &br);
     em_end(e, &l);
 }
 
 void rec_load_element(em *e, const rec_plan *p, const rec_unit *u, em_val i) {
     em_val exists;
-    load_element(e, p, u, position(e, p, u, i, &exists), em_i64(e, 0));
+    load_element(e, p, u, rec_position(e, p, u, i, &exists), em_i64(e, 0));
 }
 
 void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i) {
-    em_val exists;
-    store_element(e, p, u, position(e, p, u, i, &exists), em_i64(e, 0));
+    em_val exists, t = rec_position(e, p, u, i, &exists), first = em_i64(e, 0);
+    store_result(e, p, u, 0, p->out, t, first);
+    if (p->stores_u) store_result(e, p, u, 2, p->out_u, t, first);
 }
 
 /* ---- carries ---- */
 
 /* Row k of a carry, operand or result i. */
 static em_val carry_row(em *e, const rec_plan *p, const rec_unit *u, int i, em_val k) {
-    const sn_view *v = view_of(p, i);
+    const sn_view *v = rec_view(p, i);
     em_val by = em_mul(e, k, sn_kernel_dim(e, p->k, v->stride[v->rank - 2]));
     return em_gep(e, u->base[i], v->dtype, by);
 }
@@ -242,8 +244,8 @@ static void point_to(em *e, const rec_plan *p, em_val item, em_val *base, em_val
     em_val block = em_rem(e, item, em_i64(e, p->n_block));
     em_val lead = em_div(e, item, em_i64(e, p->n_block));
     *col = em_muli(e, block, p->cols);
-    for (int i = 0; i < n_views(p); i++) {
-        const sn_view *v = view_of(p, i);
+    for (int i = 0; i < rec_n_views(p); i++) {
+        const sn_view *v = rec_view(p, i);
         em_val off = em_i64(e, 0), rest = lead;
         for (int a = p->r.n_lead - 1; a >= 0; a--) {
             em_val n = sn_kernel_dim(e, p->k, s->in[SN_REC_START].shape[a]);
@@ -272,8 +274,8 @@ void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i
     em_val ahead =
         em_select(e, last, em_i64(e, p->r.reverse ? -REC_BLOCK : REC_BLOCK), em_i64(e, 0));
     point_to(e, p, item, u->next, &col);
-    for (int k = 0; k < n_views(p); k++) {
-        const sn_view *v = view_of(p, k);
+    for (int k = 0; k < rec_n_views(p); k++) {
+        const sn_view *v = rec_view(p, k);
         em_val by = em_mul(e, ahead, sn_kernel_dim(e, p->k, v->stride[0]));
         if (!is_carry(p, k)) u->next[k] = em_gep(e, u->next[k], v->dtype, by);
     }
