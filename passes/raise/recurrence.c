@@ -470,6 +470,14 @@ static sn_node *log_of(sn_node *n, int depth) {
     return sn_b_unary(SN_OP_log, n);
 }
 
+/* -(x moved) = (-x) moved, which the kernel that makes x computes. */
+static sn_node *negate_first(sn_node *n) {
+    const sn_node *moved = n->op == SN_OP_neg ? n->in[0] : n;
+    if (moved == n || (moved->op != SN_OP_transpose && moved->op != SN_OP_reshape)) return n;
+    sn_node *x = negate_first(sn_b_unary(SN_OP_neg, moved->in[0]));
+    return sn_node_with(moved, &x);
+}
+
 /* ---- the rule ---- */
 
 static void missed(sn_raiser *r, const sn_node *n, const char *why) {
@@ -524,6 +532,7 @@ static bool take(body *b, const form *next, const form *y, sn_node **in) {
         in[SN_REC_B] = for_all(b, next->delta[0][0], K);
         in[SN_REC_A] = for_all(b, next->delta[0][1], K);
         if (!in[SN_REC_A] || !in[SN_REC_B]) return false;
+        for (int i = SN_REC_B; i < SN_REC_END; i++) in[i] = negate_first(in[i]);
     }
     return in[SN_REC_Q] && in[SN_REC_K] && in[SN_REC_V];
 }
