@@ -6,7 +6,14 @@
 
 /* Elements of a chunk; of a block, after which a thread turns to the next of its carries; so few that
  * they are computed one by one. */
-enum { REC_CHUNK = 8, REC_BLOCK = 32, REC_FEW = 3, REC_PAIRS = 2, REC_VIEWS = SN_REC_END + 3 };
+enum {
+    REC_CHUNK = 8,
+    REC_BLOCK = 32,
+    REC_FEW = 3,
+    REC_PAIRS = 2,
+    REC_VECTORS = 4,
+    REC_VIEWS = SN_REC_END + 3
+};
 
 /* A tile in scratch: rows of `ld` elements of the compute type. */
 typedef struct rec_tile {
@@ -64,6 +71,10 @@ static inline int rec_first_of(const rec_plan *p, int pair) {
 int rec_seen(const rec_plan *p, int pair, int t);
 int rec_seen_by_u(const rec_plan *p, int pair, int t);
 int rec_decayed(const rec_plan *p, int pair, int t);
+
+/* Of columns in whole vectors from number `vector` on: as many as are in registers at a time, REC_VECTORS
+ * at most. */
+int rec_vectors_at(em *e, const rec_plan *p, int vector);
 
 /* ---- tiles ---- */
 
@@ -139,8 +150,6 @@ void rec_prefetch_turn(em *e, const rec_prefetch *f, em_val turn, int64_t turns)
 
 /* ---- products.c ---- */
 
-/* Of columns in whole vectors from number `vector` on: as many as are in registers at a time. */
-int rec_vectors_at(em *e, const rec_plan *p, int vector);
 /* The chunk's products for columns of n vectors: u; y; the carry. */
 void rec_emit_products(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
                        int n);

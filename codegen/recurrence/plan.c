@@ -104,6 +104,13 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     p->out_u = p->r.same ? place(p, REC_CHUNK, p->cols) : p->right;
 }
 
+/* A register tile: accumulators, a row of the right factor, an element. */
+int rec_vectors_at(em *e, const rec_plan *p, int first) {
+    int n = (int)(p->cols / p->lanes) - first;
+    int most = e->target->vector_regs < 32 ? REC_VECTORS - 1 : REC_VECTORS;
+    return n < most ? n : most;
+}
+
 /* ---- tiles ---- */
 
 static em_val begin_at(em *e, const rec_plan *p, rec_tile tile, em_val at) {

@@ -2,12 +2,7 @@
  * and read in place: rows of the right one are contiguous, elements of the left one broadcast. */
 #include "codegen/recurrence/impl.h"
 
-enum { ROWS = REC_CHUNK / 2, MAX_VECTORS = 4, LOG_UNROLL = 2, UNROLL = 1 << LOG_UNROLL };
-
-/* Vectors of a register tile: accumulators, a row of the right factor, an element. */
-static int most_vectors(const em *e) {
-    return e->target->vector_regs < 32 ? 3 : MAX_VECTORS;
-}
+enum { ROWS = REC_CHUNK / 2, MAX_VECTORS = REC_VECTORS, LOG_UNROLL = 2, UNROLL = 1 << LOG_UNROLL };
 
 /* A register tile of ROWS rows and n vectors of columns. */
 typedef struct tile {
@@ -62,11 +57,6 @@ static void store_y(em *e, const rec_plan *p, const rec_unit *u, const tile *x, 
             rec_store(e, p, em_gep(e, to, p->t, column(e, p, 0, j)), v);
         }
     }
-}
-
-int rec_vectors_at(em *e, const rec_plan *p, int first) {
-    int n = (int)(p->cols / p->lanes) - first, most = most_vectors(e);
-    return n < most ? n : most;
 }
 
 /* Columns of n vectors of left[.., first ..] right[first ..]: of y if `left` is its factor, or of u. */
