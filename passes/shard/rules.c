@@ -333,6 +333,16 @@ static double neutral(sn_op op) {
     return op == SN_OP_reduce_max ? -INFINITY : op == SN_OP_reduce_min ? INFINITY : 0;
 }
 
+/* The padded operand of a reduction. A square is filled before it is taken: its sum then rounds as that of
+ * parts of the share, which are filled (nested.c). */
+static sn_node *fill_terms(sharder *s, sn_node *x, const sh_local *at, double value) {
+    if (x->op != SN_OP_mul || x->in[0] != x->in[1] || value != 0) return sh_fill(s, at, value);
+    sh_local factor = sh_local_of(s, x->in[0]);
+    if (!sh_is_padded(s, &factor.at)) return sh_fill(s, at, value);
+    sn_node *full = sh_fill(s, &factor, 0);
+    return sn_b_binary(SN_OP_mul, full, full);
+}
+
 static bool shard_reduce(sharder *s, sn_node *n, sh_local *out) {
     sh_local x = sh_local_of(s, n->in[0]);
     bool sum = n->op == SN_OP_reduce_sum;
@@ -340,7 +350,8 @@ static bool shard_reduce(sharder *s, sn_node *n, sh_local *out) {
     if (x.at.kind != SH_SPLIT) return false;
     if (!has_axis(n, x.at.axis)) return done(out, with(s, n, 1, &x.n), x.at);
     if (!sn_is_float(n)) return false;
-    sn_node *full = sh_fill(s, &x, neutral((sn_op)n->op)), *part = with(s, n, 1, &full);
+    sn_node *full = fill_terms(s, n->in[0], &x, neutral((sn_op)n->op)),
+            *part = with(s, n, 1, &full);
     if (sum) return done(out, part, sh_partial_layout());
     int64_t first = 0;
     sn_node *all = sn_b_reduce((sn_op)n->op, sh_gather(s, part), 1, &first);
