@@ -42,6 +42,7 @@ RUNS = {
                       "--mask causal,sink,sink-column,sink-term,sink-gate,sink-one --shape 1,12,1024,64",
     "talking": "attention --no-check --levels 0,4 --mask talking,talking-causal --shape 1,12,1024,64",
     "recurrences": "kernel gla,mamba2,gated_deltanet,rwkv7 --no-check --levels 0,4",
+    "recurrences-backward": "kernel gla_backward,mamba2_backward,gated_deltanet_backward,rwkv7_backward --no-check --levels 4",
     "sweep": "attention --no-check --sweep",
     "backward": "attention --no-check --backward --levels 4 --mask full,causal --shape 1,12,1024,64",
     "gpt2": f"model gpt2 --no-check --levels 4 {PEERS} --tokens 64,256,1024",
@@ -151,6 +152,7 @@ def claims_of_recurrences():
     for name in ("gla", "mamba2", "gated_deltanet", "rwkv7"):
         yield share("recurrences", name, "4096x768", 50)
         yield fused("recurrences", name, "4096x768", 10)
+        yield share("recurrences-backward", f"{name}_backward", "4096x768", 50)
     for name in ("gated_linear_attention", "mamba2", "gated_deltanet", "rwkv7"):
         yield share("recurrent", f"{name} decode", "1x1 after 64", 85)
 
