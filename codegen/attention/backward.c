@@ -548,6 +548,7 @@ void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g)
     emit_functions(e, &b, &f);
     kernel k = {.b = &b, .f = &f, .block = emit_block(e, &b, &f)};
     em_kernel(e, name);
+    em_outer(e);
     const sn_attention *a = &g->a;
     em_val kv_heads = em_muli(e, em_size_value(e, a->batch), a->heads / a->gqa_ratio);
     em_val whole = em_div(e, kv_heads, e->nthreads), first = em_mul(e, whole, e->tid);

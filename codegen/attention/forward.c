@@ -505,6 +505,7 @@ void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
     em_val block = decodes_only ? NULL : emit_block(e, &p),
            decode = blocks_only ? NULL : att_emit_decode(e, &p);
     em_kernel(e, name);
+    em_outer(e);
     if (decodes_only) {
         att_emit_decode_heads(e, &p, decode);
     } else if (blocks_only) {

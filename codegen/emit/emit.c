@@ -208,6 +208,22 @@ void em_no_optimise(em *e, em_val fn) {
     add_flag(e, fn, LLVMAttributeFunctionIndex, "optnone");
 }
 
+static const char outer[] = "sinter-outer";
+
+void em_outer(em *e) {
+    em_no_inline(e, e->fn); /* optnone requires it */
+    add_text(e, e->fn, outer, "");
+}
+
+void em_settle_outer(LLVMModuleRef mod) {
+    unsigned optnone = LLVMGetEnumAttributeKindForName("optnone", 7);
+    LLVMAttributeRef quick = LLVMCreateEnumAttribute(LLVMGetModuleContext(mod), optnone, 0);
+    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f))
+        if (LLVMGetStringAttributeAtIndex(f, LLVMAttributeFunctionIndex, outer,
+                                          (unsigned)strlen(outer)))
+            LLVMAddAttributeAtIndex(f, LLVMAttributeFunctionIndex, quick);
+}
+
 em_val em_extern(em *e, const char *name, em_type ret, const em_type *params, int n) {
     em_val fn = LLVMGetNamedFunction(e->mod, name);
     if (fn) return fn;

@@ -84,6 +84,11 @@ em_val em_call(em *e, em_val fn, const em_val *args, int n);
 void em_no_inline(em *e, em_val fn); /* never inlines fn */
 /* LLVM compiles fn as fast as it can, as with -O0. */
 void em_no_optimise(em *e, em_val fn);
+/* LLVM optimises the function that is being written, but then selects its instructions as fast as it
+ * can: for outer loops, whose time is that of the functions they call. */
+void em_outer(em *e);
+/* Does what em_outer promised; between LLVM's optimiser and its code generator. */
+void em_settle_outer(LLVMModuleRef mod);
 em_val em_extern(em *e, const char *name, em_type ret, const em_type *params, int n);
 /* An LLVM intrinsic, overloaded on the types `over`: em_intrinsic(e, "llvm.fma", &t, 1,
  * args, 3). */

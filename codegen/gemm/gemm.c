@@ -160,6 +160,7 @@ static void emit_ragged(em *e, const gemm_plan *p, gemm_state *s, em_val items) 
 static void emit_kernel(em *e, const gemm_plan *p) {
     const sn_gemm *g = p->g; /* int8: K in words */
     em_kernel(e, p->name);
+    em_outer(e);
     gemm_state s = {
         .m = em_size_value(e, g->m), .n = em_size_value(e, g->n), .k = em_size_value(e, g->k)};
     em_val items = one(e);

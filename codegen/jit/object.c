@@ -202,11 +202,11 @@ static LLVMTargetMachineRef choose_machine(const sn_codegen *g, LLVMModuleRef mo
 }
 
 /* Assembly or object code as a memory buffer; NULL and `err` on failure. */
-static LLVMMemoryBufferRef emit_code(sn_codegen *g, LLVMModuleRef mod, LLVMCodeGenFileType kind,
-                                     sn_error *err) {
+static LLVMMemoryBufferRef emit_code(LLVMTargetMachineRef machine, LLVMModuleRef mod,
+                                     LLVMCodeGenFileType kind, sn_error *err) {
     LLVMMemoryBufferRef buffer = NULL;
     char *message = NULL;
-    if (LLVMTargetMachineEmitToMemoryBuffer(choose_machine(g, mod), mod, kind, &message, &buffer)) {
+    if (LLVMTargetMachineEmitToMemoryBuffer(machine, mod, kind, &message, &buffer)) {
         sn_fail(err, SN_ERR_INTERNAL, "LLVM code generation: %s", message);
         LLVMDisposeMessage(message);
         return NULL;
@@ -215,10 +215,11 @@ static LLVMMemoryBufferRef emit_code(sn_codegen *g, LLVMModuleRef mod, LLVMCodeG
 }
 
 /* Code generation consumes the module, so assembly is generated from a copy. */
-static void dump_assembly(sn_codegen *g, LLVMModuleRef mod, FILE *out, sn_error *err) {
+static void dump_assembly(LLVMTargetMachineRef machine, LLVMModuleRef mod, FILE *out,
+                          sn_error *err) {
     if (!out) return;
     LLVMModuleRef copy = LLVMCloneModule(mod);
-    LLVMMemoryBufferRef text = emit_code(g, copy, LLVMAssemblyFile, err);
+    LLVMMemoryBufferRef text = emit_code(machine, copy, LLVMAssemblyFile, err);
     if (text) {
         fwrite(LLVMGetBufferStart(text), 1, LLVMGetBufferSize(text), out);
         LLVMDisposeMemoryBuffer(text);
@@ -233,9 +234,11 @@ static bool make_object(sn_codegen *g, LLVMModuleRef mod, sn_object *out, sn_err
     double t1 = sn_clock();
     g->stats.optimise += t1 - t0;
     if (!ok) return false;
+    LLVMTargetMachineRef machine = choose_machine(g, mod);
+    em_settle_outer(mod);
     dump_module(mod, g->options.dump_optimised);
-    dump_assembly(g, mod, g->options.dump_asm, err);
-    LLVMMemoryBufferRef buffer = emit_code(g, mod, LLVMObjectFile, err);
+    dump_assembly(machine, mod, g->options.dump_asm, err);
+    LLVMMemoryBufferRef buffer = emit_code(machine, mod, LLVMObjectFile, err);
     g->stats.codegen += sn_clock() - t1;
     if (!buffer) return false;
     out->size = LLVMGetBufferSize(buffer);

@@ -1,5 +1,8 @@
-/* pool.c: a queue of modules, worked off by threads that live as long as the pool and by its owner. */
+/* pool.c: a queue of modules, worked off by threads that live as long as the pool and by its owner;
+ * large ones first, so that the threads end at about the same time. */
 #include "codegen/jit/pool.h"
+
+#include "codegen/emit/llvm_compat.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -7,14 +10,16 @@
 
 enum {
     MOST_THREADS = 64,
-    WAITING_PER_THREAD = 2, /* modules; with more, the owner compiles before it adds another */
-    STACK_BYTES = 8 << 20,  /* of a thread: LLVM recurses */
+    WAITING_PER_THREAD = 16, /* modules; with more, the owner compiles before it adds another */
+    QUICK_SHARE = 10,        /* code that LLVM does not optimise takes a tenth of the time */
+    STACK_BYTES = 8 << 20,   /* of a thread: LLVM recurses */
 };
 
 typedef enum job_state { WAITING, RUNNING, DONE } job_state;
 
 typedef struct job {
     em e;
+    int64_t work; /* instructions, roughly */
     sn_object object;
     sn_error err;
     job_state state;
@@ -34,7 +39,7 @@ struct sn_pool {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a job was added or is done, or the pool ends */
     job **job;              /* [n] in the order of sn_pool_add */
-    int n, cap, next;       /* job[next] is the first that may be waiting */
+    int n, cap;
     int n_waiting, n_worker;
     bool ends;
     sn_codegen_stats lost; /* of code generators that exist no longer */
@@ -57,14 +62,30 @@ static void compile_job(void *ctx) {
     em_free(&j->e);
 }
 
-/* The oldest job that waits, which is RUNNING then; NULL: none. Needs the lock. */
+static int64_t work_of(LLVMModuleRef mod) {
+    unsigned optnone = LLVMGetEnumAttributeKindForName("optnone", 7);
+    int64_t quick = 0, rest = 0;
+    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f)) {
+        int64_t n = 0;
+        for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(f); b; b = LLVMGetNextBasicBlock(b))
+            for (LLVMValueRef v = LLVMGetFirstInstruction(b); v; v = LLVMGetNextInstruction(v)) n++;
+        *(LLVMGetEnumAttributeAtIndex(f, LLVMAttributeFunctionIndex, optnone) ? &quick : &rest) +=
+            n;
+    }
+    return rest + quick / QUICK_SHARE;
+}
+
+/* The largest job that waits, which is RUNNING then; NULL: none. Needs the lock. */
 static job *next_job(sn_pool *p) {
-    while (p->next < p->n && p->job[p->next]->state != WAITING) p->next++;
-    if (p->next == p->n) return NULL;
-    job *j = p->job[p->next++];
-    j->state = RUNNING;
+    job *most = NULL;
+    for (int i = 0; i < p->n; i++) {
+        job *j = p->job[i];
+        if (j->state == WAITING && (!most || j->work > most->work)) most = j;
+    }
+    if (!most) return NULL;
+    most->state = RUNNING;
     p->n_waiting--;
-    return j;
+    return most;
 }
 
 /* Compiles a job that is RUNNING for this worker, without the lock, which the caller has. LLVM may
@@ -175,18 +196,20 @@ static bool reserve(sn_pool *p) {
 
 int sn_pool_add(sn_pool *p, em *e, sn_error *err) {
     job *j = calloc(1, sizeof *j);
+    int64_t work = work_of(e->mod);
     pthread_mutex_lock(&p->lock);
     int at = j && reserve(p) ? p->n : -1;
     if (at >= 0) {
         j->e = *e;
         *e = (em){0};
+        j->work = work;
         p->job[p->n++] = j;
         p->n_waiting++;
         pthread_cond_broadcast(&p->changed);
     }
     int most = p->n_worker > 1 ? WAITING_PER_THREAD * p->n_worker : 0;
-    for (job *oldest; p->n_waiting > most && (oldest = next_job(p));)
-        run_unlocked(&p->worker[0], oldest);
+    for (job *other; p->n_waiting > most && (other = next_job(p));)
+        run_unlocked(&p->worker[0], other);
     pthread_mutex_unlock(&p->lock);
     if (at >= 0) return at;
     free(j);
