@@ -367,6 +367,35 @@ static void emission_errors(void **state) {
     em_free(&e);
 }
 
+static bool is_optnone(const em *e, const char *name) {
+    LLVMValueRef fn = LLVMGetNamedFunction(e->mod, name);
+    unsigned kind = LLVMGetEnumAttributeKindForName("optnone", 7);
+    assert_non_null(fn);
+    return LLVMGetEnumAttributeAtIndex(fn, LLVMAttributeFunctionIndex, kind) != NULL;
+}
+
+/* Outer loops may be optimised until they are settled; other functions also afterwards. */
+static void outer_loops(void **state) {
+    (void)state;
+    sn_target t;
+    sn_error err = {0};
+    em e;
+    assert_true(sn_target_init(&t, NULL, &err));
+    assert_true(em_init(&e, &t, "outer", SN_F32, &err));
+    em_kernel(&e, "outer");
+    em_outer(&e);
+    em_end_kernel(&e);
+    em_kernel(&e, "inner");
+    em_end_kernel(&e);
+    assert_non_null(em_finish(&e, &err));
+    assert_false(is_optnone(&e, "outer"));
+    em_settle_outer(e.mod);
+    assert_true(is_optnone(&e, "outer"));
+    assert_false(is_optnone(&e, "inner"));
+    assert_false(LLVMVerifyModule(e.mod, LLVMReturnStatusAction, NULL));
+    em_free(&e);
+}
+
 #define FILL_PARAMS(P) P(ptr, to) P(i64, n) P(i64, value)
 EM_SIGNATURE(fill, FILL_PARAMS)
 #define WIPE_PARAMS(P) P(ptr, to) P(i64, n) P(i64, pattern)
@@ -432,6 +461,7 @@ int main(void) {
         cmocka_unit_test(targets),         cmocka_unit_test(loops_and_tails),
         cmocka_unit_test(conversions),     cmocka_unit_test(control_and_lanes),
         cmocka_unit_test(nan_rules),       cmocka_unit_test(shares),
-        cmocka_unit_test(emission_errors), cmocka_unit_test(named_parameters)};
+        cmocka_unit_test(emission_errors), cmocka_unit_test(named_parameters),
+        cmocka_unit_test(outer_loops)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
