@@ -34,7 +34,7 @@
     _(retention, "9 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  score: ") \
     _(retnet, "15 map_reduce, 5 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(rwkv6, "10 map_reduce, 17 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
-    _(rwkv7, "11 map_reduce, 10 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
+    _(rwkv7, "10 map_reduce, 10 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(sandwich_norm, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(shared_layers, "6 map_reduce, 9 gemm, 2 flash", "flash      attention  f32[B,2,T,8]  mask: le") \
     _(sigmoid_attention, "4 map_reduce, 5 gemm, 1 flash", "score: log, sigmoid, cast") \
