@@ -262,6 +262,24 @@ static void args_buckets(sn_attention_args *a, sn_module *m, const spec *s, sn_d
     a->captured[0] = sn_input(m, "bias", SN_F32, s->h, 4 * EXACT);
 }
 
+/* Positions are pixels of an image of width `size`; a learned number per head and offset in rows and
+ * columns [Liu et al., Swin transformer, 2021, section 3.2]. */
+static sn_tensor score_swin(const sn_score_ctx *c) {
+    const spec *s = c->user;
+    double n = (double)s->size, rows = (double)((s->t + s->size - 1) / s->size);
+    sn_tensor down = sn_add(sn_sub(sn_div(c->q, n), sn_div(c->k, n)), rows - 1);
+    sn_tensor right = sn_add(sn_sub(sn_mod(c->q, n), sn_mod(c->k, n)), n - 1);
+    sn_tensor index = sn_add(sn_mul(down, 2 * n - 1), right);
+    return sn_add(c->score, sn_at(c->captured[0], c->h, index));
+}
+static void args_swin(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
+    (void)T;
+    int64_t rows = (s->t + s->size - 1) / s->size;
+    a->score = score_swin;
+    a->captured[0] = sn_input(m, "bias", SN_F32, s->h, (2 * rows - 1) * (2 * s->size - 1));
+    a->user = s;
+}
+
 static const variant variants[] = {
     {"full", false, false, args_full, NULL, 1, NULL},
     {"causal", false, false, args_causal, sees_causal, 1, NULL},
@@ -283,6 +301,7 @@ static const variant variants[] = {
     {"bias", false, false, args_bias, NULL, 0, NULL},
     {"relative", false, false, args_relative, NULL, 0, NULL},
     {"buckets", false, false, args_buckets, NULL, 0, NULL},
+    {"swin", true, false, args_swin, NULL, 0, NULL},
     {"sink", false, false, args_sink, sees_causal, 0, NULL},
     {"plain-retention", false, false, args_causal, sees_causal, 0, sn_bench_plain_retention},
     {"plain-sigmoid", false, false, args_causal, sees_causal, 0, sn_bench_plain_sigmoid},
@@ -382,13 +401,14 @@ static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
         if (strlen(variants[i].name) == name && !strncmp(variants[i].name, text, name))
             s->variant = &variants[i];
     if (!s->variant)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "there is no mask '%.*s'; the masks are: full, causal, window:N, prefix:N, "
-                       "alibi, softcap, documents, dilated:N, strided:N, blocks:N, neighbours:N, "
-                       "dense, bias, biases, relative, buckets, retention, sigmoid, relu2, decode, "
-                       "sink, plain-retention, plain-sigmoid, plain-relu2, sink-column, sink-term, "
-                       "sink-gate, sink-one, talking, talking-causal",
-                       (int)len, text);
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "there is no mask '%.*s'; the masks are: full, causal, window:N, prefix:N, "
+            "alibi, softcap, documents, dilated:N, strided:N, blocks:N, neighbours:N, "
+            "dense, bias, biases, relative, buckets, swin:N, retention, sigmoid, relu2, decode, "
+            "sink, plain-retention, plain-sigmoid, plain-relu2, sink-column, sink-term, "
+            "sink-gate, sink-one, talking, talking-causal",
+            (int)len, text);
     if (s->variant->sized != (colon != NULL))
         return sn_fail(err, SN_ERR_USAGE,
                        s->variant->sized ? "mask '%.*s' needs a size: write it as window:256"

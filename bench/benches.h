@@ -23,8 +23,8 @@ bool sn_bench_gemms(const sn_bench_options *o, const char *shapes, sn_bench_repo
                     sn_error *err);
 
 /* Attention through the DSL. masks, comma-separated: full, causal, window:N, prefix:N, alibi,
- * softcap, documents, dilated:N, blocks:N, neighbours:N, bias, biases (one per head), decode (one
- * query, T keys). shapes: "B,H,T,D B,H,T,D …" (B,H,HK,T,D with fewer K/V heads); NULL: the default.
+ * softcap, documents, dilated:N, blocks:N, neighbours:N, bias, biases (one per head), swin:N, decode
+ * (one query, T keys). shapes: "B,H,T,D B,H,T,D …" (B,H,HK,T,D with fewer K/V heads); NULL: the default.
  * backward: with the gradients of q, k and v, which counts 3.5 times the operations. */
 bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes, bool backward,
                     sn_bench_report *out, sn_error *err);

@@ -16,7 +16,7 @@ import tempfile
 
 PEERS = "--peers onnxruntime,torch,torch-malloc"
 MASKS = ("full,causal,window:256,prefix:128,alibi,softcap,documents,dilated:4,blocks:128,"
-         "strided:128,neighbours:32,dense,bias,biases,relative,buckets")
+         "strided:128,neighbours:32,dense,bias,biases,relative,buckets,swin:32")
 
 # run: options of `sinter bench`
 RUNS = {
@@ -126,7 +126,7 @@ def claims_of_attention():
         yield share("attention", "causal", shape, causal)
     for shape in ("1,12,1024,64", "1,12,4096,64"):
         yield cost("masks", "causal", shape, "full", 0.6)
-        for name in ("dense", "bias", "biases", "relative", "buckets"):
+        for name in ("dense", "bias", "biases", "relative", "buckets", "swin:32"):
             yield cost("masks", name, shape, "full", 1.15)
         for name in ("alibi", "softcap", "prefix:128"):
             yield cost("masks", name, shape, "causal", 1.15)

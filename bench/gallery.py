@@ -48,6 +48,7 @@ FORMULA = {
     "sigmoid_attention": "Σ sigmoid(q k / √d − ln n) v",
     "soft_capping": "softmax(c tanh(q k / (c √d))) v",
     "softmax_plus_one": "Σ e^(q k / √d) v / (Σ e^(q k / √d) + 1)",
+    "swin_window": "softmax over the window's keys of (q k / √d + bias[h, rows between i and j, columns between]) v",
     "t5_buckets": "softmax(q k / √d + bias[h, bucket(i − j)]) v",
     "talking_heads": "Σ over g of C[h,g] softmax(Σ over f of A[g,f] q_f k_f / √d) v_h",
     "window_sinks": "softmax over keys with i − j < window or j < sinks",
@@ -62,7 +63,7 @@ def page_of(name):
     """The place among PAGES of the page that shows the variant."""
     with open(os.path.join(TOP, "examples/variants", name + ".c"), encoding="utf-8") as f:
         text = f.read()
-    routes = any(word in text for word in ('"classifier.h"', "sn_expert_linear", "sn_grouped_matmul"))
+    routes = any(word in text for word in ("take_rows", "sn_expert_linear", "sn_grouped_matmul"))
     return 1 if '"recurrent.h"' in text else 2 if routes else 0
 
 

@@ -100,7 +100,8 @@ static const arg attention_table[] = {
      "full, causal, window:N, prefix:N, alibi, softcap, documents, dilated:N, strided:N (the last "
      "N, then every N-th), blocks:N, neighbours:N (pixels of an image N wide), dense (a boolean "
      "table), bias, biases (one per head), relative (a number per head and distance), buckets "
-     "(T5's), decode (one query, T keys); default: full,causal"},
+     "(T5's), swin:N (a number per head, rows and columns, N wide), decode (one query, T keys); "
+     "default: full,causal"},
     {"sweep", 0, ARG_FLAG, offsetof(options, sweep), NULL, NULL, 0, 0,
      "every mask from 16 to 4096 tokens, level 4 against level 2"},
     {"shape", 0, ARG_TEXT, offsetof(options, shape), "B,H,T,D …", NULL, 0, 0,

@@ -55,7 +55,7 @@ typedef struct att_contribution {
 att_contribution att_find_element(em *e, const att_backward *b, const sn_region_code *code, int i,
                                   em_val batch, em_val head);
 void att_add_element(em *e, const att_plan *p, em_val base, em_val at, em_val x);
-/* Adds the lanes in order, or their sum if all go to the same element. spill: memory for a vector
+/* Adds the lanes in order; as one vector to consecutive elements, or their sum to a single one. spill: memory for a vector
  * of numbers and one of offsets. */
 void att_add_lanes(em *e, const att_plan *p, const att_contribution *c, const em_val spill[2]);
 /* Whether the element of a read depends on neither query nor key. */

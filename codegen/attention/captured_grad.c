@@ -72,7 +72,9 @@ att_contribution att_find_element(em *e, const att_backward *b, const sn_region_
 void att_add_lanes(em *e, const att_plan *p, const att_contribution *c, const em_val spill[2]) {
     em_val first = em_extract(e, c->lanes, 0), lanes = em_i64(e, p->lanes);
     em_val differ = att_any_lane(e, em_cmp(e, EM_NE, c->lanes, em_splat(e, first, p->lanes)));
-    em_branch br = em_if(e, differ);
+    em_val row = em_add(e, em_splat(e, first, p->lanes), em_iota(e, e->i64, p->lanes));
+    em_val gap = att_any_lane(e, em_cmp(e, EM_NE, c->lanes, row));
+    em_branch br = em_if(e, differ), apart = em_if(e, gap);
     em_store(e, p->t, spill[0], c->x);
     em_store(e, SN_I64, spill[1], c->lanes);
     em_loop l = em_for(e, em_i64(e, 0), lanes, em_i64(e, 1));
@@ -80,6 +82,10 @@ void att_add_lanes(em *e, const att_plan *p, const att_contribution *c, const em
     em_val x = em_load(e, p->t, em_gep(e, spill[0], p->t, l.i), 1);
     att_add_element(e, p, c->base, em_add(e, c->at, at), x);
     em_end(e, &l);
+    em_else(e, &apart);
+    em_val to = em_gep(e, c->base, p->t, em_add(e, c->at, first));
+    em_store(e, p->t, to, em_add(e, em_load(e, p->t, to, p->lanes), c->x));
+    em_endif(e, &apart);
     em_else(e, &br);
     att_add_element(e, p, c->base, em_add(e, c->at, first), em_reduce(e, EM_SUM, c->x));
     em_endif(e, &br);

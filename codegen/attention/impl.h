@@ -183,9 +183,8 @@ em_val att_relative_index(em *e, const att_plan *p, em_val q);
 em_val att_relative_element(em *e, const att_plan *p, const att_relative_row *row, em_val i);
 /* Field of the rows' state: 0 the head, 1 and 2 the first valid element and the one behind. */
 em_val att_relative_state(em *e, const att_plan *p, int i);
-/* A region whose results root[] are wanted: does not compute what rows contain; takes the values
- * from element i of the rows on. */
-void att_relative_prune(sn_region_code *c, const att_plan *p, sn_node *const *root, int n_root);
+/* The nodes of the region's rows; returns their number. Takes the values from element i on. */
+int att_relative_nodes(const sn_region_code *c, const att_plan *p, const sn_node **node);
 void att_relative_load(sn_region_code *c, em *e, const att_plan *p, em_val i);
 
 /* ---- plan.c ---- */
@@ -281,6 +280,31 @@ typedef struct att_bias_tiles {
     em_val key; /* of the tile: row that att_bias_tile_row returns */
 } att_bias_tiles;
 
+/* ---- separable.c: integers of the form f(q) + g(k) ---- */
+
+enum { ATT_SEPARABLES = 8, ATT_SEPARABLE_TERMS = 8 };
+typedef struct att_separable_term {
+    sn_node *node;
+    double factor;
+    bool of_key; /* depends on the key, not on the query */
+} att_separable_term;
+typedef struct att_separable {
+    sn_node *node; /* the sum of factor * term */
+    att_separable_term term[ATT_SEPARABLE_TERMS];
+    int n, joins; /* joins: operations of both query and key, which one takes the place of */
+    em_val of_query, of_key; /* sums of the terms */
+} att_separable;
+typedef struct att_separables {
+    att_separable of[ATT_SEPARABLES];
+    int n;
+} att_separables;
+/* Finds those that the region needs; after its arguments have their dependences. */
+void att_separable_find(att_separables *s, const sn_region_code *c);
+int att_separable_terms(const att_separables *s, sn_node **term); /* nodes; returns their number */
+void att_separable_begin(att_separables *s, em *e, const sn_region_code *c); /* sums of queries */
+void att_separable_give(att_separables *s, em *e, sn_region_code *c);        /* values at a key */
+const att_separable *att_separable_of(const att_separables *s, const sn_node *n); /* or NULL */
+
 /* ---- captured.c: tensors that regions read ---- */
 
 typedef struct att_captured {
@@ -288,6 +312,7 @@ typedef struct att_captured {
     const sn_attention *a;
     int first;                        /* region argument of captured tensor 0 */
     const att_bias_tiles *bias_tiles; /* NULL: none */
+    const att_separables *separables; /* NULL: none */
 } att_captured;
 /* The captured tensor that node n reads; NULL and an error if it reads another. */
 const sn_attention_captured *att_captured_tensor(const att_captured *t, const sn_node *n,
@@ -319,6 +344,7 @@ bool att_bias_in_place(em *e, const att_plan *p, const sn_node *n, const em_val 
 typedef struct att_region {
     sn_region_code code;
     att_captured captured;
+    att_separables separables;
     int first; /* argument of the batch index; then head, q, k, captured */
     bool used;
 } att_region;

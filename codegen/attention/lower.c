@@ -181,12 +181,17 @@ static const sn_region *flash_report(const sn_kernel *k, char *tiles, size_t siz
     sn_attention_explain(&g.a, tiles, size);
     const sn_region *derivative = g.score ? g.score->region : NULL;
     int rows = sn_attention_relative_terms(&g.a, derivative);
+    int sums = sn_attention_separable_terms(&g.a, derivative);
     size_t n = strlen(tiles);
     if (g.a.weights) n += (size_t)snprintf(tiles + n, size - n, "; weights without softmax");
     if (g.a.sinks) n += (size_t)snprintf(tiles + n, size - n, "; a sink in the divisor");
     if (rows)
-        snprintf(tiles + n, size - n, "; %d value%s of the distance, computed once for each", rows,
-                 rows > 1 ? "s" : "");
+        n += (size_t)snprintf(tiles + n, size - n,
+                              "; %d value%s of the distance, computed once for each", rows,
+                              rows > 1 ? "s" : "");
+    if (sums)
+        snprintf(tiles + n, size - n, "; %d sum%s of a query's part and a key's", sums,
+                 sums > 1 ? "s" : "");
     return derivative;
 }
 

@@ -3,17 +3,45 @@
 #include "codegen/attention/impl.h"
 
 #include <math.h>
+#include <string.h>
 
-/* A read of a captured tensor. Scalar indices are added to the base; vectors become a gather.
- * Indices are clamped to the axis. */
+/* Whether the lanes of an index that is f(q) + g(k) are consecutive elements of the axis; at: receives
+ * the first one. The lanes of f decide it, once for all keys. */
+static em_val reads_in_a_row(em *e, const att_separable *x, em_size axis, em_val *at) {
+    int lanes = em_lanes_of(x->of_query);
+    em_val f = em_extract(e, x->of_query, 0), step = em_iota(e, LLVMTypeOf(f), lanes);
+    em_val gap = em_cmp(e, EM_NE, x->of_query, em_add(e, em_splat(e, f, lanes), step));
+    *at = em_idx(e, x->of_key ? em_add(e, f, x->of_key) : f);
+    em_val end = em_addi(e, *at, lanes), size = em_size_value(e, axis);
+    em_val inside = em_and(e, em_cmp(e, EM_GE, *at, em_i64(e, 0)), em_cmp(e, EM_LE, end, size));
+    return em_and(e, em_not(e, att_any_lane(e, gap)), inside);
+}
+
+/* The index of a read whose lanes may be consecutive, and its axis; NULL: there is none. */
+static const att_separable *index_in_a_row(const att_captured *t, const sn_attention_captured *c,
+                                           const sn_node *n, const em_val *index, int *axis) {
+    const att_separable *found = NULL;
+    for (int i = 0; i < n->n_in - 1; i++) {
+        if (em_lanes_of(index[i]) == 1) continue;
+        if (found || c->stride[i].slot >= 0 || c->stride[i].value != 1) return NULL;
+        found = att_separable_of(t->separables, n->in[i + 1]);
+        if (!found || em_lanes_of(found->of_query) == 1) return NULL;
+        if (found->of_key && em_lanes_of(found->of_key) > 1) return NULL;
+        *axis = i;
+    }
+    return sn_dtype_is_float(c->dtype) ? found : NULL;
+}
+
+/* A read of a captured tensor. Scalar indices are added to the base; vectors become a gather, or one
+ * load where their lanes are consecutive. Indices are clamped to the axis. */
 static em_val read_captured(void *ctx, const sn_node *n, const em_val *index) {
     const att_captured *t = ctx;
     em *e = t->e;
     int which;
     const sn_attention_captured *c = att_captured_tensor(t, n, &which);
     if (!c) return sn_emit_const(e, (sn_dtype)n->dtype, 0);
-    em_val row = t->bias_tiles ? att_bias_tile_row(e, t->bias_tiles, n) : NULL;
-    if (row) return row;
+    em_val tile = t->bias_tiles ? att_bias_tile_row(e, t->bias_tiles, n) : NULL;
+    if (tile) return tile;
     em_val at = em_size_value(e, c->offset), lanes = NULL;
     for (int i = 0; i < n->n_in - 1; i++) {
         em_val x = em_idx(e, index[i]);
@@ -25,7 +53,19 @@ static em_val read_captured(void *ctx, const sn_node *n, const em_val *index) {
         else
             at = em_add(e, at, x);
     }
-    em_val base = em_gep(e, em_buf(e, c->buf), c->dtype, at);
+    em_val base = em_gep(e, em_buf(e, c->buf), c->dtype, at), first;
+    int axis;
+    const att_separable *row = lanes ? index_in_a_row(t, c, n, index, &axis) : NULL;
+    if (row) {
+        em_var value = em_let(e, em_splat(e, em_f(e, 0), em_lanes_of(lanes)));
+        em_branch br = em_if(e, reads_in_a_row(e, row, c->shape[axis], &first));
+        em_val from = em_gep(e, base, c->dtype, first);
+        em_set(e, value, em_load(e, c->dtype, from, em_lanes_of(lanes)));
+        em_else(e, &br);
+        em_set(e, value, em_gather(e, c->dtype, base, lanes, NULL));
+        em_endif(e, &br);
+        return em_get(e, value);
+    }
     em_val v = lanes ? em_gather(e, c->dtype, base, lanes, NULL) : em_load(e, c->dtype, base, 1);
     return sn_emit_loaded(e, c->dtype, v);
 }
@@ -39,15 +79,27 @@ static em_val as_index(em *e, const sn_region *r, int i, em_val v) {
     return em_int_cast(e, v, em_mem_type(e, (sn_dtype)r->arg[i]->dtype));
 }
 
-/* Sets all arguments but the key, the score and its cotangent. */
-static bool open_region(att_region *u, em *e, const att_plan *p, const sn_region *r, int first,
-                        em_val batch, em_val head, em_val q) {
+/* Begins region r, whose arguments have no values yet. */
+static bool begin_code(att_region *u, em *e, const att_plan *p, const sn_region *r, int first) {
+    static const uint32_t fixed[] = {ATT_DEP_HEAD, ATT_DEP_HEAD, ATT_DEP_Q, ATT_DEP_K};
     u->used = r != NULL;
     if (!r) return false;
     u->first = first;
+    u->separables.n = 0;
     u->captured = (att_captured){.e = e, .a = p->a, .first = first + 4};
     u->code = (sn_region_code){.at = read_captured, .dim = att_dim_value, .ctx = &u->captured};
     if (!sn_region_begin(&u->code, e, r)) return false;
+    for (int i = 0; i < 4 && first + i < r->n_arg; i++)
+        sn_region_arg(&u->code, first + i, NULL, fixed[i]);
+    if (first) sn_region_arg(&u->code, 0, NULL, ATT_DEP_SCORE);
+    if (r == p->derivative) sn_region_arg(&u->code, r->n_arg - 1, NULL, ATT_DEP_GRAD);
+    return true;
+}
+
+/* Sets all arguments but the key, the score and its cotangent. */
+static bool open_region(att_region *u, em *e, const att_plan *p, const sn_region *r, int first,
+                        em_val batch, em_val head, em_val q) {
+    if (!begin_code(u, e, p, r, first)) return false;
     em_val fixed[] = {batch, head, q};
     for (int i = 0; i < 3 && first + i < r->n_arg; i++)
         sn_region_arg(&u->code, first + i, as_index(e, r, first + i, fixed[i]),
@@ -55,9 +107,6 @@ static bool open_region(att_region *u, em *e, const att_plan *p, const sn_region
     for (int i = first + 4; i < r->n_arg - (r == p->derivative); i++)
         if (r->arg[i]->rank == 0)
             sn_region_arg(&u->code, i, att_captured_scalar(e, p->a, i - first - 4), ATT_DEP_HEAD);
-    if (first + 3 < r->n_arg) sn_region_arg(&u->code, first + 3, NULL, ATT_DEP_K);
-    if (first) sn_region_arg(&u->code, 0, NULL, ATT_DEP_SCORE);
-    if (r == p->derivative) sn_region_arg(&u->code, r->n_arg - 1, NULL, ATT_DEP_GRAD);
     return true;
 }
 
@@ -69,12 +118,52 @@ static void emit_exact(em *e, sn_region_code *c, uint32_t allowed) {
     em_fast(e, fast);
 }
 
+/* From now on computes only what root[] need, down to what is in relative rows (`relative`: they are
+ * there) and to joins of terms of query and key. */
+static void prune(att_region *u, const att_plan *p, bool relative, sn_node *const *root,
+                  int n_root) {
+    const sn_node *leaf[ATT_RELATIVE_ROWS + ATT_SEPARABLES];
+    int n = relative ? att_relative_nodes(&u->code, p, leaf) : 0;
+    if (n || root != u->code.region->out) sn_region_only(&u->code, root, n_root, leaf, n);
+    att_separable_find(&u->separables, &u->code);
+    if (!u->separables.n) return;
+    sn_node *term[ATT_SEPARABLES * ATT_SEPARABLE_TERMS];
+    int n_term = att_separable_terms(&u->separables, term), all = n_root + n_term;
+    sn_node **wanted = sn_arena_alloc(u->code.region->out[0]->m, sizeof *wanted * (size_t)all);
+    memcpy(wanted, root, sizeof *wanted * (size_t)n_root);
+    memcpy(wanted + n_root, term, sizeof *wanted * (size_t)n_term);
+    for (int i = 0; i < u->separables.n; i++) leaf[n++] = u->separables.of[i].node;
+    sn_region_only(&u->code, wanted, all, leaf, n);
+}
+
+int sn_attention_separable_terms(const sn_attention *a, const sn_region *derivative) {
+    em nowhere = {.buf = NULL}; /* nothing is emitted */
+    att_plan p = {.a = a, .derivative = derivative, .t = SN_F32};
+    int n = 0;
+    att_relative_find(&p);
+    for (int score = 0; score < 2; score++) {
+        att_region u;
+        const sn_region *r = region_of(&p, score);
+        if (!begin_code(&u, &nowhere, &p, r, score)) continue;
+        prune(&u, &p, true, r->out, r->n_out);
+        n += u.separables.n;
+    }
+    return n;
+}
+
+/* Emits what depends on head and query only of what root[] need. */
+static void begin_stages(att_region *u, em *e, const att_plan *p, bool relative,
+                         sn_node *const *root, int n_root) {
+    prune(u, p, relative, root, n_root);
+    u->captured.separables = &u->separables;
+    emit_exact(e, &u->code, ATT_DEP_HEAD | ATT_DEP_Q);
+    att_separable_begin(&u->separables, e, &u->code);
+}
+
 static void begin_region(att_region *u, em *e, const att_plan *p, bool of_score, bool relative,
                          em_val batch, em_val head, em_val q) {
     if (!open_region(u, e, p, region_of(p, of_score), of_score, batch, head, q)) return;
-    const sn_region *r = u->code.region;
-    if (relative) att_relative_prune(&u->code, p, r->out, r->n_out);
-    emit_exact(e, &u->code, ATT_DEP_HEAD | ATT_DEP_Q);
+    begin_stages(u, e, p, relative, u->code.region->out, u->code.region->n_out);
 }
 
 static void set_key(att_region *u, em *e, em_val k) {
@@ -117,6 +206,10 @@ static void evaluate_region(att_region *u, em *e, const att_plan *p, em_val scor
     sn_region_forget(&u->code, ATT_DEP_K | ATT_DEP_SCORE | ATT_DEP_GRAD);
     set_key(u, e, k);
     if (relative) att_relative_load(&u->code, e, p, em_sub(e, relative, k));
+    if (u->separables.n) {
+        emit_exact(e, &u->code, ATT_DEP_HEAD | ATT_DEP_K);
+        att_separable_give(&u->separables, e, &u->code);
+    }
     if (u->first) sn_region_arg(&u->code, 0, score, ATT_DEP_SCORE);
     emit_exact(e, &u->code, ~(uint32_t)ATT_DEP_GRAD);
 }
@@ -141,8 +234,7 @@ void att_regions_begin_mask(att_regions *g, em *e, const att_plan *p, em_val bat
 void att_regions_begin_bias(att_regions *g, em *e, const att_plan *p, em_val batch, em_val head,
                             em_val q) {
     if (!open_region(&g->score, e, p, p->a->score, 1, batch, head, q)) return;
-    att_relative_prune(&g->score.code, p, p->bias.term, p->bias.n);
-    emit_exact(e, &g->score.code, ATT_DEP_HEAD | ATT_DEP_Q);
+    begin_stages(&g->score, e, p, true, p->bias.term, p->bias.n);
 }
 
 /* The sum of the additive bias' terms, after the region was evaluated. */

@@ -267,13 +267,12 @@ em_val att_relative_index(em *e, const att_plan *p, em_val q) {
     return em_add(e, q, em_subi(e, em_size_value(e, p->a->tk), 1));
 }
 
-void att_relative_prune(sn_region_code *c, const att_plan *p, sn_node *const *root, int n_root) {
+int att_relative_nodes(const sn_region_code *c, const att_plan *p, const sn_node **node) {
     const att_relative *d = &p->relative;
-    const sn_node *leaf[ATT_RELATIVE_ROWS];
     int n = 0;
     for (int i = 0; i < d->n; i++)
-        if (d->row[i].region == c->region) leaf[n++] = d->row[i].node;
-    sn_region_only(c, root, n_root, leaf, n);
+        if (d->row[i].region == c->region) node[n++] = d->row[i].node;
+    return n;
 }
 
 void att_relative_load(sn_region_code *c, em *e, const att_plan *p, em_val at) {

@@ -339,6 +339,14 @@ em_val sn_region_node(const sn_region_code *c, const sn_node *n) {
     return c->value[position(c, n)];
 }
 
+uint32_t sn_region_node_deps(const sn_region_code *c, const sn_node *n) {
+    return c->deps[position(c, n)];
+}
+
+bool sn_region_needs(const sn_region_code *c, const sn_node *n) {
+    return !c->needed || c->needed[position(c, n)];
+}
+
 em_val sn_region_value(const sn_region_code *c, int out) {
     return c->value[position(c, c->region->out[out])];
 }

@@ -62,6 +62,8 @@ void sn_region_only(sn_region_code *c, sn_node *const *root, int n_root, const s
                     int n_leaf);
 void sn_region_give(sn_region_code *c, const sn_node *n, em_val v);
 em_val sn_region_node(const sn_region_code *c, const sn_node *n); /* NULL before it is emitted */
+uint32_t sn_region_node_deps(const sn_region_code *c, const sn_node *n);
+bool sn_region_needs(const sn_region_code *c, const sn_node *n); /* whether n is ever emitted */
 
 /* Everything at once, for kernels without stages. out: [r->n_out]. */
 bool sn_emit_region(em *e, const sn_region *r, const em_val *arg,

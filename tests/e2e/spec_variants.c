@@ -40,6 +40,7 @@
     _(sigmoid_attention, "4 map_reduce, 5 gemm, 1 flash", "score: log, sigmoid, cast") \
     _(soft_capping, "4 map_reduce, 5 gemm, 1 flash", "score: tanh, mul  mask: le") \
     _(softmax_plus_one, "5 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
+    _(swin_window, "8 map_reduce, 9 gemm, 2 flash, 1 column", "mask: div x6, mod x2, eq x2, and") \
     _(t5_buckets, "3 map_reduce, 5 gemm, 1 flash", "score: log, cast x2, add x2, sub, mul x2, max x2, min, lt, select, gather_nd  mask: le") \
     _(talking_heads, "4 map_reduce, 5 gemm, 1 flash_mixed", "flash_mixed layer0.attention with mixed heads  f32[B,2,T,8]  mask: le") \
     _(window_sinks, "9 map_reduce, 5 gemm, 1 flash", "mask: add, lt, le x2, and, or")

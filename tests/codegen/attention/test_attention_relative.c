@@ -80,6 +80,32 @@ static sn_tensor score_sum(const sn_score_ctx *c) {
     return sn_add(c->score, sn_at(c->captured[0], c->h, at));
 }
 
+/* Positions are pixels of a picture SIDE wide; a number for each offset in rows and columns [Liu et al.
+ * 2021, Swin]: one index, two indices, and indices that are no sums; table [H, (2 rows - 1) (2 SIDE - 1)]
+ * of at most 9 rows, or [2 SIDE - 1, H, 18]. */
+enum { SIDE = 8, ODD = 7 };
+static sn_tensor picture_index(const sn_score_ctx *c, double side) {
+    sn_tensor down = sn_add(sn_sub(sn_div(c->q, side), sn_div(c->k, side)), 8);
+    sn_tensor right = sn_add(sn_sub(sn_mod(c->q, side), sn_mod(c->k, side)), side - 1);
+    return sn_add(sn_mul(down, 2 * side - 1), right);
+}
+static sn_tensor score_picture(const sn_score_ctx *c) {
+    return sn_add(c->score, sn_at(c->captured[0], c->h, picture_index(c, SIDE)));
+}
+static sn_tensor score_odd(const sn_score_ctx *c) {
+    sn_tensor x = sn_at(c->captured[0], c->h, picture_index(c, ODD));
+    return sn_mul(c->score, sn_add(sn_tanh(x), 1.5));
+}
+static sn_tensor score_axes(const sn_score_ctx *c) {
+    sn_tensor down = sn_sub(sn_neg(sn_div(c->k, SIDE)), sn_neg(sn_div(c->q, SIDE)));
+    sn_tensor right = sn_sub(sn_mod(c->k, SIDE), sn_mod(c->q, SIDE));
+    sn_tensor i = sn_add(right, SIDE - 1), j = sn_add(sn_add(down, c->h), 8);
+    return sn_sub(sn_at(c->captured[0], i, c->h, j), c->score);
+}
+static sn_tensor mask_picture(const sn_score_ctx *c) {
+    return sn_ne(sn_mod(picture_index(c, ODD), 5), 2);
+}
+
 /* Whatever the product is. */
 static sn_tensor score_alone(const sn_score_ctx *c) {
     return sn_add(sn_at(c->captured[0], c->h, sn_mod(c->k, CLIP)), 1.5);
@@ -171,6 +197,7 @@ typedef struct variant {
     const char *name;
     sn_score_fn score, mask;
     int rows; /* that the forward kernel keeps */
+    int sums; /* of parts of query and key */
     int n_table;
     int64_t table[3][3]; /* sizes, then 0 */
     int b, h, hk, tq, tk, d;
@@ -178,24 +205,42 @@ typedef struct variant {
 } variant;
 
 static const variant variants[] = {
-    {"buckets", score_buckets, NULL, 1, 1, {{3, 16}}, 2, 3, 3, 131, 131, 16, false},
-    {"cross", score_buckets, NULL, 1, 1, {{2, 16}}, 1, 2, 1, 71, 203, 9, false},
-    {"many queries", score_buckets, NULL, 1, 1, {{2, 16}}, 1, 2, 2, 150, 40, 8, false},
-    {"one token", score_buckets, NULL, 0, 1, {{2, 16}}, 2, 2, 2, 1, 1, 8, false},
-    {"one key", score_buckets, NULL, 1, 1, {{2, 16}}, 1, 2, 2, 20, 1, 8, false},
-    {"causal", score_past_buckets, NULL, 1, 1, {{16, 4}}, 1, 4, 2, 130, 130, 16, true},
-    {"offset", score_past_buckets, NULL, 1, 1, {{16, 2}}, 2, 2, 2, 37, 150, 8, true},
-    {"decode", score_past_buckets, NULL, 0, 1, {{16, 8}}, 1, 8, 2, 1, 700, 16, true},
-    {"spelt", score_spelt, NULL, 2, 1, {{3, CLIP}}, 1, 3, 3, 100, 90, 8, false},
-    {"tables", score_tables, NULL, 3, 3, {{2, 19}, {3, 19}, {99}}, 3, 2, 1, 99, 99, 16, true},
-    {"power", score_power, NULL, 1, 1, {{2}}, 1, 2, 2, 80, 80, 8, true},
-    {"slope", score_slope, NULL, 0, 1, {{2}}, 1, 2, 2, 80, 80, 8, true},
-    {"no distance", score_sum, NULL, 0, 1, {{2, CLIP}}, 1, 2, 2, 70, 70, 8, false},
-    {"alone", score_alone, NULL, 0, 1, {{2, CLIP}}, 1, 2, 2, 70, 45, 8, false},
-    {"alone, decode", score_alone, NULL, 0, 1, {{4, CLIP}}, 1, 4, 2, 1, 700, 16, false},
-    {"number", score_number, NULL, 0, 0, {{0}}, 1, 2, 2, 70, 45, 8, true},
-    {"strided", NULL, mask_strided, 1, 0, {{0}}, 1, 2, 2, 140, 140, 16, true},
-    {"both", score_buckets, mask_strided, 2, 1, {{2, 16}}, 2, 2, 2, 133, 133, 8, true},
+    {"buckets", score_buckets, NULL, 1, 0, 1, {{3, 16}}, 2, 3, 3, 131, 131, 16, false},
+    {"cross", score_buckets, NULL, 1, 0, 1, {{2, 16}}, 1, 2, 1, 71, 203, 9, false},
+    {"many queries", score_buckets, NULL, 1, 0, 1, {{2, 16}}, 1, 2, 2, 150, 40, 8, false},
+    {"one token", score_buckets, NULL, 0, 0, 1, {{2, 16}}, 2, 2, 2, 1, 1, 8, false},
+    {"one key", score_buckets, NULL, 1, 0, 1, {{2, 16}}, 1, 2, 2, 20, 1, 8, false},
+    {"causal", score_past_buckets, NULL, 1, 0, 1, {{16, 4}}, 1, 4, 2, 130, 130, 16, true},
+    {"offset", score_past_buckets, NULL, 1, 0, 1, {{16, 2}}, 2, 2, 2, 37, 150, 8, true},
+    {"decode", score_past_buckets, NULL, 0, 0, 1, {{16, 8}}, 1, 8, 2, 1, 700, 16, true},
+    {"spelt", score_spelt, NULL, 2, 0, 1, {{3, CLIP}}, 1, 3, 3, 100, 90, 8, false},
+    {"tables", score_tables, NULL, 3, 0, 3, {{2, 19}, {3, 19}, {99}}, 3, 2, 1, 99, 99, 16, true},
+    {"power", score_power, NULL, 1, 0, 1, {{2}}, 1, 2, 2, 80, 80, 8, true},
+    {"slope", score_slope, NULL, 0, 0, 1, {{2}}, 1, 2, 2, 80, 80, 8, true},
+    {"no distance", score_sum, NULL, 0, 0, 1, {{2, CLIP}}, 1, 2, 2, 70, 70, 8, false},
+    {"alone", score_alone, NULL, 0, 0, 1, {{2, CLIP}}, 1, 2, 2, 70, 45, 8, false},
+    {"alone, decode", score_alone, NULL, 0, 0, 1, {{4, CLIP}}, 1, 4, 2, 1, 700, 16, false},
+    {"number", score_number, NULL, 0, 0, 0, {{0}}, 1, 2, 2, 70, 45, 8, true},
+    {"strided", NULL, mask_strided, 1, 0, 0, {{0}}, 1, 2, 2, 140, 140, 16, true},
+    {"both", score_buckets, mask_strided, 2, 0, 1, {{2, 16}}, 2, 2, 2, 133, 133, 8, true},
+    {"picture", score_picture, NULL, 0, 1, 1, {{2, 17 * 15}}, 2, 2, 1, 70, 70, 16, false},
+    {"picture, few", score_picture, NULL, 0, 1, 1, {{2, 17 * 15}}, 2, 2, 2, 3, 70, 8, true},
+    {"odd picture", score_odd, NULL, 0, 1, 1, {{2, 17 * 13}}, 3, 2, 2, 49, 49, 8, false},
+    {"two axes", score_axes, NULL, 0, 2, 1, {{15, 2, 18}}, 1, 2, 2, 67, 72, 8, false},
+    {"picture's mask",
+     score_picture,
+     mask_picture,
+     0,
+     2,
+     1,
+     {{2, 17 * 15}},
+     1,
+     2,
+     2,
+     66,
+     66,
+     8,
+     false},
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
@@ -222,7 +267,7 @@ static sn_module *build(const variant *v, sn_dtype t, bool back, uint64_t seed) 
 
 /* --- tests ------------------------------------------------------------------------------------ */
 
-/* The report says how many values are rows of distances. */
+/* The report says how many values are rows of distances, how many are sums. */
 static void rows_found(void **state) {
     (void)state;
     for (int i = 0; i < N_VARIANTS; i++) {
@@ -235,6 +280,10 @@ static void rows_found(void **state) {
         int n = variants[i].rows;
         snprintf(want, sizeof want, "; %d value%s of the distance", n, n > 1 ? "s" : "");
         const char *found = strstr(text, n ? want : " of the distance");
+        if (n ? !found : found != NULL) fail_msg("%s:\n%s", variants[i].name, text);
+        n = variants[i].sums;
+        snprintf(want, sizeof want, "; %d sum%s of a query's part", n, n > 1 ? "s" : "");
+        found = strstr(text, n ? want : " of a query's part");
         if (n ? !found : found != NULL) fail_msg("%s:\n%s", variants[i].name, text);
         free(text);
         sn_program_free(p);
@@ -250,7 +299,7 @@ static void random_scores(void **state) {
     for (uint64_t seed = 0; seed < SCORES; seed++) {
         if (!effort_takes((size_t)seed, 3)) continue;
         drawn++;
-        variant v = {"random", score_random, NULL, 0,       1, {{2, LOOKED_UP}}, 1, 2, 1,
+        variant v = {"random", score_random, NULL, 0,       0, 1, {{2, LOOKED_UP}}, 1, 2, 1,
                      0,        70,           8,    seed % 2};
         v.tq = 33 + (int)(seed % 5) * 9;
         if (seed % 3 == 0) v.mask = mask_random;
