@@ -161,7 +161,8 @@ def claims_of_recurrences():
 def claims_of_selective_scan():
     yield ("selective-scan", "selective_scan", "2048x1536", "% of what exponentials and multiply-adds need",
            lambda of: 100 * of("bound")["ms_median"] / of()["ms_median"], ">=", 60)
-    yield faster("selective-scan", "selective_scan", "2048x1536", "torch", 20)
+    for name in ("selective_scan", "selective_scan_backward"):
+        yield faster("selective-scan", name, "2048x1536", "torch", 20)
 
 
 def claims_of_models():
