@@ -1,4 +1,5 @@
-/* fused_scan.c: a scan whose body is elementwise, with broadcasts and with reductions over one axis of
+/* fused_scan.c: a running sum, product, maximum or minimum becomes one kernel that computes blocks of
+ * the axis at once (cumulate). A scan whose body is elementwise, with broadcasts and with reductions over one axis of
  * the carry, becomes one kernel that keeps the carry in registers or on its stack for the whole
  * sequence: selective scans (Mamba), minimal gated units, exponential averages, diagonal state spaces.
  *
@@ -114,7 +115,7 @@ static const char *sort_classes(sn_lanes *l, const class_list *c) {
         class[n] = c->class[i];
         size[n++] = c->size[i];
     }
-    if (!n) return "it has no axis of independent elements";
+    if (!n && l->n_inner > SN_LANES_ALONE) return "it has no axis of independent elements";
     int summed = summed_class(l);
     if (summed == MIXED) return "it sums over several axes";
     for (int i = 0; i < n; i++) {
@@ -198,16 +199,43 @@ static const char *check_nodes(sn_lanes *l, const sn_node **at, class_list *c) {
 
 const char *sn_lanes_read(sn_lanes *l, const sn_node *n, const sn_node **at) {
     class_list c = {.n = 0};
-    *l = (sn_lanes){.s = sn_scan_of(n), .axes.m = n->m, .lane = -1, .inner = -1, .n_inner = 1};
+    *l = (sn_lanes){
+        .s = sn_scan_of(n), .axes.m = n->m, .lane = -1, .n_lane = 1, .inner = -1, .n_inner = 1};
     *at = NULL;
     sn_axes_body *body = sn_axes_read(&l->axes, l->s.body);
     l->body = body;
     sn_axes_join_carries(&l->axes, body, &l->s);
     const char *why = check_nodes(l, at, &c);
     if (!why) why = sort_classes(l, &c);
-    if (!why && l->lane < 0) why = "it sums over an axis that it reduces, too";
+    if (!why && l->lane < 0 && l->s.sums) why = "it sums over an axis that it reduces, too";
     if (!why && kept_bytes(l) > SN_LANES_BYTES) why = "a vector of the carry exceeds 32 KiB";
     return why;
+}
+
+/* ---- running results ---- */
+
+enum { FEW_ROWS = 32 };
+
+/* Whether the scan combines its carry with the element of its only sequence by a sum, product, maximum or
+ * minimum, and gives the result or the carry; of few rows, or their number is not known. More of them lie
+ * along vectors. */
+static bool is_running(const sn_node *n) {
+    sn_scan s = sn_scan_of(n);
+    const sn_region *r = s.body;
+    const sn_node *y = r->out[0];
+    sn_dtype t = (sn_dtype)y->dtype;
+    sn_dtype none = SN_BOOL;
+    int64_t size;
+    bool known =
+        y->op == SN_OP_add || y->op == SN_OP_mul || y->op == SN_OP_max || y->op == SN_OP_min;
+    if (s.n_in != 2 || s.n_carry != 1 || s.n_tile || s.n_again || s.sums || !known) return false;
+    if (t == SN_BOOL || !is_computed(t, &none) || r->n_out < 2) return false;
+    for (int i = 1; i < r->n_out; i++)
+        if (r->out[i] != y && r->out[i] != r->arg[0]) return false;
+    for (int a = 0; a < y->rank; a++)
+        if (sn_dim_is_const(n->m, y->shape[a], &size) && size >= FEW_ROWS) return false;
+    return (y->in[0] == r->arg[0] && y->in[1] == r->arg[1]) ||
+           (y->in[1] == r->arg[0] && y->in[0] == r->arg[1]);
 }
 
 /* ---- the pass ---- */
@@ -217,28 +245,59 @@ static void remark(sn_passes *p, const sn_node *n, const char *why, const sn_nod
     sn_remark_add(p, "fused_scan", n, true, "the loop is several kernels: %s", why);
 }
 
+/* A running sum as a scan over the axis. */
+static sn_node *sum_as_scan(sn_node *n) {
+    sn_module *m = n->m;
+    sn_node *x = n->in[0];
+    int64_t axis = sn_attr_int(n, SN_A_axis, 0), there[SN_MAX_RANK] = {axis}, back[SN_MAX_RANK];
+    for (int a = 0, k = 1; a < x->rank; a++)
+        if (a != axis) there[k++] = a;
+    for (int a = 0; a < x->rank; a++) back[there[a]] = a;
+    x = sn_b_transpose(x, x->rank, there);
+    int rest = x->rank - 1;
+    sn_dtype t = (sn_dtype)x->dtype;
+    sn_node *arg[] = {sn_arg(m, 0, t, rest, x->shape + 1), sn_arg(m, 1, t, rest, x->shape + 1)};
+    sn_node *sum = sn_b_binary(SN_OP_add, arg[0], arg[1]), *out[] = {sum, sum};
+    sn_region *body = sn_region_new(m, 2, arg, 2, out);
+    sn_node *in[] = {sn_b_broadcast(sn_b_const(m, t, 0), rest, x->shape + 1), x};
+    sn_attr attr[] = {SN_INT(carries, 1), SN_INT(sequences, 1), SN_REG(body, body)};
+    sn_node *scan = sn_node_new(m, SN_OP_scan, 2, in, 3, attr);
+    return sn_b_transpose(sn_b_result(scan, 1), n->rank, back);
+}
+
+static sn_node *expand_sum(void *ctx, sn_node *n) {
+    sn_dtype none = SN_BOOL;
+    (void)ctx;
+    bool fits =
+        n->op == SN_OP_cumsum && n->dtype != SN_BOOL && is_computed((sn_dtype)n->dtype, &none);
+    return fits ? sum_as_scan(n) : n;
+}
+
 static sn_node *rule(void *ctx, sn_node *n) {
     sn_passes *p = ctx;
     sn_lanes l;
     const sn_node *at;
     if (n->op != SN_OP_scan || sn_attr_get(n, SN_A_tiles)) return n;
-    const char *why = sn_lanes_read(&l, n, &at);
+    bool running = is_running(n);
+    const char *why = running ? NULL : sn_lanes_read(&l, n, &at);
     if (why) {
         remark(p, n, why, at);
         return n;
     }
     sn_loc loc = sn_module_loc(n->m);
     sn_module_set_loc(n->m, n->loc);
-    sn_node *r = sn_node_new(n->m, SN_OP_fused_scan, n->n_in, n->in, n->n_attr, n->attr);
+    sn_node *r = sn_node_new(n->m, running ? SN_OP_cumulate : SN_OP_fused_scan, n->n_in, n->in,
+                             n->n_attr, n->attr);
     sn_module_set_loc(n->m, loc);
     return r;
 }
 
 int sn_pass_fused_scan(sn_passes *p) {
     sn_scan_uses u;
+    int count = sn_rewrite_module(p->m, expand_sum, p);
     sn_scan_uses_count(&u, p->m);
-    if (!u.n_scan) return 0;
-    int count = sn_rewrite_module(p->m, sn_fuse_scan_grad, &u);
+    if (!u.n_scan) return count;
+    count += sn_rewrite_module(p->m, sn_fuse_scan_grad, &u);
     sn_scan_uses_count(&u, p->m);
     count += sn_rewrite_module(p->m, sn_drop_scan_results, &u);
     return count + sn_rewrite_module(p->m, rule, p);

@@ -6,8 +6,9 @@
 #include "passes/axes.h"
 
 enum {
-    SN_LANES_INNER = 256,    /* elements of the reduced axis, at most */
-    SN_LANES_WIDEST = 16,    /* f32 in a vector */
+    SN_LANES_ALONE = 16,  /* elements of the reduced axis, at most, if nothing lies along vectors */
+    SN_LANES_INNER = 256, /* elements of the reduced axis, at most */
+    SN_LANES_WIDEST = 16, /* f32 in a vector */
     SN_LANES_BYTES = 1 << 15 /* of what is carried and captured by the widest vector */
 };
 
@@ -16,7 +17,7 @@ typedef struct sn_lanes {
     sn_scan s;
     sn_axes axes;
     const sn_axes_body *body;
-    int lane; /* along vectors: nothing reduces it, and every result has it */
+    int lane; /* along vectors: nothing reduces it, and every result has it; -1: none, all are scalars */
     sn_dim n_lane;
     int inner; /* reduced, of n_inner elements; -1: none */
     int64_t n_inner;

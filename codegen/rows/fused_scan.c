@@ -134,11 +134,19 @@ static void end_group(gen *g) {
 
 /* ---- a block ---- */
 
+/* Groups of a block. */
+static int64_t groups_of(const gen *g) {
+    int64_t n;
+    bool known = sn_dim_is_const(g->k->m, g->l.n_lane, &n);
+    int64_t most = known && n < SN_SCAN_BLOCK ? n : SN_SCAN_BLOCK;
+    return (most + g->lanes - 1) / g->lanes;
+}
+
 /* Does something for each group of the block, which has `left` elements on the lane axis. The last
  * group may have fewer than its vectors. */
 static void for_groups(gen *g, em_val left, void (*part)(gen *)) {
     em *e = g->e;
-    int64_t width = g->lanes, n, groups = SN_SCAN_BLOCK / width;
+    int64_t width = g->lanes, n, groups = groups_of(g);
     em_val most = em_i64(e, SN_SCAN_BLOCK);
     em_loop l = em_for(e, em_i64(e, 0), em_imin(e, left, most), em_i64(e, width));
     for (int i = 0; i < g->n_in + g->n_out; i++) {
@@ -172,7 +180,7 @@ static void for_groups(gen *g, em_val left, void (*part)(gen *)) {
 /* ---- sums of the block ---- */
 
 static em_val sums_of(gen *g) {
-    em_val first = em_i64(g->e, SN_SCAN_BLOCK / g->lanes * g->bytes + g->record_bytes);
+    em_val first = em_i64(g->e, groups_of(g) * g->bytes + g->record_bytes);
     return em_gep_bytes(g->e, g->e->scratch, first);
 }
 
@@ -398,7 +406,7 @@ static void plan(gen *g, const sn_kernel *k, int lanes) {
     sn_lanes_read(&g->l, k->step->node, &at);
     g->n_own = g->l.s.n_carry - g->l.s.n_again;
     int vectors = vectors_of(&g->l, lanes);
-    g->lanes = vectors * lanes;
+    g->lanes = g->l.lane < 0 ? 1 : vectors * lanes;
     g->group = group_of(&g->l, vectors);
     read_values(g);
     find_kept(g);
@@ -409,7 +417,7 @@ static void plan(gen *g, const sn_kernel *k, int lanes) {
 static sn_dim scratch(const sn_kernel *k, const sn_target *t) {
     gen g;
     plan(&g, k, sn_target_lanes(t, k->compute));
-    int64_t groups = SN_SCAN_BLOCK / g.lanes, each = groups * g.checkpoint_bytes;
+    int64_t groups = groups_of(&g), each = groups * g.checkpoint_bytes;
     sn_dim fixed = sn_dim_const(k->m, groups * g.bytes + g.record_bytes + g.sum_bytes + each);
     sn_dim length = sn_step_view(&g, g.l.s.n_carry)->shape[0];
     /* one for each chunk, rounded up in bytes */

@@ -98,6 +98,10 @@ static void store_result(gen *g, int i, int u, em_val v) {
     sn_dim stride = sn_step_stride(g, i, g->l.lane);
     em_val p = element_ptr(g, i, u);
     v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : g->lanes);
+    if (g->lanes == 1) {
+        em_store(e, t, p, v);
+        return;
+    }
     if (stride == 1) {
         em_store_mask(e, t, p, v, g->mask);
         return;

@@ -324,9 +324,77 @@ static void running(void **state) {
     }
 }
 
+/* Few rows: a kernel of blocks, at most 64 of at least 2048 elements. */
+enum { ROWS = 3, LONG = 5 * 2048 + 7, N_RUN = 5 };
+
+static void build_blocks(sn_module *m) {
+    sn_entry_begin(m, "main");
+    sn_dim length = sn_symbol(m, "T", 1, 1 << 20);
+    sn_tensor x = sn_input(m, "x", SN_F32, ROWS, length), i = sn_input(m, "i", SN_I32, length, 2);
+    sn_output("sum", sn_cumsum(x, 1));
+    sn_output("product", sn_cumprod(sn_add(sn_mul(x, 1e-2), 1), 1));
+    sn_output("most", sn_cummax(sn_transpose(x, 1, 0), 0));
+    sn_output("before",
+              sn_cumulate(x, .axis = 1, .reverse = true, .exclusive = true, .first = 0.5));
+    sn_output("count", sn_cumsum(i, 0));
+}
+
+/* Element t of output k of row r, or of column r, from the one that was computed before it. */
+static double expect_running(int k, double before, double x) {
+    if (k == 1) return before * (x * 1e-2 + 1);
+    if (k == 2) return before > x ? before : x;
+    return before + x;
+}
+
+static void blocks(void **state) {
+    static float x[ROWS * LONG], y[2][4][ROWS * LONG];
+    static int32_t number[LONG * 2], count[2][LONG * 2];
+    sn_error err = {0};
+    sn_module *m = sn_module_new("blocks");
+    (void)state;
+    build_blocks(m);
+    for (int e = 0; e < ROWS * LONG; e++) x[e] = (float)((e * 7919) % 1000) / 500 - 1;
+    for (int e = 0; e < LONG * 2; e++) number[e] = e % 7;
+    sn_arg_binding in[] = {SN_BIND("x", SN_F32, x, ROWS, LONG),
+                           SN_BIND("i", SN_I32, number, LONG, 2)};
+    for (int k = 0; k < 2; k++) {
+        sn_options o = sn_options_default();
+        o.threads = k ? 3 : 1;
+        sn_program *p = sn_compile(m, &o, &err);
+        sn_session *s = p ? sn_session_new(p, NULL, &err) : NULL;
+        sn_arg_binding out[] = {SN_BIND("sum", SN_F32, y[k][0], ROWS, LONG),
+                                SN_BIND("product", SN_F32, y[k][1], ROWS, LONG),
+                                SN_BIND("most", SN_F32, y[k][2], LONG, ROWS),
+                                SN_BIND("before", SN_F32, y[k][3], ROWS, LONG),
+                                SN_BIND("count", SN_I32, count[k], LONG, 2)};
+        if (!s || !sn_run(s, "main", in, 2, out, N_RUN, &err)) fail_msg("%s", err.message);
+        sn_session_free(s);
+        sn_program_free(p);
+    }
+    assert_memory_equal(y[0], y[1], sizeof y[0]);
+    assert_memory_equal(count[0], count[1], sizeof count[0]);
+    for (int r = 0; r < ROWS; r++)
+        for (int k = 0; k < 4; k++) {
+            static const double first[] = {0, 1, -INFINITY, 0.5};
+            double now = first[k];
+            for (int e = 0; e < LONG; e++) {
+                int t = k == 3 ? LONG - 1 - e : e;
+                double next = expect_running(k, now, (double)x[r * LONG + t]);
+                double got = (double)y[0][k][k == 2 ? t * ROWS + r : r * LONG + t];
+                double want = k == 3 ? now : next;
+                if (!(fabs(got - want) <= 1e-4 * (1 + fabs(want))))
+                    fail_msg("output %d, row %d, element %d: %g, not %g", k, r, t, got, want);
+                now = next;
+            }
+        }
+    int32_t sum[2] = {0};
+    for (int e = 0; e < LONG * 2; e++) assert_int_equal(count[0][e], sum[e % 2] += number[e]);
+    sn_module_free(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(right_values),
                                        cmocka_unit_test(right_gradients), cmocka_unit_test(remarks),
-                                       cmocka_unit_test(running)};
+                                       cmocka_unit_test(running), cmocka_unit_test(blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

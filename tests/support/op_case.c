@@ -168,6 +168,15 @@ static const sn_region *make_carry(sn_module *m, int n_in, sn_node *const *in) {
     (void)n_in;
     return make_step(m, in, 1);
 }
+/* scan of (carry [n], x [T, n]): carry' = max(carry, x), and both */
+static void running_max(sn_node *const *arg, sn_node **out) {
+    out[0] = out[1] = sn_b_binary(SN_OP_max, arg[0], arg[1]);
+    out[2] = arg[0];
+}
+static const sn_region *make_running(sn_module *m, int n_in, sn_node *const *in) {
+    (void)n_in;
+    return tensor_region(m, 2, (sn_node *[]){in[0], in[0]}, 3, running_max);
+}
 static const sn_region *make_carry_and_output(sn_module *m, int n_in, sn_node *const *in) {
     (void)n_in;
     return make_step(m, in, 2);
@@ -182,7 +191,7 @@ static const case_region add_softmax_body = {make_add_softmax, NULL},
                          softmax_body = {make_softmax, NULL}, two = {make_two, NULL},
                          exp_rows = {make_exp_rows, NULL}, scale = {make_scale, NULL},
                          relu_of_sum = {make_bias_relu, NULL}, gate = {make_reglu, NULL},
-                         carry = {make_carry, NULL},
+                         carry = {make_carry, NULL}, running = {make_running, NULL},
                          carry_and_output = {make_carry_and_output, NULL};
 
 /* ---- the table ---- */
