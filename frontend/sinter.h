@@ -277,8 +277,9 @@ typedef struct sn_scanned {
 } sn_scanned;
 sn_scanned sn_scan_at(sn_loc, const sn_scan_args *);
 
-/* Running results along an axis, of x's shape: y[t] combines x[0] to x[t], one after the other;
- * floats, i32 or i64. The gradient of a maximum goes to the element that it is. */
+/* Running results along an axis, of x's shape: y[t] combines x[0] to x[t], from level 2 on perhaps
+ * blocks of them first, which rounds differently; floats, i32 or i64. The gradient of a maximum goes to
+ * the element that it is. */
 #define sn_cumprod(x, axis) sn_cumprod_at(SN_HERE, x, axis)
 #define sn_cummax(x, axis) sn_cummax_at(SN_HERE, x, axis)
 #define sn_cummin(x, axis) sn_cummin_at(SN_HERE, x, axis)
