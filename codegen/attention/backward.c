@@ -386,7 +386,7 @@ static em_val emit_block(em *e, const att_backward *b, const functions *f) {
     att_use_context(e, q.buf, q.dim, q.scratch);
     block w = {.b = b, .f = f, .block = {.p = p}};
     begin_block(e, &w, &q);
-    att_classifier all, c; /* one for each range of keys: a finished one keeps its values */
+    att_classifier all, c;
     att_mask_begin(e, &w.block, &all);
     em_val any = att_mask_tile(e, &w.block, &all, q.k0, em_sub(e, q.k1, q.k0)).hi;
     em_branch needed = em_if(e, em_or(e, w.computes_dq, any));

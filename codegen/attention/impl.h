@@ -380,10 +380,12 @@ bool att_region_of_distances(att_region *u, em *e, const att_plan *p, bool score
 
 /* ---- mask.c: the mask over ranges of queries and keys ---- */
 
-/* Queries first, then any number of key ranges. coarse: bounds of a larger range; NULL: none. */
+/* Queries first, then one range of keys: values are computed once. coarse: bounds of a larger range;
+ * NULL: none. */
 typedef struct att_classifier {
     sn_interval_code code;
     att_captured captured;
+    bool finished;
 } att_classifier;
 void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,
                           const sn_interval_code *coarse, em_val batch, sn_interval head,

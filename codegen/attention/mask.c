@@ -40,7 +40,7 @@ void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,
                           const sn_interval_code *coarse, em_val batch, sn_interval head,
                           sn_interval q) {
     const sn_region *r = p->a->mask;
-    c->captured = (att_captured){.e = e, .a = p->a, .first = 4};
+    *c = (att_classifier){.captured = {.e = e, .a = p->a, .first = 4}};
     c->code = (sn_interval_code){
         .at = att_captured_range, .dim = att_dim_value, .ctx = &c->captured, .coarse = coarse};
     sn_interval_begin(&c->code, e, r);
@@ -57,6 +57,9 @@ void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,
 }
 
 sn_interval att_classifier_finish(att_classifier *c, sn_interval k) {
+    if (c->finished)
+        sn_fail(&c->captured.e->err, SN_ERR_INTERNAL, "attention: a mask is bounded twice");
+    c->finished = true;
     sn_interval_arg(&c->code, 3, k, ATT_DEP_K);
     sn_interval_emit(&c->code, ~0u);
     return sn_interval_result(&c->code);
