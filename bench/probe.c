@@ -77,7 +77,8 @@ __attribute__((target("avx512f"))) static float sum_avx512(const float *p, size_
 #endif
 
 #if defined __x86_64__
-/* The same for other types: 8 f64, 32 bf16 or fp16, or 64 int8 products per instruction. */
+/* The same for other types: 8 f64, 32 bf16 or fp16, or 64 int8 products per instruction; with AVX2, 4
+ * f64 products. */
 __attribute__((target("avx512f"))) static float burst_f64(void) {
     __m512d a[CHAINS], b = _mm512_set1_pd(0.999), c = _mm512_set1_pd(0.001);
     IN_REGISTERS for (int i = 0; i < CHAINS; i++) a[i] = _mm512_set1_pd(i);
@@ -87,6 +88,17 @@ __attribute__((target("avx512f"))) static float burst_f64(void) {
     __m512d sum = a[0];
     IN_REGISTERS for (int i = 1; i < CHAINS; i++) sum = _mm512_add_pd(sum, a[i]);
     return (float)_mm512_reduce_add_pd(sum);
+}
+
+__attribute__((target("avx2,fma"))) static float burst_f64_avx2(void) {
+    __m256d a[CHAINS_AVX2], b = _mm256_set1_pd(0.999), c = _mm256_set1_pd(0.001);
+    IN_REGISTERS for (int i = 0; i < CHAINS_AVX2; i++) a[i] = _mm256_set1_pd(i);
+#define STEP(i) a[(i) % CHAINS_AVX2] = _mm256_fmadd_pd(a[(i) % CHAINS_AVX2], b, c);
+    BURST(STEP)
+#undef STEP
+    __m256d sum = a[0];
+    IN_REGISTERS for (int i = 1; i < CHAINS_AVX2; i++) sum = _mm256_add_pd(sum, a[i]);
+    return (float)_mm256_cvtsd_f64(sum);
 }
 
 /* The instructions below are written in assembly: of their intrinsics GCC makes copies of the
@@ -131,6 +143,23 @@ __attribute__((target("avx2"))) static float burst_int8_avx2(void) {
     IN_REGISTERS for (int i = 0; i < CHAINS_AVX2; i++) a[i] = _mm256_set1_epi32(i);
 #define STEP(i)                                                                                    \
     __asm__("%{vex%} vpdpbusd %1, %2, %0" : "+x"(a[(i) % CHAINS_AVX2]) : "x"(b), "x"(c));
+    BURST(STEP)
+#undef STEP
+    __m256i sum = a[0];
+    IN_REGISTERS for (int i = 1; i < CHAINS_AVX2; i++) sum = _mm256_add_epi32(sum, a[i]);
+    return (float)_mm256_extract_epi32(sum, 0);
+}
+
+/* AVX2 without VNNI: products of 8-bit integers are exact as 16 products of i16, which an instruction
+ * adds in pairs and another one to the sums. */
+__attribute__((target("avx2"))) static float burst_int8_pairs(void) {
+    __m256i a[CHAINS_AVX2], b = _mm256_set1_epi32(0x00030003), c = _mm256_set1_epi32(0x00010001);
+    IN_REGISTERS for (int i = 0; i < CHAINS_AVX2; i++) a[i] = _mm256_set1_epi32(i);
+#define STEP(i)                                                                                    \
+    __asm__("vpmaddwd %1, %2, %%ymm15\n\tvpaddd %%ymm15, %0, %0"                                   \
+            : "+x"(a[(i) % CHAINS_AVX2])                                                           \
+            : "x"(b), "x"(c)                                                                       \
+            : "xmm15");
     BURST(STEP)
 #undef STEP
     __m256i sum = a[0];
@@ -218,19 +247,26 @@ const char *sn_probe_peak_name(int kind) {
 double sn_probe_peak(int kind, int threads, double seconds) {
     if (kind == 0) return sn_probe_fma_peak(threads, seconds);
 #if defined __x86_64__
-    bool zmm = __builtin_cpu_supports("avx512f"), vnni = __builtin_cpu_supports("avx512vnni");
+    bool zmm = __builtin_cpu_supports("avx512f"), vnni = __builtin_cpu_supports("avx512vnni"),
+         avx_vnni = cpu_has(1, 0, 4), avx2 = __builtin_cpu_supports("avx2"),
+         fma = avx2 && __builtin_cpu_supports("fma");
     const struct {
+        int kind;
         burst_fn *burst;
         int products;
         bool has;
     } wide[] = {
-        {burst_f64, 8, zmm},
-        {burst_bf16, 32, __builtin_cpu_supports("avx512bf16")},
-        {burst_fp16, 32, zmm && cpu_has(0, 3, 23)},
-        {vnni ? burst_int8 : burst_int8_avx2, vnni ? 64 : 32, vnni || cpu_has(1, 0, 4)},
+        {1, burst_f64, 8, zmm},
+        {1, burst_f64_avx2, 4, fma},
+        {2, burst_bf16, 32, __builtin_cpu_supports("avx512bf16")},
+        {3, burst_fp16, 32, zmm && cpu_has(0, 3, 23)},
+        {4, burst_int8, 64, vnni},
+        {4, burst_int8_avx2, 32, avx_vnni},
+        {4, burst_int8_pairs, 16, avx2},
     };
-    if (kind <= (int)(sizeof wide / sizeof *wide) && wide[kind - 1].has)
-        return run_bursts(wide[kind - 1].burst, wide[kind - 1].products, threads, seconds);
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+        if (wide[i].kind == kind && wide[i].has)
+            return run_bursts(wide[i].burst, wide[i].products, threads, seconds);
 #endif
     return 0;
 }
