@@ -22,7 +22,7 @@
     _(lora_adapters, "8 map_reduce, 6 gemm, 1 flash, 1 grouped", "grouped") \
     _(mamba, "8 map_reduce, 7 gemm, 1 fused_scan", "fused_scan layer0.scan  f32[B,32,16]") \
     _(mamba2, "12 map_reduce, 5 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
-    _(mlstm, "19 map_reduce, 5 gemm, 1 scan, 1 fused_scan, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,9]") \
+    _(mlstm, "19 map_reduce, 5 gemm, 2 cumulate, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,9]") \
     _(mixture_of_depths, "9 map_reduce, 6 gemm, 1 flash, 1 argsort, 1 scatter, 1 column", "argsort") \
     _(mixture_of_experts, "6 map_reduce, 5 gemm, 1 flash, 1 argsort, 1 grouped, 1 column", "f32[B,T,2,32]  epilogue: gelu, 1 of 4 blocks for each row") \
     _(packed_documents, "9 map_reduce, 5 gemm, 1 flash", "mask: le, eq, and, gather_nd x2") \
