@@ -216,8 +216,9 @@ void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root) {
         const char *why =
             n->op == SN_OP_scan && !is_remarked(&f, n) ? sn_why_no_recurrence(n) : NULL;
         if (why)
-            sn_remark_add(r->p, "raise", n, false,
-                          "the loop runs element by element, its carries in the cache: %s", why);
+            sn_remark_add(
+                r->p, "raise", n, false,
+                "elements are computed one after the other, not in chunks of products: %s", why);
         if (n->op == SN_OP_dot && is_square(n) && !f.reported[n->id] && !is_remarked(&f, n))
             sn_remark_add(r->p, "raise", n, false,
                           "%s stays in memory: no second product takes it, as attention has",

@@ -482,7 +482,7 @@ static sn_node *negate_first(sn_node *n) {
 
 static void missed(sn_raiser *r, const sn_node *n, const char *why) {
     sn_remark_add(r->p, "raise", n, true,
-                  "the loop runs element by element, not as a recurrence in chunks: %s", why);
+                  "elements are computed one after the other, not in chunks of products: %s", why);
 }
 
 /* Both outputs as forms. False: not such a recurrence. */

@@ -224,6 +224,12 @@ static bool make_param(run_params *p, const lm *m, const sn_node *node, run_give
     if (err->code) return false;
     const sn_weights *w = lm_weights(m);
     const sn_weight *stored = w ? sn_weights_find(w, name) : NULL;
+    const struct run_value *given = find_given(g, name);
+    if (!stored && w && !(given && given->random))
+        return sn_fail(err, SN_ERR_FILE,
+                       "tensor \"%s\" is missing in the weights; --input %s=FILE.npy gives it, "
+                       "--input %s=random makes it",
+                       name, name, name);
     if (!stored) return fill_param(name, seed, node, n, data), true;
     if (t != SN_F32 || sn_weight_elements(stored) != n)
         return sn_fail(err, SN_ERR_SHAPE, "'%s' has another type or size in the weights", name);

@@ -62,6 +62,11 @@ run 0 call "$tmp/plain.c" -i "features=$tmp/b/y.npy" -i factor=0 -i bias=0 -i id
 cmp -s "$tmp/b/y.npy" "$tmp/c/y.npy" || fail "an array changed on its way through files"
 refused 1 "'features' is f32\[6,4\], but f32\[6,2\] is given" call "$tmp/plain.c" -i "features=$tmp/b/row.npy"
 refused 1 "element 0 of 'ids' is 7, outside 0..4" call "$tmp/plain.c" -i ids=7
+# a tensor that the file lacks is not made up
+header='{"bias":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'
+printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s1234567890123456" "$header" >"$tmp/part.safetensors"
+refused 1 'tensor "table.weight" is missing in the weights' call "$tmp/plain.c" --checkpoint "$tmp/part.safetensors" -i ids=1
+run 0 call "$tmp/plain.c" --checkpoint "$tmp/part.safetensors" -i ids=1 -i table.weight=random
 refused 1 'has no array' call "$tmp/plain.c" -i "features=$tmp/a.npz:z"
 refused 2 'write NAME=FILE.npy' call "$tmp/plain.c" -i features
 refused 2 "gives 'ids' twice" call "$tmp/plain.c" -i ids=1 -i ids=2
