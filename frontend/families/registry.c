@@ -220,6 +220,23 @@ static void read_sizes(sn_model *out) {
     }
 }
 
+static bool check_entries(sn_module *m, sn_error *err) {
+    if (!sn_entry_count(m))
+        return sn_fail(err, SN_ERR_USAGE,
+                       "the model '%s' has none of the requested entries: add them with "
+                       "sn_entry_begin and sn_output, or with sn_decoder_entries",
+                       sn_module_name(m));
+    for (int i = 0; i < sn_entry_count(m); i++) {
+        const sn_entry *e = sn_entry_at(m, i);
+        if (!e->n_output && !e->n_assign)
+            return sn_fail(err, SN_ERR_USAGE,
+                           "the entry '%s' has no result: call sn_output or sn_assign after its "
+                           "sn_entry_begin",
+                           e->name);
+    }
+    return true;
+}
+
 bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_options *o,
                          sn_model *out, sn_error *err) {
     sn_training usual = sn_training_default();
@@ -235,16 +252,12 @@ bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_o
     out->module = m;
     out->type = sn_module_name(m);
     out->batch = chosen.batch;
+    front_null_begin();
     define(m, &chosen);
-    if (sn_module_ok(m, err)) {
-        if (sn_entry_count(m)) {
-            read_sizes(out);
-            return true;
-        }
-        sn_fail(err, SN_ERR_USAGE,
-                "the model '%s' has none of the requested entries: add them with sn_entry_begin "
-                "and sn_output, or with sn_decoder_entries",
-                name);
+    front_null_end(m);
+    if (sn_module_ok(m, err) && check_entries(m, err)) {
+        read_sizes(out);
+        return true;
     }
     sn_module_free(m);
     out->module = NULL;
