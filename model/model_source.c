@@ -216,7 +216,7 @@ static bool load(model_source *s, const char *path, const char *object, sn_error
     if (!version || !s->define)
         return sn_fail(err, SN_ERR_USAGE,
                        "%s does not define a model: put the code that adds entries to m in "
-                       "SN_MODEL(m, o) { … } (frontend/models.h)",
+                       "SN_MODEL(m, o) { … }, which <sinter/models.h> declares",
                        path);
     if (*version != SN_MODEL_VERSION)
         return sn_fail(err, SN_ERR_USAGE,

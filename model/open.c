@@ -9,6 +9,7 @@
 #include "model/temporary.h"
 #include "runtime/text/lm_impl.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -89,9 +90,30 @@ static bool open_pictures(lm *m, const char *folder, sn_error *err) {
     return ok;
 }
 
+/* The error of a folder without config.json: names the file in it that is a model by itself. */
+static void name_file_in(const char *path, sn_error *err) {
+    DIR *dir = opendir(path);
+    char *found = NULL;
+    for (struct dirent *d; dir && !found && (d = readdir(dir));) {
+        char *file = sn_path_join(path, d->d_name);
+        struct stat st;
+        bool regular = file && stat(file, &st) == 0 && S_ISREG(st.st_mode);
+        if (regular && (sn_gguf_is_file(file) || import_knows(file)))
+            found = file;
+        else
+            free(file);
+    }
+    if (dir) closedir(dir);
+    if (!found) return;
+    err->code = SN_OK;
+    sn_fail(err, SN_ERR_FILE, "%s: no config.json here; give its file, %s", path, found);
+    free(found);
+}
+
 static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *err) {
     if (!check_path(path, err)) return false;
     m->dir = sn_model_dir_open(path, err);
+    if (!m->dir && !sn_folder_has(path, "config.json")) name_file_in(path, err);
     if (!m->dir) return false;
     m->config = m->dir->config;
     if (sn_config_bool_or(m->config, "is_encoder_decoder", false) &&
@@ -313,6 +335,11 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
                        m->model.type);
     bool ok = (!(entries & SN_CACHED) || reads_tokens(mod, sn_entry_get(mod, "decode"))) &&
               (!(entries & SN_LOSS) || reads_tokens(mod, sn_entry_get(mod, "loss")));
+    if (!ok && m->code.library)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "the model '%s' has no entries that predict the next token: "
+                       "sn_decoder_entries makes them",
+                       m->model.type);
     return ok || sn_fail(err, SN_ERR_USAGE,
                          "a %s model does not predict the next token: generate and eval need a "
                          "decoder, such as gpt2 or llama",

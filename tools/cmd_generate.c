@@ -141,6 +141,7 @@ int cmd_generate(int argc, char **argv) {
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     sn_comm *comm = NULL;
+    if (!text_check(&o.text, &err)) return cmd_fail(NAME, &err);
     if (!sn_comm_open(&comm, &err)) return cmd_fail(NAME, &err);
     if (comm && comm->size > 1) {
         code = run_ranks(&o, comm);

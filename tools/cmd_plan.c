@@ -35,8 +35,8 @@ static const arg table[] = {
     {"block", 0, ARG_INT, AT(block), "N", "0", 0, 1 << 24, "tokens per row; 0: as in the config"},
     {"slices", 0, ARG_INT, AT(slices), "N", "0", 0, 1 << 20,
      "slices of a batch, at least one for each rank; 0: as sinter train on ranks"},
-    {"zero", 0, ARG_INT, AT(zero), "N", "-1", -1, 3,
-     "what ranks divide among themselves, as sinter train --zero; -1: as in the config"},
+    {"zero", 0, ARG_INT, AT(zero), "N", "auto", 0, 3,
+     "what ranks divide among themselves, as sinter train --zero; auto: as in the config"},
     {"tensor", 0, ARG_INT, AT(tensor), "P", "0", 0, 1024,
      "ranks that share a model, as sinter train --tensor: neighbours, so put them into one machine "
      "(--per-machine); 0: as in the config"},

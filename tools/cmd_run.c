@@ -30,6 +30,7 @@ static const struct {
      {"check"},
      "check it: evaluator, fusion levels, gradients, threads, decoding, in one table"},
     {"call", {"call"}, "run an entry on arrays of any name; write outputs and gradients"},
+    {"report", {"report"}, "write a page about its graph, kernels, times and memory"},
     {"inspect", {"inspect"}, "show its tensors by name, their values, attention maps"},
     {"translate", {"translate"}, "translate lines of text, for encoder-decoders"},
     {"embed", {"embed"}, "embed sentences, if it has an entry embed"},
@@ -44,8 +45,8 @@ static void print_help(FILE *f) {
                     "and outputs of each entry; with options of `call`, such as --input "
                     "NAME=FILE, runs one.\nCOMMAND is one of\n");
     for (int i = 0; i < N_VERBS; i++) fprintf(f, "  %-12s%s\n", verbs[i].name, verbs[i].what);
-    fprintf(f, "\nThe file defines one model (frontend/models.h):\n\n  #include "
-               "\"frontend/models.h\"\n  SN_MODEL(m, o) { … adds entries to m … }\n\nIt is "
+    fprintf(f, "\nThe file defines one model (sinter/models.h):\n\n  #include "
+               "<sinter/models.h>\n  SN_MODEL(m, o) { … adds entries to m … }\n\nIt is "
                "compiled with $CC (cc) and $CFLAGS (-O1) and cached; a shared object compiled from "
                "it is\naccepted too. Weights are random unless --checkpoint PATH names the folder "
                "of a training run.\nThe other commands take MODEL.c too: sinter explain "
@@ -198,6 +199,17 @@ static bool gives_values(int argc, char **argv) {
     return false;
 }
 
+/* After a wrong command line whose options come before a command. */
+static void advise_order(int argc, char **argv) {
+    for (int i = 3; i < argc; i++)
+        for (int k = 0; k < N_VERBS; k++)
+            if (!strcmp(verbs[k].name, argv[i])) {
+                fprintf(stderr, "(a command comes before its options: sinter run %s %s …)\n",
+                        argv[1], argv[i]);
+                return;
+            }
+}
+
 int cmd_run(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], ARGS_COMPLETE)) return complete(argc, argv);
     static char call[] = "call", inspect[] = "inspect";
@@ -216,7 +228,9 @@ int cmd_run(int argc, char **argv) {
     sn_error err = {0};
     if (argc > 2 && argv[2][0] == '-') { /* options of the description, or of a run */
         argv[0] = gives_values(argc, argv) ? call : inspect;
-        return cmd_dispatch(argc, argv);
+        int code = cmd_dispatch(argc, argv);
+        if (code == EXIT_USAGE) advise_order(argc, argv);
+        return code;
     }
     if (argc == 2) return cmd_describe_source(path, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     int verb = find_verb(argv[2]);

@@ -39,10 +39,10 @@ static const arg table[] = {
      "the C file (.c, .so) of the model in the folder CONFIG"},
     {"steps", 'n', ARG_INT, AT(steps), "N", "0", 0, 1 << 30,
      "stop after step N; 0: as in the config"},
-    {"rate", 0, ARG_NUMBER, AT(rate), "R", "-1", -1, 1e3,
-     "learning rate after the warm-up; -1: as in the config"},
-    {"warmup", 0, ARG_INT, AT(warmup), "N", "-1", -1, INT32_MAX,
-     "steps in which the rate rises from 0; -1: as in the config"},
+    {"rate", 0, ARG_NUMBER, AT(rate), "R", "auto", 0, 1e3,
+     "learning rate after the warm-up; auto: as in the config"},
+    {"warmup", 0, ARG_INT, AT(warmup), "N", "auto", 0, INT32_MAX,
+     "steps in which the rate rises from 0; auto: as in the config"},
     {"batch", 0, ARG_INT, AT(batch), "N", "0", 0, 1 << 20, "rows per batch; 0: as in the config"},
     {"block", 0, ARG_INT, AT(block), "N", "0", 0, 1 << 24, "tokens per row; 0: as in the config"},
     {"validate-every", 0, ARG_INT, AT(validate_every), "N", "0", 0, INT32_MAX,
@@ -51,9 +51,9 @@ static const arg table[] = {
      "equal parts of a batch, whose gradients are added in an order that no number of ranks "
      "changes; "
      "0: as in the config"},
-    {"zero", 0, ARG_INT, AT(zero), "N", "-1", -1, 3,
+    {"zero", 0, ARG_INT, AT(zero), "N", "auto", 0, 3,
      "what ranks divide among themselves, 1: the optimizer's states; 2: the gradients, too; 3: the "
-     "parameters, too; 0: nothing; -1: as in the config. No bit changes"},
+     "parameters, too; 0: nothing; auto: as in the config. No bit changes"},
     {"tensor", 0, ARG_INT, AT(tensor), "P", "0", 0, 1 << 16,
      "so many ranks share a model (heads, MLPs, vocabulary), the others compute other slices; 0: "
      "as "
@@ -64,7 +64,8 @@ static const arg table[] = {
     {"reduction", 0, ARG_CHOICE, AT(reduction), "exact|fast", "exact", 0, 0,
      "sums over ranks; exact: the same bits for any number of ranks; fast: what MPI takes for "
      "fastest"},
-    {"seed", 0, ARG_INT, AT(seed), "S", "-1", -1, INT32_MAX, "random seed; -1: as in the config"},
+    {"seed", 0, ARG_INT, AT(seed), "S", "auto", 0, INT32_MAX,
+     "random seed; auto: as in the config"},
     {"precision", 0, ARG_CHOICE, AT(precision), "f32|bf16", NULL, 0, 0,
      "precision of activations stored for the backward pass; default: the config's"},
     CMD_PROFILE_ARG(options),

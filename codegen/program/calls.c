@@ -319,7 +319,7 @@ static void collect(void *ctx) {
     int n = r->c->code.plan->n_step;
     int64_t *symbol = sn_arena_alloc(m, sizeof *symbol * (size_t)(sn_symbol_count(m) + 1));
     sn_sizes_middle(m, symbol);
-    if (!sn_sizes_read(m, "report", r->sizes, symbol, r->err)) return;
+    if (!sn_sizes_read(m, "sizes", r->sizes, symbol, r->err)) return;
     sn_kernel_call *list = sn_arena_alloc(m, sizeof *list * (size_t)(n + 1));
     for (int i = 0; i < n; i++) describe(r->p, r->c, i, symbol, &list[i]);
     r->list = list;

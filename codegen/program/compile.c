@@ -122,7 +122,7 @@ static bool budget_option(compiler *c) {
     int64_t *symbol = sn_arena_alloc(c->m, sizeof *symbol * (size_t)(sn_symbol_count(c->m) + 1));
     for (int i = 0; i < sn_symbol_count(c->m); i++) symbol[i] = sn_symbol_at(c->m, i)->hi;
     c->budget = (sn_budget){c->o->memory_budget, symbol, &c->p->passes, c->err};
-    return sn_sizes_read(c->m, "budget", c->o->budget_sizes, symbol, c->err);
+    return sn_sizes_read(c->m, "budget sizes", c->o->budget_sizes, symbol, c->err);
 }
 
 /* ---- tuning ---- */
@@ -152,7 +152,7 @@ static bool open_tuner(compiler *c) {
                           .err = c->err};
     sn_tuner_init(&c->tuner);
     po->chooser = &c->tuner.chooser;
-    if (!sn_sizes_read(c->m, "tune", c->o->tune_sizes, symbol, c->err)) return false;
+    if (!sn_sizes_read(c->m, "tune sizes", c->o->tune_sizes, symbol, c->err)) return false;
     return !c->o->tune || sn_tuner_may_run(&c->tuner, symbol, c->err);
 }
 

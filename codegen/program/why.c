@@ -305,7 +305,7 @@ static void collect(void *ctx) {
     const sn_plan *plan = plan_of(&q->f);
     int64_t *symbol = sn_arena_alloc(m, sizeof *symbol * (size_t)(sn_symbol_count(m) + 1));
     sn_sizes_middle(m, symbol);
-    if (!sn_sizes_read(m, "report", q->sizes, symbol, q->err)) return;
+    if (!sn_sizes_read(m, "sizes", q->sizes, symbol, q->err)) return;
     q->f.symbol = symbol;
     q->f.loss = loss_call(plan);
     q->list = sn_arena_alloc(m, sizeof *q->list * (size_t)(plan->n_buffer + 1));

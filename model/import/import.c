@@ -45,6 +45,20 @@ static const char *find_hint(const char *path) {
     return NULL;
 }
 
+static const import_format *format_of(const sn_mapping *m) {
+    const import_format *f = import_formats;
+    while (f->name && !f->matches(m)) f++;
+    return f;
+}
+
+bool import_knows(const char *path) {
+    sn_mapping m;
+    if (find_hint(path) || !sn_file_map(path, &m, &(sn_error){0})) return false;
+    bool known = format_of(&m)->name != NULL;
+    sn_file_unmap(&m);
+    return known;
+}
+
 static const import_format *find_format(const import_request *r, const char *name, sn_error *err) {
     char names[160];
     list_formats(names, sizeof names);
@@ -57,11 +71,13 @@ static const import_format *find_format(const import_request *r, const char *nam
     sn_mapping m;
     const char *hint = find_hint(r->input);
     if (!sn_file_map(r->input, &m, err)) return NULL;
-    const import_format *f = import_formats;
-    while (f->name && !f->matches(&m)) f++;
+    bool empty = !m.size;
+    const import_format *f = format_of(&m);
     sn_file_unmap(&m);
     if (f->name && !hint) return f;
-    if (hint)
+    if (empty)
+        sn_fail(err, SN_ERR_FILE, "%s: the file is empty", r->input);
+    else if (hint)
         sn_fail(err, SN_ERR_FILE, "%s: %s", r->input, hint);
     else
         sn_fail(err, SN_ERR_FILE, "%s: unknown format; known: %s", r->input, names);

@@ -31,6 +31,9 @@ extern const import_format import_formats[]; /* terminated by a row without a na
 /* Imports with the named format; format NULL: the first one that matches. */
 bool import_model(const import_request *r, const char *format, sn_error *err);
 
+/* Whether a format matches the contents of the file. */
+bool import_knows(const char *path);
+
 /* The formats. Tensor names, shapes and config keys are described at the head of each file. */
 bool import_llama2c(const import_request *r, sn_error *err);
 bool import_json_tensors(const import_request *r, sn_error *err);

@@ -3,6 +3,7 @@
 #include "runtime/text/lm_impl.h"
 #include "runtime/tokenizer/tok.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -57,18 +58,26 @@ int64_t text_sequences(const text_options *o) {
     return o->best_of > n ? o->best_of : n;
 }
 
-static bool check_options(const text_options *o, sn_error *err) {
+bool text_check(const text_options *o, sn_error *err) {
     if (o->batch && !o->prompt_file)
         return sn_fail(err, SN_ERR_USAGE,
                        "--batch reads a prompt from each line of --prompt-file: give one");
     if (!!o->batch + !!o->beams + !!o->best_of > 1)
         return sn_fail(err, SN_ERR_USAGE, "give one of --batch, --beams and --best-of");
     if (o->beams && o->stop.n) return sn_fail(err, SN_ERR_USAGE, "--beams does not know --stop");
+    bool samples = !isnan(o->temperature) || !isnan(o->top_p) || !isnan(o->min_p) ||
+                   !isnan(o->repetition_penalty) || o->top_k >= 0;
+    if (o->beams && samples)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--beams finds the most likely text, it does not sample: omit "
+                       "--temperature, --top-k, --top-p, --min-p and --repetition-penalty");
+    if (o->length_penalty > 0 && !o->beams)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--length-penalty has no effect without --beams: it ranks their texts");
     return true;
 }
 
 bool text_generate(const char *name, sn_lm *m, const text_options *o, sn_error *err) {
-    if (!check_options(o, err)) return false;
     if (*m->defaults.unread)
         screen_note(name, "generation_config.json: %s: not supported, without effect here",
                     m->defaults.unread);

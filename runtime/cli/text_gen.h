@@ -66,6 +66,9 @@ extern const arg_key text_keys[]; /* of text_generate with --json */
  * run. */
 int64_t text_sequences(const text_options *o);
 
+/* False: options that contradict each other. Before the model is opened. */
+bool text_check(const text_options *o, sn_error *err);
+
 /* Prints the prompt (unless it is a chat's) and its continuation to stdout; notes are prefixed with
  * `name`. */
 bool text_generate(const char *name, sn_lm *m, const text_options *o, sn_error *err);

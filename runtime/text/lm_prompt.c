@@ -59,8 +59,7 @@ bool lm_read_prompt(const sn_lm *m, const sn_lm_request *r, sn_ids *out, sn_erro
     int64_t n = (int64_t)out->count, room = m->parts.engine.context;
     if (!n)
         return sn_fail(err, SN_ERR_USAGE,
-                       "the prompt is empty and this model has no BOS token to start with: give "
-                       "--prompt or --prompt-ids");
+                       "the prompt has no tokens: give a text, or at least one token id");
     if (n > room)
         return sn_fail(err, SN_ERR_RANGE,
                        "the prompt has %lld tokens, but the context holds only %lld: shorten it",

@@ -8,9 +8,9 @@ export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}" LC_ALL=C
 unset SINTER_DEBUG
 stories=$source/examples/models/stories260K/stories260K.bin
 nano=$source/examples/models/nano-gpt-sort/gpt-nano-sort-model.json
-. "$source/tests/tools/cli_run.sh"
-. "$source/tests/tools/cli_sampling.sh"
-. "$source/tests/tools/cli_folder.sh"
+for part in run sampling folder mistakes; do
+    . "$source/tests/tools/cli_$part.sh"
+done
 
 model() { # an imported model folder that may be spoiled
     rm -rf "$tmp/model"

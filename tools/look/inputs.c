@@ -114,7 +114,7 @@ bool look_inputs_make(look_inputs *in, const sn_program *p, const char *entry, c
     if (sn_symbol_count(m) > LOOK_SYMBOLS)
         return sn_fail(err, SN_ERR_USAGE, "a model with too many symbolic dimensions");
     sn_sizes_middle(m, in->symbol);
-    if (!sn_sizes_read(m, "given", sizes, in->symbol, err)) return false;
+    if (!sn_sizes_read(m, "sizes", sizes, in->symbol, err)) return false;
     const sn_plan *plan = c->code.plan;
     for (int i = 0; i < plan->n_input; i++)
         if (!add_input(in, c, plan->input[i].node, err)) return false;

@@ -1,0 +1,34 @@
+# shellcheck shell=sh
+# cli_mistakes.sh: section of test_cli.sh: what a user who errs is told.
+
+check_mistakes() {
+    model
+    # a value that means "as in the config" is no value of the option
+    refused 2 'rate is .-0.5.; allowed: a number from 0' train "$tmp/model" -o "$tmp/x" --rate -0.5
+    refused 2 'zero is .-1.; allowed: an integer from 0 to 3' train "$tmp/model" -o "$tmp/x" --zero -1
+    # options that would have no effect
+    refused 2 'does not sample' generate "$tmp/model" -p x --beams 2 --temperature 0.5
+    refused 2 'does not sample' generate "$tmp/model" -p x --beams 2 --top-k 4
+    refused 2 'no effect without --beams' generate "$tmp/model" -p x --length-penalty 1
+    refused 2 'the prompt has no tokens' generate "$tmp/model" --prompt-ids ''
+    # a folder that holds a model in one file; an empty file
+    refused 1 "give its file, $tmp/one/m.bin" generate "$(mkdir "$tmp/one" && cp "$stories" "$tmp/one/m.bin" && echo "$tmp/one")"
+    : >"$tmp/empty.gguf"
+    refused 1 'empty.gguf: the file is empty' generate "$tmp/empty.gguf"
+    # sizes
+    refused 1 'sizes: T = 0 is outside 1..512' explain "$tmp/model" --sizes T=0
+    refused 2 "no dimension 'Q'; it has: T, B, P" explain "$tmp/model" --sizes Q=1
+    # models in C
+    wrong() { # wrong MESSAGE CODE: a model whose entry is CODE
+        printf '#include <sinter/models.h>\nSN_MODEL(m, o) {\n(void)o; sn_entry_begin(m, "f");\n%s\n}\n' "$2" >"$tmp/w.c"
+        refused 2 "$1" run "$tmp/w.c"
+    }
+    wrong 'w.c:4: sn_output: operand 1 is NULL' 'sn_output("y", NULL);'
+    wrong 'w.c:4: tanh: operand 1 is NULL' 'sn_output("y", sn_tanh(NULL)); sn_output("z", sn_scalar(m, SN_F32, 1));'
+    wrong "the entry 'f' has no result" ''
+    printf '#include <sinter/models.h>\nSN_MODEL(m, o) {\n(void)o; sn_entry_begin(m, "f");\nsn_output("y", sn_scalar(m, SN_F32, 1));\n}\n' >"$tmp/w.c"
+    refused 2 "no entries that predict the next token: sn_decoder_entries" run "$tmp/w.c" generate -p x
+    refused 2 "a command comes before its options: sinter run $tmp/w.c check" run "$tmp/w.c" --level 0 check
+    run 0 run --help
+    prints '#include <sinter/models.h>'
+}
