@@ -534,7 +534,7 @@ check_command_line() {
     # - is standard input for texts, never an output
     refused 1 'standard input is not supported here' import "$stories" -o "$tmp/x" --tokenizer -
     refused 1 'standard output is no folder' import "$stories" -o -
-    : >"$tmp/m.gguf"
+    echo x >"$tmp/m.gguf"
     refused 1 'a GGUF file begins with' generate "$tmp/m.gguf" -p a
     refused 1 'preset gpt2 is this size' generate gpt2 -p a
     refused 2 'give the output folder' import "$stories"
@@ -566,7 +566,7 @@ check_bad_models() {
     mkdir "$tmp/empty"
     refused 1 'no config.json' generate "$tmp/empty"
     : >"$tmp/file"
-    refused 1 'unknown format' generate "$tmp/file"
+    refused 1 'the file is empty' generate "$tmp/file"
     head -c 4000 "$sinter" >"$tmp/file"
     refused 1 'known' generate "$tmp/file"
     for size in 10 27 28 5000 1056539; do # a checkpoint cut off anywhere
@@ -634,7 +634,7 @@ check_bad_requests() {
     refused 2 'error at character 1' generate "$stories" --prompt-ids '-1'
     refused 2 'has no tokenizer: pass token ids.*integers' generate "$nano" -p 'sort this'
     refused 1 'outside the vocabulary 0..2' generate "$nano" -p '0 1 3'
-    refused 2 'the prompt is empty' generate "$nano"
+    refused 2 'the prompt has no tokens' generate "$nano"
     refused 1 'cannot open' generate "$stories" -f "$tmp/none"
     # a context costs what is used; one that must fit and does not is refused
     run 0 import "$stories" -o "$tmp/far"
