@@ -146,7 +146,8 @@ static bool generate(program *p, sn_error *err) {
     char folder[4200];
     if (beside(p, ".tokenizer", folder, sizeof folder)) parts.folder = folder;
     sn_lm *m = sn_lm_new(&parts, err);
-    bool ok = m && text_check(&p->o->text, err) && text_generate(p->manifest.name, m, &p->o->text, err);
+    bool ok =
+        m && text_check(&p->o->text, err) && text_generate(p->manifest.name, m, &p->o->text, err);
     if (ok && p->o->text.stats) text_print_times(m);
     sn_lm_close(m);
     return ok;
