@@ -18,8 +18,8 @@ static bool unknown_name(const sn_module *m, const char *what, const char *name,
     for (int i = 0; i < sn_symbol_count(m) && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
                               sn_symbol_at(m, i)->name);
-    return sn_fail(err, SN_ERR_USAGE, "%s: the model has no dimension '%s'; it has: %s", what, name,
-                   names);
+    return sn_fail(err, SN_ERR_USAGE, "%s: module %s has no dimension '%s'; it has: %s", what,
+                   sn_module_name(m), name, names);
 }
 
 bool sn_sizes_read(const sn_module *m, const char *what, const char *text, int64_t *symbol,
