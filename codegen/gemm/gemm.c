@@ -4,12 +4,14 @@
 #include "ir/ir.h"
 
 enum {
-    MAX_ROW_PARTS = 64,   /* of a grid of rows and columns */
-    ROW_UNIT = 8,         /* threads share rows by multiples of this */
-    DYNAMIC_FRACTION = 8, /* dynamic schedule: 1/8 of the rows ... */
-    DYNAMIC_MIN_TILES =
-        8, /* ... but at least so many full microtiles: fewer would wait for B ... */
-    DYNAMIC_WORK_ITEMS = 256 /* ... in items of about 1/256 of a thread's share of all work */
+    MAX_ROW_PARTS = 64,    /* of a grid of rows and columns */
+    ROW_UNIT = 8,          /* threads share rows by multiples of this */
+    DYNAMIC_FRACTION = 4,  /* dynamic schedule: 1/4 of the rows, because a core whose other hardware
+                             thread is busy has been seen at 60 % of its speed, ... */
+    DYNAMIC_MIN_TILES = 8, /* ... but at least so many full microtiles: fewer would wait for B; */
+    DYNAMIC_MIN_PANELS = 6,   /* so many panels, or GEMM_PACK_A_PANELS if A is packed; */
+    DYNAMIC_WORK_ITEMS = 256, /* in items of about 1/256 of a thread's share of all work, */
+    DYNAMIC_MIN_ITEMS = 8     /* at least so many for a thread where the rows allow it */
 };
 
 /* Sets the indices of a batch item and the bases of its operands. */
@@ -78,8 +80,8 @@ static bool may_be_dynamic(const gemm_plan *p) {
     return g->dynamic && g->b_packed && !p->pack_b && !gemm_is(g->m, 1);
 }
 
-/* Multiply-adds (tens of milliseconds) from which on the last rows are scheduled dynamically. */
-static const int64_t dynamic_from = (int64_t)1 << 33;
+/* Multiply-adds (a millisecond) from which on the last rows are scheduled dynamically. */
+static const int64_t dynamic_from = (int64_t)1 << 27;
 
 /* The dynamic remainder: the last rows of a long product. Threads that are done with their static
  * share take work items from a counter, so that nobody waits long for a thread whose core was busy
@@ -91,6 +93,10 @@ typedef struct remainder {
     em_val item_rows, item_panels, wide; /* of a work item; work items side by side */
     em_val n_items;
 } remainder;
+
+static em_val divide_up(em *e, em_val n, em_val by) {
+    return em_div(e, em_add(e, n, em_sub(e, by, one(e))), by);
+}
 
 static remainder plan_remainder(em *e, const gemm_plan *p, const gemm_state *s, em_val by_rows) {
     remainder r = {.counter = em_buf(e, p->g->counter_buf), .row0 = s->m};
@@ -106,12 +112,16 @@ static remainder plan_remainder(em *e, const gemm_plan *p, const gemm_state *s, 
     r.row0 = em_select(e, r.exists, static_rows, s->m);
     rows = em_imax(e, em_sub(e, s->m, r.row0), one(e));
     em_val blocks = em_ceil_div(e, rows, p->mc);
-    r.item_rows = em_div(e, em_add(e, rows, em_sub(e, blocks, one(e))), blocks);
     em_val items = em_muli(e, nt, DYNAMIC_WORK_ITEMS / DYNAMIC_FRACTION);
-    em_val panels = em_div(e, s->n_panels, items);
-    r.item_panels = em_imax(e, em_mul(e, panels, blocks), em_i64(e, GEMM_PACK_A_PANELS));
-    em_val up = em_add(e, s->n_panels, em_sub(e, r.item_panels, one(e)));
-    r.wide = em_div(e, up, r.item_panels);
+    em_val panels = em_mul(e, em_div(e, s->n_panels, items), blocks);
+    panels = em_imax(e, panels, em_i64(e, p->pack_a ? GEMM_PACK_A_PANELS : DYNAMIC_MIN_PANELS));
+    r.wide = em_imax(e, em_div(e, s->n_panels, panels), one(e));
+    r.item_panels = divide_up(e, s->n_panels, r.wide);
+    r.wide = divide_up(e, s->n_panels, r.item_panels);
+    em_val wanted = divide_up(e, em_muli(e, nt, DYNAMIC_MIN_ITEMS), r.wide);
+    em_val most = em_div(e, rows, em_i64(e, DYNAMIC_MIN_TILES * p->mr));
+    blocks = em_imax(e, blocks, em_imin(e, wanted, most));
+    r.item_rows = divide_up(e, rows, blocks);
     r.n_items = em_select(e, r.exists, em_mul(e, blocks, r.wide), zero(e));
     return r;
 }

@@ -119,8 +119,8 @@ static bool choose_pack_a(const gemm_plan *p) {
 }
 
 /* Whether A is packed in calls with many panels. Rows a multiple of 4 KB apart share a set of L1,
- * which has fewer ways than MR: that costs 2 to 3 %. Packing a row takes as long as multiplying it
- * with half a panel. */
+ * which has fewer ways than MR, unless MR is 3: that costs 2 to 3 %. Packing a row takes as long as
+ * multiplying it with half a panel. */
 static bool choose_pack_a_per_call(const gemm_plan *p, int64_t longest) {
     const sn_gemm *g = p->g;
     bool plain =
@@ -128,7 +128,7 @@ static bool choose_pack_a_per_call(const gemm_plan *p, int64_t longest) {
     int64_t row = g->a.row.value;
     return plain && !p->pack_b && !g->n_blocks && !gemm_is(g->m, 1) && g->k.slot < 0 &&
            g->k.value <= longest && g->a.row.slot < 0 && row > 0 && row <= INT32_MAX / 128 &&
-           row * p->esize % 4096 == 0;
+           row * p->esize % 4096 == 0 && p->mr > 4;
 }
 
 /* Packed B and long K: blocks K within an MC block (keeps_partial_c). Without it few rows would fit
