@@ -126,14 +126,18 @@ static bool read_entries(const char *list, int *out, sn_error *err) {
     return true;
 }
 
-/* The last component of the path, or the preset, with underscores in place of characters that are
- * not allowed in an identifier. */
+/* The last component of the path, of a file without its ending, or the preset; with underscores in
+ * place of characters that are not allowed in an identifier. */
 static void default_name(const options *o, char out[48]) {
     const char *s = o->model.preset ? o->model.preset : o->model.path;
     size_t end = strlen(s), n = 0;
     while (end > 1 && s[end - 1] == '/') end--;
     size_t from = end;
     while (from > 0 && s[from - 1] != '/') from--;
+    struct stat st;
+    const char *dot = strrchr(s + from, '.');
+    if (s == o->model.path && dot > s + from && stat(s, &st) == 0 && S_ISREG(st.st_mode))
+        end = (size_t)(dot - s);
     if (!isalpha((unsigned char)s[from])) out[n++] = 'm';
     for (size_t i = from; i < end && n < 47; i++)
         out[n++] = isalnum((unsigned char)s[i]) ? s[i] : '_';

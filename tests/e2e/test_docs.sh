@@ -26,6 +26,8 @@ skipped() {
     "mpirun "* | "mpiexec "* | "srun "*) echo "needs MPI: test ranks" ;;
     "mpicc "*) echo "needs MPI: long_deploy_ranks_openmpi" ;;
     "sinter bench "*) echo "minutes: tests bench_*" ;;
+    "sinter plan "*) echo "seconds: test_plan" ;;
+    "sinter quantize MODEL "*" -o small "* | "sinter "*" small "*) echo "seconds: test cli_quantize" ;;
     "sinter embed "* | "sinter answer "*) echo "needs an encoder, of which none is shipped: test_text_heads" ;;
     "aarch64"* | "qemu-aarch64"*) echo "needs tools for another machine: test deploy_targets" ;;
     *CLASSIFIER* | out/mood*) echo "needs a trained classifier: test deploy_labels" ;;
@@ -74,6 +76,37 @@ BLOCK
 END
         ;;
     '#include <sinter/lm.h>'*) printf 'BLOCK\n' ;;
+    '/* x [B, T, width] after'*)
+        cat <<'END'
+#include <sinter/models.h>
+BLOCK
+int main(void) {
+    sn_module *m = sn_module_new("past");
+    for (int cached = 0; cached < 2; cached++) {
+        sn_entry_begin(m, cached ? "decode" : "forward");
+        sn_forward_ctx s = {.m = m, .B = 2, .T = 4, .capacity = cached};
+        sn_output("y", with_past(&s, sn_input(m, "x", SN_F32, 2, 4, 8), "past", 3));
+    }
+    sn_error err = {0};
+    sn_program *p = sn_compile(m, NULL, &err);
+    return p ? 0 : printf("%s\n", err.message);
+}
+END
+        ;;
+    '/* q [B, H, T/R, d], k'*)
+        cat <<'END'
+#include <sinter/sinter.h>
+BLOCK
+int main(void) {
+    sn_module *m = sn_module_new("ring");
+    sn_entry_begin(m, "forward");
+    sn_tensor x = sn_input(m, "x", SN_F32, 1, 2, 8, 16);
+    sn_output("y", attend(x, x, x));
+    sn_error err = {0};
+    return sn_module_ok(m, &err) ? 0 : printf("%s\n", err.message);
+}
+END
+        ;;
     'sn_training t = '*)
         cat <<'END'
 #include <sinter/train.h>
@@ -145,7 +178,7 @@ mkdir CLIP && "$build/tests/test_vision" clip CLIP || fail "no model of images a
 echo '{"image_processor_type": "CLIPImageProcessor", "size": 12, "crop_size": 12}' >CLIP/preprocessor_config.json
 cp "$source/tests/passes/text/$(ls "$source/tests/passes/text" | grep -m1 "\.sn$")" graph.sn
 
-for doc in README.md docs/manual.md docs/training.md docs/deploy.md; do
+for doc in README.md docs/manual.md docs/training.md docs/deploy.md docs/quantisation.md docs/report.md docs/guides/cluster.md; do
     rm -f block.* before_block
     # one file per block: block.LINE.LANGUAGE
     awk '/^```(sh|c)$/ { file = sprintf("block.%04d.%s", NR, substr($0, 4)); next }

@@ -248,12 +248,12 @@ check_run() {
     advised inspect --near e --top 3
     advised compile -o "$tmp/made"
     says 'for native'
-    says 'made/alibi_c.weights ([1-9][0-9.]* KB)'
+    says 'made/alibi.weights ([1-9][0-9.]* KB)'
     if grep -q 'weights are random' "$tmp/err"; then fail "a note about random weights: $what"; fi
-    for f in alibi_c.o alibi_c.h alibi_c.weights; do [ -s "$tmp/made/$f" ] || fail "compile wrote no $f"; done
+    for f in alibi.o alibi.h alibi.weights; do [ -s "$tmp/made/$f" ] || fail "compile wrote no $f"; done
     run 0 run "$variant" compile -o "$tmp/random"
     says 'note: the weights are random; load trained ones with --checkpoint'
-    cmp -s "$tmp/made/alibi_c.weights" "$tmp/random/alibi_c.weights" && fail "compile ignores --checkpoint"
+    cmp -s "$tmp/made/alibi.weights" "$tmp/random/alibi.weights" && fail "compile ignores --checkpoint"
     refused 1 'no-such-folder' compile "$variant" -o "$tmp/x" --checkpoint "$tmp/no-such-folder"
     # errors
     model_c() { printf '#include <sinter/models.h>\n%s\n' "$1" >"$tmp/bad.c"; }
