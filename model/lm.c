@@ -85,6 +85,7 @@ lm_options lm_options_of(const char *path, const sn_lm_options *o) {
                      .compile = o->compile ? *o->compile : sn_options_default()};
     if (o->threads) lo.compile.threads = o->threads;
     if (o->weights) lo.compile.weights = o->weights;
+    if (!lo.compile.weights) lo.compile.weights = "stored"; /* as in the commands */
     return lo;
 }
 

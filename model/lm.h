@@ -12,10 +12,11 @@ extern "C" {
 
 /* A field that is 0 or NULL has its default. */
 typedef struct sn_lm_options {
-    int threads;         /* the number of CPUs available to the process */
-    int64_t context;     /* maximum number of tokens in a sequence: the model's */
-    int sequences;       /* maximum number of sequences at once: 1. Each has its own caches */
-    const char *weights; /* storage of the matrices: "f32"; "bf16", "int8", "int4", "auto" */
+    int threads;     /* the number of CPUs available to the process */
+    int64_t context; /* maximum number of tokens in a sequence: the model's */
+    int sequences;   /* maximum number of sequences at once: 1. Each has its own caches */
+    /* storage of the matrices: "stored", as the file has them; "f32", "bf16", "int8", "int4", "auto" */
+    const char *weights;
     /* Everything else about the compilation: fusion level, back end, target, cache folder. threads
      * and weights above take precedence. Borrowed by the call; NULL: sn_options_default. */
     const sn_options *compile;

@@ -204,8 +204,8 @@ class Model(_Owner):
     """A language model: a model folder as Hugging Face publishes them, a GGUF file, or a model in C with a checkpoint.
 
     threads 0: all CPUs. context 0: the model's. sequences: how many texts run at once. weights: storage of the
-    matrices, "f32", "bf16", "int8", "int4" or "auto". cache: storage of keys and values, "f32", "bf16" or "int8". level:
-    fusion level, 0 to 4."""
+    matrices, "stored" (the default: as the file has them), "f32", "bf16", "int8", "int4" or "auto". cache: storage of
+    keys and values, "f32", "bf16" or "int8". level: fusion level, 0 to 4."""
 
     def __init__(self, path, threads=0, context=0, sequences=1, weights=None, level=None, cache_dir=None,
                  tokenizer=None, checkpoint=None, cache=None):

@@ -59,7 +59,7 @@ bool lm_read_prompt(const sn_lm *m, const sn_lm_request *r, sn_ids *out, sn_erro
     int64_t n = (int64_t)out->count, room = m->parts.engine.context;
     if (!n)
         return sn_fail(err, SN_ERR_USAGE,
-                       "the prompt has no tokens: give a text, or at least one token id");
+                       "the prompt is empty: give a text, or at least one token id");
     if (n > room)
         return sn_fail(err, SN_ERR_RANGE,
                        "the prompt has %lld tokens, but the context holds only %lld: shorten it",

@@ -10,7 +10,7 @@ check_mistakes() {
     refused 2 'does not sample' generate "$tmp/model" -p x --beams 2 --temperature 0.5
     refused 2 'does not sample' generate "$tmp/model" -p x --beams 2 --top-k 4
     refused 2 'no effect without --beams' generate "$tmp/model" -p x --length-penalty 1
-    refused 2 'the prompt has no tokens' generate "$tmp/model" --prompt-ids ''
+    refused 2 'the prompt is empty' generate "$tmp/model" --prompt-ids ''
     # a folder that holds a model in one file; an empty file
     refused 1 "give its file, $tmp/one/m.bin" generate "$(mkdir "$tmp/one" && cp "$stories" "$tmp/one/m.bin" && echo "$tmp/one")"
     : >"$tmp/empty.gguf"

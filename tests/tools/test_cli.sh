@@ -634,7 +634,7 @@ check_bad_requests() {
     refused 2 'error at character 1' generate "$stories" --prompt-ids '-1'
     refused 2 'has no tokenizer: pass token ids.*integers' generate "$nano" -p 'sort this'
     refused 1 'outside the vocabulary 0..2' generate "$nano" -p '0 1 3'
-    refused 2 'the prompt has no tokens' generate "$nano"
+    refused 2 'the prompt is empty' generate "$nano"
     refused 1 'cannot open' generate "$stories" -f "$tmp/none"
     # a context costs what is used; one that must fit and does not is refused
     run 0 import "$stories" -o "$tmp/far"

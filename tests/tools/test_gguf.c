@@ -14,6 +14,7 @@
 #include "tests/support/scratch.h"
 #include "tests/support/text.h"
 #include "model/encoder.h"
+#include "model/lm_impl.h"
 #include "model/open.h"
 #include "model/storage.h"
 
@@ -389,6 +390,17 @@ static void expect_refusal(const char *from, const char *to, size_t size, const 
     expect_error(&e, e.code, "bad.gguf", say);
 }
 
+/* The library keeps matrices as the commands do, unless it is told otherwise. */
+static void test_default_storage(void **state) {
+    (void)state;
+    const sn_options compile = {.weights = "bf16"};
+    assert_string_equal(lm_options_of("m", NULL).compile.weights, "stored");
+    assert_string_equal(lm_options_of("m", &(sn_lm_options){.weights = "f32"}).compile.weights,
+                        "f32");
+    assert_string_equal(lm_options_of("m", &(sn_lm_options){.compile = &compile}).compile.weights,
+                        "bf16");
+}
+
 static void test_refused(void **state) {
     (void)state;
     static const struct {
@@ -434,12 +446,13 @@ static void test_truncated(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),     cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_encoder),    cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_folder),     cmocka_unit_test(test_stored),
-        cmocka_unit_test(test_split),      cmocka_unit_test(test_storage),
-        cmocka_unit_test(test_keys_alone), cmocka_unit_test(test_special_tokens),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_values),          cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_encoder),         cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_folder),          cmocka_unit_test(test_stored),
+        cmocka_unit_test(test_split),           cmocka_unit_test(test_storage),
+        cmocka_unit_test(test_keys_alone),      cmocka_unit_test(test_special_tokens),
+        cmocka_unit_test(test_default_storage), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_truncated),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
