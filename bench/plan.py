@@ -5,59 +5,36 @@ usage: bench/plan.py [--sinter FILE] [--mpirun COMMAND] [--config FILE] [--steps
                      [--tensor P] [--json FILE]
 
 Each round plans with `--per-machine 4 --threads 1`, then trains with the same slices on 1, 2 and 4 ranks of one
-thread, which share this machine's CPUs. Prints a table in Markdown with the medians; exits with 1 if a prediction is
-off by more than 15 % in the median round, because other programs change the machine's speed from round to round.
+thread, which share this machine's CPUs; their time is the median of the steps but the first. Prints a table in Markdown
+with the medians; exits with 1 if a prediction is off by more than 15 % in the median round, because other programs change
+the machine's speed from round to round.
 --json writes a record per line, as bench/claims.py reads them."""
 import argparse
 import json
 import os
-import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+import steps
+
 LIMIT = 0.15
-
-
-def run(command, folder):
-    """Runs in the config's folder, so that its paths hold; returns standard output."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
-    if done.returncode:
-        sys.exit(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
-def train(o, config, slices, ranks, out):
-    """Milliseconds a step."""
-    launcher = shlex.split(o.mpirun) + ["-n", str(ranks)] if ranks > 1 else []
-    tensor = ["--tensor", str(o.tensor)] if o.tensor > 1 else []
-    run([*launcher, o.sinter, "train", config, "-o", out, "--slices", str(slices), "-t", "1", "-q", *tensor],
-        os.path.dirname(config))
-    with open(os.path.join(out, "metrics.jsonl")) as f:
-        last = json.loads(f.readlines()[-1])
-    return 1e3 * last["seconds"] / last["step"]
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--sinter", default=os.path.join(ROOT, "build/release/tools/sinter"))
-    p.add_argument("--mpirun", default="mpirun.openmpi --oversubscribe --allow-run-as-root --bind-to none")
-    p.add_argument("--config", default=os.path.join(ROOT, "examples/train/shakespeare.json"))
+    p.add_argument("--sinter", default=steps.SINTER)
+    p.add_argument("--mpirun", default=steps.MPIRUN)
+    p.add_argument("--config", default=os.path.join(steps.ROOT, "examples/train/shakespeare.json"))
     p.add_argument("--steps", type=int, default=30)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--ranks", default="1,2,4")
     p.add_argument("--tensor", type=int, default=1, help="ranks that share a model")
     p.add_argument("--json", metavar="FILE")
     o = p.parse_args()
-    o.sinter = os.path.abspath(o.sinter)
-    with open(o.config) as f:
-        settings = json.load(f)
-    text = settings["data"]["text"]
-    settings["data"].update(text=os.path.join(os.path.dirname(os.path.abspath(o.config)), text), validation_part=0)
-    settings["schedule"].update(warmup=1)
-    settings["training"].update(steps=o.steps, log_every=o.steps)
+    settings = steps.read_settings(o.config)
+    settings["training"].update(steps=o.steps)
+    tensor = ["--tensor", str(o.tensor)] if o.tensor > 1 else []
     ranks = [int(n) for n in o.ranks.split(",")]
     predicted, measured = {n: [] for n in ranks}, {n: [] for n in ranks}
     with tempfile.TemporaryDirectory() as folder:
@@ -65,12 +42,15 @@ def main():
         with open(config, "w") as f:
             json.dump(settings, f)
         for k in range(o.rounds):
-            plan = json.loads(run([o.sinter, "plan", config, "--ranks", o.ranks, "--per-machine", str(max(ranks)), "-t",
-                                   "1", "--tensor", str(o.tensor), "--json"], folder))
+            text = steps.run([os.path.abspath(o.sinter), "plan", config, "--ranks", o.ranks, "--per-machine",
+                              str(max(ranks)), "-t", "1", *tensor, "--json"])
+            plan = json.loads(text[text.index("{"):])
             for point in plan["points"]:
                 n = point["ranks"]
+                ms, _ = steps.train(o, config, os.path.join(folder, f"{k}.{n}"), n, 1, "--slices",
+                                    str(point["slices"]), *tensor)
                 predicted[n].append(point["step_ms"])
-                measured[n].append(train(o, config, point["slices"], n, os.path.join(folder, f"{k}.{n}")))
+                measured[n].append(statistics.median(ms))
     print("| ranks | predicted, ms a step | measured | predicted / measured |\n|---|---|---|---|")
     records, right = [], True
     for n in ranks:

@@ -36,6 +36,7 @@ sn_leaves sn_leaves_of_rank(int64_t leaves, int size, int rank) {
 }
 
 static void add(float *restrict a, const float *restrict b, size_t n) {
+#pragma omp simd
     for (size_t i = 0; i < n; i++) a[i] += b[i];
 }
 
@@ -151,14 +152,20 @@ bool sn_comm_gather_start(sn_comm_sum *s, sn_comm *c, sn_comm_shares x, size_t f
     return true;
 }
 
-/* The own part of the sum, from what the ranks have sent. A term that is one leaf counts from 0, like
- * leaves that are added to a state, so that no sum is -0. */
+static void copy_from_zero(float *restrict to, const float *restrict from, size_t n) {
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) to[i] = from[i] + 0.0f;
+}
+
+/* The own part of the sum, from what the ranks have sent. Leaves that are added to a state count from 0,
+ * so no sum of theirs is -0: neither is this one. */
 static void add_parts(sn_comm_sum *s) {
-    size_t mine = s->own[0] / sizeof(float), size = (size_t)s->c->size;
-    for (size_t i = 0; s->leaves == s->c->size && i < mine * size; i++) s->part[i] += 0.0f;
+    size_t mine = s->own[0] / sizeof(float);
     add_ranks(s->part, mine, (sn_leaves){0, s->leaves}, s->c->size, mine);
     float *to = s->out ? s->out : s->data + s->at[s->c->rank] / sizeof(float);
-    if (mine) memcpy(to, s->part, s->own[0]);
+    uint64_t before = sn_fp_set();
+    copy_from_zero(to, s->part, mine);
+    sn_fp_restore(before);
     if (s->out) memset(s->out + mine, 0, s->padding * sizeof *s->out);
 }
 

@@ -15,10 +15,13 @@
 #include "runtime/clock.h"
 #include "runtime/memory.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Slices that are made together, and the depth of their tree. */
 enum { SLICES = 4, DEPTH = 2 };
@@ -206,25 +209,37 @@ static bool find_moments(const measuring *w, const sn_trace *trace, double *at, 
     return ok;
 }
 
+/* Seconds, without those in which other programs had the CPU of this thread: of a rank of one thread,
+ * which never waits for a CPU by itself. ctx: -1, or the file in which Linux counts them. */
+static double own_time(void *ctx) {
+    const int *file = ctx;
+    char text[96] = "";
+    double waited = 0, now = sn_clock();
+    if (*file >= 0 && pread(*file, text, sizeof text - 1, 0) > 0) sscanf(text, "%*s %lf", &waited);
+    return now - 1e-9 * waited;
+}
+
 /* Runs slices until the first member has measured; that one fills t. */
 static bool run_slices(const measuring *w, const train_probe *q, plan_times *t, sn_error *err) {
     double slice[SLICES], all, accumulate[MOST_RUNS], step[MOST_RUNS], added[MOST_RUNS];
-    bool leads = plan_team_rank(w->team) == 0;
-    if (!train_probe_run(q, 0, SLICES, slice, &all, err)) return false;
-    sn_trace *trace = leads ? sn_trace_begin(q->session, "train_step", EVENTS, err) : NULL;
-    if (leads && !trace) return false;
+    bool leads = plan_team_rank(w->team) == 0, alone = w->p->r->compile.threads == 1;
+    int counts = alone ? open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC) : -1;
+    const train_clock clock = {own_time, &counts};
+    bool ok = train_probe_run(q, clock, 0, SLICES, slice, &all, err);
+    sn_trace *trace = ok && leads ? sn_trace_begin(q->session, "train_step", EVENTS, err) : NULL;
     int n = 0;
     double begin = sn_clock();
-    bool ok = true;
+    ok = ok && (trace || !leads);
     while (ok && leads ? n < MOST_RUNS && (n < LEAST_RUNS || sn_clock() - begin < max_seconds)
                        : ok && !plan_team_raised(w->team)) {
-        ok = train_probe_run(q, 0, SLICES, slice, &all, err);
+        ok = train_probe_run(q, clock, 0, SLICES, slice, &all, err);
         double last = slice[SLICES - 1], one = 0;
-        ok = ok && train_probe_run(q, SLICES - 1, SLICES, slice, &one, err);
+        ok = ok && train_probe_run(q, clock, SLICES - 1, SLICES, slice, &one, err);
         if (n == MOST_RUNS) continue;
         accumulate[n] = (all - last) / (SLICES - 1), step[n] = one;
         added[n++] = (last - one) / DEPTH;
     }
+    if (counts >= 0) close(counts);
     if (leads) plan_team_raise(w->team, true);
     if (ok && leads) {
         t->spread = deviation(accumulate, step, n);

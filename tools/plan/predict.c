@@ -184,6 +184,15 @@ static void wait_for_left(state *q, int rank, const plan_times *t) {
     }
 }
 
+/* How many sums of several slices are added to others while a rank keeps the span's sum, or adds it to
+ * another; those of single slices are part of the slices' times. */
+static int64_t kept_sums(sn_leaves span, bool add) {
+    sn_leaves half[2];
+    if (span.last - span.first == 1) return 0;
+    sn_leaves_split(span, half);
+    return kept_sums(half[0], false) + kept_sums(half[1], true) + add;
+}
+
 /* The slices of a rank before its last one. */
 static void run_slices(state *q, int rank) {
     plan_point *o = q->out;
@@ -202,10 +211,12 @@ static void run_slices(state *q, int rank) {
     }
     q->last[rank] = find_times(q, plan_rows(o->batch, o->slices, span.last - 1));
     if (span.last - span.first > o->own) o->own = span.last - span.first;
-    int64_t sums = span.last - span.first - 1; /* of two slices each */
-    for (q->depth[rank] = 0; span.last - span.first > 1; span = half[1], q->depth[rank]++)
+    int64_t sums = 0;
+    for (q->depth[rank] = 0; span.last - span.first > 1; span = half[1], q->depth[rank]++) {
         sn_leaves_split(span, half);
-    q->time[rank] += (double)(sums - q->depth[rank]) * q->last[rank]->add * q->turns;
+        sums += kept_sums(half[0], false);
+    }
+    q->time[rank] += (double)sums * q->last[rank]->add * q->turns;
 }
 
 /* Ranks never take the same time: all wait for one that is late. Its delay grows with the root of

@@ -285,7 +285,7 @@ static bool open_trainer(trainer *t, sn_error *err) {
          train_tensors_open(t->model.module, t->session, &t->start.whole, data_rank(t), &t->tensors,
                             err) &&
          train_start_place(&t->model, t->s, &t->start, &t->tensors, err) &&
-         train_ranks_bind(k, t->session, t->model.module, err);
+         train_ranks_bind(k, t->session, t->model.module, t->program->threads, err);
     if (!train_ranks_agree(k, ok, err)) return false;
     train_start_free_copied(&t->start, t->program);
     if (!begin_state(t, err)) return false;
@@ -739,7 +739,8 @@ bool train_probe_open(train_settings *s, int ranks, const sn_options *compile,
     t.loss = calloc((size_t)s->slices, sizeof *t.loss);
     if (ok && !t.loss) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok && !compile->plan_only)
-        ok = open_session(&t, err) && train_ranks_bind(&t.ranks, t.session, t.model.module, err);
+        ok = open_session(&t, err) &&
+             train_ranks_bind(&t.ranks, t.session, t.model.module, t.program->threads, err);
     train_probe p = {.module = t.model.module,
                      .program = t.program,
                      .session = t.session,
@@ -754,26 +755,27 @@ bool train_probe_open(train_settings *s, int ranks, const sn_options *compile,
 
 struct probed_slices {
     struct slice_run run;
+    train_clock clock;
     int64_t first;
     double *seconds;
 };
 
 static bool time_slice(void *ctx, int64_t slice, bool last, sn_error *err) {
     struct probed_slices *q = ctx;
-    double begin = sn_clock();
+    double begin = q->clock.now(q->clock.ctx);
     bool ok = run_slice(&q->run, slice, last, err);
-    q->seconds[slice - q->first] = sn_clock() - begin;
+    q->seconds[slice - q->first] = q->clock.now(q->clock.ctx) - begin;
     return ok;
 }
 
-bool train_probe_run(const train_probe *p, int64_t first, int64_t last, double *slice, double *all,
-                     sn_error *err) {
+bool train_probe_run(const train_probe *p, train_clock c, int64_t first, int64_t last,
+                     double *slice, double *all, sn_error *err) {
     trainer *t = p->trainer;
     float norm, rate;
-    struct probed_slices q = {{t, &norm, &rate}, first, slice};
-    double begin = sn_clock();
+    struct probed_slices q = {{t, &norm, &rate}, c, first, slice};
+    double begin = c.now(c.ctx);
     t->ranks.mine = (sn_leaves){first, last};
     bool ok = train_ranks_gradients(&t->ranks, time_slice, &q, err);
-    *all = sn_clock() - begin;
+    *all = c.now(c.ctx) - begin;
     return ok;
 }

@@ -296,6 +296,12 @@ typedef struct train_probe {
     void *trainer;
 } train_probe;
 
+/* A clock for train_probe_run, seconds. */
+typedef struct train_clock {
+    double (*now)(void *ctx);
+    void *ctx;
+} train_clock;
+
 /* Opens data and model for settings with s->slices > 1, as train_run does without ranks, calls fn, and
  * closes them; writes no files. ranks > 1: the program is that of so many ranks which divide what s->zero
  * and s->tensor say; it can be looked at, but not run (compile->plan_only). */
@@ -305,7 +311,7 @@ bool train_probe_open(train_settings *s, int ranks, const sn_options *compile,
 /* Makes a step with the slices [first, last) of a batch, as a rank does that owns these: all but the
  * last run `accumulate`, that one runs `train_step`. slice: [last - first] seconds of each; the
  * difference to *all is spent on sums over slices. */
-bool train_probe_run(const train_probe *p, int64_t first, int64_t last, double *slice, double *all,
-                     sn_error *err);
+bool train_probe_run(const train_probe *p, train_clock c, int64_t first, int64_t last,
+                     double *slice, double *all, sn_error *err);
 
 #endif

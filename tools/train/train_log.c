@@ -104,7 +104,7 @@ bool train_log_add(train_log *l, const train_metrics *m, sn_error *err) {
     print_value(f, "rate", m->rate, "%.6g");
     print_value(f, "tokens_per_second", m->tokens_per_second, "%.0f");
     print_value(f, "gflops", m->gflops, "%.2f");
-    print_value(f, "seconds", m->seconds, "%.3f");
+    print_value(f, "seconds", m->seconds, "%.6f");
     fprintf(f, ", \"precision\": \"%s\"}\n", m->precision);
     bool ok = fclose(f) == 0 || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok && l->sink) l->sink(l->sink_ctx, line);

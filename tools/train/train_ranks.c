@@ -3,6 +3,7 @@
 #include "tools/train/train_ranks.h"
 
 #include "ir/ir.h"
+#include "runtime/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,6 +142,7 @@ void train_ranks_close(train_ranks *r) {
     sn_comm_close(r->tensor);
     sn_comm_close(r->context);
     for (int d = 0; d < TRAIN_DEPTH; d++) free(r->partial[d]);
+    sn_threads_free(&r->threads);
     free(r->gradient);
     free(r->record);
     free(r->at);
@@ -180,6 +182,54 @@ static const struct train_gradient *find_gradient(const train_ranks *r, const ch
     return NULL;
 }
 
+/* A pass over gradients, of which each thread has its part. */
+typedef struct pass {
+    const train_ranks *r;
+    float *to;
+    const float *from; /* NULL: the slice's gradients, from the states, which become zero */
+    size_t n;
+    bool add;
+} pass;
+
+static void move(float *to, const float *from, size_t n, bool add) {
+    if (add)
+        sn_comm_add(to, from, n);
+    else
+        memcpy(to, from, n * sizeof *to);
+}
+
+/* Piece by piece, so that a piece is in the cache when it becomes zero. */
+static void take(float *to, float *from, size_t n, bool add) {
+    enum { PIECE = 1 << 14 };
+    for (size_t at = 0, each; at < n; at += each) {
+        each = n - at < PIECE ? n - at : PIECE;
+        move(to + at, from + at, each, add);
+        memset(from + at, 0, each * sizeof *from);
+    }
+}
+
+static void run_pass(void *arg, int64_t tid, int64_t threads) {
+    const pass *p = arg;
+    size_t begin = p->n * (size_t)tid / (size_t)threads,
+           end = p->n * (size_t)(tid + 1) / (size_t)threads;
+    if (p->from) move(p->to + begin, p->from + begin, end - begin, p->add);
+    for (size_t i = 0; !p->from && i < p->r->n_gradient; i++) {
+        const struct train_gradient *g = &p->r->gradient[i];
+        size_t first = g->at > begin ? g->at : begin,
+               last = g->at + g->n < end ? g->at + g->n : end;
+        if (first < last) take(p->to + first, g->data + (first - g->at), last - first, p->add);
+    }
+}
+
+static void make_pass(pass p) {
+    enum { FEW = 1 << 16 }; /* floats: another thread would take longer to wake */
+    sn_threads t = p.r->threads;
+    if (p.n < FEW)
+        run_pass(&p, 0, 1);
+    else
+        t.run(&t, run_pass, &p);
+}
+
 /* The sums of this rank's other slices come to the last one's gradients before the sum over ranks; in
  * rounds, those of this step's other rounds after it. n's name: the parameters, joined by newlines,
  * one after the other in x. */
@@ -191,7 +241,8 @@ static bool add_partials(void *ctx, const sn_node *n, bool summed, float *x, sn_
         size_t length = strcspn(name, "\n");
         const struct train_gradient *g = find_gradient(r, name, length);
         if (!g) return sn_fail(err, SN_ERR_INTERNAL, "no gradient of '%.*s'", (int)length, name);
-        for (int d = r->depth - 1; d >= 0; d--) sn_comm_add(x, r->partial[d] + g->at, g->n);
+        for (int d = r->depth - 1; d >= 0; d--)
+            make_pass((pass){r, x, r->partial[d] + g->at, g->n, true});
         x += g->n;
         name += length + (name[length] == '\n');
     }
@@ -214,10 +265,11 @@ static bool delay(sn_comm_engine *e, sn_error *err) {
     return true;
 }
 
-bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err) {
+bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, int threads, sn_error *err) {
     static const char prefix[] = "gradient.";
     const sn_entry *e = sn_entry_get(m, "accumulate");
     if (!train_ranks_sum(r) && !r->tensor) return true;
+    if (!sn_threads_init(&r->threads, threads, err)) return false;
     r->gradient = calloc(e ? (size_t)e->n_assign + 1 : 1, sizeof *r->gradient);
     if (!r->gradient) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int i = 0; e && i < e->n_assign; i++) {
@@ -248,15 +300,6 @@ bool train_ranks_settle(train_ranks *r, sn_error *err) {
     return sn_carrier_settle(r->carrier, err);
 }
 
-/* The slice's gradients from the states, which are then zero. */
-static void take(train_ranks *r, float *out) {
-    for (size_t i = 0; i < r->n_gradient; i++) {
-        const struct train_gradient *g = &r->gradient[i];
-        memcpy(out + g->at, g->data, g->n * sizeof *out);
-        memset(g->data, 0, g->n * sizeof *out);
-    }
-}
-
 typedef struct slices {
     bool (*run)(void *ctx, int64_t slice, bool last, sn_error *err);
     void *ctx;
@@ -267,22 +310,26 @@ static int64_t slice_at(const train_ranks *r, int64_t at) {
     return r->rounds ? train_ranks_slice(r, train_ranks_group(r), at) : at;
 }
 
-/* partial[depth] becomes the sum of the span's slices or rounds. */
-static bool add_slices(train_ranks *r, sn_leaves span, int depth, const slices *s, sn_error *err) {
-    if (!r->partial[depth]) r->partial[depth] = malloc(r->n * sizeof(float) + 1);
-    if (!r->partial[depth])
+/* The sum of the span's slices or rounds goes to partial[depth], or is added to it. Adding one slice needs
+ * no memory for it. */
+static bool add_slices(train_ranks *r, sn_leaves span, int depth, bool add, const slices *s,
+                       sn_error *err) {
+    int64_t count = span.last - span.first;
+    int to = add && count > 1 ? depth + 1 : depth;
+    if (!r->partial[to]) r->partial[to] = sn_memory_alloc(r->n * sizeof(float) + 1);
+    if (!r->partial[to])
         return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for gradients",
                        r->n * sizeof(float));
-    if (span.last - span.first == 1) {
+    if (count == 1) {
         if (!s->run(s->ctx, slice_at(r, span.first), false, err)) return false;
-        take(r, r->partial[depth]);
+        make_pass((pass){r, r->partial[depth], NULL, r->n, add});
         return true;
     }
     sn_leaves half[2];
     sn_leaves_split(span, half);
-    if (!add_slices(r, half[0], depth, s, err) || !add_slices(r, half[1], depth + 1, s, err))
+    if (!add_slices(r, half[0], to, false, s, err) || !add_slices(r, half[1], to, true, s, err))
         return false;
-    sn_comm_add(r->partial[depth], r->partial[depth + 1], r->n);
+    if (to > depth) make_pass((pass){r, r->partial[depth], r->partial[to], r->n, true});
     return true;
 }
 
@@ -295,7 +342,7 @@ bool train_ranks_gradients(train_ranks *r,
     r->depth = 0; /* until the last slice, sums are those of one round */
     for (; span.last - span.first > 1; span = half[1], depth++) {
         sn_leaves_split(span, half);
-        if (!add_slices(r, half[0], depth, &s, err)) return false;
+        if (!add_slices(r, half[0], depth, false, &s, err)) return false;
     }
     r->depth = depth;
     return slice(ctx, slice_at(r, span.first), true, err);

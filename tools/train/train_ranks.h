@@ -7,6 +7,7 @@
 #include "tools/train/train.h"
 #include "codegen/program/carry.h"
 #include "runtime/comm/comm.h"
+#include "runtime/threads.h"
 
 enum { TRAIN_DEPTH = 40 /* of the tree of slices */ };
 
@@ -36,6 +37,7 @@ typedef struct train_ranks {
         size_t n, at;     /* elements; before it in partial */
     } * gradient;
     size_t n_gradient, n;
+    sn_threads threads;          /* which add them */
     float *partial[TRAIN_DEPTH]; /* [n] sums of subtrees, by depth */
     int depth; /* of this rank's last slice: its sum is the slice + partial[depth - 1] + … */
     sn_carrier *carrier; /* of the session */
@@ -107,8 +109,9 @@ void train_rows_free(train_rows *part);
 /* Whether the model's attention is divided among the ranks of "context". */
 bool train_divides_rows(sn_module *m);
 
-/* Finds the gradients that the entry "accumulate" stores in the session, and carries its sums. */
-bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, sn_error *err);
+/* Finds the gradients that the entry "accumulate" stores in the session, and carries its sums. threads: of
+ * the session, which add gradients of slices. */
+bool train_ranks_bind(train_ranks *r, sn_session *s, sn_module *m, int threads, sn_error *err);
 /* Runs `slice` for each slice of this rank. All but the last one add their gradients to the states
  * "gradient.NAME"; the last one's entry sums its own over all slices of all ranks (all_reduce,
  * reduce_scatter). */
