@@ -613,7 +613,8 @@ static void clear_work_counters(part *p, em_val call, int n) {
     em_val at =
         em_gep_bytes(e, field(p, call, offsetof(sn_call, workspace)), em_get(e, p->counters_at));
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, (int64_t)n * ALIGN), em_i64(e, ALIGN));
-    em_store_raw(e, em_i64(e, 0), em_gep_bytes(e, at, l.i), 8);
+    for (int half = 0; half < 2; half++)
+        em_store_raw(e, em_i64(e, 0), em_gep_bytes(e, at, em_addi(e, l.i, 8 * half)), 8);
     em_end(e, &l);
 }
 

@@ -8,6 +8,7 @@
 static void make_spec(const sn_kernel *k, int first, sn_attention_mixed *x) {
     int64_t mix = sn_attr_int(k->step->node, SN_A_mix, 0);
     att_make_spec(k, first + att_first_captured(k) - SN_FLASH_CAPTURED, &x->a);
+    x->counter_buf = k->step->n_in + k->step->n_out;
     for (int i = 0, at = first; i < 2; i++) {
         x->mix[i] = (sn_head_matrix){.buf = -1};
         if (!(mix >> i & 1)) continue;
@@ -47,6 +48,7 @@ static const sn_region *mixed_report(const sn_kernel *k, char *text, size_t size
 
 const sn_family sn_family_flash_mixed = {.emit = emit_mixed,
                                          .scratch = mixed_scratch,
+                                         .dynamic = true,
                                          .report = mixed_report,
                                          .emit_tile_map = att_emit_flash_tile_map,
                                          .tile_size = att_flash_tile_size};
@@ -81,11 +83,13 @@ static sn_dim mixed_grad_scratch(const sn_kernel *k, const sn_target *t) {
                                 sn_attention_mixed_grad_scratch(&g, t, k->compute, 1, ATT_MANY));
 }
 
-/* The halves share what is in the results; there are two because of a number. */
+/* The halves share what is in the results and the work counters; there are two because of a number. */
 static int64_t mixed_grad_shared(const sn_kernel *k, const sn_target *t) {
     (void)k, (void)t;
     return 64;
 }
 
-const sn_family sn_family_flash_mixed_grad = {
-    .emit = emit_mixed_grad, .scratch = mixed_grad_scratch, .shared = mixed_grad_shared};
+const sn_family sn_family_flash_mixed_grad = {.emit = emit_mixed_grad,
+                                              .scratch = mixed_grad_scratch,
+                                              .shared = mixed_grad_shared,
+                                              .dynamic = true};

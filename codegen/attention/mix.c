@@ -17,31 +17,85 @@ void att_load_matrix(em *e, const att_plan *p, const sn_head_matrix *w, bool tra
     em_end(e, &o);
 }
 
-/* Rows o .. o + rows - 1 of y at one key. */
-static void emit_rows(em *e, const att_plan *p, const att_mix_args *a, bool scaled, int nv,
-                      em_val key, int o, int rows) {
-    em_val acc[64], first[64], x[ATT_NV], at = em_muli(e, key, p->qb);
-    em_loop h = em_for(e, em_i64(e, 0), em_i64(e, p->a->heads), em_i64(e, 1));
-    for (int i = 0; i < rows * nv; i++) acc[i] = first[i] = em_carry(e, &h, em_vf(e, 0));
-    em_val from = em_gep(e, a->x, p->t, em_add(e, em_muli(e, h.i, att_mixed_head(p)), at));
-    em_val factor = em_gep(e, a->factor, p->t, em_muli(e, h.i, p->qb));
-    em_val w = em_gep(e, a->w, p->t, em_addi(e, em_muli(e, h.i, p->a->heads), o));
-    for (int v = 0; v < nv; v++) {
-        x[v] = att_load(e, p, att_column(e, p, from, em_i64(e, v)));
-        if (!scaled) continue;
-        x[v] = em_mul(e, x[v], att_load(e, p, att_column(e, p, factor, em_i64(e, v))));
+enum {
+    UNROLL = 4, /* heads of an iteration */
+    AHEAD = 8,  /* keys from the one at hand to the one that is prefetched */
+    LINE = 64
+};
+
+/* Some rows of y at one key, at `at` of a head: rows o .. o + n - 1. */
+typedef struct row_group {
+    em_val at, o;
+    int n, nv;
+    bool fetches;       /* x of a key ahead is prefetched: weights of whole rows come from L3 */
+    bool scales, keeps; /* x is multiplied by its factor, and kept in a->spare */
+    bool kept;          /* x is in a->spare */
+} row_group;
+
+/* What head h adds to a group. */
+static void add_head(em *e, const att_plan *p, const att_mix_args *a, const row_group *g, em_val h,
+                     em_val *acc) {
+    em_val column = em_muli(e, h, p->qb), x[ATT_NV];
+    em_val from = em_gep(e, a->x, p->t, em_add(e, em_muli(e, h, att_mixed_head(p)), g->at));
+    em_val factor = em_gep(e, a->factor, p->t, column), kept = em_gep(e, a->spare, p->t, column);
+    em_val w = em_gep(e, a->w, p->t, em_add(e, em_muli(e, h, p->a->heads), g->o));
+    for (int at = 0; g->fetches && at < g->nv * p->lanes * p->esize; at += LINE)
+        em_prefetch(e, em_gep_bytes(e, from, em_i64(e, (int64_t)AHEAD * p->qb * p->esize + at)),
+                    false, 3);
+    for (int v = 0; v < g->nv; v++) {
+        em_val i = em_i64(e, v);
+        x[v] = att_load(e, p, att_column(e, p, g->kept ? kept : from, i));
+        if (g->scales) x[v] = em_mul(e, x[v], att_load(e, p, att_column(e, p, factor, i)));
+        if (g->keeps) att_store(e, p, x[v], att_column(e, p, kept, i));
     }
-    for (int i = 0; i < rows; i++) {
+    for (int i = 0; i < g->n; i++) {
         em_val s = em_load_splat(e, p->t, em_gep(e, w, p->t, em_i64(e, i)), p->lanes);
-        for (int v = 0; v < nv; v++) acc[i * nv + v] = em_fma(e, s, x[v], acc[i * nv + v]);
+        for (int v = 0; v < g->nv; v++) acc[i * g->nv + v] = em_fma(e, s, x[v], acc[i * g->nv + v]);
     }
-    for (int i = 0; i < rows * nv; i++) em_next(e, &h, first[i], acc[i]);
-    em_end(e, &h);
-    for (int i = 0; i < rows; i++) {
-        em_val to = em_gep(e, a->y, p->t, em_addi(e, at, (o + i) * att_mixed_head(p)));
-        for (int v = 0; v < nv; v++)
-            att_store(e, p, em_final(e, &h, first[i * nv + v]), att_column(e, p, to, em_i64(e, v)));
+}
+
+static void emit_group(em *e, const att_plan *p, const att_mix_args *a, const row_group *g) {
+    int heads = p->a->heads, whole = heads / UNROLL * UNROLL, n = g->n * g->nv;
+    em_val acc[64];
+    for (int i = 0; i < n; i++) acc[i] = em_vf(e, 0);
+    if (whole) {
+        em_loop h = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, UNROLL));
+        em_val first[64];
+        for (int i = 0; i < n; i++) acc[i] = first[i] = em_carry(e, &h, acc[i]);
+        for (int u = 0; u < UNROLL; u++) add_head(e, p, a, g, em_addi(e, h.i, u), acc);
+        for (int i = 0; i < n; i++) em_next(e, &h, first[i], acc[i]);
+        em_end(e, &h);
+        for (int i = 0; i < n; i++) acc[i] = em_final(e, &h, first[i]);
     }
+    for (int h = whole; h < heads; h++) add_head(e, p, a, g, em_i64(e, h), acc);
+    for (int i = 0; i < g->n; i++) {
+        em_val row = em_muli(e, em_addi(e, g->o, i), att_mixed_head(p));
+        em_val to = em_gep(e, a->y, p->t, em_add(e, g->at, row));
+        for (int v = 0; v < g->nv; v++)
+            att_store(e, p, acc[i * g->nv + v], att_column(e, p, to, em_i64(e, v)));
+    }
+}
+
+/* All rows of y at one key: groups of `rows` rows, and one of what is left. */
+static void emit_key(em *e, const att_plan *p, const att_mix_args *a, bool scaled, int nv,
+                     em_val key, int rows) {
+    int heads = p->a->heads, whole = heads / rows * rows, first = scaled ? rows : 0;
+    row_group g = {.at = em_muli(e, key, p->qb), .n = rows, .nv = nv};
+    if (scaled) {
+        row_group leader = g;
+        leader.o = em_i64(e, 0);
+        leader.scales = true, leader.keeps = rows < heads, leader.fetches = true;
+        emit_group(e, p, a, &leader);
+        g.kept = true;
+    }
+    if (first < whole) {
+        em_loop o = em_for(e, em_i64(e, first), em_i64(e, whole), em_i64(e, rows));
+        g.o = o.i;
+        emit_group(e, p, a, &g);
+        em_end(e, &o);
+    }
+    g.o = em_i64(e, whole), g.n = heads - whole;
+    if (g.n) emit_group(e, p, a, &g);
 }
 
 static void emit_scale(em *e, const att_plan *p, const att_mix_args *a, int nv, em_val key) {
@@ -63,9 +117,10 @@ em_val att_emit_mix(em *e, const att_plan *p, const att_mix_kind *k, int nv) {
     int heads = p->a->heads, most = p->out_rows[nv] < heads ? p->out_rows[nv] : heads;
     int groups = (heads + most - 1) / most, rows = (heads + groups - 1) / groups;
     em_loop l = em_for(e, em_i64(e, 0), a.keys, em_i64(e, 1));
-    for (int o = 0; k->matrix && o < heads; o += rows)
-        emit_rows(e, p, &a, k->scaled, nv, l.i, o, heads - o < rows ? heads - o : rows);
-    if (!k->matrix) emit_scale(e, p, &a, nv, l.i);
+    if (k->matrix)
+        emit_key(e, p, &a, k->scaled, nv, l.i, rows);
+    else
+        emit_scale(e, p, &a, nv, l.i);
     em_end(e, &l);
     return att_end(e);
 }
@@ -109,16 +164,29 @@ em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val
     return em_final(e, &g, keys);
 }
 
-void att_mixed_deal(em *e, const att_plan *p, em_val fn, em_val items) {
-    em_val one = em_i64(e, 1), two = em_muli(e, e->nthreads, 2);
+void att_mixed_deal(em *e, const att_plan *p, em_val fn, em_val items, em_val counter) {
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1), two = em_muli(e, e->nthreads, 2);
     em_val all = em_mul(e, em_size_value(e, p->a->batch), items);
-    em_loop i = em_for(e, em_i64(e, 0), all, one);
+    em_val counts = LLVMBuildIsNotNull(e->b, counter, "");
+    em_branch first = em_if(e, counts);
+    em_val begin = em_fetch_add(e, counter, one);
+    em_else(e, &first);
+    em_endif(e, &first);
+    em_loop i = em_for(e, em_join(e, &first, begin, zero), all, one);
     em_val step = em_rem(e, i.i, two), back = em_sub(e, em_sub(e, two, one), step);
-    em_branch mine = em_if(e, em_cmp(e, EM_EQ, em_imin(e, step, back), e->tid));
+    em_val mine = em_cmp(e, EM_EQ, em_imin(e, step, back), e->tid);
+    em_branch here = em_if(e, LLVMBuildOr(e->b, counts, mine, ""));
+    em_val at = em_sub(e, em_subi(e, all, 1), i.i);
     att_mixed_item_args args = {ATT_PASS_CONTEXT(e)};
-    args.batch = em_div(e, i.i, items);
-    args.index = em_rem(e, i.i, items);
+    args.batch = em_div(e, at, items);
+    args.index = em_rem(e, at, items);
     att_mixed_item_call(e, fn, args);
-    em_endif(e, &mine);
+    em_endif(e, &here);
+    em_val after = em_add(e, i.i, one);
+    em_branch more = em_if(e, counts);
+    em_val next = em_fetch_add(e, counter, one);
+    em_else(e, &more);
+    em_endif(e, &more);
+    i.step = em_sub(e, em_join(e, &more, next, after), i.i);
     em_end(e, &i);
 }

@@ -26,7 +26,7 @@ typedef struct plan {
     const sn_attention_mixed *x;
     int64_t q_offset, acc_offset, m_offset, l_offset; /* [head][element][query], [head][query] */
     int64_t tile_offset;                              /* a tile of all heads */
-    int64_t factor_offset, one_offset;                /* [head][query]; a vector of ones */
+    int64_t factor_offset, spare_offset, one_offset;  /* [head][query] twice; a vector of ones */
     int64_t matrix_offset[2];
     /* Rows of the block, tile by tile: P, M [head][query], and the number of keys computed, i64 */
     int64_t rows_offset, row_m_offset, row_keys_offset, row_bytes;
@@ -48,6 +48,7 @@ static bool make_plan(plan *f, const sn_attention_mixed *x, const char *name, co
     f->l_offset = att_place(&at, heads * column);
     f->tile_offset = att_place(&at, tile);
     f->factor_offset = att_place(&at, heads * column);
+    f->spare_offset = att_place(&at, heads * column);
     f->one_offset = att_place(&at, column);
     for (int i = 0; i < 2; i++) f->matrix_offset[i] = att_place(&at, heads * heads * p->esize);
     f->rows_offset = at;
@@ -217,7 +218,7 @@ static void emit_scores_tile(em *e, const block *b, em_val k0) {
     bool mixes = f->x->mix[0].buf >= 0;
     emit_qk(e, b, mixes ? tile : rows, k0, keys);
     att_mix_args args = {.x = tile, .y = rows, .w = att_scratch(e, f->matrix_offset[0])};
-    args.factor = att_scratch(e, f->factor_offset);
+    args.factor = args.spare = att_scratch(e, f->factor_offset);
     args.keys = em_and(e, em_addi(e, keys, 3), em_i64(e, -4)); /* as many as softmax reads */
     if (mixes) att_mix_call_by_count(e, b->mix[0], b->block.nv, args);
     em_loop g = em_for(e, b->zero, b->heads, b->one);
@@ -252,6 +253,7 @@ static void emit_values_tile(em *e, const block *b, em_val k0) {
     emit_factors(e, b, rows);
     att_mix_args mix = {.x = rows, .y = tile, .w = att_scratch(e, f->matrix_offset[1])};
     mix.factor = att_scratch(e, f->factor_offset);
+    mix.spare = att_scratch(e, f->spare_offset);
     mix.keys = keys;
     att_mix_call_by_count(e, b->mix[1], b->block.nv, mix);
     em_val row = em_size_value(e, a->v.row), step = em_muli(e, row, p->esize);
@@ -345,6 +347,6 @@ void sn_attention_emit_mixed(em *e, const char *name, const sn_attention_mixed *
         if (x->mix[i].buf >= 0)
             att_load_matrix(e, p, &x->mix[i], false, att_scratch(e, f.matrix_offset[i]));
     em_val vectors = em_ceil_div(e, em_size_value(e, x->a.tq), p->lanes);
-    att_mixed_deal(e, p, fn, em_ceil_div(e, vectors, p->nv));
+    att_mixed_deal(e, p, fn, em_ceil_div(e, vectors, p->nv), em_buf(e, x->counter_buf));
     em_end_kernel(e);
 }

@@ -17,6 +17,7 @@ typedef struct sn_head_matrix {
 typedef struct sn_attention_mixed {
     sn_attention a;
     sn_head_matrix mix[2]; /* of the scores, of the weights */
+    int counter_buf;       /* a work counter, two in a gradient, or NULL */
 } sn_attention_mixed;
 
 /* Sums [B, heads, heads, tq] for the gradient of a matrix; buf < 0: it is not wanted. */
@@ -53,8 +54,8 @@ static inline int64_t att_mixed_head(const att_plan *p) { /* elements between he
 /* The matrix in scratch: element [h][o] is what head o gets of head h; transposed: of o, h. */
 void att_load_matrix(em *e, const att_plan *p, const sn_head_matrix *w, bool transposed, em_val to);
 /* y[o][k] = sum over h of w[h][o] x[h][k], for k < keys and nv vectors of queries.
- * scaled: x[h][k] factor[h]; matrix false: y = x factor. */
-#define ATT_MIX_PARAMS(P) P(ptr, w) P(ptr, x) P(ptr, y) P(ptr, factor) P(i64, keys)
+ * scaled: x[h][k] factor[h]; spare: memory for one key of x. matrix false: y = x factor. */
+#define ATT_MIX_PARAMS(P) P(ptr, w) P(ptr, x) P(ptr, y) P(ptr, factor) P(ptr, spare) P(i64, keys)
 ATT_SIGNATURE(att_mix, ATT_MIX_PARAMS)
 typedef struct att_mix_kind {
     const char *name;
@@ -67,10 +68,11 @@ bool att_check_mixed(const sn_attention_mixed *x, sn_dtype compute, sn_error *er
  * kinds: receives what each head sees, SN_TILE_SKIPPED .. SN_TILE_FULL as an i64, p->qb elements
  * apart; NULL: not wanted. */
 em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val n, em_val kinds);
-/* An item of work of a batch, for all heads. Deals `items` of each batch to the threads in snake order
- * (0 1 2 2 1 0 0 ...), which balances causal masks. */
+/* An item of work of a batch, for all heads. Threads take items from a counter, the last ones first,
+ * which are the longest where the mask is causal; counter NULL when it runs: `items` of each batch are
+ * dealt in snake order (0 1 2 2 1 0 0 ...). */
 #define ATT_MIXED_ITEM_PARAMS(P) ATT_CONTEXT(P) P(i64, batch) P(i64, index)
 ATT_SIGNATURE(att_mixed_item, ATT_MIXED_ITEM_PARAMS)
-void att_mixed_deal(em *e, const att_plan *p, em_val fn, em_val items);
+void att_mixed_deal(em *e, const att_plan *p, em_val fn, em_val items, em_val counter);
 
 #endif

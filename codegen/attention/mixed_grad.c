@@ -331,7 +331,7 @@ static bool mixes(const block *b, int i) {
 static em_val emit_mix(em *e, const block *b, int which, bool transposed, em_val x, em_val y,
                        em_val keys) {
     if (!mixes(b, which)) return x;
-    att_mix_args args = {.x = x, .y = y, .factor = y, .keys = keys};
+    att_mix_args args = {.x = x, .y = y, .factor = y, .spare = y, .keys = keys};
     args.w = att_scratch(e, b->f->matrix_offset[which][transposed]);
     att_mix_call_by_count(e, b->fn->mix, b->block.nv, args);
     return y;
@@ -574,6 +574,11 @@ static void load_matrices(em *e, const plan *f) {
     }
 }
 
+static em_val second_counter(em *e, const sn_attention_mixed *x) {
+    em_val at = em_buf(e, x->counter_buf), next = em_gep(e, at, SN_I64, em_i64(e, 1));
+    return em_select(e, LLVMBuildIsNotNull(e->b, at, ""), next, at);
+}
+
 /* Two kernels, `name` and `name`_finish. */
 void sn_attention_emit_mixed_grad(em *e, const char *name, const sn_attention_mixed_grad *g) {
     plan f;
@@ -584,11 +589,12 @@ void sn_attention_emit_mixed_grad(em *e, const char *name, const sn_attention_mi
     em_val queries = emit_queries(e, &f, &fn), keys = emit_keys(e, &f, &fn);
     em_kernel(e, name);
     load_matrices(e, &f);
-    att_mixed_deal(e, &f.p, queries, count_blocks(e, &f.p));
+    att_mixed_deal(e, &f.p, queries, count_blocks(e, &f.p), em_buf(e, g->x.counter_buf));
     em_end_kernel(e);
     snprintf(finish, sizeof finish, "%s_finish", name);
     em_kernel(e, finish);
     load_matrices(e, &f);
-    att_mixed_deal(e, &f.p, keys, em_ceil_div(e, em_size_value(e, g->x.a.tk), BLOCK_KEYS));
+    att_mixed_deal(e, &f.p, keys, em_ceil_div(e, em_size_value(e, g->x.a.tk), BLOCK_KEYS),
+                   second_counter(e, &g->x));
     em_end_kernel(e);
 }

@@ -35,8 +35,8 @@ typedef struct sn_family {
     /* Bytes of memory that all threads share, at buf[n_in + n_out]; NULL or 0: none. With it the
      * kernel has two halves, NAME and NAME_finish, with the same arguments and a barrier between. */
     int64_t (*shared)(const sn_kernel *k, const sn_target *t);
-    /* Dynamic schedule: threads take work items from a counter. buf[n_in + n_out] points to an i64
-     * that is 0 when the kernel starts, or is NULL. */
+    /* Dynamic schedule: threads take work items from a counter. buf[n_in + n_out] points to two i64
+     * that are 0 when the kernel starts, or is NULL. A kernel of two halves then shares nothing else. */
     bool dynamic;
     int (*tiles)(const sn_kernel *k); /* number of tilings, all with the same bits; NULL: 1 */
     const char *(*tile_name)(int tile);
