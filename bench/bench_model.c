@@ -155,19 +155,6 @@ static const char *any_entry(const spec *s, sn_module *m, sn_error *err) {
     return NULL;
 }
 
-/* No index may exceed the smallest table. */
-static int64_t smallest_table(sn_module *m, const char *entry) {
-    sn_order order = sn_entry_topo(m, sn_entry_get(m, entry));
-    int64_t least = INT32_MAX, rows;
-    for (int i = 0; i < order.n; i++) {
-        const sn_node *n = order.node[i];
-        if (n->op != SN_OP_embedding && n->op != SN_OP_gather) continue;
-        sn_dim size = n->in[0]->shape[sn_attr_int(n, SN_A_axis, 0)];
-        if (sn_dim_is_const(m, size, &rows) && rows < least) least = rows;
-    }
-    return least;
-}
-
 /* Any entry: dimension B has the batch size, --sizes says others, the rest have the number of tokens, or
  * what is nearest to it. *more: another number of tokens makes another size. */
 static bool run_any(const sn_bench_options *o, const spec *s, const sn_model *model, bool *more,
@@ -209,7 +196,6 @@ static bool run_any(const sn_bench_options *o, const spec *s, const sn_model *mo
                         .entry = entry,
                         .size = size,
                         .n_size = n,
-                        .id_limit = smallest_table(m, entry),
                         .flop = -1,
                         .bytes = {-1, -1},
                         .check = parameters_of(m) <= MOST_CHECKED};

@@ -4,7 +4,7 @@
 #include "bench/peers.h"
 #include "bench/probe.h"
 #include "codegen/program/program.h"
-#include "ir/ir.h"
+#include "ir/lookups.h"
 #include "passes/cache.h"
 #include "runtime/clock.h"
 #include "runtime/memory.h"
@@ -132,14 +132,17 @@ static bool make_leaf(leaf *l, const char *name, const sn_node *n, const int64_t
     return true;
 }
 
-static bool fill_leaf(graph_case *c, leaf *l, bool param, int stream, sn_error *err) {
+/* limit: of integers, as far as tables that they index have one; 0: none. */
+static bool fill_leaf(graph_case *c, leaf *l, bool param, int64_t limit, int stream,
+                      sn_error *err) {
     if (l->arg.dtype == SN_I64) return true; /* seed and step of the random generator: 0 */
     if (l->arg.dtype == SN_F32) {
         fill_floats(l, l->arg.data, param, stream);
         return true;
     }
     if (l->arg.dtype == SN_I32) {
-        fill_integers(l, l->arg.data, c->g->id_limit > 0 ? c->g->id_limit : 1);
+        if (!limit) limit = c->g->id_limit > 0 ? c->g->id_limit : 1;
+        fill_integers(l, l->arg.data, limit);
         return true;
     }
     if (l->arg.dtype == SN_BOOL) {
@@ -158,7 +161,7 @@ static bool make_params(graph_case *c, sn_order order, sn_error *err) {
         if (n->op != SN_OP_param) continue;
         leaf *l = &c->param[c->n_param++];
         if (!make_leaf(l, sn_attr_str(n, SN_A_name, ""), n, NULL, err) ||
-            !fill_leaf(c, l, true, 1 + c->n_param, err))
+            !fill_leaf(c, l, true, 0, 1 + c->n_param, err))
             return false;
         c->param_arg[c->n_param - 1] = l->arg;
     }
@@ -167,6 +170,7 @@ static bool make_params(graph_case *c, sn_order order, sn_error *err) {
 
 static bool make_problem(graph_case *c, problem *p, bool checked, sn_order order, sn_error *err) {
     const sn_bench_graph *g = c->g;
+    const sn_entry *e = sn_entry_get(c->ref, g->entry);
     for (int i = 0; i < g->n_size; i++) {
         int s = sn_symbol_find(c->ref, g->size[i].name);
         int64_t v = checked ? g->size[i].checked : g->size[i].timed;
@@ -179,7 +183,7 @@ static bool make_problem(graph_case *c, problem *p, bool checked, sn_order order
         if (p->n_in == MAX_IO) return sn_fail(err, SN_ERR_INTERNAL, "bench: too many inputs");
         leaf *l = &p->in[p->n_in++];
         if (!make_leaf(l, sn_attr_str(n, SN_A_name, ""), n, p->symbol, err) ||
-            !fill_leaf(c, l, false, 1000 + p->n_in, err))
+            !fill_leaf(c, l, false, sn_input_limit(c->ref, e, n, p->symbol), 1000 + p->n_in, err))
             return false;
         p->in_arg[p->n_in - 1] = l->arg;
     }
@@ -188,7 +192,6 @@ static bool make_problem(graph_case *c, problem *p, bool checked, sn_order order
         if (sn_symbol_find(c->ref, g->size[i].name) >= 0)
             p->in_arg[p->n_in_arg++] =
                 (sn_arg_binding){.name = g->size[i].name, .dtype = SN_I64, .data = &p->dim[i]};
-    const sn_entry *e = sn_entry_get(c->ref, g->entry);
     for (int i = 0; i < e->n_output && i < MAX_IO; i++) {
         if (!make_leaf(&p->out[p->n_out++], e->output[i].name, e->output[i].node, p->symbol, err))
             return false;

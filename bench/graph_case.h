@@ -21,7 +21,7 @@ typedef struct sn_bench_graph {
     const char *entry; /* the entry to run */
     const sn_bench_size *size;
     int n_size;
-    int64_t id_limit; /* upper bound of integer inputs that no rule of graph_case.c fills */
+    int64_t id_limit; /* integer inputs are below it where they index no table; 0: they are 0 */
     double flop;      /* < 0: computed as 2 per multiply-add of every matrix product */
     /* bytes read and written; < 0: inputs and parameters once (gathered tables: the rows read),
      * outputs once */

@@ -5,6 +5,7 @@
 #include "codegen/entry.h"
 #include "codegen/jit/jit.h"
 #include "ir/compile.h"
+#include "ir/lookups.h"
 #include "runtime/threads.h"
 
 #include <stdatomic.h>
@@ -35,13 +36,9 @@ typedef struct sn_range_check {
     const sn_dim *shape; /* [rank] */
 } sn_range_check;
 
-/* check_index: something that reads or writes a table of `size` elements at `index`, and the
- * companion entry's outputs that hold its extremes. */
+/* check_index: a look-up, and the companion entry's outputs that hold the extremes of its index. */
 typedef struct sn_index_lookup {
-    sn_node *index;
-    sn_dim size;
-    const char *op;
-    sn_loc loc;
+    sn_lookup of;
     const char *least, *greatest;
 } sn_index_lookup;
 

@@ -7,15 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The values of an integer input that indexes a table lie below this; 0: it indexes none. */
-static int64_t limit_of(const sn_compiled_entry *c, const char *name) {
-    int64_t least = 0;
-    for (int i = 0; i < c->n_limit; i++)
-        if (!strcmp(c->limit[i].input, name) && (!least || c->limit[i].limit < least))
-            least = c->limit[i].limit;
-    return least;
-}
-
 static bool names_documents(const char *name) {
     return strstr(name, "document") || strstr(name, "segment");
 }
@@ -65,8 +56,7 @@ static void store(void *to, sn_dtype t, int64_t i, double v) {
     }
 }
 
-static bool add_input(look_inputs *in, const sn_compiled_entry *c, const sn_node *n,
-                      sn_error *err) {
+static bool add_input(look_inputs *in, const sn_entry *e, const sn_node *n, sn_error *err) {
     int64_t count = 1;
     if (in->n == LOOK_INPUTS) return sn_fail(err, SN_ERR_USAGE, "an entry with too many inputs");
     int64_t *shape = in->shape[in->n];
@@ -81,7 +71,7 @@ static bool add_input(look_inputs *in, const sn_compiled_entry *c, const sn_node
     filler f = {.name = name,
                 .dtype = t,
                 .rng = {.stream = SN_STREAM_DATA, .step = (uint32_t)in->n},
-                .limit = limit_of(c, name),
+                .limit = sn_dtype_is_float(t) ? 0 : sn_input_limit(n->m, e, n, in->symbol),
                 .length = length_of(in, n->m),
                 .row = n->rank ? shape[n->rank - 1] : 1};
     for (int64_t i = 0; i < count; i++) store(data, t, i, value_at(&f, i));
@@ -117,7 +107,7 @@ bool look_inputs_make(look_inputs *in, const sn_program *p, const char *entry, c
     if (!sn_sizes_read(m, "sizes", sizes, in->symbol, err)) return false;
     const sn_plan *plan = c->code.plan;
     for (int i = 0; i < plan->n_input; i++)
-        if (!add_input(in, c, plan->input[i].node, err)) return false;
+        if (!add_input(in, sn_entry_get(m, entry), plan->input[i].node, err)) return false;
     for (int i = 0; i < sn_symbol_count(m) && in->n < LOOK_INPUTS; i++)
         in->arg[in->n++] = (sn_arg_binding){
             .name = sn_symbol_at(m, i)->name, .dtype = SN_I64, .data = &in->symbol[i]};
