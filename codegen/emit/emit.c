@@ -425,15 +425,17 @@ static em_val hide_origin(em *e, em_val v) {
 /* Strength reduction in LLVM's code generator would rewrite the addresses of every loop whose index
  * it recognises. That takes a third of the time of code generation and gains nothing that can be
  * measured, since the arithmetic of addresses runs beside that of vectors. Loops that end after one
- * round are left as they are: LLVM removes them. */
+ * round are left as they are: LLVM removes them. Loops up to 0 need no comparison after the addition,
+ * if its own result is not hidden. */
 static em_val next_index(em *e, const em_loop *l) {
-    em_val i = LLVMBuildNSWAdd(e->b, l->i, l->step, "");
     bool known =
         LLVMIsAConstantInt(l->lo) && LLVMIsAConstantInt(l->step) && LLVMIsAConstantInt(l->hi);
     if (known && LLVMConstIntGetSExtValue(l->lo) + LLVMConstIntGetSExtValue(l->step) >=
                      LLVMConstIntGetSExtValue(l->hi))
-        return i;
-    return hide_origin(e, i);
+        return LLVMBuildNSWAdd(e->b, l->i, l->step, "");
+    if (LLVMIsAConstantInt(l->hi) && LLVMConstIntGetSExtValue(l->hi) == 0)
+        return LLVMBuildNSWAdd(e->b, hide_origin(e, l->i), l->step, "");
+    return hide_origin(e, LLVMBuildNSWAdd(e->b, l->i, l->step, ""));
 }
 
 void em_end(em *e, em_loop *l) {

@@ -178,6 +178,21 @@ static void emit_step(em *e, const micro *m, carried *c, em_val k, int u) {
     c->b = em_gep(e, c->b, p->b_type, m->b_stride);
 }
 
+/* Steps [0, k), counted up from -k to 0, which is the index of A, too: one instruction counts,
+ * compares and moves A. For few registers (see FAR). */
+static void emit_counted_steps(em *e, const micro *m, carried *c, em_val k) {
+    em_val end = em_gep(e, c->a, m->p->t, k);
+    c->a = NULL;
+    em_loop l = em_for(e, em_sub(e, zero(e), k), zero(e), em_i64(e, m->unroll));
+    carried start = begin_carry(e, &l, c);
+    for (int u = 0; u < m->unroll; u++) {
+        c->a = em_gep(e, end, m->p->t, l.i);
+        emit_step(e, m, c, em_add(e, l.i, k), u);
+    }
+    c->a = NULL;
+    end_carry(e, &l, &start, c);
+}
+
 /* Steps [k0, k1). */
 static void emit_steps(em *e, const micro *m, carried *c, em_val k0, em_val k1) {
     em_loop l = em_for(e, k0, k1, em_i64(e, m->unroll));
@@ -290,6 +305,8 @@ em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
     load_accumulators(e, &m, c.acc);
     if (packing)
         emit_packing_steps(e, &m, &c, k);
+    else if (p->small_tile && p->a_col_stride == 1)
+        emit_counted_steps(e, &m, &c, k);
     else
         emit_steps(e, &m, &c, zero(e), k);
     store_accumulators(e, &m, c.acc);
