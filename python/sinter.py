@@ -197,7 +197,27 @@ class _Owner:
         return self._handle
 
 
+def _array(what, value, dtype):
+    """A contiguous array of the type; fractions are not cut off to make integers."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        array = np.asarray(None)
+    if array.size and (array.dtype.kind not in "biuf" or array.dtype.kind == "f" and np.dtype(dtype).kind in "iu"):
+        raise Error("%s: an array of %s is needed, not %r" % (what, np.dtype(dtype), value), 1)
+    return np.ascontiguousarray(array, dtype)
+
+
 # ---- language models ----
+
+
+def _is_one(prompt):
+    """Is it a text, or the ids of one, and not a list of prompts?"""
+    if isinstance(prompt, np.ndarray):
+        return prompt.ndim == 1
+    if isinstance(prompt, str) or not np.iterable(prompt):
+        return True
+    return len(prompt) > 0 and np.isscalar(prompt[0]) and not isinstance(prompt[0], str)
 
 
 class Model(_Owner):
@@ -228,7 +248,7 @@ class Model(_Owner):
 
     def decode(self, ids):
         """The text of token ids."""
-        ids, out = np.ascontiguousarray(ids, np.int32), _Bytes()
+        ids, out = _array("token ids", ids, np.int32), _Bytes()
         try:
             _call(self._lib.sn_lm_spell, self._open(), ids.ctypes.data, ids.size, 0, ctypes.byref(out))
             return ctypes.string_at(out.data, out.size).decode(errors="replace") if out.size else ""
@@ -245,7 +265,7 @@ class Model(_Owner):
         if isinstance(prompt, str):
             request.prompt = prompt.encode()
         else:
-            ids = np.array(prompt, np.int32).reshape(-1)
+            ids = _array("a prompt that is no text", prompt, np.int32).reshape(-1)
             request.ids = (ctypes.c_int32 * max(ids.size, 1))(*ids.tolist())
             request.n_ids = ids.size
         return request
@@ -276,7 +296,9 @@ class Model(_Owner):
         as in stream()."""
         if beams:
             return self._search(prompt, beams, length_penalty, sampling)
-        if isinstance(prompt, str) or np.ndim(prompt) == 1 and not isinstance(prompt[0], (str, list, tuple, np.ndarray)):
+        if length_penalty:
+            raise Error("length_penalty has no effect without beams", 1)
+        if _is_one(prompt):
             return "".join(self.stream(prompt, **sampling))
         seed = sampling.pop("seed", 0)
         return self._batch([self._request(p, seed=seed + i, **sampling) for i, p in enumerate(prompt)])
@@ -299,6 +321,9 @@ class Model(_Owner):
         return [t.decode(errors="replace") for t in texts]
 
     def _search(self, prompt, beams, length_penalty, sampling):
+        unused = sorted(set(sampling) - {"tokens", "ignore_eos", "chat", "system"})
+        if unused:
+            raise Error("beam search finds the most likely text, %s has no effect: omit it" % unused[0], 1)
         prompt = self.encode(prompt) if isinstance(prompt, str) and not sampling.get("chat") else prompt
         ids, how = _Ids(), _Search(beams, length_penalty)
         try:
@@ -397,7 +422,7 @@ class Artefact(_Owner):
         self._read(self._manifest(path))
         self._lib = _link(path, cc) if path.endswith((".o", ".a")) else ctypes.CDLL(path)
         self._model = _ArtefactModel(threads=threads)
-        self._check(self._function("open")(ctypes.byref(self._model), _text(weights)))
+        self._check(self._function("open")(ctypes.byref(self._model), _text(weights)), weights)
         self._model.threads = threads
         self._handle, self._close = self._model, lambda m: self._function("close")(ctypes.byref(m))
         self._state, self._workspace = _aligned(max(self.state_bytes, 64)), _aligned(64)
@@ -436,9 +461,10 @@ class Artefact(_Owner):
         function.restype = result
         return function
 
-    def _check(self, code):
+    def _check(self, code, path=None):
         if code:
-            raise Error(self._function("message", ctypes.c_char_p)(code).decode(errors="replace"), code)
+            message = self._function("message", ctypes.c_char_p)(code).decode(errors="replace")
+            raise Error("%s: %s" % (path, message) if path else message, code)
 
     def reset(self):
         """Empties the state."""
@@ -472,10 +498,14 @@ class Artefact(_Owner):
         for name, _, _ in e.dims:
             if name in given and name not in (i[0] for i in e.inputs):
                 dims[name] = int(given.pop(name))
+        for name in given:
+            if name not in (i[0] for i in e.inputs):
+                raise Error("%s: unknown argument '%s'; inputs are %s" % (
+                    e.name, name, ", ".join(i[0] for i in e.inputs)), 1)
         for name, dtype, sizes in e.inputs:
             if name not in given:
                 raise Error("%s needs the input '%s' [%s]" % (e.name, name, ",".join(sizes)), 1)
-            array = np.ascontiguousarray(given.pop(name), _TYPES[dtype])
+            array = _array("%s: '%s'" % (e.name, name), given.pop(name), _TYPES[dtype])
             if array.ndim != len(sizes):
                 raise Error("%s: '%s' needs %d axes, [%s]" % (e.name, name, len(sizes), ",".join(sizes)), 1)
             for size, length in zip(sizes, array.shape):
@@ -483,9 +513,8 @@ class Artefact(_Owner):
                     dims.setdefault(size, length)
             arrays.append((array, name, sizes))
         missing = [name for name, _, _ in e.dims if name not in dims]
-        if given or missing:
-            raise Error("%s: %s" % (e.name, "unknown argument '%s'" % min(given) if given else
-                                    "give the length '%s'" % missing[0]), 1)
+        if missing:
+            raise Error("%s: give the length '%s'" % (e.name, missing[0]), 1)
         for array, name, sizes in arrays:
             if array.shape != tuple(_size(s, dims) for s in sizes):
                 raise Error("%s: '%s' has shape %s, not [%s]" % (e.name, name, array.shape, ",".join(sizes)), 1)

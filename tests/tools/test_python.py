@@ -60,6 +60,14 @@ def generation():
         refuses("context holds only 512", model.generate, "dog " * 600)
         refuses("top-p", model.generate, "x", top_p=7.0)
         refuses("outside the vocabulary", model.logits, [512])
+        refuses("array of int32 is needed, not 5.5", model.generate, 5.5)
+        refuses("array of int32 is needed", model.generate, [1.5, 2])
+        refuses("array of int32 is needed", model.generate, None)
+        refuses("prompt is empty", model.generate, np.array([], np.int32))
+        refuses("no effect without beams", model.generate, "x", length_penalty=1.0)
+        refuses("temperature has no effect", model.generate, "x", beams=2, temperature=0.5)
+        assert model.generate([]) == []
+        assert len(model.generate([[1, 403], [1]], tokens=2)) == 2
         half = model.stream(PROMPTS[0])
         next(half)
     half.close()  # after its model
@@ -119,11 +127,12 @@ def artefacts(tmp):
             assert np.allclose(story.run("decode", tokens=[ids[-1:]], P=len(ids) - 1)["logits"][0], want, atol=1e-3)
             refuses("P", story.run, "prefill", tokens=[ids], P=600)
             refuses("give the length 'P'", story.run, "prefill", tokens=[ids])
-            refuses("unknown argument", story.run, "prefill", tokens=[ids], P=0, Q=1)
+            refuses("unknown argument 'Q'; inputs are tokens", story.run, "prefill", tokens=[ids], P=0, Q=1)
+            refuses("array of int32 is needed", story.run, "prefill", tokens=[[1.5]], P=0)
             refuses("2 axes", story.run, "prefill", tokens=ids, P=0)
             refuses("no entry", story.run, "loss")
         refuses("closed", story.run, "prefill", tokens=[ids], P=0)
-    refuses("weights", sinter.Artefact, os.path.join(tmp, "story.so"), os.path.join(tmp, "none"))
+    refuses("none: the weights", sinter.Artefact, os.path.join(tmp, "story.so"), os.path.join(tmp, "none"))
     refuses("not made by", sinter.Artefact, LIBRARY)
     refuses("No such file", sinter.Artefact, os.path.join(tmp, "none.so"))
 
