@@ -61,27 +61,11 @@ static void fail_null(sn_module *m, const char *op, int i) {
         sn_module_fail(m, SN_ERR_USAGE, "%s: operand %d is NULL", op, i);
 }
 
-/* The first operation of this thread that had NULL operands only. */
-static _Thread_local struct {
-    const char *op; /* NULL: none */
-    sn_loc at;
-} homeless;
-
-void front_null_begin(void) {
-    homeless.op = NULL;
-}
-
-void front_null_end(sn_module *m) {
-    if (!homeless.op || sn_module_error(m)->code) return;
-    sn_module_set_loc(m, homeless.at);
-    fail_null(m, homeless.op, 1);
-}
-
 bool front_enter(sn_loc at, const char *op, int n, int required, const sn_tensor *x,
                  sn_tensor *bad) {
     sn_module *m = NULL;
     for (int i = 0; i < n && !m; i++) m = x[i] ? x[i]->m : NULL;
-    if (!m && required && !homeless.op) homeless.op = op, homeless.at = at;
+    if (!m && required) sn_null_op(op, at);
     *bad = m ? sn_module_error_node(m) : NULL;
     if (!front_enter_module(at, m)) return false;
     for (int i = 0; i < n; i++) {
@@ -396,6 +380,7 @@ static sn_entry *current_entry(sn_module *m, const char *what) {
 }
 
 void sn_entry_begin_at(sn_loc at, sn_module *m, const char *name) {
+    sn_null_op_begin(m);
     if (!front_enter_module(at, m)) return;
     if (front_name(m, "sn_entry_begin", name)) state_of(m)->entry = sn_entry_add(m, name);
 }

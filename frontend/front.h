@@ -19,11 +19,6 @@ bool front_enter(sn_loc at, const char *op, int n, int required, const sn_tensor
 /* The same for leaves: false if there is no module or it already has an error. */
 bool front_enter_module(sn_loc at, sn_module *m);
 
-/* An operation whose operands are all NULL has no module for its error. Between these two calls the
- * first one of the thread is remembered, and recorded in m. */
-void front_null_begin(void);
-void front_null_end(sn_module *m);
-
 /* An axis counted from the front, of `rank` axes; -1: an error was recorded. */
 int front_axis(sn_module *m, const char *op, sn_tensor x, int axis, int rank);
 

@@ -179,6 +179,11 @@ void sn_module_note(sn_module *m, const sn_node *about, const char *fmt, ...)
 int sn_module_notes(const sn_module *m, const sn_note **list); /* returns their number */
 void sn_module_set_loc(sn_module *m, sn_loc loc); /* location of the nodes created next */
 sn_loc sn_module_loc(const sn_module *m);
+/* An operation whose operands are all NULL has no module for its error. The first one since this
+ * thread began an entry of m is an error of m once it is reported (null_op.c). */
+void sn_null_op_begin(const sn_module *m);
+void sn_null_op(const char *op, sn_loc at);
+void sn_null_op_report(sn_module *m);
 /* Whether the module is being compiled at level 0, where a quotient is a single division. */
 void sn_module_set_exact_division(sn_module *m, bool exact);
 bool sn_module_exact_division(const sn_module *m);

@@ -692,5 +692,6 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
 }
 
 sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err) {
+    if (m) sn_null_op_report(m);
     return sn_program_make(m, o, NULL, NULL, err);
 }

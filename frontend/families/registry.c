@@ -252,9 +252,9 @@ bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_o
     out->module = m;
     out->type = sn_module_name(m);
     out->batch = chosen.batch;
-    front_null_begin();
+    sn_null_op_begin(m);
     define(m, &chosen);
-    front_null_end(m);
+    sn_null_op_report(m);
     if (sn_module_ok(m, err) && check_entries(m, err)) {
         read_sizes(out);
         return true;

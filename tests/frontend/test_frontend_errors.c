@@ -1,6 +1,7 @@
 /* Mistakes in the DSL: the message names the op, the shapes, the user's file and line, and says
  * what to do; the first one sticks; nothing crashes afterwards. */
 #include "frontend/sinter.h"
+#include "ir/ir.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -272,6 +273,24 @@ static void errors_stick(void **state) {
     assert_string_equal(first.message, later.message);
 }
 
+/* An operation with NULL operands only is an error of the module whose entry the thread began last. */
+static void null_operands(void **state) {
+    (void)state;
+    sn_module *a = sn_module_new("a"), *b = sn_module_new("b");
+    sn_entry_begin(a, "e");
+    sn_output("y", sn_tanh(NULL));
+    sn_null_op_report(b);
+    assert_true(sn_module_ok(b, NULL));
+    sn_null_op_report(a);
+    assert_non_null(strstr(sn_module_error(a)->message, ": tanh: operand 1 is NULL"));
+    sn_tanh(NULL);
+    sn_entry_begin(b, "e"); /* forgets it */
+    sn_null_op_report(b);
+    assert_true(sn_module_ok(b, NULL));
+    sn_module_free(a);
+    sn_module_free(b);
+}
+
 /* Without a module (out of memory) every call gives NULL and takes NULL. */
 static void no_module(void **state) {
     (void)state;
@@ -303,6 +322,7 @@ int main(void) {
         TEST(elementwise),       TEST(two_modules),  TEST(shapes),
         TEST(products),          TEST(names),        TEST(attention),
         TEST(names_and_entries), TEST(errors_stick), TEST(no_module),
+        TEST(null_operands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
