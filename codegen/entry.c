@@ -127,9 +127,17 @@ static int count_work_counters(const sn_entry_code *u) {
     return n;
 }
 
+/* sn_scan_segment */
+static em_val segment_of(part *p, sn_dim length) {
+    em *e = p->e;
+    em_val root = em_sqrt(e, em_convert(e, dim_value(p, length), SN_I64, SN_F64));
+    return em_addi(e, em_convert(e, root, SN_F64, SN_I64), 1);
+}
+
 static bool same_size(const sn_buffer *a, const sn_buffer *b) {
-    return a->count == b->count && a->max_count == b->max_count && a->rows == b->rows &&
-           a->row_limit == b->row_limit && sn_dtype_size(a->dtype) == sn_dtype_size(b->dtype);
+    return a->count == b->count && a->segments == b->segments && a->max_count == b->max_count &&
+           a->rows == b->rows && a->row_limit == b->row_limit &&
+           sn_dtype_size(a->dtype) == sn_dtype_size(b->dtype);
 }
 
 /* Whether an earlier buffer in the slot of buffer i is as large: equal layers have equal buffers. */
@@ -151,6 +159,7 @@ static em_val slot_bytes(part *p, sn_buffer_kind kind, int slot) {
         const sn_buffer *b = &plan->buffer[i];
         if (b->kind != kind || b->slot != slot || is_counted(plan, i)) continue;
         em_val n = dim_value(p, b->count);
+        if (b->segments) n = em_mul(e, n, segment_of(p, b->segments));
         if (b->max_count) n = em_imin(e, n, dim_value(p, b->max_count));
         if (b->rows) n = em_select(e, is_more(p, b->rows, b->row_limit), n, em_i64(e, 0));
         size = em_imax(e, size, em_muli(e, n, (int64_t)sn_dtype_size(b->dtype)));
@@ -396,11 +405,21 @@ static void advance(walk *w, int buffer, em_val elements) {
     em_set(e, at, em_gep(e, em_get(e, at), w->p.u->plan->buffer[buffer].dtype, elements));
 }
 
+static void open_carries(walk *w, const sn_scan_carry *c, int n) {
+    em *e = w->p.e;
+    const sn_plan *plan = w->p.u->plan;
+    for (int i = 0; i < 2 * n; i++) {
+        int local = c[i / 2].local[i % 2];
+        sn_view whole = {.buffer = local, .dtype = plan->buffer[local].dtype};
+        em_set(e, w->p.window[i % 2 ? c[i / 2].next : c[i / 2].now],
+               pointer_of(&w->p, &whole, em_get(e, w->table), em_get(e, w->workspace)));
+    }
+}
+
 /* Points the windows at the first element of the thread's part; index[k]: the part's number on
  * independent axis k. */
 static void open_windows(walk *w, const sn_scan_loop *l, const em_val *index) {
     em *e = w->p.e;
-    const sn_plan *plan = w->p.u->plan;
     em_val table = em_get(e, w->table), workspace = em_get(e, w->workspace);
     for (int i = 0; i < l->n_window; i++) {
         const sn_window *v = &l->window[i];
@@ -410,18 +429,12 @@ static void open_windows(walk *w, const sn_scan_loop *l, const em_val *index) {
         for (int k = 0; k < l->n_tile; k++)
             if (v->tile_step[k])
                 advance(w, v->buffer, em_mul(e, index[k], dim_value(&w->p, v->tile_step[k])));
-        if (l->reverse && v->step) {
+        if (l->reverse && v->step && !v->kept) {
             em_val last = em_subi(e, dim_value(&w->p, l->length), 1);
             advance(w, v->buffer, em_mul(e, last, dim_value(&w->p, v->step)));
         }
     }
-    for (int i = 0; i < l->n_carry; i++)
-        for (int k = 0; k < 2; k++) {
-            int local = l->carry[i].local[k];
-            sn_view whole = {.buffer = local, .dtype = plan->buffer[local].dtype};
-            em_set(e, w->p.window[k ? l->carry[i].next : l->carry[i].now],
-                   pointer_of(&w->p, &whole, table, workspace));
-        }
+    open_carries(w, l->carry, l->n_carry);
 }
 
 static void walk_scan(walk *w, int loop, const em_val *index);
@@ -441,26 +454,94 @@ static void walk_steps(walk *w, int loop, int first, int last) {
     }
 }
 
+static void advance_windows(walk *w, const sn_scan_loop *l, bool kept) {
+    em *e = w->p.e;
+    for (int i = 0; i < l->n_window; i++) {
+        const sn_window *v = &l->window[i];
+        if (!v->step || v->kept != kept) continue;
+        em_val step = dim_value(&w->p, v->step);
+        advance(w, v->buffer, l->reverse && !kept ? em_neg(e, step) : step);
+    }
+}
+
+static void swap_carries(walk *w, const sn_scan_carry *c, int n) {
+    for (int i = 0; i < n; i++) {
+        em_var now = w->p.window[c[i].now], next = w->p.window[c[i].next];
+        em_val was = em_get(w->p.e, now);
+        em_set(w->p.e, now, em_get(w->p.e, next));
+        em_set(w->p.e, next, was);
+    }
+}
+
+/* Points windows at element (or segment) `at`. */
+static void set_places(walk *w, const sn_scan_place *q, int n, em_val at) {
+    em *e = w->p.e;
+    for (int i = 0; i < n; i++) {
+        sn_view home = {.buffer = q[i].home, .dtype = w->p.u->plan->buffer[q[i].home].dtype};
+        em_set(e, w->p.window[q[i].at],
+               pointer_of(&w->p, &home, em_get(e, w->table), em_get(e, w->workspace)));
+        advance(w, q[i].at, em_mul(e, at, dim_value(&w->p, q[i].step)));
+    }
+}
+
+/* Results that are stored for the first element of each segment, of which t is the number. */
+static void walk_kept(walk *w, int loop, em_val t, em_val segment) {
+    em *e = w->p.e;
+    const sn_scan_loop *l = &w->p.u->plan->scan[loop];
+    int known = w->p.n_known;
+    em_branch br = em_if(e, em_cmp(e, EM_EQ, em_rem(e, t, segment), em_i64(e, 0)));
+    walk_steps(w, loop, l->again ? l->again->stepped : l->begin, l->kept);
+    advance_windows(w, l, true);
+    em_endif(e, &br);
+    w->p.n_known = known;
+}
+
+/* Computes a segment's carries again when iteration t comes to its last element, which is number k
+ * for the scan in the other direction; shows the one before the element. */
+static void walk_again(walk *w, int loop, em_val t, em_val length, em_val segment) {
+    em *e = w->p.e;
+    const sn_scan_loop *l = &w->p.u->plan->scan[loop];
+    const sn_scan_again *a = l->again;
+    em_val k = em_sub(e, em_subi(e, length, 1), t), in_segment = em_rem(e, k, segment);
+    em_val first = em_sub(e, k, in_segment), one = em_i64(e, 1), zero = em_i64(e, 0);
+    em_val last = em_cmp(e, EM_EQ, in_segment, em_sub(e, segment, one));
+    int known = w->p.n_known;
+    em_branch br = em_if(e, em_or(e, last, em_cmp(e, EM_EQ, t, zero)));
+    set_places(w, a->first, a->n, em_div(e, k, segment));
+    walk_steps(w, loop, l->begin, a->restored);
+    int before = w->p.n_known;
+    em_loop each = em_for(e, zero, in_segment, one);
+    em_val at = em_add(e, first, each.i);
+    if (!l->reverse) at = em_sub(e, em_sub(e, length, one), at);
+    set_places(w, a->past, a->n, each.i);
+    set_places(w, a->sequence, a->n_sequence, at);
+    walk_steps(w, loop, a->restored, a->stepped);
+    swap_carries(w, a->carry, a->n);
+    em_end(e, &each);
+    w->p.n_known = before;
+    set_places(w, a->past, a->n, in_segment);
+    walk_steps(w, loop, a->restored, a->stored);
+    em_endif(e, &br);
+    w->p.n_known = known;
+    set_places(w, a->past, a->n, in_segment);
+}
+
 static void walk_scan(walk *w, int loop, const em_val *index) {
     em *e = w->p.e;
     const sn_scan_loop *l = &w->p.u->plan->scan[loop];
+    int from = l->again ? l->again->stepped : l->begin, known = w->p.n_known;
     em_val length = dim_value(&w->p, l->length);
-    int known = w->p.n_known;
+    em_val segment = l->again || l->kept > from ? segment_of(&w->p, l->length) : NULL;
     open_windows(w, l, index);
+    if (l->again) open_carries(w, l->again->carry, l->again->n);
     walk_steps(w, loop, l->first, l->begin);
     int before = w->p.n_known; /* values computed in the loop are known only there */
     em_loop t = em_for(e, em_i64(e, 0), length, em_i64(e, 1));
-    walk_steps(w, loop, l->begin, l->end);
-    for (int i = 0; i < l->n_window; i++) {
-        em_val step = dim_value(&w->p, l->window[i].step);
-        if (l->window[i].step) advance(w, l->window[i].buffer, l->reverse ? em_neg(e, step) : step);
-    }
-    for (int i = 0; i < l->n_carry; i++) {
-        em_var now = w->p.window[l->carry[i].now], next = w->p.window[l->carry[i].next];
-        em_val was = em_get(e, now);
-        em_set(e, now, em_get(e, next));
-        em_set(e, next, was);
-    }
+    if (l->again) walk_again(w, loop, t.i, length, segment);
+    if (l->kept > from) walk_kept(w, loop, t.i, segment);
+    walk_steps(w, loop, l->kept, l->end);
+    advance_windows(w, l, false);
+    swap_carries(w, l->carry, l->n_carry);
     em_end(e, &t);
     w->p.n_known = before;
     walk_steps(w, loop, l->end, l->last);

@@ -108,6 +108,22 @@ static bool *find_read(const back *b, const draft *d) {
     return read;
 }
 
+/* Adds carries from which others that are kept follow: those may be computed again. */
+static void keep_sources(const back *b, bool *keep) {
+    const sn_scan *s = &b->s;
+    for (bool more = true; more;) {
+        sn_node *next[SN_MAX_RESULTS];
+        int n = 0;
+        more = false;
+        for (int i = 0; i < s->n_carry; i++)
+            if (keep[i]) next[n++] = s->body->out[i];
+        sn_order order = sn_topo(b->c->n->m, n, next);
+        for (int i = 0; i < s->n_carry; i++)
+            for (int k = 0; k < order.n && !keep[i]; k++)
+                more |= keep[i] = order.node[k] == s->body->arg[i];
+    }
+}
+
 /* The forward scan with the carries that `keep` names as further outputs; at[i]: which result. */
 static sn_node *with_history(const back *b, const bool *keep, int *at) {
     sn_node *n = b->c->n;
@@ -181,8 +197,11 @@ bool grad_scan(grad *c) {
             b.g[i] = sn_gr_stand_in(m, b.y[i]->rank, b.y[i]->shape, (sn_dtype)b.y[i]->dtype);
     if (m->error.code || !differentiate(&b) || !collect(&b, &d)) return true;
     bool *read = find_read(&b, &d);
+    bool *keep = sn_arena_alloc(m, (size_t)s->n_in + 1);
+    memcpy(keep, read, (size_t)s->n_in + 1);
+    keep_sources(&b, keep);
     int *at = sn_arena_alloc(m, sizeof *at * (size_t)(s->n_carry + 1));
-    sn_node *forward = with_history(&b, read, at);
+    sn_node *forward = with_history(&b, keep, at);
     if (m->error.code) return true;
     for (int i = 0; i < s->n_carry; i++)
         if (read[i]) add_sequence(&d, sn_b_result(forward, at[i]), b.arg[i]);

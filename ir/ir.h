@@ -420,7 +420,7 @@ int sn_pullback(sn_node *y, sn_node *g, int n_wrt, sn_node *const *wrt, sn_node 
 int sn_pullback_all(int n_y, sn_node *const *y, sn_node *const *g, int n_wrt, sn_node *const *wrt,
                     sn_node **out);
 
-/* ir/infer.c, ir/scan.c — the attributes of a scan */
+/* ir/scan.c — the attributes of a scan */
 typedef struct sn_scan {
     int n_in, n_carry, n_sequence, n_tile;
     bool reverse;
@@ -430,6 +430,8 @@ typedef struct sn_scan {
      * of the body's result that is summed in blocks, -1: none; NULL: none at all */
     int n_again;
     const int64_t *sums;
+    /* scan: (what the body takes) -> the first sequences after the element; NULL: none */
+    const sn_region *again;
 } sn_scan;
 enum { SN_SCAN_BLOCK = 64 };
 /* What is wrong with them; NULL: nothing. */

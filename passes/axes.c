@@ -153,6 +153,17 @@ void sn_axes_join_carries(sn_axes *t, const sn_axes_body *p, const sn_scan *s) {
             join(t, sn_axes_number(p, s->body->arg[i], a), sn_axes_number(p, s->body->out[i], a));
 }
 
+void sn_axes_join_again(sn_axes *t, const sn_axes_body *p, const sn_axes_body *q,
+                        const sn_scan *s) {
+    for (int i = 0; i < s->n_in; i++)
+        for (int a = 0; a < s->body->arg[i]->rank; a++)
+            join(t, sn_axes_number(p, s->body->arg[i], a), sn_axes_number(q, s->again->arg[i], a));
+    for (int i = 0; i < s->again->n_out; i++)
+        for (int a = 0; a < s->again->out[i]->rank; a++)
+            join(t, sn_axes_number(q, s->again->arg[s->n_carry + i], a),
+                 sn_axes_number(q, s->again->out[i], a));
+}
+
 /* A nested scan; its results are read where a `result` selects them. */
 static void along_scan(sn_axes *t, const sn_axes_body *p, const sn_node *n) {
     sn_scan s = sn_scan_of(n);

@@ -28,6 +28,8 @@ typedef struct sn_axes {
 sn_axes_body *sn_axes_read(sn_axes *t, const sn_region *r);
 /* What leaves the body of s as a carry enters it again. */
 void sn_axes_join_carries(sn_axes *t, const sn_axes_body *p, const sn_scan *s);
+/* The same for its region `again`, whose nodes are those of q. */
+void sn_axes_join_again(sn_axes *t, const sn_axes_body *p, const sn_axes_body *q, const sn_scan *s);
 /* The number of axis a of a node of the region; the class of an axis by number. */
 int sn_axes_number(const sn_axes_body *p, const sn_node *n, int a);
 int sn_axes_class(sn_axes *t, int number);

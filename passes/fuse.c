@@ -617,29 +617,34 @@ static int fuse_entry(sn_passes *p, sn_entry *e, bool body) {
     return b.count;
 }
 
+static sn_node *fuse_regions(void *ctx, sn_node *n);
+
 /* The body of a row_blocked node or a scan is fused like an entry whose inputs are its arguments. */
-static sn_node *fuse_body(void *ctx, sn_node *n) {
-    if (n->op != SN_OP_row_blocked && n->op != SN_OP_scan) return n;
-    const sn_region *body = sn_attr_region(n, SN_A_body);
+static sn_region *fuse_region(sn_passes *p, const sn_region *body) {
     sn_binding result[SN_MAX_RESULTS];
     sn_node *out[SN_MAX_RESULTS];
     sn_entry inside = {.name = "body", .output = result, .n_output = body->n_out};
     memcpy(out, body->out, sizeof *out * (size_t)body->n_out);
-    if (n->op == SN_OP_scan) sn_rewrite(n->m, body->n_out, out, fuse_body, ctx); /* nested ones */
+    sn_rewrite(p->m, body->n_out, out, fuse_regions, p); /* nested ones */
     for (int i = 0; i < body->n_out; i++) result[i] = (sn_binding){"", out[i]};
-    fuse_entry(ctx, &inside, true);
+    fuse_entry(p, &inside, true);
     for (int i = 0; i < body->n_out; i++) out[i] = result[i].node;
+    return sn_region_new(p->m, body->n_arg, body->arg, body->n_out, out);
+}
+
+static sn_node *fuse_regions(void *ctx, sn_node *n) {
+    if (n->op != SN_OP_row_blocked && n->op != SN_OP_scan) return n;
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
     for (int i = 0; i < n->n_attr; i++) {
         attr[i] = n->attr[i];
-        if (attr[i].key == SN_A_body)
-            attr[i].r = sn_region_new(n->m, body->n_arg, body->arg, body->n_out, out);
+        if (sn_attr_table[attr[i].key].kind == SN_AK_REGION)
+            attr[i].r = fuse_region(ctx, attr[i].r);
     }
     return sn_node_new(n->m, (sn_op)n->op, n->n_in, n->in, n->n_attr, attr);
 }
 
 int sn_pass_fuse(sn_passes *p) {
-    int count = sn_rewrite_module(p->m, fuse_body, p);
+    int count = sn_rewrite_module(p->m, fuse_regions, p);
     for (int i = 0; i < sn_entry_count(p->m); i++) {
         count += fuse_entry(p, sn_entry_at(p->m, i), false);
         if (sn_module_error(p->m)->code) return count;

@@ -1,7 +1,9 @@
 /* fused_scan_grad.c: the gradient of a scan as one fused_scan. It reads the carries of the forward scan
  * before each element, which a result of that scan keeps (ir/grad_scan.c). Here they become carries
  * that are recomputed, from the forward scan's body, and sums over the axis of vectors become sums
- * of blocks, which are added up afterwards. Then results of scans that nobody reads disappear. */
+ * of blocks, which are added up afterwards. If there is no such kernel, the scan is told how the carries
+ * follow one from another, so that the plan keeps few of them (plan/scan_again.c). Then results of scans
+ * that nobody reads disappear. */
 #include "passes/fused_scan.h"
 #include "passes/graph_util.h"
 
@@ -169,22 +171,102 @@ static sn_node *result_of(const draft *d, sn_node *all, int i, const sn_node *t)
     return sn_b_reshape(y, t->rank, t->shape);
 }
 
-static sn_node *make(draft *d, sn_scan_uses *u, sn_node *n) {
+/* ---- carries that are kept at some elements ---- */
+
+enum { SHORT = 16 }; /* elements: all of their carries may be kept */
+
+/* The result of the forward scan that keeps carry i; NULL: there is none. */
+static sn_node *history_of(const side *f, int i) {
+    for (int k = f->s.n_carry; k < f->s.body->n_out; k++)
+        if (f->s.body->out[k] == f->s.body->arg[i]) return sn_b_result(f->n, k);
+    return NULL;
+}
+
+/* By carry of the forward scan: its result if the backward body reads it, or another such carry follows
+ * from it. False: a result is missing. */
+static bool find_histories(const draft *d, sn_node **history) {
+    const side *f = &d->forward;
+    sn_node *next[SN_MAX_RESULTS];
+    int n = 0;
+    for (int i = 0; i < d->back.s.n_in; i++)
+        if (d->carry[i] >= 0) history[d->carry[i]] = d->back.n->in[i];
+    for (bool more = true; more;) {
+        more = false;
+        n = 0;
+        for (int i = 0; i < f->s.n_carry; i++)
+            if (history[i]) next[n++] = f->s.body->out[i];
+        sn_order order = sn_topo(d->m, n, next);
+        for (int i = 0; i < f->s.n_carry; i++)
+            for (int k = 0; k < order.n && !history[i]; k++)
+                if (order.node[k] == f->s.body->arg[i]) {
+                    history[i] = history_of(f, i);
+                    if (!history[i]) return false;
+                    more = true;
+                }
+    }
+    return n > 0;
+}
+
+/* The same scan with the attribute `again`; NULL: it does not read a forward scan's carries. */
+static sn_node *with_again(draft *d) {
+    side *b = &d->back, *f = &d->forward;
+    sn_node *history[SN_MAX_RESULTS] = {NULL}, *next[SN_MAX_RESULTS];
+    if (!f->n || sn_dim_hi(d->m, b->n->in[b->s.n_carry]->shape[0]) < SHORT ||
+        !find_histories(d, history))
+        return NULL;
+    int n_again = 0, n_in = b->s.n_in + f->s.n_in;
+    d->in = sn_arena_alloc(d->m, 4 * sizeof *d->in * (size_t)n_in);
+    d->arg = d->in + n_in;
+    b->arg = d->arg + n_in;
+    f->arg = b->arg + b->s.n_in;
+    add_carries(d, b);
+    for (int i = 0; i < f->s.n_carry; i++) {
+        f->arg[i] = f->s.body->arg[i]; /* nobody reads it */
+        if (!history[i]) continue;
+        f->arg[i] = d->arg[place_of(d, d->n_in, history[i], true)];
+        next[n_again++] = f->s.body->out[i];
+    }
+    side *each[] = {b, f};
+    for (int i = 0; i < 2; i++) add_others(d, each[i], d->n_carry, true);
+    d->n_sequence = d->n_in - d->n_carry;
+    int first = d->n_in;
+    for (int i = 0; i < 2; i++) add_others(d, each[i], first, false);
+    sn_region_inline(b->s.body, b->arg, b->out);
+    sn_region_inline(sn_region_new(d->m, f->s.n_in, f->s.body->arg, n_again, next), f->arg, f->out);
+    if (sn_module_error(d->m)->code) return NULL;
+    sn_region *body = sn_region_new(d->m, d->n_in, d->arg, b->s.body->n_out, b->out),
+              *again = sn_region_new(d->m, d->n_in, d->arg, n_again, f->out);
+    sn_attr attr[] = {SN_INT(carries, d->n_carry), SN_INT(sequences, d->n_sequence),
+                      SN_REG(body, body), SN_REG(again, again), SN_INT(reverse, 1)};
+    return sn_node_new(d->m, SN_OP_scan, d->n_in, d->in, 4 + b->s.reverse, attr);
+}
+
+static void begin_draft(draft *d, const sn_scan_uses *u, sn_node *n) {
     *d = (draft){.m = n->m, .back = {.n = n, .s = sn_scan_of(n)}};
     d->carry = sn_arena_alloc(n->m, sizeof *d->carry * (size_t)n->n_in);
     find_forward(d, u);
+}
+
+static sn_node *make(draft *d, const sn_scan_uses *u, sn_node *n) {
+    begin_draft(d, u, n);
     sn_node *all = join_bodies(d) ? fused(d) : NULL;
     if (all || !d->forward.n) return all;
-    d->forward.n = NULL; /* with the carries of all elements in memory */
-    d->n_in = d->n_carry = d->n_out = 0;
+    begin_draft(d, u, n); /* with the carries of all elements in memory */
+    d->forward.n = NULL;
     for (int i = 0; i < n->n_in; i++) d->carry[i] = -1;
-    return join_bodies(d) ? fused(d) : NULL;
+    if (join_bodies(d)) all = fused(d);
+    sn_lanes l;
+    const sn_node *at;
+    if (all || !sn_lanes_read(&l, n, &at)) return all; /* or it is a kernel as it is */
+    begin_draft(d, u, n);
+    return with_again(d);
 }
 
 sn_node *sn_fuse_scan_grad(void *ctx, sn_node *n) {
     sn_scan_uses *u = ctx;
     sn_node *scan = n->op == SN_OP_result ? n->in[0] : n;
-    if (scan->op != SN_OP_scan || sn_attr_get(scan, SN_A_tiles)) return n;
+    if (scan->op != SN_OP_scan || sn_attr_get(scan, SN_A_tiles) || sn_attr_get(scan, SN_A_again))
+        return n;
     if (scan->n_result > 1 && n == scan) return n; /* its results are replaced */
     if (u->last != scan) {
         draft d;
@@ -248,8 +330,11 @@ sn_node *sn_drop_scan_results(void *ctx, sn_node *n) {
     }
     if (n_out == s.body->n_out) return n;
     sn_region *body = sn_region_new(n->m, s.n_in, s.body->arg, n_out, out);
-    sn_attr attr[] = {SN_INT(carries, s.n_carry), SN_INT(sequences, s.n_sequence),
-                      SN_REG(body, body), SN_INT(reverse, 1)};
-    sn_node *r = sn_node_new(n->m, SN_OP_scan, scan->n_in, scan->in, 3 + s.reverse, attr);
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * scan->n_attr);
+    for (int i = 0; i < scan->n_attr; i++) {
+        attr[i] = scan->attr[i];
+        if (attr[i].key == SN_A_body) attr[i].r = body;
+    }
+    sn_node *r = sn_node_new(n->m, SN_OP_scan, scan->n_in, scan->in, scan->n_attr, attr);
     return sn_b_result(r, (int)to);
 }

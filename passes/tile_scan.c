@@ -65,13 +65,15 @@ static bool has_product(const part *p) {
 
 /* Classes from the outermost axis of the first result on, in parts that are as small as possible but
  * keep a call of a kernel busy: about 8 KiB, 16 KiB with products. */
-static void choose(tiling *t, const part *p) {
+static void choose(tiling *t, const part *p, const part *again) {
     const sn_node *y = p->region->out[0];
     int64_t work = largest(p), least = has_product(p) ? 4096 : 2048, size;
     for (int a = 0; a < y->rank && t->n_tile < MAX_TILE; a++) {
         int class = sn_axes_class(&t->a, sn_axes_number(p, y, a));
         bool known = sn_dim_is_const(t->a.m, y->shape[a], &size);
-        if (!is_independent(t, p, class) || (known && (size < 2 || work <= least))) continue;
+        if (!is_independent(t, p, class) || (again && !is_independent(t, again, class)) ||
+            (known && (size < 2 || work <= least)))
+            continue;
         int64_t each = 1;
         while (known && (size % each || work / size * each < least)) each++;
         if (known && each == size) continue;
@@ -138,7 +140,7 @@ static sn_region *part_region(tiling *t, const part *p) {
     return sn_region_new(t->a.m, r->n_arg, arg, r->n_out, out);
 }
 
-static sn_node *tiled(tiling *t, const part *p, sn_node *n) {
+static sn_node *tiled(tiling *t, const part *p, const part *again, sn_node *n) {
     sn_scan s = sn_scan_of(n);
     int n_row = s.n_in + s.body->n_out, k = 0;
     int64_t *tiles = sn_arena_alloc(t->a.m, sizeof *tiles * (size_t)(1 + t->n_tile * n_row));
@@ -151,6 +153,7 @@ static sn_node *tiled(tiling *t, const part *p, sn_node *n) {
     for (int i = 0; i < n->n_attr; i++) {
         attr[i] = n->attr[i];
         if (attr[i].key == SN_A_body) attr[i].r = part_region(t, p);
+        if (attr[i].key == SN_A_again) attr[i].r = part_region(t, again);
     }
     attr[n->n_attr] = SN_LIST(tiles, k, tiles);
     return sn_node_new(t->a.m, SN_OP_scan, n->n_in, n->in, n->n_attr + 1, attr);
@@ -162,10 +165,11 @@ static sn_node *rule(void *ctx, sn_node *n) {
     if (n->op != SN_OP_scan || sn_attr_get(n, SN_A_tiles)) return n;
     sn_loc loc = sn_module_loc(n->m);
     sn_scan s = sn_scan_of(n);
-    const part *p = sn_axes_read(&t.a, s.body);
+    const part *p = sn_axes_read(&t.a, s.body), *again = NULL;
     sn_axes_join_carries(&t.a, p, &s);
-    choose(&t, p);
-    sn_node *r = t.n_tile ? tiled(&t, p, n) : n;
+    if (s.again) sn_axes_join_again(&t.a, p, again = sn_axes_read(&t.a, s.again), &s);
+    choose(&t, p, again);
+    sn_node *r = t.n_tile ? tiled(&t, p, again, n) : n;
     sn_module_set_loc(n->m, loc);
     return r;
 }

@@ -260,10 +260,17 @@ static const char *loop_of(sn_module *m, const sn_plan *plan, int i) {
         if (s->first != i) continue;
         sn_dim_print(m, s->length, rows, sizeof rows);
         sn_dim_print(m, sn_dim_product(m, s->n_tile, s->parts), parts, sizeof parts);
+        const char *again = s->again ? sn_arena_printf(m,
+                                                       "; carries of the loop in the other "
+                                                       "direction: the first of each segment of "
+                                                       "sqrt(%s) elements is stored, calls %d to "
+                                                       "%d compute the others again",
+                                                       rows, s->begin, s->again->stepped - 1)
+                                     : "";
         return sn_arena_printf(m,
                                "scan: for each of %s elements, in %s independent parts, up to "
-                               "call %d",
-                               rows, parts, s->last - 1);
+                               "call %d%s",
+                               rows, parts, s->last - 1, again);
     }
     if (!loop || i != loop->first) return "";
     sn_dim_print(m, loop->rows, rows, sizeof rows);

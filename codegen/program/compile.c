@@ -468,7 +468,7 @@ static const char *entry_code_text(sn_module *m, const sn_entry_code *u) {
     for (int i = 0; i < u->plan->n_buffer; i++) {
         const sn_buffer *b = &u->plan->buffer[i];
         fprintf(f, "%d %d %d %lld ", b->kind, b->slot, u->table[i], (long long)b->row_limit);
-        sn_print_dims(f, m, 3, (const sn_dim[]){b->count, b->max_count, b->rows});
+        sn_print_dims(f, m, 4, (const sn_dim[]){b->count, b->max_count, b->rows, b->segments});
         fputc('\n', f);
     }
     bool ok = fclose(f) == 0;

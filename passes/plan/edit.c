@@ -42,7 +42,8 @@ void sn_plan_move_loops(sn_plan *p, const int *moved) {
     for (int k = 0; k < p->n_scan; k++) {
         sn_scan_loop *l = &p->scan[k];
         int by = moved[l->first] - l->first;
-        l->first += by, l->begin += by, l->end += by, l->last += by;
+        l->first += by, l->begin += by, l->kept += by, l->end += by, l->last += by;
+        if (l->again) l->again->restored += by, l->again->stored += by, l->again->stepped += by;
     }
 }
 

@@ -36,6 +36,11 @@ static void find_lifetimes(sn_plan *p) {
             for (int i = 0; i < l->n_out; i++) touch_between(p, l->out[i].buffer, step);
             for (int i = 0; i < 2 * l->n_carry; i++)
                 touch_between(p, l->carry[i / 2].local[i % 2], step);
+            for (int i = 0; l->again && i < l->again->n; i++) {
+                touch_between(p, l->again->carry[i].local[0], step);
+                touch_between(p, l->again->carry[i].local[1], step);
+                touch_between(p, l->again->past[i].home, step);
+            }
         }
     }
     for (int k = 0; k < p->n_loop; k++) /* the next iteration needs them again */
@@ -56,6 +61,7 @@ typedef struct slot {
 static int64_t max_bytes(const sn_plan *p, const sn_buffer *b) {
     int64_t n = sn_dim_hi(p->m, b->count), size = (int64_t)sn_dtype_size(b->dtype);
     if (b->max_count && sn_dim_hi(p->m, b->max_count) < n) n = sn_dim_hi(p->m, b->max_count);
+    if (b->segments) size *= sn_scan_segment(sn_dim_hi(p->m, b->segments));
     return n > INT64_MAX / size ? INT64_MAX : n * size;
 }
 
@@ -222,11 +228,36 @@ static void print_view(FILE *f, const sn_plan *p, const sn_view *v) {
     }
 }
 
+static void print_carries(FILE *f, const sn_plan *p, const sn_scan_carry *c, int n) {
+    for (int i = 0; i < n; i++)
+        fprintf(f, "       carry windows %d %d of locals %d %d\n", c[i].now, c[i].next,
+                p->buffer[c[i].local[0]].slot, p->buffer[c[i].local[1]].slot);
+}
+
+static void print_places(FILE *f, const sn_plan *p, const sn_scan_place *q, int n) {
+    for (int i = 0; i < n; i++) {
+        const sn_buffer *home = &p->buffer[q[i].home];
+        fprintf(f, "       window %d by ", q[i].at);
+        sn_print_dim(f, p->m, q[i].step);
+        fprintf(f, " from %s %d\n", home->kind == SN_BUF_LOCAL ? "local" : "window",
+                home->kind == SN_BUF_LOCAL ? home->slot : q[i].home);
+    }
+}
+
+static void print_again(FILE *f, const sn_plan *p, const sn_scan_again *a) {
+    fprintf(f, "       again: to step %d, to %d, to %d\n", a->restored - 1, a->stored - 1,
+            a->stepped - 1);
+    print_carries(f, p, a->carry, a->n);
+    print_places(f, p, a->first, a->n);
+    print_places(f, p, a->past, a->n);
+    print_places(f, p, a->sequence, a->n_sequence);
+}
+
 /* Everything that the code depends on. */
 static void print_scan(FILE *f, const sn_plan *p, int k) {
     const sn_scan_loop *l = &p->scan[k];
-    fprintf(f, "scan %d in %d: steps %d to %d, body %d to %d, for each of ", k, l->parent, l->first,
-            l->last - 1, l->begin, l->end - 1);
+    fprintf(f, "scan %d in %d: steps %d to %d, kept %d, body %d to %d, for each of ", k, l->parent,
+            l->first, l->last - 1, l->kept - l->begin, l->begin, l->end - 1);
     sn_print_dim(f, p->m, l->length);
     fprintf(f, " elements%s, parts ", l->reverse ? " from the last one on" : "");
     sn_print_dims(f, p->m, l->n_tile, l->parts);
@@ -235,7 +266,7 @@ static void print_scan(FILE *f, const sn_plan *p, int k) {
         const sn_window *w = &l->window[i];
         const sn_view *base =
             w->operand < l->n_in ? &l->in[w->operand] : &l->out[w->operand - l->n_in];
-        fprintf(f, "       window %d by ", w->buffer);
+        fprintf(f, "       window %d%s by ", w->buffer, w->kept ? " of segments" : "");
         sn_print_dim(f, p->m, w->step);
         fputs(" parts by ", f);
         sn_print_dims(f, p->m, l->n_tile, w->tile_step);
@@ -243,10 +274,8 @@ static void print_scan(FILE *f, const sn_plan *p, int k) {
         print_view(f, p, base);
         fputc('\n', f);
     }
-    for (int i = 0; i < l->n_carry; i++)
-        fprintf(f, "       carry windows %d %d of locals %d %d\n", l->carry[i].now,
-                l->carry[i].next, p->buffer[l->carry[i].local[0]].slot,
-                p->buffer[l->carry[i].local[1]].slot);
+    print_carries(f, p, l->carry, l->n_carry);
+    if (l->again) print_again(f, p, l->again);
 }
 
 void sn_plan_print(FILE *f, const sn_plan *p) {

@@ -29,6 +29,7 @@ typedef struct sn_buffer {
     sn_dim max_count; /* ... but at most this; 0: no limit */
     sn_dim rows;      /* ... and none if this is at most row_limit; 0: always */
     int64_t row_limit;
+    sn_dim segments; /* as often as a loop of this length has segments (scan.h); 0: once */
     int first, last; /* first and last step that uses it (temporaries) */
     int slot;        /* temporaries: slot of the workspace; locals: of a thread's locals */
 } sn_buffer;
@@ -91,6 +92,7 @@ typedef struct sn_window {
     int buffer;  /* of kind SN_BUF_WINDOW */
     int operand; /* of the scan; from n_in on its results */
     sn_dim step, tile_step[SN_SCAN_TILES];
+    bool kept; /* moves from one segment to the next, and always forward */
 } sn_window;
 
 /* A carry: two locals, and windows of them that change places after each iteration. */
@@ -99,12 +101,33 @@ typedef struct sn_scan_carry {
     int local[2];
 } sn_scan_carry;
 
+/* A window `at` that is set to an element of what window `home` sees the first of. */
+typedef struct sn_scan_place {
+    int home, at;
+    sn_dim step;
+} sn_scan_place;
+
+/* Carries of the scan in the other direction, of which the first of each segment is in memory
+ * (scan_again.c). Before the loop's first element of a segment, they are computed again: steps [begin,
+ * restored) copy the first of the segment to `now`; for each element, [restored, stored) store `now`,
+ * and [stored, stepped) compute `next` of it. Steps from `stepped` on are the element's. */
+typedef struct sn_scan_again {
+    int n, restored, stored, stepped;
+    sn_scan_carry *carry; /* [n] */
+    sn_scan_place *first; /* [n] of what is in memory, by segment */
+    sn_scan_place *past;  /* [n] of a segment's carries; home: a local */
+    int n_sequence;
+    sn_scan_place *sequence; /* [n_sequence] what the steps read, by element */
+} sn_scan_again;
+
 /* Steps [first, last), a loop over `length` elements for each part of the independent axes: threads
  * share the parts, and a thread runs the whole loop without waiting for others. Steps before `begin`
  * run once a part before the iterations, those from `end` on after them. */
 typedef struct sn_scan_loop {
     int first, begin, end, last;
-    int parent; /* the loop that it is nested in: no parts of its own; -1: none */
+    int kept;             /* steps [begin, kept) run for the first element of each segment only */
+    sn_scan_again *again; /* NULL: nothing is computed again */
+    int parent;           /* the loop that it is nested in: no parts of its own; -1: none */
     bool reverse;
     sn_dim length;
     int n_tile;

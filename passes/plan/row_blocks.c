@@ -305,5 +305,6 @@ const char *sn_row_blocks_iteration(sn_iteration t) {
 int64_t sn_buffer_elements(sn_module *m, const sn_buffer *b, const int64_t *symbol) {
     int64_t n = sn_dim_eval(m, b->count, symbol), max_count = sn_dim_eval(m, b->max_count, symbol);
     if (b->rows && sn_dim_eval(m, b->rows, symbol) <= b->row_limit) return 0;
+    if (b->segments) n *= sn_scan_segment(sn_dim_eval(m, b->segments, symbol));
     return b->max_count && max_count < n ? max_count : n;
 }

@@ -1,24 +1,13 @@
 /* scan.c: see scan.h. */
-#include "passes/plan/scan.h"
-#include "passes/plan/planner.h"
+#include "passes/plan/scan_impl.h"
 
 #include <string.h>
 
 /* ---- planning ---- */
 
-/* A scan that is being planned: its steps are those from `first` on. */
-typedef struct scan_plan {
-    sn_scan s;
-    sn_scan_loop *loop;
-    sn_window *window; /* [operands + results] */
-    sn_scan_carry *carry;
-    sn_order order; /* of the body */
-    int first;
-} scan_plan;
-
 /* A window of operand (or result) i of the scan, which has this view: what one iteration sees. */
-static sn_view add_window(sn_planner *p, scan_plan *c, int i, const sn_view *v, const sn_node *type,
-                          bool moves) {
+sn_view sn_scan_add_window(sn_planner *p, scan_plan *c, int i, const sn_view *v,
+                           const sn_node *type, bool moves) {
     sn_window *w = &c->window[c->loop->n_window++];
     *w = (sn_window){.buffer = sn_planner_buffer(p, SN_BUF_WINDOW, type, NULL), .operand = i};
     if (moves) w->step = v->stride[0];
@@ -59,7 +48,7 @@ static bool may_move(sn_planner *p, const scan_plan *c, const sn_view *v, const 
     bool written = false;
     sn_view new;
     if (p->plan->buffer[v->buffer].kind != SN_BUF_LOCAL || v->offset) return false;
-    for (int i = 0; i < c->s.n_carry; i++)
+    for (int i = 0; i < c->n_carry; i++)
         for (int k = 0; k < 2; k++)
             if (c->carry[i].local[k] == v->buffer) return false;
     for (int s = c->first; s < p->plan->n_step; s++) {
@@ -89,7 +78,7 @@ static void move_view(sn_planner *p, sn_view *x, int from, const sn_view *to) {
 }
 
 /* The body's result x is to be in `to`: written there by its kernel, or copied. */
-static void deliver(sn_planner *p, const scan_plan *c, const sn_node *x, sn_view to) {
+void sn_scan_deliver(sn_planner *p, const scan_plan *c, const sn_node *x, sn_view to) {
     sn_view v = sn_planner_view(p, x);
     if (!may_move(p, c, &v, &to)) {
         sn_planner_copy(p, v, to, "a result of the iteration, to its place");
@@ -107,19 +96,27 @@ static void deliver(sn_planner *p, const scan_plan *c, const sn_node *x, sn_view
     }
 }
 
+sn_view sn_scan_whole(sn_planner *p, int buffer, const sn_node *t) {
+    return sn_view_whole(p->m, buffer, (sn_dtype)t->dtype, t->rank, t->shape, NULL);
+}
+
+sn_scan_carry sn_scan_new_carry(sn_planner *p, const sn_node *t) {
+    return (sn_scan_carry){
+        sn_planner_buffer(p, SN_BUF_WINDOW, t, NULL),
+        sn_planner_buffer(p, SN_BUF_WINDOW, t, NULL),
+        {sn_planner_buffer(p, SN_BUF_LOCAL, t, NULL), sn_planner_buffer(p, SN_BUF_LOCAL, t, NULL)}};
+}
+
 /* Operands as the body's arguments; copies the carries to where they begin. */
 static void open_scan(sn_planner *p, scan_plan *c, const sn_node *n) {
     for (int i = 0; i < c->s.n_in; i++) {
         const sn_node *arg = c->s.body->arg[i];
-        sn_view one = add_window(p, c, i, &c->loop->in[i], arg, sn_scan_is_sequence(&c->s, i));
+        if (sn_scan_computes(c, i)) continue;
+        sn_view one =
+            sn_scan_add_window(p, c, i, &c->loop->in[i], arg, sn_scan_is_sequence(&c->s, i));
         if (i < c->s.n_carry) {
-            sn_scan_carry *k = &c->carry[i];
-            *k = (sn_scan_carry){sn_planner_buffer(p, SN_BUF_WINDOW, arg, NULL),
-                                 sn_planner_buffer(p, SN_BUF_WINDOW, arg, NULL),
-                                 {sn_planner_buffer(p, SN_BUF_LOCAL, arg, NULL),
-                                  sn_planner_buffer(p, SN_BUF_LOCAL, arg, NULL)}};
-            sn_view now =
-                sn_view_whole(p->m, k->now, (sn_dtype)arg->dtype, arg->rank, arg->shape, NULL);
+            c->carry[i] = sn_scan_new_carry(p, arg);
+            sn_view now = sn_scan_whole(p, c->carry[i].now, arg);
             sn_planner_copy(p, one, now, "a carry at the start");
             one = now;
         }
@@ -132,42 +129,42 @@ static void close_scan(sn_planner *p, scan_plan *c, const sn_node *n) {
     const sn_region *body = c->s.body;
     sn_view out[SN_MAX_RESULTS];
     for (int i = 0; i < n->n_result; i++)
-        out[i] = add_window(p, c, c->s.n_in + i, &c->loop->out[i], body->out[i], i >= c->s.n_carry);
+        if (i < c->s.n_carry || !sn_scan_keeps(c, i))
+            out[i] = sn_scan_add_window(p, c, c->s.n_in + i, &c->loop->out[i], body->out[i],
+                                        i >= c->s.n_carry);
     for (int i = 0; i < c->s.n_carry; i++) {
         const sn_node *t = body->out[i];
-        deliver(p, c, t,
-                sn_view_whole(p->m, c->carry[i].next, (sn_dtype)t->dtype, t->rank, t->shape, NULL));
+        sn_scan_deliver(p, c, t, sn_scan_whole(p, c->carry[i].next, t));
     }
-    for (int i = c->s.n_carry; i < n->n_result; i++) deliver(p, c, body->out[i], out[i]);
+    for (int i = c->s.n_carry; i < n->n_result; i++) {
+        if (!sn_scan_keeps(c, i)) sn_scan_deliver(p, c, body->out[i], out[i]);
+    }
     c->loop->end = p->plan->n_step - c->first;
     for (int i = 0; i < c->s.n_carry; i++) {
         const sn_node *t = body->out[i];
-        sn_planner_copy(
-            p, sn_view_whole(p->m, c->carry[i].now, (sn_dtype)t->dtype, t->rank, t->shape, NULL),
-            out[i], "a carry at the end");
+        sn_planner_copy(p, sn_scan_whole(p, c->carry[i].now, t), out[i], "a carry at the end");
     }
 }
 
-/* Clears the views of the body's nodes and returns what they were, for restore_views. */
-static sn_view **take_views(sn_planner *p, const scan_plan *c) {
-    int n = c->order.n, n_arg = c->s.n_in;
-    sn_view **before = sn_arena_alloc(p->m, sizeof(sn_view *) * (size_t)(n + n_arg + 1));
-    for (int i = 0; i < n + n_arg; i++)
-        before[i] = p->view[(i < n ? c->order.node[i] : c->s.body->arg[i - n])->id];
-    for (int i = 0; i < n; i++) p->view[c->order.node[i]->id] = NULL;
+sn_view **sn_scan_take_views(sn_planner *p, const sn_region *r, sn_order order) {
+    sn_view **before = sn_arena_alloc(p->m, sizeof(sn_view *) * (size_t)(order.n + r->n_arg + 1));
+    for (int i = 0; i < order.n + r->n_arg; i++)
+        before[i] = p->view[(i < order.n ? order.node[i] : r->arg[i - order.n])->id];
+    for (int i = 0; i < order.n; i++) p->view[order.node[i]->id] = NULL;
     return before;
 }
 
-static void restore_views(sn_planner *p, const scan_plan *c, sn_view *const *before) {
-    for (int i = 0; i < c->order.n + c->s.n_in; i++) {
-        const sn_node *n = i < c->order.n ? c->order.node[i] : c->s.body->arg[i - c->order.n];
-        p->view[n->id] = before[i];
-    }
+void sn_scan_restore_views(sn_planner *p, const sn_region *r, sn_order order,
+                           sn_view *const *before) {
+    for (int i = 0; i < order.n + r->n_arg; i++)
+        p->view[(i < order.n ? order.node[i] : r->arg[i - order.n])->id] = before[i];
 }
 
 void sn_planner_scan(sn_planner *p, sn_node *n) {
     scan_plan c = {.s = sn_scan_of(n), .first = p->plan->n_step};
-    int n_view = c.s.n_in + n->n_result;
+    int n_view = 2 * c.s.n_in + n->n_result;
+    c.n_carry = c.s.n_carry;
+    c.n_again = sn_scan_is_kept(p, n) ? c.s.again->n_out : 0;
     bool inside = p->inside, local = p->local;
     sn_view *in = sn_arena_alloc(p->m, sizeof *in * (size_t)(c.s.n_in + 1));
     sn_view *out = sn_arena_alloc(p->m, sizeof *out * (size_t)(n->n_result + 1));
@@ -178,6 +175,13 @@ void sn_planner_scan(sn_planner *p, sn_node *n) {
     for (int i = 0; i < c.s.n_in; i++) in[i] = sn_planner_view(p, n->in[i]);
     for (int i = 0; i < n->n_result; i++)
         out[i] = sn_planner_fresh(p, n->n_result > 1 ? n->result_type[i] : n, NULL);
+    c.kept = sn_scan_find_kept(p, n);
+    for (int i = c.s.n_carry; i < n->n_result; i++)
+        if (sn_scan_keeps(&c, i)) {
+            sn_buffer *b = &p->plan->buffer[out[i].buffer];
+            b->count = out[i].stride[0];
+            b->segments = out[i].shape[0];
+        }
     *c.loop = (sn_scan_loop){.parent = -1,
                              .reverse = c.s.reverse,
                              .length = n->in[c.s.n_carry]->shape[0],
@@ -191,16 +195,19 @@ void sn_planner_scan(sn_planner *p, sn_node *n) {
                              .n_out = n->n_result};
     /* another scan, such as the one around this one, may have the same nodes in its body, whose
      * views are those of its own operands */
-    sn_view **before = take_views(p, &c);
+    sn_view **before = sn_scan_take_views(p, c.s.body, c.order);
     p->inside = p->local = true;
     open_scan(p, &c, n);
     c.loop->begin = p->plan->n_step - c.first;
+    if (c.n_again) sn_scan_plan_again(p, &c);
+    sn_scan_plan_kept(p, &c);
+    c.loop->kept = p->plan->n_step - c.first;
     for (int i = 0; i < c.order.n; i++)
         if (c.order.node[i]->op != SN_OP_arg) p->node(p, c.order.node[i]);
     close_scan(p, &c, n);
     p->inside = inside;
     p->local = local;
-    restore_views(p, &c, before);
+    sn_scan_restore_views(p, c.s.body, c.order, before);
     sn_step whole = {.node = n, .n_in = c.s.n_in, .n_out = n->n_result, .in = in, .out = out};
     whole.scan = c.loop;
     whole.n_inner = p->plan->n_step - c.first;
@@ -233,8 +240,16 @@ int sn_scan_unfold(sn_plan *p, const sn_step *whole, sn_step *to, int at, int pa
     loop.out = whole->out;
     loop.n_in = whole->n_in;
     loop.n_out = whole->n_out;
+    if (s->again) {
+        loop.again = sn_arena_alloc(p->m, sizeof *loop.again);
+        *loop.again = *s->again;
+    }
     for (int i = 0; i <= whole->n_inner; i++) {
         if (i == s->begin) loop.begin = at + n;
+        if (i == s->kept) loop.kept = at + n;
+        if (s->again && i == s->again->restored) loop.again->restored = at + n;
+        if (s->again && i == s->again->stored) loop.again->stored = at + n;
+        if (s->again && i == s->again->stepped) loop.again->stepped = at + n;
         if (i == s->end) loop.end = at + n;
         if (i == whole->n_inner) break;
         if (whole->inner[i].scan)

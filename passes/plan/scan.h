@@ -5,6 +5,9 @@
 
 #include "passes/plan/plan.h"
 
+/* The elements of a segment of a loop of this length, which has at most as many segments: about its
+ * square root. Other parts of the code compute the same (codegen/entry.c). */
+int64_t sn_scan_segment(int64_t length);
 /* Steps that the step becomes, itself included, and loops. */
 void sn_scan_count(const sn_step *s, int *steps, int *scans);
 /* Writes the steps of `whole` to `to`, of which step p->step[at] will be the first, and adds its

@@ -1,7 +1,10 @@
 /* sn_scan: compiled at every level, for any number of threads, against the evaluator; gradients;
  * loops in loops, from the end, over symbolic lengths; decoding from a state; mistakes. */
+#include "codegen/program/program.h"
 #include "frontend/sinter.h"
 #include "ir/ir.h"
+#include "passes/plan/memory.h"
+#include "passes/plan/row_blocks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,6 +66,29 @@ static sn_scanned delta(const sn_tensor *in) {
                    .axis = 2, .body = delta_step);
 }
 
+/* h [B, D] <- tanh(h U + x), which no kernel computes for the whole sequence */
+static void recurrent_step(sn_scan_step *s) {
+    const sn_tensor *u = s->user;
+    s->next[0] = sn_tanh(sn_add(sn_matmul(s->carry[0], *u), s->x[0]));
+    s->y[0] = s->next[0];
+}
+static sn_scanned recurrent(const sn_tensor *in) {
+    return sn_scan(.carry = {in[1]}, .x = {in[0]}, .axis = 1, .body = recurrent_step,
+                   .user = &in[2]);
+}
+
+/* Two carries, of which the gradient reads only the first, from the last element on. */
+static void pair_step(sn_scan_step *s) {
+    const sn_tensor *u = s->user;
+    s->next[0] = sn_add(sn_tanh(sn_matmul(s->carry[0], *u)), s->carry[1]);
+    s->next[1] = sn_add(sn_mul(s->carry[1], 0.5), s->x[0]);
+    s->y[0] = sn_mul(s->carry[0], s->x[0]);
+}
+static sn_scanned pair(const sn_tensor *in) {
+    return sn_scan(.carry = {in[1], sn_neg(in[1])}, .x = {in[0]}, .axis = 1, .reverse = true,
+                   .body = pair_step, .user = &in[2]);
+}
+
 /* for each row of x a loop over its columns, which begins with the carry */
 static void inner_step(sn_scan_step *s) {
     s->next[0] = sn_tanh(sn_add(s->carry[0], s->x[0]));
@@ -88,6 +114,8 @@ static const model models[] = {
      5,
      {{B, H, -2, D, -1}, {B, H, -2, D, -1}, {B, H, -2, D, -1}, {B, H, -2, -1}, {B, H, D, D, -1}},
      delta},
+    {"recurrent", 3, {{B, -2, D, -1}, {B, D, -1}, {D, D, -1}}, recurrent},
+    {"pair", 3, {{B, -2, D, -1}, {B, D, -1}, {D, D, -1}}, pair},
     {"nested", 2, {{B, -2, D, -1}, {B, -1}}, nested},
 };
 
@@ -266,6 +294,43 @@ static void survives_text(void **state) {
     }
 }
 
+/* Bytes that a run with T elements needs between kernels, a thread's included. */
+static int64_t bytes_between(const sn_plan *plan, int64_t T) {
+    int64_t bytes = sn_plan_arena((sn_plan *)plan, &T);
+    for (int i = 0; i < plan->n_buffer; i++) {
+        const sn_buffer *b = &plan->buffer[i];
+        if (b->kind == SN_BUF_LOCAL)
+            bytes += sn_buffer_elements(plan->m, b, &T) * (int64_t)sn_dtype_size(b->dtype);
+    }
+    return bytes;
+}
+
+static void matrix_step(sn_scan_step *s) {
+    s->next[0] = sn_tanh(sn_add(sn_matmul(s->carry[0], s->carry[0]), s->x[0]));
+}
+
+/* A carry much larger than an element: the gradient keeps about 2 sqrt(T) of them, not T. */
+static void keeps_few_carries(void **state) {
+    enum { WIDE = 32, SHORT = 64, LONG = 64 * 64, CARRY = WIDE * WIDE * (int)sizeof(float) };
+    sn_error err = {0};
+    (void)state;
+    sn_module *m = sn_module_new("few");
+    sn_dim length = sn_symbol(m, "T", 1, LONG);
+    sn_entry_begin(m, "main");
+    sn_tensor x = sn_input(m, "x", SN_F32, length), h = sn_input(m, "h", SN_F32, WIDE, WIDE), g;
+    sn_scanned r = sn_scan(.carry = {h}, .x = {x}, .body = matrix_step);
+    sn_grad(sn_sum_all(r.carry[0]), 1, &h, &g);
+    sn_output("g", g);
+    sn_program *p = sn_compile(m, NULL, &err);
+    if (!p) fail_msg("%s", err.message);
+    const sn_plan *plan = sn_program_entry(p, "main")->code.plan;
+    int64_t few = bytes_between(plan, SHORT), many = bytes_between(plan, LONG);
+    if (few < 2 * 8 * CARRY || few > 40 * CARRY) fail_msg("%lld", (long long)few);
+    if (many < 2 * 64 * CARRY || many > 160 * CARRY) fail_msg("%lld", (long long)many);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 /* One element at a time from a state gives what a whole sequence gives. */
 static void decodes(void **state) {
     enum { T = 6 };
@@ -332,7 +397,9 @@ static void mistakes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_model),   cmocka_unit_test(same_bits), cmocka_unit_test(gradients),
-        cmocka_unit_test(survives_text), cmocka_unit_test(decodes),   cmocka_unit_test(mistakes)};
+        cmocka_unit_test(every_model),       cmocka_unit_test(same_bits),
+        cmocka_unit_test(gradients),         cmocka_unit_test(survives_text),
+        cmocka_unit_test(keeps_few_carries), cmocka_unit_test(decodes),
+        cmocka_unit_test(mistakes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,43 @@
+/* scan_impl.h: what scan.c and scan_again.c share. */
+#ifndef SN_SCAN_IMPL_H
+#define SN_SCAN_IMPL_H
+
+#include "passes/plan/planner.h"
+#include "passes/plan/scan.h"
+
+/* A scan that is being planned: its steps are those from `first` on. */
+typedef struct scan_plan {
+    sn_scan s;
+    sn_scan_loop *loop;
+    sn_window *window; /* [2 operands + results] */
+    sn_scan_carry *carry;
+    int n_carry;
+    int n_again;    /* sequences, the first ones, that are carries which are computed again */
+    uint32_t kept;  /* bits of results that are stored for the first element of each segment */
+    sn_order order; /* of the body */
+    int first;
+} scan_plan;
+
+/* A window of operand (or result) i of the scan, which has this view: what one iteration sees. */
+sn_view sn_scan_add_window(sn_planner *p, scan_plan *c, int i, const sn_view *v,
+                           const sn_node *type, bool moves);
+/* The body's result x is to be in `to`: written there by its kernel, or copied. */
+void sn_scan_deliver(sn_planner *p, const scan_plan *c, const sn_node *x, sn_view to);
+sn_view sn_scan_whole(sn_planner *p, int buffer, const sn_node *t);
+sn_scan_carry sn_scan_new_carry(sn_planner *p, const sn_node *t);
+/* Clears the views of a region's nodes and returns what they were, with those of its arguments. */
+sn_view **sn_scan_take_views(sn_planner *p, const sn_region *r, sn_order order);
+void sn_scan_restore_views(sn_planner *p, const sn_region *r, sn_order order,
+                           sn_view *const *before);
+
+/* scan_again.c. Whether the sequences of n that `again` gives are in memory for the first element of
+ * each segment only; which results of n are such (bits); whether a result is, or an operand. */
+bool sn_scan_is_kept(const sn_planner *p, const sn_node *n);
+uint32_t sn_scan_find_kept(const sn_planner *p, const sn_node *n);
+bool sn_scan_keeps(const scan_plan *c, int result);
+bool sn_scan_computes(const scan_plan *c, int operand);
+/* Steps that keep these results; steps that compute these operands, whose views in the body they set. */
+void sn_scan_plan_kept(sn_planner *p, scan_plan *c);
+void sn_scan_plan_again(sn_planner *p, scan_plan *c);
+
+#endif
