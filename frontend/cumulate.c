@@ -52,13 +52,9 @@ sn_tensor sn_cumulate_at(sn_loc at, sn_tensor x, const sn_cumulate_args *a) {
         if (i != axis) shape[n++] = x->shape[i];
     sn_tensor first = sn_b_const(m, (sn_dtype)x->dtype, first_of(a, (sn_dtype)x->dtype));
     first = sn_b_broadcast(first, x->rank - 1, shape);
-    return sn_scan_at(at, &(sn_scan_args){.carry = {first},
-                                          .x = {x},
-                                          .axis = axis,
-                                          .reverse = a->reverse,
-                                          .body = step,
-                                          .user = a})
-        .y[0];
+    sn_scan_args loop = {
+        .carry = {first}, .x = {x}, .axis = axis, .reverse = a->reverse, .body = step, .user = a};
+    return front_scan(at, &loop, a->combine && a->associative).y[0];
 }
 
 #define CUMULATION(name, which)                                                                    \

@@ -58,6 +58,9 @@ sn_tensor front_linear(sn_loc at, sn_tensor x, const char *name, int flags, int 
 /* sn_nn_embedding of tokens, whose table is divided among the ranks of "tensor". */
 sn_tensor front_vocabulary(sn_loc at, sn_tensor ids, const char *name, int64_t n, int64_t d);
 
+/* sn_scan_at; associative: the body combines its only carry with its only sequence so. */
+sn_scanned front_scan(sn_loc at, const sn_scan_args *a, bool associative);
+
 /* Whether the current entry already assigns the state. */
 bool front_assigned(sn_tensor state);
 

@@ -9,6 +9,7 @@ typedef struct loop {
     const sn_scan_args *a;
     sn_loc at;
     int axis, n_carry, n_x, n_y;
+    bool associative;
     sn_dim length;
     sn_tensor in[2 * SN_MAX_SCAN + 1]; /* carries and sequences */
     sn_tensor one[2 * SN_MAX_SCAN + 1];
@@ -154,9 +155,11 @@ static sn_tensor make_scan(loop *l) {
     sn_region *body = sn_region_extract(m, n_cut, cut, l->n_carry + l->n_y, l->out);
     if (sn_module_error(m)->code) return sn_module_error_node(m);
     memcpy(cut, l->in, sizeof *cut * (size_t)(l->n_carry + n_x)); /* now the operands */
-    sn_attr attr[] = {SN_INT(carries, l->n_carry), SN_INT(sequences, n_x), SN_REG(body, body),
-                      SN_INT(reverse, 1)};
-    return sn_node_new(m, SN_OP_scan, n_cut, cut, 3 + l->a->reverse, attr);
+    sn_attr attr[5] = {SN_INT(carries, l->n_carry), SN_INT(sequences, n_x), SN_REG(body, body)};
+    int n_attr = 3;
+    if (l->a->reverse) attr[n_attr++] = SN_INT(reverse, 1);
+    if (l->associative) attr[n_attr++] = SN_INT(associative, 1);
+    return sn_node_new(m, SN_OP_scan, n_cut, cut, n_attr, attr);
 }
 
 /* Every result is the error node, so that reading one is harmless. */
@@ -167,8 +170,12 @@ static sn_scanned failed(sn_tensor bad) {
 }
 
 sn_scanned sn_scan_at(sn_loc at, const sn_scan_args *a) {
+    return front_scan(at, a, false);
+}
+
+sn_scanned front_scan(sn_loc at, const sn_scan_args *a, bool associative) {
     if (!a) return failed(NULL);
-    loop l = {.a = a, .at = at};
+    loop l = {.a = a, .at = at, .associative = associative};
     sn_tensor in[2 * SN_MAX_SCAN] = {NULL}, bad;
     while (l.n_carry < SN_MAX_SCAN && a->carry[l.n_carry]) l.n_carry++;
     while (l.n_x < SN_MAX_SCAN && a->x[l.n_x]) l.n_x++;

@@ -249,8 +249,8 @@ sn_tensor sn_argmax_at(sn_loc, sn_tensor, int axis), sn_cumsum_at(sn_loc, sn_ten
  *     sn_scanned r = sn_scan(.carry = {h}, .x = {decay, x}, .axis = 1, .body = step);
  *
  * Axes that the body treats independently (batches, heads, channels) are divided among the threads;
- * the carries stay in the cache. The gradient keeps the carries before each element. To decode,
- * begin with a state and assign it r.carry[0]. */
+ * the carries stay in the cache. The gradient keeps few of the carries, and computes the others again.
+ * To decode, begin with a state and assign it r.carry[0]. */
 #define sn_scan(...) sn_scan_at(SN_HERE, &(const sn_scan_args){__VA_ARGS__})
 
 #define SN_MAX_SCAN 8
@@ -292,6 +292,8 @@ typedef struct sn_cumulate_args {
     sn_cumulation op;
     bool reverse;   /* y[t] combines the last element to x[t] */
     bool exclusive; /* without x[t] itself: the first y is what no element gives */
+    bool
+        associative; /* `combine` is: it may combine results of blocks, too, which rounds differently */
     sn_combine_fn
         combine;      /* instead of `op`: called once, on one element, as the body of sn_scan */
     double first;     /* with `combine` or a sum: the result before the first element */

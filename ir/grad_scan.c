@@ -135,9 +135,12 @@ static sn_node *with_history(const back *b, const bool *keep, int *at) {
     }
     if (f.n_out == b->s.body->n_out) return n;
     sn_region *body = sn_region_new(n->m, b->s.n_in, b->s.body->arg, f.n_out, f.out);
-    sn_attr attr[] = {SN_INT(carries, b->s.n_carry), SN_INT(sequences, b->s.n_sequence),
-                      SN_REG(body, body), SN_INT(reverse, 1)};
-    sn_node *kept = sn_node_new(n->m, SN_OP_scan, n->n_in, n->in, 3 + b->s.reverse, attr);
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
+    for (int i = 0; i < n->n_attr; i++) {
+        attr[i] = n->attr[i];
+        if (attr[i].key == SN_A_body) attr[i].r = body;
+    }
+    sn_node *kept = sn_node_new(n->m, SN_OP_scan, n->n_in, n->in, n->n_attr, attr);
     for (int i = 0; i < b->s.body->n_out && !n->m->error.code; i++)
         sn_replace(sn_b_result(n, i), sn_b_result(kept, i));
     return kept;

@@ -420,7 +420,7 @@ int sn_pullback(sn_node *y, sn_node *g, int n_wrt, sn_node *const *wrt, sn_node 
 int sn_pullback_all(int n_y, sn_node *const *y, sn_node *const *g, int n_wrt, sn_node *const *wrt,
                     sn_node **out);
 
-/* ir/scan.c — the attributes of a scan */
+/* ir/infer.c, ir/scan.c — the attributes of a scan */
 typedef struct sn_scan {
     int n_in, n_carry, n_sequence, n_tile;
     bool reverse;
@@ -437,6 +437,8 @@ enum { SN_SCAN_BLOCK = 64 };
 /* What is wrong with them; NULL: nothing. */
 const char *sn_scan_read(int n_in, int n_attr, const sn_attr *attr, sn_scan *out);
 sn_scan sn_scan_of(const sn_node *n);
+/* Whether `again`, if there is one, gives the first sequences from what the body takes. */
+bool sn_scan_again_fits(const sn_scan *s);
 bool sn_scan_is_sequence(const sn_scan *s, int operand);
 /* The scan's result, an element of which the body's result i is; -1: none. */
 int sn_scan_result(const sn_scan *s, int i);

@@ -216,9 +216,33 @@ const char *sn_lanes_read(sn_lanes *l, const sn_node *n, const sn_node **at) {
 
 enum { FEW_ROWS = 32 };
 
-/* Whether the scan combines its carry with the element of its only sequence by a sum, product, maximum or
- * minimum, and gives the result or the carry; of few rows, or their number is not known. More of them lie
- * along vectors. */
+/* Whether y is one operation on the carry and the element that is known to be associative. */
+static bool is_associative(const sn_node *y, const sn_region *r) {
+    bool known =
+        y->op == SN_OP_add || y->op == SN_OP_mul || y->op == SN_OP_max || y->op == SN_OP_min;
+    return known && ((y->in[0] == r->arg[0] && y->in[1] == r->arg[1]) ||
+                     (y->in[1] == r->arg[0] && y->in[0] == r->arg[1]));
+}
+
+/* Whether y is computed from the carry, the element and constants, number by number, in one type. */
+static bool is_elementwise(const sn_node *y, const sn_region *r) {
+    sn_order order = sn_topo(y->m, 1, (sn_node *const *)&y);
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *x = order.node[i];
+        bool number =
+            x->op == SN_OP_const || (x->op == SN_OP_broadcast && x->in[0]->op == SN_OP_const);
+        bool operation = sn_ops[x->op].kind == SN_ELEM && x->rank == y->rank;
+        sn_dtype t = (sn_dtype)y->dtype;
+        if (!number && !operation && x != r->arg[0] && x != r->arg[1]) return false;
+        if (!is_computed((sn_dtype)x->dtype, &t) || (x->dtype != y->dtype && x->dtype != SN_BOOL))
+            return false;
+    }
+    return true;
+}
+
+/* Whether the scan combines its carry with the element of its only sequence by an associative operation,
+ * and gives the result or the carry; of few rows, or their number is not known. More of them lie along
+ * vectors. */
 static bool is_running(const sn_node *n) {
     sn_scan s = sn_scan_of(n);
     const sn_region *r = s.body;
@@ -226,16 +250,13 @@ static bool is_running(const sn_node *n) {
     sn_dtype t = (sn_dtype)y->dtype;
     sn_dtype none = SN_BOOL;
     int64_t size;
-    bool known =
-        y->op == SN_OP_add || y->op == SN_OP_mul || y->op == SN_OP_max || y->op == SN_OP_min;
-    if (s.n_in != 2 || s.n_carry != 1 || s.n_tile || s.n_again || s.sums || !known) return false;
+    if (s.n_in != 2 || s.n_carry != 1 || s.n_tile || s.n_again || s.sums) return false;
     if (t == SN_BOOL || !is_computed(t, &none) || r->n_out < 2) return false;
     for (int i = 1; i < r->n_out; i++)
         if (r->out[i] != y && r->out[i] != r->arg[0]) return false;
     for (int a = 0; a < y->rank; a++)
         if (sn_dim_is_const(n->m, y->shape[a], &size) && size >= FEW_ROWS) return false;
-    return (y->in[0] == r->arg[0] && y->in[1] == r->arg[1]) ||
-           (y->in[1] == r->arg[0] && y->in[0] == r->arg[1]);
+    return is_associative(y, r) || (sn_attr_int(n, SN_A_associative, 0) && is_elementwise(y, r));
 }
 
 /* ---- the pass ---- */

@@ -265,21 +265,37 @@ enum { MOST_BLOCKS = 64, MOST_ROWS = 64, LEAST_BLOCK = 2048, CHAINS = 4 };
 typedef struct running {
     em *e;
     const sn_kernel *k;
-    const sn_node *op; /* combines the carry and an element */
-    bool carry_first, reverse;
+    const sn_region *body; /* its first result combines the carry and an element */
+    sn_order order;        /* of its nodes */
+    bool reverse;
     em_val T, rows, block, n_block;
 } running;
 
 static em_val combined(const running *r, em_val before, em_val x) {
-    em_val in[] = {r->carry_first ? before : x, r->carry_first ? x : before};
-    return sn_emit_elem(r->e, r->op, in);
+    em *e = r->e;
+    int n_node = r->order.n, lanes = em_lanes_of(before);
+    em_val *value = sn_arena_alloc(r->k->m, sizeof *value * (size_t)n_node), in[SN_MAX_RANK];
+    for (int i = 0; i < n_node; i++) {
+        const sn_node *n = r->order.node[i];
+        for (int k = 0; k < n->n_in; k++)
+            for (int j = 0; j < i; j++)
+                if (r->order.node[j] == n->in[k]) in[k] = value[j];
+        if (n->op == SN_OP_arg)
+            value[i] = n == r->body->arg[0] ? before : x;
+        else if (n->op == SN_OP_const)
+            value[i] = sn_kernel_leaf(e, r->k, n);
+        else
+            value[i] = n->op == SN_OP_broadcast ? in[0] : sn_emit_elem(e, n, in);
+    }
+    em_val y = value[n_node - 1];
+    return em_lanes_of(y) == lanes ? y : em_splat(e, y, lanes);
 }
 
 static running running_of(em *e, const sn_kernel *k) {
     sn_scan s = sn_scan_of(k->step->node);
     const sn_view *x = &k->step->in[1];
-    running r = {.e = e, .k = k, .op = s.body->out[0], .reverse = s.reverse};
-    r.carry_first = r.op->in[0] == s.body->arg[0];
+    running r = {.e = e, .k = k, .body = s.body, .reverse = s.reverse};
+    r.order = sn_topo(k->m, 1, s.body->out);
     r.T = extent(e, k, x, 0);
     r.rows = count_without(e, k, x, 0);
     em_val size = em_muli(e, em_ceil_div(e, em_ceil_div(e, r.T, MOST_BLOCKS), 64), 64);
@@ -328,6 +344,41 @@ static void store_elements(const running *r, const sn_view *y, em_val row, em_va
         em_val by = em_muli(e, sn_kernel_dim(e, r->k, y->stride[0]), lane);
         em_store(e, y->dtype, em_gep(e, p, y->dtype, by), em_extract(e, v, lane));
     }
+}
+
+/* All lanes of a vector, in order. */
+static em_val folded(const running *r, em_val v, int n) {
+    em *e = r->e;
+    for (; n > 1; n /= 2) {
+        int lane[2][64];
+        for (int i = 0; i < n; i++) lane[i % 2][i / 2] = i;
+        v = combined(r, em_shuffle(e, v, v, lane[0], n / 2), em_shuffle(e, v, v, lane[1], n / 2));
+    }
+    return v;
+}
+
+/* CHAINS vectors from element i on, in order. */
+static em_val folded_chains(const running *r, em_val row, em_val i) {
+    em *e = r->e;
+    em_val sum = NULL;
+    for (int k = 0; k < CHAINS; k++) {
+        em_val v = load_elements(r, row, em_addi(e, i, (int64_t)k * e->lanes), e->lanes);
+        v = folded(r, v, e->lanes);
+        sum = sum ? combined(r, sum, v) : v;
+    }
+    return sum;
+}
+
+/* The same as total_of for operations that do not commute. */
+static em_val total_in_order(const running *r, em_val row, em_val from) {
+    em *e = r->e;
+    int64_t each = (int64_t)CHAINS * e->lanes;
+    em_val first = folded_chains(r, row, from);
+    em_loop l = em_for(e, em_addi(e, from, each), em_add(e, from, r->block), em_i64(e, each));
+    em_val sum = em_carry(e, &l, first);
+    em_next(e, &l, sum, combined(r, sum, folded_chains(r, row, l.i)));
+    em_end(e, &l);
+    return em_final(e, &l, sum);
 }
 
 /* All elements of the block that begins at element `from`: several chains of vectors in turn. */
@@ -399,7 +450,10 @@ static void emit_totals(em *e, const sn_kernel *k) {
     em_loop item = em_for(e, lo, hi, one);
     em_val safe = em_imax(e, each, one), row = em_div(e, item.i, safe), b = em_rem(e, item.i, safe);
     em_val from = em_gep(e, em_buf(e, 1), x->dtype, offset_without(e, k, x, 0, row));
-    em_store(e, x->dtype, total_at(&r, row, b), total_of(&r, from, em_mul(e, b, r.block)));
+    bool commutes = r.order.n == 3 && sn_ops[r.body->out[0]->op].flags & SN_OPF_COMM;
+    em_val start = em_mul(e, b, r.block);
+    em_store(e, x->dtype, total_at(&r, row, b),
+             commutes ? total_of(&r, from, start) : total_in_order(&r, from, start));
     em_end(e, &item);
     em_end_kernel(e);
 }

@@ -5,24 +5,6 @@
 
 /* ---- planning ---- */
 
-/* A window of operand (or result) i of the scan, which has this view: what one iteration sees. */
-sn_view sn_scan_add_window(sn_planner *p, scan_plan *c, int i, const sn_view *v,
-                           const sn_node *type, bool moves) {
-    sn_window *w = &c->window[c->loop->n_window++];
-    *w = (sn_window){.buffer = sn_planner_buffer(p, SN_BUF_WINDOW, type, NULL), .operand = i};
-    if (moves) w->step = v->stride[0];
-    sn_view one = {.buffer = w->buffer, .dtype = v->dtype, .rank = type->rank};
-    for (int a = 0; a < type->rank; a++) {
-        one.shape[a] = type->shape[a];
-        one.stride[a] = v->stride[a + moves];
-    }
-    for (int k = 0; k < c->s.n_tile; k++) {
-        int a = sn_scan_tile(&c->s, i, k);
-        if (a >= 0) w->tile_step[k] = sn_dim_mul(p->m, one.stride[a], type->shape[a]);
-    }
-    return one;
-}
-
 /* How many parts each independent axis has. */
 static void count_parts(sn_planner *p, scan_plan *c, const sn_node *n) {
     for (int k = 0; k < c->s.n_tile; k++)
@@ -32,79 +14,6 @@ static void count_parts(sn_planner *p, scan_plan *c, const sn_node *n) {
             sn_dim whole = n->in[i]->shape[a + sn_scan_is_sequence(&c->s, i)];
             sn_dim_div(p->m, whole, c->s.body->arg[i]->shape[a], &c->loop->parts[k]);
         }
-}
-
-/* The view x of a whole local, with the strides of `to`, which is to take its place. */
-static bool moved_view(sn_planner *p, const sn_view *x, const sn_view *to, sn_view *out) {
-    if (x->offset || !sn_view_contiguous(p->m, x) ||
-        sn_dim_product(p->m, x->rank, x->shape) != sn_dim_product(p->m, to->rank, to->shape))
-        return false;
-    return sn_view_reshape(p->m, to, x->rank, x->shape, out);
-}
-
-/* Whether the steps of the body see `v`, a whole local that a kernel writes, as a whole only, and
- * `to` may take its place: products need the same strides. */
-static bool may_move(sn_planner *p, const scan_plan *c, const sn_view *v, const sn_view *to) {
-    bool written = false;
-    sn_view new;
-    if (p->plan->buffer[v->buffer].kind != SN_BUF_LOCAL || v->offset) return false;
-    for (int i = 0; i < c->n_carry; i++)
-        for (int k = 0; k < 2; k++)
-            if (c->carry[i].local[k] == v->buffer) return false;
-    for (int s = c->first; s < p->plan->n_step; s++) {
-        const sn_step *t = &p->plan->step[s];
-        for (int k = 0; k < t->n_in + t->n_out; k++) {
-            const sn_view *x = k < t->n_in ? &t->in[k] : &t->out[k - t->n_in];
-            if (x->buffer != v->buffer) continue;
-            if (!moved_view(p, x, to, &new)) return false;
-            for (int a = 0; a < x->rank && t->node->op != SN_OP_map_reduce; a++)
-                if (x->shape[a] != 1 && x->stride[a] != new.stride[a]) return false;
-            written |= k >= t->n_in;
-        }
-    }
-    for (int i = 0; i < c->order.n; i++) { /* of other results */
-        const sn_node *n = c->order.node[i];
-        for (int k = 0; p->view[n->id] && k < n->n_result; k++)
-            if (p->view[n->id][k].buffer == v->buffer &&
-                !moved_view(p, &p->view[n->id][k], to, &new))
-                return false;
-    }
-    return written;
-}
-
-static void move_view(sn_planner *p, sn_view *x, int from, const sn_view *to) {
-    sn_view was = *x;
-    if (x->buffer == from) moved_view(p, &was, to, x);
-}
-
-/* The body's result x is to be in `to`: written there by its kernel, or copied. */
-void sn_scan_deliver(sn_planner *p, const scan_plan *c, const sn_node *x, sn_view to) {
-    sn_view v = sn_planner_view(p, x);
-    if (!may_move(p, c, &v, &to)) {
-        sn_planner_copy(p, v, to, "a result of the iteration, to its place");
-        return;
-    }
-    for (int s = c->first; s < p->plan->n_step; s++) {
-        sn_step *t = &p->plan->step[s];
-        for (int k = 0; k < t->n_in; k++) move_view(p, &t->in[k], v.buffer, &to);
-        for (int k = 0; k < t->n_out; k++) move_view(p, &t->out[k], v.buffer, &to);
-    }
-    for (int i = 0; i < c->order.n; i++) { /* other results may be views of it */
-        const sn_node *n = c->order.node[i];
-        for (int k = 0; p->view[n->id] && k < n->n_result; k++)
-            move_view(p, &p->view[n->id][k], v.buffer, &to);
-    }
-}
-
-sn_view sn_scan_whole(sn_planner *p, int buffer, const sn_node *t) {
-    return sn_view_whole(p->m, buffer, (sn_dtype)t->dtype, t->rank, t->shape, NULL);
-}
-
-sn_scan_carry sn_scan_new_carry(sn_planner *p, const sn_node *t) {
-    return (sn_scan_carry){
-        sn_planner_buffer(p, SN_BUF_WINDOW, t, NULL),
-        sn_planner_buffer(p, SN_BUF_WINDOW, t, NULL),
-        {sn_planner_buffer(p, SN_BUF_LOCAL, t, NULL), sn_planner_buffer(p, SN_BUF_LOCAL, t, NULL)}};
 }
 
 /* Operands as the body's arguments; copies the carries to where they begin. */
@@ -144,20 +53,6 @@ static void close_scan(sn_planner *p, scan_plan *c, const sn_node *n) {
         const sn_node *t = body->out[i];
         sn_planner_copy(p, sn_scan_whole(p, c->carry[i].now, t), out[i], "a carry at the end");
     }
-}
-
-sn_view **sn_scan_take_views(sn_planner *p, const sn_region *r, sn_order order) {
-    sn_view **before = sn_arena_alloc(p->m, sizeof(sn_view *) * (size_t)(order.n + r->n_arg + 1));
-    for (int i = 0; i < order.n + r->n_arg; i++)
-        before[i] = p->view[(i < order.n ? order.node[i] : r->arg[i - order.n])->id];
-    for (int i = 0; i < order.n; i++) p->view[order.node[i]->id] = NULL;
-    return before;
-}
-
-void sn_scan_restore_views(sn_planner *p, const sn_region *r, sn_order order,
-                           sn_view *const *before) {
-    for (int i = 0; i < order.n + r->n_arg; i++)
-        p->view[(i < order.n ? order.node[i] : r->arg[i - order.n])->id] = before[i];
 }
 
 void sn_planner_scan(sn_planner *p, sn_node *n) {

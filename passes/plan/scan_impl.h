@@ -1,4 +1,4 @@
-/* scan_impl.h: what scan.c and scan_again.c share. */
+/* scan_impl.h: what scan.c, scan_again.c and scan_parts.c share. */
 #ifndef SN_SCAN_IMPL_H
 #define SN_SCAN_IMPL_H
 
@@ -18,7 +18,7 @@ typedef struct scan_plan {
     int first;
 } scan_plan;
 
-/* A window of operand (or result) i of the scan, which has this view: what one iteration sees. */
+/* scan_parts.c. A window of operand (or result) i of the scan, which has this view: what one iteration sees. */
 sn_view sn_scan_add_window(sn_planner *p, scan_plan *c, int i, const sn_view *v,
                            const sn_node *type, bool moves);
 /* The body's result x is to be in `to`: written there by its kernel, or copied. */

@@ -302,11 +302,21 @@ static sn_tensor decayed(sn_tensor before, sn_tensor x, const void *user) {
     return sn_add(sn_mul(before, 0.5), x);
 }
 
+/* log(e^a + e^b), and the last element above 0.9: both are associative, the second one does not commute. */
+static sn_tensor soft(sn_tensor before, sn_tensor x, const void *user) {
+    (void)user;
+    return sn_add(sn_max(before, x), sn_log1p(sn_exp(sn_neg(sn_abs(sn_sub(before, x))))));
+}
+static sn_tensor latest(sn_tensor before, sn_tensor x, const void *user) {
+    (void)user;
+    return sn_where(sn_gt(x, 0.9), x, before);
+}
+
 static void running(void **state) {
     static double data[2 * 4] = {0.5, 0, -2, 3, 1.5, -1, 4, 2};
     const sn_arg_binding bind = SN_BIND("x", SN_F64, data, 2, 4);
     (void)state;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 7; i++) {
         sn_error err = {0};
         sn_grad_error worst;
         sn_module *m = sn_module_new("running");
@@ -317,6 +327,10 @@ static void running(void **state) {
         if (i == 2) y = sn_cummin(x, 0);
         if (i == 3) y = sn_cumulate(x, .axis = 1, .reverse = true, .exclusive = true);
         if (i == 4) y = sn_cumulate(x, .axis = 1, .combine = decayed, .first = 2);
+        if (i == 5)
+            y = sn_cumulate(x, .axis = 1, .combine = soft, .first = -1, .associative = true);
+        if (i == 6)
+            y = sn_cumulate(x, .axis = 1, .combine = latest, .associative = true, .reverse = true);
         sn_tensor loss = sn_sum_all(sn_square(y));
         if (!sn_check_grad(loss, 1, &x, &bind, 1, &worst, &err)) fail_msg("%d: %s", i, err.message);
         if (worst.error > 1e-6) fail_msg("%d: %g", i, worst.error);
@@ -325,7 +339,7 @@ static void running(void **state) {
 }
 
 /* Few rows: a kernel of blocks, at most 64 of at least 2048 elements. */
-enum { ROWS = 3, LONG = 5 * 2048 + 7, N_RUN = 5 };
+enum { ROWS = 3, LONG = 5 * 2048 + 7, N_RUN = 7, N_FLOAT = 6 };
 
 static void build_blocks(sn_module *m) {
     sn_entry_begin(m, "main");
@@ -336,6 +350,9 @@ static void build_blocks(sn_module *m) {
     sn_output("most", sn_cummax(sn_transpose(x, 1, 0), 0));
     sn_output("before",
               sn_cumulate(x, .axis = 1, .reverse = true, .exclusive = true, .first = 0.5));
+    sn_output("soft", sn_cumulate(x, .axis = 1, .combine = soft, .first = -1, .associative = true));
+    sn_output("latest", sn_cumulate(x, .axis = 1, .combine = latest, .associative = true,
+                                    .reverse = true, .exclusive = true));
     sn_output("count", sn_cumsum(i, 0));
 }
 
@@ -343,11 +360,13 @@ static void build_blocks(sn_module *m) {
 static double expect_running(int k, double before, double x) {
     if (k == 1) return before * (x * 1e-2 + 1);
     if (k == 2) return before > x ? before : x;
+    if (k == 4) return fmax(before, x) + log1p(exp(-fabs(before - x)));
+    if (k == 5) return (float)x > 0.9F ? x : before;
     return before + x;
 }
 
 static void blocks(void **state) {
-    static float x[ROWS * LONG], y[2][4][ROWS * LONG];
+    static float x[ROWS * LONG], y[2][N_FLOAT][ROWS * LONG];
     static int32_t number[LONG * 2], count[2][LONG * 2];
     sn_error err = {0};
     sn_module *m = sn_module_new("blocks");
@@ -366,6 +385,8 @@ static void blocks(void **state) {
                                 SN_BIND("product", SN_F32, y[k][1], ROWS, LONG),
                                 SN_BIND("most", SN_F32, y[k][2], LONG, ROWS),
                                 SN_BIND("before", SN_F32, y[k][3], ROWS, LONG),
+                                SN_BIND("soft", SN_F32, y[k][4], ROWS, LONG),
+                                SN_BIND("latest", SN_F32, y[k][5], ROWS, LONG),
                                 SN_BIND("count", SN_I32, count[k], LONG, 2)};
         if (!s || !sn_run(s, "main", in, 2, out, N_RUN, &err)) fail_msg("%s", err.message);
         sn_session_free(s);
@@ -374,14 +395,15 @@ static void blocks(void **state) {
     assert_memory_equal(y[0], y[1], sizeof y[0]);
     assert_memory_equal(count[0], count[1], sizeof count[0]);
     for (int r = 0; r < ROWS; r++)
-        for (int k = 0; k < 4; k++) {
-            static const double first[] = {0, 1, -INFINITY, 0.5};
+        for (int k = 0; k < N_FLOAT; k++) {
+            static const double first[] = {0, 1, -INFINITY, 0.5, -1, 0};
+            bool reverse = k == 3 || k == 5; /* and without the element */
             double now = first[k];
             for (int e = 0; e < LONG; e++) {
-                int t = k == 3 ? LONG - 1 - e : e;
+                int t = reverse ? LONG - 1 - e : e;
                 double next = expect_running(k, now, (double)x[r * LONG + t]);
                 double got = (double)y[0][k][k == 2 ? t * ROWS + r : r * LONG + t];
-                double want = k == 3 ? now : next;
+                double want = reverse ? now : next;
                 if (!(fabs(got - want) <= 1e-4 * (1 + fabs(want))))
                     fail_msg("output %d, row %d, element %d: %g, not %g", k, r, t, got, want);
                 now = next;
