@@ -49,9 +49,10 @@ int64_t sn_mesh_size(sn_module *m, const char *mesh) {
     return m && mesh ? sn_module_mesh_axis(m, mesh).size : 1;
 }
 
-sn_tensor sn_shard_at(sn_loc at, sn_tensor x, int axis, const char *mesh, const sn_dim *parts) {
+static sn_tensor shard(sn_loc at, sn_tensor x, int axis, const char *mesh, const sn_dim *parts,
+                       bool zigzag) {
     FRONT_ENTER("shard", x);
-    sn_attr attr[4];
+    sn_attr attr[5];
     int a = front_axis(x->m, "shard", x, axis, x->rank), n_parts = 0, n = 0;
     if (a < 0) return bad_;
     if (!mesh) return sn_module_fail(x->m, SN_ERR_USAGE, "sn_shard: the mesh axis is NULL");
@@ -62,7 +63,16 @@ sn_tensor sn_shard_at(sn_loc at, sn_tensor x, int axis, const char *mesh, const 
     attr[n++] = SN_STR(mesh, sn_arena_str(x->m, mesh));
     attr[n++] = SN_INT(ranks, ranks);
     if (n_parts > 1) attr[n++] = SN_LIST(parts, n_parts, parts);
+    if (zigzag) attr[n++] = SN_INT(zigzag, 1);
     return sn_node_new(x->m, SN_OP_shard, 1, &x, n, attr);
+}
+
+sn_tensor sn_shard_at(sn_loc at, sn_tensor x, int axis, const char *mesh, const sn_dim *parts) {
+    return shard(at, x, axis, mesh, parts, false);
+}
+
+sn_tensor sn_shard_zigzag_at(sn_loc at, sn_tensor x, int axis, const char *mesh) {
+    return shard(at, x, axis, mesh, NULL, true);
 }
 
 bool front_divides(sn_module *m, const char *what, int64_t n) {

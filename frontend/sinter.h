@@ -371,10 +371,18 @@ int64_t sn_mesh_size(sn_module *m, const char *mesh); /* of an axis; 1 if there 
  * of sums. A size that is not a multiple of the ranks leaves the last rank a smaller part. Sessions
  * read their rank's slice of a divided parameter. Without such a mesh axis: x.
  * sn_shard_parts: the axis consists of parts of these sizes, each divided, as in a matrix for queries,
- * keys and values: sn_shard_parts(w, 0, "tensor", d, d, d). They must be multiples of the ranks. */
+ * keys and values: sn_shard_parts(w, 0, "tensor", d, d, d). They must be multiples of the ranks.
+ * Positions may be divided, too: after sn_shard(x, 1, "context") of activations [B, T, d] each rank
+ * computes its part of the positions. In sn_attention keys and values travel from rank to rank (as with
+ * .mesh there), if they are divided as queries are; operations that mix positions otherwise (a
+ * convolution, a scan) gather them. T must be a number.
+ * sn_shard_zigzag: of 2 R equal parts rank r holds the r-th from the start and the r-th from the end, so
+ * that causal attention is equal work for all R ranks. The axis must be a multiple of 2 R. */
 #define sn_shard(x, axis, mesh) sn_shard_at(SN_HERE, x, axis, mesh, SN_DIMS(SN_END))
 #define sn_shard_parts(x, axis, mesh, ...) sn_shard_at(SN_HERE, x, axis, mesh, SN_DIMS(__VA_ARGS__))
-sn_tensor sn_shard_at(sn_loc, sn_tensor x, int axis, const char *mesh, const sn_dim *parts);
+#define sn_shard_zigzag(x, axis, mesh) sn_shard_zigzag_at(SN_HERE, x, axis, mesh)
+sn_tensor sn_shard_at(sn_loc, sn_tensor x, int axis, const char *mesh, const sn_dim *parts),
+    sn_shard_zigzag_at(sn_loc, sn_tensor x, int axis, const char *mesh);
 
 /* ---- shapes ---- */
 

@@ -21,6 +21,7 @@
  * the walk stays inside attention. A hidden key contributes nothing to any gradient, even where the
  * derivative of its score is not finite: see pull_through_score. */
 #include "ir/decomp_impl.h"
+#include "ir/ring.h"
 
 #include <math.h>
 #include <string.h>
@@ -537,6 +538,7 @@ static bool pull_back(decomp *c, const given *with, int n, const int *which, sn_
 }
 
 bool decomp_attention_grad(decomp *c) {
+    if (sn_dc_attr(c, SN_A_ranks)) return ring_attention_grad(c);
     bool lse = sn_dc_int(c, SN_A_lse, 0) != 0;
     int which = (int)sn_dc_int(c, SN_A_index, 0), more = lse ? GIVEN : LSE;
     if (c->n_in < 3 + more) return sn_dc_fail(c, "the log-sum-exp and its cotangent are missing");

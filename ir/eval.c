@@ -20,11 +20,17 @@ typedef struct slot { /* one node */
     int n_part;
 } slot;
 
+typedef struct eval_axis { /* of the mesh; mesh NULL: all others */
+    const char *mesh;
+    struct sn_comm *comm;
+} eval_axis;
+
 struct sn_eval {
     sn_module *m;
     int64_t *symbol; /* values of the symbolic dimensions */
     bool exact;
-    struct sn_comm *comm;
+    eval_axis axis[SN_MOST_MESH_AXES + 1];
+    int n_axis;
     sn_eval *inner; /* evaluates regions; NULL: none so far */
     bound *bound;
     int n_bound;
@@ -134,11 +140,19 @@ bool sn_eval_alias(eval_call *c, int rank, const int64_t *shape) {
 }
 
 struct sn_comm *sn_eval_comm(const eval_call *c) {
-    return c->ev->comm;
+    const char *mesh = sn_attr_str(c->n, SN_A_mesh, "");
+    struct sn_comm *others = NULL;
+    for (int i = 0; i < c->ev->n_axis; i++) {
+        const eval_axis *a = &c->ev->axis[i];
+        if (!a->mesh) others = a->comm;
+        if (a->mesh && !strcmp(a->mesh, mesh)) return a->comm;
+    }
+    return others;
 }
 
-void sn_eval_set_comm(sn_eval *ev, struct sn_comm *c) {
-    ev->comm = c;
+void sn_eval_set_comm(sn_eval *ev, const char *mesh, struct sn_comm *c) {
+    if (ev->n_axis <= SN_MOST_MESH_AXES)
+        ev->axis[ev->n_axis++] = (eval_axis){mesh ? sn_arena_str(ev->m, mesh) : NULL, c};
 }
 
 int64_t sn_eval_dim(const eval_call *c, sn_dim d) {
@@ -371,7 +385,8 @@ bool sn_eval_region(eval_call *c, const sn_region *r, sn_value *arg, sn_value *o
     if (!ev->inner) return false;
     forget_values(ev->inner);
     ev->inner->exact = ev->exact;
-    ev->inner->comm = ev->comm;
+    memcpy(ev->inner->axis, ev->axis, sizeof ev->axis);
+    ev->inner->n_axis = ev->n_axis;
     for (int i = 0; i < r->n_arg; i++) {
         slot *s = slot_of(ev->inner, r->arg[i]);
         if (!s) return false;

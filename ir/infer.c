@@ -401,9 +401,9 @@ static bool infer_shard(ctx *c) {
     if (ranks->i < 1) return bad(c, "%lld ranks: there must be at least one", (long long)ranks->i);
     if (!sn_dim_is_const(c->m, c->out.shape[attr_of(c, SN_A_axis)->i], &size))
         return bad(c, "the size of a divided axis must be a constant");
-    if (!parts && size < ranks->i)
-        return bad(c, "%lld elements cannot be divided among %lld ranks", (long long)size,
-                   (long long)ranks->i);
+    if (attr_of(c, SN_A_zigzag) ? parts || size % (2 * ranks->i) : !parts && size < ranks->i)
+        return bad(c, "%lld elements cannot be divided among %lld ranks%s", (long long)size,
+                   (long long)ranks->i, attr_of(c, SN_A_zigzag) ? ", two halves each" : "");
     for (int i = 0; parts && i < parts->n; sum += parts->v[i++])
         if (parts->v[i] < 1 || parts->v[i] % ranks->i)
             return bad(c, "a part of %lld elements cannot be divided among %lld ranks",

@@ -538,10 +538,12 @@ void sn_eval_free(sn_eval *ev);
 /* true (default): f32 results keep the precision of a double; false: they are rounded after every
  * node. bf16 and f16 are always rounded. */
 void sn_eval_set_exact(sn_eval *ev, bool exact);
-/* This evaluator is one of the communicator's ranks (runtime/comm/comm.h), which evaluate the same
- * nodes at the same time, each in a module of its own. NULL, the default: collectives have one rank. */
+/* On this axis of the mesh the evaluator is one of the communicator's ranks (runtime/comm/comm.h), which
+ * evaluate the same nodes at the same time, each in a module of its own. mesh NULL: on all axes without a
+ * communicator of their own. Once for each axis; c stays the caller's. Without one collectives have one
+ * rank. */
 struct sn_comm;
-void sn_eval_set_comm(sn_eval *ev, struct sn_comm *c);
+void sn_eval_set_comm(sn_eval *ev, const char *mesh, struct sn_comm *c);
 /* Binds an input, parameter or state; copies. data is of the leaf's dtype. Binding a name once more
  * forgets all that was computed. */
 bool sn_eval_bind(sn_eval *ev, const char *name, const void *data, size_t bytes);

@@ -4,6 +4,8 @@
 
 #include "ir/module_impl.h"
 
+struct decomp;
+
 /* Rank r has the queries, keys and values of positions r T to r T + T - 1; with {zigzag} the r-th half
  * block of T/2 positions from the start and the r-th from the end, so that under a causal mask all
  * ranks have equal work. A call of attention takes the queries of a group of heads, in one half, and
@@ -58,5 +60,8 @@ sn_node *ring_call(const ring *g, const ring_place *at, sn_node *const *kv, int 
 sn_node *ring_whole(const ring *g, sn_node *const *part, int64_t n);
 /* Results [groups][halves], and their log-sum-exps. */
 void ring_forward(const ring *g, sn_node **o, sn_node **e);
+
+/* The decomposition of attention_grad with {ranks}: the gradient of ring_attention. */
+bool ring_attention_grad(struct decomp *c);
 
 #endif

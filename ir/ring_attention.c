@@ -214,8 +214,8 @@ sn_node *ring_call(const ring *g, const ring_place *at, sn_node *const *kv, int 
     for (int i = 0; i < waits->n; i++) in[n++] = waits->node[i];
     for (int i = 0; i < g->n_attr; i++) {
         sn_attr a = g->attr[i];
-        if (a.key == SN_A_ranks || a.key == SN_A_behind || a.key == SN_A_zigzag ||
-            a.key == SN_A_piece)
+        if (a.key == SN_A_index || a.key == SN_A_ranks || a.key == SN_A_behind ||
+            a.key == SN_A_zigzag || a.key == SN_A_piece)
             continue;
         if (a.key == SN_A_score || a.key == SN_A_mask)
             a.r = of_indices(g, a.r, a.key == SN_A_score, waits);

@@ -168,13 +168,6 @@ sn_node *sn_raise_loss(sn_node *loss) {
     return raised;
 }
 
-/* Attention whose rows are divided as its blocks, which the gradient consists of, too. */
-static sn_node *spell_blocks(void *ctx, sn_node *n) {
-    (void)ctx;
-    return n->op == SN_OP_ring_attention ? n->decomposition : n;
-}
-
 int sn_pass_replace(sn_passes *p) {
-    int count = sn_replace_module(p->m);
-    return count + sn_rewrite_module(p->m, spell_blocks, NULL);
+    return sn_replace_module(p->m);
 }

@@ -28,7 +28,37 @@ sh_layout sh_on_axis(sh_layout l, int axis) {
 
 sh_layout sh_without_zeros(sharder *s, sh_layout l) {
     sh_part *part = sn_arena_alloc(s->m, sizeof *part * (size_t)(l.n_part + 1));
-    for (int i = 0; i < l.n_part; i++) part[i].size = l.part[i].size;
+    for (int i = 0; i < l.n_part; i++)
+        part[i] = (sh_part){.size = l.part[i].size, .reversed = l.part[i].reversed};
+    l.part = part;
+    return l;
+}
+
+sh_layout sh_zigzag_layout(sharder *s, int axis, int64_t size) {
+    sh_part *part = sn_arena_alloc(s->m, 2 * sizeof *part);
+    for (int i = 0; i < 2; i++) part[i] = (sh_part){.size = size / 2, .reversed = i == 1};
+    return (sh_layout){.kind = SH_SPLIT, .axis = axis, .n_part = 2, .part = part};
+}
+
+bool sh_is_zigzag(const sh_layout *l) {
+    return l->kind == SH_SPLIT && l->n_part == 2 && l->part[0].size == l->part[1].size &&
+           !l->part[0].reversed && l->part[1].reversed;
+}
+
+bool sh_is_reversed(const sh_layout *l) {
+    bool any = false;
+    for (int i = 0; i < l->n_part; i++) any |= l->part[i].reversed;
+    return any;
+}
+
+bool sh_is_one_part(const sh_layout *l) {
+    return l->kind == SH_SPLIT && l->n_part == 1 && !sh_is_reversed(l);
+}
+
+sh_layout sh_forward(sharder *s, sh_layout l) {
+    sh_part *part = sn_arena_alloc(s->m, sizeof *part * (size_t)(l.n_part + 1));
+    for (int i = 0; i < l.n_part; i++)
+        part[i] = (sh_part){.size = l.part[i].size, .zero = l.part[i].zero};
     l.part = part;
     return l;
 }
@@ -86,7 +116,8 @@ bool sh_merge(sharder *s, const sh_layout *a, const sh_layout *b, sh_layout *out
         int64_t step = left[0] < left[1] ? left[0] : left[1];
         if ((step < x->size && !x->zero) || (step < y->size && !y->zero)) return false;
         if (step % s->ranks && (a->n_part > 1 || b->n_part > 1)) return false;
-        part[n++] = (sh_part){step, x->zero && y->zero};
+        if (x->reversed != y->reversed && !x->zero && !y->zero) return false;
+        part[n++] = (sh_part){step, x->zero && y->zero, x->zero ? y->reversed : x->reversed};
         left[0] -= step, left[1] -= step;
     }
     if (out)
@@ -119,10 +150,19 @@ sn_node *sh_gather(sharder *s, sn_node *x) {
     sn_dim shape[SN_MAX_RANK + 1] = {1};
     for (int i = 0; i < x->rank; i++) shape[i + 1] = x->shape[i];
     sn_dtype t = (sn_dtype)x->dtype;
-    if (!sn_is_float(x))
-        x = sn_b_cast(x, SN_F32); /* exact for what is divided: flags, small numbers */
+    if (!sn_is_float(x)) /* exact for flags and small numbers; integers up to 2^53 */
+        x = sn_b_cast(x, t == SN_I32 || t == SN_I64 ? SN_F64 : SN_F32);
     sn_node *all = collective(s, SN_OP_all_gather, sn_b_reshape(x, x->rank + 1, shape));
     return sn_b_cast(all, t);
+}
+
+/* Shares of all ranks, [ranks, share, ..], in the order of a part. */
+static sn_node *in_order(sharder *s, sn_node *shares, const sh_part *p) {
+    if (!p->reversed) return shares;
+    sn_node **each = sn_arena_alloc(s->m, sizeof *each * (size_t)s->ranks);
+    for (int64_t r = 0; r < s->ranks; r++)
+        each[s->ranks - 1 - r] = sn_b_slice(shares, 0, sn_dim_const(s->m, r), 1);
+    return sn_b_concat(s->m, (int)s->ranks, each, 0);
 }
 
 static sn_node *join_parts(sharder *s, sn_node *x, const sh_layout *l) {
@@ -134,6 +174,7 @@ static sn_node *join_parts(sharder *s, sn_node *x, const sh_layout *l) {
     for (int i = 0; i < l->n_part; i++) {
         int64_t share = share_of(s, l->part[i].size);
         part[i] = sn_b_slice(all, 1, sn_dim_const(s->m, at), sn_dim_const(s->m, share));
+        part[i] = in_order(s, part[i], &l->part[i]);
         shape[0] = sn_dim_const(s->m, share * s->ranks);
         part[i] = sn_b_reshape(part[i], x->rank, shape);
         at += share;
@@ -152,6 +193,12 @@ sn_node *sh_to_whole(sharder *s, const sh_local *x) {
 
 static sn_dim first_of(sharder *s, int64_t share) {
     return sn_dim_mul(s->m, s->rank, sn_dim_const(s->m, share));
+}
+
+/* The same of a part. */
+static sn_dim first_in(sharder *s, const sh_part *p, int64_t share) {
+    if (!p->reversed) return first_of(s, share);
+    return sn_dim_sub(s->m, sn_dim_const(s->m, (s->ranks - 1) * share), first_of(s, share));
 }
 
 sn_node *sh_first(sharder *s, int64_t share, const sn_node *like) {
@@ -185,10 +232,10 @@ static sn_node *direct_share(sharder *s, const sn_node *x, const sh_layout *l) {
         if (from < 0 || x->in[0]->shape[from] == 1) return sn_b_broadcast(x->in[0], x->rank, shape);
     }
     int axis = (int)sn_attr_int(x, SN_A_axis, 0);
-    if (x->op == SN_OP_scatter_add && axis == l->axis && l->n_part == 1)
+    if (x->op == SN_OP_scatter_add && axis == l->axis && sh_is_one_part(l))
         return scatter_share(s, x, l);
     if (x->op != SN_OP_iota) return NULL;
-    if (axis == l->axis && l->n_part > 1) return NULL;
+    if (axis == l->axis && !sh_is_one_part(l)) return NULL;
     sn_node *i = sn_b_iota(s->m, (sn_dtype)x->dtype, x->rank, shape, axis);
     return axis == l->axis ? sn_b_binary(SN_OP_add, i, sh_first(s, sh_share(s, l), i)) : i;
 }
@@ -216,7 +263,7 @@ static sn_node *own_share(sharder *s, sn_node *x, const sh_layout *l) {
     int64_t at = 0;
     for (int i = 0; i < l->n_part; at += l->part[i++].size) {
         int64_t share = share_of(s, l->part[i].size);
-        sn_dim from = sn_dim_add(s->m, sn_dim_const(s->m, at), first_of(s, share));
+        sn_dim from = sn_dim_add(s->m, sn_dim_const(s->m, at), first_in(s, &l->part[i], share));
         part[i] = sn_b_slice(x, l->axis, from, sn_dim_const(s->m, share));
     }
     return l->n_part == 1 ? part[0] : sn_b_concat(s->m, l->n_part, part, l->axis);

@@ -30,7 +30,7 @@ static bool part_of(sharder *s, sn_node *n, sh_local *out) {
     if (x.at.kind != SH_SPLIT || !is_of_other_ranks(s, n)) return false;
     sh_layout l = x.at;
     if (l.axis != axis) return same_operation(s, n, x.n, l, out);
-    if (axis != ROWS || n->rank != 2) return false;
+    if (axis != ROWS || n->rank != 2 || sh_is_reversed(&l)) return false;
     sn_node *full = n->op == SN_OP_reduce_scatter ? sh_fill(s, &x, 0) : x.n;
     l = sh_without_zeros(s, l);
     l.nested = sn_attr_int(n, SN_A_ranks, 1);

@@ -3,15 +3,6 @@
 
 #include <string.h>
 
-static bool done(sh_local *out, sn_node *n, sh_layout at) {
-    *out = (sh_local){n, at};
-    return true;
-}
-
-static bool is_split(sh_local x, int axis) {
-    return x.at.kind == SH_SPLIT && x.at.axis == axis;
-}
-
 /* ---- linear maps ---- */
 
 /* x [.., in], w [out, in]. Columns: w's rows are divided, and so is the result. Rows: `in` is
@@ -21,19 +12,20 @@ static bool shard_linear(sharder *s, sn_node *n, sh_local *out) {
     sh_local lx = sh_local_of(s, x), lw = sh_local_of(s, w);
     int last = x->rank - 1;
     if (sn_attr_get(n, SN_A_size)) return false;
-    if (is_split(lx, last) || is_split(lw, 1)) {
-        sh_layout l = sh_on_axis(is_split(lx, last) ? lx.at : lw.at, last), of_w = sh_on_axis(l, 1);
+    if (sh_is_split(&lx, last) || sh_is_split(&lw, 1)) {
+        sh_layout l = sh_on_axis(sh_is_split(&lx, last) ? lx.at : lw.at, last),
+                  of_w = sh_on_axis(l, 1);
         in[0] = sh_split(s, x, &l);
         in[1] = sh_split(s, w, &of_w);
         sh_local padded = {in[0], l};
         in[0] = sh_fill(s, &padded, 0);
         sh_local term = {sn_node_new(s->m, SN_OP_linear, 2, in, SN_NO_ATTRS), sh_partial_layout()};
-        if (!b) return done(out, term.n, term.at);
-        return done(out, sn_b_binary(SN_OP_add, sh_to_whole(s, &term), sh_whole(s, b)),
-                    sh_whole_layout());
+        if (!b) return sh_done(out, term.n, term.at);
+        return sh_done(out, sn_b_binary(SN_OP_add, sh_to_whole(s, &term), sh_whole(s, b)),
+                       sh_whole_layout());
     }
     sh_layout l;
-    if (is_split(lw, 0) && lx.at.kind != SH_SPLIT) {
+    if (sh_is_split(&lw, 0) && lx.at.kind != SH_SPLIT) {
         l = sh_on_axis(lw.at, last);
         in[0] = sh_whole(s, x), in[1] = lw.n;
         sh_layout of_b = sh_on_axis(l, 0);
@@ -45,7 +37,7 @@ static bool shard_linear(sharder *s, sn_node *n, sh_local *out) {
     } else {
         return false;
     }
-    return done(out, sn_node_new(s->m, SN_OP_linear, n->n_in, in, SN_NO_ATTRS), l);
+    return sh_done(out, sn_node_new(s->m, SN_OP_linear, n->n_in, in, SN_NO_ATTRS), l);
 }
 
 /* ---- dot ---- */
@@ -82,7 +74,7 @@ static int free_axis(const side *d, int axis, int first) {
 static bool make_dot(sharder *s, const sn_node *n, sn_node *a, sn_node *b, sh_layout at,
                      sh_local *out) {
     sn_node *in[2] = {a, b};
-    return done(out, sn_node_new(s->m, SN_OP_dot, 2, in, n->n_attr, n->attr), at);
+    return sh_done(out, sn_node_new(s->m, SN_OP_dot, 2, in, n->n_attr, n->attr), at);
 }
 
 /* One operand, number k, is divided along an axis. */
@@ -142,7 +134,7 @@ static bool shard_matmul(sharder *s, sn_node *n, sh_local *out) {
     if (l.kind != SH_SPLIT || x->rank != y->rank || a >= x->rank - 2 || x->shape[a] != y->shape[a])
         return false;
     in[0] = sh_split(s, x, &l), in[1] = sh_split(s, y, &l);
-    return done(out, sn_node_new(s->m, SN_OP_matmul, 2, in, n->n_attr, n->attr), l);
+    return sh_done(out, sn_node_new(s->m, SN_OP_matmul, 2, in, n->n_attr, n->attr), l);
 }
 
 /* ---- look-ups ---- */
@@ -152,7 +144,7 @@ static bool look_up(sharder *s, const sn_node *n, int axis, sh_local *out) {
     sh_local table = sh_local_of(s, n->in[0]);
     sn_node *ids = sh_whole(s, n->in[1]), *in[2] = {table.n};
     sn_dim shape[SN_MAX_RANK];
-    if (table.at.n_part != 1 || !sn_is_float(n)) return false;
+    if (!sh_is_one_part(&table.at) || !sn_is_float(n)) return false;
     int64_t share = sh_share(s, &table.at);
     sn_node *local = sn_b_binary(SN_OP_sub, ids, sh_first(s, share, ids));
     sn_node *below = sn_b_const(s->m, (sn_dtype)ids->dtype, -1);
@@ -163,19 +155,38 @@ static bool look_up(sharder *s, const sn_node *n, int axis, sh_local *out) {
     for (int i = 0; i < n->rank; i++)
         shape[i] = i >= axis && i < axis + ids->rank ? n->shape[i] : 1;
     sn_node *mine = sn_b_reshape(here, n->rank, shape);
-    return done(out, sn_b_select(mine, rows, sn_b_const(s->m, (sn_dtype)n->dtype, 0)),
-                sh_partial_layout());
+    return sh_done(out, sn_b_select(mine, rows, sn_b_const(s->m, (sn_dtype)n->dtype, 0)),
+                   sh_partial_layout());
+}
+
+/* Rows of a whole table at divided indices. */
+static bool at_own_indices(sharder *s, const sn_node *n, int axis, sh_local *out) {
+    sh_local ids = sh_local_of(s, n->in[1]);
+    sn_node *in[2] = {sh_whole(s, n->in[0]), ids.n};
+    if (ids.at.kind != SH_SPLIT) return false;
+    return sh_done(out, sn_node_new(s->m, (sn_op)n->op, 2, in, n->n_attr, n->attr),
+                   sh_on_axis(ids.at, axis + ids.at.axis));
 }
 
 static bool shard_gather(sharder *s, sn_node *n, sh_local *out) {
     sh_local x = sh_local_of(s, n->in[0]);
     int axis = (int)sn_attr_int(n, SN_A_axis, 0); /* 0 of an embedding */
     sn_node *in[2] = {x.n};
-    if (x.at.kind != SH_SPLIT) return false;
+    if (x.at.kind != SH_SPLIT) return at_own_indices(s, n, axis, out);
     if (x.at.axis == axis) return look_up(s, n, axis, out);
     in[1] = sh_whole(s, n->in[1]);
     if (x.at.axis > axis) x.at.axis += n->in[1]->rank - 1;
-    return done(out, sn_node_new(s->m, (sn_op)n->op, 2, in, n->n_attr, n->attr), x.at);
+    return sh_done(out, sn_node_new(s->m, (sn_op)n->op, 2, in, n->n_attr, n->attr), x.at);
+}
+
+/* Each rank adds the rows of its indices. */
+static bool add_own_rows(sharder *s, const sn_node *n, int axis, sh_local *out) {
+    sh_local x = sh_local_of(s, n->in[0]);
+    sh_layout of_ids = sh_on_axis(x.at, x.at.axis - axis);
+    sn_node *in[2] = {sh_fill(s, &x, 0), sh_split(s, n->in[1], &of_ids)};
+    return sn_is_float(n) &&
+           sh_done(out, sn_node_new(s->m, SN_OP_scatter_add, 2, in, n->n_attr, n->attr),
+                   sh_partial_layout());
 }
 
 /* x [.., ids' axes, ..] added to zeros of {shape}. */
@@ -184,200 +195,39 @@ static bool shard_scatter_add(sharder *s, sn_node *n, sh_local *out) {
     int axis = (int)sn_attr_int(n, SN_A_axis, 0), rank = n->in[1]->rank, a = x.at.axis;
     sn_dim shape[SN_MAX_RANK];
     sn_node *in[2] = {x.n};
-    if (x.at.kind != SH_SPLIT || (a >= axis && a < axis + rank)) return false;
+    if (x.at.kind != SH_SPLIT) return false;
+    if (a >= axis && a < axis + rank) return add_own_rows(s, n, axis, out);
     sh_layout l = sh_on_axis(x.at, a < axis ? a : a - rank + 1);
     sh_shape(s, n, &l, shape);
     in[1] = sh_whole(s, n->in[1]);
-    return done(out,
-                sn_node_new(s->m, SN_OP_scatter_add, 2, in,
-                            SN_ATTRS(SN_LIST(shape, n->rank, shape), SN_INT(axis, axis))),
-                l);
+    return sh_done(out,
+                   sn_node_new(s->m, SN_OP_scatter_add, 2, in,
+                               SN_ATTRS(SN_LIST(shape, n->rank, shape), SN_INT(axis, axis))),
+                   l);
 }
 
-/* ---- attention: heads ---- */
-
-enum { HEADS = 1 };
-
-typedef struct heads {
-    sh_layout q, kv;
-    bool taken;   /* kv: a rank takes the only head of keys and values that its queries need */
-    sn_dim first; /* that head */
-} heads;
-
-static bool is_by_heads(sh_local x) {
-    return x.at.kind == SH_WHOLE || is_split(x, HEADS);
-}
-
-/* How queries and K/V are divided; false: they cannot be. */
-static bool divide_heads(sharder *s, const sn_node *q, const sn_node *k, heads *h) {
-    int64_t n, n_kv;
-    *h = (heads){0};
-    if (!sh_divides(s, q->shape[HEADS], &n) || !sn_dim_is_const(s->m, k->shape[HEADS], &n_kv))
-        return false;
-    h->q = sh_split_layout(s, HEADS, n);
-    h->kv = sh_split_layout(s, HEADS, n_kv);
-    h->taken = n_kv % s->ranks != 0;
-    if (!h->taken) return true;
-    if (s->ranks % n_kv) return false;
-    h->first = sn_module_rank(s->m, s->mesh, s->ranks, s->ranks / n_kv);
-    return true;
-}
-
-static sn_node *kv_of(sharder *s, sn_node *x, const heads *h) {
-    if (!h->taken) return sh_split(s, x, &h->kv);
-    return sn_b_slice(sh_whole(s, x), HEADS, h->first, 1);
-}
-
-enum { SCORE_HEAD = 2, MASK_HEAD = 1, AFTER_HEAD = 3, MOST_CAPTURED = 16 };
-
-/* Captured tensors of which a rank has the part of its heads. */
-typedef struct captured {
-    int n;
-    sn_node *local[MOST_CAPTURED]; /* NULL: it is whole */
-    int axis[MOST_CAPTURED];       /* of the heads */
-} captured;
-
-/* Whether the region reads the tensor at its own head only. head: its argument's number. */
-static bool reads_own_head(sharder *s, const sn_region *r, int head, int number, int axis) {
-    if (!r) return true;
-    const sn_node *tensor = r->arg[head + AFTER_HEAD + number];
-    sn_order order = sn_region_topo(s->m, r);
-    for (int i = 0; i < order.n; i++) {
-        const sn_node *n = order.node[i];
-        for (int k = 0; k < n->n_in; k++)
-            if (n->in[k] == tensor &&
-                (n->op != SN_OP_gather_nd || k || n->in[1 + axis] != r->arg[head]))
-                return false;
-    }
-    return true;
-}
-
-/* The parts of captured tensors, operands from `first` on, that are divided by heads. */
-static captured find_captured(sharder *s, const sn_node *n, int first, int64_t n_heads) {
-    captured c = {.n = n->n_in - first};
-    const sn_region *score = sn_attr_region(n, SN_A_score), *mask = sn_attr_region(n, SN_A_mask);
-    for (int i = 0; i < c.n && i < MOST_CAPTURED; i++) {
-        sh_local x = sh_local_of(s, n->in[first + i]);
-        if (x.at.kind != SH_SPLIT || x.at.n_part != 1 || sh_size(&x.at) != n_heads ||
-            !reads_own_head(s, score, SCORE_HEAD, i, x.at.axis) ||
-            !reads_own_head(s, mask, MASK_HEAD, i, x.at.axis))
-            continue;
-        c.local[i] = x.n;
-        c.axis[i] = x.at.axis;
-    }
-    return c;
-}
-
-/* Reads of divided tensors count heads from this rank's first. */
-typedef struct own_head {
-    sn_node **arg;
-    const captured *c;
-    int head;
-
-} own_head;
-
-static sn_node *read_own(void *ctx, sn_node *n) {
-    const own_head *o = ctx;
-    for (int i = 0; n->op == SN_OP_gather_nd && i < o->c->n && i < MOST_CAPTURED; i++) {
-        if (!o->c->local[i] || n->in[0] != o->arg[o->head + AFTER_HEAD + i]) continue;
-        sn_node *in[SN_MAX_RANK + 1];
-        for (int k = 0; k < n->n_in; k++) in[k] = n->in[k];
-        in[1 + o->c->axis[i]] = o->arg[o->head];
-        return sn_node_with(n, in);
-    }
-    return n;
-}
-
-/* The region with head numbers of the whole. head: which argument is the head. */
-static const sn_region *place_heads(sharder *s, const sn_region *r, int head, int64_t share,
-                                    const captured *c) {
-    sn_node **a = sn_arena_alloc(s->m, sizeof *a * (size_t)r->n_arg),
-            **out = sn_arena_alloc(s->m, sizeof *out * (size_t)r->n_out);
-    for (int i = 0; i < r->n_arg; i++) a[i] = r->arg[i];
-    for (int i = 0; i < c->n && i < MOST_CAPTURED; i++) {
-        const sn_node *x = c->local[i];
-        int at = head + AFTER_HEAD + i;
-        if (x) a[at] = sn_arg(s->m, at, (sn_dtype)x->dtype, x->rank, x->shape);
-    }
-    own_head rule = {a, c, head};
-    sn_node *first = sh_first(s, share, a[head]), *local = a[head];
-    a[head] = sn_b_binary(SN_OP_add, local, first);
-    sn_region_inline(r, a, out);
-    a[head] = local;
-    sn_rewrite(s->m, r->n_out, out, read_own, &rule);
-    return sn_region_new(s->m, r->n_arg, a, r->n_out, out);
-}
-
-static sn_node *local_attention(sharder *s, const sn_node *n, const heads *h, const captured *c,
-                                sn_node **in) {
-    sn_attr *attr = sn_arena_alloc(s->m, sizeof *attr * (size_t)(n->n_attr + 1));
-    int64_t share = sh_share(s, &h->q);
-    for (int i = 0; i < n->n_attr; i++) {
-        attr[i] = n->attr[i];
-        if (attr[i].key == SN_A_score) attr[i].r = place_heads(s, attr[i].r, SCORE_HEAD, share, c);
-        if (attr[i].key == SN_A_mask) attr[i].r = place_heads(s, attr[i].r, MASK_HEAD, share, c);
-    }
-    return sn_node_new(s->m, (sn_op)n->op, n->n_in, in, n->n_attr, attr);
-}
-
-/* The heads of attention or its gradient are divided; captured tensors, from operand `first` on, are
- * whole, or divided by heads. With dropout every rank would need its own part of the random
- * numbers. */
-static bool attend(sharder *s, sn_node *n, int first, heads *h, captured *c, sn_node **local) {
-    sn_node **in = sn_arena_alloc(s->m, sizeof *in * (size_t)(n->n_in + 1));
-    bool any = false;
-    if (sn_attr_get(n, SN_A_rate) || sn_attr_get(n, SN_A_sink) || n->in[0]->rank != 4) return false;
-    for (int i = 0; i < 3; i++) {
-        sh_local x = sh_local_of(s, n->in[i]);
-        any |= x.at.kind == SH_SPLIT;
-        if (!is_by_heads(x)) return false;
-    }
-    if (!any || !divide_heads(s, n->in[0], n->in[1], h)) return false;
-    *c = find_captured(s, n, first, sh_size(&h->q));
-    for (int i = 0; i < n->n_in; i++) {
-        sn_node *part = i >= first && i - first < MOST_CAPTURED ? c->local[i - first] : NULL;
-        in[i] = part               ? part
-                : i >= first       ? sh_whole(s, n->in[i])
-                : i == 1 || i == 2 ? kv_of(s, n->in[i], h)
-                                   : sh_split(s, n->in[i], &h->q);
-    }
-    *local = local_attention(s, n, h, c, in);
-    return true;
-}
+/* ---- attention ---- */
 
 static bool shard_attention(sharder *s, sn_node *n, sh_local *out) {
-    heads h;
-    captured c;
-    sn_node *y;
-    return attend(s, n, 3, &h, &c, &y) && done(out, y, h.q);
+    return sh_attention_heads(s, n, out) || sh_attention_rows(s, n, out);
 }
 
 static bool shard_attention_grad(sharder *s, sn_node *n, sh_local *out) {
-    enum { CAPTURED = 5 };
-    heads h;
-    captured c;
-    sn_node *y;
-    int64_t index = sn_attr_int(n, SN_A_index, 0);
-    if (!attend(s, n, CAPTURED, &h, &c, &y)) return false;
-    if (index == 0) return done(out, y, h.q);
-    if (index > 2 && c.local[index - 3]) return done(out, y, sh_local_of(s, n->in[2 + index]).at);
-    if (index > 2) return done(out, y, sh_partial_layout()); /* a captured tensor */
-    if (!h.taken) return done(out, y, h.kv);
-    sn_dim low[4] = {0}, high[4] = {0};
-    low[HEADS] = h.first;
-    high[HEADS] = sn_dim_sub(s->m, n->shape[HEADS], sn_dim_add(s->m, h.first, 1));
-    y = SN_NODE(s->m, pad, SN_ATTRS(SN_FLT(value, 0), SN_LIST(low, 4, low), SN_LIST(high, 4, high)),
-                y);
-    return done(out, y, sh_partial_layout());
+    return sh_attention_grad_heads(s, n, out) || sh_attention_grad_rows(s, n, out);
 }
 
 /* ---- the table ---- */
 
 static sh_rule *const rules[SN_OP_COUNT] = {
-    [SN_OP_linear] = shard_linear,       [SN_OP_dot] = shard_dot,
-    [SN_OP_matmul] = shard_matmul,       [SN_OP_embedding] = shard_gather,
-    [SN_OP_gather] = shard_gather,       [SN_OP_scatter_add] = shard_scatter_add,
-    [SN_OP_attention] = shard_attention, [SN_OP_attention_grad] = shard_attention_grad,
+    [SN_OP_linear] = shard_linear,
+    [SN_OP_dot] = shard_dot,
+    [SN_OP_matmul] = shard_matmul,
+    [SN_OP_embedding] = shard_gather,
+    [SN_OP_gather] = shard_gather,
+    [SN_OP_scatter_add] = shard_scatter_add,
+    [SN_OP_attention] = shard_attention,
+    [SN_OP_attention_grad] = shard_attention_grad,
+    [SN_OP_ring_attention] = sh_attention_heads,
 };
 
 sh_rule *sh_product_rule(sn_op op) {

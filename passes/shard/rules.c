@@ -10,11 +10,6 @@ static sn_node *with(sharder *s, const sn_node *n, int n_in, sn_node *const *in)
     return sn_node_new(s->m, (sn_op)n->op, n_in, in, n->n_attr, n->attr);
 }
 
-static bool done(sh_local *out, sn_node *n, sh_layout at) {
-    *out = (sh_local){n, at};
-    return true;
-}
-
 static sh_kind kind_of(sharder *s, sn_node *n) {
     return sh_local_of(s, n).at.kind;
 }
@@ -51,7 +46,7 @@ static bool on_terms(sharder *s, sn_node *n, sh_local *out) {
         for (int i = 0; i < 2; i++)
             if (kind_of(s, n->in[i]) == SH_WHOLE) in[i] = as_term(s, in[i]), terms++;
     if (!(add && terms == 2) && !(factor && terms == 1) && n->op != SN_OP_neg) return false;
-    return done(out, with(s, n, n->n_in, in), sh_partial_layout());
+    return sh_done(out, with(s, n, n->n_in, in), sh_partial_layout());
 }
 
 /* How all divided operands are divided; false: in different ways. */
@@ -83,7 +78,7 @@ bool sh_elementwise(sharder *s, sn_node *n, sh_local *out) {
         for (int i = 0; i < n->n_in && l.kind != SH_SPLIT; i++) l = sh_local_of(s, n->in[i]).at;
     if (l.kind != SH_SPLIT) return false;
     for (int i = 0; i < n->n_in; i++) in[i] = sh_split(s, n->in[i], &l);
-    return done(out, with(s, n, n->n_in, in), keeps_zeros(s, n) ? l : sh_without_zeros(s, l));
+    return sh_done(out, with(s, n, n->n_in, in), keeps_zeros(s, n) ? l : sh_without_zeros(s, l));
 }
 
 /* ---- elements that move ---- */
@@ -94,7 +89,7 @@ static bool shard_broadcast(sharder *s, sn_node *n, sh_local *out) {
     if (x.at.kind != SH_SPLIT) return false;
     sh_layout l = sh_on_axis(x.at, x.at.axis + n->rank - n->in[0]->rank);
     sh_shape(s, n, &l, shape);
-    return done(out, sn_b_broadcast(x.n, n->rank, shape), l);
+    return sh_done(out, sn_b_broadcast(x.n, n->rank, shape), l);
 }
 
 static bool shard_transpose(sharder *s, sn_node *n, sh_local *out) {
@@ -105,7 +100,7 @@ static bool shard_transpose(sharder *s, sn_node *n, sh_local *out) {
             x.at.axis = i;
             break;
         }
-    return done(out, with(s, n, 1, &x.n), x.at);
+    return sh_done(out, with(s, n, 1, &x.n), x.at);
 }
 
 /* Axes [from, to) of the old shape are axes [first, last) of the new one. */
@@ -161,8 +156,10 @@ static bool regroup(sharder *s, const sn_node *x, const sn_node *y, const sh_lay
             sh_part p = l->part[i % l->n_part];
             fits = p.size * after % (inner * s->ranks) == 0;
             p.size = p.size * after / inner;
-            fits &= i < each || p.size == part[i % each].size;
-            part[i % each] = (sh_part){p.size, p.zero && (i < each || part[i % each].zero)};
+            fits &= i < each ||
+                    (p.size == part[i % each].size && p.reversed == part[i % each].reversed);
+            p.zero &= i < each || part[i % each].zero;
+            part[i % each] = p;
         }
         *out = (sh_layout){.kind = SH_SPLIT, .axis = j, .n_part = each, .part = part};
         if (fits && sh_size(out) == size) return true;
@@ -188,7 +185,7 @@ static bool shard_reshape(sharder *s, sn_node *n, sh_local *out) {
             return false;
     }
     sh_shape(s, n, &l, shape);
-    return done(out, sn_b_reshape(x.n, n->rank, shape), l);
+    return sh_done(out, sn_b_reshape(x.n, n->rank, shape), l);
 }
 
 /* The parts of [start, start + size); false: a part would be cut. *local: where they begin in the
@@ -205,7 +202,7 @@ static bool cut(sharder *s, const sh_layout *l, int64_t start, int64_t size, sh_
         if (from >= to) continue;
         if (to - from < l->part[i].size && (!l->part[i].zero || (to - from) % s->ranks))
             return false;
-        part[n++] = (sh_part){to - from, l->part[i].zero};
+        part[n++] = (sh_part){to - from, l->part[i].zero, l->part[i].reversed};
     }
     *out = (sh_layout){.kind = SH_SPLIT, .axis = l->axis, .n_part = n, .part = part};
     *local = start / s->ranks;
@@ -231,7 +228,7 @@ static bool shard_slice(sharder *s, sn_node *n, sh_local *out) {
     at[a] = sn_dim_const(s->m, local);
     sn_attr attr[3] = {SN_LIST(start, n->rank, at), SN_LIST(size, n->rank, shape)};
     if (step) attr[2] = *step;
-    return done(out, sn_node_new(s->m, SN_OP_slice, 1, &x.n, step ? 3 : 2, attr), l);
+    return sh_done(out, sn_node_new(s->m, SN_OP_slice, 1, &x.n, step ? 3 : 2, attr), l);
 }
 
 static bool shard_pad(sharder *s, sn_node *n, sh_local *out) {
@@ -253,12 +250,12 @@ static bool shard_pad(sharder *s, sn_node *n, sh_local *out) {
         around[side][a] = sn_dim_const(s->m, more[side] / s->ranks);
         if (side)
             for (int i = 0; i < x.at.n_part; i++) part[k++] = x.at.part[i];
-        if (more[side]) part[k++] = (sh_part){more[side], true};
+        if (more[side]) part[k++] = (sh_part){more[side], .zero = true};
     }
     sn_attr attr[3] = {sn_attr_get(n, SN_A_value) ? *sn_attr_get(n, SN_A_value) : SN_FLT(value, 0),
                        SN_LIST(low, n->rank, around[0]), SN_LIST(high, n->rank, around[1])};
-    return done(out, sn_node_new(s->m, SN_OP_pad, 1, &x.n, 3, attr),
-                (sh_layout){.kind = SH_SPLIT, .axis = a, .n_part = k, .part = part});
+    return sh_done(out, sn_node_new(s->m, SN_OP_pad, 1, &x.n, 3, attr),
+                   (sh_layout){.kind = SH_SPLIT, .axis = a, .n_part = k, .part = part});
 }
 
 /* Along the divided axis the parts of all operands follow each other. */
@@ -287,10 +284,10 @@ static bool shard_concat(sharder *s, sn_node *n, sh_local *out) {
     sn_node **in = sn_arena_alloc(s->m, sizeof *in * (size_t)(n->n_in + 1));
     for (int i = 0; i < n->n_in && l.kind != SH_SPLIT; i++) l = sh_local_of(s, n->in[i]).at;
     if (l.kind != SH_SPLIT) return false;
-    if (l.axis == axis) return join(s, n, axis, in, &l) && done(out, with(s, n, n->n_in, in), l);
+    if (l.axis == axis) return join(s, n, axis, in, &l) && sh_done(out, with(s, n, n->n_in, in), l);
     same = l; /* the sizes of this axis are equal */
     for (int i = 0; i < n->n_in; i++) in[i] = sh_split(s, n->in[i], &same);
-    return done(out, with(s, n, n->n_in, in), l);
+    return sh_done(out, with(s, n, n->n_in, in), l);
 }
 
 /* Rows written into x, along axes that are not divided. */
@@ -301,7 +298,7 @@ static bool update(sharder *s, sn_node *n, bool whole_axis, sh_local *out) {
     if (l.kind != SH_SPLIT || !whole_axis) return false;
     for (int i = 0; i < 2; i++) in[i] = sh_split(s, n->in[i], &l);
     if (n->n_in > 2) in[2] = sh_whole(s, n->in[2]);
-    return done(out, with(s, n, n->n_in, in), l);
+    return sh_done(out, with(s, n, n->n_in, in), l);
 }
 
 static int divided_axis(sharder *s, const sn_node *n) {
@@ -346,16 +343,16 @@ static sn_node *fill_terms(sharder *s, sn_node *x, const sh_local *at, double va
 static bool shard_reduce(sharder *s, sn_node *n, sh_local *out) {
     sh_local x = sh_local_of(s, n->in[0]);
     bool sum = n->op == SN_OP_reduce_sum;
-    if (x.at.kind == SH_PARTIAL && sum) return done(out, with(s, n, 1, &x.n), x.at);
+    if (x.at.kind == SH_PARTIAL && sum) return sh_done(out, with(s, n, 1, &x.n), x.at);
     if (x.at.kind != SH_SPLIT) return false;
-    if (!has_axis(n, x.at.axis)) return done(out, with(s, n, 1, &x.n), x.at);
+    if (!has_axis(n, x.at.axis)) return sh_done(out, with(s, n, 1, &x.n), x.at);
     if (!sn_is_float(n)) return false;
     sn_node *full = fill_terms(s, n->in[0], &x, neutral((sn_op)n->op)),
             *part = with(s, n, 1, &full);
-    if (sum) return done(out, part, sh_partial_layout());
+    if (sum) return sh_done(out, part, sh_partial_layout());
     int64_t first = 0;
     sn_node *all = sn_b_reduce((sn_op)n->op, sh_gather(s, part), 1, &first);
-    return done(out, sn_b_reshape(all, n->rank, n->shape), sh_whole_layout());
+    return sh_done(out, sn_b_reshape(all, n->rank, n->shape), sh_whole_layout());
 }
 
 /* ---- composites that work along one axis ---- */
@@ -367,7 +364,7 @@ static bool on_rows(sharder *s, sn_node *n, int row_axis, sh_local *out) {
     if (!common_layout(s, n, &l) || l.axis == row_axis) return false;
     for (int i = 0; i < n->n_in; i++)
         in[i] = n->in[i]->rank == n->rank ? sh_split(s, n->in[i], &l) : sh_whole(s, n->in[i]);
-    return done(out, with(s, n, n->n_in, in), l);
+    return sh_done(out, with(s, n, n->n_in, in), l);
 }
 
 static bool shard_along_axis(sharder *s, sn_node *n, sh_local *out) {
@@ -381,17 +378,29 @@ static bool shard_last_axis(sharder *s, sn_node *n, sh_local *out) {
 static bool shard_statistic(sharder *s, sn_node *n, sh_local *out) {
     sh_local x = sh_local_of(s, n->in[0]);
     if (x.at.kind != SH_SPLIT || has_axis(n, x.at.axis)) return false;
-    return done(out, with(s, n, 1, &x.n), x.at);
+    return sh_done(out, with(s, n, 1, &x.n), x.at);
 }
 
-/* x [.., T, d]: heads may be divided; positions are whole. */
+/* x [.., T, d], positions [T] or [B, T]: heads may be divided, or T. */
 static bool shard_rope(sharder *s, sn_node *n, sh_local *out) {
     sh_local x = sh_local_of(s, n->in[0]);
     sn_node *in[3] = {x.n};
     int axis = (int)sn_attr_int(n, SN_A_axis, n->rank - 2), a = x.at.axis;
-    if (x.at.kind != SH_SPLIT || !a || a == axis || a == n->rank - 1) return false;
-    for (int i = 1; i < n->n_in; i++) in[i] = sh_whole(s, n->in[i]);
-    return done(out, with(s, n, n->n_in, in), x.at);
+    if (x.at.kind != SH_SPLIT || !a || a == n->rank - 1) return false;
+    if (a == n->rank - 2 && sn_attr_get(n, SN_A_turned)) return false;
+    sh_layout of_positions = sh_on_axis(x.at, n->in[1]->rank - 1);
+    for (int i = 1; i < n->n_in; i++)
+        in[i] = i == 1 && a == axis ? sh_split(s, n->in[i], &of_positions) : sh_whole(s, n->in[i]);
+    return sh_done(out, with(s, n, n->n_in, in), x.at);
+}
+
+/* x [.., V], targets [..]: all but V may be divided. */
+static bool shard_cross_entropy(sharder *s, sn_node *n, sh_local *out) {
+    sh_layout l;
+    sn_node *in[2];
+    if (!common_layout(s, n, &l) || l.axis == n->rank) return false;
+    for (int i = 0; i < 2; i++) in[i] = sh_split(s, n->in[i], &l);
+    return sh_done(out, with(s, n, 2, in), l);
 }
 
 /* Sums over the ranks of another axis, divisions by another axis: element by element. */
@@ -399,7 +408,7 @@ static bool shard_other_axis(sharder *s, sn_node *n, sh_local *out) {
     sh_local x = sh_local_of(s, n->in[0]);
     if (x.at.kind != SH_SPLIT) return false;
     if (n->op == SN_OP_shard && sn_attr_int(n, SN_A_axis, 0) == x.at.axis) return false;
-    return done(out, with(s, n, 1, &x.n), x.at);
+    return sh_done(out, with(s, n, 1, &x.n), x.at);
 }
 
 /* ---- the table ---- */
@@ -434,6 +443,7 @@ static sh_rule *const rules[SN_OP_COUNT] = {
     [SN_OP_layer_norm_grad] = shard_last_axis,
     [SN_OP_rms_norm] = shard_last_axis,
     [SN_OP_rope] = shard_rope,
+    [SN_OP_cross_entropy] = shard_cross_entropy,
 };
 
 sh_rule *sh_rule_of(sn_op op) {

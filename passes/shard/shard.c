@@ -33,6 +33,7 @@ static sh_leaf *find_leaf(const sharder *s, const char *name) {
 /* False: it is divided already. */
 static bool add_leaf(sharder *s, const char *name, sh_layout at) {
     if (find_leaf(s, name)) return false;
+    at = sh_forward(s, at); /* files hold shares in the order of ranks */
     s->leaf = sn_arena_grow(s->m, s->leaf, sizeof *s->leaf, s->n_leaf, &s->cap_leaf);
     s->leaf[s->n_leaf++] = (sh_leaf){name, at};
     return true;
@@ -44,7 +45,8 @@ static sh_layout layout_of(sharder *s, const sn_node *shard) {
     int64_t size = 0;
     if (parts) return sh_parts_layout(s, axis, parts->n, parts->v);
     sn_dim_is_const(s->m, shard->shape[axis], &size);
-    return sh_split_layout(s, axis, size);
+    return sn_attr_int(shard, SN_A_zigzag, 0) ? sh_zigzag_layout(s, axis, size)
+                                              : sh_split_layout(s, axis, size);
 }
 
 static bool is_of_mesh(const sharder *s, const sn_node *n) {
@@ -59,6 +61,7 @@ static void find_divided(sharder *s, const sn_entry *e) {
         if (s->ranks == 1 || !is_of_mesh(s, n)) continue;
         sh_layout at = layout_of(s, n);
         const sn_node *leaf = is_named(n->in[0]) ? n->in[0] : sh_gathered_leaf(n->in[0]);
+        at = sh_forward(s, at);
         if (!leaf || (leaf != n->in[0] && !sh_nest(s, n->in[0], at, &at))) continue;
         const char *name = sn_attr_str(leaf, SN_A_name, "");
         if (!add_leaf(s, name, at) && !sh_merge(s, &at, &find_leaf(s, name)->at, NULL))
@@ -194,6 +197,14 @@ static const sn_node *find_shard(sn_module *m) {
     return NULL;
 }
 
+/* Attention whose rows are divided, and its gradient, as attention to one piece of keys after the other. */
+static sn_node *spell_pieces(void *ctx, sn_node *n) {
+    (void)ctx;
+    bool divided = n->op == SN_OP_ring_attention ||
+                   (n->op == SN_OP_attention_grad && sn_attr_get(n, SN_A_ranks));
+    return divided ? n->decomposition : n;
+}
+
 int sn_pass_shard(sn_passes *p) {
     sn_module *m = p->m;
     int changed = 0;
@@ -214,5 +225,5 @@ int sn_pass_shard(sn_passes *p) {
         if (sn_module_error(m)->code) break;
         changed += store(&s);
     }
-    return changed;
+    return changed + sn_rewrite_module(m, spell_pieces, NULL);
 }

@@ -5,10 +5,10 @@
 #include "passes/passes.h"
 
 /* A part of a divided axis, of which each rank has an equal share. zero: all elements are 0, so it may
- * be divided further. */
+ * be divided further. reversed: rank 0 has the last share. */
 typedef struct sh_part {
     int64_t size;
-    bool zero;
+    bool zero, reversed;
 } sh_part;
 
 typedef enum sh_kind {
@@ -53,6 +53,15 @@ struct sharder {
     sh_local (*compute)(sharder *s, sn_node *n); /* what `of` does not know yet */
 };
 
+static inline bool sh_done(sh_local *out, sn_node *n, sh_layout at) {
+    *out = (sh_local){n, at};
+    return true;
+}
+
+static inline bool sh_is_split(const sh_local *x, int axis) {
+    return x->at.kind == SH_SPLIT && x->at.axis == axis;
+}
+
 /* ---- layout.c ---- */
 
 sh_layout sh_whole_layout(void);
@@ -62,6 +71,12 @@ sh_layout sh_split_layout(sharder *s, int axis, int64_t size);
 sh_layout sh_parts_layout(sharder *s, int axis, int n, const int64_t *size);
 sh_layout sh_on_axis(sh_layout l, int axis);         /* the same parts of another axis */
 sh_layout sh_without_zeros(sharder *s, sh_layout l); /* the same parts, of unknown content */
+/* Two halves, of which the second one is reversed: under a causal mask all ranks have equal work. */
+sh_layout sh_zigzag_layout(sharder *s, int axis, int64_t size);
+bool sh_is_zigzag(const sh_layout *l);
+bool sh_is_one_part(const sh_layout *l);       /* the share of rank r is the r-th of the axis */
+bool sh_is_reversed(const sh_layout *l);       /* a part is */
+sh_layout sh_forward(sharder *s, sh_layout l); /* the same parts, none of them reversed */
 /* Elements of the axis: of all ranks; of one, in its share, of which it may hold a part (sh_held). */
 int64_t sh_size(const sh_layout *l);
 int64_t sh_share(const sharder *s, const sh_layout *l);
@@ -96,6 +111,13 @@ typedef bool sh_rule(sharder *s, sn_node *n, sh_local *out);
 sh_rule *sh_rule_of(sn_op op);      /* NULL: none */
 sh_rule *sh_product_rule(sn_op op); /* products.c: products, look-ups, attention */
 sh_rule sh_elementwise;             /* rules.c */
+/* heads.c, rows.c: attention and its gradient, of which heads or rows are divided */
+sh_rule sh_attention_heads, sh_attention_grad_heads, sh_attention_rows, sh_attention_grad_rows;
+
+/* mask.c: n positions, of which each rank has `halves` blocks. True: the mask hides all later blocks from a
+ * query, and those more than *behind before its own. */
+bool sh_find_behind(const sharder *s, const sn_region *mask, int64_t n, int64_t halves,
+                    int64_t *behind);
 
 /* ---- nested.c: what other ranks divide, too (ZeRO) ---- */
 

@@ -64,7 +64,7 @@ static void *run_rank(void *arg) {
     int64_t n = 0;
     sn_pullback(y, g, 1, &x, &dx);
     sn_eval *ev = sn_eval_new(m, NULL);
-    sn_eval_set_comm(ev, j->c);
+    sn_eval_set_comm(ev, NULL, j->c);
     for (int i = 0; i < SIZE; i++)
         j->x[i] = input(j->c->rank, i), j->g[i] = cotangent(j->c->rank, i);
     int64_t size;
@@ -144,7 +144,7 @@ static void *run_uneven(void *arg) {
     sn_pullback(all, x, 1, &sum, &dp);
     sn_pullback(sum, sum, 1, &x, &dx);
     sn_eval *ev = sn_eval_new(m, NULL);
-    sn_eval_set_comm(ev, j->c);
+    sn_eval_set_comm(ev, NULL, j->c);
     int rows = (ROWS + n - 1) / n, at = j->c->rank * rows;
     double got[SIZE], back[SIZE], mine[SIZE];
     int64_t count = 0;

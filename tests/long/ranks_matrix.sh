@@ -3,7 +3,8 @@
 # model (data), divide it (ZeRO 1 to 3), or share it in pairs (tensor 2; on 4 ranks 2 x 2) and divide that, too. Prints a
 # table. "=": losses and norms of all steps, weights, and the optimizer's states after another step have the bits of one
 # process. A number: the largest relative difference to it (tests/support/close_runs.py), at most 1e-6; among the runs that
-# share a model in pairs all bits must be equal. "!": something else.
+# share a model in pairs all bits must be equal. Models that predict the next token also run with rows that pairs of ranks
+# divide, alone and with the model (2 x 2), which is compared with one process. "!": something else.
 models=${4:+$(shift 3 && echo "$*")}
 set -- "$1" "$2" "$3"
 . "$2/tests/tools/ranks/ranks.sh"
@@ -66,13 +67,18 @@ exact() {
     cell $word "$model on $n ranks: $*"
 }
 
+# differs: sets word to how much the run differs from one process, if that is little
+differs() {
+    python3 "$source/tests/support/close_runs.py" one run >log 2>&1 &&
+        word=$(tr ',' '\n' <log | awk '$2 > most { most = $2 } END { printf "%.0e", most }')
+}
+
 # shared ZERO: a run on pairs of ranks that share the model
 shared() {
     word=!
-        if train run "$n" --tensor 2 --zero "$1"; then
+    if train run "$n" --tensor 2 --zero "$1"; then
         if [ ! -d pair ]; then
-            python3 "$source/tests/support/close_runs.py" one run >log 2>&1 && mv run pair &&
-                word=$(tr ',' '\n' <log | awk '$2 > most { most = $2 } END { printf "%.0e", most }')
+            differs && mv run pair
         else
             same pair run && word='= pair'
         fi
@@ -80,8 +86,20 @@ shared() {
     cell "$word" "$model on $n ranks: --tensor 2 --zero $1"
 }
 
-printf '%-6s %5s %8s %8s %8s %8s | %8s %8s %8s %8s\n' model ranks data 'zero 1' 'zero 2' 'zero 3' 'tensor 2' '+ zero 1' \
-    '+ zero 2' '+ zero 3'
+# rows ARGUMENT…: a run whose ranks divide rows; other models have none
+rows() {
+    word=-
+    case $model in
+    gpt | llama)
+        word=!
+        train run "$n" --context 2 "$@" && differs
+        ;;
+    esac
+    cell "$word" "$model on $n ranks: --context 2 $*"
+}
+
+printf '%-6s %5s %8s %8s %8s %8s | %8s %8s %8s %8s | %8s %8s %8s\n' model ranks data 'zero 1' 'zero 2' 'zero 3' \
+    'tensor 2' '+ zero 1' '+ zero 2' '+ zero 3' 'rows 2' '2 x 2' '+ zero 3'
 for model in $models; do
     rm -rf one one.next pair
     "$sinter" train $model.json -o one --slices 8 -t 2 >log 2>&1 || { cat log; fail "$model, one process"; }
@@ -92,6 +110,11 @@ for model in $models; do
         printf ' |'
         [ $n = 1 ] || shared 0
         for zero in 1 2 3; do [ $n -lt 4 ] || shared $zero; done
+        [ $n -ne 2 ] || printf '%27s' ''
+        [ $n = 1 ] || printf ' |'
+        [ $n = 1 ] || rows
+        [ $n -lt 4 ] || rows --tensor 2
+        [ $n -lt 4 ] || rows --tensor 2 --zero 3
         printf '\n'
     done
 done

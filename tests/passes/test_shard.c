@@ -136,7 +136,7 @@ static bool evaluate(sn_module *m, const char *entry, sn_comm *c, result *out) {
         symbol[i] = strcmp(sn_symbol_at(m, i)->name, "B") ? LENGTH : BATCH;
     sn_module_place(m, symbol, NULL);
     sn_eval *ev = sn_eval_new(m, symbol);
-    sn_eval_set_comm(ev, c);
+    sn_eval_set_comm(ev, NULL, c);
     const sn_entry *e = sn_entry_get(m, entry);
     sn_order order = sn_entry_topo(m, e);
     for (int i = 0; i < order.n; i++) {

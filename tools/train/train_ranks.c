@@ -43,8 +43,7 @@ static bool check_slices(int size, int64_t slices, int64_t batch, sn_error *err)
 
 /* What parts of rows can be computed of. */
 static bool check_context(const train_settings *s, sn_error *err) {
-    const char *why = s->tensor > 1                  ? "is not combined with --tensor"
-                      : s->training.dropout > 0      ? "needs \"dropout\": 0"
+    const char *why = s->training.dropout > 0        ? "needs \"dropout\": 0"
                       : s->data.task != SN_TASK_NEXT ? "needs a model that predicts the next token"
                       : s->documents != TRAIN_WHOLE  ? "needs \"documents\": \"whole\""
                       : s->data.block % s->context   ? "must divide the tokens of a row (--block)"
@@ -55,19 +54,22 @@ static bool check_context(const train_settings *s, sn_error *err) {
 /* Neighbours share a model or rows; ranks with the same share have other slices. */
 static bool divide_ranks(train_ranks *r, const train_settings *s, sn_error *err) {
     sn_comm *c = r->comm;
-    int64_t tensor = s->tensor, each = tensor > s->context ? tensor : s->context;
+    int64_t tensor = s->tensor, each = tensor * s->context;
     r->data = c;
     if (each < 2) return true;
     if (!c || c->size % each)
         return sn_fail(err, SN_ERR_USAGE,
-                       "--%s %lld: %d rank%s cannot be divided into groups of that many: "
+                       "--%s %lld%s: %d rank%s cannot be divided into groups of %lld: "
                        "mpirun -n %lld",
-                       tensor > 1 ? "tensor" : "context", (long long)each, c ? c->size : 1,
-                       c && c->size > 1 ? "s" : "", (long long)each);
+                       tensor > 1 ? "tensor" : "context",
+                       (long long)(tensor > 1 ? tensor : s->context),
+                       tensor > 1 && s->context > 1 ? " with --context" : "", c ? c->size : 1,
+                       c && c->size > 1 ? "s" : "", (long long)each, (long long)each);
     if (s->context > 1) {
         if (!check_context(s, err)) return false;
-        r->context = c->ops->split(c, (int)(c->rank / each), err);
-        return r->context != NULL;
+        int64_t group = c->rank / each * tensor + c->rank % tensor;
+        r->context = c->ops->split(c, (int)group, err);
+        if (!r->context || tensor == 1) return r->context != NULL;
     }
     r->tensor = c->ops->split(c, (int)(c->rank / tensor), err);
     r->data = r->tensor ? c->ops->split(c, (int)(c->rank % tensor), err) : NULL;
@@ -126,7 +128,7 @@ int64_t train_ranks_slice(const train_ranks *r, int group, int64_t k) {
 
 int train_ranks_of_slice(const train_ranks *r, int64_t slice) {
     int size = train_ranks_groups(r), group = 0;
-    int each = r->tensor ? r->tensor->size : parts_of_rows(r);
+    int each = (r->tensor ? r->tensor->size : 1) * parts_of_rows(r);
     if (r->rounds) return (int)(slice % size) * each;
     while (slice >= sn_leaves_of_rank(r->slices, size, group).last) group++;
     return group * each;

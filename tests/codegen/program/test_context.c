@@ -116,7 +116,7 @@ typedef struct rank {
 static bool evaluate(const rank *k, sn_module *m, double *const *in, double **out, size_t *n) {
     const sn_entry *e = sn_entry_get(m, "attend");
     sn_eval *ev = sn_eval_new(m, NULL);
-    sn_eval_set_comm(ev, k->c);
+    sn_eval_set_comm(ev, NULL, k->c);
     bool ok = !sn_module_error(m)->code;
     for (int i = 0; i < IN; i++)
         if (i < 4 || k->p->v->biased)
@@ -343,7 +343,7 @@ static void *exchange(void *arg) {
             sn_tensor y = sn_collective_permute(sn_add(x, r), shift, wrap, "ring", 3);
             sn_grad(sn_sum_all(sn_mul(y, sn_add(g, r))), 1, &x, &dx);
             sn_eval *ev = sn_eval_new(m, NULL);
-            sn_eval_set_comm(ev, k->c);
+            sn_eval_set_comm(ev, NULL, k->c);
             k->ok &= sn_eval_bind_f64(ev, "x", (double[]){10, 20}, 2) &&
                      sn_eval_bind_f64(ev, "g", (double[]){100, 200}, 2);
             const sn_value *v = sn_eval_node(ev, y), *d = sn_eval_node(ev, dx);

@@ -100,8 +100,12 @@ train 4 llama.json -o parts.plain --slices 2 --block 12 --context 4 || { cat log
 close whole.plain parts.plain "llama, 12 tokens"
 train 2 gpt.json -o rows.odd --context 2 --block 15 && fail "rows of 15 tokens"
 grep -q -- '--context 2 must divide the tokens of a row' log || { cat log; fail "rows of 15 tokens: the error"; }
-train 2 gpt.json -o rows.both --context 2 --tensor 2 && fail "--context with --tensor"
-grep -q -- '--context 2 is not combined with --tensor' log || { cat log; fail "--context with --tensor: the error"; }
+train 4 llama.json -o rows.both --slices 2 --context 2 --tensor 2 || { cat log; fail "--context with --tensor"; }
+close whole rows.both "--context with --tensor"
+train 8 llama.json -o rows.eight --slices 2 --context 2 --tensor 2 || { cat log; fail "2 x 2 x 2"; }
+close whole rows.eight "2 x 2 x 2"
+train 2 gpt.json -o rows.few --context 2 --tensor 2 && fail "--context with --tensor on 2 ranks"
+grep -q -- '--tensor 2 with --context: 2 ranks cannot be divided into groups of 4' log || { cat log; fail "--context with --tensor on 2 ranks: the error"; }
 printf '%s\n' '{
  "model": {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
   "intermediate_size": 64, "max_position_embeddings": 16},
