@@ -118,10 +118,6 @@ static const variant variants[] = {
     {"bias", NULL, bias, NULL, bias_value},
 };
 
-const char *sn_bench_attention_mask(int i) {
-    return i >= 0 && i < (int)(sizeof variants / sizeof *variants) ? variants[i].name : NULL;
-}
-
 /* --- one shape -------------------------------------------------------------------------------- */
 
 typedef struct bench {
@@ -439,20 +435,4 @@ int sn_bench_attention(const sn_bench_attention_options *o, sn_bench_attention_r
     }
     free(b);
     return ok ? done : -1;
-}
-
-void sn_bench_attention_print(const sn_bench_attention_result *r, int n, FILE *out) {
-    fprintf(out, "%-24s %-10s %9s %9s %8s %7s %6s %8s %9s %8s\n", "B,H,Hk,Tq,Tk,D", "mask", "ms",
-            "GFLOP/s", "peak", "%peak", "best%", "vs first", "error", "compile");
-    for (int i = 0; i < n; i++) {
-        char shape[64];
-        const sn_bench_attention_shape *s = &r[i].shape;
-        snprintf(shape, sizeof shape, "%d,%d,%d,%d,%d,%d%s", s->b, s->h, s->hk, s->tq, s->tk, s->d,
-                 s->packed ? " packed" : "");
-        fprintf(out, "%-24s %-10s %9.3f %9.1f %8.1f %7.1f %6.1f %8.3f %9.1e %6.0fms", shape,
-                r[i].mask, r[i].ms, r[i].gflops, r[i].peak, r[i].percent,
-                r[i].best / r[i].peak_best * 100, r[i].vs_first, r[i].max_error, r[i].compile_ms);
-        if (r[i].gbs > 0) fprintf(out, " %.1f GB/s", r[i].gbs);
-        fputc('\n', out);
-    }
 }

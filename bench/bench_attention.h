@@ -17,7 +17,7 @@ typedef struct sn_bench_attention_options {
     const char *target;                    /* NULL: this machine */
     const sn_bench_attention_shape *shape; /* NULL: the default shapes */
     int n_shape;
-    const char *masks; /* comma-separated names (sn_bench_attention_mask); NULL: full,causal */
+    const char *masks; /* comma-separated names of bench_attention.c; NULL: full,causal */
     int threads;       /* 0: OpenMP's default number */
     int rounds;        /* of the peak and every mask; 0: 9 */
     FILE *progress;    /* receives a line per shape; NULL: none */
@@ -37,13 +37,9 @@ typedef struct sn_bench_attention_result {
     double compile_ms;
 } sn_bench_attention_result;
 
-/* Names of masks and score functions, for help texts: the i-th, or NULL after the last. */
-const char *sn_bench_attention_mask(int i);
-
 /* results: room for `room` records (shapes x masks). Returns the number filled; -1 with `err` on
  * failure. */
 int sn_bench_attention(const sn_bench_attention_options *o, sn_bench_attention_result *results,
                        int room, sn_error *err);
-void sn_bench_attention_print(const sn_bench_attention_result *r, int n, FILE *out);
 
 #endif

@@ -324,20 +324,3 @@ bool sn_bench_gemm(const sn_bench_gemm_options *o, sn_bench_gemm_result *results
     }
     return ok;
 }
-
-void sn_bench_gemm_print(const sn_bench_gemm_result *r, int n, FILE *out) {
-    fprintf(out, "%6s %6s %6s %10s %9s %7s %9s %7s %9s %8s %9s %23s\n", "M", "N", "K", "ms",
-            "GFLOP/s", "% peak", "oneDNN", "ratio", "GB/s", "% read", "error",
-            "best: own oneDNN peak");
-    for (int i = 0; i < n; i++) {
-        fprintf(out, "%6lld %6lld %6lld %10.4f %9.1f %7.1f %9.1f %7.3f", (long long)r[i].shape.m,
-                (long long)r[i].shape.n, (long long)r[i].shape.k, r[i].ms, r[i].gflops,
-                100 * r[i].gflops / r[i].peak, r[i].dnnl_gflops, r[i].ratio);
-        if (r[i].read_gbs > 0)
-            fprintf(out, " %9.1f %8.1f", r[i].gbs, 100 * r[i].gbs / r[i].read_gbs);
-        else
-            fprintf(out, " %9s %8s", "", "");
-        fprintf(out, " %9.1e %9.1f %6.1f %6.1f\n", r[i].max_error, r[i].best, r[i].dnnl_best,
-                r[i].peak_best);
-    }
-}

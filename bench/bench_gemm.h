@@ -39,6 +39,5 @@ typedef struct sn_bench_gemm_result {
 /* results: [n_shape] (with shape NULL: [sn_bench_gemm_count()]). False and `err` on failure. */
 bool sn_bench_gemm(const sn_bench_gemm_options *o, sn_bench_gemm_result *results, sn_error *err);
 int sn_bench_gemm_count(void);
-void sn_bench_gemm_print(const sn_bench_gemm_result *r, int n, FILE *out);
 
 #endif

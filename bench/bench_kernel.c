@@ -38,10 +38,6 @@ static const kernel_spec kernels[] = {
 };
 enum { N_KERNELS = sizeof kernels / sizeof *kernels };
 
-const char *sn_bench_kernel_name(int i) {
-    return i >= 0 && i < N_KERNELS ? kernels[i].name : NULL;
-}
-
 static sn_module *build(const void *spec, sn_error *err) {
     const kernel_spec *k = spec;
     sn_module *m = sn_module_new(k->name);

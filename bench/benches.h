@@ -14,7 +14,6 @@ bool sn_bench_roofline(const sn_bench_options *o, sn_bench_report *out, sn_error
  * table. */
 bool sn_bench_kernels(const sn_bench_options *o, const char *names, const char *shape,
                       sn_bench_report *out, sn_error *err);
-const char *sn_bench_kernel_name(int i); /* NULL after the last */
 
 /* y [M, N] = x [M, K] w [N, K]^T through the DSL, beside oneDNN with packed weights. shapes: "M,N,K
  * M,N,K …", NULL: the default. Up to 16 rows, copies of the weights that fill 1 GiB are used in
@@ -52,8 +51,8 @@ typedef struct sn_bench_model {
 bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_bench_report *out,
                      sn_error *err);
 
-/* The same work by the kernel generators alone (o->direct): one record each. mask: a name from
- * sn_bench_attention_mask; shape: B, H, HK, T, D. */
+/* The same work by the kernel generators alone (o->direct): one record each. mask: a name of the
+ * table in bench_attention.c; shape: B, H, HK, T, D. */
 bool sn_bench_gemm_direct(const sn_bench_options *o, int64_t m, int64_t n, int64_t k,
                           sn_bench_report *out, sn_error *err);
 bool sn_bench_attention_direct(const sn_bench_options *o, const char *mask, const int64_t shape[5],

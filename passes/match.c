@@ -118,11 +118,6 @@ bool sn_match_index(const sn_node *n) {
     return match_index(n, 6);
 }
 
-sn_node *sn_match_reduced(const sn_node *n, sn_op op, int axis) {
-    const sn_attr *a = n->op == op ? sn_attr_get(n, SN_A_axes) : NULL;
-    return a && a->n == 1 && a->v[0] == axis ? n->in[0] : NULL;
-}
-
 sn_node *sn_match_row(sn_node *n, const sn_node *like, int axis) {
     double v;
     if (n->op != SN_OP_broadcast || sn_match_const(n, &v)) return NULL;

@@ -18,8 +18,6 @@ int sn_match_factors(sn_node *n, const sn_node *whole, sn_node **factor, int cap
 /* n is an index or computed from indices by + - * / and casts: small integers, exact in every
  * number type */
 bool sn_match_index(const sn_node *n);
-/* x if n is x reduced by `op` over exactly this axis; otherwise NULL */
-sn_node *sn_match_reduced(const sn_node *n, sn_op op, int axis);
 /* n, or what it is broadcast from, has size 1 on `axis` of the tensor `like`, and is not constant:
  * that smaller tensor with like's rank; otherwise NULL */
 sn_node *sn_match_row(sn_node *n, const sn_node *like, int axis);

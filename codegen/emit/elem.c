@@ -354,15 +354,3 @@ em_val sn_region_value(const sn_region_code *c, int out) {
 uint32_t sn_region_deps(const sn_region_code *c, int out) {
     return c->deps[position(c, c->region->out[out])];
 }
-
-bool sn_emit_region(em *e, const sn_region *r, const em_val *arg,
-                    em_val (*at)(void *ctx, const sn_node *n, const em_val *index),
-                    em_val (*dim)(void *ctx, const sn_node *n), void *ctx, em_val *out) {
-    sn_region_code c = {.at = at, .dim = dim, .ctx = ctx};
-    if (!sn_region_begin(&c, e, r)) return false;
-    for (int i = 0; i < r->n_arg; i++)
-        if (r->arg[i]->rank == 0) sn_region_arg(&c, i, arg[i], 0);
-    sn_region_emit(&c, ~0u);
-    for (int i = 0; i < r->n_out; i++) out[i] = sn_region_value(&c, i);
-    return e->err.code == SN_OK;
-}

@@ -65,9 +65,4 @@ em_val sn_region_node(const sn_region_code *c, const sn_node *n); /* NULL before
 uint32_t sn_region_node_deps(const sn_region_code *c, const sn_node *n);
 bool sn_region_needs(const sn_region_code *c, const sn_node *n); /* whether n is ever emitted */
 
-/* Everything at once, for kernels without stages. out: [r->n_out]. */
-bool sn_emit_region(em *e, const sn_region *r, const em_val *arg,
-                    em_val (*at)(void *ctx, const sn_node *n, const em_val *index),
-                    em_val (*dim)(void *ctx, const sn_node *n), void *ctx, em_val *out);
-
 #endif

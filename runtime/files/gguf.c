@@ -21,10 +21,6 @@ static const unsigned char type_size[SN_GGUF_TYPES] = {
     [SN_GGUF_U32] = 4, [SN_GGUF_I32] = 4, [SN_GGUF_F32] = 4, [SN_GGUF_BOOL] = 1,
     [SN_GGUF_U64] = 8, [SN_GGUF_I64] = 8, [SN_GGUF_F64] = 8};
 
-bool sn_gguf_is(const sn_mapping *m) {
-    return m->size >= 4 && !memcmp(m->data, "GGUF", 4);
-}
-
 bool sn_gguf_is_file(const char *path) {
     char magic[4];
     struct stat st;

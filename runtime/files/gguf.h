@@ -48,8 +48,7 @@ typedef struct sn_gguf {
     size_t name_count;
 } sn_gguf;
 
-bool sn_gguf_is(const sn_mapping *m); /* by the first bytes */
-bool sn_gguf_is_file(const char *path);
+bool sn_gguf_is_file(const char *path); /* by the first bytes */
 
 /* Maps and checks the whole header: types, sizes and offsets within the file, unique keys. NULL on
  * error. */
