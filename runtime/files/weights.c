@@ -1,9 +1,11 @@
-/* weights.c: safetensors: validates a header against its file, finds tensors by name, writes a
- * file; tensors of GGUF files (gguf.c). Files are untrusted: every number is checked before use. */
+/* weights.c: reads safetensors files: validates a header against its file, finds tensors by name;
+ * tensors of GGUF files (gguf.c). Files are untrusted: every number is checked before use.
+ * weights_write.c writes them. */
 #include "runtime/weights.h"
 #include "runtime/file.h"
 #include "runtime/files/gguf.h"
 #include "runtime/files/json.h"
+#include "runtime/files/safetensors.h"
 #include "runtime/files/weights_impl.h"
 #include "runtime/memory.h"
 
@@ -16,20 +18,6 @@
 #define XXH_INLINE_ALL /* header-only: deployed programs link no xxHash library */
 #include <xxhash.h>
 
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "safetensors files are little-endian and are mapped directly"
-#endif
-
-#define HEADER_LIMIT ((size_t)16 << 20)
-#define METADATA "__metadata__"
-enum { DATA_ALIGN = 64, NAME_SHOWN = 120 };
-
-static const char *const st_names[SN_DTYPE_COUNT] = {
-#define SN_X(e, name, size, st) [SN_##e] = st,
-    SN_DTYPES(SN_X)
-#undef SN_X
-};
-
 /* One file: its header owns the names and metadata strings. */
 typedef struct part {
     char *path;
@@ -39,64 +27,19 @@ typedef struct part {
     sn_gguf *gguf; /* owns the mapping then */
 } part;
 
-/* Maps names to indices: open addressing, index + 1 in each slot, 0: free. */
-typedef struct name_table {
-    uint32_t *slot;
-    size_t mask;
-} name_table;
-
 struct sn_weights {
     char *path;
     part *part;
     size_t part_count;
     sn_weight *tensor;
     size_t count;
-    name_table names;
+    sn_st_table names;
     uint64_t identity; /* of all parts; 0: unknown */
     char **renamed;    /* [n_renamed], names from sn_weights_rename */
     size_t n_renamed;
 };
 
-/* Elements times size; false on overflow. */
-static bool find_bytes(const sn_weight *t, uint64_t *bytes) {
-    int64_t n = sn_weight_elements(t);
-    return n >= 0 && !__builtin_mul_overflow((uint64_t)n, sn_dtype_size(t->dtype), bytes);
-}
-
-/* Fills the table. Stops at a duplicate name and stores it in *twice. False: duplicate, or out of
- * memory if *twice is NULL. */
-static bool fill_table(name_table *t, const sn_weight *w, size_t count, const char **twice) {
-    *twice = NULL;
-    size_t size = 16;
-    while (size < count * 2) size *= 2;
-    t->slot = calloc(size, sizeof *t->slot);
-    if (!t->slot) return false;
-    t->mask = size - 1;
-    for (size_t i = 0; i < count; i++) {
-        size_t at = XXH3_64bits(w[i].name, strlen(w[i].name)) & t->mask;
-        for (; t->slot[at]; at = (at + 1) & t->mask)
-            if (!strcmp(w[t->slot[at] - 1].name, w[i].name)) {
-                *twice = w[i].name;
-                return false;
-            }
-        t->slot[at] = (uint32_t)(i + 1);
-    }
-    return true;
-}
-
 /* ---- reading ---- */
-
-/* What a message about a tensor needs. */
-typedef struct where {
-    const char *path, *tensor;
-    sn_error *err;
-} where;
-
-static bool fail_at(const where *at, const char *what) {
-    char name[NAME_SHOWN];
-    return sn_fail(at->err, SN_ERR_FILE, "%s: tensor \"%s\": %s", at->path,
-                   sn_printable(name, sizeof name, at->tensor), what);
-}
 
 static bool read_whole(const cJSON *v, uint64_t *out) {
     if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble <= 0x1p53) ||
@@ -106,10 +49,10 @@ static bool read_whole(const cJSON *v, uint64_t *out) {
     return true;
 }
 
-static bool read_dtype(const cJSON *v, sn_weight *t, const where *at) {
-    if (!cJSON_IsString(v)) return fail_at(at, "dtype is not a string");
+static bool read_dtype(const cJSON *v, sn_weight *t, const sn_st_where *at) {
+    if (!cJSON_IsString(v)) return sn_st_fail(at, "dtype is not a string");
     for (int i = 0; i < SN_DTYPE_COUNT; i++)
-        if (!strcmp(v->valuestring, st_names[i])) {
+        if (!strcmp(v->valuestring, sn_st_types[i])) {
             t->dtype = (sn_dtype)i;
             return true;
         }
@@ -117,18 +60,19 @@ static bool read_dtype(const cJSON *v, sn_weight *t, const where *at) {
     size_t n = (size_t)snprintf(text, sizeof text, "dtype \"%s\" is not supported; allowed:",
                                 sn_printable(shown, sizeof shown, v->valuestring));
     for (int i = 0; i < SN_DTYPE_COUNT; i++)
-        n += (size_t)snprintf(text + n, sizeof text - n, " %s", st_names[i]);
-    return fail_at(at, text);
+        n += (size_t)snprintf(text + n, sizeof text - n, " %s", sn_st_types[i]);
+    return sn_st_fail(at, text);
 }
 
-static bool read_shape(const cJSON *v, sn_weight *t, const where *at) {
-    if (!cJSON_IsArray(v)) return fail_at(at, "shape is not an array");
+static bool read_shape(const cJSON *v, sn_weight *t, const sn_st_where *at) {
+    if (!cJSON_IsArray(v)) return sn_st_fail(at, "shape is not an array");
     const cJSON *d;
     t->rank = 0;
     cJSON_ArrayForEach(d, v) {
         uint64_t n;
-        if (!read_whole(d, &n)) return fail_at(at, "shape has an entry that is not a valid size");
-        if (t->rank == SN_WEIGHT_RANK) return fail_at(at, "more than 8 dimensions");
+        if (!read_whole(d, &n))
+            return sn_st_fail(at, "shape has an entry that is not a valid size");
+        if (t->rank == SN_WEIGHT_RANK) return sn_st_fail(at, "more than 8 dimensions");
         t->shape[t->rank++] = (int64_t)n;
     }
     return true;
@@ -136,38 +80,38 @@ static bool read_shape(const cJSON *v, sn_weight *t, const where *at) {
 
 /* Parses one header entry; then t->data points into body, which is `length` bytes long. */
 static bool read_entry(const cJSON *item, const unsigned char *body, uint64_t body_size,
-                       sn_weight *t, const where *at) {
+                       sn_weight *t, const sn_st_where *at) {
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
     const cJSON *field[3] = {NULL}, *f;
-    if (!cJSON_IsObject(item)) return fail_at(at, "its header entry is not an object");
+    if (!cJSON_IsObject(item)) return sn_st_fail(at, "its header entry is not an object");
     cJSON_ArrayForEach(f, item) {
         for (int k = 0; k < 3; k++)
             if (!strcmp(f->string, keys[k])) field[k] = f;
     }
     if (!field[0] || !field[1] || !field[2])
-        return fail_at(at, "its header entry lacks dtype, shape or data_offsets");
+        return sn_st_fail(at, "its header entry lacks dtype, shape or data_offsets");
     if (!read_dtype(field[0], t, at) || !read_shape(field[1], t, at)) return false;
     uint64_t begin, end, bytes;
     const cJSON *o = field[2];
     if (!cJSON_IsArray(o) || cJSON_GetArraySize(o) != 2 || !read_whole(o->child, &begin) ||
         !read_whole(o->child->next, &end))
-        return fail_at(at, "data_offsets is not a pair of byte positions");
-    if (end < begin) return fail_at(at, "data_offsets end before they begin");
+        return sn_st_fail(at, "data_offsets is not a pair of byte positions");
+    if (end < begin) return sn_st_fail(at, "data_offsets end before they begin");
     if (end > body_size) {
         char text[160];
         snprintf(text, sizeof text,
                  "ends at data byte %" PRIu64 ", but the file has %" PRIu64
                  " of them: truncated file or wrong offset",
                  end, body_size);
-        return fail_at(at, text);
+        return sn_st_fail(at, text);
     }
-    if (!find_bytes(t, &bytes)) return fail_at(at, "its shape is too large");
+    if (!sn_st_bytes(t, &bytes)) return sn_st_fail(at, "its shape is too large");
     if (bytes != end - begin) {
         char text[160];
         snprintf(text, sizeof text,
                  "shape and dtype need %" PRIu64 " bytes, but data_offsets give %" PRIu64, bytes,
                  end - begin);
-        return fail_at(at, text);
+        return sn_st_fail(at, text);
     }
     t->data = body + begin;
     t->bytes = bytes;
@@ -186,10 +130,10 @@ static bool check_places(const sn_weight *t, size_t count, const unsigned char *
                          const char *path, sn_error *err) {
     const unsigned char *end = body;
     for (size_t i = 0; i < count; i++) {
-        const where at = {path, t[i].name, err};
+        const sn_st_where at = {path, t[i].name, err};
         const unsigned char *begin = t[i].data;
-        if (begin < end) return fail_at(&at, "overlaps another tensor");
-        if (begin > end) return fail_at(&at, "the bytes before it belong to no tensor");
+        if (begin < end) return sn_st_fail(&at, "overlaps another tensor");
+        if (begin > end) return sn_st_fail(&at, "the bytes before it belong to no tensor");
         end = begin + t[i].bytes;
     }
     size_t rest = (size_t)(body + size - end);
@@ -201,7 +145,8 @@ static bool check_metadata(const cJSON *meta, const char *path, sn_error *err) {
     const cJSON *m;
     bool ok = cJSON_IsObject(meta);
     cJSON_ArrayForEach(m, meta) ok = ok && cJSON_IsString(m);
-    return ok || sn_fail(err, SN_ERR_FILE, "%s: " METADATA " is not an object of strings", path);
+    return ok ||
+           sn_fail(err, SN_ERR_FILE, "%s: " SN_ST_METADATA " is not an object of strings", path);
 }
 
 /* Maps a file and parses its header as JSON. */
@@ -217,9 +162,9 @@ static bool open_header(part *p, const char *path, size_t *header_size, sn_error
                        "%s: header length %" PRIu64 " exceeds the file's %zu bytes: truncated, or "
                        "not a safetensors file",
                        path, n, p->map.size);
-    if (n > HEADER_LIMIT)
+    if (n > SN_ST_HEADER_LIMIT)
         return sn_fail(err, SN_ERR_FILE, "%s: header length %" PRIu64 " is over the limit of %zu",
-                       path, n, HEADER_LIMIT);
+                       path, n, SN_ST_HEADER_LIMIT);
     const char *text = (const char *)p->map.data + 8;
     if (!n || *text != '{')
         return sn_fail(err, SN_ERR_FILE, "%s: header is not valid JSON: it must begin with '{'",
@@ -286,11 +231,11 @@ static bool add_part(sn_weights *w, const char *path, sn_error *err) {
     size_t body_size = p->map.size - 8 - header_size, count = 0;
     const cJSON *item;
     cJSON_ArrayForEach(item, p->header) {
-        if (!strcmp(item->string, METADATA)) {
+        if (!strcmp(item->string, SN_ST_METADATA)) {
             if (!check_metadata(item, path, err)) return false;
             continue;
         }
-        const where at = {path, item->string, err};
+        const sn_st_where at = {path, item->string, err};
         t[count] = (sn_weight){.name = item->string};
         if (!read_entry(item, body, body_size, &t[count], &at)) return false;
         count++;
@@ -303,11 +248,11 @@ static bool add_part(sn_weights *w, const char *path, sn_error *err) {
 
 static bool build_names(sn_weights *w, sn_error *err) {
     const char *twice = NULL;
-    if (w->count < UINT32_MAX / 4 && fill_table(&w->names, w->tensor, w->count, &twice))
+    if (w->count < UINT32_MAX / 4 && sn_st_fill(&w->names, w->tensor, w->count, &twice))
         return true;
     if (!twice) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
-    const where at = {w->path, twice, err};
-    return fail_at(&at, "occurs twice");
+    const sn_st_where at = {w->path, twice, err};
+    return sn_st_fail(&at, "occurs twice");
 }
 
 /* Reads "weight_map" of an index: tensor name to file name. Opens each file once, then checks that
@@ -315,11 +260,11 @@ static bool build_names(sn_weights *w, sn_error *err) {
 static bool add_index(sn_weights *w, sn_error *err) {
     sn_mapping m;
     if (!sn_file_map(w->path, &m, err)) return false;
-    cJSON *index =
-        m.size <= HEADER_LIMIT
-            ? sn_json_parse(w->path, (const char *)m.data, m.size, err)
-            : (sn_fail(err, SN_ERR_FILE, "%s: over the limit of %zu bytes", w->path, HEADER_LIMIT),
-               NULL);
+    cJSON *index = m.size <= SN_ST_HEADER_LIMIT
+                       ? sn_json_parse(w->path, (const char *)m.data, m.size, err)
+                       : (sn_fail(err, SN_ERR_FILE, "%s: over the limit of %zu bytes", w->path,
+                                  SN_ST_HEADER_LIMIT),
+                          NULL);
     sn_file_unmap(&m);
     if (!index) return false;
     const cJSON *map = cJSON_GetObjectItemCaseSensitive(index, "weight_map"), *item;
@@ -332,9 +277,9 @@ static bool add_index(sn_weights *w, sn_error *err) {
         size_t i = 0;
         while (i < files && strcmp(opened[i], name)) i++;
         if (i < files) continue;
-        const where at = {w->path, item->string, err};
+        const sn_st_where at = {w->path, item->string, err};
         if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
-            ok = fail_at(&at, "its file name must not contain folders");
+            ok = sn_st_fail(&at, "its file name must not contain folders");
         else if (files == sizeof opened / sizeof *opened)
             ok = sn_fail(err, SN_ERR_FILE, "%s: refers to more than 1024 files", w->path);
         if (!ok) break;
@@ -349,9 +294,9 @@ static bool add_index(sn_weights *w, sn_error *err) {
     }
     ok = ok && build_names(w, err);
     cJSON_ArrayForEach(item, (ok ? map : NULL)) {
-        const where at = {w->path, item->string, err};
+        const sn_st_where at = {w->path, item->string, err};
         if (!sn_weights_find(w, item->string))
-            ok = fail_at(&at, "is in none of the files of the index");
+            ok = sn_st_fail(&at, "is in none of the files of the index");
     }
     cJSON_Delete(index);
     return ok;
@@ -438,7 +383,7 @@ static bool rename_from(sn_weights *w, size_t first, sn_rename *rename, const vo
         w->n_renamed++;
     }
     free(w->names.slot);
-    w->names = (name_table){0};
+    w->names = (sn_st_table){0};
     return build_names(w, err);
 }
 
@@ -489,7 +434,7 @@ bool sn_weights_split(sn_weights *w, sn_error *err) {
     w->tensor = all;
     w->count = n;
     free(w->names.slot);
-    w->names = (name_table){0};
+    w->names = (sn_st_table){0};
     return build_names(w, err);
 }
 
@@ -567,7 +512,8 @@ const sn_weight *sn_weights_need(const sn_weights *w, const char *name, int rank
 }
 
 static const cJSON *find_metadata(const sn_weights *w) {
-    return w->part_count ? cJSON_GetObjectItemCaseSensitive(w->part[0].header, METADATA) : NULL;
+    return w->part_count ? cJSON_GetObjectItemCaseSensitive(w->part[0].header, SN_ST_METADATA)
+                         : NULL;
 }
 
 size_t sn_weights_meta_count(const sn_weights *w) {
@@ -601,182 +547,4 @@ bool sn_weights_file_of(const sn_weights *w, const void *data, size_t bytes, sn_
         return true;
     }
     return false;
-}
-
-/* ---- writing ---- */
-
-/* 64, or for other sizes the largest power of two that divides them. */
-static size_t alignment_of(size_t bytes) {
-    size_t low = bytes & (~bytes + 1);
-    return low == 0 || low > DATA_ALIGN ? DATA_ALIGN : low;
-}
-
-static bool check_tensors(const char *path, const sn_weight *t, size_t count, bool supplied,
-                          sn_error *err) {
-    name_table names = {0};
-    const char *twice = NULL;
-    if (count > HEADER_LIMIT / 32)
-        return sn_fail(err, SN_ERR_RANGE, "%s: too many tensors (%zu)", path, count);
-    for (size_t i = 0; i < count; i++) {
-        const where at = {path, t[i].name, err};
-        uint64_t bytes;
-        if (!t[i].name) return sn_fail(err, SN_ERR_USAGE, "%s: tensor %zu has no name", path, i);
-        if ((int)t[i].dtype < 0 || t[i].dtype >= SN_DTYPE_COUNT)
-            return fail_at(&at, "unknown element type");
-        if (!t[i].data && t[i].bytes && !supplied) return fail_at(&at, "its data is NULL");
-        if (!strcmp(t[i].name, METADATA)) return fail_at(&at, "this name is reserved");
-        if (t[i].rank < 0 || t[i].rank > SN_WEIGHT_RANK) return fail_at(&at, "0 to 8 dimensions");
-        if (!find_bytes(&t[i], &bytes) || bytes != t[i].bytes)
-            return fail_at(&at, "its shape does not match its size in bytes");
-    }
-    bool ok = fill_table(&names, t, count, &twice);
-    free(names.slot);
-    const where at = {path, twice, err};
-    if (twice) return fail_at(&at, "occurs twice");
-    return ok || sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-}
-
-static cJSON *describe_tensor(const sn_weight *t, uint64_t begin) {
-    cJSON *o = cJSON_CreateObject();
-    if (!o || !cJSON_AddStringToObject(o, "dtype", st_names[t->dtype])) goto fail;
-    cJSON *shape = cJSON_AddArrayToObject(o, "shape");
-    cJSON *place = cJSON_AddArrayToObject(o, "data_offsets");
-    if (!shape || !place) goto fail;
-    for (int i = 0; i < t->rank; i++)
-        if (!cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)t->shape[i]))) goto fail;
-    if (!cJSON_AddItemToArray(place, cJSON_CreateNumber((double)begin)) ||
-        !cJSON_AddItemToArray(place, cJSON_CreateNumber((double)(begin + t->bytes))))
-        goto fail;
-    return o;
-fail:
-    cJSON_Delete(o);
-    return NULL;
-}
-
-/* The header as text, or NULL if out of memory. `order`: the order of the tensors in the file. */
-static char *print_header(const sn_weight *t, const uint32_t *order, size_t count,
-                          const sn_meta *meta, size_t meta_count) {
-    cJSON *root = cJSON_CreateObject();
-    cJSON *m = root ? cJSON_AddObjectToObject(root, METADATA) : NULL;
-    bool ok = m != NULL, format = false;
-    for (size_t i = 0; ok && i < meta_count; i++) {
-        format = format || !strcmp(meta[i].key, "format");
-        ok = cJSON_AddStringToObject(m, meta[i].key, meta[i].value) != NULL;
-    }
-    if (ok && !format) ok = cJSON_AddStringToObject(m, "format", "pt") != NULL;
-    uint64_t at = 0;
-    for (size_t i = 0; ok && i < count; i++) {
-        const sn_weight *x = &t[order[i]];
-        cJSON *o = describe_tensor(x, at);
-        ok = o && cJSON_AddItemToObject(root, x->name, o);
-        if (!ok) cJSON_Delete(o);
-        at += x->bytes;
-    }
-    char *text = ok ? cJSON_PrintUnformatted(root) : NULL;
-    cJSON_Delete(root);
-    return text;
-}
-
-typedef struct written {
-    const sn_weights_progress *progress; /* NULL: nobody is told */
-    double done, total;
-} written;
-
-static void tell(const written *w) {
-    if (w->progress && w->progress->advance)
-        w->progress->advance(w->progress->ctx, w->done, w->total);
-}
-
-static bool write_tensor(sn_file *f, const sn_weight *t, size_t i, written *w, sn_error *err) {
-    enum { PIECE = 16 << 20 };
-    const char *data = t->data;
-    if (!data && t->bytes) data = w->progress->data(w->progress->ctx, i, err);
-    if (!data && t->bytes) return false;
-    for (size_t at = 0; at < t->bytes;) {
-        size_t n = t->bytes - at < PIECE ? t->bytes - at : PIECE;
-        tell(w);
-        if (!sn_file_write(f, data + at, n, err)) return false;
-        at += n;
-        w->done += (double)n;
-    }
-    return true;
-}
-
-static bool write_all(sn_file *f, const char *header, const sn_weight *t, const uint32_t *order,
-                      size_t count, const sn_weights_progress *progress, sn_error *err) {
-    static const char spaces[DATA_ALIGN + 1] =
-        "                                                                ";
-    size_t n = strlen(header), pad = SN_ROUND_UP(8 + n, DATA_ALIGN) - 8 - n;
-    uint64_t length = n + pad;
-    bool ok = sn_file_write(f, &length, 8, err) && sn_file_write(f, header, n, err) &&
-              sn_file_write(f, spaces, pad, err);
-    written w = {.progress = progress};
-    for (size_t i = 0; i < count; i++) w.total += (double)t[i].bytes;
-    for (size_t i = 0; ok && i < count; i++) ok = write_tensor(f, &t[order[i]], order[i], &w, err);
-    if (ok) tell(&w);
-    return ok;
-}
-
-static bool save(const char *path, const sn_weight *t, size_t count, const sn_meta *meta,
-                 size_t meta_count, const sn_weights_progress *progress, const char *function,
-                 sn_error *err) {
-    if (!sn_given(path, function, "the path", err) ||
-        (count && !sn_given(t, function, "the list of tensors", err)) ||
-        (meta_count && !sn_given(meta, function, "the list of metadata", err)) ||
-        !check_tensors(path, t, count, progress && progress->data, err))
-        return false;
-    uint32_t *order = malloc((count + 1) * sizeof *order);
-    size_t n = 0;
-    if (order)
-        for (size_t a = DATA_ALIGN; a; a /= 2)
-            for (size_t i = 0; i < count; i++)
-                if (alignment_of(t[i].bytes) == a) order[n++] = (uint32_t)i;
-    char *header = order ? print_header(t, order, count, meta, meta_count) : NULL;
-    bool ok = false;
-    if (!header)
-        sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-    else if (strlen(header) + DATA_ALIGN > HEADER_LIMIT)
-        sn_fail(err, SN_ERR_RANGE, "%s: a header of %zu bytes is too long", path, strlen(header));
-    else {
-        sn_file *f = sn_file_create(path, err);
-        if (f && write_all(f, header, t, order, count, progress, err))
-            ok = sn_file_commit(f, err);
-        else
-            sn_file_discard(f);
-    }
-    cJSON_free(header);
-    free(order);
-    return ok;
-}
-
-bool sn_weights_save(const char *path, const sn_weight *t, size_t count, const sn_meta *meta,
-                     size_t meta_count, sn_error *err) {
-    return save(path, t, count, meta, meta_count, NULL, "sn_weights_save", err);
-}
-
-bool sn_weights_save_with(const char *path, const sn_weight *t, size_t count,
-                          const sn_weights_progress *progress, sn_error *err) {
-    return save(path, t, count, NULL, 0, progress, "sn_weights_save_with", err);
-}
-
-bool sn_weights_save_state(const char *path, const sn_weight_place *places, size_t count,
-                           const void *state, sn_error *err) {
-    if (!sn_given(path, "sn_weights_save_state", "the path", err) ||
-        (count && !sn_given(places, "sn_weights_save_state", "the list of tensors", err)) ||
-        !sn_given(state, "sn_weights_save_state", "the state", err))
-        return false;
-    sn_weight *w = calloc(count + 1, sizeof *w);
-    if (!w) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-    for (size_t i = 0; i < count; i++) {
-        const sn_weight_place *p = &places[i];
-        w[i] = (sn_weight){.name = p->name,
-                           .dtype = (sn_dtype)p->dtype,
-                           .rank = p->rank,
-                           .data = (const char *)state + p->offset,
-                           .bytes = (size_t)p->bytes};
-        memcpy(w[i].shape, p->shape, sizeof p->shape);
-    }
-    bool ok = sn_weights_save(path, w, count, NULL, 0, err);
-    free(w);
-    return ok;
 }
