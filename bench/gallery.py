@@ -167,19 +167,21 @@ def kernels(sinter, name):
                           capture_output=True, text=True, cwd=TOP).stdout
     lines = [re.sub(r" {3,}", "  ", line.strip()).replace(TOP + "/", "") for line in text.splitlines()]
     head = next((line for line in lines if line.startswith("entry ")), "")
-    mixing = r"\d+ +(flash|recurrence|fused_scan)|loop: scan"
-    found = [line for line in lines if re.match(mixing, line)] or [line for line in lines if re.match(r"\d+ ", line)]
-    return [head] + found[:1]
+    for kind in r"\d+ +(flash|recurrence)", r"\d+ +fused_scan|loop: scan", r"\d+ ":
+        found = [line for line in lines if re.match(kind, line)]
+        if found:
+            return [head, found[0]]
+    return [head]
 
 
 RECURRENT = ["# Recurrent layers", "",
-             "The variants of `examples/variants` that carry a state along the sequence, as the [gallery](gallery.md) shows the",
-             "others; what they share is in `recurrent.h` and `small.h`.", ""]
+             "The variants of `examples/variants` that carry a state along the sequence; the [gallery](gallery.md) has the others.",
+             "`recurrent.h` and `small.h` hold what these files share.", ""]
 
 
 ROUTING = ["# Routing", "",
-           "The variants of `examples/variants` that choose what they compute, as the [gallery](gallery.md) shows the others;",
-           "what they share is in `classifier.h` and `small.h`.", ""]
+           "The variants of `examples/variants` that choose what they compute; the [gallery](gallery.md) has the others.",
+           "`classifier.h` and `small.h` hold what these files share.", ""]
 PAGES = ("gallery.md", "recurrent.md", "routing.md")
 
 
