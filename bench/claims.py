@@ -65,7 +65,9 @@ RUNS = {
 
 
 # run: a script of this folder; models that it needs are options of claims.py, too
-SCRIPTS = {"few-bits": "quantised.py", "ranks": "ranks.py", "ranks-gpt2": "ranks.py --gpt2 --steps 3", "plan": "plan.py", "recurrent": "recurrent.py",
+SCRIPTS = {"few-bits": "quantised.py", "ranks": "ranks.py", "ranks-gpt2": "ranks.py --gpt2 --steps 3",
+           "plan": "plan.py", "traffic": "traffic.py", "overlap": "overlap.py",
+           "overlap-gpt2": "overlap.py --gpt2 --rounds 1 --ways 2:0", "recurrent": "recurrent.py",
            "selective-scan": "selective_scan.py",
            "experts": "experts.py --only prefill --layers 2 --weights bf16"}
 MODELS = ("stories", "shakespeare", "minilm")
@@ -229,7 +231,15 @@ def claims_of_training():
     yield faster("train-edt", "edt-base train_step", "8x64", "torch", 1.25)
     yield faster("train-edt", "edt-base train_step", "8x64", "torch-malloc", 1.6)
     for run, shape in (("ranks", "shakespeare"), ("ranks-gpt2", "gpt2")):
-        yield (run, "2 ranks, 1 thread", shape, "of the speed of 1 rank, 2 threads", lambda of: of()["speed"], ">=", 0.9)
+        yield (run, "2 ranks, 1 thread", shape, "of the speed of 1 rank, 2 threads",
+               lambda of: of()["speed"], ">=", 0.9)
+    for ranks in (2, 4):
+        for how in ("data", "zero 1", "zero 2", "zero 3", "tensor 2"):
+            yield within("traffic", f"{ranks} ranks, {how}", "shakespeare", "of_minimum", "of the bytes needed", 1.02)
+    for run, shape in (("overlap", "shakespeare"), ("overlap-gpt2", "gpt2")):
+        for gbit in (10, 1):
+            yield (run, f"{gbit} Gbit/s, 2 slices, zero 0", shape, "% of communication hidden",
+                   lambda of: of()["hidden_pct"], ">=", 70)
     for ranks in (1, 2, 4):
         yield within("plan", f"{ranks} ranks", "gpt2", "off_pct", "% off the prediction", 15)
 

@@ -44,7 +44,7 @@ def main():
         for k in range(o.rounds):
             text = steps.run([os.path.abspath(o.sinter), "plan", config, "--ranks", o.ranks, "--per-machine",
                               str(max(ranks)), "-t", "1", *tensor, "--json"])
-            plan = json.loads(text[text.index("{"):])
+            plan, _ = json.JSONDecoder().raw_decode(text[text.index("{"):])
             for point in plan["points"]:
                 n = point["ranks"]
                 ms, _ = steps.train(o, config, os.path.join(folder, f"{k}.{n}"), n, 1, "--slices",

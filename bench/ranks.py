@@ -62,7 +62,8 @@ def main():
         print(f"| {r['name']} | {r['ms_median']:.2f} | {', '.join(f'{t:.2f}' for t in ms[r['name']])} |")
     same = bits[ONE] == bits[TWO]
     print(f"\n{records[1]['speed']} of the speed of {ONE}; {sent} MB sent by each rank a step, "
-          f"{records[1]['bytes_of_ring']} of a ring's; {hidden} % of the sums' time hidden, {waited} ms a step not; bits {'equal' if same else 'DIFFER'}")
+          f"{records[1]['bytes_of_ring']} of a ring's; {hidden} % of the sums' time hidden, {waited} ms a step not; "
+          f"bits {'equal' if same else 'DIFFER'}")
     if o.json:
         with open(o.json, "w") as f:
             f.writelines(json.dumps(r) + "\n" for r in records)

@@ -59,6 +59,8 @@ static const arg_key keys[] = {
     {"parameters", "integer", "number of parameters"},
     {"speed", "text", "step: measured steps; roofline: limits of this machine"},
     {"threads", "integer", "of a rank"},
+    {"others_pct", "number",
+     "of this machine's CPUs, used by other programs during the measurement; -1: unknown"},
     {"points", "list", "one object for each number of ranks"},
     {"points[].ranks", "integer", "number of ranks"},
     {"points[].machines", "integer", "with --per-machine ranks each"},
@@ -143,6 +145,7 @@ static void print_json(const plan *p) {
     json_int(&j, "parameters", p->parameters);
     json_text(&j, "speed", p->measured ? "step" : "roofline");
     json_int(&j, "threads", p->r->compile.threads);
+    json_number(&j, "others_pct", p->others);
     json_list(&j, "points");
     for (int i = 0; i < p->r->n; i++) {
         const plan_point *o = &p->point[i];
@@ -203,6 +206,12 @@ int cmd_plan(int argc, char **argv) {
         print_json(&p);
     else if (ok)
         print_table(&p);
+    enum { MUCH = 10 };
+    if (ok && p.measured && p.others > MUCH)
+        screen_note(NAME,
+                    "other programs used %.0f %% of the CPUs while steps were measured: on an idle "
+                    "machine the times are shorter and more exact",
+                    p.others);
     if (ok) screen_wrote(NAME, o.plot);
     plan_free(&p);
     train_settings_free(&settings);

@@ -1,5 +1,5 @@
-/* draw.c: a plan as a picture: tokens a second by ranks, beside what as many ranks without
- * communication would make; and the parts of a step. */
+/* draw.c: a plan as a picture: tokens a second by ranks, beside what they would be in proportion
+ * to the ranks; and the parts of a step. */
 #include "tools/plan/plan.h"
 
 #include "runtime/cli/drawing.h"
@@ -41,14 +41,30 @@ static axes find_axes(const plan *p) {
     return a;
 }
 
+/* Lines at 1, 2 and 5 times each power of ten. */
+static void draw_grid(FILE *f, const axes *a) {
+    static const int parts[] = {1, 2, 5};
+    static const struct unit {
+        double size;
+        const char *name;
+    } units[] = {{1e9, " G"}, {1e6, " M"}, {1e3, " k"}, {0, ""}};
+    for (double d = floor(a->y0 / log(10)); d * log(10) <= a->y1; d++)
+        for (int i = 0; i < 3; i++) {
+            double v = parts[i] * pow(10, d);
+            const struct unit *u = units;
+            while (v < u->size) u++;
+            if (log(v) < a->y0 || log(v) > a->y1) continue;
+            fprintf(f,
+                    "<path d='M%d %.1fh%d' stroke='#ddd'/><text x='%d' y='%.1f' "
+                    "text-anchor='end'>%.4g%s</text>\n",
+                    LEFT, place_y(a, v), WIDTH, LEFT - 6, place_y(a, v) + 4,
+                    u->size > 0 ? v / u->size : v, u->name);
+        }
+}
+
 static void draw_speed(FILE *f, const plan *p) {
     axes a = find_axes(p);
-    for (double d = ceil(a.y0 / log(10)); d * log(10) <= a.y1; d++)
-        fprintf(f,
-                "<path d='M%d %.1fh%d' stroke='#ddd'/><text x='%d' y='%.1f' "
-                "text-anchor='end'>%.4g</text>\n",
-                LEFT, place_y(&a, pow(10, d)), WIDTH, LEFT - 6, place_y(&a, pow(10, d)) + 4,
-                pow(10, d));
+    draw_grid(f, &a);
     for (int k = 0; k < 2; k++) {
         fprintf(f, "<path fill='none' stroke='%s' stroke-width='2' d='",
                 k ? compute_colour : ideal_colour);
@@ -61,15 +77,15 @@ static void draw_speed(FILE *f, const plan *p) {
         const plan_point *o = &p->point[i];
         fprintf(f,
                 "<circle cx='%.1f' cy='%.1f' r='4' fill='%s'><title>%d ranks: %.4g tokens/s, %.3g "
-                "%% of the ideal</title></circle><text x='%.1f' y='%d' "
+                "%% of that in proportion to ranks</title></circle><text x='%.1f' y='%d' "
                 "text-anchor='middle'>%d</text>\n",
                 place_x(&a, o->ranks), place_y(&a, o->tokens), compute_colour, o->ranks, o->tokens,
                 100 * o->tokens / ideal(p, i), place_x(&a, o->ranks), TOP + HEIGHT + 18, o->ranks);
     }
     fprintf(f,
             "<rect x='%d' y='%d' width='%d' height='%d' fill='none' stroke='#999'/><text x='%d' "
-            "y='%d'>tokens/s</text><text x='%d' y='%d' fill='#777'>grey: without "
-            "communication</text><text x='%d' y='%d' text-anchor='middle'>ranks</text>\n",
+            "y='%d'>tokens/s</text><text x='%d' y='%d' fill='#777'>grey: in proportion "
+            "to ranks</text><text x='%d' y='%d' text-anchor='middle'>ranks</text>\n",
             LEFT, TOP, WIDTH, HEIGHT, LEFT - 50, TOP - 8, LEFT + 40, TOP - 8, LEFT + WIDTH / 2,
             TOP + HEIGHT + 40);
 }
@@ -85,8 +101,8 @@ static void draw_step(FILE *f, const plan *p) {
         double x = left + slot * (i + 0.2), base = TOP + HEIGHT;
         fprintf(f,
                 "<rect x='%.1f' y='%.1f' width='%.1f' height='%.1f' fill='%s'/><rect x='%.1f' "
-                "y='%.1f' width='%.1f' height='%.1f' fill='%s'><title>%.4g ms of %.4g ms: the "
-                "network</title></rect><text x='%.1f' y='%.1f' text-anchor='middle'>%.3g</text>"
+                "y='%.1f' width='%.1f' height='%.1f' fill='%s'><title>%.4g ms of %.4g ms: "
+                "waits</title></rect><text x='%.1f' y='%.1f' text-anchor='middle'>%.3g</text>"
                 "<text x='%.1f' y='%d' text-anchor='middle'>%d</text>\n",
                 x, base - all + wait, slot * 0.6, all - wait, compute_colour, x, base - all,
                 slot * 0.6, wait, wait_colour, 1e3 * o->waited, 1e3 * o->step, x + slot * 0.3,
@@ -94,7 +110,7 @@ static void draw_step(FILE *f, const plan *p) {
     }
     fprintf(f,
             "<path d='M%d %dh%d' stroke='#999'/><text x='%d' y='%d'>ms a step: <tspan "
-            "fill='%s'>computation</tspan>, <tspan fill='%s'>waiting for the network</tspan></text>"
+            "fill='%s'>computation</tspan>, <tspan fill='%s'>waiting for other ranks</tspan></text>"
             "<text x='%d' y='%d' text-anchor='middle'>ranks</text>\n",
             left, TOP + HEIGHT, WIDTH, left, TOP - 8, compute_colour, wait_colour, left + WIDTH / 2,
             TOP + HEIGHT + 40);

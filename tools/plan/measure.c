@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Slices that are made together, and the depth of their tree. */
@@ -174,14 +175,11 @@ static double middle(double *list, int n) {
     return sum / (last - first);
 }
 
-/* The standard deviation of a normal distribution with the same middle half as the sums of both
- * lists. */
-static double deviation(const double *a, const double *b, int n) {
+/* The standard deviation of a normal distribution with the same middle half; sorts the list. */
+static double deviation(double *list, int n) {
     const double width = 1.349;
-    double sum[MOST_RUNS];
-    for (int i = 0; i < n; i++) sum[i] = a[i] + b[i];
-    qsort(sum, (size_t)n, sizeof *sum, ascending);
-    return (sum[n - 1 - n / 4] - sum[n / 4]) / width;
+    qsort(list, (size_t)n, sizeof *list, ascending);
+    return (list[n - 1 - n / 4] - list[n / 4]) / width;
 }
 
 /* The moments of the events, as shares of the step: means over the runs. */
@@ -209,8 +207,8 @@ static bool find_moments(const measuring *w, const sn_trace *trace, double *at, 
     return ok;
 }
 
-/* Seconds, without those in which other programs had the CPU of this thread: of a rank of one thread,
- * which never waits for a CPU by itself. ctx: -1, or the file in which Linux counts them. */
+/* Seconds, without those in which other programs had the CPU of this thread. While threads wait for each
+ * other it spins, so it never waits for a CPU by itself. ctx: -1, or the file in which Linux counts. */
 static double own_time(void *ctx) {
     const int *file = ctx;
     char text[96] = "";
@@ -221,9 +219,10 @@ static double own_time(void *ctx) {
 
 /* Runs slices until the first member has measured; that one fills t. */
 static bool run_slices(const measuring *w, const train_probe *q, plan_times *t, sn_error *err) {
-    double slice[SLICES], all, accumulate[MOST_RUNS], step[MOST_RUNS], added[MOST_RUNS];
-    bool leads = plan_team_rank(w->team) == 0, alone = w->p->r->compile.threads == 1;
-    int counts = alone ? open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC) : -1;
+    double slice[SLICES], all, together[MOST_RUNS], accumulate[MOST_RUNS], step[MOST_RUNS],
+        added[MOST_RUNS];
+    bool leads = plan_team_rank(w->team) == 0;
+    int counts = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
     const train_clock clock = {own_time, &counts};
     bool ok = train_probe_run(q, clock, 0, SLICES, slice, &all, err);
     sn_trace *trace = ok && leads ? sn_trace_begin(q->session, "train_step", EVENTS, err) : NULL;
@@ -236,13 +235,14 @@ static bool run_slices(const measuring *w, const train_probe *q, plan_times *t, 
         double last = slice[SLICES - 1], one = 0;
         ok = ok && train_probe_run(q, clock, SLICES - 1, SLICES, slice, &one, err);
         if (n == MOST_RUNS) continue;
+        together[n] = all;
         accumulate[n] = (all - last) / (SLICES - 1), step[n] = one;
         added[n++] = (last - one) / DEPTH;
     }
     if (counts >= 0) close(counts);
     if (leads) plan_team_raise(w->team, true);
     if (ok && leads) {
-        t->spread = deviation(accumulate, step, n);
+        t->spread = deviation(together, n) / SLICES;
         t->accumulate = middle(accumulate, n);
         t->step = middle(step, n);
         t->add = fmax(middle(added, n), 0);
@@ -324,14 +324,27 @@ static int by_length(const void *a, const void *b) {
     return (s > t) - (s < t);
 }
 
-/* Adds the times of the middle round to the plan's, frees the others. */
+/* Adds the times of the middle round to the plan's, with the mean spread, and frees the others. */
 static void keep_middle(plan *p, plan_times *round, int rounds) {
+    double spread = 0;
+    for (int i = 0; i < rounds; i++) spread += round[i].spread / rounds;
     qsort(round, (size_t)rounds, sizeof *round, by_length);
+    round[rounds / 2].spread = spread;
     p->times[p->n_times++] = round[rounds / 2];
     for (int i = 0; i < rounds; i++) {
         if (i == rounds / 2) continue;
         free(round[i].at);
         free(round[i].slice_at);
+    }
+}
+
+/* Fewer ranks at work never make a slice slower: where times of ascending levels say so, it is noise. */
+static void limit_times(const plan *p, plan_times *t, int n) {
+    for (int k = n - 2; k >= 0; k--) {
+        double faster = fmin(1, t[k + 1].step / t[k].step);
+        t[k].accumulate = fmin(t[k].accumulate, t[k + 1].accumulate);
+        t[k].step *= faster;
+        for (int e = 0; e < p->step.n_event; e++) t[k].at[e] *= faster;
     }
 }
 
@@ -358,6 +371,7 @@ static bool probe(void *ctx, const train_probe *q, sn_error *err) {
         for (int k = 0; ok && k < n; k++)
             ok = find_times(w, q, sizes, w->level[k], &round[k][i], err);
     for (int k = 0; k < n; k++) keep_middle(p, round[k], rounds);
+    if (ok && n) limit_times(p, &p->times[p->n_times - n], n);
     if (ok) add_memory(w, q, symbol);
     free(symbol);
     return ok;
@@ -392,6 +406,13 @@ typedef struct adder {
     bool ok;
 } adder;
 
+/* Of this thread: waiting takes none. */
+static double cpu_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static void *add_up(void *arg) {
     enum { TIMES = 5, SMALL = 16 };
     adder *a = arg;
@@ -402,10 +423,10 @@ static void *add_up(void *arg) {
     for (int i = 0; ok && i < TIMES; i++) {
         bool done;
         ok = sn_comm_barrier(a->comm, &err);
-        double begin = sn_clock();
+        double begin = cpu_seconds();
         ok = ok && sn_comm_sum_start(&sum, a->comm, SN_REDUCE_EXACT, 2, a->data, a->n, &err) &&
              sn_comm_sum_test(&sum, true, &done, &err);
-        best = fmin(best, sn_clock() - begin);
+        best = fmin(best, cpu_seconds() - begin);
     }
     a->seconds = best;
     best = INFINITY;
@@ -438,8 +459,7 @@ bool plan_measure_carry(plan *p, sn_error *err) {
         pthread_join(other, NULL);
         ok = a[0].ok && a[1].ok;
     }
-    double work = p->r->cpus < RANKS ? 0.5 : 1; /* of one CPU, which both share */
-    p->carry = work * a[0].seconds / (FLOATS * sizeof(float));
+    p->carry = a[0].seconds / (FLOATS * sizeof(float));
     p->meet = a[0].meet;
     for (int i = 0; i < RANKS; i++) {
         free(a[i].data);

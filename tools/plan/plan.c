@@ -1,6 +1,7 @@
 /* plan.c: what must be measured for a plan, and all of its points. */
 #include "tools/plan/plan.h"
 
+#include "bench/noise.h"
 #include "runtime/memory.h"
 
 static void add_rows(int64_t *list, int *n, int64_t rows) {
@@ -67,6 +68,8 @@ bool plan_make(const plan_request *r, plan *out, sn_error *err) {
                            plan_shares(r), r->ranks[i], plan_shares(r));
     if (!find_sizes(r, rows, &n_rows, level, &n_level, err)) return false;
     for (int i = 0; i < n_level; i++) together = level[i] > together ? level[i] : together;
+    const sn_bench_noise noise = sn_bench_noise_begin();
+    double stolen;
     plan_team *team = plan_team_start(r->speed == PLAN_ROOFLINE ? 1 : together, err);
     if (!team) return false;
     bool ok = choose_speed(out, team, rows, n_rows, together, err);
@@ -80,6 +83,7 @@ bool plan_make(const plan_request *r, plan *out, sn_error *err) {
     ok = ok && plan_team_meet(team, err);
     plan_team_end(team, err); /* of the first only: the others end here */
     ok = ok && plan_measure_carry(out, err);
+    sn_bench_noise_end(&noise, &out->others, &stolen);
     for (int i = 0; ok && i < r->n; i++) {
         plan divided = {.r = r};
         plan_point *o = &out->point[i];

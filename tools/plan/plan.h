@@ -67,7 +67,7 @@ typedef struct plan_times {
     int level;
     double accumulate; /* seconds of a slice whose gradients are kept: the usual time ... */
     double step;       /* of the slice that ends a step */
-    double spread;     /* ... and standard deviation of both together, over the runs */
+    double spread;     /* standard deviation of a few slices together, divided by their number */
     double add;        /* to add the gradients of all parameters once */
     double *at;        /* [step.n_event] of the step */
     double *slice_at;  /* [slice.n_event] of the slice whose gradients are kept */
@@ -109,8 +109,9 @@ typedef struct plan {
     int n_times;
     plan_memory memory[PLAN_ROWS];
     int n_memory;
-    double carry; /* CPU seconds for each byte that a rank sends: copies and additions */
-    double meet;  /* seconds of a sum of few bytes between ranks of a machine */
+    double carry;  /* CPU seconds for each byte that a rank sends: copies and additions */
+    double others; /* percent of the CPUs that other programs used meanwhile; -1: unknown */
+    double meet;   /* seconds of a sum of few bytes between ranks of a machine */
     plan_point point[PLAN_POINTS];
 } plan;
 

@@ -164,7 +164,7 @@ static void add_within(state *q, int group, const plan_sum *s, const plan_progra
     int n = 0;
     if (!s->within) return;
     for (int k = 0; k < p->n_sum; k++) n += p->sum[k].within;
-    double late = straggling(q->shares) * t->spread * sqrt(0.5 / n);
+    double late = straggling(q->shares) * t->spread / sqrt(n);
     double cpu, takes = duration(q, s, &cpu) + latency(q, s) + q->p->meet * q->turns + late;
     q->time[group] += takes;
     if (group) return;
@@ -219,15 +219,16 @@ static void run_slices(state *q, int rank) {
     q->time[rank] += (double)sums * q->last[rank]->add * q->turns;
 }
 
-/* Ranks never take the same time: all wait for one that is late. Its delay grows with the root of
- * its slices, of which two were measured together. Ranks that share CPUs are late together: their
- * delays add up as the CPUs' times do. */
+/* Ranks never take the same time: all wait for one that is late. What delays it lasts for longer than a
+ * slice, so delays of a few slices add up; of more, as the root of their number. Ranks that share CPUs are
+ * late together: their delays add up as the CPUs' times do. */
 static void delay_last(state *q) {
+    enum { FEW = 4 };
     int last = q->groups - 1;
     if (q->out->ranks < 2) return;
-    double spread = q->last[last]->spread * sqrt((double)q->out->own / 2);
+    double own = (double)q->out->own, slices = fmin(own, sqrt(FEW * own));
     int cpus = (int)(q->out->ranks / q->turns + 0.5);
-    q->time[last] += straggling(cpus) * spread * sqrt(q->turns);
+    q->time[last] += straggling(cpus) * q->last[last]->spread * slices * sqrt(q->turns);
 }
 
 static double latest(const state *q) {

@@ -335,11 +335,17 @@ static bool add_slices(train_ranks *r, sn_leaves span, int depth, bool add, cons
     return true;
 }
 
+/* Bytes that this rank has sent to those with which it shares a model or rows. */
+static size_t sent_within(const train_ranks *r) {
+    return (r->tensor ? r->tensor->sent : 0) + (r->context ? r->context->sent : 0);
+}
+
 bool train_ranks_gradients(train_ranks *r,
                            bool (*slice)(void *ctx, int64_t slice, bool last, sn_error *err),
                            void *ctx, sn_error *err) {
     slices s = {slice, ctx};
     sn_leaves span = r->mine, half[2];
+    size_t before = sent_within(r);
     int depth = 0;
     r->depth = 0; /* until the last slice, sums are those of one round */
     for (; span.last - span.first > 1; span = half[1], depth++) {
@@ -347,18 +353,22 @@ bool train_ranks_gradients(train_ranks *r,
         if (!add_slices(r, half[0], depth, false, &s, err)) return false;
     }
     r->depth = depth;
-    return slice(ctx, slice_at(r, span.first), true, err);
+    bool ok = slice(ctx, slice_at(r, span.first), true, err);
+    r->within += sent_within(r) - before;
+    return ok;
 }
 
 const char *train_ranks_times(const train_ranks *r, int64_t steps, char *buf, size_t size) {
     buf[0] = 0;
-    if (!r->engine || steps < 1) return buf;
+    if (!r->comm || r->comm->size == 1 || steps < 1) return buf;
+    double each = 1 / (double)steps, sent = (double)(r->within + (r->wire ? r->wire->sent : 0));
+    int n = snprintf(buf, size, "each rank sent %.4g MB a step", sent * each * 1e-6);
+    if (!r->engine) return buf;
     sn_comm_times t = sn_comm_engine_times(r->engine);
-    snprintf(buf, size,
-             "each rank sent %.3g MB of gradients a step; %.0f %% of the time that they took was "
-             "hidden behind computation, %.3g ms a step were not",
-             t.bytes / (double)steps * 1e-6, 100 * (1 - t.waited / (t.busy > 0 ? t.busy : 1)),
-             1e3 * t.waited / (double)steps);
+    snprintf(buf + n, size - (size_t)n,
+             "; %.0f %% of the time of the sums of gradients was hidden behind computation, %.3g "
+             "ms a step were not",
+             100 * (1 - t.waited / (t.busy > 0 ? t.busy : 1)), 1e3 * t.waited * each);
     return buf;
 }
 

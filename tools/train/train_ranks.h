@@ -43,6 +43,7 @@ typedef struct train_ranks {
     sn_carrier *carrier; /* of the session */
     sn_comm *wire; /* the engine's communicator: of the ranks of `data`, which talk meanwhile */
     sn_comm_engine *engine; /* NULL: one rank */
+    size_t within;          /* bytes sent in steps to ranks that share the model or rows */
     double *record;         /* [slices parts + 3 size] numbers of all ranks of `data` */
     size_t *at, *bytes;     /* [size] their parts of it */
 } train_ranks;
@@ -121,7 +122,8 @@ bool train_ranks_gradients(train_ranks *r,
 /* Parameters may still be on their way between ranks when a step has ended: waits for them, before
  * anybody but the session reads them. Called by all ranks. */
 bool train_ranks_settle(train_ranks *r, sn_error *err);
-/* A line about the sums over ranks of so many steps, returns buf; "" if there were none. */
+/* A line about what this rank has sent in so many steps, as its communicators have counted, and about the
+ * time of sums of gradients; returns buf, "" for one rank. */
 const char *train_ranks_times(const train_ranks *r, int64_t steps, char *buf, size_t size);
 /* train_profile.c: keeps when sums are under way, for train_profile_write. */
 void train_profile_record(train_ranks *r);
