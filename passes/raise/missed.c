@@ -19,6 +19,9 @@ typedef struct finder {
     const sn_node *scores;  /* the first product; NULL: not found */
     const sn_node *culprit; /* the nearest operation that is in the way; NULL: none */
     int visits;
+    const sn_node *softmax[2]; /* those below the product, before other softmaxes */
+    int n_softmax;             /* of them, or more */
+    bool other_axis;           /* the first one is not over the keys */
 } finder;
 
 /* A tensor's size grows with the run's sizes there, or it is long. */
@@ -57,6 +60,21 @@ static void visit(finder *f, const sn_node *n, const sn_node *culprit) {
     for (int i = 0; i < n->n_in; i++) visit(f, n->in[i], culprit);
 }
 
+/* Looks for softmaxes below n, whose axis `keys` is that of the keys; keys < 0: not known any more. */
+static void visit_softmaxes(finder *f, const sn_node *n, int keys) {
+    if (f->seen[n->id] || ++f->visits > MOST_VISITS || !has_pair(f, n)) return;
+    f->seen[n->id] = 1;
+    if (n->op == SN_OP_softmax) {
+        int axis = (int)sn_attr_int(n, SN_A_axis, n->rank - 1);
+        if (!f->n_softmax) f->other_axis = n->shape[axis] != f->keys || (keys >= 0 && axis != keys);
+        if (f->n_softmax < 2) f->softmax[f->n_softmax] = n;
+        f->n_softmax++;
+        return;
+    }
+    bool elementwise = sn_ops[n->op].kind == SN_ELEM;
+    for (int i = 0; i < n->n_in; i++) visit_softmaxes(f, n->in[i], elementwise ? keys : -1);
+}
+
 static const char *shape_of(const finder *f, const sn_node *n) {
     char text[128];
     sn_shape_print(f->r->m, n->rank, n->shape, text, sizeof text);
@@ -85,11 +103,15 @@ static const char *advice_on(const sn_node *n) {
            "the row's sum, and dropout";
 }
 
-static bool is_remarked(const finder *f, const sn_node *n) {
+static sn_remark *remark_on(const finder *f, const sn_node *n) {
     const sn_passes *p = f->r->p;
     for (int i = 0; i < p->n_remark; i++)
-        if (p->remark[i].node == n) return true;
-    return false;
+        if (p->remark[i].node == n) return &p->remark[i];
+    return NULL;
+}
+
+static bool is_remarked(const finder *f, const sn_node *n) {
+    return remark_on(f, n) != NULL;
 }
 
 /* The tensor of queries and keys that operand `side` is, if the product sums over the keys. */
@@ -108,6 +130,51 @@ static bool reads_pairs(finder *f, const sn_node *n, int side) {
     return f->rows && (run_time || (f->rows == f->keys && ra_batch_of(n, side) && w->rank > 2));
 }
 
+/* No kernel will ever hold it, whatever else a rule has found. */
+static bool is_hopeless(const sn_node *n) {
+    return n && n->op == SN_OP_cumsum;
+}
+
+/* Says why the product n of weights, its operand `side`, and values is none of attention. */
+static void report_product(finder *f, const sn_node *n, int side) {
+    const char *stored = shape_of(f, n->in[side]);
+    sn_passes *p = f->r->p;
+    sn_remark *before = remark_on(f, n);
+    if (before && !is_hopeless(f->culprit)) return;
+    if (before) /* the better one follows */
+        memmove(before, before + 1,
+                sizeof *before * (size_t)(p->remark + p->n_remark-- - before - 1));
+    if (f->culprit) {
+        sn_remark_add(p, "raise", n, true,
+                      "no attention kernel: %s stands between the scores %s and this product, so "
+                      "%s stays in memory. Instead: %s",
+                      sn_name_with_place(f->culprit), sn_name_with_place(f->scores), stored,
+                      advice_on(f->culprit));
+        return;
+    }
+    memset(f->seen, 0, f->count);
+    f->visits = f->n_softmax = 0;
+    visit_softmaxes(f, n->in[side], (int)ra_contract_of(n, side)->v[0]);
+    if (f->n_softmax > 1)
+        sn_remark_add(
+            p, "raise", n, true,
+            "no attention kernel: its weights are made of %s and %s, and a kernel has one "
+            "softmax, so %s stays in memory. Instead: one sn_attention for each; sums and "
+            "differences of weights are those of the results",
+            sn_name_with_place(f->softmax[0]), sn_name_with_place(f->softmax[1]), stored);
+    else if (f->n_softmax && f->other_axis)
+        sn_remark_add(
+            p, "raise", n, true,
+            "no attention kernel: %s is not over the keys, so %s stays in memory. Instead: "
+            "sn_attention, whose softmax is over the keys of each query and head",
+            sn_name_with_place(f->softmax[0]), stored);
+    else
+        sn_remark_add(p, "raise", n, true,
+                      "no attention kernel: the axes of its operands, or their types, are not "
+                      "those of attention, so %s stays in memory. Instead: sn_attention",
+                      stored);
+}
+
 static void report(finder *f, const sn_node *n) {
     for (int side = 0; side < 2; side++) {
         if (!reads_pairs(f, n, side)) continue;
@@ -117,20 +184,7 @@ static void report(finder *f, const sn_node *n) {
         visit(f, n->in[side], NULL);
         if (!f->scores) continue;
         f->reported[f->scores->id] = 1;
-        if (is_remarked(f, n)) return;
-        const char *stored = shape_of(f, n->in[side]);
-        if (f->culprit)
-            sn_remark_add(
-                f->r->p, "raise", n, true,
-                "no attention kernel: %s stands between the scores %s and this product, so "
-                "%s stays in memory. Instead: %s",
-                sn_name_with_place(f->culprit), sn_name_with_place(f->scores), stored,
-                advice_on(f->culprit));
-        else
-            sn_remark_add(f->r->p, "raise", n, true,
-                          "no attention kernel: the axes of its operands, or their types, are not "
-                          "those of attention, so %s stays in memory. Instead: sn_attention",
-                          stored);
+        report_product(f, n, side);
         return;
     }
 }

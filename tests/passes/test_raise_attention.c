@@ -445,6 +445,28 @@ static void between_products(void **state) {
     }
 }
 
+/* Softmaxes that no kernel of attention has: two in the weights, one over other axes; a running sum of
+ * scores that are needed elsewhere, too. */
+static void other_softmaxes(void **state) {
+    (void)state;
+    static const char *const why[] = {
+        "made of `softmax` (test_raise_attention.c", "made of `softmax` (test_raise_attention.c",
+        "is not over the keys", "is not over the keys", "`cumsum` (test_raise_attention.c"};
+    for (int i = 0; i < 5; i++) {
+        sn_module *m = sn_module_new("m");
+        sn_entry_begin(m, "f");
+        parts p = make_parts(m, H);
+        sn_tensor s = sn_div(scores(&p), ROOT), w = NULL, other = sn_mul(scores(&p), 0.3);
+        if (i == 0) w = sn_sub(sn_softmax(s, -1), sn_mul(sn_softmax(other, -1), 0.5));
+        if (i == 1) w = sn_mul(sn_softmax(s, -1), sn_softmax(s, -2));
+        if (i == 2) w = sn_softmax(s, 1);
+        if (i == 3) w = sn_softmax(s, 2);
+        if (i == 4) w = sn_mul(sn_sigmoid(s), sn_exp(sn_cumsum(sn_neg(s), -1)));
+        sn_output("y", sn_matmul(w, p.v));
+        check_missed(m, why[i]);
+    }
+}
+
 static void recur(sn_scan_step *s) {
     s->next[0] = sn_tanh(sn_add(s->carry[0], s->x[0]));
     s->y[0] = sn_sum(s->next[0], -1);
@@ -560,6 +582,7 @@ int main(void) {
         cmocka_unit_test(relative_positions),
         cmocka_unit_test(shared_weights),
         cmocka_unit_test(between_products),
+        cmocka_unit_test(other_softmaxes),
         cmocka_unit_test(nothing_is_silent),
         cmocka_unit_test(no_longer_in_the_way),
         cmocka_unit_test(dropped),
