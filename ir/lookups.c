@@ -184,7 +184,7 @@ int64_t sn_input_limit(sn_module *m, const sn_entry *e, const sn_node *input,
     l.in = sn_arena_alloc(m, sizeof *l.in * (size_t)most_in);
     for (int i = 0; i < l.order.n; i++) l.place[l.order.node[i]->id] = (uint32_t)i;
     bool used;
-    fits(&l, input, 2, &used);
+    fits(&l, input, MOST, &used);
     if (!used) return 0;
     int64_t fit = 1, beyond = MOST;
     while (beyond - fit > 1) {

@@ -4,7 +4,8 @@
  * depend on parameters only, become one linear map with the concatenated weights; each original map
  * becomes a slice of the result, a view. The concatenated weights are computed once (hoist.c); if
  * parameters change between calls, nothing is merged. Maps from which blocks are selected (experts)
- * are merged with each other only; with weights "stored", so are maps of each storage. Terminates:
+ * are merged with each other only; with weights "stored", so are maps of each storage. Gates of what
+ * the others make are not merged: computed after it, they have the gate in their epilogue. Terminates:
  * one walk. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
@@ -67,6 +68,58 @@ static void mark_selected(merger *g, const sn_node *n) {
     for (int i = 0; i < n->n_in && inside; i++) mark_selected(g, n->in[i]);
 }
 
+/* ---- gates ---- */
+
+typedef struct gate_search {
+    const product *p;
+    uint32_t *flows, *seen[2]; /* by old id: number of the search that marked the node */
+    uint32_t number;
+    int visits;
+    bool sibling, itself; /* found: another product of the same tensor, through a kernel; p */
+} gate_search;
+
+/* Part of a kernel around it, whatever that is. */
+static bool is_light(const sn_node *n) {
+    return sn_ops[n->op].kind == SN_ELEM || sn_ops[n->op].flags & (SN_OPF_INLINE | SN_OPF_VIEW);
+}
+
+/* What n depends on, down to the product's left operand. */
+static void search_below(gate_search *s, const sn_node *n, bool through) {
+    enum { MOST_VISITS = 1000 };
+    if (n->id <= s->p->x->id || s->seen[through][n->id] == s->number) return;
+    s->seen[through][n->id] = s->number;
+    s->itself |= n == s->p->node || ++s->visits > MOST_VISITS;
+    bool product = n->op == SN_OP_linear || n->op == SN_OP_dot;
+    if (product && n->in[0] == s->p->x) {
+        s->sibling |= through;
+        return;
+    }
+    for (int i = 0; i < n->n_in; i++) search_below(s, n->in[i], through || !is_light(n));
+}
+
+/* Whether the product's result meets, element by element, what other products of the same tensor make
+ * by attention, a recurrence or the like, which does not need it. */
+static bool is_gate(gate_search *s, const sn_order *order, int at, const product *p) {
+    uint32_t flow = ++s->number;
+    s->p = p;
+    s->flows[p->node->id] = flow;
+    for (int i = at + 1; i < order->n; i++) {
+        const sn_node *n = order->node[i];
+        bool flows = false;
+        for (int k = 0; k < n->n_in; k++) flows |= s->flows[n->in[k]->id] == flow;
+        if (!flows || !is_light(n)) continue;
+        s->flows[n->id] = flow;
+        for (int k = 0; k < n->n_in; k++) {
+            if (s->flows[n->in[k]->id] == flow) continue;
+            s->sibling = s->itself = false;
+            s->number++, s->visits = 0;
+            search_below(s, n->in[k], false);
+            if (s->sibling && !s->itself) return true;
+        }
+    }
+    return false;
+}
+
 /* Groups products with the same left operand and storage, in the order in which they were
  * written. */
 static void find_groups(merger *g, const sn_order *order) {
@@ -79,9 +132,14 @@ static void find_groups(merger *g, const sn_order *order) {
     int *first = /* by id of the left operand: 1 + its first group */
         sn_arena_alloc(g->m, sizeof *first * (size_t)sn_module_node_count(g->m));
     g->product = sn_arena_alloc(g->m, sizeof *g->product * (size_t)(order->n + 1));
+    gate_search search = {.number = 0};
+    uint32_t **marks[] = {&search.flows, &search.seen[0], &search.seen[1]};
+    for (int i = 0; i < 3; i++)
+        *marks[i] = sn_arena_alloc(g->m, sizeof **marks[i] * (size_t)sn_module_node_count(g->m));
     for (int i = 0; i < order->n; i++) {
         product p;
         if (!read_product(g, order->node[i], &p)) continue;
+        if (!g->selected[p.node->id] && is_gate(&search, order, i, &p)) continue;
         sn_storage form = sn_file_storage(g->p, p.w);
         bool selected = g->selected[p.node->id];
         int *at = &first[p.x->id];

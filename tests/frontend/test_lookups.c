@@ -1,0 +1,57 @@
+/* How large the integers of an input may be, by the tables that are read at what is computed of them. */
+#include "frontend/sinter.h"
+#include "ir/lookups.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+enum { TOKENS = 6 };
+
+static int64_t limit(sn_module *m, sn_tensor input) {
+    int64_t symbol[8] = {TOKENS};
+    assert_int_equal(sn_module_error(m)->code, SN_OK);
+    return sn_input_limit(m, sn_entry_get(m, "f"), input, symbol);
+}
+
+static void limits(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("m");
+    sn_entry_begin(m, "f");
+    sn_dim T = sn_symbol(m, "T", 1, 64);
+    sn_tensor table = sn_param(m, "table", SN_F32, 9, 4),
+              small = sn_param(m, "small", SN_F32, 3, 4);
+    const char *name[] = {"direct",  "twice", "zero",    "part", "rest",
+                          "clamped", "size",  "unknown", "free"};
+    enum { N = sizeof name / sizeof *name };
+    sn_tensor in[N], y = NULL;
+    for (int i = 0; i < N; i++) in[i] = sn_input(m, name[i], SN_I32, T);
+    sn_tensor data = sn_input(m, "data", SN_F32, T, 4);
+    sn_tensor index[] = {in[0], sn_add(sn_mul(in[1], 2), 1),         /* 1, 3 .. 7 */
+                         sn_add(sn_mul(in[2], 0), sn_div(in[3], 2)), /* zero: any; part: 0 .. 17 */
+                         sn_mod(in[4], 9), sn_min(in[5], 8)};
+    for (size_t i = 0; i < sizeof index / sizeof *index; i++) {
+        sn_tensor row = sn_gather(table, 0, index[i]);
+        y = y ? sn_add(y, row) : row;
+    }
+    y = sn_add(y, sn_gather(small, 0, in[0])); /* the smaller of two tables */
+    y = sn_add(y, sn_gather(data, 0, in[6]));  /* as many rows as the run has */
+    y = sn_add(y, sn_gather(table, 0, sn_cast(sn_sqrt(sn_cast(in[7], SN_F32)), SN_I32)));
+    y = sn_add(y, sn_expand(sn_cast(in[8], SN_F32), 1));
+    sn_output("y", y);
+    static const int64_t want[N] = {3, 4, 0, 18, 0, 0, TOKENS, 0, 0};
+    for (int i = 0; i < N; i++) {
+        int64_t got = limit(m, in[i]);
+        if (i == 4 || i == 5) /* nothing leaves the table */
+            assert_true(got > 1 << 20);
+        else
+            assert_int_equal(got, want[i]);
+    }
+    sn_module_free(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(limits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
