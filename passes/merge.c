@@ -75,12 +75,21 @@ typedef struct gate_search {
     uint32_t *flows, *seen[2]; /* by old id: number of the search that marked the node */
     uint32_t number;
     int visits;
-    bool sibling, itself; /* found: another product of the same tensor, through a kernel; p */
+    bool sibling, itself; /* found: another product of the same tensor, through a mixer; p */
 } gate_search;
 
-/* Part of a kernel around it, whatever that is. */
+/* Element by element, each once: what a product's epilogue may hold. */
 static bool is_light(const sn_node *n) {
-    return sn_ops[n->op].kind == SN_ELEM || sn_ops[n->op].flags & (SN_OPF_INLINE | SN_OPF_VIEW);
+    return sn_ops[n->op].kind == SN_ELEM || sn_ops[n->op].flags & SN_OPF_INLINE ||
+           n->op == SN_OP_reshape || n->op == SN_OP_transpose;
+}
+
+/* Takes queries, keys and values, or what is like them. */
+static bool is_mixer(const sn_node *n) {
+    bool product = n->op == SN_OP_dot || n->op == SN_OP_matmul;
+    return n->op == SN_OP_attention || n->op == SN_OP_mixed_attention ||
+           n->op == SN_OP_recurrence || n->op == SN_OP_scan ||
+           (product && !sn_is_fixed(n->in[0]) && !sn_is_fixed(n->in[1]));
 }
 
 /* What n depends on, down to the product's left operand. */
@@ -94,7 +103,7 @@ static void search_below(gate_search *s, const sn_node *n, bool through) {
         s->sibling |= through;
         return;
     }
-    for (int i = 0; i < n->n_in; i++) search_below(s, n->in[i], through || !is_light(n));
+    for (int i = 0; i < n->n_in; i++) search_below(s, n->in[i], through || is_mixer(n));
 }
 
 /* Whether the product's result meets, element by element, what other products of the same tensor make
