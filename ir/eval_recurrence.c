@@ -6,14 +6,23 @@
 #include <string.h>
 
 sn_recurrence sn_recurrence_of(const sn_node *n) {
+    int turned = (int)sn_attr_int(n, SN_A_transposed, 0);
     return (sn_recurrence){.n_lead = n->in[SN_REC_START]->rank - 2,
                            .reads = (sn_reads)sn_attr_int(n, SN_A_reads, SN_READS_AFTER),
-                           .second = n->n_in > SN_REC_B,
+                           .second = n->n_in - turned > SN_REC_B,
                            .delta = sn_attr_int(n, SN_A_delta, 0),
                            .same = sn_attr_int(n, SN_A_delta, 0) == SN_DELTA_OF_K,
-                           .columns = sn_attr_int(n, SN_A_columns, 0),
-                           .strict = sn_attr_int(n, SN_A_strict, 0),
-                           .reverse = sn_attr_int(n, SN_A_reverse, 0)};
+                           .silent = sn_attr_int(n, SN_A_silent, 0),
+                           .reverse = sn_attr_int(n, SN_A_reverse, 0),
+                           .turned = turned};
+}
+
+int sn_recurrence_turned(const sn_recurrence *r, int i) {
+    return (r->second ? SN_REC_END : SN_REC_B) + i;
+}
+
+int sn_recurrence_turned_result(const sn_recurrence *r, int i) {
+    return r->silent && !i ? 0 : 2 + r->delta + i - r->silent;
 }
 
 typedef struct run {
@@ -44,37 +53,39 @@ static void add_product(const run *r, const double *x, const double *y) {
 
 static void decay(const run *r, const double *g) {
     for (int64_t k = 0; k < r->K; k++)
-        for (int64_t v = 0; v < r->V; v++)
-            r->S[k * r->V + v] *= exp(g[r->n_g == 1 ? 0 : r->r.columns ? v : k]);
+        for (int64_t v = 0; v < r->V; v++) r->S[k * r->V + v] *= exp(g[r->n_g == 1 ? 0 : k]);
 }
 
-/* y -= (q . x) v */
-static void take_own(const run *r, const double *q, const double *x, const double *v, double *y) {
-    double product = 0;
-    for (int64_t k = 0; k < r->K; k++) product += q[k] * x[k];
-    for (int64_t i = 0; i < r->V; i++) y[i] -= product * v[i];
+/* z = x S^T */
+static void read_turned(const run *r, const double *x, double *z) {
+    for (int64_t k = 0; k < r->K; k++) {
+        z[k] = 0;
+        for (int64_t v = 0; v < r->V; v++) z[k] += x[v] * r->S[k * r->V + v];
+    }
 }
 
-/* Element t of one carry. */
-static void step(const run *r, int64_t t, int64_t lead, double *y, double *u_out) {
+/* Element t of one carry; out: where its results begin, by number. */
+static void step(const run *r, int64_t t, int64_t lead, double *const *out) {
     const sn_recurrence *c = &r->r;
     const double *q = vector(r, SN_REC_Q, t, lead, r->K), *k = vector(r, SN_REC_K, t, lead, r->K),
                  *v = vector(r, SN_REC_V, t, lead, r->V), *g = vector(r, SN_REC_G, t, lead, r->n_g),
                  *b = c->second ? vector(r, SN_REC_B, t, lead, r->K) : NULL,
                  *u = c->delta ? r->u : NULL;
+    double *y = out[0];
+    for (int i = 0; i < c->turned; i++)
+        read_turned(r, vector(r, sn_recurrence_turned(c, i), t, lead, r->V),
+                    out[sn_recurrence_turned_result(c, i)]);
     if (c->second && !c->delta) u = vector(r, SN_REC_A, t, lead, r->V);
     if (c->reads == SN_READS_LATE) add_product(r, k, v);
-    if (c->reads != SN_READS_AFTER) read_carry(r, q, y);
+    if (c->reads != SN_READS_AFTER && !c->silent) read_carry(r, q, y);
     if (c->delta) {
         read_carry(r, vector(r, SN_REC_A, t, lead, r->K), r->u);
-        memcpy(u_out, r->u, sizeof *r->u * (size_t)r->V);
+        memcpy(out[2], r->u, sizeof *r->u * (size_t)r->V);
     }
     decay(r, g);
     if (c->reads != SN_READS_LATE) add_product(r, k, v);
     if (b) add_product(r, b, u);
-    if (c->reads == SN_READS_AFTER) read_carry(r, q, y);
-    if (c->strict && c->reads != SN_READS_BEFORE) take_own(r, q, k, v, y);
-    if (c->strict && c->reads == SN_READS_AFTER && b) take_own(r, q, b, u, y);
+    if (c->reads == SN_READS_AFTER && !c->silent) read_carry(r, q, y);
 }
 
 bool eval_recurrence(eval_call *c) {
@@ -84,11 +95,14 @@ bool eval_recurrence(eval_call *c) {
     r.K = start->shape[r.r.n_lead];
     r.V = start->shape[r.r.n_lead + 1];
     r.n_g = c->in[SN_REC_G]->shape[v->rank - 1];
-    double *out[3] = {NULL};
-    for (int i = 0; i < (r.r.delta ? 3 : 2); i++) {
-        const sn_value *like = i == 1 ? start : v;
+    double *out[SN_MAX_RESULTS] = {NULL};
+    int64_t row[SN_MAX_RESULTS];
+    for (int i = 0; i < c->n->n_result; i++) {
+        const bool of_k = i > 1 + r.r.delta || (!i && r.r.silent);
+        const sn_value *like = i == 1 ? start : c->in[of_k ? SN_REC_K : SN_REC_V];
         eval_call one = *c;
         one.out += i;
+        row[i] = like->shape[like->rank - 1];
         out[i] = sn_eval_alloc(&one, start->dtype, like->rank, like->shape);
         if (!out[i]) return false;
     }
@@ -99,8 +113,11 @@ bool eval_recurrence(eval_call *c) {
         r.S = out[1] + lead * size;
         if (size) memcpy(r.S, start->data + lead * size, sizeof *r.S * (size_t)size);
         for (int64_t i = 0; i < r.T; i++) {
-            int64_t t = r.r.reverse ? r.T - 1 - i : i, at = (t * r.lead + lead) * r.V;
-            step(&r, t, lead, out[0] + at, r.r.delta ? out[2] + at : NULL);
+            int64_t t = r.r.reverse ? r.T - 1 - i : i;
+            double *at[SN_MAX_RESULTS] = {NULL};
+            for (int j = 0; j < c->n->n_result; j++)
+                if (j != 1) at[j] = out[j] + (t * r.lead + lead) * row[j];
+            step(&r, t, lead, at);
         }
     }
     free(r.u);

@@ -1,8 +1,8 @@
-/* grad_recurrence.c: the gradient of a linear recurrence, in memory linear in its length: recurrences
+/* grad_recurrence.c: the gradient of a linear recurrence, in memory linear in its length: two recurrences
  * again. The cotangent R of the carry goes the other way,
  *     R' = e^g R + a^T (b R) + q^T dy
- * which gives those of v and u. Those of the vectors of K elements read S or R transposed, whose
- * products are known by then: dq = dy S^T, da = du S^T, dk = v R^T, db = u R^T.
+ * which gives those of v and u; those of k and b read R transposed, dk = v R^T, db = u R^T, in the same
+ * pass. Then S is computed once more, whose cotangents of values are known, for dq = dy S^T, da = du S^T.
  *
  * That of a log decay is the sum over all paths through the carry that pass its element: with the
  * products of an element with itself left out, of what was written before it minus what was read
@@ -11,66 +11,63 @@
 
 #include <string.h>
 
+/* Where b is k, w = v + u is the only value, and dk and db are one. */
 typedef struct back {
     grad *c;
     sn_recurrence r;
     sn_node *q, *k, *v, *g, *a, *b, *u; /* the last three NULL: no second pair */
-    sn_node *start, *dy, *dend;
-    sn_node *dv, *dstart, *du;
+    sn_node *w, *start, *dy, *dend;
+    sn_node *dq, *dk, *dv, *da, *db, *dstart, *du; /* dq to db without an element's own products */
 } back;
 
-/* x^T of the last two axes */
-static sn_node *turned(sn_node *x) {
-    int64_t perm[SN_MAX_RANK];
-    for (int i = 0; i < x->rank; i++) perm[i] = i;
-    perm[x->rank - 1] = x->rank - 2;
-    perm[x->rank - 2] = x->rank - 1;
-    return sn_b_transpose(x, x->rank, perm);
-}
-
-static sn_node *recur(const sn_recurrence *r, sn_node *const *in) {
-    return sn_node_new(in[0]->m, SN_OP_recurrence, r->second ? SN_REC_END : SN_REC_B, in,
+static sn_node *recur(const sn_recurrence *r, int n_in, sn_node *const *in) {
+    return sn_node_new(in[0]->m, SN_OP_recurrence, n_in, in,
                        SN_ATTRS(SN_INT(reads, r->reads), SN_INT(delta, r->delta),
-                                SN_INT(columns, r->columns), SN_INT(strict, r->strict),
+                                SN_INT(transposed, r->turned), SN_INT(silent, r->silent),
                                 SN_INT(reverse, r->reverse)));
 }
 
+static sn_node *turned(const sn_recurrence *r, sn_node *n, int i) {
+    return sn_b_result(n, sn_recurrence_turned_result(r, i));
+}
+
+/* The pass with R: y = k R, u = b R. */
 static void carry_back(back *x) {
-    sn_recurrence r = x->r;
-    sn_node *const in[] = {x->k, x->q, x->dy, x->g, x->dend, x->a, x->b};
-    if (r.reads == SN_READS_AFTER) r.reads = SN_READS_LATE;
-    r.reverse = !r.reverse;
-    sn_node *n = recur(&r, in);
-    x->dv = sn_b_result(n, 0);
+    sn_recurrence r = {.reads = x->r.reads == SN_READS_AFTER ? SN_READS_LATE : SN_READS_BEFORE,
+                       .second = x->r.second,
+                       .delta = x->r.delta,
+                       .silent = x->r.same,
+                       .reverse = !x->r.reverse,
+                       .turned = 1 + (x->r.delta && !x->r.same)};
+    sn_node *in[SN_REC_END + SN_REC_TURNED] = {x->k, x->q, x->dy, x->g, x->dend, x->a, x->b};
+    in[sn_recurrence_turned(&r, 0)] = x->w;
+    if (r.turned > 1) in[sn_recurrence_turned(&r, 1)] = x->u;
+    sn_node *n = recur(&r, sn_recurrence_turned(&r, r.turned), in);
     x->dstart = sn_b_result(n, 1);
+    x->dk = turned(&r, n, 0);
+    if (r.turned > 1) x->db = turned(&r, n, 1);
     if (r.delta) x->du = sn_b_result(n, 2);
+    x->dv = r.silent ? x->du : sn_b_result(n, 0);
 }
 
-static sn_recurrence transposed(const back *x, sn_reads reads) {
-    bool vector = x->g->shape[x->g->rank - 1] != 1;
-    return (sn_recurrence){.reads = reads,
-                           .second = x->r.second,
-                           .columns = vector,
-                           .reverse = x->r.reverse,
-                           .strict = reads != SN_READS_BEFORE};
+/* The pass with S. */
+static void carry_again(back *x) {
+    sn_recurrence r = {.reads = SN_READS_BEFORE,
+                       .second = x->r.second && !x->r.same,
+                       .silent = true,
+                       .reverse = x->r.reverse,
+                       .turned = 1 + x->r.delta};
+    sn_node *in[SN_REC_END + SN_REC_TURNED] = {x->k, x->k, x->w, x->g, x->start, x->b, x->u};
+    in[sn_recurrence_turned(&r, 0)] = x->dy;
+    if (x->r.delta) in[sn_recurrence_turned(&r, 1)] = x->du;
+    sn_node *n = recur(&r, sn_recurrence_turned(&r, r.turned), in);
+    x->dq = turned(&r, n, 0);
+    if (x->r.reads == SN_READS_AFTER)
+        x->dq = OP2(mul, x->dq, sn_b_broadcast_like(sn_b_unary(SN_OP_exp, x->g), x->dq));
+    if (x->r.delta) x->da = turned(&r, n, 1);
 }
 
-/* query S^T */
-static sn_node *read_carry(const back *x, sn_node *query, sn_reads reads) {
-    sn_recurrence r = transposed(x, reads);
-    sn_node *const in[] = {query, x->v, x->k, x->g, turned(x->start), x->u, x->b};
-    return sn_b_result(recur(&r, in), 0);
-}
-
-/* query R^T */
-static sn_node *read_cotangent(const back *x, sn_node *query) {
-    sn_recurrence r = transposed(x, x->r.reads == SN_READS_AFTER ? SN_READS_LATE : SN_READS_BEFORE);
-    sn_node *const in[] = {query, x->dy, x->q, x->g, turned(x->dend), x->du, x->a};
-    r.reverse = !r.reverse;
-    return sn_b_result(recur(&r, in), 0);
-}
-
-/* d + (x . y) z, which strict reading has left out */
+/* d + (x . y) z, an element's own product */
 static sn_node *with_own(const back *b, sn_node *d, sn_node *x, sn_node *y, sn_node *z) {
     int64_t last = x->rank - 1;
     if (b->r.reads == SN_READS_BEFORE) return d;
@@ -91,9 +88,9 @@ static sn_node *of_decays(const back *x, sn_node *d) {
     return x->g->shape[last] == d->shape[last] ? d : sn_b_reduce(SN_OP_reduce_sum, d, 1, &last);
 }
 
-static void give_decay(const back *x, sn_node *dq, sn_node *dk, sn_node *da, sn_node *db) {
-    sn_node *read = OP2(mul, x->q, dq), *written = OP2(mul, x->k, dk), *all, *here;
-    if (db) written = OP2(add, written, OP2(mul, x->b, db));
+static void give_decay(const back *x) {
+    sn_node *read = OP2(mul, x->q, x->dq), *written = OP2(mul, x->k, x->dk), *all, *here;
+    if (x->db) written = OP2(add, written, OP2(mul, x->b, x->db));
     int64_t last = x->start->rank - 1;
     sn_node *first =
         sn_b_reduce(SN_OP_reduce_sum, OP2(mul, x->start, x->dstart), 1, &last); /* [.., K, 1] */
@@ -103,13 +100,15 @@ static void give_decay(const back *x, sn_node *dq, sn_node *dk, sn_node *da, sn_
     first = of_decays(x, sn_b_reshape(first, x->q->rank, shape));
     all = OP2(sub, read, written);
     here = x->r.reads == SN_READS_AFTER ? all : sn_b_unary(SN_OP_neg, written);
-    if (da) all = OP2(add, all, OP2(mul, x->a, da));
+    if (x->da) all = OP2(add, all, OP2(mul, x->a, x->da));
     all = sum_so_far(x, of_decays(x, all));
     here = OP2(sub, of_decays(x, here), all);
     sn_gr_give(x->c, SN_REC_G, OP2(add, here, sn_b_broadcast_like(first, here)));
 }
 
 /* ---- of recurrences that are part of a gradient: as a scan ---- */
+
+enum { MOST_IN = SN_REC_END + SN_REC_TURNED };
 
 /* x with an axis of size 1 at `axis`, broadcast to S's shape */
 static sn_node *spread(sn_node *x, int axis, const sn_node *S) {
@@ -132,37 +131,41 @@ static sn_node *plus_product(sn_node *S, sn_node *x, sn_node *y) {
     return OP2(add, S, OP2(mul, spread(x, S->rank - 1, S), spread(y, S->rank - 2, S)));
 }
 
-/* y - (q . x) v */
-static sn_node *without_own(sn_node *y, sn_node *q, sn_node *x, sn_node *v) {
-    int64_t last = q->rank - 1;
-    sn_node *dot = sn_b_reduce(SN_OP_reduce_sum, OP2(mul, q, x), 1, &last);
-    return OP2(sub, y, OP2(mul, sn_b_broadcast_like(dot, v), v));
+/* z = x S^T */
+static sn_node *times_turned(sn_node *x, sn_node *S) {
+    int64_t axis = S->rank - 1;
+    sn_node *y = sn_b_reduce(SN_OP_reduce_sum, OP2(mul, spread(x, axis - 1, S), S), 1, &axis);
+    return sn_b_reshape(y, axis, S->shape);
 }
 
-/* The body: x by the numbers of operands; out: the carry, y, u. */
+/* Of a scan's results, the carry is the first. */
+static int of_scan(int result) {
+    return result < 2 ? 1 - result : result;
+}
+
+/* The body: x by the numbers of operands; out: its results. Returns how many. */
 static int one_element(const sn_recurrence *r, sn_node *const *x, sn_node **out) {
     sn_node *S = x[SN_REC_START], *u = r->second ? x[SN_REC_A] : NULL, *q = x[SN_REC_Q];
     sn_node *k = x[SN_REC_K], *v = x[SN_REC_V], *y = NULL;
+    for (int i = 0; i < r->turned; i++)
+        out[of_scan(sn_recurrence_turned_result(r, i))] =
+            times_turned(x[sn_recurrence_turned(r, i)], S);
     if (r->reads == SN_READS_LATE) S = plus_product(S, k, v);
     if (r->reads != SN_READS_AFTER) y = times_carry(q, S);
-    if (r->delta) u = times_carry(u, S);
+    if (r->delta) u = out[2] = times_carry(u, S);
     sn_node *d = sn_b_unary(SN_OP_exp, x[SN_REC_G]);
-    S = OP2(mul, S, spread(d, r->columns ? S->rank - 2 : S->rank - 1, S));
+    S = OP2(mul, S, spread(d, S->rank - 1, S));
     if (r->reads != SN_READS_LATE) S = plus_product(S, k, v);
     if (u) S = plus_product(S, x[SN_REC_B], u);
-    if (!y) y = times_carry(q, S);
-    if (r->strict && r->reads != SN_READS_BEFORE) y = without_own(y, q, k, v);
-    if (r->strict && r->reads == SN_READS_AFTER && u) y = without_own(y, q, x[SN_REC_B], u);
-    out[0] = S;
-    out[1] = y;
-    out[2] = u;
-    return r->delta ? 3 : 2;
+    out[of_scan(1)] = S;
+    if (!r->silent) out[of_scan(0)] = y ? y : times_carry(q, S);
+    return 2 + r->delta + r->turned - r->silent;
 }
 
 /* The scan of these operands, whose results are in the order of one_element. */
 static sn_node *as_scan(const sn_recurrence *r, int n_in, sn_node *const *x) {
     sn_module *m = x[0]->m;
-    sn_node *in[SN_REC_END], *arg[SN_REC_END], *by_operand[SN_REC_END] = {NULL}, *out[3];
+    sn_node *in[MOST_IN], *arg[MOST_IN], *by_operand[MOST_IN] = {NULL}, *out[SN_MAX_RESULTS];
     for (int i = 0, at = 1; i < n_in; i++) {
         int k = i == SN_REC_START ? 0 : at++, skip = k > 0;
         in[k] = x[i];
@@ -178,8 +181,8 @@ static sn_node *as_scan(const sn_recurrence *r, int n_in, sn_node *const *x) {
 
 /* Differentiates the scan of stand-ins, so that nothing flows further than to the operands. */
 static void through_scan(grad *c, const sn_recurrence *r) {
-    static const int result[] = {1, 0, 2}; /* of the scan, by that of the recurrence */
-    sn_node *n = c->n, *in[2 * SN_REC_END], *cut[2 * SN_REC_END], *y[3], *g[3], *d[SN_REC_END];
+    sn_node *n = c->n, *in[2 * MOST_IN], *cut[2 * MOST_IN], *d[MOST_IN];
+    sn_node *y[SN_MAX_RESULTS], *g[SN_MAX_RESULTS];
     int n_y = 0, n_cut = n->n_in;
     for (int i = 0; i < n->n_in; i++) {
         in[i] = n->in[i];
@@ -190,7 +193,7 @@ static void through_scan(grad *c, const sn_recurrence *r) {
     for (int i = 0; i < n->n_result; i++) {
         sn_node *x = sn_gr_cotangent(c, i);
         if (!x || n->m->error.code) continue;
-        y[n_y] = sn_b_result(scan, result[i]);
+        y[n_y] = sn_b_result(scan, of_scan(i));
         in[n_cut] = x;
         g[n_y++] = cut[n_cut++] = sn_gr_stand_in(n->m, x->rank, x->shape, (sn_dtype)x->dtype);
     }
@@ -211,7 +214,7 @@ static bool read_node(back *x, grad *c) {
     sn_node *n = c->n;
     x->c = c;
     x->r = sn_recurrence_of(n);
-    if (x->r.columns || x->r.strict || x->r.reads == SN_READS_LATE || x->r.second != x->r.delta ||
+    if (x->r.turned || x->r.reads == SN_READS_LATE || x->r.second != x->r.delta ||
         (x->r.delta && sn_gr_cotangent(c, 2)))
         return false;
     x->q = n->in[SN_REC_Q];
@@ -222,6 +225,7 @@ static bool read_node(back *x, grad *c) {
     if (x->r.delta) x->b = n->in[SN_REC_B], x->a = n->in[SN_REC_A], x->u = sn_b_result(n, 2);
     x->dy = sn_gr_cotangent(c, 0);
     x->dend = sn_gr_cotangent(c, 1);
+    x->w = x->r.same ? OP2(add, x->v, x->u) : x->v;
     if (!x->dy) x->dy = sn_gr_fill(x->v, 0);
     if (!x->dend) x->dend = sn_gr_fill(x->start, 0);
     return true;
@@ -229,28 +233,20 @@ static bool read_node(back *x, grad *c) {
 
 bool grad_recurrence(grad *c) {
     back x = {.c = NULL};
-    sn_node *dq, *dk, *da = NULL, *db = NULL;
     if (!read_node(&x, c)) {
         through_scan(c, &x.r);
         return true;
     }
     carry_back(&x);
-    dq = read_carry(&x, x.dy, x.r.reads);
-    dk = read_cotangent(&x, x.v);
-    if (x.r.delta) {
-        da = read_carry(&x, x.du, SN_READS_BEFORE);
-        db = read_cotangent(&x, x.u);
-    }
-    if (sn_gr_needs(c, SN_REC_G)) give_decay(&x, dq, dk, da, db);
-    dq = with_own(&x, dq, x.dy, x.v, x.k);
-    if (x.r.delta) dq = with_own(&x, dq, x.dy, x.u, x.b);
+    carry_again(&x);
+    if (sn_gr_needs(c, SN_REC_G)) give_decay(&x);
+    sn_node *dq = with_own(&x, x.dq, x.dy, x.w, x.k);
+    if (x.db) dq = with_own(&x, dq, x.dy, x.u, x.b);
     sn_gr_give(c, SN_REC_Q, dq);
-    sn_gr_give(c, SN_REC_K, with_own(&x, dk, x.v, x.dy, x.q));
+    sn_gr_give(c, SN_REC_K, with_own(&x, x.dk, x.w, x.dy, x.q));
     sn_gr_give(c, SN_REC_V, x.dv);
     sn_gr_give(c, SN_REC_START, x.dstart);
-    if (x.r.delta) {
-        sn_gr_give(c, SN_REC_A, da);
-        sn_gr_give(c, SN_REC_B, with_own(&x, db, x.u, x.dy, x.q));
-    }
+    if (x.da) sn_gr_give(c, SN_REC_A, x.da);
+    if (x.db) sn_gr_give(c, SN_REC_B, with_own(&x, x.db, x.u, x.dy, x.q));
     return true;
 }

@@ -699,43 +699,43 @@ static bool infer_scan(ctx *c) {
 
 /* ---- recurrence ---- */
 
-/* Operand i is [T, .., size]; or, if `any`, [T, .., 1]. */
-static bool recurrent_operand(ctx *c, int i, sn_dim size, bool any) {
+/* Operand i is [T, .., size]; the decays also [T, .., 1]. */
+static bool recurrent_operand(ctx *c, int i, sn_dim size) {
     const sn_node *x = c->in[i], *start = c->in[SN_REC_START];
-    int last = start->rank - 1;
+    const int last = start->rank - 1;
     bool ok = x->rank == start->rank && x->shape[0] == c->in[0]->shape[0] &&
-              (x->shape[last] == size || (any && x->shape[last] == 1));
-    for (int a = 0; ok && a < last - 1; a++) ok = x->shape[a + 1] == start->shape[a];
+              (x->shape[last] == size || (i == SN_REC_G && x->shape[last] == 1)) &&
+              !memcmp(x->shape + 1, start->shape, sizeof *x->shape * (size_t)(last - 1));
     return ok || bad(c, "operand %d does not fit the carry, operand %d", i, SN_REC_START);
 }
 
+static int64_t int_of(const ctx *c, sn_attr_key key) {
+    return attr_of(c, key) ? attr_of(c, key)->i : 0;
+}
+
 static bool infer_recurrence(ctx *c) {
-    const sn_attr *delta = sn_attr_find(c->n_attr, c->attr, SN_A_delta),
-                  *columns = sn_attr_find(c->n_attr, c->attr, SN_A_columns);
-    if (c->n_in != SN_REC_B && c->n_in != SN_REC_END) return bad(c, "it needs 5 or 7 operands");
+    const int64_t delta = int_of(c, SN_A_delta), silent = int_of(c, SN_A_silent),
+                  turned = int_of(c, SN_A_transposed), n_in = c->n_in - turned;
+    if (turned < silent || turned > SN_REC_TURNED)
+        return bad(c, "{transposed} or {silent} is wrong");
+    if (n_in != SN_REC_END && (n_in != SN_REC_B || delta))
+        return bad(c, "besides those of {transposed} it needs 5 or 7 operands, with {delta} 7");
     const sn_node *start = c->in[SN_REC_START];
-    if (start->rank < 2) return bad(c, "the carry must be a matrix");
-    if (delta && delta->i && (c->n_in < SN_REC_END || (columns && columns->i)))
-        return bad(c, "a delta rule needs 7 operands and decays of rows");
-    if (delta && delta->i == SN_DELTA_OF_K && c->in[SN_REC_B] != c->in[SN_REC_K])
-        return bad(c, "operand %d must be operand %d", SN_REC_B, SN_REC_K);
+    const bool same = delta != SN_DELTA_OF_K || c->in[SN_REC_B] == c->in[SN_REC_K];
+    if (start->rank < 2 || !same) return bad(c, same ? "no matrix is carried" : "b must be k");
     sn_dim K = start->shape[start->rank - 2], V = start->shape[start->rank - 1];
-    const sn_dim size[SN_REC_END] = {[SN_REC_Q] = K, [SN_REC_K] = K,
-                                     [SN_REC_V] = V, [SN_REC_G] = columns && columns->i ? V : K,
-                                     [SN_REC_B] = K, [SN_REC_A] = delta && delta->i ? K : V};
+    const sn_dim size[SN_REC_END] = {K, K, V, K, 0, K, delta ? K : V}; /* Q, K, V, G, .., B, A */
     for (int i = 0; i < c->n_in; i++) {
         if (c->in[i]->dtype != start->dtype || !sn_dtype_is_float((sn_dtype)start->dtype))
             return bad(c, "all operands must have one float type");
-        if (i != SN_REC_START && !recurrent_operand(c, i, size[i], i == SN_REC_G)) return false;
+        if (i != SN_REC_START && !recurrent_operand(c, i, i < n_in ? size[i] : V)) return false;
     }
-    sn_type *y = &c->all[0], *end = &c->all[1];
-    *y = *end = (sn_type){.dtype = (sn_dtype)start->dtype, .rank = start->rank};
-    for (int a = 0; a < start->rank; a++) {
-        end->shape[a] = start->shape[a];
-        y->shape[a] = c->in[SN_REC_V]->shape[a];
+    for (int64_t i = 0; i < 2 + !!delta + turned - silent; i++) {
+        int of = i == 1 ? SN_REC_START : (i ? i > 1 + !!delta : silent) ? SN_REC_K : SN_REC_V;
+        sn_type *y = &c->all[c->n_all++];
+        *y = (sn_type){.dtype = (sn_dtype)start->dtype, .rank = start->rank};
+        memcpy(y->shape, c->in[of]->shape, sizeof *y->shape * (size_t)start->rank);
     }
-    c->n_all = 2;
-    if (delta && delta->i) c->all[c->n_all++] = *y;
     return true;
 }
 

@@ -445,7 +445,8 @@ int sn_scan_result(const sn_scan *s, int i);
 /* The axis of operand i, or of the body's result i - n_in, that is independent axis k; -1: none. */
 int sn_scan_tile(const sn_scan *s, int i, int k);
 
-/* ir/eval_recurrence.c — what a recurrence computes. Operands by number; those from B on may be missing. */
+/* ir/eval_recurrence.c — what a recurrence computes. Operands by number; B and A may be missing; those
+ * that read S transposed follow. */
 enum {
     SN_REC_Q,
     SN_REC_K,
@@ -467,9 +468,15 @@ typedef struct sn_recurrence {
     sn_reads reads;
     bool second, delta; /* there are b and u; u is computed */
     bool same;          /* b is k: S' = e^g S + k^T (v + u) */
-    bool columns, strict, reverse;
+    bool silent;        /* there is no y */
+    bool reverse;
+    int turned; /* operands x of which z = x S^T is computed, S before the element */
 } sn_recurrence;
+enum { SN_REC_TURNED = 2 /* at most */ };
 sn_recurrence sn_recurrence_of(const sn_node *n);
+/* The number of the i-th x among the operands, and of its z among the results. */
+int sn_recurrence_turned(const sn_recurrence *r, int i);
+int sn_recurrence_turned_result(const sn_recurrence *r, int i);
 
 /* ir/score_grad.c — a score region of attention and its derivative as one region: result 0 is the
  * score, 1 the cotangent of its argument 0; then for each read of a captured tensor in wrt, the

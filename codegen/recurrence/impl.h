@@ -12,7 +12,7 @@ enum {
     REC_FEW = 3,
     REC_PAIRS = 2,
     REC_VECTORS = 4,
-    REC_VIEWS = SN_REC_END + 3
+    REC_VIEWS = SN_REC_END + 3 + 2 * SN_REC_TURNED
 };
 
 /* A tile in scratch: rows of `ld` elements of the compute type. */
@@ -22,7 +22,7 @@ typedef struct rec_tile {
 } rec_tile;
 
 /* What an element's decays belong to. */
-typedef enum rec_decays { REC_ONE, REC_ROWS, REC_COLUMNS } rec_decays;
+typedef enum rec_decays { REC_ONE, REC_ROWS } rec_decays;
 
 /* What the kernel's step determines. Pair 0 is k and v, pair 1 b and u; the rows of pair 1 come first
  * in `key` and `right`, so that u is a product with the rows after it. If b is k there is one pair: k
@@ -32,29 +32,36 @@ typedef struct rec_plan {
     sn_recurrence r;
     rec_decays decays;
     bool stores_u; /* somebody reads u */
+    bool weighs;   /* there are y or u, which read keys; else only z */
     bool direct;   /* rows of y go from registers to memory */
     sn_dtype t;
     int lanes;
-    int64_t K, V;     /* of the carry */
-    int64_t inner;    /* K in whole vectors */
-    int64_t cols;     /* columns of a block of V, in whole vectors */
-    int64_t n_block;  /* blocks of V, which are independent */
-    int pairs, first; /* pairs of vectors of an element; REC_CHUNK times that */
-    rec_tile left;    /* [CHUNK][first + inner]: weights of each row of `right` in y; q */
-    rec_tile left_u;  /* the same in u; a */
-    rec_tile right;   /* [first + inner][cols]: u, v, the carry */
-    rec_tile key;     /* [first][inner]: b, k */
-    rec_tile decay;   /* [CHUNK][inner or cols]; REC_ONE: [1][CHUNK] */
-    rec_tile total;   /* [1][inner, cols or 1]: product of the decays so far */
-    rec_tile so_far;  /* REC_COLUMNS: [CHUNK][cols]: that at each row */
-    rec_tile sums;    /* REC_ROWS: [2 CHUNK CHUNK][lanes]: weights before their lanes are summed */
-    rec_tile factors; /* REC_ONE: [2 + PAIRS][CHUNK]: of the rows of q, a and each pair's key */
-    rec_tile out;     /* [CHUNK][cols]: y, or the part of it that does not come from the carry */
-    rec_tile out_u;   /* [CHUNK][cols], if b is k; else the first rows of `right` */
-    int64_t elements; /* of scratch, without what each unit has */
-    int64_t each;     /* elements that each unit has */
-    int64_t group;    /* units that a thread computes in turns, block by block */
-    em_val unit;      /* where the tiles of the current unit begin */
+    int align;         /* columns of tiles are a multiple of it */
+    int64_t K, V;      /* of the carry */
+    int64_t inner;     /* K in whole vectors */
+    int64_t cols;      /* columns of a block of V, in whole vectors */
+    int64_t n_block;   /* blocks of V, which are independent */
+    int pairs, first;  /* pairs of vectors of an element; REC_CHUNK times that */
+    rec_tile left;     /* [CHUNK][first + inner]: weights of each row of `right` in y; q */
+    rec_tile left_u;   /* the same in u; a */
+    rec_tile right;    /* [first + inner][cols]: u, v, the carry */
+    rec_tile key;      /* [first][inner]: b, k */
+    rec_tile decay;    /* [CHUNK][inner]; REC_ONE: [1][CHUNK] */
+    rec_tile total;    /* [1][inner or 1]: product of the decays so far */
+    rec_tile sums;     /* REC_ROWS: [2 CHUNK CHUNK][lanes]: weights before their lanes are summed */
+    rec_tile factors;  /* REC_ONE: [2 + PAIRS][CHUNK]: of the rows of q, a and each pair's key */
+    rec_tile out;      /* [CHUNK][cols]: y */
+    rec_tile out_u;    /* [CHUNK][cols], if b is k; else the first rows of `right` */
+    int n_turned;      /* z that somebody reads */
+    rec_tile x;        /* [n_turned CHUNK][cols] */
+    rec_tile x_turned; /* [n_turned cols][CHUNK]: x^T */
+    rec_tile z_turned; /* [n_turned (first + inner)][CHUNK]: right x^T */
+    rec_tile z;        /* [n_turned CHUNK][inner] */
+    rec_tile kept;     /* [first][inner]: keys as they were, if p->weighs; else it is `key` */
+    int64_t elements;  /* of scratch, without what each unit has */
+    int64_t each;      /* elements that each unit has */
+    int64_t group;     /* units that a thread computes in turns, block by block */
+    em_val unit;       /* where the tiles of the current unit begin */
 } rec_plan;
 
 /* A dim that the kernel requires to be a number. */
@@ -66,8 +73,8 @@ static inline int rec_first_of(const rec_plan *p, int pair) {
     return pair == 1 ? 0 : (p->pairs - 1) * REC_CHUNK;
 }
 
-/* How many elements of the chunk, from the first on, y of element t reads; u of it; and element t's
- * decay applies to. */
+/* How many elements of the chunk, from the first on, y of element t reads; u of it; element t's decay
+ * applies to. */
 int rec_seen(const rec_plan *p, int pair, int t);
 int rec_seen_by_u(const rec_plan *p, int pair, int t);
 int rec_decayed(const rec_plan *p, int pair, int t);
@@ -125,8 +132,9 @@ void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i);
 
 /* ---- weights.c ---- */
 
-/* The weights in `left` and `left_u`; decays in q, a, and the keys; `total`. REC_COLUMNS: decays in
- * the rows of `right`, and the part of y in `out` that does not come from the carry. */
+/* e^g of the chunk's elements, as a vector. REC_ONE only. */
+em_val rec_exp_decays(em *e, const rec_plan *p);
+/* The weights in `left` and `left_u`; decays in q, a, and the keys; `total`. */
 void rec_emit_weights(em *e, const rec_plan *p);
 
 /* ---- prefetch.c ---- */
@@ -145,14 +153,27 @@ typedef struct rec_prefetch {
 void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *f);
 /* In the loop over a product's halves; second: i1. */
 void rec_prefetch_half(em *e, rec_prefetch *f, em_val second);
-/* In turn 0, 1, ... `turns` - 1 of a half. */
+/* Before the loop of a part of a product that is not divided. */
+void rec_prefetch_part(rec_prefetch *f);
+/* In turn 0, 1, ... `turns` - 1 of a half or part. */
 void rec_prefetch_turn(em *e, const rec_prefetch *f, em_val turn, int64_t turns);
 
 /* ---- products.c ---- */
 
-/* The chunk's products for columns of n vectors: u; y; the carry. */
-void rec_emit_products(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
-                       int n);
+/* The chunk's products for columns of n vectors: u; y and then the carry. */
+void rec_emit_u(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
+                int n);
+void rec_emit_y(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
+                int n);
+
+/* ---- turned.c: z = x S^T ---- */
+
+/* Parts of the product right x^T, each of which calls rec_prefetch_part. */
+int rec_turned_parts(em *e, const rec_plan *p);
+/* Keeps the keys, before rec_emit_weights, if that changes them. */
+void rec_keep_keys(em *e, const rec_plan *p);
+/* z, before the carry is updated. If !p->weighs also the decays of keys, and `total`. */
+void rec_emit_turned(em *e, const rec_plan *p, rec_prefetch *ahead);
 
 /* ---- steps.c ---- */
 

@@ -10,8 +10,8 @@ enum {
 /* ---- what an element sees ---- */
 
 int rec_seen(const rec_plan *p, int pair, int t) {
-    bool own = (p->r.reads == SN_READS_AFTER || (p->r.reads == SN_READS_LATE && pair == 0)) &&
-               !p->r.strict;
+    if (p->r.silent) return 0;
+    bool own = p->r.reads == SN_READS_AFTER || (p->r.reads == SN_READS_LATE && pair == 0);
     return t + own;
 }
 
@@ -38,7 +38,8 @@ static rec_tile place(rec_plan *p, int64_t rows, int64_t ld) {
 /* Blocks of whole vectors, without strides or rounding. */
 static bool stores_directly(const rec_plan *p) {
     const sn_view *y = &p->k->step->out[0];
-    return p->n_block * p->cols == p->V && y->stride[y->rank - 1] == 1 && y->dtype == p->t;
+    return !p->r.silent && p->n_block * p->cols == p->V && y->stride[y->rank - 1] == 1 &&
+           y->dtype == p->t;
 }
 
 /* The carries of a group take half of L2. */
@@ -53,55 +54,71 @@ int64_t rec_constant(const sn_kernel *k, sn_dim d) {
     return v;
 }
 
-/* The same decay of all columns is one of all rows. */
 static rec_decays decays_of(const rec_plan *p) {
     const sn_view *g = &p->k->step->in[SN_REC_G];
-    if (rec_constant(p->k, g->shape[g->rank - 1]) == 1) return REC_ONE;
-    return p->r.columns ? REC_COLUMNS : REC_ROWS;
+    return rec_constant(p->k, g->shape[g->rank - 1]) == 1 ? REC_ONE : REC_ROWS;
 }
 
 static void place_decays(rec_plan *p) {
-    int64_t d = p->decays == REC_COLUMNS ? p->cols : p->inner;
     if (p->decays == REC_ONE) {
         p->decay = place(p, 1, REC_CHUNK);
         p->total = place(p, 1, 1);
         p->factors = place(p, 2 + REC_PAIRS, REC_CHUNK);
         return;
     }
-    p->decay = place(p, REC_CHUNK, d);
-    p->total = place(p, 1, d);
-    if (p->decays == REC_COLUMNS)
-        p->so_far = place(p, REC_CHUNK, d);
-    else
-        p->sums = place(p, (int64_t)2 * REC_CHUNK * REC_CHUNK, p->lanes);
+    p->decay = place(p, REC_CHUNK, p->inner);
+    p->total = place(p, 1, p->inner);
+    if (p->weighs) p->sums = place(p, (int64_t)2 * REC_CHUNK * REC_CHUNK, p->lanes);
+}
+
+static void place_turned(rec_plan *p) {
+    const int64_t n = p->n_turned;
+    if (!n) return;
+    p->x = place(p, n * REC_CHUNK, p->cols);
+    p->x_turned = place(p, n * p->cols, REC_CHUNK);
+    p->z_turned = place(p, n * (p->first + p->inner), REC_CHUNK);
+    p->z = place(p, n * REC_CHUNK, p->inner);
+    p->kept = p->weighs ? place(p, p->first, p->inner) : p->key;
+}
+
+/* How many of the z are stored. */
+static int turned_of(const rec_plan *p) {
+    int n = p->r.turned;
+    while (n && sn_recurrence_turned_result(&p->r, n - 1) >= p->k->step->n_out) n--;
+    return n;
 }
 
 void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     const sn_view *start = &k->step->in[SN_REC_START];
     *p = (rec_plan){.k = k,
                     .r = sn_recurrence_of(k->step->node),
-                    .stores_u = k->step->n_out > 2,
                     .t = k->compute,
                     .lanes = sn_target_lanes(t, k->compute)};
     p->K = rec_constant(k, start->shape[start->rank - 2]);
     p->V = rec_constant(k, start->shape[start->rank - 1]);
+    p->stores_u = p->r.delta && k->step->n_out > 2;
+    p->weighs = !p->r.silent || p->r.delta;
+    p->n_turned = turned_of(p);
+    p->align = p->n_turned && p->lanes < REC_CHUNK ? REC_CHUNK : p->lanes;
     int64_t most = BLOCK_BYTES / (int64_t)sn_dtype_size(p->t);
-    p->n_block = p->V > most ? (p->V + most - 1) / most : 1;
-    p->cols = SN_ROUND_UP((p->V + p->n_block - 1) / p->n_block, p->lanes);
-    p->inner = SN_ROUND_UP(p->K, p->lanes);
+    p->n_block =
+        p->V > most && !p->n_turned ? (p->V + most - 1) / most : 1; /* z is of all columns */
+    p->cols = SN_ROUND_UP((p->V + p->n_block - 1) / p->n_block, p->align);
+    p->inner = SN_ROUND_UP(p->K, p->align);
     p->direct = stores_directly(p);
     p->decays = decays_of(p);
     p->pairs = p->r.second && !p->r.same ? 2 : 1;
     p->first = p->pairs * REC_CHUNK;
     int64_t left = p->first + p->inner;
-    p->left = place(p, REC_CHUNK, left);
+    if (!p->r.silent) p->left = place(p, REC_CHUNK, left);
     if (p->r.delta) p->left_u = place(p, REC_CHUNK, left);
     p->right = place_in(p, &p->each, left, p->cols);
     p->group = group_of(p, t);
     p->key = place(p, p->first, p->inner);
     place_decays(p);
-    p->out = place(p, REC_CHUNK, p->cols);
+    if (!p->r.silent) p->out = place(p, REC_CHUNK, p->cols);
     p->out_u = p->r.same ? place(p, REC_CHUNK, p->cols) : p->right;
+    place_turned(p);
 }
 
 /* A register tile: accumulators, a row of the right factor, an element. */

@@ -23,13 +23,14 @@ static em_val first_row(em *e, const rec_plan *p, const rec_unit *u, int i, rec_
 
 void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *f) {
     int64_t lines = 1;
-    int calls = 0;
+    int parts = rec_turned_parts(e, p);
     *f = (rec_prefetch){.n = 0};
-    for (int v = 0; v < p->cols / p->lanes; v += rec_vectors_at(e, p, v)) calls += 1 + p->r.delta;
+    for (int v = 0; v < p->cols / p->lanes; v += rec_vectors_at(e, p, v))
+        parts += 2 * (!p->r.silent + p->r.delta);
     for (int i = 0; i < rec_n_views(p); i++) {
         const sn_view *v = rec_view(p, i);
         int64_t size = (int64_t)sn_dtype_size(v->dtype), n = rec_row_size(p, i);
-        if (n <= 1 || v->stride[v->rank - 1] != 1) continue;
+        if (n <= 1 || v->stride[v->rank - 1] != 1 || (i == SN_REC_Q && p->r.silent)) continue;
         em_val step = em_muli(e, sn_kernel_dim(e, p->k, v->stride[0]), size);
         f->step[f->n] = p->r.reverse ? em_sub(e, em_i64(e, 0), step) : step;
         for (int kind = 0; kind < REC_AHEAD; kind++)
@@ -38,7 +39,15 @@ void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, rec_prefetc
         f->n++;
     }
     while (1 << f->log_lines < lines) f->log_lines++;
-    f->each = (f->n + 2 * calls - 1) / (2 * calls);
+    f->each = (f->n + parts - 1) / parts;
+}
+
+void rec_prefetch_part(rec_prefetch *f) {
+    f->n_now = 0;
+    for (int k = 0; k < f->each && f->next < f->n; k++, f->n_now++, f->next++) {
+        f->now_step[k] = f->step[f->next];
+        for (int kind = 0; kind < REC_AHEAD; kind++) f->now[kind][k] = f->row[kind][f->next];
+    }
 }
 
 void rec_prefetch_half(em *e, rec_prefetch *f, em_val second) {

@@ -44,25 +44,21 @@ static void store_product(em *e, const rec_plan *p, const tile *x, rec_tile to, 
                       x->acc[i * x->n + j]);
 }
 
-/* Rows of y; with decays of columns, times so_far, plus what is in `out`. */
+/* Rows of y. */
 static void store_y(em *e, const rec_plan *p, const rec_unit *u, const tile *x, em_val row,
                     int64_t col) {
     for (int i = 0; i < ROWS; i++) {
         em_val r = em_addi(e, row, i), to = rec_y_at(e, p, u, r, em_i64(e, col));
-        for (int j = 0; j < x->n; j++) {
-            em_val c = column(e, p, col, j), v = x->acc[i * x->n + j];
-            if (p->decays == REC_COLUMNS)
-                v = em_fma(e, v, rec_load(e, p, rec_at(e, p, p->so_far, r, c)),
-                           rec_load(e, p, rec_at(e, p, p->out, r, c)));
-            rec_store(e, p, em_gep(e, to, p->t, column(e, p, 0, j)), v);
-        }
+        for (int j = 0; j < x->n; j++)
+            rec_store(e, p, em_gep(e, to, p->t, column(e, p, 0, j)), x->acc[i * x->n + j]);
     }
 }
 
-/* Columns of n vectors of left[.., first ..] right[first ..]: of y if `left` is its factor, or of u. */
+/* Columns of n vectors of left right: of y, or of u, without the rows of u in `right`. */
 static void emit_product(em *e, const rec_plan *p, const rec_unit *unit, rec_prefetch *ahead,
-                         rec_tile left, int64_t first, int vector, int n) {
-    const int64_t last = p->first + p->inner, turns = (last - first) / UNROLL;
+                         rec_tile left, bool of_u, int vector, int n) {
+    const int64_t first = of_u ? REC_CHUNK : 0, last = p->first + p->inner,
+                  turns = (last - first) / UNROLL;
     int64_t col = (int64_t)vector * p->lanes;
     tile x = {.n = n};
     em_loop half = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, ROWS));
@@ -78,10 +74,10 @@ static void emit_product(em *e, const rec_plan *p, const rec_unit *unit, rec_pre
         multiply_add(e, p, &x, element, rec_at(e, p, p->right, k, em_i64(e, col)));
     }
     end(e, &l, &x);
-    if (left.at == p->left.at)
-        store_y(e, p, unit, &x, half.i, col);
-    else
+    if (of_u)
         store_product(e, p, &x, p->out_u, half.i, col);
+    else
+        store_y(e, p, unit, &x, half.i, col);
     em_end(e, &half);
 }
 
@@ -110,20 +106,18 @@ static void substitute(em *e, const rec_plan *p, int vector, int n) {
 static void emit_update(em *e, const rec_plan *p, int vector, int n) {
     int64_t col = (int64_t)vector * p->lanes;
     tile x = {.n = n};
-    em_val at[ROWS * MAX_VECTORS], all = NULL;
+    em_val at[ROWS * MAX_VECTORS], d = NULL;
     if (p->decays == REC_ONE)
-        all = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), p->lanes);
+        d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), p->lanes);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, ROWS));
     for (int i = 0; i < ROWS; i++) {
-        em_val row = em_addi(e, l.i, i), d = NULL;
+        em_val row = em_addi(e, l.i, i);
         if (p->decays == REC_ROWS)
             d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, row), p->lanes);
-        if (p->decays == REC_ONE) d = all;
         for (int j = 0; j < x.n; j++) {
-            em_val c = column(e, p, col, j), by = d;
-            if (!by) by = rec_load(e, p, rec_at_const(e, p, p->total, 0, c));
-            at[i * x.n + j] = rec_at(e, p, p->right, em_addi(e, row, p->first), c);
-            x.acc[i * x.n + j] = em_mul(e, rec_load(e, p, at[i * x.n + j]), by);
+            at[i * x.n + j] =
+                rec_at(e, p, p->right, em_addi(e, row, p->first), column(e, p, col, j));
+            x.acc[i * x.n + j] = em_mul(e, rec_load(e, p, at[i * x.n + j]), d);
         }
     }
     for (int r = 0; r < p->first; r++) {
@@ -136,12 +130,15 @@ static void emit_update(em *e, const rec_plan *p, int vector, int n) {
     em_end(e, &l);
 }
 
-void rec_emit_products(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
-                       int n) {
-    if (p->r.delta) {
-        emit_product(e, p, u, ahead, p->left_u, REC_CHUNK, vector, n);
-        substitute(e, p, vector, n);
-    }
-    emit_product(e, p, u, ahead, p->left, p->decays == REC_COLUMNS ? p->first : 0, vector, n);
+void rec_emit_u(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
+                int n) {
+    if (!p->r.delta) return;
+    emit_product(e, p, u, ahead, p->left_u, true, vector, n);
+    substitute(e, p, vector, n);
+}
+
+void rec_emit_y(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
+                int n) {
+    if (!p->r.silent) emit_product(e, p, u, ahead, p->left, false, vector, n);
     emit_update(e, p, vector, n);
 }

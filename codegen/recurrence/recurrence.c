@@ -9,7 +9,8 @@
  * which is a product of rows [weights | q D] with [v; S], and one of k^T with v. No quotient is
  * computed: k_j is multiplied by the decay of each later element, and read in between. So any decay is
  * exact, 0 too, and so is one above 1. With a delta rule u_t = a_t S_t is such a product, too, in which
- * u_j of the chunk's earlier elements are substituted forward. With `columns` v_j is what decays.
+ * u_j of the chunk's earlier elements are substituted forward. Gradients also read S transposed, in
+ * the same pass (turned.c).
  *
  * Threads share the units. Bits do not depend on the number of threads. */
 #include "codegen/recurrence/impl.h"
@@ -22,12 +23,20 @@ static sn_dim scratch(const sn_kernel *k, const sn_target *t) {
 
 static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     rec_prefetch ahead;
+    const int vectors = (int)(p->cols / p->lanes);
     rec_load_elements(e, p, u);
-    rec_emit_weights(e, p);
+    rec_keep_keys(e, p);
+    if (p->weighs) rec_emit_weights(e, p);
     rec_prefetch_begin(e, p, u, &ahead);
-    for (int v = 0, n; v < p->cols / p->lanes; v += n) { /* these columns of the carry stay in L1 */
+    if (p->n_turned) {
+        for (int v = 0, n; v < vectors; v += n)
+            rec_emit_u(e, p, u, &ahead, v, n = rec_vectors_at(e, p, v));
+        rec_emit_turned(e, p, &ahead);
+    }
+    for (int v = 0, n; v < vectors; v += n) { /* these columns of the carry stay in L1 */
         n = rec_vectors_at(e, p, v);
-        rec_emit_products(e, p, u, &ahead, v, n);
+        if (!p->n_turned) rec_emit_u(e, p, u, &ahead, v, n);
+        rec_emit_y(e, p, u, &ahead, v, n);
     }
     rec_store_elements(e, p, u);
 }
@@ -71,11 +80,15 @@ static void emit(em *e, const sn_kernel *k) {
     em_loop chunk = em_for(e, block.i, end, em_i64(e, REC_CHUNK));
     u.chunk = chunk.i;
     u.last = em_cmp(e, EM_GE, em_addi(e, chunk.i, REC_CHUNK), end);
-    em_branch few = em_if(e, em_cmp(e, EM_LE, em_sub(e, u.T, chunk.i), em_i64(e, REC_FEW)));
-    rec_emit_steps(e, &p, &u);
-    em_else(e, &few);
-    emit_chunk(e, &p, &u);
-    em_endif(e, &few);
+    if (p.r.turned) {
+        emit_chunk(e, &p, &u);
+    } else {
+        em_branch few = em_if(e, em_cmp(e, EM_LE, em_sub(e, u.T, chunk.i), em_i64(e, REC_FEW)));
+        rec_emit_steps(e, &p, &u);
+        em_else(e, &few);
+        emit_chunk(e, &p, &u);
+        em_endif(e, &few);
+    }
     em_end(e, &chunk);
     em_end(e, &each);
     em_end(e, &block);

@@ -22,10 +22,16 @@ static bool is_carry(const rec_plan *p, int i) {
     return i == SN_REC_START || i == p->k->step->n_in + 1;
 }
 
+static bool is_turned_result(const rec_plan *p, int i) {
+    int result = i - p->k->step->n_in;
+    return (!result && p->r.silent) || result > 1 + p->r.delta;
+}
+
 /* V-wide operands and results, of which a unit has a block of columns. */
 static bool is_of_columns(const rec_plan *p, int i) {
-    return i == SN_REC_V || i >= p->k->step->n_in || is_carry(p, i) ||
-           (i == SN_REC_A && !p->r.delta) || (i == SN_REC_G && p->r.columns);
+    if (is_carry(p, i) || i == SN_REC_V) return true;
+    if (i >= p->k->step->n_in) return !is_turned_result(p, i);
+    return i >= sn_recurrence_turned(&p->r, 0) || (i == SN_REC_A && !p->r.delta);
 }
 
 int64_t rec_row_size(const rec_plan *p, int i) {
@@ -37,7 +43,7 @@ int64_t rec_row_size(const rec_plan *p, int i) {
 /* Mask of the vector from element i on of `n` elements, which are `count` if that is not NULL; NULL: all
  * lanes. */
 static em_val mask_of(em *e, const rec_plan *p, em_val i, int64_t n, em_val count) {
-    if (!count && n % p->lanes == 0) return NULL;
+    if (!count && n % p->align == 0) return NULL;
     return em_tail_mask(e, em_sub(e, count ? count : em_i64(e, n), i), p->lanes);
 }
 
@@ -58,7 +64,7 @@ static int at_once(const rec_plan *p, int64_t n) {
 /* Copies a row of n elements of operand i to a tile. */
 static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
                      rec_tile tile, em_val to_row, int64_t to_col) {
-    int64_t whole = SN_ROUND_UP(n, p->lanes);
+    int64_t whole = SN_ROUND_UP(n, p->align);
     int turns = at_once(p, whole);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, (int64_t)turns * p->lanes));
     for (int k = 0; k < turns; k++) {
@@ -70,20 +76,18 @@ static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_
 }
 
 /* Decays of an element: e^g. */
-static void load_decays(em *e, const rec_plan *p, const rec_unit *u, em_val row, em_val to_row) {
+static void load_decays(em *e, const rec_plan *p, em_val row, em_val to_row) {
     const sn_view *v = rec_view(p, SN_REC_G);
     if (p->decays == REC_ONE) { /* e^g is computed for the whole chunk */
         em_store(e, p->t, rec_at_const(e, p, p->decay, 0, to_row), em_load(e, v->dtype, row, 1));
         return;
     }
-    bool columns = p->decays == REC_COLUMNS;
-    em_val count = columns ? u->columns : NULL;
     int turns = at_once(p, p->decay.ld);
     em_loop l =
         em_for(e, em_i64(e, 0), em_i64(e, p->decay.ld), em_i64(e, (int64_t)turns * p->lanes));
     for (int k = 0; k < turns; k++) {
         em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
-        em_val mask = mask_of(e, p, at, columns ? p->cols : p->K, count);
+        em_val mask = mask_of(e, p, at, p->K, NULL);
         em_val d = sn_vmath_emit(e, SN_V_EXP, load_vector(e, p, v, row, at, mask));
         rec_store(e, p, rec_at(e, p, p->decay, to_row, at), d);
     }
@@ -136,10 +140,16 @@ em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_va
 static void load_element(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val to) {
     em_val key[REC_PAIRS], v = em_addi(e, to, rec_first_of(p, 0));
     for (int i = 0; i < p->pairs; i++) key[i] = em_addi(e, to, rec_first_of(p, i));
-    load_row(e, p, SN_REC_Q, element(e, p, u, SN_REC_Q, t), p->K, NULL, p->left, to, p->first);
+    if (!p->r.silent)
+        load_row(e, p, SN_REC_Q, element(e, p, u, SN_REC_Q, t), p->K, NULL, p->left, to, p->first);
+    for (int i = 0; i < p->n_turned; i++) {
+        int x = sn_recurrence_turned(&p->r, i);
+        load_row(e, p, x, element(e, p, u, x, t), p->cols, u->columns, p->x,
+                 em_addi(e, to, i * REC_CHUNK), 0);
+    }
     load_row(e, p, SN_REC_K, element(e, p, u, SN_REC_K, t), p->K, NULL, p->key, key[0], 0);
     load_row(e, p, SN_REC_V, element(e, p, u, SN_REC_V, t), p->cols, u->columns, p->right, v, 0);
-    load_decays(e, p, u, element(e, p, u, SN_REC_G, t), to);
+    load_decays(e, p, element(e, p, u, SN_REC_G, t), to);
     if (p->pairs > 1)
         load_row(e, p, SN_REC_B, element(e, p, u, SN_REC_B, t), p->K, NULL, p->key, key[1], 0);
     if (p->r.delta)
@@ -152,7 +162,9 @@ static void load_element(em *e, const rec_plan *p, const rec_unit *u, em_val t, 
 
 /* Zeros, which change nothing, as row `to` of the tiles. */
 static void clear_element(em *e, const rec_plan *p, em_val to) {
-    rec_fill(e, p, p->left, to, p->first, p->inner, 0);
+    if (!p->r.silent) rec_fill(e, p, p->left, to, p->first, p->inner, 0);
+    for (int i = 0; i < p->n_turned; i++)
+        rec_fill(e, p, p->x, em_addi(e, to, i * REC_CHUNK), 0, p->cols, 0);
     rec_fill(e, p, p->right, em_addi(e, to, rec_first_of(p, 0)), 0, p->cols, 0);
     clear_decays(e, p, to);
     for (int i = 0; i < p->pairs; i++)
@@ -185,16 +197,20 @@ em_val rec_y_at(em *e, const rec_plan *p, const rec_unit *u, em_val row, em_val 
 static void store_result(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile,
                          em_val t, em_val from) {
     i += p->k->step->n_in;
-    store_row(e, p, i, element(e, p, u, i, t), p->cols, u->columns, tile, from);
+    em_val count = is_turned_result(p, i) ? NULL : u->columns;
+    store_row(e, p, i, element(e, p, u, i, t), rec_row_size(p, i), count, tile, from);
 }
 
 void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u) {
-    if (p->direct && !p->stores_u) return;
+    if (p->direct && !p->stores_u && !p->n_turned) return;
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, 1));
     em_val exists, t = rec_position(e, p, u, l.i, &exists);
     em_branch br = em_if(e, exists);
-    if (!p->direct) store_result(e, p, u, 0, p->out, t, l.i);
+    if (!p->direct && !p->r.silent) store_result(e, p, u, 0, p->out, t, l.i);
     if (p->stores_u) store_result(e, p, u, 2, p->out_u, t, l.i);
+    for (int i = 0; i < p->n_turned; i++)
+        store_result(e, p, u, sn_recurrence_turned_result(&p->r, i), p->z, t,
+                     em_addi(e, l.i, i * REC_CHUNK));
     em_endif(e, &br);
     em_end(e, &l);
 }

@@ -96,10 +96,9 @@ static void change_carry(em *e, step *s) {
     if (s->p->decays == REC_ROWS) d = splat(e, s, s->p->decay, 0, r.l.i);
     if (c->reads == SN_READS_BEFORE) add(e, s, s->y, q, r.S);
     for (int j = 0; j < s->n; j++) r.S[j] = em_mul(e, r.S[j], d ? d : s->decay[j]);
-    if (after && c->strict) add(e, s, s->y, q, r.S);
     if (!late) add(e, s, r.S, key(e, s, 0, &r), s->v);
     if (s->p->pairs > 1) add(e, s, r.S, key(e, s, 1, &r), s->u);
-    if (after && !c->strict) add(e, s, s->y, q, r.S);
+    if (after) add(e, s, s->y, q, r.S);
     end(e, s, &r, true);
 }
 
@@ -112,15 +111,13 @@ static void emit_columns(em *e, const rec_plan *p, int vector, int n) {
     em_val one = NULL;
     if (p->decays == REC_ONE)
         one = sn_vmath_emit(e, SN_V_EXP, splat(e, &s, p->decay, 0, em_i64(e, 0)));
-    if (p->decays == REC_COLUMNS) load_vectors(e, &s, p->decay, 0, s.decay);
     load_vectors(e, &s, p->right, rec_first_of(p, 0), s.v);
     for (int j = 0; j < n; j++) {
         s.y[j] = s.u[j] = em_vf(e, 0);
         if (one) s.decay[j] = one;
     }
-    if (late && p->r.strict) read_carry(e, &s, p->left, s.y);
     if (late) write_first(e, &s);
-    if (late && !p->r.strict) read_carry(e, &s, p->left, s.y);
+    if (late) read_carry(e, &s, p->left, s.y);
     if (p->r.delta) {
         read_carry(e, &s, p->left_u, s.u);
         store_vectors(e, &s, p->out_u, 0, s.u);

@@ -1,7 +1,7 @@
 /* weights.c: what the elements of a chunk see of each other: weights, which are products of q and a with
  * earlier keys that have decayed since, and the decays that each vector carries into the products.
  * Decays of rows are applied to the keys in registers, element after element, and read in between. One
- * decay of all rows is a factor of the weights. Decays of columns belong to the values. */
+ * decay of all rows is a factor of the weights. */
 #include "codegen/emit/vmath.h"
 #include "codegen/recurrence/impl.h"
 
@@ -69,7 +69,7 @@ static void store_weights(em *e, const rec_plan *p, rec_tile left, int pair, int
     em_store(e, p->t, to, first_lanes(e, w, n, em_zero(chunk_type(e, p))));
 }
 
-/* ---- plain products: no decays of rows ---- */
+/* ---- one decay of all rows ---- */
 
 /* Products of vectors t0, t0 + 1 of tile `left` with the first n keys of a pair. */
 static void multiply(em *e, const rec_plan *p, rec_tile left, int pair, int t0, int n,
@@ -107,8 +107,6 @@ static void multiply_all(em *e, const rec_plan *p, rec_tile left, int pair, cons
     }
 }
 
-/* ---- one decay of all rows ---- */
-
 enum { OF_Q, OF_A, OF_KEYS };
 
 static em_val factor_at(em *e, const rec_plan *p, int which, int t) {
@@ -134,22 +132,27 @@ static void weigh_by_one(em *e, const rec_plan *p, int pair, em_val decays) {
         seen[t] = rec_seen(p, pair, t);
         by_u[t] = rec_seen_by_u(p, pair, t);
     }
-    multiply_all(e, p, p->left, pair, seen, y);
+    if (!p->r.silent) multiply_all(e, p, p->left, pair, seen, y);
     if (p->r.delta) multiply_all(e, p, p->left_u, pair, by_u, u);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val d = em_splat(e, em_extract(e, decays, t), REC_CHUNK), before = since;
         since = first_lanes(e, em_mul(e, since, d), rec_decayed(p, pair, t), since);
-        em_val w = em_mul(e, y[t], is_late(p) ? since : before);
-        store_weights(e, p, p->left, pair, t, w, seen[t]);
+        if (!p->r.silent)
+            store_weights(e, p, p->left, pair, t, em_mul(e, y[t], is_late(p) ? since : before),
+                          seen[t]);
         if (p->r.delta) store_weights(e, p, p->left_u, pair, t, em_mul(e, u[t], before), by_u[t]);
     }
     em_store(e, p->t, factor_at(e, p, OF_KEYS + pair, 0), since);
     scale_rows(e, p, p->key, rec_first_of(p, pair), 0, OF_KEYS + pair);
 }
 
-static void weigh_one(em *e, const rec_plan *p) {
+em_val rec_exp_decays(em *e, const rec_plan *p) {
     em_val at = rec_at_const(e, p, p->decay, 0, em_i64(e, 0));
-    em_val decays = sn_vmath_emit(e, SN_V_EXP, em_load(e, p->t, at, REC_CHUNK)), total = em_f(e, 1);
+    return sn_vmath_emit(e, SN_V_EXP, em_load(e, p->t, at, REC_CHUNK));
+}
+
+static void weigh_one(em *e, const rec_plan *p) {
+    em_val decays = rec_exp_decays(e, p), total = em_f(e, 1);
     for (int pair = 0; pair < p->pairs; pair++) weigh_by_one(e, p, pair, decays);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val before = total;
@@ -158,7 +161,7 @@ static void weigh_one(em *e, const rec_plan *p) {
         em_store(e, p->t, factor_at(e, p, OF_A, t), before);
     }
     em_store(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), total);
-    scale_rows(e, p, p->left, 0, p->first, OF_Q);
+    if (!p->r.silent) scale_rows(e, p, p->left, 0, p->first, OF_Q);
     if (p->r.delta) scale_rows(e, p, p->left_u, 0, p->first, OF_A);
 }
 
@@ -197,7 +200,7 @@ static void decay_keys(em *e, const rec_plan *p, int pair, int j0) {
         for (int w = 0; w < n_vector; w++) {
             em_val of_row = em_addi(e, col[w], p->first);
             d[w] = rec_load(e, p, rec_at_const(e, p, p->decay, t, col[w]));
-            q[w] = rec_load(e, p, rec_at_const(e, p, p->left, t, of_row));
+            if (seen > j0) q[w] = rec_load(e, p, rec_at_const(e, p, p->left, t, of_row));
             if (by_u > j0) a[w] = rec_load(e, p, rec_at_const(e, p, p->left_u, t, of_row));
         }
         for (int j = 0; j < GROUP; j++) {
@@ -226,9 +229,12 @@ static void decay_rows(em *e, const rec_plan *p) {
     em_loop l = rec_for_vectors(e, p, p->inner);
     em_val total = em_vf(e, 1), col = em_addi(e, l.i, p->first);
     for (int t = 0; t < REC_CHUNK; t++) {
-        em_val before = total, q = rec_at_const(e, p, p->left, t, col);
+        em_val before = total;
         total = em_mul(e, total, rec_load(e, p, rec_at_const(e, p, p->decay, t, l.i)));
-        rec_store(e, p, q, em_mul(e, rec_load(e, p, q), is_late(p) ? total : before));
+        if (!p->r.silent) {
+            em_val q = rec_at_const(e, p, p->left, t, col);
+            rec_store(e, p, q, em_mul(e, rec_load(e, p, q), is_late(p) ? total : before));
+        }
         if (!p->r.delta) continue;
         em_val a = rec_at_const(e, p, p->left_u, t, col);
         rec_store(e, p, a, em_mul(e, rec_load(e, p, a), before));
@@ -247,58 +253,16 @@ static void weigh_rows(em *e, const rec_plan *p) {
         em_end(e, &l);
         for (int j = 0; j < REC_CHUNK; j += GROUP) decay_keys(e, p, pair, j);
         for (int t = 0; t < REC_CHUNK; t++) {
-            store_sums(e, p, p->left, false, pair, t, rec_seen(p, pair, t));
+            if (!p->r.silent) store_sums(e, p, p->left, false, pair, t, rec_seen(p, pair, t));
             if (p->r.delta) store_sums(e, p, p->left_u, true, pair, t, rec_seen_by_u(p, pair, t));
         }
     }
     decay_rows(e, p);
 }
 
-/* ---- decays of columns ---- */
-
-/* A pair's part of y that does not come from the carry, and its values, decayed. */
-static void decay_values(em *e, const rec_plan *p, int pair) {
-    const int first = rec_first_of(p, pair);
-    em_loop l = rec_for_vectors(e, p, p->cols);
-    em_val v[REC_CHUNK], total = em_vf(e, 1);
-    for (int j = 0; j < REC_CHUNK; j++)
-        v[j] = rec_load(e, p, rec_at_const(e, p, p->right, first + j, l.i));
-    for (int t = 0; t < REC_CHUNK; t++) {
-        em_val d = rec_load(e, p, rec_at_const(e, p, p->decay, t, l.i)), before = total;
-        em_val to = rec_at_const(e, p, p->out, t, l.i);
-        em_val sum = pair ? rec_load(e, p, to) : em_vf(e, 0);
-        for (int j = 0; j <= t; j++) {
-            em_val at = rec_at_const(e, p, p->left, t, em_i64(e, first + j));
-            em_val weight = em_load_splat(e, p->t, at, p->lanes);
-            bool seen = j < rec_seen(p, pair, t);
-            if (seen && !is_late(p)) sum = em_fma(e, weight, v[j], sum);
-            if (j < rec_decayed(p, pair, t)) v[j] = em_mul(e, v[j], d);
-            if (seen && is_late(p)) sum = em_fma(e, weight, v[j], sum);
-        }
-        rec_store(e, p, to, sum);
-        total = em_mul(e, total, d);
-        if (!pair)
-            rec_store(e, p, rec_at_const(e, p, p->so_far, t, l.i), is_late(p) ? total : before);
-    }
-    for (int j = 0; j < REC_CHUNK; j++)
-        rec_store(e, p, rec_at_const(e, p, p->right, first + j, l.i), v[j]);
-    if (!pair) rec_store(e, p, rec_at_const(e, p, p->total, 0, l.i), total);
-    em_end(e, &l);
-}
-
-static void weigh_columns(em *e, const rec_plan *p) {
-    for (int pair = 0; pair < p->pairs; pair++) {
-        em_val y[REC_CHUNK];
-        int seen[REC_CHUNK];
-        for (int t = 0; t < REC_CHUNK; t++) seen[t] = rec_seen(p, pair, t);
-        multiply_all(e, p, p->left, pair, seen, y);
-        for (int t = 0; t < REC_CHUNK; t++) store_weights(e, p, p->left, pair, t, y[t], seen[t]);
-        decay_values(e, p, pair);
-    }
-}
-
 void rec_emit_weights(em *e, const rec_plan *p) {
-    static void (*const of[])(em *, const rec_plan *) = {
-        [REC_ONE] = weigh_one, [REC_ROWS] = weigh_rows, [REC_COLUMNS] = weigh_columns};
-    of[p->decays](e, p);
+    if (p->decays == REC_ONE)
+        weigh_one(e, p);
+    else
+        weigh_rows(e, p);
 }

@@ -84,7 +84,7 @@ typedef struct sn_kernel_traits {
         int operand, result; /* if this operand is a state, it is read before this result, which may
                               * overwrite it; result 0: none */
     } in_place;
-    int optional_result;   /* its last, of this number, is stored only if it is read; 0: all are */
+    int optional_result; /* from this number on results are stored up to the last one read; 0: all are */
     bool infinite_results; /* it may write infinity where nothing is wrong */
     sn_dim (*macs)(sn_module *m, const struct sn_step *s);  /* multiply-adds; NULL: none */
     sn_dim (*flops)(sn_module *m, const struct sn_step *s); /* operations, roughly */

@@ -302,6 +302,12 @@ static const sn_node *reader_of(const sn_planner *p, const sn_node *n, int i) {
     return NULL;
 }
 
+/* Whether anybody reads result i of n or a later one. */
+static bool is_read_from(const sn_planner *p, const sn_node *n, int i) {
+    while (i < n->n_result && !reader_of(p, n, i)) i++;
+    return i < n->n_result;
+}
+
 static void plan_kernel(sn_planner *p, sn_node *n) {
     /* an exchange does not read what it has waited for, which may be overwritten meanwhile */
     int n_in = n->op == SN_OP_collective_permute ? 1 : n->n_in;
@@ -311,7 +317,7 @@ static void plan_kernel(sn_planner *p, sn_node *n) {
     for (int i = 0; i < n->n_result; i++) {
         const sn_node *type = n->n_result > 1 ? n->result_type[i] : n;
         const sn_node *reader = reader_of(p, n, i);
-        if (!reader && i && i == kernel->optional_result) {
+        if (kernel->optional_result && i >= kernel->optional_result && !is_read_from(p, n, i)) {
             s->n_out = i;
             break;
         }

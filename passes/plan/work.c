@@ -103,13 +103,13 @@ sn_dim sn_flops_fused_scan(sn_module *m, const sn_step *s) {
 
 /* ---- recurrences ---- */
 
-/* Each element reads the carry once or twice and adds one or two products of vectors. */
+/* Each element reads the carry a few times and adds one or two products of vectors. */
 sn_dim sn_macs_recurrence(sn_module *m, const sn_step *s) {
     sn_recurrence r = sn_recurrence_of(s->node);
     const sn_view *start = &s->in[SN_REC_START];
     sn_dim elements =
         sn_dim_mul(m, s->in[SN_REC_Q].shape[0], sn_dim_product(m, start->rank, start->shape));
-    return sn_dim_mul(m, elements, 2 + r.second + r.delta - r.same);
+    return sn_dim_mul(m, elements, 2 + r.second + r.delta - r.same - r.silent + r.turned);
 }
 
 sn_dim sn_flops_recurrence(sn_module *m, const sn_step *s) {
