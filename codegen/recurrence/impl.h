@@ -83,6 +83,9 @@ int rec_decayed(const rec_plan *p, int pair, int t);
  * at most. */
 int rec_vectors_at(em *e, const rec_plan *p, int vector);
 
+/* Rows of `right` in a part of the product right x^T, which are in registers at a time. */
+int rec_turned_rows(const em *e, const rec_plan *p);
+
 /* ---- tiles ---- */
 
 /* A pointer into a tile; row and column are i64. */
@@ -168,8 +171,6 @@ void rec_emit_y(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead
 
 /* ---- turned.c: z = x S^T ---- */
 
-/* Parts of the product right x^T, each of which calls rec_prefetch_part. */
-int rec_turned_parts(em *e, const rec_plan *p);
 /* Keeps the keys, before rec_emit_weights, if that changes them. */
 void rec_keep_keys(em *e, const rec_plan *p);
 /* z, before the carry is updated. If !p->weighs also the decays of keys, and `total`. */

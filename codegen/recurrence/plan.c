@@ -128,6 +128,15 @@ int rec_vectors_at(em *e, const rec_plan *p, int first) {
     return n < most ? n : most;
 }
 
+/* Accumulators for each x, an element and the rows of x^T are in registers. */
+int rec_turned_rows(const em *e, const rec_plan *p) {
+    int each = p->n_turned * (p->lanes < REC_CHUNK ? REC_CHUNK / p->lanes : 1);
+    int most = (e->target->vector_regs - 2 - each) / each, all = (int)(p->first + p->inner);
+    if (most < 1) most = 1;
+    int parts = (all + most - 1) / most;
+    return (all + parts - 1) / parts;
+}
+
 /* ---- tiles ---- */
 
 static em_val begin_at(em *e, const rec_plan *p, rec_tile tile, em_val at) {

@@ -23,7 +23,8 @@ static em_val first_row(em *e, const rec_plan *p, const rec_unit *u, int i, rec_
 
 void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *f) {
     int64_t lines = 1;
-    int parts = rec_turned_parts(e, p);
+    int rows = p->n_turned ? rec_turned_rows(e, p) : 1,
+        parts = p->n_turned ? ((int)(p->first + p->inner) + rows - 1) / rows : 0;
     *f = (rec_prefetch){.n = 0};
     for (int v = 0; v < p->cols / p->lanes; v += rec_vectors_at(e, p, v))
         parts += 2 * (!p->r.silent + p->r.delta);

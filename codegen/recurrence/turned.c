@@ -58,21 +58,6 @@ static void turn_x(em *e, const rec_plan *p) {
 
 /* ---- right x^T ---- */
 
-/* Rows of `right` in a part: accumulators for each x, an element and the rows of x^T are in registers. */
-static int rows_of_part(const em *e, const rec_plan *p) {
-    int each = p->n_turned * (p->lanes < REC_CHUNK ? REC_CHUNK / p->lanes : 1);
-    int most = (e->target->vector_regs - 2 - each) / each, all = (int)(p->first + p->inner);
-    if (most < 1) most = 1;
-    int parts = (all + most - 1) / most;
-    return (all + parts - 1) / parts;
-}
-
-int rec_turned_parts(em *e, const rec_plan *p) {
-    if (!p->n_turned) return 0;
-    int rows = rows_of_part(e, p);
-    return ((int)(p->first + p->inner) + rows - 1) / rows;
-}
-
 enum { MOST_ROWS = 32 };
 
 /* Products of rows `first` to first + n - 1. */
@@ -108,7 +93,7 @@ static void multiply(em *e, const rec_plan *p, rec_prefetch *ahead, int first, i
 }
 
 static void multiply_all(em *e, const rec_plan *p, rec_prefetch *ahead) {
-    int rows = rows_of_part(e, p), all = (int)(p->first + p->inner);
+    int rows = rec_turned_rows(e, p), all = (int)(p->first + p->inner);
     for (int first = 0; first < all; first += rows)
         multiply(e, p, ahead, first, rows < all - first ? rows : all - first);
 }
