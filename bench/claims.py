@@ -22,7 +22,8 @@ MASKS = ("full,causal,window:256,prefix:128,alibi,softcap,documents,dilated:4,bl
 RUNS = {
     "gemm": "gemm --no-check --shape '1024,3072,768 1024,768,3072 1024,768,768 4096,4096,4096 "
             "1024,50257,768 128,768,768 64,768,768 64,50257,768'",
-    "neighbour": "gemm --no-check --neighbour 1 --shape '1024,3072,768 1024,768,3072 1024,768,768 "
+    "neighbour": f"gemm --no-check --neighbour 1 --threads {max(1, (os.cpu_count() or 2) - 1)} "
+                 "--shape '1024,3072,768 1024,768,3072 1024,768,768 "
                  "4096,4096,4096 1024,50257,768 128,768,768 64,768,768 64,50257,768'",
     "narrow": "gemm --no-check --shape '64,2,768 512,1,512 512,4,512 256,16,768 512,512,13 1024,768,13'",
     "row": "gemm --no-check --shape '1,768,3072 1,3072,768'",
@@ -261,6 +262,8 @@ def measure(o, run):
             models = [x for m in MODELS if run == "few-bits" and getattr(o, m) for x in (f"--{m}", getattr(o, m))]
             subprocess.run([sys.executable, script, "--sinter", sinter, "--json", file, *options, *models],
                            stdout=subprocess.DEVNULL)  # 1: a requirement is not met
+            if not os.path.exists(file):
+                sys.exit(f"claims.py: the run '{run}' failed: {SCRIPTS[run]} wrote no records")
             with open(file) as f:
                 return [json.loads(line) for line in f]
         command = f"'{sinter}' bench {RUNS[run]} --rounds {rounds} --json '{file}'"

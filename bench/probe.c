@@ -56,24 +56,32 @@ __attribute__((target("avx2,fma"))) static float burst_avx2(void) {
 /* One thread reading four streams, each prefetched a page ahead, reads 2 to 3 % faster from memory
  * than with one stream. Short blocks use one stream, since their first page is never prefetched. */
 enum { FOUR_FROM = 65536 /* floats */ };
-__attribute__((target("avx512f"))) static float sum_avx512(const float *p, size_t n) {
-    __m512 s[4];
-    size_t part = n >= FOUR_FROM ? n / 64 * 16 : 0;
-    for (int i = 0; i < 4; i++) s[i] = _mm512_setzero_ps();
-    for (size_t i = 0; i < part; i += 16)
-        for (size_t j = 0; j < 4; j++) {
-            const float *at = p + j * part + i;
-            _mm_prefetch((const char *)at + 4096, _MM_HINT_T0);
-            s[j] = _mm512_add_ps(s[j], _mm512_loadu_ps(at));
-        }
-    for (size_t i = 4 * part; i + 64 <= n; i += 64)
-        for (int j = 0; j < 4; j++) {
-            _mm_prefetch((const char *)(p + i + 16 * (size_t)j) + 4096, _MM_HINT_T0);
-            s[j] = _mm512_add_ps(s[j], _mm512_loadu_ps(p + i + 16 * (size_t)j));
-        }
-    return _mm512_reduce_add_ps(
-        _mm512_add_ps(_mm512_add_ps(s[0], s[1]), _mm512_add_ps(s[2], s[3])));
-}
+
+/* NAME(p, n) adds n floats with the vectors `vec` of `lanes` floats. */
+#define SUM_OF_VECTORS(NAME, TARGET, vec, lanes, zero, load, add, result)                          \
+    __attribute__((target(TARGET))) static float NAME(const float *p, size_t n) {                  \
+        vec s[4];                                                                                  \
+        size_t part = n >= FOUR_FROM ? n / 64 * 16 : 0;                                            \
+        IN_REGISTERS for (int i = 0; i < 4; i++) s[i] = zero();                                    \
+        for (size_t i = 0; i < part; i += 16) IN_REGISTERS for (size_t j = 0; j < 4; j++) {        \
+                const float *at = p + j * part + i;                                                \
+                _mm_prefetch((const char *)at + 4096, _MM_HINT_T0);                                \
+                IN_REGISTERS for (size_t l = 0; l < 16; l += (lanes)) s[j] =                       \
+                    add(s[j], load(at + l));                                                       \
+            }                                                                                      \
+        for (size_t i = 4 * part; i + 64 <= n; i += 64)                                            \
+            IN_REGISTERS for (size_t j = 0; j < 4; j++) {                                          \
+                const float *at = p + i + 16 * j;                                                  \
+                _mm_prefetch((const char *)at + 4096, _MM_HINT_T0);                                \
+                IN_REGISTERS for (size_t l = 0; l < 16; l += (lanes)) s[j] =                       \
+                    add(s[j], load(at + l));                                                       \
+            }                                                                                      \
+        return result(add(add(s[0], s[1]), add(s[2], s[3])));                                      \
+    }
+SUM_OF_VECTORS(sum_avx512, "avx512f", __m512, 16, _mm512_setzero_ps, _mm512_loadu_ps, _mm512_add_ps,
+               _mm512_reduce_add_ps)
+SUM_OF_VECTORS(sum_avx2, "avx2", __m256, 8, _mm256_setzero_ps, _mm256_loadu_ps, _mm256_add_ps,
+               _mm256_cvtss_f32)
 #endif
 
 #if defined __x86_64__
@@ -208,6 +216,7 @@ static burst_fn *choose_burst(int *lanes) {
 static sum_fn *choose_sum(void) {
 #if defined __x86_64__
     if (__builtin_cpu_supports("avx512f")) return sum_avx512;
+    if (__builtin_cpu_supports("avx2")) return sum_avx2;
 #endif
     return sum_plain;
 }

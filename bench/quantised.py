@@ -13,6 +13,7 @@ Folders of `sinter quantize` have its default --max-loss and are used without op
 with 1 if a requirement is not met. --json writes a record per line, as bench/claims.py reads them. Needs python3-numpy
 for --minilm."""
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -145,6 +146,9 @@ def main():
     p.add_argument("--folder", help="keeps texts and folders here")
     p.add_argument("--json", metavar="FILE")
     o = p.parse_args()
+    if o.minilm and not importlib.util.find_spec("numpy"):
+        sys.exit(f"bench/quantised.py: --minilm needs numpy, which {sys.executable} does not have: install python3-numpy "
+                 "and run this with /usr/bin/python3")
     with tempfile.TemporaryDirectory() as temporary:
         if o.folder:
             os.makedirs(o.folder, exist_ok=True)
