@@ -218,6 +218,7 @@ static void read_sizes(sn_model *out) {
         int64_t hi = n->rank ? sn_dim_hi(m, n->shape[n->rank - 1]) : 0;
         if (hi > out->context) out->context = hi;
     }
+    out->context *= sn_mesh_size(m, FRONT_CONTEXT); /* each rank's tokens are a part of the row */
 }
 
 static bool check_entries(sn_module *m, sn_error *err) {

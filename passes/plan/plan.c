@@ -157,7 +157,7 @@ static bool place_in_concat(sn_planner *p, const sn_node *n, sn_view *out) {
         v = before;
     }
     *out = v;
-    return v.stride[v.rank - 1] == 1;
+    return v.rank && v.stride[v.rank - 1] == 1;
 }
 
 static void plan_pad(sn_planner *p, sn_node *n) {

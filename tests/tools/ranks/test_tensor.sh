@@ -106,6 +106,20 @@ train 8 llama.json -o rows.eight --slices 2 --context 2 --tensor 2 || { cat log;
 close whole rows.eight "2 x 2 x 2"
 train 2 gpt.json -o rows.few --context 2 --tensor 2 && fail "--context with --tensor on 2 ranks"
 grep -q -- '--tensor 2 with --context: 2 ranks cannot be divided into groups of 4' log || { cat log; fail "--context with --tensor on 2 ranks: the error"; }
+# A model in C says it with sn_forward_attention.
+cp "$source/examples/variants/small.h" .
+printf '%s\n' '#include "small.h"' 'static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {' \
+    '    sn_tensor p[3];' '    sn_split(sn_nn_linear(x, "qkv", 3 * WIDTH, 0), 2, 3, p);' \
+    '    qkv h = remember(s, (qkv){sn_split_heads(p[0], HEADS), sn_split_heads(p[1], HEADS), sn_split_heads(p[2], HEADS)});' \
+    '    return join(sn_forward_attention(s, h.q, h.k, h.v, .causal = true));' '}' \
+    'SN_MODEL(m, o) { small_model(m, o, &(small){.attend = attend, .positions = true}); }' >own.c
+own='own.c --text text.txt -n 2 --batch 4 --block 16 --slices 2'
+# shellcheck disable=SC2086
+"$sinter" train $own -o own.one >log 2>&1 || { cat log; fail "a model in C on one"; }
+# shellcheck disable=SC2086
+train 4 $own -o own.rows --context 2 || { cat log; fail "a model in C, --context 2"; }
+# Adam with its usual eps enlarges rounding where gradients are small
+python3 "$source/tests/support/close_runs.py" own.one own.rows 1e-5 >close.log 2>&1 || { cat close.log; fail "a model in C, --context 2"; }
 printf '%s\n' '{
  "model": {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
   "intermediate_size": 64, "max_position_embeddings": 16},
