@@ -107,6 +107,21 @@ int main(void) {
 }
 END
         ;;
+    '/* x [B, T, d], T a number'*)
+        cat <<'END'
+#include <sinter/sinter.h>
+BLOCK
+int main(void) {
+    sn_module *m = sn_module_new("divided");
+    sn_entry_begin(m, "forward");
+    sn_mesh(m, "context", 2);
+    sn_tensor w = sn_input(m, "w", SN_F32, 32, 32);
+    sn_output("y", block(sn_input(m, "x", SN_F32, 1, 16, 32), w, w, w, w));
+    sn_error err = {0};
+    return sn_module_ok(m, &err) ? 0 : printf("%s\n", err.message);
+}
+END
+        ;;
     'sn_training t = '*)
         cat <<'END'
 #include <sinter/train.h>
