@@ -52,7 +52,7 @@ bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget
     }
     u->table = sn_arena_alloc(m, sizeof *u->table * (size_t)(u->plan->n_buffer + 1));
     for (int i = 0; i < u->plan->n_buffer; i++)
-        u->table[i] = u->plan->buffer[i].kind == SN_BUF_TEMP ? -1 : u->n_table++;
+        u->table[i] = u->plan->buffer[i].kind >= SN_BUF_TEMP ? -1 : u->n_table++;
     return true;
 }
 

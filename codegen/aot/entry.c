@@ -243,7 +243,7 @@ static em_val emit_variant(job *j) {
     em_val table = em_stack(e, SN_I64, u->n_table + 1);
     for (int i = 0; i < u->plan->n_buffer; i++) {
         const sn_buffer *b = &u->plan->buffer[i];
-        if (b->kind == SN_BUF_TEMP) continue;
+        if (u->table[i] < 0) continue;
         put(e, table, 8 * (int64_t)u->table[i], buffer_address(j, b, weights, q.state, q.args));
     }
     em_val threads = em_stack(e, SN_I8, sizeof(sn_threads)),

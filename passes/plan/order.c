@@ -280,6 +280,10 @@ static bool reads_in_place(const sn_node *n, int i, int o) {
         !sn_shapes_equal(n->in[i], n->n_result > 1 ? n->result_type[o] : n))
         return false;
     if (o && kernel->in_place.result == o) return kernel->in_place.operand == i;
+    if (kernel->carries_in_place || n->op == SN_OP_scan) {
+        sn_scan s = sn_scan_of(n);
+        return i == o && o < s.n_carry - s.n_again;
+    }
     return r && arg >= 0 && sn_reads_before(r, arg, o);
 }
 

@@ -17,15 +17,9 @@
 
 /* ---- leaves and results ---- */
 
-static int find_buffer(const sn_planner *p, sn_buffer_kind kind, const char *name) {
-    for (int i = 0; i < p->plan->n_buffer; i++)
-        if (p->plan->buffer[i].kind == kind && !strcmp(p->plan->buffer[i].name, name)) return i;
-    return -1;
-}
-
 static int leaf_buffer(sn_planner *p, sn_buffer_kind kind, sn_node *n) {
     const char *name = sn_attr_str(n, SN_A_name, "");
-    int b = find_buffer(p, kind, name);
+    int b = sn_planner_find_buffer(p, kind, name);
     return b >= 0 ? b : sn_planner_buffer(p, kind, n, name);
 }
 
@@ -281,13 +275,6 @@ static void fit_product(sn_planner *p, sn_node *n) {
                      "the library has no kernel for this layout");
 }
 
-/* The whole of a state, as the destination. */
-static sn_view state_view(sn_planner *p, const sn_node *type, const char *name) {
-    int b = find_buffer(p, SN_BUF_STATE, name);
-    if (b < 0) b = sn_planner_buffer(p, SN_BUF_STATE, type, name);
-    return sn_view_whole(p->m, b, (sn_dtype)type->dtype, type->rank, type->shape, NULL);
-}
-
 static void plan_single_iteration(sn_planner *p, int i);
 
 /* Result i of n as its readers see it; NULL: there are none. */
@@ -325,7 +312,7 @@ static void plan_kernel(sn_planner *p, sn_node *n) {
         if (kernel->writes_into_concat && reader && place_in_concat(p, reader, &s->out[i]))
             continue;
         const char *target = p->inside ? NULL : sn_inplace_target(p->entry, p->order, p->at, i);
-        s->out[i] = target ? state_view(p, type, target)
+        s->out[i] = target ? sn_planner_state(p, type, target)
                            : sn_planner_fresh(p, type, whole ? NULL : storage_order(p, reader));
     }
     p->view[n->id] =
@@ -534,7 +521,7 @@ static void plan_output(sn_planner *p, const sn_binding *o) {
 /* ---- assignments: all sources are read before any state is written ---- */
 
 static int state_of(sn_planner *p, const sn_binding *a) {
-    int b = find_buffer(p, SN_BUF_STATE, a->name);
+    int b = sn_planner_find_buffer(p, SN_BUF_STATE, a->name);
     return b >= 0 ? b : sn_planner_buffer(p, SN_BUF_STATE, a->node, a->name);
 }
 

@@ -1,6 +1,8 @@
 /* planner.c: see planner.h. */
 #include "passes/plan/planner.h"
 
+#include <string.h>
+
 /* ---- growing lists ---- */
 
 int sn_planner_buffer(sn_planner *p, sn_buffer_kind kind, const sn_node *type, const char *name) {
@@ -41,6 +43,18 @@ sn_view sn_planner_fresh(sn_planner *p, const sn_node *type, const int64_t *orde
 
 sn_view sn_planner_view(sn_planner *p, const sn_node *n) {
     return *p->view[n->id];
+}
+
+int sn_planner_find_buffer(const sn_planner *p, sn_buffer_kind kind, const char *name) {
+    for (int i = 0; i < p->plan->n_buffer; i++)
+        if (p->plan->buffer[i].kind == kind && !strcmp(p->plan->buffer[i].name, name)) return i;
+    return -1;
+}
+
+sn_view sn_planner_state(sn_planner *p, const sn_node *type, const char *name) {
+    int b = sn_planner_find_buffer(p, SN_BUF_STATE, name);
+    if (b < 0) b = sn_planner_buffer(p, SN_BUF_STATE, type, name);
+    return sn_view_whole(p->m, b, (sn_dtype)type->dtype, type->rank, type->shape, NULL);
 }
 
 /* ---- copies: a `map_reduce` kernel whose body is its argument ---- */

@@ -1,4 +1,5 @@
 /* scan.c: see scan.h. */
+#include "passes/plan/order.h"
 #include "passes/plan/scan_impl.h"
 
 #include <string.h>
@@ -68,8 +69,11 @@ void sn_planner_scan(sn_planner *p, sn_node *n) {
     c.carry = sn_arena_alloc(p->m, sizeof *c.carry * (size_t)(c.s.n_carry + 1));
     c.order = sn_region_topo(p->m, c.s.body);
     for (int i = 0; i < c.s.n_in; i++) in[i] = sn_planner_view(p, n->in[i]);
-    for (int i = 0; i < n->n_result; i++)
-        out[i] = sn_planner_fresh(p, n->n_result > 1 ? n->result_type[i] : n, NULL);
+    for (int i = 0; i < n->n_result; i++) {
+        const sn_node *type = n->n_result > 1 ? n->result_type[i] : n;
+        const char *state = inside ? NULL : sn_inplace_target(p->entry, p->order, p->at, i);
+        out[i] = state ? sn_planner_state(p, type, state) : sn_planner_fresh(p, type, NULL);
+    }
     c.kept = sn_scan_find_kept(p, n);
     for (int i = c.s.n_carry; i < n->n_result; i++)
         if (sn_scan_keeps(&c, i)) {

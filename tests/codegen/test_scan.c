@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/support/artefact.h"
 #include <math.h>
 
 enum { B = 2, H = 3, D = 5, MOST_IN = 6, MOST_OUT = 12, MOST = 4096 };
@@ -178,13 +179,15 @@ static void release(fixture *f) {
     free(f);
 }
 
-static void run_at(fixture *f, int level, int threads, float (*out)[MOST], int64_t *count) {
+static void run_at(fixture *f, int level, int threads, const char *target, float (*out)[MOST],
+                   int64_t *count) {
     sn_error err = {0};
     sn_options o = sn_options_default();
     sn_arg_binding to[MOST_OUT];
     int64_t shape[MOST_OUT][8];
     o.level = level;
     o.threads = threads;
+    o.target = target;
     sn_program *p = sn_compile(f->m, &o, &err);
     if (!p) fail_msg("level %d: %s", level, err.message);
     sn_session *s = sn_session_new(p, NULL, &err);
@@ -215,10 +218,10 @@ static void evaluate(fixture *f, int64_t T) {
     sn_eval_free(ev);
 }
 
-static void compare(fixture *f, const char *model, int level, int threads) {
+static void compare(fixture *f, const char *model, int level, int threads, const char *target) {
     static float got[MOST_OUT][MOST];
     int64_t count[MOST_OUT];
-    run_at(f, level, threads, got, count);
+    run_at(f, level, threads, target, got, count);
     for (int i = 0; i < f->n_out; i++)
         for (int64_t e = 0; e < count[i]; e++)
             if (!(fabsf(got[i][e] - f->want[i][e]) <= 2e-5f * (1 + fabsf(f->want[i][e]))))
@@ -234,7 +237,8 @@ static void every_model(void **state) {
             fixture *f = build(&models[k], lengths[l]);
             evaluate(f, lengths[l]);
             for (int level = 0; level <= 4; level += l == 2 ? 1 : 4)
-                compare(f, models[k].name, level, 2);
+                compare(f, models[k].name, level, 2, NULL);
+            if (l == 2) compare(f, models[k].name, 4, 3, "x86-64");
             release(f);
         }
 }
@@ -245,9 +249,9 @@ static void same_bits(void **state) {
     (void)state;
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         fixture *f = build(&models[k], 7);
-        run_at(f, 4, 1, a, count);
+        run_at(f, 4, 1, NULL, a, count);
         for (int threads = 2; threads <= 5; threads += 3) {
-            run_at(f, 4, threads, b, count);
+            run_at(f, 4, threads, NULL, b, count);
             for (int i = 0; i < f->n_out; i++)
                 assert_memory_equal(a[i], b[i], (size_t)count[i] * sizeof **a);
         }
@@ -331,6 +335,106 @@ static void keeps_few_carries(void **state) {
     sn_module_free(m);
 }
 
+/* ---- ahead of time ---- */
+
+enum { AOT_T = 33, AOT_X = B * AOT_T * D, TAPS = 3 };
+
+typedef struct artefact_model { /* scans.h */
+    const void *weights;
+    int64_t bytes, threads;
+    void *pool;
+    int32_t target, mapped;
+} artefact_model;
+
+typedef struct gradients_of {
+    float loss, dx[AOT_X], du[D * D], da[D];
+} gradients_of;
+
+static void gated_step(sn_scan_step *s) {
+    const sn_tensor *a = s->user;
+    s->next[0] = sn_add(sn_mul(sn_sigmoid(*a), s->carry[0]), s->x[0]);
+    s->y[0] = s->next[0];
+}
+
+/* A convolution over the last elements, a loop in one kernel, and one that no kernel computes. */
+static sn_module *build_scans(void) {
+    sn_module *m = sn_module_new("scans");
+    sn_entry_begin(m, "step");
+    sn_dim t = sn_symbol(m, "T", 1, AOT_T);
+    sn_tensor x = sn_input(m, "x", SN_F32, B, t, D), h = sn_full(m, SN_F32, 0, B, D);
+    sn_tensor all = sn_concat(1, sn_full(m, SN_F32, 0, B, TAPS - 1, D), x), y = NULL;
+    for (int i = 0; i < TAPS; i++) {
+        sn_tensor term = sn_mul(sn_slice(all, 1, i, t), 0.5 + i);
+        y = y ? sn_add(y, term) : term;
+    }
+    sn_tensor u = sn_param(m, "u", SN_F32, D, D), a = sn_param(m, "a", SN_F32, D), g[3];
+    y = sn_scan(.carry = {h}, .x = {y}, .axis = 1, .body = gated_step, .user = &a).y[0];
+    y = sn_scan(.carry = {h}, .x = {y}, .axis = 1, .body = recurrent_step, .user = &u).y[0];
+    sn_tensor loss = sn_sum_all(sn_square(y));
+    sn_grad(loss, 3, ((sn_tensor[]){x, u, a}), g);
+    sn_output("loss", loss);
+    sn_output("dx", g[0]);
+    sn_output("du", g[1]);
+    sn_output("da", g[2]);
+    return m;
+}
+
+static void ahead_of_time(void **state) {
+    static gradients_of want, got;
+    float x[AOT_X], u[D * D], a[D];
+    sn_error err = {0};
+    (void)state;
+    sn_module *m = build_scans();
+    sn_options o = sn_options_default();
+    o.threads = 2;
+    for (int i = 0; i < AOT_X; i++) x[i] = (float)(i * 71 % 211) / 100 - 1;
+    for (int i = 0; i < D * D; i++) u[i] = (float)(i * 37 % 17) / 20 - 0.4F;
+    for (int i = 0; i < D; i++) a[i] = (float)i / 4;
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    sn_arg_binding param[] = {SN_BIND("u", SN_F32, u, D, D), SN_BIND("a", SN_F32, a, D)};
+    sn_session *s = sn_session_new_arrays(p, param, 2, &err);
+    if (!s) fail_msg("%s", err.message);
+    sn_emit_options emit = sn_emit_options_default();
+    emit.name = "scans";
+    emit.dir = scratch_dir;
+    emit.compile = o;
+    if (!sn_emit(s, &emit, &err)) fail_msg("%s", err.message);
+    artefact_model model;
+    int (*open)(artefact_model *, const char *);
+    void (*close)(artefact_model *);
+    int64_t (*workspace)(const artefact_model *, int64_t T);
+    int (*step)(const artefact_model *, void *workspace, int64_t T, const float *x, float *loss,
+                float *dx, float *du, float *da);
+    const artefact_symbol names[] = {{(void *)&open, "scans_open"},
+                                     {(void *)&close, "scans_close"},
+                                     {(void *)&workspace, "scans_step_workspace"},
+                                     {(void *)&step, "scans_step"}};
+    void *lib = artefact_load("scans", names, sizeof names / sizeof *names);
+    assert_int_equal(open(&model, scratch_path("scans.weights")), 0);
+    for (int64_t t = 1; t <= AOT_T; t += 16) {
+        memset(&want, 0, sizeof want);
+        memset(&got, 0, sizeof got);
+        sn_arg_binding out[] = {{"loss", SN_F32, 0, NULL, &want.loss},
+                                SN_BIND("dx", SN_F32, want.dx, B, t, D),
+                                SN_BIND("du", SN_F32, want.du, D, D),
+                                SN_BIND("da", SN_F32, want.da, D)};
+        if (!sn_run(s, "step", &SN_BIND("x", SN_F32, x, B, t, D), 1, out, 4, &err))
+            fail_msg("%s", err.message);
+        void *memory = aligned_alloc(64, (size_t)(workspace(&model, t) + 63) / 64 * 64);
+        assert_non_null(memory);
+        assert_int_equal(step(&model, memory, t, x, &got.loss, got.dx, got.du, got.da), 0);
+        assert_true(want.loss > 0);
+        assert_memory_equal(&want, &got, sizeof want);
+        free(memory);
+    }
+    close(&model);
+    dlclose(lib);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 /* One element at a time from a state gives what a whole sequence gives. */
 static void decodes(void **state) {
     enum { T = 6 };
@@ -399,7 +503,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model),       cmocka_unit_test(same_bits),
         cmocka_unit_test(gradients),         cmocka_unit_test(survives_text),
-        cmocka_unit_test(keeps_few_carries), cmocka_unit_test(decodes),
-        cmocka_unit_test(mistakes)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        cmocka_unit_test(keeps_few_carries), cmocka_unit_test(ahead_of_time),
+        cmocka_unit_test(decodes),           cmocka_unit_test(mistakes)};
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
