@@ -1,6 +1,7 @@
 /* cmd_import.c: `sinter import`: converts models of other formats to model folders. */
 #include "tools/cmd.h"
 #include "model/import/import.h"
+#include "runtime/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 typedef struct options {
     const char *file, *output, *tokenizer, *config, *format;
-    bool list;
+    bool list, force;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -22,6 +23,7 @@ static const arg table[] = {
     {"config", 0, ARG_TEXT, AT(config), "FILE", NULL, 0, 0,
      "JSON file with keys to add to config.json, or to replace"},
     {"format", 0, ARG_TEXT, AT(format), "NAME", NULL, 0, 0, "format of FILE; default: detected"},
+    {"force", 0, ARG_FLAG, AT(force), NULL, NULL, 0, 0, "overwrite the model in DIR"},
     {"list-formats", 0, ARG_FLAG, AT(list), NULL, NULL, 0, 0, "list the known formats"},
     {0},
 };
@@ -56,6 +58,23 @@ static void show_writing(void *ctx, double done, double total) {
     screen_progress_of(ctx, "writing", total > 0 ? 100 * done / total : 100, 100);
 }
 
+/* A model in the folder may be somebody's only copy. */
+static bool check_output(const options *o, sn_error *err) {
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    bool ok = true;
+    for (size_t i = 0; ok && !o->force && i < sizeof files / sizeof *files; i++) {
+        char *path = sn_path_join(o->output, files[i]);
+        if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        if (sn_file_exists(path))
+            ok = sn_fail(err, SN_ERR_FILE,
+                         "%s holds a model: %s exists. Choose another folder, or overwrite it with "
+                         "--force",
+                         o->output, files[i]);
+        free(path);
+    }
+    return ok;
+}
+
 int cmd_import(int argc, char **argv) {
     options o;
     int code = args_parse(&command, argc, argv, &o);
@@ -69,10 +88,11 @@ int cmd_import(int argc, char **argv) {
                      o.file ? "the output folder: -o DIR" : "the file to import", NAME);
         return EXIT_USAGE;
     }
+    sn_error err = {0};
+    if (!check_output(&o, &err)) return cmd_fail(NAME, &err);
     screen_progress progress = {0};
     sn_weights_progress writing = {.advance = show_writing, .ctx = &progress};
     import_request r = {o.file, o.output, o.tokenizer, o.config, &writing};
-    sn_error err = {0};
     screen_progress_show(&progress, "reading %s", o.file);
     bool ok = import_model(&r, o.format, &err);
     screen_progress_end(&progress);

@@ -2,6 +2,7 @@
 #include "tools/cmd.h"
 
 #include "runtime/file.h"
+#include "runtime/text/lm_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,9 +129,8 @@ static bool decode(const options *o, sn_error *err) {
     char *text = t ? cmd_read_text("-", &size, err) : NULL;
     sn_ids ids = {0};
     sn_bytes out = {0};
-    lm numbers = {0}; /* without a tokenizer, text is ids */
     bool ok =
-        text && lm_encode(&numbers, text, size, false, &ids, err) &&
+        text && lm_read_ids(text, size, &ids, err) &&
         sn_tokenizer_decode(t, ids.data, ids.count, o->special ? SN_TOK_SPECIAL : 0, &out, err);
     if (ok && screen()->json) {
         json_out j = json_begin(stdout);

@@ -167,9 +167,8 @@ uint32_t sn_gemm_plan_flags(const sn_gemm *g, const sn_target *t, sn_dtype compu
 /* The names of the bits, separated by '+', in text[size]; returns text. */
 const char *sn_gemm_plan_text(uint32_t flags, char *text, size_t size);
 
-/* Elements of a packed K x N matrix; words of one of 8-bit integers. */
+/* Elements of a packed K x N matrix. */
 int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n);
-int64_t sn_gemm_packed_words(int64_t k, int64_t n);
 
 /* What B becomes before it is packed: numbers of groups, which are consecutive k of a column, and
  * elements that depend on these. All of B's columns at once; x: a vector of elements. */

@@ -45,10 +45,6 @@ int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n) {
     return (n + panel - 1) / panel * panel * k;
 }
 
-int64_t sn_gemm_packed_words(int64_t k, int64_t n) {
-    return sn_gemm_packed_size(SN_F32, 1 + (k + 3) / 4, n);
-}
-
 static bool check_int8(const sn_gemm *g, sn_dtype compute) {
     bool a = g->prologue ? sn_dtype_is_float(g->a.dtype) : g->a.dtype == SN_I8;
     return !g->int8 || (a && compute == SN_F32 && g->b_packed && g->b.dtype == SN_I32 &&

@@ -48,7 +48,7 @@ sweep() {
 }
 
 sweep generate true "$sinter" generate "$stories" -n 3 --temperature 0 -t 1
-sweep import 'cat "$tmp"/out/*' "$sinter" import "$stories" -o "$tmp/out"
+sweep import 'cat "$tmp"/out/*' "$sinter" import "$stories" -o "$tmp/out" --force
 cat >"$tmp/train.json" <<'J'
 {"model": {"model_type": "gpt2", "n_positions": 16, "n_embd": 16, "n_head": 2, "n_layer": 1},
  "tokenizer": {"kind": "char"}, "training": {"steps": 2, "batch": 2, "block": 8}}

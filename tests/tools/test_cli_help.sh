@@ -17,7 +17,8 @@ NO_COLOR=1 run 2 generate "$nano" --levl 3
 if grep -q "$(printf '\033')" "$tmp/err"; then fail "colours where there is no terminal"; fi
 run 0 import "$nano" -o "$tmp/quiet"
 says 'wrote .*/quiet (. files, .* KB)'
-run 0 import "$nano" -o "$tmp/quiet" -q
+refused 1 'quiet holds a model: config.json exists' import "$nano" -o "$tmp/quiet" -q
+run 0 import "$nano" -o "$tmp/quiet" -q --force
 says_nothing
 run 0 answer --help
 prints '  -q, --question' && prints '      --quiet'

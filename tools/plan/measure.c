@@ -360,7 +360,7 @@ static bool probe(void *ctx, const train_probe *q, sn_error *err) {
     sn_sizes_middle(m, symbol);
     snprintf(p->model, sizeof p->model, "%s", q->type);
     p->parameters = q->parameters, p->flops = q->flops;
-    bool ok = sn_sizes_read(m, "plan", sizes, symbol, err) &&
+    bool ok = sn_sizes_read(m, "sizes", sizes, symbol, err) &&
               (p->step.event || find_collectives(p, q, symbol, err));
     /* it has compiled: the others find its kernels in the disk cache */
     if (ok && plan_team_rank(w->team) == 0) ok = plan_team_meet(w->team, err);
