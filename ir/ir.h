@@ -181,7 +181,7 @@ void sn_module_set_loc(sn_module *m, sn_loc loc); /* location of the nodes creat
 sn_loc sn_module_loc(const sn_module *m);
 /* An operation whose operands are all NULL has no module for its error. The first one since this
  * thread began an entry of m is an error of m once it is reported (null_op.c). */
-void sn_null_op_begin(const sn_module *m);
+void sn_null_op_begin(sn_module *m);
 void sn_null_op(const char *op, sn_loc at);
 void sn_null_op_report(sn_module *m);
 /* Whether the module is being compiled at level 0, where a quotient is a single division. */

@@ -287,6 +287,11 @@ static void null_operands(void **state) {
     sn_entry_begin(b, "e"); /* forgets it */
     sn_null_op_report(b);
     assert_true(sn_module_ok(b, NULL));
+    sn_tanh(NULL);
+    sn_module_free(b);
+    b = sn_module_new("c"); /* where the freed one was */
+    sn_null_op_report(b);
+    assert_true(sn_module_ok(b, NULL));
     sn_module_free(a);
     sn_module_free(b);
 }
