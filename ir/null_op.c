@@ -10,7 +10,7 @@ static _Thread_local struct {
 } last;
 
 void sn_null_op_begin(sn_module *m) {
-    m->entered = true;
+    if (m) m->entered = true;
     last.m = m;
     last.op = NULL;
 }
