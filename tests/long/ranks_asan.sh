@@ -2,7 +2,7 @@
 # ranks_asan.sh SINTER SOURCE_DIR MPIRUN ranks|tensor [long], or matrix [MODEL…]: tests/tools/ranks/test_NAME.sh, or
 # ranks_matrix.sh, with a program built with AddressSanitizer. MPI unloads its parts at the end, and then nobody can tell whose leaks these are: so they stay.
 set -eu
-sinter=$1 source=$2 mpirun=$3 name=$4
+sinter=$(realpath "$1") source=$(realpath "$2") mpirun=$3 name=$4
 shift 4
 dir=$(mktemp -d "${TMPDIR:-/tmp}/sinter-asan.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
