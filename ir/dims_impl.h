@@ -1,4 +1,4 @@
-/* dims_impl.h: a module's symbolic dimensions. Embedded in struct sn_module (graph.c), used by
+/* dims_impl.h: a module's symbolic dimensions. Embedded in struct sn_module (module_impl.h), used by
  * dim.c only. */
 #ifndef SN_IR_DIMS_IMPL_H
 #define SN_IR_DIMS_IMPL_H
@@ -37,6 +37,6 @@ struct sn_dims {
     uint32_t n_slot;
 };
 
-struct sn_dims *sn_module_dims(const sn_module *m); /* graph.c; initially zero, in the arena */
+struct sn_dims *sn_module_dims(const sn_module *m); /* module.c; initially zero, in the arena */
 
 #endif

@@ -156,7 +156,7 @@ typedef struct sn_symbol {
     int64_t lo, hi;
 } sn_symbol;
 
-/* ir/graph.c — arena, interned nodes, entries */
+/* ir/arena.c, module.c, graph.c, entries.c, walk.c, region.c — the module and its nodes */
 sn_module *sn_module_new(const char *name); /* NULL: out of memory */
 void sn_module_free(sn_module *m);          /* frees the memory if this is the last reference */
 /* adds a reference, to be released by sn_module_free; thread-safe */
@@ -349,7 +349,7 @@ bool sn_dim_parse(sn_module *m, const char **text,
 int sn_shape_print(const sn_module *m, int rank, const sn_dim *shape, char *buf,
                    size_t size); /* "[B,T,768]" */
 
-/* ir/infer.c — types and shapes, one function per rule. Fails the module with a message and returns
+/* ir/infer*.c — types and shapes, one function per rule. Fails the module with a message and returns
  * false. */
 typedef struct sn_type {
     sn_dtype dtype;
@@ -420,7 +420,7 @@ int sn_pullback(sn_node *y, sn_node *g, int n_wrt, sn_node *const *wrt, sn_node 
 int sn_pullback_all(int n_y, sn_node *const *y, sn_node *const *g, int n_wrt, sn_node *const *wrt,
                     sn_node **out);
 
-/* ir/infer.c, ir/scan.c — the attributes of a scan */
+/* ir/infer_scan.c, ir/scan.c — the attributes of a scan */
 typedef struct sn_scan {
     int n_in, n_carry, n_sequence, n_tile;
     bool reverse;

@@ -7,6 +7,7 @@
 
 #include <setjmp.h>
 #include <stdatomic.h>
+#include <xxhash.h>
 
 typedef struct sn_table { /* open addressing over pointers; grows by rehashing in the arena */
     void **slot;
@@ -77,6 +78,38 @@ struct sn_entries {
     sn_node **replaced; /* of the module, as the entries are */
     int n_replaced;
 };
+
+/* ---- arena.c ---- */
+
+/* A module in the first chunk of its own arena, all zeros; NULL: out of memory. sn_arena_end gives everything back. */
+sn_module *sn_arena_begin(void);
+void sn_arena_end(sn_module *m);
+void *sn_arena_copy(sn_module *m, const void *p, size_t bytes);
+/* A copy of `used` items with room for `capacity`. */
+void *sn_arena_resize(sn_module *m, void *old, size_t used, size_t capacity, size_t item);
+
+/* same() compares a stored item with the key of a look-up. */
+typedef bool (*sn_same_fn)(const void *item, const void *key);
+typedef uint64_t (*sn_hash_fn)(const void *item);
+
+/* The slot of an item, or the empty one where it belongs; the table has room, by sn_table_reserve. */
+void **sn_table_find(sn_table *t, uint64_t hash, sn_same_fn same, const void *key);
+void sn_table_reserve(sn_module *m, sn_table *t, sn_hash_fn hash_of);
+
+/* ---- attr.c, region.c ---- */
+
+static inline uint64_t sn_hash_word(uint64_t word, uint64_t seed) {
+    return XXH3_64bits_withSeed(&word, sizeof word, seed);
+}
+
+/* Hashes depend on structure only, not on addresses or ids. So the order of commutative operands, and with it
+ * text and kernel keys, are the same in every module. */
+uint64_t sn_attr_hash(const sn_module *m, const sn_attr *a, uint64_t seed);
+uint64_t sn_region_hash(const void *region);
+bool sn_attr_same(const sn_attr *a, const sn_attr *b);
+void sn_attrs_sort(sn_attr *dst, int n, const sn_attr *src);
+/* Moves strings and lists to the arena. */
+void sn_attrs_keep(sn_module *m, sn_attr *a, int n);
 
 /* The operands with types, shapes and names, for messages (infer.c). */
 int sn_operands_print(int n_in, sn_node *const *in, char *buf, size_t size);
