@@ -209,6 +209,16 @@ em_val sn_body_extent(sn_body *b, int axis) {
     return size;
 }
 
+void sn_body_split(sn_body *b, uint32_t axes, em_val flat) {
+    em *e = b->e;
+    for (int a = b->rank - 1; a >= 0; a--) {
+        if (!(axes >> a & 1)) continue;
+        em_val n = sn_body_extent(b, a);
+        b->index[a] = em_rem(e, flat, n);
+        flat = em_div(e, flat, n);
+    }
+}
+
 static em_val place(sn_body *b, em_val base, sn_dtype t, const sn_dim *stride) {
     em_val at = em_i64(b->e, 0);
     for (int a = 0; a < b->rank; a++)
@@ -564,4 +574,11 @@ em_val sn_body_combine(em *e, const sn_item *it, em_val a, em_val b) {
     if (!em_is_float(a)) return max ? em_imax(e, a, b) : em_imin(e, a, b);
     if (it->ignores_nan) return max ? em_max(e, a, b) : em_min(e, a, b);
     return max ? em_max_nan(e, a, b) : em_min_nan(e, a, b);
+}
+
+em_val sn_body_reduce_lanes(em *e, const sn_item *red, em_val v) {
+    for (int n = em_lanes_of(v) / 2; n >= 1; n /= 2)
+        v = sn_body_combine(e, red, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
+                            n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
+    return v;
 }

@@ -67,6 +67,8 @@ typedef struct sn_body {
  * kernels). */
 bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows);
 em_val sn_body_extent(sn_body *b, int axis); /* size of a domain axis, i64 */
+/* Indices of the axes in the set `axes` from a flat number, innermost fastest. */
+void sn_body_split(sn_body *b, uint32_t axes, em_val flat);
 void sn_body_pointers(sn_body *b);           /* addresses of operands and results for b->index */
 /* Whether the body has random numbers of which four positions of a row share Philox blocks. */
 bool sn_body_shares_random(const sn_body *b);
@@ -87,5 +89,7 @@ void sn_body_prefetch_next_out(sn_body *b, int out);
  * the item ignores it. */
 em_val sn_body_neutral(em *e, const sn_node *reduction);
 em_val sn_body_combine(em *e, const sn_item *reduction, em_val a, em_val b);
+/* All lanes to one value, in a fixed order. */
+em_val sn_body_reduce_lanes(em *e, const sn_item *reduction, em_val v);
 
 #endif

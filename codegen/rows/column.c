@@ -11,17 +11,6 @@ static int root_reduce(const sn_body *b) {
     return -1;
 }
 
-/* Indices of the axes in `axes` from a flat number, innermost fastest. */
-static void split(sn_body *b, uint32_t axes, em_val flat) {
-    em *e = b->e;
-    for (int a = b->rank - 1; a >= 0; a--) {
-        if (!(axes >> a & 1)) continue;
-        em_val n = sn_body_extent(b, a);
-        b->index[a] = em_rem(e, flat, n);
-        flat = em_div(e, flat, n);
-    }
-}
-
 static em_val size_of(sn_body *b, uint32_t axes) {
     em_val n = em_i64(b->e, 1);
     for (int a = 0; a < b->rank; a++)
@@ -53,12 +42,12 @@ static void emit_column(em *e, const sn_kernel *k) {
     em_loop item = em_for(e, lo, hi, em_i64(e, 1));
     em_val from = em_muli(e, em_rem(e, item.i, blocks), block);
     for (int a = 0; a < b->rank; a++) b->index[a] = zero;
-    split(b, kept, em_div(e, item.i, blocks));
+    sn_body_split(b, kept, em_div(e, item.i, blocks));
     em_var acc[COLUMN_VECTORS];
     for (int v = 0; v < vectors; v++)
         acc[v] = em_let(e, em_splat(e, sn_body_neutral(e, red->n), b->lanes));
     em_loop depth_loop = em_for(e, zero, depth, em_i64(e, 1));
-    split(b, reduced, depth_loop.i);
+    sn_body_split(b, reduced, depth_loop.i);
     sn_body_forget_row(b);
     sn_body_pointers(b);
     sn_body_uniforms(b, red->op[0]);

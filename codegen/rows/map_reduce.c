@@ -2,7 +2,7 @@
  * one vector loop per stage; a stage ends with the row reductions that the next stage needs. Values
  * that a later stage needs again are recomputed if that is cheap, else cached in a row buffer,
  * which stays in L1. */
-#include "codegen/rows/body.h"
+#include "codegen/rows/row_tile.h"
 
 #include <string.h>
 
@@ -168,14 +168,6 @@ static bool make_plan(rows *r, em *e, const sn_kernel *k) {
 
 /* ---- emission ---- */
 
-/* Reduces the lanes to one value, in a fixed order. */
-static em_val reduce_lanes(em *e, const sn_item *red, em_val v) {
-    for (int n = em_lanes_of(v) / 2; n >= 1; n /= 2)
-        v = sn_body_combine(e, red, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
-                            n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
-    return v;
-}
-
 /* Accumulators of one loop. They are variables because main loop and remainder loop share them. */
 typedef struct sums {
     int *item;
@@ -277,7 +269,7 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
         sn_item *red = &b->item[s.item[i]];
         em_val low = sn_body_combine(e, red, em_get(e, s.acc[i][0]), em_get(e, s.acc[i][1]));
         em_val high = sn_body_combine(e, red, em_get(e, s.acc[i][2]), em_get(e, s.acc[i][3]));
-        red->uniform = reduce_lanes(e, red, sn_body_combine(e, red, low, high));
+        red->uniform = sn_body_reduce_lanes(e, red, sn_body_combine(e, red, low, high));
     }
     for (int i = 0; i < b->n_item; i++) { /* from here on later loops read what this one cached */
         sn_item *it = &b->item[i];
@@ -321,6 +313,22 @@ static void set_indices(sn_body *b, em_val row) {
     }
 }
 
+/* Items [lo, hi): rows, or blocks of rows, of which each has so many. */
+static void emit_rows(rows *r, em_val lo, em_val hi, em_val blocks) {
+    sn_body *b = &r->b;
+    em *e = b->e;
+    em_val from = em_i64(e, 0), to = sn_body_extent(b, b->row);
+    em_loop loop = em_for(e, lo, hi, em_i64(e, 1));
+    if (blocks) {
+        from = em_muli(e, em_rem(e, loop.i, blocks), FLAT_BLOCK);
+        to = em_imin(e, to, em_addi(e, from, FLAT_BLOCK));
+        set_indices(b, em_div(e, loop.i, blocks));
+    } else
+        set_indices(b, loop.i);
+    emit_row(r, from, to);
+    em_end(e, &loop);
+}
+
 static void emit_map_reduce(em *e, const sn_kernel *k) {
     rows r = {.n_loop = 0};
     if (!make_plan(&r, e, k)) {
@@ -336,22 +344,18 @@ static void emit_map_reduce(em *e, const sn_kernel *k) {
     bool cut =
         !b->reduces && !(sn_dim_is_const(k->m, b->domain[b->row], &fixed) && fixed <= FLAT_BLOCK);
     em_val blocks = cut ? em_ceil_div(e, n_row, FLAT_BLOCK) : em_i64(e, 1);
-    em_val n_items = em_mul(e, rows_total, blocks), lo, hi;
+    sn_row_tile tile;
+    bool tiled = sn_row_tile_choose(b, e->target, &tile);
+    em_val n_items = tiled ? sn_row_tile_count(b, &tile) : em_mul(e, rows_total, blocks), lo, hi;
     em_share(e, n_items, &lo, &hi);
     em_val small = em_cmp(e, EM_LE, em_mul(e, rows_total, n_row), em_i64(e, SERIAL_ELEMENTS));
     em_val first = em_cmp(e, EM_EQ, e->tid, zero);
     lo = em_select(e, small, zero, lo);
     hi = em_select(e, small, em_select(e, first, n_items, zero), hi);
-    em_loop loop = em_for(e, lo, hi, em_i64(e, 1));
-    em_val from = zero, to = n_row;
-    if (cut) {
-        from = em_muli(e, em_rem(e, loop.i, blocks), FLAT_BLOCK);
-        to = em_imin(e, n_row, em_addi(e, from, FLAT_BLOCK));
-        set_indices(b, em_div(e, loop.i, blocks));
-    } else
-        set_indices(b, loop.i);
-    emit_row(&r, from, to);
-    em_end(e, &loop);
+    if (tiled)
+        sn_row_tile_emit(b, &tile, lo, hi);
+    else
+        emit_rows(&r, lo, hi, cut ? blocks : NULL);
     em_end_kernel(e);
 }
 

@@ -14,6 +14,19 @@ sn_dim sn_flops_elementwise(sn_module *m, const sn_step *s) {
     return sn_dim_mul(m, result_elements(m, s), PER_ELEMENT);
 }
 
+/* The same, and an operation or two for each element that is summed. */
+sn_dim sn_flops_rows(sn_module *m, const sn_step *s) {
+    sn_dim flops = sn_flops_elementwise(m, s);
+    sn_order order = sn_region_topo(m, sn_attr_region(s->node, SN_A_body));
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (!sn_attr_get(n, SN_A_axes)) continue;
+        sn_dim elements = sn_dim_product(m, n->in[0]->rank, n->in[0]->shape);
+        flops = sn_dim_add(m, flops, sn_dim_mul(m, elements, 2));
+    }
+    return flops;
+}
+
 sn_dim sn_macs_gemm(sn_module *m, const sn_step *s) {
     return sn_product_work(m, s);
 }
