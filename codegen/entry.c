@@ -56,6 +56,10 @@ bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget
     return true;
 }
 
+int64_t sn_entry_work_for_threads(const sn_entry_code *u) {
+    return SN_FLOPS_PER_START + (int64_t)u->n_barrier * SN_FLOPS_PER_BARRIER;
+}
+
 /* ---- sizes ---- */
 
 typedef struct part {

@@ -6,9 +6,9 @@
 #include "codegen/kernel.h"
 #include "runtime/threads.h"
 
-/* A call with less work between two barriers than a barrier costs (in FLOP) runs on one thread.
- * Results do not depend on the number of threads. */
-enum { SN_FLOPS_PER_BARRIER = 100000 };
+/* A call with less work than the start of the threads and its barriers cost (in FLOP) runs on one
+ * thread: to start them takes about 4 microseconds. Results do not depend on the number of threads. */
+enum { SN_FLOPS_PER_START = 250000, SN_FLOPS_PER_BARRIER = 100000 };
 
 /* A planned entry with its kernels described. */
 typedef struct sn_entry_code {
@@ -31,6 +31,9 @@ bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget
 /* Emits `int32_t SYMBOL(const sn_call *)` and `int64_t SYMBOL_workspace(const int64_t *symbol,
  * int64_t threads)`. */
 void sn_entry_code_emit(em *e, const sn_entry_code *u);
+
+/* Work (sn_entry_code.work) from which on a call takes all threads. */
+int64_t sn_entry_work_for_threads(const sn_entry_code *u);
 
 /* Whether the step is a primitive outside the generated code. */
 bool sn_step_is_extern(const sn_step *s);

@@ -212,8 +212,9 @@ static em_val buffer_address(job *j, const sn_buffer *b, em_val weights, em_val 
 /* n threads if the work pays for them, else 1, as in run.c. */
 static em_val worthwhile(job *j, em_val n) {
     em *e = j->e;
-    em_val share = em_div(e, dim_value(j, j->c->code.work), em_i64(e, j->c->code.n_barrier + 1));
-    return em_select(e, em_cmp(e, EM_LT, share, em_i64(e, SN_FLOPS_PER_BARRIER)), em_i64(e, 1), n);
+    em_val least = em_i64(e, sn_entry_work_for_threads(&j->c->code));
+    em_val little = em_cmp(e, EM_LT, dim_value(j, j->c->code.work), least);
+    return em_select(e, little, em_i64(e, 1), n);
 }
 
 static em_val call_entry(job *j, const char *suffix, em_type ret, const em_type *params,

@@ -253,7 +253,7 @@ static bool fill_table(request *r, void **table) {
 
 static int64_t worthwhile_threads(const request *r) {
     int64_t work = sn_dim_eval(r->s->p->m, r->c->code.work, r->symbol);
-    return work / (r->c->code.n_barrier + 1) < SN_FLOPS_PER_BARRIER ? 1 : r->s->threads.n;
+    return work < sn_entry_work_for_threads(&r->c->code) ? 1 : r->s->threads.n;
 }
 
 /* Threads that run nothing any more after a failure: states keep what they are. */

@@ -69,7 +69,7 @@ bool sn_body_init(sn_body *b, em *e, const sn_kernel *k, bool reduce_rows);
 em_val sn_body_extent(sn_body *b, int axis); /* size of a domain axis, i64 */
 /* Indices of the axes in the set `axes` from a flat number, innermost fastest. */
 void sn_body_split(sn_body *b, uint32_t axes, em_val flat);
-void sn_body_pointers(sn_body *b);           /* addresses of operands and results for b->index */
+void sn_body_pointers(sn_body *b); /* addresses of operands and results for b->index */
 /* Whether the body has random numbers of which four positions of a row share Philox blocks. */
 bool sn_body_shares_random(const sn_body *b);
 void sn_body_forget_vectors(sn_body *b); /* before emission at another position */

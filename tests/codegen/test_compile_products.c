@@ -250,11 +250,11 @@ static void deep_weights(void **state) {
 static void few_columns(void **state) {
     (void)state;
     static const sn_dtype type[] = {SN_F32, SN_F64, SN_BF16};
-    static const int columns[] = {1, 3, 5, 20}, depths[] = {13, 65};
+    static const int columns[] = {1, 2, 3, 4, 5, 20}, depths[] = {13, 77};
     for (size_t t = 0; t < sizeof type / sizeof *type; t++) {
         sn_module *m = sn_module_new("columns");
         sn_dim len = sn_symbol_add(m, "T", 0, 64);
-        for (int i = 0; i < (t ? 1 : 4); i++)
+        for (int i = t ? 3 : 0; i < (t ? 4 : 6); i++)
             for (int j = t ? 1 : 0; j < 2; j++) {
                 if (!t && !effort_takes((size_t)(i + j), 2)) continue;
                 sn_dim n = columns[i], k = depths[j];
@@ -278,13 +278,27 @@ static void few_columns(void **state) {
     }
 }
 
+/* Rows that the threads divide elsewhere than between tiles of rows. */
+static void few_columns_threads(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("columns");
+    sn_dim len = sn_symbol_add(m, "T", 0, 64), k = 4099;
+    sn_node *x = cc_input(m, "x", SN_F32, SHAPE(len, k));
+    for (int n = 1; n <= 4; n += 3) {
+        sn_node *w = cc_param(m, n == 1 ? "w1" : "w4", SN_F32, SHAPE(n, k));
+        cc_entry(m, cc_dot(x, w, 0, NULL, NULL, 1, (axis[]){1}, (axis[]){1}), "columns%d", n);
+    }
+    cc_check_threads(m, 4, 61);
+    sn_module_free(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches),     cmocka_unit_test(axes_of_factors),
         cmocka_unit_test(sizes),       cmocka_unit_test(large),
         cmocka_unit_test(types),       cmocka_unit_test(epilogues),
         cmocka_unit_test(prepared),    cmocka_unit_test(deep_weights),
-        cmocka_unit_test(few_columns),
+        cmocka_unit_test(few_columns), cmocka_unit_test(few_columns_threads),
     };
     return cmocka_run_group_tests(tests, cc_begin, cc_end);
 }
