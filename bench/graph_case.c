@@ -51,7 +51,7 @@ struct graph_case {
     double *want[MAX_IO]; /* the evaluator's results for the reduced problem */
     variant variant[MAX_VARIANTS];
     sn_bench_entrant entrant[MAX_VARIANTS + SN_BENCH_MAX_PEERS];
-    int n_variant, n;
+    int n_variant, n_requested, n; /* requested: those before the ones in f32 */
 };
 
 /* ---- data ---- */
@@ -575,6 +575,7 @@ static bool add_variants(graph_case *c, sn_error *err) {
             if (c->o->tune && b->tuned && !add_variant(c, l, b, true, err)) return false;
         }
     }
+    c->n_requested = c->n_variant;
     for (int l = 0; l <= 4 && sn_bench_int8(c->o); l++)
         if (c->o->levels >> l & 1 && !add_variant(c, l, &native_f32, false, err)) return false;
     return true;
@@ -596,12 +597,12 @@ static void release(graph_case *c) {
     free(c);
 }
 
-/* Profiles the kernels in a few more runs of the last variant, so that tracing does not disturb the
- * timing. */
+/* Profiles the kernels in a few more runs of the last variant that was asked for, not of the one in f32
+ * beside it, so that tracing does not disturb the timing. */
 static bool profile_last(graph_case *c, sn_error *err) {
     enum { RUNS = 5, EVENTS = 1 << 18 };
     const char *path = c->o->profile;
-    variant *v = c->n_variant ? &c->variant[c->n_variant - 1] : NULL;
+    variant *v = c->n_requested ? &c->variant[c->n_requested - 1] : NULL;
     if (!path || !v || !v->session) return true;
     sn_trace *t = sn_trace_begin(v->session, NULL, EVENTS, err);
     double seconds;
