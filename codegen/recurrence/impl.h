@@ -5,13 +5,15 @@
 #include "codegen/emit/family.h"
 
 /* Elements of a chunk; of a block, after which a thread turns to the next of its carries; so few that
- * they are computed one by one. */
+ * they are computed one by one; rows of a register tile. */
 enum {
     REC_CHUNK = 8,
     REC_BLOCK = 32,
     REC_FEW = 3,
     REC_PAIRS = 2,
     REC_VECTORS = 4,
+    REC_ROWS_AT_ONCE = 4,
+    REC_PARTS = 2,
     REC_VIEWS = SN_REC_END + 3 + 2 * SN_REC_TURNED
 };
 
@@ -36,32 +38,31 @@ typedef struct rec_plan {
     bool direct;   /* rows of y go from registers to memory */
     sn_dtype t;
     int lanes;
-    int align;         /* columns of tiles are a multiple of it */
-    int64_t K, V;      /* of the carry */
-    int64_t inner;     /* K in whole vectors */
-    int64_t cols;      /* columns of a block of V, in whole vectors */
-    int64_t n_block;   /* blocks of V, which are independent */
-    int pairs, first;  /* pairs of vectors of an element; REC_CHUNK times that */
-    rec_tile left;     /* [CHUNK][first + inner]: weights of each row of `right` in y; q */
-    rec_tile left_u;   /* the same in u; a */
-    rec_tile right;    /* [first + inner][cols]: u, v, the carry */
-    rec_tile key;      /* [first][inner]: b, k */
-    rec_tile decay;    /* [CHUNK][inner]; REC_ONE: [1][CHUNK] */
-    rec_tile total;    /* [1][inner or 1]: product of the decays so far */
-    rec_tile sums;     /* REC_ROWS: [2 CHUNK CHUNK][lanes]: weights before their lanes are summed */
-    rec_tile factors;  /* REC_ONE: [2 + PAIRS][CHUNK]: of the rows of q, a and each pair's key */
-    rec_tile out;      /* [CHUNK][cols]: y */
-    rec_tile out_u;    /* [CHUNK][cols], if b is k; else the first rows of `right` */
-    int n_turned;      /* z that somebody reads */
-    rec_tile x;        /* [n_turned CHUNK][cols] */
-    rec_tile x_turned; /* [n_turned cols][CHUNK]: x^T */
-    rec_tile z_turned; /* [n_turned (first + inner)][CHUNK]: right x^T */
-    rec_tile z;        /* [n_turned CHUNK][inner] */
-    rec_tile kept;     /* [first][inner]: keys as they were, if p->weighs; else it is `key` */
-    int64_t elements;  /* of scratch, without what each unit has */
-    int64_t each;      /* elements that each unit has */
-    int64_t group;     /* units that a thread computes in turns, block by block */
-    em_val unit;       /* where the tiles of the current unit begin */
+    int align;        /* columns of tiles are a multiple of it */
+    int64_t K, V;     /* of the carry */
+    int64_t inner;    /* K in whole vectors */
+    int64_t cols;     /* columns of a block of V, in whole vectors */
+    int64_t n_block;  /* blocks of V, which are independent */
+    int pairs, first; /* pairs of vectors of an element; REC_CHUNK times that */
+    rec_tile left;    /* [CHUNK][first + inner]: weights of each row of `right` in y; q */
+    rec_tile left_u;  /* the same in u; a */
+    rec_tile right;   /* [first + inner][cols]: u, v, the carry */
+    rec_tile key;     /* [first][inner]: b, k */
+    rec_tile decay;   /* [CHUNK][inner]; REC_ONE: [1][CHUNK] */
+    rec_tile total;   /* [1][inner or 1]: product of the decays so far */
+    rec_tile sums;    /* REC_ROWS: [2 CHUNK CHUNK][lanes]: weights before their lanes are summed */
+    rec_tile factors; /* REC_ONE: [2 + PAIRS][CHUNK]: of the rows of q, a and each pair's key */
+    rec_tile out;     /* [CHUNK][cols]: y */
+    rec_tile out_u;   /* [CHUNK][cols], if b is k; else the first rows of `right` */
+    int n_turned;     /* z that somebody reads */
+    rec_tile x;       /* [n_turned CHUNK][cols] */
+    rec_tile read;    /* [n_turned CHUNK][first + inner]: x right^T */
+    rec_tile z;       /* [n_turned CHUNK][inner] */
+    rec_tile kept;    /* [first][inner]: keys as they were, if p->weighs; else it is `key` */
+    int64_t elements; /* of scratch, without what each unit has */
+    int64_t each;     /* elements that each unit has */
+    int64_t group;    /* units that a thread computes in turns, block by block */
+    em_val unit;      /* where the tiles of the current unit begin */
 } rec_plan;
 
 /* A dim that the kernel requires to be a number. */
@@ -82,9 +83,6 @@ int rec_decayed(const rec_plan *p, int pair, int t);
 /* Of columns in whole vectors from number `vector` on: as many as are in registers at a time, REC_VECTORS
  * at most. */
 int rec_vectors_at(em *e, const rec_plan *p, int vector);
-
-/* Rows of `right` in a part of the product right x^T, which are in registers at a time. */
-int rec_turned_rows(const em *e, const rec_plan *p);
 
 /* ---- tiles ---- */
 
@@ -135,31 +133,41 @@ void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i);
 
 /* ---- weights.c ---- */
 
-/* e^g of the chunk's elements, as a vector. REC_ONE only. */
-em_val rec_exp_decays(em *e, const rec_plan *p);
+/* e^g of the chunk's elements in place of g. REC_ONE only. */
+void rec_exp_decays(em *e, const rec_plan *p);
+/* The sums of the lanes of CHUNK vectors, which are overwritten, as one vector. */
+em_val rec_sum_lanes(em *e, em_val *v);
 /* The weights in `left` and `left_u`; decays in q, a, and the keys; `total`. */
 void rec_emit_weights(em *e, const rec_plan *p);
 
 /* ---- prefetch.c ---- */
 
-/* What is brought to the caches while a chunk is computed. */
-typedef enum rec_ahead { REC_NEXT_UNIT, REC_NEXT_CHUNK, REC_AHEAD } rec_ahead;
+/* Rows of a view: the first one, bytes to the next. */
+typedef struct rec_stream {
+    em_val row, step;
+} rec_stream;
 
-/* Views by number. Each half of a product's rows brings the next `each` of them. */
+/* What is brought to the caches while a chunk is computed: each view is REC_PARTS streams. */
 typedef struct rec_prefetch {
-    em_val row[REC_AHEAD][REC_VIEWS], step[REC_VIEWS];     /* first rows, bytes to the next one */
-    em_val now[REC_AHEAD][REC_VIEWS], now_step[REC_VIEWS]; /* those of this half */
-    int n, next, each, n_now;
+    rec_stream stream[REC_PARTS * REC_VIEWS];
+    int n, next;
+    int64_t work;  /* multiply-adds of the loops that follow */
     int log_lines; /* of a row */
 } rec_prefetch;
 
+/* What a loop brings: streams in proportion to its work. */
+typedef struct rec_share {
+    rec_stream stream[REC_PARTS * REC_VIEWS];
+    int n, log_lines;
+} rec_share;
+
 void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *f);
-/* In the loop over a product's halves; second: i1. */
-void rec_prefetch_half(em *e, rec_prefetch *f, em_val second);
-/* Before the loop of a part of a product that is not divided. */
-void rec_prefetch_part(rec_prefetch *f);
-/* In turn 0, 1, ... `turns` - 1 of a half or part. */
-void rec_prefetch_turn(em *e, const rec_prefetch *f, em_val turn, int64_t turns);
+/* Before a loop of that many multiply-adds. */
+rec_share rec_prefetch_part(rec_prefetch *f, int64_t work);
+/* The same for a loop that is run twice, of that much work in all; second: i1. */
+rec_share rec_prefetch_half(em *e, rec_prefetch *f, int64_t work, em_val second);
+/* In turn 0, 1, ... `turns` - 1 of the loop. */
+void rec_prefetch_turn(em *e, const rec_share *s, em_val turn, int64_t turns);
 
 /* ---- products.c ---- */
 
@@ -171,7 +179,7 @@ void rec_emit_y(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead
 
 /* ---- turned.c: z = x S^T ---- */
 
-/* Keeps the keys, before rec_emit_weights, if that changes them. */
+/* Keeps the keys for z, before rec_emit_weights changes them. */
 void rec_keep_keys(em *e, const rec_plan *p);
 /* z, before the carry is updated. If !p->weighs also the decays of keys, and `total`. */
 void rec_emit_turned(em *e, const rec_plan *p, rec_prefetch *ahead);

@@ -75,8 +75,7 @@ static void place_turned(rec_plan *p) {
     const int64_t n = p->n_turned;
     if (!n) return;
     p->x = place(p, n * REC_CHUNK, p->cols);
-    p->x_turned = place(p, n * p->cols, REC_CHUNK);
-    p->z_turned = place(p, n * (p->first + p->inner), REC_CHUNK);
+    p->read = place(p, n * REC_CHUNK, p->first + p->inner);
     p->z = place(p, n * REC_CHUNK, p->inner);
     p->kept = p->weighs ? place(p, p->first, p->inner) : p->key;
 }
@@ -99,7 +98,8 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     p->stores_u = p->r.delta && k->step->n_out > 2;
     p->weighs = !p->r.silent || p->r.delta;
     p->n_turned = turned_of(p);
-    p->align = p->n_turned && p->lanes < REC_CHUNK ? REC_CHUNK : p->lanes;
+    int most_rows = p->n_turned ? REC_CHUNK : REC_ROWS_AT_ONCE;
+    p->align = p->lanes < most_rows ? most_rows : p->lanes;
     int64_t most = BLOCK_BYTES / (int64_t)sn_dtype_size(p->t);
     p->n_block =
         p->V > most && !p->n_turned ? (p->V + most - 1) / most : 1; /* z is of all columns */
@@ -126,15 +126,6 @@ int rec_vectors_at(em *e, const rec_plan *p, int first) {
     int n = (int)(p->cols / p->lanes) - first;
     int most = e->target->vector_regs < 32 ? REC_VECTORS - 1 : REC_VECTORS;
     return n < most ? n : most;
-}
-
-/* Accumulators for each x, an element and the rows of x^T are in registers. */
-int rec_turned_rows(const em *e, const rec_plan *p) {
-    int each = p->n_turned * (p->lanes < REC_CHUNK ? REC_CHUNK / p->lanes : 1);
-    int most = (e->target->vector_regs - 2 - each) / each, all = (int)(p->first + p->inner);
-    if (most < 1) most = 1;
-    int parts = (all + most - 1) / most;
-    return (all + parts - 1) / parts;
 }
 
 /* ---- tiles ---- */

@@ -2,7 +2,13 @@
  * and read in place: rows of the right one are contiguous, elements of the left one broadcast. */
 #include "codegen/recurrence/impl.h"
 
-enum { ROWS = REC_CHUNK / 2, MAX_VECTORS = REC_VECTORS, LOG_UNROLL = 2, UNROLL = 1 << LOG_UNROLL };
+enum {
+    LOG_ROWS = 2,
+    ROWS = 1 << LOG_ROWS,
+    MAX_VECTORS = REC_VECTORS,
+    LOG_UNROLL = 2,
+    UNROLL = 1 << LOG_UNROLL
+};
 
 /* A register tile of ROWS rows and n vectors of columns. */
 typedef struct tile {
@@ -20,11 +26,14 @@ static void end(em *e, em_loop *l, tile *x) {
     for (int i = 0; i < ROWS * x->n; i++) x->acc[i] = em_final(e, l, x->carried[i]);
 }
 
+static em_val plus(em *e, const rec_plan *p, em_val at, int64_t elements) {
+    return em_gep(e, at, p->t, em_i64(e, elements));
+}
+
 /* acc += element of each row times the vectors of a row of the right factor */
 static void multiply_add(em *e, const rec_plan *p, tile *x, const em_val *element, em_val row) {
     em_val v[MAX_VECTORS];
-    for (int j = 0; j < x->n; j++)
-        v[j] = rec_load(e, p, em_gep(e, row, p->t, em_i64(e, (int64_t)j * p->lanes)));
+    for (int j = 0; j < x->n; j++) v[j] = rec_load(e, p, plus(e, p, row, (int64_t)j * p->lanes));
     for (int i = 0; i < ROWS; i++) {
         em_val s = em_load_splat(e, p->t, element[i], p->lanes);
         for (int j = 0; j < x->n; j++)
@@ -62,16 +71,21 @@ static void emit_product(em *e, const rec_plan *p, const rec_unit *unit, rec_pre
     int64_t col = (int64_t)vector * p->lanes;
     tile x = {.n = n};
     em_loop half = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, ROWS));
-    rec_prefetch_half(e, ahead, em_cmp(e, EM_GE, half.i, em_i64(e, ROWS)));
+    rec_share share = rec_prefetch_half(e, ahead, REC_CHUNK * (last - first) * n * p->lanes,
+                                        em_cmp(e, EM_GE, half.i, em_i64(e, ROWS)));
     for (int i = 0; i < ROWS * x.n; i++) x.acc[i] = em_vf(e, 0);
+    em_val zero = em_i64(e, 0), right = rec_at_const(e, p, p->right, 0, em_i64(e, col)), row[ROWS];
+    for (int i = 0; i < ROWS; i++) row[i] = rec_at(e, p, left, em_addi(e, half.i, i), zero);
     em_loop l = em_for(e, em_i64(e, first), em_i64(e, last), em_i64(e, UNROLL));
     em_val turn = em_lshr(e, em_subi(e, l.i, first), em_i64(e, LOG_UNROLL));
     begin(e, &l, &x);
-    rec_prefetch_turn(e, ahead, turn, turns);
+    rec_prefetch_turn(e, &share, turn, turns);
+    em_val from[ROWS], v = em_gep(e, right, p->t, em_muli(e, l.i, p->right.ld));
+    for (int i = 0; i < ROWS; i++) from[i] = em_gep(e, row[i], p->t, l.i);
     for (int u = 0; u < UNROLL; u++) {
-        em_val element[ROWS], k = em_addi(e, l.i, u);
-        for (int i = 0; i < ROWS; i++) element[i] = rec_at(e, p, left, em_addi(e, half.i, i), k);
-        multiply_add(e, p, &x, element, rec_at(e, p, p->right, k, em_i64(e, col)));
+        em_val element[ROWS];
+        for (int i = 0; i < ROWS; i++) element[i] = plus(e, p, from[i], u);
+        multiply_add(e, p, &x, element, plus(e, p, v, u * p->right.ld));
     }
     end(e, &l, &x);
     if (of_u)
@@ -103,13 +117,15 @@ static void substitute(em *e, const rec_plan *p, int vector, int n) {
 }
 
 /* The same columns of the carry: times `total`, plus key^T right. */
-static void emit_update(em *e, const rec_plan *p, int vector, int n) {
+static void emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, int n) {
     int64_t col = (int64_t)vector * p->lanes;
     tile x = {.n = n};
     em_val at[ROWS * MAX_VECTORS], d = NULL;
     if (p->decays == REC_ONE)
         d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), p->lanes);
+    rec_share share = rec_prefetch_part(ahead, p->first * p->inner * n * p->lanes);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, ROWS));
+    rec_prefetch_turn(e, &share, em_lshr(e, l.i, em_i64(e, LOG_ROWS)), p->inner / ROWS);
     for (int i = 0; i < ROWS; i++) {
         em_val row = em_addi(e, l.i, i);
         if (p->decays == REC_ROWS)
@@ -140,5 +156,5 @@ void rec_emit_u(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead
 void rec_emit_y(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
                 int n) {
     if (!p->r.silent) emit_product(e, p, u, ahead, p->left, false, vector, n);
-    emit_update(e, p, vector, n);
+    emit_update(e, p, ahead, vector, n);
 }

@@ -25,6 +25,7 @@ static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     rec_prefetch ahead;
     const int vectors = (int)(p->cols / p->lanes);
     rec_load_elements(e, p, u);
+    if (p->decays == REC_ONE) rec_exp_decays(e, p);
     rec_keep_keys(e, p);
     if (p->weighs) rec_emit_weights(e, p);
     rec_prefetch_begin(e, p, u, &ahead);

@@ -14,40 +14,32 @@ static bool is_late(const rec_plan *p) {
 
 /* ---- sums of lanes ---- */
 
-/* Of segments of `seg` lanes of a and b, the halves added up: segments of a and b in turns. */
-static em_val fold(em *e, em_val a, em_val b, int seg) {
-    int n = em_lanes_of(a), half = seg / 2, low[256], high[256];
+/* Adds lanes `half` apart: the sums of a where that bit of a lane's number is 0, and those of b. A blend
+ * and a shuffle. */
+static em_val fold(em *e, em_val a, em_val b, int half) {
+    int n = em_lanes_of(a), here[256], there[256];
     for (int i = 0; i < n; i++) {
-        int from = i / seg * seg + i % half + (i % seg < half ? 0 : n);
-        low[i] = from;
-        high[i] = from + half;
+        here[i] = i & half ? n + i : i;
+        there[i] = here[i] ^ half;
     }
-    return em_add(e, em_shuffle(e, a, b, low, n), em_shuffle(e, a, b, high, n));
+    return em_add(e, em_shuffle(e, a, b, here, n), em_shuffle(e, a, b, there, n));
 }
 
-static int reversed_bits(int i, int n) {
-    int r = 0;
-    for (int bit = 1; bit < n; bit *= 2) r = 2 * r + (i & bit ? 1 : 0);
-    return r;
-}
-
-/* The sums of the lanes of CHUNK vectors, as one vector. */
-static em_val sum_lanes(em *e, em_val *v) {
-    em_val part[REC_CHUNK], x[REC_CHUNK];
-    int lanes = em_lanes_of(v[0]), n_part = 0;
-    for (; lanes > REC_CHUNK; lanes /= 2)
+em_val rec_sum_lanes(em *e, em_val *v) {
+    int lanes = em_lanes_of(v[0]), n_part = REC_CHUNK / lanes;
+    em_val x[REC_CHUNK];
+    for (; lanes > REC_CHUNK; lanes /= 2, n_part = 1)
         for (int i = 0; i < REC_CHUNK; i++)
             v[i] =
                 em_add(e, em_part(e, v[i], 0, lanes / 2), em_part(e, v[i], lanes / 2, lanes / 2));
-    for (int first = 0; first < REC_CHUNK; first += lanes) {
-        for (int i = 0; i < lanes; i++) x[i] = v[first + reversed_bits(i, lanes)];
-        for (int n = lanes; n > 1; n /= 2)
-            for (int i = 0; i < n / 2; i++) x[i] = fold(e, x[2 * i], x[2 * i + 1], n);
-        part[n_part++] = x[0];
-    }
+    for (int i = 0; i < REC_CHUNK; i++) x[i] = v[i];
+    for (int half = lanes / 2; half; half /= 2)
+        for (int i = 0; i < REC_CHUNK; i++)
+            if (i % lanes < half) x[i] = fold(e, x[i], x[i + half], half);
+    for (int i = 0; i < n_part; i++) x[i] = x[i * lanes];
     for (; n_part > 1; n_part /= 2)
-        for (int i = 0; i < n_part / 2; i++) part[i] = em_concat(e, part[2 * i], part[2 * i + 1]);
-    return part[0];
+        for (int i = 0; i < n_part / 2; i++) x[i] = em_concat(e, x[2 * i], x[2 * i + 1]);
+    return x[0];
 }
 
 /* The first n lanes of x, of others the rest. */
@@ -95,7 +87,7 @@ static void multiply(em *e, const rec_plan *p, rec_tile left, int pair, int t0, 
         for (int i = 0; i < 2; i++)
             for (int j = 0; j < GROUP; j++) acc[i][j0 + j] = em_final(e, &l, carried[i][j]);
     }
-    for (int i = 0; i < 2; i++) product[i] = sum_lanes(e, acc[i]);
+    for (int i = 0; i < 2; i++) product[i] = rec_sum_lanes(e, acc[i]);
 }
 
 /* The products of `left`'s vectors with a pair's keys, of CHUNK elements; n: how many count. */
@@ -146,13 +138,14 @@ static void weigh_by_one(em *e, const rec_plan *p, int pair, em_val decays) {
     scale_rows(e, p, p->key, rec_first_of(p, pair), 0, OF_KEYS + pair);
 }
 
-em_val rec_exp_decays(em *e, const rec_plan *p) {
+void rec_exp_decays(em *e, const rec_plan *p) {
     em_val at = rec_at_const(e, p, p->decay, 0, em_i64(e, 0));
-    return sn_vmath_emit(e, SN_V_EXP, em_load(e, p->t, at, REC_CHUNK));
+    em_store(e, p->t, at, sn_vmath_emit(e, SN_V_EXP, em_load(e, p->t, at, REC_CHUNK)));
 }
 
 static void weigh_one(em *e, const rec_plan *p) {
-    em_val decays = rec_exp_decays(e, p), total = em_f(e, 1);
+    em_val at = rec_at_const(e, p, p->decay, 0, em_i64(e, 0)), total = em_f(e, 1);
+    em_val decays = em_load(e, p->t, at, REC_CHUNK);
     for (int pair = 0; pair < p->pairs; pair++) weigh_by_one(e, p, pair, decays);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val before = total;
@@ -221,7 +214,7 @@ static void store_sums(em *e, const rec_plan *p, rec_tile left, bool of_u, int p
     em_val v[REC_CHUNK];
     for (int j = 0; j < REC_CHUNK; j++)
         v[j] = j < n ? rec_load(e, p, sum_at(e, p, of_u, t, j)) : em_vf(e, 0);
-    store_weights(e, p, left, pair, t, sum_lanes(e, v), n);
+    store_weights(e, p, left, pair, t, rec_sum_lanes(e, v), n);
 }
 
 /* q and a times the decays that the carry at the chunk's beginning has by then. */
