@@ -41,6 +41,14 @@ void gemm_share(em *e, em_val n, em_val part, em_val parts, em_val *lo, em_val *
     *hi = cut(e, n, em_add(e, part, one(e)), parts);
 }
 
+em_branch gemm_if_packs(em *e, const gemm_state *s) {
+    return s->keeps_a ? em_if(e, em_not(e, s->keeps_a)) : (em_branch){0};
+}
+
+void gemm_end_packs(em *e, const gemm_state *s, em_branch *br) {
+    if (s->keeps_a) em_endif(e, br);
+}
+
 em_val gemm_of_row(em *e, const gemm_plan *p, em_val a, em_val i) {
     em_val end = em_addi(e, em_muli(e, i, p->a_row_stride), p->a_row_stride - 1);
     return em_gep(e, a, p->t, end);

@@ -11,7 +11,9 @@ enum {
     DYNAMIC_MIN_TILES = 8, /* ... but at least so many full microtiles: fewer would wait for B; */
     DYNAMIC_MIN_PANELS = 6,   /* so many panels, or GEMM_PACK_A_PANELS if A is packed; */
     DYNAMIC_WORK_ITEMS = 256, /* in items of about 1/256 of a thread's share of all work, */
-    DYNAMIC_MIN_ITEMS = 8     /* at least so many for a thread where the rows allow it */
+    DYNAMIC_MIN_ITEMS = 8,    /* at least so many for a thread where the rows allow it */
+    ROW_ITEM_BYTES =
+        24 << 10 /* one row: of B in a work item, or more, and of the static share in */
 };
 
 /* Sets the indices of a batch item and the bases of its operands. */
@@ -60,13 +62,13 @@ typedef struct share {
     em_val row0, row1, panel0, panel1;
 } share;
 
-/* Part `part` of a grid of row_parts x col_parts of the first n_rows rows. */
-static share grid_share(em *e, const gemm_state *s, em_val part, em_val row_parts, em_val col_parts,
-                        em_val n_rows) {
+/* Part `part` of a grid of row_parts x col_parts of the first n_rows rows and n_panels panels. */
+static share grid_share(em *e, em_val part, em_val row_parts, em_val col_parts, em_val n_rows,
+                        em_val n_panels) {
     share r;
     gemm_share(e, em_ceil_div(e, n_rows, ROW_UNIT), em_div(e, part, col_parts), row_parts, &r.row0,
                &r.row1);
-    gemm_share(e, s->n_panels, em_rem(e, part, col_parts), col_parts, &r.panel0, &r.panel1);
+    gemm_share(e, n_panels, em_rem(e, part, col_parts), col_parts, &r.panel0, &r.panel1);
     r.row1 = em_imin(e, em_muli(e, r.row1, ROW_UNIT), n_rows);
     r.row0 = em_muli(e, r.row0, ROW_UNIT);
     return r;
@@ -74,22 +76,31 @@ static share grid_share(em *e, const gemm_state *s, em_val part, em_val row_part
 
 /* ---- dynamic schedule ---- */
 
-/* Whether the kernel has a dynamic remainder, if the sizes at run time allow it. */
-static bool may_be_dynamic(const gemm_plan *p) {
-    const sn_gemm *g = p->g;
-    return g->dynamic && g->b_packed && !p->pack_b && !gemm_is(g->m, 1);
+/* Whether long products have a dynamic remainder of rows. */
+static bool divides_rows(const gemm_plan *p) {
+    return p->g->dynamic && p->g->b_packed && !p->pack_b && !gemm_is(p->g->m, 1);
+}
+
+/* Whether products of one row have one of panels: if the first share of a thread packs all of A, even if
+ * it has no panels. */
+static bool divides_panels(const gemm_plan *p) {
+    const em_size *m = &p->g->m;
+    bool all_of_k = !p->k_blocked || p->keeps_partial_c;
+    bool packs_once = p->fn.group_row || p->fn.int_row || (!p->pack_b && !p->ints.on && all_of_k);
+    return p->g->dynamic && p->g->b_packed && packs_once && (m->slot >= 0 || m->value == 1);
 }
 
 /* Multiply-adds (a millisecond) from which on the last rows are scheduled dynamically. */
 static const int64_t dynamic_from = (int64_t)1 << 27;
 
-/* The dynamic remainder: the last rows of a long product. Threads that are done with their static
- * share take work items from a counter, so that nobody waits long for a thread whose core was busy
- * with something else. */
+/* The dynamic remainder: the last rows of a long product, or the last panels of a product of one row.
+ * Threads that are done with their static share take work items from a counter, so that nobody waits
+ * long for a thread whose core was busy with something else. */
 typedef struct remainder {
     em_val counter;                      /* pointer */
     em_val exists;                       /* i1 */
-    em_val row0;                         /* first row; M if there is no remainder */
+    em_val rows, panels;                 /* first so many of C that are divided statically */
+    em_val row0, panel0;                 /* of the first work item */
     em_val item_rows, item_panels, wide; /* of a work item; work items side by side */
     em_val n_items;
 } remainder;
@@ -98,18 +109,30 @@ static em_val divide_up(em *e, em_val n, em_val by) {
     return em_div(e, em_add(e, n, em_sub(e, by, one(e))), by);
 }
 
-static remainder plan_remainder(em *e, const gemm_plan *p, const gemm_state *s, em_val by_rows) {
-    remainder r = {.counter = em_buf(e, p->g->counter_buf), .row0 = s->m};
+/* Nothing but static shares, or the conditions that all remainders have. */
+static remainder no_remainder(em *e, const gemm_plan *p, const gemm_state *s, em_val one_item) {
+    remainder r = {.counter = em_buf(e, p->g->counter_buf),
+                   .rows = s->m,
+                   .panels = s->n_panels,
+                   .row0 = s->m,
+                   .panel0 = zero(e),
+                   .item_rows = one(e),
+                   .item_panels = one(e),
+                   .wide = one(e),
+                   .n_items = zero(e)};
+    r.exists = em_and(e, one_item, em_cmp(e, EM_GT, e->nthreads, one(e)));
+    r.exists = em_and(e, r.exists, LLVMBuildIsNotNull(e->b, r.counter, ""));
+    return r;
+}
+
+static remainder plan_rows(em *e, const gemm_plan *p, const gemm_state *s, remainder r) {
     em_val nt = e->nthreads, work = em_mul(e, em_mul(e, s->m, s->n), s->k);
-    r.exists = em_cmp(e, EM_GE, work, em_i64(e, dynamic_from));
-    r.exists = em_and(e, r.exists, em_cmp(e, EM_GT, nt, one(e)));
-    r.exists = em_and(e, r.exists, by_rows);
+    r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, work, em_i64(e, dynamic_from)));
     em_val least = em_i64(e, (int64_t)DYNAMIC_FRACTION * DYNAMIC_MIN_TILES * p->mr);
     r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, s->m, least));
-    r.exists = em_and(e, r.exists, LLVMBuildIsNotNull(e->b, r.counter, ""));
     em_val rows = em_div(e, s->m, em_i64(e, DYNAMIC_FRACTION));
     em_val static_rows = em_round_down(e, em_sub(e, s->m, rows), ROW_UNIT);
-    r.row0 = em_select(e, r.exists, static_rows, s->m);
+    r.rows = r.row0 = em_select(e, r.exists, static_rows, s->m);
     rows = em_imax(e, em_sub(e, s->m, r.row0), one(e));
     em_val blocks = em_ceil_div(e, rows, p->mc);
     em_val items = em_muli(e, nt, DYNAMIC_WORK_ITEMS / DYNAMIC_FRACTION);
@@ -126,12 +149,58 @@ static remainder plan_remainder(em *e, const gemm_plan *p, const gemm_state *s, 
     return r;
 }
 
+/* One row: its panels stream from memory, which threads do not share evenly. */
+static remainder plan_panels(em *e, const gemm_plan *p, const gemm_state *s, remainder r) {
+    const sn_gemm *g = p->g;
+    int bits = g->groups.size ? g->groups.bits : 8 * (int)sn_dtype_size(p->b_type);
+    em_val bytes = em_imax(e, em_muli(e, s->k, p->panel * bits / 8), one(e));
+    em_val panels = em_div(e, s->n_panels, em_i64(e, DYNAMIC_FRACTION));
+    em_val least = divide_up(e, em_i64(e, ROW_ITEM_BYTES), bytes);
+    if (p->has_ukr_1x2) least = em_imax(e, least, em_i64(e, 2)); /* emit_panel_pairs */
+    em_val items = em_muli(e, e->nthreads, DYNAMIC_MIN_ITEMS);
+    r.item_panels = em_imax(e, least, divide_up(e, panels, items));
+    r.n_items = em_select(e, r.exists, em_div(e, panels, r.item_panels), zero(e));
+    r.panels = em_sub(e, s->n_panels, em_mul(e, r.n_items, r.item_panels));
+    r.exists = em_cmp(e, EM_GT, r.n_items, zero(e));
+    r.panel0 = r.panels;
+    r.row0 = zero(e);
+    r.wide = em_imax(e, r.n_items, one(e));
+    return r;
+}
+
+static remainder either(em *e, em_val yes, const remainder *a, const remainder *b) {
+    remainder r = {.counter = a->counter};
+    r.exists = em_select(e, yes, a->exists, b->exists);
+    r.rows = em_select(e, yes, a->rows, b->rows);
+    r.panels = em_select(e, yes, a->panels, b->panels);
+    r.row0 = em_select(e, yes, a->row0, b->row0);
+    r.panel0 = em_select(e, yes, a->panel0, b->panel0);
+    r.item_rows = em_select(e, yes, a->item_rows, b->item_rows);
+    r.item_panels = em_select(e, yes, a->item_panels, b->item_panels);
+    r.wide = em_select(e, yes, a->wide, b->wide);
+    r.n_items = em_select(e, yes, a->n_items, b->n_items);
+    return r;
+}
+
+/* The remainder of a product whose batch is `one_item`, or not, and which threads divide by rows, or
+ * not. */
+static remainder plan_remainder(em *e, const gemm_plan *p, const gemm_state *s, em_val one_item,
+                                em_val by_rows) {
+    em_val single = em_cmp(e, EM_EQ, s->m, one(e)), several = em_not(e, single);
+    remainder none = no_remainder(e, p, s, one_item), of_row = none, of_rows = none;
+    none.exists = em_i1(e, false);
+    of_rows.exists = em_and(e, of_row.exists, em_and(e, by_rows, several));
+    of_rows = divides_rows(p) ? plan_rows(e, p, s, of_rows) : none;
+    of_row = divides_panels(p) ? plan_panels(e, p, s, of_row) : none;
+    return either(e, single, &of_row, &of_rows);
+}
+
 /* The share of step i: the static one (0), then work item i - 1. */
 static share dynamic_share(em *e, const gemm_state *s, const remainder *r, em_val step,
                            share fixed) {
     em_val is_static = em_cmp(e, EM_EQ, step, zero(e)), i = em_sub(e, step, one(e));
     em_val row = em_add(e, r->row0, em_mul(e, em_div(e, i, r->wide), r->item_rows));
-    em_val panel = em_mul(e, em_rem(e, i, r->wide), r->item_panels);
+    em_val panel = em_add(e, r->panel0, em_mul(e, em_rem(e, i, r->wide), r->item_panels));
     share t;
     t.row0 = em_select(e, is_static, fixed.row0, em_imin(e, row, s->m));
     t.row1 = em_select(e, is_static, fixed.row1, em_imin(e, em_add(e, row, r->item_rows), s->m));
@@ -156,7 +225,8 @@ static void end_dynamic(em *e, const remainder *r, em_loop *step) {
 /* Batch items whose K differs: all threads share the C of each, because some may have no k. */
 static void emit_ragged(em *e, const gemm_plan *p, gemm_state *s, em_val items) {
     em_val row_parts = choose_row_parts(e, p, s);
-    share c = grid_share(e, s, e->tid, row_parts, em_div(e, e->nthreads, row_parts), s->m);
+    share c =
+        grid_share(e, e->tid, row_parts, em_div(e, e->nthreads, row_parts), s->m, s->n_panels);
     gemm_sort_ragged(e, p, s);
     em_loop item = em_for(e, zero(e), items, one(e));
     begin_item(e, p, s, item.i);
@@ -197,18 +267,18 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     em_val part = em_select(e, by_item, zero(e), tid);
     gemm_share(e, items, em_select(e, by_item, tid, zero(e)), em_select(e, by_item, nt, one(e)),
                &item0, &item1);
-    bool dynamic = may_be_dynamic(p);
-    remainder rest = {.row0 = s.m};
-    if (dynamic) {
-        em_val by_rows = em_cmp(e, EM_EQ, row_parts, nt);
-        em_val one_item = em_cmp(e, EM_EQ, items, one(e));
-        rest = plan_remainder(e, p, &s, em_and(e, by_rows, one_item));
-    }
-    share c = grid_share(e, &s, part, row_parts, col_parts, rest.row0);
+    bool dynamic = divides_rows(p) || divides_panels(p);
+    remainder rest = {.rows = s.m, .panels = s.n_panels};
+    if (dynamic)
+        rest = plan_remainder(e, p, &s, em_cmp(e, EM_EQ, items, one(e)),
+                              em_cmp(e, EM_EQ, row_parts, nt));
+    share c = grid_share(e, part, row_parts, col_parts, rest.rows, rest.panels);
     em_loop step;
     if (dynamic) {
         step = em_for(e, zero(e), em_add(e, rest.n_items, one(e)), one(e));
         c = dynamic_share(e, &s, &rest, step.i, c);
+        em_val again = em_cmp(e, EM_GT, step.i, zero(e)), single = em_cmp(e, EM_EQ, s.m, one(e));
+        if (divides_panels(p)) s.keeps_a = em_and(e, again, single);
     }
     em_loop item = em_for(e, item0, item1, one(e));
     begin_item(e, p, &s, item.i);

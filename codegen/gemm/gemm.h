@@ -127,9 +127,9 @@ typedef struct sn_gemm {
     int index_buf;         /* base pointer of the integers: buf[index_buf] */
     sn_dtype index_dtype;
     em_size index_row, index_col; /* strides */
-    bool dynamic;                 /* products of a millisecond and more: threads take the last
-                              rows from a work counter, buf[counter_buf]: an i64 that is 0 when the
-                              kernel starts, or NULL for a static schedule */
+    bool dynamic;                 /* products of a millisecond and more, or of one row: threads
+                              take the last rows or panels from a work counter, buf[counter_buf]: an
+                              i64 that is 0 when the kernel starts, or NULL for a static schedule */
     int counter_buf;
     bool no_store; /* the epilogue stores the result; c is unused */
     void *ctx;     /* passed to the callbacks; each callback may be NULL */

@@ -57,7 +57,9 @@ static gemm_group_panel panel_at(em *e, const gemm_plan *p, const gemm_state *s,
 
 static void emit_row(em *e, const gemm_plan *p, const gemm_state *s, em_val row, em_val panel0,
                      em_val panel1) {
+    em_branch due = gemm_if_packs(e, s);
     pack_rows(e, p, s, row, one(e));
+    gemm_end_packs(e, s, &due);
     em_loop jr = em_for(e, panel0, panel1, one(e));
     gemm_group_panel b = panel_at(e, p, s, jr.i, zero(e));
     gemm_int_row_call(e, p->fn.int_row,

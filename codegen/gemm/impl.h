@@ -119,6 +119,7 @@ typedef struct gemm_state {
     em_val batch[SN_GEMM_BATCH];
     em_val a, b;    /* bases of this batch item */
     em_val packs_a; /* pack_a_per_call: full microtiles read packed A */
+    em_val keeps_a; /* one row, which an earlier work item has packed; NULL: never */
     em_val b_in_place;
     em_val kc;        /* keeps_partial_c: KC; K itself if this call has few rows */
     em_val jc;        /* jc loop: first panel of the NC block */
@@ -185,6 +186,9 @@ static inline em_val zero(em *e) {
 static inline em_val one(em *e) {
     return em_i64(e, 1);
 }
+/* Around code that packs A: it runs unless s->keeps_a. */
+em_branch gemm_if_packs(em *e, const gemm_state *s);
+void gemm_end_packs(em *e, const gemm_state *s, em_branch *br);
 /* Part `part` of `parts` of n things, evenly: [lo, hi). */
 void gemm_share(em *e, em_val n, em_val part, em_val parts, em_val *lo, em_val *hi);
 

@@ -110,10 +110,12 @@ static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0
         row = em_gep(e, s->a, p->t, em_mul(e, of_a, em_size_value(e, p->g->a.row)));
     } else if (p->g->prologue || p->g->a.dtype != p->t) {
         row = em_gep_bytes(e, e->scratch, em_i64(e, p->a_offset));
-        call_pack_a(e, p, s, row, zero(e), one(e), zero(e), s->k);
     }
+    em_branch due = gemm_if_packs(e, s);
+    if (row != s->a && !p->g->n_blocks) call_pack_a(e, p, s, row, zero(e), one(e), zero(e), s->k);
     if (g->has_min)
         gemm_group_sums_call(e, p->fn.group_sums, (gemm_group_sums_args){.a = row, .sums = sums});
+    gemm_end_packs(e, s, &due);
     em_val of_row = p->g->of_row ? gemm_words_of_row(e, p, row) : e->scratch;
     em_loop jr = em_for(e, lo, hi, one(e));
     gemm_group_panel b = gemm_group_panel_at(e, p, s->b, em_mul(e, jr.i, s->k));
@@ -388,12 +390,13 @@ static void emit_ic(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_va
     em_loop ic = em_for(e, zero(e), n_blocks, one(e));
     begin_mc_block(e, p, s, row0, row1, tiles, ic.i, n_blocks);
     if (p->pack_a && what & PACK) {
-        em_branch due = {0};
+        em_branch due = {0}, packs = gemm_if_packs(e, s);
         em_val first = em_cmp(e, EM_EQ, ic.i, zero(e));
         if (p->pack_next_a)
             due = em_if(e, p->pack_a_per_call ? em_and(e, first, s->packs_a) : first);
         pack_a_block(e, p, s);
         if (p->pack_next_a) em_endif(e, &due);
+        gemm_end_packs(e, s, &packs);
     }
     if (what & MULTIPLY && p->keeps_partial_c) emit_jc_pc(e, p, s, panel0, panel1);
     if (what & MULTIPLY && !p->keeps_partial_c) emit_jr(e, p, s, panel0, panel1);
