@@ -28,7 +28,7 @@ typedef struct gemm_shape {
     int super;      /* > 0: factors are integers, too */
     bool a_i8;      /* A holds integers i8, too */
     int tile;       /* block sizes: variant of sn_gemm_tiles */
-    bool dynamic;   /* so long that threads take its last rows from a counter */
+    bool dynamic;   /* threads take its last rows, or panels of one row, from a counter */
     bool only_bits; /* too large for sums in double: the bits for several numbers of threads */
 } gemm_shape;
 
