@@ -9,8 +9,8 @@ int sn_panel_columns(sn_dtype t) {
     return PANEL_BYTES / (int)sn_dtype_size(t == SN_F64 ? SN_F64 : SN_F32);
 }
 
-static bool open_region(decomp *c, const sn_region *r, const char *what, int n_arg,
-                        sn_node *const *arg) {
+bool sn_dc_open_region(decomp *c, const sn_region *r, const char *what, int n_arg,
+                       sn_node *const *arg) {
     if (r->n_arg != n_arg || r->n_out > SN_MAX_RESULTS)
         return sn_dc_fail(c, "its %s takes %d operands and gives %d, but has %d", what, r->n_arg,
                           r->n_out, n_arg);
@@ -28,7 +28,7 @@ static bool open_region(decomp *c, const sn_region *r, const char *what, int n_a
 bool decomp_map_reduce(decomp *c) {
     const sn_attr *body = sn_dc_attr(c, SN_A_body);
     if (!body) return sn_dc_fail(c, "attribute 'body' is missing");
-    return open_region(c, body->r, "body", c->n_in, c->in);
+    return sn_dc_open_region(c, body->r, "body", c->n_in, c->in);
 }
 
 bool decomp_primitive(decomp *c) {
@@ -256,7 +256,7 @@ static bool open_pack_prologue(decomp *c, sn_node **x) {
     const sn_attr *pro = sn_dc_attr(c, SN_A_prologue);
     int64_t panels = sn_dc_int(c, SN_A_panels, 0), n;
     if (!pro) return true;
-    if (!open_region(c, pro->r, "prologue", 1, x)) return false;
+    if (!sn_dc_open_region(c, pro->r, "prologue", 1, x)) return false;
     if (c->out[0]->rank != (*x)->rank || panels >= c->n_out)
         return sn_dc_fail(c, "its prologue does not give a matrix of the operand's shape");
     *x = c->out[0];
@@ -354,7 +354,7 @@ static bool decomp_product(decomp *c, int first) {
     if (pro) {
         arg[0] = left;
         if (n_pro) memcpy(arg + 1, c->in + first, sizeof *arg * (size_t)n_pro);
-        if (!open_region(c, pro->r, "prologue", 1 + n_pro, arg)) return false;
+        if (!sn_dc_open_region(c, pro->r, "prologue", 1 + n_pro, arg)) return false;
         left = c->out[0];
         if (c->n_out > 1) of_rows = c->out[1];
     }
@@ -387,7 +387,7 @@ static bool decomp_product(decomp *c, int first) {
     arg[0] = c->out[0];
     if (n_epi) memcpy(arg + 1, c->in + first + n_pro, sizeof *arg * (size_t)n_epi);
     if (of_rows) arg[++n_epi] = of_rows;
-    return open_region(c, epi->r, "epilogue", 1 + n_epi, arg);
+    return sn_dc_open_region(c, epi->r, "epilogue", 1 + n_epi, arg);
 }
 
 /* {blocks}: of the columns of the result, each row keeps those that its indices name. */

@@ -43,6 +43,11 @@ bool sn_dc_axis(const decomp *c, int *axis);
 /* sn_dim_is_const with an error message that names what. */
 bool sn_dc_number(const decomp *c, const char *what, sn_dim d, int64_t *value);
 
+/* c->out, c->n_out: the results of r, which is the op's `what`, for these operands, whose types must be
+ * its arguments'. */
+bool sn_dc_open_region(decomp *c, const sn_region *r, const char *what, int n_arg,
+                       sn_node *const *arg);
+
 /* A composite inside a decomposition. */
 sn_node *sn_dc_softmax(sn_node *x, sn_node *sink, int axis); /* sink: NULL: none */
 /* The dot of x and y over one axis each, with n_batch leading batch axes. */

@@ -1,6 +1,8 @@
 /* decomp_scan.c: what a fused_scan computes, as scans: one for the carries that are recomputed, which
- * keeps their values before each element, one for the rest, and sums of blocks. */
+ * keeps their values before each element, one for the rest, and sums of blocks. And a fused_recurrence. */
 #include "ir/decomp_impl.h"
+
+#include <string.h>
 
 static sn_node *scan_over(decomp *c, int n_carry, int n_sequence, bool reverse, int n_in,
                           sn_node *const *in, sn_node *const *arg, int n_out, sn_node *const *out) {
@@ -81,5 +83,23 @@ bool decomp_fused_scan(decomp *c) {
         if (axis >= 0 && !(c->out[i] = sum_blocks(c, c->out[i], (int)axis + 1))) return false;
     }
     c->n_out = n_out;
+    return !c->m->error.code;
+}
+
+bool decomp_fused_recurrence(decomp *c) {
+    const sn_attr *pro = sn_dc_attr(c, SN_A_prologue);
+    sn_node *in[SN_REC_END + SN_REC_TURNED] = {c->in[0]}, **row = in + 1;
+    sn_attr attr[SN_ATTR_COUNT];
+    int n_attr = 0, n_row = pro ? pro->r->n_out : 0;
+    if (c->n_in < 1 || !pro || n_row > SN_REC_END + SN_REC_TURNED - 1)
+        return sn_dc_fail(c, "its prologue is missing or has too many results");
+    if (!sn_dc_open_region(c, pro->r, "prologue", c->n_in - 1, c->in + 1)) return false;
+    memcpy(row, c->out, sizeof *row * (size_t)n_row);
+    for (int i = 0; i < c->n_attr; i++)
+        if (c->attr[i].key != SN_A_prologue) attr[n_attr++] = c->attr[i];
+    sn_node *all = sn_node_new(c->m, SN_OP_recurrence, 1 + n_row, in, n_attr, attr);
+    if (c->m->error.code) return false;
+    c->n_out = all->n_result;
+    for (int i = 0; i < c->n_out; i++) c->out[i] = sn_b_result(all, i);
     return !c->m->error.code;
 }

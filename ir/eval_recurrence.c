@@ -7,9 +7,11 @@
 
 sn_recurrence sn_recurrence_of(const sn_node *n) {
     int turned = (int)sn_attr_int(n, SN_A_transposed, 0);
+    const sn_region *rows = sn_attr_region(n, SN_A_prologue);
+    int n_in = rows ? 1 + rows->n_out : n->n_in;
     return (sn_recurrence){.n_lead = n->in[SN_REC_START]->rank - 2,
                            .reads = (sn_reads)sn_attr_int(n, SN_A_reads, SN_READS_AFTER),
-                           .second = n->n_in - turned > SN_REC_B,
+                           .second = n_in - turned > SN_REC_B,
                            .delta = sn_attr_int(n, SN_A_delta, 0),
                            .same = sn_attr_int(n, SN_A_delta, 0) == SN_DELTA_OF_K,
                            .silent = sn_attr_int(n, SN_A_silent, 0),

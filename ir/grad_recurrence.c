@@ -39,7 +39,7 @@ static void carry_back(back *x) {
                        .silent = x->r.same,
                        .reverse = !x->r.reverse,
                        .turned = 1 + (x->r.delta && !x->r.same)};
-    sn_node *in[SN_REC_END + SN_REC_TURNED] = {x->k, x->q, x->dy, x->g, x->dend, x->a, x->b};
+    sn_node *in[SN_REC_END + SN_REC_TURNED] = {x->dend, x->k, x->q, x->dy, x->g, x->a, x->b};
     in[sn_recurrence_turned(&r, 0)] = x->w;
     if (r.turned > 1) in[sn_recurrence_turned(&r, 1)] = x->u;
     sn_node *n = recur(&r, sn_recurrence_turned(&r, r.turned), in);
@@ -57,7 +57,7 @@ static void carry_again(back *x) {
                        .silent = true,
                        .reverse = x->r.reverse,
                        .turned = 1 + x->r.delta};
-    sn_node *in[SN_REC_END + SN_REC_TURNED] = {x->k, x->k, x->w, x->g, x->start, x->b, x->u};
+    sn_node *in[SN_REC_END + SN_REC_TURNED] = {x->start, x->k, x->k, x->w, x->g, x->b, x->u};
     in[sn_recurrence_turned(&r, 0)] = x->dy;
     if (x->r.delta) in[sn_recurrence_turned(&r, 1)] = x->du;
     sn_node *n = recur(&r, sn_recurrence_turned(&r, r.turned), in);

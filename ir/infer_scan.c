@@ -117,7 +117,7 @@ bool infer_scan(infer_ctx *c) {
 static bool recurrent_operand(infer_ctx *c, int i, sn_dim size) {
     const sn_node *x = c->in[i], *start = c->in[SN_REC_START];
     const int last = start->rank - 1;
-    bool ok = x->rank == start->rank && x->shape[0] == c->in[0]->shape[0] &&
+    bool ok = x->rank == start->rank && x->shape[0] == c->in[SN_REC_Q]->shape[0] &&
               (x->shape[last] == size || (i == SN_REC_G && x->shape[last] == 1)) &&
               !memcmp(x->shape + 1, start->shape, sizeof *x->shape * (size_t)(last - 1));
     return ok || sn_infer_fail(c, "operand %d does not fit the carry, operand %d", i, SN_REC_START);
@@ -140,7 +140,7 @@ bool infer_recurrence(infer_ctx *c) {
     if (start->rank < 2 || !same)
         return sn_infer_fail(c, same ? "no matrix is carried" : "b must be k");
     sn_dim K = start->shape[start->rank - 2], V = start->shape[start->rank - 1];
-    const sn_dim size[SN_REC_END] = {K, K, V, K, 0, K, delta ? K : V}; /* Q, K, V, G, .., B, A */
+    const sn_dim size[SN_REC_END] = {0, K, K, V, K, K, delta ? K : V}; /* .., Q, K, V, G, B, A */
     for (int i = 0; i < c->n_in; i++) {
         if (c->in[i]->dtype != start->dtype || !sn_dtype_is_float((sn_dtype)start->dtype))
             return sn_infer_fail(c, "all operands must have one float type");

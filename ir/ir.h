@@ -445,14 +445,15 @@ int sn_scan_result(const sn_scan *s, int i);
 /* The axis of operand i, or of the body's result i - n_in, that is independent axis k; -1: none. */
 int sn_scan_tile(const sn_scan *s, int i, int k);
 
-/* ir/eval_recurrence.c — what a recurrence computes. Operands by number; B and A may be missing; those
- * that read S transposed follow. */
+/* ir/eval_recurrence.c — what a recurrence, or a fused_recurrence, computes. Operands by number; B and A
+ * may be missing; those that read S transposed follow. Those of a fused_recurrence from Q on are results
+ * of its prologue, of at most SN_REC_SOURCES tensors. */
 enum {
+    SN_REC_START,
     SN_REC_Q,
     SN_REC_K,
     SN_REC_V,
     SN_REC_G,
-    SN_REC_START,
     SN_REC_B,
     SN_REC_A, /* with `delta`; else u */
     SN_REC_END
@@ -472,7 +473,7 @@ typedef struct sn_recurrence {
     bool reverse;
     int turned; /* operands x of which z = x S^T is computed, S before the element */
 } sn_recurrence;
-enum { SN_REC_TURNED = 2 /* at most */ };
+enum { SN_REC_TURNED = 2 /* at most */, SN_REC_SOURCES = 12 };
 sn_recurrence sn_recurrence_of(const sn_node *n);
 /* The number of the i-th x among the operands, and of its z among the results. */
 int sn_recurrence_turned(const sn_recurrence *r, int i);

@@ -280,6 +280,7 @@ bool sn_region_begin(sn_region_code *c, em *e, const sn_region *r) {
 static void spread_deps(sn_region_code *c) {
     for (int i = 0; i < c->order.n; i++) {
         const sn_node *n = c->order.node[i];
+        if (c->fixed && c->fixed[i]) continue;
         for (int j = 0; j < n->n_in; j++) c->deps[i] |= c->deps[position(c, n->in[j])];
     }
 }
@@ -296,6 +297,7 @@ void sn_region_arg(sn_region_code *c, int i, em_val v, uint32_t deps) {
 
 static em_val emit_node(sn_region_code *c, const sn_node *n, const em_val *x) {
     sn_dtype t = (sn_dtype)n->dtype;
+    if (n->op == SN_OP_broadcast) return x[0];
     if (n->op == SN_OP_const) return sn_emit_const(c->e, t, sn_attr_flt(n, SN_A_value, 0));
     if (n->op == SN_OP_dim_value && c->dim) return sn_emit_integer(c->e, t, c->dim(c->ctx, n));
     if (n->op == SN_OP_gather_nd && c->at) return c->at(c->ctx, n, x + 1);
@@ -337,6 +339,12 @@ void sn_region_give(sn_region_code *c, const sn_node *n, em_val v) {
 
 em_val sn_region_node(const sn_region_code *c, const sn_node *n) {
     return c->value[position(c, n)];
+}
+
+void sn_region_fix(sn_region_code *c, const sn_node *n, uint32_t deps) {
+    if (!c->fixed) c->fixed = sn_arena_alloc(n->m, (size_t)c->order.n * sizeof *c->fixed);
+    c->fixed[position(c, n)] = true;
+    c->deps[position(c, n)] = deps;
 }
 
 uint32_t sn_region_node_deps(const sn_region_code *c, const sn_node *n) {

@@ -37,6 +37,7 @@ struct sn_region_code {
     uint32_t *deps; /* [order.n] union of the operands' */
     uint32_t *slot; /* node id - lowest id -> position in order + 1, 0: not there */
     uint32_t base;
+    bool *fixed;  /* [order.n], NULL: none; deps do not follow from the operands' */
     bool *needed; /* [order.n], NULL: all; others are never emitted */
     /* The element that a gather_nd node reads, in register form; index[i] is the i-th index value. The
      * captured tensor is the node's operand 0 (an arg node). Vectors of indices give a vector. */
@@ -63,6 +64,8 @@ void sn_region_only(sn_region_code *c, sn_node *const *root, int n_root, const s
 void sn_region_give(sn_region_code *c, const sn_node *n, em_val v);
 em_val sn_region_node(const sn_region_code *c, const sn_node *n); /* NULL before it is emitted */
 uint32_t sn_region_node_deps(const sn_region_code *c, const sn_node *n);
+/* Node n is computed elsewhere (a leaf, as above), and stands for `deps`. Before sn_region_arg. */
+void sn_region_fix(sn_region_code *c, const sn_node *n, uint32_t deps);
 bool sn_region_needs(const sn_region_code *c, const sn_node *n); /* whether n is ever emitted */
 
 #endif

@@ -14,7 +14,7 @@ enum {
     REC_VECTORS = 4,
     REC_ROWS_AT_ONCE = 4,
     REC_PARTS = 2,
-    REC_VIEWS = SN_REC_END + 3 + 2 * SN_REC_TURNED
+    REC_VIEWS = 1 + SN_REC_SOURCES + 3 + SN_REC_TURNED
 };
 
 /* A tile in scratch: rows of `ld` elements of the compute type. */
@@ -22,6 +22,9 @@ typedef struct rec_tile {
     int64_t at, ld; /* offset in elements */
     bool of_unit;   /* each unit of a group has one: the offset is from `unit` */
 } rec_tile;
+
+/* How a row in memory is read: whole; the columns of a unit's block of V. */
+enum { REC_WHOLE = 1, REC_COLUMNS = 2 };
 
 /* What an element's decays belong to. */
 typedef enum rec_decays { REC_ONE, REC_ROWS } rec_decays;
@@ -32,6 +35,9 @@ typedef enum rec_decays { REC_ONE, REC_ROWS } rec_decays;
 typedef struct rec_plan {
     const sn_kernel *k;
     sn_recurrence r;
+    const sn_region
+        *prologue;            /* makes operands from Q on of the others; NULL: they are in memory */
+    uint8_t reads[REC_VIEWS]; /* by operand in memory: how */
     rec_decays decays;
     bool stores_u; /* somebody reads u */
     bool weighs;   /* there are y or u, which read keys; else only z */
@@ -95,21 +101,42 @@ em_loop rec_for_vectors(em *e, const rec_plan *p, int64_t n);
 void rec_fill(em *e, const rec_plan *p, rec_tile tile, em_val row, int64_t from, int64_t n,
               double value);
 
-/* ---- rows.c: between memory and tiles ---- */
-
-/* Operands and results by number; elements of a row of one, of a unit; 0: it is a carry. */
-int rec_n_views(const rec_plan *p);
-const sn_view *rec_view(const rec_plan *p, int i);
-int64_t rec_row_size(const rec_plan *p, int i);
-
 /* A unit of work: a carry, or a block of its columns. */
 typedef struct rec_unit {
     em_val base[REC_VIEWS]; /* of operands and results: pointers to the first element */
     em_val next[REC_VIEWS]; /* such that next[i] + t is what follows base[i] + t */
     em_val columns;         /* of V in the block, i64; NULL: p->cols */
+    em_val col;             /* the first of them */
     em_val T, chunk;        /* first element of the chunk */
     em_val last;            /* i1: the chunk is the last of its block */
 } rec_unit;
+
+/* ---- views.c: operands and results in memory ---- */
+
+/* Operands and results in memory by number; elements of a row of one, of a unit; 0: it is a carry, or not
+ * read. */
+int rec_n_views(const rec_plan *p);
+const sn_view *rec_view(const rec_plan *p, int i);
+int64_t rec_row_size(const rec_plan *p, int i);
+bool rec_is_carry(const rec_plan *p, int i);
+/* Of z, which is K wide. */
+bool rec_is_turned_result(const rec_plan *p, int i);
+/* V wide; a unit has a block of columns. */
+bool rec_is_of_columns(const rec_plan *p, int i);
+/* The stride of a view along an axis; 0 if that has one element. */
+em_val rec_stride(em *e, const rec_plan *p, const sn_view *v, int axis);
+/* Row t of operand or result i. */
+em_val rec_element(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t);
+/* Vectors that are moved in one turn of a loop over n elements. */
+int rec_at_once(const rec_plan *p, int64_t n);
+/* Mask of the vector from element i on of `n` elements, which are `count` if that is not NULL; NULL: all
+ * lanes. */
+em_val rec_mask(em *e, const rec_plan *p, em_val i, int64_t n, em_val count);
+/* A vector of view v from element i of the row at `row` on. */
+em_val rec_load_vector(em *e, const rec_plan *p, const sn_view *v, em_val row, em_val i,
+                       em_val mask);
+
+/* ---- rows.c: between memory and tiles ---- */
 
 /* The position of the chunk's element i, and whether it exists. */
 em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists);
@@ -130,6 +157,11 @@ em_val rec_y_at(em *e, const rec_plan *p, const rec_unit *u, em_val row, em_val 
 /* The chunk's element i alone, in the first rows. */
 void rec_load_element(em *e, const rec_plan *p, const rec_unit *u, em_val i);
 void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i);
+
+/* ---- prologue.c ---- */
+
+/* Element t, which exists, to row `to` of the tiles. */
+void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val to);
 
 /* ---- weights.c ---- */
 

@@ -2,10 +2,7 @@
 #include "codegen/recurrence/impl.h"
 #include "runtime/memory.h"
 
-enum {
-    BLOCK_BYTES = 256, /* of a row of a block of columns */
-    MAX_GROUP = 16
-};
+enum { MAX_GROUP = 16 };
 
 /* ---- what an element sees ---- */
 
@@ -21,6 +18,46 @@ int rec_seen_by_u(const rec_plan *p, int pair, int t) {
 
 int rec_decayed(const rec_plan *p, int pair, int t) {
     return rec_seen_by_u(p, pair, t);
+}
+
+/* ---- operands ---- */
+
+static int n_operands(const rec_plan *p) {
+    return p->prologue ? 1 + p->prologue->n_out : p->k->step->n_in;
+}
+
+static const sn_node *operand_of(const rec_plan *p, int i) {
+    return p->prologue && i ? p->prologue->out[i - 1] : p->k->step->node->in[i];
+}
+
+/* How the chunk's element uses operand i; 0: not at all. */
+static int use_of(const rec_plan *p, int i) {
+    if (i == SN_REC_START || (i == SN_REC_Q && p->r.silent)) return 0;
+    if (i == SN_REC_B && p->r.second && p->pairs == 1) return 0;
+    if (i >= sn_recurrence_turned(&p->r, p->n_turned)) return 0;
+    bool columns =
+        i == SN_REC_V || i >= sn_recurrence_turned(&p->r, 0) || (i == SN_REC_A && !p->r.delta);
+    return columns ? REC_COLUMNS : REC_WHOLE;
+}
+
+/* p->reads. */
+static void find_reads(rec_plan *p) {
+    sn_order order = {0};
+    if (!p->prologue)
+        for (int i = 0; i < n_operands(p); i++) p->reads[i] = (uint8_t)use_of(p, i);
+    if (!p->prologue) return;
+    order = sn_region_topo(p->k->m, p->prologue);
+    uint8_t *use = sn_arena_alloc(p->k->m, (size_t)order.n);
+    for (int at = order.n; at-- > 0;) {
+        const sn_node *n = order.node[at];
+        for (int i = 0; i < p->prologue->n_out; i++)
+            if (p->prologue->out[i] == n) use[at] |= (uint8_t)use_of(p, 1 + i);
+        if (n->op == SN_OP_arg) p->reads[1 + sn_attr_int(n, SN_A_index, 0)] = use[at];
+        for (int i = 0; i < n->n_in; i++)
+            for (int b = 0; b < at; b++)
+                if (order.node[b] == n->in[i])
+                    use[b] |= n->op == SN_OP_reduce_sum && use[at] ? REC_WHOLE : use[at];
+    }
 }
 
 /* ---- plan ---- */
@@ -55,7 +92,7 @@ int64_t rec_constant(const sn_kernel *k, sn_dim d) {
 }
 
 static rec_decays decays_of(const rec_plan *p) {
-    const sn_view *g = &p->k->step->in[SN_REC_G];
+    const sn_node *g = operand_of(p, SN_REC_G);
     return rec_constant(p->k, g->shape[g->rank - 1]) == 1 ? REC_ONE : REC_ROWS;
 }
 
@@ -91,6 +128,7 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     const sn_view *start = &k->step->in[SN_REC_START];
     *p = (rec_plan){.k = k,
                     .r = sn_recurrence_of(k->step->node),
+                    .prologue = sn_attr_region(k->step->node, SN_A_prologue),
                     .t = k->compute,
                     .lanes = sn_target_lanes(t, k->compute)};
     p->K = rec_constant(k, start->shape[start->rank - 2]);
@@ -100,7 +138,7 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     p->n_turned = turned_of(p);
     int most_rows = p->n_turned ? REC_CHUNK : REC_ROWS_AT_ONCE;
     p->align = p->lanes < most_rows ? most_rows : p->lanes;
-    int64_t most = BLOCK_BYTES / (int64_t)sn_dtype_size(p->t);
+    int64_t most = k->traits->prologue.row_bytes / (int64_t)sn_dtype_size(p->t);
     p->n_block =
         p->V > most && !p->n_turned ? (p->V + most - 1) / most : 1; /* z is of all columns */
     p->cols = SN_ROUND_UP((p->V + p->n_block - 1) / p->n_block, p->align);
@@ -119,6 +157,7 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     if (!p->r.silent) p->out = place(p, REC_CHUNK, p->cols);
     p->out_u = p->r.same ? place(p, REC_CHUNK, p->cols) : p->right;
     place_turned(p);
+    find_reads(p);
 }
 
 /* A register tile: accumulators, a row of the right factor, an element. */

@@ -32,7 +32,7 @@ void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, rec_prefetc
     for (int i = 0; i < rec_n_views(p); i++) {
         const sn_view *v = rec_view(p, i);
         int64_t size = (int64_t)sn_dtype_size(v->dtype), n = rec_row_size(p, i);
-        if (n <= 1 || v->stride[v->rank - 1] != 1 || (i == SN_REC_Q && p->r.silent)) continue;
+        if (n <= 1 || v->stride[v->rank - 1] != 1 || v->stride[0] == 0) continue;
         em_val step = em_muli(e, sn_kernel_dim(e, p->k, v->stride[0]), size),
                row = first_row(e, p, u, i);
         if (p->r.reverse) step = em_sub(e, em_i64(e, 0), step);

@@ -69,7 +69,7 @@ static void emit(em *e, const sn_kernel *k) {
     for (int a = 0; a < p.r.n_lead; a++)
         items = em_mul(e, items, sn_kernel_dim(e, k, k->step->in[SN_REC_START].shape[a]));
     em_share(e, items, &lo, &hi);
-    u.T = sn_kernel_dim(e, k, k->step->in[SN_REC_Q].shape[0]);
+    u.T = sn_kernel_dim(e, k, k->step->out[0].shape[0]);
     em_loop group = em_for(e, lo, hi, em_i64(e, p.group));
     em_val n = em_imin(e, em_sub(e, hi, group.i), em_i64(e, p.group));
     load_carries(e, &p, &u, group.i, n);

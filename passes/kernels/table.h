@@ -24,7 +24,7 @@ typedef enum sn_holds {
     SN_HOLDS_PANEL_REDUCTION, /* reductions along rows, over one panel of columns */
     SN_HOLDS_COLUMN_SWAP,     /* swaps of columns that are in registers at once */
     SN_HOLDS_HALVES,          /* elementwise operations that join two halves of the columns */
-    SN_HOLDS_ROW_PROLOGUE,    /* a norm of the left factor's rows */
+    SN_HOLDS_ROW_PROLOGUE,    /* work on the rows that it reads */
     SN_HOLDS_OPERAND,         /* the elementwise operation that makes the operand it reduces */
     SN_HOLDS_COUNT
 } sn_holds;
@@ -63,7 +63,7 @@ typedef struct sn_kernel_traits {
     struct {
         int reductions; /* of a row, at most: their results stay in registers */
         int rows;       /* more rows are faster with a kernel of their own for the prologue */
-        int row_bytes;  /* longest row that is copied in one piece */
+        int row_bytes;  /* longest row that is copied in one piece, or carried by a unit */
     } prologue;
     struct {
         int reductions;    /* over panels, at most */

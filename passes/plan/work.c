@@ -121,7 +121,7 @@ sn_dim sn_macs_recurrence(sn_module *m, const sn_step *s) {
     sn_recurrence r = sn_recurrence_of(s->node);
     const sn_view *start = &s->in[SN_REC_START];
     sn_dim elements =
-        sn_dim_mul(m, s->in[SN_REC_Q].shape[0], sn_dim_product(m, start->rank, start->shape));
+        sn_dim_mul(m, s->out[0].shape[0], sn_dim_product(m, start->rank, start->shape));
     return sn_dim_mul(m, elements, 2 + r.second + r.delta - r.same - r.silent + r.turned);
 }
 

@@ -103,13 +103,14 @@ static const struct model {
     int n_in;
     int64_t shape[3][4]; /* of in[3 ..]; 0 ends a shape */
     bool slow;           /* its gradient takes long to compile */
+    bool has_prologue;   /* at level 4 */
 } models[] = {
-    {"gated", gated, 5, {SEQUENCE, STATE}, true},
-    {"strongly gated", strongly_gated, 5, {SEQUENCE, STATE}, true},
-    {"state space", state_space, 5, {{1, H, T}, STATE}, false},
-    {"with bonus", with_bonus, 6, {SEQUENCE, STATE, {H, K}}, true},
-    {"gated delta", gated_delta, 6, {{1, H, T}, STATE, {1, H, T}}, true},
-    {"general delta", general_delta, 6, {SEQUENCE, STATE, SEQUENCE}, true},
+    {"gated", gated, 5, {SEQUENCE, STATE}, true, true},
+    {"strongly gated", strongly_gated, 5, {SEQUENCE, STATE}, true, true},
+    {"state space", state_space, 5, {{1, H, T}, STATE}, false, false},
+    {"with bonus", with_bonus, 6, {SEQUENCE, STATE, {H, K}}, true, true},
+    {"gated delta", gated_delta, 6, {{1, H, T}, STATE, {1, H, T}}, true, true},
+    {"general delta", general_delta, 6, {SEQUENCE, STATE, SEQUENCE}, true, true},
 };
 
 typedef struct built {
@@ -119,6 +120,7 @@ typedef struct built {
     int64_t shape[MOST_IN][4];
     float data[MOST_IN][MOST];
     int n_out;
+    bool gradient;
     char name[MOST_OUT][16];
 } built;
 
@@ -152,6 +154,7 @@ static built *build(const struct model *c, bool gradient, bool of_leaves) {
     f->loss = sn_add(sn_sum_all(sn_square(r.y[0])), sn_sum_all(sn_square(r.carry[0])));
     out[f->n_out++] = r.y[0];
     out[f->n_out++] = r.carry[0];
+    f->gradient = gradient;
     if (gradient) sn_grad(f->loss, c->n_in, in, out + 2);
     if (gradient) f->n_out += c->n_in;
     for (int i = 0; i < f->n_out; i++) {
@@ -179,6 +182,8 @@ static void run_at(built *f, const struct model *c, int level, int threads, floa
     sn_program_explain(p, "main", explained);
     fclose(explained);
     assert_true((strstr(text, "  recurrence ") != NULL) == (level > 0));
+    if (!f->gradient && (strstr(text, "prologue:") != NULL) != (level > 3 && c->has_prologue))
+        fail_msg("%s, level %d: %s", c->name, level, text);
     free(text);
     sn_session *s = sn_session_new(p, NULL, &err);
     for (int i = 0; i < f->n_out; i++) {

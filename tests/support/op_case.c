@@ -79,7 +79,7 @@ static double plain_bias(double x, const int64_t *at, const sn_value *const *in)
 /* Bodies of fused kernels: a region over tensors of the operands' types. */
 static const sn_region *tensor_region(sn_module *m, int n, sn_node *const *like, int n_out,
                                       void (*body)(sn_node *const *arg, sn_node **out)) {
-    sn_node *arg[MAX_IN], *out[2];
+    sn_node *arg[MAX_IN], *out[MAX_IN];
     for (int i = 0; i < n; i++)
         arg[i] = sn_arg(m, i, (sn_dtype)like[i]->dtype, like[i]->rank, like[i]->shape);
     body(arg, out);
@@ -182,6 +182,38 @@ static const sn_region *make_carry_and_output(sn_module *m, int n_in, sn_node *c
     return make_step(m, in, 2);
 }
 
+/* fused_recurrence: q, k, v, g of (S, q, k, v, g, share [.., 1]), and with 7 operands b, a; the seventh is
+ * a factor for each of k's columns */
+static sn_node *unit_row(sn_node *x) {
+    sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, sn_b_binary(SN_OP_mul, x, x), 1,
+                               (const int64_t[]){x->rank - 1});
+    return sn_b_binary(SN_OP_div, x, sn_b_unary(SN_OP_sqrt, sn_b_scalar(SN_OP_add, sum, 0.1)));
+}
+static void gated_rows(sn_node *const *arg, sn_node **out) {
+    out[0] = sn_b_unary(SN_OP_tanh, arg[0]);
+    out[1] = unit_row(arg[1]);
+    out[2] = sn_b_binary(SN_OP_add, sn_b_binary(SN_OP_mul, arg[2], arg[4]), arg[2]);
+    out[3] = sn_b_scalar(SN_OP_mul, sn_b_unary(SN_OP_sigmoid, arg[3]), -0.5);
+}
+static void corrected_rows(sn_node *const *arg, sn_node **out) {
+    gated_rows(arg, out);
+    out[4] = sn_b_binary(SN_OP_mul, out[1], sn_b_unary(SN_OP_sigmoid, arg[5]));
+    out[5] = sn_b_unary(SN_OP_neg, unit_row(sn_b_binary(SN_OP_add, out[1], out[4])));
+}
+static const sn_region *make_gated(sn_module *m, int n_in, sn_node *const *in) {
+    return tensor_region(m, n_in - 1, in + 1, 4, gated_rows);
+}
+static const sn_region *make_corrected(sn_module *m, int n_in, sn_node *const *in) {
+    return tensor_region(m, n_in - 1, in + 1, 6, corrected_rows);
+}
+static void gated_and_turned(sn_node *const *arg, sn_node **out) {
+    gated_rows(arg, out);
+    out[4] = sn_b_unary(SN_OP_exp, arg[2]);
+}
+static const sn_region *make_turned(sn_module *m, int n_in, sn_node *const *in) {
+    return tensor_region(m, n_in - 1, in + 1, 5, gated_and_turned);
+}
+
 #define REGION_OF(name) static const case_region name = {make_##name, plain_##name};
 REGION_OF(causal)
 REGION_OF(documents)
@@ -192,7 +224,9 @@ static const case_region add_softmax_body = {make_add_softmax, NULL},
                          exp_rows = {make_exp_rows, NULL}, scale = {make_scale, NULL},
                          relu_of_sum = {make_bias_relu, NULL}, gate = {make_reglu, NULL},
                          carry = {make_carry, NULL}, running = {make_running, NULL},
-                         carry_and_output = {make_carry_and_output, NULL};
+                         carry_and_output = {make_carry_and_output, NULL},
+                         gated = {make_gated, NULL}, corrected = {make_corrected, NULL},
+                         turned = {make_turned, NULL};
 
 /* ---- the table ---- */
 

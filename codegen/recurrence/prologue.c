@@ -1,0 +1,236 @@
+/* prologue.c: the vectors of an element, from memory to their tiles. A fused recurrence computes them of
+ * rows in memory: first sums along rows, then what there is one of for the element, such as the
+ * reciprocal of a norm, then all vectors of K elements in one loop and all vectors of V elements in
+ * another, so that each row is loaded once for the operands that it is part of. */
+#include "codegen/emit/elem.h"
+#include "codegen/emit/vmath.h"
+#include "codegen/recurrence/impl.h"
+#include "runtime/memory.h"
+
+enum { OF_ELEMENT = 1, OF_ROW = 2 }; /* what values of the region depend on */
+enum { MOST_TARGETS = SN_REC_END + SN_REC_TURNED, AT_ONCE = 4 };
+
+typedef struct loader {
+    em *e;
+    const rec_plan *p;
+    const rec_unit *u;
+    em_val t;            /* the element */
+    sn_region_code code; /* of p->prologue */
+    int n_sum;
+    sn_node *sum[MOST_TARGETS]; /* reductions, operands first */
+    int stage[MOST_TARGETS];    /* how many stages of sums come before */
+} loader;
+
+/* A row of a tile that operand i becomes. */
+typedef struct target {
+    int operand;
+    rec_tile tile;
+    em_val row;
+    int64_t col;
+    bool exp;
+} target;
+
+static bool is_sum(const sn_node *n) {
+    return n->op == SN_OP_reduce_sum;
+}
+
+/* ---- values ---- */
+
+/* Whether the elements of a row of view v differ. */
+static bool varies(const rec_plan *p, const sn_view *v) {
+    return rec_constant(p->k, v->shape[v->rank - 1]) != 1 && v->stride[v->rank - 1] != 0;
+}
+
+/* Operand i in memory at element `at` of the row, or of the unit's columns. */
+static em_val load(loader *l, int i, em_val at, em_val mask, int how) {
+    em *e = l->e;
+    const sn_view *v = rec_view(l->p, i);
+    em_val row = rec_element(e, l->p, l->u, i, l->t);
+    if (!varies(l->p, v)) return sn_emit_loaded(e, v->dtype, em_load(e, v->dtype, row, 1));
+    if (how == REC_COLUMNS && l->p->reads[i] != REC_COLUMNS) at = em_add(e, at, l->u->col);
+    return sn_emit_loaded(e, v->dtype, rec_load_vector(e, l->p, v, row, at, mask));
+}
+
+/* Gives the region's arguments their values that belong to the whole element, or at a place of the row. */
+static void give(loader *l, bool rows, em_val at, em_val mask, int how) {
+    for (int i = 0; i < l->p->prologue->n_arg; i++) {
+        const sn_node *arg = l->p->prologue->arg[i];
+        if (varies(l->p, rec_view(l->p, 1 + i)) == rows && l->p->reads[1 + i] &&
+            sn_region_needs(&l->code, arg))
+            sn_region_give(&l->code, arg, load(l, 1 + i, at, mask, how));
+    }
+}
+
+/* From now on these are computed; first what there is one of for the element. */
+static void begin_values(loader *l, sn_node *const *root, int n) {
+    const sn_node *leaf[MOST_TARGETS];
+    for (int i = 0; i < l->n_sum; i++) leaf[i] = l->sum[i];
+    sn_region_only(&l->code, root, n, leaf, l->n_sum);
+    sn_region_emit(&l->code, OF_ELEMENT);
+}
+
+static em_val spread(loader *l, em_val x) {
+    return em_lanes_of(x) == 1 ? em_splat(l->e, x, l->p->lanes) : x;
+}
+
+/* The value of a node at a place of the row, as a vector; 0 in lanes that do not exist. */
+static em_val vector_of(loader *l, const sn_node *n, em_val mask) {
+    em *e = l->e;
+    em_val x = spread(l, sn_region_node(&l->code, n));
+    return mask ? em_select(e, mask, x, em_vf(e, 0)) : x;
+}
+
+static em_val place(loader *l, em_loop *at, int k) {
+    return em_addi(l->e, at->i, (int64_t)k * l->p->lanes);
+}
+
+static em_loop for_places(loader *l, int64_t n, int turns) {
+    em *e = l->e;
+    return em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, (int64_t)turns * l->p->lanes));
+}
+
+/* ---- sums along rows ---- */
+
+/* The sums of one stage along rows of n elements. */
+static void add_up(loader *l, sn_node *const *sum, int n_sum, int64_t n) {
+    em *e = l->e;
+    sn_node *x[MOST_TARGETS];
+    em_val acc[MOST_TARGETS][AT_ONCE], carried[MOST_TARGETS][AT_ONCE];
+    const int64_t whole = SN_ROUND_UP(n, l->p->align);
+    const int turns = rec_at_once(l->p, whole);
+    for (int i = 0; i < n_sum; i++) x[i] = sum[i]->in[0];
+    begin_values(l, x, n_sum);
+    em_loop at = for_places(l, whole, turns);
+    for (int i = 0; i < n_sum; i++)
+        for (int k = 0; k < turns; k++) acc[i][k] = carried[i][k] = em_carry(e, &at, em_vf(e, 0));
+    for (int k = 0; k < turns; k++) {
+        em_val j = place(l, &at, k), mask = rec_mask(e, l->p, j, n, NULL);
+        give(l, true, j, mask, REC_WHOLE);
+        sn_region_emit(&l->code, OF_ELEMENT | OF_ROW);
+        for (int i = 0; i < n_sum; i++)
+            em_next(e, &at, carried[i][k], em_add(e, acc[i][k], vector_of(l, x[i], mask)));
+        sn_region_forget(&l->code, OF_ROW);
+    }
+    em_end(e, &at);
+    for (int i = 0; i < n_sum; i++) {
+        em_val s = em_final(e, &at, carried[i][0]);
+        for (int k = 1; k < turns; k++) s = em_add(e, s, em_final(e, &at, carried[i][k]));
+        sn_region_give(&l->code, sum[i], em_reduce(e, EM_SUM, s));
+    }
+}
+
+static int64_t row_of(const loader *l, const sn_node *sum) {
+    const sn_node *x = sum->in[0];
+    return rec_constant(l->p->k, x->shape[x->rank - 1]);
+}
+
+/* Those of one stage and one length share a loop. */
+static void add_up_all(loader *l) {
+    bool done[MOST_TARGETS] = {false};
+    for (int stage = 0, left = l->n_sum; left; stage++)
+        for (int first = 0; first < l->n_sum; first++) {
+            sn_node *same[MOST_TARGETS];
+            int n = 0;
+            for (int i = first; i < l->n_sum && l->stage[first] == stage && !done[first]; i++) {
+                if (l->stage[i] != stage || row_of(l, l->sum[i]) != row_of(l, l->sum[first]))
+                    continue;
+                same[n++] = l->sum[i];
+                if (i != first) done[i] = true;
+            }
+            if (n) add_up(l, same, n, row_of(l, l->sum[first]));
+            left -= n;
+        }
+}
+
+/* How many stages of sums n needs. */
+static int stages_below(const loader *l, const sn_node *n) {
+    int most = 0;
+    for (int i = 0; i < l->n_sum; i++)
+        if (l->sum[i] == n) return l->stage[i] + 1;
+    for (int i = 0; i < n->n_in; i++) {
+        int s = stages_below(l, n->in[i]);
+        if (s > most) most = s;
+    }
+    return most;
+}
+
+/* ---- an element ---- */
+
+static void begin_element(loader *l) {
+    const sn_region *r = l->p->prologue;
+    if (!r || !sn_region_begin(&l->code, l->e, r)) return;
+    for (int i = 0; i < l->code.order.n; i++) {
+        sn_node *n = l->code.order.node[i];
+        if (!is_sum(n) || l->n_sum == MOST_TARGETS) continue;
+        l->stage[l->n_sum] = stages_below(l, n->in[0]);
+        l->sum[l->n_sum++] = n;
+        sn_region_fix(&l->code, n, OF_ELEMENT);
+    }
+    for (int i = 0; i < r->n_arg; i++)
+        sn_region_arg(&l->code, i, NULL, varies(l->p, rec_view(l->p, 1 + i)) ? OF_ROW : OF_ELEMENT);
+    give(l, false, NULL, NULL, REC_WHOLE);
+    add_up_all(l);
+}
+
+/* Computes rows of n elements, of which `count` exist if that is not NULL. */
+static void fill(loader *l, const target *to, int n_to, int64_t n, em_val count, int how) {
+    em *e = l->e;
+    const rec_plan *p = l->p;
+    sn_node *root[MOST_TARGETS];
+    const int64_t whole = SN_ROUND_UP(n, p->align);
+    const int turns = rec_at_once(p, whole);
+    for (int i = 0; i < n_to && p->prologue; i++) root[i] = p->prologue->out[to[i].operand - 1];
+    if (p->prologue) begin_values(l, root, n_to);
+    em_loop at = for_places(l, whole, turns);
+    for (int k = 0; k < turns; k++) {
+        em_val j = place(l, &at, k), mask = rec_mask(e, p, j, n, count);
+        if (p->prologue) {
+            give(l, true, j, mask, how);
+            sn_region_emit(&l->code, OF_ELEMENT | OF_ROW);
+        }
+        for (int i = 0; i < n_to; i++) {
+            em_val x = p->prologue ? vector_of(l, root[i], mask)
+                                   : spread(l, load(l, to[i].operand, j, mask, how));
+            if (to[i].exp) x = sn_vmath_emit(e, SN_V_EXP, x);
+            rec_store(e, p, rec_at(e, p, to[i].tile, to[i].row, em_addi(e, j, to[i].col)), x);
+        }
+        if (p->prologue) sn_region_forget(&l->code, OF_ROW);
+    }
+    em_end(e, &at);
+}
+
+/* The one decay of the element. e^g is computed for the whole chunk. */
+static void load_decay(loader *l, em_val to) {
+    em_val g;
+    if (l->p->prologue) {
+        sn_node *root = l->p->prologue->out[SN_REC_G - 1];
+        begin_values(l, &root, 1);
+        g = sn_region_node(&l->code, root);
+    } else {
+        g = load(l, SN_REC_G, NULL, NULL, REC_WHOLE);
+    }
+    em_store(l->e, l->p->t, rec_at_const(l->e, l->p, l->p->decay, 0, to), g);
+}
+
+void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val to) {
+    loader l = {.e = e, .p = p, .u = u, .t = t};
+    target whole[MOST_TARGETS], columns[MOST_TARGETS];
+    int n_whole = 0, n_columns = 0;
+    em_val key[REC_PAIRS];
+    for (int i = 0; i < REC_PAIRS; i++) key[i] = em_addi(e, to, rec_first_of(p, i));
+    begin_element(&l);
+    if (!p->r.silent) whole[n_whole++] = (target){SN_REC_Q, p->left, to, p->first, false};
+    whole[n_whole++] = (target){SN_REC_K, p->key, key[0], 0, false};
+    if (p->decays == REC_ROWS) whole[n_whole++] = (target){SN_REC_G, p->decay, to, 0, true};
+    if (p->pairs > 1) whole[n_whole++] = (target){SN_REC_B, p->key, key[1], 0, false};
+    if (p->r.delta) whole[n_whole++] = (target){SN_REC_A, p->left_u, to, p->first, false};
+    columns[n_columns++] = (target){SN_REC_V, p->right, key[0], 0, false};
+    if (p->r.second && !p->r.delta)
+        columns[n_columns++] = (target){SN_REC_A, p->right, key[1], 0, false};
+    for (int i = 0; i < p->n_turned; i++)
+        columns[n_columns++] =
+            (target){sn_recurrence_turned(&p->r, i), p->x, em_addi(e, to, i * REC_CHUNK), 0, false};
+    if (p->decays == REC_ONE) load_decay(&l, to);
+    fill(&l, whole, n_whole, p->K, NULL, REC_WHOLE);
+    fill(&l, columns, n_columns, p->cols, u->columns, REC_COLUMNS);
+}

@@ -1,0 +1,61 @@
+/* views.c: operands and results in memory: rows of elements, vectors of rows. */
+#include "codegen/recurrence/impl.h"
+
+int rec_n_views(const rec_plan *p) {
+    return p->k->step->n_in + p->k->step->n_out;
+}
+
+const sn_view *rec_view(const rec_plan *p, int i) {
+    const sn_step *s = p->k->step;
+    return i < s->n_in ? &s->in[i] : &s->out[i - s->n_in];
+}
+
+em_val rec_stride(em *e, const rec_plan *p, const sn_view *v, int axis) {
+    int64_t n;
+    bool one = sn_dim_is_const(p->k->m, v->shape[axis], &n) && n == 1;
+    return one ? em_i64(e, 0) : sn_kernel_dim(e, p->k, v->stride[axis]);
+}
+
+bool rec_is_carry(const rec_plan *p, int i) {
+    return i == SN_REC_START || i == p->k->step->n_in + 1;
+}
+
+bool rec_is_turned_result(const rec_plan *p, int i) {
+    int result = i - p->k->step->n_in;
+    return (!result && p->r.silent) || result > 1 + p->r.delta;
+}
+
+bool rec_is_of_columns(const rec_plan *p, int i) {
+    if (rec_is_carry(p, i)) return true;
+    return i < p->k->step->n_in ? p->reads[i] == REC_COLUMNS : !rec_is_turned_result(p, i);
+}
+
+int64_t rec_row_size(const rec_plan *p, int i) {
+    const sn_view *v = rec_view(p, i);
+    if (rec_is_carry(p, i) || (i < p->k->step->n_in && !p->reads[i])) return 0;
+    int64_t n = rec_constant(p->k, v->shape[v->rank - 1]);
+    return n != 1 && rec_is_of_columns(p, i) ? p->cols : n;
+}
+
+em_val rec_mask(em *e, const rec_plan *p, em_val i, int64_t n, em_val count) {
+    if (!count && n % p->align == 0) return NULL;
+    return em_tail_mask(e, em_sub(e, count ? count : em_i64(e, n), i), p->lanes);
+}
+
+em_val rec_load_vector(em *e, const rec_plan *p, const sn_view *v, em_val row, em_val i,
+                       em_val mask) {
+    em_val stride = rec_stride(e, p, v, v->rank - 1),
+           from = em_gep(e, row, v->dtype, em_mul(e, i, stride));
+    if (v->stride[v->rank - 1] == 1) return em_load_mask(e, v->dtype, from, p->lanes, mask, NULL);
+    em_val index = em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, stride, p->lanes));
+    return em_gather(e, v->dtype, from, index, mask);
+}
+
+int rec_at_once(const rec_plan *p, int64_t n) {
+    return n % (4 * p->lanes) ? 1 : 4;
+}
+
+em_val rec_element(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t) {
+    const sn_view *v = rec_view(p, i);
+    return em_gep(e, u->base[i], v->dtype, em_mul(e, t, rec_stride(e, p, v, 0)));
+}

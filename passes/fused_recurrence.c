@@ -1,0 +1,347 @@
+/* fused_recurrence.c: what makes the rows that a linear recurrence reads becomes part of its kernel:
+ * elementwise operations, such as gates and scaled copies, and norms, which are sums along a row. The
+ * views between them and the recurrence, which split heads and bring the sequence to the front, move
+ * below them, to tensors in memory:
+ *     recurrence(S, moved f(x), moved g(x, y)) = fused_recurrence(S, moved x, moved y)
+ *
+ * A value is computed in the kernel if nothing but recurrences needs it, and it does not belong to the
+ * epilogue of a product, which has it in registers. Several recurrences, or blocks of columns of one,
+ * each compute it. That costs operations instead of a store and a load, so a value stays in memory if
+ * SAVED vector operations are not enough for all computations but the first. One number for each row is
+ * loaded in less time than it takes to compute, unless it is made of a sum along the row.
+ *
+ * Requires primitives. Keeps values. Terminates: each recurrence is looked at once. */
+#include "passes/graph_util.h"
+#include "passes/kernels/table.h"
+#include "passes/passes.h"
+#include "passes/row_sums.h"
+
+#include <limits.h>
+#include <string.h>
+
+enum {
+    COST_EXPENSIVE = 8, /* of an operation with the flag EXPENSIVE; of others 1 */
+    SAVED = 24,         /* what storing and loading a vector costs */
+    BITS = 64
+};
+
+typedef struct finder {
+    sn_passes *p;
+    sn_module *m;
+    sn_order order;
+    int n_root;
+    sn_node *const *root;
+    sn_node **recurrence; /* [n_recurrence] those that are no fused_recurrence */
+    int n_recurrence, n_word;
+    bool *stored; /* by id: must be in memory, or belongs to another kernel */
+    uint64_t
+        *readers; /* by id: [n_word] bits of the recurrences that read it, through other values */
+} finder;
+
+/* ---- what a prologue may compute ---- */
+
+static bool moves(const sn_node *n) {
+    return n->op == SN_OP_transpose || n->op == SN_OP_reshape;
+}
+
+static bool is_number(const sn_node *n) {
+    return sn_dtype_is_float((sn_dtype)n->dtype) || n->dtype == SN_BOOL;
+}
+
+/* Whether n spreads numbers along the last axis, one for each row. */
+static bool spreads(const sn_node *n) {
+    const sn_node *x = n->in[0];
+    if (n->op != SN_OP_broadcast || x->rank != n->rank || !n->rank || x->shape[n->rank - 1] != 1)
+        return false;
+    return !memcmp(x->shape, n->shape, sizeof *n->shape * (size_t)(n->rank - 1));
+}
+
+static bool spreads_constant(const sn_node *n) {
+    return n->op == SN_OP_broadcast && n->in[0]->op == SN_OP_const;
+}
+
+static bool sums_row(const sn_node *n) {
+    bool last;
+    return n->op == SN_OP_reduce_sum && sn_reduces(n, &last) && last && !sn_panel_sum(n);
+}
+
+static bool is_row_work(const sn_node *n) {
+    if (n->op == SN_OP_broadcast) return spreads(n) || spreads_constant(n);
+    if (!is_number(n) || sn_dtype_size((sn_dtype)n->dtype) == 2) return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (!is_number(n->in[i])) return false;
+    return sums_row(n) || (sn_ops[n->op].kind == SN_ELEM && n->n_in);
+}
+
+/* Whether the epilogue of a product computes n. What is only summed afterwards it leaves to others. */
+static bool follows_product(const finder *f, const sn_node *n, const bool *summed) {
+    if (n->op == SN_OP_dot) return true;
+    if (sn_ops[n->op].kind != SN_ELEM || !n->n_in) return false;
+    if (summed[n->id] && !(sn_ops[n->op].flags & SN_OPF_EXPENSIVE)) return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (sn_shapes_equal(n, n->in[i]) && follows_product(f, n->in[i], summed)) return true;
+    return false;
+}
+
+static bool *find_summed(const finder *f) {
+    const size_t n = sn_module_node_count(f->m);
+    bool *summed = sn_arena_alloc(f->m, n), *read = sn_arena_alloc(f->m, n), last;
+    for (int i = 0; i < f->order.n; i++)
+        for (int k = 0; k < f->order.node[i]->n_in; k++)
+            (sn_reduces(f->order.node[i], &last) ? summed : read)[f->order.node[i]->in[k]->id] =
+                true;
+    for (int i = 0; i < f->n_root; i++) read[f->root[i]->id] = true;
+    for (size_t i = 0; i < n; i++) summed[i] &= !read[i];
+    return summed;
+}
+
+/* ---- which values ---- */
+
+static int blocks_of(const finder *f, const sn_node *n) {
+    const sn_node *start = n->in[SN_REC_START];
+    int64_t V,
+        columns = sn_kernel_of(n)->prologue.row_bytes / (int64_t)sn_dtype_size((sn_dtype)n->dtype);
+    bool known = sn_dim_is_const(f->m, start->shape[start->rank - 1], &V);
+    return !known || sn_attr_int(n, SN_A_transposed, 0) ? 1 : (int)((V + columns - 1) / columns);
+}
+
+static uint64_t *readers_of(const finder *f, const sn_node *n) {
+    return f->readers + (size_t)n->id * (size_t)f->n_word;
+}
+
+static int number_of(const finder *f, const sn_node *recurrence) {
+    for (int i = 0; i < f->n_recurrence; i++)
+        if (f->recurrence[i] == recurrence) return i;
+    return -1;
+}
+
+/* Users come after what they read. */
+static void find_readers(finder *f) {
+    for (int i = 0; i < f->n_root; i++) f->stored[f->root[i]->id] = true;
+    for (int at = f->order.n; at-- > 0;) {
+        const sn_node *n = f->order.node[at];
+        const int which = n->op == SN_OP_recurrence ? number_of(f, n) : -1;
+        const bool passes = moves(n) || (is_row_work(n) && !f->stored[n->id]);
+        for (int i = 0; i < n->n_in; i++) {
+            const sn_node *x = n->in[i];
+            if (which >= 0 && i != SN_REC_START) {
+                readers_of(f, x)[which / BITS] |= 1ull << which % BITS;
+                continue;
+            }
+            f->stored[x->id] |= !passes || f->stored[n->id];
+            for (int w = 0; w < f->n_word && passes; w++)
+                readers_of(f, x)[w] |= readers_of(f, n)[w];
+        }
+    }
+}
+
+static int times_computed(const finder *f, const sn_node *n) {
+    int times = 0;
+    for (int i = 0; i < f->n_recurrence; i++)
+        if (readers_of(f, n)[i / BITS] >> i % BITS & 1) times += blocks_of(f, f->recurrence[i]);
+    return times;
+}
+
+/* Whether n is one number for each row of a recurrence that reads it. */
+static bool is_of_rows(const finder *f, const sn_node *n) {
+    for (int i = 0; i < f->n_recurrence; i++) {
+        const sn_node *q = f->recurrence[i]->in[SN_REC_Q];
+        if (readers_of(f, n)[i / BITS] >> i % BITS & 1)
+            return sn_dim_product(f->m, n->rank, n->shape) ==
+                   sn_dim_product(f->m, q->rank - 1, q->shape);
+    }
+    return false;
+}
+
+static const sn_node *below(const sn_node *n) {
+    while (moves(n)) n = n->in[0];
+    return n;
+}
+
+/* Keeps values in memory that cost too much. Returns whether there are any. */
+static bool find_costly(finder *f) {
+    const size_t count = sn_module_node_count(f->m);
+    int *cost = sn_arena_alloc(f->m, sizeof *cost * count);
+    bool *of_sums = sn_arena_alloc(f->m, count), any = false;
+    for (int at = 0; at < f->order.n; at++) {
+        const sn_node *n = f->order.node[at];
+        if (f->stored[n->id] || !is_row_work(n)) continue;
+        bool of_row = n->rank && n->shape[n->rank - 1] != 1 && n->op != SN_OP_broadcast;
+        bool expensive = sn_ops[n->op].flags & SN_OPF_EXPENSIVE;
+        cost[n->id] = expensive ? COST_EXPENSIVE : of_row;
+        of_sums[n->id] = sums_row(n);
+        for (int i = 0; i < n->n_in; i++) {
+            const sn_node *x = below(n->in[i]);
+            cost[n->id] += cost[x->id];
+            of_sums[n->id] |= of_sums[x->id];
+        }
+        bool worth = !is_of_rows(f, n) || (of_sums[n->id] && !expensive);
+        if (worth && cost[n->id] * (times_computed(f, n) - 1) <= SAVED) continue;
+        any = f->stored[n->id] = true;
+        of_sums[n->id] = false;
+        cost[n->id] = 0;
+    }
+    return any;
+}
+
+static void analyse(finder *f) {
+    const size_t n = sn_module_node_count(f->m);
+    f->order = sn_topo(f->m, f->n_root, f->root);
+    f->n_recurrence = 0;
+    f->recurrence = sn_arena_alloc(f->m, sizeof *f->recurrence * (size_t)f->order.n);
+    for (int i = 0; i < f->order.n; i++)
+        if (f->order.node[i]->op == SN_OP_recurrence)
+            f->recurrence[f->n_recurrence++] = f->order.node[i];
+    if (!f->n_recurrence) return;
+    f->n_word = (f->n_recurrence + BITS - 1) / BITS;
+    f->stored = sn_arena_alloc(f->m, n);
+    f->readers = sn_arena_alloc(f->m, sizeof *f->readers * n * (size_t)f->n_word);
+    const bool *summed = find_summed(f);
+    for (int i = 0; i < f->order.n; i++)
+        f->stored[f->order.node[i]->id] = follows_product(f, f->order.node[i], summed);
+    find_readers(f);
+    if (find_costly(f)) find_readers(f); /* what only they need */
+}
+
+/* ---- the prologue of a recurrence ---- */
+
+/* Views above a value, the nearest first. */
+typedef struct views {
+    const struct views *above;
+    const sn_node *view;
+} views;
+
+typedef struct builder {
+    const finder *f;
+    int n_source, n_node, n_sum;
+    bool full;
+    sn_node *source[SN_REC_SOURCES + SN_REC_END + SN_REC_TURNED];
+} builder;
+
+/* Whether rows stay rows. */
+static bool keep_rows(const views *v) {
+    for (; v; v = v->above) {
+        const sn_node *n = v->view;
+        const int last = n->rank - 1;
+        if (last < 0 || !n->in[0]->rank) return false;
+        if (n->op == SN_OP_transpose && sn_attr_get(n, SN_A_perm)->v[last] != last) return false;
+        if (n->shape[last] != n->in[0]->shape[n->in[0]->rank - 1]) return false;
+    }
+    return true;
+}
+
+/* x, which has the shape of what the views move, or one element for each of its rows, moved by them. */
+static sn_node *moved(const views *v, sn_node *x) {
+    for (; v; v = v->above) {
+        const sn_node *n = v->view;
+        sn_dim shape[SN_MAX_RANK];
+        if (n->op == SN_OP_transpose) {
+            x = sn_node_with(n, &x);
+            continue;
+        }
+        memcpy(shape, n->shape, sizeof *shape * (size_t)n->rank);
+        if (n->rank && x->rank && x->shape[x->rank - 1] != n->in[0]->shape[x->rank - 1])
+            shape[n->rank - 1] = x->shape[x->rank - 1];
+        x = sn_b_reshape(x, n->rank, shape);
+    }
+    return x;
+}
+
+static sn_node *source(builder *b, sn_node *x, const views *v) {
+    x = moved(v, x);
+    for (int i = 0; i < b->n_source; i++)
+        if (b->source[i] == x) return x;
+    if (b->n_source == SN_REC_SOURCES)
+        b->full = true;
+    else
+        b->source[b->n_source++] = x;
+    return x;
+}
+
+/* n, moved by the views, in terms of tensors in memory. */
+static sn_node *take(builder *b, sn_node *n, const views *v) {
+    const sn_kernel_traits *kernel = &sn_kernels[SN_KERNEL_recurrence];
+    sn_node *x[SN_MAX_RANK];
+    if (moves(n)) return take(b, n->in[0], &(views){v, n});
+    if (n->op == SN_OP_const && !v) return n;
+    if (spreads_constant(n)) {
+        const sn_node *like = moved(v, n);
+        return sn_b_broadcast(n->in[0], like->rank, like->shape);
+    }
+    bool fits = is_row_work(n) && !b->f->stored[n->id];
+    if (n->op == SN_OP_broadcast || sums_row(n)) fits = fits && keep_rows(v);
+    if (!fits || ++b->n_node > kernel->max_nodes) return source(b, n, v);
+    if (n->op == SN_OP_broadcast) {
+        const sn_node *like = moved(v, n);
+        return sn_b_broadcast(take(b, n->in[0], v), like->rank, like->shape);
+    }
+    if (sums_row(n)) {
+        x[0] = take(b, n->in[0], v);
+        int64_t last = x[0]->rank - 1;
+        if (++b->n_sum > kernel->prologue.reductions) b->full = true;
+        return sn_b_reduce(SN_OP_reduce_sum, x[0], 1, &last);
+    }
+    for (int i = 0; i < n->n_in; i++) x[i] = take(b, n->in[i], v);
+    return sn_node_new(n->m, (sn_op)n->op, n->n_in, x, n->n_attr, n->attr);
+}
+
+/* The row of operand x, after which `left` follow. One that needs too much is in memory. */
+static sn_node *take_row(builder *b, sn_node *x, int left) {
+    builder before = *b;
+    sn_node *row = take(b, x, NULL);
+    if (!b->full && b->n_source + left <= SN_REC_SOURCES) return row;
+    *b = before;
+    return source(b, x, NULL);
+}
+
+/* The recurrence n with its prologue; n: nothing belongs to it. */
+static sn_node *build(const finder *f, sn_node *n) {
+    builder b = {.f = f};
+    const int n_row = n->n_in - 1;
+    sn_node *row[SN_REC_END + SN_REC_TURNED], *in[1 + SN_REC_SOURCES] = {n->in[SN_REC_START]};
+    sn_attr attr[SN_ATTR_COUNT];
+    for (int i = 0; i < n_row; i++) row[i] = take_row(&b, n->in[1 + i], n_row - 1 - i);
+    if (!b.n_node) return n;
+    memcpy(in + 1, b.source, sizeof *in * (size_t)b.n_source);
+    sn_region *rows = sn_region_extract(n->m, b.n_source, b.source, n_row, row);
+    memcpy(attr, n->attr, sizeof *attr * n->n_attr);
+    attr[n->n_attr] = SN_REG(prologue, rows);
+    sn_loc loc = sn_module_loc(n->m);
+    sn_module_set_loc(n->m, n->loc);
+    sn_node *r = sn_node_new(n->m, SN_OP_fused_recurrence, 1 + b.n_source, in, n->n_attr + 1, attr);
+    sn_module_set_loc(n->m, loc);
+    return r;
+}
+
+/* ---- the pass ---- */
+
+typedef struct replacement {
+    const sn_node *from;
+    sn_node *to;
+} replacement;
+
+static sn_node *replace(void *ctx, sn_node *n) {
+    const replacement *r = ctx;
+    return n == r->from ? r->to : n;
+}
+
+/* The last recurrences first: what is below the others stays. */
+int sn_pass_fused_recurrence(sn_passes *p) {
+    finder f = {.p = p, .m = p->m};
+    int count = 0, n_live, at;
+    if (!sn_kernel_holds(&sn_kernels[SN_KERNEL_recurrence], SN_HOLDS_ROW_PROLOGUE, p->o.level))
+        return 0;
+    f.n_root = sn_module_roots(p->m, NULL, &n_live, false);
+    sn_node **root = sn_arena_alloc(p->m, sizeof *root * (size_t)(f.n_root + 1));
+    f.root = root;
+    for (at = INT_MAX;;) {
+        sn_module_roots(p->m, root, &n_live, false);
+        analyse(&f);
+        if (at > f.n_recurrence) at = f.n_recurrence;
+        if (!at--) return count;
+        replacement r = {f.recurrence[at], build(&f, f.recurrence[at])};
+        if (r.to == r.from || sn_module_error(p->m)->code) continue;
+        sn_rewrite_module(p->m, replace, &r);
+        count++;
+    }
+}
