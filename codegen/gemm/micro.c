@@ -6,12 +6,19 @@
 
 enum { UNROLL = 4 };
 
+/* Whether the loop is that of emit_counted_steps. */
+static bool counts_steps(const gemm_plan *p) {
+    return p->small_tile && p->a_col_stride == 1;
+}
+
 /* Steps of k per iteration of the loop: more steps mean fewer loop instructions, which compete with
  * the multiply-adds for execution ports (0.3 % of the time from 2 to 4). */
 static int choose_unroll(const gemm_plan *p, int rows, gemm_ukr_kind kind) {
     const em_size *k = &p->g->k;
-    if ((p->k_blocked && !p->keeps_partial_c) || k->slot >= 0 || k->value % 2) return 1;
+    if ((p->k_blocked && !p->keeps_partial_c) || k->slot >= 0) return 1;
     bool wide = kind == GEMM_UKR_1X2 || rows == p->mr;
+    if (counts_steps(p) && !p->k_blocked && wide && k->value >= UNROLL) return UNROLL;
+    if (k->value % 2) return 1;
     return wide && k->value % UNROLL == 0 ? UNROLL : 2; /* KC is a multiple of a line */
 }
 
@@ -179,8 +186,9 @@ static void emit_step(em *e, const micro *m, carried *c, em_val k, int u) {
 }
 
 /* Steps [0, k), counted up from -k to 0, which is the index of A, too: one instruction counts,
- * compares and moves A. For few registers (see FAR). */
-static void emit_counted_steps(em *e, const micro *m, carried *c, em_val k) {
+ * compares and moves A. For few registers (see FAR). `rest` more steps follow the loop. */
+static void emit_counted_steps(em *e, const micro *m, carried *c, em_val k, int rest) {
+    k = em_subi(e, k, rest);
     em_val end = em_gep(e, c->a, m->p->t, k);
     c->a = NULL;
     em_loop l = em_for(e, em_sub(e, zero(e), k), zero(e), em_i64(e, m->unroll));
@@ -191,6 +199,8 @@ static void emit_counted_steps(em *e, const micro *m, carried *c, em_val k) {
     }
     c->a = NULL;
     end_carry(e, &l, &start, c);
+    c->a = end;
+    for (int u = 0; u < rest; u++) emit_step(e, m, c, k, u);
 }
 
 /* Steps [k0, k1). */
@@ -305,8 +315,8 @@ em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
     load_accumulators(e, &m, c.acc);
     if (packing)
         emit_packing_steps(e, &m, &c, k);
-    else if (p->small_tile && p->a_col_stride == 1)
-        emit_counted_steps(e, &m, &c, k);
+    else if (counts_steps(p))
+        emit_counted_steps(e, &m, &c, k, const_k ? (int)(p->g->k.value % m.unroll) : 0);
     else
         emit_steps(e, &m, &c, zero(e), k);
     store_accumulators(e, &m, c.acc);
