@@ -186,6 +186,10 @@ static inline em_val zero(em *e) {
 static inline em_val one(em *e) {
     return em_i64(e, 1);
 }
+/* Whether B is one panel: nothing of B comes next, and each row of A is read once. */
+static inline bool gemm_one_panel(const gemm_plan *p) {
+    return p->g->n.slot < 0 && p->g->n.value <= p->panel;
+}
 /* Around code that packs A: it runs unless s->keeps_a. */
 em_branch gemm_if_packs(em *e, const gemm_state *s);
 void gemm_end_packs(em *e, const gemm_state *s, em_branch *br);

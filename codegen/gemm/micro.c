@@ -308,7 +308,7 @@ em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
     m.prefetches_a = full && m.unroll == UNROLL && p->a_col_stride == 1 && !p->small_tile;
     carried c = {.a = arg.a,
                  .b = arg.b,
-                 .b_next = full && !p->b_prefetch ? arg.b_next : NULL,
+                 .b_next = full && !p->b_prefetch && !gemm_one_panel(p) ? arg.b_next : NULL,
                  .next_a = full && p->prefetch_next_a && !packing ? arg.next_a : NULL};
     bool const_k = !p->k_blocked && p->g->k.slot < 0;
     em_val k = const_k ? em_i64(e, p->g->k.value) : arg.k;

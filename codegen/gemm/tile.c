@@ -133,6 +133,21 @@ void gemm_call_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val a
                                             .batch2 = s->batch[2]});
 }
 
+/* The rows of A that a full microtile prefetches: those of the microtile at the same rows of the next MC
+ * block, in the last panel; of the next microtile, if there is one panel. */
+static void choose_next_a(em *e, const gemm_plan *p, const gemm_state *s, em_val ir,
+                          gemm_ukr_args *args) {
+    em_val stride = em_size_value(e, p->g->a.row);
+    if (gemm_one_panel(p) && (!p->pack_a || p->pack_a_per_call)) {
+        args->next_a = em_gep(e, args->a, p->g->a.dtype, em_muli(e, stride, p->mr));
+        args->next_a_step = em_i64(e, GEMM_LINE);
+        return;
+    }
+    em_val due = em_cmp(e, EM_NE, s->next_a_step, zero(e)), row = em_mul(e, ir, stride);
+    args->next_a = em_select(e, due, em_gep(e, s->next_a, p->g->a.dtype, row), args->a);
+    args->next_a_step = s->next_a_step;
+}
+
 /* The microtiles of a panel that have columns, one after the other. args: those of the first. */
 static void emit_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s, gemm_ukr_args args,
                              em_val tile, em_val ir, em_val rows) {
@@ -146,12 +161,7 @@ static void emit_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s, gem
     args.b = em_gep(e, args.b, p->b_type, col);
     args.tile = em_gep(e, args.tile, p->t, col);
     args.c = em_gep(e, args.c, p->t, col);
-    if (p->prefetch_next_a) { /* the microtile at the same rows of the next MC block */
-        em_val row = em_mul(e, ir, em_size_value(e, p->g->a.row));
-        em_val due = em_cmp(e, EM_NE, s->next_a_step, zero(e));
-        args.next_a = em_select(e, due, em_gep(e, s->next_a, p->g->a.dtype, row), args.a);
-        args.next_a_step = s->next_a_step;
-    }
+    if (p->prefetch_next_a) choose_next_a(e, p, s, ir, &args);
     em_branch packed = {0};
     if (p->pack_a_per_call) {
         em_val full = em_cmp(e, EM_EQ, rows, em_i64(e, p->mr));
