@@ -560,14 +560,45 @@ static sn_node *transposed(sn_node *w) {
     return w ? sn_b_transpose(w, 2, (const int64_t[]){1, 0}) : NULL;
 }
 
-/* [B, H, H, Tq]: for each pair of heads of x and y [B, H, Tq, Tk] the sum over the keys. */
-static sn_node *sums_of_pairs(sn_node *x, sn_node *y) {
-    static const int64_t rows[2] = {0, 2}, keys = 3;
-    sn_node *s = SN_NODE(x->m, dot,
-                         SN_ATTRS(SN_LIST(batch_a, 2, rows), SN_LIST(batch_b, 2, rows),
-                                  SN_LIST(contract_a, 1, &keys), SN_LIST(contract_b, 1, &keys)),
-                         x, y);
-    return sn_b_transpose(s, 4, (const int64_t[]){0, 2, 3, 1});
+/* x [B, H, Tq, ..] of each of P parts of the queries, 0 elsewhere: [P, B, H, Tq, ..]. The parts are of
+ * equal size in multiples of SN_MIXED_PART_ROWS. */
+static sn_node *of_parts(decomp *c, sn_node *x) {
+    sn_dim n = sn_dim_const(c->m, sn_dc_int(c, SN_A_query_parts, 1));
+    sn_dim shape[5] = {n, x->shape[0], x->shape[1], x->shape[2], x->shape[3]};
+    sn_dim all = sn_dim_mul(c->m, n, sn_dim_const(c->m, SN_MIXED_PART_ROWS));
+    sn_dim rounded = sn_dim_add(c->m, x->shape[2], sn_dim_add(c->m, all, sn_dim_const(c->m, -1)));
+    sn_node *size =
+        sn_b_binary(SN_OP_div, sn_b_dim(c->m, SN_I64, rounded), sn_b_dim(c->m, SN_I64, all));
+    size = sn_b_scalar(SN_OP_mul, size, SN_MIXED_PART_ROWS);
+    sn_node *part = sn_b_iota(c->m, SN_I64, 5, shape, 0);
+    sn_node *query = sn_b_iota(c->m, SN_I64, 5, shape, 3);
+    query = sn_b_binary(SN_OP_div, query, sn_b_broadcast_like(size, query));
+    return sn_b_select(sn_b_binary(SN_OP_eq, part, query), sn_b_broadcast(x, 5, shape),
+                       sn_b_const(c->m, (sn_dtype)x->dtype, 0));
+}
+
+/* y [B, H, Tq, ..] once for each part of x. */
+static sn_node *for_parts(sn_node *x, sn_node *y) {
+    return sn_b_broadcast(
+        y, 5, (sn_dim[]){x->shape[0], y->shape[0], y->shape[1], y->shape[2], y->shape[3]});
+}
+
+/* [P, B, Tk, H, ..]: x^T y of the parts of the queries. */
+static sn_node *products_of_parts(decomp *c, sn_node *x, sn_node *y) {
+    x = of_parts(c, x);
+    x = sn_dc_dot(x, for_parts(x, y), 3, 3, 3);
+    return sn_b_transpose(x, 5, (const int64_t[]){0, 1, 3, 2, 4});
+}
+
+/* [P, B, H, H]: for each pair of heads of x and y [B, H, Tq, Tk] the sums over the parts' queries and all
+ * keys. */
+static sn_node *sums_of_pairs(decomp *c, sn_node *x, sn_node *y) {
+    static const int64_t batch[2] = {0, 1}, sum[2] = {3, 4};
+    x = of_parts(c, x);
+    return SN_NODE(c->m, dot,
+                   SN_ATTRS(SN_LIST(batch_a, 2, batch), SN_LIST(batch_b, 2, batch),
+                            SN_LIST(contract_a, 2, sum), SN_LIST(contract_b, 2, sum)),
+                   x, for_parts(x, y));
 }
 
 /* codegen/attention/mixed_grad.c says what is computed. */
@@ -591,13 +622,12 @@ bool decomp_flash_mixed_grad(decomp *c) {
     sn_node *ds = sn_b_binary(SN_OP_mul, p, sn_b_binary(SN_OP_sub, dp, delta));
     sn_node *dqk = mix_heads(transposed(a.mix[0]), ds);
     c->out[0] = sn_b_scalar(SN_OP_mul, sn_dc_dot(dqk, a.k, 2, 3, 2), scale);
-    c->out[1] = sn_b_scalar(SN_OP_mul, sn_dc_dot(dqk, a.q, 2, 2, 2), scale);
-    c->out[2] = sn_dc_dot(mix_heads(a.mix[1], p), g, 2, 2, 2);
-    for (int i = 0; i < 3; i++) c->out[i] = sn_b_cast(c->out[i], (sn_dtype)c->in[i]->dtype);
+    c->out[0] = sn_b_cast(c->out[0], (sn_dtype)c->in[0]->dtype);
+    c->out[1] = sn_b_scalar(SN_OP_mul, products_of_parts(c, dqk, a.q), scale);
+    c->out[2] = products_of_parts(c, mix_heads(a.mix[1], p), g);
     c->n_out = 3;
-    c->out[c->n_out++] = sn_b_reshape(delta, 3, (sn_dim[]){a.batch, a.heads, a.tq});
-    if (a.mix[0]) c->out[c->n_out++] = sums_of_pairs(ds, raw);
-    if (a.mix[1]) c->out[c->n_out++] = sums_of_pairs(da, p);
+    if (a.mix[0]) c->out[c->n_out++] = sums_of_pairs(c, ds, raw);
+    if (a.mix[1]) c->out[c->n_out++] = sums_of_pairs(c, da, p);
     return !c->m->error.code;
 }
 

@@ -124,6 +124,10 @@ typedef enum sn_weights_kind {
     SN_WEIGHTS_ABS_SUM /* divided by max(|sum|, 1) */
 } sn_weights_kind;
 
+/* Parts of queries (attribute query_parts of flash_mixed_grad) have a multiple of so many: whole vectors
+ * of every target. */
+enum { SN_MIXED_PART_ROWS = 16 };
+
 /* A closed sub-graph: its nodes depend on its arguments only. Arguments are `arg` nodes with index
  * 0 .. n_arg-1. */
 struct sn_region {

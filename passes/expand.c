@@ -265,25 +265,43 @@ static sn_node *expand_mixed_attention(sn_passes *p, sn_node *n) {
     return sn_b_result(sn_node_new(n->m, SN_OP_flash_mixed, n->n_in, n->in, n_attr, attr), 0);
 }
 
+/* Into how many parts the queries are divided, each of which has sums for all keys in memory: a power of
+ * two, so that threads have work where the batches are few. */
+static int64_t count_query_parts(const sn_node *n) {
+    enum { ITEMS = 8, ROWS = 256, FEW = 96, UNKNOWN = 2 };
+    int64_t batch, rows = 2 * ROWS, parts = 2;
+    if (!sn_dim_is_const(n->m, n->in[0]->shape[0], &batch)) return UNKNOWN;
+    sn_dim_is_const(n->m, n->in[0]->shape[2], &rows);
+    while (parts * 2 * ROWS <= rows) parts *= 2;
+    while (parts > 1 && parts * batch > ITEMS) parts /= 2;
+    return rows < FEW ? 1 : parts;
+}
+
 /* One result of the kernel that computes all gradients. */
 static sn_node *expand_mixed_attention_grad(sn_passes *p, sn_node *n) {
     static const sn_attr_key index[2] = {SN_A_index, SN_A_index};
-    enum { COTANGENT = 4, MORE = 2, RESULTS = 4 };
+    enum { COTANGENT = 4, MORE = 2 };
     if (!mixed_fits(n)) return NULL;
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 1));
-    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 2));
     int n_attr = kernel_attrs(p, n, index, attr), which = (int)sn_attr_int(n, SN_A_index, 0);
+    int64_t first = 0, second = 1, query_parts = count_query_parts(n);
     for (int i = 0; i < n->n_in - MORE; i++) in[i] = n->in[i < 3 ? i : i + MORE];
     sn_node *flash = sn_node_new(n->m, SN_OP_flash_mixed, n->n_in - MORE, in, n_attr, attr);
     for (int i = 3; i < n->n_in; i++) in[i] = n->in[i];
     in[SN_MIXED_LSE] = sn_b_result(flash, 1);
     in[SN_MIXED_COTANGENT] = n->in[COTANGENT];
+    if (query_parts > 1) attr[n_attr++] = SN_INT(query_parts, query_parts);
     sn_node *all = sn_node_new(n->m, SN_OP_flash_mixed_grad, n->n_in, in, n_attr, attr);
-    if (which < 3) return sn_b_result(all, which);
-    sn_node *parts = sn_b_result(all, RESULTS + which - 3);
-    for (int64_t axis = 3; axis >= 0; axis -= 3)
-        parts = sn_b_reduce(SN_OP_reduce_sum, parts, 1, &axis);
-    return sn_b_cast(sn_b_reshape(parts, 2, n->shape), (sn_dtype)n->dtype);
+    sn_node *parts = sn_b_result(all, which);
+    if (!which) return parts;
+    parts = sn_b_reduce(SN_OP_reduce_sum, parts, 1, &first);
+    if (which > 2) parts = sn_b_reduce(SN_OP_reduce_sum, parts, 1, &second);
+    sn_dim keys_first[4] = {n->shape[0], n->shape[2], n->shape[1], n->shape[3]};
+    parts = which > 2 ? sn_b_reshape(parts, 2, n->shape)
+                      : sn_b_transpose(sn_b_reshape(parts, 4, keys_first), 4,
+                                       (const int64_t[]){0, 2, 1, 3});
+    return sn_b_cast(parts, (sn_dtype)n->dtype);
 }
 
 /* Of the kernel that computes the attention; NULL: it is not one kernel. */

@@ -89,10 +89,10 @@ static void emit_functions(em *e, const att_backward *b, functions *f) {
         f->dp[nv] = same ? f->qk[nv] : att_emit_qk(e, p, "dp", nv, a->dv, 0);
         f->dq[nv] = att_emit_pv(e, p, "dq", nv, a->d);
     }
-    f->dk = att_emit_dkv(e, p, "dk", b->d);
-    f->dv = same ? f->dk : att_emit_dkv(e, p, "dv", b->dv);
-    f->copy_q = att_emit_copy_rows(e, p, "copy_q", a->q.dtype, a->d);
-    f->copy_do = att_emit_copy_rows(e, p, "copy_do", g->dout.dtype, a->dv);
+    f->dk = att_emit_dkv(e, p, "dk", b->d, b->d, b->d);
+    f->dv = same ? f->dk : att_emit_dkv(e, p, "dv", b->dv, b->dv, b->dv);
+    f->copy_q = att_emit_copy_rows(e, p, "copy_q", a->q.dtype, a->d, 1);
+    f->copy_do = att_emit_copy_rows(e, p, "copy_do", g->dout.dtype, a->dv, 1);
     f->load_q = att_emit_load_queries(e, p, "load_q", a->q.dtype, a->d, a->scale);
     f->load_do = att_emit_load_queries(e, p, "load_do", g->dout.dtype, a->dv, 1);
     f->load_out = att_emit_load_queries(e, p, "load_out", a->out.dtype, a->dv, 1);
@@ -290,6 +290,8 @@ static void emit_dkv(em *e, const block *w, const tile *t, att_segment g) {
         em_val rows = att_scratch(e, of_v ? b->do_rows_offset : b->q_rows_offset);
         att_dkv_args args = {.keys = keys, .queries = queries};
         args.c = att_dkv_row(e, b, w->block.tk, of_v, key);
+        args.next =
+            em_gep(e, args.c, p->t, em_i64(e, (int64_t)ATT_TILE_KEYS * (of_v ? b->dv : b->d)));
         args.a = tile_row(e, p, of_v ? p->s_offset : b->dp_offset, g.k0, g.v0);
         args.b = em_gep(e, rows, p->t, em_muli(e, first, of_v ? b->dv : b->d));
         att_dkv_call(e, of_v ? w->f->dv : w->f->dk, args);

@@ -19,15 +19,17 @@ typedef struct att_backward {
 
 /* ---- dkv.c ---- */
 
-/* c[k][..] += a[k][q] b[q][..] over `queries`, for `keys` rows; rows of c and b have `width`
- * elements. */
-#define ATT_DKV_PARAMS(P) P(ptr, c) P(ptr, a) P(ptr, b) P(i64, keys) P(i64, queries)
+/* c[k][..] += a[k][q] b[q][..] over `queries`, for `keys` rows. Rows of b have `width` elements, whole
+ * vectors, those of c the first d of these, `row` from the next. next: c of a later call,
+ * whose rows are prefetched. */
+#define ATT_DKV_PARAMS(P) P(ptr, c) P(ptr, a) P(ptr, b) P(i64, keys) P(i64, queries) P(ptr, next)
 ATT_SIGNATURE(att_dkv, ATT_DKV_PARAMS)
-em_val att_emit_dkv(em *e, const att_plan *p, const char *name, int width);
-/* Copies n_rows rows of d elements, padded to whole vectors; rows up to n_dst become 0. */
+em_val att_emit_dkv(em *e, const att_plan *p, const char *name, int d, int row, int width);
+/* Copies n_rows rows of d elements, times factor, padded to whole vectors; rows up to n_dst become 0. */
 #define ATT_COPY_ROWS_PARAMS(P) P(ptr, src) P(i64, stride) P(i64, n_rows) P(i64, n_dst) P(ptr, dst)
 ATT_SIGNATURE(att_copy_rows, ATT_COPY_ROWS_PARAMS)
-em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t, int d);
+em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
+                          double factor);
 /* The inverse, times factor. */
 #define ATT_STORE_ROWS_PARAMS(P) P(ptr, src) P(i64, n_rows) P(ptr, dst) P(i64, stride)
 ATT_SIGNATURE(att_store_rows, ATT_STORE_ROWS_PARAMS)

@@ -8,13 +8,45 @@ static em_val vector_at(em *e, const att_plan *p, em_val row, int64_t i) {
     return em_gep(e, row, p->t, em_i64(e, i));
 }
 
-/* c[i][..] += a[i][q] b[q][..] over q < queries, for i < rows and nv vectors of a row. */
-static void emit_group(em *e, const att_plan *p, int rows, int nv, int width, em_val c_at,
-                       em_val a_at, em_val b_at, em_val queries) {
+/* Some vectors of the rows of c and b. */
+typedef struct columns {
+    int d, row; /* elements of a row of c, and to the next one */
+    int width;  /* of a row of b */
+    int first, nv;
+} columns;
+
+/* Elements of vector v of a row of c. */
+static int elements_of(const att_plan *p, const columns *c, int v) {
+    int left = c->d - c->first - v * p->lanes;
+    return left < p->lanes ? left : p->lanes;
+}
+
+/* Of c's memory, which begins anywhere. */
+static em_val load_sum(em *e, const att_plan *p, const columns *c, em_val row, int v) {
+    int n = elements_of(p, c, v);
+    em_val at = vector_at(e, p, row, v * p->lanes);
+    return n == p->lanes ? em_load(e, p->t, at, n)
+                         : em_load_tail(e, p->t, at, p->lanes, em_i64(e, n));
+}
+
+static void store_sum(em *e, const att_plan *p, const columns *c, em_val row, int v, em_val x) {
+    int n = elements_of(p, c, v);
+    em_val at = vector_at(e, p, row, v * p->lanes);
+    if (n == p->lanes)
+        em_store(e, p->t, at, x);
+    else
+        em_store_tail(e, p->t, at, x, em_i64(e, n));
+}
+
+/* c[i][..] += a[i][q] b[q][..] over q < queries, for i < rows. Prefetches the same place of `next`. */
+static void emit_group(em *e, const att_plan *p, int rows, const columns *of, em_val c_at,
+                       em_val a_at, em_val b_at, em_val next_at, em_val queries) {
     em_val sum[64], first[64];
+    int nv = of->nv, width = of->width;
     int n = rows * nv, unroll = p->lanes < 4 ? p->lanes : 4;
     for (int i = 0; i < n; i++)
-        sum[i] = att_load(e, p, vector_at(e, p, c_at, i / nv * width + i % nv * p->lanes));
+        sum[i] = load_sum(e, p, of, vector_at(e, p, c_at, i / nv * of->row), i % nv);
+    for (int i = 0; i < rows; i++) em_prefetch(e, vector_at(e, p, next_at, i * of->row), true, 3);
     em_loop l = em_for(e, em_i64(e, 0), queries, em_i64(e, unroll));
     for (int i = 0; i < n; i++) first[i] = sum[i] = em_carry(e, &l, sum[i]);
     em_val a = em_gep(e, a_at, p->t, l.i), b = em_gep(e, b_at, p->t, em_muli(e, l.i, width));
@@ -30,15 +62,13 @@ static void emit_group(em *e, const att_plan *p, int rows, int nv, int width, em
     for (int i = 0; i < n; i++) em_next(e, &l, first[i], sum[i]);
     em_end(e, &l);
     for (int i = 0; i < n; i++)
-        att_store(e, p, em_final(e, &l, first[i]),
-                  vector_at(e, p, c_at, i / nv * width + i % nv * p->lanes));
+        store_sum(e, p, of, vector_at(e, p, c_at, i / nv * of->row), i % nv,
+                  em_final(e, &l, first[i]));
 }
 
-/* nv vectors from `column` on, for all keys: in groups of as many keys as registers allow, then in
- * smaller ones. */
-static void emit_columns(em *e, const att_plan *p, const att_dkv_args *q, int width, int column,
-                         int nv) {
-    int max_rows = (e->target->vector_regs - nv - 1) / nv, size[8], n = 0;
+/* Columns of all keys: in groups of as many keys as registers allow, then in smaller ones. */
+static void emit_columns(em *e, const att_plan *p, const att_dkv_args *q, const columns *of) {
+    int max_rows = (e->target->vector_regs - of->nv - 1) / of->nv, size[8], n = 0;
     size[n++] = max_rows > 12 ? 12 : max_rows;
     for (int rows = 8; rows; rows /= 2)
         if (rows < size[0]) size[n++] = rows;
@@ -47,28 +77,29 @@ static void emit_columns(em *e, const att_plan *p, const att_dkv_args *q, int wi
         em_val rows = em_i64(e, size[i]);
         em_val whole = em_mul(e, LLVMBuildUDiv(e->b, em_sub(e, q->keys, done), rows, ""), rows);
         em_loop l = em_for(e, done, em_add(e, done, whole), rows);
-        em_val at = em_addi(e, em_muli(e, l.i, width), column);
-        emit_group(e, p, size[i], nv, width, em_gep(e, q->c, p->t, at),
-                   em_gep(e, q->a, p->t, em_muli(e, l.i, p->qb)), vector_at(e, p, q->b, column),
-                   q->queries);
+        em_val at = em_addi(e, em_muli(e, l.i, of->row), of->first);
+        emit_group(e, p, size[i], of, em_gep(e, q->c, p->t, at),
+                   em_gep(e, q->a, p->t, em_muli(e, l.i, p->qb)), vector_at(e, p, q->b, of->first),
+                   em_gep(e, q->next, p->t, at), q->queries);
         em_end(e, &l);
         done = em_add(e, done, whole);
     }
 }
 
-em_val att_emit_dkv(em *e, const att_plan *p, const char *name, int width) {
+em_val att_emit_dkv(em *e, const att_plan *p, const char *name, int d, int row, int width) {
     att_dkv_args q = att_dkv_begin(e, p, name);
     int max_vectors = e->target->vector_regs >= 32 ? MAX_VECTORS : MAX_VECTORS / 2;
     int vectors = width / p->lanes, calls = (vectors + max_vectors - 1) / max_vectors;
     for (int i = 0, at = 0; i < calls; i++) {
         int nv = (vectors - at + calls - i - 1) / (calls - i);
-        emit_columns(e, p, &q, width, at * p->lanes, nv);
+        emit_columns(e, p, &q, &(columns){d, row, width, at * p->lanes, nv});
         at += nv;
     }
     return att_end(e);
 }
 
-em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t, int d) {
+em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
+                          double factor) {
     att_copy_rows_args q = att_copy_rows_begin(e, p, name);
     em_val begin[] = {em_i64(e, 0), q.n_rows}, end[] = {q.n_rows, q.n_dst};
     int width = att_padded(p, d);
@@ -81,6 +112,7 @@ em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t
             if (!part)
                 x = c + p->lanes <= d ? em_load(e, t, at, p->lanes)
                                       : em_load_tail(e, t, at, p->lanes, em_i64(e, d - c));
+            if (!part && factor != 1) x = em_mul(e, x, em_vf(e, factor));
             att_store(e, p, x, vector_at(e, p, dst, c));
         }
         em_end(e, &l);

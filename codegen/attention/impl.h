@@ -67,6 +67,7 @@ typedef struct att_plan {
     int nv, pack_queries;     /* forward: vectors of a block; as ATT_PACK_QUERIES, 0: always pack,
                                  -1: never */
     int piece;                /* elements of 128 bits, the unit of transposes */
+    int mixed_keys;           /* heads that mix: keys of a tile */
     int key_rows[ATT_NV + 1]; /* keys per call of the qk microkernel, by number of vectors */
     int out_rows[ATT_NV + 1]; /* most elements of an output row per call of pv */
     bool convert;             /* K or V have another type than the compute type: always packed */

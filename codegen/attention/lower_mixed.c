@@ -53,20 +53,19 @@ const sn_family sn_family_flash_mixed = {.emit = emit_mixed,
                                          .emit_tile_map = att_emit_flash_tile_map,
                                          .tile_size = att_flash_tile_size};
 
-/* --- the gradient: q, k, v, lse, dout, matrices, captured -> dq, dk, dv, delta, parts of matrices */
+/* --- the gradient: q, k, v, lse, dout, matrices, captured -> dq, parts of dk, dv and the matrices */
 
 static void make_gradient(const sn_kernel *k, sn_attention_mixed_grad *g) {
-    enum { DELTA = 3, PARTS };
+    enum { PARTS = 3 };
     const sn_step *s = k->step;
     make_spec(k, SN_MIXED_GRAD_MATRICES, &g->x);
     g->x.a.lse_buf = SN_MIXED_LSE;
     g->dout = att_operand_of(k, &s->in[SN_MIXED_COTANGENT], SN_MIXED_COTANGENT);
     g->dq = att_operand_of(k, &s->out[0], s->n_in);
-    g->dk = att_operand_of(k, &s->out[1], s->n_in + 1);
-    g->dv = att_operand_of(k, &s->out[2], s->n_in + 2);
-    g->delta = att_operand_of(k, &s->out[DELTA], s->n_in + DELTA);
+    g->dk_buf = s->n_in + 1, g->dv_buf = s->n_in + 2;
+    g->n_part = (int)sn_attr_int(s->node, SN_A_query_parts, 1);
     for (int i = 0, at = PARTS; i < 2; i++)
-        g->parts[i].buf = g->x.mix[i].buf >= 0 ? s->n_in + at++ : -1;
+        g->sums_buf[i] = g->x.mix[i].buf >= 0 ? s->n_in + at++ : -1;
 }
 
 static void emit_mixed_grad(em *e, const sn_kernel *k) {
@@ -83,13 +82,5 @@ static sn_dim mixed_grad_scratch(const sn_kernel *k, const sn_target *t) {
                                 sn_attention_mixed_grad_scratch(&g, t, k->compute, 1, ATT_MANY));
 }
 
-/* The halves share what is in the results and the work counters; there are two because of a number. */
-static int64_t mixed_grad_shared(const sn_kernel *k, const sn_target *t) {
-    (void)k, (void)t;
-    return 64;
-}
-
-const sn_family sn_family_flash_mixed_grad = {.emit = emit_mixed_grad,
-                                              .scratch = mixed_grad_scratch,
-                                              .shared = mixed_grad_shared,
-                                              .dynamic = true};
+const sn_family sn_family_flash_mixed_grad = {
+    .emit = emit_mixed_grad, .scratch = mixed_grad_scratch, .dynamic = true};

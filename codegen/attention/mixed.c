@@ -38,6 +38,7 @@ static bool make_plan(plan *f, const sn_attention_mixed *x, const char *name, co
         return false;
     att_plan *p = &f->p;
     p->pack = p->scan_v = false;
+    p->mixed_keys = ATT_TILE_KEYS;
     p->bias.n = p->relative.n = 0; /* each tile belongs to other heads than the one before */
     int64_t column = p->qb * p->esize, heads = x->a.heads, at = p->tail_offset;
     int64_t tile = heads * att_mixed_head(p) * p->esize;

@@ -17,23 +17,18 @@ typedef struct sn_head_matrix {
 typedef struct sn_attention_mixed {
     sn_attention a;
     sn_head_matrix mix[2]; /* of the scores, of the weights */
-    int counter_buf;       /* a work counter, two in a gradient, or NULL */
+    int counter_buf;       /* a work counter, or NULL */
 } sn_attention_mixed;
-
-/* Sums [B, heads, heads, tq] for the gradient of a matrix; buf < 0: it is not wanted. */
-typedef struct sn_mixed_parts {
-    int buf;
-} sn_mixed_parts;
 
 /* Its gradient, without a score region. a.lse_buf is read. */
 typedef struct sn_attention_mixed_grad {
     sn_attention_mixed x;
-    sn_attention_operand dout, dq, dk, dv;
-    sn_attention_operand delta; /* [B, heads, tq], written by the first half, read by the second */
-    sn_mixed_parts parts[2];
+    sn_attention_operand dout, dq;
+    int n_part;         /* of the queries, whose sums are to be added up: */
+    int dk_buf, dv_buf; /* [n_part, B, tk, heads, d or dv] */
+    int sums_buf[2];    /* [n_part, B, heads, heads] for the matrices; < 0: not wanted */
 } sn_attention_mixed_grad;
 
-/* Two kernels: `name`, and `name`_finish, which all threads run after all have finished the first. */
 void sn_attention_emit_mixed_grad(em *e, const char *name, const sn_attention_mixed_grad *g);
 int64_t sn_attention_mixed_grad_scratch(const sn_attention_mixed_grad *g, const sn_target *t,
                                         sn_dtype compute, int64_t tq, int64_t tk);
@@ -43,12 +38,11 @@ int64_t sn_attention_mixed_scratch(const sn_attention_mixed *x, const sn_target 
 
 /* ---- mix.c: heads of a tile -------------------------------------------------------------------
  *
- * A tile of all heads is [head][key][query] in scratch, ATT_MIXED_KEYS keys apart, so that the heads
- * of a key do not share cache sets. */
+ * A tile of all heads is [head][key][query] in scratch, four keys more apart than it has, so that the
+ * heads of a key do not share cache sets. */
 
-enum { ATT_MIXED_KEYS = ATT_TILE_KEYS + 4 };
 static inline int64_t att_mixed_head(const att_plan *p) { /* elements between heads of a tile */
-    return (int64_t)ATT_MIXED_KEYS * p->qb;
+    return (int64_t)(p->mixed_keys + 4) * p->qb;
 }
 
 /* The matrix in scratch: element [h][o] is what head o gets of head h; transposed: of o, h. */
@@ -74,5 +68,28 @@ em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val
 #define ATT_MIXED_ITEM_PARAMS(P) ATT_CONTEXT(P) P(i64, batch) P(i64, index)
 ATT_SIGNATURE(att_mixed_item, ATT_MIXED_ITEM_PARAMS)
 void att_mixed_deal(em *e, const att_plan *p, em_val fn, em_val items, em_val counter);
+
+/* ---- mixed_grad_tile.c: the gradient ---------------------------------------------------------- */
+
+/* A vector of queries from q0 on of one head: scores s at the first keys of the tile at k0 become
+ * weights e^(s - m - log l), hidden ones 0. */
+/* clang-format off */
+#define ATT_MIXED_WEIGHTS_PARAMS(P) \
+    ATT_CONTEXT(P) P(ptr, s) P(ptr, m) P(ptr, log2_l) P(i64, keys) P(i64, k0) P(i64, q0) \
+    P(i64, batch) P(i64, head)
+/* clang-format on */
+ATT_SIGNATURE(att_mixed_weights, ATT_MIXED_WEIGHTS_PARAMS)
+em_val att_emit_mixed_weights(em *e, const att_plan *p, bool masked);
+/* D += sum over `keys` of p dp, a vector of queries. */
+#define ATT_MIXED_DELTA_PARAMS(P) P(ptr, p) P(ptr, dp) P(ptr, delta) P(i64, keys)
+ATT_SIGNATURE(att_mixed_delta, ATT_MIXED_DELTA_PARAMS)
+em_val att_emit_mixed_delta(em *e, const att_plan *p);
+/* dp = p (dp - D) in place, 0 where p is 0. */
+em_val att_emit_mixed_scores(em *e, const att_plan *p);
+/* sums[i][j] += sum over `keys` and nv vectors of queries of x[i] y[j], for all pairs of heads; a vector
+ * each. */
+#define ATT_MIXED_PAIRS_PARAMS(P) P(ptr, x) P(ptr, y) P(ptr, sums) P(i64, keys)
+ATT_SIGNATURE(att_mixed_pairs, ATT_MIXED_PAIRS_PARAMS)
+em_val att_emit_mixed_pairs(em *e, const att_plan *p, int nv);
 
 #endif

@@ -67,20 +67,19 @@ sn_dim sn_macs_flash(sn_module *m, const sn_step *s) {
 }
 
 /* The products of attention, and so many sums over heads for each mixed score or weight. */
-static sn_dim macs_of_heads(sn_module *m, const sn_step *s, int products, int sums) {
+static sn_dim macs_of_heads(sn_module *m, const sn_step *s, int of_k, int of_v, int sums) {
     int64_t mix = sn_attr_int(s->node, SN_A_mix, 0), n = (mix & 1) + (mix >> 1 & 1);
     sn_dim heads = sn_dim_mul(m, s->in[SN_FLASH_Q].shape[1], sn_dim_const(m, n * sums));
     sn_dim pairs = sn_dim_mul(m, sn_dim_product(m, 3, s->in[SN_FLASH_Q].shape), keys(s));
-    return sn_dim_add(m, macs_of_pairs(m, s, products, products), sn_dim_mul(m, pairs, heads));
+    return sn_dim_add(m, macs_of_pairs(m, s, of_k, of_v), sn_dim_mul(m, pairs, heads));
 }
 
 sn_dim sn_macs_flash_mixed(sn_module *m, const sn_step *s) {
-    return macs_of_heads(m, s, 1, 1);
+    return macs_of_heads(m, s, 1, 1, 1);
 }
 
-/* Half of what it computes: each half of the kernel needs the weights. */
 sn_dim sn_macs_flash_mixed_grad(sn_module *m, const sn_step *s) {
-    return macs_of_heads(m, s, 3, 4);
+    return macs_of_heads(m, s, 3, 2, 3);
 }
 
 sn_dim sn_macs_flash_grad(sn_module *m, const sn_step *s) {

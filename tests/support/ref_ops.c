@@ -399,10 +399,14 @@ void ref_attention(const ref_call *c) {
 }
 
 /* Of the row: a result's node does not have it. */
-static int64_t mixes_of(const ref_call *c) {
+static int64_t attr_of_row(const ref_call *c, sn_attr_key key, int64_t otherwise) {
     for (const case_attr *a = c->row->attr; a->used; a++)
-        if (a->attr.key == SN_A_mix) return a->attr.i;
-    return 0;
+        if (a->attr.key == key) return a->attr.i;
+    return otherwise;
+}
+
+static int64_t mixes_of(const ref_call *c) {
+    return attr_of_row(c, SN_A_mix, 0);
 }
 
 /* Weights of query q of batch b: p[head * Tk + k], and scores before they mix; first: the operand that
@@ -465,8 +469,17 @@ static void mix_rows(int64_t H, int64_t n, const double *w, bool transposed, con
     }
 }
 
-/* The row: q, k, v, the cotangent, the matrices; `which`: the operand of mixed_attention. */
-static void mixed_back(const ref_call *c, int64_t which) {
+/* Key k of dk or dv of query q: [B,H,Tk], or of the kernel [part,B,Tk,H]. */
+static int64_t key_row(const ref_call *c, bool parts, int64_t b, int64_t q, int64_t h, int64_t k) {
+    int64_t B = c->in[0]->shape[0], H = c->in[0]->shape[1], Tk = c->in[1]->shape[2];
+    int64_t all = SN_MIXED_PART_ROWS * attr_of_row(c, SN_A_query_parts, 1);
+    int64_t size = (c->in[0]->shape[2] + all - 1) / all * SN_MIXED_PART_ROWS;
+    return parts ? ((q / size * B + b) * Tk + k) * H + h : (b * H + h) * Tk + k;
+}
+
+/* The row: q, k, v, the cotangent, the matrices; `which`: the operand of mixed_attention. parts: the
+ * kernel's result. */
+static void mixed_back(const ref_call *c, int64_t which, bool parts) {
     const sn_value *const *in = c->in;
     int64_t H = in[0]->shape[1], Tq = in[0]->shape[2], d = in[0]->shape[3];
     int64_t Tk = in[2]->shape[2], dv = in[2]->shape[3], mix = mixes_of(c);
@@ -494,12 +507,13 @@ static void mixed_back(const ref_call *c, int64_t which) {
         mix_rows(H, Tk, C, false, p, w);
         for (int64_t i = 0; i < n; i++) {
             int64_t row = (b * H + i / Tk) * Tq + q, key = b * n + i;
+            int64_t to = key_row(c, parts, b, q, i / Tk, i % Tk);
             for (int64_t j = 0; j < d && which == 0; j++)
                 c->out[row * d + j] += scale * dqk[i] * in[1]->data[key * d + j];
             for (int64_t j = 0; j < d && which == 1; j++)
-                c->out[key * d + j] += scale * dqk[i] * in[0]->data[row * d + j];
+                c->out[to * d + j] += scale * dqk[i] * in[0]->data[row * d + j];
             for (int64_t j = 0; j < dv && which == 2; j++)
-                c->out[key * dv + j] += w[i] * in[3]->data[row * dv + j];
+                c->out[to * dv + j] += w[i] * in[3]->data[row * dv + j];
             for (int64_t h = 0; h < H && which >= 3; h++) {
                 bool of_scores = which == 3 && (mix & 1);
                 c->out[i / Tk * H + h] +=
@@ -511,12 +525,11 @@ static void mixed_back(const ref_call *c, int64_t which) {
 }
 
 void ref_mixed_attention_grad(const ref_call *c) {
-    mixed_back(c, sn_attr_int(c->n, SN_A_index, 0));
+    mixed_back(c, sn_attr_int(c->n, SN_A_index, 0), false);
 }
 
-/* Results 0, 1 and 2 are those of the composite. */
 void ref_flash_mixed_grad(const ref_call *c) {
-    mixed_back(c, c->row->index);
+    mixed_back(c, c->row->index, true);
 }
 
 /* On one rank. */
