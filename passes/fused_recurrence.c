@@ -16,7 +16,6 @@
 #include "passes/passes.h"
 #include "passes/row_sums.h"
 
-#include <limits.h>
 #include <string.h>
 
 enum {
@@ -325,23 +324,34 @@ static sn_node *replace(void *ctx, sn_node *n) {
     return n == r->from ? r->to : n;
 }
 
+static sn_node **root_of(sn_entry *e, int i) {
+    return i < e->n_output ? &e->output[i].node : &e->assign[i - e->n_output].node;
+}
+
 /* The last recurrences first: what is below the others stays. */
-int sn_pass_fused_recurrence(sn_passes *p) {
-    finder f = {.p = p, .m = p->m};
-    int count = 0, n_live, at;
-    if (!sn_kernel_holds(&sn_kernels[SN_KERNEL_recurrence], SN_HOLDS_ROW_PROLOGUE, p->o.level))
-        return 0;
-    f.n_root = sn_module_roots(p->m, NULL, &n_live, false);
+static int fuse_entry(sn_passes *p, sn_entry *e) {
+    finder f = {.p = p, .m = p->m, .n_root = e->n_output + e->n_assign};
     sn_node **root = sn_arena_alloc(p->m, sizeof *root * (size_t)(f.n_root + 1));
+    int count = 0;
     f.root = root;
-    for (at = INT_MAX;;) {
-        sn_module_roots(p->m, root, &n_live, false);
-        analyse(&f);
-        if (at > f.n_recurrence) at = f.n_recurrence;
-        if (!at--) return count;
+    for (int i = 0; i < f.n_root; i++) root[i] = *root_of(e, i);
+    analyse(&f);
+    for (int at = f.n_recurrence; at-- > 0;) {
         replacement r = {f.recurrence[at], build(&f, f.recurrence[at])};
         if (r.to == r.from || sn_module_error(p->m)->code) continue;
-        sn_rewrite_module(p->m, replace, &r);
+        sn_rewrite(p->m, f.n_root, root, replace, &r);
+        analyse(&f);
         count++;
     }
+    for (int i = 0; i < f.n_root && count; i++) *root_of(e, i) = root[i];
+    return count;
+}
+
+/* Each entry by itself, as its kernels are: another may need more in memory. */
+int sn_pass_fused_recurrence(sn_passes *p) {
+    int count = 0;
+    if (!sn_kernel_holds(&sn_kernels[SN_KERNEL_recurrence], SN_HOLDS_ROW_PROLOGUE, p->o.level))
+        return 0;
+    for (int i = 0; i < sn_entry_count(p->m); i++) count += fuse_entry(p, sn_entry_at(p->m, i));
+    return count;
 }
