@@ -98,22 +98,29 @@ static void emit_product(em *e, const rec_plan *p, const rec_unit *unit, rec_pre
 /* u_t += sum over j < t of (a_t . b_j) u_j, of which the products with v and S are there. If b is k:
  * w_t = v_t + u_t, u_t += sum over j < t of (a_t . k_j) w_j. */
 static void substitute(em *e, const rec_plan *p, int vector, int n) {
-    em_val begin = em_i64(e, (int64_t)vector * p->lanes),
-           end = em_i64(e, (int64_t)(vector + n) * p->lanes), row[REC_CHUNK];
-    em_loop l = em_for(e, begin, end, em_i64(e, p->lanes));
-    for (int t = 0; t < REC_CHUNK; t++) {
-        em_val to = rec_at_const(e, p, p->out_u, t, l.i), sum = rec_load(e, p, to);
-        for (int j = 0; j < t; j++) {
-            em_val weight = rec_at_const(e, p, p->left_u, t, em_i64(e, j));
-            sum = em_fma(e, em_load_splat(e, p->t, weight, p->lanes), row[j], sum);
+    enum { AT_ONCE = 2 };
+    for (int first = 0; first < n; first += AT_ONCE) {
+        const int m = n - first < AT_ONCE ? n - first : AT_ONCE;
+        em_val row[REC_CHUNK][AT_ONCE], col = em_i64(e, (int64_t)(vector + first) * p->lanes);
+        for (int t = 0; t < REC_CHUNK; t++) {
+            em_val to = rec_at_const(e, p, p->out_u, t, col), sum[AT_ONCE];
+            for (int i = 0; i < m; i++) sum[i] = rec_load(e, p, plus(e, p, to, i * p->lanes));
+            for (int j = 0; j < t; j++) {
+                em_val weight = rec_at_const(e, p, p->left_u, t, em_i64(e, j));
+                em_val w = em_load_splat(e, p->t, weight, p->lanes);
+                for (int i = 0; i < m; i++) sum[i] = em_fma(e, w, row[j][i], sum[i]);
+            }
+            em_val v = rec_at_const(e, p, p->right, t, col);
+            for (int i = 0; i < m; i++) {
+                row[t][i] = sum[i];
+                if (p->r.same ? p->stores_u : t > 0)
+                    rec_store(e, p, plus(e, p, to, i * p->lanes), sum[i]);
+                if (!p->r.same) continue;
+                em_val at = plus(e, p, v, i * p->lanes);
+                rec_store(e, p, at, row[t][i] = em_add(e, rec_load(e, p, at), sum[i]));
+            }
         }
-        row[t] = sum;
-        if (p->r.same ? p->stores_u : t > 0) rec_store(e, p, to, sum);
-        if (!p->r.same) continue;
-        em_val v = rec_at_const(e, p, p->right, t, l.i);
-        rec_store(e, p, v, row[t] = em_add(e, rec_load(e, p, v), sum));
     }
-    em_end(e, &l);
 }
 
 /* The same columns of the carry: times `total`, plus key^T right. */
