@@ -179,7 +179,7 @@ def claims_of_models():
                                     ("edt", "edt-base forward", "8x64", 1.2)):
         for peer in ("onnxruntime", "torch"):
             yield faster(run, name, shape, peer, times)
-    for weights, least in (("f32", 95), ("bf16", 90), ("int8", 80), ("int4", 60), ("int4-int8", 85)):
+    for weights, least in (("f32", 95), ("bf16", 90), ("int8", 80), ("int4", 60), ("int4-int8", 90)):
         for past in (64, 512):
             yield share(f"decode-{weights}", "gpt2 decode", f"1x1 after {past}", least)
     for tokens in (64, 256, 1024):
