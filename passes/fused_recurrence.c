@@ -214,6 +214,7 @@ typedef struct builder {
     const finder *f;
     int n_source, n_node, n_sum;
     bool full;
+    const sn_node **absorbed; /* [n_node] */
     sn_node *source[SN_REC_SOURCES + SN_REC_END + SN_REC_TURNED];
 } builder;
 
@@ -269,7 +270,8 @@ static sn_node *take(builder *b, sn_node *n, const views *v) {
     }
     bool fits = is_row_work(n) && !b->f->stored[n->id];
     if (n->op == SN_OP_broadcast || sums_row(n)) fits = fits && keep_rows(v);
-    if (!fits || ++b->n_node > kernel->max_nodes) return source(b, n, v);
+    if (!fits || b->n_node == kernel->max_nodes) return source(b, n, v);
+    b->absorbed[b->n_node++] = n;
     if (n->op == SN_OP_broadcast) {
         const sn_node *like = moved(v, n);
         return sn_b_broadcast(take(b, n->in[0], v), like->rank, like->shape);
@@ -295,8 +297,9 @@ static sn_node *take_row(builder *b, sn_node *x, int left) {
 
 /* The recurrence n with its prologue; n: nothing belongs to it. */
 static sn_node *build(const finder *f, sn_node *n) {
+    const int n_row = n->n_in - 1, max_nodes = sn_kernel_of(n)->max_nodes;
     builder b = {.f = f};
-    const int n_row = n->n_in - 1;
+    b.absorbed = sn_arena_alloc(n->m, sizeof *b.absorbed * (size_t)max_nodes);
     sn_node *row[SN_REC_END + SN_REC_TURNED], *in[1 + SN_REC_SOURCES] = {n->in[SN_REC_START]};
     sn_attr attr[SN_ATTR_COUNT];
     for (int i = 0; i < n_row; i++) row[i] = take_row(&b, n->in[1 + i], n_row - 1 - i);
@@ -309,6 +312,7 @@ static sn_node *build(const finder *f, sn_node *n) {
     sn_module_set_loc(n->m, n->loc);
     sn_node *r = sn_node_new(n->m, SN_OP_fused_recurrence, 1 + b.n_source, in, n->n_attr + 1, attr);
     sn_module_set_loc(n->m, loc);
+    for (int i = 0; i < b.n_node; i++) sn_lineage_add(b.absorbed[i], r);
     return r;
 }
 
