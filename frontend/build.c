@@ -12,6 +12,7 @@ enum { MAX_PATH = 4096 };
 typedef struct scope {
     struct scope *up;
     const char *path; /* "h.0.", including the final dot */
+    sn_loc at;
 } scope;
 
 /* An input, parameter or state. Inputs of different entries may have the same name. */
@@ -244,7 +245,7 @@ void sn_scope_push_at(sn_loc at, sn_module *m, const char *fmt, ...) {
         return;
     }
     scope *s = sn_arena_alloc(m, sizeof *s);
-    s->up = f->top;
+    s->up = f->top, s->at = at;
     s->path = sn_arena_printf(m, "%s%s.", path_of(f), name);
     f->top = s;
 }
@@ -257,6 +258,16 @@ void sn_scope_pop_at(sn_loc at, sn_module *m) {
     else
         sn_module_fail(m, SN_ERR_USAGE,
                        "sn_scope_pop: no scope is open; call it once for each push");
+}
+
+void front_end_scopes(sn_module *m) {
+    const scope *open = state_of(m)->top;
+    if (!open || sn_module_error(m)->code) return;
+    sn_module_set_loc(m, open->at);
+    sn_module_fail(m, SN_ERR_USAGE,
+                   "sn_scope_push: the scope '%.*s' is still open at the end of the model; call "
+                   "sn_scope_pop once for each push",
+                   (int)strlen(open->path) - 1, open->path);
 }
 
 void sn_scope_params(sn_module *m, const char *prefix) {

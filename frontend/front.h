@@ -28,6 +28,8 @@ bool front_list(sn_module *m, const char *op, int n, const sn_tensor *list);
 /* Checks a name given by the user: not empty, no control characters, does not begin with '@'.
  * False, with an error in the module. */
 bool front_name(sn_module *m, const char *what, const char *name);
+/* An error if a scope is open: the model is complete. */
+void front_end_scopes(sn_module *m);
 
 /* Length of a list terminated by SN_END, INT_MIN or NULL; -1: too long, an error was recorded. */
 int front_dims(sn_module *m, const char *op, const sn_dim *list);

@@ -154,9 +154,13 @@ typedef void sn_model_fn(sn_module *m, const sn_model_options *o);
 
 /* Builds the model defined by SN_MODEL into a module called `name`. The vocabulary size is the
  * width of the output "logits" (or of the operand of sn_cross_entropy), the context is the upper
- * bound of the length of the input "tokens"; 0 if there is none. */
+ * bound of the length of the input "tokens"; 0 if there is none. Mistakes in the function, also a scope
+ * that it leaves open, have the code SN_ERR_FILE instead of SN_ERR_USAGE, which is for the arguments. */
 bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_options *o,
                          sn_model *out, sn_error *err);
+/* The module whose function sn_model_build_with is calling in this thread, for handlers of signals that
+ * report a crash; NULL: none. Then *at, if not NULL, receives where the last call began. */
+const sn_module *sn_model_defining(sn_loc *at);
 
 /* The file in the folder of a trained model in C that holds its graph as text (`sinter opt` prints
  * such texts). */

@@ -243,7 +243,7 @@ bool sn_model_takes_all(const sn_model *model, const sn_weights *w, sn_error *er
     return !unused ||
            sn_fail(
                err, SN_ERR_SHAPE,
-               "%s: a %s model has no parameters for %zu of the tensors (%s%s), so it would differ "
+               "%s: %s models have no parameters for %zu of the tensors (%s%s), so it would differ "
                "from the trained model; check \"model_type\" and the other keys of its config",
                sn_weights_path(w), model->type, unused, names, unused > 3 ? ", …" : "");
 }

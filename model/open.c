@@ -305,12 +305,12 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
     int entries = o->entries;
     bool lacks = o->needs && !sn_entry_get(mod, o->needs);
     if (lacks && !strcmp(o->needs, "embed_image"))
-        return sn_fail(err, SN_ERR_USAGE, "a %s model does not take images", m->model.type);
+        return sn_fail(err, SN_ERR_USAGE, "%s models do not take images", m->model.type);
     if (lacks && !strcmp(o->needs, "decode"))
-        return sn_fail(err, SN_ERR_USAGE, "a %s model does not transcribe sound: use a whisper",
+        return sn_fail(err, SN_ERR_USAGE, "%s models do not transcribe sound: use a whisper",
                        m->model.type);
     if (lacks && m->model.image && !strcmp(o->needs, "embed"))
-        return sn_fail(err, SN_ERR_USAGE, "a %s model reads images: give one with --image",
+        return sn_fail(err, SN_ERR_USAGE, "%s models read images: give one with --image",
                        m->model.type);
     if (lacks)
         return sn_fail(err, SN_ERR_USAGE,
@@ -323,15 +323,15 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
     if (o->translates && !m->model.source_vocab)
         return sn_fail(
             err, SN_ERR_USAGE,
-            "a %s model is not an encoder-decoder: translate needs one, such as bart, t5 or marian",
+            "%s models are no encoder-decoders: translate needs one, such as bart, t5 or marian",
             m->model.type);
     if (o->translates) return true;
     if (m->model.mel && entries & (SN_CACHED | SN_LOSS))
-        return sn_fail(err, SN_ERR_USAGE, "a %s model transcribes sound: use sinter transcribe",
+        return sn_fail(err, SN_ERR_USAGE, "%s models transcribe sound: use sinter transcribe",
                        m->model.type);
     if (m->model.source_vocab && entries & (SN_CACHED | SN_LOSS))
         return sn_fail(err, SN_ERR_USAGE,
-                       "a %s model predicts a result from a source: use sinter translate",
+                       "%s models predict a result from a source: use sinter translate",
                        m->model.type);
     bool ok = (!(entries & SN_CACHED) || reads_tokens(mod, sn_entry_get(mod, "decode"))) &&
               (!(entries & SN_LOSS) || reads_tokens(mod, sn_entry_get(mod, "loss")));
@@ -341,7 +341,7 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
                        "sn_decoder_entries makes them",
                        m->model.type);
     return ok || sn_fail(err, SN_ERR_USAGE,
-                         "a %s model does not predict the next token: generate and eval need a "
+                         "%s models do not predict the next token: generate and eval need a "
                          "decoder, such as gpt2 or llama",
                          m->model.type);
 }

@@ -335,7 +335,7 @@ static bool make_spectrogram(whisper *w, const audio *a, sn_error *err) {
 bool transcribe(lm *m, audio *sound, const transcribe_options *o, sn_error *err) {
     whisper w = {.m = m, .o = o, .rows = m->beams};
     if (!m->model.mel)
-        return sn_fail(err, SN_ERR_USAGE, "a %s model does not transcribe sound: use a whisper",
+        return sn_fail(err, SN_ERR_USAGE, "%s models do not transcribe sound: use a whisper",
                        m->model.type);
     if (m->model.context <= MAX_PROMPT || m->model.frames * MEL_HOP < MEL_FFT)
         return sn_fail(err, SN_ERR_USAGE, "the model is too small to transcribe");

@@ -5,6 +5,7 @@
 #include "bench/neighbour.h"
 #include "bench/noise.h"
 #include "bench/peers.h"
+#include "runtime/cli/drawing.h"
 #include "runtime/clock.h"
 #include "tools/cmd.h"
 #include "model/installed.h"
@@ -391,8 +392,8 @@ static int compare_files(int argc, char **argv) {
     sn_error err = {0};
     sn_bench_report r = {0};
     char cpu[128];
-    bool ok = cmd_can_write(o.plot, &err) && sn_bench_read_json(o.names, &r, cpu, &err) &&
-              compare_with(&o, &r, cpu, &err);
+    bool ok = drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
+              sn_bench_read_json(o.names, &r, cpu, &err) && compare_with(&o, &r, cpu, &err);
     sn_bench_report_free(&r);
     return ok ? cmd_finish(compare_name) : cmd_fail(compare_name, &err);
 }
@@ -503,7 +504,8 @@ static int measure(int argc, char **argv, bool levels) {
     sn_bench_report r = {0};
     double shown = sn_clock();
     bool ok = read_options(&o, &b, &shown, &err) && cmd_can_write(o.json, &err) &&
-              cmd_can_write(o.plot, &err) && cmd_can_write(o.profile, &err);
+              drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
+              cmd_can_write(o.profile, &err);
     if (ok) {
         sn_bench_noise noise = sn_bench_noise_begin();
         sn_bench_total total = {.counting = kind > 0}; /* roofline is one work */

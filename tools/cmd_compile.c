@@ -272,11 +272,11 @@ static const char **class_names(const lm *m, sn_error *err) {
 
 static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
     if (o->beams > 1 && !m->model.source_vocab)
-        return sn_fail(err, SN_ERR_USAGE, "--beams is for encoder-decoders; this is a %s model",
+        return sn_fail(err, SN_ERR_USAGE, "--beams is for encoder-decoders, not for %s models",
                        m->model.type);
     if (o->exe && (m->model.image || m->model.mel))
         return sn_fail(err, SN_ERR_USAGE,
-                       "--exe: programs read text, but a %s model takes %s; link NAME.o with "
+                       "--exe: programs read text, but %s models take %s; link NAME.o with "
                        "your own main",
                        m->model.type, m->model.mel ? "sound" : "images");
     const char **names = class_names(m, err);

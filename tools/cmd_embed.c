@@ -187,7 +187,7 @@ static bool embed_texts(job *j, sn_error *err) {
 
 static bool embed_all(job *j, sn_error *err) {
     if (j->texts && !sn_entry_get(j->m->model.module, "embed"))
-        return sn_fail(err, SN_ERR_USAGE, "a %s model does not read texts", j->m->model.type);
+        return sn_fail(err, SN_ERR_USAGE, "%s models do not read texts", j->m->model.type);
     if (!sentence_open(j->m, &j->settings, err)) return false;
     screen_catch_stop();
     bool ok = embed_images(j, err) && (!j->texts || screen_stopped() || embed_texts(j, err));

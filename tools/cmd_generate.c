@@ -78,7 +78,7 @@ static lm *open_share(const options *o, sn_comm *c, sn_error *err) {
     if (c->rank) lo.compile.advance = NULL;
     lm *m = cmd_open_model(NAME, &o->model, lo, err);
     if (!m || is_divided(m->model.module)) return m;
-    sn_fail(err, SN_ERR_USAGE, "a %s model cannot be divided among ranks: run it on one",
+    sn_fail(err, SN_ERR_USAGE, "%s models cannot be divided among ranks: run them on one",
             m->model.type);
     lm_close(m);
     return NULL;

@@ -1,4 +1,5 @@
 /* cmd_plan.c: `sinter plan`: memory, bytes and time of training on many ranks. */
+#include "runtime/cli/drawing.h"
 #include "tools/cmd.h"
 #include "tools/plan/plan.h"
 #include "tools/train/train_ranks.h"
@@ -197,8 +198,8 @@ int cmd_plan(int argc, char **argv) {
     train_settings settings;
     plan_request r = {0};
     plan p = {0};
-    bool ok =
-        cmd_can_write(o.plot, &err) && train_settings_read(o.config, o.source, &settings, &err);
+    bool ok = drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
+              train_settings_read(o.config, o.source, &settings, &err);
     if (!ok) return cmd_fail(NAME, &err);
     ok = read_request(&o, &settings, &r, &err) && plan_make(&r, &p, &err) &&
          (!o.plot || plan_draw(&p, o.plot, &err));

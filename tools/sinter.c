@@ -1,12 +1,15 @@
 /* sinter.c: the program: a table of subcommands. */
+#include "frontend/models.h"
 #include "ir/ir.h"
 #include "runtime/threads.h"
 #include "tools/cmd.h"
 #include "runtime/problems.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name, *what;
@@ -104,6 +107,47 @@ static int complete(int n, char **word) {
     return code;
 }
 
+/* ---- crashes of models in C ---- */
+
+static const struct {
+    int number;
+    const char *name;
+} crashes[] = {{SIGSEGV, "SIGSEGV, an invalid address"},
+               {SIGBUS, "SIGBUS, an invalid address"},
+               {SIGFPE, "SIGFPE, an impossible division"},
+               {SIGILL, "SIGILL, an illegal instruction"},
+               {SIGABRT, "SIGABRT"}};
+
+/* Says which model crashed while its function ran; the signal then ends the program, as it would
+ * without a handler. */
+static void on_crash(int number) {
+    char text[1024], line[64] = "";
+    sn_loc at;
+    const sn_module *m = sn_model_defining(&at);
+    const char *name = "";
+    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
+        if (crashes[i].number == number) name = crashes[i].name;
+    if (m) {
+        if (at.file) snprintf(line, sizeof line, ":%d", at.line);
+        int n = snprintf(text, sizeof text,
+                         "sinter: the function of the model '%s' crashed (%s)%s%.512s%s\n",
+                         sn_module_name(m), name, at.file ? ", after its call at " : "",
+                         at.file ? at.file : "", line);
+        ssize_t written = write(STDERR_FILENO, text, (size_t)n);
+        (void)written;
+    }
+    raise(number);
+}
+
+static void catch_crashes(void) {
+    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++) {
+        struct sigaction old, now = {.sa_handler = on_crash, .sa_flags = (int)SA_RESETHAND};
+        bool known =
+            !sigaction(crashes[i].number, NULL, &old); /* a sanitizer has its own handlers */
+        if (known && old.sa_handler == SIG_DFL) sigaction(crashes[i].number, &now, NULL);
+    }
+}
+
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : NULL;
     if (name && !strcmp(name, ARGS_COMPLETE)) return complete(argc - 2, argv + 2);
@@ -116,6 +160,7 @@ int main(int argc, char **argv) {
         return EXIT_USAGE;
     }
     if (runs_models(name)) sn_threads_limit_spinning(argv);
+    catch_crashes();
     if (sn_debug_get()->help) return EXIT_OK; /* SINTER_DEBUG=help: the table has been printed */
     bool help = !strcmp(name, "help");
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) {

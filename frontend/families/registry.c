@@ -238,6 +238,27 @@ static bool check_entries(sn_module *m, sn_error *err) {
     return true;
 }
 
+static _Thread_local sn_module *volatile defining;
+
+const sn_module *sn_model_defining(sn_loc *at) {
+    if (at) *at = defining ? sn_module_loc(defining) : (sn_loc){NULL, 0};
+    return defining;
+}
+
+/* Calls the user's function and checks what it has made. */
+static bool call_function(sn_model_fn *define, sn_module *m, const sn_model_options *o,
+                          sn_error *err) {
+    sn_null_op_begin(m);
+    defining = m;
+    define(m, o);
+    defining = NULL;
+    sn_null_op_report(m);
+    front_end_scopes(m);
+    if (sn_module_ok(m, err) && check_entries(m, err)) return true;
+    if (err && err->code == SN_ERR_USAGE) err->code = SN_ERR_FILE; /* not the caller's mistake */
+    return false;
+}
+
 bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_options *o,
                          sn_model *out, sn_error *err) {
     sn_training usual = sn_training_default();
@@ -253,10 +274,7 @@ bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_o
     out->module = m;
     out->type = sn_module_name(m);
     out->batch = chosen.batch;
-    sn_null_op_begin(m);
-    define(m, &chosen);
-    sn_null_op_report(m);
-    if (sn_module_ok(m, err) && check_entries(m, err)) {
+    if (call_function(define, m, &chosen, err)) {
         read_sizes(out);
         return true;
     }

@@ -34,11 +34,10 @@ static bool find_measured(subject *s, sn_error *err) {
     const sn_model *model = &s->m->model;
     if (model->image || model->mel || s->m->code.define)
         return sn_fail(err, SN_ERR_USAGE,
-                       model->mel ? "a %s model transcribes sound: only models of texts are "
-                                    "quantised"
-                       : model->image
-                           ? "a %s model reads images: only models of texts are quantised"
-                           : "%s is a model in C: pass the folder of a trained one",
+                       model->mel     ? "%s models transcribe sound: only models of texts are "
+                                        "quantised"
+                       : model->image ? "%s models read images: only models of texts are quantised"
+                                      : "%s is a model in C: pass the folder of a trained one",
                        model->type);
     int models = model->source_vocab                 ? PAIRS
                  : sn_entry_get(s->module, "decode") ? DECODERS
@@ -50,7 +49,7 @@ static bool find_measured(subject *s, sn_error *err) {
         s->kind = measures[i].kind;
     }
     return s->measured ||
-           sn_fail(err, SN_ERR_USAGE, "a %s model has no entry that reads a text", model->type);
+           sn_fail(err, SN_ERR_USAGE, "%s models have no entry that reads a text", model->type);
 }
 
 bool subject_open(subject *s, const subject_options *o, sn_error *err) {

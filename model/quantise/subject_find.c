@@ -140,6 +140,6 @@ bool subject_find(subject *s, sn_error *err) {
         if (n->op == SN_OP_linear) ok = add_map(s, n, err);
     }
     return ok && (s->n_product || sn_fail(err, SN_ERR_USAGE,
-                                          "a %s model has no linear maps of parameters to quantise",
+                                          "%s models have no linear maps of parameters to quantise",
                                           s->m->model.type));
 }

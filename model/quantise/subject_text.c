@@ -167,12 +167,11 @@ bool subject_read_texts(subject *s, const subject_options *o, sn_error *err) {
         ok = o->target.data
                  ? read_pairs(s, o, err)
                  : sn_fail(err, SN_ERR_USAGE,
-                           "a %s model predicts a result from a source: give the results of the "
+                           "%s models predict a result from a source: give the results of the "
                            "lines of %s, too (--target FILE)",
                            s->m->model.type, o->text.name);
     else if (o->target.data)
-        ok = sn_fail(err, SN_ERR_USAGE,
-                     "--target is for encoder-decoders: a %s model reads one text",
+        ok = sn_fail(err, SN_ERR_USAGE, "--target is for encoder-decoders: %s models read one text",
                      s->m->model.type);
     else
         ok = s->kind == SUBJECT_LOSS ? read_windows(s, o->text.data, o->text.size, window, err)

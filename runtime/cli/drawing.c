@@ -49,15 +49,22 @@ static int file_of(const char *text, size_t size) {
     return -1;
 }
 
-static bool is_png(const char *path) {
-    size_t n = strlen(path);
-    return n > 4 && !strcmp(path + n - 4, ".png");
+static bool has_end(const char *path, const char *end) {
+    size_t n = strlen(path), m = strlen(end);
+    return n > m && !strcmp(path + n - m, end);
+}
+
+bool drawing_named(const char *path, sn_error *err) {
+    const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
+    if (!name || !strchr(name, '.') || has_end(path, ".svg") || has_end(path, ".png")) return true;
+    return sn_fail(err, SN_ERR_USAGE, "%s: pictures are SVG or PNG: name the file .svg or .png",
+                   path);
 }
 
 bool drawing_open(drawing *p, const char *path, sn_error *err) {
-    *p = (drawing){.path = path, .file = sn_file_output(path, err)};
-    if (!p->file) return false;
-    p->f = is_png(path) ? open_memstream(&p->text, &p->size) : sn_file_stream(p->file);
+    *p = (drawing){.path = path};
+    if (!drawing_named(path, err) || !(p->file = sn_file_output(path, err))) return false;
+    p->f = has_end(path, ".png") ? open_memstream(&p->text, &p->size) : sn_file_stream(p->file);
     if (p->f) return true;
     sn_file_discard(p->file);
     return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);

@@ -60,10 +60,10 @@ static int distance_between(const char *a, const char *b) {
 }
 
 const char *sn_nearest_name(const char *word, const char *const *list) {
-    int best = (int)strlen(word) / 3 + 2; /* a larger distance is unlikely to be a typing error */
+    int n = (int)strlen(word), best = n < 4 ? 2 : (n + 1) / 3 + 1; /* else no typing error */
     const char *found = NULL;
     for (; *list; list++) {
-        bool begins = strlen(word) > 1 && !strncmp(word, *list, strlen(word));
+        bool begins = n > 1 && !strncmp(word, *list, (size_t)n);
         int d = begins ? 1 : distance_between(word, *list);
         if (d >= best) continue;
         best = d;

@@ -26,6 +26,7 @@ static bool is_wrapped(int32_t id, const char *text, size_t size) {
 static bool read_tokens(sn_bpe *b, const char *path, const sn_mapping *file, sn_error *err) {
     const char *data = (const char *)file->data, *at = data + 4, *end = data + file->size;
     size_t capacity = 0;
+    uint32_t longest = get_u32(data), found = 0;
     for (int32_t id = 0; at < end; id++) {
         if (end - at < 8 || get_u32(at + 4) > (size_t)(end - at - 8))
             return sn_fail(err, SN_ERR_FILE,
@@ -40,9 +41,16 @@ static bool read_tokens(sn_bpe *b, const char *path, const sn_mapping *file, sn_
         const char *text = at + 8;
         at += 8 + size;
         unsigned flags = id < FIRST_TEXT ? SN_TOKEN_CONTROL : 0;
+        if (size > found) found = size;
         if (is_wrapped(id, text, size)) text++, size -= 2;
         if (!sn_vocab_set(&b->base.vocab, id, text, size, flags, err)) return false;
     }
+    if (found < longest)
+        return sn_fail(
+            err, SN_ERR_FILE,
+            "%s: the longest token has %u bytes, not %u as the file says: it is truncated, "
+            "or not a tokenizer.bin of llama2.c",
+            path, found, longest);
     return b->base.vocab.count > FIRST_TEXT ||
            sn_fail(err, SN_ERR_FILE, "%s: only %zu tokens", path, b->base.vocab.count);
 }

@@ -197,8 +197,17 @@ static void truncated_bin(void **state) {
         sn_tokenizer *t = sn_tokenizer_load(dir, &err);
         if (n < 50) assert_null(t); /* no unk, bos, eos and a token yet */
         if (!t) assert_true(err.code == SN_ERR_FILE && strstr(err.message, "tokenizer.bin"));
-        sn_tokenizer_free(t); /* a whole number of tokens is a valid smaller vocabulary */
+        sn_tokenizer_free(t); /* whole tokens with the longest one are a valid smaller vocabulary */
     }
+    size_t longest = 0, cut = 0;
+    for (size_t at = 4, n; at < size; at += 8 + n) {
+        uint32_t bytes;
+        memcpy(&bytes, good + at + 4, 4);
+        n = bytes;
+        if (n > longest) longest = n, cut = at;
+    }
+    write_whole(path_of("tokenizer.bin"), good, cut); /* ends with a whole token */
+    refuse(dir, "the longest token has");
     free(good);
     remove_files();
 }

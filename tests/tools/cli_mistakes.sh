@@ -21,11 +21,13 @@ check_mistakes() {
     # models in C
     wrong() { # wrong MESSAGE CODE: a model whose entry is CODE
         printf '#include <sinter/models.h>\nSN_MODEL(m, o) {\n(void)o; sn_entry_begin(m, "f");\n%s\n}\n' "$2" >"$tmp/w.c"
-        refused 2 "$1" run "$tmp/w.c"
+        refused "${3-1}" "$1" run "$tmp/w.c"
     }
     wrong 'w.c:4: sn_output: operand 1 is NULL' 'sn_output("y", NULL);'
     wrong 'w.c:4: tanh: operand 1 is NULL' 'sn_output("y", sn_tanh(NULL)); sn_output("z", sn_scalar(m, SN_F32, 1));'
     wrong "the entry 'f' has no result" ''
+    wrong "w.c:4: sn_scope_push: the scope 'a.b' is still open" 'sn_scope_push(m, "a"); sn_scope_push(m, "b"); sn_output("y", sn_scalar(m, SN_F32, 1));'
+    wrong "model 'w' crashed (SIGABRT), after its call at .*w.c:4" 'sn_output("y", sn_scalar(m, SN_F32, 1)); extern int raise(int); raise(6);' 134
     printf '#include <sinter/models.h>\nSN_MODEL(m, o) {\n(void)o; sn_entry_begin(m, "f");\nsn_output("y", sn_scalar(m, SN_F32, 1));\n}\n' >"$tmp/w.c"
     refused 2 "no entries that predict the next token: sn_decoder_entries" run "$tmp/w.c" generate -p x
     refused 2 "a command comes before its options: sinter run $tmp/w.c check" run "$tmp/w.c" --level 0 check

@@ -202,6 +202,7 @@ check_options() {
     refused 2 'unknown option' train gpt2 --weights int8
     refused 1 'cannot write' kernel --json "$tmp/none/x.json"
     refused 1 'cannot write' kernel --plot "$tmp/none/x.svg"
+    refused 2 'x.pdf: pictures are SVG or PNG: name the file .svg or .png' kernel --plot "$tmp/x.pdf"
 }
 check_peers() { # whatever is installed: one that is absent is a note, not an error
     run 0 gemm --shape 20,9,10 --peers all --levels 4 $quick --json "$tmp/json"

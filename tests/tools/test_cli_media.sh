@@ -42,10 +42,10 @@ prints '^0 5 7 2  0\.'
 
 run 0 compile "$tmp/clip" -o "$tmp/artefact" --name clip
 grep -q '^int clip_embed_image(' "$tmp/artefact/clip.h" || fail "no entry embed_image"
-refused 2 'takes images' compile "$tmp/clip" -o "$tmp/artefact" --exe
+refused 2 'take images' compile "$tmp/clip" -o "$tmp/artefact" --exe
 refused 2 'compares images with texts' classify "$tmp/clip" -i "$pictures/rgb.png"
 refused 2 'takes no texts' classify "$tmp/vit" -i "$pictures/rgb.png" -p a
-refused 2 'reads images' embed "$tmp/vit" -p a
+refused 2 'read images' embed "$tmp/vit" -p a
 refused 2 'ranked by similarity to one image' embed "$tmp/clip" -i "$pictures/rgb.png" -i "$pictures/gray.png" -p 1
 refused 2 'IDX file' classify "$tmp/vit" -i "$pictures/rgb.png" --labels x
 refused 1 'not an IDX file' classify "$tmp/vit" -i "$source/README.md"
@@ -71,9 +71,9 @@ run 0 transcribe "$tmp/whisper" "$sound" # the language is heard
 prints '^lbezeb$'
 run 0 transcribe "$tmp/whisper" "$sound" --task translate --language fr --print-ids
 refused 2 "no token for the language 'xx'" transcribe "$tmp/whisper" "$sound" --language xx
-refused 2 'takes sound' compile "$tmp/whisper" -o "$tmp/artefact" --exe
-refused 2 'transcribes sound' generate "$tmp/whisper" -p a
-refused 2 'does not transcribe sound' transcribe "$tmp/clip" "$sound"
+refused 2 'take sound' compile "$tmp/whisper" -o "$tmp/artefact" --exe
+refused 2 'transcribe sound' generate "$tmp/whisper" -p a
+refused 2 'do not transcribe sound' transcribe "$tmp/clip" "$sound"
 refused 1 'ffmpeg' transcribe "$tmp/whisper" "$source/README.md"
 
 echo "$cases runs, $failures failures"

@@ -65,7 +65,7 @@ sn_options cmd_options(const cmd_compile *c) {
 static void note_unknown_keys(const char *name, const lm *m) {
     const char *key;
     for (int i = 0; !m->code.define && !m->graph && (key = sn_model_unknown_key(m->config, i)); i++)
-        screen_note(name, "%s: \"%s\" has no effect on a %s model: is it misspelt?",
+        screen_note(name, "%s: \"%s\" has no effect on %s models: is it misspelt?",
                     sn_config_name(m->config), key, m->model.type);
 }
 
