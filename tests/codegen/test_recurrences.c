@@ -1,7 +1,7 @@
 /* Linear recurrences written as sn_scan: from level 3 on they become chunks of products. Compared with
  * level 0, where the loop runs element by element: every kind of decay and delta rule, in either
- * orientation of the state, in lengths that are no multiple of a chunk, with strong decays; with the
- * same bits on one thread and on two. */
+ * orientation of the state, in lengths that are no multiple of a chunk and widths that are none of a
+ * vector, with strong decays; with the same bits on one thread and on two. */
 #include "frontend/sinter.h"
 #include "tests/support/effort.h"
 
@@ -14,7 +14,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-enum { H = 2, K = 8, T = 99, MOST_IN = 6, MOST_OUT = 12, MOST = 4096 };
+enum { H = 2, K = 8, ODD_K = 13, ODD_V = 11, T = 99, MOST_IN = 6, MOST_OUT = 12, MOST = 4096 };
 
 static sn_tensor col(sn_tensor x) {
     return sn_expand(x, -1);
@@ -97,6 +97,8 @@ static sn_scanned general_delta(const sn_tensor *in) {
     { 1, H, T, K }
 #define STATE                                                                                      \
     { 1, H, K, K }
+#define ODD_STATE                                                                                  \
+    { 1, H, ODD_K, ODD_V }
 static const struct model {
     const char *name;
     sn_scanned (*build)(const sn_tensor *in);
@@ -104,13 +106,17 @@ static const struct model {
     int64_t shape[3][4]; /* of in[3 ..]; 0 ends a shape */
     bool slow;           /* its gradient takes long to compile */
     bool has_prologue;   /* at level 4 */
+    bool odd;            /* ODD_K and ODD_V instead of K */
 } models[] = {
-    {"gated", gated, 5, {SEQUENCE, STATE}, true, true},
-    {"strongly gated", strongly_gated, 5, {SEQUENCE, STATE}, true, true},
-    {"state space", state_space, 5, {{1, H, T}, STATE}, false, false},
-    {"with bonus", with_bonus, 6, {SEQUENCE, STATE, {H, K}}, true, true},
-    {"gated delta", gated_delta, 6, {{1, H, T}, STATE, {1, H, T}}, true, true},
-    {"general delta", general_delta, 6, {SEQUENCE, STATE, SEQUENCE}, true, true},
+    {"gated", gated, 5, {SEQUENCE, STATE}, true, true, false},
+    {"strongly gated", strongly_gated, 5, {SEQUENCE, STATE}, true, true, false},
+    {"state space", state_space, 5, {{1, H, T}, STATE}, false, false, false},
+    {"with bonus", with_bonus, 6, {SEQUENCE, STATE, {H, K}}, true, true, false},
+    {"gated delta", gated_delta, 6, {{1, H, T}, STATE, {1, H, T}}, true, true, false},
+    {"general delta", general_delta, 6, {SEQUENCE, STATE, SEQUENCE}, true, true, false},
+    {"gated, 13 x 11", gated, 5, {{1, H, T, ODD_K}, ODD_STATE}, true, true, true},
+    {"state space, 11 x 13", state_space, 5, {{1, H, T}, {1, H, ODD_V, ODD_K}}, false, false, true},
+    {"gated delta, 13 x 11", gated_delta, 6, {{1, H, T}, ODD_STATE, {1, H, T}}, true, true, true},
 };
 
 typedef struct built {
@@ -139,6 +145,7 @@ static built *build(const struct model *c, bool gradient, bool of_leaves) {
         int rank = 0;
         sn_dim dims[5];
         memcpy(f->shape[i], i < 3 ? sequence : c->shape[i - 3], sizeof f->shape[i]);
+        if (c->odd && i < 3) f->shape[i][3] = i < 2 ? ODD_K : ODD_V;
         for (; rank < 4 && f->shape[i][rank]; rank++) count *= dims[rank] = f->shape[i][rank];
         dims[rank] = SN_END;
         assert_true(count <= MOST);
@@ -166,8 +173,8 @@ static built *build(const struct model *c, bool gradient, bool of_leaves) {
     return f;
 }
 
-static void run_at(built *f, const struct model *c, int level, int threads, float (*out)[MOST],
-                   int64_t *count) {
+static void run_at(built *f, const struct model *c, int level, int threads, const char *target,
+                   float (*out)[MOST], int64_t *count) {
     sn_error err = {0};
     sn_options o = sn_options_default();
     sn_arg_binding to[MOST_OUT];
@@ -176,6 +183,7 @@ static void run_at(built *f, const struct model *c, int level, int threads, floa
     size_t size;
     o.level = level;
     o.threads = threads;
+    o.target = target;
     sn_program *p = sn_compile(f->m, &o, &err);
     if (!p) fail_msg("%s, level %d: %s", c->name, level, err.message);
     FILE *explained = open_memstream(&text, &size);
@@ -227,14 +235,36 @@ static void same_values(void **state) {
     (void)state;
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         built *f = build(&models[k], false, true);
-        run_at(f, &models[k], 0, 2, want, count);
-        run_at(f, &models[k], 4, 2, got, count);
+        run_at(f, &models[k], 0, 2, NULL, want, count);
+        run_at(f, &models[k], 4, 2, NULL, got, count);
         compare(&models[k], f->n_out, count, want, got, 1e-5);
-        run_at(f, &models[k], 4, 1, want, count); /* the same bits */
+        run_at(f, &models[k], 4, 1, NULL, want, count); /* the same bits */
         for (int i = 0; i < f->n_out; i++)
             assert_memory_equal(want[i], got[i], sizeof(float) * (size_t)count[i]);
         sn_module_free(f->m);
         free(f);
+    }
+}
+
+/* Vectors of 4 instead of 8 lanes, without fused multiply-adds; a gradient, which is read both ways. */
+static void same_with_narrow_vectors(void **state) {
+    static float want[MOST_OUT][MOST], got[MOST_OUT][MOST];
+    int64_t count[MOST_OUT];
+    (void)state;
+#if !defined __x86_64__
+    skip();
+#endif
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        if (!models[k].odd) continue;
+        bool gradient = !models[k].slow || effort_is_long();
+        built *f = build(&models[k], gradient, !gradient), *g = build(&models[k], gradient, true);
+        run_at(f, &models[k], 0, 2, NULL, want, count);
+        run_at(g, &models[k], 4, 2, "x86-64", got, count);
+        compare(&models[k], f->n_out, count, want, got, 5e-5);
+        sn_module_free(f->m);
+        sn_module_free(g->m);
+        free(f);
+        free(g);
     }
 }
 
@@ -246,8 +276,8 @@ static void same_gradients(void **state) {
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         if (models[k].slow && !effort_is_long()) continue;
         built *f = build(&models[k], true, false), *g = build(&models[k], true, true);
-        run_at(f, &models[k], 0, 2, want, count);
-        run_at(g, &models[k], 4, 2, got, count);
+        run_at(f, &models[k], 0, 2, NULL, want, count);
+        run_at(g, &models[k], 4, 2, NULL, got, count);
         compare(&models[k], f->n_out, count, want, got, 5e-5);
         sn_module_free(f->m);
         sn_module_free(g->m);
@@ -258,6 +288,7 @@ static void same_gradients(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_values),
+                                       cmocka_unit_test(same_with_narrow_vectors),
                                        cmocka_unit_test(same_gradients)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
