@@ -47,14 +47,27 @@ static bool want_region(sn_kernel *k, const sn_region *r) {
     return ok;
 }
 
+/* By their hashes, which are the same in every module: a walk over a region meets them in the order of
+ * ids, which depends on what else the module has. */
+static void sort_dims(const sn_kernel *k, int n, sn_dim *d) {
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && sn_dim_hash(k->m, d[j]) < sn_dim_hash(k->m, d[j - 1]); j--) {
+            sn_dim smaller = d[j];
+            d[j] = d[j - 1];
+            d[j - 1] = smaller;
+        }
+}
+
 static bool want_all(sn_kernel *k) {
     const sn_step *s = k->step;
     bool ok = true;
     for (int i = 0; i < s->n_in; i++) ok = ok && want_view(k, &s->in[i]);
     for (int i = 0; i < s->n_out; i++) ok = ok && want_view(k, &s->out[i]);
+    const int of_views = k->n_dim;
     for (int i = 0; i < s->node->n_attr; i++)
         if (sn_attr_table[s->node->attr[i].key].kind == SN_AK_REGION)
             ok = ok && want_region(k, s->node->attr[i].r);
+    sort_dims(k, k->n_dim - of_views, k->dim + of_views);
     if (!ok)
         sn_module_fail(k->m, SN_ERR_INTERNAL, "a kernel would need more than %d run-time sizes",
                        SN_KERNEL_DIMS);
@@ -156,6 +169,7 @@ static void describe(sn_kernel *k) {
     for (int i = 0; i < s->n_in; i++) put_view(&t, &s->in[i]);
     put(&t, "\n->");
     for (int i = 0; i < s->n_out; i++) put_view(&t, &s->out[i]);
+    put_dims(&t, "\ndim ", k->n_dim, k->dim); /* code reads them by number */
     if (k->tile) {
         char tile[24];
         snprintf(tile, sizeof tile, "\ntile %d", k->tile);

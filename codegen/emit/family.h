@@ -3,7 +3,7 @@
  *
  * A kernel's operands are buf[0 .. n_in-1], its results buf[n_in ..]; each pointer already has its
  * view's offset. Constant shapes and strides are compiled in; every symbolic one is a run-time
- * argument dim[k], in the order of first appearance. */
+ * argument dim[k]: those of views in the order of first appearance, then those of regions by hash. */
 #ifndef SN_FAMILY_H
 #define SN_FAMILY_H
 

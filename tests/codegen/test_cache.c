@@ -531,12 +531,61 @@ static void forged_objects(void **state) {
     for (int i = 0; i < files.n; i++) sn_object_free(&files.whole[i]);
 }
 
+/* ---- sizes ---- */
+
+/* Runs y = x (2 n + 1) + 3 n; other: the module has the second size before the first, and one more
+ * kernel. */
+static sn_stats run_sizes(bool other) {
+    sn_error err = {0};
+    sn_module *m = sn_module_new("sizes");
+    sn_dim n = sn_symbol(m, "n", 1, 64), size[2];
+    sn_tensor at[2] = {NULL};
+    size[0] = sn_dim_add(m, sn_dim_mul(m, n, sn_dim_const(m, 2)), sn_dim_const(m, 1));
+    size[1] = sn_dim_mul(m, n, sn_dim_const(m, 3));
+    sn_entry_begin(m, "f");
+    for (int i = 0; i < 2; i++) {
+        int k = i ^ other;
+        at[k] = sn_dim_tensor(m, SN_F32, size[k]);
+    }
+    sn_tensor x = sn_input(m, "x", SN_F32, n);
+    sn_output("y", sn_add(sn_mul(x, at[0]), at[1]));
+    if (other) sn_output("z", sn_softmax(x, 0));
+    sn_options o = sn_options_default();
+    o.cache_dir = dir, o.threads = 1;
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    sn_stats s = sn_program_stats(p);
+    sn_session *session = sn_session_new(p, NULL, &err);
+    float in[5] = {1, 2, 3, 4, 5}, out[5], z[5];
+    sn_arg_binding arg = SN_BIND("x", SN_F32, in, 5);
+    sn_arg_binding result[] = {SN_BIND("y", SN_F32, out, 5), SN_BIND("z", SN_F32, z, 5)};
+    if (!session || !sn_run(session, "f", &arg, 1, result, 1 + other, &err))
+        fail_msg("%s", err.message);
+    for (int i = 0; i < 5; i++) assert_true(out[i] == in[i] * 11 + 15);
+    sn_session_free(session);
+    sn_program_free(p);
+    sn_module_free(m);
+    return s;
+}
+
+/* A kernel takes sizes by number: what another module compiled takes them in the same order. */
+static void sizes_of_others(void **state) {
+    (void)state;
+    assert_int_equal(run_sizes(false).cached, 0);
+    sn_stats s = run_sizes(true);
+    assert_int_equal(s.cached, 1);
+    assert_int_equal(s.compiled, 2); /* the other kernel, and the entry */
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, new_folder, remove_folder)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        T(round_trip), T(keys),          T(corruption), T(unusable_folder), T(read_only_folder),
-        T(processes),  T(eviction),      T(kernels),    T(files_of_others), T(folders_of_others),
-        T(no_cache),   T(forged_objects)};
+    const struct CMUnitTest tests[] = {T(round_trip),       T(keys),
+                                       T(corruption),       T(unusable_folder),
+                                       T(read_only_folder), T(processes),
+                                       T(eviction),         T(kernels),
+                                       T(files_of_others),  T(folders_of_others),
+                                       T(no_cache),         T(forged_objects),
+                                       T(sizes_of_others)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
