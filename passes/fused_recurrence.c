@@ -72,13 +72,14 @@ static bool is_row_work(const sn_node *n) {
     return sums_row(n) || (sn_ops[n->op].kind == SN_ELEM && n->n_in);
 }
 
-/* Whether the epilogue of a product computes n. What is only summed afterwards it leaves to others. */
-static bool follows_product(const finder *f, const sn_node *n, const bool *summed) {
+/* Whether the epilogue of a product computes n; in_product: by id, of operands. What is only summed
+ * afterwards it leaves to others. */
+static bool follows_product(const sn_node *n, const bool *in_product, const bool *summed) {
     if (n->op == SN_OP_dot) return true;
     if (sn_ops[n->op].kind != SN_ELEM || !n->n_in) return false;
     if (summed[n->id] && !(sn_ops[n->op].flags & SN_OPF_EXPENSIVE)) return false;
     for (int i = 0; i < n->n_in; i++)
-        if (sn_shapes_equal(n, n->in[i]) && follows_product(f, n->in[i], summed)) return true;
+        if (sn_shapes_equal(n, n->in[i]) && in_product[n->in[i]->id]) return true;
     return false;
 }
 
@@ -196,8 +197,8 @@ static void analyse(finder *f) {
     f->stored = sn_arena_alloc(f->m, n);
     f->readers = sn_arena_alloc(f->m, sizeof *f->readers * n * (size_t)f->n_word);
     const bool *summed = find_summed(f);
-    for (int i = 0; i < f->order.n; i++)
-        f->stored[f->order.node[i]->id] = follows_product(f, f->order.node[i], summed);
+    for (int i = 0; i < f->order.n; i++) /* operands come before their users */
+        f->stored[f->order.node[i]->id] = follows_product(f->order.node[i], f->stored, summed);
     find_readers(f);
     if (find_costly(f)) find_readers(f); /* what only they need */
 }
