@@ -294,7 +294,7 @@ END
     says "without line breaks" "$sinter" compile kinds --name kinds -o x --exe
     sed 's/"bad"/7/' kinds/config.json >config && mv config kinds/config.json
     says 'id2label' "$sinter" classify kinds -p ab
-    says "takes images" "$sinter" compile "$source/examples/models/mnist-vit/mnist_vit.npz" --name digits -o x --exe
+    says "take images" "$sinter" compile "$source/examples/models/mnist-vit/mnist_vit.npz" --name digits -o x --exe
 }
 
 # A training step and a forward pass on the same state; parameters by name; a library with a name of its own.
