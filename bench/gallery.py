@@ -3,8 +3,8 @@
 examples/variants: for every variant its formula, its C, its kernels, and a picture (docs/gallery/NAME.svg): its time by fusion level, and which tiles of attention
 its mask skips.
 
---measure times the variants that docs/gallery/times.json lacks, each level of the entry forward in turn, asks `sinter
-report` for tiles that are not there, and saves after each variant; without it the file's are shown. A new variant needs no change here: what its opening comment and
+--measure asks `sinter explain` for the kernels, times the variants that docs/gallery/times.json lacks, each level of the entry
+forward in turn, asks `sinter report` for tiles that are not there, and saves after each variant; without it the file's are shown. A new variant needs no change here: what its opening comment and
 its code say is printed; a line "formula: ..." of the comment is its formula. The test `gallery` compares the page with the
 files of the tree.
 """
@@ -247,11 +247,11 @@ def main():
     data = json.load(open(store, encoding="utf-8")) if os.path.exists(store) else {}
     times, explained, maps = data.get("times", {}), data.get("kernels", {}), data.get("tiles", {})
     for name in variants():
-        if arguments.measure and not (name in times and name in maps):
+        if arguments.measure:
             try:
+                explained[name] = kernels(arguments.sinter, name)
                 if name not in maps:
                     maps[name] = tiles(arguments.sinter, name)
-                    explained[name] = kernels(arguments.sinter, name)
                 if name not in times:
                     times[name] = measure(arguments.sinter, name)
             except subprocess.CalledProcessError as e:
