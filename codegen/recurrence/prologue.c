@@ -142,15 +142,16 @@ static void add_up_all(loader *l) {
         }
 }
 
-/* How many stages of sums n needs. */
-static int stages_below(const loader *l, const sn_node *n) {
+/* How many stages of sums node i of the region needs; before: the same of the nodes before it. */
+static int stages_below(const loader *l, int i, const int *before) {
+    const sn_node *n = l->code.order.node[i];
     int most = 0;
-    for (int i = 0; i < l->n_sum; i++)
-        if (l->sum[i] == n) return l->stage[i] + 1;
-    for (int i = 0; i < n->n_in; i++) {
-        int s = stages_below(l, n->in[i]);
-        if (s > most) most = s;
-    }
+    for (int k = 0; k < n->n_in; k++)
+        for (int j = 0; j < i; j++) {
+            if (l->code.order.node[j] != n->in[k]) continue;
+            int s = before[j] + is_sum(n->in[k]);
+            if (s > most) most = s;
+        }
     return most;
 }
 
@@ -159,10 +160,12 @@ static int stages_below(const loader *l, const sn_node *n) {
 static void begin_element(loader *l) {
     const sn_region *r = l->p->prologue;
     if (!r || !sn_region_begin(&l->code, l->e, r)) return;
+    int *below = sn_arena_alloc(l->p->k->m, sizeof *below * (size_t)l->code.order.n);
     for (int i = 0; i < l->code.order.n; i++) {
         sn_node *n = l->code.order.node[i];
+        below[i] = stages_below(l, i, below);
         if (!is_sum(n) || l->n_sum == MOST_TARGETS) continue;
-        l->stage[l->n_sum] = stages_below(l, n->in[0]);
+        l->stage[l->n_sum] = below[i];
         l->sum[l->n_sum++] = n;
         sn_region_fix(&l->code, n, OF_ELEMENT);
     }
