@@ -96,11 +96,6 @@ static bool evaluate(verdict *v, const char *stage, sn_module *m, const sn_entry
     return ok || fail(v, stage, "%s", sn_module_error(m)->message);
 }
 
-/* Whether the order of a sum may change more than its rounding: integers beyond 2^53 may wrap. */
-static bool may_wrap(const sn_value *x, int64_t k) {
-    return x->dtype == SN_I64 && fabs(x->data[k]) > 0x1p53;
-}
-
 /* Equal but for the sign of zeros, or within tolerance * (1 + |x|). */
 static bool compare(verdict *v, const char *stage, const values *a, const values *b,
                     double tolerance) {
@@ -111,7 +106,6 @@ static bool compare(verdict *v, const char *stage, const values *a, const values
             return fail(v, stage, "output %d has another type", i);
         for (int64_t k = 0; k < x->n; k++)
             if (x->data[k] != y->data[k] && !(isnan(x->data[k]) && isnan(y->data[k])) &&
-                !(tolerance > 0 && (may_wrap(x, k) || may_wrap(y, k))) &&
                 !(fabs(x->data[k] - y->data[k]) <= tolerance * (1 + fabs(x->data[k]))))
                 return fail(v, stage, "output %d, element %lld: %.17g, but %.17g", i, (long long)k,
                             x->data[k], y->data[k]);
@@ -185,6 +179,18 @@ static bool check_region(verdict *v, const char *text, const values *want) {
     return ok;
 }
 
+/* What the contract leaves undefined may differ, for example integers beyond 2^53 in a sum in another
+ * order. */
+static bool forgive(verdict *v, const char *text) {
+    int64_t symbols[64];
+    sn_module *m = sn_parse(text, "text", false, NULL);
+    if (m) fuzz_symbol_values(m, symbols);
+    bool defined = !m || fuzz_is_defined(text, symbols);
+    sn_module_free(m);
+    if (!defined) v->stage = NULL;
+    return !defined;
+}
+
 /* Passes that only group nodes and choose kernels, on every level. They may split a sum over
  * several axes, which rounds otherwise. */
 static bool check_kernels(verdict *v, const char *text, const values *want) {
@@ -200,7 +206,7 @@ static bool check_kernels(verdict *v, const char *text, const values *want) {
                    fail(v, "passes", "level %d: %s", level, sn_module_error(m)->message));
         ok = ok && check_text(v, "text of kernels", m, false) &&
              evaluate_entry(v, "evaluation of kernels", m, &got) &&
-             compare(v, "value of kernels", want, &got, tolerance);
+             (compare(v, "value of kernels", want, &got, tolerance) || forgive(v, text));
         free_values(&got);
         sn_module_free(m);
     }

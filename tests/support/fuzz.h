@@ -32,7 +32,10 @@ uint64_t fuzz_seed(const char *argument);
 /* Removes a cache folder. */
 void fuzz_remove_kernels(const char *folder);
 
-/* fuzz_compiled.c: compiles the graph at every fusion level and compares with the evaluator.
+/* fuzz_compiled.c: whether the contract defines every element that the graph computes: no integer is
+ * beyond 2^53, no cast out of range. */
+bool fuzz_is_defined(const char *text, const int64_t *symbols);
+/* Compiles the graph at every fusion level and compares with the evaluator.
  * cache_dir: shared kernel cache. False: err has the reason. */
 bool fuzz_check_compiled(const char *text, const char *cache_dir, char *why, size_t size);
 /* The same for all values of the dims of an open graph, including sizes that must be rejected. */

@@ -65,8 +65,7 @@ static sn_node *open_composite(void *ctx, sn_node *n) {
     return sn_ops[n->op].kind == SN_COMP ? n->decomposition : n;
 }
 
-/* Whether the contract defines every element. */
-static bool is_defined(const char *text, const int64_t *symbols) {
+bool fuzz_is_defined(const char *text, const int64_t *symbols) {
     sn_module *m = sn_parse(text, "text", false, NULL);
     if (!m) return false;
     bool ok = true;
@@ -103,7 +102,7 @@ bool fuzz_check_compiled(const char *text, const char *cache_dir, char *why, siz
     sn_module *parsed = sn_parse(text, "text", false, NULL);
     if (parsed) fuzz_symbol_values(parsed, symbols);
     sn_module_free(parsed);
-    if (!parsed || !is_defined(text, symbols)) return true;
+    if (!parsed || !fuzz_is_defined(text, symbols)) return true;
     for (int level = 0; ok && level <= top; level++) {
         sn_options o = {.level = level, .threads = 1 + level % 2, .cache_dir = cache_dir};
         jit_run r;
@@ -185,7 +184,7 @@ static bool check_sizes(jit_run *r, const char *text, const int64_t *symbols, do
     /* discontinuous where a rounding error matters: angles of any size, quotients next to an
      * integer */
     bool jumps = strstr(text, "= sin %") || strstr(text, "= cos %") || strstr(text, "= mod %");
-    bool compared = is_defined(text, symbols) && !jumps &&
+    bool compared = fuzz_is_defined(text, symbols) && !jumps &&
                     (!has_attention(text) || is_continuous(text, symbols));
     if (compared) return jit_check(r, "f", symbols, tolerance, 100);
     jit_result got = {.n = 0};
