@@ -100,6 +100,12 @@ bool infer_bits(infer_ctx *c) {
     return infer_any(c);
 }
 
+bool infer_shift(infer_ctx *c) {
+    if (c->in[0]->dtype == SN_BOOL || sn_dtype_is_float((sn_dtype)c->in[0]->dtype))
+        return sn_infer_fail(c, "needs an integer type");
+    return infer_any(c);
+}
+
 bool infer_cmp(infer_ctx *c) {
     return equal_operands(c, 0) && sn_infer_like(c, c->in[0], SN_BOOL);
 }

@@ -58,6 +58,8 @@ static void elementwise(void **state) {
     EXPECT_ERROR(sn_exp(ids), "exp", "float");
     EXPECT_ERROR(sn_add(flags, flags), "add", "bool");
     EXPECT_ERROR(sn_not(x23), "not", "bool");
+    EXPECT_ERROR(sn_shift_left(flags, flags), "shift_left", "needs an integer type");
+    EXPECT_ERROR(sn_shift_right(x23, x23), "shift_right", "needs an integer type");
     EXPECT_ERROR(sn_lt(x23, x32), "lt", "[3,2]");
     EXPECT_ERROR(sn_where(x23, x23, 0), "select", "bool", "sn_ne");
     EXPECT_ERROR(sn_where(flags, x32, 0), "select", "[2,3]", "[3,2]");

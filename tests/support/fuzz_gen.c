@@ -185,9 +185,9 @@ typedef struct elem_rule {
     unsigned types; /* of the first operand */
 } elem_rule;
 
-static const elem_rule elem_rules[] = {{"num", NUMBERS},      {"flt", FLOATS}, {"boole", BOOLS},
-                                       {"cast", ANY},         {"any", ANY},    {"cmp", ANY},
-                                       {"bits", INTS | BOOLS}};
+static const elem_rule elem_rules[] = {{"num", NUMBERS},       {"flt", FLOATS}, {"boole", BOOLS},
+                                       {"cast", ANY},          {"any", ANY},    {"cmp", ANY},
+                                       {"bits", INTS | BOOLS}, {"shift", INTS}};
 
 static sn_node *make_select(gen *g) {
     sn_node *x = pick(g, ANY, 0);
