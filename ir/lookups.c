@@ -2,6 +2,8 @@
  * that no such index leaves its table. */
 #include "ir/lookups.h"
 
+#include "ir/module_impl.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -9,6 +11,7 @@ typedef struct collector {
     sn_module *m;
     sn_lookup *list;
     int n, cap;
+    bool *seen; /* by id: a layer's decomposition reaches all layers before it */
 } collector;
 
 static void add(collector *c, const sn_node *user, sn_loc loc, sn_node *index, sn_dim size) {
@@ -41,6 +44,8 @@ static void collect(collector *c, const sn_node *n, sn_loc loc) {
 static void collect_all(collector *c, sn_order order, sn_loc loc) {
     for (int i = 0; i < order.n; i++) {
         sn_node *n = order.node[i];
+        if (c->seen[n->id]) continue;
+        c->seen[n->id] = true;
         if (n->n_in) collect(c, n, n->loc.file ? n->loc : loc);
         bool regions = sn_attr_get(n, SN_A_score) || sn_attr_get(n, SN_A_mask);
         if (!regions || !n->decomposition) continue;
@@ -49,7 +54,7 @@ static void collect_all(collector *c, sn_order order, sn_loc loc) {
 }
 
 int sn_lookups_find(sn_module *m, const sn_entry *e, sn_lookup **list) {
-    collector c = {.m = m};
+    collector c = {.m = m, .seen = sn_arena_alloc(m, m->n_node)};
     collect_all(&c, sn_entry_topo(m, e), (sn_loc){0});
     *list = c.list;
     return c.n;

@@ -51,7 +51,22 @@ static void limits(void **state) {
     sn_module_free(m);
 }
 
+/* The decomposition of a layer's attention reaches the layers before it: each is visited once. */
+static void many_layers(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("m");
+    sn_entry_begin(m, "f");
+    sn_dim T = sn_symbol(m, "T", 1, 64);
+    sn_tensor tokens = sn_input(m, "tokens", SN_I32, T);
+    sn_tensor x = sn_gather(sn_param(m, "table", SN_F32, 9, 4), 0, tokens);
+    x = sn_reshape(x, 1, 1, T, 4);
+    for (int layer = 0; layer < 100; layer++) x = sn_attention(x, x, x, .causal = true);
+    sn_output("y", x);
+    assert_int_equal(limit(m, tokens), 9);
+    sn_module_free(m);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(limits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(limits), cmocka_unit_test(many_layers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
