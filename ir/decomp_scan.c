@@ -88,10 +88,10 @@ bool decomp_fused_scan(decomp *c) {
 
 bool decomp_fused_recurrence(decomp *c) {
     const sn_attr *pro = sn_dc_attr(c, SN_A_prologue);
-    sn_node *in[SN_REC_END + SN_REC_TURNED] = {c->in[0]}, **row = in + 1;
+    sn_node *in[SN_REC_MOST] = {c->in[0]}, **row = in + 1;
     sn_attr attr[SN_ATTR_COUNT];
     int n_attr = 0, n_row = pro ? pro->r->n_out : 0;
-    if (c->n_in < 1 || !pro || n_row > SN_REC_END + SN_REC_TURNED - 1)
+    if (c->n_in < 1 || !pro || n_row > SN_REC_MOST - 1)
         return sn_dc_fail(c, "its prologue is missing or has too many results");
     if (!sn_dc_open_region(c, pro->r, "prologue", c->n_in - 1, c->in + 1)) return false;
     memcpy(row, c->out, sizeof *row * (size_t)n_row);

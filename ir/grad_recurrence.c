@@ -4,9 +4,9 @@
  * which gives those of v and u; those of k and b read R transposed, dk = v R^T, db = u R^T, in the same
  * pass. Then S is computed once more, whose cotangents of values are known, for dq = dy S^T, da = du S^T.
  *
- * That of a log decay is the sum over all paths through the carry that pass its element: with the
- * products of an element with itself left out, of what was written before it minus what was read
- * before it [Yang et al. 2024, "Gated linear attention", section C]. */
+ * That of a log decay is the sum over all paths through the carry that pass its element: of what was
+ * written before it minus what was read before it [Yang et al. 2024, "Gated linear attention", section
+ * C]. The second pass adds it up as it goes. */
 #include "ir/grad_impl.h"
 
 #include <string.h>
@@ -17,14 +17,14 @@ typedef struct back {
     sn_recurrence r;
     sn_node *q, *k, *v, *g, *a, *b, *u; /* the last three NULL: no second pair */
     sn_node *w, *start, *dy, *dend;
-    sn_node *dq, *dk, *dv, *da, *db, *dstart, *du; /* dq to db without an element's own products */
+    sn_node *dq, *dk, *dv, *dg, *da, *db, *dstart, *du;
 } back;
 
 static sn_node *recur(const sn_recurrence *r, int n_in, sn_node *const *in) {
     return sn_node_new(in[0]->m, SN_OP_recurrence, n_in, in,
                        SN_ATTRS(SN_INT(reads, r->reads), SN_INT(delta, r->delta),
                                 SN_INT(transposed, r->turned), SN_INT(silent, r->silent),
-                                SN_INT(reverse, r->reverse)));
+                                SN_INT(decay_grad, r->decay_grad), SN_INT(reverse, r->reverse)));
 }
 
 static sn_node *turned(const sn_recurrence *r, sn_node *n, int i) {
@@ -39,7 +39,7 @@ static void carry_back(back *x) {
                        .silent = x->r.same,
                        .reverse = !x->r.reverse,
                        .turned = 1 + (x->r.delta && !x->r.same)};
-    sn_node *in[SN_REC_END + SN_REC_TURNED] = {x->dend, x->k, x->q, x->dy, x->g, x->a, x->b};
+    sn_node *in[SN_REC_MOST] = {x->dend, x->k, x->q, x->dy, x->g, x->a, x->b};
     in[sn_recurrence_turned(&r, 0)] = x->w;
     if (r.turned > 1) in[sn_recurrence_turned(&r, 1)] = x->u;
     sn_node *n = recur(&r, sn_recurrence_turned(&r, r.turned), in);
@@ -52,63 +52,45 @@ static void carry_back(back *x) {
 
 /* The pass with S. */
 static void carry_again(back *x) {
-    sn_recurrence r = {.reads = SN_READS_BEFORE,
+    sn_recurrence r = {.reads = x->r.reads,
                        .second = x->r.second && !x->r.same,
                        .silent = true,
                        .reverse = x->r.reverse,
-                       .turned = 1 + x->r.delta};
-    sn_node *in[SN_REC_END + SN_REC_TURNED] = {x->start, x->k, x->k, x->w, x->g, x->b, x->u};
+                       .turned = 1 + x->r.delta,
+                       .decay_grad = sn_gr_needs(x->c, SN_REC_G)};
+    sn_node *in[SN_REC_MOST] = {x->start, x->q, x->k, x->w, x->g, x->b, x->u};
+    sn_node *const factor[SN_REC_FACTORS] = {x->dk, x->a, x->db};
     in[sn_recurrence_turned(&r, 0)] = x->dy;
     if (x->r.delta) in[sn_recurrence_turned(&r, 1)] = x->du;
-    sn_node *n = recur(&r, sn_recurrence_turned(&r, r.turned), in);
+    for (int i = 0; i < SN_REC_FACTORS; i++) {
+        int at = sn_recurrence_factor(&r, (sn_rec_factor)i);
+        if (at >= 0) in[at] = factor[i];
+    }
+    sn_node *n = recur(&r, sn_recurrence_n_in(&r), in);
     x->dq = turned(&r, n, 0);
-    if (x->r.reads == SN_READS_AFTER)
-        x->dq = OP2(mul, x->dq, sn_b_broadcast_like(sn_b_unary(SN_OP_exp, x->g), x->dq));
     if (x->r.delta) x->da = turned(&r, n, 1);
-}
-
-/* d + (x . y) z, an element's own product */
-static sn_node *with_own(const back *b, sn_node *d, sn_node *x, sn_node *y, sn_node *z) {
-    int64_t last = x->rank - 1;
-    if (b->r.reads == SN_READS_BEFORE) return d;
-    sn_node *dot = sn_b_reduce(SN_OP_reduce_sum, OP2(mul, x, y), 1, &last);
-    return OP2(add, d, OP2(mul, sn_b_broadcast_like(dot, z), z));
-}
-
-/* The sum over what comes before each element, and that element. */
-static sn_node *sum_so_far(const back *x, sn_node *d) {
-    if (x->r.reverse) d = sn_gr_reverse(d, 0);
-    d = SN_NODE(d->m, cumsum, SN_ATTRS(SN_INT(axis, 0)), d);
-    return x->r.reverse ? sn_gr_reverse(d, 0) : d;
+    if (r.decay_grad) x->dg = sn_b_result(n, sn_recurrence_n_out(&r) - 1);
 }
 
 /* The sum over the last axis if there is one decay for all. */
-static sn_node *of_decays(const back *x, sn_node *d) {
+static sn_node *of_decays(sn_node *g, sn_node *d) {
     int64_t last = d->rank - 1;
-    return x->g->shape[last] == d->shape[last] ? d : sn_b_reduce(SN_OP_reduce_sum, d, 1, &last);
+    return g->shape[last] == d->shape[last] ? d : sn_b_reduce(SN_OP_reduce_sum, d, 1, &last);
 }
 
+/* Every element's decay is on the paths from S at the beginning. */
 static void give_decay(const back *x) {
-    sn_node *read = OP2(mul, x->q, x->dq), *written = OP2(mul, x->k, x->dk), *all, *here;
-    if (x->db) written = OP2(add, written, OP2(mul, x->b, x->db));
     int64_t last = x->start->rank - 1;
+    sn_dim shape[SN_MAX_RANK];
     sn_node *first =
         sn_b_reduce(SN_OP_reduce_sum, OP2(mul, x->start, x->dstart), 1, &last); /* [.., K, 1] */
-    sn_dim shape[SN_MAX_RANK];
     memcpy(shape, x->q->shape, sizeof *shape * (size_t)x->q->rank);
     shape[0] = 1;
-    first = of_decays(x, sn_b_reshape(first, x->q->rank, shape));
-    all = OP2(sub, read, written);
-    here = x->r.reads == SN_READS_AFTER ? all : sn_b_unary(SN_OP_neg, written);
-    if (x->da) all = OP2(add, all, OP2(mul, x->a, x->da));
-    all = sum_so_far(x, of_decays(x, all));
-    here = OP2(sub, of_decays(x, here), all);
-    sn_gr_give(x->c, SN_REC_G, OP2(add, here, sn_b_broadcast_like(first, here)));
+    first = of_decays(x->g, sn_b_reshape(first, x->q->rank, shape));
+    sn_gr_give(x->c, SN_REC_G, OP2(add, x->dg, sn_b_broadcast_like(first, x->dg)));
 }
 
 /* ---- of recurrences that are part of a gradient: as a scan ---- */
-
-enum { MOST_IN = SN_REC_END + SN_REC_TURNED };
 
 /* x with an axis of size 1 at `axis`, broadcast to S's shape */
 static sn_node *spread(sn_node *x, int axis, const sn_node *S) {
@@ -143,29 +125,37 @@ static int of_scan(int result) {
     return result < 2 ? 1 - result : result;
 }
 
+/* z of the i-th x. */
+static void read_turned(const sn_recurrence *r, int i, sn_node *const *x, sn_node *S,
+                        sn_node **out) {
+    out[of_scan(sn_recurrence_turned_result(r, i))] =
+        times_turned(x[sn_recurrence_turned(r, i)], S);
+}
+
 /* The body: x by the numbers of operands; out: its results. Returns how many. */
 static int one_element(const sn_recurrence *r, sn_node *const *x, sn_node **out) {
     sn_node *S = x[SN_REC_START], *u = r->second ? x[SN_REC_A] : NULL, *q = x[SN_REC_Q];
     sn_node *k = x[SN_REC_K], *v = x[SN_REC_V], *y = NULL;
-    for (int i = 0; i < r->turned; i++)
-        out[of_scan(sn_recurrence_turned_result(r, i))] =
-            times_turned(x[sn_recurrence_turned(r, i)], S);
+    const bool after = r->reads == SN_READS_AFTER;
     if (r->reads == SN_READS_LATE) S = plus_product(S, k, v);
-    if (r->reads != SN_READS_AFTER) y = times_carry(q, S);
+    if (!after) y = times_carry(q, S);
+    for (int i = after; i < r->turned; i++) read_turned(r, i, x, S, out);
     if (r->delta) u = out[2] = times_carry(u, S);
     sn_node *d = sn_b_unary(SN_OP_exp, x[SN_REC_G]);
     S = OP2(mul, S, spread(d, S->rank - 1, S));
     if (r->reads != SN_READS_LATE) S = plus_product(S, k, v);
     if (u) S = plus_product(S, x[SN_REC_B], u);
     out[of_scan(1)] = S;
+    if (after && r->turned) read_turned(r, 0, x, S, out);
     if (!r->silent) out[of_scan(0)] = y ? y : times_carry(q, S);
-    return 2 + r->delta + r->turned - r->silent;
+    return sn_recurrence_n_out(r) - r->decay_grad;
 }
 
-/* The scan of these operands, whose results are in the order of one_element. */
+/* The scan of these operands, without factors, whose results are in the order of one_element. */
 static sn_node *as_scan(const sn_recurrence *r, int n_in, sn_node *const *x) {
     sn_module *m = x[0]->m;
-    sn_node *in[MOST_IN], *arg[MOST_IN], *by_operand[MOST_IN] = {NULL}, *out[SN_MAX_RESULTS];
+    sn_node *in[SN_REC_MOST], *arg[SN_REC_MOST], *by_operand[SN_REC_MOST] = {NULL},
+                                                 *out[SN_MAX_RESULTS];
     for (int i = 0, at = 1; i < n_in; i++) {
         int k = i == SN_REC_START ? 0 : at++, skip = k > 0;
         in[k] = x[i];
@@ -179,9 +169,36 @@ static sn_node *as_scan(const sn_recurrence *r, int n_in, sn_node *const *x) {
                                 SN_INT(reverse, r->reverse)));
 }
 
+/* The sum over what comes before each element. */
+static sn_node *sum_before(const sn_recurrence *r, sn_node *d) {
+    sn_node *sum = r->reverse ? sn_gr_reverse(d, 0) : d;
+    sum = SN_NODE(d->m, cumsum, SN_ATTRS(SN_INT(axis, 0)), sum);
+    return OP2(sub, r->reverse ? sn_gr_reverse(sum, 0) : sum, d);
+}
+
+/* The gradient of decays of these operands and the scan's results. */
+static sn_node *decay_grad(const sn_recurrence *r, sn_node *const *x, sn_node *scan) {
+    const int at_a = sn_recurrence_factor(r, SN_REC_FACTOR_A),
+              at_db = sn_recurrence_factor(r, SN_REC_FACTOR_DB);
+    sn_node *z[SN_REC_TURNED], *g = x[SN_REC_G], *here = NULL;
+    for (int i = 0; i < r->turned; i++)
+        z[i] = sn_b_result(scan, of_scan(sn_recurrence_turned_result(r, i)));
+    sn_node *read = OP2(mul, x[SN_REC_Q], z[0]),
+            *all =
+                OP2(sub, read, OP2(mul, x[SN_REC_K], x[sn_recurrence_factor(r, SN_REC_FACTOR_DK)]));
+    if (at_db >= 0) all = OP2(sub, all, OP2(mul, x[SN_REC_B], x[at_db]));
+    if (at_a >= 0) {
+        here = OP2(mul, x[at_a], z[1]);
+        all = OP2(add, all, here);
+    }
+    if (r->reads == SN_READS_BEFORE) here = here ? OP2(add, here, read) : read;
+    sn_node *sum = sum_before(r, of_decays(g, all));
+    return sn_b_unary(SN_OP_neg, here ? OP2(add, sum, of_decays(g, here)) : sum);
+}
+
 /* Differentiates the scan of stand-ins, so that nothing flows further than to the operands. */
 static void through_scan(grad *c, const sn_recurrence *r) {
-    sn_node *n = c->n, *in[2 * MOST_IN], *cut[2 * MOST_IN], *d[MOST_IN];
+    sn_node *n = c->n, *in[2 * SN_REC_MOST], *cut[2 * SN_REC_MOST], *d[SN_REC_MOST];
     sn_node *y[SN_MAX_RESULTS], *g[SN_MAX_RESULTS];
     int n_y = 0, n_cut = n->n_in;
     for (int i = 0; i < n->n_in; i++) {
@@ -189,11 +206,12 @@ static void through_scan(grad *c, const sn_recurrence *r) {
         cut[i] = sn_gr_stand_in(n->m, in[i]->rank, in[i]->shape, (sn_dtype)in[i]->dtype);
     }
     if (n->m->error.code) return;
-    sn_node *scan = as_scan(r, n->n_in, cut);
+    sn_node *scan = as_scan(r, sn_recurrence_turned(r, r->turned), cut);
     for (int i = 0; i < n->n_result; i++) {
         sn_node *x = sn_gr_cotangent(c, i);
         if (!x || n->m->error.code) continue;
-        y[n_y] = sn_b_result(scan, of_scan(i));
+        y[n_y] = r->decay_grad && i == n->n_result - 1 ? decay_grad(r, cut, scan)
+                                                       : sn_b_result(scan, of_scan(i));
         in[n_cut] = x;
         g[n_y++] = cut[n_cut++] = sn_gr_stand_in(n->m, x->rank, x->shape, (sn_dtype)x->dtype);
     }
@@ -240,13 +258,11 @@ bool grad_recurrence(grad *c) {
     carry_back(&x);
     carry_again(&x);
     if (sn_gr_needs(c, SN_REC_G)) give_decay(&x);
-    sn_node *dq = with_own(&x, x.dq, x.dy, x.w, x.k);
-    if (x.db) dq = with_own(&x, dq, x.dy, x.u, x.b);
-    sn_gr_give(c, SN_REC_Q, dq);
-    sn_gr_give(c, SN_REC_K, with_own(&x, x.dk, x.w, x.dy, x.q));
+    sn_gr_give(c, SN_REC_Q, x.dq);
+    sn_gr_give(c, SN_REC_K, x.dk);
     sn_gr_give(c, SN_REC_V, x.dv);
     sn_gr_give(c, SN_REC_START, x.dstart);
     if (x.da) sn_gr_give(c, SN_REC_A, x.da);
-    if (x.db) sn_gr_give(c, SN_REC_B, with_own(&x, x.db, x.u, x.dy, x.q));
+    if (x.db) sn_gr_give(c, SN_REC_B, x.db);
     return true;
 }

@@ -129,12 +129,14 @@ static int64_t int_of(const infer_ctx *c, sn_attr_key key) {
 
 bool infer_recurrence(infer_ctx *c) {
     const int64_t delta = int_of(c, SN_A_delta), silent = int_of(c, SN_A_silent),
-                  turned = int_of(c, SN_A_transposed), n_in = c->n_in - turned;
-    if (turned < silent || turned > SN_REC_TURNED)
-        return sn_infer_fail(c, "{transposed} or {silent} is wrong");
+                  turned = int_of(c, SN_A_transposed), grad = !!int_of(c, SN_A_decay_grad),
+                  factors = grad * turned, second = c->n_in - turned - factors > SN_REC_B,
+                  n_in = c->n_in - turned - factors - grad * second;
+    if (turned < silent + (grad && !silent) || turned > SN_REC_TURNED || (grad && delta))
+        return sn_infer_fail(c, "{transposed}, {silent} or {decay_grad} is wrong");
     if (n_in != SN_REC_END && (n_in != SN_REC_B || delta))
-        return sn_infer_fail(
-            c, "besides those of {transposed} it needs 5 or 7 operands, with {delta} 7");
+        return sn_infer_fail(c, "besides those of {transposed} and {decay_grad} it needs 5 or 7 "
+                                "operands, with {delta} 7");
     const sn_node *start = c->in[SN_REC_START];
     const bool same = delta != SN_DELTA_OF_K || c->in[SN_REC_B] == c->in[SN_REC_K];
     if (start->rank < 2 || !same)
@@ -144,10 +146,13 @@ bool infer_recurrence(infer_ctx *c) {
     for (int i = 0; i < c->n_in; i++) {
         if (c->in[i]->dtype != start->dtype || !sn_dtype_is_float((sn_dtype)start->dtype))
             return sn_infer_fail(c, "all operands must have one float type");
-        if (i != SN_REC_START && !recurrent_operand(c, i, i < n_in ? size[i] : V)) return false;
+        sn_dim more = i < n_in + turned ? V : K;
+        if (i != SN_REC_START && !recurrent_operand(c, i, i < n_in ? size[i] : more)) return false;
     }
-    for (int64_t i = 0; i < 2 + !!delta + turned - silent; i++) {
+    const int64_t n_out = 2 + !!delta + turned - silent;
+    for (int64_t i = 0; i < n_out + grad; i++) {
         int of = i == 1 ? SN_REC_START : (i ? i > 1 + !!delta : silent) ? SN_REC_K : SN_REC_V;
+        if (i == n_out) of = SN_REC_G;
         sn_type *y = &c->all[c->n_all++];
         *y = (sn_type){.dtype = (sn_dtype)start->dtype, .rank = start->rank};
         memcpy(y->shape, c->in[of]->shape, sizeof *y->shape * (size_t)start->rank);

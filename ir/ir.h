@@ -450,8 +450,8 @@ int sn_scan_result(const sn_scan *s, int i);
 int sn_scan_tile(const sn_scan *s, int i, int k);
 
 /* ir/eval_recurrence.c — what a recurrence, or a fused_recurrence, computes. Operands by number; B and A
- * may be missing; those that read S transposed follow. Those of a fused_recurrence from Q on are results
- * of its prologue, of at most SN_REC_SOURCES tensors. */
+ * may be missing; those that read S transposed follow, then the factors of {decay_grad}. Those of a
+ * fused_recurrence from Q on are results of its prologue, of at most SN_REC_SOURCES tensors. */
 enum {
     SN_REC_START,
     SN_REC_Q,
@@ -465,7 +465,8 @@ enum {
 /* Each element reads, adds and decays in this order; u = a S:
  *   AFTER   u; S' = e^g S + k^T v + b^T u; y
  *   BEFORE  y, u; S' = e^g S + k^T v + b^T u
- *   LATE    S += k^T v; y, u; S' = e^g S + b^T u */
+ *   LATE    S += k^T v; y, u; S' = e^g S + b^T u
+ * The first z = x S^T reads the S that y does, the second one the S that u does. */
 enum { SN_DELTA_OF_K = 2 }; /* attribute delta: b is k */
 typedef enum sn_reads { SN_READS_AFTER, SN_READS_BEFORE, SN_READS_LATE } sn_reads;
 typedef struct sn_recurrence {
@@ -475,13 +476,28 @@ typedef struct sn_recurrence {
     bool same;          /* b is k: S' = e^g S + k^T (v + u) */
     bool silent;        /* there is no y */
     bool reverse;
-    int turned; /* operands x of which z = x S^T is computed, S before the element */
+    int turned;      /* operands x of which z = x S^T is computed */
+    bool decay_grad; /* the last result is the gradient of g */
 } sn_recurrence;
+/* With {decay_grad}, z are the gradients dq and da of a recurrence with this S, and these factors follow.
+ * The result is the gradient of g, without what S at the beginning adds for all elements:
+ *     dg = -a da - (sum of q dq - k dk + a da - b db of the elements before), BEFORE: -q dq, too */
+typedef enum sn_rec_factor {
+    SN_REC_FACTOR_DK,
+    SN_REC_FACTOR_A,  /* with two x */
+    SN_REC_FACTOR_DB, /* with b */
+    SN_REC_FACTORS
+} sn_rec_factor;
 enum { SN_REC_TURNED = 2 /* at most */, SN_REC_SOURCES = 12 };
+enum { SN_REC_MOST = SN_REC_END + SN_REC_TURNED + SN_REC_FACTORS };
 sn_recurrence sn_recurrence_of(const sn_node *n);
 /* The number of the i-th x among the operands, and of its z among the results. */
 int sn_recurrence_turned(const sn_recurrence *r, int i);
 int sn_recurrence_turned_result(const sn_recurrence *r, int i);
+/* The number of a factor; -1: there is none. How many operands and results there are. */
+int sn_recurrence_factor(const sn_recurrence *r, sn_rec_factor f);
+int sn_recurrence_n_in(const sn_recurrence *r);
+int sn_recurrence_n_out(const sn_recurrence *r);
 
 /* ir/score_grad.c — a score region of attention and its derivative as one region: result 0 is the
  * score, 1 the cotangent of its argument 0; then for each read of a captured tensor in wrt, the

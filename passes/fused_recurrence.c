@@ -216,7 +216,7 @@ typedef struct builder {
     int n_source, n_node, n_sum;
     bool full;
     const sn_node **absorbed; /* [n_node] */
-    sn_node *source[SN_REC_SOURCES + SN_REC_END + SN_REC_TURNED];
+    sn_node *source[SN_REC_SOURCES + SN_REC_MOST];
 } builder;
 
 /* Whether rows stay rows. */
@@ -301,7 +301,7 @@ static sn_node *build(const finder *f, sn_node *n) {
     const int n_row = n->n_in - 1, max_nodes = sn_kernel_of(n)->max_nodes;
     builder b = {.f = f};
     b.absorbed = sn_arena_alloc(n->m, sizeof *b.absorbed * (size_t)max_nodes);
-    sn_node *row[SN_REC_END + SN_REC_TURNED], *in[1 + SN_REC_SOURCES] = {n->in[SN_REC_START]};
+    sn_node *row[SN_REC_MOST], *in[1 + SN_REC_SOURCES] = {n->in[SN_REC_START]};
     sn_attr attr[SN_ATTR_COUNT];
     for (int i = 0; i < n_row; i++) row[i] = take_row(&b, n->in[1 + i], n_row - 1 - i);
     if (!b.n_node) return n;

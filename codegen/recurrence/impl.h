@@ -14,7 +14,7 @@ enum {
     REC_VECTORS = 4,
     REC_ROWS_AT_ONCE = 4,
     REC_PARTS = 2,
-    REC_VIEWS = 1 + SN_REC_SOURCES + 3 + SN_REC_TURNED
+    REC_VIEWS = 1 + SN_REC_SOURCES + 4 + SN_REC_TURNED
 };
 
 /* A tile in scratch: rows of `ld` elements of the compute type. */
@@ -65,6 +65,11 @@ typedef struct rec_plan {
     rec_tile read;    /* [n_turned CHUNK][first + inner]: x right^T */
     rec_tile z;       /* [n_turned CHUNK][inner] */
     rec_tile kept;    /* [first][inner]: keys as they were, if p->weighs; else it is `key` */
+    bool grads;       /* somebody reads the gradient of decays */
+    rec_tile query;   /* its operands: [CHUNK][inner] */
+    rec_tile factor;  /* [FACTORS CHUNK][inner]: those that exist */
+    rec_tile paths;   /* [1][inner]: its sum of the elements before */
+    rec_tile grad;    /* [CHUNK][inner], the first column with REC_ONE */
     int64_t elements; /* of scratch, without what each unit has */
     int64_t each;     /* elements that each unit has */
     int64_t group;    /* units that a thread computes in turns, block by block */
@@ -213,8 +218,15 @@ void rec_emit_y(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead
 
 /* Keeps the keys for z, before rec_emit_weights changes them. */
 void rec_keep_keys(em *e, const rec_plan *p);
-/* z, before the carry is updated. If !p->weighs also the decays of keys, and `total`. */
+/* z from the carry as it is at the chunk's beginning. If !p->weighs also the decays of keys, and `total`. */
 void rec_emit_turned(em *e, const rec_plan *p, rec_prefetch *ahead);
+
+/* ---- decay_grad.c ---- */
+
+/* Products of keys and their gradients, before rec_emit_turned changes keys; the gradient of decays after
+ * it. */
+void rec_emit_written(em *e, const rec_plan *p);
+void rec_emit_decay_grad(em *e, const rec_plan *p);
 
 /* ---- steps.c ---- */
 

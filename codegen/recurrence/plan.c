@@ -32,8 +32,9 @@ static const sn_node *operand_of(const rec_plan *p, int i) {
 
 /* How the chunk's element uses operand i; 0: not at all. */
 static int use_of(const rec_plan *p, int i) {
-    if (i == SN_REC_START || (i == SN_REC_Q && p->r.silent)) return 0;
+    if (i == SN_REC_START || (i == SN_REC_Q && p->r.silent && !p->grads)) return 0;
     if (i == SN_REC_B && p->r.second && p->pairs == 1) return 0;
+    if (i >= sn_recurrence_turned(&p->r, p->r.turned)) return p->grads ? REC_WHOLE : 0;
     if (i >= sn_recurrence_turned(&p->r, p->n_turned)) return 0;
     bool columns =
         i == SN_REC_V || i >= sn_recurrence_turned(&p->r, 0) || (i == SN_REC_A && !p->r.delta);
@@ -117,6 +118,14 @@ static void place_turned(rec_plan *p) {
     p->kept = p->weighs ? place(p, p->first, p->inner) : p->key;
 }
 
+static void place_grads(rec_plan *p) {
+    if (!p->grads) return;
+    p->query = place(p, REC_CHUNK, p->inner);
+    p->factor = place(p, (int64_t)SN_REC_FACTORS * REC_CHUNK, p->inner);
+    p->paths = place_in(p, &p->each, 1, p->inner);
+    p->grad = place(p, REC_CHUNK, p->inner);
+}
+
 /* How many of the z are stored. */
 static int turned_of(const rec_plan *p) {
     int n = p->r.turned;
@@ -136,6 +145,7 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     p->stores_u = p->r.delta && k->step->n_out > 2;
     p->weighs = !p->r.silent || p->r.delta;
     p->n_turned = turned_of(p);
+    p->grads = p->r.decay_grad && k->step->n_out == sn_recurrence_n_out(&p->r);
     int most_rows = p->n_turned ? REC_CHUNK : REC_ROWS_AT_ONCE;
     p->align = p->lanes < most_rows ? most_rows : p->lanes;
     int64_t most = k->traits->prologue.row_bytes / (int64_t)sn_dtype_size(p->t);
@@ -151,6 +161,7 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     if (!p->r.silent) p->left = place(p, REC_CHUNK, left);
     if (p->r.delta) p->left_u = place(p, REC_CHUNK, left);
     p->right = place_in(p, &p->each, left, p->cols);
+    place_grads(p);
     p->group = group_of(p, t);
     p->key = place(p, p->first, p->inner);
     place_decays(p);

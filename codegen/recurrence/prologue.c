@@ -8,7 +8,7 @@
 #include "runtime/memory.h"
 
 enum { OF_ELEMENT = 1, OF_ROW = 2 }; /* what values of the region depend on */
-enum { MOST_TARGETS = SN_REC_END + SN_REC_TURNED, AT_ONCE = 4 };
+enum { MOST_TARGETS = SN_REC_MOST, AT_ONCE = 4 };
 
 typedef struct loader {
     em *e;
@@ -227,6 +227,12 @@ void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val
     if (p->decays == REC_ROWS) whole[n_whole++] = (target){SN_REC_G, p->decay, to, 0, true};
     if (p->pairs > 1) whole[n_whole++] = (target){SN_REC_B, p->key, key[1], 0, false};
     if (p->r.delta) whole[n_whole++] = (target){SN_REC_A, p->left_u, to, p->first, false};
+    if (p->grads) whole[n_whole++] = (target){SN_REC_Q, p->query, to, 0, false};
+    for (int i = 0; i < SN_REC_FACTORS && p->grads; i++) {
+        int operand = sn_recurrence_factor(&p->r, (sn_rec_factor)i);
+        em_val row = em_addi(e, to, i * REC_CHUNK);
+        if (operand >= 0) whole[n_whole++] = (target){operand, p->factor, row, 0, false};
+    }
     columns[n_columns++] = (target){SN_REC_V, p->right, key[0], 0, false};
     if (p->r.second && !p->r.delta)
         columns[n_columns++] = (target){SN_REC_A, p->right, key[1], 0, false};

@@ -10,7 +10,7 @@
  * computed: k_j is multiplied by the decay of each later element, and read in between. So any decay is
  * exact, 0 too, and so is one above 1. With a delta rule u_t = a_t S_t is such a product, too, in which
  * u_j of the chunk's earlier elements are substituted forward. Gradients also read S transposed, in
- * the same pass (turned.c).
+ * the same pass (turned.c), and add up those of the decays (decay_grad.c).
  *
  * Threads share the units. Bits do not depend on the number of threads. */
 #include "codegen/recurrence/impl.h"
@@ -32,7 +32,9 @@ static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     if (p->n_turned) {
         for (int v = 0, n; v < vectors; v += n)
             rec_emit_u(e, p, u, &ahead, v, n = rec_vectors_at(e, p, v));
+        if (p->grads) rec_emit_written(e, p);
         rec_emit_turned(e, p, &ahead);
+        if (p->grads) rec_emit_decay_grad(e, p);
     }
     for (int v = 0, n; v < vectors; v += n) { /* these columns of the carry stay in L1 */
         n = rec_vectors_at(e, p, v);

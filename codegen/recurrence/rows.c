@@ -57,6 +57,9 @@ static void clear_element(em *e, const rec_plan *p, em_val to) {
     if (!p->r.silent) rec_fill(e, p, p->left, to, p->first, p->inner, 0);
     for (int i = 0; i < p->n_turned; i++)
         rec_fill(e, p, p->x, em_addi(e, to, i * REC_CHUNK), 0, p->cols, 0);
+    for (int i = 0; i < SN_REC_FACTORS && p->grads; i++)
+        rec_fill(e, p, p->factor, em_addi(e, to, i * REC_CHUNK), 0, p->inner, 0);
+    if (p->grads) rec_fill(e, p, p->query, to, 0, p->inner, 0);
     rec_fill(e, p, p->right, em_addi(e, to, rec_first_of(p, 0)), 0, p->cols, 0);
     clear_decays(e, p, to);
     for (int i = 0; i < p->pairs; i++)
@@ -103,6 +106,7 @@ void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u) {
     for (int i = 0; i < p->n_turned; i++)
         store_result(e, p, u, sn_recurrence_turned_result(&p->r, i), p->z, t,
                      em_addi(e, l.i, i * REC_CHUNK));
+    if (p->grads) store_result(e, p, u, sn_recurrence_n_out(&p->r) - 1, p->grad, t, l.i);
     em_endif(e, &br);
     em_end(e, &l);
 }
@@ -134,6 +138,7 @@ void rec_load_carry(em *e, const rec_plan *p, const rec_unit *u) {
     em_end(e, &l);
     for (int64_t k = p->K; k < p->inner; k++)
         rec_fill(e, p, p->right, em_i64(e, p->first + k), 0, p->cols, 0);
+    if (p->grads) rec_fill(e, p, p->paths, em_i64(e, 0), 0, p->inner, 0);
 }
 
 void rec_store_carry(em *e, const rec_plan *p, const rec_unit *u) {

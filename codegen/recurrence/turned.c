@@ -1,7 +1,6 @@
-/* turned.c: z = x S^T, S before the element, of which gradients are made. With D_t the product of the
- * chunk's decays before t,
+/* turned.c: z = x S^T, of which gradients are made. With D_t the product of the chunk's decays before t,
  *     z_t = D_t (S x_t^T)^T + sum over j < t of (v_j . x_t) k_j D_t / D_j
- * The rows of `right` are the u, v and S of the chunk: x right^T is x S^T and all these products of
+ * if S is the one before the element; else the element's own decay, or key, is part of it. The rows of `right` are the u, v and S of the chunk: x right^T is x S^T and all these products of
  * vectors, each a sum over lanes. The keys, which decay element after element as in weights.c, are added. */
 #include "codegen/recurrence/impl.h"
 
@@ -70,15 +69,23 @@ static em_val decay(em *e, const rec_plan *p, int t, em_val col) {
     return em_load_splat(e, p->t, rec_at_const(e, p, p->decay, 0, em_i64(e, t)), p->lanes);
 }
 
+/* Whether the i-th z reads the carry after the element. */
+static bool is_after(const rec_plan *p, int i) {
+    return p->r.reads == SN_READS_AFTER && !i;
+}
+
 /* What comes from the carry at the chunk's beginning. */
 static void read_start(em *e, const rec_plan *p) {
     em_loop l = rec_for_vectors(e, p, p->inner);
     em_val total = em_vf(e, 1), col = em_addi(e, l.i, p->first);
     for (int t = 0; t < REC_CHUNK; t++) {
-        for (int i = t; i < p->n_turned * REC_CHUNK; i += REC_CHUNK)
-            rec_store(e, p, rec_at_const(e, p, p->z, i, l.i),
-                      em_mul(e, load(e, p, p->read, i, col), total));
+        em_val before = total;
         total = em_mul(e, total, decay(e, p, t, l.i));
+        for (int i = 0; i < p->n_turned; i++) {
+            const int row = i * REC_CHUNK + t;
+            rec_store(e, p, rec_at_const(e, p, p->z, row, l.i),
+                      em_mul(e, load(e, p, p->read, row, col), is_after(p, i) ? total : before));
+        }
     }
     if (!p->weighs && p->decays == REC_ROWS)
         rec_store(e, p, rec_at_const(e, p, p->total, 0, l.i), total);
@@ -87,13 +94,16 @@ static void read_start(em *e, const rec_plan *p) {
     em_end(e, &l);
 }
 
-/* z of element t += products with n values, the first in row `row`, times keys. */
-static void add_keys(em *e, const rec_plan *p, int t, int row, int n, const em_val *key,
+/* z of element t, those that read the carry after it or the others, += products with n values, the first
+ * in row `row`, times keys. */
+static void add_keys(em *e, const rec_plan *p, bool after, int t, int row, int n, const em_val *key,
                      em_val col) {
-    for (int i = t; i < p->n_turned * REC_CHUNK && n > 0; i += REC_CHUNK) {
-        em_val to = rec_at_const(e, p, p->z, i, col), sum = rec_load(e, p, to);
+    for (int i = 0; i < p->n_turned && n > 0; i++) {
+        if (is_after(p, i) != after) continue;
+        const int of = i * REC_CHUNK + t;
+        em_val to = rec_at_const(e, p, p->z, of, col), sum = rec_load(e, p, to);
         for (int j = 0; j < n; j++) {
-            em_val at = rec_at_const(e, p, p->read, i, em_i64(e, row + j));
+            em_val at = rec_at_const(e, p, p->read, of, em_i64(e, row + j));
             sum = em_fma(e, em_load_splat(e, p->t, at, p->lanes), key[j], sum);
         }
         rec_store(e, p, to, sum);
@@ -108,9 +118,10 @@ static void add_pair(em *e, const rec_plan *p, int pair) {
     for (int j = 0; j < REC_CHUNK; j++) key[j] = load(e, p, p->kept, row + j, l.i);
     for (int t = 0; t < REC_CHUNK; t++) {
         int decayed = rec_decayed(p, pair, t);
-        add_keys(e, p, t, row, t, key, l.i);
+        add_keys(e, p, false, t, row, decayed, key, l.i);
         em_val d = decay(e, p, t, l.i);
         for (int j = 0; j < decayed; j++) key[j] = em_mul(e, key[j], d);
+        add_keys(e, p, true, t, row, t + 1, key, l.i);
     }
     for (int j = 0; j < REC_CHUNK && !p->weighs; j++)
         rec_store(e, p, rec_at_const(e, p, p->key, row + j, l.i), key[j]);

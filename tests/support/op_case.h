@@ -6,7 +6,7 @@
 
 #include "ir/ir.h"
 
-#define MAX_IN 9
+#define MAX_IN 10
 #define MAX_CASE_ATTR 6
 
 /* An open size: the row runs with the symbolic dimension T at several values. */
