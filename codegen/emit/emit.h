@@ -240,6 +240,26 @@ void em_next(em *e, em_loop *l, em_val carried, em_val v); /* ... and at the sta
 void em_end(em *e, em_loop *l);
 em_val em_final(em *e, const em_loop *l, em_val carried); /* after em_end */
 
+/* Copies of one computation, written one after the other, whose instructions then take turns:
+ *
+ *     em_copies c = em_begin_copies(e);
+ *     for (int k = 0; k < 4; k++) { ... em_end_copy(e, &c); }
+ *     em_interleave(e, &c);
+ *
+ * A copy may use what an earlier one has computed, not what it has stored. Nothing happens if they
+ * contain branches. */
+enum { EM_COPIES = 4 };
+
+typedef struct em_copies {
+    LLVMBasicBlockRef block;
+    em_val last[1 + EM_COPIES]; /* before the first copy, of each */
+    int n;
+} em_copies;
+
+em_copies em_begin_copies(em *e);
+void em_end_copy(em *e, em_copies *c);
+void em_interleave(em *e, const em_copies *c);
+
 /* if (cond) { ... } em_else { ... } em_endif; em_join after em_endif is the phi of two values. */
 typedef struct em_branch {
     LLVMBasicBlockRef from, yes, no, after, yes_end, no_end;

@@ -132,7 +132,7 @@ bool rec_is_of_columns(const rec_plan *p, int i);
 em_val rec_stride(em *e, const rec_plan *p, const sn_view *v, int axis);
 /* Row t of operand or result i. */
 em_val rec_element(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t);
-/* Vectors that are moved in one turn of a loop over n elements. */
+/* Vectors in one turn of a loop over n elements: EM_COPIES at most. */
 int rec_at_once(const rec_plan *p, int64_t n);
 /* Mask of the vector from element i on of `n` elements, which are `count` if that is not NULL; NULL: all
  * lanes. */

@@ -8,7 +8,7 @@
 #include "runtime/memory.h"
 
 enum { OF_ELEMENT = 1, OF_ROW = 2 }; /* what values of the region depend on */
-enum { MOST_TARGETS = SN_REC_MOST, AT_ONCE = 4 };
+enum { MOST_TARGETS = SN_REC_MOST };
 
 typedef struct loader {
     em *e;
@@ -95,7 +95,7 @@ static em_loop for_places(loader *l, int64_t n, int turns) {
 static void add_up(loader *l, sn_node *const *sum, int n_sum, int64_t n) {
     em *e = l->e;
     sn_node *x[MOST_TARGETS];
-    em_val acc[MOST_TARGETS][AT_ONCE], carried[MOST_TARGETS][AT_ONCE];
+    em_val acc[MOST_TARGETS][EM_COPIES], carried[MOST_TARGETS][EM_COPIES];
     const int64_t whole = SN_ROUND_UP(n, l->p->align);
     const int turns = rec_at_once(l->p, whole);
     for (int i = 0; i < n_sum; i++) x[i] = sum[i]->in[0];
@@ -175,6 +175,23 @@ static void begin_element(loader *l) {
     add_up_all(l);
 }
 
+/* Computes a vector of each row. */
+static void fill_vector(loader *l, const target *to, int n_to, em_val at, em_val mask, int how) {
+    em *e = l->e;
+    const rec_plan *p = l->p;
+    if (p->prologue) {
+        give(l, true, at, mask, how);
+        sn_region_emit(&l->code, OF_ELEMENT | OF_ROW);
+    }
+    for (int i = 0; i < n_to; i++) {
+        em_val x = p->prologue ? vector_of(l, p->prologue->out[to[i].operand - 1], mask)
+                               : spread(l, load(l, to[i].operand, at, mask, how));
+        if (to[i].exp) x = sn_vmath_emit(e, SN_V_EXP, x);
+        rec_store(e, p, rec_at(e, p, to[i].tile, to[i].row, em_addi(e, at, to[i].col)), x);
+    }
+    if (p->prologue) sn_region_forget(&l->code, OF_ROW);
+}
+
 /* Computes rows of n elements, of which `count` exist if that is not NULL. */
 static void fill(loader *l, const target *to, int n_to, int64_t n, em_val count, int how) {
     em *e = l->e;
@@ -185,20 +202,13 @@ static void fill(loader *l, const target *to, int n_to, int64_t n, em_val count,
     for (int i = 0; i < n_to && p->prologue; i++) root[i] = p->prologue->out[to[i].operand - 1];
     if (p->prologue) begin_values(l, root, n_to);
     em_loop at = for_places(l, whole, turns);
+    em_copies c = em_begin_copies(e);
     for (int k = 0; k < turns; k++) {
-        em_val j = place(l, &at, k), mask = rec_mask(e, p, j, n, count);
-        if (p->prologue) {
-            give(l, true, j, mask, how);
-            sn_region_emit(&l->code, OF_ELEMENT | OF_ROW);
-        }
-        for (int i = 0; i < n_to; i++) {
-            em_val x = p->prologue ? vector_of(l, root[i], mask)
-                                   : spread(l, load(l, to[i].operand, j, mask, how));
-            if (to[i].exp) x = sn_vmath_emit(e, SN_V_EXP, x);
-            rec_store(e, p, rec_at(e, p, to[i].tile, to[i].row, em_addi(e, j, to[i].col)), x);
-        }
-        if (p->prologue) sn_region_forget(&l->code, OF_ROW);
+        em_val j = place(l, &at, k);
+        fill_vector(l, to, n_to, j, rec_mask(e, p, j, n, count), how);
+        em_end_copy(e, &c);
     }
+    em_interleave(e, &c);
     em_end(e, &at);
 }
 

@@ -52,7 +52,9 @@ em_val rec_load_vector(em *e, const rec_plan *p, const sn_view *v, em_val row, e
 }
 
 int rec_at_once(const rec_plan *p, int64_t n) {
-    return n % (4 * p->lanes) ? 1 : 4;
+    int vectors = EM_COPIES;
+    while (vectors > 1 && n % ((int64_t)vectors * p->lanes)) vectors /= 2;
+    return vectors;
 }
 
 em_val rec_element(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t) {

@@ -98,6 +98,39 @@ static void loops_and_tails(void **state) {
     for_targets(dot_on);
 }
 
+/* buf[1][k] = buf[0][k]^2 + buf[1][k - 1] for all copies; branches: an empty one in each. */
+static void emit_copies(em *e, int branches) {
+    const sn_dtype t = e->compute;
+    em_val before = em_f(e, 0);
+    em_copies c = em_begin_copies(e);
+    for (int k = 0; k < EM_COPIES; k++) {
+        em_val x = em_load(e, t, em_gep(e, em_buf(e, 0), t, em_i64(e, k)), 1);
+        if (branches) {
+            em_branch none = em_if(e, em_cmp(e, EM_GT, x, before));
+            em_endif(e, &none);
+        }
+        before = em_fma(e, x, x, before);
+        em_store(e, t, em_gep(e, em_buf(e, 1), t, em_i64(e, k)), before);
+        em_end_copy(e, &c);
+    }
+    em_interleave(e, &c);
+}
+
+static void copies_on(const sn_target *t) {
+    for (int branches = 0; branches < 2; branches++) {
+        compiled f = compile(t, SN_F32, emit_copies, branches);
+        float x[EM_COPIES] = {1, 2, 3, 4}, y[EM_COPIES];
+        f.run((void *[]){x, y}, NULL, NULL, 0, 1);
+        assert_true(y[0] == 1 && y[1] == 5 && y[2] == 14 && y[3] == 30);
+        sn_jit_destroy(f.jit);
+    }
+}
+
+static void copies_take_turns(void **state) {
+    (void)state;
+    for_targets(copies_on);
+}
+
 /* buf[1] = buf[0] as another type, first dim[0] elements, `pair` = from * SN_DTYPE_COUNT + to. */
 static void emit_convert(em *e, int pair) {
     sn_dtype from = pair / SN_DTYPE_COUNT, to = pair % SN_DTYPE_COUNT;
@@ -457,11 +490,15 @@ static void named_parameters(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(targets),         cmocka_unit_test(loops_and_tails),
-        cmocka_unit_test(conversions),     cmocka_unit_test(control_and_lanes),
-        cmocka_unit_test(nan_rules),       cmocka_unit_test(shares),
-        cmocka_unit_test(emission_errors), cmocka_unit_test(named_parameters),
-        cmocka_unit_test(outer_loops)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(targets),
+                                       cmocka_unit_test(loops_and_tails),
+                                       cmocka_unit_test(copies_take_turns),
+                                       cmocka_unit_test(conversions),
+                                       cmocka_unit_test(control_and_lanes),
+                                       cmocka_unit_test(nan_rules),
+                                       cmocka_unit_test(shares),
+                                       cmocka_unit_test(emission_errors),
+                                       cmocka_unit_test(named_parameters),
+                                       cmocka_unit_test(outer_loops)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
