@@ -28,20 +28,39 @@ typedef struct qk_prefetch {
     em_val ptr[2], step[2];
 } qk_prefetch;
 
+/* Steps of an iteration. LLVM's scheduler loads the vectors of all of them at once where registers
+ * hold more than one step's; what does not fit is spilled. */
+static int choose_qk_unroll(const em *e, int d, int rows, int nv) {
+    int steps = (e->target->vector_regs - rows * nv - 1) / nv;
+    int unroll = steps == 2 || steps == 3 ? 2 : 4;
+    return d < unroll ? d : unroll;
+}
+
+/* In four steps a line of each matrix: of four rows in turn, then their next line. */
+static void prefetch_rows(em *e, const att_plan *p, const qk_prefetch *f, em_val i, int unroll) {
+    em_val quarter = em_lshr(e, i, em_i64(e, 2)), three = em_i64(e, 3), at[2];
+    em_val line = em_muli(e, em_lshr(e, i, em_i64(e, 4)), LINE);
+    for (int m = 0; m < 2; m++) {
+        em_val row = em_mul(e, em_and(e, quarter, three), f->step[m]);
+        at[m] = em_gep_bytes(e, f->ptr[m], em_add(e, row, line));
+    }
+    if (unroll == 2) {
+        em_val first = em_cmp(e, EM_EQ, em_and(e, i, em_i64(e, 2)), em_i64(e, 0));
+        em_prefetch(e, em_select(e, first, at[0], at[1]), false, 2);
+        return;
+    }
+    em_prefetch(e, at[0], false, 2);
+    em_prefetch(e, at[1], !att_has_bias_tile(e, p), 2); /* rows of the result are written */
+}
+
 /* A group of keys: s[i][..] = sum of k[i][d] q[d][..] for i < rows; key[i]: row of K. */
 static void emit_qk_group(em *e, const att_plan *p, int d, int rows, int nv, const em_val *key,
                           em_val q, const qk_prefetch *f, em_val *s) {
-    int step = d < 4 ? d : 4, whole = d / step * step;
+    int step = choose_qk_unroll(e, d, rows, nv), whole = d / step * step;
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, step));
     em_val acc[64], first[64], at[32];
     for (int i = 0; i < rows * nv; i++) acc[i] = first[i] = em_carry(e, &l, em_vf(e, 0));
-    em_val quarter = em_lshr(e, l.i, em_i64(e, 2)), three = em_i64(e, 3);
-    em_val line = em_muli(e, em_lshr(e, l.i, em_i64(e, 4)), LINE);
-    for (int i = 0; i < 2; i++) { /* a line of each of four rows, then their next line */
-        em_val row = em_mul(e, em_and(e, quarter, three), f->step[i]);
-        bool write = i && !att_has_bias_tile(e, p); /* rows of the result */
-        em_prefetch(e, em_gep_bytes(e, f->ptr[i], em_add(e, row, line)), write, 2);
-    }
+    prefetch_rows(e, p, f, l.i, step);
     for (int u = 0; u < step; u++) {
         em_val at_d = em_addi(e, l.i, u);
         for (int i = 0; i < rows; i++) at[i] = em_gep(e, key[i], p->t, at_d);
