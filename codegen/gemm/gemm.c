@@ -308,6 +308,7 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
         p.fn.group_last_row = gemm_emit_group_row(e, &p, true);
         if (g->groups.has_min) p.fn.group_sums = gemm_emit_group_sums(e, &p);
     }
+    if (p.short_k) p.fn.block = gemm_emit_block(e, &p);
     if (p.has_ukr_1x2) p.fn.ukr_1x2 = gemm_emit_ukr(e, &p, 1, GEMM_UKR_1X2);
     p.fn.epilogue = gemm_emit_epilogue(e, &p);
     if (p.pack_a && (!p.ints.on || p.has_group_row)) p.fn.pack_a = gemm_emit_pack_a(e, &p);

@@ -19,6 +19,7 @@ typedef struct gemm_functions {
     em_val ukr[GEMM_TILE_ROWS]; /* microkernels of tile_rows[i] rows */
     em_val ukr_packed_a;        /* pack_a_per_call: full microtile on packed A */
     em_val ukr_packing_a;       /* pack_in_microkernel: ... that also packs the next MC block */
+    em_val block;               /* short K: an MC block by whole panels */
     em_val ukr_1x2;             /* narrow packed B: one row by two panels */
     em_val group_row, group_last_row, group_sums, dequantize;
     em_val int_row, int_ukr[GEMM_TILE_ROWS], int_pack_a, int_unpack;
@@ -75,7 +76,8 @@ typedef struct gemm_plan {
     /* rows of the microkernels: MR, then powers of two down to 1, with odd_tiles 5 and 3 between */
     int tile_rows[GEMM_TILE_ROWS];
     int n_tile_rows;
-    int64_t l2_bytes;     /* of a thread */
+    int64_t l1_bytes, l2_bytes; /* of a thread */
+
     int64_t mc_bytes;     /* size of an MC block of A, which stays in L2 */
     int64_t mc;           /* MC: rows of that block, a multiple of MR */
     int64_t mc_outer;     /* rows that a packed NC block serves, a multiple of MC; MC unless the
@@ -98,6 +100,7 @@ typedef struct gemm_plan {
     bool prefetch_next_a; /* the last panel of an MC block prefetches the next block of A */
     bool pack_next_a;     /* ... and packs it over the rows that are no longer needed */
     bool pack_in_microkernel; /* ... full microtiles within the microkernel (pack_a_per_call) */
+    bool short_k;             /* B stays in L2; an MC block, of few microtiles, is one function */
     bool has_ukr_1x2;         /* there is a microkernel of one row by two panels */
     bool has_group_row;       /* ... one for a single row by panels of grouped integers */
     int b_prefetch;           /* length of the prefetch list of B, a power of two; 0: none */
@@ -226,6 +229,12 @@ typedef enum gemm_ukr_kind {
     GEMM_UKR_PACKING_A, /* ... and packs rows of next_a over those that it has read */
 } gemm_ukr_kind;
 em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind);
+
+/* micro.c: an MC block of MC rows by n_panels whole panels from b on, stored at c (short_k). A call
+ * for each microtile, and what the loops compute for it, would take a tenth of the time. */
+#define GEMM_BLOCK_PARAMS(P) P(ptr, a) P(ptr, b) P(ptr, c) P(i64, c_stride) P(i64, n_panels)
+EM_SIGNATURE(gemm_block, GEMM_BLOCK_PARAMS)
+em_val gemm_emit_block(em *e, const gemm_plan *p);
 
 /* epilogue.c: epilogue and store of acc[n_rows][panel], the accumulators of C from (row, col) on; a:
  * packed A of these rows (of_row), as words if the integer units multiply them (ints).

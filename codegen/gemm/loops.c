@@ -12,7 +12,8 @@
  *             for each NR columns of the panel: microkernel
  *             epilogue, if these were the last k
  *
- * Left, an MC block of A (3/8 of L2) stays in L2 while all panels of B stream past it once. Right, an
+ * Left, an MC block of A (3/8 of L2) stays in L2 while all panels of B stream past it once. With short
+ * K B stays in L2, an MC block is few microtiles, and it and C are what streams. Right, an
  * NC block of B (1/4 of L2) is packed once and serves all MC blocks, or mc_outer (1024) rows.
  *
  * Assumptions
@@ -260,6 +261,24 @@ static em_val emit_panel_pairs(em *e, const gemm_plan *p, gemm_state *s, em_val 
     return em_join(e, &br, rest, lo);
 }
 
+/* A full MC block by the whole ones of panels [lo, hi). Returns the first panel that remains. */
+static em_val emit_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
+    const sn_gemm_operand *o = &p->g->c;
+    em_val whole = em_imin(e, hi, em_div(e, s->n, em_i64(e, p->panel)));
+    em_branch br = em_if(e, em_cmp(e, EM_EQ, s->ib, em_i64(e, p->mc)));
+    em_val row = em_mul(e, s->ic, em_size_value(e, o->row)), col = em_muli(e, lo, p->panel);
+    em_val at = em_add(e, gemm_offset(e, p->g, o, s->batch), em_add(e, row, col));
+    gemm_block_call(e, p->fn.block,
+                    (gemm_block_args){.a = gemm_a_tile(e, p, s, zero(e), zero(e)),
+                                      .b = packed_panel(e, p, s, lo, s->pc),
+                                      .c = em_gep(e, em_buf(e, o->buf), p->t, at),
+                                      .c_stride = em_size_value(e, o->row),
+                                      .n_panels = em_sub(e, whole, lo)});
+    em_val rest = em_imax(e, lo, whole);
+    em_endif(e, &br);
+    return em_join(e, &br, rest, lo);
+}
+
 /* The ir loop: the microtile rows of the MC block. Behind the last panel they are replaced by rows
  * of the next block (pack_next_a), in the microkernel where both are full microtiles. */
 static void emit_ir(em *e, const gemm_plan *p, gemm_state *s) {
@@ -287,6 +306,7 @@ static void emit_ir(em *e, const gemm_plan *p, gemm_state *s) {
 /* The jr loop: the MC block by panels [lo, hi). */
 static void emit_jr(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
     if (p->fn.ukr_1x2) lo = emit_panel_pairs(e, p, s, lo, hi);
+    if (p->fn.block) lo = emit_block(e, p, s, lo, hi);
     em_loop jr = em_for(e, lo, hi, one(e));
     s->jr = jr.i;
     begin_panel(e, p, s, hi);
@@ -352,19 +372,31 @@ static em_val count_full(em *e, const gemm_plan *p, em_val n) {
 
 enum { PACK = 1, MULTIPLY = 2 };
 
+/* The microtile rows [lo, hi) of MC block `index` of `n_blocks`: about as many in each; with short K
+ * each but the last is full. */
+static void share_mc_block(em *e, const gemm_plan *p, em_val tiles, em_val index, em_val n_blocks,
+                           em_val *lo, em_val *hi) {
+    if (!p->short_k) {
+        gemm_share(e, tiles, index, n_blocks, lo, hi);
+        return;
+    }
+    *lo = em_muli(e, index, p->mc / p->mr);
+    *hi = em_imin(e, em_addi(e, *lo, p->mc / p->mr), tiles);
+}
+
 /* Sets what the state says about MC block `index` of `n_blocks`, which divide `tiles` microtile
  * rows from row0 on. */
 static void begin_mc_block(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                            em_val tiles, em_val index, em_val n_blocks) {
     em_val mr = em_i64(e, p->mr), lo, hi;
-    gemm_share(e, tiles, index, n_blocks, &lo, &hi);
+    share_mc_block(e, p, tiles, index, n_blocks, &lo, &hi);
     s->ic_offset = em_mul(e, lo, mr);
     s->ic = em_add(e, row0, s->ic_offset);
     em_val next = em_add(e, row0, em_mul(e, hi, mr));
     s->ib = em_sub(e, em_imin(e, next, row1), s->ic);
     s->has_next_block = em_cmp(e, EM_LT, next, row1);
     if (p->prefetch_next_a || p->pack_next_a) {
-        gemm_share(e, tiles, em_add(e, index, one(e)), n_blocks, &lo, &hi);
+        share_mc_block(e, p, tiles, em_add(e, index, one(e)), n_blocks, &lo, &hi);
         em_val end = em_add(e, row0, em_mul(e, hi, mr));
         s->next_ic = next;
         s->next_ib =

@@ -4,7 +4,7 @@
  * 2008. */
 #include "codegen/gemm/impl.h"
 
-enum { UNROLL = 4 };
+enum { UNROLL = 4, MAX_STRAIGHT = 16 /* steps of the block kernel without a loop */ };
 
 /* Whether the loop is that of emit_counted_steps. */
 static bool counts_steps(const gemm_plan *p) {
@@ -17,7 +17,7 @@ static int choose_unroll(const gemm_plan *p, int rows, gemm_ukr_kind kind) {
     const em_size *k = &p->g->k;
     if ((p->k_blocked && !p->keeps_partial_c) || k->slot >= 0) return 1;
     bool wide = kind == GEMM_UKR_1X2 || rows == p->mr;
-    if (counts_steps(p) && !p->k_blocked && wide && k->value >= UNROLL) return UNROLL;
+    if (!p->k_blocked && wide && k->value >= UNROLL) return UNROLL;
     if (k->value % 2) return 1;
     return wide && k->value % UNROLL == 0 ? UNROLL : 2; /* KC is a multiple of a line */
 }
@@ -203,13 +203,24 @@ static void emit_counted_steps(em *e, const micro *m, carried *c, em_val k, int 
     for (int u = 0; u < rest; u++) emit_step(e, m, c, k, u);
 }
 
-/* Steps [k0, k1). */
+/* Steps [k0, k1), whose number is a multiple of the unrolling. */
 static void emit_steps(em *e, const micro *m, carried *c, em_val k0, em_val k1) {
     em_loop l = em_for(e, k0, k1, em_i64(e, m->unroll));
     carried start = begin_carry(e, &l, c);
     for (int u = 0; u < m->unroll; u++) emit_step(e, m, c, l.i, u);
     c->a = em_gep(e, c->a, m->p->t, em_i64(e, m->unroll * m->p->a_col_stride));
     end_carry(e, &l, &start, c);
+}
+
+/* All k steps of which the last `rest` are behind a loop. */
+static void emit_all_steps(em *e, const micro *m, carried *c, em_val k, int rest) {
+    if (counts_steps(m->p)) {
+        emit_counted_steps(e, m, c, k, rest);
+        return;
+    }
+    k = em_subi(e, k, rest);
+    emit_steps(e, m, c, zero(e), k);
+    for (int u = 0; u < rest; u++) emit_step(e, m, c, k, u);
 }
 
 /* Packs a line of each row of the next MC block over the line that starts at step k, which was read
@@ -257,10 +268,11 @@ static void load_accumulators(em *e, const micro *m, em_val *acc) {
     em_val continues = em_splat(e, em_cmp(e, EM_NE, m->arg.pc, zero(e)), p->lanes);
     for (int i = 0; i < m->rows * m->panels * p->nv; i++) {
         int at = i / p->nv * p->panel + i % p->nv * p->lanes;
-        em_val from = em_gep(e, m->arg.tile, p->t, em_i64(e, at));
         bool blocked = p->k_blocked && !m->is_1x2;
         acc[i] = first_sum(e, m, i);
-        if (blocked) acc[i] = em_load_mask(e, p->t, from, p->lanes, continues, acc[i]);
+        if (!blocked) continue;
+        em_val from = em_gep(e, m->arg.tile, p->t, em_i64(e, at));
+        acc[i] = em_load_mask(e, p->t, from, p->lanes, continues, acc[i]);
     }
 }
 
@@ -315,11 +327,60 @@ em_val gemm_emit_ukr(em *e, const gemm_plan *p, int rows, gemm_ukr_kind kind) {
     load_accumulators(e, &m, c.acc);
     if (packing)
         emit_packing_steps(e, &m, &c, k);
-    else if (counts_steps(p))
-        emit_counted_steps(e, &m, &c, k, const_k ? (int)(p->g->k.value % m.unroll) : 0);
     else
-        emit_steps(e, &m, &c, zero(e), k);
+        emit_all_steps(e, &m, &c, k, const_k ? (int)(p->g->k.value % m.unroll) : 0);
     store_accumulators(e, &m, c.acc);
+    em_ret(e, NULL);
+    return fn;
+}
+
+/* One microtile of the block kernel. */
+static void emit_block_tile(em *e, const micro *m) {
+    int64_t k = m->p->g->k.value;
+    carried c = {.a = m->arg.a, .b = m->arg.b};
+    load_accumulators(e, m, c.acc);
+    if (k <= m->unroll) {
+        for (int u = 0; u < k; u++) emit_step(e, m, &c, zero(e), u);
+    } else {
+        emit_all_steps(e, m, &c, em_i64(e, k), (int)(k % m->unroll));
+    }
+    store_accumulators(e, m, c.acc);
+}
+
+/* For panels, for microtiles, for NR columns of the panel. */
+em_val gemm_emit_block(em *e, const gemm_plan *p) {
+    const em_size *row = &p->g->c.row;
+    em_val fn = gemm_block_function(e, gemm_name_of(p, "block").text);
+    em_no_inline(e, fn);
+    gemm_block_args arg = gemm_block_params(e);
+    int64_t k = p->g->k.value;
+    micro m = {.p = p,
+               .rows = p->mr,
+               .panels = 1,
+               .unroll = k <= MAX_STRAIGHT ? (int)k : UNROLL,
+               .b_next_every = 1,
+               .next_a_every = 1,
+               .skips_own_panel = p->small_tile,
+               .a_stride = p->a_row_stride,
+               .b_stride = em_i64(e, p->panel)};
+    m.arg.pc = zero(e);
+    m.arg.c_stride = row->slot < 0 ? em_i64(e, row->value) : arg.c_stride;
+    em_val tile_a = em_i64(e, p->a_transposed ? p->kc * p->a_col_stride : p->mr * p->a_row_stride);
+    em_val tile_c = em_muli(e, m.arg.c_stride, p->mr);
+    em_loop jr = em_for(e, zero(e), arg.n_panels, one(e));
+    em_val b = em_gep(e, arg.b, p->b_type, em_muli(e, jr.i, p->panel * k));
+    em_val c = em_gep(e, arg.c, p->t, em_muli(e, jr.i, p->panel));
+    em_loop ir = em_for(e, zero(e), em_i64(e, p->mc / p->mr), one(e));
+    m.arg.a = em_gep(e, arg.a, p->t, em_mul(e, ir.i, tile_a));
+    em_val c_tile = em_gep(e, c, p->t, em_mul(e, ir.i, tile_c));
+    em_loop j = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
+    em_val col = em_muli(e, j.i, p->nr);
+    m.arg.b = em_gep(e, b, p->b_type, col);
+    m.arg.c = em_gep(e, c_tile, p->t, col);
+    emit_block_tile(e, &m);
+    em_end(e, &j);
+    em_end(e, &ir);
+    em_end(e, &jr);
     em_ret(e, NULL);
     return fn;
 }

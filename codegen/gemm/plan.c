@@ -10,6 +10,7 @@ enum {
     KC_BYTES = 4096,         /* ... of this size */
     MIN_MC = 64,             /* packed B: if fewer rows fit, K is blocked, keeping partial C, */
     PARTIAL_C_ROWS = 96,     /* such that at least so many do */
+    SHORT_K_ROWS = 12,       /* short K: rows of an MC block, or a few more */
     PARTIAL_C_PANELS = 8,    /* else if K is blocked: panels of an NC block */
     MAX_NC_PANELS = 64,
     MC_OUTER = 1024,         /* rows that a packed NC block serves ... */
@@ -204,6 +205,7 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->nr = p->nv * p->lanes;
     p->panel_tiles = p->panel / p->nr;
     p->mr = choose_rows(p, t, tile);
+    p->l1_bytes = t->caches.l1;
     p->l2_bytes = t->caches.l2;
     p->mc_bytes = p->l2_bytes / 16 * tile->sixteenths;
     p->pack_b = !g->b_packed || g->groups.size;
@@ -256,6 +258,24 @@ static void choose_sizes(gemm_plan *p, int max_rows) {
     if (m->slot < 0 && m->value < p->mc) p->mc = SN_ROUND_UP(m->value > 0 ? m->value : 1, p->mr);
 }
 
+/* Short K: the time goes into writing C, and a panel of B serves a microtile for a few steps only. If
+ * all panels stay in L2 and the rows of a microtile in L1, an MC block is the rows of one or few
+ * microtiles, so that C is written row after row: column by column, each line would be on another page
+ * than the one before, and rows whose distance is a multiple of 4 KB would share a set of L1. */
+static void choose_short_k(gemm_plan *p) {
+    const sn_gemm *g = p->g;
+    if (!g->b_packed || p->pack_b || p->k_blocked || p->pack_a_per_call || g->int8 || g->n_blocks)
+        return;
+    if (!p->direct_c || p->tile_rows[0] < p->mr || g->n.slot >= 0 || g->k.slot >= 0) return;
+    if (gemm_one_panel(p)) return;
+    int64_t a_bytes = p->mr * g->k.value * p->esize;
+    int64_t b_bytes =
+        sn_gemm_packed_size(p->t, g->k.value, g->n.value) * (int64_t)sn_dtype_size(p->b_type);
+    p->short_k = a_bytes <= p->l1_bytes / 2 && b_bytes <= p->l2_bytes / 8 * NC_EIGHTHS;
+    int64_t rows = SN_ROUND_UP(SHORT_K_ROWS, p->mr);
+    if (p->short_k && rows < p->mc) p->mc = rows;
+}
+
 /* Microkernels for calls with few rows. */
 static void choose_row_kernels(gemm_plan *p) {
     const sn_gemm *g = p->g;
@@ -275,8 +295,8 @@ static void choose_next_a(gemm_plan *p, int max_rows) {
                          g->a.row.value == g->k.value && !gemm_is(g->m, 1);
     p->pack_in_microkernel = p->pack_a_per_call && p->prefetch_next_a && max_rows == p->mr &&
                              g->k.value % (GEMM_LINE / p->esize) == 0;
-    p->pack_next_a =
-        p->pack_a && !p->a_transposed && !p->pack_b && (!p->k_blocked || p->keeps_partial_c);
+    p->pack_next_a = p->pack_a && !p->a_transposed && !p->pack_b && !p->short_k &&
+                     (!p->k_blocked || p->keeps_partial_c);
 }
 
 /* NC, and the rows that a packed NC block serves. */
@@ -330,6 +350,7 @@ bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype
     choose_a(p);
     int max_rows = g->m.slot < 0 && g->m.value < p->mr ? (int)g->m.value : p->mr;
     choose_sizes(p, max_rows);
+    choose_short_k(p);
     gemm_plan_ints(p, t);
     choose_row_kernels(p);
     choose_next_a(p, max_rows);
@@ -376,6 +397,7 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
     F(integer_units, p->ints.on)                                                                   \
     F(b_prefetch, p->b_prefetch > 0)                                                               \
     F(c_prefetch, p->c_prefetch > 0 || p->c_at_once)                                               \
+    F(short_k, p->short_k)                                                                         \
     F(blocks, p->g->n_blocks > 0)                                                                  \
     F(ragged_k, p->g->ragged_k)                                                                    \
     F(few_rows, p->tile_rows[0] < p->mr)
