@@ -176,6 +176,7 @@ em_val em_insert(em *e, em_val v, em_val x, int lane);
 em_val em_shuffle(em *e, em_val a, em_val b, const int *lanes, int n); /* lane < 0: undefined */
 em_val em_part(em *e, em_val v, int first, int n);                     /* n consecutive lanes */
 em_val em_concat(em *e, em_val a, em_val b);
+void em_transpose(em *e, em_val *v, int n); /* n vectors v[n] of n lanes, in registers */
 
 typedef enum em_red { EM_SUM, EM_MAX, EM_MIN } em_red;
 em_val em_combine(em *e, em_red op, em_val a, em_val b); /* em_add, em_max, em_min */

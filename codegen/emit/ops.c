@@ -405,6 +405,22 @@ em_val em_concat(em *e, em_val a, em_val b) {
     return em_shuffle(e, a, b, lanes, n);
 }
 
+/* Swaps off-diagonal blocks of size 1, 2, 4, ... */
+void em_transpose(em *e, em_val *v, int n) {
+    for (int size = 1; size < n; size *= 2)
+        for (int i = 0; i < n; i++) {
+            if (i & size) continue;
+            int upper[64], lower[64];
+            for (int l = 0; l < n; l++) {
+                upper[l] = l & size ? n + l - size : l;
+                lower[l] = l & size ? n + l : l + size;
+            }
+            em_val a = v[i], b = v[i + size];
+            v[i] = em_shuffle(e, a, b, upper, n);
+            v[i + size] = em_shuffle(e, a, b, lower, n);
+        }
+}
+
 em_val em_combine(em *e, em_red op, em_val a, em_val b) {
     static em_val (*const combine[])(em *, em_val, em_val) = {
         [EM_SUM] = em_add, [EM_MAX] = em_max, [EM_MIN] = em_min};

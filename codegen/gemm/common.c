@@ -87,19 +87,3 @@ em_val gemm_load_strided(em *e, sn_dtype t, em_val p, em_size stride, int n, em_
     em_val index = em_mul(e, em_iota(e, e->i64, n), em_splat(e, em_size_value(e, stride), n));
     return widened(e, t, em_gather(e, t, p, index, mask));
 }
-
-/* Swaps off-diagonal blocks of size 1, 2, 4, ... */
-void gemm_transpose(em *e, em_val *v, int n) {
-    for (int size = 1; size < n; size *= 2)
-        for (int i = 0; i < n; i++) {
-            if (i & size) continue;
-            int upper[64], lower[64];
-            for (int l = 0; l < n; l++) {
-                upper[l] = l & size ? n + l - size : l;
-                lower[l] = l & size ? n + l : l + size;
-            }
-            em_val a = v[i], b = v[i + size];
-            v[i] = em_shuffle(e, a, b, upper, n);
-            v[i + size] = em_shuffle(e, a, b, lower, n);
-        }
-}

@@ -180,8 +180,6 @@ gemm_name gemm_name_of(const gemm_plan *p, const char *suffix);
 /* n elements of a matrix from p on, adjacent or `stride` apart, in the compute type. */
 em_val gemm_load_row(em *e, sn_dtype t, em_val p, int n, em_val mask);
 em_val gemm_load_strided(em *e, sn_dtype t, em_val p, em_size stride, int n, em_val mask);
-/* Transposes n vectors v[n] of n lanes in registers. */
-void gemm_transpose(em *e, em_val *v, int n);
 
 static inline em_val zero(em *e) {
     return em_i64(e, 0);

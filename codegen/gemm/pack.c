@@ -32,7 +32,7 @@ static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em
         em_val from = em_gep(e, src.base, src.dtype, at);
         v[j] = gemm_load_row(e, src.dtype, from, n, em_and(e, mask, exists));
     }
-    gemm_transpose(e, v, n);
+    em_transpose(e, v, n);
     for (int i = 0; i < n; i++) em_store(e, p->t, em_gep(e, block, p->t, em_i64(e, i * n)), v[i]);
     em_loop row = em_for(e, zero(e), em_imin(e, left, em_i64(e, n)), one(e));
     em_val x = em_load(e, p->t, em_gep(e, block, p->t, em_muli(e, row.i, n)), n);

@@ -46,7 +46,7 @@ static void load_block(const strip *s, em_val k0, em_val *v) {
         em_val column = em_imin(e, em_i64(e, i), em_subi(e, s->n_cols, 1));
         v[i] = em_load(e, t, em_gep(e, from, t, em_mul(e, column, col)), n);
     }
-    gemm_transpose(e, v, n);
+    em_transpose(e, v, n);
 }
 
 static em_val kept_at(const strip *s, em_val k) {

@@ -44,36 +44,37 @@ typedef struct rec_plan {
     bool direct;   /* rows of y go from registers to memory */
     sn_dtype t;
     int lanes;
-    int align;        /* columns of tiles are a multiple of it */
-    int64_t K, V;     /* of the carry */
-    int64_t inner;    /* K in whole vectors */
-    int64_t cols;     /* columns of a block of V, in whole vectors */
-    int64_t n_block;  /* blocks of V, which are independent */
-    int pairs, first; /* pairs of vectors of an element; REC_CHUNK times that */
-    rec_tile left;    /* [CHUNK][first + inner]: weights of each row of `right` in y; q */
-    rec_tile left_u;  /* the same in u; a */
-    rec_tile right;   /* [first + inner][cols]: u, v, the carry */
-    rec_tile key;     /* [first][inner]: b, k */
-    rec_tile decay;   /* [CHUNK][inner]; REC_ONE: [1][CHUNK] */
-    rec_tile total;   /* [1][inner or 1]: product of the decays so far */
-    rec_tile sums;    /* REC_ROWS: [2 CHUNK CHUNK][lanes]: weights before their lanes are summed */
-    rec_tile factors; /* REC_ONE: [2 + PAIRS][CHUNK]: of the rows of q, a and each pair's key */
-    rec_tile out;     /* [CHUNK][cols]: y */
-    rec_tile out_u;   /* [CHUNK][cols], if b is k; else the first rows of `right` */
-    int n_turned;     /* z that somebody reads */
-    rec_tile x;       /* [n_turned CHUNK][cols] */
-    rec_tile read;    /* [n_turned CHUNK][first + inner]: x right^T */
-    rec_tile z;       /* [n_turned CHUNK][inner] */
-    rec_tile kept;    /* [first][inner]: keys as they were, if p->weighs; else it is `key` */
-    bool grads;       /* somebody reads the gradient of decays */
-    rec_tile query;   /* its operands: [CHUNK][inner] */
-    rec_tile factor;  /* [FACTORS CHUNK][inner]: those that exist */
-    rec_tile paths;   /* [1][inner]: its sum of the elements before */
-    rec_tile grad;    /* [CHUNK][inner], the first column with REC_ONE */
-    int64_t elements; /* of scratch, without what each unit has */
-    int64_t each;     /* elements that each unit has */
-    int64_t group;    /* units that a thread computes in turns, block by block */
-    em_val unit;      /* where the tiles of the current unit begin */
+    int align;         /* columns of tiles are a multiple of it */
+    int64_t K, V;      /* of the carry */
+    int64_t inner;     /* K in whole vectors */
+    int64_t cols;      /* columns of a block of V, in whole vectors */
+    int64_t n_block;   /* blocks of V, which are independent */
+    int pairs, first;  /* pairs of vectors of an element; REC_CHUNK times that */
+    rec_tile left;     /* [CHUNK][first + inner]: weights of each row of `right` in y; q */
+    rec_tile left_u;   /* the same in u; a */
+    rec_tile right;    /* [first + inner][cols]: u, v, the carry */
+    rec_tile key;      /* [first][inner]: b, k */
+    rec_tile decay;    /* [CHUNK][inner]; REC_ONE: [1][CHUNK] */
+    rec_tile total;    /* [1][inner or 1]: product of the decays so far */
+    rec_tile sums;     /* REC_ROWS: [2 CHUNK CHUNK][lanes]: weights before their lanes are summed */
+    rec_tile factors;  /* REC_ONE: [2 + PAIRS][CHUNK]: of the rows of q, a and each pair's key */
+    rec_tile out;      /* [CHUNK][cols]: y */
+    rec_tile out_u;    /* [CHUNK][cols], if b is k; else the first rows of `right` */
+    int n_turned;      /* z that somebody reads */
+    rec_tile x;        /* [n_turned CHUNK][cols] */
+    rec_tile turned_x; /* its transpose */
+    rec_tile read;     /* [first + inner][n_turned CHUNK]: right x^T */
+    rec_tile z;        /* [n_turned CHUNK][inner] */
+    rec_tile kept;     /* [first][inner]: keys as they were, if p->weighs; else it is `key` */
+    bool grads;        /* somebody reads the gradient of decays */
+    rec_tile query;    /* its operands: [CHUNK][inner] */
+    rec_tile factor;   /* [FACTORS CHUNK][inner]: those that exist */
+    rec_tile paths;    /* [1][inner]: its sum of the elements before */
+    rec_tile grad;     /* [CHUNK][inner], the first column with REC_ONE */
+    int64_t elements;  /* of scratch, without what each unit has */
+    int64_t each;      /* elements that each unit has */
+    int64_t group;     /* units that a thread computes in turns, block by block */
+    em_val unit;       /* where the tiles of the current unit begin */
 } rec_plan;
 
 /* A dim that the kernel requires to be a number. */

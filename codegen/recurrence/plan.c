@@ -113,7 +113,8 @@ static void place_turned(rec_plan *p) {
     const int64_t n = p->n_turned;
     if (!n) return;
     p->x = place(p, n * REC_CHUNK, p->cols);
-    p->read = place(p, n * REC_CHUNK, p->first + p->inner);
+    p->turned_x = place(p, p->cols, n * REC_CHUNK);
+    p->read = place(p, p->first + p->inner, n * REC_CHUNK);
     p->z = place(p, n * REC_CHUNK, p->inner);
     p->kept = p->weighs ? place(p, p->first, p->inner) : p->key;
 }

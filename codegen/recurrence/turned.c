@@ -1,64 +1,77 @@
 /* turned.c: z = x S^T, of which gradients are made. With D_t the product of the chunk's decays before t,
  *     z_t = D_t (S x_t^T)^T + sum over j < t of (v_j . x_t) k_j D_t / D_j
- * if S is the one before the element; else the element's own decay, or key, is part of it. The rows of `right` are the u, v and S of the chunk: x right^T is x S^T and all these products of
- * vectors, each a sum over lanes. The keys, which decay element after element as in weights.c, are added. */
+ * if S is the one before the element; else the element's own decay, or key, is part of it. The rows
+ * of `right` are the u, v and S of the chunk: right x^T is S x^T and all these products of vectors, whose
+ * lanes are the elements. So x and the result are transposed, the carry is not. The keys, which decay
+ * element after element as in weights.c, are added. */
 #include "codegen/recurrence/impl.h"
 
-enum { ELEMENTS = 4, ROWS = 2 /* of a register tile */, MOST_VECTORS = 4 };
+enum { REGISTERS = 8 /* of sums */, UNROLL = 4 };
 
 static em_val load(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val col) {
     return rec_load(e, p, rec_at_const(e, p, tile, row, col));
 }
 
-/* ---- x right^T ---- */
+/* ---- right x^T ---- */
 
-/* Vectors in a turn of the loop over columns. */
-static int vectors_at_once(const rec_plan *p) {
-    int n = (int)(p->cols / p->lanes), most = MOST_VECTORS;
-    while (n % most) most /= 2;
-    return most;
+/* A block of CHUNK rows and columns of a tile, from row and column on, to the other one. */
+static void move_block(em *e, const rec_plan *p, rec_tile from, em_val row, em_val col, rec_tile to,
+                       em_val to_row, em_val to_col) {
+    em_val v[REC_CHUNK];
+    for (int i = 0; i < REC_CHUNK; i++)
+        v[i] = em_load(e, p->t, rec_at(e, p, from, em_addi(e, row, i), col), REC_CHUNK);
+    em_transpose(e, v, REC_CHUNK);
+    for (int i = 0; i < REC_CHUNK; i++)
+        em_store(e, p->t, rec_at(e, p, to, em_addi(e, to_row, i), to_col), v[i]);
 }
 
-/* Vectors whose lanes are to be summed: of elements from number x of the tile on, and rows from j on of the
- * CHUNK at `row`. */
-static void multiply(em *e, const rec_plan *p, em_val x, em_val row, int j,
-                     em_val (*sum)[REC_CHUNK]) {
-    const int turns = vectors_at_once(p);
-    em_val acc[ELEMENTS][ROWS], carried[ELEMENTS][ROWS], from[ROWS], of[ELEMENTS];
-    for (int r = 0; r < ROWS; r++) from[r] = em_gep(e, row, p->t, em_i64(e, (j + r) * p->right.ld));
-    for (int i = 0; i < ELEMENTS; i++) of[i] = rec_at(e, p, p->x, em_addi(e, x, i), em_i64(e, 0));
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->cols), em_i64(e, (int64_t)turns * p->lanes));
-    for (int i = 0; i < ELEMENTS; i++)
-        for (int r = 0; r < ROWS; r++) acc[i][r] = carried[i][r] = em_carry(e, &l, em_vf(e, 0));
-    for (int k = 0; k < turns; k++) {
-        em_val col = em_addi(e, l.i, (int64_t)k * p->lanes), s[ROWS];
-        for (int r = 0; r < ROWS; r++) s[r] = rec_load(e, p, em_gep(e, from[r], p->t, col));
-        for (int i = 0; i < ELEMENTS; i++) {
-            em_val v = rec_load(e, p, em_gep(e, of[i], p->t, col));
-            for (int r = 0; r < ROWS; r++) acc[i][r] = em_fma(e, v, s[r], acc[i][r]);
+static void turn_x(em *e, const rec_plan *p) {
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->cols), em_i64(e, REC_CHUNK));
+    for (int i = 0; i < p->n_turned; i++) {
+        em_val first = em_i64(e, (int64_t)i * REC_CHUNK);
+        move_block(e, p, p->x, first, l.i, p->turned_x, l.i, first);
+    }
+    em_end(e, &l);
+}
+
+/* The products of the carry, a row for each element. */
+static void turn_read(em *e, const rec_plan *p) {
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, REC_CHUNK));
+    for (int i = 0; i < p->n_turned; i++) {
+        em_val first = em_i64(e, (int64_t)i * REC_CHUNK);
+        move_block(e, p, p->read, em_addi(e, l.i, p->first), first, p->z, first, l.i);
+    }
+    em_end(e, &l);
+}
+
+/* Rows of `right` times x^T: their elements are broadcast. */
+static void multiply_all(em *e, const rec_plan *p, rec_prefetch *ahead) {
+    const int width = p->n_turned * REC_CHUNK,
+              n_row = REGISTERS * p->lanes / (width > p->lanes ? width : p->lanes);
+    const int64_t rows = p->first + p->inner;
+    rec_share share = rec_prefetch_part(ahead, rows * p->cols * width);
+    em_loop each = em_for(e, em_i64(e, 0), em_i64(e, rows / n_row), em_i64(e, 1));
+    em_val row = em_muli(e, each.i, n_row), from[REGISTERS], acc[REGISTERS], carried[REGISTERS];
+    rec_prefetch_turn(e, &share, each.i, rows / n_row);
+    for (int i = 0; i < n_row; i++)
+        from[i] = rec_at(e, p, p->right, em_addi(e, row, i), em_i64(e, 0));
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->cols), em_i64(e, UNROLL));
+    for (int i = 0; i < n_row; i++)
+        acc[i] = carried[i] = em_carry(e, &l, em_zero(em_vec(em_mem_type(e, p->t), width)));
+    for (int k = 0; k < UNROLL; k++) {
+        em_val col = em_addi(e, l.i, k),
+               x = em_load(e, p->t, rec_at(e, p, p->turned_x, col, em_i64(e, 0)), width);
+        for (int i = 0; i < n_row; i++) {
+            em_val s = em_load_splat(e, p->t, em_gep(e, from[i], p->t, col), width);
+            acc[i] = em_fma(e, s, x, acc[i]);
         }
     }
-    for (int i = 0; i < ELEMENTS; i++)
-        for (int r = 0; r < ROWS; r++) em_next(e, &l, carried[i][r], acc[i][r]);
+    for (int i = 0; i < n_row; i++) em_next(e, &l, carried[i], acc[i]);
     em_end(e, &l);
-    for (int i = 0; i < ELEMENTS; i++)
-        for (int r = 0; r < ROWS; r++) sum[i][j + r] = em_final(e, &l, carried[i][r]);
-}
-
-static void multiply_all(em *e, const rec_plan *p, rec_prefetch *ahead) {
-    const int64_t rows = p->first + p->inner, tiles = p->n_turned * REC_CHUNK / ELEMENTS;
-    rec_share share = rec_prefetch_part(ahead, rows * p->cols * tiles * ELEMENTS);
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, rows / REC_CHUNK), em_i64(e, 1));
-    em_val first = em_muli(e, l.i, REC_CHUNK), row = rec_at(e, p, p->right, first, em_i64(e, 0));
-    em_loop each = em_for(e, em_i64(e, 0), em_i64(e, tiles), em_i64(e, 1));
-    em_val sum[ELEMENTS][REC_CHUNK], x = em_muli(e, each.i, ELEMENTS);
-    rec_prefetch_turn(e, &share, em_add(e, em_muli(e, l.i, tiles), each.i),
-                      rows / REC_CHUNK * tiles);
-    for (int j = 0; j < REC_CHUNK; j += ROWS) multiply(e, p, x, row, j, sum);
-    for (int i = 0; i < ELEMENTS; i++)
-        em_store(e, p->t, rec_at(e, p, p->read, em_addi(e, x, i), first), rec_sum_lanes(e, sum[i]));
+    for (int i = 0; i < n_row; i++)
+        em_store(e, p->t, rec_at(e, p, p->read, em_addi(e, row, i), em_i64(e, 0)),
+                 em_final(e, &l, carried[i]));
     em_end(e, &each);
-    em_end(e, &l);
 }
 
 /* ---- z ---- */
@@ -77,14 +90,14 @@ static bool is_after(const rec_plan *p, int i) {
 /* What comes from the carry at the chunk's beginning. */
 static void read_start(em *e, const rec_plan *p) {
     em_loop l = rec_for_vectors(e, p, p->inner);
-    em_val total = em_vf(e, 1), col = em_addi(e, l.i, p->first);
+    em_val total = em_vf(e, 1);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val before = total;
         total = em_mul(e, total, decay(e, p, t, l.i));
         for (int i = 0; i < p->n_turned; i++) {
             const int row = i * REC_CHUNK + t;
-            rec_store(e, p, rec_at_const(e, p, p->z, row, l.i),
-                      em_mul(e, load(e, p, p->read, row, col), is_after(p, i) ? total : before));
+            em_val z = rec_at_const(e, p, p->z, row, l.i);
+            rec_store(e, p, z, em_mul(e, rec_load(e, p, z), is_after(p, i) ? total : before));
         }
     }
     if (!p->weighs && p->decays == REC_ROWS)
@@ -103,7 +116,7 @@ static void add_keys(em *e, const rec_plan *p, bool after, int t, int row, int n
         const int of = i * REC_CHUNK + t;
         em_val to = rec_at_const(e, p, p->z, of, col), sum = rec_load(e, p, to);
         for (int j = 0; j < n; j++) {
-            em_val at = rec_at_const(e, p, p->read, of, em_i64(e, row + j));
+            em_val at = rec_at_const(e, p, p->read, row + j, em_i64(e, of));
             sum = em_fma(e, em_load_splat(e, p->t, at, p->lanes), key[j], sum);
         }
         rec_store(e, p, to, sum);
@@ -137,7 +150,9 @@ void rec_keep_keys(em *e, const rec_plan *p) {
 }
 
 void rec_emit_turned(em *e, const rec_plan *p, rec_prefetch *ahead) {
+    turn_x(e, p);
     multiply_all(e, p, ahead);
+    turn_read(e, p);
     read_start(e, p);
     for (int pair = 0; pair < p->pairs; pair++) add_pair(e, p, pair);
 }
