@@ -4,7 +4,7 @@
  * and no other operand depends on the group through a path outside it (which would be a cycle
  * between kernels). Otherwise it starts a new group. Nodes that cost nothing to recompute (index
  * arithmetic of masks, constants) belong to no group: every kernel that uses them recomputes
- * them. */
+ * them. So do cheap ones of one stored value that only other kernels read. */
 #include "passes/backend.h"
 #include "passes/fuse_groups.h"
 #include "passes/choice.h"
@@ -504,6 +504,69 @@ static void settle_cheap(sn_grouping *g) {
     }
 }
 
+/* ---- what is not worth storing ---- */
+
+enum { STORED = 1, BOUND = 2 /* somebody needs it in memory */ };
+
+/* Who reads values of groups: by id. */
+static uint8_t *find_uses(const sn_grouping *g) {
+    uint8_t *use = sn_arena_alloc(g->m, g->n_id);
+    for (int i = 0; i < g->entry->n_output; i++)
+        use[sn_group_strip(g->entry->output[i].node)->id] = STORED | BOUND;
+    for (int i = 0; i < g->entry->n_assign; i++)
+        use[sn_group_strip(g->entry->assign[i].node)->id] = STORED | BOUND;
+    for (int i = 0; i < g->order.n; i++) {
+        const sn_node *n = g->order.node[i];
+        int h = g->group_of[n->id];
+        for (int j = 0; j < n->n_in && !sn_is_view(n); j++) {
+            const sn_node *x = sn_group_strip(n->in[j]);
+            if (h >= 0 && h == g->group_of[x->id]) continue;
+            bool plain = x == n->in[j] && h >= 0 && g->group[h].kind == SN_GROUP_MAP_REDUCE &&
+                         !sn_reads_far(n, j);
+            use[x->id] |= plain ? STORED : STORED | BOUND;
+        }
+    }
+    return use;
+}
+
+/* The only operand of n that is not cheap; NULL: there are several. */
+static const sn_node *only_operand(const sn_grouping *g, const sn_node *n) {
+    const sn_node *x = NULL;
+    for (int i = 0; i < n->n_in; i++) {
+        if (g->cheap[n->in[i]->id] || n->in[i] == x) continue;
+        if (x) return NULL;
+        x = n->in[i];
+    }
+    return x;
+}
+
+static void leave(sn_grouping *g, const sn_node *n) {
+    sn_group *k = &g->group[g->group_of[n->id]];
+    int count = 0;
+    for (int i = 0; i < k->n_member; i++)
+        if (k->member[i] != n) k->member[count++] = k->member[i];
+    k->n_member = count;
+    g->group_of[n->id] = -1;
+    g->cheap[n->id] = CHEAP;
+}
+
+/* A cheap operation on a value that is stored anyway, such as 1 - sigmoid x, whose result only other
+ * kernels need: each computes it again, and reads the value instead. */
+static void leave_to_readers(sn_grouping *g) {
+    const uint8_t *use = find_uses(g);
+    for (int i = 0; i < g->order.n; i++) {
+        const sn_node *n = g->order.node[i];
+        int k = g->group_of[n->id];
+        if (k < 0 || g->group[k].kind != SN_GROUP_MAP_REDUCE || sn_ops[n->op].kind != SN_ELEM ||
+            costly(n) || use[n->id] != STORED)
+            continue;
+        const sn_node *x = only_operand(g, n);
+        if (x && g->group_of[x->id] == k && use[x->id] & STORED && sn_shapes_equal(x, n) &&
+            x->dtype == n->dtype)
+            leave(g, n);
+    }
+}
+
 sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e) {
     sn_module *m = p->m;
     sn_grouping *g = sn_arena_alloc(m, sizeof *g);
@@ -528,6 +591,7 @@ sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e) {
         else if (!sn_is_leaf(n) && !sn_is_view(n) && !g->cheap[n->id])
             place(g, n);
     }
+    leave_to_readers(g);
     settle_cheap(g);
     return g;
 }
