@@ -5,7 +5,7 @@
 #include "codegen/emit/vmath.h"
 #include "codegen/recurrence/impl.h"
 
-enum { GROUP = 4 /* keys in registers */ };
+enum { GROUP = 4 /* keys in registers */, MOST = 4 /* vectors of each */ };
 
 /* y reads the carry after the decay of its own element. */
 static bool is_late(const rec_plan *p) {
@@ -164,49 +164,69 @@ static em_val sum_at(em *e, const rec_plan *p, bool of_u, int t, int j) {
     return rec_at_const(e, p, p->sums, (of_u * REC_CHUNK + t) * REC_CHUNK + j, em_i64(e, 0));
 }
 
-/* Vectors of each row that are multiplied before their sum goes back to its tile. */
-static int vectors_at_once(const rec_plan *p) {
-    return p->inner % (2 * p->lanes) ? 1 : 2;
+/* Vectors of each row in registers. */
+static int vectors_at_once(em *e, const rec_plan *p) {
+    int n = e->target->vector_regs < 32 ? MOST / 2 : MOST;
+    while (p->inner % ((int64_t)n * p->lanes)) n /= 2;
+    return n;
 }
 
-/* Adds x k to the sum of a weight. */
-static void add_product(em *e, const rec_plan *p, bool of_u, int t, int j, const em_val *x,
-                        const em_val *k) {
-    em_val to = sum_at(e, p, of_u, t, j), s = rec_load(e, p, to);
-    for (int w = 0; w < vectors_at_once(p); w++) s = em_fma(e, x[w], k[w], s);
+/* A group of keys of a pair, of n columns each from column `first` on. */
+typedef struct group {
+    int pair, j0, n;
+    bool begins; /* these are the first columns of the rows */
+    em_val key[GROUP][MOST], col[MOST];
+} group;
+
+/* Adds x times key j to the sum of a weight in y or u of element t, if that sees it. */
+static void add_product(em *e, const rec_plan *p, const group *g, bool of_u, int t, int j,
+                        const em_val *x) {
+    int n = of_u ? rec_seen_by_u(p, g->pair, t) : rec_seen(p, g->pair, t);
+    if (g->j0 + j >= n) return;
+    em_val to = sum_at(e, p, of_u, t, g->j0 + j),
+           s = g->begins ? em_mul(e, x[0], g->key[j][0]) : rec_load(e, p, to);
+    for (int w = g->begins; w < g->n; w++) s = em_fma(e, x[w], g->key[j][w], s);
     rec_store(e, p, to, s);
 }
 
-/* Keys j0 .. j0 + GROUP - 1 of a pair decay element after element, read in between. */
-static void decay_keys(em *e, const rec_plan *p, int pair, int j0) {
-    const int n_vector = vectors_at_once(p), first = rec_first_of(p, pair);
-    em_loop l =
-        em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, (int64_t)n_vector * p->lanes));
-    em_val k[GROUP][2], q[2], a[2], d[2], col[2];
-    for (int w = 0; w < n_vector; w++) col[w] = em_addi(e, l.i, (int64_t)w * p->lanes);
-    for (int j = 0; j < GROUP; j++)
-        for (int w = 0; w < n_vector; w++)
-            k[j][w] = rec_load(e, p, rec_at_const(e, p, p->key, first + j0 + j, col[w]));
-    for (int t = j0; t < REC_CHUNK; t++) {
-        int seen = rec_seen(p, pair, t), decayed = rec_decayed(p, pair, t),
-            by_u = p->r.delta ? rec_seen_by_u(p, pair, t) : 0;
-        for (int w = 0; w < n_vector; w++) {
-            em_val of_row = em_addi(e, col[w], p->first);
-            d[w] = rec_load(e, p, rec_at_const(e, p, p->decay, t, col[w]));
-            if (seen > j0) q[w] = rec_load(e, p, rec_at_const(e, p, p->left, t, of_row));
-            if (by_u > j0) a[w] = rec_load(e, p, rec_at_const(e, p, p->left_u, t, of_row));
-        }
+static void load_columns(em *e, const rec_plan *p, const group *g, rec_tile tile, int row,
+                         int64_t first, em_val *v) {
+    for (int w = 0; w < g->n; w++)
+        v[w] = rec_load(e, p, rec_at_const(e, p, tile, row, em_addi(e, g->col[w], first)));
+}
+
+/* The keys decay element after element, read in between. */
+static void decay_columns(em *e, const rec_plan *p, group *g, em_val first) {
+    const int row = rec_first_of(p, g->pair) + g->j0;
+    em_val q[MOST], a[MOST], d[MOST];
+    for (int w = 0; w < g->n; w++) g->col[w] = em_addi(e, first, (int64_t)w * p->lanes);
+    for (int j = 0; j < GROUP; j++) load_columns(e, p, g, p->key, row + j, 0, g->key[j]);
+    for (int t = g->j0; t < REC_CHUNK; t++) {
+        load_columns(e, p, g, p->decay, t, 0, d);
+        if (!p->r.silent) load_columns(e, p, g, p->left, t, p->first, q);
+        if (p->r.delta) load_columns(e, p, g, p->left_u, t, p->first, a);
         for (int j = 0; j < GROUP; j++) {
-            if (j0 + j < by_u) add_product(e, p, true, t, j0 + j, a, k[j]);
-            if (j0 + j < seen && !is_late(p)) add_product(e, p, false, t, j0 + j, q, k[j]);
-            for (int w = 0; w < n_vector && j0 + j < decayed; w++)
-                k[j][w] = em_mul(e, k[j][w], d[w]);
-            if (j0 + j < seen && is_late(p)) add_product(e, p, false, t, j0 + j, q, k[j]);
+            if (p->r.delta) add_product(e, p, g, true, t, j, a);
+            if (!p->r.silent && !is_late(p)) add_product(e, p, g, false, t, j, q);
+            for (int w = 0; w < g->n && g->j0 + j < rec_decayed(p, g->pair, t); w++)
+                g->key[j][w] = em_mul(e, g->key[j][w], d[w]);
+            if (!p->r.silent && is_late(p)) add_product(e, p, g, false, t, j, q);
         }
     }
     for (int j = 0; j < GROUP; j++)
-        for (int w = 0; w < n_vector; w++)
-            rec_store(e, p, rec_at_const(e, p, p->key, first + j0 + j, col[w]), k[j][w]);
+        for (int w = 0; w < g->n; w++)
+            rec_store(e, p, rec_at_const(e, p, p->key, row + j, g->col[w]), g->key[j][w]);
+}
+
+/* Keys j0 .. j0 + GROUP - 1 of a pair. */
+static void decay_keys(em *e, const rec_plan *p, int pair, int j0) {
+    group g = {.pair = pair, .j0 = j0, .n = vectors_at_once(e, p), .begins = true};
+    const int64_t each = (int64_t)g.n * p->lanes;
+    decay_columns(e, p, &g, em_i64(e, 0));
+    if (p->inner == each) return;
+    g.begins = false;
+    em_loop l = em_for(e, em_i64(e, each), em_i64(e, p->inner), em_i64(e, each));
+    decay_columns(e, p, &g, l.i);
     em_end(e, &l);
 }
 
@@ -238,12 +258,6 @@ static void decay_rows(em *e, const rec_plan *p) {
 
 static void weigh_rows(em *e, const rec_plan *p) {
     for (int pair = 0; pair < p->pairs; pair++) {
-        int64_t n_sum = (int64_t)(1 + p->r.delta) * REC_CHUNK * REC_CHUNK * p->lanes;
-        em_loop l = em_for(e, em_i64(e, 0), em_i64(e, n_sum), em_i64(e, 8 * (int64_t)p->lanes));
-        for (int i = 0; i < 8; i++)
-            rec_store(e, p, rec_at_const(e, p, p->sums, 0, em_addi(e, l.i, (int64_t)i * p->lanes)),
-                      em_vf(e, 0));
-        em_end(e, &l);
         for (int j = 0; j < REC_CHUNK; j += GROUP) decay_keys(e, p, pair, j);
         for (int t = 0; t < REC_CHUNK; t++) {
             if (!p->r.silent) store_sums(e, p, p->left, false, pair, t, rec_seen(p, pair, t));
