@@ -8,10 +8,11 @@ enum {
     ROW_UNIT = 8,          /* threads share rows by multiples of this */
     DYNAMIC_FRACTION = 4,  /* dynamic schedule: 1/4 of the rows, because a core whose other hardware
                              thread is busy has been seen at 60 % of its speed, ... */
-    DYNAMIC_MIN_TILES = 8, /* ... but at least so many full microtiles: fewer would wait for B; */
-    DYNAMIC_MIN_PANELS = 6,   /* so many panels, or GEMM_PACK_A_PANELS if A is packed; */
-    DYNAMIC_WORK_ITEMS = 256, /* in items of about 1/256 of a thread's share of all work, */
-    DYNAMIC_MIN_ITEMS = 8,    /* at least so many for a thread where the rows allow it */
+    DYNAMIC_MIN_ROWS = 28, /* ... in items of at least so many rows, fewer would wait for B, ... */
+    DYNAMIC_MIN_PANELS = 6,   /* so many panels, or GEMM_PACK_A_PANELS if A is packed, */
+    DYNAMIC_WORK_ITEMS = 256, /* and 1/256 of a thread's share of all work, if that is more; */
+    DYNAMIC_ITEMS = 8,        /* so many items for a thread where the rows allow it, */
+    DYNAMIC_MIN_ITEMS = 2,    /* or none if they would be fewer than so many */
     ROW_ITEM_BYTES =
         24 << 10 /* one row: of B in a work item, or more, and of the static share in */
 };
@@ -57,6 +58,10 @@ static em_val choose_row_parts(em *e, const gemm_plan *p, const gemm_state *s) {
     return em_select(e, columns, one(e), by_rows);
 }
 
+static em_val divide_up(em *e, em_val n, em_val by) {
+    return em_div(e, em_add(e, n, em_sub(e, by, one(e))), by);
+}
+
 /* A rectangle of C: rows [row0, row1), panels [panel0, panel1). */
 typedef struct share {
     em_val row0, row1, panel0, panel1;
@@ -64,13 +69,13 @@ typedef struct share {
 
 /* Part `part` of a grid of row_parts x col_parts of the first n_rows rows and n_panels panels. */
 static share grid_share(em *e, em_val part, em_val row_parts, em_val col_parts, em_val n_rows,
-                        em_val n_panels) {
+                        em_val n_panels, em_val unit) {
     share r;
-    gemm_share(e, em_ceil_div(e, n_rows, ROW_UNIT), em_div(e, part, col_parts), row_parts, &r.row0,
+    gemm_share(e, divide_up(e, n_rows, unit), em_div(e, part, col_parts), row_parts, &r.row0,
                &r.row1);
     gemm_share(e, n_panels, em_rem(e, part, col_parts), col_parts, &r.panel0, &r.panel1);
-    r.row1 = em_imin(e, em_muli(e, r.row1, ROW_UNIT), n_rows);
-    r.row0 = em_muli(e, r.row0, ROW_UNIT);
+    r.row1 = em_imin(e, em_mul(e, r.row1, unit), n_rows);
+    r.row0 = em_mul(e, r.row0, unit);
     return r;
 }
 
@@ -99,21 +104,19 @@ static const int64_t dynamic_from = (int64_t)1 << 27;
 typedef struct remainder {
     em_val counter;                      /* pointer */
     em_val exists;                       /* i1 */
-    em_val rows, panels;                 /* first so many of C that are divided statically */
+    em_val rows, panels;                 /* first so many of C that are divided statically, ... */
+    em_val row_unit;                     /* ... rows by multiples of this */
     em_val row0, panel0;                 /* of the first work item */
     em_val item_rows, item_panels, wide; /* of a work item; work items side by side */
     em_val n_items;
 } remainder;
-
-static em_val divide_up(em *e, em_val n, em_val by) {
-    return em_div(e, em_add(e, n, em_sub(e, by, one(e))), by);
-}
 
 /* Nothing but static shares, or the conditions that all remainders have. */
 static remainder no_remainder(em *e, const gemm_plan *p, const gemm_state *s, em_val one_item) {
     remainder r = {.counter = em_buf(e, p->g->counter_buf),
                    .rows = s->m,
                    .panels = s->n_panels,
+                   .row_unit = em_i64(e, ROW_UNIT),
                    .row0 = s->m,
                    .panel0 = zero(e),
                    .item_rows = one(e),
@@ -125,26 +128,48 @@ static remainder no_remainder(em *e, const gemm_plan *p, const gemm_state *s, em
     return r;
 }
 
-static remainder plan_rows(em *e, const gemm_plan *p, const gemm_state *s, remainder r) {
-    em_val nt = e->nthreads, work = em_mul(e, em_mul(e, s->m, s->n), s->k);
-    r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, work, em_i64(e, dynamic_from)));
-    em_val least = em_i64(e, (int64_t)DYNAMIC_FRACTION * DYNAMIC_MIN_TILES * p->mr);
-    r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, s->m, least));
-    em_val rows = em_div(e, s->m, em_i64(e, DYNAMIC_FRACTION));
-    em_val static_rows = em_round_down(e, em_sub(e, s->m, rows), ROW_UNIT);
-    r.rows = r.row0 = em_select(e, r.exists, static_rows, s->m);
-    rows = em_imax(e, em_sub(e, s->m, r.row0), one(e));
-    em_val blocks = em_ceil_div(e, rows, p->mc);
-    em_val items = em_muli(e, nt, DYNAMIC_WORK_ITEMS / DYNAMIC_FRACTION);
+/* The panels of a work item: few enough for DYNAMIC_WORK_ITEMS, if the items of a column of them have
+ * the rows of `blocks` MC blocks. */
+static void choose_item_panels(em *e, const gemm_plan *p, const gemm_state *s, em_val blocks,
+                               remainder *r) {
+    em_val items = em_muli(e, e->nthreads, DYNAMIC_WORK_ITEMS / DYNAMIC_FRACTION);
     em_val panels = em_mul(e, em_div(e, s->n_panels, items), blocks);
     panels = em_imax(e, panels, em_i64(e, p->pack_a ? GEMM_PACK_A_PANELS : DYNAMIC_MIN_PANELS));
-    r.wide = em_imax(e, em_div(e, s->n_panels, panels), one(e));
-    r.item_panels = divide_up(e, s->n_panels, r.wide);
-    r.wide = divide_up(e, s->n_panels, r.item_panels);
-    em_val wanted = divide_up(e, em_muli(e, nt, DYNAMIC_MIN_ITEMS), r.wide);
-    em_val most = em_div(e, rows, em_i64(e, DYNAMIC_MIN_TILES * p->mr));
-    blocks = em_imax(e, blocks, em_imin(e, wanted, most));
-    r.item_rows = divide_up(e, rows, blocks);
+    em_val wide = em_imax(e, em_div(e, s->n_panels, panels), one(e));
+    r->item_panels = divide_up(e, s->n_panels, wide);
+    r->wide = divide_up(e, s->n_panels, r->item_panels);
+}
+
+/* n rounded down to a multiple of `by`, unless that is 0. */
+static em_val whole_rounds(em *e, em_val n, em_val by) {
+    return em_select(e, em_cmp(e, EM_GE, n, by), em_mul(e, em_div(e, n, by), by), n);
+}
+
+/* Shares and items are multiples of MR rows. Static shares are equal, and there are equally many items
+ * for each thread, so that cores of the same speed finish together. The rows that remain make items
+ * taller; smaller items at the end, where there are few items because they have all columns. */
+static remainder plan_rows(em *e, const gemm_plan *p, const gemm_state *s, remainder r) {
+    em_val nt = e->nthreads, work = em_mul(e, em_mul(e, s->m, s->n), s->k), mr = em_i64(e, p->mr);
+    em_val least = em_i64(e, (DYNAMIC_MIN_ROWS + p->mr - 1) / p->mr); /* tiles: of MR rows */
+    em_val tiles = divide_up(e, s->m, mr), part = em_div(e, tiles, em_i64(e, DYNAMIC_FRACTION));
+    em_val blocks = em_imax(e, em_ceil_div(e, part, p->mc / p->mr), one(e));
+    choose_item_panels(e, p, s, blocks, &r);
+    blocks = em_imax(e, blocks, divide_up(e, em_muli(e, nt, DYNAMIC_ITEMS), r.wide));
+    em_val item_tiles = em_imax(e, em_div(e, part, blocks), least);
+    blocks = whole_rounds(e, em_div(e, part, item_tiles), nt);
+    em_val n_items = em_mul(e, blocks, r.wide), dynamic = em_mul(e, blocks, item_tiles);
+    r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, work, em_i64(e, dynamic_from)));
+    em_val few = em_muli(e, nt, DYNAMIC_MIN_ITEMS);
+    r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, n_items, few));
+
+    em_val fixed = em_mul(e, em_div(e, em_sub(e, tiles, dynamic), nt), nt);
+    em_val one_column = em_cmp(e, EM_EQ, r.wide, one(e)), taller = em_sub(e, tiles, fixed);
+    taller = divide_up(e, taller, em_imax(e, blocks, one(e)));
+    item_tiles = em_select(e, one_column, item_tiles, em_imax(e, taller, one(e)));
+    r.item_rows = em_mul(e, item_tiles, mr);
+    r.rows = r.row0 = em_select(e, r.exists, em_mul(e, fixed, mr), s->m);
+    r.row_unit = em_select(e, r.exists, mr, r.row_unit);
+    blocks = divide_up(e, em_sub(e, s->m, r.row0), r.item_rows);
     r.n_items = em_select(e, r.exists, em_mul(e, blocks, r.wide), zero(e));
     return r;
 }
@@ -157,7 +182,7 @@ static remainder plan_panels(em *e, const gemm_plan *p, const gemm_state *s, rem
     em_val panels = em_div(e, s->n_panels, em_i64(e, DYNAMIC_FRACTION));
     em_val least = divide_up(e, em_i64(e, ROW_ITEM_BYTES), bytes);
     if (p->has_ukr_1x2) least = em_imax(e, least, em_i64(e, 2)); /* emit_panel_pairs */
-    em_val items = em_muli(e, e->nthreads, DYNAMIC_MIN_ITEMS);
+    em_val items = em_muli(e, e->nthreads, DYNAMIC_ITEMS);
     r.item_panels = em_imax(e, least, divide_up(e, panels, items));
     r.n_items = em_select(e, r.exists, em_div(e, panels, r.item_panels), zero(e));
     r.panels = em_sub(e, s->n_panels, em_mul(e, r.n_items, r.item_panels));
@@ -173,6 +198,7 @@ static remainder either(em *e, em_val yes, const remainder *a, const remainder *
     r.exists = em_select(e, yes, a->exists, b->exists);
     r.rows = em_select(e, yes, a->rows, b->rows);
     r.panels = em_select(e, yes, a->panels, b->panels);
+    r.row_unit = em_select(e, yes, a->row_unit, b->row_unit);
     r.row0 = em_select(e, yes, a->row0, b->row0);
     r.panel0 = em_select(e, yes, a->panel0, b->panel0);
     r.item_rows = em_select(e, yes, a->item_rows, b->item_rows);
@@ -225,8 +251,8 @@ static void end_dynamic(em *e, const remainder *r, em_loop *step) {
 /* Batch items whose K differs: all threads share the C of each, because some may have no k. */
 static void emit_ragged(em *e, const gemm_plan *p, gemm_state *s, em_val items) {
     em_val row_parts = choose_row_parts(e, p, s);
-    share c =
-        grid_share(e, e->tid, row_parts, em_div(e, e->nthreads, row_parts), s->m, s->n_panels);
+    share c = grid_share(e, e->tid, row_parts, em_div(e, e->nthreads, row_parts), s->m, s->n_panels,
+                         em_i64(e, ROW_UNIT));
     gemm_sort_ragged(e, p, s);
     em_loop item = em_for(e, zero(e), items, one(e));
     begin_item(e, p, s, item.i);
@@ -268,11 +294,11 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     gemm_share(e, items, em_select(e, by_item, tid, zero(e)), em_select(e, by_item, nt, one(e)),
                &item0, &item1);
     bool dynamic = divides_rows(p) || divides_panels(p);
-    remainder rest = {.rows = s.m, .panels = s.n_panels};
+    remainder rest = {.rows = s.m, .panels = s.n_panels, .row_unit = em_i64(e, ROW_UNIT)};
     if (dynamic)
         rest = plan_remainder(e, p, &s, em_cmp(e, EM_EQ, items, one(e)),
                               em_cmp(e, EM_EQ, row_parts, nt));
-    share c = grid_share(e, part, row_parts, col_parts, rest.rows, rest.panels);
+    share c = grid_share(e, part, row_parts, col_parts, rest.rows, rest.panels, rest.row_unit);
     em_loop step;
     if (dynamic) {
         step = em_for(e, zero(e), em_add(e, rest.n_items, one(e)), one(e));

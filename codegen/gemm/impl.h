@@ -136,7 +136,8 @@ typedef struct gemm_state {
     em_val has_next_block;
     em_val next_a, next_ic, next_ib; /* next MC block: address in A, first row, number of rows */
     em_val b_next_step;              /* bytes between the lines of B to prefetch */
-    em_val is_last_block;            /* keeps_partial_c: last NC and KC block of this MC block */
+    em_val is_last_nc;               /* keeps_partial_c: last NC block of this MC block ... */
+    em_val is_last_block;            /* ... and its last KC block */
     em_val next_panel;               /* panel that is read after the last panel of the jr loop */
     em_val has_next_panel;
     /* jr loop */
@@ -144,8 +145,9 @@ typedef struct gemm_state {
     em_val b_panel, b_stride; /* its elements, elements between its rows */
     em_val b_next;            /* address of the B to prefetch */
     em_val is_last_panel;     /* last panel of this MC block, and a next block exists */
-    em_val next_a_step;       /* bytes of the next block's rows to prefetch per step of k */
-    em_val packs_next_a;      /* ir loop: this full microtile packs one of the next block */
+    em_val ends_use_of_a; /* ... or last of this KC block of it: these k of A are read no more */
+    em_val next_a_step;   /* bytes of the next block's rows to prefetch per step of k */
+    em_val packs_next_a;  /* ir loop: this full microtile packs one of the next block */
 } gemm_state;
 
 /* plan.c */

@@ -210,8 +210,11 @@ static void begin_panel(em *e, const gemm_plan *p, gemm_state *s, em_val hi) {
         s->b_next = em_gep(e, s->b_panel, p->b_type, em_mul(e, distance, width));
         em_val last = em_cmp(e, EM_EQ, em_add(e, s->jr, one(e)), hi);
         s->b_next = em_select(e, em_and(e, last, s->has_next_panel), s->next_panel, s->b_next);
-        s->is_last_panel = em_and(e, last, s->has_next_block);
-        if (p->keeps_partial_c) s->is_last_panel = em_and(e, s->is_last_panel, s->is_last_block);
+        s->is_last_panel = s->ends_use_of_a = em_and(e, last, s->has_next_block);
+        if (p->keeps_partial_c) {
+            s->ends_use_of_a = em_and(e, s->is_last_panel, s->is_last_nc);
+            s->is_last_panel = em_and(e, s->is_last_panel, s->is_last_block);
+        }
         s->next_a_step = em_select(e, s->is_last_panel, em_i64(e, GEMM_LINE), zero(e));
         return;
     }
@@ -290,7 +293,7 @@ static void emit_ir(em *e, const gemm_plan *p, gemm_state *s) {
     if (p->pack_in_microkernel) {
         em_val full = em_cmp(e, EM_EQ, rows, em_i64(e, p->mr));
         em_val both = em_and(e, full, em_cmp(e, EM_LE, end, s->next_ib));
-        s->packs_next_a = em_and(e, packs_next, both);
+        s->packs_next_a = em_and(e, em_and(e, s->ends_use_of_a, s->packs_a), both);
         packs_next = em_and(e, packs_next, em_not(e, both));
     }
     gemm_emit_tile(e, p, s, tile.i, ir, rows);
@@ -334,6 +337,7 @@ static void emit_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_v
     em_val k_end = em_add(e, s->pc, s->kb), last_pc = em_cmp(e, EM_GE, k_end, s->k);
     em_val next_jc = packed_panel(e, p, s, em_select(e, last_jc, lo, end), zero(e));
     s->next_panel = em_select(e, last_pc, next_jc, packed_panel(e, p, s, jc.i, k_end));
+    s->is_last_nc = last_jc;
     s->is_last_block = em_and(e, last_jc, last_pc);
     s->has_next_panel = em_or(e, em_not(e, s->is_last_block), s->has_next_block);
     emit_jr(e, p, s, jc.i, end);

@@ -9,7 +9,7 @@ enum {
     MAX_UNBLOCKED_K = 24576, /* bytes of a row of A: longer rows are packed in KC blocks ... */
     KC_BYTES = 4096,         /* ... of this size */
     MIN_MC = 64,             /* packed B: if fewer rows fit, K is blocked, keeping partial C, */
-    PARTIAL_C_ROWS = 96,     /* such that at least so many do */
+    PARTIAL_C_ROWS = 64,     /* such that at least so many do */
     SHORT_K_ROWS = 12,       /* short K: rows of an MC block, or a few more */
     PARTIAL_C_PANELS = 8,    /* else if K is blocked: panels of an NC block */
     MAX_NC_PANELS = 64,
@@ -290,10 +290,11 @@ static void choose_row_kernels(gemm_plan *p) {
 /* What an MC block does for the next one. */
 static void choose_next_a(gemm_plan *p, int max_rows) {
     const sn_gemm *g = p->g;
-    p->prefetch_next_a = !p->k_blocked && !g->int8 && !g->n_blocks && !p->pack_b &&
-                         gemm_is(g->a.col, 1) && g->a.row.slot < 0 && g->k.slot < 0 &&
-                         g->a.row.value == g->k.value && !gemm_is(g->m, 1);
-    p->pack_in_microkernel = p->pack_a_per_call && p->prefetch_next_a && max_rows == p->mr &&
+    bool contiguous = !g->int8 && !g->n_blocks && !p->pack_b && gemm_is(g->a.col, 1) &&
+                      g->a.row.slot < 0 && g->k.slot < 0 && g->a.row.value == g->k.value &&
+                      !gemm_is(g->m, 1);
+    p->prefetch_next_a = contiguous && !p->k_blocked;
+    p->pack_in_microkernel = p->pack_a_per_call && contiguous && max_rows == p->mr &&
                              g->k.value % (GEMM_LINE / p->esize) == 0;
     p->pack_next_a = p->pack_a && !p->a_transposed && !p->pack_b && !p->short_k &&
                      (!p->k_blocked || p->keeps_partial_c);

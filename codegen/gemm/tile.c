@@ -162,6 +162,10 @@ static void emit_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s, gem
     args.tile = em_gep(e, args.tile, p->t, col);
     args.c = em_gep(e, args.c, p->t, col);
     if (p->prefetch_next_a) choose_next_a(e, p, s, ir, &args);
+    if (p->pack_in_microkernel && p->k_blocked) {
+        em_val row = em_mul(e, ir, em_size_value(e, p->g->a.row));
+        args.next_a = em_gep(e, s->next_a, p->g->a.dtype, em_add(e, row, s->pc));
+    }
     em_branch packed = {0};
     if (p->pack_a_per_call) {
         em_val full = em_cmp(e, EM_EQ, rows, em_i64(e, p->mr));
