@@ -45,21 +45,39 @@ static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em
 
 /* ---- A ---- */
 
-/* Packs a vector of a row of A from column at->col on to element `offset` of `to`; `end`: elements
- * of the row. */
-static void pack_vector(em *e, const gemm_plan *p, em_val from, em_val to, sn_gemm_at *at,
-                        em_val offset, em_val end, const em_val *state) {
+/* A row of A that is packed to `to`. */
+typedef struct packed_row {
+    em_val from, to, pc; /* pc: the column that becomes element 0 */
+    sn_gemm_at at;
+    const em_val *state;
+} packed_row;
+
+/* Packs the vector from element `offset` on; mask: its elements, NULL: all. */
+static void pack_vector(em *e, const gemm_plan *p, packed_row *r, em_val offset, em_val mask) {
     const sn_gemm *g = p->g;
-    at->mask = em_tail_mask(e, em_sub(e, end, offset), p->lanes);
-    em_val src = em_gep(e, from, g->a.dtype, em_mul(e, at->col, em_size_value(e, g->a.col)));
-    em_val x = load_of_a(e, g, src, p->lanes, at->mask);
-    if (g->prologue) x = g->prologue(g->ctx, e, x, at, state);
+    r->at.col = em_add(e, r->pc, offset);
+    r->at.mask = mask;
+    em_val src = em_gep(e, r->from, g->a.dtype, em_mul(e, r->at.col, em_size_value(e, g->a.col)));
+    em_val x = load_of_a(e, g, src, p->lanes, mask);
+    if (g->prologue) x = g->prologue(g->ctx, e, x, &r->at, r->state);
     if (g->int8) {
-        gemm_store_int8(e, p, x, to, offset);
+        gemm_store_int8(e, p, x, r->to, offset);
         return;
     }
     if (g->of_row) x = em_convert(e, x, SN_I8, p->t); /* in groups */
-    em_store(e, p->t, em_gep(e, to, p->t, offset), x);
+    em_store(e, p->t, em_gep(e, r->to, p->t, offset), x);
+}
+
+/* Elements [0, n): whole vectors, a few at a time, then the rest. */
+static void pack_row(em *e, const gemm_plan *p, packed_row *r, em_val n) {
+    enum { VECTORS = 4 };
+    em_val whole = em_round_down(e, n, VECTORS * p->lanes);
+    em_loop l = em_for(e, zero(e), whole, em_i64(e, VECTORS * p->lanes));
+    for (int i = 0; i < VECTORS; i++) pack_vector(e, p, r, em_addi(e, l.i, i * p->lanes), NULL);
+    em_end(e, &l);
+    l = em_for(e, whole, n, em_i64(e, p->lanes));
+    pack_vector(e, p, r, l.i, em_tail_mask(e, em_sub(e, n, l.i), p->lanes));
+    em_end(e, &l);
 }
 
 /* a_transposed: dst[k][i] = A[row + i][pc + k] for one microtile. A's columns are contiguous, and
@@ -88,25 +106,24 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
 static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     const sn_gemm *g = p->g;
     em_loop rows = em_for(e, zero(e), q->n_rows, one(e));
-    sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2},
-                     .row = em_add(e, q->row, rows.i),
-                     .col = zero(e),
-                     .lanes = p->lanes};
-    if (g->n_blocks) at.row = gemm_row_of_a(e, p, gemm_sorted_row(e, q->batch0, at.row));
-    em_val from = em_gep(e, q->a, g->a.dtype, em_mul(e, at.row, em_size_value(e, g->a.row)));
-    em_val to = em_gep(e, q->dst, p->t, em_muli(e, rows.i, p->a_row_stride));
     em_val state[SN_GEMM_STATE] = {NULL};
-    if (g->row_prologue) g->row_prologue(g->ctx, e, &at, state);
+    packed_row r = {.to = em_gep(e, q->dst, p->t, em_muli(e, rows.i, p->a_row_stride)),
+                    .pc = q->pc,
+                    .at = {.batch = {q->batch0, q->batch1, q->batch2},
+                           .row = em_add(e, q->row, rows.i),
+                           .col = zero(e),
+                           .lanes = p->lanes},
+                    .state = state};
+    if (g->n_blocks) r.at.row = gemm_row_of_a(e, p, gemm_sorted_row(e, q->batch0, r.at.row));
+    r.from = em_gep(e, q->a, g->a.dtype, em_mul(e, r.at.row, em_size_value(e, g->a.row)));
+    if (g->row_prologue) g->row_prologue(g->ctx, e, &r.at, state);
     if (g->of_row) em_store(e, SN_F32, gemm_of_row(e, p, q->dst, rows.i), state[g->n_state - 1]);
-    em_val pc = q->pc, kb = q->kb;
+    em_val kb = q->kb;
     if (g->int8) { /* in elements */
-        pc = em_muli(e, pc, 4);
-        kb = em_imin(e, em_muli(e, kb, 4), em_sub(e, em_size_value(e, p->k), pc));
+        r.pc = em_muli(e, r.pc, 4);
+        kb = em_imin(e, em_muli(e, kb, 4), em_sub(e, em_size_value(e, p->k), r.pc));
     }
-    em_loop l = em_for(e, zero(e), kb, em_i64(e, p->lanes));
-    at.col = em_add(e, pc, l.i);
-    pack_vector(e, p, from, to, &at, l.i, kb, state);
-    em_end(e, &l);
+    pack_row(e, p, &r, kb);
     em_end(e, &rows);
 }
 
