@@ -136,7 +136,8 @@ static void emit_prefetches(em *e, const micro *m, carried *c, const em_val *b, 
         gemm_prefetch_c(e, p, m->arg.c_list, em_addi(e, k, u));
     if (u % m->b_next_every == 0)
         prefetch_stream(e, &c->b_next, m->arg.b_next_step, m->b_next_every);
-    if (u % m->next_a_every == 0) prefetch_stream(e, &c->next_a, m->arg.next_a_step, 1);
+    for (int i = 0; i < p->next_a_lines && u % m->next_a_every == 0; i++)
+        prefetch_stream(e, &c->next_a, m->arg.next_a_step, 1);
 }
 
 /* A vector of B in the compute type: narrow panels are widened here. */

@@ -290,10 +290,12 @@ static void choose_row_kernels(gemm_plan *p) {
 /* What an MC block does for the next one. */
 static void choose_next_a(gemm_plan *p, int max_rows) {
     const sn_gemm *g = p->g;
-    bool contiguous = !g->int8 && !g->n_blocks && !p->pack_b && gemm_is(g->a.col, 1) &&
-                      g->a.row.slot < 0 && g->k.slot < 0 && g->a.row.value == g->k.value &&
-                      !gemm_is(g->m, 1);
+    bool contiguous = !(g->int8 && p->small_tile) && !g->n_blocks && !p->pack_b &&
+                      gemm_is(g->a.col, 1) && g->a.row.slot < 0 && g->k.slot < 0 &&
+                      g->a.row.value == p->k.value && !gemm_is(g->m, 1);
+    int of_step = p->mr * (int)sn_dtype_size(g->a.dtype) * (g->int8 ? 4 : 1); /* bytes */
     p->prefetch_next_a = contiguous && !p->k_blocked;
+    p->next_a_lines = (of_step + GEMM_LINE - 1) / GEMM_LINE;
     p->pack_in_microkernel = p->pack_a_per_call && contiguous && max_rows == p->mr &&
                              g->k.value % (GEMM_LINE / p->esize) == 0;
     p->pack_next_a = p->pack_a && !p->a_transposed && !p->pack_b && !p->short_k &&
