@@ -10,7 +10,7 @@
 
 enum {
     GEMM_TILE_ROWS = 7,
-    GEMM_PACK_A_PANELS = 20, /* pack_a_per_call pays from so many panels on */
+    GEMM_PACK_A_PANELS = 20, /* packing A costs little from so many panels on */
     GEMM_LINE = 64           /* bytes of a cache line */
 };
 
@@ -90,6 +90,7 @@ typedef struct gemm_plan {
     bool pack_a;          /* A is packed to scratch: prologue, conversion, transposition or strides
                              that the microkernel cannot address */
     bool pack_a_per_call; /* ... only if this call has many panels; only full microtiles read it */
+    int pack_a_panels;    /* ... so many */
     bool a_transposed;    /* ... a microtile at a time as [k][a_col_stride]: A's columns are
                              contiguous */
     bool pack_b;          /* the kernel packs or dequantizes B, as far as it is not read in place */

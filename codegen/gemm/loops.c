@@ -477,7 +477,7 @@ static void emit_jc_pc_ic(em *e, const gemm_plan *p, gemm_state *s, em_val row0,
 /* The order on the left. */
 static void emit_ic_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                           em_val panel0, em_val panel1) {
-    em_val n_panels = em_i64(e, GEMM_PACK_A_PANELS);
+    em_val n_panels = em_i64(e, p->pack_a_panels);
     s->packs_a = em_cmp(e, EM_GE, em_sub(e, panel1, panel0), n_panels);
     s->jc = panel0;
     s->next_panel = packed_panel(e, p, s, panel0, zero(e));

@@ -4,6 +4,7 @@
 #include "runtime/memory.h"
 
 enum {
+    PAGE_BYTES = 4096,       /* of a page, and of a way of most L1 caches */
     MAX_MR = 14,             /* rows of a microtile */
     MAX_MC = 1024,           /* rows of an MC block */
     MAX_UNBLOCKED_K = 24576, /* bytes of a row of A: longer rows are packed in KC blocks ... */
@@ -116,8 +117,7 @@ static bool choose_pack_a(const gemm_plan *p) {
 }
 
 /* Whether A is packed in calls with many panels. Rows a multiple of 4 KB apart share a set of L1,
- * which has fewer ways than MR, unless MR is 3: that costs 2 to 3 %. Packing a row takes as long as
- * multiplying it with half a panel. */
+ * which has fewer ways than MR, unless MR is 3 (count_pack_a_panels). */
 static bool choose_pack_a_per_call(const gemm_plan *p, int64_t longest) {
     const sn_gemm *g = p->g;
     bool plain =
@@ -125,7 +125,15 @@ static bool choose_pack_a_per_call(const gemm_plan *p, int64_t longest) {
     int64_t row = g->a.row.value;
     return plain && !p->pack_b && !g->n_blocks && !gemm_is(g->m, 1) && g->k.slot < 0 &&
            g->k.value <= longest && g->a.row.slot < 0 && row > 0 && row <= INT32_MAX / 128 &&
-           row * p->esize % 4096 == 0 && p->mr > 4;
+           row * p->esize % PAGE_BYTES == 0 && p->mr > 4;
+}
+
+/* From how many panels on. Packing a row takes as long as multiplying it with half a panel. Of 14 rows
+ * 12 ways (48 KB) keep most: reading A in place costs 2 to 3 %. Of 8 ways (32 KB) each row misses in
+ * each step, which costs 20 to 35 %, more than packing costs a single panel. */
+static int count_pack_a_panels(const gemm_plan *p) {
+    int64_t ways = p->l1_bytes / PAGE_BYTES;
+    return 2 * p->mr > 3 * ways ? 1 : GEMM_PACK_A_PANELS;
 }
 
 /* Packed B and long K: blocks K within an MC block (keeps_partial_c). Without it few rows would fit
@@ -218,6 +226,7 @@ static void choose_a(gemm_plan *p) {
     const sn_gemm *g = p->g;
     int64_t longest = MAX_UNBLOCKED_K / p->esize;
     p->pack_a_per_call = choose_pack_a_per_call(p, longest);
+    p->pack_a_panels = count_pack_a_panels(p);
     p->pack_a = p->pack_a_per_call || choose_pack_a(p);
     bool long_k = g->k.slot >= 0 || g->k.value > longest || g->ragged_k;
     p->k_blocked = (p->pack_a || p->pack_b) && long_k;
