@@ -4,7 +4,7 @@
  * 2008. */
 #include "codegen/gemm/impl.h"
 
-enum { UNROLL = 4, MAX_STRAIGHT = 16 /* steps of the block kernel without a loop */ };
+enum { UNROLL = 4, MAX_STRAIGHT = 8 /* steps of the block kernel without a loop */ };
 
 /* Whether the loop is that of emit_counted_steps. */
 static bool counts_steps(const gemm_plan *p) {
