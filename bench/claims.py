@@ -70,6 +70,7 @@ SCRIPTS = {"few-bits": "quantised.py", "ranks": "ranks.py", "ranks-gpt2": "ranks
            "plan": "plan.py", "traffic": "traffic.py", "overlap": "overlap.py",
            "overlap-gpt2": "overlap.py --gpt2 --rounds 1 --ways 2:0", "recurrent": "recurrent.py",
            "selective-scan": "selective_scan.py",
+           "large-int4-int8": "large_model.py --size 1.1B --kinds int4 --compute int8 --warm --tokens 64",
            "experts": "experts.py --only prefill --layers 2 --weights bf16"}
 MODELS = ("stories", "shakespeare", "minilm")
 
@@ -206,6 +207,7 @@ def claims_of_int8():
         for peer in ("onnxruntime", "torch"):
             yield faster("gpt2-int8", "gpt2 forward", f"1x{tokens}", peer, 1.5)
     yield faster("bert8-int8", "bert-base encode", "8x128", "native-f32", 2.7 if vnni else 1)
+    yield share("large-int4-int8", "llama-1.1B decode", "int4", 90)
 
 
 def claims_of_few_bits():

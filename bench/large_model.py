@@ -2,6 +2,7 @@
 """Opens and runs a Llama of billions of parameters and compares it with the disk and the memory.
 
     bench/large_model.py [--size 7B] [--kinds bf16,int4] [--tokens 16] [--prompt 1] [--folder DIR] [--keep]
+                         [--json FILE]
 
 Makes the model with random bf16 weights (make_llama.py; 7B: 13.5 GB) unless it is there, and
 deletes it afterwards if it made it. For each storage of the weights, in this order:
@@ -158,6 +159,11 @@ def measure(o, model, kind):
           f"{again.speed:10.2f}{rate:8.1f}{100 * share:8.1f}", flush=True)
     if o.verbose:
         print(again.text.strip(), flush=True)
+    if o.json:
+        with open(o.json, "a") as f:
+            print(json.dumps({"name": f"llama-{o.size} decode", "shape": kind, "backend": "native", "level": 4,
+                              "ms_median": 1e3 / again.speed, "pct_roofline": 100 * share, "pct_run_peak": None}),
+                  file=f)
 
 
 def main():
@@ -174,6 +180,7 @@ def main():
     a.add_argument("--no-touch", action="store_true", help="do not touch free memory beforehand")
     a.add_argument("--compute", default="f32", choices=["f32", "int8"], help="arithmetic of decoding")
     a.add_argument("--keep", action="store_true", help="do not delete a model that was made")
+    a.add_argument("--json", metavar="FILE", help="appends a record per storage, as bench/claims.py reads them")
     a.add_argument("--verbose", action="store_true", help="statistics of the second start")
     o = a.parse_args()
     made = None
