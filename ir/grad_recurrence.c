@@ -78,8 +78,17 @@ static sn_node *of_decays(sn_node *g, sn_node *d) {
     return g->shape[last] == d->shape[last] ? d : sn_b_reduce(SN_OP_reduce_sum, d, 1, &last);
 }
 
-/* Every element's decay is on the paths from S at the beginning. */
+static bool is_zero(const sn_node *x) {
+    while (x->op == SN_OP_broadcast || x->op == SN_OP_reshape) x = x->in[0];
+    return x->op == SN_OP_const && sn_attr_flt(x, SN_A_value, 0) == 0;
+}
+
+/* Every element's decay is on the paths from S at the beginning, unless that is zero. */
 static void give_decay(const back *x) {
+    if (is_zero(x->start)) {
+        sn_gr_give(x->c, SN_REC_G, x->dg);
+        return;
+    }
     int64_t last = x->start->rank - 1;
     sn_dim shape[SN_MAX_RANK];
     sn_node *first =
