@@ -61,6 +61,20 @@ static bool labels_ok(const char *s, int n) {
     return true;
 }
 
+/* x, whose axis i is called label[i], as a tensor with the axes of c, broadcast to shape. */
+static sn_node *spread(sn_node *x, const char *label, const char *c, int rank,
+                       const sn_dim *shape) {
+    int64_t perm[SN_MAX_RANK];
+    sn_dim size[SN_MAX_RANK];
+    for (int i = 0, n = 0; i < rank; i++) {
+        int axis = find_label(label, x->rank, c[i]);
+        size[i] = axis < 0 ? 1 : shape[i];
+        if (axis >= 0) perm[n++] = axis;
+    }
+    sn_node *y = sn_b_reshape(sn_b_transpose(x, x->rank, perm), rank, size);
+    return sn_b_broadcast(y, rank, shape);
+}
+
 sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
     FRONT_ENTER("einsum", x, y);
     if (!spec) return sn_module_fail(x->m, SN_ERR_USAGE, "einsum: the specification is NULL");
@@ -121,7 +135,11 @@ sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
                 SN_ATTRS(SN_LIST(batch_a, n_batch, batch_a), SN_LIST(batch_b, n_batch, batch_b),
                          SN_LIST(contract_a, n_sum, sum_a), SN_LIST(contract_b, n_sum, sum_b)),
                 x, y);
-    return moved && z != bad_ ? sn_b_transpose(z, nc, perm) : z;
+    if (z == bad_) return z;
+    if (moved) z = sn_b_transpose(z, nc, perm);
+    if (n_sum) return z;
+    /* nothing is summed: an elementwise product, which kernels of its neighbours can compute */
+    return sn_b_binary(SN_OP_mul, spread(x, a, c, nc, z->shape), spread(y, b, c, nc, z->shape));
 }
 
 /* ---- look-ups ---- */

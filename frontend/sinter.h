@@ -429,8 +429,8 @@ void sn_split_at(sn_loc, sn_tensor, int axis, int n, sn_tensor *part);
 /* ---- products, convolutions and look-ups ---- */
 
 /* Labels name axes: sn_einsum("bhqd,bhkd->bhqk", q, k). Labels in both operands and the result are
- * batch axes; labels in both operands only are summed over. A label occurs at most once per
- * operand. */
+ * batch axes; labels in both operands only are summed over. Without any, as in "bi,bj->bij", the result
+ * is an elementwise product. A label occurs at most once per operand. */
 #define sn_einsum(spec, x, y) sn_einsum_at(SN_HERE, spec, x, y)
 /* 2-D convolution: x [B, C, H, W], w [O, C / groups, kh, kw] -> [B, O, Ho, Wo] with Ho = floor((H +
  * 2 padding - dilation (kh - 1) - 1) / stride) + 1; x is zero-padded. Options follow w:

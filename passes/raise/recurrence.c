@@ -125,7 +125,7 @@ static bool split(const body *b, sn_node *x, sn_node **col, sn_node **row) {
             if (list->v[a] != a) return false;
             shape[a] = x->shape[a];
         }
-        shape[b->n_lead] = b->S->shape[b->n_lead + i];
+        shape[b->n_lead] = x->shape[b->n_lead + i];
         sn_node *f = sn_b_reshape(x->in[i], b->n_lead + 1, shape);
         *(inner ? col : row) = times(*(inner ? col : row), f);
     }
@@ -297,15 +297,22 @@ static bool read_dot(const body *b, sn_node *n, form *f) {
     for (int a = b->n_lead; a < x->rank; a++)
         if (a != of_x->v[0]) free = sn_dim_mul(b->m, free, x->shape[a]);
     for (int a = 0; a < b->n_lead; a++) shape[a] = x->shape[a];
-    if (!m.vector) { /* q S */
-        if (sum->v[0] != b->inner || free != 1 || !sum_matrix(&m, f)) return false;
+    const bool in_place = sn_shapes_equal(n, b->S) && at == (b->inner == b->n_lead);
+    if (!m.vector) { /* q S, or (col row) S = col (row S) */
+        sn_node *pair[2] = {NULL, NULL};
+        if (sum->v[0] != b->inner || !sum_matrix(&m, f)) return false;
+        if (in_place && free != 1) {
+            bool first = of_x->v[0] == b->inner;
+            if (!split(b, x, &pair[first], &pair[!first]) || !pair[0] || !pair[1]) return false;
+            f->a = times(f->a, pair[1]);
+            return spread(f, pair[0]);
+        }
+        if (free != 1) return false;
         shape[b->n_lead] = b->S->shape[b->inner];
         f->a = times(f->a, sn_b_reshape(x, b->n_lead + 1, shape));
         return true;
     }
-    if (y->shape[sum->v[0]] != 1 || !sn_shapes_equal(n, b->S) || free != b->S->shape[b->inner] ||
-        at != (b->inner == b->n_lead))
-        return false;
+    if (y->shape[sum->v[0]] != 1 || !in_place || free != b->S->shape[b->inner]) return false;
     *f = m;
     shape[b->n_lead] = free;
     return spread(f, sn_b_reshape(x, b->n_lead + 1, shape));

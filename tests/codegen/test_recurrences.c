@@ -35,7 +35,8 @@ static sn_tensor decay(sn_tensor x, double strength) {
 /* ---- the bodies: x[0 .. 2] are q, k, v ---- */
 
 static void vector_step(sn_scan_step *s) {
-    s->next[0] = sn_add(sn_mul(col(s->x[3]), s->carry[0]), sn_mul(col(s->x[1]), row(s->x[2])));
+    sn_tensor written = sn_einsum("bhj,bhi->bhij", s->x[2], s->x[1]);
+    s->next[0] = sn_add(sn_mul(col(s->x[3]), s->carry[0]), written);
     s->y[0] = times_state(s->x[0], s->next[0]);
 }
 static void scalar_step(sn_scan_step *s) { /* state [V, K] */
@@ -56,8 +57,8 @@ static void delta_step(sn_scan_step *s) {
     s->y[0] = times_state(s->x[0], s->next[0]);
 }
 static void general_step(sn_scan_step *s) { /* state [V, K] */
-    sn_tensor read = sn_sum(sn_mul(s->carry[0], row(s->x[4])), -1);
-    sn_tensor kept = sn_add(sn_mul(s->carry[0], row(s->x[3])), sn_mul(col(read), row(s->x[5])));
+    sn_tensor moved = sn_matmul(s->carry[0], sn_matmul(col(s->x[4]), row(s->x[5])));
+    sn_tensor kept = sn_add(sn_mul(s->carry[0], row(s->x[3])), moved);
     s->next[0] = sn_add(kept, sn_mul(col(s->x[2]), row(s->x[1])));
     s->y[0] = sn_sum(sn_mul(s->next[0], row(s->x[0])), -1);
 }
