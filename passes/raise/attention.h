@@ -67,6 +67,8 @@ const sn_attr *ra_batch_of(const sn_node *dot, int side);
 const sn_attr *ra_contract_of(const sn_node *dot, int side);
 /* Axis i of a dot's result: the corresponding axis of each operand, or -1. */
 void ra_result_axis(const sn_node *dot, int i, int operand_axis[2]);
+/* Whether a dot's result has an axis of run-time size of each factor. */
+bool ra_is_square(const sn_node *dot);
 /* Whether n repeats its operand along the axis. */
 bool ra_repeats(const sn_node *n, int axis);
 

@@ -52,3 +52,14 @@ bool ra_goes_with(const sn_node *n, const sn_node *dot, int side) {
     }
     return true;
 }
+
+bool ra_is_square(const sn_node *n) {
+    bool grows[2] = {false, false};
+    for (int i = 0, from[2]; i < n->rank; i++) {
+        ra_result_axis(n, i, from);
+        if (sn_dim_is_const(n->m, n->shape[i], NULL)) continue;
+        grows[0] |= from[1] < 0;
+        grows[1] |= from[0] < 0;
+    }
+    return grows[0] && grows[1];
+}

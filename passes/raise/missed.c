@@ -243,18 +243,6 @@ static void report_softmax(finder *f, const sn_node *n) {
             shape_of(f, n), reader ? sn_name_with_place(reader) : "an output");
 }
 
-/* A product whose result has an axis of run-time size of each factor. */
-static bool is_square(const sn_node *n) {
-    bool grows[2] = {false, false};
-    for (int i = 0, from[2]; i < n->rank; i++) {
-        ra_result_axis(n, i, from);
-        if (sn_dim_is_const(n->m, n->shape[i], NULL)) continue;
-        grows[0] |= from[1] < 0;
-        grows[1] |= from[0] < 0;
-    }
-    return grows[0] && grows[1];
-}
-
 void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root) {
     uint32_t count = sn_module_node_count(r->m);
     finder f = {.r = r,
@@ -273,7 +261,7 @@ void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root) {
             sn_remark_add(
                 r->p, "raise", n, false,
                 "elements are computed one after the other, not in chunks of products: %s", why);
-        if (n->op == SN_OP_dot && is_square(n) && !f.reported[n->id] && !is_remarked(&f, n))
+        if (n->op == SN_OP_dot && ra_is_square(n) && !f.reported[n->id] && !is_remarked(&f, n))
             sn_remark_add(r->p, "raise", n, false,
                           "%s stays in memory: no second product takes it, as attention has",
                           shape_of(&f, n));

@@ -96,6 +96,24 @@ CHECK(full, "= attention %", S(full_op), S(full_plain), S(full_div), S(full_sqrt
       S(full_q), S(full_both), S(full_exp), S(full_einsum), S(full_rows), S(full_keys_first),
       S(full_flat), S(full_middle))
 
+/* ---- scores that are a sum of two products: one product of longer rows ---- */
+
+SPELLING(sum_op, sn_tensor q = sn_concat(3, sn_tanh(p.q), p.q), k = sn_concat(3, sn_tanh(p.k), p.k);
+         return sn_merge_heads(sn_attention(q, k, p.v, .scale = 1 / ROOT));)
+SPELLING(sum_plain, sn_tensor r = sn_matmul(sn_tanh(p.q), sn_swap(sn_tanh(p.k), 2, 3));
+         return finish(&p, sn_div(sn_add(scores(&p), r), ROOT));)
+SPELLING(sum_each, sn_tensor r = sn_einsum("bhqd,bhkd->bhqk", sn_tanh(p.q), sn_tanh(p.k));
+         return finish(&p, sn_add(sn_div(scores(&p), ROOT), sn_div(r, ROOT)));)
+CHECK(sums, "= attention %", S(sum_op), S(sum_plain), S(sum_each))
+
+SPELLING(weighted_op, sn_tensor q = sn_concat(3, sn_mul(sn_tanh(p.q), 3), p.q);
+         sn_tensor k = sn_concat(3, sn_tanh(p.k), p.k);
+         return sn_merge_heads(sn_attention(q, k, p.v, .scale = 1 / ROOT));)
+SPELLING(weighted_rows, sn_tensor q = sn_transpose(sn_tanh(p.q), 0, 2, 1, 3);
+         sn_tensor r = sn_einsum("bqhd,bhkd->bhqk", q, sn_tanh(p.k));
+         return finish(&p, sn_div(sn_add(scores(&p), sn_mul(r, 3)), ROOT));)
+CHECK(weighted_sums, "= attention %", S(weighted_op), S(weighted_rows))
+
 /* ---- causal ---- */
 
 SPELLING(causal_op, return sn_merge_heads(sn_attention(p.q, p.k, p.v, .causal = true));)
@@ -564,6 +582,8 @@ static void free_tap(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full),
+        cmocka_unit_test(sums),
+        cmocka_unit_test(weighted_sums),
         cmocka_unit_test(causal),
         cmocka_unit_test(powers_of_two),
         cmocka_unit_test(window),
