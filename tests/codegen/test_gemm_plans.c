@@ -14,7 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 4096 };
+enum {
+    MOST = 4096,
+    PLACES = 2 * MOST,
+    ONE_PANEL = 32 /* columns, at most */
+};
 
 /* A combination, and the smallest product that has it. */
 typedef struct combination {
@@ -27,13 +31,16 @@ typedef struct plans {
     sn_dtype t;
     combination *found;
     int n;
+    int16_t place[PLACES]; /* hash table: index in `found` + 1 */
 } plans;
 
 /* Rows where M is known at run time: one, a partial microtile, several blocks of long rows. */
 static const int64_t some_rows[] = {1, 2, 19, 67, 0};
 
+/* One panel of B is the last choice: nothing of B comes next. */
 static int64_t work(const gemm_shape *s) {
-    return s->n * s->k * (s->only_m ? s->only_m : 90);
+    int64_t work = s->n * s->k * (s->only_m ? s->only_m : 90);
+    return s->n > ONE_PANEL ? work : (work + (INT64_C(1) << 40));
 }
 
 static void consider(plans *p, const gemm_shape *s) {
@@ -41,13 +48,14 @@ static void consider(plans *p, const gemm_shape *s) {
     if (s->tile >= sn_gemm_tiles(&g)) return;
     uint32_t flags = sn_gemm_plan_flags(&g, p->target, p->t);
     if (!flags) return;
-    int i = 0;
-    while (i < p->n && p->found[i].flags != flags) i++;
-    if (i == p->n) {
+    uint32_t at = flags * UINT32_C(2654435761) / (UINT32_MAX / PLACES + 1);
+    while (p->place[at] && p->found[p->place[at] - 1].flags != flags) at = (at + 1) % PLACES;
+    if (!p->place[at]) {
         assert_true(p->n < MOST);
         p->found[p->n++] = (combination){.flags = flags, .shape = *s};
-    } else if (work(s) < work(&p->found[i].shape)) {
-        p->found[i].shape = *s;
+        p->place[at] = (int16_t)p->n;
+    } else if (work(s) < work(&p->found[p->place[at] - 1].shape)) {
+        p->found[p->place[at] - 1].shape = *s;
     }
 }
 
@@ -57,18 +65,25 @@ static const struct b_kind {
     sn_dtype panels;
     int scale_group;
     gemm_layout layout;
+    int64_t blocks; /* rows of C name one; ragged: k do */
+    bool ragged;
 } b_kinds[] = {{.packed = true},
                {.packed = true, .narrow = true, .panels = SN_BF16},
                {.packed = true, .narrow = true, .panels = SN_I8},
                {.packed = true, .scale_group = 32},
                {.layout = PLAIN},
                {.layout = TRANSPOSED},
-               {.layout = RUNTIME}};
+               {.layout = RUNTIME},
+               {.packed = true, .blocks = 3},
+               {.packed = true, .scale_group = 32, .blocks = 3},
+               {.layout = PLAIN, .blocks = 3},
+               {.layout = TRANSPOSED, .blocks = 3},
+               {.layout = PLAIN, .blocks = 3, .ragged = true}};
 
 static const gemm_layout layouts[] = {PLAIN, WIDE, TRANSPOSED, RUNTIME};
 
-/* Constant M, 0: known at run time. N; pairs: half of it. */
-static const int64_t all_rows[] = {0, 1, 2, 33, 300}, all_columns[] = {64, 672};
+/* Constant M, 0: known at run time. N, of packed blocks of each; pairs: half of it. */
+static const int64_t all_rows[] = {0, 1, 2, 33, 300}, all_columns[] = {64, 672, ONE_PANEL};
 
 /* Short; a vector and a line more or less; a multiple of 4 KB and of 16 KB in f32 or f64; past the limits from which K
  * is blocked. All multiples of a scale group, apart from the first. */
@@ -76,6 +91,7 @@ static const int64_t all_depths[] = {37, 64, 96, 512, 1024, 2048, 3104, 3232, 40
 
 /* All about C and what is fused. */
 static void with_fusions(plans *p, gemm_shape s) {
+    const int64_t columns = s.packed && s.blocks ? s.n / s.blocks : s.n;
     for (int fused = 0; fused < 5; fused++)
         for (int c = 0; c < 4; c++)
             for (int prologue = 0; prologue < 2; prologue++) {
@@ -84,8 +100,9 @@ static void with_fusions(plans *p, gemm_shape s) {
                 x.c = layouts[c];
                 x.epilogue = fused > 0;
                 x.no_store = fused == 2;
-                x.pair = fused == 3 ? s.n / 2 : fused == 4 ? 32 : 0;
+                x.pair = fused == 3 ? columns / 2 : fused == 4 ? 32 : 0;
                 if ((x.pair && !x.packed) || (fused > 0 && c > 1)) continue;
+                if (x.blocks && fused == 4) continue; /* a block has one result */
                 consider(p, &x);
             }
 }
@@ -113,11 +130,15 @@ static void enumerate(plans *p) {
                                     .narrow = b_kinds[b].narrow,
                                     .panels = b_kinds[b].panels,
                                     .scale_group = b_kinds[b].scale_group,
+                                    .blocks = b_kinds[b].blocks,
+                                    .ragged = b_kinds[b].ragged,
+                                    .per_row = b_kinds[b].blocks > 0 ? 2 : 0,
                                     .m_constant = all_rows[m] > 0,
                                     .only_m = all_rows[m],
                                     .n = all_columns[n]};
                     if (!s.m_constant) s.some_m = some_rows;
                     if (s.narrow && p->t == SN_F64) continue;
+                    if (s.packed && s.blocks) s.n *= s.blocks;
                     with_depths(p, s);
                 }
 }

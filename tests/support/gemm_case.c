@@ -19,16 +19,32 @@ static const int64_t all_m[] = {0,  1,  2,  3,  5,  7,  13,  14,  15,
 /* --- one problem ------------------------------------------------------------------------------ */
 
 enum { DIM_M, DIM_N, DIM_K, DIM_A, DIM_B, DIM_C, DIM_BATCH, DIMS };
-enum { BUF_A, BUF_B, BUF_C, BUF_BIAS, BUF_GAIN, BUF_OUT, BUF_COUNTER, BUF_SCALE, BUF_SUPER, BUFS };
+enum {
+    BUF_A,
+    BUF_B,
+    BUF_C,
+    BUF_BIAS,
+    BUF_GAIN,
+    BUF_OUT,
+    BUF_COUNTER,
+    BUF_SCALE,
+    BUF_SUPER,
+    BUF_INDEX,
+    BUFS
+};
 
 typedef struct problem {
     const gemm_shape *s;
     sn_dtype t;
     int64_t m, n, k, items, columns;                  /* of the result */
+    int64_t a_rows, b_rows, b_items;                  /* of the operands */
+    int64_t named;                                    /* rows of C, or k, that name a block */
     int64_t a_row, a_col, b_row, b_col, c_row, c_col; /* strides */
     int64_t a_item, b_item, c_item;                   /* elements of a batch item */
     void *a, *b, *bias, *gain;
-    uint16_t *scale, *super; /* in panels: bf16, or i8 and f16 */
+    uint16_t *scale, *super;   /* in panels: bf16, or i8 and f16 */
+    int32_t *index;            /* [named / per_row][per_row], rows one element further apart */
+    double *exact_a, *exact_b; /* A [items][a_rows][K], B [b_items][N][b_rows] */
     double *expect;
 } problem;
 
@@ -80,6 +96,14 @@ static void *fill_i8(int64_t n) {
     return p;
 }
 
+/* Some of them are outside the blocks. */
+static int32_t *fill_index(int64_t n, int64_t blocks) {
+    int32_t *p = guarded((size_t)n * sizeof *p);
+    for (int64_t i = 0; i < n; i++)
+        p[i] = (int32_t)floor((noise() + 1) / 2 * (double)(blocks + 2)) - 1;
+    return p;
+}
+
 static em_size stride(gemm_layout l, int64_t v, int slot) {
     return l == RUNTIME ? EM_SIZE_DIM(slot) : EM_SIZE_CONST(v);
 }
@@ -99,7 +123,7 @@ static em_val bias_and_square(void *ctx, em *e, const em_val *acc, const sn_gemm
     em_val x = em_add(e, acc[0], em_load_mask(e, p->t, bias, at->lanes, at->mask, NULL));
     em_val to = em_add(e, em_mul(e, at->row, em_i64(e, p->c_row)), at->col);
     em_val place = em_gep(e, em_buf(e, BUF_C), p->t, to);
-    if (p->columns < p->n) return em_mul(e, x, acc[1]);
+    if (p->s->pair && p->columns < p->n) return em_mul(e, x, acc[1]);
     if (p->s->pair) {
         em_val apart = em_i64(e, p->s->pair);
         em_val y = em_load(e, p->t, em_gep(e, bias, p->t, apart), at->lanes);
@@ -128,6 +152,21 @@ static em_val shift_and_gain(void *ctx, em *e, em_val x, const sn_gemm_at *at,
 }
 
 /* --- reference -------------------------------------------------------------------------------- */
+
+static int64_t div_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+/* Elements of the index array. */
+static int64_t index_size(const problem *p) {
+    return p->s->blocks ? div_up(p->named, p->s->per_row) * (p->s->per_row + 1) : 0;
+}
+
+/* The block that row i of C, or k = i, names. */
+static int64_t block_of(const problem *p, int64_t i) {
+    int64_t per_row = p->s->per_row, b = p->index[i / per_row * (per_row + 1) + i % per_row];
+    return b < 0 ? 0 : b < p->s->blocks ? b : p->s->blocks - 1;
+}
 
 static double a_element(const problem *p, int64_t item, int64_t i, int64_t k) {
     int64_t row = item * p->a_item + i * p->a_row;
@@ -166,22 +205,56 @@ static double b_element(const problem *p, int64_t b, int64_t k, int64_t j) {
     return x * factor(p, k, j, 0) + (p->s->minima ? factor(p, k, j, 1) : 0);
 }
 
+static double *doubles(int64_t n) {
+    double *p = malloc((size_t)(n + 1) * sizeof *p);
+    assert_non_null(p);
+    return p;
+}
+
+/* The operands as the sums take them. */
+static void make_exact(problem *p) {
+    int64_t a_items = p->s->ragged ? 1 : p->items;
+    double *a = p->exact_a = doubles(a_items * p->a_rows * p->k);
+    double *b = p->exact_b = doubles(p->b_items * p->n * p->b_rows);
+    for (int64_t item = 0; item < a_items; item++)
+        for (int64_t i = 0; i < p->a_rows; i++)
+            for (int64_t k = 0; k < p->k; k++) *a++ = a_element(p, item, i, k);
+    for (int64_t item = 0; item < p->b_items; item++)
+        for (int64_t j = 0; j < p->n; j++)
+            for (int64_t k = 0; k < p->b_rows; k++) *b++ = b_element(p, item * p->b_item, k, j);
+}
+
 static double product(const problem *p, int64_t item, int64_t i, int64_t j) {
-    int64_t of = p->s->batch1 ? item / p->s->batch1 : item;
+    const gemm_shape *s = p->s;
+    int64_t a_item = item, b_item = s->batch1 ? item / s->batch1 : item;
+    if (s->blocks) a_item = b_item = 0;
+    if (s->blocks && !s->ragged) {
+        if (!s->packed) b_item = block_of(p, i);
+        i /= s->per_row;
+    }
+    const double *a = p->exact_a + (a_item * p->a_rows + i) * p->k;
+    const double *b = p->exact_b + (b_item * p->n + j) * p->b_rows;
     double sum = 0;
-    for (int64_t k = 0; k < p->k; k++)
-        sum += a_element(p, item, i, k) * b_element(p, of * p->b_item, k, j);
+    for (int64_t k = 0; k < p->k && !s->ragged; k++) sum += a[k] * b[k];
+    for (int64_t k = 0; k < p->k && s->ragged; k++)
+        if (block_of(p, k) == item) sum += a[k] * b[k / s->per_row];
     return sum;
 }
 
+/* The column of B of column j of row i of C. */
+static int64_t column(const problem *p, int64_t i, int64_t j) {
+    const gemm_shape *s = p->s;
+    return s->blocks && s->packed ? block_of(p, i) * (p->n / s->blocks) + j : j;
+}
+
 static void reference(problem *p) {
-    p->expect = malloc((size_t)(p->items * p->m * p->n + 1) * sizeof *p->expect);
-    assert_non_null(p->expect);
-    double *out = p->expect;
+    make_exact(p);
+    double *out = p->expect = doubles(p->items * p->m * p->columns);
     int64_t pair = p->s->pair;
     for (int64_t item = 0; item < p->items; item++)
         for (int64_t i = 0; i < p->m; i++)
-            for (int64_t j = 0; j < p->columns; j++) {
+            for (int64_t c = 0; c < p->columns; c++) {
+                int64_t j = column(p, i, c);
                 double x = product(p, item, i, j);
                 if (p->s->epilogue) {
                     double biased = x + get(p->t, p->bias, j);
@@ -190,9 +263,31 @@ static void reference(problem *p) {
                 }
                 *out++ = x;
             }
+    free(p->exact_a);
+    free(p->exact_b);
 }
 
 /* --- running ---------------------------------------------------------------------------------- */
+
+/* What the index array selects. */
+static void name_blocks(const problem *p, sn_gemm *g) {
+    const gemm_shape *s = p->s;
+    g->per_row = s->per_row;
+    g->index_buf = BUF_INDEX;
+    g->index_dtype = SN_I32;
+    g->index_row = EM_SIZE_CONST(s->per_row + 1);
+    g->index_col = EM_SIZE_CONST(1);
+    if (!s->ragged) {
+        g->n_blocks = s->blocks;
+        g->b_block = EM_SIZE_CONST(p->b_item);
+        return;
+    }
+    g->ragged_k = true;
+    g->n_batch = 1;
+    g->batch[0] = EM_SIZE_CONST(s->blocks);
+    g->a.batch[0] = g->b.batch[0] = EM_SIZE_CONST(0);
+    g->c.batch[0] = EM_SIZE_DIM(DIMS + 2);
+}
 
 static void make_spec(const problem *p, sn_gemm *g) {
     const gemm_shape *s = p->s;
@@ -234,6 +329,10 @@ static void make_spec(const problem *p, sn_gemm *g) {
         g->row_prologue = first_of_row;
         g->prologue = shift_and_gain;
     }
+    if (s->blocks) {
+        name_blocks(p, g);
+        return;
+    }
     if (!s->batch0) return;
     /* A and C change with M, so their item strides are run-time values */
     int64_t inner = s->batch1 ? s->batch1 : 1;
@@ -250,7 +349,7 @@ static void make_spec(const problem *p, sn_gemm *g) {
 
 typedef struct kernel {
     sn_kernel_fn *run, *pack;
-    int64_t scratch;
+    int64_t scratch, scratch_per_row;
 } kernel;
 
 static sn_kernel_fn *find(sn_jit *jit, const char *name) {
@@ -292,16 +391,30 @@ static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, in
     LLVMModuleRef mod = em_finish(&e, &err);
     if (!mod || !sn_jit_compile(jit, mod, NULL, &err)) fail_msg("%s: %s", p->s->name, err.message);
     em_free(&e);
-    return (kernel){find(jit, run), find(jit, pack), sn_gemm_scratch(&g, target, p->t)};
+    return (kernel){find(jit, run), find(jit, pack), sn_gemm_scratch(&g, target, p->t),
+                    sn_gemm_scratch_per_row(&g)};
 }
 
 /* Sizes and strides. */
 static problem make_problem(const gemm_shape *s, sn_dtype t, int64_t m) {
     problem p = {.s = s, .t = t, .m = m, .n = s->n, .k = s->k};
     p.items = (s->batch1 ? s->batch1 : 1) * (s->batch0 ? s->batch0 : 1);
-    p.columns = s->pair && s->n == 2 * s->pair ? s->pair : s->n;
-    set_strides(s->a, m, p.k, &p.a_row, &p.a_col, &p.a_item);
-    set_strides(s->b, p.k, p.n, &p.b_row, &p.b_col, &p.b_item);
+    p.b_items = s->batch0 ? s->batch0 : 1;
+    p.columns = s->blocks && s->packed ? s->n / s->blocks : s->n;
+    if (s->pair && p.columns == 2 * s->pair) p.columns = s->pair;
+    p.a_rows = m;
+    p.b_rows = p.k;
+    if (s->ragged) {
+        p.items = s->blocks;
+        p.named = p.k;
+        p.b_rows = div_up(p.k, s->per_row);
+    } else if (s->blocks) {
+        p.named = m;
+        p.a_rows = div_up(m, s->per_row);
+        if (!s->packed) p.b_items = s->blocks;
+    }
+    set_strides(s->a, p.a_rows, p.k, &p.a_row, &p.a_col, &p.a_item);
+    set_strides(s->b, p.b_rows, p.n, &p.b_row, &p.b_col, &p.b_item);
     set_strides(s->c, m, p.columns, &p.c_row, &p.c_col, &p.c_item);
     return p;
 }
@@ -315,13 +428,18 @@ static double round_to_panels(const gemm_shape *s, double v) {
                                  : rint(v * 127);
 }
 
+/* Elements of A. */
+static int64_t a_size(const problem *p) {
+    return (p->s->ragged ? 1 : p->items) * p->a_item;
+}
+
 static void prepare(problem *p, const gemm_shape *s, sn_dtype t, int64_t m) {
     *p = make_problem(s, t, m);
-    int64_t outer = s->batch0 ? s->batch0 : 1;
-    p->a = s->a_i8 ? fill_i8(p->items * p->a_item) : fill(t, p->items * p->a_item);
-    p->b = fill(t, outer * p->b_item);
-    for (int64_t i = 0; i < outer * p->b_item; i++)
-        put(t, p->b, i, round_to_panels(s, get(t, p->b, i)));
+    int64_t of_a = a_size(p), of_b = p->b_items * p->b_item;
+    p->a = s->a_i8 ? fill_i8(of_a) : fill(t, of_a);
+    p->b = fill(t, of_b);
+    if (s->blocks) p->index = fill_index(index_size(p), s->blocks);
+    for (int64_t i = 0; i < of_b; i++) put(t, p->b, i, round_to_panels(s, get(t, p->b, i)));
     p->bias = fill(t, p->n);
     p->gain = fill(t, p->k);
     if (s->scale_group) {
@@ -348,9 +466,9 @@ sn_gemm gemm_case_spec(const gemm_shape *s, sn_dtype t, int64_t m) {
 
 static void release(problem *p) {
     size_t size = sn_dtype_size(p->t);
-    int64_t outer = p->s->batch0 ? p->s->batch0 : 1;
-    release_guarded(p->a, (size_t)(p->items * p->a_item) * (p->s->a_i8 ? 1 : size));
-    release_guarded(p->b, (size_t)(outer * p->b_item) * size);
+    release_guarded(p->a, (size_t)a_size(p) * (p->s->a_i8 ? 1 : size));
+    release_guarded(p->b, (size_t)(p->b_items * p->b_item) * size);
+    release_guarded(p->index, (size_t)index_size(p) * sizeof *p->index);
     release_guarded(p->bias, (size_t)p->n * size);
     release_guarded(p->gain, (size_t)p->k * size);
     free(p->scale);
@@ -376,14 +494,16 @@ static void *run(const problem *p, const kernel *k, int threads, void *panels) {
     dim[DIMS + 3] = p->c_item;
     int64_t ticket = 0;
     void *buf[BUFS] = {
-        p->a, panels ? panels : p->b, out, p->bias, p->gain, NULL, &ticket, p->scale, p->super};
+        p->a,    panels ? panels : p->b, out, p->bias, p->gain, NULL, &ticket, p->scale, p->super,
+        p->index};
+    int64_t scratch_bytes = k->scratch + k->scratch_per_row * p->named;
     for (int t = 0; t < threads; t++) {
-        size_t room = ((size_t)k->scratch + 127) / 64 * 64;
+        size_t room = ((size_t)scratch_bytes + 127) / 64 * 64;
         char *scratch = aligned_alloc(64, room);
         assert_non_null(scratch);
         memset(scratch, 0xff, room); /* NaN */
         k->run(buf, dim, scratch, t, threads);
-        for (size_t i = (size_t)k->scratch; i < room; i++) assert_true(scratch[i] == (char)0xff);
+        for (size_t i = (size_t)scratch_bytes; i < room; i++) assert_true(scratch[i] == (char)0xff);
         free(scratch);
     }
     assert_true((ticket > threads) == (p->s->dynamic && threads > 1));

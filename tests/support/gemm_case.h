@@ -18,9 +18,13 @@ typedef struct gemm_shape {
     bool epilogue, prologue, no_store;
     int64_t pair;           /* pair distance; N = 2 pair: one result of both columns */
     int64_t batch0, batch1; /* 0: none; batch1 repeats B (GQA) */
-    int64_t only_m;         /* 0: many M */
-    const int64_t *some_m;  /* instead: these, up to a 0; NULL: none */
-    bool narrow;            /* panels of the type `panels`; B holds values that this type holds */
+    int64_t blocks; /* > 0: each row of C names one of so many blocks of B: N / blocks columns
+                               of packed B, else a matrix of N columns */
+    bool ragged;    /* ... instead each k names one of so many items of C; A is TRANSPOSED */
+    int per_row;    /* rows of C made of a row of A; ragged: k that share a row of B */
+    int64_t only_m; /* 0: many M */
+    const int64_t *some_m; /* instead: these, up to a 0; NULL: none */
+    bool narrow;           /* panels of the type `panels`; B holds values that this type holds */
     sn_dtype panels;
     int scale_group; /* > 0: integers in groups; B holds integers */
     int bits;        /* of them: 4 (or 0), 8 */
