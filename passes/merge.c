@@ -4,9 +4,10 @@
  * depend on parameters only, become one linear map with the concatenated weights; each original map
  * becomes a slice of the result, a view. The concatenated weights are computed once (hoist.c); if
  * parameters change between calls, nothing is merged. Maps from which blocks are selected (experts)
- * are merged with each other only; with weights "stored", so are maps of each storage. Gates of what
- * the others make are not merged: computed after it, they have the gate in their epilogue. Terminates:
- * one walk. */
+ * are merged with each other only; so are the maps of a feed-forward part, whose activation would
+ * not be in an epilogue that has other columns, too; with weights "stored", so are maps of each
+ * storage. Gates of what the others make are not merged: computed after it, they have the gate in
+ * their epilogue. Terminates: one walk. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/file_blocks.h"
@@ -60,12 +61,15 @@ static bool read_product(const merger *g, sn_node *n, product *p) {
            (width <= MAX_WIDTH || g->selected[n->id]);
 }
 
+static bool is_elementwise(const sn_node *n) {
+    return sn_ops[n->op].kind == SN_ELEM || sn_ops[n->op].flags & SN_OPF_INLINE;
+}
+
 /* Marks the linear maps below n, from which blocks are selected. */
 static void mark_selected(merger *g, const sn_node *n) {
     if (g->selected[n->id]) return;
-    bool inside = sn_ops[n->op].kind == SN_ELEM || sn_ops[n->op].flags & SN_OPF_INLINE;
     g->selected[n->id] = true;
-    for (int i = 0; i < n->n_in && inside; i++) mark_selected(g, n->in[i]);
+    for (int i = 0; i < n->n_in && is_elementwise(n); i++) mark_selected(g, n->in[i]);
 }
 
 /* ---- gates ---- */
@@ -80,8 +84,7 @@ typedef struct gate_search {
 
 /* Element by element, each once: what a product's epilogue may hold. */
 static bool is_light(const sn_node *n) {
-    return sn_ops[n->op].kind == SN_ELEM || sn_ops[n->op].flags & SN_OPF_INLINE ||
-           n->op == SN_OP_reshape || n->op == SN_OP_transpose;
+    return is_elementwise(n) || n->op == SN_OP_reshape || n->op == SN_OP_transpose;
 }
 
 /* Takes queries, keys and values, or what is like them. */
@@ -129,12 +132,42 @@ static bool is_gate(gate_search *s, const sn_order *order, int at, const product
     return false;
 }
 
-/* Groups products with the same left operand and storage, in the order in which they were
+/* Whether all that is made of the product is elementwise work whose results other products with fixed
+ * weights read: the hidden values of a feed-forward part, or what they are multiplied with. */
+static bool is_hidden(gate_search *s, const sn_order *order, int at, const product *p) {
+    uint32_t flow = ++s->number;
+    bool works = false;
+    s->flows[p->node->id] = flow;
+    for (int i = at + 1; i < order->n; i++) {
+        const sn_node *n = order->node[i];
+        bool flows = false;
+        for (int k = 0; k < n->n_in; k++) flows |= s->flows[n->in[k]->id] == flow;
+        if (!flows) continue;
+        bool product = n->op == SN_OP_linear || n->op == SN_OP_dot;
+        if (product && sn_is_fixed(n->in[1])) continue;
+        if (!is_elementwise(n)) return false;
+        s->flows[n->id] = flow;
+        works = true;
+    }
+    return works;
+}
+
+/* Products of different uses are not merged. */
+typedef enum use { PLAIN, SELECTED, HIDDEN, GATE } use;
+
+static use use_of(const merger *g, gate_search *s, const sn_order *order, int at,
+                  const product *p) {
+    if (g->selected[p->node->id]) return SELECTED;
+    if (is_gate(s, order, at, p)) return GATE;
+    return is_hidden(s, order, at, p) ? HIDDEN : PLAIN;
+}
+
+/* Groups products with the same left operand, use and storage, in the order in which they were
  * written. */
 static void find_groups(merger *g, const sn_order *order) {
     struct group {
         int count, next; /* next: 1 + another one with the same left operand */
-        bool selected;
+        use use;
         sn_dim width;
         sn_storage form;
     } *group = sn_arena_alloc(g->m, sizeof *group * (size_t)(order->n + 1));
@@ -148,17 +181,16 @@ static void find_groups(merger *g, const sn_order *order) {
     for (int i = 0; i < order->n; i++) {
         product p;
         if (!read_product(g, order->node[i], &p)) continue;
-        if (!g->selected[p.node->id] && is_gate(&search, order, i, &p)) continue;
+        use use = use_of(g, &search, order, i, &p);
+        if (use == GATE) continue;
         sn_storage form = sn_file_storage(g->p, p.w);
-        bool selected = g->selected[p.node->id];
         int *at = &first[p.x->id];
-        while (*at && !(sn_storage_equal(group[*at - 1].form, form) &&
-                        group[*at - 1].selected == selected))
+        while (*at && !(sn_storage_equal(group[*at - 1].form, form) && group[*at - 1].use == use))
             at = &group[*at - 1].next;
         if (!*at) {
             *at = ++g->n_group;
             group[*at - 1].form = form;
-            group[*at - 1].selected = selected;
+            group[*at - 1].use = use;
         }
         struct group *k = &group[*at - 1];
         if (k->count == MAX_MEMBER) continue;
