@@ -596,7 +596,7 @@ sn_tensor sn_optimize_at(sn_loc, sn_tensor loss, sn_tensor rate, int n, const sn
 
 /* Rotary positions [TSE]: x [B, .., T, d], pos [T] or [B, T]. Pair i is rotated by the angle pos
  * base^(-2i/d), .base = 10000, or pos .freq[i], .freq floats [d/2]. .halves = true: pairs are (i, i + d/2), as in Hugging Face;
- * otherwise (2i, 2i+1). */
+ * otherwise (2i, 2i+1). To rotate some columns only: sn_slice, sn_rope, sn_concat, which is one operation from level 2 on. */
 #define sn_rope(x, ...) sn_rope_at(SN_HERE, x, (sn_rope_options){.pos = __VA_ARGS__})
 typedef struct sn_rope_options {
     sn_tensor pos;

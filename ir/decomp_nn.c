@@ -243,58 +243,80 @@ static sn_node *rope_frequencies(decomp *c, int64_t half) {
     return NULL;
 }
 
-/* Where the index along the last axis but one is in one of the ranges of `turned`. */
-static sn_node *in_ranges(const decomp *c, const sn_node *x, const sn_attr *turned) {
-    sn_dim shape[2] = {x->shape[x->rank - 2], 1};
-    sn_node *at = sn_b_iota(c->m, SN_I32, 2, shape, 0), *in = NULL;
-    for (int i = 0; i + 1 < turned->n; i += 2) {
-        sn_node *one = sn_b_scalar(SN_OP_lt, at, (double)turned->v[i + 1]);
-        if (turned->v[i] > 0) {
-            sn_node *from = sn_b_scalar(SN_OP_lt, at, (double)turned->v[i]);
-            one = sn_b_binary(SN_OP_and, one, sn_b_unary(SN_OP_not, from));
-        }
-        in = in ? sn_b_binary(SN_OP_or, in, one) : one;
-    }
-    return in;
+/* The columns that rotate, [first, last); false after recording a mistake. */
+static bool rope_columns(decomp *c, const sn_node *x, int64_t *width, int64_t *first,
+                         int64_t *last) {
+    const sn_attr *columns = sn_dc_attr(c, SN_A_columns);
+    if (!sn_dc_number(c, "the width of x", x->shape[x->rank - 1], width)) return false;
+    if (columns && columns->n != 2)
+        return sn_dc_fail(c, "attribute 'columns' needs the first column and the first after it");
+    *first = columns ? columns->v[0] : 0;
+    *last = columns ? columns->v[1] : *width;
+    if (*first < 0 || *last > *width || *last <= *first)
+        return sn_dc_fail(c, "x of width %lld has no columns %lld to %lld", (long long)*width,
+                          (long long)*first, (long long)*last - 1);
+    if ((*last - *first) % 2)
+        return sn_dc_fail(c, "the width of what is rotated must be even, not %lld",
+                          (long long)(*last - *first));
+    return true;
 }
 
+/* Of each column of x the pair that it is in, and the other column of the pair. inside: columns that
+ * rotate; NULL: all. The others are in pair 0, and their own partners. */
+typedef struct pairing {
+    sn_node *inside, *pair, *other, *is_first;
+} pairing;
+
+static pairing pair_columns(const decomp *c, int64_t width, int64_t first, int64_t last) {
+    const sn_dim row[1] = {width};
+    const double half = (double)(last - first) / 2;
+    pairing p = {NULL};
+    sn_node *column = sn_b_iota(c->m, SN_I32, 1, row, 0), *i = column;
+    if (first > 0 || last < width) {
+        sn_node *before = sn_b_scalar(SN_OP_lt, column, (double)first);
+        sn_node *to_last = sn_b_scalar(SN_OP_lt, column, (double)last);
+        p.inside = sn_b_binary(SN_OP_and, to_last, sn_b_unary(SN_OP_not, before));
+        i = sn_b_select(p.inside, sn_b_scalar(SN_OP_sub, column, (double)first),
+                        sn_b_scalar(SN_OP_mul, column, 0));
+    }
+    if (sn_dc_int(c, SN_A_interleaved, 0)) {
+        p.pair = sn_b_scalar(SN_OP_div, i, 2);
+        p.other = sn_b_scalar(SN_OP_xor, i, 1);
+    } else {
+        p.pair = sn_b_scalar(SN_OP_mod, i, half);
+        p.other = sn_b_scalar(SN_OP_mod, sn_b_scalar(SN_OP_add, i, half), 2 * half);
+    }
+    p.is_first = sn_b_binary(SN_OP_lt, i, p.other);
+    if (p.inside)
+        p.other = sn_b_select(p.inside, sn_b_scalar(SN_OP_add, p.other, (double)first), column);
+    return p;
+}
+
+/* Rows stay whole, so that the result is a single loop over x. */
 bool decomp_rope(decomp *c) {
-    int64_t width;
+    int64_t width, first_column = 0, last_column = 0;
     if (!sn_dc_float(c, 0) || !sn_dc_rank(c, 0, 2)) return false;
     sn_node *x = sn_dc_operand(c, 0);
     int last = x->rank - 1, axis = (int)sn_dc_int(c, SN_A_axis, last - 1);
-    const sn_attr *turned = sn_dc_attr(c, SN_A_turned);
     if (axis < 0 || axis >= last) return sn_dc_fail(c, "there is no axis %d before the last", axis);
-    if (turned && (turned->n < 2 || turned->n % 2))
-        return sn_dc_fail(c, "attribute 'turned' needs pairs of indices");
-    if (!sn_dc_number(c, "the width of x", x->shape[last], &width)) return false;
-    if (width % 2) return sn_dc_fail(c, "the width of x must be even, not %lld", (long long)width);
+    if (!rope_columns(c, x, &width, &first_column, &last_column)) return false;
     sn_node *pos = rope_positions(c, x, axis);
     if (!pos) return false;
-    /* Element i of a row is in pair `pair`, and `other` is the other element of the pair. Rows stay
-     * whole, so that the result is a single loop over x. */
-    const sn_dim row[1] = {width};
-    sn_node *i = sn_b_iota(c->m, SN_I32, 1, row, 0), *pair, *other, *first;
-    if (sn_dc_int(c, SN_A_interleaved, 0)) {
-        pair = sn_b_scalar(SN_OP_div, i, 2);
-        other = sn_b_scalar(SN_OP_xor, i, 1);
-    } else {
-        pair = sn_b_scalar(SN_OP_mod, i, (double)(width / 2));
-        other =
-            sn_b_scalar(SN_OP_mod, sn_b_scalar(SN_OP_add, i, (double)(width / 2)), (double)width);
-    }
-    first = sn_b_binary(SN_OP_lt, i, other);
-    sn_node *f = c->n_in > 2 ? rope_frequencies(c, width / 2)
-                             : frequencies(c, c->type, width, sn_dc_flt(c, SN_A_base, 10000), 0);
+    const int64_t rotated = last_column - first_column;
+    sn_node *f = c->n_in > 2 ? rope_frequencies(c, rotated / 2)
+                             : frequencies(c, c->type, rotated, sn_dc_flt(c, SN_A_base, 10000), 0);
     if (!f) return false;
+    const pairing p = pair_columns(c, width, first_column, last_column);
     sn_node *angle =
-        sn_b_binary(SN_OP_mul, pos, SN_NODE(c->m, gather, SN_ATTRS(SN_INT(axis, 0)), f, pair));
-    sn_node *sin = sn_b_unary(SN_OP_sin, angle), *cos = sn_b_unary(SN_OP_cos, angle);
-    sn_node *turn = sn_b_select(first, sn_b_unary(SN_OP_neg, sin), sin);
-    sn_node *swapped = SN_NODE(c->m, gather, SN_ATTRS(SN_INT(axis, last)), x, other);
+        sn_b_binary(SN_OP_mul, pos, SN_NODE(c->m, gather, SN_ATTRS(SN_INT(axis, 0)), f, p.pair));
+    const double scale = sn_dc_flt(c, SN_A_scale, 1);
+    sn_node *sin = sn_b_scalar(SN_OP_mul, sn_b_unary(SN_OP_sin, angle), scale);
+    sn_node *cos = sn_b_scalar(SN_OP_mul, sn_b_unary(SN_OP_cos, angle), scale);
+    sn_node *turn = sn_b_select(p.is_first, sn_b_unary(SN_OP_neg, sin), sin);
+    sn_node *swapped = SN_NODE(c->m, gather, SN_ATTRS(SN_INT(axis, last)), x, p.other);
     sn_node *y = sn_b_binary(SN_OP_add, sn_b_binary(SN_OP_mul, x, cos),
                              sn_b_binary(SN_OP_mul, swapped, turn));
-    return sn_dc_done(c, turned ? sn_b_select(in_ranges(c, x, turned), y, x) : y);
+    return sn_dc_done(c, p.inside ? sn_b_select(p.inside, y, x) : y);
 }
 
 /* ---- losses and noise ---- */

@@ -274,25 +274,26 @@ static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, u
 static bool may_pair(const sn_grouping *g, const sn_group *k, int64_t distance) {
     const sn_node *dot = k->member[0];
     if (k->pair) return k->pair == distance && k->domain[k->rank - 1] == dot->shape[dot->rank - 1];
-    return sn_group_packs(g, dot) && !k->reduces && !k->swaps &&
+    return sn_group_packs(g, dot) && !k->reduces && !k->swap &&
            distance % (sn_panel_columns((sn_dtype)dot->dtype) / 2) == 0;
 }
 
 /* Whether n swaps columns of a product, or of a value of its epilogue, that are available there:
- * neighbours, which are in one register, or columns that can be paired. */
+ * columns of one panel, or columns that can be paired. */
 static bool takes_swap(sn_grouping *g, const sn_node *n) {
     int h = n->n_in ? g->group_of[n->in[0]->id] : -1;
     int64_t distance = h >= 0 && g->group[h].kind == SN_GROUP_GEMM ? sn_swap_distance(n) : 0;
     if (!distance) return false;
     sn_group *k = &g->group[h];
     if (!level_allows(g, k, n, origin_of(g, n)) || !epilogue_may(g, k, n)) return false;
-    bool neighbours = distance == 1;
     if (!ends_in_columns(k->member[0])) return false;
-    if (neighbours ? k->pair > 0 : !may_pair(g, k, distance)) return false;
-    if (neighbours)
-        k->swaps = true;
-    else
+    if (may_pair(g, k, distance)) {
         k->pair = distance;
+        return true;
+    }
+    bool in_panel = sn_panel_columns((sn_dtype)k->member[0]->dtype) % (2 * distance) == 0;
+    if (!in_panel || k->pair || (k->swap && k->swap != distance)) return false;
+    k->swap = distance;
     return true;
 }
 
@@ -317,7 +318,7 @@ static bool takes_blocks(sn_grouping *g, const sn_node *n) {
     const sn_group *k = &g->group[h];
     const sn_node *dot = k->member[0];
     int64_t size, panel = sn_panel_columns((sn_dtype)dot->dtype) / (k->pair ? 2 : 1);
-    if (!sn_group_packs(g, dot) || k->swaps || count_columns(dot) != 1 ||
+    if (!sn_group_packs(g, dot) || k->swap || count_columns(dot) != 1 ||
         n->in[0]->dtype != sn_epilogue_type(dot) || n->in[0]->rank != dot->rank ||
         n->in[0]->shape[dot->rank - 1] != k->domain[k->rank - 1] ||
         !sn_dim_is_const(g->m, n->shape[n->rank - 1], &size) || size % panel)

@@ -22,7 +22,7 @@ typedef struct sn_group {
     bool reduces;
     /* > 0: the halves of the product, of this many columns, are combined in the epilogue */
     int64_t pair;
-    bool swaps;       /* neighbouring columns are swapped, so no others can be */
+    int64_t swap; /* > 0: columns of a panel are swapped at this distance, so no others can be */
     sn_node **member; /* in topological order */
     int n_member, cap_member;
     int *dep; /* groups that must run before this one (direct) */

@@ -2,10 +2,12 @@
  * keys are rotated in its registers (fuse.c).
  *
  * Requires composites, after merge. Keeps values. For a linear map some of whose column ranges
- * (heads) are rotated, in the same way and by the same positions, the heads become an axis, and one
- * `rope` rotates those and leaves the others; the rotated tensors, and slices of the others, become
- * views of its result. Only if weights never change: otherwise the product does not get them in
- * panels, where the two halves of a head are side by side. Terminates: one walk. */
+ * (heads) are rotated, in the same way and by the same positions, blocks of columns become an axis:
+ * the heads or, where only part of each head is rotated, blocks as wide as that part. One `rope`
+ * rotates all blocks, and its result is selected in those that are to be rotated, times their
+ * factor; the rotated tensors, and slices of the others, become views of that. Only if weights never
+ * change: otherwise the product does not get them in panels, where the two halves of a block are side
+ * by side. Terminates: one walk. */
 #include "passes/backend.h"
 #include "passes/graph_util.h"
 #include "passes/match.h"
@@ -16,21 +18,28 @@
 
 enum { MAX_RANGES = 8 };
 
-/* The attributes and operands that must be equal for ropes to be merged. */
+/* The attributes and operands that must be equal for ropes to be merged. Of each head of `step` blocks
+ * of `width` columns block `block` is rotated. */
 typedef struct rotation {
     sn_node *pos, *freq; /* freq: NULL: base tells */
     double base;
-    int64_t width, interleaved;
+    int64_t width, step, block, interleaved;
     int axis; /* axis of the positions in the map's result */
 } rotation;
+
+/* Blocks of columns, the last excluded; factor on those that are rotated. */
+typedef struct range {
+    int64_t first, last;
+    double scale;
+} range;
 
 /* A linear map some of whose heads are rotated. */
 typedef struct product {
     sn_node *map;
     rotation rotation;
-    int64_t range[2 * MAX_RANGES]; /* ranges of heads, ascending, disjoint */
+    range range[MAX_RANGES]; /* of whole heads, ascending, disjoint */
     int n_range;
-    /* results: [.., heads, width]; the same in the shape of the map's result */
+    /* results: [.., blocks, width]; the rotated ones in the shape of the map's result */
     sn_node *whole, *turned;
 } product;
 
@@ -112,11 +121,34 @@ static bool has_panels(const sn_node *map) {
            !sn_is_fixed(map->in[0]);
 }
 
-/* Reads a rope: its parameters, and the range of heads of which map. False: not such a rope. */
-static bool read_rotation(rotator *r, const sn_node *rope, rotation *t, int64_t range[2]) {
+/* Divides heads of a number of columns into blocks as wide as what is rotated. False: the rotated
+ * columns would not be one of the blocks. */
+static bool divide_heads(const sn_node *rope, int64_t head, rotation *t) {
+    const sn_attr *columns = sn_attr_get(rope, SN_A_columns);
+    int64_t first = columns ? columns->v[0] : 0;
+    t->width = columns ? columns->v[1] - first : head;
+    t->step = head / t->width;
+    t->block = first / t->width;
+    return head % t->width == 0 && first % t->width == 0;
+}
+
+/* Whether the product has the two halves of a block in registers at once: neighbours always; halves
+ * that are in one panel, or that fill halves of panels. */
+static bool halves_meet(const rotator *r, const sn_node *rope, const rotation *t) {
+    int panel = sn_panel_columns((sn_dtype)rope->dtype);
+    if (t->interleaved || panel % t->width == 0 || t->width % panel == 0) return true;
+    sn_remark_add(r->p, "rotate", rope, true,
+                  "positions are rotated in a separate kernel: %lld rotated numbers neither divide "
+                  "%d nor are a multiple of it",
+                  (long long)t->width, panel);
+    return false;
+}
+
+/* Reads a rope: its parameters, and the blocks of which map. False: not such a rope. */
+static bool read_rotation(rotator *r, const sn_node *rope, rotation *t, range *range) {
     sn_node *x = rope->in[0], *map = below_views(x);
     int axis_of[SN_MAX_RANK], time = x->rank - 2;
-    int64_t first, last, all;
+    int64_t first, last, all, head;
     sn_view v;
     if (rope->op != SN_OP_rope || sn_attr_get(rope, SN_A_axis) || rope->dtype != map->dtype ||
         !has_panels(map) || !view_over(r->m, x, map, &v) ||
@@ -127,25 +159,33 @@ static bool read_rotation(rotator *r, const sn_node *rope, rotation *t, int64_t 
                     .base = sn_attr_flt(rope, SN_A_base, 10000),
                     .interleaved = sn_attr_int(rope, SN_A_interleaved, 0),
                     .axis = axis_of[time]};
-    if (!sn_dim_is_const(r->m, v.shape[time + 1], &t->width) || v.stride[time + 1] != 1)
-        return false;
+    if (!sn_dim_is_const(r->m, v.shape[time + 1], &head) || v.stride[time + 1] != 1) return false;
     for (int i = 0; i <= time; i++) /* heads side by side */
-        if (axis_of[i] < 0 && v.shape[i] != 1 && v.stride[i] != t->width) return false;
+        if (axis_of[i] < 0 && v.shape[i] != 1 && v.stride[i] != head) return false;
     for (int a = map->rank - 2; a >= 0 && v.shape[time] == 1 && t->axis < 0; a--)
         if (map->shape[a] == 1) t->axis = a;
     bool items = t->pos->rank == 2; /* positions for each item of the first axis of both */
     if (t->axis < items || (items && axis_of[0] != 0 && (v.shape[0] != 1 || map->shape[0] != 1)))
         return false;
     sn_dim_is_const(r->m, map->shape[map->rank - 1], &all);
-    range[0] = first / t->width;
-    range[1] = last / t->width;
-    return first % t->width == 0 && last % t->width == 0 && all % t->width == 0 &&
-           map->rank < SN_MAX_RANK;
+    if (first % head || last % head || all % head || map->rank >= SN_MAX_RANK) return false;
+    if (!divide_heads(rope, head, t)) {
+        sn_remark_add(r->p, "rotate", rope, true,
+                      "positions are rotated in a separate kernel: heads of %lld columns are not "
+                      "blocks of %lld, one of which is rotated",
+                      (long long)head, (long long)t->width);
+        return false;
+    }
+    range->first = first / t->width;
+    range->last = last / t->width;
+    range->scale = sn_attr_flt(rope, SN_A_scale, 1);
+    return true;
 }
 
 static bool same_rotation(const rotation *a, const rotation *b) {
     return a->pos == b->pos && a->freq == b->freq && a->base == b->base && a->width == b->width &&
-           a->interleaved == b->interleaved && a->axis == b->axis;
+           a->step == b->step && a->block == b->block && a->interleaved == b->interleaved &&
+           a->axis == b->axis;
 }
 
 /* Whether n depends on `below`. */
@@ -156,25 +196,25 @@ static bool depends_on(sn_module *m, sn_node *n, const sn_node *below) {
     return false;
 }
 
-/* Adds a range of heads; adjoining ranges are merged. False: too many, or some are already
- * rotated. */
-static bool add_range(product *k, const int64_t range[2]) {
+/* Adds a range; adjoining ranges with the same factor are merged. False: too many, or some blocks are
+ * already rotated. */
+static bool add_range(product *k, range new) {
+    range *of = k->range;
     int at = 0;
-    while (at < k->n_range && k->range[2 * at] < range[0]) at++;
-    if (k->n_range == MAX_RANGES || (at && k->range[2 * at - 1] > range[0]) ||
-        (at < k->n_range && range[1] > k->range[2 * at]))
+    while (at < k->n_range && of[at].first < new.first) at++;
+    if (k->n_range == MAX_RANGES || (at && of[at - 1].last > new.first) ||
+        (at<k->n_range &&new.last> of[at].first))
         return false;
-    memmove(&k->range[2 * at + 2], &k->range[2 * at],
-            sizeof *k->range * 2 * (size_t)(k->n_range - at));
-    memcpy(&k->range[2 * at], range, 2 * sizeof *range);
+    memmove(&of[at + 1], &of[at], sizeof *of * (size_t)(k->n_range - at));
+    of[at] = new;
     k->n_range++;
     for (int i = 0; i + 1 < k->n_range;) {
-        if (k->range[2 * i + 1] != k->range[2 * i + 2]) {
+        if (of[i].last != of[i + 1].first || of[i].scale != of[i + 1].scale) {
             i++;
             continue;
         }
-        memmove(&k->range[2 * i + 1], &k->range[2 * i + 3],
-                sizeof *k->range * (size_t)(2 * (k->n_range - i) - 3));
+        of[i].last = of[i + 1].last;
+        memmove(&of[i + 1], &of[i + 2], sizeof *of * (size_t)(k->n_range - i - 2));
         k->n_range--;
     }
     return true;
@@ -182,17 +222,9 @@ static bool add_range(product *k, const int64_t range[2]) {
 
 static void find_rope(rotator *r, sn_node *rope) {
     rotation t;
-    int64_t range[2];
-    if (!read_rotation(r, rope, &t, range)) return;
+    range range;
     sn_node *map = below_views(rope->in[0]);
-    int half_panel = sn_panel_columns((sn_dtype)map->dtype) / 2;
-    if (!t.interleaved && t.width / 2 % half_panel) {
-        sn_remark_add(r->p, "rotate", rope, true,
-                      "positions are rotated in a separate kernel: half a head is not a multiple "
-                      "of %d numbers",
-                      half_panel);
-        return;
-    }
+    if (!read_rotation(r, rope, &t, &range) || !halves_meet(r, rope, &t)) return;
     if (!r->product_of[map->id]) {
         if (depends_on(r->m, t.pos, map)) return;
         r->product =
@@ -222,32 +254,54 @@ static void find_rest(rotator *r, sn_node *slice) {
         return;
     const product *k = &r->product[r->product_of[map->id] - 1];
     for (int i = 0; i < k->n_range; i++)
-        if (first < k->range[2 * i + 1] * k->rotation.width &&
-            k->range[2 * i] * k->rotation.width < last)
+        if (first < k->range[i].last * k->rotation.width &&
+            k->range[i].first * k->rotation.width < last)
             return;
     r->member_of[slice->id] = r->product_of[map->id];
 }
 
 static sn_node *build(rotator *r, sn_node *old);
 
-/* The map with a heads axis, some of them rotated. */
+/* Which of the blocks are rotated in range i, [blocks, 1]; NULL: all. */
+static sn_node *rotated_blocks(rotator *r, const product *k, int i, sn_dim blocks) {
+    const rotation *t = &k->rotation;
+    const range *of = &k->range[i];
+    const sn_dim shape[2] = {blocks, 1};
+    sn_node *at = sn_b_iota(r->m, SN_I32, 2, shape, 0), *in = NULL;
+    if (of->last < blocks) in = sn_b_scalar(SN_OP_lt, at, (double)of->last);
+    if (of->first > 0) {
+        sn_node *from = sn_b_unary(SN_OP_not, sn_b_scalar(SN_OP_lt, at, (double)of->first));
+        in = in ? sn_b_binary(SN_OP_and, in, from) : from;
+    }
+    if (t->step > 1) { /* heads begin at multiples of it */
+        sn_node *block = sn_b_scalar(SN_OP_mod, at, (double)t->step);
+        sn_node *one = sn_b_scalar(SN_OP_eq, block, (double)t->block);
+        in = in ? sn_b_binary(SN_OP_and, in, one) : one;
+    }
+    return in;
+}
+
+/* The map with an axis of blocks, some of them rotated. */
 static void build_product(rotator *r, product *k) {
     const sn_node *map = k->map;
     const rotation *t = &k->rotation;
     int64_t all;
     sn_node *in[3];
-    sn_attr attr[4] = {SN_INT(axis, t->axis), SN_FLT(base, t->base),
-                       SN_INT(interleaved, t->interleaved),
-                       SN_LIST(turned, 2 * k->n_range, k->range)};
+    const sn_attr attr[3] = {SN_INT(axis, t->axis), SN_FLT(base, t->base),
+                             SN_INT(interleaved, t->interleaved)};
     sn_dim_is_const(r->m, map->shape[map->rank - 1], &all);
-    sn_dim heads = all / t->width, size[2] = {heads, t->width};
+    sn_dim blocks = all / t->width, size[2] = {blocks, t->width};
     for (int i = 0; i < map->n_in; i++) in[i] = build(r, map->in[i]);
     k->whole = sn_node_new(r->m, SN_OP_linear, map->n_in, in, SN_ATTRS(SN_LIST(size, 2, size)));
-    bool every = k->n_range == 1 && k->range[0] == 0 && k->range[1] == heads;
-    sn_node *y =
-        sn_node_new(r->m, SN_OP_rope, t->freq ? 3 : 2,
-                    (sn_node *[]){k->whole, build(r, t->pos), t->freq ? build(r, t->freq) : NULL},
-                    every ? 3 : 4, attr);
+    sn_node *rope = sn_node_new(
+        r->m, SN_OP_rope, t->freq ? 3 : 2,
+        (sn_node *[]){k->whole, build(r, t->pos), t->freq ? build(r, t->freq) : NULL}, 3, attr);
+    sn_node *y = k->whole;
+    for (int i = 0; i < k->n_range; i++) {
+        sn_node *in_range = rotated_blocks(r, k, i, blocks);
+        sn_node *turned = sn_b_scalar(SN_OP_mul, rope, k->range[i].scale);
+        y = in_range ? sn_b_select(in_range, turned, y) : turned;
+    }
     k->turned = sn_b_reshape(y, map->rank, map->shape);
 }
 

@@ -28,6 +28,11 @@ static void store_c(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *at) {
                       at->mask ? em_extract(e, at->mask, i) : NULL);
 }
 
+/* A vector of a row of accumulators. */
+static em_val load_row(em *e, const gemm_plan *p, em_val row, int col) {
+    return em_load(e, p->t, em_gep(e, row, p->t, em_i64(e, col)), p->lanes);
+}
+
 /* Row i of the microtiles. */
 static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_val i) {
     const sn_gemm *g = p->g;
@@ -52,9 +57,15 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_
                          .lanes = p->lanes,
                          .of_row = of_row};
         at.mask = column_mask(e, p, n, at.col);
-        em_val acc[2] = {em_load(e, p->t, em_gep(e, row, p->t, em_i64(e, j)), p->lanes), NULL};
-        if (g->pair_distance)
-            acc[1] = em_load(e, p->t, em_gep(e, row, p->t, em_i64(e, j + p->epi_cols)), p->lanes);
+        em_val acc[2] = {load_row(e, p, row, j), NULL};
+        if (g->pair_distance) {
+            acc[1] = load_row(e, p, row, j + p->epi_cols);
+            at.other_col = em_addi(e, at.col, g->pair_distance);
+        } else if (g->swap_distance >= p->lanes) { /* the columns exist where those from j on do */
+            int other = j ^ (int)g->swap_distance;
+            acc[1] = load_row(e, p, row, other);
+            at.other_col = em_addi(e, q->col, other);
+        }
         em_val v = g->epilogue ? g->epilogue(g->ctx, e, acc, &at) : acc[0];
         at.row = c_row;
         if (g->n_blocks) at.col = em_sub(e, at.col, q->batch1);

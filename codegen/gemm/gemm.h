@@ -79,14 +79,15 @@ typedef struct sn_gemm_operand {
 typedef struct sn_gemm_at {
     em_val batch[SN_GEMM_BATCH]; /* i64 */
     em_val row, col;             /* i64 */
+    em_val other_col;            /* epilogues: first column of acc[1], if there is one */
     em_val mask;
     int lanes;
     em_val of_row; /* epilogues with spec `of_row`: what the row's prologue left */
 } sn_gemm_at;
 
 /* Emits the epilogue of a vector of accumulators acc[0] and returns the vector to store in C; the
- * return value is ignored if `no_store` is set. acc[1] exists only for pairs: the accumulators
- * pair_distance columns further. */
+ * return value is ignored if `no_store` is set. acc[1]: the accumulators of the columns from
+ * at->other_col on: with pairs, or where columns are swapped that no vector holds together. */
 typedef em_val sn_gemm_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_at *at);
 
 /* Emits the reductions of one row over the columns of a panel, after the epilogue was emitted for
@@ -120,11 +121,13 @@ typedef struct sn_gemm {
     sn_gemm_groups groups;   /* of packed b */
     bool int8;
     int64_t pair_distance; /* > 0: columns this far apart meet in the epilogue; packed b only */
-    int64_t n_blocks;      /* > 0: row r of C is a block of columns, selected by `index` */
-    em_size b_block;       /* unpacked B: elements between blocks */
-    bool ragged_k;         /* each batch item sums over the k that name it */
-    int per_row;           /* rows of C for a row of A; ragged_k: columns of A for a row of B */
-    int index_buf;         /* base pointer of the integers: buf[index_buf] */
+    /* > 0, a divisor of half a panel: columns j and j ^ swap_distance meet in the epilogue */
+    int64_t swap_distance;
+    int64_t n_blocks; /* > 0: row r of C is a block of columns, selected by `index` */
+    em_size b_block;  /* unpacked B: elements between blocks */
+    bool ragged_k;    /* each batch item sums over the k that name it */
+    int per_row;      /* rows of C for a row of A; ragged_k: columns of A for a row of B */
+    int index_buf;    /* base pointer of the integers: buf[index_buf] */
     sn_dtype index_dtype;
     em_size index_row, index_col; /* strides */
     bool dynamic;                 /* products of a millisecond and more, or of one row: threads

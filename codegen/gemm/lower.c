@@ -173,9 +173,10 @@ static em_val emit_index(em *e, const sn_kernel *k, const sn_node *iota, const s
                            axis_index(e, k, y->shape, -1, y->rank, axis, col));
 }
 
-static em_val swap_neighbours(em *e, em_val v) {
+/* Swaps lanes i and i ^ distance. */
+static em_val swap_lanes(em *e, em_val v, int distance) {
     int lane[64], n = em_lanes_of(v);
-    for (int i = 0; i < n; i++) lane[i] = i ^ 1;
+    for (int i = 0; i < n; i++) lane[i] = i ^ distance;
     return n > 1 ? em_shuffle(e, v, v, lane, n) : v;
 }
 
@@ -184,10 +185,10 @@ static em_val swap_neighbours(em *e, em_val v) {
 typedef struct region_eval {
     const fused_region *fr;
     const sn_gemm_at *at;
-    const em_val *given; /* argument 0: the accumulators and, for pairs, those pair_distance columns
-                            further; in a prologue, elements of A */
+    const em_val *given; /* argument 0: the accumulators and those from at->other_col on; in a
+                            prologue, elements of A */
     const em_val *state; /* prologue: the row reductions that are known */
-    em_val *value[2];    /* of each node; [1]: the second half of pairs. NULL: not computed */
+    em_val *value[2];    /* of each node; [1]: at at->other_col. NULL: not computed */
 } region_eval;
 
 /* A reduction along a row of a prologue. */
@@ -209,11 +210,10 @@ static region_eval begin_eval(const fused_region *x, const sn_gemm_at *at, const
     return p;
 }
 
-/* Position of half 0 or 1 of a pair. */
-static sn_gemm_at half_at(em *e, const sn_kernel *k, const sn_gemm_at *at, int half) {
+/* Position of half 0 or 1: of the columns from at->col, or at->other_col, on. */
+static sn_gemm_at half_at(const sn_gemm_at *at, int half) {
     sn_gemm_at r = *at;
-    int64_t pair = sn_attr_int(k->step->node, SN_A_pair, 0);
-    if (half) r.col = em_addi(e, at->col, pair);
+    if (half) r.col = at->other_col;
     return r;
 }
 
@@ -224,12 +224,12 @@ static em_val emit_arg(em *e, const region_eval *p, const sn_node *n, int half) 
     int arg = (int)sn_attr_int(n, SN_A_index, 0), buf = x->first + arg - 1;
     if (arg == 0) return p->given[half];
     if (buf == x->k->step->n_in) return p->at->of_row; /* the prologue's second result */
-    sn_gemm_at at = half_at(e, x->k, p->at, half);
+    sn_gemm_at at = half_at(p->at, half);
     return load_tile(e, x->k, &x->k->step->in[buf], buf, &at);
 }
 
 static em_val emit_iota(em *e, const region_eval *p, const sn_node *n, int half) {
-    sn_gemm_at at = half_at(e, p->fr->k, p->at, half);
+    sn_gemm_at at = half_at(p->at, half);
     return emit_index(e, p->fr->k, n, &at);
 }
 
@@ -249,11 +249,10 @@ static em_val emit_slice(em *e, const region_eval *p, const sn_node *n, int half
     return value_at(e, p, n->in[0], sn_attr_get(n, SN_A_start)->v[n->rank - 1] != 0);
 }
 
-/* Swaps columns: neighbours, or the halves of pairs. */
+/* Swaps columns: lanes of a vector, or the vectors from at->col and at->other_col on. */
 static em_val emit_gather(em *e, const region_eval *p, const sn_node *n, int half) {
-    bool pairs = sn_attr_get(p->fr->k->step->node, SN_A_pair);
-    if (pairs) return value_at(e, p, n->in[0], !half);
-    return swap_neighbours(e, value_at(e, p, n->in[0], half));
+    if (p->given[1]) return value_at(e, p, n->in[0], !half);
+    return swap_lanes(e, value_at(e, p, n->in[0], half), (int)sn_swap_distance(n));
 }
 
 /* A prologue knows its row sums. An epilogue's reduction ends with the panel. */
@@ -318,7 +317,7 @@ static em_val emit_epilogue(void *ctx, em *e, const em_val *acc, const sn_gemm_a
     fused *f = ctx;
     const fused_region *x = &f->epi;
     region_eval p = begin_eval(x, at, acc, NULL);
-    sn_gemm_at other = half_at(e, x->k, at, f->both);
+    sn_gemm_at other = half_at(at, f->both);
     /* load everything before the first store: operands may alias results */
     em_val out[SN_MAX_RESULTS], second[SN_MAX_RESULTS];
     for (int o = 0; o < x->region->n_out; o++) {
@@ -515,6 +514,8 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     if (epi) {
         int first = sn_kernel_region_operand(s->node);
         x->epi = (fused_region){k, epi, sn_region_topo(k->m, epi), first, 0};
+        for (int i = 0; i < x->epi.order.n && !g->pair_distance && !g->swap_distance; i++)
+            g->swap_distance = sn_swap_distance(x->epi.order.node[i]);
         g->epilogue = emit_epilogue;
         for (int i = 0; i < s->n_out; i++) g->n_sums += sn_product_sums(s, i);
         if (g->n_sums) g->row_sums = emit_panel_sums, g->store_sums = store_panel_sums;

@@ -1,7 +1,9 @@
 /* rope.c: rotary embeddings written by hand, in the form that rotates whole heads:
  *   x cos(a) + concat(-x[d/2 ..], x[.. d/2]) sin(a),  a = concat(p f, p f),  f[i] = base^(-2i/d)
  *   with positions p down the rows. The frequencies f may be computed in any way: their values are
- *   compared.
+ *   compared. Then what surrounds a rope: constant factors, and concatenations that put rotated
+ *   columns back between the others,
+ *   concat(x[.. a], rope(x[a .. b]), x[b ..]).
  *
  * Source: Su et al. 2021, "RoFormer", equation 34, pairs as in Hugging Face's `rotate_half`. */
 #include "passes/graph_util.h"
@@ -12,18 +14,25 @@
 
 enum { MOST_WIDTH = 1024 };
 
-/* x if n is x[.., start .. start + size] on the last axis and whole on all others. */
-static sn_node *sliced(const sn_node *n, int64_t start, int64_t size) {
+/* x if n is x[.., start .. ] on the last axis and whole on all others. */
+static sn_node *columns_from(const sn_node *n, int64_t *start) {
     if (n->op != SN_OP_slice) return NULL;
     const sn_attr *from = sn_attr_get(n, SN_A_start), *step = sn_attr_get(n, SN_A_step);
     sn_node *x = n->in[0];
     int last = n->rank - 1;
     for (int a = 0; a <= last; a++) {
-        bool fits = a == last ? from->v[a] == start && n->shape[a] == size
+        bool fits = a == last ? sn_dim_is_const(n->m, from->v[a], start)
                               : from->v[a] == 0 && n->shape[a] == x->shape[a];
         if (!fits || (step && step->v[a] != 1)) return NULL;
     }
     return x;
+}
+
+/* The same for a number of columns. */
+static sn_node *sliced(const sn_node *n, int64_t start, int64_t size) {
+    int64_t from;
+    sn_node *x = columns_from(n, &from);
+    return x && from == start && n->shape[n->rank - 1] == size ? x : NULL;
 }
 
 /* x if n is concat(-x's second half, x's first half) of columns. */
@@ -156,4 +165,74 @@ static sn_node *raise_rope(sn_raiser *r, sn_node *n) {
     return NULL;
 }
 
-const sn_raising sn_raise_rope[] = {{SN_OP_add, raise_rope}, {SN_OP_COUNT, NULL}};
+/* ---- around a rope ---- */
+
+/* A rope that nothing else reads. */
+static bool is_own_rope(const sn_raiser *r, const sn_node *n) {
+    return n->op == SN_OP_rope && sn_raise_uses(r, n) <= 1;
+}
+
+/* The rope of x with another factor; columns: first and last + 1, NULL: all. */
+static sn_node *rope_again(const sn_node *rope, sn_node *x, double scale, const int64_t *columns) {
+    static const sn_attr_key kept[] = {SN_A_axis, SN_A_base, SN_A_interleaved};
+    sn_node *in[3] = {x, rope->in[1], rope->n_in > 2 ? rope->in[2] : NULL};
+    sn_attr attr[5];
+    int n = 0;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (sn_attr_get(rope, kept[i])) attr[n++] = *sn_attr_get(rope, kept[i]);
+    if (scale != 1) attr[n++] = SN_FLT(scale, scale);
+    if (columns) attr[n++] = SN_LIST(columns, 2, columns);
+    return sn_node_new(x->m, SN_OP_rope, rope->n_in, in, n, attr);
+}
+
+/* c rope(x) */
+static sn_node *scaled_rope(sn_raiser *r, sn_node *n) {
+    double c;
+    const sn_node *rope = sn_match_scaled(n, &c);
+    if (rope == n || !is_own_rope(r, rope) || sn_attr_get(rope, SN_A_columns)) return NULL;
+    return rope_again(rope, rope->in[0], c * sn_attr_flt(rope, SN_A_scale, 1), NULL);
+}
+
+/* rope(c x) */
+static sn_node *rope_of_scaled(sn_raiser *r, sn_node *n) {
+    double c;
+    sn_node *x = sn_match_scaled(n->in[0], &c);
+    if (x == n->in[0] || sn_raise_uses(r, n->in[0]) > 1 || sn_attr_get(n, SN_A_columns))
+        return NULL;
+    return rope_again(n, x, c * sn_attr_flt(n, SN_A_scale, 1), NULL);
+}
+
+/* concat of adjoining columns of x, of which one part is rotated, as a rope of all these columns */
+static sn_node *rope_of_columns(sn_raiser *r, sn_node *n) {
+    const int last = n->rank - 1;
+    const sn_node *rope = NULL;
+    sn_node *x = NULL;
+    int64_t first = 0, at = 0, columns[2] = {0, 0};
+    if (sn_attr_int(n, SN_A_axis, 0) != last) return NULL;
+    for (int i = 0; i < n->n_in; i++) {
+        sn_node *part = n->in[i];
+        int64_t from, size;
+        if (is_own_rope(r, part)) {
+            if (rope) return NULL;
+            rope = part;
+            part = part->in[0];
+        }
+        sn_node *whole = columns_from(part, &from);
+        if (!whole || !sn_dim_is_const(r->m, part->shape[last], &size)) return NULL;
+        if (!x) x = whole, first = at = from;
+        if (whole != x || from != at) return NULL;
+        if (part != n->in[i]) {
+            const sn_attr *inner = sn_attr_get(rope, SN_A_columns);
+            columns[0] = at - first + (inner ? inner->v[0] : 0);
+            columns[1] = at - first + (inner ? inner->v[1] : size);
+        }
+        at += size;
+    }
+    if (!rope) return NULL;
+    return rope_again(rope, sn_b_slice(x, last, first, at - first),
+                      sn_attr_flt(rope, SN_A_scale, 1), columns);
+}
+
+const sn_raising sn_raise_rope[] = {{SN_OP_add, raise_rope},         {SN_OP_mul, scaled_rope},
+                                    {SN_OP_neg, scaled_rope},        {SN_OP_rope, rope_of_scaled},
+                                    {SN_OP_concat, rope_of_columns}, {SN_OP_COUNT, NULL}};

@@ -387,7 +387,6 @@ static bool shard_rope(sharder *s, sn_node *n, sh_local *out) {
     sn_node *in[3] = {x.n};
     int axis = (int)sn_attr_int(n, SN_A_axis, n->rank - 2), a = x.at.axis;
     if (x.at.kind != SH_SPLIT || !a || a == n->rank - 1) return false;
-    if (a == n->rank - 2 && sn_attr_get(n, SN_A_turned)) return false;
     sh_layout of_positions = sh_on_axis(x.at, n->in[1]->rank - 1);
     for (int i = 1; i < n->n_in; i++)
         in[i] = i == 1 && a == axis ? sh_split(s, n->in[i], &of_positions) : sh_whole(s, n->in[i]);

@@ -189,6 +189,15 @@ static sn_node *slice_concat(sn_node *n) {
     return NULL;
 }
 
+/* parts without elements are left out of a concat */
+static sn_node *concat_empty(sn_node *n) {
+    int axis = (int)sn_attr_int(n, SN_A_axis, 0), k = 0;
+    sn_node **part = sn_arena_alloc(n->m, sizeof *part * n->n_in);
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i]->shape[axis] != 0) part[k++] = n->in[i];
+    return k && k < n->n_in ? sn_b_concat(n->m, k, part, axis) : NULL;
+}
+
 /* a concat of adjoining slices of one tensor is one slice */
 static sn_node *concat_slices(sn_node *n) {
     int axis = (int)sn_attr_int(n, SN_A_axis, 0);
@@ -287,6 +296,7 @@ const sn_simplification sn_simplify_move[] = {
     {SN_OP_broadcast, broadcast_reshape},
     {SN_OP_slice, slice_slice},
     {SN_OP_slice, slice_concat},
+    {SN_OP_concat, concat_empty},
     {SN_OP_concat, concat_slices},
     {SN_OP_add, add_pads},
     {SN_OP_COUNT, NULL},

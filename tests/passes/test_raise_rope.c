@@ -1,5 +1,6 @@
 /* test_raise_rope.c: rotary positions written by hand, as a half of each head turned by the other:
  * they become `rope`, and only where they are that. */
+#include "ir/ir.h"
 #include "tests/support/raise_check.h"
 
 #include <math.h>
@@ -135,7 +136,50 @@ static sn_tensor token_by_hand(sn_module *m) {
 }
 CHECK(of_a_token, "= rope %", S(token_op), S(token_by_hand))
 
+/* ---- part of the columns, and factors ---- */
+
+enum { FROM = 2, PART = 8 };
+
+static sn_tensor columns(sn_tensor x, int64_t first, int64_t n) {
+    return sn_slice(x, -1, first, n);
+}
+static sn_tensor rotated(sn_module *m, sn_tensor x) {
+    return sn_rope(columns(x, FROM, PART), positions(m), .halves = true);
+}
+static sn_tensor part_op(sn_module *m) {
+    sn_tensor x = heads(m);
+    const int64_t part[] = {FROM, FROM + PART};
+    return SN_NODE(m, rope,
+                   SN_ATTRS(SN_FLT(base, 10000), SN_FLT(scale, -1.5), SN_INT(interleaved, 0),
+                            SN_LIST(columns, 2, part)),
+                   x, positions(m));
+}
+static sn_tensor joined(sn_module *m) {
+    sn_tensor x = heads(m), y = sn_mul(rotated(m, x), -1.5);
+    return sn_concat(-1, columns(x, 0, FROM), y, columns(x, FROM + PART, D - FROM - PART));
+}
+static sn_tensor joined_twice(sn_module *m) { /* and scaled before */
+    sn_tensor x = heads(m), y = sn_mul(columns(x, FROM, PART), -1.5);
+    y = sn_concat(-1, columns(x, 0, FROM), sn_rope(y, positions(m), .halves = true));
+    return sn_concat(-1, y, columns(x, 0, 0), columns(x, FROM + PART, D - FROM - PART));
+}
+CHECK(of_columns, "= rope %", S(part_op), S(joined), S(joined_twice))
+
 /* ---- what only looks like it ---- */
+
+static sn_tensor moved(sn_module *m) {
+    sn_tensor x = heads(m);
+    return sn_concat(-1, columns(x, FROM, D - PART), rotated(m, x));
+}
+static sn_tensor rotated_twice(sn_module *m) {
+    sn_tensor x = heads(m);
+    return sn_concat(-1, rotated(m, x), rotated(m, x));
+}
+static sn_tensor of_another(sn_module *m) {
+    sn_tensor x = heads(m);
+    return sn_concat(-1, columns(sn_tanh(x), 0, FROM), rotated(m, x),
+                     columns(x, FROM + PART, D - FROM - PART));
+}
 
 SPELLING(other_sign, sn_sub(sn_mul(x, sn_cos(a)), sn_mul(rotate_half(x), sn_sin(a))))
 SPELLING(two_angles, turn(x, sn_cos(a), sn_sin(sn_mul(a, 2))))
@@ -161,6 +205,17 @@ static sn_tensor of_heads(sn_module *m) { /* an angle for each head, not each ro
     return turn(heads(m), sn_cos(a), sn_sin(a));
 }
 
+/* Not one rope of all columns. */
+static void not_of_columns(void **state) {
+    (void)state;
+    static const raise_spelling list[] = {S(moved), S(rotated_twice), S(of_another)};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char *text = raise_text(&list[i]);
+        if (strstr(text, "columns=")) fail_msg("%s became\n%s", list[i].name, text);
+        free(text);
+    }
+}
+
 static void left_alone(void **state) {
     (void)state;
     static const raise_spelling list[] = {S(other_sign),    S(two_angles), S(other_tensor),
@@ -174,8 +229,10 @@ static void left_alone(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(of_rows), cmocka_unit_test(of_items),
-                                       cmocka_unit_test(of_maps), cmocka_unit_test(of_a_token),
-                                       cmocka_unit_test(left_alone)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_rows),    cmocka_unit_test(of_items),
+        cmocka_unit_test(of_maps),    cmocka_unit_test(of_a_token),
+        cmocka_unit_test(of_columns), cmocka_unit_test(not_of_columns),
+        cmocka_unit_test(left_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

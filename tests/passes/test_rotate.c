@@ -14,10 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Heads of queries, heads of keys, their width, layout of pairs; the model's width. */
+/* Heads of queries, heads of keys, their width, layout of pairs; where only part of the columns is
+ * rotated, the first and their number; factors on rotated queries and keys, 0: none. */
 typedef struct shape {
     int64_t heads, key_heads, d;
     bool halves, bias;
+    int64_t from, part;
+    double q_scale, k_scale;
 } shape;
 
 enum { WIDTH = 40 };
@@ -34,11 +37,20 @@ static sn_tensor map(const shape *s, sn_tensor x, const char *name, int64_t head
     return sn_linear(x, sn_param(m, name, SN_F32, heads * s->d, WIDTH), b);
 }
 
+/* Rotates the columns of x. */
+static sn_tensor turn(const shape *s, sn_tensor x, sn_tensor pos, double scale) {
+    int64_t n = s->part ? s->part : s->d, rest = s->d - s->from - n;
+    sn_tensor y = sn_rope(n < s->d ? sn_slice(x, 3, s->from, n) : x, pos, .halves = s->halves);
+    if (scale != 0) y = sn_mul(y, scale);
+    if (s->from) y = sn_concat(3, sn_slice(x, 3, 0, s->from), y);
+    return rest ? sn_concat(3, y, sn_slice(x, 3, s->d - rest, rest)) : y;
+}
+
 static qkv project(const shape *s, sn_tensor x, sn_tensor pos) {
     sn_tensor q = sn_split_heads(map(s, x, "q", s->heads), s->heads);
     sn_tensor k = sn_split_heads(map(s, x, "k", s->key_heads), s->key_heads);
     sn_tensor v = sn_split_heads(map(s, x, "v", s->key_heads), s->key_heads);
-    return (qkv){sn_rope(q, pos, .halves = s->halves), sn_rope(k, pos, .halves = s->halves), v};
+    return (qkv){turn(s, q, pos, s->q_scale), turn(s, k, pos, s->k_scale), v};
 }
 
 static sn_tensor attend(const shape *s, sn_tensor x, sn_tensor pos) {
@@ -95,9 +107,10 @@ static sn_module *whole_forward(const shape *s, bool one_item) {
 static void in_the_product(void **state) {
     (void)state;
     static const shape shapes[] = {
-        {4, 2, 64, false, true},  {2, 1, 48, false, false}, {8, 4, 8, false, true},
-        {2, 2, 6, false, false},  {4, 4, 32, true, false},  {4, 2, 64, true, true},
-        {3, 1, 128, true, false}, {5, 1, 96, true, true},
+        {4, 2, 64, .bias = true},    {2, 1, .d = 48},
+        {8, 4, 8, .bias = true},     {2, 2, .d = 6},
+        {4, 4, 32, .halves = true},  {4, 2, 64, .halves = true, .bias = true},
+        {3, 1, 128, .halves = true}, {5, 1, 96, .halves = true, .bias = true},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         if (!effort_takes(i, 3)) continue;
@@ -108,15 +121,54 @@ static void in_the_product(void **state) {
     }
 }
 
-/* Only where the halves of a head fill halves of panels. */
-static void narrow_halves(void **state) {
+/* Halves that are in one panel, part of the columns of each head, and factors. */
+static void in_part(void **state) {
     (void)state;
-    static const shape shapes[] = {{2, 1, 48, true, false}, {2, 2, 8, true, true}};
+    static const shape shapes[] = {
+        {2, 2, 8, .halves = true, .bias = true},              /* halves within vectors */
+        {3, 1, 64, .halves = true, .bias = true, .part = 16}, /* GPT-NeoX */
+        {2, 1, 64, .halves = true, .part = 32},               /* Phi */
+        {1, 1, 192, .bias = true, .from = 128, .part = 64},   /* as in latent attention */
+        {2, 1, 64, .halves = true, .bias = true, .from = 16, .part = 16, .q_scale = 0.25},
+        {2, 2, 128, .halves = true, .part = 64, .q_scale = 1.2, .k_scale = 1.2},
+        {2, 1, 16, .bias = true, .part = 4, .k_scale = -3}, /* GPT-J */
+        {4, 2, 6, .q_scale = 0.5},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        if (!effort_takes(i, 3)) continue;
+        sn_module *m = whole_forward(&shapes[i], i % 2);
+        expect_fused(m, i % 2 ? 1 : 2, 0);
+        cc_check(m, 4, 4, 3, (int64_t[]){17, 1, 0}, 2e-4);
+    }
+}
+
+/* Halves in different panels, or heads that are not blocks as wide as what is rotated: one kernel for
+ * queries and one for keys, and no copies. */
+static void odd_blocks(void **state) {
+    (void)state;
+    static const shape shapes[] = {{2, 1, 48, .halves = true},
+                                   {2, 1, 80, .halves = true, .bias = true, .part = 32},
+                                   {1, 1, 128, .halves = true, .part = 96, .k_scale = 1.5},
+                                   {2, 1, 16, .from = 2, .part = 10}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         sn_module *m = whole_forward(&shapes[i], true);
         expect_fused(m, 0, 2);
         cc_check(m, 4, 4, 2, (int64_t[]){17, 1}, 2e-4);
     }
+}
+
+/* The gradient turns part of the columns back in one kernel, too. */
+static void gradient_in_part(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("gradient");
+    sn_dim t = sn_symbol_add(m, "T", 0, 64);
+    const shape s = {0, 0, 24, .halves = true, .from = 8, .part = 12, .q_scale = 0.5};
+    sn_tensor x = cc_input(m, "x", SN_F32, SHAPE(2, 3, t, 24)), g;
+    sn_tensor y = turn(&s, x, cc_input(m, "i40", SN_I32, SHAPE(t)), s.q_scale);
+    sn_grad(sn_sum_all(sn_mul(y, cc_input(m, "y", SN_F32, SHAPE(2, 3, t, 24)))), 1, &x, &g);
+    cc_entry(m, g, "gradient");
+    expect_fused(m, 0, 1);
+    cc_check(m, 0, 4, 2, (int64_t[]){17, 1}, 2e-4);
 }
 
 /* A single map that is turned, one whose columns are other things, too, and one whose columns are
@@ -125,7 +177,7 @@ static void other_users(void **state) {
     (void)state;
     sn_module *m = sn_module_new("users");
     sn_dim t = sn_symbol_add(m, "T", 0, 64);
-    const shape s = {2, 2, 16, false, false};
+    const shape s = {2, 2, .d = 16};
     sn_tensor x[4], part[4];
     for (int i = 0; i < 4; i++)
         x[i] = cc_input(m, (const char *[]){"x", "y", "z", "w"}[i], SN_F32, SHAPE(2, t, WIDTH));
@@ -153,7 +205,7 @@ static void left_alone(void **state) {
     (void)state;
     sn_module *m = sn_module_new("alone");
     sn_dim t = sn_symbol_add(m, "T", 0, 64);
-    const shape s = {2, 2, 16, false, false};
+    const shape s = {2, 2, .d = 16};
     sn_tensor x = cc_input(m, "x", SN_F32, SHAPE(2, t, WIDTH));
     sn_tensor pos = cc_input(m, "i40", SN_I32, SHAPE(t));
     qkv a = project(&s, x, pos);
@@ -173,7 +225,7 @@ static void left_alone(void **state) {
 static void two_distances(void **state) {
     (void)state;
     sn_module *m = sn_module_new("two");
-    const shape s = {1, 1, 32, false, false};
+    const shape s = {1, 1, .d = 32};
     sn_tensor x = cc_input(m, "x", SN_F32, SHAPE(5, WIDTH)), y = map(&s, x, "q", 1);
     sn_tensor i = sn_arange(m, SN_I32, 32);
     sn_node *near = SN_NODE(m, gather, SN_ATTRS(SN_INT(axis, 1)), y, sn_b_scalar(SN_OP_xor, i, 1));
@@ -195,7 +247,7 @@ static void by_hand(void **state) {
     (void)state;
     sn_module *m = sn_module_new("hand");
     sn_dim t = sn_symbol_add(m, "T", 0, 64);
-    const shape s = {4, 2, 32, true, true};
+    const shape s = {4, 2, 32, .halves = true, .bias = true};
     sn_tensor x = cc_input(m, "x", SN_F32, SHAPE(3, t, WIDTH));
     sn_tensor pos = sn_expand(sn_cast(cc_input(m, "i40", SN_I32, SHAPE(t)), SN_F32), 1);
     sn_tensor step = sn_div(sn_cast(sn_arange(m, SN_I32, 16), SN_F32), 16.0);
@@ -221,16 +273,21 @@ typedef struct weights {
     float q[N_Q], k[N_K], v[N_K];
 } weights;
 
-static sn_program *compile_decoder(sn_module *m, const char *narrow, int level, bool halves) {
+/* How a decoder is compiled; target NULL: this machine. */
+typedef struct decoder {
+    shape s;
+    const char *narrow, *target;
+} decoder;
+
+static sn_program *compile_decoder(sn_module *m, const decoder *d, int level) {
     sn_error err = {0};
-    const shape s = {HEADS, KEY_HEADS, D, halves, false};
     static const char *const names[] = {"prefill", "decode"};
     for (int i = 0; i < 2; i++) {
         sn_entry_begin(m, names[i]);
         sn_dim past = sn_symbol(m, "P", 0, CAPACITY - 1);
         sn_dim t = i ? 1 : sn_symbol(m, "T", 1, CAPACITY);
         sn_tensor x = sn_input(m, "x", SN_F32, 1, t, WIDTH);
-        qkv a = project(&s, x, sn_add(sn_arange(m, SN_I32, t), past));
+        qkv a = project(&d->s, x, sn_add(sn_arange(m, SN_I32, t), past));
         sn_tensor k = sn_kv_cache(a.k, "k_cache", past, CAPACITY);
         sn_tensor v = sn_kv_cache(a.v, "v_cache", past, CAPACITY);
         sn_output("y", sn_merge_heads(sn_attention(a.q, k, v, .causal = true)));
@@ -238,7 +295,8 @@ static sn_program *compile_decoder(sn_module *m, const char *narrow, int level, 
     }
     sn_options o = sn_options_default();
     o.level = level;
-    o.weights = narrow;
+    o.weights = d->narrow;
+    o.target = d->target;
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
     return p;
@@ -254,12 +312,11 @@ static void run_entry(sn_session *s, const char *name, int64_t past, int64_t t, 
 }
 
 /* Some tokens at once, then the others one by one. */
-static void decode(const char *narrow, int level, bool halves, weights *w, float *x, float *y,
-                   float *v) {
+static void decode(const decoder *d, int level, weights *w, float *x, float *y, float *v) {
     enum { FIRST = 5 };
     sn_error err = {0};
     sn_module *m = sn_module_new("decoder");
-    sn_program *p = compile_decoder(m, narrow, level, halves);
+    sn_program *p = compile_decoder(m, d, level);
     assert_int_equal(count_turning(p, "gemm"), level == 4 ? 2 : 0);
     sn_arg_binding param[] = {SN_BIND("q", SN_F32, w->q, HEADS * D, WIDTH),
                               SN_BIND("k", SN_F32, w->k, KEY_HEADS * D, WIDTH),
@@ -278,16 +335,23 @@ static void fill(float *p, int n, int step) {
     for (int i = 0; i < n; i++) p[i] = (float)((i + 1) * step % 211) / 300 - 0.35f;
 }
 
-/* Decoding with a cache and with weights of fewer bits: as on the level without. */
+/* Decoding with a cache and with weights of fewer bits, for vectors of any width: as on the level
+ * without. */
 static void decoding(void **state) {
     (void)state;
-    static const char *const narrow[] = {NULL, "bf16", "int8", "int4"};
+    static const char *const narrow[] = {NULL, "bf16", "int8", "int4"}, *const target[] = {
+                                                                            NULL, "x86-64-v3",
+                                                                            "x86-64", NULL};
     static weights w;
     static float x[TOKENS * WIDTH], y[2][TOKENS * N_Y], v[2][TOKENS * KEY_HEADS * D];
     fill(w.q, N_Q, 37), fill(w.k, N_K, 53), fill(w.v, N_K, 71), fill(x, TOKENS * WIDTH, 91);
     for (int i = 0; i < 8; i++) { /* by default every type once, each layout with two */
         if (!effort_takes((size_t)(i / 2 + i), 2)) continue;
-        for (int l = 0; l < 2; l++) decode(narrow[i / 2], l ? 4 : 2, i % 2, &w, x, y[l], v[l]);
+        const decoder d = {.s = {HEADS, KEY_HEADS, D, .halves = i % 2, .part = i < 2 ? 0 : 16,
+                                 .k_scale = i < 4 ? 0 : 2},
+                           .narrow = narrow[i / 2],
+                           .target = target[i / 2]};
+        for (int l = 0; l < 2; l++) decode(&d, l ? 4 : 2, &w, x, y[l], v[l]);
         for (int j = 0; j < TOKENS * N_Y; j++)
             assert_true(fabsf(y[0][j] - y[1][j]) <= 2e-5f * (1 + fabsf(y[0][j])));
     }
@@ -304,7 +368,8 @@ static void values_pass(void **state) {
     w.v[9 * WIDTH + 1] = -INFINITY;
     for (int halves = 0; halves < 2; halves++) {
         if (!effort_takes((size_t)halves, 2)) continue;
-        for (int l = 0; l < 2; l++) decode(NULL, l ? 4 : 2, halves, &w, x, y, v[l]);
+        const decoder d = {.s = {HEADS, KEY_HEADS, D, .halves = halves}};
+        for (int l = 0; l < 2; l++) decode(&d, l ? 4 : 2, &w, x, y, v[l]);
         int strange = 0;
         for (int i = 0; i < TOKENS * KEY_HEADS * D; i++) {
             strange += !isfinite(v[0][i]);
@@ -316,7 +381,8 @@ static void values_pass(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_the_product), cmocka_unit_test(narrow_halves),
+        cmocka_unit_test(in_the_product), cmocka_unit_test(in_part),
+        cmocka_unit_test(odd_blocks),     cmocka_unit_test(gradient_in_part),
         cmocka_unit_test(other_users),    cmocka_unit_test(left_alone),
         cmocka_unit_test(two_distances),  cmocka_unit_test(decoding),
         cmocka_unit_test(values_pass),    cmocka_unit_test(by_hand),
