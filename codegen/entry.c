@@ -199,7 +199,7 @@ static void lay_out_workspace(part *p) {
     em_val end = em_i64(e, 0);
     for (int s = 0; s < plan->n_slot; s++) {
         p->slot[s] = em_let(e, end);
-        end = em_add(e, end, round_up(e, slot_bytes(p, SN_BUF_TEMP, s)));
+        end = em_addi(e, em_add(e, end, round_up(e, slot_bytes(p, SN_BUF_TEMP, s))), SN_SLOT_GAP);
     }
     int64_t shared[2] = {0, 0}; /* outside of scans, and in them */
     for (int i = 0; i < plan->n_step; i++) {

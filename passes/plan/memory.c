@@ -159,7 +159,7 @@ int64_t sn_plan_arena(sn_plan *p, const int64_t *symbol) {
         int64_t need = sn_buffer_elements(p->m, b, symbol) * (int64_t)sn_dtype_size(b->dtype);
         if (need > size[b->slot]) size[b->slot] = need;
     }
-    for (int i = 0; i < p->n_slot; i++) sum += (size[i] + 63) & ~(int64_t)63;
+    for (int i = 0; i < p->n_slot; i++) sum += ((size[i] + 63) & ~(int64_t)63) + SN_SLOT_GAP;
     return sum;
 }
 

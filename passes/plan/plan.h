@@ -10,6 +10,10 @@
 #include "passes/passes.h"
 #include "passes/view.h"
 
+/* Bytes between the slots of the workspace: tensors whose size is a multiple of a cache's way do not all
+ * begin in the same set. No power of two, so that many of them do not meet either. */
+enum { SN_SLOT_GAP = 320 };
+
 typedef enum sn_buffer_kind {
     SN_BUF_INPUT,  /* owned by the caller */
     SN_BUF_OUTPUT, /* owned by the caller */
