@@ -75,6 +75,15 @@ static sn_node *spread(sn_node *x, const char *label, const char *c, int rank,
     return sn_b_broadcast(y, rank, shape);
 }
 
+static sn_tensor fail_label(const char *spec, char label, sn_tensor x, int i, sn_tensor y, int j) {
+    char size[2][64];
+    sn_dim_print(x->m, x->shape[i], size[0], sizeof size[0]);
+    sn_dim_print(x->m, y->shape[j], size[1], sizeof size[1]);
+    return fail_pair("einsum", x, y,
+                     sn_arena_printf(x->m, "label %c of '%s' has the sizes %s and %s", label, spec,
+                                     size[0], size[1]));
+}
+
 sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
     FRONT_ENTER("einsum", x, y);
     if (!spec) return sn_module_fail(x->m, SN_ERR_USAGE, "einsum: the specification is NULL");
@@ -95,6 +104,7 @@ sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
     int n_batch = 0, n_sum = 0, n = 0;
     for (int i = 0; i < na; i++) {
         int j = find_label(b, nb, a[i]), k = find_label(c, nc, a[i]);
+        if (j >= 0 && x->shape[i] != y->shape[j]) return fail_label(spec, a[i], x, i, y, j);
         if (j >= 0 && k >= 0) {
             batch_a[n_batch] = i;
             batch_b[n_batch++] = j;
@@ -249,6 +259,9 @@ sn_tensor sn_expert_linear_at(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor ind
     int64_t experts;
     if (w->rank != 3 || !sn_dim_is_const(x->m, w->shape[0], &experts))
         return fail_pair("expert_linear", x, w, "the weight must be [experts, out, in]");
+    if (x->rank && x->shape[x->rank - 1] != w->shape[2])
+        return fail_pair("expert_linear", x, w,
+                         "x's last axis must equal the weight's last, [experts, out, in]");
     sn_dim rows[2] = {sn_dim_mul(x->m, experts, w->shape[1]), w->shape[2]};
     return front_expert_linear(at, x, sn_b_reshape(w, 2, rows), experts, index);
 }

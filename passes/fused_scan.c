@@ -96,14 +96,29 @@ static int summed_class(sn_lanes *l) {
     return found;
 }
 
-static const char *sort_classes(sn_lanes *l, const class_list *c) {
+/* The first node that reduces the class. */
+static const sn_node *reducer_of(sn_lanes *l, int class) {
+    const sn_order *o = &l->body->order;
+    for (int i = 0; i < o->n; i++)
+        if (sn_lanes_axis(l, o->node[i], class) < 0)
+            for (int k = 0; k < o->node[i]->n_in; k++)
+                if (sn_lanes_axis(l, o->node[i]->in[k], class) >= 0) return o->node[i];
+    return NULL;
+}
+
+static const char *sort_classes(sn_lanes *l, const class_list *c, const sn_node **at) {
     int best = -1, n = 0, class[SN_MAX_RANK];
     sn_dim size[SN_MAX_RANK];
     for (int i = 0; i < c->n; i++) {
         int fate = l->axes.fate[c->class[i]];
         if (fate & SN_AXIS_CUT) return "an axis is cut, sorted or numbered";
         if (fate) {
-            if (l->inner >= 0) return "it reduces more than one axis";
+            if (l->inner >= 0) {
+                *at = reducer_of(l, c->class[i]);
+                return "it reduces another axis than operations before it, and a kernel reduces "
+                       "one. Instead: one sn_scan for each, where the second needs results of the "
+                       "first only";
+            }
             l->inner = c->class[i];
             if (!sn_dim_is_const(l->axes.m, c->size[i], &l->n_inner) || l->n_inner < 1 ||
                 l->n_inner > SN_LANES_INNER)
@@ -206,7 +221,7 @@ const char *sn_lanes_read(sn_lanes *l, const sn_node *n, const sn_node **at) {
     l->body = body;
     sn_axes_join_carries(&l->axes, body, &l->s);
     const char *why = check_nodes(l, at, &c);
-    if (!why) why = sort_classes(l, &c);
+    if (!why) why = sort_classes(l, &c, at);
     if (!why && l->lane < 0 && l->s.sums) why = "it sums over an axis that it reduces, too";
     if (!why && kept_bytes(l) > SN_LANES_BYTES) why = "a vector of the carry exceeds 32 KiB";
     return why;
@@ -222,6 +237,11 @@ static bool is_associative(const sn_node *y, const sn_region *r) {
         y->op == SN_OP_add || y->op == SN_OP_mul || y->op == SN_OP_max || y->op == SN_OP_min;
     return known && ((y->in[0] == r->arg[0] && y->in[1] == r->arg[1]) ||
                      (y->in[1] == r->arg[0] && y->in[0] == r->arg[1]));
+}
+
+bool sn_scan_is_running_result(const sn_node *n) {
+    sn_scan s = sn_scan_of(n);
+    return s.n_in == 2 && s.n_carry == 1 && is_associative(s.body->out[0], s.body);
 }
 
 /* Whether y is computed from the carry, the element and constants, number by number, in one type. */

@@ -229,6 +229,7 @@ static void print_help(FILE *f) {
     for (int i = 0; i < N_KINDS; i++) fprintf(f, "  %-12s%s\n", kind_of(i), kinds[i].command.what);
     fprintf(f, "  %-12s%s\n", "compare",
             "levels of any of these, or two files: speed-up, interval, verdict");
+    fprintf(f, "  %-12s%s\n", "MODEL", "as model MODEL, if there is such a file or folder");
     fprintf(f,
             "\nsinter bench WHAT --help explains a benchmark.\n\nexamples:\n  sinter bench compare "
             "MODEL --levels 0,4\n  sinter bench compare attention --with old.json\n  sinter "
@@ -421,13 +422,15 @@ static bool is_kind(const char *name) {
     return false;
 }
 
+static char model_word[] = "model";
+
 /* `compare WHAT …` becomes `WHAT … --levels 0,4`, `compare MODEL …` `model MODEL …`. argv has room
  * for three more. Returns the number of arguments. */
 static int compared(int argc, char **argv) {
-    static char model[] = "model", levels[] = "--levels", both[] = "0,4";
+    static char levels[] = "--levels", both[] = "0,4";
     bool known = is_kind(argv[2]), given = false;
     for (int i = 2; i < argc; i++) given |= !strncmp(argv[i], levels, sizeof levels - 1);
-    argv[1] = known ? argv[2] : model;
+    argv[1] = known ? argv[2] : model_word;
     for (int i = 2; known && i + 1 < argc; i++) argv[i] = argv[i + 1];
     argc -= known;
     if (!given) {
@@ -549,16 +552,23 @@ static int complete(int argc, char **argv) {
     return cmd_bench(argc, argv);
 }
 
+/* `bench FILE` becomes `bench model FILE`. */
+static bool is_model(const char *name) {
+    return !is_kind(name) && name[0] != '-' && !access(name, F_OK);
+}
+
 int cmd_bench(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], ARGS_COMPLETE)) return complete(argc, argv);
-    if (argc < 2 || strcmp(argv[1], "compare") != 0) return measure(argc, argv, false);
-    bool help = argc < 3 || argv[2][0] == '-';
-    if (help || (argc > 3 && !is_kind(argv[2]) && argv[3][0] != '-')) /* two files */
+    bool compares = argc > 1 && !strcmp(argv[1], "compare"), model = argc > 1 && is_model(argv[1]);
+    if (!compares && !model) return measure(argc, argv, false);
+    bool help = compares && (argc < 3 || argv[2][0] == '-');
+    if (help || (compares && argc > 3 && !is_kind(argv[2]) && argv[3][0] != '-')) /* two files */
         return compare_files(argc - 1, argv + 1);
     char **list = calloc((size_t)argc + 4, sizeof *list);
     if (!list) return cmd_fail(compare_name, &(sn_error){SN_ERR_MEMORY, "out of memory"});
-    memcpy(list, argv, sizeof *list * (size_t)argc);
-    int code = measure(compared(argc, list), list, true);
+    memcpy(list + model, argv, sizeof *list * (size_t)argc);
+    if (model) list[0] = argv[0], list[1] = model_word;
+    int code = measure(model ? argc + 1 : compared(argc, list), list, compares);
     free(list);
     return code;
 }

@@ -288,7 +288,10 @@ static void describe(const sn_program *p, const sn_compiled_entry *c, int i, con
     sn_shape_print(m, type->rank, type->shape, shape, sizeof shape);
     text fused = {.n = 0}, notes = {.n = 0};
     add_fused(&fused, m, n);
-    if (k->step->why) add(&fused, " (%s)", k->step->why);
+    if (k->step->why)
+        add(&fused, " (%s)", k->step->why);
+    else if (!k->step->n_in && !strcmp(fused.s, "body: copy"))
+        add(&fused, " (a constant, for a kernel that reads it from memory)");
     add_notes(&notes, p, k);
     if (sn_step_is_collective(k->step)) add_ranks(&fused, &notes, &c->code, i);
     *call = (sn_kernel_call){

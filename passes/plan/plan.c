@@ -33,12 +33,13 @@ static const int64_t *storage_order(const sn_planner *p, const sn_node *n) {
     return perm->v[perm->n - 1] == perm->n - 1 ? perm->v : NULL;
 }
 
-static void fill(sn_planner *p, sn_view dst, double value) {
+static void fill(sn_planner *p, sn_view dst, double value, const char *why) {
     sn_node *k = sn_b_broadcast(sn_b_const(p->m, dst.dtype, value), dst.rank, dst.shape);
     sn_region *body = sn_region_new(p->m, 0, NULL, 1, &k);
     sn_step *s = sn_planner_step(
         p, sn_node_new(p->m, SN_OP_map_reduce, 0, NULL, SN_ATTRS(SN_REG(body, body))), 0, 1);
     s->out[0] = dst;
+    s->why = why;
 }
 
 /* ---- one planning function per kind of node ---- */
@@ -156,7 +157,7 @@ static bool place_in_concat(sn_planner *p, const sn_node *n, sn_view *out) {
 
 static void plan_pad(sn_planner *p, sn_node *n) {
     sn_view whole = sn_planner_fresh(p, n, NULL);
-    fill(p, whole, sn_attr_flt(n, SN_A_value, 0));
+    fill(p, whole, sn_attr_flt(n, SN_A_value, 0), "the constant around what is padded");
     sn_planner_copy(p, sn_planner_view(p, n->in[0]),
                     sn_view_slice(p->m, &whole, sn_attr_get(n, SN_A_low)->v, n->in[0]->shape, NULL),
                     "into the padded tensor");

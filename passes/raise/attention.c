@@ -360,8 +360,8 @@ static const sn_node *find_other_user(ra_match *k) {
     return NULL;
 }
 
-/* The first operation that reads n and is no part of the match; NULL: an output. */
-static const sn_node *other_reader(ra_match *k, const sn_node *n) {
+/* The first operation that reads n and is no part of the match; NULL: there is none. */
+static const sn_node *reader_beside(ra_match *k, const sn_node *n) {
     for (int i = 0; i < k->r->order.n; i++) {
         const sn_node *u = k->r->order.node[i];
         for (int j = 0; j < u->n_in; j++)
@@ -370,11 +370,23 @@ static const sn_node *other_reader(ra_match *k, const sn_node *n) {
     return NULL;
 }
 
+/* What needs n beside the match: the first operation that is not elementwise, or the last one that is;
+ * NULL: an output. */
+static const sn_node *other_reader(ra_match *k, const sn_node *n) {
+    const sn_node *reader = reader_beside(k, n), *next = reader;
+    for (int i = 0; next && i < MAX_DEPTH; i++) {
+        if (!is_step(reader) && !sn_element_opened((sn_node *)(uintptr_t)reader)) break;
+        if ((next = reader_beside(k, reader))) reader = next;
+    }
+    return reader;
+}
+
 /* Reports once why the product did not become attention. `what`: the node in the way. */
-static void remark(sn_raiser *r, const sn_node *product, const sn_node *what, const char *why) {
-    char text[320];
-    snprintf(text, sizeof text, "no attention kernel: its %s %s, so the weights stay in memory",
-             sn_name_with_place(what), why);
+static void remark(sn_raiser *r, const sn_node *product, const sn_node *what, const char *why,
+                   const char *advice) {
+    char text[480];
+    snprintf(text, sizeof text, "no attention kernel: its %s %s, so the weights stay in memory%s%s",
+             sn_name_with_place(what), why, advice ? ". Instead: " : "", advice ? advice : "");
     for (int i = 0; i < r->p->n_remark; i++)
         if (r->p->remark[i].node == product && !strcmp(r->p->remark[i].text, text)) return;
     sn_remark_add(r->p, "raise", product, true, "%s", text);
@@ -392,9 +404,11 @@ static bool is_expected(const ra_match *k) {
 static void remark_reader(ra_match *k, const sn_node *what) {
     if (!is_expected(k)) return;
     const sn_node *reader = other_reader(k, what);
+    const char *advice = reader ? ra_advice_on(reader, true) : NULL;
     remark(k->r, k->product, what,
            sn_arena_printf(k->m, "is needed elsewhere, by %s",
-                           reader ? sn_name_with_place(reader) : "an output"));
+                           reader ? sn_name_with_place(reader) : "an output"),
+           advice);
 }
 
 /* Whether dropout numbers the weights by batch, head, query and key. */
@@ -432,7 +446,8 @@ static sn_node *try_match(ra_match *k) {
     const ra_step *w = chain_find(k, k->weights);
     ra_operands x;
     if (k->dropped && !in_order(k, &o)) {
-        remark(k->r, k->product, k->dropped, "numbers weights in an order other than b, h, q, k");
+        remark(k->r, k->product, k->dropped, "numbers weights in an order other than b, h, q, k",
+               NULL);
         return NULL;
     }
     if (!w || !ra_make_operands(k, &o, w, &x)) return NULL;

@@ -82,6 +82,12 @@ bool ra_goes_with(const sn_node *n, const sn_node *dot, int side);
  * (NULL: they do not); NULL: it is something else. */
 sn_node *ra_raise_product(sn_raiser *r, sn_node *product, int side, const ra_mix *mix);
 
+/* --- missed.c --------------------------------------------------------------------------------- */
+
+/* What to write instead of an operation that keeps weights in memory, between the two products or
+ * beside them; NULL: nothing is known. */
+const char *ra_advice_on(const sn_node *n, bool beside);
+
 /* --- weights.c ---------------------------------------------------------------------------- */
 
 /* What rows of weights are divided by. */

@@ -1,6 +1,7 @@
 /* missed.c: what stood in the way of attention. After the last rule has applied, each product that
  * reads a tensor of queries and keys, computed from another product, is reported with the operation
  * between the two that no kernel holds; likewise softmax and large products that nothing took. */
+#include "passes/fused_scan.h"
 #include "passes/graph_util.h"
 #include "passes/raise/attention.h"
 #include "passes/raise/recurrence.h"
@@ -56,7 +57,7 @@ static void visit(finder *f, const sn_node *n, const sn_node *culprit) {
         f->culprit = culprit;
         return;
     }
-    if (!culprit && !is_held(n)) culprit = n;
+    if (!culprit && !is_held(n)) culprit = n->op == SN_OP_result ? n->in[0] : n;
     for (int i = 0; i < n->n_in; i++) visit(f, n->in[i], culprit);
 }
 
@@ -81,26 +82,33 @@ static const char *shape_of(const finder *f, const sn_node *n) {
     return sn_arena_printf(f->r->m, "%s%s", sn_dtype_name((sn_dtype)n->dtype), text);
 }
 
+#define RUNNING                                                                                    \
+    "sums over keys between two products depend on all tiles before: apply them to q, k or v"
+
 /* What to write instead, by the operation in the way. */
 static const struct {
     sn_op op;
+    bool beside; /* also where the operation is not between the products, but reads what is */
     const char *text;
 } advice[] = {
-    {SN_OP_dot, "heads may mix by one matrix [H, H] before the softmax and by one after it, as "
-                ".mix_scores and "
-                ".mix_weights of sn_attention"},
-    {SN_OP_concat, "write columns that have no value as .sink of sn_attention"},
-    {SN_OP_slice, "write columns that have no value as .sink of sn_attention"},
-    {SN_OP_cumsum, "sums over keys between two products depend on all tiles before: apply them to "
-                   "q, k or v"},
-    {SN_OP_log_softmax, "write sn_softmax"},
+    {SN_OP_dot, false,
+     "heads may mix by one matrix [H, H] before the softmax and by one after it, as .mix_scores "
+     "and "
+     ".mix_weights of sn_attention"},
+    {SN_OP_concat, false, "write columns that have no value as .sink of sn_attention"},
+    {SN_OP_slice, false, "write columns that have no value as .sink of sn_attention"},
+    {SN_OP_cumsum, true, RUNNING},
+    {SN_OP_scan, true, RUNNING},
+    {SN_OP_argsort, true, "choose keys by a mask that reads a table of blocks"},
+    {SN_OP_log_softmax, false, "write sn_softmax"},
+    {SN_OP_reduce_max, true,
+     "let sn_softmax subtract the maximum, or divide weights by .divide of sn_attention"},
 };
 
-static const char *advice_on(const sn_node *n) {
+const char *ra_advice_on(const sn_node *n, bool beside) {
     for (size_t i = 0; i < sizeof advice / sizeof *advice; i++)
-        if (advice[i].op == n->op) return advice[i].text;
-    return "between the products a kernel holds elementwise operations, one softmax or division by "
-           "the row's sum, and dropout";
+        if (advice[i].op == n->op && (!beside || advice[i].beside)) return advice[i].text;
+    return NULL;
 }
 
 static sn_remark *remark_on(const finder *f, const sn_node *n) {
@@ -132,7 +140,7 @@ static bool reads_pairs(finder *f, const sn_node *n, int side) {
 
 /* No kernel will ever hold it, whatever else a rule has found. */
 static bool is_hopeless(const sn_node *n) {
-    return n && n->op == SN_OP_cumsum;
+    return n && (n->op == SN_OP_cumsum || n->op == SN_OP_scan);
 }
 
 /* Says why the product n of weights, its operand `side`, and values is none of attention. */
@@ -145,11 +153,14 @@ static void report_product(finder *f, const sn_node *n, int side) {
         memmove(before, before + 1,
                 sizeof *before * (size_t)(p->remark + p->n_remark-- - before - 1));
     if (f->culprit) {
+        const char *instead = ra_advice_on(f->culprit, false);
         sn_remark_add(p, "raise", n, true,
                       "no attention kernel: %s stands between the scores %s and this product, so "
                       "%s stays in memory. Instead: %s",
                       sn_name_with_place(f->culprit), sn_name_with_place(f->scores), stored,
-                      advice_on(f->culprit));
+                      instead ? instead
+                              : "between the products a kernel holds elementwise operations, one "
+                                "softmax or division by the row's sum, and dropout");
         return;
     }
     memset(f->seen, 0, f->count);
@@ -256,7 +267,9 @@ void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root) {
         const sn_node *n = f.order.node[i];
         if (n->op == SN_OP_softmax || n->op == SN_OP_log_softmax) report_softmax(&f, n);
         const char *why =
-            n->op == SN_OP_scan && !is_remarked(&f, n) ? sn_why_no_recurrence(n) : NULL;
+            n->op == SN_OP_scan && !is_remarked(&f, n) && !sn_scan_is_running_result(n)
+                ? sn_why_no_recurrence(n)
+                : NULL;
         if (why)
             sn_remark_add(
                 r->p, "raise", n, false,

@@ -270,6 +270,11 @@ static void cut_step(sn_scan_step *s) {
     s->y[0] = sn_slice(s->next[0], 1, 0, 3);
 }
 
+static void crossed_step(sn_scan_step *s) {
+    s->next[0] = sn_add(s->carry[0], s->x[0]);
+    s->y[0] = sn_mul(sn_sum_keep(s->next[0], 0), sn_sum_keep(s->next[0], 1));
+}
+
 static void expect_remark(sn_scan_fn body, const char *why) {
     sn_error err = {0};
     char *text = NULL;
@@ -294,6 +299,7 @@ static void remarks(void **state) {
     (void)state;
     expect_remark(product_step, "the loop is several kernels: `dot` (test_fused_scan.c:");
     expect_remark(cut_step, "the loop is several kernels: `slice` (test_fused_scan.c:");
+    expect_remark(crossed_step, "the loop is several kernels: `reduce_sum` (test_fused_scan.c:");
 }
 
 /* Running products, also of zeros, maxima, and what a body combines have gradients. */

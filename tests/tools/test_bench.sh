@@ -167,6 +167,7 @@ check_compare() {
 check_options() {
     refused 2 'did you mean gemm' gem
     refused 2 'unknown benchmark' everything
+    refused 2 'sinter bench model: .*nonsense' "$(dirname "$0")/../../examples/variants/alibi.c" --nonsense
     run 2
     run 0 --help
     prints 'roofline'
