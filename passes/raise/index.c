@@ -235,14 +235,38 @@ static bool is_decided_by_floats(const sn_node *n) {
     return false;
 }
 
+/* Whether each element of n costs a function such as exp. */
+static bool is_expensive(sn_node *n, int depth) {
+    sn_node *opened = sn_element_opened(n);
+    if (opened) return is_expensive(opened, depth);
+    if (!depth || (sn_ops[n->op].kind != SN_ELEM && !sn_is_view(n))) return false;
+    if (sn_ops[n->op].flags & SN_OPF_EXPENSIVE) return true;
+    for (int i = 0; i < n->n_in; i++)
+        if (is_expensive(n->in[i], depth - 1)) return true;
+    return false;
+}
+
+/* Whether the scalar is computed from two of the region's arguments, such as a query and a key. */
+static bool is_of_pair(sn_node *n) {
+    sn_order order = sn_topo(n->m, 1, &n);
+    int count = 0;
+    for (int i = 0; i < order.n; i++) count += order.node[i]->op == SN_OP_arg;
+    return count > 1;
+}
+
+/* A table that is read at an index computed from query and key has far fewer elements than there are
+ * pairs: it is stored if they are expensive. */
 static sn_node *pull_gather_nd(sn_element *e, sn_node *n, const sn_index *ix) {
     sn_index in[SN_MAX_RANK];
+    bool pair = false;
     for (int i = 0; i < n->in[0]->rank; i++) {
         sn_node *id = sn_element_of(e, n->in[1 + i], ix);
         if (!id) return NULL;
         in[i] = sn_index_whole(id, n->in[0]->shape[i]);
+        pair |= is_of_pair(id);
     }
-    if (is_decided_by_floats(n->in[0])) return read_tensor(e, n->in[0], in);
+    if (is_decided_by_floats(n->in[0]) || (pair && is_expensive(n->in[0], 12)))
+        return read_tensor(e, n->in[0], in);
     return sn_element_of(e, n->in[0], in);
 }
 

@@ -254,6 +254,16 @@ SPELLING(bias_first, sn_tensor b = sn_slice(sn_slice(bias_tensor(&p), 2, 0, p.T)
          return finish(&p, sn_add(sn_expand(b, 0), sn_mul(scores(&p), 1 / ROOT)));)
 CHECK(learned_bias, "score=@r0", S(bias_op), S(bias_plain), S(bias_first))
 
+/* A table whose elements cost a function is stored where query and key together choose the element. */
+static sn_tensor by_level(const sn_score_ctx *c) {
+    sn_tensor level = sn_cast(sn_ge(sn_xor(c->q, c->k), 8), SN_I32);
+    return sn_add(c->score, sn_at(c->captured[0], c->h, level));
+}
+SPELLING(level_op, sn_tensor table = sn_exp(sn_param(m, "levels", SN_F32, H, 2));
+         return sn_merge_heads(sn_attention(p.q, p.k, p.v, .score = by_level,
+                                            .captured = {table}));)
+CHECK(stored_table, "f32[4,2] = exp %", S(level_op))
+
 /* T5: a table of buckets by distance and head [Raffel 2020], the table stored [buckets, H] */
 static sn_tensor bucket_table(const parts *p) {
     return sn_param(p->m, "table", SN_F32, 16, H);
@@ -596,6 +606,7 @@ int main(void) {
         cmocka_unit_test(bool_mask),
         cmocka_unit_test(documents),
         cmocka_unit_test(learned_bias),
+        cmocka_unit_test(stored_table),
         cmocka_unit_test(buckets),
         cmocka_unit_test(alibi),
         cmocka_unit_test(softcap),
