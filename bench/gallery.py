@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gallery.py [--sinter PROGRAM] [--measure]: writes docs/gallery.md, docs/recurrent.md for recurrent layers and docs/routing.md for routes, from
+"""gallery.py [--sinter PROGRAM] [--measure]: writes docs/gallery.md, docs/recurrent.md for recurrent layers, docs/routing.md for routes and docs/masks.md for masks, from
 examples/variants: for every variant its formula, its C, its kernels, and a picture (docs/gallery/NAME.svg): its time by fusion level, and which tiles of attention
 its mask skips.
 
@@ -64,7 +64,7 @@ def page_of(name):
     with open(os.path.join(TOP, "examples/variants", name + ".c"), encoding="utf-8") as f:
         text = f.read()
     routes = any(word in text for word in ("take_rows", "sn_expert_linear", "sn_grouped_matmul"))
-    return 1 if '"recurrent.h"' in text else 2 if routes else 0
+    return 1 if '"recurrent.h"' in text else 2 if routes else 3 if ".mask = " in text else 0
 
 
 def parts(name):
@@ -182,16 +182,21 @@ RECURRENT = ["# Recurrent layers", "",
 ROUTING = ["# Routing", "",
            "The variants of `examples/variants` that choose what they compute; the [gallery](gallery.md) has the others.",
            "`classifier.h` and `small.h` hold what these files share.", ""]
-PAGES = ("gallery.md", "recurrent.md", "routing.md")
+MASKS = ["# Masks", "",
+         "The variants of `examples/variants` whose attention has a mask of its own; the [gallery](gallery.md) has the others.",
+         "`classifier.h` and `small.h` hold what these files share. Beside the times are the tiles of each mask, queries downwards,",
+         "keys to the right: skipped, computed with the mask, or without it.", ""]
+PAGES = ("gallery.md", "recurrent.md", "routing.md", "masks.md")
 
 
 def page(which, times, explained, maps):
-    out = list((None, RECURRENT, ROUTING)[which]) if which else ["# Gallery", "",
+    out = list((None, RECURRENT, ROUTING, MASKS)[which]) if which else ["# Gallery", "",
            "Every variant of `examples/variants`: its formula, its C (up to `SN_MODEL`, which names it; the shared layers are in",
            "`small.h`), its attention kernels, and the time of its entry `forward` at each fusion level. Beside it are the tiles",
            "of its attention's mask, queries downwards, keys to the right: skipped, computed with the mask, or without it.",
            "`bench/gallery.py --measure` makes this page. Models are small: width 64, two layers, random weights.",
-           "Recurrent layers have [a page of their own](recurrent.md), and so have [routes](routing.md).", ""]
+           "Recurrent layers have [a page of their own](recurrent.md), and so have [routes](routing.md) and",
+           "[masks](masks.md).", ""]
     for name in variants():
         if page_of(name) != which:
             continue
