@@ -54,11 +54,12 @@ static bool add_classes(sn_lanes *l, const sn_node *n, class_list *c) {
     return true;
 }
 
-static bool in_all_results(sn_lanes *l, int class) {
+/* The first result without an axis of the class; NULL: all have one. */
+static const sn_node *result_without(sn_lanes *l, int class) {
     const sn_region *r = l->s.body;
     for (int i = 0; i < r->n_out; i++)
-        if (sn_lanes_axis(l, r->out[i], class) < 0) return false;
-    return true;
+        if (sn_lanes_axis(l, r->out[i], class) < 0) return r->out[i];
+    return NULL;
 }
 
 /* How often the class is the last axis: vectors of such tensors are contiguous. */
@@ -125,7 +126,8 @@ static const char *sort_classes(sn_lanes *l, const class_list *c, const sn_node 
                 return "the axis that it reduces has more than 256 elements, or an unknown number";
             continue;
         }
-        if (!in_all_results(l, c->class[i])) return "a result lacks an axis that others have";
+        if ((*at = result_without(l, c->class[i])))
+            return "this result lacks an axis that others have";
         if (n == SN_MAX_RANK) return "it has too many axes";
         class[n] = c->class[i];
         size[n++] = c->size[i];

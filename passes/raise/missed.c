@@ -254,6 +254,20 @@ static void report_softmax(finder *f, const sn_node *n) {
             shape_of(f, n), reader ? sn_name_with_place(reader) : "an output");
 }
 
+/* A product of queries and keys that is no part of attention. */
+static void report_square(finder *f, const sn_node *n) {
+    f->rows = n->shape[n->rank - 2];
+    f->keys = n->shape[n->rank - 1];
+    const sn_node *reader = find_reader(f, n);
+    bool bias = reader && reader->op == SN_OP_attention;
+    sn_remark_add(
+        f->r->p, "raise", n, false, "%s stays in memory: %s%s", shape_of(f, n),
+        bias ? sn_name_with_place(reader) : "no second product takes it, as attention has",
+        bias ? " reads it as a bias. Scores may be a sum of products with the same batches "
+               "and heads"
+             : "");
+}
+
 void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root) {
     uint32_t count = sn_module_node_count(r->m);
     finder f = {.r = r,
@@ -275,8 +289,6 @@ void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root) {
                 r->p, "raise", n, false,
                 "elements are computed one after the other, not in chunks of products: %s", why);
         if (n->op == SN_OP_dot && ra_is_square(n) && !f.reported[n->id] && !is_remarked(&f, n))
-            sn_remark_add(r->p, "raise", n, false,
-                          "%s stays in memory: no second product takes it, as attention has",
-                          shape_of(&f, n));
+            report_square(&f, n);
     }
 }

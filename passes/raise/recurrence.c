@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { MAX_TERM = 2 };
+enum { MAX_TERM = 2, MOST_KNOWN = 4096 /* numbers that are looked at */ };
 
 /* Linear in S: a matrix `scale` S + sum of col^T (a S) + sum of col^T row; or a vector a S + row, `wide`
  * if it is repeated along the inner axis. Columns are [lead, K or 1], rows [lead, V or 1]. */
@@ -448,14 +448,40 @@ static sn_node *for_all(body *b, sn_node *x, sn_dim size) {
 
 /* ---- decays ---- */
 
-static bool is_positive(const sn_node *n, int depth) {
+/* Whether n depends on indices and constants alone and all of its numbers are positive. */
+static bool is_positive_array(sn_node *n) {
+    sn_module *m = n->m;
+    int64_t count;
+    if (!sn_static_shape(n) || !sn_dim_is_const(m, sn_dim_product(m, n->rank, n->shape), &count) ||
+        count > MOST_KNOWN)
+        return false;
+    sn_order order = sn_topo(m, 1, &n);
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *x = order.node[i];
+        bool leaf = x->op == SN_OP_const || x->op == SN_OP_iota;
+        if (!leaf && (!x->n_in || (sn_ops[x->op].kind != SN_ELEM && !sn_is_view(x)))) return false;
+    }
+    int64_t *symbol = sn_arena_alloc(m, sizeof *symbol * (size_t)(sn_symbol_count(m) + 1));
+    sn_eval *ev = sn_eval_new(m, symbol);
+    const sn_value *v = ev ? sn_eval_node(ev, n) : NULL;
+    bool positive = v != NULL;
+    for (int64_t i = 0; positive && i < count; i++) positive = v->data[i] > 0;
+    sn_eval_free(ev);
+    return positive;
+}
+
+static bool is_positive(sn_node *n, int depth) {
     double v;
     static const uint8_t same[SN_OP_COUNT] = {
         [SN_OP_broadcast] = 1, [SN_OP_reshape] = 1, [SN_OP_transpose] = 1, [SN_OP_mul] = 1,
         [SN_OP_slice] = 1,     [SN_OP_add] = 1,     [SN_OP_sqrt] = 1,      [SN_OP_pad] = 0};
     if (sn_match_const(n, &v)) return v > 0;
     if (n->op == SN_OP_exp || n->op == SN_OP_exp2 || n->op == SN_OP_sigmoid) return true;
-    if (!depth || !same[n->op]) return false;
+    if (is_positive_array(n)) return true;
+    if (!depth) return false;
+    if (n->op == SN_OP_max)
+        return is_positive(n->in[0], depth - 1) || is_positive(n->in[1], depth - 1);
+    if (!same[n->op]) return false;
     for (int i = 0; i < n->n_in; i++)
         if (!is_positive(n->in[i], depth - 1)) return false;
     return true;

@@ -4,6 +4,8 @@
 #include "passes/match.h"
 #include "passes/raise/attention.h"
 
+#include <math.h>
+
 /* The part of x's axis that n does not have, if n is x without its first or last elements on that
  * axis only; NULL: it is something else. */
 static sn_node *dropped_part(const sn_node *n, int axis, sn_node *const *part, int n_part) {
@@ -22,13 +24,33 @@ static sn_node *dropped_part(const sn_node *n, int axis, sn_node *const *part, i
     return NULL;
 }
 
+/* softmax(x padded with n columns of c) without these columns = softmax(x) with the sink c + ln n */
+static sn_node *drop_padding(const sn_node *n, const sn_node *pad, int axis) {
+    sn_node *x = pad->in[0];
+    const sn_attr *low = sn_attr_get(pad, SN_A_low), *start = sn_attr_get(n, SN_A_start);
+    double c = sn_attr_flt(pad, SN_A_value, 0);
+    sn_dim shape[SN_MAX_RANK];
+    int64_t columns;
+    for (int a = 0; a < n->rank; a++) {
+        shape[a] = a == axis ? 1 : x->shape[a];
+        if (n->shape[a] != x->shape[a] || (a != axis && pad->shape[a] != x->shape[a])) return NULL;
+    }
+    sn_dim more = sn_dim_sub(n->m, pad->shape[axis], x->shape[axis]);
+    if (!start || start->v[axis] != low->v[axis] || !isfinite(c) ||
+        !sn_dim_is_const(n->m, more, &columns) || columns < 1)
+        return NULL;
+    sn_node *z = sn_b_const(n->m, (sn_dtype)x->dtype, c + log((double)columns));
+    return sn_raise_softmax_of(x, sn_b_broadcast(z, x->rank, shape), axis);
+}
+
 /* softmax(concat(x, z)) without z's columns = softmax(x) with the sink logsumexp z */
 static sn_node *drop_column(sn_raiser *r, sn_node *n) {
     (void)r;
     const sn_node *s = n->in[0], *all = s->in[0];
-    if (s->op != SN_OP_softmax || s->n_in > 1 || all->op != SN_OP_concat) return NULL;
+    if (s->op != SN_OP_softmax || s->n_in > 1) return NULL;
     int axis = (int)sn_attr_int(s, SN_A_axis, s->rank - 1);
-    if (sn_attr_int(all, SN_A_axis, 0) != axis) return NULL;
+    if (all->op == SN_OP_pad) return drop_padding(n, all, axis);
+    if (all->op != SN_OP_concat || sn_attr_int(all, SN_A_axis, 0) != axis) return NULL;
     sn_node *z = dropped_part(n, axis, all->in, all->n_in);
     int64_t columns;
     if (!z || !sn_dim_is_const(n->m, z->shape[axis], &columns)) return NULL;

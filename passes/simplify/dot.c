@@ -83,9 +83,31 @@ static sn_node *dot_scale(sn_node *n) {
     return NULL;
 }
 
+/* dot(x, y padded with zeros where it is summed) = dot(x without these elements, y) */
+static sn_node *dot_padded(sn_node *n) {
+    for (int side = 0; side < 2; side++) {
+        const sn_node *pad = n->in[side];
+        const sn_attr *over = sn_attr_get(n, contract_key[side]),
+                      *of_other = sn_attr_get(n, contract_key[1 - side]);
+        if (pad->op != SN_OP_pad || sn_attr_flt(pad, SN_A_value, 0) != 0 || !over) continue;
+        const sn_attr *low = sn_attr_get(pad, SN_A_low);
+        sn_node *in[2] = {n->in[0], n->in[1]};
+        bool summed = true;
+        for (int a = 0; a < pad->rank; a++)
+            summed &= pad->shape[a] == pad->in[0]->shape[a] || is_listed(over, a);
+        if (!summed) continue;
+        in[side] = pad->in[0];
+        for (int i = 0; i < over->n; i++) {
+            sn_dim size = pad->in[0]->shape[over->v[i]];
+            if (size == pad->shape[over->v[i]]) continue;
+            in[1 - side] = sn_b_slice(in[1 - side], (int)of_other->v[i], low->v[over->v[i]], size);
+        }
+        return sn_node_with(n, in);
+    }
+    return NULL;
+}
+
 const sn_simplification sn_simplify_dot[] = {
-    {SN_OP_dot, dot_transpose},
-    {SN_OP_dot, dot_scale},
-    {SN_OP_matmul, dot_scale},
-    {SN_OP_COUNT, NULL},
+    {SN_OP_dot, dot_padded},   {SN_OP_dot, dot_transpose}, {SN_OP_dot, dot_scale},
+    {SN_OP_matmul, dot_scale}, {SN_OP_COUNT, NULL},
 };

@@ -75,6 +75,17 @@ static sn_scanned state_space(const sn_tensor *in) {
     return sn_scan(.carry = {in[4]}, .x = {in[0], in[1], in[2], decay(in[3], 0.3)}, .axis = 2,
                    .body = scalar_step);
 }
+/* Decays of the heads that are known, as an array and by RetNet's formula. */
+static void known_step(sn_scan_step *s) {
+    sn_tensor array = sn_array(s->m, SN_F32, ((double[]){0.9, 0.99}), H, 1, 1);
+    sn_tensor h = sn_iota(s->m, SN_F32, 0, H, 1, 1), gamma = sn_sub(1.0, sn_exp2(sn_sub(-5.0, h)));
+    sn_tensor kept = sn_mul(sn_mul(array, gamma), s->carry[0]);
+    s->next[0] = sn_add(kept, sn_mul(col(s->x[1]), row(s->x[2])));
+    s->y[0] = times_state(s->x[0], s->next[0]);
+}
+static sn_scanned known(const sn_tensor *in) {
+    return sn_scan(.carry = {in[3]}, .x = {in[0], in[1], in[2]}, .axis = 2, .body = known_step);
+}
 static sn_scanned with_bonus(const sn_tensor *in) {
     return sn_scan(.carry = {in[4]}, .x = {in[0], in[1], in[2], decay(in[3], 0.3)}, .axis = 2,
                    .body = bonus_step, .user = &in[5]);
@@ -112,6 +123,7 @@ static const struct model {
     {"gated", gated, 5, {SEQUENCE, STATE}, true, true, false},
     {"strongly gated", strongly_gated, 5, {SEQUENCE, STATE}, true, true, false},
     {"state space", state_space, 5, {{1, H, T}, STATE}, false, false, false},
+    {"known decays", known, 4, {STATE}, true, false, false},
     {"with bonus", with_bonus, 6, {SEQUENCE, STATE, {H, K}}, true, true, false},
     {"gated delta", gated_delta, 6, {{1, H, T}, STATE, {1, H, T}}, true, true, false},
     {"general delta", general_delta, 6, {SEQUENCE, STATE, SEQUENCE}, true, true, false},

@@ -174,7 +174,9 @@ SPELLING(one_shifted, sn_tensor s = shown(&p); sn_tensor m_ = sn_max(sn_amax_kee
 SPELLING(one_gate, sn_tensor s = shown(&p);
          return sn_merge_heads(sn_mul(sn_matmul(sn_softmax(s, -1), p.v),
                                       sn_sigmoid(sn_expand(sn_logsumexp(s, -1), -1))));)
-CHECK(one, "sink=1", S(one_plain), S(one_shifted), S(one_gate))
+SPELLING(one_padded, sn_tensor a = sn_softmax(sn_pad(shown(&p), -1, 1, 0, 0), -1);
+         return sn_merge_heads(sn_matmul(a, sn_pad(p.v, 2, 1, 0, 0)));)
+CHECK(one, "sink=1", S(one_plain), S(one_shifted), S(one_gate), S(one_padded))
 
 /* ---- what is no attention ---- */
 

@@ -139,9 +139,11 @@ static void compare_tensor(const checker *c, const run_tensor *got, const sn_val
     double unit = is_float ? fmax(size, 1e-2 * largest) : 1;
     double error = worst > 0 ? worst / unit : 0;
     double limit = is_float ? fmax(c->o->tolerance, SLACK * rounding / (unit > 0 ? unit : 1)) : 0;
-    if (!(cell->error >= error)) cell->error = error;
-    if (cell->limit < limit) cell->limit = limit;
-    if (error <= limit || !cell->holds) return;
+    if (!cell->holds) return; /* it says where, with that tensor's error and limit */
+    bool fails = error > limit;
+    if (fails || !(cell->error >= error)) cell->error = error;
+    if (fails || cell->limit < limit) cell->limit = limit;
+    if (!fails) return;
     char text[400];
     snprintf(text, sizeof text, "%s '%.120s', element %lld of %lld: %.9g, not %.9g (%.100s)",
              got->state ? "state" : "output", got->name, (long long)at, (long long)got->n,
