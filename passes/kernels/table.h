@@ -84,6 +84,8 @@ typedef struct sn_kernel_traits {
         int operand, result; /* if this operand is a state, it is read before this result, which may
                               * overwrite it; result 0: none */
     } in_place;
+    bool
+        follows_sequence; /* results along the axis are stored in the order of operand 1 in memory */
     bool carries_in_place; /* a carry that is a state may be overwritten by its value at the end */
     int optional_result; /* from this number on results are stored up to the last one read; 0: all are */
     bool infinite_results; /* it may write infinity where nothing is wrong */

@@ -296,6 +296,14 @@ static bool is_read_from(const sn_planner *p, const sn_node *n, int i) {
     return i < n->n_result;
 }
 
+/* The order of axes in which results of a running sum are stored: that of the sequence x, whose rows may
+ * be in memory along axis 0. */
+static const int64_t *order_of_sequence(const sn_view *x, int64_t *order) {
+    if (x->stride[0] != 1 || x->shape[x->rank - 1] == 1) return NULL;
+    for (int a = 0; a < x->rank; a++) order[a] = (a + 1) % x->rank;
+    return order;
+}
+
 static void plan_kernel(sn_planner *p, sn_node *n) {
     /* an exchange does not read what it has waited for, which may be overwritten meanwhile */
     int n_in = n->op == SN_OP_collective_permute ? 1 : n->n_in;
@@ -313,8 +321,11 @@ static void plan_kernel(sn_planner *p, sn_node *n) {
         if (kernel->writes_into_concat && reader && place_in_concat(p, reader, &s->out[i]))
             continue;
         const char *target = p->inside ? NULL : sn_inplace_target(p->entry, p->order, p->at, i);
-        s->out[i] = target ? sn_planner_state(p, type, target)
-                           : sn_planner_fresh(p, type, whole ? NULL : storage_order(p, reader));
+        const int64_t *order = whole ? NULL : storage_order(p, reader);
+        int64_t along[SN_MAX_RANK];
+        if (reader && kernel->follows_sequence && type->rank == s->in[1].rank)
+            order = order_of_sequence(&s->in[1], along);
+        s->out[i] = target ? sn_planner_state(p, type, target) : sn_planner_fresh(p, type, order);
     }
     p->view[n->id] =
         sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be reordered */
