@@ -1,12 +1,13 @@
-/* views.c: elementwise operations and sums along rows are computed in the order of memory, and in one
- * shape where they follow each other, so that views do not part them into kernels:
+/* views.c: elementwise operations and sums along rows are computed in the order of memory, and in
+ * one shape where they follow each other, so that views do not part them into kernels:
  *     f(moved x, moved y)         ->  moved f(x, y)                where x and y lie in memory so
  *     f(reshaped g(x), y)         ->  reshaped f(g(x), reshaped' y)
  *     reshaped f(x)               ->  f(reshaped x)                if nobody else reads f(x)
  * The first rule (`unpermute`) moves transposes that all operands share towards the results, of all
- * operations that read each other's results in place or of none. The other two (`join`) choose the shape with more axes, such as rows of heads, which sums along rows need. A
- * view moves to another operand only where strides express it. Operations in the epilogue of a product
- * stay in its shape. Rows stay longer than a cache line.
+ * operations that read each other's results in place or of none. The other two (`join`) choose the
+ * shape with more axes, such as rows of heads, which sums along rows need. A view moves to another
+ * operand only where strides express it. Operations in the epilogue of a product stay in its shape.
+ * Rows stay longer than a cache line.
  *
  * Requires primitives. Keeps values. Terminates: each rule walks over the graph once. */
 #include "passes/graph_util.h"
@@ -153,8 +154,7 @@ static sn_node *operand_in_order(sn_node *x, const axis_order *o) {
 typedef struct mover {
     sn_order order;
     sn_node **made; /* by id: what a node becomes */
-    int *
-        group; /* by id: a node of a group that moves as a whole, or another's; itself: the first */
+    int *group;  /* by id: another node of its group, which moves as a whole; its first: itself */
     bool *moved; /* by id */
     bool *stays; /* by id of a group's first node */
 } mover;
@@ -396,7 +396,7 @@ static void analyse(joiner *j, sn_order order, int n_root, sn_node *const *root)
     }
 }
 
-/* Rewrites the roots of an entry, or taps of one, of which the first n_live count as readers. */
+/* Applies the last two rules to the roots of an entry. Returns how many nodes changed. */
 static int join_shapes(sn_module *m, int n_root, sn_node **root) {
     const uint32_t n_id = sn_module_node_count(m);
     joiner j = {.m = m};
