@@ -167,7 +167,7 @@ static bool call(const options *o, lm *m, run_given *given, sn_error *err) {
     s = p ? sn_session_new_arrays(p, params.list, params.n, err) : NULL;
     ok = s && run_sizes(mod, e, given, 13, 1, false, o->sizes, sizes, sizeof sizes, err) &&
          run_inputs_make(&in, p, name, sizes, given, vocab, err) &&
-         run_given_used(given, m->model.type ? m->model.type : "the model", err) &&
+         run_given_used(given, mod, m->model.type ? m->model.type : "the model", NAME, err) &&
          run_entry(s, mod, e, &in, false, &results[0], err);
     if (ok && o->gradient)
         ok = run_entry(s, mod, sn_entry_get(mod, gradient_entry), &in, false, &results[1], err);

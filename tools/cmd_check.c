@@ -101,7 +101,9 @@ static void print_table(const check_report *r) {
         if (k == n && n < COLUMNS) column[n++] = r->cell[i].check;
         failed += !r->cell[i].holds;
     }
-    printf("%-16s %-10s", "entry", "of");
+    int wide = 16;
+    for (int i = 0; i < r->n; i++) wide = (int)fmax(wide, (double)strlen(r->cell[i].entry));
+    printf("%-*s %-10s", wide, "entry", "of");
     for (int k = 0; k < n; k++) printf(" %11s", column[k]);
     printf("\n");
     for (int i = 0; i < r->n; i++) {
@@ -110,7 +112,7 @@ static void print_table(const check_report *r) {
         for (int k = 0; k < i; k++)
             first &= strcmp(r->cell[k].entry, row->entry) || strcmp(r->cell[k].of, row->of);
         if (!first) continue;
-        printf("%-16s %-10s", row->entry, row->of);
+        printf("%-*s %-10s", wide, row->entry, row->of);
         for (int k = 0; k < n; k++) {
             const check_cell *cell = NULL;
             for (int q = i; q < r->n; q++)

@@ -80,6 +80,12 @@ static bool add_input(look_inputs *in, const sn_entry *e, const sn_node *n, sn_e
     return true;
 }
 
+static bool has_input(const look_inputs *in, const sn_node *n) {
+    for (int i = 0; i < in->n; i++)
+        if (!strcmp(in->arg[i].name, sn_attr_str(n, SN_A_name, ""))) return true;
+    return false;
+}
+
 void look_inputs_sizes(const sn_module *m, int64_t length, bool past, const char *sizes, char *text,
                        size_t size) {
     size_t n = 0;
@@ -106,8 +112,14 @@ bool look_inputs_make(look_inputs *in, const sn_program *p, const char *entry, c
     sn_sizes_middle(m, in->symbol);
     if (!sn_sizes_read(m, "sizes", sizes, in->symbol, err)) return false;
     const sn_plan *plan = c->code.plan;
+    const sn_entry *e = sn_entry_get(m, entry);
     for (int i = 0; i < plan->n_input; i++)
-        if (!add_input(in, sn_entry_get(m, entry), plan->input[i].node, err)) return false;
+        if (!add_input(in, e, plan->input[i].node, err)) return false;
+    sn_order order = sn_entry_topo(m, e); /* as written: for the evaluator */
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i]->op == SN_OP_input && !has_input(in, order.node[i]) &&
+            !add_input(in, e, order.node[i], err))
+            return false;
     for (int i = 0; i < sn_symbol_count(m) && in->n < LOOK_INPUTS; i++)
         in->arg[in->n++] = (sn_arg_binding){
             .name = sn_symbol_at(m, i)->name, .dtype = SN_I64, .data = &in->symbol[i]};

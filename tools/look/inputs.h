@@ -24,7 +24,8 @@ typedef struct look_inputs {
 void look_inputs_sizes(const sn_module *m, int64_t length, bool past, const char *sizes, char *text,
                        size_t size);
 
-/* sizes: "B=1,T=128"; dimensions that are not listed have the middle of their range. False: err.
+/* The inputs of the entry as it is written, also those that its program does not read. sizes: "B=1,T=128";
+ * dimensions that are not listed have the middle of their range. False: err.
  * Free with look_inputs_free in either case. */
 bool look_inputs_make(look_inputs *in, const sn_program *p, const char *entry, const char *sizes,
                       sn_error *err);

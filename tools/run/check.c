@@ -362,25 +362,30 @@ static bool check_gradients(checker *c, const char *entry) {
 bool check_model(const check_options *o, check_report *r, sn_error *err) {
     checker c = {.o = o, .r = r, .of = "results", .err = err};
     *r = (check_report){0};
-    char pure[16][64]; /* entries without states, which have gradients */
-    int n_pure = 0;
     bool ok = open_module(&c);
     sn_module *m = ok ? c.m->model.module : NULL;
+    int n_pure = 0; /* entries without states, which have gradients */
+    char **pure = calloc(m ? (size_t)sn_entry_count(m) + 1 : 1, sizeof *pure);
+    if (ok && !pure) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok && o->entry && !sn_entry_get(m, o->entry))
         ok = sn_fail(err, SN_ERR_USAGE, "there is no entry '%s'", o->entry);
     if (ok) compile_levels(&c);
     for (int i = 0; ok && i < sn_entry_count(m); i++) {
         const sn_entry *e = sn_entry_at(m, i);
         if (o->entry && strcmp(o->entry, e->name) != 0) continue;
-        if (!e->n_assign && !uses_past(m, e) && n_pure < 16)
-            snprintf(pure[n_pure++], sizeof *pure, "%s", e->name);
-        ok = check_entry(&c, e->name);
+        if (!e->n_assign && !uses_past(m, e)) ok = (pure[n_pure++] = strdup(e->name)) != NULL;
+        ok = (ok || sn_fail(err, SN_ERR_MEMORY, "out of memory")) && check_entry(&c, e->name);
     }
     int64_t vocab = ok ? c.m->model.vocab : 0;
     if (ok && o->decoding && c.session[top_level(&c)])
         ok = check_decoding(o, c.session[top_level(&c)], vocab, r, err);
-    ok = ok && run_given_used(o->given, o->model->path ? o->model->path : "the model", err);
+    ok = ok && run_given_used(o->given, m, o->model->path ? o->model->path : "the model",
+                              "sinter check", err);
     close_module(&c);
-    for (int i = 0; ok && o->gradients && i < n_pure; i++) ok = check_gradients(&c, pure[i]);
+    for (int i = 0; i < n_pure; i++) {
+        ok = ok && (!o->gradients || check_gradients(&c, pure[i]));
+        free(pure[i]);
+    }
+    free(pure);
     return ok;
 }

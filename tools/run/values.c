@@ -2,6 +2,7 @@
 #include "tools/run/values.h"
 #include "codegen/program/program.h"
 #include "model/import/npz.h"
+#include "runtime/cli/screen.h"
 #include "runtime/rng.h"
 
 #include <math.h>
@@ -34,8 +35,8 @@ static bool take_array(void *ctx, const char *name, sn_npy *a, sn_error *err) {
     bool wanted = !t->name || !strcmp(t->name, name);
     const char *as = t->as ? t->as : name;
     t->found |= wanted;
-    if (wanted && add_given(t->g, as, strlen(as), (struct run_value){.array = *a}, err))
-        return true;
+    struct run_value v = {.array = *a, .of_archive = !t->name};
+    if (wanted && add_given(t->g, as, strlen(as), v, err)) return true;
     sn_npy_free(a);
     return !wanted;
 }
@@ -110,13 +111,35 @@ void run_given_free(run_given *g) {
     g->n = 0;
 }
 
-bool run_given_used(const run_given *g, const char *model, sn_error *err) {
-    for (int i = 0; i < g->n; i++)
-        if (!g->item[i].used)
+static bool reads(sn_module *m, const sn_entry *e, const char *input) {
+    sn_order order = sn_entry_topo(m, e);
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i]->op == SN_OP_input &&
+            !strcmp(sn_attr_str(order.node[i], SN_A_name, ""), input))
+            return true;
+    return false;
+}
+
+bool run_given_used(const run_given *g, sn_module *m, const char *model, const char *command,
+                    sn_error *err) {
+    for (int i = 0; i < g->n; i++) {
+        const struct run_value *v = &g->item[i];
+        const sn_entry *reader = NULL;
+        if (v->used) continue;
+        for (int k = 0; k < sn_entry_count(m) && !reader; k++)
+            if (reads(m, sn_entry_at(m, k), v->name)) reader = sn_entry_at(m, k);
+        if (!reader)
             return sn_fail(err, SN_ERR_USAGE,
                            "%s has no input or parameter '%s' (`sinter inspect` lists "
                            "inputs)",
-                           model, g->item[i].name);
+                           model, v->name);
+        if (!v->of_archive)
+            return sn_fail(err, SN_ERR_USAGE,
+                           "nothing reads the input '%s' here; entry '%s' does: --entry %s",
+                           v->name, reader->name, reader->name);
+        screen_note(command, "'%s' of the archive is not read: only entry '%s' does", v->name,
+                    reader->name);
+    }
     return true;
 }
 

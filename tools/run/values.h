@@ -18,6 +18,7 @@ typedef struct run_given {
         double lo, hi;
         bool random; /* the range that the command chooses */
         bool used;
+        bool of_archive; /* given with all other arrays of an archive */
     } item[RUN_GIVEN];
     int n;
 } run_given;
@@ -26,8 +27,10 @@ typedef struct run_given {
  * arrays), "NAME=random", "NAME=LO..HI", "NAME=NUMBER". False: err. Free in either case. */
 bool run_given_read(const arg_texts *text, run_given *out, sn_error *err);
 void run_given_free(run_given *g);
-/* False: err names one that no leaf of the model has taken. */
-bool run_given_used(const run_given *g, const char *model, sn_error *err);
+/* After a run: false: err names one that nothing has read. Those of a whole archive that another entry
+ * reads are a note of `command` only. */
+bool run_given_used(const run_given *g, sn_module *m, const char *model, const char *command,
+                    sn_error *err);
 
 /* The parameters of a module: from weights if the model has them, else random numbers that spread more
  * than initial weights do, so that nothing stays hidden behind zeros; equal names have equal values. */

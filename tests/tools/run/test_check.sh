@@ -50,6 +50,31 @@ prints "^FAILED: decode, results, forward: error .*'y' of token [0-6] differs by
 run 1 check "$tmp/wrong0.c" --entry forward --levels 4 --no-threads
 prints "^FAILED: forward, gradients, differences: .*gradient of 'x': slope 0"
 
+# gradients of any number of entries; an input that the program need not read; arrays of an archive that others read
+cat >"$tmp/many.c" <<'END'
+#include <sinter/models.h>
+static void step(sn_scan_step *s) { s->y[0] = s->next[0] = sn_add(s->carry[0], s->x[0]); }
+SN_MODEL(m, o) {
+    (void)o;
+    sn_tensor x = sn_input(m, "x", SN_F32, 3), k = sn_input(m, "k", SN_F32, 3);
+    char name[] = "an_entry_with_a_long_name_a";
+    for (; name[26] < 'r'; name[26]++) {
+        sn_entry_begin(m, name);
+        if (name[26] == 'a') sn_output("y", sn_scan(.carry = {sn_scalar(m, SN_F32, 0)}, .x = {x, k}, .body = step).y[0]);
+        else sn_output("y", name[26] == 'b' ? sn_add(x, k) : x);
+    }
+}
+END
+run 0 check "$tmp/many.c" --levels 4 --no-threads
+prints '^an_entry_with_a_long_name_a gradients  *[0-9.e+-]*  *[0-9.e+-]*$'
+prints '^an_entry_with_a_long_name_q gradients '
+sed 's/else sn_output("y"/else sn_output("k", k), sn_output("x"/; s/else /else { /; s/: x);/: x); }/' "$tmp/many.c" >"$tmp/both.c"
+run 0 call "$tmp/both.c" --entry an_entry_with_a_long_name_b -i x=1 -i k=2 -o "$tmp/all.npz"
+run 0 call "$tmp/many.c" --entry an_entry_with_a_long_name_c -i "$tmp/all.npz"
+prints '^y \[3\] mean 3'
+says "'k' of the archive is not read: only entry 'an_entry_with_a_long_name_a' does"
+refused 2 "entry 'an_entry_with_a_long_name_a' does: --entry an" call "$tmp/many.c" --entry an_entry_with_a_long_name_c -i k=1
+
 # call: arrays of any name in and out; y = 2 x + bias
 run 0 run "$tmp/plain.c" -i features=-3..3 -i factor=1 -i bias=0 -i ids=2 --sizes N=6 -o "$tmp/a.npz" --gradient all --loss y
 prints '^y \[6,4\] mean'
