@@ -27,12 +27,14 @@ static sn_node *dropped_part(const sn_node *n, int axis, sn_node *const *part, i
 /* softmax(x padded with n columns of c) without these columns = softmax(x) with the sink c + ln n */
 static sn_node *drop_padding(const sn_node *n, const sn_node *pad, int axis) {
     sn_node *x = pad->in[0];
-    const sn_attr *low = sn_attr_get(pad, SN_A_low), *start = sn_attr_get(n, SN_A_start);
+    const sn_attr *low = sn_attr_get(pad, SN_A_low), *start = sn_attr_get(n, SN_A_start),
+                  *step = sn_attr_get(n, SN_A_step);
     double c = sn_attr_flt(pad, SN_A_value, 0);
     sn_dim shape[SN_MAX_RANK];
     int64_t columns;
     for (int a = 0; a < n->rank; a++) {
         shape[a] = a == axis ? 1 : x->shape[a];
+        if (step && step->v[a] != 1) return NULL;
         if (n->shape[a] != x->shape[a] || (a != axis && pad->shape[a] != x->shape[a])) return NULL;
     }
     sn_dim more = sn_dim_sub(n->m, pad->shape[axis], x->shape[axis]);
