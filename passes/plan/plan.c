@@ -296,10 +296,11 @@ static bool is_read_from(const sn_planner *p, const sn_node *n, int i) {
     return i < n->n_result;
 }
 
-/* The order of axes in which results of a running sum are stored: that of the sequence x, whose rows may
- * be in memory along axis 0. */
-static const int64_t *order_of_sequence(const sn_view *x, int64_t *order) {
-    if (x->stride[0] != 1 || x->shape[x->rank - 1] == 1) return NULL;
+/* The order of axes in which results of a running sum are stored: that of the sequence x if its rows are
+ * in memory along axis 0. */
+static const int64_t *order_of_sequence(const sn_view *x, const int64_t *otherwise,
+                                        int64_t *order) {
+    if (x->stride[0] != 1 || x->shape[x->rank - 1] == 1) return otherwise;
     for (int a = 0; a < x->rank; a++) order[a] = (a + 1) % x->rank;
     return order;
 }
@@ -324,7 +325,7 @@ static void plan_kernel(sn_planner *p, sn_node *n) {
         const int64_t *order = whole ? NULL : storage_order(p, reader);
         int64_t along[SN_MAX_RANK];
         if (reader && kernel->follows_sequence && type->rank == s->in[1].rank)
-            order = order_of_sequence(&s->in[1], along);
+            order = order_of_sequence(&s->in[1], order, along);
         s->out[i] = target ? sn_planner_state(p, type, target) : sn_planner_fresh(p, type, order);
     }
     p->view[n->id] =

@@ -2,6 +2,7 @@
  * width of vectors that this machine has; the same bits for any number of threads. */
 #include "frontend/sinter.h"
 #include "ir/ir.h"
+#include "tests/support/text.h"
 #include "tests/support/effort.h"
 
 #include <setjmp.h>
@@ -420,9 +421,28 @@ static void blocks(void **state) {
     sn_module_free(m);
 }
 
+/* A running sum along an axis within is stored in the order of its input: no kernel copies it. */
+static void running_in_place(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("place");
+    sn_dim B = sn_symbol(m, "B", 1, 9), T = sn_symbol(m, "T", 1, 99);
+    sn_entry_begin(m, "main");
+    sn_output("y", sn_cumsum(sn_input(m, "x", SN_F32, B, T, 2, 4), 1));
+    sn_options o = sn_options_default();
+    sn_error err = {0};
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    char *text = explain_text(p, "main");
+    if (strstr(text, "copy (an output")) fail_msg("%s", text);
+    free(text);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(right_values),
-                                       cmocka_unit_test(right_gradients), cmocka_unit_test(remarks),
-                                       cmocka_unit_test(running), cmocka_unit_test(blocks)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(right_values),     cmocka_unit_test(right_gradients),
+        cmocka_unit_test(remarks),          cmocka_unit_test(running),
+        cmocka_unit_test(running_in_place), cmocka_unit_test(blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
