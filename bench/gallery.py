@@ -60,11 +60,13 @@ def variants():
 
 
 def page_of(name):
-    """The place among PAGES of the page that shows the variant."""
+    """The page that shows the variant."""
     with open(os.path.join(TOP, "examples/variants", name + ".c"), encoding="utf-8") as f:
         text = f.read()
     routes = any(word in text for word in ("take_rows", "sn_expert_linear", "sn_grouped_matmul"))
-    return 1 if '"recurrent.h"' in text else 2 if routes else 3 if ".mask = " in text else 0
+    if '"recurrent.h"' in text:
+        return "recurrent.md"
+    return "routing.md" if routes else "masks.md" if ".mask = " in text else "gallery.md"
 
 
 def parts(name):
@@ -162,41 +164,46 @@ def bars(times):
 
 
 def kernels(sinter, name):
-    """The kernel or loop that mixes tokens in layer 0, or else the first kernel, as `sinter explain` prints it."""
+    """The kernels or loops that mix tokens in layer 0, or else the first kernel, as `sinter explain` prints them."""
     text = subprocess.run([sinter, "explain", os.path.join(TOP, "examples/variants", name + ".c")], check=True,
                           capture_output=True, text=True, cwd=TOP).stdout
     lines = [re.sub(r" {3,}", "  ", line.strip()).replace(TOP + "/", "") for line in text.splitlines()]
-    head = next((line for line in lines if line.startswith("entry ")), "")
+    entries = [i for i, line in enumerate(lines) if line.startswith("entry ")] + [len(lines)] * 2
+    lines = lines[entries[0]:entries[1]]
+    head = lines[0] if lines else ""
     for kind in r"\d+ +(flash|recurrence)", r"\d+ +fused_scan|loop: scan", r"\d+ ":
         found = [line for line in lines if re.match(kind, line)]
         if found:
-            return [head, found[0]]
+            return [head, *([line for line in found if " layer0." in line] or found[:1])]
     return [head]
 
 
-RECURRENT = ["# Recurrent layers", "",
-             "The variants of `examples/variants` that carry a state along the sequence; the [gallery](gallery.md) has the others.",
-             "`recurrent.h` and `small.h` hold what these files share.", ""]
-
-
-ROUTING = ["# Routing", "",
-           "The variants of `examples/variants` that choose what they compute; the [gallery](gallery.md) has the others.",
-           "`classifier.h` and `small.h` hold what these files share.", ""]
-MASKS = ["# Masks", "",
-         "The variants of `examples/variants` whose attention has a mask of its own; the [gallery](gallery.md) has the others.",
-         "`classifier.h` and `small.h` hold what these files share. Beside the times are the tiles of each mask, queries downwards,",
-         "keys to the right: skipped, computed with the mask, or without it.", ""]
-PAGES = ("gallery.md", "recurrent.md", "routing.md", "masks.md")
+OTHERS = "the [gallery](gallery.md) has the others."
+SHARED = "hold what these files share."
+TILES = "queries downwards, keys to the right: skipped, computed with the mask, or without it."
+PAGES = {  # file: title and introduction
+    "gallery.md": ("Gallery",
+                   "Every variant of `examples/variants`: its formula, its C (up to `SN_MODEL`, which names it; the shared "
+                   "layers are in `small.h`), the kernels of a layer's attention, and the time of its entry `forward` at "
+                   f"each fusion level. Beside it are the tiles of its attention's mask, {TILES} "
+                   "`bench/gallery.py --measure` makes this page. Models are small: width 64, two layers, random weights. "
+                   "Recurrent layers have [a page of their own](recurrent.md), and so have [routes](routing.md) and "
+                   "[masks](masks.md)."),
+    "recurrent.md": ("Recurrent layers",
+                     f"The variants of `examples/variants` that carry a state along the sequence; {OTHERS} "
+                     f"`recurrent.h` and `small.h` {SHARED}"),
+    "routing.md": ("Routing",
+                   f"The variants of `examples/variants` that choose what they compute; {OTHERS} "
+                   f"`classifier.h` and `small.h` {SHARED}"),
+    "masks.md": ("Masks",
+                 f"The variants of `examples/variants` whose attention has a mask of its own; {OTHERS} "
+                 f"`classifier.h` and `small.h` {SHARED} Beside the times are the tiles of each mask, {TILES}"),
+}
 
 
 def page(which, times, explained, maps):
-    out = list((None, RECURRENT, ROUTING, MASKS)[which]) if which else ["# Gallery", "",
-           "Every variant of `examples/variants`: its formula, its C (up to `SN_MODEL`, which names it; the shared layers are in",
-           "`small.h`), its attention kernels, and the time of its entry `forward` at each fusion level. Beside it are the tiles",
-           "of its attention's mask, queries downwards, keys to the right: skipped, computed with the mask, or without it.",
-           "`bench/gallery.py --measure` makes this page. Models are small: width 64, two layers, random weights.",
-           "Recurrent layers have [a page of their own](recurrent.md), and so have [routes](routing.md) and",
-           "[masks](masks.md).", ""]
+    title, introduction = PAGES[which]
+    out = [f"# {title}", "", introduction, ""]
     for name in variants():
         if page_of(name) != which:
             continue
@@ -205,7 +212,7 @@ def page(which, times, explained, maps):
         out += [f"## {name}", "", f"[`examples/variants/{name}.c`](../examples/variants/{name}.c): {comment}{computes}", ""]
         out += ["```c", code, "```"]
         if name in explained:
-            out += ["```", *explained[name][:2], "```"]
+            out += ["```", *explained[name], "```"]
         out.append("")
         if name in times:
             m = times[name]["machine"]
@@ -242,9 +249,10 @@ def main():
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--check", action="store_true", help="only say what docs/gallery.md lacks")
     arguments = parser.parse_args()
-    paths, folder = [os.path.join(TOP, "docs", f) for f in PAGES], os.path.join(TOP, "docs/gallery")
+    paths = {which: os.path.join(TOP, "docs", which) for which in PAGES}
+    folder = os.path.join(TOP, "docs/gallery")
     if arguments.check:
-        missing = check("\n".join(open(path, encoding="utf-8").read() for path in paths))
+        missing = check("\n".join(open(path, encoding="utf-8").read() for path in paths.values()))
         print("\n".join(missing) or "the gallery is that of the tree")
         return 1 if missing else 0
     os.makedirs(folder, exist_ok=True)
@@ -268,7 +276,7 @@ def main():
         if name in times:
             with open(os.path.join(folder, name + ".svg"), "w", encoding="utf-8") as f:
                 f.write(picture(times[name]["levels"], maps.get(name, [])))
-    for which, path in enumerate(paths):
+    for which, path in paths.items():
         with open(path, "w", encoding="utf-8") as f:
             f.write(page(which, times, explained, maps))
     return 0
