@@ -198,15 +198,15 @@ static bool depends_on(sn_module *m, sn_node *n, const sn_node *below) {
 
 /* Adds a range; adjoining ranges with the same factor are merged. False: too many, or some blocks are
  * already rotated. */
-static bool add_range(product *k, range new) {
+static bool add_range(product *k, range added) {
     range *of = k->range;
     int at = 0;
-    while (at < k->n_range && of[at].first < new.first) at++;
-    if (k->n_range == MAX_RANGES || (at && of[at - 1].last > new.first) ||
-        (at<k->n_range &&new.last> of[at].first))
+    while (at < k->n_range && of[at].first < added.first) at++;
+    if (k->n_range == MAX_RANGES || (at && of[at - 1].last > added.first) ||
+        (at < k->n_range && added.last > of[at].first))
         return false;
     memmove(&of[at + 1], &of[at], sizeof *of * (size_t)(k->n_range - at));
-    of[at] = new;
+    of[at] = added;
     k->n_range++;
     for (int i = 0; i + 1 < k->n_range;) {
         if (of[i].last != of[i + 1].first || of[i].scale != of[i + 1].scale) {

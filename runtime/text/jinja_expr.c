@@ -350,13 +350,10 @@ static value *read_arithmetic(jinja_state *s, int level, bool live) {
 static value *compare(jinja_state *s, int op, const value *a, const value *b) {
     bool numbers = is_integer(a) && is_integer(b);
     if (op >= 2 && op <= 5 && !numbers) return wrong(s, "unsupported operands of", "<", 1);
-    const bool results[] = {jinja_equal(a, b),
-                            !jinja_equal(a, b),
-                            a->number <= b->number,
-                            a->number >= b->number,
-                            a->number<b->number, a->number> b->number,
-                            jinja_contains(b, a),
-                            !jinja_contains(b, a)};
+    const bool results[] = {jinja_equal(a, b),       !jinja_equal(a, b),
+                            a->number <= b->number,  a->number >= b->number,
+                            (a->number < b->number), (a->number > b->number),
+                            jinja_contains(b, a),    !jinja_contains(b, a)};
     return jinja_bool(&s->arena, results[op]);
 }
 
