@@ -448,18 +448,24 @@ static sn_node *for_all(body *b, sn_node *x, sn_dim size) {
 
 /* ---- decays ---- */
 
+/* Whether n has a known number of elements, few enough to be looked at. */
+static bool is_small_array(const sn_node *n, int64_t *count) {
+    return sn_static_shape(n) &&
+           sn_dim_is_const(n->m, sn_dim_product(n->m, n->rank, n->shape), count) &&
+           *count <= MOST_KNOWN;
+}
+
 /* Whether n depends on indices and constants alone and all of its numbers are positive. */
 static bool is_positive_array(sn_node *n) {
     sn_module *m = n->m;
-    int64_t count;
-    if (!sn_static_shape(n) || !sn_dim_is_const(m, sn_dim_product(m, n->rank, n->shape), &count) ||
-        count > MOST_KNOWN)
-        return false;
+    int64_t count, other;
+    if (!is_small_array(n, &count)) return false;
     sn_order order = sn_topo(m, 1, &n);
     for (int i = 0; i < order.n; i++) {
         const sn_node *x = order.node[i];
         bool leaf = x->op == SN_OP_const || x->op == SN_OP_iota;
         if (!leaf && (!x->n_in || (sn_ops[x->op].kind != SN_ELEM && !sn_is_view(x)))) return false;
+        if (!is_small_array(x, &other)) return false;
     }
     int64_t *symbol = sn_arena_alloc(m, sizeof *symbol * (size_t)(sn_symbol_count(m) + 1));
     sn_eval *ev = sn_eval_new(m, symbol);

@@ -4,6 +4,7 @@
  * vector, with strong decays; with the same bits on one thread and on two. */
 #include "frontend/sinter.h"
 #include "tests/support/effort.h"
+#include "tests/support/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -299,8 +300,52 @@ static void same_gradients(void **state) {
     }
 }
 
+/* Decays that are a row of a table of run-time size: its numbers are not known. */
+static void row_of_table(sn_scan_step *s) {
+    sn_dim rows = sn_symbol(s->m, "T", 2, T);
+    sn_tensor table = sn_reshape(sn_arange(s->m, SN_I32, sn_dim_mul(s->m, rows, H)), rows, H);
+    sn_tensor h = sn_cast(sn_slice(table, 0, 0, 1), SN_F32);
+    sn_tensor gamma = sn_reshape(sn_sub(1.0, sn_exp2(sn_sub(-5.0, h))), H, 1, 1);
+    s->next[0] = sn_add(sn_mul(gamma, s->carry[0]), sn_mul(col(s->x[1]), row(s->x[2])));
+    s->y[0] = times_state(s->x[0], s->next[0]);
+}
+
+/* The number of kernels of a loop of this body that begins with zeros, and of its gradient. */
+static int count_kernels(sn_scan_fn body, int n, int64_t n_row) {
+    sn_module *m = sn_module_new("zeros");
+    sn_dim size = sn_symbol(m, "T", 2, T);
+    sn_tensor x[4], grad[4];
+    sn_options o = sn_options_default();
+    sn_error err = {0};
+    int count = 0;
+    char name[] = "x0";
+    sn_entry_begin(m, "main");
+    for (int i = 0; i < n; i++, name[1]++)
+        x[i] = sn_input(m, name, SN_F32, 1, H, size, i < 3 ? K : n_row);
+    sn_tensor decays = n > 3 ? decay(x[3], 0.3) : NULL;
+    sn_scanned r = sn_scan(.carry = {sn_full(m, SN_F32, 0, 1, H, K, K)}, .axis = 2,
+                           .x = {x[0], x[1], x[2], decays}, .body = body);
+    sn_grad(sn_sum_all(sn_square(r.y[0])), n, x, grad);
+    for (int i = 0; i < n; i++) sn_output(sn_name_of(x[i]), grad[i]);
+    o.plan_only = true;
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    char *text = explain_text(p, "main");
+    if (sscanf(text, "entry main: %d kernel", &count) != 1) fail_msg("%s", text);
+    free(text);
+    sn_program_free(p);
+    sn_module_free(m);
+    return count;
+}
+
+static void from_zeros(void **state) {
+    (void)state;
+    assert_true(count_kernels(row_of_table, 3, 0) > 0);
+    assert_in_range(count_kernels(vector_step, 4, K), 1, 8);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_values),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_values), cmocka_unit_test(from_zeros),
                                        cmocka_unit_test(same_with_narrow_vectors),
                                        cmocka_unit_test(same_gradients)};
     return cmocka_run_group_tests(tests, NULL, NULL);
