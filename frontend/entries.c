@@ -353,26 +353,27 @@ sn_tensor sn_model_attention_at(sn_loc at, const sn_training *t, const sn_attent
 }
 
 /* x [1 or B, .., T, d], appended to a row of the cache, or to its first rows. */
-static sn_tensor append_to_row(const sn_forward_ctx *s, sn_tensor x, const char *name) {
+static sn_tensor append_to_row(sn_loc loc, const sn_forward_ctx *s, sn_tensor x, const char *name) {
     sn_module *m = s->m;
     int rank = sn_rank_of(x), axis = rank - 2;
     sn_dim shape[SN_MAX_RANK + 1], start[SN_MAX_RANK + 1] = {s->row};
     if (!sn_module_ok(m, NULL)) return x;
-    for (int a = 0; a < rank; a++) shape[a] = sn_dim_of(x, a);
+    for (int a = 0; a < rank; a++) shape[a] = sn_dim_of_at(loc, x, a);
     shape[0] = s->rows, shape[axis] = s->capacity;
     shape[rank] = start[rank] = SN_END;
     start[axis] = s->past;
-    sn_tensor state = sn_state_at(SN_HERE, m, name, sn_dtype_of(x), shape);
-    sn_tensor next =
-        s->each ? sn_update_rows(state, axis, x, s->each) : sn_update_at(SN_HERE, state, x, start);
-    sn_assign(state, next);
-    next = sn_slice(next, 0, s->each ? 0 : s->row, sn_dim_of(x, 0));
-    return sn_slice(next, axis, 0, sn_dim_add(m, s->past, s->T));
+    sn_tensor state = sn_state_at(loc, m, name, sn_dtype_of(x), shape);
+    sn_tensor next = s->each ? sn_update_rows_at(loc, state, axis, x, s->each)
+                             : sn_update_at(loc, state, x, start);
+    sn_assign_at(loc, state, next);
+    next = sn_slice_at(loc, next, 0, s->each ? 0 : s->row, sn_dim_of_at(loc, x, 0), 1);
+    return sn_slice_at(loc, next, axis, 0, sn_dim_add(m, s->past, s->T), 1);
 }
 
-sn_tensor sn_append_kv(const sn_forward_ctx *s, sn_tensor x, const char *name) {
+sn_tensor sn_append_kv_at(sn_loc loc, const sn_forward_ctx *s, sn_tensor x, const char *name) {
     if (!s->capacity) return x;
-    return s->rows ? append_to_row(s, x, name) : sn_kv_cache(x, name, s->past, s->capacity);
+    return s->rows ? append_to_row(loc, s, x, name)
+                   : sn_kv_cache_at(loc, x, name, s->past, s->capacity);
 }
 
 sn_tensor sn_forward_dropout(const sn_forward_ctx *s, sn_tensor x) {

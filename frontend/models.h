@@ -229,7 +229,8 @@ typedef struct sn_decoder {
 void sn_decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_options *o);
 /* With caches: appends x [.., T, d] to the cache `name` and returns all cached rows; otherwise
  * returns x. */
-sn_tensor sn_append_kv(const sn_forward_ctx *s, sn_tensor x, const char *name);
+#define sn_append_kv(s, x, name) sn_append_kv_at(SN_HERE, s, x, name)
+sn_tensor sn_append_kv_at(sn_loc, const sn_forward_ctx *s, sn_tensor x, const char *name);
 /* Records the hidden state after `layers` layers (0: the embedding). */
 void sn_record_hidden(const sn_forward_ctx *s, int64_t layers, sn_tensor x);
 /* sn_attention with the attention dropout of the training t (NULL: none). Its weights before

@@ -1,6 +1,6 @@
 /* Mistakes in the DSL: the message names the op, the shapes, the user's file and line, and says
  * what to do; the first one sticks; nothing crashes afterwards. */
-#include "frontend/sinter.h"
+#include "frontend/models.h"
 #include "ir/ir.h"
 
 #include <setjmp.h>
@@ -47,6 +47,16 @@ static void check(int line, const char *const *words) {
         expr;                                                                                      \
         check(__LINE__, (const char *const[]){__VA_ARGS__, NULL});                                 \
     } while (0)
+
+/* Helpers of models report the line that calls them. */
+static void caches(void **state) {
+    (void)state;
+    sn_dim T = sn_symbol(m, "T", 1, 8);
+    sn_forward_ctx s = {.m = m, .B = 1, .T = T, .past = sn_symbol(m, "P", 0, 8), .capacity = 8};
+    EXPECT_ERROR(sn_append_kv(&s, sn_input(m, "k", SN_F32, 1, T, 4, 1), "c"), "must be a number");
+    s = (sn_forward_ctx){.m = m, .B = 1, .T = 2, .capacity = 8, .rows = 3};
+    EXPECT_ERROR(sn_append_kv(&s, sn_input(m, "k", SN_F32, 1, 9, 4), "c"), "8");
+}
 
 static void elementwise(void **state) {
     (void)state;
@@ -326,10 +336,9 @@ static void no_module(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, start, finish)
     const struct CMUnitTest tests[] = {
-        TEST(elementwise),       TEST(two_modules),  TEST(shapes),
-        TEST(products),          TEST(names),        TEST(attention),
-        TEST(names_and_entries), TEST(errors_stick), TEST(no_module),
-        TEST(null_operands),
+        TEST(caches),       TEST(elementwise), TEST(two_modules),   TEST(shapes),
+        TEST(products),     TEST(names),       TEST(attention),     TEST(names_and_entries),
+        TEST(errors_stick), TEST(no_module),   TEST(null_operands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
