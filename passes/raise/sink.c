@@ -3,6 +3,7 @@
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/raise/attention.h"
+#include "passes/simplify/simplify.h"
 
 #include <math.h>
 
@@ -102,6 +103,16 @@ static sn_node *gated_factor(sn_node *y, const sn_node *gate) {
     return NULL;
 }
 
+/* Axes of size 1 added to the operands instead of to the result of elementwise operations. */
+static sn_node *reshape_operands(sn_node *n, int depth) {
+    const sn_node *x = n->in[0];
+    sn_node *in[3];
+    if (n->op != SN_OP_reshape || sn_ops[x->op].kind != SN_ELEM || x->n_in > 3 || !depth) return n;
+    for (int i = 0; i < x->n_in; i++)
+        in[i] = reshape_operands(sn_b_reshape(x->in[i], n->rank, n->shape), depth - 1);
+    return sn_simplify_node(sn_node_with(x, in));
+}
+
 /* softmax(x) sigmoid(logsumexp(x) - z) = softmax(x) with the sink z; also after the product with
  * values */
 static sn_node *gate_by_logsumexp(sn_raiser *r, sn_node *n) {
@@ -110,7 +121,10 @@ static sn_node *gate_by_logsumexp(sn_raiser *r, sn_node *n) {
     double c;
     int k = sn_match_float(n) ? sn_match_factors(n, NULL, f, 6, &c) : -1;
     for (int i = 0; i < k; i++) {
+        enum { DEPTH = 3 }; /* sigmoid, difference, broadcast sink */
         const sn_node *gate = sn_match_below(f[i]);
+        if (gate->op == SN_OP_reshape && gate->in[0]->op == SN_OP_sigmoid)
+            gate = reshape_operands((sn_node *)(uintptr_t)gate, DEPTH);
         if (gate->op != SN_OP_sigmoid) continue;
         for (int j = 0; j < k; j++) {
             if (j == i || !sn_shapes_equal(f[j], n) || !(y = gated_factor(f[j], gate))) continue;

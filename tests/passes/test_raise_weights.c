@@ -161,8 +161,11 @@ SPELLING(sink_gate, sn_tensor s = shown(&p);
 SPELLING(sink_gated_weights, sn_tensor s = shown(&p);
          sn_tensor g = sn_sigmoid(sn_sub(sn_expand(sn_logsumexp(s, -1), -1), column(&p)));
          return weigh(&p, sn_mul(g, sn_softmax(s, -1)));)
+SPELLING(sink_gate_by_row, sn_tensor s = shown(&p), z = sn_reshape(p.sink, H, 1);
+         sn_tensor g = sn_sigmoid(sn_sub(sn_logsumexp(s, -1), z));
+         return sn_merge_heads(sn_mul(sn_matmul(sn_softmax(s, -1), p.v), sn_expand(g, -1)));)
 CHECK(sink, "sink=1", S(sink_op), S(sink_dropped), S(sink_first), S(sink_added), S(sink_in_maximum),
-      S(sink_unshifted), S(sink_gate), S(sink_gated_weights))
+      S(sink_unshifted), S(sink_gate), S(sink_gated_weights), S(sink_gate_by_row))
 
 /* ---- softmax plus one ---- */
 
