@@ -8,7 +8,8 @@
  * which region.c makes the node. Layouts, broadcasts and transposes thus become views of q, k and
  * v.
  *
- * A score or weight with another user prevents this: it would have to be computed twice. */
+ * A score or weight with another user in the same entry prevents this: it would have to be computed
+ * twice. */
 #include "passes/backend.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
@@ -360,10 +361,25 @@ static const sn_node *find_other_user(ra_match *k) {
     return NULL;
 }
 
-/* The first operation that reads n and is no part of the match; NULL: there is none. */
-static const sn_node *reader_beside(ra_match *k, const sn_node *n) {
-    for (int i = 0; i < k->r->order.n; i++) {
-        const sn_node *u = k->r->order.node[i];
+/* The entry that reads n most often, where its other users are. */
+static const sn_order *entry_with_users(const ra_match *k, const sn_node *n) {
+    const sn_raiser *r = k->r;
+    int maximum = -1;
+    const sn_order *found = &r->order;
+    for (int e = 0; e < r->n_entry; e++) {
+        int uses = 0;
+        for (int i = 0; i < r->of_entry[e].n; i++)
+            for (int j = 0; j < r->of_entry[e].node[i]->n_in; j++)
+                uses += r->of_entry[e].node[i]->in[j] == n;
+        if (uses > maximum) maximum = uses, found = &r->of_entry[e];
+    }
+    return found;
+}
+
+/* The first operation of the entry that reads n and is no part of the match; NULL: there is none. */
+static const sn_node *reader_beside(ra_match *k, const sn_order *entry, const sn_node *n) {
+    for (int i = 0; i < entry->n; i++) {
+        const sn_node *u = entry->node[i];
         for (int j = 0; j < u->n_in; j++)
             if (u->in[j] == n && u != k->product && !chain_find(k, u)) return u;
     }
@@ -373,10 +389,11 @@ static const sn_node *reader_beside(ra_match *k, const sn_node *n) {
 /* What needs n beside the match: the first operation that is not elementwise, or the last one that is;
  * NULL: an output. */
 static const sn_node *other_reader(ra_match *k, const sn_node *n) {
-    const sn_node *reader = reader_beside(k, n), *next = reader;
+    const sn_order *entry = entry_with_users(k, n);
+    const sn_node *reader = reader_beside(k, entry, n), *next = reader;
     for (int i = 0; next && i < MAX_DEPTH; i++) {
         if (!is_step(reader) && !sn_element_opened((sn_node *)(uintptr_t)reader)) break;
-        if ((next = reader_beside(k, reader))) reader = next;
+        if ((next = reader_beside(k, entry, reader))) reader = next;
     }
     return reader;
 }
@@ -404,7 +421,7 @@ static bool is_expected(const ra_match *k) {
 static void remark_reader(ra_match *k, const sn_node *what) {
     if (!is_expected(k)) return;
     const sn_node *reader = other_reader(k, what);
-    const char *advice = reader ? ra_advice_on(reader, true) : NULL;
+    const char *advice = ra_advice_on(reader, true);
     remark(k->r, k->product, what,
            sn_arena_printf(k->m, "is needed elsewhere, by %s",
                            reader ? sn_name_with_place(reader) : "an output"),

@@ -84,11 +84,13 @@ static const char *shape_of(const finder *f, const sn_node *n) {
 
 #define RUNNING                                                                                    \
     "sums over keys between two products depend on all tiles before: apply them to q, k or v"
+#define CHOOSE "choose keys by a mask that reads a table of blocks"
+#define MAXIMUM "let sn_softmax subtract the maximum, or divide weights by .divide of sn_attention"
 
 /* What to write instead, by the operation in the way. */
 static const struct {
     sn_op op;
-    bool beside; /* also where the operation is not between the products, but reads what is */
+    bool beside; /* the operation is not between the products, but reads what is */
     const char *text;
 } advice[] = {
     {SN_OP_dot, false,
@@ -97,18 +99,28 @@ static const struct {
      ".mix_weights of sn_attention"},
     {SN_OP_concat, false, "write columns that have no value as .sink of sn_attention"},
     {SN_OP_slice, false, "write columns that have no value as .sink of sn_attention"},
+    {SN_OP_cumsum, false, RUNNING},
     {SN_OP_cumsum, true, RUNNING},
+    {SN_OP_scan, false, RUNNING},
     {SN_OP_scan, true, RUNNING},
-    {SN_OP_argsort, true, "choose keys by a mask that reads a table of blocks"},
+    {SN_OP_argsort, false, CHOOSE},
+    {SN_OP_argsort, true, CHOOSE},
     {SN_OP_log_softmax, false, "write sn_softmax"},
-    {SN_OP_reduce_max, true,
-     "let sn_softmax subtract the maximum, or divide weights by .divide of sn_attention"},
+    {SN_OP_logsumexp, true, ".lse of sn_attention gives it"},
+    {SN_OP_reduce_sum, true,
+     ".divide of sn_attention, or for another sum a second sn_attention: .weight is what it adds "
+     "up, "
+     "and v one column of ones"},
+    {SN_OP_dot, true,
+     "join all values that the same weights take, by sn_concat on their last axis"},
+    {SN_OP_reduce_max, false, MAXIMUM},
+    {SN_OP_reduce_max, true, MAXIMUM},
 };
 
 const char *ra_advice_on(const sn_node *n, bool beside) {
-    for (size_t i = 0; i < sizeof advice / sizeof *advice; i++)
-        if (advice[i].op == n->op && (!beside || advice[i].beside)) return advice[i].text;
-    return NULL;
+    for (size_t i = 0; n && i < sizeof advice / sizeof *advice; i++)
+        if (advice[i].op == n->op && beside == advice[i].beside) return advice[i].text;
+    return beside ? "compute it in an entry of its own, or from the result" : NULL;
 }
 
 static sn_remark *remark_on(const finder *f, const sn_node *n) {

@@ -61,13 +61,33 @@ static sn_node *raise_node(sn_raiser *r, sn_node *n) {
     return r->for_gradient && n->op == SN_OP_dot ? sn_group_lookup(n) : n;
 }
 
-static uint32_t *count_uses(sn_module *m, int n_root, sn_node *const *root) {
-    uint32_t *uses = sn_arena_alloc(m, sizeof *uses * sn_module_node_count(m));
-    sn_order order = sn_topo(m, n_root, root);
-    for (int i = 0; i < n_root; i++) uses[root[i]->id]++;
-    for (int i = 0; i < order.n; i++)
-        for (int j = 0; j < order.node[i]->n_in; j++) uses[order.node[i]->in[j]->id]++;
-    return uses;
+/* The users of each node, by id, and what each entry needs. more: a result beside those of the last entry,
+ * which is probably the one that is being built; or NULL. */
+static uint32_t *count_uses(sn_raiser *r, sn_node *more) {
+    sn_module *m = r->m;
+    size_t bytes = sizeof(uint32_t) * sn_module_node_count(m);
+    uint32_t *maximum = sn_arena_alloc(m, bytes), *uses = sn_arena_alloc(m, bytes);
+    const int n_entry = sn_entry_count(m);
+    r->n_entry = n_entry ? n_entry : more != NULL;
+    r->of_entry = sn_arena_alloc(m, sizeof *r->of_entry * (size_t)(r->n_entry + 1));
+    for (int k = 0; k < r->n_entry; k++) {
+        const sn_entry none = {.n_output = 0}, *e = n_entry ? sn_entry_at(m, k) : &none;
+        int n = 0;
+        sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(e->n_output + e->n_assign + 1));
+        for (int i = 0; i < e->n_output; i++) root[n++] = e->output[i].node;
+        for (int i = 0; i < e->n_assign; i++) root[n++] = e->assign[i].node;
+        if (more && k == r->n_entry - 1) root[n++] = more;
+        const sn_order order = r->of_entry[k] = sn_topo(m, n, root);
+        for (int i = 0; i < order.n; i++) uses[order.node[i]->id] = 0;
+        for (int i = 0; i < n; i++) uses[root[i]->id]++;
+        for (int i = 0; i < order.n; i++)
+            for (int j = 0; j < order.node[i]->n_in; j++) uses[order.node[i]->in[j]->id]++;
+        for (int i = 0; i < order.n; i++) {
+            const uint32_t id = order.node[i]->id;
+            if (uses[id] > maximum[id]) maximum[id] = uses[id];
+        }
+    }
+    return maximum;
 }
 
 /* What each node below the roots becomes, by id. */
@@ -109,7 +129,7 @@ int sn_pass_raise(sn_passes *p) {
     sn_module_roots(m, root, &n_live, false);
     sn_raiser r = {.p = p, .m = m};
     uint32_t n_old = sn_module_node_count(m);
-    sn_node **made = raise_all(&r, n_root, root, count_uses(m, n_live, root), &count);
+    sn_node **made = raise_all(&r, n_root, root, count_uses(&r, NULL), &count);
     if (sn_module_error(m)->code) return count;
     sn_lineage_add_map(m, made, n_old);
     for (int i = 0; i < n_root; i++) root[i] = made[root[i]->id];
@@ -141,11 +161,7 @@ static bool has_better_gradient(sn_module *m, sn_node *loss, sn_node *raised) {
 static sn_node **raise_below(sn_passes *p, sn_node *loss, int *count) {
     sn_module *m = p->m;
     sn_raiser r = {.p = p, .m = m, .for_gradient = true};
-    int n_live, n_root = sn_module_roots(m, NULL, &n_live, false);
-    sn_node **live = sn_arena_alloc(m, sizeof *live * (size_t)(n_root + 1));
-    sn_module_roots(m, live, &n_live, false);
-    live[n_live] = loss;
-    return raise_all(&r, 1, &loss, count_uses(m, n_live + 1, live), count);
+    return raise_all(&r, 1, &loss, count_uses(&r, loss), count);
 }
 
 sn_node *sn_raise_loss(sn_node *loss) {

@@ -8,14 +8,18 @@
 typedef struct sn_raiser {
     sn_passes *p;
     sn_module *m;
-    uint32_t *uses; /* [n_uses] by id: users among the nodes that outputs and assignments need */
+    uint32_t
+        *uses; /* [n_uses] by id: users among the nodes that an entry needs, in the one with most */
     uint32_t n_uses;
     sn_order order; /* the nodes before this round, operands first */
-    void *scratch;  /* of attention.c, for all of its matches */
+    sn_order *
+        of_entry; /* [n_entry] those that each entry needs; a value is shared within an entry only */
+    int n_entry;
+    void *scratch; /* of attention.c, for all of its matches */
     bool for_gradient;
 } sn_raiser;
 
-/* Number of users; 0: created during this pass by the rules themselves. */
+/* Number of users in one entry; 0: created during this pass by the rules themselves. */
 static inline uint32_t sn_raise_uses(const sn_raiser *r, const sn_node *n) {
     return n->id < r->n_uses ? r->uses[n->id] : 0;
 }

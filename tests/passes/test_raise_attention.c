@@ -452,7 +452,31 @@ static void shared_weights(void **state) {
     sn_tensor weights = sn_softmax(sn_div(scores(&p), ROOT), -1);
     sn_output("weights", weights);
     sn_output("y", sn_matmul(weights, p.v));
-    check_missed(m, "is needed elsewhere, by an output");
+    check_missed(
+        m, "is needed elsewhere, by an output, so the weights stay in memory. Instead: compute it "
+           "in an entry of its own");
+}
+
+/* What another entry needs is computed there. */
+static void weights_of_another_entry(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("m");
+    sn_entry_begin(m, "f");
+    parts p = make_parts(m, H);
+    sn_tensor s = sn_div(scores(&p), ROOT), weights = sn_softmax(s, -1);
+    sn_output("y", sn_matmul(weights, p.v));
+    sn_entry_begin(m, "g");
+    sn_output("weights", weights);
+    sn_entry_begin(m, "h");
+    sn_output("z", sn_matmul(sn_where(sn_causal_mask(m, p.T, p.T), sn_sigmoid(s), 0), p.v));
+    sn_passes run;
+    sn_pass_options o = {.level = 4, .backend = "native", .only = "simplify,raise", .verify = true};
+    assert_true(sn_passes_run(&run, m, &o));
+    char *text = module_text(m);
+    const char *first = strstr(text, "= attention");
+    assert_true(first && strstr(first + 1, "= attention"));
+    free(text);
+    sn_module_free(m);
 }
 
 /* The remark names what is between the two products, its line, and what to write instead. */
@@ -617,6 +641,7 @@ int main(void) {
         cmocka_unit_test(cross_attention),
         cmocka_unit_test(relative_positions),
         cmocka_unit_test(shared_weights),
+        cmocka_unit_test(weights_of_another_entry),
         cmocka_unit_test(between_products),
         cmocka_unit_test(other_softmaxes),
         cmocka_unit_test(nothing_is_silent),
