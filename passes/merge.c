@@ -2,12 +2,13 @@
  *
  * Requires nothing; runs best after raise. Keeps values. Linear maps of one tensor, whose weights
  * depend on parameters only, become one linear map with the concatenated weights; each original map
- * becomes a slice of the result, a view. The concatenated weights are computed once (hoist.c); if
- * parameters change between calls, nothing is merged. Maps from which blocks are selected (experts)
- * are merged with each other only; so are the maps of a feed-forward part, whose activation would
- * not be in an epilogue that has other columns, too; with weights "stored", so are maps of each
- * storage. Gates of what the others make are not merged: computed after it, they have the gate in
- * their epilogue. Terminates: one walk. */
+ * becomes a slice of the result, a view; in each entry by itself, because an entry shall not compute
+ * what only others need. The concatenated weights are computed once (hoist.c); if parameters change
+ * between calls, nothing is merged. Maps from which blocks are selected (experts) are merged with
+ * each other only; so are the maps of a feed-forward part, whose activation would not be in an
+ * epilogue that has other columns, too; with weights "stored", so are maps of each storage. Gates
+ * of what the others make are not merged: computed after it, they have the gate in their epilogue.
+ * Terminates: one walk of each entry. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/file_blocks.h"
@@ -241,13 +242,26 @@ static sn_node *merged(const merger *g, const product *p, sn_node *x) {
     return sn_b_slice(y, y->rank - 1, p->at, p->w->shape[0]);
 }
 
-int sn_pass_merge(sn_passes *p) {
+/* Stores an entry's outputs and assignments, then its taps, in `root`, or writes them back; NULL: counts. */
+static int entry_roots(sn_entry *e, sn_node **root, bool store) {
+    sn_binding *list[] = {e->output, e->assign, e->tap};
+    int size[] = {e->n_output, e->n_assign, e->n_tap}, n = 0;
+    for (int l = 0; l < 3; l++)
+        for (int i = 0; i < size[l]; i++, n++) {
+            if (store)
+                list[l][i].node = root[n];
+            else if (root)
+                root[n] = list[l][i].node;
+        }
+    return n;
+}
+
+static int merge_entry(sn_passes *p, sn_entry *e) {
     sn_module *m = p->m;
-    if (!p->o.constant_params) return 0;
-    int n_live, n_root = sn_module_roots(m, NULL, &n_live, false), count = 0;
+    int n_root = entry_roots(e, NULL, false), count = 0;
     sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
-    sn_module_roots(m, root, &n_live, false);
-    sn_order live = sn_topo(m, n_live, root), order = sn_topo(m, n_root, root);
+    entry_roots(e, root, false);
+    sn_order live = sn_entry_topo(m, e), order = sn_topo(m, n_root, root);
     uint32_t n_old = sn_module_node_count(m);
     merger g = {.p = p, .m = m};
     g.product_of = sn_arena_alloc(m, sizeof *g.product_of * n_old);
@@ -273,7 +287,14 @@ int sn_pass_merge(sn_passes *p) {
     sn_module_set_loc(m, loc);
     if (sn_module_error(m)->code || !count) return count;
     for (int i = 0; i < n_root; i++) root[i] = g.made[root[i]->id];
-    sn_module_roots(m, root, &n_live, true);
+    entry_roots(e, root, true);
     sn_lineage_add_map(m, g.made, n_old);
+    return count;
+}
+
+int sn_pass_merge(sn_passes *p) {
+    int count = 0;
+    for (int e = 0; e < sn_entry_count(p->m) && p->o.constant_params; e++)
+        count += merge_entry(p, sn_entry_at(p->m, e));
     return count;
 }
