@@ -359,7 +359,7 @@ static sn_node *join_rows(joiner *j, sn_node *n) {
 static sn_node *join_reshape(joiner *j, sn_node *n) {
     sn_node *x = n->in[0], *made = j->made[x->id];
     if (made->op == SN_OP_reshape) return sn_b_reshape(made->in[0], n->rank, n->shape);
-    if (!is_elementwise(x) || j->readers[x->id] != 1 || j->of_product[x->id] ||
+    if (j->stored[n->id] || !is_elementwise(x) || j->readers[x->id] != 1 || j->of_product[x->id] ||
         !splits(x, n->rank, n->shape))
         return NULL;
     return pulled(j, x, n->rank, n->shape, 0);
