@@ -160,7 +160,7 @@ typedef struct mover {
 } mover;
 
 static int group_of(const mover *w, int id) {
-    while (w->group[id] != id) id = w->group[id];
+    while (w->group[id] != id) id = w->group[id] = w->group[w->group[id]];
     return id;
 }
 
@@ -246,8 +246,8 @@ static int unpermute(sn_module *m, int n_root, sn_node **root) {
     find_groups(&w);
     do {
         move_all(&w);
-        if (sn_module_error(m)->code || ++rounds > MOST_ROUNDS) return 0;
-    } while (keep_together(&w));
+        if (sn_module_error(m)->code) return 0;
+    } while (keep_together(&w) && ++rounds < MOST_ROUNDS);
     for (int i = 0; i < w.order.n; i++) count += w.made[w.order.node[i]->id] != w.order.node[i];
     for (int i = 0; i < n_root; i++) root[i] = w.made[root[i]->id];
     sn_lineage_add_map(m, w.made, n_id);
