@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { MAX_TERM = 2, MOST_KNOWN = 4096 /* numbers that are looked at */ };
+enum { MAX_TERM = 2 };
 
 /* Linear in S: a matrix `scale` S + sum of col^T (a S) + sum of col^T row; or a vector a S + row, `wide`
  * if it is repeated along the inner axis. Columns are [lead, K or 1], rows [lead, V or 1]. */
@@ -279,7 +279,47 @@ static bool read_reduce(const body *b, sn_node *n, form *f) {
            sum_matrix(&m, f);
 }
 
-/* A product of a vector with a matrix in S, or of a column with a vector in S. */
+/* Whether x, a matrix for each of the leading axes, is the identity. */
+static bool is_identity(const body *b, sn_node *x) {
+    x = sn_match_below(x);
+    for (int i = b->s.n_carry + b->s.n_sequence; i < b->s.n_in; i++)
+        if (b->s.body->arg[i] == x) x = sn_match_below(b->n->in[i]);
+    const sn_value *v = x->rank >= 2 ? sn_known_array(x) : NULL;
+    const int64_t n = v ? (int64_t)x->shape[x->rank - 1] : 0;
+    bool ok = v && n == x->shape[x->rank - 2];
+    for (int64_t i = 0; ok && i < v->n; i++) ok = v->data[i] == (i / n % n == i % n);
+    return ok;
+}
+
+enum { MATRIX_DEPTH = 4 };
+
+/* The matrix x times a form in S: the identity keeps it, a diagonal one scales it, (col row) S is col (row S).
+ * first: the rows of x are summed over. */
+static bool read_matrix(const body *b, sn_node *x, bool first, const form *m, int depth, form *f) {
+    sn_node *pair[2] = {NULL, NULL};
+    while (x->op == SN_OP_broadcast) x = x->in[0];
+    if (depth && (x->op == SN_OP_add || x->op == SN_OP_sub)) {
+        form g;
+        if (!read_matrix(b, x->in[0], first, m, depth - 1, f)) return false;
+        if (!read_matrix(b, x->in[1], first, m, depth - 1, &g)) return false;
+        if (x->op == SN_OP_sub) negate(&g);
+        return add_forms(f, &g);
+    }
+    for (int i = 0; i < 2 && x->op == SN_OP_mul; i++) {
+        if (!is_identity(b, x->in[i])) continue;
+        if (!split(b, x->in[1 - i], &pair[0], &pair[1])) return false;
+        *f = *m;
+        scale_by(f, times(pair[0], pair[1]));
+        return true;
+    }
+    if (is_identity(b, x)) return *f = *m, true;
+    if (!sum_matrix(m, f) || !split(b, x, &pair[first], &pair[!first]) || !pair[0] || !pair[1])
+        return false;
+    f->a = times(f->a, pair[1]);
+    return spread(f, pair[0]);
+}
+
+/* A product of a vector or a matrix with a matrix in S, or of a column with a vector in S. */
 static bool read_dot(const body *b, sn_node *n, form *f) {
     int at = depends(b, n->in[1]);
     sn_node *x = n->in[1 - at], *y = n->in[at];
@@ -298,16 +338,11 @@ static bool read_dot(const body *b, sn_node *n, form *f) {
         if (a != of_x->v[0]) free = sn_dim_mul(b->m, free, x->shape[a]);
     for (int a = 0; a < b->n_lead; a++) shape[a] = x->shape[a];
     const bool in_place = sn_shapes_equal(n, b->S) && at == (b->inner == b->n_lead);
-    if (!m.vector) { /* q S, or (col row) S = col (row S) */
-        sn_node *pair[2] = {NULL, NULL};
-        if (sum->v[0] != b->inner || !sum_matrix(&m, f)) return false;
-        if (in_place && free != 1) {
-            bool first = of_x->v[0] == b->inner;
-            if (!split(b, x, &pair[first], &pair[!first]) || !pair[0] || !pair[1]) return false;
-            f->a = times(f->a, pair[1]);
-            return spread(f, pair[0]);
-        }
-        if (free != 1) return false;
+    if (!m.vector) { /* q S, or a matrix times S */
+        if (sum->v[0] != b->inner) return false;
+        if (in_place && free != 1)
+            return read_matrix(b, x, of_x->v[0] == b->inner, &m, MATRIX_DEPTH, f);
+        if (free != 1 || !sum_matrix(&m, f)) return false;
         shape[b->n_lead] = b->S->shape[b->inner];
         f->a = times(f->a, sn_b_reshape(x, b->n_lead + 1, shape));
         return true;
@@ -446,69 +481,6 @@ static sn_node *for_all(body *b, sn_node *x, sn_dim size) {
     return sn_b_broadcast(y, b->n_lead + 2, shape);
 }
 
-/* ---- decays ---- */
-
-/* Whether n has a known number of elements, few enough to be looked at. */
-static bool is_small_array(const sn_node *n, int64_t *count) {
-    return sn_static_shape(n) &&
-           sn_dim_is_const(n->m, sn_dim_product(n->m, n->rank, n->shape), count) &&
-           *count <= MOST_KNOWN;
-}
-
-/* Whether n depends on indices and constants alone and all of its numbers are positive. */
-static bool is_positive_array(sn_node *n) {
-    sn_module *m = n->m;
-    int64_t count, other;
-    if (!is_small_array(n, &count)) return false;
-    sn_order order = sn_topo(m, 1, &n);
-    for (int i = 0; i < order.n; i++) {
-        const sn_node *x = order.node[i];
-        bool leaf = x->op == SN_OP_const || x->op == SN_OP_iota;
-        if (!leaf && (!x->n_in || (sn_ops[x->op].kind != SN_ELEM && !sn_is_view(x)))) return false;
-        if (!is_small_array(x, &other)) return false;
-    }
-    int64_t *symbol = sn_arena_alloc(m, sizeof *symbol * (size_t)(sn_symbol_count(m) + 1));
-    sn_eval *ev = sn_eval_new(m, symbol);
-    const sn_value *v = ev ? sn_eval_node(ev, n) : NULL;
-    bool positive = v != NULL;
-    for (int64_t i = 0; positive && i < count; i++) positive = v->data[i] > 0;
-    sn_eval_free(ev);
-    return positive;
-}
-
-static bool is_positive(sn_node *n, int depth) {
-    double v;
-    static const uint8_t same[SN_OP_COUNT] = {
-        [SN_OP_broadcast] = 1, [SN_OP_reshape] = 1, [SN_OP_transpose] = 1, [SN_OP_mul] = 1,
-        [SN_OP_slice] = 1,     [SN_OP_add] = 1,     [SN_OP_sqrt] = 1,      [SN_OP_pad] = 0};
-    if (sn_match_const(n, &v)) return v > 0;
-    if (n->op == SN_OP_exp || n->op == SN_OP_exp2 || n->op == SN_OP_sigmoid) return true;
-    if (is_positive_array(n)) return true;
-    if (!depth) return false;
-    if (n->op == SN_OP_max)
-        return is_positive(n->in[0], depth - 1) || is_positive(n->in[1], depth - 1);
-    if (!same[n->op]) return false;
-    for (int i = 0; i < n->n_in; i++)
-        if (!is_positive(n->in[i], depth - 1)) return false;
-    return true;
-}
-
-/* ln n, of which nothing is computed twice where n is made of exponentials. */
-static sn_node *log_of(sn_node *n, int depth) {
-    double v;
-    if (sn_match_const(n, &v) && v == 1)
-        return sn_b_broadcast_like(sn_b_const(n->m, (sn_dtype)n->dtype, 0), n);
-    if (n->op == SN_OP_exp) return n->in[0];
-    if (depth && n->op == SN_OP_mul)
-        return sn_b_binary(SN_OP_add, log_of(n->in[0], depth - 1), log_of(n->in[1], depth - 1));
-    if (depth && (n->op == SN_OP_broadcast || n->op == SN_OP_reshape || n->op == SN_OP_transpose ||
-                  (n->op == SN_OP_slice && n->in[0]->op == SN_OP_broadcast))) {
-        sn_node *x = log_of(n->in[0], depth - 1);
-        return sn_node_with(n, &x);
-    }
-    return sn_b_unary(SN_OP_log, n);
-}
-
 /* -(x moved) = (-x) moved, which the kernel that makes x computes. */
 static sn_node *negate_first(sn_node *n) {
     const sn_node *moved = n->op == SN_OP_neg ? n->in[0] : n;
@@ -560,9 +532,9 @@ static sn_node *swapped(sn_node *x) {
 static bool take(body *b, const form *next, const form *y, sn_node **in) {
     sn_dim K = b->S->shape[b->inner], V = b->S->shape[2 * b->n_lead + 1 - b->inner];
     sn_node *decay = lift(b, next->scale);
-    if (!decay || !is_positive(decay, 12)) return false;
+    if (!decay || !sn_is_positive(decay)) return false;
     decay = for_all(b, next->scale, next->scale->shape[b->n_lead]);
-    in[SN_REC_G] = log_of(decay, 12);
+    in[SN_REC_G] = sn_log_of(decay);
     in[SN_REC_K] = for_all(b, next->outer[0][0], K);
     in[SN_REC_V] = for_all(b, next->outer[0][1], V);
     in[SN_REC_Q] = y->vector ? for_all(b, y->a, K) : in[SN_REC_K];

@@ -1,4 +1,4 @@
-/* recurrence.h: why a scan is no linear recurrence. */
+/* recurrence.h: why a scan is no linear recurrence, and what is known about decays. */
 #ifndef SN_RAISE_RECURRENCE_H
 #define SN_RAISE_RECURRENCE_H
 
@@ -7,5 +7,16 @@
 /* Of a scan that the rules have left: the condition that does not hold, with the operation that is in
  * the way. Arena memory. NULL: nothing is to be said of a single element. */
 const char *sn_why_no_recurrence(const sn_node *scan);
+
+/* --- decay.c ------------------------------------------------------------------------------ */
+
+/* The numbers of n, which depends on indices and constants alone, in arena memory; NULL: it does not, or has
+ * too many. */
+const sn_value *sn_known_array(sn_node *n);
+/* Whether all of n's numbers are positive, whatever the inputs are: exponentials, sigmoids and what is made of
+ * them, 1 - sigmoid, known numbers. */
+bool sn_is_positive(sn_node *n);
+/* ln n, of which nothing is computed twice where n is made of exponentials. */
+sn_node *sn_log_of(sn_node *n);
 
 #endif

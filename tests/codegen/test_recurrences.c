@@ -64,6 +64,23 @@ static void general_step(sn_scan_step *s) { /* state [V, K] */
     s->y[0] = sn_sum(sn_mul(s->next[0], row(s->x[0])), -1);
 }
 
+/* Products of matrices, as papers write them: S (a I - b k^T k) + b v^T k, state [V, K], and (diag w + b^T a) S. */
+static void right_step(sn_scan_step *s) {
+    sn_tensor i = sn_arange(s->m, SN_I32, K), eye = sn_cast(sn_eq(sn_expand(i, 1), i), SN_F32);
+    sn_tensor k = s->x[1], share = sn_sub(1.0, sn_expand(col(s->x[3]), -1));
+    sn_tensor removed = sn_mul(sn_mul(sn_expand(col(s->x[4]), -1), col(k)), row(k));
+    s->next[0] = sn_add(sn_matmul(s->carry[0], sn_sub(sn_mul(share, eye), removed)),
+                        sn_mul(col(s->x[2]), row(sn_mul(col(s->x[4]), k))));
+    s->y[0] = sn_sum(sn_mul(s->next[0], row(s->x[0])), -1);
+}
+static void left_step(sn_scan_step *s) {
+    const sn_tensor *eye = s->user;
+    sn_tensor low = sn_einsum("bhi,bhj->bhij", s->x[5], s->x[4]);
+    sn_tensor kept = sn_matmul(sn_add(low, sn_mul(*eye, col(s->x[3]))), s->carry[0]);
+    s->next[0] = sn_add(kept, sn_einsum("bhi,bhj->bhij", s->x[1], s->x[2]));
+    s->y[0] = times_state(s->x[0], s->next[0]);
+}
+
 static sn_scanned gated(const sn_tensor *in) {
     return sn_scan(.carry = {in[4]}, .x = {in[0], in[1], in[2], decay(in[3], 0.3)}, .axis = 2,
                    .body = vector_step);
@@ -103,6 +120,20 @@ static sn_scanned general_delta(const sn_tensor *in) {
                          sn_mul(k, sn_sigmoid(in[5]))},
                    .axis = 2, .body = general_step);
 }
+static sn_scanned right_matrix(const sn_tensor *in) {
+    return sn_scan(.carry = {in[4]},
+                   .x = {in[0], unit(in[1]), in[2], sn_sigmoid(in[3]), sn_sigmoid(in[5])},
+                   .axis = 2, .body = right_step);
+}
+static sn_scanned left_matrix(const sn_tensor *in) {
+    sn_module *m = sn_module_of(in[0]);
+    sn_tensor k = unit(in[1]), i = sn_iota(m, SN_I32, 0, K, K), j = sn_iota(m, SN_I32, 1, K, K);
+    sn_tensor eye = sn_where(sn_eq(i, j), sn_scalar(m, SN_F32, 1), 0.0);
+    return sn_scan(.carry = {in[4]},
+                   .x = {in[0], in[1], in[2], decay(in[3], 0.3), sn_neg(k),
+                         sn_mul(k, sn_sigmoid(in[5]))},
+                   .axis = 2, .body = left_step, .user = &eye);
+}
 
 /* ---- running ---- */
 
@@ -128,6 +159,8 @@ static const struct model {
     {"with bonus", with_bonus, 6, {SEQUENCE, STATE, {H, K}}, true, true, false},
     {"gated delta", gated_delta, 6, {{1, H, T}, STATE, {1, H, T}}, true, true, false},
     {"general delta", general_delta, 6, {SEQUENCE, STATE, SEQUENCE}, true, true, false},
+    {"from the right", right_matrix, 6, {{1, H, T}, STATE, {1, H, T}}, true, true, false},
+    {"from the left", left_matrix, 6, {SEQUENCE, STATE, SEQUENCE}, true, true, false},
     {"gated, 13 x 11", gated, 5, {{1, H, T, ODD_K}, ODD_STATE}, true, true, true},
     {"state space, 11 x 13", state_space, 5, {{1, H, T}, {1, H, ODD_V, ODD_K}}, false, false, true},
     {"gated delta, 13 x 11", gated_delta, 6, {{1, H, T}, ODD_STATE, {1, H, T}}, true, true, true},
