@@ -53,6 +53,7 @@ static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
 
 static sn_node *raise_node(sn_raiser *r, sn_node *n) {
     n = sn_simplify_node(n);
+    if (r->for_gradient && n->op == SN_OP_scan) n = sn_simplify_regions(n); /* as the pass has done */
     for (int step = 0; step < MAX_STEPS && !sn_module_error(r->m)->code; step++) {
         sn_node *x = apply_rules(r, n);
         if (!x) break;

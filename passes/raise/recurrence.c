@@ -552,7 +552,12 @@ static bool take(body *b, const form *next, const form *y, sn_node **in) {
 static const char *why_unfit(const sn_node *n, const sn_scan *s) {
     const sn_node *S = s->body->arg[0];
     int64_t size;
-    if (s->n_carry != 1) return "it has several carries, a recurrence in chunks one matrix";
+    if (s->n_carry != 1)
+        return "it has several carries; a recurrence in chunks is one matrix, which may need "
+               "smaller "
+               "carries that do not need it. Instead: a sum beside it is one more column of ones "
+               "in v, a "
+               "running maximum sn_cummax before the loop";
     if (S->rank < 2 || !sn_dim_is_const(n->m, S->shape[S->rank - 2], &size) ||
         !sn_dim_is_const(n->m, S->shape[S->rank - 1], &size))
         return "the last two axes of its carry are no matrix of constant size";
@@ -638,9 +643,21 @@ static bool as_recurrence(sn_raiser *r, sn_node *n, sn_node **result) {
     return false;
 }
 
+/* The same of a scan with smaller carries besides the matrix. */
+static bool as_parts(sn_raiser *r, sn_node *n, sn_node **result) {
+    sn_node *main[SN_MAX_RESULTS] = {NULL};
+    int carry, output;
+    sn_node *loop = sn_split_scan(n, &carry, &output, result);
+    if (!loop || !as_recurrence(r, loop, main)) return false;
+    result[carry] = main[0];
+    if (output >= 0) result[output] = main[1];
+    return true;
+}
+
 static sn_node *raise_result(sn_raiser *r, sn_node *n) {
-    sn_node *result[SN_MAX_RESULTS] = {NULL};
-    if (n->in[0]->op != SN_OP_scan || !as_recurrence(r, n->in[0], result)) return NULL;
+    sn_node *result[SN_MAX_RESULTS] = {NULL}, *scan = n->in[0];
+    if (scan->op != SN_OP_scan) return NULL;
+    if (!as_recurrence(r, scan, result) && !as_parts(r, scan, result)) return NULL;
     return result[sn_attr_int(n, SN_A_index, 0)];
 }
 

@@ -8,6 +8,13 @@
  * the way. Arena memory. NULL: nothing is to be said of a single element. */
 const char *sn_why_no_recurrence(const sn_node *scan);
 
+/* --- split_scan.c ------------------------------------------------------------------------- */
+
+/* A scan with the carry of most axes alone, for which loops of the others were made: result[i] is set for all
+ * results of the scan but *carry and *output (-1: none), which are those of the new one. NULL: that is
+ * not possible. */
+sn_node *sn_split_scan(sn_node *scan, int *carry, int *output, sn_node **result);
+
 /* --- decay.c ------------------------------------------------------------------------------ */
 
 /* The numbers of n, which depends on indices and constants alone, in arena memory; NULL: it does not, or has

@@ -69,7 +69,7 @@ const sn_region *sn_simplify_region(sn_module *m, const sn_region *r) {
     return sn_region_new(m, r->n_arg, r->arg, r->n_out, out);
 }
 
-static sn_node *simplify_regions(sn_node *n) {
+sn_node *sn_simplify_regions(sn_node *n) {
     sn_attr attr[16];
     bool changed = false;
     bool known = n->op == SN_OP_attention || n->op == SN_OP_attention_grad ||
@@ -89,7 +89,7 @@ static sn_node *rule(void *ctx, sn_node *n) {
     (void)ctx;
     if (n->op == SN_OP_attention_lse && n->in[0]->op == SN_OP_attention)
         return sn_b_attention_lse(n->in[0]); /* whose regions may be simpler now */
-    return simplify_regions(sn_simplify_node(n));
+    return sn_simplify_regions(sn_simplify_node(n));
 }
 
 int sn_pass_simplify(sn_passes *p) {

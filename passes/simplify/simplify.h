@@ -17,5 +17,7 @@ extern const sn_simplification sn_simplify_arith[], sn_simplify_mask[], sn_simpl
 sn_node *sn_simplify_node(sn_node *n);
 /* The region with its results simplified until nothing changes; same arguments. */
 const sn_region *sn_simplify_region(sn_module *m, const sn_region *r);
+/* Attention or a scan with such regions; any other node as it is. */
+sn_node *sn_simplify_regions(sn_node *n);
 
 #endif

@@ -134,6 +134,24 @@ static sn_scanned left_matrix(const sn_tensor *in) {
                          sn_mul(k, sn_sigmoid(in[5]))},
                    .axis = 2, .body = left_step, .user = &eye);
 }
+/* xLSTM's matrix memory as the paper writes it: besides the matrix a sum of keys and a running maximum. */
+static void memory_step(sn_scan_step *s) {
+    sn_tensor f = sn_log_sigmoid(s->x[3]), in = s->x[4], m = sn_max(sn_add(f, s->carry[2]), in);
+    sn_tensor keep = col(sn_exp(sn_sub(sn_add(f, s->carry[2]), m))),
+              take = col(sn_exp(sn_sub(in, m)));
+    s->next[0] =
+        sn_add(sn_mul(col(keep), s->carry[0]), sn_mul(col(sn_mul(take, s->x[1])), row(s->x[2])));
+    s->next[1] = sn_add(sn_mul(keep, s->carry[1]), sn_mul(take, s->x[1]));
+    s->next[2] = m;
+    sn_tensor n = sn_abs(sn_sum_keep(sn_mul(s->next[1], s->x[0]), -1));
+    s->y[0] = sn_div(times_state(s->x[0], s->next[0]), sn_max(n, sn_exp(sn_neg(col(m)))));
+}
+static sn_scanned memory(const sn_tensor *in) {
+    sn_module *m = sn_module_of(in[0]);
+    sn_tensor sum = sn_full(m, SN_F32, 0, 1, H, K), largest = sn_full(m, SN_F32, 0, 1, H);
+    return sn_scan(.carry = {in[4], sum, largest}, .x = {in[0], in[1], in[2], in[3], in[5]},
+                   .axis = 2, .body = memory_step);
+}
 
 /* ---- running ---- */
 
@@ -161,6 +179,7 @@ static const struct model {
     {"general delta", general_delta, 6, {SEQUENCE, STATE, SEQUENCE}, true, true, false},
     {"from the right", right_matrix, 6, {{1, H, T}, STATE, {1, H, T}}, true, true, false},
     {"from the left", left_matrix, 6, {SEQUENCE, STATE, SEQUENCE}, true, true, false},
+    {"several carries", memory, 6, {{1, H, T}, STATE, {1, H, T}}, false, true, false},
     {"gated, 13 x 11", gated, 5, {{1, H, T, ODD_K}, ODD_STATE}, true, true, true},
     {"state space, 11 x 13", state_space, 5, {{1, H, T}, {1, H, ODD_V, ODD_K}}, false, false, true},
     {"gated delta, 13 x 11", gated_delta, 6, {{1, H, T}, ODD_STATE, {1, H, T}}, true, true, true},
