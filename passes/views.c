@@ -284,12 +284,18 @@ static bool splits(sn_node *n, int rank, const sn_dim *fine) {
            row * (int64_t)sn_dtype_size((sn_dtype)n->dtype) % LINE == 0;
 }
 
+/* Whether x's rows are those of this shape. */
+static bool same_rows(const sn_node *x, int rank, const sn_dim *shape) {
+    return x->shape[x->rank - 1] == shape[rank - 1] &&
+           sn_dim_product(x->m, x->rank - 1, x->shape) == sn_dim_product(x->m, rank - 1, shape);
+}
+
 static sn_node *reshaped(sn_node *x, int rank, const sn_dim *shape) {
     sn_dim rows[SN_MAX_RANK];
     sn_view v;
     if (number(x)) return sn_b_broadcast(number(x), rank, shape);
     while (x->op == SN_OP_reshape) x = x->in[0];
-    if (spreads(x) && x->shape[x->rank - 1] == shape[rank - 1]) {
+    if (spreads(x) && same_rows(x, rank, shape)) {
         memcpy(rows, shape, sizeof *rows * (size_t)rank);
         rows[rank - 1] = 1;
         sn_node *y = reshaped(x->in[0], rank, rows);
@@ -347,7 +353,7 @@ static sn_node *join_rows(joiner *j, sn_node *n) {
     sn_dim shape[SN_MAX_RANK];
     if (x->op != SN_OP_reshape || j->of_product[n->in[0]->id]) return NULL;
     sn_node *y = x->in[0];
-    if (!is_computed(y) || !y->rank || y->shape[y->rank - 1] != x->shape[x->rank - 1]) return NULL;
+    if (!is_computed(y) || !y->rank || !same_rows(y, x->rank, x->shape)) return NULL;
     int64_t last = y->rank - 1;
     memcpy(shape, y->shape, sizeof *shape * (size_t)y->rank);
     shape[last] = n->shape[n->rank - 1];
