@@ -133,8 +133,9 @@ static bool is_gate(gate_search *s, const sn_order *order, int at, const product
     return false;
 }
 
-/* Whether all that is made of the product is elementwise work whose results other products with fixed
- * weights read: the hidden values of a feed-forward part, or what they are multiplied with. */
+/* Whether all that is made of the product, or of parts of it, is elementwise work whose results other
+ * products with fixed weights read: the hidden values of a feed-forward part, or what they are multiplied
+ * with. */
 static bool is_hidden(gate_search *s, const sn_order *order, int at, const product *p) {
     uint32_t flow = ++s->number;
     bool works = false;
@@ -146,9 +147,9 @@ static bool is_hidden(gate_search *s, const sn_order *order, int at, const produ
         if (!flows) continue;
         bool product = n->op == SN_OP_linear || n->op == SN_OP_dot;
         if (product && sn_is_fixed(n->in[1])) continue;
-        if (!is_elementwise(n)) return false;
+        if (!is_elementwise(n) && n->op != SN_OP_slice) return false;
         s->flows[n->id] = flow;
-        works = true;
+        works |= n->op != SN_OP_slice;
     }
     return works;
 }
