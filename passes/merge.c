@@ -5,10 +5,11 @@
  * becomes a slice of the result, a view; in each entry by itself, because an entry shall not compute
  * what only others need. The concatenated weights are computed once (hoist.c); if parameters change
  * between calls, nothing is merged. Maps from which blocks are selected (experts) are merged with
- * each other only; so are the maps of a feed-forward part, whose activation would not be in an
- * epilogue that has other columns, too; with weights "stored", so are maps of each storage. Gates
- * of what the others make are not merged: computed after it, they have the gate in their epilogue.
- * Terminates: one walk of each entry. */
+ * each other only, or not at all if their blocks are no whole panels. The maps of a feed-forward
+ * part, whose activation would not be in an epilogue that has other columns, too, are merged with
+ * each other only; with weights "stored", so are maps of each storage. Gates of what the others make
+ * are not merged: computed after it, they have the gate in their epilogue. Terminates: one walk of
+ * each entry. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/file_blocks.h"
@@ -28,14 +29,18 @@ typedef struct product {
     sn_dim at; /* first column in the group's result */
 } product;
 
+/* BY_PANELS: the product's kernel computes the blocks that are selected, with others' beside it.
+ * BY_ROWS: a grouped product computes them (grouped.c), alone. */
+enum { BY_PANELS = 1, BY_ROWS = 2 };
+
 typedef struct merger {
     const sn_passes *p;
     sn_module *m;
     product *product;
     int n_product, n_group;
-    int *product_of; /* by old id: 1 + index of the product */
-    bool *selected;  /* by old id: blocks of it are selected */
-    sn_node **made;  /* by old id */
+    int *product_of;   /* by old id: 1 + index of the product */
+    uint8_t *selected; /* by old id: what selects blocks of it */
+    sn_node **made;    /* by old id */
 } merger;
 
 /* The weight of a dot as [out, in]; NULL: not a linear map of its left operand. */
@@ -67,10 +72,10 @@ static bool is_elementwise(const sn_node *n) {
 }
 
 /* Marks the linear maps below n, from which blocks are selected. */
-static void mark_selected(merger *g, const sn_node *n) {
-    if (g->selected[n->id]) return;
-    g->selected[n->id] = true;
-    for (int i = 0; i < n->n_in && is_elementwise(n); i++) mark_selected(g, n->in[i]);
+static void mark_selected(merger *g, const sn_node *n, uint8_t by) {
+    if (g->selected[n->id] >= by) return;
+    g->selected[n->id] = by;
+    for (int i = 0; i < n->n_in && is_elementwise(n); i++) mark_selected(g, n->in[i], by);
 }
 
 /* ---- gates ---- */
@@ -155,12 +160,13 @@ static bool is_hidden(gate_search *s, const sn_order *order, int at, const produ
 }
 
 /* Products of different uses are not merged. */
-typedef enum use { PLAIN, SELECTED, HIDDEN, GATE } use;
+typedef enum use { PLAIN, SELECTED, HIDDEN, ALONE } use;
 
 static use use_of(const merger *g, gate_search *s, const sn_order *order, int at,
                   const product *p) {
+    if (g->selected[p->node->id] == BY_ROWS) return ALONE;
     if (g->selected[p->node->id]) return SELECTED;
-    if (is_gate(s, order, at, p)) return GATE;
+    if (is_gate(s, order, at, p)) return ALONE;
     return is_hidden(s, order, at, p) ? HIDDEN : PLAIN;
 }
 
@@ -184,7 +190,7 @@ static void find_groups(merger *g, const sn_order *order) {
         product p;
         if (!read_product(g, order->node[i], &p)) continue;
         use use = use_of(g, &search, order, i, &p);
-        if (use == GATE) continue;
+        if (use == ALONE) continue;
         sn_storage form = sn_file_storage(g->p, p.w);
         int *at = &first[p.x->id];
         while (*at && !(sn_storage_equal(group[*at - 1].form, form) && group[*at - 1].use == use))
@@ -269,7 +275,9 @@ static int merge_entry(sn_passes *p, sn_entry *e) {
     g.made = sn_arena_alloc(m, sizeof *g.made * n_old);
     g.selected = sn_arena_alloc(m, sizeof *g.selected * n_old);
     for (int i = 0; i < live.n; i++)
-        if (sn_selects_panels(live.node[i])) mark_selected(&g, live.node[i]->in[0]);
+        if (live.node[i]->op == SN_OP_take_blocks)
+            mark_selected(&g, live.node[i]->in[0],
+                          sn_selects_panels(live.node[i]) ? BY_PANELS : BY_ROWS);
     find_groups(&g, &live);
     sn_loc loc = sn_module_loc(m);
     for (int i = 0; i < order.n && !sn_module_error(m)->code; i++) {

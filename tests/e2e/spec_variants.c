@@ -22,7 +22,7 @@
     _(latent_attention, "14 map_reduce, 7 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,4]  mask: le") \
     _(linear_attention, "9 map_reduce, 5 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,9]") \
     _(log_linear_attention, "5 map_reduce, 5 gemm, 1 flash", "xor, gather_nd  mask: le") \
-    _(lora_adapters, "6 map_reduce, 6 gemm, 1 flash, 2 grouped", "grouped") \
+    _(lora_adapters, "5 map_reduce, 6 gemm, 1 flash, 3 grouped", "1 of 4 blocks for each row") \
     _(mamba, "7 map_reduce, 8 gemm, 1 fused_scan", "fused_scan layer0.scan  f32[B,32,16]") \
     _(mamba2, "8 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(mlstm, "16 map_reduce, 6 gemm, 2 cumulate, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,9]") \
@@ -30,7 +30,7 @@
     _(mixture_of_experts, "6 map_reduce, 5 gemm, 1 flash, 1 argsort, 1 grouped, 1 column", "f32[B,T,2,32]  epilogue: gelu, 1 of 4 blocks for each row") \
     _(native_sparse_attention, "18 map_reduce, 6 gemm, 3 column, 1 argsort, 3 flash", "mask: div, le, and, gather_nd") \
     _(packed_documents, "9 map_reduce, 5 gemm, 1 flash", "mask: le, eq, and, gather_nd x2") \
-    _(parallel_block, "6 map_reduce, 5 gemm, 1 flash", "epilogue: add x2, mul x2, lt, xor, select, iota x2, gather") \
+    _(parallel_block, "6 map_reduce, 5 gemm, 1 flash", "gemm       layer0.qkv  f32[B,T,6,8]  epilogue: add x2, mul x2, lt, xor, select, iota x2, gather") \
     _(perceiver, "7 map_reduce, 8 gemm, 2 flash, 1 column", "flash      attention  f32[B,2,8,8]  mask: lt, gather_nd") \
     _(prefix_lm, "4 map_reduce, 5 gemm, 1 flash", "mask: lt, le, or, gather_nd") \
     _(qk_norm, "6 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
