@@ -51,8 +51,9 @@ static sn_tensor call_back(sn_module *m, const char *what, sn_score_fn fn, const
     if (r) sn_node_text(r, text);
     sn_module_fail(m, SN_ERR_SHAPE,
                    "attention: the %s callback returned %s; it must return a %s "
-                   "scalar made from its context",
-                   what, text, sn_dtype_name(t));
+                   "scalar made from its context%s",
+                   what, text, sn_dtype_name(t),
+                   c->score ? "" : " (c->score exists in score callbacks only)");
     return NULL;
 }
 

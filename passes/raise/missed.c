@@ -46,6 +46,16 @@ static bool is_held(const sn_node *n) {
            n->op == SN_OP_transpose || n->op == SN_OP_broadcast;
 }
 
+/* The number of keys of operand i: concat, pad and slice change it. */
+static sn_dim keys_below(const finder *f, const sn_node *n, int i) {
+    const sn_node *x = n->in[i];
+    int keys = -1;
+    if (n->op != SN_OP_concat && n->op != SN_OP_pad && n->op != SN_OP_slice) return f->keys;
+    for (int a = 0; a < n->rank; a++)
+        if (n->shape[a] == f->keys && x->shape[a] != f->keys) keys = a;
+    return keys < 0 ? f->keys : x->shape[keys];
+}
+
 /* Looks for the product of the scores below n. */
 static void visit(finder *f, const sn_node *n, const sn_node *culprit) {
     bool mixes = false;
@@ -58,7 +68,12 @@ static void visit(finder *f, const sn_node *n, const sn_node *culprit) {
         return;
     }
     if (!culprit && !is_held(n)) culprit = n->op == SN_OP_result ? n->in[0] : n;
-    for (int i = 0; i < n->n_in; i++) visit(f, n->in[i], culprit);
+    const sn_dim keys = f->keys;
+    for (int i = 0; i < n->n_in && !f->scores; i++) {
+        f->keys = keys_below(f, n, i);
+        visit(f, n->in[i], culprit);
+        f->keys = keys;
+    }
 }
 
 /* Looks for softmaxes below n, whose axis `keys` is that of the keys; keys < 0: not known any more. */
@@ -84,6 +99,9 @@ static const char *shape_of(const finder *f, const sn_node *n) {
 
 #define RUNNING                                                                                    \
     "sums over keys between two products depend on all tiles before: apply them to q, k or v"
+#define COLUMNS                                                                                    \
+    "write columns that have no value as .sink of sn_attention, and join keys to those that have " \
+    "one"
 #define CHOOSE "choose keys by a mask that reads a table of blocks"
 #define MAXIMUM "let sn_softmax subtract the maximum, or divide weights by .divide of sn_attention"
 
@@ -97,8 +115,9 @@ static const struct {
      "heads may mix by one matrix [H, H] before the softmax and by one after it, as .mix_scores "
      "and "
      ".mix_weights of sn_attention"},
-    {SN_OP_concat, false, "write columns that have no value as .sink of sn_attention"},
-    {SN_OP_slice, false, "write columns that have no value as .sink of sn_attention"},
+    {SN_OP_concat, false, COLUMNS},
+    {SN_OP_slice, false, COLUMNS},
+    {SN_OP_pad, false, COLUMNS},
     {SN_OP_cumsum, false, RUNNING},
     {SN_OP_cumsum, true, RUNNING},
     {SN_OP_scan, false, RUNNING},
@@ -107,6 +126,10 @@ static const struct {
     {SN_OP_argsort, true, CHOOSE},
     {SN_OP_log_softmax, false, "write sn_softmax"},
     {SN_OP_logsumexp, true, ".lse of sn_attention gives it"},
+    {SN_OP_reduce_sum, false,
+     "sums over heads are .mix_scores and .mix_weights of sn_attention, or sn_einsum; those over "
+     "keys "
+     ".divide"},
     {SN_OP_reduce_sum, true,
      ".divide of sn_attention, or for another sum a second sn_attention: .weight is what it adds "
      "up, "
@@ -189,7 +212,17 @@ static void report_product(finder *f, const sn_node *n, int side) {
         sn_remark_add(
             p, "raise", n, true,
             "no attention kernel: %s is not over the keys, so %s stays in memory. Instead: "
-            "sn_attention, whose softmax is over the keys of each query and head",
+            "sn_attention, whose softmax is over the keys of each query and head; what columns are "
+            "divided by is .lse of sn_attention with queries and keys exchanged, which .weight can "
+            "read",
+            sn_name_with_place(f->softmax[0]), stored);
+    else if (f->n_softmax)
+        sn_remark_add(
+            p, "raise", n, true,
+            "no attention kernel: between %s and this product its weights change in a way that no "
+            "kernel holds, so %s stays in memory. Instead: change the scores before the softmax (a "
+            "power of weights that are divided again is a factor of the scores), or .weight and "
+            ".divide of sn_attention",
             sn_name_with_place(f->softmax[0]), stored);
     else
         sn_remark_add(p, "raise", n, true,

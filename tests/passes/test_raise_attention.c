@@ -506,10 +506,15 @@ static void between_products(void **state) {
  * scores that are needed elsewhere, too. */
 static void other_softmaxes(void **state) {
     (void)state;
-    static const char *const why[] = {
-        "made of `softmax` (test_raise_attention.c", "made of `softmax` (test_raise_attention.c",
-        "is not over the keys", "is not over the keys", "`cumsum` (test_raise_attention.c"};
-    for (int i = 0; i < 5; i++) {
+    static const char *const why[] = {"made of `softmax` (test_raise_attention.c",
+                                      "made of `softmax` (test_raise_attention.c",
+                                      "is not over the keys",
+                                      "is not over the keys, so",
+                                      "`cumsum` (test_raise_attention.c",
+                                      "between `softmax` (test_raise_attention.c",
+                                      "Instead: write columns that have no value",
+                                      "Instead: sums over heads are .mix_scores"};
+    for (int i = 0; i < 8; i++) {
         sn_module *m = sn_module_new("m");
         sn_entry_begin(m, "f");
         parts p = make_parts(m, H);
@@ -519,6 +524,15 @@ static void other_softmaxes(void **state) {
         if (i == 2) w = sn_softmax(s, 1);
         if (i == 3) w = sn_softmax(s, 2);
         if (i == 4) w = sn_mul(sn_sigmoid(s), sn_exp(sn_cumsum(sn_neg(s), -1)));
+        if (i == 5) w = sn_square(sn_softmax(s, -1)), w = sn_div(w, sn_sum_keep(w, -1));
+        if (i == 6) { /* columns before and after */
+            sn_tensor z = sn_full(m, SN_F32, 0, p.B, H, p.T, 1);
+            w = sn_slice(sn_softmax(sn_concat(-1, z, s, z), -1), -1, 1, p.T);
+        }
+        if (i == 7) { /* heads mixed by hand */
+            sn_tensor mix = sn_input(m, "mix", SN_F32, 1, H, H, 1, 1);
+            w = sn_softmax(sn_sum(sn_mul(mix, sn_expand(s, 1)), 2), -1);
+        }
         sn_output("y", sn_matmul(w, p.v));
         check_missed(m, why[i]);
     }
