@@ -15,6 +15,7 @@
 #include "passes/kernels/table.h"
 #include "passes/passes.h"
 #include "passes/row_sums.h"
+#include "passes/view.h"
 
 #include <string.h>
 
@@ -287,11 +288,24 @@ static sn_node *take(builder *b, sn_node *n, const views *v) {
     return sn_node_new(n->m, (sn_op)n->op, n->n_in, x, n->n_attr, n->attr);
 }
 
+/* Whether a source from number `first` on would be a copy that repeats elements: no strides express
+ * it, as where columns that other columns repeat become one axis with them. */
+static bool are_repeated(const builder *b, int first) {
+    sn_view v;
+    for (int i = first; i < b->n_source; i++) {
+        const sn_node *x = b->source[i];
+        while (moves(x)) x = x->in[0];
+        if (x->op == SN_OP_broadcast && !sn_view_over(b->source[i], NULL, &v)) return true;
+    }
+    return false;
+}
+
 /* The row of operand x, after which `left` follow. One that needs too much is in memory. */
 static sn_node *take_row(builder *b, sn_node *x, int left) {
     builder before = *b;
     sn_node *row = take(b, x, NULL);
-    if (!b->full && b->n_source + left <= SN_REC_SOURCES) return row;
+    if (!b->full && b->n_source + left <= SN_REC_SOURCES && !are_repeated(b, before.n_source))
+        return row;
     *b = before;
     return source(b, x, NULL);
 }

@@ -63,25 +63,6 @@ static sn_node *below_views(sn_node *n) {
     return n;
 }
 
-/* n, a view of the map's result, as strides over it. */
-static bool view_over(sn_module *m, const sn_node *n, const sn_node *map, sn_view *v) {
-    if (n == map) {
-        *v = sn_view_whole(m, 0, (sn_dtype)n->dtype, n->rank, n->shape, NULL);
-        return true;
-    }
-    sn_view below;
-    if (!view_over(m, n->in[0], map, &below)) return false;
-    if (n->op == SN_OP_reshape) return sn_view_reshape(m, &below, n->rank, n->shape, v);
-    if (n->op == SN_OP_transpose) {
-        *v = sn_view_transpose(&below, sn_attr_get(n, SN_A_perm)->v);
-        return true;
-    }
-    const sn_attr *step = sn_attr_get(n, SN_A_step);
-    *v = sn_view_slice(m, &below, sn_attr_get(n, SN_A_start)->v, sn_attr_get(n, SN_A_size)->v,
-                       step ? step->v : NULL);
-    return true;
-}
-
 /* The columns that a view of the map's result has of every row: [first, last). axis_of: for each
  * axis of the view the map's axis, -1: none (part of the columns, or size 1). False: it does not
  * have all rows. */
@@ -151,7 +132,7 @@ static bool read_rotation(rotator *r, const sn_node *rope, rotation *t, range *r
     int64_t first, last, all, head;
     sn_view v;
     if (rope->op != SN_OP_rope || sn_attr_get(rope, SN_A_axis) || rope->dtype != map->dtype ||
-        !has_panels(map) || !view_over(r->m, x, map, &v) ||
+        !has_panels(map) || !sn_view_over(x, map, &v) ||
         !columns_of(r->m, &v, map, axis_of, &first, &last))
         return false;
     *t = (rotation){.pos = rope->in[1],
@@ -249,7 +230,7 @@ static void find_rest(rotator *r, sn_node *slice) {
     int axis_of[SN_MAX_RANK];
     int64_t first, last;
     sn_view v;
-    if (slice->op != SN_OP_slice || !r->product_of[map->id] || !view_over(r->m, slice, map, &v) ||
+    if (slice->op != SN_OP_slice || !r->product_of[map->id] || !sn_view_over(slice, map, &v) ||
         !columns_of(r->m, &v, map, axis_of, &first, &last))
         return;
     const product *k = &r->product[r->product_of[map->id] - 1];

@@ -105,3 +105,24 @@ bool sn_view_reshape(sn_module *m, const sn_view *v, int rank, const sn_dim *sha
     }
     return true;
 }
+
+bool sn_view_over(const sn_node *n, const sn_node *base, sn_view *out) {
+    const bool moves = n->op == SN_OP_transpose || n->op == SN_OP_slice ||
+                       n->op == SN_OP_broadcast || n->op == SN_OP_reshape;
+    sn_view v;
+    if (n == base || (!base && !moves)) {
+        *out = sn_view_whole(n->m, 0, (sn_dtype)n->dtype, n->rank, n->shape, NULL);
+        return true;
+    }
+    if (!moves || !sn_view_over(n->in[0], base, &v)) return false;
+    const sn_attr *step = sn_attr_get(n, SN_A_step);
+    if (n->op == SN_OP_reshape) return sn_view_reshape(n->m, &v, n->rank, n->shape, out);
+    if (n->op == SN_OP_transpose)
+        *out = sn_view_transpose(&v, sn_attr_get(n, SN_A_perm)->v);
+    else if (n->op == SN_OP_slice)
+        *out =
+            sn_view_slice(n->m, &v, sn_attr_get(n, SN_A_start)->v, n->shape, step ? step->v : NULL);
+    else
+        *out = sn_view_broadcast(&v, n->rank, n->shape);
+    return true;
+}

@@ -27,5 +27,8 @@ sn_view sn_view_slice(sn_module *m, const sn_view *v, const sn_dim *start, const
 sn_view sn_view_broadcast(const sn_view *v, int rank, const sn_dim *shape);
 /* False: no strides describe that order of elements; a copy is needed. */
 bool sn_view_reshape(sn_module *m, const sn_view *v, int rank, const sn_dim *shape, sn_view *out);
+/* n as a view of `base`, which is below its transposes, slices, broadcasts and reshapes and lies row
+ * after row; NULL: of the first tensor below them. False: no strides express it. */
+bool sn_view_over(const sn_node *n, const sn_node *base, sn_view *out);
 
 #endif

@@ -60,25 +60,6 @@ static bool is_whole(const sn_node *n) {
     return n->op != SN_OP_slice && n->op != SN_OP_broadcast;
 }
 
-/* Where n's elements are, if what is below its views lies in memory row after row. */
-static bool view_of(const sn_node *n, sn_view *v) {
-    const bool step = n->op == SN_OP_slice && sn_attr_get(n, SN_A_step);
-    if (step || (!moves(n) && n->op != SN_OP_slice && n->op != SN_OP_broadcast)) {
-        *v = sn_view_whole(n->m, 0, (sn_dtype)n->dtype, n->rank, n->shape, NULL);
-        return true;
-    }
-    sn_view from;
-    if (!view_of(n->in[0], &from)) return false;
-    if (n->op == SN_OP_reshape) return sn_view_reshape(n->m, &from, n->rank, n->shape, v);
-    if (n->op == SN_OP_transpose)
-        *v = sn_view_transpose(&from, sn_attr_get(n, SN_A_perm)->v);
-    else if (n->op == SN_OP_slice)
-        *v = sn_view_slice(n->m, &from, sn_attr_get(n, SN_A_start)->v, n->shape, NULL);
-    else
-        *v = sn_view_broadcast(&from, n->rank, n->shape);
-    return true;
-}
-
 /* ---- the order of memory ---- */
 
 typedef struct axis_order {
@@ -89,10 +70,9 @@ typedef struct axis_order {
 /* The order in which n's axes lie in memory; false: unknown, or its rows are not contiguous. */
 static bool order_of(const sn_node *n, axis_order *o) {
     sn_view v;
-    sn_dim q;
     int count = 0;
     const int last = n->rank - 1;
-    if (last < 0 || !is_whole(below_views(n)) || !view_of(n, &v) ||
+    if (last < 0 || below_views(n)->op == SN_OP_broadcast || !sn_view_over(n, NULL, &v) ||
         (n->shape[last] != 1 && v.stride[last] != 1))
         return false;
     o->moved = false;
@@ -101,10 +81,10 @@ static bool order_of(const sn_node *n, axis_order *o) {
     for (int a = 0, first = count; a < last; a++) {
         int at = count;
         if (n->shape[a] == 1) continue;
-        for (; at > first && sn_dim_div(n->m, v.stride[a], v.stride[o->axis[at - 1]], &q); at--)
+        if (!v.stride[a]) return false;
+        for (; at > first && sn_dim_le(n->m, v.stride[o->axis[at - 1]], v.stride[a]); at--)
             o->axis[at] = o->axis[at - 1];
-        if (at > first && !sn_dim_div(n->m, v.stride[o->axis[at - 1]], v.stride[a], &q))
-            return false;
+        if (at > first && !sn_dim_le(n->m, v.stride[a], v.stride[o->axis[at - 1]])) return false;
         o->moved |= at < count;
         o->axis[at] = a;
         count++;
@@ -116,6 +96,7 @@ static bool order_of(const sn_node *n, axis_order *o) {
 /* n, with its axes in this order, which is that of memory. */
 static sn_node *in_order(sn_node *n, const axis_order *o) {
     sn_dim shape[SN_MAX_RANK];
+    if (!is_whole(below_views(n))) return sn_b_transpose(n, n->rank, o->axis);
     for (int a = 0; a < n->rank; a++) shape[a] = n->shape[o->axis[a]];
     return sn_b_reshape(below_views(n), n->rank, shape);
 }
@@ -185,7 +166,7 @@ static void find_groups(mover *w) {
 static sn_node *one_view(sn_node *n) {
     sn_node *x = below_views(n);
     sn_view v;
-    bool plain = is_whole(x) && view_of(n, &v) && sn_view_contiguous(n->m, &v);
+    bool plain = is_whole(x) && sn_view_over(n, NULL, &v) && sn_view_contiguous(n->m, &v);
     return plain ? sn_b_reshape(x, n->rank, n->shape) : n;
 }
 
@@ -302,7 +283,7 @@ static sn_node *reshaped(sn_node *x, int rank, const sn_dim *shape) {
         return y ? sn_b_broadcast(y, rank, shape) : NULL;
     }
     sn_node *y = sn_b_reshape(x, rank, shape);
-    return view_of(y, &v) ? y : NULL;
+    return sn_view_over(y, NULL, &v) ? y : NULL;
 }
 
 /* n in another shape, computed there if nobody else reads it; NULL: it would be a copy, or part the

@@ -396,8 +396,38 @@ static void from_zeros(void **state) {
     assert_in_range(count_kernels(vector_step, 4, K), 1, 8);
 }
 
+/* Pairs of columns as features: the outer product is a kernel, before which nothing is repeated. */
+static void features_of_pairs(void **state) {
+    (void)state;
+    static const char *const name[] = {"q", "k", "v"};
+    sn_module *m = sn_module_new("pairs");
+    sn_tensor x[3];
+    sn_options o = sn_options_default();
+    sn_error err = {0};
+    sn_entry_begin(m, "main");
+    for (int i = 0; i < 3; i++) {
+        x[i] = sn_input(m, name[i], SN_F32, 1, T, H, K);
+        sn_tensor pairs = sn_mul(sn_expand(x[i], -1), sn_expand(x[i], -2));
+        if (i < 2) x[i] = sn_reshape(pairs, 1, T, H, K * K);
+        x[i] = sn_swap(x[i], 1, 2);
+    }
+    sn_scanned r =
+        sn_scan(.carry = {sn_full(m, SN_F32, 0, 1, H, K, K * K)}, .axis = 2,
+                .x = {x[0], x[1], x[2], sn_full(m, SN_F32, 0.5, 1, H, T)}, .body = scalar_step);
+    sn_output("y", r.y[0]);
+    o.plan_only = true;
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    char *text = explain_text(p, "main");
+    if (!strstr(text, "  recurrence ") || strstr(text, "reshape before")) fail_msg("%s", text);
+    free(text);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_values), cmocka_unit_test(from_zeros),
+                                       cmocka_unit_test(features_of_pairs),
                                        cmocka_unit_test(same_with_narrow_vectors),
                                        cmocka_unit_test(same_gradients)};
     return cmocka_run_group_tests(tests, NULL, NULL);
