@@ -317,14 +317,17 @@ static sn_node *build(const finder *f, sn_node *n) {
     b.absorbed = sn_arena_alloc(n->m, sizeof *b.absorbed * (size_t)max_nodes);
     sn_node *row[SN_REC_MOST], *in[1 + SN_REC_SOURCES] = {n->in[SN_REC_START]};
     sn_attr attr[SN_ATTR_COUNT];
+    sn_loc loc = sn_module_loc(n->m);
+    sn_module_set_loc(n->m, n->loc);
     for (int i = 0; i < n_row; i++) row[i] = take_row(&b, n->in[1 + i], n_row - 1 - i);
-    if (!b.n_node) return n;
+    if (!b.n_node) {
+        sn_module_set_loc(n->m, loc);
+        return n;
+    }
     memcpy(in + 1, b.source, sizeof *in * (size_t)b.n_source);
     sn_region *rows = sn_region_extract(n->m, b.n_source, b.source, n_row, row);
     memcpy(attr, n->attr, sizeof *attr * n->n_attr);
     attr[n->n_attr] = SN_REG(prologue, rows);
-    sn_loc loc = sn_module_loc(n->m);
-    sn_module_set_loc(n->m, n->loc);
     sn_node *r = sn_node_new(n->m, SN_OP_fused_recurrence, 1 + b.n_source, in, n->n_attr + 1, attr);
     sn_module_set_loc(n->m, loc);
     for (int i = 0; i < b.n_node; i++) sn_lineage_add(b.absorbed[i], r);
