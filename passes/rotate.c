@@ -18,8 +18,8 @@
 
 enum { MAX_RANGES = 8 };
 
-/* The attributes and operands that must be equal for ropes to be merged. Of each head of `step` blocks
- * of `width` columns block `block` is rotated. */
+/* The attributes and operands that must be equal for ropes to be merged. Of `step` blocks of `width`
+ * columns block `block` is rotated. */
 typedef struct rotation {
     sn_node *pos, *freq; /* freq: NULL: base tells */
     double base;
@@ -102,15 +102,15 @@ static bool has_panels(const sn_node *map) {
            !sn_is_fixed(map->in[0]);
 }
 
-/* Divides heads of a number of columns into blocks as wide as what is rotated. False: the rotated
- * columns would not be one of the blocks. */
-static bool divide_heads(const sn_node *rope, int64_t head, rotation *t) {
+/* Divides heads of a number of columns, the first of which begins at column `at` of the map, into blocks
+ * as wide as what is rotated. False: the rotated columns would not be one of the blocks. */
+static bool divide_heads(const sn_node *rope, int64_t head, int64_t at, rotation *t) {
     const sn_attr *columns = sn_attr_get(rope, SN_A_columns);
     int64_t first = columns ? columns->v[0] : 0;
     t->width = columns ? columns->v[1] - first : head;
     t->step = head / t->width;
-    t->block = first / t->width;
-    return head % t->width == 0 && first % t->width == 0;
+    t->block = (at + first) / t->width % t->step;
+    return head % t->width == 0 && first % t->width == 0 && at % t->width == 0;
 }
 
 /* Whether the product has the two halves of a block in registers at once: neighbours always; halves
@@ -149,12 +149,13 @@ static bool read_rotation(rotator *r, const sn_node *rope, rotation *t, range *r
     if (t->axis < items || (items && axis_of[0] != 0 && (v.shape[0] != 1 || map->shape[0] != 1)))
         return false;
     sn_dim_is_const(r->m, map->shape[map->rank - 1], &all);
-    if (first % head || last % head || all % head || map->rank >= SN_MAX_RANK) return false;
-    if (!divide_heads(rope, head, t)) {
-        sn_remark_add(r->p, "rotate", rope, true,
-                      "positions are rotated in a separate kernel: heads of %lld columns are not "
-                      "blocks of %lld, one of which is rotated",
-                      (long long)head, (long long)t->width);
+    if ((last - first) % head || map->rank >= SN_MAX_RANK) return false;
+    if (!divide_heads(rope, head, first, t) || all % t->width) {
+        sn_remark_add(
+            r->p, "rotate", rope, true,
+            "positions are rotated in a separate kernel: heads of %lld columns from column "
+            "%lld of %lld on are not blocks of %lld, one of which is rotated",
+            (long long)head, (long long)first, (long long)all, (long long)t->width);
         return false;
     }
     range->first = first / t->width;
@@ -254,7 +255,7 @@ static sn_node *rotated_blocks(rotator *r, const product *k, int i, sn_dim block
         sn_node *from = sn_b_unary(SN_OP_not, sn_b_scalar(SN_OP_lt, at, (double)of->first));
         in = in ? sn_b_binary(SN_OP_and, in, from) : from;
     }
-    if (t->step > 1) { /* heads begin at multiples of it */
+    if (t->step > 1) {
         sn_node *block = sn_b_scalar(SN_OP_mod, at, (double)t->step);
         sn_node *one = sn_b_scalar(SN_OP_eq, block, (double)t->block);
         in = in ? sn_b_binary(SN_OP_and, in, one) : one;

@@ -15,12 +15,14 @@
 #include <string.h>
 
 /* Heads of queries, heads of keys, their width, layout of pairs; where only part of the columns is
- * rotated, the first and their number; factors on rotated queries and keys, 0: none. */
+ * rotated, the first and their number; factors on rotated queries and keys, 0: none; width of values, 0:
+ * that of keys. */
 typedef struct shape {
     int64_t heads, key_heads, d;
     bool halves, bias;
     int64_t from, part;
     double q_scale, k_scale;
+    int64_t value_d;
 } shape;
 
 enum { WIDTH = 40 };
@@ -47,9 +49,11 @@ static sn_tensor turn(const shape *s, sn_tensor x, sn_tensor pos, double scale) 
 }
 
 static qkv project(const shape *s, sn_tensor x, sn_tensor pos) {
+    shape of_values = *s;
+    if (s->value_d) of_values.d = s->value_d;
     sn_tensor q = sn_split_heads(map(s, x, "q", s->heads), s->heads);
     sn_tensor k = sn_split_heads(map(s, x, "k", s->key_heads), s->key_heads);
-    sn_tensor v = sn_split_heads(map(s, x, "v", s->key_heads), s->key_heads);
+    sn_tensor v = sn_split_heads(map(&of_values, x, "v", s->key_heads), s->key_heads);
     return (qkv){turn(s, q, pos, s->q_scale), turn(s, k, pos, s->k_scale), v};
 }
 
@@ -128,9 +132,9 @@ static void in_part(void **state) {
     static const shape shapes[] = {
         {2, 2, 8, .halves = true, .bias = true}, /* halves within vectors */
         {2, 1, 16, .halves = true},              /* ... or two vectors of eight lanes */
-        {3, 1, 64, .halves = true, .bias = true, .part = 16}, /* GPT-NeoX */
-        {2, 1, 64, .halves = true, .part = 32},               /* Phi */
-        {1, 1, 192, .bias = true, .from = 128, .part = 64},   /* as in latent attention */
+        {3, 1, 64, .halves = true, .bias = true, .part = 16},               /* GPT-NeoX */
+        {2, 1, 64, .halves = true, .part = 32},                             /* Phi */
+        {1, 1, 192, .bias = true, .from = 128, .part = 64, .value_d = 128}, /* latent attention */
         {2, 1, 64, .halves = true, .bias = true, .from = 16, .part = 16, .q_scale = 0.25},
         {2, 2, 128, .halves = true, .part = 64, .q_scale = 1.2, .k_scale = 1.2},
         {2, 1, 16, .bias = true, .part = 4, .k_scale = -3}, /* GPT-J */
