@@ -356,8 +356,23 @@ static int find_head(const ra_match *k) {
 
 /* The first node of the chain with another user; NULL: none. */
 static const sn_node *find_other_user(ra_match *k) {
-    for (int i = 0; i < k->n_chain; i++)
-        if (sn_raise_uses(k->r, k->chain[i].n) > k->chain[i].uses) return k->chain[i].n;
+    for (int i = 0; i < k->n_chain; i++) {
+        const sn_node *n = k->chain[i].n;
+        if (sn_raise_uses(k->r, n) > k->chain[i].uses + (k->lse && n == k->top)) return n;
+    }
+    return NULL;
+}
+
+/* The logsumexp that reads the softmax's operand, too: attention has it as a second result. */
+static sn_node *find_lse(const ra_match *k) {
+    if (k->kind != SN_WEIGHTS_SOFTMAX || k->sink || k->mix) return NULL;
+    const int64_t axis = sn_attr_int(k->softmax, SN_A_axis, k->top->rank - 1);
+    for (int i = 0; i < k->r->order.n; i++) {
+        sn_node *n = k->r->order.node[i];
+        if (n->op == SN_OP_logsumexp && n->in[0] == k->top && k->r->users[n->id] &&
+            sn_attr_int(n, SN_A_axis, n->rank - 1) == axis)
+            return n;
+    }
     return NULL;
 }
 
@@ -444,6 +459,15 @@ static bool in_order(ra_match *k, const ra_order *o) {
     return c != NULL;
 }
 
+/* The logsumexp becomes attention's y. */
+static bool take_lse(ra_match *k, const ra_order *o, const ra_step *top, sn_node *y) {
+    sn_node *lse = y->op == SN_OP_attention ? sn_b_attention_lse(y) : NULL;
+    lse = lse ? ra_arrange_lse(k, o, top, lse) : NULL;
+    if (!lse || lse->dtype != k->lse->dtype || sn_module_error(k->m)->code) return false;
+    k->r->instead[k->lse->id] = lse;
+    return k->r->has_instead = true;
+}
+
 /* The replacement of the second product; NULL: it is not attention with these scores. */
 static sn_node *try_match(ra_match *k) {
     bool again = true;
@@ -452,6 +476,7 @@ static sn_node *try_match(ra_match *k) {
         return NULL;
     for (int round = 0; again; round++)
         if (round == MAX_PIECES || !mark_values(k, &again)) return NULL;
+    k->lse = find_lse(k);
     if (find_other_user(k)) {
         remark_reader(k, find_other_user(k));
         return NULL;
@@ -475,6 +500,7 @@ static sn_node *try_match(ra_match *k) {
     sn_score_args a = sn_score_args_make(k->m, (sn_dtype)k->scores->dtype);
     sn_index piece_ix[MAX_PIECES], ix[SN_MAX_RANK];
     ra_step weights = *w; /* its index in pieces; walks the chain again */
+    ra_step top = *chain_find(k, k->top);
     piece_indices(k, &o, &a, piece_ix);
     sn_node *key_var = k->key_var;
     k->key_var = a.k;
@@ -489,6 +515,7 @@ static sn_node *try_match(ra_match *k) {
                               k->mix ? k->mix->matrix : NULL);
     }
     if (y && k->kind != SN_WEIGHTS_SOFTMAX && !ra_is_worth(y)) return NULL;
+    if (y && k->lse && !take_lse(k, &o, &top, y)) return NULL;
     y = y ? ra_arrange_result(k, &o, &weights, &x, y) : NULL;
     return y && k->outside != 1 ? sn_b_scalar(SN_OP_mul, y, k->outside) : y;
 }
@@ -529,7 +556,7 @@ static ra_match *begin_match(sn_raiser *r, sn_node *product, int side) {
     k->side = side;
     k->more_uses = 0;
     k->factor = k->outside = 1;
-    k->dropped = k->sink = NULL;
+    k->dropped = k->sink = k->lse = NULL;
     k->mix = NULL;
     k->head = -1;
     return k;

@@ -40,6 +40,7 @@ typedef struct ra_match {
     sn_weights_kind kind;
     sn_node *top;     /* the end of the chain: the softmax's operand, or weights not yet divided */
     sn_node *softmax; /* what normalises `top`: softmax, or its division; `top`: nothing does */
+    sn_node *lse;     /* logsumexp of `top` over the keys, which reads it, too; NULL: none */
     sn_node *sink;    /* one more term of the rows' sum, with the rank of `top`; NULL: none */
     double factor, outside; /* the weights are `top` times factor; the result has the other one */
     uint32_t more_uses;     /* uses of `top` by its divisor */
@@ -131,6 +132,9 @@ typedef struct ra_operands {
 bool ra_make_operands(const ra_match *k, const ra_order *o, const ra_step *w, ra_operands *x);
 /* The sink [B,H,Tq], given the indices of the softmax; NULL: there is no such view. */
 sn_node *ra_make_sink(const ra_match *k, const ra_order *o, const ra_step *softmax);
+/* The log-sum-exp of attention, [B,H,Tq,1], in the shape of k->lse; top: the indices of its operand. NULL: not
+ * possible. */
+sn_node *ra_arrange_lse(const ra_match *k, const ra_order *o, const ra_step *top, sn_node *lse);
 /* The attention's result y [B,H,Tq,dv] in the shape of the second product; NULL: not possible. */
 sn_node *ra_arrange_result(const ra_match *k, const ra_order *o, const ra_step *w,
                            const ra_operands *x, sn_node *y);

@@ -53,7 +53,8 @@ static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
 
 static sn_node *raise_node(sn_raiser *r, sn_node *n) {
     n = sn_simplify_node(n);
-    if (r->for_gradient && n->op == SN_OP_scan) n = sn_simplify_regions(n); /* as the pass has done */
+    if (r->for_gradient && n->op == SN_OP_scan)
+        n = sn_simplify_regions(n); /* as the pass has done */
     for (int step = 0; step < MAX_STEPS && !sn_module_error(r->m)->code; step++) {
         sn_node *x = apply_rules(r, n);
         if (!x) break;
@@ -91,6 +92,11 @@ static uint32_t *count_uses(sn_raiser *r, sn_node *more) {
     return maximum;
 }
 
+static sn_node *instead_of(void *ctx, sn_node *n) {
+    const sn_raiser *r = ctx;
+    return n->id < r->n_old && r->instead[n->id] ? r->instead[n->id] : n;
+}
+
 /* What each node below the roots becomes, by id. */
 static sn_node **raise_all(sn_raiser *r, int n_root, sn_node *const *root, const uint32_t *uses,
                            int *count) {
@@ -98,6 +104,9 @@ static sn_node **raise_all(sn_raiser *r, int n_root, sn_node *const *root, const
     sn_node **made = sn_arena_alloc(m, sizeof *made * sn_module_node_count(m));
     sn_order order = r->order = sn_topo(m, n_root, root);
     sn_loc loc = sn_module_loc(m);
+    r->users = uses;
+    r->n_old = sn_module_node_count(m);
+    r->instead = sn_arena_alloc(m, sizeof *r->instead * r->n_old);
     for (int i = 0; i < order.n && !sn_module_error(m)->code; i++) {
         sn_node *old = order.node[i], *n = old;
         if (old->n_in) {
@@ -111,6 +120,11 @@ static sn_node **raise_all(sn_raiser *r, int n_root, sn_node *const *root, const
         *count += made[old->id] != n;
     }
     sn_module_set_loc(m, loc);
+    if (!r->has_instead || sn_module_error(m)->code) return made;
+    sn_node **all = sn_arena_alloc(m, sizeof *all * (size_t)order.n);
+    for (int i = 0; i < order.n; i++) all[i] = made[order.node[i]->id];
+    *count += sn_rewrite(m, order.n, all, instead_of, r);
+    for (int i = 0; i < order.n; i++) made[order.node[i]->id] = all[i];
     return made;
 }
 

@@ -11,11 +11,17 @@ typedef struct sn_raiser {
     uint32_t
         *uses; /* [n_uses] by id: users among the nodes that an entry needs, in the one with most */
     uint32_t n_uses;
+    const uint32_t
+        *users;     /* the same of the nodes of `order`, also of those that come later in it */
     sn_order order; /* the nodes before this round, operands first */
     sn_order *
         of_entry; /* [n_entry] those that each entry needs; a value is shared within an entry only */
     int n_entry;
     void *scratch; /* of attention.c, for all of its matches */
+    sn_node *
+        *instead;   /* [n_old] by id: what nodes become once the round is over; NULL: themselves */
+    uint32_t n_old; /* nodes before this round */
+    bool has_instead;
     bool for_gradient;
 } sn_raiser;
 

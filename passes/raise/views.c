@@ -219,11 +219,54 @@ sn_node *ra_make_sink(const ra_match *k, const ra_order *o, const ra_step *softm
     return z ? sn_b_reshape(z, 3, (const sn_dim[]){o->B, H, o->Tq}) : NULL;
 }
 
+/* Adds the places of the pieces of an index to a permutation. */
+typedef struct places {
+    int64_t perm[SN_MAX_RANK];
+    int n;
+    bool used[MAX_PIECES];
+} places;
+
+static bool add_places(const ra_match *k, const ra_order *o, const sn_index *ix, places *to) {
+    parts p = {.n = 0};
+    if (!index_parts(k, ix, &p)) return false;
+    for (int j = 0; j < p.n; j++)
+        for (int at = 0; at < k->n_piece; at++) {
+            if (o->place[at] != p.name[j]) continue;
+            if (to->n == SN_MAX_RANK) return false;
+            to->perm[to->n++] = at;
+            to->used[p.name[j]] = true;
+        }
+    return true;
+}
+
+/* Axes of size 1 may be anywhere. */
+static bool add_ones(const ra_match *k, const ra_order *o, places *to) {
+    for (int at = 0; at < k->n_piece; at++) {
+        if (to->used[o->place[at]]) continue;
+        if (k->piece[o->place[at]].size != 1 || to->n == SN_MAX_RANK) return false;
+        to->perm[to->n++] = at;
+    }
+    return true;
+}
+
+sn_node *ra_arrange_lse(const ra_match *k, const ra_order *o, const ra_step *top, sn_node *lse) {
+    sn_dim shape[MAX_PIECES];
+    places to = {.n = 0};
+    const int axis = (int)sn_attr_int(k->lse, SN_A_axis, k->lse->rank - 1);
+    if (k->n_piece > SN_MAX_RANK) return NULL;
+    for (int i = 0; i < k->n_piece; i++) shape[i] = k->piece[o->place[i]].size;
+    for (int a = 0; a < k->lse->rank; a++)
+        if (a != axis && !add_places(k, o, &top->ix[a], &to)) return NULL;
+    if (!add_ones(k, o, &to) || to.n != k->n_piece) return NULL;
+    lse = sn_b_transpose(sn_b_reshape(lse, k->n_piece, shape), k->n_piece, to.perm);
+    return sn_b_reshape(lse, k->lse->rank, k->lse->shape);
+}
+
 sn_node *ra_arrange_result(const ra_match *k, const ra_order *o, const ra_step *w,
                            const ra_operands *x, sn_node *y) {
     sn_dim shape[MAX_AXES];
-    int64_t perm[SN_MAX_RANK];
-    int n = 0, moved = 0, used[MAX_PIECES] = {0}, first_width;
+    places to = {.n = 0};
+    int n = 0, first_width;
     for (int i = 0; i < k->n_piece; i++) shape[n++] = k->piece[o->place[i]].size;
     first_width = n;
     for (int i = 0; i < x->n_width; i++) shape[n++] = x->width[i];
@@ -232,25 +275,14 @@ sn_node *ra_arrange_result(const ra_match *k, const ra_order *o, const ra_step *
     for (int i = 0, next = first_width; i < dot->rank; i++) {
         int from[2];
         ra_result_axis(dot, i, from);
-        if (from[k->side] < 0) {
-            perm[moved++] = next++;
-            continue;
+        if (from[k->side] >= 0) {
+            if (!add_places(k, o, &w->ix[from[k->side]], &to)) return NULL;
+        } else {
+            if (to.n == SN_MAX_RANK) return NULL;
+            to.perm[to.n++] = next++;
         }
-        parts p = {.n = 0};
-        if (!index_parts(k, &w->ix[from[k->side]], &p)) return NULL;
-        for (int j = 0; j < p.n; j++)
-            for (int at = 0; at < k->n_piece; at++)
-                if (o->place[at] == p.name[j]) {
-                    perm[moved++] = at;
-                    used[p.name[j]] = 1;
-                }
     }
-    for (int at = 0; at < k->n_piece; at++) /* axes of size 1 may be anywhere */
-        if (!used[o->place[at]]) {
-            if (k->piece[o->place[at]].size != 1) return NULL;
-            perm[moved++] = at;
-        }
-    if (moved != n) return NULL;
-    y = sn_b_transpose(sn_b_reshape(y, n, shape), n, perm);
+    if (!add_ones(k, o, &to) || to.n != n) return NULL;
+    y = sn_b_transpose(sn_b_reshape(y, n, shape), n, to.perm);
     return sn_b_reshape(y, dot->rank, dot->shape);
 }

@@ -114,6 +114,24 @@ SPELLING(weighted_rows, sn_tensor q = sn_transpose(sn_tanh(p.q), 0, 2, 1, 3);
          return finish(&p, sn_div(sn_add(scores(&p), sn_mul(r, 3)), ROOT));)
 CHECK(weighted_sums, "= attention %", S(weighted_op), S(weighted_rows))
 
+/* ---- logsumexp of the scores, a second result ---- */
+
+SPELLING(lse_op, sn_tensor l, y = sn_attention(p.q, p.k, p.v, .lse = &l);
+         return sn_merge_heads(sn_mul(y, sn_tanh(l)));)
+SPELLING(lse_plain, sn_tensor s = sn_div(scores(&p), ROOT);
+         sn_tensor l = sn_expand(sn_logsumexp(s, -1), -1), y = sn_matmul(sn_softmax(s, -1), p.v);
+         return sn_merge_heads(sn_mul(y, sn_tanh(l)));)
+SPELLING(lse_divides, sn_tensor s = sn_div(scores(&p), ROOT), m_ = sn_amax_keep(s, -1);
+         sn_tensor l = sn_add(m_, sn_log(sn_sum_keep(sn_exp(sn_sub(s, m_)), -1)));
+         return sn_merge_heads(sn_mul(sn_matmul(sn_exp(sn_sub(s, l)), p.v), sn_tanh(l)));)
+static sn_tensor lse_keys_first(sn_module *m) {
+    parts p = make_parts(m, H);
+    sn_tensor s = sn_div(sn_matmul(p.k, sn_swap(p.q, 2, 3)), ROOT);
+    sn_tensor y = sn_matmul(sn_swap(sn_softmax(s, 2), 2, 3), p.v);
+    return sn_merge_heads(sn_mul(y, sn_tanh(sn_expand(sn_logsumexp(s, 2), -1))));
+}
+CHECK(lse, "= attention_lse %", S(lse_op), S(lse_plain), S(lse_divides), S(lse_keys_first))
+
 /* ---- causal ---- */
 
 SPELLING(causal_op, return sn_merge_heads(sn_attention(p.q, p.k, p.v, .causal = true));)
@@ -637,6 +655,7 @@ int main(void) {
         cmocka_unit_test(full),
         cmocka_unit_test(sums),
         cmocka_unit_test(weighted_sums),
+        cmocka_unit_test(lse),
         cmocka_unit_test(causal),
         cmocka_unit_test(powers_of_two),
         cmocka_unit_test(window),
