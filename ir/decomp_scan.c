@@ -87,8 +87,8 @@ bool decomp_fused_scan(decomp *c) {
 }
 
 bool decomp_fused_recurrence(decomp *c) {
-    const sn_attr *pro = sn_dc_attr(c, SN_A_prologue);
-    sn_node *in[SN_REC_MOST] = {c->in[0]}, **row = in + 1;
+    const sn_attr *pro = sn_dc_attr(c, SN_A_prologue), *epi = sn_dc_attr(c, SN_A_epilogue);
+    sn_node *in[SN_REC_MOST] = {c->in[0]}, **row = in + 1, **arg;
     sn_attr attr[SN_ATTR_COUNT];
     int n_attr = 0, n_row = pro ? pro->r->n_out : 0;
     if (c->n_in < 1 || !pro || n_row > SN_REC_MOST - 1)
@@ -96,10 +96,15 @@ bool decomp_fused_recurrence(decomp *c) {
     if (!sn_dc_open_region(c, pro->r, "prologue", c->n_in - 1, c->in + 1)) return false;
     memcpy(row, c->out, sizeof *row * (size_t)n_row);
     for (int i = 0; i < c->n_attr; i++)
-        if (c->attr[i].key != SN_A_prologue) attr[n_attr++] = c->attr[i];
+        if (c->attr[i].key != SN_A_prologue && c->attr[i].key != SN_A_epilogue)
+            attr[n_attr++] = c->attr[i];
     sn_node *all = sn_node_new(c->m, SN_OP_recurrence, 1 + n_row, in, n_attr, attr);
     if (c->m->error.code) return false;
     c->n_out = all->n_result;
     for (int i = 0; i < c->n_out; i++) c->out[i] = sn_b_result(all, i);
-    return !c->m->error.code;
+    if (!epi || c->m->error.code) return !c->m->error.code;
+    arg = sn_arena_alloc(c->m, sizeof *arg * (size_t)(c->n_out + c->n_in));
+    memcpy(arg, c->out, sizeof *arg * (size_t)c->n_out);
+    memcpy(arg + c->n_out, c->in + 1, sizeof *arg * (size_t)(c->n_in - 1));
+    return sn_dc_open_region(c, epi->r, "epilogue", c->n_out + c->n_in - 1, arg);
 }

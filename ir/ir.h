@@ -451,7 +451,9 @@ int sn_scan_tile(const sn_scan *s, int i, int k);
 
 /* ir/eval_recurrence.c — what a recurrence, or a fused_recurrence, computes. Operands by number; B and A
  * may be missing; those that read S transposed follow, then the factors of {decay_grad}. Those of a
- * fused_recurrence from Q on are results of its prologue, of at most SN_REC_SOURCES tensors. */
+ * fused_recurrence from Q on are results of its prologue, of at most SN_REC_SOURCES tensors. If it has an
+ * epilogue, that makes its results, SN_REC_RESULTS at most, of those of the recurrence and of the same
+ * tensors; y, if there is one, and the carry are passed on. */
 enum {
     SN_REC_START,
     SN_REC_Q,
@@ -488,7 +490,7 @@ typedef enum sn_rec_factor {
     SN_REC_FACTOR_DB, /* with b */
     SN_REC_FACTORS
 } sn_rec_factor;
-enum { SN_REC_TURNED = 2 /* at most */, SN_REC_SOURCES = 12 };
+enum { SN_REC_TURNED = 2 /* at most */, SN_REC_SOURCES = 16, SN_REC_RESULTS = 8 };
 enum { SN_REC_MOST = SN_REC_END + SN_REC_TURNED + SN_REC_FACTORS };
 sn_recurrence sn_recurrence_of(const sn_node *n);
 /* The number of the i-th x among the operands, and of its z among the results. */

@@ -14,7 +14,7 @@
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
 #include "passes/passes.h"
-#include "passes/row_sums.h"
+#include "passes/row_work.h"
 #include "passes/view.h"
 
 #include <string.h>
@@ -37,52 +37,6 @@ typedef struct finder {
     uint64_t
         *readers; /* by id: [n_word] bits of the recurrences that read it, through other values */
 } finder;
-
-/* ---- what a prologue may compute ---- */
-
-static bool moves(const sn_node *n) {
-    return n->op == SN_OP_transpose || n->op == SN_OP_reshape;
-}
-
-static bool is_number(const sn_node *n) {
-    return sn_dtype_is_float((sn_dtype)n->dtype) || n->dtype == SN_BOOL;
-}
-
-/* Whether n spreads numbers along the last axis, one for each row. */
-static bool spreads(const sn_node *n) {
-    const sn_node *x = n->in[0];
-    if (n->op != SN_OP_broadcast || x->rank != n->rank || !n->rank || x->shape[n->rank - 1] != 1)
-        return false;
-    return !memcmp(x->shape, n->shape, sizeof *n->shape * (size_t)(n->rank - 1));
-}
-
-static bool spreads_constant(const sn_node *n) {
-    return n->op == SN_OP_broadcast && n->in[0]->op == SN_OP_const;
-}
-
-static bool sums_row(const sn_node *n) {
-    bool last;
-    return n->op == SN_OP_reduce_sum && sn_reduces(n, &last) && last && !sn_panel_sum(n);
-}
-
-static bool is_row_work(const sn_node *n) {
-    if (n->op == SN_OP_broadcast) return spreads(n) || spreads_constant(n);
-    if (!is_number(n) || sn_dtype_size((sn_dtype)n->dtype) == 2) return false;
-    for (int i = 0; i < n->n_in; i++)
-        if (!is_number(n->in[i])) return false;
-    return sums_row(n) || (sn_ops[n->op].kind == SN_ELEM && n->n_in);
-}
-
-/* Whether the epilogue of a product computes n; in_product: by id, of operands. What is only summed
- * afterwards it leaves to others. */
-static bool follows_product(const sn_node *n, const bool *in_product, const bool *summed) {
-    if (n->op == SN_OP_dot) return true;
-    if (sn_ops[n->op].kind != SN_ELEM || !n->n_in) return false;
-    if (summed[n->id] && !(sn_ops[n->op].flags & SN_OPF_EXPENSIVE)) return false;
-    for (int i = 0; i < n->n_in; i++)
-        if (sn_shapes_equal(n, n->in[i]) && in_product[n->in[i]->id]) return true;
-    return false;
-}
 
 static bool *find_summed(const finder *f) {
     const size_t n = sn_module_node_count(f->m);
@@ -122,7 +76,7 @@ static void find_readers(finder *f) {
     for (int at = f->order.n; at-- > 0;) {
         const sn_node *n = f->order.node[at];
         const int which = n->op == SN_OP_recurrence ? number_of(f, n) : -1;
-        const bool passes = moves(n) || (is_row_work(n) && !f->stored[n->id]);
+        const bool passes = sn_moves(n) || (sn_is_row_work(n) && !f->stored[n->id]);
         for (int i = 0; i < n->n_in; i++) {
             const sn_node *x = n->in[i];
             if (which >= 0 && i != SN_REC_START) {
@@ -155,7 +109,7 @@ static bool is_of_rows(const finder *f, const sn_node *n) {
 }
 
 static const sn_node *below(const sn_node *n) {
-    while (moves(n)) n = n->in[0];
+    while (sn_moves(n)) n = n->in[0];
     return n;
 }
 
@@ -166,11 +120,11 @@ static bool find_costly(finder *f) {
     bool *of_sums = sn_arena_alloc(f->m, count), any = false;
     for (int at = 0; at < f->order.n; at++) {
         const sn_node *n = f->order.node[at];
-        if (f->stored[n->id] || !is_row_work(n)) continue;
+        if (f->stored[n->id] || !sn_is_row_work(n)) continue;
         bool of_row = n->rank && n->shape[n->rank - 1] != 1 && n->op != SN_OP_broadcast;
         bool expensive = sn_ops[n->op].flags & SN_OPF_EXPENSIVE;
         cost[n->id] = expensive ? COST_EXPENSIVE : of_row;
-        of_sums[n->id] = sums_row(n);
+        of_sums[n->id] = sn_sums_row(n);
         for (int i = 0; i < n->n_in; i++) {
             const sn_node *x = below(n->in[i]);
             cost[n->id] += cost[x->id];
@@ -199,7 +153,7 @@ static void analyse(finder *f) {
     f->readers = sn_arena_alloc(f->m, sizeof *f->readers * n * (size_t)f->n_word);
     const bool *summed = find_summed(f);
     for (int i = 0; i < f->order.n; i++) /* operands come before their users */
-        f->stored[f->order.node[i]->id] = follows_product(f->order.node[i], f->stored, summed);
+        f->stored[f->order.node[i]->id] = sn_follows_product(f->order.node[i], f->stored, summed);
     find_readers(f);
     if (find_costly(f)) find_readers(f); /* what only they need */
 }
@@ -264,21 +218,21 @@ static sn_node *source(builder *b, sn_node *x, const views *v) {
 static sn_node *take(builder *b, sn_node *n, const views *v) {
     const sn_kernel_traits *kernel = &sn_kernels[SN_KERNEL_recurrence];
     sn_node *x[SN_MAX_RANK];
-    if (moves(n)) return take(b, n->in[0], &(views){v, n});
+    if (sn_moves(n)) return take(b, n->in[0], &(views){v, n});
     if (n->op == SN_OP_const && !v) return n;
-    if (spreads_constant(n)) {
+    if (sn_spreads_constant(n)) {
         const sn_node *like = moved(v, n);
         return sn_b_broadcast(n->in[0], like->rank, like->shape);
     }
-    bool fits = is_row_work(n) && !b->f->stored[n->id];
-    if (n->op == SN_OP_broadcast || sums_row(n)) fits = fits && keep_rows(v);
+    bool fits = sn_is_row_work(n) && !b->f->stored[n->id];
+    if (n->op == SN_OP_broadcast || sn_sums_row(n)) fits = fits && keep_rows(v);
     if (!fits || b->n_node == kernel->max_nodes) return source(b, n, v);
     b->absorbed[b->n_node++] = n;
     if (n->op == SN_OP_broadcast) {
         const sn_node *like = moved(v, n);
         return sn_b_broadcast(take(b, n->in[0], v), like->rank, like->shape);
     }
-    if (sums_row(n)) {
+    if (sn_sums_row(n)) {
         x[0] = take(b, n->in[0], v);
         int64_t last = x[0]->rank - 1;
         if (++b->n_sum > kernel->prologue.reductions) b->full = true;
@@ -294,7 +248,7 @@ static bool are_repeated(const builder *b, int first) {
     sn_view v;
     for (int i = first; i < b->n_source; i++) {
         const sn_node *x = b->source[i];
-        while (moves(x)) x = x->in[0];
+        while (sn_moves(x)) x = x->in[0];
         if (x->op == SN_OP_broadcast && !sn_view_over(b->source[i], NULL, &v)) return true;
     }
     return false;

@@ -3,6 +3,13 @@
 
 #include <string.h>
 
+sn_node *sn_node_from(sn_node *n, sn_node *const *to) {
+    if (!n->n_in) return n;
+    sn_node **in = sn_arena_alloc(n->m, sizeof *in * n->n_in);
+    for (int i = 0; i < n->n_in; i++) in[i] = to[n->in[i]->id];
+    return sn_node_with(n, in);
+}
+
 bool sn_shapes_equal(const sn_node *a, const sn_node *b) {
     return a->rank == b->rank &&
            (!a->rank || !memcmp(a->shape, b->shape, sizeof(sn_dim) * a->rank));

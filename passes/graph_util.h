@@ -4,6 +4,8 @@
 
 #include "ir/ir.h"
 
+/* n with the operands that to[] has for its own, by id. */
+sn_node *sn_node_from(sn_node *n, sn_node *const *to);
 bool sn_shapes_equal(const sn_node *a, const sn_node *b);
 /* moves elements of its first operand only, or selects a result */
 bool sn_is_view(const sn_node *n);

@@ -178,16 +178,9 @@ static sn_node *unpermuted(sn_node *n, const axis_order *o) {
     return sn_b_transpose(sn_node_with(n, in), n->rank, back);
 }
 
-static sn_node *rebuilt(sn_node *n, sn_node *const *made) {
-    if (!n->n_in) return n;
-    sn_node **in = sn_arena_alloc(n->m, sizeof *in * n->n_in);
-    for (int i = 0; i < n->n_in; i++) in[i] = made[n->in[i]->id];
-    return sn_node_with(n, in);
-}
-
 static void move_all(mover *w) {
     for (int i = 0; i < w->order.n; i++) {
-        sn_node *old = w->order.node[i], *n = rebuilt(old, w->made);
+        sn_node *old = w->order.node[i], *n = sn_node_from(old, w->made);
         sn_loc loc = sn_module_loc(n->m);
         axis_order o;
         sn_module_set_loc(n->m, old->loc);
@@ -360,7 +353,7 @@ static sn_node *join(joiner *j, sn_node *n) {
         y = join_elementwise(j, n);
     else if (sums_rows(n) || spreads(n))
         y = join_rows(j, n);
-    return y ? y : rebuilt(n, j->made);
+    return y ? y : sn_node_from(n, j->made);
 }
 
 static void analyse(joiner *j, sn_order order, int n_root, sn_node *const *root) {

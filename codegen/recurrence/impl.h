@@ -14,7 +14,7 @@ enum {
     REC_VECTORS = 4,
     REC_ROWS_AT_ONCE = 4,
     REC_PARTS = 2,
-    REC_VIEWS = 1 + SN_REC_SOURCES + 4 + SN_REC_TURNED
+    REC_VIEWS = 1 + SN_REC_SOURCES + SN_REC_RESULTS
 };
 
 /* A tile in scratch: rows of `ld` elements of the compute type. */
@@ -36,8 +36,11 @@ typedef struct rec_plan {
     const sn_kernel *k;
     sn_recurrence r;
     const sn_region
-        *prologue;            /* makes operands from Q on of the others; NULL: they are in memory */
-    uint8_t reads[REC_VIEWS]; /* by operand in memory: how */
+        *prologue; /* makes operands from Q on of the others; NULL: they are in memory */
+    const sn_region
+        *epilogue; /* makes results of those of the recurrence; NULL: they are the same */
+    int8_t result[SN_REC_RESULTS]; /* by result of the recurrence: that of the step; -1: none */
+    uint8_t reads[REC_VIEWS];      /* by operand in memory: how */
     rec_decays decays;
     bool stores_u; /* somebody reads u */
     bool weighs;   /* there are y or u, which read keys; else only z */
@@ -71,6 +74,7 @@ typedef struct rec_plan {
     rec_tile factor;   /* [FACTORS CHUNK][inner]: those that exist */
     rec_tile paths;    /* [1][inner]: its sum of the elements before */
     rec_tile grad;     /* [CHUNK][inner], the first column with REC_ONE */
+    rec_tile made;     /* [RESULTS][inner]: results of the epilogue for an element */
     int64_t elements;  /* of scratch, without what each unit has */
     int64_t each;      /* elements that each unit has */
     int64_t group;     /* units that a thread computes in turns, block by block */
@@ -125,7 +129,7 @@ int rec_n_views(const rec_plan *p);
 const sn_view *rec_view(const rec_plan *p, int i);
 int64_t rec_row_size(const rec_plan *p, int i);
 bool rec_is_carry(const rec_plan *p, int i);
-/* Of z, which is K wide. */
+/* Of z, or of the epilogue: K wide. */
 bool rec_is_turned_result(const rec_plan *p, int i);
 /* V wide; a unit has a block of columns. */
 bool rec_is_of_columns(const rec_plan *p, int i);
@@ -141,6 +145,12 @@ em_val rec_mask(em *e, const rec_plan *p, em_val i, int64_t n, em_val count);
 /* A vector of view v from element i of the row at `row` on. */
 em_val rec_load_vector(em *e, const rec_plan *p, const sn_view *v, em_val row, em_val i,
                        em_val mask);
+/* n elements of a tile's row, `count` if that is not NULL, to a row of operand or result i. */
+void rec_store_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
+                   rec_tile tile, em_val from_row);
+/* Row `from` of a tile to element t of the step's result i. */
+void rec_store_result(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile, em_val t,
+                      em_val from);
 
 /* ---- rows.c: between memory and tiles ---- */
 
@@ -168,6 +178,8 @@ void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i);
 
 /* Element t, which exists, to row `to` of the tiles. */
 void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val to);
+/* What the epilogue makes of row `from` of the tiles, to the results of element t. */
+void rec_store_made(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val from);
 
 /* ---- weights.c ---- */
 

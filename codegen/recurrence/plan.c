@@ -41,6 +41,18 @@ static int use_of(const rec_plan *p, int i) {
     return columns ? REC_COLUMNS : REC_WHOLE;
 }
 
+/* Operands that the epilogue reads. */
+static void find_late_reads(rec_plan *p) {
+    const int first = sn_recurrence_n_out(&p->r);
+    if (!p->epilogue) return;
+    sn_order order = sn_region_topo(p->k->m, p->epilogue);
+    for (int at = 0; at < order.n; at++) {
+        const sn_node *n = order.node[at];
+        int64_t i = n->op == SN_OP_arg ? sn_attr_int(n, SN_A_index, 0) : 0;
+        if (i >= first) p->reads[1 + i - first] |= REC_WHOLE;
+    }
+}
+
 /* p->reads. */
 static void find_reads(rec_plan *p) {
     sn_order order = {0};
@@ -119,6 +131,16 @@ static void place_turned(rec_plan *p) {
     p->kept = p->weighs ? place(p, p->first, p->inner) : p->key;
 }
 
+/* Which results of the recurrence are in memory. */
+static void find_results(rec_plan *p) {
+    const sn_region *r = p->epilogue;
+    for (int i = 0; i < sn_recurrence_n_out(&p->r); i++) {
+        p->result[i] = (int8_t)(r || i >= p->k->step->n_out ? -1 : i);
+        for (int o = 0; r && o < p->k->step->n_out; o++)
+            if (r->out[o] == r->arg[i]) p->result[i] = (int8_t)o;
+    }
+}
+
 static void place_grads(rec_plan *p) {
     if (!p->grads) return;
     p->query = place(p, REC_CHUNK, p->inner);
@@ -130,6 +152,7 @@ static void place_grads(rec_plan *p) {
 /* How many of the z are stored. */
 static int turned_of(const rec_plan *p) {
     int n = p->r.turned;
+    if (p->epilogue) return n;
     while (n && sn_recurrence_turned_result(&p->r, n - 1) >= p->k->step->n_out) n--;
     return n;
 }
@@ -139,14 +162,16 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     *p = (rec_plan){.k = k,
                     .r = sn_recurrence_of(k->step->node),
                     .prologue = sn_attr_region(k->step->node, SN_A_prologue),
+                    .epilogue = sn_attr_region(k->step->node, SN_A_epilogue),
                     .t = k->compute,
                     .lanes = sn_target_lanes(t, k->compute)};
     p->K = rec_constant(k, start->shape[start->rank - 2]);
     p->V = rec_constant(k, start->shape[start->rank - 1]);
-    p->stores_u = p->r.delta && k->step->n_out > 2;
+    find_results(p);
+    p->stores_u = p->r.delta && p->result[2] >= 0;
     p->weighs = !p->r.silent || p->r.delta;
     p->n_turned = turned_of(p);
-    p->grads = p->r.decay_grad && k->step->n_out == sn_recurrence_n_out(&p->r);
+    p->grads = p->r.decay_grad && (p->epilogue || k->step->n_out == sn_recurrence_n_out(&p->r));
     int most_rows = p->n_turned ? REC_CHUNK : REC_ROWS_AT_ONCE;
     p->align = p->lanes < most_rows ? most_rows : p->lanes;
     int64_t most = k->traits->prologue.row_bytes / (int64_t)sn_dtype_size(p->t);
@@ -169,7 +194,9 @@ void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
     if (!p->r.silent) p->out = place(p, REC_CHUNK, p->cols);
     p->out_u = p->r.same ? place(p, REC_CHUNK, p->cols) : p->right;
     place_turned(p);
+    if (p->epilogue) p->made = place(p, SN_REC_RESULTS, p->inner);
     find_reads(p);
+    find_late_reads(p);
 }
 
 /* A register tile: accumulators, a row of the right factor, an element. */

@@ -14,8 +14,12 @@ typedef struct loader {
     em *e;
     const rec_plan *p;
     const rec_unit *u;
-    em_val t;            /* the element */
-    sn_region_code code; /* of p->prologue */
+    em_val t;                /* the element */
+    em_val row;              /* of the tiles, for an epilogue */
+    const sn_region *region; /* the prologue, or the epilogue */
+    int first;               /* the region's argument that is the first operand in memory */
+    bool used[SN_REC_SOURCES + SN_MAX_RESULTS]; /* by argument */
+    sn_region_code code;                        /* of the region */
     int n_sum;
     sn_node *sum[MOST_TARGETS]; /* reductions, operands first */
     int stage[MOST_TARGETS];    /* how many stages of sums come before */
@@ -51,13 +55,46 @@ static em_val load(loader *l, int i, em_val at, em_val mask, int how) {
     return sn_emit_loaded(e, v->dtype, rec_load_vector(e, l->p, v, row, at, mask));
 }
 
+/* The tile of the recurrence's result i, a z or the gradient of decays; its first row. */
+static rec_tile tile_of(const rec_plan *p, int i, int *row) {
+    *row = 0;
+    for (int k = 0; k < p->n_turned; k++)
+        if (sn_recurrence_turned_result(&p->r, k) == i) {
+            *row = k * REC_CHUNK;
+            return p->z;
+        }
+    return p->grad;
+}
+
+static bool is_grad(const rec_plan *p, int i) {
+    return p->grads && i == sn_recurrence_n_out(&p->r) - 1;
+}
+
+/* Whether argument i of the region differs along a row. */
+static bool arg_varies(const loader *l, int i) {
+    if (i < l->first) return !is_grad(l->p, i) || l->p->decays == REC_ROWS;
+    return varies(l->p, rec_view(l->p, 1 + i - l->first));
+}
+
+/* Result i of the recurrence, as the epilogue reads it. */
+static em_val load_result(loader *l, int i, em_val at) {
+    em *e = l->e;
+    int first;
+    const rec_tile tile = tile_of(l->p, i, &first);
+    em_val row = em_addi(e, l->row, first);
+    if (arg_varies(l, i)) return rec_load(e, l->p, rec_at(e, l->p, tile, row, at));
+    return em_load(e, l->p->t, rec_at(e, l->p, tile, row, em_i64(e, 0)), 1);
+}
+
 /* Gives the region's arguments their values that belong to the whole element, or at a place of the row. */
 static void give(loader *l, bool rows, em_val at, em_val mask, int how) {
-    for (int i = 0; i < l->p->prologue->n_arg; i++) {
-        const sn_node *arg = l->p->prologue->arg[i];
-        if (varies(l->p, rec_view(l->p, 1 + i)) == rows && l->p->reads[1 + i] &&
-            sn_region_needs(&l->code, arg))
-            sn_region_give(&l->code, arg, load(l, 1 + i, at, mask, how));
+    for (int i = 0; i < l->region->n_arg; i++) {
+        const sn_node *arg = l->region->arg[i];
+        if (!l->used[i] || !sn_region_needs(&l->code, arg) || arg_varies(l, i) != rows) continue;
+        if (i < l->first)
+            sn_region_give(&l->code, arg, load_result(l, i, at));
+        else
+            sn_region_give(&l->code, arg, load(l, 1 + i - l->first, at, mask, how));
     }
 }
 
@@ -158,11 +195,12 @@ static int stages_below(const loader *l, int i, const int *before) {
 /* ---- an element ---- */
 
 static void begin_element(loader *l) {
-    const sn_region *r = l->p->prologue;
+    const sn_region *r = l->region;
     if (!r || !sn_region_begin(&l->code, l->e, r)) return;
     int *below = sn_arena_alloc(l->p->k->m, sizeof *below * (size_t)l->code.order.n);
     for (int i = 0; i < l->code.order.n; i++) {
         sn_node *n = l->code.order.node[i];
+        if (n->op == SN_OP_arg) l->used[sn_attr_int(n, SN_A_index, 0)] = true;
         below[i] = stages_below(l, i, below);
         if (!is_sum(n) || l->n_sum == MOST_TARGETS) continue;
         l->stage[l->n_sum] = below[i];
@@ -170,7 +208,7 @@ static void begin_element(loader *l) {
         sn_region_fix(&l->code, n, OF_ELEMENT);
     }
     for (int i = 0; i < r->n_arg; i++)
-        sn_region_arg(&l->code, i, NULL, varies(l->p, rec_view(l->p, 1 + i)) ? OF_ROW : OF_ELEMENT);
+        sn_region_arg(&l->code, i, NULL, arg_varies(l, i) ? OF_ROW : OF_ELEMENT);
     give(l, false, NULL, NULL, REC_WHOLE);
     add_up_all(l);
 }
@@ -226,7 +264,7 @@ static void load_decay(loader *l, em_val to) {
 }
 
 void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val to) {
-    loader l = {.e = e, .p = p, .u = u, .t = t};
+    loader l = {.e = e, .p = p, .u = u, .t = t, .region = p->prologue};
     target whole[MOST_TARGETS], columns[MOST_TARGETS];
     int n_whole = 0, n_columns = 0;
     em_val key[REC_PAIRS];
@@ -252,4 +290,56 @@ void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val
     if (p->decays == REC_ONE) load_decay(&l, to);
     fill(&l, whole, n_whole, p->K, NULL, REC_WHOLE);
     fill(&l, columns, n_columns, p->cols, u->columns, REC_COLUMNS);
+}
+
+/* ---- the epilogue ---- */
+
+/* Results of the epilogue that differ along a row: vectors of them, to their rows of `made`. */
+static void make_rows(loader *l, const int *out, int n) {
+    em *e = l->e;
+    const rec_plan *p = l->p;
+    sn_node *root[SN_REC_RESULTS];
+    const int turns = rec_at_once(p, p->inner);
+    for (int i = 0; i < n; i++) root[i] = l->region->out[out[i]];
+    begin_values(l, root, n);
+    em_loop at = for_places(l, p->inner, turns);
+    em_copies c = em_begin_copies(e);
+    for (int k = 0; k < turns; k++) {
+        em_val j = place(l, &at, k), mask = rec_mask(e, p, j, p->K, NULL);
+        give(l, true, j, mask, REC_WHOLE);
+        sn_region_emit(&l->code, OF_ELEMENT | OF_ROW);
+        for (int i = 0; i < n; i++)
+            rec_store(e, p, rec_at_const(e, p, p->made, out[i], j), vector_of(l, root[i], mask));
+        sn_region_forget(&l->code, OF_ROW);
+        em_end_copy(e, &c);
+    }
+    em_interleave(e, &c);
+    em_end(e, &at);
+}
+
+void rec_store_made(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val from) {
+    loader l = {.e = e,
+                .p = p,
+                .u = u,
+                .t = t,
+                .row = from,
+                .region = p->epilogue,
+                .first = sn_recurrence_n_out(&p->r)};
+    int rows[SN_REC_RESULTS], n_row = 0;
+    begin_element(&l);
+    for (int i = 0; i < p->k->step->n_out; i++) {
+        sn_node *n = p->epilogue->out[i];
+        if (n->op == SN_OP_arg) continue; /* stored already */
+        if (rec_constant(p->k, n->shape[n->rank - 1]) != 1) {
+            rows[n_row++] = i;
+            continue;
+        }
+        const sn_view *v = rec_view(p, p->k->step->n_in + i);
+        begin_values(&l, &n, 1);
+        em_store(e, v->dtype, rec_element(e, p, u, p->k->step->n_in + i, t),
+                 sn_region_node(&l.code, n));
+    }
+    if (n_row) make_rows(&l, rows, n_row);
+    for (int i = 0; i < n_row; i++)
+        rec_store_result(e, p, u, rows[i], p->made, t, em_i64(e, rows[i]));
 }

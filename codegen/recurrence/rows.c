@@ -24,28 +24,6 @@ static void clear_decays(em *e, const rec_plan *p, em_val row) {
         rec_fill(e, p, p->decay, row, 0, p->decay.ld, 1);
 }
 
-/* Copies n elements of a tile's row to a row of result i. */
-static void store_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
-                      rec_tile tile, em_val from_row) {
-    const sn_view *v = rec_view(p, i);
-    if (v->stride[v->rank - 1] == 1) {
-        int turns = rec_at_once(p, n);
-        em_loop l = em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, (int64_t)turns * p->lanes));
-        for (int k = 0; k < turns; k++) {
-            em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
-            em_store_mask(e, v->dtype, em_gep(e, row, v->dtype, at),
-                          rec_load(e, p, rec_at(e, p, tile, from_row, at)),
-                          rec_mask(e, p, at, n, count));
-        }
-        em_end(e, &l);
-        return;
-    }
-    em_loop l = em_for(e, em_i64(e, 0), count ? count : em_i64(e, n), em_i64(e, 1));
-    em_val to = em_gep(e, row, v->dtype, em_mul(e, l.i, rec_stride(e, p, v, v->rank - 1)));
-    em_store(e, v->dtype, to, em_load(e, p->t, rec_at(e, p, tile, from_row, l.i), 1));
-    em_end(e, &l);
-}
-
 em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists) {
     em_val t = em_add(e, u->chunk, i);
     *exists = em_cmp(e, EM_LT, t, u->T);
@@ -88,12 +66,10 @@ em_val rec_y_at(em *e, const rec_plan *p, const rec_unit *u, em_val row, em_val 
     return em_select(e, exists, memory, tile);
 }
 
-/* Row `from` of a tile to element t of result i. */
+/* Row `from` of a tile to element t of the recurrence's result i, if that is stored. */
 static void store_result(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile,
                          em_val t, em_val from) {
-    i += p->k->step->n_in;
-    em_val count = rec_is_turned_result(p, i) ? NULL : u->columns;
-    store_row(e, p, i, rec_element(e, p, u, i, t), rec_row_size(p, i), count, tile, from);
+    if (p->result[i] >= 0) rec_store_result(e, p, u, p->result[i], tile, t, from);
 }
 
 void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u) {
@@ -107,6 +83,7 @@ void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u) {
         store_result(e, p, u, sn_recurrence_turned_result(&p->r, i), p->z, t,
                      em_addi(e, l.i, i * REC_CHUNK));
     if (p->grads) store_result(e, p, u, sn_recurrence_n_out(&p->r) - 1, p->grad, t, l.i);
+    if (p->epilogue) rec_store_made(e, p, u, t, l.i);
     em_endif(e, &br);
     em_end(e, &l);
 }
@@ -144,8 +121,8 @@ void rec_load_carry(em *e, const rec_plan *p, const rec_unit *u) {
 void rec_store_carry(em *e, const rec_plan *p, const rec_unit *u) {
     int i = p->k->step->n_in + 1;
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->K), em_i64(e, 1));
-    store_row(e, p, i, carry_row(e, p, u, i, l.i), p->cols, u->columns, p->right,
-              em_addi(e, l.i, p->first));
+    rec_store_row(e, p, i, carry_row(e, p, u, i, l.i), p->cols, u->columns, p->right,
+                  em_addi(e, l.i, p->first));
     em_end(e, &l);
 }
 

@@ -22,6 +22,12 @@ bool rec_is_carry(const rec_plan *p, int i) {
 
 bool rec_is_turned_result(const rec_plan *p, int i) {
     int result = i - p->k->step->n_in;
+    if (p->epilogue) {
+        int of = 0;
+        while (of < sn_recurrence_n_out(&p->r) && p->result[of] != result) of++;
+        if (of == sn_recurrence_n_out(&p->r)) return true;
+        result = of;
+    }
     return (!result && p->r.silent) || result > 1 + p->r.delta;
 }
 
@@ -60,4 +66,32 @@ int rec_at_once(const rec_plan *p, int64_t n) {
 em_val rec_element(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t) {
     const sn_view *v = rec_view(p, i);
     return em_gep(e, u->base[i], v->dtype, em_mul(e, t, rec_stride(e, p, v, 0)));
+}
+
+void rec_store_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
+                   rec_tile tile, em_val from_row) {
+    const sn_view *v = rec_view(p, i);
+    if (v->stride[v->rank - 1] == 1) {
+        int turns = rec_at_once(p, n);
+        em_loop l = em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, (int64_t)turns * p->lanes));
+        for (int k = 0; k < turns; k++) {
+            em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
+            em_store_mask(e, v->dtype, em_gep(e, row, v->dtype, at),
+                          rec_load(e, p, rec_at(e, p, tile, from_row, at)),
+                          rec_mask(e, p, at, n, count));
+        }
+        em_end(e, &l);
+        return;
+    }
+    em_loop l = em_for(e, em_i64(e, 0), count ? count : em_i64(e, n), em_i64(e, 1));
+    em_val to = em_gep(e, row, v->dtype, em_mul(e, l.i, rec_stride(e, p, v, v->rank - 1)));
+    em_store(e, v->dtype, to, em_load(e, p->t, rec_at(e, p, tile, from_row, l.i), 1));
+    em_end(e, &l);
+}
+
+void rec_store_result(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile, em_val t,
+                      em_val from) {
+    i += p->k->step->n_in;
+    em_val count = rec_is_turned_result(p, i) ? NULL : u->columns;
+    rec_store_row(e, p, i, rec_element(e, p, u, i, t), rec_row_size(p, i), count, tile, from);
 }

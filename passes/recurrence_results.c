@@ -1,0 +1,447 @@
+/* recurrence_results.c: what is made of the rows of a recurrence's results, elementwise and with sums along
+ * a row, becomes part of the kernel of the recurrence, as its epilogue:
+ *     f(moved z, y) = moved epilogue(z, moved' y)      z, .. = recurrence(S, ..)
+ * In gradients these are the gradients of gates and of norms. The results z that nobody else reads are not
+ * stored. The views between z and f move behind f; their inverse brings y to the rows of z, where strides
+ * express that.
+ *
+ * Rows are those of z = x S^T and of the gradient of decays, in which a kernel has the whole row of an
+ * element. A value that is made of results must be in memory for another reason than elementwise work on
+ * it, so that no store is added. What does not depend on results is read from memory, or computed again if
+ * nothing else needs it there.
+ *
+ * Requires that prologues are known. Keeps values. Terminates: each recurrence is looked at once, and
+ * every turn excludes a value. */
+#include "passes/graph_util.h"
+#include "passes/kernels/table.h"
+#include "passes/passes.h"
+#include "passes/row_work.h"
+#include "passes/view.h"
+
+#include <string.h>
+
+typedef struct maker {
+    sn_module *m;
+    sn_order order;
+    int n_root;
+    sn_node **root;
+    uint32_t n_id;    /* of nodes in the entry */
+    bool *stored;     /* by id: must be in memory */
+    bool *of_product; /* by id: a product or part of its epilogue */
+    sn_node *r;
+    bool *after;    /* by id: depends on r */
+    bool *excluded; /* by id: is not computed by r's kernel */
+    sn_node **made; /* by id: the same value in the rows of r; NULL: it is not computed there */
+    sn_node **like; /* by id, of what is made: the operand in whose views it is */
+    sn_node *source[SN_REC_SOURCES];
+    int n_source, n_node, n_sum;
+} maker;
+
+/* ---- views ---- */
+
+static bool is_result_of(const sn_node *n, const sn_node *r) {
+    return n->op == SN_OP_result && n->in[0] == r;
+}
+
+/* The next one below n of the views between it and the recurrence; NULL: there is none. */
+static const sn_node *next_view(const maker *k, const sn_node *n) {
+    while (!sn_moves(n)) {
+        if (is_result_of(n, k->r)) return NULL;
+        n = k->like[n->id];
+    }
+    return n;
+}
+
+static sn_dim width(const sn_node *n) {
+    return n->rank ? n->shape[n->rank - 1] : 1;
+}
+
+/* Whether rows stay rows in the views below n. */
+static bool keeps_rows(const maker *k, const sn_node *n) {
+    for (const sn_node *v; (v = next_view(k, n)); n = v->in[0]) {
+        const int last = v->rank - 1;
+        if (last < 0 || !v->in[0]->rank || width(v) != width(v->in[0])) return false;
+        if (v->op == SN_OP_transpose && sn_attr_get(v, SN_A_perm)->v[last] != last) return false;
+    }
+    return true;
+}
+
+/* Whether two views move elements alike; rows of one may have one element. */
+static bool same_view(const sn_node *a, const sn_node *b) {
+    if (a->op != b->op || a->rank != b->rank) return false;
+    if (a->op == SN_OP_transpose)
+        return !memcmp(sn_attr_get(a, SN_A_perm)->v, sn_attr_get(b, SN_A_perm)->v,
+                       sizeof(int64_t) * a->rank);
+    if (memcmp(a->shape, b->shape, sizeof *a->shape * (size_t)(a->rank - 1))) return false;
+    return width(a) == width(b) || width(a) == 1 || width(b) == 1;
+}
+
+static bool same_views(const maker *k, const sn_node *a, const sn_node *b) {
+    const sn_node *v = next_view(k, a), *w = next_view(k, b);
+    while (v && w && same_view(v, w)) {
+        v = next_view(k, v->in[0]);
+        w = next_view(k, w->in[0]);
+    }
+    return !v && !w;
+}
+
+/* x, which is where `row` is, in the shape `like`; rows of x may be longer, or one element. */
+static sn_node *shaped(sn_node *x, const sn_node *like, const sn_node *row) {
+    sn_dim shape[SN_MAX_RANK];
+    memcpy(shape, like->shape, sizeof *shape * like->rank);
+    if (width(x) != width(row)) shape[like->rank - 1] = width(x);
+    return sn_b_reshape(x, like->rank, shape);
+}
+
+/* y, which is where n is, in the rows of r. */
+static sn_node *to_rows(const maker *k, const sn_node *n, sn_node *y) {
+    for (const sn_node *v; (v = next_view(k, n)); n = v->in[0]) {
+        int64_t back[SN_MAX_RANK];
+        if (v->op == SN_OP_reshape) {
+            y = shaped(y, v->in[0], v);
+            continue;
+        }
+        for (int a = 0; a < v->rank; a++) back[sn_attr_get(v, SN_A_perm)->v[a]] = a;
+        y = sn_b_transpose(y, v->rank, back);
+    }
+    return y;
+}
+
+/* y, which is in the rows of r, where n is. */
+static sn_node *from_rows(const maker *k, const sn_node *n, sn_node *y) {
+    const sn_node *v = next_view(k, n);
+    if (!v) return y;
+    y = from_rows(k, v->in[0], y);
+    return v->op == SN_OP_reshape ? shaped(y, v, v->in[0]) : sn_node_with(v, &y);
+}
+
+/* ---- values ---- */
+
+static const sn_node *below(const sn_node *n) {
+    while (sn_moves(n)) n = n->in[0];
+    return n;
+}
+
+/* False: it is one too many. */
+static bool add_source(maker *k, sn_node *y) {
+    for (int i = 0; i < k->n_source; i++)
+        if (k->source[i] == y) return true;
+    if (k->n_source == SN_REC_SOURCES) return false;
+    k->source[k->n_source++] = y;
+    return true;
+}
+
+/* A tensor in memory, whose rows are those of `row` or numbers for them; NULL: it is not, or is one too
+ * many. */
+static sn_node *source(maker *k, sn_node *y, const sn_node *row) {
+    sn_view v, w;
+    if (y->dtype != row->dtype || y->rank != row->rank ||
+        (width(y) != 1 && width(y) != width(row)) ||
+        memcmp(y->shape, row->shape, sizeof *y->shape * (size_t)(y->rank - 1)) ||
+        !sn_view_over(y, NULL, &v))
+        return NULL;
+    for (int i = 0; i < k->n_source; i++) {
+        sn_node *x = k->source[i];
+        if (x == y || (below(x) == below(y) && x->rank == y->rank && sn_view_over(x, NULL, &w) &&
+                       sn_view_matches(&v, &w)))
+            return x;
+    }
+    return add_source(k, y) ? y : NULL;
+}
+
+static sn_node *take(maker *k, sn_node *y, const sn_node *at);
+
+/* An elementwise operation, or what spreads numbers, in the rows of r. */
+static sn_node *again(maker *k, sn_node *n, const sn_node *at) {
+    sn_node *x[SN_MAX_RANK], *row = k->made[at->id];
+    if (k->n_node++ >= sn_kernels[SN_KERNEL_recurrence].max_nodes) return NULL;
+    for (int i = 0; i < n->n_in; i++)
+        if (!(x[i] = take(k, n->in[i], at))) return NULL;
+    if (n->op != SN_OP_broadcast)
+        return sn_node_new(n->m, (sn_op)n->op, n->n_in, x, n->n_attr, n->attr);
+    return sn_b_broadcast(x[0], row->rank, row->shape);
+}
+
+/* Operand y of a value that is in the views of `at`, in the rows of r; NULL: it cannot be. */
+static sn_node *take(maker *k, sn_node *y, const sn_node *at) {
+    sn_node *row = k->made[at->id];
+    if (k->made[y->id]) return same_views(k, y, at) ? k->made[y->id] : NULL;
+    if (k->after[y->id] || y->op == SN_OP_const) return NULL;
+    sn_dim shape[SN_MAX_RANK];
+    memcpy(shape, row->shape, sizeof *shape * row->rank);
+    if (sn_spreads_constant(y)) {
+        if (width(y) == 1) shape[row->rank - 1] = 1;
+        return sn_b_broadcast(y->in[0], row->rank, shape);
+    }
+    if (k->of_product[y->id] && !k->stored[y->id]) return NULL;
+    if (width(y) != width(at) && !keeps_rows(k, at)) return NULL;
+    bool elementwise = sn_ops[y->op].kind == SN_ELEM || sn_spreads_row(y);
+    if (width(y) == 1 && sn_ops[y->op].flags & SN_OPF_EXPENSIVE) elementwise = false;
+    if (sn_is_row_work(y) && elementwise && !k->stored[y->id] && width(y) == width(at) &&
+        (y->op != SN_OP_broadcast || keeps_rows(k, at)))
+        return again(k, y, at);
+    return source(k, to_rows(k, at, y), row);
+}
+
+/* Numbers that a row is spread from have no row of their own to be compared with. */
+static sn_node *spread_row(maker *k, sn_node *n) {
+    sn_node *x = n->in[0], *row = k->made[x->id];
+    const sn_node *q = k->r->in[0];
+    sn_dim shape[SN_MAX_RANK], K = q->shape[q->rank - 2];
+    if (!row || width(n) != K || !keeps_rows(k, x)) return NULL;
+    memcpy(shape, row->shape, sizeof *shape * row->rank);
+    shape[row->rank - 1] = K;
+    return sn_b_broadcast(row, row->rank, shape);
+}
+
+static sn_node *sum_row(maker *k, sn_node *n) {
+    sn_node *row = k->made[n->in[0]->id];
+    if (!row || !keeps_rows(k, n->in[0]) ||
+        ++k->n_sum > sn_kernels[SN_KERNEL_recurrence].prologue.reductions)
+        return NULL;
+    int64_t last = row->rank - 1;
+    return sn_b_reduce(SN_OP_reduce_sum, row, 1, &last);
+}
+
+/* n, which depends on r, in its rows; NULL: it is not computed there. */
+static sn_node *make(maker *k, sn_node *n) {
+    const maker before = *k;
+    sn_node *y = NULL;
+    k->like[n->id] = n->in[0];
+    if (n->op == SN_OP_broadcast) {
+        y = spread_row(k, n);
+    } else if (sn_sums_row(n)) {
+        y = sum_row(k, n);
+    } else {
+        int at = 0;
+        while (at < n->n_in && !k->made[n->in[at]->id]) at++;
+        k->like[n->id] = n->in[at < n->n_in ? at : 0];
+        if (at < n->n_in && sn_shapes_equal(n, n->in[at])) y = again(k, n, n->in[at]);
+    }
+    if (!y) *k = before;
+    return y;
+}
+
+/* Whether result i of r has the rows of keys. */
+static bool is_of_keys(const sn_recurrence *r, int i) {
+    return i != 1 && (i > 1 + r->delta || (r->silent && !i));
+}
+
+static void make_all(maker *k) {
+    const sn_recurrence r = sn_recurrence_of(k->r);
+    memset(k->made, 0, sizeof *k->made * k->n_id);
+    k->n_source = k->n_node = k->n_sum = 0;
+    for (int i = 1; i < k->r->n_in; i++) add_source(k, k->r->in[i]);
+    for (int i = 0; i < k->order.n; i++) {
+        sn_node *n = k->order.node[i];
+        if (!k->after[n->id] || n == k->r) continue;
+        if (is_result_of(n, k->r)) {
+            if (is_of_keys(&r, (int)sn_attr_int(n, SN_A_index, 0))) k->made[n->id] = n;
+        } else if (sn_moves(n)) {
+            k->made[n->id] = k->made[n->in[0]->id];
+        } else if (sn_is_row_work(n) && !k->excluded[n->id]) {
+            k->made[n->id] = make(k, n);
+        }
+    }
+}
+
+/* ---- results ---- */
+
+/* What the new recurrence gives: nodes of the entry, the first and those after the carry. */
+typedef struct results {
+    int n, made; /* `made`: of them by the epilogue */
+    sn_node *node[SN_REC_RESULTS];
+} results;
+
+static bool add_result(results *all, sn_node *n) {
+    for (int i = 0; i < all->n; i++)
+        if (all->node[i] == n) return true;
+    if (all->n == SN_REC_RESULTS - 1) return false; /* and the carry */
+    all->node[all->n++] = n;
+    return true;
+}
+
+/* Whether n is part of the kernel, or a view of what is. */
+static bool is_inside(const maker *k, const sn_node *n) {
+    return k->made[n->id] || n == k->r;
+}
+
+/* Value x is read outside. False: the kernel shall not compute it. */
+static bool give_result(maker *k, results *all, sn_node *x) {
+    const sn_recurrence r = sn_recurrence_of(k->r);
+    while (sn_moves(x)) x = x->in[0];
+    if (is_result_of(x, k->r)) {
+        const int i = (int)sn_attr_int(x, SN_A_index, 0);
+        return i == 1 || (!i && !r.silent) || add_result(all, x);
+    }
+    if (x->dtype == k->r->dtype && (k->stored[x->id] || width(k->made[x->id]) == 1)) {
+        const int before = all->n;
+        bool fits = add_result(all, x);
+        all->made += all->n > before;
+        if (fits) return true;
+    }
+    k->excluded[x->id] = true;
+    return false;
+}
+
+/* The results that are read outside. False: something has been excluded. */
+static bool find_results(maker *k, results *all) {
+    const sn_recurrence r = sn_recurrence_of(k->r);
+    *all = (results){.n = 0};
+    if (!r.silent) add_result(all, sn_b_result(k->r, 0));
+    for (int i = 0; i < k->n_root; i++)
+        if (k->after[k->root[i]->id] && is_inside(k, k->root[i]) &&
+            !give_result(k, all, k->root[i]))
+            return false;
+    for (int at = 0; at < k->order.n; at++) {
+        const sn_node *n = k->order.node[at];
+        if (is_inside(k, n) || (is_result_of(n, k->r) && sn_attr_int(n, SN_A_index, 0) != 2))
+            continue;
+        if (is_result_of(n, k->r)) { /* u */
+            if (!add_result(all, k->order.node[at])) return false;
+            continue;
+        }
+        for (int i = 0; i < n->n_in; i++)
+            if (k->made[n->in[i]->id] && !give_result(k, all, n->in[i])) return false;
+    }
+    return true;
+}
+
+/* ---- the new recurrence ---- */
+
+static const sn_region *prologue_of(maker *k) {
+    const sn_region *r = sn_attr_region(k->r, SN_A_prologue);
+    const int n_row = r ? r->n_out : k->r->n_in - 1;
+    sn_node *row[SN_REC_MOST];
+    memcpy(row, k->r->in + 1, sizeof *row * (size_t)(r ? 0 : n_row));
+    if (r) sn_region_inline(r, k->r->in + 1, row);
+    return sn_region_extract(k->m, k->n_source, k->source, n_row, row);
+}
+
+static const sn_region *epilogue_of(maker *k, const results *all) {
+    sn_node *cut[SN_MAX_RESULTS + SN_REC_SOURCES], *out[SN_REC_RESULTS + 1];
+    const int n = k->r->n_result;
+    int n_out = 0;
+    for (int i = 0; i < n; i++) cut[i] = sn_b_result(k->r, i);
+    memcpy(cut + n, k->source, sizeof *cut * (size_t)k->n_source);
+    for (int i = 0; i < all->n; i++) {
+        sn_node *x = all->node[i];
+        out[n_out++] = is_result_of(x, k->r) ? x : k->made[x->id];
+        if (n_out == 1) out[n_out++] = cut[1];
+    }
+    return sn_region_extract(k->m, n + k->n_source, cut, n_out, out);
+}
+
+static sn_node *new_recurrence(maker *k, const results *all) {
+    const sn_node *r = k->r;
+    sn_node *in[1 + SN_REC_SOURCES] = {r->in[0]};
+    sn_attr attr[SN_ATTR_COUNT];
+    int n_attr = 0;
+    for (int i = 0; i < r->n_attr; i++)
+        if (r->attr[i].key != SN_A_prologue) attr[n_attr++] = r->attr[i];
+    attr[n_attr++] = SN_REG(prologue, prologue_of(k));
+    attr[n_attr++] = SN_REG(epilogue, epilogue_of(k, all));
+    memcpy(in + 1, k->source, sizeof *in * (size_t)k->n_source);
+    return sn_node_new(k->m, SN_OP_fused_recurrence, 1 + k->n_source, in, n_attr, attr);
+}
+
+/* Replaces the values that `all` are by results of y, and the carry. */
+static void put(maker *k, const results *all, sn_node *y) {
+    sn_node **to = sn_arena_alloc(k->m, sizeof *to * k->n_id);
+    for (int i = 0; i < all->n; i++) {
+        sn_node *x = all->node[i], *z = sn_b_result(y, i + (i > 0));
+        if (x->id < k->n_id) to[x->id] = is_result_of(x, k->r) ? z : from_rows(k, x, z);
+    }
+    for (int i = 0; i < k->order.n; i++) {
+        sn_node *n = k->order.node[i];
+        if (to[n->id]) continue;
+        if (is_result_of(n, k->r) && sn_attr_int(n, SN_A_index, 0) == 1)
+            to[n->id] = sn_b_result(y, 1);
+        else if (is_inside(k, n) && !sn_moves(n))
+            to[n->id] = n; /* nobody reads it any more */
+        else
+            to[n->id] = sn_node_from(n, to);
+        if (k->made[n->id] && !sn_moves(n)) sn_lineage_add(n, y);
+    }
+    for (int i = 0; i < k->n_root; i++) k->root[i] = to[k->root[i]->id];
+}
+
+/* ---- the pass ---- */
+
+static void analyse(maker *k) {
+    k->order = sn_topo(k->m, k->n_root, k->root);
+    k->n_id = sn_module_node_count(k->m);
+    k->stored = sn_arena_alloc(k->m, k->n_id);
+    k->of_product = sn_arena_alloc(k->m, k->n_id);
+    k->after = sn_arena_alloc(k->m, k->n_id);
+    k->excluded = sn_arena_alloc(k->m, k->n_id);
+    k->made = sn_arena_alloc(k->m, sizeof *k->made * k->n_id);
+    k->like = sn_arena_alloc(k->m, sizeof *k->like * k->n_id);
+    const bool *summed = sn_arena_alloc(k->m, k->n_id);
+    for (int i = 0; i < k->n_root; i++) k->stored[k->root[i]->id] = true;
+    for (int at = k->order.n; at-- > 0;) {
+        const sn_node *n = k->order.node[at];
+        const bool others = sn_moves(n) ? k->stored[n->id] : !sn_is_row_work(n);
+        for (int i = 0; i < n->n_in; i++) k->stored[n->in[i]->id] |= others;
+    }
+    for (int at = 0; at < k->order.n; at++) { /* operands come before their users */
+        const sn_node *n = k->order.node[at];
+        k->of_product[n->id] = sn_follows_product(n, k->of_product, summed);
+        k->after[n->id] = n == k->r;
+        for (int i = 0; i < n->n_in; i++) k->after[n->id] |= k->after[n->in[i]->id];
+    }
+}
+
+/* The recurrence with its epilogue; itself if it has none. */
+static sn_node *fuse_results(maker *k) {
+    results all;
+    sn_node *y = k->r;
+    sn_loc loc = sn_module_loc(k->m);
+    sn_module_set_loc(k->m, k->r->loc);
+    analyse(k);
+    do make_all(k);
+    while (!find_results(k, &all) && !sn_module_error(k->m)->code);
+    if (all.made && !sn_module_error(k->m)->code) y = new_recurrence(k, &all);
+    if (y != k->r && !sn_module_error(k->m)->code) put(k, &all, y);
+    sn_module_set_loc(k->m, loc);
+    return y;
+}
+
+/* The last recurrence that reads its carry both ways, as gradients do, and has not been looked at. */
+static sn_node *last_recurrence(const maker *k, int n_seen, sn_node *const *seen) {
+    sn_order order = sn_topo(k->m, k->n_root, k->root);
+    for (int at = order.n; at-- > 0;) {
+        sn_node *n = order.node[at];
+        bool is_new = n->op == SN_OP_recurrence || n->op == SN_OP_fused_recurrence;
+        if (!is_new || !sn_attr_int(n, SN_A_transposed, 0)) continue;
+        for (int i = 0; i < n_seen; i++) is_new &= seen[i] != n;
+        if (is_new) return n;
+    }
+    return NULL;
+}
+
+static sn_node **root_of(sn_entry *e, int i) {
+    return i < e->n_output ? &e->output[i].node : &e->assign[i - e->n_output].node;
+}
+
+static int fuse_entry(sn_passes *p, sn_entry *e) {
+    maker k = {.m = p->m, .n_root = e->n_output + e->n_assign};
+    int n_seen = 0, count = 0;
+    k.root = sn_arena_alloc(p->m, sizeof *k.root * (size_t)(k.n_root + 1));
+    for (int i = 0; i < k.n_root; i++) k.root[i] = *root_of(e, i);
+    sn_node **seen = sn_arena_alloc(p->m, sizeof *seen * sn_module_node_count(p->m));
+    while ((k.r = last_recurrence(&k, n_seen, seen)) && !sn_module_error(p->m)->code) {
+        seen[n_seen] = fuse_results(&k);
+        count += seen[n_seen++] != k.r;
+    }
+    for (int i = 0; i < k.n_root && count; i++) *root_of(e, i) = k.root[i];
+    return count;
+}
+
+int sn_pass_recurrence_results(sn_passes *p) {
+    int count = 0;
+    if (!sn_kernel_holds(&sn_kernels[SN_KERNEL_recurrence], SN_HOLDS_ROW_PROLOGUE, p->o.level))
+        return 0;
+    for (int i = 0; i < sn_entry_count(p->m); i++) count += fuse_entry(p, sn_entry_at(p->m, i));
+    return count;
+}
