@@ -112,7 +112,9 @@ static const char *sort_classes(sn_lanes *l, const class_list *c, const sn_node 
     sn_dim size[SN_MAX_RANK];
     for (int i = 0; i < c->n; i++) {
         int fate = l->axes.fate[c->class[i]];
-        if (fate & SN_AXIS_CUT) return "an axis is cut, sorted or numbered";
+        if (fate & SN_AXIS_CUT)
+            return "an axis is cut, sorted or numbered. Instead: do so before the loop, for all "
+                   "elements";
         if (fate) {
             if (l->inner >= 0) {
                 *at = reducer_of(l, c->class[i]);
@@ -123,18 +125,23 @@ static const char *sort_classes(sn_lanes *l, const class_list *c, const sn_node 
             l->inner = c->class[i];
             if (!sn_dim_is_const(l->axes.m, c->size[i], &l->n_inner) || l->n_inner < 1 ||
                 l->n_inner > SN_LANES_INNER)
-                return "the axis that it reduces has more than 256 elements, or an unknown number";
+                return "the axis that it reduces has more than 256 elements, or an unknown number. "
+                       "Instead: reduce it after the loop";
             continue;
         }
         if ((*at = result_without(l, c->class[i])))
-            return "this result lacks an axis that others have";
+            return "this result lacks an axis that others have. Instead: give smaller carries a "
+                   "loop "
+                   "of their own before this one, whose results are its sequences";
         if (n == SN_MAX_RANK) return "it has too many axes";
         class[n] = c->class[i];
         size[n++] = c->size[i];
     }
     if (!n && l->n_inner > SN_LANES_ALONE) return "it has no axis of independent elements";
     int summed = summed_class(l);
-    if (summed == MIXED) return "it sums over several axes";
+    if (summed == MIXED)
+        return "it sums over several axes. Instead: sum over one, and over the others after the "
+               "loop";
     for (int i = 0; i < n; i++) {
         int last = times_last(l, class[i]);
         if (summed >= 0 && class[i] != summed) continue;
@@ -203,12 +210,16 @@ static const char *check_nodes(sn_lanes *l, const sn_node **at, class_list *c) {
     sn_dtype float_type = SN_BOOL;
     for (int i = 0; i < o->n; i++) {
         *at = o->node[i];
-        if (!is_known(*at)) return "it is not elementwise";
+        if (!is_known(*at))
+            return "it is not elementwise. Instead: do it before or after the loop, for all "
+                   "elements";
         if (!is_computed((sn_dtype)(*at)->dtype, &float_type))
             return "its type is not that of the other numbers, f32 or f64";
         if (add_classes(l, *at, c)) continue;
         *at = reader_of(l, *at);
-        return "each element of an axis depends on all others";
+        return "each element of an axis depends on all others. Instead: what does not need the "
+               "carry "
+               "before the loop; a matrix as carry, changed by decays and products of vectors";
     }
     *at = NULL;
     return NULL;

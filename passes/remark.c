@@ -5,7 +5,7 @@
 
 void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed, const char *fmt,
                    ...) {
-    char text[400];
+    char text[1000]; /* with names of files and what to write instead */
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);

@@ -416,7 +416,7 @@ static const sn_node *other_reader(ra_match *k, const sn_node *n) {
 /* Reports once why the product did not become attention. `what`: the node in the way. */
 static void remark(sn_raiser *r, const sn_node *product, const sn_node *what, const char *why,
                    const char *advice) {
-    char text[480];
+    char text[900];
     snprintf(text, sizeof text, "no attention kernel: its %s %s, so the weights stay in memory%s%s",
              sn_name_with_place(what), why, advice ? ". Instead: " : "", advice ? advice : "");
     for (int i = 0; i < r->p->n_remark; i++)
