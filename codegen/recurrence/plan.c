@@ -128,6 +128,7 @@ static void place_turned(rec_plan *p) {
     p->turned_x = place(p, p->cols, n * REC_CHUNK);
     p->read = place(p, p->first + p->inner, n * REC_CHUNK);
     p->z = place(p, n * REC_CHUNK, p->inner);
+    if (p->inner <= p->cols) p->z.at = p->x.at; /* x has been turned; z's place keeps tiles apart */
     p->kept = p->weighs ? place(p, p->first, p->inner) : p->key;
 }
 
@@ -146,7 +147,7 @@ static void place_grads(rec_plan *p) {
     p->query = place(p, REC_CHUNK, p->inner);
     p->factor = place(p, (int64_t)SN_REC_FACTORS * REC_CHUNK, p->inner);
     p->paths = place_in(p, &p->each, 1, p->inner);
-    p->grad = place(p, REC_CHUNK, p->inner);
+    p->grad = p->query; /* each row is read before */
 }
 
 /* How many of the z are stored. */

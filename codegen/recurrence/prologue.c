@@ -294,7 +294,26 @@ void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val
 
 /* ---- the epilogue ---- */
 
-/* Results of the epilogue that differ along a row: vectors of them, to their rows of `made`. */
+/* Whether elements of a row of the step's result i are side by side. */
+static bool is_contiguous(const rec_plan *p, int i) {
+    const sn_view *v = rec_view(p, p->k->step->n_in + i);
+    return v->stride[v->rank - 1] == 1;
+}
+
+/* A vector of the step's result i, in memory or in its row of `made`. */
+static void store_vector(loader *l, int i, em_val at, em_val x, em_val mask) {
+    em *e = l->e;
+    const int view = l->p->k->step->n_in + i;
+    const sn_dtype t = rec_view(l->p, view)->dtype;
+    if (!is_contiguous(l->p, i)) {
+        rec_store(e, l->p, rec_at_const(e, l->p, l->p->made, i, at), x);
+        return;
+    }
+    em_val row = rec_element(e, l->p, l->u, view, l->t);
+    em_store_mask(e, t, em_gep(e, row, t, at), x, mask);
+}
+
+/* Results of the epilogue that differ along a row. */
 static void make_rows(loader *l, const int *out, int n) {
     em *e = l->e;
     const rec_plan *p = l->p;
@@ -308,8 +327,7 @@ static void make_rows(loader *l, const int *out, int n) {
         em_val j = place(l, &at, k), mask = rec_mask(e, p, j, p->K, NULL);
         give(l, true, j, mask, REC_WHOLE);
         sn_region_emit(&l->code, OF_ELEMENT | OF_ROW);
-        for (int i = 0; i < n; i++)
-            rec_store(e, p, rec_at_const(e, p, p->made, out[i], j), vector_of(l, root[i], mask));
+        for (int i = 0; i < n; i++) store_vector(l, out[i], j, vector_of(l, root[i], mask), mask);
         sn_region_forget(&l->code, OF_ROW);
         em_end_copy(e, &c);
     }
@@ -341,5 +359,6 @@ void rec_store_made(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_va
     }
     if (n_row) make_rows(&l, rows, n_row);
     for (int i = 0; i < n_row; i++)
-        rec_store_result(e, p, u, rows[i], p->made, t, em_i64(e, rows[i]));
+        if (!is_contiguous(p, rows[i]))
+            rec_store_result(e, p, u, rows[i], p->made, t, em_i64(e, rows[i]));
 }
