@@ -1,5 +1,5 @@
-/* fuzz_fusion [seed [count]]: random attention and products in random spellings, as a user writes
- * them, compiled at every fusion level: values against the evaluator, and the same bits for 1, 2,
+/* fuzz_fusion [seed [count]]: random attention, products, views and rotations in random spellings, as a
+ * user writes them, compiled at every fusion level: values against the evaluator, and the same bits for 1, 2,
  * 3 and 7 threads. What failed is printed as text. */
 #include "frontend/sinter.h"
 #include "passes/passes.h"
@@ -585,6 +585,95 @@ static sn_tensor draw_batched(draw *g) {
     return below(g, 4) ? y : sn_softmax(y, -1);
 }
 
+/* ---- views between elementwise work: x [B, T, H D], in one of these forms ---- */
+
+typedef enum form { FLAT, SPLIT, HEADS, ROWS, FORMS } form;
+typedef struct formed {
+    sn_tensor x;
+    form as;
+} formed;
+
+static sn_tensor in_form(draw *g, formed f, form to) {
+    sn_tensor x = f.as == HEADS ? sn_transpose(f.x, 0, 2, 1, 3) : f.x;
+    if (f.as == to) return f.x;
+    if (to == FLAT) return sn_reshape(x, g->B, g->T, g->H * g->D);
+    sn_tensor y = sn_reshape(x, g->B, g->T, g->H, g->D);
+    if (to == ROWS) return sn_reshape(y, SN_REST, g->D);
+    return to == HEADS ? sn_transpose(y, 0, 2, 1, 3) : y;
+}
+
+static formed draw_formed(draw *g, const formed *of, int n) {
+    formed a = of[n - 1 - below(g, n < 3 ? n : 3)], b = of[below(g, n)];
+    formed y = {.as = (form)below(g, FORMS)};
+    sn_tensor x = in_form(g, a, y.as), other = in_form(g, b, y.as);
+    int64_t width = y.as == FLAT ? g->H * g->D : g->D;
+    switch (below(g, 8)) {
+    case 0:
+        y.x = sn_tanh(x);
+        break;
+    case 1:
+        y.x = sn_mul(x, sn_sigmoid(other));
+        break;
+    case 2:
+        y.x = sn_where(sn_gt(x, 0.1), other, x);
+        break;
+    case 3:
+        y.x = sn_mul(x, sn_rsqrt(sn_add(sn_mean_keep(sn_square(x), -1), 0.1)));
+        break;
+    case 4:
+        y.x = sn_mul(x, sn_sigmoid(sn_sum_keep(sn_mul(x, other), -1)));
+        break;
+    case 5:
+        y.x = sn_mul(x, PARAM(g, "p", SN_F32, width));
+        break;
+    case 6:
+        y.x = sn_tanh(sn_cumsum(x, below(g, y.as == ROWS ? 2 : 3)));
+        break;
+    default:
+        y = (formed){
+            sn_linear(in_form(g, a, FLAT), PARAM(g, "w", SN_F32, g->H * g->D, g->H * g->D), NULL),
+            FLAT};
+    }
+    return y;
+}
+
+/* Two results, or one and gradients. */
+static sn_tensor draw_views(draw *g) {
+    formed f[16];
+    sn_tensor leaf[2], grad[2];
+    int n = 2, all = 6 + below(g, 11);
+    g->H = PICK(g, 1, 2, 3), g->D = PICK(g, 1, 3, 8, 16, 16, 32);
+    f[0] = (formed){leaf[0] = INPUT(g, "x", SN_F32, g->B, g->T, g->H * g->D), FLAT};
+    f[1] = (formed){leaf[1] = INPUT(g, "x", SN_F32, g->B, g->H, g->T, g->D), HEADS};
+    for (; n < all; n++) f[n] = draw_formed(g, f, n);
+    if (below(g, 2)) {
+        sn_output("between", f[2 + below(g, n - 2)].x);
+    } else {
+        sn_grad(sn_sum_all(sn_square(f[n - 1].x)), 2, leaf, grad);
+        sn_output("grad0", grad[0]);
+        sn_output("grad1", grad[1]);
+    }
+    return f[n - 1].x;
+}
+
+/* Part of the columns of each head is rotated; values beside them have heads of their own. */
+static sn_tensor draw_rotary(draw *g) {
+    int64_t D = PICK(g, 8, 16, 24, 48, 64), n = PICK(g, 2, 4, 8, 16), H = PICK(g, 1, 2, 3),
+            more = PICK(g, 5, 8, 16);
+    int64_t first = n > D / 2 ? 0 : n * below(g, (int)(D / n)), at = below(g, 2) * more,
+            half = n > D / 2 ? D / 2 * 2 : n;
+    sn_tensor x = INPUT(g, "x", SN_F32, g->B, g->T, 24);
+    x = sn_linear(x, PARAM(g, "w", SN_F32, H * D + more, 24), PARAM(g, "w", SN_F32, H * D + more));
+    sn_output("more", sn_slice(x, 2, at ? 0 : H * D, more));
+    x = sn_split_heads(sn_slice(x, 2, at, H * D), H);
+    sn_tensor y =
+        sn_rope(sn_slice(x, 3, first, half), sn_arange(g->m, SN_I32, g->T), .halves = below(g, 2));
+    if (below(g, 2)) y = sn_mul(y, 0.3);
+    if (first) y = sn_concat(3, sn_slice(x, 3, 0, first), y);
+    if (first + half < D) y = sn_concat(3, y, sn_slice(x, 3, first + half, D - first - half));
+    return below(g, 2) ? sn_merge_heads(y) : y;
+}
+
 /* ---- checks ---- */
 
 static const char *folder;
@@ -611,10 +700,12 @@ static sn_module *draw_module(draw *g, uint64_t seed) {
     g->T = sn_symbol(g->m, "T", 0, MOST);
     g->S = below(g, 2) ? g->T : sn_symbol(g->m, "S", 0, MOST);
     sn_entry_begin(g->m, "f");
-    int what = (int)(seed % 6);
+    int what = (int)(seed % 8);
     sn_output("y", what < 2    ? draw_attention(g)
                    : what == 2 ? draw_batched(g)
                    : what == 5 ? draw_decoding(g)
+                   : what == 6 ? draw_views(g)
+                   : what == 7 ? draw_rotary(g)
                                : draw_product(g));
     return g->m;
 }
@@ -643,7 +734,7 @@ static bool check(uint64_t seed, char *why) {
     for (int i = 0; i < 2; i++) symbol_values(&g, m, symbol[i], i == 0);
     static const char *const weights[] = {"bf16", "int8", "int4"};
     char *text = module_text(m);
-    if (ok && seed % 6 == 4) text = narrowed(text, weights[below(&g, 3)]);
+    if (ok && seed % 8 == 4) text = narrowed(text, weights[below(&g, 3)]);
     for (int level = 0; ok && level <= 4; level++) {
         sn_options o = {
             .level = level, .threads = 1 + level % 2, .cache_dir = folder, .backend = "native"};
