@@ -413,6 +413,7 @@ static sn_node *last_recurrence(const maker *k, int n_seen, sn_node *const *seen
     for (int at = order.n; at-- > 0;) {
         sn_node *n = order.node[at];
         bool is_new = n->op == SN_OP_recurrence || n->op == SN_OP_fused_recurrence;
+        is_new &= !sn_attr_get(n, SN_A_epilogue); /* rebuilt since, or of another entry */
         if (!is_new || !sn_attr_int(n, SN_A_transposed, 0)) continue;
         for (int i = 0; i < n_seen; i++) is_new &= seen[i] != n;
         if (is_new) return n;

@@ -69,5 +69,31 @@ refused 2 "no entry 'decod'; there are: forward, .*decode" explain "$model" -e d
 run 1 explain "$model" --sizes T=99999
 says 'T = 99999 is outside'
 
+# training steps of layers above each other: a recurrence gets its epilogue once
+cat >"$tmp/memory.c" <<'END'
+#include "SOURCE/examples/variants/recurrent.h"
+static void memory_step(sn_scan_step *s) {
+    sn_tensor f = sn_log_sigmoid(s->x[3]), in = s->x[4], m = sn_max(sn_add(f, s->carry[2]), in);
+    sn_tensor keep = col(sn_exp(sn_sub(sn_add(f, s->carry[2]), m))), take = col(sn_exp(sn_sub(in, m)));
+    s->next[0] = sn_add(sn_mul(col(keep), s->carry[0]), sn_mul(col(sn_mul(take, s->x[1])), row(s->x[2])));
+    s->next[1] = sn_add(sn_mul(keep, s->carry[1]), sn_mul(take, s->x[1]));
+    s->next[2] = m;
+    sn_tensor n = sn_abs(sn_sum_keep(sn_mul(s->next[1], s->x[0]), -1));
+    s->y[0] = sn_div(times_state(s->x[0], s->next[0]), sn_max(n, sn_exp(sn_neg(col(m)))));
+}
+static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
+    qkv p = project(x);
+    sn_tensor in = by_head(sn_nn_linear(x, "in", HEADS, SN_BIAS)), f = by_head(sn_nn_linear(x, "forget", HEADS, SN_BIAS));
+    sn_tensor S = carry_of(s, "S", HEADS, HEAD, HEAD), n = carry_of(s, "n", HEADS, HEAD), m = carry_of(s, "m", HEADS);
+    sn_scanned r = sn_scan(.carry = {S, n, m}, .x = {p.q, p.k, p.v, f, in}, .axis = 2, .body = memory_step);
+    if (s->capacity) { sn_assign(S, r.carry[0]); sn_assign(n, r.carry[1]); sn_assign(m, r.carry[2]); }
+    return gated_output(r.y[0], x);
+}
+SN_MODEL(m, o) { small_model(m, o, &(small){.attend = attend}); }
+END
+sed -i "s:SOURCE:$(cd "$source" && pwd):" "$tmp/memory.c"
+run 0 explain "$tmp/memory.c" --training
+prints 'recurrence '
+
 echo "$cases runs, $failures failures"
 [ $failures = 0 ]
