@@ -538,7 +538,8 @@ void sn_promote_to_f64(sn_module *m, int n, sn_node *const *root, sn_node **wide
 /* ir/print.c, ir/parse.c — text form, both directions */
 void sn_print_dim(FILE *f, const sn_module *m, sn_dim d); /* "2*B*T+1", of any length */
 void sn_print_dims(FILE *f, const sn_module *m, int n, const sn_dim *d); /* "[2,T]" */
-void sn_print_module(FILE *f, sn_module *m);
+/* false: out of memory, and the text has a comment that says so */
+bool sn_print_module(FILE *f, sn_module *m);
 void sn_print_entry(FILE *f, sn_module *m, const sn_entry *e);
 void sn_print_node(FILE *f, const sn_node *n); /* one line, operands by number */
 /* For messages: "f32[B,T,768] 'h.0.ln_1.weight'" or "f32[2,3] (add, model.c:12)"; returns buf. */

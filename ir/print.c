@@ -358,13 +358,14 @@ static printer printer_new(FILE *f, sn_module *m) {
         .f = f, .m = m, .number = calloc((size_t)sn_module_node_count(m) + 1, sizeof(uint32_t))};
 }
 
-static void printer_end(printer *p, bool ok) {
+static bool printer_end(printer *p, bool ok) {
     if (!ok) fputs("// out of memory\n", p->f);
     free(p->number);
     free(p->known);
+    return ok;
 }
 
-void sn_print_module(FILE *f, sn_module *m) {
+bool sn_print_module(FILE *f, sn_module *m) {
     printer p = printer_new(f, m);
     bool ok = p.number != NULL;
     fputs("module ", f);
@@ -379,7 +380,7 @@ void sn_print_module(FILE *f, sn_module *m) {
             fprintf(f, "%" PRId64 "]\n", s->hi);
     }
     for (int i = 0; ok && i < sn_entry_count(m); i++) ok = print_entry(&p, sn_entry_at(m, i));
-    printer_end(&p, ok);
+    return printer_end(&p, ok);
 }
 
 void sn_print_entry(FILE *f, sn_module *m, const sn_entry *e) {

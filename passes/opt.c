@@ -20,10 +20,8 @@ bool sn_opt(const char *text, const char *file, const char *passes, const char *
                          .constant_params = true};
     sn_passes p;
     bool ok = !passes || !*passes || sn_passes_run(&p, m, &o);
-    if (ok)
-        sn_print_module(out, m);
-    else if (err)
-        *err = *sn_module_error(m);
+    if (!ok && err) *err = *sn_module_error(m);
+    if (ok && !sn_print_module(out, m)) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
     sn_module_free(m);
     return ok;
 }

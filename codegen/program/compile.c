@@ -328,7 +328,7 @@ static bool stage_ranges(compiler *c) {
         sn_compiled_entry *out = &c->p->entry[i];
         out->n_range = sn_ranges_find(c->m, sn_entry_at(c->m, i), &out->range);
     }
-    return !sn_module_error(c->m)->code || module_failed(c); /* a bound that overflows */
+    return true; /* a bound that overflows is an error of the module */
 }
 
 /* ---- checked mode ---- */
@@ -629,6 +629,7 @@ static bool compile(compiler *c) {
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
         double begin = sn_stage_begin();
         if (!stages[i].run(c)) return false;
+        if (sn_module_error(c->m)->code) return module_failed(c); /* such as a lack of memory */
         sn_stage_end(stages[i].id, begin, -1);
     }
     if (p->stats.measured && c->o->progress) c->o->progress(c->o->progress_ctx, "");

@@ -148,8 +148,7 @@ static sn_module *copy_entries(subject *s, sn_error *err) {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
-    if (f) sn_print_module(f, s->module);
-    bool ok = f && !ferror(f);
+    bool ok = f && sn_print_module(f, s->module) && !ferror(f);
     ok = f && !fclose(f) && ok;
     sn_module *copy = ok ? sn_parse(text, s->m->model.type, false, err) : NULL;
     if (!ok) sn_fail(err, SN_ERR_MEMORY, "out of memory");

@@ -85,8 +85,8 @@ static bool save_graph(const trainer *t, sn_error *err) {
     if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     bool ok = sn_model_build_with(t->code.define, t->code.name, NULL, &all, err);
     FILE *f = ok ? open_memstream(&text, &size) : NULL;
-    if (f) sn_print_module(f, all.module);
-    if (ok && (!f || fclose(f))) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    bool printed = f && sn_print_module(f, all.module);
+    if (ok && (!f || fclose(f) || !printed)) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
     ok = ok && sn_file_save(path, text, size, err);
     if (ok || f) sn_module_free(all.module);
     free(text);
