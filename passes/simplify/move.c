@@ -62,7 +62,7 @@ static bool drops_summed(const sn_node *r) {
 static sn_node *raise_view(sn_node *n) {
     const sn_node *view = NULL;
     double v;
-    if (!is_elementwise(n) || n->n_in > 3) return NULL;
+    if ((!is_elementwise(n) && !(sn_ops[n->op].flags & SN_OPF_INLINE)) || n->n_in > 3) return NULL;
     for (int i = 0; i < n->n_in; i++) {
         const sn_node *x = n->in[i];
         if (sn_match_const(x, &v)) continue;
