@@ -38,7 +38,11 @@ typedef struct sn_node *sn_tensor;
 /* A dimension: a number, or a handle (-2^40 or below) of an integer polynomial in symbolic dims. */
 typedef int64_t sn_dim;
 
+#ifdef __cplusplus
+#define SN_HERE (sn_loc{__FILE__, __LINE__})
+#else
 #define SN_HERE ((sn_loc){__FILE__, __LINE__})
+#endif
 
 /* ---- modules and dimensions ---- */
 

@@ -357,6 +357,11 @@ inline tensor attention(const sn_forward_ctx *s, tensor q, tensor k, tensor v,
     return detail::with_arguments(
         q, k, v, o, [s, at](const sn_attention_args *a) { return sn_forward_attention_at(at, s, a); });
 }
+/* sn_append_kv: with caches all rows so far, otherwise x. */
+inline tensor append_kv(const sn_forward_ctx *s, tensor x, const char *name,
+                        sn_loc at = SN_CALLER) {
+    return sn_append_kv_at(at, s, x.get(), name);
+}
 
 /* ---- loops over an axis ---- */
 

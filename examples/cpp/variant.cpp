@@ -16,7 +16,7 @@ enum { WIDTH = 64, HEADS = 4, LAYERS = 2, CONTEXT = 256, VOCAB = 256 };
 static tensor attend(const sn_forward_ctx *s, tensor x) {
     auto part = sinter::split(sinter::nn_linear(x, "qkv", 3 * WIDTH, SN_BIAS), 2, 3);
     for (tensor &p : part) p = sinter::split_heads(p, HEADS);
-    tensor keys = sn_append_kv(s, part[1].get(), "keys"), values = sn_append_kv(s, part[2].get(), "values");
+    tensor keys = sinter::append_kv(s, part[1], "keys"), values = sinter::append_kv(s, part[2], "values");
     sinter::attention_options o;
     o.causal = true;
     double cap = 30; /* a number of the lambda's surroundings: it becomes a constant of the kernel */
