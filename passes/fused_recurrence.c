@@ -300,17 +300,13 @@ static sn_node *replace(void *ctx, sn_node *n) {
     return n == r->from ? r->to : n;
 }
 
-static sn_node **root_of(sn_entry *e, int i) {
-    return i < e->n_output ? &e->output[i].node : &e->assign[i - e->n_output].node;
-}
-
 /* The last recurrences first: what is below the others stays. */
 static int fuse_entry(sn_passes *p, sn_entry *e) {
-    finder f = {.p = p, .m = p->m, .n_root = e->n_output + e->n_assign};
+    finder f = {.p = p, .m = p->m, .n_root = sn_entry_roots(e, false, NULL, false)};
     sn_node **root = sn_arena_alloc(p->m, sizeof *root * (size_t)(f.n_root + 1));
     int count = 0;
     f.root = root;
-    for (int i = 0; i < f.n_root; i++) root[i] = *root_of(e, i);
+    sn_entry_roots(e, false, root, false);
     analyse(&f);
     for (int at = f.n_recurrence; at-- > 0;) {
         replacement r = {f.recurrence[at], build(&f, f.recurrence[at])};
@@ -319,7 +315,7 @@ static int fuse_entry(sn_passes *p, sn_entry *e) {
         analyse(&f);
         count++;
     }
-    for (int i = 0; i < f.n_root && count; i++) *root_of(e, i) = root[i];
+    if (count) sn_entry_roots(e, false, root, true);
     return count;
 }
 

@@ -63,23 +63,36 @@ void sn_entry_map(sn_entry *e, sn_node *(*f)(void *, sn_node *), void *ctx) {
     for (int i = 0; i < e->n_assign; i++) e->assign[i].node = f(ctx, e->assign[i].node);
 }
 
+/* Stores the nodes of bindings from root[at] on, or writes them back; NULL: neither. Returns where the
+ * next ones begin. */
+static int bound_roots(int n, sn_binding *bound, sn_node **root, int at, bool store) {
+    for (int i = 0; i < n && root; i++) {
+        if (store)
+            bound[i].node = root[at + i];
+        else
+            root[at + i] = bound[i].node;
+    }
+    return at + n;
+}
+
 int sn_module_roots(sn_module *m, sn_node **root, int *n_live, bool store) {
     int n = 0;
     for (int l = 0; l < 3; l++) {
         if (l == 2) *n_live = n;
-        for (int e = 0; e < sn_entry_count(m); e++) {
-            sn_entry *entry = sn_entry_at(m, e);
-            sn_binding *list[] = {entry->output, entry->assign, entry->tap};
-            int size[] = {entry->n_output, entry->n_assign, entry->n_tap};
-            for (int i = 0; i < size[l]; i++, n++) {
-                if (store)
-                    list[l][i].node = root[n];
-                else if (root)
-                    root[n] = list[l][i].node;
-            }
+        for (int i = 0; i < sn_entry_count(m); i++) {
+            sn_entry *e = sn_entry_at(m, i);
+            sn_binding *list[] = {e->output, e->assign, e->tap};
+            n = bound_roots((int[]){e->n_output, e->n_assign, e->n_tap}[l], list[l], root, n,
+                            store);
         }
     }
     return n;
+}
+
+int sn_entry_roots(sn_entry *e, bool taps, sn_node **root, bool store) {
+    int n = bound_roots(e->n_output, e->output, root, 0, store);
+    n = bound_roots(e->n_assign, e->assign, root, n, store);
+    return taps ? bound_roots(e->n_tap, e->tap, root, n, store) : n;
 }
 
 bool sn_from_params_only(const sn_node *n) {

@@ -27,10 +27,12 @@ bool sn_from_params_only(const sn_node *n);
 bool sn_is_fixed(const sn_node *n);
 /* "`cumsum` (model.c:12)"; in arena memory */
 const char *sn_name_with_place(const sn_node *n);
-/* Replaces every root of the entry (outputs, assignments, taps) by f(ctx, root). */
+/* Replaces the outputs and assignments of the entry by f(ctx, root). */
 void sn_entry_map(sn_entry *e, sn_node *(*f)(void *, sn_node *), void *ctx);
 /* The roots of the module: outputs and assignments of all entries, which are the first *n_live,
  * then taps. root NULL: only counts; store: writes them back. Returns their number. */
 int sn_module_roots(sn_module *m, sn_node **root, int *n_live, bool store);
+/* The same of one entry: its outputs and assignments, then, if wanted, its taps. */
+int sn_entry_roots(sn_entry *e, bool taps, sn_node **root, bool store);
 
 #endif

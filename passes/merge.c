@@ -249,25 +249,11 @@ static sn_node *merged(const merger *g, const product *p, sn_node *x) {
     return sn_b_slice(y, y->rank - 1, p->at, p->w->shape[0]);
 }
 
-/* Stores an entry's outputs and assignments, then its taps, in `root`, or writes them back; NULL: counts. */
-static int entry_roots(sn_entry *e, sn_node **root, bool store) {
-    sn_binding *list[] = {e->output, e->assign, e->tap};
-    int size[] = {e->n_output, e->n_assign, e->n_tap}, n = 0;
-    for (int l = 0; l < 3; l++)
-        for (int i = 0; i < size[l]; i++, n++) {
-            if (store)
-                list[l][i].node = root[n];
-            else if (root)
-                root[n] = list[l][i].node;
-        }
-    return n;
-}
-
 static int merge_entry(sn_passes *p, sn_entry *e) {
     sn_module *m = p->m;
-    int n_root = entry_roots(e, NULL, false), count = 0;
+    int n_root = sn_entry_roots(e, true, NULL, false), count = 0;
     sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
-    entry_roots(e, root, false);
+    sn_entry_roots(e, true, root, false);
     sn_order live = sn_entry_topo(m, e), order = sn_topo(m, n_root, root);
     uint32_t n_old = sn_module_node_count(m);
     merger g = {.p = p, .m = m};
@@ -296,7 +282,7 @@ static int merge_entry(sn_passes *p, sn_entry *e) {
     sn_module_set_loc(m, loc);
     if (sn_module_error(m)->code || !count) return count;
     for (int i = 0; i < n_root; i++) root[i] = g.made[root[i]->id];
-    entry_roots(e, root, true);
+    sn_entry_roots(e, true, root, true);
     sn_lineage_add_map(m, g.made, n_old);
     return count;
 }

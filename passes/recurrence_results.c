@@ -421,21 +421,17 @@ static sn_node *last_recurrence(const maker *k, int n_seen, sn_node *const *seen
     return NULL;
 }
 
-static sn_node **root_of(sn_entry *e, int i) {
-    return i < e->n_output ? &e->output[i].node : &e->assign[i - e->n_output].node;
-}
-
 static int fuse_entry(sn_passes *p, sn_entry *e) {
-    maker k = {.m = p->m, .n_root = e->n_output + e->n_assign};
+    maker k = {.m = p->m, .n_root = sn_entry_roots(e, false, NULL, false)};
     int n_seen = 0, count = 0;
     k.root = sn_arena_alloc(p->m, sizeof *k.root * (size_t)(k.n_root + 1));
-    for (int i = 0; i < k.n_root; i++) k.root[i] = *root_of(e, i);
+    sn_entry_roots(e, false, k.root, false);
     sn_node **seen = sn_arena_alloc(p->m, sizeof *seen * sn_module_node_count(p->m));
     while ((k.r = last_recurrence(&k, n_seen, seen)) && !sn_module_error(p->m)->code) {
         seen[n_seen] = fuse_results(&k);
         count += seen[n_seen++] != k.r;
     }
-    for (int i = 0; i < k.n_root && count; i++) *root_of(e, i) = k.root[i];
+    if (count) sn_entry_roots(e, false, k.root, true);
     return count;
 }
 

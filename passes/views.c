@@ -400,21 +400,17 @@ static int join_shapes(sn_module *m, int n_root, sn_node **root) {
     return count;
 }
 
-static sn_node **root_of(sn_entry *e, int i) {
-    return i < e->n_output ? &e->output[i].node : &e->assign[i - e->n_output].node;
-}
-
 /* Each entry by itself, as its kernels are. */
 int sn_pass_views(sn_passes *p) {
     int count = 0;
     for (int i = 0; i < sn_entry_count(p->m); i++) {
         sn_entry *e = sn_entry_at(p->m, i);
-        const int n = e->n_output + e->n_assign;
+        const int n = sn_entry_roots(e, false, NULL, false);
         sn_node **root = sn_arena_alloc(p->m, sizeof *root * (size_t)(n + 1));
-        for (int k = 0; k < n; k++) root[k] = *root_of(e, k);
+        sn_entry_roots(e, false, root, false);
         count += unpermute(p->m, n, root);
         count += join_shapes(p->m, n, root);
-        for (int k = 0; k < n; k++) *root_of(e, k) = root[k];
+        sn_entry_roots(e, false, root, true);
     }
     return count;
 }
