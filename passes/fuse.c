@@ -170,21 +170,21 @@ static bool sums_rows(const sn_node *dot) {
     return contract && contract->n == 1 && contract->v[0] == dot->in[1]->rank - 1;
 }
 
-static const sn_node *below_views(const sn_node *n) {
+static const sn_node *below_repeats(const sn_node *n) {
     while (n->op == SN_OP_broadcast || n->op == SN_OP_reshape) n = n->in[0];
     return n;
 }
 
 /* What n, maybe repeated, is widened from, before it was repeated; NULL: n is not widened. */
 static sn_node *below_factor(const sn_node *n, sn_dtype *stored) {
-    sn_node *x = below_widening(below_views(n), stored);
+    sn_node *x = below_widening(below_repeats(n), stored);
     while (x && (x->op == SN_OP_broadcast || x->op == SN_OP_reshape)) x = x->in[0];
     return x;
 }
 
 /* Takes n, which multiplies integers (part 0) or is added to them (1), as factors of groups. */
 static bool take_factors(panels *p, const sn_node *n, int part) {
-    const sn_node *x = below_views(n);
+    const sn_node *x = below_repeats(n);
     for (int i = 0; x->op == SN_OP_mul && i < 2; i++) {
         sn_node *inner = below_factor(x->in[i], &p->inner.stored);
         sn_node *outer = below_factor(x->in[1 - i], &p->outer.stored);

@@ -65,11 +65,6 @@ static void mark_selected(sn_grouping *g, const sn_node *n) {
         mark_selected(g, n->in[i]);
 }
 
-const sn_node *sn_group_strip(const sn_node *n) {
-    while (sn_is_view(n)) n = n->in[0];
-    return n;
-}
-
 bool sn_group_absorbs(const sn_grouping *g, const sn_node *n) {
     return n->id < g->n_id && g->cheap[n->id];
 }
@@ -77,7 +72,7 @@ bool sn_group_absorbs(const sn_grouping *g, const sn_node *n) {
 /* ---- dependencies between groups ---- */
 
 static int group_below(const sn_grouping *g, const sn_node *n) {
-    return g->group_of[sn_group_strip(n)->id];
+    return g->group_of[sn_below_views(n)->id];
 }
 
 static bool reaches(sn_grouping *g, int from, int target) {
@@ -417,7 +412,7 @@ static bool reads_in_place(const sn_grouping *g, int k, int h) {
     for (int i = 0; i < to->n_member; i++)
         for (int j = 0; j < to->member[i]->n_in; j++) {
             const sn_node *x = to->member[i]->in[j];
-            if (g->group_of[sn_group_strip(x)->id] != h) continue;
+            if (g->group_of[sn_below_views(x)->id] != h) continue;
             if (x->op == SN_OP_broadcast) x = x->in[0];
             if (g->group_of[x->id] != h || to->member[i]->op == SN_OP_dot ||
                 sn_reads_far(to->member[i], j))
@@ -485,18 +480,18 @@ static bool needs_memory(const sn_grouping *g, const sn_node *user) {
 static void settle_cheap(sn_grouping *g) {
     uint8_t *needed = sn_arena_alloc(g->m, g->n_id);
     for (int i = 0; i < g->entry->n_output; i++)
-        needed[sn_group_strip(g->entry->output[i].node)->id] = 1;
+        needed[sn_below_views(g->entry->output[i].node)->id] = 1;
     for (int i = 0; i < g->entry->n_assign; i++)
-        needed[sn_group_strip(g->entry->assign[i].node)->id] = 1;
+        needed[sn_below_views(g->entry->assign[i].node)->id] = 1;
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
-        if (n->n_in && sn_reads_far(n, 0)) needed[sn_group_strip(n->in[0])->id] = 1;
+        if (n->n_in && sn_reads_far(n, 0)) needed[sn_below_views(n->in[0])->id] = 1;
         if (g->cheap[n->id] || !needs_memory(g, n)) continue;
         int h = g->group_of[n->id];
         bool gemm = h >= 0 && g->group[h].kind == SN_GROUP_GEMM;
         if (gemm && n != g->group[h].member[0] && n->op != SN_OP_take_blocks)
             continue; /* epilogue members recompute them */
-        for (int j = 0; j < n->n_in; j++) needed[sn_group_strip(n->in[j])->id] = 1;
+        for (int j = 0; j < n->n_in; j++) needed[sn_below_views(n->in[j])->id] = 1;
     }
     for (int i = 0; i < g->order.n; i++) {
         sn_node *n = g->order.node[i];
@@ -513,14 +508,14 @@ enum { STORED = 1, BOUND = 2 /* somebody needs it in memory */ };
 static uint8_t *find_uses(const sn_grouping *g) {
     uint8_t *use = sn_arena_alloc(g->m, g->n_id);
     for (int i = 0; i < g->entry->n_output; i++)
-        use[sn_group_strip(g->entry->output[i].node)->id] = STORED | BOUND;
+        use[sn_below_views(g->entry->output[i].node)->id] = STORED | BOUND;
     for (int i = 0; i < g->entry->n_assign; i++)
-        use[sn_group_strip(g->entry->assign[i].node)->id] = STORED | BOUND;
+        use[sn_below_views(g->entry->assign[i].node)->id] = STORED | BOUND;
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
         int h = g->group_of[n->id];
         for (int j = 0; j < n->n_in && !sn_is_view(n); j++) {
-            const sn_node *x = sn_group_strip(n->in[j]);
+            const sn_node *x = sn_below_views(n->in[j]);
             if (h >= 0 && h == g->group_of[x->id]) continue;
             bool plain = x == n->in[j] && h >= 0 && g->group[h].kind == SN_GROUP_MAP_REDUCE &&
                          !sn_reads_far(n, j);

@@ -58,7 +58,5 @@ sn_candidate sn_group_choice(const sn_grouping *g, const sn_node *dot);
 bool sn_group_packs(const sn_grouping *g, const sn_node *dot);
 /* May the product's epilogue compute n, if its shape is right? */
 bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_node *n);
-/* Below views: the node that computes or holds the elements. */
-const sn_node *sn_group_strip(const sn_node *n);
 
 #endif

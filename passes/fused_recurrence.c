@@ -108,11 +108,6 @@ static bool is_of_rows(const finder *f, const sn_node *n) {
     return false;
 }
 
-static const sn_node *below(const sn_node *n) {
-    while (sn_moves(n)) n = n->in[0];
-    return n;
-}
-
 /* Keeps values in memory that cost too much. Returns whether there are any. */
 static bool find_costly(finder *f) {
     const size_t count = sn_module_node_count(f->m);
@@ -126,7 +121,7 @@ static bool find_costly(finder *f) {
         cost[n->id] = expensive ? COST_EXPENSIVE : of_row;
         of_sums[n->id] = sn_sums_row(n);
         for (int i = 0; i < n->n_in; i++) {
-            const sn_node *x = below(n->in[i]);
+            const sn_node *x = sn_below_moves(n->in[i]);
             cost[n->id] += cost[x->id];
             of_sums[n->id] |= of_sums[x->id];
         }
@@ -248,7 +243,7 @@ static bool are_repeated(const builder *b, int first) {
     sn_view v;
     for (int i = first; i < b->n_source; i++) {
         const sn_node *x = b->source[i];
-        while (sn_moves(x)) x = x->in[0];
+        x = sn_below_moves(x);
         if (x->op == SN_OP_broadcast && !sn_view_over(b->source[i], NULL, &v)) return true;
     }
     return false;

@@ -19,6 +19,20 @@ bool sn_is_view(const sn_node *n) {
     return (sn_ops[n->op].flags & SN_OPF_VIEW) || n->op == SN_OP_result;
 }
 
+bool sn_moves(const sn_node *n) {
+    return n->op == SN_OP_transpose || n->op == SN_OP_reshape;
+}
+
+sn_node *sn_below_views(const sn_node *n) {
+    while (sn_is_view(n)) n = n->in[0];
+    return (sn_node *)n;
+}
+
+sn_node *sn_below_moves(const sn_node *n) {
+    while (sn_moves(n)) n = n->in[0];
+    return (sn_node *)n;
+}
+
 bool sn_reads_far(const sn_node *n, int i) {
     return i == 0 && (sn_ops[n->op].flags & SN_OPF_RANDOM_ACCESS);
 }

@@ -153,8 +153,7 @@ static void group_kernels(const hoister *h, reach *r) {
         while (r->n_open) {
             const sn_node *n = r->open[--r->n_open];
             for (int k = 0; k < n->n_in; k++) {
-                sn_node *x = n->in[k];
-                while (sn_is_view(x)) x = x->in[0];
+                sn_node *x = sn_below_views(n->in[k]);
                 if (!sn_is_leaf(x)) need(r, x, i);
             }
         }

@@ -117,11 +117,6 @@ static sn_node *from_rows(const maker *k, const sn_node *n, sn_node *y) {
 
 /* ---- values ---- */
 
-static const sn_node *below(const sn_node *n) {
-    while (sn_moves(n)) n = n->in[0];
-    return n;
-}
-
 /* False: it is one too many. */
 static bool add_source(maker *k, sn_node *y) {
     for (int i = 0; i < k->n_source; i++)
@@ -142,8 +137,8 @@ static sn_node *source(maker *k, sn_node *y, const sn_node *row) {
         return NULL;
     for (int i = 0; i < k->n_source; i++) {
         sn_node *x = k->source[i];
-        if (x == y || (below(x) == below(y) && x->rank == y->rank && sn_view_over(x, NULL, &w) &&
-                       sn_view_matches(&v, &w)))
+        if (x == y || (sn_below_moves(x) == sn_below_moves(y) && x->rank == y->rank &&
+                       sn_view_over(x, NULL, &w) && sn_view_matches(&v, &w)))
             return x;
     }
     return add_source(k, y) ? y : NULL;
@@ -269,7 +264,7 @@ static bool is_inside(const maker *k, const sn_node *n) {
 /* Value x is read outside. False: the kernel shall not compute it. */
 static bool give_result(maker *k, results *all, sn_node *x) {
     const sn_recurrence r = sn_recurrence_of(k->r);
-    while (sn_moves(x)) x = x->in[0];
+    x = sn_below_moves(x);
     if (is_result_of(x, k->r)) {
         const int i = (int)sn_attr_int(x, SN_A_index, 0);
         return i == 1 || (!i && !r.silent) || add_result(all, x);

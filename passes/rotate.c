@@ -58,7 +58,7 @@ static bool is_renaming(const sn_node *n) {
     return n->op == SN_OP_reshape || n->op == SN_OP_transpose || n->op == SN_OP_slice;
 }
 
-static sn_node *below_views(sn_node *n) {
+static sn_node *below_renaming(sn_node *n) {
     while (is_renaming(n)) n = n->in[0];
     return n;
 }
@@ -127,7 +127,7 @@ static bool halves_meet(const rotator *r, const sn_node *rope, const rotation *t
 
 /* Reads a rope: its parameters, and the blocks of which map. False: not such a rope. */
 static bool read_rotation(rotator *r, const sn_node *rope, rotation *t, range *range) {
-    sn_node *x = rope->in[0], *map = below_views(x);
+    sn_node *x = rope->in[0], *map = below_renaming(x);
     int axis_of[SN_MAX_RANK], time = x->rank - 2;
     int64_t first, last, all, head;
     sn_view v;
@@ -205,7 +205,7 @@ static bool add_range(product *k, range added) {
 static void find_rope(rotator *r, sn_node *rope) {
     rotation t;
     range range;
-    sn_node *map = below_views(rope->in[0]);
+    sn_node *map = below_renaming(rope->in[0]);
     if (!read_rotation(r, rope, &t, &range) || !halves_meet(r, rope, &t)) return;
     if (!r->product_of[map->id]) {
         if (depends_on(r->m, t.pos, map)) return;
@@ -227,7 +227,7 @@ static void find_rope(rotator *r, sn_node *rope) {
 /* A slice of heads that no rope rotates is read from the rotated result, too, so that the original
  * is not stored. */
 static void find_rest(rotator *r, sn_node *slice) {
-    sn_node *map = below_views(slice);
+    sn_node *map = below_renaming(slice);
     int axis_of[SN_MAX_RANK];
     int64_t first, last;
     sn_view v;

@@ -6,18 +6,13 @@
 
 #include <string.h>
 
-bool sn_moves(const sn_node *n) {
-    return n->op == SN_OP_transpose || n->op == SN_OP_reshape;
-}
-
 static bool is_number(const sn_node *n) {
     return sn_dtype_is_float((sn_dtype)n->dtype) || n->dtype == SN_BOOL;
 }
 
 bool sn_spreads_row(const sn_node *n) {
-    const sn_node *x = n->in[0];
-    if (n->op != SN_OP_broadcast || x->rank != n->rank || !n->rank || x->shape[n->rank - 1] != 1)
-        return false;
+    const sn_node *x = n->op == SN_OP_broadcast ? n->in[0] : NULL;
+    if (!x || x->rank != n->rank || !n->rank || x->shape[n->rank - 1] != 1) return false;
     return !memcmp(x->shape, n->shape, sizeof *n->shape * (size_t)(n->rank - 1));
 }
 

@@ -4,8 +4,6 @@
 
 #include "ir/ir.h"
 
-/* A transpose or a reshape. */
-bool sn_moves(const sn_node *n);
 /* Whether n spreads numbers along the last axis, one for each row; a constant. */
 bool sn_spreads_row(const sn_node *n);
 bool sn_spreads_constant(const sn_node *n);

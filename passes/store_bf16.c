@@ -46,7 +46,7 @@ static bool renames(const sn_node *n) { /* has its operands' type, and computes 
 static bool looks_up(const sn_region *r, int arg) {
     sn_order order = sn_region_topo(r->out[0]->m, r);
     for (int i = 0; i < order.n; i++)
-        if (sn_reads_far(order.node[i], 0) && sn_group_strip(order.node[i]->in[0]) == r->arg[arg])
+        if (sn_reads_far(order.node[i], 0) && sn_below_views(order.node[i]->in[0]) == r->arg[arg])
             return true;
     return false;
 }

@@ -12,15 +12,12 @@
  * Requires primitives. Keeps values. Terminates: each rule walks over the graph once. */
 #include "passes/graph_util.h"
 #include "passes/passes.h"
+#include "passes/row_work.h"
 #include "passes/view.h"
 
 #include <string.h>
 
 enum { LINE = 64 /* bytes */, DEEPEST = 32, MOST_IN = 4, MOST_ROUNDS = 8 };
-
-static bool moves(const sn_node *n) {
-    return n->op == SN_OP_transpose || n->op == SN_OP_reshape;
-}
 
 /* The number that n repeats; NULL: it is something else. */
 static sn_node *number(const sn_node *n) {
@@ -37,22 +34,9 @@ static bool sums_rows(const sn_node *n) {
     return sn_reduces(n, &last) && last;
 }
 
-/* Whether n repeats one number for each row. */
-static bool spreads(const sn_node *n) {
-    const sn_node *x = n->n_in ? n->in[0] : NULL;
-    const int last = n->rank - 1;
-    return n->op == SN_OP_broadcast && x->rank == n->rank && n->rank && x->shape[last] == 1 &&
-           !memcmp(x->shape, n->shape, sizeof *n->shape * (size_t)last);
-}
-
 static bool is_computed(const sn_node *n) {
     return is_elementwise(n) || sums_rows(n) ||
-           (spreads(n) && (is_elementwise(n->in[0]) || sums_rows(n->in[0])));
-}
-
-static sn_node *below_views(const sn_node *n) {
-    while (moves(n)) n = n->in[0];
-    return (sn_node *)n;
+           (sn_spreads_row(n) && (is_elementwise(n->in[0]) || sums_rows(n->in[0])));
 }
 
 /* Not a part of another tensor, or repeated. */
@@ -72,7 +56,7 @@ static bool order_of(const sn_node *n, axis_order *o) {
     sn_view v;
     int count = 0;
     const int last = n->rank - 1;
-    if (last < 0 || below_views(n)->op == SN_OP_broadcast || !sn_view_over(n, NULL, &v) ||
+    if (last < 0 || sn_below_moves(n)->op == SN_OP_broadcast || !sn_view_over(n, NULL, &v) ||
         (n->shape[last] != 1 && v.stride[last] != 1))
         return false;
     o->moved = false;
@@ -96,9 +80,9 @@ static bool order_of(const sn_node *n, axis_order *o) {
 /* n, with its axes in this order, which is that of memory. */
 static sn_node *in_order(sn_node *n, const axis_order *o) {
     sn_dim shape[SN_MAX_RANK];
-    if (!is_whole(below_views(n))) return sn_b_transpose(n, n->rank, o->axis);
+    if (!is_whole(sn_below_moves(n))) return sn_b_transpose(n, n->rank, o->axis);
     for (int a = 0; a < n->rank; a++) shape[a] = n->shape[o->axis[a]];
-    return sn_b_reshape(below_views(n), n->rank, shape);
+    return sn_b_reshape(sn_below_moves(n), n->rank, shape);
 }
 
 static bool repeats_vector(const sn_node *x) {
@@ -113,7 +97,7 @@ static bool shared_order(const sn_node *n, axis_order *o) {
         const sn_node *x = n->in[i];
         axis_order other;
         if (number(x) || repeats_vector(x)) continue;
-        if (!order_of(spreads(x) ? x->in[0] : x, &other) || !other.moved ||
+        if (!order_of(sn_spreads_row(x) ? x->in[0] : x, &other) || !other.moved ||
             (any && memcmp(o->axis, other.axis, sizeof *o->axis * (size_t)x->rank)))
             return false;
         *o = other;
@@ -125,7 +109,7 @@ static bool shared_order(const sn_node *n, axis_order *o) {
 static sn_node *operand_in_order(sn_node *x, const axis_order *o) {
     sn_dim shape[SN_MAX_RANK];
     sn_node *y = number(x);
-    if (!y && spreads(x)) y = in_order(x->in[0], o);
+    if (!y && sn_spreads_row(x)) y = in_order(x->in[0], o);
     if (!y && repeats_vector(x)) y = x->in[0];
     for (int a = 0; a < x->rank; a++) shape[a] = x->shape[o->axis[a]];
     return y ? sn_b_broadcast(y, x->rank, shape) : in_order(x, o);
@@ -147,7 +131,7 @@ static int group_of(const mover *w, int id) {
 
 /* The operand that n reads where it is computed; NULL: in memory. */
 static const sn_node *in_place(const sn_node *x) {
-    if (spreads(x)) x = x->in[0];
+    if (sn_spreads_row(x)) x = x->in[0];
     return is_elementwise(x) || sums_rows(x) ? x : NULL;
 }
 
@@ -164,7 +148,7 @@ static void find_groups(mover *w) {
 
 /* A view of whole rows in the order of memory is one reshape. */
 static sn_node *one_view(sn_node *n) {
-    sn_node *x = below_views(n);
+    sn_node *x = sn_below_moves(n);
     sn_view v;
     bool plain = is_whole(x) && sn_view_over(n, NULL, &v) && sn_view_contiguous(n->m, &v);
     return plain ? sn_b_reshape(x, n->rank, n->shape) : n;
@@ -188,7 +172,7 @@ static void move_all(mover *w) {
             in_place(old) == old && !w->stays[group_of(w, (int)old->id)] && shared_order(n, &o);
         if (w->moved[old->id])
             n = unpermuted(n, &o);
-        else if (moves(n))
+        else if (sn_moves(n))
             n = one_view(n);
         sn_module_set_loc(n->m, loc);
         w->made[old->id] = n;
@@ -269,7 +253,7 @@ static sn_node *reshaped(sn_node *x, int rank, const sn_dim *shape) {
     sn_view v;
     if (number(x)) return sn_b_broadcast(number(x), rank, shape);
     while (x->op == SN_OP_reshape) x = x->in[0];
-    if (spreads(x) && same_rows(x, rank, shape)) {
+    if (sn_spreads_row(x) && same_rows(x, rank, shape)) {
         memcpy(rows, shape, sizeof *rows * (size_t)rank);
         rows[rank - 1] = 1;
         sn_node *y = reshaped(x->in[0], rank, rows);
@@ -351,7 +335,7 @@ static sn_node *join(joiner *j, sn_node *n) {
         y = join_reshape(j, n);
     else if (is_elementwise(n))
         y = join_elementwise(j, n);
-    else if (sums_rows(n) || spreads(n))
+    else if (sums_rows(n) || sn_spreads_row(n))
         y = join_rows(j, n);
     return y ? y : sn_node_from(n, j->made);
 }

@@ -91,8 +91,7 @@ static sn_node *gather_of(sn_module *m, const char *state) {
     for (int k = 0; k < sn_entry_count(m); k++) {
         const sn_entry *e = sn_entry_at(m, k);
         for (int i = 0; i < e->n_assign; i++) {
-            sn_node *n = e->assign[i].node;
-            while (sn_is_view(n)) n = n->in[0];
+            sn_node *n = sn_below_views(e->assign[i].node);
             if (n->op == SN_OP_all_gather && !strcmp(e->assign[i].name, state)) return n;
         }
     }

@@ -11,12 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Skips views and selections of a result: the kernel or leaf below. */
-static sn_node *strip(sn_node *n) {
-    while (sn_is_view(n)) n = n->in[0];
-    return n;
-}
-
 static bool is_state(const sn_node *n, const char *name) {
     return n->op == SN_OP_state && !strcmp(sn_attr_str(n, SN_A_name, ""), name);
 }
@@ -152,7 +146,8 @@ static const uint8_t *find_waits(sn_module *m, sn_order order) {
         for (int k = 0; k < n->n_in && !is_product(n); k++) {
             const sn_node *x = n->in[k];
             waits[n->id] |= waits[x->id];
-            if (is_collective(x) && strip(x->in[0])->n_in) waits[n->id] |= bit_of_axis(x, axis);
+            if (is_collective(x) && sn_below_views(x->in[0])->n_in)
+                waits[n->id] |= bit_of_axis(x, axis);
         }
         if (is_collective(n) && !(waits[n->id] & bit_of_axis(n, axis))) waits[n->id] = 0;
     }
@@ -208,7 +203,7 @@ static sn_node *const *order_assigned(sn_module *m, const sn_entry *e) {
     int n = 0, gathers = 0;
     for (int rest = 0; rest < 2; rest++) {
         for (int a = 0; a < e->n_assign; a++)
-            if ((strip(e->assign[a].node)->op != SN_OP_all_gather) == rest)
+            if ((sn_below_views(e->assign[a].node)->op != SN_OP_all_gather) == rest)
                 list[n++] = e->assign[a].node;
         if (!rest) gathers = n;
     }
@@ -234,12 +229,12 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
             if (is_state(order.node[i], e->assign[a].name)) leaf[a] = order.node[i];
     sn_node **writer = sn_arena_alloc(m, sizeof *writer * n); /* by id of the state's leaf */
     for (int a = 0; a < e->n_assign; a++)
-        if (leaf[a] && strip(e->assign[a].node)->n_in)
-            writer[leaf[a]->id] = strip(e->assign[a].node);
+        if (leaf[a] && sn_below_views(e->assign[a].node)->n_in)
+            writer[leaf[a]->id] = sn_below_views(e->assign[a].node);
     for (int i = 0; i < order.n; i++) {
         sn_node *r = order.node[i];
         for (int j = 0; j < r->n_in && !sn_is_view(r); j++) {
-            sn_node *s = strip(r->in[j]), *k = writer[s->id];
+            sn_node *s = sn_below_views(r->in[j]), *k = writer[s->id];
             if (k && k != r) append(m, &w.after[k->id], r);
         }
     }
@@ -289,7 +284,7 @@ static bool reads_in_place(const sn_node *n, int i, int o) {
 
 static bool reads_elsewhere(const sn_node *n, const char *state, int o) {
     for (int i = 0; i < n->n_in; i++)
-        if (is_state(strip(n->in[i]), state) && !reads_in_place(n, i, o)) return true;
+        if (is_state(sn_below_views(n->in[i]), state) && !reads_in_place(n, i, o)) return true;
     return false;
 }
 
@@ -312,11 +307,11 @@ const char *sn_inplace_target(const sn_entry *e, sn_order order, int at, int i) 
     for (int k = at + 1; k < order.n; k++) {
         if (sn_is_view(order.node[k])) continue;
         for (int j = 0; j < order.node[k]->n_in; j++)
-            if (is_state(strip(order.node[k]->in[j]), a->name)) return NULL;
+            if (is_state(sn_below_views(order.node[k]->in[j]), a->name)) return NULL;
     }
     for (int o = 0; o < e->n_output; o++)
-        if (is_state(strip(e->output[o].node), a->name)) return NULL;
+        if (is_state(sn_below_views(e->output[o].node), a->name)) return NULL;
     for (int o = 0; o < e->n_assign; o++)
-        if (is_state(strip(e->assign[o].node), a->name)) return NULL;
+        if (is_state(sn_below_views(e->assign[o].node), a->name)) return NULL;
     return a->name;
 }

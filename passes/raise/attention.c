@@ -520,11 +520,6 @@ static sn_node *try_match(ra_match *k) {
     return y && k->outside != 1 ? sn_b_scalar(SN_OP_mul, y, k->outside) : y;
 }
 
-static sn_node *below_views(sn_node *n) {
-    while (n->op == SN_OP_reshape || n->op == SN_OP_transpose) n = n->in[0];
-    return n;
-}
-
 bool sn_raise_wants_attention(const sn_raiser *r) {
     const sn_pass_options *o = &r->p->o;
     return o->only || (sn_level_reaches(o->level, sn_kernels[SN_KERNEL_flash].level) &&
@@ -564,11 +559,11 @@ static ra_match *begin_match(sn_raiser *r, sn_node *product, int side) {
 
 sn_node *ra_raise_product(sn_raiser *r, sn_node *product, int side, const ra_mix *mix) {
     ra_match *k = begin_match(r, product, side);
-    sn_node *w = below_views(product->in[side]);
+    sn_node *w = sn_below_moves(product->in[side]);
     k->mix = mix;
     if (w->op == SN_OP_dropout) {
         k->dropped = w;
-        w = below_views(w->in[0]);
+        w = sn_below_moves(w->in[0]);
     }
     if (w->op == SN_OP_softmax) {
         k->kind = SN_WEIGHTS_SOFTMAX;

@@ -159,10 +159,9 @@ static bool is_remarked(const finder *f, const sn_node *n) {
 
 /* The tensor of queries and keys that operand `side` is, if the product sums over the keys. */
 static bool reads_pairs(finder *f, const sn_node *n, int side) {
-    const sn_node *w = n->in[side], *v = n->in[1 - side];
+    const sn_node *w = n->in[side], *v = sn_below_views(n->in[1 - side]);
     const sn_attr *over = ra_contract_of(n, side);
     if (!over || over->n != 1 || !is_long(f, f->keys = w->shape[over->v[0]])) return false;
-    while (sn_is_view(v)) v = v->in[0];
     if (v->op == SN_OP_param) return false;
     f->rows = 0;
     for (int i = 0, from[2]; i < n->rank; i++) {

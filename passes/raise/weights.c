@@ -48,13 +48,8 @@ void ra_plain_weights(ra_match *k, sn_node *w) {
     }
 }
 
-static const sn_node *below_views(const sn_node *n) {
-    while (sn_is_view(n)) n = n->in[0];
-    return n;
-}
-
 static bool is_weight(const sn_node *n) {
-    return below_views(n)->op == SN_OP_param;
+    return sn_below_views(n)->op == SN_OP_param;
 }
 
 bool ra_may_be_plain(const ra_match *k) {
@@ -93,7 +88,7 @@ bool ra_is_worth(const sn_node *y) {
         const sn_node *read = order.node[i];
         int captured = read->op == SN_OP_gather_nd ? arg_of(read->in[0]) - ARG_CAPTURED : -1;
         if (captured < 0 || !is_of_pairs(read)) continue;
-        if (!sn_is_leaf(below_views(y->in[OPERAND_CAPTURED + captured]))) return false;
+        if (!sn_is_leaf(sn_below_views(y->in[OPERAND_CAPTURED + captured]))) return false;
     }
     for (int i = 0; i < 3; i++)
         if (sn_from_params_only(y->in[i])) return false;
