@@ -164,10 +164,12 @@ typedef struct sn_kernel_call {
  * sn_program_explain does. */
 int sn_program_calls(const sn_program *p, const char *entry, const char *sizes,
                      const sn_kernel_call **list, sn_error *err);
-/* What the passes say about a program, one text each, equal ones once: what was not fused and why;
- * with `choices` first where several kernels were possible, which one was taken and why. Returns
- * their number; *list belongs to the program. -1: err. Works in the module. */
-int sn_program_remarks(const sn_program *p, bool choices, const char *const **list, sn_error *err);
+/* What the passes say about an entry (NULL: all entries), one text each, equal ones once: what was not
+ * fused and why; with `choices` first where several kernels were possible, which one was taken and
+ * why. Returns their number; *list belongs to the program. -1: err (no such entry, no memory). Works
+ * in the module. */
+int sn_program_remarks(const sn_program *p, const char *entry, bool choices,
+                       const char *const **list, sn_error *err);
 
 /* The cost of one run: multiply-adds of all matrix products of an entry, including attention
  * (counted in full, regardless of masks), for inputs of these sizes (data may be NULL). `explain`

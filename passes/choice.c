@@ -120,6 +120,7 @@ static sn_choice *choice_of(sn_passes *p, const sn_node *n) {
         p->choice[p->n_choice++] = q;
     }
     make_room(p, id);
+    q->entries |= sn_entries_of(p, n);
     return p->choice_of[id] = q;
 }
 

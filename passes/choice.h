@@ -21,6 +21,7 @@ typedef struct sn_choice {
     sn_candidate model;  /* what the cost model chooses, */
     const char *why;     /* and its reason; a chooser may replace both */
     sn_candidate chosen;
+    uint64_t entries; /* sn_entries_of all such nodes */
     /* Its first occurrence in the module: results, and the nodes that belong to it. */
     int n_out, n_member;
     sn_node *const *out, *const *member;

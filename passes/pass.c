@@ -82,6 +82,7 @@ static bool run_table(sn_passes *p) {
         double start = sn_stage_begin();
         int total = 0, rounds = 0, n;
         do {
+            p->n_entries_of = 0; /* nodes change */
             n = pass->run(p);
             total += n;
             if ((o->verify || dbg->verify) && !sn_verify(m)) return false;
@@ -90,6 +91,7 @@ static bool run_table(sn_passes *p) {
         if (total) record(p, pass, total);
         if (o->dump && total) dump(p, i + 1, name_of(i));
     }
+    p->n_entries_of = 0;
     return !sn_module_error(m)->code;
 }
 

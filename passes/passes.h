@@ -56,6 +56,7 @@ typedef struct sn_remark {
     const sn_node *node; /* may be dead by now; only its location and op are used */
     bool missed;         /* true: an expected fusion did not happen */
     const char *text;
+    uint64_t entries; /* sn_entries_of the node */
 } sn_remark;
 
 /* The graph before the passes, and after each one that changed it. */
@@ -71,6 +72,9 @@ typedef struct sn_passes {
     sn_pass_options o;
     sn_remark *remark; /* [n_remark], arena memory */
     int n_remark, cap_remark;
+    uint64_t
+        *entries_of; /* [n_entries_of] by node id, for sn_entries_of; n_entries_of 0: unknown */
+    uint32_t n_entries_of;
     /* [n_origin] by node id: 1 + id of the composite that the node came from; 0: none (set by
      * expand) */
     uint32_t *origin;
@@ -94,6 +98,10 @@ bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o);
 
 void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed, const char *fmt,
                    ...) __attribute__((format(printf, 5, 6)));
+/* Bit i: entry i computes n, or may. The last bit stands for all entries from there on. */
+uint64_t sn_entries_of(sn_passes *p, const sn_node *n);
+/* The same bits for the entry of this number. */
+uint64_t sn_entry_bit(int entry);
 
 /* The loss with attention in plain operations raised to attention, whose gradient has a kernel; the
  * loss itself if there is none. Keeps values. Intermediate nodes may disappear, so only gradients

@@ -191,7 +191,7 @@ static void print_memory(FILE *f, const sn_program *p) {
 static bool print_views(FILE *f, const views *v, const compiled *c, const options *o,
                         sn_error *err) {
     const char *const *remark;
-    int n = sn_program_remarks(c->p, o->json != NULL, &remark, err);
+    int n = sn_program_remarks(c->p, o->entry, o->json != NULL, &remark, err);
     if (n < 0) return false;
     if (o->json)
         return explain_json(f, v->e, v->n, remark, n) ||

@@ -205,7 +205,7 @@ static void describe_model(job *j, const model *d) {
     report_number(r, o, "kernels", s.kernels);
     const char *const *remark;
     sn_error err = {0};
-    int n = sn_program_remarks(d->p, true, &remark, &err);
+    int n = sn_program_remarks(d->p, NULL, true, &remark, &err);
     cJSON *remarks = report_list(r, r->root, "remarks");
     for (int i = 0; i < n; i++) report_add_text(r, remarks, remark[i]);
 }

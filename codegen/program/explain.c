@@ -38,6 +38,7 @@ static void print_entry(FILE *f, const sn_program *p, const sn_compiled_entry *c
 
 typedef struct lines {
     const sn_program *p;
+    uint64_t entries; /* remarks and choices of others are left out */
     bool choices;
     const char **text;
     int n, cap;
@@ -74,16 +75,31 @@ static void add_remark(lines *l, const sn_remark *r) {
 static void collect_remarks(void *ctx) {
     lines *l = ctx;
     const sn_passes *p = &l->p->passes;
-    for (int i = 0; l->choices && i < p->n_choice; i++) add_choice(l, p->choice[i]);
-    for (int i = 0; i < p->n_remark; i++) add_remark(l, &p->remark[i]);
+    for (int i = 0; l->choices && i < p->n_choice; i++)
+        if (p->choice[i]->entries & l->entries) add_choice(l, p->choice[i]);
+    for (int i = 0; i < p->n_remark; i++)
+        if (p->remark[i].entries & l->entries) add_remark(l, &p->remark[i]);
 }
 
-int sn_program_remarks(const sn_program *p, bool choices, const char *const **list, sn_error *err) {
+/* The bit of an entry, all bits without a name, 0 if there is none of that name. */
+static uint64_t bits_of(const sn_program *p, const char *entry) {
+    if (!entry) return ~(uint64_t)0;
+    for (int i = 0; i < sn_entry_count(p->m); i++)
+        if (!strcmp(sn_entry_at(p->m, i)->name, entry)) return sn_entry_bit(i);
+    return 0;
+}
+
+int sn_program_remarks(const sn_program *p, const char *entry, bool choices,
+                       const char *const **list, sn_error *err) {
     if (!p || !list) {
         sn_fail(err, SN_ERR_USAGE, "sn_program_remarks: the program or the list is NULL");
         return -1;
     }
-    lines l = {.p = p, .choices = choices};
+    lines l = {.p = p, .entries = bits_of(p, entry), .choices = choices};
+    if (!l.entries) {
+        sn_fail(err, SN_ERR_USAGE, "sn_program_remarks: there is no entry '%s'", entry);
+        return -1;
+    }
     if (!sn_module_try(p->m, collect_remarks, &l)) {
         sn_fail(err, SN_ERR_MEMORY, "out of memory for the remarks");
         return -1;
@@ -99,6 +115,7 @@ void sn_program_explain(const sn_program *p, const char *entry, FILE *f) {
             (!strcmp(entry, SN_PREPARE) && sn_compiled_prepares(&p->entry[i])))
             print_entry(f, p, &p->entry[i]);
     const char *const *text;
-    int n = sn_program_remarks(p, true, &text, NULL);
+    const bool prepares = entry && !strcmp(entry, SN_PREPARE); /* those for all entries */
+    int n = sn_program_remarks(p, prepares ? NULL : entry, true, &text, NULL);
     for (int i = 0; i < n; i++) fprintf(f, "%s\n", text[i]);
 }

@@ -29,6 +29,10 @@ run 0 explain "$model" --entry decode --dot -
 prints '^digraph "decode"' && prints 'c0 -> '
 run 0 explain "$model" --json "$tmp/explain.json" --sizes T=64
 grep -q '"where":.*"model.layers.0.attention"' "$tmp/explain.json" && grep -q '"skipped":' "$tmp/explain.json" || fail 'explain.json'
+run 0 explain "$model" --entry prefill
+prints '^note, ' # of this entry: decoding has no product of many rows
+run 0 explain "$model" --entry decode
+grep '^note, ' "$tmp/out" && fail 'remarks of other entries'
 run 0 explain "$model" --entry prefill --diff 0,4
 prints 'kernel calls .* times'
 run 0 explain --preset gpt2 --level 0 -e forward

@@ -131,7 +131,8 @@ static void nothing_at_all(void **state) {
     assert_int_equal(sn_program_calls(NULL, "main", NULL, &calls, NULL), -1);
     assert_int_equal(sn_program_calls(p, NULL, NULL, &calls, NULL), -1);
     assert_int_equal(sn_program_calls(p, "none", NULL, &calls, NULL), -1);
-    assert_int_equal(sn_program_remarks(NULL, true, &remarks, NULL), -1);
+    assert_int_equal(sn_program_remarks(NULL, NULL, true, &remarks, NULL), -1);
+    assert_int_equal(sn_program_remarks(p, "none", true, &remarks, NULL), -1);
     sn_trace_seconds(NULL, NULL, 1);
     sn_session_reset(NULL);
     sn_session_free(NULL);
