@@ -125,12 +125,27 @@ static bool halves_meet(const rotator *r, const sn_node *rope, const rotation *t
     return false;
 }
 
+/* Says that an elementwise operation on the heads of a product keeps it from rotating them. */
+static void report_between(const rotator *r, const sn_node *rope, const sn_node *between) {
+    const sn_node *map = between;
+    if (sn_ops[between->op].kind != SN_ELEM) return;
+    while (map->n_in && (is_renaming(map) || sn_ops[map->op].kind == SN_ELEM)) map = map->in[0];
+    if (!has_panels(map)) return;
+    sn_remark_add(
+        r->p, "rotate", rope, true,
+        "positions are rotated in a separate kernel: %s stands between the product and the "
+        "rotation. Instead: rotate the product's result, and do this afterwards if it is "
+        "the same for both numbers of a pair",
+        sn_name_with_place(between));
+}
+
 /* Reads a rope: its parameters, and the blocks of which map. False: not such a rope. */
 static bool read_rotation(rotator *r, const sn_node *rope, rotation *t, range *range) {
     sn_node *x = rope->in[0], *map = below_renaming(x);
     int axis_of[SN_MAX_RANK], time = x->rank - 2;
     int64_t first, last, all, head;
     sn_view v;
+    report_between(r, rope, map);
     if (rope->op != SN_OP_rope || sn_attr_get(rope, SN_A_axis) || rope->dtype != map->dtype ||
         !has_panels(map) || !sn_view_over(x, map, &v) ||
         !columns_of(r->m, &v, map, axis_of, &first, &last))
@@ -218,7 +233,8 @@ static void find_rope(rotator *r, sn_node *rope) {
     if (!same_rotation(&k->rotation, &t) || !add_range(k, range)) {
         sn_remark_add(
             r->p, "rotate", rope, true,
-            "rotated in a separate kernel: other heads of this product are rotated differently");
+            "positions are rotated in a separate kernel: other heads of this product are rotated "
+            "differently. Instead: rotate the same columns of all of them");
         return;
     }
     r->member_of[rope->id] = r->product_of[map->id];

@@ -193,13 +193,23 @@ static sn_node *scaled_rope(sn_raiser *r, sn_node *n) {
     return rope_again(rope, rope->in[0], c * sn_attr_flt(rope, SN_A_scale, 1), NULL);
 }
 
+/* y of n = c y, which nothing else reads, also below views; NULL: n is not scaled. */
+static sn_node *unscaled(const sn_raiser *r, sn_node *n, double *c) {
+    if (sn_raise_uses(r, n) > 1) return NULL;
+    if (sn_moves(n) || n->op == SN_OP_slice) {
+        sn_node *x = unscaled(r, n->in[0], c);
+        return x ? sn_node_with(n, &x) : NULL;
+    }
+    sn_node *x = sn_match_scaled(n, c);
+    return x != n ? x : NULL;
+}
+
 /* rope(c x) */
 static sn_node *rope_of_scaled(sn_raiser *r, sn_node *n) {
     double c;
-    sn_node *x = sn_match_scaled(n->in[0], &c);
-    if (x == n->in[0] || sn_raise_uses(r, n->in[0]) > 1 || sn_attr_get(n, SN_A_columns))
-        return NULL;
-    return rope_again(n, x, c * sn_attr_flt(n, SN_A_scale, 1), NULL);
+    if (sn_attr_get(n, SN_A_columns)) return NULL;
+    sn_node *x = unscaled(r, n->in[0], &c);
+    return x ? rope_again(n, x, c * sn_attr_flt(n, SN_A_scale, 1), NULL) : NULL;
 }
 
 /* concat of adjoining columns of x, of which one part is rotated, as a rope of all these columns */

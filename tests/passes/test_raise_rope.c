@@ -118,6 +118,20 @@ static sn_tensor mapped_by_hand(sn_module *m) {
 }
 CHECK(of_maps, "= rope %", S(mapped_op), S(mapped_by_hand))
 
+static sn_tensor rotated_then_scaled(sn_module *m) {
+    return sn_mul(mapped_op(m), 0.5);
+}
+static sn_tensor scaled_map(sn_module *m) { /* before the heads are split */
+    sn_dim b = sn_symbol(m, "B", 1, 8), t = sn_symbol(m, "T", 1, 16);
+    sn_tensor x = sn_input(m, "x", SN_F32, b, t, 5);
+    sn_tensor y = sn_linear(x, sn_param(m, "w", SN_F32, HEADS * D, 5), NULL);
+    return sn_split_heads(sn_mul(y, 0.5), HEADS);
+}
+static sn_tensor scaled_then_rotated(sn_module *m) {
+    return sn_rope(scaled_map(m), positions(m), .halves = true);
+}
+CHECK(of_scaled_maps, "= rope %", S(rotated_then_scaled), S(scaled_then_rotated))
+
 /* ---- one token, at a position that is known when it runs ---- */
 
 static sn_tensor token(sn_module *m) {
@@ -230,9 +244,9 @@ static void left_alone(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_rows),    cmocka_unit_test(of_items),
-        cmocka_unit_test(of_maps),    cmocka_unit_test(of_a_token),
-        cmocka_unit_test(of_columns), cmocka_unit_test(not_of_columns),
-        cmocka_unit_test(left_alone)};
+        cmocka_unit_test(of_rows),        cmocka_unit_test(of_items),
+        cmocka_unit_test(of_maps),        cmocka_unit_test(of_scaled_maps),
+        cmocka_unit_test(of_a_token),     cmocka_unit_test(of_columns),
+        cmocka_unit_test(not_of_columns), cmocka_unit_test(left_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

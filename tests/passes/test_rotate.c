@@ -163,6 +163,25 @@ static void odd_blocks(void **state) {
     }
 }
 
+/* What stands between a product and the rotation is named. */
+static void between(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("between");
+    const shape s = {2, 2, .d = 16};
+    sn_tensor x = cc_input(m, "x", SN_F32, SHAPE(2, 8, WIDTH));
+    sn_tensor y = sn_tanh(sn_split_heads(map(&s, x, "q", 2), 2));
+    cc_entry(m, sn_rope(y, cc_input(m, "i40", SN_I32, SHAPE(8))), "tanh");
+    sn_error err = {0};
+    sn_options o = sn_options_default();
+    o.plan_only = o.strict_fusion = true;
+    o.backend = "native";
+    assert_null(sn_compile(m, &o, &err));
+    if (!strstr(err.message, "`tanh` (")) fail_msg("%s", err.message);
+    if (!strstr(err.message, "stands between the product and the rotation. Instead: "))
+        fail_msg("%s", err.message);
+    sn_module_free(m);
+}
+
 /* The gradient turns part of the columns back in one kernel, too. */
 static void gradient_in_part(void **state) {
     (void)state;
@@ -387,11 +406,12 @@ static void values_pass(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_the_product), cmocka_unit_test(in_part),
-        cmocka_unit_test(odd_blocks),     cmocka_unit_test(gradient_in_part),
-        cmocka_unit_test(other_users),    cmocka_unit_test(left_alone),
-        cmocka_unit_test(two_distances),  cmocka_unit_test(decoding),
-        cmocka_unit_test(values_pass),    cmocka_unit_test(by_hand),
+        cmocka_unit_test(in_the_product),   cmocka_unit_test(in_part),
+        cmocka_unit_test(odd_blocks),       cmocka_unit_test(between),
+        cmocka_unit_test(gradient_in_part), cmocka_unit_test(other_users),
+        cmocka_unit_test(left_alone),       cmocka_unit_test(two_distances),
+        cmocka_unit_test(decoding),         cmocka_unit_test(values_pass),
+        cmocka_unit_test(by_hand),
     };
     return cmocka_run_group_tests(tests, cc_begin, cc_end);
 }
