@@ -123,10 +123,18 @@ bool sn_static_shape(const sn_node *n) {
     return true;
 }
 
-bool sn_selects_panels(const sn_node *n) {
+static bool selects_multiples(const sn_node *n, int columns) {
     int64_t size;
     return n->op == SN_OP_take_blocks && sn_dim_is_const(n->m, n->shape[n->rank - 1], &size) &&
-           size % (sn_panel_columns((sn_dtype)n->dtype) / 2) == 0;
+           size % columns == 0;
+}
+
+bool sn_selects_panels(const sn_node *n) {
+    return selects_multiples(n, sn_panel_columns((sn_dtype)n->dtype) / 2);
+}
+
+bool sn_selects_whole_panels(const sn_node *n) {
+    return selects_multiples(n, sn_panel_columns((sn_dtype)n->dtype));
 }
 
 sn_node *sn_param_as(const sn_node *n, const char *name, sn_dtype t, const sn_dim *shape) {

@@ -23,6 +23,8 @@ bool sn_reduces(const sn_node *n, bool *last_axis); /* a reduce_*; over the last
 bool sn_reads_far(const sn_node *n, int i);
 /* Does n select blocks of columns that may be whole panels of a product? */
 bool sn_selects_panels(const sn_node *n);
+/* The same, also if it is not merged with another product. */
+bool sn_selects_whole_panels(const sn_node *n);
 bool sn_static_shape(const sn_node *n); /* all sizes are numbers */
 /* The parameter n with another name, type and shape of the same rank: the same share, if it is one. */
 sn_node *sn_param_as(const sn_node *n, const char *name, sn_dtype t, const sn_dim *shape);

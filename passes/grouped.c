@@ -43,8 +43,7 @@ static sn_node *selected(sn_passes *p, sn_node *take) {
         return take;
     sn_node *x = dot->in[0], *w = dot->in[1];
     bool fixed = p->o.constant_params && sn_from_params_only(w);
-    if (fixed && sn_selects_panels(take) && size % sn_panel_columns((sn_dtype)dot->dtype) == 0)
-        return take;
+    if (fixed && sn_selects_whole_panels(take)) return take;
     if (x->dtype != w->dtype || x->dtype != dot->dtype) return take;
     sn_dim k = x->shape[x->rank - 1], rows = sn_dim_product(take->m, x->rank - 1, x->shape);
     sn_node *blocks_of_w =
