@@ -133,11 +133,13 @@ static const char *sort_classes(sn_lanes *l, const class_list *c, const sn_node 
             return "this result lacks an axis that others have. Instead: give smaller carries a "
                    "loop "
                    "of their own before this one, whose results are its sequences";
-        if (n == SN_MAX_RANK) return "it has too many axes";
+        if (n == SN_MAX_RANK)
+            return "it has too many axes. Instead: reshape axes side by side to one";
         class[n] = c->class[i];
         size[n++] = c->size[i];
     }
-    if (!n && l->n_inner > SN_LANES_ALONE) return "it has no axis of independent elements";
+    if (!n && l->n_inner > SN_LANES_ALONE)
+        return "it has no axis of independent elements. Instead: all heads or channels in one loop";
     int summed = summed_class(l);
     if (summed == MIXED)
         return "it sums over several axes. Instead: sum over one, and over the others after the "
@@ -214,7 +216,9 @@ static const char *check_nodes(sn_lanes *l, const sn_node **at, class_list *c) {
             return "it is not elementwise. Instead: do it before or after the loop, for all "
                    "elements";
         if (!is_computed((sn_dtype)(*at)->dtype, &float_type))
-            return "its type is not that of the other numbers, f32 or f64";
+            return "its type is not that of the other numbers, f32 or f64. Instead: sn_cast it "
+                   "before "
+                   "the loop";
         if (add_classes(l, *at, c)) continue;
         *at = reader_of(l, *at);
         return "each element of an axis depends on all others. Instead: what does not need the "
@@ -235,8 +239,11 @@ const char *sn_lanes_read(sn_lanes *l, const sn_node *n, const sn_node **at) {
     sn_axes_join_carries(&l->axes, body, &l->s);
     const char *why = check_nodes(l, at, &c);
     if (!why) why = sort_classes(l, &c, at);
-    if (!why && l->lane < 0 && l->s.sums) why = "it sums over an axis that it reduces, too";
-    if (!why && kept_bytes(l) > SN_LANES_BYTES) why = "a vector of the carry exceeds 32 KiB";
+    if (!why && l->lane < 0 && l->s.sums)
+        why = "it sums over an axis that it reduces, too. Instead: sum its results after the loop";
+    if (!why && kept_bytes(l) > SN_LANES_BYTES)
+        why = "a vector of the carry exceeds 32 KiB. Instead: smaller sizes of the axes that the "
+              "body reduces";
     return why;
 }
 

@@ -560,9 +560,11 @@ static const char *why_unfit(const sn_node *n, const sn_scan *s) {
                "running maximum sn_cummax before the loop";
     if (S->rank < 2 || !sn_dim_is_const(n->m, S->shape[S->rank - 2], &size) ||
         !sn_dim_is_const(n->m, S->shape[S->rank - 1], &size))
-        return "the last two axes of its carry are no matrix of constant size";
-    if (S->dtype != SN_F32) return "its carry is not f32";
-    if (s->body->n_out > 2) return "it has several outputs, a recurrence in chunks one";
+        return "the last two axes of its carry are no matrix of constant size. Chunks need a carry "
+               "[.., rows, columns]";
+    if (S->dtype != SN_F32) return "its carry is not f32. Instead: sn_cast it";
+    if (s->body->n_out > 2)
+        return "it has several outputs, a recurrence in chunks one. Instead: a loop for each";
     return s->n_tile ? "it is divided already" : NULL;
 }
 
@@ -587,7 +589,8 @@ const char *sn_why_no_recurrence(const sn_node *n) {
     if (why) return why;
     b.n_lead = b.s.body->arg[0]->rank - 2;
     if (reads(&b, 0, &next, &y, &before))
-        return "what the body reads besides the carry cannot be computed for all elements first";
+        return "what the body reads besides the carry cannot be computed for all elements first. "
+               "Instead: compute it before the loop";
     return sn_arena_printf(
         n->m,
         "%s is in the way of chunks, for which the carry S becomes a decay of its "
@@ -620,8 +623,8 @@ static bool as_recurrence(sn_raiser *r, sn_node *n, sn_node **result) {
         sn_node *in[SN_REC_END];
         if (!take(&b, &next, &y, in)) {
             missed(r, n,
-                   "the decay is not known to be positive; write it as exp or sigmoid, inside the "
-                   "body or as a sequence");
+                   "the decay is not known to be positive. Instead: exp or sigmoid of something, "
+                   "inside the body or as a sequence");
             return false;
         }
         bool same = next.n_delta && in[SN_REC_B] == in[SN_REC_K];
