@@ -24,6 +24,9 @@ typedef struct draft {
     int n_in, n_carry, n_sequence, n_out, n_again;
     sn_node **in, **arg;
     sn_node *out[SN_MAX_RESULTS];
+    sn_node
+        *summed[SN_MAX_RESULTS]; /* what an output sums over `axis` of this class; NULL: no sum */
+    int axis[SN_MAX_RESULTS], class[SN_MAX_RESULTS];
     int64_t sums[SN_MAX_RESULTS];
     bool has_sums;
 } draft;
@@ -110,28 +113,73 @@ static bool join_bodies(draft *d) {
 
 /* ---- sums ---- */
 
+static int batch_axes(const sn_node *dot) {
+    const sn_attr *batch = sn_attr_get(dot, SN_A_batch_a);
+    return batch ? batch->n : 0;
+}
+
+/* Operand `side` of a product over one axis, which comes behind those of the batch, with the product's axes: of
+ * size 1 where it has none of them. */
+static sn_node *factor(const sn_node *dot, int side) {
+    static const sn_attr_key keys[2][2] = {{SN_A_batch_a, SN_A_contract_a},
+                                           {SN_A_batch_b, SN_A_contract_b}};
+    sn_node *x = dot->in[side];
+    const int n_batch = batch_axes(dot);
+    int64_t perm[SN_MAX_RANK];
+    sn_dim shape[SN_MAX_RANK];
+    bool used[SN_MAX_RANK] = {false};
+    int n = 0;
+    for (; n < n_batch; n++) used[perm[n] = sn_attr_get(dot, keys[side][0])->v[n]] = true;
+    used[perm[n++] = sn_attr_get(dot, keys[side][1])->v[0]] = true;
+    for (int a = 0; a < x->rank; a++)
+        if (!used[a]) perm[n++] = a;
+    for (int a = 0; a <= dot->rank; a++) shape[a] = 1;
+    for (int i = 0; i < n; i++)
+        shape[i <= n_batch || !side ? i : dot->rank + 1 - n + i] = x->shape[perm[i]];
+    return sn_b_reshape(sn_b_transpose(x, x->rank, perm), dot->rank + 1, shape);
+}
+
 /* What output y sums over one axis, and which; NULL: it is no such sum. */
 static sn_node *summed(sn_node *y, int *axis) {
     int64_t size;
     while (y->op == SN_OP_reshape) y = y->in[0];
-    const sn_attr *axes = y->op == SN_OP_reduce_sum ? sn_attr_get(y, SN_A_axes) : NULL;
-    if (!axes || axes->n != 1) return NULL;
-    *axis = (int)axes->v[0];
-    sn_node *x = y->in[0];
-    bool known = sn_dim_is_const(x->m, x->shape[*axis], &size);
-    return known && x->rank + 1 < SN_MAX_RANK ? x : NULL;
+    const bool dot = y->op == SN_OP_dot;
+    const sn_attr *axes = dot                         ? sn_attr_get(y, SN_A_contract_a)
+                          : y->op == SN_OP_reduce_sum ? sn_attr_get(y, SN_A_axes)
+                                                      : NULL;
+    if (!axes || axes->n != 1 || y->rank + 2 >= SN_MAX_RANK) return NULL;
+    const sn_node *x = y->in[0];
+    if (!sn_dim_is_const(x->m, x->shape[axes->v[0]], &size)) return NULL;
+    *axis = dot ? batch_axes(y) : (int)axes->v[0];
+    return dot ? sn_b_binary(SN_OP_mul, factor(y, 0), factor(y, 1)) : y->in[0];
 }
 
-/* The node in which outputs that sum over `axis` of size `size` give what they sum. */
-static sn_node *with_sums(draft *d, int axis, sn_dim size) {
+/* What each output sums, and the class of the axis. */
+static void find_sums(draft *d) {
+    sn_node *out[SN_MAX_RESULTS];
+    sn_axes axes = {.m = d->m};
+    for (int i = 0; i < d->n_out; i++) {
+        d->summed[i] = i < d->n_carry ? NULL : summed(d->out[i], &d->axis[i]);
+        out[i] = d->summed[i] ? d->summed[i] : d->out[i];
+    }
+    const sn_scan s = {.body = sn_region_new(d->m, d->n_in, d->arg, d->n_out, out),
+                       .n_carry = d->n_carry};
+    const sn_axes_body *body = sn_axes_read(&axes, s.body);
+    sn_axes_join_carries(&axes, body, &s);
+    for (int i = 0; i < d->n_out; i++)
+        d->class[i] = d->summed[i]
+                          ? sn_axes_class(&axes, sn_axes_number(body, s.body->out[i], d->axis[i]))
+                          : -1;
+}
+
+/* The node in which outputs that sum over the class give what they sum. */
+static sn_node *with_sums(draft *d, int class) {
     sn_node *out[SN_MAX_RESULTS];
     bool any = false;
     for (int i = 0; i < d->n_out; i++) {
-        int a;
-        sn_node *x = i < d->n_carry || axis < 0 ? NULL : summed(d->out[i], &a);
-        bool sums = x && a == axis && x->shape[a] == size;
-        out[i] = sums ? x : d->out[i];
-        if (i >= d->n_carry) d->sums[i - d->n_carry] = sums ? a : -1;
+        bool sums = class >= 0 && d->class[i] == class;
+        out[i] = sums ? d->summed[i] : d->out[i];
+        if (i >= d->n_carry) d->sums[i - d->n_carry] = sums ? d->axis[i] : -1;
         any |= sums;
     }
     d->has_sums = any;
@@ -153,13 +201,11 @@ static bool is_kernel(const sn_node *n) {
 
 /* The first way of summing that a kernel has; NULL: none, or it is a kernel as it is. */
 static sn_node *fused(draft *d) {
-    sn_node *n = with_sums(d, -1, 0);
+    sn_node *n = with_sums(d, -1);
     if (is_kernel(n)) return d->n_again ? n : NULL;
-    for (int i = d->n_carry; i < d->n_out; i++) {
-        int axis;
-        const sn_node *x = summed(d->out[i], &axis);
-        if (x && is_kernel(n = with_sums(d, axis, x->shape[axis]))) return n;
-    }
+    find_sums(d);
+    for (int i = d->n_carry; i < d->n_out; i++)
+        if (d->summed[i] && is_kernel(n = with_sums(d, d->class[i]))) return n;
     return NULL;
 }
 

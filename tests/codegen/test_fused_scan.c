@@ -40,6 +40,28 @@ static sn_scanned selective(const sn_tensor *in) {
                    .body = selective_step, .user = &in[4]);
 }
 
+/* The same, its products contracted: what the gradient sums over are products, too */
+static void contracted_step(sn_scan_step *s) {
+    const sn_tensor *a = s->user;
+    sn_tensor dt = s->x[1], in = sn_einsum("bc,bn->bcn", sn_mul(dt, s->x[0]), s->x[2]);
+    s->next[0] = sn_add(sn_mul(sn_exp(sn_mul(col(dt), sn_neg(sn_exp(*a)))), s->carry[0]), in);
+    s->y[0] = sn_einsum("bcn,bn->bc", s->next[0], s->x[3]);
+}
+static sn_scanned contracted(const sn_tensor *in) {
+    return sn_scan(.carry = {in[5]}, .x = {in[0], sn_sigmoid(in[1]), in[2], in[3]}, .axis = 1,
+                   .body = contracted_step, .user = &in[4]);
+}
+static void multiplied_step(sn_scan_step *s) {
+    const sn_tensor *a = s->user;
+    sn_tensor dt = s->x[1], in = sn_matmul(col(sn_mul(dt, s->x[0])), row(s->x[2]));
+    s->next[0] = sn_add(sn_mul(sn_exp(sn_mul(col(dt), sn_neg(sn_exp(*a)))), s->carry[0]), in);
+    s->y[0] = sn_squeeze(sn_matmul(s->next[0], col(s->x[3])), -1);
+}
+static sn_scanned multiplied(const sn_tensor *in) {
+    return sn_scan(.carry = {in[5]}, .x = {in[0], sn_sigmoid(in[1]), in[2], in[3]}, .axis = 1,
+                   .body = multiplied_step, .user = &in[4]);
+}
+
 /* minLSTM: two gates that add up to one */
 static void gates_step(sn_scan_step *s) {
     sn_tensor f = sn_sigmoid(s->x[0]), i = sn_sigmoid(s->x[1]), sum = sn_add(f, i);
@@ -102,6 +124,18 @@ static const struct model {
     {"selective", selective, 6, {SEQ, SEQ, {B, T, N}, {B, T, N}, {C, N}, {B, C, N}}, false, MORE},
     {"selective 16",
      selective,
+     6,
+     {SEQ, SEQ, {B, T, 16}, {B, T, 16}, {C, 16}, {B, C, 16}},
+     false,
+     ONE_KERNEL},
+    {"contracted 16",
+     contracted,
+     6,
+     {SEQ, SEQ, {B, T, 16}, {B, T, 16}, {C, 16}, {B, C, 16}},
+     false,
+     ONE_KERNEL},
+    {"multiplied",
+     multiplied,
      6,
      {SEQ, SEQ, {B, T, 16}, {B, T, 16}, {C, 16}, {B, C, 16}},
      false,
