@@ -395,6 +395,19 @@ static const char *number_place(const sn_weight *t) {
     return t->rank > 1 ? strstr(t->name, "%d") : NULL;
 }
 
+/* A shape without elements passes every check of sizes, whatever its number of slices. */
+static bool check_slices(const sn_weights *w, const sn_weight *t, sn_error *err) {
+    enum { MOST_SLICES = 4096, LONGEST_NAME = 255 };
+    char text[160];
+    if (t->bytes && t->shape[0] <= MOST_SLICES && strlen(t->name) <= LONGEST_NAME) return true;
+    snprintf(text, sizeof text,
+             "cannot be cut into %" PRId64 " experts of %zu bytes: allowed are 1 to %d experts "
+             "that are not empty, and names of at most %d bytes",
+             t->shape[0], t->shape[0] ? t->bytes / (size_t)t->shape[0] : 0, MOST_SLICES,
+             LONGEST_NAME);
+    return sn_st_fail(&(sn_st_where){w->path, t->name, err}, text);
+}
+
 /* Slice i of t; its name belongs to w. */
 static bool take_slice(sn_weights *w, const sn_weight *t, int64_t i, sn_weight *out) {
     const char *place = number_place(t);
@@ -413,11 +426,15 @@ static bool take_slice(sn_weights *w, const sn_weight *t, int64_t i, sn_weight *
 
 bool sn_weights_split(sn_weights *w, sn_error *err) {
     size_t more = 0, n = 0;
-    for (size_t i = 0; i < w->count; i++)
-        if (number_place(&w->tensor[i])) more += (size_t)w->tensor[i].shape[0];
+    for (size_t i = 0; i < w->count; i++) {
+        const sn_weight *t = &w->tensor[i];
+        if (!number_place(t)) continue;
+        if (!check_slices(w, t, err)) return false;
+        more += (size_t)t->shape[0];
+    }
     if (!more) return true;
-    sn_weight *all = malloc((w->count + more) * sizeof *all);
-    char **names = realloc(w->renamed, (w->n_renamed + more) * sizeof *names);
+    sn_weight *all = calloc(w->count + more, sizeof *all);
+    char **names = reallocarray(w->renamed, w->n_renamed + more, sizeof *names);
     if (names) w->renamed = names;
     bool ok = all && names;
     for (size_t i = 0; ok && i < w->count; i++) {

@@ -31,7 +31,8 @@ typedef bool sn_rename(const void *ctx, const char *name, char *out, size_t size
 bool sn_weights_rename(sn_weights *w, sn_rename *rename, const void *ctx, sn_error *err);
 
 /* Replaces each tensor [n, ..] whose name has "%d" by n tensors [..] with the numbers 0 to n - 1 in
- * its place: the data stays where it is. */
+ * its place: the data stays where it is. Tensors without elements and more slices than models have
+ * experts (4096) are errors. */
 bool sn_weights_split(sn_weights *w, sn_error *err);
 
 /* Gives a vector the shape of a matrix of one row. */

@@ -444,6 +444,53 @@ static void test_truncated(void **state) {
     sn_file_unmap(&m);
 }
 
+static char *put_bytes(char *at, const void *data, size_t size) {
+    return (char *)memcpy(at, data, size) + size;
+}
+
+static char *put_string(char *at, const char *text) {
+    const uint64_t size = strlen(text);
+    return put_bytes(put_bytes(at, &size, 8), text, size);
+}
+
+/* Opens a file of one f32 tensor [count, width] as a model. say: the error; NULL: none. */
+static void open_slices(const char *name, uint64_t count, uint64_t width, const char *say) {
+    char file[8192] = {0}, *at = file;
+    sn_error e = {0};
+    const uint32_t start[] = {0x46554747, 3}, type_string = 8, rank = 2, type_f32 = 0;
+    const uint64_t counts[] = {1, 1}, shape[] = {width, count}, offset = 0;
+    at = put_bytes(put_bytes(at, start, sizeof start), counts, sizeof counts);
+    at = put_bytes(put_string(at, "general.architecture"), &type_string, 4);
+    at = put_bytes(put_string(put_string(at, "llama"), name), &rank, 4);
+    at = put_bytes(put_bytes(at, shape, sizeof shape), &type_f32, 4);
+    at = put_bytes(at, &offset, 8);
+    size_t size = ((size_t)(at - file) + 31) / 32 * 32 + (width ? count * width * 4 : 0);
+    char *whole = calloc(1, size);
+    assert_non_null(whole);
+    memcpy(whole, file, (size_t)(at - file));
+    assert_true(scratch_write(scratch_path("slices.gguf"), whole, size));
+    free(whole);
+    sn_model_dir *d = sn_model_dir_open(scratch_path("slices.gguf"), &e);
+    assert_int_equal(d != NULL, say == NULL);
+    if (say) expect_error(&e, SN_ERR_FILE, "slices.gguf", say);
+    if (d) assert_int_equal(sn_weights_count(d->weights), count);
+    sn_model_dir_close(d);
+}
+
+/* The number of slices is free where a tensor has no elements. */
+static void test_slices(void **state) {
+    (void)state;
+    const uint64_t counts[] = {(1ull << 61) + 1, 1ull << 61, 1ull << 62, INT64_MAX, 20000000, 1};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        open_slices("x%d.weight", counts[i], 0, "not empty");
+    open_slices("x%d.weight", 0, 4, "cannot be cut into 0 experts");
+    open_slices("x%d.weight", 4097, 2, "allowed are 1 to 4096 experts");
+    char long_name[300] = "%d";
+    memset(long_name + 2, 'a', 254);
+    open_slices(long_name, 4, 2, "names of at most 255 bytes");
+    open_slices("x%d.weight", 4096, 2, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),          cmocka_unit_test(test_logits),
@@ -452,7 +499,7 @@ int main(void) {
         cmocka_unit_test(test_split),           cmocka_unit_test(test_storage),
         cmocka_unit_test(test_keys_alone),      cmocka_unit_test(test_special_tokens),
         cmocka_unit_test(test_default_storage), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_truncated),       cmocka_unit_test(test_slices),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
