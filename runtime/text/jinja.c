@@ -264,18 +264,21 @@ static bool run_statement(running *r, size_t *at, bool live) {
 static bool run_block(running *r, size_t *at, bool live) {
     if (r->depth >= JINJA_DEPTH) return jinja_fail(&r->s, "blocks are nested too deeply", "", 0);
     r->depth++;
+    jinja_arena *a = &r->s.arena;
     bool ok = true;
     for (; ok && !is_boundary(r, *at); ++*at) {
         const part *p = &r->part[*at];
+        const size_t size = (size_t)(p->to - p->from);
         r->s.at = p->from, r->s.end = p->to;
-        if (p->kind == PART_STATEMENT) {
+        if (!jinja_spend(a, 1 + size / 64, live && p->kind == PART_TEXT ? size : 0)) {
+            ok = jinja_fail(&r->s, "", "", 0);
+        } else if (p->kind == PART_STATEMENT) {
             ok = run_statement(r, at, live);
         } else if (p->kind == PART_TEXT) {
-            ok = !live || sn_bytes_append(r->out, p->from, (size_t)(p->to - p->from), r->s.err);
+            ok = !live || sn_bytes_append(r->out, p->from, size, r->s.err);
         } else if (live) {
             jinja_value *v = jinja_expression(&r->s, true);
-            ok = v && ends(r) &&
-                 (jinja_print(v, r->out) || sn_fail(r->s.err, SN_ERR_MEMORY, "out of memory"));
+            ok = v && ends(r) && (jinja_print(a, v, r->out) || jinja_fail(&r->s, "", "", 0));
         }
     }
     r->depth--;
@@ -319,7 +322,8 @@ bool sn_chat_render(const char *text, const sn_chat *chat, sn_bytes *out, sn_err
     r->out = out;
     size_t at = 0, before = out->size;
     bool ok = sn_bytes_append(out, "", 0, &why) && cut_source(r, text) && bind_chat(r, chat) &&
-              run_block(r, &at, true) && (r->part[at].kind == PART_END || unsupported(r, at));
+              run_block(r, &at, true) && (r->part[at].kind == PART_END || unsupported(r, at)) &&
+              (!r->s.arena.failed || jinja_fail(&r->s, "", "", 0));
     if (!ok && out->data) out->data[out->size = before] = 0;
     if (!ok)
         sn_fail(err, why.code ? why.code : SN_ERR_MEMORY, "%s",

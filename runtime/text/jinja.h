@@ -20,7 +20,8 @@ typedef struct sn_chat {
 } sn_chat;
 
 /* Appends the text that the template makes of a chat. False: the error names the construct and its
- * line, or is the template's own (raise_exception). */
+ * line, the limit that the template exceeds (10^7 steps, 64 MB, values nested 64 deep), or is the
+ * template's own (raise_exception). */
 bool sn_chat_render(const char *text, const sn_chat *chat, sn_bytes *out, sn_error *err);
 
 #endif

@@ -163,7 +163,7 @@ static value *make_range(jinja_state *s, const arguments *a) {
     value *list = jinja_new(&s->arena, JINJA_LIST);
     int64_t from = a->count > 1 ? a->item[0]->number : 0;
     int64_t to = a->count ? a->item[a->count > 1]->number : 0;
-    if (a->count < 1 || a->count > 2 || to - from > 100000)
+    if (a->count < 1 || a->count > 2 || (from < to && (uint64_t)to - (uint64_t)from > 100000))
         return wrong(s, "unsupported arguments of", "range", 5);
     for (; from < to; from++) jinja_append(&s->arena, list, jinja_int(&s->arena, from));
     return list;
@@ -187,7 +187,7 @@ static value *call_function(jinja_state *s, const char *name, size_t size, bool 
 /* ---- members, filters, tests ---- */
 
 static value *member(jinja_state *s, const value *v, const char *name, size_t size) {
-    value *found = jinja_get(v, name, size);
+    value *found = jinja_get(&s->arena, v, name, size);
     return found ? found : nothing(s);
 }
 
@@ -252,7 +252,8 @@ static value *read_test(jinja_state *s, const value *v, bool live) {
     if (equal || is(name, size, "in")) {
         const value *other = read_primary(s, live);
         if (!other) return NULL;
-        result = live && (equal ? jinja_equal(v, other) : jinja_contains(other, v));
+        result = live &&
+                 (equal ? jinja_equal(&s->arena, v, other) : jinja_contains(&s->arena, other, v));
     } else {
         int holds = jinja_test(name, size, v);
         if (holds < 0) return wrong(s, "unsupported test", name, size);
@@ -310,10 +311,10 @@ static value *read_unary(jinja_state *s, bool live) {
 
 static value *join_texts(jinja_state *s, const value *a, const value *b) {
     sn_bytes text = {0};
-    bool ok = jinja_print(a, &text) && jinja_print(b, &text);
+    bool ok = jinja_print(&s->arena, a, &text) && jinja_print(&s->arena, b, &text);
     value *v = jinja_text(&s->arena, text.data, text.size);
     sn_bytes_free(&text);
-    return ok ? v : wrong(s, "out of memory", "", 0);
+    return ok ? v : wrong(s, "", "", 0);
 }
 
 static value *arithmetic(jinja_state *s, char op, const value *a, const value *b) {
@@ -328,7 +329,10 @@ static value *arithmetic(jinja_state *s, char op, const value *a, const value *b
     if (!is_integer(a) || !is_integer(b) || (op == '%' && b->number <= 0))
         return wrong(s, "unsupported operands of", &op, 1);
     uint64_t x = (uint64_t)a->number, y = (uint64_t)b->number;
-    if (op == '%') return jinja_int(&s->arena, (a->number % b->number + b->number) % b->number);
+    if (op == '%') {
+        const int64_t rest = a->number % b->number;
+        return jinja_int(&s->arena, rest < 0 ? rest + b->number : rest);
+    }
     return jinja_int(&s->arena, (int64_t)(op == '+' ? x + y : op == '-' ? x - y : x * y));
 }
 
@@ -348,13 +352,13 @@ static value *read_arithmetic(jinja_state *s, int level, bool live) {
 }
 
 static value *compare(jinja_state *s, int op, const value *a, const value *b) {
-    bool numbers = is_integer(a) && is_integer(b);
-    if (op >= 2 && op <= 5 && !numbers) return wrong(s, "unsupported operands of", "<", 1);
-    const bool results[] = {jinja_equal(a, b),       !jinja_equal(a, b),
-                            a->number <= b->number,  a->number >= b->number,
-                            (a->number < b->number), (a->number > b->number),
-                            jinja_contains(b, a),    !jinja_contains(b, a)};
-    return jinja_bool(&s->arena, results[op]);
+    const bool numbers = is_integer(a) && is_integer(b);
+    if (op <= 1) return jinja_bool(&s->arena, jinja_equal(&s->arena, a, b) == !op);
+    if (op >= 6) return jinja_bool(&s->arena, jinja_contains(&s->arena, b, a) == (op == 6));
+    if (!numbers) return wrong(s, "unsupported operands of", "<", 1);
+    const bool results[] = {a->number <= b->number, a->number >= b->number, (a->number < b->number),
+                            (a->number > b->number)};
+    return jinja_bool(&s->arena, results[op - 2]);
 }
 
 static int take_comparison(jinja_state *s) {
@@ -394,12 +398,14 @@ static value *read_and(jinja_state *s, bool live) {
 }
 
 value *jinja_operand(jinja_state *s, bool live) {
+    const char *start = s->at;
     value *v = read_and(s, live);
     while (v && jinja_take(s, "or")) {
         bool needed = live && !jinja_true(v);
         value *right = read_and(s, needed);
         v = !right ? NULL : needed ? right : v;
     }
+    if (!jinja_spend(&s->arena, 1 + (size_t)(s->at - start) / 64, 0)) return wrong(s, "", "", 0);
     return v;
 }
 
@@ -430,5 +436,5 @@ value *jinja_expression(jinja_state *s, bool live) {
     s->depth++;
     value *v = read_conditional(s, live);
     s->depth--;
-    return v && s->arena.failed ? wrong(s, "out of memory", "", 0) : v;
+    return v && s->arena.failed ? wrong(s, "", "", 0) : v;
 }

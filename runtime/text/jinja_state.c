@@ -7,6 +7,7 @@ bool jinja_fail(jinja_state *s, const char *what, const char *name, size_t size)
     int line = 1;
     for (const char *p = s->source; p < s->at; p++) line += *p == '\n';
     if (s->err && s->err->code) return false;
+    if (s->arena.failed) what = s->arena.failed, size = 0;
     return sn_fail(s->err, SN_ERR_FILE, "chat template, line %d: %s %.*s", line, what,
                    (int)(size < 60 ? size : 60), name);
 }

@@ -11,7 +11,7 @@ typedef struct jinja_variable {
     jinja_value *value;
 } jinja_variable;
 
-enum { JINJA_VARIABLES = 256, JINJA_DEPTH = 64 };
+enum { JINJA_VARIABLES = 256 };
 
 typedef struct jinja_state {
     const char *source, *at, *end; /* the expression that is read */
@@ -22,7 +22,7 @@ typedef struct jinja_state {
     sn_error *err;
 } jinja_state;
 
-/* Fails with the line of `at`. */
+/* Fails with the line of `at`. A limit that was exceeded is named instead. */
 bool jinja_fail(jinja_state *s, const char *what, const char *name, size_t size);
 
 /* The value of a variable; undefined if there is none. */

@@ -25,13 +25,32 @@ void jinja_free(jinja_arena *a) {
     *a = (jinja_arena){0};
 }
 
+bool jinja_spend(jinja_arena *a, size_t steps, size_t bytes) {
+    if (a->failed) return false;
+    if (steps > JINJA_STEPS - a->steps)
+        a->failed = "the template takes more than 10000000 steps";
+    else if (bytes > JINJA_BYTES - a->bytes)
+        a->failed = "the template needs more than 64 MB";
+    else
+        a->steps += steps, a->bytes += bytes;
+    return !a->failed;
+}
+
+/* A value inside another one; a namespace may hold itself. */
+static bool enter(jinja_arena *a) {
+    if (a->depth == JINJA_DEPTH && !a->failed) a->failed = "values are nested too deeply";
+    if (a->failed) return false;
+    a->depth++;
+    return true;
+}
+
 static void *take(jinja_arena *a, size_t size) {
     size = (size + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
     if (!a->last || a->last->size - a->last->used < size) {
         size_t room = size > 16384 ? size : 16384;
-        jinja_block *b = malloc(sizeof *b + room);
+        jinja_block *b = jinja_spend(a, 0, room) ? malloc(sizeof *b + room) : NULL;
         if (!b) {
-            a->failed = true;
+            if (!a->failed) a->failed = "out of memory";
             return NULL;
         }
         *b = (jinja_block){a->last, 0, room};
@@ -86,24 +105,30 @@ void jinja_append(jinja_arena *a, jinja_value *list, jinja_value *item) {
     if (list != &undefined && grow(a, list)) list->item[list->size++] = item;
 }
 
+static jinja_value **find(jinja_arena *a, const jinja_value *dict, const char *key, size_t size) {
+    bool some = dict->kind == JINJA_DICT && jinja_spend(a, dict->size / 8, 0);
+    for (size_t i = 0; some && i < dict->size; i++)
+        if (dict->key[i]->size == size && !memcmp(dict->key[i]->text, key, size))
+            return &dict->item[i];
+    return NULL;
+}
+
 void jinja_set(jinja_arena *a, jinja_value *dict, const char *key, jinja_value *value) {
     size_t n = strlen(key);
-    for (size_t i = 0; i < dict->size; i++)
-        if (dict->key[i]->size == n && !memcmp(dict->key[i]->text, key, n)) {
-            dict->item[i] = value;
-            return;
-        }
+    jinja_value **found = find(a, dict, key, n);
+    if (found) {
+        *found = value;
+        return;
+    }
     jinja_value *name = jinja_text(a, key, n);
     if (name == &undefined || dict == &undefined || !grow(a, dict)) return;
     dict->key[dict->size] = name;
     dict->item[dict->size++] = value;
 }
 
-jinja_value *jinja_get(const jinja_value *dict, const char *key, size_t size) {
-    for (size_t i = 0; dict->kind == JINJA_DICT && i < dict->size; i++)
-        if (dict->key[i]->size == size && !memcmp(dict->key[i]->text, key, size))
-            return dict->item[i];
-    return NULL;
+jinja_value *jinja_get(jinja_arena *a, const jinja_value *dict, const char *key, size_t size) {
+    jinja_value **found = find(a, dict, key, size);
+    return found ? *found : NULL;
 }
 
 /* ---- comparison ---- */
@@ -117,44 +142,56 @@ static bool is_number(const jinja_value *v) {
     return v->kind == JINJA_BOOL || v->kind == JINJA_INT;
 }
 
-bool jinja_equal(const jinja_value *a, const jinja_value *b) {
-    if (is_number(a) && is_number(b)) return a->number == b->number;
-    if (a->kind != b->kind || a->size != b->size) return false;
-    if (a->kind == JINJA_TEXT) return !memcmp(a->text, b->text, a->size);
-    for (size_t i = 0; a->kind >= JINJA_LIST && i < a->size; i++) {
+bool jinja_equal(jinja_arena *a, const jinja_value *x, const jinja_value *y) {
+    if (!jinja_spend(a, 1 + x->size / 64, 0)) return false;
+    if (is_number(x) && is_number(y)) return x->number == y->number;
+    if (x->kind != y->kind || x->size != y->size) return false;
+    if (x->kind == JINJA_TEXT) return !memcmp(x->text, y->text, x->size);
+    if (x->kind < JINJA_LIST) return true;
+    if (!enter(a)) return false;
+    bool equal = true;
+    for (size_t i = 0; equal && i < x->size; i++) {
         const jinja_value *other =
-            a->kind == JINJA_LIST ? b->item[i] : jinja_get(b, a->key[i]->text, a->key[i]->size);
-        if (!other || !jinja_equal(a->item[i], other)) return false;
+            x->kind == JINJA_LIST ? y->item[i] : jinja_get(a, y, x->key[i]->text, x->key[i]->size);
+        equal = other && jinja_equal(a, x->item[i], other);
     }
-    return true;
+    a->depth--;
+    return equal;
 }
 
-bool jinja_contains(const jinja_value *in, const jinja_value *v) {
+bool jinja_contains(jinja_arena *a, const jinja_value *in, const jinja_value *v) {
+    if (!jinja_spend(a, 1 + in->size / 64, 0)) return false;
     if (in->kind == JINJA_TEXT)
         return v->kind == JINJA_TEXT && (!v->size || memmem(in->text, in->size, v->text, v->size));
     if (in->kind == JINJA_DICT)
-        return v->kind == JINJA_TEXT && jinja_get(in, v->text, v->size) != NULL;
-    for (size_t i = 0; in->kind == JINJA_LIST && i < in->size; i++)
-        if (jinja_equal(in->item[i], v)) return true;
+        return v->kind == JINJA_TEXT && jinja_get(a, in, v->text, v->size) != NULL;
+    for (size_t i = 0; in->kind == JINJA_LIST && !a->failed && i < in->size; i++)
+        if (jinja_equal(a, in->item[i], v)) return true;
     return false;
 }
 
 /* ---- printing ---- */
 
-static bool put(sn_bytes *out, const char *text) {
-    return sn_bytes_append(out, text, strlen(text), NULL);
+static bool put_bytes(jinja_arena *a, sn_bytes *out, const char *text, size_t size) {
+    if (!jinja_spend(a, 0, size)) return false;
+    if (!sn_bytes_append(out, text, size, NULL)) a->failed = "out of memory";
+    return !a->failed;
 }
 
-bool jinja_print(const jinja_value *v, sn_bytes *out) {
-    if (v->kind == JINJA_TEXT) return sn_bytes_append(out, v->text, v->size, NULL);
+static bool put(jinja_arena *a, sn_bytes *out, const char *text) {
+    return put_bytes(a, out, text, strlen(text));
+}
+
+bool jinja_print(jinja_arena *a, const jinja_value *v, sn_bytes *out) {
+    if (v->kind == JINJA_TEXT) return put_bytes(a, out, v->text, v->size);
     if (v->kind == JINJA_UNDEFINED) return true;
-    if (v->kind == JINJA_NONE) return put(out, "None");
-    if (v->kind == JINJA_BOOL) return put(out, v->number ? "True" : "False");
-    return jinja_json(v, out);
+    if (v->kind == JINJA_NONE) return put(a, out, "None");
+    if (v->kind == JINJA_BOOL) return put(a, out, v->number ? "True" : "False");
+    return jinja_json(a, v, out);
 }
 
-static bool put_quoted(sn_bytes *out, const jinja_value *v) {
-    bool ok = put(out, "\"");
+static bool put_quoted(jinja_arena *a, sn_bytes *out, const jinja_value *v) {
+    bool ok = put(a, out, "\"");
     for (size_t i = 0; ok && i < v->size; i++) {
         char code[8];
         const char *escape = NULL;
@@ -167,23 +204,26 @@ static bool put_quoted(sn_bytes *out, const jinja_value *v) {
             snprintf(code, sizeof code, "\\u%04x", (unsigned char)v->text[i]);
             escape = code;
         }
-        ok = escape ? put(out, escape) : sn_bytes_append(out, v->text + i, 1, NULL);
+        ok = escape ? put(a, out, escape) : put_bytes(a, out, v->text + i, 1);
     }
-    return ok && put(out, "\"");
+    return ok && put(a, out, "\"");
 }
 
-bool jinja_json(const jinja_value *v, sn_bytes *out) {
+bool jinja_json(jinja_arena *a, const jinja_value *v, sn_bytes *out) {
     char number[24];
     snprintf(number, sizeof number, "%lld", (long long)v->number);
-    if (v->kind <= JINJA_NONE) return put(out, "null");
-    if (v->kind == JINJA_BOOL) return put(out, v->number ? "true" : "false");
-    if (v->kind == JINJA_INT) return put(out, number);
-    if (v->kind == JINJA_TEXT) return put_quoted(out, v);
-    bool dict = v->kind == JINJA_DICT, ok = put(out, dict ? "{" : "[");
+    if (v->kind <= JINJA_NONE) return put(a, out, "null");
+    if (v->kind == JINJA_BOOL) return put(a, out, v->number ? "true" : "false");
+    if (v->kind == JINJA_INT) return put(a, out, number);
+    if (v->kind == JINJA_TEXT) return put_quoted(a, out, v);
+    if (!enter(a)) return false;
+    bool dict = v->kind == JINJA_DICT, ok = put(a, out, dict ? "{" : "[");
     for (size_t i = 0; ok && i < v->size; i++)
-        ok = put(out, i ? ", " : "") && (!dict || (put_quoted(out, v->key[i]) && put(out, ": "))) &&
-             jinja_json(v->item[i], out);
-    return ok && put(out, dict ? "}" : "]");
+        ok = put(a, out, i ? ", " : "") &&
+             (!dict || (put_quoted(a, out, v->key[i]) && put(a, out, ": "))) &&
+             jinja_json(a, v->item[i], out);
+    a->depth--;
+    return ok && put(a, out, dict ? "}" : "]");
 }
 
 /* ---- filters and methods ---- */
@@ -203,10 +243,6 @@ static const jinja_value *text_arg(const call *c, size_t i) {
     return i < c->count && is_text(c->arg[i]) ? c->arg[i] : NULL;
 }
 
-static bool in_set(const jinja_value *set, const char *text, size_t size) {
-    return set ? memchr(set->text, *text, set->size) != NULL : sn_space_run(text, size) > 0;
-}
-
 static jinja_value *strip(const call *c, bool left, bool right) {
     if (!is_text(c->v)) return NULL;
     const jinja_value *set = text_arg(c, 0);
@@ -215,8 +251,10 @@ static jinja_value *strip(const call *c, bool left, bool right) {
         if (left) at += sn_space_run(at, (size_t)(end - at));
         if (right) end -= sn_space_tail(at, (size_t)(end - at));
     }
-    while (set && left && at < end && in_set(set, at, 1)) at++;
-    while (set && right && at < end && in_set(set, end - 1, 1)) end--;
+    bool in[256] = {false};
+    for (size_t i = 0; set && i < set->size; i++) in[(unsigned char)set->text[i]] = true;
+    while (set && left && at < end && in[(unsigned char)*at]) at++;
+    while (set && right && at < end && in[(unsigned char)end[-1]]) end--;
     return jinja_text(c->a, at, (size_t)(end - at));
 }
 
@@ -289,9 +327,9 @@ static jinja_value *do_join(const call *c) {
     const jinja_value *by = text_arg(c, 0);
     if (c->v->kind != JINJA_LIST) return NULL;
     sn_bytes text = {0};
-    for (size_t i = 0; i < c->v->size; i++) {
-        if (i && by) sn_bytes_append(&text, by->text, by->size, NULL);
-        jinja_print(c->v->item[i], &text);
+    for (size_t i = 0; i < c->v->size && !c->a->failed; i++) {
+        if (i && by) jinja_print(c->a, by, &text);
+        jinja_print(c->a, c->v->item[i], &text);
     }
     jinja_value *v = jinja_text(c->a, text.data, text.size);
     sn_bytes_free(&text);
@@ -320,7 +358,7 @@ static jinja_value *do_items(const call *c) {
 static jinja_value *do_get(const call *c) {
     const jinja_value *key = text_arg(c, 0);
     if (c->v->kind != JINJA_DICT || !key) return NULL;
-    jinja_value *found = jinja_get(c->v, key->text, key->size);
+    jinja_value *found = jinja_get(c->a, c->v, key->text, key->size);
     return found ? found : c->count > 1 ? c->arg[1] : jinja_new(c->a, JINJA_NONE);
 }
 
@@ -334,7 +372,7 @@ static jinja_value *do_default(const call *c) {
 static jinja_value *do_tojson(const call *c) {
     if (c->count) return NULL; /* indentation */
     sn_bytes text = {0};
-    jinja_json(c->v, &text);
+    jinja_json(c->a, c->v, &text);
     jinja_value *v = jinja_text(c->a, text.data, text.size);
     sn_bytes_free(&text);
     return v;
@@ -342,7 +380,7 @@ static jinja_value *do_tojson(const call *c) {
 
 static jinja_value *do_string(const call *c) {
     sn_bytes text = {0};
-    jinja_print(c->v, &text);
+    jinja_print(c->a, c->v, &text);
     jinja_value *v = jinja_text(c->a, text.data, text.size);
     sn_bytes_free(&text);
     return v;
@@ -392,6 +430,7 @@ static const struct {
 jinja_value *jinja_apply(jinja_arena *a, const char *name, size_t size, const jinja_value *v,
                          jinja_value *const *args, size_t count) {
     const call c = {a, v, args, count};
+    if (!jinja_spend(a, 1 + v->size / 64, 0)) return NULL;
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         if (strlen(functions[i].name) == size && !memcmp(functions[i].name, name, size))
             return functions[i].apply(&c);
@@ -421,7 +460,9 @@ int jinja_test(const char *name, size_t size, const jinja_value *v) {
 
 jinja_value *jinja_slice(jinja_arena *a, const jinja_value *v, const jinja_value *from,
                          const jinja_value *to, int64_t step) {
-    int64_t n = (int64_t)v->size, lo = step > 0 ? 0 : n - 1, hi = step > 0 ? n : -1;
+    const int64_t n = (int64_t)v->size;
+    step = step > n ? n + 1 : step < -n ? -n - 1 : step; /* i + step must not overflow */
+    int64_t lo = step > 0 ? 0 : n - 1, hi = step > 0 ? n : -1;
     if (from) lo = from->number < 0 ? from->number + n : from->number;
     if (to) hi = to->number < 0 ? to->number + n : to->number;
     const int64_t min = step > 0 ? 0 : -1, max = step > 0 ? n : n - 1;

@@ -27,14 +27,22 @@ struct jinja_value {
 
 typedef struct jinja_block jinja_block;
 
+/* A template comes with a model: it may be broken or hostile. The limits are those of one rendering;
+ * a step is an expression, a part of the template, a comparison, or 64 bytes that are looked at. */
+enum { JINJA_DEPTH = 64, JINJA_STEPS = 10000000, JINJA_BYTES = 64 << 20 };
+
 typedef struct jinja_arena {
     jinja_block *last;
-    bool failed; /* out of memory */
+    size_t steps, bytes; /* used so far; bytes: of values and texts */
+    int depth;           /* of the value that is compared or printed */
+    const char *failed;  /* which limit is exceeded, or that memory is; NULL: none */
 } jinja_arena;
 
+/* Counts steps and bytes. False: a limit is exceeded, now or before. */
+bool jinja_spend(jinja_arena *a, size_t steps, size_t bytes);
 void jinja_free(jinja_arena *a);
 
-/* Constructors; never NULL: without memory the arena has failed and the value is undefined. */
+/* Constructors; never NULL: beyond a limit the arena has failed and the value is undefined. */
 jinja_value *jinja_new(jinja_arena *a, jinja_kind kind);
 jinja_value *jinja_bool(jinja_arena *a, bool b);
 jinja_value *jinja_int(jinja_arena *a, int64_t n);
@@ -43,16 +51,17 @@ void jinja_append(jinja_arena *a, jinja_value *list, jinja_value *item);
 /* Sets a member of a dictionary; key: NUL-terminated. */
 void jinja_set(jinja_arena *a, jinja_value *dict, const char *key, jinja_value *value);
 /* NULL: there is none. */
-jinja_value *jinja_get(const jinja_value *dict, const char *key, size_t size);
+jinja_value *jinja_get(jinja_arena *a, const jinja_value *dict, const char *key, size_t size);
 
 bool jinja_true(const jinja_value *v); /* as Python's bool() */
-bool jinja_equal(const jinja_value *a, const jinja_value *b);
+/* The following four stop where the arena fails; then their result does not matter. */
+bool jinja_equal(jinja_arena *a, const jinja_value *x, const jinja_value *y);
 /* Whether `in` holds: a part of a text, an element of a list, a key of a dictionary. */
-bool jinja_contains(const jinja_value *in, const jinja_value *v);
+bool jinja_contains(jinja_arena *a, const jinja_value *in, const jinja_value *v);
 /* Appends what {{ v }} prints: texts as they are. */
-bool jinja_print(const jinja_value *v, sn_bytes *out);
+bool jinja_print(jinja_arena *a, const jinja_value *v, sn_bytes *out);
 /* Appends v as JSON, as json.dumps writes it without ensure_ascii. */
-bool jinja_json(const jinja_value *v, sn_bytes *out);
+bool jinja_json(jinja_arena *a, const jinja_value *v, sn_bytes *out);
 
 /* The filter or method of this name applied to v; NULL: unknown. args: [count]. */
 jinja_value *jinja_apply(jinja_arena *a, const char *name, size_t size, const jinja_value *v,

@@ -91,6 +91,108 @@ static void refusals(void **state) {
     sn_bytes_free(&out);
 }
 
+/* Templates of one purpose each. The texts are those of Jinja 3.1 as transformers configures it. */
+static void language(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *want;
+    } rows[] = {
+        {"{% set l = [1,2,3] %}{{ l[1::9223372036854775807] }}{{ l[1::6917529027641081855] }}",
+         "[2][2]"},
+        {"{% set l = [1,2,3] %}{{ l[::-9223372036854775807 - 1] }}{{ l[1::-2] }}", "[3][2]"},
+        {"{% set l = [1,2,3,4] %}{{ l[-3:] }}{{ l[-2:-1] }}{{ l[-9:2] }}{{ l[3:-9:-2] }}",
+         "[2, 3, 4][3][1, 2][4, 2]"},
+        {"{{ 'abcd'[-2:] }}{{ 'abcd'[:-3] }}{{ messages[-1:][0].content }}", "cdaHello there"},
+        {"{{ 9223372036854775807 % 9223372036854775807 }} "
+         "{{ 9223372036854775806 % 9223372036854775807 }} "
+         "{{ -7 % 3 }} {{ (-9223372036854775807 - 1) % 9223372036854775807 }}",
+         "0 9223372036854775806 2 9223372036854775806"},
+        {"{{ range(9223372036854775807, -9223372036854775807)|length }}", "0"},
+        {"{{ range(9223372036854775800, 9223372036854775807)|length }}", "7"},
+        {"a\n", "a"},
+        {"a\n\n", "a\n"},
+        {"{{ 'a' }}\n", "a"},
+        {"{% set x = 1 %}{% for i in [1, 2] %}{% set x = 7 %}{{ x }}{% endfor %}{{ x }}", "771"},
+        {"{% for i in [1] %}{% set y = 7 %}{% endfor %}{{ y is defined }}{{ i is defined }}"
+         "{{ loop is defined }}",
+         "FalseFalseFalse"},
+        {"{% for i in [1, 2] %}{{ y is defined }}{% set y = 1 %}{% endfor %}", "FalseFalse"},
+        {"{% set n = namespace(a=1) %}{% for i in [1, 2] %}{% set n.a = n.a + i %}{% endfor %}"
+         "{{ n.a }}",
+         "4"},
+        {"{{ 'xaybx'.strip('xy') }}{{ 'xaybx'.rstrip('xb') }}", "aybxay"},
+        {"{{ 1 in [2, 1] }}{{ 1 not in [2, 1] }}{{ 1 == 1 }}{{ 1 != 1 }}{{ 2 <= 1 }}{{ 2 >= 1 }}"
+         "{{ 1 < 2 }}{{ 1 > 2 }}",
+         "TrueFalseTrueFalseFalseTrueTrueFalse"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        sn_bytes out = {0};
+        sn_error err = {0};
+        if (!sn_chat_render(rows[i].text, &chats[0], &out, &err))
+            fail_msg("%s: %s", rows[i].text, err.message);
+        if (strcmp(out.data, rows[i].want) != 0)
+            fail_msg("%s: %s, not %s", rows[i].text, out.data, rows[i].want);
+        sn_bytes_free(&out);
+    }
+}
+
+/* A template has limits of depth, memory and steps. */
+static void limits(void **state) {
+    (void)state;
+    static const char deep[] = "nested too deeply", large[] = "more than 64 MB",
+                      slow[] = "more than 10000000 steps";
+    static const struct {
+        const char *text, *word;
+    } bad[] = {
+        {"{% set n = namespace(a=1) %}{% set n.a = n %}{{ n }}", deep},
+        {"{% set n = namespace(a=1) %}{% set n.a = [n] %}{{ n | tojson }}", deep},
+        {"{% set n = namespace(a=1) %}{% set n.a = n %}{{ n ~ '' }}", deep},
+        {"{% set n = namespace(a=1) %}{% set n.a = n %}{% set m = namespace(a=1) %}"
+         "{% set m.a = m %}{{ n == m }}",
+         deep},
+        {"{% set n = namespace(a=1) %}{% set n.a = n %}{% set m = namespace(a=1) %}"
+         "{% set m.a = m %}{{ n in [m] }}",
+         deep},
+        {"{% set n = namespace(x=1) %}{% for i in range(65) %}{% set n.x = [n.x] %}{% endfor %}\n"
+         "{{ n.x }}",
+         "line 2: values are nested too deeply"},
+        {"{{ range(-9223372036854775807, 9223372036854775807)|length }}", "arguments of range"},
+        {"{% set n = namespace(s='a') %}{% for i in range(40) %}{% set n.s = n.s ~ n.s %}"
+         "{% endfor %}",
+         large},
+        {"{% set n = namespace(s=['a']) %}{% for i in range(40) %}{% set n.s = n.s + n.s %}"
+         "{% endfor %}",
+         large},
+        {"{% set n = namespace(s='a') %}{% for i in range(40) %}"
+         "{% set n.s = n.s.replace('a', 'aa') %}{% endfor %}",
+         large},
+        {"{% set n = namespace(s='a') %}{% for i in range(20) %}{% set n.s = n.s ~ n.s %}"
+         "{% endfor %}{% for i in range(100) %}{{ n.s }}{% endfor %}",
+         large},
+        {"{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}", large},
+        {"{% set l = range(30000) %}{% for a in range(1000) %}{% if -1 in l %}{% endif %}"
+         "{% endfor %}",
+         slow},
+        {"{% set n = namespace(s='a') %}{% for i in range(22) %}{% set n.s = n.s ~ n.s %}"
+         "{% endfor %}{% for a in range(1000) %}{% if n.s|length == 1 %}{% endif %}{% endfor %}",
+         slow},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        sn_bytes out = {0};
+        sn_error err = {0};
+        if (sn_chat_render(bad[i].text, &chats[0], &out, &err)) fail_msg("%s", bad[i].text);
+        if (!strstr(err.message, bad[i].word)) fail_msg("%s: %s", bad[i].text, err.message);
+        assert_int_equal(out.size, 0);
+        sn_bytes_free(&out);
+    }
+    sn_bytes out = {0};
+    sn_error err = {0};
+    const char text[] = "{% set n = namespace(x=1) %}{% for i in range(64) %}{% set n.x = [n.x] %}"
+                        "{% endfor %}{{ n.x }}{{ n.x == n.x }}";
+    if (!sn_chat_render(text, &chats[0], &out, &err)) fail_msg("%s", err.message);
+    sn_bytes_free(&out);
+}
+
 /* Changed templates are rendered or refused. */
 static void mutated(void **state) {
     (void)state;
@@ -118,6 +220,7 @@ static void mutated(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(families), cmocka_unit_test(refusals),
+                                       cmocka_unit_test(language), cmocka_unit_test(limits),
                                        cmocka_unit_test(mutated)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
