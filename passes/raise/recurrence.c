@@ -8,6 +8,7 @@
  * once, outside of the loop. */
 #include "passes/graph_util.h"
 #include "passes/match.h"
+#include "passes/raise/attention.h"
 #include "passes/raise/raise.h"
 #include "passes/raise/recurrence.h"
 
@@ -252,8 +253,13 @@ static bool read_broadcast(const body *b, sn_node *n, form *f) {
     return f->wide;
 }
 
-/* Views that keep a vector's elements in order. */
+static bool read_product_in(const body *b, sn_node *n, const sn_attr *order, form *f);
+
+/* Views that keep a vector's elements in order, or bring those of a product into it. */
 static bool read_view(const body *b, sn_node *n, form *f) {
+    if (n->op == SN_OP_transpose && n->in[0]->op == SN_OP_dot &&
+        read_product_in(b, n->in[0], sn_attr_get(n, SN_A_perm), f))
+        return f->vector;
     if (!read_form(b, n->in[0], f) || !f->vector || f->wide) return false;
     if (n->op == SN_OP_reshape) return true;
     const sn_attr *perm = sn_attr_get(n, SN_A_perm);
@@ -319,38 +325,82 @@ static bool read_matrix(const body *b, sn_node *x, bool first, const form *m, in
     return spread(f, pair[0]);
 }
 
-/* A product of a vector or a matrix with a matrix in S, or of a column with a vector in S. */
-static bool read_dot(const body *b, sn_node *n, form *f) {
+/* The vector that product n multiplies a matrix in S, its operand `at`, by: [lead or 1, K]. Heads may share it.
+ * order: in which n's axes are read; NULL: as they are. NULL: n is another product, or its axes are not in S's
+ * order. */
+static sn_node *vector_of(const body *b, const sn_node *n, int at, const sn_attr *order) {
+    sn_node *x = n->in[1 - at];
+    const sn_attr *over = ra_contract_of(n, 1 - at);
+    int axis[SN_MAX_RANK], last = -1, k = 0; /* axis: of x, by leading axis of S */
+    int64_t perm[SN_MAX_RANK];
+    sn_dim shape[SN_MAX_RANK];
+    bool used[SN_MAX_RANK] = {false};
+    for (int a = 0; a < b->n_lead; a++) axis[a] = -1;
+    for (int i = 0, from[2]; i < n->rank; i++) {
+        ra_result_axis(n, order ? (int)order->v[i] : i, from);
+        const int of_S = from[at], of_x = from[1 - at];
+        if (of_S >= b->n_lead && of_x >= 0) return NULL;
+        if (of_S >= 0 && of_S < b->n_lead) axis[of_S] = of_x;
+        if ((of_S < 0 ? x->shape[of_x] : b->S->shape[of_S]) == 1) continue;
+        if (of_S <= last) return NULL;
+        last = of_S;
+    }
+    for (int a = 0; a < b->n_lead; a++) {
+        shape[a] = axis[a] < 0 ? 1 : x->shape[axis[a]];
+        if (axis[a] >= 0) used[perm[k++] = axis[a]] = true;
+    }
+    shape[b->n_lead] = b->S->shape[b->inner];
+    used[over->v[0]] = true;
+    for (int a = 0; a < x->rank; a++)
+        if (!used[a]) perm[k++] = a;
+    perm[k] = over->v[0];
+    return sn_b_reshape(sn_b_transpose(x, x->rank, perm), b->n_lead + 1, shape);
+}
+
+/* Whether product n goes along all leading axes of S, in order. */
+static bool keeps_lead(const body *b, const sn_node *n) {
+    for (int i = 0; i < 2; i++) {
+        const sn_attr *batch = ra_batch_of(n, i);
+        if ((batch ? batch->n : 0) != b->n_lead) return false;
+        for (int a = 0; a < b->n_lead; a++)
+            if (batch->v[a] != a) return false;
+    }
+    return true;
+}
+
+/* A product of a vector or a matrix with a matrix in S, or of a column with a vector in S; order: as above. */
+static bool read_product_in(const body *b, sn_node *n, const sn_attr *order, form *f) {
     int at = depends(b, n->in[1]);
     sn_node *x = n->in[1 - at], *y = n->in[at];
-    const sn_attr *sum = sn_attr_get(n, at ? SN_A_contract_b : SN_A_contract_a),
-                  *of_x = sn_attr_get(n, at ? SN_A_contract_a : SN_A_contract_b),
-                  *batch[2] = {sn_attr_get(n, SN_A_batch_a), sn_attr_get(n, SN_A_batch_b)};
+    const sn_attr *sum = ra_contract_of(n, at);
     form m;
     if (depends(b, x) || !sum || sum->n != 1 || !read_form(b, y, &m) || m.wide) return false;
-    for (int i = 0; i < 2; i++) {
-        if ((batch[i] ? batch[i]->n : 0) != b->n_lead) return false;
-        for (int a = 0; a < b->n_lead; a++)
-            if (batch[i]->v[a] != a) return false;
-    }
+    const bool in_place =
+        !order && keeps_lead(b, n) && sn_shapes_equal(n, b->S) && at == (b->inner == b->n_lead);
     sn_dim shape[SN_MAX_RANK], free = 1;
-    for (int a = b->n_lead; a < x->rank; a++)
-        if (a != of_x->v[0]) free = sn_dim_mul(b->m, free, x->shape[a]);
-    for (int a = 0; a < b->n_lead; a++) shape[a] = x->shape[a];
-    const bool in_place = sn_shapes_equal(n, b->S) && at == (b->inner == b->n_lead);
+    for (int i = 0, from[2]; i < n->rank; i++) {
+        ra_result_axis(n, i, from);
+        if (from[at] < 0) free = sn_dim_mul(b->m, free, n->shape[i]);
+    }
     if (!m.vector) { /* q S, or a matrix times S */
         if (sum->v[0] != b->inner) return false;
         if (in_place && free != 1)
-            return read_matrix(b, x, of_x->v[0] == b->inner, &m, MATRIX_DEPTH, f);
-        if (free != 1 || !sum_matrix(&m, f)) return false;
-        shape[b->n_lead] = b->S->shape[b->inner];
-        f->a = times(f->a, sn_b_reshape(x, b->n_lead + 1, shape));
+            return read_matrix(b, x, ra_contract_of(n, 1 - at)->v[0] == b->inner, &m, MATRIX_DEPTH,
+                               f);
+        sn_node *q = vector_of(b, n, at, order);
+        if (!q || !sum_matrix(&m, f)) return false;
+        f->a = times(f->a, q);
         return true;
     }
     if (y->shape[sum->v[0]] != 1 || !in_place || free != b->S->shape[b->inner]) return false;
     *f = m;
+    for (int a = 0; a < b->n_lead; a++) shape[a] = x->shape[a];
     shape[b->n_lead] = free;
     return spread(f, sn_b_reshape(x, b->n_lead + 1, shape));
+}
+
+static bool read_dot(const body *b, sn_node *n, form *f) {
+    return read_product_in(b, n, NULL, f);
 }
 
 static bool read_negative(const body *b, sn_node *n, form *f) {

@@ -153,6 +153,20 @@ static sn_scanned memory(const sn_tensor *in) {
                    .axis = 2, .body = memory_step);
 }
 
+/* Queries and keys that heads share, without an axis of heads, and a query that batches share; state [V, K]. */
+static void shared_step(sn_scan_step *s) { /* x: q, k [B, K], v [B, H, V], decay [B, H] */
+    const sn_tensor *u = s->user;
+    sn_tensor written = sn_einsum("bhv,bk->bhvk", s->x[2], s->x[1]);
+    s->next[0] = sn_add(sn_mul(col(col(s->x[3])), s->carry[0]), written);
+    s->y[0] = sn_add(sn_einsum("bhvk,bk->bhv", s->next[0], s->x[0]),
+                     sn_einsum("bhvk,hk->bhv", s->next[0], *u));
+}
+static sn_scanned shared(const sn_tensor *in) {
+    sn_tensor q = sn_squeeze(in[0], 0), k = sn_squeeze(in[1], 0), v = sn_squeeze(in[2], 0);
+    return sn_scan(.carry = {in[4]}, .x = {q, k, sn_reshape(v, H, T, 2, K / 2), decay(in[3], 0.3)},
+                   .axis = 1, .body = shared_step, .user = &in[5]);
+}
+
 /* ---- running ---- */
 
 #define SEQUENCE                                                                                   \
@@ -180,6 +194,7 @@ static const struct model {
     {"from the right", right_matrix, 6, {{1, H, T}, STATE, {1, H, T}}, true, true, false},
     {"from the left", left_matrix, 6, {SEQUENCE, STATE, SEQUENCE}, true, true, false},
     {"several carries", memory, 6, {{1, H, T}, STATE, {1, H, T}}, false, true, false},
+    {"shared by heads", shared, 6, {{H, T, 2}, {H, 2, K / 2, K}, {2, K}}, false, true, false},
     {"gated, 13 x 11", gated, 5, {{1, H, T, ODD_K}, ODD_STATE}, true, true, true},
     {"state space, 11 x 13", state_space, 5, {{1, H, T}, {1, H, ODD_V, ODD_K}}, false, false, true},
     {"gated delta, 13 x 11", gated_delta, 6, {{1, H, T}, ODD_STATE, {1, H, T}}, true, true, true},
