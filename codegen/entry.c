@@ -44,7 +44,7 @@ bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget
         sn_iteration when = u->plan->step[i].iteration; /* the first iteration's stands for all */
         if (when == SN_ITER_LATER || when == SN_ITER_SINGLE || u->plan->step[i].wait) continue;
         const sn_kernel_traits *kernel = u->kernel[i].traits;
-        sn_dim turns = sn_scan_turns(u->plan, i);
+        sn_dim turns = sn_scan_turns(u->plan, i, NULL);
         u->work = sn_dim_add(m, u->work, sn_dim_mul(m, turns, kernel->flops(m, &u->plan->step[i])));
         if (kernel->macs)
             u->products = sn_dim_add(m, u->products,

@@ -116,6 +116,9 @@ static sn_node *spell_dot(sn_passes *p, sn_node *n) {
     sn_dtype t = (sn_dtype)n->dtype;
     if (!sn_dtype_is_float(t) && sn_is_int8_product(p, n)) return n;
     bool narrow = sn_dtype_is_float(t) && sn_dtype_size(t) == 2; /* sums are f32 */
+    sn_node *grouped =
+        sn_group_lookup(n); /* a row kernel would have to copy the matrix of each row */
+    if (grouped != n) return grouped;
     if (sn_dtype_is_float(t) && !is_column(p, n)) return n;
     sn_node *x =
         as_factor(n->in[0], sn_attr_get(n, SN_A_batch_a), sn_attr_get(n, SN_A_contract_a), 2);

@@ -202,7 +202,7 @@ sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, 
     sn_module *m = p->m;
     sn_call_formula q = {.flops = k->traits->flops ? k->traits->flops(m, s) : 0};
     if (k->traits->macs) q.flops = sn_dim_mul(m, 2, k->traits->macs(m, s));
-    q.flops = sn_dim_mul(m, q.flops, sn_scan_turns(u->plan, i));
+    q.turns = sn_scan_turns(u->plan, i, &q.segments);
     q.operand = sn_arena_alloc(m, sizeof *q.operand * (size_t)(s->n_in + s->n_out + 1));
     for (int o = 0; o < s->n_out; o++)
         q.operand[q.n_operand++] = operand(m, u->plan, &s->out[o], NULL, true);
@@ -215,13 +215,16 @@ sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, 
 
 void sn_call_cost(const sn_program *p, const sn_call_formula *q, const int64_t *symbol,
                   sn_kernel_call *call) {
-    call->flops = (double)sn_dim_eval(p->m, q->flops, symbol);
+    int64_t length = sn_dim_eval(p->m, q->segments, symbol), each = sn_scan_segment(length);
+    double turns = (double)sn_dim_eval(p->m, q->turns, symbol);
+    if (q->segments) turns *= (double)((length + each - 1) / each);
+    call->flops = turns * (double)sn_dim_eval(p->m, q->flops, symbol);
     call->bytes = call->result_bytes = 0;
     for (int i = 0; i < q->n_operand; i++) {
         const sn_call_operand *o = &q->operand[i];
         int64_t n = sn_dim_eval(p->m, o->elements, symbol);
         int64_t all = sn_buffer_elements(p->m, o->buffer, symbol);
-        double bytes = (double)(n < all ? n : all) * (double)o->element_bytes;
+        double bytes = turns * (double)(n < all ? n : all) * (double)o->element_bytes;
         call->bytes += bytes;
         if (o->result) call->result_bytes += bytes;
     }

@@ -24,7 +24,9 @@ typedef struct sn_call_operand {
 } sn_call_operand;
 
 typedef struct sn_call_formula {
-    sn_dim flops;
+    sn_dim flops;    /* of one run */
+    sn_dim turns;    /* how often it runs: in the body of a scan, for each element and part */
+    sn_dim segments; /* and for each segment of a loop of this length; 0: none */
     sn_call_operand *operand;
     int n_operand;
 } sn_call_formula;

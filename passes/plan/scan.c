@@ -167,13 +167,24 @@ const sn_scan_loop *sn_scan_around(const sn_plan *p, int i) {
     return NULL;
 }
 
-sn_dim sn_scan_turns(const sn_plan *p, int i) {
+/* Steps that run for the first element of a segment only. */
+static bool once_a_segment(const sn_scan_loop *l, int i) {
+    int from = l->again ? l->again->stepped : l->begin;
+    return (l->again && i < l->again->restored) || (i >= from && i < l->kept);
+}
+
+sn_dim sn_scan_turns(const sn_plan *p, int i, sn_dim *segments) {
     sn_dim n = 1;
+    if (segments) *segments = 0;
     for (int k = 0; k < p->n_scan; k++) {
         const sn_scan_loop *l = &p->scan[k];
         if (i < l->first || i >= l->last) continue;
         n = sn_dim_mul(p->m, n, sn_dim_product(p->m, l->n_tile, l->parts));
-        if (i >= l->begin && i < l->end) n = sn_dim_mul(p->m, n, l->length);
+        if (i < l->begin || i >= l->end) continue;
+        if (segments && once_a_segment(l, i))
+            *segments = l->length;
+        else
+            n = sn_dim_mul(p->m, n, l->length);
     }
     return n;
 }

@@ -16,7 +16,8 @@ void sn_scan_count(const sn_step *s, int *steps, int *scans);
 int sn_scan_unfold(sn_plan *p, const sn_step *whole, sn_step *to, int at, int parent);
 /* The outermost scan that step i is in; NULL: none. */
 const sn_scan_loop *sn_scan_around(const sn_plan *p, int i);
-/* How often step i runs. */
-sn_dim sn_scan_turns(const sn_plan *p, int i);
+/* How often step i runs. *segments: the length of a loop whose segments count instead, each once, 0: none;
+ * without it (NULL) their elements do. */
+sn_dim sn_scan_turns(const sn_plan *p, int i, sn_dim *segments);
 
 #endif

@@ -65,6 +65,32 @@ static void calls_of_a_model(void **state) {
     sn_module_free(m);
 }
 
+static void add_up(sn_scan_step *s) {
+    s->next[0] = s->y[0] = sn_tanh(sn_add(s->carry[0], s->x[0]));
+}
+
+/* A call in the body of a loop counts once for each element, its bytes as well as its operations. */
+static void calls_of_a_loop(void **state) {
+    (void)state;
+    sn_error err = {0};
+    sn_module *m = sn_module_new("loop");
+    sn_dim T = sn_symbol(m, "T", 1, 64);
+    sn_entry_begin(m, "forward");
+    sn_tensor x = sn_input(m, "x", SN_F32, T, 32), zero = sn_full(m, SN_F32, 0, 32);
+    sn_output("y", sn_scan(.carry = {zero}, .x = {x}, .axis = 0, .body = add_up).y[0]);
+    sn_options o = {.level = 0, .cache_dir = "none", .plan_only = true};
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    const sn_kernel_call *c;
+    int n = sn_program_calls(p, "forward", "T=10", &c, &err), add = 0;
+    while (add < n && !strstr(c[add].fused, "add")) add++;
+    assert_true(add < n);
+    assert_true(c[add].flops == 10.0 * 32 * 8);
+    assert_true(c[add].bytes == 10.0 * 3 * 32 * 4);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 static sn_tensor every_third(const sn_score_ctx *c) {
     return sn_eq(sn_mod(sn_add(c->q, c->k), 3), 0);
 }
@@ -142,8 +168,8 @@ static void folds_are_found(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_of_a_model),
-                                       cmocka_unit_test(tiles_of_masks),
-                                       cmocka_unit_test(folds_are_found)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_of_a_model), cmocka_unit_test(calls_of_a_loop),
+        cmocka_unit_test(tiles_of_masks), cmocka_unit_test(folds_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,10 @@ const look_fold *explain_fold_at(const explain_entry *e, int i);
  * kernel's own analysis of the mask, on made-up inputs. */
 bool explain_find_tiles(explain_entry *e, const sn_program *p, sn_error *err);
 
+/* The estimated time of a call, in the time of a byte: as if it were bound by either its operations or its bytes,
+ * with 16 operations in the time of a byte. It ranks calls on a CPU with wide vectors; --time measures. */
+double explain_estimate(const sn_kernel_call *c);
+
 /* Share of call i in the entry's time, 0 to 1: measured, or estimated from operations and bytes. */
 double explain_share(const explain_entry *e, int i);
 

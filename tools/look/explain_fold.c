@@ -45,12 +45,13 @@ const look_fold *explain_fold_at(const explain_entry *e, int i) {
     return NULL;
 }
 
-/* Without a measurement: as if each call were bound by either its operations or its bytes, with this
- * many operations in the time of a byte. It ranks calls on a CPU with wide vectors; --time measures. */
-static double weight(const explain_entry *e, int i) {
+double explain_estimate(const sn_kernel_call *c) {
     enum { FLOPS_PER_BYTE = 16 };
-    if (e->seconds) return e->seconds[i];
-    return fmax(e->call[i].flops / FLOPS_PER_BYTE, e->call[i].bytes);
+    return fmax(c->flops / FLOPS_PER_BYTE, c->bytes);
+}
+
+static double weight(const explain_entry *e, int i) {
+    return e->seconds ? e->seconds[i] : explain_estimate(&e->call[i]);
 }
 
 double explain_share(const explain_entry *e, int i) {
