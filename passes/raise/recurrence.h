@@ -21,9 +21,10 @@ sn_node *sn_split_scan(sn_node *scan, int *carry, int *output, sn_node **result)
  * too many. */
 const sn_value *sn_known_array(sn_node *n);
 /* Whether all of n's numbers are positive, whatever the inputs are: exponentials, sigmoids and what is made of
- * them, 1 - sigmoid, known numbers. */
+ * them, 1 - sigmoid, known numbers, x + (1 - x) s with a lower bound x made of a softmax, such as its running sum. */
 bool sn_is_positive(sn_node *n);
-/* ln n, of which nothing is computed twice where n is made of exponentials. */
+/* ln n, of which nothing is computed twice where n is made of exponentials. Numbers that underflow count as
+ * FLT_MIN. */
 sn_node *sn_log_of(sn_node *n);
 
 #endif

@@ -167,6 +167,27 @@ static sn_scanned shared(const sn_tensor *in) {
                    .axis = 1, .body = shared_step, .user = &in[5]);
 }
 
+/* HGRN2's decays, whose lower bounds are running sums of a softmax: of the layers below, or as the difference from
+ * the first layer's. Some are 0 in f32. */
+static void bounded_step(sn_scan_step *s) {
+    s->next[0] =
+        sn_add(sn_mul(col(s->x[3]), s->carry[0]), sn_mul(col(sn_sub(1.0, s->x[3])), row(s->x[2])));
+    s->y[0] = times_state(s->x[0], s->next[0]);
+}
+static sn_scanned bounded_by(const sn_tensor *in, sn_tensor low, double strength) {
+    low = sn_expand(sn_slice(low, 0, 0, H), 1);
+    sn_tensor f = sn_add(low, sn_mul(sn_sub(1, low), sn_sigmoid(sn_mul(in[3], strength))));
+    return sn_scan(.carry = {in[4]}, .x = {in[0], in[1], in[2], f}, .axis = 2,
+                   .body = bounded_step);
+}
+static sn_scanned bounded(const sn_tensor *in) {
+    return bounded_by(in, sn_cumulate(sn_softmax(in[5], 0), .axis = 0, .exclusive = true), 400);
+}
+static sn_scanned bounded_as_published(const sn_tensor *in) {
+    sn_tensor share = sn_softmax(in[5], 0);
+    return bounded_by(in, sn_sub(sn_cumsum(share, 0), sn_slice(share, 0, 0, 1)), 2);
+}
+
 /* ---- running ---- */
 
 #define SEQUENCE                                                                                   \
@@ -195,6 +216,8 @@ static const struct model {
     {"from the left", left_matrix, 6, {SEQUENCE, STATE, SEQUENCE}, true, true, false},
     {"several carries", memory, 6, {{1, H, T}, STATE, {1, H, T}}, false, true, false},
     {"shared by heads", shared, 6, {{H, T, 2}, {H, 2, K / 2, K}, {2, K}}, false, true, false},
+    {"bounded decays", bounded, 6, {SEQUENCE, STATE, {3, K}}, false, true, false},
+    {"differences", bounded_as_published, 6, {SEQUENCE, STATE, {3, K}}, true, true, false},
     {"gated, 13 x 11", gated, 5, {{1, H, T, ODD_K}, ODD_STATE}, true, true, true},
     {"state space, 11 x 13", state_space, 5, {{1, H, T}, {1, H, ODD_V, ODD_K}}, false, false, true},
     {"gated delta, 13 x 11", gated_delta, 6, {{1, H, T}, ODD_STATE, {1, H, T}}, true, true, true},
