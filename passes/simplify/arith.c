@@ -98,7 +98,8 @@ static sn_node *mul_constants(sn_node *n) {
     if (sn_match_value(n->in[1], -1)) return sn_b_unary(SN_OP_neg, n->in[0]);
     for (int i = 0; i < 2; i++) {
         sn_node *x = sn_match_scaled(n->in[i], &c), *y = n->in[1 - i];
-        if (x == n->in[i]) continue;
+        bool quotient = sn_match_below(y)->op == SN_OP_recip; /* (x c) / y, see div_constant */
+        if (x == n->in[i] || (quotient && sn_module_exact_division(n->m))) continue;
         if (sn_match_const(y, &d)) return is_tame(c * d) ? scale(x, c * d) : NULL;
         return scale(sn_b_binary(SN_OP_mul, x, y), c);
     }
@@ -108,6 +109,7 @@ static sn_node *mul_constants(sn_node *n) {
 /* x (1 / y) = x / y where both have full size; a broadcast reciprocal stays: it is computed once
  * for many products. Rounds once less. */
 static sn_node *mul_recip(sn_node *n) {
+    if (sn_module_exact_division(n->m)) return NULL;
     for (int i = 0; i < 2; i++)
         if (n->in[i]->op == SN_OP_recip && n->in[1 - i]->op != SN_OP_recip)
             return sn_b_binary(SN_OP_div, n->in[1 - i], n->in[i]->in[0]);
@@ -124,7 +126,8 @@ static sn_node *rewrite_neg(sn_node *n) {
     return NULL;
 }
 
-/* x / c = x (1 / c): rounds twice instead of once, so not at level 0 */
+/* Level 0 divides as written: other rules about quotients than 1 / x = recip x round more or less often.
+ * x / c = x (1 / c) */
 static sn_node *div_constant(sn_node *n) {
     double c;
     if (sn_module_exact_division(n->m)) return NULL;
@@ -140,7 +143,7 @@ static sn_node *rewrite_div(sn_node *n) {
     sn_node *x = n->in[0], *y = n->in[1];
     if (!sn_is_float(n)) return NULL;
     if (is_one(x)) return sn_b_unary(SN_OP_recip, y);
-    if (sn_match_const(x, &c)) return NULL;
+    if (sn_match_const(x, &c) || sn_module_exact_division(n->m)) return NULL;
     sn_node *bare = sn_match_scaled(x, &c);
     if (bare != x) return scale(sn_b_binary(SN_OP_div, bare, y), c);
     if (y->op == SN_OP_sqrt) return sn_b_binary(SN_OP_mul, x, sn_b_unary(SN_OP_rsqrt, y->in[0]));
@@ -160,6 +163,7 @@ static sn_node *div_spread(sn_node *n) {
 static sn_node *rewrite_recip(sn_node *n) {
     sn_node *x = n->in[0];
     double c;
+    if (sn_module_exact_division(n->m)) return NULL;
     if (x->op == SN_OP_sqrt) return sn_b_unary(SN_OP_rsqrt, x->in[0]);
     if (x->op == SN_OP_rsqrt) return sn_b_unary(SN_OP_sqrt, x->in[0]);
     if (x->op == SN_OP_div) return sn_b_binary(SN_OP_div, x->in[1], x->in[0]);

@@ -72,6 +72,62 @@ static void others_are_near(void **state) {
     for (int level = 1; level <= 4; level++) divide(level, 2);
 }
 
+/* Quotients whose divisor is a quotient, a product or a root itself, of a scalar and of numbers of full size: level 0
+ * rounds each operation once. */
+#define QUOTIENTS(_)                                                                               \
+    _(of_third, sn_div(x, sn_div(y, 3)), x / (y / 3))                                              \
+    _(of_triple, sn_div(x, sn_mul(y, 3)), x / (y * 3))                                             \
+    _(of_quotient, sn_div(x, sn_div(y, w)), x / (y / w))                                           \
+    _(of_product, sn_div(x, sn_mul(y, w)), x / (y * w))                                            \
+    _(of_recip, sn_div(x, sn_div(1, y)), x / (1 / y))                                              \
+    _(of_root, sn_div(x, sn_sqrt(y)), x / sqrtf(y))                                                \
+    _(scaled, sn_div(sn_mul(x, 3), y), x * 3 / y)                                                  \
+    _(inverse, sn_div(1, sn_mul(y, 3)), 1 / (y * 3))                                               \
+    _(inverted, sn_div(1, sn_div(y, w)), 1 / (y / w))
+
+static void level_0_divides_as_written(void **state) {
+    (void)state;
+    enum { N_X = 1024 };
+    static float x_of[N_X], y_of[N_X], w_of[N_X], got[N_X];
+    for (int i = 0; i < N_X; i++) {
+        x_of[i] = sinf((float)i) * 3;
+        y_of[i] = 0.7f + 0.37f * (float)(i % 97);
+        w_of[i] = 1.3f + 0.11f * (float)(i % 89);
+    }
+    for (int scalar = 0; scalar < 2; scalar++) {
+        sn_error err = {0};
+        sn_module *m = sn_module_new("quotients");
+        sn_entry_begin(m, "go");
+        sn_tensor x = sn_input(m, "x", SN_F32, N_X);
+        sn_tensor y = scalar ? sn_input(m, "y", SN_F32, SN_SCALAR) : sn_input(m, "y", SN_F32, N_X);
+        sn_tensor w = scalar ? sn_input(m, "w", SN_F32, SN_SCALAR) : sn_input(m, "w", SN_F32, N_X);
+#define OUTPUT(name, graph, formula) sn_output(#name, sn_add(graph, sn_mul(x, 0)));
+        QUOTIENTS(OUTPUT)
+#undef OUTPUT
+        sn_program *p = sn_compile(m, &(sn_options){.level = 0, .cache_dir = "none"}, &err);
+        sn_session *session = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+        if (!session) fail_msg("%s", err.message);
+        sn_arg_binding in[3] = {SN_BIND("x", SN_F32, x_of, N_X), SN_BIND("y", SN_F32, y_of, N_X),
+                                SN_BIND("w", SN_F32, w_of, N_X)};
+        if (scalar) in[1].rank = in[2].rank = 0;
+#define COMPARE(name, graph, formula)                                                              \
+    {                                                                                              \
+        sn_arg_binding out = SN_BIND(#name, SN_F32, got, N_X);                                     \
+        if (!sn_run(session, "go", in, 3, &out, 1, &err)) fail_msg("%s", err.message);             \
+        for (int i = 0; i < N_X; i++) {                                                            \
+            float x = x_of[i], y = y_of[scalar ? 0 : i], w = w_of[scalar ? 0 : i];                 \
+            (void)x, (void)w;                                                                      \
+            if (got[i] != (formula)) fail_msg("%s: %a, not %a", #name, got[i], formula);           \
+        }                                                                                          \
+    }
+        QUOTIENTS(COMPARE)
+#undef COMPARE
+        sn_session_free(session);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 /* Rows of mean 1e6 and deviation 1. */
 static void variance_far_from_0(void **state) {
     (void)state;
@@ -106,6 +162,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(level_0_is_exact),
         cmocka_unit_test(others_are_near),
+        cmocka_unit_test(level_0_divides_as_written),
         cmocka_unit_test(variance_far_from_0),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
