@@ -280,35 +280,29 @@ static em_val emit_exp_scaled(em *e, em_val x) {
     return avx512_call(e, "mask.scalef", em_add(e, expm1_reduced(e, r), num(e, x, 1)), n, true);
 }
 
-/* `more` (may be NULL): a small correction to x. */
-static exp_parts split_exp(em *e, em_val x, em_val more) {
+static exp_parts split_exp(em *e, em_val x) {
     const precision *p = precision_of(e, x);
     exp_parts s;
     em_val t = em_fma(e, x, num(e, x, p->log2e), num(e, x, p->magic));
     em_val n = integer_part(e, t, &s);
     em_val r = em_fma(e, n, num(e, x, -p->ln2_hi), x);
     r = em_fma(e, n, num(e, x, -p->ln2_lo), r);
-    if (more) r = em_add(e, r, more);
     s.m = expm1_reduced(e, r);
     return s;
 }
 
-static em_val emit_exp_more(em *e, em_val x, em_val more) {
-    const precision *p = precision_of(e, x);
-    exp_parts s = split_exp(e, clamp(e, x, p->exp_lo, p->exp_hi), more);
-    return scale(e, em_add(e, s.m, num(e, x, 1)), s.n, s.n_int);
-}
-
 static em_val emit_exp(em *e, em_val x) {
+    const precision *p = precision_of(e, x);
     if (has_avx512_form(e, x)) return emit_exp_scaled(e, x);
-    return emit_exp_more(e, x, NULL);
+    exp_parts s = split_exp(e, clamp(e, x, p->exp_lo, p->exp_hi));
+    return scale(e, em_add(e, s.m, num(e, x, 1)), s.n, s.n_int);
 }
 
 static em_val emit_exp_neg(em *e, em_val x) {
     const precision *p = precision_of(e, x);
     if (has_avx512_form(e, x)) return emit_exp_scaled(e, x);
     double lo = p->exp_normal;
-    exp_parts s = split_exp(e, em_max(e, num(e, x, lo), x), NULL);
+    exp_parts s = split_exp(e, em_max(e, num(e, x, lo), x));
     em_val y = em_add(e, s.m, num(e, x, 1));
     y = em_mul(e, y, power_of_two(e, p, s.n_int));
     return em_select(e, em_cmp(e, EM_LT, x, num(e, x, lo)), num(e, x, 0), y);
@@ -329,7 +323,7 @@ static em_val emit_exp2(em *e, em_val x) {
  * largest results do not overflow on the way. */
 static em_val expm1_in_range(em *e, em_val x) {
     const precision *p = precision_of(e, x);
-    exp_parts s = split_exp(e, x, NULL);
+    exp_parts s = split_exp(e, x);
     em_val half = num(e, x, 0.5);
     em_val h = has_avx512_form(e, x)
                    ? avx512_call(e, "mask.scalef", half, s.n, true)
@@ -355,7 +349,7 @@ static em_val emit_tanh(em *e, em_val x) {
 static em_val emit_sigmoid(em *e, em_val x) {
     const precision *p = precision_of(e, x);
     em_val a = em_max(e, num(e, x, p->exp_lo), em_neg(e, em_abs(e, x)));
-    exp_parts s = split_exp(e, a, NULL);
+    exp_parts s = split_exp(e, a);
     em_val one = num(e, x, 1), z = scale(e, em_add(e, s.m, one), s.n, s.n_int);
     em_val above = em_select(e, em_cmp(e, EM_LT, x, num(e, x, 0)), z, one);
     return quotient(e, above, em_add(e, one, z));
@@ -562,27 +556,81 @@ static em_val to_integer(em *e, em_val y) {
     return em_select(e, em_cmp(e, EM_LT, em_abs(e, y), num(e, y, all)), near, y);
 }
 
-/* |x|^y = e^(y log|x|), the logarithm as a sum of two numbers, for f64. */
-static em_val power_of_magnitude(em *e, em_val a, em_val y) {
-    const precision *p = precision_of(e, a);
-    log_parts s = split_log(e, a);
-    em_val k_hi = em_mul(e, s.k, num(e, a, p->ln2_hi)), head = em_add(e, k_hi, s.f);
-    em_val b = em_sub(e, head, k_hi);
-    em_val lost = em_add(e, em_sub(e, k_hi, em_sub(e, head, b)), em_sub(e, s.f, b));
-    em_val tail = em_fma(e, s.k, num(e, a, p->ln2_lo), log_rest(e, s.f));
-    tail = em_add(e, tail, lost);
-    em_val whole = log_special(e, a, em_add(e, head, tail)), product = em_mul(e, y, whole);
-    em_val rest = em_add(e, em_sub(e, head, whole), tail);
-    em_val more = em_fma(e, y, whole, em_neg(e, product));
-    more = em_fma(e, y, rest, e->target->has_fma ? more : num(e, a, 0));
-    em_val usable = em_cmp(e, EM_LT, em_abs(e, more), num(e, a, 0.25)); /* false for NaN */
-    return emit_exp_more(e, product, em_select(e, usable, more, num(e, a, 0)));
+/* x without the lower half of its bits: products of two such numbers are exact, with FMA or without. */
+static em_val head_of(em *e, em_val x) {
+    em_val bits = to_bits(e, x), upper = em_like(e, bits, -1);
+    return from_bits(e, em_and(e, bits, em_shl(e, upper, em_like(e, bits, 32))));
+}
+
+/* log2 a as a head, which is returned, and a rest, for f64. As fdlibm's e_pow.c: 2^k m with m near c = 1 or 3/2,
+ * s = (m - c) / (m + c) = s_h + s_l, log2(m / c) = 2/(3 ln 2) s (3 + s^2 + r). */
+static em_val log2_in_parts(em *e, em_val a, em_val *rest) {
+    static const double of_s[] = {0x1.3333333333303p-1, 0x1.b6db6db6fabffp-2, 0x1.55555518f264dp-2,
+                                  0x1.17460a91d4101p-2, 0x1.d864a93c9db65p-3, 0x1.a7e284a454eefp-3};
+    em_val one = num(e, a, 1), zero = num(e, a, 0), three = num(e, a, 3);
+    log_parts p = split_log(e, a);
+    em_val m = em_add(e, p.f, one), low = em_cmp(e, EM_LT, m, num(e, a, 0x1.bb67ap-1));
+    m = em_select(e, low, em_add(e, m, m), m);
+    em_val k = em_select(e, low, em_sub(e, p.k, one), p.k);
+    em_val near = em_cmp(e, EM_LT, m, num(e, a, 0x1.3988ep0)); /* to 1 */
+    em_val c = em_select(e, near, one, num(e, a, 1.5));
+    em_val u = em_sub(e, m, c), sum = em_add(e, m, c), v = em_div(e, one, sum);
+    em_val s = em_mul(e, u, v), s_h = head_of(e, s), t_h = head_of(e, sum);
+    em_val t_l = em_sub(e, m, em_sub(e, t_h, c));
+    em_val s_l = em_sub(e, em_sub(e, u, em_mul(e, s_h, t_h)), em_mul(e, s_h, t_l));
+    s_l = em_mul(e, v, s_l);
+    em_val s2 = em_mul(e, s, s), r = polynomial(e, s2, of_s, N(of_s));
+    r = em_mul(e, em_mul(e, s2, s2), r);
+    r = em_add(e, r, em_mul(e, s_l, em_add(e, s_h, s)));
+    s2 = em_mul(e, s_h, s_h);
+    t_h = head_of(e, em_add(e, em_add(e, three, s2), r));
+    t_l = em_sub(e, r, em_sub(e, em_sub(e, t_h, three), s2));
+    u = em_mul(e, s_h, t_h);
+    v = em_add(e, em_mul(e, s_l, t_h), em_mul(e, t_l, s));
+    em_val p_h = head_of(e, em_add(e, u, v)), p_l = em_sub(e, v, em_sub(e, p_h, u));
+    em_val log_c = em_select(e, near, zero, num(e, a, 0x1.2b80340000000p-1));
+    em_val more_c = em_select(e, near, zero, num(e, a, 0x1.cfdeb43cfd006p-27));
+    em_val z_h = em_mul(e, p_h, num(e, a, 0x1.ec709e0000000p-1));
+    em_val z_l = em_mul(e, p_h, num(e, a, -0x1.e2fe0145b01f5p-28));
+    z_l = em_add(e, z_l, em_mul(e, p_l, num(e, a, 0x1.ec709dc3a03fdp-1)));
+    z_l = em_add(e, z_l, more_c);
+    em_val head = em_add(e, em_add(e, em_add(e, z_h, z_l), log_c), k);
+    head = head_of(e, head);
+    *rest = em_sub(e, z_l, em_sub(e, em_sub(e, em_sub(e, head, k), log_c), z_h));
+    return log_special(e, a, head);
+}
+
+/* 2^(h + l) of f64, where l is small */
+static em_val exp2_of_parts(em *e, em_val h, em_val l) {
+    const precision *p = precision_of(e, h);
+    exp_parts s;
+    h = clamp(e, h, p->exp2_lo, p->exp2_hi);
+    em_val n = integer_part(e, em_add(e, em_add(e, h, l), num(e, h, p->magic)), &s);
+    h = em_sub(e, h, n);
+    em_val t = head_of(e, em_add(e, h, l)), u = em_mul(e, t, num(e, h, 0x1.62e4300000000p-1));
+    em_val v = em_mul(e, em_sub(e, l, em_sub(e, t, h)), num(e, h, 0x1.62e42fefa39efp-1));
+    v = em_add(e, v, em_mul(e, t, num(e, h, -0x1.05c610ca86c39p-29)));
+    em_val z = em_add(e, u, v), w = em_sub(e, v, em_sub(e, z, u));
+    em_val y = em_add(e, expm1_reduced(e, z), em_add(e, w, em_mul(e, w, z)));
+    return scale(e, em_add(e, y, num(e, h, 1)), s.n, s.n_int);
+}
+
+/* |x|^y. f32 is computed in f64, where y log|x| loses nothing that f32 has. */
+static em_val power_of_magnitude(em *e, em_val a, em_val y, bool wide) {
+    if (!wide) return emit_exp(e, em_mul(e, y, emit_log(e, a)));
+    em_val rest, log = log2_in_parts(e, a, &rest), y_h = head_of(e, y);
+    em_val l = em_add(e, em_mul(e, em_sub(e, y, y_h), log), em_mul(e, y, rest));
+    em_val usable = em_cmp(e, EM_LT, em_abs(e, l), num(e, a, 1)); /* false for NaN */
+    em_val finite = em_cmp(e, EM_LT, em_abs(e, log), num(e, a, 1.0 / 0.0));
+    finite = em_and(e, finite, em_cmp(e, EM_EQ, y, y));
+    em_val h = em_select(e, finite, em_mul(e, y_h, log), em_mul(e, y, log));
+    return exp2_of_parts(e, h, em_select(e, usable, l, num(e, a, 0)));
 }
 
 /* C's pow: what differs from e^(y log|x|). */
-static em_val emit_pow_f64(em *e, em_val x, em_val y) {
+static em_val emit_pow(em *e, em_val x, em_val y, bool wide) {
     em_val a = em_abs(e, x), zero = num(e, x, 0), one = num(e, x, 1), inf = num(e, x, 1.0 / 0.0);
-    em_val r = power_of_magnitude(e, a, y);
+    em_val r = power_of_magnitude(e, a, y, wide);
     em_val whole = em_cmp(e, EM_EQ, to_integer(e, y), y), half = em_mul(e, y, num(e, y, 0.5));
     em_val odd = em_and(e, whole, em_cmp(e, EM_NE, to_integer(e, half), half));
     r = em_select(e, odd, copy_sign(e, r, x), r);
@@ -599,11 +647,12 @@ static int native_lanes(em *e, em_val x) {
     return e->target->vector_bytes / (is_wide(e, x) ? 8 : 4);
 }
 
-static em_val pow_in_parts(em *e, em_val x, em_val y) {
+static em_val pow_in_parts(em *e, em_val x, em_val y, bool wide) {
     int n = em_lanes_of(x), half = n / 2;
-    if (n <= native_lanes(e, x) || n % 2) return emit_pow_f64(e, x, y);
-    em_val low = pow_in_parts(e, em_part(e, x, 0, half), em_part(e, y, 0, half));
-    return em_concat(e, low, pow_in_parts(e, em_part(e, x, half, half), em_part(e, y, half, half)));
+    if (n <= native_lanes(e, x) || n % 2) return emit_pow(e, x, y, wide);
+    em_val low = pow_in_parts(e, em_part(e, x, 0, half), em_part(e, y, 0, half), wide);
+    em_val y_high = em_part(e, y, half, half);
+    return em_concat(e, low, pow_in_parts(e, em_part(e, x, half, half), y_high, wide));
 }
 
 em_val sn_vmath_pow(em *e, em_val x, em_val y) {
@@ -614,7 +663,7 @@ em_val sn_vmath_pow(em *e, em_val x, em_val y) {
     em_type t = LLVMTypeOf(x), wide = em_vec(e->f64, n);
     if (!is_wide(e, x)) x = LLVMBuildFPExt(e->b, x, wide, "");
     if (!is_wide(e, y)) y = LLVMBuildFPExt(e->b, y, wide, "");
-    em_val r = pow_in_parts(e, x, y);
+    em_val r = pow_in_parts(e, x, y, t == wide);
     if (t != wide) r = LLVMBuildFPTrunc(e->b, r, t, "");
     em_fast(e, flags);
     return r;

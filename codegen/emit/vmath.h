@@ -49,8 +49,8 @@ double sn_vmath_bound(sn_vfunc f, sn_dtype compute); /* error bound in ulp for f
  * flags of the context do not apply inside. */
 em_val sn_vmath_emit(em *e, sn_vfunc f, em_val x);
 
-/* x^y by C's rules; error at most 0.6 ulp for f32 (computed in f64); for f64 64 ulp, 1024
- * where the target has no FMA. */
+/* x^y by C's rules; error at most 0.6 ulp for f32 (computed in f64), 1 ulp for f64. Integral powers that the type
+ * represents are exact. */
 em_val sn_vmath_pow(em *e, em_val x, em_val y);
 
 #endif
