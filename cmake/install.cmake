@@ -97,9 +97,16 @@ install(FILES ${completions}/sinter.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fi
 # `sinter bench --peers` finds its scripts there.
 install(DIRECTORY bench/peers DESTINATION ${CMAKE_INSTALL_DATADIR}/sinter)
 
-# The Python module, a file: put its folder on PYTHONPATH. A package has it where Python looks.
-install(FILES python/sinter.py DESTINATION ${CMAKE_INSTALL_DATADIR}/sinter/python COMPONENT python-file)
-install(FILES python/sinter.py DESTINATION lib/python3/dist-packages COMPONENT python EXCLUDE_FROM_ALL)
+# The Python module: put its folder on PYTHONPATH. A package has it where Python looks. It is a package of one file,
+# because type checkers look for py.typed in packages only.
+foreach(place ${CMAKE_INSTALL_DATADIR}/sinter/python lib/python3/dist-packages)
+  set(component python-file)
+  if(place MATCHES "dist-packages")
+    set(component python EXCLUDE_FROM_ALL)
+  endif()
+  install(FILES python/sinter.py DESTINATION ${place}/sinter RENAME __init__.py COMPONENT ${component})
+  install(FILES python/py.typed DESTINATION ${place}/sinter COMPONENT ${component})
+endforeach()
 
 # The documentation and the files it refers to, with the paths of the source tree, so that links and commands work.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME documentation)

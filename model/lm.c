@@ -2,6 +2,7 @@
 #include "model/lm_impl.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool feed(void *model, int64_t row, int64_t past, const int32_t *ids, int64_t n,
                  float *logits, sn_error *err) {
@@ -99,4 +100,19 @@ sn_lm *sn_lm_open(const char *path, const sn_lm_options *o, sn_error *err) {
     sn_lm *out = m ? lm_new(m, err) : NULL;
     if (m && !out) lm_close(m);
     return out;
+}
+
+size_t sn_struct_bytes(const char *name) {
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } structs[] = {
+#define ROW(type) {#type, sizeof(type)}
+        ROW(sn_error),     ROW(sn_options), ROW(sn_lm_options), ROW(sn_lm_request),
+        ROW(sn_lm_search), ROW(sn_ids),     ROW(sn_bytes)
+#undef ROW
+    };
+    for (size_t i = 0; name && i < sizeof structs / sizeof *structs; i++)
+        if (!strcmp(name, structs[i].name)) return structs[i].bytes;
+    return 0;
 }

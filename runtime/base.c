@@ -14,6 +14,10 @@ static const struct {
 #undef SN_X
 };
 
+const char *sn_version(void) {
+    return SN_VERSION;
+}
+
 size_t sn_dtype_size(sn_dtype t) {
     return dtypes[t].size;
 }

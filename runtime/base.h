@@ -56,6 +56,9 @@ typedef struct sn_loc {
     int line;
 } sn_loc;
 
+/* The version of the library, "0.1.0". */
+const char *sn_version(void);
+
 /* Errors. A function that can fail because of user input takes an `sn_error *` (may be NULL). On
  * failure it returns NULL, false or a negative number and fills the error: what, where, what to do.
  * The first error is kept: sn_fail does nothing if an error is already set. */

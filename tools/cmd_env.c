@@ -23,10 +23,10 @@ int cmd_version(int argc, char **argv) {
     if (code != ARGS_RUN) return code;
     if (screen()->json) {
         json_out j = json_begin(stdout);
-        json_text(&j, "version", SN_VERSION);
+        json_text(&j, "version", sn_version());
         json_end(&j);
     } else
-        printf("sinter %s\n", SN_VERSION);
+        printf("sinter %s\n", sn_version());
     return cmd_finish("sinter version");
 }
 
@@ -77,7 +77,7 @@ static void print_all(const sn_target *t, sn_cache *c) {
     const int threads = sn_threads_default(0);
     if (screen()->json) {
         json_out j = json_begin(stdout);
-        json_text(&j, "version", SN_VERSION);
+        json_text(&j, "version", sn_version());
         json_text(&j, "onednn", sn_backend_library_version());
         json_text(&j, "target", t->cpu);
         json_text(&j, "triple", t->triple);
@@ -90,7 +90,7 @@ static void print_all(const sn_target *t, sn_cache *c) {
         return;
     }
     printf("sinter    %s\noneDNN    %s\nCPU       %s (%s), vectors of %d bytes\nfeatures ",
-           SN_VERSION, sn_backend_library_version(), t->cpu, t->triple, t->vector_bytes);
+           sn_version(), sn_backend_library_version(), t->cpu, t->triple, t->vector_bytes);
     print_features(NULL, t);
     printf("\nthreads   %d\ncache     %s\n", threads, problem ? problem : folder ? folder : "none");
 }

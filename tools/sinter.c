@@ -164,7 +164,7 @@ int main(int argc, char **argv) {
     if (sn_debug_get()->help) return EXIT_OK; /* SINTER_DEBUG=help: the table has been printed */
     bool help = !strcmp(name, "help");
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
-        printf("sinter %s\n", SN_VERSION);
+        printf("sinter %s\n", sn_version());
         return cmd_finish("sinter");
     }
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || (help && argc == 2)) {

@@ -334,9 +334,10 @@ static void manifest_tensor(const sn_aot *a, const char *role, const sn_binding 
 
 bool sn_aot_print_manifest(sn_aot *a, FILE *f) {
     fprintf(f, SN_MANIFEST_MARK "name %s\nversion %s\n", a->name, SN_VERSION);
-    fprintf(f, "threads %s\nweights %zu %s %016llx\nstate %zu\n", a->openmp ? "openmp" : "none",
+    fprintf(f, "threads %s\nweights %zu %s %016llx\nstate %zu", a->openmp ? "openmp" : "none",
             a->weight_bytes, a->o->embed_weights ? "embedded" : "file", (unsigned long long)a->hash,
             a->state_bytes);
+    fprintf(f, a->n_trained ? " %d\n" : "\n", a->n_trained); /* rows of NAME_parameters */
     if (a->o->no_bos) fprintf(f, "text bare\n");
     for (int i = 0; i < a->o->n_label; i++)
         if (a->o->label[i] && *a->o->label[i]) fprintf(f, "label %d %s\n", i, a->o->label[i]);

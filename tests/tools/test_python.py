@@ -3,6 +3,7 @@
 a tiny BERT. Skipped (77) without NumPy."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,11 +28,11 @@ def program(*words):
     return subprocess.run([SINTER, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True).stdout.decode()
 
 
-def refuses(what, call, *arguments, **options):
+def refuses(what, call, *arguments, kind=sinter.Error, **options):
     try:
         call(*arguments, **options)
     except sinter.Error as error:
-        assert what in str(error) and error.code, error
+        assert what in str(error) and error.code and isinstance(error, kind), repr(error)
         return
     raise AssertionError("no error: " + what)
 
@@ -68,10 +69,25 @@ def generation():
         refuses("temperature has no effect", model.generate, "x", beams=2, temperature=0.5)
         assert model.generate([]) == []
         assert len(model.generate([[1, 403], [1]], tokens=2)) == 2
-        half = model.stream(PROMPTS[0])
+        refuses("encode: a text", model.encode, b"x", kind=TypeError)
+        refuses("embed", sinter.Embedder.embed, model, [5], kind=TypeError)
+        refuses("unknown option 'topp'; options of sampling are tokens, ", model.generate, "x", topp=1, kind=TypeError)
+        refuses("seed is -1, not in 0 to", model.generate, "x", seed=-1, kind=ValueError)
+        refuses("tokens is an integer, not 1.5", model.generate, "x", tokens=1.5, kind=TypeError)
+        refuses("tokens is 18446744073709551617", model.generate, "x", tokens=2**64 + 1, kind=ValueError)
+        refuses("top_p is a number, not 'x'", model.generate, "x", top_p="x", kind=TypeError)
+        refuses("4294967297 is out of the range of int32", model.decode, [2**32 + 1], kind=ValueError)
+        refuses("threads is 4294967297", sinter.Model, STORIES, threads=2**32 + 1, kind=ValueError)
+        assert "stories260K" in repr(model) and "closed" not in repr(model)
+        half, other, unused = (model.stream(PROMPTS[0]) for _ in range(3))
         next(half)
-    half.close()  # after its model
+        half.close()
+        next(other)
+    refuses("the model is closed", next, other)  # after its model
+    refuses("the model is closed", next, unused)
     refuses("closed", model.generate, "x")
+    refuses("closed", model.stream, "x")
+    assert "closed" in repr(model)
     refuses("cannot open", sinter.Model, "/nowhere")
     with sinter.Model(STORIES, level=0, weights="bf16", cache="int8", cache_dir="none") as model:
         assert model.generate(PROMPTS[0], tokens=5, temperature=0)
@@ -131,26 +147,114 @@ def artefacts(tmp):
             refuses("array of int32 is needed", story.run, "prefill", tokens=[[1.5]], P=0)
             refuses("2 axes", story.run, "prefill", tokens=ids, P=0)
             refuses("no entry", story.run, "loss")
+            refuses("1099511627776 is out of the range of int32", story.run, "prefill", tokens=[[2**40]], P=0,
+                    kind=ValueError)
+            refuses("'P' is an integer, not 'x'", story.run, "prefill", tokens=[ids], P="x", kind=TypeError)
+            refuses("'P' is an integer, not 0.5", story.run, "prefill", tokens=[ids], P=0.5, kind=TypeError)
+            for zero in 0.0, 0, np.float32(0), np.array(0):
+                story.reset()
+                story.run("prefill", tokens=[ids[:-1]], P=0)
+                saved = story.state.copy()
+                best = story.run("step", tokens=[ids[-1:]], P=len(ids) - 1, temperature=zero, rng=[0, 0])["next"]
+                assert best[0] == want.argmax(), best
+            story.reset()
+            assert not story.state.any()
+            story.state = saved
+            assert np.array_equal(story.run("step", tokens=[ids[-1:]], P=len(ids) - 1, temperature=0, rng=[0, 0])["next"],
+                                  best)
+            refuses("bytes are needed", setattr, story, "state", saved[1:], kind=ValueError)
+            assert story.parameters == {} and "prefill, decode, step" in repr(story)
+            assert str(story.entries["decode"]) == "decode(tokens i32 [1,1], P 0 to 511) -> logits f32 [1,512]"
+            run_all(story)
         refuses("closed", story.run, "prefill", tokens=[ids], P=0)
+    # the object is linked once
+    with sinter.Artefact(os.path.join(tmp, "story.o"), weights, cc="cc") as story:
+        with sinter.Artefact(os.path.join(tmp, "story.o"), weights) as again:
+            assert story._lib is again._lib and story._state is not again._state
+    refuses("no-such-compiler", sinter.Artefact, os.path.join(tmp, "story.o"), weights, cc="no-such-compiler")
     refuses("none: the weights", sinter.Artefact, os.path.join(tmp, "story.so"), os.path.join(tmp, "none"))
     refuses("not made by", sinter.Artefact, LIBRARY)
     refuses("No such file", sinter.Artefact, os.path.join(tmp, "none.so"))
 
 
+def run_all(artefact):
+    """Runs every entry with ones, and lengths of 1 or the least."""
+    for name, entry in artefact.entries.items():
+        dims = {dim: max(least, min(largest, 1)) for dim, least, largest in entry.dims}
+        inputs = {i.name: np.ones([sinter._size(s, dims) for s in i.sizes]).astype(sinter._TYPES[i.type])
+                  for i in entry.inputs}
+        out = artefact.run(name, **inputs, **dims)
+        assert set(out) == {o.name for o in entry.outputs} and all(o.size for o in out.values()), name
+
+
+CONFIG = """{"model": {"model_type": "gpt2", "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2},
+"tokenizer": {"kind": "char"}, "data": {"text": "text.txt"}, "optimizer": {"kind": "adamw", "clip": 1.0},
+"schedule": {"kind": "cosine", "rate": 1e-2, "final": 1e-4, "warmup": 2},
+"training": {"steps": 6, "batch": 4, "block": 16, "seed": 7, "log_every": 1}}"""
+
+
 def training(tmp):
-    """The training step of an artefact: the loss falls."""
-    program("compile", "--train", os.path.join(SOURCE, "examples/train/shakespeare.json"), "--name", "step", "-o", tmp,
-            "--shared", "--threads", "none")
-    with sinter.Artefact(os.path.join(tmp, "step.so"), os.path.join(tmp, "step.weights")) as step:
+    """The training step of an artefact gives the losses of `sinter train`. All rows of the text are equal, so that the
+    order of rows does not matter."""
+    config, trained, text = os.path.join(tmp, "conf.json"), os.path.join(tmp, "trained"), "the cat sat here"
+    with open(config, "w") as file:
+        file.write(CONFIG)
+    with open(os.path.join(tmp, "text.txt"), "w") as file:
+        file.write(text * 40)
+    program("train", config, "-o", trained)
+    with open(os.path.join(trained, "metrics.jsonl")) as file:
+        want = [json.loads(line)["loss"] for line in file]
+    assert len(want) == 6, want
+    with sinter.Model(trained) as model:
+        rows = np.resize(model.encode(text)[-16:], (4, 17))[:1].repeat(4, 0)
+    program("compile", "--train", config, "--name", "step", "-o", tmp, "--shared")
+    files = os.path.join(tmp, "step.so"), os.path.join(tmp, "step.weights")
+    with sinter.Artefact(*files) as step, sinter.Artefact(*files) as second:
+        for i, loss in enumerate(want):  # from the initial parameters, without reset()
+            if i == 3:  # a saved state continues in another artefact
+                second.state = step.state
+                step = second
+            out = step.run("train_step", tokens=rows[:, :-1], targets=rows[:, 1:])
+            assert abs(out["loss"] - loss) < 1e-7 and out["norm"] > 0, (i, out, loss)
+        with sinter.Model(trained) as model:
+            logits = model.logits(rows[0, :4])
+        found = step.parameters
+        assert found["wte.weight"].shape == (12, 16) and found["ln_f.bias"].any()
+        found["wte.weight"][:] = 0  # parameters are written in place
+        assert abs(float(step.run("loss", tokens=rows[:1, :-1], targets=rows[:1, 1:])["loss"][0, 0]) - np.log(12)) < 1e-5
+        assert logits.shape == (12,)
         step.reset()
-        entry = step.entries["train_step"]
-        tokens = np.arange(32, dtype=np.int32).reshape(2, 16) % 17
-        inputs = {"tokens": tokens, "targets": (tokens + 1) % 17}
-        for name, _, sizes in entry.inputs:
-            if name not in inputs:
-                inputs[name] = np.zeros([int(s) for s in sizes])
-        losses = [float(np.mean(step.run("train_step", **inputs)["loss"])) for _ in range(8)]
-        assert losses[-1] < losses[0] - 0.01, losses
+        assert abs(step.run("train_step", tokens=rows[:, :-1], targets=rows[:, 1:])["loss"] - want[0]) < 1e-7
+        run_all(step)
+    # --slices: scalars, and a struct with a communicator
+    program("compile", "--train", config, "--slices", "2", "--entries", "cached,step", "--name", "slices", "-o", tmp, "--shared")
+    with sinter.Artefact(os.path.join(tmp, "slices.so"), os.path.join(tmp, "slices.weights")) as step:
+        assert {"accumulate", "train_step", "prefill", "decode", "step"} <= set(step.entries), step
+        step.run("accumulate", tokens=rows[:2, :-1], targets=rows[:2, 1:], weight=0.5)
+        out = step.run("train_step", tokens=rows[2:, :-1], targets=rows[2:, 1:], weight=0.5)
+        assert abs(out["loss"] - want[0]) < 1e-6, out
+        run_all(step)
+
+
+def versions(tmp):
+    """The module checks the library that it finds; its types are complete."""
+    assert program("version").split()[1] == sinter.__version__
+    script = "import ctypes, sinter; sinter.{}; sinter.Model('none')"
+    for change, message in (("__version__ = '0.0.1'", "is Sinter " + sinter.__version__),
+                            ("_LAYOUTS['sn_lm_request'] = ctypes.c_int", "sn_lm_request has"),
+                            ("_FUNCTIONS['sn_none'] = (None, [])", "has no sn_none")):
+        done = subprocess.run([sys.executable, "-c", script.format(change)], stderr=subprocess.PIPE, check=False,
+                              env=dict(os.environ, PYTHONPATH=os.path.join(SOURCE, "python")))
+        assert message in done.stderr.decode(), done.stderr
+    with open(os.path.join(tmp, "user.py"), "w") as file:
+        file.write("import sinter\n\nwith sinter.Model('m') as model:\n    text: str = model.generate('x', tokens=5)\n"
+                   "    texts: list[str] = model.generate(['x', 'y'])\n"
+                   "    print(text + texts[0], model.logits('x').argmax(), [p.upper() for p in model.stream('x')])\n"
+                   "print(sinter.Artefact('a.so').run('step', P=0)['next'], sinter.__version__)\n")
+    if shutil.which("mypy"):
+        done = subprocess.run(["mypy", "--strict", "--cache-dir", os.path.abspath("mypy"), "user.py"], cwd=tmp,
+                              stdout=subprocess.PIPE, check=False, env=dict(os.environ, MYPYPATH=os.path.join(SOURCE, "python")))
+        assert not done.returncode, done.stdout
 
 
 with tempfile.TemporaryDirectory() as scratch:
@@ -158,4 +262,5 @@ with tempfile.TemporaryDirectory() as scratch:
     embeddings(scratch)
     artefacts(scratch)
     training(scratch)
+    versions(scratch)
 print("the module does what the program does")
