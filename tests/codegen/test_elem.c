@@ -238,9 +238,65 @@ static void stages(void **state) {
     sn_module_free(m);
 }
 
+/* Integer division by a constant rounds down, and mod has the divisor's sign: negative dividends, divisors that are a
+ * power of two and others. */
+static void constant_divisors(void **state) {
+    (void)state;
+    static const int divisor[] = {1, 2, 3, 5, 7, 10, 64, 100, 127, -1, -2, -3, -7, -100};
+    static const sn_dtype types[] = {SN_I8, SN_I32, SN_I64};
+    enum { DIVISORS = sizeof divisor / sizeof *divisor };
+    sn_module *m = sn_module_new("t");
+    sn_target t;
+    sn_error err = {0};
+    em e;
+    assert_true(sn_target_init(&t, NULL, &err) && em_init(&e, &t, "divide", SN_F32, &err));
+    char name[64];
+    for (int i = 0; i < 6 * DIVISORS; i++) {
+        sn_dtype type = types[i % 3];
+        sn_node *c = sn_b_const(m, type, divisor[i / 6]);
+        const sn_node *n =
+            sn_b_binary(i / 3 % 2 ? SN_OP_mod : SN_OP_div, sn_arg(m, 0, type, 0, NULL), c);
+        snprintf(name, sizeof name, "case_%d", i);
+        em_kernel(&e, name);
+        em_loop l = em_for(&e, em_i64(&e, 0), em_i64(&e, N), em_i64(&e, LANES));
+        em_val x = sn_emit_loaded(&e, type,
+                                  em_load(&e, type, em_gep(&e, em_buf(&e, 0), type, l.i), LANES));
+        em_val y = n->op == SN_OP_arg
+                       ? x
+                       : sn_emit_elem(&e, n, (em_val[]){x, em_like(&e, x, divisor[i / 6])});
+        em_store(&e, type, em_gep(&e, em_buf(&e, 1), type, l.i), y);
+        em_end(&e, &l);
+        em_end_kernel(&e);
+    }
+    sn_jit *jit = sn_jit_create(&t, NULL, &err);
+    LLVMModuleRef mod = em_finish(&e, &err);
+    if (!mod || !sn_jit_compile(jit, mod, NULL, &err)) fail_msg("%s", err.message);
+    for (int i = 0; i < 6 * DIVISORS; i++) {
+        sn_dtype type = types[i % 3];
+        static double in[N], out[N];
+        int d = divisor[i / 6];
+        for (int k = 0; k < N; k++) put(type, in, k, k - N / 2);
+        snprintf(name, sizeof name, "case_%d", i);
+        void *p = sn_jit_lookup(jit, name, &err);
+        sn_kernel_fn *f;
+        memcpy(&f, &p, sizeof f);
+        f((void *[]){in, out}, NULL, NULL, 0, 1);
+        for (int k = 0; k < N; k++) {
+            int x = k - N / 2, q = (int)floor((double)x / d), want = i / 3 % 2 ? x - q * d : q;
+            if (get(type, out, k) != want)
+                fail_msg("%s: %d and %d give %g, not %d", sn_dtype_name(type), x, d,
+                         get(type, out, k), want);
+        }
+    }
+    em_free(&e);
+    sn_jit_destroy(jit);
+    sn_module_free(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_op_native),
                                        cmocka_unit_test(every_op_f64),
-                                       cmocka_unit_test(every_op_sse2), cmocka_unit_test(stages)};
+                                       cmocka_unit_test(every_op_sse2), cmocka_unit_test(stages),
+                                       cmocka_unit_test(constant_divisors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

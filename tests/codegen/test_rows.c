@@ -163,8 +163,58 @@ static void gathered_constant(void **state) {
     }
 }
 
+/* NaN is above all numbers, whatever its sign bit: 0 / 0 on x86 has it set. Few indices are inserted, many sorted. */
+static void nan_in_sorts(void **state) {
+    (void)state;
+    enum { LENGTH = 40, FEW = 3 };
+    static double x64[LENGTH];
+    static float x32[LENGTH];
+    int up[LENGTH], down[LENGTH], few[FEW], n = 0, n_down = 0;
+    for (int i = 0; i < LENGTH; i++) {
+        double v = i % 8 == 5 ? copysign(NAN, i % 16 == 5 ? -1 : 1) : i % 2 ? -i : i;
+        x64[i] = v, x32[i] = (float)v;
+        assert_true(!isnan(v) || !signbit(x32[i]) == !signbit(v));
+    }
+    for (int i = LENGTH - 1; i >= 0;
+         i--) /* the numbers in ascending order: odd places from the last on */
+        if (i % 2 && !isnan(x64[i])) up[n++] = i;
+    for (int i = 0; i < LENGTH; i += 2) up[n++] = i;
+    for (int i = 5; i < LENGTH; i += 8) up[n++] = down[n_down++] = i;
+    for (int i = LENGTH - n_down - 1; i >= 0; i--) down[n_down++] = up[i];
+    assert_true(n == LENGTH && n_down == LENGTH);
+    for (int wide = 0; wide < 2; wide++)
+        for (int level = 0; level <= 4; level += 4) {
+            sn_error err = {0};
+            sn_module *m = sn_module_new("sorts");
+            sn_entry_begin(m, "main");
+            sn_tensor x = sn_input(m, "x", wide ? SN_F64 : SN_F32, LENGTH), index;
+            sn_output("up", sn_argsort(x, 0, false));
+            sn_output("down", sn_argsort(x, 0, true));
+            sn_top_k(x, FEW, &index);
+            sn_output("few", index);
+            sn_program *p = sn_compile(m, &(sn_options){.level = level}, &err);
+            sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+            if (!s) fail_msg("%s", err.message);
+            int32_t got[2][LENGTH], chosen[FEW];
+            sn_arg_binding in =
+                wide ? SN_BIND("x", SN_F64, x64, LENGTH) : SN_BIND("x", SN_F32, x32, LENGTH);
+            sn_arg_binding out[] = {SN_BIND("up", SN_I32, got[0], LENGTH),
+                                    SN_BIND("down", SN_I32, got[1], LENGTH),
+                                    SN_BIND("few", SN_I32, chosen, FEW)};
+            if (!sn_run(s, "main", &in, 1, out, 3, &err)) fail_msg("%s", err.message);
+            assert_memory_equal(got[0], up, sizeof up);
+            assert_memory_equal(got[1], down, sizeof down);
+            for (int i = 0; i < FEW; i++) few[i] = down[i];
+            assert_memory_equal(chosen, few, sizeof few);
+            sn_session_free(s);
+            sn_program_free(p);
+            sn_module_free(m);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(nan_in_rows), cmocka_unit_test(dropout),
-                                       cmocka_unit_test(gathered_constant)};
+                                       cmocka_unit_test(gathered_constant),
+                                       cmocka_unit_test(nan_in_sorts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -305,10 +305,33 @@ static void contradictions(void **state) {
     sn_module_free(m);
 }
 
+/* Sums longer than i32 holds stay products of floats, and a remark says so. */
+static void longest_sum(void **state) {
+    (void)state;
+    enum { LONGEST = 133144 }; /* 127 * 127 times that fits, once more does not */
+    for (int more = 0; more < 2; more++) {
+        sn_error err = {0};
+        sn_module *m = sn_module_new("int8");
+        define(m, 1, LONGEST + more, false);
+        sn_options o = sn_options_default();
+        o.compute = "int8", o.plan_only = true;
+        sn_program *p = sn_compile(m, &o, &err);
+        need(p != NULL, &err);
+        char *text = explain_text(p, "run");
+        assert_int_equal(strstr(text, "product of 8-bit integers") != NULL, !more);
+        assert_int_equal(strstr(text, "might not fit 32 bits") != NULL, more);
+        free(text);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels),         cmocka_unit_test(sizes),        cmocka_unit_test(targets),
-        cmocka_unit_test(threads),        cmocka_unit_test(evaluator),    cmocka_unit_test(blocks),
-        cmocka_unit_test(contradictions), cmocka_unit_test(shared_scales)};
+        cmocka_unit_test(levels),         cmocka_unit_test(sizes),
+        cmocka_unit_test(targets),        cmocka_unit_test(threads),
+        cmocka_unit_test(evaluator),      cmocka_unit_test(blocks),
+        cmocka_unit_test(contradictions), cmocka_unit_test(shared_scales),
+        cmocka_unit_test(longest_sum)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

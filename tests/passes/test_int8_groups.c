@@ -207,9 +207,63 @@ static void blocks(void **state) {
     sn_weights_close(values);
 }
 
+/* 4-bit integers in groups that a model spells itself, all of the largest magnitude, as are the rows: products of bytes
+ * are added in i16 on AVX2 without VNNI, and their sums must fit, however long the groups are. */
+static void long_groups(void **state) {
+    (void)state;
+    enum { N = 40, K = 512, M = 3 };
+    static int8_t q[N * K], rows[M * K];
+    static uint16_t scale[N * K];
+    for (int i = 0; i < N * K; i++) q[i] = i / K % 3 ? 15 : 0, scale[i] = sn_f32_to_bf16(0.5f);
+    for (int i = 0; i < M * K; i++)
+        rows[i] = i / K == 0 ? 127 : i / K == 1 ? -127 : (int8_t)(i % 9);
+    for (size_t i = 0; i < 2 * sizeof targets / sizeof *targets; i++) {
+        const char *target = targets[i / 2];
+        const int group = 64 << i % 2;
+        if (!runs(target)) continue;
+        for (int low = -8; low <= 0; low += 8) {
+            sn_error err = {0};
+            sn_module *m = sn_module_new("groups");
+            sn_entry_begin(m, "run");
+            sn_tensor of =
+                sn_sub(sn_cast(sn_param(m, "q", SN_I8, N, K / group, group), SN_I32), -low);
+            of = sn_cast(sn_cast(sn_max(sn_min(of, low + 15), low), SN_I8), SN_F32);
+            sn_tensor by = sn_cast(sn_param(m, "scale", SN_BF16, N, K / group, 1), SN_F32);
+            sn_tensor x8 = sn_cast(sn_input(m, "x", SN_I8, M, K), SN_F32);
+            sn_output("y", sn_linear(x8, sn_reshape(sn_mul(of, by), N, K), NULL));
+            sn_options o = sn_options_default();
+            o.target = target;
+            sn_program *p = sn_compile(m, &o, &err);
+            need(p != NULL, &err);
+            char *text = explain_text(p, "run");
+            char form[40];
+            snprintf(form, sizeof form, "int4 in groups of %d", group);
+            if (!strstr(text, form)) fail_msg("no %s: %s", form, text);
+            free(text);
+            sn_arg_binding param[] = {SN_BIND("q", SN_I8, q, N, K / group, group),
+                                      SN_BIND("scale", SN_BF16, scale, N, K / group, 1)};
+            sn_session *s = sn_session_new_arrays(p, param, 2, &err);
+            need(s != NULL, &err);
+            sn_arg_binding in = SN_BIND("x", SN_I8, rows, M, K),
+                           out = SN_BIND("y", SN_F32, y, M, N);
+            need(sn_run(s, "run", &in, 1, &out, 1, &err), &err);
+            for (int k = 0; k < M * N; k++) {
+                int sum = 0;
+                for (int j = 0; j < K; j++) sum += rows[k / N * K + j] * (q[k % N * K + j] + low);
+                if (y[k] != 0.5f * (float)sum)
+                    fail_msg("%s, groups of %d from %d: row %d is %g, not %g", target ? target : "",
+                             group, low, k / N, (double)y[k], 0.5 * sum);
+            }
+            sn_session_free(s);
+            sn_program_free(p);
+            sn_module_free(m);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(int4),
                                        cmocka_unit_test(no_kernel_only_quantises),
-                                       cmocka_unit_test(blocks)};
+                                       cmocka_unit_test(blocks), cmocka_unit_test(long_groups)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
