@@ -1,6 +1,7 @@
 /* bench_attention.c: interleaved rounds of the FMA peak and of attention with every requested mask.
  * Shares and ratios are taken within a round, because the speed of a shared machine drifts. */
 #include "bench/bench_attention.h"
+#include "bench/measure.h"
 #include "bench/probe.h"
 #include "codegen/attention/attention.h"
 #include "codegen/jit/jit.h"
@@ -348,7 +349,7 @@ static double measure_error(const bench *b, int which) {
         for (int i = 0; i < s->d; i++) {
             double y = 0;
             for (int k = 0; k < s->tk; k++) y += x[k] * (double)vr[k * b->stride[2][2] + i];
-            worst = fmax(worst, fabs(y / sum - (double)o[i]));
+            worst = sn_bench_worse(worst, fabs(y / sum - (double)o[i]));
         }
     }
     free(x);

@@ -1,6 +1,7 @@
 /* bench_gemm.c: interleaved rounds of the FMA peak, Sinter's GEMM and oneDNN with packed weights.
  * Ratios are taken within a round, because the speed of a shared machine drifts. */
 #include "bench/bench_gemm.h"
+#include "bench/measure.h"
 #include "bench/probe.h"
 #include "codegen/gemm/gemm.h"
 #include "codegen/jit/jit.h"
@@ -258,8 +259,7 @@ static double measure_error(const bench *b) {
             sum += p;
             size += fabs(p);
         }
-        double error = fabs((double)b->c[row * s.n + col] - sum) / size;
-        if (error > worst) worst = error;
+        worst = sn_bench_worse(worst, fabs((double)b->c[row * s.n + col] - sum) / size);
     }
     return worst;
 }

@@ -7,6 +7,7 @@
  * inputs, results and working memory, the seconds of the best of 3 runs, of the CPU, too, and the
  * bytes sent in a run; and norms of the results of all ranks, which do not depend on their number but for rounding.
  * check: every rank computes all rows alone, too, and compares; memory and differences must be within limits. */
+#include "bench/measure.h"
 #include "codegen/program/carry.h"
 #include "frontend/sinter.h"
 #include "runtime/clock.h"
@@ -125,8 +126,8 @@ static bool compare(const sn_comm *c, int64_t rows, int64_t window, bool zigzag,
         for (int64_t r = 0; r < HEADS * rows; r++) {
             int64_t at = r / rows * all + position(c, zigzag, rows, r % rows);
             for (int k = 0; k < WIDTH; k++)
-                off =
-                    fmax(off, fabs(mine->value[i][r * WIDTH + k] - whole.value[i][at * WIDTH + k]));
+                off = sn_bench_worse(
+                    off, fabs(mine->value[i][r * WIDTH + k] - whole.value[i][at * WIDTH + k]));
         }
         mine->off[i] = off / largest;
     }
@@ -147,7 +148,7 @@ static bool compare(const sn_comm *c, int64_t rows, int64_t window, bool zigzag,
 static void print_check(const measured *all, int ranks) {
     double off = 0;
     for (int r = 0; r < ranks; r++)
-        for (int i = 0; i < TENSORS; i++) off = fmax(off, all[r].off[i]);
+        for (int i = 0; i < TENSORS; i++) off = sn_bench_worse(off, all[r].off[i]);
     printf("largest difference to one rank: %.1e of the largest value\n", off);
 }
 

@@ -31,7 +31,7 @@ def compare(peer, name):
         sys.exit("%s: %s" % (name, out.stderr.strip()[-400:]))
     rows = [(int(i), float(p), weight[int(i)] / sum(weight)) for i, p in map(str.split, out.stdout.strip().split("\n")[:4])]
     print("%-9s largest difference %.4f; token llama.cpp expected: %s" %
-          (name, max(abs(a - b) for _, a, b in rows), ", ".join("%d %.4f %.4f" % r for r in rows)), flush=True)
+          (name, max((abs(a - b) for _, a, b in rows), key=lambda d: (d != d, d)), ", ".join("%d %.4f %.4f" % r for r in rows)), flush=True)
 
 
 if len(sys.argv) < 2:

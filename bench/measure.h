@@ -15,6 +15,7 @@
 #include "bench/probe.h"
 #include "runtime/base.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 
@@ -22,6 +23,11 @@ enum {
     SN_BENCH_SETUP = 512, /* size of the text that describes a peer's configuration */
     SN_BENCH_ROUNDS = 101 /* maximum number of rounds */
 };
+
+/* The larger error; one that is NaN is infinite, because fmax would leave it out. */
+static inline double sn_bench_worse(double worst, double error) {
+    return isnan(error) ? INFINITY : fmax(worst, error);
+}
 
 /* One measurement, as written to the JSON file. Missing numbers are NaN, missing texts "". */
 typedef struct sn_bench_record {

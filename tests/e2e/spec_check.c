@@ -169,8 +169,10 @@ static bool feed(const decoding *d, int64_t from, int64_t n, float *logits, sn_e
 
 /* Logits of one token, decoded and as `forward` gave them. */
 static void note_difference(check *c, const float *one, const float *all) {
-    for (int64_t v = 0; v < c->vocab; v++)
-        c->r->cached = fmax(c->r->cached, fabs((double)(one[v] - all[v])));
+    for (int64_t v = 0; v < c->vocab; v++) {
+        double d = fabs((double)(one[v] - all[v]));
+        if (!(d <= c->r->cached)) c->r->cached = d; /* NaN stays */
+    }
 }
 
 static bool judge_decoding(check *c, bool ok, const sn_error *err) {

@@ -94,7 +94,8 @@ static void check_folder(const char *name, int level) {
         /* unfused sums over keys go in vectors from the first to the longest row's last */
         double within = level ? 0 : 1e-5;
         for (int64_t t = 0; t < want[i].n; t++)
-            if (fabs(got[i].logits[t] - want[i].logits[t]) > within * (1 + fabs(want[i].logits[t])))
+            if (!(fabs(got[i].logits[t] - want[i].logits[t]) <=
+                  within * (1 + fabs(want[i].logits[t]))))
                 fail_msg("%s, level %d: the logits of text %d differ", name, level, i);
     }
     /* a search with one beam is the greedy text */

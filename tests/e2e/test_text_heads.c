@@ -251,7 +251,7 @@ static void check_embedding(lm *m, const family_folder *f, const double *want, i
     need(encoder_run(m, "embed", "embedding", &ids, NULL, 1, &got, &each, NULL, &err), &err);
     assert_int_equal(each, n);
     for (int i = 0; i < n; i++)
-        if (fabs(got[i] - want[i]) > 1e-4) fail_msg("%d: %g, wanted %g", i, got[i], want[i]);
+        if (!(fabs(got[i] - want[i]) <= 1e-4)) fail_msg("%d: %g, wanted %g", i, got[i], want[i]);
     free(got);
 }
 

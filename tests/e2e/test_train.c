@@ -163,10 +163,10 @@ static void test_every_family_learns(void **unused) {
         bench b = open_bench(&families[f], &t, -1, 2);
         fill_batch(&b, &families[f]);
         double before = mean_loss(&b), first = step(&b), last = 0;
-        if (fabs(before - first) > 1e-5 * first)
+        if (!(fabs(before - first) <= 1e-5 * first))
             fail_msg("%s: mean loss %g, loss of the first step %g", families[f].name, before,
                      first);
-        if (fabs(first - log(V)) > 0.7)
+        if (!(fabs(first - log(V)) <= 0.7))
             fail_msg("%s begins at a loss of %g, ln %d is %g", families[f].name, first, V, log(V));
         for (int i = 1; i < 40; i++) last = step(&b);
         if (!(last < 0.5 * first))
@@ -357,7 +357,7 @@ static void test_initial_weights(void **unused) {
         if (!w) fail_msg("no parameter %s", want[k].name);
         double mean, sigma = deviation(w, &mean);
         double wide = 4 * want[k].deviation / sqrt((double)w->bytes / 4);
-        if (fabs(mean - want[k].mean) > wide || fabs(sigma - want[k].deviation) > wide)
+        if (!(fabs(mean - want[k].mean) <= wide && fabs(sigma - want[k].deviation) <= wide))
             fail_msg("%s: mean %g, deviation %g", want[k].name, mean, sigma);
         sn_parameters_free(&p), sn_parameters_free(&again);
         sn_module_free(m.module);

@@ -103,7 +103,7 @@ static bool compare_part(void *user, double begin, double end, const int32_t *id
     const cJSON *list = cJSON_GetArrayItem(*part, 2);
     double b = cJSON_GetArrayItem(*part, 0)->valuedouble,
            e = cJSON_GetArrayItem(*part, 1)->valuedouble;
-    if (fabs(begin - b) > 1e-6 || fabs(end - e) > 1e-6)
+    if (!(fabs(begin - b) <= 1e-6 && fabs(end - e) <= 1e-6))
         return sn_fail(err, SN_ERR_RANGE, "%g to %g instead of %g to %g", begin, end, b, e);
     int64_t i = 0;
     cJSON_ArrayForEach(token, list) {

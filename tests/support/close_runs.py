@@ -19,14 +19,20 @@ def tensors(path):
     return meta, out
 
 
+def distance(x, y):
+    """Relative; infinite if a value is NaN, which JSON writes as null."""
+    away = float("inf") if x is None or y is None else abs(x - y) / abs(x)
+    return away if away == away else float("inf")
+
+
 def compare(a, b):
     lines = [[json.loads(x) for x in open(d + "/metrics.jsonl")] for d in (a, b)]
     assert [x["step"] for x in lines[0]] == [x["step"] for x in lines[1]], "other steps"
     found = {}
     for key in ("loss", "validation_loss"):
-        pairs = [(x[key], y[key]) for x, y in zip(*lines) if x.get(key) is not None]
+        pairs = [(x[key], y[key]) for x, y in zip(*lines) if key in x]
         if pairs:
-            found[key] = max(abs(x - y) / abs(x) for x, y in pairs)
+            found[key] = max(distance(x, y) for x, y in pairs)
     x, y = (float.fromhex(tensors(d + "/checkpoint.safetensors")[0]["sinter.norm"]) for d in (a, b))
     found["norm"] = abs(x - y) / abs(x)
     x, y = (tensors(d + "/model.safetensors")[1] for d in (a, b))

@@ -113,13 +113,20 @@ static bool compare(int root, const sn_value *x, const sn_value *y, double toler
                     size_t size) {
     bool same = x->dtype == y->dtype && x->rank == y->rank && x->n == y->n &&
                 (!x->rank || !memcmp(x->shape, y->shape, sizeof *x->shape * (size_t)x->rank));
+    int64_t nan = 0;
     if (!same) snprintf(why, size, "root %d has another type", root);
-    for (int64_t i = 0; i < x->n && same; i++)
+    for (int64_t i = 0; i < x->n && same; i++) {
+        nan += isnan(x->data[i]);
         if (!close_to(x->data[i], y->data[i], tolerance)) {
             snprintf(why, size, "root %d, element %lld of %lld: %.17g became %.17g", root,
                      (long long)i, (long long)x->n, x->data[i], y->data[i]);
             return false;
         }
+    }
+    if (nan > 1 && nan == x->n) {
+        snprintf(why, size, "root %d is NaN everywhere: nothing is compared", root);
+        return false;
+    }
     return same;
 }
 

@@ -119,7 +119,8 @@ static float error_of(const sn_weight *a, const sn_weight *b) {
     assert_int_equal(a->bytes, b->bytes);
     for (int64_t i = 0; i < sn_weight_elements(a); i++) {
         most = fmaxf(most, fabsf(x[i]));
-        error = fmaxf(error, fabsf(x[i] - y[i]));
+        float d = fabsf(x[i] - y[i]);
+        if (!(d <= error)) error = d; /* NaN stays */
     }
     return most ? error / most : error;
 }

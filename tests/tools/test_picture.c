@@ -41,7 +41,7 @@ static void check_case(const cJSON *item) {
     int i = 0;
     const cJSON *x;
     cJSON_ArrayForEach(x, want) {
-        if (fabs(got[i] - x->valuedouble) > 1e-5)
+        if (!(fabs(got[i] - x->valuedouble) <= 1e-5))
             fail_msg("%s, %s: pixel %d is %g, not %g", file, text, i, got[i], x->valuedouble);
         i++;
     }
