@@ -14,7 +14,7 @@ typedef struct options {
     const char *entry, *sizes, *levels, *backend, *off, *cache_dir;
     double tolerance;
     int64_t seed;
-    bool no_gradients, no_threads, no_decoding;
+    bool no_gradients, no_threads, no_decoding, allow_nan;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -35,6 +35,8 @@ static const arg table[] = {
      "do not compare the bits of 1, 2, 3 and 7 threads"},
     {"no-decoding", 0, ARG_FLAG, AT(no_decoding), NULL, NULL, 0, 0,
      "do not compare decoding with forward"},
+    {"allow-nan", 0, ARG_FLAG, AT(allow_nan), NULL, NULL, 0, 0,
+     "accept NaN where the evaluator has NaN, too; default: it fails"},
     {"backend", 0, ARG_CHOICE, AT(backend), "auto|native|onednn", "native", 0, 0,
      "kernels: Sinter's own, oneDNN's, or the faster one of each"},
     {"off", 0, ARG_TEXT, AT(off), "PASS,…", NULL, 0, 0, "passes to disable"},
@@ -52,6 +54,7 @@ static const arg_key keys[] = {
     {"error", "number", "largest error; null: nothing was measured"},
     {"limit", "number", "what it may be"},
     {"holds", "boolean", "the verdict"},
+    {"tokens", "integer?", "of check forward: length of the sequence that was decoded"},
     {"detail", "text?", "where it does not hold, or why nothing could be compared"},
     {0}};
 
@@ -85,6 +88,7 @@ static void print_json(const check_report *r) {
         json_number(&j, "error", c->error);
         json_number(&j, "limit", c->limit);
         json_bool(&j, "holds", c->holds);
+        if (c->tokens) json_int(&j, "tokens", c->tokens);
         if (c->detail[0]) json_text(&j, "detail", c->detail);
         json_end(&j);
     }
@@ -135,6 +139,9 @@ static void print_table(const check_report *r) {
             printf("FAILED: %s, %s, %s: error %.3g, limit %.3g: %s\n", r->cell[i].entry,
                    r->cell[i].of, r->cell[i].check, r->cell[i].error, r->cell[i].limit,
                    r->cell[i].detail);
+    for (int i = 0; i < r->n; i++)
+        if (r->cell[i].tokens)
+            printf("decoding was compared over %lld tokens\n", (long long)r->cell[i].tokens);
     printf("%d checks, %d failed\n", r->n, failed);
 }
 
@@ -167,6 +174,7 @@ int cmd_check(int argc, char **argv) {
                        .gradients = !o.no_gradients,
                        .threads = !o.no_threads,
                        .decoding = !o.no_decoding,
+                       .allow_nan = o.allow_nan,
                        .progress = show,
                        .ctx = &progress};
     bool ok = run_given_read(&o.input, &given, &err) &&

@@ -10,13 +10,17 @@ void look_summarise(const char *name, sn_dtype t, int rank, const int64_t *shape
                     const void *data) {
     double sum = 0, square = 0, lo = INFINITY, hi = -INFINITY;
     int64_t count = 1;
+    bool nan = false;
     for (int i = 0; i < rank; i++) count *= shape[i];
     for (int64_t i = 0; i < count; i++) {
         double x = sn_dtype_load(t, data, i);
         sum += x, square += x * x;
-        lo = fmin(lo, x), hi = fmax(hi, x);
+        lo = fmin(lo, x), hi = fmax(hi, x); /* which leave NaN out */
+        nan |= isnan(x);
     }
-    double n = (double)count, mean = sum / n, deviation = sqrt(fmax(square / n - mean * mean, 0));
+    if (nan) sum = square = lo = hi = NAN; /* without a sign, which printf would show */
+    double n = (double)count, mean = sum / n, variance = square / n - mean * mean,
+           deviation = nan ? NAN : sqrt(fmax(variance, 0));
     if (screen()->json) {
         json_out j = json_begin(stdout);
         json_text(&j, "name", name);

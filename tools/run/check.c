@@ -130,9 +130,9 @@ static void compare_tensor(const checker *c, const run_tensor *got, const sn_val
         double w = want->data[i], x = sn_dtype_load((sn_dtype)got->node->dtype, got->data, i);
         if (got->node->dtype == SN_F32) w = (float)w; /* may overflow */
         if (!is_decided(w, near->data[i])) continue;
-        bool finite = isfinite(w) && isfinite(x);
-        double far = finite ? fabs(x - w) : (isnan(w) && isnan(x)) || x == w ? 0 : INFINITY;
-        if (finite) size = fmax(size, fabs(w)), rounding = fmax(rounding, fabs(near->data[i] - w));
+        double far = check_distance(c->o, x, w);
+        if (isfinite(w) && isfinite(x))
+            size = fmax(size, fabs(w)), rounding = fmax(rounding, fabs(near->data[i] - w));
         if (far > worst) worst = far, at = i;
     }
     /* a gradient of 0 is a sum of others' terms, and has their rounding */
@@ -145,9 +145,18 @@ static void compare_tensor(const checker *c, const run_tensor *got, const sn_val
     if (fails || cell->limit < limit) cell->limit = limit;
     if (!fails) return;
     char text[400];
-    snprintf(text, sizeof text, "%s '%.120s', element %lld of %lld: %.9g, not %.9g (%.100s)",
-             got->state ? "state" : "output", got->name, (long long)at, (long long)got->n,
-             sn_dtype_load((sn_dtype)got->node->dtype, got->data, at), want->data[at], sizes);
+    int n = snprintf(text, sizeof text,
+                     "%s '%.120s', element %lld of %lld: ", got->state ? "state" : "output",
+                     got->name, (long long)at, (long long)got->n);
+    double x = sn_dtype_load((sn_dtype)got->node->dtype, got->data, at), w = want->data[at];
+    if (isnan(x) && isnan(w))
+        snprintf(text + n, sizeof text - (size_t)n,
+                 "NaN, in the evaluator too, so it shows nothing (%.100s); --check-nan of `sinter "
+                 "call` names the operation, --allow-nan accepts it",
+                 sizes);
+    else
+        snprintf(text + n, sizeof text - (size_t)n, "%.9g, not %.9g (%.100s)",
+                 isnan(x) ? (double)NAN : x, w, sizes);
     fail_cell(cell, text);
 }
 

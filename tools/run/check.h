@@ -18,6 +18,7 @@ typedef struct check_options {
     double tolerance; /* of errors relative to a tensor's largest element */
     uint64_t seed;    /* of parameters that the model has no weights for */
     bool gradients, threads, decoding;
+    bool allow_nan; /* NaN in a result equals NaN in what it is compared with; else nothing */
     void (*progress)(void *ctx, const char *what);
     void *ctx;
 } check_options;
@@ -27,6 +28,7 @@ typedef struct check_cell {
     char entry[64], of[16]; /* of: "results", "gradients" */
     char check[24];         /* "level 0", "threads", "differences", "forward" */
     double error, limit;    /* error: NAN if nothing was measured, as of equal bits */
+    int64_t tokens;         /* of decoding that was compared with forward; 0: something else was */
     bool holds;
     char detail[400]; /* where the largest error is, or why nothing could be compared */
 } check_cell;
@@ -42,6 +44,8 @@ bool check_model(const check_options *o, check_report *r, sn_error *err);
 void check_report_free(check_report *r);
 bool check_holds(const check_report *r);
 
+/* |got - want|; 0: equal infinities; INFINITY: one of them is not finite, or NaN that is not allowed. */
+double check_distance(const check_options *o, double got, double want);
 /* check_report.c: the cell of that name, added if it is new; NULL: out of memory. */
 check_cell *check_add(check_report *r, const char *entry, const char *of, const char *check);
 /* check_decode.c: prefill and decode against forward, with a session of a module that has all three; adds a

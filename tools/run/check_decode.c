@@ -1,15 +1,18 @@
 /* check_decode.c: decoding against forward: what `prefill` and `decode` give for a sequence, step by step,
  * is what `forward` gives for all of it. Entries are matched by the names of their inputs and outputs: an
- * axis of forward that depends on T is one token in decode, or is absent from its outputs. */
+ * axis of forward that depends on T is one token in decode, or is absent from its outputs. Unless sizes are
+ * given, the sequence is longer than every window, block and ring of rows in the graph, as far as the context
+ * goes. */
 #include "tools/run/check.h"
 #include "codegen/program/program.h"
+#include "codegen/program/sizes.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALL = 7, PROMPT = 5, MOST = 64 };
+enum { LEAST = 256, BEYOND = 64, PROMPT = 5, MOST = 64 };
 
 typedef struct decoding {
     const check_options *o;
@@ -17,7 +20,7 @@ typedef struct decoding {
     sn_module *m;
     const sn_entry *forward, *prefill, *decode;
     const sn_binding *whole, *one; /* the output that both have */
-    look_inputs in;                /* of forward, for ALL tokens */
+    look_inputs in;                /* of forward, for all tokens */
     run_results all;
     int axis; /* of `whole` that is T */
     double error, largest;
@@ -42,6 +45,80 @@ static const sn_node *input_of(sn_module *m, const sn_entry *e, const char *name
             !strcmp(sn_attr_str(order.node[i], SN_A_name, ""), name))
             return order.node[i];
     return NULL;
+}
+
+/* ---- the length ---- */
+
+typedef struct positions {
+    sn_module *m;
+    bool *is;        /* [nodes] made of positions and constants only */
+    int64_t largest; /* constant that is compared with a position, or divides it, … */
+} positions;
+
+static const sn_node *behind_views(const sn_node *n) {
+    while (n->n_in == 1 && (sn_ops[n->op].flags & SN_OPF_VIEW || n->op == SN_OP_cast)) n = n->in[0];
+    return n;
+}
+
+static bool is_bound(sn_op op) {
+    static const sn_op with[] = {SN_OP_lt,  SN_OP_le,  SN_OP_eq,  SN_OP_ne,  SN_OP_add,
+                                 SN_OP_sub, SN_OP_div, SN_OP_mod, SN_OP_min, SN_OP_max};
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++)
+        if (op == with[i]) return true;
+    return op == SN_OP_shift_right;
+}
+
+static void find_bounds(positions *p, sn_order order) {
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        bool named = n->op == SN_OP_input && !strcmp(sn_attr_str(n, SN_A_name, ""), "past");
+        bool is = n->op == SN_OP_iota || n->op == SN_OP_dim_value || named ||
+                  (n->op == SN_OP_arg && !sn_is_float(n));
+        int of = 0, constants = 0;
+        for (int k = 0; k < n->n_in; k++) {
+            of += p->is[n->in[k]->id];
+            constants += behind_views(n->in[k])->op == SN_OP_const;
+        }
+        bool plain = sn_ops[n->op].kind == SN_ELEM || sn_ops[n->op].flags & SN_OPF_VIEW;
+        p->is[n->id] = is || (plain && of && of + constants == n->n_in);
+        for (int k = 0; of && is_bound((sn_op)n->op) && k < n->n_in; k++) {
+            const sn_node *c = behind_views(n->in[k]);
+            double v = c->op == SN_OP_const ? fabs(sn_attr_flt(c, SN_A_value, 0)) : 0;
+            if (n->op == SN_OP_shift_right) v = v < 32 ? ldexp(1, (int)v) : 0;
+            if (v < INT32_MAX && v > (double)p->largest) p->largest = (int64_t)v;
+        }
+        for (int k = 0; k < n->n_attr; k++)
+            if (sn_attr_table[n->attr[k].key].kind == SN_AK_REGION)
+                find_bounds(p, sn_region_topo(p->m, n->attr[k].r));
+    }
+}
+
+/* Past every window that the entries have; at least LEAST tokens, at most the context. */
+static bool length_of(decoding *d, int64_t *out) {
+    const sn_entry *e[] = {d->forward, d->decode};
+    positions p = {.m = d->m, .is = calloc(sn_module_node_count(d->m) + 1, sizeof *p.is)};
+    if (!p.is) return sn_fail(d->err, SN_ERR_MEMORY, "out of memory");
+    int64_t context = sn_symbol_at(d->m, sn_symbol_find(d->m, "T"))->hi;
+    int past = sn_symbol_find(d->m, "P");
+    if (past >= 0 && sn_symbol_at(d->m, past)->hi < context)
+        context = sn_symbol_at(d->m, past)->hi + 1;
+    for (int i = 0; i < 2; i++) find_bounds(&p, sn_entry_topo(d->m, e[i]));
+    free(p.is);
+    *out = p.largest < context && p.largest + BEYOND > LEAST ? p.largest + BEYOND : LEAST;
+    if (*out > context) *out = context;
+    return true;
+}
+
+/* The tokens that --sizes asks for: T, or P and one more. */
+static bool sizes_of(decoding *d, char *sizes, size_t size) {
+    int64_t length = 0, symbol[LOOK_SYMBOLS];
+    int t = sn_symbol_find(d->m, "T"), past = sn_symbol_find(d->m, "P");
+    if (!length_of(d, &length)) return false;
+    memset(symbol, 0, sizeof symbol);
+    if (d->o->sizes && !sn_sizes_read(d->m, "sizes", d->o->sizes, symbol, d->err)) return false;
+    if (symbol[t]) length = symbol[t];
+    if (past >= 0 && symbol[past] >= length) length = symbol[past] + 1;
+    return run_sizes(d->m, d->forward, d->o->given, length, 1, false, NULL, sizes, size, d->err);
 }
 
 /* An output of both, which forward has for every token. */
@@ -143,34 +220,40 @@ static void compare_token(decoding *d, const double *one, int64_t token, int64_t
     for (int64_t i = 0; i < n; i++) {
         int64_t at = (i / inner * w->shape[d->axis] + token) * inner + i % inner;
         double want = sn_dtype_load((sn_dtype)w->node->dtype, w->data, at);
-        double far = fabs(one[i] - want);
-        d->largest = fmax(d->largest, fabs(want));
-        if (far > d->error || isnan(far)) d->error = isnan(far) ? INFINITY : far, d->at = token;
+        double far = check_distance(d->o, one[i], want);
+        if (isfinite(want)) d->largest = fmax(d->largest, fabs(want));
+        if (far > d->error) d->error = far, d->at = token;
     }
 }
 
-/* The inputs of forward that decode does not have are zero: every token is of one document, of no
- * prefix. */
+static bool is_given(const run_given *g, const char *name) {
+    for (int i = 0; g && i < g->n; i++)
+        if (!strcmp(g->item[i].name, name)) return true;
+    return false;
+}
+
+/* The inputs of forward that decode does not have are zero unless they are given: every token is of one
+ * document, of no prefix. */
 static void clear_others(decoding *d) {
     for (int i = 0; i < d->in.n_data; i++) {
         sn_arg_binding *a = &d->in.arg[i];
         size_t bytes = sn_dtype_size(a->dtype);
         for (int k = 0; k < a->rank; k++) bytes *= (size_t)a->shape[k];
-        if (!input_of(d->m, d->decode, a->name) &&
+        if (!is_given(d->o->given, a->name) && !input_of(d->m, d->decode, a->name) &&
             !(d->prefill && input_of(d->m, d->prefill, a->name)))
             memset(a->data, 0, bytes);
     }
 }
 
-static bool walk(decoding *d, int64_t vocab) {
+static bool walk(decoding *d, int64_t vocab, int64_t *compared) {
     char sizes[512];
-    bool ok = run_sizes(d->m, d->forward, d->o->given, ALL, 1, false, NULL, sizes, sizeof sizes,
-                        d->err) &&
+    bool ok = sizes_of(d, sizes, sizeof sizes) &&
               run_inputs_make(&d->in, sn_session_program(d->s), d->forward->name, sizes,
                               d->o->given, vocab, d->err);
     if (!ok) return false;
     int t = sn_symbol_find(d->m, "T");
     int64_t tokens = d->in.symbol[t], n = 1, from = 0;
+    *compared = tokens;
     clear_others(d);
     ok = run_entry(d->s, d->m, d->forward, &d->in, false, &d->all, d->err);
     const run_tensor *w = d->all.list;
@@ -218,13 +301,14 @@ bool check_decoding(const check_options *o, sn_session *s, int64_t vocab, check_
     if (!cell) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (!match_outputs(&d))
         sn_fail(&own, SN_ERR_USAGE, "no output of decode is one of forward for each of T tokens");
-    else if (walk(&d, vocab)) {
+    else if (walk(&d, vocab, &cell->tokens)) {
         cell->error = d.largest > 0 ? d.error / d.largest : d.error;
         cell->limit = fmax(o->tolerance, 1e-4);
         cell->holds = cell->error <= cell->limit;
         if (!cell->holds)
-            snprintf(cell->detail, sizeof cell->detail, "'%s' of token %lld differs by %.3g",
-                     d.whole->name, (long long)d.at, d.error);
+            snprintf(cell->detail, sizeof cell->detail,
+                     "'%s' of token %lld of %lld differs by %.3g", d.whole->name, (long long)d.at,
+                     (long long)cell->tokens, d.error);
     }
     if (own.code) {
         cell->holds = false;

@@ -1,4 +1,4 @@
-/* check_report.c: the list of what was checked; see check.h. */
+/* check_report.c: the list of what was checked, and how far numbers are apart; see check.h. */
 #include "tools/run/check.h"
 
 #include <math.h>
@@ -15,6 +15,11 @@ bool check_holds(const check_report *r) {
     bool ok = r->n > 0;
     for (int i = 0; i < r->n; i++) ok &= r->cell[i].holds;
     return ok;
+}
+
+double check_distance(const check_options *o, double got, double want) {
+    if (isfinite(got) && isfinite(want)) return fabs(got - want);
+    return got == want || (o->allow_nan && isnan(got) && isnan(want)) ? 0 : INFINITY;
 }
 
 check_cell *check_add(check_report *r, const char *entry, const char *of, const char *check) {
