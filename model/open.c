@@ -453,12 +453,14 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
         !check_vocabulary(m->source, m->model.source_vocab, err) || !open_labels(m, err) ||
         !lm_open_ends(m, m->dir ? m->dir->path : o->checkpoint, err))
         return false;
+    const sn_weights *w = lm_weights(m);
+    bool runs = !o->build_only && !o->compile_only;
+    if (runs && !check_kind(m, o, err)) return false;
+    /* build_only: whoever makes a session may have other values for a tensor */
+    if (w && !o->build_only && !check_weights(m, w, err)) return false;
+    if (w && !check_unused(m, o, w, err)) return false;
     if (o->build_only) return true;
     m->state_bytes = storage_of_states(m->model.module, o->compile.cache);
-    if (!o->compile_only && !check_kind(m, o, err)) return false;
-    const sn_weights *w = lm_weights(m);
-    if (w && !o->compile_only && (!check_weights(m, w, err) || !check_unused(m, o, w, err)))
-        return false;
     sn_options compile = o->compile;
     take_recorded(m, &compile);
     if (o->prepare && !o->prepare(o->user, &m->model, &compile, err)) return false;

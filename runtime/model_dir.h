@@ -24,6 +24,8 @@ typedef struct sn_model_dir {
  * another name is used. Of a GGUF file, keys and tensors get the names that they have in a folder.
  * NULL on error: the message says what is missing and how to create it. */
 sn_model_dir *sn_model_dir_open(const char *path, sn_error *err);
+/* Whether sn_model_dir_open would find weights there: a folder may hold a config only. */
+bool sn_model_dir_has_weights(const char *path);
 /* Only the config of a model folder or GGUF file. The caller frees it. */
 sn_config *sn_model_dir_config(const char *path, sn_error *err);
 void sn_model_dir_close(sn_model_dir *m); /* NULL is allowed */

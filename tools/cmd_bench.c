@@ -10,6 +10,7 @@
 #include "tools/cmd.h"
 #include "model/installed.h"
 #include "model/model_source.h"
+#include "model/open.h"
 #include "runtime/problems.h"
 
 #include <limits.h>
@@ -162,6 +163,16 @@ static bool run_attention(const options *o, const sn_bench_options *b, sn_bench_
     return o->sweep ? sn_bench_sweep(b, r, err)
                     : sn_bench_masks(b, o->mask, o->shape, o->backward, r, err);
 }
+/* Whether a folder or GGUF file is one that other commands accept. A folder may have a config only. */
+static bool check_folder(const char *path, sn_error *err) {
+    if (access(path, F_OK) || !sn_model_dir_has_weights(path)) return true;
+    const lm_options o = {
+        .path = path, .entries = SN_ALL_ENTRIES, .any_model = true, .build_only = true};
+    lm *m = lm_open(&o, err);
+    lm_close(m);
+    return m;
+}
+
 static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode mode,
                      sn_bench_report *r, sn_error *err) {
     model_source code = {0};
@@ -171,7 +182,9 @@ static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode 
                            .mode = mode,
                            .clip = o->clip,
                            .sizes = o->sizes};
-    if (!model_source_is(o->model)) return sn_bench_models(b, &what, r, err);
+    if (!model_source_is(o->model))
+        return (!b->total->counting || check_folder(o->model, err)) &&
+               sn_bench_models(b, &what, r, err);
     bool ok = model_source_open(o->model, b->cache_dir, &code, err);
     what.model = code.name;
     what.define = code.define;
@@ -464,17 +477,20 @@ static bool run_states(int kind, const options *o, const sn_bench_options *b, sn
 
 /* After `compare MODEL`: the kernels of the lowest and the highest level by family, with their times and
  * bytes, as `sinter explain --diff` prints them. Returns its exit code. */
-static int compare_kernels(const options *o) {
+static int compare_kernels(const options *o, const sn_bench_record *measured) {
     const char *first = o->levels, *last = first + strlen(first) - 1;
     const char *tokens = o->tokens ? o->tokens : "64";
     if (o->decode || *first == *last) return EXIT_OK;
-    char diff[8], sizes[64], threads[24];
+    const char *space = strrchr(measured->name, ' '); /* the name ends with the entry */
+    char diff[8], sizes[64], threads[24], entry[64];
+    snprintf(entry, sizeof entry, "%s", space ? space + 1 : "forward");
     snprintf(diff, sizeof diff, "%c,%c", *first, *last);
     snprintf(sizes, sizeof sizes, "B=%lld,T=%.*s", (long long)o->batch,
              (int)strspn(tokens, "0123456789"), tokens);
-    if (o->sizes) snprintf(sizes, sizeof sizes, "%s", o->sizes);
+    if (o->sizes || strchr(measured->shape, '='))
+        snprintf(sizes, sizeof sizes, "%s", o->sizes ? o->sizes : measured->shape);
     snprintf(threads, sizeof threads, "%lld", (long long)o->threads);
-    const char *line[24] = {"explain", "--time", "--entry", "forward",   "--diff", diff,
+    const char *line[24] = {"explain", "--time", "--entry", entry,       "--diff", diff,
                             "--sizes", sizes,    "-q",      "--threads", threads};
     int n = 11;
     const char *const more[][2] = {{"--weights", o->weights},
@@ -483,7 +499,12 @@ static int compare_kernels(const options *o) {
                                    {"--cache-dir", o->cache_dir}};
     for (int i = 0; i < 4; i++)
         if (more[i][1]) line[n++] = more[i][0], line[n++] = more[i][1];
-    if (access(o->model, F_OK)) line[n++] = "--preset";
+    if (access(o->model, F_OK))
+        line[n++] = "--preset";
+    else if (!model_source_is(o->model) && !sn_model_dir_has_weights(o->model))
+        return screen_note(model_name, "%s has no weights, so its kernels are not listed",
+                           o->model),
+               EXIT_OK;
     line[n++] = o->model;
     printf("\nkernels of the levels, ");
     fflush(stdout);
@@ -532,11 +553,14 @@ static int measure(int argc, char **argv, bool levels) {
         err = (sn_error){0};
     }
     if (ok || partial) ok = report(&o, &b, &r, levels, &err);
+    bool kernels = ok && levels && !o.json && r.n && !strcmp(kind_of(kind), "model");
+    code = ok ? cmd_finish(c->name) : cmd_fail(c->name, &err);
+    if (screen_stopped())
+        code = EXIT_STOPPED;
+    else if (kernels && code == EXIT_OK)
+        code = compare_kernels(&o, &r.list[0]);
     sn_bench_report_free(&r);
-    if (!ok) code = cmd_fail(c->name, &err);
-    if (screen_stopped()) return EXIT_STOPPED;
-    if (ok && levels && !o.json && !strcmp(kind_of(kind), "model")) return compare_kernels(&o);
-    return ok ? cmd_finish(c->name) : code;
+    return code;
 }
 
 /* sinter --complete bench WORDS…: benchmarks, or the words of one. */

@@ -115,6 +115,13 @@ sn_model_dir *sn_model_dir_open(const char *path, sn_error *err) {
     return NULL;
 }
 
+bool sn_model_dir_has_weights(const char *path) {
+    char *weights = sn_gguf_is_file(path) ? NULL : find_weights(path, NULL);
+    bool has = weights || sn_gguf_is_file(path);
+    free(weights);
+    return has;
+}
+
 sn_config *sn_model_dir_config(const char *path, sn_error *err) {
     sn_config *c = NULL;
     if (sn_gguf_is_file(path)) {

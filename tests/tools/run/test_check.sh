@@ -46,9 +46,64 @@ for wrong in 0 0.01; do
     sed "s/WRONG/$wrong/" "$tmp/wrong.c" >"$tmp/wrong$wrong.c"
     run $([ $wrong = 0 ]; echo $?) check "$tmp/wrong$wrong.c" --levels 4 --no-gradients --no-threads
 done
-prints "^FAILED: decode, results, forward: error .*'y' of token [0-6] differs by 0.0"
+prints "^FAILED: decode, results, forward: error .*'y' of token [0-9]* of 64 differs by 0.0"
 run 1 check "$tmp/wrong0.c" --entry forward --levels 4 --no-threads
 prints "^FAILED: forward, gradients, differences: .*gradient of 'x': slope 0"
+
+# a decode that goes wrong after a number of tokens: past the default length, which grows with what positions are compared with
+cat >"$tmp/late.c" <<'END'
+#include <sinter/models.h>
+SN_MODEL(m, o) {
+    (void)o;
+    sn_dim T = sn_symbol(m, "T", 1, 2048), P = sn_symbol(m, "P", 0, 2047);
+    sn_entry_begin(m, "forward");
+    sn_output("y", sn_input(m, "x", SN_F32, 1, T, 3));
+    sn_entry_begin(m, "decode");
+    sn_tensor late = sn_cast(sn_ge(sn_add(sn_arange(m, SN_I32, 1), P), LATE), SN_F32);
+    sn_output("y", sn_add(sn_input(m, "x", SN_F32, 1, 1, 3), sn_mul(late, 0.01)));
+}
+END
+for late in 40 700; do
+    sed "s/LATE/$late/" "$tmp/late.c" >"$tmp/late$late.c"
+    run 1 check "$tmp/late$late.c" --levels 4 --no-gradients --no-threads
+    prints "^FAILED: decode, results, forward: error .*'y' of token [0-9]* of $([ $late = 40 ] && echo 256 || echo 764) differs by 0.01"
+done
+run 0 check "$tmp/late40.c" --levels 4 --no-gradients --no-threads --sizes T=40
+prints '^decoding was compared over 40 tokens$'
+run 1 check "$tmp/late40.c" --levels 4 --no-gradients --no-threads --sizes T=2,P=40
+run 1 check "$tmp/late40.c" --levels 4 --no-gradients --no-threads --sizes T=41 --json
+prints '"holds": false, "tokens": 41'
+
+# NaN shows nothing, on both sides either
+cat >"$tmp/nan.c" <<'END'
+#include <sinter/models.h>
+SN_MODEL(m, o) {
+    (void)o;
+    sn_entry_begin(m, "forward");
+    sn_output("y", sn_log(sn_sub(sn_input(m, "x", SN_F32, 4), 9)));
+}
+END
+run 1 check "$tmp/nan.c" --levels 0,4 --no-gradients --no-threads
+prints "^FAILED: forward, results, level 0: error inf, .*'y', element 0 of 4: NaN, in the evaluator too"
+prints '^2 checks, 2 failed$'
+run 0 check "$tmp/nan.c" --levels 0,4 --no-gradients --no-threads --allow-nan
+run 0 call "$tmp/nan.c"
+prints '^y \[4\] mean nan, deviation nan, min nan, max nan$'
+run 0 call "$tmp/nan.c" -i x=9.5..10
+prints '^y \[4\] mean -[0-9.]*, deviation'
+run 0 bench model "$tmp/nan.c" --levels 4 --rounds 5 --seconds 0.0001
+prints '  inf'
+
+# every command opens a folder as strictly as generate does: here with a layer more than its config has
+run 0 import "$source/examples/models/stories260K/stories260K.bin" -o "$tmp/strict"
+sed -i 's/"num_hidden_layers":.5/"num_hidden_layers": 4/' "$tmp/strict/config.json"
+for command in "call --sizes T=4" check explain "report -o $tmp/r.html" "bench compare --tokens 4" "bench model --tokens 4" generate "eval $tmp/nan.c"; do
+    # shellcheck disable=SC2086
+    set -- $command
+    [ "$1" = bench ] && one="$1 $2" && shift 2 || one=$1 && [ "$one" = "$1" ] && shift
+    # shellcheck disable=SC2086
+    refused 1 'llama models have no parameters for 9 of the tensors (model.layers.4' $one "$tmp/strict" "$@"
+done
 
 # gradients of any number of entries; an input that the program need not read; arrays of an archive that others read
 cat >"$tmp/many.c" <<'END'
@@ -99,5 +154,13 @@ refused 2 "gives 'ids' twice" call "$tmp/plain.c" -i ids=1 -i ids=2
 # bench: sizes of any name
 run 0 bench model "$tmp/plain.c" --sizes N=7 --levels 4 --rounds 5 --seconds 0.0001
 prints '^plain double  *N=7 '
+# the kernels of a comparison are those of the entry that was measured
+run 0 bench compare "$tmp/plain.c" --sizes N=7 --levels 0,4 --rounds 5 --seconds 0.0001
+prints '^kernels of the levels, entry double (N=7)'
+# a folder with a config only is measured with random weights; its kernels cannot be listed
+mkdir "$tmp/config"
+cp "$tmp/strict/config.json" "$tmp/config"
+run 0 bench compare "$tmp/config" --tokens 4 --levels 0,4 --rounds 5 --seconds 0.0001
+says 'config has no weights, so its kernels are not listed'
 echo "$cases runs, $failures failures"
 [ $failures = 0 ]
