@@ -265,13 +265,24 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e) {
 
 /* ---- states written in place ---- */
 
+/* Whether x is y with its axes in this order; NULL: as they are. */
+static bool is_moved(const sn_node *x, const sn_node *y, const int64_t *order) {
+    if (!order) return x == y;
+    if (x->op != SN_OP_transpose || x->in[0] != y) return false;
+    return !memcmp(sn_attr_get(x, SN_A_perm)->v, order, sizeof *order * (size_t)x->rank);
+}
+
 /* Whether the kernel reads operand i, a state, before it writes result o there: element by element, each
- * at the index that it writes; or its row of the table says so. */
-static bool reads_in_place(const sn_node *n, int i, int o) {
+ * at the index that it writes; or its row of the table says so. order: in which the state has the result's axes, and
+ * the operand those of the state; NULL: in the same. */
+static bool reads_in_place(const sn_node *n, int i, int o, const int64_t *order) {
     const sn_kernel_traits *kernel = sn_kernel_of(n);
     const sn_region *r = kernel->region == SN_NO_REGION ? NULL : sn_attr_region(n, kernel->region);
     int arg = sn_kernel_region_arg(n, i);
-    if (n->in[i]->op != SN_OP_state ||
+    int64_t back[SN_MAX_RANK];
+    for (int a = 0; order && a < n->in[i]->rank; a++) back[order[a]] = a;
+    const sn_node *state = sn_below_views(n->in[i]);
+    if (!is_moved(n->in[i], state, order ? back : NULL) ||
         !sn_shapes_equal(n->in[i], n->n_result > 1 ? n->result_type[o] : n))
         return false;
     if (o && kernel->in_place.result == o) return kernel->in_place.operand == i;
@@ -282,16 +293,21 @@ static bool reads_in_place(const sn_node *n, int i, int o) {
     return r && arg >= 0 && sn_reads_before(r, arg, o);
 }
 
-static bool reads_elsewhere(const sn_node *n, const char *state, int o) {
+static bool reads_elsewhere(const sn_node *n, const char *state, int o, const int64_t *order) {
     for (int i = 0; i < n->n_in; i++)
-        if (is_state(sn_below_views(n->in[i]), state) && !reads_in_place(n, i, o)) return true;
+        if (is_state(sn_below_views(n->in[i]), state) && !reads_in_place(n, i, o, order))
+            return true;
     return false;
 }
 
-/* The assignment that uses result i of n directly; NULL: none. */
-static const sn_binding *taker(const sn_entry *e, const sn_node *n, int i) {
+/* The assignment that uses result i of n directly, or with its axes in another order, which kernels that say
+ * themselves what they overwrite can write; NULL: none. */
+static const sn_binding *taker(const sn_entry *e, const sn_node *n, int i, const int64_t **axes) {
     for (int a = 0; a < e->n_assign; a++) {
         const sn_node *v = e->assign[a].node;
+        const bool moved = v->op == SN_OP_transpose && i && sn_kernel_of(n)->in_place.result == i;
+        *axes = moved ? sn_attr_get(v, SN_A_perm)->v : NULL;
+        if (moved) v = v->in[0];
         bool it = n->n_result == 1 ? v == n
                                    : v->op == SN_OP_result && v->in[0] == n &&
                                          sn_attr_int(v, SN_A_index, 0) == i;
@@ -300,10 +316,11 @@ static const sn_binding *taker(const sn_entry *e, const sn_node *n, int i) {
     return NULL;
 }
 
-const char *sn_inplace_target(const sn_entry *e, sn_order order, int at, int i) {
+const char *sn_inplace_target(const sn_entry *e, sn_order order, int at, int i,
+                              const int64_t **axes) {
     sn_node *n = order.node[at];
-    const sn_binding *a = taker(e, n, i);
-    if (!a || reads_elsewhere(n, a->name, i)) return NULL;
+    const sn_binding *a = taker(e, n, i, axes);
+    if (!a || reads_elsewhere(n, a->name, i, *axes)) return NULL;
     for (int k = at + 1; k < order.n; k++) {
         if (sn_is_view(order.node[k])) continue;
         for (int j = 0; j < order.node[k]->n_in; j++)

@@ -13,7 +13,8 @@ sn_order sn_plan_order(sn_module *m, const sn_entry *e);
 /* The name of the state that result i of kernel n may overwrite directly; NULL: none. n must be at
  * position `at` of the order. Requires that nothing later in the order, and no output or other
  * assignment, reads the state's old value, and that the kernel reads it only at the index that it
- * writes. */
-const char *sn_inplace_target(const sn_entry *e, sn_order order, int at, int i);
+ * writes. *axes: the order in which the state has the result's axes; NULL: their own. */
+const char *sn_inplace_target(const sn_entry *e, sn_order order, int at, int i,
+                              const int64_t **axes);
 
 #endif

@@ -321,12 +321,15 @@ static void plan_kernel(sn_planner *p, sn_node *n) {
         bool whole = !reader || kernel->contiguous;
         if (kernel->writes_into_concat && reader && place_in_concat(p, reader, &s->out[i]))
             continue;
-        const char *target = p->inside ? NULL : sn_inplace_target(p->entry, p->order, p->at, i);
+        const int64_t *axes = NULL;
+        const char *target =
+            p->inside ? NULL : sn_inplace_target(p->entry, p->order, p->at, i, &axes);
         const int64_t *order = whole ? NULL : storage_order(p, reader);
         int64_t along[SN_MAX_RANK];
         if (reader && kernel->follows_sequence && type->rank == s->in[1].rank)
             order = order_of_sequence(&s->in[1], order, along);
-        s->out[i] = target ? sn_planner_state(p, type, target) : sn_planner_fresh(p, type, order);
+        s->out[i] =
+            target ? sn_planner_state(p, type, target, axes) : sn_planner_fresh(p, type, order);
     }
     p->view[n->id] =
         sn_arena_alloc(p->m, sizeof *s->out * n->n_result); /* the step's may be reordered */

@@ -51,10 +51,11 @@ int sn_planner_find_buffer(const sn_planner *p, sn_buffer_kind kind, const char 
     return -1;
 }
 
-sn_view sn_planner_state(sn_planner *p, const sn_node *type, const char *name) {
+sn_view sn_planner_state(sn_planner *p, const sn_node *type, const char *name,
+                         const int64_t *order) {
     int b = sn_planner_find_buffer(p, SN_BUF_STATE, name);
     if (b < 0) b = sn_planner_buffer(p, SN_BUF_STATE, type, name);
-    return sn_view_whole(p->m, b, (sn_dtype)type->dtype, type->rank, type->shape, NULL);
+    return sn_view_whole(p->m, b, (sn_dtype)type->dtype, type->rank, type->shape, order);
 }
 
 /* ---- copies: a `map_reduce` kernel whose body is its argument ---- */

@@ -26,7 +26,8 @@ int sn_planner_buffer(sn_planner *p, sn_buffer_kind kind, const sn_node *type, c
 sn_step *sn_planner_step(sn_planner *p, sn_node *node, int n_in, int n_out);
 /* The buffer with this name, -1: there is none; the whole of a state, as the destination. */
 int sn_planner_find_buffer(const sn_planner *p, sn_buffer_kind kind, const char *name);
-sn_view sn_planner_state(sn_planner *p, const sn_node *type, const char *name);
+sn_view sn_planner_state(sn_planner *p, const sn_node *type, const char *name,
+                         const int64_t *order);
 /* The view of a node; of several results the first. */
 void sn_planner_set_view(sn_planner *p, const sn_node *n, sn_view v);
 sn_view sn_planner_view(sn_planner *p, const sn_node *n);

@@ -71,8 +71,9 @@ void sn_planner_scan(sn_planner *p, sn_node *n) {
     for (int i = 0; i < c.s.n_in; i++) in[i] = sn_planner_view(p, n->in[i]);
     for (int i = 0; i < n->n_result; i++) {
         const sn_node *type = n->n_result > 1 ? n->result_type[i] : n;
-        const char *state = inside ? NULL : sn_inplace_target(p->entry, p->order, p->at, i);
-        out[i] = state ? sn_planner_state(p, type, state) : sn_planner_fresh(p, type, NULL);
+        const int64_t *axes = NULL;
+        const char *state = inside ? NULL : sn_inplace_target(p->entry, p->order, p->at, i, &axes);
+        out[i] = state ? sn_planner_state(p, type, state, axes) : sn_planner_fresh(p, type, NULL);
     }
     c.kept = sn_scan_find_kept(p, n);
     for (int i = c.s.n_carry; i < n->n_result; i++)

@@ -463,9 +463,66 @@ static void features_of_pairs(void **state) {
     sn_module_free(m);
 }
 
+/* Two runs of TOKENS elements that begin where the last one ended. */
+enum { TOKENS = 3, WIDE = 70 };
+static void run_twice(sn_scan_fn step, int level, float (*y)[H * TOKENS * WIDE]) {
+    const bool turned = step == scalar_step; /* state [V, K] */
+    static float data[4][H * TOKENS * WIDE];
+    static const int64_t size[4] = {ODD_K, ODD_K, WIDE, ODD_K};
+    static const char *const name[] = {"q", "k", "v", "g"};
+    sn_module *m = sn_module_new("tokens");
+    sn_tensor x[4],
+        S = sn_state(m, "S", SN_F32, 1, H, turned ? WIDE : ODD_K, turned ? ODD_K : WIDE);
+    sn_options o = sn_options_default();
+    sn_error err = {0};
+    int64_t shape[4][4];
+    sn_arg_binding bind[4];
+    sn_entry_begin(m, "main");
+    for (int i = 0; i < 4; i++) {
+        const int rank = i == 3 && turned ? 3 : 4;
+        memcpy(shape[i], (int64_t[]){1, H, TOKENS, size[i]}, sizeof shape[i]);
+        for (int e = 0; e < H * TOKENS * WIDE; e++)
+            data[i][e] = (float)(e * (i + 3) % 17) / 16 - 0.5F;
+        x[i] = rank == 4 ? sn_input(m, name[i], SN_F32, 1, H, TOKENS, size[i])
+                         : sn_input(m, name[i], SN_F32, 1, H, TOKENS);
+        bind[i] = (sn_arg_binding){name[i], SN_F32, rank, shape[i], data[i]};
+    }
+    sn_scanned r =
+        sn_scan(.carry = {S}, .x = {x[0], x[1], x[2], sn_sigmoid(x[3])}, .axis = 2, .body = step);
+    sn_output("y", r.y[0]);
+    sn_assign(S, r.carry[0]);
+    o.level = level;
+    sn_program *p = sn_compile(m, &o, &err);
+    sn_session *s = p ? sn_session_new(p, NULL, &err) : NULL;
+    if (!s) fail_msg("%s", err.message);
+    char *text = explain_text(p, "main");
+    if (level && (!strstr(text, "  recurrence ") || strstr(text, "copy"))) fail_msg("%s", text);
+    free(text);
+    sn_arg_binding out = SN_BIND("y", SN_F32, y[0], 1, H, TOKENS, WIDE);
+    for (int k = 0; k < 2; k++, out.data = y[1])
+        if (!sn_run(s, "main", bind, 4, &out, 1, &err)) fail_msg("%s", err.message);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+/* A state is overwritten by the carry at the end, without a copy, in either orientation. */
+static void states_in_place(void **state) {
+    static float want[2][H * TOKENS * WIDE], got[2][H * TOKENS * WIDE];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        run_twice(i ? scalar_step : vector_step, 0, want);
+        run_twice(i ? scalar_step : vector_step, 4, got);
+        for (int e = 0; e < H * TOKENS * WIDE; e++)
+            assert_true(fabsf(want[1][e] - got[1][e]) <= 1e-5F && want[1][e] != want[0][e]);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_values), cmocka_unit_test(from_zeros),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_values),
+                                       cmocka_unit_test(from_zeros),
                                        cmocka_unit_test(features_of_pairs),
+                                       cmocka_unit_test(states_in_place),
                                        cmocka_unit_test(same_with_narrow_vectors),
                                        cmocka_unit_test(same_gradients)};
     return cmocka_run_group_tests(tests, NULL, NULL);
