@@ -168,40 +168,81 @@ const char *sn_model_unknown_key(const sn_config *c, int i) {
 
 /* ---- tensors ---- */
 
-/* Name suffixes of constants, and of heads that other entries or programs use. */
+/* Shapes of buffers: a learned tensor of the same name has another one. */
+typedef enum shape_of { SCALAR, VECTOR, ROW, TABLE, SQUARE } shape_of;
+
+/* Constants that published files hold beside the parameters: endings of their names. */
 static const struct {
-    const char *part;
-    int rank; /* -1: any */
-} harmless[] = {
-    {".attn.bias", 4},
-    {".attn.masked_bias", -1},
-    {"rotary_emb.inv_freq", 1},
-    {"rope_freqs.weight", 1}, /* of GGUF files; "rope_scaling" has them */
-    {"rope_factors_long.weight", 1},
-    {"rope_factors_short.weight", 1},
-    {"position_ids", -1},
-    {"token_type_ids", -1},
-    {"num_batches_tracked", 0},
-    {"cls.seq_relationship", -1},
-    {"cls.predictions", -1},
-    {"discriminator_predictions.", -1},
-    {"generator_lm_head.", -1},
-    {"lm_head.decoder.", -1}, /* tied to the token table and lm_head.bias */
-    {"predictions.decoder.", -1},
-    {"sop_classifier.", -1},
-    {"vocab_projector.", -1},
-    {"embeddings.mask_token", -1}, /* of training */
-    {"pooler.", -1},
-    {"classifier.", -1},
-    {"qa_outputs.", -1},
-    {"EncDecAttention.relative_attention_bias.", -1}, /* of T5, never used */
-    {".embed_positions.weights", -1},                 /* sinusoids of M2M-100 */
+    const char *end;
+    shape_of shape;
+} buffers[] = {
+    {"attn.bias", SQUARE}, /* causal masks: GPT-2, GPT-J; the next one: GPT-NeoX, GPT-Neo */
+    {"attention.bias", SQUARE},
+    {"attn.causal_mask", SQUARE}, /* CodeGen */
+    {"attn.masked_bias", SCALAR},
+    {"attention.masked_bias", SCALAR},
+    {"rotary_emb.inv_freq", VECTOR},
+    {"maybe_rotary.inv_freq", VECTOR}, /* the first Falcon */
+    {"rotary_emb.cos_cached", TABLE},
+    {"rotary_emb.sin_cached", TABLE},
+    {"rope_freqs.weight", VECTOR}, /* of GGUF files; "rope_scaling" has them */
+    {"rope_factors_long.weight", VECTOR},
+    {"rope_factors_short.weight", VECTOR},
+    {"embeddings.position_ids", ROW}, /* BERT, CLIP and others */
+    {"embeddings.token_type_ids", ROW},
+    {"embed_positions.weights", TABLE}, /* sinusoids of M2M-100 */
+    {"num_batches_tracked", SCALAR},
+    {"encoder.version", SCALAR}, /* of fairseq: BART, OPT */
+    {"decoder.version", SCALAR},
 };
 
-static bool is_harmless(const sn_weight *w) {
-    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
-        if (strstr(w->name, harmless[i].part) &&
-            (harmless[i].rank < 0 || harmless[i].rank == w->rank))
+/* Parts of names of heads that other entries or programs use, and of what only training reads; in all
+ * models or in those of a type. */
+static const struct {
+    const char *part, *type;
+} heads[] = {
+    {"cls.seq_relationship", NULL},
+    {"cls.predictions", NULL},
+    {"discriminator_predictions.", NULL},
+    {"generator_lm_head.", NULL},
+    {"mask_predictions.", "deberta-v2"},
+    {"lm_head.decoder.", NULL}, /* tied to the token table and lm_head.bias */
+    {"predictions.decoder.", NULL},
+    {"sop_classifier.", NULL},
+    {"vocab_projector.", NULL},
+    {"embeddings.mask_token", NULL},
+    {"pooler.", NULL},
+    {"classifier.", NULL},
+    {"qa_outputs.", NULL},
+    {"EncDecAttention.relative_attention_bias.", NULL}, /* of T5, never used */
+    {"embeddings.word_embeddings._weight", "deberta-v2"},
+    {"embeddings.position_embeddings._weight", "deberta-v2"},
+    {"embeddings.position_embeddings.weight", "deberta-v2"}, /* without position_biased_input */
+};
+
+static bool has_shape(const sn_weight *w, shape_of shape) {
+    const int64_t *n = w->shape;
+    int rank = w->rank;
+    switch (shape) {
+    case SCALAR:
+        return rank == 0 || (rank == 1 && n[0] == 1);
+    case VECTOR:
+        return rank == 1;
+    case ROW:
+        return rank == 1 || (rank == 2 && n[0] == 1);
+    case TABLE: /* perhaps after axes of size 1 */
+        return rank >= 2 && (rank < 3 || n[0] == 1) && (rank < 4 || n[1] == 1);
+    default:
+        return rank == 4 && n[0] == 1 && n[1] == 1 && n[2] == n[3];
+    }
+}
+
+static bool is_harmless(const sn_model *model, const sn_weight *w) {
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        if (ends_with(w->name, buffers[i].end) && has_shape(w, buffers[i].shape)) return true;
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (strstr(w->name, heads[i].part) &&
+            (!heads[i].type || !strcmp(heads[i].type, model->type)))
             return true;
     return false;
 }
@@ -235,7 +276,8 @@ bool sn_model_takes_all(const sn_model *model, const sn_weights *w, sn_error *er
     size_t unused = 0, at = 0;
     for (size_t i = 0; i < sn_weights_count(w); i++) {
         const sn_weight *t = sn_weights_at(w, i);
-        if (is_harmless(t) || is_parameter(model->module, t->name) || is_tied_table(model, w, t))
+        if (is_harmless(model, t) || is_parameter(model->module, t->name) ||
+            is_tied_table(model, w, t))
             continue;
         if (unused++ < 3 && at < sizeof names)
             at += (size_t)snprintf(names + at, sizeof names - at, at ? ", %s" : "%s", t->name);

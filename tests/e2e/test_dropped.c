@@ -10,7 +10,9 @@
 #include <cmocka.h>
 
 #include "tests/e2e/family_folder.h"
+#include "tests/support/scratch.h"
 #include "tests/support/text.h"
+#include "model/open.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -164,6 +166,74 @@ static void check_tensors(const char *folder, const char *name) {
     remove(dir);
 }
 
+/* ---- buffers of published files ---- */
+
+/* A tensor that files of the family hold beside the parameters, and a shape of it that is another's. */
+static const struct buffer {
+    const char *family, *name;
+    sn_dtype type;
+    int rank;
+    int64_t shape[4];
+    int other_rank;
+    int64_t other[4];
+} buffers[] = {
+    {"gpt_neox", "gpt_neox.layers.0.attention.bias", SN_BOOL, 4, {1, 1, 8, 8}, 1, {8}},
+    {"gpt_neox", "gpt_neox.layers.1.attention.bias", SN_U8, 4, {1, 1, 8, 8}, 4, {1, 2, 8, 8}},
+    {"gpt_neox", "gpt_neox.layers.1.attention.masked_bias", SN_F32, 0, {0}, 1, {8}},
+    {"gpt_neox", "gpt_neox.layers.0.attention.rotary_emb.inv_freq", SN_F32, 1, {4}, 2, {4, 4}},
+    {"gptj", "transformer.h.0.attn.bias", SN_U8, 4, {1, 1, 8, 8}, 1, {8}},
+    {"gptj", "transformer.h.0.attn.masked_bias", SN_F32, 0, {0}, 1, {8}},
+    {"llama", "model.layers.0.self_attn.rotary_emb.inv_freq", SN_F32, 1, {4}, 2, {4, 4}},
+    {"llama", "model.layers.0.self_attn.rotary_emb.cos_cached", SN_F32, 4, {1, 1, 8, 4}, 1, {4}},
+    {"llama", "model.layers.0.self_attn.rotary_emb.sin_cached", SN_F32, 2, {8, 4}, 3, {2, 8, 4}},
+    {"falcon", "transformer.h.0.self_attention.maybe_rotary.inv_freq", SN_F32, 1, {4}, 2, {1, 4}},
+    {"opt", "model.decoder.version", SN_F32, 1, {1}, 1, {8}},
+    {"bert", "bert.embeddings.position_ids", SN_I64, 2, {1, 8}, 2, {8, 8}},
+    {"roberta", "roberta.embeddings.token_type_ids", SN_I64, 2, {1, 8}, 2, {2, 8}},
+    {"roberta", "lm_head.decoder.bias", SN_F32, 1, {8}, 0, {0}},
+    {"electra", "discriminator_predictions.dense.weight", SN_F32, 2, {8, 8}, 0, {0}},
+    {"deberta", "mask_predictions.dense.weight", SN_F32, 2, {8, 8}, 0, {0}},
+    {"deberta", "deberta.embeddings.word_embeddings._weight", SN_F32, 2, {8, 8}, 0, {0}},
+    {"deberta", "deberta.embeddings.position_embeddings.weight", SN_F32, 2, {8, 8}, 0, {0}},
+    /* what looks like a buffer of another family is a parameter that this one does not have */
+    {"llama", "model.layers.0.attention.dense.bias", SN_F32, -1, {0}, 1, {8}},
+    {"bert", "mask_predictions.dense.weight", SN_F32, -1, {0}, 2, {8, 8}},
+    {"llama", "model.embeddings.word_embeddings._weight", SN_F32, -1, {0}, 2, {8, 8}},
+};
+
+/* Opens the folder with one more tensor, as `sinter call` does. */
+static void check_buffer(const char *dir, family_folder *f, const struct buffer *b, bool other) {
+    static const float zeros[256];
+    sn_weight *t = &f->tensor[f->n_tensor];
+    sn_error err = {0};
+    *t = (sn_weight){.name = b->name, .dtype = b->type, .data = zeros};
+    t->rank = other ? b->other_rank : b->rank;
+    memcpy(t->shape, other ? b->other : b->shape, sizeof b->shape);
+    t->bytes = sn_dtype_size(b->type);
+    for (int a = 0; a < t->rank; a++) t->bytes *= (size_t)t->shape[a];
+    assert_true(t->bytes <= sizeof zeros);
+    f->n_tensor++;
+    family_write(dir, f, false);
+    f->n_tensor--;
+    const lm_options o = {
+        .path = dir, .entries = SN_ALL_ENTRIES, .any_model = true, .build_only = true};
+    lm *m = lm_open(&o, &err);
+    if (!other && !m) fail_msg("%s", err.message);
+    if (other && (m || !strstr(err.message, b->name))) fail_msg("%s is dropped", b->name);
+    lm_close(m);
+}
+
+static void published_buffers(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        family_folder f;
+        family_read("families", buffers[i].family, SN_F32, &f);
+        if (buffers[i].rank >= 0) check_buffer(scratch_dir, &f, &buffers[i], false);
+        if (buffers[i].other_rank > 0) check_buffer(scratch_dir, &f, &buffers[i], true);
+        family_free(&f);
+    }
+}
+
 /* Runs on every reference of the folder. */
 static void check_folder(const char *folder) {
     char path[512];
@@ -221,6 +291,7 @@ int main(void) {
         cmocka_unit_test(families),
         cmocka_unit_test(pairs),
         cmocka_unit_test(images),
+        cmocka_unit_test_setup_teardown(published_buffers, scratch_make, scratch_end),
         cmocka_unit_test(presets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
