@@ -33,11 +33,11 @@ static void add_uses(sn_raiser *r, const sn_node *n, uint32_t count) {
 static const struct {
     const sn_raising *rules;
     sn_level level;
-} tables[] = {{sn_raise_product, SN_LEVEL_ROWS},        {sn_raise_act, SN_LEVEL_ROWS},
-              {sn_raise_norm, SN_LEVEL_ROWS},           {sn_raise_rope, SN_LEVEL_ROWS},
-              {sn_raise_softmax, SN_LEVEL_NONE},        {sn_raise_sink, SN_LEVEL_ROWS},
-              {sn_raise_mixed, SN_LEVEL_ROWS},          {sn_raise_attention, SN_LEVEL_ROWS},
-              {sn_raise_recurrence, SN_LEVEL_ATTENTION}};
+} tables[] = {{sn_raise_product, SN_LEVEL_ROWS},   {sn_raise_act, SN_LEVEL_ROWS},
+              {sn_raise_norm, SN_LEVEL_ROWS},      {sn_raise_rope, SN_LEVEL_ROWS},
+              {sn_raise_softmax, SN_LEVEL_NONE},   {sn_raise_sink, SN_LEVEL_ROWS},
+              {sn_raise_mixed, SN_LEVEL_ROWS},     {sn_raise_attention, SN_LEVEL_ROWS},
+              {sn_raise_loop, SN_LEVEL_ATTENTION}, {sn_raise_recurrence, SN_LEVEL_ATTENTION}};
 
 static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
     const sn_pass_options *o = &r->p->o;
@@ -63,31 +63,36 @@ static sn_node *raise_node(sn_raiser *r, sn_node *n) {
     return r->for_gradient && n->op == SN_OP_dot ? sn_group_lookup(n) : n;
 }
 
+/* Adds an entry with these results to what uses are counted in. */
+static void count_in_entry(sn_raiser *r, int n, sn_node *const *root, uint32_t *uses,
+                           uint32_t *maximum) {
+    const sn_order order = r->of_entry[r->n_entry++] = sn_topo(r->m, n, root);
+    for (int i = 0; i < order.n; i++) uses[order.node[i]->id] = 0;
+    for (int i = 0; i < n; i++) uses[root[i]->id]++;
+    for (int i = 0; i < order.n; i++)
+        for (int j = 0; j < order.node[i]->n_in; j++) uses[order.node[i]->in[j]->id]++;
+    for (int i = 0; i < order.n; i++) {
+        const uint32_t id = order.node[i]->id;
+        if (uses[id] > maximum[id]) maximum[id] = uses[id];
+    }
+}
+
 /* The users of each node, by id, and what each entry needs. more: a result beside those of the last entry,
  * which is probably the one that is being built; or NULL. */
 static uint32_t *count_uses(sn_raiser *r, sn_node *more) {
     sn_module *m = r->m;
     size_t bytes = sizeof(uint32_t) * sn_module_node_count(m);
     uint32_t *maximum = sn_arena_alloc(m, bytes), *uses = sn_arena_alloc(m, bytes);
-    const int n_entry = sn_entry_count(m);
-    r->n_entry = n_entry ? n_entry : more != NULL;
-    r->of_entry = sn_arena_alloc(m, sizeof *r->of_entry * (size_t)(r->n_entry + 1));
-    for (int k = 0; k < r->n_entry; k++) {
+    const int n_entry = sn_entry_count(m), last = n_entry ? n_entry - 1 : 0;
+    r->of_entry = sn_arena_alloc(m, sizeof *r->of_entry * (size_t)(n_entry + 1));
+    for (int k = 0; k < n_entry || (more && k == last); k++) {
         const sn_entry none = {.n_output = 0}, *e = n_entry ? sn_entry_at(m, k) : &none;
         int n = 0;
         sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(e->n_output + e->n_assign + 1));
         for (int i = 0; i < e->n_output; i++) root[n++] = e->output[i].node;
         for (int i = 0; i < e->n_assign; i++) root[n++] = e->assign[i].node;
-        if (more && k == r->n_entry - 1) root[n++] = more;
-        const sn_order order = r->of_entry[k] = sn_topo(m, n, root);
-        for (int i = 0; i < order.n; i++) uses[order.node[i]->id] = 0;
-        for (int i = 0; i < n; i++) uses[root[i]->id]++;
-        for (int i = 0; i < order.n; i++)
-            for (int j = 0; j < order.node[i]->n_in; j++) uses[order.node[i]->in[j]->id]++;
-        for (int i = 0; i < order.n; i++) {
-            const uint32_t id = order.node[i]->id;
-            if (uses[id] > maximum[id]) maximum[id] = uses[id];
-        }
+        if (more && k == last) root[n++] = more;
+        count_in_entry(r, n, root, uses, maximum);
     }
     return maximum;
 }
@@ -128,6 +133,24 @@ static sn_node **raise_all(sn_raiser *r, int n_root, sn_node *const *root, const
     return made;
 }
 
+bool sn_raise_nodes(const sn_raiser *outside, int n, sn_node **root) {
+    sn_module *m = outside->m;
+    bool any = false;
+    for (int round = 0, count = 1; round < MAX_ROUNDS && count; round++) {
+        size_t bytes = sizeof(uint32_t) * sn_module_node_count(m);
+        uint32_t *maximum = sn_arena_alloc(m, bytes);
+        sn_raiser r = {.p = outside->p, .m = m, .for_gradient = outside->for_gradient};
+        r.of_entry = sn_arena_alloc(m, sizeof *r.of_entry);
+        count_in_entry(&r, n, root, sn_arena_alloc(m, bytes), maximum);
+        count = 0;
+        sn_node **made = raise_all(&r, n, root, maximum, &count);
+        if (sn_module_error(m)->code) return false;
+        for (int i = 0; i < n; i++) root[i] = made[root[i]->id];
+        any |= count;
+    }
+    return any;
+}
+
 /* A round reports again what still prevents a match. */
 static void forget_remarks(sn_passes *p) {
     int n = 0;
@@ -157,19 +180,13 @@ int sn_pass_raise(sn_passes *p) {
 
 /* Whether the loss has become one with more attention, with recurrences or grouped products. */
 static bool has_better_gradient(sn_module *m, sn_node *loss, sn_node *raised) {
-    int attention[2] = {0, 0};
     bool others = false;
-    for (int k = 0; k < 2; k++) {
-        sn_order order = sn_topo(m, 1, k ? &raised : &loss);
-        for (int i = 0; i < order.n; i++)
-            attention[k] +=
-                order.node[i]->op == SN_OP_attention || order.node[i]->op == SN_OP_mixed_attention;
-        for (int i = 0; k && i < order.n; i++)
-            others |=
-                (order.node[i]->op == SN_OP_recurrence || order.node[i]->op == SN_OP_grouped_dot) &&
-                order.node[i]->id > loss->id;
-    }
-    return attention[0] != attention[1] || others;
+    const sn_order order = sn_topo(m, 1, &raised);
+    for (int i = 0; i < order.n; i++)
+        others |=
+            (order.node[i]->op == SN_OP_recurrence || order.node[i]->op == SN_OP_grouped_dot) &&
+            order.node[i]->id > loss->id;
+    return others || sn_attention_below(m, 1, &loss) != sn_attention_below(m, 1, &raised);
 }
 
 /* One round; outputs before the gradient count as users, too. */

@@ -36,7 +36,19 @@ typedef struct sn_raising {
     sn_node *(*rule)(sn_raiser *r, sn_node *n);
 } sn_raising;
 extern const sn_raising sn_raise_act[], sn_raise_norm[], sn_raise_softmax[], sn_raise_product[],
-    sn_raise_mixed[], sn_raise_attention[], sn_raise_rope[], sn_raise_sink[], sn_raise_recurrence[];
+    sn_raise_mixed[], sn_raise_attention[], sn_raise_rope[], sn_raise_sink[], sn_raise_recurrence[],
+    sn_raise_loop[];
+
+/* ---- raise.c ---- */
+
+/* Applies all rules to n nodes by themselves and to what they are computed from, until nothing changes. Whether
+ * anything did. */
+bool sn_raise_nodes(const sn_raiser *outside, int n, sn_node **root);
+
+/* ---- loop.c ---- */
+
+/* How many nodes of attention n nodes are computed from, those in bodies of loops included. */
+int sn_attention_below(sn_module *m, int n, sn_node *const *root);
 
 /* ---- attention.c, missed.c ---- */
 

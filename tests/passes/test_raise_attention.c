@@ -630,6 +630,43 @@ static void dropped_in_other_order(void **state) {
     check_missed(m, "in an order other than");
 }
 
+/* ---- in the body of a loop, with a mask and keys from outside ---- */
+
+typedef struct captured {
+    sn_tensor k, turned, mask;
+} captured;
+static void retrieve_op(sn_scan_step *s) {
+    const captured *c = s->user;
+    s->next[0] = sn_attention(s->carry[0], c->k, c->k, .causal = true);
+}
+static void retrieve_plain(sn_scan_step *s) {
+    const captured *c = s->user;
+    sn_tensor z = sn_div(sn_matmul(s->carry[0], sn_swap(c->k, 2, 3)), ROOT);
+    s->next[0] = sn_matmul(sn_softmax(sn_mask_scores(z, c->mask), -1), c->k);
+}
+static void retrieve_einsum(sn_scan_step *s) { /* the keys are captured in two orders */
+    const captured *c = s->user;
+    sn_tensor z = sn_div(sn_einsum("bhqd,bhdk->bhqk", s->carry[0], c->turned), ROOT);
+    z = sn_where(c->mask, z, -INFINITY);
+    s->next[0] = sn_einsum("bhqk,bhkd->bhqd", sn_softmax(z, -1), c->k);
+}
+static sn_tensor retrieved(sn_module *m, sn_scan_fn body, bool turned) {
+    parts p = make_parts(m, H);
+    captured c = {p.k, turned ? sn_swap(p.k, 2, 3) : NULL, sn_causal_mask(m, p.T, p.T)};
+    sn_tensor x = sn_cumsum(sn_full(m, SN_F32, 1, 3), 0);
+    return sn_merge_heads(sn_scan(.carry = {p.q}, .x = {x}, .body = body, .user = &c).carry[0]);
+}
+static sn_tensor loop_op(sn_module *m) {
+    return retrieved(m, retrieve_op, false);
+}
+static sn_tensor loop_plain(sn_module *m) {
+    return retrieved(m, retrieve_plain, false);
+}
+static sn_tensor loop_einsum(sn_module *m) {
+    return retrieved(m, retrieve_einsum, true);
+}
+CHECK(in_loops, "= attention %", S(loop_op), S(loop_plain), S(loop_einsum))
+
 /* A tap that was not requested does not count; levels below 3 do not raise attention. */
 static void free_tap(void **state) {
     (void)state;
@@ -681,6 +718,7 @@ int main(void) {
         cmocka_unit_test(no_longer_in_the_way),
         cmocka_unit_test(dropped),
         cmocka_unit_test(dropped_in_other_order),
+        cmocka_unit_test(in_loops),
         cmocka_unit_test(free_tap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
