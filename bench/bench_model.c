@@ -4,6 +4,7 @@
 #include "bench/benches.h"
 #include "bench/graph_case.h"
 #include "codegen/program/sizes.h"
+#include "frontend/gradients.h"
 #include "frontend/models.h"
 #include "frontend/train.h"
 #include "ir/ir.h"
@@ -25,20 +26,17 @@ typedef struct spec {
     sn_bench_mode mode;
     double clip;
     const char *sizes; /* "B=1,N=64" of any dimensions; NULL: tokens and batch say it */
+    const char *entry; /* NULL: the usual one of the mode */
+    bool any_entry;    /* it was asked for */
+    bool gradient;     /* times the gradients of the entry's outputs */
     bool usual;        /* the default sizes: those beyond the model's context are skipped */
 } spec;
 
-/* Which entry is timed for a model without decode, and how much of its attention is visible for T
- * tokens: `causal` of the `attentions` in a layer (or pair of layers) see half of the keys. */
+/* Which entry is timed for a model without decode. */
 static const struct architecture {
     const char *type, *entry;
-    int entries, causal, attentions;
-} architectures[] = {
-    {"bert", "encode", SN_ENCODE, 0, 1},
-    /* encoder self-attention, decoder self-attention, cross-attention */
-    {"edt", "forward", SN_FORWARD, 1, 3},
-    {NULL, "forward", SN_FORWARD, 1, 1}, /* decoders */
-};
+    int entries;
+} architectures[] = {{"bert", "encode", SN_ENCODE}, {NULL, "forward", SN_FORWARD}};
 
 static const struct architecture *architecture_of(const char *type) {
     const struct architecture *a = architectures;
@@ -68,6 +66,7 @@ static bool build_model(const spec *s, sn_model *m, sn_error *err) {
     int entries = architecture_of(type)->entries;
     if (s->mode == SN_BENCH_DECODE) entries = SN_CACHED;
     if (s->mode == SN_BENCH_TRAIN) entries |= SN_TRAIN;
+    if (s->any_entry) entries = SN_ALL_ENTRIES;
     sn_training t = sn_training_default();
     t.optimizer.max_norm = s->clip;
     sn_model_options mo = {.entries = entries, .batch = s->batch, .training = &t};
@@ -81,24 +80,31 @@ static bool build_model(const spec *s, sn_model *m, sn_error *err) {
     return ok;
 }
 
-/* Keeps only the training step in the module, and of its outputs only the loss: PyTorch's script
- * does not compute the gradient norm either. */
-static bool keep_step(sn_module *m, sn_error *err) {
+/* Keeps only the timed entry in the module, so that nothing is bound that others read. Of the outputs of a
+ * training step only the loss: PyTorch's script does not compute the gradient norm either. */
+static bool keep_entry(sn_module *m, const spec *s, sn_error *err) {
+    sn_entry *e = sn_entry_get(m, s->entry);
+    const char *name = s->gradient ? "gradient" : s->entry;
+    if (e && s->gradient && sn_entry_gradient(m, e, name, NULL, NULL, false, NULL, NULL, err) < 0)
+        return err->code
+                   ? false
+                   : sn_fail(err, SN_ERR_USAGE, "entry '%s' of %s has nothing to differentiate",
+                             s->entry, s->model);
     for (int i = 0; i < sn_entry_count(m); i++) {
-        sn_entry *e = sn_entry_at(m, i);
-        bool step = !strcmp(e->name, train_entry);
-        e->n_output = step ? 1 : 0;
+        e = sn_entry_at(m, i);
         e->n_tap = 0;
+        if (strcmp(e->name, name) != 0) e->n_output = e->n_assign = 0;
+        if (!strcmp(e->name, train_entry) && e->n_output) e->n_output = 1;
     }
-    return sn_entry_get(m, train_entry) ||
-           sn_fail(err, SN_ERR_USAGE, "the model has no entry '%s'", train_entry);
+    return sn_entry_get(m, name) ||
+           sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'", s->model, s->entry);
 }
 
 static sn_module *build(const void *p, sn_error *err) {
     const spec *s = p;
     sn_model m;
     if (!build_model(s, &m, err)) return NULL;
-    if (s->mode != SN_BENCH_TRAIN || keep_step(m.module, err)) return m.module;
+    if (keep_entry(m.module, s, err)) return m.module;
     sn_module_free(m.module);
     return NULL;
 }
@@ -124,40 +130,31 @@ static const char *entry_of(const spec *s, const char *type) {
     return names[s->mode] ? names[s->mode] : architecture_of(type)->entry;
 }
 
-/* FLOP count, with causal attention counted by its visible half. A training step is three times the
- * forward pass: each product has two gradients. */
-static double operations_of(const spec *s, const sn_model *m) {
-    int64_t symbol[16] = {0};
-    const struct {
-        const char *name;
-        int64_t value;
-    } sizes[] = {{"B", s->batch}, {"T", s->tokens}, {"S", s->tokens}, {"P", s->tokens}};
-    for (int i = 0; i < 4; i++) {
-        int at = sn_symbol_find(m->module, sizes[i].name);
-        if (at >= 0 && at < 16) symbol[at] = sizes[i].value;
-    }
-    double weights, others, t = (double)s->tokens;
-    const struct architecture *a = architecture_of(m->type);
-    sn_bench_count(m->module, decodes(s) ? "decode" : a->entry, symbol, &weights, &others);
-    double visible = 1 - (double)a->causal / a->attentions * (1 - (t + 1) / (2 * t));
-    double passes = s->mode == SN_BENCH_TRAIN ? 3 : 1;
-    return passes * (weights + others * (decodes(s) ? 1 : visible));
+static const char *base_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
 }
 
 /* ---- models without tokens ---- */
 
-/* The entry that is timed: `forward`, or else the only one. */
+/* The entry that is timed: the one that was asked for, the usual one, or else the only one. */
 static const char *any_entry(const spec *s, sn_module *m, sn_error *err) {
-    const char *name = s->mode == SN_BENCH_FORWARD ? "forward" : entry_of(s, NULL);
+    const char *usual = s->mode == SN_BENCH_FORWARD ? "forward" : entry_of(s, NULL);
+    const char *name = s->entry ? s->entry : usual;
+    char names[160] = "";
     if (sn_entry_get(m, name)) return name;
-    if (s->mode == SN_BENCH_FORWARD && sn_entry_count(m) == 1) return sn_entry_at(m, 0)->name;
-    sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'", s->model, name);
+    if (!s->entry && s->mode == SN_BENCH_FORWARD && sn_entry_count(m) == 1)
+        return sn_entry_at(m, 0)->name;
+    for (size_t i = 0, n = 0; (int)i < sn_entry_count(m) && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
+                              sn_entry_at(m, (int)i)->name);
+    sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'; it has: %s", s->model, name, names);
     return NULL;
 }
 
 /* Any entry: dimension B has the batch size, --sizes says others, the rest have the number of tokens, or
  * what is nearest to it. *more: another number of tokens makes another size. */
-static bool run_any(const sn_bench_options *o, const spec *s, const sn_model *model, bool *more,
+static bool run_any(const sn_bench_options *o, const spec *asked, const sn_model *model, bool *more,
                     sn_bench_report *out, sn_error *err) {
     enum { SYMBOLS = 16, CHECKED = 8 };
     sn_module *m = model->module;
@@ -165,8 +162,10 @@ static bool run_any(const sn_bench_options *o, const spec *s, const sn_model *mo
     char name[SYMBOLS][32], shape[64] = "", title[48];
     int64_t value[SYMBOLS];
     int n = sn_symbol_count(m);
-    const char *entry = any_entry(s, m, err);
-    if (!entry) return false;
+    spec one = *asked;
+    const spec *s = &one;
+    one.entry = any_entry(asked, m, err);
+    if (!one.entry) return false;
     if (n > SYMBOLS)
         return sn_fail(err, SN_ERR_USAGE, "%s has too many symbolic dimensions", s->model);
     *more = false;
@@ -187,13 +186,14 @@ static bool run_any(const sn_bench_options *o, const spec *s, const sn_model *mo
             at += snprintf(shape + at, sizeof shape - (size_t)at, "%s%s=%lld", i ? "," : "",
                            d->name, (long long)value[i]);
     }
-    snprintf(title, sizeof title, "%.24s %.20s", s->model, entry);
+    const char *base = base_of(s->model);
+    snprintf(title, sizeof title, "%.22s %.15s%s", base, s->entry, s->gradient ? " gradient" : "");
     sn_bench_graph g = {.kind = s->mode == SN_BENCH_TRAIN ? "train" : "model",
                         .name = title,
                         .shape = *shape ? shape : "-",
                         .build = build,
                         .spec = s,
-                        .entry = entry,
+                        .entry = s->gradient ? "gradient" : s->entry,
                         .size = size,
                         .n_size = n,
                         .flop = -1,
@@ -203,19 +203,20 @@ static bool run_any(const sn_bench_options *o, const spec *s, const sn_model *mo
 }
 
 /* *more: whether other numbers of tokens are other problems. */
-static bool run_spec(const sn_bench_options *o, const spec *s, bool *more, sn_bench_report *out,
+static bool run_spec(const sn_bench_options *o, const spec *asked, bool *more, sn_bench_report *out,
                      sn_error *err) {
     sn_model m;
+    spec one = *asked;
+    const spec *s = &one;
     *more = true;
     if (!build_model(s, &m, err)) return false;
-    if (!m.context || s->sizes) {
+    if (!m.context || s->sizes || s->entry || s->gradient) {
         bool done = run_any(o, s, &m, more, out, err);
         sn_module_free(m.module);
         return done;
     }
     int64_t parameters = parameters_of(m.module), max_tokens = m.context - decodes(s);
-    double flop = operations_of(s, &m);
-    const char *entry = entry_of(s, m.type);
+    const char *entry = one.entry = entry_of(s, m.type);
     bool has = sn_entry_get(m.module, entry) != NULL;
     sn_module_free(m.module);
     if (!has) return sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'", s->model, entry);
@@ -223,7 +224,7 @@ static bool run_spec(const sn_bench_options *o, const spec *s, bool *more, sn_be
     if (s->tokens > max_tokens)
         return sn_fail(err, SN_ERR_USAGE, "%lld tokens exceed the context of %s (%lld)",
                        (long long)s->tokens, s->model, (long long)max_tokens);
-    const char *slash = strrchr(s->model, '/'), *base = slash && slash[1] ? slash + 1 : s->model;
+    const char *base = base_of(s->model);
     char name[48], shape[64], request[256];
     snprintf(name, sizeof name, "%.30s %s%s", base, entry, s->clip > 0 ? " clipped" : "");
     snprintf(shape, sizeof shape, decodes(s) ? "%lldx1 after %lld" : "%lldx%lld",
@@ -248,7 +249,7 @@ static bool run_spec(const sn_bench_options *o, const spec *s, bool *more, sn_be
                         .size = sizes[decodes(s)],
                         .n_size = decodes(s) ? 1 : 3,
                         .id_limit = m.vocab,
-                        .flop = flop,
+                        .flop = -1,
                         .bytes = {-1, -1},
                         .tokens = (double)(s->batch * (decodes(s) ? 1 : s->tokens)),
                         .check = parameters <= MOST_CHECKED};
@@ -256,7 +257,8 @@ static bool run_spec(const sn_bench_options *o, const spec *s, bool *more, sn_be
         sn_bench_note(out,
                       "%s has too many parameters for the reference evaluator: errors not measured",
                       base);
-    return sn_bench_graph_run(o, &g, request, NULL, 0, out, err);
+    /* no peer computes a model in C */
+    return sn_bench_graph_run(o, &g, s->define ? NULL : request, NULL, 0, out, err);
 }
 
 bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_bench_report *out,
@@ -277,6 +279,9 @@ bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_benc
                   .mode = b->mode,
                   .clip = b->clip,
                   .sizes = b->sizes,
+                  .entry = b->entry,
+                  .any_entry = b->entry != NULL,
+                  .gradient = b->gradient,
                   .usual = !b->tokens};
         bool other = true;
         if (!run_spec(o, &s, &other, out, err)) return false;

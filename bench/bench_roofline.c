@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_LIMITS = 32, MAX_ROUNDS = 101 };
+enum { MAX_LIMITS = 32, MAX_ROUNDS = 101, PEAK_WORK = 1 /* GFLOP whose time a peak is shown as */ };
 
 typedef struct limit {
     const char *name, *dtype;
@@ -61,8 +61,8 @@ static int list_limits(limit *l, int threads) {
 /* Repeats for at least the requested time; the first pass is not counted. */
 static void time_limit(limit *l, int round, char *from, char *to, double seconds) {
     if (l->kind >= 0) {
-        l->seconds[round] = seconds;
         l->rate[round] = sn_probe_peak(l->kind, l->threads, seconds);
+        l->seconds[round] = l->rate[round] > 0 ? PEAK_WORK / l->rate[round] : 0;
         return;
     }
     double once = sn_probe_stream(l->threads, from, l->read, to, l->write), sum = 0;
@@ -94,7 +94,7 @@ static bool add_limit(const limit *l, int rounds, sn_bench_report *out, sn_error
     }
     if (l->kind >= 0) {
         x->gflops = rate;
-        x->flop = rate * x->ms_median * 1e6;
+        x->flop = PEAK_WORK * 1e9;
         return true;
     }
     x->bytes = (double)(l->read + l->write);

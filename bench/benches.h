@@ -44,6 +44,8 @@ typedef struct sn_bench_model {
     /* "B=1,N=64": sizes of dimensions of any name, once; NULL: models without an input `tokens` have
      * the batch size in B and each number of tokens in all others */
     const char *sizes;
+    const char *entry; /* NULL: forward, decode, or train_step */
+    bool gradient;     /* times the gradients of the entry's float outputs, summed, instead */
     int64_t batch;
     sn_bench_mode mode;
     double clip; /* training: maximum global gradient norm; 0: no clipping */

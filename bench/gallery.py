@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""gallery.py [--sinter PROGRAM] [--measure]: writes docs/gallery.md, docs/recurrent.md for recurrent layers, docs/routing.md for routes and docs/masks.md for masks, from
+"""gallery.py [--sinter PROGRAM] [--kernels] [--measure [--again]]: writes docs/gallery.md, docs/recurrent.md for recurrent layers, docs/routing.md for routes and docs/masks.md for masks, from
 examples/variants: for every variant its formula, its C, its kernels, and a picture (docs/gallery/NAME.svg): its time by fusion level, and which tiles of attention
 its mask skips.
 
---measure asks `sinter explain` for the kernels, times the variants that docs/gallery/times.json lacks, each level of the entry
-forward in turn, asks `sinter report` for tiles that are not there, and saves after each variant; without it the file's are shown. A new variant needs no change here: what its opening comment and
+--kernels asks `sinter explain` for the kernels. --measure does, too, and times the variants that docs/gallery/times.json lacks
+(--again: all), each level of the entry forward in turn, and `sinter report` for tiles that are not there; saves after each variant. Otherwise the file's numbers are shown. A new variant needs no change here: what its opening comment and
 its code say is printed; a line "formula: ..." of the comment is its formula. The test `gallery` compares the page with the
 files of the tree.
 """
@@ -93,7 +93,7 @@ def measure(sinter, name):
     machine = next(r for r in records if r["kind"] == "machine")
     levels = [{"level": r["level"], "ms": r["ms_median"], "bytes": r["peak_bytes"], "error": r["rel_rms"]}
               for r in records if r["kind"] == "model"]
-    return {"machine": {k: machine[k] for k in ("cpu", "threads", "date")}, "levels": levels}
+    return {"machine": {k: machine[k] for k in ("cpu", "microarchitecture", "threads", "date", "commit", "others_pct")}, "levels": levels}
 
 
 def tiles(sinter, name):
@@ -185,7 +185,7 @@ PAGES = {  # file: title and introduction
     "gallery.md": ("Gallery",
                    "Every variant of `examples/variants`: its formula, its C (up to `SN_MODEL`, which names it; the shared "
                    "layers are in `small.h`), the kernels of a layer's attention, and the time of its entry `forward` at "
-                   f"each fusion level. Beside it are the tiles of its attention's mask, {TILES} "
+                   f"each fusion level, for {TOKENS} tokens as are the FLOP. Beside it are the tiles of its attention's mask, {TILES} "
                    "`bench/gallery.py --measure` makes this page. Models are small: width 64, two layers, random weights. "
                    "Recurrent layers have [a page of their own](recurrent.md), and so have [routes](routing.md) and "
                    "[masks](masks.md)."),
@@ -199,6 +199,12 @@ PAGES = {  # file: title and introduction
                  f"The variants of `examples/variants` whose attention has a mask of its own; {OTHERS} "
                  f"`classifier.h` and `small.h` {SHARED} Beside the times are the tiles of each mask, {TILES}"),
 }
+
+
+def machine_of(m):
+    """The machine of a measurement, and how busy it was."""
+    busy = f", of which other programs used {m['others_pct']:.0f} %" if m.get("others_pct", 0) >= 5 else ""
+    return m["cpu"] + (f" ({m['microarchitecture']})" if m.get("microarchitecture") else "") + busy
 
 
 def page(which, times, explained, maps):
@@ -218,7 +224,7 @@ def page(which, times, explained, maps):
             m = times[name]["machine"]
             masked = " and the tiles of its mask" if maps.get(name) else ""
             out += [f"![Time of {name} by fusion level{masked}](gallery/{name}.svg) "
-                    f"{TOKENS} tokens, {m['cpu']}, {m['threads']} threads, {m['date'][:10]}.", ""]
+                    f"{machine_of(m)}, {m['threads']} threads, {m['date'][:10]}.", ""]
     return wrap("\n".join(out).rstrip("\n") + "\n")
 
 
@@ -246,7 +252,9 @@ def check(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sinter", default=os.path.join(TOP, "build/release/tools/sinter"))
+    parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--check", action="store_true", help="only say what docs/gallery.md lacks")
     arguments = parser.parse_args()
     paths = {which: os.path.join(TOP, "docs", which) for which in PAGES}
@@ -260,12 +268,12 @@ def main():
     data = json.load(open(store, encoding="utf-8")) if os.path.exists(store) else {}
     times, explained, maps = data.get("times", {}), data.get("kernels", {}), data.get("tiles", {})
     for name in variants():
-        if arguments.measure:
+        if arguments.measure or arguments.kernels:
             try:
                 explained[name] = kernels(arguments.sinter, name)
-                if name not in maps:
+                if arguments.measure and name not in maps:
                     maps[name] = tiles(arguments.sinter, name)
-                if name not in times:
+                if arguments.measure and (arguments.again or name not in times):
                     times[name] = measure(arguments.sinter, name)
             except subprocess.CalledProcessError as e:
                 print(f"{name}: {' '.join(e.cmd[:3])} failed")

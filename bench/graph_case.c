@@ -3,7 +3,7 @@
 #include "bench/graph_case.h"
 #include "bench/peers.h"
 #include "bench/probe.h"
-#include "codegen/program/program.h"
+#include "codegen/program/calls.h"
 #include "ir/lookups.h"
 #include "passes/cache.h"
 #include "runtime/clock.h"
@@ -319,50 +319,41 @@ static void count_bytes(const graph_case *c, sn_order order, double *read, doubl
     }
 }
 
-typedef struct counter {
-    const int64_t *symbol;
-    sn_order order;
-    double part; /* of the products below the current composite */
-    bool *seen;
-    double weights, others;
-} counter;
-
-static bool is_weight(const sn_node *n) {
-    const sn_node *w = base_of(n);
-    return (w->op == SN_OP_concat ? base_of(w->in[0]) : w)->op == SN_OP_param;
+/* "B=1,T=256": the timed sizes of the module's dimensions. */
+static const char *timed_sizes(const graph_case *c, sn_module *m, char *text, size_t size) {
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; m && i < c->g->n_size && at < size; i++)
+        if (sn_symbol_find(m, c->g->size[i].name) >= 0)
+            at += (size_t)snprintf(text + at, size - at, "%s%s=%lld", at ? "," : "",
+                                   c->g->size[i].name, (long long)c->g->size[i].timed);
+    return text;
 }
 
-static void count_node(counter *c, const sn_node *n) {
-    if (c->seen[n->id]) return;
-    c->seen[n->id] = true;
-    for (int i = 0; i < n->n_in; i++) count_node(c, n->in[i]);
-    if (n->decomposition) {
-        c->part = selected_part(c->order, n, c->symbol, false);
-        count_node(c, n->decomposition);
-        c->part = 1;
-        return;
-    }
-    if (n->op != SN_OP_dot) return;
-    double flop = 2 * c->part;
-    for (int a = 0; a < n->rank; a++) flop *= (double)sn_dim_eval(n->m, n->shape[a], c->symbol);
-    const sn_attr *k = sn_attr_get(n, SN_A_contract_a);
-    for (int i = 0; k && i < k->n; i++)
-        flop *= (double)sn_dim_eval(n->m, n->in[0]->shape[k->v[i]], c->symbol);
-    if (is_weight(n->in[0]) || is_weight(n->in[1]))
-        c->weights += flop;
-    else
-        c->others += flop;
+/* What the kernel calls of the program compute, read and write, as `sinter explain` counts it. */
+static bool count_calls(const graph_case *c, const sn_program *p, double *flop, double *bytes,
+                        sn_error *err) {
+    const sn_kernel_call *call;
+    char sizes[256];
+    timed_sizes(c, p->m, sizes, sizeof sizes);
+    int n = sn_program_calls_on(p, c->g->entry, sizes, c->timed.in_arg, c->timed.n_in, &call, err);
+    *flop = *bytes = 0;
+    for (int i = 0; i < n; i++) *flop += call[i].flops, *bytes += call[i].bytes;
+    return n >= 0;
 }
 
-void sn_bench_count(sn_module *m, const char *entry, const int64_t *symbol, double *weights,
-                    double *others) {
-    counter c = {.symbol = symbol, .part = 1, .seen = calloc(sn_module_node_count(m), 1)};
-    const sn_entry *e = sn_entry_get(m, entry);
-    if (e) c.order = sn_entry_topo(m, e);
-    for (int i = 0; c.seen && e && i < e->n_output; i++) count_node(&c, e->output[i].node);
-    *weights = c.weights;
-    *others = c.others;
-    free(c.seen);
+/* FLOP that the result requires: those of the kernels with everything fused. */
+static bool count_flop(const graph_case *c, double *flop, sn_error *err) {
+    double bytes;
+    sn_module *m = c->g->build(c->g->spec, err);
+    sn_options o = sn_options_default();
+    o.plan_only = true;
+    o.threads = sn_bench_threads(c->o);
+    sn_program *p = m ? sn_compile(m, &o, err) : NULL;
+    bool ok = p && count_calls(c, p, flop, &bytes, err);
+    sn_program_free(p);
+    if (m) sn_module_free(m);
+    return ok;
 }
 
 /* ---- errors ---- */
@@ -493,17 +484,6 @@ static bool check_variant(graph_case *c, variant *v, sn_bench_entrant *e, sn_err
     return true;
 }
 
-/* "B=1,T=256": the timed sizes of the module's dimensions. */
-static const char *timed_sizes(const graph_case *c, sn_module *m, char *text, size_t size) {
-    size_t at = 0;
-    text[0] = 0;
-    for (int i = 0; m && i < c->g->n_size && at < size; i++)
-        if (sn_symbol_find(m, c->g->size[i].name) >= 0)
-            at += (size_t)snprintf(text + at, size - at, "%s%s=%lld", at ? "," : "",
-                                   c->g->size[i].name, (long long)c->g->size[i].timed);
-    return text;
-}
-
 static void show_tuning(void *ctx, const char *line) {
     const graph_case *c = ctx;
     if (*line) sn_bench_progress(c->o, "%s", line);
@@ -553,7 +533,10 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
     }
     v->session = sn_session_new_arrays(v->program, c->param_arg, c->n_param, err);
     if (!v->session) return false;
+    double flop, traffic;
+    if (!count_calls(c, v->program, &flop, &traffic, err)) return false;
     *e = (sn_bench_entrant){.level = level,
+                            .traffic = traffic,
                             .time = time_variant,
                             .ctx = v,
                             .workspace = workspace_of,
@@ -639,14 +622,13 @@ static bool run_case(graph_case *c, const char *request, const sn_bench_entrant 
                        .write = g->bytes[1],
                        .tokens = g->tokens,
                        .runs = g->runs > 0 ? g->runs : 1};
-    if (w.flop < 0) {
-        double weights, others;
-        sn_bench_count(c->ref, g->entry, c->timed.symbol, &weights, &others);
-        w.flop = weights + others;
-    }
+    if (w.flop < 0 && !count_flop(c, &w.flop, err)) return false;
     if (w.read < 0) count_bytes(c, order, &w.read, &w.write);
     for (int i = 0; i < n_more && c->n < MAX_VARIANTS; i++) c->entrant[c->n++] = more[i];
-    if (request) c->n += sn_bench_peers_enter(c->o->started, request, c->entrant + c->n, c->out);
+    if (request)
+        c->n += sn_bench_peers_enter(c->o->started, request, c->entrant + c->n, c->out);
+    else if (c->o->started)
+        sn_bench_note(c->out, "no peer computes %s: there is no row of one", g->name);
     return sn_bench_measure(c->o, &w, c->entrant, c->n, c->out, err) && profile_last(c, err);
 }
 

@@ -22,7 +22,7 @@ typedef struct sn_bench_graph {
     const sn_bench_size *size;
     int n_size;
     int64_t id_limit; /* integer inputs are below it where they index no table; 0: they are 0 */
-    double flop;      /* < 0: computed as 2 per multiply-add of every matrix product */
+    double flop;      /* < 0: as `sinter explain` counts it at level 4 */
     /* bytes read and written; < 0: inputs and parameters once (gathered tables: the rows read),
      * outputs once */
     double bytes[2];
@@ -67,10 +67,5 @@ double sn_bench_storage(const char *weights);
 bool sn_bench_int8(const sn_bench_options *o);
 /* How a request to a peer ends (peers.h) for that. */
 const char *sn_bench_peer_compute(const sn_bench_options *o);
-
-/* FLOP of the matrix products that an entry reaches, for these sizes: of products with a parameter,
- * and of products of two computed tensors (attention). */
-void sn_bench_count(sn_module *m, const char *entry, const int64_t *symbol, double *weights,
-                    double *others);
 
 #endif

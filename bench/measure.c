@@ -13,9 +13,8 @@
 
 enum { MAX_ROUNDS = SN_BENCH_ROUNDS, MAX_REPEATS = 100000 };
 
-/* A probe of the FMA peak: BURSTS bursts of this many seconds. */
-enum { BURSTS = 3 };
-static const double BURST = 0.025 / BURSTS;
+/* Seconds of a probe of the FMA peak. */
+static const double PROBE = 0.025;
 
 /* The streaming probe is used if streaming takes more than STREAM_MIN_RATIO of the compute time. It
  * streams at most STREAM_MAX_BYTES bytes. */
@@ -41,25 +40,16 @@ sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err) {
     sn_bench_record *x = &r->list[r->n++];
     *x = (sn_bench_record){.level = -1};
     double *const numbers[] = {
-        &x->ms_median,
-        &x->ms_min,
-        &x->ms_max,
-        &x->flop,
-        &x->bytes,
-        &x->gflops,
-        &x->gbytes_s,
-        &x->peak_gflops,
-        &x->stream_gbytes_s,
-        &x->pct_roofline,
-        &x->run_peak_gflops,
-        &x->pct_run_peak,
-        &x->speedup_vs_level0,
-        &x->rel_rms,
-        &x->max_ulp,
-        &x->max_rel,
-        &x->peak_bytes,
-        &x->compile_ms,
-        &x->tokens_s,
+        &x->ms_median,    &x->ms_min,
+        &x->ms_max,       &x->flop,
+        &x->bytes,        &x->traffic,
+        &x->gflops,       &x->gbytes_s,
+        &x->peak_gflops,  &x->stream_gbytes_s,
+        &x->pct_roofline, &x->run_peak_gflops,
+        &x->pct_run_peak, &x->speedup_vs_level0,
+        &x->rel_rms,      &x->max_ulp,
+        &x->max_rel,      &x->peak_bytes,
+        &x->compile_ms,   &x->tokens_s,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) *numbers[i] = NAN;
     return x;
@@ -218,7 +208,7 @@ static double stream_time(const stream *s, int threads, double seconds) {
 static bool streams_init(stream *list, int n, const sn_bench_work *w, const sn_bench_entrant *e,
                          const sn_bench_options *o, sn_error *err) {
     int threads = sn_bench_threads(o), n_private = 0;
-    double least = STREAM_MIN_RATIO * w->runs * w->flop / (sn_probe_fma_peak(threads, BURST) * 1e9);
+    double least = STREAM_MIN_RATIO * w->runs * w->flop / (sn_probe_fma_peak(threads, PROBE) * 1e9);
     if (w->read + w->write <= 0) return true;
     for (int i = 0; i < n; i++) {
         if (!stream_private(&list[i], w, &e[i], err)) return false;
@@ -233,15 +223,11 @@ static bool streams_init(stream *list, int n, const sn_bench_work *w, const sn_b
 
 /* ---- the FMA peak ---- */
 
-/* Mean of a probe's bursts; updates *best if the best burst is higher. */
+/* Updates *best if the rate is higher. */
 static double probe_peak(int threads, double *best) {
-    double sum = 0;
-    for (int i = 0; i < BURSTS; i++) {
-        double rate = sn_probe_fma_peak(threads, BURST);
-        sum += rate;
-        *best = fmax(*best, rate);
-    }
-    return sum / BURSTS;
+    double rate = sn_probe_fma_peak(threads, PROBE);
+    *best = fmax(*best, rate);
+    return rate;
 }
 
 static bool keep_look(sn_bench_report *r, double rate, sn_error *err) {
@@ -379,6 +365,7 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
     x->ms_median = sn_bench_median(t, r->n) * 1e3;
     x->flop = w->flop;
     x->bytes = w->read + w->write;
+    if (e->traffic > 0) x->traffic = e->traffic;
     x->gflops = w->flop / x->ms_median * 1e-6;
     x->gbytes_s = x->bytes / x->ms_median * 1e-6;
     x->peak_gflops = sn_bench_median(peak, r->n);

@@ -42,6 +42,7 @@ typedef struct sn_bench_record {
     double ms_median, ms_min, ms_max;
     double round_ms[SN_BENCH_ROUNDS]; /* [rounds]; the first 0: not kept */
     double flop, bytes; /* per run: FLOP that the result requires; compulsory traffic in bytes */
+    double traffic;     /* bytes that the kernels of this level read and write */
     double gflops, gbytes_s;
     double peak_gflops, stream_gbytes_s; /* medians of the probes */
     double pct_roofline;                 /* of the limit measured in its round */
@@ -134,6 +135,7 @@ typedef struct sn_bench_entrant {
     bool (*time)(void *ctx, int repeats, double *seconds, sn_error *err);
     void *ctx;
     double rel_rms, max_ulp, max_rel, compile_ms;
+    double traffic; /* bytes that its kernels read and write in a run; 0: unknown */
     char checked[64];
     size_t (*workspace)(const void *ctx); /* called after the runs; NULL: unknown */
     /* Memory that a run reads and that stays in place (weights, caches). Returns the number of

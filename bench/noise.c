@@ -49,3 +49,18 @@ void sn_bench_noise_end(const sn_bench_noise *n, double *others, double *stolen)
     *others = known ? 100 * (rest > 0 ? rest : 0) / all : -1;
     *stolen = known ? 100 * (taken - n->stolen) / all : -1;
 }
+
+bool sn_bench_busy(double others, double stolen) {
+    static const double quiet = 5;
+    return others + stolen >= quiet;
+}
+
+const char *sn_bench_noise_text(double others, double stolen, char text[SN_BENCH_NOISE_TEXT]) {
+    *text = 0;
+    if (sn_bench_busy(others, stolen))
+        snprintf(text, SN_BENCH_NOISE_TEXT,
+                 "the machine was not idle: other programs used %.0f %% of the CPU time, the host "
+                 "took %.0f %%; repeat the measurement",
+                 others, stolen);
+    return text;
+}

@@ -16,4 +16,10 @@ sn_bench_noise sn_bench_noise_begin(void);
  * exited: their time counts as this program's. */
 void sn_bench_noise_end(const sn_bench_noise *n, double *others, double *stolen);
 
+/* Whether these shares make a measurement unreliable: 5 % or more together. */
+bool sn_bench_busy(double others, double stolen);
+/* "the machine was not idle: …", or "" if it was. Returns text. */
+enum { SN_BENCH_NOISE_TEXT = 160 };
+const char *sn_bench_noise_text(double others, double stolen, char text[SN_BENCH_NOISE_TEXT]);
+
 #endif

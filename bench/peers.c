@@ -296,7 +296,9 @@ int sn_bench_peers_enter(sn_bench_peers *g, const char *request,
         p->request = strdup(request);
         if (!p->request || !ask_any(p, 1, &seconds, &skip, &err))
             sn_bench_note(out, "%s: %s", p->info->name, err.message);
-        else if (!skip) {
+        else if (skip)
+            sn_bench_note(out, "%s does not have this work: there is no row of it", p->info->name);
+        else {
             entrant[n] = (sn_bench_entrant){.level = -1,
                                             .backend = p->info->name,
                                             .time = time_peer,

@@ -5,8 +5,8 @@
 
 #include "runtime/base.h"
 
-/* Peak f32 multiply-add rate of `threads` OpenMP threads over `seconds`: GFLOP/s (2 per element).
- * Uses AVX-512, AVX2 with FMA, or plain C, depending on the CPU. */
+/* Peak f32 multiply-add rate of `threads` OpenMP threads: GFLOP/s (2 per element) of the fastest of
+ * the bursts that fit into `seconds`, at least one. Uses AVX-512, AVX2 with FMA, or plain C, depending on the CPU. */
 double sn_probe_fma_peak(int threads, double seconds);
 
 /* Bandwidth in GB/s of reading `bytes` bytes at p, each thread its part once, in order. */

@@ -1,5 +1,6 @@
 /* report.c: records as a table and as JSON lines. */
 #include "bench/measure.h"
+#include "bench/noise.h"
 #include "bench/probe.h"
 #include "codegen/backend.h"
 #include "runtime/file.h"
@@ -9,9 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-/* Percentage of CPU time used by others above which a warning is printed. */
-static const double QUIET = 5;
 
 /* ---- comparison of levels ---- */
 
@@ -138,11 +136,8 @@ void sn_bench_print(const sn_bench_report *r, FILE *f) {
         if (first) fprintf(f, "%s: %s\n", r->list[i].backend, r->list[i].setup);
     }
     for (int i = 0; i < r->n_note; i++) fprintf(f, "note: %s\n", r->note[i]);
-    if (r->others + r->stolen > QUIET)
-        fprintf(f,
-                "note: the machine was not idle: other programs used %.0f %% of the CPU time, the "
-                "host took %.0f %%; repeat the measurement\n",
-                r->others, r->stolen);
+    char noise[SN_BENCH_NOISE_TEXT];
+    if (*sn_bench_noise_text(r->others, r->stolen, noise)) fprintf(f, "note: %s\n", noise);
 }
 
 /* ---- JSON ---- */
@@ -171,6 +166,7 @@ static cJSON *record_json(const sn_bench_record *x) {
     add_number(o, "ms_max", x->ms_max);
     add_number(o, "flop", x->flop);
     add_number(o, "bytes", x->bytes);
+    add_number(o, "traffic", x->traffic);
     add_number(o, "gflops", x->gflops);
     add_number(o, "gbytes_s", x->gbytes_s);
     add_number(o, "peak_gflops", x->peak_gflops);

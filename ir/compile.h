@@ -151,15 +151,19 @@ typedef struct sn_kernel_call {
     int line;
     bool barrier;     /* waits for all threads first */
     const char *loop; /* a loop over rows begins here: "128 of B*T rows at a time, up to call 9" */
-    double flops;     /* operations, roughly; of matrix products and attention 2 per multiply-add */
-    double bytes;     /* read and written: each operand and result once */
+    /* 2 for each multiply-add of matrix products and linear recurrences, of attention those of the
+     * pairs that its mask shows; 0: other kernels */
+    double flops;
+    double operations; /* the same, and roughly those of other kernels: for estimates */
+    double bytes;      /* read and written: each operand and result once */
     double result_bytes;
     const int *reads; /* [n_reads] earlier calls whose results it reads, ascending */
     int n_reads;
 } sn_kernel_call;
 
 /* The kernel calls of an entry, with costs at these sizes: "B=1,T=256"; dimensions that are not
- * listed (NULL: all) have the geometric mean of their bounds. Returns their number; *list belongs to
+ * listed (NULL: all) have the geometric mean of their bounds. A mask that reads inputs counts as if it
+ * showed everything. Returns their number; *list belongs to
  * the program. -1: err (no such entry, sizes out of range, no memory). Works in the module, as
  * sn_program_explain does. */
 int sn_program_calls(const sn_program *p, const char *entry, const char *sizes,

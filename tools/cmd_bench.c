@@ -27,8 +27,8 @@ typedef struct options {
         *target, *cache_dir, *json, *plot, *profile, *with;
     int64_t threads, rounds;
     double seconds, clip, threshold;
-    bool no_check, direct, tune, backward;
-    const char *names, *shape, *mask, *model, *tokens, *sizes;
+    bool no_check, direct, tune, backward, gradient;
+    const char *names, *shape, *mask, *model, *tokens, *sizes, *entry;
     int64_t batch, neighbour;
     bool decode, sweep;
 } options;
@@ -126,6 +126,11 @@ static const arg model_table[] = {
      "the numbers of tokens are the sizes of all dimensions but B"},
     {"decode", 0, ARG_FLAG, offsetof(options, decode), NULL, NULL, 0, 0,
      "decode one token at a time with a KV cache"},
+    {"entry", 'e', ARG_TEXT, offsetof(options, entry), "NAME", NULL, 0, 0,
+     "another entry; default: forward, or encode, or the only one"},
+    {"gradient", 0, ARG_FLAG, offsetof(options, gradient), NULL, NULL, 0, 0,
+     "the gradients of the sum of the entry's outputs, with respect to parameters and float "
+     "inputs, and what they need of the entry"},
     {"cache", 0, ARG_CHOICE, offsetof(options, cache), "f32|bf16|int8", "f32", 0, 0,
      "with --decode: storage of keys and values"},
     WEIGHTS,
@@ -181,6 +186,8 @@ static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode 
                            .batch = o->batch,
                            .mode = mode,
                            .clip = o->clip,
+                           .entry = o->entry,
+                           .gradient = o->gradient,
                            .sizes = o->sizes};
     if (!model_source_is(o->model))
         return (!b->total->counting || check_folder(o->model, err)) &&

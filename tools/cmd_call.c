@@ -1,5 +1,6 @@
 /* cmd_call.c: `sinter call`: runs an entry once on given arrays; prints or writes its outputs, and their
  * gradients. */
+#include "frontend/gradients.h"
 #include "tools/cmd.h"
 #include "model/import/npz.h"
 #include "runtime/file.h"
@@ -154,7 +155,7 @@ static bool call(const options *o, lm *m, run_given *given, sn_error *err) {
     if (!e) return false;
     const char *name = e->name;
     if (o->gradient) {
-        int n = run_add_gradient(mod, e, gradient_entry, o->loss, wrt, false, NULL, NULL, err);
+        int n = sn_entry_gradient(mod, e, gradient_entry, o->loss, wrt, false, NULL, NULL, err);
         if (n < 0 && !err->code)
             sn_fail(err, SN_ERR_USAGE, "entry '%s' has nothing to differentiate", name);
         if (n < 0) return false;

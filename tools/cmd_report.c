@@ -33,7 +33,7 @@ static const arg table[] = {
     {"training", 0, ARG_FLAG, offsetof(options, train), NULL, NULL, 0, 0,
      "the training entries, with AdamW, instead of the others"},
     {"sizes", 0, ARG_TEXT, offsetof(options, sizes), "B=1,T=256", NULL, 0, 0,
-     "sizes for costs and runs; default: 1 for B, for others 128 or half of the maximum"},
+     "sizes for costs and runs; default: 1 for B, for others 256 or half of the maximum"},
     {"levels", 0, ARG_TEXT, offsetof(options, levels), "A,B", "0,1,2,3,4", 0, 0,
      "fusion levels to compare --level with; none: only that one"},
     {"evaluate", 0, ARG_SIZE, offsetof(options, evaluate), "N", "400M", 0, 1e15,
@@ -64,7 +64,7 @@ typedef struct job {
     const options *o;
     report r;
     cJSON *entries, *object[MAX_ENTRIES];
-    char sizes[400], map_sizes[400]; /* of runs; of the maps of attention's tiles */
+    char sizes[LOOK_SIZES], map_sizes[LOOK_SIZES]; /* of runs; of the maps of attention's tiles */
     report_reference reference[MAX_ENTRIES];
     int n_entry, n_level, level[MAX_LEVELS];
     int64_t threads;
@@ -175,16 +175,29 @@ static void describe_machine(job *j) {
         sn_threads_free(&t);
     }
     j->threads = threads;
-    for (int i = 0; i < 8; i++) { /* the best of several: others may use the machine, too */
-        double peak = sn_probe_fma_peak(threads, 0.02);
-        double read = i % 4 ? 0 : sn_probe_read_bandwidth(threads, (size_t)128 << 20);
-        r->gflops = peak > r->gflops ? peak : r->gflops;
+    for (int i = 0; i < 2; i++) { /* the best of several: others may use the machine, too */
+        double read = sn_probe_read_bandwidth(threads, (size_t)128 << 20);
         r->gbytes = read > r->gbytes ? read : r->gbytes;
     }
-    cJSON *o = report_object(r, r->root, "machine");
-    report_number(r, o, "threads", threads);
+    r->gflops = sn_probe_fma_peak(threads, 0.05);
+    r->noise = sn_bench_noise_begin();
+    r->machine = report_object(r, r->root, "machine");
+}
+
+/* After all runs, beside which the peak was probed, too. */
+static void finish_machine(job *j) {
+    report *r = &j->r;
+    cJSON *o = r->machine;
+    double others, stolen;
+    char text[SN_BENCH_NOISE_TEXT];
+    sn_bench_noise_end(&r->noise, &others, &stolen);
+    report_number(r, o, "threads", j->threads);
     report_number(r, o, "peak_gflops", r->gflops);
     report_number(r, o, "read_gbytes", r->gbytes);
+    report_number(r, o, "others_pct", others);
+    report_number(r, o, "stolen_pct", stolen);
+    report_text(r, o, "note", sn_bench_noise_text(others, stolen, text));
+    if (*text) screen_note(NAME, "%s", text);
 }
 
 static void describe_model(job *j, const model *d) {
@@ -257,7 +270,10 @@ static bool run_entry(job *j, int at, cJSON *o, explain_entry *e, const compiled
     if (!c->s) return true;
     if (!report_errors(&j->r, o, &j->reference[at], c->s, e->name, err)) return false;
     sn_session_reset(c->s);
-    if (report_run(&j->r, main ? j->object[at] : NULL, e, c->s, in, seconds, &failed)) return true;
+    if (report_run(&j->r, main ? j->object[at] : NULL, e, c->s, in, seconds, &failed)) {
+        j->r.gflops = e->peak = e->peak > j->r.gflops ? e->peak : j->r.gflops;
+        return true;
+    }
     free(e->seconds);
     e->seconds = NULL;
     if (main) report_text(&j->r, j->object[at], "not_measured", failed.message);
@@ -337,9 +353,9 @@ static bool add_program(job *j, const model *d, const compiled *c, int level, bo
 
 static bool add_levels(job *j, const model *d, sn_error *err) {
     if (!check_entry(j, d->m, err)) return false;
-    enum { RUN_LENGTH = 128 };
-    look_inputs_sizes(d->m, RUN_LENGTH, true, j->o->sizes, j->sizes, sizeof j->sizes);
-    look_inputs_sizes(d->m, LOOK_MAP_LENGTH, false, j->o->sizes, j->map_sizes, sizeof j->map_sizes);
+    if (!look_inputs_sizes(d->m, LOOK_LENGTH, true, j->o->sizes, j->sizes, err) ||
+        !look_inputs_sizes(d->m, LOOK_MAP_LENGTH, false, j->o->sizes, j->map_sizes, err))
+        return false;
     describe_model(j, d);
     j->entries = report_list(&j->r, j->r.root, "entries");
     for (int i = 0; i < sn_entry_count(d->m); i++)
@@ -386,6 +402,7 @@ int cmd_report(int argc, char **argv) {
         ok = open_model(&d, &o, j->level[0], &err);
         if (ok) describe_machine(j);
         ok = ok && add_levels(j, &d, &err);
+        if (ok) finish_machine(j);
         close_model(&d);
     }
     screen_progress_end(&j->progress);

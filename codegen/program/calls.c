@@ -3,6 +3,7 @@
 #include "codegen/program/calls.h"
 #include "codegen/backend.h"
 #include "codegen/program/sizes.h"
+#include "codegen/program/visible.h"
 #include "passes/plan/collectives.h"
 #include "passes/plan/row_blocks.h"
 #include "passes/plan/scan.h"
@@ -200,8 +201,16 @@ sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, 
     const sn_kernel *k = &u->kernel[i];
     const sn_step *s = k->step;
     sn_module *m = p->m;
-    sn_call_formula q = {.flops = k->traits->flops ? k->traits->flops(m, s) : 0};
-    if (k->traits->macs) q.flops = sn_dim_mul(m, 2, k->traits->macs(m, s));
+    sn_call_formula q = {.flops = k->traits->flops ? k->traits->flops(m, s) : 0,
+                         .visible = 1,
+                         .product = k->traits->macs != NULL,
+                         .when = s->iteration,
+                         .only_several = s->rows != 0,
+                         .rows = s->rows,
+                         .block_rows = s->block_rows};
+    const sn_row_loop *loop = sn_row_blocks_loop(u->plan, i);
+    if (loop) q.rows = loop->rows, q.block_rows = loop->block_rows;
+    if (q.product) q.flops = sn_dim_mul(m, 2, k->traits->macs(m, s));
     q.turns = sn_scan_turns(u->plan, i, &q.segments);
     q.operand = sn_arena_alloc(m, sizeof *q.operand * (size_t)(s->n_in + s->n_out + 1));
     for (int o = 0; o < s->n_out; o++)
@@ -213,14 +222,27 @@ sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, 
     return q;
 }
 
+/* The share of the rows of a loop that a call in it computes; after it, whether it runs. */
+static double share_of_rows(const sn_program *p, const sn_call_formula *q, const int64_t *symbol) {
+    if (q->when == SN_ITER_EACH) return 1;
+    double rows = (double)sn_dim_eval(p->m, q->rows, symbol), first = (double)q->block_rows;
+    bool several = rows > first;
+    if (q->when == SN_ITER_SINGLE) return !several;
+    if (q->when == SN_ITER_SEVERAL) return several;
+    if (!several) return q->when == SN_ITER_FIRST && !q->only_several;
+    return q->when == SN_ITER_FIRST ? first / rows : (rows - first) / rows;
+}
+
 void sn_call_cost(const sn_program *p, const sn_call_formula *q, const int64_t *symbol,
                   sn_kernel_call *call) {
     int64_t length = sn_dim_eval(p->m, q->segments, symbol), each = sn_scan_segment(length);
     double turns = (double)sn_dim_eval(p->m, q->turns, symbol);
     if (q->segments) turns *= (double)((length + each - 1) / each);
-    call->flops = turns * (double)sn_dim_eval(p->m, q->flops, symbol);
+    double share = share_of_rows(p, q, symbol), one = (double)sn_dim_eval(p->m, q->flops, symbol);
+    call->operations = turns * share * q->visible * one;
+    call->flops = q->product ? call->operations : 0;
     call->bytes = call->result_bytes = 0;
-    for (int i = 0; i < q->n_operand; i++) {
+    for (int i = 0; i < q->n_operand && share > 0; i++) {
         const sn_call_operand *o = &q->operand[i];
         int64_t n = sn_dim_eval(p->m, o->elements, symbol);
         int64_t all = sn_buffer_elements(p->m, o->buffer, symbol);
@@ -281,8 +303,8 @@ static const char *loop_of(sn_module *m, const sn_plan *plan, int i) {
                            (long long)loop->block_rows, rows, loop->last - 1);
 }
 
-static void describe(const sn_program *p, const sn_compiled_entry *c, int i, const int64_t *symbol,
-                     sn_kernel_call *call) {
+static void describe(const sn_program *p, const sn_compiled_entry *c, int i,
+                     const sn_mask_inputs *in, sn_visible_cache *cache, sn_kernel_call *call) {
     const sn_plan *plan = c->code.plan;
     const sn_kernel *k = &c->code.kernel[i];
     const sn_node *n = k->step->node, *type = result_type(n);
@@ -315,13 +337,16 @@ static void describe(const sn_program *p, const sn_compiled_entry *c, int i, con
     call->loop = loop_of(m, plan, i);
     add_reads(m, plan, i, call);
     sn_call_formula cost = sn_call_formula_of(p, &c->code, i);
-    sn_call_cost(p, &cost, symbol, call);
+    cost.visible = sn_visible_share(in, n, cache);
+    sn_call_cost(p, &cost, in->symbol, call);
 }
 
 typedef struct request {
     const sn_program *p;
     const sn_compiled_entry *c;
     const char *sizes;
+    const sn_arg_binding *in;
+    int n_in;
     sn_kernel_call *list; /* the result */
     sn_error *err;
 } request;
@@ -334,18 +359,26 @@ static void collect(void *ctx) {
     sn_sizes_middle(m, symbol);
     if (!sn_sizes_read(m, "sizes", r->sizes, symbol, r->err)) return;
     sn_kernel_call *list = sn_arena_alloc(m, sizeof *list * (size_t)(n + 1));
-    for (int i = 0; i < n; i++) describe(r->p, r->c, i, symbol, &list[i]);
+    const sn_mask_inputs in = {m, NULL, r->in, r->n_in, symbol};
+    sn_visible_cache cache = {0};
+    for (int i = 0; i < n; i++) describe(r->p, r->c, i, &in, &cache, &list[i]);
     r->list = list;
 }
 
 int sn_program_calls(const sn_program *p, const char *entry, const char *sizes,
                      const sn_kernel_call **list, sn_error *err) {
+    return sn_program_calls_on(p, entry, sizes, NULL, 0, list, err);
+}
+
+int sn_program_calls_on(const sn_program *p, const char *entry, const char *sizes,
+                        const sn_arg_binding *in, int n_in, const sn_kernel_call **list,
+                        sn_error *err) {
     sn_error local = {0};
     if (!p || !list || !entry) {
         sn_fail(err, SN_ERR_USAGE, "sn_program_calls: the program, the entry or the list is NULL");
         return -1;
     }
-    request r = {p, sn_program_entry(p, entry), sizes, NULL, &local};
+    request r = {p, sn_program_entry(p, entry), sizes, in, n_in, NULL, &local};
     if (!r.c) sn_fail(&local, SN_ERR_USAGE, "there is no entry '%s'", entry);
     if (r.c && !sn_module_try(p->m, collect, &r))
         sn_fail(&local, SN_ERR_MEMORY, "out of memory for a report on '%s'", entry);

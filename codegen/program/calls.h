@@ -3,6 +3,7 @@
 #define SN_PROGRAM_CALLS_H
 
 #include "codegen/program/program.h"
+#include "passes/plan/plan.h"
 
 /* Where in the model step i computes, by the parameters that it reads: "h.0.attn.c_attn",
  * "layers.3.attn.q_proj+k_proj+v_proj"; attention by the layer of the calls before it; "" if
@@ -27,12 +28,22 @@ typedef struct sn_call_formula {
     sn_dim flops;    /* of one run */
     sn_dim turns;    /* how often it runs: in the body of a scan, for each element and part */
     sn_dim segments; /* and for each segment of a loop of this length; 0: none */
+    double visible;  /* of these, the share whose pairs the mask of an attention shows */
+    bool product;    /* they are multiply-adds of products */
+    sn_iteration when;
+    bool only_several; /* in the first iteration, unless it is the only one */
+    sn_dim rows;       /* of the loop that `when` is about, so many in each iteration at most */
+    int64_t block_rows;
     sn_call_operand *operand;
     int n_operand;
 } sn_call_formula;
 
 /* The formula of step i. Arena memory. */
 sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, int i);
+/* sn_program_calls with the inputs that masks read: [n_in] with data, and values of the symbolic dims. */
+int sn_program_calls_on(const sn_program *p, const char *entry, const char *sizes,
+                        const sn_arg_binding *in, int n_in, const sn_kernel_call **list,
+                        sn_error *err);
 /* Fills flops, bytes and result_bytes at these values of the symbolic dims. */
 void sn_call_cost(const sn_program *p, const sn_call_formula *q, const int64_t *symbol,
                   sn_kernel_call *call);

@@ -1,16 +1,14 @@
 /* tile_map.c: which KV tiles an attention kernel visits, see tile_map.h. */
 #include "codegen/program/tile_map.h"
+#include "codegen/program/visible.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct mapper {
     const sn_program *p;
-    const sn_session *s;
     const sn_kernel *k;
-    const sn_arg_binding *in;
-    int n_in;
-    const int64_t *symbol;
+    sn_mask_inputs of;
     sn_eval *eval;
     void **buf; /* [n_in + n_out + 1 of the step] */
     int64_t dim[SN_KERNEL_DIMS];
@@ -20,7 +18,7 @@ typedef struct mapper {
 } mapper;
 
 static int64_t eval_dim(const mapper *q, sn_dim d) {
-    return sn_dim_eval(q->p->m, d, q->symbol);
+    return sn_dim_eval(q->of.m, d, q->of.symbol);
 }
 
 static bool refuse(const mapper *q, const char *why) {
@@ -29,35 +27,6 @@ static bool refuse(const mapper *q, const char *why) {
 }
 
 /* ---- the tensors that the mask reads ---- */
-
-static const sn_arg_binding *input_of(const mapper *q, const char *name) {
-    for (int i = 0; i < q->n_in; i++)
-        if (!strcmp(q->in[i].name, name)) return &q->in[i];
-    return NULL;
-}
-
-/* Whether the evaluator can compute n soon; binds the leaves below it. */
-static bool bind_leaves(mapper *q, sn_node *n) {
-    static const double maximum = 1e7; /* elements of all nodes */
-    double elements = 0;
-    sn_order order = sn_topo(q->p->m, 1, &n);
-    for (int i = 0; i < order.n; i++) {
-        const sn_node *x = order.node[i];
-        int64_t count = 1;
-        for (int a = 0; a < x->rank; a++) count *= eval_dim(q, x->shape[a]);
-        elements += (double)count;
-        if (elements > maximum || sn_kernel_of(x)->contraction || sn_kernel_of(x)->unit_rows)
-            return refuse(q, "the mask depends on tensors that the model computes from its inputs");
-        if (!(sn_ops[x->op].flags & SN_OPF_EXTERNAL)) continue;
-        const char *name = sn_attr_str(x, SN_A_name, "");
-        const sn_arg_binding *a = x->op == SN_OP_input ? input_of(q, name) : NULL;
-        const void *data = a ? a->data : q->s ? sn_session_memory(q->s, name) : NULL;
-        if (!data) return refuse(q, "a tensor that the mask reads is not in memory");
-        if (!sn_eval_bind(q->eval, name, data, (size_t)count * sn_dtype_size((sn_dtype)x->dtype)))
-            return sn_fail(q->err, SN_ERR_MEMORY, "out of memory for a tile map");
-    }
-    return true;
-}
 
 static void put(void *to, sn_dtype t, int64_t at, double v) {
     size_t size = sn_dtype_size(t);
@@ -91,25 +60,16 @@ static bool store_view(mapper *q, int i, const sn_value *v) {
     return true;
 }
 
-static bool is_read(const mapper *q, const sn_region *mask, int arg) {
-    enum { POSITIONS = 4 };
-    sn_order order = sn_region_topo(q->p->m, mask);
-    for (int i = 0; i < order.n; i++)
-        for (int k = 0; k < order.node[i]->n_in; k++)
-            if (arg + POSITIONS < mask->n_arg && order.node[i]->in[k] == mask->arg[arg + POSITIONS])
-                return true;
-    return arg + POSITIONS < mask->n_arg && mask->out[0] == mask->arg[arg + POSITIONS];
-}
-
 static bool bind_captured(mapper *q) {
     const sn_step *s = q->k->step;
     const sn_region *mask = sn_attr_region(s->node, SN_A_mask);
     for (int i = SN_FLASH_CAPTURED; mask && i < s->n_in; i++) {
-        if (!is_read(q, mask, i - SN_FLASH_CAPTURED)) continue;
+        if (!sn_mask_reads(q->of.m, mask, SN_MASK_POSITIONS + i - SN_FLASH_CAPTURED)) continue;
         if (sn_dtype_is_float(s->in[i].dtype) && s->in[i].dtype != SN_F32 &&
             s->in[i].dtype != SN_F64)
             continue; /* intervals follow integers only */
-        if (!bind_leaves(q, s->node->in[i])) return false;
+        const char *why = sn_mask_bind(&q->of, q->eval, s->node->in[i]);
+        if (why) return refuse(q, why);
         const sn_value *v = sn_eval_node(q->eval, s->node->in[i]);
         if (!v) return refuse(q, "the evaluator cannot compute a tensor that the mask reads");
         if (!store_view(q, i, v)) return false;
@@ -159,7 +119,7 @@ static bool make(mapper *q) {
     size_t n = (size_t)(o->batch * o->heads * o->blocks * o->tiles);
     o->kind = calloc(n + 1, sizeof *o->kind);
     q->buf = calloc((size_t)(s->n_in + s->n_out) + 1, sizeof *q->buf);
-    q->eval = sn_eval_new(q->p->m, q->symbol);
+    q->eval = sn_eval_new(q->of.m, q->of.symbol);
     if (!o->kind || !q->buf || !q->eval)
         return sn_fail(q->err, SN_ERR_MEMORY, "out of memory for a tile map");
     return bind_captured(q) && run_kernel(q);
@@ -185,14 +145,7 @@ bool sn_tile_map_make(const sn_program *p, const sn_session *s, const char *entr
     const sn_kernel *k = &c->code.kernel[call];
     if (!k->family->emit_tile_map) return false;
     sn_error local = {0};
-    mapper q = {.p = p,
-                .s = s,
-                .k = k,
-                .in = in,
-                .n_in = n_in,
-                .symbol = symbol,
-                .out = out,
-                .err = &local};
+    mapper q = {.p = p, .k = k, .of = {p->m, s, in, n_in, symbol}, .out = out, .err = &local};
     const void *mark = sn_llvm_mark();
     if (!sn_module_try(p->m, make_guarded, &q))
         sn_fail(&local, SN_ERR_MEMORY, "out of memory for a tile map");

@@ -1,4 +1,5 @@
 /* trace.c: what each kernel call cost on each thread: trace events for Perfetto, and a table. */
+#include "codegen/program/visible.h"
 #include "codegen/program/calls.h"
 #include "runtime/clock.h"
 #include "runtime/file.h"
@@ -333,6 +334,7 @@ typedef struct totals {
     total *list;
     int n, cap;
     double seconds;
+    sn_visible_cache visible;
 } totals;
 
 static total *total_of(totals *l, const sn_kernel *k) {
@@ -352,8 +354,12 @@ static void add_call(totals *l, const legend *names, const traced_run *r, int st
     total *x = s->end > 0 ? total_of(l, &r->entry->code.kernel[step]) : NULL;
     if (!x) return;
     const described *d = look_up(names, r->entry);
+    const sn_program *p = sn_session_program(names->t->session);
+    const sn_mask_inputs in = {.m = p->m, .symbol = r->symbol};
     sn_kernel_call cost = {0};
-    sn_call_cost(sn_session_program(names->t->session), &d->formula[step], r->symbol, &cost);
+    sn_call_formula formula = d->formula[step];
+    formula.visible = sn_visible_share(&in, r->entry->code.plan->step[step].node, &l->visible);
+    sn_call_cost(p, &formula, r->symbol, &cost);
     char *name = x->where ? sn_call_common_name(x->where, d->name[step]) : strdup(d->name[step]);
     free(x->where);
     x->where = name;

@@ -157,7 +157,7 @@ check_compare() {
     prints 'native level 4.*faster'
     run 0 compare "$(dirname "$0")/../../examples/variants/alibi.c" --tokens 4 --levels 2,4 --no-check $quick
     prints 'alibi forward *1x4 *native level 4'
-    prints 'kernels of the levels, .*entry forward (B=1,T=4)' && prints 'calls of gemm' && prints 'their time, µs'
+    prints 'kernels of the levels, .*entry forward (T=4,B=1,P=0)' && prints 'calls of gemm' && prints 'their time, µs'
     echo '{"kind":' >"$tmp/bad.json"
     refused 1 'bad.json:1: no record' compare "$tmp/bad.json" "$tmp/json"
     refused 1 'none.json' compare "$tmp/json" "$tmp/none.json"

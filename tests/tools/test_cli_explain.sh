@@ -17,7 +17,8 @@ prints 'empty tiles are skipped\|no mask'
 run 0 explain "$model" --entry decode --full
 prints 'kernel sn_gemm_' && prints '^choice, '
 run 0 explain "$model" --entry decode --time --sizes P=9
-prints 'share  *ms  *GFLOP/s  *GB/s '
+prints 'share  *ms  *min  *GFLOP/s  *GB/s '
+prints '^a run took [0-9.]* ms (minimum [0-9.]*), its calls [0-9.]* ('
 run 0 import "$source/examples/models/aren-transliteration/model.bin" -o "$tmp/aren"
 run 0 explain "$tmp/aren" --entry encode --time
 prints 'share  *ms ' && says_nothing
@@ -36,7 +37,7 @@ grep '^note, ' "$tmp/out" && fail 'remarks of other entries'
 run 0 explain "$model" --entry prefill --diff 0,4
 prints 'kernel calls .* times'
 run 0 explain --preset gpt2 --level 0 -e forward
-prints '^entry forward:' && prints '11 times the same'
+prints '^entry forward:' && prints '12 times the same'
 # why a tensor is in memory
 run 0 explain "$source/examples/variants/alibi.c" --entry forward
 prints 'of [0-9]* tiles [0-9.]* % are skipped, [0-9.]* % run without mask, [0-9.]* % with it (T=256'

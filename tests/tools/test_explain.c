@@ -85,10 +85,61 @@ static void calls_of_a_loop(void **state) {
     int n = sn_program_calls(p, "forward", "T=10", &c, &err), add = 0;
     while (add < n && !strstr(c[add].fused, "add")) add++;
     assert_true(add < n);
-    assert_true(c[add].flops == 10.0 * 32 * 8);
+    assert_true(c[add].operations == 10.0 * 32 * 8);
     assert_true(c[add].bytes == 10.0 * 3 * 32 * 4);
     sn_program_free(p);
     sn_module_free(m);
+}
+
+static sn_tensor same_document(const sn_score_ctx *c) {
+    return sn_eq(sn_at(c->captured[0], c->q), sn_at(c->captured[0], c->k));
+}
+
+/* FLOP of attention are those of the visible pairs, at level 0 of all pairs, which it computes; of other
+ * kernels none are counted. 2048 rows are more than are counted one by one. */
+static void visible_pairs(void **state) {
+    (void)state;
+    enum { D = 16 };
+    static const struct {
+        bool causal, documents;
+        int64_t window, T, pairs;
+    } rows[] = {
+        {true, false, 0, 256, 256 * 257 / 2},    {true, false, 16, 256, 256 * 16 - 120},
+        {true, false, 0, 2048, 2048 * 2049 / 2}, {true, false, 16, 2048, 2048 * 16 - 120},
+        {false, true, 0, 256, 4 * 64 * 64}, /* four documents, which is what inputs are made of */
+        {false, false, 0, 256, 256 * 256}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        for (int level = 0; level <= 4; level += 4) {
+            sn_error err = {0};
+            sn_module *m = sn_module_new("pairs");
+            sn_dim T = sn_symbol(m, "T", 1, 4096);
+            sn_tensor x = sn_reshape(sn_input(m, "x", SN_F32, T, D), 1, 1, T, D);
+            sn_attention_args a = {
+                .q = x, .k = x, .v = x, .causal = rows[r].causal, .window = rows[r].window};
+            if (rows[r].documents) {
+                a.mask = same_document;
+                a.captured[0] = sn_input(m, "documents", SN_I32, T);
+            }
+            sn_entry_begin(m, "forward");
+            sn_output("y", sn_exp(sn_attention_at(SN_HERE, &a)));
+            sn_program *p = sn_compile(m, &(sn_options){.level = level, .cache_dir = "none"}, &err);
+            if (!p) fail_msg("%s", err.message);
+            explain_entry e;
+            char sizes[32];
+            snprintf(sizes, sizeof sizes, "T=%d", (int)rows[r].T);
+            if (!explain_open(&e, p, "forward", sizes, &err)) fail_msg("%s", err.message);
+            assert_string_equal(e.sizes, sizes);
+            int64_t all = rows[r].T * rows[r].T, pairs = level ? rows[r].pairs : all;
+            double off = e.flops / (4.0 * D * (double)pairs) - 1;
+            /* level 0 also has a product with one column, for values that are not finite */
+            assert_true(off > -2e-3 && off < (level ? 2e-3 : 1.0 / 16));
+            if (level && rows[r].T == 256) assert_true(e.flops == 4.0 * D * (double)pairs);
+            if (level && !rows[r].window && rows[r].causal)
+                assert_true(e.flops == 4.0 * D * (double)pairs);
+            explain_close(&e);
+            sn_program_free(p);
+            sn_module_free(m);
+        }
 }
 
 static sn_tensor every_third(const sn_score_ctx *c) {
@@ -153,8 +204,8 @@ static void folds_are_found(void **state) {
         e.folded = calloc((size_t)e.n + 1, sizeof *e.folded);
         for (int i = 0; i < e.n; i++) {
             family[i][0] = rows[r].calls[i];
-            call[i] =
-                (sn_kernel_call){"", family[i], "", "", "", "", "", "", 0, 0, "", 1, 1, 1, NULL, 0};
+            call[i] = (sn_kernel_call){"", family[i], "", "", "", "", "",   "", 0,
+                                       0,  "",        1,  1,  1,  1,  NULL, 0};
         }
         assert_true(explain_find_folds(&e, &err));
         assert_int_equal(e.n_fold, rows[r].n_fold);
@@ -170,6 +221,7 @@ static void folds_are_found(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_of_a_model), cmocka_unit_test(calls_of_a_loop),
-        cmocka_unit_test(tiles_of_masks), cmocka_unit_test(folds_are_found)};
+        cmocka_unit_test(tiles_of_masks), cmocka_unit_test(visible_pairs),
+        cmocka_unit_test(folds_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 
 #include "frontend/sinter.h"
 #include "tools/look/fold.h"
+#include "tools/look/inputs.h"
 
 #include <cjson/cJSON.h>
 
@@ -17,22 +18,29 @@ typedef struct explain_tiles {
 
 typedef struct explain_entry {
     const char *name;
-    const char *sizes; /* for costs, as the user gave them; NULL: the middle of each range */
+    const char *given;          /* sizes, as the user gave them; NULL: none */
+    char sizes[LOOK_SIZES];     /* for costs and times */
     const sn_kernel_call *call; /* [n], the program's */
     int n;
     char **folded; /* [n] of calls in the first run of a fold: name with numbers that vary as "*" */
     look_fold *fold;
     int n_fold;
     explain_tiles *tiles; /* [n]; NULL: not asked for */
-    char tile_sizes[400];
-    double *seconds;     /* [n] measured time of each call; NULL: not measured */
-    double flops, bytes; /* of all calls */
+    char tile_sizes[LOOK_SIZES];
+    double *seconds,
+        *least; /* [n] measured time of each call: median and minimum; NULL: not measured */
+    double run_seconds, run_least; /* the same of the whole entry */
+    double peak;                   /* GFLOP/s of multiply-adds, probed before and after the runs */
+    double others, stolen;         /* how busy the machine was, see bench/noise.h */
+    double flops, bytes;           /* of all calls */
 } explain_entry;
 
 /* Fills e for an entry of p. False: err. Free with explain_close in either case. */
 bool explain_open(explain_entry *e, const sn_program *p, const char *name, const char *sizes,
                   sn_error *err);
 void explain_close(explain_entry *e);
+/* Whether calls i and j of ctx, an explain_entry, are the same except for numbers in names. */
+bool explain_alike(const void *ctx, int i, int j);
 /* Finds the folds: calls [i, i + n) are the same as [i + n, i + 2n) except for numbers in names. */
 bool explain_find_folds(explain_entry *e, sn_error *err);
 /* Whether call i repeats one of a layer before it. */
@@ -50,6 +58,10 @@ double explain_estimate(const sn_kernel_call *c);
 
 /* Share of call i in the entry's time, 0 to 1: measured, or estimated from operations and bytes. */
 double explain_share(const explain_entry *e, int i);
+
+/* Whether a measured call in f32 is more than 2 % faster than the f32 peak allows: the probe was
+ * interrupted. Products of integers and of bf16 may be. */
+bool explain_above_peak(const explain_entry *e, int i);
 
 /* by_cost: the most expensive calls first, equal layers as one row. */
 void explain_table(FILE *f, const explain_entry *e, bool by_cost);

@@ -38,7 +38,8 @@ static bool add_call(cJSON *list, const explain_entry *e, int i) {
               number(o, "line", c->line) && cJSON_AddBoolToObject(o, "barrier", c->barrier) &&
               number(o, "flop", c->flops) && number(o, "bytes", c->bytes) &&
               number(o, "result_bytes", c->result_bytes) && number(o, "share", explain_share(e, i));
-    if (ok && e->seconds) ok = number(o, "ms", 1e3 * e->seconds[i]);
+    if (ok && e->seconds)
+        ok = number(o, "ms", 1e3 * e->seconds[i]) && number(o, "min_ms", 1e3 * e->least[i]);
     if (ok && e->tiles) ok = add_tiles(o, &e->tiles[i], e->tile_sizes);
     if (!ok || !reads || !cJSON_AddItemToObject(o, "reads", reads)) {
         cJSON_Delete(reads);
@@ -58,10 +59,17 @@ static bool add_folds(cJSON *o, const explain_entry *e) {
     return list != NULL;
 }
 
+static bool add_run(cJSON *o, const explain_entry *e) {
+    return number(o, "run_ms", 1e3 * e->run_seconds) &&
+           number(o, "run_min_ms", 1e3 * e->run_least) && number(o, "peak_gflops", e->peak) &&
+           number(o, "others_pct", e->others) && number(o, "stolen_pct", e->stolen);
+}
+
 static bool fill_entry(cJSON *o, const explain_entry *e) {
-    if (!text(o, "entry", e->name) || !text(o, "sizes", e->sizes ? e->sizes : "") ||
-        !number(o, "flop", e->flops) || !number(o, "bytes", e->bytes) ||
-        !cJSON_AddBoolToObject(o, "measured", e->seconds != NULL) || !add_folds(o, e))
+    if (!text(o, "entry", e->name) || !text(o, "sizes", e->sizes) || !number(o, "flop", e->flops) ||
+        !number(o, "bytes", e->bytes) ||
+        !cJSON_AddBoolToObject(o, "measured", e->seconds != NULL) || !add_folds(o, e) ||
+        (e->seconds && !add_run(o, e)))
         return false;
     cJSON *calls = cJSON_AddArrayToObject(o, "calls");
     for (int i = 0; calls && i < e->n; i++)

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool alike(const void *ctx, int i, int j) {
+bool explain_alike(const void *ctx, int i, int j) {
     const explain_entry *e = ctx;
     const sn_kernel_call *a = &e->call[i], *b = &e->call[j];
-    return a->line == b->line && a->barrier == b->barrier && a->flops == b->flops &&
+    return a->line == b->line && a->barrier == b->barrier && a->operations == b->operations &&
            a->bytes == b->bytes && sn_call_similar_names(a->name, b->name) &&
            !strcmp(a->family, b->family) && !strcmp(a->result, b->result) &&
            !strcmp(a->fused, b->fused) && !strcmp(a->when, b->when) &&
@@ -20,7 +20,7 @@ bool explain_find_folds(explain_entry *e, sn_error *err) {
     enum { MAX_PERIOD = 256 };
     e->fold = calloc((size_t)e->n + 1, sizeof *e->fold);
     if (!e->fold) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    e->n_fold = look_folds_find(e->n, MAX_PERIOD, alike, e, e->fold);
+    e->n_fold = look_folds_find(e->n, MAX_PERIOD, explain_alike, e, e->fold);
     for (int i = 0; i < e->n_fold; i++) {
         const look_fold *d = &e->fold[i];
         for (int k = d->first; k < d->first + d->period; k++) {
@@ -47,7 +47,7 @@ const look_fold *explain_fold_at(const explain_entry *e, int i) {
 
 double explain_estimate(const sn_kernel_call *c) {
     enum { FLOPS_PER_BYTE = 16 };
-    return fmax(c->flops / FLOPS_PER_BYTE, c->bytes);
+    return fmax(c->operations / FLOPS_PER_BYTE, c->bytes);
 }
 
 static double weight(const explain_entry *e, int i) {
@@ -60,11 +60,26 @@ double explain_share(const explain_entry *e, int i) {
     return total > 0 ? weight(e, i) / total : 0;
 }
 
+bool explain_above_peak(const explain_entry *e, int i) {
+    static const double above = 1.02;
+    const sn_kernel_call *c = &e->call[i];
+    bool wide = !strstr(c->notes, "integers") && !strstr(c->notes, "bf16");
+    return wide && e->peak > 0 && c->flops > above * 1e9 * e->peak * e->least[i];
+}
+
 bool explain_open(explain_entry *e, const sn_program *p, const char *name, const char *sizes,
                   sn_error *err) {
-    *e = (explain_entry){.name = name, .sizes = sizes};
-    e->n = sn_program_calls(p, name, sizes, &e->call, err);
-    if (e->n < 0) return false;
+    look_inputs *in = calloc(1, sizeof *in);
+    *e = (explain_entry){.name = name, .given = sizes};
+    const sn_entry *entry = sn_entry_get(p->m, name);
+    bool past = entry && look_inputs_past(p->m, entry);
+    bool ok = in || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    ok = ok && look_inputs_sizes(p->m, LOOK_LENGTH, past, sizes, e->sizes, err) &&
+         look_inputs_make(in, p, name, e->sizes, err);
+    if (ok) e->n = sn_program_calls_on(p, name, e->sizes, in->arg, in->n, &e->call, err);
+    if (in) look_inputs_free(in);
+    free(in);
+    if (!ok || e->n < 0) return false;
     e->folded = calloc((size_t)e->n + 1, sizeof *e->folded);
     if (!e->folded) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     for (int i = 0; i < e->n; i++) {
@@ -79,5 +94,6 @@ void explain_close(explain_entry *e) {
     free(e->folded);
     free(e->fold);
     free(e->seconds);
+    free(e->least);
     free(e->tiles);
 }

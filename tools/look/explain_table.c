@@ -1,5 +1,6 @@
 /* explain_table.c: the calls of an entry as a table, and two levels side by side. */
 #include "runtime/cli/screen.h"
+#include "bench/noise.h"
 #include "tools/look/explain.h"
 
 #include <math.h>
@@ -59,9 +60,12 @@ static void print_row(FILE *f, const explain_entry *e, int i, int times, widths 
     if (w.times) fprintf(f, " %6d", times);
     if (e->seconds) {
         double s = e->seconds[i] > 0 ? 1e9 * e->seconds[i] : INFINITY;
-        fprintf(f, " %9.3f %8.3g %6.3g", 1e3 * e->seconds[i], c->flops / s, c->bytes / s);
+        char rate[32] = "-";
+        if (c->flops > 0) snprintf(rate, sizeof rate, "%.3g", c->flops / s);
+        fprintf(f, " %9.3f %9.3f %8s %6.3g", 1e3 * e->seconds[i], 1e3 * e->least[i], rate,
+                c->bytes / s);
     }
-    fprintf(f, " %8s %8s", scaled(c->flops, flops), scaled(c->bytes, bytes));
+    fprintf(f, " %8s %8s", c->flops > 0 ? scaled(c->flops, flops) : "-", scaled(c->bytes, bytes));
     if (*c->fused) fprintf(f, "  %s", c->fused);
     fputs(c->when, f);
     if (*c->file) fprintf(f, "  (%s:%d)", c->file, c->line);
@@ -85,12 +89,54 @@ static void print_head(FILE *f, const explain_entry *e, widths w) {
     fprintf(f, "%sentry %s%s: %d kernel calls, %d barriers; %sFLOP, %sB read and written",
             screen_color(f, STYLE_HEADING), e->name, screen_color(f, STYLE_NONE), e->n, barriers,
             scaled(e->flops, flops), scaled(e->bytes, bytes));
-    fprintf(f, " (%s)\n", e->sizes ? e->sizes : "at the middle of each size's range");
+    fprintf(f, " (%s)\n", e->sizes);
     fprintf(f, "%5s  %-*s  %-*s  %-*s %7s", "call", w.family, "kernel", w.name, "where", w.result,
             "result", "share");
     if (w.times) fprintf(f, " %6s", "times");
-    if (e->seconds) fprintf(f, " %9s %8s %6s", "ms", "GFLOP/s", "GB/s");
+    if (e->seconds) fprintf(f, " %9s %9s %8s %6s", "ms", "min", "GFLOP/s", "GB/s");
     fprintf(f, " %8s %8s  fused operations\n", "FLOP", "bytes");
+}
+
+/* The fastest and the slowest of call i and those like it, by medians; false: call i is not the first of
+ * them. */
+static bool find_twins(const explain_entry *e, int i, int *fastest, int *slowest) {
+    *fastest = *slowest = i;
+    for (int k = 0; k < e->n; k++) {
+        if (k == i || !explain_alike(e, i, k)) continue;
+        if (k < i) return false;
+        if (e->seconds[k] < e->seconds[*fastest]) *fastest = k;
+        if (e->seconds[k] > e->seconds[*slowest]) *slowest = k;
+    }
+    return true;
+}
+
+/* What the times do not say: a run beside its calls, calls that differ from their twins, rates that no
+ * probe of the machine reached, other programs. */
+static void print_times(FILE *f, const explain_entry *e) {
+    static const double differs = 2;
+    double sum = 0, least = 0;
+    for (int i = 0; i < e->n; i++) sum += e->seconds[i], least += e->least[i];
+    fprintf(f,
+            "a run took %.3f ms (minimum %.3f), its calls %.3f (%.3f), the rest was between them; "
+            "f32 peak %.4g GFLOP/s\n",
+            1e3 * e->run_seconds, 1e3 * e->run_least, 1e3 * sum, 1e3 * least, e->peak);
+    for (int i = 0; i < e->n; i++) {
+        const sn_kernel_call *c = &e->call[i];
+        int fast, slow;
+        if (find_twins(e, i, &fast, &slow) && e->seconds[slow] > differs * e->seconds[fast])
+            fprintf(f,
+                    "note: call %d, %s %s, took %.3f ms, its twin, call %d, %.3f ms: something "
+                    "interrupted the slower one; compare the minima\n",
+                    slow, e->call[slow].family, e->call[slow].name, 1e3 * e->seconds[slow], fast,
+                    1e3 * e->seconds[fast]);
+        if (explain_above_peak(e, i))
+            fprintf(f,
+                    "note: call %d, %s %s, ran above the f32 peak that was measured beside it: the "
+                    "probe was interrupted, the machine is busy\n",
+                    i, c->family, c->name);
+    }
+    char text[SN_BENCH_NOISE_TEXT];
+    if (*sn_bench_noise_text(e->others, e->stolen, text)) fprintf(f, "note: %s\n", text);
 }
 
 /* How often call i is there, if it is the first of equal layers; 0: it repeats an earlier one. */
@@ -129,11 +175,8 @@ void explain_table(FILE *f, const explain_entry *e, bool by_cost) {
         widen(&w.result, e->call[i].result);
     }
     print_head(f, e, w);
-    if (by_cost) {
-        print_by_cost(f, e, w);
-        return;
-    }
-    for (int i = 0; i < e->n;) {
+    if (by_cost) print_by_cost(f, e, w);
+    for (int i = by_cost ? e->n : 0; i < e->n;) {
         const look_fold *d = explain_fold_at(e, i);
         if (d)
             print_fold(f, e, d, w);
@@ -141,6 +184,7 @@ void explain_table(FILE *f, const explain_entry *e, bool by_cost) {
             print_row(f, e, i, 1, w);
         i += d ? d->period * d->times : 1;
     }
+    if (e->seconds) print_times(f, e);
 }
 
 /* ---- two levels ---- */
@@ -195,16 +239,24 @@ static void diff_families(FILE *f, const explain_entry *from, const explain_entr
 void explain_diff(FILE *f, const explain_entry *a, const explain_entry *b, const char *name_a,
                   const char *name_b) {
     sums x = sum_of(a, NULL), y = sum_of(b, NULL);
-    fprintf(f, "entry %s (%s)\n", a->name,
-            a->sizes ? a->sizes : "at the middle of each size's range");
+    fprintf(f, "entry %s (%s)\n", a->name, a->sizes);
     fprintf(f, "  %-28s %11s %12s\n", "", name_a, name_b);
-    if (a->seconds && b->seconds)
+    if (a->seconds && b->seconds) {
+        diff_row(f, "time of a run, µs", 1e6 * a->run_seconds, 1e6 * b->run_seconds);
         diff_row(f, "time of all calls, µs", 1e6 * x.seconds, 1e6 * y.seconds);
+        diff_row(f, "not in kernels, µs", 1e6 * fmax(0, a->run_seconds - x.seconds),
+                 1e6 * fmax(0, b->run_seconds - y.seconds));
+    }
     diff_row(f, "kernel calls", x.calls, y.calls);
     diff_row(f, "barriers", x.barriers, y.barriers);
-    diff_row(f, "FLOP", x.flops, y.flops);
+    diff_row(f, "FLOP of products", x.flops, y.flops);
     diff_row(f, "bytes read and written", x.bytes, y.bytes);
     diff_row(f, "bytes written by kernels", x.written, y.written);
     diff_families(f, a, a, b, true);
     diff_families(f, b, a, b, false);
+    if (a->seconds && b->seconds) {
+        char text[SN_BENCH_NOISE_TEXT];
+        if (*sn_bench_noise_text(fmax(a->others, b->others), fmax(a->stolen, b->stolen), text))
+            fprintf(f, "note: %s\n", text);
+    }
 }

@@ -17,8 +17,9 @@ static void count(explain_tiles *t, const sn_tile_map *map) {
 }
 
 static bool find(explain_entry *e, const sn_program *p, look_inputs *in, sn_error *err) {
-    look_inputs_sizes(p->m, LOOK_MAP_LENGTH, false, e->sizes, e->tile_sizes, sizeof e->tile_sizes);
-    if (!look_inputs_make(in, p, e->name, e->tile_sizes, err)) return false;
+    if (!look_inputs_sizes(p->m, LOOK_MAP_LENGTH, false, e->given, e->tile_sizes, err) ||
+        !look_inputs_make(in, p, e->name, e->tile_sizes, err))
+        return false;
     for (int i = 0; i < e->n; i++) {
         sn_tile_map map;
         sn_error failed = {0};

@@ -92,8 +92,7 @@ static void print_one(FILE *f, const query *q, const sn_stored *t) {
     const char *name = *t->name ? t->name : t->n_writes ? q->e->call[t->writes[0]].name : "";
     fprintf(f, "%s%s%s%s%s, %s, %s (entry %s, %s)\n", screen_color(f, STYLE_HEADING), name,
             *name ? ": " : "", t->what, screen_color(f, STYLE_NONE), t->type,
-            bytes_text(t->bytes, bytes), q->e->name,
-            q->e->sizes ? q->e->sizes : "at the middle of each size's range");
+            bytes_text(t->bytes, bytes), q->e->name, q->e->sizes);
     print_calls(f, "written by", q, t->writes, t->n_writes);
     print_calls(f, "read by", q, t->reads, t->n_reads);
     if (t->kind == SN_BUF_TEMP)

@@ -86,19 +86,32 @@ static bool has_input(const look_inputs *in, const sn_node *n) {
     return false;
 }
 
-void look_inputs_sizes(const sn_module *m, int64_t length, bool past, const char *sizes, char *text,
-                       size_t size) {
+bool look_inputs_past(const sn_module *m, const sn_entry *e) {
+    sn_order order = sn_entry_topo((sn_module *)(uintptr_t)m, e);
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i]->op == SN_OP_state) return true;
+    return false;
+}
+
+bool look_inputs_sizes(const sn_module *m, int64_t length, bool past, const char *sizes,
+                       char text[LOOK_SIZES], sn_error *err) {
+    int64_t value[LOOK_SYMBOLS];
     size_t n = 0;
     *text = 0;
-    for (int i = 0; i < sn_symbol_count(m) && n + 100 < size; i++) {
+    if (sn_symbol_count(m) > LOOK_SYMBOLS)
+        return sn_fail(err, SN_ERR_USAGE, "a model with too many symbolic dimensions");
+    for (int i = 0; i < sn_symbol_count(m); i++) {
         const sn_symbol *s = sn_symbol_at(m, i);
         int64_t maximum = past ? s->hi / 2 : s->hi;
-        int64_t v = !strcmp(s->name, "B") ? 1 : maximum < length ? maximum : length;
-        if (!past && !strcmp(s->name, "P")) v = 0;
-        if (v < s->lo) v = s->lo;
-        n += (size_t)snprintf(text + n, size - n, "%s%s=%lld", n ? "," : "", s->name, (long long)v);
+        value[i] = !strcmp(s->name, "B") ? 1 : maximum < length ? maximum : length;
+        if (!past && !strcmp(s->name, "P")) value[i] = 0;
+        if (value[i] < s->lo) value[i] = s->lo;
     }
-    if (sizes) snprintf(text + n, size - n, "%s%s", n ? "," : "", sizes);
+    if (!sn_sizes_read(m, "sizes", sizes, value, err)) return false;
+    for (int i = 0; i < sn_symbol_count(m) && n < LOOK_SIZES; i++)
+        n += (size_t)snprintf(text + n, LOOK_SIZES - n, "%s%s=%lld", n ? "," : "",
+                              sn_symbol_at(m, i)->name, (long long)value[i]);
+    return true;
 }
 
 bool look_inputs_make(look_inputs *in, const sn_program *p, const char *entry, const char *sizes,

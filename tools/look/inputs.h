@@ -7,8 +7,15 @@
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 
-/* LOOK_MAP_LENGTH: tokens in maps of attention's tiles, unless the user says otherwise. */
-enum { LOOK_INPUTS = 64, LOOK_SYMBOLS = 16, LOOK_MAP_LENGTH = 512 };
+/* LOOK_LENGTH: tokens of costs and runs, LOOK_MAP_LENGTH: of maps of attention's tiles, unless the
+ * user says otherwise. */
+enum {
+    LOOK_INPUTS = 64,
+    LOOK_SYMBOLS = 16,
+    LOOK_LENGTH = 256,
+    LOOK_MAP_LENGTH = 512,
+    LOOK_SIZES = 400 /* characters of sizes as text */
+};
 
 typedef struct look_inputs {
     sn_arg_binding arg[LOOK_INPUTS]; /* the inputs, then the symbolic dimensions */
@@ -18,11 +25,14 @@ typedef struct look_inputs {
     int n, n_data;
 } look_inputs;
 
-/* Sizes for a run as text: one sequence, the other dimensions `length` or their maximum; past: with
- * room for as many earlier tokens, otherwise with none (P=0). Then the user's `sizes` (or NULL), which
- * override them. */
-void look_inputs_sizes(const sn_module *m, int64_t length, bool past, const char *sizes, char *text,
-                       size_t size);
+/* Whether an entry has states, so that there may be earlier tokens. */
+bool look_inputs_past(const sn_module *m, const sn_entry *e);
+
+/* Sizes of all dimensions as text: those of the user's `sizes` (or NULL), otherwise one sequence, and
+ * `length` or the maximum of the other dimensions; past: with room for as many earlier tokens, otherwise
+ * with none (P=0). False: err, `sizes` is wrong. */
+bool look_inputs_sizes(const sn_module *m, int64_t length, bool past, const char *sizes,
+                       char text[LOOK_SIZES], sn_error *err);
 
 /* The inputs of the entry as it is written, also those that its program does not read. sizes: "B=1,T=128";
  * dimensions that are not listed have the middle of their range. False: err.

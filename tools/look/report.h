@@ -3,6 +3,7 @@
 #ifndef SN_LOOK_REPORT_H
 #define SN_LOOK_REPORT_H
 
+#include "bench/noise.h"
 #include "tools/look/explain.h"
 #include "tools/look/inputs.h"
 
@@ -12,6 +13,8 @@ typedef struct report {
     cJSON *root;
     cJSON *files; /* sources that nodes and calls name */
     bool full;    /* out of memory: the document is incomplete */
+    cJSON *machine;
+    sn_bench_noise noise; /* since the first run */
     double gflops,
         gbytes; /* the machine's limits with the program's threads: 1e9 FLOP and B a second */
 } report;

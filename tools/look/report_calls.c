@@ -205,6 +205,7 @@ static void add_calls(void *ctx) {
         reasons w = {.r = r, .list = report_list(r, o, "in_memory"), .p = q->p, .c = c, .e = q->e};
         explain_result(&w, i);
         add_roof(r, o, &q->e->call[i], q->e->seconds ? q->e->seconds[i] : 0);
+        if (q->e->seconds) report_flag(r, o, "above_peak", explain_above_peak(q->e, i));
         int file = report_file(r, q->e->call[i].file);
         if (file >= 0) report_number(r, o, "source", file);
     }

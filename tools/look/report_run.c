@@ -1,4 +1,7 @@
 /* report_run.c: measures an entry: the time of each call, and what each thread did in one run. */
+#include "bench/noise.h"
+#include "bench/probe.h"
+#include "codegen/program/program.h"
 #include "runtime/clock.h"
 #include "tools/look/report.h"
 
@@ -9,6 +12,8 @@ enum { MOST_RUNS = 20, LEAST_RUNS = 3, EVENTS = 1 << 18, MOST_EVENTS = 60000 };
 
 /* No further run begins after so many seconds. */
 static const double max_seconds = 0.6;
+/* Of a probe of the multiply-add peak, before and after the runs. */
+static const double PROBE = 0.025;
 
 static int ascending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -47,7 +52,7 @@ static void add_timeline(report *r, cJSON *entry, const sn_trace *t, int run) {
     free(list);
 }
 
-/* The median over n runs of each call, from the first thread's begin to the last one's end; a call in
+/* The median and the minimum over n runs of each call, from the first thread's begin to the last one's end; a call in
  * a loop: of all iterations together. */
 static void call_seconds(report *r, const sn_trace *t, explain_entry *e, int n) {
     sn_trace_event *list;
@@ -69,6 +74,7 @@ static void call_seconds(report *r, const sn_trace *t, explain_entry *e, int n) 
         }
         qsort(of, (size_t)n, sizeof *of, ascending);
         e->seconds[i] = of[n / 2];
+        e->least[i] = of[0];
     }
     if (!begin || !end || events < 0) r->full = true;
     free(begin);
@@ -81,11 +87,15 @@ bool report_run(report *r, cJSON *entry, explain_entry *e, sn_session *s, const 
     double time[MOST_RUNS], sorted[MOST_RUNS], begin;
     int n = 0, run = 0;
     *seconds = 0;
+    int threads = sn_session_program(s)->threads;
     e->seconds = calloc((size_t)e->n + 1, sizeof *e->seconds);
-    if (!e->seconds) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    e->least = calloc((size_t)e->n + 1, sizeof *e->least);
+    if (!e->seconds || !e->least) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (!look_inputs_run(in, s, e->name, err)) return false;
+    e->peak = sn_probe_fma_peak(threads, PROBE);
     sn_trace *t = sn_trace_begin(s, e->name, EVENTS, err);
     if (!t) return false;
+    sn_bench_noise noise = sn_bench_noise_begin();
     begin = sn_clock();
     bool ok = true;
     while (ok && n < MOST_RUNS && (n < LEAST_RUNS || sn_clock() - begin < max_seconds)) {
@@ -94,9 +104,12 @@ bool report_run(report *r, cJSON *entry, explain_entry *e, sn_session *s, const 
         sorted[n] = time[n] = sn_clock() - start;
         n++;
     }
+    sn_bench_noise_end(&noise, &e->others, &e->stolen);
+    e->peak = fmax(e->peak, sn_probe_fma_peak(threads, PROBE));
     if (ok) {
         qsort(sorted, (size_t)n, sizeof *sorted, ascending);
-        *seconds = sorted[n / 2];
+        *seconds = e->run_seconds = sorted[n / 2];
+        e->run_least = sorted[0];
         for (int i = 0; i < n; i++)
             if (time[i] == *seconds) run = i;
         call_seconds(r, t, e, n);

@@ -1,6 +1,7 @@
 /* check.c: see check.h. Each kind of module (the model's entries; the gradients of one entry) is compiled
  * for every level, run at one or two sizes, and compared with the evaluator, in double precision and
  * rounded: what rounding alone may change is no error. */
+#include "frontend/gradients.h"
 #include "tools/run/check.h"
 #include "codegen/program/program.h"
 
@@ -240,13 +241,6 @@ static bool check_threads(checker *c, const char *entry, const look_inputs *in, 
 
 /* ---- one module ---- */
 
-static bool uses_past(const sn_module *m, const sn_entry *e) {
-    sn_order order = sn_entry_topo((sn_module *)(uintptr_t)m, e);
-    for (int i = 0; i < order.n; i++)
-        if (order.node[i]->op == SN_OP_state) return true;
-    return false;
-}
-
 /* By name, because compiling makes a module's entries anew. */
 static bool check_entry(checker *c, const char *entry) {
     static const struct { int64_t length, batch; } usual[] = {{13, 2}, {70, 1}};
@@ -261,7 +255,7 @@ static bool check_entry(checker *c, const char *entry) {
         int top = top_level(c);
         const sn_entry *e = sn_entry_get(m, entry);
         if (!c->program[top]) break;
-        ok = run_sizes(m, e, c->o->given, usual[k].length, usual[k].batch, uses_past(m, e),
+        ok = run_sizes(m, e, c->o->given, usual[k].length, usual[k].batch, look_inputs_past(m, e),
                        c->o->sizes, sizes, sizeof sizes, c->err);
         if (ok && k && !strcmp(sizes, last)) break;
         snprintf(last, sizeof last, "%s", sizes);
@@ -357,7 +351,7 @@ static bool check_gradients(checker *c, const char *entry) {
     c->of = "gradients";
     sn_entry found = *e; /* the others are removed: they were checked */
     sn_entries_clear(m);
-    int n = run_add_gradient(m, &found, entry, NULL, NULL, true, &loss, &wrt, &err);
+    int n = sn_entry_gradient(m, &found, entry, NULL, NULL, true, &loss, &wrt, &err);
     bool ok = true;
     if (n < 0 && err.code) fail_cell(add_cell(c, entry, "differences"), err.message);
     if (n > 0) {
@@ -382,7 +376,8 @@ bool check_model(const check_options *o, check_report *r, sn_error *err) {
     for (int i = 0; ok && i < sn_entry_count(m); i++) {
         const sn_entry *e = sn_entry_at(m, i);
         if (o->entry && strcmp(o->entry, e->name) != 0) continue;
-        if (!e->n_assign && !uses_past(m, e)) ok = (pure[n_pure++] = strdup(e->name)) != NULL;
+        if (!e->n_assign && !look_inputs_past(m, e))
+            ok = (pure[n_pure++] = strdup(e->name)) != NULL;
         ok = (ok || sn_fail(err, SN_ERR_MEMORY, "out of memory")) && check_entry(&c, e->name);
     }
     int64_t vocab = ok ? c.m->model.vocab : 0;

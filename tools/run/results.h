@@ -25,13 +25,4 @@ bool run_entry(sn_session *s, sn_module *m, const sn_entry *e, const look_inputs
                run_results *out, sn_error *err);
 void run_results_free(run_results *r);
 
-/* Adds the entry `name`: the gradients of the sum of all float outputs of e, or of `output` alone, with
- * respect to the parameters and float inputs that it depends on, or to `wrt` alone, as outputs
- * "gradient.NAME". weighted: each output's elements are multiplied by an input "weights.OUTPUT" first.
- * *loss, if not NULL: the scalar. wrt_out: [returned number] the nodes, in the arena, unless NULL. -1: err,
- * or there is nothing to differentiate (err->code is SN_OK then). */
-int run_add_gradient(sn_module *m, const sn_entry *e, const char *name, const char *output,
-                     const char *wrt, bool weighted, sn_node **loss, sn_node ***wrt_out,
-                     sn_error *err);
-
 #endif

@@ -313,9 +313,10 @@ bool run_sizes(const sn_module *m, const sn_entry *e, const run_given *g, int64_
                sn_error *err) {
     int b = sn_symbol_find(m, "B");
     bool two = b >= 0 && sn_symbol_at(m, b)->hi >= batch && sn_symbol_at(m, b)->lo <= batch;
-    char more[64] = "";
+    char more[64] = "", usual[LOOK_SIZES];
     if (two) snprintf(more, sizeof more, "B=%lld", (long long)batch);
-    look_inputs_sizes(m, length, past, *more ? more : NULL, text, size);
+    if (!look_inputs_sizes(m, length, past, more, usual, err)) return false;
+    snprintf(text, size, "%s", usual);
     if (!sizes_of_given(m, e, g, text, size, err)) return false;
     size_t used = strlen(text);
     if (sizes && used + strlen(sizes) + 2 < size)
