@@ -318,34 +318,44 @@ static sn_tensor remember_leaf(sn_module *m, sn_node *n) {
                           sn_node_text(old->node, b), old->node->loc.file, old->node->loc.line);
 }
 
+/* bounds: of an input's elements, {least} or {least, greatest}; NULL: none. */
 static sn_tensor make_leaf(sn_loc at, sn_module *m, sn_op op, const char *prefix, const char *scope,
-                           const char *name, sn_dtype t, const sn_dim *shape) {
+                           const char *name, sn_dtype t, const sn_dim *shape,
+                           const sn_attr *bounds) {
     const char *what = sn_ops[op].name;
     int rank = front_dims(m, what, shape);
     if (rank < 0) return sn_module_error_node(m);
     if (!front_name(m, what, name)) return sn_module_error_node(m);
     name = sn_arena_printf(m, "%s%s%s", prefix, scope, name);
     sn_module_set_loc(m, at);
-    sn_node *n = sn_node_new(
-        m, op, 0, NULL,
-        SN_ATTRS(SN_STR(name, name), SN_INT(dtype, (int64_t)t), SN_LIST(shape, rank, shape)));
+    sn_attr list[] = {SN_STR(name, name), SN_INT(dtype, (int64_t)t), SN_LIST(shape, rank, shape),
+                      bounds ? *bounds : (sn_attr){0}};
+    sn_node *n = sn_node_new(m, op, 0, NULL, bounds ? 4 : 3, list);
     return n == sn_module_error_node(m) ? n : remember_leaf(m, n);
 }
 
 sn_tensor sn_input_at(sn_loc at, sn_module *m, const char *name, sn_dtype t, const sn_dim *shape) {
     if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
-    return make_leaf(at, m, SN_OP_input, "", "", name, t, shape);
+    return make_leaf(at, m, SN_OP_input, "", "", name, t, shape, NULL);
+}
+
+sn_tensor front_input(sn_module *m, const char *name, sn_dtype t, const sn_dim *shape, sn_dim least,
+                      sn_dim greatest) {
+    sn_dim list[] = {least, greatest};
+    sn_attr bounds = SN_LIST(bounds, greatest == SN_END ? 1 : 2, list);
+    if (!front_enter_module(SN_HERE, m)) return m ? sn_module_error_node(m) : NULL;
+    return make_leaf(SN_HERE, m, SN_OP_input, "", "", name, t, shape, &bounds);
 }
 
 sn_tensor sn_param_at(sn_loc at, sn_module *m, const char *name, sn_dtype t, const sn_dim *shape) {
     if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
     const front *f = state_of(m);
-    return make_leaf(at, m, SN_OP_param, f->params, path_of(f), name, t, shape);
+    return make_leaf(at, m, SN_OP_param, f->params, path_of(f), name, t, shape, NULL);
 }
 
 sn_tensor sn_state_at(sn_loc at, sn_module *m, const char *name, sn_dtype t, const sn_dim *shape) {
     if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
-    return make_leaf(at, m, SN_OP_state, "", path_of(state_of(m)), name, t, shape);
+    return make_leaf(at, m, SN_OP_state, "", path_of(state_of(m)), name, t, shape, NULL);
 }
 
 sn_tensor front_state(sn_loc at, sn_module *m, const char *name, sn_dtype t, int rank,
@@ -353,7 +363,7 @@ sn_tensor front_state(sn_loc at, sn_module *m, const char *name, sn_dtype t, int
     sn_dim list[SN_MAX_RANK + 1];
     if (rank) memcpy(list, shape, sizeof *list * (size_t)rank);
     list[rank] = SN_END;
-    return make_leaf(at, m, SN_OP_state, "", "", name, t, list);
+    return make_leaf(at, m, SN_OP_state, "", "", name, t, list, NULL);
 }
 
 sn_tensor sn_full_at(sn_loc at, sn_module *m, sn_dtype t, double value, const sn_dim *shape) {

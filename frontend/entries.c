@@ -70,7 +70,7 @@ static sn_forward_ctx make_row_step(const sn_decoder *d, sn_module *m, int64_t r
 static sn_forward_ctx make_steps(const sn_decoder *d, sn_module *m, int64_t rows, sn_dim P) {
     sn_forward_ctx s = make_step(m, sn_symbol(m, "B", 1, rows), 1, P, d->context);
     s.rows = rows;
-    s.each = sn_input(m, "past", SN_I32, s.B);
+    s.each = front_input(m, "past", SN_I32, SN_DIMS(s.B), 0, P);
     s.pos = sn_expand(s.each, 1);
     return s;
 }
@@ -107,7 +107,7 @@ static void add_sequences(const sn_decoder *d, sn_module *m, int64_t rows) {
  * g with g = -ln(-ln u), u uniform. */
 static sn_tensor choose_token(sn_tensor logits) {
     sn_module *m = sn_module_of(logits);
-    sn_tensor t = sn_input(m, "temperature", SN_F32, SN_SCALAR),
+    sn_tensor t = front_input(m, "temperature", SN_F32, SN_DIMS(SN_SCALAR), 0, SN_END),
               rng = sn_input(m, "rng", SN_I64, 2);
     sn_tensor u = sn_uniform(rng, sn_dim_of(logits, 0), sn_dim_of(logits, 1));
     sn_tensor g = sn_neg(sn_log(sn_neg(sn_log(sn_max(u, 1e-30)))));

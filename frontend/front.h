@@ -43,6 +43,11 @@ bool front_same_shape(sn_tensor x, sn_tensor y);
 sn_tensor front_expert_linear(sn_loc at, sn_tensor x, sn_tensor w, int64_t experts,
                               sn_tensor index);
 
+/* An input whose elements a run checks: from least to greatest; SN_END: any finite number from
+ * least. */
+sn_tensor front_input(sn_module *m, const char *name, sn_dtype t, const sn_dim *shape, sn_dim least,
+                      sn_dim greatest);
+
 /* A state by its full name, without scopes. */
 sn_tensor front_state(sn_loc at, sn_module *m, const char *name, sn_dtype t, int rank,
                       const sn_dim *shape);

@@ -566,7 +566,7 @@ class Artefact(_Owner):
         self._lib = _link(path, cc) if path.endswith((".o", ".a")) else ctypes.CDLL(path)
         self._model = _ArtefactModel(threads=_integer("threads", threads))
         self._check(self._function("open")(ctypes.byref(self._model), _text(weights)), weights)
-        self._model.threads = threads
+        self._check(self._function("set_threads")(ctypes.byref(self._model), ctypes.c_int64(threads)))
         self._handle, self._close = self._model, lambda m: self._function("close")(ctypes.byref(m))
         self._state, self._workspace = _aligned(max(self.state_bytes, 64)), _aligned(64)
         self.reset()

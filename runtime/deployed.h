@@ -13,7 +13,8 @@ typedef struct sn_deployed_model {
     const void *weights;
     int64_t bytes, threads;
     void *pool;
-    int32_t target, mapped;
+    int32_t target;
+    int16_t mapped, max_threads;
 } sn_deployed_model;
 
 /* An entry of NAME.h with its dimensions, inputs and outputs, as arrays in their order. */
@@ -30,6 +31,7 @@ typedef struct sn_deployed {
     void (*close)(sn_deployed_model *m);
     int32_t (*verify)(const sn_deployed_model *m);
     int32_t (*choose)(sn_deployed_model *m, int32_t target);
+    int32_t (*set_threads)(sn_deployed_model *m, int64_t n);
     int32_t (*state_init)(const sn_deployed_model *m, void *state);
     const char *(*message)(int32_t code);
     const char *manifest;

@@ -76,6 +76,22 @@ static size_t inner_pages(char *p, size_t bytes, char **first) {
     return end > begin ? end - begin : 0;
 }
 
+void *sn_memory_guarded(size_t bytes) {
+    size_t size = mapped_size(bytes), page = page_size();
+    char *p = bytes > (size_t)-1 / 2 ? MAP_FAILED
+                                     : mmap(NULL, size + page, PROT_READ | PROT_WRITE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    if (!mprotect(p + size, page, PROT_NONE)) return p + size - bytes;
+    munmap(p, size + page);
+    return NULL;
+}
+
+void sn_memory_release_guarded(void *p, size_t bytes) {
+    size_t size = mapped_size(bytes);
+    if (p) munmap((char *)p + bytes - size, size + page_size());
+}
+
 void sn_memory_zero(void *p, size_t bytes) {
     char *begin = p, *first;
     size_t whole = inner_pages(p, bytes, &first);

@@ -20,6 +20,11 @@ void *sn_memory_map(size_t bytes);
 void *sn_memory_map_sparse(size_t bytes);
 void sn_memory_unmap(void *p, size_t bytes); /* NULL is allowed */
 
+/* Zeroed memory that ends at a page without access, so that whoever touches the byte behind it
+ * crashes. Aligned to what `bytes` is a multiple of, up to a page. NULL: out of memory. */
+void *sn_memory_guarded(size_t bytes);
+void sn_memory_release_guarded(void *p, size_t bytes); /* NULL is allowed */
+
 /* Zeroes memory of sn_memory_map. Whole pages are returned to the system, so they use no memory. */
 void sn_memory_zero(void *p, size_t bytes);
 /* Discards the contents: returns whole pages to the system. Valid for any allocated memory. */

@@ -93,13 +93,13 @@ typedef struct sn_aot {
 /* Kinds of errors of an artefact's functions: name, text of NAME_message. */
 #define SN_AOT_ERRORS(_)                                                                           \
     _(OK, "no error")                                                                              \
-    _(ARGUMENT, "an argument is NULL, or memory is not aligned to 64 bytes")                       \
-    _(CLOSED, "the model is not open")                                                             \
+    _(ARGUMENT, "an argument is NULL, not aligned to 64 bytes, or not allowed")                    \
+    _(CLOSED, "the model is not open, or its struct was overwritten")                              \
     _(RANGE, "a length is out of range")                                                           \
-    _(INDEX, "a token or index is out of range")                                                   \
+    _(INDEX, "a token or another element of an input is out of range")                             \
     _(CPU, "this CPU, or its operating system, does not meet the requirements of any target of "   \
            "the artefact")                                                                         \
-    _(FILE, "the weights file cannot be opened or mapped")                                         \
+    _(FILE, "the weights file cannot be opened or mapped; errno says why")                         \
     _(FORMAT, "not a weights file of Sinter, or one of another version")                           \
     _(SIZE, "the weights file is truncated or too long")                                           \
     _(MODEL, "the weights file belongs to another model or to other compile options")              \
@@ -130,12 +130,18 @@ em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, co
 /* status: an i32, 0 as long as nothing failed; the first code stays. */
 void sn_aot_fail_if(em *e, em_var status, em_val cond, int code);
 em_val sn_aot_is_ok(em *e, em_var status);
+/* Fails with SN_AOT_CLOSED unless m is open; m must not be NULL if nothing failed before. */
+void sn_aot_check_open(em *e, const sn_aot *a, em_val m, em_var status);
+/* The pointer argument p of a function is NULL, or, if it must be, not aligned to 64 bytes. */
+void sn_aot_check_pointer(em *e, sn_aot *a, em_var status, em_val p, bool aligned, const char *fn,
+                          const char *name);
 /* The code of a reason; its text goes to the artefact's messages. */
 int sn_aot_code(sn_aot *a, int kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* entry.c: the functions of entries; glue.c: the object with these and the other public functions. */
 void sn_aot_emit_entry(em *e, sn_aot *a, int i);
 void sn_aot_emit_threads(em *e, const sn_aot *a);
+em_val sn_aot_default_threads(em *e, const sn_aot *a); /* i16, of the calling thread */
 bool sn_aot_emit_glue(sn_aot *a, sn_object *out);
 
 /* Fields of the caller's struct NAME, by offset. */
@@ -144,9 +150,10 @@ enum {
     SN_AOT_BYTES = 8,
     SN_AOT_THREADS = 16,
     SN_AOT_POOL = 24,
-    SN_AOT_VARIANT = 32, /* i32: 1 + index; 0: closed */
-    SN_AOT_MAPPED = 36,  /* i32 */
-    SN_AOT_COMM = 40     /* only if there are sums over ranks */
+    SN_AOT_VARIANT = 32,     /* i32: 1 + index; 0: closed */
+    SN_AOT_MAPPED = 36,      /* i16 */
+    SN_AOT_MAX_THREADS = 38, /* i16: workspaces have room for so many */
+    SN_AOT_COMM = 40         /* only if there are sums over ranks */
 };
 static inline int64_t sn_aot_struct_bytes(const sn_aot *a) {
     return a->n_sum ? 48 : 40;

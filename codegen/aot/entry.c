@@ -8,6 +8,7 @@
 #include "codegen/aot/aot.h"
 #include "codegen/emit/dims.h"
 
+#include <float.h>
 #include <string.h>
 
 static em_val get(em *e, em_val base, em_type t, int64_t offset) {
@@ -34,6 +35,12 @@ static void call_work(em *e, em_val fn, em_val arg, em_val tid, em_val n) {
 
 static em_val thread_number(em *e, const char *name) {
     return em_idx(e, em_call(e, em_extern(e, name, e->i32, NULL, 0), NULL, 0));
+}
+
+em_val sn_aot_default_threads(em *e, const sn_aot *a) {
+    em_val n = a->openmp ? thread_number(e, "omp_get_max_threads") : em_i64(e, 1);
+    n = em_imin(e, em_imax(e, n, em_i64(e, 1)), em_i64(e, SN_MAX_THREADS));
+    return em_int_cast(e, n, e->i16);
 }
 
 /* As in sn_threads; team: the struct above. */
@@ -247,21 +254,18 @@ static em_val emit_variant(job *j) {
         if (u->table[i] < 0) continue;
         put(e, table, 8 * (int64_t)u->table[i], buffer_address(j, b, weights, q.state, q.args));
     }
-    em_val threads = em_stack(e, SN_I8, sizeof(sn_threads)),
+    em_val own = em_stack(e, SN_I8, sizeof(sn_threads)), n = worthwhile(j, q.threads),
            barrier = em_stack(e, SN_I8, BARRIER_SIZE), call = em_stack(e, SN_I8, sizeof(sn_call));
     put(e, barrier, BARRIER_WAITING, em_i64(e, 0));
     put(e, barrier, BARRIER_ROUND, em_i64(e, 0));
-    put(e, threads, offsetof(sn_threads, n), worthwhile(j, q.threads));
-    put(e, threads, offsetof(sn_threads, run), named(e, j->a, "run"));
-    put(e, threads, offsetof(sn_threads, barrier), named(e, j->a, "barrier"));
-    put(e, threads, offsetof(sn_threads, state), barrier);
-    em_val pool = get(e, q.m, e->ptr, SN_AOT_POOL); /* the user's threads */
-    em_branch has_pool = em_if(e, LLVMBuildIsNotNull(e->b, pool, ""));
-    static const size_t parts[] = {offsetof(sn_threads, run), offsetof(sn_threads, barrier),
-                                   offsetof(sn_threads, state)};
-    for (int i = 0; i < 3; i++)
-        put(e, threads, (int64_t)parts[i], get(e, pool, e->ptr, (int64_t)parts[i]));
-    em_endif(e, &has_pool);
+    put(e, own, offsetof(sn_threads, n), n);
+    put(e, own, offsetof(sn_threads, run), named(e, j->a, "run"));
+    put(e, own, offsetof(sn_threads, barrier), named(e, j->a, "barrier"));
+    put(e, own, offsetof(sn_threads, state), barrier);
+    /* the caller's pool works with all of its threads, or not at all; it gets its own pointer */
+    em_val pool = get(e, q.m, e->ptr, SN_AOT_POOL);
+    em_val pooled = em_and(e, LLVMBuildIsNotNull(e->b, pool, ""), em_cmp(e, EM_EQ, n, q.threads));
+    em_val threads = em_select(e, pooled, pool, own);
     put(e, call, offsetof(sn_call, buffer), table);
     put(e, call, offsetof(sn_call, symbol), j->symbols);
     put(e, call, offsetof(sn_call, workspace), q.workspace);
@@ -308,60 +312,90 @@ static void take_dims(job *j, int first, em_var status) {
     }
 }
 
-/* Checks inputs that index tables: each element must be in [0, limit). */
-static void check_indices(job *j, int first_input, em_var status) {
+/* i1: the element v is outside of what l allows. */
+static em_val is_outside(job *j, const sn_element_limit *l, sn_dtype t, em_val v) {
+    em *e = j->e;
+    em_val low = dim_value(j, l->low);
+    if (t == SN_F32) {
+        em_val most = em_const(e->f32, (double)FLT_MAX);
+        return em_not(e, em_and(e, em_cmp(e, EM_GE, v, em_convert(e, low, SN_I64, t)),
+                                em_cmp(e, EM_LE, v, most)));
+    }
+    em_val wide = em_idx(e, v), below = em_cmp(e, EM_LT, wide, low);
+    return l->open ? below : em_or(e, below, em_cmp(e, EM_GT, wide, dim_value(j, l->high)));
+}
+
+static int outside_code(job *j, const sn_element_limit *l, bool number) {
+    char low[128], high[128];
+    sn_dim_print(j->a->m, l->low, low, sizeof low);
+    sn_dim_print(j->a->m, l->high, high, sizeof high);
+    return number
+               ? sn_aot_code(j->a, SN_AOT_INDEX, "%s: '%s' is not a finite number of at least %s",
+                             j->entry->name, l->input, low)
+               : sn_aot_code(j->a, SN_AOT_INDEX, "%s: an element of '%s' is outside %s..%s",
+                             j->entry->name, l->input, low, l->open ? "" : high);
+}
+
+/* Checks the elements of inputs that have limits. */
+static void check_elements(job *j, int first_input, em_var status) {
     em *e = j->e;
     for (int i = 0; i < j->c->n_limit; i++) {
-        const sn_index_limit *l = &j->c->limit[i];
+        const sn_element_limit *l = &j->c->limit[i];
         int k = find_binding(j->entry->input, j->entry->n_input, l->input);
         if (k < 0) continue;
         const sn_node *n = j->entry->input[k].node;
-        if (n->dtype != SN_I32 && n->dtype != SN_I64) continue;
+        sn_dtype t = (sn_dtype)n->dtype;
+        if (t != SN_I32 && t != SN_I64 && (t != SN_F32 || n->rank)) continue;
         em_branch br = em_if(e, sn_aot_is_ok(e, status));
         em_val count = dim_value(j, sn_dim_product(j->a->m, n->rank, n->shape));
         em_var bad = em_let(e, em_i1(e, false));
         em_loop loop = em_for(e, em_i64(e, 0), count, em_i64(e, 1));
-        em_val v = em_idx(
-            e, em_load(e, (sn_dtype)n->dtype,
-                       em_gep(e, em_param(e, first_input + k), (sn_dtype)n->dtype, loop.i), 1));
-        em_set(e, bad, em_or(e, em_get(e, bad), em_not(e, em_ult(e, v, em_i64(e, l->limit)))));
+        em_val v = em_load(e, t, em_gep(e, em_param(e, first_input + k), t, loop.i), 1);
+        em_set(e, bad, em_or(e, em_get(e, bad), is_outside(j, l, t, v)));
         em_end(e, &loop);
-        sn_aot_fail_if(e, status, em_get(e, bad),
-                       sn_aot_code(j->a, SN_AOT_INDEX, "%s: an element of '%s' is outside 0..%lld",
-                                   j->entry->name, l->input, (long long)l->limit - 1));
+        sn_aot_fail_if(e, status, em_get(e, bad), outside_code(j, l, t == SN_F32));
         em_endif(e, &br);
     }
 }
 
-/* The number of threads: the model's setting, or that of its pool. */
-static em_val thread_count(job *j, em_val m) {
-    em *e = j->e;
-    em_val n = get(e, m, e->i64, SN_AOT_THREADS), one = em_i64(e, 1), max_threads = one;
-    em_val pool = get(e, m, e->ptr, SN_AOT_POOL);
-    em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, pool, ""));
-    em_val of_pool = get(e, pool, e->i64, offsetof(sn_threads, n));
-    em_else(e, &br);
-    if (j->a->openmp) {
-        max_threads = thread_number(e, "omp_get_max_threads");
-        max_threads = em_select(e, em_cmp(e, EM_GT, n, em_i64(e, 0)), n, max_threads);
-    }
-    em_endif(e, &br);
-    return em_imax(e, em_join(e, &br, of_pool, max_threads), one);
+/* The most threads of a call, for which every workspace has room. */
+static em_val max_threads(em *e, em_val m) {
+    em_val n = em_load_raw(e, e->i16, em_gep_bytes(e, m, em_i64(e, SN_AOT_MAX_THREADS)), 2);
+    return em_imax(e, LLVMBuildZExt(e->b, n, e->i64, ""), em_i64(e, 1));
 }
 
-static void check_open(job *j, em_val m, em_var status) {
+/* The number of threads of a call: of the pool, or the model's setting. */
+static em_val thread_count(job *j, em_val m, em_var status) {
     em *e = j->e;
-    em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    em_val v = get(e, m, e->i32, SN_AOT_VARIANT);
-    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, v, em_i32(e, 0)), SN_AOT_CLOSED);
+    em_var n = em_let(e, em_i64(e, 1));
+    em_branch ok = em_if(e, sn_aot_is_ok(e, status));
+    em_val most = max_threads(e, m), pool = get(e, m, e->ptr, SN_AOT_POOL), zero = em_i64(e, 0);
+    em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, pool, ""));
+    em_val of_pool = get(e, pool, e->i64, offsetof(sn_threads, n));
+    em_val bad = em_or(e, em_cmp(e, EM_LE, of_pool, zero), em_cmp(e, EM_GT, of_pool, most));
+    sn_aot_fail_if(e, status, bad,
+                   sn_aot_code(j->a, SN_AOT_ARGUMENT,
+                               "m->pool has less than 1 thread, or more than %s_set_threads was "
+                               "told: call it first, then ask for the workspace",
+                               j->a->name));
+    em_set(e, n, of_pool);
+    em_else(e, &br);
+    em_val want = get(e, m, e->i64, SN_AOT_THREADS);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_LT, want, zero),
+                   sn_aot_code(j->a, SN_AOT_ARGUMENT, "m->threads is negative"));
+    want = em_select(e, em_cmp(e, EM_EQ, want, zero), most, em_imin(e, want, most));
+    em_set(e, n, j->a->openmp ? want : em_i64(e, 1));
     em_endif(e, &br);
+    em_endif(e, &ok);
+    return em_get(e, n);
 }
 
 static const sn_compiled_entry *compiled(const job *j, int v) {
     return sn_program_entry(j->a->variant[v].program, j->entry->name);
 }
 
-/* int64_t ENTRY_workspace(m, dims…): bytes, at least 64; or minus an error code. */
+/* int64_t ENTRY_workspace(m, dims…): bytes, at least 64; or minus an error code. Enough for every
+ * target and for up to max_threads threads, so that only the lengths must be those of the run. */
 static void emit_workspace(job *j) {
     em *e = j->e;
     char name[160];
@@ -370,26 +404,32 @@ static void emit_workspace(job *j) {
     snprintf(name, sizeof name, "%s_workspace", j->entry->name);
     sn_aot_function(e, j->a, name, e->i64, params, 1 + j->entry->n_symbol, true);
     em_val m = em_param(e, PARAM_M);
-    em_var status = em_let(e, em_i32(e, 0)), bytes = em_let(e, em_i64(e, 0));
-    sn_aot_fail_if(e, status, LLVMBuildIsNull(e->b, m, ""), SN_AOT_ARGUMENT);
-    check_open(j, m, status);
+    em_var status = em_let(e, em_i32(e, 0)), bytes = em_let(e, em_i64(e, SN_AOT_ALIGN));
+    sn_aot_check_pointer(e, j->a, status, m, false, name, "m");
+    sn_aot_check_open(e, j->a, m, status);
     j->c = compiled(j, 0);
     take_dims(j, 1, status);
+    thread_count(j, m, status);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    em_val which = get(e, m, e->i32, SN_AOT_VARIANT), n = thread_count(j, m);
+    em_val n = max_threads(e, m);
     for (j->v = 0; j->v < j->a->n_variant; j->v++) {
-        em_branch mine = em_if(e, em_cmp(e, EM_EQ, which, em_i32(e, j->v + 1)));
         j->c = compiled(j, j->v);
         em_type types[] = {e->ptr, e->i64};
         em_val args[] = {j->symbols, worthwhile(j, n)};
-        em_set(e, bytes, call_entry(j, "_workspace", e->i64, types, args, 2));
-        em_endif(e, &mine);
+        em_val need = call_entry(j, "_workspace", e->i64, types, args, 2);
+        em_set(e, bytes, em_imax(e, em_get(e, bytes), need));
     }
-    em_set(e, bytes, em_imax(e, em_get(e, bytes), em_i64(e, SN_AOT_ALIGN)));
     em_else(e, &br);
     em_set(e, bytes, em_sub(e, em_i64(e, 0), em_idx(e, em_get(e, status))));
     em_endif(e, &br);
     em_ret(e, em_get(e, bytes));
+}
+
+static const char *pointer_name(const sn_aot_entry *t, int i, int n_fixed, int first_arg) {
+    static const char *const fixed[] = {"m", "state", "workspace"};
+    int k = i - first_arg;
+    if (i < n_fixed) return fixed[i + (i && !t->has_state)];
+    return k < t->n_input ? t->input_name[k] : t->output_name[k - t->n_input];
 }
 
 static void emit_entry(job *j, const em_val *variant) {
@@ -403,23 +443,19 @@ static void emit_entry(job *j, const em_val *variant) {
     em_val m = em_param(e, PARAM_M), workspace = em_param(e, n_fixed - 1),
            state = t->has_state ? em_param(e, PARAM_STATE) : LLVMConstNull(e->ptr);
     em_var status = em_let(e, em_i32(e, 0));
-    em_val odd = em_i64(e, 0);
-    for (int i = 0; i < n; i++) {
-        if (params[i] != e->ptr) continue;
-        sn_aot_fail_if(e, status, LLVMBuildIsNull(e->b, em_param(e, i), ""), SN_AOT_ARGUMENT);
-        if (i > 0 && i < n_fixed)
-            odd = em_or(e, odd, LLVMBuildPtrToInt(e->b, em_param(e, i), e->i64, ""));
-    }
-    em_val off = em_and(e, odd, em_i64(e, SN_AOT_ALIGN - 1));
-    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, off, em_i64(e, 0)), SN_AOT_ARGUMENT);
-    check_open(j, m, status);
+    for (int i = 0; i < n; i++)
+        if (params[i] == e->ptr)
+            sn_aot_check_pointer(e, j->a, status, em_param(e, i), i > 0 && i < n_fixed, t->name,
+                                 pointer_name(t, i, n_fixed, first_arg));
+    sn_aot_check_open(e, j->a, m, status);
     j->c = compiled(j, 0);
     take_dims(j, n_fixed, status);
-    check_indices(j, first_arg, status);
+    check_elements(j, first_arg, status);
+    em_val threads = thread_count(j, m, status);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
     em_val args = em_stack(e, SN_I64, n_arg + 1);
     for (int i = 0; i < n_arg; i++) put(e, args, 8 * (int64_t)i, em_param(e, first_arg + i));
-    em_val which = get(e, m, e->i32, SN_AOT_VARIANT), threads = thread_count(j, m);
+    em_val which = get(e, m, e->i32, SN_AOT_VARIANT);
     for (int v = 0; v < j->a->n_variant; v++) {
         em_branch mine = em_if(e, em_cmp(e, EM_EQ, which, em_i32(e, v + 1)));
         aot_variant_args pass = {.m = m,

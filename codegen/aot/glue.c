@@ -15,6 +15,10 @@ static void set_field(em *e, em_val base, int64_t offset, em_val v) {
     em_store_raw(e, v, em_gep_bytes(e, base, em_i64(e, offset)), 8);
 }
 
+static void set_max_threads(em *e, em_val m, em_val n) {
+    em_store_raw(e, n, em_gep_bytes(e, m, em_i64(e, SN_AOT_MAX_THREADS)), 2);
+}
+
 static em_val is_null(em *e, em_val p) {
     return LLVMBuildIsNull(e->b, p, "");
 }
@@ -111,14 +115,24 @@ static em_val emit_runs(em *e, const sn_aot *a) {
 /* int NAME_choose(NAME *m, int target) */
 #define AOT_CHOOSE_PARAMS(P) P(ptr, m) P(i32, target)
 SN_AOT_SIGNATURE(i32, aot_choose, AOT_CHOOSE_PARAMS)
-static void emit_choose(em *e, const sn_aot *a, em_val runs) {
+static void emit_choose(em *e, sn_aot *a, em_val runs) {
     aot_choose_args q = aot_choose_begin(e, a, "choose", true);
     em_val m = q.m, which = q.target;
     em_var status = em_let(e, em_i32(e, 0));
-    sn_aot_fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
+    sn_aot_check_pointer(e, a, status, m, false, "choose", "m");
+    sn_aot_check_open(e, a, m, status);
+    em_val known = em_ult(e, em_sub(e, which, em_i32(e, 1)), em_i32(e, a->n_variant));
+    sn_aot_fail_if(e, status, em_not(e, known),
+                   sn_aot_code(a, SN_AOT_CPU,
+                               "choose: the artefact has no such target: the numbers in its list "
+                               "of CPU targets are 1..%d",
+                               a->n_variant));
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
     em_val can = aot_runs_call(e, runs, (aot_runs_args){.variant = which});
-    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, can, em_i32(e, 0)), SN_AOT_CPU);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, can, em_i32(e, 0)),
+                   sn_aot_code(a, SN_AOT_CPU,
+                               "choose: this CPU, or its operating system, does not "
+                               "meet the requirements of that target"));
     em_branch set = em_if(e, sn_aot_is_ok(e, status));
     set_field(e, m, SN_AOT_VARIANT, which);
     em_endif(e, &set);
@@ -131,7 +145,7 @@ static void emit_choose(em *e, const sn_aot *a, em_val runs) {
 /* Whether these are the weights that belong to the code: an error code. */
 #define AOT_CHECK_PARAMS(P) P(ptr, weights) P(i64, bytes)
 SN_AOT_SIGNATURE(i32, aot_check, AOT_CHECK_PARAMS)
-static em_val emit_check(em *e, const sn_aot *a) {
+static em_val emit_check(em *e, sn_aot *a) {
     aot_check_args q = aot_check_begin(e, a, "check", false);
     em_val fn = e->fn, w = q.weights, bytes = q.bytes;
     em_var status = em_let(e, em_i32(e, 0));
@@ -140,9 +154,7 @@ static em_val emit_check(em *e, const sn_aot *a) {
     uint64_t magic, version;
     memcpy(&magic, h.magic, 8);
     memcpy(&version, &h.version, 8);
-    em_val odd = em_and(e, address(e, w), em_i64(e, SN_AOT_ALIGN - 1));
-    sn_aot_fail_if(e, status, is_null(e, w), SN_AOT_ARGUMENT);
-    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, odd, em_i64(e, 0)), SN_AOT_ARGUMENT);
+    sn_aot_check_pointer(e, a, status, w, true, "init", "weights");
     sn_aot_fail_if(e, status, em_cmp(e, EM_LT, bytes, em_i64(e, SN_AOT_PAGE)), SN_AOT_SIZE);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
     static const int64_t at[] = {offsetof(sn_aot_header, magic), offsetof(sn_aot_header, version),
@@ -163,11 +175,11 @@ static em_val emit_check(em *e, const sn_aot *a) {
 #define AOT_MODEL_PARAMS(P) P(ptr, m)
 SN_AOT_SIGNATURE(i32, aot_model, AOT_MODEL_PARAMS)
 
-/* int begin(NAME *m): clears it and chooses the most capable target. */
-static em_val emit_begin(em *e, const sn_aot *a, em_val runs) {
+/* int begin(NAME *m): clears it, chooses the most capable target and the number of threads. */
+static em_val emit_begin(em *e, sn_aot *a, em_val runs) {
     em_val m = aot_model_begin(e, a, "begin", false).m, fn = e->fn;
     em_var status = em_let(e, em_i32(e, 0)), best = em_let(e, em_i32(e, 0));
-    sn_aot_fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
+    sn_aot_check_pointer(e, a, status, m, false, "open", "m");
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
     for (int64_t i = 0; i < sn_aot_struct_bytes(a); i += 8) set_field(e, m, i, em_i64(e, 0));
     for (int v = 1; v <= a->n_variant; v++) {
@@ -182,9 +194,31 @@ static em_val emit_begin(em *e, const sn_aot *a, em_val runs) {
     em_endif(e, &br);
     em_branch ok = em_if(e, sn_aot_is_ok(e, status));
     set_field(e, m, SN_AOT_VARIANT, em_get(e, best));
+    set_max_threads(e, m, sn_aot_default_threads(e, a));
     em_endif(e, &ok);
     em_ret(e, em_get(e, status));
     return fn;
+}
+
+/* int NAME_set_threads(NAME *m, int64_t n) */
+#define AOT_SET_THREADS_PARAMS(P) P(ptr, m) P(i64, n)
+SN_AOT_SIGNATURE(i32, aot_set_threads, AOT_SET_THREADS_PARAMS)
+static void emit_set_threads(em *e, sn_aot *a) {
+    aot_set_threads_args q = aot_set_threads_begin(e, a, "set_threads", true);
+    em_var status = em_let(e, em_i32(e, 0));
+    sn_aot_check_pointer(e, a, status, q.m, false, "set_threads", "m");
+    sn_aot_check_open(e, a, q.m, status);
+    em_val known = em_ult(e, q.n, em_i64(e, SN_MAX_THREADS + 1));
+    sn_aot_fail_if(e, status, em_not(e, known),
+                   sn_aot_code(a, SN_AOT_ARGUMENT,
+                               "set_threads: the number of threads is outside 0..%d",
+                               SN_MAX_THREADS));
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
+    em_val usual = em_cmp(e, EM_EQ, q.n, em_i64(e, 0)), n = em_int_cast(e, q.n, e->i16);
+    set_max_threads(e, q.m, em_select(e, usual, sn_aot_default_threads(e, a), n));
+    set_field(e, q.m, SN_AOT_THREADS, em_i64(e, 0));
+    em_endif(e, &br);
+    em_ret(e, em_get(e, status));
 }
 
 /* Checks the weights and stores their address, or closes the model. */
@@ -214,7 +248,8 @@ static void emit_init(em *e, const sn_aot *a, em_val begin, em_val check) {
  * FIFO would wait for its writer; so it is refused by lseek. */
 enum { OPEN_FLAGS = 02004000, SEEK_LAST = 2, READABLE = 1, PRIVATE = 2, LARGE_PAGES = 14 };
 
-static em_val map_file(em *e, em_val path, em_var size) {
+/* The mapped file, or -1; then status says what failed, and errno why. */
+static em_val map_file(em *e, sn_aot *a, em_val path, em_var size, em_var status) {
     em_type open_params[] = {e->ptr, e->i32}, seek_params[] = {e->i32, e->i64, e->i32},
             map_params[] = {e->ptr, e->i64, e->i32, e->i32, e->i32, e->i64};
     em_type open_type = LLVMFunctionType(e->i32, open_params, 2, 1); /* open(path, flags, ...) */
@@ -222,6 +257,10 @@ static em_val map_file(em *e, em_val path, em_var size) {
     em_val fd =
         LLVMBuildCall2(e->b, open_type, open, (em_val[]){path, em_i32(e, OPEN_FLAGS)}, 2, "");
     em_val nothing = LLVMBuildIntToPtr(e->b, em_i64(e, -1), e->ptr, "");
+    sn_aot_fail_if(e, status, em_cmp(e, EM_LT, fd, em_i32(e, 0)),
+                   sn_aot_code(a, SN_AOT_FILE,
+                               "the weights file cannot be opened; errno says why (ENOENT: there "
+                               "is none, EACCES: it may not be read)"));
     em_branch br = em_if(e, em_cmp(e, EM_GE, fd, em_i32(e, 0)));
     em_val seek[] = {fd, em_i64(e, 0), em_i32(e, SEEK_LAST)};
     em_val end = em_call(e, em_extern(e, "lseek", e->i64, seek_params, 3), seek, 3);
@@ -230,11 +269,19 @@ static em_val map_file(em *e, em_val path, em_var size) {
                     em_i32(e, PRIVATE),    fd,  em_i64(e, 0)};
     em_val p = em_call(e, em_extern(e, "mmap", e->ptr, map_params, 6), map, 6);
     em_call(e, em_extern(e, "close", e->i32, &e->i32, 1), &fd, 1);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, end, em_i64(e, 0)),
+                   sn_aot_code(a, SN_AOT_FILE, "the weights file is empty: it cannot be mapped"));
+    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, address(e, p), em_i64(e, -1)),
+                   sn_aot_code(a, SN_AOT_FILE,
+                               "the weights file cannot be opened or mapped: it is a folder or a "
+                               "device, or memory is short; errno says which"));
     /* where the file system can, what is read from the disk by way of this mapping comes in large
-     * pages; where not, nothing is lost, not even if there is no mapping */
+     * pages; where not, nothing is lost */
+    em_branch mapped = em_if(e, sn_aot_is_ok(e, status));
     em_type advice[] = {e->ptr, e->i64, e->i32};
     em_call(e, em_extern(e, "madvise", e->i32, advice, 3),
             (em_val[]){p, end, em_i32(e, LARGE_PAGES)}, 3);
+    em_endif(e, &mapped);
     em_endif(e, &br);
     return em_join(e, &br, p, nothing);
 }
@@ -258,13 +305,13 @@ static em_val embedded(em *e, const sn_aot *a) {
 /* int NAME_open(NAME *m, const char *path) */
 #define AOT_OPEN_PARAMS(P) P(ptr, m) P(ptr, path)
 SN_AOT_SIGNATURE(i32, aot_open, AOT_OPEN_PARAMS)
-static void emit_open(em *e, const sn_aot *a, em_val begin, em_val check) {
+static void emit_open(em *e, sn_aot *a, em_val begin, em_val check) {
     aot_open_args q = aot_open_begin(e, a, "open", true);
     em_val m = q.m, path = q.path;
     em_var status = em_let(e, aot_model_call(e, begin, (aot_model_args){.m = m})),
            size = em_let(e, em_i64(e, 0));
     em_val none = is_null(e, path);
-    if (!a->o->embed_weights) sn_aot_fail_if(e, status, none, SN_AOT_ARGUMENT);
+    if (!a->o->embed_weights) sn_aot_check_pointer(e, a, status, path, false, "open", "path");
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
     em_branch inside = {0};
     if (a->o->embed_weights) {
@@ -272,12 +319,11 @@ static void emit_open(em *e, const sn_aot *a, em_val begin, em_val check) {
         take_weights(e, check, m, embedded(e, a), em_i64(e, (int64_t)a->weight_bytes), status);
         em_else(e, &inside);
     }
-    em_val p = map_file(e, path, size);
-    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, address(e, p), em_i64(e, -1)), SN_AOT_FILE);
+    em_val p = map_file(e, a, path, size, status);
     em_branch mapped = em_if(e, sn_aot_is_ok(e, status));
     take_weights(e, check, m, p, em_get(e, size), status);
     em_branch good = em_if(e, sn_aot_is_ok(e, status));
-    set_field(e, m, SN_AOT_MAPPED, em_i32(e, 1));
+    em_store_raw(e, LLVMConstInt(e->i16, 1, 0), em_gep_bytes(e, m, em_i64(e, SN_AOT_MAPPED)), 2);
     em_else(e, &good);
     unmap(e, p, em_get(e, size));
     em_endif(e, &good);
@@ -294,7 +340,8 @@ SN_AOT_SIGNATURE(tvoid, aot_close, AOT_MODEL_PARAMS)
 static void emit_close(em *e, const sn_aot *a) {
     em_val m = aot_close_begin(e, a, "close", true).m;
     em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, m, ""));
-    em_branch mapped = em_if(e, em_cmp(e, EM_NE, field(e, m, e->i32, SN_AOT_MAPPED), em_i32(e, 0)));
+    em_branch mapped =
+        em_if(e, em_cmp(e, EM_NE, field(e, m, e->i16, SN_AOT_MAPPED), LLVMConstInt(e->i16, 0, 0)));
     unmap(e, field(e, m, e->ptr, SN_AOT_WEIGHTS), field(e, m, e->i64, SN_AOT_BYTES));
     em_endif(e, &mapped);
     for (int64_t i = 0; i < sn_aot_struct_bytes(a); i += 8) set_field(e, m, i, em_i64(e, 0));
@@ -320,13 +367,11 @@ static em_val emit_checksum(em *e, em_val data, int64_t bytes) {
 }
 
 /* int NAME_verify(const NAME *m) */
-static void emit_verify(em *e, const sn_aot *a) {
+static void emit_verify(em *e, sn_aot *a) {
     em_val m = aot_model_begin(e, a, "verify", true).m;
     em_var status = em_let(e, em_i32(e, 0));
-    sn_aot_fail_if(e, status, is_null(e, m), SN_AOT_ARGUMENT);
-    em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, field(e, m, e->i32, SN_AOT_VARIANT), em_i32(e, 0)),
-                   SN_AOT_CLOSED);
+    sn_aot_check_pointer(e, a, status, m, false, "verify", "m");
+    sn_aot_check_open(e, a, m, status);
     em_branch open = em_if(e, sn_aot_is_ok(e, status));
     em_val w = field(e, m, e->ptr, SN_AOT_WEIGHTS);
     em_val sum = emit_checksum(e, em_gep_bytes(e, w, em_i64(e, SN_AOT_PAGE)),
@@ -334,7 +379,6 @@ static void emit_verify(em *e, const sn_aot *a) {
     em_val stored = field(e, w, e->i64, offsetof(sn_aot_header, checksum));
     sn_aot_fail_if(e, status, em_cmp(e, EM_NE, sum, stored), SN_AOT_DAMAGED);
     em_endif(e, &open);
-    em_endif(e, &br);
     em_ret(e, em_get(e, status));
 }
 
@@ -343,14 +387,13 @@ static void emit_verify(em *e, const sn_aot *a) {
 /* int NAME_state_init(const NAME *m, void *state) */
 #define AOT_STATE_PARAMS(P) P(ptr, m) P(ptr, state)
 SN_AOT_SIGNATURE(i32, aot_state, AOT_STATE_PARAMS)
-static void emit_state_init(em *e, const sn_aot *a) {
+static void emit_state_init(em *e, sn_aot *a) {
     aot_state_args q = aot_state_begin(e, a, "state_init", true);
     em_val m = q.m, state = q.state;
     em_var status = em_let(e, em_i32(e, 0));
-    sn_aot_fail_if(e, status, em_or(e, is_null(e, m), is_null(e, state)), SN_AOT_ARGUMENT);
-    em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, field(e, m, e->i32, SN_AOT_VARIANT), em_i32(e, 0)),
-                   SN_AOT_CLOSED);
+    sn_aot_check_pointer(e, a, status, m, false, "state_init", "m");
+    sn_aot_check_pointer(e, a, status, state, true, "state_init", "state");
+    sn_aot_check_open(e, a, m, status);
     em_branch open = em_if(e, sn_aot_is_ok(e, status));
     LLVMBuildMemSet(e->b, state, LLVMConstInt(e->i8, 0, 0), em_i64(e, (int64_t)a->state_bytes), 64);
     em_val w = field(e, m, e->ptr, SN_AOT_WEIGHTS);
@@ -362,7 +405,6 @@ static void emit_state_init(em *e, const sn_aot *a) {
                         em_i64(e, (int64_t)p->bytes));
     }
     em_endif(e, &open);
-    em_endif(e, &br);
     em_ret(e, em_get(e, status));
 }
 
@@ -503,8 +545,8 @@ static em_val emit_listed_workspace(em *e, const sn_aot *a, const sn_aot_entry *
 }
 
 static void emit_table(em *e, const sn_aot *a) {
-    static const char *const names[] = {"open",   "init",       "close",  "verify",
-                                        "choose", "state_init", "message"};
+    static const char *const names[] = {"open",   "init",        "close",      "verify",
+                                        "choose", "set_threads", "state_init", "message"};
     enum { N = sizeof names / sizeof *names };
     em_val *cell = sn_arena_alloc(a->m, sizeof *cell * (size_t)(N + 2 + 3 * a->n_entry));
     int n = 0;
@@ -531,6 +573,7 @@ static void emit_all(em *e, sn_aot *a) {
     emit_init(e, a, begin, check);
     emit_open(e, a, begin, check);
     emit_close(e, a);
+    emit_set_threads(e, a);
     emit_verify(e, a);
     emit_state_init(e, a);
     if (a->openmp) sn_aot_emit_threads(e, a);

@@ -183,7 +183,12 @@ static const char top[] =
 static const char structs[] =
     "/* Your own threads: `run` calls fn(arg, t, n) for every t in [0, n), all at the same time, "
     "and\n"
-    " * returns when all have returned; `barrier` returns when all n threads have called it. */\n"
+    " * returns when all have returned; `barrier` returns when all n threads have called it. "
+    "`self` "
+    "is the\n"
+    " * pointer that you stored in `pool`, so this struct may be the first member of yours. A call "
+    "with\n"
+    " * little work does not use the pool. Calls at the same time need pools of their own. */\n"
     "typedef struct $n_threads {\n"
     "    int64_t n;\n"
     "    void (*run)(struct $n_threads *self, void (*fn)(void *arg, int64_t t, int64_t n),\n"
@@ -195,10 +200,12 @@ static const char structs[] =
     "typedef struct $n {\n"
     "    const void *weights;\n"
     "    int64_t bytes;\n"
-    "    int64_t threads;   /* you may set it: $t */\n"
-    "    $n_threads *pool; /* you may set it: your threads; NULL: the built-in way */\n"
-    "    int32_t target;    /* 1 + index of the target in use; 0: closed */\n"
-    "    int32_t mapped;\n$c"
+    "    int64_t threads;     /* you may set it: $t */\n"
+    "    $n_threads *pool;   /* you may set it: your threads, at most max_threads; NULL: the "
+    "built-in way */\n"
+    "    int32_t target;      /* 1 + index of the target in use; 0: closed; $n_choose sets it */\n"
+    "    int16_t mapped;\n"
+    "    int16_t max_threads; /* every workspace has room for them; $n_set_threads sets it */\n$c"
     "} $n;\n\n";
 
 static const char middle[] =
@@ -216,6 +223,9 @@ static const char middle[] =
     "int $n_verify(const $n *m);\n"
     "/* Another target than open's choice, 1 is the first of the list above. */\n"
     "int $n_choose($n *m, int target);\n"
+    "/* Sets max_threads to n, 1 to 1024; 0: $d, as open does. From then on\n"
+    " * workspaces need other sizes: ask for them again. Sets threads to 0. */\n"
+    "int $n_set_threads($n *m, int64_t n);\n"
     "/* What is in this artefact, as text. */\n"
     "const char *$n_manifest(void);\n\n";
 
@@ -225,7 +235,9 @@ static const char of_state[] =
 static const char of_entries[] =
     "/* The entries. workspace: scratch memory of a call. Its size in bytes is returned by the\n * "
     "_workspace function for these lengths (negative: minus an error code). It never shrinks\n * "
-    "when a length grows, so ask for the largest once. */\n";
+    "when a length grows, so ask for the largest once. It is enough for every target, and for "
+    "any\n * "
+    "number of threads up to max_threads. */\n";
 
 static const char parameters[] =
     "\n/* A trained parameter: where it lies in the state after any step. The rest of the state "
@@ -235,7 +247,7 @@ static const char parameters[] =
     " * sn_weights_save_state writes them to a model.safetensors. */\n"
     "typedef struct $n_parameter {\n"
     "    const char *name;\n"
-    "    int32_t dtype; /* $d */\n"
+    "    int32_t dtype; /* $y */\n"
     "    int32_t rank;\n"
     "    int64_t shape[8];\n"
     "    int64_t offset, bytes; /* in the state */\n"
@@ -293,7 +305,9 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
         {'v', SN_VERSION},
         {'s', sn_arena_printf(a->m, "%zu", a->state_bytes)},
         {'w', sn_arena_printf(a->m, "%zu", a->weight_bytes)},
-        {'t', a->openmp ? "0: OpenMP's default number" : "ignored in this artefact"},
+        {'t',
+         a->openmp ? "of a call, if fewer than max_threads; 0: these" : "ignored in this artefact"},
+        {'d', a->openmp ? "OpenMP's default number for the calling thread" : "1"},
         {'e', a->o->embed_weights ? ";\n * path NULL: the weights that are in the object" : ""},
         {'f', first_values ? "Zeroed memory is not sufficient: the state contains parameters."
                            : "Zeroed memory (calloc, mmap) needs no call."},
@@ -306,7 +320,7 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
                    "    %s_comm *comm; /* you may set it: ranks; NULL: this is the only one */\n",
                    a->name)
              : ""},
-        {'d', dtype_numbers(a)},
+        {'y', dtype_numbers(a)},
         {0, NULL}};
     sn_aot_names macros = {0};
     expand(top, words, f);

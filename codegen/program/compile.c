@@ -294,7 +294,7 @@ static bool stage_leaves(compiler *c) {
     return true;
 }
 
-/* ---- which inputs index tables ---- */
+/* ---- what elements of inputs must be ---- */
 
 static const sn_node *input_below(const sn_node *n) {
     while (n->n_in == 1 && ((sn_ops[n->op].flags & SN_OPF_VIEW) || n->op == SN_OP_cast))
@@ -307,12 +307,18 @@ static void find_limits(compiler *c, const sn_entry *e, sn_compiled_entry *out) 
     out->limit = sn_arena_alloc(c->m, sizeof *out->limit * (size_t)(order.n + 1));
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
+        const sn_attr *bounds = n->op == SN_OP_input ? sn_attr_get(n, SN_A_bounds) : NULL;
+        if (bounds)
+            out->limit[out->n_limit++] =
+                (sn_element_limit){sn_attr_str(n, SN_A_name, ""), bounds->v[0],
+                                   bounds->n > 1 ? bounds->v[1] : 0, bounds->n < 2};
         if (n->op != SN_OP_embedding && n->op != SN_OP_gather) continue;
         const sn_node *in = input_below(n->in[1]);
         int64_t rows;
         if (!in || !sn_dim_is_const(c->m, n->in[0]->shape[sn_attr_int(n, SN_A_axis, 0)], &rows))
             continue;
-        out->limit[out->n_limit++] = (sn_index_limit){sn_attr_str(in, SN_A_name, ""), rows};
+        out->limit[out->n_limit++] =
+            (sn_element_limit){.input = sn_attr_str(in, SN_A_name, ""), .high = rows - 1};
     }
 }
 

@@ -13,11 +13,13 @@
 typedef int32_t sn_entry_fn(const sn_call *call);
 typedef int64_t sn_workspace_fn(const int64_t *symbol, int64_t threads);
 
-/* An integer input that indexes a table: its values must lie in [0, limit). */
-typedef struct sn_index_limit {
+/* What the elements of an input must be: indices of a table, or what the input's {bounds} say. Floats
+ * are single numbers with a constant `low`, and `open`. */
+typedef struct sn_element_limit {
     const char *input;
-    int64_t limit;
-} sn_index_limit;
+    sn_dim low, high;
+    bool open; /* no finite element is too large */
+} sn_element_limit;
 
 /* What must hold of the sizes of a run and does not follow from the ranges of the symbols. */
 typedef enum sn_range_kind {
@@ -46,7 +48,7 @@ typedef struct sn_compiled_entry {
     sn_entry_code code;
     sn_entry_fn *run;
     sn_workspace_fn *workspace;
-    sn_index_limit *limit;
+    sn_element_limit *limit;
     int n_limit;
     sn_range_check *range;
     int n_range;

@@ -4,6 +4,7 @@
 #include "passes/plan/collectives.h"
 #include "codegen/program/check.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,21 +185,39 @@ static int64_t element_at(const sn_arg_binding *a, int64_t i) {
     return memcpy(&narrow, (const char *)a->data + 4 * i, 4), narrow;
 }
 
-static bool check_indices(request *r) {
+static bool check_elements(const request *r, const sn_element_limit *l, const sn_arg_binding *a) {
+    int64_t n = 1, low = sn_dim_eval(r->s->p->m, l->low, r->symbol),
+            high = l->open ? INT64_MAX : sn_dim_eval(r->s->p->m, l->high, r->symbol);
+    for (int d = 0; d < a->rank; d++) n *= a->shape[d];
+    for (int64_t j = 0; j < n; j++) {
+        int64_t v = element_at(a, j);
+        if (v < low || v > high)
+            return sn_fail(r->err, SN_ERR_RANGE,
+                           "%s: element %lld of '%s' is %lld, outside %lld..%lld",
+                           r->c->code.plan->entry->name, (long long)j, a->name, (long long)v,
+                           (long long)low, (long long)high);
+    }
+    return true;
+}
+
+/* A number whose limit is `open`. */
+static bool check_number(const request *r, const sn_element_limit *l, const sn_arg_binding *a) {
+    float v;
+    memcpy(&v, a->data, sizeof v);
+    return (v >= (float)l->low && v <= FLT_MAX) ||
+           sn_fail(r->err, SN_ERR_RANGE, "%s: '%s' is %g, not a finite number of at least %lld",
+                   r->c->code.plan->entry->name, a->name, (double)v, (long long)l->low);
+}
+
+static bool check_inputs(request *r) {
     for (int i = 0; i < r->c->n_limit; i++) {
-        const sn_index_limit *l = &r->c->limit[i];
+        const sn_element_limit *l = &r->c->limit[i];
         const sn_arg_binding *a = find_arg(r->in, r->n_in, l->input);
-        if (!a || (a->dtype != SN_I32 && a->dtype != SN_I64)) continue;
-        int64_t n = 1;
-        for (int d = 0; d < a->rank; d++) n *= a->shape[d];
-        for (int64_t j = 0; j < n; j++) {
-            int64_t v = element_at(a, j);
-            if (v < 0 || v >= l->limit)
-                return sn_fail(r->err, SN_ERR_RANGE,
-                               "%s: element %lld of '%s' is %lld, outside 0..%lld",
-                               r->c->code.plan->entry->name, (long long)j, a->name, (long long)v,
-                               (long long)l->limit - 1);
-        }
+        if (!a) continue;
+        if (!check_symbols(r, l->low) || !check_symbols(r, l->high)) return false;
+        bool integers = a->dtype == SN_I32 || a->dtype == SN_I64;
+        if (integers && !check_elements(r, l, a)) return false;
+        if (a->dtype == SN_F32 && !a->rank && !check_number(r, l, a)) return false;
     }
     return true;
 }
@@ -291,17 +310,19 @@ static bool execute(request *r) {
     g.threads.n = worthwhile_threads(r);
     void **table = malloc(sizeof *table * (size_t)(r->c->code.n_table + 1));
     if (!table) return sn_fail(r->err, SN_ERR_MEMORY, "out of memory");
-    int64_t bytes = r->c->workspace(r->symbol, g.threads.n);
-    bool ok = fill_table(r, table) && sn_session_grow(&s->workspace, (size_t)bytes + 64, r->err);
+    size_t bytes = (size_t)r->c->workspace(r->symbol, g.threads.n);
+    bool ok = fill_table(r, table) && sn_session_grow(&s->workspace, bytes + 64, r->err);
+    void *guarded_memory = ok && sn_debug_get()->guard ? sn_memory_guarded(bytes) : NULL,
+         *workspace = guarded_memory ? guarded_memory : s->workspace.data;
     if (ok) {
         s->running = r->c;
         s->host_error = (sn_error){0};
         if (s->profile) s->profile->begin(s->profile, r->symbol);
-        sn_call call = {table,        r->symbol, s->workspace.data, &g.threads, s->profile,
-                        sn_host_step, s};
+        sn_call call = {table, r->symbol, workspace, &g.threads, s->profile, sn_host_step, s};
         if (!run_entry(r, &call))
             ok = sn_fail(r->err, s->host_error.code, "%s", s->host_error.message);
     }
+    sn_memory_release_guarded(guarded_memory, bytes);
     free(table);
     return ok;
 }
@@ -349,7 +370,7 @@ static bool run(request *r) {
     if (atomic_exchange(&r->s->busy, true))
         return sn_fail(r->err, SN_ERR_USAGE,
                        "another thread is running this session; use one session per thread");
-    bool ok = solve_all(r) && check_lookups(r) && check_indices(r) && check_outputs(r) &&
+    bool ok = solve_all(r) && check_lookups(r) && check_inputs(r) && check_outputs(r) &&
               sn_bindings_check_overlap(r->in, r->n_in, r->out, r->n_out, r->err) && execute(r);
     atomic_store(&r->s->busy, false);
     return ok;

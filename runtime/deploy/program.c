@@ -3,6 +3,7 @@
 #include "runtime/deploy/program.h"
 #include "runtime/threads.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,13 +202,15 @@ static bool open_model(program *p, sn_error *err) {
         weights = path;
     }
     if (weights && p->o->copy && !copy_weights(p, weights, err)) return false;
+    errno = 0; /* says more about a file that cannot be opened */
     int32_t code =
         p->copy ? p->a->init(&p->model, p->copy, p->copied) : p->a->open(&p->model, weights);
     if (!code && p->o->verify) code = p->a->verify(&p->model);
     if (code)
-        return sn_fail(err, SN_ERR_FILE, "%s: %s", weights ? weights : p->manifest.name,
-                       p->a->message(code));
-    p->model.threads = p->o->threads;
+        return sn_fail(err, SN_ERR_FILE, "%s: %s%s%s", weights ? weights : p->manifest.name,
+                       p->a->message(code), errno ? ": " : "", errno ? strerror(errno) : "");
+    code = p->a->set_threads(&p->model, p->o->threads);
+    if (code) return program_fail(p, code, err);
     if (p->o->target && !choose_target(p, err)) return false;
     p->state = program_allocate(p->manifest.state_bytes);
     if (!p->state) return sn_fail(err, SN_ERR_MEMORY, "out of memory for the state");

@@ -23,12 +23,13 @@ typedef struct filler {
     sn_dtype dtype;
     sn_rng rng;
     int64_t limit, length, row; /* row: elements of the last axis */
+    const sn_attr *bounds;      /* NULL: none; they contain 0, and of floats 0 to 1 */
 } filler;
 
 static double value_at(const filler *f, int64_t i) {
     enum { DOCUMENTS = 4 };
     double random = (sn_rng_at(&f->rng, (uint64_t)i) >> 8) * 0x1p-24;
-    if (sn_dtype_is_float(f->dtype)) return 2 * random - 1;
+    if (sn_dtype_is_float(f->dtype)) return f->bounds ? random : 2 * random - 1;
     if (f->limit) return (double)(int64_t)(random * (double)f->limit);
     if (!strcmp(f->name, "lengths")) return (double)f->length;
     return names_documents(f->name) && f->row ? (double)(i % f->row * DOCUMENTS / f->row) : 0;
@@ -73,6 +74,7 @@ static bool add_input(look_inputs *in, const sn_entry *e, const sn_node *n, sn_e
                 .rng = {.stream = SN_STREAM_DATA, .step = (uint32_t)in->n},
                 .limit = sn_dtype_is_float(t) ? 0 : sn_input_limit(n->m, e, n, in->symbol),
                 .length = length_of(in, n->m),
+                .bounds = sn_attr_get(n, SN_A_bounds),
                 .row = n->rank ? shape[n->rank - 1] : 1};
     for (int64_t i = 0; i < count; i++) store(data, t, i, value_at(&f, i));
     in->data[in->n_data++] = data;
