@@ -1,6 +1,7 @@
 /* gemm_case.c: a kernel of the GEMM generator against sums in double. */
 #include "tests/support/gemm_case.h"
 #include "ir/ir.h"
+#include "runtime/memory.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -8,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum { CANARY = 64 };
 static const int thread_counts[] = {2, 3, 4, 7};
@@ -65,30 +64,15 @@ static void put(sn_dtype t, void *p, int64_t i, double v) {
         ((float *)p)[i] = (float)v;
 }
 
-/* Memory that ends at an inaccessible page: reading beyond it crashes. */
-static void *guarded(size_t bytes) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (bytes + page - 1) / page * page + page;
-    char *p = mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(p != MAP_FAILED);
-    assert_int_equal(mprotect(p + size, page, PROT_NONE), 0);
-    return p + size - bytes;
-}
-
-static void release_guarded(void *p, size_t bytes) {
-    if (!p) return;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (bytes + page - 1) / page * page + page;
-    munmap((char *)p + bytes - size, size + page);
-}
-
 static void *fill(sn_dtype t, int64_t n) {
-    void *p = guarded((size_t)n * sn_dtype_size(t));
+    void *p = sn_memory_guarded((size_t)n * sn_dtype_size(t));
     for (int64_t i = 0; i < n; i++) put(t, p, i, noise());
     return p;
 }
 
 /* From -127 to 127, with many extremes: sums of i16 would show an overflow. */
 static void *fill_i8(int64_t n) {
-    int8_t *p = guarded((size_t)n);
+    int8_t *p = sn_memory_guarded((size_t)n);
     for (int64_t i = 0; i < n; i++) {
         double v = rint(noise() * 254);
         p[i] = (int8_t)(v > 127 ? 127 : v < -127 ? -127 : v);
@@ -98,7 +82,7 @@ static void *fill_i8(int64_t n) {
 
 /* Some of them are outside the blocks. */
 static int32_t *fill_index(int64_t n, int64_t blocks) {
-    int32_t *p = guarded((size_t)n * sizeof *p);
+    int32_t *p = sn_memory_guarded((size_t)n * sizeof *p);
     for (int64_t i = 0; i < n; i++)
         p[i] = (int32_t)floor((noise() + 1) / 2 * (double)(blocks + 2)) - 1;
     return p;
@@ -466,11 +450,11 @@ sn_gemm gemm_case_spec(const gemm_shape *s, sn_dtype t, int64_t m) {
 
 static void release(problem *p) {
     size_t size = sn_dtype_size(p->t);
-    release_guarded(p->a, (size_t)a_size(p) * (p->s->a_i8 ? 1 : size));
-    release_guarded(p->b, (size_t)(p->b_items * p->b_item) * size);
-    release_guarded(p->index, (size_t)index_size(p) * sizeof *p->index);
-    release_guarded(p->bias, (size_t)p->n * size);
-    release_guarded(p->gain, (size_t)p->k * size);
+    sn_memory_release_guarded(p->a, (size_t)a_size(p) * (p->s->a_i8 ? 1 : size));
+    sn_memory_release_guarded(p->b, (size_t)(p->b_items * p->b_item) * size);
+    sn_memory_release_guarded(p->index, (size_t)index_size(p) * sizeof *p->index);
+    sn_memory_release_guarded(p->bias, (size_t)p->n * size);
+    sn_memory_release_guarded(p->gain, (size_t)p->k * size);
     free(p->scale);
     free(p->super);
     free(p->expect);
@@ -498,13 +482,12 @@ static void *run(const problem *p, const kernel *k, int threads, void *panels) {
         p->index};
     int64_t scratch_bytes = k->scratch + k->scratch_per_row * p->named;
     for (int t = 0; t < threads; t++) {
-        size_t room = ((size_t)scratch_bytes + 127) / 64 * 64;
-        char *scratch = aligned_alloc(64, room);
-        assert_non_null(scratch);
+        size_t room = ((size_t)scratch_bytes + 63) / 64 * 64;
+        char *scratch = sn_memory_guarded(room);
         memset(scratch, 0xff, room); /* NaN */
         k->run(buf, dim, scratch, t, threads);
         for (size_t i = (size_t)scratch_bytes; i < room; i++) assert_true(scratch[i] == (char)0xff);
-        free(scratch);
+        sn_memory_release_guarded(scratch, room);
     }
     assert_true((ticket > threads) == (p->s->dynamic && threads > 1));
     return c;

@@ -7,31 +7,21 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <cmocka.h>
+#include "runtime/memory.h"
 #include "tests/support/scratch.h"
 
 enum { H = 4, HK = 2, D = 20, DV = 7, MOST_KEYS = 600, MOST_QUERIES = 20, N_IN = 4 };
 
-/* `room` bytes whose end is that of the readable memory. */
-typedef struct fenced {
-    unsigned char *map, *end;
-    size_t bytes;
-} fenced;
-
-static fenced fence(size_t room) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (room + page - 1) / page * page;
-    fenced f = {.bytes = whole + page};
-    f.map = mmap(NULL, f.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (f.map == MAP_FAILED) fail_msg("mmap");
-    f.end = f.map + whole;
-    assert_int_equal(mprotect(f.end, page, PROT_NONE), 0);
-    for (size_t i = 0; i < whole / sizeof(float); i++) {
+/* `bytes` of numbers; returns their end, that of the readable memory. */
+static unsigned char *fence(size_t bytes) {
+    unsigned char *p = sn_memory_guarded(bytes);
+    assert_non_null(p);
+    for (size_t i = 0; i < bytes / sizeof(float); i++) {
         float x = (float)(i % 13) / 13;
-        memcpy(f.map + i * sizeof x, &x, sizeof x);
+        memcpy(p + i * sizeof x, &x, sizeof x);
     }
-    return f;
+    return p + bytes;
 }
 
 typedef struct setting {
@@ -62,7 +52,7 @@ static sn_module *build(const setting *s) {
     return m;
 }
 
-static void run_with(sn_session *session, const setting *s, int64_t keys, const fenced *in,
+static void run_with(sn_session *session, const setting *s, int64_t keys, unsigned char *const *in,
                      float *out) {
     int64_t dims[N_IN][4] = {
         {1, H, s->queries, D}, {1, HK, keys, D}, {1, HK, keys, DV}, {s->queries, keys}};
@@ -74,7 +64,7 @@ static void run_with(sn_session *session, const setting *s, int64_t keys, const 
         int rank = i < 3 ? 4 : 2;
         size_t n = sizeof(float);
         for (int a = 0; a < rank; a++) n *= (size_t)dims[i][a];
-        arg[i] = (sn_arg_binding){names[i], SN_F32, rank, dims[i], in[i].end - n};
+        arg[i] = (sn_arg_binding){names[i], SN_F32, rank, dims[i], in[i] - n};
     }
     int64_t *shape[4] = {y_dims, dims[0], dims[1], dims[2]};
     const char *to[4] = {"y", "dq", "dk", "dv"};
@@ -92,14 +82,17 @@ static void stays_inside(void **state) {
     sn_program *p = sn_compile(m, &o, &err);
     sn_session *session = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
     if (!session) fail_msg("%s", err.message);
-    fenced in[N_IN];
+    unsigned char *in[N_IN];
     float *out = calloc(4 * H * MOST_KEYS * D, sizeof *out);
     const size_t room[N_IN] = {H * MOST_QUERIES * D, HK * MOST_KEYS * D, HK * MOST_KEYS * DV,
                                MOST_QUERIES * MOST_KEYS};
     for (int i = 0; i < N_IN; i++) in[i] = fence(room[i] * sizeof(float));
     for (int64_t keys = 1; keys <= MOST_KEYS; keys += keys < 70 ? 1 : 53)
         run_with(session, s, keys, in, out);
-    for (int i = 0; i < N_IN; i++) munmap(in[i].map, in[i].bytes);
+    for (int i = 0; i < N_IN; i++) {
+        size_t bytes = room[i] * sizeof(float);
+        sn_memory_release_guarded(in[i] - bytes, bytes);
+    }
     free(out);
     sn_session_free(session);
     sn_program_free(p);
