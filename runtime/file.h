@@ -51,6 +51,13 @@ void sn_file_discard(sn_file *f); /* removes the temporary file and frees f; NUL
 /* Creates, writes and commits in one call. */
 bool sn_file_save(const char *path, const void *data, size_t bytes, sn_error *err);
 
+/* Whether a regular file lies in the folder, also if the path is a link, or in ../../blobs seen from
+ * the folder, where hub caches keep the files of a model. */
+bool sn_folder_owns(const char *folder, const char *path);
+/* Copies a file that the folder owns; others are an error: a folder may come from somebody else, and
+ * a link in it may lead to any private file. */
+bool sn_file_copy(const char *folder, const char *from, const char *to, sn_error *err);
+
 /* "dir/name", allocated; NULL if out of memory. */
 char *sn_path_join(const char *dir, const char *name);
 bool sn_file_exists(const char *path);

@@ -240,6 +240,12 @@ static bool run(const options *o, sn_error *err) {
          subject_show(&progress, err, 1, "writing") && quantise_folder_save(&folder, &s, &q, err);
     screen_progress_end(&lines.progress);
     if (ok) print_end(o, &s, &q, loss, qo.max_loss);
+    if (ok && folder.left_out.count)
+        fprintf(stderr,
+                "%s: note: not copied, because it is a link out of the folder, a folder "
+                "link, a folder more than 4 deep or not a file: %s%s\n",
+                NAME, folder.left_out.text,
+                folder.left_out.count > folder.left_out.shown ? "; ..." : "");
     quantise_folder_close(&folder);
     quantised_free(&q);
     subject_close(&s);

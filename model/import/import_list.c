@@ -112,12 +112,10 @@ char *import_beside(const char *path, const char *name) {
 }
 
 bool import_copy(const char *from, const char *output, const char *name, sn_error *err) {
-    sn_mapping m;
-    if (!sn_file_map(from, &m, err)) return false;
-    char *to = sn_path_join(output, name);
-    bool ok = to ? sn_file_save(to, m.data, m.size, err)
-                 : sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", from);
+    char *to = sn_path_join(output, name), *folder = import_beside(from, "");
+    bool ok = to && folder ? sn_file_copy(folder, from, to, err)
+                           : sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", from);
     free(to);
-    sn_file_unmap(&m);
+    free(folder);
     return ok;
 }

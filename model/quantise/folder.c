@@ -116,15 +116,9 @@ static bool is_left_out(const char *name, bool top) {
     return out;
 }
 
-static bool copy_file(const char *from, const char *to, sn_error *err) {
-    sn_mapping map;
-    if (!sn_file_map(from, &map, err)) return false;
-    bool ok = sn_file_save(to, map.data, map.size, err);
-    sn_file_unmap(&map);
-    return ok;
-}
-
-static bool copy_folder(const char *from, const char *to, int depth, sn_error *err) {
+/* top: the folder of the model; `from`: it, or one in it. */
+static bool copy_folder(quantise_folder *f, const char *top, const char *from, const char *to,
+                        int depth, sn_error *err) {
     enum { MOST_DEPTH = 4 };
     DIR *dir = opendir(from);
     if (!dir) return sn_fail(err, SN_ERR_FILE, "%s: cannot read folder: %s", from, strerror(errno));
@@ -132,12 +126,16 @@ static bool copy_folder(const char *from, const char *to, int depth, sn_error *e
     for (struct dirent *d; ok && (d = readdir(dir));) {
         if (is_left_out(d->d_name, depth == 0)) continue;
         struct stat st;
+        char shown[200];
         char *a = sn_path_join(from, d->d_name), *b = sn_path_join(to, d->d_name);
-        ok = (a && b) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-        if (ok && stat(a, &st) == 0 && S_ISREG(st.st_mode))
-            ok = copy_file(a, b, err);
-        else if (ok && S_ISDIR(st.st_mode) && depth < MOST_DEPTH)
-            ok = copy_folder(a, b, depth + 1, err);
+        if (!a || !b)
+            ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        else if (sn_folder_owns(top, a))
+            ok = sn_file_copy(top, a, b, err);
+        else if (lstat(a, &st) == 0 && S_ISDIR(st.st_mode) && depth < MOST_DEPTH)
+            ok = copy_folder(f, top, a, b, depth + 1, err);
+        else
+            sn_problem(&f->left_out, "%s", sn_printable(shown, sizeof shown, a));
         free(a);
         free(b);
     }
@@ -146,10 +144,10 @@ static bool copy_folder(const char *from, const char *to, int depth, sn_error *e
 }
 
 /* Of a GGUF file its tokenizer, of a folder everything else. */
-static bool copy_rest(const subject *s, const char *to, sn_error *err) {
+static bool copy_rest(quantise_folder *f, const subject *s, sn_error *err) {
     const char *from = s->m->dir->path;
-    if (!sn_gguf_is_file(from)) return copy_folder(from, to, 0, err);
-    char *keys = sn_path_join(to, "tokenizer.gguf");
+    if (!sn_gguf_is_file(from)) return copy_folder(f, from, from, f->staging, 0, err);
+    char *keys = sn_path_join(f->staging, "tokenizer.gguf");
     bool ok =
         keys ? sn_gguf_save_keys(from, keys, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
     free(keys);
@@ -175,7 +173,7 @@ static bool rename_folder(quantise_folder *f, sn_error *err) {
 bool quantise_folder_save(quantise_folder *f, const subject *s, const quantised *q, sn_error *err) {
     folder_tensors t = {0};
     sn_config *config = sn_model_dir_config(s->m->dir->path, err);
-    bool ok = config && quantised_write(q, config, err) && copy_rest(s, f->staging, err) &&
+    bool ok = config && quantised_write(q, config, err) && copy_rest(f, s, err) &&
               folder_tensors_make(s, &t, err) &&
               sn_model_dir_save(f->staging, config, t.list, t.count, err) && rename_folder(f, err);
     folder_tensors_free(&t);

@@ -87,6 +87,35 @@ bool sn_folder_has(const char *folder, const char *name) {
     return n > 0 && (size_t)n < sizeof path && sn_file_exists(path);
 }
 
+static bool is_below(const char *folder, const char *path) {
+    size_t n = strlen(folder);
+    n -= n && folder[n - 1] == '/'; /* the root of the file system */
+    return !strncmp(path, folder, n) && path[n] == '/';
+}
+
+bool sn_folder_owns(const char *folder, const char *path) {
+    char root[PATH_MAX + sizeof "/blobs"], file[PATH_MAX];
+    struct stat st;
+    if (!realpath(folder, root) || !realpath(path, file) || stat(file, &st) != 0) return false;
+    if (!S_ISREG(st.st_mode)) return false;
+    if (is_below(root, file)) return true;
+    for (int up = 0; up < 2 && *root; up++) *strrchr(root, '/') = 0;
+    return is_below(strcat(root, "/blobs"), file);
+}
+
+bool sn_file_copy(const char *folder, const char *from, const char *to, sn_error *err) {
+    sn_mapping map;
+    if (!sn_file_map(from, &map, err)) return false;
+    bool ok = sn_folder_owns(folder, from)
+                  ? sn_file_save(to, map.data, map.size, err)
+                  : sn_fail(err, SN_ERR_FILE,
+                            "%s: is a link out of the folder and is not copied: replace it by a "
+                            "copy of the file if that belongs to the model",
+                            from);
+    sn_file_unmap(&map);
+    return ok;
+}
+
 static bool make_folder(const char *path, mode_t mode, sn_error *err) {
     char *part = strdup(path);
     if (!part) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);

@@ -96,6 +96,66 @@ static void unusual_temporaries(void **state) {
     unlink(path), unlink(other);
 }
 
+/* A folder of a hub cache owns the files that its links lead to; private files are not copied. */
+static void links_out_of_a_folder(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *target; /* target: of a link; NULL: a file */
+        bool owned;
+    } rows[] = {{"plain", NULL, true},
+                {"inner", "plain", true},
+                {"deep/plain", NULL, true},
+                {"deep/blob", "../../../blobs/b", true},
+                {"blob", "../../blobs/b", true},
+                {"beside", "../other/x", false},
+                {"above", "../../x", false},
+                {"missing", "nothing", false},
+                {"passwd", "/etc/passwd", false},
+                {"assets", "../other", false},
+                {"assets/x", NULL, false},
+                {"itself", "itself", false}};
+    sn_error e = {0};
+    char folder[600], path[700], root[512];
+    snprintf(root, sizeof root, "%s", scratch_path("hub"));
+    snprintf(folder, sizeof folder, "%s/snapshots/1", root);
+    snprintf(path, sizeof path, "%s/deep", folder);
+    assert_true(sn_folder_make(path, &e));
+    static const char *const outside[] = {"blobs", "snapshots/other"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, outside[i]);
+        assert_true(sn_folder_make(path, &e));
+    }
+    static const char *const files[] = {"blobs/b", "snapshots/other/x", "x"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, files[i]);
+        assert_true(scratch_write(path, "secret", 6));
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, rows[i].name);
+        if (rows[i].target)
+            assert_int_equal(symlink(rows[i].target, path), 0);
+        else
+            assert_true(scratch_write(path, "data", 4));
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, rows[i].name);
+        if (sn_folder_owns(folder, path) != rows[i].owned) fail_msg("%s", rows[i].name);
+        e = (sn_error){0};
+        unlink(scratch_path("copy"));
+        if (sn_file_copy(folder, path, scratch_path("copy"), &e) != rows[i].owned)
+            fail_msg("%s: %s", rows[i].name, e.message);
+        assert_int_equal(sn_file_exists(scratch_path("copy")), rows[i].owned);
+    }
+    unlink(scratch_path("copy"));
+    assert_int_equal(symlink(folder, scratch_path("model")), 0);
+    snprintf(path, sizeof path, "%s/blob", scratch_path("model"));
+    assert_true(sn_folder_owns(scratch_path("model"), path));
+    assert_true(sn_folder_owns("/", "/etc/passwd"));
+    assert_false(sn_folder_owns("/tmp", "/etc/passwd"));
+    unlink(scratch_path("model"));
+    scratch_remove(root);
+}
+
 static void unusual_targets(void **state) {
     (void)state;
     sn_error e = {0};
@@ -559,7 +619,8 @@ static void model_folders(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(unusual_targets),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(links_out_of_a_folder),
+                                       cmocka_unit_test(unusual_targets),
                                        cmocka_unit_test(order_of_a_commit),
                                        cmocka_unit_test(unusual_temporaries),
                                        cmocka_unit_test(files_that_cannot_be_mapped),

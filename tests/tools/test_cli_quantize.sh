@@ -19,10 +19,25 @@ run 0 eval "$tmp/model" "$tmp/text" --weights f32
 loss=$(value loss)
 run 0 inspect "$tmp/model" -p "One day" --tap lm_head -o "$tmp/before.npy"
 
+# links may lead out of a folder that somebody else made; those of a hub cache lead to its blobs
+mkdir -p "$tmp/cache/snapshots" "$tmp/cache/blobs" "$tmp/secret" "$tmp/model/sub"
+mv "$tmp/model" "$tmp/cache/snapshots/1"
+ln -s cache/snapshots/1 "$tmp/model"
+echo secret >"$tmp/secret/key"
+echo blob >"$tmp/cache/blobs/b"
+ln -s ../../../secret "$tmp/model/assets"
+ln -s ../../../../secret/key "$tmp/model/sub/notes.txt"
+ln -s ../../../blobs/b "$tmp/model/sub/blob.txt"
+ln -s /etc/passwd "$tmp/model/README.txt"
+
 # int8: results in f32 stay the same to the last bit
 run 0 quantize "$tmp/model" --text "$tmp/text" -o "$tmp/int8" --tokens 256
 prints 'tokens to calibrate' && prints 'layers.0.mlp.down_proj  *smooth' && prints 'alone  *perplexity'
 says "wrote .*int8 ("
+says 'note: not copied, .*/README.txt' && says '/sub/notes.txt' && says '/assets'
+[ -e "$tmp/int8/assets" ] || [ -e "$tmp/int8/sub/notes.txt" ] || [ -e "$tmp/int8/README.txt" ] && fail 'links were followed'
+[ "$(cat "$tmp/int8/sub/blob.txt")" = blob ] || fail 'the blob was not copied'
+rm "$tmp/model/assets" "$tmp/model/sub/notes.txt" "$tmp/model/README.txt"
 [ -e "$tmp/int8.tmp" ] && fail 'the staged folder is left'
 cmp -s "$tmp/model/tokenizer.bin" "$tmp/int8/tokenizer.bin" || fail 'tokenizer'
 cmp "$tmp/model/generation_config.json" "$tmp/int8/generation_config.json" || fail 'generation_config.json'

@@ -12,12 +12,8 @@ bool tokenizer_folder_copy(const char *folder, const char *from, const char *nam
                            sn_error *err) {
     if (!sn_folder_has(from, name)) return true;
     char *source = sn_path_join(from, name), *target = sn_path_join(folder, name);
-    sn_mapping map;
-    bool ok = (source && target) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    if (ok && (ok = sn_file_map(source, &map, err))) {
-        ok = sn_file_save(target, map.data, map.size, err);
-        sn_file_unmap(&map);
-    }
+    bool ok = source && target ? sn_file_copy(from, source, target, err)
+                               : sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (copied) *copied = true;
     free(source);
     free(target);
