@@ -113,7 +113,7 @@ static void put_attr(text *t, const sn_attr *a) {
         put(t, a->s);
         break;
     case SN_AK_FLT:
-        snprintf(b, sizeof b, "%.17g", a->f);
+        sn_number_print(b, sizeof b, 17, a->f);
         put(t, b);
         break;
     case SN_AK_REGION:

@@ -178,7 +178,7 @@ static bool parse_double(parser *ps, double *out) {
         memcpy(out, &bits, sizeof bits);
         if (!isnan(*out) || end == ps->p + 6) return fail_expected(ps, "the bits of a NaN");
     } else {
-        *out = strtod(ps->p, &end);
+        *out = sn_number_read(ps->p, &end);
         if (end == ps->p) return fail_expected(ps, "a number");
         if (isnan(*out)) *out = NAN; /* not -nan, nan(...) */
     }

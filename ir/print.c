@@ -117,8 +117,8 @@ static void print_double(FILE *f, double x) {
         fputs("nan", f);
     else {
         char s[40];
-        snprintf(s, sizeof s, "%.9g", x);
-        if (strtod(s, NULL) != x) snprintf(s, sizeof s, "%.17g", x);
+        sn_number_print(s, sizeof s, 9, x);
+        if (sn_number_read(s, NULL) != x) sn_number_print(s, sizeof s, 17, x);
         fputs(s, f);
     }
 }

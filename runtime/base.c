@@ -1,8 +1,10 @@
 /* base.c: element types, half-precision conversion and error records. */
 #include "runtime/base.h"
 
+#include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -38,6 +40,30 @@ bool sn_dtype_parse(const char *name, sn_dtype *out) {
 bool sn_dtype_is_float(sn_dtype t) {
     return t == SN_F32 || t == SN_F64 || t == SN_BF16 || t == SN_F16;
 }
+
+/* ---- numbers in files ---- */
+
+/* newlocale returns a constant for "C": nothing is allocated. */
+static locale_t use_c_locale(void) {
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    return uselocale(c);
+}
+
+int sn_number_print(char *buf, size_t size, int digits, double x) {
+    locale_t before = use_c_locale();
+    int n = snprintf(buf, size, "%.*g", digits, x);
+    uselocale(before);
+    return n;
+}
+
+double sn_number_read(const char *text, char **end) {
+    locale_t before = use_c_locale();
+    double x = strtod(text, end);
+    uselocale(before);
+    return x;
+}
+
+/* ---- half precision ---- */
 
 static uint32_t bits_of(float x) {
     uint32_t u;

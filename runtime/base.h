@@ -44,13 +44,18 @@ float sn_bf16_to_f32(uint16_t h);
 /* Element i of an array of type t as a double: i64 is rounded, bool becomes 0 or 1. */
 double sn_dtype_load(sn_dtype t, const void *array, int64_t i);
 
-/* A place in a source file, for messages. */
+/* printf's "%.*g" and strtod, with a decimal point whatever the locale of the process says: numbers in
+ * files must not depend on it. */
+int sn_number_print(char *buf, size_t size, int digits, double x);
+double sn_number_read(const char *text, char **end);
+
 /* A named axis of the mesh of ranks that a program is for. */
 typedef struct sn_mesh_axis {
     const char *name;
     int64_t size, rank; /* rank: the program's place on the axis, 0 to size - 1 */
 } sn_mesh_axis;
 
+/* A place in a source file, for messages. */
 typedef struct sn_loc {
     const char *file; /* a literal, or a string that outlives all users; NULL: unknown */
     int line;

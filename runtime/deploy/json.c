@@ -1,6 +1,8 @@
 /* json.c: a JSON parser (RFC 8259) with the part of cJSON's interface that the tokenizer uses;
  * programs link it instead of libcjson. Children are a list; strings are UTF-8; numbers are
  * doubles. Accepts what cJSON accepts, except its extensions. */
+#include "runtime/base.h"
+
 #include <cjson/cJSON.h>
 
 #include <stdbool.h>
@@ -130,7 +132,7 @@ static bool read_number(reader *r, cJSON *out) {
     digits[n] = 0;
     char *end;
     out->type = cJSON_Number;
-    out->valuedouble = strtod(digits, &end);
+    out->valuedouble = sn_number_read(digits, &end);
     out->valueint = out->valuedouble >= INT32_MAX   ? INT32_MAX
                     : out->valuedouble <= INT32_MIN ? INT32_MIN
                                                     : (int)out->valuedouble;

@@ -360,8 +360,8 @@ void sn_config_merge(sn_config *c, const sn_config *from) {
 static bool spell_number(cJSON *v) {
     char text[32];
     for (int digits = 15; digits <= 17; digits += 2) {
-        snprintf(text, sizeof text, "%.*g", digits, v->valuedouble);
-        if (strtod(text, NULL) == v->valuedouble) break;
+        sn_number_print(text, sizeof text, digits, v->valuedouble);
+        if (sn_number_read(text, NULL) == v->valuedouble) break;
     }
     v->valuestring = cJSON_malloc(strlen(text) + 1);
     if (!v->valuestring) return false;

@@ -65,7 +65,7 @@ static bool scan_number(scanner *s) {
     if (n <= NUMBER_SIZE && !exponent) return true;
     char copy[NUMBER_SIZE + 1] = "";
     if (n <= NUMBER_SIZE) memcpy(copy, begin, n);
-    if (n <= NUMBER_SIZE && isfinite(strtod(copy, NULL))) return true;
+    if (n <= NUMBER_SIZE && isfinite(sn_number_read(copy, NULL))) return true;
     s->at = begin;
     return wrong(s,
                  n > NUMBER_SIZE ? "a number of more than 63 characters" : "a number out of range");

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/support/scratch.h"
 
 static sn_module *parse(const char *text, bool raw) {
     sn_error err = {0};
@@ -412,17 +413,31 @@ static void hostile_text(void **state) {
     }
 }
 
+/* A text has a decimal point wherever the process is at home. */
+static void decimal_comma(void **state) {
+    (void)state;
+    static const char text[] =
+        "module m\n\nentry f {\n  %0: f32[] = const {value=0.3}\n  output \"y\" = %0\n}\n";
+    sn_error e = {0};
+    assert_int_equal(scratch_make(NULL), 0);
+    set_comma_locale();
+    sn_module *m = sn_parse(text, "t.sn", false, &e);
+    if (!m) fail_msg("%s", e.message);
+    char *printed = module_text(m);
+    setlocale(LC_ALL, "C");
+    assert_non_null(strstr(printed, "value=0.3"));
+    free(printed);
+    sn_module_free(m);
+    scratch_end(NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples),
-        cmocka_unit_test(free_form),
-        cmocka_unit_test(same_node),
-        cmocka_unit_test(doubles_keep_bits),
-        cmocka_unit_test(independent_of_birth),
-        cmocka_unit_test(region_text),
-        cmocka_unit_test(mistakes),
-        cmocka_unit_test(deep_text),
-        cmocka_unit_test(many_regions),
+        cmocka_unit_test(samples),       cmocka_unit_test(free_form),
+        cmocka_unit_test(same_node),     cmocka_unit_test(doubles_keep_bits),
+        cmocka_unit_test(decimal_comma), cmocka_unit_test(independent_of_birth),
+        cmocka_unit_test(region_text),   cmocka_unit_test(mistakes),
+        cmocka_unit_test(deep_text),     cmocka_unit_test(many_regions),
         cmocka_unit_test(hostile_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

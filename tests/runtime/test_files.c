@@ -96,6 +96,38 @@ static void unusual_temporaries(void **state) {
     unlink(path), unlink(other);
 }
 
+/* Files have a decimal point wherever the process is at home. */
+static void decimal_comma(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"a\": 0.25, \"eps\": 1e-05, \"list\": [0.5], \"in\": {\"b\": 1.5}}";
+    sn_error e = {0};
+    size_t size = 0;
+    set_comma_locale();
+    sn_config *c = sn_config_parse("c.json", text, strlen(text), &e);
+    if (!c) fail_msg("%s", e.message);
+    assert_true(sn_config_float(c, "a", 0, 1) == 0.25 && sn_config_float(c, "eps", 0, 1) == 1e-5);
+    char *printed = sn_config_print(c, &size);
+    assert_non_null(printed);
+    sn_config_free(c);
+    static const char large[] = "{\"a\": 1.5e999}";
+    assert_null(sn_config_parse("c.json", large, strlen(large), &e));
+    expect_error(&e, SN_ERR_FILE, "c.json", "a number out of range");
+    setlocale(LC_ALL, "C");
+    e = (sn_error){0};
+    printed = realloc(printed, size + 1);
+    printed[size] = 0;
+    assert_null(strstr(printed, "0,"));
+    assert_non_null(strstr(printed, "0.25"));
+    c = sn_config_parse("printed", printed, size, &e);
+    if (!c) fail_msg("%s: %s", e.message, printed);
+    sn_config *in = sn_config_section(c, "in");
+    assert_true(sn_config_float(c, "a", 0, 1) == 0.25 && sn_config_float(c, "eps", 0, 1) == 1e-5);
+    assert_true(sn_config_float(in, "b", 0, 2) == 1.5);
+    sn_config_free(c);
+    free(printed);
+}
+
 /* A folder of a hub cache owns the files that its links lead to; private files are not copied. */
 static void links_out_of_a_folder(void **state) {
     (void)state;
@@ -619,7 +651,8 @@ static void model_folders(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(links_out_of_a_folder),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(decimal_comma),
+                                       cmocka_unit_test(links_out_of_a_folder),
                                        cmocka_unit_test(unusual_targets),
                                        cmocka_unit_test(order_of_a_commit),
                                        cmocka_unit_test(unusual_temporaries),

@@ -7,9 +7,11 @@
 
 #include <dirent.h>
 #include <ftw.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char scratch_dir[64];
@@ -67,6 +69,26 @@ static inline void expect_error(const sn_error *e, sn_code code, const char *fil
                                 const char *what) {
     if (e->code != code || !strstr(e->message, file) || !strstr(e->message, what))
         fail_msg("wanted \"%s\" about %s, got code %d: %s", what, file, e->code, e->message);
+}
+
+/* Sets a locale whose decimal point is a comma; setlocale(LC_ALL, "C") ends it. Needs scratch_make, but
+ * no locale of the system: this is LC_NUMERIC of de_DE as glibc's localedef writes it. */
+static inline void set_comma_locale(void) {
+    static const uint32_t head[] = {0x20031114, 6, 32, 34, 36, 40, 44, 48};
+    static const char values[] = ",\0.\0\3\3\0\0,\0\0\0.\0\0\0UTF-8";
+    char data[sizeof head + sizeof values], folder[128], text[8];
+    memcpy(data, head, sizeof head);
+    memcpy(data + sizeof head, values, sizeof values);
+    snprintf(folder, sizeof folder, "%s/comma", scratch_dir);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    snprintf(folder, sizeof folder, "%s/comma/LC_NUMERIC", scratch_dir);
+    assert_true(scratch_write(folder, data, sizeof data));
+    assert_int_equal(setenv("LOCPATH", scratch_dir, 1), 0);
+    assert_non_null(setlocale(LC_NUMERIC, "comma"));
+    snprintf(folder, sizeof folder, "%s/comma", scratch_dir);
+    scratch_remove(folder);
+    snprintf(text, sizeof text, "%.1f", 0.5);
+    assert_string_equal(text, "0,5");
 }
 
 /* xorshift64; *s must not be 0. */
