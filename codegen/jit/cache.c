@@ -67,7 +67,7 @@ static void add_note(sn_cache *c, const char *what, const char *why) {
     c->writable = false;
     if (!c->note[0])
         snprintf(c->note, sizeof c->note,
-                 "compiled kernels are not cached: %s %s: %s; choose another cache folder, or none",
+                 "compiled kernels are not cached: %s %s: %.300s; choose another cache folder, or none",
                  what, c->dir ? c->dir : "~/.cache", why);
 }
 
@@ -84,11 +84,14 @@ static void open_folder(sn_cache *c) {
     for (size_t n = strlen(c->dir); n > 1 && c->dir[n - 1] == '/'; n--)
         c->dir[n - 1] = 0; /* a slash at the end would follow a link */
     sn_error why = {0};
-    sn_folder_make_private(c->dir, &why); /* if this fails, so does open */
+    bool made = sn_folder_make_private(c->dir, &why); /* if this fails, so does open */
     int fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st)) {
         bool link = lstat(c->dir, &st) == 0 && S_ISLNK(st.st_mode);
-        add_note(c, "cannot use", link ? "it is a symbolic link" : strerror(errno));
+        add_note(c, "cannot use",
+                 link   ? "it is a symbolic link"
+                 : made ? strerror(errno)
+                        : why.message);
     } else if (st.st_uid != geteuid()) {
         add_note(c, "cannot use", "it belongs to another user");
     } else if (st.st_mode & (S_IWGRP | S_IWOTH)) {

@@ -1,5 +1,6 @@
 /* npz.c: see npz.h. Sources: PKWARE APPNOTE 6.3 sections 4.3.7, 4.3.12, 4.3.16; numpy.savez. */
 #include "model/import/npz.h"
+#include "model/import/import.h"
 #include "runtime/problems.h"
 
 #include <inttypes.h>
@@ -113,17 +114,8 @@ static bool read_array(const member *e, const char *path, npz_take *take, void *
     return ok && take(ctx, e->name, &a, err);
 }
 
-/* Is an entry before `at` called so too? */
-static bool is_known(const sn_mapping *m, const unsigned char *first, const unsigned char *at,
-                     const unsigned char *end, const char *name) {
-    member e;
-    while (first < at && !read_member(m, &first, end, &e) && first < at)
-        if (!strcmp(e.name, name)) return true;
-    return false;
-}
-
 static bool read_archive(const sn_mapping *m, const char *path, npz_take *take, void *ctx,
-                         sn_error *err) {
+                         import_list *known, sn_error *err) {
     const unsigned char *end = find_end(m);
     if (!end) return sn_fail(err, SN_ERR_FILE, "%s: not a complete zip archive: truncated?", path);
     uint64_t count = read_u16(end + 10), size = read_u32(end + 12), start = read_u32(end + 16);
@@ -136,12 +128,13 @@ static bool read_archive(const sn_mapping *m, const char *path, npz_take *take, 
         const char *why = read_member(m, &at, m->data + start + size, &e);
         packed += why ? 0 : e.packed_size;
         unpacked += why ? 0 : e.size;
-        if (!why && is_known(m, m->data + start, at, m->data + start + size, e.name))
-            why = "duplicate name";
+        if (!why && import_find(known, e.name)) why = "duplicate name";
         if (!why && packed > m->size) why = "entries share their data";
         if (!why && unpacked > UNPACKED_LIMIT + 64 * (uint64_t)m->size)
             why = "the arrays are too large for the size of the archive";
         if (why) return sn_fail(err, SN_ERR_FILE, "%s: entry %" PRIu64 ": %s", path, i, why);
+        import_add(known, e.name, SN_U8, 0, NULL, NULL);
+        if (known->failed) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
         if (!read_array(&e, path, take, ctx, err)) return false;
     }
     return at == m->data + start + size ||
@@ -151,7 +144,9 @@ static bool read_archive(const sn_mapping *m, const char *path, npz_take *take, 
 bool npz_read(const char *path, npz_take *take, void *ctx, sn_error *err) {
     sn_mapping m;
     if (!sn_file_map(path, &m, err)) return false;
-    bool ok = read_archive(&m, path, take, ctx, err);
+    import_list known = {0}; /* names without data */
+    bool ok = read_archive(&m, path, take, ctx, &known, err);
+    import_list_free(&known);
     sn_file_unmap(&m);
     return ok;
 }

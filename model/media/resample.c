@@ -9,12 +9,14 @@ static int divisor(int a, int b) {
     return b ? divisor(b, a % b) : a;
 }
 
-/* Weights of the inputs around one output, for each of the `to` offsets that occur. */
+/* Weights of the inputs around one output, for each of the offsets that occur: `to`, or all outputs if
+ * they are fewer. A short file of an odd rate does not cost megabytes of weights. */
 typedef struct kernels {
     int from, to; /* rates without their common divisor */
     int reach;    /* inputs on each side that count */
     int width;
-    float *weight; /* [to, width] */
+    size_t outputs;
+    float *weight; /* [offsets, width] */
 } kernels;
 
 /* The first input that counts for output p of a period, relative to the period's beginning. */
@@ -22,16 +24,18 @@ static int64_t first_input(const kernels *k, int64_t p) {
     return p * k->from / k->to - k->reach;
 }
 
-static bool make_kernels(int from, int to, kernels *k) {
+static bool make_kernels(int from, int to, size_t samples, kernels *k) {
     const double zeros = 6, rolloff = 0.99;
     int common = divisor(from, to);
     k->from = from / common, k->to = to / common;
     double base = fmin(k->from, k->to) * rolloff;
     k->reach = (int)ceil(zeros * k->from / base);
     k->width = 2 * k->reach + 2;
-    k->weight = malloc(sizeof *k->weight * (size_t)k->to * (size_t)k->width);
+    k->outputs = (samples * (size_t)k->to + (size_t)k->from - 1) / (size_t)k->from;
+    const int offsets = k->outputs < (size_t)k->to ? (int)k->outputs : k->to;
+    k->weight = malloc(sizeof *k->weight * ((size_t)offsets * (size_t)k->width + 1));
     if (!k->weight) return false;
-    for (int p = 0; p < k->to; p++)
+    for (int p = 0; p < offsets; p++)
         for (int i = 0; i < k->width; i++) {
             double at = (double)(first_input(k, p) + i);
             double t = (at / k->from - (double)p / k->to) * base;
@@ -47,8 +51,8 @@ static bool make_kernels(int from, int to, kernels *k) {
 bool audio_resample(audio *a, int rate, sn_error *err) {
     if (a->rate == rate) return true;
     kernels k;
-    if (!make_kernels(a->rate, rate, &k)) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    size_t n = (a->n * (size_t)k.to + (size_t)k.from - 1) / (size_t)k.from;
+    if (!make_kernels(a->rate, rate, a->n, &k)) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    const size_t n = k.outputs;
     float *out = malloc(sizeof *out * (n + 1));
     for (size_t i = 0; out && i < n; i++) {
         int64_t p = (int64_t)(i % (size_t)k.to), first = (int64_t)(i / (size_t)k.to) * k.from;

@@ -357,6 +357,9 @@ static void folders_of_others(void **state) {
     distrusted(link, "it is a symbolic link");
     strcat(link, "/");
     distrusted(link, "it is a symbolic link");
+    /* one that cannot be made: what prevents it, not that it is missing */
+    distrusted("/proc/none/sinter", "/proc/none: cannot make folder: ");
+    distrusted("/dev/null/sinter", "/dev/null: is not a folder");
     /* one that is made is the user's alone */
     char own[80];
     struct stat st;

@@ -13,6 +13,7 @@
 
 #include <cjson/cJSON.h>
 #include <math.h>
+#include <sys/resource.h>
 
 /* sound() of make_audio.py */
 static float *make_sound(size_t n, int rate) {
@@ -53,6 +54,38 @@ static void resampling(void **state) {
         audio_free(&a);
     }
     cJSON_Delete(json);
+}
+
+/* A short sound of an odd rate has the values of a longer one, costs no more memory than they need,
+ * and nothing behind it is read. */
+static void short_sounds(void **state) {
+    (void)state;
+    enum { SHORT = 300, LONG = 20000, BEHIND = 64 };
+    static const int rates[] = {44100, 48000, 8000, 11025, 999983};
+    struct rusage before, after;
+    for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
+        sn_error err = {0};
+        const bool odd = rates[r] == 999983; /* nothing in common with 16000 */
+        audio a = {calloc(SHORT + BEHIND, sizeof(float)), SHORT, rates[r]},
+              b = {calloc(LONG, sizeof(float)), LONG, rates[r]};
+        float *sound = make_sound(SHORT, rates[r]);
+        memcpy(a.sample, sound, sizeof *sound * SHORT);
+        memcpy(b.sample, sound, sizeof *sound * SHORT);
+        for (int i = SHORT; i < SHORT + BEHIND; i++) a.sample[i] = NAN;
+        getrusage(RUSAGE_SELF, &before);
+        need(audio_resample(&a, 16000, &err), &err);
+        getrusage(RUSAGE_SELF, &after);
+        if (odd)
+            assert_true(after.ru_maxrss - before.ru_maxrss < 8000); /* KB; all weights: 48 MB */
+        assert_int_equal(a.n, (SHORT * INT64_C(16000) + rates[r] - 1) / rates[r]);
+        if (!odd) need(audio_resample(&b, 16000, &err), &err);
+        for (size_t i = 0; i < a.n; i++)
+            if (odd ? !isfinite(a.sample[i]) : a.sample[i] != b.sample[i])
+                fail_msg("%d Hz: sample %zu is %g, not %g", rates[r], i, a.sample[i], b.sample[i]);
+        free(sound);
+        audio_free(&a);
+        audio_free(&b);
+    }
 }
 
 static void spectrograms(void **state) {
@@ -172,7 +205,8 @@ static void wrong_files(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(resampling), cmocka_unit_test(spectrograms),
-                                       cmocka_unit_test(samples), cmocka_unit_test(wrong_files)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(short_sounds), cmocka_unit_test(resampling),
+                                       cmocka_unit_test(spectrograms), cmocka_unit_test(samples),
+                                       cmocka_unit_test(wrong_files)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

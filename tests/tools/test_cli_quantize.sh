@@ -70,7 +70,9 @@ differs "$small" "$loss" 0.15 && fail 'the loss in int4'
 run 0 eval "$tmp/int4" "$tmp/text" --weights int8
 run 0 eval "$tmp/int4" "$tmp/text" --weights f32
 differs "$small" "$(value loss)" 0.005 && fail 'weights f32 and int4 of the same folder'
-run 0 compile "$tmp/int4" -o "$tmp/artefact" --name q --exe --level 1
+ln -s "$(command -v cc)" "$tmp/the user's cc" # a name is not read by a shell
+run 0 compile "$tmp/int4" -o "$tmp/artefact" --name q --exe --level 1 --cc "$tmp/the user's cc"
+ldd "$tmp/artefact/q" 2>/dev/null | grep -q pcre2 && [ -e "$(cc -print-file-name=libpcre2-8.a)" ] && fail 'not linked with archives'
 run 0 generate "$tmp/int4" -p "One day" -n 8 --temperature 0 --level 1
 cp "$tmp/out" "$tmp/continued"
 "$tmp/artefact/q" -p "One day" -n 8 --temperature 0 >"$tmp/out" 2>"$tmp/err"

@@ -1,6 +1,7 @@
 /* Importers: the shipped models are imported completely and correctly; corrupted and hostile files
  * are rejected. */
 #include "model/import/import.h"
+#include "model/import/npz.h"
 #include "runtime/npy.h"
 #include "runtime/tokenizer.h"
 #include "tools/artefact/inspect_artefact.h"
@@ -490,6 +491,39 @@ static void expect_npz_refusal(const npz_entry *e, int n, const char *what) {
 }
 
 /* An axis of size 0 lets the others carry any number; entries may share data or claim any size. */
+static bool count_array(void *ctx, const char *name, sn_npy *a, sn_error *err) {
+    (void)name, (void)err;
+    ++*(int *)ctx;
+    sn_npy_free(a);
+    return true;
+}
+
+/* The most arrays that an archive can have take a fraction of a second; 40 s if each name is compared
+ * with all others. */
+static void many_arrays(void **state) {
+    (void)state;
+    enum { N = 65535 };
+    static npz_array list[N];
+    static char names[N][8];
+    const int64_t shape[] = {1};
+    sn_error e = {0};
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "%d", i);
+        list[i] = (npz_array){names[i], SN_U8, 1, shape, names[i], 1};
+    }
+    for (int twice = 0; twice < 2; twice++) {
+        int read = 0;
+        if (twice) list[N - 1].name = "0";
+        assert_true(npz_write(scratch_path("many.npz"), list, N, &e));
+        alarm(20);
+        assert_int_equal(npz_read(scratch_path("many.npz"), count_array, &read, &e), !twice);
+        alarm(0);
+        assert_int_equal(read, N - twice);
+    }
+    expect_error(&e, SN_ERR_FILE, "many.npz", "entry 65534: duplicate name");
+    unlink(scratch_path("many.npz"));
+}
+
 static void hostile_npz(void **state) {
     (void)state;
     static const npz_entry empty[] = {
@@ -753,6 +787,7 @@ int main(void) {
                                        cmocka_unit_test(hostile_json_tensors),
                                        cmocka_unit_test(digits_model),
                                        cmocka_unit_test(deflated_archive_is_the_same),
+                                       cmocka_unit_test(many_arrays),
                                        cmocka_unit_test(hostile_npz),
                                        cmocka_unit_test(short_weights_are_damaged),
                                        cmocka_unit_test(names_model),

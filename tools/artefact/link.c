@@ -4,10 +4,12 @@
 #include "runtime/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,17 +125,38 @@ static bool add_library(command *c, const char *name, sn_error *err) {
                    name);
 }
 
+/* The first line that the compiler prints, allocated; NULL: none. No shell reads the name of the
+ * compiler. */
+static char *ask(const char *cc, const char *option) {
+    const char *const argv[] = {cc, option, NULL};
+    char *line = NULL;
+    size_t room = 0;
+    int fd = memfd_create("answer", MFD_CLOEXEC), status = 1;
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    if (fd < 0 || posix_spawn_file_actions_init(&files)) return fd < 0 ? NULL : (close(fd), NULL);
+    bool ok = !posix_spawn_file_actions_adddup2(&files, fd, STDOUT_FILENO) &&
+              !posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0) &&
+              !posix_spawnp(&pid, cc, &files, NULL, (char *const *)argv, environ) &&
+              waitpid(pid, &status, 0) == pid && !status && lseek(fd, 0, SEEK_SET) == 0;
+    posix_spawn_file_actions_destroy(&files);
+    FILE *f = ok ? fdopen(fd, "r") : NULL;
+    if (f && getline(&line, &room, f) > 0) line[strcspn(line, "\n")] = 0;
+    if (f ? fclose(f) : close(fd)) ok = false;
+    return line;
+}
+
 /* A system library: the static one if the compiler has it, so that the program does not need it at
  * run time. */
 static void add_archive(command *c, const char *cc, const char *name) {
-    char shell[512], path[512] = "";
-    snprintf(shell, sizeof shell, "'%s' -print-file-name=lib%s.a 2>/dev/null", cc, name);
-    FILE *f = popen(shell, "r");
-    if (f && fgets(path, sizeof path, f)) path[strcspn(path, "\n")] = 0;
-    if (f) pclose(f);
-    char *word = malloc(strlen(path) + strlen(name) + 8);
+    char option[80];
+    snprintf(option, sizeof option, "-print-file-name=lib%s.a", name);
+    char *word = ask(cc, option);
+    if (!word || !strchr(word, '/')) {
+        free(word);
+        if ((word = malloc(strlen(name) + 3))) sprintf(word, "-l%s", name);
+    }
     if (word && c->n_owned < MAX_ARGS) {
-        sprintf(word, "%s%s", strchr(path, '/') ? "" : "-l", strchr(path, '/') ? path : name);
         c->owned[c->n_owned++] = word;
         add(c, word);
     } else {
