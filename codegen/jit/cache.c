@@ -66,9 +66,10 @@ sn_cache_key sn_cache_make_key(const sn_target *t, const void *text, size_t byte
 static void add_note(sn_cache *c, const char *what, const char *why) {
     c->writable = false;
     if (!c->note[0])
-        snprintf(c->note, sizeof c->note,
-                 "compiled kernels are not cached: %s %s: %.300s; choose another cache folder, or none",
-                 what, c->dir ? c->dir : "~/.cache", why);
+        snprintf(
+            c->note, sizeof c->note,
+            "compiled kernels are not cached: %s %s: %.300s; choose another cache folder, or none",
+            what, c->dir ? c->dir : "~/.cache", why);
 }
 
 static char *default_dir(void) {

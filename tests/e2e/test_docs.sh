@@ -180,7 +180,7 @@ mkdir "$tmp/bin" "$tmp/here" && ln -s "$sinter" "$tmp/bin/sinter" && cd "$tmp/he
 ln -s "$source/examples" examples
 ln -s "$source/examples/data/mnist-1000-images.idx3-ubyte" digits.idx3-ubyte
 ln -s "$source/examples/models/stories260K/stories260K.bin" checkpoint.bin
-ln -s "$source/examples/models/stories260K/tok512.bin" tok512.bin
+cp "$source/examples/models/stories260K/tok512.bin" tok512.bin
 head -c 3000 "$source/examples/data/tinyshakespeare.txt" >text.txt
 cp text.txt FILE && cp text.txt sentences.txt
 models=$source/examples/models
