@@ -271,7 +271,32 @@ def measure(o, run):
         command = f"'{sinter}' bench {RUNS[run]} --rounds {rounds} --json '{file}'"
         subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL)
         with open(file) as f:
-            return [json.loads(line) for line in f][1:]
+            machine, *records = [json.loads(line) for line in f]
+        MACHINES[run] = machine
+        return records
+
+
+MACHINES = {}  # of each run of `sinter bench`: the first line of its records
+
+
+def of_peer(what, records):
+    """The peer's version and kernels, as they stand beside each ratio."""
+    for r in records:
+        if r.get("setup") and what == f"times as fast as {r['backend']}":
+            kernels = f", {r['choice']} kernels" if r.get("choice") else ""
+            return f"{what} ({r['setup'].split(',')[0]}{kernels})"
+    return what
+
+
+def print_machines():
+    """Which machine, and how busy: once if all runs had the same."""
+    for text in sorted({f"{m['cpu']} ({m['microarchitecture']}), {m['threads']} threads, {m['date'][:10]}, {m['commit']}"
+                        for m in MACHINES.values()}):
+        print(f"\n{text}")
+    for run, m in MACHINES.items():
+        if (m["others_pct"] or 0) + (m["stolen_pct"] or 0) >= 5:
+            print(f"{run}: the machine was not idle ({m['others_pct']:.0f} % other programs, "
+                  f"{m['stolen_pct']:.0f} % the host): repeat it")
 
 
 def finder(records, name, shape):
@@ -322,8 +347,10 @@ def main():
         met = value >= bound if sign == ">=" else value <= bound
         short += not met
         text = f"{value:.3g}" if value < 1000 else f"{value:.0f}"
-        print(f"| {run} | {name} | {shape} | {of()['ms_median']:.4g} | {text} | {what} "
+        what, ms = of_peer(what, records[run]), of().get("ms_median")
+        print(f"| {run} | {name} | {shape} | {'' if ms is None else f'{ms:.4g}'} | {text} | {what} "
               f"| {sign} {bound}{'' if met else ': short'} |", flush=True)
+    print_machines()
     return 1 if short else 0
 
 

@@ -1,5 +1,6 @@
 /* compare.c: compares measurements, see compare.h. */
 #include "bench/compare.h"
+#include "bench/noise.h"
 #include "runtime/file.h"
 
 #include <cJSON.h>
@@ -28,10 +29,13 @@ static void fill(sn_bench_record *x, const cJSON *o) {
     double level = number(o, "level"), threads = number(o, "threads");
     x->level = isnan(level) ? -1 : (int)level;
     x->threads = isnan(threads) ? 0 : (int)threads;
+    text(o, "bound", x->bound, sizeof x->bound);
     x->ms_median = number(o, "ms_median");
     x->ms_min = number(o, "ms_min");
     x->ms_max = number(o, "ms_max");
     x->gflops = number(o, "gflops");
+    x->peak_gflops = number(o, "peak_gflops");
+    x->stream_gbytes_s = number(o, "stream_gbytes_s");
     x->rel_rms = number(o, "rel_rms");
     x->peak_bytes = number(o, "peak_bytes");
     const cJSON *v, *list = cJSON_GetObjectItemCaseSensitive(o, "round_ms");
@@ -41,15 +45,25 @@ static void fill(sn_bench_record *x, const cJSON *o) {
     }
 }
 
+static void fill_machine(sn_bench_report *r, const cJSON *o) {
+    text(o, "cpu", r->cpu, sizeof r->cpu);
+    text(o, "microarchitecture", r->microarchitecture, sizeof r->microarchitecture);
+    text(o, "commit", r->commit, sizeof r->commit);
+    text(o, "date", r->date, sizeof r->date);
+    double others = number(o, "others_pct"), stolen = number(o, "stolen_pct");
+    r->others = isnan(others) ? -1 : others;
+    r->stolen = isnan(stolen) ? -1 : stolen;
+}
+
 static bool read_line(const char *path, int line, const char *s, size_t n, sn_bench_report *out,
-                      char cpu[128], sn_error *err) {
+                      sn_error *err) {
     cJSON *o = cJSON_ParseWithLength(s, n);
     char kind[16] = "";
     if (cJSON_IsObject(o)) text(o, "kind", kind, sizeof kind);
     bool ok =
         *kind || sn_fail(err, SN_ERR_FILE, "%s:%d: no record of `sinter bench --json`", path, line);
     if (ok && !strcmp(kind, "machine")) {
-        text(o, "cpu", cpu, 128);
+        fill_machine(out, o);
     } else if (ok) {
         sn_bench_record *x = sn_bench_add(out, err);
         ok = x != NULL;
@@ -59,16 +73,15 @@ static bool read_line(const char *path, int line, const char *s, size_t n, sn_be
     return ok;
 }
 
-bool sn_bench_read_json(const char *path, sn_bench_report *out, char cpu[128], sn_error *err) {
+bool sn_bench_read_json(const char *path, sn_bench_report *out, sn_error *err) {
     sn_mapping file;
-    *cpu = 0;
     if (!sn_file_map(path, &file, err)) return false;
     const char *s = (const char *)file.data, *stop = s + file.size;
     bool ok = true;
     for (int line = 1; ok && s < stop; line++) {
         const char *end = memchr(s, '\n', (size_t)(stop - s));
         size_t n = (size_t)((end ? end : stop) - s);
-        if (n) ok = read_line(path, line, s, n, out, cpu, err);
+        if (n) ok = read_line(path, line, s, n, out, err);
         s += n + (end != NULL);
     }
     sn_file_unmap(&file);
@@ -82,16 +95,29 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The 95 % interval of the median of independent rounds: its bounds are two of them. */
+/* The probability in percent that the median of n independent rounds lies between the one number `cut`
+ * from the bottom and the one from the top. */
+static double coverage(int n, int cut) {
+    double outside = 0, term = pow(0.5, n);
+    for (int i = 0; i <= cut; i++) {
+        outside += term;
+        term *= (double)(n - i) / (i + 1);
+    }
+    return 100 * (1 - 2 * outside);
+}
+
+/* An interval of the median of independent rounds, of 95 % or the widest: its bounds are two of them. */
 static sn_bench_gain of_pairs(const sn_bench_record *base, const sn_bench_record *x) {
     double ratio[SN_BENCH_ROUNDS];
     int n = x->rounds;
     for (int k = 0; k < n; k++) ratio[k] = base->round_ms[k] / x->round_ms[k];
     qsort(ratio, (size_t)n, sizeof *ratio, ascending);
-    int cut = (int)((n - 1.96 * sqrt(n)) / 2);
-    if (cut < 0) cut = 0;
-    return (sn_bench_gain){sn_bench_median(ratio, n), ratio[cut], ratio[n - 1 - cut],
-                           SN_BENCH_SAME};
+    int cut = 0;
+    while (2 * (cut + 1) < n && coverage(n, cut + 1) >= 95) cut++;
+    return (sn_bench_gain){.gain = sn_bench_median(ratio, n),
+                           .low = ratio[cut],
+                           .high = ratio[n - 1 - cut],
+                           .level = coverage(n, cut)};
 }
 
 static double resampled_median(const double *x, int n, uint64_t *seed) {
@@ -113,26 +139,41 @@ static sn_bench_gain of_runs(const sn_bench_record *base, const sn_bench_record 
         ratio[k] = a / resampled_median(x->round_ms, x->rounds, &seed);
     }
     qsort(ratio, DRAWS, sizeof *ratio, ascending);
-    return (sn_bench_gain){base->ms_median / x->ms_median, ratio[DRAWS * 25 / 1000],
-                           ratio[DRAWS * 975 / 1000 - 1], SN_BENCH_SAME};
+    return (sn_bench_gain){.gain = base->ms_median / x->ms_median,
+                           .low = ratio[DRAWS * 25 / 1000],
+                           .high = ratio[DRAWS * 975 / 1000 - 1],
+                           .level = 95};
 }
 
 static int rounds_kept(const sn_bench_record *x) {
     return x->round_ms[0] > 0 ? x->rounds : 0;
 }
 
-sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_record *x,
-                               bool one_run) {
-    static const double margin = 0.01;
-    sn_bench_gain g = {base->ms_median / x->ms_median, base->ms_min / x->ms_max,
-                       base->ms_max / x->ms_min, SN_BENCH_SAME};
+/* The verdict, and for an unclear one how many of n rounds' number would do: the width of an interval falls
+ * with their root. */
+static void judge(sn_bench_gain *g, int n, double bound) {
+    const double margin = bound / 100;
+    g->verdict = g->low > 1 + margin                             ? SN_BENCH_FASTER
+                 : g->high < 1 - margin                          ? SN_BENCH_SLOWER
+                 : g->low >= 1 - margin && g->high <= 1 + margin ? SN_BENCH_SAME
+                                                                 : SN_BENCH_UNCLEAR;
+    double off = fabs(fabs(g->gain - 1) - margin), half = fmax(g->gain - g->low, g->high - g->gain);
+    if (g->verdict == SN_BENCH_UNCLEAR)
+        g->rounds = off > 0 ? ceil(n * pow(half / off, 2)) : INFINITY;
+}
+
+sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_record *x, bool one_run,
+                               double bound) {
+    sn_bench_gain g = {.gain = base->ms_median / x->ms_median,
+                       .low = base->ms_min / x->ms_max,
+                       .high = base->ms_max / x->ms_min,
+                       .level = 100};
     int n = rounds_kept(x), m = rounds_kept(base);
     if (one_run && n == m && n > 0)
         g = of_pairs(base, x);
     else if (n > 0 && m > 0)
         g = of_runs(base, x);
-    if (g.low > 1 + margin) g.verdict = SN_BENCH_FASTER;
-    if (g.high < 1 - margin) g.verdict = SN_BENCH_SLOWER;
+    judge(&g, n > m ? n : m, bound);
     return g;
 }
 
@@ -195,12 +236,19 @@ static void print_columns(FILE *f, const char *head, double base, double x, doub
     fprintf(f, format, x * scale);
 }
 
-static const char *const verdicts[] = {"same", "faster", "slower"};
+static const char *const verdicts[SN_BENCH_VERDICTS] = {"same", "faster", "slower", "unclear",
+                                                        "unreliable"};
 
-/* across: base is of another run. */
-static void print_pair(FILE *f, const sn_bench_record *base, const sn_bench_record *x,
-                       sn_bench_gain g, bool across, int name, int shape,
-                       const char *const *color) {
+/* A pair of records, whose base is of another run if `across`. */
+typedef struct pair {
+    const sn_bench_record *base, *x;
+    sn_bench_gain gain;
+    bool across;
+} pair;
+
+static void print_pair(FILE *f, const pair *p, int name, int shape, const char *const *color) {
+    const sn_bench_record *x = p->x, *base = p->base;
+    sn_bench_gain g = p->gain;
     char who[64];
     if (x->level >= 0)
         snprintf(who, sizeof who, "%s level %d", x->backend, x->level);
@@ -208,34 +256,108 @@ static void print_pair(FILE *f, const sn_bench_record *base, const sn_bench_reco
         snprintf(who, sizeof who, "%s", x->backend);
     fprintf(f, "%-*s  %-*s  %-20s %10.4g %10.4g %8.3f  %7.3f to %-7.3f  %s%-6s%s", name, x->name,
             shape, x->shape, who, base->ms_median, x->ms_median, g.gain, g.low, g.high,
-            color ? color[g.verdict] : "", verdicts[g.verdict], color ? color[3] : "");
+            color ? color[g.verdict] : "", verdicts[g.verdict],
+            color ? color[SN_BENCH_VERDICTS] : "");
+    if (g.verdict == SN_BENCH_UNCLEAR && g.rounds <= SN_BENCH_ROUNDS)
+        fprintf(f, ": %.0f rounds may do", g.rounds);
     print_columns(f, "MB", base->peak_bytes, x->peak_bytes, 1.0 / (1 << 20), "%.3g");
     print_columns(f, "error", base->rel_rms, x->rel_rms, 1, "%.1e");
-    if (across && !same_options(base, x))
+    if (p->across && !same_options(base, x))
         fprintf(f, "  %s level %d %s : %s", base->backend, base->level, base->dtype, x->dtype);
     fputc('\n', f);
 }
 
-int sn_bench_print_comparison(const sn_bench_report *r, const sn_bench_report *old,
-                              double threshold, const char *const *color, FILE *f) {
-    int slower = 0, name = 4, shape = 5, unmatched = 0;
-    for (int i = 0; i < r->n; i++) {
-        int n = (int)strlen(r->list[i].name), k = (int)strlen(r->list[i].shape);
-        name = n > name ? n : name;
-        shape = k > shape ? k : shape;
-    }
-    fprintf(f, "%-*s  %-*s  %-20s %10s %10s %8s  %-18s  %s\n", name, "work", shape, "shape",
-            old ? "measured" : "against the lowest", old ? "old ms" : "base ms", "ms", "speed-up",
-            "95 % interval", "verdict");
-    for (int i = 0; i < r->n; i++) {
-        const sn_bench_record *x = &r->list[i], *base = sn_bench_baseline(r, old, x);
-        unmatched += old && !base;
-        if (!base) continue;
-        sn_bench_gain g = sn_bench_compare(base, x, !old);
-        print_pair(f, base, x, g, old != NULL, name, shape, color);
-        slower += g.verdict == SN_BENCH_SLOWER && g.high < 1 - threshold / 100;
-    }
+static bool same_machine(const sn_bench_report *r, const sn_bench_report *old) {
+    return !strcmp(r->cpu, old->cpu) && !strcmp(r->microarchitecture, old->microarchitecture);
+}
+
+/* How far the limits beside two measurements of one machine are apart: it had another speed. */
+static double drift(const pair *p) {
+    double peak = p->x->peak_gflops / p->base->peak_gflops,
+           stream = p->x->stream_gbytes_s / p->base->stream_gbytes_s;
+    bool memory = !strcmp(p->x->bound, "memory") && stream > 0;
+    double ratio = memory ? stream : peak;
+    return ratio > 0 ? fabs(ratio - 1) : 0;
+}
+
+static void print_busy(FILE *f, const char *which, const sn_bench_report *r) {
+    char noise[SN_BENCH_NOISE_TEXT];
+    if (*sn_bench_noise_text(r->others, r->stolen, noise)) fprintf(f, "note: %s%s\n", which, noise);
+}
+
+/* What the reader of verdicts must know. */
+static void print_notes(FILE *f, const sn_bench_report *r, const sn_bench_report *old,
+                        int unmatched, int drifted, int other_threads) {
+    print_busy(f, old ? "this run: " : "", r);
+    if (!old) return;
+    print_busy(f, "the old run: ", old);
     if (unmatched)
         fprintf(f, "note: %d measurements have no counterpart in the old file\n", unmatched);
-    return slower;
+    if (!same_machine(r, old))
+        fprintf(f, "note: the machines differ: %s %s against %s %s\n", old->cpu,
+                old->microarchitecture, r->cpu, r->microarchitecture);
+    if (other_threads)
+        fprintf(f, "note: %d measurements had another number of threads\n", other_threads);
+    if (drifted)
+        fprintf(
+            f,
+            "note: beside %d measurements the machine's limits differ by more than 3 %% between "
+            "the runs: their verdicts are unreliable\n",
+            drifted);
+    fprintf(f, "note: the interval does not cover how the machine's speed drifts between two runs; "
+               "bench/against.py OLD NEW times two builds in turn\n");
+}
+
+/* Fills list [r->n] with the pairs to print. Returns their number. */
+static int find_pairs(const sn_bench_report *r, const sn_bench_report *old, double bound,
+                      pair *list) {
+    int n = 0;
+    bool busy =
+        sn_bench_busy(r->others, r->stolen) || (old && sn_bench_busy(old->others, old->stolen));
+    for (int i = 0; i < r->n; i++) {
+        const sn_bench_record *x = &r->list[i], *base = sn_bench_baseline(r, old, x);
+        if (!base) continue;
+        list[n] = (pair){base, x, sn_bench_compare(base, x, !old, bound), old != NULL};
+        if (busy) list[n].gain.verdict = SN_BENCH_UNRELIABLE;
+        n++;
+    }
+    return n;
+}
+
+sn_bench_compared sn_bench_print_comparison(const sn_bench_report *r, const sn_bench_report *old,
+                                            double threshold,
+                                            const char *const color[SN_BENCH_VERDICTS + 1],
+                                            FILE *f) {
+    static const double far = 0.03, usual = 1;
+    double bound = threshold > 0 ? threshold : usual, level = 100;
+    pair *list = calloc((size_t)r->n + 1, sizeof *list);
+    sn_bench_compared done = {0};
+    int name = 4, shape = 5, drifted = 0, other_threads = 0;
+    if (!list) return done;
+    done.pairs = find_pairs(r, old, bound, list);
+    for (int i = 0; i < done.pairs; i++) {
+        pair *p = &list[i];
+        int n = (int)strlen(p->x->name), k = (int)strlen(p->x->shape);
+        name = n > name ? n : name;
+        shape = k > shape ? k : shape;
+        level = fmin(level, p->gain.level);
+        done.slower += p->gain.high < 1 - bound / 100;
+        other_threads += p->across && p->x->threads != p->base->threads;
+        if (!p->across || !same_machine(r, old) || drift(p) <= far) continue;
+        p->gain.verdict = SN_BENCH_UNRELIABLE;
+        drifted++;
+    }
+    char interval[24];
+    snprintf(interval, sizeof interval, level >= 95 ? "%.0f %% interval" : "%.4g %% interval",
+             level >= 95 ? 95 : level);
+    fprintf(f, "%-*s  %-*s  %-20s %10s %10s %8s  %-18s  %s\n", name, "work", shape, "shape",
+            old ? "measured" : "against the lowest", old ? "old ms" : "base ms", "ms", "speed-up",
+            interval, "verdict");
+    for (int i = 0; i < done.pairs; i++) print_pair(f, &list[i], name, shape, color);
+    fprintf(f, "%s; same: within %g %%\n",
+            old ? "speed-up: ratio of the medians" : "speed-up: median of the ratios in each round",
+            bound);
+    print_notes(f, r, old, r->n - done.pairs, drifted, other_threads);
+    free(list);
+    return done;
 }

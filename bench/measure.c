@@ -342,6 +342,7 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
     snprintf(x->backend, sizeof x->backend, "%s", e->backend);
     snprintf(x->dtype, sizeof x->dtype, "%s", e->level >= 0 ? w->dtype : "f32");
     snprintf(x->setup, sizeof x->setup, "%s", e->setup);
+    snprintf(x->choice, sizeof x->choice, "%s", e->choice);
     snprintf(x->checked, sizeof x->checked, "%s", e->checked);
     x->level = e->level;
     x->threads = sn_bench_threads(o);

@@ -37,6 +37,7 @@ typedef struct sn_bench_record {
     char backend[24]; /* "native", "onednn", "auto", or a peer */
     char dtype[8];
     char setup[SN_BENCH_SETUP]; /* configuration (peers) */
+    char choice[24];            /* kernels that a peer computes with */
     int level;                  /* fusion level; -1: a peer, or a probe */
     int threads, rounds;
     double ms_median, ms_min, ms_max;
@@ -68,6 +69,9 @@ typedef struct sn_bench_report {
     double *probe;
     int n_probe, cap_probe;
     double others, stolen; /* see noise.h, percent; -1: unknown */
+    double switches;       /* involuntary context switches */
+    /* of the machine and the program; "": unknown */
+    char cpu[128], microarchitecture[64], commit[64], date[32];
 } sn_bench_report;
 /* an empty record; NULL: out of memory */
 sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err);
@@ -131,6 +135,7 @@ typedef struct sn_bench_entrant {
     int level; /* -1: a peer */
     const char *backend;
     char setup[SN_BENCH_SETUP];
+    char choice[24]; /* of the kernels that a peer computes with; "": it has none */
     /* Seconds per run, the mean over `repeats` runs after an untimed one. */
     bool (*time)(void *ctx, int repeats, double *seconds, sn_error *err);
     void *ctx;
@@ -166,7 +171,9 @@ bool sn_bench_write_json(const sn_bench_report *r, const sn_bench_options *o, co
  * speed-up over the lowest level, or over `old` (NULL: none). */
 bool sn_bench_write_svg(const sn_bench_report *r, const sn_bench_report *old, const char *subtitle,
                         const char *path, sn_error *err);
-/* "CPU, 2 threads, 2026-11-22" */
-void sn_bench_describe(const sn_bench_options *o, char *out, size_t size);
+/* Fills r's texts about the machine and the program. */
+void sn_bench_identify(sn_bench_report *r);
+/* "CPU (microarchitecture), 2 threads, 2026-11-22", and whether it was busy */
+void sn_bench_describe(const sn_bench_report *r, const sn_bench_options *o, char *out, size_t size);
 
 #endif

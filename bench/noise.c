@@ -35,8 +35,18 @@ static double process_seconds(void) {
     return sum + seconds_of(r.ru_utime) + seconds_of(r.ru_stime);
 }
 
+static double switches(void) {
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return (double)r.ru_nivcsw;
+}
+
+double sn_bench_noise_switches(const sn_bench_noise *n) {
+    return switches() - n->switches;
+}
+
 sn_bench_noise sn_bench_noise_begin(void) {
-    sn_bench_noise n = {.start = sn_clock(), .process = process_seconds()};
+    sn_bench_noise n = {.start = sn_clock(), .process = process_seconds(), .switches = switches()};
     n.known = read_machine(&n.busy, &n.stolen);
     return n;
 }

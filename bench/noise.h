@@ -7,6 +7,7 @@
 typedef struct sn_bench_noise {
     bool known;
     double start, process, busy, stolen; /* seconds */
+    double switches;
 } sn_bench_noise;
 
 sn_bench_noise sn_bench_noise_begin(void);
@@ -15,6 +16,9 @@ sn_bench_noise sn_bench_noise_begin(void);
  * and that the host of a virtual machine took away; -1: unknown. Call it after the peers have
  * exited: their time counts as this program's. */
 void sn_bench_noise_end(const sn_bench_noise *n, double *others, double *stolen);
+
+/* Involuntary context switches of this process since sn_bench_noise_begin. */
+double sn_bench_noise_switches(const sn_bench_noise *n);
 
 /* Whether these shares make a measurement unreliable: 5 % or more together. */
 bool sn_bench_busy(double others, double stolen);

@@ -5,8 +5,11 @@
 #include "runtime/clock.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 typedef void sgemm_fn(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
                       int lda, const float *b, int ldb, float beta, float *c, int ldc);
@@ -53,6 +56,63 @@ sn_bench_openblas *sn_bench_openblas_open(int threads, char setup[SN_BENCH_SETUP
     snprintf(setup, SN_BENCH_SETUP, "%s, core %s, weights as [N, K]",
              config ? config() : "OpenBLAS", core ? core() : "unknown");
     return b;
+}
+
+/* ---- the fastest kernels ---- */
+
+static const char variable[] = "OPENBLAS_CORETYPE";
+
+/* In a process of its own, since OpenBLAS chooses when it is loaded: the least seconds of a product. */
+static double time_core(const char *core) {
+    enum { SIZE = 512, LEAST = 3 };
+    int end[2];
+    double best = INFINITY, seconds;
+    if (pipe(end)) return INFINITY;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char setup[SN_BENCH_SETUP];
+        sn_error err = {0};
+        unsetenv("OPENBLAS_L2_SIZE");
+        if (core)
+            setenv(variable, core, 1);
+        else
+            unsetenv(variable);
+        sn_bench_openblas *b = sn_bench_openblas_open(1, setup, &err);
+        double begin = sn_clock();
+        for (int i = 0; b && (i < LEAST || sn_clock() - begin < 0.05); i++)
+            if (sn_bench_openblas_time(b, SIZE, SIZE, SIZE, 1, 1, &seconds, &err))
+                best = fmin(best, seconds);
+        _exit(write(end[1], &best, sizeof best) != sizeof best);
+    }
+    close(end[1]);
+    if (pid < 0 || read(end[0], &best, sizeof best) != sizeof best) best = INFINITY;
+    close(end[0]);
+    if (pid > 0) waitpid(pid, NULL, 0);
+    return best;
+}
+
+const char *sn_bench_openblas_core(void) {
+    enum { TURNS = 3, CORES = 5 };
+    static char given[32];
+    const char *environment = getenv(variable), *core[CORES] = {NULL};
+    double least[CORES];
+    int n = 1, best = 0; /* the first is OpenBLAS's own choice */
+    snprintf(given, sizeof given, "%s", environment ? environment : "");
+    if (*given) core[n++] = given;
+#if defined __x86_64__
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) core[n++] = "Haswell";
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        core[n++] = "SkylakeX";
+    if (__builtin_cpu_supports("avx512bf16")) core[n++] = "Cooperlake";
+#endif
+    for (int i = 0; i < n; i++) least[i] = INFINITY;
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int i = 0; i < n; i++) least[i] = fmin(least[i], time_core(core[i]));
+    for (int i = 1; i < n; i++)
+        if (least[i] < least[best]) best = i;
+    if (!isfinite(least[best])) return "";
+    return core[best];
 }
 
 static void free_data(sn_bench_openblas *b) {

@@ -37,8 +37,7 @@ typedef struct variable {
 static const char openmp_openblas[] = "/usr/lib/x86_64-linux-gnu/openblas-openmp";
 static const variable libraries = {"LD_LIBRARY_PATH",
                                    {openmp_openblas, openmp_openblas, openmp_openblas}};
-/* On a CPU that OpenBLAS does not know it takes generic kernels, four to five times slower. */
-static const variable core_type = {"OPENBLAS_CORETYPE", {NULL, "Haswell", "SkylakeX"}};
+static const char core_variable[] = "OPENBLAS_CORETYPE";
 /* PyTorch takes AVX2 kernels where AVX-512 ones are faster. */
 static const variable capability = {"ATEN_CPU_CAPABILITY", {NULL, NULL, "avx512"}};
 /* PyTorch keeps freed memory; otherwise page faults take up to two thirds of the time. */
@@ -52,14 +51,13 @@ static const struct peer_info {
     const char *name;
     /* the last word is a script in the peers' folder; empty: built in */
     const char *const command[4];
+    bool openblas; /* computes products by it */
     const variable *const env[MAX_ENV];
 } infos[] = {
-    {"openblas", {NULL}, {&core_type}},
-    {"torch",
-     {"/usr/bin/python3", "torch_peer.py"},
-     {&libraries, &core_type, &capability, &tunables}},
-    {"torch-malloc", {"/usr/bin/python3", "torch_peer.py"}, {&libraries, &core_type, &capability}},
-    {"onnxruntime", {"node", "ort_peer.js"}, {NULL}},
+    {"openblas", {NULL}, true, {NULL}},
+    {"torch", {"/usr/bin/python3", "torch_peer.py"}, true, {&libraries, &capability, &tunables}},
+    {"torch-malloc", {"/usr/bin/python3", "torch_peer.py"}, true, {&libraries, &capability}},
+    {"onnxruntime", {"node", "ort_peer.js"}, false, {NULL}},
 };
 enum { N_INFO = sizeof infos / sizeof *infos };
 
@@ -69,6 +67,7 @@ const char *sn_bench_peer_name(int i) {
 
 typedef struct peer {
     const struct peer_info *info;
+    const char *core; /* of OpenBLAS; NULL: its own choice */
     sn_bench_openblas *blas;
     pid_t pid;
     int to, from, threads;
@@ -188,11 +187,21 @@ static void stop_worker(peer *p) {
     waitpid(p->pid, NULL, 0);
 }
 
-static void set_variables(const struct peer_info *info) {
-    for (int i = 0; i < MAX_ENV && info->env[i]; i++) {
-        const char *value = info->env[i]->value[level_of_cpu()];
-        if (value) setenv(info->env[i]->name, value, 0);
+static bool uses_openblas(const peer *p) {
+    return p->info->openblas && (!p->core || *p->core);
+}
+
+static void set_variables(const peer *p) {
+    for (int i = 0; i < MAX_ENV && p->info->env[i]; i++) {
+        const char *value = p->info->env[i]->value[level_of_cpu()];
+        if (value) setenv(p->info->env[i]->name, value, 0);
     }
+    if (!uses_openblas(p)) return;
+    unsetenv("OPENBLAS_L2_SIZE");
+    if (p->core)
+        setenv(core_variable, p->core, 1);
+    else
+        unsetenv(core_variable);
 }
 
 /* Adds the variables to the description of the set-up. */
@@ -204,6 +213,9 @@ static void add_variables(peer *p) {
         if (value)
             at += (size_t)snprintf(p->setup + at, sizeof p->setup - at, ", %s=%.90s", name, value);
     }
+    if (uses_openblas(p) && at < sizeof p->setup)
+        snprintf(p->setup + at, sizeof p->setup - at, ", OpenBLAS %s, the fastest of those tried",
+                 p->core ? p->core : "as it chooses");
 }
 
 static bool start_worker(peer *p, const char *dir, int threads, sn_error *err) {
@@ -226,7 +238,7 @@ static bool start_worker(peer *p, const char *dir, int threads, sn_error *err) {
         dup2(up[1], 1);
         setenv("OMP_NUM_THREADS", count, 1);
         setenv("PEER_THREADS", count, 1);
-        set_variables(p->info);
+        set_variables(p);
         execlp(p->info->command[0], p->info->command[0], script, (char *)NULL);
         _exit(127);
     }
@@ -257,16 +269,24 @@ sn_bench_peers *sn_bench_peers_start(const sn_bench_options *o, sn_bench_report 
     if (!g) return NULL;
     signal(SIGPIPE, SIG_IGN); /* a peer that died is reported as an error, not by a signal */
     g->threads = sn_bench_threads(o);
+    const char *core = NULL;
+    bool tried = false;
     for (int i = 0; i < N_INFO; i++) {
         bool all = !strcmp(o->peers, "all");
         if (!all && !sn_bench_listed(o->peers, infos[i].name)) continue;
         sn_error err = {0};
         peer *p = &g->list[g->n];
-        *p = (peer){.info = &infos[i], .threads = g->threads};
+        if (infos[i].openblas && !tried) {
+            sn_bench_progress(o, "trying the kernels of OpenBLAS");
+            core = sn_bench_openblas_core();
+            tried = true;
+        }
+        *p = (peer){.info = &infos[i], .threads = g->threads, .core = core};
         sn_bench_progress(o, "starting %s", infos[i].name);
         if (!infos[i].command[0]) {
-            set_variables(&infos[i]);
+            set_variables(p);
             p->blas = sn_bench_openblas_open(g->threads, p->setup, &err);
+            if (p->blas) add_variables(p);
         }
         if (p->blas || (infos[i].command[0] && start_worker(p, o->peer_dir, g->threads, &err)))
             g->n++;
@@ -306,6 +326,9 @@ int sn_bench_peers_enter(sn_bench_peers *g, const char *request,
                                             .rel_rms = NAN,
                                             .max_ulp = NAN,
                                             .max_rel = NAN};
+            if (uses_openblas(p))
+                snprintf(entrant[n].choice, sizeof entrant[n].choice, "%s",
+                         p->core ? p->core : "own choice");
             snprintf(entrant[n++].setup, sizeof entrant[0].setup, "%s", p->setup);
         }
     }

@@ -29,7 +29,12 @@ int sn_bench_peers_enter(sn_bench_peers *p, const char *request,
 /* Names for help texts: the i-th, or NULL after the last. */
 const char *sn_bench_peer_name(int i);
 
-/* bench/openblas.c: cblas_sgemm of the fastest installed OpenBLAS. NULL with the reason: none
+/* bench/openblas.c: tries the kernels of each CPU that this one can run, and those that OpenBLAS and the
+ * environment choose, in processes of their own, and returns the fastest as a value of OPENBLAS_CORETYPE;
+ * NULL: its own choice; "": OpenBLAS is not installed. */
+const char *sn_bench_openblas_core(void);
+
+/* cblas_sgemm of the fastest installed OpenBLAS. NULL with the reason: none
  * found. */
 typedef struct sn_bench_openblas sn_bench_openblas;
 sn_bench_openblas *sn_bench_openblas_open(int threads, char setup[SN_BENCH_SETUP], sn_error *err);

@@ -46,7 +46,7 @@ static void draw_record(FILE *f, const sn_bench_report *r, const sn_bench_report
     }
     draw_bar(f, x->ms_median, scale, *y, sn_bench_svg_colour(x), who);
     if (base) {
-        sn_bench_gain g = sn_bench_compare(base, x, !old);
+        sn_bench_gain g = sn_bench_compare(base, x, !old, 1);
         fprintf(f, "<tspan dx='10' font-weight='bold'>%.3g×</tspan> (%.3g to %.3g)", g.gain, g.low,
                 g.high);
     }

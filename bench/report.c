@@ -3,13 +3,17 @@
 #include "bench/noise.h"
 #include "bench/probe.h"
 #include "codegen/backend.h"
+#include "codegen/emit/target.h"
 #include "runtime/file.h"
+#include "commit.h"
 
 #include <cJSON.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- comparison of levels ---- */
 
@@ -99,6 +103,7 @@ static void print_group(const sn_bench_report *r, int from, int to, FILE *f) {
             fprintf(f, " %*s", columns[c].width, text);
         }
         if (*x->bound && work) fprintf(f, "  %s", x->bound);
+        if (*x->choice) fprintf(f, "  (%s kernels)", x->choice);
         fputc('\n', f);
     }
 }
@@ -184,6 +189,7 @@ static cJSON *record_json(const sn_bench_record *x) {
     add_number(o, "compile_ms", x->compile_ms);
     add_number(o, "tokens_s", x->tokens_s);
     cJSON_AddStringToObject(o, "setup", x->setup);
+    cJSON_AddStringToObject(o, "choice", x->choice);
     return o;
 }
 
@@ -202,32 +208,68 @@ static void cpu_name(char *out, size_t size) {
     if (f) fclose(f);
 }
 
-void sn_bench_describe(const sn_bench_options *o, char *out, size_t size) {
-    char cpu[256], date[32];
+void sn_bench_identify(sn_bench_report *r) {
     time_t now = time(NULL);
     struct tm tm;
-    cpu_name(cpu, sizeof cpu);
-    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &tm));
-    snprintf(out, size, "%s, %d threads, %s", cpu, sn_bench_threads(o), date);
+    sn_target t;
+    sn_error err = {0};
+    cpu_name(r->cpu, sizeof r->cpu);
+    strftime(r->date, sizeof r->date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+    snprintf(r->commit, sizeof r->commit, "%s", SN_COMMIT);
+    if (sn_target_init(&t, NULL, &err))
+        snprintf(r->microarchitecture, sizeof r->microarchitecture, "%s", t.cpu);
+}
+
+void sn_bench_describe(const sn_bench_report *r, const sn_bench_options *o, char *out,
+                       size_t size) {
+    char noise[SN_BENCH_NOISE_TEXT];
+    sn_bench_noise_text(r->others, r->stolen, noise);
+    snprintf(out, size, "%s (%s), %d threads, %.10s%s%s", r->cpu, r->microarchitecture,
+             sn_bench_threads(o), r->date, *noise ? "; " : "", noise);
+}
+
+static void add_text(cJSON *j, const char *key, const char *value) {
+    cJSON_AddStringToObject(j, key, value ? value : "");
+}
+
+/* What the operating system says about the machine. */
+static void add_system(cJSON *j) {
+    struct utsname u;
+    double load = NAN;
+    char governor[32] = "";
+    FILE *f = fopen("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "r");
+    if (f && fscanf(f, "%31s", governor) != 1) *governor = 0;
+    if (f) fclose(f);
+    add_text(j, "kernel", uname(&u) ? "" : u.release);
+    add_text(j, "governor", governor);
+    cJSON_AddNumberToObject(j, "page_bytes", (double)sysconf(_SC_PAGESIZE));
+    add_number(j, "l2_bytes", (double)sysconf(_SC_LEVEL2_CACHE_SIZE));
+    add_number(j, "l3_bytes", (double)sysconf(_SC_LEVEL3_CACHE_SIZE));
+    add_number(j, "load", getloadavg(&load, 1) == 1 ? load : NAN);
 }
 
 static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) {
-    char cpu[256], date[32];
-    time_t now = time(NULL);
-    struct tm tm;
-    cpu_name(cpu, sizeof cpu);
-    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
     cJSON *j = cJSON_CreateObject();
-    cJSON_AddStringToObject(j, "kind", "machine");
-    cJSON_AddStringToObject(j, "cpu", cpu);
-    cJSON_AddStringToObject(j, "date", date);
+    add_text(j, "kind", "machine");
+    add_text(j, "cpu", r->cpu);
+    add_text(j, "microarchitecture", r->microarchitecture);
+    add_text(j, "date", r->date);
+    add_text(j, "version", SN_VERSION);
+    add_text(j, "commit", r->commit);
+    add_system(j);
     cJSON_AddNumberToObject(j, "threads", sn_bench_threads(o));
     cJSON_AddNumberToObject(j, "rounds", o->rounds);
     cJSON_AddNumberToObject(j, "seconds", o->seconds);
-    cJSON_AddStringToObject(j, "target", o->target ? o->target : "native");
-    cJSON_AddStringToObject(j, "onednn", sn_backend_library_version());
+    add_text(j, "target", o->target ? o->target : "native");
+    add_text(j, "backends", o->backends);
+    add_text(j, "weights", o->weights);
+    add_text(j, "compute", o->compute);
+    add_text(j, "cache", o->cache);
+    add_text(j, "precision", o->precision);
+    add_text(j, "onednn", sn_backend_library_version());
     add_number(j, "others_pct", r->others >= 0 ? r->others : NAN);
     add_number(j, "stolen_pct", r->stolen >= 0 ? r->stolen : NAN);
+    add_number(j, "context_switches", r->switches);
     cJSON *notes = cJSON_AddArrayToObject(j, "notes");
     for (int i = 0; i < r->n_note; i++) cJSON_AddItemToArray(notes, cJSON_CreateString(r->note[i]));
     return j;

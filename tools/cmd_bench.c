@@ -354,29 +354,34 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
 
 /* ---- comparisons ---- */
 
-static bool too_slow(int slower, double threshold, sn_error *err) {
-    if (!slower || threshold <= 0) return true;
-    return sn_fail(err, SN_ERR_RANGE, "%d measurements are slower by more than %g %%", slower,
-                   threshold);
+static bool within(sn_bench_compared c, double threshold, sn_error *err) {
+    if (threshold <= 0) return true;
+    if (!c.pairs)
+        return sn_fail(err, SN_ERR_RANGE,
+                       "--threshold: there is nothing to compare: no measurement "
+                       "has a counterpart");
+    return !c.slower || sn_fail(err, SN_ERR_RANGE, "%d measurements are slower by more than %g %%",
+                                c.slower, threshold);
 }
 
 /* With a picture; old NULL: levels of one run. */
 static bool compare(const options *o, const sn_bench_report *r, const sn_bench_report *old,
                     const char *where, sn_error *err) {
-    const char *const color[] = {"", screen_color(stdout, STYLE_FASTER),
-                                 screen_color(stdout, STYLE_SLOWER),
-                                 screen_color(stdout, STYLE_NONE)};
-    int slower = sn_bench_print_comparison(r, old, o->threshold, color, stdout);
+    const char *const color[SN_BENCH_VERDICTS + 1] = {
+        "", screen_color(stdout, STYLE_FASTER), screen_color(stdout, STYLE_SLOWER), "",
+        "", screen_color(stdout, STYLE_NONE)};
+    sn_bench_compared c = sn_bench_print_comparison(r, old, o->threshold, color, stdout);
     return (!o->plot || sn_bench_write_svg(r, old, where, o->plot, err)) &&
-           too_slow(slower, o->threshold, err);
+           within(c, o->threshold, err);
 }
 
 static bool compare_with(const options *o, const sn_bench_report *r, const char *where,
                          sn_error *err) {
     sn_bench_report old = {0};
-    char cpu[128];
-    bool ok = sn_bench_read_json(o->with, &old, cpu, err);
-    if (ok) printf("\nagainst %s (%s)\n", o->with, cpu);
+    bool ok = sn_bench_read_json(o->with, &old, err);
+    if (ok)
+        printf("\nagainst %s (%s %s, %s%s%.16s)\n", o->with, old.cpu, old.microarchitecture,
+               old.commit, *old.commit ? ", " : "", old.date);
     ok = ok && compare(o, r, &old, where, err);
     sn_bench_report_free(&old);
     return ok;
@@ -412,9 +417,8 @@ static int compare_files(int argc, char **argv) {
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     sn_bench_report r = {0};
-    char cpu[128];
     bool ok = drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
-              sn_bench_read_json(o.names, &r, cpu, &err) && compare_with(&o, &r, cpu, &err);
+              sn_bench_read_json(o.names, &r, &err) && compare_with(&o, &r, r.cpu, &err);
     sn_bench_report_free(&r);
     return ok ? cmd_finish(compare_name) : cmd_fail(compare_name, &err);
 }
@@ -423,12 +427,13 @@ static int compare_files(int argc, char **argv) {
 static bool report(const options *o, const sn_bench_options *b, sn_bench_report *r, bool levels,
                    sn_error *err) {
     sn_bench_judge(r);
+    sn_bench_identify(r);
     const bool records = o->json && !strcmp(o->json, "-"); /* in place of the tables */
     if (!levels && !records) sn_bench_print(r, stdout);
     if (o->json && !sn_bench_write_json(r, b, o->json, err)) return false;
     screen_wrote("sinter bench", o->json);
-    char where[320];
-    sn_bench_describe(b, where, sizeof where);
+    char where[480];
+    sn_bench_describe(r, b, where, sizeof where);
     bool ok = !records && o->with  ? compare_with(o, r, where, err)
               : !records && levels ? compare(o, r, NULL, where, err)
                                    : !o->plot || sn_bench_write_svg(r, NULL, where, o->plot, err);
@@ -552,6 +557,7 @@ static int measure(int argc, char **argv, bool levels) {
         ok = ok && run_states(kind, &o, &b, &r, &err);
         sn_bench_peers_stop(b.started);
         sn_bench_noise_end(&noise, &r.others, &r.stolen);
+        r.switches = sn_bench_noise_switches(&noise);
         sn_bench_progress_end(&b);
     }
     bool partial = !ok && screen_stopped() && r.n > 0;

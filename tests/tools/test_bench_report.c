@@ -54,18 +54,29 @@ static void intervals(void **state) {
     double fast[9], alike[9];
     for (int i = 0; i < 9; i++) fast[i] = slow[i] / 2, alike[i] = slow[8 - i];
     sn_bench_record a = timed(0, 9, slow), b = timed(4, 9, fast), c = timed(4, 9, alike);
-    sn_bench_gain g = sn_bench_compare(&a, &b, true);
+    sn_bench_gain g = sn_bench_compare(&a, &b, true, 1);
     assert_true(g.gain == 2 && g.low == 2 && g.high == 2);
     assert_int_equal(g.verdict, SN_BENCH_FASTER);
-    assert_int_equal(sn_bench_compare(&b, &a, true).verdict, SN_BENCH_SLOWER);
-    assert_int_equal(sn_bench_compare(&a, &c, true).verdict, SN_BENCH_SAME);
-    g = sn_bench_compare(&a, &b, false);
+    assert_int_equal(sn_bench_compare(&b, &a, true, 1).verdict, SN_BENCH_SLOWER);
+    g = sn_bench_compare(&a, &c, true, 1); /* -40 % to 90 % is not the same */
+    assert_int_equal(g.verdict, SN_BENCH_UNCLEAR);
+    assert_true(g.rounds > 9 && g.level > 95);
+    double near[9];
+    for (int i = 0; i < 9; i++) near[i] = slow[i] * (1 + 0.0009 * (i - 4));
+    sn_bench_record d = timed(4, 9, near);
+    assert_int_equal(sn_bench_compare(&a, &d, true, 1).verdict, SN_BENCH_SAME);
+    assert_int_equal(sn_bench_compare(&a, &d, true, 0.1).verdict, SN_BENCH_UNCLEAR);
+    assert_int_equal(sn_bench_compare(&a, &b, true, 100).verdict, SN_BENCH_SAME);
+    /* five rounds: from the least to the greatest, which is less than 95 % */
+    sn_bench_record a5 = timed(0, 5, slow), c5 = timed(4, 5, alike);
+    assert_true(sn_bench_compare(&a5, &c5, true, 1).level == 93.75);
+    g = sn_bench_compare(&a, &b, false, 1);
     assert_true(g.gain == 2 && g.low < 1.9 && g.low > 1 && g.high > 2.1);
-    g = sn_bench_compare(&a, &c, false);
+    g = sn_bench_compare(&a, &c, false, 1);
     assert_true(g.gain == 1 && g.low < 1 && g.high > 1);
     /* no times of rounds: from the least and the greatest */
     a.round_ms[0] = 0, a.ms_min = 10, a.ms_max = 20, b.ms_min = 4, b.ms_max = 8;
-    g = sn_bench_compare(&a, &b, true);
+    g = sn_bench_compare(&a, &b, true, 1);
     assert_true(g.low == 10.0 / 8 && g.high == 20.0 / 4);
 }
 
@@ -86,8 +97,58 @@ static void option_sets(void **state) {
     assert_null(sn_bench_baseline(&after, &before, &now[1]));
 }
 
+static char *printed(const sn_bench_report *r, const sn_bench_report *old, double threshold,
+                     sn_bench_compared *done) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    *done = sn_bench_print_comparison(r, old, threshold, NULL, f);
+    fclose(f);
+    return text;
+}
+
+/* A verdict says when it cannot be relied on; without pairs there is none. */
+static void verdicts(void **state) {
+    (void)state;
+    static const double slow[] = {2, 2, 2, 2, 2, 2}, fast[] = {1, 1, 1, 1, 1, 1};
+    sn_bench_record list[] = {timed(0, 6, slow), timed(4, 6, fast)}, before = timed(4, 6, slow);
+    sn_bench_report r = {.list = list, .n = 2, .cpu = "A"},
+                    old = {.list = &before, .n = 1, .cpu = "A"};
+    sn_bench_compared done;
+    char *text = printed(&r, NULL, 0, &done);
+    assert_int_equal(done.pairs, 1);
+    assert_non_null(strstr(text, "  faster"));
+    assert_non_null(strstr(text, "median of the ratios in each round"));
+    assert_null(strstr(text, "note:"));
+    free(text);
+    r.others = 80;
+    text = printed(&r, NULL, 0, &done);
+    assert_non_null(strstr(text, "  unreliable"));
+    assert_non_null(strstr(text, "the machine was not idle: other programs used 80 %"));
+    free(text);
+    r.others = 0, r.n = 1, r.list = &list[1];
+    text = printed(&r, &old, 0, &done);
+    assert_non_null(strstr(text, "  faster"));
+    assert_non_null(strstr(text, "drifts between two runs"));
+    free(text);
+    before.peak_gflops = 100, list[1].peak_gflops = 120;
+    text = printed(&r, &old, 0, &done);
+    assert_non_null(strstr(text, "  unreliable"));
+    free(text);
+    snprintf(old.cpu, sizeof old.cpu, "B"); /* another machine has other limits */
+    old.others = 30;
+    text = printed(&r, &old, 0, &done);
+    assert_non_null(strstr(text, "the machines differ: B  against A"));
+    assert_non_null(strstr(text, "the old run: the machine was not idle"));
+    free(text);
+    snprintf(before.shape, sizeof before.shape, "9x9");
+    text = printed(&r, &old, 5, &done);
+    assert_true(!done.pairs && !done.slower);
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(slower_levels), cmocka_unit_test(intervals),
-                                       cmocka_unit_test(option_sets)};
+                                       cmocka_unit_test(option_sets), cmocka_unit_test(verdicts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
