@@ -165,8 +165,9 @@ const sn_module *sn_model_defining(sn_loc *at);
 /* The file in the folder of a trained model in C that holds its graph as text (`sinter opt` prints
  * such texts). */
 #define SN_MODEL_GRAPH "graph.sn"
-/* Builds a model from such a file: nothing is executed. Of o, only `context` is looked at: another
- * one than the graph's is an error. */
+/* Builds a model from such a file: nothing is executed. Of o, `entries` and `context` are looked at. A
+ * graph with `step` holds all entries of sn_decoder_entries: those that are not asked for are left
+ * out. Another context than the graph's is an error. */
 bool sn_model_build_graph(const char *path, const sn_model_options *o, sn_model *out,
                           sn_error *err);
 

@@ -26,6 +26,11 @@ int sn_entry_count(const sn_module *m) {
     return m->n_entry;
 }
 
+void sn_entry_remove(sn_module *m, int i) {
+    m->n_entry--;
+    for (; i < m->n_entry; i++) m->entry[i] = m->entry[i + 1];
+}
+
 sn_entry *sn_entry_at(const sn_module *m, int i) {
     return m->entry[i];
 }

@@ -247,6 +247,7 @@ sn_entry *sn_entry_get(sn_module *m, const char *name); /* NULL: none of that na
 sn_entry *sn_entry_add(sn_module *m, const char *name);
 int sn_entry_count(const sn_module *m);
 sn_entry *sn_entry_at(const sn_module *m, int i);
+void sn_entry_remove(sn_module *m, int i);
 void sn_entry_output(sn_module *m, sn_entry *e, const char *name, sn_node *n);
 void sn_entry_assign(sn_module *m, sn_entry *e, const char *state,
                      sn_node *value); /* replaces an earlier one of that name */
@@ -540,6 +541,8 @@ void sn_print_dim(FILE *f, const sn_module *m, sn_dim d); /* "2*B*T+1", of any l
 void sn_print_dims(FILE *f, const sn_module *m, int n, const sn_dim *d); /* "[2,T]" */
 /* false: out of memory, and the text has a comment that says so */
 bool sn_print_module(FILE *f, sn_module *m);
+/* The same, but inputs keep the order in which they were declared. The text then depends on it. */
+bool sn_print_module_declared(FILE *f, sn_module *m);
 void sn_print_entry(FILE *f, sn_module *m, const sn_entry *e);
 void sn_print_node(FILE *f, const sn_node *n); /* one line, operands by number */
 /* For messages: "f32[B,T,768] 'h.0.ln_1.weight'" or "f32[2,3] (add, model.c:12)"; returns buf. */

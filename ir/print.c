@@ -49,6 +49,7 @@ typedef struct printer {
     uint32_t *number;
     const sn_region **known; /* regions printed so far, by number */
     int n_known;
+    bool declared; /* inputs are in the order of their declaration */
 } printer;
 
 /* The contents of a pair of braces, in printing order. */
@@ -324,6 +325,27 @@ static void print_bindings(const printer *p, const char *word, int n, const sn_b
     }
 }
 
+/* Functions of an artefact take inputs in the order of their numbers (passes/plan). If the order of their uses is
+ * another one, the inputs come first, so that the module that is read from the text has the order of this one. */
+static void order_inputs(scope *s) {
+    int n = 0;
+    bool ordered = true;
+    uint32_t last = 0;
+    for (int i = 0; i < s->n; i++) {
+        if (s->node[i]->op != SN_OP_input) continue;
+        ordered &= s->node[i]->id >= last;
+        last = s->node[i]->id;
+    }
+    for (int i = 0; !ordered && i < s->n; i++) {
+        sn_node *x = s->node[i];
+        if (x->op != SN_OP_input) continue;
+        int to = n++;
+        while (to > 0 && s->node[to - 1]->id > x->id) to--;
+        memmove(&s->node[to + 1], &s->node[to], (size_t)(i - to) * sizeof *s->node);
+        s->node[to] = x;
+    }
+}
+
 static bool print_entry(printer *p, const sn_entry *e) {
     const sn_binding *list[] = {e->output, e->assign, e->tap};
     int size[] = {e->n_output, e->n_assign, e->n_tap};
@@ -332,6 +354,7 @@ static bool print_entry(printer *p, const sn_entry *e) {
     bool ok = true;
     for (int l = 0; l < 3; l++)
         for (int i = 0; i < size[l]; i++) ok = ok && visit(p, &s, list[l][i].node);
+    if (p->declared) order_inputs(&s);
     renumber(p, &s, false);
     ok = ok && define_regions(p, &s);
     if (ok) {
@@ -365,8 +388,9 @@ static bool printer_end(printer *p, bool ok) {
     return ok;
 }
 
-bool sn_print_module(FILE *f, sn_module *m) {
+static bool print_module(FILE *f, sn_module *m, bool declared) {
     printer p = printer_new(f, m);
+    p.declared = declared;
     bool ok = p.number != NULL;
     fputs("module ", f);
     print_name(f, sn_module_name(m));
@@ -381,6 +405,14 @@ bool sn_print_module(FILE *f, sn_module *m) {
     }
     for (int i = 0; ok && i < sn_entry_count(m); i++) ok = print_entry(&p, sn_entry_at(m, i));
     return printer_end(&p, ok);
+}
+
+bool sn_print_module(FILE *f, sn_module *m) {
+    return print_module(f, m, false);
+}
+
+bool sn_print_module_declared(FILE *f, sn_module *m) {
+    return print_module(f, m, true);
 }
 
 void sn_print_entry(FILE *f, sn_module *m, const sn_entry *e) {

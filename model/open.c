@@ -1,5 +1,6 @@
 /* open.c: opens, compiles and runs a language model; initialises presets with random weights. */
 #include "model/open.h"
+#include "model/entries.h"
 #include "ir/ir.h"
 #include "runtime/files/weights_impl.h"
 #include "runtime/memory.h"
@@ -390,7 +391,8 @@ static bool check_weights(const lm *m, const sn_weights *w, sn_error *err) {
 /* Builds the model with these entries. */
 static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, sn_error *err) {
     if (m->graph)
-        return sn_model_build_graph(m->graph, &(sn_model_options){.context = o->context}, out, err);
+        return sn_model_build_graph(
+            m->graph, &(sn_model_options){.entries = entries, .context = o->context}, out, err);
     sn_training training = sn_training_default();
     training.slices = o->slices;
     training.zero = o->zero, training.ranks = o->ranks;
@@ -404,6 +406,16 @@ static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, 
                                  .weights = m->dir ? m->dir->weights : NULL};
     return !m->code.define ? sn_model_build(m->config, &mo, out, err)
                            : sn_model_build_with(m->code.define, m->code.name, &mo, out, err);
+}
+
+/* Whether the model has what `named` asks for. */
+static bool check_named(const lm *m, const lm_options *o, sn_error *err) {
+    sn_model all;
+    if (!lm_entries_missing(m->model.module, o->named)) return true;
+    if (!build(m, o, LM_ANY_ENTRIES, &all, err)) return false;
+    lm_entries_fail(m->model.type, m->model.module, o->named, all.module, err);
+    sn_module_free(all.module);
+    return false;
 }
 
 /* With only the requested entries, some tensors of the weights may be unused. */
@@ -448,7 +460,7 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     if (!quantised_read(m->config, &m->recorded, err)) return false;
     m->beams = o->beams ? o->beams : m->rules.beams ? m->rules.beams : 1;
     m->sequences = o->sequences;
-    if (!build(m, o, o->entries, &m->model, err)) return false;
+    if (!build(m, o, o->entries, &m->model, err) || !check_named(m, o, err)) return false;
     if (!check_vocabulary(m->tokenizer, m->model.vocab, err) ||
         !check_vocabulary(m->source, m->model.source_vocab, err) || !open_labels(m, err) ||
         !lm_open_ends(m, m->dir ? m->dir->path : o->checkpoint, err))

@@ -28,6 +28,7 @@ typedef struct lm_options {
     int64_t ranks;          /* that divide what `zero` says, as in sn_training; 0: one */
     int zero;
     const sn_mesh_axis *mesh; /* as in sn_model_options; NULL: one rank */
+    int named;                /* entries of `entries` that the model must have (model/entries.h) */
     int64_t context;          /* maximum sequence length; 0: the model's */
     uint64_t seed;            /* seed of random weights */
     const char *needs;        /* an entry that the model must have, or NULL */

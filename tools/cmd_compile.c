@@ -1,6 +1,7 @@
 /* cmd_compile.c: `sinter compile`: compiles a model to an object, a header and weights, or to a
  * program. */
 #include "tools/cmd.h"
+#include "model/entries.h"
 #include "tools/artefact/tokenizer_folder.h"
 #include "tools/artefact/link.h"
 #include "tools/train/train.h"
@@ -100,32 +101,6 @@ static int list_targets(void) {
 
 /* ---- options ---- */
 
-static bool read_entries(const char *list, int *out, sn_error *err) {
-    static const struct {
-        const char *name;
-        int flag;
-    } names[] = {{"forward", SN_FORWARD},
-                 {"loss", SN_LOSS},
-                 {"cached", SN_CACHED},
-                 {"step", SN_STEP},
-                 {"encode", SN_ENCODE},
-                 {"embed", SN_EMBED},
-                 {NULL, 0}};
-    *out = 0;
-    while (list && *list) {
-        size_t n = strcspn(list, ","), i = 0;
-        while (names[i].name && (strlen(names[i].name) != n || strncmp(names[i].name, list, n)))
-            i++;
-        if (!names[i].name)
-            return sn_fail(err, SN_ERR_USAGE,
-                           "entry '%.*s': expected forward, loss, cached, step, encode or embed",
-                           (int)n, list);
-        *out |= names[i].flag;
-        list += n + (list[n] == ',');
-    }
-    return true;
-}
-
 /* The last component of the path, of a file without its ending, or the preset; with underscores in
  * place of characters that are not allowed in an identifier. */
 static void default_name(const options *o, char out[48]) {
@@ -144,8 +119,10 @@ static void default_name(const options *o, char out[48]) {
     out[n] = 0;
 }
 
-static lm *open_model(const options *o, int entries, const sn_options *compile, sn_error *err) {
-    lm_options lo = {.entries = entries, .any_model = true, .compile = *compile};
+static lm *open_model(const options *o, int named, const sn_options *compile, sn_error *err) {
+    int usual = SN_CACHED | (o->sequences > 1 ? 0 : SN_STEP) | SN_ENCODE | SN_CLASSIFY;
+    lm_options lo = {
+        .entries = named ? named : usual, .named = named, .any_model = true, .compile = *compile};
     if (o->beams > 0) lo.beams = o->beams;
     if (o->sequences > 1) lo.sequences = o->sequences;
     return cmd_open_model(NAME, &o->model, lo, err);
@@ -242,7 +219,7 @@ static void print_files(const options *o, const char *name) {
 static bool compile_training(const options *o, sn_error *err) {
     train_settings s = {0};
     int entries;
-    if (!read_entries(o->entries, &entries, err)) return false;
+    if (!lm_entries_read(o->entries, &entries, err)) return false;
     if (o->model.path)
         return sn_fail(err, SN_ERR_USAGE, "--train excludes MODEL: the config names the model");
     if (o->exe)
@@ -310,8 +287,7 @@ static bool compile(const options *o, sn_error *err) {
     int entries;
     char name[48];
     if (o->train) return compile_training(o, err);
-    if (!read_entries(o->entries, &entries, err)) return false;
-    if (!entries) entries = SN_CACHED | (o->sequences > 1 ? 0 : SN_STEP) | SN_ENCODE | SN_CLASSIFY;
+    if (!lm_entries_read(o->entries, &entries, err)) return false;
     sn_emit_options eo = emit_options(o, name);
     lm *m = open_model(o, entries, &eo.compile, err);
     if (!m) return false;

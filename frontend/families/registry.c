@@ -283,6 +283,30 @@ bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_o
     return false;
 }
 
+/* Leaves out the entries of sn_decoder_entries that nobody asked for. Its `step` has a temperature. */
+static void choose_entries(sn_module *m, int entries) {
+    static const struct {
+        const char *name;
+        int flag;
+    } decoder[] = {{"forward", SN_FORWARD},
+                   {"loss", SN_LOSS},
+                   {"prefill", SN_CACHED},
+                   {"decode", SN_CACHED},
+                   {"step", SN_STEP}};
+    const sn_entry *step = sn_entry_get(m, "step");
+    sn_order order = step ? sn_entry_topo(m, step) : (sn_order){0};
+    bool made = false;
+    for (int i = 0; i < order.n; i++)
+        made |= order.node[i]->op == SN_OP_input &&
+                !strcmp(sn_attr_str(order.node[i], SN_A_name, ""), "temperature");
+    for (int i = sn_entry_count(m) - 1; made && i >= 0; i--)
+        for (size_t k = 0; k < sizeof decoder / sizeof *decoder; k++)
+            if (!strcmp(sn_entry_at(m, i)->name, decoder[k].name)) {
+                if (!(entries & decoder[k].flag)) sn_entry_remove(m, i);
+                break;
+            }
+}
+
 bool sn_model_build_graph(const char *path, const sn_model_options *o, sn_model *out,
                           sn_error *err) {
     sn_mapping file;
@@ -298,6 +322,7 @@ bool sn_model_build_graph(const char *path, const sn_model_options *o, sn_model 
     out->module = m;
     out->type = sn_module_name(m);
     read_sizes(out);
+    choose_entries(m, o && o->entries ? o->entries : SN_ALL_ENTRIES);
     if (!o || !o->context || o->context == out->context) return true;
     sn_fail(err, SN_ERR_USAGE,
             "%s: the graph was built for a context of %lld tokens: name the model's C file for "

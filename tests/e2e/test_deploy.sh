@@ -251,6 +251,15 @@ variant() {
         fail "compile a file"
     told=$("$sinter" generate "$alibi" --checkpoint trained/model.safetensors --tokenizer trained -p First -n 30 \
         --temperature 0)
+    # the folder alone, from its graph, has the entries that the file gives, with the same arguments
+    "$sinter" compile trained --name story -o graph || fail "compile a trained folder"
+    "$sinter" compile "$alibi" --checkpoint trained --name story -o code || fail "compile the file"
+    same "the header of a folder" "$(grep -v '^ \* Targets' graph/story.h)" "$(grep -v '^ \* Targets' code/story.h)"
+    $cc -Werror "$source/examples/deploy/generate.c" -Igraph graph/story.o -lgomp -lm -o example || fail "the example"
+    same "the example" "$(./example graph/story.weights 5 1 2 | tr '\n' ' ')" \
+        "$("$sinter" generate trained --prompt-ids "1 2" -n 5 --temperature 0 --print-ids | cut -d ' ' -f 3-) "
+    "$sinter" compile trained --name one -o one --entries cached || fail "compile a single entry"
+    same "entries that were not asked for" "$(grep -c 'one_\(step\|loss\|forward\)(' one/one.h)" 0
     same "a trained variant's file" "$(file/al -p First -n 30 --temperature 0)" "$told"
 }
 
@@ -318,6 +327,16 @@ refuse() {
     says "nearest are x86-64-v" "$sinter" compile "$model" --target x86-64-v5 --name s -o x
     says "different architectures" "$sinter" compile "$model" --target x86-64-v3,aarch64 --name s -o x
     says "expected forward" "$sinter" compile "$model" --entries generate -o x
+    says "no entry 'encode' for --entries: this one has forward, loss, cached, step" \
+        "$sinter" compile "$model" --entries cached,encode -o x
+    says "no entry 'step' for --entries: this one has forward, loss, encode, embed" \
+        "$sinter" compile "$source/examples/models/mnist-vit/mnist_vit.npz" --entries step -o x
+    config=$source/examples/train/shakespeare.json
+    says "no entry 'encode'" "$sinter" compile --train "$config" --entries encode -o x
+    for option in "--weights int8" "--compute int8" "--beams 2" "--sequences 2" "--context 8" "--tokenizer x"; do
+        # shellcheck disable=SC2086
+        says "train contradicts ${option%% *}" "$sinter" compile --train "$config" $option -o x
+    done
     says "give a model" "$sinter" compile -o x
     says "the C compiler 'no-such-cc'" "$sinter" compile "$model" --name s -o x --shared --cc no-such-cc
     says "this machine's architecture" "$sinter" compile "$model" --name s -o x --exe --target riscv64

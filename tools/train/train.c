@@ -5,6 +5,7 @@
 #include "tools/train/train_ranks.h"
 #include "ir/ir.h"
 #include "model/model_source.h"
+#include "model/entries.h"
 #include "model/open.h"
 #include "runtime/clock.h"
 #include "runtime/file.h"
@@ -83,9 +84,10 @@ static bool save_graph(const trainer *t, sn_error *err) {
     char *path = sn_path_join(t->r->folder, SN_MODEL_GRAPH), *text = NULL;
     size_t size = 0;
     if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    bool ok = sn_model_build_with(t->code.define, t->code.name, NULL, &all, err);
+    const sn_model_options every = {.entries = SN_ALL_ENTRIES | SN_STEP};
+    bool ok = sn_model_build_with(t->code.define, t->code.name, &every, &all, err);
     FILE *f = ok ? open_memstream(&text, &size) : NULL;
-    bool printed = f && sn_print_module(f, all.module);
+    bool printed = f && sn_print_module_declared(f, all.module);
     if (ok && (!f || fclose(f) || !printed)) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
     ok = ok && sn_file_save(path, text, size, err);
     if (ok || f) sn_module_free(all.module);
@@ -705,6 +707,19 @@ static bool write_model_folder(trainer *t, const sn_emit_options *o, sn_error *e
     return ok;
 }
 
+/* Whether the model has the entries that were asked for by name. */
+static bool check_named(const trainer *t, int named, sn_error *err) {
+    const sn_model_options every = {.entries = LM_ANY_ENTRIES};
+    sn_model all;
+    if (!lm_entries_missing(t->model.module, named)) return true;
+    if (t->code.define ? !sn_model_build_with(t->code.define, t->code.name, &every, &all, err)
+                       : !sn_model_build(t->s->model, &every, &all, err))
+        return false;
+    lm_entries_fail(t->model.type, t->model.module, named, all.module, err);
+    sn_module_free(all.module);
+    return false;
+}
+
 bool train_emit(train_settings *s, int entries, const sn_emit_options *o, sn_error *err) {
     sn_emit_options options = *o;
     options.compile.backend = "native";
@@ -712,8 +727,8 @@ bool train_emit(train_settings *s, int entries, const sn_emit_options *o, sn_err
     train_request r = {.settings = s, .compile = options.compile};
     trainer t = {.r = &r, .s = s, .folder = {.fd = -1}, .ranks = {.slices = 1}};
     s->training.slices = s->slices, s->tensor = 1;
-    bool ok =
-        train_data_open(s, &t.data, err) && build_model(&t, entries, err) && check_labels(&t, err);
+    bool ok = train_data_open(s, &t.data, err) && build_model(&t, entries, err) &&
+              check_named(&t, entries, err) && check_labels(&t, err);
     options.vocab = t.model.vocab, options.context = t.model.context;
     options.source_vocab = t.model.source_vocab;
     t.program = ok ? sn_compile(t.model.module, &r.compile, err) : NULL;
