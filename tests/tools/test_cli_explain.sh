@@ -100,5 +100,9 @@ sed -i "s:SOURCE:$(cd "$source" && pwd):" "$tmp/memory.c"
 run 0 explain "$tmp/memory.c" --training
 prints 'recurrence '
 
+# the README shows what the command prints
+run 0 explain "$source/examples/variants/alibi.c" --entry forward
+grep -qF "$(grep '^entry forward' "$tmp/out")" "$source/README.md" || fail 'README.md shows another explanation'
+
 echo "$cases runs, $failures failures"
 [ $failures = 0 ]
