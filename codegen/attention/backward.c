@@ -334,7 +334,7 @@ static void emit_softmax_grad(em *e, const block *w, const tile *t, em_val parti
                                   .head = w->block.head,
                                   .tables = w->computes_dq};
     em_val mask = w->f->softmax_grad_mask;
-    em_branch masked = em_if(e, partial);
+    em_branch masked = em_if(e, em_and(e, partial, att_vector_is_partial(e, &w->b->p, l.i)));
     att_softmax_grad_call(e, mask ? mask : w->f->softmax_grad, args);
     em_else(e, &masked);
     att_softmax_grad_call(e, w->f->softmax_grad, args);
@@ -398,10 +398,12 @@ static em_val emit_block(em *e, const att_backward *b, const functions *f) {
     tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, w.block.tk, l.i), em_i64(e, ATT_TILE_KEYS))};
     sn_interval sees = att_mask_tile(e, &w.block, &c, t.k0, t.n);
     em_branch visible = em_if(e, sees.hi);
-    locate_tile(e, &w, &t);
     em_val partial = em_not(e, sees.lo);
     em_val n_seg = att_mask_segments(e, &w.block, &c, t.k0, t.n, partial);
+    em_branch some = em_if(e, em_cmp(e, EM_GT, n_seg, em_i64(e, 0)));
+    locate_tile(e, &w, &t);
     emit_tile(e, &w, &t, n_seg, partial);
+    em_endif(e, &some);
     em_endif(e, &visible);
     em_end(e, &l);
     em_branch dq = em_if(e, w.computes_dq);

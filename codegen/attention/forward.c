@@ -147,7 +147,7 @@ static void prefetch_bias_tile(em *e, const block *b, const tile *t, em_val key,
 }
 
 /* Calls fn for every vector that sees keys of the tile. partial not NULL: softmax_mask instead
- * where it is true. */
+ * where it is true, and the mask may hide keys from the vector. */
 static void call_for_vectors(em *e, const block *b, const tile *t, em_val fn, em_val partial) {
     em_loop l = em_for(e, em_i64(e, 0), b->block.nv, em_i64(e, 1));
     em_val lo, hi;
@@ -163,7 +163,7 @@ static void call_for_vectors(em *e, const block *b, const tile *t, em_val fn, em
                             .head = b->block.head};
     em_branch masked = {0};
     if (partial) {
-        masked = em_if(e, partial);
+        masked = em_if(e, em_and(e, partial, att_vector_is_partial(e, b->p, l.i)));
         att_vector_call(e, b->softmax_mask, args);
         em_else(e, &masked);
     }
@@ -263,10 +263,12 @@ static void emit_tiles(em *e, const block *b) {
     tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, b->block.tk, l.i), em_i64(e, ATT_TILE_KEYS))};
     sn_interval sees = att_mask_tile(e, &b->block, &c, t.k0, t.n);
     em_branch visible = em_if(e, sees.hi);
-    locate_tile(e, b, &t);
     em_val partial = em_not(e, sees.lo);
     em_val n_seg = att_mask_segments(e, &b->block, &c, t.k0, t.n, partial);
+    em_branch some = em_if(e, em_cmp(e, EM_GT, n_seg, em_i64(e, 0)));
+    locate_tile(e, b, &t);
     emit_tile(e, b, &t, n_seg, partial);
+    em_endif(e, &some);
     em_endif(e, &visible);
     em_end(e, &l);
 }

@@ -415,6 +415,8 @@ typedef struct att_segment {
 att_segment att_load_segment(em *e, const att_plan *p, em_val i);
 /* Keys [lo, hi) of the tile that vector v sees. */
 void att_load_visible_keys(em *e, const att_plan *p, em_val v, em_val *lo, em_val *hi);
+/* In a partial tile: whether the mask may hide keys of it from vector v. */
+em_val att_vector_is_partial(em *e, const att_plan *p, em_val v);
 
 /* ---- relative_bias.c ---- */
 

@@ -9,9 +9,10 @@ static em_val segment_field(em *e, const att_plan *p, em_val i, int field) {
     return em_gep(e, att_scratch(e, p->seg_offset), SN_I64, at);
 }
 
-/* Of the keys that vector v sees: end 0 the first one, 1 the one behind the last. */
-static em_val visible_key(em *e, const att_plan *p, em_val v, int end) {
-    em_val at = em_addi(e, em_muli(e, v, 2), end);
+/* Of the keys that vector v sees: field 0 the first one, 1 the one behind the last; 2: whether it is not sure to see
+ * all of the tile. */
+static em_val visible_key(em *e, const att_plan *p, em_val v, int field) {
+    em_val at = em_addi(e, em_muli(e, v, 3), field);
     return em_gep(e, att_scratch(e, p->visible_offset), SN_I64, at);
 }
 
@@ -31,6 +32,11 @@ void att_load_visible_keys(em *e, const att_plan *p, em_val v, em_val *lo, em_va
     *hi = em_load(e, SN_I64, visible_key(e, p, v, 1), 1);
 }
 
+em_val att_vector_is_partial(em *e, const att_plan *p, em_val v) {
+    em_val partial = em_load(e, SN_I64, visible_key(e, p, v, 2), 1);
+    return em_cmp(e, EM_NE, partial, em_i64(e, 0));
+}
+
 static void store_visible_keys(em *e, const att_plan *p, em_val v, em_val lo, em_val hi) {
     em_store(e, SN_I64, visible_key(e, p, v, 0), lo);
     em_store(e, SN_I64, visible_key(e, p, v, 1), hi);
@@ -41,8 +47,12 @@ void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,
                           sn_interval q) {
     const sn_region *r = p->a->mask;
     *c = (att_classifier){.captured = {.e = e, .a = p->a, .first = 4}};
-    c->code = (sn_interval_code){
-        .at = att_captured_range, .dim = att_dim_value, .ctx = &c->captured, .coarse = coarse};
+    c->code = (sn_interval_code){.at = att_captured_range,
+                                 .dim = att_dim_value,
+                                 .ctx = &c->captured,
+                                 .coarse = coarse,
+                                 .fine = ATT_DEP_Q,
+                                 .same = ATT_DEP_K};
     sn_interval_begin(&c->code, e, r);
     sn_interval_arg(&c->code, 0, (sn_interval){batch, batch}, ATT_DEP_HEAD);
     sn_interval_arg(&c->code, 1, head, ATT_DEP_HEAD);
@@ -71,6 +81,13 @@ static em_val count_zeros(em *e, const char *which, em_val x) {
     return em_intrinsic(e, which, &t, 1, args, 2);
 }
 
+/* Bit i: lane i of x, of the subtiles, or their only value. */
+static em_val subtile_bits(em *e, em_val x, em_val real) {
+    x = em_splat(e, x, em_lanes_of(x) > 1 ? 1 : em_lanes_of(real));
+    em_val bits = em_int_cast(e, em_bitcast(e, em_and(e, x, real), e->i8), e->i32);
+    return em_and(e, bits, em_i32(e, 255));
+}
+
 /* Finds the first and the last subtile of keys that vector v of a partial tile may see. Lanes are
  * subtiles. */
 static void emit_visible_subtiles(em *e, const att_query_block *b, em_val k0, em_val n,
@@ -84,12 +101,12 @@ static void emit_visible_subtiles(em *e, const att_query_block *b, em_val k0, em
                          (sn_interval){q, q1});
     em_val first = em_muli(e, em_iota(e, e->i64, SUBTILES), ATT_SUBTILE_KEYS);
     em_val k = em_add(e, em_splat(e, k0, SUBTILES), first);
-    em_val may =
-        att_classifier_finish(&c, (sn_interval){k, em_addi(e, k, ATT_SUBTILE_KEYS - 1)}).hi;
-    may = em_splat(e, may, em_lanes_of(may) > 1 ? 1 : SUBTILES);
+    sn_interval sees =
+        att_classifier_finish(&c, (sn_interval){k, em_addi(e, k, ATT_SUBTILE_KEYS - 1)});
     em_val real = em_cmp(e, EM_LT, first, em_splat(e, n, SUBTILES));
-    em_val bits = em_int_cast(e, em_bitcast(e, em_and(e, may, real), e->i8), e->i32);
-    bits = em_and(e, bits, em_i32(e, 255));
+    em_val bits = subtile_bits(e, sees.hi, real), sure = subtile_bits(e, sees.lo, real);
+    em_val partial = em_cmp(e, EM_NE, sure, subtile_bits(e, em_i1(e, true), real));
+    em_store(e, SN_I64, visible_key(e, p, v, 2), em_int_cast(e, partial, e->i64));
     em_val some = em_cmp(e, EM_NE, bits, em_i32(e, 0)), size = em_i64(e, ATT_SUBTILE_KEYS);
     em_val low = em_int_cast(e, count_zeros(e, "llvm.cttz", bits), e->i64);
     em_val high =

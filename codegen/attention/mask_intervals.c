@@ -382,7 +382,20 @@ static sn_interval emit_constant(em *e, const sn_node *n) {
     return (sn_interval){c, c};
 }
 
-static sn_interval emit_node(sn_interval_code *c, const sn_node *n, int at, const sn_interval *x) {
+/* Whether a table read gains from the intervals of the smaller tile; x: of its operands, changed to those that it is
+ * read at. */
+static bool narrow_indices(const sn_interval_code *c, const sn_node *n, sn_interval *x) {
+    bool narrows = false;
+    for (int j = 1; j < n->n_in; j++) {
+        int at = position(c, n->in[j]);
+        bool same = c->deps[at] & c->same;
+        narrows |= !same && c->deps[at] & c->fine;
+        if (same) x[j] = c->coarse->value[at];
+    }
+    return narrows;
+}
+
+static sn_interval emit_node(sn_interval_code *c, const sn_node *n, int at, sn_interval *x) {
     em *e = c->e;
     if (n->op == SN_OP_const) return emit_constant(e, n);
     if (n->op == SN_OP_dim_value && c->dim && is_int((sn_dtype)n->dtype)) {
@@ -391,7 +404,7 @@ static sn_interval emit_node(sn_interval_code *c, const sn_node *n, int at, cons
     }
     if (has_floats(n)) return of_floats(e, n, x);
     bool table = n->op == SN_OP_gather_nd && is_int((sn_dtype)n->dtype);
-    if (table && c->coarse) return c->coarse->value[at];
+    if (table && c->coarse && !narrow_indices(c, n, x)) return c->coarse->value[at];
     rule_fn *rule = rules[n->op];
     for (int j = table; j < n->n_in; j++)
         if (!known(x[j])) rule = NULL;

@@ -27,7 +27,10 @@ struct sn_interval_code {
     sn_interval (*at)(void *ctx, const sn_node *n, const sn_interval *index);
     em_val (*dim)(void *ctx, const sn_node *n);
     void *ctx;
-    const sn_interval_code *coarse; /* of a larger tile: its table reads are taken over */
+    /* Of a larger tile: its table reads are taken over, but for those with an index that depends on `fine` and not on
+     * `same`; other indices keep the interval that they have there if they depend on `same`. */
+    const sn_interval_code *coarse;
+    uint32_t fine, same;
 };
 
 bool sn_interval_begin(sn_interval_code *c, em *e, const sn_region *r);

@@ -157,7 +157,7 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->s_offset = att_place(&at, (ATT_TILE_KEYS + 16) * column);
     p->qk_max_offset = att_place(&at, column);
     p->seg_offset = att_place(&at, ATT_SEGMENTS * 4 * 8);
-    p->visible_offset = att_place(&at, ATT_NV * 2 * 8);
+    p->visible_offset = att_place(&at, ATT_NV * 3 * 8);
     p->relative_state_offset = att_place(&at, 3 * 8);
     p->bias_tile_offset = att_place(&at, ATT_BIAS_TILES * ATT_BIAS_TILE_KEYS * p->lanes * p->esize);
     p->keep_offset = att_place(&at, a->rate > 0 ? p->qb * 8 : 0);

@@ -221,9 +221,68 @@ static void what_a_part_shows(void **state) {
     sn_module_free(m);
 }
 
+/* A table whose elements are their indices. */
+static sn_interval identity(void *ctx, const sn_node *n, const sn_interval *index) {
+    (void)ctx, (void)n;
+    return index[0];
+}
+
+/* A part of a tile of queries reads a table where it is, and decides what the whole tile cannot; a table read at the
+ * key alone, or at both, keeps the range that the whole tile has. */
+static void parts_of_a_tile(void **state) {
+    (void)state;
+    enum { OF_Q = 1, OF_K = 2, BLOCK = 64 };
+    sn_error err = {0};
+    sn_target t;
+    em e;
+    sn_module *m = sn_module_new("t");
+    const sn_dim size[] = {8};
+    sn_node *arg[] = {sn_arg(m, Q, SN_I32, 0, NULL), sn_arg(m, K, SN_I32, 0, NULL),
+                      sn_arg(m, 2, SN_I32, 1, size)};
+    sn_node *in_block = BIN(div, arg[Q], num(arg[Q], BLOCK));
+    sn_node *at_q = SN_NODE(m, gather_nd, SN_NO_ATTRS, arg[2], in_block);
+    sn_node *at_k =
+        SN_NODE(m, gather_nd, SN_NO_ATTRS, arg[2], BIN(div, arg[K], num(arg[K], BLOCK)));
+    sn_node *at_both = SN_NODE(m, gather_nd, SN_NO_ATTRS, arg[2], BIN(sub, arg[Q], arg[K]));
+    sn_node *out = BIN(and, BIN(eq, at_q, at_k), BIN(le, at_both, num(at_both, 1 << 20)));
+    const sn_region *region = sn_region_new(m, 3, arg, 1, &out);
+    assert_true(sn_target_init(&t, NULL, &err) && em_init(&e, &t, "parts", SN_F32, &err));
+    em_kernel(&e, "parts");
+    sn_interval_code whole = {.e = &e, .at = identity}, part = whole;
+    part.coarse = &whole, part.fine = OF_Q, part.same = OF_K;
+    sn_interval_code *code[] = {&whole, &part};
+    for (int i = 0; i < 2; i++) {
+        assert_true(sn_interval_begin(code[i], &e, region));
+        sn_interval_arg(code[i], Q, (sn_interval){em_dim(&e, 2 * i), em_dim(&e, 2 * i + 1)}, OF_Q);
+        sn_interval_arg(code[i], K, (sn_interval){em_dim(&e, 4), em_dim(&e, 5)}, OF_K);
+        sn_interval_emit(code[i], ~0u);
+        em_store(&e, SN_BOOL, em_buf(&e, 2 * i), sn_interval_result(code[i]).lo);
+        em_store(&e, SN_BOOL, em_buf(&e, 2 * i + 1), sn_interval_result(code[i]).hi);
+    }
+    em_end_kernel(&e);
+    sn_jit *jit = sn_jit_create(&t, NULL, &err);
+    LLVMModuleRef mod = em_finish(&e, &err);
+    if (!mod || !sn_jit_compile(jit, mod, NULL, &err)) fail_msg("%s", err.message);
+    void *p = sn_jit_lookup(jit, "parts", &err);
+    sn_kernel_fn *f;
+    memcpy(&f, &p, sizeof f);
+    for (int k = 0; k < 2; k++) { /* queries 0 .. 95, of these 16 .. 31 */
+        uint8_t r[4];
+        int64_t dim[] = {0, 95, 16, 31, k * BLOCK, k * BLOCK + BLOCK - 1};
+        f((void *[]){&r[0], &r[1], &r[2], &r[3]}, dim, NULL, 0, 1);
+        assert_false(r[0]);
+        assert_true(r[1]);
+        assert_int_equal(r[2], k == 0);
+        assert_int_equal(r[3], k == 0);
+    }
+    em_free(&e);
+    sn_jit_destroy(jit);
+    sn_module_free(m);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sound_and_sharp),
-                                       cmocka_unit_test(what_is_decidable),
-                                       cmocka_unit_test(what_a_part_shows)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sound_and_sharp), cmocka_unit_test(what_is_decidable),
+        cmocka_unit_test(what_a_part_shows), cmocka_unit_test(parts_of_a_tile)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
