@@ -400,11 +400,14 @@ static const arg compare_table[] = {
 static const arg_command compare_command = {
     compare_name, "compare two files of records, or the fusion levels of a benchmark",
     "sinter bench compare MODEL|WHAT … measures as sinter bench WHAT does (levels 0 and 4 unless "
-    "--levels\nsays otherwise) and compares the levels; a name that is no benchmark is a model. "
-    "--with OLD.json\ncompares with the records of another commit, machine or set of options. The "
-    "interval is the 95 %\ninterval of the median speed-up; a verdict needs all of it to be 1 % "
-    "away "
-    "from 1.\n",
+    "--levels\nsays otherwise) and compares the levels; a name that is no benchmark is a model. It "
+    "takes the options\nof that benchmark, such as --levels 0,2,4 and --tokens 256. --with "
+    "OLD.json "
+    "compares with the records\nof another commit, machine or set of options. A verdict needs the "
+    "whole "
+    "interval of the speed-up to be\n1 %, or --threshold, away from 1 (faster, slower) or within "
+    "it "
+    "(same); otherwise it is unclear, on a\nbusy machine unreliable.\n",
     compare_table,
     .examples = "sinter bench compare MODEL\n"
                 "sinter bench compare MODEL --levels 4 --weights int8 --with old.json\n"

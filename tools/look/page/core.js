@@ -248,7 +248,7 @@ const Report = (() => {
     const facts = [m.type, m.parameters ? scaled(m.parameters, "").trim() + " parameters" : "", m.random_weights ? "random weights" : "",
       `level ${m.level}`, `target ${m.target}`, `${k.threads} thread${k.threads > 1 ? "s" : ""}`,
       `${m.kernels} kernels in ${digits(m.compile_seconds)} s`, m.sizes ? "sizes " + m.sizes.replace(/,/g, ", ") : "",
-      `machine: ${scaled(k.peak_gflops * 1e9, "FLOP/s")} f32, reads ${scaled(k.read_gbytes * 1e9, "B/s")}`];
+      `machine: ${scaled(k.peak_gflops * 1e9, "FLOP/s")} f32, reads ${scaled(k.read_gbytes * 1e9, "B/s")}`, k.note];
     $("facts").textContent = facts.filter(Boolean).join(" · ");
   }
   function start() {

@@ -37,9 +37,9 @@
       el("td", {}, String(i)), el("td", {class: "t"}, el("span", {class: "chip", style: `background:${familyColour(c.kernel)}`}, c.kernel)),
       el("td", {class: "t wide"}, times > 1 ? c.where.replace(/\d+/, "*") : c.where), el("td", {class: "t"}, c.result),
       el("td", {}, percent(share), el("span", {class: "barbox"}, el("span", {class: "bar", style: `width:${(100 * share / top()).toFixed(1)}%;background:${familyColour(c.kernel)}`}))),
-      el("td", {}, ms === undefined ? "–" : time(ms)), el("td", {}, scaled(c.flop, "")), el("td", {}, scaled(c.bytes, "B")),
-      el("td", {}, ms ? digits(c.flop / seconds / 1e9) : "–"), el("td", {}, ms ? digits(c.bytes / seconds / 1e9) : "–"),
-      el("td", {}, c.roof === undefined ? "–" : percent(c.roof)), el("td", {class: "t wide"}, c.fused + (c.when || "")));
+      el("td", {}, ms === undefined ? "–" : time(ms)), el("td", {}, c.flop ? scaled(c.flop, "") : "–"), el("td", {}, scaled(c.bytes, "B")),
+      el("td", {}, ms && c.flop ? digits(c.flop / seconds / 1e9) : "–"), el("td", {}, ms ? digits(c.bytes / seconds / 1e9) : "–"),
+      el("td", {}, c.roof === undefined ? "–" : percent(c.roof) + (c.above_peak ? " (above the measured peak: the machine was busy)" : "")), el("td", {class: "t wide"}, c.fused + (c.when || "")));
     tr.firstChild.dataset.tip = callText(entry, i);
     tipped(tr.children[1], callText(entry, i));
     tipped(tr.children[2], callText(entry, i));
