@@ -569,7 +569,8 @@ static int measure(int argc, char **argv, bool levels) {
         err = (sn_error){0};
     }
     if (ok || partial) ok = report(&o, &b, &r, levels, &err);
-    bool kernels = ok && levels && !o.json && r.n && !strcmp(kind_of(kind), "model");
+    bool printed = !o.json || strcmp(o.json, "-") != 0; /* tables, beside the records */
+    bool kernels = ok && levels && printed && r.n && !o.gradient && !strcmp(kind_of(kind), "model");
     code = ok ? cmd_finish(c->name) : cmd_fail(c->name, &err);
     if (screen_stopped())
         code = EXIT_STOPPED;

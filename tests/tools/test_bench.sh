@@ -186,7 +186,8 @@ check_compare() {
     grep -q 'nothing to compare' "$tmp/err" || fail "no pairs pass a threshold"
     run 0 kernel softmax --shape 6x32 --levels 4 $quick --with "$tmp/slow.json" --threshold 5
     prints 'native level 4.*faster\|native level 4.*unreliable' # on a busy machine
-    run 0 compare "$(dirname "$0")/../../examples/variants/alibi.c" --tokens 4 --levels 2,4 --no-check $quick
+    run 0 compare "$(dirname "$0")/../../examples/variants/alibi.c" --tokens 4 --levels 2,4 --no-check $quick \
+        --json "$tmp/kernels.json"
     prints 'alibi forward *1x4 *native level 4'
     prints 'kernels of the levels, .*entry forward (T=4,B=1,P=0)' && prints 'calls of gemm' && prints 'their time, µs'
     echo '{"kind":' >"$tmp/bad.json"
