@@ -1,7 +1,9 @@
 /* gradients.c: an entry with the gradients of another one, see gradients.h. */
 #include "frontend/gradients.h"
 #include "frontend/sinter.h"
+#include "runtime/problems.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static sn_node *sum_of(sn_module *m, const sn_binding *o, bool weighted) {
@@ -40,16 +42,26 @@ int sn_entry_gradient(sn_module *m, const sn_entry *e, const char *name, const c
         return -1;
     }
     sn_order below = sum ? sn_topo(m, 1, &sum) : (sn_order){0};
-    int n = 0;
+    int n = 0, names = 0;
+    const char **floats = sn_arena_alloc(m, sizeof *floats * (size_t)(below.n + 1));
     for (int i = 0; i < below.n; i++) {
         sn_node *x = below.node[i];
         const char *called = sn_attr_str(x, SN_A_name, "");
         bool known = x->op == SN_OP_param || x->op == SN_OP_input;
         if (!known || !sn_is_float(x) || (weighted && !strncmp(called, "weights.", 8))) continue;
+        floats[names++] = called;
         if (!wrt || !strcmp(wrt, called)) leaf[n++] = x;
     }
+    floats[names] = NULL;
     if (!n && wrt) {
-        sn_fail(err, SN_ERR_USAGE, "no float parameter or input '%s' in entry '%s'", wrt, e->name);
+        const char *near = sn_nearest_name(wrt, floats);
+        char list[300] = "";
+        for (int i = 0; i < names && !near; i++) {
+            size_t used = strlen(list);
+            snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "; there are ", floats[i]);
+        }
+        sn_fail(err, SN_ERR_USAGE, "no float parameter or input '%s' in entry '%s'%s%s%s%s", wrt,
+                e->name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", list);
         return -1;
     }
     if (!n || !sn_module_ok(m, err)) return -1;

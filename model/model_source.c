@@ -107,8 +107,27 @@ static char *read_all(int fd, size_t *size) {
     return NULL;
 }
 
+/* Removes what does not help: which header includes which, and the definitions of macros. */
+static void trim(char *messages) {
+    const char *line = messages, *end;
+    char *to = messages;
+    bool removing = false;
+    for (; *line; line = end) {
+        end = line + strcspn(line, "\n");
+        end += *end == '\n';
+        char *note = strstr(line, "note: in definition of macro");
+        bool begins = !strncmp(line, "In file included from ", 22) || (note && note < end);
+        removing = begins || (removing && *line == ' ');
+        if (removing) continue;
+        memmove(to, line, (size_t)(end - line));
+        to += end - line;
+    }
+    *to = 0;
+}
+
 /* As many whole lines of the compiler's messages as fit in an error. */
-static bool fail_compile(const char *path, const char *messages, sn_error *err) {
+static bool fail_compile(const char *path, char *messages, sn_error *err) {
+    trim(messages);
     size_t room = sizeof err->message - strlen(path) - 40, n = strlen(messages);
     if (n > room)
         for (n = room; n && messages[n - 1] != '\n';) n--;
@@ -145,7 +164,7 @@ static char *run_command(command *c, const char *path, size_t *size, sn_error *e
         size_t n;
         lseek(messages, 0, SEEK_SET);
         said = read_all(messages, &n);
-        fail_compile(path, said && *said ? said : "the C compiler failed", err);
+        fail_compile(path, said && *said ? said : (char[]){"the C compiler failed"}, err);
         free(text);
         text = NULL;
     }

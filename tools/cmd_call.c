@@ -142,6 +142,20 @@ static bool show(const options *o, run_results *results, int n_result, sn_error 
     return ok;
 }
 
+/* After a run that failed, perhaps because of a size that nobody gave. */
+static bool note_sizes(const sn_module *m, const look_inputs *in, const sn_error *err) {
+    char text[256] = "";
+    for (int i = 0; i < sn_symbol_count(m); i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s%s=%lld", i ? "," : "",
+                 sn_symbol_at(m, i)->name, (long long)in->symbol[i]);
+    }
+    if (err->code == SN_ERR_RANGE && *text)
+        screen_note(NAME, "sizes of the run: %s; --sizes sets those that no array determines",
+                    text);
+    return false;
+}
+
 static bool call(const options *o, lm *m, run_given *given, sn_error *err) {
     static const char gradient_entry[] = "gradient";
     sn_module *mod = m->model.module;
@@ -169,7 +183,7 @@ static bool call(const options *o, lm *m, run_given *given, sn_error *err) {
     ok = s && run_sizes(mod, e, given, 13, 1, false, o->sizes, sizes, sizeof sizes, err) &&
          run_inputs_make(&in, p, name, sizes, given, vocab, err) &&
          run_given_used(given, mod, m->model.type ? m->model.type : "the model", NAME, err) &&
-         run_entry(s, mod, e, &in, false, &results[0], err);
+         (run_entry(s, mod, e, &in, false, &results[0], err) || note_sizes(mod, &in, err));
     if (ok && o->gradient)
         ok = run_entry(s, mod, sn_entry_get(mod, gradient_entry), &in, false, &results[1], err);
     ok = ok && show(o, results, o->gradient ? 2 : 1, err);

@@ -1,16 +1,16 @@
 # man3.awk: a manual page of section 3 from a public header: its doc comments and declarations, in order.
-# awk -v page=sinter-lm -v include=sinter/lm.h -v version=0.1.0 -v names=FILE -f man3.awk HEADER
-# FILE gets the names of the functions, for pages that refer to this one.
+# awk -v page=sinter-lm -v include=sinter/lm.h -v version=0.1.0 -v dir=DIR -f man3.awk HEADER
+# DIR/FUNCTION.3 becomes a short page for each function: its declarations and comment.
 function clean(s) { gsub(/\\/, "\\e", s); gsub(/-/, "\\-", s); return (s ~ /^[.']/) ? "\\&" s : s }
-function text(s,   n, line, i, code) { # the lines of a comment
+function text(s, out,   n, line, i, code) { # the lines of a comment
     n = split(s, line, "\n")
     for (i = 1; i <= n; i++) {
-        if (line[i] ~ /^  / && !code) { print ".nf"; code = 1 }
-        if (line[i] !~ /^  / && code && line[i] != "") { print ".fi"; code = 0 }
-        if (line[i] == "") { if (!code) print ".PP"; else print ".sp"; continue }
-        print clean(line[i])
+        if (line[i] ~ /^  / && !code) { print ".nf" > out; code = 1 }
+        if (line[i] !~ /^  / && code && line[i] != "") { print ".fi" > out; code = 0 }
+        if (line[i] == "") { print (code ? ".sp" : ".PP") > out; continue }
+        print clean(line[i]) > out
     }
-    if (code) print ".fi"
+    if (code) print ".fi" > out
 }
 function head(s,   at, rest) { # the comment that begins the file
     sub(/^[^:]*: */, "", s)
@@ -22,25 +22,40 @@ function head(s,   at, rest) { # the comment that begins the file
     printf ".TH %s 3 \"\" \"sinter %s\" \"Sinter\"\n.SH NAME\n%s \\- %s\n", toupper(page), version, page, clean(s)
     print ".SH LIBRARY\nlibsinter; what deployed programs need is in libsinter_rt, too (pkg\\-config sinter, sinter_rt)"
     printf ".SH SYNOPSIS\n.nf\n#include <%s>\n.fi\n.SH DESCRIPTION\n", include
-    if (rest != "") text(rest)
+    if (rest != "") text(rest, "/dev/stdout")
     began = 1
+}
+function declarations(out,   i) {
+    for (i = 1; i <= n_code; i++) print clean(code[i]) > out
+    print ".fi" > out
+}
+function short_page(f,   out, line, what) {
+    out = dir "/" f ".3"
+    if ((getline line < out) >= 0) { close(out); return } # of another header
+    what = doc == "" ? "see " page "(3)" : doc
+    gsub(/ *\n */, " ", what)
+    if (match(what, /[.:;]( |$)/)) what = substr(what, 1, RSTART - 1)
+    printf ".TH %s 3 \"\" \"sinter %s\" \"Sinter\"\n.SH NAME\n%s \\- %s\n", toupper(f), version, f, clean(what) > out
+    printf ".SH SYNOPSIS\n.nf\n#include <%s>\n.sp\n", include > out
+    declarations(out)
+    if (doc != "") { print ".SH DESCRIPTION" > out; text(doc, out) }
+    printf ".SH \"SEE ALSO\"\n.BR %s (3)\n", page > out
+    close(out)
 }
 function flush_block(   i) {
     if (n_code) {
         print ".PP\n.nf"
-        for (i = 1; i <= n_code; i++) print clean(code[i])
-        print ".fi"
-        if (doc != "") { print ".RS 4"; text(doc); print ".RE" }
-    } else if (doc != "") { print ".PP"; text(doc) }
-    n_code = 0
+        declarations("/dev/stdout")
+        if (doc != "") { print ".RS 4"; text(doc, "/dev/stdout"); print ".RE" }
+    } else if (doc != "") { print ".PP"; text(doc, "/dev/stdout") }
+    for (i = 1; i <= n_names; i++) short_page(name[i])
+    n_code = n_names = 0
     doc = ""
 }
-function add_code(s,   f) {
+function add_code(s) {
     code[++n_code] = s
-    if ((s !~ /^[ #]/ || s ~ /^#define sn_[a-z0-9_]+\(/) && s !~ /^typedef/ && match(s, /sn_[a-z0-9_]+\(/)) {
-        f = substr(s, RSTART, RLENGTH - 1)
-        print f > names
-    }
+    if ((s !~ /^[ #]/ || s ~ /^#define sn_[a-z0-9_]+\(/) && s !~ /^typedef/ && match(s, /sn_[a-z0-9_]+\(/))
+        name[++n_names] = substr(s, RSTART, RLENGTH - 1)
 }
 function comment_line(s) { sub(/^ \* ?/, "", s); sub(/^ \*$/, "", s); return s }
 { sub(/[ \t]+$/, "") }

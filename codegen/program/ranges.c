@@ -175,6 +175,11 @@ static const struct {
     [SN_RANGE_COUNT] = {"the tensor ", TENSOR, " has more than 2^48 elements", NONE, ""},
 };
 
+/* What users call the operation: an argsort of some elements only is made by sn_top_k. */
+static const char *name_of(const sn_node *n) {
+    return n->op == SN_OP_argsort && sn_attr_get(n, SN_A_size) ? "top_k" : sn_ops[n->op].name;
+}
+
 /* "T-5 = -4"; without values "T-5". */
 static void print_dim(const sn_module *m, sn_dim d, const int64_t *symbol, char *buf, size_t size) {
     int at = sn_dim_print(m, d, buf, size);
@@ -208,9 +213,9 @@ void sn_range_print(const sn_range_check *k, const int64_t *symbol, char *buf, s
     const char *file = k->node->loc.file ? k->node->loc.file : "?", *slash = strrchr(file, '/');
     print_part(k, words[k->kind].first, symbol, first);
     print_part(k, words[k->kind].second, symbol, second);
-    snprintf(buf, size, "%s (%s:%d): %s%s%s%s%s", sn_ops[k->node->op].name,
-             slash ? slash + 1 : file, k->node->loc.line, words[k->kind].before, first,
-             words[k->kind].between, second, words[k->kind].after);
+    snprintf(buf, size, "%s (%s:%d): %s%s%s%s%s", name_of(k->node), slash ? slash + 1 : file,
+             k->node->loc.line, words[k->kind].before, first, words[k->kind].between, second,
+             words[k->kind].after);
 }
 
 /* ---- testing ---- */

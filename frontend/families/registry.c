@@ -147,6 +147,11 @@ static bool check_layers(sn_config *c, const sn_weights *w, sn_error *err) {
         "n_layer",        "n_layers",   "num_hidden_layers",  "encoder_layers",
         "decoder_layers", "num_layers", "num_decoder_layers", NULL};
     const int64_t tensors = w ? (int64_t)sn_weights_count(w) : INT64_MAX;
+    if (!tensors)
+        return sn_fail(err, SN_ERR_FILE,
+                       "%s has no tensors: it holds a vocabulary only, which `sinter tokenizer "
+                       "encode %s` uses",
+                       sn_weights_path(w), sn_weights_path(w));
     for (int i = 0; keys[i]; i++) {
         int64_t layers = sn_config_int_or(c, keys[i], 0, 0, 1 << 12);
         if (layers > tensors)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 const import_format import_formats[] = {
     {"ctranslate2", "CTranslate2 model.bin (binary version 2; f32, int8 or int16)",
@@ -70,6 +71,14 @@ static const import_format *find_format(const import_request *r, const char *nam
     }
     sn_mapping m;
     const char *hint = find_hint(r->input);
+    struct stat st;
+    if (!stat(r->input, &st) && S_ISDIR(st.st_mode)) {
+        sn_fail(err, SN_ERR_FILE,
+                "%s: a folder, but import reads one file of another format (%s); a folder with "
+                "config.json and model.safetensors needs no import",
+                r->input, names);
+        return NULL;
+    }
     if (!sn_file_map(r->input, &m, err)) return NULL;
     bool empty = !m.size;
     const import_format *f = format_of(&m);

@@ -44,6 +44,34 @@ static char *find_only_weights(const char *path, bool *several, sn_error *err) {
     return found;
 }
 
+/* Weights of other programs in a folder, which `sinter import` does not read either. */
+static const struct {
+    const char *file, *what;
+} unsupported[] = {{"onnx", "ONNX files"},
+                   {"model.onnx", "an ONNX file"},
+                   {"decoder_model.onnx", "ONNX files"},
+                   {"pytorch_model.bin", "a PyTorch pickle"},
+                   {"pytorch_model.bin.index.json", "PyTorch pickles"},
+                   {"tf_model.h5", "weights of TensorFlow"},
+                   {"flax_model.msgpack", "weights of Flax"}};
+
+static bool fail_weights(const char *path, bool several, sn_error *err) {
+    if (several)
+        return sn_fail(err, SN_ERR_FILE,
+                       "%s: several .safetensors files, but neither " WEIGHTS " nor " INDEX, path);
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+        if (sn_folder_has(path, unsupported[i].file))
+            return sn_fail(err, SN_ERR_FILE,
+                           "%s: no " WEIGHTS " here, but %s (%s), which Sinter does not read: "
+                           "download the safetensors of this model, or make them in PyTorch with "
+                           "save_pretrained",
+                           path, unsupported[i].what, unsupported[i].file);
+    return sn_fail(err, SN_ERR_FILE,
+                   "%s: no " WEIGHTS " here; `sinter import` makes a model folder from other "
+                   "formats",
+                   path);
+}
+
 static char *find_weights(const char *path, sn_error *err) {
     bool several = false;
     sn_error local = {0};
@@ -53,11 +81,7 @@ static char *find_weights(const char *path, sn_error *err) {
     if (local.code)
         sn_fail(err, local.code, "%s", local.message);
     else if (!p)
-        sn_fail(err, SN_ERR_FILE,
-                several ? "%s: several .safetensors files, but neither " WEIGHTS " nor " INDEX
-                        : "%s: no " WEIGHTS " here; `sinter import` makes a model folder from "
-                          "other formats",
-                path);
+        fail_weights(path, several, err);
     return p;
 }
 

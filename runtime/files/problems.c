@@ -38,7 +38,7 @@ const char *sn_printable(char *buf, size_t size, const char *s) {
 
 /* ---- the nearest name ---- */
 
-enum { MAX_WORD = 32 };
+enum { MAX_WORD = 64 };
 
 /* Edit distance with insertions, deletions, substitutions and swaps of adjacent characters (optimal
  * string alignment); a large number for long words. */
@@ -64,7 +64,11 @@ const char *sn_nearest_name(const char *word, const char *const *list) {
     const char *found = NULL;
     for (; *list; list++) {
         bool begins = n > 1 && !strncmp(word, *list, (size_t)n);
+        int common = 0;
+        while (word[common] && word[common] == (*list)[common]) common++;
+        bool stem = common > 3 && common >= n - 1; /* "entry" and "entries" */
         int d = begins ? 1 : distance_between(word, *list);
+        if (stem && d >= best) d = best - 1;
         if (d >= best) continue;
         best = d;
         found = *list;

@@ -207,9 +207,11 @@ static float check_logits(const float *logits, size_t n, sn_error *err) {
     }
     for (i = 0; any && i < n; i++)
         if (!(logits[i] < INFINITY)) {
-            sn_fail(err, SN_ERR_RANGE,
-                    "sample: logit of token %zu is %f (check_nan finds the operation)", i,
-                    (double)logits[i]);
+            sn_fail(
+                err, SN_ERR_RANGE,
+                "sample: the logit of token %zu is %s (--check-nan, or check_nan of sn_options, "
+                "names the operation)",
+                i, logits[i] == INFINITY ? "infinite" : "NaN");
             return -INFINITY;
         }
     if (best == -INFINITY) sn_fail(err, SN_ERR_RANGE, "sample: all %zu logits are -infinity", n);

@@ -128,12 +128,14 @@ done
 grep -q '^.fBperplexity.fR (number)' "$prefix/share/man/man1/sinter-eval.1"
 # the library: a page for each public header, and one for each function
 grep -q '^sn_program .sn_compile(sn_module' "$prefix/share/man/man3/sinter-compile.3"
-grep -q 'so man3/sinter-compile.3' "$prefix/share/man/man3/sn_compile.3"
-grep -q 'so man3/sinter-ops.3' "$prefix/share/man/man3/sn_softmax.3"
+grep -q '^.BR sinter-compile (3)' "$prefix/share/man/man3/sn_compile.3"
+grep -q '^.BR sinter-ops (3)' "$prefix/share/man/man3/sn_softmax.3"
+grep -q '^#define sn_attention(' "$prefix/share/man/man3/sn_attention.3"
+[ "$(wc -l <"$prefix/share/man/man3/sn_attention.3")" -lt 40 ]
 grep -q 'include <sinter/sinter.h>' "$prefix/share/man/man3/libsinter.3"
 grep -q -- 'embed.-weights' "$prefix/share/man/man1/sinter-compile.1"
 if command -v groff >/dev/null 2>&1; then
-    for page in "$prefix"/share/man/man1/*.1 "$prefix"/share/man/man3/*sinter*.3; do
+    for page in "$prefix"/share/man/man1/*.1 "$prefix"/share/man/man3/*sinter*.3 "$prefix"/share/man/man3/sn_a*.3; do
         groff -man -ww -z -Tutf8 -Kutf8 "$page" 2>&1 | grep -v 'cannot' >"$tmp/log" || :
         if [ -s "$tmp/log" ]; then cat "$tmp/log"; exit 1; fi
     done

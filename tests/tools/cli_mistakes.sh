@@ -6,6 +6,7 @@ check_mistakes() {
     # a value that means "as in the config" is no value of the option
     refused 2 'rate is .-0.5.; allowed: a number from 0' train "$tmp/model" -o "$tmp/x" --rate -0.5
     refused 2 'zero is .-1.; allowed: an integer from 0 to 3' train "$tmp/model" -o "$tmp/x" --zero -1
+    refused 2 'did you mean --entries' compile "$tmp/model" --entry forward
     # options that would have no effect
     refused 2 'does not sample' generate "$tmp/model" -p x --beams 2 --temperature 0.5
     refused 2 'does not sample' generate "$tmp/model" -p x --beams 2 --top-k 4
@@ -15,6 +16,11 @@ check_mistakes() {
     refused 1 "give its file, $tmp/one/m.bin" generate "$(mkdir "$tmp/one" && cp "$stories" "$tmp/one/m.bin" && echo "$tmp/one")"
     : >"$tmp/empty.gguf"
     refused 1 'empty.gguf: the file is empty' generate "$tmp/empty.gguf"
+    # weights of other programs: the message does not send to import, which does not read them either
+    mkdir -p "$tmp/other/onnx"
+    echo '{"model_type": "gpt2"}' >"$tmp/other/config.json"
+    refused 1 'no model.safetensors here, but ONNX files (onnx), which Sinter does not read' generate "$tmp/other"
+    refused 1 'other: a folder, but import reads one file of another format' import "$tmp/other" -o "$tmp/imported"
     # sizes
     refused 1 'sizes: T = 0 is outside 1..512' explain "$tmp/model" --sizes T=0
     refused 2 "no dimension 'Q'; it has: T, B, P" explain "$tmp/model" --sizes Q=1
@@ -29,6 +35,11 @@ check_mistakes() {
     wrong "w.c:4: sn_scope_push: the scope 'a.b' is still open" 'sn_scope_push(m, "a"); sn_scope_push(m, "b"); sn_output("y", sn_scalar(m, SN_F32, 1));'
     wrong "model 'w' crashed (SIGABRT), after its call at .*w.c:4" 'sn_output("y", sn_scalar(m, SN_F32, 1)); extern int raise(int); raise(6);' 134
     printf '#include <sinter/models.h>\nSN_MODEL(m, o) {\n(void)o; sn_entry_begin(m, "f");\nsn_output("y", sn_scalar(m, SN_F32, 1));\n}\n' >"$tmp/w.c"
+    # the first line of the compiler is the user's: neither the headers nor the definition of a macro
+    { echo '#include "small.h"'; echo 'SN_MODEL(m, o) { sn_tensor x = sn_scalar(m, SN_F32, o != 0); (void)sn_attention(x, x, x, .causl = true); }'; } >"$tmp/typo.c"
+    cp "$source/examples/variants/small.h" "$tmp"
+    refused 2 "typo.c:2:.*no member named .*causl.*did you mean .*causal" run "$tmp/typo.c"
+    grep -q 'In file included\|in definition of macro' "$tmp/err" && fail 'the message names headers'
     refused 2 "no entries that predict the next token: sn_decoder_entries" run "$tmp/w.c" generate -p x
     refused 2 "a command comes before its options: sinter run $tmp/w.c check" run "$tmp/w.c" --level 0 check
     run 0 run --help

@@ -3,6 +3,7 @@
 #include "codegen/program/program.h"
 #include "model/import/npz.h"
 #include "runtime/cli/screen.h"
+#include "runtime/problems.h"
 #include "runtime/rng.h"
 
 #include <math.h>
@@ -120,6 +121,36 @@ static bool reads(sn_module *m, const sn_entry *e, const char *input) {
     return false;
 }
 
+typedef struct known_names { /* of inputs and parameters */
+    const char *name[256];
+    int n;
+    char text[200]; /* the inputs, "a, b" */
+} known_names;
+
+static void know(known_names *k, const sn_node *x) {
+    const char *name = sn_attr_str(x, SN_A_name, "");
+    if ((x->op != SN_OP_input && x->op != SN_OP_param) || *name == '@') return;
+    for (int i = 0; i < k->n; i++)
+        if (!strcmp(k->name[i], name)) return;
+    if (k->n == 255) return;
+    k->name[k->n++] = name;
+    size_t used = strlen(k->text);
+    if (x->op == SN_OP_input)
+        snprintf(k->text + used, sizeof k->text - used, "%s%s", used ? ", " : "", name);
+}
+
+static bool fail_unknown(sn_module *m, const char *model, const char *name, sn_error *err) {
+    known_names k = {.n = 0};
+    for (int i = 0; i < sn_entry_count(m); i++) {
+        sn_order order = sn_entry_topo(m, sn_entry_at(m, i));
+        for (int a = 0; a < order.n; a++) know(&k, order.node[a]);
+    }
+    const char *near = sn_nearest_name(name, k.name);
+    return sn_fail(err, SN_ERR_USAGE, "%s has no input or parameter '%s'%s%s%s; its inputs: %s",
+                   model, name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
+                   *k.text ? k.text : "none");
+}
+
 bool run_given_used(const run_given *g, sn_module *m, const char *model, const char *command,
                     sn_error *err) {
     for (int i = 0; i < g->n; i++) {
@@ -128,11 +159,7 @@ bool run_given_used(const run_given *g, sn_module *m, const char *model, const c
         if (v->used) continue;
         for (int k = 0; k < sn_entry_count(m) && !reader; k++)
             if (reads(m, sn_entry_at(m, k), v->name)) reader = sn_entry_at(m, k);
-        if (!reader)
-            return sn_fail(err, SN_ERR_USAGE,
-                           "%s has no input or parameter '%s' (`sinter inspect` lists "
-                           "inputs)",
-                           model, v->name);
+        if (!reader) return fail_unknown(m, model, v->name, err);
         if (!v->of_archive)
             return sn_fail(err, SN_ERR_USAGE,
                            "nothing reads the input '%s' here; entry '%s' does: --entry %s",
@@ -167,6 +194,20 @@ static void store(sn_dtype t, void *to, int64_t i, double v) {
                        : t == SN_BF16 || t == SN_F16 ? (const void *)&half
                                                      : (const void *)&wide; /* little-endian */
     memcpy(at, from, sn_dtype_size(t));
+}
+
+/* Integers are given as integers that the type holds. */
+static bool range_fits(const struct run_value *v, sn_dtype t, sn_error *err) {
+    const double ends[] = {v->lo, v->hi};
+    for (int i = 0; i < 2 && !sn_dtype_is_float(t); i++) {
+        int64_t held = 0;
+        bool whole = ends[i] == floor(ends[i]) && fabs(ends[i]) < 0x1p62;
+        if (whole) store(t, &held, 0, ends[i]);
+        if (!whole || sn_dtype_load(t, &held, 0) != ends[i])
+            return sn_fail(err, SN_ERR_RANGE, "'%s' is %s, which cannot hold %.9g", v->name,
+                           sn_dtype_name(t), ends[i]);
+    }
+    return true;
 }
 
 static void fill_range(const char *name, const struct run_value *v, sn_dtype t, void *data,
@@ -216,6 +257,7 @@ static bool fill_given(run_given *g, const char *name, sn_dtype t, int rank, con
     if (v) v->used = true;
     if (!v || v->random) return false;
     if (v->array.data) return convert(v, t, rank, shape, data, err);
+    if (!range_fits(v, t, err)) return false;
     fill_range(name, v, t, data, n);
     return true;
 }
@@ -284,13 +326,66 @@ void run_params_free(run_params *p) {
 
 /* ---- sizes and inputs ---- */
 
-/* The sizes of given arrays, where an axis is a symbol. */
+typedef struct taken { /* sizes of symbols from given arrays */
+    int64_t value[LOOK_SYMBOLS];
+    const char *from[LOOK_SYMBOLS]; /* name of the array; NULL: not known yet */
+    sn_error *err;
+} taken;
+
+/* The only unknown symbol of d; -1: none; -2: several. */
+static int unknown_of(const sn_module *m, sn_dim d, const taken *t) {
+    int found = -1;
+    for (int i = 0; i < sn_dim_terms(m, d); i++) {
+        const uint8_t *exponent;
+        sn_dim_term(m, d, i, &exponent);
+        for (int s = 0; s < sn_symbol_count(m) && s < LOOK_SYMBOLS; s++)
+            if (exponent[s] && !t->from[s] && found != s) found = found == -1 ? s : -2;
+    }
+    return found;
+}
+
+/* Axis a of an input is d, and `size` is given: the symbol in it follows (16*C = 208: C = 13). */
+static bool take_size(const sn_module *m, const struct run_value *v, int a, sn_dim d, taken *t) {
+    char dim[64];
+    int64_t size = v->array.shape[a];
+    int s = unknown_of(m, d, t);
+    sn_dim_print(m, d, dim, sizeof dim);
+    if (s == -2) return true; /* --sizes, or an error where the array is converted */
+    if (s == -1) {
+        int64_t is = sn_dim_eval(m, d, t->value);
+        int of = sn_symbol_find(m, dim);
+        if (is == size) return true;
+        if (of < 0 || !strcmp(t->from[of], v->name))
+            return sn_fail(t->err, SN_ERR_SHAPE, "axis %d of '%s' is %s = %lld, but %lld is given",
+                           a, v->name, dim, (long long)is, (long long)size);
+        return sn_fail(t->err, SN_ERR_SHAPE,
+                       "arrays disagree about %s: '%s' says %lld, but axis %d of '%s' says %lld",
+                       dim, t->from[of], (long long)is, a, v->name, (long long)size);
+    }
+    const sn_symbol *x = sn_symbol_at(m, s);
+    enum { MOST = 1 << 24 };
+    int64_t end = x->hi < x->lo + MOST ? x->hi : x->lo + MOST;
+    bool alone = sn_symbol_find(m, dim) == s; /* whose bounds are checked with all sizes */
+    if (alone) t->value[s] = size;
+    for (int64_t n = x->lo; !alone && n <= end && !t->from[s]; n++) {
+        t->value[s] = n;
+        if (sn_dim_eval(m, d, t->value) == size) t->from[s] = v->name;
+    }
+    if (!alone && !t->from[s])
+        return sn_fail(t->err, SN_ERR_SHAPE,
+                       "axis %d of '%s' is %s, which is %lld for no %s in %lld..%lld", a, v->name,
+                       dim, (long long)size, x->name, (long long)x->lo, (long long)x->hi);
+    t->from[s] = v->name;
+    return true;
+}
+
+/* The sizes that follow from given arrays: from axes that are one symbol, then from others. */
 static bool sizes_of_given(const sn_module *m, const sn_entry *e, const run_given *g, char *text,
                            size_t size, sn_error *err) {
     sn_order order = sn_entry_topo((sn_module *)(uintptr_t)m, e);
-    size_t used = strlen(text);
-    for (int i = 0; i < order.n; i++) {
-        const sn_node *in = order.node[i];
+    taken t = {.err = err};
+    for (int i = 0; i < 2 * order.n; i++) {
+        const sn_node *in = order.node[i % order.n];
         const struct run_value *v =
             in->op == SN_OP_input ? find_given(g, sn_attr_str(in, SN_A_name, "")) : NULL;
         if (!v || !v->array.data) continue;
@@ -300,11 +395,16 @@ static bool sizes_of_given(const sn_module *m, const sn_entry *e, const run_give
         for (int a = 0; a < in->rank; a++) {
             char dim[64];
             sn_dim_print(m, in->shape[a], dim, sizeof dim);
-            if (sn_symbol_find(m, dim) >= 0 && used + 100 < size)
-                used += (size_t)snprintf(text + used, size - used, "%s%s=%lld", used ? "," : "",
-                                         dim, (long long)v->array.shape[a]);
+            bool alone = sn_symbol_find(m, dim) >= 0, constant = in->shape[a] >= 0;
+            if (alone == (i >= order.n) || constant) continue;
+            if (!take_size(m, v, a, in->shape[a], &t)) return false;
         }
     }
+    size_t used = strlen(text);
+    for (int s = 0; s < sn_symbol_count(m) && s < LOOK_SYMBOLS && used + 100 < size; s++)
+        if (t.from[s])
+            used += (size_t)snprintf(text + used, size - used, "%s%s=%lld", used ? "," : "",
+                                     sn_symbol_at(m, s)->name, (long long)t.value[s]);
     return true;
 }
 

@@ -26,7 +26,7 @@ prints '^double  *gradients .*[0-9]e-[0-9]*$'
 prints '^7 checks, 0 failed$'
 run 0 run "$tmp/plain.c" check --levels 4 --no-gradients --no-threads --sizes N=3 --json
 prints '^{"entry": "double", "of": "results", "check": "level 4", "error": [0-9.e-]*, "limit": [0-9.e-]*, "holds": true}$'
-refused 2 "no input or parameter 'nobody'" check "$tmp/plain.c" --levels 4 -i nobody=1
+refused 2 "no input or parameter 'nobody'; its inputs: features, ids, factor$" check "$tmp/plain.c" --levels 4 -i nobody=1
 refused 2 "there is no entry 'none'" check "$tmp/plain.c" --entry none
 
 # what is wrong is found: a decode that adds 0.01, an operation without a gradient
@@ -150,6 +150,36 @@ run 0 call "$tmp/plain.c" --checkpoint "$tmp/part.safetensors" -i ids=1 -i table
 refused 1 'has no array' call "$tmp/plain.c" -i "features=$tmp/a.npz:z"
 refused 2 'write NAME=FILE.npy' call "$tmp/plain.c" -i features
 refused 2 "gives 'ids' twice" call "$tmp/plain.c" -i ids=1 -i ids=2
+
+# names that are nearly right; numbers that an integer cannot hold
+refused 2 "no input or parameter 'table.wieght'; did you mean 'table.weight'?; its inputs: features, ids" call "$tmp/plain.c" -i table.wieght=1
+refused 2 "did you mean 'features'?" call "$tmp/plain.c" --gradient featrues
+refused 2 "'y' in entry 'double'; there are features, factor, bias" call "$tmp/plain.c" --gradient y
+refused 1 "'ids' is i32, which cannot hold 1.5" call "$tmp/plain.c" -i ids=1.5
+refused 1 "'ids' is i32, which cannot hold 3e+09" call "$tmp/plain.c" -i ids=0..3e9
+# sizes follow from arrays, also where an axis is more than a symbol; two arrays may disagree
+cat >"$tmp/chunks.c" <<'END'
+#include <sinter/models.h>
+SN_MODEL(m, o) {
+    (void)o;
+    sn_dim C = sn_symbol(m, "C", 1, 128), N = sn_symbol(m, "N", 1, 128);
+    sn_entry_begin(m, "forward");
+    sn_output("y", sn_neg(sn_input(m, "x", SN_F32, sn_dim_mul(m, C, 16), N)));
+    sn_output("z", sn_neg(sn_input(m, "z", SN_F32, N)));
+    sn_output("top", sn_top_k(sn_input(m, "w", SN_F32, N), 3, NULL));
+}
+END
+run 0 call "$tmp/chunks.c" --sizes C=3,N=5 -o "$tmp/five.npz"
+prints '^y \[48,5\]'
+run 0 call "$tmp/chunks.c" -i "x=$tmp/five.npz:y"
+prints '^y \[48,5\]'
+prints '^z \[5\]'
+run 0 call "$tmp/chunks.c" --sizes C=1,N=7 -o "$tmp/seven.npz"
+refused 1 "arrays disagree about N: 'x' says 5, but axis 0 of 'z' says 7" call "$tmp/chunks.c" -i "x=$tmp/five.npz:y" -i "z=$tmp/seven.npz:z"
+run 0 call "$tmp/plain.c" --sizes N=17 -o "$tmp/odd.npz"
+refused 1 "axis 0 of 'x' is 16\*C, which is 17 for no C in 1..128" call "$tmp/chunks.c" -i "x=$tmp/odd.npz:y"
+refused 1 'top_k (chunks.c:8): the end 3 exceeds N = 2' call "$tmp/chunks.c" --sizes N=2
+says 'sizes of the run: C=13,N=2; --sizes sets'
 
 # bench: sizes of any name
 run 0 bench model "$tmp/plain.c" --sizes N=7 --levels 4 --rounds 5 --seconds 0.0001
