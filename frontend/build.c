@@ -462,6 +462,12 @@ bool front_assigned(sn_tensor state) {
     return false;
 }
 
+sn_tensor sn_accept_unfused_at(sn_loc at, sn_tensor x) {
+    FRONT_ENTER("sn_accept_unfused", x);
+    sn_module_accept(x->m, x, at);
+    return x;
+}
+
 sn_tensor sn_name_at(sn_loc at, sn_tensor x, const char *fmt, ...) {
     FRONT_ENTER("sn_name", x);
     sn_entry *e = current_entry(x->m, "sn_name");

@@ -174,9 +174,14 @@ sn_tensor sn_uniform_at(sn_loc, sn_tensor rng, const sn_dim *shape);
 /* Gives x a name (scope, then a printf format) under which it can be read out; returns x. Costs
  * nothing unless sn_options.taps requests it. */
 #define sn_name(x, ...) sn_name_at(SN_HERE, x, __VA_ARGS__)
+/* Accepts that the operations of the line that made x (for a result of sn_scan: of the line of the loop) are not
+ * fused where `explain` says `not fused`: it says `accepted`, and strict fusion lets them pass, at every level and in
+ * every entry. Returns x. If nothing in that line is unfused, a note says so. */
+#define sn_accept_unfused(x) sn_accept_unfused_at(SN_HERE, x)
 void sn_entry_begin_at(sn_loc, sn_module *m, const char *name);
 void sn_output_at(sn_loc, const char *name, sn_tensor x);
 void sn_assign_at(sn_loc, sn_tensor state, sn_tensor x);
+sn_tensor sn_accept_unfused_at(sn_loc, sn_tensor x);
 sn_tensor sn_name_at(sn_loc, sn_tensor x, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

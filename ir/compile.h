@@ -76,6 +76,10 @@ typedef struct sn_options {
     const char *const *taps;
     int n_taps;
     bool strict_fusion; /* it is an error if an op that should have been fused was not */
+    /* With strict_fusion: lines, "FILE:LINE,FILE:LINE", whose operations may be unfused, as with
+     * sn_accept_unfused; a name of a file without folders stands for files of this name in all
+     * folders. It is an error if nothing in such a line is unfused. NULL: none. */
+    const char *accept;
     /* Where several kernels are possible, measure them and take the fastest, unless the disk cache
      * holds a choice for these sizes; the cache must be usable. Adds seconds to compilation.
      * Choices in the cache are also used without this option. */

@@ -181,6 +181,13 @@ typedef struct sn_note {
 void sn_module_note(sn_module *m, const sn_node *about, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int sn_module_notes(const sn_module *m, const sn_note **list); /* returns their number */
+/* That nothing in x's line is fused is accepted, as the user says at `at`. */
+typedef struct sn_accepted {
+    const sn_node *x;
+    sn_loc at;
+} sn_accepted;
+void sn_module_accept(sn_module *m, const sn_node *x, sn_loc at);
+int sn_module_accepted(const sn_module *m, const sn_accepted **list); /* returns their number */
 void sn_module_set_loc(sn_module *m, sn_loc loc); /* location of the nodes created next */
 sn_loc sn_module_loc(const sn_module *m);
 /* An operation whose operands are all NULL has no module for its error. The first one since this

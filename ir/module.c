@@ -100,6 +100,17 @@ int sn_module_notes(const sn_module *m, const sn_note **list) {
     return m->n_note;
 }
 
+void sn_module_accept(sn_module *m, const sn_node *x, sn_loc at) {
+    m->accepted =
+        sn_arena_grow(m, m->accepted, sizeof *m->accepted, m->n_accepted, &m->cap_accepted);
+    m->accepted[m->n_accepted++] = (sn_accepted){x, at};
+}
+
+int sn_module_accepted(const sn_module *m, const sn_accepted **list) {
+    *list = m->accepted;
+    return m->n_accepted;
+}
+
 sn_node *sn_module_fail(sn_module *m, sn_code code, const char *fmt, ...) {
     if (m->error.code) return m->error_node;
     char text[sizeof m->error.message];

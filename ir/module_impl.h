@@ -63,6 +63,8 @@ struct sn_module {
     struct sn_dims dims;
     sn_note *note; /* [n_note] */
     int n_note;
+    sn_accepted *accepted; /* [n_accepted] */
+    int n_accepted, cap_accepted;
     void *frontend;     /* the frontend's state; arena memory */
     sn_node **replaced; /* [2 n_replaced] pairs: a node, and the node that replaces it */
     int n_replaced;

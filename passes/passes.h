@@ -21,8 +21,9 @@ typedef struct sn_pass_options {
     const char *weights; /* "bf16", "int8", "int4", "stored"; NULL: f32 */
     const sn_keep *keep; /* [n_keep] matrices that need more bits */
     int n_keep;
-    bool int8_compute; /* linear maps of int8 weights are products of integers */
-    const char *cache; /* of keys and values: "bf16", "int8"; NULL: as declared */
+    const char *accept; /* sn_options.accept */
+    bool int8_compute;  /* linear maps of int8 weights are products of integers */
+    const char *cache;  /* of keys and values: "bf16", "int8"; NULL: as declared */
     /* "bf16": type in which training stores activations for its backward part; NULL: f32 */
     const char *precision;
     bool history;             /* keeps the graph after every pass that changed it, for reports */
@@ -98,6 +99,10 @@ bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o);
 
 void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed, const char *fmt,
                    ...) __attribute__((format(printf, 5, 6)));
+/* Whether it is a missed fusion that the user accepts. */
+bool sn_remark_is_accepted(const sn_passes *p, const sn_remark *r);
+/* Adds notes on what is accepted in vain by the model. False and a failed module: by sn_pass_options.accept. */
+bool sn_remarks_settle(sn_passes *p);
 /* Bit i: entry i computes n, or may. The last bit stands for all entries from there on. */
 uint64_t sn_entries_of(sn_passes *p, const sn_node *n);
 /* The same bits for the entry of this number. */

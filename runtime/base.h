@@ -75,7 +75,8 @@ typedef enum sn_code {
     SN_ERR_RANGE,  /* a value out of range: token, length, position */
     SN_ERR_MEMORY, /* out of memory */
     SN_ERR_TARGET, /* not supported by this CPU or target */
-    SN_ERR_INTERNAL
+    SN_ERR_INTERNAL,
+    SN_ERR_UNFUSED /* strict fusion: an operation that should have been fused was not */
 } sn_code;
 
 typedef struct sn_error {

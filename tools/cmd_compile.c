@@ -19,7 +19,7 @@
 typedef struct options {
     cmd_model model;
     const char *dir, *name, *target, *entries, *threads, *weights, *compute, *cache, *cache_dir,
-        *off, *cc, *train;
+        *off, *accept, *cc, *train;
     int64_t level, beams, sequences, slices;
     bool list_targets, archive, shared, embed, exe, is_static, strict;
 } options;
@@ -73,6 +73,7 @@ static const arg table[] = {
     {"off", 0, ARG_TEXT, AT(off), "PASS,…", NULL, 0, 0, "passes to disable"},
     {"strict", 0, ARG_FLAG, AT(strict), NULL, NULL, 0, 0,
      "fail if an expected fusion did not happen: where explain says `not fused`"},
+    CMD_ACCEPT_ARG(AT(accept)),
     {0},
 };
 
@@ -169,6 +170,7 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     eo.compile.cache = o->cache;
     eo.compile.passes = o->off;
     eo.compile.strict_fusion = o->strict;
+    eo.compile.accept = o->accept;
     eo.compile.backend = "native";
     eo.compile.cache_dir = o->cache_dir;
     eo.compile.advance = cmd_advance;

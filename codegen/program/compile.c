@@ -104,6 +104,7 @@ static bool pass_options(compiler *c) {
                             .precision = precision,
                             .cache = cache,
                             .source = o->source,
+                            .accept = o->strict_fusion ? o->accept : NULL,
                             .history = o->keep_stages,
                             .constant_params = true};
     if (o->passes) { /* "-name,-name" */
@@ -182,8 +183,10 @@ static bool stage_strict(compiler *c) {
     const sn_passes *p = &c->p->passes;
     for (int i = 0; c->o->strict_fusion && i < p->n_remark; i++) {
         const sn_remark *r = &p->remark[i];
-        if (r->missed)
-            return sn_fail(c->err, SN_ERR_USAGE, "%s:%d: not fused (strict): %s",
+        if (r->missed && !sn_remark_is_accepted(p, r))
+            return sn_fail(c->err, SN_ERR_UNFUSED,
+                           "%s:%d: not fused (strict): %s. To accept it: --accept FILE:LINE, or "
+                           "sn_accept_unfused of the line's result",
                            r->node->loc.file ? r->node->loc.file : "?", r->node->loc.line, r->text);
     }
     return true;

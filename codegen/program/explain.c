@@ -65,11 +65,14 @@ static void add_choice(lines *l, const sn_choice *q) {
 
 static void add_remark(lines *l, const sn_remark *r) {
     sn_module *m = l->p->m;
+    const char *kind = !r->missed                                ? "note"
+                       : sn_remark_is_accepted(&l->p->passes, r) ? "accepted"
+                                                                 : "not fused";
     const char *place = r->node->loc.file
                             ? sn_arena_printf(m, "%s:%d: ", r->node->loc.file, r->node->loc.line)
                             : "";
-    add_line(l, sn_arena_printf(m, "%s %s: %s%s: %s", r->missed ? "not fused," : "note,", r->pass,
-                                place, sn_ops[r->node->op].name, r->text));
+    add_line(l, sn_arena_printf(m, "%s, %s: %s%s: %s", kind, r->pass, place,
+                                sn_ops[r->node->op].name, r->text));
 }
 
 static void collect_remarks(void *ctx) {

@@ -20,7 +20,9 @@ enum {
     BF16_BETWEEN = 256,
     INT8_COMPUTE = 512,
     WIDE_WEIGHTS = 1024,
-    PLAN = 2048
+    PLAN = 2048,
+    ACCEPT = 4096,
+    LENIENT = 8192
 };
 
 static const struct {
@@ -42,6 +44,8 @@ static const struct {
                     "native, or leave tune out"},
     {STRICT | LEVEL_0,
      "strict fusion at level 0: that level fuses nothing; use level 1 to 4, or omit strict fusion"},
+    {ACCEPT | LENIENT,
+     "accept without strict fusion: it says what that lets pass; add strict fusion, or omit it"},
     {AHEAD | ONEDNN,
      "backend 'onednn' ahead of time: a deployed program has no oneDNN; choose native"},
     {AHEAD | TUNE, "tune ahead of time: nothing is run, so nothing is measured; tune a session of "
@@ -132,7 +136,8 @@ static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) 
     if (o->precision && strcmp(o->precision, "f32")) facts |= BF16_BETWEEN;
     if (o->tune) facts |= TUNE;
     if (sn_cache_is_off(o->cache_dir)) facts |= NO_CACHE;
-    if (o->strict_fusion) facts |= STRICT;
+    facts |= o->strict_fusion ? STRICT : LENIENT;
+    if (o->accept) facts |= ACCEPT;
     if (!sn_level_fuses(sn_level_or_highest(o->level))) facts |= LEVEL_0;
     if (o->check_nan || o->check_index) facts |= CHECKED;
     if (o->plan_only) facts |= PLAN;

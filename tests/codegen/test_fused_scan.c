@@ -338,6 +338,48 @@ static void remarks(void **state) {
     expect_remark(crossed_step, "the loop is several kernels: `reduce_sum` (test_fused_scan.c:");
 }
 
+/* What compiling strictly says of a loop of several kernels, and of one line that may be. */
+static sn_code compile_strictly(bool accepts, const char *line, char **text) {
+    sn_error err = {0};
+    sn_module *m = sn_module_new("strict");
+    sn_entry_begin(m, "main");
+    sn_tensor x = sn_input(m, "x", SN_F32, B, T, C), h = sn_input(m, "h", SN_F32, B, C),
+              w = sn_input(m, "w", SN_F32, C, C);
+    sn_tensor y = sn_scan(.carry = {h}, .x = {x}, .axis = 1, .body = product_step, .user = &w).y[0];
+    sn_output("y", accepts ? sn_accept_unfused(y) : y);
+    sn_output("z", line && !*line ? sn_accept_unfused(sn_tanh(x)) : sn_tanh(x));
+    sn_options o = sn_options_default();
+    o.plan_only = o.strict_fusion = true;
+    o.accept = line && *line ? line : NULL;
+    sn_program *p = sn_compile(m, &o, &err);
+    *text = p ? explain_text(p, "main") : strdup(err.message);
+    sn_program_free(p);
+    sn_module_free(m);
+    return err.code;
+}
+
+static void expect_strict(bool accepts, const char *line, sn_code code, const char *said) {
+    char *text;
+    assert_int_equal(compile_strictly(accepts, line, &text), code);
+    if (!strstr(text, said)) fail_msg("%s", text);
+    free(text);
+}
+
+static void accepted(void **state) {
+    (void)state;
+    char *text, line[64], *end;
+    assert_int_equal(compile_strictly(false, NULL, &text), SN_ERR_UNFUSED);
+    assert_non_null(end = strstr(text, ": not fused (strict)"));
+    snprintf(line, sizeof line, "%.*s", (int)(end - text), text);
+    const char *name = strrchr(line, '/') ? strrchr(line, '/') + 1 : line;
+    expect_strict(false, name, SN_OK, "accepted, fused_scan");
+    expect_strict(false, "test_fused_scan.c:1", SN_ERR_USAGE, name);
+    expect_strict(false, "scan.c:1", SN_ERR_USAGE, "no line of this name");
+    expect_strict(true, NULL, SN_OK, "accepted, fused_scan");
+    expect_strict(true, "", SN_OK, "nothing in this line is unfused");
+    free(text);
+}
+
 /* Running products, also of zeros, maxima, and what a body combines have gradients. */
 static sn_tensor decayed(sn_tensor before, sn_tensor x, const void *user) {
     (void)user;
@@ -476,8 +518,9 @@ static void running_in_place(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_values),     cmocka_unit_test(right_gradients),
-        cmocka_unit_test(remarks),          cmocka_unit_test(running),
-        cmocka_unit_test(running_in_place), cmocka_unit_test(blocks)};
+        cmocka_unit_test(right_values), cmocka_unit_test(right_gradients),
+        cmocka_unit_test(remarks),      cmocka_unit_test(accepted),
+        cmocka_unit_test(running),      cmocka_unit_test(running_in_place),
+        cmocka_unit_test(blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

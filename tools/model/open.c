@@ -52,6 +52,7 @@ sn_options cmd_options(const cmd_compile *c) {
     o.weights_cache = c->weights_cache ? c->weights_cache : -1;
     o.passes = c->off;
     o.strict_fusion = c->strict;
+    o.accept = c->accept;
     o.check_nan = c->check_nan;
     o.memory_budget = c->budget;
     o.tune = c->tune;

@@ -9,7 +9,7 @@
 /* Options of all commands that compile: rows for a member `compile` of the options struct T. */
 typedef struct cmd_compile {
     int64_t level, threads;
-    const char *backend, *target, *cache_dir, *off, *weights, *compute, *cache;
+    const char *backend, *target, *cache_dir, *off, *accept, *weights, *compute, *cache;
     const char *tune_sizes;
     int64_t budget, weights_cache;
     bool strict, tune, check_nan;
@@ -20,6 +20,9 @@ typedef struct cmd_compile {
      "measure the possible kernels and cache the fastest choice"}, \
     {"tune-sizes", 0, ARG_TEXT, offsetof(T, in tune_sizes), "B=1,T=256", NULL, 0, 0, \
      "sizes for tuned choices; default: the middle of each range"}
+#define CMD_ACCEPT_ARG(at) \
+    {"accept", 0, ARG_TEXT, at, "FILE:LINE,…", NULL, 0, 0, \
+     "with --strict: lines of a model in C whose operations may be unfused, as with sn_accept_unfused"}
 #define CMD_COMPILE_ARGS(T) \
     {"level", 0, ARG_INT, offsetof(T, compile.level), "0..4", "4", 0, 4, "fusion level, 0: one kernel per operation"}, \
     {"backend", 0, ARG_CHOICE, offsetof(T, compile.backend), "auto|native|onednn", "auto", 0, 0, \
@@ -45,7 +48,8 @@ typedef struct cmd_compile {
     {"strict", 0, ARG_FLAG, offsetof(T, compile.strict), NULL, NULL, 0, 0, \
      "the same as --strict-fusion"}, \
     {"strict-fusion", 0, ARG_FLAG, offsetof(T, compile.strict), NULL, NULL, 0, 0, \
-     "fail if an expected fusion did not happen: where explain says `not fused`"}
+     "fail if an expected fusion did not happen: where explain says `not fused`"}, \
+    CMD_ACCEPT_ARG(offsetof(T, compile.accept))
 /* Of commands that run what they compile. */
 #define CMD_CHECK_NAN_ARG(T) \
     {"check-nan", 0, ARG_FLAG, offsetof(T, compile.check_nan), NULL, NULL, 0, 0, \
