@@ -129,7 +129,7 @@ static sn_node *raise_body(sn_raiser *r, sn_node *n) {
             i < first ? add_operand(&d, n->in[i], s.body->arg[i]) : capture(&d, n->in[i], first);
     sn_region_inline(s.body, arg, out);
     const int before = sn_attention_below(n->m, s.body->n_out, out);
-    if (!sn_raise_nodes(r, s.body->n_out, out) || sn_module_error(n->m)->code ||
+    if (!r->raise_nodes(r, s.body->n_out, out) || sn_module_error(n->m)->code ||
         sn_attention_below(n->m, s.body->n_out, out) == before) {
         r->p->n_remark = n_remark;
         return NULL;

@@ -133,13 +133,16 @@ static sn_node **raise_all(sn_raiser *r, int n_root, sn_node *const *root, const
     return made;
 }
 
-bool sn_raise_nodes(const sn_raiser *outside, int n, sn_node **root) {
+static bool raise_nodes(const sn_raiser *outside, int n, sn_node **root) {
     sn_module *m = outside->m;
     bool any = false;
     for (int round = 0, count = 1; round < MAX_ROUNDS && count; round++) {
         size_t bytes = sizeof(uint32_t) * sn_module_node_count(m);
         uint32_t *maximum = sn_arena_alloc(m, bytes);
-        sn_raiser r = {.p = outside->p, .m = m, .for_gradient = outside->for_gradient};
+        sn_raiser r = {.p = outside->p,
+                       .m = m,
+                       .for_gradient = outside->for_gradient,
+                       .raise_nodes = raise_nodes};
         r.of_entry = sn_arena_alloc(m, sizeof *r.of_entry);
         count_in_entry(&r, n, root, sn_arena_alloc(m, bytes), maximum);
         count = 0;
@@ -165,7 +168,7 @@ int sn_pass_raise(sn_passes *p) {
     int n_live, n_root = sn_module_roots(m, NULL, &n_live, false), count = 0;
     sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
     sn_module_roots(m, root, &n_live, false);
-    sn_raiser r = {.p = p, .m = m};
+    sn_raiser r = {.p = p, .m = m, .raise_nodes = raise_nodes};
     uint32_t n_old = sn_module_node_count(m);
     sn_node **made = raise_all(&r, n_root, root, count_uses(&r, NULL), &count);
     if (sn_module_error(m)->code) return count;
@@ -192,7 +195,7 @@ static bool has_better_gradient(sn_module *m, sn_node *loss, sn_node *raised) {
 /* One round; outputs before the gradient count as users, too. */
 static sn_node **raise_below(sn_passes *p, sn_node *loss, int *count) {
     sn_module *m = p->m;
-    sn_raiser r = {.p = p, .m = m, .for_gradient = true};
+    sn_raiser r = {.p = p, .m = m, .for_gradient = true, .raise_nodes = raise_nodes};
     return raise_all(&r, 1, &loss, count_uses(&r, loss), count);
 }
 

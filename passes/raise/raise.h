@@ -18,6 +18,9 @@ typedef struct sn_raiser {
         of_entry; /* [n_entry] those that each entry needs; a value is shared within an entry only */
     int n_entry;
     void *scratch; /* of attention.c, for all of its matches */
+    /* Applies all rules to n nodes by themselves and to what they are computed from, until nothing changes. Whether
+     * anything did. For the body of a loop, whose rule is one of them. */
+    bool (*raise_nodes)(const struct sn_raiser *outside, int n, sn_node **root);
     sn_node *
         *instead;   /* [n_old] by id: what nodes become once the round is over; NULL: themselves */
     uint32_t n_old; /* nodes before this round */
@@ -38,12 +41,6 @@ typedef struct sn_raising {
 extern const sn_raising sn_raise_act[], sn_raise_norm[], sn_raise_softmax[], sn_raise_product[],
     sn_raise_mixed[], sn_raise_attention[], sn_raise_rope[], sn_raise_sink[], sn_raise_recurrence[],
     sn_raise_loop[];
-
-/* ---- raise.c ---- */
-
-/* Applies all rules to n nodes by themselves and to what they are computed from, until nothing changes. Whether
- * anything did. */
-bool sn_raise_nodes(const sn_raiser *outside, int n, sn_node **root);
 
 /* ---- loop.c ---- */
 
