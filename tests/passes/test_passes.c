@@ -26,7 +26,8 @@ static void files(void **state) {
         char *text = file_text(path);
         if (strncmp(text, mark, strlen(mark))) fail_msg("%s: no first line", e->d_name);
         sscanf(text + strlen(mark), "%63s", passes);
-        if (!pass_check(text, passes, 1e-5, why, sizeof why)) fail_msg("%s: %s", e->d_name, why);
+        if (!pass_check(text, passes, 1e-5, false, why, sizeof why))
+            fail_msg("%s: %s", e->d_name, why);
         free(text);
         n++;
     }
@@ -41,7 +42,7 @@ static void check_random(uint64_t seed, const char *passes) {
     char *text = module_text(m);
     sn_module_free(m);
     double tolerance = strstr(text, "f16") ? 0.03 : 1e-4; /* bf16, f16: rounded after every node */
-    if (!pass_check(text, passes, tolerance, why, sizeof why))
+    if (!pass_check(text, passes, tolerance, true, why, sizeof why))
         fail_msg("seed %llu: %s\n%s", (unsigned long long)seed, why, text);
     free(text);
 }

@@ -169,8 +169,8 @@ static void check_random(uint64_t seed) {
     sn_output("y", draw_attention(&g));
     if (sn_module_error(g.m)->code) fail_msg("%s", sn_module_error(g.m)->message);
     char *text = module_text(g.m);
-    bool ok =
-        pass_check(text, passes, 1e-5, why, sizeof why) && pass_run(g.m, passes, why, sizeof why);
+    bool ok = pass_check(text, passes, 1e-5, false, why, sizeof why) &&
+              pass_run(g.m, passes, why, sizeof why);
     char *after = module_text(g.m);
     const char *dot = strstr(text, "= dot"); /* a mask may hide every score: then one is left */
     if (ok && dot && strstr(dot + 1, "= dot") && !strstr(after, "= attention"))

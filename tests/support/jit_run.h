@@ -31,8 +31,8 @@ typedef struct jit_run {
     int n_param;
     double worst;      /* maximum error seen by jit_check so far, relative to 1 + |value| */
     bool single;       /* jit_check compares only with the evaluator in single precision */
-    bool allow_nan;    /* a result that is NaN everywhere is compared, too; else it fails */
-    bool loose;        /* jit_check accepts any infinity or NaN for any other */
+    bool loose;        /* jit_check accepts any infinity or NaN for any other, but ... */
+    bool allow_nan;    /* ... a result that is NaN everywhere only with this: nothing is compared */
     char why[JIT_WHY]; /* after a failure */
 } jit_run;
 

@@ -109,8 +109,8 @@ static bool close_to(double x, double y, double tolerance) {
     return fabs(x - y) <= tolerance * (1 + fabs(x));
 }
 
-static bool compare(int root, const sn_value *x, const sn_value *y, double tolerance, char *why,
-                    size_t size) {
+static bool compare(int root, const sn_value *x, const sn_value *y, double tolerance,
+                    bool allow_nan, char *why, size_t size) {
     bool same = x->dtype == y->dtype && x->rank == y->rank && x->n == y->n &&
                 (!x->rank || !memcmp(x->shape, y->shape, sizeof *x->shape * (size_t)x->rank));
     int64_t nan = 0;
@@ -123,7 +123,7 @@ static bool compare(int root, const sn_value *x, const sn_value *y, double toler
             return false;
         }
     }
-    if (nan > 1 && nan == x->n) {
+    if (!allow_nan && nan > 1 && nan == x->n) {
         snprintf(why, size, "root %d is NaN everywhere: nothing is compared", root);
         return false;
     }
@@ -132,8 +132,8 @@ static bool compare(int root, const sn_value *x, const sn_value *y, double toler
 
 enum { MAX_ROOTS = 256 };
 
-static bool compare_entry(sn_module *a, sn_module *b, int entry, double tolerance, char *why,
-                          size_t size) {
+static bool compare_entry(sn_module *a, sn_module *b, int entry, double tolerance, bool allow_nan,
+                          char *why, size_t size) {
     sn_node *ra[MAX_ROOTS], *rb[MAX_ROOTS];
     int n = list_roots(sn_entry_at(a, entry), ra, MAX_ROOTS);
     if (list_roots(sn_entry_at(b, entry), rb, MAX_ROOTS) != n) {
@@ -150,14 +150,15 @@ static bool compare_entry(sn_module *a, sn_module *b, int entry, double toleranc
             snprintf(why, size, "evaluation %s: %s", x ? "after" : "before",
                      sn_module_error(x ? b : a)->message);
         else
-            ok = compare(i, x, y, tolerance, why, size);
+            ok = compare(i, x, y, tolerance, allow_nan, why, size);
     }
     sn_eval_free(ea);
     sn_eval_free(eb);
     return ok;
 }
 
-bool pass_check(const char *text, const char *passes, double tolerance, char *why, size_t size) {
+bool pass_check(const char *text, const char *passes, double tolerance, bool allow_nan, char *why,
+                size_t size) {
     sn_error err = {0};
     sn_module *a = sn_parse(text, "before", true, &err);
     sn_module *b = a ? sn_parse(text, "after", true, &err) : NULL;
@@ -165,7 +166,7 @@ bool pass_check(const char *text, const char *passes, double tolerance, char *wh
     if (!ok) snprintf(why, size, "%s", err.message);
     ok = ok && pass_run(b, passes, why, size);
     for (int i = 0; ok && i < sn_entry_count(a); i++)
-        ok = compare_entry(a, b, i, tolerance, why, size);
+        ok = compare_entry(a, b, i, tolerance, allow_nan, why, size);
     sn_module_free(a);
     sn_module_free(b);
     return ok;

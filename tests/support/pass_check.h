@@ -10,8 +10,9 @@
 bool pass_run(sn_module *m, const char *passes, char *why, size_t size);
 /* Parses the text twice, runs the passes on one copy and compares every output, assignment and tap
  * of every entry: equal within tolerance * (1 + |x|) where the original is finite; infinities must
- * match; NaN matches anything. Leaves get values in [-2, 2], integers in [0, 4), depending on the
+ * match; NaN matches anything, and a result that is NaN everywhere fails unless allow_nan. Leaves get values in [-2, 2], integers in [0, 4), depending on the
  * name. */
-bool pass_check(const char *text, const char *passes, double tolerance, char *why, size_t size);
+bool pass_check(const char *text, const char *passes, double tolerance, bool allow_nan, char *why,
+                size_t size);
 
 #endif

@@ -17,7 +17,7 @@ char *raise_text(const raise_spelling *s) {
     sn_output("y", s->build(m));
     if (sn_module_error(m)->code) fail_msg("%s: %s", s->name, sn_module_error(m)->message);
     char *before = module_text(m);
-    if (!pass_check(before, passes, 1e-5, why, sizeof why)) fail_msg("%s: %s", s->name, why);
+    if (!pass_check(before, passes, 1e-5, false, why, sizeof why)) fail_msg("%s: %s", s->name, why);
     if (!pass_run(m, passes, why, sizeof why)) fail_msg("%s: %s", s->name, why);
     char *after = module_text(m);
     sn_module_free(m);
