@@ -13,8 +13,6 @@
  * as tokenizer.bin or tokN.bin (N: the vocabulary size). */
 #include "model/import/import.h"
 
-#include <errno.h>
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,9 +194,8 @@ static bool find_tokenizer(const import_request *r, int64_t vocab, char **out, s
     *out = NULL;
     for (int i = 0; i < 2 && !*out; i++) {
         char *p = r->tokenizer ? realpath(r->tokenizer, NULL) : import_beside(r->input, names[i]);
-        if (!p)
-            return sn_fail(err, SN_ERR_FILE, "%s: cannot open: %s",
-                           r->tokenizer ? r->tokenizer : names[i], strerror(errno));
+        if (!p && r->tokenizer) p = strdup(r->tokenizer); /* whoever opens it says what is wrong */
+        if (!p) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", r->input);
         if (r->tokenizer || sn_file_exists(p))
             *out = p;
         else

@@ -60,7 +60,8 @@ static int distance_between(const char *a, const char *b) {
 }
 
 const char *sn_nearest_name(const char *word, const char *const *list) {
-    int n = (int)strlen(word), best = n < 4 ? 2 : (n + 1) / 3 + 1; /* else no typing error */
+    int n = (int)strlen(word), limit = n < 4 ? 2 : (n + 1) / 3 + 1,
+        best = limit; /* of typing errors */
     const char *found = NULL;
     for (; *list; list++) {
         bool begins = n > 1 && !strncmp(word, *list, (size_t)n);
@@ -68,7 +69,7 @@ const char *sn_nearest_name(const char *word, const char *const *list) {
         while (word[common] && word[common] == (*list)[common]) common++;
         bool stem = common > 3 && common >= n - 1; /* "entry" and "entries" */
         int d = begins ? 1 : distance_between(word, *list);
-        if (stem && d >= best) d = best - 1;
+        if (stem && d >= limit) d = limit - 1;
         if (d >= best) continue;
         best = d;
         found = *list;

@@ -503,8 +503,6 @@ check_command_line() {
     refused 2 'backend onednn contradicts --weights int8' generate "$nano" -p 0 --weights int8 --backend onednn
     refused 2 'strict-fusion contradicts --level 0' explain "$nano" --level 0 --strict-fusion
     refused 2 'strict-fusion contradicts --off raise' explain "$nano" --off raise --strict-fusion
-    refused 2 'accept without strict fusion' explain "$nano" --accept model.c:1
-    refused 1 'slstm.c:[0-9]*: not fused (strict)' explain "$source/tests/variants/recurrent/slstm.c" --strict
     refused 2 'resume contradicts --force' train "$nano" -o "$tmp/x" --resume --force
     refused 2 'resume contradicts --seed' train "$nano" -o "$tmp/x" --resume --seed 3
     refused 2 'train contradicts --exe' compile --train "$tmp/config" --exe

@@ -100,6 +100,13 @@ sed -i "s:SOURCE:$(cd "$source" && pwd):" "$tmp/memory.c"
 run 0 explain "$tmp/memory.c" --training
 prints 'recurrence '
 
+# strict fusion, and lines that it lets pass
+loop="$source/tests/variants/recurrent/slstm.c"
+refused 1 'slstm.c:22: not fused (strict)' explain "$loop" --strict
+run 0 explain "$loop" --strict --accept slstm.c:22
+refused 2 "accept 'slstm.c:6': no line of this name" explain "$loop" --strict --accept slstm.c:6
+refused 2 'accept without strict fusion' explain "$model" --accept model.c:1
+
 # the README shows what the command prints
 run 0 explain "$source/examples/variants/alibi.c" --entry forward
 grep -qF "$(grep '^entry forward' "$tmp/out")" "$source/README.md" || fail 'README.md shows another explanation'
