@@ -504,7 +504,7 @@ static void many_arrays(void **state) {
     (void)state;
     enum { N = 65535 };
     static npz_array list[N];
-    static char names[N][8];
+    static char names[N][12];
     const int64_t shape[] = {1};
     sn_error e = {0};
     for (int i = 0; i < N; i++) {
