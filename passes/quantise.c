@@ -240,6 +240,14 @@ static bool is_large_weight(const sn_node *w) {
            elements >= MIN_WEIGHT;
 }
 
+/* The storage of w, a matrix or a table. Products of integers need what a file has as floats as int8;
+ * so do tables, because one that is also the matrix of a product is stored once. */
+static const char *weights_of(const sn_passes *p, const sn_node *w) {
+    const char *weights = sn_keep_weights(p, w);
+    bool floats = !strcmp(weights, "stored") && !sn_file_storage(p, w).block;
+    return floats && p->o.int8_compute && !sn_keep_products(p, w) ? "int8" : weights;
+}
+
 static sn_node *stored_look_up(const sn_passes *p, sn_node *n) {
     sn_storage form = sn_file_storage(p, n->in[0]);
     if (!form.block) return form.dtype == SN_F32 ? n : rows_of(n, n->in[0], form.dtype);
@@ -273,7 +281,7 @@ static bool computes_int8(sn_passes *p, const sn_node *n, const char *weights) {
 }
 
 static sn_node *look_up(const sn_passes *p, sn_node *n) {
-    const char *weights = sn_keep_weights(p, n->in[0]);
+    const char *weights = weights_of(p, n->in[0]);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(kinds[i].name, weights)) return kinds[i].rows(n);
     return !strcmp(weights, "stored") ? stored_look_up(p, n) : n;
@@ -289,7 +297,7 @@ static sn_node *narrow_weight(const sn_passes *p, const sn_node *n, const char *
 
 /* The same, computed as the options say. */
 static sn_node *narrow_map(sn_passes *p, const sn_node *n) {
-    const char *weights = sn_keep_weights(p, n->in[1]);
+    const char *weights = weights_of(p, n->in[1]);
     if (computes_int8(p, n, weights)) return int8_product(n, to_int8(n->in[1]));
     sn_node *y = narrow_weight(p, n, weights);
     bool rows = p->o.int8_compute && !sn_keep_products(p, n->in[1]) && is_grouped(p, n, weights);
