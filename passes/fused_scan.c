@@ -207,9 +207,30 @@ static const sn_node *reader_of(const sn_lanes *l, const sn_node *n) {
     return n;
 }
 
+/* The first product over an axis that its result goes along with: each element needs all others. */
+static const sn_node *mixer_of(sn_lanes *l) {
+    const sn_order *o = &l->body->order;
+    for (int i = 0; i < o->n; i++) {
+        const sn_node *n = o->node[i];
+        const sn_attr *sum = n->op == SN_OP_dot ? sn_attr_get(n, SN_A_contract_a) : NULL;
+        for (int k = 0; sum && k < sum->n; k++) {
+            int number = sn_axes_number(l->body, n->in[0], (int)sum->v[k]);
+            if (sn_lanes_axis(l, n, sn_axes_class(&l->axes, number)) != -1) return n;
+        }
+    }
+    return NULL;
+}
+
+/* Attention, and what else a step computes in one kernel of its own. */
+static bool is_core(const sn_node *n) {
+    return sn_ops[n->op].kind == SN_FUSED || n->op == SN_OP_recurrence;
+}
+
 static const char *check_nodes(sn_lanes *l, const sn_node **at, class_list *c) {
     const sn_order *o = &l->body->order;
     sn_dtype float_type = SN_BOOL;
+    for (int i = 0; i < o->n; i++)
+        if (is_core(*at = o->node[i])) return "it is one of its own";
     for (int i = 0; i < o->n; i++) {
         *at = o->node[i];
         if (!is_known(*at))
@@ -220,10 +241,12 @@ static const char *check_nodes(sn_lanes *l, const sn_node **at, class_list *c) {
                    "before "
                    "the loop";
         if (add_classes(l, *at, c)) continue;
-        *at = reader_of(l, *at);
-        return "each element of an axis depends on all others. Instead: what does not need the "
-               "carry "
-               "before the loop; a matrix as carry, changed by decays and products of vectors";
+        const sn_node *mixer = mixer_of(l);
+        *at = mixer ? mixer : reader_of(l, *at);
+        return mixer ? "it mixes elements of an axis of the carry, so each step needs the whole of "
+                       "the step before it. sn_accept_unfused accepts the line"
+                     : "an axis of it goes along with another one, or with a part of itself. "
+                       "Instead: do before the loop what does not need the carry";
     }
     *at = NULL;
     return NULL;
@@ -303,7 +326,7 @@ static bool is_running(const sn_node *n) {
 
 static void remark(sn_passes *p, const sn_node *n, const char *why, const sn_node *at) {
     if (at) why = sn_arena_printf(n->m, "%s in its body: %s", sn_name_with_place(at), why);
-    sn_remark_add(p, "fused_scan", n, true, "the loop is several kernels: %s", why);
+    sn_remark_add(p, "fused_scan", n, !at || !is_core(at), "the loop is several kernels: %s", why);
 }
 
 /* A running sum as a scan over the axis. */

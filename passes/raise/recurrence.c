@@ -603,11 +603,14 @@ static const char *why_unfit(const sn_node *n, const sn_scan *s) {
     const sn_node *S = s->body->arg[0];
     int64_t size;
     if (s->n_carry != 1)
-        return "it has several carries; a recurrence in chunks is one matrix, which may need "
-               "smaller "
-               "carries that do not need it. Instead: a sum beside it is one more column of ones "
-               "in v, a "
-               "running maximum sn_cummax before the loop";
+        return sn_largest_carry(s) < 0
+                   ? "several of its carries have the most axes, and a recurrence in chunks is one "
+                     "matrix"
+                   : "it has several carries; a recurrence in chunks is one matrix, which may need "
+                     "smaller "
+                     "carries that do not need it. Instead: a sum beside it is one more column of "
+                     "ones in v, a "
+                     "running maximum sn_cummax before the loop";
     if (S->rank < 2 || !sn_dim_is_const(n->m, S->shape[S->rank - 2], &size) ||
         !sn_dim_is_const(n->m, S->shape[S->rank - 1], &size))
         return "the last two axes of its carry are no matrix of constant size. Chunks need a carry "

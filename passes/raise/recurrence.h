@@ -10,6 +10,8 @@ const char *sn_why_no_recurrence(const sn_node *scan);
 
 /* --- split_scan.c ------------------------------------------------------------------------- */
 
+/* The carry with more axes than any other; -1: there is none. */
+int sn_largest_carry(const sn_scan *s);
 /* A scan with the carry of most axes alone, for which loops of the others were made: result[i] is set for all
  * results of the scan but *carry and *output (-1: none), which are those of the new one. NULL: that is
  * not possible. */

@@ -86,8 +86,7 @@ static bool peel(splitter *p, int last, bool *made, sn_node **result) {
     return false;
 }
 
-/* The carry with more axes than any other; -1: there is none. */
-static int largest_carry(const sn_scan *s) {
+int sn_largest_carry(const sn_scan *s) {
     int at = 0;
     bool alone = true;
     for (int c = 1; c < s->n_carry; c++) {
@@ -102,7 +101,7 @@ sn_node *sn_split_scan(sn_node *n, int *carry, int *output, sn_node **result) {
     splitter p = {.m = n->m, .n = n, .s = sn_scan_of(n), .count = sn_module_node_count(n->m)};
     const sn_region *r = p.s.body;
     bool made[SN_MAX_RESULTS] = {false};
-    int last = largest_carry(&p.s), n_out = 1;
+    int last = sn_largest_carry(&p.s), n_out = 1;
     if (p.s.n_carry < 2 || p.s.n_tile || p.s.again || last < 0) return NULL;
     while (peel(&p, last, made, result)) continue;
     for (int c = 0; c < p.s.n_carry; c++)
