@@ -33,7 +33,11 @@ static void fill(sn_bench_record *x, const cJSON *o) {
     x->ms_median = number(o, "ms_median");
     x->ms_min = number(o, "ms_min");
     x->ms_max = number(o, "ms_max");
+    x->flop = number(o, "flop");
+    x->bytes = number(o, "bytes");
+    x->traffic = number(o, "traffic");
     x->gflops = number(o, "gflops");
+    x->pct_roofline = number(o, "pct_roofline");
     x->peak_gflops = number(o, "peak_gflops");
     x->stream_gbytes_s = number(o, "stream_gbytes_s");
     x->rel_rms = number(o, "rel_rms");
@@ -53,6 +57,8 @@ static void fill_machine(sn_bench_report *r, const cJSON *o) {
     double others = number(o, "others_pct"), stolen = number(o, "stolen_pct");
     r->others = isnan(others) ? -1 : others;
     r->stolen = isnan(stolen) ? -1 : stolen;
+    double read = number(o, "read_gbytes_s");
+    r->read_gbytes_s = isnan(read) ? 0 : read;
 }
 
 static bool read_line(const char *path, int line, const char *s, size_t n, sn_bench_report *out,
@@ -106,14 +112,20 @@ static double coverage(int n, int cut) {
     return 100 * (1 - 2 * outside);
 }
 
-/* An interval of the median of independent rounds, of 95 % or the widest: its bounds are two of them. */
+/* How many of n sorted rounds lie below and above the interval of their median, which covers 95 % or, of
+ * few rounds, as much as they allow. */
+static int rounds_cut(int n) {
+    int cut = 0;
+    while (2 * (cut + 1) < n && coverage(n, cut + 1) >= 95) cut++;
+    return cut;
+}
+
 static sn_bench_gain of_pairs(const sn_bench_record *base, const sn_bench_record *x) {
     double ratio[SN_BENCH_ROUNDS];
     int n = x->rounds;
     for (int k = 0; k < n; k++) ratio[k] = base->round_ms[k] / x->round_ms[k];
     qsort(ratio, (size_t)n, sizeof *ratio, ascending);
-    int cut = 0;
-    while (2 * (cut + 1) < n && coverage(n, cut + 1) >= 95) cut++;
+    int cut = rounds_cut(n);
     return (sn_bench_gain){.gain = sn_bench_median(ratio, n),
                            .low = ratio[cut],
                            .high = ratio[n - 1 - cut],
@@ -147,6 +159,16 @@ static sn_bench_gain of_runs(const sn_bench_record *base, const sn_bench_record 
 
 static int rounds_kept(const sn_bench_record *x) {
     return x->round_ms[0] > 0 ? x->rounds : 0;
+}
+
+void sn_bench_interval(const sn_bench_record *x, double *low, double *high) {
+    double ms[SN_BENCH_ROUNDS];
+    int n = rounds_kept(x), cut = rounds_cut(n);
+    *low = x->ms_min, *high = x->ms_max;
+    if (!n) return;
+    memcpy(ms, x->round_ms, sizeof *ms * (size_t)n);
+    qsort(ms, (size_t)n, sizeof *ms, ascending);
+    *low = ms[cut], *high = ms[n - 1 - cut];
 }
 
 /* The verdict, and for an unclear one how many of n rounds' number would do: the width of an interval falls

@@ -31,6 +31,10 @@ typedef struct sn_bench_gain {
 sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_record *x, bool one_run,
                                double bound);
 
+/* The interval of the median of x's rounds in ms, of 95 % or what its rounds allow; without times of rounds
+ * the least and the greatest time. */
+void sn_bench_interval(const sn_bench_record *x, double *low, double *high);
+
 /* What x is compared with: within a run the lowest level of the same work (NULL: x itself), or the
  * same measurement in the old report, or else the one that the old report alone has of the same work,
  * with other options (NULL: none). */

@@ -70,6 +70,7 @@ typedef struct sn_bench_report {
     int n_probe, cap_probe;
     double others, stolen; /* see noise.h, percent; -1: unknown */
     double switches;       /* involuntary context switches */
+    double read_gbytes_s;  /* of main memory, beside a picture; 0: not measured */
     /* of the machine and the program; "": unknown */
     char cpu[128], microarchitecture[64], commit[64], date[32];
 } sn_bench_report;

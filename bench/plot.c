@@ -1,6 +1,7 @@
 /* plot.c: a report as an SVG: the roofline with ceilings and a point for each record, and bars of
  * time (plot_times.c). */
 #include "bench/compare.h"
+#include "bench/noise.h"
 #include "bench/svg.h"
 #include "runtime/cli/drawing.h"
 
@@ -8,7 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEFT = 70, TOP = 84, WIDTH = 660, HEIGHT = 420, NAMES = 250, MAX_LABELS = 24, LINE = 14 };
+enum {
+    DOT = 7,
+    LEFT = 70,
+    TOP = 132,
+    WIDTH = 780,
+    HEIGHT = 420,
+    RIGHT = 30,
+    MAX_LABELS = 24,
+    LINE = 14
+};
 
 /* "layer_norm 1024x768, native level 4: …" as the tooltip of a shape. */
 static void print_title(FILE *f, const sn_bench_record *x) {
@@ -30,6 +40,12 @@ typedef struct axes {
 
 static bool is_limit(const sn_bench_record *x) {
     return !strcmp(x->kind, "roofline");
+}
+
+/* FLOP per byte: of the bytes that the kernels of the level read and write, as in a report; of peers, whose
+ * kernels are unknown, of the unavoidable ones. */
+static double intensity(const sn_bench_record *x) {
+    return x->flop / (x->traffic > 0 ? x->traffic : x->bytes);
 }
 
 static bool is_point(const sn_bench_record *x) {
@@ -71,7 +87,11 @@ static int find_ceilings(const sn_bench_report *r, ceiling *list) {
     }
     if (stream > 0) {
         list[n] = (ceiling){stream, true, ""};
-        snprintf(list[n++].name, sizeof list->name, "streaming %.3g GB/s", stream);
+        snprintf(list[n++].name, sizeof list->name, "streaming the same bytes %.3g GB/s", stream);
+    }
+    if (r->read_gbytes_s > 0 && peak > 0) {
+        list[n] = (ceiling){r->read_gbytes_s, true, ""};
+        snprintf(list[n++].name, sizeof list->name, "main memory %.3g GB/s", r->read_gbytes_s);
     }
     return n;
 }
@@ -94,9 +114,8 @@ static bool find_axes(const sn_bench_report *r, const ceiling *c, int n, axes *a
         if (c[i].slope) a->x1 = fmax(a->x1, log10(peak / c[i].rate));
     for (int i = 0; i < r->n; i++) {
         if (!is_point(&r->list[i])) continue;
-        double intensity = log10(r->list[i].flop / r->list[i].bytes),
-               rate = log10(r->list[i].gflops);
-        a->x0 = fmin(a->x0, intensity), a->x1 = fmax(a->x1, intensity);
+        double at = log10(intensity(&r->list[i])), rate = log10(r->list[i].gflops);
+        a->x0 = fmin(a->x0, at), a->x1 = fmax(a->x1, at);
         a->y0 = fmin(a->y0, rate), a->y1 = fmax(a->y1, rate);
     }
     a->x0 -= 0.5, a->x1 += 0.5, a->y0 -= 0.3, a->y1 += 0.15;
@@ -111,34 +130,50 @@ static double place_y(const axes *a, double log) {
     return TOP + HEIGHT * (1 - (log - a->y0) / (a->y1 - a->y0));
 }
 
-static void draw_grid(FILE *f, const axes *a) {
-    for (double e = ceil(a->x0); e <= a->x1; e++)
+/* The next value to mark on an axis: powers of ten, with 2 and 5 between them if the axis is short. */
+static double next_mark(double log, double range) {
+    double power = pow(10, floor(log + 1e-9)), times = pow(10, log) / power;
+    bool all = range < 2;
+    return log10(power * (all && times < 1.5 ? 2 : all && times < 4 ? 5 : 10));
+}
+
+static void draw_grid(FILE *f, const axes *a, bool points) {
+    double width = a->x1 - a->x0, height = a->y1 - a->y0;
+    for (double e = floor(a->x0); e <= a->x1; e = next_mark(e, width)) {
+        if (e < a->x0) continue;
         fprintf(f,
                 "<line x1='%.1f' y1='%d' x2='%.1f' y2='%d' stroke='#ddd'/>"
                 "<text x='%.1f' y='%d' text-anchor='middle'>%g</text>\n",
                 place_x(a, e), TOP, place_x(a, e), TOP + HEIGHT, place_x(a, e), TOP + HEIGHT + 18,
                 pow(10, e));
-    for (double e = ceil(a->y0); e <= a->y1; e++)
+    }
+    for (double e = floor(a->y0); e <= a->y1; e = next_mark(e, height)) {
+        if (e < a->y0) continue;
         fprintf(f,
                 "<line x1='%d' y1='%.1f' x2='%d' y2='%.1f' stroke='#ddd'/>"
                 "<text x='%d' y='%.1f' text-anchor='end'>%g</text>\n",
                 LEFT, place_y(a, e), LEFT + WIDTH, place_y(a, e), LEFT - 6, place_y(a, e) + 4,
                 pow(10, e));
+    }
     fprintf(f,
             "<rect x='%d' y='%d' width='%d' height='%d' fill='none' stroke='#999'/>"
-            "<text x='%d' y='%d' text-anchor='middle'>operations per byte (FLOP/B)</text>"
+            "<text x='%d' y='%d' text-anchor='middle'>FLOP per byte%s</text>"
             "<text x='%d' y='%d'>GFLOP/s</text>\n",
-            LEFT, TOP, WIDTH, HEIGHT, LEFT + WIDTH / 2, TOP + HEIGHT + 38, LEFT - 50, TOP - 10);
+            LEFT, TOP, WIDTH, HEIGHT, LEFT + WIDTH / 2, TOP + HEIGHT + 38,
+            points ? " that the kernels read and write" : "", LEFT - 50, TOP - 10);
 }
 
-/* How many ceilings before i lie so close that their labels would meet. */
-static int crowded(const axes *a, const ceiling *c, int i) {
-    int n = 0;
+/* The place of ceiling i's label: one after those of earlier ceilings that lie so close that the labels would
+ * meet. */
+static int label_place(const axes *a, const ceiling *c, int i) {
+    int place = 0;
     for (int k = 0; k < i; k++) {
         double apart = fabs(place_y(a, log10(c[k].rate)) - place_y(a, log10(c[i].rate)));
-        n += c[k].slope == c[i].slope && apart < (c[i].slope ? 2 * LINE : LINE);
+        bool meet = c[k].slope == c[i].slope && apart < (c[i].slope ? 2 * LINE : LINE);
+        int after = meet ? label_place(a, c, k) + 1 : 0;
+        place = after > place ? after : place;
     }
-    return n;
+    return place;
 }
 
 static void draw_ceiling(FILE *f, const axes *a, const ceiling *c, double peak, int shift) {
@@ -190,12 +225,12 @@ static void draw_labels(FILE *f, const sn_bench_report *r, const axes *a) {
         if (x->gflops >= list[k].x->gflops) list[k].x = x;
     }
     for (int k = 0; k < n; k++) {
-        list[k].px = place_x(a, log10(list[k].x->flop / list[k].x->bytes));
+        list[k].px = place_x(a, log10(intensity(list[k].x)));
         list[k].py = place_y(a, log10(list[k].x->gflops));
     }
     qsort(list, (size_t)n, sizeof *list, from_top);
     for (int k = 0; k < n; k++) {
-        list[k].y = list[k].py + 4;
+        list[k].y = list[k].py - DOT;
         if (k) list[k].y = fmax(list[k].y, list[k - 1].y + LINE);
         bool right = list[k].px > LEFT + WIDTH * 2 / 3;
         double x = list[k].px + (right ? -12 : 12);
@@ -210,21 +245,59 @@ static void draw_labels(FILE *f, const sn_bench_report *r, const axes *a) {
     }
 }
 
+/* The point of the same work with the same options at the highest level, if x has the lowest; or NULL. */
+static const sn_bench_record *fused_of(const sn_bench_report *r, const sn_bench_record *x) {
+    const sn_bench_record *top = x;
+    for (int i = 0; i < r->n; i++) {
+        const sn_bench_record *y = &r->list[i];
+        if (!is_point(y) || y->level < 0 || !same_work(x, y) || strcmp(x->backend, y->backend) ||
+            strcmp(x->dtype, y->dtype))
+            continue;
+        if (y->level < x->level) return NULL;
+        if (y->level > top->level) top = y;
+    }
+    return top == x || x->level < 0 ? NULL : top;
+}
+
+/* From the lowest level to the highest, between the edges of both circles: what fusion changes. */
+static void draw_arrows(FILE *f, const sn_bench_report *r, const axes *a) {
+    fputs("<defs><marker id='tip' viewBox='0 0 8 8' refX='7' refY='4' markerWidth='8' "
+          "markerHeight='8' orient='auto'><path d='M0 0L8 4L0 8z' fill='#555'/></marker></defs>\n",
+          f);
+    for (int i = 0; i < r->n; i++) {
+        const sn_bench_record *x = &r->list[i], *y = is_point(x) ? fused_of(r, x) : NULL;
+        if (!y) continue;
+        double px = place_x(a, log10(intensity(x))), py = place_y(a, log10(x->gflops)),
+               qx = place_x(a, log10(intensity(y))), qy = place_y(a, log10(y->gflops)),
+               length = hypot(qx - px, qy - py), edge = length > 4 * DOT ? DOT / length : 0;
+        fprintf(f,
+                "<line class='fusion' x1='%.1f' y1='%.1f' x2='%.1f' y2='%.1f' stroke='#555' "
+                "marker-end='url(#tip)'/>\n",
+                px + edge * (qx - px), py + edge * (qy - py), qx - edge * (qx - px),
+                qy - edge * (qy - py));
+    }
+}
+
 static void draw_points(FILE *f, const sn_bench_report *r, const axes *a) {
     for (int i = 0; i < r->n; i++) {
         const sn_bench_record *x = &r->list[i];
         if (!is_point(x)) continue;
-        fprintf(f, "<circle cx='%.1f' cy='%.1f' r='4.5' fill='%s' fill-opacity='0.85'>",
-                place_x(a, log10(x->flop / x->bytes)), place_y(a, log10(x->gflops)),
+        double px = place_x(a, log10(intensity(x))), py = place_y(a, log10(x->gflops));
+        fprintf(f, "<circle cx='%.1f' cy='%.1f' r='%d' fill='%s' fill-opacity='0.85'>", px, py, DOT,
                 sn_bench_svg_colour(x));
         print_title(f, x);
         fputs("</circle>\n", f);
+        if (x->level >= 0)
+            fprintf(f,
+                    "<text x='%.1f' y='%.1f' text-anchor='middle' font-size='9' fill='%s' "
+                    "pointer-events='none'>%d</text>\n",
+                    px, py + 3, x->level > 1 ? "white" : "black", x->level);
     }
 }
 
 /* What the colours mean: the levels and whether there are peers. */
 static void draw_legend(FILE *f, const sn_bench_report *r, int y) {
-    int x = LEFT + 40;
+    int x = 20;
     for (int level = 0; level <= 4; level++) {
         bool any = false;
         for (int i = 0; i < r->n; i++) any |= r->list[i].level == level;
@@ -239,10 +312,23 @@ static void draw_legend(FILE *f, const sn_bench_report *r, int y) {
         if (r->list[i].level >= 0 || is_limit(&r->list[i])) continue;
         fprintf(f,
                 "<rect x='%d' y='%d' width='11' height='11' fill='%s'/><text x='%d' y='%d'>other "
-                "systems</text>\n",
+                "systems, at the unavoidable bytes</text>\n",
                 x, y - 10, sn_bench_svg_peer_colour, x + 16, y);
         break;
     }
+}
+
+/* Below the subtitle: what makes the numbers doubtful, and how to read the points. */
+static void draw_notes(FILE *f, const sn_bench_report *r, const sn_bench_report *old, bool points) {
+    const sn_bench_report *busy = old && !sn_bench_busy(r->others, r->stolen) ? old : r;
+    char noise[SN_BENCH_NOISE_TEXT];
+    if (*sn_bench_noise_text(busy->others, busy->stolen, noise))
+        fprintf(f, "<text x='20' y='66' fill='#b71c1c'>%s%s</text>\n",
+                busy == old ? "the old run: " : "", noise);
+    if (points)
+        fputs("<text x='20' y='102' fill='#555'>above a slope: the operands are in a cache; an "
+              "arrow leads from the lowest level to the highest</text>\n",
+              f);
 }
 
 bool sn_bench_write_svg(const sn_bench_report *r, const sn_bench_report *old, const char *subtitle,
@@ -250,28 +336,30 @@ bool sn_bench_write_svg(const sn_bench_report *r, const sn_bench_report *old, co
     drawing p;
     if (!drawing_open(&p, path, err)) return false;
     FILE *f = p.f;
-    ceiling c[MAX_CEILINGS + 2];
-    axes a;
+    ceiling c[MAX_CEILINGS + 3];
+    axes a = {0};
     int n = find_ceilings(r, c);
     bool roof = find_axes(r, c, n, &a), limits = r->n && is_limit(&r->list[0]);
-    int below = roof ? TOP + HEIGHT + 50 : TOP - 20;
+    int below = roof ? TOP + HEIGHT + 50 : TOP - 10;
     int height = limits ? below : below + sn_bench_times_height(r, old);
     fprintf(f,
             "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
             "font-family='sans-serif' font-size='12'>\n<rect width='100%%' height='100%%' "
             "fill='white'/>\n<text x='20' y='28' font-size='16'>%s</text>\n<text x='20' y='48' "
             "fill='#555'>",
-            LEFT + WIDTH + NAMES, height,
+            LEFT + WIDTH + RIGHT, height,
             limits ? "Roofline of this machine" : "Measurements, and the limits beside them");
     sn_bench_svg_text(f, subtitle);
     fputs("</text>\n", f);
-    if (!limits) draw_legend(f, r, 66);
+    draw_notes(f, r, old, roof && !limits);
+    if (!limits) draw_legend(f, r, 84);
     if (roof) {
-        draw_grid(f, &a);
+        draw_grid(f, &a, !limits);
         for (int i = 0; i < n; i++)
-            draw_ceiling(f, &a, &c[i], highest(c, n, false), crowded(&a, c, i));
-        draw_points(f, r, &a);
+            draw_ceiling(f, &a, &c[i], highest(c, n, false), label_place(&a, c, i));
         draw_labels(f, r, &a);
+        draw_arrows(f, r, &a);
+        draw_points(f, r, &a);
     }
     if (!limits) sn_bench_draw_times(f, r, old, below);
     fputs("</svg>\n", f);

@@ -222,10 +222,9 @@ void sn_bench_identify(sn_bench_report *r) {
 
 void sn_bench_describe(const sn_bench_report *r, const sn_bench_options *o, char *out,
                        size_t size) {
-    char noise[SN_BENCH_NOISE_TEXT];
-    sn_bench_noise_text(r->others, r->stolen, noise);
-    snprintf(out, size, "%s (%s), %d threads, %.10s%s%s", r->cpu, r->microarchitecture,
-             sn_bench_threads(o), r->date, *noise ? "; " : "", noise);
+    int threads = sn_bench_threads(o);
+    snprintf(out, size, "%s (%s), %d thread%s, %.10s", r->cpu, r->microarchitecture, threads,
+             threads == 1 ? "" : "s", r->date);
 }
 
 static void add_text(cJSON *j, const char *key, const char *value) {
@@ -270,6 +269,7 @@ static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) 
     add_number(j, "others_pct", r->others >= 0 ? r->others : NAN);
     add_number(j, "stolen_pct", r->stolen >= 0 ? r->stolen : NAN);
     add_number(j, "context_switches", r->switches);
+    add_number(j, "read_gbytes_s", r->read_gbytes_s > 0 ? r->read_gbytes_s : NAN);
     cJSON *notes = cJSON_AddArrayToObject(j, "notes");
     for (int i = 0; i < r->n_note; i++) cJSON_AddItemToArray(notes, cJSON_CreateString(r->note[i]));
     return j;

@@ -393,7 +393,8 @@ static const arg compare_table[] = {
     {"NEW.json", 0, ARG_PLACE, offsetof(options, names), NULL, NULL, 0, 0,
      "records of another run"},
     {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0,
-     "SVG, or PNG if FILE ends so: bars of time with speed-ups"},
+     "SVG, or PNG if FILE ends so: roofline with one point per new record, bars of time with "
+     "speed-ups"},
     {"threshold", 0, ARG_NUMBER, offsetof(options, threshold), "PERCENT", "0", 0, 100,
      "exit code 1 if something is slower by more than this; 0: never"},
     {0}};
@@ -426,11 +427,15 @@ static int compare_files(int argc, char **argv) {
     return ok ? cmd_finish(compare_name) : cmd_fail(compare_name, &err);
 }
 
+/* Bytes of the probe of main memory beside a picture: more than the last-level cache of most CPUs. */
+enum { MEMORY_PROBE = 128 << 20 };
+
 /* Prints and writes the measured records. */
 static bool report(const options *o, const sn_bench_options *b, sn_bench_report *r, bool levels,
                    sn_error *err) {
     sn_bench_judge(r);
     sn_bench_identify(r);
+    if (o->plot) r->read_gbytes_s = sn_probe_read_bandwidth(sn_bench_threads(b), MEMORY_PROBE);
     const bool records = o->json && !strcmp(o->json, "-"); /* in place of the tables */
     if (!levels && !records) sn_bench_print(r, stdout);
     if (o->json && !sn_bench_write_json(r, b, o->json, err)) return false;

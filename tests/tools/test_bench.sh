@@ -77,6 +77,10 @@ check_kernel() {
     prints 'x level 0'
     head -c 4 "$tmp/svg" | grep -q '<svg' && tail -c 8 "$tmp/svg" | grep -q '</svg>' || fail "no picture"
     [ "$(grep -c '<circle' "$tmp/svg")" -gt 20 ] || fail "too few points"
+    grep -q 'main memory [0-9.]* GB/s' "$tmp/svg" || fail "no slope of memory"
+    # of fused kernels an arrow to the right: they read and write fewer bytes
+    [ "$(grep -o "class='fusion' x1='[0-9.]*' y1='[0-9.]*' x2='[0-9.]*'" "$tmp/svg" |
+        awk -F"'" '$8 > $4 + 20' | wc -l)" -gt 5 ] || fail "levels at the same bytes"
 }
 check_neighbour() {
     run 0 gemm --shape 20,30,40 --no-check $quick --neighbour 2 --json "$tmp/json"
@@ -170,6 +174,7 @@ check_compare() {
     sed -i 's/"others_pct":[0-9.e-]*,"stolen_pct":[0-9.e-]*/"others_pct":0,"stolen_pct":0/' "$tmp/json"
     prints 'softmax *6x32 *native level 4'
     grep -q '×' "$tmp/svg" || fail "no speed-up in the picture"
+    [ "$(grep -c "class='whisker'" "$tmp/svg")" = 2 ] || fail "no intervals in the picture"
     grep -q '"round_ms":\[[0-9.e-]*,[0-9.e,-]*\]' "$tmp/json" || fail "no times of rounds"
     sed 's/"ms_m[a-z]*":[0-9.e-]*/&/g; s/"round_ms":\[[^]]*\]/"round_ms":[1000,1001,1002,1003,1004]/; s/"ms_median":[0-9.e-]*/"ms_median":1002/' \
         "$tmp/json" >"$tmp/slow.json"
@@ -180,6 +185,7 @@ check_compare() {
     run 0 compare "$tmp/slow.json" "$tmp/json" --threshold 5
     sed 's/"others_pct":0/"others_pct":80/' "$tmp/json" >"$tmp/busy.json"
     run 0 compare "$tmp/slow.json" "$tmp/busy.json" --plot "$tmp/busy.svg"
+    grep -q 'other programs used 80 %' "$tmp/busy.svg" || fail "the picture does not say that the machine was busy"
     prints 'native level 4.*unreliable' && prints 'this run: the machine was not idle: other programs used 80 %'
     sed 's/6x32/7x32/' "$tmp/json" >"$tmp/other.json"
     run 1 compare "$tmp/json" "$tmp/other.json" --threshold 5
