@@ -36,5 +36,6 @@ function(sn_public_headers)
   file(MAKE_DIRECTORY ${SN_API}/sinter)
   set(SN_API_HEADERS ${made} ${SN_API}/sinter/ops.h PARENT_SCOPE)
   add_custom_target(public_headers ALL DEPENDS ${made} ${SN_API}/sinter/ops.h ${SN_API}/sinter/ops.hpp)
+  add_dependencies(sn_flags public_headers) # of everything that may include them
 endfunction()
 sn_public_headers()
