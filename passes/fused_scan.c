@@ -287,6 +287,17 @@ bool sn_scan_is_running_result(const sn_node *n) {
     return s.n_in == 2 && s.n_carry == 1 && is_associative(s.body->out[0], s.body);
 }
 
+bool sn_scan_is_gradient(const sn_node *n) {
+    const sn_scan s = sn_scan_of(n);
+    for (int i = s.n_carry; i < s.n_carry + s.n_sequence; i++) {
+        const sn_node *x = n->in[i]->op == SN_OP_result ? n->in[i]->in[0] : n->in[i];
+        if ((x->op != SN_OP_scan && x->op != SN_OP_fused_scan) || x->loc.line != n->loc.line)
+            continue;
+        if (sn_scan_of(x).reverse != s.reverse && x->loc.file == n->loc.file) return true;
+    }
+    return false;
+}
+
 /* Whether y is computed from the carry, the element and constants, number by number, in one type. */
 static bool is_elementwise(const sn_node *y, const sn_region *r) {
     sn_order order = sn_topo(y->m, 1, (sn_node *const *)&y);
@@ -326,7 +337,8 @@ static bool is_running(const sn_node *n) {
 
 static void remark(sn_passes *p, const sn_node *n, const char *why, const sn_node *at) {
     if (at) why = sn_arena_printf(n->m, "%s in its body: %s", sn_name_with_place(at), why);
-    sn_remark_add(p, "fused_scan", n, !at || !is_core(at), "the loop is several kernels: %s", why);
+    sn_remark_add(p, "fused_scan", n, !at || !is_core(at), "the loop%s is several kernels: %s",
+                  sn_scan_is_gradient(n) ? " of its gradient" : "", why);
 }
 
 /* A running sum as a scan over the axis. */

@@ -34,6 +34,9 @@ int sn_lanes_axis(sn_lanes *l, const sn_node *n, int class);
 /* Whether each number of the scan's carry is combined with that of its only sequence by one operation
  * that is known to be associative: a running sum, product, maximum or minimum. */
 bool sn_scan_is_running_result(const sn_node *n);
+/* Whether a scan is the loop of a gradient: it reads what another of the same line has kept, in the other
+ * direction. */
+bool sn_scan_is_gradient(const sn_node *n);
 /* Whether n reduces or contracts the inner class. */
 bool sn_lanes_reduces(sn_lanes *l, const sn_node *n);
 /* By place in the body: whether the value depends on the element of the sequence. */

@@ -312,6 +312,26 @@ static void report_square(finder *f, const sn_node *n) {
              : "");
 }
 
+/* Whether the compiler made the loop: from the smaller carries of one whose matrix is a recurrence. */
+static bool is_rest(const finder *f, const sn_node *n) {
+    for (int i = 0; i < f->order.n; i++) {
+        const sn_node *x = f->order.node[i];
+        if (x->op == SN_OP_recurrence && x->loc.file == n->loc.file && x->loc.line == n->loc.line)
+            return true;
+    }
+    return false;
+}
+
+/* A loop of the user's that is no recurrence. Its gradient has no other reason. */
+static void report_loop(finder *f, const sn_node *n) {
+    if (is_remarked(f, n) || is_rest(f, n) || sn_scan_is_gradient(n)) return;
+    const char *why = sn_scan_is_running_result(n) ? NULL : sn_why_no_recurrence(n);
+    if (why)
+        sn_remark_add(f->r->p, "raise", n, false,
+                      "elements are computed one after the other, not in chunks of products: %s",
+                      why);
+}
+
 void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root) {
     uint32_t count = sn_module_node_count(r->m);
     finder f = {.r = r,
@@ -324,14 +344,7 @@ void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root) {
     for (int i = 0; i < f.order.n; i++) {
         const sn_node *n = f.order.node[i];
         if (n->op == SN_OP_softmax || n->op == SN_OP_log_softmax) report_softmax(&f, n);
-        const char *why =
-            n->op == SN_OP_scan && !is_remarked(&f, n) && !sn_scan_is_running_result(n)
-                ? sn_why_no_recurrence(n)
-                : NULL;
-        if (why)
-            sn_remark_add(
-                r->p, "raise", n, false,
-                "elements are computed one after the other, not in chunks of products: %s", why);
+        if (n->op == SN_OP_scan) report_loop(&f, n);
         if (n->op == SN_OP_dot && ra_is_square(n) && !f.reported[n->id] && !is_remarked(&f, n))
             report_square(&f, n);
     }

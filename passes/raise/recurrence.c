@@ -634,6 +634,10 @@ const char *sn_why_no_recurrence(const sn_node *n) {
               .s = sn_scan_of(n),
               .count = sn_module_node_count(n->m),
               .culprit = &culprit};
+    sn_region without = *b.s.body; /* carries that are kept for a gradient */
+    b.s.body = &without;
+    while (without.n_out > b.s.n_carry + 1 && without.out[without.n_out - 1]->op == SN_OP_arg)
+        without.n_out--;
     const char *why = why_unfit(n, &b.s);
     form next, y = {.vector = false};
     bool before = false;

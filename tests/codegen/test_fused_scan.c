@@ -356,6 +356,41 @@ static void remarks(void **state) {
     expect_remark(attention_step, "note, fused_scan", "`flash` (test_fused_scan.c:");
 }
 
+/* mLSTM: the matrix is a recurrence, the sum beside it a loop that the compiler makes. */
+static void memory_step(sn_scan_step *s) {
+    sn_tensor decay = sn_sigmoid(s->x[0]), k = s->x[0];
+    s->next[0] = sn_add(sn_mul(s->carry[0], sn_expand(decay, -1)),
+                        sn_mul(sn_expand(k, -1), sn_expand(sn_tanh(k), -2)));
+    s->next[1] = sn_add(sn_mul(s->carry[1], decay), k);
+    sn_tensor size = sn_add(sn_abs(sn_sum_keep(sn_mul(s->next[1], k), -1)), 9);
+    s->y[0] = sn_div(sn_sum(sn_mul(s->next[0], sn_expand(k, -1)), -2), size);
+}
+
+/* Remarks are about the user's loop, and say so of its gradient's. */
+static void loops_of_the_compiler(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("loops");
+    sn_entry_begin(m, "main");
+    sn_tensor x = sn_input(m, "x", SN_F32, B, T, C), w = sn_input(m, "w", SN_F32, C, C), g;
+    sn_tensor h = sn_input(m, "h", SN_F32, B, C), S = sn_input(m, "S", SN_F32, B, C, C);
+    sn_tensor y = sn_scan(.carry = {h}, .x = {x}, .axis = 1, .body = product_step, .user = &w).y[0];
+    sn_grad(sn_sum_all(y), 1, &x, &g);
+    sn_output("g", g);
+    sn_output("z", sn_scan(.carry = {S, h}, .x = {x}, .axis = 1, .body = memory_step).y[0]);
+    sn_error err = {0};
+    sn_program *p = sn_compile(m, &(sn_options){.level = 4, .plan_only = true}, &err);
+    if (!p) fail_msg("%s", err.message);
+    char *text = explain_text(p, "main");
+    const char *note = strstr(text, "one after the other");
+    if (!note || strstr(note + 1, "one after the other")) fail_msg("%s", text);
+    if (!strstr(text, "recurrence ") || !strstr(text, "the loop is several kernels") ||
+        !strstr(text, "the loop of its gradient is several kernels"))
+        fail_msg("%s", text);
+    free(text);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 /* What compiling strictly says of a loop of several kernels, and of one line that may be. */
 static sn_code compile_strictly(bool accepts, const char *line, char **text) {
     sn_error err = {0};
@@ -536,9 +571,9 @@ static void running_in_place(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_values), cmocka_unit_test(right_gradients),
-        cmocka_unit_test(remarks),      cmocka_unit_test(accepted),
-        cmocka_unit_test(running),      cmocka_unit_test(running_in_place),
-        cmocka_unit_test(blocks)};
+        cmocka_unit_test(right_values),     cmocka_unit_test(right_gradients),
+        cmocka_unit_test(remarks),          cmocka_unit_test(loops_of_the_compiler),
+        cmocka_unit_test(accepted),         cmocka_unit_test(running),
+        cmocka_unit_test(running_in_place), cmocka_unit_test(blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
