@@ -392,6 +392,15 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
                                      name, shape, out, err);
 }
 
+const char *sn_bench_mask_name(int i) {
+    static char sized[32];
+    const int n = sizeof variants / sizeof *variants;
+    const variant *v = i < n ? &variants[i] : NULL;
+    if (!v || !v->sized) return v ? v->name : NULL;
+    snprintf(sized, sizeof sized, "%s:", v->name);
+    return sized;
+}
+
 /* "window:256" -> variant and size. */
 static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
     const char *colon = memchr(text, ':', len);

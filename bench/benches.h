@@ -28,6 +28,9 @@ bool sn_bench_gemms(const sn_bench_options *o, const char *shapes, sn_bench_repo
 bool sn_bench_masks(const sn_bench_options *o, const char *masks, const char *shapes, bool backward,
                     sn_bench_report *out, sn_error *err);
 
+/* The masks, one that takes a size as "window:"; valid until the next call. NULL after the last. */
+const char *sn_bench_mask_name(int i);
+
 /* Every mask from 16 to 4096 tokens, fused and unfused; notes name the cases where fusion is
  * slower. */
 bool sn_bench_sweep(const sn_bench_options *o, sn_bench_report *out, sn_error *err);

@@ -32,6 +32,13 @@ int cmd_finish(const char *name) {
     return EXIT_WRONG;
 }
 
+void cmd_offer(const char *word, const char *(*name)(int i)) {
+    const char *comma = strrchr(word, ','), *part = comma ? comma + 1 : word;
+    for (int i = 0; name(i); i++)
+        if (!strncmp(name(i), part, strlen(part)))
+            printf("%.*s%s\n", (int)(part - word), word, name(i));
+}
+
 static lm *open_model(const char *name, const cmd_model *model, const cmd_compile *compile,
                       lm_options o, int *code) {
     sn_error err = {0};

@@ -19,6 +19,10 @@ cmd_fn cmd_cache, cmd_call, cmd_check, cmd_models, cmd_compile_ahead, cmd_genera
 /* Runs the subcommand argv[0], which is in the table of sinter.c; returns the exit code. */
 int cmd_dispatch(int argc, char **argv);
 
+/* For shells: prints the names that complete `word`, or the last element of its comma-separated list.
+ * name(i) is NULL after the last. */
+void cmd_offer(const char *word, const char *(*name)(int i));
+
 /* Opens a model with these options. On failure prints the error and returns NULL with the exit code
  * in *code. Notes of the compilation go to stderr. run false: compiles only, without weights. */
 lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile, int entries,

@@ -5,6 +5,7 @@
 #include "bench/neighbour.h"
 #include "bench/noise.h"
 #include "bench/peers.h"
+#include "frontend/models.h"
 #include "runtime/cli/drawing.h"
 #include "runtime/clock.h"
 #include "tools/cmd.h"
@@ -18,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -585,17 +585,39 @@ static int measure(int argc, char **argv, bool levels) {
     return code;
 }
 
-/* sinter --complete bench WORDS…: benchmarks, or the words of one. */
-static int complete(int argc, char **argv) {
-    for (int i = 0; argc == 3 && i < N_KINDS; i++)
-        if (!strncmp(kind_of(i), argv[2], strlen(argv[2])))
+/* sinter --complete bench WORD: the benchmarks; after `compare` models and files, too. */
+static int complete_first(const char *word, bool compares) {
+    for (int i = 0; i < N_KINDS; i++)
+        if (!strncmp(kind_of(i), word, strlen(word)))
             printf("%s\t%s\n", kind_of(i), kinds[i].command.what);
-    if (argc == 3 && !strncmp("compare", argv[2], strlen(argv[2])))
+    if (!compares && !strncmp("compare", word, strlen(word)))
         printf("compare\t%s\n", compare_command.what);
-    if (argc == 3) return EXIT_OK;
-    char *what = argv[2];
-    argv[2] = argv[1], argv[1] = what;
-    return cmd_bench(argc, argv);
+    if (compares) cmd_offer(word, sn_model_preset_name);
+    if (compares) puts(ARGS_FILES);
+    return EXIT_OK;
+}
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && !strcmp(s + n - k, end);
+}
+
+/* sinter --complete bench WORDS…: benchmarks, or the words of one. `compare` takes those of the benchmark
+ * that it measures, or files. */
+static int complete(int argc, char **argv) {
+    const bool compares = argc > 3 && !strcmp(argv[2], "compare");
+    char *last = argv[argc - 1], **word = argv + 2 + compares;
+    int n = argc - 2 - compares;
+    if (n == 1 && *last != '-') return complete_first(last, compares);
+    if (!strcmp(argv[argc - 2], "--mask")) return cmd_offer(last, sn_bench_mask_name), EXIT_OK;
+    if (!strcmp(argv[argc - 2], "--peers")) return cmd_offer(last, sn_bench_peer_name), EXIT_OK;
+    if (compares && (n == 1 || ends_with(word[0], ".json")))
+        return args_complete(&compare_command, n, word);
+    const bool known = is_kind(word[0]); /* another word is a model */
+    const arg_command *c = &kinds[find_kind(known ? word[0] : model_word)].command;
+    if (known && n == 2 && *last != '-' && !strcmp(c->table->name, "MODEL"))
+        cmd_offer(last, sn_model_preset_name);
+    return args_complete(c, n - known, word + known);
 }
 
 /* `bench FILE` becomes `bench model FILE`. */

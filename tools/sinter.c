@@ -98,6 +98,8 @@ static int complete(int n, char **word) {
                 printf("%s\t%s\n", commands[i].name, commands[i].what);
         return EXIT_OK;
     }
+    if (!strcmp(word[n - 2], "--preset"))
+        return cmd_offer(word[n - 1], sn_model_preset_name), EXIT_OK;
     char **line = calloc((size_t)n + 2, sizeof *line);
     if (!line) return EXIT_WRONG;
     line[0] = word[0], line[1] = marker;

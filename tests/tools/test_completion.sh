@@ -27,6 +27,18 @@ given bench com -- compare
 given bench ro -- roofline
 given bench model --dec -- --decode
 given bench compare --thr -- --threshold
+given bench compare kern -- kernel :files
+given bench compare gpt2-me -- gpt2-medium :files
+given bench compare attention --mask pr -- prefix:
+given bench attention --mask causal,al -- causal,alibi
+given bench compare attention --back -- --backward --backends
+given bench compare x.c --sw --
+given bench compare x.c --toke -- --tokens
+given bench compare x.json --thr -- --threshold
+given bench x.c --toke -- --tokens
+given bench train gpt2-x -- gpt2-xl :files
+given bench gemm --peers openb -- openblas
+given generate --preset gpt2-l -- gpt2-large
 given tokenizer '' -- train encode decode
 given tokenizer train '' -- :files
 given completion z -- zsh
