@@ -206,6 +206,33 @@ static void matches_evaluator(void **state) {
     if (!ok) fail_msg("seed %llu: %s", (unsigned long long)from.seed, why);
 }
 
+/* Two heads that mix, with scores near -200. A tile of keys is hidden from one head only: its weights
+ * there are 0, whatever the other tiles' maximum is. */
+static sn_tensor score_low(const sn_score_ctx *c) {
+    return sn_sub(c->score, 200);
+}
+
+static sn_tensor mask_of_head(const sn_score_ctx *c) {
+    return sn_lt(c->k, sn_add(sn_mul(c->h, 1000), 60));
+}
+
+static void hidden_from_one_head(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("hidden");
+    sn_tensor q = sn_input(m, "q", SN_F32, 1, 2, 20, D), k = sn_input(m, "k", SN_F32, 1, 2, 130, D);
+    sn_tensor v = sn_input(m, "v", SN_F32, 1, 2, 130, DV), mix = sn_input(m, "mix", SN_F32, 2, 2);
+    sn_tensor y =
+        sn_attention(q, k, v, .score = score_low, .mask = mask_of_head, .mix_weights = mix);
+    sn_entry *e = sn_entry_add(m, "main");
+    sn_entry_output(m, e, "y", y);
+    ac_gradients(e, y, 4, (sn_tensor[]){q, k, v, mix});
+    sn_options o = {.level = 4, .threads = 1};
+    char why[JIT_WHY];
+    bool ok = jit_matches(m, &o, NULL, jit_random_leaf, NULL, 2e-5, 4, why);
+    sn_module_free(m);
+    if (!ok) fail_msg("%s", why);
+}
+
 /* By default; further numbers go through every variant, level and target. */
 static const setting few_settings[] = {
     {.v = &variants[0], .level = 0, .t = SN_F32},
@@ -234,7 +261,7 @@ static size_t all_settings(setting *to) {
 
 int main(int argc, char **argv) {
     static setting all[MAX_SETTINGS];
-    static struct CMUnitTest tests[MAX_SETTINGS];
+    static struct CMUnitTest tests[MAX_SETTINGS + 1];
     size_t n = sizeof few_settings / sizeof *few_settings;
     memcpy(all, few_settings, sizeof few_settings);
     if (argc > 1) first_seed = strtoull(argv[1], NULL, 10);
@@ -246,5 +273,6 @@ int main(int argc, char **argv) {
                  s->level, s->target ? s->target : "");
         tests[i] = (struct CMUnitTest){s->name, matches_evaluator, NULL, NULL, s};
     }
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(hidden_from_one_head);
     return _cmocka_run_group_tests("attention_scores", tests, n, scratch_make, scratch_end);
 }
