@@ -418,7 +418,7 @@ static void remark(sn_raiser *r, const sn_node *product, const sn_node *what, co
                    const char *advice) {
     char text[900];
     snprintf(text, sizeof text, "no attention kernel: its %s %s, so the weights stay in memory%s%s",
-             sn_name_with_place(what), why, advice ? ". Instead: " : "", advice ? advice : "");
+             sn_name_with_place(what), why, advice ? ". " : "", advice ? advice : "");
     for (int i = 0; i < r->p->n_remark; i++)
         if (r->p->remark[i].node == product && !strcmp(r->p->remark[i].text, text)) return;
     sn_remark_add(r->p, "raise", product, true, "%s", text);
@@ -436,11 +436,13 @@ static bool is_expected(const ra_match *k) {
 static void remark_reader(ra_match *k, const sn_node *what) {
     if (!is_expected(k)) return;
     const sn_node *reader = other_reader(k, what);
-    const char *advice = ra_advice_on(reader, true);
+    ra_way way = {.beside = true, .keys = k->scores->shape[k->key_axis]};
+    for (int i = 0; i < k->n_chain; i++) way.exponential |= k->chain[i].n->op == SN_OP_exp;
+    const char *advice = ra_advice_on(reader, &way);
     remark(k->r, k->product, what,
            sn_arena_printf(k->m, "is needed elsewhere, by %s",
                            reader ? sn_name_with_place(reader) : "an output"),
-           advice);
+           advice ? sn_arena_printf(k->m, "Instead: %s", advice) : "This has no fused form");
 }
 
 /* Whether dropout numbers the weights by batch, head, query and key. */

@@ -85,9 +85,15 @@ sn_node *ra_raise_product(sn_raiser *r, sn_node *product, int side, const ra_mix
 
 /* --- missed.c --------------------------------------------------------------------------------- */
 
-/* What to write instead of an operation that keeps weights in memory, between the two products or
- * beside them; NULL: nothing is known. */
-const char *ra_advice_on(const sn_node *n, bool beside);
+/* Where an operation is in the way: beside the two products, not between them; the number of keys; whether
+ * weights are exponentials of scores. */
+typedef struct ra_way {
+    bool beside, exponential;
+    sn_dim keys;
+} ra_way;
+
+/* What to write instead of an operation that keeps weights in memory; NULL: there is no other form. */
+const char *ra_advice_on(const sn_node *n, const ra_way *w);
 
 /* --- weights.c ---------------------------------------------------------------------------- */
 

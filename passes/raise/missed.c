@@ -19,6 +19,7 @@ typedef struct finder {
     sn_dim rows, keys;      /* of the tensor that the product reads */
     const sn_node *scores;  /* the first product; NULL: not found */
     const sn_node *culprit; /* the nearest operation that is in the way; NULL: none */
+    bool exponential;       /* one of scores is between the products */
     int visits;
     const sn_node *softmax[2]; /* those below the product, before other softmaxes */
     int n_softmax;             /* of them, or more */
@@ -67,6 +68,7 @@ static void visit(finder *f, const sn_node *n, const sn_node *culprit) {
         f->culprit = culprit;
         return;
     }
+    f->exponential |= n->op == SN_OP_exp;
     if (!culprit && !is_held(n)) culprit = n->op == SN_OP_result ? n->in[0] : n;
     const sn_dim keys = f->keys;
     for (int i = 0; i < n->n_in && !f->scores; i++) {
@@ -102,48 +104,71 @@ static const char *shape_of(const finder *f, const sn_node *n) {
 #define COLUMNS                                                                                    \
     "write columns that have no value as .sink of sn_attention, and join keys to those that have " \
     "one"
-#define CHOOSE "choose keys by a mask that reads a table of blocks"
 #define MAXIMUM "let sn_softmax subtract the maximum, or divide weights by .divide of sn_attention"
 
-/* What to write instead, by the operation in the way. */
+/* Whether n, a slice, changes the number of keys; whether it, a sum, is over them. */
+static bool changes_keys(const sn_node *n, const ra_way *w) {
+    for (int a = 0; a < n->rank; a++)
+        if ((n->shape[a] == w->keys || n->in[0]->shape[a] == w->keys) &&
+            n->shape[a] != n->in[0]->shape[a])
+            return true;
+    return false;
+}
+
+static bool sums_keys(const sn_node *n, const ra_way *w) {
+    const sn_attr *axes = sn_attr_get(n, SN_A_axes);
+    for (int i = 0; i < axes->n; i++)
+        if (n->in[0]->shape[axes->v[i]] == w->keys) return true;
+    return false;
+}
+
+static bool has_exponential(const sn_node *n, const ra_way *w) {
+    (void)n;
+    return w->exponential;
+}
+
+/* What to write instead, by the operation in the way. What is missing has no other form. */
 static const struct {
     sn_op op;
     bool beside; /* the operation is not between the products, but reads what is */
+    bool (*fits)(const sn_node *n, const ra_way *w); /* NULL: always */
     const char *text;
 } advice[] = {
-    {SN_OP_dot, false,
+    {SN_OP_dot, false, NULL,
      "heads may mix by one matrix [H, H] before the softmax and by one after it, as .mix_scores "
      "and "
      ".mix_weights of sn_attention"},
-    {SN_OP_concat, false, COLUMNS},
-    {SN_OP_slice, false, COLUMNS},
-    {SN_OP_pad, false, COLUMNS},
-    {SN_OP_cumsum, false, RUNNING},
-    {SN_OP_cumsum, true, RUNNING},
-    {SN_OP_scan, false, RUNNING},
-    {SN_OP_scan, true, RUNNING},
-    {SN_OP_argsort, false, CHOOSE},
-    {SN_OP_argsort, true, CHOOSE},
-    {SN_OP_log_softmax, false, "write sn_softmax"},
-    {SN_OP_logsumexp, true, ".lse of sn_attention gives it"},
-    {SN_OP_reduce_sum, false,
+    {SN_OP_concat, false, NULL, COLUMNS},
+    {SN_OP_slice, false, changes_keys, COLUMNS},
+    {SN_OP_pad, false, NULL, COLUMNS},
+    {SN_OP_slice, false, NULL, "cut queries and keys, for a product of each part"},
+    {SN_OP_cumsum, false, NULL, RUNNING},
+    {SN_OP_cumsum, true, NULL, RUNNING},
+    {SN_OP_scan, false, NULL, RUNNING},
+    {SN_OP_scan, true, NULL, RUNNING},
+    {SN_OP_log_softmax, false, NULL, "write sn_softmax"},
+    {SN_OP_logsumexp, true, NULL, ".lse of sn_attention gives it"},
+    {SN_OP_reduce_sum, false, NULL,
      "sums over heads are .mix_scores and .mix_weights of sn_attention, or sn_einsum; those over "
      "keys "
      ".divide"},
-    {SN_OP_reduce_sum, true,
+    {SN_OP_reduce_sum, true, sums_keys,
      ".divide of sn_attention, or for another sum a second sn_attention: .weight is what it adds "
      "up, "
      "and v one column of ones"},
-    {SN_OP_dot, true,
+    {SN_OP_dot, true, NULL,
      "join all values that the same weights take, by sn_concat on their last axis"},
-    {SN_OP_reduce_max, false, MAXIMUM},
-    {SN_OP_reduce_max, true, MAXIMUM},
+    {SN_OP_reduce_max, false, has_exponential, MAXIMUM},
+    {SN_OP_reduce_max, true, has_exponential, MAXIMUM},
 };
 
-const char *ra_advice_on(const sn_node *n, bool beside) {
+const char *ra_advice_on(const sn_node *n, const ra_way *w) {
     for (size_t i = 0; n && i < sizeof advice / sizeof *advice; i++)
-        if (advice[i].op == n->op && beside == advice[i].beside) return advice[i].text;
-    return beside ? "compute it in an entry of its own, or from the result" : NULL;
+        if (advice[i].op == n->op && w->beside == advice[i].beside &&
+            (!advice[i].fits || advice[i].fits(n, w)))
+            return advice[i].text;
+    bool output = !n || sn_ops[n->op].kind == SN_ELEM || sn_element_opened((sn_node *)(uintptr_t)n);
+    return w->beside && output ? "compute it in an entry of its own, or from the result" : NULL;
 }
 
 static sn_remark *remark_on(const finder *f, const sn_node *n) {
@@ -187,13 +212,15 @@ static void report_product(finder *f, const sn_node *n, int side) {
         memmove(before, before + 1,
                 sizeof *before * (size_t)(p->remark + p->n_remark-- - before - 1));
     if (f->culprit) {
-        const char *instead = ra_advice_on(f->culprit, false);
+        const ra_way way = {.keys = f->keys, .exponential = f->exponential};
+        const char *instead = ra_advice_on(f->culprit, &way);
         sn_remark_add(p, "raise", n, true,
                       "no attention kernel: %s stands between the scores %s and this product, so "
-                      "%s stays in memory. Instead: %s",
+                      "%s stays in memory. %s%s",
                       sn_name_with_place(f->culprit), sn_name_with_place(f->scores), stored,
+                      instead ? "Instead: " : "",
                       instead ? instead
-                              : "between the products a kernel holds elementwise operations, one "
+                              : "Between the products a kernel holds elementwise operations, one "
                                 "softmax or division by the row's sum, and dropout");
         return;
     }
@@ -236,6 +263,7 @@ static void report(finder *f, const sn_node *n) {
         memset(f->seen, 0, f->count);
         f->scores = f->culprit = NULL;
         f->visits = 0;
+        f->exponential = false;
         visit(f, n->in[side], NULL);
         if (!f->scores) continue;
         f->reported[f->scores->id] = 1;

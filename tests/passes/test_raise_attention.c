@@ -531,8 +531,13 @@ static void other_softmaxes(void **state) {
                                       "`cumsum` (test_raise_attention.c",
                                       "between `softmax` (test_raise_attention.c",
                                       "Instead: write columns that have no value",
-                                      "Instead: sums over heads are .mix_scores"};
-    for (int i = 0; i < 8; i++) {
+                                      "Instead: sums over heads are .mix_scores",
+                                      "Instead: cut queries and keys",
+                                      "This has no fused form",
+                                      "This has no fused form",
+                                      "This has no fused form",
+                                      "This has no fused form"};
+    for (size_t i = 0; i < sizeof why / sizeof *why; i++) {
         sn_module *m = sn_module_new("m");
         sn_entry_begin(m, "f");
         parts p = make_parts(m, H);
@@ -551,6 +556,12 @@ static void other_softmaxes(void **state) {
             sn_tensor mix = sn_input(m, "mix", SN_F32, 1, H, H, 1, 1);
             w = sn_softmax(sn_sum(sn_mul(mix, sn_expand(s, 1)), 2), -1);
         }
+        if (i == 8) /* weights of two heads multiplied */
+            w = sn_softmax(s, -1), w = sn_mul(sn_slice(w, 1, 0, 1), sn_slice(w, 1, 1, 1));
+        if (i == 9) w = sn_relu(sn_sub(s, sn_slice(sn_sort(s, -1, true), -1, 0, 1)));
+        if (i == 10) w = sn_square(sn_relu(sn_sub(s, sn_amax_keep(s, -1))));
+        if (i == 11) w = sn_softmax(s, -1), sn_output("sums", sn_square(sn_sum(w, 1)));
+        if (i == 12) w = sn_softmax(s, -1), sn_output("slots", sn_softmax(s, -2));
         sn_output("y", sn_matmul(w, p.v));
         check_missed(m, why[i]);
     }
