@@ -352,6 +352,15 @@ static double visible(const spec *s) {
     return (double)n;
 }
 
+/* Of a visible pair and head: two products forward, five backward. Heads that mix take a multiply-add with
+ * each head for each of two mixtures; backward each has two products, and one is computed again. */
+static double flop_per_pair(const spec *s) {
+    bool mixes =
+        s->variant->plain == sn_bench_talking || s->variant->plain == sn_bench_talking_causal;
+    double heads = mixes ? (double)s->h : 0, d = (double)s->d;
+    return s->backward ? 14 * d + 16 * heads : 4 * d + 4 * heads;
+}
+
 static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *out,
                      sn_error *err) {
     char name[48], shape[64], request[256];
@@ -381,8 +390,7 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
                         .entry = "main",
                         .size = size,
                         .n_size = 2,
-                        /* two products forward, five backward */
-                        .flop = (s->backward ? 14 : 4) * (double)(s->b * s->h * s->d) * visible(s),
+                        .flop = (double)(s->b * s->h) * flop_per_pair(s) * visible(s),
                         .bytes = {-1, -1},
                         .check = true};
     if (!sn_bench_graph_run(o, &g, request, NULL, 0, out, err)) return false;

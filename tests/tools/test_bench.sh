@@ -98,7 +98,18 @@ check_gemm() {
     grep -v packed "$tmp/records" >"$tmp/own" && mv "$tmp/own" "$tmp/records"
     exact 1e-6
 }
+# same_flop FILE KERNEL MASK: the same for attention of a model in `explain` and alone
+same_flop() {
+    run 0 attention --mask "$3" --shape 1,4,256,16 --levels 4 --no-check $quick --json "$tmp/json"
+    local alone model
+    alone=$(grep -o '"flop":[0-9]*' "$tmp/json" | tr -cd 0-9)
+    model=$("$sinter" explain "$(dirname "$0")/../../examples/variants/$1" --entry forward --sizes B=1,T=256 --json - -t 1 \
+        2>/dev/null | awk -v k="\"$2\"," '$1 == "\"kernel\":" { found = $2 == k } found && $1 == "\"flop\":" { print $2 + 0; exit }')
+    [ "$alone" = "$model" ] || fail "$3: $alone FLOP alone, $model in $1"
+}
 check_attention() {
+    same_flop alibi.c flash alibi
+    same_flop talking_heads.c flash_mixed talking-causal
     run 0 attention --mask full,causal,window:5,prefix:3,alibi,softcap,documents,dense,strided:3 \
         --shape 1,2,24,16 --levels 0,4 $quick --json "$tmp/json"
     records 18
