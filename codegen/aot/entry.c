@@ -282,6 +282,20 @@ static em_val emit_variant(job *j) {
 
 enum { PARAM_M, PARAM_STATE }; /* the number of the other parameters depends on the entry */
 
+/* What is wrong if k does not hold. The bound of a model's caches is its context. */
+static void print_range(const job *j, const sn_range_check *k, char *text, size_t size) {
+    int64_t most = 0;
+    if (k->kind != SN_RANGE_END || !j->a->o->context || !sn_dim_is_const(j->a->m, k->high, &most) ||
+        most != j->a->o->context) {
+        sn_range_print(k, NULL, text, size);
+        return;
+    }
+    int n = sn_dim_print(j->a->m, k->low, text, size);
+    if (n > 0 && (size_t)n < size)
+        snprintf(text + n, size - (size_t)n, " exceeds %lld: the context holds %lld tokens",
+                 (long long)most, (long long)most);
+}
+
 /* Stores the values of the module's symbolic dims: the entry's parameters from `first` on, 1 for the
  * others. Checks their bounds. */
 static void take_dims(job *j, int first, em_var status) {
@@ -305,7 +319,7 @@ static void take_dims(job *j, int first, em_var status) {
     for (int i = 0; i < c->n_range; i++) {
         char text[240];
         const sn_range_check *k = &c->range[i];
-        sn_range_print(k, NULL, text, sizeof text);
+        print_range(j, k, text, sizeof text);
         sn_aot_fail_if(e, status, sn_range_emit(e, k, j->symbols),
                        sn_aot_code(j->a, k->kind == SN_RANGE_COUNT ? SN_AOT_MEMORY : SN_AOT_RANGE,
                                    "%s: %s", j->entry->name, text));

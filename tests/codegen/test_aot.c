@@ -289,6 +289,7 @@ static void generation_step(void **state) {
 static void calls_out_of_range(void **state) {
     (void)state;
     sn_emit_options o = options("tiny", "native");
+    o.context = CONTEXT;
     emit(&o);
     artefact a = load(scratch_dir, "tiny", "-lgomp");
     int32_t tokens[CONTEXT] = {0};
@@ -304,7 +305,7 @@ static void calls_out_of_range(void **state) {
     expect_code(&a, PREFILL(CONTEXT + 1, 0), RANGE, "T is outside its range 1..24");
     expect_code(&a, PREFILL(1, -1), RANGE, "P is outside its range 0..23");
     expect_code(&a, PREFILL(INT64_MAX, INT64_MAX), RANGE, "outside its range");
-    expect_code(&a, PREFILL(CONTEXT, 1), RANGE, "exceeds 24");
+    expect_code(&a, PREFILL(CONTEXT, 1), RANGE, "T+P exceeds 24: the context holds 24 tokens");
     expect_code(&a, (int)-a.prefill_workspace(&a.m, CONTEXT, 1), RANGE, "exceeds");
     tokens[3] = VOCAB;
     assert_int_equal(PREFILL(3, 0), 0); /* not read */
