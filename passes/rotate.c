@@ -231,10 +231,12 @@ static void find_rope(rotator *r, sn_node *rope) {
     }
     product *k = &r->product[r->product_of[map->id] - 1];
     if (!same_rotation(&k->rotation, &t) || !add_range(k, range)) {
-        sn_remark_add(
-            r->p, "rotate", rope, true,
-            "positions are rotated in a separate kernel: other heads of this product are rotated "
-            "differently. Instead: rotate the same columns of all of them");
+        bool merged = map->in[1]->op == SN_OP_concat; /* not by the user */
+        sn_remark_add(r->p, "rotate", rope, !merged,
+                      "positions are rotated in a separate kernel: other heads of %s are rotated "
+                      "differently%s",
+                      merged ? "the product that this one was joined with" : "this product",
+                      merged ? "" : ". Instead: rotate the same columns of all of them");
         return;
     }
     r->member_of[rope->id] = r->product_of[map->id];

@@ -182,7 +182,11 @@ static sn_node *rope_again(const sn_node *rope, sn_node *x, double scale, const 
         if (sn_attr_get(rope, kept[i])) attr[n++] = *sn_attr_get(rope, kept[i]);
     if (scale != 1) attr[n++] = SN_FLT(scale, scale);
     if (columns) attr[n++] = SN_LIST(columns, 2, columns);
-    return sn_node_new(x->m, SN_OP_rope, rope->n_in, in, n, attr);
+    const sn_loc loc = sn_module_loc(x->m);
+    sn_module_set_loc(x->m, rope->loc);
+    sn_node *again = sn_node_new(x->m, SN_OP_rope, rope->n_in, in, n, attr);
+    sn_module_set_loc(x->m, loc);
+    return again;
 }
 
 /* c rope(x) */

@@ -246,6 +246,28 @@ static void left_alone(void **state) {
     cc_check(m, 3, 4, 2, (int64_t[]){17, 1}, 2e-4);
 }
 
+/* Two maps that are rotated differently are merged: the user cannot help it, and it is no miss. */
+static void merged_maps(void **state) {
+    (void)state;
+    sn_error err = {0};
+    sn_module *m = sn_module_new("merged");
+    const shape of_q = {2, 1, 48, .from = 32, .part = 16}, of_k = {1, 1, .d = 16};
+    sn_tensor x = cc_input(m, "x", SN_F32, SHAPE(2, 9, WIDTH));
+    sn_tensor pos = cc_input(m, "i40", SN_I32, SHAPE(9));
+    sn_entry_begin(m, "forward");
+    sn_output("q", turn(&of_q, sn_split_heads(map(&of_q, x, "q", 2), 2), pos, 0));
+    sn_output("k", turn(&of_k, sn_split_heads(map(&of_k, x, "k", 1), 1), pos, 0));
+    sn_options o = {.level = 4, .plan_only = true, .strict_fusion = true, .backend = "native"};
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    const char *const *list;
+    int n = sn_program_remarks(p, "forward", false, &list, &err), found = 0;
+    for (int i = 0; i < n; i++) found += strstr(list[i], "that this one was joined with") != NULL;
+    assert_int_equal(found, 1);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 /* Neighbours are swapped, and then halves: one product swaps only one kind. */
 static void two_distances(void **state) {
     (void)state;
@@ -409,9 +431,9 @@ int main(void) {
         cmocka_unit_test(in_the_product),   cmocka_unit_test(in_part),
         cmocka_unit_test(odd_blocks),       cmocka_unit_test(between),
         cmocka_unit_test(gradient_in_part), cmocka_unit_test(other_users),
-        cmocka_unit_test(left_alone),       cmocka_unit_test(two_distances),
-        cmocka_unit_test(decoding),         cmocka_unit_test(values_pass),
-        cmocka_unit_test(by_hand),
+        cmocka_unit_test(left_alone),       cmocka_unit_test(merged_maps),
+        cmocka_unit_test(two_distances),    cmocka_unit_test(decoding),
+        cmocka_unit_test(values_pass),      cmocka_unit_test(by_hand),
     };
     return cmocka_run_group_tests(tests, cc_begin, cc_end);
 }
