@@ -28,4 +28,11 @@
 #define SN_LLVM_NOCAPTURE "captures"
 #endif
 
+/* The feature of 512-bit registers, which LLVM 22 and later takes for granted with AVX-512. */
+#if LLVM_VERSION_MAJOR < 22
+#define SN_LLVM_EVEX512 "+evex512"
+#else
+#define SN_LLVM_EVEX512 ""
+#endif
+
 #endif

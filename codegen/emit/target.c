@@ -364,6 +364,10 @@ bool sn_target_init(sn_target *t, const char *spec, sn_error *err) {
     for (char *f; ok && (f = strtok_r(NULL, ",", &save));) ok = apply_feature(t, f, err);
     if (!ok) return false;
     derive_facts(t);
+    /* LLVM knows 512-bit registers only of CPUs that have them: a feature list must name them, too. */
+    if (*SN_LLVM_EVEX512 && t->feature_set & BIT(AVX512F) && strcmp(name, "native") &&
+        !append_feature(t, SN_LLVM_EVEX512, err))
+        return false;
     /* Some CPUs are tuned to split 512-bit vectors; ours are as wide as they should be. */
     return !t->has_avx512 || append_feature(t, "-prefer-256-bit", err);
 }
