@@ -111,7 +111,9 @@ static bool run(lm *m, const char *entry, const char *output, const sn_arg_bindi
     *out = malloc(sizeof **out * (size_t)(shape[0] * *each) + 1);
     if (!*out) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     sn_arg_binding o = {output, SN_F32, rank, shape, *out};
-    if (sn_run(m->session, entry, in, n_in, &o, 1, err)) return true;
+    if (sn_run(m->session, entry, in, n_in, &o, 1, err) &&
+        lm_check_output(output, *out, shape[0] * *each, err))
+        return true;
     free(*out);
     *out = NULL;
     return false;

@@ -604,7 +604,44 @@ bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, fl
     sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)tokens, 1, n),
                            SN_BIND("targets", SN_I32, (void *)(uintptr_t)targets, 1, n)};
     sn_arg_binding out = SN_BIND("loss", SN_F32, loss, 1, n);
-    return sn_run(m->session, "loss", in, 2, &out, 1, err);
+    return sn_run(m->session, "loss", in, 2, &out, 1, err) && lm_check_output("loss", loss, n, err);
+}
+
+bool lm_check_output(const char *output, const float *x, int64_t n, sn_error *err) {
+    int64_t i = 0;
+    while (i < n && !isnan(x[i])) i++;
+    return i == n ||
+           sn_fail(err, SN_ERR_RANGE,
+                   "element %lld of '%s' is NaN (--check-nan, or check_nan of sn_options, "
+                   "names the operation)",
+                   (long long)i, output);
+}
+
+const char *lm_nan_parameter(const lm *m, sn_error *err) {
+    sn_module *module = m->model.module;
+    const char *found = NULL;
+    for (uint32_t i = 0; !found && i < sn_module_node_count(module); i++) {
+        const sn_node *n = sn_module_node(module, i);
+        const char *name = n->op == SN_OP_param ? sn_attr_str(n, SN_A_name, "") : "";
+        const sn_weight *t = sn_weights_find(lm_weights(m), name);
+        if (!t || !t->bytes || !sn_dtype_is_float(t->dtype)) continue;
+        sn_weight row = *t; /* rows: converted, all of a table would need much memory */
+        const size_t rows = t->rank > 1 ? (size_t)t->shape[0] : 1;
+        if (t->rank > 1) row.shape[0] = 1;
+        row.bytes /= rows;
+        const int64_t count = sn_weight_elements(&row);
+        float *values = malloc(sizeof *values * (size_t)count);
+        if (!values) return sn_fail(err, SN_ERR_MEMORY, "out of memory"), NULL;
+        for (size_t k = 0; !found && k < rows; k++) {
+            bool some = false;
+            row.data = (const char *)t->data + k * row.bytes;
+            if (!sn_weight_to_f32(&row, values)) break;
+            for (int64_t j = 0; j < count; j++) some |= isnan(values[j]);
+            if (some) found = name;
+        }
+        free(values);
+    }
+    return found;
 }
 
 /* ---- text ---- */

@@ -97,9 +97,15 @@ bool lm_check_room(const lm *m, int64_t rows, int64_t past, int64_t end, sn_erro
 bool lm_append(lm *m, int64_t past, const int32_t *ids, int64_t n, float *logits, sn_error *err);
 void lm_reset(lm *m); /* starts a new sequence */
 
-/* Writes -ln P(targets[i] | tokens[0 .. i]) to loss[n]. Needs SN_LOSS. */
+/* Writes -ln P(targets[i] | tokens[0 .. i]) to loss[n]; NaN is an error. Needs SN_LOSS. */
 bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, float *loss,
              sn_error *err);
+
+/* Whether x[n], an output of a run, is without NaN; err names it. */
+bool lm_check_output(const char *output, const float *x, int64_t n, sn_error *err);
+
+/* The first parameter whose values in the model's file contain NaN. NULL: none, or an error. */
+const char *lm_nan_parameter(const lm *m, sn_error *err);
 
 /* Encodes text with the model's tokenizer; with `bos`, BOS first if the vocabulary has one. For a
  * model without a tokenizer, the text is a list of numbers ("0 2 1", or with commas). */

@@ -65,7 +65,8 @@ static bool classify_picture(lm *m, const classify_options *o, sn_error *err) {
     bool ok = pixels && (logits || sn_fail(err, SN_ERR_MEMORY, "out of memory"));
     sn_arg_binding in = SN_BIND("pixels", SN_F32, pixels, 1, v->channels, v->image, v->image),
                    out = SN_BIND("logits", SN_F32, logits, 1, v->labels);
-    ok = ok && sn_run(m->session, "forward", &in, 1, &out, 1, err);
+    ok = ok && sn_run(m->session, "forward", &in, 1, &out, 1, err) &&
+         lm_check_output("logits", logits, v->labels, err);
     if (ok) {
         sn_sample_softmax(logits, v->labels);
         print_best(m, o->images, -1, NULL, logits, v->labels, o->top ? o->top : 5);
@@ -171,7 +172,8 @@ static bool run_batch(lm *m, const unsigned char *bytes, int64_t n, float *p, sn
         pixels[i] = encoder_pixel(m, (int)(i % each / plane), bytes[i]);
     sn_arg_binding in = SN_BIND("pixels", SN_F32, pixels, n, v->channels, v->image, v->image),
                    o = SN_BIND("logits", SN_F32, p, n, v->labels);
-    bool ok = sn_run(m->session, "forward", &in, 1, &o, 1, err);
+    bool ok = sn_run(m->session, "forward", &in, 1, &o, 1, err) &&
+              lm_check_output("logits", p, n * v->labels, err);
     for (int64_t i = 0; ok && i < n; i++) sn_sample_softmax(p + i * v->labels, v->labels);
     free(pixels);
     return ok;

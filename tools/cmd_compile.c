@@ -258,8 +258,10 @@ static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
                        "--exe: programs read text, but %s models take %s; link NAME.o with "
                        "your own main",
                        m->model.type, m->model.mel ? "sound" : "images");
-    const char **names = class_names(m, err);
-    if (m->labels && !names) return false;
+    const char *spoiled = lm_nan_parameter(m, err), **names = class_names(m, err);
+    if (spoiled)
+        screen_note(NAME, "'%s' contains NaN, and so will results that depend on it", spoiled);
+    if (err->code || (m->labels && !names)) return free(names), false;
     eo->label = names;
     eo->n_label = names ? (int)m->model.labels : 0;
     eo->compile.weights = m->compiled.weights;

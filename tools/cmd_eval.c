@@ -137,8 +137,8 @@ static bool eval(lm *m, const options *o, sn_error *err) {
     if (!ok) return false;
     if (!s.tokens) return screen_interrupted(err, "nothing was evaluated");
     double loss = s.sum / (double)s.tokens;
-    if (!isfinite(loss))
-        screen_note(NAME, "the loss is not finite: --check-nan names the kernel that begins it");
+    if (isinf(loss))
+        screen_note(NAME, "the loss is infinite: --check-nan names the kernel that begins it");
     if (screen()->json) {
         json_out j = json_begin(stdout);
         json_int(&j, "tokens", s.tokens);

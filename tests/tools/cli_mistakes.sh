@@ -21,6 +21,17 @@ check_mistakes() {
     echo '{"model_type": "gpt2"}' >"$tmp/other/config.json"
     refused 1 'no model.safetensors here, but ONNX files (onnx), which Sinter does not read' generate "$tmp/other"
     refused 1 'other: a folder, but import reads one file of another format' import "$tmp/other" -o "$tmp/imported"
+    # NaN in a weight
+    printf 'Once upon a time' >"$tmp/prompt"
+    spoil "$tmp/model/model.safetensors"
+    run 1 generate "$tmp/model" -f "$tmp/prompt" -n 1
+    says 'logit of token 0 is NaN'
+    refused 1 "'loss' is NaN (--check-nan" eval "$tmp/model" "$tmp/prompt"
+    run 0 compile "$tmp/model" -o "$tmp/spoiled"
+    says "note: 'model.layers.4.mlp.up_proj.weight' contains NaN"
+    run 0 import "$source/examples/models/mnist-vit/mnist_vit.npz" -o "$tmp/vit"
+    spoil "$tmp/vit/model.safetensors"
+    refused 1 "'logits' is NaN" classify "$tmp/vit" -i "$source/examples/data/mnist-1000-images.idx3-ubyte"
     # sizes
     refused 1 'sizes: T = 0 is outside 1..512' explain "$tmp/model" --sizes T=0
     refused 2 "no dimension 'Q'; it has: T, B, P" explain "$tmp/model" --sizes Q=1

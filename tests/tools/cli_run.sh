@@ -32,3 +32,7 @@ refused() {
     says "$pattern"
     [ ! -s "$tmp/out" ] || fail "printed something: $what"
 }
+# spoil FILE: makes the last 512 floats of a safetensors file NaN
+spoil() {
+    head -c 2048 /dev/zero | tr '\0' '\377' | dd of="$1" bs=1 conv=notrunc seek=$(($(wc -c <"$1") - 2048)) 2>/dev/null
+}

@@ -43,6 +43,8 @@ prints '^0 5 7 2  0\.'
 run 0 compile "$tmp/clip" -o "$tmp/artefact" --name clip
 grep -q '^int clip_embed_image(' "$tmp/artefact/clip.h" || fail "no entry embed_image"
 refused 2 'take images' compile "$tmp/clip" -o "$tmp/artefact" --exe
+spoil "$tmp/siglip/model.safetensors"
+refused 1 "is NaN (--check-nan" embed "$tmp/siglip" -i "$pictures/rgb.png"
 refused 2 'compares images with texts' classify "$tmp/clip" -i "$pictures/rgb.png"
 refused 2 'takes no texts' classify "$tmp/vit" -i "$pictures/rgb.png" -p a
 refused 2 'read images' embed "$tmp/vit" -p a
