@@ -602,6 +602,35 @@ static void record_members(const builder *b) {
     }
 }
 
+/* The look-up of rows of a table of which group h computes something of x's shape; NULL: none. */
+static const sn_node *rows_of(const sn_group *h, const sn_node *x) {
+    for (int i = 0; i < h->n_member; i++) {
+        const sn_node *n = h->member[i];
+        if (n->op == SN_OP_gather && sn_shapes_equal(n, x) &&
+            sn_attr_int(n, SN_A_axis, 0) < n->in[0]->rank - 1)
+            return n;
+    }
+    return NULL;
+}
+
+/* Rows that are looked up for a sum, in another kernel. */
+static void report_rows(builder *b) {
+    const sn_grouping *g = b->g;
+    bool last;
+    for (int i = 0; sn_level_reaches(g->p->o.level, SN_LEVEL_ROWS) && i < g->order.n; i++) {
+        const sn_node *n = g->order.node[i];
+        if (!n->n_in || !sn_reduces(n, &last)) continue;
+        const sn_node *x = sn_below_views(n->in[0]);
+        const int h = x->id < g->n_id ? g->group_of[x->id] : -1;
+        const sn_node *rows = h >= 0 && h != g->group_of[n->id] ? rows_of(&g->group[h], x) : NULL;
+        char shape[128];
+        if (!rows) continue;
+        sn_shape_print(b->m, x->rank, x->shape, shape, sizeof shape);
+        sn_remark_add(g->p, "fuse", rows, false, "%s%s stays in memory between the look-up and %s",
+                      sn_dtype_name((sn_dtype)x->dtype), shape, sn_name_with_place(n));
+    }
+}
+
 static int fuse_entry(sn_passes *p, sn_entry *e, bool body) {
     sn_loc loc = sn_module_loc(p->m);
     sn_grouping *g = body ? sn_group_entry(p, e) : sn_group_row_sums(p, e);
@@ -610,6 +639,7 @@ static int fuse_entry(sn_passes *p, sn_entry *e, bool body) {
     b.uses = sn_arena_alloc(p->m, sizeof *b.uses * g->n_id);
     count_uses(&b);
     if (p->o.chooser && !body) show_products(&b);
+    report_rows(&b);
     sn_entry_map(e, replace, &b);
     record_members(&b);
     e->n_tap = 0; /* taps have become outputs by now */

@@ -185,6 +185,46 @@ static void tiles_of_masks(void **state) {
     }
 }
 
+static sn_tensor is_chosen(const sn_score_ctx *c) {
+    return sn_at(c->captured[0], c->q, c->k);
+}
+
+/* What queries choose for themselves is known in a run only; rows that are looked up and then added up are
+ * said to be in memory. */
+static void choices_and_rows(void **state) {
+    (void)state;
+    sn_error err = {0};
+    sn_module *m = sn_module_new("choices");
+    sn_dim T = sn_symbol(m, "T", 1, 1024);
+    sn_tensor x = sn_input(m, "x", SN_F32, T, 16), h = sn_reshape(x, 1, 1, T, 16);
+    sn_tensor chosen = sn_gt(sn_matmul(sn_tanh(x), sn_swap(x, 0, 1)), 0);
+    sn_tensor ids = sn_input(m, "ids", SN_I32, T, 8), w = sn_input(m, "w", SN_F32, T, 8, 1);
+    sn_tensor rows = sn_gather(sn_param(m, "values", SN_F32, 100, 32), 0, ids);
+    sn_entry_begin(m, "forward");
+    sn_output("y", sn_attention(h, h, h, .mask = is_chosen, .captured = {chosen}));
+    sn_output("z", sn_sum(sn_mul(w, rows), 1));
+    sn_program *p = sn_compile(m, &(sn_options){.level = 4, .cache_dir = "none"}, &err);
+    if (!p) fail_msg("%s", err.message);
+    explain_entry e;
+    assert_true(explain_open(&e, p, "forward", NULL, &err));
+    assert_true(explain_find_folds(&e, &err) && explain_find_tiles(&e, p, &err));
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    explain_table(f, &e, false);
+    fclose(f);
+    const char *const *list;
+    int n = sn_program_remarks(p, "forward", false, &list, &err), found = 0;
+    for (int i = 0; i < n; i++)
+        found += strstr(list[i], "gather: f32[T,8,32] stays in memory between the look-up and "
+                                 "`reduce_sum` (test_explain.c:") != NULL;
+    assert_int_equal(found, 1);
+    free(text);
+    explain_close(&e);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 /* Folds of made-up calls: letters are kernels, digits the layer in the name. */
 static void folds_are_found(void **state) {
     (void)state;
@@ -221,7 +261,7 @@ static void folds_are_found(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_of_a_model), cmocka_unit_test(calls_of_a_loop),
-        cmocka_unit_test(tiles_of_masks), cmocka_unit_test(visible_pairs),
-        cmocka_unit_test(folds_are_found)};
+        cmocka_unit_test(tiles_of_masks),   cmocka_unit_test(visible_pairs),
+        cmocka_unit_test(choices_and_rows), cmocka_unit_test(folds_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
