@@ -38,7 +38,11 @@ static void print_notes(FILE *f, const char *notes) {
 static void print_tiles(FILE *f, const explain_entry *e, int i) {
     const explain_tiles *t = e->tiles ? &e->tiles[i] : NULL;
     double all = t ? t->skipped + t->partial + t->full : 0;
-    if (t && *t->why) fprintf(f, "        which tiles: not known before a run, %s\n", t->why);
+    if (t && *t->why)
+        fprintf(f,
+                "        which tiles: not known before a run, %s; neighbouring queries that choose "
+                "different keys leave few tiles empty\n",
+                t->why);
     if (!(all > 0) || !strstr(e->call[i].fused, "mask: ")) return;
     if (!(t->skipped + t->full > 0))
         fprintf(f, "        no tile is empty or full: all %.0f run with the mask", all);
