@@ -307,7 +307,7 @@ int cmd_compile_ahead(int argc, char **argv) {
     options o = {0};
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
-    if (o.list_targets) return list_targets();
+    if (o.list_targets || !strcmp(o.target, "help")) return list_targets();
     sn_error err = {0};
     return compile(&o, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
 }

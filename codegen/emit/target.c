@@ -295,8 +295,10 @@ static bool init_named(sn_target *t, const char *name, sn_error *err) {
                                     .l3 = (int64_t)cpus[i].kib.l3 << 10};
             return true;
         }
-    return fail_unknown(err, "target", name, sn_target_known,
-                        "give native, a CPU name, or a level such as x86-64-v3");
+    return fail_unknown(
+        err, "target", name, sn_target_known,
+        "give native, a CPU name, or a level such as x86-64-v3; objects are ELF for "
+        "Linux only");
 }
 
 static bool append_feature(sn_target *t, const char *signed_name, sn_error *err) {

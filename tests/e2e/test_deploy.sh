@@ -139,6 +139,7 @@ targets() {
         says "does not meet the requirements" qemu-aarch64 -cpu cortex-a53 a76/generate a76/story.weights 3 1
     fi
     "$sinter" compile --list-targets | grep -qx x86-64-v4 || fail "--list-targets"
+    same "--target help" "$("$sinter" compile --target help)" "$("$sinter" compile --list-targets)"
 }
 
 text="Once upon a time"
@@ -333,6 +334,7 @@ refuse() {
     says "backend" "$sinter" compile "$model" --name s -o x --backend onednn
     says "C identifier" "$sinter" compile "$model" --name 1st -o x
     says "nearest are x86-64-v" "$sinter" compile "$model" --target x86-64-v5 --name s -o x
+    says "ELF for Linux only" "$sinter" compile "$model" --target wasm32 --name s -o x
     says "different architectures" "$sinter" compile "$model" --target x86-64-v3,aarch64 --name s -o x
     says "expected forward" "$sinter" compile "$model" --entries generate -o x
     says "no entry 'encode' for --entries: this one has forward, loss, cached, step" \
