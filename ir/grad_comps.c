@@ -121,28 +121,22 @@ static sn_node *take_sorted(sn_node *x, sn_node *index, int axis) {
     return SN_NODE(x->m, take_sorted, SN_ATTRS(SN_INT(axis, axis)), x, index);
 }
 
-/* Each element of x gets the cotangent at its rank, if that is among the results: a look-up at the
- * inverse permutation, which sorts the permutation, and no scatter. */
+/* Of a permutation each element of x gets the cotangent at its rank: a look-up at the inverse permutation, which
+ * sorts the permutation. Of the first so many indices, those of sn_top_k, few elements get one. */
 bool grad_take_sorted(grad *c) {
-    sn_node *x = X, *index = c->n->in[1], *g = G;
+    sn_node *x = X, *index = c->n->in[1], *in[SN_MAX_RANK + 1] = {G};
+    const int axis = axis_of(c);
     if (index->op != SN_OP_argsort) return false;
-    int axis = axis_of(c);
-    sn_node *order = index;
-    if (index->shape[axis] != x->shape[axis]) { /* all of them, not the first only */
-        int64_t descending = sn_attr_int(index, SN_A_descending, 0);
-        order = SN_NODE(x->m, argsort, SN_ATTRS(SN_INT(axis, axis), SN_INT(descending, descending)),
-                        index->in[0]);
-    }
-    sn_node *rank = SN_NODE(x->m, argsort, SN_ATTRS(SN_INT(axis, axis)), order);
-    if (order == index) {
-        sn_gr_give(c, 0, take_sorted(g, rank, axis));
+    if (index->shape[axis] == x->shape[axis]) {
+        sn_node *rank = SN_NODE(x->m, argsort, SN_ATTRS(SN_INT(axis, axis)), index);
+        sn_gr_give(c, 0, take_sorted(G, rank, axis));
         return true;
     }
-    sn_node *k = sn_b_dim(x->m, SN_I32, index->shape[axis]);
-    sn_node *last = sn_b_binary(SN_OP_sub, k, sn_b_const(x->m, SN_I32, 1));
-    sn_node *taken = take_sorted(g, sn_b_binary(SN_OP_min, rank, last), axis);
-    sn_node *none = sn_b_const(x->m, (sn_dtype)g->dtype, 0);
-    sn_gr_give(c, 0, sn_b_select(sn_b_binary(SN_OP_lt, rank, k), taken, none));
+    for (int i = 0; i < x->rank; i++)
+        in[i + 1] = i == axis ? index : sn_b_iota(x->m, SN_I32, index->rank, index->shape, i);
+    sn_gr_give(c, 0,
+               sn_node_new(x->m, SN_OP_scatter_nd_add, x->rank + 1, in,
+                           SN_ATTRS(SN_LIST(shape, x->rank, x->shape))));
     return true;
 }
 

@@ -226,6 +226,33 @@ static void choices_and_rows(void **state) {
     sn_module_free(m);
 }
 
+/* The gradient of sn_top_k puts cotangents at its indices, that of sn_sort sorts these. */
+static void sorts_of_gradients(void **state) {
+    (void)state;
+    for (int top = 0; top < 2; top++) {
+        sn_error err = {0};
+        sn_module *m = sn_module_new("sorts");
+        sn_tensor x = sn_input(m, "x", SN_F32, sn_symbol(m, "T", 1, 64), 32), g;
+        sn_entry_begin(m, "step");
+        sn_tensor y = top ? sn_top_k(x, 4, NULL) : sn_sort(x, -1, true);
+        sn_grad(sn_sum_all(sn_mul(sn_square(y), sn_arange(m, SN_F32, top ? 4 : 32))), 1, &x, &g);
+        sn_output("g", g);
+        sn_options o = {.level = 4, .cache_dir = "none", .plan_only = true};
+        sn_program *p = sn_compile(m, &o, &err);
+        if (!p) fail_msg("%s", err.message);
+        const sn_kernel_call *c;
+        int n = sn_program_calls(p, "step", NULL, &c, &err), sorts = 0, scatters = 0;
+        for (int i = 0; i < n; i++) {
+            sorts += !strcmp(c[i].family, "argsort");
+            scatters += !strcmp(c[i].family, "scatter");
+        }
+        assert_int_equal(sorts, top ? 1 : 2);
+        assert_int_equal(scatters, top);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 /* Folds of made-up calls: letters are kernels, digits the layer in the name. */
 static void folds_are_found(void **state) {
     (void)state;
@@ -263,6 +290,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_of_a_model), cmocka_unit_test(calls_of_a_loop),
         cmocka_unit_test(tiles_of_masks),   cmocka_unit_test(visible_pairs),
-        cmocka_unit_test(choices_and_rows), cmocka_unit_test(folds_are_found)};
+        cmocka_unit_test(choices_and_rows), cmocka_unit_test(sorts_of_gradients),
+        cmocka_unit_test(folds_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
