@@ -51,6 +51,7 @@ else
     done
     prints '"hover_graph":"kernel 19: gemm  head' && prints '"hover_kernels":"kernel 0: map_reduce  embed+layer0.norm1'
     prints '"search":"embed.weight","found":"embed.weight","found_detail":true'
+    prints '"opens":1,"brackets":\["2 × layer"\],"brackets_seen":true'
     prints '"deterministic":true'
     prints '"slowest_frame_ms":[0-9]\{1,3\}[.,]'     # loosely: a frame of 1 s is not fluid
     prints '"layout_5000_ms":[0-9]\{1,4\}[.,]'

@@ -251,6 +251,10 @@ const Report = (() => {
       `machine: ${scaled(k.peak_gflops * 1e9, "FLOP/s")} f32, reads ${scaled(k.read_gbytes * 1e9, "B/s")}`, k.note];
     $("facts").textContent = facts.filter(Boolean).join(" · ");
   }
+  /* The entry to open: of a training graph the step. */
+  function firstEntry(list) {
+    return Math.max(0, list.findIndex((e) => e.entry === "train_step"));
+  }
   function start() {
     describe();
     data.entries.forEach((e, i) => $("entry").append(el("option", {value: i}, e.entry)));
@@ -282,11 +286,12 @@ const Report = (() => {
     startSearch();
     const [id, name, theme] = location.hash.slice(1).split("/");
     const at = data.entries.findIndex((e) => e.entry === name);
-    if (at >= 0) { state.entry = at; $("entry").value = at; }
+    state.entry = at >= 0 ? at : firstEntry(data.entries);
+    $("entry").value = state.entry;
     state.tab = Math.max(0, views.findIndex((v) => v.id === id));
     if (themes.includes(theme)) setTheme(theme); else show();
     if (location.hash.startsWith("#selftest")) Report.selftest();
   }
   return {data, views, state, errors, el, scaled, time, percent, digits, css, familyColour, familiesOf, legend, textWidth, fitText, fileName, loopEnd, showTip, tipped, tip, callName,
-    callText, canvas, add, entry, show, openTab, openEntry, search, goTo, setTheme, start};
+    callText, canvas, add, entry, show, openTab, openEntry, firstEntry, search, goTo, setTheme, start};
 })();

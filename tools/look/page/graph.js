@@ -1,7 +1,7 @@
 /* graph.js: the model's lines beside its graph, before and after each pass. */
 (() => {
   const {data, el, css, familyColour, legend, familiesOf, callName, callText, showTip, textWidth, fitText} = Report;
-  const BOLD = "600 12px system-ui, sans-serif", PLAIN = "11px system-ui, sans-serif", TITLE = "600 11.5px system-ui, sans-serif", MOST_TEXT = 214;
+  const BOLD = "600 12px system-ui, sans-serif", PLAIN = "11px system-ui, sans-serif", TITLE = "600 11.5px system-ui, sans-serif", COUNT = "600 14px system-ui, sans-serif", MOST_TEXT = 214;
   const LEAVES = ["input", "param", "state"];
   const VIEWS = ["broadcast", "reshape", "transpose", "slice", "result", "stop_gradient", "cast"];
   let entry, byId, stage = 0, drawn = null, selected = -1, hovered = null, canvas, parts = {};
@@ -74,17 +74,21 @@
     Object.assign(picture, {shown, edges, index, stage: s});
     /* where folded layers begin and end */
     picture.folds = !options.fold ? [] : s.folds.map((d) => {
-      const of = shown.filter((v) => v.at >= d.first && v.at < d.first + d.period);
+      /* leaves stand beside what reads them, which has a bracket of its own */
+      const of = shown.filter((v) => v.at >= d.first && v.at < d.first + d.period && !LEAVES.includes(v.n.op));
       if (!of.length) return null;
       const y0 = Math.min(...of.map((v) => v.y)) - 12, y1 = Math.max(...of.map((v) => v.y + v.h)) + 12;
       /* on the left of all that is beside the layer */
       const beside = [...shown, ...picture.boxes].filter((v) => v.y < y1 && v.y + v.h > y0);
-      const named = of.map((v) => /^@?([A-Za-z_.]*?)\.?\d/.exec(v.n.name || "")).find((m) => m && m[1]);
-      return {y0, y1, text: `${d.times} × ${named ? named[1] : ""}`.trim(), x: Math.min(...beside.map((v) => v.x)) - 26};
+      const name = (v) => v.n.name || (v.kernel >= 0 ? entry.calls[v.kernel].where : "");
+      const named = of.map((v) => /^@?([A-Za-z_.]*?)\.?\d/.exec(name(v))).find((m) => m && m[1]);
+      const text = `${d.times} × ${named ? named[1] : "equal parts"}`;
+      return {y0, y1, text, x: Math.min(...beside.map((v) => v.x)) - 26, w: textWidth(text, COUNT) + 12};
     }).filter(Boolean);
     picture.folds.forEach((f, i) => { /* side by side: of an encoder and a decoder */
       for (const g of picture.folds.slice(0, i)) if (f.y0 < g.y1 && g.y0 < f.y1 && Math.abs(f.x - g.x) < 24) f.x = g.x - 90;
     });
+    picture.left = Math.min(0, ...picture.folds.map((f) => f.x - f.w));
     /* loops over rows: a bracket on the right of the kernels that are run again and again */
     picture.loops = [];
     entry.calls.forEach((c, i) => {
@@ -125,7 +129,10 @@
       g.strokeStyle = css("dim"); g.lineWidth = 2 / Math.min(1, k);
       g.beginPath(); g.moveTo(f.x + 10, f.y0); g.lineTo(f.x, f.y0); g.lineTo(f.x, f.y1); g.lineTo(f.x + 10, f.y1); g.stroke();
       g.fillStyle = css("text"); g.font = `600 ${Math.max(14, 12 / k)}px system-ui, sans-serif`; g.textAlign = "right";
-      g.fillText(f.text, f.x - 6, Math.min(Math.max(f.y0 + 16, y0 + 30 / k), f.y1));
+      /* beside the bracket, or at the window's edge */
+      const w = g.measureText(f.text).width, at = f.x < x0 ? f.x - 6 : Math.max(f.x - 6, x0 + 4 / k + w);
+      const line = Math.min(Math.max(f.y0 + 16, y0 + 30 / k), f.y1);
+      g.fillText(f.text, at, line);
       g.textAlign = "left";
     }
     for (const f of drawn.loops) {
@@ -215,19 +222,20 @@
 
   /* ---- moving ---- */
 
+  const wide = () => drawn.width - drawn.left; /* with the names of brackets */
   function fit() {
     const w = canvas.width || 800, h = canvas.height || 600;
-    look.scale = Math.min(1.2, Math.max(Math.min((w - 90) / drawn.width, (h - 30) / drawn.height), 0.02));
-    look.x = (w - drawn.width * look.scale) / 2;
+    look.scale = Math.min(1.2, Math.max(Math.min((w - 20) / wide(), (h - 30) / drawn.height), 0.02));
+    look.x = (w - wide() * look.scale) / 2 - drawn.left * look.scale;
     look.y = 15;
     canvas.redraw();
   }
   /* The whole width, or what is readable, from the top. */
   function top() {
     const w = canvas.width || 800;
-    look.scale = Math.min(1, Math.max(0.55, (w - 90) / drawn.width));
+    look.scale = Math.min(1, Math.max(0.55, (w - 20) / wide()));
     const first = drawn.boxes.find((b) => b.group === 0) || drawn.shown[drawn.rows[0]] || {x: 0, w: 0};
-    look.x = drawn.width * look.scale <= w - 60 ? (w - drawn.width * look.scale) / 2 + 20 : w / 2 - (first.x + first.w / 2) * look.scale;
+    look.x = wide() * look.scale <= w - 19 ? (w - wide() * look.scale) / 2 - drawn.left * look.scale : w / 2 - (first.x + first.w / 2) * look.scale;
     look.y = 15;
     canvas.redraw();
   }
@@ -349,7 +357,7 @@
     return el("div", {}, el("h3", {}, "How to read this"), el("ul", {class: "plain"},
       el("li", {}, "A rectangle is an operation; a rounded one is an input, a parameter or a state."),
       el("li", {}, "A coloured box is the kernel that computes what is in it in the end."),
-      el("li", {}, "“12 ×” beside a bracket: so many layers are the same; one is drawn."),
+      el("li", {}, "“12 ×” beside a bracket: so many layers or parts are the same; one is drawn."),
       el("li", {}, "A dashed bracket: a loop over blocks of rows."),
       el("li", {}, "Move the slider (keys [ and ]) to see the graph after each pass."),
       el("li", {}, "Drag to move, turn the wheel or press + and − to zoom, 0 shows all, 1 the beginning."),
@@ -420,11 +428,10 @@
       parts.source = el("div", {class: "source", tabindex: 0, "aria-label": "source"}, parts.files, parts.code);
       parts.detail = el("div", {class: "detail"});
       const host = el("div", {class: "view"});
-      panel.replaceChildren(bar, parts.source, host, parts.detail);
+      panel.replaceChildren(bar, parts.source, host, parts.detail, el("div", {class: "hint"}, "drag · wheel · click · + − 0 1 · [ ] passes"));
       panel.classList.toggle("nosource", !files.length);
       canvas = Report.canvas(host, paint);
       canvas.element.setAttribute("aria-label", "graph");
-      host.append(el("div", {class: "hint"}, "drag · wheel · click · + − 0 1 · [ ] passes"));
       listen(canvas.element);
       canvas.paint();
       setStage(Math.min(stage, e.stages.length - 1));

@@ -41,6 +41,17 @@ Report.selftest = () => {
   out.slowest_frame_ms = Math.max(0, ...frames.map((f) => f.ms));
   out.most_nodes = Math.max(0, ...frames.map((f) => f.nodes));
 
+  /* brackets have names, and those of the first layers are within the window */
+  step(() => {
+    out.opens = Report.firstEntry([{entry: "loss"}, {entry: "train_step"}]);
+    Report.openEntry(0);
+    const v = Report.openTab("graph");
+    v.setStage(0);
+    v.inspect().top();
+    const {drawn, look} = v.inspect();
+    out.brackets = drawn.folds.map((f) => f.text);
+    out.brackets_seen = drawn.folds.every((f) => look.x + (f.x - f.w) * look.scale >= 0);
+  });
   /* hover names a kernel */
   step(() => {
     Report.openEntry(0);
@@ -82,7 +93,7 @@ Report.selftest = () => {
     out.deterministic = JSON.stringify(a) === JSON.stringify(many(5000));
     /* from all of it to a few nodes, then along it; a pixel is read so that the frame is finished */
     const v = Report.openTab("graph"), {canvas, look, fit, zoom} = v.inspect(), edges = a.picture.paths.map(() => [-1, -1]);
-    v.draw({...a.picture, shown: a.nodes, edges, folds: [], loops: [], rows: a.nodes.map((_, i) => i).sort((i, j) => a.nodes[i].y - a.nodes[j].y)});
+    v.draw({...a.picture, shown: a.nodes, edges, folds: [], loops: [], left: 0, rows: a.nodes.map((_, i) => i).sort((i, j) => a.nodes[i].y - a.nodes[j].y)});
     fit();
     const times = [];
     for (let i = 0; i < 60; i++) {
