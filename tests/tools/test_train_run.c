@@ -321,7 +321,7 @@ static void test_full_disk(void **unused) {
     sn_error err = {0};
     train_result r;
     need(run_config(usual(), folder, false, 2, &how, &r, &err), TRAIN_INTERRUPTED, &err);
-    sn_mapping before;
+    sn_mapping before, after;
     assert_true(sn_file_map(in("full", "checkpoint.safetensors"), &before, &err));
     struct rlimit old;
     getrlimit(RLIMIT_FSIZE, &old);
@@ -329,9 +329,7 @@ static void test_full_disk(void **unused) {
     how = (script){.limit_at = 5, .limit = 20000};
     need(run_config(usual(), folder, true, 2, &how, &r, &err), TRAIN_FAILED, &err);
     setrlimit(RLIMIT_FSIZE, &old);
-    signal(SIGXFSZ, SIG_DFL);
     assert_non_null(strstr(err.message, "checkpoint.safetensors"));
-    sn_mapping after;
     err.code = 0;
     assert_true(sn_file_map(in("full", "checkpoint.safetensors"), &after, &err));
     assert_true(before.size == after.size && before.size > 20000);
@@ -340,6 +338,13 @@ static void test_full_disk(void **unused) {
     how = (script){0};
     need(run_config(usual(), folder, true, 2, &how, &r, &err), TRAIN_DONE, &err);
     same_run("full", "whole");
+    how = (script){.limit_at = 1,
+                   .limit = 20000}; /* not even the first one: the folder is still free */
+    need(run_config(usual(), scratch_path("first"), false, 2, &how, &r, &err), TRAIN_FAILED, &err);
+    setrlimit(RLIMIT_FSIZE, &old);
+    signal(SIGXFSZ, SIG_DFL);
+    how = (script){0};
+    need(run_config(usual(), scratch_path("first"), false, 2, &how, &r, &err), TRAIN_DONE, &err);
 }
 
 /* Twelve steps of bf16 between forward and backward: near those of f32, the same bits for one

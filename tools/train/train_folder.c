@@ -82,23 +82,22 @@ bool train_folder_open(train_folder *f, const char *path, const train_settings *
     return lock_folder(f, err) && (resume || check_new(f, s, force, err));
 }
 
+static bool remove_old(const train_folder *f, const char *name, sn_error *err) {
+    struct stat st;
+    bool folder = fstatat(f->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+    return folder || unlinkat(f->fd, name, 0) == 0 || errno == ENOENT ||
+           sn_fail(err, SN_ERR_FILE, "%s/%s: cannot remove this file of an older run: %s", f->path,
+                   name, strerror(errno));
+}
+
 bool train_folder_begin(const train_folder *f, const train_settings *s, sn_error *err) {
-    static const char *const run[] = {"checkpoint.safetensors",
-                                      "model.safetensors",
-                                      SN_MODEL_GRAPH,
-                                      TRAIN_LOG,
-                                      "loss.svg",
-                                      "loss.png"};
+    static const char *const run[] = {"checkpoint.safetensors", "model.safetensors", SN_MODEL_GRAPH,
+                                      "loss.svg", "loss.png"};
     enum { RUN = sizeof run / sizeof *run };
-    bool inside = has_tokenizer_inside(f, s);
-    for (int i = 0; i < RUN || (!inside && import_tokenizer_files[i - RUN]); i++) {
-        const char *name = i < RUN ? run[i] : import_tokenizer_files[i - RUN];
-        struct stat st;
-        bool folder = fstatat(f->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
-        if (!folder && unlinkat(f->fd, name, 0) && errno != ENOENT)
-            return sn_fail(err, SN_ERR_FILE, "%s/%s: cannot remove this file of an older run: %s",
-                           f->path, name, strerror(errno));
-    }
+    bool inside = has_tokenizer_inside(f, s), ok = true;
+    for (int i = 0; ok && (i < RUN || (!inside && import_tokenizer_files[i - RUN])); i++)
+        ok = remove_old(f, i < RUN ? run[i] : import_tokenizer_files[i - RUN], err);
+    if (!ok || !remove_old(f, TRAIN_LOG, err)) return false; /* last: marks the others */
     checkpoint_clean(f->path);
     fsync(f->fd);
     return true;
