@@ -626,8 +626,8 @@ static void report_rows(builder *b) {
         char shape[128];
         if (!rows) continue;
         sn_shape_print(b->m, x->rank, x->shape, shape, sizeof shape);
-        sn_remark_add(g->p, "fuse", rows, false, "%s%s stays in memory between the look-up and %s",
-                      sn_dtype_name((sn_dtype)x->dtype), shape, sn_name_with_place(n));
+        sn_remark_add(g->p, "fuse", n, false, "%s%s, rows of %s, stays in memory before this sum",
+                      sn_dtype_name((sn_dtype)x->dtype), shape, sn_name_with_place(rows));
     }
 }
 

@@ -217,8 +217,8 @@ static void choices_and_rows(void **state) {
     const char *const *list;
     int n = sn_program_remarks(p, "forward", false, &list, &err), found = 0;
     for (int i = 0; i < n; i++)
-        found += strstr(list[i], "gather: f32[T,8,32] stays in memory between the look-up and "
-                                 "`reduce_sum` (test_explain.c:") != NULL;
+        found += strstr(list[i], "reduce_sum: f32[T,8,32], rows of `gather` (test_explain.c:") &&
+                 strstr(list[i], "), stays in memory before this sum");
     assert_int_equal(found, 1);
     free(text);
     explain_close(&e);
