@@ -8,7 +8,7 @@
  * stable. */
 #include "codegen/emit/family.h"
 
-enum { MOST_INSERTED = 16, DIGIT = 8, BUCKETS = 1 << DIGIT, BYTES = 16 /* a key, its index */ };
+enum { BYTES = 16 /* a key, its index */ };
 
 typedef struct sorter {
     const sn_kernel *k;
@@ -108,19 +108,19 @@ static void emit_insertion(em *e, const sorter *s) {
 
 /* A byte of a key, as an index into the buckets. */
 static em_val digit(em *e, em_val key, em_val shift) {
-    return em_and(e, em_lshr(e, key, shift), em_i64(e, BUCKETS - 1));
+    return em_and(e, em_lshr(e, key, shift), em_i64(e, SN_SORT_BUCKETS - 1));
 }
 
 /* One pass: `from` in the order of the byte at `shift`, into `to`. */
 static void emit_pass(em *e, const sorter *s, em_val count, list from, list to, em_val shift) {
-    em_loop clear = em_for(e, zero(e), em_i64(e, BUCKETS), one(e));
+    em_loop clear = em_for(e, zero(e), em_i64(e, SN_SORT_BUCKETS), one(e));
     store(e, zero(e), count, clear.i);
     em_end(e, &clear);
     em_loop l = em_for(e, zero(e), s->n, one(e));
     em_val d = digit(e, load(e, from.key, l.i), shift);
     store(e, em_add(e, load(e, count, d), one(e)), count, d);
     em_end(e, &l);
-    em_loop sum = em_for(e, zero(e), em_i64(e, BUCKETS), one(e));
+    em_loop sum = em_for(e, zero(e), em_i64(e, SN_SORT_BUCKETS), one(e));
     em_val before = em_carry(e, &sum, zero(e)), n = load(e, count, sum.i);
     store(e, before, count, sum.i);
     em_next(e, &sum, before, em_add(e, before, n));
@@ -136,7 +136,7 @@ static void emit_pass(em *e, const sorter *s, em_val count, list from, list to, 
 }
 
 static void emit_radix(em *e, const sorter *s) {
-    em_val count = e->scratch, lists = em_i64(e, BUCKETS * 8);
+    em_val count = e->scratch, lists = em_i64(e, SN_SORT_BUCKETS * 8);
     list a = list_at(e, lists, s->n);
     list b = list_at(e, em_add(e, lists, em_muli(e, s->n, BYTES)), s->n);
     em_val bias = em_i64(e, s->bits == 64 ? INT64_MIN : INT64_C(1) << 31); /* keys from 0 on */
@@ -144,9 +144,9 @@ static void emit_radix(em *e, const sorter *s) {
     store(e, em_add(e, key_at(e, s, l.i), bias), a.key, l.i);
     store(e, l.i, a.index, l.i);
     em_end(e, &l);
-    em_loop pass = em_for(e, zero(e), em_i64(e, s->bits), em_i64(e, 2 * DIGIT));
+    em_loop pass = em_for(e, zero(e), em_i64(e, s->bits), em_i64(e, 2 * SN_SORT_DIGIT));
     emit_pass(e, s, count, a, b, pass.i);
-    emit_pass(e, s, count, b, a, em_addi(e, pass.i, DIGIT));
+    emit_pass(e, s, count, b, a, em_addi(e, pass.i, SN_SORT_DIGIT));
     em_end(e, &pass);
     em_loop out = em_for(e, zero(e), s->size, one(e));
     store_index(e, s, out.i, load(e, a.index, out.i));
@@ -157,7 +157,7 @@ static bool inserts(const sn_kernel *k) {
     int64_t size;
     const sn_view *y = &k->step->out[0];
     int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0);
-    return sn_dim_is_const(k->m, y->shape[axis], &size) && size <= MOST_INSERTED;
+    return sn_dim_is_const(k->m, y->shape[axis], &size) && size <= SN_SORT_INSERTED;
 }
 
 /* Offset of a row of v. */
@@ -203,9 +203,9 @@ static sn_dim argsort_scratch(const sn_kernel *k, const sn_target *t) {
     (void)t;
     const sn_view *x = &k->step->in[0];
     int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0);
-    if (inserts(k)) return sn_dim_const(k->m, MOST_INSERTED * BYTES);
+    if (inserts(k)) return sn_dim_const(k->m, SN_SORT_INSERTED * BYTES);
     sn_dim lists = sn_dim_mul(k->m, x->shape[axis], sn_dim_const(k->m, 2 * BYTES));
-    return sn_dim_add(k->m, lists, sn_dim_const(k->m, BUCKETS * 8));
+    return sn_dim_add(k->m, lists, sn_dim_const(k->m, SN_SORT_BUCKETS * 8));
 }
 
 const sn_family sn_family_argsort = {.emit = emit_argsort, .scratch = argsort_scratch};

@@ -118,6 +118,9 @@ int sn_kernel_prologue_operand(const sn_node *n);
 /* The region's argument that is this operand; -1: none. A contraction's argument 0 is its result. */
 int sn_kernel_region_arg(const sn_node *n, int operand);
 
+/* How a row of an argsort is sorted: so few indices by insertion, more by passes over digits. */
+enum { SN_SORT_INSERTED = 16, SN_SORT_DIGIT = 8, SN_SORT_BUCKETS = 1 << SN_SORT_DIGIT };
+
 /* Columns of the table: passes/plan/work.c */
 sn_dim sn_macs_gemm(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_flash(sn_module *m, const struct sn_step *s);
@@ -130,6 +133,7 @@ sn_dim sn_flops_fused_scan(sn_module *m, const struct sn_step *s);
 sn_dim sn_macs_grouped(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_grouped(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_elementwise(sn_module *m, const struct sn_step *s);
+sn_dim sn_flops_argsort(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_rows(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_gemm(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_flash(sn_module *m, const struct sn_step *s);

@@ -27,6 +27,22 @@ sn_dim sn_flops_rows(sn_module *m, const sn_step *s) {
     return flops;
 }
 
+/* A sort works on one number at a time: each of its operations counts as a vector of them. */
+sn_dim sn_flops_argsort(sn_module *m, const sn_step *s) {
+    enum { VECTOR = 16, OF_INSERTION = 32, OF_PASS = 18, OF_BUCKET = 6 };
+    const sn_view *x = &s->in[0], *y = &s->out[0];
+    const int axis = (int)sn_attr_int(s->node, SN_A_axis, 0);
+    int64_t size, pass = (int64_t)(8 * sn_dtype_size(x->dtype) / SN_SORT_DIGIT), of_row = 0;
+    bool few = sn_dim_is_const(m, y->shape[axis], &size) && size <= SN_SORT_INSERTED;
+    sn_dim rows = 1;
+    for (int a = 0; a < x->rank; a++)
+        if (a != axis) rows = sn_dim_mul(m, rows, x->shape[a]);
+    int64_t of_element = few ? OF_INSERTION : OF_PASS * pass;
+    if (!few) of_row = OF_BUCKET * pass * SN_SORT_BUCKETS;
+    sn_dim row = sn_dim_add(m, sn_dim_mul(m, x->shape[axis], of_element * VECTOR), of_row * VECTOR);
+    return sn_dim_mul(m, rows, row);
+}
+
 sn_dim sn_macs_gemm(sn_module *m, const sn_step *s) {
     return sn_product_work(m, s);
 }
