@@ -43,6 +43,7 @@ static const struct {
      "a vector of norm 1 for each image; dot products are similarities"},
     {"", "embedding", "a vector of norm 1 for each text; dot products are similarities"},
     {"train_step", "loss", "mean -ln P of the targets, before the step"},
+    {"accumulate", "loss", "mean -ln P of the targets of these rows"},
     {"", "loss", "-ln P of each target"},
     {"", "weight", "of these rows in the step: their share of the batch's targets"},
     {"", "norm", "gradient norm before clipping"},

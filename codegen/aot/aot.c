@@ -178,7 +178,8 @@ static void describe_entry(sn_aot *a, const sn_compiled_entry *c, sn_aot_entry *
                         .input = plan->input,
                         .n_input = plan->n_input,
                         .output = plan->entry->output,
-                        .n_output = plan->entry->n_output};
+                        .n_output = plan->entry->n_output,
+                        .writes_state = plan->entry->n_assign > 0};
     for (int i = 0; i < t->n_input + t->n_output; i++) {
         const sn_node *n = i < t->n_input ? t->input[i].node : t->output[i - t->n_input].node;
         for (int d = 0; d < n->rank; d++) want_symbols(a->m, n->shape[d], used);

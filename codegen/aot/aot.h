@@ -60,7 +60,7 @@ typedef struct sn_aot_entry {
     const sn_binding *input, *output;
     int n_input, n_output;
     const char **dim_name, **input_name, **output_name; /* C parameters: names.c */
-    bool has_state;
+    bool has_state, writes_state;
 } sn_aot_entry;
 
 /* Detailed error messages. An error code has the kind in the low byte and 1 + index above. */

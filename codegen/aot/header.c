@@ -30,10 +30,26 @@ static void print_meaning(const sn_aot *a, const sn_aot_entry *t, const char *na
     fprintf(f, text ? ": %s\n" : "\n", text);
 }
 
+/* Bounds of an input's elements, which are checked. */
+static void print_limits(const sn_aot *a, const sn_compiled_entry *c, const char *input, FILE *f) {
+    char low[128], high[128], text[300], last[300] = "";
+    for (int i = 0; i < c->n_limit; i++) {
+        const sn_element_limit *l = &c->limit[i];
+        if (strcmp(l->input, input)) continue;
+        sn_dim_print(a->m, l->low, low, sizeof low);
+        sn_dim_print(a->m, l->high, high, sizeof high);
+        snprintf(text, sizeof text, l->open ? ", at least %s" : ", %s to %s", low, high);
+        if (strcmp(text, last)) fputs(text, f); /* several operations read the same indices */
+        snprintf(last, sizeof last, "%s", text);
+    }
+}
+
 static void print_tensor(const sn_aot *a, const sn_aot_entry *t, const sn_binding *b,
                          const char *name, const char *role, FILE *f) {
     fprintf(f, " *   %-10s %s %s, %s", name, sn_dtype_name((sn_dtype)b->node->dtype),
             shape_of(a, b->node), role);
+    if (b >= t->input && b < t->input + t->n_input)
+        print_limits(a, sn_program_entry(a->variant[0].program, t->name), b->name, f);
     print_meaning(a, t, b->name, f);
 }
 
@@ -44,16 +60,44 @@ static const char *upper(const sn_aot *a, const char *name) {
     return s;
 }
 
-/* NAME_ENTRY_OUTPUT: the number of elements, if it is constant. */
+/* A size in C, of constants and the entry's lengths; NULL: it is something else. */
+static const char *size_in_c(const sn_aot *a, const sn_aot_entry *t, sn_dim d, bool *uses) {
+    int64_t n;
+    char text[128];
+    if (sn_dim_is_const(a->m, d, &n)) return sn_arena_printf(a->m, "%lld", (long long)n);
+    sn_dim_print(a->m, d, text, sizeof text);
+    for (int k = 0; k < t->n_symbol; k++)
+        if (!strcmp(text, sn_symbol_at(a->m, t->symbol[k])->name)) {
+            uses[k] = true;
+            return sn_arena_printf(a->m, "(int64_t)(%s)", t->dim_name[k]);
+        }
+    return NULL;
+}
+
+/* NAME_ENTRY_OUTPUT: the number of elements, with lengths as arguments if it depends on them. */
 static void print_count(const sn_aot *a, const sn_aot_entry *t, int i, sn_aot_names *macros,
                         FILE *f) {
     int64_t count;
+    bool uses[SN_AOT_SYMBOLS] = {false};
+    const char *product = "", *names = "";
     const sn_node *n = t->output[i].node;
-    if (!sn_dim_is_const(a->m, sn_dim_product(a->m, n->rank, n->shape), &count)) return;
+    if (sn_dim_is_const(a->m, sn_dim_product(a->m, n->rank, n->shape), &count))
+        product = sn_arena_printf(a->m, "%lld", (long long)count);
+    else
+        for (int d = 0; d < n->rank && product; d++) {
+            const char *size = size_in_c(a, t, n->shape[d], uses);
+            product = size ? sn_arena_printf(a->m, d ? "%s * %s" : "%s%s", product, size) : NULL;
+        }
+    if (!product) return;
+    for (int k = 0; k < t->n_symbol; k++)
+        if (uses[k])
+            names = sn_arena_printf(a->m, "%s%s%s", names, *names ? ", " : "", t->dim_name[k]);
+    if (*names) product = sn_arena_printf(a->m, "(%s)", product);
     const char *name =
         sn_arena_printf(a->m, "%s_%s_%s", a->upper, upper(a, t->name), upper(a, t->output_name[i]));
-    fprintf(f, "#define %s %lld /* elements */\n", sn_aot_unique(a, macros, name, "_COUNT"),
-            (long long)count);
+    fprintf(f, "#define %s", sn_aot_unique(a, macros, name, "_COUNT"));
+    fprintf(f, *names ? "(%s)" : "%s", names);
+    fprintf(f, " %s /* elements */\n", product);
 }
 
 static void print_lengths(const sn_aot *a, const sn_aot_entry *t, FILE *f) {
@@ -83,11 +127,13 @@ static void print_entry(const sn_aot *a, const sn_aot_entry *t, sn_aot_names *ma
         print_tensor(a, t, &t->input[i], t->input_name[i], "read", f);
     for (int i = 0; i < t->n_output; i++)
         print_tensor(a, t, &t->output[i], t->output_name[i], "written", f);
-    if (t->has_state) fprintf(f, " * Reads and writes the state.\n");
+    if (t->has_state)
+        fprintf(f, t->writes_state ? " * Reads and writes the state.\n"
+                                   : " * Only reads the state: several threads may share it.\n");
     fprintf(f, " */\n");
     for (int i = 0; i < t->n_output; i++) print_count(a, t, i, macros, f);
     fprintf(f, "int %s_%s(const %s *m", a->name, t->name, a->name);
-    if (t->has_state) fprintf(f, ", void *state");
+    if (t->has_state) fprintf(f, t->writes_state ? ", void *state" : ", const void *state");
     fprintf(f, ", void *workspace");
     print_dims(t, f);
     for (int i = 0; i < t->n_input; i++)
@@ -229,8 +275,14 @@ static const char middle[] =
     "/* What is in this artefact, as text. */\n"
     "const char *$n_manifest(void);\n\n";
 
-static const char of_state[] =
-    "/* Initialises state[$N_STATE_BYTES]. $f */\nint $n_state_init(const $n *m, void *state);\n\n";
+static const char of_state[] = "/* Initialises state[$N_STATE_BYTES]. $f\n"
+                               " * A state holds no pointers. A copy of its bytes (memcpy, or a "
+                               "file) goes on where it was, also in "
+                               "another\n"
+                               " * process and with another target of this artefact. Nothing in it "
+                               "tells which artefact it belongs "
+                               "to. */\n"
+                               "int $n_state_init(const $n *m, void *state);\n\n";
 
 static const char of_entries[] =
     "/* The entries. workspace: scratch memory of a call. Its size in bytes is returned by the\n * "

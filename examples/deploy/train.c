@@ -47,7 +47,7 @@ static int predict(const training *m, const void *state, void *workspace, int32_
     static float logits[CYCLE * TRAINING_VOCAB];
     int32_t tokens[CYCLE];
     for (int i = 0; i < CYCLE; i++) tokens[i] = text_at(i);
-    int code = training_forward(m, (void *)state, workspace, CYCLE, 1, tokens, logits);
+    int code = training_forward(m, state, workspace, CYCLE, 1, tokens, logits);
     const float *last = logits + (CYCLE - 1) * TRAINING_VOCAB;
     *next = 0;
     for (int32_t i = 1; i < TRAINING_VOCAB; i++)

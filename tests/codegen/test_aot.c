@@ -15,6 +15,7 @@
 #include "tests/support/model_case.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <sys/stat.h>
 
 #define TINY                                                                                       \
@@ -198,6 +199,29 @@ static void expect_code(const artefact *a, int code, int kind, const char *text)
                  a->message(code));
 }
 
+/* A state is its bytes: a copy goes on after each token with another of the n targets. want: the
+ * logits of one target. */
+static void move_state(artefact *a, int n) {
+    int32_t tokens[PROMPT + STEPS];
+    fill_tokens(tokens, PROMPT + STEPS, VOCAB);
+    memory m = make_memory(a), copy = make_memory(a);
+    assert_int_equal(a->prefill(&a->m, m.state, m.workspace, PROMPT, 0, tokens, got[0]), 0);
+    for (int k = 1; k <= STEPS; k++) {
+        memory other = k & 1 ? copy : m, before = k & 1 ? m : copy;
+        memcpy(other.state, before.state, 1 << 20);
+        memset(before.state, 0xff, 1 << 20);
+        assert_int_equal(a->choose(&a->m, 1 + k % n), 0);
+        int64_t past = PROMPT + k - 1;
+        assert_int_equal(
+            a->decode(&a->m, other.state, other.workspace, past, tokens + past, got[k]), 0);
+    }
+    for (int k = 0; k <= STEPS; k++)
+        for (int i = 0; i < VOCAB; i++)
+            assert_true(fabsf(got[k][i] - want[k][i]) <= 1e-4f * (1 + fabsf(want[k][i])));
+    free_memory(m);
+    free_memory(copy);
+}
+
 static void same_bits(void **state) {
     (void)state;
     static const char *const targets[] = {"native", "x86-64-v2", "x86-64-v3", "x86-64-v4"};
@@ -241,6 +265,7 @@ static void same_bits(void **state) {
         run_artefact(&a, got);
         assert_memory_equal(got, want, sizeof got);
     }
+    move_state(&a, n);
     char numbers[16];
     snprintf(numbers, sizeof numbers, "1..%d", n);
     expect_code(&a, a.choose(&a.m, n + 1), CPU, numbers);

@@ -110,7 +110,7 @@ static void told_arguments(void **state) {
     need(emit(&c, &o, &err), &err);
     expect("const int32_t *parents, int32_t *parents_out");
     expect("P          a length, 0 to 7: tokens that are already in the state");
-    expect("read: row i (of R and the following) continues row parents[i]");
+    expect("read, 0 to 0: row i (of R and the following) continues row parents[i]");
     expect("#define NAMED_VOCAB 11 ");
     expect("#define NAMED_CONTEXT 8 ");
     expect("#define NAMED_BOS 0 ");

@@ -147,7 +147,8 @@ text="Once upon a time"
 sequences() {
     printf 'Once upon a time\nTom\nOne day, a dog and a cat\nThe sun\n' >prompts
     compile many --exe --sequences 3
-    grep -q "past *i32 \[B\], read: tokens that each row holds" many/story.h || fail "the header lacks past"
+    grep -q "past *i32 \[B\], read, 0 to P: tokens that each row holds" many/story.h || fail "the header lacks past"
+    grep -qF "STORY_DECODE_LOGITS(B) ((int64_t)(B) * 512)" many/story.h || fail "the header lacks a size"
     many/story -f prompts --batch 3 -n 25 --seed 4 >out || fail "a batch"
     i=0
     while read -r line; do

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 static void print_entry(const sn_manifest_entry *e) {
-    printf("entry       %s%s\n", e->name, e->has_state ? " (reads and writes the state)" : "");
+    printf("entry       %s%s\n", e->name, e->has_state ? " (has a state)" : "");
     for (int i = 0; i < e->n_dim; i++)
         printf("            %s: %" PRId64 " to %" PRId64 "\n", e->dim[i].name, e->dim[i].lo,
                e->dim[i].hi);
