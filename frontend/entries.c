@@ -190,7 +190,8 @@ void sn_encoder_entries(sn_module *m, const sn_encoder *e, const sn_model_option
         sn_entry_begin(m, "encode");
         sn_output("hidden", e->encode(e->config, &s));
     }
-    if (o->entries & SN_EMBED && e->embeds) {
+    const int embeds = SN_EMBED | (e->classifies ? 0 : SN_SENTENCES);
+    if (o->entries & embeds && e->embeds) {
         sn_entry_begin(m, "embed");
         sn_tensor lengths = sn_input(m, "lengths", SN_I32, s.B);
         sn_tensor hidden = e->encode(e->config, &s);

@@ -38,7 +38,8 @@ enum {
     SN_TRAIN = 32, /* the entries of train.h, with the inputs of `loss` */
     SN_STEP = 64,
     SN_EMBED = 128,
-    SN_CLASSIFY = 256 /* forward of a classifier; ignored by other models */
+    SN_CLASSIFY = 256, /* forward of a classifier; ignored by other models */
+    SN_SENTENCES = 512 /* embed of an encoder of texts without classes; ignored by other models */
 };
 
 /* Encoders (bert, roberta, …): tokens, types (segments; not of distilbert) [B, T] and lengths [B];

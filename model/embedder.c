@@ -37,7 +37,7 @@ sn_embedder *sn_embedder_open(const char *path, const sn_lm_options *o, sn_error
         return NULL;
     }
     e->m = lm_open(&lo, err);
-    if (e->m && sentence_open(e->m, &e->settings, err) && find_width(e, err)) return e;
+    if (e->m && sentence_settings_of(e->m, &e->settings, err) && find_width(e, err)) return e;
     sn_embedder_close(e);
     return NULL;
 }
@@ -71,8 +71,8 @@ bool sn_embedder_embed_texts(sn_embedder *e, const char *const *texts, int64_t n
     bool ok = prompt && (ids || sn_fail(err, SN_ERR_MEMORY, "out of memory"));
     for (int64_t i = 0; ok && i < n; i++) {
         sn_error why = {0};
-        ok = texts[i] ? sentence_read_text(e->m, &e->settings, prompt, texts[i], strlen(texts[i]),
-                                           false, &ids[i], &why)
+        ok = texts[i] ? sentence_read_text(&e->settings, prompt, texts[i], strlen(texts[i]), false,
+                                           &ids[i], &why)
                       : sn_given(NULL, "sn_embedder_embed_texts", "a text", &why);
         if (!ok && n > 1)
             sn_fail(err, why.code, "text %lld: %s", (long long)i, why.message);

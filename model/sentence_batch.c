@@ -12,6 +12,12 @@ enum {
     WINDOW = 4096, /* texts that are sorted by length together */
 };
 
+bool sentence_settings_of(const lm *m, sentence_settings *s, sn_error *err) {
+    *s = (sentence_settings){
+        .tokenizer = m->tokenizer, .longest = m->model.context, .vocab = m->model.vocab};
+    return sentence_open(s, m->dir ? m->dir->path : NULL, err);
+}
+
 /* The largest batch that the inputs of entry `embed` take. */
 static int64_t largest_batch(const lm *m) {
     sn_module *mod = m->model.module;

@@ -1,6 +1,7 @@
 /* cmd_compile.c: `sinter compile`: compiles a model to an object, a header and weights, or to a
  * program. */
 #include "tools/cmd.h"
+#include "ir/ir.h"
 #include "model/entries.h"
 #include "tools/artefact/tokenizer_folder.h"
 #include "tools/artefact/link.h"
@@ -36,7 +37,7 @@ static const arg table[] = {
      "list the names for --target"},
     {"entries", 0, ARG_TEXT, AT(entries), "NAME,…", NULL, 0, 0,
      "entries: forward, loss, cached (prefill, decode), step, encode, embed; default: cached and "
-     "step, or encode (and forward of a classifier)"},
+     "step, or encode (and forward of a classifier, with --exe embed of others)"},
     {"train", 0, ARG_TEXT, AT(train), "CONFIG", NULL, 0, 0,
      "instead of MODEL: compile the training step of a `sinter train` config, with its initial "
      "weights; --entries adds others, which use what was trained"},
@@ -121,7 +122,8 @@ static void default_name(const options *o, char out[48]) {
 }
 
 static lm *open_model(const options *o, int named, const sn_options *compile, sn_error *err) {
-    int usual = SN_CACHED | (o->sequences > 1 ? 0 : SN_STEP) | SN_ENCODE | SN_CLASSIFY;
+    int usual = SN_CACHED | (o->sequences > 1 ? 0 : SN_STEP) | SN_ENCODE | SN_CLASSIFY |
+                (o->exe ? SN_SENTENCES : 0);
     lm_options lo = {
         .entries = named ? named : usual, .named = named, .any_model = true, .compile = *compile};
     if (o->beams > 0) lo.beams = o->beams;
@@ -137,11 +139,13 @@ static bool save_tokenizer(const options *o, const lm *m, const sn_tokenizer *t,
     snprintf(part, sizeof part, "%s%s", name, ending);
     char *folder = t ? sn_path_join(o->dir, part) : NULL;
     if (!folder) return !t || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    bool ok =
-        tokenizer_folder_save(folder, t, from, err) &&
-        (!model || tokenizer_folder_copy(folder, model, "generation_config.json", NULL, err)) &&
-        (!model || !m->model.source_vocab ||
-         tokenizer_folder_copy(folder, model, "config.json", NULL, err));
+    static const char *const settings[] = {
+        "generation_config.json", "config_sentence_transformers.json", "sentence_bert_config.json"};
+    bool ok = tokenizer_folder_save(folder, t, from, err);
+    for (size_t i = 0; ok && model && i < sizeof settings / sizeof *settings; i++)
+        ok = tokenizer_folder_copy(folder, model, settings[i], NULL, err);
+    if (ok && model && m->model.source_vocab)
+        ok = tokenizer_folder_copy(folder, model, "config.json", NULL, err);
     free(folder);
     return ok;
 }
@@ -240,6 +244,22 @@ static bool compile_training(const options *o, sn_error *err) {
     return ok;
 }
 
+/* Whether a program can do something with the entries. */
+static bool check_program(const lm *m, sn_error *err) {
+    static const char *const called[] = {"decode", "embed", "encode"};
+    if (m->model.image || m->model.mel)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--exe: programs read text, but %s models take %s; link NAME.o with "
+                       "your own main",
+                       m->model.type, m->model.mel ? "sound" : "images");
+    bool any = m->labels && sn_entry_get(m->model.module, "forward");
+    for (size_t i = 0; i < sizeof called / sizeof *called; i++)
+        any |= sn_entry_get(m->model.module, called[i]) != NULL;
+    return any || sn_fail(err, SN_ERR_USAGE,
+                          "--exe: a program calls the entries cached, embed or encode, or forward "
+                          "of a classifier: name one of them with --entries, or none");
+}
+
 /* Class names for the program to print. The caller frees the list; NULL: none, or an error. */
 static const char **class_names(const lm *m, sn_error *err) {
     if (!m->labels) return NULL;
@@ -253,11 +273,7 @@ static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
     if (o->beams > 1 && !m->model.source_vocab)
         return sn_fail(err, SN_ERR_USAGE, "--beams is for encoder-decoders, not for %s models",
                        m->model.type);
-    if (o->exe && (m->model.image || m->model.mel))
-        return sn_fail(err, SN_ERR_USAGE,
-                       "--exe: programs read text, but %s models take %s; link NAME.o with "
-                       "your own main",
-                       m->model.type, m->model.mel ? "sound" : "images");
+    if (o->exe && !check_program(m, err)) return false;
     const char *spoiled = lm_nan_parameter(m, err), **names = class_names(m, err);
     if (spoiled)
         screen_note(NAME, "'%s' contains NaN, and so will results that depend on it", spoiled);

@@ -1,5 +1,5 @@
-/* encoder.c: encodes text as vectors (one per text or one per token), or prints the most likely
- * class and its probability. */
+/* encoder.c: encodes text as vectors (one per text or one per token), embeds it, or prints the most
+ * likely class and its probability. */
 #include "runtime/text/lm_impl.h"
 #include "runtime/deploy/program.h"
 #include "runtime/sample.h"
@@ -106,11 +106,11 @@ static bool do_text(program *p, work *run, const char *text, size_t size, sn_err
     return ok;
 }
 
-static bool do_file(program *p, work *run, bool by_line, sn_error *err) {
+static bool do_lines(program *p, work *run, const char *file, sn_error *err) {
     size_t size;
-    char *text = text_read(p->o->text.prompt_file, &size, err);
-    bool ok = text && (by_line || do_text(p, run, text, size, err));
-    for (size_t at = 0; ok && by_line && at < size;) {
+    char *text = text_read(file, &size, err);
+    bool ok = text != NULL;
+    for (size_t at = 0; ok && at < size;) {
         const char *end = memchr(text + at, '\n', size - at);
         size_t n = end ? (size_t)(end - text) - at : size - at;
         ok = do_text(p, run, text + at, n, err);
@@ -120,8 +120,10 @@ static bool do_file(program *p, work *run, bool by_line, sn_error *err) {
     return ok;
 }
 
-static bool do_texts(program *p, work *run, bool by_line, sn_error *err) {
+static bool do_texts(program *p, work *run, sn_error *err) {
     const text_options *o = &p->o->text;
+    const char *text = o->prompt ? o->prompt : p->o->embed.text,
+               *file = o->prompt_file ? o->prompt_file : p->o->embed.file;
     if (o->ids) {
         sn_ids ids = {0};
         bool ok = lm_encode_text(NULL, o->ids, strlen(o->ids), false, &ids, err) &&
@@ -130,15 +132,55 @@ static bool do_texts(program *p, work *run, bool by_line, sn_error *err) {
         sn_ids_free(&ids);
         return ok;
     }
-    if (o->prompt) return do_text(p, run, o->prompt, strlen(o->prompt), err);
-    if (o->prompt_file) return do_file(p, run, by_line, err);
-    return sn_fail(err, SN_ERR_USAGE, "no text: give --prompt, --prompt-file or --prompt-ids");
+    if (text) return do_text(p, run, text, strlen(text), err);
+    if (file) return do_lines(p, run, file, err);
+    return sn_fail(err, SN_ERR_USAGE, "no text: give one with --prompt, or lines with -f");
 }
 
 bool program_encode(program *p, sn_error *err) {
-    return do_texts(p, encode_ids, false, err);
+    return do_texts(p, encode_ids, err);
 }
 
 bool program_classify(program *p, sn_error *err) {
-    return do_texts(p, classify_ids, true, err);
+    return do_texts(p, classify_ids, err);
+}
+
+/* ---- embeddings ---- */
+
+/* One text at a time: several at once have the same bits. */
+static bool embed_texts(void *model, const sn_ids *text, int64_t n, sentence_advance *advance,
+                        void *ctx, float **out, int64_t *width, int64_t *done, sn_error *err) {
+    bool ok = true;
+    *out = NULL;
+    for (*done = 0; ok && *done < n && advance(ctx, *done); *done += ok) {
+        float *one = NULL;
+        ok = run_entry(model, "embed", &text[*done], &one, width, err);
+        if (ok && !*out && !(*out = malloc(sizeof **out * (size_t)(n * *width))))
+            ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        if (ok) memcpy(*out + *done * *width, one, sizeof **out * (size_t)*width);
+        free(one);
+    }
+    if (ok) return true;
+    free(*out);
+    *out = NULL;
+    return false;
+}
+
+/* The longest text of an entry. */
+static int64_t longest_of(const sn_manifest_entry *e) {
+    for (int i = 0; i < e->n_dim; i++)
+        if (strcmp(e->dim[i].name, "B")) return e->dim[i].hi;
+    return 1;
+}
+
+bool program_embed(program *p, sn_error *err) {
+    embed_job j;
+    sentence_settings s = {.tokenizer = p->tokenizer,
+                           .longest = longest_of(sn_manifest_get(&p->manifest, "embed"))};
+    bool ok = embed_begin(&j, &p->o->embed, err) &&
+              sentence_open(&s, *p->settings ? p->settings : NULL, err) &&
+              embed_run(&j, &(embed_model){p, &s, embed_texts, NULL}, err);
+    embed_end(&j);
+    sentence_close(&s);
+    return ok;
 }

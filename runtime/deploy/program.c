@@ -1,5 +1,5 @@
 /* program.c: main of a deployed program: opens the artefact that it is linked with, then generates,
- * classifies or encodes text. */
+ * translates, classifies, embeds or encodes text. */
 #include "runtime/deploy/program.h"
 #include "runtime/threads.h"
 
@@ -47,14 +47,21 @@
     {                                                                                              \
         "info", 0, ARG_FLAG, AT(info), NULL, NULL, 0, 0, "print a description of this program"     \
     }
-static const arg table[] = {
-    TEXT_ARGS(options),
-    {"all", 0, ARG_FLAG, AT(all), NULL, NULL, 0, 0,
-     "encoders and classifiers: print a vector for each token"},
-    COMMON_ARGS,
-    {0},
-};
-static const arg translator_table[] = {PAIR_ARGS(options), COMMON_ARGS, {0}};
+#define ALL_ARG                                                                                    \
+    { "all", 0, ARG_FLAG, AT(all), NULL, NULL, 0, 0, "print a vector for each token instead" }
+static const arg text_table[] = {TEXT_ARGS(options), COMMON_ARGS, {0}},
+                 pair_table[] = {PAIR_ARGS(options), COMMON_ARGS, {0}},
+                 embed_table[] = {EMBED_ARGS(options), ALL_ARG, COMMON_ARGS, {0}},
+                 lines_table[] = {TEXT_ROW(options, "prompt", 'p', ARG_TEXT, prompt, "TEXT", NULL,
+                                           0, 0, "a text"),
+                                  TEXT_ROW(options, "prompt-file", 'f', ARG_TEXT, prompt_file,
+                                           "FILE", NULL, 0, 0,
+                                           "a text per line; -: standard input"),
+                                  TEXT_ROW(options, "prompt-ids", 0, ARG_TEXT, ids, "IDS", NULL, 0,
+                                           0, "a text as token ids: \"1 403 407\""),
+                                  ALL_ARG,
+                                  COMMON_ARGS,
+                                  {0}};
 
 /* ---- language models ---- */
 
@@ -144,8 +151,7 @@ static bool generate(program *p, sn_error *err) {
     for (int i = 0; i < e->n_dim; i++)
         if (!strcmp(e->dim[i].name, "T")) parts.engine.context = e->dim[i].hi;
     parts.engine.vocab = last_number(e->tensor[e->n_tensor - 1].shape);
-    char folder[4200];
-    if (beside(p, ".tokenizer", folder, sizeof folder)) parts.folder = folder;
+    if (*p->settings) parts.folder = p->settings;
     sn_lm *m = sn_lm_new(&parts, err);
     bool ok =
         m && text_check(&p->o->text, err) && text_generate(p->manifest.name, m, &p->o->text, err);
@@ -215,11 +221,11 @@ static bool open_model(program *p, sn_error *err) {
     p->state = program_allocate(p->manifest.state_bytes);
     if (!p->state) return sn_fail(err, SN_ERR_MEMORY, "out of memory for the state");
     const char *tokenizer = p->o->tokenizer;
-    if (!tokenizer && beside(p, ".tokenizer", path, sizeof path)) tokenizer = path;
+    if (!beside(p, ".tokenizer", p->settings, sizeof p->settings)) *p->settings = 0;
+    if (!tokenizer && *p->settings) tokenizer = p->settings;
     if (tokenizer && !(p->tokenizer = sn_tokenizer_load(tokenizer, err))) return false;
-    bool has = beside(p, ".tokenizer", path, sizeof path);
-    if (program_is_translator(p) && !sn_token_rules_read(&p->rules, has ? path : NULL, err))
-        return false;
+    const char *settings = *p->settings ? p->settings : NULL;
+    if (program_is_translator(p) && !sn_token_rules_read(&p->rules, settings, err)) return false;
     if (beside(p, ".source.tokenizer", path, sizeof path) &&
         !(p->source = sn_tokenizer_load(path, err)))
         return false;
@@ -249,43 +255,81 @@ static bool gives(const program *p, const char *entry, int rank) {
     return dims == rank;
 }
 
-static bool run(program *p, sn_error *err) {
+static bool continues(const program *p) {
+    return gives(p, "prefill", 2) && sn_manifest_get(&p->manifest, "decode");
+}
+
+static bool classifies(const program *p) {
+    return gives(p, "forward", 2);
+}
+
+static bool embeds(const program *p) {
+    return gives(p, "embed", 2);
+}
+
+static bool encodes(const program *p) {
+    return gives(p, "encode", 3);
+}
+
+/* What programs do, by the entries of their artefact; the first row that fits. */
+static const struct kind {
+    bool (*fits)(const program *p);
+    bool (*run)(program *p, sn_error *err);
+    const char *more;
+    const arg *table;
+    const arg_key *json;
+} kinds[] = {
+    {program_is_translator, program_translate,
+     "Translates each line. The number of beams was fixed by --beams when the program was\n"
+     "compiled.\n",
+     pair_table, pair_keys},
+    {continues, generate, "Continues a text.\n", text_table, text_keys},
+    {classifies, program_classify, "Prints the class of each text, and its probability.\n",
+     lines_table, NULL},
+    {embeds, program_embed,
+     "Prints the embedding of each sentence, similarities (cosines), or sentences ranked by "
+     "their\nsimilarity to one, as `sinter embed` does.\n",
+     embed_table, embed_keys},
+    {encodes, program_encode, "Prints the mean of the vectors of each text.\n", lines_table, NULL},
+};
+
+static const struct kind *kind_of(const program *p) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i].fits(p)) return &kinds[i];
+    return NULL;
+}
+
+static bool run(program *p, const struct kind *kind, sn_error *err) {
     if (p->o->info) {
         fputs(p->a->manifest, stdout);
         return true;
     }
-    if (!open_model(p, err)) return false;
-    if (program_is_translator(p)) return program_translate(p, err);
-    const bool encodes = gives(p, "encode", 3);
-    if (gives(p, "prefill", 2) && sn_manifest_get(&p->manifest, "decode")) return generate(p, err);
-    if (gives(p, "forward", 2) && !(encodes && p->o->all)) return program_classify(p, err);
-    if (encodes) return program_encode(p, err);
-    return sn_fail(err, SN_ERR_USAGE, "this artefact cannot generate, classify or encode text");
+    if (p->o->all && !encodes(p))
+        return sn_fail(err, SN_ERR_USAGE, "--all needs the entry encode, which was not compiled");
+    if (p->o->all && screen()->json)
+        return sn_fail(err, SN_ERR_USAGE, "--all contradicts --json: it prints vectors only");
+    return open_model(p, err) && (p->o->all ? program_encode : kind->run)(p, err);
 }
 
 static int run_main(program *p, options *o, int argc, char **argv) {
     sn_error err = {0};
     p->a = &sn_deployed_artefact;
     p->o = o;
-    if (!sn_manifest_parse(p->a->manifest, strlen(p->a->manifest), &p->manifest, &err)) {
+    const struct kind *kind = NULL;
+    if (sn_manifest_parse(p->a->manifest, strlen(p->a->manifest), &p->manifest, &err) &&
+        !(kind = kind_of(p)))
+        sn_fail(&err, SN_ERR_USAGE, "no entry of this artefact can be called by a program");
+    if (!kind) {
         fprintf(stderr, "%s: %s\n", argv[0], err.message);
         return EXIT_WRONG;
     }
-    static const char continues[] = "A language model continues a text, a classifier prints the "
-                                    "class of each line, an\nencoder its vector.\n";
-    static const char translates[] = "Translates each line. The number of beams was fixed by "
-                                     "--beams when the program was\ncompiled.\n";
-    const bool pair = program_is_translator(p);
-    const arg_command command = {p->manifest.name, "a model compiled by Sinter",
-                                 pair ? translates : continues, pair ? translator_table : table,
-                                 .json = pair                     ? pair_keys
-                                         : gives(p, "prefill", 2) ? text_keys
-                                                                  : NULL};
+    const arg_command command = {p->manifest.name, "a model compiled by Sinter", kind->more,
+                                 kind->table, .json = kind->json};
     int code = args_parse(&command, argc, argv, o);
     if (code != ARGS_RUN) return code;
     if (!strcmp(p->manifest.threads, "openmp")) sn_threads_limit_spinning(argv);
     find_folder(p);
-    bool ok = run(p, &err);
+    bool ok = run(p, kind, &err);
     close_all(p);
     bool written = fflush(stdout) == 0 && !ferror(stdout);
     if (ok && written) return EXIT_OK;
@@ -298,7 +342,7 @@ static int run_main(program *p, options *o, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    options o;
+    options o = {0}; /* programs take some of them */
     program *p = calloc(1, sizeof *p);
     if (!p) return EXIT_WRONG;
     int code = run_main(p, &o, argc, argv);

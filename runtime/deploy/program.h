@@ -4,12 +4,14 @@
 
 #include "runtime/deployed.h"
 #include "runtime/manifest.h"
+#include "runtime/cli/embed.h"
 #include "runtime/cli/pair.h"
 #include "runtime/cli/text_gen.h"
 
 typedef struct options {
     text_options text;
     pair_choice pair;
+    embed_options embed;
     const char *weights, *tokenizer, *target;
     int64_t threads;
     bool verify, info, all, copy;
@@ -28,6 +30,7 @@ typedef struct program {
     int64_t room;                   /* size of the workspace */
     int64_t sequences;              /* at once, of a language model */
     char folder[4096];              /* folder of the program's file */
+    char settings[4200];            /* NAME.tokenizer there; "": none */
 } program;
 
 /* call.c: zeroed memory of the system, NULL: none; an error code of the artefact as an error. */
@@ -37,8 +40,10 @@ bool program_fail(const program *p, int32_t code, sn_error *err);
 bool program_call(program *p, const char *entry, const int64_t *dims, void *const *args,
                   sn_error *err);
 
-/* Prints the vectors of a text: one per token, or their mean. */
+/* Prints the vectors of a text, or of each line of a file: one per token, or their mean. */
 bool program_encode(program *p, sn_error *err);
+/* Does what `sinter embed` does with texts. */
+bool program_embed(program *p, sn_error *err);
 
 /* Whether the artefact is an encoder-decoder. program_translate translates lines of text. */
 bool program_is_translator(const program *p);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION [WRITER]: artefacts of stories260K in use:
 # linked in an empty folder, run on other CPUs with qemu if installed, and as
-# programs. Sections: link targets program sequences translator seq2seq variant labels refuse
+# programs. Sections: link targets program sequences translator seq2seq variant labels embedder training refuse
 set -u
 sinter=$1 source=$2 cc=$3 cxx=$4 section=$5 writer=${6:-}
 model=$source/examples/models/stories260K/stories260K.bin
@@ -303,6 +303,7 @@ END
     says "outside its range" exe/kinds -p "$(seq 40)"
     says "text is empty" exe/kinds -p ""
     "$sinter" compile kinds --name bare -o exe --exe --entries encode || fail "compile without the head"
+    same "vectors of lines" "$(exe/bare -f lines | wc -l)" "$(wc -l <lines)"
     same "without the head" "$(exe/bare -p abba | awk '{print NF}')" 16
     # the program prints the mean over the tokens, the command scales it to norm 1
     { exe/bare -p abba && "$sinter" embed kinds -p abba --backend native; } | awk '
@@ -314,6 +315,57 @@ END
     sed 's/"bad"/7/' kinds/config.json >config && mv config kinds/config.json
     says 'id2label' "$sinter" classify kinds -p ab
     says "take images" "$sinter" compile "$source/examples/models/mnist-vit/mnist_vit.npz" --name digits -o x --exe
+}
+
+# An encoder: the program is `sinter embed` of texts, with the modules and prompts of the folder.
+embedder() {
+    cat >words.json <<'END'
+{"model": {"model_type": "bert", "max_position_embeddings": 16, "hidden_size": 16, "intermediate_size": 32,
+  "num_hidden_layers": 1, "num_attention_heads": 2}, "data": {"text": "words.txt"},
+ "training": {"steps": 1, "batch": 1, "block": 12}}
+END
+    printf 'abba\nxyyx\nab xy\nabba x\n' >words.txt
+    "$sinter" train words.json -o words >out 2>&1 || fail "training: $(tail -1 out)"
+    same_as() { # same_as FOLDER PROGRAM OPTIONS…
+        folder=$1 program=$2
+        shift 2
+        same "$program $*" "$($program "$@")" "$("$sinter" embed "$folder" "$@" --backend native)"
+    }
+    "$sinter" compile words --name plain -o exe --exe || fail "compile an encoder"
+    for how in "-f words.txt" "-p abba" "-f words.txt -p abba" "-f words.txt --similarity" "-f words.txt --json"; do
+        # shellcheck disable=SC2086
+        same_as words exe/plain $how
+    done
+    same "standard input" "$(exe/plain -f - -t 1 <words.txt)" "$(exe/plain -f words.txt)"
+    same "a vector a token" "$(exe/plain -p abba --all | awk '{print NF}' | sort -u)" 16
+    says "contradicts --similarity" exe/plain -f words.txt --all --similarity
+    says "text is empty" exe/plain -p ""
+    says "at most 16" exe/plain -p "$(cat words.txt)"
+    exe/plain --help | grep -qE 'beams|chat|continue|top-p' && fail "options of generate"
+    for option in $(exe/plain --help | grep -o '^ *\(-., \)*--[a-z-]*' | grep -o -- '--[a-z-]*' | grep -vE 'all|weights|target|verify|info'); do
+        "$sinter" embed --help | grep -q -- "$option" || fail "an option that embed lacks: $option"
+    done
+    # the class token, scaled; prompts; at most 8 tokens
+    mkdir words/1_Pooling
+    cat >words/modules.json <<'END'
+[{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+ {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+ {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}]
+END
+    echo '{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}' >words/1_Pooling/config.json
+    echo '{"prompts": {"query": "x", "document": "yb", "other": "a"}, "default_prompt_name": "other"}' \
+        >words/config_sentence_transformers.json
+    echo '{"max_seq_length": 8}' >words/sentence_bert_config.json
+    "$sinter" compile words --name full -o exe --exe --entries embed || fail "compile an embedder"
+    for how in "-f words.txt" "-p abba" "-f words.txt -p abba" "-p abba --prompt-name query" "-p abbaabbaabba --truncate"; do
+        # shellcheck disable=SC2086
+        same_as words exe/full $how
+    done
+    [ "$(exe/full -p abba)" = "$(exe/plain -p abba)" ] && fail "the modules have no effect"
+    says "at most 8" exe/full -p abbaabbaabba
+    says 'no prompt called "none"' exe/full -p abba --prompt-name none
+    says "needs the entry encode" exe/full -p abba --all
+    says "a program calls the entries" "$sinter" compile words --name x -o x --exe --entries loss
 }
 
 # A training step and a forward pass on the same state; parameters by name; a library with a name of its own.

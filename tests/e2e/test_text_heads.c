@@ -327,22 +327,21 @@ static void prompts(void **state) {
                       "\"default_prompt_name\": \"other\"}");
     family_write_file(scratch_dir, "sentence_bert_config.json",
                       "{\"max_seq_length\": 5, \"do_lower_case\": true}");
-    need(sentence_open(m, &s, &err), &err);
+    need(sentence_settings_of(m, &s, &err), &err);
     assert_int_equal(s.longest, 5);
     assert_string_equal(sentence_prompt(&s, NULL, &err), "one, ");
     assert_null(sentence_prompt(&s, "third", &err));
-    need(
-        sentence_read_text(m, &s, sentence_prompt(&s, "query", &err), "four", 4, false, &ids, &err),
-        &err);
+    need(sentence_read_text(&s, sentence_prompt(&s, "query", &err), "four", 4, false, &ids, &err),
+         &err);
     static const int32_t want[] = {0, 6, 4, 15}, cut[] = {0, 6, 4, 12, 15};
     assert_int_equal(ids.count, 4);
     assert_memory_equal(ids.data, want, sizeof want);
     ids.count = 0;
     err = (sn_error){0};
-    assert_false(sentence_read_text(m, &s, "six ", "four twelve four", 16, false, &ids, &err));
+    assert_false(sentence_read_text(&s, "six ", "four twelve four", 16, false, &ids, &err));
     assert_non_null(strstr(err.message, "--truncate"));
     ids.count = 0;
-    need(sentence_read_text(m, &s, "six ", "four twelve four", 16, true, &ids, &err), &err);
+    need(sentence_read_text(&s, "six ", "four twelve four", 16, true, &ids, &err), &err);
     assert_int_equal(ids.count, 5);
     assert_memory_equal(ids.data, cut, sizeof cut);
     sn_ids_free(&ids);
