@@ -28,7 +28,7 @@ static const struct {
     {"", "types", "segment of each token: 0, or 1 after the first [SEP]"},
     {"", "lengths", "tokens per sequence; the rest is padding"},
     {"", "features", "log-mel spectrograms: rows, bins, frames"},
-    {"", "pixels", "images, channels, rows, columns; resized and normalised"},
+    {"", "pixels", "images, channels, rows, columns; IMAGE macros say how, where it is known"},
     {"", "documents", "document of each token; tokens attend within it only"},
     {"", "temperature", "0: the most likely token; 1: sampled from the model's distribution"},
     {"", "rng", "{seed, step}: the same pair gives the same samples"},

@@ -263,6 +263,14 @@ int sn_output_shape(const sn_program *p, const char *entry, const sn_arg_binding
 
 enum { SN_EMIT_OBJECT = 1, SN_EMIT_ARCHIVE = 2 };
 
+/* What the pixels of a model's images are: (byte * factor - mean) / std by channel. */
+typedef struct sn_emit_pixels {
+    int64_t side, channels;
+    double factor, mean[3], std[3];
+    const char *resize; /* how pictures get their size, in words */
+    bool normalises;    /* the model does it: pixels are 0 .. 1 */
+} sn_emit_pixels;
+
 typedef struct sn_emit_options {
     /* C identifier: prefix of all symbols and the name of the files; NULL: the module's name */
     const char *name;
@@ -283,8 +291,10 @@ typedef struct sn_emit_options {
     int32_t bos;        /* the token that starts a text; -1 (the default): none */
     const int32_t *eos; /* [n_eos] tokens that end a text, at most 16 */
     int n_eos;
-    bool no_bos; /* tells the main program not to start texts with BOS */
-    /* [n_label] class names for the main program: one line each, at most 255 bytes; NULL: none */
+    bool no_bos;                  /* tells the main program not to start texts with BOS */
+    const sn_emit_pixels *pixels; /* constants in NAME.h; NULL: not known, or no images */
+    /* [n_label] class names for NAME.h and the main program: one line each, at most 255 bytes; NULL:
+     * none */
     const char *const *label;
     int n_label;
     bool embed_weights; /* embeds the weights in the object instead of writing NAME.weights */

@@ -137,20 +137,22 @@ bool encoder_run(lm *m, const char *entry, const char *output, const sn_ids *tex
 
 /* ---- images ---- */
 
-/* What is done with pictures; a model that normalises its pixels needs no file that says it. */
-static picture_rules rules_of(const lm *m) {
-    return m->has_pictures ? m->pictures : picture_rules_plain((int)m->model.image);
+/* A model that normalises its pixels needs no file that says it. */
+bool encoder_picture_rules(const lm *m, picture_rules *out) {
+    *out = m->has_pictures ? m->pictures : picture_rules_plain((int)m->model.image);
+    return m->has_pictures || m->model.normalises;
 }
 
 float encoder_pixel(const lm *m, int c, unsigned char byte) {
-    picture_rules r = rules_of(m);
+    picture_rules r;
+    encoder_picture_rules(m, &r);
     return picture_normalise(&r, c, byte);
 }
 
 float *encoder_pixels(const lm *m, const char *path, sn_error *err) {
     const sn_model *v = &m->model;
-    picture_rules r = rules_of(m);
-    if (!m->has_pictures && !v->normalises) {
+    picture_rules r;
+    if (!encoder_picture_rules(m, &r)) {
         sn_fail(err, SN_ERR_FILE,
                 "the model folder has no preprocessor_config.json, which says how pictures are "
                 "scaled and normalised");

@@ -36,6 +36,8 @@ bool encoder_read_pair(const lm *m, const char *a, size_t a_size, const char *b,
 /* Reads a PNG or JPEG file into pixels [channels, image, image], which the caller frees. NULL on
  * error. */
 float *encoder_pixels(const lm *m, const char *path, sn_error *err);
+/* What encoder_pixels does with pictures; false: the folder does not say. */
+bool encoder_picture_rules(const lm *m, picture_rules *out);
 /* A byte of channel c as the model takes it. */
 float encoder_pixel(const lm *m, int c, unsigned char byte);
 

@@ -2,6 +2,7 @@
  * program. */
 #include "tools/cmd.h"
 #include "ir/ir.h"
+#include "model/encoder.h"
 #include "model/entries.h"
 #include "tools/artefact/tokenizer_folder.h"
 #include "tools/artefact/link.h"
@@ -289,6 +290,21 @@ static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
     return ok;
 }
 
+/* What NAME.h says of pictures. */
+static void describe_pixels(const lm *m, char text[256], sn_emit_pixels *out, sn_emit_options *eo) {
+    picture_rules r;
+    if (!m->model.image || !encoder_picture_rules(m, &r)) return;
+    *out = (sn_emit_pixels){.side = m->model.image,
+                            .channels = m->model.channels,
+                            .factor = r.factor,
+                            .resize = text,
+                            .normalises = m->model.normalises};
+    memcpy(out->mean, r.mean, sizeof out->mean);
+    memcpy(out->std, r.std, sizeof out->std);
+    picture_rules_print(&r, text, 256);
+    eo->pixels = out;
+}
+
 /* Describes the entries of a model in NAME.h. */
 static bool describe(lm *m, sn_emit_options *eo, sn_error *err) {
     eo->describe = sn_model_describe;
@@ -313,6 +329,9 @@ static bool compile(const options *o, sn_error *err) {
     if (!m) return false;
     if (!o->name) default_name(o, name);
     eo.no_bos = !lm_begins_with_bos(m);
+    sn_emit_pixels pixels;
+    char resize[256];
+    describe_pixels(m, resize, &pixels, &eo);
     bool ok = describe(m, &eo, err) && emit(o, m, &eo, err);
     if (ok) print_files(o, eo.name);
     lm_close(m);

@@ -4,6 +4,7 @@
 #include "runtime/manifest.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <string.h>
 
 const char *sn_aot_c_type(sn_dtype t) {
@@ -159,15 +160,76 @@ static void print_targets(const sn_aot *a, FILE *f) {
     }
 }
 
+/* A string of C; bytes that are not plain ASCII in octal. */
+static void print_string(const char *text, FILE *f) {
+    fputc('"', f);
+    for (; *text; text++) {
+        bool plain = *text >= ' ' && *text <= '~' && !strchr("\"\\\\?", *text);
+        fprintf(f, plain ? "%c" : "\\%03o", (unsigned char)*text);
+    }
+    fputc('"', f);
+}
+
+static void print_channels(const sn_aot *a, const char *name, const double *value, FILE *f) {
+    fprintf(f, "#define %s_IMAGE_%s {", a->upper, name);
+    for (int64_t c = 0; c < a->o->pixels->channels; c++)
+        fprintf(f, c ? ", %.9g" : "%.9g", value[c]);
+    fputs("}\n", f);
+}
+
+/* What a caller does with a picture. */
+static void print_pixels(const sn_aot *a, FILE *f) {
+    const sn_emit_pixels *p = a->o->pixels;
+    const char *N = a->upper;
+    fputs("/* Pixels: ", f);
+    if (p->normalises) fputs("x / 255 of bytes x, because the model normalises them itself: ", f);
+    fprintf(f, "(x * %s_IMAGE_SCALE - %s_IMAGE_MEAN[c]) / %s_IMAGE_STD[c]\n * in channel c. ", N, N,
+            N);
+    fprintf(f, "Pictures of another size: %s. */\n", p->resize);
+    fprintf(f, "#define %s_IMAGE_SIDE %lld /* rows, and columns */\n", a->upper,
+            (long long)p->side);
+    fprintf(f, "#define %s_IMAGE_CHANNELS %lld%s\n", a->upper, (long long)p->channels,
+            p->channels == 3 ? " /* red, green, blue */" : "");
+    fprintf(f,
+            fabs(p->factor * 255 - 1) < 1e-9 ? "#define %s_IMAGE_SCALE (1 / 255.0)\n"
+                                             : "#define %s_IMAGE_SCALE %.17g\n",
+            a->upper, p->factor);
+    print_channels(a, "MEAN", p->mean, f);
+    print_channels(a, "STD", p->std, f);
+}
+
+/* NAME_label, if any class has a name. */
+static void print_labels(const sn_aot *a, FILE *f) {
+    const sn_emit_options *o = a->o;
+    bool any = false;
+    for (int i = 0; i < o->n_label; i++) any |= o->label[i] != NULL;
+    if (!any) return;
+    fprintf(f,
+            "#define %s_LABELS %d\n/* The name of a class; NULL: it has none. */\n"
+            "static inline const char *%s_label(int64_t i) {\n"
+            "    static const char *const names[] = {",
+            a->upper, o->n_label, a->name);
+    for (int i = 0; i < o->n_label; i++) {
+        fputs(i ? ",\n        " : "\n        ", f);
+        if (o->label[i])
+            print_string(o->label[i], f);
+        else
+            fputs("NULL", f);
+    }
+    fprintf(f, "};\n    return i >= 0 && i < %s_LABELS ? names[i] : NULL;\n}\n\n", a->upper);
+}
+
 /* Constants that a caller of a language model needs. `macros` starts with the names that every
  * header has. */
 static void print_constants(const sn_aot *a, sn_aot_names *macros, FILE *f) {
-    static const char *const names[] = {"VERSION",       "STATE_BYTES", "WEIGHT_BYTES", "ALIGN",
-                                        "ARTEFACT_H",    "ERROR_KIND",  "SOURCE_VOCAB", "VOCAB",
-                                        "PARAMETERS",    "CONTEXT",     "BOS",          "EOS",
-                                        "EOS_LIST",      "SUMS",
+    static const char *const names[] = {
+        "VERSION",        "STATE_BYTES", "WEIGHT_BYTES", "ALIGN",
+        "ARTEFACT_H",     "ERROR_KIND",  "SOURCE_VOCAB", "VOCAB",
+        "PARAMETERS",     "CONTEXT",     "BOS",          "EOS",
+        "EOS_LIST",       "SUMS",        "LABELS",       "IMAGE_SIDE",
+        "IMAGE_CHANNELS", "IMAGE_SCALE", "IMAGE_MEAN",   "IMAGE_STD",
 #define X(name, text) #name, "ERROR_" #name,
-                                        SN_AOT_ERRORS(X)
+        SN_AOT_ERRORS(X)
 #undef X
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -190,6 +252,7 @@ static void print_constants(const sn_aot *a, sn_aot_names *macros, FILE *f) {
         for (int i = 0; i < o->n_eos; i++) fprintf(f, i ? ", %d" : "%d", (int)o->eos[i]);
         fprintf(f, "} /* any of these ends a text, too */\n");
     }
+    if (o->pixels) print_pixels(a, f);
     fputc('\n', f);
 }
 
@@ -384,6 +447,7 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
         fprintf(f, "    %s_%s%s = %d, /* %s */\n", a->upper, i ? "ERROR_" : "", kinds[i], i,
                 texts[i]);
     expand(middle, words, f);
+    print_labels(a, f);
     if (a->n_state) expand(of_state, words, f);
     expand(of_entries, words, f);
     for (int i = 0; i < a->n_entry; i++) print_entry(a, &a->entry[i], &macros, f);

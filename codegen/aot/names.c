@@ -89,12 +89,14 @@ static void name_parameters(const sn_aot *a, sn_aot_entry *t) {
 
 static bool check_entry(const sn_aot *a, const char *name) {
     bool ok = strlen(name) <= 64 && strcmp(name, "threads") && strcmp(name, "parameter") &&
-              strcmp(name, "param") && strcmp(name, "weights_image");
+              strcmp(name, "param") && strcmp(name, "weights_image") &&
+              !(a->o->n_label && !strcmp(name, "label"));
     for (const char *p = name; *p; p++) ok &= is_word(*p);
     return ok ||
            sn_fail(a->err, SN_ERR_USAGE,
                    "entry '%.80s' would be the C function %s_%.80s: rename it (at most 64 letters, "
-                   "digits and _; not threads, param, parameter or weights_image)",
+                   "digits and _; not threads, param, parameter, weights_image or, of a "
+                   "classifier, label)",
                    name, a->name, name);
 }
 

@@ -64,6 +64,9 @@ picture_rules picture_rules_read(sn_config *c);
 /* The side of the squares that they make; 0: not always squares of one size. */
 int picture_rules_side(const picture_rules *r);
 
+/* How pictures are scaled and cut, in words. */
+void picture_rules_print(const picture_rules *r, char *text, size_t size);
+
 /* A byte of channel c as a pixel. */
 float picture_normalise(const picture_rules *r, int c, unsigned char byte);
 

@@ -146,6 +146,25 @@ int picture_rules_side(const picture_rules *r) {
     return r->resize && !r->shortest && r->height == r->width ? r->height : 0;
 }
 
+void picture_rules_print(const picture_rules *r, char *text, size_t size) {
+    static const char *const filters[] = {[PICTURE_LANCZOS] = "Lanczos",
+                                          [PICTURE_BILINEAR] = "bilinear",
+                                          [PICTURE_BICUBIC] = "bicubic",
+                                          [PICTURE_BOX] = "box",
+                                          [PICTURE_HAMMING] = "Hamming"};
+    char scaled[128] = "", cut[64] = "";
+    if (r->resize && r->shortest)
+        snprintf(scaled, sizeof scaled, "the shorter side becomes %d", r->height);
+    else if (r->resize)
+        snprintf(scaled, sizeof scaled, "scaled to %d rows, %d columns", r->height, r->width);
+    if (r->crop)
+        snprintf(cut, sizeof cut, "%sthe middle %d rows, %d columns are cut out",
+                 r->resize ? "; " : "", r->crop_height, r->crop_width);
+    snprintf(text, size, "%s%s%s%s%s", scaled, r->resize ? " (" : "",
+             r->resize ? filters[r->filter] : "", r->resize ? " as in PIL)" : "", cut);
+    if (!*text) snprintf(text, size, "none are allowed");
+}
+
 /* ---- pixels ---- */
 
 /* The size after scaling. The longer side is rounded down. */

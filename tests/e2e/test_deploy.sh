@@ -1,7 +1,8 @@
 #!/bin/sh
 # test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION [WRITER]: artefacts of stories260K in use:
 # linked in an empty folder, run on other CPUs with qemu if installed, and as
-# programs. Sections: link targets program sequences translator seq2seq variant labels embedder training refuse
+# programs. Sections: link targets program sequences translator seq2seq variant labels embedder pictures
+# training refuse
 set -u
 sinter=$1 source=$2 cc=$3 cxx=$4 section=$5 writer=${6:-}
 model=$source/examples/models/stories260K/stories260K.bin
@@ -296,6 +297,10 @@ END
     done
     "$sinter" compile kinds --name kinds -o exe --exe || fail "compile a classifier with names"
     same "names of a program" "$(exe/kinds -f lines)" "$told"
+    printf '#include "kinds.h"\n#include <stdio.h>\nint main(void) {\n%s\nreturn 0; }\n' \
+        'for (int i = -1; i <= KINDS_LABELS; i++) printf("%s;", kinds_label(i) ? kinds_label(i) : "-");' >names.c
+    $cc -std=c11 -Wall -Wextra -Werror names.c -Iexe -o names || fail "names of a header"
+    same "names of a header" "$(./names)" "-;quite good;bad;-;-;"
     same "names from standard input" "$(exe/kinds -f - -t 1 <lines)" "$told"
     same "name of one text" "$(exe/kinds -p "$(head -1 lines)")" "$(echo "$told" | head -1)"
     same "a vector a token" "$(exe/kinds -p abba --all | awk '{print NF}' | sort -u)" 16
@@ -366,6 +371,42 @@ END
     says 'no prompt called "none"' exe/full -p abba --prompt-name none
     says "needs the entry encode" exe/full -p abba --all
     says "a program calls the entries" "$sinter" compile words --name x -o x --exe --entries loss
+}
+
+# The header of an image model says what pixels are: a program that follows it finds the digits.
+pictures() {
+    vit=$source/examples/models/mnist-vit/mnist_vit.npz
+    digits=$source/examples/data/mnist-1000-images.idx3-ubyte
+    "$sinter" compile "$vit" --name vit -o out || fail "compile a model of images"
+    grep -q 'x / 255 of bytes x, because the model normalises them itself' out/vit.h || fail "how pixels are normalised"
+    cat >digits.c <<'END'
+#include "vit.h"
+#include <stdio.h>
+#include <stdlib.h>
+enum { SIDE = VIT_IMAGE_SIDE, N = 50, SIZE = VIT_IMAGE_CHANNELS * SIDE * SIDE };
+static unsigned char file[16 + N * SIZE];
+static float pixels[N * SIZE], logits[N * 10];
+int main(int argc, char **argv) {
+    static const float mean[] = VIT_IMAGE_MEAN, std[] = VIT_IMAGE_STD;
+    vit m;
+    FILE *f = fopen(argv[argc - 1], "rb");
+    if (!f || fread(file, sizeof file, 1, f) != 1 || vit_open(&m, "out/vit.weights")) return 1;
+    for (int i = 0; i < N * SIZE; i++) pixels[i] = ((float)(file[16 + i] * VIT_IMAGE_SCALE) - mean[0]) / std[0];
+    void *work = aligned_alloc(64, (size_t)(vit_forward_workspace(&m, N) + 63) / 64 * 64);
+    if (vit_forward(&m, work, N, pixels, logits)) return 2;
+    for (int i = 0; i < N; i++) {
+        int best = 0;
+        for (int c = 1; c < 10; c++) best = logits[10 * i + c] > logits[10 * i + best] ? c : best;
+        printf("%d\n", best);
+    }
+    return fclose(f);
+}
+END
+    $cc -std=c11 -Wall -Wextra -Werror digits.c -Iout out/vit.o -lgomp -lm -o digits || fail "a program of images"
+    tail -c +9 "$source/examples/data/mnist-1000-labels.idx1-ubyte" | head -c 50 | od -An -v -tu1 -w1 | tr -d ' ' >classes
+    ./digits "$digits" >found || fail "a program of images ends with $?"
+    right=$(paste found classes | awk '$1 == $2' | wc -l)
+    [ "$right" -ge 40 ] || fail "only $right of 50 digits"
 }
 
 # A training step and a forward pass on the same state; parameters by name; a library with a name of its own.

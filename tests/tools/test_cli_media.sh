@@ -42,6 +42,8 @@ prints '^0 5 7 2  0\.'
 
 run 0 compile "$tmp/clip" -o "$tmp/artefact" --name clip
 grep -q '^int clip_embed_image(' "$tmp/artefact/clip.h" || fail "no entry embed_image"
+grep -q '^#define CLIP_IMAGE_MEAN {0.48145466, ' "$tmp/artefact/clip.h" || fail "no mean of the pixels"
+grep -q 'the shorter side becomes 12 (bicubic as in PIL); the middle 12 rows' "$tmp/artefact/clip.h" || fail "no size"
 refused 2 'take images' compile "$tmp/clip" -o "$tmp/artefact" --exe
 spoil "$tmp/siglip/model.safetensors"
 refused 1 "is NaN (--check-nan" embed "$tmp/siglip" -i "$pictures/rgb.png"
