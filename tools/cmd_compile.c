@@ -79,12 +79,13 @@ static const arg table[] = {
     {0},
 };
 
-static const arg_key keys[] = {{"name", "text", "prefix of the symbols and files"},
-                               {"target", "text", "as --target"},
-                               {"files", "list", "what was written"},
-                               {"files[].path", "text", "the file"},
-                               {"files[].bytes", "integer", "its size"},
-                               {0}};
+static const arg_key keys[] = {
+    {"name", "text", "prefix of the symbols and files"},
+    {"target", "text", "as --target"},
+    {"files", "list", "what was written"},
+    {"files[].path", "text", "the file, or a folder: of a program's tokenizer"},
+    {"files[].bytes", "integer", "its size"},
+    {0}};
 
 static const arg_command command = {
     NAME,
@@ -189,13 +190,19 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     return eo;
 }
 
-/* Lists the files written, with their sizes. */
-static void print_files(const options *o, const char *name) {
+/* Lists the files and folders written, with their sizes. m: NULL for a training step. */
+static void print_files(const options *o, const lm *m, const char *name) {
     const struct {
         const char *ending;
         bool made;
-    } files[] = {{".o", true},       {".h", true},       {".weights", !o->embed},
-                 {".a", o->archive}, {".so", o->shared}, {"", o->exe}};
+    } files[] = {{".o", true},
+                 {".h", true},
+                 {".weights", !o->embed},
+                 {".a", o->archive},
+                 {".so", o->shared},
+                 {"", o->exe},
+                 {".tokenizer", o->exe && m && m->tokenizer},
+                 {".source.tokenizer", o->exe && m && m->source}};
     json_out j;
     if (screen()->json) {
         j = json_begin(stdout);
@@ -206,17 +213,14 @@ static void print_files(const options *o, const char *name) {
     screen_say(NAME, "for %s", o->target);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char file[160];
-        struct stat st;
         snprintf(file, sizeof file, "%s%s", name, files[i].ending);
         char *path = files[i].made ? sn_path_join(o->dir, file) : NULL;
-        if (path && stat(path, &st) == 0) {
-            screen_wrote(NAME, path);
-            if (screen()->json) {
-                json_object(&j, NULL);
-                json_text(&j, "path", path);
-                json_int(&j, "bytes", (int64_t)st.st_size);
-                json_close(&j);
-            }
+        int64_t bytes = screen_wrote(NAME, path);
+        if (path && screen()->json) {
+            json_object(&j, NULL);
+            json_text(&j, "path", path);
+            json_int(&j, "bytes", bytes);
+            json_close(&j);
         }
         free(path);
     }
@@ -237,7 +241,7 @@ static bool compile_training(const options *o, sn_error *err) {
     sn_emit_options eo = emit_options(o, "training");
     eo.describe = sn_model_describe;
     bool ok = train_emit(&s, entries, &eo, err) && link_parts(o, NULL, eo.name, err);
-    if (ok) print_files(o, eo.name);
+    if (ok) print_files(o, NULL, eo.name);
     if (ok)
         screen_say(NAME, "%s/%s.model: config.json and tokenizer, for the trained parameters",
                    o->dir ? o->dir : ".", eo.name);
@@ -333,7 +337,7 @@ static bool compile(const options *o, sn_error *err) {
     char resize[256];
     describe_pixels(m, resize, &pixels, &eo);
     bool ok = describe(m, &eo, err) && emit(o, m, &eo, err);
-    if (ok) print_files(o, eo.name);
+    if (ok) print_files(o, m, eo.name);
     lm_close(m);
     return ok;
 }

@@ -82,16 +82,18 @@ static int count_files(const char *path, double *bytes) {
     return n;
 }
 
-void screen_wrote(const char *name, const char *path) {
+int64_t screen_wrote(const char *name, const char *path) {
     static const char *const units[] = {"bytes", "KB", "MB", "GB", "TB"};
     struct stat st;
-    if (!path || !strcmp(path, "-") || stat(path, &st)) return;
+    if (!path || !strcmp(path, "-") || stat(path, &st)) return 0;
     double bytes = (double)st.st_size;
     int n = S_ISDIR(st.st_mode) ? count_files(path, &bytes) : -1, unit = 0;
+    const int64_t all = (int64_t)bytes;
     while (bytes >= 999.5 && unit < 4) bytes /= 1000, unit++;
     char files[32] = "";
     if (n >= 0) snprintf(files, sizeof files, "%d file%s, ", n, n == 1 ? "" : "s");
     screen_say(name, "wrote %s (%s%.3g %s)", path, files, bytes, units[unit]);
+    return all;
 }
 
 /* ---- progress ---- */

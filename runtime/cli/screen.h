@@ -39,8 +39,8 @@ void screen_note(const char *name, const char *fmt, ...) __attribute__((format(p
 /* "NAME: TEXT" on a line of its own; nothing if quiet. */
 void screen_say(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* "NAME: wrote PATH (12.3 KB)"; of a folder "NAME: wrote PATH (3 files, 1.2 MB)". Nothing if quiet,
- * if path is NULL, or if it is "-". */
-void screen_wrote(const char *name, const char *path);
+ * if path is NULL, or if it is "-". Returns the bytes; 0: there is no such file. */
+int64_t screen_wrote(const char *name, const char *path);
 
 /* ---- progress ---- */
 

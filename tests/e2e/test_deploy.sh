@@ -168,7 +168,10 @@ sequences() {
 program() {
     told=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0)
     drawn=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --seed 7 --top-p 0.9)
-    compile exe --exe
+    compile exe --exe --json >out 2>err
+    grep -q 'wrote exe/story.tokenizer ([1-9] files*, ' err || fail "no tokenizer among the files: $(cat err)"
+    bytes=$(cat exe/story.tokenizer/* | wc -c)
+    tr -d '\n' <out | grep -qE "exe/story.tokenizer\", *\"bytes\": $bytes" || fail "no tokenizer in: $(cat out)"
     same "artefacts that inspect finds in a program" "$("$sinter" inspect exe/story | grep -c ^artefact)" 1
     same "a program" "$(exe/story -p "$text" -n 30 --temperature 0)" "$told"
     same "a program that draws" "$(exe/story -p "$text" -n 30 --seed 7 --top-p 0.9)" "$drawn"
