@@ -134,6 +134,9 @@ targets() {
     done
     compile a76 --target cortex-a76 --threads none --compute int8 # sdot
     stores_once a76
+    if command -v aarch64-linux-gnu-objdump >/dev/null 2>&1; then
+        aarch64-linux-gnu-objdump -d a76/story.o | grep -q sdot || fail "cortex-a76 without sdot"
+    fi
     if [ -x aarch64/generate ]; then
         aarch64-linux-gnu-gcc -static "$source/examples/deploy/generate.c" -Ia76 a76/story.o -lm -o a76/generate || fail a76
         same "cortex-a76" "$(on "qemu-aarch64 -cpu cortex-a76" a76)" "$want"
