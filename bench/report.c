@@ -119,7 +119,9 @@ static void print_limits(const sn_bench_report *r, FILE *f) {
         if (!isnan(x->stream_gbytes_s))
             slow = fmin(slow, x->stream_gbytes_s), fast = fmax(fast, x->stream_gbytes_s);
     }
-    if (r->n) fprintf(f, "\n%d threads, medians of %d interleaved rounds", threads, rounds);
+    if (r->n)
+        fprintf(f, "\n%d thread%s, medians of %d interleaved rounds", threads,
+                threads == 1 ? "" : "s", rounds);
     if (hi > 0) fprintf(f, "; f32 peak beside it %.4g to %.4g GFLOP/s", lo, hi);
     if (r->n_probe) fprintf(f, ", the run's %.4g", r->probe[(int)(r->n_probe * 0.9)]);
     if (fast > 0) fprintf(f, "; streaming the same bytes %.3g to %.3g GB/s", slow, fast);

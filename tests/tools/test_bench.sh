@@ -114,7 +114,7 @@ check_attention() {
         --shape 1,2,24,16 --levels 0,4 $quick --json "$tmp/json"
     records 18
     exact 1e-5
-    prints 'window:5'
+    prints 'window:5' && prints '^1 thread, medians'
     run 0 attention --mask causal,alibi --shape 2,4,2,9,8 --levels 4 $quick --json "$tmp/json"
     records 2
     exact 1e-5
