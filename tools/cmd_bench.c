@@ -249,7 +249,7 @@ static void print_help(FILE *f) {
     for (int i = 0; i < N_KINDS; i++) fprintf(f, "  %-12s%s\n", kind_of(i), kinds[i].command.what);
     fprintf(f, "  %-12s%s\n", "compare",
             "levels of any of these, or two files: speed-up, interval, verdict");
-    fprintf(f, "  %-12s%s\n", "MODEL", "as model MODEL, if there is such a file or folder");
+    fprintf(f, "  %-12s%s\n", "MODEL", "as model MODEL, if there is such a file, folder or preset");
     fprintf(f,
             "\nsinter bench WHAT --help explains a benchmark.\n\nexamples:\n  sinter bench compare "
             "MODEL --levels 0,4\n  sinter bench compare attention --with old.json\n  sinter "
@@ -540,7 +540,10 @@ static int measure(int argc, char **argv, bool levels) {
     int kind = find_kind(what);
     if (kind < 0) return EXIT_USAGE;
     options o = {0};
-    const arg_command *c = &kinds[kind].command;
+    arg_command named = kinds[kind].command, *c = &named;
+    char name[64];
+    snprintf(name, sizeof name, "%s %s", compare_name, kind_of(kind));
+    if (levels) named.name = name;
     int code = args_parse(c, argc - 1, argv + 1, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
@@ -620,9 +623,9 @@ static int complete(int argc, char **argv) {
     return args_complete(c, n - known, word + known);
 }
 
-/* `bench FILE` becomes `bench model FILE`. */
+/* `bench FILE` and `bench PRESET` become `bench model …`. */
 static bool is_model(const char *name) {
-    return !is_kind(name) && name[0] != '-' && !access(name, F_OK);
+    return !is_kind(name) && name[0] != '-' && (sn_model_preset(name) || !access(name, F_OK));
 }
 
 int cmd_bench(int argc, char **argv) {

@@ -241,6 +241,8 @@ check_options() {
     refused 2 'B,H,T,D' attention --shape 1,2,3
     refused 2 'multiple of HK' attention --shape 1,4,3,8,8
     refused 2 'neither a folder' model gpt9
+    refused 2 'sinter bench model: unknown option' gpt2 --token 8
+    refused 2 'sinter bench compare model: unknown option' compare gpt2 --token 8
     refused 2 'missing MODEL (' model
     refused 2 'exceed the context' model gpt2 --tokens 5000 $quick
     refused 2 'exceed the context' model gpt2 --decode --tokens 1024 $quick
