@@ -332,8 +332,8 @@ static bool check_differences(checker *c, const sn_entry *e, sn_node *loss, int 
         if (!(worst.error <= cell->limit)) {
             char why[300];
             snprintf(why, sizeof why, "gradient of '%s': slope %.9g, difference %.9g (%.100s)",
-                     sn_attr_str(wrt[worst.index], SN_A_name, ""), worst.slope, worst.difference,
-                     sizes);
+                     sn_attr_str(wrt[worst.index], SN_A_name, ""), worst.slope,
+                     isnan(worst.difference) ? (double)NAN : worst.difference, sizes);
             fail_cell(cell, why);
         }
     }
