@@ -36,7 +36,9 @@ static const struct {
     {"lens", "logits", "of the next token, after the embedding and after each layer"},
     {"prefill", "logits", "of the token after the last one; larger is more likely"},
     {"decode", "logits", "of the next token; larger is more likely"},
-    {"", "logits", "of each class, or of each token of the vocabulary; larger is more likely"},
+    {"", "logits",
+     "of each class or token of the vocabulary, of CLIP of each image and text; larger is more "
+     "likely"},
     {"", "next", "the next token"},
     {"", "hidden", "a vector for each token"},
     {"embed_image", "embedding",
