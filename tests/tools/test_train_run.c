@@ -196,6 +196,15 @@ static void refuse(const char *config, const char *folder, bool resume, const ch
     if (!strstr(err.message, say)) fail_msg("'%s' does not say '%s'", err.message, say);
 }
 
+static bool has_text(const char *path, const char *text) {
+    sn_mapping m;
+    sn_error err = {0};
+    if (!sn_file_map(path, &m, &err)) fail_msg("%s", err.message);
+    bool found = memmem(m.data, m.size, text, strlen(text)) != NULL;
+    sn_file_unmap(&m);
+    return found;
+}
+
 static void test_the_folder_is_a_model(void **unused) {
     (void)unused;
     lm_options o = {.path = scratch_path("whole"),
@@ -213,7 +222,8 @@ static void test_the_folder_is_a_model(void **unused) {
     assert_true(loss[0] > 0 && loss[0] < 20);
     sn_ids_free(&ids);
     lm_close(m);
-    assert_true(sn_file_exists(in("whole", "loss.svg")));
+    assert_true(has_text(in("whole", "loss.svg"), ">loss: mean of -ln P"));     /* of the axis */
+    assert_true(has_text(in("whole", "loss.svg"), "r=\"3\" fill=\"#e65100\"")); /* a validation */
     assert_true(sn_file_exists(in("whole", "metrics.jsonl")));
 }
 
@@ -397,15 +407,6 @@ static void copy_run(const char *to) {
     scratch_remove(scratch_path(to));
     assert_int_equal(mkdir(scratch_path(to), 0700), 0);
     for (int i = 0; i < 6; i++) copy_file(in("whole", names[i]), in(to, names[i]));
-}
-
-static bool has_text(const char *path, const char *text) {
-    sn_mapping m;
-    sn_error err = {0};
-    if (!sn_file_map(path, &m, &err)) fail_msg("%s", err.message);
-    bool found = memmem(m.data, m.size, text, strlen(text)) != NULL;
-    sn_file_unmap(&m);
-    return found;
 }
 
 static bool is_file_of(const char *file, const char *folder) {

@@ -166,19 +166,25 @@ static void draw_grid(FILE *f, const range *r) {
                 place_x(r, s), TOP, HEIGHT, place_x(r, s), TOP + HEIGHT + 18, s);
 }
 
+/* The validations are few and have dots, as has a single loss, which makes no line. */
 static void draw_line(FILE *f, const train_log *l, const range *r, bool validation) {
     const char *colour = validation ? "#e65100" : "#1976d2";
+    size_t n = 0;
     fprintf(f, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%s\" d=\"", colour,
             validation ? "2" : "1");
-    bool any = false;
     for (size_t i = 0; i < l->count; i++) {
         double v = validation ? l->point[i].validation : l->point[i].loss;
-        if (!isfinite(v)) continue;
-        fprintf(f, "%s%.1f %.1f", any ? "L" : "M", place_x(r, (double)l->point[i].step),
-                place_y(r, v));
-        any = true;
+        if (isfinite(v))
+            fprintf(f, "%s%.1f %.1f", n++ ? "L" : "M", place_x(r, (double)l->point[i].step),
+                    place_y(r, v));
     }
     fputs("\"/>\n", f);
+    for (size_t i = 0; (validation || n == 1) && i < l->count; i++) {
+        double v = validation ? l->point[i].validation : l->point[i].loss;
+        if (isfinite(v))
+            fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n",
+                    place_x(r, (double)l->point[i].step), place_y(r, v), colour);
+    }
 }
 
 /* The title, and a ring around the best point: of the validation loss, or else of the training loss. */
@@ -221,8 +227,10 @@ bool train_log_draw(const train_log *l, sn_error *err) {
     fprintf(f,
             "<text x=\"%d\" y=\"40\" fill=\"#1976d2\">training loss</text>"
             "<text x=\"%d\" y=\"40\" fill=\"#e65100\">validation loss</text>"
-            "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">step</text>\n</svg>\n",
-            LEFT, LEFT + 110, LEFT + WIDTH, TOP + HEIGHT + 34);
+            "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">step</text>\n"
+            "<text transform=\"translate(16 %d) rotate(-90)\" text-anchor=\"middle\">loss: mean of "
+            "-ln P of the targets</text>\n</svg>\n",
+            LEFT, LEFT + 110, LEFT + WIDTH, TOP + HEIGHT + 34, TOP + HEIGHT / 2);
     return sn_file_commit(file, err);
 }
 
