@@ -261,6 +261,7 @@ variant() {
     alibi=$source/examples/variants/alibi.c
     head -c 3000 "$source/examples/data/tinyshakespeare.txt" >text
     "$sinter" run "$alibi" train --text text -o trained -n 20 >out 2>&1 || fail "training: $(tail -1 out)"
+    grep -q '"source":."alibi.c"' trained/config.json || fail "config.json names the folder of alibi.c"
     told=$("$sinter" generate "$alibi" --checkpoint trained -p First -n 30 --temperature 0)
     "$sinter" compile "$alibi" --checkpoint trained --name al -o exe --exe || fail "compile a checkpoint"
     same "a trained variant" "$(exe/al -p First -n 30 --temperature 0)" "$told"

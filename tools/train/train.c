@@ -71,11 +71,11 @@ static bool check_source(const trainer *t, sn_error *err) {
     return sn_fail(err, SN_ERR_USAGE, "%s has no entry \"loss\" to train", t->s->source);
 }
 
-/* Records the C file of a trained model for those who open its folder. */
+/* Records the C file of a trained model for those who open its folder; not where it lay, because the
+ * folder may be published. */
 static void note_source(train_settings *s) {
-    char *full = realpath(s->source, NULL);
-    sn_config_set_string(s->model, "source", full ? full : s->source);
-    free(full);
+    const char *slash = strrchr(s->source, '/');
+    sn_config_set_string(s->model, "source", slash ? slash + 1 : s->source);
 }
 
 /* The graph as text lets others use the folder without the C file, whose code they need not run. */
