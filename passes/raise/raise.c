@@ -33,11 +33,12 @@ static void add_uses(sn_raiser *r, const sn_node *n, uint32_t count) {
 static const struct {
     const sn_raising *rules;
     sn_level level;
-} tables[] = {{sn_raise_product, SN_LEVEL_ROWS},   {sn_raise_act, SN_LEVEL_ROWS},
-              {sn_raise_norm, SN_LEVEL_ROWS},      {sn_raise_rope, SN_LEVEL_ROWS},
-              {sn_raise_softmax, SN_LEVEL_NONE},   {sn_raise_sink, SN_LEVEL_ROWS},
-              {sn_raise_mixed, SN_LEVEL_ROWS},     {sn_raise_attention, SN_LEVEL_ROWS},
-              {sn_raise_loop, SN_LEVEL_ATTENTION}, {sn_raise_recurrence, SN_LEVEL_ATTENTION}};
+} tables[] = {{sn_raise_product, SN_LEVEL_ROWS},        {sn_raise_act, SN_LEVEL_ROWS},
+              {sn_raise_norm, SN_LEVEL_ROWS},           {sn_raise_rope, SN_LEVEL_ROWS},
+              {sn_raise_softmax, SN_LEVEL_NONE},        {sn_raise_sink, SN_LEVEL_ROWS},
+              {sn_raise_mixed, SN_LEVEL_ROWS},          {sn_raise_attention, SN_LEVEL_ROWS},
+              {sn_raise_difference, SN_LEVEL_ROWS},     {sn_raise_loop, SN_LEVEL_ATTENTION},
+              {sn_raise_recurrence, SN_LEVEL_ATTENTION}};
 
 static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
     const sn_pass_options *o = &r->p->o;

@@ -39,8 +39,8 @@ typedef struct sn_raising {
     sn_node *(*rule)(sn_raiser *r, sn_node *n);
 } sn_raising;
 extern const sn_raising sn_raise_act[], sn_raise_norm[], sn_raise_softmax[], sn_raise_product[],
-    sn_raise_mixed[], sn_raise_attention[], sn_raise_rope[], sn_raise_sink[], sn_raise_recurrence[],
-    sn_raise_loop[];
+    sn_raise_mixed[], sn_raise_attention[], sn_raise_difference[], sn_raise_rope[], sn_raise_sink[],
+    sn_raise_recurrence[], sn_raise_loop[];
 
 /* ---- loop.c ---- */
 

@@ -11,6 +11,21 @@ static sn_dim product_of(const ra_match *k, const ra_order *o, int from, int n) 
     return p;
 }
 
+/* Where the heads are among the batch pieces; -1: nowhere. */
+static int heads_of(const ra_match *k, const ra_order *o) {
+    int at = -1;
+    for (int i = o->n_batch - 1; i >= 0; i--) {
+        const sn_dim size = k->piece[o->place[i]].size;
+        if (k->head >= 0) {
+            if (o->place[i] == k->head) return i;
+        } else if (sn_dim_is_const(k->m, size, NULL) && (at < 0 || (i && size != 1))) {
+            if (size != 1) return i;
+            at = i;
+        }
+    }
+    return at;
+}
+
 ra_order ra_order_pieces(const ra_match *k) {
     ra_order o = {.n_batch = 0};
     int n = 0;
@@ -21,16 +36,14 @@ ra_order ra_order_pieces(const ra_match *k) {
                 o.place[n++] = i;
                 ++*count[r];
             }
-    /* of several batch pieces the last one whose size is a number is the heads; a single one is the
-     * batch, unless heads mix */
+    /* of several batch pieces the last one whose size is a number is the heads, rather one of several after the
+     * first; a single one is the batch, unless heads mix */
     o.n_outer = o.n_batch;
-    for (int i = o.n_batch - 1; i >= 0 && (o.n_batch > 1 || k->head >= 0); i--) {
-        int head = o.place[i];
-        if (k->head >= 0 ? head != k->head : !sn_dim_is_const(k->m, k->piece[head].size, NULL))
-            continue;
-        memmove(o.place + i, o.place + i + 1, sizeof *o.place * (size_t)(o.n_batch - 1 - i));
+    int at = o.n_batch > 1 || k->head >= 0 ? heads_of(k, &o) : -1;
+    if (at >= 0) {
+        int head = o.place[at];
+        memmove(o.place + at, o.place + at + 1, sizeof *o.place * (size_t)(o.n_batch - 1 - at));
         o.place[--o.n_outer] = head;
-        break;
     }
     o.B = product_of(k, &o, 0, o.n_outer);
     o.Hk = product_of(k, &o, o.n_outer, o.n_batch - o.n_outer);
