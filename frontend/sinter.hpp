@@ -37,7 +37,9 @@
 
 namespace sinter {
 
-constexpr sn_loc place(const char *file, int line) { return sn_loc{file, line}; }
+constexpr sn_loc place(const char *file, int line) {
+    return sn_loc{file, line};
+}
 
 /* What a failed function says: what is wrong, where, what to do. */
 class error : public std::runtime_error {
@@ -122,29 +124,65 @@ class operand {
 #include "frontend/ops.hpp"
 namespace sinter {
 
-inline tensor operator+(operand x, operand y) { return add(x, y); }
-inline tensor operator-(operand x, operand y) { return sub(x, y); }
-inline tensor operator*(operand x, operand y) { return mul(x, y); }
-inline tensor operator/(operand x, operand y) { return div(x, y); }
-inline tensor operator%(operand x, operand y) { return mod(x, y); }
-inline tensor operator-(tensor x) { return neg(x); }
+inline tensor operator+(operand x, operand y) {
+    return add(x, y);
+}
+inline tensor operator-(operand x, operand y) {
+    return sub(x, y);
+}
+inline tensor operator*(operand x, operand y) {
+    return mul(x, y);
+}
+inline tensor operator/(operand x, operand y) {
+    return div(x, y);
+}
+inline tensor operator%(operand x, operand y) {
+    return mod(x, y);
+}
+inline tensor operator-(tensor x) {
+    return neg(x);
+}
 /* bool tensors */
-inline tensor operator<(operand x, operand y) { return lt(x, y); }
-inline tensor operator<=(operand x, operand y) { return le(x, y); }
-inline tensor operator>(operand x, operand y) { return lt(y, x); }
-inline tensor operator>=(operand x, operand y) { return le(y, x); }
-inline tensor operator==(operand x, operand y) { return eq(x, y); }
-inline tensor operator!=(operand x, operand y) { return ne(x, y); }
-inline tensor operator&(operand x, operand y) { return logical_and(x, y); }
-inline tensor operator|(operand x, operand y) { return logical_or(x, y); }
-inline tensor operator^(operand x, operand y) { return logical_xor(x, y); }
-inline tensor operator!(tensor x) { return logical_not(x); }
+inline tensor operator<(operand x, operand y) {
+    return lt(x, y);
+}
+inline tensor operator<=(operand x, operand y) {
+    return le(x, y);
+}
+inline tensor operator>(operand x, operand y) {
+    return lt(y, x);
+}
+inline tensor operator>=(operand x, operand y) {
+    return le(y, x);
+}
+inline tensor operator==(operand x, operand y) {
+    return eq(x, y);
+}
+inline tensor operator!=(operand x, operand y) {
+    return ne(x, y);
+}
+inline tensor operator&(operand x, operand y) {
+    return logical_and(x, y);
+}
+inline tensor operator|(operand x, operand y) {
+    return logical_or(x, y);
+}
+inline tensor operator^(operand x, operand y) {
+    return logical_xor(x, y);
+}
+inline tensor operator!(tensor x) {
+    return logical_not(x);
+}
 
 inline tensor cast(tensor x, sn_dtype t, sn_loc at = SN_CALLER) {
     return sn_cast_at(at, x.get(), t);
 }
-inline tensor square(tensor x, sn_loc at = SN_CALLER) { return sn_square_at(at, x.get()); }
-inline tensor powi(tensor x, int n, sn_loc at = SN_CALLER) { return sn_powi_at(at, x.get(), n); }
+inline tensor square(tensor x, sn_loc at = SN_CALLER) {
+    return sn_square_at(at, x.get());
+}
+inline tensor powi(tensor x, int n, sn_loc at = SN_CALLER) {
+    return sn_powi_at(at, x.get(), n);
+}
 inline tensor log_sigmoid(tensor x, sn_loc at = SN_CALLER) {
     return sn_log_sigmoid_at(at, x.get());
 }
@@ -220,8 +258,7 @@ inline tensor broadcast(tensor x, std::initializer_list<dim> shape, sn_loc at = 
 inline tensor expand(tensor x, int axis, sn_loc at = SN_CALLER) {
     return sn_expand_at(at, x.get(), axis);
 }
-inline tensor slice(tensor x, int axis, dim start, dim n, int64_t step = 1,
-                    sn_loc at = SN_CALLER) {
+inline tensor slice(tensor x, int axis, dim start, dim n, int64_t step = 1, sn_loc at = SN_CALLER) {
     return sn_slice_at(at, x.get(), axis, start.get(), n.get(), step);
 }
 inline std::vector<tensor> split(tensor x, int axis, int n, sn_loc at = SN_CALLER) {
@@ -286,8 +323,8 @@ inline tensor nn_rms_norm(tensor x, const char *name, double eps = 1e-6, sn_loc 
 class score_context {
   public:
     explicit score_context(const sn_score_ctx *c)
-        : score(c->score), b(c->b), h(c->h), q(c->q), k(c->k), n_q(c->m, c->n_q),
-          n_k(c->m, c->n_k), c_(c) {}
+        : score(c->score), b(c->b), h(c->h), q(c->q), k(c->k), n_q(c->m, c->n_q), n_k(c->m, c->n_k),
+          c_(c) {}
     tensor score;      /* not in a mask */
     tensor b, h, q, k; /* i32: batch, query head, query, key */
     dim n_q, n_k;
@@ -310,16 +347,20 @@ struct attention_options {
     std::vector<tensor> captured;
     double dropout = 0;
     tensor rng;
+    score_function weight; /* of a score, instead of the softmax; empty: softmax */
+    sn_row_divisor divide = SN_DIVIDE_BY_1;
+    tensor sink, mix_scores, mix_weights;
+    tensor *lse = nullptr; /* receives the log-sum-exp of each query */
 };
 
 namespace detail {
 struct callbacks {
     const attention_options &o;
     std::exception_ptr thrown;
-    template <bool masks> static sn_tensor call(const sn_score_ctx *c) {
+    template <score_function attention_options::*F> static sn_tensor call(const sn_score_ctx *c) {
         auto *self = static_cast<callbacks *>(const_cast<void *>(c->user));
         try {
-            return (masks ? self->o.mask : self->o.score)(score_context(c)).get();
+            return (self->o.*F)(score_context(c)).get();
         } catch (...) { /* C code is between here and attention() */
             self->thrown = std::current_exception();
             return nullptr;
@@ -333,14 +374,19 @@ tensor with_arguments(tensor q, tensor k, tensor v, const attention_options &o, 
     sn_attention_args a = {};
     a.q = q.get(), a.k = k.get(), a.v = v.get();
     a.scale = o.scale, a.causal = o.causal, a.window = o.window, a.past = o.past.get();
-    if (o.score) a.score = callbacks::call<false>;
-    if (o.mask) a.mask = callbacks::call<true>;
+    if (o.score) a.score = callbacks::call<&attention_options::score>;
+    if (o.mask) a.mask = callbacks::call<&attention_options::mask>;
+    if (o.weight) a.weight = callbacks::call<&attention_options::weight>;
+    sn_tensor lse = nullptr;
+    a.divide = o.divide, a.sink = o.sink.get(), a.lse = o.lse ? &lse : nullptr;
+    a.mix_scores = o.mix_scores.get(), a.mix_weights = o.mix_weights.get();
     if (o.captured.size() > SN_MAX_CAPTURED)
         throw std::length_error("attention: more than SN_MAX_CAPTURED captured tensors");
     for (size_t i = 0; i < o.captured.size(); i++) a.captured[i] = o.captured[i].get();
     a.dropout = o.dropout, a.rng = o.rng.get(), a.user = &calls;
     tensor y = attend(&a);
     if (calls.thrown) std::rethrow_exception(calls.thrown);
+    if (o.lse) *o.lse = tensor(lse);
     return y;
 }
 } // namespace detail
@@ -354,8 +400,9 @@ inline tensor attention(tensor q, tensor k, tensor v, const attention_options &o
 /* The same in a decoder: with the dropout and the documents of its training. */
 inline tensor attention(const sn_forward_ctx *s, tensor q, tensor k, tensor v,
                         const attention_options &o = {}, sn_loc at = SN_CALLER) {
-    return detail::with_arguments(
-        q, k, v, o, [s, at](const sn_attention_args *a) { return sn_forward_attention_at(at, s, a); });
+    return detail::with_arguments(q, k, v, o, [s, at](const sn_attention_args *a) {
+        return sn_forward_attention_at(at, s, a);
+    });
 }
 /* sn_append_kv: with caches all rows so far, otherwise x. */
 inline tensor append_kv(const sn_forward_ctx *s, tensor x, const char *name,
@@ -473,12 +520,12 @@ class builder {
                  sn_loc at = SN_CALLER) {
         return sn_state_at(at, m_, name, t, detail::dims(shape).data());
     }
-    tensor array(sn_dtype t, std::initializer_list<double> values,
-                 std::initializer_list<dim> shape, sn_loc at = SN_CALLER) {
-        return sn_array_at(at, m_, t, (int64_t)values.size(), values.begin(), detail::dims(shape).data());
+    tensor array(sn_dtype t, std::initializer_list<double> values, std::initializer_list<dim> shape,
+                 sn_loc at = SN_CALLER) {
+        return sn_array_at(at, m_, t, (int64_t)values.size(), values.begin(),
+                           detail::dims(shape).data());
     }
-    tensor full(sn_dtype t, double value, std::initializer_list<dim> shape,
-                sn_loc at = SN_CALLER) {
+    tensor full(sn_dtype t, double value, std::initializer_list<dim> shape, sn_loc at = SN_CALLER) {
         return sn_full_at(at, m_, t, value, detail::dims(shape).data());
     }
     tensor arange(sn_dtype t, dim n, sn_loc at = SN_CALLER) {
@@ -580,6 +627,13 @@ class array {
     array(const char *name, T *data, std::initializer_list<int64_t> shape)
         : name_(name), type_(detail::dtype_of<std::remove_const_t<T>>::value), shape_(shape),
           data_(const_cast<std::remove_const_t<T> *>(data)) {}
+    /* SN_BF16 or SN_F16, as bits; otherwise std::invalid_argument. */
+    array(const char *name, sn_dtype type, uint16_t *data, std::initializer_list<int64_t> shape)
+        : name_(name), type_(type), shape_(shape), data_(data) {
+        if (type != SN_BF16 && type != SN_F16)
+            throw std::invalid_argument(std::string(name) +
+                                        ": numbers of 16 bits are SN_BF16 or SN_F16");
+    }
     /* A vector has as many elements as the shape says; otherwise std::length_error. */
     template <class T>
     array(const char *name, std::vector<T> &data, std::initializer_list<int64_t> shape)
@@ -634,6 +688,12 @@ class session {
         check(e);
     }
     void reset() { sn_session_reset(s_.get()); }
+    /* Ahead of time: writes NAME.o, NAME.h and NAME.weights (sn_emit). */
+    void emit(const sn_emit_options &o) const {
+        sn_error e = {};
+        sn_emit(s_.get(), &o, &e);
+        check(e);
+    }
     /* A state, or a parameter that an entry assigns. */
     template <class T> void read(const char *name, std::vector<T> &values) const {
         sn_error e = {};

@@ -109,6 +109,35 @@ int main() {
         sinter::tensor y = wrong.input("x", SN_F32, {4});
         sinter::scan({}, {y}, 0, [](sinter::scan_step &) { throw std::runtime_error("of the body"); });
     });
+    /* weights that are no softmax, the log-sum-exp, numbers of 16 bits; an artefact */
+    sinter::module more("more");
+    more.entry("forward");
+    sinter::tensor v = sinter::cast(more.input("v", SN_BF16, {1, 1, 2, 4}), SN_F32), lse;
+    sinter::attention_options linear, soft;
+    linear.weight = [](const sinter::score_context &c) { return c.score * 0 + 1; };
+    linear.divide = SN_DIVIDE_BY_SUM;
+    soft.lse = &lse;
+    soft.sink = sinter::tensor();
+    sinter::output("mean", sinter::attention(v, v, v, linear));
+    sinter::output("soft", sinter::attention(v, v, v, soft));
+    sinter::output("lse", lse);
+    sinter::options compiled;
+    compiled.backend = "native";
+    sinter::program several(more, compiled);
+    sinter::session mean(several, std::vector<sinter::array>{});
+    std::vector<uint16_t> bits = {0x3f80, 0, 0, 0, 0x4040, 0, 0, 0}; /* 1, 3 */
+    std::vector<float> y(8), soft_y(8), sums(2);
+    mean.run("forward", {sinter::array("v", SN_BF16, bits.data(), {1, 1, 2, 4})},
+             {sinter::array("mean", y, {1, 1, 2, 4}), sinter::array("soft", soft_y, {1, 1, 2, 4}),
+              sinter::array("lse", sums, {1, 1, 2, 1})});
+    ok &= y[0] == 2 && y[4] == 2 && soft_y[0] > 2 && sums[0] > 1.5f && sums[0] < 2.5f;
+    ok &= throws("SN_BF16 or SN_F16", [&] { sinter::array("v", SN_F32, bits.data(), {8}); });
+    sn_emit_options artefact = sn_emit_options_default();
+    artefact.name = "more";
+    artefact.threads = "none";
+    mean.emit(artefact);
+    artefact.name = "1st";
+    ok &= throws("C identifier", [&] { mean.emit(artefact); });
     return ok ? 0 : 1;
 }
 /* a macro of the C interface that passes the caller's line */
@@ -117,4 +146,5 @@ END
 # shellcheck disable=SC2086
 compile wrong.cpp wrong -Wno-parentheses $linked
 ./wrong || fail "wrong.cpp"
+grep -q '^int more_forward(' more.h || fail "no artefact"
 exit $failed
