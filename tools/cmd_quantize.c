@@ -82,7 +82,9 @@ static const arg_command command = {
     "unless\n--weights says otherwise. Matrices that lose too much in few bits keep more; "
     "config.json "
     "lists them.\n--weights int4 compensates rounding errors (GPTQ). Ctrl-C ends it without a "
-    "trace.\n",
+    "trace.\nThe folder holds f32 numbers that fewer bits represent without loss: it is as large "
+    "as "
+    "before.\nWhat ships in few bits is what `sinter compile` makes of it.\n",
     table,
     .examples = "sinter quantize MODEL --text text.txt -o quantised --weights int4 --quick\n",
     .json = keys};

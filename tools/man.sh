@@ -41,8 +41,7 @@ page() {
     part == "options" && /^ *-/ {
         line = $0
         sub(/^ */, "", line)
-        if (match(line, /  +| [^ ]*$/) && match(line, /  +/)) { flag = substr(line, 1, RSTART - 1); text = substr(line, RSTART + RLENGTH) }
-        else if (length(line) >= 22 && match($0, /^.{29} /)) { flag = substr($0, 1, 29); sub(/^ */, "", flag); text = substr($0, 31) }
+        if (match(line, /  +/)) { flag = substr(line, 1, RSTART - 1); text = substr(line, RSTART + RLENGTH) }
         else { flag = line; text = "" }
         printf ".TP\n\\fB%s\\fR\n", clean(flag)
         if (text != "") print clean(text)

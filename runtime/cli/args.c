@@ -29,7 +29,7 @@ static void print_row(const arg *a) {
                           : snprintf(left, sizeof left, "      --%s", a->name);
     if (a->value) snprintf(left + n, sizeof left - (size_t)n, " %s", a->value);
     int space = HELP_COLUMN - width_of(left);
-    if (space < 1)
+    if (space < 2) /* man.sh tells the columns apart by two spaces */
         printf("%s\n%*s%s", left, HELP_COLUMN, "", a->help);
     else
         printf("%s%*s%s", left, space, "", a->help);

@@ -72,6 +72,8 @@ while read -r command; do
     # shellcheck disable=SC2086
     "$sinter" $command --help | awk '/^examples:/ {on = 1; next} on && /^  / {print substr($0, 3); next} {on = 0}' >"$tmp/lines"
     [ -s "$tmp/lines" ] || fail "no examples: $command"
+    # shellcheck disable=SC2086
+    "$sinter" $command --help | grep -E '^ {2,6}-' | grep -E '^.{28}[^ ] [^ ]' && fail "a single space after an option"
     while read -r line; do
         cases=$((cases + 1)) what=$line
         (
