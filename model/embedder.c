@@ -44,7 +44,7 @@ sn_embedder *sn_embedder_open(const char *path, const sn_lm_options *o, sn_error
 
 void sn_embedder_close(sn_embedder *e) {
     if (!e) return;
-    if (e->m) sentence_close(&e->settings);
+    if (e->m) sn_sentence_close(&e->settings);
     lm_close(e->m);
     free(e);
 }
@@ -67,12 +67,12 @@ bool sn_embedder_embed_texts(sn_embedder *e, const char *const *texts, int64_t n
     sn_ids *ids = calloc((size_t)n + 1, sizeof *ids);
     float *found = NULL;
     int64_t width = 0, done;
-    const char *prompt = sentence_prompt(&e->settings, NULL, err);
+    const char *prompt = sn_sentence_prompt(&e->settings, NULL, err);
     bool ok = prompt && (ids || sn_fail(err, SN_ERR_MEMORY, "out of memory"));
     for (int64_t i = 0; ok && i < n; i++) {
         sn_error why = {0};
-        ok = texts[i] ? sentence_read_text(&e->settings, prompt, texts[i], strlen(texts[i]), false,
-                                           &ids[i], &why)
+        ok = texts[i] ? sn_sentence_read_text(&e->settings, prompt, texts[i], strlen(texts[i]),
+                                              false, &ids[i], &why)
                       : sn_given(NULL, "sn_embedder_embed_texts", "a text", &why);
         if (!ok && n > 1)
             sn_fail(err, why.code, "text %lld: %s", (long long)i, why.message);

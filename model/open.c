@@ -653,7 +653,7 @@ bool lm_begins_with_bos(const lm *m) {
 
 bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err) {
     if (size && !lm_begins_with_bos(m)) bos = false;
-    return lm_encode_text(m->tokenizer, text, size, bos, out, err);
+    return sn_lm_encode_text(m->tokenizer, text, size, bos, out, err);
 }
 
 bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err) {

@@ -5,7 +5,7 @@
 #include "model/encoder.h"
 #include "runtime/text/sentence.h"
 
-/* The settings of an open model. Freed by sentence_close in any case. */
+/* The settings of an open model. Freed by sn_sentence_close in any case. */
 bool sentence_settings_of(const lm *m, sentence_settings *out, sn_error *err);
 
 /* The embeddings of n texts, *out [n, *width], which the caller frees; of the first *done texts, fewer

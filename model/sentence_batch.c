@@ -15,7 +15,7 @@ enum {
 bool sentence_settings_of(const lm *m, sentence_settings *s, sn_error *err) {
     *s = (sentence_settings){
         .tokenizer = m->tokenizer, .longest = m->model.context, .vocab = m->model.vocab};
-    return sentence_open(s, m->dir ? m->dir->path : NULL, err);
+    return sn_sentence_open(s, m->dir ? m->dir->path : NULL, err);
 }
 
 /* The largest batch that the inputs of entry `embed` take. */

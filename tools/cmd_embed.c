@@ -64,7 +64,7 @@ static bool embed_all(opened *e, embed_job *j, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE, "%s models do not read texts", e->m->model.type);
     bool ok = sentence_settings_of(e->m, &s, err) &&
               embed_run(j, &(embed_model){e, &s, embed_texts, embed_image}, err);
-    sentence_close(&s);
+    sn_sentence_close(&s);
     return ok;
 }
 

@@ -130,7 +130,7 @@ static bool decode(const options *o, sn_error *err) {
     sn_ids ids = {0};
     sn_bytes out = {0};
     bool ok =
-        text && lm_read_ids(text, size, &ids, err) &&
+        text && sn_lm_read_ids(text, size, &ids, err) &&
         sn_tokenizer_decode(t, ids.data, ids.count, o->special ? SN_TOK_SPECIAL : 0, &out, err);
     if (ok && screen()->json) {
         json_out j = json_begin(stdout);

@@ -63,10 +63,10 @@ static const char *prompt_of(const embed_job *j, sentence_settings *settings, in
     static const char *const documents[] = {"document", "passage", "corpus"};
     const char *name = j->o->prompt;
     bool ranked = j->o->text && j->o->file;
-    if (!name && ranked && !i && sentence_has_prompt(settings, "query")) name = "query";
+    if (!name && ranked && !i && sn_sentence_has_prompt(settings, "query")) name = "query";
     for (int k = 2; k >= 0 && !j->o->prompt && ranked && i; k--)
-        if (sentence_has_prompt(settings, documents[k])) name = documents[k];
-    return sentence_prompt(settings, name, err);
+        if (sn_sentence_has_prompt(settings, documents[k])) name = documents[k];
+    return sn_sentence_prompt(settings, name, err);
 }
 
 static bool embed_images(embed_job *j, const embed_model *m, sn_error *err) {
@@ -85,8 +85,8 @@ static bool read_texts(embed_job *j, const embed_model *m, sn_ids *ids, sn_error
         const embed_input *s = &j->list[i];
         sn_error why = {0};
         if (!prompt) return false;
-        if (!sentence_read_text(m->settings, prompt, s->text, s->size, j->o->truncate,
-                                &ids[i - first], &why))
+        if (!sn_sentence_read_text(m->settings, prompt, s->text, s->size, j->o->truncate,
+                                   &ids[i - first], &why))
             return sn_fail(err, why.code, "sentence %lld: %s", (long long)(i - first) + 1,
                            why.message);
     }

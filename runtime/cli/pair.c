@@ -202,7 +202,7 @@ static bool print_result(const job *j, const sn_ids *ids, double log_p, sn_error
 static bool encode_source(const job *j, const char *line, size_t size, sn_ids *out, sn_error *err) {
     const sn_tokenizer *t = j->source;
     if (!t || (!j->m->rules->transformers && !sn_tokenizer_has_template(t)))
-        return lm_encode_text(t, line, size, false, out, err);
+        return sn_lm_encode_text(t, line, size, false, out, err);
     return sn_tokenizer_encode(t, line, size, SN_TOK_SPECIAL | SN_TOK_TEMPLATE, out, err);
 }
 

@@ -90,14 +90,15 @@ sn_lm_request text_request(const text_options *o) {
 
 bool text_read_prompt(const sn_lm *m, const text_options *o, const char *line, size_t size,
                       sn_ids *out, sn_error *err) {
-    if (o->ids && !line) return lm_read_ids(o->ids, strlen(o->ids), out, err);
+    if (o->ids && !line) return sn_lm_read_ids(o->ids, strlen(o->ids), out, err);
     char *text = line             ? strndup(line, size)
                  : o->prompt_file ? text_read(o->prompt_file, &size, err)
                                   : strdup(o->prompt ? o->prompt : "");
     if (!text) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (!line && !o->prompt_file) size = strlen(text);
     const sn_lm_request chat = {.prompt = text, .chat = true, .system = o->system};
-    bool ok = o->chat ? lm_read_prompt(m, &chat, out, err) : sn_lm_encode(m, text, size, out, err);
+    bool ok =
+        o->chat ? sn_lm_read_prompt(m, &chat, out, err) : sn_lm_encode(m, text, size, out, err);
     free(text);
     return ok;
 }

@@ -11,7 +11,7 @@
 static bool read_ids(const program *p, const char *text, size_t size, sn_ids *ids, sn_error *err) {
     bool ok = p->tokenizer ? sn_tokenizer_encode(p->tokenizer, text, size,
                                                  SN_TOK_SPECIAL | SN_TOK_TEMPLATE, ids, err)
-                           : lm_encode_text(NULL, text, size, false, ids, err);
+                           : sn_lm_encode_text(NULL, text, size, false, ids, err);
     return ok &&
            ((size && ids->count) || sn_fail(err, SN_ERR_USAGE, "the text is empty: no tokens"));
 }
@@ -126,7 +126,7 @@ static bool do_texts(program *p, work *run, sn_error *err) {
                *file = o->prompt_file ? o->prompt_file : p->o->embed.file;
     if (o->ids) {
         sn_ids ids = {0};
-        bool ok = lm_encode_text(NULL, o->ids, strlen(o->ids), false, &ids, err) &&
+        bool ok = sn_lm_encode_text(NULL, o->ids, strlen(o->ids), false, &ids, err) &&
                   (ids.count || sn_fail(err, SN_ERR_USAGE, "the text is empty: no tokens")) &&
                   run(p, &ids, err);
         sn_ids_free(&ids);
@@ -178,9 +178,9 @@ bool program_embed(program *p, sn_error *err) {
     sentence_settings s = {.tokenizer = p->tokenizer,
                            .longest = longest_of(sn_manifest_get(&p->manifest, "embed"))};
     bool ok = embed_begin(&j, &p->o->embed, err) &&
-              sentence_open(&s, *p->settings ? p->settings : NULL, err) &&
+              sn_sentence_open(&s, *p->settings ? p->settings : NULL, err) &&
               embed_run(&j, &(embed_model){p, &s, embed_texts, NULL}, err);
     embed_end(&j);
-    sentence_close(&s);
+    sn_sentence_close(&s);
     return ok;
 }

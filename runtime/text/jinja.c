@@ -61,7 +61,7 @@ static const char *cut_tag(running *r, const char *from, const char *open, const
     const char *inside = open + 2, *stop = find_close(inside, end, close), *text_end = open;
     r->s.at = open;
     if (!stop) {
-        jinja_fail(&r->s, "a tag without end:", open, 2);
+        sn_jinja_fail(&r->s, "a tag without end:", open, 2);
         return NULL;
     }
     const char *next = stop + 2;
@@ -99,7 +99,7 @@ static bool cut_source(running *r, const char *source) {
 /* Positions the reader at a statement, after its keyword if it is `word`. */
 static bool is_statement(running *r, size_t at, const char *word) {
     r->s.at = r->part[at].from, r->s.end = r->part[at].to;
-    return r->part[at].kind == PART_STATEMENT && jinja_take(&r->s, word);
+    return r->part[at].kind == PART_STATEMENT && sn_jinja_take(&r->s, word);
 }
 
 static bool unsupported(running *r, size_t at) {
@@ -109,14 +109,14 @@ static bool unsupported(running *r, size_t at) {
     size_t n = 0;
     while (word + n < p->to && !isspace((unsigned char)word[n])) n++;
     r->s.at = word;
-    return jinja_fail(&r->s, p->kind == PART_END ? "a block without end" : "unsupported statement",
-                      word, n);
+    return sn_jinja_fail(
+        &r->s, p->kind == PART_END ? "a block without end" : "unsupported statement", word, n);
 }
 
 static bool ends(running *r) {
-    jinja_skip_space(&r->s);
+    sn_jinja_skip_space(&r->s);
     size_t left = (size_t)(r->s.end - r->s.at);
-    return !left || jinja_fail(&r->s, "unexpected", r->s.at, left);
+    return !left || sn_jinja_fail(&r->s, "unexpected", r->s.at, left);
 }
 
 /* Runs parts up to a statement that ends or continues a block; *at: its index. */
@@ -127,9 +127,9 @@ static bool run_if(running *r, size_t *at, bool live) {
     for (bool first = true;; first = false) {
         bool now = live && !done;
         if (first || is_statement(r, *at, "elif")) {
-            jinja_value *v = jinja_expression(&r->s, now);
+            jinja_value *v = sn_jinja_expression(&r->s, now);
             if (!v || !ends(r)) return false;
-            now = now && jinja_true(v);
+            now = now && sn_jinja_true(v);
         } else if (is_statement(r, *at, "endif")) {
             return true;
         } else if (!is_statement(r, *at, "else"))
@@ -152,53 +152,53 @@ static bool read_loop(running *r, loop *l, bool live) {
     jinja_state *s = &r->s;
     *l = (loop){.names = 0};
     do {
-        if (l->names == 2 || !jinja_take_name(s, &l->name[l->names], &l->size[l->names]))
-            return jinja_fail(s, "unsupported variables of", "for", 3);
+        if (l->names == 2 || !sn_jinja_take_name(s, &l->name[l->names], &l->size[l->names]))
+            return sn_jinja_fail(s, "unsupported variables of", "for", 3);
         l->names++;
-    } while (jinja_take(s, ","));
-    if (!jinja_take(s, "in")) return jinja_fail(s, "expected `in` after", "for", 3);
-    if (!(l->list = jinja_operand(s, live))) return false;
-    if (jinja_take(s, "if")) {
+    } while (sn_jinja_take(s, ","));
+    if (!sn_jinja_take(s, "in")) return sn_jinja_fail(s, "expected `in` after", "for", 3);
+    if (!(l->list = sn_jinja_operand(s, live))) return false;
+    if (sn_jinja_take(s, "if")) {
         l->condition = s->at, l->end = s->end;
-        if (!jinja_expression(s, false)) return false;
+        if (!sn_jinja_expression(s, false)) return false;
     }
     return ends(r);
 }
 
 static bool bind(running *r, const loop *l, jinja_value *item) {
-    if (l->names == 1) return jinja_assign(&r->s, l->name[0], l->size[0], item);
+    if (l->names == 1) return sn_jinja_assign(&r->s, l->name[0], l->size[0], item);
     if (item->kind != JINJA_LIST || item->size != 2)
-        return jinja_fail(&r->s, "cannot unpack into", l->name[0], l->size[0]);
-    return jinja_assign(&r->s, l->name[0], l->size[0], item->item[0]) &&
-           jinja_assign(&r->s, l->name[1], l->size[1], item->item[1]);
+        return sn_jinja_fail(&r->s, "cannot unpack into", l->name[0], l->size[0]);
+    return sn_jinja_assign(&r->s, l->name[0], l->size[0], item->item[0]) &&
+           sn_jinja_assign(&r->s, l->name[1], l->size[1], item->item[1]);
 }
 
 /* The items for which the condition holds. */
 static jinja_value *select_items(running *r, const loop *l) {
-    jinja_value *chosen = jinja_new(&r->s.arena, JINJA_LIST);
+    jinja_value *chosen = sn_jinja_new(&r->s.arena, JINJA_LIST);
     const bool dict = l->list->kind == JINJA_DICT;
     for (size_t i = 0; l->list->kind >= JINJA_LIST && i < l->list->size; i++) {
         jinja_value *item = dict ? l->list->key[i] : l->list->item[i], *holds = NULL;
         if (l->condition) {
             r->s.at = l->condition, r->s.end = l->end;
-            if (!bind(r, l, item) || !(holds = jinja_expression(&r->s, true))) return NULL;
+            if (!bind(r, l, item) || !(holds = sn_jinja_expression(&r->s, true))) return NULL;
         }
-        if (!holds || jinja_true(holds)) jinja_append(&r->s.arena, chosen, item);
+        if (!holds || sn_jinja_true(holds)) sn_jinja_append(&r->s.arena, chosen, item);
     }
     return chosen;
 }
 
 static bool bind_loop(running *r, const jinja_value *list, size_t i) {
     jinja_arena *a = &r->s.arena;
-    jinja_value *v = jinja_new(a, JINJA_DICT);
-    jinja_set(a, v, "index", jinja_int(a, (int64_t)i + 1));
-    jinja_set(a, v, "index0", jinja_int(a, (int64_t)i));
-    jinja_set(a, v, "first", jinja_bool(a, i == 0));
-    jinja_set(a, v, "last", jinja_bool(a, i + 1 == list->size));
-    jinja_set(a, v, "length", jinja_int(a, (int64_t)list->size));
-    if (i) jinja_set(a, v, "previtem", list->item[i - 1]);
-    if (i + 1 < list->size) jinja_set(a, v, "nextitem", list->item[i + 1]);
-    return jinja_assign(&r->s, "loop", 4, v);
+    jinja_value *v = sn_jinja_new(a, JINJA_DICT);
+    sn_jinja_set(a, v, "index", sn_jinja_int(a, (int64_t)i + 1));
+    sn_jinja_set(a, v, "index0", sn_jinja_int(a, (int64_t)i));
+    sn_jinja_set(a, v, "first", sn_jinja_bool(a, i == 0));
+    sn_jinja_set(a, v, "last", sn_jinja_bool(a, i + 1 == list->size));
+    sn_jinja_set(a, v, "length", sn_jinja_int(a, (int64_t)list->size));
+    if (i) sn_jinja_set(a, v, "previtem", list->item[i - 1]);
+    if (i + 1 < list->size) sn_jinja_set(a, v, "nextitem", list->item[i + 1]);
+    return sn_jinja_assign(&r->s, "loop", 4, v);
 }
 
 static bool run_for(running *r, size_t *at, bool live) {
@@ -207,7 +207,7 @@ static bool run_for(running *r, size_t *at, bool live) {
     size_t body = *at + 1, variables = s->variables, scope = s->scope;
     if (!read_loop(r, &l, live)) return false;
     s->scope = s->variables;
-    jinja_value *list = live ? select_items(r, &l) : jinja_new(&s->arena, JINJA_LIST);
+    jinja_value *list = live ? select_items(r, &l) : sn_jinja_new(&s->arena, JINJA_LIST);
     bool ok = list != NULL;
     for (size_t i = 0; ok && i < list->size; i++) {
         s->variables = s->scope;
@@ -230,18 +230,19 @@ static bool run_set(running *r, size_t at, bool live) {
     jinja_state *s = &r->s;
     const char *name, *member = NULL;
     size_t size, member_size = 0;
-    if (!jinja_take_name(s, &name, &size)) return unsupported(r, at);
-    if (jinja_take(s, ".") && !jinja_take_name(s, &member, &member_size)) return unsupported(r, at);
-    if (!jinja_take(s, "="))
-        return jinja_fail(s, "unsupported statement: set without =, of", name, size);
-    jinja_value *v = jinja_expression(s, live);
+    if (!sn_jinja_take_name(s, &name, &size)) return unsupported(r, at);
+    if (sn_jinja_take(s, ".") && !sn_jinja_take_name(s, &member, &member_size))
+        return unsupported(r, at);
+    if (!sn_jinja_take(s, "="))
+        return sn_jinja_fail(s, "unsupported statement: set without =, of", name, size);
+    jinja_value *v = sn_jinja_expression(s, live);
     if (!v || !ends(r)) return false;
     if (!live) return true;
-    if (!member) return jinja_assign(s, name, size, v);
-    jinja_value *space = jinja_find(s, name, size);
-    jinja_value *key = jinja_text(&s->arena, member, member_size);
-    if (space->kind != JINJA_DICT) return jinja_fail(s, "not a namespace:", name, size);
-    if (key->kind == JINJA_TEXT) jinja_set(&s->arena, space, key->text, v);
+    if (!member) return sn_jinja_assign(s, name, size, v);
+    jinja_value *space = sn_jinja_find(s, name, size);
+    jinja_value *key = sn_jinja_text(&s->arena, member, member_size);
+    if (space->kind != JINJA_DICT) return sn_jinja_fail(s, "not a namespace:", name, size);
+    if (key->kind == JINJA_TEXT) sn_jinja_set(&s->arena, space, key->text, v);
     return true;
 }
 
@@ -262,7 +263,7 @@ static bool run_statement(running *r, size_t *at, bool live) {
 }
 
 static bool run_block(running *r, size_t *at, bool live) {
-    if (r->depth >= JINJA_DEPTH) return jinja_fail(&r->s, "blocks are nested too deeply", "", 0);
+    if (r->depth >= JINJA_DEPTH) return sn_jinja_fail(&r->s, "blocks are nested too deeply", "", 0);
     r->depth++;
     jinja_arena *a = &r->s.arena;
     bool ok = true;
@@ -270,15 +271,15 @@ static bool run_block(running *r, size_t *at, bool live) {
         const part *p = &r->part[*at];
         const size_t size = (size_t)(p->to - p->from);
         r->s.at = p->from, r->s.end = p->to;
-        if (!jinja_spend(a, 1 + size / 64, live && p->kind == PART_TEXT ? size : 0)) {
-            ok = jinja_fail(&r->s, "", "", 0);
+        if (!sn_jinja_spend(a, 1 + size / 64, live && p->kind == PART_TEXT ? size : 0)) {
+            ok = sn_jinja_fail(&r->s, "", "", 0);
         } else if (p->kind == PART_STATEMENT) {
             ok = run_statement(r, at, live);
         } else if (p->kind == PART_TEXT) {
             ok = !live || sn_bytes_append(r->out, p->from, size, r->s.err);
         } else if (live) {
-            jinja_value *v = jinja_expression(&r->s, true);
-            ok = v && ends(r) && (jinja_print(a, v, r->out) || jinja_fail(&r->s, "", "", 0));
+            jinja_value *v = sn_jinja_expression(&r->s, true);
+            ok = v && ends(r) && (sn_jinja_print(a, v, r->out) || sn_jinja_fail(&r->s, "", "", 0));
         }
     }
     r->depth--;
@@ -288,25 +289,25 @@ static bool run_block(running *r, size_t *at, bool live) {
 /* ---- the chat ---- */
 
 static jinja_value *text_or_undefined(jinja_arena *a, const char *text) {
-    return text ? jinja_text(a, text, strlen(text)) : jinja_new(a, JINJA_UNDEFINED);
+    return text ? sn_jinja_text(a, text, strlen(text)) : sn_jinja_new(a, JINJA_UNDEFINED);
 }
 
 static bool bind_chat(running *r, const sn_chat *chat) {
     jinja_arena *a = &r->s.arena;
-    jinja_value *list = jinja_new(a, JINJA_LIST);
+    jinja_value *list = sn_jinja_new(a, JINJA_LIST);
     for (size_t i = 0; i < chat->count; i++) {
-        jinja_value *message = jinja_new(a, JINJA_DICT);
-        jinja_set(a, message, "role", text_or_undefined(a, chat->message[i].role));
-        jinja_set(a, message, "content", text_or_undefined(a, chat->message[i].content));
-        jinja_append(a, list, message);
+        jinja_value *message = sn_jinja_new(a, JINJA_DICT);
+        sn_jinja_set(a, message, "role", text_or_undefined(a, chat->message[i].role));
+        sn_jinja_set(a, message, "content", text_or_undefined(a, chat->message[i].content));
+        sn_jinja_append(a, list, message);
     }
-    return jinja_assign(&r->s, "messages", 8, list) &&
-           jinja_assign(&r->s, "add_generation_prompt", 21,
-                        jinja_bool(a, chat->add_generation_prompt)) &&
-           jinja_assign(&r->s, "tools", 5, jinja_new(a, JINJA_NONE)) &&
-           jinja_assign(&r->s, "documents", 9, jinja_new(a, JINJA_NONE)) &&
-           jinja_assign(&r->s, "bos_token", 9, text_or_undefined(a, chat->bos)) &&
-           jinja_assign(&r->s, "eos_token", 9, text_or_undefined(a, chat->eos));
+    return sn_jinja_assign(&r->s, "messages", 8, list) &&
+           sn_jinja_assign(&r->s, "add_generation_prompt", 21,
+                           sn_jinja_bool(a, chat->add_generation_prompt)) &&
+           sn_jinja_assign(&r->s, "tools", 5, sn_jinja_new(a, JINJA_NONE)) &&
+           sn_jinja_assign(&r->s, "documents", 9, sn_jinja_new(a, JINJA_NONE)) &&
+           sn_jinja_assign(&r->s, "bos_token", 9, text_or_undefined(a, chat->bos)) &&
+           sn_jinja_assign(&r->s, "eos_token", 9, text_or_undefined(a, chat->eos));
 }
 
 bool sn_chat_render(const char *text, const sn_chat *chat, sn_bytes *out, sn_error *err) {
@@ -323,12 +324,12 @@ bool sn_chat_render(const char *text, const sn_chat *chat, sn_bytes *out, sn_err
     size_t at = 0, before = out->size;
     bool ok = sn_bytes_append(out, "", 0, &why) && cut_source(r, text) && bind_chat(r, chat) &&
               run_block(r, &at, true) && (r->part[at].kind == PART_END || unsupported(r, at)) &&
-              (!r->s.arena.failed || jinja_fail(&r->s, "", "", 0));
+              (!r->s.arena.failed || sn_jinja_fail(&r->s, "", "", 0));
     if (!ok && out->data) out->data[out->size = before] = 0;
     if (!ok)
         sn_fail(err, why.code ? why.code : SN_ERR_MEMORY, "%s",
                 why.code ? why.message : "out of memory");
-    jinja_free(&r->s.arena);
+    sn_jinja_free(&r->s.arena);
     free(r->part);
     free(r);
     return ok;

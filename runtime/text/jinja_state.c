@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-bool jinja_fail(jinja_state *s, const char *what, const char *name, size_t size) {
+bool sn_jinja_fail(jinja_state *s, const char *what, const char *name, size_t size) {
     int line = 1;
     for (const char *p = s->source; p < s->at; p++) line += *p == '\n';
     if (s->err && s->err->code) return false;
@@ -12,20 +12,20 @@ bool jinja_fail(jinja_state *s, const char *what, const char *name, size_t size)
                    (int)(size < 60 ? size : 60), name);
 }
 
-jinja_value *jinja_find(jinja_state *s, const char *name, size_t size) {
+jinja_value *sn_jinja_find(jinja_state *s, const char *name, size_t size) {
     for (size_t i = s->variables; i-- > 0;)
         if (s->variable[i].size == size && !memcmp(s->variable[i].name, name, size))
             return s->variable[i].value;
-    return jinja_new(&s->arena, JINJA_UNDEFINED);
+    return sn_jinja_new(&s->arena, JINJA_UNDEFINED);
 }
 
-bool jinja_assign(jinja_state *s, const char *name, size_t size, jinja_value *value) {
+bool sn_jinja_assign(jinja_state *s, const char *name, size_t size, jinja_value *value) {
     for (size_t i = s->variables; i-- > s->scope;)
         if (s->variable[i].size == size && !memcmp(s->variable[i].name, name, size)) {
             s->variable[i].value = value;
             return true;
         }
-    if (s->variables == JINJA_VARIABLES) return jinja_fail(s, "too many variables:", name, size);
+    if (s->variables == JINJA_VARIABLES) return sn_jinja_fail(s, "too many variables:", name, size);
     s->variable[s->variables++] = (jinja_variable){name, size, value};
     return true;
 }

@@ -23,23 +23,23 @@ typedef struct jinja_state {
 } jinja_state;
 
 /* Fails with the line of `at`. A limit that was exceeded is named instead. */
-bool jinja_fail(jinja_state *s, const char *what, const char *name, size_t size);
+bool sn_jinja_fail(jinja_state *s, const char *what, const char *name, size_t size);
 
 /* The value of a variable; undefined if there is none. */
-jinja_value *jinja_find(jinja_state *s, const char *name, size_t size);
+jinja_value *sn_jinja_find(jinja_state *s, const char *name, size_t size);
 /* Sets a variable of the innermost scope. */
-bool jinja_assign(jinja_state *s, const char *name, size_t size, jinja_value *value);
+bool sn_jinja_assign(jinja_state *s, const char *name, size_t size, jinja_value *value);
 
 /* ---- reading (jinja_expr.c) ---- */
 
-void jinja_skip_space(jinja_state *s);
+void sn_jinja_skip_space(jinja_state *s);
 /* Takes a symbol ("=", "(") or a whole word ("in"); false: something else follows. */
-bool jinja_take(jinja_state *s, const char *symbol);
+bool sn_jinja_take(jinja_state *s, const char *symbol);
 /* Takes a name; false: none follows. */
-bool jinja_take_name(jinja_state *s, const char **name, size_t *size);
+bool sn_jinja_take_name(jinja_state *s, const char **name, size_t *size);
 /* Reads an expression and evaluates it if `live`. NULL: error. */
-jinja_value *jinja_expression(jinja_state *s, bool live);
+jinja_value *sn_jinja_expression(jinja_state *s, bool live);
 /* The same without a conditional expression, as the list of a for statement is. */
-jinja_value *jinja_operand(jinja_state *s, bool live);
+jinja_value *sn_jinja_operand(jinja_state *s, bool live);
 
 #endif

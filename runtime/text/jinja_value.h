@@ -39,37 +39,37 @@ typedef struct jinja_arena {
 } jinja_arena;
 
 /* Counts steps and bytes. False: a limit is exceeded, now or before. */
-bool jinja_spend(jinja_arena *a, size_t steps, size_t bytes);
-void jinja_free(jinja_arena *a);
+bool sn_jinja_spend(jinja_arena *a, size_t steps, size_t bytes);
+void sn_jinja_free(jinja_arena *a);
 
 /* Constructors; never NULL: beyond a limit the arena has failed and the value is undefined. */
-jinja_value *jinja_new(jinja_arena *a, jinja_kind kind);
-jinja_value *jinja_bool(jinja_arena *a, bool b);
-jinja_value *jinja_int(jinja_arena *a, int64_t n);
-jinja_value *jinja_text(jinja_arena *a, const char *text, size_t size); /* copied */
-void jinja_append(jinja_arena *a, jinja_value *list, jinja_value *item);
+jinja_value *sn_jinja_new(jinja_arena *a, jinja_kind kind);
+jinja_value *sn_jinja_bool(jinja_arena *a, bool b);
+jinja_value *sn_jinja_int(jinja_arena *a, int64_t n);
+jinja_value *sn_jinja_text(jinja_arena *a, const char *text, size_t size); /* copied */
+void sn_jinja_append(jinja_arena *a, jinja_value *list, jinja_value *item);
 /* Sets a member of a dictionary; key: NUL-terminated. */
-void jinja_set(jinja_arena *a, jinja_value *dict, const char *key, jinja_value *value);
+void sn_jinja_set(jinja_arena *a, jinja_value *dict, const char *key, jinja_value *value);
 /* NULL: there is none. */
-jinja_value *jinja_get(jinja_arena *a, const jinja_value *dict, const char *key, size_t size);
+jinja_value *sn_jinja_get(jinja_arena *a, const jinja_value *dict, const char *key, size_t size);
 
-bool jinja_true(const jinja_value *v); /* as Python's bool() */
+bool sn_jinja_true(const jinja_value *v); /* as Python's bool() */
 /* The following four stop where the arena fails; then their result does not matter. */
-bool jinja_equal(jinja_arena *a, const jinja_value *x, const jinja_value *y);
+bool sn_jinja_equal(jinja_arena *a, const jinja_value *x, const jinja_value *y);
 /* Whether `in` holds: a part of a text, an element of a list, a key of a dictionary. */
-bool jinja_contains(jinja_arena *a, const jinja_value *in, const jinja_value *v);
+bool sn_jinja_contains(jinja_arena *a, const jinja_value *in, const jinja_value *v);
 /* Appends what {{ v }} prints: texts as they are. */
-bool jinja_print(jinja_arena *a, const jinja_value *v, sn_bytes *out);
+bool sn_jinja_print(jinja_arena *a, const jinja_value *v, sn_bytes *out);
 /* Appends v as JSON, as json.dumps writes it without ensure_ascii. */
-bool jinja_json(jinja_arena *a, const jinja_value *v, sn_bytes *out);
+bool sn_jinja_json(jinja_arena *a, const jinja_value *v, sn_bytes *out);
 
 /* The filter or method of this name applied to v; NULL: unknown. args: [count]. */
-jinja_value *jinja_apply(jinja_arena *a, const char *name, size_t size, const jinja_value *v,
-                         jinja_value *const *args, size_t count);
+jinja_value *sn_jinja_apply(jinja_arena *a, const char *name, size_t size, const jinja_value *v,
+                            jinja_value *const *args, size_t count);
 /* The test of this name: 0 or 1; -1: unknown. */
-int jinja_test(const char *name, size_t size, const jinja_value *v);
+int sn_jinja_test(const char *name, size_t size, const jinja_value *v);
 /* v[from:to:step]; missing bounds are NULL. */
-jinja_value *jinja_slice(jinja_arena *a, const jinja_value *v, const jinja_value *from,
-                         const jinja_value *to, int64_t step);
+jinja_value *sn_jinja_slice(jinja_arena *a, const jinja_value *v, const jinja_value *from,
+                            const jinja_value *to, int64_t step);
 
 #endif

@@ -49,7 +49,7 @@ sn_lm *sn_lm_new(const sn_lm_parts *parts, sn_error *err) {
     if (!sn_given(parts, "sn_lm_new", "the model", err)) return NULL;
     sn_lm *m = calloc(1, sizeof *m);
     bool ok = (m && allocate(m, parts)) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    if (ok && lm_defaults_read(parts->folder, &m->defaults, err)) return m;
+    if (ok && sn_lm_defaults_read(parts->folder, &m->defaults, err)) return m;
     if (m) free_model(m);
     return NULL;
 }
@@ -83,8 +83,8 @@ sn_lm_times sn_lm_measured(const sn_lm *m) {
 
 /* ---- running ---- */
 
-bool lm_run_row(sn_lm *m, int64_t row, int64_t past, const int32_t *ids, int64_t n, float *logits,
-                sn_error *err) {
+bool sn_lm_run_row(sn_lm *m, int64_t row, int64_t past, const int32_t *ids, int64_t n,
+                   float *logits, sn_error *err) {
     const sn_lm_engine *e = &m->parts.engine;
     sn_lm_times *t = &m->times;
     double start = sn_clock();
@@ -95,9 +95,9 @@ bool lm_run_row(sn_lm *m, int64_t row, int64_t past, const int32_t *ids, int64_t
     return ok;
 }
 
-bool lm_run_step(sn_lm *m, int64_t n, int64_t count, sn_error *err) {
+bool sn_lm_run_step(sn_lm *m, int64_t n, int64_t count, sn_error *err) {
     const sn_lm_engine *e = &m->parts.engine;
-    if (!e->step) return lm_run_row(m, 0, m->past[0], m->ids, 1, m->logits, err);
+    if (!e->step) return sn_lm_run_row(m, 0, m->past[0], m->ids, 1, m->logits, err);
     double start = sn_clock();
     bool ok = e->step(e->model, n, m->ids, m->past, m->logits, err);
     m->times.decode += sn_clock() - start;
@@ -140,7 +140,7 @@ static bool run_waiting(sn_lm *m, sn_error *err) {
         m->past[i] = (int32_t)(s->past < e->context ? s->past : e->context - 1);
         if (waits(s)) n = i + 1, count++;
     }
-    if (!lm_run_step(m, n, count, err)) return false;
+    if (!sn_lm_run_step(m, n, count, err)) return false;
     for (int64_t i = 0; i < n; i++) {
         sn_lm_sequence *s = m->row[i];
         if (!waits(s)) continue;
@@ -177,7 +177,7 @@ static sn_lm_sequence *new_sequence(sn_lm *m, const sn_lm_request *r, sn_error *
     m->row[row] = s;
     if (row >= m->used) m->used = row + 1;
     s->logits = malloc(sizeof *s->logits * (size_t)m->parts.engine.vocab);
-    if (s->logits ? lm_text_begin(&s->text, m, r, err)
+    if (s->logits ? sn_lm_text_begin(&s->text, m, r, err)
                   : sn_fail(err, SN_ERR_MEMORY, "out of memory"))
         return s;
     sn_lm_end(s);
@@ -186,12 +186,12 @@ static sn_lm_sequence *new_sequence(sn_lm *m, const sn_lm_request *r, sn_error *
 
 static bool begin(sn_lm_sequence *s, const sn_lm_request *r, sn_error *err) {
     sn_lm *m = s->m;
-    if (!lm_read_prompt(m, r, &s->ids, err)) return false;
+    if (!sn_lm_read_prompt(m, r, &s->ids, err)) return false;
     s->prompt = (int64_t)s->ids.count;
     /* the answer of a chat is a text of its own */
     bool ok = r->chat ? sn_sampler_note(s->text.sampler, s->ids.data, s->ids.count, err)
-                      : lm_text_follow(&s->text, s->ids.data, s->prompt, &s->prompt_text, err);
-    if (!ok || !lm_run_row(m, s->row, 0, s->ids.data, s->prompt, s->logits, err)) return false;
+                      : sn_lm_text_follow(&s->text, s->ids.data, s->prompt, &s->prompt_text, err);
+    if (!ok || !sn_lm_run_row(m, s->row, 0, s->ids.data, s->prompt, s->logits, err)) return false;
     s->past = s->prompt;
     return true;
 }
@@ -240,7 +240,7 @@ void sn_lm_end(sn_lm_sequence *s) {
     sn_lm_sequence **link = &s->m->first;
     while (*link != s) link = &(*link)->next;
     *link = s->next;
-    lm_text_free(&s->text);
+    sn_lm_text_free(&s->text);
     sn_ids_free(&s->ids);
     sn_bytes_free(&s->prompt_text);
     free(s->logits);
@@ -256,10 +256,10 @@ const float *sn_lm_logits(sn_lm_sequence *s, sn_error *err) {
 
 int32_t sn_lm_next_token(sn_lm_sequence *s, sn_error *err) {
     const float *logits = sn_lm_logits(s, err);
-    int32_t id = logits ? lm_text_next(&s->text, logits, err) : -1;
+    int32_t id = logits ? sn_lm_text_next(&s->text, logits, err) : -1;
     if (id < 0 || !sn_ids_push(&s->ids, id, err)) return -1;
     if (!s->text.ended && s->past == s->m->parts.engine.context &&
-        !lm_text_finish(&s->text, SN_LM_CONTEXT, err))
+        !sn_lm_text_finish(&s->text, SN_LM_CONTEXT, err))
         return -1;
     if (s->text.ended) release(s);
     return id;
@@ -286,8 +286,9 @@ bool sn_lm_feed(sn_lm_sequence *s, const int32_t *ids, int64_t n, sn_error *err)
     for (int64_t i = 0; i < n; i++)
         if (!sn_ids_push(&s->ids, ids[i], err)) return false;
     int64_t count = (int64_t)s->ids.count - s->past;
-    if (!lm_text_follow(&s->text, ids, n, NULL, err) ||
-        (count && !lm_run_row(s->m, s->row, s->past, s->ids.data + s->past, count, s->logits, err)))
+    if (!sn_lm_text_follow(&s->text, ids, n, NULL, err) ||
+        (count &&
+         !sn_lm_run_row(s->m, s->row, s->past, s->ids.data + s->past, count, s->logits, err)))
         return false;
     s->past += count;
     return true;

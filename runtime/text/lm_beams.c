@@ -24,12 +24,12 @@ static bool follow_parents(search *s, int64_t past, sn_error *err) {
 static bool run(search *s, sn_error *err) {
     sn_lm *m = s->m;
     int64_t past = (int64_t)s->prompt.count;
-    bool ok = lm_run_row(m, 0, 0, s->prompt.data, past, m->logits, err);
+    bool ok = sn_lm_run_row(m, 0, 0, s->prompt.data, past, m->logits, err);
     for (; ok; past++) {
         ok = sn_beam_step(s->beam, m->logits, m->ids, s->parents, err);
         if (!ok || sn_beam_done(s->beam)) return ok;
         for (int64_t i = 0; i < s->rows; i++) m->past[i] = (int32_t)past;
-        ok = follow_parents(s, past, err) && lm_run_step(m, s->rows, s->rows, err);
+        ok = follow_parents(s, past, err) && sn_lm_run_step(m, s->rows, s->rows, err);
     }
     return false;
 }
@@ -46,10 +46,10 @@ static bool begin(search *s, const sn_lm_request *r, const sn_lm_search *how, sn
         if (m->row[i])
             return sn_fail(err, SN_ERR_USAGE,
                            "beam search needs all rows: end all sequences first");
-    if (!lm_read_prompt(m, r, &s->prompt, err)) return false;
+    if (!sn_lm_read_prompt(m, r, &s->prompt, err)) return false;
     /* the last token is not run */
     room = m->parts.engine.context - (int64_t)s->prompt.count + 1;
-    int64_t most = lm_max_tokens(m, r) < room ? lm_max_tokens(m, r) : room;
+    int64_t most = sn_lm_max_tokens(m, r) < room ? sn_lm_max_tokens(m, r) : room;
     sn_beam_options o = {.beams = (int32_t)how->beams,
                          .eos = m->parts.eos,
                          .n_eos = r->ignore_eos ? 0 : m->parts.n_eos,

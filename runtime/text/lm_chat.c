@@ -81,8 +81,8 @@ static const char *role_text(const sn_tokenizer *t, sn_token_role role) {
     return sn_tokenizer_text(t, sn_tokenizer_special(t, role), &size);
 }
 
-bool lm_encode_chat(const sn_tokenizer *t, const char *folder, const char *system, const char *user,
-                    sn_ids *out, sn_error *err) {
+bool sn_lm_encode_chat(const sn_tokenizer *t, const char *folder, const char *system,
+                       const char *user, sn_ids *out, sn_error *err) {
     if (!t) return sn_fail(err, SN_ERR_USAGE, "a chat needs a model with a tokenizer");
     char *text = read_template(folder, err);
     if (!text) return false;

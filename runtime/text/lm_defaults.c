@@ -93,7 +93,7 @@ static bool take_config(lm_defaults *d, const char *path, sn_error *err) {
     return ok;
 }
 
-bool lm_defaults_read(const char *folder, lm_defaults *out, sn_error *err) {
+bool sn_lm_defaults_read(const char *folder, lm_defaults *out, sn_error *err) {
     *out = (lm_defaults){.tokens = 256, .temperature = 1, .top_p = 1, .repetition_penalty = 1};
     char *path = folder ? sn_path_join(folder, "generation_config.json") : NULL;
     if (folder && !path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");

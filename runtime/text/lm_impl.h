@@ -12,19 +12,19 @@ typedef struct lm_defaults {
 } lm_defaults;
 
 /* lm_defaults.c: from folder/generation_config.json, if there is one; folder may be NULL. */
-bool lm_defaults_read(const char *folder, lm_defaults *out, sn_error *err);
+bool sn_lm_defaults_read(const char *folder, lm_defaults *out, sn_error *err);
 
 /* lm_prompt.c: a list of numbers, "0 2 1", or with commas. */
-bool lm_read_ids(const char *text, size_t size, sn_ids *out, sn_error *err);
+bool sn_lm_read_ids(const char *text, size_t size, sn_ids *out, sn_error *err);
 /* Encodes text; with `bos`, BOS first if the vocabulary has one. Without a tokenizer the text is a
  * list of numbers. */
-bool lm_encode_text(const sn_tokenizer *t, const char *text, size_t size, bool bos, sn_ids *out,
-                    sn_error *err);
+bool sn_lm_encode_text(const sn_tokenizer *t, const char *text, size_t size, bool bos, sn_ids *out,
+                       sn_error *err);
 
 /* lm_chat.c: appends the ids of a chat with one message of the user, up to where the answer begins.
  * The template is folder/chat_template.jinja, or "chat_template" of tokenizer_config.json there. */
-bool lm_encode_chat(const sn_tokenizer *t, const char *folder, const char *system, const char *user,
-                    sn_ids *out, sn_error *err);
+bool sn_lm_encode_chat(const sn_tokenizer *t, const char *folder, const char *system,
+                       const char *user, sn_ids *out, sn_error *err);
 
 struct sn_lm {
     sn_lm_parts parts;
@@ -42,16 +42,16 @@ struct sn_lm {
 
 /* The prompt of a request, encoded and checked: at least one token, inside the vocabulary, and not
  * longer than the context. */
-bool lm_read_prompt(const sn_lm *m, const sn_lm_request *r, sn_ids *out, sn_error *err);
+bool sn_lm_read_prompt(const sn_lm *m, const sn_lm_request *r, sn_ids *out, sn_error *err);
 
 /* Runs tokens of one row; counts and measures. */
-bool lm_run_row(sn_lm *m, int64_t row, int64_t past, const int32_t *ids, int64_t n, float *logits,
-                sn_error *err);
+bool sn_lm_run_row(sn_lm *m, int64_t row, int64_t past, const int32_t *ids, int64_t n,
+                   float *logits, sn_error *err);
 /* Runs m->ids[i], i < n, in rows that hold m->past[i] tokens; results in m->logits. `count`: how
  * many of them are wanted. */
-bool lm_run_step(sn_lm *m, int64_t n, int64_t count, sn_error *err);
+bool sn_lm_run_step(sn_lm *m, int64_t n, int64_t count, sn_error *err);
 
-int64_t lm_max_tokens(const sn_lm *m, const sn_lm_request *r);
+int64_t sn_lm_max_tokens(const sn_lm *m, const sn_lm_request *r);
 
 /* ---- lm_text.c: the new tokens of a sequence: sampled, spelled, ended ---- */
 
@@ -70,15 +70,15 @@ typedef struct lm_text {
     sn_lm_end_reason ended;
 } lm_text;
 
-bool lm_text_begin(lm_text *t, const sn_lm *m, const sn_lm_request *r, sn_error *err);
-void lm_text_free(lm_text *t);
+bool sn_lm_text_begin(lm_text *t, const sn_lm *m, const sn_lm_request *r, sn_error *err);
+void sn_lm_text_free(lm_text *t);
 /* Goes on after these tokens; *text (may be NULL): theirs. */
-bool lm_text_follow(lm_text *t, const int32_t *ids, int64_t n, sn_bytes *text, sn_error *err);
+bool sn_lm_text_follow(lm_text *t, const int32_t *ids, int64_t n, sn_bytes *text, sn_error *err);
 /* Samples a token; t->out is what its text adds, t->ended whether it was the last. -1: error. */
-int32_t lm_text_next(lm_text *t, const float *logits, sn_error *err);
+int32_t sn_lm_text_next(lm_text *t, const float *logits, sn_error *err);
 /* Ends the text: what was held back is given out, too. */
-bool lm_text_finish(lm_text *t, sn_lm_end_reason why, sn_error *err);
+bool sn_lm_text_finish(lm_text *t, sn_lm_end_reason why, sn_error *err);
 /* Appends the text of an id. */
-bool lm_text_spell(lm_text *t, int32_t id, sn_bytes *out, sn_error *err);
+bool sn_lm_text_spell(lm_text *t, int32_t id, sn_bytes *out, sn_error *err);
 
 #endif

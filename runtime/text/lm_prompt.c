@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-bool lm_read_ids(const char *text, size_t size, sn_ids *out, sn_error *err) {
+bool sn_lm_read_ids(const char *text, size_t size, sn_ids *out, sn_error *err) {
     for (size_t i = 0; i < size;) {
         if (strchr(" \t\r\n,", text[i])) {
             i++;
@@ -25,11 +25,11 @@ bool lm_read_ids(const char *text, size_t size, sn_ids *out, sn_error *err) {
     return true;
 }
 
-bool lm_encode_text(const sn_tokenizer *t, const char *text, size_t size, bool bos, sn_ids *out,
-                    sn_error *err) {
+bool sn_lm_encode_text(const sn_tokenizer *t, const char *text, size_t size, bool bos, sn_ids *out,
+                       sn_error *err) {
     sn_error wrong = {0};
     if (!t) {
-        if (lm_read_ids(text, size, out, &wrong)) return true;
+        if (sn_lm_read_ids(text, size, out, &wrong)) return true;
         return sn_fail(
             err, wrong.code,
             "this model has no tokenizer: pass token ids, or a tokenizer with --tokenizer (%s)",
@@ -42,7 +42,7 @@ bool lm_encode_text(const sn_tokenizer *t, const char *text, size_t size, bool b
 
 bool sn_lm_encode(const sn_lm *m, const char *text, size_t size, sn_ids *out, sn_error *err) {
     if (!m || !text || !out) return sn_given(NULL, "sn_lm_encode", "an argument", err);
-    return lm_encode_text(m->parts.tokenizer, text, size, !size || !m->parts.no_bos, out, err);
+    return sn_lm_encode_text(m->parts.tokenizer, text, size, !size || !m->parts.no_bos, out, err);
 }
 
 static bool encode(const sn_lm *m, const sn_lm_request *r, sn_ids *out, sn_error *err) {
@@ -51,10 +51,10 @@ static bool encode(const sn_lm *m, const sn_lm_request *r, sn_ids *out, sn_error
         if (!sn_ids_push(out, r->ids[i], err)) return false;
     if (r->ids) return true;
     if (!r->chat) return sn_lm_encode(m, text, strlen(text), out, err);
-    return lm_encode_chat(m->parts.tokenizer, m->folder, r->system, text, out, err);
+    return sn_lm_encode_chat(m->parts.tokenizer, m->folder, r->system, text, out, err);
 }
 
-bool lm_read_prompt(const sn_lm *m, const sn_lm_request *r, sn_ids *out, sn_error *err) {
+bool sn_lm_read_prompt(const sn_lm *m, const sn_lm_request *r, sn_ids *out, sn_error *err) {
     if (!encode(m, r, out, err)) return false;
     int64_t n = (int64_t)out->count, room = m->parts.engine.context;
     if (!n)

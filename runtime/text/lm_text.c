@@ -27,7 +27,7 @@ static sn_sample_options sampling(const sn_lm *m, const sn_lm_request *r) {
         .seed = r->seed};
 }
 
-int64_t lm_max_tokens(const sn_lm *m, const sn_lm_request *r) {
+int64_t sn_lm_max_tokens(const sn_lm *m, const sn_lm_request *r) {
     return r->tokens ? r->tokens : m->defaults.tokens;
 }
 
@@ -38,9 +38,9 @@ static bool copy_stops(lm_text *t, const sn_lm_request *r, sn_error *err) {
     return t->n_stop == r->n_stop || sn_fail(err, SN_ERR_MEMORY, "out of memory");
 }
 
-bool lm_text_begin(lm_text *t, const sn_lm *m, const sn_lm_request *r, sn_error *err) {
+bool sn_lm_text_begin(lm_text *t, const sn_lm *m, const sn_lm_request *r, sn_error *err) {
     *t = (lm_text){.m = m,
-                   .max_tokens = lm_max_tokens(m, r),
+                   .max_tokens = sn_lm_max_tokens(m, r),
                    .ignore_eos = r->ignore_eos,
                    .scores = r->scores};
     if (t->max_tokens < 0)
@@ -52,7 +52,7 @@ bool lm_text_begin(lm_text *t, const sn_lm *m, const sn_lm_request *r, sn_error 
     return t->sampler && copy_stops(t, r, err);
 }
 
-void lm_text_free(lm_text *t) {
+void sn_lm_text_free(lm_text *t) {
     sn_sampler_free(t->sampler);
     sn_bytes_free(&t->piece);
     sn_bytes_free(&t->held);
@@ -63,7 +63,7 @@ void lm_text_free(lm_text *t) {
 
 /* ---- text ---- */
 
-bool lm_text_spell(lm_text *t, int32_t id, sn_bytes *out, sn_error *err) {
+bool sn_lm_text_spell(lm_text *t, int32_t id, sn_bytes *out, sn_error *err) {
     size_t size;
     char number[16];
     const sn_tokenizer *tokenizer = t->m->parts.tokenizer;
@@ -75,10 +75,10 @@ bool lm_text_spell(lm_text *t, int32_t id, sn_bytes *out, sn_error *err) {
     return sn_bytes_append(out, number, (size_t)n, err);
 }
 
-bool lm_text_follow(lm_text *t, const int32_t *ids, int64_t n, sn_bytes *text, sn_error *err) {
+bool sn_lm_text_follow(lm_text *t, const int32_t *ids, int64_t n, sn_bytes *text, sn_error *err) {
     for (int64_t i = 0; i < n; i++) {
         t->piece.size = 0;
-        if (!lm_text_spell(t, ids[i], text ? text : &t->piece, err)) return false;
+        if (!sn_lm_text_spell(t, ids[i], text ? text : &t->piece, err)) return false;
     }
     return sn_sampler_note(t->sampler, ids, (size_t)n, err);
 }
@@ -116,24 +116,24 @@ static bool is_end(const lm_text *t, int32_t id) {
                             id == sn_tokenizer_special(p->tokenizer, SN_TOKEN_BOS));
 }
 
-bool lm_text_finish(lm_text *t, sn_lm_end_reason why, sn_error *err) {
+bool sn_lm_text_finish(lm_text *t, sn_lm_end_reason why, sn_error *err) {
     t->ended = why;
     if (why == SN_LM_STOP) t->held.size = 0;
     return give(t, t->held.size, err);
 }
 
-int32_t lm_text_next(lm_text *t, const float *logits, sn_error *err) {
+int32_t sn_lm_text_next(lm_text *t, const float *logits, sn_error *err) {
     t->out.size = 0;
     int32_t id = sn_sampler_next(t->sampler, logits, err);
     if (id < 0) return -1;
     t->made++;
     if (t->scores) t->log_p += sn_sample_log_p(logits, t->m->parts.engine.vocab, id);
-    if (is_end(t, id)) return lm_text_finish(t, SN_LM_END_TOKEN, err) ? id : -1;
+    if (is_end(t, id)) return sn_lm_text_finish(t, SN_LM_END_TOKEN, err) ? id : -1;
     bool stop = false, stops = t->n_stop && t->m->parts.tokenizer;
-    if (!lm_text_spell(t, id, &t->held, err)) return -1;
+    if (!sn_lm_text_spell(t, id, &t->held, err)) return -1;
     if (!give(t, stops ? find_stop(t, &stop) : t->held.size, err)) return -1;
     sn_lm_end_reason why = stop ? SN_LM_STOP : t->made == t->max_tokens ? SN_LM_TOKENS : 0;
-    return !why || lm_text_finish(t, why, err) ? id : -1;
+    return !why || sn_lm_text_finish(t, why, err) ? id : -1;
 }
 
 bool sn_lm_spell(const sn_lm *m, const int32_t *ids, int64_t n, int64_t n_skip, sn_bytes *out,
@@ -143,8 +143,8 @@ bool sn_lm_spell(const sn_lm *m, const int32_t *ids, int64_t n, int64_t n_skip, 
     bool ok = true;
     for (int64_t i = 0; ok && i < n; i++) {
         t.piece.size = 0;
-        ok = lm_text_spell(&t, ids[i], i < n_skip ? &t.piece : out, err);
+        ok = sn_lm_text_spell(&t, ids[i], i < n_skip ? &t.piece : out, err);
     }
-    lm_text_free(&t);
+    sn_lm_text_free(&t);
     return ok;
 }

@@ -42,7 +42,7 @@ static bool take_limits(sentence_settings *s, const cJSON *root, sn_error *err) 
                    file);
 }
 
-bool sentence_open(sentence_settings *s, const char *folder, sn_error *err) {
+bool sn_sentence_open(sentence_settings *s, const char *folder, sn_error *err) {
     cJSON *limits = NULL;
     bool ok = read_file(folder, "config_sentence_transformers.json", &s->prompts, err) &&
               read_file(folder, "sentence_bert_config.json", &limits, err) &&
@@ -51,7 +51,7 @@ bool sentence_open(sentence_settings *s, const char *folder, sn_error *err) {
     return ok;
 }
 
-void sentence_close(sentence_settings *s) {
+void sn_sentence_close(sentence_settings *s) {
     cJSON_Delete(s->prompts);
     s->prompts = NULL;
 }
@@ -62,11 +62,11 @@ static const char *find_prompt(const sentence_settings *s, const char *name) {
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(list, name));
 }
 
-bool sentence_has_prompt(const sentence_settings *s, const char *name) {
+bool sn_sentence_has_prompt(const sentence_settings *s, const char *name) {
     return find_prompt(s, name) != NULL;
 }
 
-const char *sentence_prompt(const sentence_settings *s, const char *name, sn_error *err) {
+const char *sn_sentence_prompt(const sentence_settings *s, const char *name, sn_error *err) {
     if (!name)
         name = cJSON_GetStringValue(
             cJSON_GetObjectItemCaseSensitive(s->prompts, "default_prompt_name"));
@@ -94,7 +94,7 @@ static bool cut_text(const sentence_settings *s, sn_ids *ids, sn_error *err) {
 /* A list of ids as a text. */
 static bool read_ids(const sentence_settings *s, const char *text, size_t size, sn_ids *out,
                      sn_error *err) {
-    if (!lm_encode_text(NULL, text, size, false, out, err)) return false;
+    if (!sn_lm_encode_text(NULL, text, size, false, out, err)) return false;
     for (size_t i = 0; s->vocab && i < out->count; i++)
         if (out->data[i] >= s->vocab)
             return sn_fail(err, SN_ERR_RANGE, "token %d is outside the vocabulary 0..%lld",
@@ -115,8 +115,8 @@ static bool read_words(const sentence_settings *s, const char *prompt, const cha
     return ok;
 }
 
-bool sentence_read_text(const sentence_settings *s, const char *prompt, const char *text,
-                        size_t size, bool cut, sn_ids *out, sn_error *err) {
+bool sn_sentence_read_text(const sentence_settings *s, const char *prompt, const char *text,
+                           size_t size, bool cut, sn_ids *out, sn_error *err) {
     bool ok = s->tokenizer ? !size || read_words(s, prompt, text, size, out, err)
                            : read_ids(s, text, size, out, err);
     if (ok && (!size || !out->count))

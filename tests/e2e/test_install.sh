@@ -41,14 +41,21 @@ LD_LIBRARY_PATH="$lib" "$tmp/program" | tail -1
 LD_LIBRARY_PATH="$lib" "$tmp/generate" "$source/examples/models/stories260K/stories260K.bin" "Once upon a time" |
     grep -q ', there was a little girl'
 if nm -D --defined-only "$lib/libsinter.so" | grep -v ' [TA] sn_'; then exit 1; fi
+if nm -g --defined-only "$lib/libsinter_rt.a" | awk 'NF == 3 { print $3 }' | grep -v '^sn_'; then exit 1; fi
 mkdir "$tmp/user"
 cat >"$tmp/user/user.c" <<'END'
+#include <sinter/generation.h>
 #include <sinter/sample.h>
 #include <sinter/tokenizer.h>
 #include <stdio.h>
 #include <string.h>
+int jinja_free(void); /* a name of the program's own */
+int jinja_free(void) {
+    return sn_lm_begin(NULL, NULL, NULL) != NULL;
+}
 int main(void) {
     static const char text[] = "to be or not to be";
+    if (jinja_free()) return 1;
     sn_tokenizer *t =
         sn_tokenizer_train(&(sn_train_options){.kind = SN_TRAIN_CHAR}, text, strlen(text), NULL);
     printf("%d tokens\n", t ? (int)sn_tokenizer_vocab_size(t) : 0);

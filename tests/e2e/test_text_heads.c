@@ -329,23 +329,24 @@ static void prompts(void **state) {
                       "{\"max_seq_length\": 5, \"do_lower_case\": true}");
     need(sentence_settings_of(m, &s, &err), &err);
     assert_int_equal(s.longest, 5);
-    assert_string_equal(sentence_prompt(&s, NULL, &err), "one, ");
-    assert_null(sentence_prompt(&s, "third", &err));
-    need(sentence_read_text(&s, sentence_prompt(&s, "query", &err), "four", 4, false, &ids, &err),
+    assert_string_equal(sn_sentence_prompt(&s, NULL, &err), "one, ");
+    assert_null(sn_sentence_prompt(&s, "third", &err));
+    need(sn_sentence_read_text(&s, sn_sentence_prompt(&s, "query", &err), "four", 4, false, &ids,
+                               &err),
          &err);
     static const int32_t want[] = {0, 6, 4, 15}, cut[] = {0, 6, 4, 12, 15};
     assert_int_equal(ids.count, 4);
     assert_memory_equal(ids.data, want, sizeof want);
     ids.count = 0;
     err = (sn_error){0};
-    assert_false(sentence_read_text(&s, "six ", "four twelve four", 16, false, &ids, &err));
+    assert_false(sn_sentence_read_text(&s, "six ", "four twelve four", 16, false, &ids, &err));
     assert_non_null(strstr(err.message, "--truncate"));
     ids.count = 0;
-    need(sentence_read_text(&s, "six ", "four twelve four", 16, true, &ids, &err), &err);
+    need(sn_sentence_read_text(&s, "six ", "four twelve four", 16, true, &ids, &err), &err);
     assert_int_equal(ids.count, 5);
     assert_memory_equal(ids.data, cut, sizeof cut);
     sn_ids_free(&ids);
-    sentence_close(&s);
+    sn_sentence_close(&s);
     close_reference(m, &f);
 }
 
