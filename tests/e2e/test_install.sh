@@ -116,6 +116,28 @@ for way in "prefix -DCMAKE_PREFIX_PATH=$prefix" "tree -Dsinter_DIR=$build/cmake"
     "$tmp/${way%% *}/variant" | tail -1
 done
 project subdirectory "-DSINTER_SOURCE=$source"
+# a project in C++ alone that compiles a model
+mkdir "$tmp/story" && cp "$source/examples/deploy/next.cc" "$source"/examples/models/stories260K/*.bin "$tmp/story"
+cat >"$tmp/story/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(story_user CXX)
+find_package(sinter 0.1 REQUIRED CONFIG)
+sinter_compile(story MODEL stories260K.bin TARGETS x86-64-v2 x86-64-v3
+               OPTIONS --tokenizer ${CMAKE_CURRENT_SOURCE_DIR}/tok512.bin DEPENDS tok512.bin)
+add_executable(next next.cc)
+target_link_libraries(next PRIVATE story sinter::rt)
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/weights ${story_WEIGHTS})
+END
+[ "$(uname -m)" = x86_64 ] || sed -i 's/TARGETS .*/TARGETS native/' "$tmp/story/CMakeLists.txt"
+story() { # builds it; what happened is in the log
+    cmake --build "$tmp/made" >"$tmp/log" 2>&1 || { tail -20 "$tmp/log"; exit 1; }
+}
+cmake -S "$tmp/story" -B "$tmp/made" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$tmp/log" 2>&1 || { tail -20 "$tmp/log"; exit 1; }
+story
+[ "$("$tmp/made/next" "$(cat "$tmp/made/weights")" 1 403 407)" = 261 ]
+story && grep -q 'no work to do' "$tmp/log"
+touch "$tmp/story/stories260K.bin"
+story && grep -q 'Generating story/story.o' "$tmp/log"
 
 # the Python module finds the library that it was installed with
 if python3 -c 'import numpy' 2>/dev/null; then
