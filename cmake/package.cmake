@@ -50,7 +50,7 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "sinter-doc, python3-sinter")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/debian/symbols;${PROJECT_BINARY_DIR}/debian/shlibs;${CMAKE_CURRENT_LIST_DIR}/debian/triggers")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
-    "libsinter0 ${same}, libc6-dev, libpcre2-dev, libutf8proc-dev, libcjson-dev, libxxhash-dev")
+    "libsinter0 ${same}, libc6-dev, libpcre2-dev, libutf8proc-dev, libcjson-dev")
 set(CPACK_DEBIAN_DOCUMENTATION_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_DOCUMENTATION_PACKAGE_RECOMMENDS sinter)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)

@@ -1,6 +1,7 @@
 /* tok_vocab.c: the vocabulary: texts in one pool, looked up by id or by hash. */
 #include <stdlib.h>
 #include <string.h>
+#define XXH_INLINE_ALL /* header-only: deployed programs link no xxHash library */
 #include <xxhash.h>
 
 #include "runtime/tokenizer/tok.h"

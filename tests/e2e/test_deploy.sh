@@ -210,6 +210,10 @@ program() {
         rm lone/story.o
         narrow=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "$text" -n 30 --temperature 0 --weights int8 --cache int8 --backend native)
         same "a static program" "$(lone/story -p "$text" -n 30 --temperature 0)" "$narrow"
+        if command -v musl-gcc >/dev/null 2>&1; then
+            compile lone --exe --static --threads none --embed-weights --weights int8 --cache int8 --cc musl-gcc
+            same "a program with musl" "$(lone/story -p "$text" -n 30 --temperature 0)" "$narrow"
+        fi
     fi
 }
 

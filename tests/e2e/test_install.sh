@@ -42,6 +42,7 @@ LD_LIBRARY_PATH="$lib" "$tmp/generate" "$source/examples/models/stories260K/stor
     grep -q ', there was a little girl'
 if nm -D --defined-only "$lib/libsinter.so" | grep -v ' [TA] sn_'; then exit 1; fi
 if nm -g --defined-only "$lib/libsinter_rt.a" | awk 'NF == 3 { print $3 }' | grep -v '^sn_'; then exit 1; fi
+if nm -u "$lib/libsinter_rt.a" | grep 'XXH'; then exit 1; fi # xxHash is inline
 mkdir "$tmp/user"
 cat >"$tmp/user/user.c" <<'END'
 #include <sinter/generation.h>

@@ -187,10 +187,9 @@ bool link_program(const link_request *r, sn_error *err) {
     bool ok = add_library(&c, "libsinter_program.a", err) &&
               (r->unicode || add_library(&c, "libsinter_plain.a", err)) &&
               add_library(&c, "libsinter_rt.a", err);
-    add(&c, "-Wl,--end-group");
     add_archive(&c, cc, "pcre2-8");
     if (r->unicode) add_archive(&c, cc, "utf8proc");
-    add_archive(&c, cc, "xxhash");
+    add(&c, "-Wl,--end-group"); /* libraries may call checked.c */
     if (r->openmp) add(&c, "-lgomp");
     add(&c, "-lm");
     if (ok) return run(&c, "a program", err);
