@@ -144,7 +144,9 @@ static bool read_model(const sn_mapping *m, const char *path, import_list *l, in
     if (c.bad) return sn_fail(err, SN_ERR_FILE, "%s: not a CTranslate2 model: truncated?", path);
     if (version != 2)
         return sn_fail(err, SN_ERR_FILE,
-                       "%s: CTranslate2 binary version %" PRIu32 "; only version 2 is supported",
+                       "%s: CTranslate2 binary version %" PRIu32
+                       "; only version 2 is supported: open "
+                       "the model that it was converted from",
                        path, version);
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
         if (!strcmp(spec, specs[i].spec)) *heads = specs[i].heads;

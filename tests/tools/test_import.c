@@ -646,7 +646,7 @@ static void hostile_ctranslate2(void **state) {
         size_t at;
         unsigned char value;
         const char *what;
-    } cases[] = {{0, 3, "CTranslate2 binary version 3; only version 2 is supported"},
+    } cases[] = {{0, 3, "CTranslate2 binary version 3; only version 2 is supported: open"},
                  {6, 'X', "spec \"XransformerBase\" is not supported"},
                  {4, 15, "truncated?"},
                  {26, 201, "tensor 200 \"\": truncated"},
