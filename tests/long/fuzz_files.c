@@ -1,5 +1,6 @@
-/* Mutated files of every format that Sinter reads. Each case copies a good file, changes some
- * bytes, and reads the result: it must be accepted or refused with a message, within a time limit.
+/* Mutated files of every format that Sinter reads. Each case copies a good file and changes some
+ * bytes, or writes one by a grammar (fuzz_grammar.h), and reads the result: it must be accepted or
+ * refused with a message, within limits of time and memory.
  *
  *   fuzz_files [SEED [CASES [FORMAT]]]    SEED 0: from the clock */
 #include "frontend/models.h"
@@ -11,17 +12,20 @@
 #include "runtime/manifest.h"
 #include "runtime/model_dir.h"
 #include "runtime/npy.h"
+#include "runtime/text/jinja.h"
 #include "runtime/tokenizer.h"
 #include "runtime/weights.h"
 #include "model/import/idx.h"
 #include "model/import/import.h"
 #include "tools/artefact/inspect_artefact.h"
 #include "tools/train/train.h"
+#include "tests/long/fuzz_grammar.h"
 
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <cmocka.h>
@@ -198,14 +202,40 @@ static void inspect(const char *path) {
     inspect_artefact(path, &found, &e);
 }
 
+/* It has limits of its own, so that the memory of the machine is never what ends it. */
+static void render_template(const char *path) {
+    static const sn_chat_message message[] = {{"system", "b"}, {"user", "a"}, {"assistant", "aa"}};
+    const sn_chat chat = {message, 3, true, "<s>", "</s>"};
+    char *text = text_of(path), *end = text ? strstr(text, "#}") : NULL;
+    const char *want = end && !strncmp(text, "{#", 2) ? text + 2 : NULL;
+    sn_bytes out = {0};
+    sn_error e = {0};
+    bool ok = text && sn_chat_render(text, &chat, &out, &e);
+    if (text && !ok) refused(&e);
+    if (e.code == SN_ERR_MEMORY) abort();
+    if (ok && want && (out.size != (size_t)(end - want) || memcmp(out.data, want, out.size)))
+        abort();
+    sn_bytes_free(&out);
+    free(text);
+}
+
 /* ---- formats ---- */
 
-/* seeds: files below the source folder, or text after "text:". name: what the reader expects. */
+/* seeds: files below the source folder, or text after "text:". name: what the reader expects;
+ * without seeds, `grammars` has the format. */
 static const struct {
     const char *format, *name;
     void (*use)(const char *path);
     const char *seeds[4];
 } formats[] = {
+    {"template", "t.jinja", render_template, {NULL}},
+    {"gguf-shapes", "m.gguf", read_gguf, {NULL}},
+    {"safetensors-shapes", "m.safetensors", read_weights, {NULL}},
+    {"json-shapes", "m.json", import_json, {NULL}},
+    {"npy-shapes", "a.npy", read_npy, {NULL}},
+    {"npz-shapes", "m.npz", import_zip, {NULL}},
+    {"idx-shapes", "a.idx", read_idx, {NULL}},
+    {"llama2c-sizes", "m.bin", import_l2c, {NULL}},
     {"safetensors", "m.safetensors", read_weights, {"tests/data/training/bert.safetensors"}},
     {"index",
      "m.safetensors.index.json",
@@ -262,9 +292,9 @@ static const struct {
     {"json-tensors",
      "m.json",
      import_json,
-     {"text:{\"config\":{\"model_type\":\"tse_gpt\"},\"a\":{\"shape\":[2],\"dtype\":\"float32\","
-      "\"data\":["
-      "1,2]}}"}},
+     {"text:{\"config\":{\"model_type\":\"tse_gpt\"},\"a\":{\"shape\":[2],\"dtype\":\"torch."
+      "float32\","
+      "\"data\":\"AAAAAAAAAAA=\"}}"}},
     {"npy", "a.npy", read_npy, {"tests/data/reference/stories260K/greedy_ids.npy"}},
     {"idx", "a.idx", read_idx, {"examples/data/mnist-1000-labels.idx1-ubyte"}},
     {"passes",
@@ -289,11 +319,19 @@ static const struct {
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-/* ---- mutation ---- */
+static const struct {
+    const char *format;
+    void (*make)(uint64_t *s, sn_bytes *out);
+} grammars[] = {{"template", grammar_template},
+                {"gguf-shapes", grammar_gguf},
+                {"safetensors-shapes", grammar_safetensors},
+                {"json-shapes", grammar_json_tensors},
+                {"npy-shapes", grammar_npy},
+                {"npz-shapes", grammar_npz},
+                {"idx-shapes", grammar_idx},
+                {"llama2c-sizes", grammar_llama2c}};
 
-static uint64_t below(uint64_t *s, uint64_t n) {
-    return next_random(s) % n;
-}
+/* ---- mutation ---- */
 
 /* Changes `size` bytes in place or shortens them: bits, bytes, numbers at the limits, copies of
  * other pieces, cuts. Most edits fall into the first 4 KiB, where headers are. Returns the size. */
@@ -311,23 +349,24 @@ static size_t mutate(unsigned char *d, size_t size, uint64_t *s) {
                                       (uint64_t)1 << 62};
     static const char *const words[] = {"-1", "1e999", "nan", "0", "99999999999999999999",
                                         "\"", "[",     "}"};
-    for (uint64_t n = 1 + below(s, MAX_EDITS); n && size > 8; n--) {
-        size_t window = below(s, 4) && size > 4096 ? 4096 : size, at = below(s, window);
-        size_t left = size - at, len = 1 + below(s, left < 16 ? left : 16);
-        uint64_t limit = limits[below(s, sizeof limits / sizeof *limits)];
-        const char *word = words[below(s, sizeof words / sizeof *words)];
-        switch (below(s, 7)) {
+    for (uint64_t n = 1 + grammar_below(s, MAX_EDITS); n && size > 8; n--) {
+        size_t window = grammar_below(s, 4) && size > 4096 ? 4096 : size,
+               at = grammar_below(s, window);
+        size_t left = size - at, len = 1 + grammar_below(s, left < 16 ? left : 16);
+        uint64_t limit = limits[grammar_below(s, sizeof limits / sizeof *limits)];
+        const char *word = words[grammar_below(s, sizeof words / sizeof *words)];
+        switch (grammar_below(s, 7)) {
         case 0:
-            d[at] ^= (unsigned char)(1u << below(s, 8));
+            d[at] ^= (unsigned char)(1u << grammar_below(s, 8));
             break;
         case 1:
             d[at] = (unsigned char)next_random(s);
             break;
         case 2:
-            memcpy(d + at, &limit, left < 8 ? left : below(s, 2) ? 8 : 4);
+            memcpy(d + at, &limit, left < 8 ? left : grammar_below(s, 2) ? 8 : 4);
             break;
         case 3:
-            memmove(d + at, d + below(s, size - len + 1), len);
+            memmove(d + at, d + grammar_below(s, size - len + 1), len);
             break;
         case 4:
             memcpy(d + at, word, left < strlen(word) ? left : strlen(word));
@@ -336,7 +375,7 @@ static size_t mutate(unsigned char *d, size_t size, uint64_t *s) {
             memmove(d + at, d + at + len, left - len), size -= len;
             break;
         default:
-            size = below(s, 8) ? size : at;
+            size = grammar_below(s, 8) ? size : at;
             break;
         }
     }
@@ -381,12 +420,27 @@ static unsigned char *load_seed(int f, uint64_t k, size_t *size) {
     return d;
 }
 
+/* A file of a few kilobytes needs little memory. Sanitizers reserve more. */
+static void limit_memory(void) {
+#ifndef __SANITIZE_ADDRESS__
+    setrlimit(RLIMIT_AS, &(struct rlimit){UINT64_C(8) << 30, RLIM_INFINITY});
+#endif
+}
+
 static bool run_case(int f, uint64_t seed) {
     uint64_t s = seed * 0x9e3779b97f4a7c15u + (uint64_t)f;
     size_t size;
-    unsigned char *d = load_seed(f, next_random(&s), &size);
-    if (!d) return false;
-    size = mutate(d, size, &s);
+    unsigned char *d;
+    if (!formats[f].seeds[0]) {
+        sn_bytes out = {0};
+        int g = 0;
+        while (strcmp(grammars[g].format, formats[f].format)) g++;
+        grammars[g].make(&s, &out);
+        d = (unsigned char *)out.data, size = out.size;
+    } else if ((d = load_seed(f, next_random(&s), &size)))
+        size = mutate(d, size, &s);
+    else
+        return false;
     snprintf(file, sizeof file, "%s/%s", scratch_dir, formats[f].name);
     FILE *out = fopen(file, "wb");
     bool ok = out && fwrite(d, 1, size, out) == size;
@@ -409,7 +463,12 @@ int main(int argc, char **argv) {
     snprintf(folder, sizeof folder, "%s/out", scratch_dir);
     mkdir(folder, 0700);
     static const int caught[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGALRM};
-    for (int i = 0; i < 6; i++) signal(caught[i], on_signal);
+    static char stack[1 << 16]; /* that of the program may be what is full */
+    sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);
+    for (int i = 0; i < 6; i++)
+        sigaction(caught[i], &(struct sigaction){.sa_handler = on_signal, .sa_flags = SA_ONSTACK},
+                  NULL);
+    limit_memory();
     fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
     bool ok = true;
     for (int f = 0; f < FORMATS; f++) {

@@ -17,7 +17,7 @@
 static char scratch_dir[64];
 
 /* A program that is started by hand keeps its kernels there too; ctest names a cache for all. */
-static int scratch_make(void **state) {
+static inline int scratch_make(void **state) {
     (void)state;
     strcpy(scratch_dir, "/tmp/sn_test_XXXXXX");
     return mkdtemp(scratch_dir) && !setenv("XDG_CACHE_HOME", scratch_dir, 0) ? 0 : -1;
@@ -33,7 +33,7 @@ static void scratch_remove(const char *path) {
     nftw(path, scratch_remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-static int scratch_end(void **state) {
+static inline int scratch_end(void **state) {
     (void)state;
     scratch_remove(scratch_dir);
     return 0;
