@@ -124,6 +124,7 @@ static void decimal_comma(void **state) {
     sn_config *in = sn_config_section(c, "in");
     assert_true(sn_config_float(c, "a", 0, 1) == 0.25 && sn_config_float(c, "eps", 0, 1) == 1e-5);
     assert_true(sn_config_float(in, "b", 0, 2) == 1.5);
+    sn_config_free(in);
     sn_config_free(c);
     free(printed);
 }
