@@ -5,8 +5,8 @@
 #include "runtime/base.h"
 
 /* Writes PREFIX/sub to `out` if the program is PREFIX/…/sinter and that folder contains `file`;
- * otherwise `built`, a folder of the source tree, if it contains `file`. False: neither does; then
- * `out` is the first. */
-bool installed_folder(const char *sub, const char *file, const char *built, char *out, size_t size);
+ * otherwise PREFIX/built, where PREFIX is a build tree. False: neither contains it; then `out` is the
+ * first. */
+bool installed_folder(const char *sub, const char *built, const char *file, char *out, size_t size);
 
 #endif

@@ -48,12 +48,11 @@ static void add_words(command *c, char *text) {
     for (char *w = strtok_r(text, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) add_arg(c, w);
 }
 
-/* Headers of an installed program lie in ../include, those of one in its build tree in SN_HEADERS. */
+/* Headers of an installed program lie in ../include, those of one in its build tree in ../api. */
 static bool find_headers(char *flag, size_t size, sn_error *err) {
     char path[PATH_MAX + 64];
-    if (!installed_folder("include", "sinter/models.h", SN_HEADERS, path, sizeof path))
-        return sn_fail(err, SN_ERR_FILE, "sinter/models.h is neither in %s nor in %s", path,
-                       SN_HEADERS);
+    if (!installed_folder("include", "api", "sinter/models.h", path, sizeof path))
+        return sn_fail(err, SN_ERR_FILE, "sinter/models.h is not in %s", path);
     snprintf(flag, size, "-I%s", path);
     return true;
 }

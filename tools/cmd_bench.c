@@ -307,7 +307,7 @@ static bool check_texts(const options *o, sn_error *err) {
 
 static const char *find_peers(void) {
     static char path[PATH_MAX + 64];
-    installed_folder(SN_PEER_DIR_INSTALLED, "torch_peer.py", SN_PEER_DIR, path, sizeof path);
+    installed_folder(SN_PEER_DIR, "peers", "torch_peer.py", path, sizeof path);
     return path;
 }
 

@@ -71,6 +71,8 @@ if ldd "$tmp/user/user" | grep -iE 'llvm|dnnl|libsinter'; then exit 1; fi
 [ -e "$lib/libsinter.so.0" ]
 objdump -p "$lib/libsinter.so" | grep -q 'SONAME *libsinter.so.0$'
 if objdump -p "$lib/libsinter.so" "$prefix/bin/sinter" | grep -E 'RPATH|RUNPATH'; then exit 1; fi
+# nothing tells where it was built
+if grep -rlaF "$source/" "$prefix/bin" "$lib"; then exit 1; fi
 
 # the examples outside the tree; the headers are the public ones, and each compiles alone
 [ "$(ls "$prefix/include")" = sinter ] && [ ! -e "$prefix/include/sinter/ir.h" ]
