@@ -10,12 +10,15 @@
 typedef struct sn_aot_header {
     char magic[8]; /* SN_AOT_MAGIC */
     uint32_t version, header_bytes;
-    uint64_t hash, bytes, checksum; /* hash: of the layout; bytes: of the file; checksum: of what
-                                       follows the page */
+    uint64_t hash, checksum,
+        bytes; /* hash: of the layout; checksum: of what follows it in the file;
+                                       bytes: of the file */
     char name[64];
 } sn_aot_header;
 #define SN_AOT_MAGIC "SNWGHT01"
-enum { SN_AOT_FILE_VERSION = 1, SN_AOT_PAGE = 4096, SN_AOT_UNIT = 32 }; /* bytes */
+enum { SN_AOT_FILE_VERSION = 2, SN_AOT_PAGE = 4096, SN_AOT_UNIT = 32 }; /* bytes */
+/* Where the part with a checksum begins; what is before it is compared when the file is opened. */
+#define SN_AOT_CHECKED offsetof(sn_aot_header, bytes)
 
 /* The checksum: four chains over the 64-bit words w[i], i mod 4: h = (h ^ w) * prime, folded in the
  * same way. `bytes` is a multiple of SN_AOT_UNIT. */

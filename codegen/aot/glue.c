@@ -374,8 +374,8 @@ static void emit_verify(em *e, sn_aot *a) {
     sn_aot_check_open(e, a, m, status);
     em_branch open = em_if(e, sn_aot_is_ok(e, status));
     em_val w = field(e, m, e->ptr, SN_AOT_WEIGHTS);
-    em_val sum = emit_checksum(e, em_gep_bytes(e, w, em_i64(e, SN_AOT_PAGE)),
-                               (int64_t)a->weight_bytes - SN_AOT_PAGE);
+    em_val sum = emit_checksum(e, em_gep_bytes(e, w, em_i64(e, SN_AOT_CHECKED)),
+                               (int64_t)(a->weight_bytes - SN_AOT_CHECKED));
     em_val stored = field(e, w, e->i64, offsetof(sn_aot_header, checksum));
     sn_aot_fail_if(e, status, em_cmp(e, EM_NE, sum, stored), SN_AOT_DAMAGED);
     em_endif(e, &open);

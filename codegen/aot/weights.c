@@ -38,7 +38,8 @@ void *sn_aot_weights_image(sn_aot *a) {
         if (a->state[i].data) memcpy(image + a->state[i].from, a->state[i].data, a->state[i].bytes);
     sn_aot_header h;
     sn_aot_fill_header(a, &h);
-    h.checksum = sn_aot_checksum(image + SN_AOT_PAGE, a->weight_bytes - SN_AOT_PAGE);
+    memcpy(image, &h, sizeof h);
+    h.checksum = sn_aot_checksum(image + SN_AOT_CHECKED, a->weight_bytes - SN_AOT_CHECKED);
     memcpy(image, &h, sizeof h);
     return image;
 }

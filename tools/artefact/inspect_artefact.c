@@ -115,7 +115,8 @@ static bool print_weights(const sn_mapping *map) {
     sn_aot_header h;
     if (map->size < sizeof h) return false;
     memcpy(&h, map->data, sizeof h);
-    if (memcmp(h.magic, SN_AOT_MAGIC, sizeof h.magic)) return false;
+    if (memcmp(h.magic, SN_AOT_MAGIC, sizeof h.magic) || h.version != SN_AOT_FILE_VERSION)
+        return false;
     h.name[sizeof h.name - 1] = 0;
     sn_mask_controls(h.name, "");
     if (screen()->json) {
@@ -127,8 +128,8 @@ static bool print_weights(const sn_mapping *map) {
         snprintf(layout, sizeof layout, "%016" PRIx64, h.hash);
         json_text(&j, "layout", layout);
         json_bool(&j, "checksum",
-                  whole && sn_aot_checksum(map->data + SN_AOT_PAGE, map->size - SN_AOT_PAGE) ==
-                               h.checksum);
+                  whole && sn_aot_checksum(map->data + SN_AOT_CHECKED,
+                                           map->size - SN_AOT_CHECKED) == h.checksum);
         json_end(&j);
         return true;
     }
@@ -138,7 +139,7 @@ static bool print_weights(const sn_mapping *map) {
         printf("            but the file has %zu bytes: it is corrupted\n", map->size);
     else
         printf("            checksum %s\n",
-               sn_aot_checksum(map->data + SN_AOT_PAGE, map->size - SN_AOT_PAGE) == h.checksum
+               sn_aot_checksum(map->data + SN_AOT_CHECKED, map->size - SN_AOT_CHECKED) == h.checksum
                    ? "right"
                    : "wrong: the contents are corrupted");
     return true;
