@@ -33,8 +33,6 @@
 extern "C" {
 #endif
 
-typedef struct sn_module sn_module;
-typedef struct sn_node *sn_tensor;
 /* A dimension: a number, or a handle (-2^40 or below) of an integer polynomial in symbolic dims. */
 typedef int64_t sn_dim;
 

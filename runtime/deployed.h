@@ -36,7 +36,7 @@ typedef struct sn_deployed {
     const char *(*message)(int32_t code);
     const char *manifest;
     int64_t n_entry;
-    sn_deployed_entry entry[]; /* [n_entry] */
+    const sn_deployed_entry *entry; /* [n_entry] */
 } sn_deployed;
 
 extern const sn_deployed sn_deployed_artefact;

@@ -548,8 +548,8 @@ static void emit_table(em *e, const sn_aot *a) {
     static const char *const names[] = {"open",   "init",        "close",      "verify",
                                         "choose", "set_threads", "state_init", "message"};
     enum { N = sizeof names / sizeof *names };
-    em_val *cell = sn_arena_alloc(a->m, sizeof *cell * (size_t)(N + 2 + 3 * a->n_entry));
-    int n = 0;
+    em_val cell[N + 3], *entry = sn_arena_alloc(a->m, sizeof *entry * (size_t)(3 * a->n_entry + 1));
+    int n = 0, n_cell = 0;
     for (int i = 0; i < N; i++) cell[n++] = public_function(e, a, names[i], "");
     cell[n++] = manifest(e, a);
     cell[n++] = em_i64(e, a->n_entry);
@@ -557,10 +557,13 @@ static void emit_table(em *e, const sn_aot *a) {
         const char *s = a->entry[i].name;
         char name[96];
         snprintf(name, sizeof name, "name_of_%d", i);
-        cell[n++] = constant(e, name, LLVMConstStringInContext(e->ctx, s, (unsigned)strlen(s), 0));
-        cell[n++] = emit_listed(e, a, &a->entry[i]);
-        cell[n++] = emit_listed_workspace(e, a, &a->entry[i]);
+        em_val text = LLVMConstStringInContext(e->ctx, s, (unsigned)strlen(s), 0);
+        entry[n_cell++] = constant(e, name, text);
+        entry[n_cell++] = emit_listed(e, a, &a->entry[i]);
+        entry[n_cell++] = emit_listed_workspace(e, a, &a->entry[i]);
     }
+    cell[n++] =
+        constant(e, "entries", LLVMConstStructInContext(e->ctx, entry, (unsigned)n_cell, 0));
     em_val init = LLVMConstStructInContext(e->ctx, cell, (unsigned)n, 0);
     em_val table = LLVMAddGlobal(e->mod, LLVMTypeOf(init), "sn_deployed_artefact");
     LLVMSetInitializer(table, init);

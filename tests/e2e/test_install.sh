@@ -82,10 +82,13 @@ for c in "$tmp"/examples/*.c "$tmp"/examples/variants/*.c; do
     "$cc" $strict -fsyntax-only "$c" $(pkg-config --cflags sinter)
 done
 find "$prefix/include" -name '*.h' | while read -r h; do
-    echo "#include \"$h\"" | "$cc" -std=gnu11 -Wall -Wextra -Werror -I"$prefix/include" -fsyntax-only -xc -
+    echo "#include \"$h\"" | "$cc" -std=c99 -pedantic -Wall -Wextra -Werror -I"$prefix/include" -fsyntax-only -xc -
 done
 
 if command -v g++ >/dev/null 2>&1; then
+    for h in $(find "$prefix/include" -name '*.h'); do
+        echo "#include \"$h\"" | g++ -std=c++17 -pedantic -Wall -Wextra -Werror -I"$prefix/include" -fsyntax-only -xc++ -
+    done
     for c in "$tmp"/examples/cpp/*.cpp; do
         # shellcheck disable=SC2046
         g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only "$c" $(pkg-config --cflags sinter)
