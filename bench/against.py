@@ -28,9 +28,10 @@ def measure(sinter, run, cache):
     """{name of a measurement: milliseconds}, each the shortest of the run's rounds"""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "out.json")
-
-        subprocess.run([sinter, "bench", *RUNS[run].split(), "--no-check", "--rounds", "5", "--cache-dir", cache,
-                        "--json", path], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [sinter, "bench", *RUNS[run].split(), "--no-check", "--rounds", "5", "--cache-dir", cache, "--json", path]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(f"against.py: {' '.join(command)}: exit code {done.returncode}\n{done.stderr[-500:]}")
         times = {}
         for line in open(path):
             r = json.loads(line)
@@ -47,6 +48,14 @@ def main():
     p.add_argument("run", nargs="*", metavar="RUN")
     p.add_argument("--rounds", type=int, default=5)
     a = p.parse_intermixed_args()
+    for sinter in (a.old, a.new):
+        if not os.access(sinter, os.X_OK) or os.path.isdir(sinter):
+            p.error(f"there is no program at {sinter}")
+    for run in a.run:
+        if run not in RUNS:
+            p.error(f"there is no run '{run}'; the runs are: {', '.join(RUNS)}")
+    if a.rounds < 1:
+        p.error("--rounds must be at least 1")
     print("| run | measurement | old ms | new ms | new / old, median (range) |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         caches = [os.path.join(folder, "old"), os.path.join(folder, "new")]
@@ -61,6 +70,8 @@ def main():
                 if ratios:
                     print(f"| {run} | {key} | {min(old):.3f} | {min(new):.3f} | {statistics.median(ratios):.3f} "
                           f"({min(ratios):.3f} to {max(ratios):.3f}) |", flush=True)
+            for key in times[0][0].keys() ^ times[1][0].keys():
+                print(f"{run}: only one of the builds measured {key}", file=sys.stderr)
     return 0
 
 if __name__ == "__main__":

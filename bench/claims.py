@@ -269,7 +269,8 @@ def measure(o, run):
             with open(file) as f:
                 return [json.loads(line) for line in f]
         command = f"'{sinter}' bench {RUNS[run]} --rounds {rounds} --json '{file}'"
-        subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL)
+        if subprocess.run(command, shell=True, stdout=subprocess.DEVNULL).returncode:
+            sys.exit(f"claims.py: the run '{run}' failed: {command}")
         with open(file) as f:
             machine, *records = [json.loads(line) for line in f]
         MACHINES[run] = machine

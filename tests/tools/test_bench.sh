@@ -277,6 +277,12 @@ check_claims() { # every claim finds its records; how fast they are is not the q
     if grep -q 'not measured' "$tmp/out"; then fail "a claim has no record"; fi
     if "$claims" nothing 2>"$tmp/err"; then fail "an unknown run is no error"; fi
     grep -q "no run 'nothing'" "$tmp/err" || fail "the unknown run is not named"
+    if "$claims" --sinter /bin/false kernels >"$tmp/out" 2>"$tmp/err"; then fail "a failed run is no error"; fi
+    grep -q "claims.py: the run 'kernels' failed: " "$tmp/err" || fail "the failed run is not named"
+    against=$(dirname "$0")/../../bench/against.py
+    "$against" "$tmp/none" "$sinter" kernels 2>&1 | grep -q "error: there is no program at $tmp/none" || fail "against.py: no program"
+    "$against" "$sinter" "$sinter" nothing 2>&1 | grep -q "no run 'nothing'; the runs are: gpt2, " || fail "against.py: no run"
+    "$against" /bin/false "$sinter" kernels --rounds 1 2>&1 | grep -q 'against.py: /bin/false bench .*: exit code 1' || fail "against.py: exit code"
 }
 
 "check_$section"
