@@ -1,5 +1,6 @@
 /* measure.c: interleaved rounds of entrants and probes, and statistics over them. */
 #include "bench/measure.h"
+#include "bench/noise.h"
 #include "bench/probe.h"
 #include "runtime/clock.h"
 #include "runtime/memory.h"
@@ -50,6 +51,7 @@ sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err) {
         &x->rel_rms,      &x->max_ulp,
         &x->max_rel,      &x->peak_bytes,
         &x->compile_ms,   &x->tokens_s,
+        &x->cpu_ms,       &x->preempted,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) *numbers[i] = NAN;
     return x;
@@ -260,6 +262,8 @@ static void rate_by_run(sn_bench_report *r) {
 typedef struct rounds {
     int n;
     double *time;            /* [entrants][MAX_ROUNDS] */
+    double *cpu;             /* [entrants][MAX_ROUNDS] CPU seconds of a run */
+    int *preempted;          /* [entrants] rounds in which a thread lost its CPU */
     double *stream;          /* [entrants][MAX_ROUNDS] seconds, the shortest; 0: not measured */
     double peak[MAX_ROUNDS]; /* the highest of the round's probes */
     bool *failed;            /* [entrants] */
@@ -316,7 +320,12 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
             sn_bench_progress(o, "%s %s %s: round %d/%d, %s", w->kind, w->name, w->shape, k + 1,
                               r->n, entrant_name(&e[i], name));
             if (s[i].n_block) r->stream[at] = stream_time(&s[i], threads, o->seconds);
+            double cpu, lost, cpu_end, lost_end;
+            sn_bench_usage(&cpu, &lost);
             ok = time_entrant(&e[i], repeats[i], &r->time[at], &r->failed[i], out, err);
+            sn_bench_usage(&cpu_end, &lost_end);
+            r->cpu[at] = (cpu_end - cpu) / (repeats[i] + 1); /* with the untimed run */
+            r->preempted[i] += lost_end > lost;
             if (s[i].n_block)
                 r->stream[at] = fmin(r->stream[at], stream_time(&s[i], threads, o->seconds));
             double after = probe_peak(threads, &r->peak[k]);
@@ -364,6 +373,10 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
         x->ms_max = fmax(x->ms_max, t[k] * 1e3);
     }
     x->ms_median = sn_bench_median(t, r->n) * 1e3;
+    if (e->level >= 0) {
+        x->cpu_ms = sn_bench_median(r->cpu + i * MAX_ROUNDS, r->n) * 1e3;
+        x->preempted = r->preempted[i];
+    }
     x->flop = w->flop;
     x->bytes = w->read + w->write;
     if (e->traffic > 0) x->traffic = e->traffic;
@@ -395,14 +408,18 @@ bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_benc
     size_t cells = (size_t)n * MAX_ROUNDS + 1;
     r.time = calloc(cells, sizeof *r.time);
     r.stream = calloc(cells, sizeof *r.stream);
+    r.cpu = calloc(cells, sizeof *r.cpu);
+    r.preempted = calloc((size_t)n + 1, sizeof *r.preempted);
     r.failed = calloc((size_t)n + 1, sizeof *r.failed);
-    bool ok = (r.time && r.stream && r.failed) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    bool ok = (r.time && r.stream && r.cpu && r.preempted && r.failed) ||
+              sn_fail(err, SN_ERR_MEMORY, "out of memory");
     int before = omp_get_max_threads();
     omp_set_num_threads(sn_bench_threads(o)); /* oneDNN uses omp_get_max_threads */
     ok = ok && run_rounds(o, w, e, n, &r, out, err);
     for (size_t i = 0; ok && i < cells; i++) {
         r.time[i] /= w->runs;
         r.stream[i] /= w->runs;
+        r.cpu[i] /= w->runs;
     }
     omp_set_num_threads(before);
     for (int i = 0; i < n && ok; i++) {
@@ -414,6 +431,8 @@ bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_benc
     rate_by_run(out);
     free(r.time);
     free(r.stream);
+    free(r.cpu);
+    free(r.preempted);
     free(r.failed);
     return ok;
 }

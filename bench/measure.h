@@ -42,6 +42,8 @@ typedef struct sn_bench_record {
     int threads, rounds;
     double ms_median, ms_min, ms_max;
     double round_ms[SN_BENCH_ROUNDS]; /* [rounds]; the first 0: not kept */
+    double cpu_ms;      /* CPU time of all threads of a run, median of the rounds; NaN: a peer's */
+    double preempted;   /* number of rounds in which a thread of ours lost its CPU; NaN: a peer's */
     double flop, bytes; /* per run: FLOP that the result requires; compulsory traffic in bytes */
     double traffic;     /* bytes that the kernels of this level read and write */
     double gflops, gbytes_s;

@@ -41,6 +41,13 @@ static double switches(void) {
     return (double)r.ru_nivcsw;
 }
 
+void sn_bench_usage(double *cpu, double *preempted) {
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    *cpu = seconds_of(r.ru_utime) + seconds_of(r.ru_stime);
+    *preempted = (double)r.ru_nivcsw;
+}
+
 double sn_bench_noise_switches(const sn_bench_noise *n) {
     return switches() - n->switches;
 }

@@ -20,6 +20,9 @@ void sn_bench_noise_end(const sn_bench_noise *n, double *others, double *stolen)
 /* Involuntary context switches of this process since sn_bench_noise_begin. */
 double sn_bench_noise_switches(const sn_bench_noise *n);
 
+/* CPU seconds of all threads of this process, and how often one of them was preempted. */
+void sn_bench_usage(double *cpu, double *preempted);
+
 /* Whether these shares make a measurement unreliable: 5 % or more together. */
 bool sn_bench_busy(double others, double stolen);
 /* "the machine was not idle: …", or "" if it was. Returns text. */

@@ -53,6 +53,8 @@ static const column columns[] = {
     {"ms", 10, "%.4g", AT(ms_median), 1},
     {"min", 9, "%.4g", AT(ms_min), 1},
     {"max", 9, "%.4g", AT(ms_max), 1},
+    {"cpu ms", 9, "%.4g", AT(cpu_ms), 1},
+    {"preempted", 9, "%.0f", AT(preempted), 1},
     {"GFLOP/s", 9, "%.4g", AT(gflops), 1},
     {"GB/s", 8, "%.4g", AT(gbytes_s), 1},
     {"% roof", 8, "%.1f", AT(pct_roofline), 1},
@@ -120,7 +122,7 @@ static void print_limits(const sn_bench_report *r, FILE *f) {
             slow = fmin(slow, x->stream_gbytes_s), fast = fmax(fast, x->stream_gbytes_s);
     }
     if (r->n)
-        fprintf(f, "\n%d thread%s, medians of %d interleaved rounds", threads,
+        fprintf(f, "\n%d thread%s, medians of %d interleaved rounds, caches warm", threads,
                 threads == 1 ? "" : "s", rounds);
     if (hi > 0) fprintf(f, "; f32 peak beside it %.4g to %.4g GFLOP/s", lo, hi);
     if (r->n_probe) fprintf(f, ", the run's %.4g", r->probe[(int)(r->n_probe * 0.9)]);
@@ -174,6 +176,8 @@ static cJSON *record_json(const sn_bench_record *x) {
     add_number(o, "flop", x->flop);
     add_number(o, "bytes", x->bytes);
     add_number(o, "traffic", x->traffic);
+    add_number(o, "cpu_ms", x->cpu_ms);
+    add_number(o, "preempted", x->preempted);
     add_number(o, "gflops", x->gflops);
     add_number(o, "gbytes_s", x->gbytes_s);
     add_number(o, "peak_gflops", x->peak_gflops);

@@ -32,7 +32,7 @@ refused() { # CODE PATTERN ARGS…
     grep -q -e "$pattern" "$tmp/err" || fail "stderr lacks '$pattern': $what"
     [ ! -s "$tmp/out" ] || fail "printed something: $what"
 }
-keys='name level backend threads dtype shape ms_median ms_min ms_max gflops gbytes_s pct_roofline
+keys='name level backend threads dtype shape ms_median ms_min ms_max cpu_ms preempted gflops gbytes_s pct_roofline
 speedup_vs_level0 rel_rms max_ulp peak_bytes kind rounds flop bytes peak_gflops stream_gbytes_s bound
 max_rel checked compile_ms tokens_s setup'
 # records NUMBER: $tmp/json has this many, each with every key; times are positive and ordered
