@@ -224,7 +224,6 @@ static void test_the_folder_is_a_model(void **unused) {
     lm_close(m);
     assert_true(has_text(in("whole", "loss.svg"), ">loss: mean of -ln P"));     /* of the axis */
     assert_true(has_text(in("whole", "loss.svg"), "r=\"3\" fill=\"#e65100\"")); /* a validation */
-    assert_true(sn_file_exists(in("whole", "metrics.jsonl")));
 }
 
 static void test_one_thread(void **unused) {
