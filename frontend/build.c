@@ -52,7 +52,14 @@ bool front_enter_module(sn_loc at, sn_module *m) {
 /* Explains a NULL operand inside a callback, which the user did not create. */
 static void fail_null(sn_module *m, const char *op, int i) {
     const char *callback = sn_module_callback(m);
-    if (callback)
+    if (callback && !strcmp(callback, "body"))
+        sn_module_fail(
+            m, SN_ERR_USAGE,
+            "%s: operand %d is NULL, in the body of a scan. Hint: s->next[i] and s->y[i] are "
+            "NULL until the body sets them; s->carry[i] and s->x[i] are NULL unless .carry "
+            "and .x have a tensor at i",
+            op, i);
+    else if (callback)
         sn_module_fail(
             m, SN_ERR_USAGE,
             "%s: operand %d is NULL, in the %s callback of attention. Hint: c->captured[i] is NULL "

@@ -16,9 +16,11 @@ typedef struct loop {
     sn_tensor out[2 * SN_MAX_SCAN]; /* of the body: carries, outputs */
 } loop;
 
-static sn_tensor stand_in(loop *l, sn_dtype t, int rank, const sn_dim *shape) {
-    char name[48];
-    snprintf(name, sizeof name, "@scan.%u", (unsigned)sn_module_node_count(l->m));
+/* What stands for `what` number i in the body, by a name that messages show up to the '@'. */
+static sn_tensor stand_in(loop *l, const char *what, int i, sn_dtype t, int rank,
+                          const sn_dim *shape) {
+    char name[64];
+    snprintf(name, sizeof name, "%s[%d]@%u", what, i, (unsigned)sn_module_node_count(l->m));
     return sn_node_new(l->m, SN_OP_input, 0, NULL,
                        SN_ATTRS(SN_STR(name, name), SN_INT(dtype, t), SN_LIST(shape, rank, shape)));
 }
@@ -50,19 +52,22 @@ static bool take_operands(loop *l) {
     l->length = a->x[0]->shape[l->axis];
     for (int i = 0; i < l->n_carry; i++) {
         sn_tensor c = l->in[i] = a->carry[i];
-        l->one[i] = stand_in(l, (sn_dtype)c->dtype, c->rank, c->shape);
+        l->one[i] = stand_in(l, "carry", i, (sn_dtype)c->dtype, c->rank, c->shape);
     }
     for (int i = 0; i < l->n_x; i++) {
         sn_tensor x = a->x[i];
-        if (x->rank <= l->axis || x->shape[l->axis] != l->length)
-            return fail(l, "sequence", i, "it needs the axis of the first one, of the same length",
-                        x);
+        if (x->rank <= l->axis || x->shape[l->axis] != l->length) {
+            char text[SN_NODE_TEXT], why[SN_NODE_TEXT + 80];
+            snprintf(why, sizeof why, "its axis %d must be as long as axis %d of the first one, %s",
+                     l->axis, l->axis, sn_node_text(a->x[0], text));
+            return fail(l, "sequence", i, why, x);
+        }
         x = l->in[l->n_carry + i] = move_axis(x, l->axis, 0);
-        l->one[l->n_carry + i] = stand_in(l, (sn_dtype)x->dtype, x->rank - 1, x->shape + 1);
+        l->one[l->n_carry + i] = stand_in(l, "x", i, (sn_dtype)x->dtype, x->rank - 1, x->shape + 1);
     }
     int last = l->n_carry + l->n_x; /* the number of the element */
     l->in[last] = sn_b_iota(l->m, SN_I32, 1, &l->length, 0);
-    l->one[last] = stand_in(l, SN_I32, 0, NULL);
+    l->one[last] = stand_in(l, "index", 0, SN_I32, 0, NULL);
     return !sn_module_error(l->m)->code;
 }
 

@@ -196,7 +196,8 @@ const char *sn_node_text(const sn_node *x, char buf[SN_NODE_TEXT]) {
     const char *name = sn_attr_str(x, SN_A_name, NULL);
     const char *type = sn_dtype_name((sn_dtype)x->dtype);
     if (name) {
-        snprintf(buf, SN_NODE_TEXT, "%s%s '%.60s'", type, shape, name);
+        int n = (int)strcspn(name, "@"); /* a number that makes it unique follows */
+        snprintf(buf, SN_NODE_TEXT, "%s%s '%.*s'", type, shape, n > 0 && n < 60 ? n : 60, name);
     } else if (x->loc.file) {
         const char *slash = strrchr(x->loc.file, '/');
         snprintf(buf, SN_NODE_TEXT, "%s%s (%s, %.40s:%d)", type, shape, sn_ops[x->op].name,

@@ -493,7 +493,9 @@ static void expect(sn_scan_fn body, bool carry, const char *message) {
 
 static void mistakes(void **state) {
     (void)state;
-    expect(NULL, true, "scan: sequence 1 is f32[5,3] 'y': it needs the axis of the first one");
+    expect(NULL, true,
+           "scan: sequence 1 is f32[5,3] 'y': its axis 0 must be as long as axis 0 of the first "
+           "one, f32[4,3] 'x'");
     expect(no_next, true, "scan: the next carry 0 is NULL: the body must set it");
     expect(wide_next, true, "it must have the type of the carry, f32[3] 'h'");
     expect(nothing, false, "scan: the body sets neither a carry nor an output");

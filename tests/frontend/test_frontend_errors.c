@@ -48,6 +48,28 @@ static void check(int line, const char *const *words) {
         check(__LINE__, (const char *const[]){__VA_ARGS__, NULL});                                 \
     } while (0)
 
+/* The body of a scan is no callback of attention, and what stands for its operands has names. */
+static int body_line;
+static void reads_early(sn_scan_step *s) {
+    body_line = __LINE__ + 1;
+    s->next[0] = sn_mul(s->x[0], s->next[0]);
+}
+static void wrong_shapes(sn_scan_step *s) {
+    body_line = __LINE__ + 1;
+    s->next[0] = sn_matmul(s->carry[0], s->x[0]);
+}
+static void scans(void **state) {
+    (void)state;
+    sn_scan(.carry = {sn_full(m, SN_F32, 0, 3)}, .x = {x23}, .body = reads_early);
+    check(body_line, (const char *const[]){"mul: operand 2 is NULL, in the body of a scan", NULL});
+    sn_scan(.carry = {sn_full(m, SN_F32, 0, 4, 2)}, .x = {sn_input(m, "x", SN_F32, 5, 4, 3)},
+            .body = wrong_shapes);
+    check(body_line, (const char *const[]){"'carry[0]'", "f32[4,3] 'x[0]'", NULL});
+    EXPECT_ERROR(sn_scan(.carry = {sn_full(m, SN_F32, 0, 3)}, .x = {x23, x32}, .body = reads_early),
+                 "sequence 1 is f32[3,2] 'x32': its axis 0 must be as long as axis 0 of the first "
+                 "one, f32[2,3] 'x23'");
+}
+
 /* Helpers of models report the line that calls them. */
 static void caches(void **state) {
     (void)state;
@@ -336,9 +358,10 @@ static void no_module(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, start, finish)
     const struct CMUnitTest tests[] = {
-        TEST(caches),       TEST(elementwise), TEST(two_modules),   TEST(shapes),
-        TEST(products),     TEST(names),       TEST(attention),     TEST(names_and_entries),
-        TEST(errors_stick), TEST(no_module),   TEST(null_operands),
+        TEST(scans),        TEST(caches),    TEST(elementwise),
+        TEST(two_modules),  TEST(shapes),    TEST(products),
+        TEST(names),        TEST(attention), TEST(names_and_entries),
+        TEST(errors_stick), TEST(no_module), TEST(null_operands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
