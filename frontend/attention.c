@@ -406,5 +406,13 @@ sn_tensor sn_document_mask_at(sn_loc at, sn_tensor ids) {
 }
 
 sn_tensor sn_mask_scores_at(sn_loc at, sn_tensor x, sn_tensor mask) {
+    FRONT_ENTER("mask_scores", x, mask);
+    char t[SN_NODE_TEXT];
+    if (mask->dtype != SN_BOOL)
+        return sn_module_fail(
+            x->m, SN_ERR_SHAPE,
+            "mask_scores: the mask %s is not bool. Hint: sn_ne(mask, 0) if 0 hides; "
+            "sn_add a mask of zeros and -inf to the scores",
+            sn_node_text(mask, t));
     return sn_where_at(at, mask, sn_operand_tensor(x), sn_operand_number(-INFINITY));
 }

@@ -156,7 +156,8 @@ sn_tensor sn_einsum_at(sn_loc at, const char *spec, sn_tensor x, sn_tensor y) {
 
 static sn_tensor fail_ids(const char *op, sn_tensor ids) {
     char t[SN_NODE_TEXT];
-    return sn_module_fail(ids->m, SN_ERR_SHAPE, "%s: the indices %s are not integers", op,
+    return sn_module_fail(ids->m, SN_ERR_SHAPE,
+                          "%s: the indices %s are not integers. Hint: sn_cast them to SN_I32", op,
                           sn_node_text(ids, t));
 }
 

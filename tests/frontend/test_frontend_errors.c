@@ -70,6 +70,13 @@ static void scans(void **state) {
                  "one, f32[2,3] 'x23'");
 }
 
+/* Integers and masks that are floats. */
+static void wrong_types(void **state) {
+    (void)state;
+    EXPECT_ERROR(sn_gather(w47, 0, x23), "f32[2,3] 'x23' are not integers. Hint: sn_cast");
+    EXPECT_ERROR(sn_mask_scores(x23, x23), "mask_scores: the mask", "is not bool. Hint: sn_ne");
+}
+
 /* Helpers of models report the line that calls them. */
 static void caches(void **state) {
     (void)state;
@@ -358,10 +365,13 @@ static void no_module(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, start, finish)
     const struct CMUnitTest tests[] = {
-        TEST(scans),        TEST(caches),    TEST(elementwise),
-        TEST(two_modules),  TEST(shapes),    TEST(products),
-        TEST(names),        TEST(attention), TEST(names_and_entries),
-        TEST(errors_stick), TEST(no_module), TEST(null_operands),
+        TEST(scans),         TEST(wrong_types),
+        TEST(caches),        TEST(elementwise),
+        TEST(two_modules),   TEST(shapes),
+        TEST(products),      TEST(names),
+        TEST(attention),     TEST(names_and_entries),
+        TEST(errors_stick),  TEST(no_module),
+        TEST(null_operands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
