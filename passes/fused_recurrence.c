@@ -134,6 +134,29 @@ static bool find_costly(finder *f) {
     return any;
 }
 
+/* What is made of elements that are picked by index, such as shifted rows of a convolution, element by element, stays
+ * in memory where that ends: a kernel of its own picks them, which a prologue cannot do. */
+static void store_picked(finder *f) {
+    const size_t count = sn_module_node_count(f->m);
+    int *uses = sn_arena_alloc(f->m, sizeof *uses * count);
+    bool *picked = sn_arena_alloc(f->m, count), *goes_on = sn_arena_alloc(f->m, count);
+    for (int i = 0; i < f->order.n; i++) {
+        const sn_node *n = f->order.node[i];
+        bool elementwise = sn_ops[n->op].kind == SN_ELEM && sn_is_row_work(n);
+        picked[n->id] = sn_reads_far(n, 0);
+        for (int k = 0; k < n->n_in; k++) {
+            uses[n->in[k]->id]++;
+            goes_on[n->in[k]->id] = elementwise;
+            picked[n->id] |= elementwise && picked[n->in[k]->id];
+        }
+    }
+    for (int i = 0; i < f->order.n; i++) {
+        const sn_node *n = f->order.node[i];
+        if (sn_ops[n->op].kind == SN_ELEM && picked[n->id])
+            f->stored[n->id] |= uses[n->id] != 1 || !goes_on[n->id];
+    }
+}
+
 static void analyse(finder *f) {
     const size_t n = sn_module_node_count(f->m);
     f->order = sn_topo(f->m, f->n_root, f->root);
@@ -149,6 +172,7 @@ static void analyse(finder *f) {
     const bool *summed = find_summed(f);
     for (int i = 0; i < f->order.n; i++) /* operands come before their users */
         f->stored[f->order.node[i]->id] = sn_follows_product(f->order.node[i], f->stored, summed);
+    store_picked(f);
     find_readers(f);
     if (find_costly(f)) find_readers(f); /* what only they need */
 }

@@ -255,6 +255,60 @@ static void sorts_of_gradients(void **state) {
     }
 }
 
+/* Convolutions of queries, keys and values that are normalised, then a delta rule. */
+static void delta_step(sn_scan_step *s) {
+    sn_tensor q = s->x[0], k = sn_expand(s->x[1], 2);
+    sn_tensor miss = sn_sub(s->x[2], sn_sum(sn_mul(s->carry[0], k), 1));
+    s->next[0] = sn_add(s->carry[0], sn_mul(k, sn_expand(miss, 1)));
+    s->y[0] = sn_sum(sn_mul(s->next[0], sn_expand(q, 2)), 1);
+}
+
+static sn_tensor convolved(sn_module *m, sn_tensor x, const char *name) {
+    sn_dim T = sn_dim_of(x, 1);
+    sn_tensor all = sn_pad(x, 1, 2, 0, 0), w = sn_param(m, name, SN_F32, 16, 3), y = NULL;
+    for (int i = 0; i < 3; i++) {
+        sn_tensor term = sn_mul(sn_slice(all, 1, i, T), sn_index(w, 1, i));
+        y = y ? sn_add(y, term) : term;
+    }
+    return sn_silu(y);
+}
+
+/* A recurrence does not take the work that picks shifted rows: these would be copied for it. */
+static void rows_of_recurrences(void **state) {
+    (void)state;
+    double bytes[2];
+    for (int apart = 0; apart < 2; apart++) { /* below level 4 it takes nothing */
+        sn_error err = {0};
+        sn_module *m = sn_module_new("shifts");
+        sn_tensor x = sn_input(m, "x", SN_F32, 2, sn_symbol(m, "T", 1, 1024), 16), part[3];
+        static const char *const name[] = {"q", "k", "v"};
+        sn_entry_begin(m, "forward");
+        for (int i = 0; i < 3; i++) {
+            part[i] = convolved(m, sn_tanh(sn_mul(x, i + 1)), name[i]);
+            sn_tensor size = sn_add(sn_sum_keep(sn_square(part[i]), -1), 1e-6);
+            if (i < 2) part[i] = sn_mul(part[i], sn_rsqrt(size));
+        }
+        sn_tensor S = sn_full(m, SN_F32, 0, 2, 16, 16);
+        sn_output("y", sn_scan(.carry = {S}, .x = {part[0], part[1], part[2]}, .axis = 1,
+                               .body = delta_step)
+                           .y[0]);
+        sn_options o = {.level = 4 - apart, .cache_dir = "none", .plan_only = true};
+        sn_program *p = sn_compile(m, &o, &err);
+        if (!p) fail_msg("%s", err.message);
+        const sn_kernel_call *c;
+        int n = sn_program_calls(p, "forward", NULL, &c, &err), recurrences = 0;
+        bytes[apart] = 0;
+        for (int i = 0; i < n; i++) {
+            bytes[apart] += c[i].bytes;
+            recurrences += !strcmp(c[i].family, "recurrence");
+        }
+        assert_int_equal(recurrences, 1);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+    if (!(bytes[0] <= bytes[1])) fail_msg("%g bytes, %g apart", bytes[0], bytes[1]);
+}
+
 /* Folds of made-up calls: letters are kernels, digits the layer in the name. */
 static void folds_are_found(void **state) {
     (void)state;
@@ -290,9 +344,9 @@ static void folds_are_found(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_of_a_model), cmocka_unit_test(calls_of_a_loop),
-        cmocka_unit_test(tiles_of_masks),   cmocka_unit_test(visible_pairs),
-        cmocka_unit_test(choices_and_rows), cmocka_unit_test(sorts_of_gradients),
-        cmocka_unit_test(folds_are_found)};
+        cmocka_unit_test(calls_of_a_model),    cmocka_unit_test(calls_of_a_loop),
+        cmocka_unit_test(tiles_of_masks),      cmocka_unit_test(visible_pairs),
+        cmocka_unit_test(choices_and_rows),    cmocka_unit_test(sorts_of_gradients),
+        cmocka_unit_test(rows_of_recurrences), cmocka_unit_test(folds_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
