@@ -241,7 +241,7 @@ check_run() {
         command=$1
         shift
         refused 2 "sinter $command .*alibi.c --checkpoint $tmp/trained" "$command" "$tmp/trained" "$@"
-        run 0 $(grep -o "$command [^ ]*alibi.c --checkpoint .*" "$tmp/err") "$@"
+        run 0 $(sed -n "s|.*\($command \)alibi.c \(--checkpoint .*\)|\1$variant \2|p" "$tmp/err") "$@"
     }
     cp "$tmp/text" "$tmp/small" && advised eval "$tmp/small"
     advised generate -p First -n 2 --temperature 0

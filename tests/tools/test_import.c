@@ -1,5 +1,6 @@
 /* Importers: the shipped models are imported completely and correctly; corrupted and hostile files
  * are rejected. */
+#include "codegen/aot/file.h"
 #include "model/import/import.h"
 #include "model/import/npz.h"
 #include "runtime/npy.h"
@@ -555,12 +556,13 @@ static void hostile_npz(void **state) {
 /* Files that begin as a .weights file but end before its first page does. */
 static void short_weights_are_damaged(void **state) {
     (void)state;
-    enum { HEADER = 104 };
-    static const size_t sizes[] = {HEADER, 200, 4095, 4096 + 33};
+    static const size_t sizes[] = {sizeof(sn_aot_header), 200, 4095, 4096 + 33};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         unsigned char *bytes = calloc(1, sizes[i]);
-        memcpy(bytes, "SNWGHT01", 8);
-        memcpy(bytes + 24, &sizes[i], 8); /* the size that it claims is right */
+        sn_aot_header h = {.magic = SN_AOT_MAGIC,
+                           .version = SN_AOT_FILE_VERSION,
+                           .bytes = sizes[i]}; /* the size that it claims is right */
+        memcpy(bytes, &h, sizeof h);
         const char *path = scratch_path("short.weights");
         assert_true(scratch_write(path, bytes, sizes[i]));
         bool found = false;
