@@ -12,12 +12,17 @@ static const size_t first_chunk = (size_t)1 << 20, largest_chunk = (size_t)64 <<
                     limit = (size_t)16 << 30, /* maximum per module */
     /* address space that uses no memory until it is touched */
     reserve_chunk = (size_t)256 << 10;
+/* Chunks from this size on are in huge pages: else page faults take a third of the time of a compilation. */
+static const size_t huge = (size_t)4 << 20;
 
 /* False: out of memory. */
 static bool add_chunk(sn_chunk **list, size_t size) {
     sn_chunk *c = mmap(NULL, size, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (c == MAP_FAILED) return false;
+#ifdef MADV_HUGEPAGE
+    if (size >= huge) madvise(c, size, MADV_HUGEPAGE); /* a hint */
+#endif
     *c = (sn_chunk){*list, size, sizeof *c};
     *list = c;
     return true;
