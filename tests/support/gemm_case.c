@@ -460,6 +460,21 @@ static void release(problem *p) {
     free(p->expect);
 }
 
+/* NaN, up to a page that nobody may write. The same memory each time: new pages take most of a test's time. */
+static char *scratch_of(size_t room) {
+    static char *memory;
+    static size_t size;
+    if (room > size) {
+        sn_memory_release_guarded(memory, size);
+        memory = sn_memory_guarded(room);
+        assert_non_null(memory);
+        size = room;
+    }
+    char *scratch = memory ? memory + size - room : NULL;
+    if (room) memset(scratch, 0xff, room);
+    return scratch;
+}
+
 /* Runs on `threads` threads, one after the other (they share nothing). C is between canaries. */
 static void *run(const problem *p, const kernel *k, int threads, void *panels) {
     int64_t size = p->items * p->c_item, bytes = (size + 2 * CANARY) * 8;
@@ -483,11 +498,9 @@ static void *run(const problem *p, const kernel *k, int threads, void *panels) {
     int64_t scratch_bytes = k->scratch + k->scratch_per_row * p->named;
     for (int t = 0; t < threads; t++) {
         size_t room = ((size_t)scratch_bytes + 63) / 64 * 64;
-        char *scratch = sn_memory_guarded(room);
-        memset(scratch, 0xff, room); /* NaN */
+        char *scratch = scratch_of(room);
         k->run(buf, dim, scratch, t, threads);
         for (size_t i = (size_t)scratch_bytes; i < room; i++) assert_true(scratch[i] == (char)0xff);
-        sn_memory_release_guarded(scratch, room);
     }
     assert_true((ticket > threads) == (p->s->dynamic && threads > 1));
     return c;

@@ -4,6 +4,7 @@
 #include "frontend/models.h"
 #include "frontend/train.h"
 #include "ir/ir.h"
+#include "tests/support/effort.h"
 #include "tools/look/explain.h"
 
 #include <setjmp.h>
@@ -70,7 +71,7 @@ static int compare_levels(const char *name, sn_model_fn *define) {
     if (!sn_model_build_with(define, name, &mo, &model, &err)) fail_msg("%s", err.message);
     int n = sn_entry_count(model.module);
     assert_in_range(n, 1, MOST_ENTRIES);
-    for (int level = 0; level < LEVELS; level++) {
+    for (int level = 0; level < LEVELS; level += effort_is_long() ? 1 : 2) {
         sn_options o = sn_options_default();
         o.level = level, o.plan_only = true, o.cache_dir = "none", o.backend = "native";
         sn_program *p = sn_compile(model.module, &o, &err);
