@@ -90,11 +90,14 @@ bool decomp_fused_recurrence(decomp *c) {
     const sn_attr *pro = sn_dc_attr(c, SN_A_prologue), *epi = sn_dc_attr(c, SN_A_epilogue);
     sn_node *in[SN_REC_MOST] = {c->in[0]}, **row = in + 1, **arg;
     sn_attr attr[SN_ATTR_COUNT];
+    const sn_attr *gradient = sn_dc_attr(c, SN_A_gradient);
+    const int n_end = gradient && gradient->i, n_source = c->n_in - 1 - n_end;
     int n_attr = 0, n_row = pro ? pro->r->n_out : 0;
-    if (c->n_in < 1 || !pro || n_row > SN_REC_MOST - 1)
+    if (n_source < 0 || !pro || n_row > SN_REC_MOST - 1 - n_end)
         return sn_dc_fail(c, "its prologue is missing or has too many results");
-    if (!sn_dc_open_region(c, pro->r, "prologue", c->n_in - 1, c->in + 1)) return false;
+    if (!sn_dc_open_region(c, pro->r, "prologue", n_source, c->in + 1)) return false;
     memcpy(row, c->out, sizeof *row * (size_t)n_row);
+    if (n_end) row[n_row++] = c->in[c->n_in - 1];
     for (int i = 0; i < c->n_attr; i++)
         if (c->attr[i].key != SN_A_prologue && c->attr[i].key != SN_A_epilogue)
             attr[n_attr++] = c->attr[i];
@@ -105,6 +108,6 @@ bool decomp_fused_recurrence(decomp *c) {
     if (!epi || c->m->error.code) return !c->m->error.code;
     arg = sn_arena_alloc(c->m, sizeof *arg * (size_t)(c->n_out + c->n_in));
     memcpy(arg, c->out, sizeof *arg * (size_t)c->n_out);
-    memcpy(arg + c->n_out, c->in + 1, sizeof *arg * (size_t)(c->n_in - 1));
-    return sn_dc_open_region(c, epi->r, "epilogue", c->n_out + c->n_in - 1, arg);
+    memcpy(arg + c->n_out, c->in + 1, sizeof *arg * (size_t)n_source);
+    return sn_dc_open_region(c, epi->r, "epilogue", c->n_out + n_source, arg);
 }

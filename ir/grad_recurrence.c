@@ -1,105 +1,13 @@
-/* grad_recurrence.c: the gradient of a linear recurrence, in memory linear in its length: two recurrences
- * again. The cotangent R of the carry goes the other way,
+/* grad_recurrence.c: the gradient of a linear recurrence is one node, too, in memory linear in its length.
+ * The cotangent R of the carry goes the other way,
  *     R' = e^g R + a^T (b R) + q^T dy
- * which gives those of v and u; those of k and b read R transposed, dk = v R^T, db = u R^T, in the same
- * pass. Then S is computed once more, whose cotangents of values are known, for dq = dy S^T, da = du S^T.
- *
- * That of a log decay is the sum over all paths through the carry that pass its element: of what was
- * written before it minus what was read before it [Yang et al. 2024, "Gated linear attention", section
- * C]. The second pass adds it up as it goes. */
+ * which gives those of v and u; those of k and b read R transposed, dk = v R^T, db = u R^T, those of q and
+ * a the carry, dq = dy S^T, da = du S^T. That of a log decay is the sum over the paths through the carry
+ * that pass its element: of R * e^g S along a row. No difference of sums is computed: the paths that pass
+ * are few where decays are strong. */
 #include "ir/grad_impl.h"
 
 #include <string.h>
-
-/* Where b is k, w = v + u is the only value, and dk and db are one. */
-typedef struct back {
-    grad *c;
-    sn_recurrence r;
-    sn_node *q, *k, *v, *g, *a, *b, *u; /* the last three NULL: no second pair */
-    sn_node *w, *start, *dy, *dend;
-    sn_node *dq, *dk, *dv, *dg, *da, *db, *dstart, *du;
-} back;
-
-static sn_node *recur(const sn_recurrence *r, int n_in, sn_node *const *in) {
-    return sn_node_new(in[0]->m, SN_OP_recurrence, n_in, in,
-                       SN_ATTRS(SN_INT(reads, r->reads), SN_INT(delta, r->delta),
-                                SN_INT(transposed, r->turned), SN_INT(silent, r->silent),
-                                SN_INT(decay_grad, r->decay_grad), SN_INT(reverse, r->reverse)));
-}
-
-static sn_node *turned(const sn_recurrence *r, sn_node *n, int i) {
-    return sn_b_result(n, sn_recurrence_turned_result(r, i));
-}
-
-/* The pass with R: y = k R, u = b R. */
-static void carry_back(back *x) {
-    sn_recurrence r = {.reads = x->r.reads == SN_READS_AFTER ? SN_READS_LATE : SN_READS_BEFORE,
-                       .second = x->r.second,
-                       .delta = x->r.delta,
-                       .silent = x->r.same,
-                       .reverse = !x->r.reverse,
-                       .turned = 1 + (x->r.delta && !x->r.same)};
-    sn_node *in[SN_REC_MOST] = {x->dend, x->k, x->q, x->dy, x->g, x->a, x->b};
-    in[sn_recurrence_turned(&r, 0)] = x->w;
-    if (r.turned > 1) in[sn_recurrence_turned(&r, 1)] = x->u;
-    sn_node *n = recur(&r, sn_recurrence_turned(&r, r.turned), in);
-    x->dstart = sn_b_result(n, 1);
-    x->dk = turned(&r, n, 0);
-    if (r.turned > 1) x->db = turned(&r, n, 1);
-    if (r.delta) x->du = sn_b_result(n, 2);
-    x->dv = r.silent ? x->du : sn_b_result(n, 0);
-}
-
-/* The pass with S. */
-static void carry_again(back *x) {
-    sn_recurrence r = {.reads = x->r.reads,
-                       .second = x->r.second && !x->r.same,
-                       .silent = true,
-                       .reverse = x->r.reverse,
-                       .turned = 1 + x->r.delta,
-                       .decay_grad = sn_gr_needs(x->c, SN_REC_G)};
-    sn_node *in[SN_REC_MOST] = {x->start, x->q, x->k, x->w, x->g, x->b, x->u};
-    sn_node *const factor[SN_REC_FACTORS] = {x->dk, x->a, x->db};
-    in[sn_recurrence_turned(&r, 0)] = x->dy;
-    if (x->r.delta) in[sn_recurrence_turned(&r, 1)] = x->du;
-    for (int i = 0; i < SN_REC_FACTORS; i++) {
-        int at = sn_recurrence_factor(&r, (sn_rec_factor)i);
-        if (at >= 0) in[at] = factor[i];
-    }
-    sn_node *n = recur(&r, sn_recurrence_n_in(&r), in);
-    x->dq = turned(&r, n, 0);
-    if (x->r.delta) x->da = turned(&r, n, 1);
-    if (r.decay_grad) x->dg = sn_b_result(n, sn_recurrence_n_out(&r) - 1);
-}
-
-/* The sum over the last axis if there is one decay for all. */
-static sn_node *of_decays(sn_node *g, sn_node *d) {
-    int64_t last = d->rank - 1;
-    return g->shape[last] == d->shape[last] ? d : sn_b_reduce(SN_OP_reduce_sum, d, 1, &last);
-}
-
-static bool is_zero(const sn_node *x) {
-    while (x->op == SN_OP_broadcast || x->op == SN_OP_reshape) x = x->in[0];
-    return x->op == SN_OP_const && sn_attr_flt(x, SN_A_value, 0) == 0;
-}
-
-/* Every element's decay is on the paths from S at the beginning, unless that is zero. */
-static void give_decay(const back *x) {
-    if (is_zero(x->start)) {
-        sn_gr_give(x->c, SN_REC_G, x->dg);
-        return;
-    }
-    int64_t last = x->start->rank - 1;
-    sn_dim shape[SN_MAX_RANK];
-    sn_node *first =
-        sn_b_reduce(SN_OP_reduce_sum, OP2(mul, x->start, x->dstart), 1, &last); /* [.., K, 1] */
-    memcpy(shape, x->q->shape, sizeof *shape * (size_t)x->q->rank);
-    shape[0] = 1;
-    first = of_decays(x->g, sn_b_reshape(first, x->q->rank, shape));
-    sn_gr_give(x->c, SN_REC_G, OP2(add, x->dg, sn_b_broadcast_like(first, x->dg)));
-}
-
-/* ---- of recurrences that are part of a gradient: as a scan ---- */
 
 /* x with an axis of size 1 at `axis`, broadcast to S's shape */
 static sn_node *spread(sn_node *x, int axis, const sn_node *S) {
@@ -122,87 +30,107 @@ static sn_node *plus_product(sn_node *S, sn_node *x, sn_node *y) {
     return OP2(add, S, OP2(mul, spread(x, S->rank - 1, S), spread(y, S->rank - 2, S)));
 }
 
+/* The sums along the rows of S. */
+static sn_node *sum_rows(sn_node *S) {
+    int64_t axis = S->rank - 1;
+    return sn_b_reshape(sn_b_reduce(SN_OP_reduce_sum, S, 1, &axis), axis, S->shape);
+}
+
 /* z = x S^T */
 static sn_node *times_turned(sn_node *x, sn_node *S) {
-    int64_t axis = S->rank - 1;
-    sn_node *y = sn_b_reduce(SN_OP_reduce_sum, OP2(mul, spread(x, axis - 1, S), S), 1, &axis);
-    return sn_b_reshape(y, axis, S->shape);
+    return sum_rows(OP2(mul, spread(x, S->rank - 2, S), S));
+}
+
+static sn_node *decayed(sn_node *S, sn_node *g) {
+    return OP2(mul, S, spread(OP1(exp, g), S->rank - 1, S));
+}
+
+/* ---- as scans: bodies ---- */
+
+/* Results of an element by its operands x, the carry first. Returns how many. */
+typedef int (*element)(const sn_recurrence *r, sn_node *const *x, sn_node **out);
+
+static sn_node *next_carry(sn_node *const *x, sn_node *u) {
+    sn_node *S = plus_product(decayed(x[SN_REC_START], x[SN_REC_G]), x[SN_REC_K], x[SN_REC_V]);
+    return u ? plus_product(S, x[SN_REC_B], u) : S;
+}
+
+static int forward(const sn_recurrence *r, sn_node *const *x, sn_node **out) {
+    sn_node *S = x[SN_REC_START], *u = r->second ? x[SN_REC_A] : NULL;
+    if (r->delta) u = out[2] = times_carry(u, S);
+    out[0] = next_carry(x, u);
+    out[1] = times_carry(x[SN_REC_Q], r->reads == SN_READS_AFTER ? out[0] : S);
+    return 2 + r->delta;
+}
+
+static sn_node *u_of(const sn_recurrence *r, sn_node *const *x) {
+    return r->delta && !r->same ? x[sn_recurrence_dy(r) + 1] : NULL;
+}
+
+/* For a gradient: the carries before each element. */
+static int carries(const sn_recurrence *r, sn_node *const *x, sn_node **out) {
+    out[0] = next_carry(x, u_of(r, x));
+    out[1] = x[SN_REC_START];
+    return 2;
+}
+
+/* Of R, in the place of the first carry, and of the carry before the element in that of the last one. */
+static int backward(const sn_recurrence *r, sn_node *const *x, sn_node **out) {
+    const bool after = r->reads == SN_READS_AFTER;
+    sn_node *R = x[0], *S = x[sn_recurrence_n_in(r) - 1], *dy = x[sn_recurrence_dy(r)];
+    sn_node *q = x[SN_REC_Q], *u = u_of(r, x), *next[SN_REC_MOST];
+    int n = SN_REC_DK + 1;
+    if (after) R = plus_product(R, q, dy);
+    memcpy((void *)next, x, sizeof *next * (size_t)(sn_recurrence_n_in(r) - 1));
+    next[SN_REC_START] = S;
+    out[0] = decayed(R, x[SN_REC_G]);
+    out[1] = times_carry(x[SN_REC_K], R);
+    out[SN_REC_DQ] = times_turned(dy, after ? next_carry(next, u) : S);
+    out[SN_REC_DK] = times_turned(x[SN_REC_V], R);
+    if (r->delta) {
+        sn_node *du = times_carry(x[SN_REC_B], R);
+        out[n++] = times_turned(du, S);
+        if (u) out[n++] = times_turned(u, R);
+        out[0] = plus_product(out[0], x[SN_REC_A], du);
+    }
+    if (!after) out[0] = plus_product(out[0], q, dy);
+    sn_node *dg = sum_rows(OP2(mul, R, decayed(S, x[SN_REC_G])));
+    int64_t last = dg->rank - 1;
+    bool one = x[SN_REC_G]->shape[last] != dg->shape[last];
+    out[n++] = one ? sn_b_reduce(SN_OP_reduce_sum, dg, 1, &last) : dg;
+    return n;
+}
+
+/* ---- as scans ---- */
+
+static sn_node *scan_of(const sn_recurrence *r, bool reverse, int n_in, sn_node *const *in,
+                        element body) {
+    sn_module *m = in[0]->m;
+    sn_node *arg[SN_REC_MOST], *out[SN_MAX_RESULTS];
+    for (int i = 0; i < n_in; i++)
+        arg[i] =
+            sn_arg(m, i, (sn_dtype)in[i]->dtype, in[i]->rank - (i > 0), in[i]->shape + (i > 0));
+    int n_out = body(r, arg, out);
+    return sn_node_new(m, SN_OP_scan, n_in, in,
+                       SN_ATTRS(SN_INT(carries, 1), SN_INT(sequences, n_in - 1),
+                                SN_REG(body, sn_region_new(m, n_in, arg, n_out, out)),
+                                SN_INT(reverse, reverse)));
+}
+
+/* The scan that gives the results of a recurrence of these operands. */
+static sn_node *as_scan(const sn_recurrence *r, sn_node *const *x) {
+    const int n = sn_recurrence_n_in(r);
+    sn_node *in[SN_REC_MOST];
+    if (!r->gradient) return scan_of(r, r->reverse, n, x, forward);
+    memcpy((void *)in, x, sizeof *in * (size_t)n);
+    in[0] = x[n - 1];
+    in[n - 1] = sn_b_result(scan_of(r, r->reverse, n - 1, x, carries), 1);
+    return scan_of(r, !r->reverse, n, in, backward);
 }
 
 /* Of a scan's results, the carry is the first. */
 static int of_scan(int result) {
     return result < 2 ? 1 - result : result;
-}
-
-/* z of the i-th x. */
-static void read_turned(const sn_recurrence *r, int i, sn_node *const *x, sn_node *S,
-                        sn_node **out) {
-    out[of_scan(sn_recurrence_turned_result(r, i))] =
-        times_turned(x[sn_recurrence_turned(r, i)], S);
-}
-
-/* The body: x by the numbers of operands; out: its results. Returns how many. */
-static int one_element(const sn_recurrence *r, sn_node *const *x, sn_node **out) {
-    sn_node *S = x[SN_REC_START], *u = r->second ? x[SN_REC_A] : NULL, *q = x[SN_REC_Q];
-    sn_node *k = x[SN_REC_K], *v = x[SN_REC_V], *y = NULL;
-    const bool after = r->reads == SN_READS_AFTER;
-    if (r->reads == SN_READS_LATE) S = plus_product(S, k, v);
-    if (!after) y = times_carry(q, S);
-    for (int i = after; i < r->turned; i++) read_turned(r, i, x, S, out);
-    if (r->delta) u = out[2] = times_carry(u, S);
-    sn_node *d = sn_b_unary(SN_OP_exp, x[SN_REC_G]);
-    S = OP2(mul, S, spread(d, S->rank - 1, S));
-    if (r->reads != SN_READS_LATE) S = plus_product(S, k, v);
-    if (u) S = plus_product(S, x[SN_REC_B], u);
-    out[of_scan(1)] = S;
-    if (after && r->turned) read_turned(r, 0, x, S, out);
-    if (!r->silent) out[of_scan(0)] = y ? y : times_carry(q, S);
-    return sn_recurrence_n_out(r) - r->decay_grad;
-}
-
-/* The scan of these operands, without factors, whose results are in the order of one_element. */
-static sn_node *as_scan(const sn_recurrence *r, int n_in, sn_node *const *x) {
-    sn_module *m = x[0]->m;
-    sn_node *in[SN_REC_MOST], *arg[SN_REC_MOST], *by_operand[SN_REC_MOST] = {NULL},
-                                                 *out[SN_MAX_RESULTS];
-    for (int i = 0, at = 1; i < n_in; i++) {
-        int k = i == SN_REC_START ? 0 : at++, skip = k > 0;
-        in[k] = x[i];
-        by_operand[i] = arg[k] =
-            sn_arg(m, k, (sn_dtype)x[i]->dtype, x[i]->rank - skip, x[i]->shape + skip);
-    }
-    int n_out = one_element(r, by_operand, out);
-    sn_region *body = sn_region_new(m, n_in, arg, n_out, out);
-    return sn_node_new(m, SN_OP_scan, n_in, in,
-                       SN_ATTRS(SN_INT(carries, 1), SN_INT(sequences, n_in - 1), SN_REG(body, body),
-                                SN_INT(reverse, r->reverse)));
-}
-
-/* The sum over what comes before each element. */
-static sn_node *sum_before(const sn_recurrence *r, sn_node *d) {
-    sn_node *sum = r->reverse ? sn_gr_reverse(d, 0) : d;
-    sum = SN_NODE(d->m, cumsum, SN_ATTRS(SN_INT(axis, 0)), sum);
-    return OP2(sub, r->reverse ? sn_gr_reverse(sum, 0) : sum, d);
-}
-
-/* The gradient of decays of these operands and the scan's results. */
-static sn_node *decay_grad(const sn_recurrence *r, sn_node *const *x, sn_node *scan) {
-    const int at_a = sn_recurrence_factor(r, SN_REC_FACTOR_A),
-              at_db = sn_recurrence_factor(r, SN_REC_FACTOR_DB);
-    sn_node *z[SN_REC_TURNED], *g = x[SN_REC_G], *here = NULL;
-    for (int i = 0; i < r->turned; i++)
-        z[i] = sn_b_result(scan, of_scan(sn_recurrence_turned_result(r, i)));
-    sn_node *read = OP2(mul, x[SN_REC_Q], z[0]),
-            *all =
-                OP2(sub, read, OP2(mul, x[SN_REC_K], x[sn_recurrence_factor(r, SN_REC_FACTOR_DK)]));
-    if (at_db >= 0) all = OP2(sub, all, OP2(mul, x[SN_REC_B], x[at_db]));
-    if (at_a >= 0) {
-        here = OP2(mul, x[at_a], z[1]);
-        all = OP2(add, all, here);
-    }
-    if (r->reads == SN_READS_BEFORE) here = here ? OP2(add, here, read) : read;
-    sn_node *sum = sum_before(r, of_decays(g, all));
-    return sn_b_unary(SN_OP_neg, here ? OP2(add, sum, of_decays(g, here)) : sum);
 }
 
 /* Differentiates the scan of stand-ins, so that nothing flows further than to the operands. */
@@ -215,12 +143,11 @@ static void through_scan(grad *c, const sn_recurrence *r) {
         cut[i] = sn_gr_stand_in(n->m, in[i]->rank, in[i]->shape, (sn_dtype)in[i]->dtype);
     }
     if (n->m->error.code) return;
-    sn_node *scan = as_scan(r, sn_recurrence_turned(r, r->turned), cut);
+    sn_node *scan = as_scan(r, cut);
     for (int i = 0; i < n->n_result; i++) {
         sn_node *x = sn_gr_cotangent(c, i);
         if (!x || n->m->error.code) continue;
-        y[n_y] = r->decay_grad && i == n->n_result - 1 ? decay_grad(r, cut, scan)
-                                                       : sn_b_result(scan, of_scan(i));
+        y[n_y] = sn_b_result(scan, of_scan(i));
         in[n_cut] = x;
         g[n_y++] = cut[n_cut++] = sn_gr_stand_in(n->m, x->rank, x->shape, (sn_dtype)x->dtype);
     }
@@ -236,42 +163,32 @@ static void through_scan(grad *c, const sn_recurrence *r) {
 
 /* ---- the rule ---- */
 
-/* False: it is part of a gradient itself. */
-static bool read_node(back *x, grad *c) {
-    sn_node *n = c->n;
-    x->c = c;
-    x->r = sn_recurrence_of(n);
-    if (x->r.turned || x->r.reads == SN_READS_LATE || x->r.second != x->r.delta ||
-        (x->r.delta && sn_gr_cotangent(c, 2)))
-        return false;
-    x->q = n->in[SN_REC_Q];
-    x->k = n->in[SN_REC_K];
-    x->v = n->in[SN_REC_V];
-    x->g = n->in[SN_REC_G];
-    x->start = n->in[SN_REC_START];
-    if (x->r.delta) x->b = n->in[SN_REC_B], x->a = n->in[SN_REC_A], x->u = sn_b_result(n, 2);
-    x->dy = sn_gr_cotangent(c, 0);
-    x->dend = sn_gr_cotangent(c, 1);
-    x->w = x->r.same ? OP2(add, x->v, x->u) : x->v;
-    if (!x->dy) x->dy = sn_gr_fill(x->v, 0);
-    if (!x->dend) x->dend = sn_gr_fill(x->start, 0);
-    return true;
-}
-
 bool grad_recurrence(grad *c) {
-    back x = {.c = NULL};
-    if (!read_node(&x, c)) {
-        through_scan(c, &x.r);
+    sn_node *n = c->n, *in[SN_REC_MOST];
+    sn_recurrence r = sn_recurrence_of(n);
+    if (r.gradient || r.second != r.delta || (r.delta && sn_gr_cotangent(c, 2))) {
+        through_scan(c, &r);
         return true;
     }
-    carry_back(&x);
-    carry_again(&x);
-    if (sn_gr_needs(c, SN_REC_G)) give_decay(&x);
-    sn_gr_give(c, SN_REC_Q, x.dq);
-    sn_gr_give(c, SN_REC_K, x.dk);
-    sn_gr_give(c, SN_REC_V, x.dv);
-    sn_gr_give(c, SN_REC_START, x.dstart);
-    if (x.da) sn_gr_give(c, SN_REC_A, x.da);
-    if (x.db) sn_gr_give(c, SN_REC_B, x.db);
+    sn_node *dy = sn_gr_cotangent(c, 0), *dend = sn_gr_cotangent(c, 1), *u = NULL;
+    int at = n->n_in;
+    memcpy((void *)in, n->in, sizeof *in * n->n_in);
+    if (r.delta) u = sn_b_result(n, 2);
+    if (r.same) in[SN_REC_V] = OP2(add, in[SN_REC_V], u);
+    in[at++] = dy ? dy : sn_gr_fill(in[SN_REC_V], 0);
+    if (u && !r.same) in[at++] = u;
+    in[at++] = dend ? dend : sn_gr_fill(in[SN_REC_START], 0);
+    r.gradient = true;
+    sn_node *all =
+        sn_node_new(n->m, SN_OP_recurrence, at, in,
+                    SN_ATTRS(SN_INT(reads, r.reads), SN_INT(delta, sn_attr_int(n, SN_A_delta, 0)),
+                             SN_INT(gradient, 1), SN_INT(reverse, r.reverse)));
+    sn_gr_give(c, SN_REC_V, sn_b_result(all, SN_REC_DV));
+    sn_gr_give(c, SN_REC_START, sn_b_result(all, SN_REC_DSTART));
+    sn_gr_give(c, SN_REC_Q, sn_b_result(all, SN_REC_DQ));
+    sn_gr_give(c, SN_REC_K, sn_b_result(all, SN_REC_DK));
+    if (r.delta) sn_gr_give(c, SN_REC_A, sn_b_result(all, SN_REC_DA));
+    if (u && !r.same) sn_gr_give(c, SN_REC_B, sn_b_result(all, SN_REC_DA + 1));
+    sn_gr_give(c, SN_REC_G, sn_b_result(all, sn_recurrence_n_out(&r) - 1));
     return true;
 }

@@ -113,7 +113,7 @@ bool infer_scan(infer_ctx *c) {
 
 /* ---- recurrence ---- */
 
-/* Operand i is [T, .., size]; the decays also [T, .., 1]. */
+/* Operand i is [T, .., size]; the decays also [T, .., 1]; the cotangent of the carry is like that. */
 static bool recurrent_operand(infer_ctx *c, int i, sn_dim size) {
     const sn_node *x = c->in[i], *start = c->in[SN_REC_START];
     const int last = start->rank - 1;
@@ -128,31 +128,40 @@ static int64_t int_of(const infer_ctx *c, sn_attr_key key) {
 }
 
 bool infer_recurrence(infer_ctx *c) {
-    const int64_t delta = int_of(c, SN_A_delta), silent = int_of(c, SN_A_silent),
-                  turned = int_of(c, SN_A_transposed), grad = !!int_of(c, SN_A_decay_grad),
-                  factors = grad * turned, second = c->n_in - turned - factors > SN_REC_B,
-                  n_in = c->n_in - turned - factors - grad * second;
-    if (turned < silent + (grad && !silent) || turned > SN_REC_TURNED || (grad && delta))
-        return sn_infer_fail(c, "{transposed}, {silent} or {decay_grad} is wrong");
-    if (n_in != SN_REC_END && (n_in != SN_REC_B || delta))
-        return sn_infer_fail(c, "besides those of {transposed} and {decay_grad} it needs 5 or 7 "
-                                "operands, with {delta} 7");
+    const int64_t delta = int_of(c, SN_A_delta);
+    sn_recurrence r = {.reads = (sn_reads)int_of(c, SN_A_reads),
+                       .delta = delta,
+                       .same = delta == SN_DELTA_OF_K,
+                       .gradient = int_of(c, SN_A_gradient)};
+    r.second = delta || (!r.gradient && c->n_in > SN_REC_B);
+    const int n_in = sn_recurrence_n_in(&r), n_out = sn_recurrence_n_out(&r);
+    if (c->n_in != n_in)
+        return sn_infer_fail(c, "it needs %d operands%s", n_in,
+                             r.gradient || delta ? "" : ", or 7 with a second pair");
     const sn_node *start = c->in[SN_REC_START];
-    const bool same = delta != SN_DELTA_OF_K || c->in[SN_REC_B] == c->in[SN_REC_K];
-    if (start->rank < 2 || !same)
-        return sn_infer_fail(c, same ? "no matrix is carried" : "b must be k");
+    const bool same = !r.same || c->in[SN_REC_B] == c->in[SN_REC_K];
+    if (start->rank < 2 || !same || r.reads > SN_READS_BEFORE)
+        return sn_infer_fail(c, !same             ? "b must be k"
+                                : start->rank < 2 ? "no matrix is carried"
+                                                  : "{reads} must be 0 or 1");
     sn_dim K = start->shape[start->rank - 2], V = start->shape[start->rank - 1];
-    const sn_dim size[SN_REC_END] = {0, K, K, V, K, K, delta ? K : V}; /* .., Q, K, V, G, B, A */
-    for (int i = 0; i < c->n_in; i++) {
+    for (int i = 0; i < n_in; i++) {
         if (c->in[i]->dtype != start->dtype || !sn_dtype_is_float((sn_dtype)start->dtype))
             return sn_infer_fail(c, "all operands must have one float type");
-        sn_dim more = i < n_in + turned ? V : K;
-        if (i != SN_REC_START && !recurrent_operand(c, i, i < n_in ? size[i] : more)) return false;
+        if (i == SN_REC_START) continue;
+        if (r.gradient && i == n_in - 1) {
+            if (c->in[i]->rank != start->rank ||
+                memcmp(c->in[i]->shape, start->shape, sizeof *start->shape * (size_t)start->rank))
+                return sn_infer_fail(c, "operand %d is not like the carry, operand 0", i);
+        } else if (!recurrent_operand(c, i, sn_recurrence_is_of_keys(&r, false, i) ? K : V)) {
+            return false;
+        }
     }
-    const int64_t n_out = 2 + !!delta + turned - silent;
-    for (int64_t i = 0; i < n_out + grad; i++) {
-        int of = i == 1 ? SN_REC_START : (i ? i > 1 + !!delta : silent) ? SN_REC_K : SN_REC_V;
-        if (i == n_out) of = SN_REC_G;
+    for (int i = 0; i < n_out; i++) {
+        int of = i == SN_REC_DSTART                      ? SN_REC_START
+                 : r.gradient && i == n_out - 1          ? SN_REC_G
+                 : sn_recurrence_is_of_keys(&r, true, i) ? SN_REC_K
+                                                         : SN_REC_V;
         sn_type *y = &c->all[c->n_all++];
         *y = (sn_type){.dtype = (sn_dtype)start->dtype, .rank = start->rank};
         memcpy(y->shape, c->in[of]->shape, sizeof *y->shape * (size_t)start->rank);

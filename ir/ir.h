@@ -458,10 +458,9 @@ int sn_scan_result(const sn_scan *s, int i);
 int sn_scan_tile(const sn_scan *s, int i, int k);
 
 /* ir/eval_recurrence.c — what a recurrence, or a fused_recurrence, computes. Operands by number; B and A
- * may be missing; those that read S transposed follow, then the factors of {decay_grad}. Those of a
- * fused_recurrence from Q on are results of its prologue, of at most SN_REC_SOURCES tensors. If it has an
- * epilogue, that makes its results, SN_REC_RESULTS at most, of those of the recurrence and of the same
- * tensors; y, if there is one, and the carry are passed on. */
+ * may be missing. Those of a fused_recurrence from Q on are results of its prologue, of at most
+ * SN_REC_SOURCES tensors. If it has an epilogue, that makes its results, SN_REC_RESULTS at most, of those
+ * of the recurrence and of the same tensors; the first result and the carry are passed on. */
 enum {
     SN_REC_START,
     SN_REC_Q,
@@ -474,40 +473,40 @@ enum {
 };
 /* Each element reads, adds and decays in this order; u = a S:
  *   AFTER   u; S' = e^g S + k^T v + b^T u; y
- *   BEFORE  y, u; S' = e^g S + k^T v + b^T u
- *   LATE    S += k^T v; y, u; S' = e^g S + b^T u
- * The first z = x S^T reads the S that y does, the second one the S that u does. */
+ *   BEFORE  y, u; S' = e^g S + k^T v + b^T u */
 enum { SN_DELTA_OF_K = 2 }; /* attribute delta: b is k */
-typedef enum sn_reads { SN_READS_AFTER, SN_READS_BEFORE, SN_READS_LATE } sn_reads;
+typedef enum sn_reads { SN_READS_AFTER, SN_READS_BEFORE } sn_reads;
+/* With {gradient}, dy, and u with `delta` if b is not k, follow the operands of the recurrence, then the
+ * cotangent of its last carry, which no prologue makes. If b is k, v is v + u. Results by number: */
+enum {
+    SN_REC_DV,
+    SN_REC_DSTART,
+    SN_REC_DQ,
+    SN_REC_DK, /* if b is k, of both */
+    SN_REC_DA  /* with `delta`; then that of b if it is not k; the last is that of g */
+};
 typedef struct sn_recurrence {
     int n_lead; /* axes between T and the vectors */
     sn_reads reads;
     bool second, delta; /* there are b and u; u is computed */
     bool same;          /* b is k: S' = e^g S + k^T (v + u) */
-    bool silent;        /* there is no y */
     bool reverse;
-    int turned;      /* operands x of which z = x S^T is computed */
-    bool decay_grad; /* the last result is the gradient of g */
+    bool gradient;
 } sn_recurrence;
-/* With {decay_grad}, z are the gradients dq and da of a recurrence with this S, and these factors follow.
- * The result is the gradient of g, without what S at the beginning adds for all elements:
- *     dg = -a da - (sum of q dq - k dk + a da - b db of the elements before), BEFORE: -q dq, too */
-typedef enum sn_rec_factor {
-    SN_REC_FACTOR_DK,
-    SN_REC_FACTOR_A,  /* with two x */
-    SN_REC_FACTOR_DB, /* with b */
-    SN_REC_FACTORS
-} sn_rec_factor;
-enum { SN_REC_TURNED = 2 /* at most */, SN_REC_SOURCES = 16, SN_REC_RESULTS = 8 };
-enum { SN_REC_MOST = SN_REC_END + SN_REC_TURNED + SN_REC_FACTORS };
+enum {
+    SN_REC_SOURCES = 16,
+    SN_REC_MADE = 5 /* by an epilogue */,
+    SN_REC_RESULTS = 7 + SN_REC_MADE
+};
+enum { SN_REC_MOST = SN_REC_END + 3 };
 sn_recurrence sn_recurrence_of(const sn_node *n);
-/* The number of the i-th x among the operands, and of its z among the results. */
-int sn_recurrence_turned(const sn_recurrence *r, int i);
-int sn_recurrence_turned_result(const sn_recurrence *r, int i);
-/* The number of a factor; -1: there is none. How many operands and results there are. */
-int sn_recurrence_factor(const sn_recurrence *r, sn_rec_factor f);
+/* How many operands there are, and results. */
 int sn_recurrence_n_in(const sn_recurrence *r);
 int sn_recurrence_n_out(const sn_recurrence *r);
+/* With {gradient}: the number of dy among the operands; u, if there is one, follows. */
+int sn_recurrence_dy(const sn_recurrence *r);
+/* The size of operand or result i along its last axis is that of k. */
+bool sn_recurrence_is_of_keys(const sn_recurrence *r, bool result, int i);
 
 /* ir/score_grad.c — a score region of attention and its derivative as one region: result 0 is the
  * score, 1 the cotangent of its argument 0; then for each read of a captured tensor in wrt, the

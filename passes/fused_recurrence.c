@@ -57,7 +57,7 @@ static int blocks_of(const finder *f, const sn_node *n) {
     int64_t V,
         columns = sn_kernel_of(n)->prologue.row_bytes / (int64_t)sn_dtype_size((sn_dtype)n->dtype);
     bool known = sn_dim_is_const(f->m, start->shape[start->rank - 1], &V);
-    return !known || sn_attr_int(n, SN_A_transposed, 0) ? 1 : (int)((V + columns - 1) / columns);
+    return !known || sn_attr_int(n, SN_A_gradient, 0) ? 1 : (int)((V + columns - 1) / columns);
 }
 
 static uint64_t *readers_of(const finder *f, const sn_node *n) {
@@ -70,6 +70,11 @@ static int number_of(const finder *f, const sn_node *recurrence) {
     return -1;
 }
 
+/* How many operands of a recurrence, from Q on, its prologue may make: not a gradient's last carry. */
+static int n_rows(const sn_node *n) {
+    return n->n_in - 1 - (int)sn_attr_int(n, SN_A_gradient, 0);
+}
+
 /* Users come after what they read. */
 static void find_readers(finder *f) {
     for (int i = 0; i < f->n_root; i++) f->stored[f->root[i]->id] = true;
@@ -79,7 +84,7 @@ static void find_readers(finder *f) {
         const bool passes = sn_moves(n) || (sn_is_row_work(n) && !f->stored[n->id]);
         for (int i = 0; i < n->n_in; i++) {
             const sn_node *x = n->in[i];
-            if (which >= 0 && i != SN_REC_START) {
+            if (which >= 0 && i != SN_REC_START && i <= n_rows(n)) {
                 readers_of(f, x)[which / BITS] |= 1ull << which % BITS;
                 continue;
             }
@@ -285,10 +290,10 @@ static sn_node *take_row(builder *b, sn_node *x, int left) {
 
 /* The recurrence n with its prologue; n: nothing belongs to it. */
 static sn_node *build(const finder *f, sn_node *n) {
-    const int n_row = n->n_in - 1, max_nodes = sn_kernel_of(n)->max_nodes;
+    const int n_row = n_rows(n), max_nodes = sn_kernel_of(n)->max_nodes;
     builder b = {.f = f};
     b.absorbed = sn_arena_alloc(n->m, sizeof *b.absorbed * (size_t)max_nodes);
-    sn_node *row[SN_REC_MOST], *in[1 + SN_REC_SOURCES] = {n->in[SN_REC_START]};
+    sn_node *row[SN_REC_MOST], *in[2 + SN_REC_SOURCES] = {n->in[SN_REC_START]};
     sn_attr attr[SN_ATTR_COUNT];
     sn_loc loc = sn_module_loc(n->m);
     sn_module_set_loc(n->m, n->loc);
@@ -298,10 +303,12 @@ static sn_node *build(const finder *f, sn_node *n) {
         return n;
     }
     memcpy(in + 1, b.source, sizeof *in * (size_t)b.n_source);
+    if (n_row < n->n_in - 1) in[1 + b.n_source] = n->in[n->n_in - 1];
     sn_region *rows = sn_region_extract(n->m, b.n_source, b.source, n_row, row);
     memcpy(attr, n->attr, sizeof *attr * n->n_attr);
     attr[n->n_attr] = SN_REG(prologue, rows);
-    sn_node *r = sn_node_new(n->m, SN_OP_fused_recurrence, 1 + b.n_source, in, n->n_attr + 1, attr);
+    sn_node *r = sn_node_new(n->m, SN_OP_fused_recurrence, b.n_source + n->n_in - n_row, in,
+                             n->n_attr + 1, attr);
     sn_module_set_loc(n->m, loc);
     for (int i = 0; i < b.n_node; i++) sn_lineage_add(b.absorbed[i], r);
     return r;

@@ -1,14 +1,14 @@
 /* recurrence_results.c: what is made of the rows of a recurrence's results, elementwise and with sums along
  * a row, becomes part of the kernel of the recurrence, as its epilogue:
- *     f(moved z, y) = moved epilogue(z, moved' y)      z, .. = recurrence(S, ..)
- * In gradients these are the gradients of gates and of norms. The results z that nobody else reads are not
- * stored. The views between z and f move behind f; their inverse brings y to the rows of z, where strides
+ *     f(moved z, y) = moved epilogue(z, moved' y)      .., z, .. = recurrence(S, ..)
+ * These are the gradients of gates and of norms. The results z that nobody else reads are not stored.
+ * The views between z and f move behind f; their inverse brings y to the rows of z, where strides
  * express that.
  *
- * Rows are those of z = x S^T and of the gradient of decays, in which a kernel has the whole row of an
- * element. A value that is made of results must be in memory for another reason than elementwise work on
- * it, so that no store is added. What does not depend on results is read from memory, or computed again if
- * nothing else needs it there.
+ * Rows are those of K elements in a gradient, in which a kernel has the whole row of an element. A value
+ * that is made of results must be in memory for another reason than elementwise work on it, so that no
+ * store is added. What does not depend on results is read from memory, or computed again if nothing else
+ * needs it there.
  *
  * Requires that prologues are known. Keeps values. Terminates: each recurrence is looked at once, and
  * every turn excludes a value. */
@@ -217,21 +217,22 @@ static sn_node *make(maker *k, sn_node *n) {
     return y;
 }
 
-/* Whether result i of r has the rows of keys. */
-static bool is_of_keys(const sn_recurrence *r, int i) {
-    return i != 1 && (i > 1 + r->delta || (r->silent && !i));
+/* How many of r's operands are rows, from number 1 on; the last one of a gradient is a carry. */
+static int n_rows(const maker *k) {
+    return k->r->n_in - 2;
 }
 
 static void make_all(maker *k) {
     const sn_recurrence r = sn_recurrence_of(k->r);
     memset(k->made, 0, sizeof *k->made * k->n_id);
     k->n_source = k->n_node = k->n_sum = 0;
-    for (int i = 1; i < k->r->n_in; i++) add_source(k, k->r->in[i]);
+    for (int i = 1; i <= n_rows(k); i++) add_source(k, k->r->in[i]);
     for (int i = 0; i < k->order.n; i++) {
         sn_node *n = k->order.node[i];
         if (!k->after[n->id] || n == k->r) continue;
         if (is_result_of(n, k->r)) {
-            if (is_of_keys(&r, (int)sn_attr_int(n, SN_A_index, 0))) k->made[n->id] = n;
+            if (sn_recurrence_is_of_keys(&r, true, (int)sn_attr_int(n, SN_A_index, 0)))
+                k->made[n->id] = n;
         } else if (sn_moves(n)) {
             k->made[n->id] = k->made[n->in[0]->id];
         } else if (sn_is_row_work(n) && !k->excluded[n->id]) {
@@ -248,12 +249,10 @@ typedef struct results {
     sn_node *node[SN_REC_RESULTS];
 } results;
 
-static bool add_result(results *all, sn_node *n) {
+static void add_result(results *all, sn_node *n) {
     for (int i = 0; i < all->n; i++)
-        if (all->node[i] == n) return true;
-    if (all->n == SN_REC_RESULTS - 1) return false; /* and the carry */
+        if (all->node[i] == n) return;
     all->node[all->n++] = n;
-    return true;
 }
 
 /* Whether n is part of the kernel, or a view of what is. */
@@ -263,17 +262,17 @@ static bool is_inside(const maker *k, const sn_node *n) {
 
 /* Value x is read outside. False: the kernel shall not compute it. */
 static bool give_result(maker *k, results *all, sn_node *x) {
-    const sn_recurrence r = sn_recurrence_of(k->r);
     x = sn_below_moves(x);
     if (is_result_of(x, k->r)) {
-        const int i = (int)sn_attr_int(x, SN_A_index, 0);
-        return i == 1 || (!i && !r.silent) || add_result(all, x);
+        if (sn_attr_int(x, SN_A_index, 0) > SN_REC_DSTART) add_result(all, x);
+        return true;
     }
-    if (x->dtype == k->r->dtype && (k->stored[x->id] || width(k->made[x->id]) == 1)) {
+    const bool may = k->stored[x->id] || width(k->made[x->id]) == 1;
+    if (x->dtype == k->r->dtype && may && all->made < SN_REC_MADE) {
         const int before = all->n;
-        bool fits = add_result(all, x);
+        add_result(all, x);
         all->made += all->n > before;
-        if (fits) return true;
+        return true;
     }
     k->excluded[x->id] = true;
     return false;
@@ -281,21 +280,15 @@ static bool give_result(maker *k, results *all, sn_node *x) {
 
 /* The results that are read outside. False: something has been excluded. */
 static bool find_results(maker *k, results *all) {
-    const sn_recurrence r = sn_recurrence_of(k->r);
     *all = (results){.n = 0};
-    if (!r.silent) add_result(all, sn_b_result(k->r, 0));
+    add_result(all, sn_b_result(k->r, SN_REC_DV));
     for (int i = 0; i < k->n_root; i++)
         if (k->after[k->root[i]->id] && is_inside(k, k->root[i]) &&
             !give_result(k, all, k->root[i]))
             return false;
     for (int at = 0; at < k->order.n; at++) {
         const sn_node *n = k->order.node[at];
-        if (is_inside(k, n) || (is_result_of(n, k->r) && sn_attr_int(n, SN_A_index, 0) != 2))
-            continue;
-        if (is_result_of(n, k->r)) { /* u */
-            if (!add_result(all, k->order.node[at])) return false;
-            continue;
-        }
+        if (is_inside(k, n) || is_result_of(n, k->r)) continue;
         for (int i = 0; i < n->n_in; i++)
             if (k->made[n->in[i]->id] && !give_result(k, all, n->in[i])) return false;
     }
@@ -306,7 +299,7 @@ static bool find_results(maker *k, results *all) {
 
 static const sn_region *prologue_of(maker *k) {
     const sn_region *r = sn_attr_region(k->r, SN_A_prologue);
-    const int n_row = r ? r->n_out : k->r->n_in - 1;
+    const int n_row = r ? r->n_out : n_rows(k);
     sn_node *row[SN_REC_MOST];
     memcpy(row, k->r->in + 1, sizeof *row * (size_t)(r ? 0 : n_row));
     if (r) sn_region_inline(r, k->r->in + 1, row);
@@ -329,7 +322,7 @@ static const sn_region *epilogue_of(maker *k, const results *all) {
 
 static sn_node *new_recurrence(maker *k, const results *all) {
     const sn_node *r = k->r;
-    sn_node *in[1 + SN_REC_SOURCES] = {r->in[0]};
+    sn_node *in[2 + SN_REC_SOURCES] = {r->in[0]};
     sn_attr attr[SN_ATTR_COUNT];
     int n_attr = 0;
     for (int i = 0; i < r->n_attr; i++)
@@ -337,7 +330,8 @@ static sn_node *new_recurrence(maker *k, const results *all) {
     attr[n_attr++] = SN_REG(prologue, prologue_of(k));
     attr[n_attr++] = SN_REG(epilogue, epilogue_of(k, all));
     memcpy(in + 1, k->source, sizeof *in * (size_t)k->n_source);
-    return sn_node_new(k->m, SN_OP_fused_recurrence, 1 + k->n_source, in, n_attr, attr);
+    in[1 + k->n_source] = r->in[r->n_in - 1];
+    return sn_node_new(k->m, SN_OP_fused_recurrence, 2 + k->n_source, in, n_attr, attr);
 }
 
 /* Replaces the values that `all` are by results of y, and the carry. */
@@ -402,14 +396,14 @@ static sn_node *fuse_results(maker *k) {
     return y;
 }
 
-/* The last recurrence that reads its carry both ways, as gradients do, and has not been looked at. */
+/* The last gradient of a recurrence that has not been looked at. */
 static sn_node *last_recurrence(const maker *k, int n_seen, sn_node *const *seen) {
     sn_order order = sn_topo(k->m, k->n_root, k->root);
     for (int at = order.n; at-- > 0;) {
         sn_node *n = order.node[at];
         bool is_new = n->op == SN_OP_recurrence || n->op == SN_OP_fused_recurrence;
         is_new &= !sn_attr_get(n, SN_A_epilogue); /* rebuilt since, or of another entry */
-        if (!is_new || !sn_attr_int(n, SN_A_transposed, 0)) continue;
+        if (!is_new || !sn_attr_int(n, SN_A_gradient, 0)) continue;
         for (int i = 0; i < n_seen; i++) is_new &= seen[i] != n;
         if (is_new) return n;
     }

@@ -14,14 +14,50 @@ enum {
     REC_VECTORS = 4,
     REC_ROWS_AT_ONCE = 4,
     REC_PARTS = 2,
-    REC_VIEWS = 1 + SN_REC_SOURCES + SN_REC_RESULTS
+    REC_LOADS = 10,
+    REC_TURNED = 2,
+    REC_VIEWS = 2 + SN_REC_SOURCES + SN_REC_RESULTS
 };
+
+/* What a tile's offset is from: one for all, one for each unit of a group, one for each chunk of a block;
+ * a carry of a gradient, the one before a chunk or the one after it. */
+typedef enum rec_home {
+    REC_SHARED,
+    REC_OF_UNIT,
+    REC_OF_CHUNK,
+    REC_BEFORE,
+    REC_AFTER,
+    REC_HOMES
+} rec_home;
 
 /* A tile in scratch: rows of `ld` elements of the compute type. */
 typedef struct rec_tile {
     int64_t at, ld; /* offset in elements */
-    bool of_unit;   /* each unit of a group has one: the offset is from `unit` */
+    rec_home home;
 } rec_tile;
+
+/* The scratch of a kernel. */
+typedef struct rec_space {
+    int64_t used[REC_HOMES];  /* elements */
+    em_val base[REC_HOMES];   /* the current one of each */
+    em_val units, unit_bytes; /* the first unit's; how far the next one is */
+} rec_space;
+
+/* A vector of each element: an operand, and rows of a tile from `row` on. */
+typedef struct rec_operand {
+    int operand, how;
+    rec_tile tile;
+    int row;
+    int64_t col;
+    bool exp; /* e^x is stored, 1 for an element that does not exist */
+} rec_operand;
+
+/* Where the rows of a result are. */
+typedef struct rec_rows {
+    rec_tile tile;
+    int row;
+    bool flipped; /* the last element first */
+} rec_rows;
 
 /* How a row in memory is read: whole; the columns of a unit's block of V. */
 enum { REC_WHOLE = 1, REC_COLUMNS = 2 };
@@ -29,61 +65,77 @@ enum { REC_WHOLE = 1, REC_COLUMNS = 2 };
 /* What an element's decays belong to. */
 typedef enum rec_decays { REC_ONE, REC_ROWS } rec_decays;
 
-/* What the kernel's step determines. Pair 0 is k and v, pair 1 b and u; the rows of pair 1 come first
- * in `key` and `right`, so that u is a product with the rows after it. If b is k there is one pair: k
- * and v + u. */
+/* When y reads the carry: sn_reads, or after k^T v has been added, before the decay. */
+typedef enum rec_order { REC_READS_AFTER, REC_READS_BEFORE, REC_READS_LATE } rec_order;
+
+/* A recurrence in chunks. Pair 0 is k and v, pair 1 b and u; the rows of pair 1 come first in `key` and
+ * `right`, so that u is a product with the rows after it. If b is k there is one pair: k and v + u. A
+ * gradient has two: one of S, whose u are known, and one of its cotangent. */
 typedef struct rec_plan {
     const sn_kernel *k;
-    sn_recurrence r;
+    sn_recurrence r; /* of the node, or the one of S or its cotangent */
+    rec_order order;
+    bool silent; /* there is no y */
     const sn_region
         *prologue; /* makes operands from Q on of the others; NULL: they are in memory */
     const sn_region
         *epilogue; /* makes results of those of the recurrence; NULL: they are the same */
-    int8_t result[SN_REC_RESULTS]; /* by result of the recurrence: that of the step; -1: none */
-    uint8_t reads[REC_VIEWS];      /* by operand in memory: how */
+    int n_out;     /* results of the recurrence */
+    int8_t result[SN_REC_RESULTS];   /* by result of the recurrence: that of the step; -1: none */
+    rec_rows stored[SN_REC_RESULTS]; /* the same: where its rows are */
+    bool of_keys[SN_REC_RESULTS];    /* by result of the step: its rows have K elements */
+    uint8_t reads[REC_VIEWS];        /* by operand in memory: how */
+    rec_operand load[REC_LOADS];
+    int n_load;
     rec_decays decays;
     bool stores_u; /* somebody reads u */
-    bool weighs;   /* there are y or u, which read keys; else only z */
     bool direct;   /* rows of y go from registers to memory */
     sn_dtype t;
     int lanes;
-    int align;         /* columns of tiles are a multiple of it */
-    int64_t K, V;      /* of the carry */
-    int64_t inner;     /* K in whole vectors */
-    int64_t cols;      /* columns of a block of V, in whole vectors */
-    int64_t n_block;   /* blocks of V, which are independent */
-    int pairs, first;  /* pairs of vectors of an element; REC_CHUNK times that */
-    rec_tile left;     /* [CHUNK][first + inner]: weights of each row of `right` in y; q */
-    rec_tile left_u;   /* the same in u; a */
-    rec_tile right;    /* [first + inner][cols]: u, v, the carry */
-    rec_tile key;      /* [first][inner]: b, k */
-    rec_tile decay;    /* [CHUNK][inner]; REC_ONE: [1][CHUNK] */
-    rec_tile total;    /* [1][inner or 1]: product of the decays so far */
-    rec_tile sums;     /* REC_ROWS: [2 CHUNK CHUNK][lanes]: weights before their lanes are summed */
-    rec_tile factors;  /* REC_ONE: [2 + PAIRS][CHUNK]: of the rows of q, a and each pair's key */
-    rec_tile out;      /* [CHUNK][cols]: y */
-    rec_tile out_u;    /* [CHUNK][cols], if b is k; else the first rows of `right` */
-    int n_turned;      /* z that somebody reads */
-    rec_tile x;        /* [n_turned CHUNK][cols] */
-    rec_tile turned_x; /* its transpose */
-    rec_tile read;     /* [first + inner][n_turned CHUNK]: right x^T */
-    rec_tile z;        /* [n_turned CHUNK][inner] */
-    rec_tile kept;     /* [first][inner]: keys as they were, if p->weighs; else it is `key` */
-    bool grads;        /* somebody reads the gradient of decays */
-    rec_tile query;    /* its operands: [CHUNK][inner] */
-    rec_tile factor;   /* [FACTORS CHUNK][inner]: those that exist */
-    rec_tile paths;    /* [1][inner]: its sum of the elements before */
-    rec_tile grad;     /* [CHUNK][inner], the first column with REC_ONE */
-    rec_tile made;     /* [RESULTS][inner]: results of the epilogue for an element */
-    int64_t elements;  /* of scratch, without what each unit has */
-    int64_t each;      /* elements that each unit has */
-    int64_t group;     /* units that a thread computes in turns, block by block */
-    em_val unit;       /* where the tiles of the current unit begin */
+    int align;            /* columns of tiles are a multiple of it */
+    int64_t K, V;         /* of the carry */
+    int64_t inner;        /* K in whole vectors */
+    int64_t cols;         /* columns of a block of V, in whole vectors */
+    int64_t n_block;      /* blocks of V, which are independent */
+    int pairs, first;     /* pairs of vectors of an element; REC_CHUNK times that */
+    rec_tile left;        /* [CHUNK][first + inner]: weights of each row of `right` in y; q */
+    rec_tile left_u;      /* the same in u; a */
+    rec_tile right;       /* [first + inner][cols]: u, v, the carry */
+    rec_tile carry, next; /* [inner][cols]: the carry before and after a chunk */
+    rec_tile key;         /* [first][inner]: b, k */
+    rec_tile decay;       /* [CHUNK][inner]; REC_ONE: [1][CHUNK] */
+    bool flipped;         /* decays are those of the other recurrence, the last element first */
+    rec_tile total;       /* [1][inner or 1]: product of the decays so far */
+    rec_tile sums;    /* REC_ROWS: [2 CHUNK CHUNK][lanes]: weights before their lanes are summed */
+    rec_tile factors; /* REC_ONE: [2 + PAIRS][CHUNK]: of the rows of q, a and each pair's key */
+    rec_tile out;     /* [CHUNK][cols]: y */
+    rec_tile out_u;   /* [CHUNK][cols], if b is k; else the first rows of `right` */
+    int n_turned;     /* z that read S transposed */
+    rec_rows x[REC_TURNED];   /* [CHUNK][cols] each */
+    rec_tile turned_x;        /* its transpose */
+    rec_tile read;            /* [first + inner][n_turned CHUNK]: right x^T */
+    rec_tile z;               /* [n_turned CHUNK][inner] */
+    rec_rows kept[REC_PAIRS]; /* [CHUNK][inner] each: keys as they were, with n_turned */
+    rec_tile made;            /* [RESULTS][inner]: results of the epilogue for an element */
+    int64_t group;            /* units that a thread computes in turns, block by block */
+    bool last_first;          /* blocks are computed from the last to the first */
+    rec_space *space;
 } rec_plan;
 
 /* A dim that the kernel requires to be a number. */
 int64_t rec_constant(const sn_kernel *k, sn_dim d);
-void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t);
+/* Of a step: what does not depend on which recurrence it is. */
+void rec_plan_begin(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_target *t);
+/* The tiles that every recurrence has but those of carries and decays, with `right` at `home`. p->r,
+ * `silent` and n_turned are known. */
+void rec_plan_tiles(rec_plan *p, rec_home home);
+rec_tile rec_place_decay(const rec_plan *p, rec_home home);
+void rec_plan_forward(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_target *t);
+/* What the loads read of memory. */
+void rec_find_reads(rec_plan *p);
+int64_t rec_group_of(const rec_plan *p, const sn_target *t);
+rec_tile rec_place(const rec_plan *p, rec_home home, int64_t rows, int64_t ld);
+void rec_add_load(rec_plan *p, int operand, int how, rec_tile tile, int row, int64_t col);
 
 /* Where pair i begins in `key`, `right` and the columns of `left`. */
 static inline int rec_first_of(const rec_plan *p, int pair) {
@@ -129,8 +181,6 @@ int rec_n_views(const rec_plan *p);
 const sn_view *rec_view(const rec_plan *p, int i);
 int64_t rec_row_size(const rec_plan *p, int i);
 bool rec_is_carry(const rec_plan *p, int i);
-/* Of z, or of the epilogue: K wide. */
-bool rec_is_turned_result(const rec_plan *p, int i);
 /* V wide; a unit has a block of columns. */
 bool rec_is_of_columns(const rec_plan *p, int i);
 /* The stride of a view along an axis; 0 if that has one element. */
@@ -157,10 +207,10 @@ void rec_store_result(em *e, const rec_plan *p, const rec_unit *u, int i, rec_ti
 /* The position of the chunk's element i, and whether it exists. */
 em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists);
 /* Unit number i of the group that begins with item `first`; what comes after unit i of n. */
-void rec_begin_unit(em *e, rec_plan *p, rec_unit *u, em_val first, em_val i);
+void rec_begin_unit(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i);
 void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n);
-/* The carry between memory and its tile. */
-void rec_load_carry(em *e, const rec_plan *p, const rec_unit *u);
+/* The carry between memory and a tile; i: the operand in memory. */
+void rec_load_carry(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile);
 void rec_store_carry(em *e, const rec_plan *p, const rec_unit *u);
 /* The vectors of the chunk's elements, in rows of the tiles; those after the last one are zeros, which
  * change nothing. */
@@ -211,7 +261,9 @@ typedef struct rec_share {
     int n, log_lines;
 } rec_share;
 
-void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *f);
+/* Multiply-adds of a chunk's products, in which lines are brought. */
+int64_t rec_work(const rec_plan *p);
+void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, int64_t work, rec_prefetch *f);
 /* Before a loop of that many multiply-adds. */
 rec_share rec_prefetch_part(rec_prefetch *f, int64_t work);
 /* The same for a loop that is run twice, of that much work in all; second: i1. */
@@ -226,20 +278,28 @@ void rec_emit_u(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead
                 int n);
 void rec_emit_y(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
                 int n);
+/* Columns of p->carry to p->next. */
+void rec_emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, int n);
 
 /* ---- turned.c: z = x S^T ---- */
 
-/* Keeps the keys for z, before rec_emit_weights changes them. */
-void rec_keep_keys(em *e, const rec_plan *p);
-/* z from the carry as it is at the chunk's beginning. If !p->weighs also the decays of keys, and `total`. */
-void rec_emit_turned(em *e, const rec_plan *p, rec_prefetch *ahead);
+/* e^g of element t, a vector of columns from `col` on. */
+em_val rec_decay(em *e, const rec_plan *p, int t, em_val col);
+/* REC_ONE: of all elements. */
+em_val rec_all_decays(em *e, const rec_plan *p);
+/* Row t of such rows, a vector of columns from `col` on. */
+em_val rec_row(em *e, const rec_plan *p, rec_rows rows, int t, em_val col);
+/* Whether the i-th z reads the carry after the element. */
+bool rec_reads_after(const rec_plan *p, int i);
+/* The products of x with the rows of `right`; what z has of the carry at the chunk's beginning. */
+void rec_emit_read(em *e, const rec_plan *p, rec_prefetch *ahead);
+/* What z has of the chunk's keys. */
+void rec_emit_keys(em *e, const rec_plan *p);
 
-/* ---- decay_grad.c ---- */
+/* ---- gradient.c ---- */
 
-/* Products of keys and their gradients, before rec_emit_turned changes keys; the gradient of decays after
- * it. */
-void rec_emit_written(em *e, const rec_plan *p);
-void rec_emit_decay_grad(em *e, const rec_plan *p);
+sn_dim rec_gradient_scratch(const sn_kernel *k, const sn_target *t);
+void rec_emit_gradient(em *e, const sn_kernel *k);
 
 /* ---- steps.c ---- */
 

@@ -7,13 +7,13 @@ enum { MAX_GROUP = 16 };
 /* ---- what an element sees ---- */
 
 int rec_seen(const rec_plan *p, int pair, int t) {
-    if (p->r.silent) return 0;
-    bool own = p->r.reads == SN_READS_AFTER || (p->r.reads == SN_READS_LATE && pair == 0);
+    if (p->silent) return 0;
+    bool own = p->order == REC_READS_AFTER || (p->order == REC_READS_LATE && pair == 0);
     return t + own;
 }
 
 int rec_seen_by_u(const rec_plan *p, int pair, int t) {
-    return t + (p->r.reads == SN_READS_LATE && pair == 0);
+    return t + (p->order == REC_READS_LATE && pair == 0);
 }
 
 int rec_decayed(const rec_plan *p, int pair, int t) {
@@ -22,79 +22,75 @@ int rec_decayed(const rec_plan *p, int pair, int t) {
 
 /* ---- operands ---- */
 
-static int n_operands(const rec_plan *p) {
-    return p->prologue ? 1 + p->prologue->n_out : p->k->step->n_in;
-}
-
 static const sn_node *operand_of(const rec_plan *p, int i) {
     return p->prologue && i ? p->prologue->out[i - 1] : p->k->step->node->in[i];
 }
 
+void rec_add_load(rec_plan *p, int operand, int how, rec_tile tile, int row, int64_t col) {
+    p->load[p->n_load++] = (rec_operand){operand, how, tile, row, col, operand == SN_REC_G};
+}
+
 /* How the chunk's element uses operand i; 0: not at all. */
-static int use_of(const rec_plan *p, int i) {
-    if (i == SN_REC_START || (i == SN_REC_Q && p->r.silent && !p->grads)) return 0;
-    if (i == SN_REC_B && p->r.second && p->pairs == 1) return 0;
-    if (i >= sn_recurrence_turned(&p->r, p->r.turned)) return p->grads ? REC_WHOLE : 0;
-    if (i >= sn_recurrence_turned(&p->r, p->n_turned)) return 0;
-    bool columns =
-        i == SN_REC_V || i >= sn_recurrence_turned(&p->r, 0) || (i == SN_REC_A && !p->r.delta);
-    return columns ? REC_COLUMNS : REC_WHOLE;
+static uint8_t use_of(const rec_plan *p, int i) {
+    int how = i == SN_REC_G ? REC_WHOLE : 0;
+    for (int k = 0; k < p->n_load; k++)
+        if (p->load[k].operand == i) how |= p->load[k].how;
+    return (uint8_t)how;
 }
 
 /* Operands that the epilogue reads. */
 static void find_late_reads(rec_plan *p) {
-    const int first = sn_recurrence_n_out(&p->r);
     if (!p->epilogue) return;
     sn_order order = sn_region_topo(p->k->m, p->epilogue);
     for (int at = 0; at < order.n; at++) {
         const sn_node *n = order.node[at];
         int64_t i = n->op == SN_OP_arg ? sn_attr_int(n, SN_A_index, 0) : 0;
-        if (i >= first) p->reads[1 + i - first] |= REC_WHOLE;
+        if (i >= p->n_out) p->reads[1 + i - p->n_out] |= REC_WHOLE;
     }
 }
 
-/* p->reads. */
-static void find_reads(rec_plan *p) {
+void rec_find_reads(rec_plan *p) {
     sn_order order = {0};
-    if (!p->prologue)
-        for (int i = 0; i < n_operands(p); i++) p->reads[i] = (uint8_t)use_of(p, i);
-    if (!p->prologue) return;
+    if (!p->prologue) {
+        for (int i = 1; i < p->k->step->n_in; i++) p->reads[i] = use_of(p, i);
+        return;
+    }
     order = sn_region_topo(p->k->m, p->prologue);
     uint8_t *use = sn_arena_alloc(p->k->m, (size_t)order.n);
     for (int at = order.n; at-- > 0;) {
         const sn_node *n = order.node[at];
         for (int i = 0; i < p->prologue->n_out; i++)
-            if (p->prologue->out[i] == n) use[at] |= (uint8_t)use_of(p, 1 + i);
+            if (p->prologue->out[i] == n) use[at] |= use_of(p, 1 + i);
         if (n->op == SN_OP_arg) p->reads[1 + sn_attr_int(n, SN_A_index, 0)] = use[at];
         for (int i = 0; i < n->n_in; i++)
             for (int b = 0; b < at; b++)
                 if (order.node[b] == n->in[i])
                     use[b] |= n->op == SN_OP_reduce_sum && use[at] ? REC_WHOLE : use[at];
     }
+    find_late_reads(p);
 }
 
 /* ---- plan ---- */
 
-static rec_tile place_in(const rec_plan *p, int64_t *elements, int64_t rows, int64_t ld) {
-    rec_tile t = {*elements, ld, elements == &p->each};
-    *elements += SN_ROUND_UP(rows * ld, 64 / (int64_t)sn_dtype_size(p->t));
+rec_tile rec_place(const rec_plan *p, rec_home home, int64_t rows, int64_t ld) {
+    rec_tile t = {p->space->used[home], ld, home};
+    p->space->used[home] += SN_ROUND_UP(rows * ld, 64 / (int64_t)sn_dtype_size(p->t));
     return t;
 }
 
-static rec_tile place(rec_plan *p, int64_t rows, int64_t ld) {
-    return place_in(p, &p->elements, rows, ld);
+static rec_tile place(const rec_plan *p, int64_t rows, int64_t ld) {
+    return rec_place(p, REC_SHARED, rows, ld);
 }
 
 /* Blocks of whole vectors, without strides or rounding. */
 static bool stores_directly(const rec_plan *p) {
     const sn_view *y = &p->k->step->out[0];
-    return !p->r.silent && p->n_block * p->cols == p->V && y->stride[y->rank - 1] == 1 &&
-           y->dtype == p->t;
+    return p->n_block * p->cols == p->V && y->stride[y->rank - 1] == 1 && y->dtype == p->t;
 }
 
 /* The carries of a group take half of L2. */
-static int64_t group_of(const rec_plan *p, const sn_target *t) {
-    int64_t n = t->caches.l2 / 2 / (p->each * (int64_t)sn_dtype_size(p->t));
+int64_t rec_group_of(const rec_plan *p, const sn_target *t) {
+    int64_t n = t->caches.l2 / 2 / (p->space->used[REC_OF_UNIT] * (int64_t)sn_dtype_size(p->t));
     return n < 1 ? 1 : n > MAX_GROUP ? MAX_GROUP : n;
 }
 
@@ -109,95 +105,89 @@ static rec_decays decays_of(const rec_plan *p) {
     return rec_constant(p->k, g->shape[g->rank - 1]) == 1 ? REC_ONE : REC_ROWS;
 }
 
-static void place_decays(rec_plan *p) {
-    if (p->decays == REC_ONE) {
-        p->decay = place(p, 1, REC_CHUNK);
-        p->total = place(p, 1, 1);
-        p->factors = place(p, 2 + REC_PAIRS, REC_CHUNK);
-        return;
-    }
-    p->decay = place(p, REC_CHUNK, p->inner);
-    p->total = place(p, 1, p->inner);
-    if (p->weighs) p->sums = place(p, (int64_t)2 * REC_CHUNK * REC_CHUNK, p->lanes);
-}
-
-static void place_turned(rec_plan *p) {
-    const int64_t n = p->n_turned;
-    if (!n) return;
-    p->x = place(p, n * REC_CHUNK, p->cols);
-    p->turned_x = place(p, p->cols, n * REC_CHUNK);
-    p->read = place(p, p->first + p->inner, n * REC_CHUNK);
-    p->z = place(p, n * REC_CHUNK, p->inner);
-    if (p->inner <= p->cols) p->z.at = p->x.at; /* x has been turned; z's place keeps tiles apart */
-    p->kept = p->weighs ? place(p, p->first, p->inner) : p->key;
-}
-
-/* Which results of the recurrence are in memory. */
+/* Which results of the recurrence are in memory, and what their rows are. */
 static void find_results(rec_plan *p) {
     const sn_region *r = p->epilogue;
-    for (int i = 0; i < sn_recurrence_n_out(&p->r); i++) {
-        p->result[i] = (int8_t)(r || i >= p->k->step->n_out ? -1 : i);
-        for (int o = 0; r && o < p->k->step->n_out; o++)
-            if (r->out[o] == r->arg[i]) p->result[i] = (int8_t)o;
+    const int n = p->k->step->n_out;
+    for (int o = 0; o < n; o++) p->of_keys[o] = r || sn_recurrence_is_of_keys(&p->r, true, o);
+    for (int i = 0; i < p->n_out; i++) {
+        p->result[i] = (int8_t)(r || i >= n ? -1 : i);
+        for (int o = 0; r && o < n; o++) {
+            if (r->out[o] != r->arg[i]) continue;
+            p->result[i] = (int8_t)o;
+            p->of_keys[o] = sn_recurrence_is_of_keys(&p->r, true, i);
+        }
     }
 }
 
-static void place_grads(rec_plan *p) {
-    if (!p->grads) return;
-    p->query = place(p, REC_CHUNK, p->inner);
-    p->factor = place(p, (int64_t)SN_REC_FACTORS * REC_CHUNK, p->inner);
-    p->paths = place_in(p, &p->each, 1, p->inner);
-    p->grad = p->query; /* each row is read before */
-}
-
-/* How many of the z are stored. */
-static int turned_of(const rec_plan *p) {
-    int n = p->r.turned;
-    if (p->epilogue) return n;
-    while (n && sn_recurrence_turned_result(&p->r, n - 1) >= p->k->step->n_out) n--;
-    return n;
-}
-
-void rec_plan_make(rec_plan *p, const sn_kernel *k, const sn_target *t) {
+void rec_plan_begin(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_target *t) {
     const sn_view *start = &k->step->in[SN_REC_START];
     *p = (rec_plan){.k = k,
                     .r = sn_recurrence_of(k->step->node),
                     .prologue = sn_attr_region(k->step->node, SN_A_prologue),
                     .epilogue = sn_attr_region(k->step->node, SN_A_epilogue),
                     .t = k->compute,
-                    .lanes = sn_target_lanes(t, k->compute)};
+                    .lanes = sn_target_lanes(t, k->compute),
+                    .space = space};
     p->K = rec_constant(k, start->shape[start->rank - 2]);
     p->V = rec_constant(k, start->shape[start->rank - 1]);
+    p->order = p->r.reads == SN_READS_AFTER ? REC_READS_AFTER : REC_READS_BEFORE;
+    p->n_out = sn_recurrence_n_out(&p->r);
     find_results(p);
-    p->stores_u = p->r.delta && p->result[2] >= 0;
-    p->weighs = !p->r.silent || p->r.delta;
-    p->n_turned = turned_of(p);
-    p->grads = p->r.decay_grad && (p->epilogue || k->step->n_out == sn_recurrence_n_out(&p->r));
-    int most_rows = p->n_turned ? REC_CHUNK : REC_ROWS_AT_ONCE;
+    const int most_rows = p->r.gradient ? REC_CHUNK : REC_ROWS_AT_ONCE;
+    const int64_t most = k->traits->prologue.row_bytes / (int64_t)sn_dtype_size(p->t);
     p->align = p->lanes < most_rows ? most_rows : p->lanes;
-    int64_t most = k->traits->prologue.row_bytes / (int64_t)sn_dtype_size(p->t);
     p->n_block =
-        p->V > most && !p->n_turned ? (p->V + most - 1) / most : 1; /* z is of all columns */
+        p->V > most && !p->r.gradient ? (p->V + most - 1) / most : 1; /* z is of all columns */
     p->cols = SN_ROUND_UP((p->V + p->n_block - 1) / p->n_block, p->align);
     p->inner = SN_ROUND_UP(p->K, p->align);
-    p->direct = stores_directly(p);
     p->decays = decays_of(p);
+}
+
+rec_tile rec_place_decay(const rec_plan *p, rec_home home) {
+    return p->decays == REC_ONE ? rec_place(p, home, 1, REC_CHUNK)
+                                : rec_place(p, home, REC_CHUNK, p->inner);
+}
+
+void rec_plan_tiles(rec_plan *p, rec_home home) {
     p->pairs = p->r.second && !p->r.same ? 2 : 1;
     p->first = p->pairs * REC_CHUNK;
-    int64_t left = p->first + p->inner;
-    if (!p->r.silent) p->left = place(p, REC_CHUNK, left);
+    const int64_t left = p->first + p->inner, n = (int64_t)p->n_turned * REC_CHUNK;
+    const bool one = p->decays == REC_ONE, weighs = !p->silent || p->r.delta;
+    if (!p->silent) p->left = place(p, REC_CHUNK, left);
     if (p->r.delta) p->left_u = place(p, REC_CHUNK, left);
-    p->right = place_in(p, &p->each, left, p->cols);
-    place_grads(p);
-    p->group = group_of(p, t);
+    p->right = rec_place(p, home, p->first, p->cols);
     p->key = place(p, p->first, p->inner);
-    place_decays(p);
-    if (!p->r.silent) p->out = place(p, REC_CHUNK, p->cols);
+    p->total = place(p, 1, one ? 1 : p->inner);
+    if (one && weighs) p->factors = place(p, 2 + REC_PAIRS, REC_CHUNK);
+    if (!one && weighs) p->sums = place(p, (int64_t)2 * REC_CHUNK * REC_CHUNK, p->lanes);
+    if (!p->silent) p->out = place(p, REC_CHUNK, p->cols);
     p->out_u = p->r.same ? place(p, REC_CHUNK, p->cols) : p->right;
-    place_turned(p);
-    if (p->epilogue) p->made = place(p, SN_REC_RESULTS, p->inner);
-    find_reads(p);
-    find_late_reads(p);
+    if (!n) return;
+    p->turned_x = place(p, p->cols, n);
+    p->read = place(p, left, n);
+    p->z = place(p, n, p->inner);
+}
+
+void rec_plan_forward(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_target *t) {
+    rec_plan_begin(p, space, k, t);
+    p->direct = stores_directly(p);
+    p->stores_u = p->r.delta && p->result[2] >= 0;
+    rec_plan_tiles(p, REC_OF_UNIT);
+    p->carry = p->next = rec_place(p, REC_OF_UNIT, p->inner, p->cols); /* follows `right` */
+    p->decay = rec_place_decay(p, REC_SHARED);
+    p->group = rec_group_of(p, t);
+    p->stored[0] = (rec_rows){.tile = p->out};
+    if (p->r.delta) p->stored[2] = (rec_rows){.tile = p->out_u};
+    const int pair[REC_PAIRS] = {rec_first_of(p, 0), rec_first_of(p, 1)};
+    rec_add_load(p, SN_REC_Q, REC_WHOLE, p->left, 0, p->first);
+    rec_add_load(p, SN_REC_K, REC_WHOLE, p->key, pair[0], 0);
+    if (p->decays == REC_ROWS) rec_add_load(p, SN_REC_G, REC_WHOLE, p->decay, 0, 0);
+    if (p->pairs > 1) rec_add_load(p, SN_REC_B, REC_WHOLE, p->key, pair[1], 0);
+    if (p->r.delta) rec_add_load(p, SN_REC_A, REC_WHOLE, p->left_u, 0, p->first);
+    rec_add_load(p, SN_REC_V, REC_COLUMNS, p->right, pair[0], 0);
+    if (p->r.second && !p->r.delta) rec_add_load(p, SN_REC_A, REC_COLUMNS, p->right, pair[1], 0);
+    rec_find_reads(p);
 }
 
 /* A register tile: accumulators, a row of the right factor, an element. */
@@ -210,7 +200,7 @@ int rec_vectors_at(em *e, const rec_plan *p, int first) {
 /* ---- tiles ---- */
 
 static em_val begin_at(em *e, const rec_plan *p, rec_tile tile, em_val at) {
-    return em_gep(e, tile.of_unit ? p->unit : e->scratch, p->t, em_addi(e, at, tile.at));
+    return em_gep(e, p->space->base[tile.home], p->t, em_addi(e, at, tile.at));
 }
 
 em_val rec_at(em *e, const rec_plan *p, rec_tile tile, em_val row, em_val col) {

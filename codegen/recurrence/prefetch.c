@@ -17,18 +17,18 @@ static int64_t row_work(const rec_plan *p, int64_t rows) {
     return rows * REC_CHUNK * p->cols;
 }
 
-/* Multiply-adds of a chunk's products, in which lines are brought. */
-static int64_t all_work(const rec_plan *p) {
+int64_t rec_work(const rec_plan *p) {
     const int64_t rows = p->first + p->inner;
     int64_t work = p->pairs * row_work(p, p->inner) + p->n_turned * row_work(p, rows);
-    if (!p->r.silent) work += row_work(p, rows);
+    if (!p->silent) work += row_work(p, rows);
     if (p->r.delta) work += row_work(p, rows - REC_CHUNK);
     return work;
 }
 
-void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *f) {
+void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, int64_t work,
+                        rec_prefetch *f) {
     int64_t lines = 1;
-    *f = (rec_prefetch){.work = all_work(p)};
+    *f = (rec_prefetch){.work = work};
     for (int i = 0; i < rec_n_views(p); i++) {
         const sn_view *v = rec_view(p, i);
         int64_t size = (int64_t)sn_dtype_size(v->dtype), n = rec_row_size(p, i);

@@ -123,11 +123,11 @@ static void substitute(em *e, const rec_plan *p, int vector, int n) {
     }
 }
 
-/* The same columns of the carry: times `total`, plus key^T right. */
-static void emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, int n) {
+/* Times `total`, plus key^T right. */
+void rec_emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, int n) {
     int64_t col = (int64_t)vector * p->lanes;
     tile x = {.n = n};
-    em_val at[ROWS * MAX_VECTORS], d = NULL;
+    em_val d = NULL;
     if (p->decays == REC_ONE)
         d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), p->lanes);
     rec_share share = rec_prefetch_part(ahead, p->first * p->inner * n * p->lanes);
@@ -138,9 +138,8 @@ static void emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vecto
         if (p->decays == REC_ROWS)
             d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, row), p->lanes);
         for (int j = 0; j < x.n; j++) {
-            at[i * x.n + j] =
-                rec_at(e, p, p->right, em_addi(e, row, p->first), column(e, p, col, j));
-            x.acc[i * x.n + j] = em_mul(e, rec_load(e, p, at[i * x.n + j]), d);
+            em_val from = rec_at(e, p, p->carry, row, column(e, p, col, j));
+            x.acc[i * x.n + j] = em_mul(e, rec_load(e, p, from), d);
         }
     }
     for (int r = 0; r < p->first; r++) {
@@ -149,7 +148,7 @@ static void emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vecto
             element[i] = rec_at_const(e, p, p->key, r, em_addi(e, l.i, i));
         multiply_add(e, p, &x, element, rec_at_const(e, p, p->right, r, em_i64(e, col)));
     }
-    for (int i = 0; i < ROWS * x.n; i++) rec_store(e, p, at[i], x.acc[i]);
+    store_product(e, p, &x, p->next, l.i, col);
     em_end(e, &l);
 }
 
@@ -162,6 +161,6 @@ void rec_emit_u(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead
 
 void rec_emit_y(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
                 int n) {
-    if (!p->r.silent) emit_product(e, p, u, ahead, p->left, false, vector, n);
-    emit_update(e, p, ahead, vector, n);
+    if (!p->silent) emit_product(e, p, u, ahead, p->left, false, vector, n);
+    rec_emit_update(e, p, ahead, vector, n);
 }

@@ -25,15 +25,6 @@ typedef struct loader {
     int stage[MOST_TARGETS];    /* how many stages of sums come before */
 } loader;
 
-/* A row of a tile that operand i becomes. */
-typedef struct target {
-    int operand;
-    rec_tile tile;
-    em_val row;
-    int64_t col;
-    bool exp;
-} target;
-
 static bool is_sum(const sn_node *n) {
     return n->op == SN_OP_reduce_sum;
 }
@@ -55,35 +46,20 @@ static em_val load(loader *l, int i, em_val at, em_val mask, int how) {
     return sn_emit_loaded(e, v->dtype, rec_load_vector(e, l->p, v, row, at, mask));
 }
 
-/* The tile of the recurrence's result i, a z or the gradient of decays; its first row. */
-static rec_tile tile_of(const rec_plan *p, int i, int *row) {
-    *row = 0;
-    for (int k = 0; k < p->n_turned; k++)
-        if (sn_recurrence_turned_result(&p->r, k) == i) {
-            *row = k * REC_CHUNK;
-            return p->z;
-        }
-    return p->grad;
-}
-
-static bool is_grad(const rec_plan *p, int i) {
-    return p->grads && i == sn_recurrence_n_out(&p->r) - 1;
-}
-
 /* Whether argument i of the region differs along a row. */
 static bool arg_varies(const loader *l, int i) {
-    if (i < l->first) return !is_grad(l->p, i) || l->p->decays == REC_ROWS;
+    if (i < l->first) return i != l->p->n_out - 1 || l->p->decays == REC_ROWS;
     return varies(l->p, rec_view(l->p, 1 + i - l->first));
 }
 
-/* Result i of the recurrence, as the epilogue reads it. */
+/* Result i of the recurrence, a gradient, as the epilogue reads it. */
 static em_val load_result(loader *l, int i, em_val at) {
     em *e = l->e;
-    int first;
-    const rec_tile tile = tile_of(l->p, i, &first);
-    em_val row = em_addi(e, l->row, first);
-    if (arg_varies(l, i)) return rec_load(e, l->p, rec_at(e, l->p, tile, row, at));
-    return em_load(e, l->p->t, rec_at(e, l->p, tile, row, em_i64(e, 0)), 1);
+    const rec_rows *from = &l->p->stored[i];
+    em_val row = from->flipped ? em_sub(e, em_i64(e, REC_CHUNK - 1), l->row) : l->row;
+    row = em_addi(e, row, from->row);
+    if (arg_varies(l, i)) return rec_load(e, l->p, rec_at(e, l->p, from->tile, row, at));
+    return em_load(e, l->p->t, rec_at(e, l->p, from->tile, row, em_i64(e, 0)), 1);
 }
 
 /* Gives the region's arguments their values that belong to the whole element, or at a place of the row. */
@@ -213,37 +189,41 @@ static void begin_element(loader *l) {
     add_up_all(l);
 }
 
-/* Computes a vector of each row. */
-static void fill_vector(loader *l, const target *to, int n_to, em_val at, em_val mask, int how) {
+/* Computes a vector of each row that is loaded `how`, to row `to` of its tiles. */
+static void fill_vector(loader *l, em_val to, em_val at, em_val mask, int how) {
     em *e = l->e;
     const rec_plan *p = l->p;
     if (p->prologue) {
         give(l, true, at, mask, how);
         sn_region_emit(&l->code, OF_ELEMENT | OF_ROW);
     }
-    for (int i = 0; i < n_to; i++) {
-        em_val x = p->prologue ? vector_of(l, p->prologue->out[to[i].operand - 1], mask)
-                               : spread(l, load(l, to[i].operand, at, mask, how));
-        if (to[i].exp) x = sn_vmath_emit(e, SN_V_EXP, x);
-        rec_store(e, p, rec_at(e, p, to[i].tile, to[i].row, em_addi(e, at, to[i].col)), x);
+    for (int i = 0; i < p->n_load; i++) {
+        const rec_operand *x = &p->load[i];
+        if (x->how != how) continue;
+        em_val v = p->prologue ? vector_of(l, p->prologue->out[x->operand - 1], mask)
+                               : spread(l, load(l, x->operand, at, mask, how));
+        if (x->exp) v = sn_vmath_emit(e, SN_V_EXP, v);
+        rec_store(e, p, rec_at(e, p, x->tile, em_addi(e, to, x->row), em_addi(e, at, x->col)), v);
     }
     if (p->prologue) sn_region_forget(&l->code, OF_ROW);
 }
 
 /* Computes rows of n elements, of which `count` exist if that is not NULL. */
-static void fill(loader *l, const target *to, int n_to, int64_t n, em_val count, int how) {
+static void fill(loader *l, em_val to, int64_t n, em_val count, int how) {
     em *e = l->e;
     const rec_plan *p = l->p;
-    sn_node *root[MOST_TARGETS];
+    sn_node *root[REC_LOADS];
+    int n_root = 0;
     const int64_t whole = SN_ROUND_UP(n, p->align);
     const int turns = rec_at_once(p, whole);
-    for (int i = 0; i < n_to && p->prologue; i++) root[i] = p->prologue->out[to[i].operand - 1];
-    if (p->prologue) begin_values(l, root, n_to);
+    for (int i = 0; i < p->n_load && p->prologue; i++)
+        if (p->load[i].how == how) root[n_root++] = p->prologue->out[p->load[i].operand - 1];
+    if (p->prologue) begin_values(l, root, n_root);
     em_loop at = for_places(l, whole, turns);
     em_copies c = em_begin_copies(e);
     for (int k = 0; k < turns; k++) {
         em_val j = place(l, &at, k);
-        fill_vector(l, to, n_to, j, rec_mask(e, p, j, n, count), how);
+        fill_vector(l, to, j, rec_mask(e, p, j, n, count), how);
         em_end_copy(e, &c);
     }
     em_interleave(e, &c);
@@ -265,31 +245,10 @@ static void load_decay(loader *l, em_val to) {
 
 void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val to) {
     loader l = {.e = e, .p = p, .u = u, .t = t, .region = p->prologue};
-    target whole[MOST_TARGETS], columns[MOST_TARGETS];
-    int n_whole = 0, n_columns = 0;
-    em_val key[REC_PAIRS];
-    for (int i = 0; i < REC_PAIRS; i++) key[i] = em_addi(e, to, rec_first_of(p, i));
     begin_element(&l);
-    if (!p->r.silent) whole[n_whole++] = (target){SN_REC_Q, p->left, to, p->first, false};
-    whole[n_whole++] = (target){SN_REC_K, p->key, key[0], 0, false};
-    if (p->decays == REC_ROWS) whole[n_whole++] = (target){SN_REC_G, p->decay, to, 0, true};
-    if (p->pairs > 1) whole[n_whole++] = (target){SN_REC_B, p->key, key[1], 0, false};
-    if (p->r.delta) whole[n_whole++] = (target){SN_REC_A, p->left_u, to, p->first, false};
-    if (p->grads) whole[n_whole++] = (target){SN_REC_Q, p->query, to, 0, false};
-    for (int i = 0; i < SN_REC_FACTORS && p->grads; i++) {
-        int operand = sn_recurrence_factor(&p->r, (sn_rec_factor)i);
-        em_val row = em_addi(e, to, i * REC_CHUNK);
-        if (operand >= 0) whole[n_whole++] = (target){operand, p->factor, row, 0, false};
-    }
-    columns[n_columns++] = (target){SN_REC_V, p->right, key[0], 0, false};
-    if (p->r.second && !p->r.delta)
-        columns[n_columns++] = (target){SN_REC_A, p->right, key[1], 0, false};
-    for (int i = 0; i < p->n_turned; i++)
-        columns[n_columns++] =
-            (target){sn_recurrence_turned(&p->r, i), p->x, em_addi(e, to, i * REC_CHUNK), 0, false};
     if (p->decays == REC_ONE) load_decay(&l, to);
-    fill(&l, whole, n_whole, p->K, NULL, REC_WHOLE);
-    fill(&l, columns, n_columns, p->cols, u->columns, REC_COLUMNS);
+    fill(&l, to, p->K, NULL, REC_WHOLE);
+    fill(&l, to, p->cols, u->columns, REC_COLUMNS);
 }
 
 /* ---- the epilogue ---- */
@@ -336,13 +295,8 @@ static void make_rows(loader *l, const int *out, int n) {
 }
 
 void rec_store_made(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val from) {
-    loader l = {.e = e,
-                .p = p,
-                .u = u,
-                .t = t,
-                .row = from,
-                .region = p->epilogue,
-                .first = sn_recurrence_n_out(&p->r)};
+    loader l = {
+        .e = e, .p = p, .u = u, .t = t, .row = from, .region = p->epilogue, .first = p->n_out};
     int rows[SN_REC_RESULTS], n_row = 0;
     begin_element(&l);
     for (int i = 0; i < p->k->step->n_out; i++) {

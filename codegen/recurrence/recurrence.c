@@ -9,16 +9,18 @@
  * which is a product of rows [weights | q D] with [v; S], and one of k^T with v. No quotient is
  * computed: k_j is multiplied by the decay of each later element, and read in between. So any decay is
  * exact, 0 too, and so is one above 1. With a delta rule u_t = a_t S_t is such a product, too, in which
- * u_j of the chunk's earlier elements are substituted forward. Gradients also read S transposed, in
- * the same pass (turned.c), and add up those of the decays (decay_grad.c).
+ * u_j of the chunk's earlier elements are substituted forward. Gradients: gradient.c.
  *
  * Threads share the units. Bits do not depend on the number of threads. */
 #include "codegen/recurrence/impl.h"
 
 static sn_dim scratch(const sn_kernel *k, const sn_target *t) {
     rec_plan p;
-    rec_plan_make(&p, k, t);
-    return sn_dim_const(k->m, (p.elements + p.group * p.each) * (int64_t)sn_dtype_size(p.t));
+    rec_space space = {{0}, {NULL}, NULL, NULL};
+    if (sn_recurrence_of(k->step->node).gradient) return rec_gradient_scratch(k, t);
+    rec_plan_forward(&p, &space, k, t);
+    int64_t n = space.used[REC_SHARED] + p.group * space.used[REC_OF_UNIT];
+    return sn_dim_const(k->m, n * (int64_t)sn_dtype_size(p.t));
 }
 
 static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
@@ -26,33 +28,25 @@ static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     const int vectors = (int)(p->cols / p->lanes);
     rec_load_elements(e, p, u);
     if (p->decays == REC_ONE) rec_exp_decays(e, p);
-    rec_keep_keys(e, p);
-    if (p->weighs) rec_emit_weights(e, p);
-    rec_prefetch_begin(e, p, u, &ahead);
-    if (p->n_turned) {
-        for (int v = 0, n; v < vectors; v += n)
-            rec_emit_u(e, p, u, &ahead, v, n = rec_vectors_at(e, p, v));
-        if (p->grads) rec_emit_written(e, p);
-        rec_emit_turned(e, p, &ahead);
-        if (p->grads) rec_emit_decay_grad(e, p);
-    }
+    rec_emit_weights(e, p);
+    rec_prefetch_begin(e, p, u, rec_work(p), &ahead);
     for (int v = 0, n; v < vectors; v += n) { /* these columns of the carry stay in L1 */
         n = rec_vectors_at(e, p, v);
-        if (!p->n_turned) rec_emit_u(e, p, u, &ahead, v, n);
+        rec_emit_u(e, p, u, &ahead, v, n);
         rec_emit_y(e, p, u, &ahead, v, n);
     }
     rec_store_elements(e, p, u);
 }
 
 /* The carries of a group of n units from memory to scratch. */
-static void load_carries(em *e, rec_plan *p, rec_unit *u, em_val first, em_val n) {
+static void load_carries(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val n) {
     em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
     rec_begin_unit(e, p, u, first, each.i);
-    rec_load_carry(e, p, u);
+    rec_load_carry(e, p, u, SN_REC_START, p->carry);
     em_end(e, &each);
 }
 
-static void store_carries(em *e, rec_plan *p, rec_unit *u, em_val first, em_val n) {
+static void store_carries(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val n) {
     em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
     rec_begin_unit(e, p, u, first, each.i);
     rec_store_carry(e, p, u);
@@ -63,10 +57,18 @@ static void store_carries(em *e, rec_plan *p, rec_unit *u, em_val first, em_val 
  * read within a short time, and few pages are in use. */
 static void emit(em *e, const sn_kernel *k) {
     rec_plan p;
+    rec_space space = {{0}, {NULL}, NULL, NULL};
     rec_unit u = {.columns = NULL};
     em_val lo, hi, items;
-    rec_plan_make(&p, k, e->target);
+    if (sn_recurrence_of(k->step->node).gradient) {
+        rec_emit_gradient(e, k);
+        return;
+    }
+    rec_plan_forward(&p, &space, k, e->target);
     em_kernel(e, k->name);
+    space.base[REC_SHARED] = e->scratch;
+    space.units = em_gep(e, e->scratch, p.t, em_i64(e, space.used[REC_SHARED]));
+    space.unit_bytes = em_i64(e, space.used[REC_OF_UNIT] * (int64_t)sn_dtype_size(p.t));
     items = em_i64(e, p.n_block);
     for (int a = 0; a < p.r.n_lead; a++)
         items = em_mul(e, items, sn_kernel_dim(e, k, k->step->in[SN_REC_START].shape[a]));
@@ -83,15 +85,11 @@ static void emit(em *e, const sn_kernel *k) {
     em_loop chunk = em_for(e, block.i, end, em_i64(e, REC_CHUNK));
     u.chunk = chunk.i;
     u.last = em_cmp(e, EM_GE, em_addi(e, chunk.i, REC_CHUNK), end);
-    if (p.r.turned) {
-        emit_chunk(e, &p, &u);
-    } else {
-        em_branch few = em_if(e, em_cmp(e, EM_LE, em_sub(e, u.T, chunk.i), em_i64(e, REC_FEW)));
-        rec_emit_steps(e, &p, &u);
-        em_else(e, &few);
-        emit_chunk(e, &p, &u);
-        em_endif(e, &few);
-    }
+    em_branch few = em_if(e, em_cmp(e, EM_LE, em_sub(e, u.T, chunk.i), em_i64(e, REC_FEW)));
+    rec_emit_steps(e, &p, &u);
+    em_else(e, &few);
+    emit_chunk(e, &p, &u);
+    em_endif(e, &few);
     em_end(e, &chunk);
     em_end(e, &each);
     em_end(e, &block);

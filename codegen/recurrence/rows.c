@@ -4,24 +4,16 @@
 
 /* Copies a row of n elements of operand i to a tile. */
 static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
-                     rec_tile tile, em_val to_row, int64_t to_col) {
+                     rec_tile tile, em_val to_row) {
     int64_t whole = SN_ROUND_UP(n, p->align);
     int turns = rec_at_once(p, whole);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, (int64_t)turns * p->lanes));
     for (int k = 0; k < turns; k++) {
         em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
         em_val x = rec_load_vector(e, p, rec_view(p, i), row, at, rec_mask(e, p, at, n, count));
-        rec_store(e, p, rec_at(e, p, tile, to_row, em_addi(e, at, to_col)), x);
+        rec_store(e, p, rec_at(e, p, tile, to_row, at), x);
     }
     em_end(e, &l);
-}
-
-/* What zeros are for an element that does not exist. */
-static void clear_decays(em *e, const rec_plan *p, em_val row) {
-    if (p->decays == REC_ONE)
-        em_store(e, p->t, rec_at_const(e, p, p->decay, 0, row), em_f(e, 0));
-    else
-        rec_fill(e, p, p->decay, row, 0, p->decay.ld, 1);
 }
 
 em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists) {
@@ -32,19 +24,12 @@ em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_va
 
 /* Zeros, which change nothing, as row `to` of the tiles. */
 static void clear_element(em *e, const rec_plan *p, em_val to) {
-    if (!p->r.silent) rec_fill(e, p, p->left, to, p->first, p->inner, 0);
-    for (int i = 0; i < p->n_turned; i++)
-        rec_fill(e, p, p->x, em_addi(e, to, i * REC_CHUNK), 0, p->cols, 0);
-    for (int i = 0; i < SN_REC_FACTORS && p->grads; i++)
-        rec_fill(e, p, p->factor, em_addi(e, to, i * REC_CHUNK), 0, p->inner, 0);
-    if (p->grads) rec_fill(e, p, p->query, to, 0, p->inner, 0);
-    rec_fill(e, p, p->right, em_addi(e, to, rec_first_of(p, 0)), 0, p->cols, 0);
-    clear_decays(e, p, to);
-    for (int i = 0; i < p->pairs; i++)
-        rec_fill(e, p, p->key, em_addi(e, to, rec_first_of(p, i)), 0, p->inner, 0);
-    if (p->r.delta) rec_fill(e, p, p->left_u, to, p->first, p->inner, 0);
-    if (p->r.second && !p->r.delta)
-        rec_fill(e, p, p->right, em_addi(e, to, rec_first_of(p, 1)), 0, p->cols, 0);
+    if (p->decays == REC_ONE) em_store(e, p->t, rec_at_const(e, p, p->decay, 0, to), em_f(e, 0));
+    for (int i = 0; i < p->n_load; i++) {
+        const rec_operand *l = &p->load[i];
+        rec_fill(e, p, l->tile, em_addi(e, to, l->row), l->col,
+                 l->how == REC_WHOLE ? p->inner : p->cols, l->exp);
+    }
 }
 
 void rec_load_elements(em *e, const rec_plan *p, const rec_unit *u) {
@@ -66,23 +51,22 @@ em_val rec_y_at(em *e, const rec_plan *p, const rec_unit *u, em_val row, em_val 
     return em_select(e, exists, memory, tile);
 }
 
-/* Row `from` of a tile to element t of the recurrence's result i, if that is stored. */
-static void store_result(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile,
-                         em_val t, em_val from) {
-    if (p->result[i] >= 0) rec_store_result(e, p, u, p->result[i], tile, t, from);
+/* Row i of the recurrence's results to element t. */
+static void store_results(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val i) {
+    for (int k = 0; k < p->n_out; k++) {
+        const rec_rows *from = &p->stored[k];
+        if (k == SN_REC_DSTART || p->result[k] < 0 || (!k && p->direct)) continue;
+        em_val row = from->flipped ? em_sub(e, em_i64(e, REC_CHUNK - 1), i) : i;
+        rec_store_result(e, p, u, p->result[k], from->tile, t, em_addi(e, row, from->row));
+    }
 }
 
 void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u) {
-    if (p->direct && !p->stores_u && !p->n_turned) return;
+    if (p->direct && !p->stores_u) return;
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, 1));
     em_val exists, t = rec_position(e, p, u, l.i, &exists);
     em_branch br = em_if(e, exists);
-    if (!p->direct && !p->r.silent) store_result(e, p, u, 0, p->out, t, l.i);
-    if (p->stores_u) store_result(e, p, u, 2, p->out_u, t, l.i);
-    for (int i = 0; i < p->n_turned; i++)
-        store_result(e, p, u, sn_recurrence_turned_result(&p->r, i), p->z, t,
-                     em_addi(e, l.i, i * REC_CHUNK));
-    if (p->grads) store_result(e, p, u, sn_recurrence_n_out(&p->r) - 1, p->grad, t, l.i);
+    store_results(e, p, u, t, l.i);
     if (p->epilogue) rec_store_made(e, p, u, t, l.i);
     em_endif(e, &br);
     em_end(e, &l);
@@ -95,8 +79,9 @@ void rec_load_element(em *e, const rec_plan *p, const rec_unit *u, em_val i) {
 
 void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i) {
     em_val exists, t = rec_position(e, p, u, i, &exists), first = em_i64(e, 0);
-    store_result(e, p, u, 0, p->out, t, first);
-    if (p->stores_u) store_result(e, p, u, 2, p->out_u, t, first);
+    rec_plan all = *p;
+    all.direct = false;
+    store_results(e, &all, u, t, first);
 }
 
 /* ---- carries ---- */
@@ -108,21 +93,17 @@ static em_val carry_row(em *e, const rec_plan *p, const rec_unit *u, int i, em_v
     return em_gep(e, u->base[i], v->dtype, by);
 }
 
-void rec_load_carry(em *e, const rec_plan *p, const rec_unit *u) {
+void rec_load_carry(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile) {
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->K), em_i64(e, 1));
-    load_row(e, p, SN_REC_START, carry_row(e, p, u, SN_REC_START, l.i), p->cols, u->columns,
-             p->right, em_addi(e, l.i, p->first), 0);
+    load_row(e, p, i, carry_row(e, p, u, i, l.i), p->cols, u->columns, tile, l.i);
     em_end(e, &l);
-    for (int64_t k = p->K; k < p->inner; k++)
-        rec_fill(e, p, p->right, em_i64(e, p->first + k), 0, p->cols, 0);
-    if (p->grads) rec_fill(e, p, p->paths, em_i64(e, 0), 0, p->inner, 0);
+    for (int64_t k = p->K; k < p->inner; k++) rec_fill(e, p, tile, em_i64(e, k), 0, p->cols, 0);
 }
 
 void rec_store_carry(em *e, const rec_plan *p, const rec_unit *u) {
     int i = p->k->step->n_in + 1;
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->K), em_i64(e, 1));
-    rec_store_row(e, p, i, carry_row(e, p, u, i, l.i), p->cols, u->columns, p->right,
-                  em_addi(e, l.i, p->first));
+    rec_store_row(e, p, i, carry_row(e, p, u, i, l.i), p->cols, u->columns, p->carry, l.i);
     em_end(e, &l);
 }
 
@@ -149,19 +130,20 @@ static void point_to(em *e, const rec_plan *p, em_val item, em_val *base, em_val
     }
 }
 
-void rec_begin_unit(em *e, rec_plan *p, rec_unit *u, em_val first, em_val i) {
+void rec_begin_unit(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i) {
     point_to(e, p, em_add(e, first, i), u->base, &u->col);
     if (p->n_block * p->cols != p->V)
         u->columns = em_imin(e, em_sub(e, em_i64(e, p->V), u->col), em_i64(e, p->cols));
-    p->unit = em_gep(e, e->scratch, p->t, em_addi(e, em_muli(e, i, p->each), p->elements));
+    p->space->base[REC_OF_UNIT] =
+        em_gep_bytes(e, p->space->units, em_mul(e, i, p->space->unit_bytes));
 }
 
 /* The same block of the next unit, or the next block of the first. */
 void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n) {
     em_val col, more = em_addi(e, i, 1), last = em_cmp(e, EM_EQ, more, n);
     em_val item = em_add(e, first, em_select(e, last, em_i64(e, 0), more));
-    em_val ahead =
-        em_select(e, last, em_i64(e, p->r.reverse ? -REC_BLOCK : REC_BLOCK), em_i64(e, 0));
+    em_val ahead = em_select(
+        e, last, em_i64(e, p->r.reverse != p->last_first ? -REC_BLOCK : REC_BLOCK), em_i64(e, 0));
     point_to(e, p, item, u->next, &col);
     for (int k = 0; k < rec_n_views(p); k++) {
         const sn_view *v = rec_view(p, k);

@@ -78,25 +78,16 @@ static void read_carry(em *e, const step *s, rec_tile left, em_val *sum) {
     end(e, s, &r, false);
 }
 
-/* S += k^T v */
-static void write_first(em *e, const step *s) {
-    rows r;
-    begin(e, s, &r, NULL);
-    add(e, s, r.S, key(e, s, 0, &r), s->v);
-    end(e, s, &r, true);
-}
-
-/* S = e^g S + k^T v + b^T u; y += q S as it was, with its decay, or as it is then. */
+/* S = e^g S + k^T v + b^T u; y += q S as it was, or as it is then. */
 static void change_carry(em *e, step *s) {
-    const sn_recurrence *c = &s->p->r;
-    const bool late = c->reads == SN_READS_LATE, after = c->reads == SN_READS_AFTER;
+    const bool after = s->p->order == REC_READS_AFTER;
     rows r;
     begin(e, s, &r, s->y);
     em_val q = query(e, s, s->p->left, &r), d = NULL;
     if (s->p->decays == REC_ROWS) d = splat(e, s, s->p->decay, 0, r.l.i);
-    if (c->reads == SN_READS_BEFORE) add(e, s, s->y, q, r.S);
+    if (!after) add(e, s, s->y, q, r.S);
     for (int j = 0; j < s->n; j++) r.S[j] = em_mul(e, r.S[j], d ? d : s->decay[j]);
-    if (!late) add(e, s, r.S, key(e, s, 0, &r), s->v);
+    add(e, s, r.S, key(e, s, 0, &r), s->v);
     if (s->p->pairs > 1) add(e, s, r.S, key(e, s, 1, &r), s->u);
     if (after) add(e, s, s->y, q, r.S);
     end(e, s, &r, true);
@@ -107,7 +98,6 @@ static void change_carry(em *e, step *s) {
 /* The columns of n vectors from number `vector` on. */
 static void emit_columns(em *e, const rec_plan *p, int vector, int n) {
     step s = {.p = p, .col = (int64_t)vector * p->lanes, .n = n};
-    const bool late = p->r.reads == SN_READS_LATE;
     em_val one = NULL;
     if (p->decays == REC_ONE)
         one = sn_vmath_emit(e, SN_V_EXP, splat(e, &s, p->decay, 0, em_i64(e, 0)));
@@ -116,8 +106,6 @@ static void emit_columns(em *e, const rec_plan *p, int vector, int n) {
         s.y[j] = s.u[j] = em_vf(e, 0);
         if (one) s.decay[j] = one;
     }
-    if (late) write_first(e, &s);
-    if (late) read_carry(e, &s, p->left, s.y);
     if (p->r.delta) {
         read_carry(e, &s, p->left_u, s.u);
         store_vectors(e, &s, p->out_u, 0, s.u);

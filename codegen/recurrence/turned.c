@@ -6,7 +6,7 @@
  * element after element as in weights.c, are added. */
 #include "codegen/recurrence/impl.h"
 
-enum { REGISTERS = 8 /* of sums */, UNROLL = 4 };
+enum { MOST_ROWS = 24, UNROLL = 4 };
 
 static em_val load(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val col) {
     return rec_load(e, p, rec_at_const(e, p, tile, row, col));
@@ -14,77 +14,101 @@ static em_val load(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val 
 
 /* ---- right x^T ---- */
 
-/* A block of CHUNK rows and columns of a tile, from row and column on, to the other one. */
-static void move_block(em *e, const rec_plan *p, rec_tile from, em_val row, em_val col, rec_tile to,
-                       em_val to_row, em_val to_col) {
-    em_val v[REC_CHUNK];
-    for (int i = 0; i < REC_CHUNK; i++)
-        v[i] = em_load(e, p->t, rec_at(e, p, from, em_addi(e, row, i), col), REC_CHUNK);
+/* Blocks of CHUNK rows and columns. */
+static void load_block(em *e, const rec_plan *p, rec_rows from, em_val row, em_val col, em_val *v) {
+    for (int i = 0; i < REC_CHUNK; i++) {
+        em_val r = em_addi(e, row, from.row + (from.flipped ? REC_CHUNK - 1 - i : i));
+        v[i] = em_load(e, p->t, rec_at(e, p, from.tile, r, col), REC_CHUNK);
+    }
     em_transpose(e, v, REC_CHUNK);
+}
+
+static void store_block(em *e, const rec_plan *p, const em_val *v, rec_tile to, em_val row,
+                        em_val col) {
     for (int i = 0; i < REC_CHUNK; i++)
-        em_store(e, p->t, rec_at(e, p, to, em_addi(e, to_row, i), to_col), v[i]);
+        em_store(e, p->t, rec_at(e, p, to, em_addi(e, row, i), col), v[i]);
 }
 
 static void turn_x(em *e, const rec_plan *p) {
+    em_val v[REC_CHUNK];
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->cols), em_i64(e, REC_CHUNK));
     for (int i = 0; i < p->n_turned; i++) {
-        em_val first = em_i64(e, (int64_t)i * REC_CHUNK);
-        move_block(e, p, p->x, first, l.i, p->turned_x, l.i, first);
+        load_block(e, p, p->x[i], em_i64(e, 0), l.i, v);
+        store_block(e, p, v, p->turned_x, l.i, em_i64(e, (int64_t)i * REC_CHUNK));
     }
     em_end(e, &l);
 }
 
 /* The products of the carry, a row for each element. */
 static void turn_read(em *e, const rec_plan *p) {
+    em_val v[REC_CHUNK];
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, REC_CHUNK));
     for (int i = 0; i < p->n_turned; i++) {
         em_val first = em_i64(e, (int64_t)i * REC_CHUNK);
-        move_block(e, p, p->read, em_addi(e, l.i, p->first), first, p->z, first, l.i);
+        load_block(e, p, (rec_rows){.tile = p->read}, em_addi(e, l.i, p->first), first, v);
+        store_block(e, p, v, p->z, first, l.i);
     }
     em_end(e, &l);
 }
 
-/* Rows of `right` times x^T: their elements are broadcast. */
-static void multiply_all(em *e, const rec_plan *p, rec_prefetch *ahead) {
-    const int width = p->n_turned * REC_CHUNK,
-              n_row = REGISTERS * p->lanes / (width > p->lanes ? width : p->lanes);
-    const int64_t rows = p->first + p->inner;
-    rec_share share = rec_prefetch_part(ahead, rows * p->cols * width);
-    em_loop each = em_for(e, em_i64(e, 0), em_i64(e, rows / n_row), em_i64(e, 1));
-    em_val row = em_muli(e, each.i, n_row), from[REGISTERS], acc[REGISTERS], carried[REGISTERS];
-    rec_prefetch_turn(e, &share, each.i, rows / n_row);
-    for (int i = 0; i < n_row; i++)
-        from[i] = rec_at(e, p, p->right, em_addi(e, row, i), em_i64(e, 0));
+/* n rows of a tile from `row` on, times x^T: their elements are broadcast. */
+static void multiply_rows(em *e, const rec_plan *p, rec_tile tile, em_val row, int n, int64_t to) {
+    const int width = p->n_turned * REC_CHUNK;
+    em_val acc[MOST_ROWS], carried[MOST_ROWS];
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->cols), em_i64(e, UNROLL));
-    for (int i = 0; i < n_row; i++)
+    for (int i = 0; i < n; i++)
         acc[i] = carried[i] = em_carry(e, &l, em_zero(em_vec(em_mem_type(e, p->t), width)));
     for (int k = 0; k < UNROLL; k++) {
-        em_val col = em_addi(e, l.i, k),
+        em_val col = em_addi(e, l.i, k), from = rec_at(e, p, tile, row, col),
                x = em_load(e, p->t, rec_at(e, p, p->turned_x, col, em_i64(e, 0)), width);
-        for (int i = 0; i < n_row; i++) {
-            em_val s = em_load_splat(e, p->t, em_gep(e, from[i], p->t, col), width);
-            acc[i] = em_fma(e, s, x, acc[i]);
+        for (int i = 0; i < n; i++) {
+            em_val s = em_gep(e, from, p->t, em_i64(e, i * tile.ld));
+            acc[i] = em_fma(e, em_load_splat(e, p->t, s, width), x, acc[i]);
         }
     }
-    for (int i = 0; i < n_row; i++) em_next(e, &l, carried[i], acc[i]);
+    for (int i = 0; i < n; i++) em_next(e, &l, carried[i], acc[i]);
     em_end(e, &l);
-    for (int i = 0; i < n_row; i++)
-        em_store(e, p->t, rec_at(e, p, p->read, em_addi(e, row, i), em_i64(e, 0)),
+    for (int i = 0; i < n; i++)
+        em_store(e, p->t, rec_at(e, p, p->read, em_addi(e, row, to + i), em_i64(e, 0)),
                  em_final(e, &l, carried[i]));
-    em_end(e, &each);
+}
+
+/* All rows of a tile, as many at a time as registers hold sums of. */
+static void multiply_tile(em *e, const rec_plan *p, rec_prefetch *ahead, rec_tile tile,
+                          int64_t rows, int64_t to) {
+    const int width = p->n_turned * REC_CHUNK, regs = e->target->vector_regs < 32 ? 8 : MOST_ROWS,
+              each = (width + p->lanes - 1) / p->lanes, n = regs / each;
+    const int64_t turns = rows / n;
+    rec_share share = rec_prefetch_part(ahead, rows * p->cols * width);
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, turns), em_i64(e, 1));
+    rec_prefetch_turn(e, &share, l.i, turns > 0 ? turns : 1);
+    multiply_rows(e, p, tile, em_muli(e, l.i, n), n, to);
+    em_end(e, &l);
+    if (rows % n) multiply_rows(e, p, tile, em_i64(e, rows - rows % n), (int)(rows % n), to);
 }
 
 /* ---- z ---- */
 
-/* e^g of element t, a vector of columns from `col` on. */
-static em_val decay(em *e, const rec_plan *p, int t, em_val col) {
+em_val rec_row(em *e, const rec_plan *p, rec_rows rows, int t, em_val col) {
+    const int row = rows.flipped ? REC_CHUNK - 1 - t : t;
+    return load(e, p, rows.tile, rows.row + row, col);
+}
+
+em_val rec_all_decays(em *e, const rec_plan *p) {
+    int lane[REC_CHUNK];
+    for (int t = 0; t < REC_CHUNK; t++) lane[t] = REC_CHUNK - 1 - t;
+    em_val d = em_load(e, p->t, rec_at_const(e, p, p->decay, 0, em_i64(e, 0)), REC_CHUNK);
+    return p->flipped ? em_shuffle(e, d, d, lane, REC_CHUNK) : d;
+}
+
+em_val rec_decay(em *e, const rec_plan *p, int t, em_val col) {
+    if (p->flipped) t = REC_CHUNK - 1 - t;
     if (p->decays == REC_ROWS) return load(e, p, p->decay, t, col);
     return em_load_splat(e, p->t, rec_at_const(e, p, p->decay, 0, em_i64(e, t)), p->lanes);
 }
 
-/* Whether the i-th z reads the carry after the element. */
-static bool is_after(const rec_plan *p, int i) {
-    return p->r.reads == SN_READS_AFTER && !i;
+bool rec_reads_after(const rec_plan *p, int i) {
+    return p->order == REC_READS_AFTER && !i;
 }
 
 /* What comes from the carry at the chunk's beginning. */
@@ -93,17 +117,14 @@ static void read_start(em *e, const rec_plan *p) {
     em_val total = em_vf(e, 1);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val before = total;
-        total = em_mul(e, total, decay(e, p, t, l.i));
+        total = em_mul(e, total, rec_decay(e, p, t, l.i));
         for (int i = 0; i < p->n_turned; i++) {
             const int row = i * REC_CHUNK + t;
             em_val z = rec_at_const(e, p, p->z, row, l.i);
-            rec_store(e, p, z, em_mul(e, rec_load(e, p, z), is_after(p, i) ? total : before));
+            rec_store(e, p, z,
+                      em_mul(e, rec_load(e, p, z), rec_reads_after(p, i) ? total : before));
         }
     }
-    if (!p->weighs && p->decays == REC_ROWS)
-        rec_store(e, p, rec_at_const(e, p, p->total, 0, l.i), total);
-    if (!p->weighs && p->decays == REC_ONE)
-        em_store(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), em_extract(e, total, 0));
     em_end(e, &l);
 }
 
@@ -112,7 +133,7 @@ static void read_start(em *e, const rec_plan *p) {
 static void add_keys(em *e, const rec_plan *p, bool after, int t, int row, int n, const em_val *key,
                      em_val col) {
     for (int i = 0; i < p->n_turned && n > 0; i++) {
-        if (is_after(p, i) != after) continue;
+        if (rec_reads_after(p, i) != after) continue;
         const int of = i * REC_CHUNK + t;
         em_val to = rec_at_const(e, p, p->z, of, col), sum = rec_load(e, p, to);
         for (int j = 0; j < n; j++) {
@@ -128,31 +149,25 @@ static void add_pair(em *e, const rec_plan *p, int pair) {
     const int row = rec_first_of(p, pair);
     em_loop l = rec_for_vectors(e, p, p->inner);
     em_val key[REC_CHUNK];
-    for (int j = 0; j < REC_CHUNK; j++) key[j] = load(e, p, p->kept, row + j, l.i);
+    for (int j = 0; j < REC_CHUNK; j++) key[j] = rec_row(e, p, p->kept[pair], j, l.i);
     for (int t = 0; t < REC_CHUNK; t++) {
         int decayed = rec_decayed(p, pair, t);
         add_keys(e, p, false, t, row, decayed, key, l.i);
-        em_val d = decay(e, p, t, l.i);
+        em_val d = rec_decay(e, p, t, l.i);
         for (int j = 0; j < decayed; j++) key[j] = em_mul(e, key[j], d);
         add_keys(e, p, true, t, row, t + 1, key, l.i);
     }
-    for (int j = 0; j < REC_CHUNK && !p->weighs; j++)
-        rec_store(e, p, rec_at_const(e, p, p->key, row + j, l.i), key[j]);
     em_end(e, &l);
 }
 
-void rec_keep_keys(em *e, const rec_plan *p) {
-    if (!p->n_turned || !p->weighs) return;
-    em_loop l = rec_for_vectors(e, p, p->inner);
-    for (int j = 0; j < p->first; j++)
-        rec_store(e, p, rec_at_const(e, p, p->kept, j, l.i), load(e, p, p->key, j, l.i));
-    em_end(e, &l);
-}
-
-void rec_emit_turned(em *e, const rec_plan *p, rec_prefetch *ahead) {
+void rec_emit_read(em *e, const rec_plan *p, rec_prefetch *ahead) {
     turn_x(e, p);
-    multiply_all(e, p, ahead);
+    multiply_tile(e, p, ahead, p->right, p->first, 0);
+    multiply_tile(e, p, ahead, p->carry, p->inner, p->first);
     turn_read(e, p);
     read_start(e, p);
+}
+
+void rec_emit_keys(em *e, const rec_plan *p) {
     for (int pair = 0; pair < p->pairs; pair++) add_pair(e, p, pair);
 }

@@ -17,23 +17,14 @@ em_val rec_stride(em *e, const rec_plan *p, const sn_view *v, int axis) {
 }
 
 bool rec_is_carry(const rec_plan *p, int i) {
-    return i == SN_REC_START || i == p->k->step->n_in + 1;
-}
-
-bool rec_is_turned_result(const rec_plan *p, int i) {
-    int result = i - p->k->step->n_in;
-    if (p->epilogue) {
-        int of = 0;
-        while (of < sn_recurrence_n_out(&p->r) && p->result[of] != result) of++;
-        if (of == sn_recurrence_n_out(&p->r)) return true;
-        result = of;
-    }
-    return (!result && p->r.silent) || result > 1 + p->r.delta;
+    const int n_in = p->k->step->n_in;
+    return i == SN_REC_START || i == n_in + 1 || (p->last_first && i == n_in - 1);
 }
 
 bool rec_is_of_columns(const rec_plan *p, int i) {
+    const int n_in = p->k->step->n_in;
     if (rec_is_carry(p, i)) return true;
-    return i < p->k->step->n_in ? p->reads[i] == REC_COLUMNS : !rec_is_turned_result(p, i);
+    return i < n_in ? p->reads[i] == REC_COLUMNS : !p->of_keys[i - n_in];
 }
 
 int64_t rec_row_size(const rec_plan *p, int i) {
@@ -92,6 +83,6 @@ void rec_store_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_va
 void rec_store_result(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile, em_val t,
                       em_val from) {
     i += p->k->step->n_in;
-    em_val count = rec_is_turned_result(p, i) ? NULL : u->columns;
+    em_val count = rec_is_of_columns(p, i) ? u->columns : NULL;
     rec_store_row(e, p, i, rec_element(e, p, u, i, t), rec_row_size(p, i), count, tile, from);
 }

@@ -9,7 +9,7 @@ enum { GROUP = 4 /* keys in registers */, MOST = 4 /* vectors of each */ };
 
 /* y reads the carry after the decay of its own element. */
 static bool is_late(const rec_plan *p) {
-    return p->r.reads == SN_READS_AFTER;
+    return p->order == REC_READS_AFTER;
 }
 
 /* ---- sums of lanes ---- */
@@ -124,12 +124,12 @@ static void weigh_by_one(em *e, const rec_plan *p, int pair, em_val decays) {
         seen[t] = rec_seen(p, pair, t);
         by_u[t] = rec_seen_by_u(p, pair, t);
     }
-    if (!p->r.silent) multiply_all(e, p, p->left, pair, seen, y);
+    if (!p->silent) multiply_all(e, p, p->left, pair, seen, y);
     if (p->r.delta) multiply_all(e, p, p->left_u, pair, by_u, u);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val d = em_splat(e, em_extract(e, decays, t), REC_CHUNK), before = since;
         since = first_lanes(e, em_mul(e, since, d), rec_decayed(p, pair, t), since);
-        if (!p->r.silent)
+        if (!p->silent)
             store_weights(e, p, p->left, pair, t, em_mul(e, y[t], is_late(p) ? since : before),
                           seen[t]);
         if (p->r.delta) store_weights(e, p, p->left_u, pair, t, em_mul(e, u[t], before), by_u[t]);
@@ -144,8 +144,7 @@ void rec_exp_decays(em *e, const rec_plan *p) {
 }
 
 static void weigh_one(em *e, const rec_plan *p) {
-    em_val at = rec_at_const(e, p, p->decay, 0, em_i64(e, 0)), total = em_f(e, 1);
-    em_val decays = em_load(e, p->t, at, REC_CHUNK);
+    em_val decays = rec_all_decays(e, p), total = em_f(e, 1);
     for (int pair = 0; pair < p->pairs; pair++) weigh_by_one(e, p, pair, decays);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val before = total;
@@ -154,7 +153,7 @@ static void weigh_one(em *e, const rec_plan *p) {
         em_store(e, p->t, factor_at(e, p, OF_A, t), before);
     }
     em_store(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), total);
-    if (!p->r.silent) scale_rows(e, p, p->left, 0, p->first, OF_Q);
+    if (!p->silent) scale_rows(e, p, p->left, 0, p->first, OF_Q);
     if (p->r.delta) scale_rows(e, p, p->left_u, 0, p->first, OF_A);
 }
 
@@ -202,15 +201,15 @@ static void decay_columns(em *e, const rec_plan *p, group *g, em_val first) {
     for (int w = 0; w < g->n; w++) g->col[w] = em_addi(e, first, (int64_t)w * p->lanes);
     for (int j = 0; j < GROUP; j++) load_columns(e, p, g, p->key, row + j, 0, g->key[j]);
     for (int t = g->j0; t < REC_CHUNK; t++) {
-        load_columns(e, p, g, p->decay, t, 0, d);
-        if (!p->r.silent) load_columns(e, p, g, p->left, t, p->first, q);
+        for (int w = 0; w < g->n; w++) d[w] = rec_decay(e, p, t, g->col[w]);
+        if (!p->silent) load_columns(e, p, g, p->left, t, p->first, q);
         if (p->r.delta) load_columns(e, p, g, p->left_u, t, p->first, a);
         for (int j = 0; j < GROUP; j++) {
             if (p->r.delta) add_product(e, p, g, true, t, j, a);
-            if (!p->r.silent && !is_late(p)) add_product(e, p, g, false, t, j, q);
+            if (!p->silent && !is_late(p)) add_product(e, p, g, false, t, j, q);
             for (int w = 0; w < g->n && g->j0 + j < rec_decayed(p, g->pair, t); w++)
                 g->key[j][w] = em_mul(e, g->key[j][w], d[w]);
-            if (!p->r.silent && is_late(p)) add_product(e, p, g, false, t, j, q);
+            if (!p->silent && is_late(p)) add_product(e, p, g, false, t, j, q);
         }
     }
     for (int j = 0; j < GROUP; j++)
@@ -243,8 +242,8 @@ static void decay_rows(em *e, const rec_plan *p) {
     em_val total = em_vf(e, 1), col = em_addi(e, l.i, p->first);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val before = total;
-        total = em_mul(e, total, rec_load(e, p, rec_at_const(e, p, p->decay, t, l.i)));
-        if (!p->r.silent) {
+        total = em_mul(e, total, rec_decay(e, p, t, l.i));
+        if (!p->silent) {
             em_val q = rec_at_const(e, p, p->left, t, col);
             rec_store(e, p, q, em_mul(e, rec_load(e, p, q), is_late(p) ? total : before));
         }
@@ -260,7 +259,7 @@ static void weigh_rows(em *e, const rec_plan *p) {
     for (int pair = 0; pair < p->pairs; pair++) {
         for (int j = 0; j < REC_CHUNK; j += GROUP) decay_keys(e, p, pair, j);
         for (int t = 0; t < REC_CHUNK; t++) {
-            if (!p->r.silent) store_sums(e, p, p->left, false, pair, t, rec_seen(p, pair, t));
+            if (!p->silent) store_sums(e, p, p->left, false, pair, t, rec_seen(p, pair, t));
             if (p->r.delta) store_sums(e, p, p->left_u, true, pair, t, rec_seen_by_u(p, pair, t));
         }
     }

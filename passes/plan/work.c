@@ -131,13 +131,19 @@ sn_dim sn_flops_fused_scan(sn_module *m, const sn_step *s) {
 
 /* ---- recurrences ---- */
 
-/* Each element reads the carry a few times and adds one or two products of vectors. */
+/* Forward q S and S'; with a second pair its product, with a delta rule a S. A gradient computes S again,
+ * and has k R, w R^T, dy S^T and R', of a delta rule also q^T dy beside a^T du, du S^T and u R^T. */
+static int64_t reads_and_products(const sn_recurrence *r) {
+    const int second = r->second && !r->same;
+    return r->gradient ? 5 + 2 * r->delta + 3 * second : 2 + r->delta + second;
+}
+
 sn_dim sn_macs_recurrence(sn_module *m, const sn_step *s) {
     sn_recurrence r = sn_recurrence_of(s->node);
     const sn_view *start = &s->in[SN_REC_START];
     sn_dim elements =
         sn_dim_mul(m, s->out[0].shape[0], sn_dim_product(m, start->rank, start->shape));
-    return sn_dim_mul(m, elements, 2 + r.second + r.delta - r.same - r.silent + r.turned);
+    return sn_dim_mul(m, elements, reads_and_products(&r));
 }
 
 sn_dim sn_flops_recurrence(sn_module *m, const sn_step *s) {

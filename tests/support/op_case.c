@@ -210,60 +210,34 @@ static void gated_and_turned(sn_node *const *arg, sn_node **out) {
     gated_rows(arg, out);
     out[4] = sn_b_unary(SN_OP_exp, arg[2]);
 }
+/* Prologues of gradients, whose last operand is a carry. */
 static const sn_region *make_turned(sn_module *m, int n_in, sn_node *const *in) {
-    return tensor_region(m, n_in - 1, in + 1, 5, gated_and_turned);
+    return tensor_region(m, n_in - 2, in + 1, 5, gated_and_turned);
 }
-/* A prologue that leaves the operands as they are. */
 static const sn_region *make_as_is(sn_module *m, int n_in, sn_node *const *in) {
     sn_node *arg[MAX_IN];
-    for (int i = 1; i < n_in; i++)
+    for (int i = 1; i < n_in - 1; i++)
         arg[i - 1] = sn_arg(m, i - 1, (sn_dtype)in[i]->dtype, in[i]->rank, in[i]->shape);
-    return sn_region_new(m, n_in - 1, arg, n_in - 1, arg);
-}
-/* Epilogues of recurrences with these results, which begin the arguments, then q, k, ...: z, S */
-static const sn_region *results_region(sn_module *m, int n_result, sn_node *const *result, int n_in,
-                                       sn_node *const *in, int n_out,
-                                       void (*body)(sn_node *const *arg, sn_node **out)) {
-    sn_node *like[2 * MAX_IN];
-    memcpy(like, result, sizeof *like * (size_t)n_result);
-    memcpy(like + n_result, in + 1, sizeof *like * (size_t)(n_in - 1));
-    return tensor_region(m, n_result + n_in - 1, like, n_out, body);
+    return sn_region_new(m, n_in - 2, arg, n_in - 2, arg);
 }
 static sn_node *row_sum(sn_node *x, sn_node *y) {
     return sn_b_reduce(SN_OP_reduce_sum, sn_b_binary(SN_OP_mul, x, y), 1,
                        (const int64_t[]){x->rank - 1});
 }
-static void of_one_z(sn_node *const *arg, sn_node **out) {
-    out[0] = sn_b_binary(SN_OP_mul, arg[0], sn_b_unary(SN_OP_sigmoid, arg[2]));
-    out[1] = arg[1];
-    out[2] = row_sum(arg[0], arg[3]);
-    out[3] = sn_b_binary(SN_OP_sub, arg[3], sn_b_binary(SN_OP_mul, arg[0], out[2]));
-}
-static const sn_region *make_one_z(sn_module *m, int n_in, sn_node *const *in) {
-    return results_region(m, 2, (sn_node *[]){in[1], in[0]}, n_in, in, 4, of_one_z);
-}
-/* z, S, z, gradient of g */
-static void of_decay_grad(sn_node *const *arg, sn_node **out) {
-    out[0] = arg[2];
-    out[1] = arg[1];
-    out[2] = sn_b_binary(SN_OP_add, sn_b_binary(SN_OP_mul, arg[0], arg[5]), arg[3]);
-    out[3] = sn_b_binary(SN_OP_mul, arg[3], arg[7]);
-}
-static const sn_region *make_decay_grad(sn_module *m, int n_in, sn_node *const *in) {
-    return results_region(m, 4, (sn_node *[]){in[1], in[0], in[1], in[4]}, n_in, in, 4,
-                          of_decay_grad);
-}
-/* y, S, u, z, z */
-static void of_all(sn_node *const *arg, sn_node **out) {
+/* An epilogue of a gradient: its results (dv, dS, dq, dk, [da, db,] dg) begin the arguments, then q, k, ... */
+static void grad_rows(sn_node *const *arg, sn_node **out) {
     out[0] = arg[0];
     out[1] = arg[1];
-    out[2] = sn_b_binary(SN_OP_mul, arg[4], arg[5]);
-    out[3] = arg[2];
-    out[4] = row_sum(arg[3], arg[6]);
+    out[2] = sn_b_binary(SN_OP_mul, arg[2], sn_b_unary(SN_OP_sigmoid, arg[3]));
+    out[3] = row_sum(arg[2], arg[3]);
+    out[4] = sn_b_binary(SN_OP_sub, arg[3], sn_b_binary(SN_OP_mul, arg[4], out[3]));
 }
-static const sn_region *make_all(sn_module *m, int n_in, sn_node *const *in) {
-    return results_region(m, 5, (sn_node *[]){in[3], in[0], in[3], in[1], in[1]}, n_in, in, 5,
-                          of_all);
+static const sn_region *make_of_gradient(sn_module *m, int n_in, sn_node *const *in) {
+    const int n_row = n_in - 2, n_result = n_row > 5 ? 7 : 5;
+    sn_node *like[2 * MAX_IN] = {in[3], in[0], in[1], in[1], n_row > 5 ? in[1] : in[4],
+                                 in[1], in[4]};
+    memcpy(like + n_result, in + 1, sizeof *like * (size_t)n_row);
+    return tensor_region(m, n_result + n_row, like, 5, grad_rows);
 }
 
 #define REGION_OF(name) static const case_region name = {make_##name, plain_##name};
@@ -279,8 +253,7 @@ static const case_region add_softmax_body = {make_add_softmax, NULL},
                          carry_and_output = {make_carry_and_output, NULL},
                          gated = {make_gated, NULL}, corrected = {make_corrected, NULL},
                          turned = {make_turned, NULL}, as_is = {make_as_is, NULL},
-                         one_z = {make_one_z, NULL}, decay_grads = {make_decay_grad, NULL},
-                         all_results = {make_all, NULL};
+                         of_gradient = {make_of_gradient, NULL};
 
 /* ---- the table ---- */
 

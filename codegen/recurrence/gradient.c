@@ -1,0 +1,438 @@
+/* gradient.c: the gradient of a linear recurrence, in chunks of 8 elements as well. S before each block of
+ * 32 elements is computed first, and stored. Then, from the last block to the first, S before each of the
+ * block's chunks is computed again, and the cotangent R of the carry goes back through the chunks:
+ *
+ *     R' = e^g R + a^T du + q^T dy,   dv = k R, du = b R, dk = v R^T, db = u R^T,   dq = dy S^T, da = du S^T
+ *
+ * R is a recurrence with queries k, keys q, values dy and the rule du = b R, whose first element is the
+ * last (recurrence.c, turned.c). The gradient of a log decay is the sum of the paths through the carry
+ * that pass its element:
+ *
+ *     dg_t = row sums of R * e^g S
+ *          = D (row sums of R * S at the chunk's ends) + those that begin in the chunk, end in it, or both
+ *
+ * Each part is a product of what is written, decays and what is read. So it is as small as the decays are;
+ * a difference of sums, q dq - k dk, would keep the rounding errors of the paths that do not pass.
+ *
+ * The rows of R's tiles are in its own order: `flipped`. */
+#include "codegen/recurrence/impl.h"
+
+#include <string.h>
+
+enum { CHUNKS = REC_BLOCK / REC_CHUNK, LAST = REC_CHUNK - 1 };
+
+typedef struct gradient {
+    rec_space space;
+    rec_plan s;        /* of the carry; it has the operands and results */
+    rec_plan f;        /* the same, from block to block */
+    rec_plan r;        /* of its cotangent */
+    rec_tile own;      /* [inner][cols]: a chunk's carry, but the one before the block */
+    rec_tile query, a; /* [CHUNK][inner] */
+    rec_tile across; /* [1][inner], REC_ONE: its first element: the paths across the whole chunk */
+    rec_tile dg;     /* [CHUNK][inner], REC_ONE: its first column */
+    bool decays;     /* somebody reads the gradient of decays */
+    int64_t chunk;   /* elements of the tiles that each chunk has */
+    int64_t carry;   /* of one carry */
+} gradient;
+
+/* ---- plan ---- */
+
+static void add_loads(gradient *g, const sn_recurrence *node) {
+    rec_plan *s = &g->s;
+    const int first = rec_first_of(s, 0), dy = sn_recurrence_dy(node);
+    rec_add_load(s, SN_REC_K, REC_WHOLE, s->kept[0].tile, 0, 0);
+    if (s->decays == REC_ROWS) rec_add_load(s, SN_REC_G, REC_WHOLE, s->decay, 0, 0);
+    rec_add_load(s, SN_REC_V, REC_COLUMNS, s->right, first, 0);
+    if (s->pairs > 1) {
+        rec_add_load(s, SN_REC_B, REC_WHOLE, s->kept[1].tile, 0, 0);
+        rec_add_load(s, dy + 1, REC_COLUMNS, s->right, 0, 0);
+    }
+    g->f = *s; /* S needs no more */
+    rec_add_load(s, SN_REC_Q, REC_WHOLE, g->query, 0, 0);
+    if (node->delta) rec_add_load(s, SN_REC_A, REC_WHOLE, g->a, 0, 0);
+    rec_add_load(s, dy, REC_COLUMNS, s->x[0].tile, 0, 0);
+}
+
+static void place_results(gradient *g, const sn_recurrence *node) {
+    rec_rows *at = g->s.stored;
+    at[SN_REC_DV] = (rec_rows){node->same ? g->r.out_u : g->r.out, 0, true};
+    at[SN_REC_DQ] = (rec_rows){g->s.z, 0, false};
+    at[SN_REC_DK] = (rec_rows){g->r.z, 0, true};
+    if (node->delta) at[SN_REC_DA] = (rec_rows){g->s.z, REC_CHUNK, false};
+    if (g->s.pairs > 1) at[SN_REC_DA + 1] = (rec_rows){g->r.z, REC_CHUNK, true};
+    at[g->s.n_out - 1] = (rec_rows){g->dg, 0, false};
+}
+
+static void make(gradient *g, const sn_kernel *k, const sn_target *t) {
+    *g = (gradient){.chunk = 0};
+    rec_plan *s = &g->s, *r = &g->r;
+    rec_plan_begin(s, &g->space, k, t);
+    const sn_recurrence node = s->r;
+    const bool two_keys = node.delta && !node.same;
+    s->last_first = true;
+    *r = *s;
+    s->r.second = two_keys;
+    s->r.delta = s->r.same = false;
+    s->silent = true;
+    s->n_turned = 1 + node.delta;
+    rec_plan_tiles(s, REC_OF_CHUNK);
+    s->decay = rec_place_decay(s, REC_OF_CHUNK);
+    s->carry = (rec_tile){0, s->cols, REC_BEFORE};
+    s->next = (rec_tile){0, s->cols, REC_AFTER};
+    g->own = rec_place(s, REC_OF_CHUNK, s->inner, s->cols);
+    g->query = rec_place(s, REC_OF_CHUNK, REC_CHUNK, s->inner);
+    if (node.delta) g->a = rec_place(s, REC_OF_CHUNK, REC_CHUNK, s->inner);
+    for (int i = 0; i < s->pairs; i++)
+        s->kept[i].tile = rec_place(s, REC_OF_CHUNK, REC_CHUNK, s->inner);
+    s->x[0].tile = rec_place(s, REC_OF_CHUNK, REC_CHUNK, s->cols);
+    r->r.same = false;
+    r->silent = node.same;
+    r->n_turned = 1 + two_keys;
+    r->order = node.reads == SN_READS_AFTER ? REC_READS_LATE : REC_READS_BEFORE;
+    rec_plan_tiles(r, REC_OF_UNIT);
+    r->carry = r->next = rec_place(r, REC_OF_UNIT, r->inner, r->cols); /* follows `right` */
+    r->decay = s->decay;
+    r->flipped = true;
+    r->kept[0] = (rec_rows){g->query, 0, true};
+    r->kept[1] = (rec_rows){g->a, 0, true};
+    r->x[0] = (rec_rows){s->right, rec_first_of(s, 0), true};
+    r->x[1] = (rec_rows){s->right, 0, true};
+    s->x[1] = (rec_rows){r->out_u, 0, true};
+    g->dg = rec_place(s, REC_SHARED, REC_CHUNK, s->inner);
+    g->across = rec_place(s, REC_SHARED, 1, s->inner);
+    if (s->epilogue) s->made = rec_place(s, REC_SHARED, SN_REC_RESULTS, s->inner);
+    g->chunk = g->space.used[REC_OF_CHUNK];
+    g->carry = s->inner * s->cols;
+    s->group = rec_group_of(r, t);
+    g->decays = s->epilogue || s->result[s->n_out - 1] >= 0;
+    place_results(g, &node);
+    add_loads(g, &node);
+    rec_find_reads(s);
+    memcpy(g->f.reads, s->reads, sizeof s->reads);
+}
+
+/* Each unit has the carries before all blocks. */
+sn_dim rec_gradient_scratch(const sn_kernel *k, const sn_target *t) {
+    gradient g;
+    make(&g, k, t);
+    const int64_t size = (int64_t)sn_dtype_size(g.s.t), group = g.s.group;
+    const int64_t all =
+        g.space.used[REC_SHARED] + CHUNKS * g.chunk + group * (g.space.used[REC_OF_UNIT] + g.carry);
+    sn_dim each = sn_dim_const(k->m, group * g.carry / REC_BLOCK * size);
+    return sn_dim_add(k->m, sn_dim_const(k->m, all * size),
+                      sn_dim_mul(k->m, k->step->out[0].shape[0], each));
+}
+
+/* ---- tiles ---- */
+
+static em_val at(em *e, const rec_plan *p, rec_tile tile, int row, em_val col) {
+    return rec_at_const(e, p, tile, row, col);
+}
+
+static em_val load(em *e, const rec_plan *p, rec_tile tile, int row, em_val col) {
+    return rec_load(e, p, at(e, p, tile, row, col));
+}
+
+static void to_chunk(em *e, gradient *g, em_val i) {
+    em_val first = em_addi(e, em_muli(e, i, g->chunk), g->space.used[REC_SHARED]);
+    g->space.base[REC_OF_CHUNK] = em_gep(e, e->scratch, g->s.t, first);
+}
+
+/* The carry of the current unit before the block that begins with element t. */
+static em_val saved(em *e, const gradient *g, em_val t) {
+    em_val first = em_muli(e, em_div(e, t, em_i64(e, REC_BLOCK)), g->carry);
+    return em_gep(e, g->space.base[REC_OF_UNIT], g->s.t,
+                  em_addi(e, first, g->space.used[REC_OF_UNIT]));
+}
+
+/* A chunk's rows, the last one first. */
+static void flip(em *e, const rec_plan *p, rec_tile from, rec_tile to, int row, int64_t col,
+                 int64_t n) {
+    em_loop l = rec_for_vectors(e, p, n);
+    for (int t = 0; t < REC_CHUNK; t++)
+        rec_store(e, p, at(e, p, to, row + LAST - t, em_addi(e, l.i, col)),
+                  load(e, p, from, t, l.i));
+    em_end(e, &l);
+}
+
+/* ---- the carry ---- */
+
+/* The keys times the decays of the elements after them, and the product of all decays. */
+static void decay_keys(em *e, const rec_plan *p) {
+    em_loop l = rec_for_vectors(e, p, p->inner);
+    em_val total = em_vf(e, 1);
+    for (int t = LAST; t >= 0; t--) {
+        for (int pair = 0; pair < p->pairs; pair++) {
+            const int row = rec_first_of(p, pair) + t;
+            rec_store(e, p, at(e, p, p->key, row, l.i),
+                      em_mul(e, rec_row(e, p, p->kept[pair], t, l.i), total));
+        }
+        total = em_mul(e, total, rec_decay(e, p, t, l.i));
+    }
+    if (p->decays == REC_ROWS)
+        rec_store(e, p, at(e, p, p->total, 0, l.i), total);
+    else
+        em_store(e, p->t, at(e, p, p->total, 0, em_i64(e, 0)), em_extract(e, total, 0));
+    em_end(e, &l);
+}
+
+static void load_chunk(em *e, const rec_plan *p, const rec_unit *u) {
+    rec_load_elements(e, p, u);
+    if (p->decays == REC_ONE) rec_exp_decays(e, p);
+}
+
+static void update(em *e, const rec_plan *p) {
+    rec_prefetch none = {.n = 0};
+    decay_keys(e, p);
+    for (int v = 0, n; v < p->cols / p->lanes; v += n)
+        rec_emit_update(e, p, &none, v, n = rec_vectors_at(e, p, v));
+}
+
+/* From the carry before the block to the one after it. */
+static void pass_block(em *e, gradient *g, rec_unit *u, em_val block) {
+    em_val before = saved(e, g, block), after = saved(e, g, em_addi(e, block, REC_BLOCK));
+    to_chunk(e, g, em_i64(e, 0));
+    em_loop c = em_for(e, em_i64(e, 0), em_i64(e, REC_BLOCK), em_i64(e, REC_CHUNK));
+    u->chunk = em_add(e, block, c.i);
+    g->space.base[REC_BEFORE] = em_select(e, em_cmp(e, EM_EQ, c.i, em_i64(e, 0)), before, after);
+    g->space.base[REC_AFTER] = after;
+    load_chunk(e, &g->f, u);
+    update(e, &g->f);
+    em_end(e, &c);
+}
+
+/* Chunk c of the block; the carry before it. */
+static void begin_chunk(em *e, gradient *g, rec_unit *u, em_val block, em_val c) {
+    to_chunk(e, g, em_addi(e, c, 1));
+    g->space.base[REC_AFTER] = rec_at_const(e, &g->s, g->own, 0, em_i64(e, 0));
+    to_chunk(e, g, c);
+    g->space.base[REC_BEFORE] = em_select(e, em_cmp(e, EM_EQ, c, em_i64(e, 0)), saved(e, g, block),
+                                          rec_at_const(e, &g->s, g->own, 0, em_i64(e, 0)));
+    u->chunk = em_add(e, block, em_muli(e, c, REC_CHUNK));
+}
+
+/* The elements of the block's n chunks, and the carry before each of them. */
+static void begin_block(em *e, gradient *g, rec_unit *u, em_val block, em_val n) {
+    em_loop c = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
+    begin_chunk(e, g, u, block, c.i);
+    load_chunk(e, &g->s, u);
+    em_branch more = em_if(e, em_cmp(e, EM_LT, em_addi(e, c.i, 1), n));
+    update(e, &g->s);
+    em_endif(e, &more);
+    em_end(e, &c);
+}
+
+/* ---- its cotangent ---- */
+
+/* What R reads and adds, as far as the tiles of S do not serve. */
+static void take_rows(em *e, const gradient *g) {
+    const rec_plan *s = &g->s, *r = &g->r;
+    const int q = rec_first_of(r, 0);
+    if (!r->silent) flip(e, s, s->kept[0].tile, r->left, 0, r->first, s->inner);
+    if (r->r.delta) flip(e, s, s->kept[s->pairs - 1].tile, r->left_u, 0, r->first, s->inner);
+    if (r->r.delta) flip(e, s, g->a, r->key, 0, 0, s->inner);
+    flip(e, s, g->query, r->key, q, 0, s->inner);
+    flip(e, s, s->x[0].tile, r->right, q, 0, s->cols);
+}
+
+/* ---- the gradient of decays ---- */
+
+/* R * S at the chunk's ends: the sums of n rows from `row` on, as one vector of lanes for each. */
+static void multiply_rows(em *e, const gradient *g, em_val row, em_val *sum) {
+    em_val carried[REC_CHUNK];
+    em_loop l = rec_for_vectors(e, &g->s, g->s.cols);
+    for (int i = 0; i < REC_CHUNK; i++) carried[i] = sum[i] = em_carry(e, &l, sum[i]);
+    for (int i = 0; i < REC_CHUNK; i++) {
+        em_val k = em_addi(e, row, i), s = rec_load(e, &g->s, rec_at(e, &g->s, g->s.carry, k, l.i)),
+               r = rec_load(e, &g->r, rec_at(e, &g->r, g->r.carry, k, l.i));
+        em_next(e, &l, carried[i], em_fma(e, s, r, sum[i]));
+    }
+    em_end(e, &l);
+    for (int i = 0; i < REC_CHUNK; i++) sum[i] = em_final(e, &l, carried[i]);
+}
+
+/* The paths that pass the whole chunk. */
+static void cross(em *e, const gradient *g) {
+    const rec_plan *r = &g->r;
+    const bool one = r->decays == REC_ONE;
+    em_val sum[REC_CHUNK], carried[REC_CHUNK];
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, r->inner), em_i64(e, REC_CHUNK));
+    for (int i = 0; i < REC_CHUNK; i++) sum[i] = em_vf(e, 0);
+    for (int i = 0; i < REC_CHUNK && one; i++) sum[i] = carried[i] = em_carry(e, &l, sum[i]);
+    multiply_rows(e, g, l.i, sum);
+    if (one) {
+        for (int i = 0; i < REC_CHUNK; i++) em_next(e, &l, carried[i], sum[i]);
+    } else {
+        em_val d = em_load(e, r->t, at(e, r, r->total, 0, l.i), REC_CHUNK);
+        em_store(e, r->t, at(e, r, g->across, 0, l.i), em_mul(e, rec_sum_lanes(e, sum), d));
+    }
+    em_end(e, &l);
+    if (!one) return;
+    em_val all = em_final(e, &l, carried[0]), zero = em_i64(e, 0);
+    for (int i = 1; i < REC_CHUNK; i++) all = em_add(e, all, em_final(e, &l, carried[i]));
+    em_val d = em_load(e, r->t, at(e, r, r->total, 0, zero), 1);
+    em_store(e, r->t, at(e, r, g->across, 0, zero), em_mul(e, em_reduce(e, EM_SUM, all), d));
+}
+
+/* Those, and the paths that begin in the chunk and leave it, as z of R has them by now. */
+static void leave(em *e, const gradient *g) {
+    const rec_plan *s = &g->s, *r = &g->r;
+    em_loop l = rec_for_vectors(e, s, s->inner);
+    em_val sum = s->decays == REC_ROWS ? load(e, s, g->across, 0, l.i) : em_vf(e, 0);
+    for (int t = 0; t < REC_CHUNK; t++) {
+        rec_store(e, s, at(e, s, g->dg, t, l.i), sum);
+        for (int pair = 0; pair < s->pairs; pair++)
+            sum = em_fma(e, rec_row(e, s, s->kept[pair], t, l.i),
+                         load(e, r, r->z, pair * REC_CHUNK + LAST - t, l.i), sum);
+    }
+    em_end(e, &l);
+}
+
+/* Columns of a chunk: keys of a pair, which decay element after element. */
+typedef struct columns {
+    em_val col, key[REC_CHUNK], dg[REC_CHUNK];
+    int pair;
+} columns;
+
+/* The i-th z of element t: adds what it has of the first n keys. It also has ends of paths: each, times
+ * the vector that is multiplied by z, counts for the elements that it passed, which are the first n, too:
+ * number j for what was written before it. */
+static void read_keys(em *e, const gradient *g, columns *c, int i, int t, int n) {
+    const rec_plan *s = &g->s;
+    const int row = i * REC_CHUNK + t;
+    em_val to = at(e, s, s->z, row, c->col), sum = c->pair ? em_vf(e, 0) : rec_load(e, s, to),
+           by = load(e, s, i ? g->a : g->query, t, c->col);
+    for (int j = 0; j < n; j++) {
+        em_val weight = at(e, s, s->read, rec_first_of(s, c->pair) + j, em_i64(e, row));
+        if (g->decays) c->dg[j] = em_fma(e, by, sum, c->dg[j]);
+        sum = em_fma(e, em_load_splat(e, s->t, weight, s->lanes), c->key[j], sum);
+    }
+    rec_store(e, s, to, c->pair ? em_add(e, rec_load(e, s, to), sum) : sum);
+}
+
+static void read_pair(em *e, const gradient *g, columns *c) {
+    const rec_plan *s = &g->s;
+    for (int j = 0; j < REC_CHUNK; j++) c->key[j] = rec_row(e, s, s->kept[c->pair], j, c->col);
+    for (int t = 0; t < REC_CHUNK; t++) {
+        for (int i = 0; i < s->n_turned; i++)
+            if (!rec_reads_after(s, i)) read_keys(e, g, c, i, t, t);
+        em_val d = rec_decay(e, s, t, c->col);
+        for (int j = 0; j < t; j++) c->key[j] = em_mul(e, c->key[j], d);
+        for (int i = 0; i < s->n_turned; i++)
+            if (rec_reads_after(s, i)) read_keys(e, g, c, i, t, t + 1);
+    }
+}
+
+/* dq and da, and the gradient of decays. */
+static void read_all_keys(em *e, const gradient *g) {
+    const rec_plan *s = &g->s;
+    const bool one = s->decays == REC_ONE && g->decays;
+    em_val sum[REC_CHUNK], carried[REC_CHUNK];
+    em_loop l = rec_for_vectors(e, s, s->inner);
+    columns c = {.col = l.i};
+    for (int t = 0; t < REC_CHUNK && one; t++) sum[t] = carried[t] = em_carry(e, &l, em_vf(e, 0));
+    for (int t = 0; t < REC_CHUNK && g->decays; t++) c.dg[t] = load(e, s, g->dg, t, l.i);
+    for (c.pair = 0; c.pair < s->pairs; c.pair++) read_pair(e, g, &c);
+    for (int t = 0; t < REC_CHUNK && g->decays; t++)
+        if (one)
+            em_next(e, &l, carried[t], em_add(e, sum[t], c.dg[t]));
+        else
+            rec_store(e, s, at(e, s, g->dg, t, l.i), c.dg[t]);
+    em_end(e, &l);
+    if (!one) return;
+    for (int t = 0; t < REC_CHUNK; t++) sum[t] = em_final(e, &l, carried[t]);
+    em_val across = em_load(e, s->t, at(e, s, g->across, 0, em_i64(e, 0)), 1),
+           all = em_add(e, rec_sum_lanes(e, sum), em_splat(e, across, REC_CHUNK));
+    for (int t = 0; t < REC_CHUNK; t++)
+        em_store(e, s->t, at(e, s, g->dg, t, em_i64(e, 0)), em_extract(e, all, t));
+}
+
+/* ---- the kernel ---- */
+
+static void emit_chunk(em *e, const gradient *g, const rec_unit *u) {
+    rec_prefetch ahead;
+    const rec_plan *s = &g->s, *r = &g->r;
+    const int vectors = (int)(r->cols / r->lanes);
+    rec_prefetch_begin(e, s, u, rec_work(s) + rec_work(r), &ahead);
+    take_rows(e, g);
+    rec_emit_weights(e, r);
+    for (int v = 0, n; v < vectors; v += n)
+        rec_emit_u(e, r, u, &ahead, v, n = rec_vectors_at(e, r, v));
+    rec_emit_read(e, r, &ahead);
+    if (g->decays) cross(e, g);
+    if (g->decays) leave(e, g);
+    rec_emit_keys(e, r);
+    rec_emit_read(e, s, &ahead);
+    read_all_keys(e, g);
+    for (int v = 0, n; v < vectors; v += n)
+        rec_emit_y(e, r, u, &ahead, v, n = rec_vectors_at(e, r, v));
+    rec_store_elements(e, s, u);
+}
+
+static void emit_block(em *e, gradient *g, rec_unit *u, em_val block) {
+    em_val left = em_addi(e, em_sub(e, u->T, block), LAST),
+           n = em_imin(e, em_div(e, left, em_i64(e, REC_CHUNK)), em_i64(e, CHUNKS));
+    begin_block(e, g, u, block, n);
+    em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
+    em_val c = em_sub(e, em_subi(e, n, 1), l.i);
+    begin_chunk(e, g, u, block, c);
+    emit_chunk(e, g, u);
+    em_end(e, &l);
+}
+
+static void load_carries(em *e, gradient *g, rec_unit *u, em_val first, em_val n) {
+    em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
+    rec_begin_unit(e, &g->s, u, first, each.i);
+    g->space.base[REC_BEFORE] = saved(e, g, em_i64(e, 0));
+    rec_load_carry(e, &g->s, u, SN_REC_START, g->s.carry);
+    rec_load_carry(e, &g->r, u, g->s.k->step->n_in - 1, g->r.carry);
+    em_end(e, &each);
+}
+
+static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) {
+    em_val block_size = em_i64(e, REC_BLOCK), zero = em_i64(e, 0), one = em_i64(e, 1);
+    load_carries(e, g, u, first, n);
+    em_loop there = em_for(e, zero, em_sub(e, u->T, block_size), block_size);
+    em_loop each = em_for(e, zero, n, one);
+    rec_begin_unit(e, &g->s, u, first, each.i);
+    pass_block(e, g, u, there.i);
+    em_end(e, &each);
+    em_end(e, &there);
+    em_val last = em_subi(e, em_div(e, em_addi(e, u->T, REC_BLOCK - 1), block_size), 1);
+    em_loop back = em_for(e, zero, em_addi(e, last, 1), one);
+    em_val block = em_muli(e, em_sub(e, last, back.i), REC_BLOCK);
+    each = em_for(e, zero, n, one);
+    rec_begin_unit(e, &g->s, u, first, each.i);
+    rec_find_next(e, &g->s, u, first, each.i, n);
+    emit_block(e, g, u, block);
+    em_end(e, &each);
+    em_end(e, &back);
+    each = em_for(e, zero, n, one);
+    rec_begin_unit(e, &g->s, u, first, each.i);
+    rec_store_carry(e, &g->r, u);
+    em_end(e, &each);
+}
+
+void rec_emit_gradient(em *e, const sn_kernel *k) {
+    gradient g;
+    rec_unit u = {.columns = NULL};
+    em_val lo, hi, items;
+    make(&g, k, e->target);
+    const int64_t size = (int64_t)sn_dtype_size(g.s.t);
+    em_kernel(e, k->name);
+    items = em_i64(e, 1);
+    for (int a = 0; a < g.s.r.n_lead; a++)
+        items = em_mul(e, items, sn_kernel_dim(e, k, k->step->in[SN_REC_START].shape[a]));
+    em_share(e, items, &lo, &hi);
+    u.T = sn_kernel_dim(e, k, k->step->out[0].shape[0]);
+    em_val blocks = em_div(e, em_addi(e, u.T, REC_BLOCK - 1), em_i64(e, REC_BLOCK));
+    g.space.base[REC_SHARED] = e->scratch;
+    g.space.units =
+        em_gep(e, e->scratch, g.s.t, em_i64(e, g.space.used[REC_SHARED] + CHUNKS * g.chunk));
+    g.space.unit_bytes =
+        em_muli(e, em_addi(e, em_muli(e, blocks, g.carry), g.space.used[REC_OF_UNIT]), size);
+    em_loop group = em_for(e, lo, hi, em_i64(e, g.s.group));
+    emit_group(e, &g, &u, group.i, em_imin(e, em_sub(e, hi, group.i), em_i64(e, g.s.group)));
+    em_end(e, &group);
+    em_end_kernel(e);
+}
