@@ -559,9 +559,8 @@ static void short_weights_are_damaged(void **state) {
     static const size_t sizes[] = {sizeof(sn_aot_header), 200, 4095, 4096 + 33};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         unsigned char *bytes = calloc(1, sizes[i]);
-        sn_aot_header h = {.magic = SN_AOT_MAGIC,
-                           .version = SN_AOT_FILE_VERSION,
-                           .bytes = sizes[i]}; /* the size that it claims is right */
+        sn_aot_header h = {SN_AOT_MAGIC, SN_AOT_FILE_VERSION,
+                           .bytes = sizes[i]}; /* which is right */
         memcpy(bytes, &h, sizeof h);
         const char *path = scratch_path("short.weights");
         assert_true(scratch_write(path, bytes, sizes[i]));
