@@ -353,7 +353,7 @@ static void emit_chunk(em *e, const gradient *g, const rec_unit *u) {
     rec_prefetch ahead;
     const rec_plan *s = &g->s, *r = &g->r;
     const int vectors = (int)(r->cols / r->lanes);
-    rec_prefetch_begin(e, s, u, rec_work(s) + rec_work(r), &ahead);
+    rec_prefetch_begin(e, s, u, rec_work(s) - rec_update_work(s) + rec_work(r), &ahead);
     take_rows(e, g);
     rec_emit_weights(e, r);
     for (int v = 0, n; v < vectors; v += n)

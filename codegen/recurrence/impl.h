@@ -263,6 +263,7 @@ typedef struct rec_share {
 
 /* Multiply-adds of a chunk's products, in which lines are brought. */
 int64_t rec_work(const rec_plan *p);
+int64_t rec_update_work(const rec_plan *p); /* that of the carry's update */
 void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, int64_t work, rec_prefetch *f);
 /* Before a loop of that many multiply-adds. */
 rec_share rec_prefetch_part(rec_prefetch *f, int64_t work);

@@ -17,9 +17,13 @@ static int64_t row_work(const rec_plan *p, int64_t rows) {
     return rows * REC_CHUNK * p->cols;
 }
 
+int64_t rec_update_work(const rec_plan *p) {
+    return p->pairs * row_work(p, p->inner);
+}
+
 int64_t rec_work(const rec_plan *p) {
     const int64_t rows = p->first + p->inner;
-    int64_t work = p->pairs * row_work(p, p->inner) + p->n_turned * row_work(p, rows);
+    int64_t work = rec_update_work(p) + p->n_turned * row_work(p, rows);
     if (!p->silent) work += row_work(p, rows);
     if (p->r.delta) work += row_work(p, rows - REC_CHUNK);
     return work;
