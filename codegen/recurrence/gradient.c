@@ -19,7 +19,11 @@
 
 #include <string.h>
 
-enum { CHUNKS = REC_BLOCK / REC_CHUNK, LAST = REC_CHUNK - 1 };
+enum {
+    CHUNKS = REC_BLOCK / REC_CHUNK,
+    LAST = REC_CHUNK - 1,
+    MOST_UNITS = 4 /* in a group: each has a carry for each block of the sequence */
+};
 
 typedef struct gradient {
     rec_space space;
@@ -104,6 +108,7 @@ static void make(gradient *g, const sn_kernel *k, const sn_target *t) {
     g->chunk = g->space.used[REC_OF_CHUNK];
     g->carry = s->inner * s->cols;
     s->group = rec_group_of(r, t);
+    if (s->group > MOST_UNITS) s->group = MOST_UNITS;
     g->decays = s->epilogue || s->result[s->n_out - 1] >= 0;
     place_results(g, &node);
     add_loads(g, &node);
