@@ -37,7 +37,7 @@ static bool read_terms(difference *d, sn_node *w, double sign) {
     sn_node *f[MOST_FACTORS];
     term t = {.weights = NULL};
     int count = sn_match_factors(w, NULL, f, MOST_FACTORS, &t.c);
-    bool unused;
+    bool unused = false;
     for (int i = 0; i < count; i++)
         if (!t.weights && sn_shapes_equal(f[i], w) && softmax_of(f[i], &unused))
             t.weights = f[i];
