@@ -56,6 +56,7 @@ typedef struct compiler {
     leaves user_states;
     int n_user;     /* entries of the user */
     bool plan_only; /* no code is made */
+    bool loading;   /* code, into the JIT session */
     bool ok;
 } compiler;
 
@@ -562,6 +563,7 @@ static bool compile_entries(compiler *c) {
         if (!compile_entry(c, i, &all[i])) return false;
         c->p->n_entry++;
     }
+    c->loading = true;
     if (!load_parts(c)) return false;
     for (int i = 0; i < n && c->p->jit; i++)
         if (!link_entry(c, &all[i])) return false;
@@ -689,7 +691,7 @@ sn_program *sn_program_make(sn_module *m, const sn_options *o, const sn_object_s
     sn_llvm_reset(mark);
     sn_pool_destroy(c.pool);
     for (int i = 0; i < c.n_part; i++) sn_object_free(&c.part[i].cached);
-    if (!ok && local.code == SN_ERR_MEMORY) /* LLVM may have been left in the middle: lost */
+    if (!ok && c.loading && local.code == SN_ERR_MEMORY) /* LLVM may be in the middle: lost */
         p->jit = NULL;
     if (saved) sn_entries_restore(m, saved);
     sn_cache_close(c.cache);

@@ -10,6 +10,12 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#ifdef __SANITIZE_ADDRESS__
+enum { EFFORT_SANITIZED = 1 }; /* memory is ten times as slow */
+#else
+enum { EFFORT_SANITIZED = 0 };
+#endif
+
 static inline bool effort_is_long(void) {
     return getenv("SN_TEST_LONG") != NULL;
 }

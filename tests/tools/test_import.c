@@ -14,6 +14,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
+#include "tests/support/effort.h"
 #include "tests/support/scratch.h"
 
 #define MODELS SN_SOURCE_DIR "/examples/models/"
@@ -499,11 +500,10 @@ static bool count_array(void *ctx, const char *name, sn_npy *a, sn_error *err) {
     return true;
 }
 
-/* The most arrays that an archive can have take a fraction of a second; 40 s if each name is compared
- * with all others. */
+/* As many arrays as an archive can have take a second; 40 s if each name is compared with all others. */
 static void many_arrays(void **state) {
     (void)state;
-    enum { N = 65535 };
+    enum { N = EFFORT_SANITIZED ? 4096 : 65535 };
     static npz_array list[N];
     static char names[N][12];
     const int64_t shape[] = {1};
@@ -521,7 +521,7 @@ static void many_arrays(void **state) {
         alarm(0);
         assert_int_equal(read, N - twice);
     }
-    expect_error(&e, SN_ERR_FILE, "many.npz", "entry 65534: duplicate name");
+    expect_error(&e, SN_ERR_FILE, "many.npz", "duplicate name");
     unlink(scratch_path("many.npz"));
 }
 
