@@ -224,6 +224,7 @@ static sum_fn *choose_sum(void) {
 /* All threads begin each burst together: its rate is that of the slowest. The fastest burst counts; it
  * takes some 100 µs, less than what a scheduler gives another program. products: per instruction. */
 static double run_bursts(burst_fn *burst, int products, int threads, double seconds) {
+    if (threads <= 0) threads = omp_get_max_threads();
     double best = 0, begin = sn_clock(), *end = calloc((size_t)threads, sizeof *end);
     bool more = end != NULL;
 #pragma omp parallel num_threads(threads)
