@@ -602,7 +602,7 @@ static void record_members(const builder *b) {
     }
 }
 
-/* The look-up of rows of a table of which group h computes something of x's shape; NULL: none. */
+/* A look-up of rows of a table whose result group h turns into x's shape; NULL: there is none. */
 static const sn_node *rows_of(const sn_group *h, const sn_node *x) {
     for (int i = 0; i < h->n_member; i++) {
         const sn_node *n = h->member[i];

@@ -117,7 +117,7 @@ typedef struct rec_plan {
     rec_tile z;               /* [n_turned CHUNK][inner] */
     rec_rows kept[REC_PAIRS]; /* [CHUNK][inner] each: keys as they were, with n_turned */
     rec_tile made;            /* [RESULTS][inner]: results of the epilogue for an element */
-    int64_t group;            /* units that a thread computes in turns, block by block */
+    int64_t group;            /* units that a thread alternates between, block by block */
     bool last_first;          /* blocks are computed from the last to the first */
     rec_space *space;
 } rec_plan;

@@ -167,7 +167,7 @@ static float decay_like(int kind) {
     return -(float)pow(10, -4 + 5.6 * (double)x);
 }
 
-static void fill(const rule *r) {
+static void fill(void) {
     for (int i = 0; i < OPERANDS; i++)
         for (int e = 0; e < H * T * N; e++) data[i][e] = uniform();
     for (int t = 0; t < H * T; t++) { /* keys of length 1, which a delta rule needs */
@@ -176,7 +176,6 @@ static void fill(const rule *r) {
         for (int k = 0; k < N; k++) data[1][t * N + k] /= (float)sqrt(sum);
         data[4][t] = (data[4][t] + 1) / 2;
     }
-    (void)r;
 }
 
 /* Row by row. Rows whose numbers are below the smallest f32 are zeros, or nearly. */
@@ -201,7 +200,7 @@ static void every_row(void **state) {
         rule r = {of & 1, of & 2, of & 4};
         const int level = of & 8 ? 4 : 0;
         seed = 11;
-        fill(&r);
+        fill();
         sn_module *m = build(&r);
         sn_session *s = session(m, level);
         for (size_t i = 0; i < sizeof strengths / sizeof *strengths; i++) {
