@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""gallery.py [--sinter PROGRAM] [--kernels] [--measure [--again]]: writes docs/gallery.md, docs/recurrent.md for recurrent layers, docs/routing.md for routes and docs/masks.md for masks, from
-examples/variants: for every variant its formula, its C, its kernels, and a picture (docs/gallery/NAME.svg): its time by fusion level, and which tiles of attention
-its mask skips.
+"""gallery.py [--sinter PROGRAM] [--kernels] [--measure [--again]]: writes docs/gallery.md from examples/variants: for every
+variant what its opening comment says, its formula, its kernels, and a picture (docs/gallery/NAME.svg): its time by fusion
+level, and which tiles of attention its mask skips.
 
---kernels asks `sinter explain` for the kernels. --measure does, too, and times the variants that docs/gallery/times.json lacks
-(--again: all), each level of the entry forward in turn, and `sinter report` for tiles that are not there; saves after each variant. Otherwise the file's numbers are shown. A new variant needs no change here: what its opening comment and
-its code say is printed; a line "formula: ..." of the comment is its formula. The test `gallery` compares the page with the
-files of the tree.
+--kernels asks `sinter explain` for the kernels. --measure does, too, and times the variants that docs/gallery/times.json
+lacks (--again: all), each level of the entry forward in turn, and `sinter report` for tiles that are not there; saves after
+each variant. Otherwise the file's numbers are shown. A new variant needs no change here: a line "formula: ..." of its
+comment is its formula. --check, the test `gallery`, compares the page with what would be written.
 """
 import argparse
 import glob
@@ -59,28 +59,27 @@ def variants():
     return sorted(os.path.basename(f)[:-2] for f in glob.glob(os.path.join(TOP, "examples/variants/*.c")))
 
 
-def page_of(name):
-    """The page that shows the variant."""
+def section_of(name):
+    """The section that shows the variant."""
     with open(os.path.join(TOP, "examples/variants", name + ".c"), encoding="utf-8") as f:
         text = f.read()
-    routes = any(word in text for word in ("take_rows", "sn_expert_linear", "sn_grouped_matmul"))
     if '"recurrent.h"' in text:
-        return "recurrent.md"
-    return "routing.md" if routes else "masks.md" if ".mask = " in text else "gallery.md"
+        return "Recurrent layers"
+    if any(word in text for word in ("take_rows", "sn_expert_linear", "sn_grouped_matmul")):
+        return "Routing"
+    return "Masks" if ".mask = " in text else "Scores, norms and layers"
 
 
-def parts(name):
-    """The opening comment in one line without the file's name, its formula, and the code between the includes and SN_MODEL,
-    without empty lines."""
-    text = open(os.path.join(TOP, "examples/variants", name + ".c"), encoding="utf-8").read()
-    comment, code = re.match(r"/\*(.*?)\*/\n(.*)", text, re.S).groups()
+def described(name):
+    """The opening comment in one line without the file's name, and its formula."""
+    with open(os.path.join(TOP, "examples/variants", name + ".c"), encoding="utf-8") as f:
+        comment = re.match(r"/\*(.*?)\*/\n", f.read(), re.S).group(1)
     comment = " ".join(re.sub(r"\n \*", "\n", comment).split())
     comment = re.sub(r"^\S+\.c: *", "", comment)
-    code = re.sub(r"\n\n+", "\n", re.sub(r'#include .*\n', "", code.split("SN_MODEL(")[0]))
     formula = re.search(r"formula: (.*?)(?:\. |$)", comment)
     if formula:
         comment = comment.replace(formula.group(0), "").strip()
-    return comment, formula.group(1) if formula else FORMULA.get(name), code.strip("\n")
+    return comment, formula.group(1) if formula else FORMULA.get(name)
 
 
 def measure(sinter, name):
@@ -178,26 +177,17 @@ def kernels(sinter, name):
     return [head]
 
 
-OTHERS = "the [gallery](gallery.md) has the others."
-SHARED = "hold what these files share."
-TILES = "queries downwards, keys to the right: skipped, computed with the mask, or without it."
-PAGES = {  # file: title and introduction
-    "gallery.md": ("Gallery",
-                   "Every variant of `examples/variants`: its formula, its C (up to `SN_MODEL`, which names it; the shared "
-                   "layers are in `small.h`), the kernels of a layer's attention, and the time of its entry `forward` at "
-                   f"each fusion level, for {TOKENS} tokens as are the FLOP. Beside it are the tiles of its attention's mask, {TILES} "
-                   "`bench/gallery.py --measure` makes this page. Models are small: width 64, two layers, random weights. "
-                   "Recurrent layers have [a page of their own](recurrent.md), and so have [routes](routing.md) and "
-                   "[masks](masks.md)."),
-    "recurrent.md": ("Recurrent layers",
-                     f"The variants of `examples/variants` that carry a state along the sequence; {OTHERS} "
-                     f"`recurrent.h` and `small.h` {SHARED}"),
-    "routing.md": ("Routing",
-                   f"The variants of `examples/variants` that choose what they compute; {OTHERS} "
-                   f"`classifier.h` and `small.h` {SHARED}"),
-    "masks.md": ("Masks",
-                 f"The variants of `examples/variants` whose attention has a mask of its own; {OTHERS} "
-                 f"`classifier.h` and `small.h` {SHARED} Beside the times are the tiles of each mask, {TILES}"),
+INTRODUCTION = (
+    "Every variant of `examples/variants`: its formula, the kernels of a layer's attention, and the time of its entry "
+    f"`forward` at each fusion level, for {TOKENS} tokens as are the FLOP. Beside the times are the tiles of each mask, "
+    "queries downwards, keys to the right: skipped, computed with the mask, or without it. The name of a file leads to its "
+    "C; `small.h`, `classifier.h` and `recurrent.h` hold what the files share. Models are small: width 64, two layers, "
+    "random weights. `bench/gallery.py --measure` makes this page.")
+SECTIONS = {
+    "Scores, norms and layers": "Attention with another score, other weights or other projections; norms; the order of parts.",
+    "Masks": "Attention whose mask is a function in C.",
+    "Recurrent layers": "Layers that carry a state along the sequence.",
+    "Routing": "Layers that choose what they compute.",
 }
 
 
@@ -207,25 +197,28 @@ def machine_of(m):
     return m["cpu"] + (f" ({m['microarchitecture']})" if m.get("microarchitecture") else "") + busy
 
 
-def page(which, times, explained, maps):
-    title, introduction = PAGES[which]
-    out = [f"# {title}", "", introduction, ""]
-    for name in variants():
-        if page_of(name) != which:
-            continue
-        comment, formula, code = parts(name)
-        computes = f" It computes `{formula}`." if formula else ""
-        out += [f"## {name}", "", f"[`examples/variants/{name}.c`](../examples/variants/{name}.c): {comment}{computes}", ""]
-        out += ["```c", code, "```"]
-        if name in explained:
-            out += ["```", *explained[name], "```"]
-        out.append("")
-        if name in times:
-            m = times[name]["machine"]
-            masked = " and the tiles of its mask" if maps.get(name) else ""
-            out += [f"![Time of {name} by fusion level{masked}](gallery/{name}.svg) "
-                    f"{machine_of(m)}, {m['threads']} threads, {m['date'][:10]}.", ""]
+def page(times, explained, maps):
+    out = ["# Gallery", "", INTRODUCTION, ""]
+    for section, introduction in SECTIONS.items():
+        out += [f"## {section}", "", introduction, ""]
+        for name in variants():
+            if section_of(name) == section:
+                out += shown(name, times.get(name), explained.get(name), maps.get(name))
     return wrap("\n".join(out).rstrip("\n") + "\n")
+
+
+def shown(name, measured, explained, maps):
+    """The lines of a variant."""
+    comment, formula = described(name)
+    computes = f" It computes `{formula}`." if formula else ""
+    out = [f"### {name}", "", f"[`{name}.c`](../examples/variants/{name}.c): {comment}{computes}", ""]
+    if explained:
+        out += ["```", *explained, "```", ""]
+    if measured:
+        m = measured["machine"]
+        out += [f"![Time of {name} by fusion level{' and the tiles of its mask' if maps else ''}](gallery/{name}.svg) "
+                f"{machine_of(m)}, {m['threads']} threads, {m['date'][:10]}.", ""]
+    return out
 
 
 def wrap(text):
@@ -241,32 +234,23 @@ def wrap(text):
     return "\n".join(lines)
 
 
-def check(text):
-    """What the page lacks of the tree."""
-    missing = [name for name in variants() if f"\n## {name}\n" not in text]
-    missing += [f"{name}: its code is another" for name in variants() if f"```c\n{parts(name)[2]}\n```" not in text]
-    listed = re.findall(r"^## (\w+)$", text, re.M)
-    return missing + [f"{name}: there is no such variant" for name in listed if name not in variants()]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sinter", default=os.path.join(TOP, "build/release/tools/sinter"))
     parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("--check", action="store_true", help="only say what docs/gallery.md lacks")
+    parser.add_argument("--check", action="store_true", help="only say whether docs/gallery.md is what would be written")
     arguments = parser.parse_args()
-    paths = {which: os.path.join(TOP, "docs", which) for which in PAGES}
-    folder = os.path.join(TOP, "docs/gallery")
-    if arguments.check:
-        missing = check("\n".join(open(path, encoding="utf-8").read() for path in paths.values()))
-        print("\n".join(missing) or "the gallery is that of the tree")
-        return 1 if missing else 0
+    path, folder = os.path.join(TOP, "docs/gallery.md"), os.path.join(TOP, "docs/gallery")
     os.makedirs(folder, exist_ok=True)
     store = os.path.join(folder, "times.json")
     data = json.load(open(store, encoding="utf-8")) if os.path.exists(store) else {}
     times, explained, maps = data.get("times", {}), data.get("kernels", {}), data.get("tiles", {})
+    if arguments.check:
+        same = page(times, explained, maps) == open(path, encoding="utf-8").read()
+        print("the gallery is that of the tree" if same else "docs/gallery.md is out of date: run bench/gallery.py")
+        return 0 if same else 1
     for name in variants():
         if arguments.measure or arguments.kernels:
             try:
@@ -284,9 +268,8 @@ def main():
         if name in times:
             with open(os.path.join(folder, name + ".svg"), "w", encoding="utf-8") as f:
                 f.write(picture(times[name]["levels"], maps.get(name, [])))
-    for which, path in paths.items():
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(page(which, times, explained, maps))
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(page(times, explained, maps))
     return 0
 
 
