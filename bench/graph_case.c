@@ -9,6 +9,7 @@
 #include "runtime/clock.h"
 #include "runtime/memory.h"
 #include "runtime/rng.h"
+#include "runtime/str.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -56,11 +57,6 @@ struct graph_case {
 
 /* ---- data ---- */
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
-
 /* Matrices are scaled so that results have the magnitude of their operands; gains are near 1,
  * biases near 0. */
 static void fill_floats(const leaf *l, float *p, bool param, int stream) {
@@ -68,7 +64,7 @@ static void fill_floats(const leaf *l, float *p, bool param, int stream) {
     if (param && l->arg.rank >= 2) width = (float)sqrt(3.0 / (double)l->shape[l->arg.rank - 1]);
     if (param && l->arg.rank < 2) {
         width = 0.1f;
-        centre = ends_with(l->arg.name, "bias") ? 0 : 1;
+        centre = sn_ends_with(l->arg.name, "bias") ? 0 : 1;
     }
     enum { PIECE = 1 << 16 };
     int64_t pieces = (l->n + PIECE - 1) / PIECE;

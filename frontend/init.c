@@ -4,6 +4,7 @@
 #include "ir/ir.h"
 #include "runtime/memory.h"
 #include "runtime/rng.h"
+#include "runtime/str.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -72,16 +73,11 @@ static const struct {
     {NULL, "", fill_normal, 0.02}, /* GPT-2, BERT, Llama */
 };
 
-static bool ends_with(const char *name, const char *end) {
-    size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
 static void initialise(const char *type, const sn_weight *w, filler *f, float *out) {
     const char *name = w->name;
     if (w->rank < 2) {
-        f->scale = ends_with(name, "weight") || ends_with(name, "lambda1") ||
-                   ends_with(name, "gain") || ends_with(name, "running_var");
+        f->scale = sn_ends_with(name, "weight") || sn_ends_with(name, "lambda1") ||
+                   sn_ends_with(name, "gain") || sn_ends_with(name, "running_var");
         fill_constant(f, out);
         return;
     }

@@ -3,6 +3,7 @@
 #include "frontend/front.h"
 #include "frontend/models.h"
 #include "runtime/problems.h"
+#include "runtime/str.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -141,11 +142,6 @@ static const char *const neutral_prefixes[] = {"mask_feature_", "mask_time_", "p
 static const char *const neutral_endings[] = {"_drop",    "_dropout_prob", "_pdrop",
                                               "_dropout", "_layerdrop",    "_token_id"};
 
-static bool ends_with(const char *name, const char *end) {
-    size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
 static bool is_neutral(const char *key) {
     size_t n = strlen(key);
     for (const char *at = neutral + 1; n && (at = strstr(at, key)); at++)
@@ -155,7 +151,7 @@ static bool is_neutral(const char *key) {
     for (size_t i = 0; i < sizeof neutral_prefixes / sizeof *neutral_prefixes; i++)
         if (!strncmp(key, neutral_prefixes[i], strlen(neutral_prefixes[i]))) return true;
     for (size_t i = 0; i < sizeof neutral_endings / sizeof *neutral_endings; i++)
-        if (ends_with(key, neutral_endings[i])) return true;
+        if (sn_ends_with(key, neutral_endings[i])) return true;
     return false;
 }
 
@@ -239,7 +235,7 @@ static bool has_shape(const sn_weight *w, shape_of shape) {
 
 static bool is_harmless(const sn_model *model, const sn_weight *w) {
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
-        if (ends_with(w->name, buffers[i].end) && has_shape(w, buffers[i].shape)) return true;
+        if (sn_ends_with(w->name, buffers[i].end) && has_shape(w, buffers[i].shape)) return true;
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         if (strstr(w->name, heads[i].part) &&
             (!heads[i].type || !strcmp(heads[i].type, model->type)))
@@ -259,7 +255,8 @@ static bool is_parameter(sn_module *m, const char *name) {
  * equal that table, unless it is a head that the config ties to it. */
 static bool is_tied_table(const sn_model *model, const sn_weights *w, const sn_weight *head) {
     bool tied = !strcmp(head->name, "lm_head.weight") || !strcmp(head->name, "proj_out.weight");
-    if ((!tied && !ends_with(head->name, "embed_tokens.weight")) || head->rank != 2) return false;
+    if ((!tied && !sn_ends_with(head->name, "embed_tokens.weight")) || head->rank != 2)
+        return false;
     tied = tied && model->tied;
     for (size_t i = 0; !tied && i < sn_weights_count(w); i++) {
         const sn_weight *t = sn_weights_at(w, i);

@@ -239,6 +239,9 @@ sn_node *sn_node_with(const sn_node *n, sn_node *const *in);
 static inline bool sn_is_float(const sn_node *n) {
     return sn_dtype_is_float((sn_dtype)n->dtype);
 }
+static inline bool sn_is_elementwise(const sn_node *n) {
+    return sn_ops[n->op].kind == SN_ELEM;
+}
 const sn_attr *sn_attr_find(int n, const sn_attr *attr, sn_attr_key key); /* of a list; NULL */
 const sn_attr *sn_attr_get(const sn_node *n, sn_attr_key key);            /* NULL: absent */
 int64_t sn_attr_int(const sn_node *n, sn_attr_key key, int64_t otherwise);

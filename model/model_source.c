@@ -3,6 +3,7 @@
 #include "model/model_source.h"
 #include "codegen/jit/cache.h"
 #include "runtime/file.h"
+#include "runtime/str.h"
 #include "model/installed.h"
 #include "model/temporary.h"
 
@@ -21,13 +22,8 @@
 
 enum { MAX_ARGS = 64 };
 
-static bool has_end(const char *path, const char *end) {
-    size_t n = strlen(path), k = strlen(end);
-    return n > k && !strcmp(path + n - k, end);
-}
-
 bool model_source_is(const char *path) {
-    return path && (has_end(path, ".c") || has_end(path, ".so"));
+    return path && (sn_ends_with(path, ".c") || sn_ends_with(path, ".so"));
 }
 
 /* ---- running the C compiler ---- */
@@ -313,8 +309,8 @@ bool model_source_open(const char *path, const char *cache_dir, model_source *ou
     snprintf(out->name, sizeof out->name, "%.*s", (int)(strrchr(name, '.') - name), name);
     char full[PATH_MAX]; /* dlopen searches other folders for a bare name */
     if (!realpath(path, full)) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
-    bool ok = has_end(path, ".so") ? load(out, path, full, err)
-                                   : compile_and_load(out, path, cache_dir, err);
+    bool ok = sn_ends_with(path, ".so") ? load(out, path, full, err)
+                                        : compile_and_load(out, path, cache_dir, err);
     if (!ok) model_source_close(out);
     return ok;
 }

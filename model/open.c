@@ -5,6 +5,7 @@
 #include "runtime/files/weights_impl.h"
 #include "runtime/memory.h"
 #include "runtime/rng.h"
+#include "runtime/str.h"
 #include "model/import/import.h"
 #include "model/storage.h"
 #include "model/temporary.h"
@@ -63,8 +64,7 @@ static bool open_vocabularies(lm *m, bool *found, sn_error *err) {
 static bool check_path(const char *path, sn_error *err) {
     struct stat st;
     if (stat(path, &st) == 0) return true;
-    size_t n = strlen(path);
-    if (n > 5 && !strcmp(path + n - 5, ".gguf"))
+    if (sn_ends_with(path, ".gguf"))
         return sn_fail(err, SN_ERR_FILE, "%s: cannot open the file: %s", path, strerror(errno));
     if (sn_model_preset(path))
         return sn_fail(err, SN_ERR_FILE,
@@ -220,8 +220,7 @@ static bool open_source(lm *m, const lm_options *o, sn_error *err) {
 static void fill_random(const char *name, uint64_t seed, uint32_t stream_step, float *out,
                         int64_t n) {
     const double width = 0.02 * sqrt(3);
-    size_t len = strlen(name);
-    bool bias = len > 5 && !strcmp(name + len - 5, ".bias");
+    bool bias = sn_ends_with(name, ".bias");
     bool gain = strstr(name, "ln_") || strstr(name, "norm");
     if (bias || gain) {
         for (int64_t i = 0; i < n; i++) out[i] = bias ? 0 : 1;

@@ -14,7 +14,7 @@
 /* Is n elementwise work on linear maps of constant weights? */
 static bool is_product(const sn_node *n) {
     if (n->op == SN_OP_linear) return sn_from_params_only(n->in[1]) && !sn_is_fixed(n->in[0]);
-    if (sn_ops[n->op].kind != SN_ELEM && !(sn_ops[n->op].flags & SN_OPF_INLINE)) return false;
+    if (!sn_is_inline(n)) return false;
     bool any = false;
     for (int i = 0; i < n->n_in; i++) {
         if (sn_is_fixed(n->in[i])) continue;
@@ -83,7 +83,7 @@ static sn_node *weighted(sn_node *n) {
 
 static sn_node *rule(void *ctx, sn_node *n) {
     (void)ctx;
-    if (sn_ops[n->op].kind != SN_ELEM && !(sn_ops[n->op].flags & SN_OPF_INLINE)) return n;
+    if (!sn_is_inline(n)) return n;
     sn_node *y = selected_last(n);
     return y != n ? y : weighted(n);
 }

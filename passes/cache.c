@@ -57,7 +57,7 @@ static bool enters_product(sn_module *m, const sn_entry *e, const char *name) {
     for (int i = 0; i < order.n; i++) {
         sn_node *n = order.node[i];
         bool product = n->op == SN_OP_dot || sn_contains_op(m, n, SN_OP_dot);
-        bool follows = is_update(n) || sn_is_view(n) || sn_ops[n->op].kind == SN_ELEM;
+        bool follows = is_update(n) || sn_is_view(n) || sn_is_elementwise(n);
         of[n->id] = is_state(n, name);
         for (int k = 0; k < n->n_in; k++) {
             if (!of[n->in[k]->id]) continue;

@@ -334,7 +334,7 @@ static bool is_row_work(const sn_node *n, const sn_node *out, int *sums) {
                sn_shapes_equal(n->in[0], out);
     }
     return n->op == SN_OP_arg || n->op == SN_OP_const || n->op == SN_OP_broadcast ||
-           sn_ops[n->op].kind == SN_ELEM;
+           sn_is_elementwise(n);
 }
 
 /* The group whose only result is `out`, used as left factor of this product only; -1: none. */

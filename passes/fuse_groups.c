@@ -31,7 +31,7 @@ static void find_cheap(sn_grouping *g) {
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
         bool ok = !is_held(n) && (sn_is_leaf(n) || n->op == SN_OP_broadcast ||
-                                  (sn_ops[n->op].kind == SN_ELEM && !costly(n)));
+                                  (sn_is_elementwise(n) && !costly(n)));
         for (int j = 0; j < n->n_in && ok; j++) ok = g->cheap[n->in[j]->id];
         bool index = n->op == SN_OP_iota; /* an epilogue has column indices only */
         for (int j = 0; j < n->n_in && ok; j++) index |= g->cheap[n->in[j]->id] == CHEAP_INDEX;
@@ -58,7 +58,7 @@ static void find_summed(sn_grouping *g) {
 
 /* Follows n, from which blocks are selected, down to products. */
 static void mark_selected(sn_grouping *g, const sn_node *n) {
-    bool elementwise = sn_ops[n->op].kind == SN_ELEM;
+    bool elementwise = sn_is_elementwise(n);
     if (sn_is_fixed(n) || g->selected[n->id]) return;
     g->selected[n->id] = elementwise || n->op == SN_OP_dot;
     for (int i = 0; i < n->n_in && (elementwise || n->op == SN_OP_slice); i++)
@@ -118,8 +118,8 @@ static bool fits_domain(const sn_group *k, const sn_node *n) {
     return a == b || a == 1 || b == 1;
 }
 
-static bool is_elementwise(const sn_node *n) {
-    return sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_random;
+static bool is_per_element(const sn_node *n) {
+    return sn_is_elementwise(n) || n->op == SN_OP_random;
 }
 
 /* The row of the kernel that the group becomes in the table of kernels. */
@@ -350,7 +350,7 @@ static void place(sn_grouping *g, sn_node *n) {
         new_group(g, SN_GROUP_MAP_REDUCE, n);
         return;
     }
-    if (!reduces && !is_elementwise(n)) {
+    if (!reduces && !is_per_element(n)) {
         new_group(g, SN_GROUP_SINGLE, n);
         return;
     }
@@ -386,7 +386,7 @@ static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t origin) {
         const sn_node *n = from->member[i];
         bool last,
             rows = to->kind == SN_GROUP_MAP_REDUCE && (sn_reads_far(n, 0) || sn_reduces(n, &last));
-        if (!(is_elementwise(n) || rows) || !level_allows(g, to, n, origin)) return false;
+        if (!(is_per_element(n) || rows) || !level_allows(g, to, n, origin)) return false;
         if (to->kind == SN_GROUP_GEMM && !epilogue_may(g, to, n)) return false;
     }
     return to->kind == SN_GROUP_MAP_REDUCE || to->kind == SN_GROUP_GEMM;
@@ -463,7 +463,7 @@ static void take_summand(sn_grouping *g, const sn_node *n) {
     const sn_node *x = n->in[0];
     int h = g->group_of[x->id];
     if (h < 0 || g->group[h].kind != SN_GROUP_MAP_REDUCE || g->group[h].n_member != 1 ||
-        !is_elementwise(x) || costly(x) || !g->summed[x->id] || g->readers[x->id] != 1)
+        !is_per_element(x) || costly(x) || !g->summed[x->id] || g->readers[x->id] != 1)
         return;
     merge_into(g, g->group_of[n->id], h);
 }
@@ -553,7 +553,7 @@ static void leave_to_readers(sn_grouping *g) {
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
         int k = g->group_of[n->id];
-        if (k < 0 || g->group[k].kind != SN_GROUP_MAP_REDUCE || sn_ops[n->op].kind != SN_ELEM ||
+        if (k < 0 || g->group[k].kind != SN_GROUP_MAP_REDUCE || !sn_is_elementwise(n) ||
             costly(n) || use[n->id] != STORED)
             continue;
         const sn_node *x = only_operand(g, n);

@@ -84,7 +84,7 @@ static bool is_scale_of_rows(const pair *p, const sn_node *n) {
 
 /* Is n arithmetic on the whole product with operands that are known before it runs? */
 static bool works_on_whole(const finder *f, const pair *p, const sn_node *n) {
-    if (sn_ops[n->op].kind != SN_ELEM || !sn_shapes_equal(n, p->dot) ||
+    if (!sn_is_elementwise(n) || !sn_shapes_equal(n, p->dot) ||
         !sn_group_epilogue_may(f->g, p->dot, n) ||
         p->whole == sn_kernels[SN_KERNEL_gemm].epilogue.before_halves)
         return false;
@@ -97,7 +97,7 @@ static bool works_on_whole(const finder *f, const pair *p, const sn_node *n) {
 
 static bool works_on_half(const finder *f, const pair *p, const sn_node *n) {
     const pair *q = pair_of(f, n);
-    return sn_ops[n->op].kind == SN_ELEM && (p->why || sn_shapes_equal(n, p->slice[0])) &&
+    return sn_is_elementwise(n) && (p->why || sn_shapes_equal(n, p->slice[0])) &&
            sn_group_epilogue_may(f->g, p->dot, n) && (!q || q == p);
 }
 

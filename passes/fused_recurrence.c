@@ -147,7 +147,7 @@ static void store_picked(finder *f) {
     bool *picked = sn_arena_alloc(f->m, count), *goes_on = sn_arena_alloc(f->m, count);
     for (int i = 0; i < f->order.n; i++) {
         const sn_node *n = f->order.node[i];
-        bool elementwise = sn_ops[n->op].kind == SN_ELEM && sn_is_row_work(n);
+        bool elementwise = sn_is_elementwise(n) && sn_is_row_work(n);
         picked[n->id] = sn_reads_far(n, 0);
         for (int k = 0; k < n->n_in; k++) {
             uses[n->in[k]->id]++;
@@ -157,7 +157,7 @@ static void store_picked(finder *f) {
     }
     for (int i = 0; i < f->order.n; i++) {
         const sn_node *n = f->order.node[i];
-        if (sn_ops[n->op].kind == SN_ELEM && picked[n->id])
+        if (sn_is_elementwise(n) && picked[n->id])
             f->stored[n->id] |= uses[n->id] != 1 || !goes_on[n->id];
     }
 }

@@ -23,9 +23,8 @@ static bool is_view(const sn_node *n) {
 
 static bool is_known(const sn_node *n) {
     bool last;
-    return sn_ops[n->op].kind == SN_ELEM || is_view(n) || n->op == SN_OP_arg ||
-           n->op == SN_OP_const || n->op == SN_OP_dim_value || n->op == SN_OP_dot ||
-           sn_reduces(n, &last);
+    return sn_is_elementwise(n) || is_view(n) || n->op == SN_OP_arg || n->op == SN_OP_const ||
+           n->op == SN_OP_dim_value || n->op == SN_OP_dot || sn_reduces(n, &last);
 }
 
 /* Other types are rounded between operations, which this kernel does not do. */
@@ -299,13 +298,13 @@ bool sn_scan_is_gradient(const sn_node *n) {
 }
 
 /* Whether y is computed from the carry, the element and constants, number by number, in one type. */
-static bool is_elementwise(const sn_node *y, const sn_region *r) {
+static bool has_elementwise_body(const sn_node *y, const sn_region *r) {
     sn_order order = sn_topo(y->m, 1, (sn_node *const *)&y);
     for (int i = 0; i < order.n; i++) {
         const sn_node *x = order.node[i];
         bool number =
             x->op == SN_OP_const || (x->op == SN_OP_broadcast && x->in[0]->op == SN_OP_const);
-        bool operation = sn_ops[x->op].kind == SN_ELEM && x->rank == y->rank;
+        bool operation = sn_is_elementwise(x) && x->rank == y->rank;
         sn_dtype t = (sn_dtype)y->dtype;
         if (!number && !operation && x != r->arg[0] && x != r->arg[1]) return false;
         if (!is_computed((sn_dtype)x->dtype, &t) || (x->dtype != y->dtype && x->dtype != SN_BOOL))
@@ -330,7 +329,8 @@ static bool is_running(const sn_node *n) {
         if (r->out[i] != y && r->out[i] != r->arg[0]) return false;
     for (int a = 0; a < y->rank; a++)
         if (sn_dim_is_const(n->m, y->shape[a], &size) && size >= FEW_ROWS) return false;
-    return is_associative(y, r) || (sn_attr_int(n, SN_A_associative, 0) && is_elementwise(y, r));
+    return is_associative(y, r) ||
+           (sn_attr_int(n, SN_A_associative, 0) && has_elementwise_body(y, r));
 }
 
 /* ---- the pass ---- */

@@ -109,6 +109,17 @@ int sn_entry_roots(sn_entry *e, bool taps, sn_node **root, bool store) {
     return taps ? bound_roots(e->n_tap, e->tap, root, n, store) : n;
 }
 
+bool sn_is_inline(const sn_node *n) {
+    return sn_is_elementwise(n) || sn_ops[n->op].flags & SN_OPF_INLINE;
+}
+
+bool sn_depends_on(sn_module *m, sn_node *n, const sn_node *on) {
+    sn_order order = sn_topo(m, 1, &n);
+    for (int i = 0; i < order.n; i++)
+        if (order.node[i] == on) return true;
+    return false;
+}
+
 bool sn_from_params_only(const sn_node *n) {
     return n->leaves == SN_LEAF_PARAM;
 }

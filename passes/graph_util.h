@@ -28,6 +28,10 @@ bool sn_selects_whole_panels(const sn_node *n);
 bool sn_static_shape(const sn_node *n); /* all sizes are numbers */
 /* The parameter n with another name, type and shape of the same rank: the same share, if it is one. */
 sn_node *sn_param_as(const sn_node *n, const char *name, sn_dtype t, const sn_dim *shape);
+/* elementwise, or a composite that a loop over elements spells out */
+bool sn_is_inline(const sn_node *n);
+/* Is `on` n, or below it? */
+bool sn_depends_on(sn_module *m, sn_node *n, const sn_node *on);
 /* Depends on parameters and constants only, and on at least one parameter. */
 bool sn_from_params_only(const sn_node *n);
 /* Depends on parameters and constants only, so computing it costs nothing at run time. */

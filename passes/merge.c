@@ -67,15 +67,11 @@ static bool read_product(const merger *g, sn_node *n, product *p) {
            (width <= MAX_WIDTH || g->selected[n->id]);
 }
 
-static bool is_elementwise(const sn_node *n) {
-    return sn_ops[n->op].kind == SN_ELEM || sn_ops[n->op].flags & SN_OPF_INLINE;
-}
-
 /* Marks the linear maps below n, from which blocks are selected. */
 static void mark_selected(merger *g, const sn_node *n, uint8_t by) {
     if (g->selected[n->id] >= by) return;
     g->selected[n->id] = by;
-    for (int i = 0; i < n->n_in && is_elementwise(n); i++) mark_selected(g, n->in[i], by);
+    for (int i = 0; i < n->n_in && sn_is_inline(n); i++) mark_selected(g, n->in[i], by);
 }
 
 /* ---- gates ---- */
@@ -90,7 +86,7 @@ typedef struct gate_search {
 
 /* Element by element, each once: what a product's epilogue may hold. */
 static bool is_light(const sn_node *n) {
-    return is_elementwise(n) || n->op == SN_OP_reshape || n->op == SN_OP_transpose;
+    return sn_is_inline(n) || n->op == SN_OP_reshape || n->op == SN_OP_transpose;
 }
 
 /* Takes queries, keys and values, or what is like them. */
@@ -152,7 +148,7 @@ static bool is_hidden(gate_search *s, const sn_order *order, int at, const produ
         if (!flows) continue;
         bool product = n->op == SN_OP_linear || n->op == SN_OP_dot;
         if (product && sn_is_fixed(n->in[1])) continue;
-        if (!is_elementwise(n) && n->op != SN_OP_slice) return false;
+        if (!sn_is_inline(n) && n->op != SN_OP_slice) return false;
         s->flows[n->id] = flow;
         works |= n->op != SN_OP_slice;
     }

@@ -70,7 +70,7 @@ static bool works_on_groups(sn_module *m, const sn_region *r) {
                 !is_of_groups(n, x) || ++n_reduction > limit)
                 return false;
             reduced[n->id] = 1;
-        } else if (sn_ops[n->op].kind != SN_ELEM || n->dtype == SN_F64 ||
+        } else if (!sn_is_elementwise(n) || n->dtype == SN_F64 ||
                    !(sn_shapes_equal(n, x) || is_of_groups(n, x)))
             return false;
     }

@@ -170,7 +170,7 @@ static sn_node *take(maker *k, sn_node *y, const sn_node *at) {
     }
     if (k->of_product[y->id] && !k->stored[y->id]) return NULL;
     if (width(y) != width(at) && !keeps_rows(k, at)) return NULL;
-    bool elementwise = sn_ops[y->op].kind == SN_ELEM || sn_spreads_row(y);
+    bool elementwise = sn_is_elementwise(y) || sn_spreads_row(y);
     if (width(y) == 1 && sn_ops[y->op].flags & SN_OPF_EXPENSIVE) elementwise = false;
     if (sn_is_row_work(y) && elementwise && !k->stored[y->id] && width(y) == width(at) &&
         (y->op != SN_OP_broadcast || keeps_rows(k, at)))

@@ -128,8 +128,8 @@ static bool halves_meet(const rotator *r, const sn_node *rope, const rotation *t
 /* Says that an elementwise operation on the heads of a product keeps it from rotating them. */
 static void report_between(const rotator *r, const sn_node *rope, const sn_node *between) {
     const sn_node *map = between;
-    if (sn_ops[between->op].kind != SN_ELEM) return;
-    while (map->n_in && (is_renaming(map) || sn_ops[map->op].kind == SN_ELEM)) map = map->in[0];
+    if (!sn_is_elementwise(between)) return;
+    while (map->n_in && (is_renaming(map) || sn_is_elementwise(map))) map = map->in[0];
     if (!has_panels(map)) return;
     sn_remark_add(
         r->p, "rotate", rope, true,
@@ -186,13 +186,6 @@ static bool same_rotation(const rotation *a, const rotation *b) {
 }
 
 /* Whether n depends on `below`. */
-static bool depends_on(sn_module *m, sn_node *n, const sn_node *below) {
-    sn_order order = sn_topo(m, 1, &n);
-    for (int i = 0; i < order.n; i++)
-        if (order.node[i] == below) return true;
-    return false;
-}
-
 /* Adds a range; adjoining ranges with the same factor are merged. False: too many, or some blocks are
  * already rotated. */
 static bool add_range(product *k, range added) {
@@ -223,7 +216,7 @@ static void find_rope(rotator *r, sn_node *rope) {
     sn_node *map = below_renaming(rope->in[0]);
     if (!read_rotation(r, rope, &t, &range) || !halves_meet(r, rope, &t)) return;
     if (!r->product_of[map->id]) {
-        if (depends_on(r->m, t.pos, map)) return;
+        if (sn_depends_on(r->m, t.pos, map)) return;
         r->product =
             sn_arena_grow(r->m, r->product, sizeof *r->product, r->n_product, &r->cap_product);
         r->product[r->n_product] = (product){.map = map, .rotation = t};

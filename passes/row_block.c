@@ -124,7 +124,7 @@ static bool sums_rows(const chunker *c, const sn_node *n) {
 static bool in_chain(const chunker *c, const sn_node *n) {
     kind k = kind_of(c, n), below = n->n_in ? kind_of(c, n->in[0]) : OTHER;
     bool last;
-    if (sn_ops[n->op].kind == SN_ELEM) return k != OTHER;
+    if (sn_is_elementwise(n)) return k != OTHER;
     if (n->op == SN_OP_reshape) return k >= COLUMN && below >= COLUMN;
     if (n->op == SN_OP_broadcast) return k == WIDE && below == COLUMN;
     return sn_reduces(n, &last) && last && below == WIDE;
@@ -160,7 +160,7 @@ static void place_root(chunker *c, const sn_node *n) {
 }
 
 static bool is_free_elem(const chunker *c, const sn_node *n) {
-    return is_kind(c, n, FREE, WIDE) && sn_ops[n->op].kind == SN_ELEM;
+    return is_kind(c, n, FREE, WIDE) && sn_is_elementwise(n);
 }
 
 /* Marks the wide values from outside that others need too and that depend on a wide tensor in
@@ -280,7 +280,7 @@ static sn_node *spell(chunker *c, sn_node *n) {
     }
     sn_node *x = flat(c, n->in[0]);
     if (s == END) return sn_b_reduce(SN_OP_reduce_sum, x, 1, &(int64_t){0});
-    if (sn_ops[n->op].kind == SN_ELEM) return flat_elem(c, n);
+    if (sn_is_elementwise(n)) return flat_elem(c, n);
     if (n->op == SN_OP_broadcast) return spread(c, x, WIDE);
     return n->op == SN_OP_reshape ? x : sn_b_reduce((sn_op)n->op, x, 1, &(int64_t){1});
 }

@@ -75,8 +75,7 @@ static void find_along(splitter *s) {
     for (int k = order->n; k-- > 0;) {
         const sn_node *n = order->node[k];
         bool spread = n->op == SN_OP_broadcast && is_wide(n);
-        if (!spread &&
-            !(s->along[n->id] && (sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_broadcast)))
+        if (!spread && !(s->along[n->id] && (sn_is_elementwise(n) || n->op == SN_OP_broadcast)))
             continue;
         for (int i = 0; i < n->n_in; i++)
             if (!is_wide(n->in[i])) s->along[n->in[i]->id] = 1;
@@ -88,7 +87,7 @@ static bool leads_to_product(const splitter *s, const sn_node *x) {
     const sn_grouping *g = s->base;
     int h = g->group_of[x->id];
     if (h >= 0 && g->group[h].kind == SN_GROUP_GEMM) return true;
-    if (sn_ops[x->op].kind != SN_ELEM || !g->summed[x->id]) return false;
+    if (!sn_is_elementwise(x) || !g->summed[x->id]) return false;
     for (int i = 0; i < x->n_in; i++) {
         h = g->group_of[x->in[i]->id];
         if (h >= 0 && g->group[h].kind == SN_GROUP_GEMM && sn_shapes_equal(x->in[i], x))

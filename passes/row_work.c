@@ -30,12 +30,12 @@ bool sn_is_row_work(const sn_node *n) {
     if (!is_number(n) || sn_dtype_size((sn_dtype)n->dtype) == 2) return false;
     for (int i = 0; i < n->n_in; i++)
         if (!is_number(n->in[i])) return false;
-    return sn_sums_row(n) || (sn_ops[n->op].kind == SN_ELEM && n->n_in);
+    return sn_sums_row(n) || (sn_is_elementwise(n) && n->n_in);
 }
 
 bool sn_follows_product(const sn_node *n, const bool *in_product, const bool *summed) {
     if (n->op == SN_OP_dot) return true;
-    if (sn_ops[n->op].kind != SN_ELEM || !n->n_in) return false;
+    if (!sn_is_elementwise(n) || !n->n_in) return false;
     if (summed[n->id] && !(sn_ops[n->op].flags & SN_OPF_EXPENSIVE)) return false;
     for (int i = 0; i < n->n_in; i++)
         if (sn_shapes_equal(n, n->in[i]) && in_product[n->in[i]->id]) return true;

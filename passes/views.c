@@ -25,8 +25,8 @@ static sn_node *number(const sn_node *n) {
     return n->rank ? NULL : (sn_node *)n;
 }
 
-static bool is_elementwise(const sn_node *n) {
-    return sn_ops[n->op].kind == SN_ELEM && n->n_in && n->n_in <= MOST_IN;
+static bool is_small_elementwise(const sn_node *n) {
+    return sn_is_elementwise(n) && n->n_in && n->n_in <= MOST_IN;
 }
 
 static bool sums_rows(const sn_node *n) {
@@ -35,8 +35,8 @@ static bool sums_rows(const sn_node *n) {
 }
 
 static bool is_computed(const sn_node *n) {
-    return is_elementwise(n) || sums_rows(n) ||
-           (sn_spreads_row(n) && (is_elementwise(n->in[0]) || sums_rows(n->in[0])));
+    return is_small_elementwise(n) || sums_rows(n) ||
+           (sn_spreads_row(n) && (is_small_elementwise(n->in[0]) || sums_rows(n->in[0])));
 }
 
 /* Not a part of another tensor, or repeated. */
@@ -132,7 +132,7 @@ static int group_of(const mover *w, int id) {
 /* The operand that n reads where it is computed; NULL: in memory. */
 static const sn_node *in_place(const sn_node *x) {
     if (sn_spreads_row(x)) x = x->in[0];
-    return is_elementwise(x) || sums_rows(x) ? x : NULL;
+    return is_small_elementwise(x) || sums_rows(x) ? x : NULL;
 }
 
 static void find_groups(mover *w) {
@@ -272,7 +272,7 @@ static sn_node *pulled(joiner *j, sn_node *n, int rank, const sn_dim *shape, int
         return made;
     if (n->op == SN_OP_reshape && j->readers[n->id] == 1)
         return pulled(j, n->in[0], rank, shape, depth);
-    if (made != j->made[n->id] || !is_elementwise(n) || j->readers[n->id] != 1 ||
+    if (made != j->made[n->id] || !is_small_elementwise(n) || j->readers[n->id] != 1 ||
         j->of_product[n->id] || depth == DEEPEST) {
         bool in_registers = made == j->made[n->id] && is_computed(made) && !j->stored[n->id];
         return in_registers ? NULL : reshaped(made, rank, shape);
@@ -323,8 +323,8 @@ static sn_node *join_rows(joiner *j, sn_node *n) {
 static sn_node *join_reshape(joiner *j, sn_node *n) {
     sn_node *x = n->in[0], *made = j->made[x->id];
     if (made->op == SN_OP_reshape) return sn_b_reshape(made->in[0], n->rank, n->shape);
-    if (j->stored[n->id] || !is_elementwise(x) || j->readers[x->id] != 1 || j->of_product[x->id] ||
-        !splits(x, n->rank, n->shape))
+    if (j->stored[n->id] || !is_small_elementwise(x) || j->readers[x->id] != 1 ||
+        j->of_product[x->id] || !splits(x, n->rank, n->shape))
         return NULL;
     return pulled(j, x, n->rank, n->shape, 0);
 }
@@ -333,7 +333,7 @@ static sn_node *join(joiner *j, sn_node *n) {
     sn_node *y = NULL;
     if (n->op == SN_OP_reshape)
         y = join_reshape(j, n);
-    else if (is_elementwise(n))
+    else if (is_small_elementwise(n))
         y = join_elementwise(j, n);
     else if (sums_rows(n) || sn_spreads_row(n))
         y = join_rows(j, n);
@@ -350,12 +350,13 @@ static void analyse(joiner *j, sn_order order, int n_root, sn_node *const *root)
         j->of_product[n->id] = n->op == SN_OP_dot;
         for (int k = 0; k < n->n_in; k++) {
             j->readers[n->in[k]->id]++;
-            j->of_product[n->id] |= is_elementwise(n) && j->of_product[n->in[k]->id];
+            j->of_product[n->id] |= is_small_elementwise(n) && j->of_product[n->in[k]->id];
         }
     }
     for (int i = order.n; i-- > 0;) { /* users come after what they read */
         const sn_node *n = order.node[i];
-        const bool others = sn_is_view(n) ? j->stored[n->id] : !is_elementwise(n) && !sums_rows(n);
+        const bool others =
+            sn_is_view(n) ? j->stored[n->id] : !is_small_elementwise(n) && !sums_rows(n);
         for (int k = 0; k < n->n_in; k++) j->stored[n->in[k]->id] |= others;
     }
 }

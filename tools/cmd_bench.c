@@ -13,6 +13,7 @@
 #include "model/model_source.h"
 #include "model/open.h"
 #include "runtime/problems.h"
+#include "runtime/str.h"
 
 #include <limits.h>
 #include <math.h>
@@ -600,11 +601,6 @@ static int complete_first(const char *word, bool compares) {
     return EXIT_OK;
 }
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
-
 /* sinter --complete bench WORDS…: benchmarks, or the words of one. `compare` takes those of the benchmark
  * that it measures, or files. */
 static int complete(int argc, char **argv) {
@@ -614,7 +610,7 @@ static int complete(int argc, char **argv) {
     if (n == 1 && *last != '-') return complete_first(last, compares);
     if (!strcmp(argv[argc - 2], "--mask")) return cmd_offer(last, sn_bench_mask_name), EXIT_OK;
     if (!strcmp(argv[argc - 2], "--peers")) return cmd_offer(last, sn_bench_peer_name), EXIT_OK;
-    if (compares && (n == 1 || ends_with(word[0], ".json")))
+    if (compares && (n == 1 || sn_ends_with(word[0], ".json")))
         return args_complete(&compare_command, n, word);
     const bool known = is_kind(word[0]); /* another word is a model */
     const arg_command *c = &kinds[find_kind(known ? word[0] : model_word)].command;

@@ -4,6 +4,7 @@
 #include "tools/cmd.h"
 #include "model/import/npz.h"
 #include "runtime/file.h"
+#include "runtime/str.h"
 #include "tools/look/summary.h"
 #include "tools/run/results.h"
 #include "tools/run/values.h"
@@ -97,8 +98,7 @@ static bool widen(run_tensor *t, sn_dtype *type, sn_error *err) {
 
 static bool write_all(const char *path, run_tensor **t, const sn_dtype *type, int n,
                       sn_error *err) {
-    size_t length = strlen(path);
-    bool archive = length > 4 && !strcmp(path + length - 4, ".npz"), ok = true;
+    bool archive = sn_ends_with(path, ".npz"), ok = true;
     npz_array *list = calloc((size_t)n + 1, sizeof *list);
     if (!list) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (!archive) ok = sn_folder_make(path, err);

@@ -5,6 +5,7 @@
 #include "ir/ir.h"
 #include "passes/stages.h"
 #include "runtime/file.h"
+#include "runtime/str.h"
 #include "tools/look/explain_time.h"
 
 #include <stdio.h>
@@ -75,8 +76,7 @@ static const arg_command command = {
                 "sinter explain MODEL --entry forward --dot - | dot -Tsvg -o forward.svg\n"};
 
 static bool is_text(const char *path) {
-    size_t n = path ? strlen(path) : 0;
-    return n > 3 && !strcmp(path + n - 3, ".sn");
+    return path && sn_ends_with(path, ".sn");
 }
 
 /* ---- a compiled program, from a model or from text ---- */

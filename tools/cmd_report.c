@@ -5,6 +5,7 @@
 #include "codegen/program/program.h"
 #include "runtime/file.h"
 #include "runtime/cli/screen.h"
+#include "runtime/str.h"
 #include "runtime/threads.h"
 #include "tools/look/report_errors.h"
 
@@ -107,8 +108,7 @@ typedef struct compiled {
 } compiled;
 
 static bool is_text(const char *path) {
-    size_t n = path ? strlen(path) : 0;
-    return n > 3 && !strcmp(path + n - 3, ".sn");
+    return path && sn_ends_with(path, ".sn");
 }
 
 static sn_options level_options(const options *o, int level, bool keep) {

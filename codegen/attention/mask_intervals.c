@@ -301,7 +301,7 @@ static bool is_int(sn_dtype t) {
 static bool has_floats(const sn_node *n) {
     bool any = !is_int((sn_dtype)n->dtype);
     for (int j = 0; j < n->n_in; j++) any |= !is_int((sn_dtype)n->in[j]->dtype);
-    return any && sn_ops[n->op].kind == SN_ELEM;
+    return any && sn_is_elementwise(n);
 }
 
 /* Ops that are monotone in each operand, rounding included, so that bounds of floats follow from
@@ -469,7 +469,7 @@ int sn_interval_shows(const sn_region *r, const sn_node **culprit) {
         const sn_node *n = order.node[i];
         int x[SN_MAX_RANK + 1] = {0};
         bool leaf = n->op == SN_OP_const || n->op == SN_OP_dim_value || n->op == SN_OP_arg;
-        bool floats = has_floats(n), elem = sn_ops[n->op].kind == SN_ELEM;
+        bool floats = has_floats(n), elem = sn_is_elementwise(n);
         bool all = (leaf || floats || n->op == SN_OP_gather_nd || rules[n->op]) &&
                    n->n_in <= SN_MAX_RANK + 1;
         single[i] = n->op == SN_OP_arg ? is_single_arg(r, n) : leaf || elem;

@@ -93,7 +93,7 @@ static double (*const rules[SN_OP_COUNT])(const sn_node *n, const double *x) = {
 static double slope_of(const search *s, const sn_node *n) {
     if (n->op == SN_OP_arg) return n->rank ? 0 : slope_of_arg(s, n);
     if (n->op == SN_OP_const || n->op == SN_OP_dim_value) return 0;
-    if (n->op != SN_OP_gather_nd && sn_ops[n->op].kind != SN_ELEM) return NAN;
+    if (n->op != SN_OP_gather_nd && !sn_is_elementwise(n)) return NAN;
     double x[SN_MAX_RANK + 1];
     bool constant = true;
     for (int i = 0; i < n->n_in; i++) {

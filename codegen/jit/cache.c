@@ -4,6 +4,7 @@
 #include "codegen/jit/cache.h"
 
 #include "runtime/file.h"
+#include "runtime/str.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -285,15 +286,10 @@ static int by_time(const void *a, const void *b) {
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-static bool has_suffix(const char *s, const char *suffix) {
-    size_t n = strlen(s), m = strlen(suffix);
-    return n >= m && !strcmp(s + n - m, suffix);
-}
-
 /* -1: not a file of the cache. */
 static int kind_of(const char *name) {
     for (int k = 0; k < (int)(sizeof kinds / sizeof *kinds); k++)
-        if (has_suffix(name, kinds[k].suffix) && strlen(name) == NAME_SIZE - 1) return k;
+        if (sn_ends_with(name, kinds[k].suffix) && strlen(name) == NAME_SIZE - 1) return k;
     return -1;
 }
 

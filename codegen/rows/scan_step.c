@@ -169,7 +169,7 @@ static em_val compute(gen *g, const value *x, int u) {
     if (!n->n_in) return sn_kernel_leaf(g->e, g->k, n);
     for (int i = 0; i < n->n_in; i++) in[i] = sn_step_emit(g, n->in[i], u);
     if (n->op == SN_OP_dot) return em_mul(g->e, in[0], in[1]); /* contracts an axis of size 1 */
-    return sn_ops[n->op].kind == SN_ELEM ? sn_emit_elem(g->e, n, in) : in[0];
+    return sn_is_elementwise(n) ? sn_emit_elem(g->e, n, in) : in[0];
 }
 
 /* The value at element u of the group. */

@@ -1,5 +1,6 @@
 /* import.c: the table of import formats. */
 #include "model/import/import.h"
+#include "runtime/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,10 +40,8 @@ static const char *find_hint(const char *path) {
         {".safetensors", "this is a part of a model folder: pass the folder"},
         {"/config.json", "this is a part of a model folder: pass the folder"},
     };
-    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
-        size_t n = strlen(path), k = strlen(hints[i].ending);
-        if (n >= k && !strcmp(path + n - k, hints[i].ending)) return hints[i].hint;
-    }
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
+        if (sn_ends_with(path, hints[i].ending)) return hints[i].hint;
     return NULL;
 }
 

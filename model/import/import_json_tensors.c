@@ -12,6 +12,7 @@
  * Causal masks (attn.bias) are dropped: they are not weights. */
 #include "model/import/import.h"
 #include "runtime/files/json.h"
+#include "runtime/str.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -186,9 +187,7 @@ static void take_all(const import_list *in, import_list *out, const gpt2 *g, sn_
 static void find_strangers(const import_list *in, const import_list *out, sn_problems *p) {
     for (size_t i = 0; i < in->count; i++) {
         const char *name = in->tensor[i].name;
-        size_t n = strlen(name);
-        bool mask = n > 10 && !strcmp(name + n - 10, ".attn.bias");
-        if (!mask && !import_find(out, name)) {
+        if (!sn_ends_with(name, ".attn.bias") && !import_find(out, name)) {
             char shown[100];
             sn_problem(p, "unknown tensor \"%s\"", sn_printable(shown, sizeof shown, name));
         }

@@ -3,6 +3,7 @@
 #include "model/quantise/folder_tensors.h"
 #include "runtime/file.h"
 #include "runtime/files/gguf.h"
+#include "runtime/str.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -98,11 +99,6 @@ void quantise_folder_close(quantise_folder *f) {
 
 /* ---- other files ---- */
 
-static bool ends_with(const char *name, const char *ending) {
-    size_t n = strlen(name), e = strlen(ending);
-    return n >= e && !strcmp(name + n - e, ending);
-}
-
 /* Weights in other formats would not be those of the quantised model. */
 static bool is_left_out(const char *name, bool top) {
     static const char *const names[] = {"config.json", "pytorch_model.bin", "tf_model.h5",
@@ -112,7 +108,7 @@ static bool is_left_out(const char *name, bool top) {
     bool out = name[0] == '.' || !strncmp(name, "pytorch_model", 13);
     for (size_t i = 0; top && i < sizeof names / sizeof *names; i++) out |= !strcmp(name, names[i]);
     for (size_t i = 0; top && i < sizeof endings / sizeof *endings; i++)
-        out |= ends_with(name, endings[i]) && strcmp(name, "tokenizer.gguf") != 0;
+        out |= sn_ends_with(name, endings[i]) && strcmp(name, "tokenizer.gguf") != 0;
     return out;
 }
 

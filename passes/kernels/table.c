@@ -41,7 +41,7 @@ bool sn_kernel_holds(const sn_kernel_traits *k, sn_holds what, int level) {
 }
 
 sn_holds sn_kernel_part(const sn_node *n) {
-    if (sn_ops[n->op].kind == SN_ELEM) return SN_HOLDS_ELEMENTWISE;
+    if (sn_is_elementwise(n)) return SN_HOLDS_ELEMENTWISE;
     if (n->op == SN_OP_random) return SN_HOLDS_RANDOM;
     return sn_swap_distance(n) ? SN_HOLDS_COLUMN_SWAP : SN_HOLDS_ROWS;
 }

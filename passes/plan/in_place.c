@@ -29,7 +29,7 @@ bool sn_reads_before(const sn_region *body, int arg, int result) {
                 if (at[b].stage > at[k].stage) at[k].stage = at[b].stage;
                 below |= at[b].reads;
             }
-        if (below && n->n_in && sn_ops[n->op].kind != SN_ELEM && !reduces) return false;
+        if (below && n->n_in && !sn_is_elementwise(n) && !reduces) return false;
         if (below && (reduces || is_result(body, n)) && at[k].stage > last) last = at[k].stage;
         at[k].reads = below && !reduces;
         at[k].stage += reduces;

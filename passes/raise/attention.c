@@ -24,7 +24,7 @@ enum { STAND_IN = 2000, MAX_DEPTH = 24 };
 /* ---- the chain ---- */
 
 static bool is_step(const sn_node *n) {
-    return sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_reshape || n->op == SN_OP_transpose ||
+    return sn_is_elementwise(n) || n->op == SN_OP_reshape || n->op == SN_OP_transpose ||
            n->op == SN_OP_broadcast;
 }
 
@@ -108,7 +108,7 @@ static ra_step *walk(ra_match *k, sn_node *n, int depth) {
         c->value = o->value;
         return c;
     }
-    if (sn_ops[n->op].kind == SN_ELEM) {
+    if (sn_is_elementwise(n)) {
         if (!walk_elem(k, n, &made, depth)) return NULL;
     } else {
         if (!is_step(n)) return NULL;

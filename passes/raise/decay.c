@@ -24,7 +24,7 @@ const sn_value *sn_known_array(sn_node *n) {
     for (int i = 0; i < order.n; i++) {
         const sn_node *x = order.node[i];
         bool leaf = x->op == SN_OP_const || x->op == SN_OP_iota;
-        if (!leaf && (!x->n_in || (sn_ops[x->op].kind != SN_ELEM && !sn_is_view(x)))) return NULL;
+        if (!leaf && (!x->n_in || (!sn_is_elementwise(x) && !sn_is_view(x)))) return NULL;
         if (!is_small_array(x, &other)) return NULL;
     }
     int64_t *symbol = sn_arena_alloc(m, sizeof *symbol * (size_t)(sn_symbol_count(m) + 1));

@@ -54,7 +54,7 @@ static bool read_terms(difference *d, sn_node *w, double sign) {
 static sn_node *cut(sn_node *n, int axis, sn_dim start, sn_dim size, int depth) {
     sn_node *in[SN_MAX_RANK];
     int from[2];
-    bool elementwise = sn_ops[n->op].kind == SN_ELEM;
+    bool elementwise = sn_is_elementwise(n);
     if (depth && (elementwise || (n->op == SN_OP_softmax && n->n_in == 1))) {
         for (int i = 0; i < n->n_in; i++) in[i] = cut(n->in[i], axis, start, size, depth - 1);
         return sn_node_with(n, in);

@@ -228,7 +228,7 @@ static sn_node *pull_gather(sn_element *e, sn_node *n, const sn_index *ix) {
  * table in memory has bounds over a tile; one that computes them from the floats has not. */
 static bool is_decided_by_floats(const sn_node *n) {
     if (n->dtype != SN_BOOL || sn_is_fixed(n)) return false;
-    if (sn_ops[n->op].kind != SN_ELEM && !sn_is_view(n)) return false;
+    if (!sn_is_elementwise(n) && !sn_is_view(n)) return false;
     for (int i = 0; i < n->n_in; i++)
         if (sn_dtype_is_float((sn_dtype)n->in[i]->dtype) || is_decided_by_floats(n->in[i]))
             return true;
@@ -239,7 +239,7 @@ static bool is_decided_by_floats(const sn_node *n) {
 static bool is_expensive(sn_node *n, int depth) {
     sn_node *opened = sn_element_opened(n);
     if (opened) return is_expensive(opened, depth);
-    if (!depth || (sn_ops[n->op].kind != SN_ELEM && !sn_is_view(n))) return false;
+    if (!depth || (!sn_is_elementwise(n) && !sn_is_view(n))) return false;
     if (sn_ops[n->op].flags & SN_OPF_EXPENSIVE) return true;
     for (int i = 0; i < n->n_in; i++)
         if (is_expensive(n->in[i], depth - 1)) return true;

@@ -38,7 +38,7 @@ static bool is_of_indices(sn_node *x) {
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
         bool known = n->op == SN_OP_iota || n->op == SN_OP_const || n->op == SN_OP_dim_value;
-        if (!known && (!n->n_in || (sn_ops[n->op].kind != SN_ELEM && !sn_is_view(n)))) return false;
+        if (!known && (!n->n_in || (!sn_is_elementwise(n) && !sn_is_view(n)))) return false;
     }
     return true;
 }

@@ -42,7 +42,7 @@ static bool has_pair(const finder *f, const sn_node *n) {
 }
 
 static bool is_held(const sn_node *n) {
-    return sn_ops[n->op].kind == SN_ELEM || sn_element_opened((sn_node *)(uintptr_t)n) ||
+    return sn_is_elementwise(n) || sn_element_opened((sn_node *)(uintptr_t)n) ||
            n->op == SN_OP_softmax || n->op == SN_OP_dropout || n->op == SN_OP_reshape ||
            n->op == SN_OP_transpose || n->op == SN_OP_broadcast;
 }
@@ -89,7 +89,7 @@ static void visit_softmaxes(finder *f, const sn_node *n, int keys) {
         f->n_softmax++;
         return;
     }
-    bool elementwise = sn_ops[n->op].kind == SN_ELEM;
+    bool elementwise = sn_is_elementwise(n);
     for (int i = 0; i < n->n_in; i++) visit_softmaxes(f, n->in[i], elementwise ? keys : -1);
 }
 
@@ -167,7 +167,7 @@ const char *ra_advice_on(const sn_node *n, const ra_way *w) {
         if (advice[i].op == n->op && w->beside == advice[i].beside &&
             (!advice[i].fits || advice[i].fits(n, w)))
             return advice[i].text;
-    bool output = !n || sn_ops[n->op].kind == SN_ELEM || sn_element_opened((sn_node *)(uintptr_t)n);
+    bool output = !n || sn_is_elementwise(n) || sn_element_opened((sn_node *)(uintptr_t)n);
     return w->beside && output ? "compute it in an entry of its own, or from the result" : NULL;
 }
 

@@ -88,7 +88,7 @@ static bool is_mix(sn_node *n, mix *k, bool *bias) {
 /* ---- the chain ---- */
 
 static bool is_step(sn_node *n) {
-    return sn_ops[n->op].kind == SN_ELEM || n->op == SN_OP_reshape || n->op == SN_OP_transpose ||
+    return sn_is_elementwise(n) || n->op == SN_OP_reshape || n->op == SN_OP_transpose ||
            n->op == SN_OP_softmax || sn_element_opened(n);
 }
 

@@ -1,5 +1,6 @@
 /* region.c: builds a canonical attention node from an expression of one score (region.h). */
 #include "passes/raise/region.h"
+#include "passes/graph_util.h"
 #include "passes/match.h"
 #include "passes/simplify/simplify.h"
 
@@ -55,7 +56,7 @@ static void find_captured(capture *c, sn_node *n) {
     if (n->op == SN_OP_gather_nd) {
         add_capture(c, n->in[0]);
         for (int i = 1; i < n->n_in; i++) find_captured(c, n->in[i]);
-    } else if (!n->rank && sn_ops[n->op].kind == SN_ELEM) {
+    } else if (!n->rank && sn_is_elementwise(n)) {
         for (int i = 0; i < n->n_in; i++) find_captured(c, n->in[i]);
     } else {
         add_capture(c, n);
@@ -135,7 +136,7 @@ static sn_node *select_weight(sn_node *n) {
 static sn_node *float_zero(void *ctx, sn_node *n) {
     (void)ctx;
     n = select_weight(sn_simplify_node(n));
-    if (sn_ops[n->op].kind != SN_ELEM || n->op == SN_OP_select || n->n_in > 3 ||
+    if (!sn_is_elementwise(n) || n->op == SN_OP_select || n->n_in > 3 ||
         !sn_dtype_is_float((sn_dtype)n->dtype))
         return n;
     for (int i = 0; i < n->n_in; i++) {
@@ -149,13 +150,6 @@ static sn_node *float_zero(void *ctx, sn_node *n) {
                            sn_b_const(n->m, (sn_dtype)n->dtype, none));
     }
     return n;
-}
-
-static bool depends_on(sn_module *m, sn_node *n, const sn_node *on) {
-    sn_order order = sn_topo(m, 1, &n);
-    for (int i = 0; i < order.n; i++)
-        if (order.node[i] == on) return true;
-    return false;
 }
 
 typedef struct terms {
@@ -191,7 +185,7 @@ static sn_node *peel_masks(sn_module *m, sn_node **value, const sn_node *score, 
         if (!split_and(&c, (*value)->in[0])) break;
         bool fits = true;
         for (int i = 0; i < c.n && fits; i++) {
-            if (depends_on(m, c.node[i], score))
+            if (sn_depends_on(m, c.node[i], score))
                 rest = join_and(rest, c.node[i]);
             else
                 fits = split_and(&more, c.node[i]);

@@ -107,7 +107,7 @@ static sn_node *gated_factor(sn_node *y, const sn_node *gate) {
 static sn_node *reshape_operands(sn_node *n, int depth) {
     const sn_node *x = n->in[0];
     sn_node *in[3];
-    if (n->op != SN_OP_reshape || sn_ops[x->op].kind != SN_ELEM || x->n_in > 3 || !depth) return n;
+    if (n->op != SN_OP_reshape || !sn_is_elementwise(x) || x->n_in > 3 || !depth) return n;
     for (int i = 0; i < x->n_in; i++)
         in[i] = reshape_operands(sn_b_reshape(x->in[i], n->rank, n->shape), depth - 1);
     return sn_simplify_node(sn_node_with(x, in));

@@ -75,7 +75,7 @@ static bool sums_rows(const sn_node *n) {
 
 bool sh_nested(sharder *s, sn_node *n, sh_local *out) {
     sh_local x = sh_local_of(s, n->in[0]);
-    if (sn_ops[n->op].kind == SN_ELEM) return sh_elementwise(s, n, out);
+    if (sn_is_elementwise(n)) return sh_elementwise(s, n, out);
     if (n->op == SN_OP_all_gather) return join(s, n, &x, out);
     return n->op == SN_OP_reduce_sum && sums_rows(n) && same_operation(s, n, x.n, x.at, out);
 }

@@ -7,10 +7,6 @@
 
 #include <string.h>
 
-static bool is_elementwise(const sn_node *n) {
-    return sn_ops[n->op].kind == SN_ELEM;
-}
-
 static bool same_ints(const sn_attr *a, const sn_attr *b) {
     return a->n == b->n && (!a->n || !memcmp(a->v, b->v, sizeof *a->v * (size_t)a->n));
 }
@@ -22,7 +18,7 @@ static sn_node *sink_broadcast(sn_node *n) {
     sn_dim small[SN_MAX_RANK];
     double v;
     bool any = false, less = false;
-    if (!is_elementwise(n) || n->n_in > 3) return NULL;
+    if (!sn_is_elementwise(n) || n->n_in > 3) return NULL;
     for (int a = 0; a < rank; a++) small[a] = 1;
     for (int i = 0; i < n->n_in; i++) {
         if (sn_match_const(n->in[i], &v)) continue;
@@ -54,7 +50,7 @@ static bool drops_summed(const sn_node *r) {
     int more = x->rank - r->rank;
     for (int a = 0; a < x->rank; a++)
         if (x->shape[a] != (a < more ? 1 : r->shape[a - more])) return false;
-    for (int depth = 0; depth < 4 && is_elementwise(x) && x->n_in; depth++) x = x->in[0];
+    for (int depth = 0; depth < 4 && sn_is_elementwise(x) && x->n_in; depth++) x = x->in[0];
     return sn_reduces(x, &last);
 }
 
@@ -62,7 +58,7 @@ static bool drops_summed(const sn_node *r) {
 static sn_node *raise_view(sn_node *n) {
     const sn_node *view = NULL;
     double v;
-    if ((!is_elementwise(n) && !(sn_ops[n->op].flags & SN_OPF_INLINE)) || n->n_in > 3) return NULL;
+    if (!sn_is_inline(n) || n->n_in > 3) return NULL;
     for (int i = 0; i < n->n_in; i++) {
         const sn_node *x = n->in[i];
         if (sn_match_const(x, &v)) continue;

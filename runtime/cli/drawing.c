@@ -1,5 +1,6 @@
 /* drawing.c: pictures as SVG or PNG, see drawing.h. */
 #include "runtime/cli/drawing.h"
+#include "runtime/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,14 +50,10 @@ static int file_of(const char *text, size_t size) {
     return -1;
 }
 
-static bool has_end(const char *path, const char *end) {
-    size_t n = strlen(path), m = strlen(end);
-    return n > m && !strcmp(path + n - m, end);
-}
-
 bool drawing_named(const char *path, sn_error *err) {
     const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
-    if (!name || !strchr(name, '.') || has_end(path, ".svg") || has_end(path, ".png")) return true;
+    if (!name || !strchr(name, '.') || sn_ends_with(path, ".svg") || sn_ends_with(path, ".png"))
+        return true;
     return sn_fail(err, SN_ERR_USAGE, "%s: pictures are SVG or PNG: name the file .svg or .png",
                    path);
 }
@@ -64,7 +61,8 @@ bool drawing_named(const char *path, sn_error *err) {
 bool drawing_open(drawing *p, const char *path, sn_error *err) {
     *p = (drawing){.path = path};
     if (!drawing_named(path, err) || !(p->file = sn_file_output(path, err))) return false;
-    p->f = has_end(path, ".png") ? open_memstream(&p->text, &p->size) : sn_file_stream(p->file);
+    p->f =
+        sn_ends_with(path, ".png") ? open_memstream(&p->text, &p->size) : sn_file_stream(p->file);
     if (p->f) return true;
     sn_file_discard(p->file);
     return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);

@@ -5,6 +5,7 @@
 #include "runtime/files/gguf_model.h"
 #include "runtime/files/sentence_modules.h"
 #include "runtime/files/weights_impl.h"
+#include "runtime/str.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -28,13 +29,11 @@ static char *find_file(const char *path, const char *name, sn_error *err) {
  * is set). */
 static char *find_only_weights(const char *path, bool *several, sn_error *err) {
     static const char ending[] = ".safetensors";
-    size_t e = sizeof ending - 1;
     char *found = NULL;
     *several = false;
     DIR *dir = opendir(path);
     for (struct dirent *d; dir && (d = readdir(dir));) {
-        size_t n = strlen(d->d_name);
-        if (n <= e || strcmp(d->d_name + n - e, ending) || d->d_name[0] == '.') continue;
+        if (!sn_ends_with(d->d_name, ending) || d->d_name[0] == '.') continue;
         *several = found != NULL;
         free(found);
         found = *several ? NULL : find_file(path, d->d_name, err);

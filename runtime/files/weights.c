@@ -8,6 +8,7 @@
 #include "runtime/files/safetensors.h"
 #include "runtime/files/weights_impl.h"
 #include "runtime/memory.h"
+#include "runtime/str.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -304,15 +305,14 @@ static bool add_index(sn_weights *w, sn_error *err) {
 
 /* The other files of a GGUF model that was split: NAME-00001-of-00003.gguf is the first. */
 static bool add_split(sn_weights *w, sn_error *err) {
-    enum { ENDING = sizeof "-00001-of-00003.gguf" - 1, MAX_FILES = 1024 };
+    enum { MAX_FILES = 1024 };
     const sn_gguf *g = sn_weights_gguf(w);
     double count = g ? sn_gguf_number(sn_gguf_find(g, "split.count"), 0) : 0;
     double number = g ? sn_gguf_number(sn_gguf_find(g, "split.no"), 0) : 0;
     if (!(count > 1)) return true;
-    size_t n = strlen(w->path);
     char ending[64];
     snprintf(ending, sizeof ending, "-00001-of-%05.0f.gguf", count);
-    if (count > MAX_FILES || number > 0 || n < ENDING || strcmp(w->path + n - ENDING, ending) != 0)
+    if (count > MAX_FILES || number > 0 || !sn_ends_with(w->path, ending))
         return sn_fail(err, SN_ERR_FILE,
                        "%s: it is one of %.0f files of a model: open the first, whose name ends "
                        "with \"%s\"",
@@ -321,7 +321,7 @@ static bool add_split(sn_weights *w, sn_error *err) {
     for (int i = 2; ok && i <= (int)count; i++) {
         char *path = strdup(w->path);
         snprintf(ending, sizeof ending, "-%05d-of-%05.0f.gguf", i, count);
-        if (path) memcpy(path + n - ENDING, ending, ENDING);
+        if (path) strcpy(path + strlen(path) - strlen(ending), ending);
         ok = path ? add_part(w, path, err)
                   : sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
         free(path);
@@ -338,10 +338,9 @@ sn_weights *sn_weights_open(const char *path, sn_error *err) {
         free(w);
         return NULL;
     }
-    size_t n = strlen(path), e = sizeof ending - 1;
-    bool index = n >= e && !strcmp(path + n - e, ending);
-    if (index ? add_index(w, err)
-              : add_part(w, path, err) && add_split(w, err) && build_names(w, err))
+    if (sn_ends_with(path, ending)
+            ? add_index(w, err)
+            : add_part(w, path, err) && add_split(w, err) && build_names(w, err))
         return w;
     sn_weights_close(w);
     return NULL;
@@ -458,8 +457,7 @@ bool sn_weights_split(sn_weights *w, sn_error *err) {
 void sn_weights_as_row(sn_weights *w, const char *ending) {
     for (size_t i = 0; i < w->count; i++) {
         sn_weight *t = &w->tensor[i];
-        size_t n = strlen(t->name), k = strlen(ending);
-        if (t->rank != 1 || n < k || strcmp(t->name + n - k, ending) != 0) continue;
+        if (t->rank != 1 || !sn_ends_with(t->name, ending)) continue;
         t->shape[1] = t->shape[0];
         t->shape[0] = 1;
         t->rank = 2;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "runtime/files/gguf.h"
+#include "runtime/str.h"
 #include "runtime/tokenizer/tok.h"
 
 typedef struct source {
@@ -69,11 +70,6 @@ static bool join_path(char *out, size_t size, const char *dir, const char *name,
            sn_fail(err, SN_ERR_FILE, "path too long: %.200s.../%s", dir, name);
 }
 
-static bool ends_with(const char *text, const char *ending) {
-    size_t n = strlen(text), m = strlen(ending);
-    return n >= m && !strcmp(text + n - m, ending);
-}
-
 static sn_tokenizer *load_format(source *s, size_t format, sn_error *err) {
     char config[4096];
     sn_tokenizer *t = NULL;
@@ -121,7 +117,7 @@ static bool find_pair(source *s, const char *name, sn_error *err) {
 static sn_tokenizer *load_file(source *s, const char *name, sn_error *err) {
     for (size_t i = 0; i < FORMATS; i++) {
         bool merges = formats[i].pair && !strcmp(name, formats[i].pair);
-        if (!merges && !ends_with(name, formats[i].ending)) continue;
+        if (!merges && !sn_ends_with(name, formats[i].ending)) continue;
         if (formats[i].key) {
             if (!s->root && !(s->root = sn_json_read(s->path, err))) return NULL;
             /* in a vocab.json this key can be a token, whose value is a number */

@@ -1,5 +1,6 @@
 /* family_folder.c: model folders made from a reference file. */
 #include "tests/e2e/family_folder.h"
+#include "runtime/str.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,9 +22,7 @@ float family_value(const char *name, int rank, size_t i) {
     for (int k = 0; k < 2; k++) x = (x ^ x >> 16) * 0x45d9f3bu;
     x ^= x >> 16;
     float u = (float)(x >> 26) - 32;
-    size_t n = strlen(name);
-    bool gain = n >= 6 && !strcmp(name + n - 6, "weight");
-    return rank > 1 ? u / 64 : u / 128 + (float)gain;
+    return rank > 1 ? u / 64 : u / 128 + (float)sn_ends_with(name, "weight");
 }
 
 /* x is a multiple of 1/128 of at most 1.25: nothing is rounded. */

@@ -2,6 +2,7 @@
  * called, parameters numbers that follow from theirs. */
 #include "tests/e2e/spec_check.h"
 #include "runtime/rng.h"
+#include "runtime/str.h"
 #include "tests/support/effort.h"
 #include "tests/support/jit_run.h"
 #include "tests/support/text.h"
@@ -42,13 +43,8 @@ static float draw(const char *name, size_t i) {
     return (float)sn_rng_normal(&r);
 }
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
-
 static float parameter(const char *name, int rank, const int64_t *shape, size_t i) {
-    bool gain = rank == 1 && (ends_with(name, ".weight") || ends_with(name, "_var"));
+    bool gain = rank == 1 && (sn_ends_with(name, ".weight") || sn_ends_with(name, "_var"));
     if (gain) return 1 + 0.1f * draw(name, i);
     if (rank < 2) return 0.1f * draw(name, i);
     return draw(name, i) * (float)(0.7 / sqrt((double)shape[rank - 1]));

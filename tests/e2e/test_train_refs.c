@@ -3,6 +3,7 @@
  * within 1e-4 of its length, as compiled code at levels 4 and 0. */
 #include "frontend/models.h"
 #include "runtime/config.h"
+#include "runtime/str.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,8 +25,7 @@ static void fill_start(const sn_weight *w) {
     float *out = (float *)(uintptr_t)w->data;
     uint32_t h = 2166136261u;
     for (const char *c = w->name; *c; c++) h = (h ^ (unsigned char)*c) * 16777619u;
-    size_t len = strlen(w->name);
-    bool gain = w->rank == 1 && len >= 6 && !strcmp(w->name + len - 6, "weight");
+    bool gain = w->rank == 1 && sn_ends_with(w->name, "weight");
     for (size_t i = 0; i < w->bytes / sizeof *out; i++) {
         uint32_t x = h + (uint32_t)i * 2654435761u;
         for (int k = 0; k < 2; k++) x = (x ^ x >> 16) * 0x45d9f3bu;

@@ -2,6 +2,7 @@
  * reported with line and column; mutilated text gives errors, never crashes. */
 #include "ir/ir.h"
 #include "tests/support/text.h"
+#include "runtime/str.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -49,8 +50,7 @@ static int each_sample(on_text visit) {
     assert_non_null(d);
     int n = 0;
     for (struct dirent *e; (e = readdir(d));) {
-        size_t length = strlen(e->d_name);
-        if (length < 3 || strcmp(e->d_name + length - 3, ".sn")) continue;
+        if (!sn_ends_with(e->d_name, ".sn")) continue;
         char path[sizeof folder + sizeof e->d_name + 1];
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
         char *text = file_text(path);

@@ -3,6 +3,7 @@
 #include "tests/support/fuzz.h"
 #include "tests/support/pass_check.h"
 #include "tests/support/text.h"
+#include "runtime/str.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -19,8 +20,7 @@ static void files(void **state) {
     assert_non_null(d);
     int n = 0;
     for (struct dirent *e; (e = readdir(d));) {
-        size_t length = strlen(e->d_name);
-        if (length < 3 || strcmp(e->d_name + length - 3, ".sn")) continue;
+        if (!sn_ends_with(e->d_name, ".sn")) continue;
         char path[sizeof folder + sizeof e->d_name + 1], why[600], passes[64] = "";
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
         char *text = file_text(path);

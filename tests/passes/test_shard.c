@@ -5,6 +5,7 @@
 #include "ir/ir.h"
 #include "passes/passes.h"
 #include "runtime/comm/comm.h"
+#include "runtime/str.h"
 #include "tests/support/effort.h"
 
 #include <setjmp.h>
@@ -289,8 +290,7 @@ static void families(void **state) {
     size_t n = 0, divided = 0;
     for (struct dirent *e; (e = readdir(d));) {
         char path[1024];
-        size_t length = strlen(e->d_name);
-        if (length < 5 || strcmp(e->d_name + length - 5, ".json") != 0) continue;
+        if (!sn_ends_with(e->d_name, ".json")) continue;
         snprintf(path, sizeof path, SN_SOURCE_DIR "/tests/data/families/%s", e->d_name);
         if (effort_takes(n++, 8)) divided += check_family(e->d_name, path);
     }

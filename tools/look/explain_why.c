@@ -4,6 +4,7 @@
 #include "ir/ir.h"
 #include "runtime/cli/screen.h"
 #include "runtime/problems.h"
+#include "runtime/str.h"
 #include "tools/look/explain.h"
 
 #include <stdlib.h>
@@ -44,11 +45,6 @@ static query read_query(const sn_program *p, const sn_module *m, const explain_e
     return q;
 }
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
-
 /* "mlp.gate_proj" is meant by itself and, of a merged product, in "mlp.gate_proj+up_proj". */
 static bool names_module(const char *where, const char *text) {
     size_t n = strlen(text);
@@ -61,7 +57,7 @@ static bool is_meant(const query *q, const sn_stored *t) {
         const sn_kernel_call *c = &q->e->call[t->writes[i]];
         if (t->writes[i] == q->call || names_module(c->name, q->text)) return true;
         bool typed = !*q->type || !strcmp(q->type, t->type);
-        if (q->line && typed && c->line == q->line && ends_with(c->file, q->path)) return true;
+        if (q->line && typed && c->line == q->line && sn_ends_with(c->file, q->path)) return true;
     }
     return false;
 }

@@ -79,7 +79,7 @@ static void find_bounds(positions *p, sn_order order) {
             of += p->is[n->in[k]->id];
             constants += behind_views(n->in[k])->op == SN_OP_const;
         }
-        bool plain = sn_ops[n->op].kind == SN_ELEM || sn_ops[n->op].flags & SN_OPF_VIEW;
+        bool plain = sn_is_elementwise(n) || sn_ops[n->op].flags & SN_OPF_VIEW;
         p->is[n->id] = is || (plain && of && of + constants == n->n_in);
         for (int k = 0; of && is_bound((sn_op)n->op) && k < n->n_in; k++) {
             const sn_node *c = behind_views(n->in[k]);

@@ -5,6 +5,7 @@
 #include "runtime/cli/screen.h"
 #include "runtime/problems.h"
 #include "runtime/rng.h"
+#include "runtime/str.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -42,11 +43,6 @@ static bool take_array(void *ctx, const char *name, sn_npy *a, sn_error *err) {
     return !wanted;
 }
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
-
 /* "NAME=FILE.npz", "NAME=FILE.npz:ARRAY" or "FILE.npz" with name NULL. */
 static bool give_archive(run_given *g, const char *name, const char *source, sn_error *err) {
     const char *colon = strstr(source, ".npz:");
@@ -72,7 +68,7 @@ static bool read_range(const char *s, double *lo, double *hi) {
 
 static bool give(run_given *g, const char *text, sn_error *err) {
     const char *equals = strchr(text, '=');
-    if (!equals && ends_with(text, ".npz")) return give_archive(g, NULL, text, err);
+    if (!equals && sn_ends_with(text, ".npz")) return give_archive(g, NULL, text, err);
     if (!equals || equals == text)
         return sn_fail(err, SN_ERR_USAGE,
                        "--input '%s': write NAME=FILE.npy, NAME=FILE.npz:ARRAY, NAME=random, "
@@ -82,7 +78,7 @@ static bool give(run_given *g, const char *text, sn_error *err) {
     size_t length = (size_t)(equals - text);
     struct run_value v = {.random = !strcmp(source, "random")};
     if (v.random) return add_given(g, text, length, v, err);
-    if (ends_with(source, ".npz") || strstr(source, ".npz:")) {
+    if (sn_ends_with(source, ".npz") || strstr(source, ".npz:")) {
         char name[512];
         snprintf(name, sizeof name, "%.*s", (int)length, text);
         return give_archive(g, name, source, err);
@@ -267,8 +263,9 @@ static bool fill_given(run_given *g, const char *name, sn_dtype t, int rank, con
 /* Gains are near 1, biases small, matrices keep the size of what they multiply. */
 static void fill_param(const char *name, uint64_t seed, const sn_node *p, int64_t n, void *data) {
     sn_rng r = {.seed = seed, .stream = SN_STREAM_INIT, .step = stream_of(name)};
-    bool gain = p->rank < 2 && !ends_with(name, "bias") &&
-                (ends_with(name, ".weight") || ends_with(name, "_var") || strstr(name, "norm"));
+    bool gain =
+        p->rank < 2 && !sn_ends_with(name, "bias") &&
+        (sn_ends_with(name, ".weight") || sn_ends_with(name, "_var") || strstr(name, "norm"));
     double last = p->rank ? (double)p->shape[p->rank - 1] : 1;
     double size = p->rank < 2 ? 0.1 : 0.7 / sqrt(last > 0 ? last : 1);
     for (int64_t i = 0; i < n; i++)

@@ -6,6 +6,7 @@
 #include "tools/train/train.h"
 
 #include "runtime/file.h"
+#include "runtime/str.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -36,21 +37,16 @@ static char *part_path(const char *folder, parts p, int rank) {
     return sn_path_join(folder, name);
 }
 
-static bool ends_with(const char *name, const char *end) {
-    size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
 /* A rank's file, or one that was not completed. */
 static bool is_part(const char *name) {
-    if (*name == '.') return !strncmp(name + 1, PARTS, strlen(PARTS)) && ends_with(name, ".tmp");
-    return !strncmp(name, PARTS, strlen(PARTS)) && ends_with(name, ENDING);
+    if (*name == '.') return !strncmp(name + 1, PARTS, strlen(PARTS)) && sn_ends_with(name, ".tmp");
+    return !strncmp(name, PARTS, strlen(PARTS)) && sn_ends_with(name, ENDING);
 }
 
 static bool is_kept(const char *name, parts keep) {
     char end[64];
     snprintf(end, sizeof end, "-of-%d" ENDING, keep.size);
-    return keep.size > 1 && *name != '.' && ends_with(name, end) &&
+    return keep.size > 1 && *name != '.' && sn_ends_with(name, end) &&
            strtoll(name + strlen(PARTS), NULL, 10) == keep.step;
 }
 

@@ -4,6 +4,7 @@
 #include "codegen/jit/cache.h"
 #include "codegen/program/tune.h"
 #include "frontend/sinter.h"
+#include "runtime/str.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -293,8 +294,7 @@ static int spoil_all(uint64_t *seed) {
     int n = 0;
     DIR *d = opendir(scratch_dir);
     for (struct dirent *f; (f = readdir(d));) {
-        size_t len = strlen(f->d_name);
-        if (len < 4 || strcmp(f->d_name + len - 4, ".snc") != 0) continue;
+        if (!sn_ends_with(f->d_name, ".snc")) continue;
         const char *path = scratch_path(f->d_name);
         FILE *file = fopen(path, "r+b");
         fseek(file, 0, SEEK_END);
