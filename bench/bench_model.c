@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { CHECKED_PRODUCTS = 400000000, MOST_CHECKED = 400000000 /* parameters */ };
+enum { CHECKED_PRODUCTS = 400000000, MAX_CHECKED = 400000000 /* parameters */ };
 
 static const char train_entry[] = "train_step";
 
@@ -198,7 +198,7 @@ static bool run_any(const sn_bench_options *o, const spec *asked, const sn_model
                         .n_size = n,
                         .flop = -1,
                         .bytes = {-1, -1},
-                        .check = parameters_of(m) <= MOST_CHECKED};
+                        .check = parameters_of(m) <= MAX_CHECKED};
     return sn_bench_graph_run(o, &g, NULL, NULL, 0, out, err);
 }
 
@@ -252,7 +252,7 @@ static bool run_spec(const sn_bench_options *o, const spec *asked, bool *more, s
                         .flop = -1,
                         .bytes = {-1, -1},
                         .tokens = (double)(s->batch * (decodes(s) ? 1 : s->tokens)),
-                        .check = parameters <= MOST_CHECKED};
+                        .check = parameters <= MAX_CHECKED};
     if (!g.check && o->check)
         sn_bench_note(out,
                       "%s has too many parameters for the reference evaluator: errors not measured",

@@ -17,7 +17,7 @@ static const char usual[] =
 enum {
     SKINNY = 16, /* up to this many rows, weights are streamed from memory: */
     ROTATE = 1 << 30,
-    MOST_COPIES = 256,            /* bytes of weights to stream, and number of matrices */
+    MAX_COPIES = 256,             /* bytes of weights to stream, and number of matrices */
     CHECKED_PRODUCTS = 100000000, /* size of the reduced problem */
 };
 
@@ -146,7 +146,7 @@ static bool run_product(const sn_bench_options *o, product p, sn_bench_report *o
     if (sn_bench_only_counts(o)) return true;
     double weight = (double)p.n * (double)p.k * sizeof(float);
     p.copies = p.m <= SKINNY ? (int64_t)(ROTATE / weight) + 1 : 1;
-    if (p.copies > MOST_COPIES) p.copies = MOST_COPIES;
+    if (p.copies > MAX_COPIES) p.copies = MAX_COPIES;
     char shape[64], request[256];
     snprintf(shape, sizeof shape, "%lld,%lld,%lld", (long long)p.m, (long long)p.n, (long long)p.k);
     snprintf(request, sizeof request,

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { MOST = 64, BYTES = 256 << 20, LINE = 64, STRETCH = 1 << 16 };
+enum { MAX_THREADS = 64, BYTES = 256 << 20, LINE = 64, STRETCH = 1 << 16 };
 
 typedef struct walker {
     sn_bench_neighbour *of;
@@ -17,7 +17,7 @@ typedef struct walker {
 struct sn_bench_neighbour {
     atomic_bool stop;
     int n;
-    walker walker[MOST];
+    walker walker[MAX_THREADS];
 };
 
 static void *walk(void *ctx) {
@@ -32,9 +32,10 @@ static void *walk(void *ctx) {
 
 sn_bench_neighbour *sn_bench_neighbour_start(int threads, sn_error *err) {
     sn_bench_neighbour *n = calloc(1, sizeof *n);
-    if (!n || threads < 1 || threads > MOST) {
+    if (!n || threads < 1 || threads > MAX_THREADS) {
         sn_fail(err, n ? SN_ERR_USAGE : SN_ERR_MEMORY,
-                n ? "a neighbour has 1 to %d threads" : "out of memory for a neighbour", MOST);
+                n ? "a neighbour has 1 to %d threads" : "out of memory for a neighbour",
+                MAX_THREADS);
         free(n);
         return NULL;
     }

@@ -59,7 +59,7 @@ sn_tensor front_state(sn_loc at, sn_module *m, const char *name, sn_dtype t, int
 bool front_divides(sn_module *m, const char *what, int64_t n);
 
 /* sn_nn_linear, whose outputs consist of n parts; with SN_COLUMNS each is divided among the ranks. */
-enum { FRONT_MOST_PARTS = 3 };
+enum { FRONT_MAX_PARTS = 3 };
 sn_tensor front_linear(sn_loc at, sn_tensor x, const char *name, int flags, int n,
                        const int64_t *parts);
 /* sn_nn_embedding of tokens, whose table is divided among the ranks of "tensor". */

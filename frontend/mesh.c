@@ -15,8 +15,8 @@ static bool check_axis(sn_module *m, const sn_mesh_axis *a) {
     else if (known && old.size != a->size)
         sn_module_fail(m, SN_ERR_USAGE, "sn_mesh: the axis '%s' has %lld ranks already, not %lld",
                        a->name, (long long)old.size, (long long)a->size);
-    else if (!known && n == SN_MOST_MESH_AXES)
-        sn_module_fail(m, SN_ERR_USAGE, "sn_mesh: more than %d axes", SN_MOST_MESH_AXES);
+    else if (!known && n == SN_MAX_MESH_AXES)
+        sn_module_fail(m, SN_ERR_USAGE, "sn_mesh: more than %d axes", SN_MAX_MESH_AXES);
     return !sn_module_error(m)->code;
 }
 

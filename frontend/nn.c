@@ -373,7 +373,7 @@ static sn_tensor layer_param(sn_loc at, sn_tensor like, sn_dtype t, const char *
 
 /* A parameter whose axis is divided among the ranks of "tensor", in these parts. */
 static sn_tensor divide(sn_loc at, sn_tensor w, int axis, int n, const int64_t *parts) {
-    sn_dim list[FRONT_MOST_PARTS + 1];
+    sn_dim list[FRONT_MAX_PARTS + 1];
     for (int i = 0; i < n; i++) list[i] = parts[i];
     list[n] = SN_END;
     return sn_shard_at(at, w, axis, FRONT_TENSOR, list);

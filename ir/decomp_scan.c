@@ -88,12 +88,12 @@ bool decomp_fused_scan(decomp *c) {
 
 bool decomp_fused_recurrence(decomp *c) {
     const sn_attr *pro = sn_dc_attr(c, SN_A_prologue), *epi = sn_dc_attr(c, SN_A_epilogue);
-    sn_node *in[SN_REC_MOST] = {c->in[0]}, **row = in + 1, **arg;
+    sn_node *in[SN_MAX_REC_IN] = {c->in[0]}, **row = in + 1, **arg;
     sn_attr attr[SN_ATTR_COUNT];
     const sn_attr *gradient = sn_dc_attr(c, SN_A_gradient);
     const int n_end = gradient && gradient->i, n_source = c->n_in - 1 - n_end;
     int n_attr = 0, n_row = pro ? pro->r->n_out : 0;
-    if (n_source < 0 || !pro || n_row > SN_REC_MOST - 1 - n_end)
+    if (n_source < 0 || !pro || n_row > SN_MAX_REC_IN - 1 - n_end)
         return sn_dc_fail(c, "its prologue is missing or has too many results");
     if (!sn_dc_open_region(c, pro->r, "prologue", n_source, c->in + 1)) return false;
     memcpy(row, c->out, sizeof *row * (size_t)n_row);

@@ -29,7 +29,7 @@ struct sn_eval {
     sn_module *m;
     int64_t *symbol; /* values of the symbolic dimensions */
     bool exact;
-    eval_axis axis[SN_MOST_MESH_AXES + 1];
+    eval_axis axis[SN_MAX_MESH_AXES + 1];
     int n_axis;
     sn_eval *inner; /* evaluates regions; NULL: none so far */
     bound *bound;
@@ -116,7 +116,7 @@ static bool set_type(eval_call *c, sn_dtype t, int rank, const int64_t *shape) {
         if (shape[i] < 0)
             return sn_eval_fail(c, SN_ERR_RANGE, "the size %lld of axis %d is negative",
                                 (long long)shape[i], i);
-        if (shape[i] && count > SN_MOST_ELEMENTS / shape[i])
+        if (shape[i] && count > SN_MAX_ELEMENTS / shape[i])
             return sn_eval_fail(c, SN_ERR_MEMORY, "more than 2^48 elements");
         if (shape[i]) count *= shape[i];
         v->shape[i] = shape[i];
@@ -151,7 +151,7 @@ struct sn_comm *sn_eval_comm(const eval_call *c) {
 }
 
 void sn_eval_set_comm(sn_eval *ev, const char *mesh, struct sn_comm *c) {
-    if (ev->n_axis <= SN_MOST_MESH_AXES)
+    if (ev->n_axis <= SN_MAX_MESH_AXES)
         ev->axis[ev->n_axis++] = (eval_axis){mesh ? sn_arena_str(ev->m, mesh) : NULL, c};
 }
 

@@ -78,7 +78,7 @@ static int carries(const sn_recurrence *r, sn_node *const *x, sn_node **out) {
 static int backward(const sn_recurrence *r, sn_node *const *x, sn_node **out) {
     const bool after = r->reads == SN_READS_AFTER;
     sn_node *R = x[0], *S = x[sn_recurrence_n_in(r) - 1], *dy = x[sn_recurrence_dy(r)];
-    sn_node *q = x[SN_REC_Q], *u = u_of(r, x), *next[SN_REC_MOST];
+    sn_node *q = x[SN_REC_Q], *u = u_of(r, x), *next[SN_MAX_REC_IN];
     int n = SN_REC_DK + 1;
     if (after) R = plus_product(R, q, dy);
     memcpy((void *)next, x, sizeof *next * (size_t)(sn_recurrence_n_in(r) - 1));
@@ -106,7 +106,7 @@ static int backward(const sn_recurrence *r, sn_node *const *x, sn_node **out) {
 static sn_node *scan_of(const sn_recurrence *r, bool reverse, int n_in, sn_node *const *in,
                         element body) {
     sn_module *m = in[0]->m;
-    sn_node *arg[SN_REC_MOST], *out[SN_MAX_RESULTS];
+    sn_node *arg[SN_MAX_REC_IN], *out[SN_MAX_RESULTS];
     for (int i = 0; i < n_in; i++)
         arg[i] =
             sn_arg(m, i, (sn_dtype)in[i]->dtype, in[i]->rank - (i > 0), in[i]->shape + (i > 0));
@@ -120,7 +120,7 @@ static sn_node *scan_of(const sn_recurrence *r, bool reverse, int n_in, sn_node 
 /* The scan that gives the results of a recurrence of these operands. */
 static sn_node *as_scan(const sn_recurrence *r, sn_node *const *x) {
     const int n = sn_recurrence_n_in(r);
-    sn_node *in[SN_REC_MOST];
+    sn_node *in[SN_MAX_REC_IN];
     if (!r->gradient) return scan_of(r, r->reverse, n, x, forward);
     memcpy((void *)in, x, sizeof *in * (size_t)n);
     in[0] = x[n - 1];
@@ -135,7 +135,7 @@ static int of_scan(int result) {
 
 /* Differentiates the scan of stand-ins, so that nothing flows further than to the operands. */
 static void through_scan(grad *c, const sn_recurrence *r) {
-    sn_node *n = c->n, *in[2 * SN_REC_MOST], *cut[2 * SN_REC_MOST], *d[SN_REC_MOST];
+    sn_node *n = c->n, *in[2 * SN_MAX_REC_IN], *cut[2 * SN_MAX_REC_IN], *d[SN_MAX_REC_IN];
     sn_node *y[SN_MAX_RESULTS], *g[SN_MAX_RESULTS];
     int n_y = 0, n_cut = n->n_in;
     for (int i = 0; i < n->n_in; i++) {
@@ -164,7 +164,7 @@ static void through_scan(grad *c, const sn_recurrence *r) {
 /* ---- the rule ---- */
 
 bool grad_recurrence(grad *c) {
-    sn_node *n = c->n, *in[SN_REC_MOST];
+    sn_node *n = c->n, *in[SN_MAX_REC_IN];
     sn_recurrence r = sn_recurrence_of(n);
     if (r.gradient || r.second != r.delta || (r.delta && sn_gr_cotangent(c, 2))) {
         through_scan(c, &r);

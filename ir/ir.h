@@ -15,7 +15,7 @@
 
 #define SN_MAX_RANK 8
 #define SN_MAX_RESULTS 16
-#define SN_MOST_ELEMENTS ((int64_t)1 << 48) /* per tensor, so that sizes in bytes cannot overflow */
+#define SN_MAX_ELEMENTS ((int64_t)1 << 48) /* per tensor, so that sizes in bytes cannot overflow */
 
 typedef struct sn_module sn_module;
 typedef struct sn_node sn_node;
@@ -283,8 +283,8 @@ sn_order sn_entry_topo(sn_module *m, const sn_entry *e); /* of its outputs and a
 sn_order sn_region_topo(sn_module *m, const sn_region *r);
 
 /* ir/mesh.c — the mesh of ranks: named axes, of which this module's program is for one rank each. */
-enum { SN_MOST_MESH_AXES = 8 };
-/* Adds an axis, or changes that of the same name; at most SN_MOST_MESH_AXES. */
+enum { SN_MAX_MESH_AXES = 8 };
+/* Adds an axis, or changes that of the same name; at most SN_MAX_MESH_AXES. */
 void sn_module_set_mesh(sn_module *m, sn_mesh_axis axis);
 int sn_module_mesh(const sn_module *m, const sn_mesh_axis **list); /* returns their number */
 /* The axis of that name; size 1 if there is none. */
@@ -501,7 +501,7 @@ enum {
     SN_REC_MADE = 5 /* by an epilogue */,
     SN_REC_RESULTS = 7 + SN_REC_MADE
 };
-enum { SN_REC_MOST = SN_REC_END + 3 };
+enum { SN_MAX_REC_IN = SN_REC_END + 3 };
 sn_recurrence sn_recurrence_of(const sn_node *n);
 /* How many operands there are, and results. */
 int sn_recurrence_n_in(const sn_recurrence *r);

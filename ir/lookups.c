@@ -174,24 +174,24 @@ static bool fits(limits *l, const sn_node *input, double limit, bool *used) {
 
 int64_t sn_input_limit(sn_module *m, const sn_entry *e, const sn_node *input,
                        const int64_t *symbol) {
-    enum { MOST = 1 << 30 };
+    enum { MAX_LENGTH = 1 << 30 };
     sn_lookup *lookup;
     limits l = {.symbol = symbol, .n = sn_lookups_find(m, e, &lookup)};
     sn_node **index = sn_arena_alloc(m, sizeof *index * (size_t)(l.n + 1));
     for (int i = 0; i < l.n; i++) index[i] = lookup[i].index;
     l.lookup = lookup;
     l.order = sn_topo(m, l.n, index);
-    int most_in = 1;
+    int max_in = 1;
     for (int i = 0; i < l.order.n; i++)
-        if (l.order.node[i]->n_in > most_in) most_in = l.order.node[i]->n_in;
+        if (l.order.node[i]->n_in > max_in) max_in = l.order.node[i]->n_in;
     l.place = sn_arena_alloc(m, sizeof *l.place * sn_module_node_count(m));
     l.of = sn_arena_alloc(m, sizeof *l.of * (size_t)(l.order.n + 1));
-    l.in = sn_arena_alloc(m, sizeof *l.in * (size_t)most_in);
+    l.in = sn_arena_alloc(m, sizeof *l.in * (size_t)max_in);
     for (int i = 0; i < l.order.n; i++) l.place[l.order.node[i]->id] = (uint32_t)i;
     bool used;
-    fits(&l, input, MOST, &used);
+    fits(&l, input, MAX_LENGTH, &used);
     if (!used) return 0;
-    int64_t fit = 1, beyond = MOST;
+    int64_t fit = 1, beyond = MAX_LENGTH;
     while (beyond - fit > 1) {
         int64_t middle = fit + (beyond - fit) / 2;
         *(fits(&l, input, (double)middle, &used) ? &fit : &beyond) = middle;

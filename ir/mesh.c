@@ -6,7 +6,7 @@
 void sn_module_set_mesh(sn_module *m, sn_mesh_axis axis) {
     int i = 0;
     while (i < m->n_mesh && strcmp(m->mesh[i].name, axis.name) != 0) i++;
-    if (i == SN_MOST_MESH_AXES) return;
+    if (i == SN_MAX_MESH_AXES) return;
     axis.name = sn_arena_str(m, axis.name);
     m->mesh[i] = axis;
     if (i == m->n_mesh) m->n_mesh++;

@@ -41,7 +41,7 @@ struct sn_module {
     sn_loc loc;
     bool exact_division;
     bool entered; /* an entry was begun; null_op.c */
-    sn_mesh_axis mesh[SN_MOST_MESH_AXES];
+    sn_mesh_axis mesh[SN_MAX_MESH_AXES];
     int n_mesh;
     struct sn_rank_dim { /* a symbol whose value is a rank */
         int symbol;

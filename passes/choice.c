@@ -10,10 +10,10 @@ const char *const sn_candidate_names[3] = {"fused", "unfused", "library"};
 
 /* `auto` takes a library's implementation that is deterministic and needs at most this share of the
  * native kernel's time; a chooser may take any that is deterministic. */
-static const double MOST_TIME = 0.97;
+static const double MAX_TIME = 0.97;
 
 /* Unfused attention stores all scores; it is a candidate up to this many bytes. */
-enum { MOST_SCORES = 1 << 24 };
+enum { MAX_SCORES = 1 << 24 };
 
 static const sn_backend_cost *library_cost(const sn_passes *p, const sn_node *n) {
     return p->o.library ? p->o.library->cost((sn_op)n->op) : NULL;
@@ -54,7 +54,7 @@ static sn_node *with_placeholders(const sn_node *n) {
 static bool scores_are_few(const sn_node *n) {
     double scores = 1;
     for (int i = 0; i < 3; i++) scores *= (double)sn_dim_hi(n->m, n->in[0]->shape[i]);
-    return scores * (double)sn_dim_hi(n->m, n->in[1]->shape[2]) <= MOST_SCORES;
+    return scores * (double)sn_dim_hi(n->m, n->in[1]->shape[2]) <= MAX_SCORES;
 }
 
 static bool in_module(sn_module *m, sn_op op) {
@@ -85,7 +85,7 @@ static void apply_model(const sn_passes *p, const sn_node *n, sn_choice *q) {
     if (p->o.weights) return; /* of fewer bits: only native kernels read them */
     if (!native && c && supported && c->deterministic) {
         q->candidates |= 1u << SN_CHOOSE_LIBRARY;
-        if (c->time <= MOST_TIME) q->model = SN_CHOOSE_LIBRARY, q->why = "cost model: faster";
+        if (c->time <= MAX_TIME) q->model = SN_CHOOSE_LIBRARY, q->why = "cost model: faster";
     }
     if (product && sn_level_fuses(p->o.level)) q->candidates |= 1u << SN_CHOOSE_UNFUSED;
     if (n->op == SN_OP_attention && scores_are_few(n) && !in_module(p->m, SN_OP_attention_grad))

@@ -92,7 +92,7 @@ static bool is_row_factor(const sn_node *x, const sn_attr *contract) {
 /* A product with few columns is sums along the rows of x: a panel of a GEMM would be empty but for
  * these. Short rows are left to the GEMM, whose microtiles hold several. */
 static bool is_column(sn_passes *p, const sn_node *n) {
-    enum { LEAST = 64, MOST = 4 };
+    enum { LEAST = 64, MAX_COLUMNS = 4 };
     const sn_attr *ca = sn_attr_get(n, SN_A_contract_a), *cb = sn_attr_get(n, SN_A_contract_b),
                   *batch = sn_attr_get(n, SN_A_batch_b);
     if (!sn_level_reaches(p->o.level, SN_LEVEL_ROWS) || sn_backend_wanted(p)) return false;
@@ -105,7 +105,7 @@ static bool is_column(sn_passes *p, const sn_node *n) {
         if (!sn_dim_is_const(n->m, n->in[1]->shape[a], &size)) return false;
         *(summed ? &k : &columns) *= size;
     }
-    return columns <= MOST && k >= LEAST && is_row_factor(n->in[0], ca) &&
+    return columns <= MAX_COLUMNS && k >= LEAST && is_row_factor(n->in[0], ca) &&
            is_row_factor(n->in[1], cb);
 }
 

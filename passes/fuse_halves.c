@@ -11,10 +11,10 @@
 #include <string.h>
 
 /* What a node is made of, as bits: the whole product, or slice i of it (FIRST << i). */
-enum { WHOLE = 1, FIRST = 2, MOST_SLICES = 6 };
+enum { WHOLE = 1, FIRST = 2, MAX_SLICES = 6 };
 
 typedef struct pair {
-    sn_node *dot, *slice[MOST_SLICES];
+    sn_node *dot, *slice[MAX_SLICES];
     int n_slice;
     int64_t f; /* columns of a half */
     int whole; /* operations on the whole product, each of which is done for both halves */
@@ -111,7 +111,7 @@ static void add_slice(finder *f, pair *p, sn_node *n) {
     if (!is_half(p, n)) spoil(p, "the product is of more than these two maps");
     if (p->n_slice && n->in[0] != p->slice[0]->in[0])
         spoil(p, "its halves are taken at different steps");
-    if (p->n_slice == MOST_SLICES) return;
+    if (p->n_slice == MAX_SLICES) return;
     set_part(f, n, p, FIRST << p->n_slice);
     p->slice[p->n_slice++] = n;
 }

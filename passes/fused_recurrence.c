@@ -195,7 +195,7 @@ typedef struct builder {
     int n_source, n_node, n_sum;
     bool full;
     const sn_node **absorbed; /* [n_node] */
-    sn_node *source[SN_REC_SOURCES + SN_REC_MOST];
+    sn_node *source[SN_REC_SOURCES + SN_MAX_REC_IN];
 } builder;
 
 /* Whether rows stay rows. */
@@ -293,7 +293,7 @@ static sn_node *build(const finder *f, sn_node *n) {
     const int n_row = n_rows(n), max_nodes = sn_kernel_of(n)->max_nodes;
     builder b = {.f = f};
     b.absorbed = sn_arena_alloc(n->m, sizeof *b.absorbed * (size_t)max_nodes);
-    sn_node *row[SN_REC_MOST], *in[2 + SN_REC_SOURCES] = {n->in[SN_REC_START]};
+    sn_node *row[SN_MAX_REC_IN], *in[2 + SN_REC_SOURCES] = {n->in[SN_REC_START]};
     sn_attr attr[SN_ATTR_COUNT];
     sn_loc loc = sn_module_loc(n->m);
     sn_module_set_loc(n->m, n->loc);

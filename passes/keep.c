@@ -7,7 +7,7 @@
 
 /* From the fewest bits to the most. */
 static const char *const widths[] = {"int4", "int8", "bf16", "f32"};
-enum { WIDTHS = sizeof widths / sizeof *widths, MOST_DEPTH = 16 };
+enum { WIDTHS = sizeof widths / sizeof *widths, MAX_DEPTH = 16 };
 
 static int width_of(const char *weights) {
     for (int i = 0; weights && i < WIDTHS; i++)
@@ -34,7 +34,7 @@ static void find_need(const sn_passes *p, const sn_node *w, int depth, need *out
         if (width > out->width) out->width = width;
         out->products |= k->products;
     }
-    for (int i = 0; depth < MOST_DEPTH && i < w->n_in; i++) find_need(p, w->in[i], depth + 1, out);
+    for (int i = 0; depth < MAX_DEPTH && i < w->n_in; i++) find_need(p, w->in[i], depth + 1, out);
 }
 
 const char *sn_keep_weights(const sn_passes *p, const sn_node *w) {

@@ -99,10 +99,10 @@ static bool is_mixer(const sn_node *n) {
 
 /* What n depends on, down to the product's left operand. */
 static void search_below(gate_search *s, const sn_node *n, bool through) {
-    enum { MOST_VISITS = 1000 };
+    enum { MAX_VISITS = 1000 };
     if (n->id <= s->p->x->id || s->seen[through][n->id] == s->number) return;
     s->seen[through][n->id] = s->number;
-    s->itself |= n == s->p->node || ++s->visits > MOST_VISITS;
+    s->itself |= n == s->p->node || ++s->visits > MAX_VISITS;
     bool product = n->op == SN_OP_linear || n->op == SN_OP_dot;
     if (product && n->in[0] == s->p->x) {
         s->sibling |= through;

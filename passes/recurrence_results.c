@@ -300,7 +300,7 @@ static bool find_results(maker *k, results *all) {
 static const sn_region *prologue_of(maker *k) {
     const sn_region *r = sn_attr_region(k->r, SN_A_prologue);
     const int n_row = r ? r->n_out : n_rows(k);
-    sn_node *row[SN_REC_MOST];
+    sn_node *row[SN_MAX_REC_IN];
     memcpy(row, k->r->in + 1, sizeof *row * (size_t)(r ? 0 : n_row));
     if (r) sn_region_inline(r, k->r->in + 1, row);
     return sn_region_extract(k->m, k->n_source, k->source, n_row, row);

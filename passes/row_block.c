@@ -16,7 +16,7 @@ enum {
     LEAST_BYTES = 1 << 25,   /* size up to which a tensor is kept whole */
     CHUNK_BYTES = 208 << 20, /* size of a block */
     LEAST_ROWS = 128,        /* minimum number of rows: with fewer, the products are inefficient */
-    MOST_ROWS = 1024,
+    MAX_ROWS = 1024,
     ROW_UNIT = 64,
 };
 
@@ -293,7 +293,7 @@ static sn_node *flat(chunker *c, sn_node *n) {
 static int64_t rows_at_a_time(const chunker *c) {
     int64_t row = c->columns * (int64_t)sn_dtype_size((sn_dtype)c->dot->dtype);
     int64_t n = CHUNK_BYTES / row / ROW_UNIT * ROW_UNIT;
-    return n < LEAST_ROWS ? LEAST_ROWS : n > MOST_ROWS ? MOST_ROWS : n;
+    return n < LEAST_ROWS ? LEAST_ROWS : n > MAX_ROWS ? MAX_ROWS : n;
 }
 
 /* Replaces the chain's ends by the row_blocked node. False: not possible. */

@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-enum { LINE = 64 /* bytes */, DEEPEST = 32, MOST_IN = 4, MOST_ROUNDS = 8 };
+enum { LINE = 64 /* bytes */, DEEPEST = 32, MAX_IN = 4, MAX_ROUNDS = 8 };
 
 /* The number that n repeats; NULL: it is something else. */
 static sn_node *number(const sn_node *n) {
@@ -26,7 +26,7 @@ static sn_node *number(const sn_node *n) {
 }
 
 static bool is_small_elementwise(const sn_node *n) {
-    return sn_is_elementwise(n) && n->n_in && n->n_in <= MOST_IN;
+    return sn_is_elementwise(n) && n->n_in && n->n_in <= MAX_IN;
 }
 
 static bool sums_rows(const sn_node *n) {
@@ -155,7 +155,7 @@ static sn_node *one_view(sn_node *n) {
 }
 
 static sn_node *unpermuted(sn_node *n, const axis_order *o) {
-    sn_node *in[MOST_IN];
+    sn_node *in[MAX_IN];
     int64_t back[SN_MAX_RANK];
     for (int i = 0; i < n->n_in; i++) in[i] = operand_in_order(n->in[i], o);
     for (int a = 0; a < n->rank; a++) back[o->axis[a]] = a;
@@ -205,7 +205,7 @@ static int unpermute(sn_module *m, int n_root, sn_node **root) {
     do {
         move_all(&w);
         if (sn_module_error(m)->code) return 0;
-    } while (keep_together(&w) && ++rounds < MOST_ROUNDS);
+    } while (keep_together(&w) && ++rounds < MAX_ROUNDS);
     for (int i = 0; i < w.order.n; i++) count += w.made[w.order.node[i]->id] != w.order.node[i];
     for (int i = 0; i < n_root; i++) root[i] = w.made[root[i]->id];
     sn_lineage_add_map(m, w.made, n_id);
@@ -266,7 +266,7 @@ static sn_node *reshaped(sn_node *x, int rank, const sn_dim *shape) {
 /* n in another shape, computed there if nobody else reads it; NULL: it would be a copy, or part the
  * reader from a kernel that has n in registers. */
 static sn_node *pulled(joiner *j, sn_node *n, int rank, const sn_dim *shape, int depth) {
-    sn_node *in[MOST_IN], *made = j->made[n->id];
+    sn_node *in[MAX_IN], *made = j->made[n->id];
     if (made->op == SN_OP_reshape) made = made->in[0];
     if (made->rank == rank && !memcmp(made->shape, shape, sizeof *shape * (size_t)rank))
         return made;
@@ -297,7 +297,7 @@ static sn_node *finer_operand(joiner *j, sn_node *n) {
 }
 
 static sn_node *join_elementwise(joiner *j, sn_node *n) {
-    sn_node *in[MOST_IN], *like = finer_operand(j, n);
+    sn_node *in[MAX_IN], *like = finer_operand(j, n);
     if (!like) return NULL;
     for (int i = 0; i < n->n_in; i++)
         if (!(in[i] = pulled(j, n->in[i], like->rank, like->shape, 0))) return NULL;

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { DEEPEST = 16, MOST_PARTS = 4, SHORT_ROW = 8 };
+enum { DEEPEST = 16, MAX_PARTS = 4, SHORT_ROW = 8 };
 
 typedef struct window {
     sn_module *m;
@@ -24,7 +24,7 @@ typedef struct window {
 /* ---- what can be read so ---- */
 
 static bool has_parts(const sn_node *x, int axis) {
-    if (x->op == SN_OP_concat) return sn_attr_int(x, SN_A_axis, 0) == axis && x->n_in <= MOST_PARTS;
+    if (x->op == SN_OP_concat) return sn_attr_int(x, SN_A_axis, 0) == axis && x->n_in <= MAX_PARTS;
     if (x->op != SN_OP_pad || sn_attr_flt(x, SN_A_value, 0) != 0) return false;
     const sn_attr *low = sn_attr_get(x, SN_A_low), *high = sn_attr_get(x, SN_A_high);
     for (int a = 0; a < x->rank; a++)
@@ -125,8 +125,8 @@ static sn_node *from_parts(const window *w, int n, sn_node *const *part, const s
 
 /* x[t + by] of what is_joined. */
 static sn_node *joined_at(const window *w, sn_node *x, sn_dim by) {
-    sn_node *part[MOST_PARTS] = {NULL};
-    sn_dim size[MOST_PARTS];
+    sn_node *part[MAX_PARTS] = {NULL};
+    sn_dim size[MAX_PARTS];
     if (x->op == SN_OP_add)
         return sn_b_binary(SN_OP_add, joined_at(w, x->in[0], by), joined_at(w, x->in[1], by));
     if (x->op == SN_OP_pad) {

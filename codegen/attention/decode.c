@@ -20,7 +20,7 @@
 
 enum {
     ACC_VECTORS = 8,  /* vectors of acc whose sums are in registers at a time */
-    MOST_LINES = 8,   /* cache lines of a row of K in a narrow type that are prefetched */
+    MAX_LINES = 8,    /* cache lines of a row of K in a narrow type that are prefetched */
     ROWS_PER_TILE = 4 /* rows that go through a tile together: K and V are read once for them */
 };
 
@@ -100,7 +100,7 @@ static void emit_qk(em *e, const decode *w, em_val k_base, em_val k0, int rows, 
             next[i] = em_gep(e, row[i], o->dtype, ahead);
         }
         for (int i = 0; i < keys && n < line; i++) /* a line holds several vectors */
-            for (int c = 0; c < d && c < MOST_LINES * line; c += line)
+            for (int c = 0; c < d && c < MAX_LINES * line; c += line)
                 em_prefetch(e, em_gep(e, next[i], o->dtype, em_i64(e, c)), false, 2);
         em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, n));
         for (int i = 0; i < n; i++) first[i] = sum[i] = em_carry(e, &l, em_vf(e, 0));

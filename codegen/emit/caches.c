@@ -35,10 +35,10 @@ static void note(sn_caches *c, int level, int64_t bytes, int64_t sharing) {
 #if defined(__x86_64__)
 /* Intel SDM volume 2, CPUID leaf 4; AMD APM volume 3, leaf 0x8000001d, has the same layout. */
 static bool read_leaf(sn_caches *c, unsigned leaf) {
-    enum { DATA = 1, UNIFIED = 3, MOST = 16 };
+    enum { DATA = 1, UNIFIED = 3, MAX_LEAVES = 16 };
     unsigned a, b, n, d;
     bool found = false;
-    for (unsigned i = 0; i < MOST; i++) {
+    for (unsigned i = 0; i < MAX_LEAVES; i++) {
         if (!__get_cpuid_count(leaf, i, &a, &b, &n, &d)) return found;
         unsigned type = a & 31, level = a >> 5 & 7;
         if (!type) return found;

@@ -30,15 +30,15 @@ static bool is_ready(em_val instruction) {
 }
 
 void em_interleave(em *e, const em_copies *c) {
-    enum { MOST = 1024 };
-    em_val list[MOST];
+    enum { MAX_VALUES = 1024 };
+    em_val list[MAX_VALUES];
     int next[EM_COPIES], end[EM_COPIES], n = 0;
     if (LLVMGetInsertBlock(e->b) != c->block) return; /* there are branches */
     em_val at = after(c, c->last[0]);
     for (int i = 0; i < c->n; i++) {
         next[i] = n;
         for (bool more = c->last[i] != c->last[i + 1]; more; at = LLVMGetNextInstruction(at)) {
-            if (n == MOST) return;
+            if (n == MAX_VALUES) return;
             more = at != c->last[i + 1];
             list[n++] = at;
         }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 enum {
-    MOST_THREADS = 64,
+    MAX_THREADS = 64,
     WAITING_PER_THREAD = 16, /* modules; with more, the owner compiles before it adds another */
     QUICK_SHARE = 10,        /* code that LLVM does not optimise takes a tenth of the time */
     STACK_BYTES = 8 << 20,   /* of a thread: LLVM recurses */
@@ -43,7 +43,7 @@ struct sn_pool {
     int n_waiting, n_worker;
     bool ends;
     sn_codegen_stats lost; /* of code generators that exist no longer */
-    worker worker[MOST_THREADS];
+    worker worker[MAX_THREADS];
 };
 
 static void add_stats(sn_codegen_stats *sum, const sn_codegen_stats *s) {
@@ -150,11 +150,11 @@ sn_pool *sn_pool_create(const sn_target *t, const sn_codegen_options *o, int thr
     if (o) p->options = *o;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
-    for (int i = 0; i < MOST_THREADS; i++) p->worker[i].pool = p;
+    for (int i = 0; i < MAX_THREADS; i++) p->worker[i].pool = p;
     p->n_worker = 1;
     p->worker[0].codegen = sn_codegen_create(t, o, err);
     if (p->worker[0].codegen) {
-        start_workers(p, threads < MOST_THREADS ? threads : MOST_THREADS);
+        start_workers(p, threads < MAX_THREADS ? threads : MAX_THREADS);
         return p;
     }
     sn_pool_destroy(p);

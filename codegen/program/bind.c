@@ -397,7 +397,7 @@ static sn_read_ahead *start_reader(const sn_session *s, const piece *list, int n
 
 /* The disk reads for the next pieces while one is prepared. */
 static bool prepare(sn_session *s, const piece *list, int n, sn_error *err) {
-    const size_t most_ahead = (size_t)256 << 20;
+    const size_t max_ahead = (size_t)256 << 20;
     block copies = {0};
     size_t ahead = 0;
     double all = 0, done = 0;
@@ -406,7 +406,7 @@ static bool prepare(sn_session *s, const piece *list, int n, sn_error *err) {
     sn_read_ahead *reader = start_reader(s, list, n, groups);
     for (int i = 0; i < n; i++) all += (double)list[i].reads;
     for (int i = 0, next = 0; ok && i < n; i++) {
-        for (; !reader && next < n && ahead < most_ahead; ahead += list[next++].reads)
+        for (; !reader && next < n && ahead < max_ahead; ahead += list[next++].reads)
             each_source(s, &list[next], sn_weights_prefetch);
         if (s->p->advance)
             s->p->advance(s->p->advance_ctx, "load weights", all > 0 ? done / all : 0);
@@ -477,8 +477,8 @@ static bool check_room(const sn_session *s, size_t peak, size_t states, sn_error
 /* Caches are written in one place per head and layer: in huge pages, few tokens would take the memory
  * of many. Up to this size that does not matter. */
 static void *map_states(const sn_session *s, size_t bytes) {
-    const size_t most_huge = (size_t)256 << 20;
-    return s->p->n_trained || bytes <= most_huge ? sn_memory_map(bytes)
+    const size_t max_huge = (size_t)256 << 20;
+    return s->p->n_trained || bytes <= max_huge ? sn_memory_map(bytes)
                                                  : sn_memory_map_sparse(bytes);
 }
 

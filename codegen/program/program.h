@@ -27,7 +27,7 @@ typedef enum sn_range_kind {
     SN_RANGE_START, /* 0 <= high: where a slice, an update or a padding begins */
     SN_RANGE_END,   /* low <= high: where a slice or an update ends, the axis */
     SN_RANGE_AXIS,  /* 1 <= high, or no index: an axis that indices select from */
-    SN_RANGE_COUNT  /* the node has at most SN_MOST_ELEMENTS elements */
+    SN_RANGE_COUNT  /* the node has at most SN_MAX_ELEMENTS elements */
 } sn_range_kind;
 
 typedef struct sn_range_check {

@@ -40,10 +40,10 @@ static void at_most(finder *f, const sn_node *n, sn_dim end, sn_dim extent) {
         add(f, (sn_range_check){.kind = SN_RANGE_END, .low = end, .high = extent, .node = n});
 }
 
-/* The number of elements, an empty axis counted as 1; false: more than SN_MOST_ELEMENTS. */
+/* The number of elements, an empty axis counted as 1; false: more than SN_MAX_ELEMENTS. */
 static bool countable(int64_t *count, int64_t size) {
     int64_t n = size < 1 ? 1 : size;
-    return !__builtin_mul_overflow(*count, n, count) && *count <= SN_MOST_ELEMENTS;
+    return !__builtin_mul_overflow(*count, n, count) && *count <= SN_MAX_ELEMENTS;
 }
 
 /* One condition for all tensors that differ by constant factors only: the largest of them. */
@@ -60,7 +60,7 @@ static void add_count(finder *f, const sn_node *n, int rank, const sn_dim *shape
         if (!sn_dim_is_const(f->m, shape[i], &value))
             dim[n_dim++] = shape[i];
         else if (!countable(&factor, value))
-            factor = SN_MOST_ELEMENTS + 1;
+            factor = SN_MAX_ELEMENTS + 1;
     dim[n_dim++] = factor;
     for (int i = 0; i < f->n; i++) {
         sn_range_check *o = &f->check[i];
@@ -256,8 +256,8 @@ em_val sn_range_emit(em *e, const sn_range_check *k, em_val symbols) {
         empty = em_or(e, empty, em_cmp(e, EM_EQ, size, em_i64(e, 0)));
     }
     em_val low = counts ? count : sn_dim_emit(e, m, k->low, symbols, &overflow),
-           high = counts ? em_i64(e, SN_MOST_ELEMENTS)
-                         : sn_dim_emit(e, m, k->high, symbols, &overflow);
+           high =
+               counts ? em_i64(e, SN_MAX_ELEMENTS) : sn_dim_emit(e, m, k->high, symbols, &overflow);
     em_val broken = em_or(e, em_cmp(e, EM_GT, low, high), em_get(e, overflow));
     return k->kind == SN_RANGE_AXIS ? em_and(e, broken, em_not(e, empty)) : broken;
 }

@@ -54,8 +54,8 @@ typedef struct sample {
 } sample;
 
 static sample choose(const int64_t size[4]) {
-    enum { MOST = 1 << 20 };
-    int64_t others = size[0] * size[1] * size[3], rows = MOST / (others > 0 ? others : 1);
+    enum { MAX_ELEMENTS = 1 << 20 };
+    int64_t others = size[0] * size[1] * size[3], rows = MAX_ELEMENTS / (others > 0 ? others : 1);
     sample s = {{size[0], size[1], size[2], size[3]}, 1, 0, size[2] - 1, rows < size[2]};
     if (!s.mirrored) return s;
     s.size[2] = rows / 2 > 1 ? rows / 2 : 1;

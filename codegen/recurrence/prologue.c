@@ -8,7 +8,7 @@
 #include "runtime/memory.h"
 
 enum { OF_ELEMENT = 1, OF_ROW = 2 }; /* what values of the region depend on */
-enum { MOST_TARGETS = SN_REC_MOST };
+enum { MOST_TARGETS = SN_MAX_REC_IN };
 
 typedef struct loader {
     em *e;

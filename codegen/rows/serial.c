@@ -260,7 +260,7 @@ static void emit_scatter(em *e, const sn_kernel *k) {
  * combines the elements of each block but the last; the second one begins each block with what comes before it,
  * and combines within vectors by shifts of 1, 2, 4, ... lanes. */
 
-enum { MOST_BLOCKS = 64, MOST_ROWS = 64, LEAST_BLOCK = 2048, CHAINS = 4 };
+enum { MAX_BLOCKS = 64, MAX_ROWS = 64, LEAST_BLOCK = 2048, CHAINS = 4 };
 
 typedef struct running {
     em *e;
@@ -298,10 +298,10 @@ static running running_of(em *e, const sn_kernel *k) {
     r.order = sn_topo(k->m, 1, s.body->out);
     r.T = extent(e, k, x, 0);
     r.rows = count_without(e, k, x, 0);
-    em_val size = em_muli(e, em_ceil_div(e, em_ceil_div(e, r.T, MOST_BLOCKS), 64), 64);
+    em_val size = em_muli(e, em_ceil_div(e, em_ceil_div(e, r.T, MAX_BLOCKS), 64), 64);
     size = em_imax(e, size, em_i64(e, LEAST_BLOCK));
     em_val all = em_imax(e, r.T, em_i64(e, 1));
-    em_val many = em_cmp(e, EM_GE, r.rows, em_i64(e, MOST_ROWS));
+    em_val many = em_cmp(e, EM_GE, r.rows, em_i64(e, MAX_ROWS));
     r.block = em_select(e, many, all, size);
     em_val n = em_div(e, em_subi(e, em_add(e, r.T, r.block), 1), r.block);
     r.n_block = em_imax(e, n, em_i64(e, 1));
@@ -437,7 +437,7 @@ static em_val run_elements(const running *r, const em_val *row, em_val i, int n,
 static em_val total_at(const running *r, em_val row, em_val block) {
     em *e = r->e;
     sn_dtype t = r->k->step->in[1].dtype;
-    em_val at = em_add(e, em_muli(e, row, MOST_BLOCKS), block);
+    em_val at = em_add(e, em_muli(e, row, MAX_BLOCKS), block);
     return em_gep(e, em_buf(e, r->k->step->n_in + r->k->step->n_out), t, at);
 }
 
@@ -515,7 +515,7 @@ static void emit_cumulate(em *e, const sn_kernel *k) {
 
 static int64_t cumulate_shared(const sn_kernel *k, const sn_target *t) {
     (void)t;
-    return MOST_ROWS * MOST_BLOCKS * (int64_t)sn_dtype_size(k->step->in[1].dtype);
+    return MAX_ROWS * MAX_BLOCKS * (int64_t)sn_dtype_size(k->step->in[1].dtype);
 }
 
 const sn_family sn_family_cumulate = {.emit = emit_cumulate, .shared = cumulate_shared};

@@ -115,7 +115,7 @@ static bool is_left_out(const char *name, bool top) {
 /* top: the folder of the model; `from`: it, or one in it. */
 static bool copy_folder(quantise_folder *f, const char *top, const char *from, const char *to,
                         int depth, sn_error *err) {
-    enum { MOST_DEPTH = 4 };
+    enum { MAX_DEPTH = 4 };
     DIR *dir = opendir(from);
     if (!dir) return sn_fail(err, SN_ERR_FILE, "%s: cannot read folder: %s", from, strerror(errno));
     bool ok = sn_folder_make(to, err);
@@ -128,7 +128,7 @@ static bool copy_folder(quantise_folder *f, const char *top, const char *from, c
             ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
         else if (sn_folder_owns(top, a))
             ok = sn_file_copy(top, a, b, err);
-        else if (lstat(a, &st) == 0 && S_ISDIR(st.st_mode) && depth < MOST_DEPTH)
+        else if (lstat(a, &st) == 0 && S_ISDIR(st.st_mode) && depth < MAX_DEPTH)
             ok = copy_folder(f, top, a, b, depth + 1, err);
         else
             sn_problem(&f->left_out, "%s", sn_printable(shown, sizeof shown, a));

@@ -7,13 +7,13 @@
 #include <float.h>
 #include <string.h>
 
-enum { MOST_KNOWN = 4096 /* numbers that are looked at */, DEPTH = 12 };
+enum { MAX_KNOWN = 4096 /* numbers that are looked at */, DEPTH = 12 };
 
 /* Whether n has a known number of elements, few enough to be looked at. */
 static bool is_small_array(const sn_node *n, int64_t *count) {
     return sn_static_shape(n) &&
            sn_dim_is_const(n->m, sn_dim_product(n->m, n->rank, n->shape), count) &&
-           *count <= MOST_KNOWN;
+           *count <= MAX_KNOWN;
 }
 
 const sn_value *sn_known_array(sn_node *n) {
@@ -72,7 +72,7 @@ static sn_node *complement(sn_node *n) {
 
 /* ---- what holds of all numbers of a tensor, whatever the inputs are ---- */
 
-enum { NOT_NEGATIVE = 1, POSITIVE = 2 /* and not negative */, AT_MOST_1 = 4 };
+enum { NOT_NEGATIVE = 1, POSITIVE = 2 /* and not negative */, UP_TO_1 = 4 };
 enum { MANY = 64 }; /* most visits: what several operations share is looked at for each */
 
 typedef struct prover {
@@ -98,7 +98,7 @@ static bool adds_up(const sn_node *x, int axis) {
 
 static unsigned of_sum(prover *p, sn_node *x, int n_axis, const int64_t *axis, int depth) {
     unsigned of_x = facts(p, x, depth) & (NOT_NEGATIVE | POSITIVE);
-    return n_axis == 1 && of_x && adds_up(x, (int)*axis) ? of_x | AT_MOST_1 : of_x;
+    return n_axis == 1 && of_x && adds_up(x, (int)*axis) ? of_x | UP_TO_1 : of_x;
 }
 
 static unsigned of_cumsum(prover *p, sn_node *n, int depth) {
@@ -121,7 +121,7 @@ static unsigned of_result(prover *p, sn_node *n, int depth) {
     if (s.body->out[0]->op != SN_OP_add) return 0;
     const bool from_zero = sn_match_value(scan->in[0], 0);
     const unsigned of_start =
-        from_zero ? NOT_NEGATIVE | AT_MOST_1 : facts(p, scan->in[0], depth) & NOT_NEGATIVE;
+        from_zero ? NOT_NEGATIVE | UP_TO_1 : facts(p, scan->in[0], depth) & NOT_NEGATIVE;
     return of_sum(p, scan->in[1], 1, &first, depth) & of_start;
 }
 
@@ -142,7 +142,7 @@ static unsigned of_bounded(prover *p, sn_node *n, int depth) {
         sn_node *x = n->in[i], *product = n->in[1 - i];
         for (int k = 0; product->op == SN_OP_mul && k < 2; k++)
             if (are_complements(x, product->in[k]) &&
-                !(~facts(p, x, depth) & (NOT_NEGATIVE | AT_MOST_1)))
+                !(~facts(p, x, depth) & (NOT_NEGATIVE | UP_TO_1)))
                 return facts(p, product->in[1 - k], depth);
     }
     return 0;
@@ -170,12 +170,12 @@ static bool is_first(const sn_node *x, const sn_node *y) {
 static unsigned of_sub(prover *p, sn_node *n, int depth) {
     const unsigned y = facts(p, n->in[1], depth);
     if (sn_match_value(n->in[0], 1))
-        return (y & AT_MOST_1 ? NOT_NEGATIVE : 0) | (y & NOT_NEGATIVE ? AT_MOST_1 : 0);
+        return (y & UP_TO_1 ? NOT_NEGATIVE : 0) | (y & NOT_NEGATIVE ? UP_TO_1 : 0);
     const unsigned x = y & NOT_NEGATIVE ? facts(p, n->in[0], depth) : 0;
-    return (x & AT_MOST_1) | (x && is_first(n->in[1], n->in[0]) ? NOT_NEGATIVE : 0);
+    return (x & UP_TO_1) | (x && is_first(n->in[1], n->in[0]) ? NOT_NEGATIVE : 0);
 }
 
-/* AT_MOST_1 of a product only if neither is negative. */
+/* UP_TO_1 of a product only if neither is negative. */
 static unsigned of_mul(prover *p, sn_node *n, int depth) {
     const unsigned all = of_all(p, n, depth), square = n->in[0] == n->in[1] ? NOT_NEGATIVE : 0;
     return all & NOT_NEGATIVE ? all : square;
@@ -183,12 +183,12 @@ static unsigned of_mul(prover *p, sn_node *n, int depth) {
 
 static unsigned of_max(prover *p, sn_node *n, int depth) {
     const unsigned x = facts(p, n->in[0], depth), y = facts(p, n->in[1], depth);
-    return (x & y & AT_MOST_1) | ((x | y) & (NOT_NEGATIVE | POSITIVE));
+    return (x & y & UP_TO_1) | ((x | y) & (NOT_NEGATIVE | POSITIVE));
 }
 
 static unsigned of_min(prover *p, sn_node *n, int depth) {
     const unsigned x = facts(p, n->in[0], depth), y = facts(p, n->in[1], depth);
-    return (x & y & (NOT_NEGATIVE | POSITIVE)) | ((x | y) & AT_MOST_1);
+    return (x & y & (NOT_NEGATIVE | POSITIVE)) | ((x | y) & UP_TO_1);
 }
 
 /* Facts that hold of every result of an operation, or that follow from those of its operands. */
@@ -198,8 +198,8 @@ static const struct {
 } rules[SN_OP_COUNT] = {
     [SN_OP_exp] = {NOT_NEGATIVE | POSITIVE, NULL},
     [SN_OP_exp2] = {NOT_NEGATIVE | POSITIVE, NULL},
-    [SN_OP_sigmoid] = {NOT_NEGATIVE | POSITIVE | AT_MOST_1, NULL},
-    [SN_OP_softmax] = {NOT_NEGATIVE | AT_MOST_1, NULL}, /* a hidden key has 0 */
+    [SN_OP_sigmoid] = {NOT_NEGATIVE | POSITIVE | UP_TO_1, NULL},
+    [SN_OP_softmax] = {NOT_NEGATIVE | UP_TO_1, NULL}, /* a hidden key has 0 */
     [SN_OP_softplus] = {NOT_NEGATIVE | POSITIVE, NULL},
     [SN_OP_relu] = {NOT_NEGATIVE, NULL},
     [SN_OP_abs] = {NOT_NEGATIVE, NULL},
@@ -220,7 +220,7 @@ static const struct {
 };
 
 static unsigned of_number(double v) {
-    return (v >= 0 ? NOT_NEGATIVE : 0) | (v > 0 ? POSITIVE : 0) | (v <= 1 ? AT_MOST_1 : 0);
+    return (v >= 0 ? NOT_NEGATIVE : 0) | (v > 0 ? POSITIVE : 0) | (v <= 1 ? UP_TO_1 : 0);
 }
 
 static unsigned facts(prover *p, sn_node *n, int depth) {

@@ -5,7 +5,7 @@
 #include "passes/match.h"
 #include "passes/raise/attention.h"
 
-enum { MOST_TERMS = 4, MOST_FACTORS = 6, MOST_DEPTH = 32 };
+enum { MAX_TERMS = 4, MAX_FACTORS = 6, MAX_DEPTH = 32 };
 
 typedef struct term {
     sn_node *weights, *factor; /* factor: of weights' shape; NULL: 1 */
@@ -16,7 +16,7 @@ typedef struct difference {
     sn_raiser *r;
     const sn_node *product;
     int side;
-    term term[MOST_TERMS];
+    term term[MAX_TERMS];
     int n;
 } difference;
 
@@ -34,9 +34,9 @@ static bool read_terms(difference *d, sn_node *w, double sign) {
         return read_terms(d, w->in[0], sign) &&
                read_terms(d, w->in[1], w->op == SN_OP_sub ? -sign : sign);
     if (w->op == SN_OP_neg) return read_terms(d, w->in[0], -sign);
-    sn_node *f[MOST_FACTORS];
+    sn_node *f[MAX_FACTORS];
     term t = {.weights = NULL};
-    int count = sn_match_factors(w, NULL, f, MOST_FACTORS, &t.c);
+    int count = sn_match_factors(w, NULL, f, MAX_FACTORS, &t.c);
     bool unused = false;
     for (int i = 0; i < count; i++)
         if (!t.weights && sn_shapes_equal(f[i], w) && softmax_of(f[i], &unused))
@@ -44,7 +44,7 @@ static bool read_terms(difference *d, sn_node *w, double sign) {
         else
             t.factor = t.factor ? sn_b_binary(SN_OP_mul, t.factor, f[i]) : f[i];
     t.c *= sign;
-    if (!t.weights || d->n == MOST_TERMS) return false;
+    if (!t.weights || d->n == MAX_TERMS) return false;
     d->term[d->n++] = t;
     return true;
 }
@@ -85,7 +85,7 @@ static sn_node *uncut(const difference *d, sn_node *n, uint32_t readers) {
         if (x->op != SN_OP_softmax || a == (int)sn_attr_int(x, SN_A_axis, x->rank - 1) ||
             (step && step->v[a] != 1))
             return NULL;
-        x = cut(x, a, start->v[a], n->shape[a], MOST_DEPTH);
+        x = cut(x, a, start->v[a], n->shape[a], MAX_DEPTH);
     }
     return x;
 }

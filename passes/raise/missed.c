@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { MOST_VISITS = 400, LONG_AXIS = 64 };
+enum { MAX_VISITS = 400, LONG_AXIS = 64 };
 
 typedef struct finder {
     sn_raiser *r;
@@ -60,7 +60,7 @@ static sn_dim keys_below(const finder *f, const sn_node *n, int i) {
 /* Looks for the product of the scores below n. */
 static void visit(finder *f, const sn_node *n, const sn_node *culprit) {
     bool mixes = false;
-    if (f->scores || f->seen[n->id] || ++f->visits > MOST_VISITS || !has_pair(f, n)) return;
+    if (f->scores || f->seen[n->id] || ++f->visits > MAX_VISITS || !has_pair(f, n)) return;
     f->seen[n->id] = 1;
     for (int i = 0; i < n->n_in; i++) mixes |= has_pair(f, n->in[i]);
     if (n->op == SN_OP_dot && !mixes) {
@@ -80,7 +80,7 @@ static void visit(finder *f, const sn_node *n, const sn_node *culprit) {
 
 /* Looks for softmaxes below n, whose axis `keys` is that of the keys; keys < 0: not known any more. */
 static void visit_softmaxes(finder *f, const sn_node *n, int keys) {
-    if (f->seen[n->id] || ++f->visits > MOST_VISITS || !has_pair(f, n)) return;
+    if (f->seen[n->id] || ++f->visits > MAX_VISITS || !has_pair(f, n)) return;
     f->seen[n->id] = 1;
     if (n->op == SN_OP_softmax) {
         int axis = (int)sn_attr_int(n, SN_A_axis, n->rank - 1);

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-enum { MOST_WIDTH = 1024 };
+enum { MAX_WIDTH = 1024 };
 
 /* x if n is x[.., start .. ] on the last axis and whole on all others. */
 static sn_node *columns_from(const sn_node *n, int64_t *start) {
@@ -153,7 +153,7 @@ static sn_node *raise_rope(sn_raiser *r, sn_node *n) {
     int64_t width;
     if (!sn_match_float(n) || n->rank < 2 ||
         !sn_dim_is_const(r->m, n->shape[n->rank - 1], &width) || width % 2 || width < 2 ||
-        width > MOST_WIDTH)
+        width > MAX_WIDTH)
         return NULL;
     for (int i = 0; i < 2; i++) {
         sn_node *turned = n->in[i];

@@ -30,17 +30,17 @@ void ra_divide_by(ra_match *k, const ra_rows *r, double c) {
 }
 
 void ra_plain_weights(ra_match *k, sn_node *w) {
-    enum { MOST = 8 };
-    sn_node *f[MOST], *g[MOST];
+    enum { MAX_FACTORS = 8 };
+    sn_node *f[MAX_FACTORS], *g[MAX_FACTORS];
     double c;
     ra_rows rows;
     k->kind = SN_WEIGHTS_PLAIN;
     k->top = k->softmax = w;
     k->factor = k->outside = 1;
-    int n = sn_match_float(w) ? sn_match_factors(w, NULL, f, MOST, &c) : -1;
+    int n = sn_match_float(w) ? sn_match_factors(w, NULL, f, MAX_FACTORS, &c) : -1;
     for (int i = 0; i < n; i++) {
         if (!ra_row_divisor(f[i], &rows) || !sn_shapes_equal(rows.sum.weights, w)) continue;
-        bool whole = sn_match_factors(w, rows.sum.weights, g, MOST, &c) == 2;
+        bool whole = sn_match_factors(w, rows.sum.weights, g, MAX_FACTORS, &c) == 2;
         whole = whole && (g[0] == rows.sum.weights || g[1] == rows.sum.weights);
         if (!whole || (g[0] != f[i] && g[1] != f[i])) continue;
         ra_divide_by(k, &rows, c);

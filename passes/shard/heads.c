@@ -35,13 +35,13 @@ static sn_node *kv_of(sharder *s, sn_node *x, const heads *h) {
     return sn_b_slice(sh_whole(s, x), HEADS, h->first, 1);
 }
 
-enum { SCORE_HEAD = 2, MASK_HEAD = 1, AFTER_HEAD = 3, MOST_CAPTURED = 16 };
+enum { SCORE_HEAD = 2, MASK_HEAD = 1, AFTER_HEAD = 3, MAX_CAPTURED = 16 };
 
 /* Captured tensors of which a rank has the part of its heads. */
 typedef struct captured {
     int n;
-    sn_node *local[MOST_CAPTURED]; /* NULL: it is whole */
-    int axis[MOST_CAPTURED];       /* of the heads */
+    sn_node *local[MAX_CAPTURED]; /* NULL: it is whole */
+    int axis[MAX_CAPTURED];       /* of the heads */
 } captured;
 
 /* Whether the region reads the tensor at its own head only. head: its argument's number. */
@@ -63,7 +63,7 @@ static bool reads_own_head(sharder *s, const sn_region *r, int head, int number,
 static captured find_captured(sharder *s, const sn_node *n, int first, int64_t n_heads) {
     captured c = {.n = n->n_in - first};
     const sn_region *score = sn_attr_region(n, SN_A_score), *mask = sn_attr_region(n, SN_A_mask);
-    for (int i = 0; i < c.n && i < MOST_CAPTURED; i++) {
+    for (int i = 0; i < c.n && i < MAX_CAPTURED; i++) {
         sh_local x = sh_local_of(s, n->in[first + i]);
         if (!sh_is_one_part(&x.at) || sh_size(&x.at) != n_heads ||
             !reads_own_head(s, score, SCORE_HEAD, i, x.at.axis) ||
@@ -85,7 +85,7 @@ typedef struct own_head {
 
 static sn_node *read_own(void *ctx, sn_node *n) {
     const own_head *o = ctx;
-    for (int i = 0; n->op == SN_OP_gather_nd && i < o->c->n && i < MOST_CAPTURED; i++) {
+    for (int i = 0; n->op == SN_OP_gather_nd && i < o->c->n && i < MAX_CAPTURED; i++) {
         if (!o->c->local[i] || n->in[0] != o->arg[o->head + AFTER_HEAD + i]) continue;
         sn_node *in[SN_MAX_RANK + 1];
         for (int k = 0; k < n->n_in; k++) in[k] = n->in[k];
@@ -101,7 +101,7 @@ static const sn_region *place_heads(sharder *s, const sn_region *r, int head, in
     sn_node **a = sn_arena_alloc(s->m, sizeof *a * (size_t)r->n_arg),
             **out = sn_arena_alloc(s->m, sizeof *out * (size_t)r->n_out);
     for (int i = 0; i < r->n_arg; i++) a[i] = r->arg[i];
-    for (int i = 0; i < c->n && i < MOST_CAPTURED; i++) {
+    for (int i = 0; i < c->n && i < MAX_CAPTURED; i++) {
         const sn_node *x = c->local[i];
         int at = head + AFTER_HEAD + i;
         if (x) a[at] = sn_arg(s->m, at, (sn_dtype)x->dtype, x->rank, x->shape);
@@ -142,7 +142,7 @@ static bool attend(sharder *s, sn_node *n, int first, heads *h, captured *c, sn_
     if (!any || !divide_heads(s, n->in[0], n->in[1], h)) return false;
     *c = find_captured(s, n, first, sh_size(&h->q));
     for (int i = 0; i < n->n_in; i++) {
-        sn_node *part = i >= first && i - first < MOST_CAPTURED ? c->local[i - first] : NULL;
+        sn_node *part = i >= first && i - first < MAX_CAPTURED ? c->local[i - first] : NULL;
         in[i] = part               ? part
                 : i >= first       ? sh_whole(s, n->in[i])
                 : i == 1 || i == 2 ? kv_of(s, n->in[i], h)

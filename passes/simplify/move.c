@@ -240,8 +240,8 @@ static int joined(sn_node *x, int axis, sn_node **part, int n, int max_parts) {
 /* a sum of tensors that are padded with zeros and side by side is a concat (the gradient of a split
  * tensor) */
 static sn_node *add_pads(sn_node *n) {
-    enum { MOST = 32 };
-    sn_node *x = n->in[0], *y = n->in[1], *part[MOST];
+    enum { MAX_PARTS = 32 };
+    sn_node *x = n->in[0], *y = n->in[1], *part[MAX_PARTS];
     int axis = padded_axis(x);
     if (axis < 0 || axis != padded_axis(y)) return NULL;
     sn_module *m = n->m;
@@ -250,9 +250,9 @@ static sn_node *add_pads(sn_node *n) {
         sn_dim at = sn_attr_get(first, SN_A_low)->v[axis];
         sn_dim next = sn_dim_add(m, at, first->in[0]->shape[axis]);
         if (next != sn_attr_get(then, SN_A_low)->v[axis]) continue;
-        int k = joined(first->in[0], axis, part, 0, MOST);
-        k = joined(then->in[0], axis, part, k, MOST);
-        if (k == MOST) return NULL;
+        int k = joined(first->in[0], axis, part, 0, MAX_PARTS);
+        k = joined(then->in[0], axis, part, k, MAX_PARTS);
+        if (k == MAX_PARTS) return NULL;
         sn_node *all = sn_b_concat(m, k, part, axis);
         sn_dim low[SN_MAX_RANK] = {0}, high[SN_MAX_RANK] = {0};
         low[axis] = at;

@@ -396,13 +396,13 @@ static const char *number_place(const sn_weight *t) {
 
 /* A shape without elements passes every check of sizes, whatever its number of slices. */
 static bool check_slices(const sn_weights *w, const sn_weight *t, sn_error *err) {
-    enum { MOST_SLICES = 4096, LONGEST_NAME = 255 };
+    enum { MAX_SLICES = 4096, LONGEST_NAME = 255 };
     char text[160];
-    if (t->bytes && t->shape[0] <= MOST_SLICES && strlen(t->name) <= LONGEST_NAME) return true;
+    if (t->bytes && t->shape[0] <= MAX_SLICES && strlen(t->name) <= LONGEST_NAME) return true;
     snprintf(text, sizeof text,
              "cannot be cut into %" PRId64 " experts of %zu bytes: allowed are 1 to %d experts "
              "that are not empty, and names of at most %d bytes",
-             t->shape[0], t->shape[0] ? t->bytes / (size_t)t->shape[0] : 0, MOST_SLICES,
+             t->shape[0], t->shape[0] ? t->bytes / (size_t)t->shape[0] : 0, MAX_SLICES,
              LONGEST_NAME);
     return sn_st_fail(&(sn_st_where){w->path, t->name, err}, text);
 }

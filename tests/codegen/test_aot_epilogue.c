@@ -9,8 +9,8 @@
 #include "tests/support/artefact.h"
 #include "tests/support/text.h"
 
-enum { ITEMS = 3, MOST = 40, WIDTH = 24, COLUMNS = 64, HEADS = 2, D = 32 };
-enum { LEFT = ITEMS * MOST * WIDTH, RIGHT = COLUMNS * WIDTH, RESULT = ITEMS * MOST * COLUMNS };
+enum { ITEMS = 3, MAX_T = 40, WIDTH = 24, COLUMNS = 64, HEADS = 2, D = 32 };
+enum { LEFT = ITEMS * MAX_T * WIDTH, RIGHT = COLUMNS * WIDTH, RESULT = ITEMS * MAX_T * COLUMNS };
 
 typedef struct model { /* epilogue.h */
     const void *weights;
@@ -31,13 +31,13 @@ typedef struct artefact {
 } artefact;
 
 typedef struct results {
-    float sum[ITEMS * MOST], y[RESULT], turned[RESULT];
+    float sum[ITEMS * MAX_T], y[RESULT], turned[RESULT];
 } results;
 
 static sn_module *build(void) {
     sn_module *m = sn_module_new("epilogue");
     sn_entry_begin(m, "project");
-    sn_dim t = sn_symbol(m, "T", 0, MOST);
+    sn_dim t = sn_symbol(m, "T", 0, MAX_T);
     sn_tensor x = sn_input(m, "x", SN_F32, ITEMS, t, WIDTH);
     sn_tensor w = sn_param(m, "w", SN_F32, COLUMNS, WIDTH);
     sn_tensor q = sn_param(m, "q", SN_F32, COLUMNS, WIDTH);
@@ -76,12 +76,12 @@ static void expect_fused(const sn_program *p) {
 
 /* One run of the session and one of the artefact. */
 static void compare(sn_session *s, const artefact *a, int64_t t) {
-    static float x[LEFT], pos[MOST * COLUMNS];
+    static float x[LEFT], pos[MAX_T * COLUMNS];
     static results want, got;
-    int32_t at[MOST];
+    int32_t at[MAX_T];
     sn_error err = {0};
-    fill(x, LEFT, 71), fill(pos, MOST * COLUMNS, 91);
-    for (int i = 0; i < MOST; i++) at[i] = 3 * i % 50;
+    fill(x, LEFT, 71), fill(pos, MAX_T * COLUMNS, 91);
+    for (int i = 0; i < MAX_T; i++) at[i] = 3 * i % 50;
     sn_arg_binding in[] = {SN_BIND("x", SN_F32, x, ITEMS, t, WIDTH),
                            SN_BIND("pos", SN_F32, pos, t, COLUMNS), SN_BIND("at", SN_I32, at, t)};
     sn_arg_binding out[] = {SN_BIND("sum", SN_F32, want.sum, ITEMS, t),
@@ -123,7 +123,7 @@ static void same_bits(void **state) {
     if (!sn_emit(s, &emit, &err)) fail_msg("%s", err.message);
     artefact a = {0};
     load(&a);
-    static const int64_t tokens[] = {1, 7, 33, MOST};
+    static const int64_t tokens[] = {1, 7, 33, MAX_T};
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) compare(s, &a, tokens[i]);
     a.close(&a.m);
     dlclose(a.lib);

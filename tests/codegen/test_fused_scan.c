@@ -15,7 +15,7 @@
 #include <math.h>
 
 /* More than a chunk of the sequence; no whole number of vectors. */
-enum { B = 2, T = 35, C = 37, N = 20, K = 5, MOST_IN = 6, MOST_OUT = 6, MOST = B * T * C * K };
+enum { B = 2, T = 35, C = 37, N = 20, K = 5, MAX_IN = 6, MAX_OUT = 6, MAX_SIZE = B * T * C * K };
 
 #define SEQ                                                                                        \
     { B, T, C }
@@ -117,8 +117,8 @@ static const struct model {
     const char *name;
     sn_scanned (*build)(const sn_tensor *in);
     int n_in;
-    int64_t shape[MOST_IN][4]; /* 0 ends it */
-    bool strided;              /* the inputs are read as [B, T, C] but stored as [C, T, B] */
+    int64_t shape[MAX_IN][4]; /* 0 ends it */
+    bool strided;             /* the inputs are read as [B, T, C] but stored as [C, T, B] */
     enum back { LOOP, ONE_KERNEL, MORE } back; /* its gradient; MORE: tested with SN_TEST_LONG */
 } models[] = {
     {"selective", selective, 6, {SEQ, SEQ, {B, T, N}, {B, T, N}, {C, N}, {B, C, N}}, false, MORE},
@@ -152,10 +152,10 @@ static const struct model {
 typedef struct built {
     sn_module *m;
     int n_in, n_out;
-    sn_tensor out[MOST_OUT];
-    sn_arg_binding bind[MOST_IN];
-    int64_t shape[MOST_IN][3];
-    float data[MOST_IN][B * C * T];
+    sn_tensor out[MAX_OUT];
+    sn_arg_binding bind[MAX_IN];
+    int64_t shape[MAX_IN][3];
+    float data[MAX_IN][B * C * T];
 } built;
 
 static const char *const outputs[] = {"y", "h", "h1", "o3", "o4", "o5"};
@@ -163,13 +163,13 @@ static const char *const outputs[] = {"y", "h", "h1", "o3", "o4", "o5"};
 /* Its results; or the gradient of the sum of their squares with respect to each input. */
 static built *build(const struct model *c, bool symbolic, bool back) {
     static const char *const names[] = {"i0", "i1", "i2", "i3", "i4", "i5"};
-    sn_tensor input[MOST_IN];
+    sn_tensor input[MAX_IN];
     built *f = calloc(1, sizeof *f);
     assert_non_null(f);
     f->m = sn_module_new(c->name);
     f->n_in = c->n_in;
     sn_dim length = symbolic ? sn_symbol(f->m, "T", 0, 64) : T;
-    sn_tensor in[MOST_IN];
+    sn_tensor in[MAX_IN];
     sn_entry_begin(f->m, "main");
     uint32_t seed = 3;
     for (int i = 0; i < c->n_in; i++) {
@@ -207,11 +207,11 @@ static built *build(const struct model *c, bool symbolic, bool back) {
     return f;
 }
 
-static void run_with(built *f, const struct model *c, const sn_options *o, float (*out)[MOST],
+static void run_with(built *f, const struct model *c, const sn_options *o, float (*out)[MAX_SIZE],
                      int64_t *count) {
     sn_error err = {0};
-    sn_arg_binding to[MOST_OUT];
-    int64_t shape[MOST_OUT][8];
+    sn_arg_binding to[MAX_OUT];
+    int64_t shape[MAX_OUT][8];
     char *text = NULL;
     size_t size;
     sn_program *p = sn_compile(f->m, o, &err);
@@ -227,7 +227,7 @@ static void run_with(built *f, const struct model *c, const sn_options *o, float
         int rank = sn_output_shape(p, "main", f->bind, f->n_in, outputs[i], shape[i], &err);
         count[i] = 1;
         for (int a = 0; a < rank; a++) count[i] *= shape[i][a];
-        assert_true(count[i] <= MOST);
+        assert_true(count[i] <= MAX_SIZE);
         to[i] = (sn_arg_binding){outputs[i], SN_F32, rank, shape[i], out[i]};
     }
     if (!sn_run(s, "main", f->bind, f->n_in, to, f->n_out, &err)) fail_msg("%s", err.message);
@@ -235,7 +235,7 @@ static void run_with(built *f, const struct model *c, const sn_options *o, float
     sn_program_free(p);
 }
 
-static void compare(built *f, const struct model *c, const int64_t *count, float (*got)[MOST],
+static void compare(built *f, const struct model *c, const int64_t *count, float (*got)[MAX_SIZE],
                     const char *target, double tolerance) {
     sn_eval *ev = sn_eval_new(f->m, &(int64_t){T});
     for (int i = 0; i < f->n_in; i++) {
@@ -258,8 +258,8 @@ static void compare(built *f, const struct model *c, const int64_t *count, float
 /* At the widest vectors, with several threads, and without AVX. */
 static void check(const struct model *c, bool symbolic, bool back, int n_target) {
     static const char *const targets[] = {"native", "x86-64"};
-    static float got[MOST_OUT][MOST], again[MOST_OUT][MOST];
-    int64_t count[MOST_OUT];
+    static float got[MAX_OUT][MAX_SIZE], again[MAX_OUT][MAX_SIZE];
+    int64_t count[MAX_OUT];
     built *f = build(c, symbolic, back);
     for (int t = 0; t < n_target; t++) {
         sn_options o = sn_options_default();

@@ -15,8 +15,8 @@
 #include <string.h>
 
 enum {
-    MOST = 4096,
-    PLACES = 2 * MOST,
+    MAX_PLANS = 4096,
+    PLACES = 2 * MAX_PLANS,
     ONE_PANEL = 32 /* columns, at most */
 };
 
@@ -51,7 +51,7 @@ static void consider(plans *p, const gemm_shape *s) {
     uint32_t at = flags * UINT32_C(2654435761) / (UINT32_MAX / PLACES + 1);
     while (p->place[at] && p->found[p->place[at] - 1].flags != flags) at = (at + 1) % PLACES;
     if (!p->place[at]) {
-        assert_true(p->n < MOST);
+        assert_true(p->n < MAX_PLANS);
         p->found[p->n++] = (combination){.flags = flags, .shape = *s};
         p->place[at] = (int16_t)p->n;
     } else if (work(s) < work(&p->found[p->place[at] - 1].shape)) {
@@ -144,7 +144,7 @@ static void enumerate(plans *p) {
 }
 
 static plans make_plans(const sn_target *target, sn_dtype t) {
-    plans p = {.target = target, .t = t, .found = calloc(MOST, sizeof *p.found)};
+    plans p = {.target = target, .t = t, .found = calloc(MAX_PLANS, sizeof *p.found)};
     assert_non_null(p.found);
     enumerate(&p);
     assert_true(p.n > 0);

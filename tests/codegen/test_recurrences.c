@@ -15,7 +15,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-enum { H = 2, K = 8, ODD_K = 13, ODD_V = 11, T = 99, MOST_IN = 6, MOST_OUT = 12, MOST = 4096 };
+enum { H = 2, K = 8, ODD_K = 13, ODD_V = 11, T = 99, MAX_IN = 6, MAX_OUT = 12, MAX_SIZE = 4096 };
 
 static sn_tensor col(sn_tensor x) {
     return sn_expand(x, -1);
@@ -225,13 +225,13 @@ static const struct model {
 
 typedef struct built {
     sn_module *m;
-    sn_tensor in[MOST_IN], loss;
-    sn_arg_binding bind[MOST_IN];
-    int64_t shape[MOST_IN][4];
-    float data[MOST_IN][MOST];
+    sn_tensor in[MAX_IN], loss;
+    sn_arg_binding bind[MAX_IN];
+    int64_t shape[MAX_IN][4];
+    float data[MAX_IN][MAX_SIZE];
     int n_out;
     bool gradient;
-    char name[MOST_OUT][16];
+    char name[MAX_OUT][16];
 } built;
 
 /* gradient: of leaves, before which the loss is raised; else of what is made of them, without it. */
@@ -242,7 +242,7 @@ static built *build(const struct model *c, bool gradient, bool of_leaves) {
     assert_non_null(f);
     f->m = sn_module_new(c->name);
     sn_entry_begin(f->m, "main");
-    sn_tensor in[MOST_IN], out[MOST_OUT];
+    sn_tensor in[MAX_IN], out[MAX_OUT];
     uint32_t seed = 7;
     for (int i = 0; i < c->n_in; i++) {
         int64_t count = 1;
@@ -252,7 +252,7 @@ static built *build(const struct model *c, bool gradient, bool of_leaves) {
         if (c->odd && i < 3) f->shape[i][3] = i < 2 ? ODD_K : ODD_V;
         for (; rank < 4 && f->shape[i][rank]; rank++) count *= dims[rank] = f->shape[i][rank];
         dims[rank] = SN_END;
-        assert_true(count <= MOST);
+        assert_true(count <= MAX_SIZE);
         f->in[i] = sn_input_at(SN_HERE, f->m, names[i], SN_F32, dims);
         in[i] = of_leaves ? f->in[i] : sn_mul(f->in[i], sn_add(sn_mul(f->in[i], 0.0), 1.0));
         for (int64_t e = 0; e < count; e++) {
@@ -278,11 +278,11 @@ static built *build(const struct model *c, bool gradient, bool of_leaves) {
 }
 
 static void run_at(built *f, const struct model *c, int level, int threads, const char *target,
-                   float (*out)[MOST], int64_t *count) {
+                   float (*out)[MAX_SIZE], int64_t *count) {
     sn_error err = {0};
     sn_options o = sn_options_default();
-    sn_arg_binding to[MOST_OUT];
-    int64_t shape[MOST_OUT][8];
+    sn_arg_binding to[MAX_OUT];
+    int64_t shape[MAX_OUT][8];
     char *text = NULL;
     size_t size;
     o.level = level;
@@ -319,8 +319,8 @@ enum { OF_DECAYS = 2 + 3 /* result: the gradient of in[3] */ };
 
 /* Relative to the largest element. The gradient of decays is a difference of sums of products of the
  * other operands with their gradients: relative to what these are, too. */
-static void compare(const struct model *c, int n, const int64_t *count, float (*want)[MOST],
-                    float (*got)[MOST], double tolerance) {
+static void compare(const struct model *c, int n, const int64_t *count, float (*want)[MAX_SIZE],
+                    float (*got)[MAX_SIZE], double tolerance) {
     for (int i = 0; i < n; i++) {
         double most = largest(count[i], want[i]), worst = 0;
         if (i == OF_DECAYS) most = fmax(most, largest(count[2], want[2]));
@@ -334,8 +334,8 @@ static void compare(const struct model *c, int n, const int64_t *count, float (*
 }
 
 static void same_values(void **state) {
-    static float want[MOST_OUT][MOST], got[MOST_OUT][MOST];
-    int64_t count[MOST_OUT];
+    static float want[MAX_OUT][MAX_SIZE], got[MAX_OUT][MAX_SIZE];
+    int64_t count[MAX_OUT];
     (void)state;
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         built *f = build(&models[k], false, true);
@@ -352,8 +352,8 @@ static void same_values(void **state) {
 
 /* Vectors of 4 instead of 8 lanes, without fused multiply-adds; a gradient, which is read both ways. */
 static void same_with_narrow_vectors(void **state) {
-    static float want[MOST_OUT][MOST], got[MOST_OUT][MOST];
-    int64_t count[MOST_OUT];
+    static float want[MAX_OUT][MAX_SIZE], got[MAX_OUT][MAX_SIZE];
+    int64_t count[MAX_OUT];
     (void)state;
 #if !defined __x86_64__
     skip();
@@ -374,8 +374,8 @@ static void same_with_narrow_vectors(void **state) {
 
 /* The gradient through chunks against that of the loop. */
 static void same_gradients(void **state) {
-    static float want[MOST_OUT][MOST], got[MOST_OUT][MOST];
-    int64_t count[MOST_OUT];
+    static float want[MAX_OUT][MAX_SIZE], got[MAX_OUT][MAX_SIZE];
+    int64_t count[MAX_OUT];
     (void)state;
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         if (models[k].slow && !effort_is_long()) continue;

@@ -27,7 +27,7 @@ static sn_module *build(void) {
     return m;
 }
 
-static void divide(int level, double most_ulp) {
+static void divide(int level, double max_ulp) {
     static float x[ROWS * N], row[ROWS], y[4][ROWS * N];
     float s = constant;
     sn_error err = {0};
@@ -53,7 +53,7 @@ static void divide(int level, double most_ulp) {
             float want = x[i] / (k == 1 ? row[i / N] : constant);
             double ulp = (double)(nextafterf(fabsf(want), INFINITY) - fabsf(want));
             double away = fabs((double)y[k][i] - (double)want);
-            if (!(away <= most_ulp * ulp))
+            if (!(away <= max_ulp * ulp))
                 fail_msg("level %d, quotient %d: %g ulp at %d", level, k, away / ulp, i);
         }
     if (level == 0) assert_true(y[3][3] == -127);

@@ -16,14 +16,14 @@
 #include "tests/support/artefact.h"
 #include <math.h>
 
-enum { B = 2, H = 3, D = 5, MOST_IN = 6, MOST_OUT = 12, MOST = 4096 };
+enum { B = 2, H = 3, D = 5, MAX_IN = 6, MAX_OUT = 12, MAX_SIZE = 4096 };
 
 /* ---- models: inputs in[], results y and h ---- */
 
 typedef struct model {
     const char *name;
     int n_in;
-    int64_t shape[MOST_IN][5]; /* -1 ends it, -2: T */
+    int64_t shape[MAX_IN][5]; /* -1 ends it, -2: T */
     sn_scanned (*build)(const sn_tensor *in);
 } model;
 
@@ -124,13 +124,13 @@ static const model models[] = {
 
 typedef struct fixture {
     sn_module *m;
-    sn_tensor in[MOST_IN], loss, out[MOST_OUT];
+    sn_tensor in[MAX_IN], loss, out[MAX_OUT];
     int n_in, n_out;
-    int64_t shape[MOST_IN][4];
-    float data[MOST_IN][MOST];
-    sn_arg_binding bind[MOST_IN];
-    char name[MOST_OUT][16];
-    float want[MOST_OUT][MOST];
+    int64_t shape[MAX_IN][4];
+    float data[MAX_IN][MAX_SIZE];
+    sn_arg_binding bind[MAX_IN];
+    char name[MAX_OUT][16];
+    float want[MAX_OUT][MAX_SIZE];
 } fixture;
 
 static fixture *build(const model *c, int64_t T) {
@@ -179,12 +179,12 @@ static void release(fixture *f) {
     free(f);
 }
 
-static void run_at(fixture *f, int level, int threads, const char *target, float (*out)[MOST],
+static void run_at(fixture *f, int level, int threads, const char *target, float (*out)[MAX_SIZE],
                    int64_t *count) {
     sn_error err = {0};
     sn_options o = sn_options_default();
-    sn_arg_binding to[MOST_OUT];
-    int64_t shape[MOST_OUT][8];
+    sn_arg_binding to[MAX_OUT];
+    int64_t shape[MAX_OUT][8];
     o.level = level;
     o.threads = threads;
     o.target = target;
@@ -195,7 +195,7 @@ static void run_at(fixture *f, int level, int threads, const char *target, float
         int rank = sn_output_shape(p, "main", f->bind, f->n_in, f->name[i], shape[i], &err);
         count[i] = 1;
         for (int a = 0; a < rank; a++) count[i] *= shape[i][a];
-        assert_true(count[i] <= MOST);
+        assert_true(count[i] <= MAX_SIZE);
         to[i] = (sn_arg_binding){f->name[i], SN_F32, rank, shape[i], out[i]};
     }
     if (!sn_run(s, "main", f->bind, f->n_in, to, f->n_out, &err)) fail_msg("%s", err.message);
@@ -219,8 +219,8 @@ static void evaluate(fixture *f, int64_t T) {
 }
 
 static void compare(fixture *f, const char *model, int level, int threads, const char *target) {
-    static float got[MOST_OUT][MOST];
-    int64_t count[MOST_OUT];
+    static float got[MAX_OUT][MAX_SIZE];
+    int64_t count[MAX_OUT];
     run_at(f, level, threads, target, got, count);
     for (int i = 0; i < f->n_out; i++)
         for (int64_t e = 0; e < count[i]; e++)
@@ -244,8 +244,8 @@ static void every_model(void **state) {
 }
 
 static void same_bits(void **state) {
-    static float a[MOST_OUT][MOST], b[MOST_OUT][MOST];
-    int64_t count[MOST_OUT];
+    static float a[MAX_OUT][MAX_SIZE], b[MAX_OUT][MAX_SIZE];
+    int64_t count[MAX_OUT];
     (void)state;
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         fixture *f = build(&models[k], 7);

@@ -21,7 +21,7 @@ typedef struct draw {
     int n_leaf;
 } draw;
 
-enum { MOST = 320, MOST_PAST = 3000 };
+enum { MAX_LENGTH = 320, MAX_PAST = 3000 };
 
 static int below(draw *g, int n) {
     return fuzz_below(&g->r, n);
@@ -200,7 +200,7 @@ static sn_tensor draw_step(draw *g, sn_tensor s) {
     case 0:
         return sn_mul(5, sn_tanh(sn_div(s, 5)));
     case 1: {
-        sn_tensor b = PARAM(g, "b", SN_F32, g->H, MOST, MOST);
+        sn_tensor b = PARAM(g, "b", SN_F32, g->H, MAX_LENGTH, MAX_LENGTH);
         return sn_add(s, sn_slice(sn_slice(b, 1, 0, g->T), 2, 0, g->S));
     }
     case 2:
@@ -388,7 +388,7 @@ static sn_tensor recent(const sn_score_ctx *c) {
 static sn_tensor draw_decoding(draw *g) {
     static const int64_t windows[] = {3, 70, 1000};
     sn_dim T = below(g, 2) ? sn_symbol(g->m, "N", 0, 6) : PICK(g, 1, 1, 2, 3, 4, 5);
-    sn_dim P = sn_symbol(g->m, "P", 0, MOST_PAST), S = sn_dim_add(g->m, P, T);
+    sn_dim P = sn_symbol(g->m, "P", 0, MAX_PAST), S = sn_dim_add(g->m, P, T);
     bool plain = below(g, 2);
     g->HK = PICK(g, 1, 1, 2, 3);
     g->H = g->HK * PICK(g, 1, 2, 4, 5, 9);
@@ -402,8 +402,8 @@ static sn_tensor draw_decoding(draw *g) {
         bool halves = below(g, 2);
         q = sn_rope(q, pos, .halves = halves), k = sn_rope(k, pos, .halves = halves);
     }
-    k = sn_kv_cache(k, "keys", P, MOST_PAST + 6);
-    v = sn_kv_cache(v, "values", P, MOST_PAST + 6);
+    k = sn_kv_cache(k, "keys", P, MAX_PAST + 6);
+    v = sn_kv_cache(v, "values", P, MAX_PAST + 6);
     if (!plain)
         return below(g, 2) ? sn_attention(q, k, v, .causal = true)
                            : sn_attention(q, k, v, .causal = true, .mask = recent,
@@ -697,8 +697,8 @@ static sn_module *draw_module(draw *g, uint64_t seed) {
     *g = (draw){.m = sn_module_new("fuzz"), .r = {seed}};
     if (!g->m) abort();
     g->B = sn_symbol(g->m, "B", 0, 4);
-    g->T = sn_symbol(g->m, "T", 0, MOST);
-    g->S = below(g, 2) ? g->T : sn_symbol(g->m, "S", 0, MOST);
+    g->T = sn_symbol(g->m, "T", 0, MAX_LENGTH);
+    g->S = below(g, 2) ? g->T : sn_symbol(g->m, "S", 0, MAX_LENGTH);
     sn_entry_begin(g->m, "f");
     int what = (int)(seed % 8);
     sn_output("y", what < 2    ? draw_attention(g)

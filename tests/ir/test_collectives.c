@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { MOST = 4, ROWS = 3, COLUMNS = 8, SIZE = ROWS * COLUMNS * MOST };
+enum { MAX_RANKS = 4, ROWS = 3, COLUMNS = 8, SIZE = ROWS * COLUMNS * MAX_RANKS };
 
 static double input(int rank, int i) {
     return sin(1.7 * rank + 0.31 * i) * (1 + i % 5);
@@ -79,8 +79,8 @@ static void *run_rank(void *arg) {
 }
 
 static void run_ranks(job *j, int n, sn_op op) {
-    sn_comm *comm[MOST];
-    pthread_t thread[MOST];
+    sn_comm *comm[MAX_RANKS];
+    pthread_t thread[MAX_RANKS];
     assert_true(sn_comm_simulate(n, comm, NULL));
     for (int r = 0; r < n; r++) j[r].c = comm[r], j[r].op = op;
     for (int r = 0; r < n; r++)
@@ -107,9 +107,9 @@ enum { OPS = sizeof ops / sizeof *ops };
 
 static void values_and_gradients(void **state) {
     (void)state;
-    job *j = calloc(MOST, sizeof *j);
+    job *j = calloc(MAX_RANKS, sizeof *j);
     for (int o = 0; o < OPS; o++)
-        for (int n = 1; n <= MOST; n *= 2) {
+        for (int n = 1; n <= MAX_RANKS; n *= 2) {
             run_ranks(j, n, ops[o]);
             double forward = 0, backward = 0; /* <g, op x> = <transpose g, x>, over all ranks */
             for (int r = 0; r < n; r++) {
@@ -170,10 +170,10 @@ static void *run_uneven(void *arg) {
 
 static void parts_that_are_not_full(void **state) {
     (void)state;
-    job *j = calloc(MOST, sizeof *j);
-    for (int n = 2; n <= MOST; n++) {
-        sn_comm *comm[MOST];
-        pthread_t thread[MOST];
+    job *j = calloc(MAX_RANKS, sizeof *j);
+    for (int n = 2; n <= MAX_RANKS; n++) {
+        sn_comm *comm[MAX_RANKS];
+        pthread_t thread[MAX_RANKS];
         assert_true(sn_comm_simulate(n, comm, NULL));
         for (int r = 0; r < n; r++) j[r].c = comm[r];
         for (int r = 0; r < n; r++)

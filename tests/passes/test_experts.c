@@ -109,11 +109,11 @@ static void run(sn_program *p, int rows, int32_t *index, float *y) {
     sn_session_free(s);
 }
 
-enum { SIZES = 3, MOST = ROWS * PER_ROW * WIDTH };
+enum { SIZES = 3, MAX_SIZE = ROWS * PER_ROW * WIDTH };
 static const int rows[SIZES] = {1, 3, ROWS};
 
 static void evaluate(selected_map *map, const char *weights, int level, int threads,
-                     const char *target, float y[SIZES][MOST]) {
+                     const char *target, float y[SIZES][MAX_SIZE]) {
     sn_module *m = make(map);
     sn_options o = options(weights, level, threads, target);
     sn_program *p = compile(m, &o);
@@ -127,7 +127,7 @@ static void values(void **state) {
     (void)state;
     static const char *const weights[] = {NULL, "bf16", "int8", "int4", "int8 x int8"};
     static const char *const targets[] = {NULL, NULL, NULL, NULL, NULL, "x86-64-v3", "x86-64"};
-    static float want[SIZES][MOST], y[SIZES][MOST], again[SIZES][MOST];
+    static float want[SIZES][MAX_SIZE], y[SIZES][MAX_SIZE], again[SIZES][MAX_SIZE];
     for (size_t w = 0; w < 5; w++) {
         evaluate(dense, weights[w], 2, 1, NULL, want);
         for (size_t i = 0; i < 7; i++) { /* levels, and other targets at level 4 */
@@ -201,7 +201,7 @@ typedef struct model { /* experts.h */
 /* An artefact gives the same bits. */
 static void ahead_of_time(void **state) {
     (void)state;
-    static float want[MOST], got[MOST];
+    static float want[MAX_SIZE], got[MAX_SIZE];
     sn_error err = {0};
     int (*open)(model *, const char *),
         (*call)(model *, void *, int64_t, const float *, const int32_t *, float *);

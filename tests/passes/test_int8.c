@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_N = 1030, MOST_M = 37, MOST_K = 12334, SOME_N = 70, MOST_W = 40 * MOST_K };
+enum { MAX_N = 1030, MAX_M = 37, MAX_K = 12334, SOME_N = 70, MAX_W = 40 * MAX_K };
 
 static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
@@ -27,13 +27,13 @@ static float largest(int n, const float *x) {
     return most;
 }
 
-static float w[MOST_W], bias[MOST_N], x[MOST_M * MOST_K];
-static float y[MOST_M * MOST_N], want[MOST_M * MOST_N];
-static int8_t qw[MOST_W], qx[MOST_K];
+static float w[MAX_W], bias[MAX_N], x[MAX_M * MAX_K];
+static float y[MAX_M * MAX_N], want[MAX_M * MAX_N];
+static int8_t qw[MAX_W], qx[MAX_K];
 
 /* want = x W^T + b. Without b every step is rounded as in the kernels, so bits are the same. */
 static void compute(int M, int N, int K, bool biased) {
-    float scale[MOST_N];
+    float scale[MAX_N];
     for (int j = 0; j < N; j++) {
         scale[j] = largest(K, w + j * K) * (float)(1 / 127.0);
         for (int k = 0; k < K; k++) qw[j * K + k] = (int8_t)rintf(w[j * K + k] / scale[j]);
@@ -68,7 +68,7 @@ typedef struct way {
 
 static void define(sn_module *m, int N, int K, bool biased) {
     sn_entry_begin(m, "run");
-    sn_dim T = sn_symbol(m, "T", 0, MOST_M);
+    sn_dim T = sn_symbol(m, "T", 0, MAX_M);
     sn_tensor in = sn_input(m, "x", SN_F32, T, K);
     sn_output("y", sn_linear(in, sn_param(m, "w", SN_F32, N, K),
                              biased ? sn_param(m, "b", SN_F32, N) : NULL));
@@ -125,17 +125,17 @@ static void check(int M, int N, int K, bool biased, way how) {
 static void levels(void **state) {
     (void)state;
     for (int level = 0; level <= 4; level++) {
-        check(MOST_M, SOME_N, 70, false, (way){.level = level});
-        check(MOST_M, SOME_N, 70, true, (way){.level = level});
+        check(MAX_M, SOME_N, 70, false, (way){.level = level});
+        check(MAX_M, SOME_N, 70, true, (way){.level = level});
     }
 }
 
 static void sizes(void **state) {
     (void)state;
-    static const int size[][2] = {{1, 1024}, {1, 1031}, {1030, 1}, {520, 2},  {345, 3},    {257, 4},
-                                  {210, 5},  {79, 13},  {33, 64},  {33, 127}, {33, MOST_K}};
+    static const int size[][2] = {{1, 1024}, {1, 1031}, {1030, 1}, {520, 2},  {345, 3},   {257, 4},
+                                  {210, 5},  {79, 13},  {33, 64},  {33, 127}, {33, MAX_K}};
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
-        check(MOST_M, size[i][0], size[i][1], false, (way){.level = 4});
+        check(MAX_M, size[i][0], size[i][1], false, (way){.level = 4});
 }
 
 /* Targets of this machine's architecture; it may lack what some of them use. */
@@ -153,14 +153,14 @@ static void targets(void **state) {
         sn_program_free(p);
         sn_module_free(m);
         if (!p) continue;
-        check(MOST_M, SOME_N, 70, false, how);
-        check(3, 35, MOST_K, false, how);
+        check(MAX_M, SOME_N, 70, false, how);
+        check(3, 35, MAX_K, false, how);
     }
 }
 
 static void threads(void **state) {
     (void)state;
-    for (int n = 1; n <= 5; n += 2) check(MOST_M, SOME_N, 270, false, (way){4, n, NULL, NULL});
+    for (int n = 1; n <= 5; n += 2) check(MAX_M, SOME_N, 270, false, (way){4, n, NULL, NULL});
 }
 
 /* The graph after the passes, fused nodes and panels included, means the same. */
@@ -201,7 +201,7 @@ static void evaluator(void **state) {
 static void build_block(sn_module *m) {
     enum { IN = 76, OUT = 64 };
     sn_entry_begin(m, "run");
-    sn_tensor in = sn_input(m, "x", SN_F32, sn_symbol(m, "T", 0, MOST_M), IN);
+    sn_tensor in = sn_input(m, "x", SN_F32, sn_symbol(m, "T", 0, MAX_M), IN);
     sn_tensor gate = sn_linear(in, sn_param(m, "u", SN_F32, OUT, IN), NULL);
     sn_tensor up = sn_linear(in, sn_param(m, "v", SN_F32, OUT, IN), NULL);
     sn_tensor both = sn_mul(sn_relu(gate), up);
@@ -254,7 +254,7 @@ static void shared_scales(void **state) {
         float *out = level ? got : first;
         sn_module *m = sn_module_new("int8");
         sn_entry_begin(m, "run");
-        sn_dim rows = sn_symbol(m, "T", 0, MOST_M);
+        sn_dim rows = sn_symbol(m, "T", 0, MAX_M);
         sn_tensor in = sn_input(m, "x", SN_F32, rows, IN);
         sn_tensor z = sn_linear(in, sn_param(m, "w", SN_F32, OUT, IN), NULL);
         sn_tensor most = sn_max(sn_amax_keep(sn_abs(in), -1), 1e-30);

@@ -16,18 +16,18 @@
 
 #define FORMATS SN_SOURCE_DIR "/tests/data/gguf/formats"
 
-enum { MOST_M = 40, MOST_N = 64, MOST_K = 1056, LONG_K = 6176 /* rows in pieces everywhere */ };
+enum { MAX_M = 40, MAX_N = 64, MAX_K = 1056, LONG_K = 6176 /* rows in pieces everywhere */ };
 
 static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
 }
 
-static float w[MOST_N * MOST_K], x[MOST_M * MOST_K], y[MOST_M * MOST_N], again[MOST_M * MOST_N];
-static double row[MOST_N * MOST_K]; /* what is stored of w */
+static float w[MAX_N * MAX_K], x[MAX_M * MAX_K], y[MAX_M * MAX_N], again[MAX_M * MAX_N];
+static double row[MAX_N * MAX_K]; /* what is stored of w */
 
 /* Values with some extremes: sums of the largest products show an overflow. */
 static void fill_rows(int K) {
-    for (int i = 0; i < MOST_M * MOST_K; i++) x[i] = noise_at((uint32_t)i + 99999);
+    for (int i = 0; i < MAX_M * MAX_K; i++) x[i] = noise_at((uint32_t)i + 99999);
     for (int k = 0; k < K; k++) x[2 * K + k] = 1;
     for (int k = 0; k < K; k++) x[5 * K + k] = k % 2 ? -3 : 3;
 }
@@ -71,7 +71,7 @@ typedef struct way {
 
 static sn_program *build(sn_module *m, sn_tensor weight, int K, const way *how, int threads,
                          sn_error *err) {
-    sn_dim T = sn_symbol(m, "T", 0, MOST_M);
+    sn_dim T = sn_symbol(m, "T", 0, MAX_M);
     sn_output("y", sn_linear(sn_input(m, "x", SN_F32, T, K), weight, NULL));
     sn_options o = sn_options_default();
     o.level = how->level;
@@ -116,7 +116,7 @@ static void check(const char *what, int N, int K, way how) {
     program one = open_program(what, N, K, &how, 1), two = {0};
     if (how.threads > 1) two = open_program(what, N, K, &how, how.threads);
     fill_rows(K);
-    const int rows[] = {1, 3, K > MOST_K ? 6 : MOST_M};
+    const int rows[] = {1, 3, K > MAX_K ? 6 : MAX_M};
     for (int i = 0; i < 3; i++) check_rows(one.s, two.s, rows[i], N, K, what);
     close_program(&one);
     close_program(&two);
@@ -156,7 +156,7 @@ static void check_int4(int N, int K, int level, const char *target) {
 static void int4(void **state) {
     (void)state;
     for (int level = 0; level <= 4; level += 4) check_int4(45, 96, level, NULL);
-    check_int4(MOST_N, MOST_K, 4, NULL); /* K in two pieces */
+    check_int4(MAX_N, MAX_K, 4, NULL); /* K in two pieces */
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
         if (runs(targets[i])) check_int4(37, 64, 4, targets[i]);
     check_int4(8, LONG_K, 4, NULL);
@@ -196,12 +196,12 @@ static void blocks(void **state) {
         const sn_weight *t = sn_weights_find(values, names[i]);
         assert_non_null(t);
         int K = (int)t->shape[1];
-        for (int j = 0; j < MOST_N * K; j++) {
+        for (int j = 0; j < MAX_N * K; j++) {
             float v;
             memcpy(&v, (const char *)t->data + (size_t)(j % (2 * K)) * sizeof v, sizeof v);
             row[j] = (double)v;
         }
-        check(names[i], MOST_N, K, (way){"stored", NULL, 4, file, 1 + i % 4 / 3});
+        check(names[i], MAX_N, K, (way){"stored", NULL, 4, file, 1 + i % 4 / 3});
     }
     sn_weights_close(file);
     sn_weights_close(values);

@@ -20,12 +20,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { B = 2, H = 4, HK = 2, D = 20, DV = 40, MOST_T = 19, CAPACITY = 160 };
-enum { Q_SIZE = B * H * MOST_T * D, K_SIZE = B * HK * MOST_T * D, V_SIZE = B * HK * MOST_T * DV };
+enum { B = 2, H = 4, HK = 2, D = 20, DV = 40, MAX_T = 19, CAPACITY = 160 };
+enum { Q_SIZE = B * H * MAX_T * D, K_SIZE = B * HK * MAX_T * D, V_SIZE = B * HK * MAX_T * DV };
 
 typedef enum form { PLAIN_STATE, EACH_ROW, SPELLED } form;
 
-static float q[Q_SIZE], k[K_SIZE], v[V_SIZE], y[B * H * MOST_T * DV], z[B * H * MOST_T * DV];
+static float q[Q_SIZE], k[K_SIZE], v[V_SIZE], y[B * H * MAX_T * DV], z[B * H * MAX_T * DV];
 /* what the caches hold, rounded */
 static double keys[B][HK][CAPACITY][D], values[B][HK][CAPACITY][DV];
 
@@ -65,8 +65,8 @@ static sn_module *build(form f, int64_t one) {
     sn_module *m = sn_module_new("cached");
     assert_non_null(m);
     sn_entry_begin(m, "run");
-    sn_dim P = sn_symbol(m, "P", 0, CAPACITY - MOST_T);
-    sn_dim T = one ? one : sn_symbol(m, "T", 1, MOST_T), all = sn_dim_add(m, P, T);
+    sn_dim P = sn_symbol(m, "P", 0, CAPACITY - MAX_T);
+    sn_dim T = one ? one : sn_symbol(m, "T", 1, MAX_T), all = sn_dim_add(m, P, T);
     sn_tensor Q = sn_input(m, "q", SN_F32, B, H, T, D), each = NULL;
     sn_tensor K = sn_input(m, "k", SN_F32, B, HK, T, D), V = sn_input(m, "v", SN_F32, B, HK, T, DV);
     if (f == EACH_ROW) each = sn_input(m, "past", SN_I32, B);
@@ -139,7 +139,7 @@ static void check_states(sn_session *s, const char *cache) {
 
 /* Calls with several numbers of queries, with 1 and 3 threads: the same bits. */
 static void check(form f, int64_t one, const char *cache, int level, const char *target) {
-    static const int queries[] = {7, 1, MOST_T, 3, 6, MOST_T, MOST_T, MOST_T, 1, 1, 2};
+    static const int queries[] = {7, 1, MAX_T, 3, 6, MAX_T, MAX_T, MAX_T, 1, 1, 2};
     sn_error err = {0};
     sn_session *s[2];
     sn_program *p[2];

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 #include "tests/support/scratch.h"
 
-enum { H = 4, HK = 2, D = 16, BUCKETS = 12, MAX_WRT = 6, MOST_TOKENS = 8192 };
+enum { H = 4, HK = 2, D = 16, BUCKETS = 12, MAX_WRT = 6, MAX_TOKENS = 8192 };
 
 typedef struct parts {
     sn_module *m;
@@ -29,7 +29,7 @@ static sn_tensor wanted(parts *p, sn_tensor x) {
 }
 
 static parts make_parts(sn_module *m, int key_heads) {
-    parts p = {.m = m, .B = sn_symbol(m, "B", 0, 8), .T = sn_symbol(m, "T", 0, MOST_TOKENS)};
+    parts p = {.m = m, .B = sn_symbol(m, "B", 0, 8), .T = sn_symbol(m, "T", 0, MAX_TOKENS)};
     p.q = sn_split_heads(wanted(&p, sn_input(m, "q", SN_F32, p.B, p.T, H * D)), H);
     p.k = sn_split_heads(wanted(&p, sn_input(m, "k", SN_F32, p.B, p.T, key_heads * D)), key_heads);
     p.v = sn_split_heads(wanted(&p, sn_input(m, "v", SN_F32, p.B, p.T, key_heads * D)), key_heads);

@@ -16,7 +16,7 @@
 #include "tests/support/effort.h"
 #include "tests/support/scratch.h"
 
-enum { B = 3, T = 20, V = 37, MOST = 64 };
+enum { B = 3, T = 20, V = 37, MAX_ARGS = 64 };
 
 static const char gpt2[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_positions\": 32, "
                            "\"n_embd\": 32, \"n_layer\": 2, \"n_head\": 2}";
@@ -58,8 +58,8 @@ static void open_net(net *n, const char *json, const char *precision, int level,
     need(n->program != NULL, &err);
     need(sn_parameters_draw(n->model.module, n->model.type, n->model.layers, 3, &n->start, &err),
          &err);
-    assert_true(n->start.count <= MOST);
-    sn_arg_binding p[MOST];
+    assert_true(n->start.count <= MAX_ARGS);
+    sn_arg_binding p[MAX_ARGS];
     for (size_t i = 0; i < n->start.count; i++) {
         const sn_weight *w = &n->start.weight[i];
         p[i] = (sn_arg_binding){w->name, w->dtype, w->rank, w->shape, (void *)(uintptr_t)w->data};

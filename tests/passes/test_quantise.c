@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N = 45, M = 17, MOST_K = 6208, HALF = 22 };
+enum { N = 45, M = 17, MAX_K = 6208, HALF = 22 };
 
 static const sn_keep *keep; /* of `check`; NULL: nothing */
 
@@ -50,8 +50,8 @@ static void round_row(const char *weights, int K, const float *w, double *out) {
         for (int k = 0; k < K; k += 32) round_int4(w + k, out + k);
 }
 
-static float w[N * MOST_K], bias[N], x[M * MOST_K], y[M * N];
-static double row[N][MOST_K]; /* of w, rounded */
+static float w[N * MAX_K], bias[N], x[M * MAX_K], y[M * N];
+static double row[N][MAX_K]; /* of w, rounded */
 
 /* x W^T + b at row i, column j; size: of what it is a sum. */
 static double product(int K, int i, int j, double *size) {
@@ -158,7 +158,7 @@ static void gates(void **state) {
 
 static void long_rows(void **state) { /* several rows widen their panels piece by piece */
     (void)state;
-    check("int4", 4, MOST_K, NULL, " i32[", false);
+    check("int4", 4, MAX_K, NULL, " i32[", false);
 }
 
 /* A matrix of the list `keep` has more bits, and a merged product those that one of its matrices needs. */
@@ -253,9 +253,9 @@ static void quantised_while_packed(void **state) {
     } cases[] = {{"int4", NULL, "prologue: ", 96},
                  {"int8", NULL, "prologue: ", 96},
                  {"int8", "int8", "prologue: ", 80}};
-    static float out[2][OUTPUTS + 2 * MOST_K];
-    for (int i = 0; i < N * MOST_K; i++) w[i] = noise_at((uint32_t)i);
-    for (int i = 0; i < M * MOST_K; i++) x[i] = noise_at((uint32_t)i + 99);
+    static float out[2][OUTPUTS + 2 * MAX_K];
+    for (int i = 0; i < N * MAX_K; i++) w[i] = noise_at((uint32_t)i);
+    for (int i = 0; i < M * MAX_K; i++) x[i] = noise_at((uint32_t)i + 99);
     w[5] = INFINITY, w[200] = NAN, w[4000] = -INFINITY; /* scales of infinity and NaN, numbers 0 */
     for (int i = 0; i < 64; i++) w[96 * 7 + i] = i % 2 ? -0.0F : 0;
     for (int c = 0; c < 3; c++) {

@@ -18,7 +18,7 @@
 
 #include "tests/support/artefact.h"
 
-enum { D = 6, PANEL = 32, V = 2048, MOST_B = 8, MOST_T = 600, TURN = 1024 /* rows at a time */ };
+enum { D = 6, PANEL = 32, V = 2048, MAX_B = 8, MAX_T = 600, TURN = 1024 /* rows at a time */ };
 
 typedef struct spelling {
     const char *name;
@@ -43,7 +43,7 @@ enum { N_SPELLING = sizeof spellings / sizeof *spellings };
 static sn_module *network(const spelling *k) {
     sn_module *m = sn_module_new("network");
     const int d = k->clip > 0 ? PANEL : D;
-    sn_dim b = sn_symbol(m, "B", 1, MOST_B), t = sn_symbol(m, "T", 0, MOST_T);
+    sn_dim b = sn_symbol(m, "B", 1, MAX_B), t = sn_symbol(m, "T", 0, MAX_T);
     sn_tensor w = k->right ? sn_param(m, "w", k->type, d, V) : sn_param(m, "w", k->type, V, d);
     sn_tensor mix = sn_param(m, "mix", k->type, d, d), param[4] = {w, mix}, g[4];
     int n = 2;
@@ -193,10 +193,10 @@ static void as_meant(void **state) {
 static void less_memory(void **state) {
     (void)state;
     run whole, less;
-    static const int64_t large[] = {MOST_B, MOST_T}, small[] = {1, 8};
+    static const int64_t large[] = {MAX_B, MAX_T}, small[] = {1, 8};
     open_run(&whole, &spellings[0], (sn_options){.level = 4, .threads = 1, .passes = "-row_block"});
     open_run(&less, &spellings[0], (sn_options){.level = 4, .threads = 1});
-    int64_t rows = (int64_t)MOST_B * MOST_T * V * 4, turn = (int64_t)TURN * V * 4;
+    int64_t rows = (int64_t)MAX_B * MAX_T * V * 4, turn = (int64_t)TURN * V * 4;
     assert_true(sn_plan_arena(plan_of(&whole), large) >= rows);
     assert_true(sn_plan_arena(plan_of(&less), large) <
                 turn + turn / 2); /* logits become their gradient */

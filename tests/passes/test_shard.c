@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 4, BATCH = 2, LENGTH = 5, MOST_OUT = 6 };
+enum { MAX_RANKS = 4, BATCH = 2, LENGTH = 5, MAX_OUT = 6 };
 
 static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
@@ -125,9 +125,9 @@ static void fill(const sn_node *n, double *out, int64_t count, int64_t first_siz
 
 typedef struct result {
     int n;
-    char name[MOST_OUT][24];
-    int64_t size[MOST_OUT];
-    double *data[MOST_OUT];
+    char name[MAX_OUT][24];
+    int64_t size[MAX_OUT];
+    double *data[MAX_OUT];
 } result;
 
 /* All outputs of the entry; false: an error of the module. */
@@ -205,9 +205,9 @@ static void compare(const subject *s, int ranks, const result *want, const resul
 }
 
 static void check(const subject *s, int ranks) {
-    job j[MOST] = {0};
-    sn_comm *comm[MOST];
-    pthread_t thread[MOST];
+    job j[MAX_RANKS] = {0};
+    sn_comm *comm[MAX_RANKS];
+    pthread_t thread[MAX_RANKS];
     sn_error err = {0};
     result whole;
     sn_module *m = build(s->config, s->entries, s->dropout, NULL, &err);
@@ -236,7 +236,7 @@ static void equal_values(void **state) {
     (void)state;
     const char *only = getenv("SUBJECT");
     for (int i = 0; i < SUBJECTS; i++)
-        for (int ranks = 2; ranks <= MOST; ranks += 2)
+        for (int ranks = 2; ranks <= MAX_RANKS; ranks += 2)
             if ((!only || !strcmp(only, subjects[i].name)) &&
                 effort_takes((size_t)i + (size_t)ranks / 2, 2))
                 check(&subjects[i], ranks);

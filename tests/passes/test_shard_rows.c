@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 enum {
-    MOST = 4, /* ranks */
+    MAX_RANKS = 4, /* ranks */
     BATCH = 2,
     TOKENS = 16,
     VOCAB = 11,
@@ -317,9 +317,9 @@ static void compare(const job *j, const result *want, double tolerance) {
 /* All ranks' results are the whole program's; returns what rank 0 exchanges. */
 static result check(const variant *v, shape mesh, int level, double tolerance) {
     int ranks = (int)(mesh.context * mesh.tensor);
-    job one = {.v = v, .mesh = {1, 1}, .level = level}, j[MOST];
-    sn_comm *comm[MOST];
-    pthread_t thread[MOST];
+    job one = {.v = v, .mesh = {1, 1}, .level = level}, j[MAX_RANKS];
+    sn_comm *comm[MAX_RANKS];
+    pthread_t thread[MAX_RANKS];
     run_rank(&one);
     assert_int_equal(one.out.permutes + one.out.gathers, 0);
     assert_true(sn_comm_simulate(ranks, comm, NULL));

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { LEAVES = 8, N = 1003, MOST = 8 };
+enum { LEAVES = 8, N = 1003, MAX_RANKS = 8 };
 
 static float term(int64_t leaf, size_t i) {
     uint32_t x = (uint32_t)(leaf * 7919 + (int64_t)i * 104729 + 1) * 2654435761u;
@@ -66,7 +66,7 @@ static void *run_others(void *arg) {
     for (int i = 0; i < N; i++) j->data[i] = (float)(r == 1 % n ? i : -1);
     j->ok = sn_comm_broadcast(c, j->data, sizeof j->data, 1 % n, &j->err);
     for (int i = 0; i < N; i++) j->ok &= j->data[i] == (float)i;
-    int all[MOST] = {0};
+    int all[MAX_RANKS] = {0};
     all[r] = 100 + r;
     j->ok &= sn_comm_gather(c, all, sizeof *all, &j->err) && sn_comm_barrier(c, &j->err);
     for (int k = 0; k < n; k++) j->ok &= all[k] == 100 + k;
@@ -140,8 +140,8 @@ static void *run_parts(void *arg) {
 }
 
 static void run_ranks(int n, job *j, void *(*f)(void *)) {
-    sn_comm *comm[MOST];
-    pthread_t thread[MOST];
+    sn_comm *comm[MAX_RANKS];
+    pthread_t thread[MAX_RANKS];
     assert_true(sn_comm_simulate(n, comm, NULL));
     for (int r = 0; r < n; r++) j[r].c = comm[r];
     for (int r = 0; r < n; r++) assert_int_equal(pthread_create(&thread[r], NULL, f, &j[r]), 0);
@@ -151,8 +151,8 @@ static void run_ranks(int n, job *j, void *(*f)(void *)) {
 static void same_bits_for_any_number_of_ranks(void **state) {
     (void)state;
     static float want[N];
-    job *j = calloc(MOST, sizeof *j);
-    for (int64_t leaves = 1; leaves <= MOST; leaves++) {
+    job *j = calloc(MAX_RANKS, sizeof *j);
+    for (int64_t leaves = 1; leaves <= MAX_RANKS; leaves++) {
         add_span((sn_leaves){0, leaves}, want);
         for (int n = 1; n <= leaves; n++) {
             for (int r = 0; r < n; r++) j[r] = (job){.leaves = leaves};
@@ -168,8 +168,8 @@ static void same_bits_for_any_number_of_ranks(void **state) {
 
 static void sums_beside_computation(void **state) {
     (void)state;
-    job *j = calloc(MOST, sizeof *j);
-    for (int n = 2; n <= MOST; n += 3) {
+    job *j = calloc(MAX_RANKS, sizeof *j);
+    for (int n = 2; n <= MAX_RANKS; n += 3) {
         for (int r = 0; r < n; r++) {
             j[r] = (job){.leaves = LEAVES};
             add_span((sn_leaves){0, LEAVES}, j[r].data);
@@ -182,9 +182,9 @@ static void sums_beside_computation(void **state) {
 
 static void parts_beside_computation(void **state) {
     (void)state;
-    job *j = calloc(MOST, sizeof *j);
+    job *j = calloc(MAX_RANKS, sizeof *j);
     for (int how = SN_REDUCE_EXACT; how <= SN_REDUCE_FAST; how++)
-        for (int n = 1; n <= MOST; n++) {
+        for (int n = 1; n <= MAX_RANKS; n++) {
             for (int r = 0; r < n; r++) {
                 j[r] = (job){.leaves = LEAVES, .how = (sn_reduction)how};
                 add_span((sn_leaves){0, LEAVES}, j[r].data);
@@ -211,7 +211,7 @@ static void *run_zeros(void *arg) {
 static void no_sum_of_leaves_is_negative_zero(void **state) {
     (void)state;
     static const float zero[N];
-    job *j = calloc(MOST, sizeof *j);
+    job *j = calloc(MAX_RANKS, sizeof *j);
     run_ranks(2, j, run_zeros);
     for (int r = 0; r < 2; r++) {
         assert_true(j[r].ok);
@@ -223,8 +223,8 @@ static void no_sum_of_leaves_is_negative_zero(void **state) {
 /* The bytes of a ring, but for parts of whole cache lines. */
 static void sums_send_what_a_ring_sends(void **state) {
     (void)state;
-    job *j = calloc(MOST, sizeof *j);
-    for (int n = 2; n <= MOST; n *= 2) {
+    job *j = calloc(MAX_RANKS, sizeof *j);
+    for (int n = 2; n <= MAX_RANKS; n *= 2) {
         for (int r = 0; r < n; r++) j[r] = (job){.leaves = LEAVES};
         run_ranks(n, j, run_sum);
         size_t sum = 0, ring = 2 * (size_t)(n - 1) * sizeof j->data;
@@ -237,7 +237,7 @@ static void sums_send_what_a_ring_sends(void **state) {
 static void fast_sums_are_close(void **state) {
     (void)state;
     static float want[N];
-    job *j = calloc(MOST, sizeof *j);
+    job *j = calloc(MAX_RANKS, sizeof *j);
     add_span((sn_leaves){0, LEAVES}, want);
     for (int r = 0; r < 4; r++) j[r] = (job){.leaves = LEAVES, .how = SN_REDUCE_FAST};
     run_ranks(4, j, run_sum);
@@ -265,9 +265,9 @@ static void every_leaf_has_one_rank(void **state) {
 
 static void collectives_and_errors(void **state) {
     (void)state;
-    job *j = calloc(MOST, sizeof *j);
+    job *j = calloc(MAX_RANKS, sizeof *j);
     for (int n = 1; n <= 4; n++) {
-        memset(j, 0, MOST * sizeof *j);
+        memset(j, 0, MAX_RANKS * sizeof *j);
         run_ranks(n, j, run_others);
         for (int r = 0; r < n; r++) {
             assert_true(j[r].ok);
@@ -303,7 +303,7 @@ static void *run_groups(void *arg) {
 
 static void ranks_form_groups(void **state) {
     (void)state;
-    job *j = calloc(MOST, sizeof *j);
+    job *j = calloc(MAX_RANKS, sizeof *j);
     run_ranks(6, j, run_groups);
     for (int r = 0; r < 6; r++) assert_true(j[r].ok);
     free(j);

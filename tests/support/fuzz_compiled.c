@@ -120,7 +120,7 @@ bool fuzz_check_compiled(const char *text, const char *cache_dir, char *why, siz
 
 /* ---- runs that must be rejected ---- */
 
-enum { MOST_INPUTS = 64 };
+enum { MAX_INPUTS = 64 };
 
 /* Whether the evaluator accepts these sizes. Uses a new module each time, because module errors
  * persist. */
@@ -137,8 +137,8 @@ static bool evaluates(const char *text, const int64_t *symbols) {
 
 /* A run with these sizes; its inputs point to inaccessible memory. */
 static bool is_refused(jit_run *r, const int64_t *symbols, void *forbidden) {
-    sn_arg_binding in[MOST_INPUTS];
-    int64_t shape[MOST_INPUTS][SN_MAX_RANK];
+    sn_arg_binding in[MAX_INPUTS];
+    int64_t shape[MAX_INPUTS][SN_MAX_RANK];
     sn_order order = sn_entry_topo(r->m, sn_entry_get(r->m, "f"));
     sn_error err = {0};
     int n = 0;

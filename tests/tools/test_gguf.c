@@ -25,7 +25,7 @@
 static const char *const models[] = {"llama",       "gpt2",     "llama3",  "qwen2",  "qwen3",
                                      "phi3",        "gemma",    "gemma2",  "gemma3", "mixtral",
                                      "mixtral_old", "qwen2moe", "qwen3moe"};
-enum { MODELS = sizeof models / sizeof *models, MOST_TOKENS = 16 };
+enum { MODELS = sizeof models / sizeof *models, MAX_TOKENS = 16 };
 /* Without a vocabulary; by make_family_gguf.py. */
 static const char *const families[] = {"phi2",    "starcoder2", "stablelm", "command-r",
                                        "granite", "olmo2",      "gptneox",  "bloom",
@@ -141,7 +141,7 @@ static void check_opens(const char *name) {
 }
 
 static void check_model(const char *name, int level, const char *weights) {
-    int32_t tokens[MOST_TOKENS];
+    int32_t tokens[MAX_TOKENS];
     cJSON *expected = read_expected(name);
     int64_t n = read_tokens(expected, tokens);
     lm *m = open_model(data_path(name, ".gguf"), level, weights);
@@ -171,7 +171,7 @@ static void test_logits(void **state) {
 
 /* An encoder: states of all tokens. */
 static void check_encoder(const char *name) {
-    int32_t tokens[MOST_TOKENS];
+    int32_t tokens[MAX_TOKENS];
     cJSON *expected = read_expected(name);
     const sn_ids ids = {.data = tokens, .count = (size_t)read_tokens(expected, tokens)};
     sn_error e = {0};
@@ -259,7 +259,7 @@ static const char *write_folder(const char *name) {
 static void test_folder(void **state) {
     (void)state;
     static const char *const storage[] = {NULL, "int4"};
-    int32_t tokens[MOST_TOKENS];
+    int32_t tokens[MAX_TOKENS];
     cJSON *expected = read_expected("llama");
     int64_t n = read_tokens(expected, tokens);
     char folder[512];
@@ -282,7 +282,7 @@ static void test_stored(void **state) {
     (void)state;
     static const char *const targets[] = {"x86-64-v3", "x86-64-v2"};
     static const char *const packed[] = {"pack       i32", "pack       i8", "pack       f16"};
-    int32_t tokens[MOST_TOKENS];
+    int32_t tokens[MAX_TOKENS];
     cJSON *expected = read_expected("llama");
     int64_t n = read_tokens(expected, tokens);
     for (size_t i = 0; i < 2; i++) {

@@ -12,7 +12,7 @@
 
 #include <sys/stat.h>
 
-enum { VOCAB = 12, D = 8, MOST = 64 };
+enum { VOCAB = 12, D = 8, MAX_WEIGHTS = 64 };
 
 static const char llama[] =
     "{\"model_type\": \"llama\", \"vocab_size\": 12, \"max_position_embeddings\": 8, "
@@ -28,14 +28,14 @@ static const char *write_folder(const char *config, const char *keys, const sn_w
     sn_error err = {0};
     sn_model m;
     sn_parameters p;
-    sn_weight all[MOST];
+    sn_weight all[MAX_WEIGHTS];
     int n = snprintf(text, sizeof text, config, keys);
     sn_config *c = sn_config_parse("config.json", text, (size_t)n, &err);
     const sn_model_options o = {.entries = SN_LOSS};
     if (!c || !sn_model_build(c, &o, &m, &err) ||
         !sn_parameters_draw(m.module, m.type, m.layers, 1, &p, &err))
         fail_msg("%s", err.message);
-    assert_true(p.count + (size_t)n_extra <= MOST);
+    assert_true(p.count + (size_t)n_extra <= MAX_WEIGHTS);
     memcpy(all, p.weight, sizeof *all * p.count);
     if (n_extra) memcpy(all + p.count, extra, sizeof *all * (size_t)n_extra);
     for (int i = 0; i < n_extra; i++) /* contents NULL: those of the token table */

@@ -15,8 +15,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { LEVELS = 5, MOST_ENTRIES = 16, NAME = 32 };
-static const double MOST = 1.1;
+enum { LEVELS = 5, MAX_ENTRIES = 16, NAME = 32 };
+static const double MAX_RATIO = 1.1;
 
 #define VARIANT(folder, name) sn_model_fn variant_##folder##_##name;
 #include "variants.def"
@@ -43,11 +43,11 @@ static const struct {
 
 static const char *chosen;
 
-static double most_of(const char *name, const char *entry) {
+static double max_ratio_of(const char *name, const char *entry) {
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
         if (!strcmp(allowed[i].name, name) && !strcmp(allowed[i].entry, entry))
             return allowed[i].most;
-    return MOST;
+    return MAX_RATIO;
 }
 
 static double cost_of(const sn_program *p, const char *entry) {
@@ -66,11 +66,11 @@ static int compare_levels(const char *name, sn_model_fn *define) {
     sn_model_options mo = {.entries = SN_ALL_ENTRIES | SN_TRAIN, .training = &t};
     sn_model model;
     sn_error err = {0};
-    double least[MOST_ENTRIES];
+    double least[MAX_ENTRIES];
     int failed = 0;
     if (!sn_model_build_with(define, name, &mo, &model, &err)) fail_msg("%s", err.message);
     int n = sn_entry_count(model.module);
-    assert_in_range(n, 1, MOST_ENTRIES);
+    assert_in_range(n, 1, MAX_ENTRIES);
     for (int level = 0; level < LEVELS; level += effort_is_long() ? 1 : 2) {
         sn_options o = sn_options_default();
         o.level = level, o.plan_only = true, o.cache_dir = "none", o.backend = "native";
@@ -79,7 +79,7 @@ static int compare_levels(const char *name, sn_model_fn *define) {
         for (int i = 0; i < n; i++) {
             const char *entry = sn_entry_at(model.module, i)->name;
             double cost = cost_of(p, entry), ratio = level ? cost / least[i] : 1;
-            bool bad = ratio > most_of(name, entry);
+            bool bad = ratio > max_ratio_of(name, entry);
             if (bad || chosen)
                 print_message("%s, %s: level %d costs %.3f of the cheapest level below\n", name,
                               entry, level, ratio);
@@ -126,7 +126,7 @@ static int costs_of(const char *name, double *cost, char (*entry)[NAME]) {
     if (!sn_model_build_with(variants[v].define, name, &mo, &model, &err))
         fail_msg("%s", err.message);
     int n = sn_entry_count(model.module);
-    assert_in_range(n, 1, MOST_ENTRIES);
+    assert_in_range(n, 1, MAX_ENTRIES);
     sn_options o = sn_options_default();
     o.plan_only = true, o.cache_dir = "none", o.backend = "native";
     sn_program *p = sn_compile(model.module, &o, &err);
@@ -144,18 +144,18 @@ static void spellings_cost_the_same(void **state) {
     (void)state;
     int failed = 0;
     for (size_t k = 0; k < sizeof spellings / sizeof *spellings; k++) {
-        double cost[2][MOST_ENTRIES];
-        char entry[2][MOST_ENTRIES][NAME];
+        double cost[2][MAX_ENTRIES];
+        char entry[2][MAX_ENTRIES][NAME];
         if (chosen && !strstr(spellings[k][0], chosen)) continue;
         const int n = costs_of(spellings[k][0], cost[0], entry[0]);
         assert_int_equal(costs_of(spellings[k][1], cost[1], entry[1]), n);
         for (int i = 0; i < n; i++) {
             assert_string_equal(entry[0][i], entry[1][i]);
             const double ratio = cost[0][i] / cost[1][i];
-            if (ratio > MOST || chosen)
+            if (ratio > MAX_RATIO || chosen)
                 print_message("%s, %s: costs %.3f of %s\n", spellings[k][0], entry[0][i], ratio,
                               spellings[k][1]);
-            failed += ratio > MOST;
+            failed += ratio > MAX_RATIO;
         }
     }
     assert_int_equal(failed, 0);

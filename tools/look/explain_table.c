@@ -21,9 +21,9 @@ typedef struct widths {
 } widths;
 
 static void widen(int *w, const char *text) {
-    enum { MOST = 48 };
+    enum { MAX_WIDTH = 48 };
     int n = (int)strlen(text);
-    if (n > *w) *w = n < MOST ? n : MOST;
+    if (n > *w) *w = n < MAX_WIDTH ? n : MAX_WIDTH;
 }
 
 static void print_notes(FILE *f, const char *notes) {

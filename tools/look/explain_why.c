@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_NAMES = 4096, SHOWN = 6 };
+enum { MAX_NAMES = 4096, SHOWN = 6 };
 
 typedef struct query {
     const sn_program *p;
@@ -138,14 +138,14 @@ static int print_named(FILE *f, const query *q) {
 /* ---- the nearest name ---- */
 
 typedef struct names {
-    const char *list[MOST_NAMES + 1];
+    const char *list[MAX_NAMES + 1];
     int n;
 } names;
 
 static void add_name(names *l, const char *name) {
     for (int i = 0; i < l->n; i++)
         if (!strcmp(l->list[i], name)) return;
-    if (*name && l->n < MOST_NAMES) l->list[l->n++] = name;
+    if (*name && l->n < MAX_NAMES) l->list[l->n++] = name;
 }
 
 static bool unknown(const explain_entry *e, int n, const sn_program *p, sn_module *m,

@@ -130,8 +130,8 @@ static bool print_nearest(const space *s, const double *v, const int32_t *query,
 static bool look_words(const look_options *o, const char *words, int n_words, const double *sign,
                        const char *usage, sn_error *err) {
     space s = {0};
-    enum { MOST = 3 };
-    int32_t id[MOST] = {0};
+    enum { MAX_WORDS = 3 };
+    int32_t id[MAX_WORDS] = {0};
     bool ok = open_space(&s, o, err);
     const char *at = words;
     for (int i = 0; ok && i < n_words; i++) {

@@ -137,7 +137,7 @@ static bool alike(const void *ctx, int i, int j) {
 
 /* "{axis=1}" of the text form; "": no attributes but the type and the name. */
 static void add_attributes(const grapher *g, cJSON *o, const sn_node *n) {
-    enum { MOST = 160 };
+    enum { MAX_LENGTH = 160 };
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
@@ -149,7 +149,7 @@ static void add_attributes(const grapher *g, cJSON *o, const sn_node *n) {
     if (fclose(f) == 0 && text) {
         char *from = strchr(text, '{'), *end = from ? strrchr(from, '}') : NULL;
         if (end) *end = 0;
-        if (end && strlen(from + 1) > MOST) strcpy(from + MOST - 3, "...");
+        if (end && strlen(from + 1) > MAX_LENGTH) strcpy(from + MAX_LENGTH - 3, "...");
         if (end && strncmp(from + 1, "name=", 5) != 0) report_text(g->r, o, "attributes", from + 1);
     }
     free(text);

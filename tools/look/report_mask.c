@@ -45,10 +45,10 @@ static void add_map(report *r, cJSON *o, const sn_tile_map *map) {
 
 bool report_masks(report *r, cJSON *entry, const sn_program *p, const sn_session *s,
                   const explain_entry *e, const look_inputs *in, sn_error *err) {
-    enum { MOST_MAPS = 24 };
+    enum { MAX_MAPS = 24 };
     cJSON *list = report_list(r, entry, "attention");
     int n = 0;
-    for (int i = 0; s && i < e->n && n < MOST_MAPS; i++) {
+    for (int i = 0; s && i < e->n && n < MAX_MAPS; i++) {
         sn_tile_map map;
         sn_error failed = {0};
         if (explain_repeats(e, i)) continue;

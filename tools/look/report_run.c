@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_RUNS = 20, LEAST_RUNS = 3, EVENTS = 1 << 18, MOST_EVENTS = 60000 };
+enum { MAX_RUNS = 20, LEAST_RUNS = 3, EVENTS = 1 << 18, MAX_EVENTS = 60000 };
 
 /* No further run begins after so many seconds. */
 static const double max_seconds = 0.6;
@@ -37,10 +37,10 @@ static void add_timeline(report *r, cJSON *entry, const sn_trace *t, int run) {
     cJSON *o = report_object(r, entry, "timeline");
     report_number(r, o, "threads", threads);
     report_number(r, o, "ms", shown ? 1e3 * (end - zero) : 0);
-    report_number(r, o, "left_out", (double)(shown > MOST_EVENTS ? shown - MOST_EVENTS : 0));
+    report_number(r, o, "left_out", (double)(shown > MAX_EVENTS ? shown - MAX_EVENTS : 0));
     cJSON *events = report_list(r, o, "events");
     shown = 0;
-    for (long i = 0; i < n && shown < MOST_EVENTS && !r->full; i++) {
+    for (long i = 0; i < n && shown < MAX_EVENTS && !r->full; i++) {
         if (list[i].run != run) continue;
         cJSON *e = report_list(r, events, NULL); /* thread, call, begin and end in µs */
         report_add_number(r, e, list[i].thread);
@@ -67,7 +67,7 @@ static void call_seconds(report *r, const sn_trace *t, explain_entry *e, int n) 
         end[at] = fmax(end[at], v->end);
     }
     for (int i = 0; begin && end && i < e->n; i++) {
-        double of[MOST_RUNS];
+        double of[MAX_RUNS];
         for (int k = 0; k < n; k++) {
             size_t at = (size_t)k * (size_t)e->n + (size_t)i;
             of[k] = end[at] - begin[at];
@@ -84,7 +84,7 @@ static void call_seconds(report *r, const sn_trace *t, explain_entry *e, int n) 
 
 bool report_run(report *r, cJSON *entry, explain_entry *e, sn_session *s, const look_inputs *in,
                 double *seconds, sn_error *err) {
-    double time[MOST_RUNS], sorted[MOST_RUNS], begin;
+    double time[MAX_RUNS], sorted[MAX_RUNS], begin;
     int n = 0, run = 0;
     *seconds = 0;
     int threads = sn_session_program(s)->threads;
@@ -98,7 +98,7 @@ bool report_run(report *r, cJSON *entry, explain_entry *e, sn_session *s, const 
     sn_bench_noise noise = sn_bench_noise_begin();
     begin = sn_clock();
     bool ok = true;
-    while (ok && n < MOST_RUNS && (n < LEAST_RUNS || sn_clock() - begin < max_seconds)) {
+    while (ok && n < MAX_RUNS && (n < LEAST_RUNS || sn_clock() - begin < max_seconds)) {
         double start = sn_clock();
         ok = look_inputs_run(in, s, e->name, err);
         sorted[n] = time[n] = sn_clock() - start;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BYTES = 1 << 20 };
+enum { MAX_BYTES = 1 << 20 };
 
 /* Without the way from the folder of the build: "frontend/gpt2.c". */
 static const char *plain_name(const char *name) {
@@ -20,7 +20,7 @@ static char *read_source(const char *name) {
     sn_error unreadable = {0};
     char *text = NULL;
     if (!sn_file_map(name, &file, &unreadable)) return NULL;
-    if (file.size <= MOST_BYTES && !memchr(file.data, 0, file.size)) text = malloc(file.size + 1);
+    if (file.size <= MAX_BYTES && !memchr(file.data, 0, file.size)) text = malloc(file.size + 1);
     if (text) {
         if (file.size) memcpy(text, file.data, file.size);
         text[file.size] = 0;

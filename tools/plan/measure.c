@@ -26,7 +26,7 @@
 
 /* Slices that are made together, and the depth of their tree. */
 enum { SLICES = 4, DEPTH = 2 };
-enum { MOST_RUNS = 40, LEAST_RUNS = 3, EVENTS = 1 << 18 };
+enum { MAX_RUNS = 40, LEAST_RUNS = 3, EVENTS = 1 << 18 };
 
 /* Times are those of the round in the middle: what disturbs the machine for a second spoils one of them. */
 enum { ROUNDS = 3 };
@@ -219,8 +219,8 @@ static double own_time(void *ctx) {
 
 /* Runs slices until the first member has measured; that one fills t. */
 static bool run_slices(const measuring *w, const train_probe *q, plan_times *t, sn_error *err) {
-    double slice[SLICES], all, together[MOST_RUNS], accumulate[MOST_RUNS], step[MOST_RUNS],
-        added[MOST_RUNS];
+    double slice[SLICES], all, together[MAX_RUNS], accumulate[MAX_RUNS], step[MAX_RUNS],
+        added[MAX_RUNS];
     bool leads = plan_team_rank(w->team) == 0;
     int counts = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
     const train_clock clock = {own_time, &counts};
@@ -229,12 +229,12 @@ static bool run_slices(const measuring *w, const train_probe *q, plan_times *t, 
     int n = 0;
     double begin = sn_clock();
     ok = ok && (trace || !leads);
-    while (ok && leads ? n < MOST_RUNS && (n < LEAST_RUNS || sn_clock() - begin < max_seconds)
+    while (ok && leads ? n < MAX_RUNS && (n < LEAST_RUNS || sn_clock() - begin < max_seconds)
                        : ok && !plan_team_raised(w->team)) {
         ok = train_probe_run(q, clock, 0, SLICES, slice, &all, err);
         double last = slice[SLICES - 1], one = 0;
         ok = ok && train_probe_run(q, clock, SLICES - 1, SLICES, slice, &one, err);
-        if (n == MOST_RUNS) continue;
+        if (n == MAX_RUNS) continue;
         together[n] = all;
         accumulate[n] = (all - last) / (SLICES - 1), step[n] = one;
         added[n++] = (last - one) / DEPTH;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST = 256, BEYOND = 64, PROMPT = 5, MOST = 64 };
+enum { LEAST = 256, BEYOND = 64, PROMPT = 5, MAX_LIST = 64 };
 
 typedef struct decoding {
     const check_options *o;
@@ -135,9 +135,9 @@ static bool match_outputs(decoding *d) {
 }
 
 typedef struct binding { /* inputs of a step */
-    sn_arg_binding list[MOST + 2];
-    int64_t shape[MOST][SN_MAX_RANK], past, tokens;
-    void *own[MOST];
+    sn_arg_binding list[MAX_LIST + 2];
+    int64_t shape[MAX_LIST][SN_MAX_RANK], past, tokens;
+    void *own[MAX_LIST];
     int n;
 } binding;
 
@@ -167,7 +167,7 @@ static int bind_step(const decoding *d, const sn_entry *e, int64_t from, int64_t
         const sn_arg_binding *a = NULL;
         for (int k = 0; k < d->in.n_data; k++)
             if (!strcmp(d->in.arg[k].name, name)) a = &d->in.arg[k];
-        if (!same || !a || x->rank != same->rank || b->n == MOST) return -1;
+        if (!same || !a || x->rank != same->rank || b->n == MAX_LIST) return -1;
         int axis = tokens_axis(same);
         for (int k = 0; k < x->rank; k++) b->shape[b->n][k] = k == axis ? n : a->shape[k];
         b->list[b->n] = (sn_arg_binding){name, a->dtype, x->rank, b->shape[b->n], a->data};

@@ -360,8 +360,8 @@ static bool take_size(const sn_module *m, const struct run_value *v, int a, sn_d
                        dim, t->from[of], (long long)is, a, v->name, (long long)size);
     }
     const sn_symbol *x = sn_symbol_at(m, s);
-    enum { MOST = 1 << 24 };
-    int64_t end = x->hi < x->lo + MOST ? x->hi : x->lo + MOST;
+    enum { MAX_SPAN = 1 << 24 };
+    int64_t end = x->hi < x->lo + MAX_SPAN ? x->hi : x->lo + MAX_SPAN;
     bool alone = sn_symbol_find(m, dim) == s; /* whose bounds are checked with all sizes */
     if (alone) t->value[s] = size;
     for (int64_t n = x->lo; !alone && n <= end && !t->from[s]; n++) {

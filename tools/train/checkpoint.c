@@ -234,7 +234,7 @@ static bool open_part(files *f, const char *folder, parts p, int rank, sn_error 
 }
 
 static bool open_files(files *f, const char *folder, sn_error *err) {
-    enum { MOST = 1 << 20 };
+    enum { MAX_PARTS = 1 << 20 };
     char *path = sn_path_join(folder, FILE_NAME);
     int64_t size = 1, step = 0;
     if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -243,7 +243,7 @@ static bool open_files(files *f, const char *folder, sn_error *err) {
     free(path);
     if (!f->main) return false;
     if (!sn_weights_meta(f->main, "sinter.parts")) return true;
-    if (!read_count(f->main, "sinter.parts", MOST, &size, err) ||
+    if (!read_count(f->main, "sinter.parts", MAX_PARTS, &size, err) ||
         !read_count(f->main, "sinter.step", INT32_MAX, &step, err))
         return false;
     if (size < 2) return fail_meta(f->main, "sinter.parts", "less than 2", err);

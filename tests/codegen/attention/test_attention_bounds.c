@@ -11,7 +11,7 @@
 #include "runtime/memory.h"
 #include "tests/support/scratch.h"
 
-enum { H = 4, HK = 2, D = 20, DV = 7, MOST_KEYS = 600, MOST_QUERIES = 20, N_IN = 4 };
+enum { H = 4, HK = 2, D = 20, DV = 7, MAX_KEYS = 600, MAX_QUERIES = 20, N_IN = 4 };
 
 /* `bytes` of numbers; returns their end, that of the readable memory. */
 static unsigned char *fence(size_t bytes) {
@@ -36,7 +36,7 @@ static sn_tensor score_bias(const sn_score_ctx *c) {
 
 static sn_module *build(const setting *s) {
     sn_module *m = sn_module_new("bounds");
-    sn_dim keys = sn_symbol(m, "K", 1, MOST_KEYS);
+    sn_dim keys = sn_symbol(m, "K", 1, MAX_KEYS);
     sn_tensor q = sn_input(m, "q", SN_F32, 1, H, s->queries, D);
     sn_tensor k = sn_input(m, "k", SN_F32, 1, HK, keys, D);
     sn_tensor v = sn_input(m, "v", SN_F32, 1, HK, keys, DV), g[3];
@@ -69,7 +69,7 @@ static void run_with(sn_session *session, const setting *s, int64_t keys, unsign
     int64_t *shape[4] = {y_dims, dims[0], dims[1], dims[2]};
     const char *to[4] = {"y", "dq", "dk", "dv"};
     for (int i = 0; i < 4; i++)
-        result[i] = (sn_arg_binding){to[i], SN_F32, 4, shape[i], out + i * H * MOST_KEYS * D};
+        result[i] = (sn_arg_binding){to[i], SN_F32, 4, shape[i], out + i * H * MAX_KEYS * D};
     if (!sn_run(session, "main", arg, s->biased ? 4 : 3, result, s->gradient ? 4 : 1, &err))
         fail_msg("%s", err.message);
 }
@@ -83,11 +83,11 @@ static void stays_inside(void **state) {
     sn_session *session = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
     if (!session) fail_msg("%s", err.message);
     unsigned char *in[N_IN];
-    float *out = calloc(4 * H * MOST_KEYS * D, sizeof *out);
-    const size_t room[N_IN] = {H * MOST_QUERIES * D, HK * MOST_KEYS * D, HK * MOST_KEYS * DV,
-                               MOST_QUERIES * MOST_KEYS};
+    float *out = calloc(4 * H * MAX_KEYS * D, sizeof *out);
+    const size_t room[N_IN] = {H * MAX_QUERIES * D, HK * MAX_KEYS * D, HK * MAX_KEYS * DV,
+                               MAX_QUERIES * MAX_KEYS};
     for (int i = 0; i < N_IN; i++) in[i] = fence(room[i] * sizeof(float));
-    for (int64_t keys = 1; keys <= MOST_KEYS; keys += keys < 70 ? 1 : 53)
+    for (int64_t keys = 1; keys <= MAX_KEYS; keys += keys < 70 ? 1 : 53)
         run_with(session, s, keys, in, out);
     for (int i = 0; i < N_IN; i++) {
         size_t bytes = room[i] * sizeof(float);
@@ -104,8 +104,8 @@ int main(void) {
         {"decoding", NULL, 1, false, false},
         {"decoding, x86-64-v3", "x86-64-v3", 1, false, false},
         {"decoding with a bias", NULL, 3, true, false},
-        {"blocks with a bias", NULL, MOST_QUERIES, true, false},
-        {"gradient", "x86-64-v3", MOST_QUERIES, false, true},
+        {"blocks with a bias", NULL, MAX_QUERIES, true, false},
+        {"gradient", "x86-64-v3", MAX_QUERIES, false, true},
     };
     enum { N = sizeof all / sizeof *all };
     struct CMUnitTest tests[N];

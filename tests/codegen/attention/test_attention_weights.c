@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { B = 2, H = 4, HK = 2, D = 12, DV = 20, MOST_T = 150 };
-enum { Q_SIZE = B * H * MOST_T * D, K_SIZE = B * HK * MOST_T * D, V_SIZE = B * HK * MOST_T * DV };
-enum { Y_SIZE = B * H * MOST_T * DV };
+enum { B = 2, H = 4, HK = 2, D = 12, DV = 20, MAX_T = 150 };
+enum { Q_SIZE = B * H * MAX_T * D, K_SIZE = B * HK * MAX_T * D, V_SIZE = B * HK * MAX_T * DV };
+enum { Y_SIZE = B * H * MAX_T * DV };
 
 static float q[Q_SIZE], k[K_SIZE], v[V_SIZE], g[Y_SIZE], y[Y_SIZE], z[Y_SIZE];
 static float d_q[2][Q_SIZE], d_k[2][K_SIZE], d_v[2][V_SIZE], d_table[2][H];
@@ -103,7 +103,7 @@ static sn_tensor attend(const variant *x, sn_tensor Q, sn_tensor K, sn_tensor V,
 static sn_module *build(const variant *x) {
     sn_module *m = sn_module_new("weights");
     assert_non_null(m);
-    sn_dim T = sn_symbol(m, "T", 1, MOST_T), P = sn_symbol(m, "P", 0, MOST_T - 1);
+    sn_dim T = sn_symbol(m, "T", 1, MAX_T), P = sn_symbol(m, "P", 0, MAX_T - 1);
     sn_entry_begin(m, "run");
     sn_tensor Q = sn_input(m, "q", SN_F32, B, H, T, D), K = sn_input(m, "k", SN_F32, B, HK, T, D);
     sn_tensor V = sn_input(m, "v", SN_F32, B, HK, T, DV), rates = sn_input(m, "table", SN_F32, H);
@@ -118,8 +118,8 @@ static sn_module *build(const variant *x) {
     if (x->reads) sn_output("dtable", d[3]);
     sn_entry_begin(m, "decode");
     Q = sn_input(m, "q", SN_F32, B, H, 1, D), rates = sn_input(m, "table", SN_F32, H);
-    K = sn_kv_cache(sn_input(m, "k", SN_F32, B, HK, 1, D), "keys", P, MOST_T);
-    V = sn_kv_cache(sn_input(m, "v", SN_F32, B, HK, 1, DV), "values", P, MOST_T);
+    K = sn_kv_cache(sn_input(m, "k", SN_F32, B, HK, 1, D), "keys", P, MAX_T);
+    V = sn_kv_cache(sn_input(m, "v", SN_F32, B, HK, 1, DV), "values", P, MAX_T);
     sn_output("y", attend(x, Q, K, V, rates));
     sn_error err;
     if (!sn_module_ok(m, &err)) fail_msg("%s: %s", x->name, err.message);
@@ -218,7 +218,7 @@ static void expect_same(const variant *x, const char *what, int n, const float *
 
 /* lowest: gradients are compared with those of level 0. */
 static void check(const variant *x, const char *target, bool lowest) {
-    static const int sizes[] = {1, 5, 66, MOST_T};
+    static const int sizes[] = {1, 5, 66, MAX_T};
     sn_program *p[3];
     sn_session *s[3] = {open_session(x, 4, 1, target, &p[0]), open_session(x, 4, 3, target, &p[1]),
                         NULL};
@@ -252,7 +252,7 @@ static void check(const variant *x, const char *target, bool lowest) {
         for (int h = 0; h < H && x->reads; h++)
             expect_near(x, "level 0, dtable", h, (double)d_table[0][h], (double)d_table[1][h], 100);
     }
-    check_decoding(x, s[0], MOST_T, &err);
+    check_decoding(x, s[0], MAX_T, &err);
     for (int i = 0; i < 3; i++) {
         sn_session_free(s[i]);
         sn_program_free(p[i]);

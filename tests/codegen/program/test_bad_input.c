@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include "tests/support/scratch.h"
 
-enum { MAX_B = 2, H = 2, MAX_T = 40, D = 8, MOST = MAX_B * H * MAX_T * D };
+enum { MAX_B = 2, H = 2, MAX_T = 40, D = 8, MAX_SIZE = MAX_B * H * MAX_T * D };
 
 typedef struct attention {
     sn_module *m;
@@ -60,13 +60,13 @@ static void close_attention(attention *a) {
 }
 
 typedef struct data {
-    float q[MOST], k[MOST], v[MOST], y[MOST];
+    float q[MAX_SIZE], k[MAX_SIZE], v[MAX_SIZE], y[MAX_SIZE];
     int32_t from[MAX_B];
 } data;
 
 static void fill(data *d) {
     uint64_t seed = 7;
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < MAX_SIZE; i++) {
         d->q[i] = (float)(next_random(&seed) % 2001) / 1000 - 1;
         d->k[i] = (float)(next_random(&seed) % 2001) / 1000 - 1;
         d->v[i] = (float)(next_random(&seed) % 2001) / 1000 - 1;
@@ -99,8 +99,8 @@ static void nothing_is_visible(void **state) {
         fill(&d);
         d.from[0] = MAX_T; /* batch 0 sees nothing */
         if (!run(&a, &d, MAX_B, MAX_T, &err)) fail_msg("%s", err.message);
-        for (int e = 0; e < MOST / 2; e++) assert_true(d.y[e] == 0);
-        for (int e = MOST / 2; e < MOST; e++) assert_true(isfinite(d.y[e]) && d.y[e] != 77);
+        for (int e = 0; e < MAX_SIZE / 2; e++) assert_true(d.y[e] == 0);
+        for (int e = MAX_SIZE / 2; e < MAX_SIZE; e++) assert_true(isfinite(d.y[e]) && d.y[e] != 77);
         close_attention(&a);
     }
 }
@@ -169,7 +169,8 @@ static void sizes(void **state) {
         fill(&d);
         if (!run(&a, &d, 0, 5, &err)) fail_msg("B = 0: %s", err.message);
         if (!run(&a, &d, 2, 0, &err)) fail_msg("T = 0: %s", err.message);
-        for (int e = 0; e < MOST; e++) assert_true(d.y[e] == 77); /* there is nothing to write */
+        for (int e = 0; e < MAX_SIZE; e++)
+            assert_true(d.y[e] == 77); /* there is nothing to write */
         if (!run(&a, &d, 2, 1, &err)) fail_msg("T = 1: %s", err.message);
         for (int e = 0; e < 2 * H * D; e++) assert_float_equal(d.y[e], d.v[e], 1e-6F);
         close_attention(&a);
@@ -194,7 +195,7 @@ static void not_finite(void **state) {
         attention a = form(i, 0);
         sn_error err;
         fill(&clean);
-        for (int e = 0; e < MOST; e++) clean.q[e] = fabsf(clean.q[e]) + 0.1F;
+        for (int e = 0; e < MAX_SIZE; e++) clean.q[e] = fabsf(clean.q[e]) + 0.1F;
         if (!run(&a, &clean, 1, MAX_T, &err)) fail_msg("%s", err.message);
         for (int b = 0; b < 3; b++)
             for (int hidden = 0; hidden < 2; hidden++) {

@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 
 enum { T, P, N, Q, SYMBOLS }; /* the dims of the module */
-enum { HALF = 1 << 25, MOST_ARGS = 8 };
+enum { HALF = 1 << 25, MAX_ARGS = 8 };
 
 typedef struct graph {
     sn_module *m;
@@ -277,7 +277,7 @@ static graph all_graphs(void) {
 /* ---- memory ---- */
 
 static char *forbidden; /* HALF inaccessible bytes */
-static char *page[MOST_ARGS + 2];
+static char *page[MAX_ARGS + 2];
 static int n_page;
 
 /* `bytes` of 1.0 or of 0 that end at an inaccessible page. */
@@ -313,7 +313,7 @@ static size_t shape_of(const sn_node *n, const int64_t *value, int64_t *shape) {
 
 /* The row's inputs and dims; returns their number. */
 static int bind_inputs(const sn_program *p, const row *r, bool good, int64_t value[SYMBOLS],
-                       int64_t shape[MOST_ARGS][SN_MAX_RANK], sn_arg_binding *in) {
+                       int64_t shape[MAX_ARGS][SN_MAX_RANK], sn_arg_binding *in) {
     const sn_plan *plan = sn_program_entry(p, r->name)->code.plan;
     int n = 0;
     for (int i = 0; i < plan->n_input; i++, n++) {
@@ -334,8 +334,8 @@ static void expect_refusal(const row *r, const sn_error *e, int level) {
 }
 
 static void run_row(sn_program *p, sn_session *s, const row *r, bool good, int level) {
-    int64_t value[SYMBOLS], shape[MOST_ARGS][SN_MAX_RANK], out_shape[SN_MAX_RANK];
-    sn_arg_binding in[MOST_ARGS + SYMBOLS], out;
+    int64_t value[SYMBOLS], shape[MAX_ARGS][SN_MAX_RANK], out_shape[SN_MAX_RANK];
+    sn_arg_binding in[MAX_ARGS + SYMBOLS], out;
     sn_error err = {0}, shape_err = {0};
     const sn_node *y = sn_program_entry(p, r->name)->code.plan->entry->output[0].node;
     values_of(r, good, value);
@@ -401,9 +401,9 @@ static void list_dims(const row *r, bool good, int64_t *list) {
 static void call_good(const sn_deployed *d, const sn_deployed_model *m, const row *r,
                       const sn_program *p) {
     const sn_deployed_entry *e = entry_of(d, r->name);
-    int64_t value[SYMBOLS], list[SYMBOLS], shape[MOST_ARGS][SN_MAX_RANK];
-    sn_arg_binding in[MOST_ARGS + SYMBOLS];
-    void *args[MOST_ARGS + SYMBOLS];
+    int64_t value[SYMBOLS], list[SYMBOLS], shape[MAX_ARGS][SN_MAX_RANK];
+    sn_arg_binding in[MAX_ARGS + SYMBOLS];
+    void *args[MAX_ARGS + SYMBOLS];
     values_of(r, true, value);
     list_dims(r, true, list);
     int n = bind_inputs(p, r, true, value, shape, in) - SYMBOLS;
@@ -421,9 +421,9 @@ static void call_good(const sn_deployed *d, const sn_deployed_model *m, const ro
 static void call_bad(const sn_deployed *d, const sn_deployed_model *m, const row *r) {
     const sn_deployed_entry *e = entry_of(d, r->name);
     int64_t list[SYMBOLS];
-    void *args[MOST_ARGS];
+    void *args[MAX_ARGS];
     list_dims(r, false, list);
-    for (int i = 0; i < MOST_ARGS; i++) args[i] = forbidden;
+    for (int i = 0; i < MAX_ARGS; i++) args[i] = forbidden;
     int32_t code = e->call(m, forbidden, forbidden, list, args);
     if (code < 256 || !strstr(d->message(code), r->why) ||
         !strstr(d->message(code), "test_bounds.c:"))

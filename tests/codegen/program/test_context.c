@@ -13,7 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { MOST = 4, IN = 5, OUT = 5, HEADS = 4, KV_HEADS = 2, WIDTH = 16, BIASES = 40 };
+enum { MAX_RANKS = 4, IN = 5, OUT = 5, HEADS = 4, KV_HEADS = 2, WIDTH = 16, BIASES = 40 };
 static const char *const in_name[IN] = {"q", "k", "v", "g", "bias"};
 static const char *const out_name[OUT] = {"y", "dq", "dk", "dv", "dbias"};
 
@@ -199,10 +199,10 @@ static void *run_rank(void *arg) {
 
 /* Fills p->out, p->sent. */
 static void run_ranks(problem *p, int n) {
-    sn_comm *comm[MOST] = {NULL};
-    pthread_t thread[MOST];
+    sn_comm *comm[MAX_RANKS] = {NULL};
+    pthread_t thread[MAX_RANKS];
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    rank k[MOST];
+    rank k[MAX_RANKS];
     for (int i = 0; i < OUT; i++) memset(p->out[i], 0, elements(p, like(i)) * sizeof **p->out);
     sn_error err = {0};
     sn_options o = sn_options_default();
@@ -256,7 +256,7 @@ static void compare(const variant *v, int64_t rows, int n, int level, double tol
 static void evaluated(void **state) {
     (void)state;
     for (int i = 0; i < VARIANTS; i++)
-        for (int n = 2; n <= MOST; n++)
+        for (int n = 2; n <= MAX_RANKS; n++)
             if (effort_takes((size_t)(i + n), 6)) compare(&variants[i], 24, n, -1, 1e-11);
 }
 

@@ -1,7 +1,7 @@
 /* graph.js: the model's lines beside its graph, before and after each pass. */
 (() => {
   const {data, el, css, familyColour, legend, familiesOf, callName, callText, showTip, textWidth, fitText} = Report;
-  const BOLD = "600 12px system-ui, sans-serif", PLAIN = "11px system-ui, sans-serif", TITLE = "600 11.5px system-ui, sans-serif", COUNT = "600 14px system-ui, sans-serif", MOST_TEXT = 214;
+  const BOLD = "600 12px system-ui, sans-serif", PLAIN = "11px system-ui, sans-serif", TITLE = "600 11.5px system-ui, sans-serif", COUNT = "600 14px system-ui, sans-serif", MAX_TEXT = 214;
   const LEAVES = ["input", "param", "state"];
   const VIEWS = ["broadcast", "reshape", "transpose", "slice", "result", "stop_gradient", "cast"];
   let entry, byId, stage = 0, drawn = null, selected = -1, hovered = null, canvas, parts = {};
@@ -38,7 +38,7 @@
       if (stand(s, i) !== i || isHidden(n)) return;
       const kernel = s.kernels[i], text = label(n, kernel);
       index.set(i, shown.length);
-      const v = {id, n, kernel, at: i, line: fitText(text, MOST_TEXT, PLAIN), w: 0, h: 34, group: options.boxes ? kernel : -1};
+      const v = {id, n, kernel, at: i, line: fitText(text, MAX_TEXT, PLAIN), w: 0, h: 34, group: options.boxes ? kernel : -1};
       v.w = 16 + Math.ceil(Math.max(textWidth(n.op, BOLD), textWidth(v.line, PLAIN)));
       shown.push(v);
     });

@@ -1,7 +1,7 @@
 /* layout.js: layered layout [Sugiyama et al. 1981] in two storeys: the nodes of a kernel within its box, then the boxes.
  * The same graph always has the same picture. */
 const Layout = (() => {
-  const SWEEPS = 6, MOST_SPAN = 40;
+  const SWEEPS = 6, MAX_SPAN = 40;
 
   /* Items in topological order, {w, h}; edges [from, to] by index; those that go back do not count for the layers.
    * Sets x, y (top left) of the items; returns width, height and for long edges the points in between. */
@@ -18,7 +18,7 @@ const Layout = (() => {
     const bends = new Map();
     for (const [a, b] of forward) {
       let last = a;
-      if (rank[b] - rank[a] > 1 && rank[b] - rank[a] <= MOST_SPAN) {
+      if (rank[b] - rank[a] > 1 && rank[b] - rank[a] <= MAX_SPAN) {
         const points = [];
         for (let r = rank[a] + 1; r < rank[b]; r++) {
           cells.push({item: -1, w: 6, h: 0, rank: r, up: [last], down: [], x: 0});
@@ -28,7 +28,7 @@ const Layout = (() => {
         }
         bends.set(a * n + b, points);
       }
-      if (last !== a || rank[b] - rank[a] <= MOST_SPAN) { cells[b].up.push(last); cells[last].down.push(b); }
+      if (last !== a || rank[b] - rank[a] <= MAX_SPAN) { cells[b].up.push(last); cells[last].down.push(b); }
     }
     const rows = [];
     cells.forEach((c, i) => (rows[c.rank] = rows[c.rank] || []).push(i));
