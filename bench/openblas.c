@@ -92,7 +92,7 @@ static double time_core(const char *core) {
 }
 
 const char *sn_bench_openblas_core(void) {
-    enum { TURNS = 3, CORES = 5 };
+    enum { REPEATS = 3, CORES = 5 };
     static char given[32];
     const char *environment = getenv(variable), *core[CORES] = {NULL};
     double least[CORES];
@@ -107,7 +107,7 @@ const char *sn_bench_openblas_core(void) {
     if (__builtin_cpu_supports("avx512bf16")) core[n++] = "Cooperlake";
 #endif
     for (int i = 0; i < n; i++) least[i] = INFINITY;
-    for (int turn = 0; turn < TURNS; turn++)
+    for (int repeat = 0; repeat < REPEATS; repeat++)
         for (int i = 0; i < n; i++) least[i] = fmin(least[i], time_core(core[i]));
     for (int i = 1; i < n; i++)
         if (least[i] < least[best]) best = i;

@@ -44,11 +44,12 @@ bool sn_entry_code_make(sn_module *m, const sn_entry *e, const sn_budget *budget
         sn_iteration when = u->plan->step[i].iteration; /* the first iteration's stands for all */
         if (when == SN_ITER_LATER || when == SN_ITER_SINGLE || u->plan->step[i].wait) continue;
         const sn_kernel_traits *kernel = u->kernel[i].traits;
-        sn_dim turns = sn_scan_turns(u->plan, i, NULL);
-        u->work = sn_dim_add(m, u->work, sn_dim_mul(m, turns, kernel->flops(m, &u->plan->step[i])));
+        sn_dim iterations = sn_scan_iterations(u->plan, i, NULL);
+        u->work =
+            sn_dim_add(m, u->work, sn_dim_mul(m, iterations, kernel->flops(m, &u->plan->step[i])));
         if (kernel->macs)
             u->products = sn_dim_add(m, u->products,
-                                     sn_dim_mul(m, turns, kernel->macs(m, &u->plan->step[i])));
+                                     sn_dim_mul(m, iterations, kernel->macs(m, &u->plan->step[i])));
     }
     u->table = sn_arena_alloc(m, sizeof *u->table * (size_t)(u->plan->n_buffer + 1));
     for (int i = 0; i < u->plan->n_buffer; i++)

@@ -153,8 +153,8 @@ static void project(const causal_lm *g, sn_tensor x, sn_tensor part[3]) {
     }
 }
 
-/* x [B, H, T, d]: its first elements turned by the positions. */
-static sn_tensor turn(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, bool local) {
+/* x [B, H, T, d]: its first elements rotated by the positions. */
+static sn_tensor rotate(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, bool local) {
     static const rope_scaling plain = {.scale = 1};
     bool sliding = local && g->local_base > 0;
     return rope_apply(x, s->pos, g->rotary, g->interleaved, sliding ? g->local_base : g->base,
@@ -167,7 +167,7 @@ static sn_tensor place(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
     if (g->norm_whole_qk) x = norm(g, x, name);
     x = sn_split_heads(x, heads);
     if (!g->norm_whole_qk) x = norm(g, x, name);
-    return g->positions == ROTARY ? turn(g, s, x, local) : x;
+    return g->positions == ROTARY ? rotate(g, s, x, local) : x;
 }
 
 /* Attention of queries, keys and values of all heads, to the tokens seen. */
@@ -185,7 +185,7 @@ static sn_tensor attend_latent(const causal_lm *g, const sn_forward_ctx *s, sn_t
                                bool local) {
     const latent_attention *a = &g->latent;
     latent_parts p = latent_project(a, x, g->heads);
-    p.q[1] = turn(g, s, p.q[1], local), p.key = turn(g, s, p.key, local);
+    p.q[1] = rotate(g, s, p.q[1], local), p.key = rotate(g, s, p.key, local);
     if (s->capacity) latent_take_rows(a, &p, sn_append_kv(s, latent_row(&p), "kv_cache"));
     bool one = s->capacity && s->T == 1;
     sn_tensor part[3];

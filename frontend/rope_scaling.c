@@ -44,15 +44,15 @@ static void scale_llama3(const section *s) {
     double factor = factor_of(s), low = sn_config_float(s->c, "low_freq_factor", 1e-3, 1e6),
            high = sn_config_float(s->c, "high_freq_factor", 1e-3, 1e6);
     for (int i = 0; i < pairs_of(s); i++) {
-        double f = s->out->freq[i], turns = (double)s->original * f / (2 * pi);
-        double smooth = fmin(fmax((turns - low) / (high - low), 0), 1);
+        double f = s->out->freq[i], rotations = (double)s->original * f / (2 * pi);
+        double smooth = fmin(fmax((rotations - low) / (high - low), 0), 1);
         s->out->freq[i] = (1 - smooth) * f / factor + smooth * f;
     }
 }
 
-/* The pair that makes `turns` turns in the first context. */
-static double yarn_pair(const section *s, double turns) {
-    return (double)s->shape->width * log((double)s->original / (turns * 2 * pi)) /
+/* The pair that makes `rotations` rotations in the first context. */
+static double yarn_pair(const section *s, double rotations) {
+    return (double)s->shape->width * log((double)s->original / (rotations * 2 * pi)) /
            (2 * log(s->base));
 }
 
@@ -187,10 +187,10 @@ sn_tensor rope_apply(sn_tensor x, sn_tensor pos, int64_t width, bool interleaved
                      const rope_scaling *r) {
     sn_module *m = sn_module_of(x);
     int64_t d = sn_dim_of(x, 3); /* a number */
-    sn_tensor turned = width < d ? sn_slice(x, 3, 0, width) : x;
-    turned = r->scaled ? sn_rope(turned, pos, .halves = !interleaved,
-                                 .freq = frequencies(m, width / 2, r->freq))
-                       : sn_rope(turned, pos, .halves = !interleaved, .base = base);
-    if (r->scale != 1) turned = sn_mul(turned, r->scale);
-    return width < d ? sn_concat(3, turned, sn_slice(x, 3, width, d - width)) : turned;
+    sn_tensor rotated = width < d ? sn_slice(x, 3, 0, width) : x;
+    rotated = r->scaled ? sn_rope(rotated, pos, .halves = !interleaved,
+                                  .freq = frequencies(m, width / 2, r->freq))
+                        : sn_rope(rotated, pos, .halves = !interleaved, .base = base);
+    if (r->scale != 1) rotated = sn_mul(rotated, r->scale);
+    return width < d ? sn_concat(3, rotated, sn_slice(x, 3, width, d - width)) : rotated;
 }

@@ -312,10 +312,10 @@ bool decomp_rope(decomp *c) {
     const double scale = sn_dc_flt(c, SN_A_scale, 1);
     sn_node *sin = sn_b_scalar(SN_OP_mul, sn_b_unary(SN_OP_sin, angle), scale);
     sn_node *cos = sn_b_scalar(SN_OP_mul, sn_b_unary(SN_OP_cos, angle), scale);
-    sn_node *turn = sn_b_select(p.is_first, sn_b_unary(SN_OP_neg, sin), sin);
+    sn_node *signed_sin = sn_b_select(p.is_first, sn_b_unary(SN_OP_neg, sin), sin);
     sn_node *swapped = SN_NODE(c->m, gather, SN_ATTRS(SN_INT(axis, last)), x, p.other);
     sn_node *y = sn_b_binary(SN_OP_add, sn_b_binary(SN_OP_mul, x, cos),
-                             sn_b_binary(SN_OP_mul, swapped, turn));
+                             sn_b_binary(SN_OP_mul, swapped, signed_sin));
     return sn_dc_done(c, p.inside ? sn_b_select(p.inside, y, x) : y);
 }
 

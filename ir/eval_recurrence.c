@@ -67,7 +67,7 @@ static void read_carry(const run *r, const double *S, const double *x, double *y
 }
 
 /* z = x S^T */
-static void read_turned(const run *r, const double *S, const double *x, double *z) {
+static void read_transposed(const run *r, const double *S, const double *x, double *z) {
     for (int64_t k = 0; k < r->K; k++) {
         z[k] = 0;
         for (int64_t v = 0; v < r->V; v++) z[k] += x[v] * S[k * r->V + v];
@@ -120,11 +120,11 @@ static void step_back(const run *r, int64_t t, int64_t lead, double *const *out)
         for (int64_t v = 0, i = r->n_g == 1 ? 0 : k; v < r->V; v++)
             dg[i] += r->R[k * r->V + v] * exp(g[i]) * r->S[k * r->V + v];
     read_carry(r, r->R, vector(r, SN_REC_K, t, lead), out[SN_REC_DV]);
-    read_turned(r, r->R, vector(r, SN_REC_V, t, lead), out[SN_REC_DK]);
-    if (u) read_turned(r, r->R, u, out[SN_REC_DA + 1]);
+    read_transposed(r, r->R, vector(r, SN_REC_V, t, lead), out[SN_REC_DK]);
+    if (u) read_transposed(r, r->R, u, out[SN_REC_DA + 1]);
     if (c->delta) {
         read_carry(r, r->R, vector(r, SN_REC_B, t, lead), r->u);
-        read_turned(r, r->S, r->u, out[SN_REC_DA]);
+        read_transposed(r, r->S, r->u, out[SN_REC_DA]);
     }
     decay(r, r->R, g);
     if (c->delta) add_product(r, r->R, vector(r, SN_REC_A, t, lead), r->u);
@@ -132,7 +132,7 @@ static void step_back(const run *r, int64_t t, int64_t lead, double *const *out)
         change_carry(r, t, lead, u);
     else
         add_product(r, r->R, q, dy);
-    read_turned(r, r->S, dy, out[SN_REC_DQ]);
+    read_transposed(r, r->S, dy, out[SN_REC_DQ]);
 }
 
 static void run_forward(run *r, int64_t lead, double *const *out, const int64_t *row) {

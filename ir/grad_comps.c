@@ -231,7 +231,7 @@ static bool listed(int n, const int64_t *list, int64_t v) {
     return false;
 }
 
-/* The gradient of attention, whose turn is later, takes this cotangent, too: one kernel for both. */
+/* The gradient of attention, which follows, takes this cotangent, too: one kernel for both. */
 bool grad_attention_lse(grad *c) {
     sn_node *n = c->n, *of = n->in[0];
     bool same = of->op == SN_OP_attention && of->n_in == n->n_in - 1 && sn_gr_needs(c, 0);

@@ -303,8 +303,8 @@ static sn_node *ragged_dot(sn_node *x, sn_node *y, sn_node *z, int64_t blocks) {
 /* Of the rows: row r gets the sum over j of the transpose of w[z[r, j]] times row r J + j of g. */
 static sn_node *rows_back(sn_node *g, sn_node *w, sn_node *z) {
     sn_dim one[2] = {g->shape[0], 1}, pairs[3] = {z->shape[0], z->shape[1], w->shape[2]};
-    sn_node *turned = sn_b_transpose(w, 3, (const int64_t[]){0, 2, 1});
-    sn_node *each = grouped_dot(g, turned, sn_b_reshape(z, 2, one));
+    sn_node *transposed = sn_b_transpose(w, 3, (const int64_t[]){0, 2, 1});
+    sn_node *each = grouped_dot(g, transposed, sn_b_reshape(z, 2, one));
     if (z->shape[1] == 1) return each;
     int64_t j = 1;
     sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, sn_b_reshape(each, 3, pairs), 1, &j);

@@ -37,7 +37,7 @@ static sn_node *sum_rows(sn_node *S) {
 }
 
 /* z = x S^T */
-static sn_node *times_turned(sn_node *x, sn_node *S) {
+static sn_node *times_transposed(sn_node *x, sn_node *S) {
     return sum_rows(OP2(mul, spread(x, S->rank - 2, S), S));
 }
 
@@ -85,12 +85,12 @@ static int backward(const sn_recurrence *r, sn_node *const *x, sn_node **out) {
     next[SN_REC_START] = S;
     out[0] = decayed(R, x[SN_REC_G]);
     out[1] = times_carry(x[SN_REC_K], R);
-    out[SN_REC_DQ] = times_turned(dy, after ? next_carry(next, u) : S);
-    out[SN_REC_DK] = times_turned(x[SN_REC_V], R);
+    out[SN_REC_DQ] = times_transposed(dy, after ? next_carry(next, u) : S);
+    out[SN_REC_DK] = times_transposed(x[SN_REC_V], R);
     if (r->delta) {
         sn_node *du = times_carry(x[SN_REC_B], R);
-        out[n++] = times_turned(du, S);
-        if (u) out[n++] = times_turned(u, R);
+        out[n++] = times_transposed(du, S);
+        if (u) out[n++] = times_transposed(u, R);
         out[0] = plus_product(out[0], x[SN_REC_A], du);
     }
     if (!after) out[0] = plus_product(out[0], q, dy);

@@ -213,12 +213,12 @@ static void find_groups(merger *g, const sn_order *order) {
  * in that layout. */
 static sn_node *join_weights(const merger *g, int n, const product *const *p) {
     sn_node *w[MAX_MEMBER] = {NULL};
-    bool turned = true;
+    bool transposed = true;
     const int64_t swap[] = {1, 0};
-    for (int i = 0; i < n; i++) turned &= p[i]->w->op == SN_OP_transpose;
-    for (int i = 0; i < n; i++) w[i] = turned ? p[i]->w->in[0] : p[i]->w;
-    sn_node *all = sn_b_concat(g->m, n, w, turned ? 1 : 0);
-    return turned ? sn_b_transpose(all, 2, swap) : all;
+    for (int i = 0; i < n; i++) transposed &= p[i]->w->op == SN_OP_transpose;
+    for (int i = 0; i < n; i++) w[i] = transposed ? p[i]->w->in[0] : p[i]->w;
+    sn_node *all = sn_b_concat(g->m, n, w, transposed ? 1 : 0);
+    return transposed ? sn_b_transpose(all, 2, swap) : all;
 }
 
 /* The concatenated biases, 0 where a member has none; NULL if no member has one. */

@@ -40,7 +40,7 @@ typedef struct product {
     range range[MAX_RANGES]; /* of whole heads, ascending, disjoint */
     int n_range;
     /* results: [.., blocks, width]; the rotated ones in the shape of the map's result */
-    sn_node *whole, *turned;
+    sn_node *whole, *rotated;
 } product;
 
 typedef struct rotator {
@@ -292,10 +292,10 @@ static void build_product(rotator *r, product *k) {
     sn_node *y = k->whole;
     for (int i = 0; i < k->n_range; i++) {
         sn_node *in_range = rotated_blocks(r, k, i, blocks);
-        sn_node *turned = sn_b_scalar(SN_OP_mul, rope, k->range[i].scale);
-        y = in_range ? sn_b_select(in_range, turned, y) : turned;
+        sn_node *rotated = sn_b_scalar(SN_OP_mul, rope, k->range[i].scale);
+        y = in_range ? sn_b_select(in_range, rotated, y) : rotated;
     }
-    k->turned = sn_b_reshape(y, map->rank, map->shape);
+    k->rotated = sn_b_reshape(y, map->rank, map->shape);
 }
 
 /* n, a view of a map's result, as the same view of `of`. */
@@ -317,7 +317,7 @@ static sn_node *build(rotator *r, sn_node *old) {
     } else if (member) {
         const product *k = &r->product[member - 1];
         build(r, k->map);
-        made = view_again(old->op == SN_OP_rope ? old->in[0] : old, k->map, k->turned);
+        made = view_again(old->op == SN_OP_rope ? old->in[0] : old, k->map, k->rotated);
     } else if (old->n_in) {
         sn_node **in = sn_arena_alloc(r->m, sizeof *in * old->n_in);
         for (int i = 0; i < old->n_in; i++) in[i] = build(r, old->in[i]);

@@ -127,8 +127,8 @@ static sn_node *split(splitter *s, const sn_node *n, sn_node *x) {
     sn_node *part = s->partial[n->id] = over_panels((sn_op)n->op, x);
     for (int64_t a = 0; a < last - 1; a++) perm[a + 1] = a;
     perm[last] = last;
-    sn_node *turned = sn_b_transpose(part, part->rank, perm);
-    return sn_b_reshape(sn_b_reduce((sn_op)n->op, turned, 1, &first), n->rank, n->shape);
+    sn_node *transposed = sn_b_transpose(part, part->rank, perm);
+    return sn_b_reshape(sn_b_reduce((sn_op)n->op, transposed, 1, &first), n->rank, n->shape);
 }
 
 static sn_node *rebuild(splitter *s, sn_node *n) {

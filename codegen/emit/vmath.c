@@ -497,8 +497,8 @@ static em_val emit_gelu_tanh(em *e, em_val x) {
 }
 
 /* x = n pi/2 + r in f64, by three parts of pi/2 of which two have 33 bits: n * part is exact up to
- * 2^20, with or without FMA. Then sin or cos of r by the quadrant (n + `turn`) mod 4. */
-static em_val sin_or_cos(em *e, em_val x, int turn) {
+ * 2^20, with or without FMA. Then sin or cos of r by the quadrant n + `quadrant` (mod 4). */
+static em_val sin_or_cos(em *e, em_val x, int quadrant) {
     const precision *p = precision_of(e, x);
     int lanes = em_lanes_of(x);
     em_type wide = em_vec(e->f64, lanes);
@@ -514,7 +514,7 @@ static em_val sin_or_cos(em *e, em_val x, int turn) {
         r = LLVMBuildFPTrunc(e->b, r, LLVMTypeOf(x), "");
         q = em_int_cast(e, q, e->i32);
     }
-    if (turn) q = em_add(e, q, em_like(e, q, turn));
+    if (quadrant) q = em_add(e, q, em_like(e, q, quadrant));
     em_val z = em_mul(e, r, r);
     em_val s = em_fma(e, em_mul(e, r, z), polynomial(e, z, p->sin, p->n_sin), r);
     em_val half = em_fma(e, z, num(e, x, -0.5), num(e, x, 1));

@@ -211,7 +211,7 @@ sn_call_formula sn_call_formula_of(const sn_program *p, const sn_entry_code *u, 
     const sn_row_loop *loop = sn_row_blocks_loop(u->plan, i);
     if (loop) q.rows = loop->rows, q.block_rows = loop->block_rows;
     if (q.product) q.flops = sn_dim_mul(m, 2, k->traits->macs(m, s));
-    q.turns = sn_scan_turns(u->plan, i, &q.segments);
+    q.iterations = sn_scan_iterations(u->plan, i, &q.segments);
     q.operand = sn_arena_alloc(m, sizeof *q.operand * (size_t)(s->n_in + s->n_out + 1));
     for (int o = 0; o < s->n_out; o++)
         q.operand[q.n_operand++] = operand(m, u->plan, &s->out[o], NULL, true);
@@ -236,17 +236,17 @@ static double share_of_rows(const sn_program *p, const sn_call_formula *q, const
 void sn_call_cost(const sn_program *p, const sn_call_formula *q, const int64_t *symbol,
                   sn_kernel_call *call) {
     int64_t length = sn_dim_eval(p->m, q->segments, symbol), each = sn_scan_segment(length);
-    double turns = (double)sn_dim_eval(p->m, q->turns, symbol);
-    if (q->segments) turns *= (double)((length + each - 1) / each);
+    double iterations = (double)sn_dim_eval(p->m, q->iterations, symbol);
+    if (q->segments) iterations *= (double)((length + each - 1) / each);
     double share = share_of_rows(p, q, symbol), one = (double)sn_dim_eval(p->m, q->flops, symbol);
-    call->operations = turns * share * q->visible * one;
+    call->operations = iterations * share * q->visible * one;
     call->flops = q->product ? call->operations : 0;
     call->bytes = call->result_bytes = 0;
     for (int i = 0; i < q->n_operand && share > 0; i++) {
         const sn_call_operand *o = &q->operand[i];
         int64_t n = sn_dim_eval(p->m, o->elements, symbol);
         int64_t all = sn_buffer_elements(p->m, o->buffer, symbol);
-        double bytes = turns * (double)(n < all ? n : all) * (double)o->element_bytes;
+        double bytes = iterations * (double)(n < all ? n : all) * (double)o->element_bytes;
         call->bytes += bytes;
         if (o->result) call->result_bytes += bytes;
     }

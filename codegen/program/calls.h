@@ -25,11 +25,11 @@ typedef struct sn_call_operand {
 } sn_call_operand;
 
 typedef struct sn_call_formula {
-    sn_dim flops;    /* of one run */
-    sn_dim turns;    /* how often it runs: in the body of a scan, for each element and part */
-    sn_dim segments; /* and for each segment of a loop of this length; 0: none */
-    double visible;  /* of these, the share whose pairs the mask of an attention shows */
-    bool product;    /* they are multiply-adds of products */
+    sn_dim flops;      /* of one run */
+    sn_dim iterations; /* how often it runs: in the body of a scan, for each element and part */
+    sn_dim segments;   /* and for each segment of a loop of this length; 0: none */
+    double visible;    /* of these, the share whose pairs the mask of an attention shows */
+    bool product;      /* they are multiply-adds of products */
     sn_iteration when;
     bool only_several; /* in the first iteration, unless it is the only one */
     sn_dim rows;       /* of the loop that `when` is about, so many in each iteration at most */

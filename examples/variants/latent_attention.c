@@ -14,8 +14,8 @@ static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     sn_tensor key_up = sn_param(s->m, "key_up", SN_F32, HEADS, HEAD, LATENT);
     sn_tensor value_up = sn_param(s->m, "value_up", SN_F32, HEADS, HEAD, LATENT);
     latent = sn_append_kv(s, sn_expand(latent, 1), "latent"); /* [B, 1, T, LATENT] */
-    sn_tensor turned = sn_rope(sn_expand(sn_nn_linear(x, "key_rotary", ROTARY, 0), 1), s->pos);
-    sn_tensor key = sn_concat(3, latent, sn_append_kv(s, turned, "rotary"));
+    sn_tensor rotated = sn_rope(sn_expand(sn_nn_linear(x, "key_rotary", ROTARY, 0), 1), s->pos);
+    sn_tensor key = sn_concat(3, latent, sn_append_kv(s, rotated, "rotary"));
 
     sn_tensor q = sn_split_heads(sn_nn_linear(x, "query", WIDTH, 0), HEADS);
     sn_tensor r = sn_split_heads(sn_nn_linear(x, "query_rotary", HEADS * ROTARY, 0), HEADS);

@@ -5,10 +5,10 @@
 
 #include <stdio.h>
 
-static sn_tensor layer(const sn_forward_ctx *s, sn_tensor x, int turn) {
+static sn_tensor layer(const sn_forward_ctx *s, sn_tensor x, int use) {
     char keys[24], values[24];
-    snprintf(keys, sizeof keys, "keys%d", turn);
-    snprintf(values, sizeof values, "values%d", turn);
+    snprintf(keys, sizeof keys, "keys%d", use);
+    snprintf(values, sizeof values, "values%d", use);
     qkv p = project(sn_nn_layer_norm(x, "norm1", 1e-5));
     p.k = sn_append_kv(s, p.k, keys);
     p.v = sn_append_kv(s, p.v, values);
@@ -19,7 +19,7 @@ static sn_tensor layer(const sn_forward_ctx *s, sn_tensor x, int turn) {
 static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
     (void)config;
     sn_tensor x = embed(s, true);
-    for (int turn = 0; turn < 2 * LAYERS; turn++) x = layer(s, x, turn);
+    for (int use = 0; use < 2 * LAYERS; use++) x = layer(s, x, use);
     return x;
 }
 

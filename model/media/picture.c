@@ -56,7 +56,7 @@ bool picture_read(const char *path, int channels, picture *out, sn_error *err) {
     if (ok && !(png ? picture_decode_png : picture_decode_jpeg)(&source, out))
         ok = sn_fail(err, SN_ERR_FILE, "%s: %s", path, source.why);
     sn_file_unmap(&m);
-    ok = ok && picture_turn(out, source.orientation, err) && set_channels(out, channels, err);
+    ok = ok && picture_orient(out, source.orientation, err) && set_channels(out, channels, err);
     if (!ok) picture_free(out);
     return ok;
 }

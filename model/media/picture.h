@@ -87,6 +87,6 @@ typedef struct picture_source {
 bool picture_decode_png(picture_source *source, picture *out);
 bool picture_decode_jpeg(picture_source *source, picture *out);
 /* Applies an EXIF orientation. */
-bool picture_turn(picture *p, int orientation, sn_error *err);
+bool picture_orient(picture *p, int orientation, sn_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* picture_data.c: the memory of pictures; cutting and turning them. */
+/* picture_data.c: the memory of pictures; cutting and orienting them. */
 #include "model/media/picture.h"
 
 #include <stdlib.h>
@@ -20,8 +20,8 @@ void picture_free(picture *p) {
     *p = (picture){0};
 }
 
-/* Orientations [EXIF 2.3, 4.6.4 A]: 2 to 4 mirror and turn by half, 5 to 8 also swap the axes. */
-bool picture_turn(picture *p, int orientation, sn_error *err) {
+/* Orientations [EXIF 2.3, 4.6.4 A]: 2 to 4 mirror and rotate by half, 5 to 8 also swap the axes. */
+bool picture_orient(picture *p, int orientation, sn_error *err) {
     if (orientation < 2 || orientation > 8) return true;
     bool swap = orientation > 4,
          left = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8,

@@ -362,7 +362,7 @@ static void plan_node(sn_planner *p, sn_node *n);
 
 /* Result x of the body is a sum over rows that the steps from `first` on have computed for one
  * iteration: now for all of it. */
-static sn_view sum_turns(sn_planner *p, int first, const sn_node *x) {
+static sn_view sum_over_rows(sn_planner *p, int first, const sn_node *x) {
     sn_view part = sn_planner_view(p, x), sum;
     for (int i = first; i < p->plan->n_step; i++) {
         sn_node *n = p->plan->step[i].node;
@@ -391,9 +391,9 @@ static sn_view sum_turns(sn_planner *p, int first, const sn_node *x) {
  * that: such a tensor (a transposed one) is copied. */
 static sn_view loop_operand(sn_planner *p, sn_node *x, sn_dim rows) {
     sn_view v = sn_planner_view(p, x);
-    bool turned = false;
-    for (int a = 0; a < v.rank; a++) turned |= v.stride[a] == rows;
-    if (!turned) return v;
+    bool transposed = false;
+    for (int a = 0; a < v.rank; a++) transposed |= v.stride[a] == rows;
+    if (!transposed) return v;
     sn_view plain = sn_planner_fresh(p, x, NULL);
     sn_planner_copy(p, v, plain, "a loop over rows needs them contiguous");
     return plain;
@@ -415,7 +415,7 @@ static void plan_row_blocked(sn_planner *p, sn_node *n) {
     for (int i = 0; i < n->n_result; i++) {
         const sn_node *x = body->out[i];
         bool of_rows = x->rank && x->shape[0] == rows;
-        result[i] = of_rows ? sn_planner_view(p, x) : sum_turns(p, first, x);
+        result[i] = of_rows ? sn_planner_view(p, x) : sum_over_rows(p, first, x);
     }
     p->inside = false;
     sn_step whole = sn_row_blocks_fold(p->plan, n, first, first_buffer, result);

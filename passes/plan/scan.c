@@ -174,7 +174,7 @@ static bool once_a_segment(const sn_scan_loop *l, int i) {
     return (l->again && i < l->again->restored) || (i >= from && i < l->kept);
 }
 
-sn_dim sn_scan_turns(const sn_plan *p, int i, sn_dim *segments) {
+sn_dim sn_scan_iterations(const sn_plan *p, int i, sn_dim *segments) {
     sn_dim n = 1;
     if (segments) *segments = 0;
     for (int k = 0; k < p->n_scan; k++) {

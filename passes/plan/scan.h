@@ -18,6 +18,6 @@ int sn_scan_unfold(sn_plan *p, const sn_step *whole, sn_step *to, int at, int pa
 const sn_scan_loop *sn_scan_around(const sn_plan *p, int i);
 /* How often step i runs. *segments: the length of a loop whose segments count instead, each once, 0: none;
  * without it (NULL) their elements do. */
-sn_dim sn_scan_turns(const sn_plan *p, int i, sn_dim *segments);
+sn_dim sn_scan_iterations(const sn_plan *p, int i, sn_dim *segments);
 
 #endif

@@ -36,7 +36,7 @@ static sn_node *sliced(const sn_node *n, int64_t start, int64_t size) {
 }
 
 /* x if n is concat(-x's second half, x's first half) of columns. */
-static sn_node *half_turned(const sn_node *n, int64_t width) {
+static sn_node *rotated_half(const sn_node *n, int64_t width) {
     const int64_t h = width / 2;
     if (n->op != SN_OP_concat || n->n_in != 2 || sn_attr_int(n, SN_A_axis, 0) != n->rank - 1 ||
         n->in[0]->op != SN_OP_neg)
@@ -123,10 +123,10 @@ static sn_node *positions(sn_node *n, const sn_node *like, const sn_node *x, boo
     return sn_b_reshape(p, 1 + items, shape + !items);
 }
 
-/* The rope computed by plain + turned, where `half` is the factor of `turned` that swaps halves. */
-static sn_node *raise_sum(sn_raiser *r, const sn_node *plain, const sn_node *turned, sn_node *half,
+/* The rope computed by plain + rotated, where `half` is the factor of `rotated` that swaps halves. */
+static sn_node *raise_sum(sn_raiser *r, const sn_node *plain, const sn_node *rotated, sn_node *half,
                           int64_t width) {
-    sn_node *x = half_turned(half, width), *sin = other_factor(turned, half);
+    sn_node *x = rotated_half(half, width), *sin = other_factor(rotated, half);
     sn_node *cos = x ? other_factor(plain, x) : NULL;
     bool items, again;
     if (!cos) return NULL;
@@ -156,9 +156,9 @@ static sn_node *raise_rope(sn_raiser *r, sn_node *n) {
         width > MAX_WIDTH)
         return NULL;
     for (int i = 0; i < 2; i++) {
-        sn_node *turned = n->in[i];
-        for (int j = 0; j < 2 && turned->op == SN_OP_mul; j++) {
-            sn_node *rope = raise_sum(r, n->in[1 - i], turned, turned->in[j], width);
+        sn_node *rotated = n->in[i];
+        for (int j = 0; j < 2 && rotated->op == SN_OP_mul; j++) {
+            sn_node *rope = raise_sum(r, n->in[1 - i], rotated, rotated->in[j], width);
             if (rope) return rope;
         }
     }

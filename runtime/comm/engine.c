@@ -164,11 +164,11 @@ static void report(sn_comm_engine *e, const sn_error *why) {
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Asks for short turns on a CPU: since Linux 6.12 a thread that wakes with a shorter turn than the one
+/* Asks for short time slices: since Linux 6.12 a thread that wakes with a shorter slice than the one
  * that computes goes first, and gives way soon. Otherwise it may wait for milliseconds at each look
  * where no CPU is idle. Not where ranks share CPUs: each look would change the rank that computes. Fails
  * without harm elsewhere. */
-static void take_short_turns(const sn_comm *c) {
+static void ask_short_slices(const sn_comm *c) {
 #ifdef SYS_sched_setattr
     if (c->local_size > sysconf(_SC_NPROCESSORS_ONLN)) return;
     struct {
@@ -177,17 +177,17 @@ static void take_short_turns(const sn_comm *c) {
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period; /* nanoseconds */
-    } turn = {.size = sizeof turn};
+    } slice = {.size = sizeof slice};
     enum { SHORT = 100000 };
-    if (syscall(SYS_sched_getattr, 0, &turn, sizeof turn, 0)) return;
-    turn.runtime = SHORT;
-    syscall(SYS_sched_setattr, 0, &turn, 0);
+    if (syscall(SYS_sched_getattr, 0, &slice, sizeof slice, 0)) return;
+    slice.runtime = SHORT;
+    syscall(SYS_sched_setattr, 0, &slice, 0);
 #endif
 }
 
 static void *run(void *arg) {
     sn_comm_engine *e = arg;
-    take_short_turns(e->c);
+    ask_short_slices(e->c);
     sn_error why = {0};
     long pause = SHORTEST;
     while (await_jobs(e)) {

@@ -43,7 +43,7 @@ enum { MAX_FACTORS = 1024 };
         {"rope.scaling.original_context_length", NULL}, {"rope.scaling.attn_factor", NULL}, {      \
         "rope.scaling.finetuned", NULL                                                             \
     }
-/* llama.cpp stores q and k of Llama so that rotary embeddings turn adjacent pairs. */
+/* llama.cpp stores q and k of Llama so that rotary embeddings rotate adjacent pairs. */
 static const pair llama_keys[] = {LLAMA_KEYS, {"attention.key_length", "head_dim"}, {NULL, NULL}};
 static const pair mixtral_keys[] = {LLAMA_KEYS,
                                     {"attention.key_length", "head_dim"},

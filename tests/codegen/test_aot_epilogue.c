@@ -1,6 +1,6 @@
 /* test_aot_epilogue.c: what a product's epilogue does besides arithmetic at its own place, compiled
  * ahead of time: sums along rows, positions that repeat from item to item, and heads that are
- * turned. The same bits as in the process that compiled it. */
+ * rotated. The same bits as in the process that compiled it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,11 +27,11 @@ typedef struct artefact {
     const char *(*message)(int);
     int64_t (*workspace)(const model *, int64_t T);
     int (*project)(const model *, void *workspace, int64_t T, const float *x, const float *pos,
-                   const int32_t *at, float *sum, float *y, float *turned);
+                   const int32_t *at, float *sum, float *y, float *rotated);
 } artefact;
 
 typedef struct results {
-    float sum[ITEMS * MAX_T], y[RESULT], turned[RESULT];
+    float sum[ITEMS * MAX_T], y[RESULT], rotated[RESULT];
 } results;
 
 static sn_module *build(void) {
@@ -45,7 +45,7 @@ static sn_module *build(void) {
     sn_output("sum", sn_sum(sn_square(y), -1));
     sn_output("y", y);
     sn_tensor heads = sn_split_heads(sn_linear(sn_tanh(x), q, NULL), HEADS);
-    sn_output("turned", sn_rope(heads, sn_input(m, "at", SN_I32, t), .halves = true));
+    sn_output("rotated", sn_rope(heads, sn_input(m, "at", SN_I32, t), .halves = true));
     return m;
 }
 
@@ -63,14 +63,14 @@ static void fill(float *p, int n, int step) {
     for (int i = 0; i < n; i++) p[i] = (float)((i + 1) * step % 211) / 100 - 1;
 }
 
-/* Sums are taken, and a product swaps columns, as it does to turn heads. */
+/* Sums are taken, and a product swaps columns, as it does to rotate heads. */
 static void expect_fused(const sn_program *p) {
     char *text = explain_text(p, "project"), *rest = text, *line;
-    bool turns = false;
+    bool rotates = false;
     assert_non_null(strstr(text, "sums along rows"));
     while ((line = strtok_r(rest, "\n", &rest)))
-        turns |= strstr(line, "gemm") && strstr(line, "gather");
-    assert_true(turns);
+        rotates |= strstr(line, "gemm") && strstr(line, "gather");
+    assert_true(rotates);
     free(text);
 }
 
@@ -86,14 +86,14 @@ static void compare(sn_session *s, const artefact *a, int64_t t) {
                            SN_BIND("pos", SN_F32, pos, t, COLUMNS), SN_BIND("at", SN_I32, at, t)};
     sn_arg_binding out[] = {SN_BIND("sum", SN_F32, want.sum, ITEMS, t),
                             SN_BIND("y", SN_F32, want.y, ITEMS, t, COLUMNS),
-                            SN_BIND("turned", SN_F32, want.turned, ITEMS, HEADS, t, D)};
+                            SN_BIND("rotated", SN_F32, want.rotated, ITEMS, HEADS, t, D)};
     memset(&want, 0, sizeof want);
     memset(&got, 0, sizeof got);
     if (!sn_run(s, "project", in, 3, out, 3, &err)) fail_msg("%s", err.message);
     size_t bytes = (size_t)a->workspace(&a->m, t);
     void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
     assert_non_null(workspace);
-    int code = a->project(&a->m, workspace, t, x, pos, at, got.sum, got.y, got.turned);
+    int code = a->project(&a->m, workspace, t, x, pos, at, got.sum, got.y, got.rotated);
     if (code) fail_msg("%s", a->message(code));
     assert_true(want.sum[ITEMS * t - 1] > 0);
     assert_memory_equal(&want, &got, sizeof want);

@@ -56,7 +56,7 @@ static sn_module *blocked_work(void) {
     sn_tensor h = sn_gelu(sn_linear(x, sn_param(m, "w", SN_F32, 160, 1600), NULL));
     sn_output("deep", h);
     sn_output("plain", sn_matmul(x, sn_transpose(y, 1, 0)));
-    sn_output("turned", sn_matmul(sn_transpose(x, 1, 0), y));
+    sn_output("transposed", sn_matmul(sn_transpose(x, 1, 0), y));
     sn_tensor q = sn_input(m, "q", SN_F32, 1, 2, 70, 64);
     sn_tensor k = sn_input(m, "k", SN_F32, 1, 2, 1100, 64),
               v = sn_input(m, "v", SN_F32, 1, 2, 1100, 64);

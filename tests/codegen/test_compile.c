@@ -103,21 +103,23 @@ static void views_of_values(void **state) { /* views of what another kernel has 
     sn_module *m = sn_module_new("views");
     sn_dim t = sn_symbol_add(m, "T", 0, 512);
     sn_node *x = cc_input(m, "x", SN_F32, SHAPE(t, 6, 4)), *e = sn_b_unary(SN_OP_exp, x);
-    sn_node *turned = sn_b_transpose(e, AXES(1, 0, 2)), *back = sn_b_transpose(e, AXES(2, 1, 0));
-    cc_entry(m, turned, "stored_transposed");
+    sn_node *transposed = sn_b_transpose(e, AXES(1, 0, 2)),
+            *back = sn_b_transpose(e, AXES(2, 1, 0));
+    cc_entry(m, transposed, "stored_transposed");
     cc_entry(m, back, "last_axis_moves");
-    cc_entry(m, sn_b_reshape(turned, SHAPE(6, sn_dim_mul(m, t, 4))), "merged_after_transpose");
+    cc_entry(m, sn_b_reshape(transposed, SHAPE(6, sn_dim_mul(m, t, 4))), "merged_after_transpose");
     cc_entry(m, sn_b_unary(SN_OP_abs, back), "read_transposed");
-    cc_entry(m, sn_b_reduce(SN_OP_reduce_sum, turned, AXES(1)), "column_of_transposed");
+    cc_entry(m, sn_b_reduce(SN_OP_reduce_sum, transposed, AXES(1)), "column_of_transposed");
     cc_entry(m, sn_b_reduce(SN_OP_reduce_sum, back, AXES(2)), "row_of_transposed");
-    cc_entry(m, sn_b_binary(SN_OP_add, turned, sn_b_unary(SN_OP_neg, turned)), "two_readers");
+    cc_entry(m, sn_b_binary(SN_OP_add, transposed, sn_b_unary(SN_OP_neg, transposed)),
+             "two_readers");
     cc_entry(m, sn_b_binary(SN_OP_sub, e, sn_b_slice(e, 1, 0, 1)), "slice_spread");
     cc_entry(m, sn_b_binary(SN_OP_mul, sn_b_reduce(SN_OP_reduce_sum, e, AXES(0)), e),
              "column_spread");
     sn_node *softmax = SN_NODE(m, softmax, SN_ATTRS(SN_INT(axis, 2)), x);
     cc_entry(m, sn_b_transpose(softmax, AXES(1, 0, 2)), "rows_stored_transposed");
     cc_entry(m,
-             cc_dot(turned, turned, 1, (int64_t[]){0}, (int64_t[]){0}, 1, (int64_t[]){2},
+             cc_dot(transposed, transposed, 1, (int64_t[]){0}, (int64_t[]){0}, 1, (int64_t[]){2},
                     (int64_t[]){2}),
              "product_of_heads");
     cc_check(m, 0, 4, 4, (int64_t[]){17, 0, 1, 200}, 2e-5);

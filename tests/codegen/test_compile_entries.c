@@ -45,7 +45,7 @@ static void several_results(void **state) {
     output(c, "flat", sn_b_reshape(e, SHAPE(sn_dim_mul(m, t, 19))));
     output(c, "part", sn_b_slice(e, 1, 3, 7));
     output(c, "spread", sn_b_broadcast(sum, SHAPE(2, t, 3)));
-    output(c, "turned_input", sn_b_transpose(x, AXES(1, 0)));
+    output(c, "transposed_input", sn_b_transpose(x, AXES(1, 0)));
     output(c, "e", e);
     sn_entry *d = cc_entry(m, sn_b_const(m, SN_F32, 2.5), "constants");
     output(d, "spread", sn_b_broadcast(sn_b_const(m, SN_I32, -3), SHAPE(t, 3)));
@@ -111,7 +111,7 @@ static void nothing_and_scalars(void **state) {
     output(g, "sum", sn_b_reduce(SN_OP_reduce_sum, none, AXES(1)));
     output(g, "max", sn_b_reduce(SN_OP_reduce_max, none, AXES(0, 1)));
     output(g, "softmax", SN_NODE(m, softmax, SN_ATTRS(SN_INT(axis, 1)), none));
-    output(g, "turned", sn_b_transpose(none, AXES(2, 1, 0)));
+    output(g, "transposed", sn_b_transpose(none, AXES(2, 1, 0)));
     output(g, "flat", sn_b_reshape(none, SHAPE(0)));
     output(g, "joined", sn_b_concat(m, 2, (sn_node *[]){none, none}, 1));
     output(
@@ -133,7 +133,7 @@ static void states(void **state) {
     sn_dim t = sn_symbol_add(m, "T", 0, 9);
     sn_node *a = cc_state(m, "a", SN_F32, SHAPE(9, 9)), *b = cc_state(m, "b", SN_F32, SHAPE(9, 9));
     sn_node *x = cc_input(m, "x", SN_F32, SHAPE(t, 9)), *n = cc_state(m, "n", SN_I64, SCALAR);
-    sn_node *doubled = sn_b_scalar(SN_OP_mul, a, 2), *turned = sn_b_transpose(a, AXES(1, 0));
+    sn_node *doubled = sn_b_scalar(SN_OP_mul, a, 2), *transposed = sn_b_transpose(a, AXES(1, 0));
 
     /* the value at the start, whatever is assigned later */
     sn_entry *e = cc_entry(m, a, "old_value");
@@ -145,10 +145,10 @@ static void states(void **state) {
     e = cc_entry(m, x, "swap");
     assign(e, "a", b);
     assign(e, "b", a);
-    e = cc_entry(m, x, "turn");
-    assign(e, "a", turned);
-    e = cc_entry(m, x, "turn_and_keep");
-    assign(e, "a", turned);
+    e = cc_entry(m, x, "transpose");
+    assign(e, "a", transposed);
+    e = cc_entry(m, x, "transpose_and_keep");
+    assign(e, "a", transposed);
     assign(e, "b", a);
     e = cc_entry(m, x, "copy_and_change");
     assign(e, "b", a);
@@ -167,7 +167,7 @@ static void states(void **state) {
     e = cc_entry(m, a, "write_but_keep_the_old");
     assign(e, "a", written);
     output(e, "new", written);
-    e = cc_entry(m, sn_b_reduce(SN_OP_reduce_sum, turned, AXES(1)), "read_before_write");
+    e = cc_entry(m, sn_b_reduce(SN_OP_reduce_sum, transposed, AXES(1)), "read_before_write");
     assign(e, "a", written);
     sn_node *twice = update(update(a, x, 0), sn_b_slice(b, 0, 1, 2), 4);
     e = cc_entry(m, sn_b_slice(twice, 1, 1, 3), "write_twice");

@@ -24,14 +24,14 @@ static void batches(void **state) {
     static const sn_dim size[] = {2, 3, 2, 2};
     for (int n = 0; n <= 4; n++) {
         sn_dim a[6], b[6];
-        axis last[1] = {n + 1}, mid[1] = {n}, first[1] = {0}, second[1] = {1}, turned[4];
+        axis last[1] = {n + 1}, mid[1] = {n}, first[1] = {0}, second[1] = {1}, transposed[4];
         for (int i = 0; i < n; i++) {
             a[i] = b[i] = size[i];
-            turned[i] = n + 1 - i;
+            transposed[i] = n + 1 - i;
         }
         a[n] = 5, a[n + 1] = 19, b[n] = 19, b[n + 1] = 7;
         sn_dim c_shape[6] = {19, 7};
-        for (int i = 0; i < n; i++) c_shape[turned[i]] = size[i];
+        for (int i = 0; i < n; i++) c_shape[transposed[i]] = size[i];
         char x[16], y[16], z[16];
         snprintf(x, sizeof x, "x%d", n);
         snprintf(y, sizeof y, "y%d", n);
@@ -40,9 +40,10 @@ static void batches(void **state) {
         sn_node *odd = cc_input(m, z, SN_F32, n + 2, c_shape);
         cc_entry(m, cc_dot(l, r, n, order, order, 1, last, mid), "plain%d", n);
         cc_entry(m, cc_dot(l, l, n, order, order, 1, last, last), "transposed%d", n);
-        cc_entry(m, cc_dot(l, odd, n, order, turned, 1, last, first), "batch_last%d", n);
-        cc_entry(m, cc_dot(odd, odd, n, turned, turned, 1, second, second), "both_last%d", n);
-        cc_entry(m, cc_dot(l, odd, n, order, turned, 0, NULL, NULL), "outer%d", n);
+        cc_entry(m, cc_dot(l, odd, n, order, transposed, 1, last, first), "batch_last%d", n);
+        cc_entry(m, cc_dot(odd, odd, n, transposed, transposed, 1, second, second), "both_last%d",
+                 n);
+        cc_entry(m, cc_dot(l, odd, n, order, transposed, 0, NULL, NULL), "outer%d", n);
         sn_node *bias = cc_input(m, "bias", SN_F32, SHAPE(7));
         cc_entry(m, sn_b_binary(SN_OP_add, cc_dot(l, r, n, order, order, 1, last, mid), bias),
                  "bias%d", n);
@@ -60,8 +61,8 @@ static void axes_of_factors(void **state) {
     for (int k = 0; k < 2; k++) {
         sn_node *r = k ? w : y;
         cc_entry(m, cc_dot(x, r, 0, NULL, NULL, 2, (axis[]){2, 3}, (axis[]){1, 0}), "two_%d", k);
-        cc_entry(m, cc_dot(x, r, 0, NULL, NULL, 2, (axis[]){3, 2}, (axis[]){0, 1}), "two_turned_%d",
-                 k);
+        cc_entry(m, cc_dot(x, r, 0, NULL, NULL, 2, (axis[]){3, 2}, (axis[]){0, 1}),
+                 "two_transposed_%d", k);
         cc_entry(m, cc_dot(x, r, 0, NULL, NULL, 1, (axis[]){2}, (axis[]){1}), "inner_%d", k);
         cc_entry(m, cc_dot(x, r, 1, (axis[]){2}, (axis[]){1}, 1, (axis[]){3}, (axis[]){0}),
                  "batch_%d", k);
@@ -110,7 +111,7 @@ static void large(void **state) { /* several groups of rows, panels, chunks of K
     cc_entry(m, cc_dot(x, x, 0, NULL, NULL, 1, (axis[]){0}, (axis[]){0}), "long_sum");
     cc_entry(m, product(deep, wd), "deep_weights");
     cc_entry(m, product(deep, yd), "deep_inputs");
-    cc_entry(m, cc_dot(y, x, 0, NULL, NULL, 1, (axis[]){0}, (axis[]){1}), "both_turned");
+    cc_entry(m, cc_dot(y, x, 0, NULL, NULL, 1, (axis[]){0}, (axis[]){1}), "both_transposed");
     cc_check_threads(m, 4, 777);
     cc_check(m, 4, 4, 3, (int64_t[]){300, 1, 0}, 1e-3);
 }
@@ -159,7 +160,8 @@ static void epilogues(void **state) {
             *flags = cc_input(m, "flags", SN_BOOL, SHAPE(2, t, 36));
     sn_node *whole = cc_input(m, "whole", SN_I32, SHAPE(t, 36)),
             *half = cc_input(m, "half", SN_BF16, SHAPE(2, t, 36));
-    sn_node *turned = sn_b_transpose(cc_input(m, "turned", SN_F32, SHAPE(2, 36, t)), AXES(0, 2, 1));
+    sn_node *transposed =
+        sn_b_transpose(cc_input(m, "transposed", SN_F32, SHAPE(2, 36, t)), AXES(0, 2, 1));
     sn_node *operands[] = {full,
                            row,
                            column,
@@ -167,7 +169,7 @@ static void epilogues(void **state) {
                            middle,
                            outer,
                            per_row,
-                           turned,
+                           transposed,
                            sn_b_cast(whole, SN_F32),
                            sn_b_cast(half, SN_F32)};
     for (int i = 0; i < 10; i++) {
@@ -209,15 +211,15 @@ static void prepared(void **state) {
     sn_node *x = cc_input(m, "x", SN_F32, SHAPE(t, 19)),
             *w = cc_param(m, "w", SN_F32, SHAPE(36, 19));
     sn_node *v = cc_param(m, "v", SN_F32, SHAPE(4, 19)), *b = cc_param(m, "b", SN_F32, SHAPE(36));
-    sn_node *turned = sn_b_transpose(w, AXES(1, 0));
-    cc_entry(m, product(x, turned), "turned");
+    sn_node *transposed = sn_b_transpose(w, AXES(1, 0));
+    cc_entry(m, product(x, transposed), "transposed");
     cc_entry(m, product(x, sn_b_transpose(sn_b_concat(m, 2, (sn_node *[]){w, v}, 0), AXES(1, 0))),
              "joined");
-    cc_entry(m, product(x, sn_b_slice(turned, 1, 3, 20)), "part");
-    cc_entry(m, product(x, sn_b_scalar(SN_OP_mul, turned, 2)), "scaled");
-    cc_entry(m, product(x, sn_b_unary(SN_OP_exp, turned)), "computed");
+    cc_entry(m, product(x, sn_b_slice(transposed, 1, 3, 20)), "part");
+    cc_entry(m, product(x, sn_b_scalar(SN_OP_mul, transposed, 2)), "scaled");
+    cc_entry(m, product(x, sn_b_unary(SN_OP_exp, transposed)), "computed");
     cc_entry(m, sn_b_unary(SN_OP_tanh, w), "weights_only");
-    cc_entry(m, turned, "weights_themselves");
+    cc_entry(m, transposed, "weights_themselves");
     cc_entry(m, sn_b_binary(SN_OP_mul, b, sn_b_cast(sn_b_dim(m, SN_I32, t), SN_F32)),
              "with_length");
     cc_entry(m, sn_b_reduce(SN_OP_reduce_sum, sn_b_broadcast(b, SHAPE(t, 36)), AXES(0)),
@@ -227,9 +229,9 @@ static void prepared(void **state) {
         m,
         SN_NODE(m, gather, SN_ATTRS(SN_INT(axis, 0)), table, cc_input(m, "i36", SN_I32, SHAPE(t))),
         "table");
-    sn_entry *e = cc_entry(m, product(x, turned), "twice");
+    sn_entry *e = cc_entry(m, product(x, transposed), "twice");
     sn_entry_output(m, e, "w", w);
-    sn_entry_output(m, e, "z", product(sn_b_unary(SN_OP_neg, x), turned));
+    sn_entry_output(m, e, "z", product(sn_b_unary(SN_OP_neg, x), transposed));
     cc_check(m, 0, 4, 3, (int64_t[]){17, 0, 1}, 2e-5);
 }
 

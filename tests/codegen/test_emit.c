@@ -126,7 +126,7 @@ static void copies_on(const sn_target *t) {
     }
 }
 
-static void copies_take_turns(void **state) {
+static void copies_alternate(void **state) {
     (void)state;
     for_targets(copies_on);
 }
@@ -492,7 +492,7 @@ static void named_parameters(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(targets),
                                        cmocka_unit_test(loops_and_tails),
-                                       cmocka_unit_test(copies_take_turns),
+                                       cmocka_unit_test(copies_alternate),
                                        cmocka_unit_test(conversions),
                                        cmocka_unit_test(control_and_lanes),
                                        cmocka_unit_test(nan_rules),

@@ -466,20 +466,20 @@ static void features_of_pairs(void **state) {
 /* Two runs of TOKENS elements that begin where the last one ended. */
 enum { TOKENS = 3, WIDE = 70 };
 static void run_twice(sn_scan_fn step, int level, float (*y)[H * TOKENS * WIDE]) {
-    const bool turned = step == scalar_step; /* state [V, K] */
+    const bool transposed = step == scalar_step; /* state [V, K] */
     static float data[4][H * TOKENS * WIDE];
     static const int64_t size[4] = {ODD_K, ODD_K, WIDE, ODD_K};
     static const char *const name[] = {"q", "k", "v", "g"};
     sn_module *m = sn_module_new("tokens");
     sn_tensor x[4],
-        S = sn_state(m, "S", SN_F32, 1, H, turned ? WIDE : ODD_K, turned ? ODD_K : WIDE);
+        S = sn_state(m, "S", SN_F32, 1, H, transposed ? WIDE : ODD_K, transposed ? ODD_K : WIDE);
     sn_options o = sn_options_default();
     sn_error err = {0};
     int64_t shape[4][4];
     sn_arg_binding bind[4];
     sn_entry_begin(m, "main");
     for (int i = 0; i < 4; i++) {
-        const int rank = i == 3 && turned ? 3 : 4;
+        const int rank = i == 3 && transposed ? 3 : 4;
         memcpy(shape[i], (int64_t[]){1, H, TOKENS, size[i]}, sizeof shape[i]);
         for (int e = 0; e < H * TOKENS * WIDE; e++)
             data[i][e] = (float)(e * (i + 3) % 17) / 16 - 0.5F;

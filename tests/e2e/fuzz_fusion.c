@@ -295,7 +295,7 @@ static sn_tensor spread_heads(draw *g, sn_tensor x, sn_dim n, int64_t d) {
 }
 
 /* Rotary positions, of positions that are counted, moved or given. */
-static sn_tensor turn(draw *g, sn_tensor x, sn_dim n) {
+static sn_tensor rotate(draw *g, sn_tensor x, sn_dim n) {
     sn_tensor pos = sn_arange(g->m, SN_I32, n);
     switch (below(g, 4)) {
     case 0:
@@ -342,15 +342,15 @@ static sn_tensor draw_attention(draw *g) {
         k = draw_heads(g, g->HK, g->S, g->D);
         v = draw_heads(g, g->HK, g->S, g->E);
     }
-    if (g->D % 2 == 0 && below(g, 3) == 0) q = turn(g, q, g->T), k = turn(g, k, g->S);
+    if (g->D % 2 == 0 && below(g, 3) == 0) q = rotate(g, q, g->T), k = rotate(g, k, g->S);
     k = spread_heads(g, k, g->S, g->D);
     v = spread_heads(g, v, g->S, g->E);
     double root = sqrt((double)g->D);
     int where = below(g, 4);
     if (where == 0) q = sn_div(q, root);
     if (where == 1) k = sn_mul(k, 1 / root);
-    bool turned = below(g, 4) == 0;
-    if (turned)
+    bool transposed = below(g, 4) == 0;
+    if (transposed)
         s = sn_swap(sn_einsum("bhqd,bhkd->bhkq", q, k), 2, 3);
     else
         s = below(g, 2) ? sn_matmul(q, sn_swap(k, 2, 3)) : sn_einsum("bhqd,bhkd->bhqk", q, k);

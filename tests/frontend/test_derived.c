@@ -48,8 +48,9 @@ static sn_module *make(sn_tensor *loss, sn_tensor wrt[2]) {
     sn_output("right", sn_shift_right(sn_mul(k, -1000), k));
     sn_tensor part = sn_sum_all(sn_log_sigmoid(sn_mul(x, 0.01)));
     part = sn_add(part, sn_sum_all(sn_powi(sn_add(sn_mul(x, 0.01), 3), -2)));
-    sn_tensor turned = sn_mul(sn_flip(logits, 0), sn_reshape(sn_array(m, SN_F32, filter, N), N, 1));
-    *loss = sn_add(part, sn_sum_all(sn_mul(turned, sn_flip(logits, 1))));
+    sn_tensor filtered =
+        sn_mul(sn_flip(logits, 0), sn_reshape(sn_array(m, SN_F32, filter, N), N, 1));
+    *loss = sn_add(part, sn_sum_all(sn_mul(filtered, sn_flip(logits, 1))));
     sn_tensor order = sn_argsort(logits, 0, false);
     *loss = sn_add(*loss, sn_sum_all(sn_mul(sn_take_along(logits, 0, order), logits)));
     *loss = sn_add(*loss, sn_sum_all(sn_smooth_cross_entropy(logits, k, 0.1)));

@@ -104,7 +104,7 @@ static void build_spellings(sn_module *m) {
     sn_node *down = cc_param(m, "down", SN_F32, SHAPE(48, K));
     cc_entry(m, sn_b_binary(SN_OP_add, product(times(gate, up), down), x), "feed_forward");
     gate = act(SN_OP_silu, part(both, 48, 48));
-    cc_entry(m, times(part(both, 0, 48), gate), "turned");
+    cc_entry(m, times(part(both, 0, 48), gate), "transposed");
     cc_entry(m, sn_b_binary(SN_OP_sub, gate, part(both, 0, 48)), "difference");
     sn_node *y = rows(m, "y", SN_F32);
     cc_entry(m, times(relu(map(y, "one", 32, true)), map(y, "other", 32, false)), "one_bias");
@@ -125,10 +125,11 @@ static void build_followers(sn_module *m) {
     sn_node *full = cc_input(m, "full", SN_F32, SHAPE(2, t, 48)),
             *row = cc_input(m, "row", SN_F32, SHAPE(48)),
             *column = cc_input(m, "column", SN_F32, SHAPE(2, t, 1)),
-            *turned = sn_b_transpose(cc_input(m, "turned", SN_F32, SHAPE(2, 48, t)), AXES(0, 2, 1));
+            *transposed =
+                sn_b_transpose(cc_input(m, "transposed", SN_F32, SHAPE(2, 48, t)), AXES(0, 2, 1));
     cc_entry(m, sn_b_binary(SN_OP_add, y, full), "residual");
     cc_entry(m, sn_b_binary(SN_OP_add, times(y, row), column), "row_and_column");
-    cc_entry(m, sn_b_binary(SN_OP_add, y, turned), "turned");
+    cc_entry(m, sn_b_binary(SN_OP_add, y, transposed), "transposed");
     cc_entry(m, sn_b_cast(y, SN_BF16), "narrow");
     cc_entry(m, sn_b_transpose(y, AXES(2, 0, 1)), "stored_transposed");
     cc_entry(m, sn_b_reduce(SN_OP_reduce_sum, y, AXES(2)), "summed");

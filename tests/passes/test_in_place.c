@@ -65,7 +65,7 @@ static void build_row_norm(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) 
     sn_assign(b, sn_sub(b, sn_mean_keep(b, -1)));
 }
 
-static void build_turned(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+static void build_transposed(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
     (void)m;
     sn_assign(a, sn_add(sn_swap(a, 0, 1), x));
     sn_assign(b, sn_add(sn_mul(sn_matmul(x, x), 0.01), sn_swap(b, 0, 1)));
@@ -85,7 +85,7 @@ static const in_place_case cases[] = {
     {"old value as output", build_old_output, -1},
     {"later reader", build_later_reader, -1},
     {"row norm", build_row_norm, -1},
-    {"turned", build_turned, -1},
+    {"transposed", build_transposed, -1},
     {"product", build_product, 0},
 };
 

@@ -644,7 +644,7 @@ static void dropped_in_other_order(void **state) {
 /* ---- in the body of a loop, with a mask and keys from outside ---- */
 
 typedef struct captured {
-    sn_tensor k, turned, mask;
+    sn_tensor k, transposed, mask;
 } captured;
 static void retrieve_op(sn_scan_step *s) {
     const captured *c = s->user;
@@ -657,13 +657,13 @@ static void retrieve_plain(sn_scan_step *s) {
 }
 static void retrieve_einsum(sn_scan_step *s) { /* the keys are captured in two orders */
     const captured *c = s->user;
-    sn_tensor z = sn_div(sn_einsum("bhqd,bhdk->bhqk", s->carry[0], c->turned), ROOT);
+    sn_tensor z = sn_div(sn_einsum("bhqd,bhdk->bhqk", s->carry[0], c->transposed), ROOT);
     z = sn_where(c->mask, z, -INFINITY);
     s->next[0] = sn_einsum("bhqk,bhkd->bhqd", sn_softmax(z, -1), c->k);
 }
-static sn_tensor retrieved(sn_module *m, sn_scan_fn body, bool turned) {
+static sn_tensor retrieved(sn_module *m, sn_scan_fn body, bool transposed) {
     parts p = make_parts(m, H);
-    captured c = {p.k, turned ? sn_swap(p.k, 2, 3) : NULL, sn_causal_mask(m, p.T, p.T)};
+    captured c = {p.k, transposed ? sn_swap(p.k, 2, 3) : NULL, sn_causal_mask(m, p.T, p.T)};
     sn_tensor x = sn_cumsum(sn_full(m, SN_F32, 1, 3), 0);
     return sn_merge_heads(sn_scan(.carry = {p.q}, .x = {x}, .body = body, .user = &c).carry[0]);
 }

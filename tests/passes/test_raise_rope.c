@@ -1,4 +1,4 @@
-/* test_raise_rope.c: rotary positions written by hand, as a half of each head turned by the other:
+/* test_raise_rope.c: rotary positions written by hand, as a half of each head rotated by the other:
  * they become `rope`, and only where they are that. */
 #include "ir/ir.h"
 #include "tests/support/raise_check.h"
@@ -38,7 +38,7 @@ static sn_tensor twice(sn_tensor angle) {
     return sn_concat(-1, angle, angle);
 }
 
-static sn_tensor turn(sn_tensor x, sn_tensor cos, sn_tensor sin) {
+static sn_tensor rotate(sn_tensor x, sn_tensor cos, sn_tensor sin) {
     return sn_add(sn_mul(x, cos), sn_mul(rotate_half(x), sin));
 }
 
@@ -63,8 +63,8 @@ static sn_tensor by_op(sn_module *m) {
     sn_tensor x = heads(m);
     return sn_rope(x, positions(m), .halves = true);
 }
-SPELLING(by_hand, turn(x, sn_cos(a), sn_sin(a)))
-SPELLING(expanded, turn(x, sn_expand(sn_expand(sn_cos(a), 0), 0), sn_expand(sn_sin(a), 0)))
+SPELLING(by_hand, rotate(x, sn_cos(a), sn_sin(a)))
+SPELLING(expanded, rotate(x, sn_expand(sn_expand(sn_cos(a), 0), 0), sn_expand(sn_sin(a), 0)))
 SPELLING(last_first, sn_add(sn_mul(sn_sin(a), rotate_half(x)), sn_mul(sn_cos(a), x)))
 SPELLING(times_minus_one, sn_add(sn_mul(x, sn_cos(a)),
                                  sn_mul(sn_concat(-1, sn_mul(sn_slice(x, -1, D / 2, D / 2), -1),
@@ -73,12 +73,12 @@ SPELLING(times_minus_one, sn_add(sn_mul(x, sn_cos(a)),
 static sn_tensor by_exp(sn_module *m) {
     sn_tensor x = heads(m), i = sn_cast(sn_arange(m, SN_I32, D / 2), SN_F32);
     sn_tensor a = twice(sn_mul(sn_exp(sn_mul(i, -2 * log(10000) / D)), column(positions(m))));
-    return turn(x, sn_cos(a), sn_sin(a));
+    return rotate(x, sn_cos(a), sn_sin(a));
 }
 static sn_tensor by_quotient(sn_module *m) {
     sn_tensor x = heads(m), i = sn_cast(sn_arange(m, SN_I32, D / 2), SN_F32);
     sn_tensor a = twice(sn_div(column(positions(m)), sn_pow(10000, sn_mul(i, 2.0 / D))));
-    return turn(x, sn_cos(a), sn_sin(a));
+    return rotate(x, sn_cos(a), sn_sin(a));
 }
 CHECK(of_rows, "= rope %", S(by_op), S(by_hand), S(expanded), S(last_first), S(times_minus_one),
       S(by_exp), S(by_quotient))
@@ -94,11 +94,11 @@ static sn_tensor items_op(sn_module *m) {
 static sn_tensor items_by_hand(sn_module *m) {
     sn_tensor a = sn_mul(sn_expand(item_positions(m), -1), frequencies(m, 500000));
     a = sn_expand(twice(a), 1); /* [B, 1, T, D] */
-    return turn(heads(m), sn_cos(a), sn_sin(a));
+    return rotate(heads(m), sn_cos(a), sn_sin(a));
 }
 static sn_tensor items_late(sn_module *m) {
     sn_tensor a = twice(sn_mul(sn_expand(item_positions(m), -1), frequencies(m, 500000)));
-    return turn(heads(m), sn_expand(sn_cos(a), 1), sn_expand(sn_sin(a), 1));
+    return rotate(heads(m), sn_expand(sn_cos(a), 1), sn_expand(sn_sin(a), 1));
 }
 CHECK(of_items, "= rope %", S(items_op), S(items_by_hand), S(items_late))
 
@@ -114,7 +114,7 @@ static sn_tensor mapped_op(sn_module *m) {
 }
 static sn_tensor mapped_by_hand(sn_module *m) {
     sn_tensor a = angles(m);
-    return turn(mapped(m), sn_cos(a), sn_sin(a));
+    return rotate(mapped(m), sn_cos(a), sn_sin(a));
 }
 CHECK(of_maps, "= rope %", S(mapped_op), S(mapped_by_hand))
 
@@ -146,7 +146,7 @@ static sn_tensor token_op(sn_module *m) {
 }
 static sn_tensor token_by_hand(sn_module *m) {
     sn_tensor x = token(m), a = twice(sn_mul(column(past(m)), frequencies(m, 10000)));
-    return turn(x, sn_cos(a), sn_sin(a));
+    return rotate(x, sn_cos(a), sn_sin(a));
 }
 CHECK(of_a_token, "= rope %", S(token_op), S(token_by_hand))
 
@@ -196,27 +196,27 @@ static sn_tensor of_another(sn_module *m) {
 }
 
 SPELLING(other_sign, sn_sub(sn_mul(x, sn_cos(a)), sn_mul(rotate_half(x), sn_sin(a))))
-SPELLING(two_angles, turn(x, sn_cos(a), sn_sin(sn_mul(a, 2))))
+SPELLING(two_angles, rotate(x, sn_cos(a), sn_sin(sn_mul(a, 2))))
 SPELLING(other_tensor, sn_add(sn_mul(sn_tanh(x), sn_cos(a)), sn_mul(rotate_half(x), sn_sin(a))))
 SPELLING(swapped, sn_add(sn_mul(x, sn_sin(a)), sn_mul(rotate_half(x), sn_cos(a))))
 static sn_tensor not_geometric(sn_module *m) {
     sn_tensor f = sn_recip(sn_add(sn_cast(sn_arange(m, SN_I32, D / 2), SN_F32), 1));
     sn_tensor a = twice(sn_mul(column(positions(m)), f));
-    return turn(heads(m), sn_cos(a), sn_sin(a));
+    return rotate(heads(m), sn_cos(a), sn_sin(a));
 }
 static sn_tensor learned(sn_module *m) {
     sn_tensor a = twice(sn_mul(column(positions(m)), sn_param(m, "f", SN_F32, D / 2)));
-    return turn(heads(m), sn_cos(a), sn_sin(a));
+    return rotate(heads(m), sn_cos(a), sn_sin(a));
 }
 static sn_tensor halves_differ(sn_module *m) {
     sn_tensor a = sn_mul(column(positions(m)), frequencies(m, 10000));
     a = sn_concat(-1, a, sn_mul(a, 3));
-    return turn(heads(m), sn_cos(a), sn_sin(a));
+    return rotate(heads(m), sn_cos(a), sn_sin(a));
 }
 static sn_tensor of_heads(sn_module *m) { /* an angle for each head, not each row */
     sn_tensor a = sn_mul(column(sn_arange(m, SN_I32, HEADS)), frequencies(m, 10000));
     a = sn_expand(twice(a), 1);
-    return turn(heads(m), sn_cos(a), sn_sin(a));
+    return rotate(heads(m), sn_cos(a), sn_sin(a));
 }
 
 /* Not one rope of all columns. */

@@ -40,7 +40,7 @@ static sn_tensor map(const shape *s, sn_tensor x, const char *name, int64_t head
 }
 
 /* Rotates the columns of x. */
-static sn_tensor turn(const shape *s, sn_tensor x, sn_tensor pos, double scale) {
+static sn_tensor rotate(const shape *s, sn_tensor x, sn_tensor pos, double scale) {
     int64_t n = s->part ? s->part : s->d, rest = s->d - s->from - n;
     sn_tensor y = sn_rope(n < s->d ? sn_slice(x, 3, s->from, n) : x, pos, .halves = s->halves);
     if (scale != 0) y = sn_mul(y, scale);
@@ -54,7 +54,7 @@ static qkv project(const shape *s, sn_tensor x, sn_tensor pos) {
     sn_tensor q = sn_split_heads(map(s, x, "q", s->heads), s->heads);
     sn_tensor k = sn_split_heads(map(s, x, "k", s->key_heads), s->key_heads);
     sn_tensor v = sn_split_heads(map(&of_values, x, "v", s->key_heads), s->key_heads);
-    return (qkv){turn(s, q, pos, s->q_scale), turn(s, k, pos, s->k_scale), v};
+    return (qkv){rotate(s, q, pos, s->q_scale), rotate(s, k, pos, s->k_scale), v};
 }
 
 static sn_tensor attend(const shape *s, sn_tensor x, sn_tensor pos) {
@@ -62,8 +62,8 @@ static sn_tensor attend(const shape *s, sn_tensor x, sn_tensor pos) {
     return sn_merge_heads(sn_attention(a.q, a.k, a.v, .causal = true));
 }
 
-/* Kernels of a family that turn: they look up and add; tables of sines look up frequencies. */
-static int count_turning(const sn_program *p, const char *family) {
+/* Kernels of a family that rotate: they look up and add; tables of sines look up frequencies. */
+static int count_rotating(const sn_program *p, const char *family) {
     int n = 0;
     char *text = explain_text(p, NULL), *rest = text, *line;
     while ((line = strtok_r(rest, "\n", &rest)))
@@ -73,7 +73,7 @@ static int count_turning(const sn_program *p, const char *family) {
     return n;
 }
 
-/* Products turn the rows of all sequences at once. */
+/* Products rotate the rows of all sequences at once. */
 static void expect_all_rows(sn_module *m, const sn_program *p) {
     for (int i = 0; i < sn_entry_count(m); i++) {
         const sn_plan *plan = sn_program_entry(p, sn_entry_at(m, i)->name)->code.plan;
@@ -91,8 +91,8 @@ static void expect_fused(sn_module *m, int gemms, int loops) {
     o.strict_fusion = !loops; /* no remark on what is rotated in a kernel of its own */
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
-    assert_int_equal(count_turning(p, "gemm"), gemms);
-    assert_int_equal(count_turning(p, "map_reduce"), loops);
+    assert_int_equal(count_rotating(p, "gemm"), gemms);
+    assert_int_equal(count_rotating(p, "map_reduce"), loops);
     expect_all_rows(m, p);
     sn_program_free(p);
 }
@@ -182,21 +182,21 @@ static void between(void **state) {
     sn_module_free(m);
 }
 
-/* The gradient turns part of the columns back in one kernel, too. */
+/* The gradient rotates part of the columns back in one kernel, too. */
 static void gradient_in_part(void **state) {
     (void)state;
     sn_module *m = sn_module_new("gradient");
     sn_dim t = sn_symbol_add(m, "T", 0, 64);
     const shape s = {0, 0, 24, .halves = true, .from = 8, .part = 12, .q_scale = 0.5};
     sn_tensor x = cc_input(m, "x", SN_F32, SHAPE(2, 3, t, 24)), g;
-    sn_tensor y = turn(&s, x, cc_input(m, "i40", SN_I32, SHAPE(t)), s.q_scale);
+    sn_tensor y = rotate(&s, x, cc_input(m, "i40", SN_I32, SHAPE(t)), s.q_scale);
     sn_grad(sn_sum_all(sn_mul(y, cc_input(m, "y", SN_F32, SHAPE(2, 3, t, 24)))), 1, &x, &g);
     cc_entry(m, g, "gradient");
     expect_fused(m, 0, 1);
     cc_check(m, 0, 4, 2, (int64_t[]){17, 1}, 2e-4);
 }
 
-/* A single map that is turned, one whose columns are other things, too, and one whose columns are
+/* A single map that is rotated, one whose columns are other things, too, and one whose columns are
  * also read as they were. */
 static void other_users(void **state) {
     (void)state;
@@ -255,8 +255,8 @@ static void merged_maps(void **state) {
     sn_tensor x = cc_input(m, "x", SN_F32, SHAPE(2, 9, WIDTH));
     sn_tensor pos = cc_input(m, "i40", SN_I32, SHAPE(9));
     sn_entry_begin(m, "forward");
-    sn_output("q", turn(&of_q, sn_split_heads(map(&of_q, x, "q", 2), 2), pos, 0));
-    sn_output("k", turn(&of_k, sn_split_heads(map(&of_k, x, "k", 1), 1), pos, 0));
+    sn_output("q", rotate(&of_q, sn_split_heads(map(&of_q, x, "q", 2), 2), pos, 0));
+    sn_output("k", rotate(&of_k, sn_split_heads(map(&of_k, x, "k", 1), 1), pos, 0));
     sn_options o = {.level = 4, .plan_only = true, .strict_fusion = true, .backend = "native"};
     sn_program *p = sn_compile(m, &o, &err);
     if (!p) fail_msg("%s", err.message);
@@ -283,7 +283,7 @@ static void two_distances(void **state) {
     cc_check(m, 4, 4, 0, NULL, 2e-4);
 }
 
-static sn_tensor turn_by_hand(sn_tensor x, sn_tensor angle) { /* as Hugging Face's models do */
+static sn_tensor rotate_by_hand(sn_tensor x, sn_tensor angle) { /* as Hugging Face's models do */
     sn_tensor whole = sn_concat(-1, angle, angle);
     sn_tensor other = sn_concat(-1, sn_neg(sn_slice(x, -1, 16, 16)), sn_slice(x, -1, 0, 16));
     return sn_add(sn_mul(x, sn_cos(whole)), sn_mul(other, sn_sin(whole)));
@@ -299,8 +299,8 @@ static void by_hand(void **state) {
     sn_tensor pos = sn_expand(sn_cast(cc_input(m, "i40", SN_I32, SHAPE(t)), SN_F32), 1);
     sn_tensor step = sn_div(sn_cast(sn_arange(m, SN_I32, 16), SN_F32), 16.0);
     sn_tensor angle = sn_mul(pos, sn_div(1, sn_pow(10000, step)));
-    sn_tensor q = turn_by_hand(sn_split_heads(map(&s, x, "q", 4), 4), angle);
-    sn_tensor k = turn_by_hand(sn_split_heads(map(&s, x, "k", 2), 2), angle);
+    sn_tensor q = rotate_by_hand(sn_split_heads(map(&s, x, "q", 4), 4), angle);
+    sn_tensor k = rotate_by_hand(sn_split_heads(map(&s, x, "k", 2), 2), angle);
     sn_tensor v = sn_split_heads(map(&s, x, "v", 2), 2);
     sn_tensor y = sn_merge_heads(sn_attention(q, k, v, .causal = true)), g;
     cc_entry(m, y, "plain");
@@ -364,7 +364,7 @@ static void decode(const decoder *d, int level, weights *w, float *x, float *y, 
     sn_error err = {0};
     sn_module *m = sn_module_new("decoder");
     sn_program *p = compile_decoder(m, d, level);
-    assert_int_equal(count_turning(p, "gemm"), level == 4 ? 2 : 0);
+    assert_int_equal(count_rotating(p, "gemm"), level == 4 ? 2 : 0);
     sn_arg_binding param[] = {SN_BIND("q", SN_F32, w->q, HEADS * D, WIDTH),
                               SN_BIND("k", SN_F32, w->k, KEY_HEADS * D, WIDTH),
                               SN_BIND("v", SN_F32, w->v, KEY_HEADS * D, WIDTH)};
@@ -404,7 +404,7 @@ static void decoding(void **state) {
     }
 }
 
-/* Values share the product with what is turned, but are never touched: also NaN and infinities. */
+/* Values share the product with what is rotated, but are never touched: also NaN and infinities. */
 static void values_pass(void **state) {
     (void)state;
     static weights w;

@@ -18,12 +18,12 @@
 
 #include "tests/support/artefact.h"
 
-enum { D = 6, PANEL = 32, V = 2048, MAX_B = 8, MAX_T = 600, TURN = 1024 /* rows at a time */ };
+enum { D = 6, PANEL = 32, V = 2048, MAX_B = 8, MAX_T = 600, ROWS = 1024 /* rows at a time */ };
 
 typedef struct spelling {
     const char *name;
     sn_dtype type;
-    bool tied, bias, cap, weights, smooth, right, adam, z_loss, turned, whole;
+    bool tied, bias, cap, weights, smooth, right, adam, z_loss, transposed, whole;
     double clip;
 } spelling;
 
@@ -33,7 +33,7 @@ static const spelling spellings[] = {
     {.name = "bias and cap", .type = SN_F32, .bias = true, .cap = true, .weights = true},
     {.name = "smooth", .type = SN_F32, .bias = true, .smooth = true, .right = true},
     {.name = "z-loss", .type = SN_F32, .z_loss = true, .weights = true},
-    {.name = "turned", .type = SN_F32, .turned = true},
+    {.name = "transposed", .type = SN_F32, .transposed = true},
     {.name = "f64", .type = SN_F64, .bias = true, .weights = true},
     {.name = "clipped", .type = SN_F32, .tied = true, .adam = true, .clip = 0.5},
 };
@@ -53,8 +53,8 @@ static sn_module *network(const spelling *k) {
     sn_tensor h = sn_tanh(sn_linear(x, mix, NULL));
     sn_tensor logits = k->right ? sn_matmul(h, w) : sn_linear(h, w, NULL);
     if (k->bias) logits = sn_add(logits, param[n++] = sn_param(m, "b", k->type, V));
-    if (k->turned) /* rows are not the outer axis in memory */
-        logits = sn_add(logits, sn_transpose(sn_input(m, "turned", k->type, V, b, t), 1, 2, 0));
+    if (k->transposed) /* rows are not the outer axis in memory */
+        logits = sn_add(logits, sn_transpose(sn_input(m, "transposed", k->type, V, b, t), 1, 2, 0));
     if (k->cap) logits = sn_mul(sn_tanh(sn_mul(logits, 0.5)), 2.0);
     sn_tensor loss = sn_cross_entropy(logits, targets);
     if (k->smooth) /* some of the probability for all classes alike */
@@ -145,7 +145,7 @@ static void compare(const spelling *k, const jit_result *a, const jit_result *b,
 }
 
 /* Sizes around the number of rows of an iteration; none at all. */
-static const int64_t sizes[][2] = {{2, 0}, {1, 1}, {2, TURN / 2}, {3, 342}, {4, 600}};
+static const int64_t sizes[][2] = {{2, 0}, {1, 1}, {2, ROWS / 2}, {3, 342}, {4, 600}};
 enum { N_SIZE = sizeof sizes / sizeof *sizes };
 
 static void as_whole(void **state) {
@@ -157,7 +157,7 @@ static void as_whole(void **state) {
         for (int t = 0; t < 3; t++)
             open_run(&less[t], k, (sn_options){.level = t || i % 4 ? 4 : 3, .threads = 1 + t});
         assert_int_equal(plan_of(&whole)->n_loop, 0);
-        for (int s = 0; s < N_SIZE; s++) { /* by default two turns, and one other size */
+        for (int s = 0; s < N_SIZE; s++) { /* by default two iterations, and one other size */
             if (s != 3 && !effort_takes((size_t)(s + i), 4)) continue;
             jit_result want, got[3];
             call(&whole, sizes[s], &want);
@@ -179,13 +179,13 @@ static void as_whole(void **state) {
 }
 
 /* Against the evaluator, which takes long for so many rows, with a last iteration that is shorter.
- * By default single_turn_sums is, and as_whole compares the shorter iteration. */
+ * By default single_iteration_sums is, and as_whole compares the shorter iteration. */
 static void as_meant(void **state) {
     (void)state;
     if (!effort_is_long()) skip();
     run r;
     open_run(&r, &spellings[2], (sn_options){.level = 4, .threads = 2});
-    static const int64_t symbol[] = {2, TURN / 2 + 3};
+    static const int64_t symbol[] = {2, ROWS / 2 + 3};
     if (!jit_check(&r.r, "step", symbol, 1e-4, 4)) fail_msg("%s", r.r.why);
     close_run(&r);
 }
@@ -196,10 +196,10 @@ static void less_memory(void **state) {
     static const int64_t large[] = {MAX_B, MAX_T}, small[] = {1, 8};
     open_run(&whole, &spellings[0], (sn_options){.level = 4, .threads = 1, .passes = "-row_block"});
     open_run(&less, &spellings[0], (sn_options){.level = 4, .threads = 1});
-    int64_t rows = (int64_t)MAX_B * MAX_T * V * 4, turn = (int64_t)TURN * V * 4;
+    int64_t rows = (int64_t)MAX_B * MAX_T * V * 4, rows_bytes = (int64_t)ROWS * V * 4;
     assert_true(sn_plan_arena(plan_of(&whole), large) >= rows);
     assert_true(sn_plan_arena(plan_of(&less), large) <
-                turn + turn / 2); /* logits become their gradient */
+                rows_bytes + rows_bytes / 2); /* logits become their gradient */
     assert_true(sn_plan_arena(plan_of(&less), small) <
                 sn_plan_arena(plan_of(&whole), small) + 4096);
     close_run(&whole);
@@ -208,7 +208,7 @@ static void less_memory(void **state) {
 
 /* With a single iteration the sum over rows is not stored: the optimizer's step is in the epilogue of
  * the product. */
-static void single_turn(void **state) {
+static void single_iteration(void **state) {
     (void)state;
     run whole, less;
     open_run(&whole, &spellings[1], (sn_options){.level = 4, .threads = 1, .passes = "-row_block"});
@@ -230,7 +230,7 @@ static void single_turn(void **state) {
 }
 
 /* The squares of the results of a single iteration are summed in the epilogue, too. */
-static void single_turn_sums(void **state) {
+static void single_iteration_sums(void **state) {
     (void)state;
     run r;
     open_run(&r, &spellings[N_SPELLING - 1], (sn_options){.level = 4, .threads = 1});
@@ -421,11 +421,16 @@ static void reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_whole),         cmocka_unit_test(as_meant),
-        cmocka_unit_test(less_memory),      cmocka_unit_test(single_turn),
-        cmocka_unit_test(single_turn_sums), cmocka_unit_test(with_budget),
-        cmocka_unit_test(reported),         cmocka_unit_test(only_where_it_can),
-        cmocka_unit_test(ahead_of_time),    cmocka_unit_test(width_of_result),
+        cmocka_unit_test(as_whole),
+        cmocka_unit_test(as_meant),
+        cmocka_unit_test(less_memory),
+        cmocka_unit_test(single_iteration),
+        cmocka_unit_test(single_iteration_sums),
+        cmocka_unit_test(with_budget),
+        cmocka_unit_test(reported),
+        cmocka_unit_test(only_where_it_can),
+        cmocka_unit_test(ahead_of_time),
+        cmocka_unit_test(width_of_result),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

@@ -23,7 +23,7 @@ static sn_node *add(sn_node *y, sn_node *z) {
     return sn_b_binary(SN_OP_add, y, sn_b_broadcast_like(z, y));
 }
 
-static sn_node *turned(sn_node *x, int a, int b) {
+static sn_node *swapped(sn_node *x, int a, int b) {
     int64_t perm[] = {0, 1, 2, 3};
     perm[a] = b;
     perm[b] = a;
@@ -64,8 +64,8 @@ static void build_kinds(sn_module *m) {
     cc_entry(m, add(y[1], item), "of_items");
     cc_entry(m, add(add(y[2], pos), item), "both");
     cc_entry(m, add(y[3], sn_b_slice(longer, 1, 1, t)), "gaps");
-    cc_entry(m, add(y[4], turned(cc_input(m, "turned", SN_F32, SHAPE(t, ITEMS, N)), 0, 1)),
-             "turned");
+    cc_entry(m, add(y[4], swapped(cc_input(m, "swapped", SN_F32, SHAPE(t, ITEMS, N)), 0, 1)),
+             "swapped");
     cc_entry(m, add(y[5], cc_input(m, "scalars", SN_F32, SHAPE(t, 1))), "one_a_row");
     cc_entry(m, add(y[6], sn_b_slice(sn_b_slice(wide, 2, 5, N), 1, 0, t)), "columns");
     sn_entry *e = cc_entry(m, add(sn_b_unary(SN_OP_tanh, y[7]), pos), "two_results");
@@ -88,13 +88,13 @@ static void many_levels(void **state) {
     sn_dim t = sn_symbol_add(m, "T", 0, 40);
     sn_node *x = cc_input(m, "x", SN_F32, SHAPE(2, ITEMS, t, K)),
             *heads = cc_param(m, "heads", SN_F32, SHAPE(K, 3, 16));
-    sn_node *mixed = turned(cc_input(m, "mixed", SN_F32, SHAPE(t, ITEMS, 2, N)), 0, 2);
+    sn_node *mixed = swapped(cc_input(m, "mixed", SN_F32, SHAPE(t, ITEMS, 2, N)), 0, 2);
     cc_entry(m, add(product(x, weight(m, SN_F32)), mixed), "three");
     sn_node *z = cc_input(m, "z", SN_F32, SHAPE(2, ITEMS, t, K));
     sn_node *middle = cc_input(m, "middle", SN_F32, SHAPE(ITEMS, 1, N));
     cc_entry(m, add(product(z, weight(m, SN_F32)), middle), "middle");
     sn_node *y = product(items(m, "y", SN_F32, t), heads);
-    cc_entry(m, add(y, cc_input(m, "turn", SN_F32, SHAPE(t, 1, 16))), "same_for_heads");
+    cc_entry(m, add(y, cc_input(m, "angles", SN_F32, SHAPE(t, 1, 16))), "same_for_heads");
     y = product(items(m, "v", SN_F32, t), heads);
     cc_entry(m, add(y, cc_input(m, "some", SN_F32, SHAPE(ITEMS, 1, 3, 1))), "heads_of_items");
     expect_whole(m, 0);

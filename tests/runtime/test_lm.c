@@ -154,7 +154,7 @@ static void neighbours_do_not_matter(void **state) {
 }
 
 /* Asked in turn, four sequences need as many runs as the longest alone. */
-static void turns_run_as_batches(void **state) {
+static void alternating_runs_as_batches(void **state) {
     (void)state;
     toy t;
     sn_error err = {0};
@@ -296,7 +296,7 @@ static void mistakes_are_errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neighbours_do_not_matter), cmocka_unit_test(turns_run_as_batches),
+        cmocka_unit_test(neighbours_do_not_matter), cmocka_unit_test(alternating_runs_as_batches),
         cmocka_unit_test(forks_and_feeds),          cmocka_unit_test(beams_find_the_best),
         cmocka_unit_test(mistakes_are_errors),
     };

@@ -206,13 +206,13 @@ static const sn_region *make_gated(sn_module *m, int n_in, sn_node *const *in) {
 static const sn_region *make_corrected(sn_module *m, int n_in, sn_node *const *in) {
     return tensor_region(m, n_in - 1, in + 1, 6, corrected_rows);
 }
-static void gated_and_turned(sn_node *const *arg, sn_node **out) {
+static void gated_with_exp(sn_node *const *arg, sn_node **out) {
     gated_rows(arg, out);
     out[4] = sn_b_unary(SN_OP_exp, arg[2]);
 }
 /* Prologues of gradients, whose last operand is a carry. */
-static const sn_region *make_turned(sn_module *m, int n_in, sn_node *const *in) {
-    return tensor_region(m, n_in - 2, in + 1, 5, gated_and_turned);
+static const sn_region *make_with_exp(sn_module *m, int n_in, sn_node *const *in) {
+    return tensor_region(m, n_in - 2, in + 1, 5, gated_with_exp);
 }
 static const sn_region *make_as_is(sn_module *m, int n_in, sn_node *const *in) {
     sn_node *arg[MAX_IN];
@@ -252,7 +252,7 @@ static const case_region add_softmax_body = {make_add_softmax, NULL},
                          carry = {make_carry, NULL}, running = {make_running, NULL},
                          carry_and_output = {make_carry_and_output, NULL},
                          gated = {make_gated, NULL}, corrected = {make_corrected, NULL},
-                         turned = {make_turned, NULL}, as_is = {make_as_is, NULL},
+                         with_exp = {make_with_exp, NULL}, as_is = {make_as_is, NULL},
                          of_gradient = {make_of_gradient, NULL};
 
 /* ---- the table ---- */

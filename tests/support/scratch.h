@@ -42,8 +42,8 @@ static inline int scratch_end(void **state) {
 /* scratch_dir/name; valid until the fourth next call. */
 static inline const char *scratch_path(const char *name) {
     static char buf[4][512];
-    static int turn;
-    char *b = buf[turn = (turn + 1) % 4];
+    static int next;
+    char *b = buf[next = (next + 1) % 4];
     snprintf(b, sizeof buf[0], "%s/%s", scratch_dir, name);
     return b;
 }

@@ -34,8 +34,8 @@ enum { FAMILIES = sizeof families / sizeof *families };
 
 static const char *data_path(const char *name, const char *ending) {
     static char buf[2][512];
-    static int turn;
-    char *b = buf[turn = !turn];
+    static int next;
+    char *b = buf[next = !next];
     snprintf(b, sizeof buf[0], DATA "%s%s", name, ending);
     return b;
 }

@@ -71,7 +71,7 @@ static void orientations(void **state) {
         sn_error err = {0};
         need(picture_new(&p, 3, 2, 1, &err), &err);
         for (int i = 0; i < 6; i++) p.data[i] = (unsigned char)('1' + i);
-        need(picture_turn(&p, o, &err), &err);
+        need(picture_orient(&p, o, &err), &err);
         assert_int_equal(p.width, o > 4 ? 2 : 3);
         assert_memory_equal(p.data, want[o - 1], 6);
         picture_free(&p);

@@ -138,7 +138,7 @@ static void machine(void **state) {
     m.p.times[0].level = 2;
     plan_point o = at(&m, 4);
     check(o.step, 2 * (6 + 10));
-    m.p.carry = 1 / 12e9; /* 12e9 bytes: 1 s of a CPU, in turns 2, and no CPU is idle */
+    m.p.carry = 1 / 12e9; /* 12e9 bytes: 1 s of a CPU, shared by two 2, and no CPU is idle */
     o = at(&m, 4);
     check(o.network, 2);
     check(o.step, 2 * (6 + 10) + 2);

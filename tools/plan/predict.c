@@ -97,7 +97,7 @@ typedef struct state {
     plan_point *out;
     int local, level;
     int shares, groups;      /* ranks of a group, groups */
-    double turns;            /* how many times as long ranks take that share CPUs */
+    double sharing;          /* how many times as long ranks take because they share CPUs */
     double stolen;           /* share of communication's CPU time that kernels wait for */
     double *time;            /* [groups] */
     const plan_times **last; /* [groups] of the slice that ends the step */
@@ -137,7 +137,7 @@ static double duration(const state *q, const plan_sum *s, double *cpu) {
     if (all == 1) return *cpu = 0;
     double sent = sent_by(q, s), others = all - joined_here(q, s);
     double away = sent * others / (all - 1) * q->local;
-    *cpu = sent * q->p->carry * q->turns;
+    *cpu = sent * q->p->carry * q->sharing;
     return fmax(away / net->bandwidth + s->rounds * others * net->gap, *cpu);
 }
 
@@ -165,7 +165,7 @@ static void add_within(state *q, int group, const plan_sum *s, const plan_progra
     if (!s->within) return;
     for (int k = 0; k < p->n_sum; k++) n += p->sum[k].within;
     double late = straggling(q->shares) * t->spread / sqrt(n);
-    double cpu, takes = duration(q, s, &cpu) + latency(q, s) + q->p->meet * q->turns + late;
+    double cpu, takes = duration(q, s, &cpu) + latency(q, s) + q->p->meet * q->sharing + late;
     q->time[group] += takes;
     if (group) return;
     q->out->sent += sent_by(q, s);
@@ -177,7 +177,7 @@ static void wait_for_left(state *q, int rank, const plan_times *t) {
     const plan_program *p = &q->p->slice;
     for (int e = 0; e < p->n_event; e++) {
         if (p->event[e].wait != SN_WAIT_LEFT) continue;
-        double late = q->left[p->event[e].sum] - q->time[rank] - t->slice_at[e] * q->turns;
+        double late = q->left[p->event[e].sum] - q->time[rank] - t->slice_at[e] * q->sharing;
         if (late <= 0) continue;
         q->time[rank] += late;
         if (!rank) q->out->waited += late;
@@ -205,7 +205,7 @@ static void run_slices(state *q, int rank) {
     for (int64_t i = span.first; i + 1 < span.last; i++) {
         const plan_times *t = find_times(q, plan_rows(o->batch, o->slices, i));
         if (i == span.first) wait_for_left(q, rank, t);
-        q->time[rank] += t->accumulate * q->turns;
+        q->time[rank] += t->accumulate * q->sharing;
         for (int k = 0; k < q->p->slice.n_sum; k++)
             add_within(q, rank, &q->p->slice.sum[k], &q->p->slice, t);
     }
@@ -216,7 +216,7 @@ static void run_slices(state *q, int rank) {
         sn_leaves_split(span, half);
         sums += kept_sums(half[0], false);
     }
-    q->time[rank] += (double)sums * q->last[rank]->add * q->turns;
+    q->time[rank] += (double)sums * q->last[rank]->add * q->sharing;
 }
 
 /* Ranks never take the same time: all wait for one that is late. What delays it lasts for longer than a
@@ -227,8 +227,8 @@ static void delay_last(state *q) {
     int last = q->groups - 1;
     if (q->out->ranks < 2) return;
     double own = (double)q->out->own, slices = fmin(own, sqrt(FEW * own));
-    int cpus = (int)(q->out->ranks / q->turns + 0.5);
-    q->time[last] += straggling(cpus) * q->last[last]->spread * slices * sqrt(q->turns);
+    int cpus = (int)(q->out->ranks / q->sharing + 0.5);
+    q->time[last] += straggling(cpus) * q->last[last]->spread * slices * sqrt(q->sharing);
 }
 
 static double latest(const state *q) {
@@ -242,7 +242,7 @@ static void start_sum(state *q, const plan_sum *s, double *end) {
     plan_point *o = q->out;
     double cpu, takes = duration(q, s, &cpu), share = s->bytes / p->gradients, from = q->time[0];
     for (int r = 0; r < q->groups; r++)
-        q->time[r] += q->depth[r] * share * q->last[r]->add * q->turns;
+        q->time[r] += q->depth[r] * share * q->last[r]->add * q->sharing;
     q->free = fmax(latest(q), q->free) + takes;
     *end = q->free + latency(q, s);
     o->network += takes;
@@ -261,7 +261,7 @@ static void run_entry(state *q, const plan_program *p, bool last, double *end) {
             const plan_times *t = q->last[r];
             const double *at = last ? t->at : t->slice_at;
             double until = e < p->n_event ? at[e] : last ? t->step : t->accumulate;
-            q->time[r] += (until - (e ? at[e - 1] : 0)) * q->turns;
+            q->time[r] += (until - (e ? at[e - 1] : 0)) * q->sharing;
         }
         if (e == p->n_event) break;
         const plan_sum *sum = v->wait == SN_WAIT_LEFT ? NULL : &p->sum[v->sum];
@@ -323,7 +323,7 @@ bool plan_predict(const plan *p, plan_point *o, sn_error *err) {
     q.shares = plan_shares(r), q.groups = plan_groups(r, o->ranks);
     q.local = o->ranks < r->per_machine ? o->ranks : r->per_machine;
     q.level = plan_level(r, o->ranks);
-    q.turns = q.local > q.level ? (double)q.local / q.level : 1;
+    q.sharing = q.local > q.level ? (double)q.local / q.level : 1;
     double idle = r->cpus - q.local * r->compile.threads;
     q.stolen = idle > 0 ? fmax(0, 1 - idle / q.local) : 1;
     q.time = calloc(n, sizeof *q.time);

@@ -250,7 +250,7 @@ static bool open_ranks(trainer *t, sn_error *err) {
 }
 
 /* One rank of each machine compiles first, and the others find its kernels in the disk cache. */
-static bool compile_in_turn(trainer *t, sn_error *err) {
+static bool compile_one_by_one(trainer *t, sn_error *err) {
     sn_comm *c = t->r->comm;
     bool first = !c || c->local_rank == 0;
     bool ok = !first || compile_model(t, err);
@@ -281,7 +281,7 @@ static bool open_trainer(trainer *t, sn_error *err) {
               check_labels(t, err) && train_identify(t->s, &t->data, &t->identity, err);
     if (!train_ranks_agree(k, ok, err) ||
         !train_check_same(k, t->r->compile.target, &t->identity, &t->start, err) ||
-        !compile_in_turn(t, err))
+        !compile_one_by_one(t, err))
         return false;
     ok = open_session(t, err) &&
          train_tensors_open(t->model.module, t->session, &t->start.whole, data_rank(t), &t->tensors,

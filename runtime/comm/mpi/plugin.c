@@ -19,7 +19,7 @@
 #endif
 
 /* MPI is called by one thread at a time (MPI_THREAD_SERIALIZED), whatever communicators threads use. */
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 typedef struct mpi {
     sn_comm comm;
@@ -88,10 +88,10 @@ static sn_comm_request *all_to_all(sn_comm *c, const void *send, sn_comm_parts f
         return NULL;
     }
     for (int i = 0; i < n; i++) c->sent += i == c->rank ? 0 : from.bytes[i];
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     int result = MPI_Ialltoallv(send, k, k + n, MPI_BYTE, receive, k + 2 * n, k + 3 * n, MPI_BYTE,
                                 ((mpi *)c)->world, &r->request);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return started(r, result, "MPI_Ialltoallv", err);
 }
 
@@ -103,10 +103,10 @@ static sn_comm_request *all_gather(sn_comm *c, void *data, sn_comm_parts parts, 
         return NULL;
     }
     c->sent += parts.bytes[c->rank] * (size_t)(n - 1);
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     int result = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, data, r->count, r->count + n, MPI_BYTE,
                                  ((mpi *)c)->gathers, &r->request);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return started(r, result, "MPI_Iallgatherv", err);
 }
 
@@ -114,10 +114,10 @@ static sn_comm_request *all_reduce(sn_comm *c, float *data, size_t n, sn_error *
     sn_comm_request *r = request_for(0, err);
     if (!r) return NULL;
     c->sent += 2 * n * sizeof *data * (size_t)(c->size - 1) / (size_t)c->size;
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     int result = MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, ((mpi *)c)->world,
                                 &r->request);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return started(r, result, "MPI_Iallreduce", err);
 }
 
@@ -125,9 +125,9 @@ static sn_comm_request *broadcast(sn_comm *c, void *data, size_t bytes, int root
     sn_comm_request *r = request_for(0, err);
     if (!r) return NULL;
     if (c->rank == root) c->sent += bytes * (size_t)(c->size - 1);
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     int result = MPI_Ibcast(data, (int)bytes, MPI_BYTE, root, ((mpi *)c)->world, &r->request);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return started(r, result, "MPI_Ibcast", err);
 }
 
@@ -147,9 +147,9 @@ static bool test(sn_comm *c, sn_comm_request **r, bool wait, sn_error *err) {
     int done = 0, result = MPI_SUCCESS;
     if (!*r) return true;
     for (int looks = 0;; looks++) { /* not MPI_Wait: others may call MPI meanwhile */
-        pthread_mutex_lock(&turn);
+        pthread_mutex_lock(&lock);
         result = MPI_Test(&(*r)->request, &done, MPI_STATUS_IGNORE);
-        pthread_mutex_unlock(&turn);
+        pthread_mutex_unlock(&lock);
         if (!wait || done || result != MPI_SUCCESS) break;
         give_way(looks);
     }

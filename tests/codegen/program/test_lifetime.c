@@ -99,8 +99,8 @@ static void test_free_in_any_order(void **state) {
     (void)state;
     float y[ROWS * WIDTH], want[ROWS * WIDTH];
     for (int order = 0; order < 256; order++) {
-        int turn[] = {order & 3, order >> 2 & 3, order >> 4 & 3, order >> 6}, seen = 0;
-        for (int i = 0; i < 4; i++) seen |= 1 << turn[i];
+        int place[] = {order & 3, order >> 2 & 3, order >> 4 & 3, order >> 6}, seen = 0;
+        for (int i = 0; i < 4; i++) seen |= 1 << place[i];
         if (seen != 15) continue;
         sn_error err = {0};
         things k = {.m = build()};
@@ -111,8 +111,8 @@ static void test_free_in_any_order(void **state) {
         assert_true(run(k.s, want));
         bool gone[4] = {false};
         for (int i = 0; i < 4; i++) {
-            free_one(&k, turn[i]);
-            gone[turn[i]] = true;
+            free_one(&k, place[i]);
+            gone[place[i]] = true;
             if (!gone[2]) assert_true(run(k.s, y));
             if (!gone[2]) assert_memory_equal(y, want, sizeof y);
             if (!gone[1]) sn_session_free(open_session(k.p));
