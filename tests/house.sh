@@ -4,6 +4,7 @@
 # outside the places that tests/house.txt lists with a bound and a reason. The bounds only go down. No retired name:
 # in the sections of docs/glossary.md whose heading names folders, the names in the last column (`was`) are not
 # identifiers of these folders any more.
+# No word that tests/house.txt lists, in names or comments of C.
 # house.sh --self-check: plants a violation of each kind into a small tree and expects to be told of it.
 max_file=800 max_function=80 max_tests=30
 
@@ -57,6 +58,13 @@ function code_of(line,    code) {
     }
     return code
 }
+# Refuses words that are listed for lines of this kind.
+function read_words(kind, line,    word, place) {
+    if (!(kind in words) || !match(line, "(^|[^A-Za-z0-9])(" words[kind] ")([^A-Za-z0-9]|$)")) return
+    word = substr(line, RSTART, RLENGTH); gsub(/^[^A-Za-z0-9]|[^A-Za-z0-9]$/, "", word)
+    place = file; sub(/\/[^\/]*$/, "", place); gsub(/ /, "-", word)
+    found(kind "-" word, place, "no " kind " says \"" word "\": " instead[kind, word])
+}
 # Is the name retired in this file?
 function is_retired(name,    i, n, folder) {
     n = split(retired[name], folder, " ")
@@ -76,6 +84,10 @@ FILENAME == "docs/glossary.md" && /^\|/ && folders != "" {
 }
 FILENAME == "tests/house.txt" {
     if ($1 == "folder") { name = $2; $1 = $2 = ""; reads[name] = $0 }
+    else if ($1 == "word") {
+        instead[$2, $3] = substr($0, index($0, $4)); gsub(/-/, " ", $3)
+        words[$2] = words[$2] (words[$2] == "" ? "" : "|") $3
+    }
     else if (NF && $1 !~ /^#|^room$|^circle$/) { # rooms and circles: tests/rooms.py
         bound[$1 " " $2] = $3
         if (NF < 4) bad(FILENAME ":" FNR, "no reason given")
@@ -84,7 +96,7 @@ FILENAME == "tests/house.txt" {
 }
 FNR == 1 {
     end_file()
-    in_comment = 0
+    in_comment = 0; carried = ""
     file = FILENAME; split(file, part, "/"); from = part[1]; inside = fresh = 0
     c_file = file ~ /\.[ch]$/; product = c_file && from != "tests" && from != "examples"
     compiler = product && (from == "passes" || from == "codegen")
@@ -92,11 +104,18 @@ FNR == 1 {
 }
 { last = FNR }
 /\.\.\/[a-z]+\// && file ~ /CMakeLists\.txt$/ { match($0, /\.\.\/[a-z]+\//); to = substr($0, RSTART + 3, RLENGTH - 4); include(to, to) }
+c_file || file ~ /\.def$/ {
+    line = $0; sub(/^ *(\/?\*|\/\/)? */, "", line)
+    read_words("comment", carried " " line)
+    carried = line ~ /\*\/ *$/ ? "" : line; sub(/.* /, "", carried)
+    code = code_of($0)
+    read_words("name", code)
+}
 !c_file { next }
 /^#include "[a-z]+\// { split($2, piece, "[\"/]"); gsub(/"/, "", $2); include(piece[2], $2) }
 /^ *\*\/$/ { bad(FILENAME ":" FNR, "*/ alone on a line: end the comment on its last line") }
-!inside && /^[A-Za-z_]/ { head = FNR; code = /\(/ && !/=/; name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name) }
-!inside && code && /\{$/ { inside = 1 }
+!inside && /^[A-Za-z_]/ { head = FNR; is_function = /\(/ && !/=/; name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name) }
+!inside && is_function && /\{$/ { inside = 1 }
 /^\}/ {
     if ($0 == "}" && inside && FNR - head + 1 > max_function) {
         row = "function " file ":" name; count[row] = FNR - head + 1
@@ -111,7 +130,7 @@ FNR == 1 {
 /em_param\([a-z>-]+, [0-9]/ { n = gsub(/em_param\([a-z>-]+, [0-9]/, "&")
     while (n-- > 0) found("em-param", from, "parameter of emitted code by number: give it a name") }
 {
-    n = split(code_of($0), identifier, /[^A-Za-z0-9_]+/)
+    n = split(code, identifier, /[^A-Za-z0-9_]+/)
     for (i = 1; i <= n; i++) if (identifier[i] in retired && is_retired(identifier[i]))
         bad(FILENAME ":" FNR, identifier[i] " is a retired name; docs/glossary.md:" term[identifier[i]])
 }
@@ -130,7 +149,7 @@ END {
 plant_clean() {
     rm -rf "$tree"
     mkdir -p "$tree/ir" "$tree/passes" "$tree/codegen" "$tree/docs" "$tree/tests/ir"
-    printf 'folder ir\nfolder passes ir\nfolder codegen ir passes\nlevel passes/a.c 1 known\n' >"$tree/tests/house.txt"
+    printf 'folder ir\nfolder passes ir\nfolder codegen ir passes\nlevel passes/a.c 1 known\nword name worn new\nword name WORN new\nword comment of-which whose\n' >"$tree/tests/house.txt"
     printf '#include "ir/a.h"\nint f(int level) {\n    return level >= 2;\n}\n' >"$tree/passes/a.c"
     printf '/* old_name,\n * old_name */\nint f(int level); // "old_name"\n' >"$tree/ir/a.h"
     printf '## A: `ir/`, `codegen/b/`\n| x | y | z | `old_name` in w |\n## B\n| x | y | z | `level` |\n' >"$tree/docs/glossary.md"
@@ -178,6 +197,10 @@ self_check() {
     expect 'ir/a.c:1: old_name is a retired name; docs/glossary.md: x'
     mkdir "$tree/codegen/b" && echo 'puts("old_name"), b->old_name();' >"$tree/codegen/b/b.c"
     expect 'codegen/b/b.c:1: old_name is a retired name'
+    for text in 'int sn_worn_a;' 'int a = WORN;' '/* in a tree, of which\n * each */' 'A("each of which")'; do
+        printf '%b\n' "$text" >"$tree/ir/a.def"
+        expect 'ir/a.def:[12]: no \(name says "\(worn\|WORN\)": new\|comment says "of-which": whose\)'
+    done
     printf '/* a\n */\n' >"$tree/ir/a.c"
     expect 'ir/a.c:2: \*/ alone on a line'
     echo 'int f(int level);' >"$tree/passes/a.c"
