@@ -479,7 +479,7 @@ static bool check_room(const sn_session *s, size_t peak, size_t states, sn_error
 static void *map_states(const sn_session *s, size_t bytes) {
     const size_t max_huge = (size_t)256 << 20;
     return s->p->n_trained || bytes <= max_huge ? sn_memory_map(bytes)
-                                                 : sn_memory_map_sparse(bytes);
+                                                : sn_memory_map_sparse(bytes);
 }
 
 /* Memory for states and, unless they are mapped from the disk cache, for prepared and converted
