@@ -1,10 +1,8 @@
 #!/bin/sh
 # house.sh SOURCE_DIR: the tree keeps its structure. Sizes of files, functions and test folders; the direction of
 # includes between folders; no switch on op codes, level literal, numbered parameter of emitted code or kernel op
-# outside the places that tests/house.txt lists with a bound and a reason. The bounds only go down. No retired name:
-# in the sections of docs/glossary.md whose heading names folders, the names in the last column (`was`) are not
-# identifiers of these folders any more.
-# No word that tests/house.txt lists, in names or comments of C.
+# outside the places that tests/house.txt lists with a bound and a reason. The bounds only go down. No name that a
+# folder has retired, and no word that tests/house.txt lists, in names or comments of C or in pages.
 # house.sh --self-check: plants a violation of each kind into a small tree and expects to be told of it.
 max_file=800 max_function=80 max_tests=30
 
@@ -20,7 +18,7 @@ check() (
               exit bad }' "$list"
     sizes=$?
     grep -E '\.([ch]|def|sh|py|md)$|CMakeLists\.txt$' "$list" |
-        LC_ALL=C xargs awk -v max_file=$max_file -v max_function=$max_function "$rules" tests/house.txt docs/glossary.md
+        LC_ALL=C xargs awk -v max_file=$max_file -v max_function=$max_function "$rules" tests/house.txt
     [ $? = 0 ] && [ $sizes = 0 ]
 )
 
@@ -71,19 +69,9 @@ function is_retired(name,    i, n, folder) {
     for (i = 1; i <= n; i++) if (index(FILENAME, folder[i]) == 1) return 1
     return 0
 }
-FILENAME == "docs/glossary.md" && /^##/ {
-    for (folders = ""; match($0, /`[a-z_\/]+`/); $0 = substr($0, RSTART + RLENGTH))
-        folders = folders " " substr($0, RSTART + 1, RLENGTH - 2)
-}
-FILENAME == "docs/glossary.md" && /^\|/ && folders != "" {
-    n = split($0, cell, "|"); was = cell[n - 1]
-    for (; match(was, /`[A-Za-z0-9_]+`/); was = substr(was, RSTART + RLENGTH)) {
-        name = substr(was, RSTART + 1, RLENGTH - 2)
-        retired[name] = retired[name] folders; term[name] = cell[2]
-    }
-}
 FILENAME == "tests/house.txt" {
     if ($1 == "folder") { name = $2; $1 = $2 = ""; reads[name] = $0 }
+    else if ($1 == "retired") for (i = 3; i <= NF; i++) { retired[$i] = retired[$i] " " $2; gsub(/,/, " ", retired[$i]) }
     else if ($1 == "word") {
         instead[$2, $3] = substr($0, index($0, $4)); gsub(/-/, " ", $3)
         words[$2] = words[$2] (words[$2] == "" ? "" : "|") $3
@@ -96,7 +84,7 @@ FILENAME == "tests/house.txt" {
 }
 FNR == 1 {
     end_file()
-    in_comment = 0; carried = ""
+    in_comment = is_code = 0; carried = ""
     file = FILENAME; split(file, part, "/"); from = part[1]; inside = fresh = 0
     c_file = file ~ /\.[ch]$/; product = c_file && from != "tests" && from != "examples"
     compiler = product && (from == "passes" || from == "codegen")
@@ -110,6 +98,11 @@ c_file || file ~ /\.def$/ {
     carried = line ~ /\*\/ *$/ ? "" : line; sub(/.* /, "", carried)
     code = code_of($0)
     read_words("name", code)
+}
+file ~ /\.md$/ {
+    if (/^```/) is_code = !is_code
+    else if (!is_code) read_words("page", carried " " $0)
+    carried = $0; sub(/.* /, "", carried)
 }
 !c_file { next }
 /^#include "[a-z]+\// { split($2, piece, "[\"/]"); gsub(/"/, "", $2); include(piece[2], $2) }
@@ -132,7 +125,7 @@ c_file || file ~ /\.def$/ {
 {
     n = split(code, identifier, /[^A-Za-z0-9_]+/)
     for (i = 1; i <= n; i++) if (identifier[i] in retired && is_retired(identifier[i]))
-        bad(FILENAME ":" FNR, identifier[i] " is a retired name; docs/glossary.md:" term[identifier[i]])
+        bad(FILENAME ":" FNR, identifier[i] " is a retired name: docs/glossary.md has the terms")
 }
 compiler && /level (<|>|<=|>=|==|!=) -?[0-9]/ { found("level", file, "level literal: ask the table of fusion levels") }
 compiler && /SN_OP_(gemm|flash|flash_grad)[^a-z_]/ { found("kernel-op", from, "names a kernel op: ask its row in the table of kernels") }
@@ -149,10 +142,10 @@ END {
 plant_clean() {
     rm -rf "$tree"
     mkdir -p "$tree/ir" "$tree/passes" "$tree/codegen" "$tree/docs" "$tree/tests/ir"
-    printf 'folder ir\nfolder passes ir\nfolder codegen ir passes\nlevel passes/a.c 1 known\nword name worn new\nword name WORN new\nword comment of-which whose\n' >"$tree/tests/house.txt"
+    printf 'folder ir\nfolder passes ir\nfolder codegen ir passes\nlevel passes/a.c 1 known\nword name worn new\nword name WORN new\nword comment of-which whose\nword page shall must\nretired ir,codegen/b old_name\n' >"$tree/tests/house.txt"
     printf '#include "ir/a.h"\nint f(int level) {\n    return level >= 2;\n}\n' >"$tree/passes/a.c"
     printf '/* old_name,\n * old_name */\nint f(int level); // "old_name"\n' >"$tree/ir/a.h"
-    printf '## A: `ir/`, `codegen/b/`\n| x | y | z | `old_name` in w |\n## B\n| x | y | z | `level` |\n' >"$tree/docs/glossary.md"
+    printf 'A\n```\nshall\n```\n' >"$tree/docs/glossary.md"
 }
 
 lines() { awk -v n="$1" -v text="$2" 'BEGIN { while (n-- > 0) print text }'; }
@@ -194,13 +187,15 @@ self_check() {
     echo 'int a = SN_OP_gemm;' >"$tree/codegen/a.c"
     expect 'codegen/a.c:1: names a kernel op'
     printf 'int a = 0; /* x */ int old_name;\n' >"$tree/ir/a.c"
-    expect 'ir/a.c:1: old_name is a retired name; docs/glossary.md: x'
+    expect 'ir/a.c:1: old_name is a retired name'
     mkdir "$tree/codegen/b" && echo 'puts("old_name"), b->old_name();' >"$tree/codegen/b/b.c"
     expect 'codegen/b/b.c:1: old_name is a retired name'
     for text in 'int sn_worn_a;' 'int a = WORN;' '/* in a tree, of which\n * each */' 'A("each of which")'; do
         printf '%b\n' "$text" >"$tree/ir/a.def"
         expect 'ir/a.def:[12]: no \(name says "\(worn\|WORN\)": new\|comment says "of-which": whose\)'
     done
+    printf 'It\nshall.\n' >"$tree/docs/glossary.md"
+    expect 'docs/glossary.md:2: no page says "shall": must'
     printf '/* a\n */\n' >"$tree/ir/a.c"
     expect 'ir/a.c:2: \*/ alone on a line'
     echo 'int f(int level);' >"$tree/passes/a.c"

@@ -15,9 +15,9 @@ anchors() {
     sed -n 's/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'
 }
 
-# The text of a document without code blocks and without the retired names of the glossary (its last column).
+# The text of a document without code blocks.
 text() {
-    awk '/^```/ { code = !code; next } FILENAME == "docs/glossary.md" { sub(/\|[^|]*\|$/, "|") } !code' "$1"
+    awk '/^```/ { code = !code; next } !code' "$1"
 }
 
 for doc in $docs; do
