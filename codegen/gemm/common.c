@@ -49,14 +49,14 @@ void gemm_end_packs(em *e, const gemm_state *s, em_branch *br) {
     if (s->keeps_a) em_endif(e, br);
 }
 
-em_val gemm_of_row(em *e, const gemm_plan *p, em_val a, em_val i) {
+em_val gemm_row_scale(em *e, const gemm_plan *p, em_val a, em_val i) {
     em_val end = em_addi(e, em_muli(e, i, p->a_row_stride), p->a_row_stride - 1);
     return em_gep(e, a, p->t, end);
 }
 
-em_val gemm_words_of_row(em *e, const gemm_plan *p, em_val a) {
+em_val gemm_row_of_words(em *e, const gemm_plan *p, em_val a) {
     if (!p->ints.on) return a;
-    return em_gep_bytes(e, gemm_of_row(e, p, a, zero(e)), em_i64(e, -p->ints.of_row_offset));
+    return em_gep_bytes(e, gemm_row_scale(e, p, a, zero(e)), em_i64(e, -p->ints.row_scale_offset));
 }
 
 int64_t gemm_count_blocks(const sn_gemm *g) {

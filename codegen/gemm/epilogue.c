@@ -43,11 +43,11 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_
         c_row = gemm_sorted_row(e, q->batch0, c_row);
         product_row = gemm_row_of_a(e, p, c_row);
     }
-    em_val of_row = NULL;
-    if (g->of_row) {
-        em_val words = em_addi(e, em_muli(e, i, p->ints.row_bytes), p->ints.of_row_offset);
-        em_val at = p->ints.on ? em_gep_bytes(e, q->a, words) : gemm_of_row(e, p, q->a, i);
-        of_row = em_load(e, SN_F32, at, 1);
+    em_val row_scale = NULL;
+    if (g->row_scale) {
+        em_val words = em_addi(e, em_muli(e, i, p->ints.row_bytes), p->ints.row_scale_offset);
+        em_val at = p->ints.on ? em_gep_bytes(e, q->a, words) : gemm_row_scale(e, p, q->a, i);
+        row_scale = em_load(e, SN_F32, at, 1);
     }
     bool one_panel = gemm_has_one_panel(p);
     for (int j = 0; j < p->epi_cols && (!one_panel || j < g->n.value); j += p->lanes) {
@@ -55,7 +55,7 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_
                          .row = product_row,
                          .col = em_addi(e, q->col, j),
                          .lanes = p->lanes,
-                         .of_row = of_row};
+                         .row_scale = row_scale};
         at.mask = column_mask(e, p, n, at.col);
         em_val acc[2] = {load_row(e, p, row, j), NULL};
         if (g->pair_distance) {

@@ -102,12 +102,13 @@ static const int64_t dynamic_from = (int64_t)1 << 27;
  * Threads that are done with their static share take work items from a counter, so that nobody waits
  * long for a thread whose core was busy with something else. */
 typedef struct remainder {
-    em_val counter;                      /* pointer */
-    em_val exists;                       /* i1 */
-    em_val rows, panels;                 /* first so many of C that are divided statically, ... */
-    em_val row_unit;                     /* ... rows by multiples of this */
-    em_val row0, panel0;                 /* of the first work item */
-    em_val item_rows, item_panels, wide; /* of a work item; work items side by side */
+    em_val counter;                /* pointer */
+    em_val exists;                 /* i1 */
+    em_val rows, panels;           /* first so many of C that are divided statically, ... */
+    em_val row_unit;               /* ... rows by multiples of this */
+    em_val row0, panel0;           /* of the first work item */
+    em_val item_rows, item_panels; /* of a work item */
+    em_val n_item_cols;            /* work items side by side */
     em_val n_items;
 } remainder;
 
@@ -121,7 +122,7 @@ static remainder no_remainder(em *e, const gemm_plan *p, const gemm_state *s, em
                    .panel0 = zero(e),
                    .item_rows = one(e),
                    .item_panels = one(e),
-                   .wide = one(e),
+                   .n_item_cols = one(e),
                    .n_items = zero(e)};
     r.exists = em_and(e, one_item, em_cmp(e, EM_GT, e->nthreads, one(e)));
     r.exists = em_and(e, r.exists, LLVMBuildIsNotNull(e->b, r.counter, ""));
@@ -137,7 +138,7 @@ static void choose_item_panels(em *e, const gemm_plan *p, const gemm_state *s, e
     panels = em_imax(e, panels, em_i64(e, p->pack_a ? GEMM_PACK_A_PANELS : DYNAMIC_MIN_PANELS));
     em_val wide = em_imax(e, em_div(e, s->n_panels, panels), one(e));
     r->item_panels = divide_up(e, s->n_panels, wide);
-    r->wide = divide_up(e, s->n_panels, r->item_panels);
+    r->n_item_cols = divide_up(e, s->n_panels, r->item_panels);
 }
 
 /* n rounded down to a multiple of `by`, unless that is 0. */
@@ -154,23 +155,23 @@ static remainder plan_rows(em *e, const gemm_plan *p, const gemm_state *s, remai
     em_val tiles = divide_up(e, s->m, mr), part = em_div(e, tiles, em_i64(e, DYNAMIC_FRACTION));
     em_val blocks = em_imax(e, em_ceil_div(e, part, p->mc / p->mr), one(e));
     choose_item_panels(e, p, s, blocks, &r);
-    blocks = em_imax(e, blocks, divide_up(e, em_muli(e, nt, DYNAMIC_ITEMS), r.wide));
+    blocks = em_imax(e, blocks, divide_up(e, em_muli(e, nt, DYNAMIC_ITEMS), r.n_item_cols));
     em_val item_tiles = em_imax(e, em_div(e, part, blocks), least);
     blocks = whole_rounds(e, em_div(e, part, item_tiles), nt);
-    em_val n_items = em_mul(e, blocks, r.wide), dynamic = em_mul(e, blocks, item_tiles);
+    em_val n_items = em_mul(e, blocks, r.n_item_cols), dynamic = em_mul(e, blocks, item_tiles);
     r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, work, em_i64(e, dynamic_from)));
     em_val few = em_muli(e, nt, DYNAMIC_MIN_ITEMS);
     r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, n_items, few));
 
     em_val fixed = em_mul(e, em_div(e, em_sub(e, tiles, dynamic), nt), nt);
-    em_val one_column = em_cmp(e, EM_EQ, r.wide, one(e)), taller = em_sub(e, tiles, fixed);
+    em_val one_column = em_cmp(e, EM_EQ, r.n_item_cols, one(e)), taller = em_sub(e, tiles, fixed);
     taller = divide_up(e, taller, em_imax(e, blocks, one(e)));
     item_tiles = em_select(e, one_column, item_tiles, em_imax(e, taller, one(e)));
     r.item_rows = em_mul(e, item_tiles, mr);
     r.rows = r.row0 = em_select(e, r.exists, em_mul(e, fixed, mr), s->m);
     r.row_unit = em_select(e, r.exists, mr, r.row_unit);
     blocks = divide_up(e, em_sub(e, s->m, r.row0), r.item_rows);
-    r.n_items = em_select(e, r.exists, em_mul(e, blocks, r.wide), zero(e));
+    r.n_items = em_select(e, r.exists, em_mul(e, blocks, r.n_item_cols), zero(e));
     return r;
 }
 
@@ -189,7 +190,7 @@ static remainder plan_panels(em *e, const gemm_plan *p, const gemm_state *s, rem
     r.exists = em_cmp(e, EM_GT, r.n_items, zero(e));
     r.panel0 = r.panels;
     r.row0 = zero(e);
-    r.wide = em_imax(e, r.n_items, one(e));
+    r.n_item_cols = em_imax(e, r.n_items, one(e));
     return r;
 }
 
@@ -203,7 +204,7 @@ static remainder either(em *e, em_val yes, const remainder *a, const remainder *
     r.panel0 = em_select(e, yes, a->panel0, b->panel0);
     r.item_rows = em_select(e, yes, a->item_rows, b->item_rows);
     r.item_panels = em_select(e, yes, a->item_panels, b->item_panels);
-    r.wide = em_select(e, yes, a->wide, b->wide);
+    r.n_item_cols = em_select(e, yes, a->n_item_cols, b->n_item_cols);
     r.n_items = em_select(e, yes, a->n_items, b->n_items);
     return r;
 }
@@ -213,20 +214,20 @@ static remainder either(em *e, em_val yes, const remainder *a, const remainder *
 static remainder plan_remainder(em *e, const gemm_plan *p, const gemm_state *s, em_val one_item,
                                 em_val by_rows) {
     em_val single = em_cmp(e, EM_EQ, s->m, one(e)), several = em_not(e, single);
-    remainder none = no_remainder(e, p, s, one_item), of_row = none, of_rows = none;
+    remainder none = no_remainder(e, p, s, one_item), for_one_row = none, for_rows = none;
     none.exists = em_i1(e, false);
-    of_rows.exists = em_and(e, of_row.exists, em_and(e, by_rows, several));
-    of_rows = divides_rows(p) ? plan_rows(e, p, s, of_rows) : none;
-    of_row = divides_panels(p) ? plan_panels(e, p, s, of_row) : none;
-    return either(e, single, &of_row, &of_rows);
+    for_rows.exists = em_and(e, for_one_row.exists, em_and(e, by_rows, several));
+    for_rows = divides_rows(p) ? plan_rows(e, p, s, for_rows) : none;
+    for_one_row = divides_panels(p) ? plan_panels(e, p, s, for_one_row) : none;
+    return either(e, single, &for_one_row, &for_rows);
 }
 
 /* The share of step i: the static one (0), then work item i - 1. */
 static share dynamic_share(em *e, const gemm_state *s, const remainder *r, em_val step,
                            share fixed) {
     em_val is_static = em_cmp(e, EM_EQ, step, zero(e)), i = em_sub(e, step, one(e));
-    em_val row = em_add(e, r->row0, em_mul(e, em_div(e, i, r->wide), r->item_rows));
-    em_val panel = em_add(e, r->panel0, em_mul(e, em_rem(e, i, r->wide), r->item_panels));
+    em_val row = em_add(e, r->row0, em_mul(e, em_div(e, i, r->n_item_cols), r->item_rows));
+    em_val panel = em_add(e, r->panel0, em_mul(e, em_rem(e, i, r->n_item_cols), r->item_panels));
     share t;
     t.row0 = em_select(e, is_static, fixed.row0, em_imin(e, row, s->m));
     t.row1 = em_select(e, is_static, fixed.row1, em_imin(e, em_add(e, row, r->item_rows), s->m));

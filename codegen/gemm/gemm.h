@@ -29,9 +29,9 @@
  * Grouped integers (`groups`): each group of consecutive k of a column shares a scale and maybe a
  * minimum, and an element is integer * scale + minimum. 4 bits: an i32 holds 8 consecutive k of a
  * column, and a panel is [K / 8][P] words; 8 bits: [K][P] integers. The factors are in panels
- * [K / size][P]; with minima [K / size][2][P], the scales first. With `super`, the factors are
- * integers i8, and the same panels for groups of `super` elements, of f16, multiply them. A single
- * row (M = 1) accumulates each scale group before it multiplies by the scale; with more rows B is
+ * [K / size][P]; with minima [K / size][2][P], the scales first. With `outer_group`, the factors
+ * are integers i8, and the same panels of f16 for groups of `outer_group` elements multiply them. A
+ * single row (M = 1) accumulates each scale group before it multiplies by the scale; with more rows B is
  * dequantized first.
  *
  * Rows of i8 (A, with `groups`): the integer units sum a group's products, exactly, where the target
@@ -60,9 +60,9 @@ typedef struct sn_gemm_groups {
     int bits;       /* of an integer: 4 or 8 */
     bool from_zero; /* 4 bits: integers from 0 to 15, not from -8 to 7 */
     bool has_min;
-    int super;       /* 0, or a multiple of 2 size that divides K */
-    sn_dtype factor; /* bf16, f16; i8 with super */
-    int factor_buf, super_buf;
+    int outer_group; /* 0, or a multiple of 2 size that divides K */
+    sn_dtype factor; /* bf16, f16; i8 with outer_group */
+    int factor_buf, outer_buf;
 } sn_gemm_groups;
 
 typedef struct sn_gemm_operand {
@@ -82,7 +82,7 @@ typedef struct sn_gemm_at {
     em_val other_col;            /* epilogues: first column of acc[1], if there is one */
     em_val mask;
     int lanes;
-    em_val of_row; /* epilogues with spec `of_row`: what the row's prologue left */
+    em_val row_scale; /* epilogues with spec `row_scale`: what the row's prologue left */
 } sn_gemm_at;
 
 /* Emits the epilogue of a vector of accumulators acc[0] and returns the vector to store in C; the
@@ -144,9 +144,10 @@ typedef struct sn_gemm {
     sn_gemm_row_prologue *row_prologue;
     sn_gemm_prologue *prologue;
     int n_state, n_prefetch, n_sums;
-    bool of_row; /* int8 and groups: the prologue gives 8-bit integers, and its last state is an f32
+    bool
+        row_scale; /* int8 and groups: the prologue gives 8-bit integers, and its last state is an f32
                     for the epilogue of that row */
-    int tile;    /* block sizes: 0 .. sn_gemm_tiles - 1; results are bit-identical */
+    int tile;      /* block sizes: 0 .. sn_gemm_tiles - 1; results are bit-identical */
 } sn_gemm;
 
 /* Number of block size variants of this GEMM; with one row there is only one. */
@@ -200,9 +201,9 @@ typedef struct sn_gemm_pack {
     sn_dtype dtype; /* of the source */
     em_size k, n, row, col;
     int64_t pair_distance;
-    bool words;  /* 4-bit integers, 8 along K to an i32; K is a multiple of 8 */
-    bool quads;  /* 8-bit integers, 4 along K to an i32, below a row of sums (`int8`) */
-    bool narrow; /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
+    bool packed4; /* 4-bit integers, 8 along K to an i32; K is a multiple of 8 */
+    bool quads;   /* 8-bit integers, 4 along K to an i32, below a row of sums (`int8`) */
+    bool narrow;  /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
     sn_dtype narrow_dtype;
     const sn_gemm_pack_prologue *prologue; /* NULL: B is packed as it is */
     int n_part;                            /* with a prologue, from 1 on */

@@ -40,7 +40,7 @@ static int64_t bytes_of_8(const gemm_plan *p) {
 
 /* Run-time state of the product of one row. */
 typedef struct row_state {
-    em_val a, q, factors, supers, sums, table;
+    em_val a, q, factors, outer_scales, sums, table;
     em_val acc[2];
     bool may_overread; /* up to 3 bytes behind the words */
 } row_state;
@@ -63,8 +63,8 @@ em_val gemm_load_factor(em *e, const gemm_plan *p, const gemm_group_panel *b, in
     em_val i = em_i64(e, part * p->panel + c);
     em_val x = em_load(e, g->factor, em_gep(e, b->factors, g->factor, i), p->lanes);
     if (!sn_dtype_is_float(g->factor)) x = em_convert(e, x, g->factor, p->t);
-    if (!g->super) return x;
-    return em_mul(e, x, em_load(e, SN_F16, em_gep(e, b->supers, SN_F16, i), p->lanes));
+    if (!g->outer_group) return x;
+    return em_mul(e, x, em_load(e, SN_F16, em_gep(e, b->outer_scales, SN_F16, i), p->lanes));
 }
 
 /* Elements between the factors of consecutive scale groups. */
@@ -75,12 +75,12 @@ static int factor_stride(const gemm_plan *p) {
 gemm_group_panel gemm_group_panel_at(em *e, const gemm_plan *p, em_val b, em_val first) {
     const sn_gemm_groups *g = &p->g->groups;
     em_val at = em_muli(e, em_div(e, first, em_i64(e, 8)), bytes_of_8(p));
-    gemm_group_panel r = {.q = em_gep_bytes(e, b, at), .supers = e->scratch};
+    gemm_group_panel r = {.q = em_gep_bytes(e, b, at), .outer_scales = e->scratch};
     at = em_muli(e, em_div(e, first, em_i64(e, g->size)), factor_stride(p));
     r.factors = em_gep(e, em_buf(e, g->factor_buf), g->factor, at);
-    if (!g->super) return r;
-    at = em_muli(e, em_div(e, first, em_i64(e, g->super)), factor_stride(p));
-    r.supers = em_gep(e, em_buf(e, g->super_buf), SN_F16, at);
+    if (!g->outer_group) return r;
+    at = em_muli(e, em_div(e, first, em_i64(e, g->outer_group)), factor_stride(p));
+    r.outer_scales = em_gep(e, em_buf(e, g->outer_buf), SN_F16, at);
     return r;
 }
 
@@ -90,9 +90,9 @@ gemm_group_panel gemm_group_of_panel(em *e, const gemm_plan *p, const gemm_group
     gemm_group_panel r = *b;
     r.q = em_gep_bytes(e, b->q, em_muli(e, group, g->size / 8 * bytes_of_8(p)));
     r.factors = em_gep(e, b->factors, g->factor, em_muli(e, group, factor_stride(p)));
-    if (!g->super) return r;
-    em_val row = em_div(e, group, em_i64(e, g->super / g->size));
-    r.supers = em_gep(e, b->supers, SN_F16, em_muli(e, row, factor_stride(p)));
+    if (!g->outer_group) return r;
+    em_val row = em_div(e, group, em_i64(e, g->outer_group / g->size));
+    r.outer_scales = em_gep(e, b->outer_scales, SN_F16, em_muli(e, row, factor_stride(p)));
     return r;
 }
 
@@ -131,7 +131,7 @@ static void add_scale_groups(em *e, const gemm_plan *p, row_state *s, int n_grou
             }
         }
     for (int g = 0; g < n_groups; g++) {
-        gemm_group_panel b = {.supers = s->supers};
+        gemm_group_panel b = {.outer_scales = s->outer_scales};
         b.factors = em_gep(e, s->factors, p->g->groups.factor, em_i64(e, g * factor_stride(p)));
         em_val all = p->g->groups.has_min
                          ? em_load_splat(e, p->t, em_gep(e, s->sums, p->t, em_i64(e, g)), p->lanes)
@@ -154,10 +154,10 @@ static void begin_groups(em *e, const gemm_plan *p, row_state *s, const gemm_gro
     s->q = em_gep_bytes(e, q->q, em_muli(e, pair, g->size / 4 * bytes_of_8(p)));
     s->factors = em_gep(e, q->factors, g->factor, em_muli(e, pair, 2 * factor_stride(p)));
     s->sums = em_gep(e, q->sums, p->t, em_muli(e, pair, 2));
-    s->supers = q->supers;
-    if (!g->super) return;
-    em_val row = em_div(e, pair, em_i64(e, g->super / g->size / 2));
-    s->supers = em_gep(e, q->supers, SN_F16, em_muli(e, row, factor_stride(p)));
+    s->outer_scales = q->outer_scales;
+    if (!g->outer_group) return;
+    em_val row = em_div(e, pair, em_i64(e, g->outer_group / g->size / 2));
+    s->outer_scales = em_gep(e, q->outer_scales, SN_F16, em_muli(e, row, factor_stride(p)));
 }
 
 em_val gemm_emit_group_row(em *e, const gemm_plan *p, bool last) {
@@ -209,7 +209,7 @@ em_val gemm_emit_dequantize(em *e, const gemm_plan *p) {
     const sn_gemm_groups *g = &p->g->groups;
     row_state s = {.table = make_table(e, p)};
     em_loop l = em_for(e, zero(e), q.n_groups, one(e));
-    gemm_group_panel b = {q.q, q.factors, q.supers};
+    gemm_group_panel b = {q.q, q.factors, q.outer_scales};
     b = gemm_group_of_panel(e, p, &b, l.i);
     em_loop r = em_for(e, zero(e), em_i64(e, g->size / 8), one(e));
     em_val row = em_add(e, em_muli(e, l.i, g->size / 8), r.i);

@@ -32,15 +32,16 @@ static void place(gemm_plan *p) {
     int64_t groups = p->g->k.value / g->size;
     x->comp_offset = p->g->k.value * 4 / x->k_of_word;
     x->sums_offset = x->comp_offset + (x->offset ? groups * 4 : 0);
-    x->of_row_offset = x->sums_offset + (g->has_min ? groups * 4 : 0);
-    int64_t lines = align_line(x->of_row_offset + (p->g->of_row ? 4 : 0)) / GEMM_LINE;
+    x->row_scale_offset = x->sums_offset + (g->has_min ? groups * 4 : 0);
+    int64_t lines = align_line(x->row_scale_offset + (p->g->row_scale ? 4 : 0)) / GEMM_LINE;
     x->row_bytes = (lines | 1) * GEMM_LINE; /* an odd number of lines: different sets of L1 */
     x->mc = p->l2_bytes / 16 * ROWS_SIXTEENTHS / x->row_bytes;
     if (x->mc > MAX_ROWS) x->mc = MAX_ROWS;
     const em_size *m = &p->g->m;
     if (m->slot < 0 && m->value < x->mc) x->mc = m->value;
     x->mc = x->mc < x->mr ? x->mr : SN_ROUND_UP(x->mc, x->mr);
-    bool small = MAX_UNPACKED_K % g->size == 0 && (!g->super || MAX_UNPACKED_K % g->super == 0);
+    bool small =
+        MAX_UNPACKED_K % g->size == 0 && (!g->outer_group || MAX_UNPACKED_K % g->outer_group == 0);
     x->kc = small ? MAX_UNPACKED_K : 2 * MAX_UNPACKED_K;
     int64_t parts = g->has_min ? 2 : 1;
     x->b_offset = align_line(x->mc * p->panel * 4);
@@ -56,7 +57,7 @@ static void place(gemm_plan *p) {
 void gemm_plan_ints(gemm_plan *p, const sn_target *t) {
     const sn_gemm *g = p->g;
     gemm_ints *x = &p->ints;
-    bool bytes = gemm_is(g->a.col, 1) && (g->of_row || (g->a.dtype == SN_I8 && !g->prologue));
+    bool bytes = gemm_is(g->a.col, 1) && (g->row_scale || (g->a.dtype == SN_I8 && !g->prologue));
     x->on = g->groups.size && bytes && sn_target_multiplies_bytes(t);
     if (!x->on) return;
     bool pairs = !t->has_vnni && g->groups.bits == 8;
@@ -141,9 +142,9 @@ em_val gemm_emit_int_pack_a(em *e, const gemm_plan *p) {
     if (g->n_blocks) at.row = gemm_row_of_a(e, p, gemm_sorted_row(e, q.batch0, at.row));
     em_val from = em_gep(e, q.a, g->a.dtype, em_mul(e, at.row, em_size_value(e, g->a.row)));
     em_val state[SN_GEMM_STATE] = {NULL};
-    if (g->of_row) {
+    if (g->row_scale) {
         g->row_prologue(g->ctx, e, &at, state);
-        em_store(e, SN_F32, em_gep_bytes(e, to, em_i64(e, x->of_row_offset)),
+        em_store(e, SN_F32, em_gep_bytes(e, to, em_i64(e, x->row_scale_offset)),
                  state[g->n_state - 1]);
     }
     em_loop l = em_for(e, zero(e), em_i64(e, g->k.value / size), one(e));
@@ -151,7 +152,7 @@ em_val gemm_emit_int_pack_a(em *e, const gemm_plan *p) {
     for (int i = 0; i < size; i += n) {
         em_val k = at.col = em_addi(e, em_muli(e, l.i, size), i);
         em_val a = em_load(e, g->a.dtype, em_gep(e, from, g->a.dtype, k), n);
-        if (g->of_row) a = g->prologue(g->ctx, e, a, &at, state);
+        if (g->row_scale) a = g->prologue(g->ctx, e, a, &at, state);
         store_words(e, p, a, em_gep_bytes(e, to, em_muli(e, k, 4 / x->k_of_word)), n);
         em_val wide = em_int_cast(e, a, e->i32);
         sum = sum ? em_add(e, sum, wide) : wide;
@@ -224,7 +225,7 @@ em_val gemm_emit_int_unpack(em *e, const gemm_plan *p) {
     const sn_gemm_groups *g = &p->g->groups;
     int parts = g->has_min ? 2 : 1, eights = g->size / 8;
     em_loop l = em_for(e, zero(e), q.n_groups, one(e));
-    gemm_group_panel b = {q.q, q.factors, q.supers};
+    gemm_group_panel b = {q.q, q.factors, q.outer_scales};
     b = gemm_group_of_panel(e, p, &b, l.i);
     em_val to = em_gep(e, q.dst_factors, p->t, em_muli(e, l.i, parts * p->panel));
     for (int part = 0; part < parts; part++)
@@ -253,7 +254,7 @@ typedef struct group {
 } group;
 
 /* Something of row r in a packed row. */
-static em_val of_row(em *e, const gemm_plan *p, em_val row0, int r, int64_t offset) {
+static em_val row_address(em *e, const gemm_plan *p, em_val row0, int r, int64_t offset) {
     return em_gep_bytes(e, row0, em_i64(e, r * p->ints.row_bytes + offset));
 }
 
@@ -273,7 +274,7 @@ static void add_words(em *e, const gemm_plan *p, const group *s, em_val step, in
         em_val b[8];
         for (int v = 0; v < nv; v++) b[v] = word_of(e, p, s, b_at, u, v);
         for (int r = 0; r < rows; r++) {
-            em_val a = em_load(e, SN_I32, of_row(e, p, a_at, r, u * 4), 1);
+            em_val a = em_load(e, SN_I32, row_address(e, p, a_at, r, u * 4), 1);
             a = em_splat(e, a, p->lanes);
             for (int v = 0; v < nv; v++) sum[r * nv + v] = add_word(e, p, sum[r * nv + v], b[v], a);
         }
@@ -296,7 +297,7 @@ static void sum_words(em *e, const gemm_plan *p, const group *s, int first, int 
 
 /* -offset times the sum of row r, in all lanes. */
 static em_val compensation(em *e, const gemm_plan *p, const group *s, int r) {
-    return em_splat(e, em_load(e, SN_I32, of_row(e, p, s->comp, r, 0), 1), p->lanes);
+    return em_splat(e, em_load(e, SN_I32, row_address(e, p, s->comp, r, 0), 1), p->lanes);
 }
 
 /* sum[r * nv + v] = the sum of the products of row r and vector v, in the compute type. */
@@ -327,7 +328,7 @@ static em_val apply_factors(em *e, const gemm_plan *p, const group *s, int r, em
                             em_val sum, em_val scale, em_val min) {
     acc = em_fma(e, scale, sum, acc);
     if (!min) return acc;
-    em_val all = of_row(e, p, s->comp, r, p->ints.sums_offset - p->ints.comp_offset);
+    em_val all = row_address(e, p, s->comp, r, p->ints.sums_offset - p->ints.comp_offset);
     return em_fma(e, min, em_load_splat(e, p->t, all, p->lanes), acc);
 }
 
@@ -371,7 +372,7 @@ em_val gemm_emit_int_row(em *e, const gemm_plan *p) {
     em_val carried[8], acc[8], sum[8];
     em_loop l = em_for(e, zero(e), em_i64(e, p->g->k.value / g->size), one(e));
     for (int v = 0; v < nv; v++) acc[v] = carried[v] = em_carry(e, &l, em_vf(e, 0));
-    gemm_group_panel b = {q.q, q.factors, q.supers};
+    gemm_group_panel b = {q.q, q.factors, q.outer_scales};
     b = gemm_group_of_panel(e, p, &b, l.i);
     group s = {.b = b.q,
                .stored = true,

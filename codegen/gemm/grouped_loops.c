@@ -66,7 +66,7 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_state *s, em_val row,
                       (gemm_int_row_args){.a = packed_row(e, p, zero(e)),
                                           .q = b.q,
                                           .factors = b.factors,
-                                          .supers = b.supers,
+                                          .outer_scales = b.outer_scales,
                                           .c = e->scratch});
     gemm_call_epilogue(e, p, s, e->scratch, packed_row(e, p, zero(e)), row, one(e), jr.i);
     em_end(e, &jr);
@@ -127,7 +127,7 @@ static void multiply_panel(em *e, const gemm_plan *p, const gemm_state *s, em_va
         e, p->fn.int_unpack,
         (gemm_int_unpack_args){.q = b.q,
                                .factors = b.factors,
-                               .supers = b.supers,
+                               .outer_scales = b.outer_scales,
                                .dst = in_scratch(e, p->ints.b_offset),
                                .dst_factors = in_scratch(e, p->ints.factors_offset),
                                .n_groups = n_groups});

@@ -47,19 +47,19 @@ typedef struct gemm_ints {
     int mr;           /* rows of the full microtile, a power of two */
     int64_t mc, kc;   /* rows of A that are packed, k of a panel that are unpacked at a time */
     /* packed row: words, -offset * sums, sums, what its prologue left for the epilogue */
-    int64_t row_bytes, comp_offset, sums_offset, of_row_offset;
+    int64_t row_bytes, comp_offset, sums_offset, row_scale_offset;
     int64_t b_offset, factors_offset;
 } gemm_ints;
 
 typedef struct gemm_plan {
     const sn_gemm *g;
-    sn_gemm words; /* int8: the spec with K in words; g points to it */
-    em_size k;     /* K in elements */
+    sn_gemm word_spec; /* int8: the spec with K in words; g points to it */
+    em_size k;         /* K in elements */
     const char *name;
     sn_dtype t; /* compute type; of 8-bit integers i32, a word of 4 of them or their sum */
     gemm_dot dot;
     int terms;       /* products of a step for an accumulator */
-    int first_rows;  /* int8: rows of a panel above the words, 1 */
+    int sum_rows;    /* int8: rows of a panel above the words, 1 */
     int esize;       /* its bytes */
     sn_dtype b_type; /* of B as the microkernel reads it */
     int lanes;       /* of a vector */
@@ -168,11 +168,11 @@ int64_t gemm_count_blocks(const sn_gemm *g);
 /* n_blocks: the row of C at a position in the sorted rows; the row of A that it is made of. */
 em_val gemm_sorted_row(em *e, em_val list, em_val position);
 em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c);
-/* of_row: where row i of A, packed in the compute type from `a` on, has what its prologue left for
+/* row_scale: where row i of A, packed in the compute type from `a` on, has what its prologue left for
  * the epilogue: at its end. */
-em_val gemm_of_row(em *e, const gemm_plan *p, em_val a, em_val i);
+em_val gemm_row_scale(em *e, const gemm_plan *p, em_val a, em_val i);
 /* ... where row 0 would begin as words (ints) to have it at the same place. */
-em_val gemm_words_of_row(em *e, const gemm_plan *p, em_val a);
+em_val gemm_row_of_words(em *e, const gemm_plan *p, em_val a);
 /* Element offset of a batch item: the operand's offset plus its batch strides. */
 em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch);
 /* "kernel.suffix", the name of one of the kernel's functions. */
@@ -239,7 +239,7 @@ EM_SIGNATURE(gemm_block, GEMM_BLOCK_PARAMS)
 em_val gemm_emit_block(em *e, const gemm_plan *p);
 
 /* epilogue.c: epilogue and store of acc[n_rows][panel], the accumulators of C from (row, col) on; a:
- * packed A of these rows (of_row), as words if the integer units multiply them (ints).
+ * packed A of these rows (row_scale), as words if the integer units multiply them (ints).
  * They come from memory (L1), so that all microkernels share one copy of the epilogue. */
 /* clang-format off */
 #define GEMM_EPILOGUE_PARAMS(P) \
@@ -276,7 +276,7 @@ void gemm_emit_pack_groups(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_
 /* grouped.c: c[j] = row a times NR columns of a panel of grouped integers q. sums: of the row over
  * each scale group, used with minima. last: of the last panel, behind which no byte may be read. */
 #define GEMM_GROUP_ROW_PARAMS(P)                                                                   \
-    P(ptr, a) P(ptr, q) P(ptr, factors) P(ptr, supers) P(ptr, sums) P(ptr, c)
+    P(ptr, a) P(ptr, q) P(ptr, factors) P(ptr, outer_scales) P(ptr, sums) P(ptr, c)
 EM_SIGNATURE(gemm_group_row, GEMM_GROUP_ROW_PARAMS)
 em_val gemm_emit_group_row(em *e, const gemm_plan *p, bool last);
 /* sums[g] = sum of row a over scale group g. */
@@ -285,12 +285,12 @@ EM_SIGNATURE(gemm_group_sums, GEMM_GROUP_SUMS_PARAMS)
 em_val gemm_emit_group_sums(em *e, const gemm_plan *p);
 /* dst[k][j] = the elements of n_groups scale groups of a panel. */
 #define GEMM_DEQUANTIZE_PARAMS(P)                                                                  \
-    P(ptr, q) P(ptr, factors) P(ptr, supers) P(ptr, dst) P(i64, n_groups)
+    P(ptr, q) P(ptr, factors) P(ptr, outer_scales) P(ptr, dst) P(i64, n_groups)
 EM_SIGNATURE(gemm_dequantize, GEMM_DEQUANTIZE_PARAMS)
 em_val gemm_emit_dequantize(em *e, const gemm_plan *p);
 /* A panel of grouped integers, from some scale group on: integers, factors, factors of factors. */
 typedef struct gemm_group_panel {
-    em_val q, factors, supers;
+    em_val q, factors, outer_scales;
 } gemm_group_panel;
 /* first: K times the number of the panel, plus k; b: the first panel's integers */
 gemm_group_panel gemm_group_panel_at(em *e, const gemm_plan *p, em_val b, em_val first);
@@ -306,7 +306,7 @@ em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size r
                             int64_t pair_distance);
 
 /* int8.c: products of 8-bit integers. */
-void gemm_plan_int8(gemm_plan *p, const sn_target *t); /* sets dot, terms, first_rows */
+void gemm_plan_int8(gemm_plan *p, const sn_target *t); /* sets dot, terms, sum_rows */
 /* Whether accumulators start at the panel's first row, not at 0. */
 bool gemm_starts_at_sums(const gemm_plan *p);
 /* The factors of a step: from a vector of B; from A at `from`, in all lanes. The step itself. */
@@ -334,7 +334,7 @@ EM_SIGNATURE(gemm_int_pack_a, GEMM_INT_PACK_A_PARAMS)
 em_val gemm_emit_int_pack_a(em *e, const gemm_plan *p);
 /* dst[k / k_of_word][P] = words of n_groups scale groups of a panel; factors: theirs. */
 #define GEMM_INT_UNPACK_PARAMS(P)                                                                  \
-    P(ptr, q) P(ptr, factors) P(ptr, supers) P(ptr, dst) P(ptr, dst_factors) P(i64, n_groups)
+    P(ptr, q) P(ptr, factors) P(ptr, outer_scales) P(ptr, dst) P(ptr, dst_factors) P(i64, n_groups)
 EM_SIGNATURE(gemm_int_unpack, GEMM_INT_UNPACK_PARAMS)
 em_val gemm_emit_int_unpack(em *e, const gemm_plan *p);
 /* acc[i][j] += `rows` packed rows of A times NR columns of the unpacked panel, for n_groups scale
@@ -344,7 +344,7 @@ em_val gemm_emit_int_unpack(em *e, const gemm_plan *p);
 EM_SIGNATURE(gemm_int_ukr, GEMM_INT_UKR_PARAMS)
 em_val gemm_emit_int_ukr(em *e, const gemm_plan *p, int rows);
 /* 4 bits: c[j] = a packed row times a panel. */
-#define GEMM_INT_ROW_PARAMS(P) P(ptr, a) P(ptr, q) P(ptr, factors) P(ptr, supers) P(ptr, c)
+#define GEMM_INT_ROW_PARAMS(P) P(ptr, a) P(ptr, q) P(ptr, factors) P(ptr, outer_scales) P(ptr, c)
 EM_SIGNATURE(gemm_int_row, GEMM_INT_ROW_PARAMS)
 em_val gemm_emit_int_row(em *e, const gemm_plan *p);
 

@@ -24,7 +24,7 @@ void gemm_plan_int8(gemm_plan *p, const sn_target *t) {
              : sn_target_has(t, "dotprod") ? GEMM_DOT_SDOT
                                            : GEMM_DOT_PLAIN;
     p->terms = p->dot == GEMM_DOT_PAIRS ? 2 : p->dot == GEMM_DOT_PLAIN ? QUAD : 1;
-    p->first_rows = 1;
+    p->sum_rows = 1;
 }
 
 bool gemm_starts_at_sums(const gemm_plan *p) {
@@ -146,7 +146,7 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
         em_val x = em_gather(e, SN_I32, from, lane, NULL);
         for (int t = 0; t < QUAD; t++) more = em_add(e, more, take_byte(e, x, t));
         em_branch inside = em_if(e, em_cmp(e, EM_LT, row, words));
-        row = em_addi(e, row, p->first_rows);
+        row = em_addi(e, row, p->sum_rows);
         em_store(e, SN_I32, em_gep(e, to, SN_I32, em_muli(e, row, p->panel)), x);
         em_endif(e, &inside);
     }

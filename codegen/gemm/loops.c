@@ -36,12 +36,12 @@ enum { B_PREFETCH_STEPS = 32 }; /* of k: prefetch distance if a panel serves one
 
 /* Rows of a panel that was packed in advance: K, and what is above it. */
 static em_val panel_rows(em *e, const gemm_plan *p, const gemm_state *s) {
-    return em_addi(e, s->k, p->first_rows);
+    return em_addi(e, s->k, p->sum_rows);
 }
 
 /* Element k of a panel that was packed in advance. */
 static em_val packed_panel(em *e, const gemm_plan *p, const gemm_state *s, em_val panel, em_val k) {
-    em_val row = em_add(e, em_mul(e, panel, panel_rows(e, p, s)), em_addi(e, k, p->first_rows));
+    em_val row = em_add(e, em_mul(e, panel, panel_rows(e, p, s)), em_addi(e, k, p->sum_rows));
     return em_gep(e, s->b, p->b_type, em_muli(e, row, p->panel));
 }
 
@@ -79,7 +79,7 @@ static void dequantize_block(em *e, const gemm_plan *p, const gemm_state *s, em_
         e, p->fn.dequantize,
         (gemm_dequantize_args){.q = b.q,
                                .factors = b.factors,
-                               .supers = b.supers,
+                               .outer_scales = b.outer_scales,
                                .dst = nc_block_panel(e, p, s, l.i),
                                .n_groups = em_div(e, s->kb, em_i64(e, p->g->groups.size))});
     em_end(e, &l);
@@ -117,7 +117,7 @@ static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0
     if (g->has_min)
         gemm_group_sums_call(e, p->fn.group_sums, (gemm_group_sums_args){.a = row, .sums = sums});
     gemm_end_packs(e, s, &due);
-    em_val of_row = p->g->of_row ? gemm_words_of_row(e, p, row) : e->scratch;
+    em_val row_scale = p->g->row_scale ? gemm_row_of_words(e, p, row) : e->scratch;
     em_loop jr = em_for(e, lo, hi, one(e));
     gemm_group_panel b = gemm_group_panel_at(e, p, s->b, em_mul(e, jr.i, s->k));
     em_loop j = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
@@ -125,7 +125,7 @@ static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0
     gemm_group_row_args args = {.a = row, .sums = sums};
     args.q = em_gep_bytes(e, b.q, em_muli(e, col, g->bits == 4 ? 4 : 1));
     args.factors = em_gep(e, b.factors, g->factor, col);
-    args.supers = em_gep(e, b.supers, SN_F16, col);
+    args.outer_scales = em_gep(e, b.outer_scales, SN_F16, col);
     args.c = em_gep(e, e->scratch, p->t, col);
     em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, jr.i, one(e)), s->n_panels));
     gemm_group_row_call(e, p->fn.group_last_row, args);
@@ -133,7 +133,7 @@ static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0
     gemm_group_row_call(e, p->fn.group_row, args);
     em_endif(e, &last);
     em_end(e, &j);
-    gemm_call_epilogue(e, p, s, e->scratch, of_row, row0, one(e), jr.i);
+    gemm_call_epilogue(e, p, s, e->scratch, row_scale, row0, one(e), jr.i);
     em_end(e, &jr);
 }
 
@@ -255,7 +255,7 @@ static em_val emit_panel_pairs(em *e, const gemm_plan *p, gemm_state *s, em_val 
                                   .c = e->scratch,
                                   .c_stride = zero(e)});
     em_end(e, &j);
-    em_val a = p->g->of_row ? gemm_packed_a(e, p, s, zero(e), zero(e)) : e->scratch;
+    em_val a = p->g->row_scale ? gemm_packed_a(e, p, s, zero(e), zero(e)) : e->scratch;
     gemm_call_epilogue(e, p, s, e->scratch, a, s->ic, one(e), first);
     gemm_call_epilogue(e, p, s, second_acc, a, s->ic, one(e), em_add(e, first, half));
     em_end(e, &l);

@@ -223,7 +223,7 @@ static em_val emit_arg(em *e, const region_eval *p, const sn_node *n, int half) 
     const fused_region *x = p->fr;
     int arg = (int)sn_attr_int(n, SN_A_index, 0), buf = x->first + arg - 1;
     if (arg == 0) return p->given[half];
-    if (buf == x->k->step->n_in) return p->at->of_row; /* the prologue's second result */
+    if (buf == x->k->step->n_in) return p->at->row_scale; /* the prologue's second result */
     sn_gemm_at at = half_at(p->at, half);
     return load_tile(e, x->k, &x->k->step->in[buf], buf, &at);
 }
@@ -464,10 +464,10 @@ static sn_gemm_groups groups_of(const sn_step *s) {
                             .bits = s->in[1].dtype == SN_I8 ? 8 : 4,
                             .from_zero = sn_attr_int(s->node, SN_A_from_zero, 0) != 0,
                             .has_min = sn_attr_int(s->node, SN_A_minima, 0) != 0,
-                            .super = (int)sn_attr_int(s->node, SN_A_super, 0),
+                            .outer_group = (int)sn_attr_int(s->node, SN_A_super, 0),
                             .factor = s->in[2].dtype,
                             .factor_buf = 2,
-                            .super_buf = 3};
+                            .outer_buf = 3};
 }
 
 static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
@@ -506,8 +506,8 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
                                 sn_kernel_prologue_operand(s->node), 0};
         for (int i = 0; i < x->pro.order.n; i++) g->n_state += is_of_row(x->pro.order.node[i]);
         x->pro.n_reductions = g->n_state;
-        g->of_row = pro->n_out > 1;
-        g->n_state += g->of_row;
+        g->row_scale = pro->n_out > 1;
+        g->n_state += g->row_scale;
         if (g->n_state) g->row_prologue = emit_row_sums;
         g->prologue = emit_prologue;
     }
@@ -551,7 +551,7 @@ static void emit_pack(em *e, const sn_kernel *k) {
                       .col = sn_kernel_size(k, v->stride[1])};
     p.narrow_dtype = k->step->out[0].dtype;
     p.narrow = p.narrow_dtype != k->compute;
-    p.words = sn_attr_get(k->step->node, SN_A_group) != NULL;
+    p.packed4 = sn_attr_get(k->step->node, SN_A_group) != NULL;
     p.quads = sn_attr_get(k->step->node, SN_A_quads) != NULL;
     p.pair_distance = sn_attr_int(k->step->node, SN_A_pair, 0);
     gemm_lower_pack(e, k, &p);

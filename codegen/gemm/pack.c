@@ -64,7 +64,7 @@ static void pack_vector(em *e, const gemm_plan *p, packed_row *r, em_val offset,
         gemm_store_int8(e, p, x, r->to, offset);
         return;
     }
-    if (g->of_row) x = em_convert(e, x, SN_I8, p->t); /* in groups */
+    if (g->row_scale) x = em_convert(e, x, SN_I8, p->t); /* in groups */
     em_store(e, p->t, em_gep(e, r->to, p->t, offset), x);
 }
 
@@ -117,7 +117,8 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     if (g->n_blocks) r.at.row = gemm_row_of_a(e, p, gemm_sorted_row(e, q->batch0, r.at.row));
     r.from = em_gep(e, q->a, g->a.dtype, em_mul(e, r.at.row, em_size_value(e, g->a.row)));
     if (g->row_prologue) g->row_prologue(g->ctx, e, &r.at, state);
-    if (g->of_row) em_store(e, SN_F32, gemm_of_row(e, p, q->dst, rows.i), state[g->n_state - 1]);
+    if (g->row_scale)
+        em_store(e, SN_F32, gemm_row_scale(e, p, q->dst, rows.i), state[g->n_state - 1]);
     em_val kb = q->kb;
     if (g->int8) { /* in elements */
         r.pc = em_muli(e, r.pc, 4);
@@ -207,8 +208,8 @@ static void pack_panel(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_val 
                        em_val col, em_val left) {
     em_val k = em_size_value(e, g->k);
     em_val src = em_gep(e, em_buf(e, 0), g->dtype, em_mul(e, col, em_size_value(e, g->col)));
-    em_val rows = g->words   ? em_div(e, k, em_i64(e, 8))
-                  : g->quads ? em_addi(e, em_ceil_div(e, k, 4), p->first_rows)
+    em_val rows = g->packed4 ? em_div(e, k, em_i64(e, 8))
+                  : g->quads ? em_addi(e, em_ceil_div(e, k, 4), p->sum_rows)
                              : k;
     em_val to = em_muli(e, em_mul(e, panel, rows), p->panel);
     gemm_pack_b_call(e, pack,
@@ -224,9 +225,9 @@ static void pack_panel(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_val 
 void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     gemm_plan p = {.name = name,
                    .t = e->compute,
-                   .first_rows = g->quads,
+                   .sum_rows = g->quads,
                    .esize = (int)sn_dtype_size(e->compute),
-                   .b_type = g->words || g->narrow ? g->narrow_dtype : e->compute,
+                   .b_type = g->packed4 || g->narrow ? g->narrow_dtype : e->compute,
                    .lanes = e->lanes,
                    .panel = sn_panel_columns(e->compute)};
     p.epi_cols = g->pair_distance ? p.panel / 2 : p.panel;
@@ -234,7 +235,7 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     const gemm_quads quads = {g->dtype, g->row, g->col, g->pair_distance};
     em_val pack = g->prologue ? NULL
                   : g->quads  ? gemm_emit_quads_pack(e, &p, &quads)
-                  : g->words
+                  : g->packed4
                       ? gemm_emit_words_pack(e, &p, g->dtype, g->row, g->col, g->pair_distance)
                       : gemm_emit_pack_b(e, &p, g->dtype, g->row, g->col, g->pair_distance);
     em_kernel(e, name);

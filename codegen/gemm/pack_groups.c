@@ -131,7 +131,7 @@ static em_val join_word(const strip *s, em_val k, int n, int bits) {
 /* Stores the elements from k on; they are kept from `at` on. */
 static void store_unit(const strip *s, em_val k, em_val at) {
     em *e = s->e;
-    int each = s->g->words ? 8 : s->g->quads ? 4 : 1;
+    int each = s->g->packed4 ? 8 : s->g->quads ? 4 : 1;
     for (int i = 0; i < UNIT; i += each) {
         em_val from = em_addi(e, at, i), x;
         em_val row = em_div(e, em_addi(e, k, i), em_i64(e, each));
@@ -141,7 +141,7 @@ static void store_unit(const strip *s, em_val k, em_val at) {
             x = em_load(e, s->p->t, kept_at(s, from), s->p->lanes);
             x = masked(s, lanes_of(s, s->q->element(s->q->ctx, e, x)));
         }
-        em_val to = em_muli(e, em_addi(e, row, s->p->first_rows), s->p->panel);
+        em_val to = em_muli(e, em_addi(e, row, s->p->sum_rows), s->p->panel);
         em_store(e, s->p->b_type, em_gep(e, s->dst, s->p->b_type, to), x);
     }
 }
@@ -169,7 +169,7 @@ void gemm_emit_pack_groups(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_
     const sn_gemm_pack_prologue *q = g->prologue;
     strip s = {.e = e, .p = p, .g = g, .q = q, .groups = g->k.value / q->size, .panel = panel};
     s.kept = em_stack(e, p->t, (q->size <= SHORT_GROUP ? q->size : UNIT) * (int64_t)p->lanes);
-    int64_t rows = g->words ? g->k.value / 8 : g->quads ? g->k.value / 4 + 1 : g->k.value;
+    int64_t rows = g->packed4 ? g->k.value / 8 : g->quads ? g->k.value / 4 + 1 : g->k.value;
     em_loop l = em_for(e, zero(e), em_i64(e, p->panel), em_i64(e, p->lanes));
     em_val half = em_select(e, em_cmp(e, EM_LT, l.i, em_i64(e, p->epi_cols)), zero(e), one(e));
     em_val at = em_sub(e, l.i, em_muli(e, half, p->epi_cols));

@@ -56,11 +56,12 @@ static bool check_int8(const sn_gemm *g, sn_dtype compute) {
 static bool check_groups(const sn_gemm *g, sn_dtype compute) {
     const sn_gemm_groups *q = &g->groups;
     if (!q->size) return true;
-    bool super = !q->super || (q->super % (2 * q->size) == 0 && g->k.value % q->super == 0 &&
-                               KC_BYTES / 4 % q->super == 0);
-    return g->b_packed && compute == SN_F32 && g->k.slot < 0 && q->size % 16 == 0 && super &&
-           g->k.value % q->size == 0 && KC_BYTES / 4 % q->size == 0 &&
-           (q->bits == 4 || q->bits == 8) && sn_dtype_is_float(q->factor) == !q->super;
+    bool outer_divides =
+        !q->outer_group || (q->outer_group % (2 * q->size) == 0 &&
+                            g->k.value % q->outer_group == 0 && KC_BYTES / 4 % q->outer_group == 0);
+    return g->b_packed && compute == SN_F32 && g->k.slot < 0 && q->size % 16 == 0 &&
+           outer_divides && g->k.value % q->size == 0 && KC_BYTES / 4 % q->size == 0 &&
+           (q->bits == 4 || q->bits == 8) && sn_dtype_is_float(q->factor) == !q->outer_group;
 }
 
 static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
@@ -199,9 +200,9 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     if (g->int8) {
         gemm_plan_int8(p, t);
         p->t = SN_I32;
-        p->words = *g;
-        p->words.k.value = (g->k.value + 3) / 4;
-        g = p->g = &p->words;
+        p->word_spec = *g;
+        p->word_spec.k.value = (g->k.value + 3) / 4;
+        g = p->g = &p->word_spec;
     }
     p->esize = (int)sn_dtype_size(p->t);
     p->b_type = g->b_packed && !g->groups.size ? g->b.dtype : compute;

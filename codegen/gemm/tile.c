@@ -207,7 +207,7 @@ void gemm_emit_tile(em *e, const gemm_plan *p, const gemm_state *s, em_val tile,
 
     em_branch br = {0};
     if (to_epilogue) br = em_if(e, to_epilogue);
-    em_val a = p->g->of_row ? gemm_packed_a(e, p, s, tile, ir) : e->scratch;
+    em_val a = p->g->row_scale ? gemm_packed_a(e, p, s, tile, ir) : e->scratch;
     gemm_call_epilogue(e, p, s, acc, a, em_add(e, s->ic, ir), rows, s->jr);
     if (to_epilogue) em_endif(e, &br);
 }

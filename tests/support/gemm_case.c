@@ -27,7 +27,7 @@ enum {
     BUF_OUT,
     BUF_COUNTER,
     BUF_SCALE,
-    BUF_SUPER,
+    BUF_OUTER,
     BUF_INDEX,
     BUFS
 };
@@ -41,9 +41,9 @@ typedef struct problem {
     int64_t a_row, a_col, b_row, b_col, c_row, c_col; /* strides */
     int64_t a_item, b_item, c_item;                   /* elements of a batch item */
     void *a, *b, *bias, *gain;
-    uint16_t *scale, *super;   /* in panels: bf16, or i8 and f16 */
-    int32_t *index;            /* [named / per_row][per_row], rows one element further apart */
-    double *exact_a, *exact_b; /* A [items][a_rows][K], B [b_items][N][b_rows] */
+    uint16_t *scale, *outer_scale; /* in panels: bf16, or i8 and f16 */
+    int32_t *index;                /* [named / per_row][per_row], rows one element further apart */
+    double *exact_a, *exact_b;     /* A [items][a_rows][K], B [b_items][N][b_rows] */
     double *expect;
 } problem;
 
@@ -178,8 +178,9 @@ static int64_t factor_index(const problem *p, int64_t k, int64_t j, int64_t size
 
 static double factor(const problem *p, int64_t k, int64_t j, int part) {
     int64_t i = factor_index(p, k, j, p->s->scale_group, part);
-    if (!p->s->super) return (double)sn_bf16_to_f32(p->scale[i]);
-    double of = (double)sn_f16_to_f32(p->super[factor_index(p, k, j, p->s->super, part)]);
+    if (!p->s->outer_group) return (double)sn_bf16_to_f32(p->scale[i]);
+    double of =
+        (double)sn_f16_to_f32(p->outer_scale[factor_index(p, k, j, p->s->outer_group, part)]);
     return of * ((const int8_t *)p->scale)[i];
 }
 
@@ -287,10 +288,10 @@ static void make_spec(const problem *p, sn_gemm *g) {
                               .bits = s->bits ? s->bits : 4,
                               .from_zero = s->from_zero,
                               .has_min = s->minima,
-                              .super = s->super,
-                              .factor = s->super ? SN_I8 : SN_BF16,
+                              .outer_group = s->outer_group,
+                              .factor = s->outer_group ? SN_I8 : SN_BF16,
                               .factor_buf = BUF_SCALE,
-                              .super_buf = BUF_SUPER},
+                              .outer_buf = BUF_OUTER},
                    .tile = s->tile,
                    .ctx = (void *)p,
                    .n_state = 1};
@@ -345,7 +346,7 @@ static sn_kernel_fn *find(sn_jit *jit, const char *name) {
     return f;
 }
 
-static bool packs_words(const gemm_shape *s) {
+static bool packs_4_bits(const gemm_shape *s) {
     return s->scale_group && s->bits != 8;
 }
 
@@ -367,9 +368,9 @@ static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, in
                                       .row = EM_SIZE_CONST(p->b_row),
                                       .col = EM_SIZE_CONST(p->b_col),
                                       .pair_distance = p->s->pair,
-                                      .words = packs_words(p->s),
+                                      .packed4 = packs_4_bits(p->s),
                                       .narrow = p->s->narrow || p->s->scale_group,
-                                      .narrow_dtype = packs_words(p->s)   ? SN_I32
+                                      .narrow_dtype = packs_4_bits(p->s)  ? SN_I32
                                                       : p->s->scale_group ? SN_I8
                                                                           : p->s->panels});
     LLVMModuleRef mod = em_finish(&e, &err);
@@ -429,13 +430,13 @@ static void prepare(problem *p, const gemm_shape *s, sn_dtype t, int64_t m) {
     if (s->scale_group) {
         int64_t n = sn_gemm_packed_size(t, p->k / s->scale_group, p->n) * parts(s);
         p->scale = malloc((size_t)n * sizeof *p->scale);
-        p->super = malloc((size_t)n * sizeof *p->super);
-        assert_true(p->scale && p->super);
+        p->outer_scale = malloc((size_t)n * sizeof *p->outer_scale);
+        assert_true(p->scale && p->outer_scale);
         for (int64_t i = 0; i < n; i++) {
             p->scale[i] = sn_f32_to_bf16((float)noise());
-            p->super[i] = sn_f32_to_f16((float)noise() / 64);
+            p->outer_scale[i] = sn_f32_to_f16((float)noise() / 64);
         }
-        for (int64_t i = 0; s->super && i < n; i++)
+        for (int64_t i = 0; s->outer_group && i < n; i++)
             ((int8_t *)p->scale)[i] = (int8_t)(noise() * 64);
     }
     if (!s->only_bits) reference(p);
@@ -456,7 +457,7 @@ static void release(problem *p) {
     sn_memory_release_guarded(p->bias, (size_t)p->n * size);
     sn_memory_release_guarded(p->gain, (size_t)p->k * size);
     free(p->scale);
-    free(p->super);
+    free(p->outer_scale);
     free(p->expect);
 }
 
@@ -492,9 +493,8 @@ static void *run(const problem *p, const kernel *k, int threads, void *panels) {
     dim[DIMS + 2] = inner * p->c_item;
     dim[DIMS + 3] = p->c_item;
     int64_t ticket = 0;
-    void *buf[BUFS] = {
-        p->a,    panels ? panels : p->b, out, p->bias, p->gain, NULL, &ticket, p->scale, p->super,
-        p->index};
+    void *buf[BUFS] = {p->a,     panels ? panels : p->b, out,     p->bias, p->gain, NULL, &ticket,
+                       p->scale, p->outer_scale,         p->index};
     int64_t scratch_bytes = k->scratch + k->scratch_per_row * p->named;
     for (int t = 0; t < threads; t++) {
         size_t room = ((size_t)scratch_bytes + 63) / 64 * 64;

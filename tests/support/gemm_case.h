@@ -29,11 +29,11 @@ typedef struct gemm_shape {
     int scale_group; /* > 0: integers in groups; B holds integers */
     int bits;        /* of them: 4 (or 0), 8 */
     bool from_zero, minima;
-    int super;      /* > 0: factors are integers, too */
-    bool a_i8;      /* A holds integers i8, too */
-    int tile;       /* block sizes: variant of sn_gemm_tiles */
-    bool dynamic;   /* threads take its last rows, or panels of one row, from a counter */
-    bool only_bits; /* too large for sums in double: the bits for several numbers of threads */
+    int outer_group; /* > 0: factors are integers, too */
+    bool a_i8;       /* A holds integers i8, too */
+    int tile;        /* block sizes: variant of sn_gemm_tiles */
+    bool dynamic;    /* threads take its last rows, or panels of one row, from a counter */
+    bool only_bits;  /* too large for sums in double: the bits for several numbers of threads */
 } gemm_shape;
 
 /* The spec that the kernel of this shape is made from, for M rows. Its callbacks may not be called. */
