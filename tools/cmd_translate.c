@@ -10,13 +10,13 @@
 typedef struct options {
     cmd_model model;
     cmd_compile compile;
-    pair_choice pair;
+    seq2seq_choice pair;
     int64_t beams;
 } options;
 
 static const arg table[] = {
     CMD_MODEL_ARGS(options),
-    PAIR_ARGS(options),
+    SEQ2SEQ_ARGS(options),
     {"beams", 'b', ARG_INT, offsetof(options, beams), "N", "auto", 1, 1024,
      "number of beams, 1: greedy; auto: of generation_config.json, or 1"},
     CMD_COMPILE_ARGS(options),
@@ -35,7 +35,7 @@ static const arg_command command = {
     table,
     .examples =
         "sinter translate examples/models/aren-transliteration/model.bin -p آتزمون --beams 4\n",
-    .json = pair_keys};
+    .json = seq2seq_keys};
 
 int cmd_translate(int argc, char **argv) {
     options o = {0};
@@ -49,14 +49,14 @@ int cmd_translate(int argc, char **argv) {
     if (o.beams < 0) o.beams = o.pair.temperature > 0; /* 0: of the folder */
     lm *m = cmd_open_pair(NAME, &o.model, &o.compile, o.beams, &code);
     if (!m) return code;
-    pair_model p;
-    pair_totals totals = {0};
-    bool ok = translate_model(m, &p, &err) && pair_run(&p, m->source ? m->source : m->tokenizer,
-                                                       m->tokenizer, &o.pair, &totals, &err);
+    seq2seq_model p;
+    seq2seq_totals totals = {0};
+    bool ok = translate_model(m, &p, &err) && seq2seq_run(&p, m->source ? m->source : m->tokenizer,
+                                                          m->tokenizer, &o.pair, &totals, &err);
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     if (ok && o.pair.stats) {
         if (!screen()->verbose) cmd_print_model(m);
-        pair_print_totals(&totals);
+        seq2seq_print_totals(&totals);
         fprintf(stderr, "recompilations %d\n", sn_program_stats(m->program).recompilations);
     }
     lm_close(m);

@@ -53,17 +53,17 @@ enum {
 };
 
 /* Pairs of nx heads of x from i on, and ny of y from j on, over keys k0 .. k1 - 1. */
-typedef struct pair_group {
+typedef struct head_pairs {
     em_val i, j, k0, k1;
     int nx, ny, nv;
-} pair_group;
+} head_pairs;
 
 static em_val row_of_pair(em *e, const att_plan *p, em_val tile, em_val head, int n) {
     return em_gep(e, tile, p->t, em_muli(e, em_addi(e, head, n), att_mixed_head(p)));
 }
 
 static void emit_pair_group(em *e, const att_plan *p, const att_mixed_pairs_args *q,
-                            const pair_group *g) {
+                            const head_pairs *g) {
     int n = g->nx * g->ny;
     em_val x_at[PAIR_X], y_at[PAIR_Y], sum[PAIR_X * PAIR_Y], acc[PAIR_X * PAIR_Y];
     for (int r = 0; r < g->nx; r++) x_at[r] = row_of_pair(e, p, q->x, g->i, r);
@@ -90,7 +90,7 @@ static void emit_pair_group(em *e, const att_plan *p, const att_mixed_pairs_args
 }
 
 /* All heads of y with nx heads of x: groups of PAIR_Y, and one of what is left. */
-static void emit_pair_rows(em *e, const att_plan *p, const att_mixed_pairs_args *q, pair_group g) {
+static void emit_pair_rows(em *e, const att_plan *p, const att_mixed_pairs_args *q, head_pairs g) {
     int heads = p->a->heads, whole = heads / PAIR_Y * PAIR_Y;
     em_loop j = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, PAIR_Y));
     g.j = j.i, g.ny = PAIR_Y;
@@ -106,7 +106,7 @@ em_val att_emit_mixed_pairs(em *e, const att_plan *p, int nv) {
     att_mixed_pairs_args q = att_mixed_pairs_begin(e, p, suffix);
     int heads = p->a->heads, whole = heads / PAIR_X * PAIR_X;
     em_loop k = em_for(e, em_i64(e, 0), q.keys, em_i64(e, PAIR_KEYS));
-    pair_group g = {.nv = nv, .k0 = k.i};
+    head_pairs g = {.nv = nv, .k0 = k.i};
     g.k1 = em_imin(e, em_addi(e, k.i, PAIR_KEYS), q.keys);
     em_loop i = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, PAIR_X));
     g.i = i.i, g.nx = PAIR_X;

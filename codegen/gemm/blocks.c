@@ -75,7 +75,7 @@ static void emit_packed(em *e, const gemm_plan *p, gemm_state *s, em_val block, 
     int64_t panels = p->g->n.value / p->panel / p->g->n_blocks;
     em_val first = em_muli(e, block, panels), lo, hi;
     em_share(e, em_i64(e, panels), &lo, &hi);
-    s->batch[1] = gemm_first_column(e, p, p->g->pair_distance, first);
+    s->batch[1] = gemm_first_column(e, p, p->g->half_width, first);
     gemm_emit_loops(e, p, s, row0, row1, em_add(e, first, lo), em_add(e, first, hi));
 }
 

@@ -8,13 +8,13 @@ bool gemm_is(em_size s, int64_t v) {
 }
 
 bool gemm_has_one_panel(const gemm_plan *p) {
-    return p->g->n.slot < 0 && p->g->n.value <= p->panel && !p->g->pair_distance;
+    return p->g->n.slot < 0 && p->g->n.value <= p->panel && !p->g->half_width;
 }
 
-em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_val panel) {
+em_val gemm_first_column(em *e, const gemm_plan *p, int64_t half_width, em_val panel) {
     em_val first = em_muli(e, panel, p->epi_cols);
-    if (!pair_distance) return first;
-    em_val h = em_i64(e, pair_distance); /* skips the second halves of the blocks before */
+    if (!half_width) return first;
+    em_val h = em_i64(e, half_width); /* skips the second halves of the blocks before */
     return em_add(e, first, em_mul(e, em_div(e, first, h), h));
 }
 

@@ -4,9 +4,9 @@
 /* Mask of the columns that exist in a vector from column col on; NULL: all, always. */
 static em_val column_mask(em *e, const gemm_plan *p, em_val n, em_val col) {
     const sn_gemm *g = p->g;
-    if (g->pair_distance) {
-        if (g->pair_distance % p->epi_cols == 0) return NULL;
-        n = em_i64(e, g->pair_distance); /* a single block */
+    if (g->half_width) {
+        if (g->half_width % p->epi_cols == 0) return NULL;
+        n = em_i64(e, g->half_width); /* a single block */
     } else if (g->n.slot < 0 && g->n.value % p->panel == 0)
         return NULL;
     return em_tail_mask(e, em_sub(e, n, col), p->lanes);
@@ -58,9 +58,9 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_
                          .row_scale = row_scale};
         at.mask = column_mask(e, p, n, at.col);
         em_val acc[2] = {load_row(e, p, row, j), NULL};
-        if (g->pair_distance) {
+        if (g->half_width) {
             acc[1] = load_row(e, p, row, j + p->epi_cols);
-            at.other_col = em_addi(e, at.col, g->pair_distance);
+            at.other_col = em_addi(e, at.col, g->half_width);
         } else if (g->swap_distance >= p->lanes) { /* the columns exist where those from j on do */
             int other = j ^ (int)g->swap_distance;
             acc[1] = load_row(e, p, row, other);

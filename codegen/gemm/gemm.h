@@ -20,7 +20,7 @@
  * Narrow panels: packed B may be bf16, f16 or i8; the microkernel widens it in registers. The
  * epilogue applies the column scales of i8. All unpacked operands may have any float type.
  *
- * Pairs (`pair_distance` = h > 0): columns come in blocks of 2h, and the epilogue gets columns j
+ * Pairs (`half_width` = h > 0): columns come in blocks of 2h, and the epilogue gets columns j
  * and j + h of a block together (gated activations, rotary embeddings). A panel then holds P/2
  * columns of a block's first half followed by the P/2 columns h further. N is a multiple of 2h; if
  * there are several blocks, h is a multiple of P/2. The epilogue's value is stored at column j;
@@ -120,7 +120,7 @@ typedef struct sn_gemm {
     bool b_packed;           /* b is in panels */
     sn_gemm_groups groups;   /* of packed b */
     bool int8;
-    int64_t pair_distance; /* > 0: columns this far apart meet in the epilogue; packed b only */
+    int64_t half_width; /* > 0: columns this far apart meet in the epilogue; packed b only */
     /* > 0, a divisor of half a panel: columns j and j ^ swap_distance meet in the epilogue */
     int64_t swap_distance;
     int64_t n_blocks; /* > 0: row r of C is a block of columns, selected by `index` */
@@ -200,7 +200,7 @@ enum { SN_GEMM_PARTS = 8 };
 typedef struct sn_gemm_pack {
     sn_dtype dtype; /* of the source */
     em_size k, n, row, col;
-    int64_t pair_distance;
+    int64_t half_width;
     bool packed4; /* 4-bit integers, 8 along K to an i32; K is a multiple of 8 */
     bool quads;   /* 8-bit integers, 4 along K to an i32, below a row of sums (`int8`) */
     bool narrow;  /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */

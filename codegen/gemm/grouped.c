@@ -243,7 +243,7 @@ static em_val load_words(em *e, em_val src, em_val lane, em_val mask) {
 }
 
 em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
-                            int64_t pair_distance) {
+                            int64_t half_width) {
     em_val fn = gemm_pack_b_function(e, gemm_name_of(p, "pack_b").text);
     gemm_pack_b_args q = gemm_pack_b_params(e);
     e->buf = q.buf;
@@ -258,7 +258,7 @@ em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size r
         int64_t j0 = c % p->epi_cols; /* within a half of pairs */
         em_val mask = em_tail_mask(e, em_subi(e, q.n_cols, j0), p->lanes);
         em_val words = NULL;
-        em_val column = em_i64(e, j0 + c / p->epi_cols * pair_distance);
+        em_val column = em_i64(e, j0 + c / p->epi_cols * half_width);
         column = em_mul(e, column, col_stride);
         if (eights)
             words = load_words(e, em_gep(e, q.src, dtype, em_add(e, l.i, column)), lane, mask);

@@ -155,14 +155,14 @@ typedef struct gemm_state {
 /* plan.c */
 bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
                     sn_error *err);
-bool gemm_check_pair(em_size n, int64_t pair_distance, sn_dtype compute, sn_error *err);
+bool gemm_check_pair(em_size n, int64_t half_width, sn_dtype compute, sn_error *err);
 
 /* common.c */
 bool gemm_is(em_size s, int64_t v); /* a constant equal to v */
 /* Whether N is known and no more than a panel. */
 bool gemm_has_one_panel(const gemm_plan *p);
 /* First column of B in a panel. */
-em_val gemm_first_column(em *e, const gemm_plan *p, int64_t pair_distance, em_val panel);
+em_val gemm_first_column(em *e, const gemm_plan *p, int64_t half_width, em_val panel);
 /* Blocks into which rows are sorted; 0: they are not. */
 int64_t gemm_count_blocks(const sn_gemm *g);
 /* n_blocks: the row of C at a position in the sorted rows; the row of A that it is made of. */
@@ -260,13 +260,13 @@ EM_SIGNATURE(gemm_pack_a, GEMM_PACK_A_PARAMS)
 em_val gemm_emit_pack_a(em *e, const gemm_plan *p);
 
 /* pack.c: dst[k][j] = src[k * row + j * col], k < kb, j < n_cols; 0 up to the panel's width. Pairs:
- * half a panel of these, then the columns pair_distance further. ragged_k: of the k-th of the sorted
+ * half a panel of these, then the columns half_width further. ragged_k: of the k-th of the sorted
  * rows. */
 #define GEMM_PACK_B_PARAMS(P)                                                                      \
     P(ptr, buf) P(ptr, dim) P(ptr, src) P(ptr, dst) P(i64, kb) P(i64, n_cols) P(i64, sorted)
 EM_SIGNATURE(gemm_pack_b, GEMM_PACK_B_PARAMS)
 em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
-                        int64_t pair_distance);
+                        int64_t half_width);
 
 /* pack_groups.c: quantises and packs the columns of panel number `panel`: `left` of them, from `col`
  * on (of the first half, with pairs). */
@@ -303,7 +303,7 @@ em_val gemm_load_factor(em *e, const gemm_plan *p, const gemm_group_panel *b, in
 void gemm_prefetch_group(em *e, const gemm_plan *p, em_val at);
 /* gemm_pack_b for a panel of words; the source holds 4-bit integers, as floats or i8. */
 em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
-                            int64_t pair_distance);
+                            int64_t half_width);
 
 /* int8.c: products of 8-bit integers. */
 void gemm_plan_int8(gemm_plan *p, const sn_target *t); /* sets dot, terms, sum_rows */
@@ -319,7 +319,7 @@ void gemm_store_int8(em *e, const gemm_plan *p, em_val v, em_val row, em_val k);
 typedef struct gemm_quads {
     sn_dtype dtype; /* of the source: i8, or floats that are 8-bit integers */
     em_size row, col;
-    int64_t pair_distance;
+    int64_t half_width;
 } gemm_quads;
 em_val gemm_emit_quads_pack(em *e, const gemm_plan *p, const gemm_quads *b);
 

@@ -132,7 +132,7 @@ static void load_block(em *e, const gemm_plan *p, const gemm_pack_b_args *q, em_
 static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_b_args *q, const gemm_quads *b,
                          em_val block, int c) {
     int first = c % p->epi_cols; /* within a half of pairs */
-    em_val col = em_i64(e, first + c / p->epi_cols * b->pair_distance);
+    em_val col = em_i64(e, first + c / p->epi_cols * b->half_width);
     em_val src = em_gep(e, q->src, b->dtype, em_mul(e, col, em_size_value(e, b->col)));
     em_val lane =
         em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, em_i64(e, p->lanes / QUAD), p->lanes));

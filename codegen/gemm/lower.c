@@ -481,7 +481,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     g->m = sn_kernel_size(k, a->shape[n_batch]);
     if (sn_attr_get(s->node, SN_A_blocks)) describe_blocks(k, g);
     g->k = sn_kernel_size(k, a->shape[n_batch + 1]);
-    g->pair_distance = sn_attr_int(s->node, SN_A_pair, 0);
+    g->half_width = sn_attr_int(s->node, SN_A_pair, 0);
     g->n = sn_kernel_size(k, sn_product_columns(k->m, s)); /* the result may have fewer (pairs) */
     g->a = operand_of(k, a, 0);
     g->c = operand_of(k, c, s->n_in + (main < s->n_out ? main : 0));
@@ -499,7 +499,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
     const sn_region *pro = sn_attr_region(s->node, SN_A_prologue);
     *x = (fused){.epi = {.k = k}, .main = main < s->n_out ? main : -1};
-    x->both = g->pair_distance && c->shape[n_batch + 1] == sn_product_columns(k->m, s);
+    x->both = g->half_width && c->shape[n_batch + 1] == sn_product_columns(k->m, s);
     g->no_store = x->main < 0;
     if (pro) {
         x->pro = (fused_region){k, pro, sn_region_topo(k->m, pro),
@@ -514,7 +514,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     if (epi) {
         int first = sn_kernel_region_operand(s->node);
         x->epi = (fused_region){k, epi, sn_region_topo(k->m, epi), first, 0};
-        for (int i = 0; i < x->epi.order.n && !g->pair_distance && !g->swap_distance; i++)
+        for (int i = 0; i < x->epi.order.n && !g->half_width && !g->swap_distance; i++)
             g->swap_distance = sn_swap_distance(x->epi.order.node[i]);
         g->epilogue = emit_epilogue;
         for (int i = 0; i < s->n_out; i++) g->n_sums += sn_product_sums(s, i);
@@ -553,7 +553,7 @@ static void emit_pack(em *e, const sn_kernel *k) {
     p.narrow = p.narrow_dtype != k->compute;
     p.packed4 = sn_attr_get(k->step->node, SN_A_group) != NULL;
     p.quads = sn_attr_get(k->step->node, SN_A_quads) != NULL;
-    p.pair_distance = sn_attr_int(k->step->node, SN_A_pair, 0);
+    p.half_width = sn_attr_int(k->step->node, SN_A_pair, 0);
     gemm_lower_pack(e, k, &p);
     sn_gemm_emit_pack(e, k->name, &p);
 }

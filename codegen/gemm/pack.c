@@ -180,7 +180,7 @@ static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
 }
 
 em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
-                        int64_t pair_distance) {
+                        int64_t half_width) {
     em_val fn = gemm_pack_b_function(e, gemm_name_of(p, "pack_b").text);
     gemm_pack_b_args q = gemm_pack_b_params(e);
     e->buf = q.buf;
@@ -190,8 +190,8 @@ em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, 
                   .col = col,
                   .col_stride = em_size_value(e, col),
                   .from = {q.src},
-                  .halves = pair_distance ? 2 : 1};
-    if (pair_distance) b.from[1] = em_gep(e, q.src, dtype, em_muli(e, b.col_stride, pair_distance));
+                  .halves = half_width ? 2 : 1};
+    if (half_width) b.from[1] = em_gep(e, q.src, dtype, em_muli(e, b.col_stride, half_width));
     bool columns_contiguous = gemm_is(row, 1) && !gemm_is(col, 1) && !is_ragged(p);
     for (int half = 0; half < b.halves && columns_contiguous; half++) {
         em_val dst = em_gep(e, q.dst, p->b_type, em_i64(e, half * p->epi_cols));
@@ -230,22 +230,21 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
                    .b_type = g->packed4 || g->narrow ? g->narrow_dtype : e->compute,
                    .lanes = e->lanes,
                    .panel = sn_panel_columns(e->compute)};
-    p.epi_cols = g->pair_distance ? p.panel / 2 : p.panel;
-    if (!gemm_check_pair(g->n, g->pair_distance, e->compute, &e->err)) return;
-    const gemm_quads quads = {g->dtype, g->row, g->col, g->pair_distance};
+    p.epi_cols = g->half_width ? p.panel / 2 : p.panel;
+    if (!gemm_check_pair(g->n, g->half_width, e->compute, &e->err)) return;
+    const gemm_quads quads = {g->dtype, g->row, g->col, g->half_width};
     em_val pack = g->prologue ? NULL
                   : g->quads  ? gemm_emit_quads_pack(e, &p, &quads)
                   : g->packed4
-                      ? gemm_emit_words_pack(e, &p, g->dtype, g->row, g->col, g->pair_distance)
-                      : gemm_emit_pack_b(e, &p, g->dtype, g->row, g->col, g->pair_distance);
+                      ? gemm_emit_words_pack(e, &p, g->dtype, g->row, g->col, g->half_width)
+                      : gemm_emit_pack_b(e, &p, g->dtype, g->row, g->col, g->half_width);
     em_kernel(e, name);
     em_val n = em_size_value(e, g->n), lo, hi;
     em_share(e, em_ceil_div(e, n, p.panel), &lo, &hi);
     em_loop l = em_for(e, lo, hi, one(e));
-    em_val col = gemm_first_column(e, &p, g->pair_distance, l.i);
+    em_val col = gemm_first_column(e, &p, g->half_width, l.i);
     em_val left = em_sub(e, n, col); /* half panels are whole if there are several blocks */
-    if (g->pair_distance && g->n.value == 2 * g->pair_distance)
-        left = em_subi(e, left, g->pair_distance);
+    if (g->half_width && g->n.value == 2 * g->half_width) left = em_subi(e, left, g->half_width);
     if (g->prologue)
         gemm_emit_pack_groups(e, &p, g, l.i, col, left);
     else

@@ -174,7 +174,7 @@ void gemm_emit_pack_groups(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_
     em_val half = em_select(e, em_cmp(e, EM_LT, l.i, em_i64(e, p->epi_cols)), zero(e), one(e));
     em_val at = em_sub(e, l.i, em_muli(e, half, p->epi_cols));
     s.c = l.i;
-    s.col = em_add(e, em_add(e, col, at), em_muli(e, half, g->pair_distance));
+    s.col = em_add(e, em_add(e, col, at), em_muli(e, half, g->half_width));
     s.n_cols = em_sub(e, left, at);
     s.mask = em_tail_mask(e, s.n_cols, p->lanes);
     em_val source = em_buf(e, 0), first = zero(e);

@@ -82,7 +82,7 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (!g->int8 && (!a_known || (!narrow && !sn_dtype_is_float(g->b.dtype))))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: operands cannot be %s and %s",
                        sn_dtype_name(g->a.dtype), sn_dtype_name(g->b.dtype));
-    if (g->pair_distance && (!g->b_packed || !g->epilogue))
+    if (g->half_width && (!g->b_packed || !g->epilogue))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: pairs need packed B and an epilogue");
     bool plain = !g->b_packed && !g->epilogue && !g->prologue && !g->row_prologue;
     if (g->n_blocks && ((g->b_packed ? g->n.slot >= 0 : !plain) || g->n_batch || g->n_sums ||
@@ -92,10 +92,10 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (g->ragged_k && (!plain || g->n_batch != 1 || g->batch[0].slot >= 0 || g->n_blocks ||
                         g->per_row < 1 || !gemm_is(g->a.row, 1)))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: ragged K needs plain operands, A by columns");
-    if (!gemm_check_pair(g->n, g->pair_distance, compute, err)) return false;
+    if (!gemm_check_pair(g->n, g->half_width, compute, err)) return false;
     if (g->no_store && !g->epilogue)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: no output and no epilogue store");
-    if (g->n_sums > SN_GEMM_SUMS || (g->n_sums && g->pair_distance))
+    if (g->n_sums > SN_GEMM_SUMS || (g->n_sums && g->half_width))
         return sn_fail(err, SN_ERR_INTERNAL,
                        "gemm: %d reductions of rows; the maximum is %d, and none with pairs",
                        g->n_sums, SN_GEMM_SUMS);
@@ -181,7 +181,7 @@ static int choose_vectors(const gemm_plan *p, const sn_target *t, const struct g
     const sn_gemm *g = p->g;
     if (takes_four_vectors(p, t, tile)) return 4;
     bool narrow =
-        g->n.slot < 0 && g->n.value <= p->lanes && !g->pair_distance && !g->groups.size && !g->int8;
+        g->n.slot < 0 && g->n.value <= p->lanes && !g->half_width && !g->groups.size && !g->int8;
     return narrow ? 1 : 2;
 }
 
@@ -208,7 +208,7 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->b_type = g->b_packed && !g->groups.size ? g->b.dtype : compute;
     p->lanes = sn_target_lanes(t, compute);
     p->panel = sn_panel_columns(compute);
-    p->epi_cols = g->pair_distance ? p->panel / 2 : p->panel;
+    p->epi_cols = g->half_width ? p->panel / 2 : p->panel;
     p->small_tile = t->vector_regs < 32;
     p->nv = choose_vectors(p, t, tile);
     p->nr = p->nv * p->lanes;
@@ -346,13 +346,12 @@ static void place_scratch(gemm_plan *p) {
         gemm_count_blocks(p->g) * 8; /* and the sorted rows: sn_gemm_scratch_per_row */
 }
 
-bool gemm_check_pair(em_size n, int64_t pair_distance, sn_dtype compute, sn_error *err) {
-    bool blocks = n.slot < 0 && pair_distance > 0 && n.value % (2 * pair_distance) == 0;
-    bool whole =
-        n.value == 2 * pair_distance || pair_distance % (sn_panel_columns(compute) / 2) == 0;
-    if (pair_distance && (!blocks || !whole))
+bool gemm_check_pair(em_size n, int64_t half_width, sn_dtype compute, sn_error *err) {
+    bool blocks = n.slot < 0 && half_width > 0 && n.value % (2 * half_width) == 0;
+    bool whole = n.value == 2 * half_width || half_width % (sn_panel_columns(compute) / 2) == 0;
+    if (half_width && (!blocks || !whole))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: the columns cannot be paired at distance %lld",
-                       (long long)pair_distance);
+                       (long long)half_width);
     return true;
 }
 
@@ -390,7 +389,7 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
     F(narrow_b, p->g->b_packed && p->b_type != p->t)                                               \
     F(int8, p->g->int8)                                                                            \
     F(groups, p->g->groups.size > 0)                                                               \
-    F(pairs, p->g->pair_distance > 0)                                                              \
+    F(pairs, p->g->half_width > 0)                                                                 \
     F(prologue, p->g->prologue != NULL)                                                            \
     F(pack_b, p->pack_b)                                                                           \
     F(b_in_place, p->b_in_place)                                                                   \

@@ -115,7 +115,7 @@ em_val gemm_emit_c_list(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     const sn_gemm_operand *c = &g->c;
     sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
                      .row = em_add(e, s->ic, ir),
-                     .col = gemm_first_column(e, p, g->pair_distance, s->jr)};
+                     .col = gemm_first_column(e, p, g->half_width, s->jr)};
     em_val list = em_gep_bytes(e, e->scratch, em_i64(e, p->c_list_offset));
     em_branch used = em_if(e, em_cmp(e, EM_GE, rows, em_i64(e, p->half_mr))); /* see micro.c */
     em_val acc_bytes = em_muli(e, rows, p->panel * p->esize);
@@ -143,7 +143,7 @@ void gemm_prefetch_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_v
     const sn_gemm *g = p->g;
     const sn_gemm_operand *c = &g->c;
     sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
-                     .col = gemm_first_column(e, p, g->pair_distance, s->jr)};
+                     .col = gemm_first_column(e, p, g->half_width, s->jr)};
     int last = p->epi_cols * (int)sn_dtype_size(c->dtype) - 1, lines = c_lines(p);
     em_val off = em_add(e, gemm_offset(e, g, c, at.batch), at.col), line[MAX_AT_ONCE];
     em_val first = em_add(e, s->ic, ir);

@@ -96,7 +96,7 @@ static void call_ukr(em *e, const gemm_plan *p, em_val rows, const gemm_ukr_args
 /* Number of microtiles of panel jr that have columns. */
 static em_val count_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s) {
     em_val all = em_i64(e, p->panel_tiles);
-    if (p->panel_tiles == 1 || p->g->pair_distance) return all;
+    if (p->panel_tiles == 1 || p->g->half_width) return all;
     em_val columns = em_sub(e, s->n, em_muli(e, s->jr, p->panel));
     return em_imin(e, all, em_ceil_div(e, columns, p->nr));
 }
@@ -119,7 +119,7 @@ static void call_ukr_packed_a(em *e, const gemm_plan *p, const gemm_state *s, ge
 
 void gemm_call_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_val acc, em_val a,
                         em_val row, em_val rows, em_val panel) {
-    em_val col = gemm_first_column(e, p, p->g->pair_distance, panel);
+    em_val col = gemm_first_column(e, p, p->g->half_width, panel);
     gemm_epilogue_call(e, p->fn.epilogue,
                        (gemm_epilogue_args){.buf = e->buf,
                                             .dim = e->dim,

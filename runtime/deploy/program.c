@@ -50,7 +50,7 @@
 #define ALL_ARG                                                                                    \
     { "all", 0, ARG_FLAG, AT(all), NULL, NULL, 0, 0, "print a vector for each token instead" }
 static const arg text_table[] = {TEXT_ARGS(options), COMMON_ARGS, {0}},
-                 pair_table[] = {PAIR_ARGS(options), COMMON_ARGS, {0}},
+                 pair_table[] = {SEQ2SEQ_ARGS(options), COMMON_ARGS, {0}},
                  embed_table[] = {EMBED_ARGS(options), ALL_ARG, COMMON_ARGS, {0}},
                  lines_table[] = {TEXT_ROW(options, "prompt", 'p', ARG_TEXT, prompt, "TEXT", NULL,
                                            0, 0, "a text"),
@@ -282,7 +282,7 @@ static const struct kind {
     {program_is_translator, program_translate,
      "Translates each line. The number of beams was fixed by --beams when the program was\n"
      "compiled.\n",
-     pair_table, pair_keys},
+     pair_table, seq2seq_keys},
     {continues, generate, "Continues a text.\n", text_table, text_keys},
     {classifies, program_classify, "Prints the class of each text, and its probability.\n",
      lines_table, NULL},

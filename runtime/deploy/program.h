@@ -5,12 +5,12 @@
 #include "runtime/deployed.h"
 #include "runtime/manifest.h"
 #include "runtime/cli/embed.h"
-#include "runtime/cli/pair.h"
+#include "runtime/cli/seq2seq.h"
 #include "runtime/cli/text_gen.h"
 
 typedef struct options {
     text_options text;
-    pair_choice pair;
+    seq2seq_choice pair;
     embed_options embed;
     const char *weights, *tokenizer, *target;
     int64_t threads;

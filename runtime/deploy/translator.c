@@ -100,16 +100,16 @@ bool program_translate(program *p, sn_error *err) {
     const sn_manifest_entry *prefill = sn_manifest_get(&p->manifest, "prefill"),
                             *decode = sn_manifest_get(&p->manifest, "decode");
     translator t = {.p = p};
-    pair_model m = {.model = &t,
-                    .context = prefill->dim[0].hi,
-                    .source_vocab = p->manifest.source_vocab,
-                    .bos = p->manifest.bos,
-                    .eos = p->manifest.n_eos ? p->manifest.eos[0] : -1,
-                    .rules = &p->rules,
-                    .encode = encode,
-                    .next = next,
-                    .follow = follow};
-    pair_totals totals = {0};
+    seq2seq_model m = {.model = &t,
+                       .context = prefill->dim[0].hi,
+                       .source_vocab = p->manifest.source_vocab,
+                       .bos = p->manifest.bos,
+                       .eos = p->manifest.n_eos ? p->manifest.eos[0] : -1,
+                       .rules = &p->rules,
+                       .encode = encode,
+                       .next = next,
+                       .follow = follow};
+    seq2seq_totals totals = {0};
     int64_t one, width;
     read_shape(decode->tensor[2].shape, &m.rows, &m.vocab);
     read_shape(prefill->tensor[2].shape, &one, &width);
@@ -117,8 +117,8 @@ bool program_translate(program *p, sn_error *err) {
     t.moved = calloc((size_t)m.rows + 1, sizeof *t.moved);
     sn_tokenizer *source = p->source ? p->source : p->tokenizer;
     bool ok = ((t.hidden && t.moved) || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
-              pair_run(&m, source, p->tokenizer, &p->o->pair, &totals, err);
-    if (ok && p->o->pair.stats) pair_print_totals(&totals);
+              seq2seq_run(&m, source, p->tokenizer, &p->o->pair, &totals, err);
+    if (ok && p->o->pair.stats) seq2seq_print_totals(&totals);
     free(t.hidden);
     free(t.moved);
     return ok;

@@ -231,7 +231,7 @@ static void check_search(const pair_case *c, const cJSON *item) {
     lm *m = lm_open(&o, &err);
     need(m, &err);
     sn_ids got = {0};
-    const pair_options how = {.length_penalty = NAN};
+    const seq2seq_options how = {.length_penalty = NAN};
     need(translate(m, c->source, c->S, &how, &got, NULL, &err), &err);
     const cJSON *want = cJSON_GetObjectItem(item, "result");
     bool same = (int)got.count == cJSON_GetArraySize(want);

@@ -164,7 +164,7 @@ static int parts(const gemm_shape *s) {
 }
 
 /* Index of a factor (part 0: scale, 1: minimum) of column j in the group of row k, of `size`: in panels
- * [K / size][parts][P]. Pairs: half a panel of columns, then those pair_distance further. */
+ * [K / size][parts][P]. Pairs: half a panel of columns, then those half_width further. */
 static int64_t factor_index(const problem *p, int64_t k, int64_t j, int64_t size, int part) {
     int64_t wide = sn_panel_columns(p->t), half = wide / 2, pair = p->s->pair, lane = j % wide,
             panel = j / wide;
@@ -280,7 +280,7 @@ static void make_spec(const problem *p, sn_gemm *g) {
                    .n = s->n_runtime ? EM_SIZE_DIM(DIM_N) : EM_SIZE_CONST(p->n),
                    .k = s->k_runtime ? EM_SIZE_DIM(DIM_K) : EM_SIZE_CONST(p->k),
                    .b_packed = s->packed,
-                   .pair_distance = s->pair,
+                   .half_width = s->pair,
                    .no_store = s->no_store,
                    .dynamic = s->dynamic,
                    .counter_buf = BUF_COUNTER,
@@ -367,7 +367,7 @@ static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, in
                                       .n = n,
                                       .row = EM_SIZE_CONST(p->b_row),
                                       .col = EM_SIZE_CONST(p->b_col),
-                                      .pair_distance = p->s->pair,
+                                      .half_width = p->s->pair,
                                       .packed4 = packs_4_bits(p->s),
                                       .narrow = p->s->narrow || p->s->scale_group,
                                       .narrow_dtype = packs_4_bits(p->s)  ? SN_I32

@@ -100,7 +100,7 @@ static void published_scores(lm *m) {
         }
 }
 
-static void check_output(lm *m, const char *text, const pair_options *o, const char *want,
+static void check_output(lm *m, const char *text, const seq2seq_options *o, const char *want,
                          double *log_p) {
     sn_error err = {0};
     sn_ids source = encode(m, text), ids = {0};
@@ -119,7 +119,7 @@ static void a15_greedy(void **state) {
     static const int levels[] = {1, 4};
     for (int l = 0; l < 2; l++) {
         lm *m = open_names(levels[l], 1);
-        pair_options o = {0};
+        seq2seq_options o = {0};
         double log_p, want = 0;
         published_scores(m);
         check_output(m, published[0].source, &o, "atzmon", &log_p);
@@ -134,7 +134,7 @@ static void a15_greedy(void **state) {
 static void a15_beams(void **state) {
     (void)state;
     lm *greedy = open_names(4, 1), *wide = open_names(4, 4);
-    pair_options o = {0};
+    seq2seq_options o = {0};
     for (int i = 0; i < PUBLISHED; i++) {
         double one, four;
         check_output(greedy, published[i].source, &o, NULL, &one);
@@ -154,15 +154,15 @@ static void a15_draws(void **state) {
     sn_error err = {0};
     sn_sample_options cold = {.temperature = 0.01f, .top_p = 1},
                       warm = {.temperature = 1.5f, .top_k = 20, .top_p = 0.95f, .seed = 3};
-    check_output(m, published[0].source, &(pair_options){.sample = &cold}, "atzmon", NULL);
+    check_output(m, published[0].source, &(seq2seq_options){.sample = &cold}, "atzmon", NULL);
     sn_ids source = encode(m, published[1].source), first = {0}, again = {0}, capped = {0};
-    pair_options o = {.sample = &warm};
+    seq2seq_options o = {.sample = &warm};
     need(translate(m, source.data, (int64_t)source.count, &o, &first, NULL, &err), &err);
     need(translate(m, source.data, (int64_t)source.count, &o, &again, NULL, &err), &err);
     assert_int_equal(first.count, again.count);
     assert_memory_equal(first.data, again.data, sizeof *first.data * first.count);
     for (int i = 0; i < 2; i++) {
-        pair_options cap = {.max_tokens = 3, .sample = i ? &cold : NULL};
+        seq2seq_options cap = {.max_tokens = 3, .sample = i ? &cold : NULL};
         capped.count = 0;
         need(translate(m, source.data, (int64_t)source.count, &cap, &capped, NULL, &err), &err);
         assert_int_equal(capped.count, 3);
@@ -174,7 +174,7 @@ static void a15_draws(void **state) {
     lm_close(m);
 }
 
-static void refuse(lm *m, const int32_t *source, int64_t n, const pair_options *o,
+static void refuse(lm *m, const int32_t *source, int64_t n, const seq2seq_options *o,
                    const char *why) {
     sn_error err = {0};
     sn_ids out = {0};
@@ -187,7 +187,7 @@ static void wrong_requests(void **state) {
     (void)state;
     lm *m = open_names(4, 2);
     int32_t ids[300] = {0}, outside[] = {4, 51};
-    pair_options o = {0};
+    seq2seq_options o = {0};
     refuse(m, ids, 0, &o, "the source is empty");
     refuse(m, ids, 300, &o, "300 tokens, but the model's limit is 256");
     refuse(m, outside, 2, &o, "token 51 (number 1) is outside the source vocabulary 0..50");

@@ -25,21 +25,21 @@ static bool follow_parents(void *model, const int32_t *parents, sn_error *err) {
     return sn_run(m->session, "reorder", &in, 1, NULL, 0, err);
 }
 
-bool translate_model(lm *m, pair_model *out, sn_error *err) {
-    *out = (pair_model){.model = m,
-                        .rows = m->beams,
-                        .context = m->model.context,
-                        .vocab = m->model.vocab,
-                        .source_vocab = m->model.source_vocab,
-                        .rules = &m->rules,
-                        .encode = encode_source,
-                        .next = next_logits,
-                        .follow = follow_parents};
+bool translate_model(lm *m, seq2seq_model *out, sn_error *err) {
+    *out = (seq2seq_model){.model = m,
+                           .rows = m->beams,
+                           .context = m->model.context,
+                           .vocab = m->model.vocab,
+                           .source_vocab = m->model.source_vocab,
+                           .rules = &m->rules,
+                           .encode = encode_source,
+                           .next = next_logits,
+                           .follow = follow_parents};
     return translate_ends(m, &out->bos, &out->eos, err);
 }
 
-bool translate(lm *m, const int32_t *source, int64_t n, const pair_options *o, sn_ids *out,
+bool translate(lm *m, const int32_t *source, int64_t n, const seq2seq_options *o, sn_ids *out,
                double *log_p, sn_error *err) {
-    pair_model p;
-    return translate_model(m, &p, err) && pair_translate(&p, source, n, o, out, log_p, err);
+    seq2seq_model p;
+    return translate_model(m, &p, err) && seq2seq_translate(&p, source, n, o, out, log_p, err);
 }

@@ -3,14 +3,14 @@
 #define SN_TRANSLATE_H
 
 #include "model/open.h"
-#include "runtime/cli/pair.h"
+#include "runtime/cli/seq2seq.h"
 
-/* The model for pair.h. m: opened with `translates`; beam search uses the number of beams it was
+/* The model for seq2seq.h. m: opened with `translates`; beam search uses the number of beams it was
  * opened with. A vocabulary without a begin or end token is an error. */
-bool translate_model(lm *m, pair_model *out, sn_error *err);
+bool translate_model(lm *m, seq2seq_model *out, sn_error *err);
 
-/* pair_translate with that model. */
-bool translate(lm *m, const int32_t *source, int64_t n, const pair_options *o, sn_ids *out,
+/* seq2seq_translate with that model. */
+bool translate(lm *m, const int32_t *source, int64_t n, const seq2seq_options *o, sn_ids *out,
                double *log_p, sn_error *err);
 
 #endif

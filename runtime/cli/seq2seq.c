@@ -1,5 +1,5 @@
-/* pair.c: EDInference [PH22 A15] with any implementation of the encoder and decoder. */
-#include "runtime/cli/pair.h"
+/* seq2seq.c: EDInference [PH22 A15] with any implementation of the encoder and decoder. */
+#include "runtime/cli/seq2seq.h"
 #include "runtime/cli/json_out.h"
 #include "runtime/clock.h"
 #include "runtime/text/beam.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 typedef struct run {
-    const pair_model *m;
+    const seq2seq_model *m;
     int32_t length;            /* length of the source */
     int64_t max_tokens;        /* maximum number of tokens in a result */
     float *logits;             /* [rows, vocab] */
@@ -23,7 +23,7 @@ typedef struct run {
     const sn_token_rules *rules; /* NULL: none that change scores */
 } run;
 
-static bool check_source(const pair_model *m, const int32_t *source, int64_t n, sn_error *err) {
+static bool check_source(const seq2seq_model *m, const int32_t *source, int64_t n, sn_error *err) {
     if (n < 1)
         return sn_fail(err, SN_ERR_USAGE, "the source is empty: there is nothing to translate");
     if (n > m->context)
@@ -76,7 +76,7 @@ static bool follow_parents(run *r, sn_error *err) {
 
 /* ---- sampling and beam search ---- */
 
-static bool search(run *r, const pair_options *o, sn_ids *out, double *log_p, sn_error *err) {
+static bool search(run *r, const seq2seq_options *o, sn_ids *out, double *log_p, sn_error *err) {
     const sn_token_rules *rules = r->m->rules;
     const double penalty = isnan(o->length_penalty) && rules ? rules->length_penalty : 0;
     sn_beam_options bo = {.beams = (int32_t)r->m->rows,
@@ -100,7 +100,7 @@ static bool search(run *r, const pair_options *o, sn_ids *out, double *log_p, sn
 }
 
 /* A15 lines 3 to 8 */
-static bool sample_tokens(run *r, const pair_options *o, sn_ids *out, double *log_p,
+static bool sample_tokens(run *r, const seq2seq_options *o, sn_ids *out, double *log_p,
                           sn_error *err) {
     if (r->m->rows != 1) return sn_fail(err, SN_ERR_USAGE, "sampling needs --beams 1");
     sn_sampler *s = sn_sampler_new(o->sample, (size_t)r->m->vocab, err);
@@ -131,8 +131,8 @@ static bool make_room(run *r, sn_error *err) {
     return true;
 }
 
-bool pair_translate(const pair_model *m, const int32_t *source, int64_t n, const pair_options *o,
-                    sn_ids *out, double *log_p, sn_error *err) {
+bool seq2seq_translate(const seq2seq_model *m, const int32_t *source, int64_t n,
+                       const seq2seq_options *o, sn_ids *out, double *log_p, sn_error *err) {
     run r = {.m = m, .length = (int32_t)n, .max_tokens = m->context};
     if (!check_source(m, source, n, err)) return false;
     const int64_t usual = m->rules ? m->rules->max_tokens : 0;
@@ -153,15 +153,15 @@ bool pair_translate(const pair_model *m, const int32_t *source, int64_t n, const
 /* ---- lines of text ---- */
 
 typedef struct job {
-    const pair_model *m;
+    const seq2seq_model *m;
     const sn_tokenizer *source, *target;
-    const pair_choice *c;
+    const seq2seq_choice *c;
     sn_sample_options sample;
-    pair_options how;
-    pair_totals *totals;
+    seq2seq_options how;
+    seq2seq_totals *totals;
 } job;
 
-const arg_key pair_keys[] = {
+const arg_key seq2seq_keys[] = {
     {"line", "integer", "number of the line, from 1"},
     {"source", "text", "the line"},
     {"text", "text", "the translation; empty for models without a tokenizer"},
@@ -211,7 +211,7 @@ static bool do_line(job *j, const char *line, size_t size, sn_error *err) {
     double log_p = 0, start = sn_clock();
     bool ok =
         encode_source(j, line, size, &source, err) &&
-        pair_translate(j->m, source.data, (int64_t)source.count, &j->how, &result, &log_p, err);
+        seq2seq_translate(j->m, source.data, (int64_t)source.count, &j->how, &result, &log_p, err);
     j->totals->seconds += sn_clock() - start;
     j->totals->lines++;
     j->totals->tokens += (int64_t)result.count;
@@ -244,7 +244,7 @@ static bool unknown_language(const char *code, sn_error *err) {
 
 /* Sets the token of the source's language in the tokenizer's template, and that of the target: the
  * result's first token, or its start if that is a language; Marian's begins the source. */
-static bool choose_languages(job *j, pair_model *m, sn_token_rules *rules, sn_tokenizer *source,
+static bool choose_languages(job *j, seq2seq_model *m, sn_token_rules *rules, sn_tokenizer *source,
                              sn_error *err) {
     const char *from = j->c->source_language, *to = j->c->target_language;
     char marian[64];
@@ -267,12 +267,12 @@ static bool choose_languages(job *j, pair_model *m, sn_token_rules *rules, sn_to
     return true;
 }
 
-bool pair_run(const pair_model *m, sn_tokenizer *source, const sn_tokenizer *target,
-              const pair_choice *c, pair_totals *totals, sn_error *err) {
+bool seq2seq_run(const seq2seq_model *m, sn_tokenizer *source, const sn_tokenizer *target,
+                 const seq2seq_choice *c, seq2seq_totals *totals, sn_error *err) {
     if (!c->text == !c->file)
         return sn_fail(err, SN_ERR_USAGE, "give the text with --prompt, or a file with --file");
     static const sn_token_rules none = SN_TOKEN_RULES_NONE;
-    pair_model model = *m;
+    seq2seq_model model = *m;
     sn_token_rules rules = m->rules ? *m->rules : none;
     model.rules = &rules;
     job j = {.m = &model,
@@ -284,9 +284,9 @@ bool pair_run(const pair_model *m, sn_tokenizer *source, const sn_tokenizer *tar
                         .top_p = (float)c->top_p,
                         .seed = (uint64_t)c->seed},
              .totals = totals};
-    j.how = (pair_options){.max_tokens = c->tokens,
-                           .length_penalty = c->penalty,
-                           .sample = c->temperature > 0 ? &j.sample : NULL};
+    j.how = (seq2seq_options){.max_tokens = c->tokens,
+                              .length_penalty = c->penalty,
+                              .sample = c->temperature > 0 ? &j.sample : NULL};
     if (!choose_languages(&j, &model, &rules, source, err)) return false;
     screen_catch_stop();
     if (c->text) return do_text(&j, c->text, strlen(c->text), err);
@@ -297,7 +297,7 @@ bool pair_run(const pair_model *m, sn_tokenizer *source, const sn_tokenizer *tar
     return ok;
 }
 
-void pair_print_totals(const pair_totals *t) {
+void seq2seq_print_totals(const seq2seq_totals *t) {
     fprintf(stderr, "translate %lld lines, %lld tokens in %.2f ms: %.0f tokens/s\n",
             (long long)t->lines, (long long)t->tokens, t->seconds * 1e3,
             (double)t->tokens / t->seconds);
