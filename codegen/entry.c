@@ -434,7 +434,7 @@ static void open_windows(walk *w, const sn_scan_loop *l, const em_val *index) {
         for (int k = 0; k < l->n_tile; k++)
             if (v->tile_step[k])
                 advance(w, v->buffer, em_mul(e, index[k], dim_value(&w->p, v->tile_step[k])));
-        if (l->reverse && v->step && !v->kept) {
+        if (l->reverse && v->step && !v->per_segment) {
             em_val last = em_subi(e, dim_value(&w->p, l->length), 1);
             advance(w, v->buffer, em_mul(e, last, dim_value(&w->p, v->step)));
         }
@@ -459,13 +459,13 @@ static void walk_steps(walk *w, int loop, int first, int last) {
     }
 }
 
-static void advance_windows(walk *w, const sn_scan_loop *l, bool kept) {
+static void advance_windows(walk *w, const sn_scan_loop *l, bool per_segment) {
     em *e = w->p.e;
     for (int i = 0; i < l->n_window; i++) {
         const sn_window *v = &l->window[i];
-        if (!v->step || v->kept != kept) continue;
+        if (!v->step || v->per_segment != per_segment) continue;
         em_val step = dim_value(&w->p, v->step);
-        advance(w, v->buffer, l->reverse && !kept ? em_neg(e, step) : step);
+        advance(w, v->buffer, l->reverse && !per_segment ? em_neg(e, step) : step);
     }
 }
 
@@ -490,12 +490,12 @@ static void set_places(walk *w, const sn_scan_place *q, int n, em_val at) {
 }
 
 /* Results that are stored for the first element of each segment, of which t is the number. */
-static void walk_kept(walk *w, int loop, em_val t, em_val segment) {
+static void walk_hoisted(walk *w, int loop, em_val t, em_val segment) {
     em *e = w->p.e;
     const sn_scan_loop *l = &w->p.u->plan->scan[loop];
     int known = w->p.n_known;
     em_branch br = em_if(e, em_cmp(e, EM_EQ, em_rem(e, t, segment), em_i64(e, 0)));
-    walk_steps(w, loop, l->again ? l->again->stepped : l->begin, l->kept);
+    walk_steps(w, loop, l->recompute ? l->recompute->step_end : l->begin, l->hoisted_end);
     advance_windows(w, l, true);
     em_endif(e, &br);
     w->p.n_known = known;
@@ -503,29 +503,29 @@ static void walk_kept(walk *w, int loop, em_val t, em_val segment) {
 
 /* Computes a segment's carries again when iteration t comes to its last element, which is number k
  * for the scan in the other direction; shows the one before the element. */
-static void walk_again(walk *w, int loop, em_val t, em_val length, em_val segment) {
+static void walk_recompute(walk *w, int loop, em_val t, em_val length, em_val segment) {
     em *e = w->p.e;
     const sn_scan_loop *l = &w->p.u->plan->scan[loop];
-    const sn_scan_again *a = l->again;
+    const sn_recompute *a = l->recompute;
     em_val k = em_sub(e, em_subi(e, length, 1), t), in_segment = em_rem(e, k, segment);
     em_val first = em_sub(e, k, in_segment), one = em_i64(e, 1), zero = em_i64(e, 0);
     em_val last = em_cmp(e, EM_EQ, in_segment, em_sub(e, segment, one));
     int known = w->p.n_known;
     em_branch br = em_if(e, em_or(e, last, em_cmp(e, EM_EQ, t, zero)));
     set_places(w, a->first, a->n, em_div(e, k, segment));
-    walk_steps(w, loop, l->begin, a->restored);
+    walk_steps(w, loop, l->begin, a->restore_end);
     int before = w->p.n_known;
     em_loop each = em_for(e, zero, in_segment, one);
     em_val at = em_add(e, first, each.i);
     if (!l->reverse) at = em_sub(e, em_sub(e, length, one), at);
     set_places(w, a->past, a->n, each.i);
     set_places(w, a->sequence, a->n_sequence, at);
-    walk_steps(w, loop, a->restored, a->stepped);
+    walk_steps(w, loop, a->restore_end, a->step_end);
     swap_carries(w, a->carry, a->n);
     em_end(e, &each);
     w->p.n_known = before;
     set_places(w, a->past, a->n, in_segment);
-    walk_steps(w, loop, a->restored, a->stored);
+    walk_steps(w, loop, a->restore_end, a->store_end);
     em_endif(e, &br);
     w->p.n_known = known;
     set_places(w, a->past, a->n, in_segment);
@@ -534,17 +534,17 @@ static void walk_again(walk *w, int loop, em_val t, em_val length, em_val segmen
 static void walk_scan(walk *w, int loop, const em_val *index) {
     em *e = w->p.e;
     const sn_scan_loop *l = &w->p.u->plan->scan[loop];
-    int from = l->again ? l->again->stepped : l->begin, known = w->p.n_known;
+    int from = l->recompute ? l->recompute->step_end : l->begin, known = w->p.n_known;
     em_val length = dim_value(&w->p, l->length);
-    em_val segment = l->again || l->kept > from ? segment_of(&w->p, l->length) : NULL;
+    em_val segment = l->recompute || l->hoisted_end > from ? segment_of(&w->p, l->length) : NULL;
     open_windows(w, l, index);
-    if (l->again) open_carries(w, l->again->carry, l->again->n);
+    if (l->recompute) open_carries(w, l->recompute->carry, l->recompute->n);
     walk_steps(w, loop, l->first, l->begin);
     int before = w->p.n_known; /* values computed in the loop are known only there */
     em_loop t = em_for(e, em_i64(e, 0), length, em_i64(e, 1));
-    if (l->again) walk_again(w, loop, t.i, length, segment);
-    if (l->kept > from) walk_kept(w, loop, t.i, segment);
-    walk_steps(w, loop, l->kept, l->end);
+    if (l->recompute) walk_recompute(w, loop, t.i, length, segment);
+    if (l->hoisted_end > from) walk_hoisted(w, loop, t.i, segment);
+    walk_steps(w, loop, l->hoisted_end, l->end);
     advance_windows(w, l, false);
     swap_carries(w, l->carry, l->n_carry);
     em_end(e, &t);

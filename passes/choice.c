@@ -10,7 +10,7 @@ const char *const sn_candidate_names[3] = {"fused", "unfused", "library"};
 
 /* `auto` takes a library's implementation that is deterministic and needs at most this share of the
  * native kernel's time; a chooser may take any that is deterministic. */
-static const double MAX_TIME = 0.97;
+static const double MAX_RELATIVE_TIME = 0.97;
 
 /* Unfused attention stores all scores; it is a candidate up to this many bytes. */
 enum { MAX_SCORES = 1 << 24 };
@@ -85,7 +85,8 @@ static void apply_model(const sn_passes *p, const sn_node *n, sn_choice *q) {
     if (p->o.weights) return; /* of fewer bits: only native kernels read them */
     if (!native && c && supported && c->deterministic) {
         q->candidates |= 1u << SN_CHOOSE_LIBRARY;
-        if (c->time <= MAX_TIME) q->model = SN_CHOOSE_LIBRARY, q->why = "cost model: faster";
+        if (c->time <= MAX_RELATIVE_TIME)
+            q->model = SN_CHOOSE_LIBRARY, q->why = "cost model: faster";
     }
     if (product && sn_level_fuses(p->o.level)) q->candidates |= 1u << SN_CHOOSE_UNFUSED;
     if (n->op == SN_OP_attention && scores_are_few(n) && !in_module(p->m, SN_OP_attention_grad))

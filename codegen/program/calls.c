@@ -285,13 +285,14 @@ static const char *loop_of(sn_module *m, const sn_plan *plan, int i) {
         if (s->first != i) continue;
         sn_dim_print(m, s->length, rows, sizeof rows);
         sn_dim_print(m, sn_dim_product(m, s->n_tile, s->parts), parts, sizeof parts);
-        const char *again = s->again ? sn_arena_printf(m,
-                                                       "; carries of the loop in the other "
-                                                       "direction: the first of each segment of "
-                                                       "sqrt(%s) elements is stored, calls %d to "
-                                                       "%d compute the others again",
-                                                       rows, s->begin, s->again->stepped - 1)
-                                     : "";
+        const char *again = s->recompute
+                                ? sn_arena_printf(m,
+                                                  "; carries of the loop in the other "
+                                                  "direction: the first of each segment of "
+                                                  "sqrt(%s) elements is stored, calls %d to "
+                                                  "%d compute the others again",
+                                                  rows, s->begin, s->recompute->step_end - 1)
+                                : "";
         return sn_arena_printf(m,
                                "scan: for each of %s elements, in %s independent parts, up to "
                                "call %d%s",

@@ -42,8 +42,10 @@ void sn_plan_move_loops(sn_plan *p, const int *moved) {
     for (int k = 0; k < p->n_scan; k++) {
         sn_scan_loop *l = &p->scan[k];
         int by = moved[l->first] - l->first;
-        l->first += by, l->begin += by, l->kept += by, l->end += by, l->last += by;
-        if (l->again) l->again->restored += by, l->again->stored += by, l->again->stepped += by;
+        l->first += by, l->begin += by, l->hoisted_end += by, l->end += by, l->last += by;
+        if (l->recompute)
+            l->recompute->restore_end += by, l->recompute->store_end += by,
+                l->recompute->step_end += by;
     }
 }
 

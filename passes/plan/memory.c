@@ -36,10 +36,10 @@ static void find_lifetimes(sn_plan *p) {
             for (int i = 0; i < l->n_out; i++) touch_between(p, l->out[i].buffer, step);
             for (int i = 0; i < 2 * l->n_carry; i++)
                 touch_between(p, l->carry[i / 2].local[i % 2], step);
-            for (int i = 0; l->again && i < l->again->n; i++) {
-                touch_between(p, l->again->carry[i].local[0], step);
-                touch_between(p, l->again->carry[i].local[1], step);
-                touch_between(p, l->again->past[i].home, step);
+            for (int i = 0; l->recompute && i < l->recompute->n; i++) {
+                touch_between(p, l->recompute->carry[i].local[0], step);
+                touch_between(p, l->recompute->carry[i].local[1], step);
+                touch_between(p, l->recompute->past[i].home, step);
             }
         }
     }
@@ -124,9 +124,10 @@ static void assign_by_size(sn_plan *p) {
     for (int i = 0; i < p->n_buffer; i++)
         if (p->buffer[i].kind == SN_BUF_TEMP && p->buffer[i].first >= 0)
             t[n++] = (tenant){i, -1,
-                              p->meant ? sn_buffer_elements(p->m, &p->buffer[i], p->meant) *
-                                             (int64_t)sn_dtype_size(p->buffer[i].dtype)
-                                       : max_bytes(p, &p->buffer[i])};
+                              p->planned_sizes
+                                  ? sn_buffer_elements(p->m, &p->buffer[i], p->planned_sizes) *
+                                        (int64_t)sn_dtype_size(p->buffer[i].dtype)
+                                  : max_bytes(p, &p->buffer[i])};
     if (n) qsort(t, (size_t)n, sizeof *t, by_size);
     uint8_t *taken = sn_arena_alloc(p->m, (size_t)n + 1);
     for (int i = 0; i < n; i++) {
@@ -142,7 +143,7 @@ static void assign_by_size(sn_plan *p) {
 
 static void assign_slots(sn_plan *p) {
     p->n_slot = p->n_local = 0;
-    if (p->tight)
+    if (p->pack_slots)
         assign_by_size(p);
     else
         assign_by_time(p, SN_BUF_TEMP, &p->n_slot);
@@ -244,9 +245,9 @@ static void print_places(FILE *f, const sn_plan *p, const sn_scan_place *q, int 
     }
 }
 
-static void print_again(FILE *f, const sn_plan *p, const sn_scan_again *a) {
-    fprintf(f, "       again: to step %d, to %d, to %d\n", a->restored - 1, a->stored - 1,
-            a->stepped - 1);
+static void print_recompute(FILE *f, const sn_plan *p, const sn_recompute *a) {
+    fprintf(f, "       recompute: to step %d, to %d, to %d\n", a->restore_end - 1, a->store_end - 1,
+            a->step_end - 1);
     print_carries(f, p, a->carry, a->n);
     print_places(f, p, a->first, a->n);
     print_places(f, p, a->past, a->n);
@@ -256,8 +257,8 @@ static void print_again(FILE *f, const sn_plan *p, const sn_scan_again *a) {
 /* Everything that the code depends on. */
 static void print_scan(FILE *f, const sn_plan *p, int k) {
     const sn_scan_loop *l = &p->scan[k];
-    fprintf(f, "scan %d in %d: steps %d to %d, kept %d, body %d to %d, for each of ", k, l->parent,
-            l->first, l->last - 1, l->kept - l->begin, l->begin, l->end - 1);
+    fprintf(f, "scan %d in %d: steps %d to %d, hoisted %d, body %d to %d, for each of ", k,
+            l->parent, l->first, l->last - 1, l->hoisted_end - l->begin, l->begin, l->end - 1);
     sn_print_dim(f, p->m, l->length);
     fprintf(f, " elements%s, parts ", l->reverse ? " from the last one on" : "");
     sn_print_dims(f, p->m, l->n_tile, l->parts);
@@ -266,7 +267,7 @@ static void print_scan(FILE *f, const sn_plan *p, int k) {
         const sn_window *w = &l->window[i];
         const sn_view *base =
             w->operand < l->n_in ? &l->in[w->operand] : &l->out[w->operand - l->n_in];
-        fprintf(f, "       window %d%s by ", w->buffer, w->kept ? " of segments" : "");
+        fprintf(f, "       window %d%s by ", w->buffer, w->per_segment ? " of segments" : "");
         sn_print_dim(f, p->m, w->step);
         fputs(" parts by ", f);
         sn_print_dims(f, p->m, l->n_tile, w->tile_step);
@@ -275,7 +276,7 @@ static void print_scan(FILE *f, const sn_plan *p, int k) {
         fputc('\n', f);
     }
     print_carries(f, p, l->carry, l->n_carry);
-    if (l->again) print_again(f, p, l->again);
+    if (l->recompute) print_recompute(f, p, l->recompute);
 }
 
 void sn_plan_print(FILE *f, const sn_plan *p) {

@@ -113,14 +113,14 @@ static bool is_product(const sn_node *n) {
 /* Whether n is a product or a collective, which takes time that others can use, or its result is so
  * much smaller than an operand that it should run early. */
 static bool comes_by_depth(const sn_node *n) {
-    enum { LITTLE = 8 };
+    enum { SMALL_FRACTION = 8 };
     if (is_product(n) || is_collective(n)) return true;
     int64_t largest = 0;
     for (int i = 0; n->op == SN_OP_map_reduce && i < n->n_in; i++) {
         int64_t count = max_elements(n->in[i]);
         if (count > largest) largest = count;
     }
-    return max_elements(n) <= largest / LITTLE;
+    return max_elements(n) <= largest / SMALL_FRACTION;
 }
 
 /* ---- what comes last ---- */

@@ -643,7 +643,7 @@ static bool plan_collectives(sn_planner *p) {
 }
 
 static bool plan_memory(sn_planner *p) {
-    p->plan->tight |= p->exchanges;
+    p->plan->pack_slots |= p->exchanges;
     sn_plan_memory(p->plan);
     return true;
 }

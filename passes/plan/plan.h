@@ -96,7 +96,7 @@ typedef struct sn_window {
     int buffer;  /* of kind SN_BUF_WINDOW */
     int operand; /* of the scan; from n_in on its results */
     sn_dim step, tile_step[SN_SCAN_TILES];
-    bool kept; /* moves from one segment to the next, and always forward */
+    bool per_segment; /* moves from one segment to the next, and always forward */
 } sn_window;
 
 /* A carry: two locals, and windows of them that change places after each iteration. */
@@ -112,26 +112,26 @@ typedef struct sn_scan_place {
 } sn_scan_place;
 
 /* Carries of the scan in the other direction, of which the first of each segment is in memory
- * (scan_again.c). Before the loop's first element of a segment, they are computed again: steps [begin,
- * restored) copy the first of the segment to `now`; for each element, [restored, stored) store `now`,
- * and [stored, stepped) compute `next` of it. Steps from `stepped` on are the element's. */
-typedef struct sn_scan_again {
-    int n, restored, stored, stepped;
+ * (scan_recompute.c). Before the loop's first element of a segment, they are computed again: steps [begin,
+ * restore_end) copy the first of the segment to `now`; for each element, [restore_end, store_end) store `now`,
+ * and [store_end, step_end) compute `next` of it. Steps from `step_end` on are the element's. */
+typedef struct sn_recompute {
+    int n, restore_end, store_end, step_end;
     sn_scan_carry *carry; /* [n] */
     sn_scan_place *first; /* [n] of what is in memory, by segment */
     sn_scan_place *past;  /* [n] of a segment's carries; home: a local */
     int n_sequence;
     sn_scan_place *sequence; /* [n_sequence] what the steps read, by element */
-} sn_scan_again;
+} sn_recompute;
 
 /* Steps [first, last), a loop over `length` elements for each part of the independent axes: threads
  * share the parts, and a thread runs the whole loop without waiting for others. Steps before `begin`
  * run once a part before the iterations, those from `end` on after them. */
 typedef struct sn_scan_loop {
     int first, begin, end, last;
-    int kept;             /* steps [begin, kept) run for the first element of each segment only */
-    sn_scan_again *again; /* NULL: nothing is computed again */
-    int parent;           /* the loop that it is nested in: no parts of its own; -1: none */
+    int hoisted_end; /* steps [begin, hoisted_end) run for the first element of each segment only */
+    sn_recompute *recompute; /* NULL: nothing is computed again */
+    int parent;              /* the loop that it is nested in: no parts of its own; -1: none */
     bool reverse;
     sn_dim length;
     int n_tile;
@@ -155,10 +155,10 @@ typedef struct sn_plan {
     int n_local; /* slots of a thread's locals */
     sn_buffer *buffer;
     int n_buffer;
-    /* tight: slots share as much memory as possible, for these sizes (NULL: the upper bounds); otherwise by time, while
+    /* pack_slots: slots share as much memory as possible, for these sizes (NULL: the upper bounds); otherwise by time, while
      * memory is in the cache */
-    bool tight;
-    const int64_t *meant;
+    bool pack_slots;
+    const int64_t *planned_sizes;
     /* a slot's size is the maximum over its tenants; offsets are prefix sums, 64-byte aligned */
     int n_slot;
     sn_binding *input; /* [n_input] in order of appearance */

@@ -420,8 +420,8 @@ bool sn_plan_remat(sn_plan *p, const sn_budget *budget) {
     search s = {.m = p->m, .p = p, .budget = budget, .max_steps = 3 * p->n_step};
     int64_t target = budget->bytes; /* of live memory: slots waste some */
     if (sn_plan_arena(p, budget->symbol) <= budget->bytes) return true;
-    p->tight = true;
-    p->meant = budget->symbol;
+    p->pack_slots = true;
+    p->planned_sizes = budget->symbol;
     measure(&s);
     for (int round = 0; p->n_step && round < ROUNDS; round++) {
         look(&s);

@@ -60,7 +60,7 @@ void sn_planner_scan(sn_planner *p, sn_node *n) {
     scan_plan c = {.s = sn_scan_of(n), .first = p->plan->n_step};
     int n_view = 2 * c.s.n_in + n->n_result;
     c.n_carry = c.s.n_carry;
-    c.n_again = sn_scan_is_kept(p, n) ? c.s.again->n_out : 0;
+    c.n_recomputed = sn_scan_recomputes(p, n) ? c.s.again->n_out : 0;
     bool inside = p->inside, local = p->local;
     sn_view *in = sn_arena_alloc(p->m, sizeof *in * (size_t)(c.s.n_in + 1));
     sn_view *out = sn_arena_alloc(p->m, sizeof *out * (size_t)(n->n_result + 1));
@@ -75,7 +75,7 @@ void sn_planner_scan(sn_planner *p, sn_node *n) {
         const char *state = inside ? NULL : sn_inplace_target(p->entry, p->order, p->at, i, &axes);
         out[i] = state ? sn_planner_state(p, type, state, axes) : sn_planner_fresh(p, type, NULL);
     }
-    c.kept = sn_scan_find_kept(p, n);
+    c.saved = sn_scan_find_saved(p, n);
     for (int i = c.s.n_carry; i < n->n_result; i++)
         if (sn_scan_keeps(&c, i)) {
             sn_buffer *b = &p->plan->buffer[out[i].buffer];
@@ -99,9 +99,9 @@ void sn_planner_scan(sn_planner *p, sn_node *n) {
     p->inside = p->local = true;
     open_scan(p, &c, n);
     c.loop->begin = p->plan->n_step - c.first;
-    if (c.n_again) sn_scan_plan_again(p, &c);
-    sn_scan_plan_kept(p, &c);
-    c.loop->kept = p->plan->n_step - c.first;
+    if (c.n_recomputed) sn_scan_plan_again(p, &c);
+    sn_scan_plan_saved(p, &c);
+    c.loop->hoisted_end = p->plan->n_step - c.first;
     for (int i = 0; i < c.order.n; i++)
         if (c.order.node[i]->op != SN_OP_arg) p->node(p, c.order.node[i]);
     close_scan(p, &c, n);
@@ -140,16 +140,16 @@ int sn_scan_unfold(sn_plan *p, const sn_step *whole, sn_step *to, int at, int pa
     loop.out = whole->out;
     loop.n_in = whole->n_in;
     loop.n_out = whole->n_out;
-    if (s->again) {
-        loop.again = sn_arena_alloc(p->m, sizeof *loop.again);
-        *loop.again = *s->again;
+    if (s->recompute) {
+        loop.recompute = sn_arena_alloc(p->m, sizeof *loop.recompute);
+        *loop.recompute = *s->recompute;
     }
     for (int i = 0; i <= whole->n_inner; i++) {
         if (i == s->begin) loop.begin = at + n;
-        if (i == s->kept) loop.kept = at + n;
-        if (s->again && i == s->again->restored) loop.again->restored = at + n;
-        if (s->again && i == s->again->stored) loop.again->stored = at + n;
-        if (s->again && i == s->again->stepped) loop.again->stepped = at + n;
+        if (i == s->hoisted_end) loop.hoisted_end = at + n;
+        if (s->recompute && i == s->recompute->restore_end) loop.recompute->restore_end = at + n;
+        if (s->recompute && i == s->recompute->store_end) loop.recompute->store_end = at + n;
+        if (s->recompute && i == s->recompute->step_end) loop.recompute->step_end = at + n;
         if (i == s->end) loop.end = at + n;
         if (i == whole->n_inner) break;
         if (whole->inner[i].scan)
@@ -170,8 +170,8 @@ const sn_scan_loop *sn_scan_around(const sn_plan *p, int i) {
 
 /* Steps that run for the first element of a segment only. */
 static bool once_a_segment(const sn_scan_loop *l, int i) {
-    int from = l->again ? l->again->stepped : l->begin;
-    return (l->again && i < l->again->restored) || (i >= from && i < l->kept);
+    int from = l->recompute ? l->recompute->step_end : l->begin;
+    return (l->recompute && i < l->recompute->restore_end) || (i >= from && i < l->hoisted_end);
 }
 
 sn_dim sn_scan_iterations(const sn_plan *p, int i, sn_dim *segments) {

@@ -1,4 +1,4 @@
-/* scan_impl.h: what scan.c, scan_again.c and scan_parts.c share. */
+/* scan_impl.h: what scan.c, scan_recompute.c and scan_parts.c share. */
 #ifndef SN_SCAN_IMPL_H
 #define SN_SCAN_IMPL_H
 
@@ -12,9 +12,9 @@ typedef struct scan_plan {
     sn_window *window; /* [2 operands + results] */
     sn_scan_carry *carry;
     int n_carry;
-    int n_again;    /* sequences, the first ones, that are carries which are computed again */
-    uint32_t kept;  /* bits of results that are stored for the first element of each segment */
-    sn_order order; /* of the body */
+    int n_recomputed; /* sequences, the first ones, that are carries which are computed again */
+    uint32_t saved;   /* bits of results that are stored for the first element of each segment */
+    sn_order order;   /* of the body */
     int first;
 } scan_plan;
 
@@ -30,14 +30,14 @@ sn_view **sn_scan_take_views(sn_planner *p, const sn_region *r, sn_order order);
 void sn_scan_restore_views(sn_planner *p, const sn_region *r, sn_order order,
                            sn_view *const *before);
 
-/* scan_again.c. Whether the sequences of n that `again` gives are in memory for the first element of
+/* scan_recompute.c. Whether the sequences of n that `again` gives are in memory for the first element of
  * each segment only; which results of n are such (bits); whether a result is, or an operand. */
-bool sn_scan_is_kept(const sn_planner *p, const sn_node *n);
-uint32_t sn_scan_find_kept(const sn_planner *p, const sn_node *n);
+bool sn_scan_recomputes(const sn_planner *p, const sn_node *n);
+uint32_t sn_scan_find_saved(const sn_planner *p, const sn_node *n);
 bool sn_scan_keeps(const scan_plan *c, int result);
 bool sn_scan_computes(const scan_plan *c, int operand);
 /* Steps that keep these results; steps that compute these operands, whose views in the body they set. */
-void sn_scan_plan_kept(sn_planner *p, scan_plan *c);
+void sn_scan_plan_saved(sn_planner *p, scan_plan *c);
 void sn_scan_plan_again(sn_planner *p, scan_plan *c);
 
 #endif

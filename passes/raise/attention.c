@@ -44,16 +44,16 @@ static int find_products(sn_node *n, uint8_t *seen, sn_node **found, int count, 
     return count;
 }
 
-static ra_step *chain_find(ra_match *k, const sn_node *n) {
+static score_step *chain_find(ra_match *k, const sn_node *n) {
     for (int i = 0; i < k->n_chain; i++)
         if (k->chain[i].n == n) return &k->chain[i];
     return NULL;
 }
 
-static ra_step *chain_add(ra_match *k, sn_node *n) {
+static score_step *chain_add(ra_match *k, sn_node *n) {
     if (k->n_chain == MAX_CHAIN) return NULL;
-    ra_step *c = &k->chain[k->n_chain++];
-    *c = (ra_step){.n = n};
+    score_step *c = &k->chain[k->n_chain++];
+    *c = (score_step){.n = n};
     return c;
 }
 
@@ -70,13 +70,13 @@ static bool is_above(ra_match *k, sn_node *n) {
     return k->above[n->id] == YES;
 }
 
-static ra_step *walk(ra_match *k, sn_node *n, int depth);
+static score_step *walk(ra_match *k, sn_node *n, int depth);
 
 /* An elementwise step: its operands from the chain agree on the index; the others are read at
  * it. */
-static bool walk_elem(ra_match *k, sn_node *n, ra_step *c, int depth) {
-    ra_step *from[3] = {NULL};
-    const ra_step *first = NULL;
+static bool walk_elem(ra_match *k, sn_node *n, score_step *c, int depth) {
+    score_step *from[3] = {NULL};
+    const score_step *first = NULL;
     sn_node *value[3];
     if (n->n_in > 3) return false;
     for (int i = 0; i < n->n_in; i++) {
@@ -96,13 +96,13 @@ static bool walk_elem(ra_match *k, sn_node *n, ra_step *c, int depth) {
     return true;
 }
 
-static ra_step *walk(ra_match *k, sn_node *n, int depth) {
-    ra_step *c = chain_find(k, n), made = {.n = n};
+static score_step *walk(ra_match *k, sn_node *n, int depth) {
+    score_step *c = chain_find(k, n), made = {.n = n};
     if (c) return c;
     if (!depth) return NULL;
     sn_node *opened = sn_element_opened(n);
     if (opened) {
-        ra_step *o = walk(k, opened, depth - 1);
+        score_step *o = walk(k, opened, depth - 1);
         if (!o || !(c = chain_add(k, n))) return NULL;
         memcpy(c->ix, o->ix, sizeof c->ix);
         c->value = o->value;
@@ -112,7 +112,7 @@ static ra_step *walk(ra_match *k, sn_node *n, int depth) {
         if (!walk_elem(k, n, &made, depth)) return NULL;
     } else {
         if (!is_step(n)) return NULL;
-        ra_step *x = walk(k, n->in[0], depth - 1);
+        score_step *x = walk(k, n->in[0], depth - 1);
         if (!x) return NULL;
         x->uses++;
         made.value = x->value;
@@ -124,24 +124,24 @@ static ra_step *walk(ra_match *k, sn_node *n, int depth) {
 }
 
 /* Indices (with `element`, values) of the chain, given those of the scores. */
-static ra_step *walk_chain(ra_match *k, const sn_index *ix, sn_element *element) {
+static score_step *walk_chain(ra_match *k, const sn_index *ix, sn_element *element) {
     k->n_chain = 0;
     k->element = element;
-    ra_step *c = chain_add(k, k->scores);
+    score_step *c = chain_add(k, k->scores);
     memcpy(c->ix, ix, sizeof *ix * k->scores->rank);
     c->value = k->score_value;
     return walk(k, k->top, MAX_DEPTH);
 }
 
 /* Indices of the second product's operand, through the views between it and softmax. */
-static ra_step *walk_weights(ra_match *k) {
+static score_step *walk_weights(ra_match *k) {
     sn_node *view[MAX_DEPTH];
     int n = 0;
     for (sn_node *v = k->weights; v != k->softmax; v = v->in[0]) {
         if (n == MAX_DEPTH) return NULL;
         view[n++] = v;
     }
-    ra_step *from = chain_find(k, k->top), *c = from;
+    score_step *from = chain_find(k, k->top), *c = from;
     if (!from) return NULL;
     from->uses += k->more_uses;
     if (k->softmax != k->top) {
@@ -150,7 +150,7 @@ static ra_step *walk_weights(ra_match *k) {
         memcpy(c->ix, from->ix, sizeof c->ix);
     }
     while (n > 0) {
-        ra_step *next = chain_add(k, view[--n]);
+        score_step *next = chain_add(k, view[--n]);
         if (!next || !sn_index_push(next->n, c->ix, next->ix)) return NULL;
         c->uses++;
         c = next;
@@ -171,7 +171,7 @@ static bool find_key_axis(ra_match *k) {
     int from[2];
     for (int i = 0; i < k->scores->rank; i++)
         ix[i] = sn_index_whole(stand_in(k, i), k->scores->shape[i]);
-    const ra_step *c = walk_chain(k, ix, NULL) ? walk_weights(k) : NULL;
+    const score_step *c = walk_chain(k, ix, NULL) ? walk_weights(k) : NULL;
     const sn_attr *contract = ra_contract_of(k->product, k->side);
     if (!c || !contract || contract->n != 1) return false;
     const sn_index *key = &c->ix[contract->v[0]];
@@ -190,7 +190,7 @@ static bool find_key_axis(ra_match *k) {
 
 static bool add_piece(ra_match *k, int axis, sn_dim size, bool in_k) {
     if (k->n_piece == MAX_PIECES) return false;
-    k->piece[k->n_piece] = (ra_piece){.axis = axis, .size = size, .in_k = in_k};
+    k->piece[k->n_piece] = (operand_part){.axis = axis, .size = size, .in_k = in_k};
     k->n_piece++;
     return true;
 }
@@ -248,7 +248,7 @@ static bool split_piece(ra_match *k, const sn_digit *d) {
         part[n++] = d->size;
         if (d->low != 1) part[n++] = d->low;
         if (k->n_piece + n - 1 > MAX_PIECES) return false;
-        ra_piece old = k->piece[i];
+        operand_part old = k->piece[i];
         memmove(k->piece + i + n, k->piece + i + 1,
                 sizeof *k->piece * (size_t)(k->n_piece - i - 1));
         k->n_piece += n - 1;
@@ -288,7 +288,7 @@ static bool mark_values(ra_match *k, bool *again) {
     }
     k->key_var = stand_in(k, 15);
     score_indices(k, piece_ix, ix);
-    ra_step *w = walk_chain(k, ix, NULL) ? walk_weights(k) : NULL;
+    score_step *w = walk_chain(k, ix, NULL) ? walk_weights(k) : NULL;
     if (!w) return false;
     const sn_attr *contract = ra_contract_of(k->product, k->side);
     if (!contract || contract->n != 1) return false;
@@ -309,7 +309,7 @@ static bool mark_values(ra_match *k, bool *again) {
 /* How likely a piece that only queries have is the query axis: run-time sizes first, then the
  * single query of a decoding step, then the last one. */
 static int query_rank(const ra_match *k, int i) {
-    const ra_piece *p = &k->piece[i];
+    const operand_part *p = &k->piece[i];
     if (p->in_k || p->in_v) return 0;
     if (!sn_dim_is_const(k->m, p->size, NULL)) return 3;
     return p->size == 1 ? 2 : 1;
@@ -321,7 +321,7 @@ static void assign_roles(ra_match *k) {
     for (int i = 0; i < k->n_piece; i++)
         if (query_rank(k, i) && (query < 0 || query_rank(k, i) >= query_rank(k, query))) query = i;
     for (int i = 0; i < k->n_piece; i++) {
-        ra_piece *p = &k->piece[i];
+        operand_part *p = &k->piece[i];
         p->role = p->in_k || p->in_v ? BATCH : i == query ? QUERY : GROUP;
     }
 }
@@ -335,7 +335,7 @@ static void piece_indices(const ra_match *k, const ra_order *o, const sn_score_a
     sn_node *src[3] = {a->b, a->h, a->q};
     for (int i = k->n_piece - 1; i >= 0; i--) {
         int which = i < o->n_outer ? 0 : i < o->n_batch + o->n_group ? 1 : 2;
-        const ra_piece *p = &k->piece[o->place[i]];
+        const operand_part *p = &k->piece[o->place[i]];
         ix[o->place[i]].n = p->size != 1;
         ix[o->place[i]].d[0] = (sn_digit){src[which], low[which], p->size, total[which]};
         low[which] = sn_dim_mul(k->m, low[which], p->size);
@@ -346,7 +346,7 @@ static void piece_indices(const ra_match *k, const ra_order *o, const sn_score_a
 static int find_head(const ra_match *k) {
     sn_dim low = 1;
     for (int i = k->n_piece - 1; i >= 0; i--) {
-        const ra_piece *p = &k->piece[i];
+        const operand_part *p = &k->piece[i];
         if (p->axis != k->mix->axis) continue;
         if (low == k->mix->low && p->size == k->mix->size) return p->role == BATCH ? i : -1;
         low = sn_dim_mul(k->m, low, p->size);
@@ -447,7 +447,7 @@ static void remark_reader(ra_match *k, const sn_node *what) {
 
 /* Whether dropout numbers the weights by batch, head, query and key. */
 static bool in_order(ra_match *k, const ra_order *o) {
-    const ra_step *c = chain_find(k, k->dropped);
+    const score_step *c = chain_find(k, k->dropped);
     int next = 0, n = k->n_piece;
     for (int a = 0; c && a < k->dropped->rank; a++)
         for (int i = 0; i < c->ix[a].n; i++) {
@@ -462,12 +462,12 @@ static bool in_order(ra_match *k, const ra_order *o) {
 }
 
 /* The logsumexp becomes attention's y. */
-static bool take_lse(ra_match *k, const ra_order *o, const ra_step *top, sn_node *y) {
+static bool take_lse(ra_match *k, const ra_order *o, const score_step *top, sn_node *y) {
     sn_node *lse = y->op == SN_OP_attention ? sn_b_attention_lse(y) : NULL;
     lse = lse ? ra_arrange_lse(k, o, top, lse) : NULL;
     if (!lse || lse->dtype != k->lse->dtype || sn_module_error(k->m)->code) return false;
-    k->r->instead[k->lse->id] = lse;
-    return k->r->has_instead = true;
+    k->r->replacement[k->lse->id] = lse;
+    return k->r->has_replacement = true;
 }
 
 /* The replacement of the second product; NULL: it is not attention with these scores. */
@@ -487,7 +487,7 @@ static sn_node *try_match(ra_match *k) {
     if (k->mix && (k->head = find_head(k)) < 0) return NULL;
     ra_order o = ra_order_pieces(k);
     if (k->mix && (o.G != 1 || o.Hk != k->mix->size)) return NULL;
-    const ra_step *w = chain_find(k, k->weights);
+    const score_step *w = chain_find(k, k->weights);
     ra_operands x;
     if (k->dropped && !in_order(k, &o)) {
         remark(k->r, k->product, k->dropped, "numbers weights in an order other than b, h, q, k",
@@ -501,14 +501,14 @@ static sn_node *try_match(ra_match *k) {
 
     sn_score_args a = sn_score_args_make(k->m, (sn_dtype)k->scores->dtype);
     sn_index piece_ix[MAX_PIECES], ix[SN_MAX_RANK];
-    ra_step weights = *w; /* its index in pieces; walks the chain again */
-    ra_step top = *chain_find(k, k->top);
+    score_step weights = *w; /* its index in pieces; walks the chain again */
+    score_step top = *chain_find(k, k->top);
     piece_indices(k, &o, &a, piece_ix);
     sn_node *key_var = k->key_var;
     k->key_var = a.k;
     k->score_value = a.score;
     score_indices(k, piece_ix, ix);
-    const ra_step *c = walk_chain(k, ix, sn_element_new(k->m));
+    const score_step *c = walk_chain(k, ix, sn_element_new(k->m));
     k->key_var = key_var;
     sn_node *y = NULL;
     if (c && c->value) {

@@ -11,19 +11,19 @@ enum { MAX_PIECES = 12, MAX_CHAIN = 64 };
 typedef enum ra_role { BATCH, GROUP, QUERY } ra_role;
 
 /* A part of a score axis other than the key's; size 1: no variable. */
-typedef struct ra_piece {
+typedef struct operand_part {
     int axis; /* of the scores */
     sn_dim size;
     sn_node *var;    /* a placeholder until roles are known */
     bool in_k, in_v; /* k or v has it */
     ra_role role;
-} ra_piece;
+} operand_part;
 
-typedef struct ra_step {
+typedef struct score_step {
     sn_node *n, *value; /* value: the element's scalar expression */
     sn_index ix[SN_MAX_RANK];
     uint32_t uses; /* in the chain */
-} ra_step;
+} score_step;
 
 /* Heads that mix: the matrices [H,H] of the scores and of the weights, NULL: none; and where the
  * scores' index has the head: (index of `axis` / low) mod size. */
@@ -50,10 +50,10 @@ typedef struct ra_match {
     int head;               /* the piece of the heads that mix; -1: not known */
     int side;               /* index of that operand */
     int key_axis, q_side;   /* axis of the keys in the scores; operand that is q */
-    ra_piece piece[MAX_PIECES];
+    operand_part piece[MAX_PIECES];
     int n_piece;
     sn_node *key_var;
-    ra_step chain[MAX_CHAIN];
+    score_step chain[MAX_CHAIN];
     int n_chain;
     sn_element *element; /* NULL: indices only */
     uint8_t *above;      /* by id: is_above, once it is known */
@@ -135,14 +135,14 @@ typedef struct ra_operands {
     sn_dim dv;
 } ra_operands;
 /* False: there is no such view, or heads and widths are not numbers. w: the weights. */
-bool ra_make_operands(const ra_match *k, const ra_order *o, const ra_step *w, ra_operands *x);
+bool ra_make_operands(const ra_match *k, const ra_order *o, const score_step *w, ra_operands *x);
 /* The sink [B,H,Tq], given the indices of the softmax; NULL: there is no such view. */
-sn_node *ra_make_sink(const ra_match *k, const ra_order *o, const ra_step *softmax);
+sn_node *ra_make_sink(const ra_match *k, const ra_order *o, const score_step *softmax);
 /* The log-sum-exp of attention, [B,H,Tq,1], in the shape of k->lse; top: the indices of its operand. NULL: not
  * possible. */
-sn_node *ra_arrange_lse(const ra_match *k, const ra_order *o, const ra_step *top, sn_node *lse);
+sn_node *ra_arrange_lse(const ra_match *k, const ra_order *o, const score_step *top, sn_node *lse);
 /* The attention's result y [B,H,Tq,dv] in the shape of the second product; NULL: not possible. */
-sn_node *ra_arrange_result(const ra_match *k, const ra_order *o, const ra_step *w,
+sn_node *ra_arrange_result(const ra_match *k, const ra_order *o, const score_step *w,
                            const ra_operands *x, sn_node *y);
 
 #endif

@@ -32,10 +32,10 @@ typedef struct chain {
     sn_raiser *r;
     sn_module *m;
     sn_node *scores;
-    uint8_t *above; /* by id: is_above, once it is known */
-    place **place;  /* by id */
-    sn_node **twin; /* by id */
-    uint32_t *uses; /* by id: in the chain */
+    uint8_t *above;        /* by id: is_above, once it is known */
+    place **place;         /* by id */
+    sn_node **counterpart; /* by id */
+    uint32_t *uses;        /* by id: in the chain */
     ra_mix found;
 } chain;
 
@@ -190,21 +190,21 @@ static place *find_place(chain *c, sn_node *n) {
 }
 
 /* n without products over the heads; counts the uses of the chain's nodes. */
-static sn_node *make_twin(chain *c, sn_node *n) {
+static sn_node *make_counterpart(chain *c, sn_node *n) {
     mix k;
     bool bias;
     c->uses[n->id]++;
-    if (n == c->scores || c->twin[n->id]) return n == c->scores ? n : c->twin[n->id];
+    if (n == c->scores || c->counterpart[n->id]) return n == c->scores ? n : c->counterpart[n->id];
     sn_node *t;
     if (is_mix(n, &k, &bias)) {
-        t = sn_b_transpose(make_twin(c, k.x), k.x->rank, k.perm);
+        t = sn_b_transpose(make_counterpart(c, k.x), k.x->rank, k.perm);
     } else {
         sn_node **in = sn_arena_alloc(c->m, sizeof *in * n->n_in);
         for (int i = 0; i < n->n_in; i++)
-            in[i] = is_above(c, n->in[i]) ? make_twin(c, n->in[i]) : n->in[i];
+            in[i] = is_above(c, n->in[i]) ? make_counterpart(c, n->in[i]) : n->in[i];
         t = sn_node_with(n, in);
     }
-    return c->twin[n->id] = t;
+    return c->counterpart[n->id] = t;
 }
 
 /* Whether a node of the chain is needed elsewhere, too. */
@@ -219,12 +219,12 @@ static sn_node *match_scores(sn_raiser *r, sn_node *n, int side, sn_node *scores
     chain c = {.r = r, .m = r->m, .scores = scores};
     c.above = sn_arena_alloc(r->m, count);
     c.place = sn_arena_alloc(r->m, sizeof *c.place * count);
-    c.twin = sn_arena_alloc(r->m, sizeof *c.twin * count);
+    c.counterpart = sn_arena_alloc(r->m, sizeof *c.counterpart * count);
     c.uses = sn_arena_alloc(r->m, sizeof *c.uses * count);
     const place *top = is_above(&c, n->in[side]) ? find_place(&c, n->in[side]) : NULL;
     if (!top || !top->after || (!c.found.matrix[0] && !c.found.matrix[1])) return NULL;
     sn_node *in[2] = {n->in[0], n->in[1]};
-    in[side] = make_twin(&c, n->in[side]);
+    in[side] = make_counterpart(&c, n->in[side]);
     if (sn_module_error(r->m)->code || has_other_user(&c, count)) return NULL;
     return ra_raise_product(r, sn_node_with(n, in), side, &c.found);
 }

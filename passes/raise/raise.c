@@ -100,7 +100,7 @@ static uint32_t *count_uses(sn_raiser *r, sn_node *more) {
 
 static sn_node *instead_of(void *ctx, sn_node *n) {
     const sn_raiser *r = ctx;
-    return n->id < r->n_old && r->instead[n->id] ? r->instead[n->id] : n;
+    return n->id < r->n_old && r->replacement[n->id] ? r->replacement[n->id] : n;
 }
 
 /* What each node below the roots becomes, by id. */
@@ -112,7 +112,7 @@ static sn_node **raise_all(sn_raiser *r, int n_root, sn_node *const *root, const
     sn_loc loc = sn_module_loc(m);
     r->users = uses;
     r->n_old = sn_module_node_count(m);
-    r->instead = sn_arena_alloc(m, sizeof *r->instead * r->n_old);
+    r->replacement = sn_arena_alloc(m, sizeof *r->replacement * r->n_old);
     for (int i = 0; i < order.n && !sn_module_error(m)->code; i++) {
         sn_node *old = order.node[i], *n = old;
         if (old->n_in) {
@@ -126,7 +126,7 @@ static sn_node **raise_all(sn_raiser *r, int n_root, sn_node *const *root, const
         *count += made[old->id] != n;
     }
     sn_module_set_loc(m, loc);
-    if (!r->has_instead || sn_module_error(m)->code) return made;
+    if (!r->has_replacement || sn_module_error(m)->code) return made;
     sn_node **all = sn_arena_alloc(m, sizeof *all * (size_t)order.n);
     for (int i = 0; i < order.n; i++) all[i] = made[order.node[i]->id];
     *count += sn_rewrite(m, order.n, all, instead_of, r);

@@ -21,10 +21,10 @@ typedef struct sn_raiser {
     /* Applies all rules to n nodes by themselves and to what they are computed from, until nothing changes. Whether
      * anything did. For the body of a loop, whose rule is one of them. */
     bool (*raise_nodes)(const struct sn_raiser *outside, int n, sn_node **root);
-    sn_node *
-        *instead;   /* [n_old] by id: what nodes become once the round is over; NULL: themselves */
-    uint32_t n_old; /* nodes before this round */
-    bool has_instead;
+    sn_node **
+        replacement; /* [n_old] by id: what nodes become once the round is over; NULL: themselves */
+    uint32_t n_old;  /* nodes before this round */
+    bool has_replacement;
     bool for_gradient;
 } sn_raiser;
 

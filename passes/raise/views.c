@@ -153,7 +153,7 @@ static bool index_parts(const ra_match *k, const sn_index *ix, parts *p) {
     return true;
 }
 
-static bool value_parts(const ra_match *k, const ra_step *w, sn_node **operand, parts *p) {
+static bool value_parts(const ra_match *k, const score_step *w, sn_node **operand, parts *p) {
     int side = 1 - k->side;
     *operand = k->product->in[side];
     const sn_node *v = k->product->in[side];
@@ -184,7 +184,7 @@ static bool one_width(const ra_match *k) {
     return c && c->n == 1;
 }
 
-bool ra_make_operands(const ra_match *k, const ra_order *o, const ra_step *w, ra_operands *x) {
+bool ra_make_operands(const ra_match *k, const ra_order *o, const score_step *w, ra_operands *x) {
     parts p;
     sn_node *from;
     int want[MAX_PIECES + 1], n_full;
@@ -217,7 +217,7 @@ bool ra_make_operands(const ra_match *k, const ra_order *o, const ra_step *w, ra
            sn_dim_is_const(m, H, NULL) && !sn_module_error(m)->code;
 }
 
-sn_node *ra_make_sink(const ra_match *k, const ra_order *o, const ra_step *softmax) {
+sn_node *ra_make_sink(const ra_match *k, const ra_order *o, const score_step *softmax) {
     parts p = {.n = 0};
     int want[MAX_PIECES], n_full;
     sn_dim size[MAX_PIECES], full[SN_MAX_RANK];
@@ -262,7 +262,7 @@ static bool add_ones(const ra_match *k, const ra_order *o, places *to) {
     return true;
 }
 
-sn_node *ra_arrange_lse(const ra_match *k, const ra_order *o, const ra_step *top, sn_node *lse) {
+sn_node *ra_arrange_lse(const ra_match *k, const ra_order *o, const score_step *top, sn_node *lse) {
     sn_dim shape[MAX_PIECES];
     places to = {.n = 0};
     const int axis = (int)sn_attr_int(k->lse, SN_A_axis, k->lse->rank - 1);
@@ -275,7 +275,7 @@ sn_node *ra_arrange_lse(const ra_match *k, const ra_order *o, const ra_step *top
     return sn_b_reshape(lse, k->lse->rank, k->lse->shape);
 }
 
-sn_node *ra_arrange_result(const ra_match *k, const ra_order *o, const ra_step *w,
+sn_node *ra_arrange_result(const ra_match *k, const ra_order *o, const score_step *w,
                            const ra_operands *x, sn_node *y) {
     sn_dim shape[MAX_AXES];
     places to = {.n = 0};

@@ -85,7 +85,7 @@ static sn_node *common_factor(sn_node *n) {
 }
 
 /* e^x + (-1) = expm1 x */
-static sn_node *spell_expm1(sn_node *n) {
+static sn_node *form_expm1(sn_node *n) {
     return sn_is_float(n) && n->in[0]->op == SN_OP_exp && sn_match_value(n->in[1], -1)
                ? sn_b_unary(SN_OP_expm1, n->in[0]->in[0])
                : NULL;
@@ -224,7 +224,7 @@ static sn_node *div_sigmoid(sn_node *n) {
 }
 
 /* ln(x + 1) = log1p x */
-static sn_node *spell_log1p(sn_node *n) {
+static sn_node *form_log1p(sn_node *n) {
     sn_node *x = n->in[0];
     return x->op == SN_OP_add && is_one(x->in[1]) ? sn_b_unary(SN_OP_log1p, x->in[0]) : NULL;
 }
@@ -269,13 +269,13 @@ static sn_node *move_neg(sn_node *n) {
 const sn_simplification sn_simplify_arith[] = {
     {SN_OP_sub, rewrite_sub},     {SN_OP_sub, common_factor},
     {SN_OP_add, add_negative},    {SN_OP_add, add_constants},
-    {SN_OP_add, common_factor},   {SN_OP_add, spell_expm1},
+    {SN_OP_add, common_factor},   {SN_OP_add, form_expm1},
     {SN_OP_mul, mul_constants},   {SN_OP_mul, mul_recip},
     {SN_OP_neg, rewrite_neg},     {SN_OP_div, div_constant},
     {SN_OP_div, div_sigmoid},     {SN_OP_div, rewrite_div},
     {SN_OP_div, div_spread},      {SN_OP_recip, rewrite_recip},
     {SN_OP_recip, recip_sigmoid}, {SN_OP_sqrt, rewrite_sqrt},
-    {SN_OP_pow, rewrite_pow},     {SN_OP_log, spell_log1p},
+    {SN_OP_pow, rewrite_pow},     {SN_OP_log, form_log1p},
     {SN_OP_cast, cast_chain},     {SN_OP_reduce_sum, reduce_scaled},
     {SN_OP_mean, reduce_scaled},  {SN_OP_reshape, move_neg},
     {SN_OP_transpose, move_neg},  {SN_OP_COUNT, NULL},

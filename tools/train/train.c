@@ -46,16 +46,16 @@ typedef struct trainer {
     int64_t tokens, steps; /* since then */
 } trainer;
 
-static void tell(void (*say)(void *, const char *), void *ctx, const char *fmt, ...)
+static void report_note(void (*sink)(void *, const char *), void *ctx, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-static void tell(void (*say)(void *, const char *), void *ctx, const char *fmt, ...) {
+static void report_note(void (*sink)(void *, const char *), void *ctx, const char *fmt, ...) {
     char line[512];
     va_list ap;
-    if (!say) return;
+    if (!sink) return;
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    say(ctx, line);
+    sink(ctx, line);
 }
 
 /* ---- preparation ---- */
@@ -103,8 +103,8 @@ static bool note_unread_keys(const trainer *t) {
         t->s->start ? sn_model_unknown_key : sn_config_unread;
     const char *key;
     for (int i = 0; (key = next(t->s->model, i)); i++)
-        tell(t->r->event, t->r->ctx, "note: \"model\": \"%s\" has no effect on a %s", key,
-             t->model.type);
+        report_note(t->r->event, t->r->ctx, "note: \"model\": \"%s\" has no effect on a %s", key,
+                    t->model.type);
     return true;
 }
 
@@ -212,7 +212,7 @@ static bool write_model_files(trainer *t, sn_error *err) {
 /* The log and the curve are informational: failing to write them does not end a run. */
 static void note_once(trainer *t, bool ok, const sn_error *why) {
     if (!ok && !t->noted)
-        tell(t->r->event, t->r->ctx, "note: %s; training continues", why->message);
+        report_note(t->r->event, t->r->ctx, "note: %s; training continues", why->message);
     t->noted |= !ok;
 }
 
@@ -562,10 +562,10 @@ static void show_progress(trainer *t) {
     char validation[32] = "";
     if (isfinite(t->validation))
         snprintf(validation, sizeof validation, ", validation %.4f", t->validation);
-    tell(t->r->progress, t->r->ctx,
-         "step %lld of %lld  loss %.4f%s  %.0f tokens/s  %.1f GFLOP/s  %lld:%02lld left",
-         (long long)t->state.step, (long long)t->s->steps, t->state.loss, validation,
-         m.tokens_per_second, m.gflops, (long long)left / 60, (long long)left % 60);
+    report_note(t->r->progress, t->r->ctx,
+                "step %lld of %lld  loss %.4f%s  %.0f tokens/s  %.1f GFLOP/s  %lld:%02lld left",
+                (long long)t->state.step, (long long)t->s->steps, t->state.loss, validation,
+                m.tokens_per_second, m.gflops, (long long)left / 60, (long long)left % 60);
 }
 
 /* Validates; the folder holds the best model so far. */
@@ -583,8 +583,9 @@ static bool judge(trainer *t, sn_error *err) {
     t->begun += sn_clock() - paused; /* the reported speed excludes validation */
     train_metrics m = measure(t);
     m.at.validation = t->validation;
-    tell(t->r->event, t->r->ctx, "step %lld  loss %.4f  validation %.4f%s",
-         (long long)t->state.step, t->state.loss, t->validation, better ? "  (best so far)" : "");
+    report_note(t->r->event, t->r->ctx, "step %lld  loss %.4f  validation %.4f%s",
+                (long long)t->state.step, t->state.loss, t->validation,
+                better ? "  (best so far)" : "");
     add_to_log(t, &m);
     return true;
 }
@@ -637,9 +638,10 @@ static void tell_memory(const trainer *t) {
         snprintf(whole, sizeof whole, "; at most %.4g MB of parameters are whole at a time",
                  (double)sn_program_gathered(t->program) * 1e-6);
     if (t->s->training.zero > 0)
-        tell(t->r->event, t->r->ctx,
-             "zero %d: each rank has %.4g MB of the %.4g MB of parameters and optimizer states%s",
-             t->s->training.zero, own * 1e-6, all * 1e-6, whole);
+        report_note(
+            t->r->event, t->r->ctx,
+            "zero %d: each rank has %.4g MB of the %.4g MB of parameters and optimizer states%s",
+            t->s->training.zero, own * 1e-6, all * 1e-6, whole);
 }
 
 static const char *name_ranks(const trainer *t, char *buf, size_t size) {
@@ -659,24 +661,26 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
     trainer t = {.r = r, .s = r->settings, .folder = {.fd = -1}, .validation = NAN};
     train_end end = open_trainer(&t, err) ? TRAIN_DONE : TRAIN_FAILED;
     if (end != TRAIN_FAILED) {
-        tell(r->event, r->ctx,
-             "%s, %.4g M parameters, vocabulary %lld; %lld rows of %lld tokens%s%s; compiled in "
-             "%.1f s",
-             t.model.type, (double)t.start.whole.elements * 1e-6, (long long)t.model.vocab,
-             (long long)sn_dataset_rows(t.data.train), (long long)r->settings->data.block,
-             r->resume ? ", resumed" : "", name_ranks(&t, ranks, sizeof ranks),
-             sn_program_stats(t.program).seconds);
+        report_note(
+            r->event, r->ctx,
+            "%s, %.4g M parameters, vocabulary %lld; %lld rows of %lld tokens%s%s; compiled in "
+            "%.1f s",
+            t.model.type, (double)t.start.whole.elements * 1e-6, (long long)t.model.vocab,
+            (long long)sn_dataset_rows(t.data.train), (long long)r->settings->data.block,
+            r->resume ? ", resumed" : "", name_ranks(&t, ranks, sizeof ranks),
+            sn_program_stats(t.program).seconds);
         tell_memory(&t);
         if (t.s->start && !r->resume)
-            tell(r->event, r->ctx,
-                 "fine-tunes %s at a rate of %g after a warm-up of %lld steps (--rate, --warmup)",
-                 t.s->start, t.s->training.schedule.peak, (long long)t.s->training.schedule.warmup);
+            report_note(
+                r->event, r->ctx,
+                "fine-tunes %s at a rate of %g after a warm-up of %lld steps (--rate, --warmup)",
+                t.s->start, t.s->training.schedule.peak, (long long)t.s->training.schedule.warmup);
         if (r->begun) r->begun(r->ctx, t.session);
         if (r->ended) train_profile_record(&t.ranks);
         end = run_steps(&t, err);
     }
     if (end != TRAIN_FAILED && train_ranks_times(&t.ranks, t.steps, ranks, sizeof ranks)[0])
-        tell(r->event, r->ctx, "%s", ranks);
+        report_note(r->event, r->ctx, "%s", ranks);
     if (end != TRAIN_FAILED && r->ended && !r->ended(r->ctx, &t.ranks, err)) end = TRAIN_FAILED;
     /* without validation, or if interrupted before the first one, keep the last model */
     if (end != TRAIN_FAILED && t.state.best_step == 0 && !save_model(&t, err)) end = TRAIN_FAILED;

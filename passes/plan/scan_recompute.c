@@ -1,4 +1,4 @@
-/* scan_again.c: the gradient of a scan reads the scan's carries before each element. Of T elements, only
+/* scan_recompute.c: the gradient of a scan reads the scan's carries before each element. Of T elements, only
  * those that begin a segment of about sqrt(T) elements are kept, by the forward scan. The backward
  * scan computes those of a segment again when it comes to its last element, in memory of the thread: so
  * there are never more than about 2 sqrt(T) carries, and each is computed twice. */
@@ -12,7 +12,7 @@ int64_t sn_scan_segment(int64_t length) {
 
 /* ---- which ---- */
 
-bool sn_scan_is_kept(const sn_planner *p, const sn_node *n) {
+bool sn_scan_recomputes(const sn_planner *p, const sn_node *n) {
     sn_scan s = sn_scan_of(n);
     if (!s.again || p->inside) return false;
     for (int i = 0; i < s.again->n_out; i++) {
@@ -26,36 +26,36 @@ bool sn_scan_is_kept(const sn_planner *p, const sn_node *n) {
     return true;
 }
 
-uint32_t sn_scan_find_kept(const sn_planner *p, const sn_node *n) {
-    uint32_t kept = 0;
+uint32_t sn_scan_find_saved(const sn_planner *p, const sn_node *n) {
+    uint32_t saved = 0;
     for (int i = 0; i < p->order.n && !p->inside; i++) {
         const sn_node *x = p->order.node[i], *reader = p->user[x->id];
         if (x->op != SN_OP_result || x->in[0] != n || p->users[x->id] != 1 || !reader ||
-            reader->op != SN_OP_scan || !sn_scan_is_kept(p, reader))
+            reader->op != SN_OP_scan || !sn_scan_recomputes(p, reader))
             continue;
         sn_scan s = sn_scan_of(reader);
         for (int k = 0; k < s.again->n_out; k++)
-            if (reader->in[s.n_carry + k] == x) kept |= 1U << sn_attr_int(x, SN_A_index, 0);
+            if (reader->in[s.n_carry + k] == x) saved |= 1U << sn_attr_int(x, SN_A_index, 0);
     }
-    return kept;
+    return saved;
 }
 
 bool sn_scan_keeps(const scan_plan *c, int result) {
-    return c->kept >> result & 1;
+    return c->saved >> result & 1;
 }
 
 bool sn_scan_computes(const scan_plan *c, int operand) {
-    return operand >= c->s.n_carry && operand < c->s.n_carry + c->n_again;
+    return operand >= c->s.n_carry && operand < c->s.n_carry + c->n_recomputed;
 }
 
 /* ---- steps ---- */
 
-void sn_scan_plan_kept(sn_planner *p, scan_plan *c) {
+void sn_scan_plan_saved(sn_planner *p, scan_plan *c) {
     for (int i = c->s.n_carry; i < c->s.body->n_out; i++) {
         if (!sn_scan_keeps(c, i)) continue;
         const sn_node *x = c->s.body->out[i];
         sn_view to = sn_scan_add_window(p, c, c->s.n_in + i, &c->loop->out[i], x, true);
-        c->window[c->loop->n_window - 1].kept = true;
+        c->window[c->loop->n_window - 1].per_segment = true;
         sn_planner_copy(p, sn_planner_view(p, x), to, "a carry before a segment");
     }
 }
@@ -72,7 +72,7 @@ static sn_view add_place(sn_planner *p, scan_plan *c, int i, sn_scan_place *plac
     return one;
 }
 
-static void plan_steps(sn_planner *p, scan_plan *c, sn_scan_again *a) {
+static void plan_steps(sn_planner *p, scan_plan *c, sn_recompute *a) {
     const sn_region *r = c->s.again;
     sn_order order = sn_region_topo(p->m, r);
     scan_plan g = {.s = c->s, .loop = c->loop, .window = c->window, .order = order};
@@ -100,8 +100,8 @@ static void plan_steps(sn_planner *p, scan_plan *c, sn_scan_again *a) {
 }
 
 void sn_scan_plan_again(sn_planner *p, scan_plan *c) {
-    sn_scan_again *a = c->loop->again = sn_arena_alloc(p->m, sizeof *a);
-    *a = (sn_scan_again){.n = c->n_again};
+    sn_recompute *a = c->loop->recompute = sn_arena_alloc(p->m, sizeof *a);
+    *a = (sn_recompute){.n = c->n_recomputed};
     a->carry = sn_arena_alloc(p->m, sizeof *a->carry * (size_t)a->n);
     a->first = sn_arena_alloc(p->m, sizeof *a->first * (size_t)(2 * a->n + c->s.n_sequence));
     a->past = a->first + a->n;
@@ -116,15 +116,15 @@ void sn_scan_plan_again(sn_planner *p, scan_plan *c) {
         sn_planner_copy(p, add_place(p, c, c->s.n_carry + i, &a->first[i]),
                         sn_scan_whole(p, a->carry[i].now, arg), "a carry before a segment");
     }
-    a->restored = p->plan->n_step - c->first;
+    a->restore_end = p->plan->n_step - c->first;
     for (int i = 0; i < a->n; i++) {
         const sn_node *arg = c->s.body->arg[c->s.n_carry + i];
         sn_planner_copy(p, sn_scan_whole(p, a->carry[i].now, arg),
                         sn_scan_whole(p, a->past[i].at, arg), "a carry of a segment");
     }
-    a->stored = p->plan->n_step - c->first;
+    a->store_end = p->plan->n_step - c->first;
     plan_steps(p, c, a);
-    a->stepped = p->plan->n_step - c->first;
+    a->step_end = p->plan->n_step - c->first;
     for (int i = 0; i < a->n; i++) {
         const sn_node *arg = c->s.body->arg[c->s.n_carry + i];
         sn_planner_set_view(p, arg, sn_scan_whole(p, a->past[i].at, arg));
