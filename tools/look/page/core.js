@@ -43,7 +43,7 @@ const Report = (() => {
 
   /* ---- colours: one for each kernel family ---- */
   let cache = {};
-  const families = ["map_reduce", "column", "gemm", "flash", "flash_grad", "pack", "scan", "scatter", "primitive"];
+  const families = ["map_reduce", "column", "gemm", "flash", "flash_grad", "pack", "cumsum", "scatter", "primitive"];
   function css(name) {
     return cache[name] || (cache[name] = getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim());
   }
