@@ -243,7 +243,7 @@ static bool is_part_of(const sn_node *w, const sn_node *n) {
 }
 
 /* The part of a product that is needed if blocks of it are selected (experts): of each row, or of
- * all rows together, each of which may need others. */
+ * all rows together, which may need different blocks. */
 static double selected_part(sn_order order, const sn_node *product, const int64_t *symbol,
                             bool all_rows) {
     for (int i = 0; i < order.n; i++) {

@@ -489,7 +489,7 @@ static void set_places(walk *w, const sn_scan_place *q, int n, em_val at) {
     }
 }
 
-/* Results that are stored for the first element of each segment, of which t is the number. */
+/* Stores results for the first element of segment `segment`; t: the element. */
 static void walk_hoisted(walk *w, int loop, em_val t, em_val segment) {
     em *e = w->p.e;
     const sn_scan_loop *l = &w->p.u->plan->scan[loop];

@@ -73,8 +73,8 @@ typedef struct causal_lm {
     double alibi_scale;        /* factor of the slopes' exponents; 0: 8 */
     bool alibi_before_scaling; /* the bias is multiplied by score_scale, too */
 
-    int64_t window;         /* a token sees the last so many keys; 0: all */
-    int64_t full_every;     /* every so-manieth layer has no window; 0: all layers have it */
+    int64_t window;         /* a token attends to the last `window` keys; 0: to all */
+    int64_t full_every;     /* every n-th layer attends without a window; 0: all have it */
     int64_t first_windowed; /* layers before this one have no window */
     int layer_type[MAX_LAYER_TYPES];
     size_t n_layer_types; /* config's "layer_types"; 0: none */

@@ -74,7 +74,7 @@ sn_tensor sn_mesh_positions_at(sn_loc at, sn_module *m, sn_dim T, bool zigzag, c
     i = sn_b_iota(m, SN_I32, 1, &T, 0);
     sn_tensor first = sn_b_binary(SN_OP_add, i, sn_b_binary(SN_OP_mul, rank, rows));
     if (!zigzag) return first;
-    /* the half of rank 2 R - 1 - r, of which row `half` here is row 0 */
+    /* the half of rank 2 R - 1 - r: row `half` here is its row 0 */
     sn_tensor last = sn_b_binary(SN_OP_sub, sn_b_const(m, SN_I32, 2 * (double)ranks - 2), rank);
     last = sn_b_binary(SN_OP_add, i, sn_b_binary(SN_OP_mul, last, rows));
     return sn_b_select(sn_b_binary(SN_OP_lt, i, rows), first, last);

@@ -51,7 +51,7 @@ sn_tensor gpt2_attend(const decoder *g, const sn_forward_ctx *s, sn_tensor x, in
     k = sn_append_kv(s, k, "k_cache");
     v = sn_append_kv(s, v, "v_cache");
 
-    if (s->ranks > 1) { /* of which each has some of the keys */
+    if (s->ranks > 1) { /* keys are sharded over the ranks */
         sn_tensor all = sn_forward_attention(s, q, k, v, .causal = true, .window = g->window);
         return sn_nn_linear(sn_merge_heads(all), "attn.c_proj", g->d, g->linear | SN_ROWS);
     }

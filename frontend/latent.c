@@ -31,7 +31,7 @@ void latent_take_rows(const latent_attention *a, latent_parts *p, sn_tensor rows
     p->key = sn_slice(rows, LAST, a->kv_rank, a->rotary);
 }
 
-/* [B, H, T, ..]: x and y, of which y may have one head. */
+/* [B, H, T, ..]: x and y; y may have one head. */
 static sn_tensor join(sn_tensor x, sn_tensor y) {
     sn_dim B = sn_dim_of(x, 0), H = sn_dim_of(x, 1), T = sn_dim_of(x, 2);
     return sn_concat(LAST, x, sn_broadcast(y, B, H, T, sn_dim_of(y, LAST)));

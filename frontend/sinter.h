@@ -351,7 +351,7 @@ sn_tensor sn_mesh_positions_at(sn_loc, sn_module *, sn_dim T, bool zigzag, const
                                int64_t ranks);
 
 /* The mesh of ranks that the program is for: up to four named axes with their sizes, the last one
- * first in the order of ranks: sn_mesh(m, "data", 2, "tensor", 4) is for 8 ranks, of which 0 to 3
+ * first in the order of ranks: sn_mesh(m, "data", 2, "tensor", 4) is for 8 ranks, and 0 to 3
  * share the first batch. Call it before the tensors that it divides are made. An axis that the module
  * already has must have the same size. Rank 0 unless sn_mesh_place says otherwise. */
 #define sn_mesh(m, ...)                                                                            \

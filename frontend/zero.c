@@ -1,5 +1,5 @@
 /* zero.c: tensors divided among the ranks of data parallelism [Rajbhandari et al. 2020, ZeRO]:
- * matrices by rows, equal parts of which the last may not be full. A row belongs to one rank, so
+ * matrices by rows, in equal parts; the last may not be full. A row belongs to one rank, so
  * what is computed row by row has the same bits for any number of ranks. */
 #include "frontend/zero.h"
 #include "frontend/front.h"
@@ -52,7 +52,7 @@ sn_node *zero_own_part(sn_node *p, int64_t ranks) {
     return part(SN_OP_own_part, p, p, ranks);
 }
 
-/* The rows of p of which the ranks have the parts x. */
+/* The rows of p, whose parts x the ranks have. */
 static sn_node *whole_rows(sn_node *x, const sn_node *p, int64_t ranks) {
     return sn_node_new(x->m, SN_OP_all_gather, 1, &x,
                        SN_ATTRS(SN_STR(name, name_of(p)), SN_INT(axis, 0), SN_STR(mesh, ZERO_MESH),

@@ -15,10 +15,10 @@ void zero_part_shape(const sn_node *p, int64_t ranks, sn_dim shape[2]);
 sn_node *zero_sum_part(sn_node *x, const sn_node *p, int64_t ranks);
 /* The own part of parameter p, with its name. */
 sn_node *zero_own_part(sn_node *p, int64_t ranks);
-/* The whole of which the ranks have the parts x, with p's shape. */
+/* The whole of the parts x that the ranks have, with p's shape. */
 sn_node *zero_whole(sn_node *x, const sn_node *p, int64_t ranks);
-/* sum[i]: the sum of squares of the whole of which g[i] is the own part, of parameter p[i]: rows
- * first, as for a whole tensor. */
+/* sum[i]: the sum of squares of a whole tensor, a gradient of parameter p[i], whose own part is g[i]:
+ * rows first, as for a whole tensor. */
 void zero_squares(int n, sn_node *const *g, const sn_node *const *p, int64_t ranks, sn_node **sum);
 
 #endif

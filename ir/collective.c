@@ -12,8 +12,8 @@
 
 /* ---- values ---- */
 
-/* A tensor as [outer, size, inner], whose axis is divided among the ranks: equal parts, of which the
- * last may not be full. */
+/* A tensor as [outer, size, inner], whose axis is divided among the ranks: equal parts; the last may
+ * not be full. */
 typedef struct block {
     int64_t outer, size, inner, part;
 } block;
@@ -238,7 +238,7 @@ sn_node *sn_b_permute(sn_node *x, int64_t shift, bool wrap, int n_attr, const sn
 
 sn_node *sn_b_own_rank(sn_module *m, const char *mesh, int64_t ranks) {
     sn_dim n = sn_dim_const(m, ranks), one = sn_dim_const(m, 1);
-    sn_node *number = sn_b_iota(m, SN_F32, 1, &n, 0); /* of which every rank sends r to rank r */
+    sn_node *number = sn_b_iota(m, SN_F32, 1, &n, 0); /* every rank sends element r to rank r */
     sn_node *all = sn_node_new(m, SN_OP_all_to_all, 1, &number,
                                SN_ATTRS(SN_INT(axis, 0), SN_STR(mesh, mesh), SN_INT(ranks, ranks)));
     return sn_b_cast(sn_b_reshape(sn_b_slice(all, 0, 0, one), 0, NULL), SN_I32);

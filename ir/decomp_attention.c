@@ -248,7 +248,7 @@ static sn_node *weights_of(const attention *a, sn_node *scores) {
     return sn_b_binary(SN_OP_mul, p, sn_b_broadcast_like(factor, p));
 }
 
-/* Weights [B, H, Tq, Tk], of which some are dropped, times values: [B, H, Tq, dv] */
+/* Weights [B, H, Tq, Tk], some of them dropped, times values: [B, H, Tq, dv] */
 static sn_node *apply_weights(const attention *a, sn_node *p) {
     const decomp *c = a->c;
     sn_dim rows = sn_dim_mul(c->m, a->group, a->tq);

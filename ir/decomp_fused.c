@@ -109,7 +109,7 @@ static sn_node *split_words(decomp *c, sn_node *words) {
 enum { EIGHT_BIT = 4 }; /* numbers per i32 */
 
 /* x [panels, 4 k, columns] of 8-bit integers as words [panels, 1 + k, columns]: first the sums of
- * the columns times -128, then 4 numbers a word, the last of which carries the sign. */
+ * the columns times -128, then 4 numbers a word, whose last carries the sign. */
 static sn_node *join_quads(decomp *c, sn_node *x) {
     const int64_t rows = 1;
     const sn_dim k = x->shape[1] / EIGHT_BIT;

@@ -43,8 +43,8 @@ sn_scan sn_scan_of(const sn_node *n) {
     return s;
 }
 
-/* Operand i without axis 0 if it is a sequence: must be what the body takes, but for axes of which
- * it has a part. */
+/* Operand i without axis 0 if it is a sequence: must be what the body takes, but for axes that
+ * are divided into parts. */
 static bool scan_operand(infer_ctx *c, const sn_scan *s, int i) {
     const sn_node *x = c->in[i], *arg = s->body->arg[i];
     int skip = sn_scan_is_sequence(s, i);

@@ -282,7 +282,7 @@ sn_order sn_topo(sn_module *m, int n_root, sn_node *const *root);
 sn_order sn_entry_topo(sn_module *m, const sn_entry *e); /* of its outputs and assignments */
 sn_order sn_region_topo(sn_module *m, const sn_region *r);
 
-/* ir/mesh.c — the mesh of ranks: named axes, of which this module's program is for one rank each. */
+/* ir/mesh.c — the mesh of ranks: named axes; this module's program is for one rank on each. */
 enum { SN_MAX_MESH_AXES = 8 };
 /* Adds an axis, or changes that of the same name; at most SN_MAX_MESH_AXES. */
 void sn_module_set_mesh(sn_module *m, sn_mesh_axis axis);
@@ -304,7 +304,7 @@ typedef sn_node *(*sn_rule)(void *ctx, sn_node *n);
 int sn_rewrite(sn_module *m, int n_root, sn_node **root, sn_rule rule, void *ctx);
 /* Every entry's outputs, assignments and taps, and what sn_replace recorded. */
 int sn_rewrite_module(sn_module *m, sn_rule rule, void *ctx);
-/* Records that `from` shall be computed as `to`, which has the same value, dtype and shape: what a
+/* Records that `from` is to be computed as `to`, which has the same value, dtype and shape: what a
  * rule replaced before sn_grad took the gradient, so that results and gradients share one graph. The
  * first replacement of a node counts. */
 void sn_replace(sn_node *from, sn_node *to);
@@ -455,7 +455,7 @@ sn_scan sn_scan_of(const sn_node *n);
 /* Whether `again`, if there is one, gives the first sequences from what the body takes. */
 bool sn_scan_again_fits(const sn_scan *s);
 bool sn_scan_is_sequence(const sn_scan *s, int operand);
-/* The scan's result, an element of which the body's result i is; -1: none. */
+/* The scan's result whose elements are the body's result i; -1: none. */
 int sn_scan_result(const sn_scan *s, int i);
 /* The axis of operand i, or of the body's result i - n_in, that is independent axis k; -1: none. */
 int sn_scan_tile(const sn_scan *s, int i, int k);
@@ -526,7 +526,7 @@ typedef struct sn_score_grad {
 /* wrt: [n_wrt] captured tensors, counted from 0. False: the module has an error. */
 bool sn_score_gradient(sn_module *m, const sn_region *score, int n_wrt, const int64_t *wrt,
                        sn_score_grad *out);
-/* The captured tensor of which node n of a score region reads one element; -1: n is not such a
+/* The captured tensor whose element node n of a score region reads; -1: n is not such a
  * read. A captured scalar is read directly. */
 int sn_score_read_of(const sn_node *n);
 /* Of attention: how many operands from the third on are captured; the operand that is the sink, -1:

@@ -174,7 +174,7 @@ int sn_replace_module(sn_module *m) {
     for (int i = m->n_replaced - 1; i >= 0; i--) {
         sn_node *to = m->replaced[2 * i + 1];
         r.by.to[m->replaced[2 * i]->id] = to;
-        if (to->op == SN_OP_result) to = to->in[0]; /* of which the gradient may read another */
+        if (to->op == SN_OP_result) to = to->in[0]; /* the gradient may read another one */
         is_new.to[to->id] = to;
     }
     for (int e = 0; e < m->n_entry; e++) {

@@ -268,7 +268,7 @@ static sn_node *expand_mixed_attention(sn_passes *p, sn_node *n) {
     return sn_b_result(sn_node_new(n->m, SN_OP_flash_mixed, n->n_in, n->in, n_attr, attr), 0);
 }
 
-/* Into how many parts the queries are divided, each of which has sums for all keys in memory: a power of
+/* Into how many parts the queries are divided, each with sums for all keys in memory: a power of
  * two, so that threads have work where the batches are few. */
 static int64_t count_query_parts(const sn_node *n) {
     enum { ITEMS = 8, ROWS = 256, FEW = 96, UNKNOWN = 2 };

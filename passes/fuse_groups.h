@@ -42,7 +42,7 @@ typedef struct sn_grouping {
     uint8_t *summed;   /* by node id: all users are reductions */
     uint32_t *readers; /* by node id: number of uses */
     sn_node **half_of; /* by node id: for two slices, the product whose halves they are */
-    /* by node id: a product of which only selected blocks of columns are needed, or elementwise
+    /* by node id: a product whose selected blocks of columns alone are needed, or elementwise
      * work on it before the selection (take_blocks) */
     uint8_t *selected;
     uint32_t n_id, stamp;

@@ -17,7 +17,7 @@ typedef struct pair {
     sn_node *dot, *slice[MAX_SLICES];
     int n_slice;
     int64_t f; /* columns of a half */
-    int whole; /* operations on the whole product, each of which is done for both halves */
+    int whole; /* operations on the whole product, each done for both halves */
     bool meets;
     const char *why; /* not; NULL: nothing is in the way */
 } pair;

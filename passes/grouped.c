@@ -1,4 +1,4 @@
-/* grouped.c: products of which each row needs one matrix of several become grouped products, which
+/* grouped.c: products in which every row needs one matrix of several become grouped products, which
  * compute the chosen ones only: take_blocks(x W^T) of the maps of experts, and sum(x gather(W)),
  * where each row looks up a matrix of its own.
  *

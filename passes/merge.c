@@ -2,10 +2,10 @@
  *
  * Requires nothing; runs best after raise. Keeps values. Linear maps of one tensor, whose weights
  * depend on parameters only, become one linear map with the concatenated weights; each original map
- * becomes a slice of the result, a view; in each entry by itself, because an entry shall not compute
- * what only others need. The concatenated weights are computed once (hoist.c); if parameters change
+ * becomes a slice of the result, a view; in each entry by itself, because an entry should not
+ * compute what only others need. The concatenated weights are computed once (hoist.c); if parameters change
  * between calls, nothing is merged. Maps from which blocks are selected (experts) are merged with
- * each other only, or not at all if their blocks are no whole panels. The maps of a feed-forward
+ * each other only, or not at all if their blocks are not whole panels. The maps of a feed-forward
  * part, whose activation would not be in an epilogue that has other columns, too, are merged with
  * each other only; with weights "stored", so are maps of each storage. Gates of what the others make
  * are not merged: computed after it, they have the gate in their epilogue. Terminates: one walk of

@@ -138,7 +138,7 @@ static bool find_results(const packer *k, sn_node *from, results *l, int *panels
     return integers;
 }
 
-/* The matrices of which x [N, ..] is the rows one after the other, read where they are: several
+/* The matrices whose rows x [N, ..] holds one after another, read where they are: several
  * parameters whose rows are whole vectors, or x itself. Returns their number. */
 static int find_parts(const packer *k, sn_node *x, int64_t pair, sn_node **part) {
     sn_node *all = below_reshapes(x);

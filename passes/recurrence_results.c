@@ -260,7 +260,7 @@ static bool is_inside(const maker *k, const sn_node *n) {
     return k->made[n->id] || n == k->r;
 }
 
-/* Value x is read outside. False: the kernel shall not compute it. */
+/* Value x is read outside. False: the kernel must not compute it. */
 static bool give_result(maker *k, results *all, sn_node *x) {
     x = sn_below_moves(x);
     if (is_result_of(x, k->r)) {

@@ -1,13 +1,12 @@
 /* rotate.c: moves rotary embeddings to the product whose heads they rotate, so that queries and
  * keys are rotated in its registers (fuse.c).
  *
- * Requires composites, after merge. Keeps values. For a linear map some of whose column ranges
- * (heads) are rotated, in the same way and by the same positions, blocks of columns become an axis:
- * the heads or, where only part of each head is rotated, blocks as wide as that part. One `rope`
- * rotates all blocks, and its result is selected in those that are to be rotated, times their
- * factor; the rotated tensors, and slices of the others, become views of that. Only if weights never
- * change: otherwise the product does not get them in panels, where the two halves of a block are side
- * by side. Terminates: one walk. */
+ * Requires composites, after merge. Keeps values. Splits the columns of a linear map into blocks: its
+ * heads, or the rotated part of each. One `rope` rotates every block; a select keeps the blocks that
+ * are not rotated; a factor for each block scales. Rotated tensors, and slices of the others, become
+ * views of the result. All rotations must be by the same positions, and weights must never change:
+ * otherwise the product does not get them in panels, where the two halves of a block are side by
+ * side. Terminates: one walk. */
 #include "passes/backend.h"
 #include "passes/graph_util.h"
 #include "passes/match.h"
@@ -33,7 +32,7 @@ typedef struct range {
     double scale;
 } range;
 
-/* A linear map some of whose heads are rotated. */
+/* A linear map with heads that are rotated. */
 typedef struct product {
     sn_node *map;
     rotation rotation;
@@ -102,7 +101,7 @@ static bool has_panels(const sn_node *map) {
            !sn_is_fixed(map->in[0]);
 }
 
-/* Divides heads of a number of columns, the first of which begins at column `at` of the map, into blocks
+/* Divides heads of a number of columns, from column `at` of the map on, into blocks
  * as wide as what is rotated. False: the rotated columns would not be one of the blocks. */
 static bool divide_heads(const sn_node *rope, int64_t head, int64_t at, rotation *t) {
     const sn_attr *columns = sn_attr_get(rope, SN_A_columns);
@@ -139,7 +138,7 @@ static void report_between(const rotator *r, const sn_node *rope, const sn_node 
         sn_name_with_place(between));
 }
 
-/* Reads a rope: its parameters, and the blocks of which map. False: not such a rope. */
+/* Reads a rope: its parameters, its map and the blocks. False: not such a rope. */
 static bool read_rotation(rotator *r, const sn_node *rope, rotation *t, range *range) {
     sn_node *x = rope->in[0], *map = below_renaming(x);
     int axis_of[SN_MAX_RANK], time = x->rank - 2;
@@ -169,7 +168,7 @@ static bool read_rotation(rotator *r, const sn_node *rope, rotation *t, range *r
         sn_remark_add(
             r->p, "rotate", rope, true,
             "positions are rotated in a separate kernel: heads of %lld columns from column "
-            "%lld of %lld on are not blocks of %lld, one of which is rotated",
+            "%lld of %lld on are not blocks of %lld with one that is rotated",
             (long long)head, (long long)first, (long long)all, (long long)t->width);
         return false;
     }

@@ -115,7 +115,7 @@ static void choose(narrower *w) {
 
 /* ---- rebuilding kernels ---- */
 
-/* The region for operands `in` (arguments `first` and up), some of which may be narrower than
+/* The region for operands `in` (arguments `first` and up), some of them narrower than
  * before, with casts of the results that are stored narrow. */
 static sn_region *refit(sn_module *m, const sn_region *r, int first, sn_node *const *in,
                         uint32_t narrow) {

@@ -179,7 +179,7 @@ static void move_all(mover *w) {
     }
 }
 
-/* Groups of which a part has not moved stay. Returns whether there are any. */
+/* Groups whose members have not all moved stay. Returns whether there are any. */
 static bool keep_together(mover *w) {
     bool any = false;
     for (int i = 0; i < w->order.n; i++) {

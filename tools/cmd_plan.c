@@ -81,7 +81,7 @@ static const arg_command command = {
     "predict memory, communication and speed of training on many ranks",
     "Compiles the training step, measures its slices on this machine, under the load of as many "
     "ranks\n"
-    "as a machine shall have, and lets ranks make the step with each other over a network of the "
+    "as a machine is to have, and lets ranks make the step with each other over a network of the "
     "given\n"
     "rate and latency. The machines are like this one; --threads are those of a rank, by default "
     "its\n"

@@ -103,11 +103,11 @@ em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q
 /* n elements of a row of K or V in the compute type, `valid` of them (NULL: all), others 0; integers
  * are not multiplied with their factor. */
 em_val att_load_row(em *e, const att_plan *p, sn_dtype t, em_val at, int n, em_val valid);
-/* The factors of rows k .. k + n - 1, of which `valid` exist (NULL: all). */
+/* The factors of rows k .. k + n - 1; `valid` of them exist (NULL: all). */
 em_val att_row_scales(em *e, const att_plan *p, const sn_attention_operand *o, em_val base,
                       em_val k, int n, em_val valid);
-/* The first values of the running maximum m and of the sum l of rows q .. q + n - 1, of which `valid`
- * exist (NULL: all). has_sink: whether these rows begin with their sink; NULL: yes. */
+/* The first values of the running maximum m and of the sum l of rows q .. q + n - 1; `valid` of
+ * them exist (NULL: all). has_sink: whether these rows begin with their sink; NULL: yes. */
 typedef struct att_first {
     em_val m, l;
 } att_first;
@@ -393,7 +393,7 @@ void att_classifier_begin(att_classifier *c, em *e, const att_plan *p,
                           sn_interval q);
 sn_interval att_classifier_finish(att_classifier *c, sn_interval k);
 
-/* A block of queries of one head: nv vectors from q0 on, of which n_rows queries exist. */
+/* A block of queries of one head: nv vectors from q0 on; n_rows queries exist. */
 typedef struct att_query_block {
     const att_plan *p;
     em_val batch, head, q0, nv, n_rows, tq, tk;

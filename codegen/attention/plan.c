@@ -172,7 +172,7 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     return true;
 }
 
-/* A KV block: K and V that should stay in L2, of which they take a quarter. */
+/* Keys of a KV block: its K and V take a quarter of L2, so that they stay there. */
 int64_t att_kv_block_keys(const att_plan *p) {
     int64_t keys =
         p->l2_bytes / 4 / ((p->a->d + p->a->dv) * p->esize) / ATT_TILE_KEYS * ATT_TILE_KEYS;

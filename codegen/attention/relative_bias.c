@@ -12,7 +12,7 @@ enum {
     COST_DIVISION = 8,
     COST_EXPENSIVE = 16, /* a transcendental function, an element of a table */
     MIN_COST = 4,        /* a row pays for what costs more: to read one costs about half */
-    MAX_CANDIDATES = 16, /* of which the most expensive get rows */
+    MAX_CANDIDATES = 16, /* the most expensive ones get rows */
     NO_HEAD = -1         /* state 0: no head has valid rows */
 };
 

@@ -496,7 +496,7 @@ static em_val emit_gelu_tanh(em *e, em_val x) {
     return gated_half(e, x, emit_tanh(e, em_mul(e, x, slope)));
 }
 
-/* x = n pi/2 + r in f64, by three parts of pi/2 of which two have 33 bits: n * part is exact up to
+/* x = n pi/2 + r in f64, by three parts of pi/2, two with 33 bits: n * part is exact up to
  * 2^20, with or without FMA. Then sin or cos of r by the quadrant n + `quadrant` (mod 4). */
 static em_val sin_or_cos(em *e, em_val x, int quadrant) {
     const precision *p = precision_of(e, x);

@@ -1,4 +1,4 @@
-/* blocks.c: products of which each row of C needs one block of columns: the maps of experts.
+/* blocks.c: expert products: each row of C uses the columns of one expert, a block.
  *
  * Every thread sorts the rows of C by their blocks, stably, by counting: a pass over the indices
  * that takes nothing compared with the products, needs no barrier, and gives every thread the same

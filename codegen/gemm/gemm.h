@@ -35,8 +35,8 @@
  * dequantized first.
  *
  * Rows of i8 (A, with `groups`): the integer units sum a group's products, exactly, where the target
- * has such instructions; elsewhere A is widened. With one row of 8-bit integers B is widened, too: it
- * arrives more slowly than that takes.
+ * has such instructions; elsewhere A is widened. With one row of 8-bit integers B is widened, too:
+ * loading it is the bottleneck.
  *
  * 8-bit integers (`int8`): A, after the prologue, is i8, and sums are i32, which must hold them. K is
  * constant and B packed in words of 4 k: [1 + ceil(K / 4)][P] of i32; the first row holds the sums
@@ -193,8 +193,8 @@ typedef struct sn_gemm_pack_prologue {
 
 /* A kernel that packs B: buf[0] = source (K x N at the given strides, of any float dtype or i8),
  * buf[1] = panels in the compute type or in narrow_dtype. With `prologue` K is constant and the result
- * words, quads or i8; there may be several sources, buf[0] .. buf[n_part - 1], of which each has the
- * next part_n columns, multiples of 16; behind the panels are the factors: panels
+ * words, quads or i8; there may be several sources, buf[0] .. buf[n_part - 1], each with the next
+ * part_n columns, multiples of 16; behind the panels are the factors: panels
  * [ceil(N / P)][K / size][P], or [N][K / size]. Uses no scratch. */
 enum { SN_GEMM_PARTS = 8 };
 typedef struct sn_gemm_pack {

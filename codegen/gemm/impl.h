@@ -353,7 +353,7 @@ void gemm_emit_int_functions(em *e, gemm_plan *p);
 void gemm_emit_int_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                          em_val panel0, em_val panel1);
 
-/* blocks.c: the product of which each row of C needs one block of columns (n_blocks). The rows of
+/* blocks.c: expert products (n_blocks): each row of C uses one block of columns. The rows of
  * the loops are positions in the sorted rows; batch[0] is the address of these, batch[1] the first
  * column of the block. */
 void gemm_emit_blocks(em *e, const gemm_plan *p, gemm_state *s);

@@ -443,7 +443,7 @@ static em_val emit_prologue(void *ctx, em *e, em_val x, const sn_gemm_at *at, co
     return row_vector(e, pro, pro->region->out[0], x, at, state);
 }
 
-/* The columns are blocks, of which the indices select one for each row of C. */
+/* The columns are blocks; the indices select one for each row of C. */
 static void describe_blocks(const sn_kernel *k, sn_gemm *g) {
     const sn_step *s = k->step;
     int i = sn_kernel_prologue_operand(s->node) - 1;

@@ -1,4 +1,4 @@
-/* lower_grouped.c: lowers grouped products: of the rows of x, each of which names its matrix
+/* lower_grouped.c: lowers grouped products: of the rows of x, where each names its matrix
  * (grouped_dot), and of the rows that name the same (ragged_dot). blocks.c sorts the rows. */
 #include "codegen/emit/family.h"
 #include "codegen/gemm/gemm.h"

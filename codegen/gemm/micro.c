@@ -98,7 +98,7 @@ static void prefetch_panel(em *e, const gemm_plan *p, em_val b, int u, int steps
         em_prefetch(e, em_gep_bytes(e, b, em_i64(e, distance + line)), false, level);
 }
 
-/* The rows of A are separate streams, each of which enters a new line every few steps. Prefetches
+/* The rows of A are separate streams, and each enters a new line every few steps. Prefetches
  * the next lines in rotation, some rows in each iteration (0.1 to 0.5 % of the time). k: the first
  * step of the iteration; u: the step in it. */
 static void prefetch_a_rows(em *e, const micro *m, em_val a, em_val k, int u) {
@@ -213,7 +213,7 @@ static void emit_steps(em *e, const micro *m, carried *c, em_val k0, em_val k1) 
     end_carry(e, &l, &start, c);
 }
 
-/* All k steps of which the last `rest` are behind a loop. */
+/* All k steps; the last `rest` are behind a loop. */
 static void emit_all_steps(em *e, const micro *m, carried *c, em_val k, int rest) {
     if (counts_steps(m->p)) {
         emit_counted_steps(e, m, c, k, rest);

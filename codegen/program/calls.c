@@ -187,7 +187,7 @@ static sn_call_operand operand(sn_module *m, const sn_plan *plan, const sn_view 
     return (sn_call_operand){n, &plan->buffer[v->buffer], sn_dtype_size(v->dtype), result};
 }
 
-/* Operand i of n holds weights of blocks of columns, of which each row of y needs one: as many blocks
+/* Operand i of n holds weights of blocks of columns, and each row of y needs one of them: as many blocks
  * as y has rows, though not more than there are. */
 static void count_blocks(sn_module *m, const sn_node *n, int i, const sn_view *y,
                          sn_call_operand *o) {

@@ -186,8 +186,8 @@ static bool check(axis *a, const struct carried *how, call *x, sn_error *err) {
     bool terms = a && a->terms && x->node->op == SN_OP_all_reduce;
     size_t largest = x->n > x->n_out ? x->n : x->n_out;
     if (!a || (!terms && ranks != ranks_of(a)))
-        return sn_fail(err, SN_ERR_USAGE, "%s joins %lld ranks of \"%s\", of which there are %d",
-                       name, (long long)ranks, mesh, a ? ranks_of(a) : 0);
+        return sn_fail(err, SN_ERR_USAGE, "%s joins %lld ranks of \"%s\", which has %d", name,
+                       (long long)ranks, mesh, a ? ranks_of(a) : 0);
     if (!how || sn_attr_int(x->node, SN_A_axis, 0) != 0)
         return sn_fail(err, SN_ERR_USAGE,
                        "%s over \"%s\": tensors are exchanged along their first axis only", name,

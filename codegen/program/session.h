@@ -1,5 +1,5 @@
-/* session.h: the inside of a session, shared by run.c, bind.c and session.c, each of which calls only
- * those before it. */
+/* session.h: the inside of a session, shared by run.c, bind.c and session.c. Each calls only those
+ * before it. */
 #ifndef SN_SESSION_H
 #define SN_SESSION_H
 

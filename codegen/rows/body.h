@@ -70,7 +70,7 @@ em_val sn_body_extent(sn_body *b, int axis); /* size of a domain axis, i64 */
 /* Indices of the axes in the set `axes` from a flat number, innermost fastest. */
 void sn_body_split(sn_body *b, uint32_t axes, em_val flat);
 void sn_body_pointers(sn_body *b); /* addresses of operands and results for b->index */
-/* Whether the body has random numbers of which four positions of a row share Philox blocks. */
+/* Whether the body has random numbers whose Philox blocks serve four positions of a row. */
 bool sn_body_shares_random(const sn_body *b);
 void sn_body_forget_vectors(sn_body *b); /* before emission at another position */
 void sn_body_forget_row(sn_body *b);     /* before emission of another row */

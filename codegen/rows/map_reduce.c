@@ -313,7 +313,7 @@ static void set_indices(sn_body *b, em_val row) {
     }
 }
 
-/* Items [lo, hi): rows, or blocks of rows, of which each has so many. */
+/* Items [lo, hi): rows, or, for rows that are divided, their `blocks` blocks. */
 static void emit_rows(rows *r, em_val lo, em_val hi, em_val blocks) {
     sn_body *b = &r->b;
     em *e = b->e;

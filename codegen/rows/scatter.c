@@ -101,7 +101,7 @@ static bool adds_rows(const sn_kernel *k) {
            x->dtype == k->compute && is_row(k->m, y, 1) && is_row(k->m, x, index->rank);
 }
 
-/* A vector at position j of a row, of which `left` elements remain. */
+/* A vector at position j of a row with `left` elements left. */
 static void update_vector(em *e, sn_dtype t, em_val to, em_val from, em_val j, em_val left,
                           bool whole) {
     em_val mask = whole ? NULL : em_tail_mask(e, left, e->lanes);

@@ -1,5 +1,5 @@
 /* deepseek.c: DeepSeek-V2 [DeepSeek-AI 2024] and V3 [DeepSeek-AI 2024]: latent attention, and experts
- * some of which every token uses, selected within the best groups. */
+ * that are selected within the best groups, beside some that every token uses. */
 #include "frontend/families/families.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* qwen_moe.c: Qwen 1.5 and 2 MoE [Qwen Team 2024]: Qwen 2 with experts, one of which every token
- * uses; Qwen 3 MoE [Yang et al. 2025]: Qwen 3 with experts. */
+/* qwen_moe.c: Qwen 1.5 and 2 MoE [Qwen Team 2024]: Qwen 2 with experts and one more that every
+ * token uses; Qwen 3 MoE [Yang et al. 2025]: Qwen 3 with experts. */
 #include "frontend/families/families.h"
 
 #define QWEN_MOE_KEYS                                                                              \

@@ -9,8 +9,8 @@ enum { FREQUENCIES = MEL_FFT / 2 + 1 };
 
 /* ---- Fourier transform (Cooley & Tukey 1965), by the prime factors of n ---- */
 
-/* out[k] = sum of x[i stride] e^(-2 pi i k sqrt(-1) / n); root: powers of e^(-2 pi sqrt(-1) / MEL_FFT),
- * of which every `step`-th is used, step = MEL_FFT / n. */
+/* out[k] = sum of x[i stride] e^(-2 pi i k sqrt(-1) / n); root: powers of e^(-2 pi sqrt(-1) / MEL_FFT);
+ * every `step`-th is used, step = MEL_FFT / n. */
 static void transform(const double *x, int n, int stride, const double complex *root,
                       double complex *out) {
     if (n == 1) {

@@ -6,7 +6,7 @@
 
 typedef struct quantise_options {
     subject_options subject;
-    const char *weights, *compute; /* what the folder shall be used with: "int4", "f32"; … */
+    const char *weights, *compute; /* what the folder is for: "int4", "f32"; … */
     double max_loss;               /* as a part: 0.005 */
     bool quick;                    /* choose_options */
     bool smooth, compensate;       /* moving outliers; GPTQ */

@@ -82,7 +82,7 @@ bool subject_open(subject *s, const subject_options *o, sn_error *err);
 void subject_close(subject *s);
 
 /* A session of the entry "measure" with these options of storage and arithmetic. original: with the
- * parameters as they were, except those of which changed[i] is true (NULL: none). */
+ * parameters as they were, except those with changed[i] (NULL: none). */
 typedef struct subject_session {
     sn_program *program;
     sn_session *session;

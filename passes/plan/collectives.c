@@ -76,7 +76,7 @@ static void insert(sn_plan *p, sn_step step, int at) {
 
 /* ---- from run to run ---- */
 
-/* A wait of which nothing but the gathered tensor is left to use. */
+/* A wait whose gathered tensor is all that is still used. */
 static sn_step wait_for_whole(sn_node *gather, sn_view *whole, sn_wait wait) {
     return (sn_step){
         .node = gather, .n_in = 1, .n_out = 1, .in = whole, .out = whole, .wait = wait};

@@ -360,8 +360,7 @@ static void plan_kernel(sn_planner *p, sn_node *n) {
 
 static void plan_node(sn_planner *p, sn_node *n);
 
-/* Result x of the body is a sum over rows that the steps from `first` on have computed for one
- * iteration: now for all of it. */
+/* Adds up the partial sums x that the steps from `first` on compute in each iteration. */
 static sn_view sum_over_rows(sn_planner *p, int first, const sn_node *x) {
     sn_view part = sn_planner_view(p, x), sum;
     for (int i = first; i < p->plan->n_step; i++) {

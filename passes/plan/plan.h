@@ -111,10 +111,10 @@ typedef struct sn_scan_place {
     sn_dim step;
 } sn_scan_place;
 
-/* Carries of the scan in the other direction, of which the first of each segment is in memory
- * (scan_recompute.c). Before the loop's first element of a segment, they are computed again: steps [begin,
- * restore_end) copy the first of the segment to `now`; for each element, [restore_end, store_end) store `now`,
- * and [store_end, step_end) compute `next` of it. Steps from `step_end` on are the element's. */
+/* Carries of the scan in the other direction. The first of each segment is in memory (scan_recompute.c);
+ * before the loop's first element of a segment, the others are computed again: steps [begin, restore_end)
+ * copy the first of the segment to `now`; for each element, [restore_end, store_end) store `now`, and
+ * [store_end, step_end) compute `next` of it. Steps from `step_end` on are the element's. */
 typedef struct sn_recompute {
     int n, restore_end, store_end, step_end;
     sn_scan_carry *carry; /* [n] */

@@ -10,7 +10,7 @@
 int64_t sn_scan_segment(int64_t length);
 /* Steps that the step becomes, itself included, and loops. */
 void sn_scan_count(const sn_step *s, int *steps, int *scans);
-/* Writes the steps of `whole` to `to`, of which step p->step[at] will be the first, and adds its
+/* Writes the steps of `whole` to `to`, whose first will be p->step[at], and adds its
  * loops to p->scan, which has room; parent: -1, or the loop around it. Returns the number of
  * steps. */
 int sn_scan_unfold(sn_plan *p, const sn_step *whole, sn_step *to, int at, int parent);

@@ -112,7 +112,7 @@ static unsigned of_reduction(prover *p, sn_node *n, int depth) {
            ~(unsigned)POSITIVE; /* perhaps of nothing */
 }
 
-/* Results of a running sum, from zero on if they shall be at most 1. */
+/* Results of a running sum, from zero on if they must be at most 1. */
 static unsigned of_result(prover *p, sn_node *n, int depth) {
     static const int64_t first = 0;
     sn_node *scan = n->in[0];

@@ -49,7 +49,7 @@ int sn_attention_below(sn_module *m, int n, sn_node *const *root);
 
 /* ---- attention.c, missed.c ---- */
 
-/* Whether attention shall become one kernel. */
+/* Whether attention is to become one kernel. */
 bool sn_raise_wants_attention(const sn_raiser *r);
 /* Remarks on what did not become attention below these roots, and on large products. */
 void sn_raise_report(sn_raiser *r, int n_root, sn_node *const *root);

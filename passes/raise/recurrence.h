@@ -1,4 +1,4 @@
-/* recurrence.h: why a scan is no linear recurrence, and what is known about decays. */
+/* recurrence.h: why a scan is not a linear recurrence, and what is known about decays. */
 #ifndef SN_RAISE_RECURRENCE_H
 #define SN_RAISE_RECURRENCE_H
 
@@ -25,7 +25,7 @@ const sn_value *sn_known_array(sn_node *n);
 /* Whether all of n's numbers are positive, whatever the inputs are: exponentials, sigmoids and what is made of
  * them, 1 - sigmoid, known numbers, x + (1 - x) s with a lower bound x made of a softmax, such as its running sum. */
 bool sn_is_positive(sn_node *n);
-/* ln n, of which nothing is computed twice where n is made of exponentials. Numbers that underflow count as
+/* ln n; where n is made of exponentials, nothing is computed twice. Numbers that underflow count as
  * FLT_MIN. */
 sn_node *sn_log_of(sn_node *n);
 

@@ -216,7 +216,7 @@ static sn_node *rope_of_scaled(sn_raiser *r, sn_node *n) {
     return x ? rope_again(n, x, c * sn_attr_flt(n, SN_A_scale, 1), NULL) : NULL;
 }
 
-/* concat of adjoining columns of x, of which one part is rotated, as a rope of all these columns */
+/* concat of adjoining columns of x, one part of them rotated, as a rope of all these columns */
 static sn_node *rope_of_columns(sn_raiser *r, sn_node *n) {
     const int last = n->rank - 1;
     const sn_node *rope = NULL;

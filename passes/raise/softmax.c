@@ -96,7 +96,7 @@ static sn_node *without_shift(sn_node *y, const sn_node *m) {
     return y->op == SN_OP_sub && sn_match_below(b) == to ? a : NULL;
 }
 
-/* z with e^z = rest of the sum over the weights e^(x - m), of which *x is without m; NULL: none */
+/* z with e^z = rest of the sum over the weights e^(x - m), *x being without m; NULL: none */
 static sn_node *sink_of(const sn_raise_sum *s) {
     const sn_node *m = shift_of(s->weights, s->axis);
     sn_node *rest = sn_match_below(s->rest), *z = exponent(rest), *w = s->weights;

@@ -4,7 +4,7 @@
 #include "passes/match.h"
 #include "passes/raise/attention.h"
 
-/* The sum of which n is the absolute value, at least 1; NULL: n is something else. */
+/* The sum s if n = max(|s|, 1); NULL: n is something else. */
 static sn_node *size_of_sum(const sn_node *n) {
     for (int i = 0; i < 2 && n->op == SN_OP_max; i++)
         if (sn_match_value(n->in[i], 1) && n->in[1 - i]->op == SN_OP_abs)

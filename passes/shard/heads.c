@@ -37,7 +37,7 @@ static sn_node *kv_of(sharder *s, sn_node *x, const heads *h) {
 
 enum { SCORE_HEAD = 2, MASK_HEAD = 1, AFTER_HEAD = 3, MAX_CAPTURED = 16 };
 
-/* Captured tensors of which a rank has the part of its heads. */
+/* Captured tensors that are divided by heads. */
 typedef struct captured {
     int n;
     sn_node *local[MAX_CAPTURED]; /* NULL: it is whole */

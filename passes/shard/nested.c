@@ -51,7 +51,7 @@ sh_rule *sh_part_rule(sn_op op) {
                                                               : NULL;
 }
 
-/* The share of which the ranks have the parts x. */
+/* The share whose parts x the ranks have. */
 static bool join(sharder *s, const sn_node *n, const sh_local *x, sh_local *out) {
     sn_attr attr[SN_ATTR_COUNT];
     int count = 0;

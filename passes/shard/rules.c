@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* n of these operands, of which shapes may differ from the user's. */
+/* n of these operands, whose shapes may differ from the user's. */
 static sn_node *with(sharder *s, const sn_node *n, int n_in, sn_node *const *in) {
     return sn_node_new(s->m, (sn_op)n->op, n_in, in, n->n_attr, n->attr);
 }

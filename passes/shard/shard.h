@@ -4,7 +4,7 @@
 
 #include "passes/passes.h"
 
-/* A part of a divided axis, of which each rank has an equal share. zero: all elements are 0, so it may
+/* A part of a divided axis: each rank has an equal share of it. zero: all elements are 0, so it may
  * be divided further. reversed: rank 0 has the last share. */
 typedef struct sh_part {
     int64_t size;
@@ -71,13 +71,13 @@ sh_layout sh_split_layout(sharder *s, int axis, int64_t size);
 sh_layout sh_parts_layout(sharder *s, int axis, int n, const int64_t *size);
 sh_layout sh_on_axis(sh_layout l, int axis);         /* the same parts of another axis */
 sh_layout sh_without_zeros(sharder *s, sh_layout l); /* the same parts, of unknown content */
-/* Two halves, of which the second one is reversed: under a causal mask all ranks have equal work. */
+/* Two halves, the second one reversed: under a causal mask all ranks have equal work. */
 sh_layout sh_zigzag_layout(sharder *s, int axis, int64_t size);
 bool sh_is_zigzag(const sh_layout *l);
 bool sh_is_one_part(const sh_layout *l);       /* the share of rank r is the r-th of the axis */
 bool sh_is_reversed(const sh_layout *l);       /* a part is */
 sh_layout sh_forward(sharder *s, sh_layout l); /* the same parts, none of them reversed */
-/* Elements of the axis: of all ranks; of one, in its share, of which it may hold a part (sh_held). */
+/* Elements of the axis: of all ranks; of one rank's share, which it may hold in part (sh_held). */
 int64_t sh_size(const sh_layout *l);
 int64_t sh_share(const sharder *s, const sh_layout *l);
 int64_t sh_held(const sharder *s, const sh_layout *l);
@@ -105,16 +105,16 @@ sn_node *sh_split(sharder *s, sn_node *n, const sh_layout *l); /* divided in thi
 
 /* ---- rules.c, products.c ---- */
 
-/* Finds what a rank holds of n from what it holds of its operands, of which not all are whole. False:
+/* Finds what a rank holds of n from what it holds of its operands, which are not all whole. False:
  * no rule; then a composite is taken apart, and another operation gets whole operands. */
 typedef bool sh_rule(sharder *s, sn_node *n, sh_local *out);
 sh_rule *sh_rule_of(sn_op op);      /* NULL: none */
 sh_rule *sh_product_rule(sn_op op); /* products.c: products, look-ups, attention */
 sh_rule sh_elementwise;             /* rules.c */
-/* heads.c, rows.c: attention and its gradient, of which heads or rows are divided */
+/* heads.c, rows.c: attention and its gradient, divided by heads or rows */
 sh_rule sh_attention_heads, sh_attention_grad_heads, sh_attention_rows, sh_attention_grad_rows;
 
-/* mask.c: n positions, of which each rank has `halves` blocks. True: the mask hides all later blocks from a
+/* mask.c: n positions; each rank has `halves` blocks of them. True: the mask hides all later blocks from a
  * query, and those more than *behind before its own. */
 bool sh_find_behind(const sharder *s, const sn_region *mask, int64_t n, int64_t halves,
                     int64_t *behind);

@@ -43,7 +43,7 @@ static sn_node *push_not(sn_node *n) {
 
 /* ---- comparisons ---- */
 
-/* (x as t) < (y as t) = x < y for integers of which t holds every value */
+/* (x as t) < (y as t) = x < y for integers, if t holds all their values */
 static sn_node *compare_casts(sn_node *n) {
     static const uint8_t bits[SN_DTYPE_COUNT] = {
         [SN_I8] = 7, [SN_U8] = 8, [SN_I32] = 31, [SN_I64] = 63, [SN_F32] = 24, [SN_F64] = 53};

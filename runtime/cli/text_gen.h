@@ -82,7 +82,7 @@ bool text_generate_batch(sn_lm *m, const text_options *o, sn_error *err);
 bool text_generate_best(sn_lm *m, const text_options *o, sn_error *err);
 bool text_generate_beams(sn_lm *m, const text_options *o, sn_error *err);
 
-/* A line for text `index` of several: s NULL: the tokens ids[n], of which `prompt` are the prompt's. */
+/* A line for text `index` of several: s NULL: the tokens ids[n]; the first `prompt` are the prompt's. */
 void text_print_json(const sn_lm_sequence *s, int64_t index, const char *text, const int32_t *ids,
                      int64_t n, int64_t prompt);
 

@@ -109,8 +109,8 @@ typedef enum sn_reduction {
     SN_REDUCE_FAST,  /* what the library takes for fastest; bits depend on ranks and library */
 } sn_reduction;
 
-/* A sum over ranks: data[n] becomes the sum of all ranks' data. leaves: of the tree, of which each
- * rank has its subtree. Exact sums take two rounds: all-to-all of parts, then, after the sum of the
+/* A sum over ranks: data[n] becomes the sum of all ranks' data. leaves: of the tree; each rank
+ * has a subtree of it. Exact sums take two rounds: all-to-all of parts, then, after the sum of the
  * own part, all-gather. A rank sends 2 n (size - 1) / size floats, as a ring does. Each round can
  * also be had alone. The object may be started again after it is complete. Zero-initialise. */
 typedef struct sn_comm_sum {

@@ -107,7 +107,7 @@ static void nan_in_rows(void **state) {
         }
 }
 
-/* Widths of which four vectors share their draws and others; alone, where it is added up, and
+/* Widths where four vectors share their draws, and others; alone, where it is added up, and
  * behind an axis; every width of vectors that runs here. */
 static void dropout(void **state) {
     (void)state;

@@ -78,7 +78,7 @@ static sn_scanned recurrent(const sn_tensor *in) {
                    .user = &in[2]);
 }
 
-/* Two carries, of which the gradient reads only the first, from the last element on. */
+/* Two carries; the gradient reads only the first, from the last element on. */
 static void pair_step(sn_scan_step *s) {
     const sn_tensor *u = s->user;
     s->next[0] = sn_add(sn_tanh(sn_matmul(s->carry[0], *u)), s->carry[1]);

@@ -96,7 +96,7 @@ COMPONENT(rms_norm, false)
 COMPONENT(packed_attention, true)
 COMPONENT(rotary, true)
 
-/* A7 gives probabilities, of which the loss is minus the logarithm. */
+/* A7 gives probabilities; the loss is minus their logarithm. */
 static void define_unembedding(sn_module *m, const sn_model_options *o) {
     stage s = begin(m, "forward", o);
     sn_output("logits", sn_a7_unembedding(s.x, V, false));

@@ -399,7 +399,7 @@ static void on_signal(int number) {
     raise(number);
 }
 
-/* The k-th seed file of a format, of which there is at least one. */
+/* The k-th seed file of a format, which has at least one. */
 static unsigned char *load_seed(int f, uint64_t k, size_t *size) {
     int n = 0;
     while (n < 4 && formats[f].seeds[n]) n++;

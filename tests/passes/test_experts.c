@@ -46,7 +46,7 @@ static int clean_up(void **state) {
     return cc_end(state) || scratch_end(state);
 }
 
-/* All experts, of which a sum with zeros and ones selects. */
+/* All experts; a sum with zeros and ones selects. */
 static sn_tensor dense(sn_tensor in, sn_tensor w, sn_tensor index) {
     int64_t experts = w->shape[0], out = w->shape[1];
     sn_tensor y = sn_linear(in, sn_reshape(w, experts * out, w->shape[2]), NULL);

@@ -77,7 +77,7 @@ static void *run_others(void *arg) {
     return NULL;
 }
 
-/* Several sums under way at a time, of which none begins when another rank's does. */
+/* Several sums under way at a time; none begins when another rank's does. */
 static void *run_engine(void *arg) {
     job *j = arg;
     enum { SUMS = 20 };

@@ -179,7 +179,7 @@ static void nucleus_of_light_tokens(void **state) {
     (void)state;
     enum { LIGHT = 600, DRAWS = 4000 };
     static float l[1 + LIGHT];
-    /* 1.5 in total, of which the heavy one has 1 */
+    /* 2.5 in total: the heavy one has 1 */
     for (int i = 1; i <= LIGHT; i++) l[i] = logf(1.5f / LIGHT);
     sn_sampler *s =
         make_sampler(1, 0, 0.4985f, 1 + LIGHT); /* 1.24625: the heavy one and 99 others */

@@ -93,7 +93,7 @@ static void left_to_the_next_step(void **state) {
     made m;
     double slice_at[] = {1};
     make(&m, 2, 2, "1GB,0ms,0ns");
-    m.sum[0].passes = 1; /* 4 s, of which 3 are left at the end of a step */
+    m.sum[0].passes = 1; /* 4 s; 3 are left at the end of a step */
     m.event[0] = (plan_event){1, 0, SN_WAIT_LEFT}, m.event[1] = (plan_event){5, 0, SN_WAIT_NOT};
     m.at[0] = 2;
     plan_point o = at(&m, 2);

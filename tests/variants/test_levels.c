@@ -106,7 +106,7 @@ static void levels_cost_no_more(void **state) {
 
 /* ---- spellings ---- */
 
-/* The same layer in two spellings, of which the first one used to cost more. */
+/* The same layer in two spellings; the first one used to cost more. */
 static const char *const spellings[][2] = {
     {"recurrent/mamba", "recurrent/mamba_sum"},                   /* einsum; sum of a product */
     {"recurrent/mamba2_hybrid", "recurrent/mamba2_hybrid_heads"}, /* heads share; broadcast */

@@ -1,6 +1,6 @@
 /* inputs.h: made-up inputs for an entry, so that reports can run it: tokens and other indices at
  * random within the tables that they index, floats at random in -1 to 1, four documents of
- * equal length, texts of which a quarter is padding, everything else zero. The same for the same sizes. */
+ * equal length, texts with a quarter of padding, everything else zero. The same for the same sizes. */
 #ifndef SN_LOOK_INPUTS_H
 #define SN_LOOK_INPUTS_H
 

@@ -90,7 +90,7 @@ static void draw_speed(FILE *f, const plan *p) {
             TOP + HEIGHT + 40);
 }
 
-/* A bar for each number of ranks: time of the step, of which it waits for the network. */
+/* A bar for each number of ranks: time of the step, and its share of waiting for the network. */
 static void draw_step(FILE *f, const plan *p) {
     int left = LEFT + WIDTH + GAP, n = p->r->n;
     double maximum = 0, slot = (double)WIDTH / n;

@@ -155,7 +155,7 @@ bool plan_rounds(const plan_request *r, int ranks);
 /* Batch and slices with that many ranks: with rounds, as many for each rank as 1, 2, 4, ... */
 void plan_divide(const plan_request *r, int ranks, int64_t *batch, int64_t *slices);
 int64_t plan_rows(int64_t batch, int64_t slices, int64_t slice); /* rows of a slice */
-/* Fills out, of which the number of ranks is set. */
+/* Fills out, whose number of ranks is set. */
 bool plan_predict(const plan *p, plan_point *out, sn_error *err);
 
 #endif

@@ -302,7 +302,7 @@ static bool check_tensors(const files *f, const train_tensors *t, sn_error *err)
     return sn_problems_check(&p, head, SN_ERR_SHAPE, err);
 }
 
-/* Copies what of these rows, the first of which is row `at` of the whole, the session has. */
+/* Copies what the session has of these rows, which begin at row `at` of the whole. */
 static void take_rows(const train_tensor *x, const sn_weight *have, int64_t at, int64_t rows) {
     if (x->share.ranks) {
         int64_t row = (int64_t)(x->row_bytes / sn_dtype_size(x->whole.dtype));

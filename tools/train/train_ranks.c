@@ -184,7 +184,7 @@ static const struct train_gradient *find_gradient(const train_ranks *r, const ch
     return NULL;
 }
 
-/* A pass over gradients, of which each thread has its part. */
+/* A pass over gradients; each thread has its part. */
 typedef struct pass {
     const train_ranks *r;
     float *to;

@@ -1,5 +1,5 @@
-/* train_shares.c: parameters and states of which each rank of a group has a share (the mesh axis
- * "tensor"), or with ZeRO a part of one, as whole tensors and their rows: a checkpoint belongs to no
+/* train_shares.c: parameters and states that are divided among the ranks of a group (the mesh axis
+ * "tensor"), or further with ZeRO, as whole tensors and their rows: a checkpoint belongs to no
  * number of ranks. */
 #include "tools/train/train_ranks.h"
 

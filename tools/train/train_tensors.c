@@ -132,8 +132,8 @@ static void copy_run(const copy *c, int64_t at, int64_t before, int64_t count, i
     memcpy(c->back ? rows : mine, c->back ? mine : rows, (size_t)(last - from) * c->size);
 }
 
-/* Copies what share s, of which `held` elements from `at` on are in memory, has of the elements [first,
- * first + count) of the whole. */
+/* Copies what share s has of the elements [first, first + count) of the whole; its elements from `at`
+ * on, `held` of them, are in memory. */
 static void copy_share(const copy *c, const sn_share *s, int64_t at, int64_t held, int64_t first,
                        int64_t count) {
     for (int64_t i = 0; i < sn_share_runs(s); i++) {

@@ -602,7 +602,7 @@ static void few_queries(void **state) {
         }
 }
 
-/* Few heads and queries over many keys: these are split in parts, of which some see nothing. */
+/* Few heads and queries over many keys: these are split in parts, and some see nothing. */
 static void keys_in_parts(void **state) {
     (void)state;
     static const int sizes[][5] = {/* batch, Tq, K/V heads, Tk, d */

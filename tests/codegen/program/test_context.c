@@ -129,7 +129,7 @@ static bool evaluate(const rank *k, sn_module *m, double *const *in, double **ou
     return ok;
 }
 
-/* Inputs of which output i has the shape. */
+/* The input with the shape of output i. */
 static int like(int i) {
     return i == 0 ? 3 : i == 4 ? 4 : i - 1;
 }
