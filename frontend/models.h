@@ -46,7 +46,7 @@ enum {
  * positions from length on are padding:
  *   encode   -> hidden [B, T, d]
  *   forward  -> logits [B, T, V], if the weights have a masked-language-model head
- *   loss     with targets [B, T]: -ln P of each; 0 where target is no token [PH22 A12 line 7]
+ *   loss     with targets [B, T]: -ln P of each; 0 where target is not a token [PH22 A12 line 7]
  *   embed    -> embedding [B, d]: mean over a text's tokens, scaled to norm 1, or what the folder's
  *            modules.json says [B, n]; on request only
  * A classifier (config "num_labels", or weights with classifier.weight) has instead

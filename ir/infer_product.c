@@ -121,7 +121,7 @@ bool infer_take_blocks(infer_ctx *c) {
         if (x->shape[i] != y->shape[i])
             return sn_infer_fail(c, "axis %d of the indices does not match", i);
     if (blocks->i < 1 || !sn_dim_is_const(c->m, x->shape[last], &columns) || columns % blocks->i)
-        return sn_infer_fail(c, "the last axis is no multiple of %lld blocks",
+        return sn_infer_fail(c, "the last axis is not a multiple of %lld blocks",
                              (long long)blocks->i);
     sn_dim s[SN_MAX_RANK + 1];
     for (int i = 0; i <= last; i++) s[i] = y->shape[i];

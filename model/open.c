@@ -323,7 +323,7 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
     if (o->translates && !m->model.source_vocab)
         return sn_fail(
             err, SN_ERR_USAGE,
-            "%s models are no encoder-decoders: translate needs one, such as bart, t5 or marian",
+            "%s models are not encoder-decoders: translate needs one, such as bart, t5 or marian",
             m->model.type);
     if (o->translates) return true;
     if (m->model.mel && entries & (SN_CACHED | SN_LOSS))

@@ -590,7 +590,7 @@ static void show_products(builder *b) {
     }
 }
 
-/* For reports: nodes that are no results became the kernel of one that is. */
+/* For reports: nodes that are not results became the kernel of one that is. */
 static void record_members(const builder *b) {
     sn_lineage_add_map(b->m, b->made, b->g->n_id);
     for (int k = 0; k < b->g->n_group; k++) {

@@ -55,7 +55,7 @@ static void add_product(finder *f, sn_node *dot) {
     if (sn_group_choice(f->g, dot) != SN_CHOOSE_FUSED)
         spoil(p, "the product is chosen without what follows it");
     else if (!sn_group_packs(f->g, dot))
-        spoil(p, "its weights are no constants in panels");
+        spoil(p, "its weights are not constants in panels");
     set_part(f, dot, p, WHOLE);
 }
 

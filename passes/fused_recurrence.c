@@ -31,7 +31,7 @@ typedef struct finder {
     sn_order order;
     int n_root;
     sn_node *const *root;
-    sn_node **recurrence; /* [n_recurrence] those that are no fused_recurrence */
+    sn_node **recurrence; /* [n_recurrence] those that are not fused_recurrence */
     int n_recurrence, n_word;
     bool *stored; /* by id: must be in memory, or belongs to another kernel */
     uint64_t

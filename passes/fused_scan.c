@@ -3,7 +3,7 @@
  * the carry, becomes one kernel that keeps the carry in registers or on its stack for the whole
  * sequence: selective scans (Mamba), minimal gated units, exponential averages, diagonal state spaces.
  *
- * Requires composites to be expanded. Keeps values. Terminates: a fused_scan is no scan. */
+ * Requires composites to be expanded. Keeps values. Terminates: a fused_scan is not a scan. */
 #include "passes/fused_scan.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"

@@ -96,7 +96,7 @@ static sn_node *made(void *ctx, sn_node *n) {
     return w->made[n->id];
 }
 
-/* From users to operands: a kernel that moves is no reason to keep what lies below it. */
+/* From users to operands: a kernel that moves gives no reason to keep what lies below it. */
 static void keep_operands(walk *w) {
     for (uint32_t id = w->h->n_id; id-- > 0;) {
         sn_node *n = sn_module_node(w->h->m, id);

@@ -108,7 +108,7 @@ static void add_result(results *l, sn_node *out, sn_node *replaced) {
     l->replaced[l->n++] = replaced;
 }
 
-/* The results of kernel `from`; false: it is no kernel for packing. *panels: how many of them are
+/* The results of kernel `from`; false: it is not a kernel for packing. *panels: how many of them are
  * scales in panels. */
 static bool find_results(const packer *k, sn_node *from, results *l, int *panels) {
     const sn_region *r = sn_attr_region(from, SN_A_body);

@@ -5,7 +5,7 @@
  *   int8: W[i,:] becomes s[i] q[i,:], s = max |W[i,:]| / 127, q = round(W / s), and s multiplies the
  *         product.
  *   int4: 32 of a row share a factor s, bf16, the value of largest magnitude over -8; W becomes s q
- *         with q = round(W / s) from -8 to 7. Where rows are no multiple of 32: int8.
+ *         with q = round(W / s) from -8 to 7. Where rows are not multiples of 32: int8.
  *   stored: as the weights file has it: f16, bf16, or integers with factors and minima in groups
  *         of a row (GGUF's blocks; integers of 4 bits in 4, others in 8).
  *   Matrices that the list `keep` names get more bits (keep.c).

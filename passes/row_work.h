@@ -7,7 +7,7 @@
 /* Whether n spreads numbers along the last axis, one for each row; a constant. */
 bool sn_spreads_row(const sn_node *n);
 bool sn_spreads_constant(const sn_node *n);
-/* A sum along the last axis that is no part of a product's kernel. */
+/* A sum along the last axis that is not part of a product's kernel. */
 bool sn_sums_row(const sn_node *n);
 /* Elementwise, such a sum, or what spreads numbers. */
 bool sn_is_row_work(const sn_node *n);

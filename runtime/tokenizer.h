@@ -126,7 +126,7 @@ bool sn_tokenizer_encode(const sn_tokenizer *t, const char *text, size_t size, u
 bool sn_tokenizer_join(const sn_tokenizer *t, const sn_ids *first, const int32_t *second, size_t n,
                        sn_ids *out, sn_ids *types, size_t *at, sn_error *err);
 
-/* Where a token is in its text: bytes [begin, end). A token that is no text there has begin = end. */
+/* Where a token is in its text: bytes [begin, end). A token without text there has begin = end. */
 typedef struct sn_place {
     size_t begin, end;
     bool continues; /* it continues the word of the token before */

@@ -402,7 +402,8 @@ static const arg compare_table[] = {
 static const arg_command compare_command = {
     compare_name, "compare two files of records, or the fusion levels of a benchmark",
     "sinter bench compare MODEL|WHAT … measures as sinter bench WHAT does (levels 0 and 4 unless "
-    "--levels\nsays otherwise) and compares the levels; a name that is no benchmark is a model. It "
+    "--levels\nsays otherwise) and compares the levels; a name that is not a benchmark is a model. "
+    "It "
     "takes the options\nof that benchmark, such as --levels 0,2,4 and --tokens 256. --with "
     "OLD.json "
     "compares with the records\nof another commit, machine or set of options. A verdict needs the "

@@ -56,7 +56,7 @@ static bool constant_operand(const sn_node *n, int i, int64_t *v) {
     return true;
 }
 
-/* i32: the quotient in f64 is exact enough, since x/y is no integer only if it is 1/|y| away from
+/* i32: the quotient in f64 is exact enough, since x/y is not an integer only if it is 1/|y| away from
  * one. There is no vector instruction for integer division. */
 static em_val floor_div_i32(em *e, em_val x, em_val y) {
     int lanes = em_lanes_of(x) > em_lanes_of(y) ? em_lanes_of(x) : em_lanes_of(y);

@@ -243,7 +243,7 @@ static void make_check(checker *c, const tensor *t, int n) {
     }
 }
 
-/* For each tensor that is no leaf another entry takes an input in its place. */
+/* For each tensor that is not a leaf another entry takes an input in its place. */
 static void make_entries(checker *c, tensor *t, int n) {
     make_check(c, t, n);
     for (int i = 0; i < n; i++) {

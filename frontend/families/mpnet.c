@@ -11,7 +11,7 @@ static void finish(sn_config *c, const sn_model_options *o, encoder_lm *g) {
     (void)o;
     g->padding = 1; /* positions begin at 2, whatever token the padding is */
     if (g->buckets % 4)
-        sn_config_problem(c, "\"relative_attention_num_buckets\" is no multiple of 4");
+        sn_config_problem(c, "\"relative_attention_num_buckets\" is not a multiple of 4");
 }
 
 const encoder_family mpnet_family = {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is decided as one: a product, or a table that is no product. */
+/* What is decided as one: a product, or a table that is not a product. */
 typedef struct item {
     int product, matrix; /* matrix: of a table; else -1 */
     double loss;         /* if it alone is rounded */

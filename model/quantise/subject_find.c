@@ -26,7 +26,7 @@ static bool add_param(subject *s, const sn_node *n, sn_error *err) {
     p->data = p->original = malloc(sizeof(float) * (size_t)p->count + 1);
     if (!p->data) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     return sn_weight_to_f32(w, p->data) ||
-           sn_fail(err, SN_ERR_FILE, "parameter '%s' has a type that is no float type", p->name);
+           sn_fail(err, SN_ERR_FILE, "parameter '%s' has a type that is not a float type", p->name);
 }
 
 /* The parameter below a weight: itself, or transposed. */

@@ -342,7 +342,7 @@ static void piece_indices(const ra_match *k, const ra_order *o, const sn_score_a
     }
 }
 
-/* The piece of the heads that mix; -1: they are no heads of q, k or v. */
+/* The piece of the heads that mix; -1: they are not heads of q, k or v. */
 static int find_head(const ra_match *k) {
     sn_dim low = 1;
     for (int i = k->n_piece - 1; i >= 0; i--) {
@@ -391,7 +391,7 @@ static const sn_order *entry_with_users(const ra_match *k, const sn_node *n) {
     return found;
 }
 
-/* The first operation of the entry that reads n and is no part of the match; NULL: there is none. */
+/* The first operation of the entry that reads n and is not part of the match; NULL: there is none. */
 static const sn_node *reader_beside(ra_match *k, const sn_order *entry, const sn_node *n) {
     for (int i = 0; i < entry->n; i++) {
         const sn_node *u = entry->node[i];

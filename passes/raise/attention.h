@@ -113,7 +113,7 @@ void ra_plain_weights(ra_match *k, sn_node *w);
  * parameters, as in a perceptron. */
 bool ra_may_be_plain(const ra_match *k);
 /* Whether attention y with such weights is worth a kernel: they differ from the scores, no captured
- * tensor is a computed number for each pair of query and key, and y is no perceptron: without a mask
+ * tensor is a computed number for each pair of query and key, and y is not a perceptron: without a mask
  * or a divisor there are several batches or heads. */
 bool ra_is_worth(const sn_node *y);
 

@@ -326,7 +326,7 @@ static void report_softmax(finder *f, const sn_node *n) {
             shape_of(f, n), reader ? sn_name_with_place(reader) : "an output");
 }
 
-/* A product of queries and keys that is no part of attention. */
+/* A product of queries and keys that is not part of attention. */
 static void report_square(finder *f, const sn_node *n) {
     f->rows = n->shape[n->rank - 2];
     f->keys = n->shape[n->rank - 1];
@@ -350,7 +350,7 @@ static bool is_rest(const finder *f, const sn_node *n) {
     return false;
 }
 
-/* A loop of the user's that is no recurrence. Its gradient has no other reason. */
+/* A loop of the user's that is not a recurrence. Its gradient has no other reason. */
 static void report_loop(finder *f, const sn_node *n) {
     if (is_remarked(f, n) || is_rest(f, n) || sn_scan_is_gradient(n)) return;
     const char *why = sn_scan_is_running_result(n) ? NULL : sn_why_no_recurrence(n);

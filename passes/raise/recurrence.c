@@ -598,7 +598,7 @@ static bool take(body *b, const form *next, const form *y, sn_node **in) {
     return in[SN_REC_Q] && in[SN_REC_K] && in[SN_REC_V];
 }
 
-/* Why a scan with these carries and outputs is no recurrence; NULL: it may be one. */
+/* Why a scan with these carries and outputs is not a recurrence; NULL: it may be one. */
 static const char *why_unfit(const sn_node *n, const sn_scan *s) {
     const sn_node *S = s->body->arg[0];
     int64_t size;
@@ -613,7 +613,8 @@ static const char *why_unfit(const sn_node *n, const sn_scan *s) {
                      "running maximum sn_cummax before the loop";
     if (S->rank < 2 || !sn_dim_is_const(n->m, S->shape[S->rank - 2], &size) ||
         !sn_dim_is_const(n->m, S->shape[S->rank - 1], &size))
-        return "the last two axes of its carry are no matrix of constant size. Chunks need a carry "
+        return "the last two axes of its carry are not a matrix of constant size. Chunks need a "
+               "carry "
                "[.., rows, columns]";
     if (S->dtype != SN_F32) return "its carry is not f32. Instead: sn_cast it";
     if (s->body->n_out > 2)

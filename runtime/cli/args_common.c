@@ -9,7 +9,7 @@ static const arg common[] = {
     {"quiet", 'q', ARG_FLAG, offsetof(screen_options, quiet), NULL, NULL, 0, 0,
      "print the result and errors only"},
     {"verbose", 'v', ARG_FLAG, offsetof(screen_options, verbose), NULL, NULL, 0, 0,
-     "print what is done, also where standard error is no terminal"},
+     "print what is done, also where standard error is not a terminal"},
     {"color", 0, ARG_CHOICE, offsetof(screen_options, color), "auto|always|never", NULL, 0, 0,
      "colours; default: on terminals, unless NO_COLOR is set"},
     {0}};

@@ -12,7 +12,7 @@ typedef struct screen_options {
     bool json;         /* print results as JSON, one object per line */
     bool quiet;        /* print errors only */
     bool check_only;   /* args_parse returns EXIT_OK for a right command line, and nothing runs */
-    bool verbose;      /* print what is done, also where stderr is no terminal */
+    bool verbose;      /* print what is done, also where stderr is not a terminal */
     const char *color; /* "always", "never"; "auto" or NULL: on terminals, unless NO_COLOR is set */
 } screen_options;
 screen_options *screen(void);

@@ -141,7 +141,7 @@ static bool make_folder(const char *path, mode_t mode, sn_error *err) {
 bool sn_folder_make(const char *path, sn_error *err) {
     if (!strcmp(path, "-"))
         return sn_fail(err, SN_ERR_FILE,
-                       "-: standard output is no folder; name one (./- for a folder called -)");
+                       "-: standard output is not a folder; name one (./- for a folder called -)");
     return make_folder(path, 0777, err);
 }
 

@@ -183,7 +183,7 @@ static bool take_type(reader *r, sn_weight *t) {
     return true;
 }
 
-/* Bytes of a tensor; false: too many, or rows that are no whole blocks. */
+/* Bytes of a tensor; false: too many, or rows that are not whole blocks. */
 static bool find_bytes(sn_weight *t) {
     int64_t n = sn_weight_elements(t), each = t->block ? t->block->elements : 1;
     size_t size = t->block ? (size_t)t->block->bytes : sn_dtype_size(t->dtype);

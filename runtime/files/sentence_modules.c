@@ -59,7 +59,7 @@ static bool add_module(const char *folder, const cJSON *item, int number, sn_con
     const char *kind = strrchr(type, '.') ? strrchr(type, '.') + 1 : type;
     char key[16];
     if (strchr(name, '/') || strchr(name, '.') || strlen(name) > 60)
-        return sn_fail(err, SN_ERR_FILE, "%s/" SN_SENTENCE_MODULES ": \"%.60s\" is no folder",
+        return sn_fail(err, SN_ERR_FILE, "%s/" SN_SENTENCE_MODULES ": \"%.60s\" is not a folder",
                        folder, name);
     char *inner = sn_path_join(folder, name),
          *path = sn_path_join(inner ? inner : "", "config.json");

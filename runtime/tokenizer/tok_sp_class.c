@@ -26,7 +26,7 @@ typedef enum cleaning {
 struct sn_sp_class {
     const char *name, *model_type; /* tokenizer_class without "Fast"; of config.json, or NULL */
     const char *first[6];          /* tokens 0, 1, … */
-    int32_t skip, offset;          /* the first pieces are no tokens; others are moved by offset */
+    int32_t skip, offset;          /* the first pieces are not tokens; others are moved by offset */
     template_kind template;
     const char *language, *languages; /* usual one; all, or NULL: those of the config */
     const char *language_name;        /* form of their tokens */

@@ -1,6 +1,6 @@
 /* Linear recurrences written as sn_scan: from level 3 on they become chunks of products. Compared with
  * level 0, where the loop runs element by element: every kind of decay and delta rule, in either
- * orientation of the state, in lengths that are no multiple of a chunk and widths that are none of a
+ * orientation of the state, in lengths that are not multiples of a chunk and widths that are none of a
  * vector, with strong decays; with the same bits on one thread and on two. */
 #include "frontend/sinter.h"
 #include "tests/support/effort.h"

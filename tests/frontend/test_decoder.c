@@ -150,7 +150,7 @@ static void gpt3_alternates(void **state) {
     case_close(&c);
 }
 
-/* A band as wide as the context is no restriction: GPT-2. */
+/* A band as wide as the context is not a restriction: GPT-2. */
 static void gpt3_with_a_full_band_is_gpt2(void **state) {
     (void)state;
     double want[T * V], got[T * V];

@@ -48,7 +48,7 @@ static void check(int line, const char *const *words) {
         check(__LINE__, (const char *const[]){__VA_ARGS__, NULL});                                 \
     } while (0)
 
-/* The body of a scan is no callback of attention, and what stands for its operands has names. */
+/* The body of a scan is not a callback of attention, and what stands for its operands has names. */
 static int body_line;
 static void reads_early(sn_scan_step *s) {
     body_line = __LINE__ + 1;

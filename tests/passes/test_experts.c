@@ -254,7 +254,7 @@ static void clamped(void **state) {
     sn_module_free(m);
 }
 
-/* Blocks of a product that others read as a whole, of blocks that are no whole panels, with biases,
+/* Blocks of a product that others read as a whole, of blocks that are not whole panels, with biases,
  * of long rows, by several indices. */
 static void other_uses(void **state) {
     (void)state;

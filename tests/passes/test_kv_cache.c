@@ -250,7 +250,7 @@ static void evaluator(void **state) {
     }
 }
 
-/* A state that is no cache stays as it is; an unknown storage is refused. */
+/* A state that is not a cache stays as it is; an unknown storage is refused. */
 static void others(void **state) {
     (void)state;
     sn_module *m = sn_module_new("other");

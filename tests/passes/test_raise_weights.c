@@ -1,5 +1,5 @@
 /* Raising attention whose weights are not a softmax, and softmax with a sink: plain operations in
- * any form become the node, with the same text, that sn_attention makes; values are kept. What is no
+ * any form become the node, with the same text, that sn_attention makes; values are kept. What is not
  * attention stays products. */
 #include "tests/support/pass_check.h"
 #include "tests/support/raise_check.h"
@@ -181,7 +181,7 @@ SPELLING(one_padded, sn_tensor a = sn_softmax(sn_pad(shown(&p), -1, 1, 0, 0), -1
          return sn_merge_heads(sn_matmul(a, sn_pad(p.v, 2, 1, 0, 0)));)
 CHECK(one, "sink=1", S(one_plain), S(one_shifted), S(one_gate), S(one_padded))
 
-/* ---- what is no attention ---- */
+/* ---- what is not attention ---- */
 
 static void expect_none(sn_tensor (*build)(sn_module *m)) {
     char *text = raise_text(&(raise_spelling){"none", build});

@@ -246,7 +246,7 @@ static void left_alone(void **state) {
     cc_check(m, 3, 4, 2, (int64_t[]){17, 1}, 2e-4);
 }
 
-/* Two maps that are rotated differently are merged: the user cannot help it, and it is no miss. */
+/* Two maps that are rotated differently are merged: the user cannot help it, and it is not a miss. */
 static void merged_maps(void **state) {
     (void)state;
     sn_error err = {0};

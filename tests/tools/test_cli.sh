@@ -533,7 +533,7 @@ check_command_line() {
     [ -n "$(ls "$tmp/dump2" | grep '\.ll$')" ] || fail "no LLVM IR was dumped"
     # - is standard input for texts, never an output
     refused 1 'standard input is not supported here' import "$stories" -o "$tmp/x" --tokenizer -
-    refused 1 'standard output is no folder' import "$stories" -o -
+    refused 1 'standard output is not a folder' import "$stories" -o -
     echo x >"$tmp/m.gguf"
     refused 1 'a GGUF file begins with' generate "$tmp/m.gguf" -p a
     refused 1 'preset gpt2 is this size' generate gpt2 -p a

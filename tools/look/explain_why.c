@@ -104,7 +104,7 @@ static void print_one(FILE *f, const query *q, const sn_stored *t) {
                                      : "nothing");
 }
 
-/* The tensor is no tensor in memory, but a line that kernels compute in registers. */
+/* The tensor is not in memory, but a line that kernels compute in registers. */
 static int print_in_registers(FILE *f, const query *q) {
     int shown = 0, all = 0;
     for (int i = -1;

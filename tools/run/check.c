@@ -1,6 +1,6 @@
 /* check.c: see check.h. Each kind of module (the model's entries; the gradients of one entry) is compiled
  * for every level, run at one or two sizes, and compared with the evaluator, in double precision and
- * rounded: what rounding alone may change is no error. */
+ * rounded: what rounding alone may change is not an error. */
 #include "frontend/gradients.h"
 #include "tools/run/check.h"
 #include "codegen/program/program.h"

@@ -53,7 +53,7 @@ static sn_tensor score_spelt(const sn_score_ctx *c) {
     return sn_add(sn_sub(c->score, near), sn_cast(wave, (sn_dtype)c->score->dtype));
 }
 
-/* Two tables, one of them the batch's, and a table of the query, whose part is no distance's. */
+/* Two tables, one of them the batch's, and a table of the query, whose part does not depend on the distance. */
 static sn_tensor score_tables(const sn_score_ctx *c) {
     sn_tensor back = sn_add(sn_min(sn_max(sn_sub(c->q, c->k), -CLIP), CLIP), CLIP);
     sn_tensor a = sn_at(c->captured[0], c->h, back), b = sn_at(c->captured[1], c->b, back);
@@ -81,7 +81,7 @@ static sn_tensor score_sum(const sn_score_ctx *c) {
 }
 
 /* Positions are pixels of a picture SIDE wide; a number for each offset in rows and columns [Liu et al.
- * 2021, Swin]: one index, two indices, and indices that are no sums; table [H, (2 rows - 1) (2 SIDE - 1)]
+ * 2021, Swin]: one index, two indices, and indices that are not sums; table [H, (2 rows - 1) (2 SIDE - 1)]
  * of at most 9 rows, or [2 SIDE - 1, H, 18]. */
 enum { SIDE = 8, ODD = 7 };
 static sn_tensor picture_index(const sn_score_ctx *c, double side) {

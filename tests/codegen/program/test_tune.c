@@ -417,7 +417,7 @@ static void contradictions_ahead(void **state) {
     sn_module_free(m);
 }
 
-/* T >= 8 is no range of T, but a condition of the slice. */
+/* T >= 8 is not a range of T, but a condition of the slice. */
 static void sizes_that_cannot_run(void **state) {
     (void)state;
     sn_module *m = sn_module_new("short");
