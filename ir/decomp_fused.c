@@ -199,8 +199,8 @@ static sn_node *scale_groups(decomp *c, int64_t group) {
     return ungrouped(c, x);
 }
 
-/* Panels whose halves are {pair} columns apart: the columns form blocks of two halves, each of
- * which fills half panels. */
+/* Panels whose halves are {pair} columns apart: the columns form blocks of two halves, and
+ * each half fills half panels. */
 static bool find_pairs(decomp *c, int64_t n, int64_t half, int64_t *pair, int64_t *parts) {
     *pair = sn_dc_int(c, SN_A_pair, 0);
     *parts = (*pair + half - 1) / half;

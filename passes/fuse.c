@@ -100,8 +100,8 @@ static void publish(builder *b, sn_node *fused, int n_out, sn_node *const *out) 
 
 enum { KERNEL_RESULTS = 8 };
 
-/* A kernel has up to KERNEL_RESULTS results: a group with more becomes several kernels, each of
- * which computes what it needs. */
+/* A kernel has up to KERNEL_RESULTS results: a group with more becomes several kernels, and
+ * each computes what it needs. */
 static void build_results(builder *b, int k,
                           void (*build)(builder *, int k, int n_out, sn_node *const *out)) {
     const sn_group *g = &b->g->group[k];

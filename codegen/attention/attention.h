@@ -133,8 +133,8 @@ void sn_attention_tile_size(const sn_attention *a, const sn_target *t, sn_dtype 
 /* Number of values of the score (or, if not NULL, of its derivative) and of the mask that depend on
  * query - key only and are computed once per distance, because they are expensive. */
 int sn_attention_relative_terms(const sn_attention *a, const sn_region *derivative);
-/* Number of integers, such as indices, that are sums of parts of the query and parts of the key, each of
- * which is computed once. */
+/* Number of integers, such as indices, that are sums of parts of the query and parts of the key; each
+ * part is computed once. */
 int sn_attention_separable_terms(const sn_attention *a, const sn_region *derivative);
 
 /* Whether tiles can be skipped or run without mask, by interval analysis of the mask. `why` (may be

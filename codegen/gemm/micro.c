@@ -159,8 +159,8 @@ static void load_b_terms(em *e, const micro *m, const em_val *b, int vector, em_
     gemm_b_terms(e, p, load_b(e, p, at), terms);
 }
 
-/* Step u of the iteration that starts at step k: a rank-1 update of the microtile. The factors of
- * which there are fewer stay in registers. */
+/* Step u of the iteration that starts at step k: a rank-1 update of the microtile. The factors that
+ * are fewer stay in registers. */
 static void emit_step(em *e, const micro *m, carried *c, em_val k, int u) {
     const gemm_plan *p = m->p;
     em_val b[] = {c->b, m->is_1x2 ? em_gep(e, c->b, p->b_type, m->arg.b_stride) : NULL};

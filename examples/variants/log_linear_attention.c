@@ -1,6 +1,6 @@
 /* log_linear_attention.c: the weight of a key is its score times a factor that each query has for each
- * level: the highest bit in which the positions of query and key differ. A state for each level, of
- * which there are log2 of the context, can compute it. Guo et al. 2025, "Log-Linear Attention".
+ * level: the highest bit in which the positions of query and key differ. A state for each level
+ * (log2 of the context) can compute it. Guo et al. 2025, "Log-Linear Attention".
  * formula: Σ λ(i, level(i xor j)) (q k / √d) v */
 #include "small.h"
 

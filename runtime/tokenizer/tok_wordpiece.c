@@ -40,7 +40,7 @@ static void destroy_wordpiece(sn_tokenizer *t) {
 /* ---- encoding ---- */
 
 /* The longest token at word[at..size); *end is its end. -1: none. `piece` holds the prefix and the
- * word; inside the word the prefix overwrites the bytes before `at`, which are no longer needed. */
+ * word; inside the word the prefix overwrites the bytes before `at`, which have been used. */
 static int32_t match_longest(const sn_wordpiece *w, sn_bytes *piece, size_t size, size_t at,
                              size_t *end) {
     const sn_vocab *v = &w->base.vocab;
