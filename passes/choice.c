@@ -2,15 +2,12 @@
 #include "passes/backend.h"
 #include "passes/choice.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/costs.h"
 #include "passes/kernels/table.h"
 
 #include <string.h>
 
 const char *const sn_candidate_names[3] = {"fused", "unfused", "library"};
-
-/* `auto` takes a library's implementation that is deterministic and needs at most this share of the
- * native kernel's time; a chooser may take any that is deterministic. */
-static const double MAX_RELATIVE_TIME = 0.97;
 
 /* Unfused attention stores all scores; it is a candidate up to this many bytes. */
 enum { MAX_SCORES = 1 << 24 };
@@ -66,7 +63,7 @@ static bool in_module(sn_module *m, sn_op op) {
     return false;
 }
 
-/* The candidates, and what the cost model chooses. */
+/* The candidates, and what the cost model chooses. A chooser may take any library that is deterministic. */
 static void apply_model(const sn_passes *p, const sn_node *n, sn_choice *q) {
     bool native = !strcmp(p->o.backend, sn_backend_native.name);
     const sn_backend_cost *c = library_cost(p, n);
@@ -85,7 +82,7 @@ static void apply_model(const sn_passes *p, const sn_node *n, sn_choice *q) {
     if (p->o.weights) return; /* of fewer bits: only native kernels read them */
     if (!native && c && supported && c->deterministic) {
         q->candidates |= 1u << SN_CHOOSE_LIBRARY;
-        if (c->time <= MAX_RELATIVE_TIME)
+        if (c->time <= SN_MAX_RELATIVE_TIME)
             q->model = SN_CHOOSE_LIBRARY, q->why = "cost model: faster";
     }
     if (product && sn_level_fuses(p->o.level)) q->candidates |= 1u << SN_CHOOSE_UNFUSED;

@@ -7,11 +7,12 @@
  * A value is computed in the kernel if nothing but recurrences needs it, and it does not belong to the
  * epilogue of a product, which has it in registers. Several recurrences, or blocks of columns of one,
  * each compute it. That costs operations instead of a store and a load, so a value stays in memory if
- * SAVED vector operations are not enough for all computations but the first. One number for each row is
+ * recomputing it for all readers but the first costs more than SN_COST_STORE_LOAD. One number for each row is
  * loaded in less time than it takes to compute, unless it is made of a sum along the row.
  *
  * Requires primitives. Keeps values. Terminates: each recurrence is looked at once. */
 #include "passes/graph_util.h"
+#include "passes/kernels/costs.h"
 #include "passes/kernels/table.h"
 #include "passes/passes.h"
 #include "passes/row_work.h"
@@ -19,11 +20,7 @@
 
 #include <string.h>
 
-enum {
-    COST_EXPENSIVE = 8, /* of an operation with the flag EXPENSIVE; of others 1 */
-    SAVED = 24,         /* what storing and loading a vector costs */
-    BITS = 64
-};
+enum { BITS = 64 };
 
 typedef struct finder {
     sn_passes *p;
@@ -123,7 +120,7 @@ static bool find_costly(finder *f) {
         if (f->stored[n->id] || !sn_is_row_work(n)) continue;
         bool of_row = n->rank && n->shape[n->rank - 1] != 1 && n->op != SN_OP_broadcast;
         bool expensive = sn_ops[n->op].flags & SN_OPF_EXPENSIVE;
-        cost[n->id] = expensive ? COST_EXPENSIVE : of_row;
+        cost[n->id] = sn_cost_of(n, of_row);
         of_sums[n->id] = sn_sums_row(n);
         for (int i = 0; i < n->n_in; i++) {
             const sn_node *x = sn_below_moves(n->in[i]);
@@ -131,7 +128,7 @@ static bool find_costly(finder *f) {
             of_sums[n->id] |= of_sums[x->id];
         }
         bool worth = !is_of_rows(f, n) || (of_sums[n->id] && !expensive);
-        if (worth && cost[n->id] * (times_computed(f, n) - 1) <= SAVED) continue;
+        if (worth && cost[n->id] * (times_computed(f, n) - 1) <= SN_COST_STORE_LOAD) continue;
         any = f->stored[n->id] = true;
         of_sums[n->id] = false;
         cost[n->id] = 0;

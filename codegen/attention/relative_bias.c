@@ -4,14 +4,11 @@
  * consecutive elements. Rows are extended when a tile needs more elements, so nothing is computed
  * for distances that a mask hides everywhere. */
 #include "codegen/attention/impl.h"
+#include "passes/kernels/costs.h"
 
 #include <math.h>
 
 enum {
-    COST_SIMPLE = 1, /* of an operation, roughly in instructions per vector */
-    COST_DIVISION = 8,
-    COST_EXPENSIVE = 16, /* a transcendental function, an element of a table */
-    MIN_COST = 4,        /* a row pays for what costs more: to read one costs about half */
     MAX_CANDIDATES = 16, /* the most expensive ones get rows */
     NO_HEAD = -1         /* state 0: no head has valid rows */
 };
@@ -114,11 +111,10 @@ static bool moves(const search *s, const sn_node *n) {
 
 static int cost_of(const sn_node *n) {
     if (n->op == SN_OP_arg || n->op == SN_OP_const || n->op == SN_OP_stop_gradient) return 0;
-    if (sn_ops[n->op].flags & SN_OPF_EXPENSIVE) return COST_EXPENSIVE;
     static const sn_op divisions[] = {SN_OP_div, SN_OP_mod, SN_OP_sqrt, SN_OP_rsqrt, SN_OP_recip};
     for (size_t i = 0; i < sizeof divisions / sizeof *divisions; i++)
-        if (n->op == divisions[i]) return COST_DIVISION;
-    return COST_SIMPLE;
+        if (n->op == divisions[i]) return SN_COST_DIVISION;
+    return sn_cost_of(n, SN_COST_SIMPLE);
 }
 
 /* Cost of n and of what it is computed from: what reading n's value saves. */
@@ -142,7 +138,7 @@ static void find_parts(search *s, sn_node *n) {
     }
     for (int i = 0; i < s->order.n; i++) s->facts[i].counted = false;
     int cost = cost_below(s, n);
-    if (cost <= MIN_COST || s->n_found == MAX_CANDIDATES) return;
+    if (cost <= SN_COST_RELATIVE_ROW || s->n_found == MAX_CANDIDATES) return;
     s->found[s->n_found] = n;
     s->cost[s->n_found++] = cost;
 }

@@ -53,7 +53,7 @@ static void derive(sn_body *b, sn_item *it) {
     if (n->op == SN_OP_take_blocks) it->vary |= axes_mask(n, it->shift, 0, n->rank);
     const sn_attr *axes = sn_attr_get(n, SN_A_axes);
     for (int i = 0; axes && i < axes->n; i++) it->vary &= ~(1u << (axes->v[i] + it->shift));
-    it->cost += sn_ops[n->op].flags & SN_OPF_EXPENSIVE ? COST_EXPENSIVE : n->op != SN_OP_broadcast;
+    it->cost += sn_cost_of(n, n->op != SN_OP_broadcast);
 }
 
 static int item_of(sn_body *b, const sn_node *n, int shift) {

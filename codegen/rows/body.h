@@ -6,9 +6,9 @@
 
 #include "codegen/emit/elem.h"
 #include "codegen/emit/family.h"
+#include "passes/kernels/costs.h"
 
 enum {
-    COST_EXPENSIVE = 8, /* of an operation with the flag EXPENSIVE, and of a gather */
     COST_MAX = 1 << 20,
     RANDOM_GROUP = 64,  /* consecutive random numbers of one Philox computation: ... */
     RANDOM_BLOCKS = 16, /* ... blocks; a block gives four numbers, this far apart */

@@ -7,7 +7,6 @@
 #include <string.h>
 
 enum {
-    MIN_CACHE_COST = 8,      /* values of at least this cost are cached for a later loop */
     ACCUMULATORS = 4,        /* independent partial results of a row reduction */
     FLAT_BLOCK = 4096,       /* elements of a work item where rows may be divided */
     SERIAL_ELEMENTS = 16384, /* smaller kernels run on one thread: to wake the others costs more */
@@ -52,7 +51,7 @@ static void mark_below(const sn_body *b, int item, uint8_t *mark) {
 
 static bool is_cacheable(const sn_body *b, const sn_item *it) {
     return sn_dtype_is_float((sn_dtype)it->n->dtype) && it->n->op != SN_OP_arg &&
-           it->cost >= MIN_CACHE_COST && (b->k->compute == SN_F64) == (it->n->dtype == SN_F64);
+           it->cost >= SN_COST_KEEP_IN_ROW && (b->k->compute == SN_F64) == (it->n->dtype == SN_F64);
 }
 
 /* Whether a result can serve as the value's row buffer: it is stored without loss of precision. */

@@ -48,7 +48,7 @@ static int fixed_size(const sn_body *b, int axis, int most) {
 bool sn_row_tile_choose(const sn_body *b, const sn_target *t, sn_row_tile *tile) {
     int sum = the_reduction(b);
     *tile = (sn_row_tile){.inner = -1, .outer = -1, .n_inner = 1, .n_outer = 1};
-    if (sum < 0 || b->n_stage != 1 || b->item[sum].cost >= COST_EXPENSIVE) return false;
+    if (sum < 0 || b->n_stage != 1 || b->item[sum].cost >= SN_COST_EXPENSIVE) return false;
     for (int o = 0; o < b->region->n_out; o++)
         if (b->out_row[o]) return false;
     for (int i = 0; i < b->n_item; i++)

@@ -5,6 +5,7 @@
  * products that it waits for are done. */
 #include "passes/plan/order.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/costs.h"
 #include "passes/kernels/table.h"
 #include "passes/plan/in_place.h"
 
@@ -113,14 +114,13 @@ static bool is_product(const sn_node *n) {
 /* Whether n is a product or a collective, which takes time that others can use, or its result is so
  * much smaller than an operand that it should run early. */
 static bool comes_by_depth(const sn_node *n) {
-    enum { SMALL_FRACTION = 8 };
     if (is_product(n) || is_collective(n)) return true;
     int64_t largest = 0;
     for (int i = 0; n->op == SN_OP_map_reduce && i < n->n_in; i++) {
         int64_t count = max_elements(n->in[i]);
         if (count > largest) largest = count;
     }
-    return max_elements(n) <= largest / SMALL_FRACTION;
+    return max_elements(n) <= largest / SN_SMALL_FRACTION;
 }
 
 /* ---- what comes last ---- */

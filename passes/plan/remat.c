@@ -5,6 +5,7 @@
  * inputs and tensors that are live anyway. It takes the chain that frees most memory per work,
  * until the budget holds. A whole block of a network is such a chain, starting at the block's
  * input. */
+#include "passes/kernels/costs.h"
 #include "passes/kernels/table.h"
 #include "passes/plan/remat.h"
 #include "passes/plan/memory.h"
@@ -151,7 +152,6 @@ static bool written_between(const search *s, int b, int after, int before) {
 
 /* Time of a step in bytes that could be moved meanwhile. */
 static double cost_of(const search *s, const sn_step *t) {
-    enum { OPS_PER_BYTE = 16 };
     double bytes = 0;
     for (int i = 0; i < t->n_inner; i++) bytes += cost_of(s, &t->inner[i]);
     if (t->inner) return bytes;
@@ -164,7 +164,7 @@ static double cost_of(const search *s, const sn_step *t) {
     const sn_kernel_traits *kernel = sn_kernel_of(t->node);
     if (kernel->macs)
         bytes +=
-            (double)sn_dim_eval(s->m, kernel->flops(s->m, t), s->budget->symbol) / OPS_PER_BYTE;
+            (double)sn_dim_eval(s->m, kernel->flops(s->m, t), s->budget->symbol) / SN_OPS_PER_BYTE;
     return bytes;
 }
 

@@ -1,4 +1,5 @@
 /* work.c: the columns `macs` and `flops` of the table of kernels. */
+#include "passes/kernels/costs.h"
 #include "passes/kernels/table.h"
 #include "passes/plan/product.h"
 
@@ -116,14 +117,13 @@ sn_dim sn_flops_flash_grad(sn_module *m, const sn_step *s) {
 
 /* What the body computes for one element, times their number. */
 sn_dim sn_flops_fused_scan(sn_module *m, const sn_step *s) {
-    enum { COST_EXPENSIVE = 8 };
     sn_scan scan = sn_scan_of(s->node);
     sn_order order = sn_region_topo(m, scan.body);
     sn_dim one = 0;
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i], *x = n->op == SN_OP_dot || n->n_in == 0 ? n : n->in[0];
         bool counts = n->n_in && !(sn_ops[n->op].flags & SN_OPF_VIEW);
-        sn_dim each = sn_ops[n->op].flags & SN_OPF_EXPENSIVE ? COST_EXPENSIVE : counts;
+        sn_dim each = sn_cost_of(n, counts);
         one = sn_dim_add(m, one, sn_dim_mul(m, each, sn_dim_product(m, x->rank, x->shape)));
     }
     return sn_dim_mul(m, one, s->in[scan.n_carry].shape[0]);
