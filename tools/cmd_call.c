@@ -5,7 +5,7 @@
 #include "model/import/npz.h"
 #include "runtime/file.h"
 #include "runtime/str.h"
-#include "tools/look/summary.h"
+#include "tools/inspect/summary.h"
 #include "tools/run/results.h"
 #include "tools/run/values.h"
 
@@ -135,7 +135,7 @@ static bool show(const options *o, run_results *results, int n_result, sn_error 
             k++;
         }
     for (int i = 0; ok && i < n; i++)
-        look_summarise(t[i]->name, type[i], t[i]->node->rank, t[i]->shape, t[i]->data);
+        inspect_summarise(t[i]->name, type[i], t[i]->node->rank, t[i]->shape, t[i]->data);
     ok = ok && (!o->output || write_all(o->output, t, type, n, err));
     free(type);
     free(t);
@@ -143,7 +143,7 @@ static bool show(const options *o, run_results *results, int n_result, sn_error 
 }
 
 /* After a run that failed, perhaps because of a size that nobody gave. */
-static bool note_sizes(const sn_module *m, const look_inputs *in, const sn_error *err) {
+static bool note_sizes(const sn_module *m, const inspect_inputs *in, const sn_error *err) {
     char text[256] = "";
     for (int i = 0; i < sn_symbol_count(m); i++) {
         size_t used = strlen(text);
@@ -160,7 +160,7 @@ static bool call(const options *o, lm *m, run_given *given, sn_error *err) {
     static const char gradient_entry[] = "gradient";
     sn_module *mod = m->model.module;
     run_params params = {0};
-    look_inputs in = {.n = 0};
+    inspect_inputs in = {.n = 0};
     run_results results[2] = {{0}, {0}};
     char sizes[512];
     int64_t vocab = m->model.labels ? m->model.labels : m->model.vocab;
@@ -189,7 +189,7 @@ static bool call(const options *o, lm *m, run_given *given, sn_error *err) {
     ok = ok && show(o, results, o->gradient ? 2 : 1, err);
     run_results_free(&results[0]);
     run_results_free(&results[1]);
-    look_inputs_free(&in);
+    inspect_inputs_free(&in);
     sn_session_free(s);
     sn_program_free(p);
     run_params_free(&params);

@@ -6,7 +6,7 @@
 #include "passes/stages.h"
 #include "runtime/file.h"
 #include "runtime/str.h"
-#include "tools/look/explain_time.h"
+#include "tools/inspect/explain_time.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* cmd_inspect.c: `sinter inspect`: describes a model folder, and shows what happens inside the
- * model while it reads a text (look.h). */
+ * model while it reads a text (inspect.h). */
 #include "tools/artefact/inspect_artefact.h"
 #include "tools/cmd.h"
-#include "tools/look/look.h"
+#include "tools/inspect/inspect.h"
 #include "runtime/files/weights_impl.h"
 
 #include <stdio.h>
@@ -13,13 +13,13 @@
 
 typedef struct options {
     /* first, because the rows of the model and the compiler belong to this member */
-    look_options look;
+    inspect_options look;
     bool tensors;
 } options;
 
-#define AT(field) offsetof(look_options, field)
+#define AT(field) offsetof(inspect_options, field)
 static const arg table[] = {
-    CMD_MODEL_ARGS(look_options),
+    CMD_MODEL_ARGS(inspect_options),
     {"tensors", 0, ARG_FLAG, offsetof(options, tensors), NULL, NULL, 0, 0,
      "list the tensors of the weights: name, type, shape, bytes; of a GGUF file also its keys"},
     {"taps", 0, ARG_FLAG, AT(taps), NULL, NULL, 0, 0,
@@ -42,8 +42,8 @@ static const arg table[] = {
     {"top", 0, ARG_INT, AT(top), "N", "8", 1, 1000, "length of lists"},
     {"output", 'o', ARG_TEXT, AT(output), "FILE", NULL, 0, 0,
      "output file of a picture or an array; default: attention.svg, the terminal"},
-    CMD_COMPILE_ARGS(look_options),
-    CMD_CHECK_NAN_ARG(look_options),
+    CMD_COMPILE_ARGS(inspect_options),
+    CMD_CHECK_NAN_ARG(inspect_options),
     {0},
 };
 
@@ -119,12 +119,12 @@ static const arg_command command = {
     .json = keys};
 
 /* A row per query: whether it was requested, and its function. */
-static bool (*const queries[])(const look_options *, sn_error *) = {
-    look_taps, look_tap, look_attention, look_lens, look_near, look_analogy};
+static bool (*const queries[])(const inspect_options *, sn_error *) = {
+    inspect_taps, inspect_tap, inspect_attention, inspect_lens, inspect_near, inspect_analogy};
 enum { N_QUERIES = sizeof queries / sizeof *queries };
 
 /* The requested query; QUESTIONS: none; -1: several. */
-static int find_query(const look_options *o) {
+static int find_query(const inspect_options *o) {
     const bool requested[N_QUERIES] = {o->taps, o->tap, o->attention, o->lens, o->near, o->analogy};
     int found = N_QUERIES;
     for (int i = 0; i < N_QUERIES; i++)

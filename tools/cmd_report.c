@@ -7,7 +7,7 @@
 #include "runtime/cli/screen.h"
 #include "runtime/str.h"
 #include "runtime/threads.h"
-#include "tools/look/report_errors.h"
+#include "tools/inspect/report_errors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,19 +225,19 @@ static void describe_model(job *j, const model *d) {
 
 /* What only the main level has: graph, memory plan, calls, maps of attention. */
 static bool describe_entry(job *j, cJSON *entry, const explain_entry *e, const compiled *c,
-                           const look_inputs *in, sn_error *err) {
+                           const inspect_inputs *in, sn_error *err) {
     report *r = &j->r;
     if (!report_graph(r, entry, c->p, e->name, err) ||
         !report_memory(r, entry, c->p, e->name, in->symbol, err))
         return false;
     report_calls(r, entry, c->p, e);
     if (!c->s) return true;
-    look_inputs *map = calloc(1, sizeof *map);
+    inspect_inputs *map = calloc(1, sizeof *map);
     if (!map) return sn_fail(err, SN_ERR_MEMORY, "out of memory for inputs");
     report_text(r, entry, "attention_sizes", j->map_sizes);
-    bool ok = look_inputs_make(map, c->p, e->name, j->map_sizes, err) &&
+    bool ok = inspect_inputs_make(map, c->p, e->name, j->map_sizes, err) &&
               report_masks(r, entry, c->p, c->s, e, map, err);
-    look_inputs_free(map);
+    inspect_inputs_free(map);
     free(map);
     return ok;
 }
@@ -264,7 +264,7 @@ static void describe_level(report *r, cJSON *o, const explain_entry *e, const co
 
 /* Runs entry number `at` in the level's session; the run is optional. *seconds: 0 without one. */
 static bool run_entry(job *j, int at, cJSON *o, explain_entry *e, const compiled *c,
-                      const look_inputs *in, bool main, double *seconds, sn_error *err) {
+                      const inspect_inputs *in, bool main, double *seconds, sn_error *err) {
     sn_error failed = {0};
     *seconds = 0;
     if (!c->s) return true;
@@ -285,14 +285,14 @@ static bool add_level(job *j, int at, explain_entry *e, const compiled *c, int l
                       sn_error *err) {
     report *r = &j->r;
     double seconds = 0;
-    look_inputs *in = calloc(1, sizeof *in);
+    inspect_inputs *in = calloc(1, sizeof *in);
     if (!in) return sn_fail(err, SN_ERR_MEMORY, "out of memory for inputs");
     cJSON *o = report_object(r, cJSON_GetObjectItem(j->object[at], "levels"), NULL);
-    bool ok = look_inputs_make(in, c->p, e->name, e->sizes, err) &&
+    bool ok = inspect_inputs_make(in, c->p, e->name, e->sizes, err) &&
               run_entry(j, at, o, e, c, in, main, &seconds, err) && explain_find_folds(e, err) &&
               (!main || describe_entry(j, j->object[at], e, c, in, err));
     if (ok) describe_level(r, o, e, c, level, seconds);
-    look_inputs_free(in);
+    inspect_inputs_free(in);
     free(in);
     return ok && (!r->full || sn_fail(err, SN_ERR_MEMORY, "out of memory for the report"));
 }
@@ -353,8 +353,8 @@ static bool add_program(job *j, const model *d, const compiled *c, int level, bo
 
 static bool add_levels(job *j, const model *d, sn_error *err) {
     if (!check_entry(j, d->m, err)) return false;
-    if (!look_inputs_sizes(d->m, LOOK_LENGTH, true, j->o->sizes, j->sizes, err) ||
-        !look_inputs_sizes(d->m, LOOK_MAP_LENGTH, false, j->o->sizes, j->map_sizes, err))
+    if (!inspect_inputs_sizes(d->m, LOOK_LENGTH, true, j->o->sizes, j->sizes, err) ||
+        !inspect_inputs_sizes(d->m, LOOK_MAP_LENGTH, false, j->o->sizes, j->map_sizes, err))
         return false;
     describe_model(j, d);
     j->entries = report_list(&j->r, j->r.root, "entries");

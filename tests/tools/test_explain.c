@@ -1,5 +1,5 @@
 /* What `explain` says about calls: where they compute, their costs, which of them repeat. */
-#include "tools/look/explain.h"
+#include "tools/inspect/explain.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
 #include "frontend/train.h"
 #include "ir/ir.h"
 #include "tests/support/effort.h"
-#include "tools/look/explain.h"
+#include "tools/inspect/explain.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

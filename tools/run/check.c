@@ -51,7 +51,7 @@ typedef struct reference {
     double largest;                /* of all float results */
 } reference;
 
-static sn_eval *make_eval(checker *c, const sn_entry *e, const look_inputs *in, bool exact) {
+static sn_eval *make_eval(checker *c, const sn_entry *e, const inspect_inputs *in, bool exact) {
     sn_module *m = c->m->model.module;
     sn_eval *ev = sn_eval_new(m, in->symbol);
     if (!ev) return NULL;
@@ -93,7 +93,7 @@ static void reference_free(reference *f) {
     free(f->near);
 }
 
-static bool reference_make(checker *c, const sn_entry *e, const look_inputs *in, reference *f) {
+static bool reference_make(checker *c, const sn_entry *e, const inspect_inputs *in, reference *f) {
     int n = e->n_output + e->n_assign;
     *f = (reference){.exact = make_eval(c, e, in, true),
                      .rounded = make_eval(c, e, in, false),
@@ -161,7 +161,7 @@ static void compare_tensor(const checker *c, const run_tensor *got, const sn_val
     fail_cell(cell, text);
 }
 
-static void check_level(checker *c, const sn_entry *e, const look_inputs *in, const reference *f,
+static void check_level(checker *c, const sn_entry *e, const inspect_inputs *in, const reference *f,
                         int level, const char *sizes) {
     char name[24], what[48];
     snprintf(name, sizeof name, "level %d", level);
@@ -205,7 +205,8 @@ static bool open_session(checker *c, int level, int threads, sn_program **p, sn_
 }
 
 /* Bits of all entries with other numbers of threads, against those of one. */
-static bool check_threads(checker *c, const char *entry, const look_inputs *in, const char *sizes) {
+static bool check_threads(checker *c, const char *entry, const inspect_inputs *in,
+                          const char *sizes) {
     check_cell *cell = add_cell(c, entry, "threads");
     sn_module *m = c->m->model.module;
     tell(c, entry, "threads");
@@ -250,13 +251,13 @@ static bool check_entry(checker *c, const char *entry) {
     char last[512] = "";
     for (int k = 0; ok && k < (c->o->sizes ? 1 : 2); k++) {
         char sizes[512];
-        look_inputs in = {.n = 0};
+        inspect_inputs in = {.n = 0};
         reference f = {.largest = 0};
         int top = top_level(c);
         const sn_entry *e = sn_entry_get(m, entry);
         if (!c->program[top]) break;
-        ok = run_sizes(m, e, c->o->given, usual[k].length, usual[k].batch, look_inputs_past(m, e),
-                       c->o->sizes, sizes, sizeof sizes, c->err);
+        ok = run_sizes(m, e, c->o->given, usual[k].length, usual[k].batch,
+                       inspect_inputs_past(m, e), c->o->sizes, sizes, sizeof sizes, c->err);
         if (ok && k && !strcmp(sizes, last)) break;
         snprintf(last, sizeof last, "%s", sizes);
         tell(c, entry, "evaluator");
@@ -267,7 +268,7 @@ static bool check_entry(checker *c, const char *entry) {
             if (c->o->levels >> l & 1) check_level(c, e, &in, &f, l, sizes);
         ok = ok && (!c->o->threads || k || check_threads(c, entry, &in, sizes));
         reference_free(&f);
-        look_inputs_free(&in);
+        inspect_inputs_free(&in);
     }
     return ok && !c->err->code;
 }
@@ -307,7 +308,7 @@ static void compile_levels(checker *c) {
 
 static bool check_differences(checker *c, const sn_entry *e, sn_node *loss, int n, sn_node **wrt) {
     char sizes[512];
-    look_inputs in = {.n = 0};
+    inspect_inputs in = {.n = 0};
     int top = top_level(c);
     sn_module *m = c->m->model.module;
     int64_t vocab = c->m->model.labels ? c->m->model.labels : c->m->model.vocab;
@@ -338,7 +339,7 @@ static bool check_differences(checker *c, const sn_entry *e, sn_node *loss, int 
         }
     }
     free(value);
-    look_inputs_free(&in);
+    inspect_inputs_free(&in);
     return ok;
 }
 
@@ -376,7 +377,7 @@ bool check_model(const check_options *o, check_report *r, sn_error *err) {
     for (int i = 0; ok && i < sn_entry_count(m); i++) {
         const sn_entry *e = sn_entry_at(m, i);
         if (o->entry && strcmp(o->entry, e->name) != 0) continue;
-        if (!e->n_assign && !look_inputs_past(m, e))
+        if (!e->n_assign && !inspect_inputs_past(m, e))
             ok = (pure[n_pure++] = strdup(e->name)) != NULL;
         ok = (ok || sn_fail(err, SN_ERR_MEMORY, "out of memory")) && check_entry(&c, e->name);
     }

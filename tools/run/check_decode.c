@@ -20,7 +20,7 @@ typedef struct decoding {
     sn_module *m;
     const sn_entry *forward, *prefill, *decode;
     const sn_binding *whole, *one; /* the output that both have */
-    look_inputs in;                /* of forward, for all tokens */
+    inspect_inputs in;             /* of forward, for all tokens */
     run_results all;
     int axis; /* of `whole` that is T */
     double error, largest;
@@ -314,7 +314,7 @@ bool check_decoding(const check_options *o, sn_session *s, int64_t vocab, check_
         cell->holds = false;
         snprintf(cell->detail, sizeof cell->detail, "%.380s", own.message);
     }
-    look_inputs_free(&d.in);
+    inspect_inputs_free(&d.in);
     run_results_free(&d.all);
     return true;
 }

@@ -33,8 +33,8 @@ static bool add_result(run_results *out, const sn_binding *b, bool state, const 
     return true;
 }
 
-bool run_entry(sn_session *s, sn_module *m, const sn_entry *e, const look_inputs *in, bool filled,
-               run_results *out, sn_error *err) {
+bool run_entry(sn_session *s, sn_module *m, const sn_entry *e, const inspect_inputs *in,
+               bool filled, run_results *out, sn_error *err) {
     size_t room = (size_t)e->n_output + (size_t)e->n_assign + 1;
     *out = (run_results){.list = calloc(room, sizeof *out->list)};
     sn_arg_binding *bound = calloc(room, sizeof *bound);

@@ -4,7 +4,7 @@
 
 #include "frontend/sinter.h"
 #include "ir/ir.h"
-#include "tools/look/inputs.h"
+#include "tools/inspect/inputs.h"
 
 typedef struct run_tensor {
     const char *name; /* owned by the module */
@@ -21,8 +21,8 @@ typedef struct run_results {
 
 /* Fills the states that the entry reads or assigns (run_state_fill; zeros if not `filled`), runs it and
  * reads everything. False: err. Free in either case. */
-bool run_entry(sn_session *s, sn_module *m, const sn_entry *e, const look_inputs *in, bool filled,
-               run_results *out, sn_error *err);
+bool run_entry(sn_session *s, sn_module *m, const sn_entry *e, const inspect_inputs *in,
+               bool filled, run_results *out, sn_error *err);
 void run_results_free(run_results *r);
 
 #endif

@@ -412,7 +412,7 @@ bool run_sizes(const sn_module *m, const sn_entry *e, const run_given *g, int64_
     bool two = b >= 0 && sn_symbol_at(m, b)->hi >= batch && sn_symbol_at(m, b)->lo <= batch;
     char more[64] = "", usual[LOOK_SIZES];
     if (two) snprintf(more, sizeof more, "B=%lld", (long long)batch);
-    if (!look_inputs_sizes(m, length, past, more, usual, err)) return false;
+    if (!inspect_inputs_sizes(m, length, past, more, usual, err)) return false;
     snprintf(text, size, "%s", usual);
     if (!sizes_of_given(m, e, g, text, size, err)) return false;
     size_t used = strlen(text);
@@ -428,9 +428,9 @@ static bool is_limited(const sn_program *p, const char *entry, const char *name)
     return false;
 }
 
-bool run_inputs_make(look_inputs *in, const sn_program *p, const char *entry, const char *sizes,
+bool run_inputs_make(inspect_inputs *in, const sn_program *p, const char *entry, const char *sizes,
                      run_given *g, int64_t vocab, sn_error *err) {
-    if (!look_inputs_make(in, p, entry, sizes, err)) return false;
+    if (!inspect_inputs_make(in, p, entry, sizes, err)) return false;
     for (int i = 0; i < in->n_data; i++) {
         const sn_arg_binding *a = &in->arg[i];
         int64_t n = 1;

@@ -6,7 +6,7 @@
 #include "model/open.h"
 #include "runtime/cli/args.h"
 #include "runtime/npy.h"
-#include "tools/look/inputs.h"
+#include "tools/inspect/inputs.h"
 
 enum { RUN_GIVEN = 64 };
 
@@ -47,8 +47,8 @@ void run_params_free(run_params *p);
 bool run_sizes(const sn_module *m, const sn_entry *e, const run_given *g, int64_t length,
                int64_t batch, bool past, const char *sizes, char *text, size_t size, sn_error *err);
 
-/* Inputs (look_inputs_make) with what is given in their places. vocab: bound of targets; 0: none. */
-bool run_inputs_make(look_inputs *in, const sn_program *p, const char *entry, const char *sizes,
+/* Inputs (inspect_inputs_make) with what is given in their places. vocab: bound of targets; 0: none. */
+bool run_inputs_make(inspect_inputs *in, const sn_program *p, const char *entry, const char *sizes,
                      run_given *g, int64_t vocab, sn_error *err);
 
 /* Elements of a state before a run: floats from 0 to 1, integers 0. */

@@ -1,0 +1,75 @@
+/* report_memory.c: the plan of the workspace: where each temporary lies, and from which call to
+ * which. */
+#include "codegen/program/program.h"
+#include "passes/plan/row_blocks.h"
+#include "tools/inspect/report.h"
+
+typedef struct request {
+    report *r;
+    cJSON *entry;
+    const sn_program *p;
+    const sn_plan *plan;
+    const int64_t *symbol;
+} request;
+
+static int64_t bytes_of(const request *q, const sn_buffer *b) {
+    return sn_buffer_elements(q->p->m, b, q->symbol) * (int64_t)sn_dtype_size(b->dtype);
+}
+
+static int writer_of(const sn_plan *plan, int buffer) {
+    for (int i = 0; i < plan->n_step; i++)
+        for (int k = 0; k < plan->step[i].n_out; k++)
+            if (plan->step[i].out[k].buffer == buffer) return i;
+    return -1;
+}
+
+static void add_plan(void *ctx) {
+    const request *q = ctx;
+    const sn_plan *plan = q->plan;
+    report *r = q->r;
+    int64_t *offset = sn_arena_alloc(q->p->m, sizeof *offset * (size_t)(plan->n_slot + 2));
+    int64_t kept[SN_BUF_TEMP + 1] = {0}, all = 0;
+    for (int i = 0; i < plan->n_buffer; i++) {
+        const sn_buffer *b = &plan->buffer[i];
+        int64_t bytes = bytes_of(q, b);
+        if (b->kind != SN_BUF_TEMP || b->first >= 0) kept[b->kind] += bytes;
+        if (b->kind != SN_BUF_TEMP || b->first < 0) continue;
+        if (bytes > offset[b->slot + 1]) offset[b->slot + 1] = bytes;
+    }
+    /* slots follow each other at multiples of 64 bytes */
+    for (int i = 0; i < plan->n_slot; i++) {
+        int64_t size = (offset[i + 1] + 63) & ~(int64_t)63;
+        offset[i + 1] = offset[i] + size;
+        all = offset[i + 1];
+    }
+    cJSON *o = report_object(r, q->entry, "memory");
+    report_number(r, o, "calls", plan->n_step);
+    report_number(r, o, "slots", plan->n_slot);
+    report_number(r, o, "workspace_bytes", (double)all);
+    report_number(r, o, "temporaries_bytes", (double)kept[SN_BUF_TEMP]);
+    report_number(r, o, "parameters_bytes", (double)kept[SN_BUF_PARAM]);
+    report_number(r, o, "states_bytes", (double)kept[SN_BUF_STATE]);
+    report_number(r, o, "inputs_bytes", (double)kept[SN_BUF_INPUT]);
+    report_number(r, o, "outputs_bytes", (double)kept[SN_BUF_OUTPUT]);
+    cJSON *list = report_list(r, o, "buffers");
+    for (int i = 0; i < plan->n_buffer && !r->full; i++) {
+        const sn_buffer *b = &plan->buffer[i];
+        if (b->kind != SN_BUF_TEMP || b->first < 0) continue;
+        cJSON *item = report_object(r, list, NULL);
+        report_number(r, item, "call", writer_of(plan, i));
+        report_number(r, item, "slot", b->slot);
+        report_number(r, item, "offset", (double)offset[b->slot]);
+        report_number(r, item, "bytes", (double)bytes_of(q, b));
+        report_number(r, item, "first", b->first);
+        report_number(r, item, "last", b->last);
+    }
+}
+
+bool report_memory(report *r, cJSON *entry, const sn_program *p, const char *name,
+                   const int64_t *symbol, sn_error *err) {
+    const sn_compiled_entry *c = sn_program_entry(p, name);
+    if (!c) return sn_fail(err, SN_ERR_USAGE, "there is no entry '%s'", name);
+    request q = {r, entry, p, c->code.plan, symbol};
+    return (sn_module_try(p->m, add_plan, &q) && !r->full) ||
+           sn_fail(err, SN_ERR_MEMORY, "out of memory for the memory plan of '%s'", name);
+}
