@@ -178,11 +178,11 @@ def kernels(sinter, name):
 
 
 INTRODUCTION = (
-    "Every variant of `examples/variants`: its formula, the kernels of a layer's attention, and the time of its entry "
-    f"`forward` at each fusion level, for {TOKENS} tokens as are the FLOP. Beside the times are the tiles of each mask, "
-    "queries downwards, keys to the right: skipped, computed with the mask, or without it. The name of a file leads to its "
-    "C; `small.h`, `classifier.h` and `recurrent.h` hold what the files share. Models are small: width 64, two layers, "
-    "random weights. `bench/gallery.py --measure` makes this page.")
+    "Every variant of `examples/variants`: its formula, what it does, the kernels of a layer's attention, and the time of "
+    f"its entry `forward` at each fusion level. Times and FLOP are for {TOKENS} tokens. Beside the times are the tiles of "
+    "each mask, queries downwards, keys to the right: skipped, computed with the mask, or without it. The name of a file "
+    "leads to its C; `small.h`, `classifier.h` and `recurrent.h` hold what the files share. Models are small: width 64, two "
+    "layers, random weights. `bench/gallery.py --measure` makes this page.")
 SECTIONS = {
     "Scores, norms and layers": "Attention with another score, other weights or other projections; norms; the order of parts.",
     "Masks": "Attention whose mask is a function in C.",
@@ -210,8 +210,8 @@ def page(times, explained, maps):
 def shown(name, measured, explained, maps):
     """The lines of a variant."""
     comment, formula = described(name)
-    computes = f" It computes `{formula}`." if formula else ""
-    out = [f"### {name}", "", f"[`{name}.c`](../examples/variants/{name}.c): {comment}{computes}", ""]
+    out = [f"### {name}", ""] + ([f"`{formula}`", ""] if formula else [])
+    out += [f"[`{name}.c`](../examples/variants/{name}.c): {comment}", ""]
     if explained:
         out += ["```", *explained, "```", ""]
     if measured:
@@ -222,11 +222,11 @@ def shown(name, measured, explained, maps):
 
 
 def wrap(text):
-    """Folds prose at 119 characters, outside code."""
+    """Folds prose at 119 characters, outside code and formulas."""
     lines, code = [], False
     for line in text.split("\n"):
         code ^= line.startswith("```")
-        while not code and len(line) > 119 and " " in line[1:119]:
+        while not code and not re.fullmatch("`[^`]*`", line) and len(line) > 119 and " " in line[1:119]:
             cut = line.rindex(" ", 0, 119)
             lines.append(line[:cut])
             line = line[cut + 1:]

@@ -1,6 +1,6 @@
-/* attention_sinks.c: a learned score of each head that has no value, its sink, takes part in the softmax:
- * a query that finds nothing gives its weight to the sink. OpenAI 2025, "gpt-oss-120b & gpt-oss-20b
- * model card". */
+/* attention_sinks.c: each head has a learned score without a value, its sink, as one more term of the
+ * softmax: a query without a matching key gives its weight to the sink. OpenAI 2025, "gpt-oss-120b &
+ * gpt-oss-20b model card". */
 #include "small.h"
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {

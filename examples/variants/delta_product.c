@@ -1,6 +1,6 @@
 /* delta_product.c: a delta rule that corrects the carried matrix STEPS times for each token, so that it
- * can rotate and permute what it holds. The sequence of corrections is STEPS times as long as that of
- * tokens: each token's keys, values and shares lie one after the other. Siems et al. 2025,
+ * can rotate and permute its contents. The loop runs over STEPS times as many elements as tokens: the
+ * keys, values and rates of a token are consecutive elements. Siems et al. 2025,
  * "DeltaProduct". formula: STEPS times S ← S + β kᵀ (v − k S), then y = q S, |k| = |q| = 1, 0 < β < 2 */
 #include "recurrent.h"
 

@@ -1,7 +1,7 @@
-/* forgetting_transformer.c: each token forgets what came before it by a factor of its own for each head,
- * so that a key's score falls by the logarithms of all factors after it. Their running sum is cached
- * as keys are: the penalty is a part of the query minus one of the key. There are no positions. Lin et
- * al. 2025, "Forgetting Transformer". formula: softmax(q k / √d + Σ ln f(l) for j < l ≤ i) v, f =
+/* forgetting_transformer.c: each token has a forget gate f for each head. The score of an earlier key is
+ * lowered by the sum of -ln f of the tokens after it. The running sum of ln f is cached beside the keys:
+ * the penalty is its difference between query and key. There are no positional embeddings. Lin et al.
+ * 2025, "Forgetting Transformer". formula: softmax(q k / √d + Σ ln f(l) for j < l ≤ i) v, f =
  * sigmoid(x W) */
 #include "small.h"
 

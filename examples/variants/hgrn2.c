@@ -1,5 +1,5 @@
-/* hgrn2.c: a gated recurrent network whose state is a matrix: the share f of each row that is kept
- * rules the share 1 - f that is written, which takes the place of a key. Each layer learns the least f.
+/* hgrn2.c: a gated recurrent network whose state is a matrix: of each row the share f is kept, and the
+ * share 1 - f is written, in place of a key. Each layer learns the lower bound β of f.
  * Qin et al. 2024, "HGRN2". formula: S ← f ∘ S + (1 − f)ᵀ v, y = q S, f = β + (1 − β) sigmoid(x W) */
 #include "recurrent.h"
 

@@ -1,6 +1,6 @@
 /* linear_attention.c: weights f(q) f(k) with f(x) = elu(x) + 1 instead of the softmax. All earlier
- * tokens then fit into a state of fixed size: there is no KV cache. The sum of the weights comes with
- * it, as one more column of values. Katharopoulos et al. 2020, "Transformers are RNNs". */
+ * tokens then fit into a state of fixed size, without a KV cache. A column of ones beside the values gives
+ * the sum of the weights. Katharopoulos et al. 2020, "Transformers are RNNs". */
 #include "recurrent.h"
 
 static sn_tensor feature(sn_tensor x) {

@@ -1,6 +1,6 @@
-/* log_linear_attention.c: the weight of a key is its score times a factor that each query has for each
- * level: the highest bit in which the positions of query and key differ. A state for each level
- * (log2 of the context) can compute it. Guo et al. 2025, "Log-Linear Attention".
+/* log_linear_attention.c: each key's score is multiplied by a factor that its query has for each level.
+ * The level is the highest bit in which the positions of query and key differ. A recurrence needs one
+ * state for each level, log2 of the context. Guo et al. 2025, "Log-Linear Attention".
  * formula: Σ λ(i, level(i xor j)) (q k / √d) v */
 #include "small.h"
 

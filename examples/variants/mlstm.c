@@ -1,6 +1,6 @@
-/* mlstm.c: the matrix memory of xLSTM: input gates are exponentials, and what a query reads is divided
- * by what it reads of the keys alone, which one more column of values carries. The largest exponent so
- * far, m, scales both, so that no gate overflows; the result does not depend on it. Beck et al. 2024,
+/* mlstm.c: the matrix memory of xLSTM, with exponential input gates. A column of ones beside the values
+ * sums the keys; a query's result is divided by its product with this sum. The largest exponent so far,
+ * m, scales both, so that gates do not overflow; it does not change the result. Beck et al. 2024,
  * "xLSTM". formula: S ← f S + e^i kᵀ [v, 1], [y, n] = q S, h = y / max(|n|, 1), f = sigmoid(x W) */
 #include "recurrent.h"
 

@@ -1,5 +1,5 @@
-/* native_sparse_attention.c: three attentions of one query, which gates add up: to the mean keys and
- * values of whole blocks, to the keys of the blocks that match it best and its own, and to a window.
+/* native_sparse_attention.c: each query has three attentions, added with gates: to the mean keys and
+ * values of whole blocks, to the keys of its own and the best blocks, and to a window.
  * Yuan et al. 2025, "Native Sparse Attention". formula: g₁ attention(means of blocks) + g₂
  * attention(best blocks) + g₃ attention(window) */
 #include "small.h"

@@ -1,6 +1,6 @@
-/* retention.c: retention instead of softmax attention: the weight of a key is its score times a decay
- * that each head has, and a query's weights are divided by the size of their sum, at least 1. Each head
- * is normalised by itself, then gated. Sun et al. 2023, "Retentive Network". */
+/* retention.c: retention instead of softmax attention. The weight of a key is its score times the decay
+ * of the head for their distance. A query's weights are divided by the magnitude of their sum, at least 1.
+ * Each head is normalised by itself, then gated. Sun et al. 2023, "Retentive Network". */
 #include "small.h"
 
 /* gamma^(distance), gamma = 1 - 2^(-5 - h) */

@@ -1,6 +1,6 @@
-/* rwkv6.c: the time mixing of RWKV-6: a carried matrix whose rows decay as the token says, read before
- * the token is written, and a bonus for the token itself. Every input is mixed with the token before, by
- * shares that the token makes through a narrow map. Peng et al. 2024, "Eagle and Finch". formula: y =
+/* rwkv6.c: the time mixing of RWKV-6: a carried matrix with decays by rows that depend on the token. It
+ * is read before the token is added; a bonus adds the token itself. All inputs are mixed with the
+ * previous token, by shares from a low-rank map. Peng et al. 2024, "Eagle and Finch". formula: y =
  * r (S + (ρ ∘ k)ᵀ v), S ← w ∘ S + kᵀ v, w = e^(−e^(x W)) */
 #include "recurrent.h"
 

@@ -1,6 +1,6 @@
-/* rwkv7.c: the time mixing of RWKV-7: a carried matrix with decays by rows and a delta rule whose
- * removal key, replacement rate and new key are all made of the token, and a bonus for the token
- * itself. Every input is mixed with the token before. Peng et al. 2025, "RWKV-7 Goose". */
+/* rwkv7.c: the time mixing of RWKV-7: a carried matrix with decays by rows and a delta rule. Removal
+ * key, replacement rate and new key are maps of the token; a bonus adds the token itself. All inputs are
+ * mixed with the previous token. Peng et al. 2025, "RWKV-7 Goose". */
 #include "recurrent.h"
 
 static void step(sn_scan_step *s) { /* x: r, k, v, w, κ, a κ */

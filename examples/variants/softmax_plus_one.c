@@ -1,5 +1,5 @@
-/* softmax_plus_one.c: softmax with 1 added to the sum, so that a head may attend to nothing; written in
- * plain operations, from which the compiler makes one kernel. Miller 2023, "Attention is off by
+/* softmax_plus_one.c: softmax with 1 added to the sum, so that a head may attend to nothing. It is
+ * written in plain operations; the compiler makes one kernel of them. Miller 2023, "Attention is off by
  * one". */
 #include "small.h"
 

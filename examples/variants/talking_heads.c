@@ -1,5 +1,5 @@
 /* talking_heads.c: heads exchange scores before the softmax and weights after it, each by a learned
- * matrix [HEADS, HEADS]; written in plain operations, from which the compiler makes one kernel.
+ * matrix [HEADS, HEADS]. It is written in plain operations; the compiler makes one kernel of them.
  * Shazeer et al. 2020, "Talking-heads attention". */
 #include "small.h"
 
