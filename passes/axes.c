@@ -3,7 +3,7 @@
 #include "passes/graph_util.h"
 
 int sn_axes_number(const sn_axes_body *p, const sn_node *n, int a) {
-    return p->first + p->place[n->id] * SN_MAX_RANK + a;
+    return p->first + p->index[n->id] * SN_MAX_RANK + a;
 }
 
 int sn_axes_class(sn_axes *t, int x) {
@@ -167,7 +167,7 @@ void sn_axes_join_again(sn_axes *t, const sn_axes_body *p, const sn_axes_body *q
 /* A nested scan; its results are read where a `result` selects them. */
 static void along_scan(sn_axes *t, const sn_axes_body *p, const sn_node *n) {
     sn_scan s = sn_scan_of(n);
-    sn_axes_body *body = p->inner[p->place[n->id]] = sn_axes_read(t, s.body);
+    sn_axes_body *body = p->inner[p->index[n->id]] = sn_axes_read(t, s.body);
     for (int i = 0; i < s.n_in; i++) {
         int skip = sn_scan_is_sequence(&s, i);
         for (int a = 0; a < s.body->arg[i]->rank; a++)
@@ -180,7 +180,7 @@ static void along_scan(sn_axes *t, const sn_axes_body *p, const sn_node *n) {
 static void along_result_of_scan(sn_axes *t, const sn_axes_body *p, const sn_node *n,
                                  const sn_node *scan, int index) {
     sn_scan s = sn_scan_of(scan);
-    const sn_axes_body *body = p->inner[p->place[scan->id]];
+    const sn_axes_body *body = p->inner[p->index[scan->id]];
     int more = index >= s.n_carry;
     if (more) spoil(t, sn_axes_number(p, n, 0));
     for (int a = more; a < n->rank; a++)
@@ -217,12 +217,12 @@ sn_axes_body *sn_axes_read(sn_axes *t, const sn_region *r) {
     sn_module *m = t->m;
     sn_axes_body *p = sn_arena_alloc(m, sizeof *p);
     *p = (sn_axes_body){.region = r, .order = sn_region_topo(m, r), .first = t->n};
-    p->place = sn_arena_alloc(m, sizeof *p->place * sn_module_node_count(m));
+    p->index = sn_arena_alloc(m, sizeof *p->index * sn_module_node_count(m));
     p->inner = sn_arena_alloc(m, sizeof(sn_axes_body *) * (size_t)(p->order.n + r->n_arg + 1));
     int n = 0;
-    for (int i = 0; i < r->n_arg; i++) p->place[r->arg[i]->id] = n++;
+    for (int i = 0; i < r->n_arg; i++) p->index[r->arg[i]->id] = n++;
     for (int i = 0; i < p->order.n; i++)
-        if (p->order.node[i]->op != SN_OP_arg) p->place[p->order.node[i]->id] = n++;
+        if (p->order.node[i]->op != SN_OP_arg) p->index[p->order.node[i]->id] = n++;
     for (int i = 0; i < n * SN_MAX_RANK; i++) {
         int cap = t->cap;
         t->up = sn_arena_grow(m, t->up, sizeof *t->up, t->n, &cap);

@@ -12,9 +12,9 @@ enum { SN_AXIS_REDUCED = 1 /* by a reduction, or contracted */, SN_AXIS_CUT = 2 
 typedef struct sn_axes_body {
     const sn_region *region;
     sn_order order;
-    int *place; /* by node id */
+    int *index; /* by node id */
     int first;
-    struct sn_axes_body **inner; /* by place: the body of a nested scan */
+    struct sn_axes_body **inner; /* by index: the body of a nested scan */
 } sn_axes_body;
 
 typedef struct sn_axes {

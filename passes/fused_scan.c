@@ -174,10 +174,10 @@ const bool *sn_lanes_moving(sn_lanes *l) {
     bool *moves = sn_arena_alloc(l->axes.m, (size_t)(o->n + l->s.n_in + 1));
     memset(moves, 0, (size_t)(o->n + l->s.n_in + 1));
     for (int i = 0; i < l->s.n_carry + l->s.n_sequence; i++)
-        moves[l->body->place[l->s.body->arg[i]->id]] = true;
+        moves[l->body->index[l->s.body->arg[i]->id]] = true;
     for (int i = 0; i < o->n; i++)
         for (int k = 0; k < o->node[i]->n_in; k++)
-            moves[l->body->place[o->node[i]->id]] |= moves[l->body->place[o->node[i]->in[k]->id]];
+            moves[l->body->index[o->node[i]->id]] |= moves[l->body->index[o->node[i]->in[k]->id]];
     return moves;
 }
 
@@ -189,7 +189,7 @@ static int64_t kept_bytes(sn_lanes *l) {
     for (int i = 0; i < o->n; i++) {
         const sn_node *x = o->node[i];
         bool carry = x->op == SN_OP_arg && sn_attr_int(x, SN_A_index, 0) < l->s.n_carry;
-        if (!carry && moves[l->body->place[x->id]]) continue;
+        if (!carry && moves[l->body->index[x->id]]) continue;
         int64_t each = sn_lanes_axis(l, x, l->lane) < 0 ? 1 : SN_LANES_WIDEST;
         each *= (int64_t)sn_dtype_size((sn_dtype)x->dtype);
         n += sn_lanes_axis(l, x, l->inner) < 0 ? each : each * l->n_inner;

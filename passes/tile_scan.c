@@ -27,7 +27,7 @@ static bool once_or_never(tiling *t, const part *p, int class) {
     for (int i = 0; i < p->order.n; i++) {
         const sn_node *n = p->order.node[i];
         if (sn_axes_in_class(&t->a, p, n, class) == -2) return false;
-        if (n->op == SN_OP_scan && !once_or_never(t, p->inner[p->place[n->id]], class))
+        if (n->op == SN_OP_scan && !once_or_never(t, p->inner[p->index[n->id]], class))
             return false;
     }
     return true;
@@ -46,7 +46,7 @@ static int64_t largest(const part *p) {
     for (int i = 0; i < p->order.n; i++) {
         const sn_node *n = p->order.node[i];
         int64_t count = 1;
-        if (n->op == SN_OP_scan) count = largest(p->inner[p->place[n->id]]);
+        if (n->op == SN_OP_scan) count = largest(p->inner[p->index[n->id]]);
         for (int a = 0; a < n->rank && n->op != SN_OP_scan; a++)
             if (sn_dim_is_const(n->m, n->shape[a], &size)) count *= size;
         if (count > found) found = count;
@@ -57,7 +57,7 @@ static int64_t largest(const part *p) {
 static bool has_product(const part *p) {
     for (int i = 0; i < p->order.n; i++) {
         const sn_node *n = p->order.node[i];
-        if (n->op == SN_OP_dot || (n->op == SN_OP_scan && has_product(p->inner[p->place[n->id]])))
+        if (n->op == SN_OP_dot || (n->op == SN_OP_scan && has_product(p->inner[p->index[n->id]])))
             return true;
     }
     return false;
@@ -112,7 +112,7 @@ static sn_node *part_node(tiling *t, const part *p, const sn_node *n, sn_node *c
         attr[i] = n->attr[i];
         if (shape_key[n->op] && attr[i].key == shape_key[n->op]) attr[i].v = shape;
         if (n->op == SN_OP_scan && attr[i].key == SN_A_body)
-            attr[i].r = part_region(t, p->inner[p->place[n->id]]);
+            attr[i].r = part_region(t, p->inner[p->index[n->id]]);
     }
     sn_module_set_loc(t->a.m, n->loc);
     return sn_node_new(t->a.m, (sn_op)n->op, n->n_in, in, n->n_attr, attr);
@@ -127,16 +127,16 @@ static sn_region *part_region(tiling *t, const part *p) {
         sn_dim shape[SN_MAX_RANK];
         const sn_node *a = r->arg[i];
         part_shape(t, p, a, shape);
-        to[p->place[a->id]] = arg[i] = sn_arg(t->a.m, i, (sn_dtype)a->dtype, a->rank, shape);
+        to[p->index[a->id]] = arg[i] = sn_arg(t->a.m, i, (sn_dtype)a->dtype, a->rank, shape);
     }
     for (int i = 0; i < p->order.n; i++) {
         const sn_node *n = p->order.node[i];
         if (n->op == SN_OP_arg) continue;
         sn_node **in = sn_arena_alloc(t->a.m, sizeof *in * (size_t)(n->n_in + 1));
-        for (int k = 0; k < n->n_in; k++) in[k] = to[p->place[n->in[k]->id]];
-        to[p->place[n->id]] = part_node(t, p, n, in);
+        for (int k = 0; k < n->n_in; k++) in[k] = to[p->index[n->in[k]->id]];
+        to[p->index[n->id]] = part_node(t, p, n, in);
     }
-    for (int i = 0; i < r->n_out; i++) out[i] = to[p->place[r->out[i]->id]];
+    for (int i = 0; i < r->n_out; i++) out[i] = to[p->index[r->out[i]->id]];
     return sn_region_new(t->a.m, r->n_arg, arg, r->n_out, out);
 }
 

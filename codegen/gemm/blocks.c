@@ -56,12 +56,12 @@ static void emit_sort(em *e, const gemm_plan *p, em_val m) {
     store_i64(e, before, start, sum.i);
     em_next(e, &sum, before, after);
     em_end(e, &sum);
-    em_loop place = em_for(e, zero(e), m, one(e));
-    b = block_of(e, p, place.i);
+    em_loop row = em_for(e, zero(e), m, one(e));
+    b = block_of(e, p, row.i);
     em_val at = load_i64(e, start, b);
-    store_i64(e, place.i, list, at);
+    store_i64(e, row.i, list, at);
     store_i64(e, em_add(e, at, one(e)), start, b);
-    em_end(e, &place);
+    em_end(e, &row);
 }
 
 /* A list in memory as a number, which batch indices can hold. */

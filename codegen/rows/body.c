@@ -62,7 +62,7 @@ static int item_of(sn_body *b, const sn_node *n, int shift) {
     sn_item it = {.n = n, .shift = shift, .cache = -1, .out = -1};
     for (int i = 0; i < n->n_in; i++)
         it.op[i] = sn_reads_far(n, i) ? -1 : item_of(b, n->in[i], operand_shift(n, shift, i));
-    for (int a = 0; a < n->rank; a++) it.place[a] = (uint8_t)(a + shift);
+    for (int a = 0; a < n->rank; a++) it.domain_axis[a] = (uint8_t)(a + shift);
     derive(b, &it);
     b->item[b->n_item] = it;
     return b->n_item++;
@@ -101,7 +101,7 @@ static bool mergeable(const sn_body *b, int a) {
                      sn_attr_get(n, SN_A_axes);
         const sn_attr *axes = sn_attr_get(n, SN_A_axes);
         uint32_t at = it->vary;
-        for (int j = 0; axes && j < axes->n; j++) at |= 1u << it->place[axes->v[j]];
+        for (int j = 0; axes && j < axes->n; j++) at |= 1u << it->domain_axis[axes->v[j]];
         if (axes && !(at & ~it->vary & pair)) continue; /* a reduction of other axes */
         if (looks && (at & pair)) return false;
         if (n->op == SN_OP_arg && !steps_together(m, it->stride, b->domain, a)) return false;
@@ -133,7 +133,8 @@ static void merge(sn_body *b, int a) {
         uint32_t low = b->item[i].vary & ((1u << a) - 1), high = b->item[i].vary >> (a + 1);
         high |= b->item[i].vary >> a & 1;
         b->item[i].vary = low | high << a;
-        for (int x = 0; x < b->item[i].n->rank; x++) b->item[i].place[x] -= b->item[i].place[x] > a;
+        for (int x = 0; x < b->item[i].n->rank; x++)
+            b->item[i].domain_axis[x] -= b->item[i].domain_axis[x] > a;
     }
     b->rank--;
     if (b->row > a) b->row--;
@@ -219,7 +220,7 @@ void sn_body_split(sn_body *b, uint32_t axes, em_val flat) {
     }
 }
 
-static em_val place(sn_body *b, em_val base, sn_dtype t, const sn_dim *stride) {
+static em_val address(sn_body *b, em_val base, sn_dtype t, const sn_dim *stride) {
     em_val at = em_i64(b->e, 0);
     for (int a = 0; a < b->rank; a++)
         if (a != b->row && stride[a] != 0)
@@ -233,10 +234,10 @@ void sn_body_pointers(sn_body *b) {
         sn_item *it = &b->item[i];
         if (it->n->op != SN_OP_arg) continue;
         int arg = (int)sn_attr_int(it->n, SN_A_index, 0);
-        it->ptr = place(b, em_buf(b->e, arg), s->in[arg].dtype, it->stride);
+        it->ptr = address(b, em_buf(b->e, arg), s->in[arg].dtype, it->stride);
     }
     for (int o = 0; o < s->n_out; o++)
-        b->out_ptr[o] = place(b, em_buf(b->e, s->n_in + o), s->out[o].dtype, b->out_stride[o]);
+        b->out_ptr[o] = address(b, em_buf(b->e, s->n_in + o), s->out[o].dtype, b->out_stride[o]);
 }
 
 void sn_body_forget_vectors(sn_body *b) {
@@ -302,7 +303,7 @@ static em_val emit_arg(sn_body *b, sn_item *it, bool vector) {
 }
 
 static em_val emit_iota(sn_body *b, sn_item *it, bool vector) {
-    int axis = it->place[sn_attr_int(it->n, SN_A_axis, 0)];
+    int axis = it->domain_axis[sn_attr_int(it->n, SN_A_axis, 0)];
     if (!it->vary) return sn_emit_const(b->e, (sn_dtype)it->n->dtype, 0); /* an axis of size 1 */
     return sn_emit_integer(b->e, (sn_dtype)it->n->dtype, axis_index(b, axis, vector));
 }
@@ -322,7 +323,7 @@ static em_val emit_gather(sn_body *b, sn_item *it, bool vector) {
     bool along_row = false;
     for (int a = 0; a < x->rank; a++) {
         if (a == axis || x->shape[a] == 1) continue;
-        int d = it->place[a < axis ? a : a + n_index - 1];
+        int d = it->domain_axis[a < axis ? a : a + n_index - 1];
         if (d == b->row && vector) {
             along_row = true;
             if (v->stride[a] == 1 && lanes == 1)
@@ -362,7 +363,7 @@ static em_val emit_take_blocks(sn_body *b, sn_item *it, bool vector) {
     em_val i = index_value(b, it->op[1], vector);
     i = clamp_index(b, i, sn_attr_int(n, SN_A_blocks, 1));
     em_val size = em_splat(e, sn_kernel_dim(e, b->k, n->shape[n->rank - 1]), em_lanes_of(i));
-    int d = it->place[n->rank - 1];
+    int d = it->domain_axis[n->rank - 1];
     em_val col = em_mul(e, i, size);
     bool along_row = vector && d == b->row && n->shape[n->rank - 1] != 1;
     bool row_load = along_row && v->stride[last] == 1 && em_lanes_of(col) == 1;
@@ -370,7 +371,7 @@ static em_val emit_take_blocks(sn_body *b, sn_item *it, bool vector) {
     em_val at = em_mul(e, col, sn_kernel_dim(e, b->k, v->stride[last]));
     for (int a = 0; a < last; a++) {
         if (x->shape[a] == 1) continue;
-        em_val row = axis_index(b, it->place[a], vector);
+        em_val row = axis_index(b, it->domain_axis[a], vector);
         at = em_add(e, at, em_mul(e, row, sn_kernel_dim(e, b->k, v->stride[a])));
     }
     em_val base = em_buf(e, (int)arg);
@@ -383,7 +384,7 @@ static em_val emit_take_blocks(sn_body *b, sn_item *it, bool vector) {
 static bool shares_random(const sn_body *b, const sn_item *it) {
     const sn_node *n = it->n;
     int64_t width;
-    return n->op == SN_OP_random && n->rank && it->place[n->rank - 1] == b->row &&
+    return n->op == SN_OP_random && n->rank && it->domain_axis[n->rank - 1] == b->row &&
            sn_dim_is_const(b->k->m, n->shape[n->rank - 1], &width) && width % RANDOM_GROUP == 0;
 }
 
@@ -424,7 +425,7 @@ static em_val emit_random(sn_body *b, sn_item *it, bool vector) {
         em_val at = em_i64(e, 0); /* row-major position in the random tensor */
         for (int a = 0; a < n->rank; a++) {
             at = em_mul(e, at, sn_kernel_dim(e, b->k, n->shape[a]));
-            if (n->shape[a] != 1) at = em_add(e, at, axis_index(b, it->place[a], vector));
+            if (n->shape[a] != 1) at = em_add(e, at, axis_index(b, it->domain_axis[a], vector));
         }
         emit_philox(b, it, at, it->word);
         w = it->word[grouped ? 0 : RANDOM_WORDS - 1];

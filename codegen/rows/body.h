@@ -16,11 +16,11 @@ enum {
 };
 
 /* A node of the body, aligned with the domain: before axes are merged, its axis a is axis a + shift
- * of the domain. place[] is kept up to date. */
+ * of the domain. domain_axis[] is kept up to date. */
 typedef struct sn_item {
     const sn_node *n;
     int shift;
-    uint8_t place[SN_MAX_RANK]; /* domain axis of each of the node's axes */
+    uint8_t domain_axis[SN_MAX_RANK]; /* of each of the node's axes */
     int op[SN_MAX_RANK + 1]; /* operand items; -1: captured tensor, read by gather, at or random */
     uint32_t vary;           /* axes of the domain along which the value changes */
     int stage;               /* row reductions that must be finished before it can be computed */

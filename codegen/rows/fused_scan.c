@@ -286,7 +286,7 @@ static void read_values(gen *g) {
         *x = (value){.n = n,
                      .lane = n->op == SN_OP_arg && sn_lanes_axis(&g->l, n, g->l.lane) >= 0,
                      .inner = n->op == SN_OP_arg && sn_step_has_inner(g, n),
-                     .moves = moves[g->l.body->place[n->id]],
+                     .moves = moves[g->l.body->index[n->id]],
                      .reduces = sn_lanes_reduces(&g->l, n)};
         for (int k = 0; k < n->n_in; k++) {
             x->lane |= sn_step_value(g, n->in[k])->lane;

@@ -8,7 +8,7 @@
 enum { PARTIAL = 2 }; /* partial sums of a reduction */
 
 value *sn_step_value(const gen *g, const sn_node *n) {
-    return &g->value[g->l.body->place[n->id]];
+    return &g->value[g->l.body->index[n->id]];
 }
 
 const sn_view *sn_step_view(const gen *g, int i) {

@@ -302,7 +302,8 @@ static bool reads_elsewhere(const sn_node *n, const char *state, int o, const in
 
 /* The assignment that uses result i of n directly, or with its axes in another order, which kernels that say
  * themselves what they overwrite can write; NULL: none. */
-static const sn_binding *taker(const sn_entry *e, const sn_node *n, int i, const int64_t **axes) {
+static const sn_binding *consumer(const sn_entry *e, const sn_node *n, int i,
+                                  const int64_t **axes) {
     for (int a = 0; a < e->n_assign; a++) {
         const sn_node *v = e->assign[a].node;
         const bool moved = v->op == SN_OP_transpose && i && sn_kernel_of(n)->in_place.result == i;
@@ -319,7 +320,7 @@ static const sn_binding *taker(const sn_entry *e, const sn_node *n, int i, const
 const char *sn_inplace_target(const sn_entry *e, sn_order order, int at, int i,
                               const int64_t **axes) {
     sn_node *n = order.node[at];
-    const sn_binding *a = taker(e, n, i, axes);
+    const sn_binding *a = consumer(e, n, i, axes);
     if (!a || reads_elsewhere(n, a->name, i, *axes)) return NULL;
     for (int k = at + 1; k < order.n; k++) {
         if (sn_is_view(order.node[k])) continue;

@@ -50,9 +50,9 @@ static bool is_row_sum(const sn_region *body, sn_order order, const sn_node *n) 
 
 /* An epilogue has elements at its own index only, in the product's precision; it reduces rows over
  * panels. */
-static bool fits_epilogue(const sn_node *gemm, const sn_node *taker) {
-    const sn_region *body = sn_attr_region(taker, SN_A_body);
-    sn_order order = sn_region_topo(taker->m, body);
+static bool fits_epilogue(const sn_node *gemm, const sn_node *consumer) {
+    const sn_region *body = sn_attr_region(consumer, SN_A_body);
+    sn_order order = sn_region_topo(consumer->m, body);
     for (int k = 0; k < order.n; k++) {
         const sn_node *n = order.node[k];
         if (is_row_sum(body, order, n) && n->dtype == gemm->dtype &&
@@ -68,20 +68,21 @@ static bool fits_epilogue(const sn_node *gemm, const sn_node *taker) {
     return true;
 }
 
-sn_node *sn_row_blocks_epilogue(const sn_node *gemm, const sn_node *taker, int i) {
+sn_node *sn_row_blocks_epilogue(const sn_node *gemm, const sn_node *consumer, int i) {
     sn_module *m = gemm->m;
-    const sn_region *body = sn_attr_region(taker, SN_A_body);
-    if (gemm->rank != 2 || !fits_epilogue(gemm, taker)) return NULL;
-    int n = taker->n_in, n_in = 2, n_arg = 1;
+    const sn_region *body = sn_attr_region(consumer, SN_A_body);
+    if (gemm->rank != 2 || !fits_epilogue(gemm, consumer)) return NULL;
+    int n = consumer->n_in, n_in = 2, n_arg = 1;
     sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(n + 2));
-    sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)n);     /* of the epilogue */
-    sn_node **place = sn_arena_alloc(m, sizeof *place * (size_t)n); /* in the order of the taker */
+    sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)n); /* of the epilogue */
+    sn_node **place =
+        sn_arena_alloc(m, sizeof *place * (size_t)n); /* in the order of the consumer */
     memcpy(in, gemm->in, sizeof *in * 2);
     for (int k = 0; k < n; k++) {
         const sn_node *x = body->arg[k];
         int at = k == i ? 0 : n_arg++;
         place[k] = arg[at] = sn_arg(m, at, (sn_dtype)x->dtype, x->rank, x->shape);
-        if (k != i) in[n_in++] = taker->in[k];
+        if (k != i) in[n_in++] = consumer->in[k];
     }
     sn_node *out[SN_MAX_RESULTS];
     sn_region_inline(body, place, out);

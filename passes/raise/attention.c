@@ -335,9 +335,9 @@ static void piece_indices(const ra_match *k, const ra_order *o, const sn_score_a
     sn_node *src[3] = {a->b, a->h, a->q};
     for (int i = k->n_piece - 1; i >= 0; i--) {
         int which = i < o->n_outer ? 0 : i < o->n_batch + o->n_group ? 1 : 2;
-        const operand_part *p = &k->piece[o->place[i]];
-        ix[o->place[i]].n = p->size != 1;
-        ix[o->place[i]].d[0] = (sn_digit){src[which], low[which], p->size, total[which]};
+        const operand_part *p = &k->piece[o->index[i]];
+        ix[o->index[i]].n = p->size != 1;
+        ix[o->index[i]].d[0] = (sn_digit){src[which], low[which], p->size, total[which]};
         low[which] = sn_dim_mul(k->m, low[which], p->size);
     }
 }
@@ -453,8 +453,8 @@ static bool in_order(ra_match *k, const ra_order *o) {
         for (int i = 0; i < c->ix[a].n; i++) {
             const sn_digit *d = &c->ix[a].d[i];
             if (d->size == 1) continue;
-            while (next < n && k->piece[o->place[next]].size == 1) next++;
-            const sn_node *want = next < n ? k->piece[o->place[next]].var : k->key_var;
+            while (next < n && k->piece[o->index[next]].size == 1) next++;
+            const sn_node *want = next < n ? k->piece[o->index[next]].var : k->key_var;
             if (next > n || d->src != want || d->size != d->total) return false;
             next++;
         }

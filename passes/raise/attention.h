@@ -121,7 +121,7 @@ bool ra_is_worth(const sn_node *y);
 
 /* Positions of pieces in the order batch.., head, groups.., query. */
 typedef struct ra_order {
-    int place[MAX_PIECES];
+    int index[MAX_PIECES];
     int n_outer; /* batch pieces that form B */
     int n_batch, n_group, n_query;
     sn_dim B, Hk, G, Tq;

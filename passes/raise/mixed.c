@@ -22,18 +22,18 @@ typedef struct mix {
 } mix;
 
 /* What is known of a node of the chain. */
-typedef struct place {
+typedef struct layout {
     bool done, ok, after; /* after: the softmax */
     bool scaled;          /* only views of the scores, times numbers */
     sn_index ix[SN_MAX_RANK];
-} place;
+} layout;
 
 typedef struct chain {
     sn_raiser *r;
     sn_module *m;
     sn_node *scores;
     uint8_t *above;        /* by id: is_above, once it is known */
-    place **place;         /* by id */
+    layout **layout;       /* by id */
     sn_node **counterpart; /* by id */
     uint32_t *uses;        /* by id: in the chain */
     ra_mix found;
@@ -130,11 +130,11 @@ static bool is_above(chain *c, sn_node *n) {
     return c->above[n->id] == YES;
 }
 
-static place *find_place(chain *c, sn_node *n);
+static layout *find_layout(chain *c, sn_node *n);
 
 /* A product over the heads: where heads are in the scores, it must say as all others do. */
-static bool place_mix(chain *c, const mix *k, bool bias, place *p) {
-    place *x = find_place(c, k->x);
+static bool layout_of_mix(chain *c, const mix *k, bool bias, layout *p) {
+    layout *x = find_layout(c, k->x);
     if (!x || x->ix[k->axis].n != 1 || (!x->after && !x->scaled) || (x->after && bias))
         return false;
     const sn_digit *d = &x->ix[k->axis].d[0];
@@ -151,12 +151,12 @@ static bool place_mix(chain *c, const mix *k, bool bias, place *p) {
     return true;
 }
 
-static bool place_step(chain *c, sn_node *n, place *p) {
-    const place *from = NULL;
+static bool layout_of_step(chain *c, sn_node *n, layout *p) {
+    const layout *from = NULL;
     double by;
     for (int i = 0; i < n->n_in; i++) {
         if (!is_above(c, n->in[i])) continue;
-        place *x = find_place(c, n->in[i]);
+        layout *x = find_layout(c, n->in[i]);
         if (!x) return false;
         if (!from) from = x;
     }
@@ -172,19 +172,19 @@ static bool place_step(chain *c, sn_node *n, place *p) {
 }
 
 /* The indices of n's elements in those of the scores; NULL: heads mix in another way. */
-static place *find_place(chain *c, sn_node *n) {
-    place *p = c->place[n->id];
+static layout *find_layout(chain *c, sn_node *n) {
+    layout *p = c->layout[n->id];
     mix k;
     bool bias;
     if (p) return p->ok ? p : NULL;
-    p = c->place[n->id] = sn_arena_alloc(c->m, sizeof *p);
-    *p = (place){.done = true};
+    p = c->layout[n->id] = sn_arena_alloc(c->m, sizeof *p);
+    *p = (layout){.done = true};
     if (n == c->scores) {
         for (int i = 0; i < n->rank; i++)
             p->ix[i] = sn_index_whole(sn_arg(c->m, STAND_IN + i, SN_I32, 0, NULL), n->shape[i]);
         p->ok = p->scaled = true;
     } else {
-        p->ok = is_mix(n, &k, &bias) ? place_mix(c, &k, bias, p) : place_step(c, n, p);
+        p->ok = is_mix(n, &k, &bias) ? layout_of_mix(c, &k, bias, p) : layout_of_step(c, n, p);
     }
     return p->ok ? p : NULL;
 }
@@ -218,10 +218,10 @@ static sn_node *match_scores(sn_raiser *r, sn_node *n, int side, sn_node *scores
     uint32_t count = sn_module_node_count(r->m);
     chain c = {.r = r, .m = r->m, .scores = scores};
     c.above = sn_arena_alloc(r->m, count);
-    c.place = sn_arena_alloc(r->m, sizeof *c.place * count);
+    c.layout = sn_arena_alloc(r->m, sizeof *c.layout * count);
     c.counterpart = sn_arena_alloc(r->m, sizeof *c.counterpart * count);
     c.uses = sn_arena_alloc(r->m, sizeof *c.uses * count);
-    const place *top = is_above(&c, n->in[side]) ? find_place(&c, n->in[side]) : NULL;
+    const layout *top = is_above(&c, n->in[side]) ? find_layout(&c, n->in[side]) : NULL;
     if (!top || !top->after || (!c.found.matrix[0] && !c.found.matrix[1])) return NULL;
     sn_node *in[2] = {n->in[0], n->in[1]};
     in[side] = make_counterpart(&c, n->in[side]);

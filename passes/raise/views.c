@@ -7,7 +7,7 @@
 
 static sn_dim product_of(const ra_match *k, const ra_order *o, int from, int n) {
     sn_dim p = 1;
-    for (int i = 0; i < n; i++) p = sn_dim_mul(k->m, p, k->piece[o->place[from + i]].size);
+    for (int i = 0; i < n; i++) p = sn_dim_mul(k->m, p, k->piece[o->index[from + i]].size);
     return p;
 }
 
@@ -15,9 +15,9 @@ static sn_dim product_of(const ra_match *k, const ra_order *o, int from, int n) 
 static int heads_of(const ra_match *k, const ra_order *o) {
     int at = -1;
     for (int i = o->n_batch - 1; i >= 0; i--) {
-        const sn_dim size = k->piece[o->place[i]].size;
+        const sn_dim size = k->piece[o->index[i]].size;
         if (k->head >= 0) {
-            if (o->place[i] == k->head) return i;
+            if (o->index[i] == k->head) return i;
         } else if (sn_dim_is_const(k->m, size, NULL) && (at < 0 || (i && size != 1))) {
             if (size != 1) return i;
             at = i;
@@ -33,7 +33,7 @@ ra_order ra_order_pieces(const ra_match *k) {
     for (ra_role r = BATCH; r <= QUERY; r++)
         for (int i = 0; i < k->n_piece; i++)
             if (k->piece[i].role == r) {
-                o.place[n++] = i;
+                o.index[n++] = i;
                 ++*count[r];
             }
     /* of several batch pieces the last one whose size is a number is the heads, rather one of several after the
@@ -41,9 +41,9 @@ ra_order ra_order_pieces(const ra_match *k) {
     o.n_outer = o.n_batch;
     int at = o.n_batch > 1 || k->head >= 0 ? heads_of(k, &o) : -1;
     if (at >= 0) {
-        int head = o.place[at];
-        memmove(o.place + at, o.place + at + 1, sizeof *o.place * (size_t)(o.n_batch - 1 - at));
-        o.place[--o.n_outer] = head;
+        int head = o.index[at];
+        memmove(o.index + at, o.index + at + 1, sizeof *o.index * (size_t)(o.n_batch - 1 - at));
+        o.index[--o.n_outer] = head;
     }
     o.B = product_of(k, &o, 0, o.n_outer);
     o.Hk = product_of(k, &o, o.n_outer, o.n_batch - o.n_outer);
@@ -194,8 +194,8 @@ bool ra_make_operands(const ra_match *k, const ra_order *o, const score_step *w,
     if (!one_width(k)) return false;
     d = k->scores->in[side]->shape[ra_contract_of(k->scores, side)->v[0]];
     for (int i = 0; i < k->n_piece; i++) {
-        want[i] = o->place[i];
-        size[i] = k->piece[o->place[i]].size;
+        want[i] = o->index[i];
+        size[i] = k->piece[o->index[i]].size;
     }
     if (!score_parts(k, side, &from, &p)) return false;
     x->q = arrange(from, &p, k->n_piece, want, size, full, &n_full);
@@ -224,8 +224,8 @@ sn_node *ra_make_sink(const ra_match *k, const ra_order *o, const score_step *so
     for (int a = 0; a < k->sink->rank; a++)
         if (k->sink->shape[a] != 1 && !index_parts(k, &softmax->ix[a], &p)) return NULL;
     for (int i = 0; i < k->n_piece; i++) {
-        want[i] = o->place[i];
-        size[i] = k->piece[o->place[i]].size;
+        want[i] = o->index[i];
+        size[i] = k->piece[o->index[i]].size;
     }
     sn_node *z = arrange(k->sink, &p, k->n_piece, want, size, full, &n_full);
     sn_dim H = sn_dim_mul(k->m, o->Hk, o->G);
@@ -244,7 +244,7 @@ static bool add_places(const ra_match *k, const ra_order *o, const sn_index *ix,
     if (!index_parts(k, ix, &p)) return false;
     for (int j = 0; j < p.n; j++)
         for (int at = 0; at < k->n_piece; at++) {
-            if (o->place[at] != p.name[j]) continue;
+            if (o->index[at] != p.name[j]) continue;
             if (to->n == SN_MAX_RANK) return false;
             to->perm[to->n++] = at;
             to->used[p.name[j]] = true;
@@ -255,8 +255,8 @@ static bool add_places(const ra_match *k, const ra_order *o, const sn_index *ix,
 /* Axes of size 1 may be anywhere. */
 static bool add_ones(const ra_match *k, const ra_order *o, places *to) {
     for (int at = 0; at < k->n_piece; at++) {
-        if (to->used[o->place[at]]) continue;
-        if (k->piece[o->place[at]].size != 1 || to->n == SN_MAX_RANK) return false;
+        if (to->used[o->index[at]]) continue;
+        if (k->piece[o->index[at]].size != 1 || to->n == SN_MAX_RANK) return false;
         to->perm[to->n++] = at;
     }
     return true;
@@ -267,7 +267,7 @@ sn_node *ra_arrange_lse(const ra_match *k, const ra_order *o, const score_step *
     places to = {.n = 0};
     const int axis = (int)sn_attr_int(k->lse, SN_A_axis, k->lse->rank - 1);
     if (k->n_piece > SN_MAX_RANK) return NULL;
-    for (int i = 0; i < k->n_piece; i++) shape[i] = k->piece[o->place[i]].size;
+    for (int i = 0; i < k->n_piece; i++) shape[i] = k->piece[o->index[i]].size;
     for (int a = 0; a < k->lse->rank; a++)
         if (a != axis && !add_places(k, o, &top->ix[a], &to)) return NULL;
     if (!add_ones(k, o, &to) || to.n != k->n_piece) return NULL;
@@ -280,7 +280,7 @@ sn_node *ra_arrange_result(const ra_match *k, const ra_order *o, const score_ste
     sn_dim shape[MAX_AXES];
     places to = {.n = 0};
     int n = 0, first_width;
-    for (int i = 0; i < k->n_piece; i++) shape[n++] = k->piece[o->place[i]].size;
+    for (int i = 0; i < k->n_piece; i++) shape[n++] = k->piece[o->index[i]].size;
     first_width = n;
     for (int i = 0; i < x->n_width; i++) shape[n++] = x->width[i];
     if (n > SN_MAX_RANK) return NULL;

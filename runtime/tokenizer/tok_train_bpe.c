@@ -16,8 +16,8 @@ typedef struct symbol {
 typedef struct pair {
     int32_t left, right;
     int64_t count;
-    int32_t *place; /* positions where it occurs, or occurred */
-    size_t places, capacity;
+    int32_t *position; /* positions where it occurs, or occurred */
+    size_t n_position, capacity;
     bool grown; /* the count increased in this round: needs a new heap entry */
 } pair;
 
@@ -73,13 +73,13 @@ static ranked pop_pair(trainer *t) {
 
 /* ---- pairs ---- */
 
-static int64_t weight(const trainer *t, int32_t place) {
-    return t->words.count[t->sym[place].word];
+static int64_t weight(const trainer *t, int32_t position) {
+    return t->words.count[t->sym[position].word];
 }
 
-/* The pair at `place` was created. */
-static bool add_pair(trainer *t, int32_t place) {
-    int32_t left = t->sym[place].id, right = t->sym[t->sym[place].next].id;
+/* The pair at `position` was created. */
+static bool add_pair(trainer *t, int32_t position) {
+    int32_t left = t->sym[position].id, right = t->sym[t->sym[position].next].id;
     const sn_pair *known = sn_pairs_find(&t->index, left, right);
     int32_t i = known ? known->merged : (int32_t)t->pairs;
     if (!known) {
@@ -89,9 +89,10 @@ static bool add_pair(trainer *t, int32_t place) {
         t->pair[t->pairs++] = (pair){.left = left, .right = right};
     }
     pair *p = &t->pair[i];
-    if (!sn_grow(&p->place, &p->capacity, p->places + 1, sizeof *p->place, t->err)) return false;
-    p->place[p->places++] = place;
-    p->count += weight(t, place);
+    if (!sn_grow(&p->position, &p->capacity, p->n_position + 1, sizeof *p->position, t->err))
+        return false;
+    p->position[p->n_position++] = position;
+    p->count += weight(t, position);
     if (p->grown) return true;
     if (!sn_grow(&t->grown, &t->grown_capacity, t->growns + 1, sizeof *t->grown, t->err))
         return false;
@@ -100,11 +101,11 @@ static bool add_pair(trainer *t, int32_t place) {
     return true;
 }
 
-/* The pair at `place` no longer exists; its position stays in the list and is recognised as
+/* The pair at `position` no longer exists; its position stays in the list and is recognised as
  * stale. */
-static void drop_pair(trainer *t, int32_t place) {
-    int32_t left = t->sym[place].id, right = t->sym[t->sym[place].next].id;
-    t->pair[sn_pairs_find(&t->index, left, right)->merged].count -= weight(t, place);
+static void drop_pair(trainer *t, int32_t position) {
+    int32_t left = t->sym[position].id, right = t->sym[t->sym[position].next].id;
+    t->pair[sn_pairs_find(&t->index, left, right)->merged].count -= weight(t, position);
 }
 
 static bool push_grown(trainer *t) {
@@ -167,7 +168,7 @@ static int32_t make_token(trainer *t, const pair *p) {
     return ok && sn_pairs_add(&t->bpe->pairs, p->left, p->right, id, t->err) ? id : -1;
 }
 
-static int compare_place(const void *a, const void *b) {
+static int compare_position(const void *a, const void *b) {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return x < y ? -1 : x > y;
 }
@@ -176,11 +177,11 @@ static int compare_place(const void *a, const void *b) {
 static bool merge_pair(trainer *t, int32_t index, int32_t token) {
     pair p = t->pair[index]; /* a copy: pair[] grows below */
     bool ok = true;
-    t->pair[index].place = NULL;
-    t->pair[index].places = t->pair[index].capacity = 0;
-    qsort(p.place, p.places, sizeof *p.place, compare_place);
-    for (size_t i = 0; ok && i < p.places; i++) {
-        int32_t at = p.place[i], right = t->sym[at].next;
+    t->pair[index].position = NULL;
+    t->pair[index].n_position = t->pair[index].capacity = 0;
+    qsort(p.position, p.n_position, sizeof *p.position, compare_position);
+    for (size_t i = 0; ok && i < p.n_position; i++) {
+        int32_t at = p.position[i], right = t->sym[at].next;
         if (t->sym[at].id != p.left || right < 0 || t->sym[right].id != p.right) continue;
         int32_t before = t->sym[at].prev, after = t->sym[right].next;
         drop_pair(t, at);
@@ -192,7 +193,7 @@ static bool merge_pair(trainer *t, int32_t index, int32_t token) {
         if (after >= 0) t->sym[after].prev = at;
         ok = (before < 0 || add_pair(t, before)) && (after < 0 || add_pair(t, at));
     }
-    free(p.place);
+    free(p.position);
     return ok && push_grown(t);
 }
 
@@ -237,7 +238,7 @@ sn_tokenizer *sn_train_bpe(const char *text, size_t size, size_t tokens, int64_t
               sn_regex_split(t.bpe->base.split[0].regex, text, size, count_word, &t, err) &&
               make_symbols(&t) && learn_merges(&t, tokens, min_count) &&
               sn_train_finish(&t.bpe->base, err);
-    for (size_t i = 0; i < t.pairs; i++) free(t.pair[i].place);
+    for (size_t i = 0; i < t.pairs; i++) free(t.pair[i].position);
     free(t.pair);
     free(t.sym);
     free(t.heap);
