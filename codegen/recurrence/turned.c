@@ -6,7 +6,7 @@
  * element after element as in weights.c, are added. */
 #include "codegen/recurrence/impl.h"
 
-enum { MOST_ROWS = 24, UNROLL = 4 };
+enum { MAX_ROWS = 16, UNROLL = 4 };
 
 static em_val load(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val col) {
     return rec_load(e, p, rec_at_const(e, p, tile, row, col));
@@ -29,12 +29,39 @@ static void store_block(em *e, const rec_plan *p, const em_val *v, rec_tile to, 
         em_store(e, p->t, rec_at(e, p, to, em_addi(e, row, i), col), v[i]);
 }
 
+/* Columns of S in a vector: 2 where it has twice as many lanes as there are elements. Then the lanes of
+ * an element are next to each other, since two numbers of a row are broadcast by one load. */
+static int columns_of(const rec_plan *p) {
+    return p->lanes == 2 * p->n_turned * REC_CHUNK ? 2 : 1;
+}
+
+static em_val interleave(em *e, em_val a, em_val b) {
+    int lane[2 * REC_CHUNK];
+    for (int i = 0; i < 2 * REC_CHUNK; i++) lane[i] = i / 2 + i % 2 * REC_CHUNK;
+    return em_shuffle(e, a, b, lane, 2 * REC_CHUNK);
+}
+
+static em_val add_neighbours(em *e, em_val x) {
+    int even[REC_CHUNK], odd[REC_CHUNK];
+    for (int i = 0; i < REC_CHUNK; i++) odd[i] = (even[i] = 2 * i) + 1;
+    return em_add(e, em_shuffle(e, x, x, even, REC_CHUNK), em_shuffle(e, x, x, odd, REC_CHUNK));
+}
+
+/* A row of turned_x has the elements of columns_of(p) columns. */
+static em_val turned_x_at(em *e, const rec_plan *p, em_val col, int i) {
+    em_val first = em_muli(e, col, (int64_t)p->n_turned * REC_CHUNK);
+    return em_gep(e, rec_at_const(e, p, p->turned_x, 0, em_i64(e, i * REC_CHUNK)), p->t, first);
+}
+
 static void turn_x(em *e, const rec_plan *p) {
     em_val v[REC_CHUNK];
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->cols), em_i64(e, REC_CHUNK));
+    const int n = columns_of(p);
     for (int i = 0; i < p->n_turned; i++) {
         load_block(e, p, p->x[i], em_i64(e, 0), l.i, v);
-        store_block(e, p, v, p->turned_x, l.i, em_i64(e, (int64_t)i * REC_CHUNK));
+        for (int c = 0; c < REC_CHUNK; c += n)
+            em_store(e, p->t, turned_x_at(e, p, em_addi(e, l.i, c), i),
+                     n == 2 ? interleave(e, v[c], v[c + 1]) : v[c]);
     }
     em_end(e, &l);
 }
@@ -51,33 +78,45 @@ static void turn_read(em *e, const rec_plan *p) {
     em_end(e, &l);
 }
 
-/* n rows of a tile from `row` on, times x^T: their elements are broadcast. */
+/* The numbers of a row from `at` on that a vector's columns are multiplied by. */
+static em_val broadcast(em *e, const rec_plan *p, em_val at, int columns, int width) {
+    int lane[2 * REC_CHUNK];
+    if (columns == 1) return em_load_splat(e, p->t, at, width);
+    em_val x = em_load(e, p->t, at, columns);
+    for (int i = 0; i < width; i++) lane[i] = i % columns;
+    return em_shuffle(e, x, x, lane, width);
+}
+
+/* n rows of a tile from `row` on, times x^T. */
 static void multiply_rows(em *e, const rec_plan *p, rec_tile tile, em_val row, int n, int64_t to) {
-    const int width = p->n_turned * REC_CHUNK;
-    em_val acc[MOST_ROWS], carried[MOST_ROWS];
+    const int columns = columns_of(p), width = columns * p->n_turned * REC_CHUNK;
+    em_val acc[MAX_ROWS], carried[MAX_ROWS];
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->cols), em_i64(e, UNROLL));
     for (int i = 0; i < n; i++)
         acc[i] = carried[i] = em_carry(e, &l, em_zero(em_vec(em_mem_type(e, p->t), width)));
-    for (int k = 0; k < UNROLL; k++) {
+    for (int k = 0; k < UNROLL; k += columns) {
         em_val col = em_addi(e, l.i, k), from = rec_at(e, p, tile, row, col),
-               x = em_load(e, p->t, rec_at(e, p, p->turned_x, col, em_i64(e, 0)), width);
+               x = em_load(e, p->t, turned_x_at(e, p, col, 0), width);
         for (int i = 0; i < n; i++) {
             em_val s = em_gep(e, from, p->t, em_i64(e, i * tile.ld));
-            acc[i] = em_fma(e, em_load_splat(e, p->t, s, width), x, acc[i]);
+            acc[i] = em_fma(e, broadcast(e, p, s, columns, width), x, acc[i]);
         }
     }
     for (int i = 0; i < n; i++) em_next(e, &l, carried[i], acc[i]);
     em_end(e, &l);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        em_val sum = em_final(e, &l, carried[i]);
         em_store(e, p->t, rec_at(e, p, p->read, em_addi(e, row, to + i), em_i64(e, 0)),
-                 em_final(e, &l, carried[i]));
+                 columns == 2 ? add_neighbours(e, sum) : sum);
+    }
 }
 
 /* All rows of a tile, as many at a time as registers hold sums of. */
 static void multiply_tile(em *e, const rec_plan *p, rec_prefetch *ahead, rec_tile tile,
                           int64_t rows, int64_t to) {
-    const int width = p->n_turned * REC_CHUNK, regs = e->target->vector_regs < 32 ? 8 : MOST_ROWS,
-              each = (width + p->lanes - 1) / p->lanes, n = regs / each;
+    const int width = columns_of(p) * p->n_turned * REC_CHUNK,
+              each = (width + p->lanes - 1) / p->lanes,
+              regs = e->target->vector_regs < 32 ? 8 : MAX_ROWS, n = regs / each;
     const int64_t turns = rows / n;
     rec_share share = rec_prefetch_part(ahead, rows * p->cols * width);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, turns), em_i64(e, 1));
