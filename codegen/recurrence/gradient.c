@@ -17,8 +17,6 @@
  * The rows of R's tiles are in its own order: `flipped`. */
 #include "codegen/recurrence/impl.h"
 
-#include <string.h>
-
 enum {
     CHUNKS = REC_BLOCK / REC_CHUNK,
     LAST = REC_CHUNK - 1,
@@ -73,7 +71,6 @@ static void make(gradient *g, const sn_kernel *k, const sn_target *t) {
     rec_plan_begin(s, &g->space, k, t);
     const sn_recurrence node = s->r;
     const bool two_keys = node.delta && !node.same;
-    s->last_first = true;
     *r = *s;
     s->r.second = two_keys;
     s->r.delta = s->r.same = false;
@@ -113,7 +110,8 @@ static void make(gradient *g, const sn_kernel *k, const sn_target *t) {
     place_results(g, &node);
     add_loads(g, &node);
     rec_find_reads(s);
-    memcpy(g->f.reads, s->reads, sizeof s->reads);
+    g->f.epilogue = NULL;
+    rec_find_reads(&g->f);
 }
 
 /* Each unit has the carries before all blocks. */
@@ -186,23 +184,24 @@ static void load_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     if (p->decays == REC_ONE) rec_exp_decays(e, p);
 }
 
-static void update(em *e, const rec_plan *p) {
-    rec_prefetch none = {.n = 0};
+static void update(em *e, const rec_plan *p, rec_prefetch *ahead) {
     decay_keys(e, p);
     for (int v = 0, n; v < p->cols / p->lanes; v += n)
-        rec_emit_update(e, p, &none, v, n = rec_vectors_at(e, p, v));
+        rec_emit_update(e, p, ahead, v, n = rec_vectors_at(e, p, v));
 }
 
 /* From the carry before the block to the one after it. */
 static void pass_block(em *e, gradient *g, rec_unit *u, em_val block) {
+    rec_prefetch ahead;
     em_val before = saved(e, g, block), after = saved(e, g, em_addi(e, block, REC_BLOCK));
     to_chunk(e, g, em_i64(e, 0));
     em_loop c = em_for(e, em_i64(e, 0), em_i64(e, REC_BLOCK), em_i64(e, REC_CHUNK));
     u->chunk = em_add(e, block, c.i);
     g->space.base[REC_BEFORE] = em_select(e, em_cmp(e, EM_EQ, c.i, em_i64(e, 0)), before, after);
     g->space.base[REC_AFTER] = after;
+    rec_prefetch_begin(e, &g->f, u, g->f.k->step->n_in, rec_update_work(&g->f), &ahead);
     load_chunk(e, &g->f, u);
-    update(e, &g->f);
+    update(e, &g->f, &ahead);
     em_end(e, &c);
 }
 
@@ -218,11 +217,12 @@ static void begin_chunk(em *e, gradient *g, rec_unit *u, em_val block, em_val c)
 
 /* The elements of the block's n chunks, and the carry before each of them. */
 static void begin_block(em *e, gradient *g, rec_unit *u, em_val block, em_val n) {
+    rec_prefetch none = {.n = 0};
     em_loop c = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
     begin_chunk(e, g, u, block, c.i);
     load_chunk(e, &g->s, u);
     em_branch more = em_if(e, em_cmp(e, EM_LT, em_addi(e, c.i, 1), n));
-    update(e, &g->s);
+    update(e, &g->s, &none);
     em_endif(e, &more);
     em_end(e, &c);
 }
@@ -358,7 +358,8 @@ static void emit_chunk(em *e, const gradient *g, const rec_unit *u) {
     rec_prefetch ahead;
     const rec_plan *s = &g->s, *r = &g->r;
     const int vectors = (int)(r->cols / r->lanes);
-    rec_prefetch_begin(e, s, u, rec_work(s) - rec_update_work(s) + rec_work(r), &ahead);
+    rec_prefetch_begin(e, s, u, rec_n_views(s), rec_work(s) - rec_update_work(s) + rec_work(r),
+                       &ahead);
     take_rows(e, g);
     rec_emit_weights(e, r);
     for (int v = 0, n; v < vectors; v += n)
@@ -400,6 +401,7 @@ static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) 
     em_loop there = em_for(e, zero, em_sub(e, u->T, block_size), block_size);
     em_loop each = em_for(e, zero, n, one);
     rec_begin_unit(e, &g->s, u, first, each.i);
+    rec_find_next(e, &g->s, u, first, each.i, n, false);
     pass_block(e, g, u, there.i);
     em_end(e, &each);
     em_end(e, &there);
@@ -408,7 +410,7 @@ static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) 
     em_val block = em_muli(e, em_sub(e, last, back.i), REC_BLOCK);
     each = em_for(e, zero, n, one);
     rec_begin_unit(e, &g->s, u, first, each.i);
-    rec_find_next(e, &g->s, u, first, each.i, n);
+    rec_find_next(e, &g->s, u, first, each.i, n, true);
     emit_block(e, g, u, block);
     em_end(e, &each);
     em_end(e, &back);

@@ -118,7 +118,6 @@ typedef struct rec_plan {
     rec_rows kept[REC_PAIRS]; /* [CHUNK][inner] each: keys as they were, with n_turned */
     rec_tile made;            /* [RESULTS][inner]: results of the epilogue for an element */
     int64_t group;            /* units that a thread alternates between, block by block */
-    bool last_first;          /* blocks are computed from the last to the first */
     rec_space *space;
 } rec_plan;
 
@@ -206,9 +205,11 @@ void rec_store_result(em *e, const rec_plan *p, const rec_unit *u, int i, rec_ti
 
 /* The position of the chunk's element i, and whether it exists. */
 em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists);
-/* Unit number i of the group that begins with item `first`; what comes after unit i of n. */
+/* Unit number i of the group that begins with item `first`; what comes after unit i of n: the same block
+ * of the next one, or the next block of the first, which is the one before if the last block is first. */
 void rec_begin_unit(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i);
-void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n);
+void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n,
+                   bool last_first);
 /* The carry between memory and a tile; i: the operand in memory. */
 void rec_load_carry(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile);
 void rec_store_carry(em *e, const rec_plan *p, const rec_unit *u);
@@ -264,7 +265,9 @@ typedef struct rec_share {
 /* Multiply-adds of a chunk's products, in which lines are brought. */
 int64_t rec_work(const rec_plan *p);
 int64_t rec_update_work(const rec_plan *p); /* that of the carry's update */
-void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, int64_t work, rec_prefetch *f);
+/* Of the first n_view operands and results. */
+void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, int n_view, int64_t work,
+                        rec_prefetch *f);
 /* Before a loop of that many multiply-adds. */
 rec_share rec_prefetch_part(rec_prefetch *f, int64_t work);
 /* The same for a loop that is run twice, of that much work in all; second: i1. */

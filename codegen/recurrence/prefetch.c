@@ -29,11 +29,11 @@ int64_t rec_work(const rec_plan *p) {
     return work;
 }
 
-void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, int64_t work,
+void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, int n_view, int64_t work,
                         rec_prefetch *f) {
     int64_t lines = 1;
     *f = (rec_prefetch){.work = work};
-    for (int i = 0; i < rec_n_views(p); i++) {
+    for (int i = 0; i < n_view; i++) {
         const sn_view *v = rec_view(p, i);
         int64_t size = (int64_t)sn_dtype_size(v->dtype), n = rec_row_size(p, i);
         if (n <= 1 || v->stride[v->rank - 1] != 1 || v->stride[0] == 0) continue;

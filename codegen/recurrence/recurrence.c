@@ -29,7 +29,7 @@ static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     rec_load_elements(e, p, u);
     if (p->decays == REC_ONE) rec_exp_decays(e, p);
     rec_emit_weights(e, p);
-    rec_prefetch_begin(e, p, u, rec_work(p), &ahead);
+    rec_prefetch_begin(e, p, u, rec_n_views(p), rec_work(p), &ahead);
     for (int v = 0, n; v < vectors; v += n) { /* these columns of the carry stay in L1 */
         n = rec_vectors_at(e, p, v);
         rec_emit_u(e, p, u, &ahead, v, n);
@@ -80,7 +80,7 @@ static void emit(em *e, const sn_kernel *k) {
     em_loop block = em_for(e, em_i64(e, 0), u.T, em_i64(e, REC_BLOCK));
     em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
     rec_begin_unit(e, &p, &u, group.i, each.i);
-    rec_find_next(e, &p, &u, group.i, each.i, n);
+    rec_find_next(e, &p, &u, group.i, each.i, n, false);
     em_val end = em_imin(e, em_addi(e, block.i, REC_BLOCK), u.T);
     em_loop chunk = em_for(e, block.i, end, em_i64(e, REC_CHUNK));
     u.chunk = chunk.i;

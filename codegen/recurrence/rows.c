@@ -138,12 +138,12 @@ void rec_begin_unit(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val 
         em_gep_bytes(e, p->space->units, em_mul(e, i, p->space->unit_bytes));
 }
 
-/* The same block of the next unit, or the next block of the first. */
-void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n) {
+void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n,
+                   bool last_first) {
     em_val col, more = em_addi(e, i, 1), last = em_cmp(e, EM_EQ, more, n);
     em_val item = em_add(e, first, em_select(e, last, em_i64(e, 0), more));
     em_val ahead = em_select(
-        e, last, em_i64(e, p->r.reverse != p->last_first ? -REC_BLOCK : REC_BLOCK), em_i64(e, 0));
+        e, last, em_i64(e, p->r.reverse != last_first ? -REC_BLOCK : REC_BLOCK), em_i64(e, 0));
     point_to(e, p, item, u->next, &col);
     for (int k = 0; k < rec_n_views(p); k++) {
         const sn_view *v = rec_view(p, k);

@@ -18,7 +18,7 @@ em_val rec_stride(em *e, const rec_plan *p, const sn_view *v, int axis) {
 
 bool rec_is_carry(const rec_plan *p, int i) {
     const int n_in = p->k->step->n_in;
-    return i == SN_REC_START || i == n_in + 1 || (p->last_first && i == n_in - 1);
+    return i == SN_REC_START || i == n_in + 1 || (p->r.gradient && i == n_in - 1);
 }
 
 bool rec_is_of_columns(const rec_plan *p, int i) {
