@@ -25,7 +25,7 @@ const char *sn_probe_peak_name(int kind); /* NULL after the last */
  * its part in order; the bytes that both have in common are copied. */
 double sn_probe_stream(int threads, const void *src, size_t n_read, void *dst, size_t n_write);
 
-/* Seconds to read n blocks once, one after the other; each thread reads its part of each block in
+/* Seconds to read n blocks once, one after another; each thread reads its part of each block in
  * order. */
 typedef struct sn_probe_block {
     const void *at; /* aligned to 64 */

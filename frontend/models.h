@@ -194,7 +194,7 @@ const char *sn_model_describe(const char *entry, const char *argument);
 
 /* ---- the architectures ---- */
 
-/* Whether ranks that divide rows of so many tokens have two halves each, the r-th from the start and the r-th from
+/* Whether ranks that divide rows of this many tokens have two halves each, the r-th from the start and the r-th from
  * the end, and therefore equal work. */
 bool sn_rows_zigzag(int64_t tokens, int64_t ranks);
 

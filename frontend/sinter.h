@@ -313,7 +313,7 @@ sn_tensor sn_cumulate_at(sn_loc, sn_tensor, const sn_cumulate_args *),
 /* ---- ranks ---- */
 
 /* Every rank of the mesh axis runs the same program on values of its own and gets: the sum of x over
- * the ranks; x of all ranks, one after the other on the axis; its part, on the axis, of the sum; from
+ * the ranks; x of all ranks, one after another on the axis; its part, on the axis, of the sum; from
  * each rank the part that is meant for it. ranks: the size of the axis; 1: y is x. The size of a
  * divided axis must be a constant, for all_to_all a multiple of it; for reduce_scatter, parts have
  * the size / ranks, rounded up, with zeros at the end. Sums have one order, whatever carries them. The

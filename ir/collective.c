@@ -25,7 +25,7 @@ static block block_of(int rank, const int64_t *shape, int64_t axis, int64_t rank
     return b;
 }
 
-/* Every rank's operand, one after the other; NULL on error. The caller frees it. */
+/* Every rank's operand, one after another; NULL on error. The caller frees it. */
 static double *gather(eval_call *c, int64_t ranks) {
     const sn_value *x = c->in[0];
     sn_comm *comm = sn_eval_comm(c);

@@ -441,7 +441,7 @@ typedef struct sn_scan {
     bool reverse;
     const sn_region *body;
     const int64_t *tile; /* [n_in + results][n_tile] */
-    /* fused_scan: so many carries, the last ones, are recomputed and no results; by output: the axis
+    /* fused_scan: how many carries, the last ones, are recomputed and are not results; by output: the axis
      * of the body's result that is summed in blocks, -1: none; NULL: none at all */
     int n_again;
     const int64_t *sums;

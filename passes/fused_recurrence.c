@@ -6,9 +6,9 @@
  *
  * A value is computed in the kernel if nothing but recurrences needs it, and it does not belong to the
  * epilogue of a product, which has it in registers. Several recurrences, or blocks of columns of one,
- * each compute it. That costs operations instead of a store and a load, so a value stays in memory if
- * recomputing it for all readers but the first costs more than SN_COST_STORE_LOAD. One number for each row is
- * loaded in less time than it takes to compute, unless it is made of a sum along the row.
+ * each compute it: a value stays in memory if recomputing it for the second and later readers costs more
+ * than SN_COST_STORE_LOAD. A single number for each row is loaded, which is faster than computing it,
+ * unless it is made of a sum along the row.
  *
  * Requires primitives. Keeps values. Terminates: each recurrence is looked at once. */
 #include "passes/graph_util.h"

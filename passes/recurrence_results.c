@@ -6,12 +6,11 @@
  * express that.
  *
  * Rows are those of K elements in a gradient, in which a kernel has the whole row of an element. A value
- * that is made of results must be in memory for another reason than elementwise work on it, so that no
- * store is added. What does not depend on results is read from memory, or computed again if nothing else
- * needs it there.
+ * that is made of results is fused only if it is stored anyway. What does not depend on results is read
+ * from memory, or computed again if nothing else needs it there.
  *
  * Requires that prologues are known. Keeps values. Terminates: each recurrence is looked at once, and
- * every turn excludes a value. */
+ * every iteration excludes a value. */
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
 #include "passes/passes.h"

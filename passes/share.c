@@ -4,7 +4,7 @@
  * Requires fused nodes, native or oneDNN's. Keeps values. If a `map_reduce` body gathers rows of a
  * fixed table [N, K], and panels [N / P, K, P] of the same numbers are packed for a product, the
  * body gathers from the panels instead: element k of row i is element (i / P) P K + P k + i % P.
- * Scales and minima of groups are packed together, [N / P, 2 K, P], one after the other in each group:
+ * Scales and minima of groups are packed together, [N / P, 2 K, P], one after another in each group:
  * each table of them is read from there. 4-bit integers are in words [N / P, K / 8, P]; a table of
  * them that is not packed otherwise is
  * packed for this. 8-bit integers of integer products are in words [N / P, 1 + K / 4, P]. Then only

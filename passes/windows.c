@@ -106,7 +106,7 @@ static sn_node *in_part(const window *w, sn_node *x, sn_dim by) {
     return inside ? sn_b_slice(x, w->axis, by, w->shape[w->axis]) : look_up(w, x, by);
 }
 
-/* Element t + by of parts one after the other; NULL: a part of zeros, like those of `whole`. */
+/* Element t + by of parts one after another; NULL: a part of zeros, like those of `whole`. */
 static sn_node *from_parts(const window *w, int n, sn_node *const *part, const sn_dim *size,
                            const sn_node *whole, sn_dim by) {
     sn_dim start = whole->shape[w->axis], last = sn_dim_add(w->m, by, w->shape[w->axis]);

@@ -152,7 +152,7 @@ enum {
     SN_AOT_POOL = 24,
     SN_AOT_VARIANT = 32,     /* i32: 1 + index; 0: closed */
     SN_AOT_MAPPED = 36,      /* i16 */
-    SN_AOT_MAX_THREADS = 38, /* i16: workspaces have room for so many */
+    SN_AOT_MAX_THREADS = 38, /* i16: most threads that workspaces have room for */
     SN_AOT_COMM = 40         /* only if there are sums over ranks */
 };
 static inline int64_t sn_aot_struct_bytes(const sn_aot *a) {

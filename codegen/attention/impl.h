@@ -19,7 +19,7 @@ enum {
     ATT_SEGMENTS = 2 * ATT_NV,
     ATT_STATES = 8,         /* query blocks that share a KV block where a head has many of them */
     ATT_PACK_QUERIES = 600, /* K and V are packed if more queries than this use a K/V head */
-    ATT_DECODE_QUERIES = 6, /* up to so many queries take the decoding path (decode.c) */
+    ATT_DECODE_QUERIES = 6, /* most queries that take the decoding path (decode.c) */
     ATT_MAX_SPLITS = 16,    /* decoding: most K/V heads times splits, if there are splits */
     ATT_SPLIT_TILES = 4     /* fewest KV tiles of a split */
 };
@@ -74,7 +74,7 @@ typedef struct att_plan {
     bool pack;                /* K and V may be packed into scratch, head by head */
     bool scan_v;              /* keys may have weight 0: V is scanned for NaN and infinities */
     const sn_region *derivative; /* backward: used instead of the score region */
-    /* softmax state of a query block: q, acc, m, l, one after the other */
+    /* softmax state of a query block: q, acc, m, l, one after another */
     int64_t q_offset, acc_offset, m_offset, l_offset, state_bytes;
     int64_t states_offset;        /* states of further query blocks that share a KV block */
     int64_t current_state_offset; /* i64: where the current state is, less the first one's place */

@@ -20,7 +20,7 @@
 
 enum {
     TILE_KEYS = ATT_TILE_KEYS / 2,
-    GROUP = 4,   /* blocks of queries that visit a tile one after the other */
+    GROUP = 4,   /* blocks of queries that visit a tile one after another */
     TILES = 2,   /* of all heads, of what is not kept */
     ROWS_QK = 0, /* tiles of a block's rows */
     ROWS_P,

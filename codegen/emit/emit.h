@@ -241,7 +241,7 @@ void em_next(em *e, em_loop *l, em_val carried, em_val v); /* ... and at the sta
 void em_end(em *e, em_loop *l);
 em_val em_final(em *e, const em_loop *l, em_val carried); /* after em_end */
 
-/* Copies of one computation, written one after the other, whose instructions then take turns:
+/* Copies of one computation, written one after another, whose instructions then take turns:
  *
  *     em_copies c = em_begin_copies(e);
  *     for (int k = 0; k < 4; k++) { ... em_end_copy(e, &c); }

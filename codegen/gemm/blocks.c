@@ -2,7 +2,7 @@
  *
  * Every thread sorts the rows of C by their blocks, stably, by counting: a pass over the indices
  * that takes nothing compared with the products, needs no barrier, and gives every thread the same
- * order. Then the blocks one after the other: their rows are an MC block like any other, gathered
+ * order. Then the blocks one after another: their rows are an MC block like any other, gathered
  * when A is packed; the threads share the panels. A block without rows is not read.
  *
  * ragged_k: what is sorted are the k of a product; each block sums over its own, and is 0 without. */

@@ -162,7 +162,7 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g);
 /* Bytes of scratch memory per thread, a constant of spec, target and compute type. */
 int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute);
 
-/* ... and so many for each row of C. */
+/* ... and of these bytes for each row of C. */
 int sn_gemm_scratch_per_row(const sn_gemm *g);
 
 /* What the plan of this kernel does, as bits; tests count the combinations that ran. 0: the spec is

@@ -510,7 +510,7 @@ void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_v
         emit_ic_jc_pc(e, p, s, row0, row1, panel0, panel1);
     } else if (!p->k_blocked && !p->pack_a) {
         emit_jc_pc_ic(e, p, s, row0, row1, panel0, panel1);
-    } else { /* scratch holds partial C or packed A of so many rows */
+    } else { /* scratch holds partial C or packed A of these rows */
         em_loop ic = em_for(e, row0, row1, em_i64(e, p->mc_outer));
         em_val end = em_imin(e, row1, em_addi(e, ic.i, p->mc_outer));
         emit_jc_pc_ic(e, p, s, ic.i, end, panel0, panel1);

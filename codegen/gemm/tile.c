@@ -148,7 +148,7 @@ static void choose_next_a(em *e, const gemm_plan *p, const gemm_state *s, em_val
     args->next_a_step = s->next_a_step;
 }
 
-/* The microtiles of a panel that have columns, one after the other. args: those of the first. */
+/* The microtiles of a panel that have columns, one after another. args: those of the first. */
 static void emit_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s, gemm_ukr_args args,
                              em_val tile, em_val ir, em_val rows) {
     em_loop l = em_for(e, zero(e), count_panel_tiles(e, p, s), one(e));

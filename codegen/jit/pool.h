@@ -8,7 +8,7 @@
 
 typedef struct sn_pool sn_pool;
 
-/* threads: at most so many compile at a time, the caller included; 1: only the caller. If the system
+/* threads: how many compile at a time at most, the caller included; 1: only the caller. If the system
  * allows fewer, fewer do. `t` and `o` (may be NULL) are copied. NULL on failure. */
 sn_pool *sn_pool_create(const sn_target *t, const sn_codegen_options *o, int threads,
                         sn_error *err);

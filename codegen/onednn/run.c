@@ -22,7 +22,7 @@ static const sn_node *composite_of(const sn_node *n) {
     return sn_attr_region(n, SN_A_body)->out[0];
 }
 
-/* The composite's operand i in buf; NULL: it has not so many. */
+/* The composite's operand i in buf; NULL: it has fewer. */
 static const float *operand(const sn_step_call *c, int i) {
     const sn_node *n = composite_of(c->kernel->step->node);
     return i < n->n_in ? c->buf[sn_attr_int(n->in[i], SN_A_index, 0)] : NULL;

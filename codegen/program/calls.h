@@ -32,7 +32,7 @@ typedef struct sn_call_formula {
     bool product;      /* they are multiply-adds of products */
     sn_iteration when;
     bool only_several; /* in the first iteration, unless it is the only one */
-    sn_dim rows;       /* of the loop that `when` is about, so many in each iteration at most */
+    sn_dim rows;       /* of the loop that `when` is about, in an iteration at most */
     int64_t block_rows;
     sn_call_operand *operand;
     int n_operand;

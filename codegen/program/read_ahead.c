@@ -28,7 +28,7 @@ size_t sn_read_group_room(const sn_read_group *g) {
     return sum;
 }
 
-/* Memory for so many bytes; what the group before needed beyond that is given back. */
+/* Memory for `bytes` bytes; what the group before needed beyond that is given back. */
 static bool fit(slot *s, size_t bytes) {
     if (bytes <= s->size) {
         sn_memory_drop(s->data + bytes, s->size - bytes);

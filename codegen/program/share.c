@@ -19,7 +19,7 @@ sn_share sn_share_of(const sn_node *n) {
     return s;
 }
 
-/* Of n elements a rank of so many has as many, 0: all. */
+/* How many of n elements one of these ranks has; 0: all. */
 static int64_t part_of(int64_t n, int64_t ranks) {
     return ranks ? (n + ranks - 1) / ranks : n;
 }

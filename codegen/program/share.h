@@ -11,7 +11,7 @@ typedef struct sn_share {
     int64_t outer, size, inner;
     int n_part;
     const int64_t *part; /* [n_part] */
-    /* > 0: so many ranks of another mesh axis hold a part each of this share, rows (outer is 1) one after
+    /* > 0: how many ranks of another mesh axis hold a part each of this share, rows (outer is 1) one after
      * the other */
     int64_t nested;
 } sn_share;

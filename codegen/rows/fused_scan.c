@@ -392,7 +392,7 @@ static int vectors_of(const sn_lanes *l, int lanes) {
     return n;
 }
 
-/* Elements of the inner axis that are emitted one after the other: all, or a divisor. */
+/* Elements of the inner axis that are emitted one after another: all, or a divisor. */
 static int group_of(const sn_lanes *l, int vectors) {
     int most = UNROLL / vectors, n = most;
     if (l->n_inner <= most) return (int)l->n_inner;

@@ -154,7 +154,7 @@ static void emit_position(tile_emission *x, int u) {
     }
 }
 
-/* Vectors of [lo, hi), so many in an iteration; masked: those that end beyond hi. */
+/* Vectors of [lo, hi), several in an iteration; masked: those that end beyond hi. */
 static void emit_positions(tile_emission *x, em_val lo, em_val hi, int positions, bool masked) {
     sn_body *b = x->b;
     em *e = b->e;

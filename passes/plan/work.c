@@ -70,7 +70,7 @@ static sn_dim keys(const sn_step *s) {
     return k->shape[k->rank - 2];
 }
 
-/* Multiply-adds of so many products that contract d, and so many that contract dv. */
+/* Multiply-adds of of_d products that contract d and of_dv products that contract dv. */
 static sn_dim macs_of_pairs(sn_module *m, const sn_step *s, sn_dim of_d, sn_dim of_dv) {
     const sn_view *q = &s->in[SN_FLASH_Q], *v = &s->in[SN_FLASH_V];
     sn_dim pairs = sn_dim_mul(m, sn_dim_product(m, q->rank - 1, q->shape), keys(s));
@@ -83,7 +83,7 @@ sn_dim sn_macs_flash(sn_module *m, const sn_step *s) {
     return macs_of_pairs(m, s, 1, 1);
 }
 
-/* The products of attention, and so many sums over heads for each mixed score or weight. */
+/* The products of attention, and the sums over heads for each mixed score or weight. */
 static sn_dim macs_of_heads(sn_module *m, const sn_step *s, int of_k, int of_v, int sums) {
     int64_t mix = sn_attr_int(s->node, SN_A_mix, 0), n = (mix & 1) + (mix >> 1 & 1);
     sn_dim heads = sn_dim_mul(m, s->in[SN_FLASH_Q].shape[1], sn_dim_const(m, n * sums));

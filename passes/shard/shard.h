@@ -13,7 +13,7 @@ typedef struct sh_part {
 
 typedef enum sh_kind {
     SH_WHOLE,  /* every rank holds all of it */
-    SH_SPLIT,  /* a rank holds its share of each part of `axis`, one after the other */
+    SH_SPLIT,  /* a rank holds its share of each part of `axis`, one after another */
     SH_PARTIAL /* the sum over the ranks is the value */
 } sh_kind;
 
@@ -21,7 +21,7 @@ typedef struct sh_layout {
     sh_kind kind;
     int axis, n_part;
     const sh_part *part; /* [n_part]; one alone need not be a multiple of the ranks */
-    /* > 0: so many ranks of another mesh axis divide the share again, by rows (axis 0), and each holds a
+    /* > 0: how many ranks of another mesh axis divide the share again, by rows (axis 0), and each holds a
      * part of it (nested.c). `part` describes the share. */
     int64_t nested;
 } sh_layout;

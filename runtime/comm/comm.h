@@ -70,7 +70,7 @@ bool sn_comm_wait(sn_comm *c, sn_comm_request *r, sn_error *err);
 bool sn_comm_broadcast(sn_comm *c, void *data, size_t bytes, int root, sn_error *err);
 /* data[r * bytes ...] from rank r to all; each gives `bytes`, in its place. */
 bool sn_comm_gather(sn_comm *c, void *data, size_t bytes, sn_error *err);
-/* data[bytes] of every rank to rank 0, which gets them one after the other in *all (malloc'ed; NULL on
+/* data[bytes] of every rank to rank 0, which gets them one after another in *all (malloc'ed; NULL on
  * other ranks), size[rank] bytes each; size: [c->size], filled on all ranks. All together less than 2 GiB. */
 bool sn_comm_collect(sn_comm *c, const void *data, size_t bytes, void **all, size_t *size,
                      sn_error *err);
@@ -167,7 +167,7 @@ bool sn_comm_engine_carries(sn_comm_engine *e, const void *key);
 /* Waits for all operations. */
 bool sn_comm_engine_settle(sn_comm_engine *e, sn_error *err);
 /* Sums take at least as long as over a network of that latency (seconds a sum) and bandwidth (bytes
- * a second and rank), one after the other; for measurements on one machine. */
+ * a second and rank), one after another; for measurements on one machine. */
 void sn_comm_engine_delay(sn_comm_engine *e, double latency, double bandwidth);
 /* Since the engine was made. busy: time in which sums were under way; waited: of it, time that the
  * program waited; so 1 - waited / busy was hidden behind computation. */

@@ -24,7 +24,7 @@ typedef enum sn_gguf_type {
     SN_GGUF_TYPES
 } sn_gguf_type;
 
-/* One value, or an array of them: `count` values of `type`, one after the other, all inside the
+/* One value, or an array of them: `count` values of `type`, one after another, all inside the
  * file. Arrays of arrays are skipped: count 0, type SN_GGUF_ARRAY. */
 typedef struct sn_gguf_key {
     const char *name;

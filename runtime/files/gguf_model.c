@@ -25,7 +25,7 @@ typedef struct architecture {
     const char *layer;   /* "h." */
     const char *config;  /* keys that all models of this kind have, as JSON */
     const char *partial; /* key for the rotated part of heads; NULL: all of it is rotated */
-    int scalar_layers;   /* Gemma: with so many layers, scores are scaled by embedding / heads */
+    int scalar_layers;   /* Gemma: number of layers whose scores are scaled by embedding / heads */
     const char
         *marker; /* a tensor that files of this kind have and others of the name lack; NULL */
 } architecture;

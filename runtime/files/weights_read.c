@@ -1,7 +1,7 @@
 /* weights_read.c: reads tensors past the page cache (O_DIRECT), straight into memory of the caller.
  *
  * For data that is needed once. The page cache would take as much memory again, whose pages the
- * system has to find, to fill one after the other, and to map; with a fast disk most of the time
+ * system has to find, to fill one after another, and to map; with a fast disk most of the time
  * goes there. Linux; elsewhere and on file systems without it nothing is read. */
 #include "runtime/files/weights_impl.h"
 

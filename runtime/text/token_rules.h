@@ -19,7 +19,7 @@ typedef struct sn_token_rules {
     sn_beam_stop stop;
     int32_t start, eos;        /* tokens before a result and at its end; -1: not given */
     int32_t first, last;       /* at its beginning, and at its greatest length; -1: any */
-    int64_t no_repeat;         /* so many tokens in a row occur once only; 0: no such rule */
+    int64_t no_repeat;         /* no sequence of this length occurs twice; 0: no such rule */
     double repetition_penalty; /* 1: none */
     sn_ids never, never_first; /* tokens that are not chosen, or not as the first one */
     sn_ids never_rows;         /* rows of tokens that do not occur: for each its length, then it */

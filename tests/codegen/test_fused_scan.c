@@ -14,7 +14,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-/* More than a chunk of the sequence; no whole number of vectors. */
+/* More than a chunk of the sequence; not a whole number of vectors. */
 enum { B = 2, T = 35, C = 37, N = 20, K = 5, MAX_IN = 6, MAX_OUT = 6, MAX_SIZE = B * T * C * K };
 
 #define SEQ                                                                                        \

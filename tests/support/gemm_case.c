@@ -476,7 +476,7 @@ static char *scratch_of(size_t room) {
     return scratch;
 }
 
-/* Runs on `threads` threads, one after the other (they share nothing). C is between canaries. */
+/* Runs on `threads` threads, one after another (they share nothing). C is between canaries. */
 static void *run(const problem *p, const kernel *k, int threads, void *panels) {
     int64_t size = p->items * p->c_item, bytes = (size + 2 * CANARY) * 8;
     char *c = malloc((size_t)bytes);

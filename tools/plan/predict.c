@@ -1,5 +1,5 @@
 /* predict.c: ranks in step with each other. Each makes its slices; in the last one it starts sums,
- * which the network carries one after the other once all ranks have started them, and waits for
+ * which the network carries one after another once all ranks have started them, and waits for
  * them. What moves and adds the bytes is a thread of each rank; where no CPU is idle, kernels wait
  * for it. */
 #include "tools/plan/plan.h"

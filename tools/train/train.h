@@ -214,7 +214,7 @@ const train_tensor *train_tensors_find(const train_tensors *t, const char *name)
 size_t train_tensor_bytes(const train_tensor *x);                                 /* in memory */
 
 /* Elements [first, first + count) of the whole: into the tensor's share, as far as it has them; from the
- * memory of `ranks` ranks, group after group, one after the other. */
+ * memory of `ranks` ranks, group after group, one after another. */
 void train_share_take(const train_tensor *x, const void *from, int64_t first, int64_t count);
 void train_share_join(const train_tensor *x, const void *all, int ranks, int64_t first,
                       int64_t count, void *out);

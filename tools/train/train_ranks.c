@@ -234,7 +234,7 @@ static void make_pass(pass p) {
 
 /* The sums of this rank's other slices come to the last one's gradients before the sum over ranks; in
  * rounds, those of this step's other rounds after it. n's name: the parameters, joined by newlines,
- * one after the other in x. */
+ * one after another in x. */
 static bool add_partials(void *ctx, const sn_node *n, bool summed, float *x, sn_error *err) {
     train_ranks *r = ctx;
     const char *name = sn_attr_str(n, SN_A_name, "");

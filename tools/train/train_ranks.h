@@ -30,7 +30,7 @@ typedef struct train_ranks {
     sn_leaves mine; /* the slices of this rank; its rounds */
     bool stop;      /* a rank was asked to stop, as all of them know */
     bool agreed;    /* all ranks know the error */
-    /* the gradients of all parameters, one after the other */
+    /* the gradients of all parameters, one after another */
     struct train_gradient {
         const char *name; /* of the parameter */
         float *data;      /* state "gradient.NAME" of the session: the whole, or this rank's part */

@@ -32,7 +32,7 @@ static bool same_shape(const sn_weight *a, const sn_weight *b) {
     return same;
 }
 
-/* The part of the share that this rank has, if the ranks of `data` divide it: rows one after the other. A
+/* The part of the share that this rank has, if the ranks of `data` divide it: rows one after another. A
  * share of columns is that of the rows of the part. */
 static bool find_part(train_tensor *x, int rank) {
     x->at = rank * x->held;

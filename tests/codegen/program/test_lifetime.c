@@ -247,7 +247,7 @@ static void test_memory_stays_long(void **state) {
 /* ---- limits of the system ---- */
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they need terabytes */
-/* Address space for so many KiB more than there is now. */
+/* Address space for these KiB more than there is now. */
 static void limit_memory(long kib) {
     long pages = 0;
     FILE *f = fopen("/proc/self/statm", "r");
