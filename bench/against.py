@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """against.py: compares two builds of sinter in one run.
 
-usage: bench/against.py OLD NEW [--rounds N] [RUN ...]      (no RUN: all of them; runs: gpt2, decode, attention, backward, few, train, kernels)
+usage: bench/against.py OLD NEW [--rounds N] [RUN ...]      (no RUN: all of them)
 
 OLD and NEW are sinter programs. Each round runs `sinter bench` of one build and then of the other, in changing order, so
 that both meet the same state of the machine. Prints for each measurement the shortest time of either build, and the
@@ -17,8 +17,13 @@ import tempfile
 RUNS = {
     "gpt2": "model gpt2 --levels 4 --tokens 64,256,1024",
     "decode": "model gpt2 --decode --levels 4 --tokens 64",
-    "attention": "attention --levels 4 --mask full,causal,softcap,alibi --shape 1,12,1024,64",
-    "backward": "attention --backward --levels 4 --mask full,causal --shape 1,12,1024,64",
+    "int8": "model gpt2 --decode --compute int8 --levels 4 --tokens 64",
+    "attention": "attention --levels 4 --mask full,causal,window:256,softcap,alibi --shape 1,12,1024,64",
+    "backward": "attention --backward --levels 4 --mask full,causal,window:256 --shape 1,12,1024,64",
+    "mixed": "attention --levels 4 --mask talking,talking-causal --shape 1,12,1024,64",
+    "mixed_backward": "attention --backward --levels 4 --mask talking-causal --shape 1,12,1024,64",
+    "recurrences": "kernel gla,mamba2,gated_deltanet,rwkv7 --levels 4",
+    "recurrences_backward": "kernel gla_backward,mamba2_backward,gated_deltanet_backward,rwkv7_backward --levels 4",
     "few": "attention --levels 4 --mask decode --shape 1,12,1024,64",
     "train": "train gpt2 --tokens 64",
     "kernels": "kernel layer_norm,softmax,gelu,gelu_erf --levels 4",
@@ -42,7 +47,7 @@ def measure(sinter, run, cache):
         return times
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__ + "\n\nruns: " + ", ".join(RUNS), formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("old")
     p.add_argument("new")
     p.add_argument("run", nargs="*", metavar="RUN")
