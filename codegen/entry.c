@@ -63,9 +63,17 @@ int64_t sn_entry_work_for_threads(const sn_entry_code *u) {
 
 /* ---- sizes ---- */
 
+/* Bytes of the kernel of a step: for both halves, and of a thread. They follow from its plan, so they
+ * are asked once, not in each part. */
+typedef struct kernel_memory {
+    int64_t shared;
+    sn_dim scratch; /* 0: none */
+} kernel_memory;
+
 typedef struct part {
     em *e;
     const sn_entry_code *u;
+    const kernel_memory *memory; /* of each step */
     sn_module *m;
     em_val symbols; /* pointer to the symbolic dims' values */
     em_val mark_fn; /* the function that marks beginnings and ends of steps in a profile */
@@ -172,6 +180,18 @@ static em_val slot_bytes(part *p, sn_buffer_kind kind, int slot) {
     return size;
 }
 
+static kernel_memory *memory_of_kernels(em *e, const sn_entry_code *u) {
+    int n = u->plan->n_step;
+    kernel_memory *list = sn_arena_alloc(u->plan->m, sizeof *list * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) {
+        const sn_kernel *k = &u->kernel[i];
+        if (sn_step_is_extern(k->step)) continue;
+        list[i].shared = sn_kernel_shared(k, e->target);
+        if (k->family->scratch) list[i].scratch = k->family->scratch(k, e->target);
+    }
+    return list;
+}
+
 /* Bytes of a thread's scratch. */
 static em_val scratch_bytes(part *p) {
     em *e = p->e;
@@ -179,10 +199,9 @@ static em_val scratch_bytes(part *p) {
     sn_dim *seen = sn_arena_alloc(p->m, sizeof *seen * (size_t)(plan->n_step + 1));
     em_val most = em_i64(e, 0);
     for (int i = 0, n = 0; i < plan->n_step; i++) {
-        const sn_kernel *k = &p->u->kernel[i];
-        if (sn_step_is_extern(k->step) || !k->family->scratch) continue;
-        sn_dim bytes = k->family->scratch(k, e->target);
+        sn_dim bytes = p->memory[i].scratch;
         int j = 0;
+        if (!bytes) continue;
         while (j < n && seen[j] != bytes) j++;
         if (j < n) continue;
         seen[n++] = bytes;
@@ -204,8 +223,7 @@ static void lay_out_workspace(part *p) {
     }
     int64_t shared[2] = {0, 0}; /* outside of scans, and in them */
     for (int i = 0; i < plan->n_step; i++) {
-        if (sn_step_is_extern(&plan->step[i])) continue;
-        int64_t bytes = sn_kernel_shared(&p->u->kernel[i], e->target);
+        int64_t bytes = p->memory[i].shared;
         bool in_scan = sn_scan_around(plan, i) != NULL;
         shared[in_scan] = bytes > shared[in_scan] ? bytes : shared[in_scan];
     }
@@ -288,8 +306,8 @@ static em_val stack_for(em *e, const sn_entry_code *u, bool bufs) {
     return em_stack(e, SN_I64, max_n);
 }
 
-static void begin(part *p, em *e, const sn_entry_code *u) {
-    *p = (part){.e = e, .u = u, .m = u->plan->m};
+static void begin(part *p, em *e, const sn_entry_code *u, const kernel_memory *memory) {
+    *p = (part){.e = e, .u = u, .memory = memory, .m = u->plan->m};
 }
 
 #define MARK_PARAMS(P) P(ptr, profile) P(i64, step) P(i64, tid) P(i64, end)
@@ -350,7 +368,7 @@ static void call_kernel(walk *w, int i) {
     set_arguments(&w->p, i, em_get(e, w->table), em_get(e, w->workspace), w->bufs, w->dims);
     if (!w->p.in_scan) mark(w, i, 0);
     call_with(w, k->name);
-    if (sn_kernel_shared(k, e->target) > 0) {
+    if (w->p.memory[i].shared > 0) {
         char finish[64];
         snprintf(finish, sizeof finish, "%s_finish", k->name);
         if (!w->p.in_scan) {
@@ -600,14 +618,15 @@ EM_SIGNATURE_RETURNING(i32, entry_call, ENTRY_PARAMS)
 EM_SIGNATURE_RETURNING(i64, entry_workspace, WORKSPACE_PARAMS)
 
 /* The function with which each thread executes steps [first, last). */
-static em_val emit_part(em *e, const sn_entry_code *u, em_val mark_fn, int first, int last) {
+static em_val emit_part(em *e, const sn_entry_code *u, const kernel_memory *memory, em_val mark_fn,
+                        int first, int last) {
     char name[96];
     snprintf(name, sizeof name, "%s_part_%d", u->symbol, first);
     em_val fn = entry_part_function(e, name);
     em_no_optimise(e, fn);
     entry_part_args q = entry_part_params(e);
     walk w = {.tid = em_let(e, q.tid), .n = em_let(e, q.n_threads)};
-    begin(&w.p, e, u);
+    begin(&w.p, e, u, memory);
     w.p.mark_fn = mark_fn;
     w.p.symbols = field(&w.p, q.call, offsetof(sn_call, symbol));
     em_val workspace = field(&w.p, q.call, offsetof(sn_call, workspace)),
@@ -633,7 +652,7 @@ static em_val emit_part(em *e, const sn_entry_code *u, em_val mark_fn, int first
             rows = begin_rows(&w, loop);
             w.shared_read = true; /* possibly by the iteration before */
         }
-        bool shared = sn_kernel_shared(&u->kernel[i], e->target) > 0 && !sn_scan_around(u->plan, i);
+        bool shared = w.p.memory[i].shared > 0 && !sn_scan_around(u->plan, i);
         if ((u->plan->step[i].barrier && (i > first || loop)) || (shared && w.shared_read)) {
             wait_for_all(&w);
             w.shared_read = false;
@@ -656,7 +675,7 @@ static em_val emit_part(em *e, const sn_entry_code *u, em_val mark_fn, int first
     return fn;
 }
 
-static void emit_workspace(em *e, const sn_entry_code *u) {
+static void emit_workspace(em *e, const sn_entry_code *u, const kernel_memory *memory) {
     char name[96];
     snprintf(name, sizeof name, "%s_workspace", u->symbol);
     em_val fn = entry_workspace_function(e, name);
@@ -664,7 +683,7 @@ static void emit_workspace(em *e, const sn_entry_code *u) {
     em_no_optimise(e, fn);
     entry_workspace_args q = entry_workspace_params(e);
     part p;
-    begin(&p, e, u);
+    begin(&p, e, u, memory);
     p.symbols = q.symbols;
     lay_out_workspace(&p);
     em_ret(e, em_add(e, p.slots_end, em_mul(e, q.n_threads, p.scratch_bytes)));
@@ -708,19 +727,20 @@ void sn_entry_code_emit(em *e, const sn_entry_code *u) {
     int n = u->plan->n_step;
     em_val *part_fn = sn_arena_alloc(u->plan->m, sizeof *part_fn * (size_t)(n + 1));
     em_val mark_fn = emit_mark(e, u);
+    const kernel_memory *memory = memory_of_kernels(e, u);
     for (int i = 0; i < n;) { /* runs of native kernels */
         const sn_scan_loop *scan = sn_scan_around(u->plan, i);
         int last = i, end = u->checked ? (scan ? scan->last : i + 1) : n;
         while (last < end && !sn_step_is_extern(&u->plan->step[last])) last++;
-        if (last > i) part_fn[i] = emit_part(e, u, mark_fn, i, last);
+        if (last > i) part_fn[i] = emit_part(e, u, memory, mark_fn, i, last);
         i = last > i ? last : i + 1;
     }
-    emit_workspace(e, u);
+    emit_workspace(e, u, memory);
     em_val fn = entry_call_function(e, u->symbol);
     LLVMSetLinkage(fn, LLVMExternalLinkage);
     em_no_optimise(e, fn);
     part p;
-    begin(&p, e, u);
+    begin(&p, e, u, memory);
     em_val call = entry_call_params(e).call;
     p.symbols = field(&p, call, offsetof(sn_call, symbol));
     em_val threads = field(&p, call, offsetof(sn_call, threads));
