@@ -10,10 +10,13 @@ fail() {
 }
 docs="README.md CONTRIBUTING.md docs/*.md docs/guides/*.md docs/notes/bench-log.md"
 
-# The headings of a file as the anchors that links use.
-anchors() {
-    sed -n 's/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'
+# Adds the headings of a file, as the anchors that links use, to $anchors, once.
+read_anchors() {
+    case $anchors in *" $1#"*) return ;; esac
+    anchors="$anchors$(sed -n 's/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' |
+        sed "s/[^a-z0-9 _-]//g; s/ /-/g; s|.*| $1#& |" | tr -d '\n') $1# "
 }
+anchors=
 
 # The text of a document without code blocks.
 text() {
@@ -21,13 +24,15 @@ text() {
 }
 
 for doc in $docs; do
-    folder=$(dirname "$doc")
+    case $doc in */*) folder=${doc%/*} ;; *) folder=. ;; esac
     for link in $(text "$doc" | grep -oE '\]\([^)]+\)' | sed 's/^](//; s/)$//'); do
         case $link in http*) continue ;; esac
         file=${link%%#*}
         [ -z "$file" ] || [ -e "$folder/$file" ] || fail "$doc: link to $link: there is no such file"
         case $link in *#*)
-            anchors "${file:+$folder/}${file:-$doc}" | grep -qxF "${link#*#}" || fail "$doc: link to $link: there is no such heading"
+            file=${file:+$folder/}${file:-$doc}
+            read_anchors "$file"
+            case $anchors in *" $file#${link#*#} "*) ;; *) fail "$doc: link to $link: there is no such heading" ;; esac
             ;;
         esac
     done
@@ -36,7 +41,8 @@ for doc in $docs; do
         grep -E '^(bench|cmake|codegen|examples|frontend|ir|passes|runtime|tests|tools)/[a-zA-Z0-9_.*/-]*$'); do
         case $path in *NAME* | *FAMILY* | frontend/ops.h) continue ;; esac # names to choose, and what the build generates
         # shellcheck disable=SC2086
-        ls -d $path >/dev/null 2>&1 || [ -e "$path.c" ] || [ -e "$path.h" ] || fail "$doc: there is no $path"
+        set -- $path # the files that it stands for
+        [ -e "$1" ] || [ -e "$path.c" ] || [ -e "$path.h" ] || fail "$doc: there is no $path"
     done
 done
 
