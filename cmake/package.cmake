@@ -45,6 +45,7 @@ sn_package(python python3-sinter python "transformer compiler for CPUs - Python 
 
 set(same "(= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS "libsinter0 ${same}") # for LLVM and oneDNN, which the program loads itself
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "gcc | c-compiler, libsinter-dev ${same}")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "sinter-doc, python3-sinter")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS ON)

@@ -25,6 +25,16 @@ prints '  -q, --question' && prints '      --quiet'
 run 0 generate "$nano" -p "0 2 1" -n 1 --temperature 0 -v
 says '^compile  *[0-9.]* s'
 
+# what does not compile does not load LLVM, nor oneDNN
+if ! ldd "$sinter" | grep -q libLLVM; then
+    for line in --version 'help eval' 'generate --levl 3' 'import none -o none' "tokenizer encode $source/examples/models/stories260K"; do
+        # shellcheck disable=SC2086
+        LD_DEBUG=files "$sinter" $line >"$tmp/out" 2>&1 </dev/null
+        cases=$((cases + 1)) what=$line
+        grep -q 'libc.so' "$tmp/out" && ! grep -q -e libLLVM -e libdnnl "$tmp/out" || fail "a library that is not needed"
+    done
+fi
+
 # files from standard input
 digits=$source/examples/data/mnist-1000
 cases=$((cases + 1)) what='classify -i -'
