@@ -18,41 +18,6 @@ import tempfile
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOKENS, LEVELS = 256, "0,1,2,3,4"
-FORMULA = {
-    "alibi": "softmax(q k / √d − 2^(−8 (h+1)/H) (i − j)) v",
-    "attention_sinks": "Σ e^(q k / √d) v / (Σ e^(q k / √d) + e^sink)",
-    "batch_norm": "(x − mean of the batch) / √(variance of the batch + ε) · gain + bias, per channel",
-    "deepnorm": "norm(a x + part(x)), a = (2 L)^¼",
-    "differential_attention": "(softmax(q₁ k₁) − λ softmax(q₂ k₂)) v",
-    "expert_choice": "x + Σ over the experts that chose x of p_e · expert_e(x)",
-    "gated_deltanet": "S ← α S + β kᵀ (v − k α S), y = q S, |k| = |q| = 1",
-    "gated_linear_attention": "S ← α ∘ S + kᵀ v, y = q S, α = sigmoid(x W)^(1/16)",
-    "gated_mlp": "(silu(x G) ∘ x U) D",
-    "latent_attention": "softmax((q K) c + r r′) c, then V; c: the cached latent",
-    "linear_attention": "S ← S + f(k)ᵀ [v, 1], [y, n] = f(q) S, y / n, f(x) = elu(x) + 1",
-    "lora_adapters": "W x + B_a A_a x, a: the adapter of the sequence",
-    "mamba": "h ← e^(−Δ A) h + Δ B x, y = C h + D x",
-    "mamba2": "S ← e^(−Δ e^a) S + Bᵀ (Δ x), y = C S + D x",
-    "mixture_of_depths": "x + σ(r · x) layer(x) for the tokens with the largest r · x, x for the others",
-    "mixture_of_experts": "Σ over the two best e of p_e · expert_e(x)",
-    "packed_documents": "softmax over keys with document(j) = document(i), j ≤ i",
-    "parallel_block": "x + attention(norm x) + feed-forward(norm x)",
-    "perceiver": "latents ← attention(latents, input), then attention among the latents",
-    "prefix_lm": "softmax over keys with j ≤ i or j < prefix",
-    "qk_norm": "softmax(norm(q) norm(k) / √d) v",
-    "relu2_attention": "Σ relu(q k / √d)² v / n",
-    "retention": "Σ γ^(i − j) (q k / √d) v / max(|Σ γ^(i − j) q k / √d|, 1), each head normalised, gated",
-    "rwkv7": "S ← w ∘ S − (a ∘ κ)ᵀ (κ S) + kᵀ v, y = r S + (r ∘ ρ · k) v",
-    "sandwich_norm": "x + norm(part(norm(x)))",
-    "shared_layers": "x ← layer(x), repeatedly, with the same parameters",
-    "sigmoid_attention": "Σ sigmoid(q k / √d − ln n) v",
-    "soft_capping": "softmax(c tanh(q k / (c √d))) v",
-    "softmax_plus_one": "Σ e^(q k / √d) v / (Σ e^(q k / √d) + 1)",
-    "swin_window": "softmax over the window's keys of (q k / √d + bias[h, rows between i and j, columns between]) v",
-    "t5_buckets": "softmax(q k / √d + bias[h, bucket(i − j)]) v",
-    "talking_heads": "Σ over g of C[h,g] softmax(Σ over f of A[g,f] q_f k_f / √d) v_h",
-    "window_sinks": "softmax over keys with i − j < window or j < sinks",
-}
 
 
 def variants():
@@ -79,7 +44,7 @@ def described(name):
     formula = re.search(r"formula: (.*?)(?:\. |$)", comment)
     if formula:
         comment = comment.replace(formula.group(0), "").strip()
-    return comment, formula.group(1) if formula else FORMULA.get(name)
+    return comment, formula.group(1) if formula else None
 
 
 def measure(sinter, name):

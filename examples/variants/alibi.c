@@ -1,6 +1,6 @@
 /* alibi.c: attention with linear biases: there are no positional embeddings; instead each head
  * subtracts its slope times the key's distance from the score. Press et al. 2021, "Train short,
- * test long". */
+ * test long". formula: softmax(q k / √d − 2^(−8 (h+1)/H) (i − j)) v */
 #include "small.h"
 
 /* The slope of head h = 0 … is 2^(-8 (h + 1) / HEADS). */

@@ -1,6 +1,6 @@
 /* attention_sinks.c: each head has a learned score without a value, its sink, as one more term of the
  * softmax: a query without a matching key gives its weight to the sink. OpenAI 2025, "gpt-oss-120b &
- * gpt-oss-20b model card". */
+ * gpt-oss-20b model card". formula: Σ e^(q k / √d) v / (Σ e^(q k / √d) + e^sink) */
 #include "small.h"
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {

@@ -3,7 +3,8 @@
  * updates the running ones; inference uses the running ones, which are parameters that the training
  * step assigns in addition to its gradient step. (A mean over later tokens leaks information about
  * them: as a language model it trains with a leak, which is one reason why transformers normalise
- * per token.) */
+ * per token.)
+ * formula: (x − mean of the batch) / √(variance of the batch + ε) · gain + bias, per channel */
 #include "small.h"
 
 static const double MOMENTUM = 0.1;

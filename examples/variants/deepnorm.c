@@ -1,7 +1,7 @@
 /* deepnorm.c: post-norm with a scaled residual stream, norm(a x + part(x)), a = (2 LAYERS)^(1/4)
  * for a decoder: stable with a thousand layers. Wang et al. 2022, "DeepNet: scaling transformers to
  * 1,000 layers", figure 2. (Its initialisation also scales v, out and both matrices of the
- * feed-forward part by (8 LAYERS)^(-1/4).) */
+ * feed-forward part by (8 LAYERS)^(-1/4).) formula: norm(a x + part(x)), a = (2 L)^¼ */
 #include "small.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* differential_attention.c: the difference of two attention maps, as in a differential amplifier:
  * noise common to both cancels. Ye et al. 2024, "Differential transformer". Each head has two
- * queries and two keys of half the width; lambda is learned from four vectors. */
+ * queries and two keys of half the width; lambda is learned from four vectors.
+ * formula: (softmax(q₁ k₁) − λ softmax(q₂ k₂)) v */
 #include "small.h"
 
 #include <math.h>

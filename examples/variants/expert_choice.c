@@ -1,6 +1,7 @@
 /* expert_choice.c: each expert chooses the tokens of a row that it computes, so that all experts
  * have equally many; a token may be computed by none, or by several. Zhou et al. 2022,
- * "Mixture-of-experts with expert choice routing". */
+ * "Mixture-of-experts with expert choice routing".
+ * formula: x + Σ over the experts that chose x of p_e · expert_e(x) */
 #include "classifier.h"
 
 enum { EXPERTS = 4, EXPERT_HIDDEN = 2 * WIDTH };

@@ -1,6 +1,6 @@
 /* gated_deltanet.c: a carried matrix that each token corrects: what it stores for the key k moves
  * towards v by the share β, after everything has decayed by α. Yang et al. 2024, "Gated Delta
- * Networks". */
+ * Networks". formula: S ← α S + β kᵀ (v − k α S), y = q S, |k| = |q| = 1 */
 #include "recurrent.h"
 
 static void step(sn_scan_step *s) { /* x: q, k, v, α, β */

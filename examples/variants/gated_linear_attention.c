@@ -1,6 +1,6 @@
 /* gated_linear_attention.c: a matrix carried along the sequence instead of a KV cache. Each token
  * decays its rows by gates of its own, adds k^T v, and reads it with q. Yang et al. 2024, "Gated
- * Linear Attention Transformers". */
+ * Linear Attention Transformers". formula: S ← α ∘ S + kᵀ v, y = q S, α = sigmoid(x W)^(1/16) */
 #include "recurrent.h"
 
 static void step(sn_scan_step *s) { /* x: q, k, v, decays */

@@ -1,5 +1,5 @@
 /* gated_mlp.c: gated feed-forward layers: SwiGLU in the even layers, GeGLU in the odd ones. Shazeer
- * 2020, "GLU variants improve transformer". */
+ * 2020, "GLU variants improve transformer". formula: (silu(x G) ∘ x U) D */
 #include "small.h"
 
 enum { GATED = HIDDEN * 2 / 3 }; /* three matrices instead of two: the same number of weights */

@@ -2,7 +2,8 @@
  * cached per token; keys and values of all heads are linear in the latent. DeepSeek-AI 2024,
  * "DeepSeek-V2", section 2.1. The key matrix is absorbed into the queries and the value matrix is
  * applied after the weighted sum, so every head attends to the latent itself: one key head, and a
- * cache of LATENT + ROTARY numbers per token. */
+ * cache of LATENT + ROTARY numbers per token.
+ * formula: softmax((q K) c + r r′) c, then V; c: the cached latent */
 #include "small.h"
 
 #include <math.h>

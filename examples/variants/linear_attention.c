@@ -1,6 +1,7 @@
 /* linear_attention.c: weights f(q) f(k) with f(x) = elu(x) + 1 instead of the softmax. All earlier
  * tokens then fit into a state of fixed size, without a KV cache. A column of ones beside the values gives
- * the sum of the weights. Katharopoulos et al. 2020, "Transformers are RNNs". */
+ * the sum of the weights. Katharopoulos et al. 2020, "Transformers are RNNs".
+ * formula: S ← S + f(k)ᵀ [v, 1], [y, n] = f(q) S, y / n, f(x) = elu(x) + 1 */
 #include "recurrent.h"
 
 static sn_tensor feature(sn_tensor x) {

@@ -1,6 +1,6 @@
 /* lora_adapters.c: the sequences of a batch use different low-rank adapters of one model; of the
  * adapters only those in use are read and computed. Hu et al. 2021, "LoRA"; Sheng et al. 2023,
- * "S-LoRA". */
+ * "S-LoRA". formula: W x + B_a A_a x, a: the adapter of the sequence */
 #include "small.h"
 
 enum { ADAPTERS = 4, RANK = 8 };

@@ -1,5 +1,5 @@
 /* mamba.c: a selective state-space layer: each channel carries STATE numbers, whose decays and
- * inputs depend on the token. Gu & Dao 2023, "Mamba". */
+ * inputs depend on the token. Gu & Dao 2023, "Mamba". formula: h ← e^(−Δ A) h + Δ B x, y = C h + D x */
 #include "recurrent.h"
 
 enum { STATE = 16, INNER = 2 * WIDTH, RANK = (WIDTH + 15) / 16 };

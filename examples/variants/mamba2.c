@@ -1,6 +1,7 @@
 /* mamba2.c: a state-space layer: each head carries a matrix that decays by a factor which depends
  * on the token, and all heads share k and q, which are called B and C. A short convolution comes
- * before. Dao & Gu 2024, "Transformers are SSMs". */
+ * before. Dao & Gu 2024, "Transformers are SSMs".
+ * formula: S ← e^(−Δ e^a) S + Bᵀ (Δ x), y = C S + D x */
 #include "recurrent.h"
 
 enum { STATE = HEAD };

@@ -1,6 +1,7 @@
 /* mixture_of_depths.c: a router chooses the tokens of a row that a layer computes; the others pass
  * by. What the layer adds to a chosen token is weighted by the router, which learns by that.
- * Raposo et al. 2024, "Mixture-of-depths". */
+ * Raposo et al. 2024, "Mixture-of-depths".
+ * formula: x + σ(r · x) layer(x) for the tokens with the largest r · x, x for the others */
 #include "classifier.h"
 
 /* What a layer adds to x [B, n, WIDTH]. */

@@ -2,7 +2,8 @@
  * are weighted by the router's probabilities. Shazeer et al. 2017, "Outrageously large neural
  * networks"; Lepikhin et al. 2020, "GShard", algorithm 1. Training adds 0.01 times the
  * load-balancing loss of Fedus et al. 2021 (4): EXPERTS times the sum over experts of the fraction
- * of tokens times the mean probability, which is 1 if all experts are used equally. */
+ * of tokens times the mean probability, which is 1 if all experts are used equally.
+ * formula: Σ over the two best e of p_e · expert_e(x) */
 #include "small.h"
 
 enum { EXPERTS = 4, EXPERT_HIDDEN = 2 * WIDTH };

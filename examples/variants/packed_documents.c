@@ -1,7 +1,7 @@
 /* packed_documents.c: several documents in one row of the batch. documents[b, t] is the document of
  * a token, and a token attends only within it. Rotary positions depend on differences only, so a
  * document's logits do not depend on its position in the row. Krell et al. 2021, "Efficient
- * sequence packing". */
+ * sequence packing". formula: softmax over keys with document(j) = document(i), j ≤ i */
 #include "small.h"
 
 static sn_tensor same_document(const sn_score_ctx *c) {

@@ -1,6 +1,7 @@
 /* parallel_block.c: attention and feed-forward part read the same normalised stream, and their
  * results are added: one norm per layer, and one product for the five matrices that read it. Wang &
- * Komatsuzaki 2021 (GPT-J); Chowdhery et al. 2022 (PaLM), section 2. */
+ * Komatsuzaki 2021 (GPT-J); Chowdhery et al. 2022 (PaLM), section 2.
+ * formula: x + attention(norm x) + feed-forward(norm x) */
 #include "small.h"
 
 static sn_tensor layers(const void *config, const sn_forward_ctx *s) {

@@ -1,7 +1,8 @@
 /* perceiver.c: a few learned latents read a long input by cross-attention, followed by
  * self-attention among the latents: the cost is linear in the input. Jaegle et al. 2021,
  * "Perceiver". Classifies byte sequences of different lengths (lengths [B]; the rest is padding)
- * into CLASSES classes. */
+ * into CLASSES classes.
+ * formula: latents ← attention(latents, input), then attention among the latents */
 #include "small.h"
 
 enum { LATENTS = 8, CLASSES = 5 };

@@ -1,6 +1,6 @@
 /* qk_norm.c: queries and keys are normalised per head, with learned gains, before their product,
  * which bounds the scores. Henry et al. 2020, "Query-key normalization"; Dehghani et al. 2023
- * (ViT-22B). */
+ * (ViT-22B). formula: softmax(norm(q) norm(k) / √d) v */
 #include "small.h"
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {

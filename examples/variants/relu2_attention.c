@@ -1,6 +1,6 @@
 /* relu2_attention.c: the squared ReLU of each score, over the number of visible keys, instead of the
  * softmax of the row: many weights are exactly zero. Hua et al. 2022, "Transformer quality in linear
- * time". */
+ * time". formula: Σ relu(q k / √d)² v / n */
 #include "small.h"
 
 static sn_tensor squared(const sn_score_ctx *c) {

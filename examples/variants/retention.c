@@ -1,6 +1,7 @@
 /* retention.c: retention instead of softmax attention. The weight of a key is its score times the decay
  * of the head for their distance. A query's weights are divided by the magnitude of their sum, at least 1.
- * Each head is normalised by itself, then gated. Sun et al. 2023, "Retentive Network". */
+ * Each head is normalised by itself, then gated. Sun et al. 2023, "Retentive Network".
+ * formula: Σ γ^(i − j) (q k / √d) v / max(|Σ γ^(i − j) q k / √d|, 1), each head normalised, gated */
 #include "small.h"
 
 /* gamma^(distance), gamma = 1 - 2^(-5 - h) */

@@ -1,6 +1,7 @@
 /* rwkv7.c: the time mixing of RWKV-7: a carried matrix with decays by rows and a delta rule. Removal
  * key, replacement rate and new key are maps of the token; a bonus adds the token itself. All inputs are
- * mixed with the previous token. Peng et al. 2025, "RWKV-7 Goose". */
+ * mixed with the previous token. Peng et al. 2025, "RWKV-7 Goose".
+ * formula: S ← w ∘ S − (a ∘ κ)ᵀ (κ S) + kᵀ v, y = r S + (r ∘ ρ · k) v */
 #include "recurrent.h"
 
 static void step(sn_scan_step *s) { /* x: r, k, v, w, κ, a κ */

@@ -1,5 +1,5 @@
 /* sandwich_norm.c: a norm before and after each part: x + norm(part(norm(x))). Ding et al. 2021,
- * "CogView", section 2.4. */
+ * "CogView", section 2.4. formula: x + norm(part(norm(x))) */
 #include "small.h"
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {

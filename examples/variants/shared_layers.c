@@ -1,6 +1,7 @@
 /* shared_layers.c: one layer applied several times with the same parameters. Dehghani et al. 2019,
  * "Universal transformers"; Lan et al. 2020, "ALBERT". A scope names both parameters and caches;
- * here all iterations share the parameters, but each has its own caches. */
+ * here all iterations share the parameters, but each has its own caches.
+ * formula: x ← layer(x), repeatedly, with the same parameters */
 #include "small.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* sigmoid_attention.c: an elementwise sigmoid of each score instead of the softmax of the row; the
  * bias -ln n keeps the sum of a query's n weights near one. Ramapuram et al. 2024, "Theory,
- * analysis, and best practices for sigmoid self-attention". */
+ * analysis, and best practices for sigmoid self-attention". formula: Σ sigmoid(q k / √d − ln n) v */
 #include "small.h"
 
 static sn_tensor weigh(const sn_score_ctx *c) {

@@ -1,5 +1,5 @@
 /* soft_capping.c: scores and logits are limited to ± CAP by cap tanh(x / cap), so that no single
- * key dominates. Gemma Team 2024, "Gemma 2", section 2. */
+ * key dominates. Gemma Team 2024, "Gemma 2", section 2. formula: softmax(c tanh(q k / (c √d))) v */
 #include "small.h"
 
 static const double CAP = 50, FINAL_CAP = 30;

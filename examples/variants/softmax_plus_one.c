@@ -1,6 +1,6 @@
 /* softmax_plus_one.c: softmax with 1 added to the sum, so that a head may attend to nothing. It is
  * written in plain operations; the compiler makes one kernel of them. Miller 2023, "Attention is off by
- * one". */
+ * one". formula: Σ e^(q k / √d) v / (Σ e^(q k / √d) + 1) */
 #include "small.h"
 
 #include <math.h>

@@ -1,6 +1,8 @@
 /* swin_window.c: pictures in windows of WINDOW x WINDOW pixels, which see only each other, with a learned
  * number per head and offset in rows and columns; the windows of every second attention are shifted by half
- * of one. Rows of SIDE pixels lie one after another. Liu et al. 2021, "Swin transformer". */
+ * of one. Rows of SIDE pixels lie one after another. Liu et al. 2021, "Swin transformer".
+ * formula: softmax over the window's keys of (q k / √d + bias[h, rows between i and j, columns
+ * between]) v */
 #include "classifier.h"
 
 enum { SIDE = 16, WINDOW = 4, OFFSETS = 2 * WINDOW - 1 };

@@ -1,6 +1,7 @@
 /* t5_buckets.c: relative positions as a learned bias per head and bucket of distances: near keys
  * have one bucket each, far ones share logarithmic buckets. Raffel et al. 2020, "Exploring the
- * limits of transfer learning" (T5), section 2.1. */
+ * limits of transfer learning" (T5), section 2.1.
+ * formula: softmax(q k / √d + bias[h, bucket(i − j)]) v */
 #include "small.h"
 
 /* distances from FAR on share the last bucket */

@@ -1,6 +1,7 @@
 /* talking_heads.c: heads exchange scores before the softmax and weights after it, each by a learned
  * matrix [HEADS, HEADS]. It is written in plain operations; the compiler makes one kernel of them.
- * Shazeer et al. 2020, "Talking-heads attention". */
+ * Shazeer et al. 2020, "Talking-heads attention".
+ * formula: Σ over g of C[h,g] softmax(Σ over f of A[g,f] q_f k_f / √d) v_h */
 #include "small.h"
 
 #include <math.h>

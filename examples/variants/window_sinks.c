@@ -1,6 +1,7 @@
 /* window_sinks.c: each token sees the last WINDOW tokens and the first SINKS tokens of the text,
  * which act as attention sinks; tiles that no query sees are skipped. Xiao et al. 2023, "Efficient
- * streaming language models with attention sinks"; rotary positions. */
+ * streaming language models with attention sinks"; rotary positions.
+ * formula: softmax over keys with i − j < window or j < sinks */
 #include "small.h"
 
 enum { WINDOW = 8, SINKS = 2 };
