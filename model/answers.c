@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct job {
-    lm *m;
+    open_model *m;
     int64_t top, longest;
     sn_ids question, ids; /* ids of the text, at place[i] */
     sn_place *place;
@@ -99,8 +99,8 @@ static bool read_all(job *j, sn_error *err) {
     return ok;
 }
 
-bool encoder_answers(lm *m, const char *question, const char *text, size_t size, int64_t longest,
-                     int64_t top, text_answer *out, int64_t *n, sn_error *err) {
+bool encoder_answers(open_model *m, const char *question, const char *text, size_t size,
+                     int64_t longest, int64_t top, text_answer *out, int64_t *n, sn_error *err) {
     job j = {.m = m, .top = top, .longest = longest, .best = out};
     *n = 0;
     if (!m->model.spans)

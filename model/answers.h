@@ -14,7 +14,7 @@ typedef struct text_answer {
  * The probability of an answer is that of its begin times that of its end, among the tokens of the
  * text and the case that there is none. A text that is too long for the model is read in parts that
  * overlap. The model must have been opened with SN_FORWARD, and needs a tokenizer. */
-bool encoder_answers(lm *m, const char *question, const char *text, size_t size, int64_t longest,
-                     int64_t top, text_answer *out, int64_t *n, sn_error *err);
+bool encoder_answers(open_model *m, const char *question, const char *text, size_t size,
+                     int64_t longest, int64_t top, text_answer *out, int64_t *n, sn_error *err);
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct sn_embedder {
-    lm *m;
+    open_model *m;
     sentence_settings settings;
     int64_t width;
 };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Whether the ids of a text of this size fit the model. */
-static bool check_ids(const lm *m, const sn_ids *ids, size_t size, sn_error *err) {
+static bool check_ids(const open_model *m, const sn_ids *ids, size_t size, sn_error *err) {
     int64_t n = (int64_t)ids->count;
     if (n < 1 || !size)
         return sn_fail(err, SN_ERR_USAGE, "the text is empty: there is nothing to read");
@@ -24,7 +24,7 @@ static bool check_ids(const lm *m, const sn_ids *ids, size_t size, sn_error *err
     return true;
 }
 
-bool encoder_read(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err) {
+bool encoder_read(const open_model *m, const char *text, size_t size, sn_ids *out, sn_error *err) {
     bool ok = m->tokenizer ? sn_tokenizer_encode(m->tokenizer, text, size,
                                                  SN_TOK_SPECIAL | SN_TOK_TEMPLATE, out, err)
                            : lm_encode(m, text, size, false, out, err);
@@ -33,11 +33,11 @@ bool encoder_read(const lm *m, const char *text, size_t size, sn_ids *out, sn_er
 
 /* ---- places and pairs ---- */
 
-static bool need_tokenizer(const lm *m, sn_error *err) {
+static bool need_tokenizer(const open_model *m, sn_error *err) {
     return m->tokenizer || sn_fail(err, SN_ERR_USAGE, "this needs a model with a tokenizer");
 }
 
-bool encoder_read_places(const lm *m, const char *text, size_t size, encoder_text *t,
+bool encoder_read_places(const open_model *m, const char *text, size_t size, encoder_text *t,
                          sn_error *err) {
     sn_ids plain = {0};
     *t = (encoder_text){0};
@@ -60,8 +60,8 @@ void encoder_text_free(encoder_text *t) {
     free(t->place);
 }
 
-bool encoder_read_pair(const lm *m, const char *a, size_t a_size, const char *b, size_t b_size,
-                       sn_ids *out, sn_ids *types, sn_error *err) {
+bool encoder_read_pair(const open_model *m, const char *a, size_t a_size, const char *b,
+                       size_t b_size, sn_ids *out, sn_ids *types, sn_error *err) {
     sn_ids first = {0}, second = {0};
     bool ok =
         need_tokenizer(m, err) &&
@@ -100,8 +100,8 @@ static bool make_batch(const sn_ids *text, const sn_ids *kinds, int64_t n, batch
 }
 
 /* Runs an entry and allocates its output: *each elements per row of the first axis. */
-static bool run(lm *m, const char *entry, const char *output, const sn_arg_binding *in, int n_in,
-                float **out, int64_t *each, sn_error *err) {
+static bool run(open_model *m, const char *entry, const char *output, const sn_arg_binding *in,
+                int n_in, float **out, int64_t *each, sn_error *err) {
     int64_t shape[8] = {0};
     *out = NULL;
     *each = 1;
@@ -119,7 +119,7 @@ static bool run(lm *m, const char *entry, const char *output, const sn_arg_bindi
     return false;
 }
 
-bool encoder_run(lm *m, const char *entry, const char *output, const sn_ids *text,
+bool encoder_run(open_model *m, const char *entry, const char *output, const sn_ids *text,
                  const sn_ids *kinds, int64_t n, float **out, int64_t *each, int64_t *length,
                  sn_error *err) {
     batch b;
@@ -138,18 +138,18 @@ bool encoder_run(lm *m, const char *entry, const char *output, const sn_ids *tex
 /* ---- images ---- */
 
 /* A model that normalises its pixels needs no file that says it. */
-bool encoder_picture_rules(const lm *m, picture_rules *out) {
+bool encoder_picture_rules(const open_model *m, picture_rules *out) {
     *out = m->has_pictures ? m->pictures : picture_rules_plain((int)m->model.image);
     return m->has_pictures || m->model.normalises;
 }
 
-float encoder_pixel(const lm *m, int c, unsigned char byte) {
+float encoder_pixel(const open_model *m, int c, unsigned char byte) {
     picture_rules r;
     encoder_picture_rules(m, &r);
     return picture_normalise(&r, c, byte);
 }
 
-float *encoder_pixels(const lm *m, const char *path, sn_error *err) {
+float *encoder_pixels(const open_model *m, const char *path, sn_error *err) {
     const sn_model *v = &m->model;
     picture_rules r;
     if (!encoder_picture_rules(m, &r)) {
@@ -166,7 +166,8 @@ float *encoder_pixels(const lm *m, const char *path, sn_error *err) {
     return NULL;
 }
 
-bool encoder_embed_image(lm *m, const char *path, float **out, int64_t *width, sn_error *err) {
+bool encoder_embed_image(open_model *m, const char *path, float **out, int64_t *width,
+                         sn_error *err) {
     const sn_model *v = &m->model;
     float *pixels = encoder_pixels(m, path, err);
     if (!pixels) return false;
@@ -176,7 +177,7 @@ bool encoder_embed_image(lm *m, const char *path, float **out, int64_t *width, s
     return ok;
 }
 
-bool encoder_compare(lm *m, const char *path, const sn_ids *text, int64_t n, float **out,
+bool encoder_compare(open_model *m, const char *path, const sn_ids *text, int64_t n, float **out,
                      sn_error *err) {
     const sn_model *v = &m->model;
     batch b;

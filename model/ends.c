@@ -6,21 +6,21 @@
 #include <stdlib.h>
 
 /* Ignores ids outside the vocabulary, which occur in configs of truncated models. */
-static void add_end(lm *m, int64_t id) {
+static void add_end(open_model *m, int64_t id) {
     for (int i = 0; i < m->n_eos; i++)
         if (m->eos[i] == id) return;
     if (id >= 0 && (!m->model.vocab || id < m->model.vocab) && m->n_eos < LM_ENDS)
         m->eos[m->n_eos++] = (int32_t)id;
 }
 
-static bool add_ends(lm *m, sn_config *c, sn_error *err) {
+static bool add_ends(open_model *m, sn_config *c, sn_error *err) {
     int64_t id[LM_ENDS];
     size_t n = sn_config_int_list(c, "eos_token_id", id, LM_ENDS, INT32_MIN, INT32_MAX);
     for (size_t i = 0; i < n; i++) add_end(m, id[i]);
     return sn_config_check(c, err);
 }
 
-bool lm_open_ends(lm *m, const char *folder, sn_error *err) {
+bool lm_open_ends(open_model *m, const char *folder, sn_error *err) {
     if (m->config && !add_ends(m, m->config, err)) return false;
     char *path = folder ? sn_path_join(folder, "generation_config.json") : NULL;
     if (folder && !path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -38,7 +38,7 @@ bool lm_open_ends(lm *m, const char *folder, sn_error *err) {
     return true;
 }
 
-int32_t lm_bos(const lm *m) {
+int32_t lm_bos(const open_model *m) {
     return m->tokenizer ? sn_tokenizer_special(m->tokenizer, SN_TOKEN_BOS) : -1;
 }
 
@@ -50,7 +50,7 @@ static bool fail_token(const char *role, const char *key, sn_error *err) {
 }
 
 /* The token that starts a result: the config's token must be in the vocabulary. */
-static bool find_begin(const lm *m, const char *key, int32_t *out, sn_error *err) {
+static bool find_begin(const open_model *m, const char *key, int32_t *out, sn_error *err) {
     int64_t id = sn_config_has(m->config, key)
                      ? sn_config_int(m->config, key, 0, m->model.vocab - 1)
                  : m->tokenizer ? lm_bos(m)
@@ -59,7 +59,7 @@ static bool find_begin(const lm *m, const char *key, int32_t *out, sn_error *err
     return sn_config_check(m->config, err) && (id >= 0 || fail_token("begin", key, err));
 }
 
-bool translate_ends(const lm *m, int32_t *bos, int32_t *eos, sn_error *err) {
+bool translate_ends(const open_model *m, int32_t *bos, int32_t *eos, sn_error *err) {
     bool start = sn_config_has(m->config, "decoder_start_token_id");
     if (m->rules.start >= 0 && m->rules.start < m->model.vocab)
         *bos = m->rules.start;

@@ -12,13 +12,13 @@ static bool is_part(const char *label, bool *begins) {
     return label && (label[0] == 'B' || label[0] == 'I') && label[1] == '-';
 }
 
-const char *entity_label(const lm *m, int64_t label, bool *begins) {
+const char *entity_label(const open_model *m, int64_t label, bool *begins) {
     const char *name = lm_label(m, label);
     return is_part(name, begins) ? name + 2 : name;
 }
 
 /* Whether the config's labels mark names. */
-static bool has_names(const lm *m) {
+static bool has_names(const open_model *m) {
     bool begins, found = false;
     for (int64_t i = 0; i < m->model.labels && !found; i++)
         found = is_part(lm_label(m, i), &begins);
@@ -26,7 +26,7 @@ static bool has_names(const lm *m) {
 }
 
 /* A word's label, from the logits of its first token. */
-static entity label_word(const lm *m, float *logits, const sn_place *place) {
+static entity label_word(const open_model *m, float *logits, const sn_place *place) {
     entity e = {.begin = place->begin, .end = place->end};
     if (m->model.labels == 1) {
         e.p = 1 / (1 + expf(-logits[0]));
@@ -38,15 +38,15 @@ static entity label_word(const lm *m, float *logits, const sn_place *place) {
     return e;
 }
 
-static bool same_name(const lm *m, int64_t a, int64_t b) {
+static bool same_name(const open_model *m, int64_t a, int64_t b) {
     bool begins_a, begins_b;
     const char *x = entity_label(m, a, &begins_a), *y = entity_label(m, b, &begins_b);
     return x && y && !begins_b && !strcmp(x, y);
 }
 
 /* Appends a word, or joins it to the name before it. words: of the last entity. */
-static void add_word(const lm *m, bool names, entity word, entity *list, size_t *n, size_t *words,
-                     bool *open) {
+static void add_word(const open_model *m, bool names, entity word, entity *list, size_t *n,
+                     size_t *words, bool *open) {
     const char *label = lm_label(m, word.label);
     if (names && label && !strcmp(label, "O")) {
         *open = false;
@@ -64,7 +64,7 @@ static void add_word(const lm *m, bool names, entity word, entity *list, size_t 
     *open = true;
 }
 
-bool encoder_entities(lm *m, const char *text, size_t size, entity **out, size_t *n,
+bool encoder_entities(open_model *m, const char *text, size_t size, entity **out, size_t *n,
                       sn_error *err) {
     encoder_text t;
     float *logits = NULL;

@@ -15,9 +15,10 @@ typedef struct entity {
 /* A word has the label of its first token. If labels are named B-X and I-X, words that continue a
  * name (I-X after B-X or I-X) are one entity, and words labelled O are none; otherwise every word is
  * an entity. *out: *n entities in the order of the text; the caller frees it. */
-bool encoder_entities(lm *m, const char *text, size_t size, entity **out, size_t *n, sn_error *err);
+bool encoder_entities(open_model *m, const char *text, size_t size, entity **out, size_t *n,
+                      sn_error *err);
 
 /* The label's name without B- (*begins) and I-; NULL: the config does not name it. */
-const char *entity_label(const lm *m, int64_t label, bool *begins);
+const char *entity_label(const open_model *m, int64_t label, bool *begins);
 
 #endif

@@ -6,7 +6,7 @@
 
 static bool feed(void *model, int64_t row, int64_t past, const int32_t *ids, int64_t n,
                  float *logits, sn_error *err) {
-    lm *m = model;
+    open_model *m = model;
     (void)row;
     if (!past && m->past && (m->code.define || m->graph))
         lm_reset(m); /* caches are read up to `past` only */
@@ -17,7 +17,7 @@ static bool feed(void *model, int64_t row, int64_t past, const int32_t *ids, int
 
 static bool feed_row(void *model, int64_t row, int64_t past, const int32_t *ids, int64_t n,
                      float *logits, sn_error *err) {
-    lm *m = model;
+    open_model *m = model;
     sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)ids, 1, n),
                            SN_BIND_DIM("P", past), SN_BIND_DIM("R", row)};
     sn_arg_binding out = SN_BIND("logits", SN_F32, logits, 1, m->model.vocab);
@@ -27,7 +27,7 @@ static bool feed_row(void *model, int64_t row, int64_t past, const int32_t *ids,
 
 static bool step(void *model, int64_t n, const int32_t *ids, const int32_t *past, float *logits,
                  sn_error *err) {
-    lm *m = model;
+    open_model *m = model;
     int64_t longest = 0;
     for (int64_t i = 0; i < n; i++) longest = past[i] > longest ? past[i] : longest;
     sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)ids, n, 1),
@@ -40,7 +40,7 @@ static bool step(void *model, int64_t n, const int32_t *ids, const int32_t *past
 /* The last position of a full context is never read again. */
 static bool reorder(void *model, int64_t first, int64_t n, const int32_t *parents, int64_t past,
                     sn_error *err) {
-    lm *m = model;
+    open_model *m = model;
     int64_t count = past < m->model.context ? past : m->model.context - 1;
     sn_arg_binding in[] = {SN_BIND("parents", SN_I32, (void *)(uintptr_t)parents, n),
                            SN_BIND_DIM("P", count), SN_BIND_DIM("R", first)};
@@ -51,7 +51,7 @@ static void close_model(void *model) {
     lm_close(model);
 }
 
-sn_lm_engine lm_engine(lm *m) {
+sn_lm_engine lm_engine(open_model *m) {
     return (sn_lm_engine){.model = m,
                           .rows = m->sequences ? m->sequences : 1,
                           .vocab = m->model.vocab,
@@ -62,12 +62,12 @@ sn_lm_engine lm_engine(lm *m) {
                           .close = close_model};
 }
 
-sn_lm *lm_new(lm *m, sn_error *err) {
+sn_lm *lm_new(open_model *m, sn_error *err) {
     sn_lm_engine engine = lm_engine(m);
     return lm_new_with(m, &engine, err);
 }
 
-sn_lm *lm_new_with(const lm *m, const sn_lm_engine *engine, sn_error *err) {
+sn_lm *lm_new_with(const open_model *m, const sn_lm_engine *engine, sn_error *err) {
     const sn_lm_parts parts = {.engine = *engine,
                                .tokenizer = m->tokenizer,
                                .eos = m->eos,
@@ -96,7 +96,7 @@ sn_lm *sn_lm_open(const char *path, const sn_lm_options *o, sn_error *err) {
     lo.entries = SN_CACHED;
     lo.checkpoint = o ? o->checkpoint : NULL;
     lo.sequences = o && o->sequences > 1 ? o->sequences : 0;
-    lm *m = lm_open(&lo, err);
+    open_model *m = lm_open(&lo, err);
     sn_lm *out = m ? lm_new(m, err) : NULL;
     if (m && !out) lm_close(m);
     return out;

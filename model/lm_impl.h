@@ -6,11 +6,11 @@
 #include "model/open.h"
 
 /* m: opened with SN_CACHED. Closing the result closes m. NULL on error; then m stays open. */
-sn_lm *lm_new(lm *m, sn_error *err);
+sn_lm *lm_new(open_model *m, sn_error *err);
 
 /* The same in two steps: what runs the model, and the sn_lm of that or of another engine. */
-sn_lm_engine lm_engine(lm *m);
-sn_lm *lm_new_with(const lm *m, const sn_lm_engine *engine, sn_error *err);
+sn_lm_engine lm_engine(open_model *m);
+sn_lm *lm_new_with(const open_model *m, const sn_lm_engine *engine, sn_error *err);
 
 /* The options that do not depend on what the model is for. o may be NULL. */
 lm_options lm_options_of(const char *path, const sn_lm_options *o);

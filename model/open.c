@@ -34,7 +34,7 @@ static bool has_tokenizer(const char *folder) {
     return found;
 }
 
-static bool open_tokenizer(lm *m, const char *path, sn_error *err) {
+static bool open_tokenizer(open_model *m, const char *path, sn_error *err) {
     m->tokenizer_path = strdup(path);
     if (!m->tokenizer_path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     m->tokenizer = sn_tokenizer_load(path, err);
@@ -43,7 +43,7 @@ static bool open_tokenizer(lm *m, const char *path, sn_error *err) {
 
 /* Loads the two vocabularies of an encoder-decoder: Sinter's or Marian's. *found: the files
  * exist. */
-static bool open_vocabularies(lm *m, bool *found, sn_error *err) {
+static bool open_vocabularies(open_model *m, bool *found, sn_error *err) {
     static const char *const names[][2] = {{"source_vocabulary.json", "target_vocabulary.json"},
                                            {"source.spm", "target.spm"}};
     const char *path = m->dir->path, *const *pair = NULL;
@@ -77,7 +77,7 @@ static bool check_path(const char *path, sn_error *err) {
 }
 
 /* Reads how pictures become pixels, if the folder says it. */
-static bool open_pictures(lm *m, const char *folder, sn_error *err) {
+static bool open_pictures(open_model *m, const char *folder, sn_error *err) {
     if (!sn_folder_has(folder, "preprocessor_config.json")) return true;
     char *path = sn_path_join(folder, "preprocessor_config.json");
     if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -111,7 +111,7 @@ static void name_file_in(const char *path, sn_error *err) {
     free(found);
 }
 
-static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *err) {
+static bool open_folder(open_model *m, const char *path, const lm_options *o, sn_error *err) {
     if (!check_path(path, err)) return false;
     m->dir = sn_model_dir_open(path, err);
     if (!m->dir && !sn_folder_has(path, "config.json")) name_file_in(path, err);
@@ -145,7 +145,7 @@ static bool open_folder(lm *m, const char *path, const lm_options *o, sn_error *
 
 /* Imports a file of another format into a temporary folder, which is deleted as soon as it is
  * mapped. */
-static bool open_foreign(lm *m, const lm_options *o, sn_error *err) {
+static bool open_foreign(open_model *m, const lm_options *o, sn_error *err) {
     temporary t;
     if (!temporary_make(&t, err)) return false;
     import_request r = {.input = o->path, .output = t.path, .tokenizer = NULL};
@@ -156,7 +156,7 @@ static bool open_foreign(lm *m, const lm_options *o, sn_error *err) {
 }
 
 /* Weights and, if present, the tokenizer of a model in C. */
-static bool open_checkpoint(lm *m, const lm_options *o, sn_error *err) {
+static bool open_checkpoint(open_model *m, const lm_options *o, sn_error *err) {
     struct stat st;
     bool folder = o->checkpoint && stat(o->checkpoint, &st) == 0 && S_ISDIR(st.st_mode);
     char *file = !o->checkpoint ? NULL
@@ -179,7 +179,7 @@ static bool open_checkpoint(lm *m, const lm_options *o, sn_error *err) {
     return !tokenizer || open_tokenizer(m, tokenizer, err);
 }
 
-static bool open_preset(lm *m, const lm_options *o, sn_error *err) {
+static bool open_preset(open_model *m, const lm_options *o, sn_error *err) {
     const char *text = sn_model_preset(o->preset);
     if (!text) {
         char names[256] = "";
@@ -194,7 +194,7 @@ static bool open_preset(lm *m, const lm_options *o, sn_error *err) {
     return !o->tokenizer || open_tokenizer(m, o->tokenizer, err);
 }
 
-static bool open_source(lm *m, const lm_options *o, sn_error *err) {
+static bool open_source(open_model *m, const lm_options *o, sn_error *err) {
     if (o->sequences && model_source_is(o->path))
         return sn_fail(err, SN_ERR_USAGE,
                        "%s: a model in C runs one sequence at a time, because its code decides "
@@ -248,7 +248,7 @@ static bool is_param(const sn_node *n) {
     return n->op == SN_OP_param && !share && sn_attr_str(n, SN_A_name, "@")[0] != '@';
 }
 
-static bool random_session(lm *m, uint64_t seed, sn_error *err) {
+static bool random_session(open_model *m, uint64_t seed, sn_error *err) {
     sn_module *mod = m->model.module;
     uint32_t nodes = sn_module_node_count(mod);
     int n = 0;
@@ -300,7 +300,7 @@ static bool reads_tokens(sn_module *m, sn_entry *e) {
 
 /* Encoders have no caches; the loss of encoders and encoder-decoders needs more inputs than
  * tokens. */
-static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
+static bool check_kind(const open_model *m, const lm_options *o, sn_error *err) {
     sn_module *mod = m->model.module;
     int entries = o->entries;
     bool lacks = o->needs && !sn_entry_get(mod, o->needs);
@@ -347,7 +347,7 @@ static bool check_kind(const lm *m, const lm_options *o, sn_error *err) {
 }
 
 /* Reads "id2label" of Hugging Face's configs: {"0": "negative", ...} */
-static bool open_labels(lm *m, sn_error *err) {
+static bool open_labels(open_model *m, sn_error *err) {
     if (!m->model.labels || !m->config || !sn_config_has(m->config, "id2label")) return true;
     m->labels = sn_config_section(m->config, "id2label");
     for (int64_t i = 0; m->labels && i < m->model.labels; i++) lm_label(m, i);
@@ -368,7 +368,7 @@ void lm_sizes(sn_module *m, int64_t batch, int64_t length, char *text, size_t si
 
 /* Checks that the weights contain every parameter of an entry with its shape, before a compilation
  * that may take long. */
-static bool check_weights(const lm *m, const sn_weights *w, sn_error *err) {
+static bool check_weights(const open_model *m, const sn_weights *w, sn_error *err) {
     sn_module *mod = m->model.module;
     sn_problems problems = {0};
     uint32_t count = sn_module_node_count(mod);
@@ -388,7 +388,8 @@ static bool check_weights(const lm *m, const sn_weights *w, sn_error *err) {
 }
 
 /* Builds the model with these entries. */
-static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, sn_error *err) {
+static bool build(const open_model *m, const lm_options *o, int entries, sn_model *out,
+                  sn_error *err) {
     if (m->graph)
         return sn_model_build_graph(
             m->graph, &(sn_model_options){.entries = entries, .context = o->context}, out, err);
@@ -408,7 +409,7 @@ static bool build(const lm *m, const lm_options *o, int entries, sn_model *out, 
 }
 
 /* Whether the model has what `named` asks for. */
-static bool check_named(const lm *m, const lm_options *o, sn_error *err) {
+static bool check_named(const open_model *m, const lm_options *o, sn_error *err) {
     sn_model all;
     if (!lm_entries_missing(m->model.module, o->named)) return true;
     if (!build(m, o, LM_ANY_ENTRIES, &all, err)) return false;
@@ -418,7 +419,8 @@ static bool check_named(const lm *m, const lm_options *o, sn_error *err) {
 }
 
 /* With only the requested entries, some tensors of the weights may be unused. */
-static bool check_unused(const lm *m, const lm_options *o, const sn_weights *w, sn_error *err) {
+static bool check_unused(const open_model *m, const lm_options *o, const sn_weights *w,
+                         sn_error *err) {
     sn_model all;
     if (sn_model_takes_all(&m->model, w, NULL)) return true;
     if (!build(m, o, SN_ALL_ENTRIES | SN_EMBED, &all, err)) return false;
@@ -427,7 +429,7 @@ static bool check_unused(const lm *m, const lm_options *o, const sn_weights *w, 
     return ok;
 }
 
-bool lm_check_room(const lm *m, int64_t rows, int64_t past, int64_t end, sn_error *err) {
+bool lm_check_room(const open_model *m, int64_t rows, int64_t past, int64_t end, sn_error *err) {
     double part = m->sequences ? (double)rows / (double)m->sequences : 1;
     double each = part * m->state_bytes / (double)m->model.context,
            room = (double)sn_memory_available();
@@ -443,7 +445,7 @@ bool lm_check_room(const lm *m, int64_t rows, int64_t past, int64_t end, sn_erro
 }
 
 /* What the folder records holds for options that are not given, where those that are given allow it. */
-static void take_recorded(const lm *m, sn_options *compile) {
+static void take_recorded(const open_model *m, sn_options *compile) {
     const quantised *q = &m->recorded;
     bool library = compile->backend && !strcmp(compile->backend, "onednn"); /* f32 only */
     const char *given = quantised_is_open(compile->weights) ? NULL : compile->weights;
@@ -454,7 +456,7 @@ static void take_recorded(const lm *m, sn_options *compile) {
     compile->n_keep = q->n_keep;
 }
 
-static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
+static bool open_parts(open_model *m, const lm_options *o, sn_error *err) {
     if (!open_source(m, o, err)) return false;
     if (!quantised_read(m->config, &m->recorded, err)) return false;
     m->beams = o->beams ? o->beams : m->rules.beams ? m->rules.beams : 1;
@@ -498,8 +500,8 @@ static bool open_parts(lm *m, const lm_options *o, sn_error *err) {
     return m->session && (!o->context || lm_check_room(m, m->sequences, 0, o->context, err));
 }
 
-lm *lm_open(const lm_options *o, sn_error *err) {
-    lm *m = calloc(1, sizeof *m);
+open_model *lm_open(const lm_options *o, sn_error *err) {
+    open_model *m = calloc(1, sizeof *m);
     if (!m) {
         sn_fail(err, SN_ERR_MEMORY, "out of memory");
         return NULL;
@@ -510,11 +512,11 @@ lm *lm_open(const lm_options *o, sn_error *err) {
     return NULL;
 }
 
-const sn_weights *lm_weights(const lm *m) {
+const sn_weights *lm_weights(const open_model *m) {
     return m->dir ? m->dir->weights : m->checkpoint;
 }
 
-void lm_close(lm *m) {
+void lm_close(open_model *m) {
     if (!m) return;
     sn_session_free(m->session);
     sn_program_free(m->program);
@@ -538,7 +540,7 @@ void lm_close(lm *m) {
     free(m);
 }
 
-int64_t lm_parameters(const lm *m) {
+int64_t lm_parameters(const open_model *m) {
     int64_t n = 0;
     for (uint32_t i = 0; i < sn_module_node_count(m->model.module); i++) {
         const sn_node *p = sn_module_node(m->model.module, i);
@@ -555,7 +557,7 @@ bool lm_has_input(sn_module *m, const char *name) {
     return false;
 }
 
-const char *lm_label(const lm *m, int64_t i) {
+const char *lm_label(const open_model *m, int64_t i) {
     char key[24];
     snprintf(key, sizeof key, "%lld", (long long)i);
     return m->labels ? sn_config_string_or(m->labels, key, NULL) : NULL;
@@ -563,7 +565,7 @@ const char *lm_label(const lm *m, int64_t i) {
 
 /* ---- running ---- */
 
-static bool check_tokens(const lm *m, const int32_t *ids, int64_t n, sn_error *err) {
+static bool check_tokens(const open_model *m, const int32_t *ids, int64_t n, sn_error *err) {
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= m->model.vocab)
             return sn_fail(err, SN_ERR_RANGE,
@@ -572,7 +574,8 @@ static bool check_tokens(const lm *m, const int32_t *ids, int64_t n, sn_error *e
     return true;
 }
 
-bool lm_append(lm *m, int64_t past, const int32_t *ids, int64_t n, float *logits, sn_error *err) {
+bool lm_append(open_model *m, int64_t past, const int32_t *ids, int64_t n, float *logits,
+               sn_error *err) {
     if (n < 1) return sn_fail(err, SN_ERR_USAGE, "no tokens to run");
     if (past + n > m->model.context)
         return sn_fail(err, SN_ERR_RANGE,
@@ -588,16 +591,16 @@ bool lm_append(lm *m, int64_t past, const int32_t *ids, int64_t n, float *logits
     return true;
 }
 
-bool lm_feed(lm *m, const int32_t *ids, int64_t n, sn_error *err) {
+bool lm_feed(open_model *m, const int32_t *ids, int64_t n, sn_error *err) {
     return lm_append(m, m->past, ids, n, m->logits, err);
 }
 
-void lm_reset(lm *m) {
+void lm_reset(open_model *m) {
     sn_session_reset(m->session);
     m->past = 0;
 }
 
-bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, float *loss,
+bool lm_loss(open_model *m, const int32_t *tokens, const int32_t *targets, int64_t n, float *loss,
              sn_error *err) {
     if (!check_tokens(m, tokens, n, err) || !check_tokens(m, targets, n, err)) return false;
     sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)tokens, 1, n),
@@ -616,7 +619,7 @@ bool lm_check_output(const char *output, const float *x, int64_t n, sn_error *er
                    (long long)i, output);
 }
 
-const char *lm_nan_parameter(const lm *m, sn_error *err) {
+const char *lm_nan_parameter(const open_model *m, sn_error *err) {
     sn_module *module = m->model.module;
     const char *found = NULL;
     for (uint32_t i = 0; !found && i < sn_module_node_count(module); i++) {
@@ -645,17 +648,19 @@ const char *lm_nan_parameter(const lm *m, sn_error *err) {
 
 /* ---- text ---- */
 
-bool lm_begins_with_bos(const lm *m) {
+bool lm_begins_with_bos(const open_model *m) {
     bool unless = !m->tokenizer || sn_tokenizer_adds_bos(m->tokenizer, true);
     return m->config ? sn_config_bool_or(m->config, "add_bos_token", unless) : unless;
 }
 
-bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err) {
+bool lm_encode(const open_model *m, const char *text, size_t size, bool bos, sn_ids *out,
+               sn_error *err) {
     if (size && !lm_begins_with_bos(m)) bos = false;
     return sn_lm_encode_text(m->tokenizer, text, size, bos, out, err);
 }
 
-bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err) {
+bool lm_encode_source(const open_model *m, const char *text, size_t size, sn_ids *out,
+                      sn_error *err) {
     if (!m->source) return lm_encode(m, text, size, false, out, err);
     return sn_tokenizer_encode(m->source, text, size, SN_TOK_SPECIAL, out, err);
 }

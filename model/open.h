@@ -43,8 +43,8 @@ typedef struct lm_options {
 
 enum { LM_ENDS = 16 };
 
-/* An open model. The lm owns everything; the fields are read-only. */
-typedef struct lm {
+/* An open model. It owns everything; the fields are read-only. */
+typedef struct open_model {
     sn_model_dir *dir;      /* NULL: a preset or a model in C */
     sn_config *config;      /* NULL: a model in C without a checkpoint folder */
     model_source code;      /* of a model in C */
@@ -77,63 +77,67 @@ typedef struct lm {
     sn_config *own_config; /* preset or checkpoint folder */
     void **random;         /* [n_random] random weights */
     int n_random;
-} lm;
+} open_model;
 
 /* NULL on error. The model's context limits all calls below. */
-lm *lm_open(const lm_options *o, sn_error *err);
-bool lm_open_ends(lm *m, const char *folder, sn_error *err); /* part of lm_open: fills eos */
-int32_t lm_bos(const lm *m);               /* the token that starts a text; -1: none */
-const sn_weights *lm_weights(const lm *m); /* as opened; NULL: random weights */
-void lm_close(lm *m);                      /* NULL is allowed */
+open_model *lm_open(const lm_options *o, sn_error *err);
+bool lm_open_ends(open_model *m, const char *folder,
+                  sn_error *err);                  /* part of lm_open: fills eos */
+int32_t lm_bos(const open_model *m);               /* the token that starts a text; -1: none */
+const sn_weights *lm_weights(const open_model *m); /* as opened; NULL: random weights */
+void lm_close(open_model *m);                      /* NULL is allowed */
 
 /* Runs n more tokens through prefill (decode if n is 1); m->logits are those after the last token.
  * A sequence longer than the context and a token outside the vocabulary are errors without effect.
  * Needs SN_CACHED. */
-bool lm_feed(lm *m, const int32_t *ids, int64_t n, sn_error *err);
+bool lm_feed(open_model *m, const int32_t *ids, int64_t n, sn_error *err);
 /* Keys and values take memory as they are written. Whether there is enough for those of the tokens
  * from `past` to `end` in this many rows of the caches. */
-bool lm_check_room(const lm *m, int64_t rows, int64_t past, int64_t end, sn_error *err);
+bool lm_check_room(const open_model *m, int64_t rows, int64_t past, int64_t end, sn_error *err);
 /* The same as lm_feed after `past` tokens, with the logits [vocab] elsewhere. */
-bool lm_append(lm *m, int64_t past, const int32_t *ids, int64_t n, float *logits, sn_error *err);
-void lm_reset(lm *m); /* starts a new sequence */
+bool lm_append(open_model *m, int64_t past, const int32_t *ids, int64_t n, float *logits,
+               sn_error *err);
+void lm_reset(open_model *m); /* starts a new sequence */
 
 /* Writes -ln P(targets[i] | tokens[0 .. i]) to loss[n]; NaN is an error. Needs SN_LOSS. */
-bool lm_loss(lm *m, const int32_t *tokens, const int32_t *targets, int64_t n, float *loss,
+bool lm_loss(open_model *m, const int32_t *tokens, const int32_t *targets, int64_t n, float *loss,
              sn_error *err);
 
 /* Whether x[n], an output of a run, is without NaN; err names it. */
 bool lm_check_output(const char *output, const float *x, int64_t n, sn_error *err);
 
 /* The first parameter whose values in the model's file contain NaN. NULL: none, or an error. */
-const char *lm_nan_parameter(const lm *m, sn_error *err);
+const char *lm_nan_parameter(const open_model *m, sn_error *err);
 
 /* Encodes text with the model's tokenizer; with `bos`, BOS first if the vocabulary has one. For a
  * model without a tokenizer, the text is a list of numbers ("0 2 1", or with commas). */
-bool lm_encode(const lm *m, const char *text, size_t size, bool bos, sn_ids *out, sn_error *err);
+bool lm_encode(const open_model *m, const char *text, size_t size, bool bos, sn_ids *out,
+               sn_error *err);
 
 /* Whether the model was trained on texts that begin with BOS: "add_bos_token" of its config, else
  * what the tokenizer's files say; true if they do not. */
-bool lm_begins_with_bos(const lm *m);
+bool lm_begins_with_bos(const open_model *m);
 
 /* The same for the source of an encoder-decoder, without BOS. */
-bool lm_encode_source(const lm *m, const char *text, size_t size, sn_ids *out, sn_error *err);
+bool lm_encode_source(const open_model *m, const char *text, size_t size, sn_ids *out,
+                      sn_error *err);
 
 /* The tokens that begin and end a result: the config's decoder_start_token_id (or bos_token_id) and
  * eos_token_id, otherwise the tokenizer's bos and eos; for a model without a tokenizer, the last
  * two ids of the vocabulary, bos before eos [PH22 section 4]. */
-bool translate_ends(const lm *m, int32_t *bos, int32_t *eos, sn_error *err);
+bool translate_ends(const open_model *m, int32_t *bos, int32_t *eos, sn_error *err);
 
 /* Whether an entry of the module has the input. */
 bool lm_has_input(sn_module *m, const char *name);
 
 /* Name of class i of a classifier; NULL: not in the config. */
-const char *lm_label(const lm *m, int64_t i);
+const char *lm_label(const open_model *m, int64_t i);
 
 /* The dimensions of a module in the form of sn_options, "B=4,T=64": B is `batch`, the others are
  * `length`, or less if their bounds require it. */
 void lm_sizes(sn_module *m, int64_t batch, int64_t length, char *text, size_t size);
 
 /* Number of parameters of the program's model. */
-int64_t lm_parameters(const lm *m);
+int64_t lm_parameters(const open_model *m);
 
 #endif

@@ -12,14 +12,14 @@ enum {
     WINDOW = 4096, /* texts that are sorted by length together */
 };
 
-bool sentence_settings_of(const lm *m, sentence_settings *s, sn_error *err) {
+bool sentence_settings_of(const open_model *m, sentence_settings *s, sn_error *err) {
     *s = (sentence_settings){
         .tokenizer = m->tokenizer, .longest = m->model.context, .vocab = m->model.vocab};
     return sn_sentence_open(s, m->dir ? m->dir->path : NULL, err);
 }
 
 /* The largest batch that the inputs of entry `embed` take. */
-static int64_t largest_batch(const lm *m) {
+static int64_t largest_batch(const open_model *m) {
     sn_module *mod = m->model.module;
     int64_t rows = INT64_MAX;
     for (uint32_t i = 0; i < sn_module_node_count(mod); i++) {
@@ -45,7 +45,7 @@ static int longest_first(const void *a, const void *b) {
 
 /* The embeddings of the n texts at `p`, which is sorted, to their rows of *out, which is made when the
  * width is known. */
-static bool embed_call(lm *m, const sn_ids *text, const place *p, int64_t n, int64_t all,
+static bool embed_call(open_model *m, const sn_ids *text, const place *p, int64_t n, int64_t all,
                        float **out, int64_t *width, sn_error *err) {
     float *found = NULL;
     sn_ids *some = malloc(sizeof *some * (size_t)n);
@@ -71,7 +71,7 @@ static int64_t call_size(const place *p, int64_t n, int64_t rows) {
     return count;
 }
 
-bool sentence_embed_texts(lm *m, const sn_ids *text, int64_t n, int64_t batch,
+bool sentence_embed_texts(open_model *m, const sn_ids *text, int64_t n, int64_t batch,
                           sentence_advance *advance, void *ctx, float **out, int64_t *width,
                           int64_t *done, sn_error *err) {
     int64_t rows = largest_batch(m);

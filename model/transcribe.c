@@ -14,7 +14,7 @@ enum { MAX_PROMPT = 4, FRAMES_PER_TIMESTAMP = 2 };
 static const double seconds_per_timestamp = 0.02;
 
 typedef struct whisper {
-    lm *m;
+    open_model *m;
     const transcribe_options *o;
     cJSON *config; /* generation_config.json, or NULL */
     sn_token_rules rules;
@@ -158,7 +158,7 @@ static int64_t row_size(const whisper *w) {
 
 /* Runs tokens[rows]. */
 static bool feed(const whisper *w, int64_t past, sn_error *err) {
-    lm *m = w->m;
+    open_model *m = w->m;
     sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, w->tokens, w->rows, 1),
                            SN_BIND_DIM("P", past)};
     sn_arg_binding out = SN_BIND("logits", SN_F32, w->logits, w->rows, m->model.vocab);
@@ -256,7 +256,7 @@ static bool search(whisper *w, int64_t past, sn_error *err) {
 
 /* Fills ids[1 … n-1]. */
 static bool read_window(whisper *w, size_t seek, sn_error *err) {
-    lm *m = w->m;
+    open_model *m = w->m;
     size_t bins = (size_t)m->model.mel, length = (size_t)m->model.frames;
     size_t have = w->frames - seek < length ? w->frames - seek : length;
     for (size_t b = 0; b < bins; b++) {
@@ -332,7 +332,7 @@ static bool make_spectrogram(whisper *w, const audio *a, sn_error *err) {
            sn_fail(err, SN_ERR_MEMORY, "out of memory");
 }
 
-bool transcribe(lm *m, audio *sound, const transcribe_options *o, sn_error *err) {
+bool transcribe(open_model *m, audio *sound, const transcribe_options *o, sn_error *err) {
     whisper w = {.m = m, .o = o, .rows = m->beams};
     if (!m->model.mel)
         return sn_fail(err, SN_ERR_USAGE, "%s models do not transcribe sound: use a whisper",

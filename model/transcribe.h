@@ -24,6 +24,6 @@ typedef struct transcribe_options {
  * does by generation_config.json: suppressed tokens, languages, timestamps in pairs that do not
  * decrease. Sound that is longer than a window is always read with timestamps; the next window
  * begins at the last one. Errors: another kind of model, an unknown language, too little sound. */
-bool transcribe(lm *m, audio *sound, const transcribe_options *o, sn_error *err);
+bool transcribe(open_model *m, audio *sound, const transcribe_options *o, sn_error *err);
 
 #endif

@@ -25,7 +25,7 @@ static void print_class(json_out *j, int64_t i, const char *name, float p) {
     json_close(j);
 }
 
-void classify_print(json_out *j, const lm *m, int64_t i, float p, const char *before) {
+void classify_print(json_out *j, const open_model *m, int64_t i, float p, const char *before) {
     const char *name = lm_label(m, i);
     if (j)
         print_class(j, i, name, p);
@@ -37,8 +37,8 @@ void classify_print(json_out *j, const lm *m, int64_t i, float p, const char *be
 
 /* Prints the `top` likeliest of n classes, whose probabilities p it overwrites, of the picture `input`
  * or, in a file of several, number `index`. Names: one for each class, or NULL for the config's. */
-static void print_best(const lm *m, const char *input, int64_t index, const char *const *names,
-                       float *p, int64_t n, int64_t top) {
+static void print_best(const open_model *m, const char *input, int64_t index,
+                       const char *const *names, float *p, int64_t n, int64_t top) {
     const bool json = screen()->json;
     json_out j;
     if (json) j = classify_begin(input, strlen(input), index);
@@ -58,7 +58,7 @@ static void print_best(const lm *m, const char *input, int64_t index, const char
 
 /* ---- pictures ---- */
 
-static bool classify_picture(lm *m, const classify_options *o, sn_error *err) {
+static bool classify_picture(open_model *m, const classify_options *o, sn_error *err) {
     const sn_model *v = &m->model;
     float *pixels = encoder_pixels(m, o->images, err),
           *logits = malloc(sizeof *logits * (size_t)v->labels + 1);
@@ -91,7 +91,8 @@ static void free_captions(captions *c) {
     free(c->ids);
 }
 
-static bool read_captions(const lm *m, const classify_options *o, captions *c, sn_error *err) {
+static bool read_captions(const open_model *m, const classify_options *o, captions *c,
+                          sn_error *err) {
     size_t size = o->text ? strlen(o->text) : 0;
     c->text = o->text ? strdup(o->text) : cmd_read_text(o->file, &size, err);
     if (!c->text) return o->text ? sn_fail(err, SN_ERR_MEMORY, "out of memory") : false;
@@ -109,7 +110,7 @@ static bool read_captions(const lm *m, const classify_options *o, captions *c, s
     return c->n || sn_fail(err, SN_ERR_USAGE, "%s: no lines", o->file ? o->file : "--prompt");
 }
 
-static bool compare_picture(lm *m, const classify_options *o, sn_error *err) {
+static bool compare_picture(open_model *m, const classify_options *o, sn_error *err) {
     captions c = {0};
     float *p = NULL;
     bool ok = read_captions(m, o, &c, err) && encoder_compare(m, o->images, c.ids, c.n, &p, err);
@@ -119,7 +120,7 @@ static bool compare_picture(lm *m, const classify_options *o, sn_error *err) {
     return ok;
 }
 
-static bool do_picture(lm *m, const classify_options *o, sn_error *err) {
+static bool do_picture(open_model *m, const classify_options *o, sn_error *err) {
     const sn_model *v = &m->model;
     if (!v->image)
         return sn_fail(err, SN_ERR_USAGE, "a %s model does not take images: use --prompt or --file",
@@ -137,7 +138,7 @@ static bool do_picture(lm *m, const classify_options *o, sn_error *err) {
 
 /* ---- IDX files ---- */
 
-static bool check_images(const lm *m, const sn_idx *x, const char *path, sn_error *err) {
+static bool check_images(const open_model *m, const sn_idx *x, const char *path, sn_error *err) {
     const sn_model *v = &m->model;
     if (!v->image)
         return sn_fail(err, SN_ERR_USAGE, "a %s model does not take images: use --prompt or --file",
@@ -163,7 +164,8 @@ static bool check_images(const lm *m, const sn_idx *x, const char *path, sn_erro
 }
 
 /* Writes the probabilities [n, labels] of n images to p. */
-static bool run_batch(lm *m, const unsigned char *bytes, int64_t n, float *p, sn_error *err) {
+static bool run_batch(open_model *m, const unsigned char *bytes, int64_t n, float *p,
+                      sn_error *err) {
     const sn_model *v = &m->model;
     size_t plane = (size_t)(v->image * v->image), each = (size_t)v->channels * plane;
     float *pixels = malloc(sizeof *pixels * (each * (size_t)n + 1));
@@ -179,8 +181,8 @@ static bool run_batch(lm *m, const unsigned char *bytes, int64_t n, float *p, sn
     return ok;
 }
 
-static bool do_images(lm *m, const classify_options *o, const sn_idx *x, const sn_idx *labels,
-                      sn_error *err) {
+static bool do_images(open_model *m, const classify_options *o, const sn_idx *x,
+                      const sn_idx *labels, sn_error *err) {
     int64_t n = x->shape[0], classes = m->model.labels, right = 0;
     float *p = malloc(sizeof *p * (size_t)(o->batch * classes) + 1);
     bool ok = p || sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -214,7 +216,7 @@ static bool do_images(lm *m, const classify_options *o, const sn_idx *x, const s
     return ok;
 }
 
-bool classify_images(lm *m, const classify_options *o, sn_error *err) {
+bool classify_images(open_model *m, const classify_options *o, sn_error *err) {
     sn_idx x = {0}, labels = {0};
     if (picture_is_file(o->images)) return do_picture(m, o, err);
     bool ok = idx_open(o->images, &x, err) && check_images(m, &x, o->images, err);

@@ -12,10 +12,10 @@ typedef struct classify_options {
 } classify_options;
 
 /* Prints the classes of all images, or how many are right, or the texts by how well they fit. */
-bool classify_images(lm *m, const classify_options *o, sn_error *err);
+bool classify_images(open_model *m, const classify_options *o, sn_error *err);
 
 /* Prints `before`, the name of class i, and its probability; with j an element of its list instead. */
-void classify_print(json_out *j, const lm *m, int64_t i, float p, const char *before);
+void classify_print(json_out *j, const open_model *m, int64_t i, float p, const char *before);
 
 /* With --json: begins the line of an input, up to its list of classes. */
 json_out classify_begin(const char *input, size_t size, int64_t index);

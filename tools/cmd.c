@@ -39,44 +39,44 @@ void cmd_offer(const char *word, const char *(*name)(int i)) {
             printf("%.*s%s\n", (int)(part - word), word, name(i));
 }
 
-static lm *open_model(const char *name, const cmd_model *model, const cmd_compile *compile,
-                      lm_options o, int *code) {
+static open_model *load_model(const char *name, const cmd_model *model, const cmd_compile *compile,
+                              lm_options o, int *code) {
     sn_error err = {0};
     o.compile = cmd_options(compile);
-    lm *m = cmd_open_model(name, model, o, &err);
+    open_model *m = cmd_open_model(name, model, o, &err);
     *code = m ? EXIT_OK : cmd_fail(name, &err);
     if (m && screen()->verbose) cmd_print_model(m);
     return m;
 }
 
-lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile, int entries,
-             bool run, int *code) {
+open_model *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile,
+                     int entries, bool run, int *code) {
     lm_options o = {.entries = entries, .compile_only = !run};
-    return open_model(name, model, compile, o, code);
+    return load_model(name, model, compile, o, code);
 }
 
-lm *cmd_open_rows(const char *name, const cmd_model *model, const cmd_compile *compile,
-                  int64_t sequences, int *code) {
+open_model *cmd_open_rows(const char *name, const cmd_model *model, const cmd_compile *compile,
+                          int64_t sequences, int *code) {
     lm_options o = {.entries = SN_CACHED, .sequences = sequences > 1 ? sequences : 0};
-    return open_model(name, model, compile, o, code);
+    return load_model(name, model, compile, o, code);
 }
 
-lm *cmd_open_encoder(const char *name, const cmd_model *model, const cmd_compile *compile,
-                     int entries, const char *needs, int *code) {
+open_model *cmd_open_encoder(const char *name, const cmd_model *model, const cmd_compile *compile,
+                             int entries, const char *needs, int *code) {
     lm_options o = {.entries = entries, .needs = needs, .any_model = true};
-    return open_model(name, model, compile, o, code);
+    return load_model(name, model, compile, o, code);
 }
 
-lm *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *compile,
-                  int64_t beams, int *code) {
+open_model *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *compile,
+                          int64_t beams, int *code) {
     lm_options o = {.entries = SN_CACHED, .translates = true, .beams = beams};
-    return open_model(name, model, compile, o, code);
+    return load_model(name, model, compile, o, code);
 }
 
-lm *cmd_open_speech(const char *name, const cmd_model *model, const cmd_compile *compile,
-                    int64_t beams, int *code) {
+open_model *cmd_open_speech(const char *name, const cmd_model *model, const cmd_compile *compile,
+                            int64_t beams, int *code) {
     lm_options o = {.entries = SN_CACHED, .needs = "decode", .any_model = true, .beams = beams};
-    return open_model(name, model, compile, o, code);
+    return load_model(name, model, compile, o, code);
 }
 
 int cmd_rank_threads(const sn_comm *c, int wanted) {
@@ -129,7 +129,7 @@ bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err) {
     return false;
 }
 
-void cmd_print_model(const lm *m) {
+void cmd_print_model(const open_model *m) {
     sn_stats s = sn_program_stats(m->program);
     fprintf(stderr, "model     %s, %.4g M parameters, ", m->model.type,
             (double)lm_parameters(m) * 1e-6);

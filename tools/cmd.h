@@ -25,23 +25,23 @@ void cmd_offer(const char *word, const char *(*name)(int i));
 
 /* Opens a model with these options. On failure prints the error and returns NULL with the exit code
  * in *code. Notes of the compilation go to stderr. run false: compiles only, without weights. */
-lm *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile, int entries,
-             bool run, int *code);
+open_model *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile,
+                     int entries, bool run, int *code);
 
 /* The same for running a decoder with this many sequences at once; 0 or 1: one. */
-lm *cmd_open_rows(const char *name, const cmd_model *model, const cmd_compile *compile,
-                  int64_t sequences, int *code);
+open_model *cmd_open_rows(const char *name, const cmd_model *model, const cmd_compile *compile,
+                          int64_t sequences, int *code);
 
 /* The same for running an encoder-decoder with this many beams. */
-lm *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *compile,
-                  int64_t beams, int *code);
+open_model *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *compile,
+                          int64_t beams, int *code);
 /* The same for speech to text. */
-lm *cmd_open_speech(const char *name, const cmd_model *model, const cmd_compile *compile,
-                    int64_t beams, int *code);
+open_model *cmd_open_speech(const char *name, const cmd_model *model, const cmd_compile *compile,
+                            int64_t beams, int *code);
 
 /* The same for running an encoder: builds `entries`; `needs` must be among them. */
-lm *cmd_open_encoder(const char *name, const cmd_model *model, const cmd_compile *compile,
-                     int entries, const char *needs, int *code);
+open_model *cmd_open_encoder(const char *name, const cmd_model *model, const cmd_compile *compile,
+                             int entries, const char *needs, int *code);
 
 /* Prints the entries of a model in C: inputs, outputs, sizes. */
 bool cmd_describe_source(const char *path, sn_error *err);
@@ -77,7 +77,7 @@ bool cmd_read_levels(const char *text, unsigned *levels, sn_error *err);
 bool cmd_can_write(const char *path, sn_error *err);
 
 /* "sinter: compile …" lines for --stats. */
-void cmd_print_model(const lm *m);
+void cmd_print_model(const open_model *m);
 
 /* The path itself; for "-" one under which standard input, read to its end, can be opened and mapped as
  * a regular file for as long as the process runs. NULL on error. Call it once for "-". */

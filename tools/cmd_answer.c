@@ -45,7 +45,8 @@ static const arg_command command = {
     .examples = "sinter answer MODEL -q \"Where is the cat?\" -p \"The cat sat on the mat.\"\n",
     .json = keys};
 
-static bool print_answers(lm *m, const options *o, const char *text, size_t size, sn_error *err) {
+static bool print_answers(open_model *m, const options *o, const char *text, size_t size,
+                          sn_error *err) {
     text_answer *list = calloc((size_t)o->top, sizeof *list);
     int64_t n = 0;
     bool ok = (list || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
@@ -77,7 +78,7 @@ int cmd_answer(int argc, char **argv) {
     size_t size = o.text ? strlen(o.text) : 0;
     char *file = o.file ? cmd_read_text(o.file, &size, &err) : NULL;
     if (o.file && !file) return cmd_fail(NAME, &err);
-    lm *m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_FORWARD, "forward", &code);
+    open_model *m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_FORWARD, "forward", &code);
     if (m) {
         bool ok = print_answers(m, &o, o.text ? o.text : file, size, &err);
         code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);

@@ -174,7 +174,7 @@ static bool check_folder(const char *path, sn_error *err) {
     if (access(path, F_OK) || !sn_model_dir_has_weights(path)) return true;
     const lm_options o = {
         .path = path, .entries = SN_ALL_ENTRIES, .any_model = true, .build_only = true};
-    lm *m = lm_open(&o, err);
+    open_model *m = lm_open(&o, err);
     lm_close(m);
     return m;
 }

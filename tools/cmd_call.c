@@ -156,7 +156,7 @@ static bool note_sizes(const sn_module *m, const inspect_inputs *in, const sn_er
     return false;
 }
 
-static bool call(const options *o, lm *m, run_given *given, sn_error *err) {
+static bool call(const options *o, open_model *m, run_given *given, sn_error *err) {
     static const char gradient_entry[] = "gradient";
     sn_module *mod = m->model.module;
     run_params params = {0};
@@ -203,7 +203,7 @@ int cmd_call(int argc, char **argv) {
     sn_error err = {0};
     run_given given;
     bool ok = run_given_read(&o.input, &given, &err);
-    lm *m = NULL;
+    open_model *m = NULL;
     if (ok) {
         lm_options lo = {.entries = SN_ALL_ENTRIES, .any_model = true, .build_only = true};
         lo.compile = cmd_options(&o.compile);

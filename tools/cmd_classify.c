@@ -76,14 +76,14 @@ static const arg_command command = {
 /* ---- texts ---- */
 
 /* Whether classes do not exclude each other, as the config says; one class alone never does. */
-static bool has_many_classes(const lm *m) {
+static bool has_many_classes(const open_model *m) {
     return m->model.labels == 1 ||
            (m->config &&
             sn_config_equals(m->config, "problem_type", "\"multi_label_classification\""));
 }
 
 /* Every class of at least 1/2, or the most likely one, on a line. */
-static void print_classes(json_out *j, const lm *m, float *logits, int64_t n) {
+static void print_classes(json_out *j, const open_model *m, float *logits, int64_t n) {
     size_t best = sn_sample_largest(logits, (size_t)n);
     bool any = false;
     for (int64_t i = 0; i < n; i++) {
@@ -94,7 +94,7 @@ static void print_classes(json_out *j, const lm *m, float *logits, int64_t n) {
     }
 }
 
-static bool do_line(lm *m, const classify_options *o, const char *text, size_t size,
+static bool do_line(open_model *m, const classify_options *o, const char *text, size_t size,
                     sn_error *err) {
     sn_ids ids = {0}, types = {0};
     float *logits = NULL;
@@ -124,7 +124,7 @@ static bool do_line(lm *m, const classify_options *o, const char *text, size_t s
     return ok;
 }
 
-static void print_entities(const lm *m, const char *text, size_t size, const entity *list,
+static void print_entities(const open_model *m, const char *text, size_t size, const entity *list,
                            size_t n) {
     bool begins;
     json_out j = json_begin(stdout);
@@ -145,7 +145,7 @@ static void print_entities(const lm *m, const char *text, size_t size, const ent
 }
 
 /* A line for each word, or name of several words: label, probability, place and text. */
-static bool do_tokens(lm *m, const classify_options *o, const char *text, size_t size,
+static bool do_tokens(open_model *m, const classify_options *o, const char *text, size_t size,
                       sn_error *err) {
     entity *list;
     size_t n;
@@ -167,14 +167,14 @@ static bool do_tokens(lm *m, const classify_options *o, const char *text, size_t
     return ok;
 }
 
-static bool classify_texts(lm *m, const classify_options *o, sn_error *err) {
+static bool classify_texts(open_model *m, const classify_options *o, sn_error *err) {
     if (m->model.image || !m->model.labels)
         return sn_fail(err, SN_ERR_USAGE,
                        m->model.image ? "this model classifies images: --images"
                                       : "this model has no class head");
     if (m->model.spans)
         return sn_fail(err, SN_ERR_USAGE, "this model answers questions: use sinter answer");
-    bool (*run)(lm *, const classify_options *, const char *, size_t, sn_error *) =
+    bool (*run)(open_model *, const classify_options *, const char *, size_t, sn_error *) =
         m->model.per_token ? do_tokens : do_line;
     if (o->text) return run(m, o, o->text, strlen(o->text), err);
     size_t size;
@@ -204,7 +204,7 @@ int cmd_classify(int argc, char **argv) {
         return cmd_fail(NAME, &err);
     }
     if (o->images && !(all.o.images = cmd_input_path(o->images, &err))) return cmd_fail(NAME, &err);
-    lm *m = cmd_open_encoder(NAME, &all.model, &all.compile, SN_FORWARD, "forward", &code);
+    open_model *m = cmd_open_encoder(NAME, &all.model, &all.compile, SN_FORWARD, "forward", &code);
     if (!m) return code;
     bool ok = (o->images ? classify_images : classify_texts)(m, o, &err);
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);

@@ -123,7 +123,8 @@ static void default_name(const options *o, char out[48]) {
     out[n] = 0;
 }
 
-static lm *open_model(const options *o, int named, const sn_options *compile, sn_error *err) {
+static open_model *load_model(const options *o, int named, const sn_options *compile,
+                              sn_error *err) {
     int usual = SN_CACHED | (o->sequences > 1 ? 0 : SN_STEP) | SN_ENCODE | SN_CLASSIFY |
                 (o->exe ? SN_SENTENCES : 0);
     lm_options lo = {
@@ -134,8 +135,8 @@ static lm *open_model(const options *o, int named, const sn_options *compile, sn
 }
 
 /* The folder NAME.ending next to the program, with the tokenizer and what says how to use it. */
-static bool save_tokenizer(const options *o, const lm *m, const sn_tokenizer *t, const char *from,
-                           const char *name, const char *ending, sn_error *err) {
+static bool save_tokenizer(const options *o, const open_model *m, const sn_tokenizer *t,
+                           const char *from, const char *name, const char *ending, sn_error *err) {
     char part[96];
     const char *model = m->dir ? m->dir->path : NULL;
     snprintf(part, sizeof part, "%s%s", name, ending);
@@ -152,7 +153,7 @@ static bool save_tokenizer(const options *o, const lm *m, const sn_tokenizer *t,
     return ok;
 }
 
-static bool link_parts(const options *o, const lm *m, const char *name, sn_error *err) {
+static bool link_parts(const options *o, const open_model *m, const char *name, sn_error *err) {
     link_request r = {.dir = o->dir,
                       .name = name,
                       .target = o->target,
@@ -191,7 +192,7 @@ static sn_emit_options emit_options(const options *o, const char *name) {
 }
 
 /* Lists the files and folders written, with their sizes. m: NULL for a training step. */
-static void print_files(const options *o, const lm *m, const char *name) {
+static void print_files(const options *o, const open_model *m, const char *name) {
     const struct {
         const char *ending;
         bool made;
@@ -250,7 +251,7 @@ static bool compile_training(const options *o, sn_error *err) {
 }
 
 /* Whether a program can do something with the entries. */
-static bool check_program(const lm *m, sn_error *err) {
+static bool check_program(const open_model *m, sn_error *err) {
     static const char *const called[] = {"decode", "embed", "encode"};
     if (m->model.image || m->model.mel)
         return sn_fail(err, SN_ERR_USAGE,
@@ -266,7 +267,7 @@ static bool check_program(const lm *m, sn_error *err) {
 }
 
 /* Class names for the program to print. The caller frees the list; NULL: none, or an error. */
-static const char **class_names(const lm *m, sn_error *err) {
+static const char **class_names(const open_model *m, sn_error *err) {
     if (!m->labels) return NULL;
     const char **names = calloc((size_t)m->model.labels, sizeof *names);
     if (!names) sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -274,7 +275,7 @@ static const char **class_names(const lm *m, sn_error *err) {
     return names;
 }
 
-static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
+static bool emit(const options *o, open_model *m, sn_emit_options *eo, sn_error *err) {
     if (o->beams > 1 && !m->model.source_vocab)
         return sn_fail(err, SN_ERR_USAGE, "--beams is for encoder-decoders, not for %s models",
                        m->model.type);
@@ -295,7 +296,8 @@ static bool emit(const options *o, lm *m, sn_emit_options *eo, sn_error *err) {
 }
 
 /* What NAME.h says of pictures. */
-static void describe_pixels(const lm *m, char text[256], sn_emit_pixels *out, sn_emit_options *eo) {
+static void describe_pixels(const open_model *m, char text[256], sn_emit_pixels *out,
+                            sn_emit_options *eo) {
     picture_rules r;
     if (!m->model.image || !encoder_picture_rules(m, &r)) return;
     *out = (sn_emit_pixels){.side = m->model.image,
@@ -310,7 +312,7 @@ static void describe_pixels(const lm *m, char text[256], sn_emit_pixels *out, sn
 }
 
 /* Describes the entries of a model in NAME.h. */
-static bool describe(lm *m, sn_emit_options *eo, sn_error *err) {
+static bool describe(open_model *m, sn_emit_options *eo, sn_error *err) {
     eo->describe = sn_model_describe;
     eo->vocab = m->model.vocab;
     eo->context = m->model.context;
@@ -329,7 +331,7 @@ static bool compile(const options *o, sn_error *err) {
     if (o->train) return compile_training(o, err);
     if (!lm_entries_read(o->entries, &entries, err)) return false;
     sn_emit_options eo = emit_options(o, name);
-    lm *m = open_model(o, entries, &eo.compile, err);
+    open_model *m = load_model(o, entries, &eo.compile, err);
     if (!m) return false;
     if (!o->name) default_name(o, name);
     eo.no_bos = !lm_begins_with_bos(m);

@@ -44,7 +44,7 @@ static const arg_command command = {
     .json = embed_keys};
 
 typedef struct opened {
-    lm *m;
+    open_model *m;
     int64_t batch;
 } opened;
 

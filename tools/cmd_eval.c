@@ -73,7 +73,8 @@ typedef struct score {
 
 /* Splits ids[n] into windows: window w predicts ids[from + 1 .. from + len]; those that no earlier
  * window predicted count. */
-static bool score_text(lm *m, const options *o, const sn_ids *ids, score *s, sn_error *err) {
+static bool score_text(open_model *m, const options *o, const sn_ids *ids, score *s,
+                       sn_error *err) {
     int64_t n = (int64_t)ids->count, window = m->model.context;
     int64_t stride = o->stride ? o->stride : window;
     if (stride > window)
@@ -105,7 +106,7 @@ static bool score_text(lm *m, const options *o, const sn_ids *ids, score *s, sn_
     return ok;
 }
 
-static bool count_bytes(const lm *m, const sn_ids *ids, size_t all, bool cut, size_t *bytes,
+static bool count_bytes(const open_model *m, const sn_ids *ids, size_t all, bool cut, size_t *bytes,
                         sn_error *err) {
     *bytes = all;
     if (!cut || !m->tokenizer) return true;
@@ -116,7 +117,7 @@ static bool count_bytes(const lm *m, const sn_ids *ids, size_t all, bool cut, si
     return ok;
 }
 
-static bool eval(lm *m, const options *o, sn_error *err) {
+static bool eval(open_model *m, const options *o, sn_error *err) {
     size_t bytes = 0;
     sn_ids ids = {0};
     score s = {0};
@@ -169,7 +170,7 @@ int cmd_eval(int argc, char **argv) {
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     o.model.preset = NULL;
-    lm *m = cmd_open(NAME, &o.model, &o.compile, SN_LOSS, true, &code);
+    open_model *m = cmd_open(NAME, &o.model, &o.compile, SN_LOSS, true, &code);
     if (!m) return code;
     sn_error err = {0};
     sn_trace *trace = cmd_profile_begin(o.profile, m->session, &err);

@@ -82,7 +82,7 @@ static bool is_text(const char *path) {
 /* ---- a compiled program, from a model or from text ---- */
 
 typedef struct compiled {
-    lm *model; /* NULL: from text */
+    open_model *model; /* NULL: from text */
     sn_module *m;
     sn_program *p;
 } compiled;

@@ -47,7 +47,7 @@ static const arg_command command = {
     .examples = "sinter fill MODEL -p \"Paris is the [MASK] of France.\"\n",
     .json = keys};
 
-static bool find_mask(const lm *m, const options *o, int32_t *mask, sn_error *err) {
+static bool find_mask(const open_model *m, const options *o, int32_t *mask, sn_error *err) {
     *mask = o->mask >= 0   ? (int32_t)o->mask
             : m->tokenizer ? sn_tokenizer_special(m->tokenizer, SN_TOKEN_MASK)
                            : -1;
@@ -57,7 +57,7 @@ static bool find_mask(const lm *m, const options *o, int32_t *mask, sn_error *er
                                 : "a model without a tokenizer needs --mask ID");
 }
 
-static void print_top(const lm *m, size_t position, float *p, int64_t vocab, int64_t top) {
+static void print_top(const open_model *m, size_t position, float *p, int64_t vocab, int64_t top) {
     const bool json = screen()->json;
     json_out j;
     sn_sample_softmax(p, vocab);
@@ -83,7 +83,7 @@ static void print_top(const lm *m, size_t position, float *p, int64_t vocab, int
     if (json) json_end(&j);
 }
 
-static bool fill(lm *m, const options *o, sn_error *err) {
+static bool fill(open_model *m, const options *o, sn_error *err) {
     int32_t mask;
     sn_ids ids = {0};
     float *logits = NULL;
@@ -110,7 +110,7 @@ int cmd_fill(int argc, char **argv) {
     int code = args_parse(&command, argc, argv, &o);
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
-    lm *m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_FORWARD, "forward", &code);
+    open_model *m = cmd_open_encoder(NAME, &o.model, &o.compile, SN_FORWARD, "forward", &code);
     if (!m) return code;
     code = fill(m, &o, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     lm_close(m);

@@ -40,7 +40,7 @@ static const arg_command command = {
     .json = text_keys};
 
 /* Writes the texts, and closes the model, whether or not there is an sn_lm of it. */
-static int write_texts(options *o, lm *m, sn_lm_engine *engine) {
+static int write_texts(options *o, open_model *m, sn_lm_engine *engine) {
     sn_error err = {0};
     sn_trace *trace = cmd_profile_begin(o->profile, m->session, &err);
     sn_lm *l = err.code ? NULL : lm_new_with(m, engine, &err);
@@ -67,7 +67,7 @@ static bool is_divided(sn_module *m) {
     return false;
 }
 
-static lm *open_share(const options *o, sn_comm *c, sn_error *err) {
+static open_model *open_share(const options *o, sn_comm *c, sn_error *err) {
     const sn_mesh_axis mesh[] = {{"tensor", c->size, c->rank}, {0}};
     int64_t sequences = text_sequences(&o->text);
     lm_options lo = {.entries = SN_CACHED,
@@ -76,7 +76,7 @@ static lm *open_share(const options *o, sn_comm *c, sn_error *err) {
                      .compile = cmd_options(&o->compile)};
     lo.compile.threads = cmd_rank_threads(c, lo.compile.threads);
     if (c->rank) lo.compile.advance = NULL;
-    lm *m = cmd_open_model(NAME, &o->model, lo, err);
+    open_model *m = cmd_open_model(NAME, &o->model, lo, err);
     if (!m || is_divided(m->model.module)) return m;
     sn_fail(err, SN_ERR_USAGE, "%s models cannot be divided among ranks: run them on one",
             m->model.type);
@@ -85,7 +85,7 @@ static lm *open_share(const options *o, sn_comm *c, sn_error *err) {
 }
 
 /* Rank 0 speaks; an error of a rank that the others do not know ends all. */
-static int run_share(options *o, sn_comm *c, lm *m, lm_ranks *r) {
+static int run_share(options *o, sn_comm *c, open_model *m, lm_ranks *r) {
     sn_error err = {0};
     sn_lm_engine engine = lm_engine(m);
     lm_ranks_bind(r, m->session);
@@ -107,7 +107,7 @@ static bool check_machines(const options *o, sn_comm *c, sn_error *err) {
     return sn_comm_agree(c, ok, err) && sn_comm_check_same(c, list, SAME_MACHINE, err);
 }
 
-static bool check_models(const lm *m, sn_comm *c, sn_error *err) {
+static bool check_models(const open_model *m, sn_comm *c, sn_error *err) {
     sn_comm_same list[2] = {same_model(m)};
     bool ok = same_kernels(m->program, NULL, &list[1], err);
     return sn_comm_agree(c, ok, err) && sn_comm_check_same(c, list, 2, err);
@@ -115,7 +115,7 @@ static bool check_models(const lm *m, sn_comm *c, sn_error *err) {
 
 static int run_ranks(options *o, sn_comm *c) {
     sn_error err = {0};
-    lm *m = NULL;
+    open_model *m = NULL;
     lm_ranks *r = NULL;
     int code = EXIT_WRONG;
     screen()->quiet |= c->rank != 0;
@@ -146,7 +146,7 @@ int cmd_generate(int argc, char **argv) {
     if (comm && comm->size > 1) {
         code = run_ranks(&o, comm);
     } else {
-        lm *m = cmd_open_rows(NAME, &o.model, &o.compile, text_sequences(&o.text), &code);
+        open_model *m = cmd_open_rows(NAME, &o.model, &o.compile, text_sequences(&o.text), &code);
         sn_lm_engine engine = m ? lm_engine(m) : (sn_lm_engine){0};
         if (m) code = write_texts(&o, m, &engine);
     }

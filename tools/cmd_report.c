@@ -97,7 +97,7 @@ static bool choose_levels(job *j, sn_error *err) {
 /* ---- programs of one model, from a file or from text ---- */
 
 typedef struct model {
-    lm *lm; /* NULL: from text, so that there are no weights and nothing runs */
+    open_model *lm; /* NULL: from text, so that there are no weights and nothing runs */
     sn_module *m;
     sn_program *p; /* of the main level */
 } model;
@@ -126,7 +126,7 @@ static void close_model(model *d) {
     lm_close(d->lm);
 }
 
-static bool open_model(model *d, const options *o, int level, sn_error *err) {
+static bool load_model(model *d, const options *o, int level, sn_error *err) {
     lm_options lo = {.entries = o->train ? SN_LOSS | SN_TRAIN : SN_ALL_ENTRIES,
                      .any_model = true,
                      .compile = level_options(o, level, true)};
@@ -399,7 +399,7 @@ int cmd_report(int argc, char **argv) {
     if (ok) {
         model d;
         screen_progress_show(&j->progress, "level %d: compiling", j->level[0]);
-        ok = open_model(&d, &o, j->level[0], &err);
+        ok = load_model(&d, &o, j->level[0], &err);
         if (ok) describe_machine(j);
         ok = ok && add_levels(j, &d, &err);
         if (ok) finish_machine(j);

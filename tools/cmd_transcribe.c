@@ -54,7 +54,7 @@ static const arg_command command = {NAME,
 
 typedef struct printer {
     const options *o;
-    const lm *m;
+    const open_model *m;
     bool started;
 } printer;
 
@@ -103,7 +103,7 @@ int cmd_transcribe(int argc, char **argv) {
     audio sound;
     const char *file = cmd_input_path(o.sound, &err);
     if (!file || !audio_read(file, &sound, &err)) return cmd_fail(NAME, &err);
-    lm *m = cmd_open_speech(NAME, &o.model, &o.compile, o.beams < 0 ? 0 : o.beams, &code);
+    open_model *m = cmd_open_speech(NAME, &o.model, &o.compile, o.beams < 0 ? 0 : o.beams, &code);
     if (m) {
         printer p = {&o, m, false};
         screen_catch_stop();

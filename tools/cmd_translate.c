@@ -47,7 +47,7 @@ int cmd_translate(int argc, char **argv) {
         return cmd_fail(NAME, &err);
     }
     if (o.beams < 0) o.beams = o.pair.temperature > 0; /* 0: of the folder */
-    lm *m = cmd_open_pair(NAME, &o.model, &o.compile, o.beams, &code);
+    open_model *m = cmd_open_pair(NAME, &o.model, &o.compile, o.beams, &code);
     if (!m) return code;
     seq2seq_model p;
     seq2seq_totals totals = {0};

@@ -44,7 +44,7 @@ typedef struct subject_text {
 typedef enum subject_kind { SUBJECT_LOSS, SUBJECT_COSINE, SUBJECT_GREEDY } subject_kind;
 
 typedef struct subject {
-    lm *m;
+    open_model *m;
     sn_module *module;
     const char *output; /* what is measured: "loss", "embedding", "hidden", "logits" */
     subject_kind kind;

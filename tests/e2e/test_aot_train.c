@@ -144,7 +144,7 @@ static void same_models(void) {
     sn_weights_close(got);
     const lm_options o = {
         .path = scratch_path("training.model"), .entries = SN_LOSS, .compile = compile_options()};
-    lm *m = lm_open(&o, &err);
+    open_model *m = lm_open(&o, &err);
     need(m && m->tokenizer, &err);
     static const int32_t text[] = {20, 21, 22, 1, 5};
     float loss[4];

@@ -49,7 +49,7 @@ static bool takes(int i, int first) {
     return effort_takes((size_t)(i / 2 + first), 4);
 }
 
-static lm *open_model(const char *path, int entries, const way *w, const char *const *taps) {
+static open_model *load_way(const char *path, int entries, const way *w, const char *const *taps) {
     sn_error err = {0};
     lm_options o = {.path = path, .entries = entries, .compile = sn_options_default()};
     o.compile.level = w->level;
@@ -58,7 +58,7 @@ static lm *open_model(const char *path, int entries, const way *w, const char *c
     o.compile.cache_dir = scratch_path("cache");
     o.compile.taps = taps;
     o.compile.n_taps = taps ? 1 : 0;
-    lm *m = lm_open(&o, &err);
+    open_model *m = lm_open(&o, &err);
     need(m != NULL, &err);
     return m;
 }
@@ -89,7 +89,7 @@ static void *allocate(int64_t n, size_t size) {
 }
 
 /* Logits [T, V] of tokens [T], to be freed. */
-static float *forward(lm *m, const int32_t *tokens, int64_t T) {
+static float *forward(open_model *m, const int32_t *tokens, int64_t T) {
     sn_error err = {0};
     float *logits = allocate(T * m->model.vocab, sizeof *logits);
     sn_arg_binding in = SN_BIND("tokens", SN_I32, (void *)(uintptr_t)tokens, 1, T);
@@ -98,7 +98,7 @@ static float *forward(lm *m, const int32_t *tokens, int64_t T) {
     return logits;
 }
 
-static void no_recompilation(const lm *m) {
+static void no_recompilation(const open_model *m) {
     assert_int_equal(sn_program_stats(m->program).recompilations, 0);
 }
 
@@ -129,7 +129,7 @@ static void check_logits(const char *path, const reference *r) {
     float *before = NULL;
     for (int i = 0; i < count_ways(); i++) {
         if (!takes(i, 0)) continue;
-        lm *m = open_model(path, SN_FORWARD, &ways[i], NULL);
+        open_model *m = load_way(path, SN_FORWARD, &ways[i], NULL);
         int64_t n = r->rows * m->model.vocab;
         float *logits = forward(m, r->ids.data, r->rows);
         assert_int_equal(r->logits.count, n);
@@ -147,7 +147,7 @@ static void check_logits(const char *path, const reference *r) {
 static void check_tokens(const char *path, const reference *r, const way *w) {
     sn_error err = {0};
     const int32_t *ids = r->ids.data;
-    lm *m = open_model(path, SN_CACHED, w, NULL);
+    open_model *m = load_way(path, SN_CACHED, w, NULL);
     for (int64_t i = 0; i + 1 < r->ids.count; i++) {
         need(lm_feed(m, &ids[i], 1, &err), &err);
         int32_t next = (int32_t)sn_sample_largest(m->logits, (size_t)m->model.vocab);
@@ -213,7 +213,7 @@ static void nano_tensors(const import_list *ref, const way *w) {
     int32_t tokens[33];
     for (int i = 0; i < 33; i++) tokens[i] = (int32_t)idx[i];
     assert_int_equal(ref->count, IN + OUT + 1); /* and idx: none is left out */
-    lm *m = open_model(nano, SN_FORWARD, w, all);
+    open_model *m = load_way(nano, SN_FORWARD, w, all);
     sn_arg_binding in = SN_BIND("tokens", SN_I32, tokens, 3, 11), out[IN + OUT];
     char name[IN + OUT][64];
     const sn_weight *want[IN + OUT];
@@ -249,7 +249,7 @@ static void nano_every_tensor(void **state) {
 static void nano_sorts(void **state) {
     (void)state;
     sn_error err = {0};
-    lm *m = open_model(nano, SN_CACHED, &(way){4, 2, "native"}, NULL);
+    open_model *m = load_way(nano, SN_CACHED, &(way){4, 2, "native"}, NULL);
     int wrong = 0;
     for (int code = 0; code < 729; code++) {
         int32_t digit[6], count[3] = {0}, next;
@@ -271,14 +271,14 @@ static void nano_sorts(void **state) {
 
 /* ---- GPT-2 124M ---- */
 
-static lm *open_gpt2(const way *w) {
+static open_model *open_gpt2(const way *w) {
     sn_error err = {0};
     lm_options o = {.preset = "gpt2", .entries = SN_FORWARD, .compile = sn_options_default()};
     o.compile.level = w->level;
     o.compile.threads = w->threads;
     o.compile.backend = w->backend;
     o.compile.cache_dir = scratch_path("cache");
-    lm *m = lm_open(&o, &err);
+    open_model *m = lm_open(&o, &err);
     need(m != NULL, &err);
     return m;
 }
@@ -297,7 +297,7 @@ static void gpt2_every_length(void **state) {
     int32_t tokens[1024];
     fill_tokens(tokens, 1024);
     const way w = {4, 2, "auto"};
-    lm *m = open_gpt2(&w);
+    open_model *m = open_gpt2(&w);
     assert_true(lm_parameters(m) == 124439808);
     float *all = forward(m, tokens, 1024);
     for (size_t i = 1; i < sizeof lengths / sizeof *lengths; i++) {
@@ -319,7 +319,7 @@ static void gpt2_levels_agree(void **state) {
     float *first = NULL;
     for (int level = 0; level <= 4; level++) {
         const way w = {level, 2, "native"};
-        lm *m = open_gpt2(&w);
+        open_model *m = open_gpt2(&w);
         float *logits = forward(m, tokens, T);
         if (first) {
             close_to("levels", &w, logits, first, (int64_t)T * V, 1e-4);

@@ -228,7 +228,7 @@ static void check_search(const pair_case *c, const cJSON *item) {
     family_write_file(scratch_dir, "generation_config.json", text);
     lm_options o = {.path = scratch_dir, .entries = SN_CACHED, .translates = true};
     o.compile = (sn_options){.level = 4, .threads = 1};
-    lm *m = lm_open(&o, &err);
+    open_model *m = lm_open(&o, &err);
     need(m, &err);
     sn_ids got = {0};
     const seq2seq_options how = {.length_penalty = NAN};

@@ -37,7 +37,8 @@ static void open_folder(const char *name, const char *key, const char *json, fam
     family_write_file(scratch_dir, "tokenizer_config.json", "{\"do_lower_case\": true}");
 }
 
-static lm *open_reference(const char *name, const char *key, const char *json, family_folder *f) {
+static open_model *open_reference(const char *name, const char *key, const char *json,
+                                  family_folder *f) {
     sn_error err = {0};
     open_folder(name, key, json, f);
     lm_options o = {.path = scratch_dir,
@@ -45,12 +46,12 @@ static lm *open_reference(const char *name, const char *key, const char *json, f
                     .needs = "forward",
                     .any_model = true,
                     .compile = {.level = 4, .threads = 1}};
-    lm *m = lm_open(&o, &err);
+    open_model *m = lm_open(&o, &err);
     if (!m) fail_msg("%s: %s", name, err.message);
     return m;
 }
 
-static void close_reference(lm *m, family_folder *f) {
+static void close_reference(open_model *m, family_folder *f) {
     lm_close(m);
     family_free(f);
     scratch_end(NULL);
@@ -89,7 +90,7 @@ static void labels_of_words(void **state) {
     sn_error err = {0};
     entity *list;
     size_t n, at = 0;
-    lm *m = open_reference("distilbert_tokens", NULL, NULL, &f);
+    open_model *m = open_reference("distilbert_tokens", NULL, NULL, &f);
     need(encoder_entities(m, WORDS, strlen(WORDS), &list, &n, &err), &err);
     assert_int_equal(n, N_WORDS); /* without names: every word */
     for (size_t i = 0; i < n; i++) {
@@ -122,7 +123,7 @@ static void names_of_words(void **state) {
         entity *list;
         size_t n, at = 0, want = 0, end = 0;
         char last = 'O';
-        lm *m = open_reference("distilbert_tokens", "id2label", named[k], &f);
+        open_model *m = open_reference("distilbert_tokens", "id2label", named[k], &f);
         need(encoder_entities(m, WORDS, strlen(WORDS), &list, &n, &err), &err);
         for (size_t i = 0; i < N_WORDS; i++) {
             double p;
@@ -161,7 +162,7 @@ static void answers(void **state) {
     sn_error err = {0};
     text_answer list[10];
     int64_t n;
-    lm *m = open_reference("distilbert_spans", NULL, NULL, &f);
+    open_model *m = open_reference("distilbert_spans", NULL, NULL, &f);
     need(encoder_answers(m, QUESTION, TEXT, strlen(TEXT), 2, 10, list, &n, &err), &err);
     assert_int_equal(n, 5); /* of one or two of three words */
     for (int64_t i = 0; i < n; i++) {
@@ -201,7 +202,8 @@ static void write_in(const char *folder, const char *name, const char *text) {
 }
 
 /* Opens a folder with these modules; NULL on error. */
-static lm *open_modules(family_folder *f, const char *modules, const char *pooling, sn_error *err) {
+static open_model *open_modules(family_folder *f, const char *modules, const char *pooling,
+                                sn_error *err) {
     open_folder("distilbert", NULL, NULL, f);
     family_write_file(scratch_dir, "modules.json", modules);
     write_in("1_Pooling", "config.json", pooling);
@@ -239,7 +241,7 @@ static double pooled(const double *x, int kind, int i) {
     return value[kind];
 }
 
-static void check_embedding(lm *m, const family_folder *f, const double *want, int n) {
+static void check_embedding(open_model *m, const family_folder *f, const double *want, int n) {
     sn_ids ids = {0};
     sn_error err = {0};
     float *got;
@@ -270,11 +272,11 @@ static void embeddings(void **state) {
                  k == 2 ? "" : ", \"pooling_mode_mean_tokens\": false", keys[k % 6]);
         if (k == 6) strcpy(pooling, "{\"pooling_mode\": [\"mean\", \"cls\"]}");
         bool dense = k == 2, unit = k == 3;
-        lm *m = open_modules(&f,
-                             dense  ? MODULES(", " MODULE("2", "2_Dense", "Dense"))
-                             : unit ? MODULES(", " MODULE("2", "2_Normalize", "Normalize"))
-                                    : MODULES(""),
-                             pooling, &err);
+        open_model *m = open_modules(&f,
+                                     dense  ? MODULES(", " MODULE("2", "2_Dense", "Dense"))
+                                     : unit ? MODULES(", " MODULE("2", "2_Normalize", "Normalize"))
+                                            : MODULES(""),
+                                     pooling, &err);
         if (!m) fail_msg("%s", err.message);
         const cJSON *item = cJSON_GetObjectItem(f.json, "hidden")->child;
         for (int i = 0; i < T * D; i++, item = item->next) x[i] = item->valuedouble;
@@ -307,7 +309,7 @@ static void wrong_modules(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         family_folder f;
         sn_error err = {0};
-        lm *m = open_modules(&f, rows[i].modules, rows[i].pooling, &err);
+        open_model *m = open_modules(&f, rows[i].modules, rows[i].pooling, &err);
         if (m || !strstr(err.message, rows[i].why))
             fail_msg("row %zu: wanted '%s' in: %s", i, rows[i].why, err.message);
         close_reference(m, &f);
@@ -321,7 +323,7 @@ static void prompts(void **state) {
     sn_error err = {0};
     sentence_settings s;
     sn_ids ids = {0};
-    lm *m = open_reference("distilbert_tokens", NULL, NULL, &f);
+    open_model *m = open_reference("distilbert_tokens", NULL, NULL, &f);
     family_write_file(scratch_dir, "config_sentence_transformers.json",
                       "{\"prompts\": {\"query\": \"six \", \"other\": \"one, \"}, "
                       "\"default_prompt_name\": \"other\"}");

@@ -34,7 +34,7 @@ static int64_t number(const cJSON *object, const char *key) {
     return cJSON_GetObjectItem(object, key)->valueint;
 }
 
-static lm *open_model(int level, int entries, const char *needs) {
+static open_model *load_model(int level, int entries, const char *needs) {
     sn_error err = {0};
     lm_options o = {.path = scratch_dir,
                     .entries = entries,
@@ -43,7 +43,7 @@ static lm *open_model(int level, int entries, const char *needs) {
                     .compile = sn_options_default()};
     o.compile.level = level;
     o.compile.threads = 1;
-    lm *m = lm_open(&o, &err);
+    open_model *m = lm_open(&o, &err);
     need(m != NULL, &err);
     assert_null(sn_model_unknown_key(m->config, 0));
     return m;
@@ -66,7 +66,7 @@ static void check_forward(const family_folder *f, int level) {
           *logits = malloc(sizeof *logits * 2 * (size_t)(T * V));
     assert_true(features && hidden && logits);
     for (size_t i = 0; i < n; i++) features[i] = family_value("features", 3, i);
-    lm *m = open_model(level, SN_FORWARD | SN_ENCODE, "forward");
+    open_model *m = load_model(level, SN_FORWARD | SN_ENCODE, "forward");
     sn_arg_binding in[] = {SN_BIND("features", SN_F32, features, 2, mel, 2 * S),
                            SN_BIND("tokens", SN_I32, tokens, 2, T)};
     sn_arg_binding z = SN_BIND("hidden", SN_F32, hidden, 2, S, d),
@@ -118,7 +118,7 @@ static bool compare_part(void *user, double begin, double end, const int32_t *id
 /* The requests with that many beams, 0: greedy. The language is named if the reference was asked for
  * it; else the model hears it. */
 static void check_requests(const family_folder *f, int level, int beams) {
-    lm *m = open_model(level, SN_CACHED, "decode");
+    open_model *m = load_model(level, SN_CACHED, "decode");
     const cJSON *request;
     static const char *const languages[] = {NULL, "fr", "de", NULL, "en", "en", "fr"};
     bool many = cJSON_IsTrue(
@@ -216,7 +216,7 @@ static void wrong_configs(void **state) {
     try_config("audio_gain", "2", "not read: audio_gain");
 }
 
-static void refuse(lm *m, const char *language, bool translate, const char *why) {
+static void refuse(open_model *m, const char *language, bool translate, const char *why) {
     sn_error err = {0};
     audio a = make_sound(4000);
     const cJSON *none = NULL;
@@ -234,7 +234,7 @@ static void wrong_requests(void **state) {
         assert_int_equal(scratch_make(NULL), 0);
         family_read("whisper", names[i], SN_F32, &f);
         write_whisper(scratch_dir, &f);
-        lm *m = open_model(4, SN_CACHED, "decode");
+        open_model *m = load_model(4, SN_CACHED, "decode");
         if (i == 0) {
             refuse(m, "xx", false, "no token for the language 'xx'");
             family_write_file(scratch_dir, "generation_config.json", "{\"eos_token_id\": 30}");

@@ -164,7 +164,7 @@ static void minilm_sentences(void **state) {
                     .needs = "embed",
                     .any_model = true,
                     .compile = sn_options_default()};
-    lm *m = lm_open(&o, &err);
+    open_model *m = lm_open(&o, &err);
     need(m != NULL, &err);
     sn_ids ids[4] = {{0}};
     float *x;

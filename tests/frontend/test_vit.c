@@ -39,7 +39,7 @@ static void digits(void **state) {
                         .needs = "forward",
                         .compile = sn_options_default()};
         o.compile.level = levels[l];
-        lm *m = lm_open(&o, &err);
+        open_model *m = lm_open(&o, &err);
         need(m != NULL, &err);
         int right = 0;
         for (int at = 0; at < IMAGES; at += BATCH) {

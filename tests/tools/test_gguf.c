@@ -76,17 +76,17 @@ static cJSON *read_expected(const char *model) {
     return root;
 }
 
-static lm *open_model(const char *path, int level, const char *weights) {
+static open_model *load_model(const char *path, int level, const char *weights) {
     sn_error e = {0};
     const lm_options o = {.path = path,
                           .entries = SN_CACHED,
                           .compile = {.level = level, .backend = "native", .weights = weights}};
-    lm *m = lm_open(&o, &e);
+    open_model *m = lm_open(&o, &e);
     if (!m) fail_msg("%s: %s", path, e.message);
     return m;
 }
 
-static void feed(lm *m, const int32_t *ids, int64_t n) {
+static void feed(open_model *m, const int32_t *ids, int64_t n) {
     sn_error e = {0};
     if (!lm_feed(m, ids, n, &e)) fail_msg("%s", e.message);
 }
@@ -98,7 +98,7 @@ static int64_t read_tokens(const cJSON *expected, int32_t *tokens) {
     return n;
 }
 
-static void expect_logits(const lm *m, const cJSON *expected, const char *what) {
+static void expect_logits(const open_model *m, const cJSON *expected, const char *what) {
     const cJSON *v;
     double most = 0, worst = 0;
     int64_t i = 0;
@@ -135,7 +135,7 @@ static void check_opens(const char *name) {
     sn_error e = {0};
     const lm_options o = {
         .path = data_path(name, ".gguf"), .entries = SN_CACHED, .build_only = true};
-    lm *m = lm_open(&o, &e);
+    open_model *m = lm_open(&o, &e);
     if (!m || !sn_model_takes_all(&m->model, lm_weights(m), &e)) fail_msg("%s", e.message);
     lm_close(m);
 }
@@ -144,7 +144,7 @@ static void check_model(const char *name, int level, const char *weights) {
     int32_t tokens[MAX_TOKENS];
     cJSON *expected = read_expected(name);
     int64_t n = read_tokens(expected, tokens);
-    lm *m = open_model(data_path(name, ".gguf"), level, weights);
+    open_model *m = load_model(data_path(name, ".gguf"), level, weights);
     feed(m, tokens, n);
     expect_logits(m, expected, name);
     lm_reset(m);
@@ -178,7 +178,7 @@ static void check_encoder(const char *name) {
     const lm_options o = {.path = data_path(name, ".gguf"),
                           .entries = SN_ENCODE,
                           .compile = {.level = 4, .backend = "native"}};
-    lm *m = lm_open(&o, &e);
+    open_model *m = lm_open(&o, &e);
     if (!m) fail_msg("%s", e.message);
     float *out;
     int64_t each, i = 0;
@@ -266,8 +266,8 @@ static void test_folder(void **state) {
     snprintf(folder, sizeof folder, "%s", write_folder("llama"));
     for (int i = 0; i < 2; i++) {
         if (!effort_takes((size_t)i + 1, 2)) continue;
-        lm *a = open_model(DATA "llama.gguf", 4, storage[i]),
-           *b = open_model(folder, 4, storage[i]);
+        open_model *a = load_model(DATA "llama.gguf", 4, storage[i]),
+                   *b = load_model(folder, 4, storage[i]);
         feed(a, tokens, n);
         feed(b, tokens, n);
         assert_memory_equal(a->logits, b->logits, sizeof(float) * (size_t)a->model.vocab);
@@ -293,7 +293,7 @@ static void test_stored(void **state) {
             .entries = SN_CACHED,
             .compile = {
                 .level = 4, .backend = "native", .target = targets[i], .weights = "stored"}};
-        lm *m = lm_open(&o, &e);
+        open_model *m = lm_open(&o, &e);
         if (!m) fail_msg("%s", e.message);
         feed(m, tokens, n - 1);
         feed(m, tokens + n - 1, 1);
@@ -318,7 +318,7 @@ static void test_storage(void **state) {
                 {false, 1000, "int4"}};
     sn_error e = {0};
     const lm_options o = {.path = DATA "llama.gguf", .entries = SN_CACHED, .build_only = true};
-    lm *m = lm_open(&o, &e);
+    open_model *m = lm_open(&o, &e);
     if (!m) fail_msg("%s", e.message);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char note[160];
@@ -386,7 +386,7 @@ static void expect_refusal(const char *from, const char *to, size_t size, const 
     sn_file_unmap(&m);
     const lm_options o = {
         .path = path, .entries = SN_CACHED, .compile = {.level = 1, .backend = "native"}};
-    lm *l = lm_open(&o, &e);
+    open_model *l = lm_open(&o, &e);
     if (l) fail_msg("opened; wanted: %s", say);
     expect_error(&e, e.code, "bad.gguf", say);
 }

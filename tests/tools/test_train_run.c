@@ -211,7 +211,7 @@ static void test_the_folder_is_a_model(void **unused) {
                     .entries = SN_LOSS | SN_CACHED,
                     .compile = {.level = -1, .threads = 1}};
     sn_error err = {0};
-    lm *m = lm_open(&o, &err);
+    open_model *m = lm_open(&o, &err);
     if (!m) fail_msg("%s", err.message);
     sn_ids ids = {0};
     assert_true(lm_encode(m, "First", 5, true, &ids, &err));

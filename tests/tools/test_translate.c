@@ -17,7 +17,7 @@ static void need(bool ok, const sn_error *err) {
     if (!ok) fail_msg("%s", err->message);
 }
 
-static lm *open_names(int level, int64_t beams) {
+static open_model *open_names(int level, int64_t beams) {
     sn_error err = {0};
     lm_options o = {.path = MODEL,
                     .entries = SN_CACHED | SN_FORWARD,
@@ -25,12 +25,12 @@ static lm *open_names(int level, int64_t beams) {
                     .beams = beams,
                     .compile = sn_options_default()};
     o.compile.level = level;
-    lm *m = lm_open(&o, &err);
+    open_model *m = lm_open(&o, &err);
     need(m != NULL, &err);
     return m;
 }
 
-static sn_ids encode(const lm *m, const char *text) {
+static sn_ids encode(const open_model *m, const char *text) {
     sn_ids ids = {0};
     sn_error err = {0};
     need(lm_encode_source(m, text, strlen(text), &ids, &err), &err);
@@ -63,7 +63,7 @@ static const struct {
 enum { PUBLISHED = sizeof published / sizeof *published, LONGEST = 8 };
 
 /* All four in one batch, sources and targets of unequal lengths: padding changes nothing. */
-static void published_scores(lm *m) {
+static void published_scores(open_model *m) {
     enum { V = 43 };
     sn_error err = {0};
     int32_t source[PUBLISHED][LONGEST] = {{0}}, lengths[PUBLISHED], tokens[PUBLISHED][LONGEST];
@@ -100,8 +100,8 @@ static void published_scores(lm *m) {
         }
 }
 
-static void check_output(lm *m, const char *text, const seq2seq_options *o, const char *want,
-                         double *log_p) {
+static void check_output(open_model *m, const char *text, const seq2seq_options *o,
+                         const char *want, double *log_p) {
     sn_error err = {0};
     sn_ids source = encode(m, text), ids = {0};
     sn_bytes got = {0};
@@ -118,7 +118,7 @@ static void a15_greedy(void **state) {
     (void)state;
     static const int levels[] = {1, 4};
     for (int l = 0; l < 2; l++) {
-        lm *m = open_names(levels[l], 1);
+        open_model *m = open_names(levels[l], 1);
         seq2seq_options o = {0};
         double log_p, want = 0;
         published_scores(m);
@@ -133,7 +133,7 @@ static void a15_greedy(void **state) {
 
 static void a15_beams(void **state) {
     (void)state;
-    lm *greedy = open_names(4, 1), *wide = open_names(4, 4);
+    open_model *greedy = open_names(4, 1), *wide = open_names(4, 4);
     seq2seq_options o = {0};
     for (int i = 0; i < PUBLISHED; i++) {
         double one, four;
@@ -150,7 +150,7 @@ static void a15_beams(void **state) {
 /* tau -> 0 is greedy; the same seed draws the same name; the length cap holds. */
 static void a15_draws(void **state) {
     (void)state;
-    lm *m = open_names(4, 1);
+    open_model *m = open_names(4, 1);
     sn_error err = {0};
     sn_sample_options cold = {.temperature = 0.01f, .top_p = 1},
                       warm = {.temperature = 1.5f, .top_k = 20, .top_p = 0.95f, .seed = 3};
@@ -174,7 +174,7 @@ static void a15_draws(void **state) {
     lm_close(m);
 }
 
-static void refuse(lm *m, const int32_t *source, int64_t n, const seq2seq_options *o,
+static void refuse(open_model *m, const int32_t *source, int64_t n, const seq2seq_options *o,
                    const char *why) {
     sn_error err = {0};
     sn_ids out = {0};
@@ -185,7 +185,7 @@ static void refuse(lm *m, const int32_t *source, int64_t n, const seq2seq_option
 
 static void wrong_requests(void **state) {
     (void)state;
-    lm *m = open_names(4, 2);
+    open_model *m = open_names(4, 2);
     int32_t ids[300] = {0}, outside[] = {4, 51};
     seq2seq_options o = {0};
     refuse(m, ids, 0, &o, "the source is empty");
@@ -204,7 +204,7 @@ static void special_tokens_lacking(void **state) {
     sn_train_options to = {.kind = SN_TRAIN_CHAR};
     sn_tokenizer *t = sn_tokenizer_train(&to, "abc", 3, &err);
     need(t != NULL, &err);
-    lm m = {.model = {.vocab = 9}, .rules = SN_TOKEN_RULES_NONE};
+    open_model m = {.model = {.vocab = 9}, .rules = SN_TOKEN_RULES_NONE};
     int32_t bos, eos;
     m.config = sn_config_parse("config.json", text, strlen(text), &err);
     need(translate_ends(&m, &bos, &eos, &err), &err); /* no tokenizer: the paper's last ids */

@@ -60,7 +60,7 @@ static void open_folder(const char *folder, const char *say) {
                           .entries = SN_LOSS,
 
                           .compile = {.level = 1, .backend = "native", .cache_dir = scratch_dir}};
-    lm *m = lm_open(&o, &err);
+    open_model *m = lm_open(&o, &err);
     if (!say && !m) fail_msg("%s", err.message);
     if (say && m) fail_msg("opened; wanted: %s", say);
     if (say && !strstr(err.message, say)) fail_msg("wanted '%s' in: %s", say, err.message);

@@ -30,7 +30,7 @@ typedef struct inspect_tensor {
 
 /* A run of one entry. `n` tensors in the order of the program. */
 typedef struct look {
-    lm *m;
+    open_model *m;
     const char *entry;
     /* source: for encoder-decoders, whose tokens are the begin token and the result */
     sn_ids tokens, source;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct space {
-    lm *m;
+    open_model *m;
     const sn_tokenizer *words;
     const char *name; /* name of the table's parameter */
     int64_t n, d;

@@ -10,7 +10,7 @@
 
 bool inspect_taps(const inspect_options *o, sn_error *err) {
     lm_options lo = {.entries = SN_FORWARD | SN_ENCODE, .build_only = true};
-    lm *m = cmd_open_model("sinter inspect", &o->model, lo, err);
+    open_model *m = cmd_open_model("sinter inspect", &o->model, lo, err);
     if (!m) return false;
     int count = 0;
     for (int i = 0; i < sn_entry_count(m->model.module); i++) {

@@ -63,14 +63,14 @@ sn_options cmd_options(const cmd_compile *c) {
 }
 
 /* Warns about config keys that no part of the model reads, since they may be misspelt. */
-static void note_unknown_keys(const char *name, const lm *m) {
+static void note_unknown_keys(const char *name, const open_model *m) {
     const char *key;
     for (int i = 0; !m->code.define && !m->graph && (key = sn_model_unknown_key(m->config, i)); i++)
         screen_note(name, "%s: \"%s\" has no effect on %s models: is it misspelt?",
                     sn_config_name(m->config), key, m->model.type);
 }
 
-lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err) {
+open_model *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err) {
     if (!model->path == !model->preset) {
         sn_fail(err, SN_ERR_USAGE, "give %s (%s --help lists all options)",
                 model->path ? "either a model or --preset, not both"
@@ -84,7 +84,7 @@ lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_er
     o.tokenizer = model->tokenizer;
     o.checkpoint = model->checkpoint;
     o.context = model->context;
-    lm *m = lm_open(&o, err);
+    open_model *m = lm_open(&o, err);
     if (!m) return NULL;
     note_unknown_keys(name, m);
     const char *note = m->program ? sn_program_stats(m->program).note : NULL;

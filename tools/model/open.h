@@ -87,6 +87,6 @@ typedef struct cmd_model {
 /* Opens a model. o: all fields except those that select the model. Every command that takes a MODEL
  * uses this function. Notes (random weights, notes of the compilation) go to stderr. NULL on
  * error. */
-lm *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err);
+open_model *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err);
 
 #endif

@@ -67,7 +67,7 @@ static uint64_t hash_samples(const sn_weight *w, uint64_t h) {
     return h;
 }
 
-sn_comm_same same_model(const lm *m) {
+sn_comm_same same_model(const open_model *m) {
     const sn_weights *w = lm_weights(m);
     uint64_t h = 0;
     for (size_t i = 0; w && i < sn_weights_count(w); i++) {

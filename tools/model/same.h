@@ -14,6 +14,6 @@ bool same_machine(const char *target, sn_comm_same out[SAME_MACHINE], sn_error *
 bool same_kernels(const sn_program *p, const char *const *entries, sn_comm_same *out,
                   sn_error *err);
 /* The model: names, types and shapes of its weights, and samples of the values of each. */
-sn_comm_same same_model(const lm *m);
+sn_comm_same same_model(const open_model *m);
 
 #endif

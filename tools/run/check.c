@@ -17,7 +17,7 @@ enum { N_THREADS = sizeof thread_counts / sizeof *thread_counts };
 typedef struct checker {
     const check_options *o;
     check_report *r;
-    lm *m; /* of the current module */
+    open_model *m; /* of the current module */
     run_params params;
     const char *of; /* "results" or "gradients" */
     sn_program *program[LEVELS];

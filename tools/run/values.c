@@ -272,8 +272,8 @@ static void fill_param(const char *name, uint64_t seed, const sn_node *p, int64_
         store((sn_dtype)p->dtype, data, i, gain + size * (double)sn_rng_normal(&r));
 }
 
-static bool make_param(run_params *p, const lm *m, const sn_node *node, run_given *g, uint64_t seed,
-                       sn_error *err) {
+static bool make_param(run_params *p, const open_model *m, const sn_node *node, run_given *g,
+                       uint64_t seed, sn_error *err) {
     const char *name = sn_attr_str(node, SN_A_name, "");
     int64_t n = 1;
     for (int a = 0; a < node->rank; a++) n *= node->shape[a];
@@ -299,7 +299,8 @@ static bool make_param(run_params *p, const lm *m, const sn_node *node, run_give
            sn_fail(err, SN_ERR_FILE, "'%s' cannot be converted", name);
 }
 
-bool run_params_make(run_params *p, const lm *m, run_given *g, uint64_t seed, sn_error *err) {
+bool run_params_make(run_params *p, const open_model *m, run_given *g, uint64_t seed,
+                     sn_error *err) {
     sn_module *mod = m->model.module;
     uint32_t nodes = sn_module_node_count(mod);
     int count = 0;

@@ -39,7 +39,8 @@ typedef struct run_params {
     int n;
     void **own; /* [n] their data */
 } run_params;
-bool run_params_make(run_params *p, const lm *m, run_given *g, uint64_t seed, sn_error *err);
+bool run_params_make(run_params *p, const open_model *m, run_given *g, uint64_t seed,
+                     sn_error *err);
 void run_params_free(run_params *p);
 
 /* Sizes for an entry: those given, those of the given inputs, else one sequence of `length`, or two if
