@@ -1,12 +1,16 @@
-/* gradient.c: the gradient of a linear recurrence, in chunks of 8 elements as well. S before each block of
- * 32 elements is computed first, and stored. Then, from the last block to the first, S before each of the
- * block's chunks is computed again, and the cotangent R of the carry goes back through the chunks:
+/* gradient.c: the gradient of a linear recurrence, in chunks of 8 elements as well. The cotangent R of the
+ * state goes back from element to element:
  *
  *     R' = e^g R + a^T du + q^T dy,   dv = k R, du = b R, dk = v R^T, db = u R^T,   dq = dy S^T, da = du S^T
  *
- * R is a recurrence with queries k, keys q, values dy and the rule du = b R, whose first element is the
- * last (recurrence.c, turned.c). The gradient of a log decay is the sum of the paths through the carry
- * that pass its element:
+ *     for each block of 32 elements, the first one first: store S before it, S = S after it
+ *     for each block, the last one first
+ *         for each of its chunks: S before it, again
+ *         for each of its chunks, the last one first
+ *             dv, du and R as in recurrence.c; dk, db of R, dq, da of S by transposed_read.c; dg
+ *
+ * R is a recurrence with queries k, keys q, values dy and the rule du = b R; its first element is the last.
+ * The gradient of a log decay is the sum of the paths through the state that pass its element:
  *
  *     dg_t = row sums of R * e^g S
  *          = D (row sums of R * S at the chunk's ends) + those that begin in the chunk, end in it, or both
@@ -20,34 +24,34 @@
 enum {
     CHUNKS = REC_BLOCK / REC_CHUNK,
     LAST = REC_CHUNK - 1,
-    MOST_UNITS = 4 /* in a group: each has a carry for each block of the sequence */
+    MAX_UNITS = 4 /* in a group: each has a state for each block of the sequence */
 };
 
 typedef struct gradient {
     rec_space space;
-    rec_plan s;        /* of the carry; it has the operands and results */
+    rec_plan s;        /* of the state; it has the operands and results */
     rec_plan f;        /* the same, from block to block */
     rec_plan r;        /* of its cotangent */
-    rec_tile own;      /* [inner][cols]: a chunk's carry, but the one before the block */
+    rec_tile own;      /* [inner][cols]: a chunk's state, but the one before the block */
     rec_tile query, a; /* [CHUNK][inner] */
     rec_tile across; /* [1][inner], REC_ONE: its first element: the paths across the whole chunk */
     rec_tile dg;     /* [CHUNK][inner], REC_ONE: its first column */
-    bool decays;     /* somebody reads the gradient of decays */
+    bool decays;     /* the gradient of decays is read */
     int64_t chunk;   /* elements of the tiles that each chunk has */
-    int64_t carry;   /* of one carry */
+    int64_t state;   /* of one state */
 } gradient;
 
 /* ---- plan ---- */
 
 static void add_loads(gradient *g, const sn_recurrence *node) {
     rec_plan *s = &g->s;
-    const int first = rec_first_of(s, 0), dy = sn_recurrence_dy(node);
-    rec_add_load(s, SN_REC_K, REC_WHOLE, s->kept[0].tile, 0, 0);
+    const int first = rec_update_row(s, 0), dy = sn_recurrence_dy(node);
+    rec_add_load(s, SN_REC_K, REC_WHOLE, s->raw_keys[0].tile, 0, 0);
     if (s->decays == REC_ROWS) rec_add_load(s, SN_REC_G, REC_WHOLE, s->decay, 0, 0);
-    rec_add_load(s, SN_REC_V, REC_COLUMNS, s->right, first, 0);
-    if (s->pairs > 1) {
-        rec_add_load(s, SN_REC_B, REC_WHOLE, s->kept[1].tile, 0, 0);
-        rec_add_load(s, dy + 1, REC_COLUMNS, s->right, 0, 0);
+    rec_add_load(s, SN_REC_V, REC_COLUMNS, s->values_and_state, first, 0);
+    if (s->n_update > 1) {
+        rec_add_load(s, SN_REC_B, REC_WHOLE, s->raw_keys[1].tile, 0, 0);
+        rec_add_load(s, dy + 1, REC_COLUMNS, s->values_and_state, 0, 0);
     }
     g->f = *s; /* S needs no more */
     rec_add_load(s, SN_REC_Q, REC_WHOLE, g->query, 0, 0);
@@ -61,7 +65,7 @@ static void place_results(gradient *g, const sn_recurrence *node) {
     at[SN_REC_DQ] = (rec_rows){g->s.z, 0, false};
     at[SN_REC_DK] = (rec_rows){g->r.z, 0, true};
     if (node->delta) at[SN_REC_DA] = (rec_rows){g->s.z, REC_CHUNK, false};
-    if (g->s.pairs > 1) at[SN_REC_DA + 1] = (rec_rows){g->r.z, REC_CHUNK, true};
+    if (g->s.n_update > 1) at[SN_REC_DA + 1] = (rec_rows){g->r.z, REC_CHUNK, true};
     at[g->s.n_out - 1] = (rec_rows){g->dg, 0, false};
 }
 
@@ -74,38 +78,39 @@ static void make(gradient *g, const sn_kernel *k, const sn_target *t) {
     *r = *s;
     s->r.second = two_keys;
     s->r.delta = s->r.same = false;
-    s->silent = true;
-    s->n_turned = 1 + node.delta;
-    rec_plan_tiles(s, REC_OF_CHUNK);
-    s->decay = rec_place_decay(s, REC_OF_CHUNK);
-    s->carry = (rec_tile){0, s->cols, REC_BEFORE};
+    s->state_only = true;
+    s->n_transposed = 1 + node.delta;
+    rec_plan_tiles(s, REC_PER_CHUNK);
+    s->decay = rec_place_decay(s, REC_PER_CHUNK);
+    s->state = (rec_tile){0, s->cols, REC_BEFORE};
     s->next = (rec_tile){0, s->cols, REC_AFTER};
-    g->own = rec_place(s, REC_OF_CHUNK, s->inner, s->cols);
-    g->query = rec_place(s, REC_OF_CHUNK, REC_CHUNK, s->inner);
-    if (node.delta) g->a = rec_place(s, REC_OF_CHUNK, REC_CHUNK, s->inner);
-    for (int i = 0; i < s->pairs; i++)
-        s->kept[i].tile = rec_place(s, REC_OF_CHUNK, REC_CHUNK, s->inner);
-    s->x[0].tile = rec_place(s, REC_OF_CHUNK, REC_CHUNK, s->cols);
+    g->own = rec_place(s, REC_PER_CHUNK, s->inner, s->cols);
+    g->query = rec_place(s, REC_PER_CHUNK, REC_CHUNK, s->inner);
+    if (node.delta) g->a = rec_place(s, REC_PER_CHUNK, REC_CHUNK, s->inner);
+    for (int i = 0; i < s->n_update; i++)
+        s->raw_keys[i].tile = rec_place(s, REC_PER_CHUNK, REC_CHUNK, s->inner);
+    s->x[0].tile = rec_place(s, REC_PER_CHUNK, REC_CHUNK, s->cols);
     r->r.same = false;
-    r->silent = node.same;
-    r->n_turned = 1 + two_keys;
+    r->state_only = node.same;
+    r->n_transposed = 1 + two_keys;
     r->order = node.reads == SN_READS_AFTER ? REC_READS_LATE : REC_READS_BEFORE;
-    rec_plan_tiles(r, REC_OF_UNIT);
-    r->carry = r->next = rec_place(r, REC_OF_UNIT, r->inner, r->cols); /* follows `right` */
+    rec_plan_tiles(r, REC_PER_UNIT);
+    r->state = r->next =
+        rec_place(r, REC_PER_UNIT, r->inner, r->cols); /* follows `values_and_state` */
     r->decay = s->decay;
     r->flipped = true;
-    r->kept[0] = (rec_rows){g->query, 0, true};
-    r->kept[1] = (rec_rows){g->a, 0, true};
-    r->x[0] = (rec_rows){s->right, rec_first_of(s, 0), true};
-    r->x[1] = (rec_rows){s->right, 0, true};
+    r->raw_keys[0] = (rec_rows){g->query, 0, true};
+    r->raw_keys[1] = (rec_rows){g->a, 0, true};
+    r->x[0] = (rec_rows){s->values_and_state, rec_update_row(s, 0), true};
+    r->x[1] = (rec_rows){s->values_and_state, 0, true};
     s->x[1] = (rec_rows){r->out_u, 0, true};
     g->dg = rec_place(s, REC_SHARED, REC_CHUNK, s->inner);
     g->across = rec_place(s, REC_SHARED, 1, s->inner);
-    if (s->epilogue) s->made = rec_place(s, REC_SHARED, SN_REC_RESULTS, s->inner);
-    g->chunk = g->space.used[REC_OF_CHUNK];
-    g->carry = s->inner * s->cols;
+    if (s->epilogue) s->epilogue_rows = rec_place(s, REC_SHARED, SN_REC_RESULTS, s->inner);
+    g->chunk = g->space.used[REC_PER_CHUNK];
+    g->state = s->inner * s->cols;
     s->group = rec_group_of(r, t);
-    if (s->group > MOST_UNITS) s->group = MOST_UNITS;
+    if (s->group > MAX_UNITS) s->group = MAX_UNITS;
     g->decays = s->epilogue || s->result[s->n_out - 1] >= 0;
     place_results(g, &node);
     add_loads(g, &node);
@@ -114,14 +119,14 @@ static void make(gradient *g, const sn_kernel *k, const sn_target *t) {
     rec_find_reads(&g->f);
 }
 
-/* Each unit has the carries before all blocks. */
+/* Each unit has the states before all blocks. */
 sn_dim rec_gradient_scratch(const sn_kernel *k, const sn_target *t) {
     gradient g;
     make(&g, k, t);
     const int64_t size = (int64_t)sn_dtype_size(g.s.t), group = g.s.group;
-    const int64_t all =
-        g.space.used[REC_SHARED] + CHUNKS * g.chunk + group * (g.space.used[REC_OF_UNIT] + g.carry);
-    sn_dim each = sn_dim_const(k->m, group * g.carry / REC_BLOCK * size);
+    const int64_t all = g.space.used[REC_SHARED] + CHUNKS * g.chunk +
+                        group * (g.space.used[REC_PER_UNIT] + g.state);
+    sn_dim each = sn_dim_const(k->m, group * g.state / REC_BLOCK * size);
     return sn_dim_add(k->m, sn_dim_const(k->m, all * size),
                       sn_dim_mul(k->m, k->step->out[0].shape[0], each));
 }
@@ -138,14 +143,14 @@ static em_val load(em *e, const rec_plan *p, rec_tile tile, int row, em_val col)
 
 static void to_chunk(em *e, gradient *g, em_val i) {
     em_val first = em_addi(e, em_muli(e, i, g->chunk), g->space.used[REC_SHARED]);
-    g->space.base[REC_OF_CHUNK] = em_gep(e, e->scratch, g->s.t, first);
+    g->space.base[REC_PER_CHUNK] = em_gep(e, e->scratch, g->s.t, first);
 }
 
-/* The carry of the current unit before the block that begins with element t. */
+/* The state of the current unit before the block that begins with element t. */
 static em_val saved(em *e, const gradient *g, em_val t) {
-    em_val first = em_muli(e, em_div(e, t, em_i64(e, REC_BLOCK)), g->carry);
-    return em_gep(e, g->space.base[REC_OF_UNIT], g->s.t,
-                  em_addi(e, first, g->space.used[REC_OF_UNIT]));
+    em_val first = em_muli(e, em_div(e, t, em_i64(e, REC_BLOCK)), g->state);
+    return em_gep(e, g->space.base[REC_PER_UNIT], g->s.t,
+                  em_addi(e, first, g->space.used[REC_PER_UNIT]));
 }
 
 /* A chunk's rows, the last one first. */
@@ -158,17 +163,17 @@ static void flip(em *e, const rec_plan *p, rec_tile from, rec_tile to, int row, 
     em_end(e, &l);
 }
 
-/* ---- the carry ---- */
+/* ---- the state ---- */
 
 /* The keys times the decays of the elements after them, and the product of all decays. */
 static void decay_keys(em *e, const rec_plan *p) {
     em_loop l = rec_for_vectors(e, p, p->inner);
     em_val total = em_vf(e, 1);
     for (int t = LAST; t >= 0; t--) {
-        for (int pair = 0; pair < p->pairs; pair++) {
-            const int row = rec_first_of(p, pair) + t;
+        for (int pair = 0; pair < p->n_update; pair++) {
+            const int row = rec_update_row(p, pair) + t;
             rec_store(e, p, at(e, p, p->key, row, l.i),
-                      em_mul(e, rec_row(e, p, p->kept[pair], t, l.i), total));
+                      em_mul(e, rec_row(e, p, p->raw_keys[pair], t, l.i), total));
         }
         total = em_mul(e, total, rec_decay(e, p, t, l.i));
     }
@@ -190,7 +195,7 @@ static void update(em *e, const rec_plan *p, rec_prefetch *ahead) {
         rec_emit_update(e, p, ahead, v, n = rec_vectors_at(e, p, v));
 }
 
-/* From the carry before the block to the one after it. */
+/* From the state before the block to the one after it. */
 static void pass_block(em *e, gradient *g, rec_unit *u, em_val block) {
     rec_prefetch ahead;
     em_val before = saved(e, g, block), after = saved(e, g, em_addi(e, block, REC_BLOCK));
@@ -205,7 +210,7 @@ static void pass_block(em *e, gradient *g, rec_unit *u, em_val block) {
     em_end(e, &c);
 }
 
-/* Chunk c of the block; the carry before it. */
+/* Chunk c of the block; the state before it. */
 static void begin_chunk(em *e, gradient *g, rec_unit *u, em_val block, em_val c) {
     to_chunk(e, g, em_addi(e, c, 1));
     g->space.base[REC_AFTER] = rec_at_const(e, &g->s, g->own, 0, em_i64(e, 0));
@@ -215,7 +220,7 @@ static void begin_chunk(em *e, gradient *g, rec_unit *u, em_val block, em_val c)
     u->chunk = em_add(e, block, em_muli(e, c, REC_CHUNK));
 }
 
-/* The elements of the block's n chunks, and the carry before each of them. */
+/* The elements of the block's n chunks, and the state before each of them. */
 static void begin_block(em *e, gradient *g, rec_unit *u, em_val block, em_val n) {
     rec_prefetch none = {.n = 0};
     em_loop c = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
@@ -232,12 +237,13 @@ static void begin_block(em *e, gradient *g, rec_unit *u, em_val block, em_val n)
 /* What R reads and adds, as far as the tiles of S do not serve. */
 static void take_rows(em *e, const gradient *g) {
     const rec_plan *s = &g->s, *r = &g->r;
-    const int q = rec_first_of(r, 0);
-    if (!r->silent) flip(e, s, s->kept[0].tile, r->left, 0, r->first, s->inner);
-    if (r->r.delta) flip(e, s, s->kept[s->pairs - 1].tile, r->left_u, 0, r->first, s->inner);
+    const int q = rec_update_row(r, 0);
+    if (!r->state_only) flip(e, s, s->raw_keys[0].tile, r->weights_y, 0, r->update_rows, s->inner);
+    if (r->r.delta)
+        flip(e, s, s->raw_keys[s->n_update - 1].tile, r->weights_u, 0, r->update_rows, s->inner);
     if (r->r.delta) flip(e, s, g->a, r->key, 0, 0, s->inner);
     flip(e, s, g->query, r->key, q, 0, s->inner);
-    flip(e, s, s->x[0].tile, r->right, q, 0, s->cols);
+    flip(e, s, s->x[0].tile, r->values_and_state, q, 0, s->cols);
 }
 
 /* ---- the gradient of decays ---- */
@@ -248,8 +254,8 @@ static void multiply_rows(em *e, const gradient *g, em_val row, em_val *sum) {
     em_loop l = rec_for_vectors(e, &g->s, g->s.cols);
     for (int i = 0; i < REC_CHUNK; i++) carried[i] = sum[i] = em_carry(e, &l, sum[i]);
     for (int i = 0; i < REC_CHUNK; i++) {
-        em_val k = em_addi(e, row, i), s = rec_load(e, &g->s, rec_at(e, &g->s, g->s.carry, k, l.i)),
-               r = rec_load(e, &g->r, rec_at(e, &g->r, g->r.carry, k, l.i));
+        em_val k = em_addi(e, row, i), s = rec_load(e, &g->s, rec_at(e, &g->s, g->s.state, k, l.i)),
+               r = rec_load(e, &g->r, rec_at(e, &g->r, g->r.state, k, l.i));
         em_next(e, &l, carried[i], em_fma(e, s, r, sum[i]));
     }
     em_end(e, &l);
@@ -286,8 +292,8 @@ static void leave(em *e, const gradient *g) {
     em_val sum = s->decays == REC_ROWS ? load(e, s, g->across, 0, l.i) : em_vf(e, 0);
     for (int t = 0; t < REC_CHUNK; t++) {
         rec_store(e, s, at(e, s, g->dg, t, l.i), sum);
-        for (int pair = 0; pair < s->pairs; pair++)
-            sum = em_fma(e, rec_row(e, s, s->kept[pair], t, l.i),
+        for (int pair = 0; pair < s->n_update; pair++)
+            sum = em_fma(e, rec_row(e, s, s->raw_keys[pair], t, l.i),
                          load(e, r, r->z, pair * REC_CHUNK + LAST - t, l.i), sum);
     }
     em_end(e, &l);
@@ -308,7 +314,7 @@ static void read_keys(em *e, const gradient *g, columns *c, int i, int t, int n)
     em_val to = at(e, s, s->z, row, c->col), sum = c->pair ? em_vf(e, 0) : rec_load(e, s, to),
            by = load(e, s, i ? g->a : g->query, t, c->col);
     for (int j = 0; j < n; j++) {
-        em_val weight = at(e, s, s->read, rec_first_of(s, c->pair) + j, em_i64(e, row));
+        em_val weight = at(e, s, s->read, rec_update_row(s, c->pair) + j, em_i64(e, row));
         if (g->decays) c->dg[j] = em_fma(e, by, sum, c->dg[j]);
         sum = em_fma(e, em_load_splat(e, s->t, weight, s->lanes), c->key[j], sum);
     }
@@ -317,13 +323,13 @@ static void read_keys(em *e, const gradient *g, columns *c, int i, int t, int n)
 
 static void read_pair(em *e, const gradient *g, columns *c) {
     const rec_plan *s = &g->s;
-    for (int j = 0; j < REC_CHUNK; j++) c->key[j] = rec_row(e, s, s->kept[c->pair], j, c->col);
+    for (int j = 0; j < REC_CHUNK; j++) c->key[j] = rec_row(e, s, s->raw_keys[c->pair], j, c->col);
     for (int t = 0; t < REC_CHUNK; t++) {
-        for (int i = 0; i < s->n_turned; i++)
+        for (int i = 0; i < s->n_transposed; i++)
             if (!rec_reads_after(s, i)) read_keys(e, g, c, i, t, t);
         em_val d = rec_decay(e, s, t, c->col);
         for (int j = 0; j < t; j++) c->key[j] = em_mul(e, c->key[j], d);
-        for (int i = 0; i < s->n_turned; i++)
+        for (int i = 0; i < s->n_transposed; i++)
             if (rec_reads_after(s, i)) read_keys(e, g, c, i, t, t + 1);
     }
 }
@@ -337,7 +343,7 @@ static void read_all_keys(em *e, const gradient *g) {
     columns c = {.col = l.i};
     for (int t = 0; t < REC_CHUNK && one; t++) sum[t] = carried[t] = em_carry(e, &l, em_vf(e, 0));
     for (int t = 0; t < REC_CHUNK && g->decays; t++) c.dg[t] = load(e, s, g->dg, t, l.i);
-    for (c.pair = 0; c.pair < s->pairs; c.pair++) read_pair(e, g, &c);
+    for (c.pair = 0; c.pair < s->n_update; c.pair++) read_pair(e, g, &c);
     for (int t = 0; t < REC_CHUNK && g->decays; t++)
         if (one)
             em_next(e, &l, carried[t], em_add(e, sum[t], c.dg[t]));
@@ -386,18 +392,18 @@ static void emit_block(em *e, gradient *g, rec_unit *u, em_val block) {
     em_end(e, &l);
 }
 
-static void load_carries(em *e, gradient *g, rec_unit *u, em_val first, em_val n) {
+static void load_states(em *e, gradient *g, rec_unit *u, em_val first, em_val n) {
     em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
     rec_begin_unit(e, &g->s, u, first, each.i);
     g->space.base[REC_BEFORE] = saved(e, g, em_i64(e, 0));
-    rec_load_carry(e, &g->s, u, SN_REC_START, g->s.carry);
-    rec_load_carry(e, &g->r, u, g->s.k->step->n_in - 1, g->r.carry);
+    rec_load_state(e, &g->s, u, SN_REC_START, g->s.state);
+    rec_load_state(e, &g->r, u, g->s.k->step->n_in - 1, g->r.state);
     em_end(e, &each);
 }
 
 static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) {
     em_val block_size = em_i64(e, REC_BLOCK), zero = em_i64(e, 0), one = em_i64(e, 1);
-    load_carries(e, g, u, first, n);
+    load_states(e, g, u, first, n);
     em_loop there = em_for(e, zero, em_sub(e, u->T, block_size), block_size);
     em_loop each = em_for(e, zero, n, one);
     rec_begin_unit(e, &g->s, u, first, each.i);
@@ -416,7 +422,7 @@ static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) 
     em_end(e, &back);
     each = em_for(e, zero, n, one);
     rec_begin_unit(e, &g->s, u, first, each.i);
-    rec_store_carry(e, &g->r, u);
+    rec_store_state(e, &g->r, u);
     em_end(e, &each);
 }
 
@@ -437,7 +443,7 @@ void rec_emit_gradient(em *e, const sn_kernel *k) {
     g.space.units =
         em_gep(e, e->scratch, g.s.t, em_i64(e, g.space.used[REC_SHARED] + CHUNKS * g.chunk));
     g.space.unit_bytes =
-        em_muli(e, em_addi(e, em_muli(e, blocks, g.carry), g.space.used[REC_OF_UNIT]), size);
+        em_muli(e, em_addi(e, em_muli(e, blocks, g.state), g.space.used[REC_PER_UNIT]), size);
     em_loop group = em_for(e, lo, hi, em_i64(e, g.s.group));
     emit_group(e, &g, &u, group.i, em_imin(e, em_sub(e, hi, group.i), em_i64(e, g.s.group)));
     em_end(e, &group);

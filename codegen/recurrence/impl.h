@@ -4,7 +4,7 @@
 
 #include "codegen/emit/family.h"
 
-/* Elements of a chunk; of a block, after which a thread turns to the next of its carries; so few that
+/* Elements of a chunk; of a block, after which a thread iterations to the next of its states; so few that
  * they are computed one by one; rows of a register tile. */
 enum {
     REC_CHUNK = 8,
@@ -15,16 +15,16 @@ enum {
     REC_ROWS_AT_ONCE = 4,
     REC_PARTS = 2,
     REC_LOADS = 10,
-    REC_TURNED = 2,
+    REC_TRANSPOSED = 2,
     REC_VIEWS = 2 + SN_REC_SOURCES + SN_REC_RESULTS
 };
 
 /* What a tile's offset is from: one for all, one for each unit of a group, one for each chunk of a block;
- * a carry of a gradient, the one before a chunk or the one after it. */
+ * a state of a gradient, the one before a chunk or the one after it. */
 typedef enum rec_home {
     REC_SHARED,
-    REC_OF_UNIT,
-    REC_OF_CHUNK,
+    REC_PER_UNIT,
+    REC_PER_CHUNK,
     REC_BEFORE,
     REC_AFTER,
     REC_HOMES
@@ -65,17 +65,18 @@ enum { REC_WHOLE = 1, REC_COLUMNS = 2 };
 /* What an element's decays belong to. */
 typedef enum rec_decays { REC_ONE, REC_ROWS } rec_decays;
 
-/* When y reads the carry: sn_reads, or after k^T v has been added, before the decay. */
+/* When y reads the state: sn_reads, or after k^T v has been added, before the decay. */
 typedef enum rec_order { REC_READS_AFTER, REC_READS_BEFORE, REC_READS_LATE } rec_order;
 
-/* A recurrence in chunks. Pair 0 is k and v, pair 1 b and u; the rows of pair 1 come first in `key` and
- * `right`, so that u is a product with the rows after it. If b is k there is one pair: k and v + u. A
- * gradient has two: one of S, whose u are known, and one of its cotangent. */
+/* A recurrence in chunks. An element updates the state by pair 0, k^T v, and pair 1, b^T u. The rows of
+ * pair 1 come first in `key` and `values_and_state`, so that u is a product with the rows after it. If b is
+ * k there is one pair: k and v + u. A gradient has two plans: that of S, whose u are known, and that of its
+ * cotangent. */
 typedef struct rec_plan {
     const sn_kernel *k;
     sn_recurrence r; /* of the node, or the one of S or its cotangent */
     rec_order order;
-    bool silent; /* there is no y */
+    bool state_only; /* y is not computed */
     const sn_region
         *prologue; /* makes operands from Q on of the others; NULL: they are in memory */
     const sn_region
@@ -88,36 +89,36 @@ typedef struct rec_plan {
     rec_operand load[REC_LOADS];
     int n_load;
     rec_decays decays;
-    bool stores_u; /* somebody reads u */
+    bool stores_u; /* u is a result that is read */
     bool direct;   /* rows of y go from registers to memory */
     sn_dtype t;
     int lanes;
-    int align;            /* columns of tiles are a multiple of it */
-    int64_t K, V;         /* of the carry */
-    int64_t inner;        /* K in whole vectors */
-    int64_t cols;         /* columns of a block of V, in whole vectors */
-    int64_t n_block;      /* blocks of V, which are independent */
-    int pairs, first;     /* pairs of vectors of an element; REC_CHUNK times that */
-    rec_tile left;        /* [CHUNK][first + inner]: weights of each row of `right` in y; q */
-    rec_tile left_u;      /* the same in u; a */
-    rec_tile right;       /* [first + inner][cols]: u, v, the carry */
-    rec_tile carry, next; /* [inner][cols]: the carry before and after a chunk */
-    rec_tile key;         /* [first][inner]: b, k */
-    rec_tile decay;       /* [CHUNK][inner]; REC_ONE: [1][CHUNK] */
-    bool flipped;         /* decays are those of the other recurrence, the last element first */
-    rec_tile total;       /* [1][inner or 1]: product of the decays so far */
+    int align;                 /* columns of tiles are a multiple of it */
+    int64_t K, V;              /* of the state */
+    int64_t inner;             /* K in whole vectors */
+    int64_t cols;              /* columns of a block of V, in whole vectors */
+    int64_t n_block;           /* blocks of V, which are independent */
+    int n_update, update_rows; /* pairs of an element; their rows, REC_CHUNK each */
+    rec_tile weights_y;        /* [CHUNK][update_rows + inner]: of y_t: intra-chunk weights, q D */
+    rec_tile weights_u;        /* the same of u_t: weights, a D */
+    rec_tile values_and_state; /* [update_rows + inner][cols]: u, v, S */
+    rec_tile state, next;      /* [inner][cols]: the state before and after a chunk */
+    rec_tile key;              /* [update_rows][inner]: b, k, and decays after them */
+    rec_tile decay;            /* [CHUNK][inner]; REC_ONE: [1][CHUNK] */
+    bool flipped;              /* decays are those of the other plan, the last element first */
+    rec_tile total;            /* [1][inner or 1]: product of the decays so far */
     rec_tile sums;    /* REC_ROWS: [2 CHUNK CHUNK][lanes]: weights before their lanes are summed */
     rec_tile factors; /* REC_ONE: [2 + PAIRS][CHUNK]: of the rows of q, a and each pair's key */
     rec_tile out;     /* [CHUNK][cols]: y */
-    rec_tile out_u;   /* [CHUNK][cols], if b is k; else the first rows of `right` */
-    int n_turned;     /* z that read S transposed */
-    rec_rows x[REC_TURNED];   /* [CHUNK][cols] each */
-    rec_tile turned_x;        /* its transpose */
-    rec_tile read;            /* [first + inner][n_turned CHUNK]: right x^T */
-    rec_tile z;               /* [n_turned CHUNK][inner] */
-    rec_rows kept[REC_PAIRS]; /* [CHUNK][inner] each: keys as they were, with n_turned */
-    rec_tile made;            /* [RESULTS][inner]: results of the epilogue for an element */
-    int64_t group;            /* units that a thread alternates between, block by block */
+    rec_tile out_u;   /* [CHUNK][cols], if b is k; else the first rows of `values_and_state` */
+    int n_transposed; /* number of z = x S^T */
+    rec_rows x[REC_TRANSPOSED]; /* [CHUNK][cols] each */
+    rec_tile transposed_x;      /* its transpose */
+    rec_tile read; /* [update_rows + inner][n_transposed CHUNK]: values_and_state x^T */
+    rec_tile z;    /* [n_transposed CHUNK][inner] */
+    rec_rows raw_keys[REC_PAIRS]; /* [CHUNK][inner] each: keys before decays, for z */
+    rec_tile epilogue_rows;       /* [RESULTS][inner]: results of the epilogue for an element */
+    int64_t group;                /* units that a thread alternates between, block by block */
     rec_space *space;
 } rec_plan;
 
@@ -125,8 +126,8 @@ typedef struct rec_plan {
 int64_t rec_constant(const sn_kernel *k, sn_dim d);
 /* Of a step: what does not depend on which recurrence it is. */
 void rec_plan_begin(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_target *t);
-/* The tiles that every recurrence has but those of carries and decays, with `right` at `home`. p->r,
- * `silent` and n_turned are known. */
+/* The tiles that every recurrence has but those of states and decays, with `values_and_state` at `home`.
+ * p->r, `state_only` and n_transposed are known. */
 void rec_plan_tiles(rec_plan *p, rec_home home);
 rec_tile rec_place_decay(const rec_plan *p, rec_home home);
 void rec_plan_forward(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_target *t);
@@ -136,16 +137,15 @@ int64_t rec_group_of(const rec_plan *p, const sn_target *t);
 rec_tile rec_place(const rec_plan *p, rec_home home, int64_t rows, int64_t ld);
 void rec_add_load(rec_plan *p, int operand, int how, rec_tile tile, int row, int64_t col);
 
-/* Where pair i begins in `key`, `right` and the columns of `left`. */
-static inline int rec_first_of(const rec_plan *p, int pair) {
-    return pair == 1 ? 0 : (p->pairs - 1) * REC_CHUNK;
+/* Where pair i begins in `key`, `values_and_state` and the columns of `weights_y`. */
+static inline int rec_update_row(const rec_plan *p, int pair) {
+    return pair == 1 ? 0 : (p->n_update - 1) * REC_CHUNK;
 }
 
-/* How many elements of the chunk, from the first on, y of element t reads; u of it; element t's decay
- * applies to. */
-int rec_seen(const rec_plan *p, int pair, int t);
-int rec_seen_by_u(const rec_plan *p, int pair, int t);
-int rec_decayed(const rec_plan *p, int pair, int t);
+/* Elements of the chunk, from the first on: visible to y of element t; to its u; decayed by t. */
+int rec_n_visible(const rec_plan *p, int pair, int t);
+int rec_n_visible_to_u(const rec_plan *p, int pair, int t);
+int rec_n_decayed(const rec_plan *p, int pair, int t);
 
 /* Of columns in whole vectors from number `vector` on: as many as are in registers at a time, REC_VECTORS
  * at most. */
@@ -162,7 +162,7 @@ em_loop rec_for_vectors(em *e, const rec_plan *p, int64_t n);
 void rec_fill(em *e, const rec_plan *p, rec_tile tile, em_val row, int64_t from, int64_t n,
               double value);
 
-/* A unit of work: a carry, or a block of its columns. */
+/* A unit of work: a state, or a block of its columns. */
 typedef struct rec_unit {
     em_val base[REC_VIEWS]; /* of operands and results: pointers to the first element */
     em_val next[REC_VIEWS]; /* such that next[i] + t is what follows base[i] + t */
@@ -174,19 +174,19 @@ typedef struct rec_unit {
 
 /* ---- views.c: operands and results in memory ---- */
 
-/* Operands and results in memory by number; elements of a row of one, of a unit; 0: it is a carry, or not
+/* Operands and results in memory by number; elements of a row of one, of a unit; 0: it is a state, or not
  * read. */
 int rec_n_views(const rec_plan *p);
 const sn_view *rec_view(const rec_plan *p, int i);
 int64_t rec_row_size(const rec_plan *p, int i);
-bool rec_is_carry(const rec_plan *p, int i);
+bool rec_is_state(const rec_plan *p, int i);
 /* V wide; a unit has a block of columns. */
 bool rec_is_of_columns(const rec_plan *p, int i);
 /* The stride of a view along an axis; 0 if that has one element. */
 em_val rec_stride(em *e, const rec_plan *p, const sn_view *v, int axis);
 /* Row t of operand or result i. */
 em_val rec_element(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t);
-/* Vectors in one turn of a loop over n elements: EM_COPIES at most. */
+/* Vectors in one iteration of a loop over n elements: EM_COPIES at most. */
 int rec_at_once(const rec_plan *p, int64_t n);
 /* Mask of the vector from element i on of `n` elements, which are `count` if that is not NULL; NULL: all
  * lanes. */
@@ -210,9 +210,9 @@ em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_va
 void rec_begin_unit(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i);
 void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n,
                    bool last_first);
-/* The carry between memory and a tile; i: the operand in memory. */
-void rec_load_carry(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile);
-void rec_store_carry(em *e, const rec_plan *p, const rec_unit *u);
+/* The state between memory and a tile; i: the operand in memory. */
+void rec_load_state(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile);
+void rec_store_state(em *e, const rec_plan *p, const rec_unit *u);
 /* The vectors of the chunk's elements, in rows of the tiles; those after the last one are zeros, which
  * change nothing. */
 void rec_load_elements(em *e, const rec_plan *p, const rec_unit *u);
@@ -230,7 +230,7 @@ void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i);
 /* Element t, which exists, to row `to` of the tiles. */
 void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val to);
 /* What the epilogue makes of row `from` of the tiles, to the results of element t. */
-void rec_store_made(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val from);
+void rec_store_epilogue(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val from);
 
 /* ---- weights.c ---- */
 
@@ -238,7 +238,7 @@ void rec_store_made(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_va
 void rec_exp_decays(em *e, const rec_plan *p);
 /* The sums of the lanes of CHUNK vectors, which are overwritten, as one vector. */
 em_val rec_sum_lanes(em *e, em_val *v);
-/* The weights in `left` and `left_u`; decays in q, a, and the keys; `total`. */
+/* The weights in `weights_y` and `weights_u`; decays in q, a, and the keys; `total`. */
 void rec_emit_weights(em *e, const rec_plan *p);
 
 /* ---- prefetch.c ---- */
@@ -264,7 +264,7 @@ typedef struct rec_share {
 
 /* Multiply-adds of a chunk's products, in which lines are brought. */
 int64_t rec_work(const rec_plan *p);
-int64_t rec_update_work(const rec_plan *p); /* that of the carry's update */
+int64_t rec_update_work(const rec_plan *p); /* of the state's update */
 /* Of the first n_view operands and results. */
 void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, int n_view, int64_t work,
                         rec_prefetch *f);
@@ -272,20 +272,20 @@ void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, int n_view,
 rec_share rec_prefetch_part(rec_prefetch *f, int64_t work);
 /* The same for a loop that is run twice, of that much work in all; second: i1. */
 rec_share rec_prefetch_half(em *e, rec_prefetch *f, int64_t work, em_val second);
-/* In turn 0, 1, ... `turns` - 1 of the loop. */
-void rec_prefetch_turn(em *e, const rec_share *s, em_val turn, int64_t turns);
+/* In iteration 0, 1, ... `iterations` - 1 of the loop. */
+void rec_prefetch_lines(em *e, const rec_share *s, em_val iteration, int64_t iterations);
 
 /* ---- products.c ---- */
 
-/* The chunk's products for columns of n vectors: u; y and then the carry. */
+/* The chunk's products for columns of n vectors: u; y and then the state. */
 void rec_emit_u(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
                 int n);
 void rec_emit_y(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
                 int n);
-/* Columns of p->carry to p->next. */
+/* Columns of p->state to p->next. */
 void rec_emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, int n);
 
-/* ---- turned.c: z = x S^T ---- */
+/* ---- transposed_read.c: z = x S^T ---- */
 
 /* e^g of element t, a vector of columns from `col` on. */
 em_val rec_decay(em *e, const rec_plan *p, int t, em_val col);
@@ -293,9 +293,9 @@ em_val rec_decay(em *e, const rec_plan *p, int t, em_val col);
 em_val rec_all_decays(em *e, const rec_plan *p);
 /* Row t of such rows, a vector of columns from `col` on. */
 em_val rec_row(em *e, const rec_plan *p, rec_rows rows, int t, em_val col);
-/* Whether the i-th z reads the carry after the element. */
+/* Whether the i-th z reads the state after the element. */
 bool rec_reads_after(const rec_plan *p, int i);
-/* The products of x with the rows of `right`; what z has of the carry at the chunk's beginning. */
+/* The products of x with the rows of `values_and_state`; what z has of the state at the chunk's beginning. */
 void rec_emit_read(em *e, const rec_plan *p, rec_prefetch *ahead);
 /* What z has of the chunk's keys. */
 void rec_emit_keys(em *e, const rec_plan *p);

@@ -6,18 +6,18 @@ enum { MAX_GROUP = 16 };
 
 /* ---- what an element sees ---- */
 
-int rec_seen(const rec_plan *p, int pair, int t) {
-    if (p->silent) return 0;
+int rec_n_visible(const rec_plan *p, int pair, int t) {
+    if (p->state_only) return 0;
     bool own = p->order == REC_READS_AFTER || (p->order == REC_READS_LATE && pair == 0);
     return t + own;
 }
 
-int rec_seen_by_u(const rec_plan *p, int pair, int t) {
+int rec_n_visible_to_u(const rec_plan *p, int pair, int t) {
     return t + (p->order == REC_READS_LATE && pair == 0);
 }
 
-int rec_decayed(const rec_plan *p, int pair, int t) {
-    return rec_seen_by_u(p, pair, t);
+int rec_n_decayed(const rec_plan *p, int pair, int t) {
+    return rec_n_visible_to_u(p, pair, t);
 }
 
 /* ---- operands ---- */
@@ -88,9 +88,9 @@ static bool stores_directly(const rec_plan *p) {
     return p->n_block * p->cols == p->V && y->stride[y->rank - 1] == 1 && y->dtype == p->t;
 }
 
-/* The carries of a group take half of L2. */
+/* The states of a group take half of L2. */
 int64_t rec_group_of(const rec_plan *p, const sn_target *t) {
-    int64_t n = t->caches.l2 / 2 / (p->space->used[REC_OF_UNIT] * (int64_t)sn_dtype_size(p->t));
+    int64_t n = t->caches.l2 / 2 / (p->space->used[REC_PER_UNIT] * (int64_t)sn_dtype_size(p->t));
     return n < 1 ? 1 : n > MAX_GROUP ? MAX_GROUP : n;
 }
 
@@ -134,9 +134,9 @@ void rec_plan_begin(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_
     p->order = p->r.reads == SN_READS_AFTER ? REC_READS_AFTER : REC_READS_BEFORE;
     p->n_out = sn_recurrence_n_out(&p->r);
     find_results(p);
-    const int most_rows = p->r.gradient ? REC_CHUNK : REC_ROWS_AT_ONCE;
+    const int max_rows = p->r.gradient ? REC_CHUNK : REC_ROWS_AT_ONCE;
     const int64_t most = k->traits->prologue.row_bytes / (int64_t)sn_dtype_size(p->t);
-    p->align = p->lanes < most_rows ? most_rows : p->lanes;
+    p->align = p->lanes < max_rows ? max_rows : p->lanes;
     p->n_block =
         p->V > most && !p->r.gradient ? (p->V + most - 1) / most : 1; /* z is of all columns */
     p->cols = SN_ROUND_UP((p->V + p->n_block - 1) / p->n_block, p->align);
@@ -150,22 +150,22 @@ rec_tile rec_place_decay(const rec_plan *p, rec_home home) {
 }
 
 void rec_plan_tiles(rec_plan *p, rec_home home) {
-    p->pairs = p->r.second && !p->r.same ? 2 : 1;
-    p->first = p->pairs * REC_CHUNK;
-    const int64_t left = p->first + p->inner, n = (int64_t)p->n_turned * REC_CHUNK;
-    const bool one = p->decays == REC_ONE, weighs = !p->silent || p->r.delta;
-    if (!p->silent) p->left = place(p, REC_CHUNK, left);
-    if (p->r.delta) p->left_u = place(p, REC_CHUNK, left);
-    p->right = rec_place(p, home, p->first, p->cols);
-    p->key = place(p, p->first, p->inner);
+    p->n_update = p->r.second && !p->r.same ? 2 : 1;
+    p->update_rows = p->n_update * REC_CHUNK;
+    const int64_t rows = p->update_rows + p->inner, n = (int64_t)p->n_transposed * REC_CHUNK;
+    const bool one = p->decays == REC_ONE, reads_keys = !p->state_only || p->r.delta;
+    if (!p->state_only) p->weights_y = place(p, REC_CHUNK, rows);
+    if (p->r.delta) p->weights_u = place(p, REC_CHUNK, rows);
+    p->values_and_state = rec_place(p, home, p->update_rows, p->cols);
+    p->key = place(p, p->update_rows, p->inner);
     p->total = place(p, 1, one ? 1 : p->inner);
-    if (one && weighs) p->factors = place(p, 2 + REC_PAIRS, REC_CHUNK);
-    if (!one && weighs) p->sums = place(p, (int64_t)2 * REC_CHUNK * REC_CHUNK, p->lanes);
-    if (!p->silent) p->out = place(p, REC_CHUNK, p->cols);
-    p->out_u = p->r.same ? place(p, REC_CHUNK, p->cols) : p->right;
+    if (one && reads_keys) p->factors = place(p, 2 + REC_PAIRS, REC_CHUNK);
+    if (!one && reads_keys) p->sums = place(p, (int64_t)2 * REC_CHUNK * REC_CHUNK, p->lanes);
+    if (!p->state_only) p->out = place(p, REC_CHUNK, p->cols);
+    p->out_u = p->r.same ? place(p, REC_CHUNK, p->cols) : p->values_and_state;
     if (!n) return;
-    p->turned_x = place(p, p->cols, n);
-    p->read = place(p, left, n);
+    p->transposed_x = place(p, p->cols, n);
+    p->read = place(p, rows, n);
     p->z = place(p, n, p->inner);
 }
 
@@ -173,20 +173,22 @@ void rec_plan_forward(rec_plan *p, rec_space *space, const sn_kernel *k, const s
     rec_plan_begin(p, space, k, t);
     p->direct = stores_directly(p);
     p->stores_u = p->r.delta && p->result[2] >= 0;
-    rec_plan_tiles(p, REC_OF_UNIT);
-    p->carry = p->next = rec_place(p, REC_OF_UNIT, p->inner, p->cols); /* follows `right` */
+    rec_plan_tiles(p, REC_PER_UNIT);
+    p->state = p->next =
+        rec_place(p, REC_PER_UNIT, p->inner, p->cols); /* follows `values_and_state` */
     p->decay = rec_place_decay(p, REC_SHARED);
     p->group = rec_group_of(p, t);
     p->stored[0] = (rec_rows){.tile = p->out};
     if (p->r.delta) p->stored[2] = (rec_rows){.tile = p->out_u};
-    const int pair[REC_PAIRS] = {rec_first_of(p, 0), rec_first_of(p, 1)};
-    rec_add_load(p, SN_REC_Q, REC_WHOLE, p->left, 0, p->first);
+    const int pair[REC_PAIRS] = {rec_update_row(p, 0), rec_update_row(p, 1)};
+    rec_add_load(p, SN_REC_Q, REC_WHOLE, p->weights_y, 0, p->update_rows);
     rec_add_load(p, SN_REC_K, REC_WHOLE, p->key, pair[0], 0);
     if (p->decays == REC_ROWS) rec_add_load(p, SN_REC_G, REC_WHOLE, p->decay, 0, 0);
-    if (p->pairs > 1) rec_add_load(p, SN_REC_B, REC_WHOLE, p->key, pair[1], 0);
-    if (p->r.delta) rec_add_load(p, SN_REC_A, REC_WHOLE, p->left_u, 0, p->first);
-    rec_add_load(p, SN_REC_V, REC_COLUMNS, p->right, pair[0], 0);
-    if (p->r.second && !p->r.delta) rec_add_load(p, SN_REC_A, REC_COLUMNS, p->right, pair[1], 0);
+    if (p->n_update > 1) rec_add_load(p, SN_REC_B, REC_WHOLE, p->key, pair[1], 0);
+    if (p->r.delta) rec_add_load(p, SN_REC_A, REC_WHOLE, p->weights_u, 0, p->update_rows);
+    rec_add_load(p, SN_REC_V, REC_COLUMNS, p->values_and_state, pair[0], 0);
+    if (p->r.second && !p->r.delta)
+        rec_add_load(p, SN_REC_A, REC_COLUMNS, p->values_and_state, pair[1], 0);
     rec_find_reads(p);
 }
 

@@ -1,6 +1,6 @@
 /* prefetch.c: rows of operands and results are as far apart as the rows of all heads together, further
  * than hardware prefetches. While a chunk's products are computed the rows of the same elements in the
- * next unit, or in the next block, are brought to L2: a few lines in each turn of every product's loop,
+ * next unit, or in the next block, are brought to L2: a few lines in each iteration of every product's loop,
  * because a core waits for few lines at a time. */
 #include "codegen/recurrence/impl.h"
 
@@ -18,13 +18,13 @@ static int64_t row_work(const rec_plan *p, int64_t rows) {
 }
 
 int64_t rec_update_work(const rec_plan *p) {
-    return p->pairs * row_work(p, p->inner);
+    return p->n_update * row_work(p, p->inner);
 }
 
 int64_t rec_work(const rec_plan *p) {
-    const int64_t rows = p->first + p->inner;
-    int64_t work = rec_update_work(p) + p->n_turned * row_work(p, rows);
-    if (!p->silent) work += row_work(p, rows);
+    const int64_t rows = p->update_rows + p->inner;
+    int64_t work = rec_update_work(p) + p->n_transposed * row_work(p, rows);
+    if (!p->state_only) work += row_work(p, rows);
     if (p->r.delta) work += row_work(p, rows - REC_CHUNK);
     return work;
 }
@@ -72,10 +72,10 @@ rec_share rec_prefetch_half(em *e, rec_prefetch *f, int64_t work, em_val second)
     return s;
 }
 
-void rec_prefetch_turn(em *e, const rec_share *s, em_val turn, int64_t turns) {
-    const int64_t lines = 1LL << s->log_lines, each = (ROWS * lines + turns - 1) / turns;
+void rec_prefetch_lines(em *e, const rec_share *s, em_val iteration, int64_t iterations) {
+    const int64_t lines = 1LL << s->log_lines, each = (ROWS * lines + iterations - 1) / iterations;
     for (int64_t k = 0; k < each && s->n; k++) {
-        em_val n = em_addi(e, em_muli(e, turn, each), k);
+        em_val n = em_addi(e, em_muli(e, iteration, each), k);
         em_val row = em_lshr(e, n, em_i64(e, s->log_lines)),
                col = em_muli(e, em_and(e, n, em_i64(e, lines - 1)), LINE);
         for (int i = 0; i < s->n; i++) {

@@ -63,29 +63,30 @@ static void store_y(em *e, const rec_plan *p, const rec_unit *u, const tile *x, 
     }
 }
 
-/* Columns of n vectors of left right: of y, or of u, without the rows of u in `right`. */
+/* Columns of n vectors of weights times values_and_state: y; or u, without the rows of u. */
 static void emit_product(em *e, const rec_plan *p, const rec_unit *unit, rec_prefetch *ahead,
                          rec_tile left, bool of_u, int vector, int n) {
-    const int64_t first = of_u ? REC_CHUNK : 0, last = p->first + p->inner,
-                  turns = (last - first) / UNROLL;
+    const int64_t first = of_u ? REC_CHUNK : 0, last = p->update_rows + p->inner,
+                  iterations = (last - first) / UNROLL;
     int64_t col = (int64_t)vector * p->lanes;
     tile x = {.n = n};
     em_loop half = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, ROWS));
     rec_share share = rec_prefetch_half(e, ahead, REC_CHUNK * (last - first) * n * p->lanes,
                                         em_cmp(e, EM_GE, half.i, em_i64(e, ROWS)));
     for (int i = 0; i < ROWS * x.n; i++) x.acc[i] = em_vf(e, 0);
-    em_val zero = em_i64(e, 0), right = rec_at_const(e, p, p->right, 0, em_i64(e, col)), row[ROWS];
+    em_val zero = em_i64(e, 0), right = rec_at_const(e, p, p->values_and_state, 0, em_i64(e, col)),
+           row[ROWS];
     for (int i = 0; i < ROWS; i++) row[i] = rec_at(e, p, left, em_addi(e, half.i, i), zero);
     em_loop l = em_for(e, em_i64(e, first), em_i64(e, last), em_i64(e, UNROLL));
-    em_val turn = em_lshr(e, em_subi(e, l.i, first), em_i64(e, LOG_UNROLL));
+    em_val iteration = em_lshr(e, em_subi(e, l.i, first), em_i64(e, LOG_UNROLL));
     begin(e, &l, &x);
-    rec_prefetch_turn(e, &share, turn, turns);
-    em_val from[ROWS], v = em_gep(e, right, p->t, em_muli(e, l.i, p->right.ld));
+    rec_prefetch_lines(e, &share, iteration, iterations);
+    em_val from[ROWS], v = em_gep(e, right, p->t, em_muli(e, l.i, p->values_and_state.ld));
     for (int i = 0; i < ROWS; i++) from[i] = em_gep(e, row[i], p->t, l.i);
     for (int u = 0; u < UNROLL; u++) {
         em_val element[ROWS];
         for (int i = 0; i < ROWS; i++) element[i] = plus(e, p, from[i], u);
-        multiply_add(e, p, &x, element, plus(e, p, v, u * p->right.ld));
+        multiply_add(e, p, &x, element, plus(e, p, v, u * p->values_and_state.ld));
     }
     end(e, &l, &x);
     if (of_u)
@@ -95,7 +96,7 @@ static void emit_product(em *e, const rec_plan *p, const rec_unit *unit, rec_pre
     em_end(e, &half);
 }
 
-/* u_t += sum over j < t of (a_t . b_j) u_j, of which the products with v and S are there. If b is k:
+/* u_t += sum over j < t of (a_t . b_j) u_j; its products with v and S are there already. If b is k:
  * w_t = v_t + u_t, u_t += sum over j < t of (a_t . k_j) w_j. */
 static void substitute(em *e, const rec_plan *p, int vector, int n) {
     enum { AT_ONCE = 2 };
@@ -106,11 +107,11 @@ static void substitute(em *e, const rec_plan *p, int vector, int n) {
             em_val to = rec_at_const(e, p, p->out_u, t, col), sum[AT_ONCE];
             for (int i = 0; i < m; i++) sum[i] = rec_load(e, p, plus(e, p, to, i * p->lanes));
             for (int j = 0; j < t; j++) {
-                em_val weight = rec_at_const(e, p, p->left_u, t, em_i64(e, j));
+                em_val weight = rec_at_const(e, p, p->weights_u, t, em_i64(e, j));
                 em_val w = em_load_splat(e, p->t, weight, p->lanes);
                 for (int i = 0; i < m; i++) sum[i] = em_fma(e, w, row[j][i], sum[i]);
             }
-            em_val v = rec_at_const(e, p, p->right, t, col);
+            em_val v = rec_at_const(e, p, p->values_and_state, t, col);
             for (int i = 0; i < m; i++) {
                 row[t][i] = sum[i];
                 if (p->r.same ? p->stores_u : t > 0)
@@ -123,30 +124,30 @@ static void substitute(em *e, const rec_plan *p, int vector, int n) {
     }
 }
 
-/* Times `total`, plus key^T right. */
+/* S = total S + key^T (u, v). */
 void rec_emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, int n) {
     int64_t col = (int64_t)vector * p->lanes;
     tile x = {.n = n};
     em_val d = NULL;
     if (p->decays == REC_ONE)
         d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), p->lanes);
-    rec_share share = rec_prefetch_part(ahead, p->first * p->inner * n * p->lanes);
+    rec_share share = rec_prefetch_part(ahead, p->update_rows * p->inner * n * p->lanes);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, ROWS));
-    rec_prefetch_turn(e, &share, em_lshr(e, l.i, em_i64(e, LOG_ROWS)), p->inner / ROWS);
+    rec_prefetch_lines(e, &share, em_lshr(e, l.i, em_i64(e, LOG_ROWS)), p->inner / ROWS);
     for (int i = 0; i < ROWS; i++) {
         em_val row = em_addi(e, l.i, i);
         if (p->decays == REC_ROWS)
             d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, row), p->lanes);
         for (int j = 0; j < x.n; j++) {
-            em_val from = rec_at(e, p, p->carry, row, column(e, p, col, j));
+            em_val from = rec_at(e, p, p->state, row, column(e, p, col, j));
             x.acc[i * x.n + j] = em_mul(e, rec_load(e, p, from), d);
         }
     }
-    for (int r = 0; r < p->first; r++) {
+    for (int r = 0; r < p->update_rows; r++) {
         em_val element[ROWS];
         for (int i = 0; i < ROWS; i++)
             element[i] = rec_at_const(e, p, p->key, r, em_addi(e, l.i, i));
-        multiply_add(e, p, &x, element, rec_at_const(e, p, p->right, r, em_i64(e, col)));
+        multiply_add(e, p, &x, element, rec_at_const(e, p, p->values_and_state, r, em_i64(e, col)));
     }
     store_product(e, p, &x, p->next, l.i, col);
     em_end(e, &l);
@@ -155,12 +156,12 @@ void rec_emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, 
 void rec_emit_u(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
                 int n) {
     if (!p->r.delta) return;
-    emit_product(e, p, u, ahead, p->left_u, true, vector, n);
+    emit_product(e, p, u, ahead, p->weights_u, true, vector, n);
     substitute(e, p, vector, n);
 }
 
 void rec_emit_y(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
                 int n) {
-    if (!p->silent) emit_product(e, p, u, ahead, p->left, false, vector, n);
+    if (!p->state_only) emit_product(e, p, u, ahead, p->weights_y, false, vector, n);
     rec_emit_update(e, p, ahead, vector, n);
 }

@@ -8,7 +8,7 @@
 #include "runtime/memory.h"
 
 enum { OF_ELEMENT = 1, OF_ROW = 2 }; /* what values of the region depend on */
-enum { MOST_TARGETS = SN_MAX_REC_IN };
+enum { MAX_TARGETS = SN_MAX_REC_IN };
 
 typedef struct loader {
     em *e;
@@ -21,8 +21,8 @@ typedef struct loader {
     bool used[SN_REC_SOURCES + SN_MAX_RESULTS]; /* by argument */
     sn_region_code code;                        /* of the region */
     int n_sum;
-    sn_node *sum[MOST_TARGETS]; /* reductions, operands first */
-    int stage[MOST_TARGETS];    /* how many stages of sums come before */
+    sn_node *sum[MAX_TARGETS]; /* reductions, operands first */
+    int stage[MAX_TARGETS];    /* how many stages of sums come before */
 } loader;
 
 static bool is_sum(const sn_node *n) {
@@ -76,7 +76,7 @@ static void give(loader *l, bool rows, em_val at, em_val mask, int how) {
 
 /* From now on these are computed; first what there is one of for the element. */
 static void begin_values(loader *l, sn_node *const *root, int n) {
-    const sn_node *leaf[MOST_TARGETS];
+    const sn_node *leaf[MAX_TARGETS];
     for (int i = 0; i < l->n_sum; i++) leaf[i] = l->sum[i];
     sn_region_only(&l->code, root, n, leaf, l->n_sum);
     sn_region_emit(&l->code, OF_ELEMENT);
@@ -97,9 +97,9 @@ static em_val place(loader *l, em_loop *at, int k) {
     return em_addi(l->e, at->i, (int64_t)k * l->p->lanes);
 }
 
-static em_loop for_places(loader *l, int64_t n, int turns) {
+static em_loop for_places(loader *l, int64_t n, int iterations) {
     em *e = l->e;
-    return em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, (int64_t)turns * l->p->lanes));
+    return em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, (int64_t)iterations * l->p->lanes));
 }
 
 /* ---- sums along rows ---- */
@@ -107,16 +107,17 @@ static em_loop for_places(loader *l, int64_t n, int turns) {
 /* The sums of one stage along rows of n elements. */
 static void add_up(loader *l, sn_node *const *sum, int n_sum, int64_t n) {
     em *e = l->e;
-    sn_node *x[MOST_TARGETS];
-    em_val acc[MOST_TARGETS][EM_COPIES], carried[MOST_TARGETS][EM_COPIES];
+    sn_node *x[MAX_TARGETS];
+    em_val acc[MAX_TARGETS][EM_COPIES], carried[MAX_TARGETS][EM_COPIES];
     const int64_t whole = SN_ROUND_UP(n, l->p->align);
-    const int turns = rec_at_once(l->p, whole);
+    const int iterations = rec_at_once(l->p, whole);
     for (int i = 0; i < n_sum; i++) x[i] = sum[i]->in[0];
     begin_values(l, x, n_sum);
-    em_loop at = for_places(l, whole, turns);
+    em_loop at = for_places(l, whole, iterations);
     for (int i = 0; i < n_sum; i++)
-        for (int k = 0; k < turns; k++) acc[i][k] = carried[i][k] = em_carry(e, &at, em_vf(e, 0));
-    for (int k = 0; k < turns; k++) {
+        for (int k = 0; k < iterations; k++)
+            acc[i][k] = carried[i][k] = em_carry(e, &at, em_vf(e, 0));
+    for (int k = 0; k < iterations; k++) {
         em_val j = place(l, &at, k), mask = rec_mask(e, l->p, j, n, NULL);
         give(l, true, j, mask, REC_WHOLE);
         sn_region_emit(&l->code, OF_ELEMENT | OF_ROW);
@@ -127,7 +128,7 @@ static void add_up(loader *l, sn_node *const *sum, int n_sum, int64_t n) {
     em_end(e, &at);
     for (int i = 0; i < n_sum; i++) {
         em_val s = em_final(e, &at, carried[i][0]);
-        for (int k = 1; k < turns; k++) s = em_add(e, s, em_final(e, &at, carried[i][k]));
+        for (int k = 1; k < iterations; k++) s = em_add(e, s, em_final(e, &at, carried[i][k]));
         sn_region_give(&l->code, sum[i], em_reduce(e, EM_SUM, s));
     }
 }
@@ -139,10 +140,10 @@ static int64_t row_of(const loader *l, const sn_node *sum) {
 
 /* Those of one stage and one length share a loop. */
 static void add_up_all(loader *l) {
-    bool done[MOST_TARGETS] = {false};
+    bool done[MAX_TARGETS] = {false};
     for (int stage = 0, left = l->n_sum; left; stage++)
         for (int first = 0; first < l->n_sum; first++) {
-            sn_node *same[MOST_TARGETS];
+            sn_node *same[MAX_TARGETS];
             int n = 0;
             for (int i = first; i < l->n_sum && l->stage[first] == stage && !done[first]; i++) {
                 if (l->stage[i] != stage || row_of(l, l->sum[i]) != row_of(l, l->sum[first]))
@@ -178,7 +179,7 @@ static void begin_element(loader *l) {
         sn_node *n = l->code.order.node[i];
         if (n->op == SN_OP_arg) l->used[sn_attr_int(n, SN_A_index, 0)] = true;
         below[i] = stages_below(l, i, below);
-        if (!is_sum(n) || l->n_sum == MOST_TARGETS) continue;
+        if (!is_sum(n) || l->n_sum == MAX_TARGETS) continue;
         l->stage[l->n_sum] = below[i];
         l->sum[l->n_sum++] = n;
         sn_region_fix(&l->code, n, OF_ELEMENT);
@@ -208,20 +209,20 @@ static void fill_vector(loader *l, em_val to, em_val at, em_val mask, int how) {
     if (p->prologue) sn_region_forget(&l->code, OF_ROW);
 }
 
-/* Computes rows of n elements, of which `count` exist if that is not NULL. */
+/* Computes rows of n elements; `count` of them exist if that is not NULL. */
 static void fill(loader *l, em_val to, int64_t n, em_val count, int how) {
     em *e = l->e;
     const rec_plan *p = l->p;
     sn_node *root[REC_LOADS];
     int n_root = 0;
     const int64_t whole = SN_ROUND_UP(n, p->align);
-    const int turns = rec_at_once(p, whole);
+    const int iterations = rec_at_once(p, whole);
     for (int i = 0; i < p->n_load && p->prologue; i++)
         if (p->load[i].how == how) root[n_root++] = p->prologue->out[p->load[i].operand - 1];
     if (p->prologue) begin_values(l, root, n_root);
-    em_loop at = for_places(l, whole, turns);
+    em_loop at = for_places(l, whole, iterations);
     em_copies c = em_begin_copies(e);
-    for (int k = 0; k < turns; k++) {
+    for (int k = 0; k < iterations; k++) {
         em_val j = place(l, &at, k);
         fill_vector(l, to, j, rec_mask(e, p, j, n, count), how);
         em_end_copy(e, &c);
@@ -259,13 +260,13 @@ static bool is_contiguous(const rec_plan *p, int i) {
     return v->stride[v->rank - 1] == 1;
 }
 
-/* A vector of the step's result i, in memory or in its row of `made`. */
+/* A vector of the step's result i, in memory or in its row of `epilogue_rows`. */
 static void store_vector(loader *l, int i, em_val at, em_val x, em_val mask) {
     em *e = l->e;
     const int view = l->p->k->step->n_in + i;
     const sn_dtype t = rec_view(l->p, view)->dtype;
     if (!is_contiguous(l->p, i)) {
-        rec_store(e, l->p, rec_at_const(e, l->p, l->p->made, i, at), x);
+        rec_store(e, l->p, rec_at_const(e, l->p, l->p->epilogue_rows, i, at), x);
         return;
     }
     em_val row = rec_element(e, l->p, l->u, view, l->t);
@@ -277,12 +278,12 @@ static void make_rows(loader *l, const int *out, int n) {
     em *e = l->e;
     const rec_plan *p = l->p;
     sn_node *root[SN_REC_RESULTS];
-    const int turns = rec_at_once(p, p->inner);
+    const int iterations = rec_at_once(p, p->inner);
     for (int i = 0; i < n; i++) root[i] = l->region->out[out[i]];
     begin_values(l, root, n);
-    em_loop at = for_places(l, p->inner, turns);
+    em_loop at = for_places(l, p->inner, iterations);
     em_copies c = em_begin_copies(e);
-    for (int k = 0; k < turns; k++) {
+    for (int k = 0; k < iterations; k++) {
         em_val j = place(l, &at, k), mask = rec_mask(e, p, j, p->K, NULL);
         give(l, true, j, mask, REC_WHOLE);
         sn_region_emit(&l->code, OF_ELEMENT | OF_ROW);
@@ -294,7 +295,7 @@ static void make_rows(loader *l, const int *out, int n) {
     em_end(e, &at);
 }
 
-void rec_store_made(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val from) {
+void rec_store_epilogue(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val from) {
     loader l = {
         .e = e, .p = p, .u = u, .t = t, .row = from, .region = p->epilogue, .first = p->n_out};
     int rows[SN_REC_RESULTS], n_row = 0;
@@ -314,5 +315,5 @@ void rec_store_made(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_va
     if (n_row) make_rows(&l, rows, n_row);
     for (int i = 0; i < n_row; i++)
         if (!is_contiguous(p, rows[i]))
-            rec_store_result(e, p, u, rows[i], p->made, t, em_i64(e, rows[i]));
+            rec_store_result(e, p, u, rows[i], p->epilogue_rows, t, em_i64(e, rows[i]));
 }

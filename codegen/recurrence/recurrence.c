@@ -1,15 +1,23 @@
 /* recurrence.c: a linear recurrence in chunks of 8 elements [Yang et al. 2024, "Gated linear attention",
  * "Parallelizing linear transformers with the delta rule"; Dao & Gu 2024, "Transformers are SSMs"]. A
- * unit of work is one carry, or a block of its columns, which stays in L1 or L2 for the whole
- * sequence. With S the carry at the chunk's beginning and D_t the product of the decays up to t:
+ * unit of work is one state, or a block of its columns; it stays in L1 or L2 for the whole sequence.
+ * With S the state at the chunk's beginning and D_t the product of the decays up to t:
  *
- *     y_t = (q_t D_t) S + sum over j <= t of (q_t . k_j D_t / D_j) v_j
+ *     y_t = (q_t D_t) S + sum over j <= t of (q_t . k_j D_t / D_j) v_j        inter- and intra-chunk
  *     S'  = D S + sum over j of (k_j D / D_j)^T v_j
  *
- * which is a product of rows [weights | q D] with [v; S], and one of k^T with v. No quotient is
- * computed: k_j is multiplied by the decay of each later element, and read in between. So any decay is
- * exact, 0 too, and so is one above 1. With a delta rule u_t = a_t S_t is such a product, too, in which
- * u_j of the chunk's earlier elements are substituted forward. Gradients: gradient.c.
+ *     for each chunk of a unit
+ *         load q, k, v and the decays                                         rows.c, prologue.c
+ *         weights_y = [intra-chunk weights | q D],  key = k D / D_j           weights.c
+ *         y = weights_y values_and_state,  where that is [v; S]               products.c
+ *         S = D S + key^T v
+ *         store y
+ *
+ * Quotients are not computed: k_j is multiplied by the decay of each later element, and read in between.
+ * So any decay is exact, 0 too, and so is one above 1. With a delta rule u_t = a_t S_t is a product of
+ * weights_u with values_and_state, in which the u_j of the chunk's earlier elements are substituted
+ * forward (the WY form). Two or three last elements are computed one by one (steps.c). Gradients:
+ * gradient.c, transposed_read.c.
  *
  * Threads share the units. Bits do not depend on the number of threads. */
 #include "codegen/recurrence/impl.h"
@@ -19,7 +27,7 @@ static sn_dim scratch(const sn_kernel *k, const sn_target *t) {
     rec_space space = {{0}, {NULL}, NULL, NULL};
     if (sn_recurrence_of(k->step->node).gradient) return rec_gradient_scratch(k, t);
     rec_plan_forward(&p, &space, k, t);
-    int64_t n = space.used[REC_SHARED] + p.group * space.used[REC_OF_UNIT];
+    int64_t n = space.used[REC_SHARED] + p.group * space.used[REC_PER_UNIT];
     return sn_dim_const(k->m, n * (int64_t)sn_dtype_size(p.t));
 }
 
@@ -30,7 +38,7 @@ static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     if (p->decays == REC_ONE) rec_exp_decays(e, p);
     rec_emit_weights(e, p);
     rec_prefetch_begin(e, p, u, rec_n_views(p), rec_work(p), &ahead);
-    for (int v = 0, n; v < vectors; v += n) { /* these columns of the carry stay in L1 */
+    for (int v = 0, n; v < vectors; v += n) { /* these columns of the state stay in L1 */
         n = rec_vectors_at(e, p, v);
         rec_emit_u(e, p, u, &ahead, v, n);
         rec_emit_y(e, p, u, &ahead, v, n);
@@ -38,23 +46,23 @@ static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     rec_store_elements(e, p, u);
 }
 
-/* The carries of a group of n units from memory to scratch. */
-static void load_carries(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val n) {
+/* The states of a group of n units from memory to scratch. */
+static void load_states(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val n) {
     em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
     rec_begin_unit(e, p, u, first, each.i);
-    rec_load_carry(e, p, u, SN_REC_START, p->carry);
+    rec_load_state(e, p, u, SN_REC_START, p->state);
     em_end(e, &each);
 }
 
-static void store_carries(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val n) {
+static void store_states(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val n) {
     em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
     rec_begin_unit(e, p, u, first, each.i);
-    rec_store_carry(e, p, u);
+    rec_store_state(e, p, u);
     em_end(e, &each);
 }
 
-/* Items lo to hi in groups whose carries stay in L2. Units take turns, so that whole rows of memory are
- * read within a short time, and few pages are in use. */
+/* Items lo to hi in groups whose states stay in L2. A thread computes a block of each unit of the group, then
+ * the next block, so that whole rows of memory are read within a short time, and few pages are in use. */
 static void emit(em *e, const sn_kernel *k) {
     rec_plan p;
     rec_space space = {{0}, {NULL}, NULL, NULL};
@@ -68,7 +76,7 @@ static void emit(em *e, const sn_kernel *k) {
     em_kernel(e, k->name);
     space.base[REC_SHARED] = e->scratch;
     space.units = em_gep(e, e->scratch, p.t, em_i64(e, space.used[REC_SHARED]));
-    space.unit_bytes = em_i64(e, space.used[REC_OF_UNIT] * (int64_t)sn_dtype_size(p.t));
+    space.unit_bytes = em_i64(e, space.used[REC_PER_UNIT] * (int64_t)sn_dtype_size(p.t));
     items = em_i64(e, p.n_block);
     for (int a = 0; a < p.r.n_lead; a++)
         items = em_mul(e, items, sn_kernel_dim(e, k, k->step->in[SN_REC_START].shape[a]));
@@ -76,7 +84,7 @@ static void emit(em *e, const sn_kernel *k) {
     u.T = sn_kernel_dim(e, k, k->step->out[0].shape[0]);
     em_loop group = em_for(e, lo, hi, em_i64(e, p.group));
     em_val n = em_imin(e, em_sub(e, hi, group.i), em_i64(e, p.group));
-    load_carries(e, &p, &u, group.i, n);
+    load_states(e, &p, &u, group.i, n);
     em_loop block = em_for(e, em_i64(e, 0), u.T, em_i64(e, REC_BLOCK));
     em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
     rec_begin_unit(e, &p, &u, group.i, each.i);
@@ -93,7 +101,7 @@ static void emit(em *e, const sn_kernel *k) {
     em_end(e, &chunk);
     em_end(e, &each);
     em_end(e, &block);
-    store_carries(e, &p, &u, group.i, n);
+    store_states(e, &p, &u, group.i, n);
     em_end(e, &group);
     em_end_kernel(e);
 }

@@ -1,4 +1,4 @@
-/* rows.c: between memory and the tiles of a chunk: vectors of its elements, results, carries. */
+/* rows.c: between memory and the tiles of a chunk: vectors of its elements, results, states. */
 #include "codegen/recurrence/impl.h"
 #include "runtime/memory.h"
 
@@ -6,9 +6,10 @@
 static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
                      rec_tile tile, em_val to_row) {
     int64_t whole = SN_ROUND_UP(n, p->align);
-    int turns = rec_at_once(p, whole);
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, (int64_t)turns * p->lanes));
-    for (int k = 0; k < turns; k++) {
+    int iterations = rec_at_once(p, whole);
+    em_loop l =
+        em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, (int64_t)iterations * p->lanes));
+    for (int k = 0; k < iterations; k++) {
         em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
         em_val x = rec_load_vector(e, p, rec_view(p, i), row, at, rec_mask(e, p, at, n, count));
         rec_store(e, p, rec_at(e, p, tile, to_row, at), x);
@@ -67,7 +68,7 @@ void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u) {
     em_val exists, t = rec_position(e, p, u, l.i, &exists);
     em_branch br = em_if(e, exists);
     store_results(e, p, u, t, l.i);
-    if (p->epilogue) rec_store_made(e, p, u, t, l.i);
+    if (p->epilogue) rec_store_epilogue(e, p, u, t, l.i);
     em_endif(e, &br);
     em_end(e, &l);
 }
@@ -84,32 +85,32 @@ void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i) {
     store_results(e, &all, u, t, first);
 }
 
-/* ---- carries ---- */
+/* ---- states ---- */
 
-/* Row k of a carry, operand or result i. */
-static em_val carry_row(em *e, const rec_plan *p, const rec_unit *u, int i, em_val k) {
+/* Row k of a state, operand or result i. */
+static em_val state_row(em *e, const rec_plan *p, const rec_unit *u, int i, em_val k) {
     const sn_view *v = rec_view(p, i);
     em_val by = em_mul(e, k, sn_kernel_dim(e, p->k, v->stride[v->rank - 2]));
     return em_gep(e, u->base[i], v->dtype, by);
 }
 
-void rec_load_carry(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile) {
+void rec_load_state(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile) {
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->K), em_i64(e, 1));
-    load_row(e, p, i, carry_row(e, p, u, i, l.i), p->cols, u->columns, tile, l.i);
+    load_row(e, p, i, state_row(e, p, u, i, l.i), p->cols, u->columns, tile, l.i);
     em_end(e, &l);
     for (int64_t k = p->K; k < p->inner; k++) rec_fill(e, p, tile, em_i64(e, k), 0, p->cols, 0);
 }
 
-void rec_store_carry(em *e, const rec_plan *p, const rec_unit *u) {
+void rec_store_state(em *e, const rec_plan *p, const rec_unit *u) {
     int i = p->k->step->n_in + 1;
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->K), em_i64(e, 1));
-    rec_store_row(e, p, i, carry_row(e, p, u, i, l.i), p->cols, u->columns, p->carry, l.i);
+    rec_store_row(e, p, i, state_row(e, p, u, i, l.i), p->cols, u->columns, p->state, l.i);
     em_end(e, &l);
 }
 
 /* ---- units ---- */
 
-/* Pointers to unit `item`: the carry item / n_block, block item % n_block. */
+/* Pointers to unit `item`: the state item / n_block, block item % n_block. */
 static void point_to(em *e, const rec_plan *p, em_val item, em_val *base, em_val *col) {
     const sn_step *s = p->k->step;
     em_val block = em_rem(e, item, em_i64(e, p->n_block));
@@ -120,7 +121,7 @@ static void point_to(em *e, const rec_plan *p, em_val item, em_val *base, em_val
         em_val off = em_i64(e, 0), rest = lead;
         for (int a = p->r.n_lead - 1; a >= 0; a--) {
             em_val n = sn_kernel_dim(e, p->k, s->in[SN_REC_START].shape[a]);
-            em_val by = rec_stride(e, p, v, a + !rec_is_carry(p, i));
+            em_val by = rec_stride(e, p, v, a + !rec_is_state(p, i));
             off = em_add(e, off, em_mul(e, em_rem(e, rest, n), by));
             rest = em_div(e, rest, n);
         }
@@ -134,7 +135,7 @@ void rec_begin_unit(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val 
     point_to(e, p, em_add(e, first, i), u->base, &u->col);
     if (p->n_block * p->cols != p->V)
         u->columns = em_imin(e, em_sub(e, em_i64(e, p->V), u->col), em_i64(e, p->cols));
-    p->space->base[REC_OF_UNIT] =
+    p->space->base[REC_PER_UNIT] =
         em_gep_bytes(e, p->space->units, em_mul(e, i, p->space->unit_bytes));
 }
 
@@ -148,6 +149,6 @@ void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i
     for (int k = 0; k < rec_n_views(p); k++) {
         const sn_view *v = rec_view(p, k);
         em_val by = em_mul(e, ahead, rec_stride(e, p, v, 0));
-        if (!rec_is_carry(p, k)) u->next[k] = em_gep(e, u->next[k], v->dtype, by);
+        if (!rec_is_state(p, k)) u->next[k] = em_gep(e, u->next[k], v->dtype, by);
     }
 }

@@ -1,16 +1,16 @@
 /* steps.c: a few elements, one after the other: decoding, and the last ones of a sequence. The vectors
- * of an element are in the first rows of the chunk's tiles. Each block of columns of the carry is read
+ * of an element are in the first rows of the chunk's tiles. Each block of columns of the state is read
  * and written once; with a delta rule it is read before for u. */
 #include "codegen/emit/vmath.h"
 #include "codegen/recurrence/impl.h"
 
-enum { MOST = 4 /* vectors in a block */ };
+enum { MAX_VECTORS = 4 /* vectors in a block */ };
 
 typedef struct step {
     const rec_plan *p;
     int64_t col; /* first column */
     int n;       /* vectors */
-    em_val decay[MOST], v[MOST], u[MOST], y[MOST];
+    em_val decay[MAX_VECTORS], v[MAX_VECTORS], u[MAX_VECTORS], y[MAX_VECTORS];
 } step;
 
 static em_val column(em *e, const step *s, int j) {
@@ -36,16 +36,17 @@ static void add(em *e, const step *s, em_val *to, em_val x, const em_val *v) {
     for (int j = 0; j < s->n; j++) to[j] = em_fma(e, x, v[j], to[j]);
 }
 
-/* ---- loops over the rows of the carry ---- */
+/* ---- loops over the rows of the state ---- */
 
 typedef struct rows {
     em_loop l;
-    em_val S[MOST];             /* the row */
-    em_val *sum, carried[MOST]; /* of columns; NULL: none */
+    em_val S[MAX_VECTORS];             /* the row */
+    em_val *sum, carried[MAX_VECTORS]; /* of columns; NULL: none */
 } rows;
 
 static em_val row_at(em *e, const step *s, const rows *r, int j) {
-    return rec_at(e, s->p, s->p->right, em_addi(e, r->l.i, s->p->first), column(e, s, j));
+    return rec_at(e, s->p, s->p->values_and_state, em_addi(e, r->l.i, s->p->update_rows),
+                  column(e, s, j));
 }
 
 static void begin(em *e, const step *s, rows *r, em_val *sum) {
@@ -63,15 +64,15 @@ static void end(em *e, const step *s, rows *r, bool store) {
 }
 
 static em_val query(em *e, const step *s, rec_tile left, const rows *r) {
-    return splat(e, s, left, 0, em_addi(e, r->l.i, s->p->first));
+    return splat(e, s, left, 0, em_addi(e, r->l.i, s->p->update_rows));
 }
 
 static em_val key(em *e, const step *s, int pair, const rows *r) {
-    return splat(e, s, s->p->key, rec_first_of(s->p, pair), r->l.i);
+    return splat(e, s, s->p->key, rec_update_row(s->p, pair), r->l.i);
 }
 
-/* sum += x S, where x is in a row of `left` */
-static void read_carry(em *e, const step *s, rec_tile left, em_val *sum) {
+/* sum += x S, where x is in a row of `weights_y` */
+static void read_state(em *e, const step *s, rec_tile left, em_val *sum) {
     rows r;
     begin(e, s, &r, sum);
     add(e, s, sum, query(e, s, left, &r), r.S);
@@ -79,16 +80,16 @@ static void read_carry(em *e, const step *s, rec_tile left, em_val *sum) {
 }
 
 /* S = e^g S + k^T v + b^T u; y += q S as it was, or as it is then. */
-static void change_carry(em *e, step *s) {
+static void change_state(em *e, step *s) {
     const bool after = s->p->order == REC_READS_AFTER;
     rows r;
     begin(e, s, &r, s->y);
-    em_val q = query(e, s, s->p->left, &r), d = NULL;
+    em_val q = query(e, s, s->p->weights_y, &r), d = NULL;
     if (s->p->decays == REC_ROWS) d = splat(e, s, s->p->decay, 0, r.l.i);
     if (!after) add(e, s, s->y, q, r.S);
     for (int j = 0; j < s->n; j++) r.S[j] = em_mul(e, r.S[j], d ? d : s->decay[j]);
     add(e, s, r.S, key(e, s, 0, &r), s->v);
-    if (s->p->pairs > 1) add(e, s, r.S, key(e, s, 1, &r), s->u);
+    if (s->p->n_update > 1) add(e, s, r.S, key(e, s, 1, &r), s->u);
     if (after) add(e, s, s->y, q, r.S);
     end(e, s, &r, true);
 }
@@ -101,19 +102,19 @@ static void emit_columns(em *e, const rec_plan *p, int vector, int n) {
     em_val one = NULL;
     if (p->decays == REC_ONE)
         one = sn_vmath_emit(e, SN_V_EXP, splat(e, &s, p->decay, 0, em_i64(e, 0)));
-    load_vectors(e, &s, p->right, rec_first_of(p, 0), s.v);
+    load_vectors(e, &s, p->values_and_state, rec_update_row(p, 0), s.v);
     for (int j = 0; j < n; j++) {
         s.y[j] = s.u[j] = em_vf(e, 0);
         if (one) s.decay[j] = one;
     }
     if (p->r.delta) {
-        read_carry(e, &s, p->left_u, s.u);
+        read_state(e, &s, p->weights_u, s.u);
         store_vectors(e, &s, p->out_u, 0, s.u);
-    } else if (p->pairs > 1) {
-        load_vectors(e, &s, p->right, rec_first_of(p, 1), s.u);
+    } else if (p->n_update > 1) {
+        load_vectors(e, &s, p->values_and_state, rec_update_row(p, 1), s.u);
     }
     for (int j = 0; j < n && p->r.same; j++) s.v[j] = em_add(e, s.v[j], s.u[j]);
-    change_carry(e, &s);
+    change_state(e, &s);
     store_vectors(e, &s, p->out, 0, s.y);
 }
 

@@ -16,20 +16,20 @@ em_val rec_stride(em *e, const rec_plan *p, const sn_view *v, int axis) {
     return one ? em_i64(e, 0) : sn_kernel_dim(e, p->k, v->stride[axis]);
 }
 
-bool rec_is_carry(const rec_plan *p, int i) {
+bool rec_is_state(const rec_plan *p, int i) {
     const int n_in = p->k->step->n_in;
     return i == SN_REC_START || i == n_in + 1 || (p->r.gradient && i == n_in - 1);
 }
 
 bool rec_is_of_columns(const rec_plan *p, int i) {
     const int n_in = p->k->step->n_in;
-    if (rec_is_carry(p, i)) return true;
+    if (rec_is_state(p, i)) return true;
     return i < n_in ? p->reads[i] == REC_COLUMNS : !p->of_keys[i - n_in];
 }
 
 int64_t rec_row_size(const rec_plan *p, int i) {
     const sn_view *v = rec_view(p, i);
-    if (rec_is_carry(p, i) || (i < p->k->step->n_in && !p->reads[i])) return 0;
+    if (rec_is_state(p, i) || (i < p->k->step->n_in && !p->reads[i])) return 0;
     int64_t n = rec_constant(p->k, v->shape[v->rank - 1]);
     return n != 1 && rec_is_of_columns(p, i) ? p->cols : n;
 }
@@ -63,9 +63,10 @@ void rec_store_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_va
                    rec_tile tile, em_val from_row) {
     const sn_view *v = rec_view(p, i);
     if (v->stride[v->rank - 1] == 1) {
-        int turns = rec_at_once(p, n);
-        em_loop l = em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, (int64_t)turns * p->lanes));
-        for (int k = 0; k < turns; k++) {
+        int iterations = rec_at_once(p, n);
+        em_loop l =
+            em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, (int64_t)iterations * p->lanes));
+        for (int k = 0; k < iterations; k++) {
             em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
             em_store_mask(e, v->dtype, em_gep(e, row, v->dtype, at),
                           rec_load(e, p, rec_at(e, p, tile, from_row, at)),

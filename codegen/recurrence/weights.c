@@ -1,13 +1,13 @@
 /* weights.c: what the elements of a chunk see of each other: weights, which are products of q and a with
- * earlier keys that have decayed since, and the decays that each vector carries into the products.
+ * earlier keys that have decayed since, and the decays that each vector states into the products.
  * Decays of rows are applied to the keys in registers, element after element, and read in between. One
  * decay of all rows is a factor of the weights. */
 #include "codegen/emit/vmath.h"
 #include "codegen/recurrence/impl.h"
 
-enum { GROUP = 4 /* keys in registers */, MOST = 4 /* vectors of each */ };
+enum { GROUP = 4 /* keys in registers */, MAX_VECTORS = 4 /* vectors of each */ };
 
-/* y reads the carry after the decay of its own element. */
+/* y reads the state after the decay of its own element. */
 static bool is_late(const rec_plan *p) {
     return p->order == REC_READS_AFTER;
 }
@@ -57,13 +57,13 @@ static em_type chunk_type(em *e, const rec_plan *p) {
 /* Weights of a pair in y or u of element t: the first n. */
 static void store_weights(em *e, const rec_plan *p, rec_tile left, int pair, int t, em_val w,
                           int n) {
-    em_val to = rec_at_const(e, p, left, t, em_i64(e, rec_first_of(p, pair)));
+    em_val to = rec_at_const(e, p, left, t, em_i64(e, rec_update_row(p, pair)));
     em_store(e, p->t, to, first_lanes(e, w, n, em_zero(chunk_type(e, p))));
 }
 
 /* ---- one decay of all rows ---- */
 
-/* Products of vectors t0, t0 + 1 of tile `left` with the first n keys of a pair. */
+/* Products of vectors t0, t0 + 1 of tile `weights_y` with the first n keys of a pair. */
 static void multiply(em *e, const rec_plan *p, rec_tile left, int pair, int t0, int n,
                      em_val *product) {
     em_val acc[2][REC_CHUNK];
@@ -75,10 +75,10 @@ static void multiply(em *e, const rec_plan *p, rec_tile left, int pair, int t0, 
         for (int i = 0; i < 2; i++)
             for (int j = 0; j < GROUP; j++)
                 carried[i][j] = acc[i][j0 + j] = em_carry(e, &l, acc[i][j0 + j]);
-        em_val x[2], col = em_addi(e, l.i, p->first);
+        em_val x[2], col = em_addi(e, l.i, p->update_rows);
         for (int i = 0; i < 2; i++) x[i] = rec_load(e, p, rec_at_const(e, p, left, t0 + i, col));
         for (int j = 0; j < GROUP; j++) {
-            int row = rec_first_of(p, pair) + j0 + j;
+            int row = rec_update_row(p, pair) + j0 + j;
             em_val k = rec_load(e, p, rec_at_const(e, p, p->key, row, l.i));
             for (int i = 0; i < 2; i++)
                 em_next(e, &l, carried[i][j], em_fma(e, x[i], k, acc[i][j0 + j]));
@@ -90,7 +90,7 @@ static void multiply(em *e, const rec_plan *p, rec_tile left, int pair, int t0, 
     for (int i = 0; i < 2; i++) product[i] = rec_sum_lanes(e, acc[i]);
 }
 
-/* The products of `left`'s vectors with a pair's keys, of CHUNK elements; n: how many count. */
+/* The products of `weights_y`'s vectors with a pair's keys, of CHUNK elements; n: how many count. */
 static void multiply_all(em *e, const rec_plan *p, rec_tile left, int pair, const int *n,
                          em_val *product) {
     for (int t = 0; t < REC_CHUNK; t += 2) {
@@ -121,21 +121,22 @@ static void weigh_by_one(em *e, const rec_plan *p, int pair, em_val decays) {
     em_val y[REC_CHUNK], u[REC_CHUNK], since = em_like(e, decays, 1);
     int seen[REC_CHUNK], by_u[REC_CHUNK];
     for (int t = 0; t < REC_CHUNK; t++) {
-        seen[t] = rec_seen(p, pair, t);
-        by_u[t] = rec_seen_by_u(p, pair, t);
+        seen[t] = rec_n_visible(p, pair, t);
+        by_u[t] = rec_n_visible_to_u(p, pair, t);
     }
-    if (!p->silent) multiply_all(e, p, p->left, pair, seen, y);
-    if (p->r.delta) multiply_all(e, p, p->left_u, pair, by_u, u);
+    if (!p->state_only) multiply_all(e, p, p->weights_y, pair, seen, y);
+    if (p->r.delta) multiply_all(e, p, p->weights_u, pair, by_u, u);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val d = em_splat(e, em_extract(e, decays, t), REC_CHUNK), before = since;
-        since = first_lanes(e, em_mul(e, since, d), rec_decayed(p, pair, t), since);
-        if (!p->silent)
-            store_weights(e, p, p->left, pair, t, em_mul(e, y[t], is_late(p) ? since : before),
+        since = first_lanes(e, em_mul(e, since, d), rec_n_decayed(p, pair, t), since);
+        if (!p->state_only)
+            store_weights(e, p, p->weights_y, pair, t, em_mul(e, y[t], is_late(p) ? since : before),
                           seen[t]);
-        if (p->r.delta) store_weights(e, p, p->left_u, pair, t, em_mul(e, u[t], before), by_u[t]);
+        if (p->r.delta)
+            store_weights(e, p, p->weights_u, pair, t, em_mul(e, u[t], before), by_u[t]);
     }
     em_store(e, p->t, factor_at(e, p, OF_KEYS + pair, 0), since);
-    scale_rows(e, p, p->key, rec_first_of(p, pair), 0, OF_KEYS + pair);
+    scale_rows(e, p, p->key, rec_update_row(p, pair), 0, OF_KEYS + pair);
 }
 
 void rec_exp_decays(em *e, const rec_plan *p) {
@@ -145,7 +146,7 @@ void rec_exp_decays(em *e, const rec_plan *p) {
 
 static void weigh_one(em *e, const rec_plan *p) {
     em_val decays = rec_all_decays(e, p), total = em_f(e, 1);
-    for (int pair = 0; pair < p->pairs; pair++) weigh_by_one(e, p, pair, decays);
+    for (int pair = 0; pair < p->n_update; pair++) weigh_by_one(e, p, pair, decays);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val before = total;
         total = em_mul(e, total, em_extract(e, decays, t));
@@ -153,8 +154,8 @@ static void weigh_one(em *e, const rec_plan *p) {
         em_store(e, p->t, factor_at(e, p, OF_A, t), before);
     }
     em_store(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), total);
-    if (!p->silent) scale_rows(e, p, p->left, 0, p->first, OF_Q);
-    if (p->r.delta) scale_rows(e, p, p->left_u, 0, p->first, OF_A);
+    if (!p->state_only) scale_rows(e, p, p->weights_y, 0, p->update_rows, OF_Q);
+    if (p->r.delta) scale_rows(e, p, p->weights_u, 0, p->update_rows, OF_A);
 }
 
 /* ---- decays of rows ---- */
@@ -165,7 +166,7 @@ static em_val sum_at(em *e, const rec_plan *p, bool of_u, int t, int j) {
 
 /* Vectors of each row in registers. */
 static int vectors_at_once(em *e, const rec_plan *p) {
-    int n = e->target->vector_regs < 32 ? MOST / 2 : MOST;
+    int n = e->target->vector_regs < 32 ? MAX_VECTORS / 2 : MAX_VECTORS;
     while (p->inner % ((int64_t)n * p->lanes)) n /= 2;
     return n;
 }
@@ -174,13 +175,13 @@ static int vectors_at_once(em *e, const rec_plan *p) {
 typedef struct group {
     int pair, j0, n;
     bool begins; /* these are the first columns of the rows */
-    em_val key[GROUP][MOST], col[MOST];
+    em_val key[GROUP][MAX_VECTORS], col[MAX_VECTORS];
 } group;
 
 /* Adds x times key j to the sum of a weight in y or u of element t, if that sees it. */
 static void add_product(em *e, const rec_plan *p, const group *g, bool of_u, int t, int j,
                         const em_val *x) {
-    int n = of_u ? rec_seen_by_u(p, g->pair, t) : rec_seen(p, g->pair, t);
+    int n = of_u ? rec_n_visible_to_u(p, g->pair, t) : rec_n_visible(p, g->pair, t);
     if (g->j0 + j >= n) return;
     em_val to = sum_at(e, p, of_u, t, g->j0 + j),
            s = g->begins ? em_mul(e, x[0], g->key[j][0]) : rec_load(e, p, to);
@@ -196,20 +197,20 @@ static void load_columns(em *e, const rec_plan *p, const group *g, rec_tile tile
 
 /* The keys decay element after element, read in between. */
 static void decay_columns(em *e, const rec_plan *p, group *g, em_val first) {
-    const int row = rec_first_of(p, g->pair) + g->j0;
-    em_val q[MOST], a[MOST], d[MOST];
+    const int row = rec_update_row(p, g->pair) + g->j0;
+    em_val q[MAX_VECTORS], a[MAX_VECTORS], d[MAX_VECTORS];
     for (int w = 0; w < g->n; w++) g->col[w] = em_addi(e, first, (int64_t)w * p->lanes);
     for (int j = 0; j < GROUP; j++) load_columns(e, p, g, p->key, row + j, 0, g->key[j]);
     for (int t = g->j0; t < REC_CHUNK; t++) {
         for (int w = 0; w < g->n; w++) d[w] = rec_decay(e, p, t, g->col[w]);
-        if (!p->silent) load_columns(e, p, g, p->left, t, p->first, q);
-        if (p->r.delta) load_columns(e, p, g, p->left_u, t, p->first, a);
+        if (!p->state_only) load_columns(e, p, g, p->weights_y, t, p->update_rows, q);
+        if (p->r.delta) load_columns(e, p, g, p->weights_u, t, p->update_rows, a);
         for (int j = 0; j < GROUP; j++) {
             if (p->r.delta) add_product(e, p, g, true, t, j, a);
-            if (!p->silent && !is_late(p)) add_product(e, p, g, false, t, j, q);
-            for (int w = 0; w < g->n && g->j0 + j < rec_decayed(p, g->pair, t); w++)
+            if (!p->state_only && !is_late(p)) add_product(e, p, g, false, t, j, q);
+            for (int w = 0; w < g->n && g->j0 + j < rec_n_decayed(p, g->pair, t); w++)
                 g->key[j][w] = em_mul(e, g->key[j][w], d[w]);
-            if (!p->silent && is_late(p)) add_product(e, p, g, false, t, j, q);
+            if (!p->state_only && is_late(p)) add_product(e, p, g, false, t, j, q);
         }
     }
     for (int j = 0; j < GROUP; j++)
@@ -236,19 +237,19 @@ static void store_sums(em *e, const rec_plan *p, rec_tile left, bool of_u, int p
     store_weights(e, p, left, pair, t, rec_sum_lanes(e, v), n);
 }
 
-/* q and a times the decays that the carry at the chunk's beginning has by then. */
+/* q and a times the decays that the state at the chunk's beginning has by then. */
 static void decay_rows(em *e, const rec_plan *p) {
     em_loop l = rec_for_vectors(e, p, p->inner);
-    em_val total = em_vf(e, 1), col = em_addi(e, l.i, p->first);
+    em_val total = em_vf(e, 1), col = em_addi(e, l.i, p->update_rows);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val before = total;
         total = em_mul(e, total, rec_decay(e, p, t, l.i));
-        if (!p->silent) {
-            em_val q = rec_at_const(e, p, p->left, t, col);
+        if (!p->state_only) {
+            em_val q = rec_at_const(e, p, p->weights_y, t, col);
             rec_store(e, p, q, em_mul(e, rec_load(e, p, q), is_late(p) ? total : before));
         }
         if (!p->r.delta) continue;
-        em_val a = rec_at_const(e, p, p->left_u, t, col);
+        em_val a = rec_at_const(e, p, p->weights_u, t, col);
         rec_store(e, p, a, em_mul(e, rec_load(e, p, a), before));
     }
     rec_store(e, p, rec_at_const(e, p, p->total, 0, l.i), total);
@@ -256,11 +257,13 @@ static void decay_rows(em *e, const rec_plan *p) {
 }
 
 static void weigh_rows(em *e, const rec_plan *p) {
-    for (int pair = 0; pair < p->pairs; pair++) {
+    for (int pair = 0; pair < p->n_update; pair++) {
         for (int j = 0; j < REC_CHUNK; j += GROUP) decay_keys(e, p, pair, j);
         for (int t = 0; t < REC_CHUNK; t++) {
-            if (!p->silent) store_sums(e, p, p->left, false, pair, t, rec_seen(p, pair, t));
-            if (p->r.delta) store_sums(e, p, p->left_u, true, pair, t, rec_seen_by_u(p, pair, t));
+            if (!p->state_only)
+                store_sums(e, p, p->weights_y, false, pair, t, rec_n_visible(p, pair, t));
+            if (p->r.delta)
+                store_sums(e, p, p->weights_u, true, pair, t, rec_n_visible_to_u(p, pair, t));
         }
     }
     decay_rows(e, p);

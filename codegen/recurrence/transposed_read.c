@@ -1,9 +1,12 @@
-/* turned.c: z = x S^T, of which gradients are made. With D_t the product of the chunk's decays before t,
+/* transposed_read.c: z = x S^T, a state read transposed, which gradients need. With D_t the product of the
+ * chunk's decays before t,
+ *
  *     z_t = D_t (S x_t^T)^T + sum over j < t of (v_j . x_t) k_j D_t / D_j
- * if S is the one before the element; else the element's own decay, or key, is part of it. The rows
- * of `right` are the u, v and S of the chunk: right x^T is S x^T and all these products of vectors, whose
- * lanes are the elements. So x and the result are transposed, the carry is not. The keys, which decay
- * element after element as in weights.c, are added. */
+ *
+ * if S is the one before the element; else the element's own decay, or key, is part of it. The rows of
+ * values_and_state are u, v and S of the chunk: times x^T they give S x^T and all products of vectors, with
+ * the elements as lanes. So x and the result are transposed, S is not. The keys, which decay element after
+ * element as in weights.c, are added. */
 #include "codegen/recurrence/impl.h"
 
 enum { MAX_ROWS = 16, UNROLL = 4 };
@@ -12,7 +15,7 @@ static em_val load(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val 
     return rec_load(e, p, rec_at_const(e, p, tile, row, col));
 }
 
-/* ---- right x^T ---- */
+/* ---- values_and_state x^T ---- */
 
 /* Blocks of CHUNK rows and columns. */
 static void load_block(em *e, const rec_plan *p, rec_rows from, em_val row, em_val col, em_val *v) {
@@ -32,7 +35,7 @@ static void store_block(em *e, const rec_plan *p, const em_val *v, rec_tile to, 
 /* Columns of S in a vector: 2 where it has twice as many lanes as there are elements. Then the lanes of
  * an element are next to each other, since two numbers of a row are broadcast by one load. */
 static int columns_of(const rec_plan *p) {
-    return p->lanes == 2 * p->n_turned * REC_CHUNK ? 2 : 1;
+    return p->lanes == 2 * p->n_transposed * REC_CHUNK ? 2 : 1;
 }
 
 static em_val interleave(em *e, em_val a, em_val b) {
@@ -47,32 +50,32 @@ static em_val add_neighbours(em *e, em_val x) {
     return em_add(e, em_shuffle(e, x, x, even, REC_CHUNK), em_shuffle(e, x, x, odd, REC_CHUNK));
 }
 
-/* A row of turned_x has the elements of columns_of(p) columns. */
-static em_val turned_x_at(em *e, const rec_plan *p, em_val col, int i) {
-    em_val first = em_muli(e, col, (int64_t)p->n_turned * REC_CHUNK);
-    return em_gep(e, rec_at_const(e, p, p->turned_x, 0, em_i64(e, i * REC_CHUNK)), p->t, first);
+/* A row of transposed_x has the elements of columns_of(p) columns. */
+static em_val transposed_x_at(em *e, const rec_plan *p, em_val col, int i) {
+    em_val first = em_muli(e, col, (int64_t)p->n_transposed * REC_CHUNK);
+    return em_gep(e, rec_at_const(e, p, p->transposed_x, 0, em_i64(e, i * REC_CHUNK)), p->t, first);
 }
 
-static void turn_x(em *e, const rec_plan *p) {
+static void transpose_x(em *e, const rec_plan *p) {
     em_val v[REC_CHUNK];
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->cols), em_i64(e, REC_CHUNK));
     const int n = columns_of(p);
-    for (int i = 0; i < p->n_turned; i++) {
+    for (int i = 0; i < p->n_transposed; i++) {
         load_block(e, p, p->x[i], em_i64(e, 0), l.i, v);
         for (int c = 0; c < REC_CHUNK; c += n)
-            em_store(e, p->t, turned_x_at(e, p, em_addi(e, l.i, c), i),
+            em_store(e, p->t, transposed_x_at(e, p, em_addi(e, l.i, c), i),
                      n == 2 ? interleave(e, v[c], v[c + 1]) : v[c]);
     }
     em_end(e, &l);
 }
 
-/* The products of the carry, a row for each element. */
-static void turn_read(em *e, const rec_plan *p) {
+/* The products of the state, a row for each element. */
+static void transpose_read(em *e, const rec_plan *p) {
     em_val v[REC_CHUNK];
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, REC_CHUNK));
-    for (int i = 0; i < p->n_turned; i++) {
+    for (int i = 0; i < p->n_transposed; i++) {
         em_val first = em_i64(e, (int64_t)i * REC_CHUNK);
-        load_block(e, p, (rec_rows){.tile = p->read}, em_addi(e, l.i, p->first), first, v);
+        load_block(e, p, (rec_rows){.tile = p->read}, em_addi(e, l.i, p->update_rows), first, v);
         store_block(e, p, v, p->z, first, l.i);
     }
     em_end(e, &l);
@@ -89,14 +92,14 @@ static em_val broadcast(em *e, const rec_plan *p, em_val at, int columns, int wi
 
 /* n rows of a tile from `row` on, times x^T. */
 static void multiply_rows(em *e, const rec_plan *p, rec_tile tile, em_val row, int n, int64_t to) {
-    const int columns = columns_of(p), width = columns * p->n_turned * REC_CHUNK;
+    const int columns = columns_of(p), width = columns * p->n_transposed * REC_CHUNK;
     em_val acc[MAX_ROWS], carried[MAX_ROWS];
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->cols), em_i64(e, UNROLL));
     for (int i = 0; i < n; i++)
         acc[i] = carried[i] = em_carry(e, &l, em_zero(em_vec(em_mem_type(e, p->t), width)));
     for (int k = 0; k < UNROLL; k += columns) {
         em_val col = em_addi(e, l.i, k), from = rec_at(e, p, tile, row, col),
-               x = em_load(e, p->t, turned_x_at(e, p, col, 0), width);
+               x = em_load(e, p->t, transposed_x_at(e, p, col, 0), width);
         for (int i = 0; i < n; i++) {
             em_val s = em_gep(e, from, p->t, em_i64(e, i * tile.ld));
             acc[i] = em_fma(e, broadcast(e, p, s, columns, width), x, acc[i]);
@@ -114,13 +117,13 @@ static void multiply_rows(em *e, const rec_plan *p, rec_tile tile, em_val row, i
 /* All rows of a tile, as many at a time as registers hold sums of. */
 static void multiply_tile(em *e, const rec_plan *p, rec_prefetch *ahead, rec_tile tile,
                           int64_t rows, int64_t to) {
-    const int width = columns_of(p) * p->n_turned * REC_CHUNK,
+    const int width = columns_of(p) * p->n_transposed * REC_CHUNK,
               each = (width + p->lanes - 1) / p->lanes,
               regs = e->target->vector_regs < 32 ? 8 : MAX_ROWS, n = regs / each;
-    const int64_t turns = rows / n;
+    const int64_t iterations = rows / n;
     rec_share share = rec_prefetch_part(ahead, rows * p->cols * width);
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, turns), em_i64(e, 1));
-    rec_prefetch_turn(e, &share, l.i, turns > 0 ? turns : 1);
+    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, iterations), em_i64(e, 1));
+    rec_prefetch_lines(e, &share, l.i, iterations > 0 ? iterations : 1);
     multiply_rows(e, p, tile, em_muli(e, l.i, n), n, to);
     em_end(e, &l);
     if (rows % n) multiply_rows(e, p, tile, em_i64(e, rows - rows % n), (int)(rows % n), to);
@@ -150,14 +153,14 @@ bool rec_reads_after(const rec_plan *p, int i) {
     return p->order == REC_READS_AFTER && !i;
 }
 
-/* What comes from the carry at the chunk's beginning. */
+/* What comes from the state at the chunk's beginning. */
 static void read_start(em *e, const rec_plan *p) {
     em_loop l = rec_for_vectors(e, p, p->inner);
     em_val total = em_vf(e, 1);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val before = total;
         total = em_mul(e, total, rec_decay(e, p, t, l.i));
-        for (int i = 0; i < p->n_turned; i++) {
+        for (int i = 0; i < p->n_transposed; i++) {
             const int row = i * REC_CHUNK + t;
             em_val z = rec_at_const(e, p, p->z, row, l.i);
             rec_store(e, p, z,
@@ -167,11 +170,11 @@ static void read_start(em *e, const rec_plan *p) {
     em_end(e, &l);
 }
 
-/* z of element t, those that read the carry after it or the others, += products with n values, the first
+/* z of element t, those that read the state after it or the others, += products with n values, the first
  * in row `row`, times keys. */
 static void add_keys(em *e, const rec_plan *p, bool after, int t, int row, int n, const em_val *key,
                      em_val col) {
-    for (int i = 0; i < p->n_turned && n > 0; i++) {
+    for (int i = 0; i < p->n_transposed && n > 0; i++) {
         if (rec_reads_after(p, i) != after) continue;
         const int of = i * REC_CHUNK + t;
         em_val to = rec_at_const(e, p, p->z, of, col), sum = rec_load(e, p, to);
@@ -185,12 +188,12 @@ static void add_keys(em *e, const rec_plan *p, bool after, int t, int row, int n
 
 /* The keys of a pair decay element after element, and are added in between. */
 static void add_pair(em *e, const rec_plan *p, int pair) {
-    const int row = rec_first_of(p, pair);
+    const int row = rec_update_row(p, pair);
     em_loop l = rec_for_vectors(e, p, p->inner);
     em_val key[REC_CHUNK];
-    for (int j = 0; j < REC_CHUNK; j++) key[j] = rec_row(e, p, p->kept[pair], j, l.i);
+    for (int j = 0; j < REC_CHUNK; j++) key[j] = rec_row(e, p, p->raw_keys[pair], j, l.i);
     for (int t = 0; t < REC_CHUNK; t++) {
-        int decayed = rec_decayed(p, pair, t);
+        int decayed = rec_n_decayed(p, pair, t);
         add_keys(e, p, false, t, row, decayed, key, l.i);
         em_val d = rec_decay(e, p, t, l.i);
         for (int j = 0; j < decayed; j++) key[j] = em_mul(e, key[j], d);
@@ -200,13 +203,13 @@ static void add_pair(em *e, const rec_plan *p, int pair) {
 }
 
 void rec_emit_read(em *e, const rec_plan *p, rec_prefetch *ahead) {
-    turn_x(e, p);
-    multiply_tile(e, p, ahead, p->right, p->first, 0);
-    multiply_tile(e, p, ahead, p->carry, p->inner, p->first);
-    turn_read(e, p);
+    transpose_x(e, p);
+    multiply_tile(e, p, ahead, p->values_and_state, p->update_rows, 0);
+    multiply_tile(e, p, ahead, p->state, p->inner, p->update_rows);
+    transpose_read(e, p);
     read_start(e, p);
 }
 
 void rec_emit_keys(em *e, const rec_plan *p) {
-    for (int pair = 0; pair < p->pairs; pair++) add_pair(e, p, pair);
+    for (int pair = 0; pair < p->n_update; pair++) add_pair(e, p, pair);
 }
