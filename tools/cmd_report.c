@@ -97,7 +97,7 @@ static bool choose_levels(job *j, sn_error *err) {
 /* ---- programs of one model, from a file or from text ---- */
 
 typedef struct model {
-    open_model *lm; /* NULL: from text, so that there are no weights and nothing runs */
+    open_model *open; /* NULL: from text, so that there are no weights and nothing runs */
     sn_module *m;
     sn_program *p; /* of the main level */
 } model;
@@ -119,11 +119,11 @@ static sn_options level_options(const options *o, int level, bool keep) {
 }
 
 static void close_model(model *d) {
-    if (!d->lm) {
+    if (!d->open) {
         sn_program_free(d->p);
         sn_module_free(d->m);
     }
-    lm_close(d->lm);
+    lm_close(d->open);
 }
 
 static bool load_model(model *d, const options *o, int level, sn_error *err) {
@@ -140,10 +140,10 @@ static bool load_model(model *d, const options *o, int level, sn_error *err) {
         d->p = d->m ? sn_compile(d->m, &lo.compile, err) : NULL;
         return d->p;
     }
-    d->lm = cmd_open_model(NAME, &o->model, lo, err);
-    if (!d->lm) return false;
-    d->m = d->lm->model.module;
-    d->p = d->lm->program;
+    d->open = cmd_open_model(NAME, &o->model, lo, err);
+    if (!d->open) return false;
+    d->m = d->open->model.module;
+    d->p = d->open->program;
     return true;
 }
 
@@ -157,10 +157,10 @@ static void release(compiled *c, const model *d) {
 static bool compile(compiled *c, const model *d, const options *o, int level, bool main,
                     sn_error *err) {
     sn_options compile = level_options(o, level, false);
-    if (d->lm) compile.source = lm_weights(d->lm);
+    if (d->open) compile.source = lm_weights(d->open);
     *c = (compiled){.p = main ? d->p : sn_compile(d->m, &compile, err)};
-    if (c->p && d->lm) c->s = sn_session_new_like(c->p, d->lm->session, err);
-    return c->p && (c->s || !d->lm);
+    if (c->p && d->open) c->s = sn_session_new_like(c->p, d->open->session, err);
+    return c->p && (c->s || !d->open);
 }
 
 /* ---- the document ---- */
@@ -205,14 +205,14 @@ static void describe_model(job *j, const model *d) {
     cJSON *o = report_object(r, r->root, "model");
     const char *path = j->o->model.path ? j->o->model.path : j->o->model.preset;
     report_text(r, o, "name", path ? path : "");
-    report_text(r, o, "type", d->lm && d->lm->model.type ? d->lm->model.type : "");
+    report_text(r, o, "type", d->open && d->open->model.type ? d->open->model.type : "");
     report_text(r, o, "module", sn_module_name(d->m));
     report_number(r, o, "level", j->level[0]);
     report_text(r, o, "level_text", sn_level_text[j->level[0]]);
     report_text(r, o, "target", d->p->target.name);
     report_text(r, o, "sizes", j->sizes);
-    report_flag(r, o, "random_weights", d->lm && !lm_weights(d->lm));
-    if (d->lm) report_number(r, o, "parameters", (double)lm_parameters(d->lm));
+    report_flag(r, o, "random_weights", d->open && !lm_weights(d->open));
+    if (d->open) report_number(r, o, "parameters", (double)lm_parameters(d->open));
     sn_stats s = sn_program_stats(d->p);
     report_number(r, o, "compile_seconds", s.seconds);
     report_number(r, o, "kernels", s.kernels);
@@ -316,10 +316,10 @@ static bool check_entry(const job *j, const sn_module *m, sn_error *err) {
 
 /* The entry's values in double precision, before anything changes the parameters. */
 static bool add_reference(job *j, const model *d, int at, const char *name, sn_error *err) {
-    if (!d->lm || !j->o->evaluate) return true;
+    if (!d->open || !j->o->evaluate) return true;
     screen_progress_show(&j->progress, "double precision: %s", name);
     if (!report_reference_make(&j->reference[at], d->p, name, (double)j->o->evaluate,
-                               d->lm->session, err))
+                               d->open->session, err))
         return false;
     report_reference_describe(&j->r, j->object[at], &j->reference[at]);
     return true;
