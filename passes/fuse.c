@@ -50,7 +50,7 @@ static void add_cut(builder *b, cut_list *c, sn_node *n) {
 
 /* Whether n is a reduction over panels of columns in the epilogue of group k, a product. */
 static bool is_panel_sum(const builder *b, int k, const sn_node *n) {
-    return k >= 0 && b->g->group[k].kind == SN_GROUP_GEMM && inside(b, k, n) && sn_panel_sum(n);
+    return k >= 0 && b->g->group[k].kernel == SN_KERNEL_gemm && inside(b, k, n) && sn_panel_sum(n);
 }
 
 enum { WALKED = 1, IN_MEMORY };
@@ -70,7 +70,7 @@ static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) 
         find_cut(b, k, c, n->in[0]->in[0], stop);
         return;
     }
-    bool swap = b->g->group[k].kind == SN_GROUP_GEMM; /* read by the epilogue from memory */
+    bool swap = b->g->group[k].kernel == SN_KERNEL_gemm; /* read by the epilogue from memory */
     for (int i = 0; i < n->n_in; i++) {
         if (swap || !sn_reads_far(n, i))
             find_cut(b, k, c, n->in[i], stop);
@@ -87,7 +87,7 @@ static int find_results(builder *b, const sn_group *k, sn_node **out) {
     int n = 0;
     for (int sums = 0; sums < 2; sums++)
         for (int i = 0; i < k->n_member; i++) {
-            bool sum = k->kind == SN_GROUP_GEMM && sn_panel_sum(k->member[i]);
+            bool sum = k->kernel == SN_KERNEL_gemm && sn_panel_sum(k->member[i]);
             if (b->uses[k->member[i]->id] && sum == sums) out[n++] = k->member[i];
         }
     return n;
@@ -109,7 +109,7 @@ static void build_results(builder *b, int k,
     int n = find_results(b, g, out);
     int whole = 0;
     for (int i = 0; i < n; i++) { /* selected blocks have a kernel of their own */
-        if (g->kind == SN_GROUP_GEMM && out[i]->op == SN_OP_take_blocks)
+        if (g->kernel == SN_KERNEL_gemm && out[i]->op == SN_OP_take_blocks)
             build(b, k, 1, &out[i]);
         else
             out[whole++] = out[i];
@@ -323,24 +323,11 @@ static bool is_row_vector(const sn_node *n) {
     return true;
 }
 
-/* Whether n, whose operations are in the region, is arithmetic on whole rows [.., K] and row sums
- * [.., 1], all of the product's type. */
-static bool is_row_work(const sn_node *n, const sn_node *out, int *sums) {
-    bool last;
-    if (n->dtype != out->dtype || n->rank > out->rank) return false;
-    if (n->op == SN_OP_reduce_sum) {
-        ++*sums;
-        return sn_reduces(n, &last) && last && n->rank == out->rank && n->shape[n->rank - 1] == 1 &&
-               sn_shapes_equal(n->in[0], out);
-    }
-    return n->op == SN_OP_arg || n->op == SN_OP_const || n->op == SN_OP_broadcast ||
-           sn_is_elementwise(n);
-}
-
 /* The group whose only result is `out`, used as left factor of this product only; -1: none. */
 static int feeding_group(const builder *b, const sn_node *out) {
     int h = out->id < b->g->n_id ? b->g->group_of[out->id] : -1;
-    if (h < 0 || b->g->group[h].kind != SN_GROUP_MAP_REDUCE || !b->g->group[h].reduces) return -1;
+    if (h < 0 || b->g->group[h].kernel != SN_KERNEL_map_reduce || !b->g->group[h].reduces)
+        return -1;
     for (int i = 0; i < b->g->group[h].n_member; i++) {
         const sn_node *n = b->g->group[h].member[i];
         if (b->uses[n->id] != (n == out)) return -1;
@@ -381,8 +368,15 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     node[0] = first;
     sn_region *r = sn_region_extract(b->m, c->n, node, 1, &out);
     sn_order order = sn_region_topo(b->m, r);
-    for (int i = 0; i < order.n; i++)
-        if (!is_row_work(order.node[i], out, &sums)) return NULL;
+    sn_group in_rows = sn_group_for(b->g, SN_KERNEL_NONE, out);
+    in_rows.kernel = SN_KERNEL_gemm;
+    in_rows.member = &dot;
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (sn_kernel_refuses(&in_rows, SN_IN_PROLOGUE, n) || n->op == SN_OP_reduce_max)
+            return NULL; /* a softmax before a product has not been measured */
+        sums += n->op == SN_OP_reduce_sum;
+    }
     if (!sums || sums > gemm->prologue.reductions) return NULL;
     sn_dim rows = sn_dim_product(b->m, out->rank - 1, out->shape);
     if (sn_dim_hi(b->m, rows) <= gemm->prologue.rows) return r;
@@ -512,11 +506,12 @@ static sn_node *build_value(builder *b, sn_node *n) {
     if (b->made[n->id]) return b->made[n->id];
     int k = b->g->group_of[n->id];
     if (k >= 0) {
-        static void (*const build[])(builder *, int) = {[SN_GROUP_MAP_REDUCE] = build_map_reduce,
-                                                        [SN_GROUP_COLUMN] = build_map_reduce,
-                                                        [SN_GROUP_GEMM] = build_gemm,
-                                                        [SN_GROUP_SINGLE] = build_single};
-        build[b->g->group[k].kind](b, k);
+        static void (*const build[SN_KERNEL_COUNT])(builder *, int) = {
+            [SN_KERNEL_map_reduce] = build_map_reduce,
+            [SN_KERNEL_column] = build_map_reduce,
+            [SN_KERNEL_gemm] = build_gemm,
+            [SN_KERNEL_NONE] = build_single};
+        build[b->g->group[k].kernel](b, k);
         return b->made[n->id];
     }
     sn_node *r = n;
@@ -583,7 +578,7 @@ static sn_node *replace(void *ctx, sn_node *n) {
 static void show_products(builder *b) {
     for (int k = 0; k < b->g->n_group; k++) {
         const sn_group *g = &b->g->group[k];
-        if (g->kind != SN_GROUP_GEMM || b->g->selected[g->member[0]->id]) continue;
+        if (g->kernel != SN_KERNEL_gemm || b->g->selected[g->member[0]->id]) continue;
         sn_node **out = sn_arena_alloc(b->m, sizeof *out * (size_t)(g->n_member + 1));
         int n = find_results(b, g, out);
         sn_choice_sample(b->g->p, g->member[0], n, out, g->n_member, g->member);

@@ -7,16 +7,12 @@
  * them. So do cheap ones of one stored value that only other kernels read. */
 #include "passes/backend.h"
 #include "passes/fuse_groups.h"
-#include "passes/choice.h"
 #include "passes/fuse_halves.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
-#include "passes/row_sums.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { CHEAP = 1, CHEAP_INDEX = 2 };
 
 /* Whether n is in memory in any case: a leaf that is bound, or an argument of a body of kernels. */
 static bool is_held(const sn_node *n) {
@@ -34,8 +30,8 @@ static void find_cheap(sn_grouping *g) {
                                   (sn_is_elementwise(n) && !costly(n)));
         for (int j = 0; j < n->n_in && ok; j++) ok = g->cheap[n->in[j]->id];
         bool index = n->op == SN_OP_iota; /* an epilogue has column indices only */
-        for (int j = 0; j < n->n_in && ok; j++) index |= g->cheap[n->in[j]->id] == CHEAP_INDEX;
-        g->cheap[n->id] = !ok ? 0 : index ? CHEAP_INDEX : CHEAP;
+        for (int j = 0; j < n->n_in && ok; j++) index |= g->cheap[n->in[j]->id] == SN_CHEAP_INDEX;
+        g->cheap[n->id] = !ok ? 0 : index ? SN_CHEAP_INDEX : SN_CHEAP;
     }
 }
 
@@ -63,10 +59,6 @@ static void mark_selected(sn_grouping *g, const sn_node *n) {
     g->selected[n->id] = elementwise || n->op == SN_OP_dot;
     for (int i = 0; i < n->n_in && (elementwise || n->op == SN_OP_slice); i++)
         mark_selected(g, n->in[i]);
-}
-
-bool sn_group_absorbs(const sn_grouping *g, const sn_node *n) {
-    return n->id < g->n_id && g->cheap[n->id];
 }
 
 /* ---- dependencies between groups ---- */
@@ -108,39 +100,20 @@ static void add_dep(sn_grouping *g, int group, int on) {
 
 /* ---- joining ---- */
 
-/* compares rank and shape of n's domain with the group's: equal, or equal except for a last axis of
- * size 1 on one side */
-static bool fits_domain(const sn_group *k, const sn_node *n) {
-    if (k->rank != n->rank || n->rank == 0) return k->rank == n->rank;
-    for (int i = 0; i < n->rank - 1; i++)
-        if (k->domain[i] != n->shape[i]) return false;
-    sn_dim a = k->domain[n->rank - 1], b = n->shape[n->rank - 1];
-    return a == b || a == 1 || b == 1;
-}
-
 static bool is_per_element(const sn_node *n) {
     return sn_is_elementwise(n) || n->op == SN_OP_random;
-}
-
-/* The row of the kernel that the group becomes in the table of kernels. */
-static const sn_kernel_traits *kernel_of(const sn_group *k) {
-    static const sn_kernel_id kernel[] = {[SN_GROUP_MAP_REDUCE] = SN_KERNEL_map_reduce,
-                                          [SN_GROUP_COLUMN] = SN_KERNEL_column,
-                                          [SN_GROUP_GEMM] = SN_KERNEL_gemm,
-                                          [SN_GROUP_SINGLE] = SN_KERNEL_NONE};
-    return &sn_kernels[kernel[k->kind]];
 }
 
 /* Whether the level lets node n join group k. Below the level where row reductions join, a group
  * that has one accepts no other operations. */
 static bool level_allows(const sn_grouping *g, const sn_group *k, const sn_node *n,
                          uint32_t origin) {
-    const sn_kernel_traits *kernel = kernel_of(k);
+    const sn_kernel_traits *kernel = &sn_kernels[k->kernel];
     int level = g->p->o.level;
     sn_holds what = sn_kernel_part(n);
-    if (k->n_member >= kernel->max_nodes || !sn_kernel_can_hold(kernel, what)) return false;
+    if (!sn_kernel_can_hold(kernel, what)) return false;
     if (origin && origin == k->origin) return true;
-    if (k->kind == SN_GROUP_GEMM && g->selected[n->id]) return true;
+    if (k->kernel == SN_KERNEL_gemm && g->selected[n->id]) return true;
     bool closed = k->reduces && sn_kernel_can_hold(kernel, SN_HOLDS_ROWS) &&
                   !sn_kernel_holds(kernel, SN_HOLDS_ROWS, level);
     return sn_kernel_holds(kernel, what, level) && !closed;
@@ -170,83 +143,35 @@ static void join(sn_grouping *g, int group, sn_node *n) {
     const sn_node *wide = sn_reduces(n, &last) ? n->in[0] : n;
     if (k->rank && k->domain[k->rank - 1] == 1 && wide->rank == k->rank)
         k->domain[k->rank - 1] = wide->shape[k->rank - 1];
-    for (int i = 0; i < n->n_in; i++) add_dep(g, group, group_below(g, n->in[i]));
+    for (int i = 0; i < n->n_in; i++) {
+        add_dep(g, group, group_below(g, n->in[i]));
+        k->indexed |= g->cheap[n->in[i]->id] == SN_CHEAP_INDEX;
+    }
 }
 
-static int new_group(sn_grouping *g, sn_group_kind kind, sn_node *n) {
-    sn_group *k = &g->group[g->n_group];
-    const sn_node *shape = kind == SN_GROUP_COLUMN ? n->in[0] : n;
-    *k = (sn_group){.kind = kind, .rank = shape->rank};
-    if (shape->rank) memcpy(k->domain, shape->shape, sizeof(sn_dim) * shape->rank);
+static int new_group(sn_grouping *g, sn_kernel_id kernel, sn_node *n) {
+    g->group[g->n_group] = sn_group_for(g, kernel, kernel == SN_KERNEL_column ? n->in[0] : n);
     join(g, g->n_group, n);
     return g->n_group++;
 }
 
-sn_candidate sn_group_choice(const sn_grouping *g, const sn_node *dot) {
-    return g->selected[dot->id] ? SN_CHOOSE_FUSED : sn_choose(g->p, dot);
-}
-
-bool sn_group_packs(const sn_grouping *g, const sn_node *dot) {
-    const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
-    if (sn_group_choice(g, dot) == SN_CHOOSE_LIBRARY) return false;
-    return g->p->o.constant_params && (!batch || !batch->n) &&
-           sn_kernels[SN_KERNEL_gemm].computes_in >> dot->dtype & 1 &&
-           sn_static_shape(dot->in[1]) && sn_from_params_only(dot->in[1]);
-}
-
-/* Whether it is index arithmetic over the product's column axes. */
-static bool is_of_columns(const sn_node *n, int n_columns) {
-    if (n->op == SN_OP_iota) return n->rank - 1 - sn_attr_int(n, SN_A_axis, 0) < n_columns;
-    for (int i = 0; i < n->n_in; i++)
-        if (!is_of_columns(n->in[i], n_columns)) return false;
-    return true;
-}
-
-static int count_columns(const sn_node *dot) {
-    const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
-    const sn_attr *contract = sn_attr_get(dot, SN_A_contract_b);
-    return dot->in[1]->rank - (batch ? batch->n : 0) - (contract ? contract->n : 0);
-}
-
-/* Without columns, as of a product with a vector, the last axis of the result is one of rows. */
-static bool ends_in_columns(const sn_node *dot) {
-    return count_columns(dot) > 0;
-}
-
-/* An epilogue works on the product's tile in the product's precision: no random numbers, column
- * indices only, f64 with f64 only. What is only reduced afterwards is left to the reducing kernel;
- * otherwise a square of the product would be stored, too. */
-bool sn_group_epilogue_may(const sn_grouping *g, const sn_node *dot, const sn_node *n) {
-    if (g->summed[n->id] && !costly(n)) return false;
-    for (int i = 0; i < n->n_in; i++)
-        if (g->cheap[n->in[i]->id] == CHEAP_INDEX && !is_of_columns(n->in[i], count_columns(dot)))
-            return false;
-    return sn_epilogue_precision(sn_epilogue_type(dot), n);
-}
-
-/* The same for the product's group, whose domain is the shape of its result. */
-static bool epilogue_may(const sn_grouping *g, const sn_group *k, const sn_node *n) {
+static bool joins_product(const sn_grouping *g, const sn_group *k, const sn_node *n) {
     const sn_node *dot = k->member[0];
-    sn_candidate choice = sn_group_choice(g, dot);
-    if (choice == SN_CHOOSE_UNFUSED) return false;
-    if (choice == SN_CHOOSE_LIBRARY) return k->n_member == 1 && g->p->o.library->epilogue(dot, n);
-    if (n->rank != k->rank) return false;
-    for (int i = 0; i < k->rank; i++)
-        if (n->shape[i] != k->domain[i]) return false;
-    return sn_group_epilogue_may(g, dot, n);
+    if (sn_group_choice(g, dot) == SN_CHOOSE_LIBRARY)
+        return k->n_member == 1 && g->p->o.library->epilogue(dot, n);
+    return sn_group_joins(g, k, n);
 }
 
 /* A reduction over panels of columns belongs to a product if its operand does. */
-static int product_of_panels(sn_grouping *g, const sn_node *n) {
+static int product_below(sn_grouping *g, const sn_node *n) {
     const sn_node *x = sn_panel_sum(n);
     int h = x ? g->group_of[x->id] : -1;
-    if (h < 0 || !sn_kernel_holds(kernel_of(&g->group[h]), SN_HOLDS_PANEL_REDUCTION, g->p->o.level))
-        return -1;
-    const sn_node *dot = g->group[h].member[0];
-    bool fits = ends_in_columns(dot) && sn_group_choice(g, dot) == SN_CHOOSE_FUSED &&
-                x->dtype == sn_epilogue_type(dot) && !g->group[h].pair &&
-                g->group[h].n_member < kernel_of(&g->group[h])->max_nodes;
-    return fits ? h : -1;
+    if (h < 0) return -1;
+    const sn_group *k = &g->group[h];
+    return sn_kernel_holds(&sn_kernels[k->kernel], SN_HOLDS_PANEL_REDUCTION, g->p->o.level) &&
+                   !sn_kernel_refuses(k, SN_IN_EPILOGUE, n)
+               ? h
+               : -1;
 }
 
 /* The operand's group if n may join it: directly, or through a broadcast along the row (of a
@@ -256,39 +181,24 @@ static int candidate(sn_grouping *g, const sn_node *n, const sn_node *operand, u
     if (below->op == SN_OP_broadcast && below->in[0]->rank == n->rank) below = below->in[0];
     int h = g->group_of[below->id];
     if (h < 0) return -1;
-    sn_group *k = &g->group[h];
-    bool last, row = sn_reduces(n, &last);
-    const sn_node *wide = row ? n->in[0] : n;
-    if (!fits_domain(k, wide) || !level_allows(g, k, n, origin)) return -1;
-    if (k->kind == SN_GROUP_GEMM && !epilogue_may(g, k, n)) return -1;
-    return acyclic(g, h, n) ? h : -1;
+    const sn_group *k = &g->group[h];
+    if (!level_allows(g, k, n, origin)) return -1;
+    bool joins =
+        k->kernel == SN_KERNEL_gemm ? joins_product(g, k, n) : !sn_kernel_refuses(k, SN_IN_BODY, n);
+    return joins && acyclic(g, h, n) ? h : -1;
 }
 
-/* Whether the product's panels can hold columns at this distance side by side, and all of its group
- * can be computed for both. */
-static bool may_pair(const sn_grouping *g, const sn_group *k, int64_t distance) {
-    const sn_node *dot = k->member[0];
-    if (k->pair) return k->pair == distance && k->domain[k->rank - 1] == dot->shape[dot->rank - 1];
-    return sn_group_packs(g, dot) && !k->reduces && !k->swap &&
-           distance % (sn_panel_columns((sn_dtype)dot->dtype) / 2) == 0;
-}
-
-/* Whether n swaps columns of a product, or of a value of its epilogue, that are available there:
- * columns of one panel, or columns that can be paired. */
-static bool takes_swap(sn_grouping *g, const sn_node *n) {
+/* Whether n, a swap of columns or a selection of blocks, joins the product that it reads. */
+static bool moves_columns(sn_grouping *g, const sn_node *n) {
     int h = n->n_in ? g->group_of[n->in[0]->id] : -1;
-    int64_t distance = h >= 0 && g->group[h].kind == SN_GROUP_GEMM ? sn_swap_distance(n) : 0;
-    if (!distance) return false;
-    sn_group *k = &g->group[h];
-    if (!level_allows(g, k, n, origin_of(g, n)) || !epilogue_may(g, k, n)) return false;
-    if (!ends_in_columns(k->member[0])) return false;
-    if (may_pair(g, k, distance)) {
-        k->pair = distance;
-        return true;
-    }
-    bool in_panel = sn_panel_columns((sn_dtype)k->member[0]->dtype) % (2 * distance) == 0;
-    if (!in_panel || k->pair || (k->swap && k->swap != distance)) return false;
-    k->swap = distance;
+    sn_group *k = h >= 0 ? &g->group[h] : NULL;
+    if (!k || k->kernel != SN_KERNEL_gemm) return false;
+    if (n->op == SN_OP_take_blocks) /* at every level */
+        return !sn_kernel_refuses(k, SN_IN_EPILOGUE, n) && acyclic(g, h, n);
+    int64_t distance = sn_swap_distance(n);
+    if (!distance || !level_allows(g, k, n, origin_of(g, n)) || !joins_product(g, k, n))
+        return false;
+    *(sn_group_pairs(k, distance) ? &k->pair : &k->swap) = distance;
     return true;
 }
 
@@ -305,53 +215,33 @@ static void place_half(sn_grouping *g, sn_node *n) {
     sn_dim_is_const(g->m, n->shape[n->rank - 1], &k->pair);
 }
 
-/* At every level, a product whose panels are packed computes the blocks of columns that n selects,
- * and no others, if each block is whole panels. */
-static bool takes_blocks(sn_grouping *g, const sn_node *n) {
-    int h = n->op == SN_OP_take_blocks ? g->group_of[n->in[0]->id] : -1;
-    if (h < 0 || g->group[h].kind != SN_GROUP_GEMM) return false;
-    const sn_group *k = &g->group[h];
-    const sn_node *dot = k->member[0];
-    int64_t size, panel = sn_panel_columns((sn_dtype)dot->dtype) / (k->pair ? 2 : 1);
-    if (!sn_group_packs(g, dot) || k->swap || count_columns(dot) != 1 ||
-        n->in[0]->dtype != sn_epilogue_type(dot) || n->in[0]->rank != dot->rank ||
-        n->in[0]->shape[dot->rank - 1] != k->domain[k->rank - 1] ||
-        !sn_dim_is_const(g->m, n->shape[n->rank - 1], &size) || size % panel)
-        return false;
-    if (k->pair && k->domain[k->rank - 1] == dot->shape[dot->rank - 1]) return false;
-    for (int i = 0; i < k->n_member; i++)
-        for (int j = 0; j < k->member[i]->n_in; j++)
-            if (g->cheap[k->member[i]->in[j]->id] == CHEAP_INDEX) return false;
-    return acyclic(g, h, n);
-}
-
 static void place(sn_grouping *g, sn_node *n) {
     bool last, reduces = sn_reduces(n, &last);
     if (n->op == SN_OP_dot) {
-        new_group(g, SN_GROUP_GEMM, n);
+        new_group(g, SN_KERNEL_gemm, n);
         return;
     }
-    int product = product_of_panels(g, n);
+    int product = product_below(g, n);
     if (product >= 0) {
         join(g, product, n);
         return;
     }
     if (reduces && !last) {
-        int column = new_group(g, SN_GROUP_COLUMN, n);
-        if (sn_kernel_holds(kernel_of(&g->group[column]), SN_HOLDS_OPERAND, g->p->o.level))
+        new_group(g, SN_KERNEL_column, n);
+        if (sn_kernel_holds(&sn_kernels[SN_KERNEL_column], SN_HOLDS_OPERAND, g->p->o.level))
             take_summand(g, n);
         return;
     }
-    if (takes_swap(g, n) || takes_blocks(g, n)) {
+    if (moves_columns(g, n)) {
         join(g, g->group_of[n->in[0]->id], n);
         return;
     }
     if (sn_reads_far(n, 0)) { /* random access: starts a kernel, others may join */
-        new_group(g, SN_GROUP_MAP_REDUCE, n);
+        new_group(g, SN_KERNEL_map_reduce, n);
         return;
     }
     if (!reduces && !is_per_element(n)) {
-        new_group(g, SN_GROUP_SINGLE, n);
+        new_group(g, SN_KERNEL_NONE, n);
         return;
     }
     int best = -1;
@@ -359,12 +249,12 @@ static void place(sn_grouping *g, sn_node *n) {
     for (int i = 0; i < n->n_in; i++) {
         int h = candidate(g, n, n->in[i], origin);
         if (h < 0) continue;
-        bool gemm = g->group[h].kind == SN_GROUP_GEMM;
-        bool best_gemm = best >= 0 && g->group[best].kind == SN_GROUP_GEMM;
+        bool gemm = g->group[h].kernel == SN_KERNEL_gemm;
+        bool best_gemm = best >= 0 && g->group[best].kernel == SN_KERNEL_gemm;
         if (best < 0 || (gemm && !best_gemm) || (gemm == best_gemm && h > best)) best = h;
     }
     if (best < 0)
-        new_group(g, SN_GROUP_MAP_REDUCE, n);
+        new_group(g, SN_KERNEL_map_reduce, n);
     else {
         join(g, best, n);
         merge_operands(g, n, origin);
@@ -377,19 +267,18 @@ static void place(sn_grouping *g, sn_node *n) {
  * to be read there. */
 static bool merge_allowed(const sn_grouping *g, int k, int h, uint32_t origin) {
     const sn_group *to = &g->group[k], *from = &g->group[h];
-    if (from->kind != SN_GROUP_MAP_REDUCE || to->rank != from->rank ||
-        to->n_member + from->n_member > kernel_of(to)->max_nodes)
+    if (from->kernel != SN_KERNEL_map_reduce || to->rank != from->rank ||
+        to->n_member + from->n_member > sn_kernels[to->kernel].max_nodes)
         return false;
     for (int i = 0; i < to->rank; i++)
         if (to->domain[i] != from->domain[i]) return false;
     for (int i = 0; i < from->n_member; i++) {
         const sn_node *n = from->member[i];
-        bool last,
-            rows = to->kind == SN_GROUP_MAP_REDUCE && (sn_reads_far(n, 0) || sn_reduces(n, &last));
-        if (!(is_per_element(n) || rows) || !level_allows(g, to, n, origin)) return false;
-        if (to->kind == SN_GROUP_GEMM && !epilogue_may(g, to, n)) return false;
+        bool joins = to->kernel == SN_KERNEL_gemm ? is_per_element(n) && joins_product(g, to, n)
+                                                  : !sn_kernel_refuses(to, SN_IN_BODY, n);
+        if (!joins || !level_allows(g, to, n, origin)) return false;
     }
-    return to->kind == SN_GROUP_MAP_REDUCE || to->kind == SN_GROUP_GEMM;
+    return true;
 }
 
 /* Whether h and k depend on each other through a third group. Merged, they would depend on
@@ -433,16 +322,17 @@ static void merge_into(sn_grouping *g, int k, int h) {
     memcpy(all, to->member, sizeof *all * (size_t)to->n_member);
     memcpy(all + to->n_member, from->member, sizeof *all * (size_t)from->n_member);
     /* the product stays first */
-    int first = to->kind == SN_GROUP_GEMM;
+    int first = to->kernel == SN_KERNEL_gemm;
     qsort(all + first, (size_t)(n - first), sizeof *all, by_id);
     to->member = all;
     to->n_member = to->cap_member = n;
     for (int i = 0; i < from->n_member; i++) g->group_of[from->member[i]->id] = k;
     for (int i = 0; i < from->n_dep; i++) add_dep(g, k, from->dep[i]);
+    to->indexed |= from->indexed;
     for (int i = 0; i < to->n_dep; i++)
         if (to->dep[i] == h) to->dep[i] = to->dep[--to->n_dep];
     /* groups that depended on h now depend on k: h stays as an empty intermediate group */
-    *from = (sn_group){.kind = SN_GROUP_MAP_REDUCE, .rank = -1};
+    *from = (sn_group){.kernel = SN_KERNEL_map_reduce, .rank = -1};
     add_dep(g, h, k);
 }
 
@@ -462,8 +352,9 @@ static void merge_operands(sn_grouping *g, const sn_node *n, uint32_t origin) {
 static void take_summand(sn_grouping *g, const sn_node *n) {
     const sn_node *x = n->in[0];
     int h = g->group_of[x->id];
-    if (h < 0 || g->group[h].kind != SN_GROUP_MAP_REDUCE || g->group[h].n_member != 1 ||
-        !is_per_element(x) || costly(x) || !g->summed[x->id] || g->readers[x->id] != 1)
+    if (h < 0 || g->group[h].kernel != SN_KERNEL_map_reduce || g->group[h].n_member != 1 ||
+        sn_kernel_refuses(&g->group[g->group_of[n->id]], SN_IN_BODY, x) || costly(x) ||
+        !g->summed[x->id] || g->readers[x->id] != 1)
         return;
     merge_into(g, g->group_of[n->id], h);
 }
@@ -474,7 +365,7 @@ static bool needs_memory(const sn_grouping *g, const sn_node *user) {
     int h = g->group_of[user->id];
     if (sn_is_view(user)) return user->op != SN_OP_broadcast;
     return h < 0 ? !g->cheap[user->id]
-                 : g->group[h].kind == SN_GROUP_SINGLE || g->group[h].kind == SN_GROUP_GEMM;
+                 : g->group[h].kernel == SN_KERNEL_NONE || g->group[h].kernel == SN_KERNEL_gemm;
 }
 
 static void settle_cheap(sn_grouping *g) {
@@ -488,7 +379,7 @@ static void settle_cheap(sn_grouping *g) {
         if (n->n_in && sn_reads_far(n, 0)) needed[sn_below_views(n->in[0])->id] = 1;
         if (g->cheap[n->id] || !needs_memory(g, n)) continue;
         int h = g->group_of[n->id];
-        bool gemm = h >= 0 && g->group[h].kind == SN_GROUP_GEMM;
+        bool gemm = h >= 0 && g->group[h].kernel == SN_KERNEL_gemm;
         if (gemm && n != g->group[h].member[0] && n->op != SN_OP_take_blocks)
             continue; /* epilogue members recompute them */
         for (int j = 0; j < n->n_in; j++) needed[sn_below_views(n->in[j])->id] = 1;
@@ -496,7 +387,7 @@ static void settle_cheap(sn_grouping *g) {
     for (int i = 0; i < g->order.n; i++) {
         sn_node *n = g->order.node[i];
         if (needed[n->id] && g->cheap[n->id] && g->group_of[n->id] < 0 && !sn_is_view(n))
-            new_group(g, SN_GROUP_MAP_REDUCE, n);
+            new_group(g, SN_KERNEL_map_reduce, n);
     }
 }
 
@@ -517,7 +408,7 @@ static uint8_t *find_uses(const sn_grouping *g) {
         for (int j = 0; j < n->n_in && !sn_is_view(n); j++) {
             const sn_node *x = sn_below_views(n->in[j]);
             if (h >= 0 && h == g->group_of[x->id]) continue;
-            bool plain = x == n->in[j] && h >= 0 && g->group[h].kind == SN_GROUP_MAP_REDUCE &&
+            bool plain = x == n->in[j] && h >= 0 && g->group[h].kernel == SN_KERNEL_map_reduce &&
                          !sn_reads_far(n, j);
             use[x->id] |= plain ? STORED : STORED | BOUND;
         }
@@ -543,7 +434,7 @@ static void leave(sn_grouping *g, const sn_node *n) {
         if (k->member[i] != n) k->member[count++] = k->member[i];
     k->n_member = count;
     g->group_of[n->id] = -1;
-    g->cheap[n->id] = CHEAP;
+    g->cheap[n->id] = SN_CHEAP;
 }
 
 /* A cheap operation on a value that is stored anyway, such as 1 - sigmoid x, whose result only other
@@ -553,7 +444,7 @@ static void leave_to_readers(sn_grouping *g) {
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
         int k = g->group_of[n->id];
-        if (k < 0 || g->group[k].kind != SN_GROUP_MAP_REDUCE || !sn_is_elementwise(n) ||
+        if (k < 0 || g->group[k].kernel != SN_KERNEL_map_reduce || !sn_is_elementwise(n) ||
             costly(n) || use[n->id] != STORED)
             continue;
         const sn_node *x = only_operand(g, n);

@@ -4,9 +4,7 @@
  *
  * Source: Shazeer 2020, "GLU variants improve transformer" (what is computed). */
 #include "passes/fuse_halves.h"
-#include "passes/choice.h"
 #include "passes/graph_util.h"
-#include "passes/kernels/table.h"
 
 #include <string.h>
 
@@ -16,8 +14,8 @@ enum { WHOLE = 1, FIRST = 2, MAX_SLICES = 6 };
 typedef struct pair {
     sn_node *dot, *slice[MAX_SLICES];
     int n_slice;
-    int64_t f; /* columns of a half */
-    int whole; /* operations on the whole product, each done for both halves */
+    sn_group group; /* of the product */
+    int whole;      /* operations on the whole product, each done for both halves */
     bool meets;
     const char *why; /* not; NULL: nothing is in the way */
 } pair;
@@ -51,28 +49,8 @@ static void add_product(finder *f, sn_node *dot) {
         return;
     f->pair = sn_arena_grow(f->g->m, f->pair, sizeof *f->pair, f->n_pair, &f->cap_pair);
     pair *p = &f->pair[f->n_pair++];
-    *p = (pair){.dot = dot, .f = n / 2};
-    if (sn_group_choice(f->g, dot) != SN_CHOOSE_FUSED)
-        spoil(p, "the product is chosen without what follows it");
-    else if (!sn_group_packs(f->g, dot))
-        spoil(p, "its weights are not constants in panels");
+    *p = (pair){.dot = dot, .group = sn_group_for(f->g, SN_KERNEL_gemm, dot)};
     set_part(f, dot, p, WHOLE);
-}
-
-/* Does n, a slice of what p makes, take a half of the last axis? */
-static bool is_half(const pair *p, const sn_node *n) {
-    const sn_attr *start = sn_attr_get(n, SN_A_start), *step = sn_attr_get(n, SN_A_step);
-    const sn_node *x = n->in[0];
-    int last = n->rank - 1;
-    int64_t from, size;
-    if (!start || !sn_dim_is_const(n->m, start->v[last], &from) ||
-        !sn_dim_is_const(n->m, n->shape[last], &size) || size != p->f || (from && from != p->f))
-        return false;
-    for (int a = 0; a < last; a++)
-        if (start->v[a] != 0 || n->shape[a] != x->shape[a]) return false;
-    for (int a = 0; step && a < step->n; a++)
-        if (step->v[a] != 1) return false;
-    return true;
 }
 
 /* One number for each row: of a product of integers the scale of its left factor's rows. (What is
@@ -82,11 +60,18 @@ static bool is_scale_of_rows(const pair *p, const sn_node *n) {
            n->in[0]->shape[n->rank - 1] == 1;
 }
 
+/* Can the epilogue compute n, elementwise work on what has the shape of `like`, if it is fused at all? */
+static bool is_held(const finder *f, const pair *p, const sn_node *n, const sn_node *like) {
+    sn_group k = sn_group_for(f->g, SN_KERNEL_NONE, like);
+    k.kernel = SN_KERNEL_gemm;
+    k.member = (sn_node **)&p->dot;
+    k.fused = true;
+    return sn_is_elementwise(n) && sn_group_joins(f->g, &k, n);
+}
+
 /* Is n arithmetic on the whole product with operands that are known before it runs? */
 static bool works_on_whole(const finder *f, const pair *p, const sn_node *n) {
-    if (!sn_is_elementwise(n) || !sn_shapes_equal(n, p->dot) ||
-        !sn_group_epilogue_may(f->g, p->dot, n) ||
-        p->whole == sn_kernels[SN_KERNEL_gemm].epilogue.before_halves)
+    if (!is_held(f, p, n, p->dot) || p->whole == sn_kernels[SN_KERNEL_gemm].epilogue.before_halves)
         return false;
     for (int i = 0; i < n->n_in; i++) {
         bool whole = pair_of(f, n->in[i]) == p && f->part[n->in[i]->id] == WHOLE;
@@ -97,8 +82,7 @@ static bool works_on_whole(const finder *f, const pair *p, const sn_node *n) {
 
 static bool works_on_half(const finder *f, const pair *p, const sn_node *n) {
     const pair *q = pair_of(f, n);
-    return sn_is_elementwise(n) && (p->why || sn_shapes_equal(n, p->slice[0])) &&
-           sn_group_epilogue_may(f->g, p->dot, n) && (!q || q == p);
+    return is_held(f, p, n, p->why ? n : p->slice[0]) && (!q || q == p);
 }
 
 static bool is_slice_of(const pair *p, const sn_node *n) {
@@ -108,7 +92,9 @@ static bool is_slice_of(const pair *p, const sn_node *n) {
 }
 
 static void add_slice(finder *f, pair *p, sn_node *n) {
-    if (!is_half(p, n)) spoil(p, "the product is of more than these two maps");
+    p->group.member = &p->dot;
+    const char *why = sn_kernel_refuses(&p->group, SN_IN_EPILOGUE, n);
+    if (why) spoil(p, why);
     if (p->n_slice && n->in[0] != p->slice[0]->in[0])
         spoil(p, "its halves are taken at different steps");
     if (p->n_slice == MAX_SLICES) return;

@@ -2,7 +2,7 @@
 #ifndef SN_FUSE_HALVES_H
 #define SN_FUSE_HALVES_H
 
-#include "passes/fuse_groups.h"
+#include "passes/grouping.h"
 
 /* By node id, for the two slices [0, F) and [F, 2F) of a product (or of what is added to it) that
  * its kernel takes as the halves of pairs: that product; NULL for all other nodes. Remarks say why

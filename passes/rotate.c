@@ -9,6 +9,7 @@
  * side. Terminates: one walk. */
 #include "passes/backend.h"
 #include "passes/graph_util.h"
+#include "passes/holds.h"
 #include "passes/match.h"
 #include "passes/passes.h"
 #include "passes/view.h"
@@ -112,18 +113,6 @@ static bool divide_heads(const sn_node *rope, int64_t head, int64_t at, rotation
     return head % t->width == 0 && first % t->width == 0 && at % t->width == 0;
 }
 
-/* Whether the product has the two halves of a block in registers at once: neighbours always; halves
- * that are in one panel, or that fill halves of panels. */
-static bool halves_meet(const rotator *r, const sn_node *rope, const rotation *t) {
-    int panel = sn_panel_columns((sn_dtype)rope->dtype);
-    if (t->interleaved || panel % t->width == 0 || t->width % panel == 0) return true;
-    sn_remark_add(r->p, "rotate", rope, true,
-                  "positions are rotated in a separate kernel: %lld rotated numbers neither divide "
-                  "%d nor are a multiple of it",
-                  (long long)t->width, panel);
-    return false;
-}
-
 /* Says that an elementwise operation on the heads of a product keeps it from rotating them. */
 static void report_between(const rotator *r, const sn_node *rope, const sn_node *between) {
     const sn_node *map = between;
@@ -184,7 +173,6 @@ static bool same_rotation(const rotation *a, const rotation *b) {
            a->axis == b->axis;
 }
 
-/* Whether n depends on `below`. */
 /* Adds a range; adjoining ranges with the same factor are merged. False: too many, or some blocks are
  * already rotated. */
 static bool add_range(product *k, range added) {
@@ -213,7 +201,14 @@ static void find_rope(rotator *r, sn_node *rope) {
     rotation t;
     range range;
     sn_node *map = below_renaming(rope->in[0]);
-    if (!read_rotation(r, rope, &t, &range) || !halves_meet(r, rope, &t)) return;
+    if (!read_rotation(r, rope, &t, &range)) return;
+    if (!sn_panels_swap((sn_dtype)rope->dtype, t.interleaved ? 1 : t.width / 2)) {
+        sn_remark_add(r->p, "rotate", rope, true,
+                      "positions are rotated in a separate kernel: %lld rotated numbers neither "
+                      "divide %d nor are a multiple of it",
+                      (long long)t.width, sn_panel_columns((sn_dtype)rope->dtype));
+        return;
+    }
     if (!r->product_of[map->id]) {
         if (sn_depends_on(r->m, t.pos, map)) return;
         r->product =

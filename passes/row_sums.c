@@ -5,53 +5,11 @@
  * Panels are the same for any number of threads and any tile, so results are, too. The split is
  * tried, and undone where grouping shows that the first stage could not join the product. */
 #include "passes/row_sums.h"
-#include "passes/choice.h"
 #include "passes/graph_util.h"
-#include "passes/kernels/table.h"
 
 #include <string.h>
 
 enum { ROUNDS = 4 }; /* maximum number of undo rounds; each leaves fewer */
-
-static bool fits_panels(const sn_node *x, int64_t *panels) {
-    int64_t n;
-    if (!(sn_kernels[SN_KERNEL_gemm].computes_in >> x->dtype & 1) || x->rank < 1 ||
-        x->rank >= SN_MAX_RANK || !sn_dim_is_const(x->m, x->shape[x->rank - 1], &n))
-        return false;
-    int64_t columns = sn_panel_columns((sn_dtype)x->dtype);
-    *panels = n / columns;
-    return n > 0 && n % columns == 0;
-}
-
-const sn_node *sn_panel_sum(const sn_node *n) {
-    bool last;
-    int64_t panels;
-    if (!sn_reduces(n, &last) || !last || n->in[0]->op != SN_OP_reshape) return NULL;
-    const sn_node *cut = n->in[0], *x = cut->in[0];
-    if (cut->rank != x->rank + 1 || !fits_panels(x, &panels)) return NULL;
-    for (int i = 0; i < x->rank - 1; i++)
-        if (cut->shape[i] != x->shape[i]) return NULL;
-    bool fits = cut->shape[x->rank - 1] == panels &&
-                cut->shape[x->rank] == sn_panel_columns((sn_dtype)x->dtype);
-    return fits ? x : NULL;
-}
-
-static sn_node *over_panels(sn_op op, sn_node *x) {
-    sn_dim shape[SN_MAX_RANK];
-    int64_t panels = 0, last = x->rank;
-    fits_panels(x, &panels);
-    memcpy(shape, x->shape, sizeof *shape * x->rank);
-    shape[last - 1] = panels;
-    shape[last] = sn_panel_columns((sn_dtype)x->dtype);
-    return sn_b_reduce(op, sn_b_reshape(x, x->rank + 1, shape), 1, &last);
-}
-
-sn_node *sn_panel_sum_of(const sn_node *n) {
-    bool last;
-    int64_t panels;
-    bool fits = sn_reduces(n, &last) && last && fits_panels(n->in[0], &panels);
-    return fits ? over_panels((sn_op)n->op, n->in[0]) : NULL;
-}
 
 typedef struct splitter {
     sn_passes *p;
@@ -86,11 +44,11 @@ static void find_along(splitter *s) {
 static bool leads_to_product(const splitter *s, const sn_node *x) {
     const sn_grouping *g = s->base;
     int h = g->group_of[x->id];
-    if (h >= 0 && g->group[h].kind == SN_GROUP_GEMM) return true;
+    if (h >= 0 && g->group[h].kernel == SN_KERNEL_gemm) return true;
     if (!sn_is_elementwise(x) || !g->summed[x->id]) return false;
     for (int i = 0; i < x->n_in; i++) {
         h = g->group_of[x->in[i]->id];
-        if (h >= 0 && g->group[h].kind == SN_GROUP_GEMM && sn_shapes_equal(x->in[i], x))
+        if (h >= 0 && g->group[h].kernel == SN_KERNEL_gemm && sn_shapes_equal(x->in[i], x))
             return true;
     }
     return false;
@@ -102,10 +60,8 @@ static bool leads_to_product(const splitter *s, const sn_node *x) {
  * broadcast along the rows again (the mean of a norm) is left to the kernel that does so, which has
  * the row in L1 anyway. */
 static bool pays(const splitter *s, const sn_node *n) {
-    bool last;
-    int64_t panels;
-    return sn_reduces(n, &last) && last && !s->along[n->id] && fits_panels(n->in[0], &panels) &&
-           !sn_panel_sum(n) && leads_to_product(s, n->in[0]);
+    return sn_panel_sum_of(n) && !s->along[n->id] && !sn_panel_sum(n) &&
+           leads_to_product(s, n->in[0]);
 }
 
 static int choose(splitter *s) {
@@ -124,7 +80,7 @@ static int choose(splitter *s) {
  * hand. */
 static sn_node *split(splitter *s, const sn_node *n, sn_node *x) {
     int64_t last = x->rank, perm[SN_MAX_RANK] = {last - 1}, first = 0;
-    sn_node *part = s->partial[n->id] = over_panels((sn_op)n->op, x);
+    sn_node *part = s->partial[n->id] = sn_over_panels((sn_op)n->op, x);
     for (int64_t a = 0; a < last - 1; a++) perm[a + 1] = a;
     perm[last] = last;
     sn_node *transposed = sn_b_transpose(part, part->rank, perm);
@@ -172,7 +128,7 @@ static int count_results(const sn_grouping *g, int k) {
 /* Whether the first stage is in the product's group. */
 static bool joined(const sn_grouping *g, const sn_node *partial) {
     int k = g->group_of[partial->id], sums = 0;
-    if (k < 0 || g->group[k].kind != SN_GROUP_GEMM) return false;
+    if (k < 0 || g->group[k].kernel != SN_KERNEL_gemm) return false;
     for (int i = 0; i < g->group[k].n_member; i++)
         sums += sn_panel_sum(g->group[k].member[i]) != NULL;
     const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];

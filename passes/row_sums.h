@@ -5,13 +5,6 @@
 
 #include "passes/fuse_groups.h"
 
-/* x, if n reduces x [.., N] over panels of P columns to [.., N / P, 1]; else NULL. */
-const sn_node *sn_panel_sum(const sn_node *n);
-
-/* n, a reduction of x [.., N] along its rows, over panels: the argument of sn_panel_sum; NULL: its
- * rows do not consist of whole panels. */
-sn_node *sn_panel_sum_of(const sn_node *n);
-
 /* Groups the entry; splits reductions along rows of products where the cost model says that it pays
  * and the first stage can join the product's group. */
 sn_grouping *sn_group_row_sums(sn_passes *p, sn_entry *e);

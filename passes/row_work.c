@@ -2,7 +2,7 @@
 #include "passes/row_work.h"
 
 #include "passes/graph_util.h"
-#include "passes/row_sums.h"
+#include "passes/holds.h"
 
 #include <string.h>
 

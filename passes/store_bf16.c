@@ -9,7 +9,7 @@
  * narrowed, too: they have the types of its operands. Breaks values by the rounding, on purpose:
  * casts and types express it, so the evaluator computes exactly what the kernels do. A tensor with
  * a reader that cannot widen it stays f32. Terminates: one walk. */
-#include "passes/fuse_groups.h"
+#include "passes/choice.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
 #include "passes/passes.h"

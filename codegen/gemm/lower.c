@@ -5,7 +5,7 @@
 #include "codegen/gemm/lower_pack.h"
 #include "codegen/emit/family.h"
 #include "passes/plan/product.h"
-#include "passes/row_sums.h"
+#include "passes/holds.h"
 
 #include <string.h>
 
@@ -19,8 +19,12 @@ static sn_gemm_operand operand_of(const sn_kernel *k, const sn_view *v, int buf)
     return o;
 }
 
+struct region_eval;
+typedef em_val emitter(em *e, const struct region_eval *p, const sn_node *n, int half);
+
 /* A fused prologue or epilogue. */
 typedef struct fused_region {
+    emitter *const *emitters; /* by op */
     const sn_kernel *k;
     const sn_region *region; /* NULL: none */
     sn_order order;
@@ -269,10 +273,18 @@ static em_val emit_elem(em *e, const region_eval *p, const sn_node *n, int half)
     return sn_emit_elem(e, n, in);
 }
 
-/* What may stand in a prologue or epilogue. */
-static em_val (*const emitters[SN_OP_COUNT])(em *e, const region_eval *p, const sn_node *n,
-                                             int half) = {
+/* For the ops that have a rule in passes/holds.c. */
 #define EMIT(op, fn) [SN_OP_##op] = fn
+static emitter *const in_prologue[SN_OP_COUNT] = {
+#define ELEM(name, ...) EMIT(name, emit_elem),
+#include "ir/ops.def"
+    EMIT(arg, emit_arg),
+    EMIT(const, emit_leaf),
+    EMIT(broadcast, emit_view),
+    EMIT(reduce_sum, emit_reduction),
+    EMIT(reduce_max, emit_reduction),
+};
+static emitter *const in_epilogue[SN_OP_COUNT] = {
 #define ELEM(name, ...) EMIT(name, emit_elem),
 #include "ir/ops.def"
     EMIT(arg, emit_arg),
@@ -290,7 +302,8 @@ static em_val (*const emitters[SN_OP_COUNT])(em *e, const region_eval *p, const 
 
 static em_val value_at(em *e, const region_eval *p, const sn_node *n, int half) {
     em_val *v = &p->value[half][topo_index(p->fr, n)];
-    if (!*v && emitters[n->op]) *v = emitters[n->op](e, p, n, half);
+    emitter *emit = p->fr->emitters[n->op];
+    if (!*v && emit) *v = emit(e, p, n, half);
     if (!*v) {
         sn_fail(&e->err, SN_ERR_INTERNAL, "%s: '%s' is not supported in a fused region",
                 p->fr->k->name, sn_ops[n->op].name);
@@ -502,8 +515,8 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     x->both = g->half_width && c->shape[n_batch + 1] == sn_product_columns(k->m, s);
     g->no_store = x->main < 0;
     if (pro) {
-        x->pro = (fused_region){k, pro, sn_region_topo(k->m, pro),
-                                sn_kernel_prologue_operand(s->node), 0};
+        x->pro = (fused_region){
+            in_prologue, k, pro, sn_region_topo(k->m, pro), sn_kernel_prologue_operand(s->node), 0};
         for (int i = 0; i < x->pro.order.n; i++) g->n_state += is_of_row(x->pro.order.node[i]);
         x->pro.n_reductions = g->n_state;
         g->row_scale = pro->n_out > 1;
@@ -513,7 +526,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     }
     if (epi) {
         int first = sn_kernel_region_operand(s->node);
-        x->epi = (fused_region){k, epi, sn_region_topo(k->m, epi), first, 0};
+        x->epi = (fused_region){in_epilogue, k, epi, sn_region_topo(k->m, epi), first, 0};
         for (int i = 0; i < x->epi.order.n && !g->half_width && !g->swap_distance; i++)
             g->swap_distance = sn_swap_distance(x->epi.order.node[i]);
         g->epilogue = emit_epilogue;

@@ -1,8 +1,7 @@
 /* product.c: products of tensors become products of matrices, see product.h. Row axes that not
  * every operand can walk with one stride become batch axes. */
 #include "passes/plan/product.h"
-#include "passes/kernels/table.h"
-#include "passes/row_sums.h"
+#include "passes/holds.h"
 
 #include <string.h>
 

@@ -2,11 +2,10 @@
  * of rows only. */
 #include "passes/plan/row_blocks.h"
 #include "passes/graph_util.h"
-#include "passes/kernels/table.h"
+#include "passes/holds.h"
 #include "passes/plan/in_place.h"
 #include "passes/plan/scan.h"
 #include "passes/view.h"
-#include "passes/row_sums.h"
 
 #include <string.h>
 
@@ -48,19 +47,19 @@ static bool is_row_sum(const sn_region *body, sn_order order, const sn_node *n) 
     return result;
 }
 
-/* An epilogue has elements at its own index only, in the product's precision; it reduces rows over
- * panels. */
-static bool fits_epilogue(const sn_node *gemm, const sn_node *consumer) {
+/* Whether the epilogue of the product can compute the body of `consumer`, which has a domain already:
+ * reductions along rows over panels. Indices of columns, and swaps, have not occurred. */
+static bool holds_body(sn_node *gemm, const sn_node *consumer) {
     const sn_region *body = sn_attr_region(consumer, SN_A_body);
     sn_order order = sn_region_topo(consumer->m, body);
-    for (int k = 0; k < order.n; k++) {
-        const sn_node *n = order.node[k];
-        if (is_row_sum(body, order, n) && n->dtype == gemm->dtype &&
-            sn_shapes_equal(n->in[0], gemm) && sn_panel_sum_of(n))
-            continue;
-        bool plain = sn_kernel_part(n) == SN_HOLDS_ELEMENTWISE || n->op == SN_OP_arg ||
-                     n->op == SN_OP_const || n->op == SN_OP_dim_value || n->op == SN_OP_broadcast;
-        if (!plain || !sn_epilogue_precision((sn_dtype)gemm->dtype, n)) return false;
+    sn_group k = {.kernel = SN_KERNEL_gemm, .fused = true, .member = &gemm};
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        if (is_row_sum(body, order, n) && sn_shapes_equal(n->in[0], gemm)) n = sn_panel_sum_of(n);
+        if (!n || n->op == SN_OP_iota || sn_reads_far(n, 0)) return false;
+        k.rank = n->rank;
+        if (n->rank) memcpy(k.domain, n->shape, sizeof *n->shape * n->rank);
+        if (sn_kernel_refuses(&k, SN_IN_EPILOGUE, n)) return false;
     }
     for (int i = 0; i < body->n_out; i++)
         if (!sn_shapes_equal(body->out[i], gemm) && !is_row_sum(body, order, body->out[i]))
@@ -68,10 +67,10 @@ static bool fits_epilogue(const sn_node *gemm, const sn_node *consumer) {
     return true;
 }
 
-sn_node *sn_row_blocks_epilogue(const sn_node *gemm, const sn_node *consumer, int i) {
+sn_node *sn_row_blocks_epilogue(sn_node *gemm, const sn_node *consumer, int i) {
     sn_module *m = gemm->m;
     const sn_region *body = sn_attr_region(consumer, SN_A_body);
-    if (gemm->rank != 2 || !fits_epilogue(gemm, consumer)) return NULL;
+    if (gemm->rank != 2 || !holds_body(gemm, consumer)) return NULL;
     int n = consumer->n_in, n_in = 2, n_arg = 1;
     sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(n + 2));
     sn_node **arg = sn_arena_alloc(m, sizeof *arg * (size_t)n); /* of the epilogue */

@@ -20,10 +20,10 @@ void sn_row_blocks_unfold(sn_plan *p);
 sn_node *sn_row_blocks_add_product(sn_node *gemm);
 sn_node *sn_row_blocks_add(sn_module *m, const sn_view *type);
 
-/* The product whose epilogue computes what `taker`, a map_reduce node, computes from its operand i,
- * the product's result. Operands: the product's two, then the taker's others in order. A reduction
+/* The product whose epilogue computes what `consumer`, a map_reduce node, computes from its operand i,
+ * the product's result. Operands: the product's two, then the consumer's others in order. A reduction
  * along rows becomes one over panels. NULL: not possible in an epilogue. */
-sn_node *sn_row_blocks_epilogue(const sn_node *gemm, const sn_node *taker, int i);
+sn_node *sn_row_blocks_epilogue(sn_node *gemm, const sn_node *consumer, int i);
 /* The kernel that computes a reduction along rows [1, M] from those over panels, [M, panels, 1],
  * given as [panels, M]. */
 sn_node *sn_row_blocks_end_sums(const sn_node *panels, sn_op op);

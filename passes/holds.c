@@ -1,0 +1,264 @@
+/* holds.c: see holds.h. A kernel has a rule for each op that it can compute in a place. An op without a
+ * rule is one that its emitter does not know. */
+#include "passes/holds.h"
+#include "passes/graph_util.h"
+
+#include <string.h>
+
+typedef const char *rule(const sn_group *k, const sn_node *n);
+
+/* ---- panels ---- */
+
+static bool fits_panels(const sn_node *x, int64_t *panels) {
+    int64_t n;
+    if (!(sn_kernels[SN_KERNEL_gemm].computes_in >> x->dtype & 1) || x->rank < 1 ||
+        x->rank >= SN_MAX_RANK || !sn_dim_is_const(x->m, x->shape[x->rank - 1], &n))
+        return false;
+    int64_t columns = sn_panel_columns((sn_dtype)x->dtype);
+    *panels = n / columns;
+    return n > 0 && n % columns == 0;
+}
+
+/* Whether n splits rows into panels: a reshape from [.., N] to [.., N / P, P]. */
+static bool splits_panels(const sn_node *n) {
+    int64_t panels;
+    const sn_node *x = n->op == SN_OP_reshape ? n->in[0] : NULL;
+    if (!x || n->rank != x->rank + 1 || !fits_panels(x, &panels)) return false;
+    for (int i = 0; i < x->rank - 1; i++)
+        if (n->shape[i] != x->shape[i]) return false;
+    return n->shape[x->rank - 1] == panels &&
+           n->shape[x->rank] == sn_panel_columns((sn_dtype)x->dtype);
+}
+
+const sn_node *sn_panel_sum(const sn_node *n) {
+    bool last;
+    bool sums = sn_reduces(n, &last) && last && splits_panels(n->in[0]);
+    return sums ? n->in[0]->in[0] : NULL;
+}
+
+sn_node *sn_over_panels(sn_op op, sn_node *x) {
+    sn_dim shape[SN_MAX_RANK];
+    int64_t panels = 0, last = x->rank;
+    fits_panels(x, &panels);
+    memcpy(shape, x->shape, sizeof *shape * x->rank);
+    shape[last - 1] = panels;
+    shape[last] = sn_panel_columns((sn_dtype)x->dtype);
+    return sn_b_reduce(op, sn_b_reshape(x, x->rank + 1, shape), 1, &last);
+}
+
+sn_node *sn_panel_sum_of(const sn_node *n) {
+    bool last;
+    int64_t panels;
+    bool fits = sn_reduces(n, &last) && last && fits_panels(n->in[0], &panels);
+    return fits ? sn_over_panels((sn_op)n->op, n->in[0]) : NULL;
+}
+
+static bool fills_half_panels(sn_dtype t, int64_t distance) {
+    return distance % (sn_panel_columns(t) / 2) == 0;
+}
+
+static bool is_in_panel(sn_dtype t, int64_t distance) {
+    return sn_panel_columns(t) % (2 * distance) == 0;
+}
+
+bool sn_panels_swap(sn_dtype t, int64_t distance) {
+    return is_in_panel(t, distance) || fills_half_panels(t, distance);
+}
+
+bool sn_group_pairs(const sn_group *k, int64_t distance) {
+    const sn_node *dot = k->member[0];
+    if (k->pair) return k->pair == distance && k->domain[k->rank - 1] == dot->shape[dot->rank - 1];
+    return k->packed && !k->reduces && !k->swap &&
+           fills_half_panels((sn_dtype)dot->dtype, distance);
+}
+
+/* ---- epilogues of products ---- */
+
+static int count_columns(const sn_node *dot) {
+    const sn_attr *batch = sn_attr_get(dot, SN_A_batch_b);
+    const sn_attr *contract = sn_attr_get(dot, SN_A_contract_b);
+    return dot->in[1]->rank - (batch ? batch->n : 0) - (contract ? contract->n : 0);
+}
+
+/* Of a product with a vector the last axis of the result is one of rows. */
+static const char *check_columns(const sn_group *k) {
+    if (!k->fused) return "the product is chosen without what follows it";
+    return count_columns(k->member[0]) > 0 ? NULL : "the product has no columns";
+}
+
+static const char *is_precise(const sn_group *k, const sn_node *n) {
+    return sn_epilogue_precision(sn_epilogue_type(k->member[0]), n)
+               ? NULL
+               : "it is in f64, and the product is not";
+}
+
+static const char *on_results(const sn_group *k, const sn_node *n) {
+    if (!k->fused) return "the product is chosen without what follows it";
+    if (n->rank != k->rank || (k->rank && memcmp(n->shape, k->domain, sizeof(sn_dim) * n->rank)))
+        return "its shape is not that of the product's results";
+    return is_precise(k, n);
+}
+
+static const char *counts_columns(const sn_group *k, const sn_node *n) {
+    return n->rank - 1 - sn_attr_int(n, SN_A_axis, 0) < count_columns(k->member[0])
+               ? NULL
+               : "it is an index of rows, and an epilogue has those of columns";
+}
+
+static const char *sums_panels(const sn_group *k, const sn_node *n) {
+    const sn_node *x = sn_panel_sum(n);
+    const char *why = check_columns(k);
+    if (why) return why;
+    if (!x || x->dtype != sn_epilogue_type(k->member[0]))
+        return "it does not reduce panels of the product's columns";
+    return k->pair ? "the product's columns are in pairs" : NULL;
+}
+
+static const char *splits_rows(const sn_group *k, const sn_node *n) {
+    (void)k;
+    return splits_panels(n) ? NULL : "it does not split rows into panels";
+}
+
+static const char *swaps_columns(const sn_group *k, const sn_node *n) {
+    int64_t distance = sn_swap_distance(n);
+    if (!distance) return "it looks elements up in memory";
+    const char *why = on_results(k, n);
+    if (!why) why = check_columns(k);
+    if (why || sn_group_pairs(k, distance)) return why;
+    bool fits = is_in_panel((sn_dtype)k->member[0]->dtype, distance) && !k->pair &&
+                (!k->swap || k->swap == distance);
+    return fits ? NULL : "the columns that it swaps are not in registers at once";
+}
+
+/* Whether n, a slice of the product's rows, is one half of them. */
+static bool is_half(const sn_node *dot, const sn_node *n) {
+    const sn_attr *start = sn_attr_get(n, SN_A_start), *step = sn_attr_get(n, SN_A_step);
+    const sn_node *x = n->in[0];
+    int last = n->rank - 1;
+    int64_t from, size, all;
+    if (!start || last < 0 || count_columns(dot) != 1 ||
+        !sn_dim_is_const(n->m, start->v[last], &from) ||
+        !sn_dim_is_const(n->m, n->shape[last], &size) ||
+        !sn_dim_is_const(n->m, dot->shape[dot->rank - 1], &all) || 2 * size != all ||
+        (from && from != size))
+        return false;
+    for (int a = 0; a < last; a++)
+        if (start->v[a] != 0 || n->shape[a] != x->shape[a]) return false;
+    for (int a = 0; step && a < step->n; a++)
+        if (step->v[a] != 1) return false;
+    return true;
+}
+
+static const char *takes_half(const sn_group *k, const sn_node *n) {
+    if (!k->fused) return "the product is chosen without what follows it";
+    if (!k->packed) return "its weights are not constants in panels";
+    return is_half(k->member[0], n) ? NULL : "the product is of more than these two maps";
+}
+
+/* A product in panels computes the blocks of columns that n selects, and no others, if each block is
+ * whole panels. */
+static const char *selects_blocks(const sn_group *k, const sn_node *n) {
+    const sn_node *dot = k->member[0], *x = n->in[0];
+    int64_t size, panel = sn_panel_columns((sn_dtype)dot->dtype) / (k->pair ? 2 : 1);
+    const bool halves = k->pair && k->domain[k->rank - 1] == dot->shape[dot->rank - 1];
+    if (!k->packed || count_columns(dot) != 1) return "its weights are not a matrix in panels";
+    if (k->swap || k->indexed || halves) return "the epilogue depends on where columns are";
+    if (x->dtype != sn_epilogue_type(dot) || x->rank != dot->rank ||
+        x->shape[dot->rank - 1] != k->domain[k->rank - 1])
+        return "it does not select the product's columns";
+    return sn_dim_is_const(n->m, n->shape[n->rank - 1], &size) && size % panel == 0
+               ? NULL
+               : "its blocks are not whole panels";
+}
+
+static rule *const in_epilogue[SN_OP_COUNT] = {
+#define ELEM(name, ...) [SN_OP_##name] = on_results,
+#include "ir/ops.def"
+    [SN_OP_arg] = is_precise,         [SN_OP_const] = is_precise,
+    [SN_OP_dim_value] = is_precise,   [SN_OP_broadcast] = is_precise,
+    [SN_OP_iota] = counts_columns,    [SN_OP_reduce_sum] = sums_panels,
+    [SN_OP_reduce_max] = sums_panels, [SN_OP_reduce_min] = sums_panels,
+    [SN_OP_reshape] = splits_rows,    [SN_OP_gather] = swaps_columns,
+    [SN_OP_slice] = takes_half,       [SN_OP_take_blocks] = selects_blocks};
+
+/* ---- prologues of products: whole rows [.., K], and numbers for rows [.., 1], of the product's type ---- */
+
+static const char *on_rows(const sn_group *k, const sn_node *n) {
+    return n->dtype == k->member[0]->dtype && n->rank <= k->rank ? NULL
+                                                                 : "its type is not the product's";
+}
+
+static const char *reduces_row(const sn_group *k, const sn_node *n) {
+    bool last;
+    const sn_node *x = n->in[0];
+    if (!sn_reduces(n, &last) || !last || n->rank != k->rank || n->shape[n->rank - 1] != 1 ||
+        x->rank != k->rank || memcmp(x->shape, k->domain, sizeof(sn_dim) * x->rank))
+        return "it does not reduce whole rows";
+    return on_rows(k, n);
+}
+
+static rule *const in_prologue[SN_OP_COUNT] = {
+#define ELEM(name, ...) [SN_OP_##name] = on_rows,
+#include "ir/ops.def"
+    [SN_OP_arg] = on_rows,
+    [SN_OP_const] = on_rows,
+    [SN_OP_broadcast] = on_rows,
+    [SN_OP_reduce_sum] = reduces_row,
+    [SN_OP_reduce_max] = reduces_row};
+
+/* ---- elementwise and row kernels ---- */
+
+static const char *anywhere(const sn_group *k, const sn_node *n) {
+    (void)k;
+    (void)n;
+    return NULL;
+}
+
+/* Of the domain's shape, or with one element for each of its rows. */
+static const char *in_domain(const sn_group *k, const sn_node *n) {
+    const char *other = "its shape is not that of the kernel's domain";
+    if (k->rank != n->rank) return other;
+    if (!n->rank) return NULL;
+    for (int i = 0; i < n->rank - 1; i++)
+        if (k->domain[i] != n->shape[i]) return other;
+    sn_dim a = k->domain[n->rank - 1], b = n->shape[n->rank - 1];
+    return a == b || a == 1 || b == 1 ? NULL : other;
+}
+
+static const char *reduces_domain(const sn_group *k, const sn_node *n) {
+    return in_domain(k, n->in[0]);
+}
+
+#define BODY                                                                                       \
+    [SN_OP_arg] = anywhere, [SN_OP_const] = anywhere, [SN_OP_dim_value] = anywhere,                \
+    [SN_OP_iota] = anywhere, [SN_OP_broadcast] = anywhere, [SN_OP_random] = in_domain,             \
+    [SN_OP_gather] = in_domain, [SN_OP_gather_nd] = in_domain, [SN_OP_take_blocks] = in_domain
+
+static rule *const in_rows[SN_OP_COUNT] = {
+#define ELEM(name, ...) [SN_OP_##name] = in_domain,
+#include "ir/ops.def"
+    BODY, [SN_OP_reduce_sum] = reduces_domain, [SN_OP_reduce_max] = reduces_domain,
+    [SN_OP_reduce_min] = reduces_domain};
+
+static rule *const in_columns[SN_OP_COUNT] = {
+#define ELEM(name, ...) [SN_OP_##name] = in_domain,
+#include "ir/ops.def"
+    BODY};
+
+/* ---- all kernels ---- */
+
+static rule *const *const rules[SN_KERNEL_COUNT][SN_PLACE_COUNT] = {
+    [SN_KERNEL_map_reduce] = {[SN_IN_BODY] = in_rows},
+    [SN_KERNEL_column] = {[SN_IN_BODY] = in_columns},
+    [SN_KERNEL_gemm] = {[SN_IN_PROLOGUE] = in_prologue, [SN_IN_EPILOGUE] = in_epilogue}};
+
+bool sn_kernel_knows(sn_kernel_id kernel, sn_place at, sn_op op) {
+    return rules[kernel][at] && rules[kernel][at][op];
+}
+
+const char *sn_kernel_refuses(const sn_group *k, sn_place at, const sn_node *n) {
+    const int max_nodes = sn_kernels[k->kernel].max_nodes;
+    if (!sn_kernel_knows(k->kernel, at, (sn_op)n->op)) return "its kernel has no such operation";
+    if (max_nodes && k->n_member >= max_nodes) return "its kernel is full";
+    return rules[k->kernel][at][n->op](k, n);
+}
