@@ -1,18 +1,7 @@
-/* recurrence.c: the loops of recurrent layers, as a model writes them: a matrix of 64 x 64 for each head
- * of a width C, or 16 numbers for each channel, over R elements. */
+/* recurrence.c: loops as recurrent layers write them: 64 x 64 numbers a head, or 16 a channel. */
 #include "bench/recurrence.h"
 
 enum { HEAD = 64, STATE = 16 };
-
-static sn_tensor col(sn_tensor x) {
-    return sn_expand(x, -1);
-}
-static sn_tensor row(sn_tensor x) {
-    return sn_expand(x, -2);
-}
-static sn_tensor times_state(sn_tensor q, sn_tensor S) {
-    return sn_squeeze(sn_matmul(row(q), S), -2);
-}
 
 /* ---- bodies: x[0 ..] are q, k, v, the decay ---- */
 

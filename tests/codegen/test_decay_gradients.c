@@ -2,6 +2,7 @@
  * -40 and mixed ones, of rows and of the whole carry, of plain and delta rules, read before and after, at
  * level 0 and at the highest one. Where decays are strong the gradient is as small as they are, and must
  * be as exact: a difference of sums is not. */
+#include "bench/recurrence.h"
 #include "frontend/sinter.h"
 #include "tests/support/effort.h"
 
@@ -86,18 +87,6 @@ static void derivative(const rule *r, double (*dg)[N], double *size) {
 }
 
 /* ---- the same by sinter ---- */
-
-static sn_tensor col(sn_tensor x) {
-    return sn_expand(x, -1);
-}
-
-static sn_tensor row(sn_tensor x) {
-    return sn_expand(x, -2);
-}
-
-static sn_tensor times_state(sn_tensor q, sn_tensor S) {
-    return sn_squeeze(sn_matmul(row(q), S), -2);
-}
 
 static void step(sn_scan_step *s) { /* x: q, k, v, g, b */
     const rule *r = s->user;

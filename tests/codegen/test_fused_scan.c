@@ -1,5 +1,6 @@
 /* Scans whose body is elementwise: one kernel from level 2 on. Compared with the evaluator, at every
  * width of vectors that this machine has; the same bits for any number of threads. */
+#include "bench/recurrence.h"
 #include "frontend/sinter.h"
 #include "ir/ir.h"
 #include "tests/support/text.h"
@@ -19,13 +20,6 @@ enum { B = 2, T = 35, C = 37, N = 20, K = 5, MAX_IN = 6, MAX_OUT = 6, MAX_SIZE =
 
 #define SEQ                                                                                        \
     { B, T, C }
-
-static sn_tensor col(sn_tensor x) {
-    return sn_expand(x, -1);
-}
-static sn_tensor row(sn_tensor x) {
-    return sn_expand(x, -2);
-}
 
 /* ---- models ---- */
 

@@ -2,6 +2,7 @@
  * level 0, where the loop runs element by element: every kind of decay and delta rule, in either
  * orientation of the state, in lengths that are not multiples of a chunk and widths that are none of a
  * vector, with strong decays; with the same bits on one thread and on two. */
+#include "bench/recurrence.h"
 #include "frontend/sinter.h"
 #include "tests/support/effort.h"
 #include "tests/support/text.h"
@@ -17,15 +18,6 @@
 
 enum { H = 2, K = 8, ODD_K = 13, ODD_V = 11, T = 99, MAX_IN = 6, MAX_OUT = 12, MAX_SIZE = 4096 };
 
-static sn_tensor col(sn_tensor x) {
-    return sn_expand(x, -1);
-}
-static sn_tensor row(sn_tensor x) {
-    return sn_expand(x, -2);
-}
-static sn_tensor times_state(sn_tensor q, sn_tensor S) {
-    return sn_squeeze(sn_matmul(row(q), S), -2);
-}
 static sn_tensor unit(sn_tensor k) {
     return sn_div(k, sn_sqrt(sn_add(sn_sum_keep(sn_square(k), -1), 1e-6)));
 }
