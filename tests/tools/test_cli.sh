@@ -112,7 +112,7 @@ check_translate() {
     prints '^3 11 23$'
     refused 2 'line 1: the source is empty' translate "$names" -p ''
     refused 2 'choose one' translate "$names" -p a --beams 2 --temperature 1
-    refused 2 'no encoder-decoders' translate "$stories" -p a
+    refused 2 'not encoder-decoders' translate "$stories" -p a
     refused 2 'sinter translate' generate "$names" -p a
     refused 2 'sinter translate' eval "$names" "$tmp/lines"
     refused 1 'number 0. is outside the source vocabulary' translate "$tmp/names" -p '51'
