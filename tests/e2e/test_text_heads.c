@@ -302,7 +302,7 @@ static void wrong_modules(void **state) {
         {MODULES(""), "{\"pooling_mode_best\": true}", "pooling_mode_best"},
         {MODULES(""), "{\"include_prompt\": false}", "include_prompt"},
         {MODULES(", " MODULE("2", "2_LSTM", "LSTM")), "{}", "2_LSTM"},
-        {MODULES(", " MODULE("2", "../x", "Normalize")), "{}", "no folder"},
+        {MODULES(", " MODULE("2", "../x", "Normalize")), "{}", "not a folder"},
         {"[" MODULE("0", "2_Dense", "Dense") "]", "{}", "before the pooling"},
         {"{}", "{}", "not a list"},
     };
