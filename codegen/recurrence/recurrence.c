@@ -16,7 +16,7 @@
  * Quotients are not computed: k_j is multiplied by the decay of each later element, and read in between.
  * So any decay is exact, 0 too, and so is one above 1. With a delta rule u_t = a_t S_t is a product of
  * weights_u with values_and_state, in which the u_j of the chunk's earlier elements are substituted
- * forward (the WY form). Two or three last elements are computed one by one (steps.c). Gradients:
+ * forward (the WY form). The last elements, if at most three, are computed one by one (steps.c). Gradients:
  * gradient.c, transposed_read.c.
  *
  * Threads share the units. Bits do not depend on the number of threads. */
