@@ -1,6 +1,6 @@
-/* holds.h: what a kernel may hold besides the node that it is made for. Passes and the plan ask here
- * before they put a node into a kernel. What is allowed the kernel's emitter emits, and nothing else
- * (tests/codegen/test_holds.c). From which level on, and whether it pays, are other questions. */
+/* holds.h: what a product, a row or a column kernel may hold. Passes and the plan ask here before they put
+ * a node into one. Its emitter emits what is allowed, and nothing else (tests/codegen/test_holds.c).
+ * Other kernels have rules of their own. From which level on, and whether it pays, are other questions. */
 #ifndef SN_HOLDS_H
 #define SN_HOLDS_H
 
@@ -8,7 +8,7 @@
 
 /* Where a kernel computes other nodes. */
 typedef enum sn_place {
-    SN_IN_BODY,     /* of a kernel without a node of its own; regions of attention; a loop's body */
+    SN_IN_BODY,     /* of a kernel without a node of its own */
     SN_IN_PROLOGUE, /* on the rows that it reads */
     SN_IN_EPILOGUE, /* on its results, in registers */
     SN_PLACE_COUNT

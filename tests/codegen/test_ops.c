@@ -221,8 +221,8 @@ static bool meant(const char *what, int k, const op_mode *mode) {
 }
 
 /* The default run takes every row in the evaluator's modes. Compiled, the first row of an op runs at
- * level 4; rows take the other modes in turns: each level takes a third of its turn, each of the
- * others half of it. */
+ * level 4. Of the other modes, with N modes in all, a level takes every 3N-th row and a target every
+ * 2N-th, each from another row on. */
 static bool sampled(size_t i, int k) {
     int compiled = k - N_MODE;
     bool level = k >= N_MODE && is_level(&op_compiled_modes[compiled]);

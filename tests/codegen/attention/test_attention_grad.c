@@ -193,7 +193,7 @@ static sn_module *build_setting(const ac_setting *s) {
     return build(s->variant, s->t);
 }
 
-/* The default run takes every variant once, in turns in f32, in f64 and for other targets, and one of
+/* The default run takes every variant once, alternately in f32, in f64 and for other targets, and one of
  * them at each lower level. Bits for any number of threads: heads that divide evenly among them,
  * heads that several threads share, threads without a head. */
 int main(void) {
