@@ -1,25 +1,25 @@
 # The public headers as their users include them: <sinter/NAME.h>. A header of the tree is rewritten to BUILD/api/sinter/NAME.h,
 # where its #include lines and the names in its comments are those of this folder. `cmake --install` copies the folder.
-set(SN_PUBLIC_HEADERS frontend/sinter.h frontend/models.h frontend/train.h frontend/algorithms.h ir/compile.h model/embedder.h
-                      model/lm.h)
-foreach(header base config dataset deployed file lm manifest model_dir npy problems rng sample threads tokenizer weights)
+set(SN_PUBLIC_HEADERS frontend/sinter.h frontend/models.h frontend/train.h frontend/algorithms.h ir/compile.h)
+foreach(header base config deployed file manifest model_dir npy problems rng threads weights)
   list(APPEND SN_PUBLIC_HEADERS runtime/${header}.h)
 endforeach()
+foreach(header dataset embedder generation lm sample tokenizer)
+  list(APPEND SN_PUBLIC_HEADERS model/${header}.h)
+endforeach()
+set(SN_CXX_HEADERS frontend/sinter.hpp model/lm.hpp)
 set(SN_API ${PROJECT_BINARY_DIR}/api)
 
 function(sn_public_headers)
   set(rules "")
-  foreach(header ${SN_PUBLIC_HEADERS} frontend/sinter.hpp frontend/ops.hpp frontend/ops.h)
+  foreach(header ${SN_PUBLIC_HEADERS} ${SN_CXX_HEADERS} frontend/ops.hpp frontend/ops.h)
     get_filename_component(name ${header} NAME)
-    if(header STREQUAL runtime/lm.h) # model/lm.h has the name
-      set(name generation.h)
-    endif()
     string(APPEND rules "s|#include \"${header}\"|#include <sinter/${name}>|\ns|${header}|sinter/${name}|g\n")
     list(APPEND names ${name})
   endforeach()
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/api.sed CONTENT "${rules}" @ONLY)
   list(POP_BACK names generated generated)
-  set(copied ${SN_PUBLIC_HEADERS} frontend/sinter.hpp)
+  set(copied ${SN_PUBLIC_HEADERS} ${SN_CXX_HEADERS})
   foreach(header name IN ZIP_LISTS copied names)
     list(APPEND made ${SN_API}/sinter/${name})
     add_custom_command(OUTPUT ${SN_API}/sinter/${name}

@@ -1,11 +1,11 @@
 # What `cmake --install` installs: the program with its manual pages, libsinter.so (everything),
-# libsinter_rt.a (what a deployed program may use), libsinter_program.a (what `sinter compile --exe` links), headers under
-# include/sinter, pkg-config files and a CMake package. The targets
-# sinter::sinter and sinter::rt work the same from an installation, from a build tree, and by add_subdirectory.
+# libsinter_rt.a (what a deployed program may use), libsinter_text.a (the same for language models), libsinter_program.a
+# (what `sinter compile --exe` links), headers under include/sinter, pkg-config files and a CMake package. The targets
+# sinter::sinter, sinter::rt and sinter::text work the same from an installation, from a build tree, and by add_subdirectory.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(parts sinter_rt sinter_ir sinter_frontend sinter_passes sn_codegen sn_model)
+set(parts sinter_rt sinter_ir sinter_frontend sinter_passes sn_codegen sinter_text sn_model)
 add_library(sinter_shared SHARED)
 foreach(part ${parts})
   target_sources(sinter_shared PRIVATE $<TARGET_OBJECTS:${part}>)
@@ -23,19 +23,21 @@ set_target_properties(sinter_shared PROPERTIES OUTPUT_NAME sinter VERSION ${PROJ
                       SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C)
 
 # For add_subdirectory: the libraries without Sinter's warning flags and definitions.
-foreach(lib rt shared)
+foreach(lib rt text shared)
   add_library(sinter_use_${lib} INTERFACE)
   target_link_libraries(sinter_use_${lib} INTERFACE $<LINK_ONLY:sinter_${lib}>)
   target_include_directories(sinter_use_${lib} INTERFACE ${SN_API})
   add_dependencies(sinter_use_${lib} public_headers)
 endforeach()
 add_library(sinter::rt ALIAS sinter_use_rt)
+add_library(sinter::text ALIAS sinter_use_text)
 add_library(sinter::sinter ALIAS sinter_use_shared)
 
 # The CMake package, for the build tree and for any installation prefix.
 set(version_file ${PROJECT_BINARY_DIR}/cmake/sinterConfigVersion.cmake)
 write_basic_package_version_file(${version_file} VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
 set(SN_CONFIG_PATHS "set(sinter_rt_file \"${PROJECT_BINARY_DIR}/runtime/libsinter_rt.a\")
+set(sinter_text_file \"${PROJECT_BINARY_DIR}/model/libsinter_text.a\")
 set(sinter_file \"${PROJECT_BINARY_DIR}/libsinter.so\")
 set(sinter_program \"${PROJECT_BINARY_DIR}/tools/sinter\")
 set(sinter_include \"${SN_API}\")")
@@ -43,6 +45,7 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/sinterConfig.cmake.in ${PROJECT_BINARY_
 file(RELATIVE_PATH up /usr/${CMAKE_INSTALL_LIBDIR}/cmake/sinter /usr)
 set(SN_CONFIG_PATHS "get_filename_component(sinter_prefix \"\${CMAKE_CURRENT_LIST_DIR}/${up}\" ABSOLUTE)
 set(sinter_rt_file \"\${sinter_prefix}/${CMAKE_INSTALL_LIBDIR}/libsinter_rt.a\")
+set(sinter_text_file \"\${sinter_prefix}/${CMAKE_INSTALL_LIBDIR}/libsinter_text.a\")
 set(sinter_file \"\${sinter_prefix}/${CMAKE_INSTALL_LIBDIR}/libsinter.so\")
 set(sinter_program \"\${sinter_prefix}/${CMAKE_INSTALL_BINDIR}/sinter\")
 set(sinter_include \"\${sinter_prefix}/${CMAKE_INSTALL_INCLUDEDIR}\")")
@@ -52,13 +55,13 @@ install(FILES ${PROJECT_BINARY_DIR}/install/sinterConfig.cmake ${version_file}
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/sinter)
 
 file(RELATIVE_PATH SN_PC_UP /usr/${CMAKE_INSTALL_LIBDIR}/pkgconfig /usr)
-foreach(pc sinter sinter_rt)
+foreach(pc sinter sinter_rt sinter_text)
   configure_file(${CMAKE_CURRENT_LIST_DIR}/${pc}.pc.in ${PROJECT_BINARY_DIR}/${pc}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${pc}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
 
 install(DIRECTORY ${SN_API}/sinter DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS sinter_rt sinter_program sinter_plain)
+install(TARGETS sinter_rt sinter_text sinter_program sinter_plain)
 install(TARGETS sinter_shared LIBRARY COMPONENT library NAMELINK_COMPONENT development)
 
 # Manual pages are generated from --help.

@@ -1,4 +1,4 @@
-/* sinter.hpp: sinter.h, models.h and lm.h for C++17: operators on tensors, lambdas as score and mask functions,
+/* sinter.hpp: sinter.h and models.h for C++17: operators on tensors, lambdas as score and mask functions,
  * objects that free what they own, exceptions. It needs nothing but the C library, and both may be mixed: get() is
  * the C object, and a tensor, dim or builder can be made from one.
  *
@@ -20,7 +20,6 @@
 #define SN_SINTER_HPP
 
 #include "frontend/models.h"
-#include "model/lm.h"
 
 #include <exception>
 #include <functional>
@@ -717,42 +716,6 @@ class session {
         void operator()(sn_session *s) const { sn_session_free(s); }
     };
     std::unique_ptr<sn_session, release> s_;
-};
-
-/* ---- language models ---- */
-
-/* A model folder, a GGUF file, or what sn_lm_open opens otherwise. */
-class language_model {
-  public:
-    explicit language_model(const std::string &path, const sn_lm_options &o = {}) {
-        sn_error e = {};
-        m_.reset(sn_lm_open(path.c_str(), &o, &e));
-        check(e);
-    }
-    /* Continues the prompt; what says how (its prompt is ignored). piece: called with each piece of text. */
-    std::string generate(const std::string &prompt, sn_lm_request what = {},
-                         const std::function<void(const char *)> &piece = nullptr) {
-        sn_error e = {};
-        what.prompt = prompt.c_str();
-        std::unique_ptr<sn_lm_sequence, end> s(sn_lm_begin(m_.get(), &what, &e));
-        std::string text;
-        for (const char *t; (t = sn_lm_next(s.get(), &e));) {
-            text += t;
-            if (piece) piece(t);
-        }
-        check(e);
-        return text;
-    }
-    sn_lm *get() const { return m_.get(); }
-
-  private:
-    struct end {
-        void operator()(sn_lm_sequence *s) const { sn_lm_end(s); }
-    };
-    struct close {
-        void operator()(sn_lm *m) const { sn_lm_close(m); }
-    };
-    std::unique_ptr<sn_lm, close> m_;
 };
 
 } // namespace sinter

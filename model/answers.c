@@ -1,7 +1,7 @@
 /* answers.c: the most likely answers of an encoder that was trained for question answering [Devlin et
  * al. 2019, section 4.2]: the begin and the end of the answer have a logit at every token. */
 #include "model/answers.h"
-#include "runtime/sample.h"
+#include "model/sample.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* embedder.c: embeddings of texts. */
 #include "model/embedder.h"
 #include "model/lm_impl.h"
-#include "model/sentence.h"
+#include "model/sentence_batch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* embedder.h: opens an encoder and makes embeddings of texts, as `sinter embed` does. Ownership,
- * threads and errors as in runtime/lm.h. */
+ * threads and errors as in model/generation.h. */
 #ifndef SN_EMBEDDER_H
 #define SN_EMBEDDER_H
 

@@ -1,6 +1,6 @@
 /* encoder.c: runs encoders on texts and on images. */
 #include "model/encoder.h"
-#include "runtime/sample.h"
+#include "model/sample.h"
 
 #include <math.h>
 #include <stdlib.h>

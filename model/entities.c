@@ -1,6 +1,6 @@
 /* entities.c: groups the labels of tokens to words and names. */
 #include "model/entities.h"
-#include "runtime/sample.h"
+#include "model/sample.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-/* lm.h: opens a language model of any family to continue texts with it (runtime/lm.h). Example:
+/* lm.h: opens a language model of any family to continue texts with it (model/generation.h). Example:
  * examples/generate.c. */
 #ifndef SN_LM_H
 #define SN_LM_H
 
 #include "frontend/sinter.h"
-#include "runtime/lm.h"
+#include "model/generation.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -9,7 +9,7 @@
 #include "model/import/import.h"
 #include "model/storage.h"
 #include "model/temporary.h"
-#include "runtime/text/lm_impl.h"
+#include "model/text/generation_impl.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,8 +8,8 @@
 #include "model/media/picture.h"
 #include "model/quantised.h"
 #include "runtime/model_dir.h"
-#include "runtime/text/token_rules.h"
-#include "runtime/tokenizer.h"
+#include "model/text/token_rules.h"
+#include "model/tokenizer.h"
 #include "model/model_source.h"
 
 typedef struct lm_options {

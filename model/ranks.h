@@ -6,7 +6,7 @@
 
 #include "codegen/program/program.h"
 #include "runtime/comm/comm.h"
-#include "runtime/lm.h"
+#include "model/generation.h"
 
 typedef struct lm_ranks lm_ranks;
 /* c: one rank for each of the axis; borrowed, as nobody else uses it meanwhile. NULL: err. */

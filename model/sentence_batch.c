@@ -1,6 +1,6 @@
 /* sentence_batch.c: embeddings of many texts. A call computes texts of the same number of tokens:
  * padding would cost time and change the last bits of sums over a text. */
-#include "model/sentence.h"
+#include "model/sentence_batch.h"
 #include "ir/ir.h"
 
 #include <stdlib.h>

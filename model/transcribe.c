@@ -1,8 +1,8 @@
 /* transcribe.c: speech to text: spectrograms in windows, and which tokens Whisper may choose. */
 #include "model/transcribe.h"
 #include "runtime/file.h"
-#include "runtime/sample.h"
-#include "runtime/text/token_rules.h"
+#include "model/sample.h"
+#include "model/text/token_rules.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>

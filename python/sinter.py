@@ -83,7 +83,7 @@ class _LmOptions(ctypes.Structure):  # sn_lm_options of model/lm.h
                 ("checkpoint", ctypes.c_char_p)]
 
 
-class _Request(ctypes.Structure):  # sn_lm_request of runtime/lm.h
+class _Request(ctypes.Structure):  # sn_lm_request of model/generation.h
     _fields_ = [("prompt", ctypes.c_char_p), ("ids", ctypes.POINTER(ctypes.c_int32)), ("n_ids", ctypes.c_int64),
                 ("chat", ctypes.c_bool), ("system", ctypes.c_char_p), ("tokens", ctypes.c_int64),
                 ("greedy", ctypes.c_bool), ("temperature", ctypes.c_double), ("top_p", ctypes.c_double),

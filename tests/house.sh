@@ -9,7 +9,7 @@ max_file=800 max_function=80 max_tests=30
 # check DIR: prints what is wrong; 1 if anything is
 check() (
     cd "$1" || exit 2
-    find . \( -name '.git' -o -path './build*' \) -prune -o -type f \( -name '*.[ch]' -o -name '*.def' -o -name '*.sh' \
+    find . \( -name '.git' -o -path './build*' \) -prune -o -type f \( -name '*.[ch]' -o -name '*.hpp' -o -name '*.def' -o -name '*.sh' \
         -o -name '*.py' -o -name '*.md' -o -name CMakeLists.txt -o -path './tests/*' \) -print |
         sed 's|^\./||' | LC_ALL=C sort >"$list"
     awk -F/ -v most=$max_tests '
@@ -18,7 +18,7 @@ check() (
               exit bad }' "$list"
     sizes=$?
     ops=$(sed -n 's/^COMPUTES(\([a-z_]*\),.*/\1/p' passes/kernels/kernels.def | paste -sd '|')
-    grep -E '\.([ch]|def|sh|py|md)$|CMakeLists\.txt$' "$list" |
+    grep -E '\.([ch]|hpp|def|sh|py|md)$|CMakeLists\.txt$' "$list" |
         LC_ALL=C xargs awk -v max_file=$max_file -v max_function=$max_function -v ops="$ops" "$rules" tests/house.txt
     [ $? = 0 ] && [ $sizes = 0 ]
 )
@@ -91,7 +91,7 @@ FNR == 1 {
     end_file()
     in_comment = is_code = 0; carried = ""
     file = FILENAME; split(file, part, "/"); from = part[1]; inside = fresh = 0
-    c_file = file ~ /\.[ch]$/; product = c_file && from != "tests" && from != "examples"
+    c_file = file ~ /\.([ch]|hpp)$/; product = c_file && from != "tests" && from != "examples"
     compiler = product && (from == "passes" || from == "codegen")
     if (product && !(from in reads)) bad(file, "the folder " from "/ has no row in tests/house.txt")
 }

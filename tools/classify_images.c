@@ -2,7 +2,7 @@
 #include "tools/classify_images.h"
 #include "model/encoder.h"
 #include "model/import/idx.h"
-#include "runtime/sample.h"
+#include "model/sample.h"
 #include "tools/cmd.h"
 
 #include <stdio.h>

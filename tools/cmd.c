@@ -3,7 +3,7 @@
 #include "runtime/clock.h"
 #include "runtime/comm/comm.h"
 #include "runtime/file.h"
-#include "runtime/cli/text_gen.h"
+#include "model/cli/text_gen.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* cmd_classify.c: `sinter classify`: classifies images or texts [PH22 section 3]. */
 #include "tools/cmd.h"
-#include "runtime/sample.h"
+#include "model/sample.h"
 #include "model/entities.h"
 #include "tools/classify_images.h"
 

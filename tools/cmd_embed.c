@@ -1,8 +1,8 @@
 /* cmd_embed.c: `sinter embed`: embeddings of sentences and images, and their similarity. */
 #include "tools/cmd.h"
 #include "ir/ir.h"
-#include "model/sentence.h"
-#include "runtime/cli/embed.h"
+#include "model/sentence_batch.h"
+#include "model/cli/embed.h"
 
 #define NAME "sinter embed"
 

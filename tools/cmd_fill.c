@@ -1,7 +1,7 @@
 /* cmd_fill.c: `sinter fill`: predicts the most likely tokens for every mask in a text [PH22 A9,
  * A12]. */
 #include "tools/cmd.h"
-#include "runtime/sample.h"
+#include "model/sample.h"
 #include "model/encoder.h"
 
 #include <stdio.h>

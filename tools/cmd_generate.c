@@ -1,10 +1,10 @@
 /* cmd_generate.c: `sinter generate`: runs a language model with the JIT, on one rank or several;
- * runtime/lm.h does the work. */
+ * model/generation.h does the work. */
 #include "tools/cmd.h"
 #include "ir/ir.h"
 #include "model/lm_impl.h"
 #include "model/ranks.h"
-#include "runtime/cli/text_gen.h"
+#include "model/cli/text_gen.h"
 #include "tools/model/same.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "tools/cmd.h"
 
 #include "runtime/file.h"
-#include "runtime/text/lm_impl.h"
+#include "model/text/generation_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>

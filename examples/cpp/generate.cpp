@@ -2,7 +2,7 @@
  *
  *   g++ -std=c++17 generate.cpp $(pkg-config --cflags --libs sinter) -o generate
  *   ./generate MODEL "Once upon a time" */
-#include <sinter/sinter.hpp>
+#include <sinter/lm.hpp>
 
 #include <cstdio>
 

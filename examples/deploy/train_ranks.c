@@ -2,7 +2,7 @@
  * `sinter train CONFIG --slices N` on N ranks, where N is a power of 2.
  *
  *   sinter compile --train examples/train/shakespeare.json --slices 2 --name training -o out
- *   mpicc train_ranks.c -Iout out/training.o -lsinter_rt -lgomp -lm -o train_ranks
+ *   mpicc train_ranks.c -Iout out/training.o -lsinter_text -lsinter_rt -lgomp -lm -o train_ranks
  *   mpirun -n 2 ./train_ranks out examples/data/tinyshakespeare.txt 20
  *
  * Every rank has a slice of each batch. The sums start while the step still computes. Each takes log2(N)

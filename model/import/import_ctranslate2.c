@@ -17,8 +17,8 @@
  * source_vocabulary.json and target_vocabulary.json, which the tokenizer reads; others are copied
  * unchanged, because their splitting rules are not in the files. */
 #include "model/import/import.h"
-#include "runtime/tokenizer/tok.h"
-#include "runtime/tokenizer/utf8.h"
+#include "model/tokenizer/tok.h"
+#include "model/tokenizer/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>

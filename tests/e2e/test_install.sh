@@ -41,7 +41,7 @@ LD_LIBRARY_PATH="$lib" "$tmp/program" | tail -1
 LD_LIBRARY_PATH="$lib" "$tmp/generate" "$source/examples/models/stories260K/stories260K.bin" "Once upon a time" |
     grep -q ', there was a little girl'
 if nm -D --defined-only "$lib/libsinter.so" | grep -v ' [TA] sn_'; then exit 1; fi
-if nm -g --defined-only "$lib/libsinter_rt.a" | awk 'NF == 3 { print $3 }' | grep -v '^sn_'; then exit 1; fi
+if nm -g --defined-only "$lib/libsinter_rt.a" "$lib/libsinter_text.a" | awk 'NF == 3 { print $3 }' | grep -v '^sn_'; then exit 1; fi
 if nm -u "$lib/libsinter_rt.a" | grep 'XXH'; then exit 1; fi # xxHash is inline
 mkdir "$tmp/user"
 cat >"$tmp/user/user.c" <<'END'
@@ -65,7 +65,7 @@ int main(void) {
 }
 END
 # shellcheck disable=SC2046,SC2086
-"$cc" $strict "$tmp/user/user.c" -o "$tmp/user/user" $(pkg-config --cflags --libs sinter_rt)
+"$cc" $strict "$tmp/user/user.c" -o "$tmp/user/user" $(pkg-config --cflags --libs sinter_text)
 [ "$("$tmp/user/user")" = "10 tokens" ]
 if ldd "$tmp/user/user" | grep -iE 'llvm|dnnl|libsinter'; then exit 1; fi
 [ -e "$lib/libsinter.so.0" ]
@@ -102,7 +102,7 @@ else()
   find_package(sinter 0.1 REQUIRED CONFIG)
 endif()
 add_executable(user user.c)
-target_link_libraries(user PRIVATE sinter::rt)
+target_link_libraries(user PRIVATE sinter::text)
 add_executable(variant EXCLUDE_FROM_ALL ${VARIANT})
 target_link_libraries(variant PRIVATE sinter::sinter)
 END

@@ -3,7 +3,7 @@
  * every length. SN_DATA_DIR (a folder with decoder/stories15M) adds a larger model. */
 #include "codegen/backend.h"
 #include "runtime/npy.h"
-#include "runtime/sample.h"
+#include "model/sample.h"
 #include "model/import/import.h"
 #include "model/open.h"
 

@@ -3,7 +3,7 @@
  * probabilities. */
 #include "model/answers.h"
 #include "model/entities.h"
-#include "model/sentence.h"
+#include "model/sentence_batch.h"
 #include "runtime/weights.h"
 
 #include <setjmp.h>

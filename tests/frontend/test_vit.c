@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "runtime/npy.h"
-#include "runtime/sample.h"
+#include "model/sample.h"
 #include "tests/support/model_case.h"
 #include "tests/support/scratch.h"
 #include "model/import/idx.h"

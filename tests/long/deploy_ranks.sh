@@ -14,7 +14,8 @@ for n in 2 4; do
     "$sinter" compile --train "$config" --slices $n --name training -o out -q
     # shellcheck disable=SC2046
     "$mpicc" -std=c11 -Wall -Wextra -Wpedantic -Werror -O1 "$source/examples/deploy/train_ranks.c" -Iout -I"$build/api" \
-        out/training.o "$build/runtime/libsinter_rt.a" $(pkg-config --libs libutf8proc libcjson libxxhash libpcre2-8) -lgomp -lm -o ranks
+        out/training.o "$build/model/libsinter_text.a" "$build/runtime/libsinter_rt.a" \
+        $(pkg-config --libs libutf8proc libcjson libxxhash libpcre2-8) -lgomp -lm -o ranks
     # shellcheck disable=SC2086
     timeout 300 "$mpirun" $options -n $n ./ranks out "$source/examples/data/tinyshakespeare.txt" 10 | tail -1
     "$sinter" train "$config" --slices $n -n 10 -o trained.$n -q --threads 1

@@ -1,7 +1,7 @@
 /* fuzz_grammar.c: implements fuzz_grammar.h. */
 #include "tests/long/fuzz_grammar.h"
 
-#include "runtime/tokenizer/tok.h"
+#include "model/tokenizer/tok.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #ifndef SN_TESTS_FUZZ_GRAMMAR_H
 #define SN_TESTS_FUZZ_GRAMMAR_H
 
-#include "runtime/tokenizer.h"
+#include "model/tokenizer.h"
 
 /* A random number below n. */
 uint64_t grammar_below(uint64_t *s, uint64_t n);

@@ -4,7 +4,7 @@
 #include "model/import/import.h"
 #include "model/import/npz.h"
 #include "runtime/npy.h"
-#include "runtime/tokenizer.h"
+#include "model/tokenizer.h"
 #include "tools/artefact/inspect_artefact.h"
 
 #include <setjmp.h>

@@ -102,7 +102,7 @@ bool link_shared(const link_request *r, sn_error *err) {
 
 /* A library of Sinter, searched for relative to this program's file. */
 static bool add_library(command *c, const char *name, sn_error *err) {
-    static const char *const places[] = {("../" SN_LIBDIR), "../runtime", "../runtime/deploy"};
+    static const char *const places[] = {("../" SN_LIBDIR), "../runtime", "../model"};
     char exe[4096], path[4400];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     exe[n > 0 ? n : 0] = 0;
@@ -182,11 +182,11 @@ bool link_program(const link_request *r, sn_error *err) {
     add(&c, "-o");
     add_path(&c, r->dir, r->name, "");
     add_path(&c, r->dir, r->name, ".o");
-    if (!r->unicode) add(&c, "-Wl,-u,sn_unicode_need"); /* before libsinter_rt.a has it */
+    if (!r->unicode) add(&c, "-Wl,-u,sn_unicode_need"); /* before libsinter_text.a has it */
     add(&c, "-Wl,--start-group"); /* the runtime calls the program's JSON reader */
     bool ok = add_library(&c, "libsinter_program.a", err) &&
               (r->unicode || add_library(&c, "libsinter_plain.a", err)) &&
-              add_library(&c, "libsinter_rt.a", err);
+              add_library(&c, "libsinter_text.a", err) && add_library(&c, "libsinter_rt.a", err);
     add_archive(&c, cc, "pcre2-8");
     if (r->unicode) add_archive(&c, cc, "utf8proc");
     add(&c, "-Wl,--end-group"); /* libraries may call checked.c */

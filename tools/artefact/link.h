@@ -16,8 +16,8 @@ typedef struct link_request {
 /* NAME.so */
 bool link_shared(const link_request *r, sn_error *err);
 
-/* The program NAME from NAME.o (with the program table), libsinter_program.a and libsinter_rt.a (before
- * it libsinter_plain.a, if no tables of Unicode are needed), either installed with this program or from its build tree. For this machine's architecture
+/* The program NAME from NAME.o (with the program table), libsinter_program.a, libsinter_text.a
+ * (before it libsinter_plain.a, if no tables of Unicode are needed) and libsinter_rt.a, either installed with this program or from its build tree. For this machine's architecture
  * only. */
 bool link_program(const link_request *r, sn_error *err);
 

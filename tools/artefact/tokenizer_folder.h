@@ -2,7 +2,7 @@
 #ifndef SN_TOKENIZER_FOLDER_H
 #define SN_TOKENIZER_FOLDER_H
 
-#include "runtime/tokenizer.h"
+#include "model/tokenizer.h"
 
 /* Makes a folder from which sn_tokenizer_load reads t: copies of the files that it was loaded from
  * (`from`: a folder, a file or a GGUF file), or new ones. */

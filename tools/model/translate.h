@@ -3,7 +3,7 @@
 #define SN_TRANSLATE_H
 
 #include "model/open.h"
-#include "runtime/cli/seq2seq.h"
+#include "model/cli/seq2seq.h"
 
 /* The model for seq2seq.h. m: opened with `translates`; beam search uses the number of beams it was
  * opened with. A vocabulary without a begin or end token is an error. */

@@ -2,7 +2,7 @@
  * and step under their names; the progress of the run as metadata. One safetensors file, or one with
  * what is small and one for each rank with its rows of the rest: the parts are complete before the
  * file that names them replaces the old one. The position in the data and the random numbers follow
- * from the step (runtime/dataset.h, runtime/rng.h). */
+ * from the step (model/dataset.h, runtime/rng.h). */
 #include "tools/train/train.h"
 
 #include "runtime/file.h"

@@ -8,8 +8,8 @@
 #include "frontend/models.h"
 #include "runtime/model_dir.h"
 #include "runtime/comm/comm.h"
-#include "runtime/dataset.h"
-#include "runtime/tokenizer.h"
+#include "model/dataset.h"
+#include "model/tokenizer.h"
 
 #include <stdio.h>
 

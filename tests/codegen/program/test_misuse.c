@@ -2,8 +2,6 @@
  * that says what is wrong, or nothing at all where there is nobody to tell; no call crashes. */
 #include "frontend/models.h"
 #include "frontend/sinter.h"
-#include "runtime/sample.h"
-#include "runtime/tokenizer.h"
 #include "runtime/weights.h"
 
 #include <setjmp.h>
@@ -286,15 +284,11 @@ static void emitting(void **state) {
     FAILS("-2 labels", emit("t", SN_EMIT_OBJECT, -2));
 }
 
-/* ---- files, tokenizers, samplers, models ---- */
+/* ---- files and models ---- */
 
 static void runtime(void **state) {
     (void)state;
-    sn_ids list = {0};
-    sn_bytes text = {0};
     sn_model model;
-    sn_sample_options greedy = {.temperature = 0, .top_p = 1};
-    sn_sampler *sampler = sn_sampler_new(&greedy, 5, &err);
     sn_weight unnamed = {.dtype = SN_F32}, odd = {.name = "a", .dtype = (sn_dtype)55},
               empty = {.name = "a", .dtype = SN_F32, .rank = 1, .shape = {4}, .bytes = 16};
     const char *path = scratch_path("a.safetensors");
@@ -304,17 +298,9 @@ static void runtime(void **state) {
     FAILS("has no name", sn_weights_save(path, &unnamed, 1, NULL, 0, &err));
     FAILS("unknown element type", sn_weights_save(path, &odd, 1, NULL, 0, &err));
     FAILS("data is NULL", sn_weights_save(path, &empty, 1, NULL, 0, &err));
-    FAILS("path is NULL", sn_tokenizer_load(NULL, &err) != NULL);
-    FAILS("tokenizer is NULL", sn_tokenizer_encode(NULL, "a", 1, 0, &list, &err));
-    FAILS("tokenizer is NULL", sn_tokenizer_decode(NULL, ids, 1, 0, &text, &err));
-    FAILS("options is NULL", sn_tokenizer_train(NULL, NULL, 0, &err) != NULL);
-    FAILS("options is NULL", sn_sampler_new(NULL, 5, &err) != NULL);
-    FAILS("logits is NULL", sn_sampler_next(sampler, NULL, &err) >= 0);
-    FAILS("sampler is NULL", sn_sampler_next(NULL, given, &err) >= 0);
     FAILS("config is NULL", sn_model_build(NULL, NULL, &model, &err));
     FAILS("function is NULL", sn_model_build_with(NULL, "x", NULL, &model, &err));
     FAILS("text is NULL", sn_config_parse("c", NULL, 4, &err) != NULL);
-    sn_sampler_free(sampler);
 }
 
 int main(void) {

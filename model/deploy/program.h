@@ -1,0 +1,55 @@
+/* program.h: shared by the files of a deployed program's main. */
+#ifndef SN_PROGRAM_MAIN_H
+#define SN_PROGRAM_MAIN_H
+
+#include "runtime/deployed.h"
+#include "runtime/manifest.h"
+#include "model/cli/embed.h"
+#include "model/cli/seq2seq.h"
+#include "model/cli/text_gen.h"
+
+typedef struct options {
+    text_options text;
+    seq2seq_choice pair;
+    embed_options embed;
+    const char *weights, *tokenizer, *target;
+    int64_t threads;
+    bool verify, info, all, copy;
+} options;
+
+typedef struct program {
+    const options *o;
+    const sn_deployed *a;
+    sn_manifest manifest;
+    sn_deployed_model model;
+    sn_tokenizer *tokenizer;        /* NULL: none */
+    sn_tokenizer *source;           /* the source's; NULL: the same */
+    sn_token_rules rules;           /* of an encoder-decoder */
+    void *state, *workspace, *copy; /* copy: the weights file in memory; NULL: mapped */
+    int64_t copied;                 /* size of the copy */
+    int64_t room;                   /* size of the workspace */
+    int64_t sequences;              /* at once, of a language model */
+    char folder[4096];              /* folder of the program's file */
+    char settings[4200];            /* NAME.tokenizer there; "": none */
+} program;
+
+/* call.c: zeroed memory of the system, NULL: none; an error code of the artefact as an error. */
+void *program_allocate(int64_t bytes);
+bool program_fail(const program *p, int32_t code, sn_error *err);
+/* Runs an entry. dims: in the manifest's order; args: inputs, then outputs. */
+bool program_call(program *p, const char *entry, const int64_t *dims, void *const *args,
+                  sn_error *err);
+
+/* Prints the vectors of a text, or of each line of a file: one per token, or their mean. */
+bool program_encode(program *p, sn_error *err);
+/* Does what `sinter embed` does with texts. */
+bool program_embed(program *p, sn_error *err);
+
+/* Whether the artefact is an encoder-decoder. program_translate translates lines of text. */
+bool program_is_translator(const program *p);
+bool program_translate(program *p, sn_error *err);
+
+/* Prints the most likely class and its probability for a text, or for each line of a file. */
+bool program_classify(program *p, sn_error *err);
+
+#endif

@@ -1,0 +1,94 @@
+/* tok_vocab.c: the vocabulary: texts in one pool, looked up by id or by hash. */
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL /* header-only: deployed programs link no xxHash library */
+#include <xxhash.h>
+
+#include "model/tokenizer/tok.h"
+
+static const sn_entry no_entry = {.offset = SN_NO_TEXT};
+
+/* The slot of this text, or the free slot where it would be inserted. */
+static size_t find_slot(const sn_vocab *v, const char *text, size_t size) {
+    size_t at = XXH3_64bits(text, size) & (v->slots - 1);
+    for (; v->slot[at]; at = (at + 1) & (v->slots - 1)) {
+        const sn_entry *e = &v->entry[v->slot[at] - 1];
+        if (e->size == size && !memcmp(v->pool.data + e->offset, text, size)) break;
+    }
+    return at;
+}
+
+static bool rehash(sn_vocab *v, sn_error *err) {
+    size_t slots = v->slots ? v->slots * 2 : 1024;
+    uint32_t *slot = calloc(slots, sizeof *slot), *old = v->slot;
+    if (!slot)
+        return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory for %zu tokens", slots / 2);
+    size_t before = v->slots;
+    v->slot = slot, v->slots = slots;
+    for (size_t i = 0; i < before; i++)
+        if (old[i]) {
+            const sn_entry *e = &v->entry[old[i] - 1];
+            slot[find_slot(v, v->pool.data + e->offset, e->size)] = old[i];
+        }
+    free(old);
+    return true;
+}
+
+bool sn_vocab_set(sn_vocab *v, int32_t id, const char *text, size_t size, uint32_t flags,
+                  sn_error *err) {
+    size_t at = (size_t)id;
+    if (at < v->count && v->entry[at].offset != SN_NO_TEXT)
+        return sn_fail(err, SN_ERR_FILE, "id %d has two texts: \"%s\" and \"%.*s\"", (int)id,
+                       v->pool.data + v->entry[at].offset, (int)(size < 80 ? size : 80), text);
+    if (size >= INT32_MAX || v->pool.size + size + 1 >= SN_NO_TEXT)
+        return sn_fail(err, SN_ERR_RANGE, "vocabulary: more than 4 GiB of text");
+    if (!sn_grow(&v->entry, &v->capacity, at + 1, sizeof *v->entry, err)) return false;
+    if (v->used * 2 >= v->slots && !rehash(v, err)) return false;
+    sn_entry e = {(uint32_t)v->pool.size, (uint32_t)size, flags};
+    if (!sn_bytes_append(&v->pool, text, size, err) || !sn_bytes_append(&v->pool, "", 1, err))
+        return false;
+    for (; v->count <= at; v->count++) v->entry[v->count] = no_entry;
+    v->entry[at] = e;
+    if (size > v->longest) v->longest = (uint32_t)size;
+    if (size) v->begins[(unsigned char)*text / 8] |= (uint8_t)(1u << (unsigned char)*text % 8);
+    size_t slot = find_slot(v, v->pool.data + e.offset, size);
+    if (!v->slot[slot]) v->slot[slot] = (uint32_t)at + 1, v->used++;
+    return true;
+}
+
+int32_t sn_vocab_find(const sn_vocab *v, const char *text, size_t size) {
+    if (size > v->longest || !v->slots) return -1;
+    return (int32_t)v->slot[find_slot(v, text, size)] - 1;
+}
+
+const char *sn_vocab_text(const sn_vocab *v, int32_t id, size_t *size) {
+    *size = 0;
+    if (id < 0 || (size_t)id >= v->count || v->entry[id].offset == SN_NO_TEXT) return NULL;
+    *size = v->entry[id].size;
+    return v->pool.data + v->entry[id].offset;
+}
+
+int32_t sn_vocab_prefix(const sn_vocab *v, const char *text, size_t size) {
+    unsigned char byte = size ? (unsigned char)*text : 0;
+    if (!size || !(v->begins[byte / 8] >> byte % 8 & 1)) return -1;
+    int32_t id = -1;
+    for (size_t n = size < v->longest ? size : v->longest; n && id < 0; n--)
+        id = sn_vocab_find(v, text, n);
+    return id;
+}
+
+void sn_vocab_find_bytes(sn_vocab *v, int32_t byte_id[256]) {
+    for (int i = 0; i < 256; i++) {
+        static const char hex[] = "0123456789ABCDEF";
+        char name[] = {'<', '0', 'x', hex[i >> 4], hex[i & 15], '>'};
+        byte_id[i] = sn_vocab_find(v, name, sizeof name);
+        if (byte_id[i] >= 0) v->entry[byte_id[i]].flags |= SN_TOKEN_BYTE;
+    }
+}
+
+void sn_vocab_free(sn_vocab *v) {
+    free(v->entry);
+    free(v->slot);
+    sn_bytes_free(&v->pool);
+    *v = (sn_vocab){0};
+}
