@@ -131,6 +131,16 @@ sn_dim rec_gradient_scratch(const sn_kernel *k, const sn_target *t) {
                       sn_dim_mul(k->m, k->step->out[0].shape[0], each));
 }
 
+/* Units of a group: what the pass there reads and stores stays in half of L3 until the pass back. */
+static em_val group_size(em *e, const gradient *g, em_val T) {
+    const int64_t size = (int64_t)sn_dtype_size(g->s.t);
+    int64_t bytes = g->state * size / REC_BLOCK; /* of an element */
+    for (int i = 0; i < rec_n_views(&g->s); i++)
+        bytes += rec_row_size(&g->s, i) * (int64_t)sn_dtype_size(rec_view(&g->s, i)->dtype);
+    em_val n = em_div(e, em_i64(e, e->target->caches.l3 / 2), em_muli(e, em_addi(e, T, 1), bytes));
+    return em_imax(e, em_imin(e, n, em_i64(e, g->s.group)), em_i64(e, 1));
+}
+
 /* ---- tiles ---- */
 
 static em_val at(em *e, const rec_plan *p, rec_tile tile, int row, em_val col) {
@@ -392,21 +402,15 @@ static void emit_block(em *e, gradient *g, rec_unit *u, em_val block) {
     em_end(e, &l);
 }
 
-static void load_states(em *e, gradient *g, rec_unit *u, em_val first, em_val n) {
-    em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
-    rec_begin_unit(e, &g->s, u, first, each.i);
-    g->space.base[REC_BEFORE] = saved(e, g, em_i64(e, 0));
+static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) {
+    em_val block_size = em_i64(e, REC_BLOCK), zero = em_i64(e, 0), one = em_i64(e, 1);
+    em_loop each = rec_for_units(e, &g->s, u, first, n);
+    g->space.base[REC_BEFORE] = saved(e, g, zero);
     rec_load_state(e, &g->s, u, SN_REC_START, g->s.state);
     rec_load_state(e, &g->r, u, g->s.k->step->n_in - 1, g->r.state);
     em_end(e, &each);
-}
-
-static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) {
-    em_val block_size = em_i64(e, REC_BLOCK), zero = em_i64(e, 0), one = em_i64(e, 1);
-    load_states(e, g, u, first, n);
     em_loop there = em_for(e, zero, em_sub(e, u->T, block_size), block_size);
-    em_loop each = em_for(e, zero, n, one);
-    rec_begin_unit(e, &g->s, u, first, each.i);
+    each = rec_for_units(e, &g->s, u, first, n);
     rec_find_next(e, &g->s, u, first, each.i, n, false);
     pass_block(e, g, u, there.i);
     em_end(e, &each);
@@ -414,14 +418,12 @@ static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) 
     em_val last = em_subi(e, em_div(e, em_addi(e, u->T, REC_BLOCK - 1), block_size), 1);
     em_loop back = em_for(e, zero, em_addi(e, last, 1), one);
     em_val block = em_muli(e, em_sub(e, last, back.i), REC_BLOCK);
-    each = em_for(e, zero, n, one);
-    rec_begin_unit(e, &g->s, u, first, each.i);
+    each = rec_for_units(e, &g->s, u, first, n);
     rec_find_next(e, &g->s, u, first, each.i, n, true);
     emit_block(e, g, u, block);
     em_end(e, &each);
     em_end(e, &back);
-    each = em_for(e, zero, n, one);
-    rec_begin_unit(e, &g->s, u, first, each.i);
+    each = rec_for_units(e, &g->s, u, first, n);
     rec_store_state(e, &g->r, u);
     em_end(e, &each);
 }
@@ -444,8 +446,9 @@ void rec_emit_gradient(em *e, const sn_kernel *k) {
         em_gep(e, e->scratch, g.s.t, em_i64(e, g.space.used[REC_SHARED] + CHUNKS * g.chunk));
     g.space.unit_bytes =
         em_muli(e, em_addi(e, em_muli(e, blocks, g.state), g.space.used[REC_PER_UNIT]), size);
-    em_loop group = em_for(e, lo, hi, em_i64(e, g.s.group));
-    emit_group(e, &g, &u, group.i, em_imin(e, em_sub(e, hi, group.i), em_i64(e, g.s.group)));
+    em_val n = group_size(e, &g, u.T);
+    em_loop group = em_for(e, lo, hi, n);
+    emit_group(e, &g, &u, group.i, em_imin(e, em_sub(e, hi, group.i), n));
     em_end(e, &group);
     em_end_kernel(e);
 }

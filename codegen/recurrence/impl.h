@@ -205,9 +205,10 @@ void rec_store_result(em *e, const rec_plan *p, const rec_unit *u, int i, rec_ti
 
 /* The position of the chunk's element i, and whether it exists. */
 em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists);
-/* Unit number i of the group that begins with item `first`; what comes after unit i of n: the same block
- * of the next one, or the next block of the first, which is the one before if the last block is first. */
-void rec_begin_unit(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i);
+/* A loop over the n units of the group that begins with item `first`; what comes after unit i of n: the
+ * same block of the next one, or the next block of the first, which is the one before if the last block is
+ * first. */
+em_loop rec_for_units(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val n);
 void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n,
                    bool last_first);
 /* The state between memory and a tile; i: the operand in memory. */
@@ -265,6 +266,7 @@ typedef struct rec_share {
 /* Multiply-adds of a chunk's products, in which lines are brought. */
 int64_t rec_work(const rec_plan *p);
 int64_t rec_update_work(const rec_plan *p); /* of the state's update */
+int64_t rec_read_work(const rec_plan *p);   /* of x S^T, without the chunk's own vectors */
 /* Of the first n_view operands and results. */
 void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, int n_view, int64_t work,
                         rec_prefetch *f);

@@ -21,9 +21,13 @@ int64_t rec_update_work(const rec_plan *p) {
     return p->n_update * row_work(p, p->inner);
 }
 
+int64_t rec_read_work(const rec_plan *p) {
+    return p->n_transposed * row_work(p, p->inner);
+}
+
 int64_t rec_work(const rec_plan *p) {
     const int64_t rows = p->update_rows + p->inner;
-    int64_t work = rec_update_work(p) + p->n_transposed * row_work(p, rows);
+    int64_t work = rec_update_work(p) + rec_read_work(p);
     if (!p->state_only) work += row_work(p, rows);
     if (p->r.delta) work += row_work(p, rows - REC_CHUNK);
     return work;

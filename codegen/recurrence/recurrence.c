@@ -46,21 +46,6 @@ static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     rec_store_elements(e, p, u);
 }
 
-/* The states of a group of n units from memory to scratch. */
-static void load_states(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val n) {
-    em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
-    rec_begin_unit(e, p, u, first, each.i);
-    rec_load_state(e, p, u, SN_REC_START, p->state);
-    em_end(e, &each);
-}
-
-static void store_states(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val n) {
-    em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
-    rec_begin_unit(e, p, u, first, each.i);
-    rec_store_state(e, p, u);
-    em_end(e, &each);
-}
-
 /* Items lo to hi in groups whose states stay in L2. A thread computes a block of each unit of the group, then
  * the next block, so that whole rows of memory are read within a short time, and few pages are in use. */
 static void emit(em *e, const sn_kernel *k) {
@@ -84,10 +69,11 @@ static void emit(em *e, const sn_kernel *k) {
     u.T = sn_kernel_dim(e, k, k->step->out[0].shape[0]);
     em_loop group = em_for(e, lo, hi, em_i64(e, p.group));
     em_val n = em_imin(e, em_sub(e, hi, group.i), em_i64(e, p.group));
-    load_states(e, &p, &u, group.i, n);
+    em_loop each = rec_for_units(e, &p, &u, group.i, n);
+    rec_load_state(e, &p, &u, SN_REC_START, p.state);
+    em_end(e, &each);
     em_loop block = em_for(e, em_i64(e, 0), u.T, em_i64(e, REC_BLOCK));
-    em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
-    rec_begin_unit(e, &p, &u, group.i, each.i);
+    each = rec_for_units(e, &p, &u, group.i, n);
     rec_find_next(e, &p, &u, group.i, each.i, n, false);
     em_val end = em_imin(e, em_addi(e, block.i, REC_BLOCK), u.T);
     em_loop chunk = em_for(e, block.i, end, em_i64(e, REC_CHUNK));
@@ -101,7 +87,9 @@ static void emit(em *e, const sn_kernel *k) {
     em_end(e, &chunk);
     em_end(e, &each);
     em_end(e, &block);
-    store_states(e, &p, &u, group.i, n);
+    each = rec_for_units(e, &p, &u, group.i, n);
+    rec_store_state(e, &p, &u);
+    em_end(e, &each);
     em_end(e, &group);
     em_end_kernel(e);
 }

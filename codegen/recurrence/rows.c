@@ -131,12 +131,14 @@ static void point_to(em *e, const rec_plan *p, em_val item, em_val *base, em_val
     }
 }
 
-void rec_begin_unit(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i) {
-    point_to(e, p, em_add(e, first, i), u->base, &u->col);
+em_loop rec_for_units(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val n) {
+    em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
+    point_to(e, p, em_add(e, first, each.i), u->base, &u->col);
     if (p->n_block * p->cols != p->V)
         u->columns = em_imin(e, em_sub(e, em_i64(e, p->V), u->col), em_i64(e, p->cols));
     p->space->base[REC_PER_UNIT] =
-        em_gep_bytes(e, p->space->units, em_mul(e, i, p->space->unit_bytes));
+        em_gep_bytes(e, p->space->units, em_mul(e, each.i, p->space->unit_bytes));
+    return each;
 }
 
 void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n,

@@ -115,15 +115,14 @@ static void multiply_rows(em *e, const rec_plan *p, rec_tile tile, em_val row, i
 }
 
 /* All rows of a tile, as many at a time as registers hold sums of. */
-static void multiply_tile(em *e, const rec_plan *p, rec_prefetch *ahead, rec_tile tile,
+static void multiply_tile(em *e, const rec_plan *p, const rec_share *share, rec_tile tile,
                           int64_t rows, int64_t to) {
     const int width = columns_of(p) * p->n_transposed * REC_CHUNK,
               each = (width + p->lanes - 1) / p->lanes,
               regs = e->target->vector_regs < 32 ? 8 : MAX_ROWS, n = regs / each;
     const int64_t iterations = rows / n;
-    rec_share share = rec_prefetch_part(ahead, rows * p->cols * width);
     em_loop l = em_for(e, em_i64(e, 0), em_i64(e, iterations), em_i64(e, 1));
-    rec_prefetch_lines(e, &share, l.i, iterations > 0 ? iterations : 1);
+    if (iterations) rec_prefetch_lines(e, share, l.i, iterations);
     multiply_rows(e, p, tile, em_muli(e, l.i, n), n, to);
     em_end(e, &l);
     if (rows % n) multiply_rows(e, p, tile, em_i64(e, rows - rows % n), (int)(rows % n), to);
@@ -204,8 +203,9 @@ static void add_pair(em *e, const rec_plan *p, int pair) {
 
 void rec_emit_read(em *e, const rec_plan *p, rec_prefetch *ahead) {
     transpose_x(e, p);
-    multiply_tile(e, p, ahead, p->values_and_state, p->update_rows, 0);
-    multiply_tile(e, p, ahead, p->state, p->inner, p->update_rows);
+    rec_share none = {.n = 0}, share = rec_prefetch_part(ahead, rec_read_work(p));
+    multiply_tile(e, p, &none, p->values_and_state, p->update_rows, 0);
+    multiply_tile(e, p, &share, p->state, p->inner, p->update_rows);
     transpose_read(e, p);
     read_start(e, p);
 }
