@@ -154,6 +154,52 @@ bool decomp_embedding(decomp *c) {
     return !c->m->error.code;
 }
 
+/* Factors are of groups along the last axis or, without groups, of a whole row. */
+bool decomp_dequantise(decomp *c) {
+    sn_node *q = c->in[0], *x;
+    const sn_attr *group = sn_dc_attr(c, SN_A_group);
+    const int64_t bits = sn_dc_int(c, SN_A_bits, 8);
+    const int last = q->rank - 1;
+    int64_t k = 0;
+    sn_dim shape[SN_MAX_RANK + 1];
+    if (q->dtype != SN_I8) return sn_dc_fail(c, "operand 0 must be i8");
+    if ((bits != 8 && bits != 4) || (bits == 8 && sn_dc_int(c, SN_A_from_zero, 0)))
+        return sn_dc_fail(c, "attribute 'bits' must be 4, or 8 without 'from_zero'");
+    if (!sn_dc_rank(c, 0, 1) ||
+        (group && !sn_dc_number(c, "the last axis in groups", q->shape[last], &k)))
+        return false;
+    if (group && (group->i < 1 || k % group->i || q->rank == SN_MAX_RANK))
+        return sn_dc_fail(c, "attribute 'group' must divide the last axis, one of at most %d",
+                          SN_MAX_RANK - 1);
+    memcpy(shape, q->shape, sizeof *shape * q->rank);
+    shape[last] = group ? k / group->i : 1;
+    shape[q->rank] = group ? group->i : 1;
+    x = sn_b_cast(group ? sn_b_reshape(q, q->rank + 1, shape) : q, c->type);
+    for (int i = 1; i < c->n_in; i++) {
+        sn_node *f = c->in[i];
+        if (!sn_is_float(f) || f->rank != q->rank ||
+            memcmp(f->shape, shape, sizeof *shape * q->rank))
+            return sn_dc_fail(c, "operand %d must be a float for each group: [.., %lld]", i,
+                              (long long)shape[last]);
+        f = sn_b_cast(group ? sn_b_column(f) : f, c->type);
+        x = sn_b_binary(i == 1 ? SN_OP_mul : SN_OP_add, x, f);
+    }
+    return sn_dc_done(c, sn_b_reshape(x, q->rank, q->shape));
+}
+
+bool decomp_quantise_rows(decomp *c) {
+    const int64_t last = c->in[0]->rank - 1, index = sn_dc_int(c, SN_A_index, 0);
+    if (!sn_dc_rank(c, 0, 1) || !sn_dc_float(c, 0)) return false;
+    if (index != 0 && index != 1) return sn_dc_fail(c, "there is no result %lld", (long long)index);
+    sn_node *x = sn_b_cast(c->in[0], SN_F32);
+    sn_node *max = sn_b_reduce(SN_OP_reduce_max, sn_b_unary(SN_OP_abs, x), 1, &last);
+    max = sn_b_scalar(SN_OP_max, max, 1e-30);
+    sn_node *steps = sn_b_binary(SN_OP_div, sn_b_const(c->m, SN_F32, 127), max);
+    sn_node *q = sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_mul, x, steps));
+    c->out[0] = index ? sn_b_scalar(SN_OP_mul, max, 1 / 127.0) : sn_b_cast(q, SN_I8);
+    return !c->m->error.code;
+}
+
 /* The {size} attribute as a fixed number of columns. */
 static bool read_size(const decomp *c, int64_t *size) {
     const sn_attr *a = sn_dc_attr(c, SN_A_size);

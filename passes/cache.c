@@ -8,8 +8,8 @@
  * A cache is a state of f32 into which an entry writes whole rows, at positions, and that a product
  * or attention reads (sn_cache_states). All of its values are narrow: updates write narrow rows into
  * narrow states, views select from them, and only what else reads them widens, so a row is rounded
- * once. This is spelled in ordinary operations: the evaluator computes what the kernels do. Attention
- * reads the narrow rows itself (expand.c).
+ * once. The evaluator computes what the kernels do: int8 is widened by `dequantise`. Attention reads
+ * the narrow rows itself (expand.c).
  *
  * Requires composites, raised. Breaks values by the rounding, on purpose. Terminates: one walk. */
 #include "passes/cache.h"
@@ -110,8 +110,6 @@ typedef struct caches {
     bool int8;
     const sn_node *const *state;
     int n_state;
-    narrow *of; /* [n_of] by node: what a widened value is made from */
-    uint32_t n_of;
 } caches;
 
 /* x, f32, in fewer bits */
@@ -121,28 +119,23 @@ static narrow rounded(const caches *c, sn_node *x) {
     return (narrow){rows.q, rows.scale};
 }
 
+static sn_node *widened(const caches *c, narrow x) {
+    return x.scale ? SN_NODE(c->m, dequantise, SN_NO_ATTRS, x.value, x.scale)
+                   : sn_b_cast(x.value, SN_F32);
+}
+
+/* Whether n is widened from values of a narrow state. */
 static bool is_narrow(const caches *c, const sn_node *n) {
-    return n->id < c->n_of && c->of[n->id].value;
+    if (n->op != (c->int8 ? SN_OP_dequantise : SN_OP_cast)) return false;
+    const sn_node *x = n->in[0];
+    while (is_update(x) || sn_is_view(x) || x->op == SN_OP_gather) x = x->in[0];
+    for (int i = 0; i < c->n_state && x->dtype != SN_F32; i++)
+        if (is_state(x, sn_attr_str(c->state[i], SN_A_name, ""))) return true;
+    return false;
 }
 
 static narrow narrow_of(const caches *c, sn_node *x) {
-    return is_narrow(c, x) ? c->of[x->id] : rounded(c, x);
-}
-
-/* The f32 value of x, remembered as such. */
-static sn_node *widened(caches *c, narrow x) {
-    sn_node *y = sn_b_cast(x.value, SN_F32);
-    if (x.scale) y = sn_b_binary(SN_OP_mul, y, x.scale);
-    if (y->id >= c->n_of) {
-        uint32_t size = 2 * y->id + 64;
-        narrow *grown = sn_arena_alloc(c->m, sizeof *grown * size);
-        memset(grown, 0, sizeof *grown * size);
-        if (c->n_of) memcpy(grown, c->of, sizeof *grown * c->n_of);
-        c->of = grown;
-        c->n_of = size;
-    }
-    c->of[y->id] = x;
-    return y;
+    return is_narrow(c, x) ? (narrow){x->in[0], c->int8 ? x->in[1] : NULL} : rounded(c, x);
 }
 
 /* The state in fewer bits, or its factors. */
@@ -211,7 +204,7 @@ static narrow viewed(const caches *c, const sn_node *n) {
 }
 
 static sn_node *rule(void *ctx, sn_node *n) {
-    caches *c = ctx;
+    const caches *c = ctx;
     for (int i = 0; i < c->n_state && n->op == SN_OP_state; i++)
         if (n == c->state[i]) return widened(c, narrowed_state(c, n));
     if (!n->n_in || !is_narrow(c, n->in[0])) return n;
@@ -221,7 +214,7 @@ static sn_node *rule(void *ctx, sn_node *n) {
 }
 
 /* The states get narrow values. */
-static void assign_narrow(caches *c, sn_entry *e) {
+static void assign_narrow(const caches *c, sn_entry *e) {
     for (int i = 0, n = e->n_assign; i < n; i++)
         for (int k = 0; k < c->n_state; k++) {
             const char *name = e->assign[i].name;

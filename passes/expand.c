@@ -209,26 +209,28 @@ static sn_node *half_rows(const sn_node *x) {
     return widens && x->in[0]->dtype == SN_BF16 ? x->in[0] : NULL;
 }
 
+const sn_node *sn_dequantised(const sn_passes *p, const sn_node *x) {
+    x = sn_below_reshapes(x);
+    if (x->id >= p->n_origin || !p->origin[x->id]) return NULL;
+    const sn_node *n = sn_module_node(p->m, p->origin[x->id] - 1);
+    bool is = n->op == SN_OP_dequantise && sn_below_reshapes(n->decomposition) == x;
+    return is ? n : NULL;
+}
+
 /* Rows of int8 that x is made from, and their factors; NULL: it is something else. */
-static sn_node *integer_rows(const sn_node *x, sn_node **scale) {
-    if (x->op != SN_OP_mul || x->dtype != SN_F32 || x->rank != 4) return NULL;
-    for (int side = 0; side < 2; side++) {
-        const sn_node *q = x->in[side], *s = x->in[!side];
-        if (s->op == SN_OP_broadcast) s = s->in[0];
-        bool fits = q->op == SN_OP_cast && q->in[0]->dtype == SN_I8 && s->rank == 4 &&
-                    s->dtype == SN_F32 && s->shape[3] == 1;
-        for (int a = 0; a < 3 && fits; a++) fits = s->shape[a] == x->shape[a];
-        if (!fits) continue;
-        *scale = (sn_node *)(uintptr_t)s;
-        return q->in[0];
-    }
-    return NULL;
+static sn_node *integer_rows(const sn_passes *p, const sn_node *x, sn_node **scale) {
+    const sn_node *n = sn_dequantised(p, x);
+    if (!n || n->n_in > 2 || n->rank != 4 || !sn_shapes_equal(n, x) || n->in[1]->shape[3] != 1 ||
+        n->in[1]->dtype != SN_F32)
+        return NULL;
+    *scale = n->in[1];
+    return n->in[0];
 }
 
 /* The kernel reads keys and values in fewer bits as they are stored (cache.c). Returns the number
  * of operands in `in`, whether they come with factors in *scales. */
-static int narrow_operands(const sn_node *n, sn_node **in, bool *scales) {
-    sn_node *s[2], *k = integer_rows(n->in[1], &s[0]), *v = integer_rows(n->in[2], &s[1]);
+static int narrow_operands(const sn_passes *p, const sn_node *n, sn_node **in, bool *scales) {
+    sn_node *s[2], *k = integer_rows(p, n->in[1], &s[0]), *v = integer_rows(p, n->in[2], &s[1]);
     *scales = k && v;
     if (!*scales) k = half_rows(n->in[1]), v = half_rows(n->in[2]);
     in[0] = n->in[0];
@@ -245,7 +247,7 @@ static sn_node *expand_attention(sn_passes *p, sn_node *n) {
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 2));
     bool scales;
-    int n_attr = kernel_attrs(p, n, none, attr), n_in = narrow_operands(n, in, &scales);
+    int n_attr = kernel_attrs(p, n, none, attr), n_in = narrow_operands(p, n, in, &scales);
     if (scales) attr[n_attr++] = SN_INT(row_scales, 1);
     return sn_b_result(sn_node_new(n->m, SN_OP_flash, n_in, in, n_attr, attr), 0);
 }

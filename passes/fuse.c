@@ -9,7 +9,6 @@
 #include "passes/graph_util.h"
 #include "passes/int8_rows.h"
 #include "passes/kernels/table.h"
-#include "passes/match.h"
 
 #include <string.h>
 
@@ -170,70 +169,41 @@ static bool sums_rows(const sn_node *dot) {
     return contract && contract->n == 1 && contract->v[0] == dot->in[1]->rank - 1;
 }
 
-static const sn_node *below_repeats(const sn_node *n) {
-    while (n->op == SN_OP_broadcast || n->op == SN_OP_reshape) n = n->in[0];
-    return n;
+/* What x, of 16 bits, is narrowed from, because packing narrows; else x, in any shape. */
+static sn_node *before_narrowing(sn_node *x) {
+    x = sn_below_reshapes(x);
+    return x->op == SN_OP_cast && x->in[0]->dtype == SN_F32 ? sn_below_reshapes(x->in[0]) : x;
 }
 
-/* What n, maybe repeated, is widened from, before it was repeated; NULL: n is not widened. */
-static sn_node *below_factor(const sn_node *n, sn_dtype *stored) {
-    sn_node *x = below_widening(below_repeats(n), stored);
-    while (x && (x->op == SN_OP_broadcast || x->op == SN_OP_reshape)) x = x->in[0];
-    return x;
-}
-
-/* Takes n, which multiplies integers (part 0) or is added to them (1), as factors of groups. */
-static bool take_factors(panels *p, const sn_node *n, int part) {
-    const sn_node *x = below_repeats(n);
-    for (int i = 0; x->op == SN_OP_mul && i < 2; i++) {
-        sn_node *inner = below_factor(x->in[i], &p->inner.stored);
-        sn_node *outer = below_factor(x->in[1 - i], &p->outer.stored);
-        if (!inner || !outer || p->inner.stored != SN_I8 || p->outer.stored != SN_F16) continue;
-        p->inner.of[part] = inner;
-        p->outer.of[part] = outer;
-        return true;
+/* Takes operand i of d as factors of groups: of 16 bits, or of 8 that are multiplied with f16. */
+static bool take_factors(const builder *b, panels *p, const sn_node *d, int i) {
+    sn_node *x = d->in[i];
+    const sn_node *n = sn_dequantised(b->g->p, x);
+    if (n && (n->n_in > 2 || n->in[1]->dtype != SN_F16)) return false;
+    if (n) {
+        p->outer.of[i - 1] = before_narrowing(n->in[1]);
+        p->outer.stored = SN_F16;
+        p->super = sn_attr_int(d, SN_A_group, 0) * sn_attr_int(n, SN_A_group, 0);
+        x = n->in[0];
     }
-    sn_node *inner = below_factor(x, &p->inner.stored);
-    if (!inner || p->inner.stored == SN_I8) return false;
-    p->inner.of[part] = inner;
-    return true;
+    p->inner.stored = (sn_dtype)x->dtype;
+    p->inner.of[i - 1] = n ? sn_below_reshapes(x) : before_narrowing(x);
+    return n || p->inner.stored == SN_BF16 || p->inner.stored == SN_F16;
 }
 
-/* Whether the integers x are within [low, high] by how they are computed. */
-static bool is_within(const sn_node *x, double low, double high) {
-    double from, to;
-    if (x->op != SN_OP_max) return false;
-    int side = sn_match_const(x->in[1], &from);
-    if (!side && !sn_match_const(x->in[0], &from)) return false;
-    x = x->in[!side];
-    return x->op == SN_OP_min && (sn_match_const(x->in[0], &to) || sn_match_const(x->in[1], &to)) &&
-           from >= low && to <= high;
-}
-
-/* [N, K], or with several axes for N, from q [N, K / group, group] f [N, K / group, 1] + m
- * [N, K / group, 1], which quantise.c makes of integers in groups. */
-static bool find_groups(const sn_node *dot, panels *found) {
-    const sn_node *y = dot->in[1], *mul = y->in[0], *min = NULL;
-    if (y->op != SN_OP_reshape || y->rank < 2 || mul->rank != 3 || !sums_rows(dot) ||
-        y->shape[y->rank - 1] != sn_dim_mul(y->m, mul->shape[1], mul->shape[2]))
+/* [N, K], or with several axes for N, of integers in groups. */
+static bool find_groups(const builder *b, const sn_node *dot, panels *found) {
+    const sn_node *y = dot->in[1], *d = sn_dequantised(b->g->p, y);
+    const sn_attr *group = d ? sn_attr_get(d, SN_A_group) : NULL;
+    panels p = {.stored = SN_I8, .flat = true};
+    if (!group || d->rank != 2 || y->shape[y->rank - 1] != d->shape[1] || !sums_rows(dot))
         return false;
-    if (mul->op == SN_OP_add) {
-        int side = mul->in[1]->op == SN_OP_mul;
-        min = mul->in[!side], mul = mul->in[side];
-    }
-    if (mul->op != SN_OP_mul) return false;
-    panels p = {.group = mul->shape[2], .flat = true};
-    int side = mul->in[1]->op == SN_OP_cast && mul->in[1]->in[0]->dtype == SN_I8;
-    sn_node *q = below_widening(mul->in[side], &p.stored);
-    if (!q || p.stored != SN_I8 || !take_factors(&p, mul->in[!side], 0) ||
-        (min && !take_factors(&p, min, 1)))
-        return false;
-    p.from_zero = is_within(q, 0, 15);
-    if (p.from_zero || is_within(q, -8, 7)) p.stored = SN_I32;
-    const sn_node *outer = p.outer.of[0];
-    sn_dim all = sn_dim_product(y->m, q->rank, q->shape);
-    if (outer) p.super = all / sn_dim_product(y->m, outer->rank, outer->shape);
-    p.source = mul->in[side]->in[0]; /* i8 */
+    for (int i = 1; i < d->n_in; i++)
+        if (!take_factors(b, &p, d, i) || d->in[i]->dtype != d->in[1]->dtype) return false;
+    if (sn_attr_int(d, SN_A_bits, 8) <= 4) p.stored = SN_I32;
+    p.from_zero = p.stored == SN_I32 && sn_attr_int(d, SN_A_from_zero, 0);
+    p.group = group->i;
+    p.source = sn_below_reshapes(d->in[0]);
     *found = p;
     return true;
 }
@@ -260,7 +230,7 @@ static sn_node *without_widening(sn_node *y) {
 static panels panels_of(const builder *b, const sn_node *dot) {
     sn_node *y = dot->in[1];
     panels p = {.source = y, .stored = (sn_dtype)y->dtype};
-    if (!sn_group_packs(b->g, dot) || find_groups(dot, &p)) return p;
+    if (!sn_group_packs(b->g, dot) || find_groups(b, dot, &p)) return p;
     if (y->op == SN_OP_reshape && sums_rows(dot) && y->in[0]->rank == 2 &&
         y->in[0]->shape[1] == y->shape[y->rank - 1]) {
         y = y->in[0];
@@ -286,14 +256,15 @@ static panels panels_of(const builder *b, const sn_node *dot) {
 #define SN_NO_WORDS SN_ATTR_COUNT
 
 static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, bool flat, sn_dtype stored,
-                     sn_attr_key words, int64_t pair) {
+                     sn_attr_key words, bool from_zero, int64_t pair) {
     const sn_attr *cb = sn_attr_get(dot, SN_A_contract_b);
     const int64_t last[] = {1};
-    sn_attr attr[4] = {SN_INT(dtype, stored),
+    sn_attr attr[5] = {SN_INT(dtype, stored),
                        SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL)};
     int n = 2;
     if (flat) attr[1] = SN_LIST(contract_b, 1, last);
     if (words != SN_NO_WORDS) attr[n++] = (sn_attr){.key = words, .i = 1};
+    if (from_zero) attr[n++] = SN_INT(from_zero, 1);
     if (pair) attr[n++] = SN_INT(pair, pair);
     return sn_node_new(b->m, SN_OP_pack_b, 1, &x, n, attr);
 }
@@ -311,7 +282,7 @@ static sn_node *pack_factors(builder *b, const sn_node *dot, const factors *f, i
     }
     x = n > 1 ? sn_b_concat(b->m, n, of, 2) : of[0];
     x = sn_b_reshape(x, 2, (const sn_dim[]){rows, groups * n});
-    return pack(b, dot, x, true, f->stored, SN_NO_WORDS, pair);
+    return pack(b, dot, x, true, f->stored, SN_NO_WORDS, false, pair);
 }
 
 /* ---- prologues: the norm of a product's left factor, computed when its rows are packed ---- */
@@ -400,10 +371,10 @@ static const sn_node *below_broadcast(const sn_node *n) {
  * (x) -> (q, scale). NULL: the left factor is read from memory, because others need it too, or the
  * kernel that makes x has the integers at hand. */
 static sn_region *find_quantising(builder *b, int k, const sn_node *dot, const panels *p,
-                                  sn_int8_rows *rows, sn_node **source) {
+                                  sn_node **scale, sn_node **source) {
     const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];
     const sn_attr *contract = sn_attr_get(dot, SN_A_contract_a);
-    sn_node *q = left_factor(dot, p), *x = sn_int8_rows_source(q);
+    sn_node *q = left_factor(dot, p), *x = sn_int8_rows_source(q, scale);
     if (!x || x->shape[x->rank - 1] == 1 ||
         !sn_kernel_holds(gemm, SN_HOLDS_ROW_PROLOGUE, b->g->p->o.level) ||
         sn_group_choice(b->g, dot) != SN_CHOOSE_FUSED || !contract || contract->n != 1 ||
@@ -411,16 +382,14 @@ static sn_region *find_quantising(builder *b, int k, const sn_node *dot, const p
         return NULL;
     int h = b->g->group_of[q->id];
     if (h < 0 || inside(b, h, x) || recomputed(b, x)) return NULL;
-    const sn_int8_rows made = sn_int8_rows_of(x);
     int uses = 0;
     for (int i = 0; i < b->g->group[k].n_member; i++) {
         const sn_node *n = b->g->group[k].member[i];
-        for (int j = 0; j < n->n_in; j++) uses += below_broadcast(n->in[j]) == made.scale;
+        for (int j = 0; j < n->n_in; j++) uses += below_broadcast(n->in[j]) == *scale;
     }
-    if (!uses || b->uses[made.scale->id] != uses) return NULL;
-    *rows = made;
+    if (!uses || b->uses[(*scale)->id] != uses) return NULL;
     *source = x;
-    return sn_region_extract(b->m, 1, &x, 2, (sn_node *[]){rows->q, rows->scale});
+    return sn_region_extract(b->m, 1, &x, 2, (sn_node *[]){q, *scale});
 }
 
 static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
@@ -432,15 +401,14 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     /* argument 0 is the product */
     add_cut(b, &c, dot);
     panels p = panels_of(b, dot);
-    sn_int8_rows int8 = {NULL};
-    sn_node *source = NULL;
-    sn_region *pro = take ? NULL : find_quantising(b, k, dot, &p, &int8, &source);
+    sn_node *source = NULL, *scale;
+    sn_region *pro = take ? NULL : find_quantising(b, k, dot, &p, &scale, &source);
     if (pro) {
-        c.seen[int8.scale->id] = IN_MEMORY; /* the last argument, without an operand */
+        c.seen[scale->id] = IN_MEMORY; /* the last argument, without an operand */
         add_cut(b, &rows, source);
     }
     for (int i = 0; i < n_out; i++) find_cut(b, k, &c, out[i], dot);
-    if (pro) add_cut(b, &c, int8.scale);
+    if (pro) add_cut(b, &c, scale);
     if (!pro && !take) pro = find_prologue(b, dot, &rows);
     sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + rows.n + 5));
     int64_t pair = b->g->group[k].pair;
@@ -452,7 +420,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
         if (both[i]->of[0]) in[n_in++] = pack_factors(b, dot, both[i], pair);
     if (take) in[n_in++] = build_value(b, take->in[1]);
     for (int i = 1; pro && i < rows.n; i++) in[n_in++] = build_value(b, rows.node[i]);
-    for (int i = 1; i < c.n - (int8.q != NULL); i++) in[n_in++] = build_value(b, c.node[i]);
+    for (int i = 1; i < c.n - (source != NULL); i++) in[n_in++] = build_value(b, c.node[i]);
 
     sn_attr attr[15];
     int n_attr = 0;
@@ -485,7 +453,7 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
             if (p.super) attr[n_attr++] = SN_INT(super, p.super);
         }
         sn_attr_key words = p.quads ? SN_A_quads : p.stored == SN_I32 ? SN_A_group : SN_NO_WORDS;
-        in[1] = pack(b, dot, in[1], p.flat, p.stored, words, pair);
+        in[1] = pack(b, dot, in[1], p.flat, p.stored, words, p.from_zero, pair);
         if (pair) attr[n_attr++] = SN_INT(pair, pair);
     }
     publish(b, sn_node_new(b->m, SN_OP_gemm, n_in, in, n_attr, attr), n_out, results);

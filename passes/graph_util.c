@@ -33,6 +33,11 @@ sn_node *sn_below_moves(const sn_node *n) {
     return (sn_node *)n;
 }
 
+sn_node *sn_below_reshapes(const sn_node *n) {
+    while (n->op == SN_OP_reshape) n = n->in[0];
+    return (sn_node *)n;
+}
+
 bool sn_reads_far(const sn_node *n, int i) {
     return i == 0 && (sn_ops[n->op].flags & SN_OPF_RANDOM_ACCESS);
 }

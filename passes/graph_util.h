@@ -11,9 +11,10 @@ bool sn_shapes_equal(const sn_node *a, const sn_node *b);
 bool sn_is_view(const sn_node *n);
 /* a transpose or a reshape: a view of all elements, each once */
 bool sn_moves(const sn_node *n);
-/* The first node from n downwards that is not a view, or that does not move. */
+/* The first node from n downwards that is not a view, does not move, or is not a reshape. */
 sn_node *sn_below_views(const sn_node *n);
 sn_node *sn_below_moves(const sn_node *n);
+sn_node *sn_below_reshapes(const sn_node *n);
 /* input, param, state, const, iota, dim_value: nothing has to be computed before */
 bool sn_is_leaf(const sn_node *n);
 /* Whether the decomposition of root, above root's operands, contains the op. */

@@ -1,5 +1,5 @@
-/* int8_rows.h: rows of activations as 8-bit integers with a scale each, spelled in ordinary
- * operations: what option `compute` int8 multiplies. */
+/* int8_rows.h: rows of activations as 8-bit integers with a scale each, by the composite
+ * quantise_rows: what option `compute` int8 multiplies. */
 #ifndef SN_INT8_ROWS_H
 #define SN_INT8_ROWS_H
 
@@ -11,8 +11,8 @@ typedef struct sn_int8_rows {
 } sn_int8_rows;
 
 sn_int8_rows sn_int8_rows_of(sn_node *x);
-/* x, if q is sn_int8_rows_of(x).q; else NULL. */
-sn_node *sn_int8_rows_source(const sn_node *q);
+/* x, if q is what sn_int8_rows_of(x).q expands to; else NULL. *scale: the same of its scale. */
+sn_node *sn_int8_rows_source(const sn_node *q, sn_node **scale);
 
 /* Whether a kernel computes this dot in 8-bit integers: i32, both factors are widened from i8, the
  * right one is constant and summed along its last axis, there are no batch axes. */

@@ -26,15 +26,10 @@ typedef struct packer {
     uint32_t n_id;
 } packer;
 
-static sn_node *below_reshapes(sn_node *n) {
-    while (n->op == SN_OP_reshape) n = n->in[0];
-    return n;
-}
-
 /* Records that `user` reads x; NULL: an entry does. */
 static void note_reader(packer *k, sn_node *user, sn_node *x) {
     if (user && user->op == SN_OP_reshape) return;
-    x = below_reshapes(x);
+    x = sn_below_reshapes(x);
     bool packs = user && user->op == SN_OP_pack_b && !sn_attr_get(user, SN_A_prologue) &&
                  (!k->pack[x->id] || k->pack[x->id] == user);
     if (packs)
@@ -141,7 +136,7 @@ static bool find_results(const packer *k, sn_node *from, results *l, int *panels
 /* The matrices whose rows x [N, ..] holds one after another, read where they are: several
  * parameters whose rows are whole vectors, or x itself. Returns their number. */
 static int find_parts(const packer *k, sn_node *x, int64_t pair, sn_node **part) {
-    sn_node *all = below_reshapes(x);
+    sn_node *all = sn_below_reshapes(x);
     const sn_attr *axis = all->op == SN_OP_concat ? sn_attr_get(all, SN_A_axis) : NULL;
     sn_dim shape[SN_MAX_RANK];
     int64_t rows;

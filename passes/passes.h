@@ -103,6 +103,9 @@ void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed
 bool sn_remark_is_accepted(const sn_passes *p, const sn_remark *r);
 /* Adds notes on what is accepted in vain by the model. False and a failed module: by sn_pass_options.accept. */
 bool sn_remarks_settle(sn_passes *p);
+/* The `dequantise` that x was expanded from, up to the shape of either; NULL: none. */
+const sn_node *sn_dequantised(const sn_passes *p, const sn_node *x);
+
 /* Bit i: entry i computes n, or may. The last bit stands for all entries from there on. */
 uint64_t sn_entries_of(sn_passes *p, const sn_node *n);
 /* The same bits for the entry of this number. */

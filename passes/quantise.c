@@ -17,9 +17,10 @@
  *   looked up. share.c stores a table that is also the weight of a linear map once.
  *
  * Requires composites (before expand). Breaks values by the rounding, on purpose: what is left is
- * spelled in ordinary operations, so the evaluator computes exactly what the kernels do. Only
- * weights that never change (parameters and what is made of them). The narrow type is stored
- * (fuse.c packs it); the widening casts vanish into the product. Terminates: one walk. */
+ * ordinary operations and the composites `dequantise` and `quantise_rows`, so the evaluator computes
+ * exactly what the kernels do. Only weights that never change (parameters and what is made of them).
+ * The narrow type is stored (fuse.c packs it); dequantise and the widening casts vanish into the
+ * product. Terminates: one walk. */
 #include "passes/graph_util.h"
 #include "passes/file_blocks.h"
 #include "passes/int8_rows.h"
@@ -52,7 +53,7 @@ static sn_node *with_bf16(const sn_node *n) {
     return with_weight(n, through(n->in[1], SN_BF16));
 }
 
-/* The integers of a matrix, as floats, and what they are multiplied with. */
+/* The integers of a matrix, i8, and what they are multiplied with. */
 typedef struct integers {
     sn_node *q, *scale;
 } integers;
@@ -62,11 +63,8 @@ static integers to_int8(sn_node *w) {
     int64_t row = 1;
     sn_node *max_abs = sn_b_reduce(SN_OP_reduce_max, sn_b_unary(SN_OP_abs, w), 1, &row);
     sn_node *scale = sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_max, max_abs, 1e-30), 1 / 127.0);
-    return (integers){sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, w, scale)), scale};
-}
-
-static sn_node *wide_int8(sn_node *q) {
-    return sn_b_cast(sn_b_cast(q, SN_I8), SN_I32);
+    sn_node *q = sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, w, scale));
+    return (integers){sn_b_cast(q, SN_I8), scale};
 }
 
 /* x with axes of size 1 behind it: [.., 1] for a result of `rank`. */
@@ -78,7 +76,7 @@ static sn_node *one_a_row(sn_node *x, int rank) {
 /* The linear map n of integers: of its operand's rows, and of weights w. */
 static sn_node *int8_product(const sn_node *n, integers w) {
     sn_int8_rows x = sn_int8_rows_of(n->in[0]);
-    sn_node *in[] = {wide_int8(x.q), wide_int8(w.q)};
+    sn_node *in[] = {sn_b_cast(x.q, SN_I32), sn_b_cast(w.q, SN_I32)};
     sn_node *p = sn_node_new(n->m, SN_OP_linear, 2, in, n->n_attr, n->attr);
     p = sn_b_binary(SN_OP_mul, sn_b_cast(p, SN_F32), one_a_row(x.scale, n->rank));
     return sn_b_binary(SN_OP_mul, p, by_column(n, sn_b_reshape(w.scale, 1, n->in[1]->shape)));
@@ -98,7 +96,7 @@ static bool has_groups(const sn_node *w) {
     return sn_dim_is_const(w->m, w->shape[1], &row) && row % GROUP == 0;
 }
 
-/* q [N, K / 32, 32], scale [N, K / 32, 1] */
+/* The same in groups: q [N, K], from -8 to 7, scale [N, K / 32], bf16. */
 static integers to_int4(sn_node *w) {
     int64_t last = 2;
     sn_node *g = sn_b_reshape(w, 3, (const sn_dim[]){w->shape[0], w->shape[1] / GROUP, GROUP});
@@ -108,68 +106,58 @@ static integers to_int4(sn_node *w) {
     sn_node *extreme = sn_b_select(down, low, high);
     sn_node *none = sn_b_scalar(SN_OP_eq, extreme, 0); /* all zeros: any scale will do */
     extreme = sn_b_select(none, sn_b_scalar(SN_OP_add, extreme, 1), extreme);
-    sn_node *scale = through(sn_b_scalar(SN_OP_mul, extreme, -0.125), SN_BF16);
-    sn_node *q = sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, g, scale));
-    return (integers){sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, q, 7), -8), scale};
+    sn_node *scale = sn_b_cast(sn_b_scalar(SN_OP_mul, extreme, -0.125), SN_BF16);
+    sn_node *q = sn_b_unary(SN_OP_round, sn_b_binary(SN_OP_div, g, sn_b_cast(scale, SN_F32)));
+    q = sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, q, 7), -8);
+    return (integers){sn_b_reshape(sn_b_cast(q, SN_I8), 2, w->shape),
+                      sn_b_reshape(scale, 2, (const sn_dim[]){g->shape[0], g->shape[1]})};
+}
+
+/* Their values. */
+static sn_node *of_int4(integers x) {
+    return SN_NODE(x.q->m, dequantise, SN_ATTRS(SN_INT(group, GROUP), SN_INT(bits, 4)), x.q,
+                   x.scale);
 }
 
 static sn_node *with_int8(const sn_node *n) {
     integers x = to_int8(n->in[1]);
-    return sn_b_binary(SN_OP_mul, with_weight(n, through(x.q, SN_I8)),
+    return sn_b_binary(SN_OP_mul, with_weight(n, sn_b_cast(x.q, SN_F32)),
                        by_column(n, sn_b_reshape(x.scale, 1, n->in[1]->shape)));
 }
 
 static sn_node *with_int4(const sn_node *n) {
     sn_node *w = n->in[1];
-    if (!has_groups(w)) return with_int8(n);
-    integers x = to_int4(w);
-    sn_node *rounded = sn_b_binary(SN_OP_mul, through(x.q, SN_I8), x.scale);
-    return with_weight(n, sn_b_reshape(rounded, 2, w->shape));
+    return has_groups(w) ? with_weight(n, of_int4(to_int4(w))) : with_int8(n);
 }
 
 /* ---- tables ---- */
 
-/* x [.., n size] as [.., n, size]. */
-static sn_node *split_last(sn_node *x, int64_t size) {
-    sn_dim shape[SN_MAX_RANK];
-    for (int i = 0; i < x->rank; i++) shape[i] = x->shape[i];
-    shape[x->rank - 1] /= size;
-    shape[x->rank] = size;
-    return sn_b_reshape(x, x->rank + 1, shape);
+/* Rows of a table at the places of the look-up n. bits: 4: of its integers; 0: others. */
+static sn_node *rows_of(const sn_node *n, sn_node *table, int bits) {
+    const sn_attr attr[2] = {SN_INT(axis, 0), SN_INT(bits, bits)};
+    sn_node *in[2] = {table, n->in[1]};
+    return sn_node_new(n->m, SN_OP_gather, 2, in, bits ? 2 : 1, attr);
 }
 
-/* x [.., n, size] as [.., n size]. */
-static sn_node *join_last(sn_node *x) {
-    sn_dim shape[SN_MAX_RANK];
-    for (int i = 0; i < x->rank - 1; i++) shape[i] = x->shape[i];
-    shape[x->rank - 2] *= x->shape[x->rank - 1];
-    return sn_b_reshape(x, x->rank - 1, shape);
-}
-
-/* Rows of `table`, stored as `narrow`, at the places of the look-up n; f32. */
-static sn_node *rows_of(const sn_node *n, sn_node *table, sn_dtype narrow) {
-    sn_node *in[2] = {sn_b_cast(table, narrow), n->in[1]};
-    return sn_b_cast(sn_node_new(n->m, SN_OP_embedding, 2, in, n->n_attr, n->attr), SN_F32);
+/* The same of a table that is stored as `narrow`; f32. */
+static sn_node *narrow_rows(const sn_node *n, sn_dtype narrow) {
+    return sn_b_cast(rows_of(n, sn_b_cast(n->in[0], narrow), 0), SN_F32);
 }
 
 static sn_node *bf16_rows(const sn_node *n) {
-    return rows_of(n, n->in[0], SN_BF16);
+    return narrow_rows(n, SN_BF16);
 }
 
 static sn_node *int8_rows(const sn_node *n) {
     integers x = to_int8(n->in[0]);
-    return sn_b_binary(SN_OP_mul, rows_of(n, x.q, SN_I8), rows_of(n, x.scale, SN_F32));
+    return SN_NODE(n->m, dequantise, SN_NO_ATTRS, rows_of(n, x.q, 0), rows_of(n, x.scale, 0));
 }
 
 static sn_node *int4_rows(const sn_node *n) {
     sn_node *table = n->in[0];
     if (!has_groups(table) || n->rank == SN_MAX_RANK) return int8_rows(n);
     integers x = to_int4(table);
-    const sn_dim per_row[] = {table->shape[0], table->shape[1] / GROUP};
-    sn_node *q = rows_of(n, sn_b_reshape(sn_b_cast(x.q, SN_I8), 2, table->shape), SN_I8);
-    /* x.scale is widened bf16 */
-    sn_node *scale = rows_of(n, sn_b_reshape(x.scale->in[0], 2, per_row), SN_BF16);
-    return join_last(sn_b_binary(SN_OP_mul, split_last(q, GROUP), sn_b_column(scale)));
+    return of_int4((integers){rows_of(n, x.q, 4), rows_of(n, x.scale, 0)});
 }
 
 /* ---- as stored ---- */
@@ -187,27 +175,26 @@ static sn_node *take_rows(const rows *r, sn_weight_part part) {
     return sn_node_new(x->m, SN_OP_embedding, 2, (sn_node *[]){x, r->ids}, SN_NO_ATTRS);
 }
 
-/* The scales or minima of all groups, [.., groups, 1]; NULL: there are none. */
+/* The scales or minima of all groups, [.., groups]; NULL: there are none. */
 static sn_node *stored_factors(const rows *r, sn_weight_part part) {
     sn_node *x = take_rows(r, part);
     sn_node *of = take_rows(r, part - SN_PART_SCALES + SN_PART_OF_SCALES);
-    if (!x || !of) return x ? sn_b_cast(sn_b_column(x), SN_F32) : NULL;
-    x = sn_b_cast(split_last(x, r->format->elements / r->format->group), SN_F32);
-    return sn_b_column(join_last(sn_b_binary(SN_OP_mul, x, sn_b_cast(sn_b_column(of), SN_F32))));
+    if (!x || !of) return x;
+    const int groups = r->format->elements / r->format->group;
+    return SN_NODE(x->m, dequantise, SN_ATTRS(SN_INT(group, groups)), x, of);
 }
 
 /* The values of these rows, [.., K]; NULL: the parts cannot be told apart. */
 static sn_node *stored_rows(const rows *r) {
-    sn_node *q = take_rows(r, SN_PART_INTEGERS), *scale, *min;
-    if (!q || q->rank + 1 > SN_MAX_RANK) return NULL;
-    q = split_last(q, r->format->group);
-    if (r->format->high - r->format->low < 16) /* a range that says: 4 bits */
-        q = sn_b_scalar(SN_OP_max, sn_b_scalar(SN_OP_min, q, r->format->high), r->format->low);
-    q = sn_b_cast(q, SN_F32);
-    scale = stored_factors(r, SN_PART_SCALES);
-    min = stored_factors(r, SN_PART_MINIMA);
-    q = sn_b_binary(SN_OP_mul, q, scale);
-    return join_last(min ? sn_b_binary(SN_OP_add, q, min) : q);
+    const sn_block_format *f = r->format;
+    const bool words = f->high - f->low < 16;
+    sn_node *x[3] = {take_rows(r, SN_PART_INTEGERS)};
+    if (!x[0] || x[0]->rank + 1 > SN_MAX_RANK) return NULL;
+    x[1] = stored_factors(r, SN_PART_SCALES);
+    x[2] = stored_factors(r, SN_PART_MINIMA);
+    const sn_attr attr[3] = {SN_INT(group, f->group), SN_INT(bits, 4), SN_INT(from_zero, 1)};
+    return sn_node_new(r->w->m, SN_OP_dequantise, x[2] ? 3 : 2, x,
+                       1 + words + (words && f->low >= 0), attr);
 }
 
 static sn_node *as_stored(const sn_passes *p, const sn_node *n) {
@@ -250,7 +237,7 @@ static const char *weights_of(const sn_passes *p, const sn_node *w) {
 
 static sn_node *stored_look_up(const sn_passes *p, sn_node *n) {
     sn_storage form = sn_file_storage(p, n->in[0]);
-    if (!form.block) return form.dtype == SN_F32 ? n : rows_of(n, n->in[0], form.dtype);
+    if (!form.block) return form.dtype == SN_F32 ? n : narrow_rows(n, form.dtype);
     sn_node *values = stored_rows(&(rows){p, n->in[0], n->in[1], form.block});
     return values ? values : n;
 }

@@ -11,7 +11,6 @@
  * the preparation reads the table, which costs nothing at run time (hoist.c). Terminates: one
  * walk. */
 #include "passes/graph_util.h"
-#include "passes/match.h"
 #include "passes/passes.h"
 
 enum { PER_WORD = 8 }; /* 4-bit integers */
@@ -54,11 +53,6 @@ static void find_packs(sn_module *m, packs *p) {
     }
 }
 
-static sn_node *below_reshapes(sn_node *n) {
-    while (n->op == SN_OP_reshape) n = n->in[0];
-    return n;
-}
-
 /* The kernel that computes n and the number of its result. */
 static const sn_node *kernel_of(const sn_node *n, int *result) {
     *result = n->op == SN_OP_result ? (int)sn_attr_int(n, SN_A_index, 0) : 0;
@@ -76,7 +70,7 @@ static const sn_node *body_of(const sn_node *n) {
 /* Operand `arg` of the kernel that computes n. */
 static sn_node *operand(const sn_node *n, const sn_node *arg) {
     int i;
-    return below_reshapes(kernel_of(n, &i)->in[sn_attr_int(arg, SN_A_index, 0)]);
+    return sn_below_reshapes(kernel_of(n, &i)->in[sn_attr_int(arg, SN_A_index, 0)]);
 }
 
 /* Whether `narrow` is `wide` in another type: a result of the same kernel, or of one of its own that
@@ -89,46 +83,17 @@ static bool is_cast_of(const sn_node *narrow, const sn_node *wide) {
     return kernel_of(narrow, &i) == kernel_of(wide, &i) && x->in[0] == body_of(wide);
 }
 
-/* The x of max(min(x, high), low), which says of integers that they are in that range anyway; NULL:
- * n is nothing of that kind. */
-static const sn_node *clamped(const sn_node *n, double *low, double *high) {
-    bool is = n && n->op == SN_OP_max && sn_match_const(n->in[1], low) &&
-              n->in[0]->op == SN_OP_min && sn_match_const(n->in[0]->in[1], high);
-    return is ? n->in[0]->in[0] : NULL;
-}
-
-/* Whether x is t and the statement of its range. */
-static bool is_range_of(const sn_node *x, const sn_node *t) {
-    double low, high;
-    const sn_node *arg = clamped(body_of(x), &low, &high);
-    return arg && arg->op == SN_OP_arg && operand(x, arg) == t;
-}
-
-/* The range of a table of integers, by how they are computed; false: unknown. */
-static bool find_range(sn_node *table, double *low, double *high) {
-    const sn_node *t = below_reshapes(table), *x = body_of(t);
-    while (x && x->op == SN_OP_cast) {
-        bool alone = x->in[0]->op == SN_OP_arg;
-        if (alone) t = operand(t, x->in[0]);
-        x = alone ? body_of(t) : x->in[0];
-    }
-    return clamped(x, low, high) != NULL;
-}
-
-/* Whether the panels have the numbers of a table of this type. */
-static bool holds(const sn_node *pack, sn_node *table) {
-    double low, high;
-    if (has_quads(pack)) return table->dtype == SN_I8;
-    if (!has_words(pack)) return pack->dtype == table->dtype;
-    return table->dtype == SN_I8 && find_range(pack->in[0], &low, &high);
+/* Whether the panels have the numbers of a table of this type, if it is what they are packed from. */
+static bool holds(const sn_node *pack, const sn_node *table) {
+    bool integers = has_quads(pack) || has_words(pack);
+    return integers ? table->dtype == SN_I8 : pack->dtype == table->dtype;
 }
 
 static layout layout_of(const sn_node *pack) {
-    double low = 0, high;
     if (has_quads(pack)) return (layout){.each = 4, .above = 1, .parts = 1};
-    if (!has_words(pack) || !find_range(pack->in[0], &low, &high))
-        return (layout){.each = 1, .parts = 1};
-    return (layout){.each = PER_WORD, .parts = 1, .from_zero = low >= 0};
+    return (layout){.each = has_words(pack) ? PER_WORD : 1,
+                    .parts = 1,
+                    .from_zero = sn_attr_int(pack, SN_A_from_zero, 0) != 0};
 }
 
 /* Which of the operands that are packed side by side, a number of each after the other, is t; -1:
@@ -143,14 +108,14 @@ static int part_of(const sn_node *packed, const sn_node *t, int *parts) {
     for (int i = 0; i < packed->n_in; i++) {
         const sn_node *x = packed->in[i];
         if (!sn_dim_is_const(x->m, x->shape[x->rank - 1], &last) || last != 1) return -1;
-        if (below_reshapes(packed->in[i]) == t) found = i;
+        if (sn_below_reshapes(packed->in[i]) == t) found = i;
     }
     return found;
 }
 
 /* Panels that contain the numbers of `table`, which are a part of them; NULL: none. */
 static sn_node *panels_with_part(const packs *p, sn_node *table, layout *l) {
-    const sn_node *t = below_reshapes(table);
+    const sn_node *t = sn_below_reshapes(table);
     for (int i = 0; i < p->n; i++) {
         const sn_node *packed = p->node[i]->in[0];
         int part = has_words(p->node[i]) || p->node[i]->dtype != table->dtype
@@ -165,26 +130,25 @@ static sn_node *panels_with_part(const packs *p, sn_node *table, layout *l) {
     return NULL;
 }
 
-/* Panels that contain the numbers of `table`, and where; NULL: none. */
-static sn_node *panels_of(const packs *p, sn_node *table, layout *l) {
+/* Panels that contain the numbers of `table`, integers of so many bits, and where; NULL: none. */
+static sn_node *panels_of(const packs *p, sn_node *table, int64_t bits, layout *l) {
     const int64_t last[] = {1};
     int64_t row;
-    double low, high;
     if (table->rank != 2 || !sn_from_params_only(table)) return NULL;
-    const sn_node *t = below_reshapes(table);
+    const sn_node *t = sn_below_reshapes(table);
     for (int i = 0; i < p->n; i++) {
         sn_node *packed = p->node[i]->in[0];
-        const sn_node *x = below_reshapes(packed);
+        const sn_node *x = sn_below_reshapes(packed);
         if (holds(p->node[i], table) && sn_shapes_equal(packed, table) &&
-            (x == t || is_cast_of(t, x) || is_range_of(x, t))) {
+            (x == t || is_cast_of(t, x))) {
             *l = layout_of(p->node[i]);
             return p->node[i];
         }
     }
     sn_node *with = panels_with_part(p, table, l);
     if (with) return with;
-    if (table->dtype != SN_I8 || !find_range(table, &low, &high) || high - low > 15 ||
-        !sn_dim_is_const(table->m, table->shape[1], &row) || row % PER_WORD)
+    if (table->dtype != SN_I8 || bits > 4 || !sn_dim_is_const(table->m, table->shape[1], &row) ||
+        row % PER_WORD)
         return NULL;
     sn_node *made = SN_NODE(
         table->m, pack_b,
@@ -194,8 +158,8 @@ static sn_node *panels_of(const packs *p, sn_node *table, layout *l) {
 }
 
 /* The index of the argument with the row numbers, if the body reads argument i only by gathering
- * its rows at those; -1: it does not. */
-static int places_of_rows(const sn_region *r, int i) {
+ * its rows at those; -1: it does not. *bits: of its integers. */
+static int places_of_rows(const sn_region *r, int i, int64_t *bits) {
     int found = -1;
     sn_order order = sn_region_topo(r->arg[i]->m, r);
     for (int k = 0; k < order.n; k++) {
@@ -207,6 +171,7 @@ static int places_of_rows(const sn_region *r, int i) {
             int at = rows ? (int)sn_attr_int(n->in[1], SN_A_index, 0) : -1;
             if (!rows || (found >= 0 && found != at)) return -1;
             found = at;
+            *bits = sn_attr_int(n, SN_A_bits, 8);
         }
     }
     for (int k = 0; k < r->n_out; k++)
@@ -306,9 +271,10 @@ static sn_node *with_panels(const sn_node *n, int i, int places, sn_node *pack, 
 static sn_node *rule(void *ctx, sn_node *n) {
     if (n->op != SN_OP_map_reduce) return n;
     for (int i = 0, count = n->n_in; i < count; i++) {
-        int places = places_of_rows(sn_attr_region(n, SN_A_body), i);
+        int64_t bits = 8;
+        int places = places_of_rows(sn_attr_region(n, SN_A_body), i, &bits);
         layout l = {.each = 1, .parts = 1};
-        sn_node *pack = places >= 0 ? panels_of(ctx, n->in[i], &l) : NULL;
+        sn_node *pack = places >= 0 ? panels_of(ctx, n->in[i], bits, &l) : NULL;
         if (pack && n->in[places]->rank < SN_MAX_RANK) n = with_panels(n, i, places, pack, &l);
     }
     return n;

@@ -25,8 +25,9 @@ static sn_node *number(const sn_node *n) {
     return n->rank ? NULL : (sn_node *)n;
 }
 
+/* Weights are left alone: fuse.c packs them as quantise.c wrote them. */
 static bool is_small_elementwise(const sn_node *n) {
-    return sn_is_elementwise(n) && n->n_in && n->n_in <= MAX_IN;
+    return sn_is_elementwise(n) && n->n_in && n->n_in <= MAX_IN && !sn_from_params_only(n);
 }
 
 static bool sums_rows(const sn_node *n) {

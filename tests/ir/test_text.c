@@ -207,6 +207,9 @@ static void mistakes(void **state) {
 #define SEVERAL                                                                                    \
     "entry e {%0: f32[] = input {name=\"x\"} %1: (f32[], f32[]) = map_reduce %0 {body=@r}\n"
 #define ENTRY "module m\nentry e {\n  %0: f32[2] = input {name=\"x\"}\n"
+#define INTEGERS                                                                                   \
+    ENTRY "%1: i8[2,64] = param {name=\"q\"} %2: f16[2,2] = param {name=\"s\"}\n"                  \
+          "%3: f32[2,64] = dequantise "
     static const char *const cases[][2] = {
         {"", "t.sn:1:1: expected 'module', found the end of the text"},
         {"  modul x", "t.sn:1:3: expected 'module', found 'modul'"},
@@ -231,6 +234,16 @@ static void mistakes(void **state) {
         {ENTRY "%1: f32[2] = cumsum %0 {axsi=0}", "expected the name of an attribute"},
         {ENTRY "%1: f32[2] = cumsum %0 {axis=1}", "t.sn:4: cumsum: axis 1 is outside 0..0"},
         {ENTRY "%1: f32[2] = cumsum %0", "attribute 'axis' is missing"},
+        {INTEGERS "%1, %2 {group=32, bits=5}",
+         "t.sn:5: dequantise: attribute 'bits' must be 4, or 8"},
+        {INTEGERS "%1, %2 {group=32, from_zero=1}", "'bits' must be 4, or 8 without 'from_zero'"},
+        {INTEGERS "%1, %2 {group=0}", "attribute 'group' must divide the last axis"},
+        {INTEGERS "%1, %2 {group=24}", "attribute 'group' must divide the last axis"},
+        {INTEGERS "%1, %2 {group=16}", "operand 1 must be a float for each group: [.., 4]"},
+        {INTEGERS "%1, %2", "operand 1 must be a float for each group: [.., 1]"},
+        {INTEGERS "%1, %2, %1 {group=32}", "operand 2 must be a float for each group: [.., 2]"},
+        {INTEGERS "%2, %2 {group=1}", "dequantise: operand 0 must be i8"},
+        {ENTRY "%1: i8[2] = quantise_rows %0 {index=2}", "quantise_rows: there is no result 2"},
         {ENTRY "%1: f32[2] = exp %0 {mask=@r}", "t.sn:4:27: @r is not defined above"},
         {ENTRY "output x = %0", "t.sn:4:8: expected a string in quotes"},
         {ENTRY "output \"x = %0\n\"", "this string is not closed on its line"},

@@ -207,7 +207,7 @@ static void blocks(void **state) {
     sn_weights_close(values);
 }
 
-/* 4-bit integers in groups that a model spells itself, all of the largest magnitude, as are the rows: products of bytes
+/* 4-bit integers in groups, all of the largest magnitude, as are the rows: products of bytes
  * are added in i16 on AVX2 without VNNI, and their sums must fit, however long the groups are. */
 static void long_groups(void **state) {
     (void)state;
@@ -226,11 +226,13 @@ static void long_groups(void **state) {
             sn_module *m = sn_module_new("groups");
             sn_entry_begin(m, "run");
             sn_tensor of =
-                sn_sub(sn_cast(sn_param(m, "q", SN_I8, N, K / group, group), SN_I32), -low);
-            of = sn_cast(sn_cast(sn_max(sn_min(of, low + 15), low), SN_I8), SN_F32);
-            sn_tensor by = sn_cast(sn_param(m, "scale", SN_BF16, N, K / group, 1), SN_F32);
+                sn_cast(sn_sub(sn_cast(sn_param(m, "q", SN_I8, N, K), SN_I32), -low), SN_I8);
+            sn_tensor w = SN_NODE(
+                m, dequantise,
+                SN_ATTRS(SN_INT(group, group), SN_INT(bits, 4), SN_INT(from_zero, low == 0)), of,
+                sn_param(m, "scale", SN_BF16, N, K / group));
             sn_tensor x8 = sn_cast(sn_input(m, "x", SN_I8, M, K), SN_F32);
-            sn_output("y", sn_linear(x8, sn_reshape(sn_mul(of, by), N, K), NULL));
+            sn_output("y", sn_linear(x8, w, NULL));
             sn_options o = sn_options_default();
             o.target = target;
             sn_program *p = sn_compile(m, &o, &err);
@@ -240,8 +242,8 @@ static void long_groups(void **state) {
             snprintf(form, sizeof form, "int4 in groups of %d", group);
             if (!strstr(text, form)) fail_msg("no %s: %s", form, text);
             free(text);
-            sn_arg_binding param[] = {SN_BIND("q", SN_I8, q, N, K / group, group),
-                                      SN_BIND("scale", SN_BF16, scale, N, K / group, 1)};
+            sn_arg_binding param[] = {SN_BIND("q", SN_I8, q, N, K),
+                                      SN_BIND("scale", SN_BF16, scale, N, K / group)};
             sn_session *s = sn_session_new_arrays(p, param, 2, &err);
             need(s != NULL, &err);
             sn_arg_binding in = SN_BIND("x", SN_I8, rows, M, K),

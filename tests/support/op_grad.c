@@ -161,7 +161,9 @@ void op_grad_check(const op_case *row, int64_t len) {
     take_gradient(&s, loss, first);
     if (sn_ops[row->op].flags & SN_OPF_NOGRAD) { /* zero by definition */
         for (int i = 0; i < s.n_wrt; i++)
-            assert_ptr_equal(first[i], sn_b_broadcast_like(sn_b_const(s.m, SN_F64, 0), s.wrt[i]));
+            assert_ptr_equal(
+                first[i],
+                sn_b_broadcast_like(sn_b_const(s.m, (sn_dtype)s.wrt[i]->dtype, 0), s.wrt[i]));
         sn_module_free(s.m);
         return;
     }

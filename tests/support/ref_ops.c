@@ -312,6 +312,29 @@ void ref_embedding(const ref_call *c) {
         c->out[i] = c->in[0]->data[(int64_t)c->in[1]->data[i / d] * d + i % d];
 }
 
+void ref_dequantise(const ref_call *c) {
+    const sn_value *q = c->in[0];
+    const int last = q->rank - 1;
+    const int64_t group = sn_attr_int(c->n, SN_A_group, q->shape[last]);
+    for (int64_t i = 0; i < q->n; i++) {
+        c->out[i] = q->data[i] * c->in[1]->data[i / group];
+        if (c->n->n_in > 2) c->out[i] += c->in[2]->data[i / group];
+    }
+}
+
+/* Integers in f32, in which a quotient near the middle between two of them is rounded. */
+void ref_quantise_rows(const ref_call *c) {
+    const int64_t k = c->in[0]->shape[c->in[0]->rank - 1], rows = k ? c->in[0]->n / k : 0;
+    for (int64_t i = 0; i < rows; i++) {
+        const double *x = c->in[0]->data + i * k;
+        double max = 1e-30;
+        for (int64_t j = 0; j < k; j++) max = fmax(max, fabs(x[j]));
+        if (sn_attr_int(c->n, SN_A_index, 0)) c->out[i] = max / 127;
+        for (int64_t j = 0; j < k && !sn_attr_int(c->n, SN_A_index, 0); j++)
+            c->out[i * k + j] = rint((double)((float)x[j] * (127 / (float)max)));
+    }
+}
+
 void ref_take_sorted(const ref_call *c) {
     const sn_value *x = c->in[0], *y = c->result;
     int axis = (int)sn_attr_int(c->n, SN_A_axis, 0);

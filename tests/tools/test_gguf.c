@@ -281,7 +281,7 @@ static void test_folder(void **state) {
 static void test_stored(void **state) {
     (void)state;
     static const char *const targets[] = {"x86-64-v3", "x86-64-v2"};
-    static const char *const packed[] = {"pack       i32", "pack       i8", "pack       f16"};
+    static const char *const packed[] = {"q_proj  i32", "pack       i8", "pack       f16"};
     int32_t tokens[MAX_TOKENS];
     cJSON *expected = read_expected("llama");
     int64_t n = read_tokens(expected, tokens);
