@@ -120,11 +120,11 @@ static em_val dim_value(part *p, sn_dim d) {
 }
 
 static em_val round_up(em *e, em_val n) {
-    return em_and(e, em_addi(e, n, ALIGN - 1), em_i64(e, -(int64_t)ALIGN));
+    return em_and(e, em_addi(e, n, ALIGN - 1), -(int64_t)ALIGN);
 }
 
 static em_val is_more(part *p, sn_dim rows, int64_t than) {
-    return em_cmp(p->e, EM_GT, dim_value(p, rows), em_i64(p->e, than));
+    return em_cmp(p->e, EM_GT, dim_value(p, rows), than);
 }
 
 /* Whether step i has a work counter. Steps in a loop over rows have none, because it would have to
@@ -174,7 +174,7 @@ static em_val slot_bytes(part *p, sn_buffer_kind kind, int slot) {
         em_val n = dim_value(p, b->count);
         if (b->segments) n = em_mul(e, n, segment_of(p, b->segments));
         if (b->max_count) n = em_imin(e, n, dim_value(p, b->max_count));
-        if (b->rows) n = em_select(e, is_more(p, b->rows, b->row_limit), n, em_i64(e, 0));
+        if (b->rows) n = em_select(e, is_more(p, b->rows, b->row_limit), n, 0);
         size = em_imax(e, size, em_muli(e, n, (int64_t)sn_dtype_size(b->dtype)));
     }
     return size;
@@ -246,7 +246,7 @@ static void lay_out_workspace(part *p) {
 /* ---- calls ---- */
 
 static em_val field(part *p, em_val call, size_t offset) {
-    return em_load_raw(p->e, p->e->ptr, em_gep_bytes(p->e, call, em_i64(p->e, (int64_t)offset)), 8);
+    return em_load_raw(p->e, p->e->ptr, em_gep_bytes(p->e, call, (int64_t)offset), 8);
 }
 
 static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspace) {
@@ -260,8 +260,7 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspa
     else if (b->kind == SN_BUF_TEMP)
         base = em_gep_bytes(e, workspace, em_get(e, p->slot[b->slot]));
     else
-        base =
-            em_load_raw(e, e->ptr, em_gep(e, table, SN_I64, em_i64(e, p->u->table[v->buffer])), 8);
+        base = em_load_raw(e, e->ptr, em_gep(e, table, SN_I64, p->u->table[v->buffer]), 8);
     if (v->offset) base = em_gep(e, base, v->dtype, dim_value(p, v->offset));
     if (!p->row || !v->row_stride) return base;
     return em_gep(e, base, v->dtype, em_mul(e, p->row, dim_value(p, v->row_stride)));
@@ -274,7 +273,7 @@ static em_val work_counter(part *p, int i, em_val workspace) {
     int before = 0;
     for (int j = 0; j < i; j++) before += has_work_counter(p->u, j);
     em_val at = em_gep_bytes(e, workspace, em_get(e, p->counters_at));
-    return em_gep_bytes(e, at, em_i64(e, (int64_t)before * ALIGN));
+    return em_gep_bytes(e, at, (int64_t)before * ALIGN);
 }
 
 /* Fills the argument arrays of step i on the stack. */
@@ -285,15 +284,14 @@ static void set_arguments(part *p, int i, em_val table, em_val workspace, em_val
     const sn_step *s = k->step;
     for (int j = 0; j < s->n_in + s->n_out; j++) {
         const sn_view *v = j < s->n_in ? &s->in[j] : &s->out[j - s->n_in];
-        em_store_raw(e, pointer_of(p, v, table, workspace), em_gep(e, bufs, SN_I64, em_i64(e, j)),
-                     8);
+        em_store_raw(e, pointer_of(p, v, table, workspace), em_gep(e, bufs, SN_I64, j), 8);
     }
     em_val more = p->in_scan ? em_gep_bytes(e, em_get(e, p->thread), em_get(e, p->local_shared))
                              : em_gep_bytes(e, workspace, em_get(e, p->shared_at));
     if (k->family->dynamic) more = work_counter(p, i, workspace);
-    em_store_raw(e, more, em_gep(e, bufs, SN_I64, em_i64(e, s->n_in + s->n_out)), 8);
+    em_store_raw(e, more, em_gep(e, bufs, SN_I64, s->n_in + s->n_out), 8);
     for (int j = 0; j < k->n_dim; j++)
-        em_store_raw(e, dim_value(p, k->dim[j]), em_gep(e, dims, SN_I64, em_i64(e, j)), 8);
+        em_store_raw(e, dim_value(p, k->dim[j]), em_gep(e, dims, SN_I64, j), 8);
 }
 
 static em_val stack_for(em *e, const sn_entry_code *u, bool bufs) {
@@ -386,8 +384,8 @@ static em_val runs_now(walk *w, const sn_step *s) {
     if (s->iteration == SN_ITER_SEVERAL) return is_more(&w->p, s->rows, s->block_rows);
     if (s->iteration == SN_ITER_SINGLE) return em_not(e, is_more(&w->p, s->rows, s->block_rows));
     em_cmp_op op = s->iteration == SN_ITER_FIRST ? EM_EQ : EM_NE;
-    em_val now = em_cmp(e, op, w->p.row, em_i64(e, 0));
-    return s->rows ? em_and(e, now, em_cmp(e, EM_GT, w->all_rows, em_i64(e, s->block_rows))) : now;
+    em_val now = em_cmp(e, op, w->p.row, 0);
+    return s->rows ? em_and(e, now, em_cmp(e, EM_GT, w->all_rows, s->block_rows)) : now;
 }
 
 static void call_in_iteration(walk *w, int i) {
@@ -409,11 +407,11 @@ static void call_in_iteration(walk *w, int i) {
  * is the number of rows of an iteration. */
 static em_loop begin_rows(walk *w, const sn_row_loop *l) {
     em *e = w->p.e;
-    em_val all = dim_value(&w->p, l->rows), one = em_i64(e, 1), unit = em_i64(e, ROW_UNIT);
-    em_val least = em_imax(e, all, one), iterations = em_ceil_div(e, least, l->block_rows);
-    em_val each = em_div(e, em_add(e, least, em_sub(e, iterations, one)), iterations);
-    each = em_mul(e, em_ceil_div(e, each, ROW_UNIT), unit);
-    em_loop loop = em_for(e, em_i64(e, 0), least, each);
+    em_val all = dim_value(&w->p, l->rows);
+    em_val least = em_imax(e, all, 1), iterations = em_ceil_div(e, least, l->block_rows);
+    em_val each = em_div(e, em_add(e, least, em_sub(e, iterations, 1)), iterations);
+    each = em_mul(e, em_ceil_div(e, each, ROW_UNIT), ROW_UNIT);
+    em_loop loop = em_for(e, 0, least, each);
     w->p.row = loop.i;
     w->all_rows = all;
     know(&w->p, l->rows, em_imin(e, em_sub(e, all, loop.i), each));
@@ -512,7 +510,7 @@ static void walk_hoisted(walk *w, int loop, em_val t, em_val segment) {
     em *e = w->p.e;
     const sn_scan_loop *l = &w->p.u->plan->scan[loop];
     int known = w->p.n_known;
-    em_branch br = em_if(e, em_cmp(e, EM_EQ, em_rem(e, t, segment), em_i64(e, 0)));
+    em_branch br = em_if(e, em_cmp(e, EM_EQ, em_rem(e, t, segment), 0));
     walk_steps(w, loop, l->recompute ? l->recompute->step_end : l->begin, l->hoisted_end);
     advance_windows(w, l, true);
     em_endif(e, &br);
@@ -526,16 +524,16 @@ static void walk_recompute(walk *w, int loop, em_val t, em_val length, em_val se
     const sn_scan_loop *l = &w->p.u->plan->scan[loop];
     const sn_recompute *a = l->recompute;
     em_val k = em_sub(e, em_subi(e, length, 1), t), in_segment = em_rem(e, k, segment);
-    em_val first = em_sub(e, k, in_segment), one = em_i64(e, 1), zero = em_i64(e, 0);
-    em_val last = em_cmp(e, EM_EQ, in_segment, em_sub(e, segment, one));
+    em_val first = em_sub(e, k, in_segment);
+    em_val last = em_cmp(e, EM_EQ, in_segment, em_sub(e, segment, 1));
     int known = w->p.n_known;
-    em_branch br = em_if(e, em_or(e, last, em_cmp(e, EM_EQ, t, zero)));
+    em_branch br = em_if(e, em_or(e, last, em_cmp(e, EM_EQ, t, 0)));
     set_places(w, a->first, a->n, em_div(e, k, segment));
     walk_steps(w, loop, l->begin, a->restore_end);
     int before = w->p.n_known;
-    em_loop each = em_for(e, zero, in_segment, one);
+    em_loop each = em_for(e, 0, in_segment, 1);
     em_val at = em_add(e, first, each.i);
-    if (!l->reverse) at = em_sub(e, em_sub(e, length, one), at);
+    if (!l->reverse) at = em_sub(e, em_sub(e, length, 1), at);
     set_places(w, a->past, a->n, each.i);
     set_places(w, a->sequence, a->n_sequence, at);
     walk_steps(w, loop, a->restore_end, a->step_end);
@@ -559,7 +557,7 @@ static void walk_scan(walk *w, int loop, const em_val *index) {
     if (l->recompute) open_carries(w, l->recompute->carry, l->recompute->n);
     walk_steps(w, loop, l->first, l->begin);
     int before = w->p.n_known; /* values computed in the loop are known only there */
-    em_loop t = em_for(e, em_i64(e, 0), length, em_i64(e, 1));
+    em_loop t = em_for(e, 0, length, 1);
     if (l->recompute) walk_recompute(w, loop, t.i, length, segment);
     if (l->hoisted_end > from) walk_hoisted(w, loop, t.i, segment);
     walk_steps(w, loop, l->hoisted_end, l->end);
@@ -717,7 +715,7 @@ static void clear_work_counters(part *p, em_val call, int n) {
     em *e = p->e;
     em_val at =
         em_gep_bytes(e, field(p, call, offsetof(sn_call, workspace)), em_get(e, p->counters_at));
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, (int64_t)n * ALIGN), em_i64(e, ALIGN));
+    em_loop l = em_for(e, 0, (int64_t)n * ALIGN, ALIGN);
     for (int half = 0; half < 2; half++)
         em_store_raw(e, em_i64(e, 0), em_gep_bytes(e, at, em_addi(e, l.i, 8 * half)), 8);
     em_end(e, &l);

@@ -170,13 +170,13 @@ static em_val add_term(em *e, const conv *c, em_val acc, em_val j, em_val term) 
     em_val p = em_div(e, term, extent(e, c, c->w, 3)), q = em_rem(e, term, extent(e, c, c->w, 3));
     em_val in = em_div(e, p, extent(e, c, c->w, 2));
     p = em_rem(e, p, extent(e, c, c->w, 2));
-    em_val part = em_div(e, extent(e, c, c->w, 0), em_i64(e, c->groups));
+    em_val part = em_div(e, extent(e, c, c->w, 0), c->groups);
     em_val channel = em_add(e, em_mul(e, em_div(e, c->o, part), extent(e, c, c->w, 1)), in);
     em_val row = em_add(e, em_muli(e, c->i, c->step[0]), em_subi(e, em_muli(e, p, c->dilate[0]), c->low[0]));
     em_val first = em_add(e, em_muli(e, j, c->step[1]), em_subi(e, em_muli(e, q, c->dilate[1]), c->low[1]));
     em_val lane = em_iota(e, e->i64, e->lanes), zero = em_like(e, lane, 0);
     em_val col = em_add(e, em_splat(e, first, e->lanes), em_mul(e, lane, em_like(e, lane, (double)c->step[1])));
-    em_val inside = em_and(e, em_cmp(e, EM_GE, row, em_i64(e, 0)), em_cmp(e, EM_LT, row, extent(e, c, c->x, 2)));
+    em_val inside = em_and(e, em_cmp(e, EM_GE, row, 0), em_cmp(e, EM_LT, row, extent(e, c, c->x, 2)));
     em_val mask = em_and(e, em_splat(e, inside, e->lanes), em_cmp(e, EM_GE, col, zero));
     mask = em_and(e, mask, em_cmp(e, EM_LT, col, em_splat(e, extent(e, c, c->x, 3), e->lanes)));
     mask = em_and(e, mask, em_tail_mask(e, em_sub(e, extent(e, c, c->y, 3), j), e->lanes));
@@ -189,17 +189,17 @@ static em_val add_term(em *e, const conv *c, em_val acc, em_val j, em_val term) 
 
 static void emit_row(em *e, const conv *c) {
     const sn_step *s = c->k->step;
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1), bias = em_vf(e, 0);
+    em_val bias = em_vf(e, 0);
     if (s->node->n_in > 2)
         bias = em_load_splat(e, s->in[2].dtype, em_gep(e, em_buf(e, 2), s->in[2].dtype, c->o), e->lanes);
-    em_loop col = em_for(e, zero, extent(e, c, c->y, 3), em_i64(e, e->lanes));
-    em_loop term = em_for(e, zero, sn_kernel_dim(e, c->k, sn_dim_product(c->k->m, 3, c->w->shape + 1)), one);
-    em_val acc = em_carry(e, &term, bias);
-    em_next(e, &term, acc, add_term(e, c, acc, col.i, term.i));
+    em_loop col = em_for(e, 0, extent(e, c, c->y, 3), e->lanes);
+    em_loop term = em_for(e, 0, sn_kernel_dim(e, c->k, sn_dim_product(c->k->m, 3, c->w->shape + 1)), 1);
+    em_carries(e, &term, &bias, 1);
+    bias = add_term(e, c, bias, col.i, term.i);
     em_end(e, &term);
     em_val at = em_add(e, offset(e, c, c->y, 3, (em_val[]){c->b, c->o, c->i}), col.i);
     em_val to = em_gep(e, em_buf(e, s->node->n_in), c->y->dtype, at);
-    em_store_tail(e, c->y->dtype, to, em_final(e, &term, acc), em_sub(e, extent(e, c, c->y, 3), col.i));
+    em_store_tail(e, c->y->dtype, to, bias, em_sub(e, extent(e, c, c->y, 3), col.i));
     em_end(e, &col);
 }
 
@@ -213,7 +213,7 @@ static void emit_direct_conv(em *e, const sn_kernel *k) {
     em_kernel(e, k->name);
     em_val lo, hi;
     em_share(e, sn_line_count(e, k, c.y, 3), &lo, &hi);
-    em_loop row = em_for(e, lo, hi, em_i64(e, 1));
+    em_loop row = em_for(e, lo, hi, 1);
     em_val rest = em_div(e, row.i, extent(e, &c, c.y, 2));
     c.i = em_rem(e, row.i, extent(e, &c, c.y, 2));
     c.o = em_rem(e, rest, extent(e, &c, c.y, 1));

@@ -12,11 +12,11 @@
 #include <string.h>
 
 static em_val get(em *e, em_val base, em_type t, int64_t offset) {
-    return em_load_raw(e, t, em_gep_bytes(e, base, em_i64(e, offset)), 8);
+    return em_load_raw(e, t, em_gep_bytes(e, base, offset), 8);
 }
 
 static void put(em *e, em_val base, int64_t offset, em_val v) {
-    em_store_raw(e, v, em_gep_bytes(e, base, em_i64(e, offset)), 8);
+    em_store_raw(e, v, em_gep_bytes(e, base, offset), 8);
 }
 
 /* ---- OpenMP: libgomp's entry points, which other OpenMP libraries have as well ---- */
@@ -39,7 +39,7 @@ static em_val thread_number(em *e, const char *name) {
 
 em_val sn_aot_default_threads(em *e, const sn_aot *a) {
     em_val n = a->openmp ? thread_number(e, "omp_get_max_threads") : em_i64(e, 1);
-    n = em_imin(e, em_imax(e, n, em_i64(e, 1)), em_i64(e, SN_MAX_THREADS));
+    n = em_imin(e, em_imax(e, n, 1), SN_MAX_THREADS);
     return em_int_cast(e, n, e->i16);
 }
 
@@ -58,7 +58,7 @@ static em_val emit_team(em *e, const sn_aot *a, em_val barrier) {
     em_val t = aot_team_begin(e, a, "team", false).team, fn = e->fn;
     em_val got = thread_number(e, "omp_get_num_threads"),
            tid = thread_number(e, "omp_get_thread_num");
-    em_branch master = em_if(e, em_cmp(e, EM_EQ, tid, em_i64(e, 0)));
+    em_branch master = em_if(e, em_cmp(e, EM_EQ, tid, 0));
     put(e, t, TEAM_GOT, got);
     em_endif(e, &master);
     em_val self = get(e, t, e->ptr, TEAM_THREADS),
@@ -128,10 +128,9 @@ static void emit_waiting(em *e, em_val place, em_val round) {
 static em_val emit_barrier(em *e, const sn_aot *a) {
     em_val self = aot_barrier_begin(e, a, "barrier", false).threads, fn = e->fn,
            n = get(e, self, e->i64, offsetof(sn_threads, n));
-    em_branch many = em_if(e, em_cmp(e, EM_GT, n, em_i64(e, 1)));
+    em_branch many = em_if(e, em_cmp(e, EM_GT, n, 1));
     em_val b = get(e, self, e->ptr, offsetof(sn_threads, state));
-    em_val waiting = em_gep_bytes(e, b, em_i64(e, BARRIER_WAITING)),
-           place = em_gep_bytes(e, b, em_i64(e, BARRIER_ROUND));
+    em_val waiting = em_gep_bytes(e, b, BARRIER_WAITING), place = em_gep_bytes(e, b, BARRIER_ROUND);
     em_val round = load_atomic(e, place);
     em_val before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, waiting, em_i64(e, 1),
                                        LLVMAtomicOrderingAcquireRelease, 0);
@@ -202,9 +201,7 @@ static em_val buffer_address(job *j, const sn_buffer *b, em_val weights, em_val 
     int k = -1;
     if (b->kind == SN_BUF_PARAM) p = find_place(a->weight, a->n_weight, b->name);
     if (b->kind == SN_BUF_STATE) p = find_place(a->state, a->n_state, b->name);
-    if (p)
-        return em_gep_bytes(e, b->kind == SN_BUF_PARAM ? weights : state,
-                            em_i64(e, (int64_t)p->offset));
+    if (p) return em_gep_bytes(e, b->kind == SN_BUF_PARAM ? weights : state, (int64_t)p->offset);
     if (b->kind == SN_BUF_INPUT) k = find_binding(j->entry->input, j->entry->n_input, b->name);
     if (b->kind == SN_BUF_OUTPUT) {
         k = find_binding(j->entry->output, j->entry->n_output, b->name);
@@ -221,7 +218,7 @@ static em_val worthwhile(job *j, em_val n) {
     em *e = j->e;
     em_val least = em_i64(e, sn_entry_work_for_threads(&j->c->code));
     em_val little = em_cmp(e, EM_LT, dim_value(j, j->c->code.work), least);
-    return em_select(e, little, em_i64(e, 1), n);
+    return em_select(e, little, 1, n);
 }
 
 static em_val call_entry(job *j, const char *suffix, em_type ret, const em_type *params,
@@ -308,8 +305,7 @@ static void take_dims(job *j, int first, em_var status) {
         const sn_symbol *sym = sn_symbol_at(m, s);
         em_val v = em_param(e, first + i);
         put(e, j->symbols, 8 * (int64_t)s, v);
-        em_val out = em_or(e, em_cmp(e, EM_LT, v, em_i64(e, sym->lo)),
-                           em_cmp(e, EM_GT, v, em_i64(e, sym->hi)));
+        em_val out = em_or(e, em_cmp(e, EM_LT, v, sym->lo), em_cmp(e, EM_GT, v, sym->hi));
         sn_aot_fail_if(e, status, out,
                        sn_aot_code(j->a, SN_AOT_RANGE, "%s: %s is outside its range %lld..%lld",
                                    j->entry->name, sym->name, (long long)sym->lo,
@@ -363,7 +359,7 @@ static void check_elements(job *j, int first_input, em_var status) {
         em_branch br = em_if(e, sn_aot_is_ok(e, status));
         em_val count = dim_value(j, sn_dim_product(j->a->m, n->rank, n->shape));
         em_var bad = em_let(e, em_i1(e, false));
-        em_loop loop = em_for(e, em_i64(e, 0), count, em_i64(e, 1));
+        em_loop loop = em_for(e, 0, count, 1);
         em_val v = em_load(e, t, em_gep(e, em_param(e, first_input + k), t, loop.i), 1);
         em_set(e, bad, em_or(e, em_get(e, bad), is_outside(j, l, t, v)));
         em_end(e, &loop);
@@ -374,8 +370,8 @@ static void check_elements(job *j, int first_input, em_var status) {
 
 /* The most threads of a call, for which every workspace has room. */
 static em_val max_threads(em *e, em_val m) {
-    em_val n = em_load_raw(e, e->i16, em_gep_bytes(e, m, em_i64(e, SN_AOT_MAX_THREADS)), 2);
-    return em_imax(e, LLVMBuildZExt(e->b, n, e->i64, ""), em_i64(e, 1));
+    em_val n = em_load_raw(e, e->i16, em_gep_bytes(e, m, SN_AOT_MAX_THREADS), 2);
+    return em_imax(e, LLVMBuildZExt(e->b, n, e->i64, ""), 1);
 }
 
 /* The number of threads of a call: of the pool, or the model's setting. */
@@ -383,10 +379,10 @@ static em_val thread_count(job *j, em_val m, em_var status) {
     em *e = j->e;
     em_var n = em_let(e, em_i64(e, 1));
     em_branch ok = em_if(e, sn_aot_is_ok(e, status));
-    em_val most = max_threads(e, m), pool = get(e, m, e->ptr, SN_AOT_POOL), zero = em_i64(e, 0);
+    em_val most = max_threads(e, m), pool = get(e, m, e->ptr, SN_AOT_POOL);
     em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, pool, ""));
     em_val of_pool = get(e, pool, e->i64, offsetof(sn_threads, n));
-    em_val bad = em_or(e, em_cmp(e, EM_LE, of_pool, zero), em_cmp(e, EM_GT, of_pool, most));
+    em_val bad = em_or(e, em_cmp(e, EM_LE, of_pool, 0), em_cmp(e, EM_GT, of_pool, most));
     sn_aot_fail_if(e, status, bad,
                    sn_aot_code(j->a, SN_AOT_ARGUMENT,
                                "m->pool has less than 1 thread, or more than %s_set_threads was "
@@ -395,9 +391,9 @@ static em_val thread_count(job *j, em_val m, em_var status) {
     em_set(e, n, of_pool);
     em_else(e, &br);
     em_val want = get(e, m, e->i64, SN_AOT_THREADS);
-    sn_aot_fail_if(e, status, em_cmp(e, EM_LT, want, zero),
+    sn_aot_fail_if(e, status, em_cmp(e, EM_LT, want, 0),
                    sn_aot_code(j->a, SN_AOT_ARGUMENT, "m->threads is negative"));
-    want = em_select(e, em_cmp(e, EM_EQ, want, zero), most, em_imin(e, want, most));
+    want = em_select(e, em_cmp(e, EM_EQ, want, 0), most, em_imin(e, want, most));
     em_set(e, n, j->a->openmp ? want : em_i64(e, 1));
     em_endif(e, &br);
     em_endif(e, &ok);
@@ -434,7 +430,7 @@ static void emit_workspace(job *j) {
         em_set(e, bytes, em_imax(e, em_get(e, bytes), need));
     }
     em_else(e, &br);
-    em_set(e, bytes, em_sub(e, em_i64(e, 0), em_idx(e, em_get(e, status))));
+    em_set(e, bytes, em_sub(e, 0, em_idx(e, em_get(e, status))));
     em_endif(e, &br);
     em_ret(e, em_get(e, bytes));
 }

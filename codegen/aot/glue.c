@@ -8,15 +8,15 @@
 /* ---- small parts ---- */
 
 static em_val field(em *e, em_val base, em_type t, int64_t offset) {
-    return em_load_raw(e, t, em_gep_bytes(e, base, em_i64(e, offset)), 1);
+    return em_load_raw(e, t, em_gep_bytes(e, base, offset), 1);
 }
 
 static void set_field(em *e, em_val base, int64_t offset, em_val v) {
-    em_store_raw(e, v, em_gep_bytes(e, base, em_i64(e, offset)), 8);
+    em_store_raw(e, v, em_gep_bytes(e, base, offset), 8);
 }
 
 static void set_max_threads(em *e, em_val m, em_val n) {
-    em_store_raw(e, n, em_gep_bytes(e, m, em_i64(e, SN_AOT_MAX_THREADS)), 2);
+    em_store_raw(e, n, em_gep_bytes(e, m, SN_AOT_MAX_THREADS), 2);
 }
 
 static em_val is_null(em *e, em_val p) {
@@ -155,17 +155,16 @@ static em_val emit_check(em *e, sn_aot *a) {
     memcpy(&magic, h.magic, 8);
     memcpy(&version, &h.version, 8);
     sn_aot_check_pointer(e, a, status, w, true, "init", "weights");
-    sn_aot_fail_if(e, status, em_cmp(e, EM_LT, bytes, em_i64(e, SN_AOT_PAGE)), SN_AOT_SIZE);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_LT, bytes, SN_AOT_PAGE), SN_AOT_SIZE);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
     static const int64_t at[] = {offsetof(sn_aot_header, magic), offsetof(sn_aot_header, version),
                                  offsetof(sn_aot_header, hash), offsetof(sn_aot_header, bytes)};
     const uint64_t want[] = {magic, version, h.hash, h.bytes};
     static const int code[] = {SN_AOT_FORMAT, SN_AOT_FORMAT, SN_AOT_MODEL, SN_AOT_SIZE};
     for (int i = 0; i < 4; i++)
-        sn_aot_fail_if(e, status,
-                       em_cmp(e, EM_NE, field(e, w, e->i64, at[i]), em_i64(e, (int64_t)want[i])),
+        sn_aot_fail_if(e, status, em_cmp(e, EM_NE, field(e, w, e->i64, at[i]), (int64_t)want[i]),
                        code[i]);
-    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, bytes, em_i64(e, (int64_t)h.bytes)), SN_AOT_SIZE);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, bytes, (int64_t)h.bytes), SN_AOT_SIZE);
     em_endif(e, &br);
     em_ret(e, em_get(e, status));
     return fn;
@@ -214,7 +213,7 @@ static void emit_set_threads(em *e, sn_aot *a) {
                                "set_threads: the number of threads is outside 0..%d",
                                SN_MAX_THREADS));
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    em_val usual = em_cmp(e, EM_EQ, q.n, em_i64(e, 0)), n = em_int_cast(e, q.n, e->i16);
+    em_val usual = em_cmp(e, EM_EQ, q.n, 0), n = em_int_cast(e, q.n, e->i16);
     set_max_threads(e, q.m, em_select(e, usual, sn_aot_default_threads(e, a), n));
     set_field(e, q.m, SN_AOT_THREADS, em_i64(e, 0));
     em_endif(e, &br);
@@ -269,9 +268,9 @@ static em_val map_file(em *e, sn_aot *a, em_val path, em_var size, em_var status
                     em_i32(e, PRIVATE),    fd,  em_i64(e, 0)};
     em_val p = em_call(e, em_extern(e, "mmap", e->ptr, map_params, 6), map, 6);
     em_call(e, em_extern(e, "close", e->i32, &e->i32, 1), &fd, 1);
-    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, end, em_i64(e, 0)),
+    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, end, 0),
                    sn_aot_code(a, SN_AOT_FILE, "the weights file is empty: it cannot be mapped"));
-    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, address(e, p), em_i64(e, -1)),
+    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, address(e, p), -1),
                    sn_aot_code(a, SN_AOT_FILE,
                                "the weights file cannot be opened or mapped: it is a folder or a "
                                "device, or memory is short; errno says which"));
@@ -323,7 +322,7 @@ static void emit_open(em *e, sn_aot *a, em_val begin, em_val check) {
     em_branch mapped = em_if(e, sn_aot_is_ok(e, status));
     take_weights(e, check, m, p, em_get(e, size), status);
     em_branch good = em_if(e, sn_aot_is_ok(e, status));
-    em_store_raw(e, LLVMConstInt(e->i16, 1, 0), em_gep_bytes(e, m, em_i64(e, SN_AOT_MAPPED)), 2);
+    em_store_raw(e, LLVMConstInt(e->i16, 1, 0), em_gep_bytes(e, m, SN_AOT_MAPPED), 2);
     em_else(e, &good);
     unmap(e, p, em_get(e, size));
     em_endif(e, &good);
@@ -355,14 +354,14 @@ static em_val stir(em *e, em_val h, em_val w) {
 }
 
 static em_val emit_checksum(em *e, em_val data, int64_t bytes) {
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, bytes), em_i64(e, 32));
-    em_val h[4];
-    for (int i = 0; i < 4; i++) h[i] = em_carry(e, &l, em_i64(e, i));
+    em_loop l = em_for(e, 0, bytes, 32);
+    em_val h[4], sum = em_i64(e, 0);
+    for (int i = 0; i < 4; i++) h[i] = em_i64(e, i);
+    em_carries(e, &l, h, 4);
     em_val p = em_gep_bytes(e, data, l.i);
-    for (int i = 0; i < 4; i++) em_next(e, &l, h[i], stir(e, h[i], field(e, p, e->i64, 8 * i)));
+    for (int i = 0; i < 4; i++) h[i] = stir(e, h[i], field(e, p, e->i64, 8 * i));
     em_end(e, &l);
-    em_val sum = em_i64(e, 0);
-    for (int i = 0; i < 4; i++) sum = stir(e, sum, em_final(e, &l, h[i]));
+    for (int i = 0; i < 4; i++) sum = stir(e, sum, h[i]);
     return sum;
 }
 
@@ -374,7 +373,7 @@ static void emit_verify(em *e, sn_aot *a) {
     sn_aot_check_open(e, a, m, status);
     em_branch open = em_if(e, sn_aot_is_ok(e, status));
     em_val w = field(e, m, e->ptr, SN_AOT_WEIGHTS);
-    em_val sum = emit_checksum(e, em_gep_bytes(e, w, em_i64(e, SN_AOT_CHECKED)),
+    em_val sum = emit_checksum(e, em_gep_bytes(e, w, SN_AOT_CHECKED),
                                (int64_t)(a->weight_bytes - SN_AOT_CHECKED));
     em_val stored = field(e, w, e->i64, offsetof(sn_aot_header, checksum));
     sn_aot_fail_if(e, status, em_cmp(e, EM_NE, sum, stored), SN_AOT_DAMAGED);
@@ -400,9 +399,8 @@ static void emit_state_init(em *e, sn_aot *a) {
     for (int i = 0; i < a->n_state; i++) {
         const sn_aot_place *p = &a->state[i];
         if (!p->data) continue;
-        LLVMBuildMemCpy(e->b, em_gep_bytes(e, state, em_i64(e, (int64_t)p->offset)), 64,
-                        em_gep_bytes(e, w, em_i64(e, (int64_t)p->from)), 64,
-                        em_i64(e, (int64_t)p->bytes));
+        LLVMBuildMemCpy(e->b, em_gep_bytes(e, state, (int64_t)p->offset), 64,
+                        em_gep_bytes(e, w, (int64_t)p->from), 64, em_i64(e, (int64_t)p->bytes));
     }
     em_endif(e, &open);
     em_ret(e, em_get(e, status));

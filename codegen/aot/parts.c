@@ -38,8 +38,8 @@ em_val sn_aot_is_ok(em *e, em_var status) {
 
 void sn_aot_check_open(em *e, const sn_aot *a, em_val m, em_var status) {
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    em_val v = em_load_raw(e, e->i32, em_gep_bytes(e, m, em_i64(e, SN_AOT_VARIANT)), 4),
-           w = em_load_raw(e, e->ptr, em_gep_bytes(e, m, em_i64(e, SN_AOT_WEIGHTS)), 8);
+    em_val v = em_load_raw(e, e->i32, em_gep_bytes(e, m, SN_AOT_VARIANT), 4),
+           w = em_load_raw(e, e->ptr, em_gep_bytes(e, m, SN_AOT_WEIGHTS), 8);
     em_val known = em_ult(e, em_sub(e, v, em_i32(e, 1)), em_i32(e, a->n_variant));
     sn_aot_fail_if(e, status, em_or(e, em_not(e, known), LLVMBuildIsNull(e->b, w, "")),
                    SN_AOT_CLOSED);
@@ -51,8 +51,8 @@ void sn_aot_check_pointer(em *e, sn_aot *a, em_var status, em_val p, bool aligne
     sn_aot_fail_if(e, status, LLVMBuildIsNull(e->b, p, ""),
                    sn_aot_code(a, SN_AOT_ARGUMENT, "%s: '%s' is NULL", fn, name));
     if (!aligned) return;
-    em_val odd = em_and(e, LLVMBuildPtrToInt(e->b, p, e->i64, ""), em_i64(e, SN_AOT_ALIGN - 1));
-    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, odd, em_i64(e, 0)),
+    em_val odd = em_and(e, LLVMBuildPtrToInt(e->b, p, e->i64, ""), SN_AOT_ALIGN - 1);
+    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, odd, 0),
                    sn_aot_code(a, SN_AOT_ARGUMENT, "%s: '%s' is not aligned to %d bytes", fn, name,
                                SN_AOT_ALIGN));
 }

@@ -98,7 +98,7 @@ SN_AOT_SIGNATURE(i32, aot_sums, AOT_SUMS_PARAMS)
 /* Calls the caller's function at `offset` of comm; start also gets the data. */
 static em_val call_comm(em *e, em_val comm, int64_t offset, const em_val *arg, int n) {
     em_type types[] = {e->ptr, e->i64, e->ptr, e->i64};
-    em_val fn = em_load_raw(e, e->ptr, em_gep_bytes(e, comm, em_i64(e, offset)), 8);
+    em_val fn = em_load_raw(e, e->ptr, em_gep_bytes(e, comm, offset), 8);
     return LLVMBuildCall2(e->b, LLVMFunctionType(e->i32, types, (unsigned)n, 0), fn,
                           (em_val *)(uintptr_t)arg, (unsigned)n, "");
 }

@@ -8,8 +8,8 @@
 static void emit_terms(em *e, const att_plan *p, const att_vector_args *q, em_val s,
                        att_regions *g) {
     em_val last = em_sub(e, em_subi(e, em_size_value(e, p->a->tk), 1), q->k0);
-    em_val end = em_and(e, em_addi(e, q->hi, ATT_SUBTILE_KEYS - 1), em_i64(e, -ATT_SUBTILE_KEYS));
-    em_loop l = em_for(e, q->lo, end, em_i64(e, 4));
+    em_val end = em_and(e, em_addi(e, q->hi, ATT_SUBTILE_KEYS - 1), -ATT_SUBTILE_KEYS);
+    em_loop l = em_for(e, q->lo, end, 4);
     for (int u = 0; u < 4; u++) {
         em_val k = em_addi(e, l.i, u);
         g->bias_tiles.key = em_imin(e, k, last);

@@ -135,12 +135,12 @@ static void emit_delta_lse(em *e, const block *w, em_val v, em_val q, em_val row
     const att_plan *p = &w->b->p;
     em_val x = att_column(e, p, att_scratch(e, w->b->do_offset), v);
     em_val y = att_column(e, p, att_scratch(e, p->acc_offset), v);
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
-    em_val sum = em_carry(e, &l, em_vf(e, 0)), at = em_muli(e, l.i, p->qb);
+    em_loop l = em_for(e, 0, p->a->dv, 1);
+    em_val delta = em_vf(e, 0), at = em_muli(e, l.i, p->qb), lse[3];
+    em_carries(e, &l, &delta, 1);
     em_val a = att_load(e, p, em_gep(e, x, p->t, at)), b = att_load(e, p, em_gep(e, y, p->t, at));
-    em_next(e, &l, sum, em_fma(e, a, b, sum));
+    delta = em_fma(e, a, b, delta);
     em_end(e, &l);
-    em_val lse[3], delta = em_final(e, &l, sum);
     for (int i = 0; i < p->a->lse_parts; i++)
         lse[i] = em_load_tail(e, p->t, att_lse_ptr(e, p, w->block.batch, w->block.head, q, i),
                               p->lanes, rows);
@@ -181,10 +181,9 @@ static void emit_enter(em *e, const block *w) {
     const sn_attention_operand *from[] = {&a->q, &b->g->dout, &a->out};
     const em_val load[] = {w->f->load_q, w->f->load_do, w->f->load_out};
     const int64_t to[] = {p->q_offset, b->do_offset, p->acc_offset};
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1), lanes = em_i64(e, p->lanes);
-    em_loop l = em_for(e, zero, w->block.nv, one);
-    em_val q = em_add(e, w->block.q0, em_mul(e, l.i, lanes));
-    em_val rows = em_imin(e, em_sub(e, w->block.tq, q), lanes);
+    em_loop l = em_for(e, 0, w->block.nv, 1);
+    em_val q = em_add(e, w->block.q0, em_mul(e, l.i, p->lanes));
+    em_val rows = em_imin(e, em_sub(e, w->block.tq, q), p->lanes);
     for (int i = 0; i < 3; i++) {
         att_load_queries_args args = {.n_rows = rows};
         args.src = row_of(e, w, from[i], q);
@@ -194,7 +193,7 @@ static void emit_enter(em *e, const block *w) {
     }
     emit_delta_lse(e, w, l.i, q, rows);
     em_end(e, &l);
-    em_val all = em_mul(e, w->block.nv, lanes);
+    em_val all = em_mul(e, w->block.nv, p->lanes);
     em_branch dkv = em_if(e, w->computes_dkv);
     copy_rows(e, w, w->f->copy_q, &a->q, all, b->q_rows_offset);
     copy_rows(e, w, w->f->copy_do, &b->g->dout, all, b->do_rows_offset);
@@ -209,15 +208,14 @@ static void emit_enter(em *e, const block *w) {
 static void emit_store_dq(em *e, const block *w) {
     const att_plan *p = &w->b->p;
     const sn_attention_operand *dq = &w->b->g->dq;
-    em_val lanes = em_i64(e, p->lanes);
-    em_loop l = em_for(e, em_i64(e, 0), w->block.nv, em_i64(e, 1));
-    em_val q = em_add(e, w->block.q0, em_mul(e, l.i, lanes));
+    em_loop l = em_for(e, 0, w->block.nv, 1);
+    em_val q = em_add(e, w->block.q0, em_mul(e, l.i, p->lanes));
     att_store(e, p, em_vf(e, 1), att_scratch(e, p->l_offset)); /* dq is not divided by l */
     att_store_queries_args args = {.l = att_scratch(e, p->l_offset)};
     args.acc = att_column(e, p, att_scratch(e, w->b->dq_offset), l.i);
     args.dst = row_of(e, w, dq, q);
     args.stride = em_size_value(e, dq->row);
-    args.n_rows = em_imin(e, em_sub(e, w->block.tq, q), lanes);
+    args.n_rows = em_imin(e, em_sub(e, w->block.tq, q), p->lanes);
     args.dummy = att_scratch(e, p->dummy_offset);
     att_store_queries_call(e, w->f->store_q, args);
     em_end(e, &l);
@@ -290,8 +288,7 @@ static void emit_dkv(em *e, const block *w, const tile *t, att_segment g) {
         em_val rows = att_scratch(e, of_v ? b->do_rows_offset : b->q_rows_offset);
         att_dkv_args args = {.keys = keys, .queries = queries};
         args.c = att_dkv_row(e, b, w->block.tk, of_v, key);
-        args.next =
-            em_gep(e, args.c, p->t, em_i64(e, (int64_t)ATT_TILE_KEYS * (of_v ? b->dv : b->d)));
+        args.next = em_gep(e, args.c, p->t, (int64_t)ATT_TILE_KEYS * (of_v ? b->dv : b->d));
         args.a = tile_row(e, p, of_v ? p->s_offset : b->dp_offset, g.k0, g.v0);
         args.b = em_gep(e, rows, p->t, em_muli(e, first, of_v ? b->dv : b->d));
         att_dkv_call(e, of_v ? w->f->dv : w->f->dk, args);
@@ -304,23 +301,22 @@ static void emit_dq(em *e, const block *w, const tile *t, att_segment g) {
     const att_backward *b = w->b;
     const att_plan *p = &b->p;
     em_branch br = em_if(e, w->computes_dq);
-    em_val size = em_i64(e, p->esize), ahead = em_i64(e, ATT_TILE_KEYS);
     att_pv_args args = {.v_stride = t->k_stride};
     args.v = em_gep(e, t->k, p->t, em_mul(e, g.k0, t->k_stride));
     args.p = tile_row(e, p, b->dp_offset, g.k0, g.v0);
     args.acc = att_column(e, p, att_scratch(e, b->dq_offset), g.v0);
     args.keys = em_sub(e, g.k1, g.k0);
-    args.next_k = em_gep(e, t->k, p->t, em_mul(e, ahead, t->k_stride));
-    args.next_k_step = em_mul(e, t->k_stride, size);
-    args.next_v = em_gep(e, t->v, p->t, em_mul(e, ahead, t->v_stride));
-    args.next_v_step = em_mul(e, t->v_stride, size);
+    args.next_k = em_gep(e, t->k, p->t, em_mul(e, ATT_TILE_KEYS, t->k_stride));
+    args.next_k_step = em_mul(e, t->k_stride, p->esize);
+    args.next_v = em_gep(e, t->v, p->t, em_mul(e, ATT_TILE_KEYS, t->v_stride));
+    args.next_v_step = em_mul(e, t->v_stride, p->esize);
     att_pv_call_by_count(e, w->f->dq, em_sub(e, g.v1, g.v0), args);
     em_endif(e, &br);
 }
 
 /* s and dp become p and ds, for each vector that sees keys of the tile. */
 static void emit_softmax_grad(em *e, const block *w, const tile *t, em_val partial) {
-    em_loop l = em_for(e, em_i64(e, 0), w->block.nv, em_i64(e, 1));
+    em_loop l = em_for(e, 0, w->block.nv, 1);
     em_val lo, hi;
     att_load_visible_keys(e, &w->b->p, l.i, &lo, &hi);
     em_branch sees = em_if(e, em_cmp(e, EM_LT, lo, hi));
@@ -345,13 +341,12 @@ static void emit_softmax_grad(em *e, const block *w, const tile *t, em_val parti
 
 static void emit_tile(em *e, const block *w, tile *t, em_val n_seg, em_val partial) {
     const att_plan *p = &w->b->p;
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1);
-    em_loop l = em_for(e, zero, n_seg, one);
+    em_loop l = em_for(e, 0, n_seg, 1);
     emit_qk_dp(e, w, t, att_load_segment(e, p, l.i));
     em_end(e, &l);
     att_relative_extend(e, w->f->relative_rows, &w->block, t->k0, t->n);
     emit_softmax_grad(e, w, t, partial);
-    l = em_for(e, zero, n_seg, one);
+    l = em_for(e, 0, n_seg, 1);
     att_segment g = att_load_segment(e, p, l.i);
     emit_dkv(e, w, t, g);
     emit_dq(e, w, t, g);
@@ -362,23 +357,21 @@ static void emit_tile(em *e, const block *w, tile *t, em_val n_seg, em_val parti
 static void begin_block(em *e, block *w, const att_backward_block_args *q) {
     const att_plan *p = &w->b->p;
     const sn_attention *a = p->a;
-    em_val heads = em_i64(e, a->heads), ratio = em_i64(e, a->gqa_ratio);
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1), lanes = em_i64(e, p->lanes);
-    w->computes_dq = em_cmp(e, EM_NE, em_and(e, q->outputs, em_i64(e, COMPUTE_DQ)), zero);
-    w->computes_dkv = em_cmp(e, EM_NE, em_and(e, q->outputs, em_i64(e, COMPUTE_DKV)), zero);
+    w->computes_dq = em_cmp(e, EM_NE, em_and(e, q->outputs, COMPUTE_DQ), 0);
+    w->computes_dkv = em_cmp(e, EM_NE, em_and(e, q->outputs, COMPUTE_DKV), 0);
     w->block.tq = em_size_value(e, a->tq), w->block.tk = em_size_value(e, a->tk);
-    w->block.batch = em_div(e, q->head, heads), w->block.head = em_rem(e, q->head, heads);
-    w->kv_head = em_div(e, w->block.head, ratio);
+    w->block.batch = em_div(e, q->head, a->heads), w->block.head = em_rem(e, q->head, a->heads);
+    w->kv_head = em_div(e, w->block.head, a->gqa_ratio);
     w->k_base = att_base(e, &a->k, w->block.batch, w->kv_head);
     w->v_base = att_base(e, &a->v, w->block.batch, w->kv_head);
     em_val vectors = em_ceil_div(e, w->block.tq, p->lanes),
            blocks = em_ceil_div(e, vectors, ATT_NV);
     em_val v0 = em_div(e, em_mul(e, vectors, q->index), blocks);
-    em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, q->index, one)), blocks);
-    w->block.q0 = em_mul(e, v0, lanes), w->block.nv = em_sub(e, v1, v0);
+    em_val v1 = em_div(e, em_mul(e, vectors, em_add(e, q->index, 1)), blocks);
+    w->block.q0 = em_mul(e, v0, p->lanes), w->block.nv = em_sub(e, v1, v0);
     w->block.n_rows =
-        em_imin(e, em_mul(e, w->block.nv, lanes), em_sub(e, w->block.tq, w->block.q0));
-    if (p->pack) att_kv_begin_head(e, p, em_div(e, q->head, ratio));
+        em_imin(e, em_mul(e, w->block.nv, p->lanes), em_sub(e, w->block.tq, w->block.q0));
+    if (p->pack) att_kv_begin_head(e, p, em_div(e, q->head, a->gqa_ratio));
     att_relative_begin_head(e, p, q->head);
 }
 
@@ -394,13 +387,13 @@ static em_val emit_block(em *e, const att_backward *b, const functions *f) {
     em_branch needed = em_if(e, em_or(e, w.computes_dq, any));
     att_mask_begin(e, &w.block, &c);
     emit_enter(e, &w);
-    em_loop l = em_for(e, q.k0, q.k1, em_i64(e, ATT_TILE_KEYS));
-    tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, w.block.tk, l.i), em_i64(e, ATT_TILE_KEYS))};
+    em_loop l = em_for(e, q.k0, q.k1, ATT_TILE_KEYS);
+    tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, w.block.tk, l.i), ATT_TILE_KEYS)};
     sn_interval sees = att_mask_tile(e, &w.block, &c, t.k0, t.n);
     em_branch visible = em_if(e, sees.hi);
     em_val partial = em_not(e, sees.lo);
     em_val n_seg = att_mask_segments(e, &w.block, &c, t.k0, t.n, partial);
-    em_branch some = em_if(e, em_cmp(e, EM_GT, n_seg, em_i64(e, 0)));
+    em_branch some = em_if(e, em_cmp(e, EM_GT, n_seg, 0));
     locate_tile(e, &w, &t);
     emit_tile(e, &w, &t, n_seg, partial);
     em_endif(e, &some);
@@ -433,19 +426,17 @@ static void call_block(em *e, const kernel *k, em_val head, em_val index, em_val
 /* After all blocks of a head. */
 static void flush_relative_sums(em *e, const kernel *k, em_val head) {
     if (!k->f->flush_relative_sums) return;
-    em_val heads = em_i64(e, k->b->p.a->heads);
     att_head_args args = {ATT_PASS_CONTEXT(e)};
-    args.batch = em_div(e, head, heads), args.head = em_rem(e, head, heads);
+    args.batch = em_div(e, head, k->b->p.a->heads), args.head = em_rem(e, head, k->b->p.a->heads);
     att_head_call(e, k->f->flush_relative_sums, args);
 }
 
 /* All blocks of the query heads of a K/V head, over keys k0 .. k1 - 1. */
 static void emit_query_heads(em *e, const kernel *k, em_val kv_head, em_val k0, em_val k1,
                              int outputs) {
-    em_val ratio = em_i64(e, k->b->p.a->gqa_ratio), zero = em_i64(e, 0), one = em_i64(e, 1);
-    em_loop h = em_for(e, zero, ratio, one);
-    em_val head = em_add(e, em_mul(e, kv_head, ratio), h.i);
-    em_loop i = em_for(e, zero, k->blocks, one);
+    em_loop h = em_for(e, 0, k->b->p.a->gqa_ratio, 1);
+    em_val head = em_add(e, em_mul(e, kv_head, k->b->p.a->gqa_ratio), h.i);
+    em_loop i = em_for(e, 0, k->blocks, 1);
     call_block(e, k, head, i.i, k0, k1, outputs);
     em_end(e, &i);
     if (outputs & COMPUTE_DQ) flush_relative_sums(e, k, head);
@@ -480,9 +471,8 @@ static void store_dkv(em *e, const kernel *k, em_val kv_head, em_val k0, em_val 
 
 static void zero_tables(em *e, const kernel *k, em_val head) {
     if (!k->f->zero_tables) return;
-    em_val heads = em_i64(e, k->b->p.a->heads);
     att_zero_tables_args args = {.buf = e->buf, .dim = e->dim};
-    args.batch = em_div(e, head, heads), args.head = em_rem(e, head, heads);
+    args.batch = em_div(e, head, k->b->p.a->heads), args.head = em_rem(e, head, k->b->p.a->heads);
     att_zero_tables_call(e, k->f->zero_tables, args);
 }
 
@@ -495,10 +485,10 @@ static em_branch begin_item(em *e, em_val i) {
 
 /* A K/V head that a thread has for itself. */
 static void emit_kv_head(em *e, const kernel *k, em_val kv_head) {
-    em_val zero = em_i64(e, 0), ratio = em_i64(e, k->b->p.a->gqa_ratio);
+    em_val zero = em_i64(e, 0);
     if (k->f->zero_tables) {
-        em_loop h = em_for(e, zero, ratio, em_i64(e, 1));
-        zero_tables(e, k, em_add(e, em_mul(e, kv_head, ratio), h.i));
+        em_loop h = em_for(e, zero, k->b->p.a->gqa_ratio, 1);
+        zero_tables(e, k, em_add(e, em_mul(e, kv_head, k->b->p.a->gqa_ratio), h.i));
         em_end(e, &h);
     }
     zero_dkv(e, k, zero, k->tk);
@@ -509,13 +499,13 @@ static void emit_kv_head(em *e, const kernel *k, em_val kv_head) {
 /* dq of K/V heads first .. end - 1, whose query blocks threads share. The gradients of captured
  * tensors of a head are summed by one thread. */
 static void emit_shared_dq(em *e, const kernel *k, em_val first, em_val end) {
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1), ratio = em_i64(e, k->b->p.a->gqa_ratio);
+    em_val zero = em_i64(e, 0), one = em_i64(e, 1);
     bool tables = k->f->zero_tables != NULL;
     em_val items = tables ? one : k->blocks; /* of a head */
-    em_val count = em_mul(e, em_mul(e, em_sub(e, end, first), ratio), items);
+    em_val count = em_mul(e, em_mul(e, em_sub(e, end, first), k->b->p.a->gqa_ratio), items);
     em_loop i = em_for(e, zero, count, one);
     em_branch mine = begin_item(e, i.i);
-    em_val head = em_add(e, em_mul(e, first, ratio), em_div(e, i.i, items));
+    em_val head = em_add(e, em_mul(e, first, k->b->p.a->gqa_ratio), em_div(e, i.i, items));
     if (tables) {
         zero_tables(e, k, head);
         em_loop l = em_for(e, zero, k->blocks, one);
@@ -532,7 +522,7 @@ static void emit_shared_dq(em *e, const kernel *k, em_val first, em_val end) {
 /* dk and dv of K/V heads first .. end - 1, whose tiles threads share. */
 static void emit_shared_dkv(em *e, const kernel *k, em_val first, em_val end) {
     em_val tiles = em_ceil_div(e, k->tk, ATT_TILE_KEYS);
-    em_loop i = em_for(e, em_i64(e, 0), em_mul(e, em_sub(e, end, first), tiles), em_i64(e, 1));
+    em_loop i = em_for(e, 0, em_mul(e, em_sub(e, end, first), tiles), 1);
     em_branch mine = begin_item(e, i.i);
     em_val kv_head = em_add(e, first, em_div(e, i.i, tiles));
     em_val k0 = em_muli(e, em_rem(e, i.i, tiles), ATT_TILE_KEYS);
@@ -565,7 +555,7 @@ void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g)
         em_val n = em_muli(e, att_relative_elements(e, &b.p), b.n_relative);
         att_zero_call(e, f.zero, (att_zero_args){.dst = att_relative_sums(e, &b), .elements = n});
     }
-    em_loop h = em_for(e, first, em_add(e, first, whole), em_i64(e, 1));
+    em_loop h = em_for(e, first, em_add(e, first, whole), 1);
     emit_kv_head(e, &k, h.i);
     em_end(e, &h);
     em_val shared = em_mul(e, whole, e->nthreads);

@@ -72,7 +72,7 @@ static void transpose_keys(em *e, const bias_tile *s, em_val k, int n) {
         at[i] = em_gep(e, s->base, s->c->dtype, em_add(e, s->row[i], k));
     bool ahead = p->a->d < ATT_TILE_KEYS || p->derivative; /* else qk does it: att_bias_tile_next */
     for (int i = 0; i < p->lanes && n == LINE && ahead; i++)
-        em_prefetch(e, em_gep(e, at[i], s->c->dtype, em_i64(e, ATT_TILE_KEYS)), false, 2);
+        em_prefetch(e, em_gep(e, at[i], s->c->dtype, ATT_TILE_KEYS), false, 2);
     bool is_bool = s->c->dtype == SN_BOOL;
     if (is_bool && n == PIECE) {
         transpose_bools(e, s, k);
@@ -83,7 +83,7 @@ static void transpose_keys(em *e, const bias_tile *s, em_val k, int n) {
         for (int c = 0; c < columns; c++) {
             em_val part[16] = {NULL};
             for (int g = 0; g < groups; g++) {
-                em_val from = em_gep(e, at[i + PIECE * g], s->c->dtype, em_i64(e, c * PIECE));
+                em_val from = em_gep(e, at[i + PIECE * g], s->c->dtype, c * PIECE);
                 part[g] = is_bool ? em_load_raw(e, em_vec(e->i32, PIECE), from, 1)
                                   : em_load(e, s->c->dtype, from, PIECE);
             }
@@ -103,18 +103,17 @@ static void transpose_keys(em *e, const bias_tile *s, em_val k, int n) {
  * `have` on repeat the last one, as their scores do. */
 static void transpose_rows(em *e, const bias_tile *s, em_val lo, em_val hi, em_val have) {
     static const int steps[] = {LINE, PIECE};
-    em_val until = em_and(e, em_addi(e, hi, s->group - 1), em_i64(e, -s->group));
+    em_val until = em_and(e, em_addi(e, hi, s->group - 1), -s->group);
     em_val end = em_imin(e, until, have), at = lo;
     for (int i = 0; i < 2; i++) {
-        em_val count =
-            em_and(e, em_imax(e, em_sub(e, end, at), em_i64(e, 0)), em_i64(e, -steps[i]));
+        em_val count = em_and(e, em_imax(e, em_sub(e, end, at), 0), -steps[i]);
         em_val stop = em_add(e, at, count);
-        em_loop l = em_for(e, at, stop, em_i64(e, steps[i]));
+        em_loop l = em_for(e, at, stop, steps[i]);
         transpose_keys(e, s, l.i, steps[i]);
         em_end(e, &l);
         at = stop;
     }
-    em_loop l = em_for(e, at, until, em_i64(e, 1));
+    em_loop l = em_for(e, at, until, 1);
     bool is_bool = s->c->dtype == SN_BOOL;
     em_val k = em_imin(e, l.i, em_subi(e, have, 1));
     em_val x = is_bool ? em_splat(e, em_i32(e, 0), s->p->lanes) : em_vf(e, 0);

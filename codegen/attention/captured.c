@@ -67,7 +67,7 @@ static row_range begin_range(em *e, const sn_attention_captured *c) {
 static void emit_row_range(em *e, const sn_attention_captured *c, em_val base, sn_interval last,
                            const row_range *r) {
     em_val end = em_addi(e, last.hi, 1), stride = em_size_value(e, c->stride[c->rank - 1]);
-    em_loop l = em_for(e, last.lo, end, em_i64(e, r->n));
+    em_loop l = em_for(e, last.lo, end, r->n);
     em_val at = em_gep(e, base, c->dtype, em_mul(e, l.i, stride));
     em_val x = em_load(e, c->dtype, at, 1);
     if (r->n > 1) {
@@ -105,10 +105,10 @@ sn_interval att_captured_range(void *ctx, const sn_node *n, const sn_interval *i
         r[i].lo = em_imax(e, em_imin(e, index[i].lo, last), zero);
         r[i].hi = em_imax(e, em_imin(e, index[i].hi, last), zero);
         count = em_mul(e, count, em_addi(e, em_sub(e, r[i].hi, r[i].lo), 1));
-        count = em_imin(e, count, em_i64(e, max_elements + 1));
-        count = em_select(e, em_cmp(e, EM_LT, last, zero), em_i64(e, max_elements + 1), count);
+        count = em_imin(e, count, max_elements + 1);
+        count = em_select(e, em_cmp(e, EM_LT, last, zero), max_elements + 1, count);
     }
-    em_val small = em_cmp(e, EM_LE, count, em_i64(e, max_elements));
+    em_val small = em_cmp(e, EM_LE, count, max_elements);
     em_val low = em_i64(e, INT64_MIN / 4), high = em_i64(e, INT64_MAX / 4);
     em_var lo = em_let(e, low), hi = em_let(e, high); /* unknown */
     em_branch br = em_if(e, small);
@@ -116,7 +116,7 @@ sn_interval att_captured_range(void *ctx, const sn_node *n, const sn_interval *i
     em_loop l[4];
     em_val at = em_size_value(e, c->offset);
     for (int i = 0; i < c->rank - 1; i++) {
-        l[i] = em_for(e, r[i].lo, em_addi(e, r[i].hi, 1), em_i64(e, 1));
+        l[i] = em_for(e, r[i].lo, em_addi(e, r[i].hi, 1), 1);
         at = em_add(e, at, em_mul(e, l[i].i, em_size_value(e, c->stride[i])));
     }
     em_branch more = em_if(e, n->dtype == SN_BOOL ? em_not(e, are_mixed(e, &row)) : em_i1(e, true));

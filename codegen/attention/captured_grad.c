@@ -35,8 +35,7 @@ em_val att_emit_zero_tables(em *e, const att_backward *b) {
             if (a == t->axis[0] || a == t->axis[1]) {
                 index = a == t->axis[0] ? q.batch : q.head;
             } else {
-                l[n] =
-                    em_for(e, em_i64(e, 0), em_size_value(e, t->parts.shape[2 + a]), em_i64(e, 1));
+                l[n] = em_for(e, 0, em_size_value(e, t->parts.shape[2 + a]), 1);
                 index = l[n++].i;
             }
             at = em_add(e, at, em_mul(e, index, stride));
@@ -70,14 +69,14 @@ att_contribution att_find_element(em *e, const att_backward *b, const sn_region_
 }
 
 void att_add_lanes(em *e, const att_plan *p, const att_contribution *c, const em_val spill[2]) {
-    em_val first = em_extract(e, c->lanes, 0), lanes = em_i64(e, p->lanes);
+    em_val first = em_extract(e, c->lanes, 0);
     em_val differ = att_any_lane(e, em_cmp(e, EM_NE, c->lanes, em_splat(e, first, p->lanes)));
     em_val row = em_add(e, em_splat(e, first, p->lanes), em_iota(e, e->i64, p->lanes));
     em_val gap = att_any_lane(e, em_cmp(e, EM_NE, c->lanes, row));
     em_branch br = em_if(e, differ), apart = em_if(e, gap);
     em_store(e, p->t, spill[0], c->x);
     em_store(e, SN_I64, spill[1], c->lanes);
-    em_loop l = em_for(e, em_i64(e, 0), lanes, em_i64(e, 1));
+    em_loop l = em_for(e, 0, p->lanes, 1);
     em_val at = em_load(e, SN_I64, em_gep(e, spill[1], SN_I64, l.i), 1);
     em_val x = em_load(e, p->t, em_gep(e, spill[0], p->t, l.i), 1);
     att_add_element(e, p, c->base, em_add(e, c->at, at), x);
@@ -138,7 +137,7 @@ em_val att_add_to_diagonal(em *e, const att_backward *b, em_val sum, em_val x, e
 
 void att_add_relative_sums(em *e, const att_backward *b, int row, em_val src, em_val i, em_val n) {
     const att_plan *p = &b->p;
-    em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, p->lanes));
+    em_loop l = em_for(e, 0, n, p->lanes);
     em_val at = sums_of(e, b, row, em_add(e, i, l.i));
     em_val x = em_load(e, p->t, em_gep(e, src, p->t, l.i), p->lanes);
     em_store(e, p->t, at, em_add(e, em_load(e, p->t, at, p->lanes), x));
@@ -159,7 +158,7 @@ em_val att_emit_flush_relative_sums(em *e, const att_backward *b) {
     for (int i = 0; i < score->n_read; i++)
         for (int j = 0; b->relative_row[i] >= 0 && j < score->read[i].n_index; j++)
             root[n++] = score->region->out[score->read[i].value + 1 + j];
-    em_loop l = em_for(e, em_i64(e, 0), att_relative_elements(e, p), em_i64(e, p->lanes));
+    em_loop l = em_for(e, 0, att_relative_elements(e, p), p->lanes);
     att_region r;
     if (att_region_at_distances(&r, e, p, true, of, l.i, root, n))
         for (int i = 0; i < score->n_read; i++) {

@@ -85,7 +85,7 @@ em_val att_end(em *e) {
 }
 
 em_val att_scratch(em *e, int64_t offset) {
-    return em_gep_bytes(e, e->scratch, em_i64(e, offset));
+    return em_gep_bytes(e, e->scratch, offset);
 }
 
 em_val att_block_state(em *e, const att_plan *p, int64_t offset) {

@@ -48,7 +48,7 @@ static em_val row_of(em *e, const att_plan *p, int64_t offset, em_val r, int wid
 
 /* Elements i .. i + lanes - 1 of a row of d elements; 0 beyond its end. */
 static em_val load_vector(em *e, const att_plan *p, sn_dtype t, em_val row, int i, int d) {
-    em_val at = em_gep(e, row, t, em_i64(e, i));
+    em_val at = em_gep(e, row, t, i);
     return att_load_row(e, p, t, at, p->lanes, i + p->lanes <= d ? NULL : em_i64(e, d - i));
 }
 
@@ -56,11 +56,12 @@ static em_val load_vector(em *e, const att_plan *p, sn_dtype t, em_val row, int 
  * one is left, else the first of the next head. Returns the distance in elements; 0 for other
  * rows. */
 static em_val prefetch_distance(em *e, const decode *w, const sn_attention_operand *o, em_val r) {
-    em_val row = em_size_value(e, o->row), keys = em_i64(e, ATT_TILE_KEYS), zero = em_i64(e, 0);
-    em_val left = em_sub(e, em_sub(e, w->tk, w->k0), keys);
+    em_val row = em_size_value(e, o->row);
+    em_val left = em_sub(e, em_sub(e, w->tk, w->k0), ATT_TILE_KEYS);
     em_val other = em_sub(e, em_size_value(e, o->head), em_mul(e, w->k0, row));
-    em_val far = em_select(e, em_cmp(e, EM_GE, left, keys), em_mul(e, row, keys), other);
-    return em_select(e, em_cmp(e, EM_EQ, r, w->row0), far, zero);
+    em_val far =
+        em_select(e, em_cmp(e, EM_GE, left, ATT_TILE_KEYS), em_mul(e, row, ATT_TILE_KEYS), other);
+    return em_select(e, em_cmp(e, EM_EQ, r, w->row0), far, 0);
 }
 
 /* Reduces `lanes` vectors to one whose lane i is the sum of vector i. Each step combines a pair of
@@ -93,7 +94,7 @@ static void emit_qk(em *e, const decode *w, em_val k_base, em_val k0, int rows, 
     int line = 64 / (int)sn_dtype_size(o->dtype);
     em_val part[ROWS_PER_TILE][ROWS_PER_TILE]; /* of a query: keys, group by group */
     for (int g = 0; g < rows; g++) {
-        em_val row[64], next[64], sum[64], first[64];
+        em_val row[64], next[64], sum[64];
         for (int i = 0; i < keys; i++) {
             em_val k = em_imin(e, em_addi(e, k0, g * keys + i), last);
             row[i] = em_gep(e, k_base, o->dtype, em_mul(e, k, stride));
@@ -101,9 +102,10 @@ static void emit_qk(em *e, const decode *w, em_val k_base, em_val k0, int rows, 
         }
         for (int i = 0; i < keys && n < line; i++) /* a line holds several vectors */
             for (int c = 0; c < d && c < MAX_LINES * line; c += line)
-                em_prefetch(e, em_gep(e, next[i], o->dtype, em_i64(e, c)), false, 2);
-        em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, n));
-        for (int i = 0; i < n; i++) first[i] = sum[i] = em_carry(e, &l, em_vf(e, 0));
+                em_prefetch(e, em_gep(e, next[i], o->dtype, c), false, 2);
+        em_loop l = em_for(e, 0, whole, n);
+        for (int i = 0; i < n; i++) sum[i] = em_vf(e, 0);
+        em_carries(e, &l, sum, n);
         em_val x[ROWS_PER_TILE];
         for (int u = 0; u < rows; u++) x[u] = em_load(e, p->t, em_gep(e, q[u], p->t, l.i), n);
         for (int i = 0; i < keys; i++) {
@@ -112,11 +114,9 @@ static void emit_qk(em *e, const decode *w, em_val k_base, em_val k0, int rows, 
             for (int u = 0; u < rows; u++)
                 sum[u * keys + i] = em_fma(e, x[u], y, sum[u * keys + i]);
         }
-        for (int i = 0; i < n; i++) em_next(e, &l, first[i], sum[i]);
         em_end(e, &l);
-        for (int i = 0; i < n; i++) sum[i] = em_final(e, &l, first[i]);
         for (int u = 0; u < rows && whole < d; u++) {
-            x[u] = em_load(e, p->t, em_gep(e, q[u], p->t, em_i64(e, whole)), n);
+            x[u] = em_load(e, p->t, em_gep(e, q[u], p->t, whole), n);
             for (int i = 0; i < keys; i++) {
                 em_val y = load_vector(e, p, o->dtype, row[i], whole, d);
                 sum[u * keys + i] = em_fma(e, x[u], y, sum[u * keys + i]);
@@ -154,14 +154,15 @@ static tile_rows take_rows(em *e, const decode *w, em_val r, int n) {
 static void emit_scores(em *e, decode *w, em_val k_base, em_val k0, em_val n, const tile_rows *t,
                         bool masked, em_val *s_max) {
     const att_plan *p = w->p;
-    em_val lanes = em_i64(e, p->lanes), q_at[ROWS_PER_TILE], first[ROWS_PER_TILE], x[ROWS_PER_TILE];
+    em_val q_at[ROWS_PER_TILE], x[ROWS_PER_TILE];
     em_val last = em_int_cast(e, em_subi(e, w->tk, 1), e->i32);
     for (int u = 0; u < t->n; u++) {
         q_at[u] = row_of(e, p, p->decode_q_offset, t->row[u], att_padded(p, p->a->d));
         att_regions_begin(&w->regions[u], e, p, masked, w->batch, t->head[u], t->q[u]);
     }
-    em_loop l = em_for(e, em_i64(e, 0), n, lanes);
-    for (int u = 0; u < t->n; u++) first[u] = em_carry(e, &l, em_vf(e, -INFINITY));
+    em_loop l = em_for(e, 0, n, p->lanes);
+    for (int u = 0; u < t->n; u++) s_max[u] = em_vf(e, -INFINITY);
+    em_carries(e, &l, s_max, t->n);
     em_val at = em_add(e, k0, l.i), ahead = prefetch_distance(e, w, &p->a->k, t->row[0]);
     emit_qk(e, w, k_base, at, t->n, q_at, ahead, x);
     em_val k =
@@ -175,10 +176,10 @@ static void emit_scores(em *e, decode *w, em_val k_base, em_val k0, em_val n, co
         x[u] = att_regions_apply(&w->regions[u], e, p, x[u], k);
         x[u] = em_select(e, here, x[u], em_vf(e, -INFINITY));
         em_store(e, p->t, em_gep(e, t->s[u], p->t, l.i), x[u]);
-        em_next(e, &l, first[u], em_max(e, x[u], first[u]));
+        s_max[u] = em_max(e, x[u], s_max[u]);
     }
     em_end(e, &l);
-    for (int u = 0; u < t->n; u++) s_max[u] = em_reduce(e, EM_MAX, em_final(e, &l, first[u]));
+    for (int u = 0; u < t->n; u++) s_max[u] = em_reduce(e, EM_MAX, s_max[u]);
 }
 
 /* acc = alpha acc + p v for elements c .. c + vectors * lanes - 1 of the rows. keys 2: even and odd
@@ -192,22 +193,20 @@ static void emit_acc_columns(em *e, const decode *w, em_val v_base, em_val k0, e
     int dv = p->a->dv, line = 64 / (int)sn_dtype_size(o->dtype);
     em_val stride = em_size_value(e, o->row), ahead = prefetch_distance(e, w, o, t->row[0]);
     em_val tile = em_mul(e, k0, stride), out[ROWS_PER_TILE];
-    em_val first[ROWS_PER_TILE][MAX_ACC],
-        sum[ROWS_PER_TILE][MAX_ACC]; /* of even keys, of odd ones */
+    em_val sum[ROWS_PER_TILE][MAX_ACC]; /* of even keys, of odd ones */
     for (int r = 0; r < t->n; r++) {
         out[r] = att_row_state(e, p, w->states, t->row[r], ATT_ACC);
         for (int i = 0; i < keys * vectors; i++) {
-            em_val at = em_gep(e, out[r], p->t, em_i64(e, c + i * p->lanes));
+            em_val at = em_gep(e, out[r], p->t, c + i * p->lanes);
             sum[r][i] =
                 i < vectors ? em_mul(e, em_load(e, p->t, at, p->lanes), alpha[r]) : em_vf(e, 0);
         }
     }
-    em_val even = em_and(e, n, em_i64(e, -keys)), lo[] = {em_i64(e, 0), even}, hi[] = {even, n};
+    em_val even = em_and(e, n, -keys), lo[] = {em_i64(e, 0), even}, hi[] = {even, n};
     for (int part = 0; part < keys; part++) {
-        int unroll = part ? 1 : keys, m = unroll * vectors;
-        em_loop l = em_for(e, lo[part], hi[part], em_i64(e, unroll));
-        for (int r = 0; r < t->n; r++)
-            for (int i = 0; i < m; i++) first[r][i] = em_carry(e, &l, sum[r][i]);
+        int unroll = part ? 1 : keys;
+        em_loop l = em_for(e, lo[part], hi[part], unroll);
+        for (int r = 0; r < t->n; r++) em_carries(e, &l, sum[r], unroll * vectors);
         for (int u = 0; u < unroll; u++) {
             em_val k = em_addi(e, l.i, u), at = em_add(e, tile, em_mul(e, k, stride));
             em_val row = em_gep(e, v_base, o->dtype, at), next = em_gep(e, row, o->dtype, ahead);
@@ -219,22 +218,20 @@ static void emit_acc_columns(em *e, const decode *w, em_val v_base, em_val k0, e
             for (int i = 0; i < vectors; i++) {
                 int at_i = c + i * p->lanes;
                 if (at_i % line == 0 || line < p->lanes)
-                    em_prefetch(e, em_gep(e, next, o->dtype, em_i64(e, at_i)), false, 2);
+                    em_prefetch(e, em_gep(e, next, o->dtype, at_i), false, 2);
                 em_val v = load_vector(e, p, o->dtype, row, at_i, dv);
                 for (int r = 0; r < t->n; r++) {
-                    em_val acc = first[r][u * vectors + i], y = em_fma(e, v, weight[r], acc);
-                    em_next(e, &l, acc, counts[r] ? em_select(e, counts[r], y, acc) : y);
+                    em_val *acc = &sum[r][u * vectors + i], y = em_fma(e, v, weight[r], *acc);
+                    *acc = counts[r] ? em_select(e, counts[r], y, *acc) : y;
                 }
             }
         }
         em_end(e, &l);
-        for (int r = 0; r < t->n; r++)
-            for (int i = 0; i < m; i++) sum[r][i] = em_final(e, &l, first[r][i]);
     }
     for (int r = 0; r < t->n; r++)
         for (int i = 0; i < vectors; i++) {
             em_val all = keys == 2 ? em_add(e, sum[r][i], sum[r][vectors + i]) : sum[r][i];
-            em_store(e, p->t, em_gep(e, out[r], p->t, em_i64(e, c + i * p->lanes)), all);
+            em_store(e, p->t, em_gep(e, out[r], p->t, c + i * p->lanes), all);
         }
 }
 
@@ -268,8 +265,9 @@ static em_val emit_softmax(em *e, const decode *w, const tile_rows *t, int u, em
     em_val alpha = att_exp(e, em_sub(e, em_splat(e, m_i, p->lanes), m_new));
     em_val l_i = em_mul(e, em_load(e, p->t, l_ptr, p->lanes), alpha), kept = NULL;
     if (att_drops(p)) kept = att_keep_row(e, p, w->batch, t->head[u], t->q[u], k0);
-    em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, p->lanes));
-    em_val sum = em_carry(e, &l, l_i), at = em_gep(e, t->s[u], p->t, l.i);
+    em_loop l = em_for(e, 0, n, p->lanes);
+    em_carries(e, &l, &l_i, 1);
+    em_val at = em_gep(e, t->s[u], p->t, l.i);
     em_val s = em_load(e, p->t, at, p->lanes);
     em_val x = p->a->weights ? att_plain_weight(e, s) : att_exp(e, em_sub(e, s, m_new)),
            dropped = x;
@@ -281,9 +279,9 @@ static em_val emit_softmax(em *e, const decode *w, const tile_rows *t, int u, em
         dropped = em_select(e, hidden, zero, em_mul(e, dropped, scale));
     }
     em_store(e, p->t, at, dropped);
-    em_next(e, &l, sum, em_add(e, sum, x));
+    l_i = em_add(e, l_i, x);
     em_end(e, &l);
-    em_store(e, p->t, l_ptr, em_final(e, &l, sum));
+    em_store(e, p->t, l_ptr, l_i);
     return alpha;
 }
 
@@ -310,12 +308,12 @@ static int rows_together(const att_plan *p) {
 static void emit_tile(em *e, decode *w, em_val k_base, em_val v_base, em_val n) {
     bool masked = w->p->a->mask != NULL;
     int many = rows_together(w->p);
-    em_val count = em_and(e, em_sub(e, w->row1, w->row0), em_i64(e, -many));
+    em_val count = em_and(e, em_sub(e, w->row1, w->row0), -many);
     em_val middle = em_add(e, w->row0, count), begin[] = {w->row0, middle};
     em_val end[] = {middle, w->row1};
     for (int part = 0; part < (many > 1 ? 2 : 1); part++) {
         int rows = part ? 1 : many;
-        em_loop r = em_for(e, begin[part], end[part], em_i64(e, rows));
+        em_loop r = em_for(e, begin[part], end[part], rows);
         emit_rows(e, w, k_base, v_base, n, r.i, rows, masked);
         em_end(e, &r);
     }
@@ -331,12 +329,12 @@ static void emit_enter(em *e, const decode *w, em_val r, em_val head, em_val q) 
     em_val scale = em_vf(e, a->scale);
     for (int i = 0; i < a->d; i += p->lanes) {
         em_val x = load_vector(e, p, a->q.dtype, src, i, a->d);
-        em_store(e, p->t, em_gep(e, dst, p->t, em_i64(e, i)), em_mul(e, x, scale));
+        em_store(e, p->t, em_gep(e, dst, p->t, i), em_mul(e, x, scale));
     }
     em_val acc = att_row_state(e, p, w->states, r, ATT_ACC);
     for (int i = 0; i < a->dv; i += p->lanes)
-        em_store(e, p->t, em_gep(e, acc, p->t, em_i64(e, i)), em_vf(e, 0));
-    em_val begins = em_cmp(e, EM_EQ, w->k0, em_i64(e, 0));
+        em_store(e, p->t, em_gep(e, acc, p->t, i), em_vf(e, 0));
+    em_val begins = em_cmp(e, EM_EQ, w->k0, 0);
     att_first state = att_first_state(e, p, w->batch, head, q, 1, NULL, begins);
     em_val first_lane = em_tail_mask(e, em_i64(e, 1), p->lanes);
     em_val l = em_select(e, first_lane, em_splat(e, state.l, p->lanes), em_vf(e, 0));
@@ -357,9 +355,9 @@ void att_emit_decode_result(em *e, const att_plan *p, em_val states, em_val r, e
                         em_mul(e, q, em_size_value(e, a->out.row)));
     em_val acc = att_row_state(e, p, states, r, ATT_ACC);
     for (int i = 0; i < a->dv; i += p->lanes) {
-        em_val x = em_load(e, p->t, em_gep(e, acc, p->t, em_i64(e, i)), p->lanes);
+        em_val x = em_load(e, p->t, em_gep(e, acc, p->t, i), p->lanes);
         x = em_mul(e, x, em_splat(e, factor, p->lanes));
-        em_val at = em_gep(e, out, a->out.dtype, em_i64(e, i));
+        em_val at = em_gep(e, out, a->out.dtype, i);
         if (i + p->lanes <= a->dv)
             em_store(e, a->out.dtype, at, x);
         else
@@ -379,36 +377,36 @@ em_val att_emit_decode(em *e, const att_plan *p) {
     const sn_attention *a = p->a;
     att_decode_args q = att_decode_begin(e, p, "decode");
     att_use_context(e, q.buf, q.dim, q.scratch);
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1), ratio = em_i64(e, a->gqa_ratio);
+    em_val zero = em_i64(e, 0);
     em_val kv_heads = em_i64(e, a->heads / a->gqa_ratio);
     decode w = {.p = p, .tq = em_size_value(e, a->tq), .tk = em_size_value(e, a->tk)};
     w.batch = em_div(e, q.kv_head, kv_heads), w.kv_head = em_rem(e, q.kv_head, kv_heads);
     w.k0 = q.k0;
     w.row0 = q.row0, w.row1 = q.row1, w.states = q.states;
-    em_val head0 = em_mul(e, w.kv_head, ratio);
+    em_val head0 = em_mul(e, w.kv_head, a->gqa_ratio);
     em_val k_base = att_base(e, &a->k, w.batch, w.kv_head);
     em_val v_base = att_base(e, &a->v, w.batch, w.kv_head);
     if (a->row_scales) {
         w.k_scales = att_base(e, &a->k_scale, w.batch, w.kv_head);
         w.v_scales = att_base(e, &a->v_scale, w.batch, w.kv_head);
     }
-    em_loop l = em_for(e, w.row0, w.row1, one);
+    em_loop l = em_for(e, w.row0, w.row1, 1);
     emit_enter(e, &w, l.i, em_add(e, head0, em_div(e, l.i, w.tq)), em_rem(e, l.i, w.tq));
     em_end(e, &l);
 
     att_classifier c;
-    sn_interval heads = {head0, em_add(e, head0, em_sub(e, ratio, one))};
-    sn_interval queries = {zero, em_sub(e, w.tq, one)};
+    sn_interval heads = {head0, em_add(e, head0, em_sub(e, a->gqa_ratio, 1))};
+    sn_interval queries = {zero, em_sub(e, w.tq, 1)};
     if (a->mask) {
         att_classifier_begin(&c, e, p, NULL, w.batch, heads, queries);
         sn_interval_emit(&c.code, ATT_DEP_HEAD | ATT_DEP_Q);
     }
-    em_loop tile = em_for(e, q.k0, q.k1, em_i64(e, ATT_TILE_KEYS));
+    em_loop tile = em_for(e, q.k0, q.k1, ATT_TILE_KEYS);
     w.k0 = tile.i;
-    em_val n = em_imin(e, em_sub(e, q.k1, tile.i), em_i64(e, ATT_TILE_KEYS));
+    em_val n = em_imin(e, em_sub(e, q.k1, tile.i), ATT_TILE_KEYS);
     em_val visible = em_i1(e, true);
     if (a->mask) {
-        sn_interval k = {tile.i, em_sub(e, em_add(e, tile.i, n), one)};
+        sn_interval k = {tile.i, em_sub(e, em_add(e, tile.i, n), 1)};
         visible = att_classifier_finish(&c, k).hi;
     }
     em_branch br = em_if(e, visible);
@@ -417,7 +415,7 @@ em_val att_emit_decode(em *e, const att_plan *p) {
     em_end(e, &tile);
 
     em_branch complete = em_if(e, q.complete);
-    l = em_for(e, w.row0, w.row1, one);
+    l = em_for(e, w.row0, w.row1, 1);
     em_val head = em_add(e, head0, em_div(e, l.i, w.tq));
     att_emit_decode_result(e, p, w.states, l.i, w.batch, head, em_rem(e, l.i, w.tq));
     em_end(e, &l);

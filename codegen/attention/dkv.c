@@ -5,7 +5,7 @@
 enum { MAX_VECTORS = 4 }; /* of a row at a time */
 
 static em_val vector_at(em *e, const att_plan *p, em_val row, int64_t i) {
-    return em_gep(e, row, p->t, em_i64(e, i));
+    return em_gep(e, row, p->t, i);
 }
 
 /* Some vectors of the rows of c and b. */
@@ -41,14 +41,14 @@ static void store_sum(em *e, const att_plan *p, const columns *c, em_val row, in
 /* c[i][..] += a[i][q] b[q][..] over q < queries, for i < rows. Prefetches the same place of `next`. */
 static void emit_group(em *e, const att_plan *p, int rows, const columns *of, em_val c_at,
                        em_val a_at, em_val b_at, em_val next_at, em_val queries) {
-    em_val sum[64], first[64];
+    em_val sum[64];
     int nv = of->nv, width = of->width;
     int n = rows * nv, unroll = p->lanes < 4 ? p->lanes : 4;
     for (int i = 0; i < n; i++)
         sum[i] = load_sum(e, p, of, vector_at(e, p, c_at, i / nv * of->row), i % nv);
     for (int i = 0; i < rows; i++) em_prefetch(e, vector_at(e, p, next_at, i * of->row), true, 3);
-    em_loop l = em_for(e, em_i64(e, 0), queries, em_i64(e, unroll));
-    for (int i = 0; i < n; i++) first[i] = sum[i] = em_carry(e, &l, sum[i]);
+    em_loop l = em_for(e, 0, queries, unroll);
+    em_carries(e, &l, sum, n);
     em_val a = em_gep(e, a_at, p->t, l.i), b = em_gep(e, b_at, p->t, em_muli(e, l.i, width));
     for (int u = 0; u < unroll; u++) {
         em_val y[MAX_VECTORS];
@@ -59,11 +59,9 @@ static void emit_group(em *e, const att_plan *p, int rows, const columns *of, em
             for (int v = 0; v < nv; v++) sum[i * nv + v] = em_fma(e, x, y[v], sum[i * nv + v]);
         }
     }
-    for (int i = 0; i < n; i++) em_next(e, &l, first[i], sum[i]);
     em_end(e, &l);
     for (int i = 0; i < n; i++)
-        store_sum(e, p, of, vector_at(e, p, c_at, i / nv * of->row), i % nv,
-                  em_final(e, &l, first[i]));
+        store_sum(e, p, of, vector_at(e, p, c_at, i / nv * of->row), i % nv, sum[i]);
 }
 
 /* Columns of all keys: in groups of as many keys as registers allow, then in smaller ones. */
@@ -104,11 +102,11 @@ em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t
     em_val begin[] = {em_i64(e, 0), q.n_rows}, end[] = {q.n_rows, q.n_dst};
     int width = att_padded(p, d);
     for (int part = 0; part < 2; part++) { /* rows that exist, then zeros */
-        em_loop l = em_for(e, begin[part], end[part], em_i64(e, 1));
+        em_loop l = em_for(e, begin[part], end[part], 1);
         em_val row = em_gep(e, q.src, t, em_mul(e, l.i, q.stride));
         em_val dst = em_gep(e, q.dst, p->t, em_muli(e, l.i, width));
         for (int c = 0; c < width; c += p->lanes) {
-            em_val at = em_gep(e, row, t, em_i64(e, c)), x = em_vf(e, 0);
+            em_val at = em_gep(e, row, t, c), x = em_vf(e, 0);
             if (!part)
                 x = c + p->lanes <= d ? em_load(e, t, at, p->lanes)
                                       : em_load_tail(e, t, at, p->lanes, em_i64(e, d - c));
@@ -124,16 +122,16 @@ em_val att_emit_store_rows(em *e, const att_plan *p, const char *name, sn_dtype 
                            double factor) {
     att_store_rows_args q = att_store_rows_begin(e, p, name);
     int width = att_padded(p, d);
-    em_loop l = em_for(e, em_i64(e, 0), q.n_rows, em_i64(e, 1));
+    em_loop l = em_for(e, 0, q.n_rows, 1);
     em_val src = em_gep(e, q.src, p->t, em_muli(e, l.i, width));
     em_val dst = em_gep(e, q.dst, t, em_mul(e, l.i, q.stride));
     for (int c = 0; c < width; c += p->lanes) {
         em_val x = att_load(e, p, vector_at(e, p, src, c));
         if (factor != 1) x = em_mul(e, x, em_vf(e, factor));
         if (c + p->lanes <= d)
-            em_store(e, t, em_gep(e, dst, t, em_i64(e, c)), x);
+            em_store(e, t, em_gep(e, dst, t, c), x);
         else
-            em_store_tail(e, t, em_gep(e, dst, t, em_i64(e, c)), x, em_i64(e, d - c));
+            em_store_tail(e, t, em_gep(e, dst, t, c), x, em_i64(e, d - c));
     }
     em_end(e, &l);
     return att_end(e);
@@ -141,7 +139,7 @@ em_val att_emit_store_rows(em *e, const att_plan *p, const char *name, sn_dtype 
 
 em_val att_emit_zero(em *e, const att_plan *p, const char *name) {
     att_zero_args q = att_zero_begin(e, p, name);
-    em_loop l = em_for(e, em_i64(e, 0), q.elements, em_i64(e, p->lanes));
+    em_loop l = em_for(e, 0, q.elements, p->lanes);
     att_store(e, p, em_vf(e, 0), em_gep(e, q.dst, p->t, l.i));
     em_end(e, &l);
     return att_end(e);

@@ -15,9 +15,9 @@ EM_SIGNATURE_RETURNING(i64, keep_group, KEEP_GROUP_PARAMS)
 static em_val emit_group(em *e, const att_plan *p) {
     em_val fn = keep_group_function(e, "keep.group");
     keep_group_args q = keep_group_params(e);
-    em_val block = em_shl(e, q.group, em_i64(e, 4));
+    em_val block = em_shl(e, q.group, 4);
     em_val first = em_splat(e, em_int_cast(e, block, e->i32), BLOCKS);
-    em_val high = em_int_cast(e, em_lshr(e, block, em_i64(e, 32)), e->i32);
+    em_val high = em_int_cast(e, em_lshr(e, block, 32), e->i32);
     em_val c[WORDS] = {em_or(e, first, em_iota(e, e->i32, BLOCKS)), em_splat(e, high, BLOCKS),
                        em_splat(e, em_i32(e, (int32_t)p->a->stream), BLOCKS),
                        em_splat(e, em_int_cast(e, q.step, e->i32), BLOCKS)};
@@ -29,7 +29,7 @@ static em_val emit_group(em *e, const att_plan *p) {
         em_val u = em_lshr(e, c[w], em_like(e, c[w], 8));
         em_val bits = em_bitcast(e, em_cmp(e, EM_GE, u, bound), e->i16);
         bits = LLVMBuildZExt(e->b, bits, e->i64, "");
-        kept = em_or(e, kept, em_shl(e, bits, em_i64(e, (int64_t)BLOCKS * w)));
+        kept = em_or(e, kept, em_shl(e, bits, (int64_t)BLOCKS * w));
     }
     em_ret(e, kept);
     return fn;
@@ -39,15 +39,15 @@ em_val att_emit_keep_word(em *e, const att_plan *p) {
     if (!att_drops(p)) return NULL;
     em_val group = emit_group(e, p), fn = att_keep_word_function(e, "keep.word");
     att_keep_word_args q = att_keep_word_params(e);
-    em_val shift = em_and(e, q.element, em_i64(e, 63));
+    em_val shift = em_and(e, q.element, 63);
     keep_group_args args = {.key = q.key, .step = q.step};
-    args.group = em_lshr(e, q.element, em_i64(e, 6));
+    args.group = em_lshr(e, q.element, 6);
     em_val low = keep_group_call(e, group, args);
     em_var kept = em_let(e, low);
-    em_branch two_groups = em_if(e, em_cmp(e, EM_NE, shift, em_i64(e, 0)));
+    em_branch two_groups = em_if(e, em_cmp(e, EM_NE, shift, 0));
     args.group = em_addi(e, args.group, 1);
     em_val high = keep_group_call(e, group, args);
-    em_val rest = em_shl(e, high, em_sub(e, em_i64(e, 64), shift));
+    em_val rest = em_shl(e, high, em_sub(e, 64, shift));
     em_set(e, kept, em_or(e, em_lshr(e, low, shift), rest));
     em_endif(e, &two_groups);
     em_ret(e, em_get(e, kept));
@@ -71,7 +71,7 @@ em_val att_emit_keep(em *e, const att_plan *p) {
     att_keep_args q = att_keep_begin(e, p, "keep");
     att_use_context(e, q.buf, q.dim, q.scratch);
     em_val first = em_muli(e, q.v, p->lanes);
-    em_loop l = em_for(e, first, em_addi(e, first, p->lanes), em_i64(e, 1));
+    em_loop l = em_for(e, first, em_addi(e, first, p->lanes), 1);
     em_val kept = att_keep_row(e, p, q.batch, q.head, em_add(e, q.q0, l.i), q.k0);
     em_store(e, SN_I64, em_gep(e, att_scratch(e, p->keep_offset), SN_I64, l.i), kept);
     em_end(e, &l);

@@ -70,9 +70,9 @@ static em_val row_bytes(em *e, const sn_attention_operand *o) {
 static void choose_prefetch(em *e, const block *b, tile *t) {
     const att_plan *p = b->p;
     const sn_attention *a = p->a;
-    em_val next = em_addi(e, t->k0, ATT_TILE_KEYS), zero = em_i64(e, 0);
+    em_val next = em_addi(e, t->k0, ATT_TILE_KEYS);
     em_val more = em_and(e, em_cmp(e, EM_LT, next, b->k1), em_not(e, b->prefetches_head));
-    em_val begin = em_select(e, b->is_partial, b->k0, zero);
+    em_val begin = em_select(e, b->is_partial, b->k0, 0);
     em_val same_head = em_or(e, more, b->is_partial);
     em_val row = em_select(e, more, next, em_select(e, b->prefetches_head, t->k0, begin));
     em_val k = em_select(e, same_head, b->k_base, b->next_head_k);
@@ -117,8 +117,8 @@ static void locate_tile(em *e, const block *b, tile *t) {
     if (p->pack) {
         t->k = em_select(e, b->packed, att_packed_row(e, p, b->block.tk, false, t->k0), t->k);
         t->v = em_select(e, b->packed, att_packed_row(e, p, b->block.tk, true, t->k0), t->v);
-        t->k_stride = em_select(e, b->packed, em_i64(e, p->a->d), t->k_stride);
-        t->v_stride = em_select(e, b->packed, em_i64(e, p->a->dv), t->v_stride);
+        t->k_stride = em_select(e, b->packed, p->a->d, t->k_stride);
+        t->v_stride = em_select(e, b->packed, p->a->dv, t->v_stride);
     }
     choose_prefetch(e, b, t);
     t->nan_safe = em_i1(e, false);
@@ -139,7 +139,7 @@ static void prefetch_bias_tile(em *e, const block *b, const tile *t, em_val key,
     if (!att_has_bias_tile(e, b->p)) return;
     att_bias_tile_next(e, b->p, of, b->block.q0, next, &bias, &step);
     em_val more = em_cmp(e, EM_LT, next, b->block.tk), half = em_muli(e, step, ROWS);
-    args->prefetch_row = em_select(e, more, em_lshr(e, key, em_i64(e, 1)), args->prefetch_row);
+    args->prefetch_row = em_select(e, more, em_lshr(e, key, 1), args->prefetch_row);
     args->prefetch0 = em_select(e, more, bias, args->prefetch0);
     args->prefetch_step0 = em_select(e, more, step, args->prefetch_step0);
     args->prefetch1 = em_select(e, more, em_gep_bytes(e, bias, half), args->prefetch1);
@@ -149,7 +149,7 @@ static void prefetch_bias_tile(em *e, const block *b, const tile *t, em_val key,
 /* Calls fn for every vector that sees keys of the tile. partial not NULL: softmax_mask instead
  * where it is true, and the mask may hide keys from the vector. */
 static void call_for_vectors(em *e, const block *b, const tile *t, em_val fn, em_val partial) {
-    em_loop l = em_for(e, em_i64(e, 0), b->block.nv, em_i64(e, 1));
+    em_loop l = em_for(e, 0, b->block.nv, 1);
     em_val lo, hi;
     att_load_visible_keys(e, b->p, l.i, &lo, &hi);
     em_branch sees = em_if(e, em_cmp(e, EM_LT, lo, hi));
@@ -176,11 +176,10 @@ static void call_for_vectors(em *e, const block *b, const tile *t, em_val fn, em
 /* qk = q k^T, segment by segment; plus the additive bias. */
 static void emit_qk(em *e, const block *b, const tile *t, em_val n_seg) {
     const att_plan *p = b->p;
-    em_val one = em_i64(e, 1);
-    em_loop l = em_for(e, em_i64(e, 0), n_seg, one);
+    em_loop l = em_for(e, 0, n_seg, 1);
     att_segment g = att_load_segment(e, p, l.i);
     em_val row = em_gep(e, t->s, p->t, em_muli(e, g.k0, p->qb));
-    att_qk_args args = {.prefetch_row = em_lshr(e, em_add(e, t->k0, g.k0), one),
+    att_qk_args args = {.prefetch_row = em_lshr(e, em_add(e, t->k0, g.k0), 1),
                         .prefetch0 = b->next_q,
                         .prefetch1 = b->out};
     args.prefetch_step0 = row_bytes(e, &p->a->q);
@@ -200,7 +199,7 @@ static void emit_qk(em *e, const block *b, const tile *t, em_val n_seg) {
 /* acc += p v, segment by segment. */
 static void emit_pv(em *e, const block *b, const tile *t, em_val n_seg) {
     const att_plan *p = b->p;
-    em_loop l = em_for(e, em_i64(e, 0), n_seg, em_i64(e, 1));
+    em_loop l = em_for(e, 0, n_seg, 1);
     att_segment g = att_load_segment(e, p, l.i);
     em_val row = em_gep(e, t->s, p->t, em_muli(e, g.k0, p->qb));
     att_pv_args args = {.v = em_gep(e, t->v, p->t, em_mul(e, g.k0, t->v_stride)),
@@ -220,7 +219,7 @@ static void emit_pv(em *e, const block *b, const tile *t, em_val n_seg) {
 static void emit_pv_nan_safe(em *e, const block *b, const tile *t) {
     const att_plan *p = b->p;
     em_val lo, hi;
-    em_loop l = em_for(e, em_i64(e, 0), b->block.nv, em_i64(e, 1));
+    em_loop l = em_for(e, 0, b->block.nv, 1);
     att_load_visible_keys(e, p, l.i, &lo, &hi);
     em_val row = em_gep(e, t->s, p->t, em_muli(e, lo, p->qb));
     att_pv_nan_safe_args args = {.v = em_gep(e, t->v, p->t, em_mul(e, lo, t->v_stride)),
@@ -241,8 +240,7 @@ static void emit_tile(em *e, const block *b, tile *t, em_val n_seg, em_val parti
     t->qk_max = att_scratch(e, p->qk_max_offset);
     if (att_qk_is_score(p))
         for (int v = 0; v < ATT_NV; v++)
-            em_store_raw(e, em_vf(e, -INFINITY),
-                         em_gep(e, t->qk_max, p->t, em_i64(e, v * p->lanes)), 16);
+            em_store_raw(e, em_vf(e, -INFINITY), em_gep(e, t->qk_max, p->t, v * p->lanes), 16);
     att_relative_extend(e, b->relative_rows, &b->block, t->k0, t->n);
     if (b->additive_bias) call_for_vectors(e, b, t, b->additive_bias, NULL);
     emit_qk(e, b, t, n_seg);
@@ -259,13 +257,13 @@ static void emit_tile(em *e, const block *b, tile *t, em_val n_seg, em_val parti
 static void emit_tiles(em *e, const block *b) {
     att_classifier c;
     att_mask_begin(e, &b->block, &c);
-    em_loop l = em_for(e, b->k0, b->k1, em_i64(e, ATT_TILE_KEYS));
-    tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, b->block.tk, l.i), em_i64(e, ATT_TILE_KEYS))};
+    em_loop l = em_for(e, b->k0, b->k1, ATT_TILE_KEYS);
+    tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, b->block.tk, l.i), ATT_TILE_KEYS)};
     sn_interval sees = att_mask_tile(e, &b->block, &c, t.k0, t.n);
     em_branch visible = em_if(e, sees.hi);
     em_val partial = em_not(e, sees.lo);
     em_val n_seg = att_mask_segments(e, &b->block, &c, t.k0, t.n, partial);
-    em_branch some = em_if(e, em_cmp(e, EM_GT, n_seg, em_i64(e, 0)));
+    em_branch some = em_if(e, em_cmp(e, EM_GT, n_seg, 0));
     locate_tile(e, b, &t);
     emit_tile(e, b, &t, n_seg, partial);
     em_endif(e, &some);
@@ -277,17 +275,15 @@ static void emit_tiles(em *e, const block *b) {
 
 em_val att_block_vectors(em *e, const att_plan *p, em_val tq, em_val index, em_val *v0,
                          em_val *v1) {
-    em_val one = em_i64(e, 1);
     em_val vectors = em_ceil_div(e, tq, p->lanes), blocks = em_ceil_div(e, vectors, p->nv);
     *v0 = em_div(e, em_mul(e, vectors, index), blocks);
-    *v1 = em_div(e, em_mul(e, vectors, em_add(e, index, one)), blocks);
+    *v1 = em_div(e, em_mul(e, vectors, em_add(e, index, 1)), blocks);
     return vectors;
 }
 
 void att_block_queries(em *e, att_query_block *b, em_val v0, em_val v1) {
-    em_val lanes = em_i64(e, b->p->lanes);
-    b->q0 = em_mul(e, v0, lanes), b->nv = em_sub(e, v1, v0);
-    b->n_rows = em_imin(e, em_mul(e, b->nv, lanes), em_sub(e, b->tq, b->q0));
+    b->q0 = em_mul(e, v0, b->p->lanes), b->nv = em_sub(e, v1, v0);
+    b->n_rows = em_imin(e, em_mul(e, b->nv, b->p->lanes), em_sub(e, b->tq, b->q0));
 }
 
 static void locate_queries(em *e, block *b, em_val index) {
@@ -295,18 +291,17 @@ static void locate_queries(em *e, block *b, em_val index) {
     em_val v0, v1, vectors = att_block_vectors(e, p, b->block.tq, index, &v0, &v1);
     em_val bytes = em_muli(e, b->block.tk, (int64_t)(p->a->d + p->a->dv) * p->esize);
     b->prefetches_head = em_and(e, em_cmp(e, EM_EQ, v1, vectors),
-                                em_cmp(e, EM_LE, bytes, em_i64(e, p->l2_bytes / NEXT_HEAD_SHARE)));
+                                em_cmp(e, EM_LE, bytes, p->l2_bytes / NEXT_HEAD_SHARE));
     att_block_queries(e, &b->block, v0, v1);
 }
 
 /* The head that follows in the order of the schedule; the last one is followed by itself. */
 static void locate_next_head(em *e, block *b, em_val head) {
     const sn_attention *a = b->p->a;
-    em_val heads = em_i64(e, a->heads), one = em_i64(e, 1);
     em_val end = em_muli(e, em_size_value(e, a->batch), a->heads);
-    em_val next = em_imin(e, em_add(e, head, one), em_sub(e, end, one));
-    b->next_batch = em_div(e, next, heads), b->next_head = em_rem(e, next, heads);
-    em_val kv_head = em_div(e, b->next_head, em_i64(e, a->gqa_ratio));
+    em_val next = em_imin(e, em_add(e, head, 1), em_sub(e, end, 1));
+    b->next_batch = em_div(e, next, a->heads), b->next_head = em_rem(e, next, a->heads);
+    em_val kv_head = em_div(e, b->next_head, a->gqa_ratio);
     b->next_head_k = att_base(e, &a->k, b->next_batch, kv_head);
     b->next_head_v = att_base(e, &a->v, b->next_batch, kv_head);
 }
@@ -315,27 +310,26 @@ static void locate_next_head(em *e, block *b, em_val head) {
 static void begin_block(em *e, block *b, const att_block_args *q) {
     const att_plan *p = b->p;
     const sn_attention *a = p->a;
-    em_val heads = em_i64(e, a->heads), ratio = em_i64(e, a->gqa_ratio), zero = em_i64(e, 0);
     b->block.tq = em_size_value(e, a->tq), b->block.tk = em_size_value(e, a->tk);
     b->k0 = q->k0, b->k1 = q->k1;
-    b->is_first = em_cmp(e, EM_EQ, b->k0, zero);
+    b->is_first = em_cmp(e, EM_EQ, b->k0, 0);
     b->is_last = em_cmp(e, EM_EQ, b->k1, b->block.tk);
     b->is_partial = em_not(e, em_and(e, b->is_first, b->is_last));
     em_val distance = em_i64(e, p->states_offset - p->state_bytes); /* of state 1 from state 0 */
     em_val state = em_add(e, distance, em_muli(e, q->state, p->state_bytes));
-    state = em_select(e, em_cmp(e, EM_EQ, q->state, zero), zero, state);
+    state = em_select(e, em_cmp(e, EM_EQ, q->state, 0), 0, state);
     em_store(e, SN_I64, att_scratch(e, p->current_state_offset), state);
-    b->block.batch = em_div(e, q->head, heads), b->block.head = em_rem(e, q->head, heads);
-    b->kv_head = em_div(e, b->block.head, ratio);
+    b->block.batch = em_div(e, q->head, a->heads), b->block.head = em_rem(e, q->head, a->heads);
+    b->kv_head = em_div(e, b->block.head, a->gqa_ratio);
     b->k_base = att_base(e, &a->k, b->block.batch, b->kv_head);
     b->v_base = att_base(e, &a->v, b->block.batch, b->kv_head);
     locate_next_head(e, b, q->head);
     locate_queries(e, b, q->index);
     /* packing costs about as much as a few blocks lose on rows that lie far apart */
-    em_val uses = em_mul(e, b->block.tq, ratio);
-    b->packed = p->convert ? em_i1(e, true) : em_cmp(e, EM_GT, uses, em_i64(e, p->pack_queries));
+    em_val uses = em_mul(e, b->block.tq, a->gqa_ratio);
+    b->packed = p->convert ? em_i1(e, true) : em_cmp(e, EM_GT, uses, p->pack_queries);
     if (!p->pack || (p->pack_queries < 0 && !p->convert)) b->packed = em_i1(e, false);
-    if (b->pack_kv || b->scan_v) att_kv_begin_head(e, p, em_div(e, q->head, ratio));
+    if (b->pack_kv || b->scan_v) att_kv_begin_head(e, p, em_div(e, q->head, a->gqa_ratio));
     att_relative_begin_head(e, p, q->head);
 }
 
@@ -343,12 +337,11 @@ static void begin_block(em *e, block *b, const att_block_args *q) {
 static void emit_enter(em *e, const block *b, em_val q_base, em_val q_row, em_val acc) {
     const att_plan *p = b->p;
     const sn_attention *a = p->a;
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1), lanes = em_i64(e, p->lanes);
     em_val q_dst = att_block_state(e, p, p->q_offset);
     em_branch first = em_if(e, b->is_first);
-    em_loop l = em_for(e, zero, b->block.nv, one);
-    em_val q = em_add(e, b->block.q0, em_mul(e, l.i, lanes)),
-           rows = em_imin(e, em_sub(e, b->block.tq, q), lanes);
+    em_loop l = em_for(e, 0, b->block.nv, 1);
+    em_val q = em_add(e, b->block.q0, em_mul(e, l.i, p->lanes)),
+           rows = em_imin(e, em_sub(e, b->block.tq, q), p->lanes);
     att_load_queries_args load = {.stride = q_row, .n_rows = rows};
     load.src = em_gep(e, q_base, a->q.dtype, em_mul(e, q, q_row));
     load.dst = att_column(e, p, q_dst, l.i);
@@ -358,7 +351,7 @@ static void emit_enter(em *e, const block *b, em_val q_base, em_val q_row, em_va
     em_store(e, p->t, m_i, state.m);
     em_val l_i = att_column(e, p, att_block_state(e, p, p->l_offset), l.i);
     em_store(e, p->t, l_i, state.l);
-    em_loop d = em_for(e, zero, em_i64(e, a->dv), one);
+    em_loop d = em_for(e, 0, a->dv, 1);
     em_val row = em_gep(e, acc, p->t, em_muli(e, d.i, p->qb));
     em_store(e, p->t, att_column(e, p, row, l.i), em_vf(e, 0));
     em_end(e, &d);
@@ -398,11 +391,10 @@ static void emit_divisor(em *e, const block *b, em_val v, em_val q, em_val rows)
 static void emit_store(em *e, const block *b, em_val acc, em_val out, em_val out_row) {
     const att_plan *p = b->p;
     const sn_attention *a = p->a;
-    em_val lanes = em_i64(e, p->lanes);
     em_branch last = em_if(e, b->is_last);
-    em_loop l = em_for(e, em_i64(e, 0), b->block.nv, em_i64(e, 1));
-    em_val q = em_add(e, b->block.q0, em_mul(e, l.i, lanes)),
-           rows = em_imin(e, em_sub(e, b->block.tq, q), lanes);
+    em_loop l = em_for(e, 0, b->block.nv, 1);
+    em_val q = em_add(e, b->block.q0, em_mul(e, l.i, p->lanes)),
+           rows = em_imin(e, em_sub(e, b->block.tq, q), p->lanes);
     att_store_queries_args store = {.stride = out_row, .n_rows = rows};
     store.acc = att_column(e, p, acc, l.i);
     store.l = att_column(e, p, att_block_state(e, p, p->l_offset), l.i);
@@ -453,17 +445,19 @@ static em_val emit_block(em *e, const att_plan *p) {
  * large, some blocks at a time go over one KV block after the other, which stays in the cache. */
 static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val first, em_val n,
                       em_val tid) {
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1), tk = em_size_value(e, p->a->tk);
+    em_val zero = em_i64(e, 0), tk = em_size_value(e, p->a->tk);
     em_val blocks = em_ceil_div(e, em_ceil_div(e, em_size_value(e, p->a->tq), p->lanes), p->nv);
     em_val kv_block = em_i64(e, att_kv_block_keys(p)), two = em_muli(e, n, 2);
-    em_val once = em_cmp(e, EM_LE, tk, em_i64(e, 2 * att_kv_block_keys(p)));
-    kv_block = em_select(e, once, em_imax(e, tk, one), kv_block);
-    em_val some = em_select(e, once, em_imax(e, blocks, one), em_muli(e, n, ATT_STATES));
+    em_val once = em_cmp(e, EM_LE, tk, 2 * att_kv_block_keys(p));
+    kv_block = em_select(e, once, em_imax(e, tk, 1), kv_block);
+    em_val some = em_select(e, once, em_imax(e, blocks, 1), em_muli(e, n, ATT_STATES));
     em_loop g = em_for(e, zero, blocks, some);
-    em_loop k = em_for(e, zero, em_imax(e, tk, one), kv_block);
-    em_loop i = em_for(e, g.i, em_imin(e, em_add(e, g.i, some), blocks), one);
-    em_val state = em_carry(e, &i, zero), step = em_rem(e, em_add(e, first, i.i), two);
-    em_val back = em_sub(e, em_sub(e, two, one), step);
+    em_loop k = em_for(e, zero, em_imax(e, tk, 1), kv_block);
+    em_loop i = em_for(e, g.i, em_imin(e, em_add(e, g.i, some), blocks), 1);
+    em_val state = zero;
+    em_carries(e, &i, &state, 1);
+    em_val step = em_rem(e, em_add(e, first, i.i), two);
+    em_val back = em_sub(e, em_sub(e, two, 1), step);
     em_val mine = em_cmp(e, EM_EQ, em_imin(e, step, back), tid);
     em_branch here = em_if(e, mine);
     em_val k1 = em_imin(e, em_add(e, k.i, kv_block), tk);
@@ -471,7 +465,7 @@ static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val f
                    (att_block_args){ATT_PASS_CONTEXT(e), .head = head, .index = i.i,
                                     .state = em_select(e, once, zero, state), .k0 = k.i, .k1 = k1});
     em_endif(e, &here);
-    em_next(e, &i, state, em_add(e, state, em_int_cast(e, mine, e->i64)));
+    state = em_add(e, state, em_int_cast(e, mine, e->i64));
     em_end(e, &i);
     em_end(e, &k);
     em_end(e, &g);
@@ -513,7 +507,7 @@ void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
     } else if (blocks_only) {
         emit_all_blocks(e, &p, block);
     } else {
-        em_val is_short = em_cmp(e, EM_LE, em_size_value(e, a->tq), em_i64(e, ATT_DECODE_QUERIES));
+        em_val is_short = em_cmp(e, EM_LE, em_size_value(e, a->tq), ATT_DECODE_QUERIES);
         em_branch decodes = em_if(e, is_short);
         att_emit_decode_heads(e, &p, decode);
         em_else(e, &decodes);

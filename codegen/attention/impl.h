@@ -143,7 +143,7 @@ em_val att_any_lane(em *e, em_val cond);
     }                                                                                              \
     static inline void fn##_call_by_count(em *e, const em_val *callee, em_val nv, fn##_args a) {   \
         for (int n = 1; n <= ATT_NV; n++) {                                                        \
-            em_branch br = em_if(e, em_cmp(e, EM_EQ, nv, em_i64(e, n)));                           \
+            em_branch br = em_if(e, em_cmp(e, EM_EQ, nv, n));                                      \
             fn##_call(e, callee[n], a);                                                            \
             em_endif(e, &br);                                                                      \
         }                                                                                          \

@@ -34,7 +34,7 @@ void att_load_visible_keys(em *e, const att_plan *p, em_val v, em_val *lo, em_va
 
 em_val att_vector_is_partial(em *e, const att_plan *p, em_val v) {
     em_val partial = em_load(e, SN_I64, visible_key(e, p, v, 2), 1);
-    return em_cmp(e, EM_NE, partial, em_i64(e, 0));
+    return em_cmp(e, EM_NE, partial, 0);
 }
 
 static void store_visible_keys(em *e, const att_plan *p, em_val v, em_val lo, em_val hi) {
@@ -107,12 +107,11 @@ static void emit_visible_subtiles(em *e, const att_query_block *b, em_val k0, em
     em_val bits = subtile_bits(e, sees.hi, real), sure = subtile_bits(e, sees.lo, real);
     em_val partial = em_cmp(e, EM_NE, sure, subtile_bits(e, em_i1(e, true), real));
     em_store(e, SN_I64, visible_key(e, p, v, 2), em_int_cast(e, partial, e->i64));
-    em_val some = em_cmp(e, EM_NE, bits, em_i32(e, 0)), size = em_i64(e, ATT_SUBTILE_KEYS);
+    em_val some = em_cmp(e, EM_NE, bits, em_i32(e, 0));
     em_val low = em_int_cast(e, count_zeros(e, "llvm.cttz", bits), e->i64);
-    em_val high =
-        em_sub(e, em_i64(e, 32), em_int_cast(e, count_zeros(e, "llvm.ctlz", bits), e->i64));
-    low = em_select(e, some, em_mul(e, low, size), em_i64(e, ATT_TILE_KEYS * 2));
-    high = em_select(e, some, em_imin(e, em_mul(e, high, size), n), em_i64(e, 0));
+    em_val high = em_sub(e, 32, em_int_cast(e, count_zeros(e, "llvm.ctlz", bits), e->i64));
+    low = em_select(e, some, em_mul(e, low, ATT_SUBTILE_KEYS), ATT_TILE_KEYS * 2);
+    high = em_select(e, some, em_imin(e, em_mul(e, high, ATT_SUBTILE_KEYS), n), 0);
     store_visible_keys(e, p, v, low, high);
 }
 
@@ -122,16 +121,15 @@ static em_val emit_staircase(em *e, const att_query_block *b) {
     const att_plan *p = b->p;
     em_val lo[ATT_NV], hi[ATT_NV];
     for (int v = 0; v < ATT_NV; v++) { /* vectors that do not exist see nothing */
-        em_val here = em_cmp(e, EM_LT, em_i64(e, v), b->nv), i = em_i64(e, v);
+        em_val here = em_cmp(e, EM_LT, v, b->nv), i = em_i64(e, v);
         att_load_visible_keys(e, p, i, &lo[v], &hi[v]);
-        lo[v] = em_select(e, here, lo[v], em_i64(e, ATT_TILE_KEYS * 2));
-        hi[v] = em_select(e, here, hi[v], em_i64(e, 0));
+        lo[v] = em_select(e, here, lo[v], ATT_TILE_KEYS * 2);
+        hi[v] = em_select(e, here, hi[v], 0);
     }
     for (int v = 1; v < ATT_NV; v++) hi[v] = em_imax(e, hi[v], hi[v - 1]);
     for (int v = ATT_NV - 2; v >= 0; v--) lo[v] = em_imin(e, lo[v], lo[v + 1]);
     for (int v = 0; v < ATT_NV; v++) store_visible_keys(e, p, em_i64(e, v), lo[v], hi[v]);
-    em_val far = em_i64(e, ATT_TILE_KEYS * 2), pos = lo[0], count = em_i64(e, 0),
-           one = em_i64(e, 1);
+    em_val far = em_i64(e, ATT_TILE_KEYS * 2), pos = lo[0], count = em_i64(e, 0);
     for (int s = 0; s < ATT_SEGMENTS - 1; s++) {
         em_val va = em_i64(e, 0), vb = va, next = far;
         for (int v = 0; v < ATT_NV; v++) {
@@ -143,7 +141,7 @@ static em_val emit_staircase(em *e, const att_query_block *b) {
         }
         em_val real = em_and(e, em_cmp(e, EM_LT, pos, far), em_cmp(e, EM_LT, va, vb));
         store_segment(e, p, count, (att_segment){pos, next, va, vb}); /* overwritten if empty */
-        count = em_select(e, real, em_add(e, count, one), count);
+        count = em_select(e, real, em_add(e, count, 1), count);
         pos = next;
     }
     return count;

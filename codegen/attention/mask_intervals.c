@@ -78,17 +78,16 @@ RULE(mul) {
 }
 
 RULE(abs) {
-    em_val zero = em_i64(e, 0), low = em_neg(e, x[0].lo);
-    em_val lo = em_imax(e, zero, em_imax(e, x[0].lo, em_neg(e, x[0].hi)));
+    em_val low = em_neg(e, x[0].lo);
+    em_val lo = em_imax(e, 0, em_imax(e, x[0].lo, em_neg(e, x[0].hi)));
     return within_type(e, n, (sn_interval){lo, em_imax(e, low, x[0].hi)});
 }
 
 RULE(sign) {
     (void)n;
     sn_interval r;
-    em_val one = em_i64(e, 1), minus = em_i64(e, -1);
-    r.lo = em_imax(e, minus, em_imin(e, one, x[0].lo));
-    r.hi = em_imax(e, minus, em_imin(e, one, x[0].hi));
+    r.lo = em_imax(e, -1, em_imin(e, 1, x[0].lo));
+    r.hi = em_imax(e, -1, em_imin(e, 1, x[0].hi));
     return r;
 }
 
@@ -110,7 +109,7 @@ static em_val floor_quotient(em *e, em_val x, em_val y) {
 
 /* The divisor where it is one positive number, else 1, and whether it is. */
 static em_val one_divisor(em *e, sn_interval y, em_val *good) {
-    *good = em_and(e, em_cmp(e, EM_EQ, y.lo, y.hi), em_cmp(e, EM_GT, y.lo, em_i64(e, 0)));
+    *good = em_and(e, em_cmp(e, EM_EQ, y.lo, y.hi), em_cmp(e, EM_GT, y.lo, 0));
     return em_select(e, *good, y.lo, em_like(e, y.lo, 1));
 }
 
@@ -200,8 +199,7 @@ RULE(xor) {
 
 /* The count where it is one of 0 … 31, else 0, and whether it is. */
 static em_val one_count(em *e, sn_interval y, em_val *good) {
-    em_val small =
-        em_and(e, em_cmp(e, EM_GE, y.lo, em_i64(e, 0)), em_cmp(e, EM_LT, y.lo, em_i64(e, 32)));
+    em_val small = em_and(e, em_cmp(e, EM_GE, y.lo, 0), em_cmp(e, EM_LT, y.lo, 32));
     *good = em_and(e, em_cmp(e, EM_EQ, y.lo, y.hi), small);
     return em_select(e, *good, y.lo, em_like(e, y.lo, 0));
 }
@@ -252,8 +250,8 @@ RULE(cast) {
     if (sn_dtype_is_float(from) || sn_dtype_is_float(to)) return rule_none(e, n, x);
     if (from == to) return x[0];
     if (from == SN_BOOL) {
-        em_val one = em_i64(e, 1), zero = em_i64(e, 0);
-        return (sn_interval){em_select(e, x[0].lo, one, zero), em_select(e, x[0].hi, one, zero)};
+        em_val zero = em_i64(e, 0);
+        return (sn_interval){em_select(e, x[0].lo, 1, zero), em_select(e, x[0].hi, 1, zero)};
     }
     if (to == SN_BOOL) {
         sn_node compare = {.in = n->in};

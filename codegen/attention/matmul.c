@@ -7,7 +7,7 @@
 enum { LINE = 64 }; /* bytes of a cache line */
 
 static em_val vector_at(em *e, const att_plan *p, em_val base, int64_t row, int v) {
-    return em_gep(e, base, p->t, em_i64(e, row * p->qb + (int64_t)v * p->lanes));
+    return em_gep(e, base, p->t, row * p->qb + (int64_t)v * p->lanes);
 }
 
 /* One step of both products: acc[i][v] += element[i] * vector[v]. */
@@ -38,14 +38,14 @@ static int choose_qk_unroll(const em *e, int d, int rows, int nv) {
 
 /* In four steps a line of each matrix: of four rows in turn, then their next line. */
 static void prefetch_rows(em *e, const att_plan *p, const qk_prefetch *f, em_val i, int unroll) {
-    em_val quarter = em_lshr(e, i, em_i64(e, 2)), three = em_i64(e, 3), at[2];
-    em_val line = em_muli(e, em_lshr(e, i, em_i64(e, 4)), LINE);
+    em_val quarter = em_lshr(e, i, 2), at[2];
+    em_val line = em_muli(e, em_lshr(e, i, 4), LINE);
     for (int m = 0; m < 2; m++) {
-        em_val row = em_mul(e, em_and(e, quarter, three), f->step[m]);
+        em_val row = em_mul(e, em_and(e, quarter, 3), f->step[m]);
         at[m] = em_gep_bytes(e, f->ptr[m], em_add(e, row, line));
     }
     if (unroll == 2) {
-        em_val first = em_cmp(e, EM_EQ, em_and(e, i, em_i64(e, 2)), em_i64(e, 0));
+        em_val first = em_cmp(e, EM_EQ, em_and(e, i, 2), 0);
         em_prefetch(e, em_select(e, first, at[0], at[1]), false, 2);
         return;
     }
@@ -57,21 +57,20 @@ static void prefetch_rows(em *e, const att_plan *p, const qk_prefetch *f, em_val
 static void emit_qk_group(em *e, const att_plan *p, int d, int rows, int nv, const em_val *key,
                           em_val q, const qk_prefetch *f, em_val *s) {
     int step = choose_qk_unroll(e, d, rows, nv), whole = d / step * step;
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, step));
-    em_val acc[64], first[64], at[32];
-    for (int i = 0; i < rows * nv; i++) acc[i] = first[i] = em_carry(e, &l, em_vf(e, 0));
+    em_loop l = em_for(e, 0, whole, step);
+    em_val at[32];
+    for (int i = 0; i < rows * nv; i++) s[i] = em_vf(e, 0);
+    em_carries(e, &l, s, rows * nv);
     prefetch_rows(e, p, f, l.i, step);
     for (int u = 0; u < step; u++) {
         em_val at_d = em_addi(e, l.i, u);
         for (int i = 0; i < rows; i++) at[i] = em_gep(e, key[i], p->t, at_d);
         em_val q_at = em_gep(e, q, p->t, em_muli(e, at_d, p->qb));
-        multiply_add(e, p, rows, nv, at, q_at, acc);
+        multiply_add(e, p, rows, nv, at, q_at, s);
     }
-    for (int i = 0; i < rows * nv; i++) em_next(e, &l, first[i], acc[i]);
     em_end(e, &l);
-    for (int i = 0; i < rows * nv; i++) s[i] = em_final(e, &l, first[i]);
     for (int u = whole; u < d; u++) {
-        for (int i = 0; i < rows; i++) at[i] = em_gep(e, key[i], p->t, em_i64(e, u));
+        for (int i = 0; i < rows; i++) at[i] = em_gep(e, key[i], p->t, u);
         multiply_add(e, p, rows, nv, at, vector_at(e, p, q, u, 0), s);
     }
 }
@@ -99,15 +98,15 @@ em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, in
     int rows = p->key_rows[nv];
     /* whole subtiles, so that the bias is added to each key once */
     if ((flags & ATT_QK_ADD) && rows > ATT_SUBTILE_KEYS) rows = ATT_SUBTILE_KEYS;
-    em_loop l = em_for(e, em_i64(e, 0), a.keys, em_i64(e, rows));
+    em_loop l = em_for(e, 0, a.keys, rows);
     em_val last = em_sub(e, em_subi(e, a.k_rows, 1), l.i);
     em_val key[32], s[64];
     for (int i = 0; i < rows; i++) {
-        em_val row = em_add(e, l.i, em_imin(e, em_i64(e, i), last));
+        em_val row = em_add(e, l.i, em_imin(e, i, last));
         key[i] = em_gep(e, a.k, p->t, em_mul(e, row, a.k_stride));
     }
-    em_val row = em_add(e, a.prefetch_row, em_lshr(e, l.i, em_i64(e, 1)));
-    row = em_imin(e, row, em_i64(e, ATT_NV * p->lanes));
+    em_val row = em_add(e, a.prefetch_row, em_lshr(e, l.i, 1));
+    row = em_imin(e, row, ATT_NV * p->lanes);
     qk_prefetch f = {.step = {a.prefetch_step0, a.prefetch_step1}};
     f.ptr[0] = em_gep_bytes(e, a.prefetch0, em_mul(e, row, a.prefetch_step0));
     f.ptr[1] = em_gep_bytes(e, a.prefetch1, em_mul(e, row, a.prefetch_step1));
@@ -133,34 +132,26 @@ static void emit_pv_group(em *e, const att_plan *p, int rows, int nv, em_val v_a
         for (int v = 0; v < nv; v++)
             acc[i * nv + v] = att_load(e, p, vector_at(e, p, acc_at, i, v));
     int max_unroll = nv == ATT_NV ? 4 : 1; /* keys at a time, then the rest */
-    em_val done = em_and(e, a->keys, em_i64(e, -max_unroll));
+    em_val done = em_and(e, a->keys, -max_unroll);
     em_val begin[] = {em_i64(e, 0), done}, end[] = {done, a->keys};
     for (int part = 0; part < (max_unroll > 1 ? 2 : 1); part++) {
         int unroll = part ? 1 : max_unroll;
-        em_loop l = em_for(e, begin[part], end[part], em_i64(e, unroll));
-        em_val v = em_carry(e, &l, v_at), w = em_carry(e, &l, p_at), first[64];
-        em_val v_u = v, w_u = w, next[2], next_u[2];
-        for (int i = 0; i < 2; i++) next[i] = next_u[i] = em_carry(e, &l, ahead[i]);
-        for (int i = 0; i < rows * nv; i++) first[i] = acc[i] = em_carry(e, &l, acc[i]);
+        em_loop l = em_for(e, begin[part], end[part], unroll);
+        em_carries(e, &l, &v_at, 1);
+        em_carries(e, &l, &p_at, 1);
+        em_carries(e, &l, ahead, 2);
+        em_carries(e, &l, acc, rows * nv);
         for (int u = 0; u < unroll; u++) {
-            for (int i = 0; i < rows; i++) at[i] = em_gep(e, v_u, p->t, em_i64(e, i));
-            multiply_add(e, p, rows, nv, at, w_u, acc);
+            for (int i = 0; i < rows; i++) at[i] = em_gep(e, v_at, p->t, i);
+            multiply_add(e, p, rows, nv, at, p_at, acc);
             for (int i = 0; i < 2; i++) {
-                if (!i || rows * p->esize >= LINE) em_prefetch(e, next_u[i], false, 2);
-                next_u[i] = em_gep_bytes(e, next_u[i], f->step[i]);
+                if (!i || rows * p->esize >= LINE) em_prefetch(e, ahead[i], false, 2);
+                ahead[i] = em_gep_bytes(e, ahead[i], f->step[i]);
             }
-            v_u = em_gep(e, v_u, p->t, a->v_stride);
-            w_u = em_gep(e, w_u, p->t, em_i64(e, p->qb));
+            v_at = em_gep(e, v_at, p->t, a->v_stride);
+            p_at = em_gep(e, p_at, p->t, p->qb);
         }
-        em_next(e, &l, v, v_u);
-        em_next(e, &l, w, w_u);
-        for (int i = 0; i < 2; i++) em_next(e, &l, next[i], next_u[i]);
-        for (int i = 0; i < rows * nv; i++) em_next(e, &l, first[i], acc[i]);
         em_end(e, &l);
-        for (int i = 0; i < rows * nv; i++) acc[i] = em_final(e, &l, first[i]);
-        for (int i = 0; i < 2; i++) ahead[i] = em_final(e, &l, next[i]);
-        v_at = em_final(e, &l, v);
-        p_at = em_final(e, &l, w);
     }
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < nv; v++)
@@ -181,13 +172,13 @@ static int choose_rows(const att_plan *p, int nv, int dv) {
  * of V; smaller ones alternate between a line of K and a line of V. */
 static pv_prefetch choose_prefetch(em *e, const att_plan *p, int rows, em_val c,
                                    const att_pv_args *a) {
-    em_val at = em_muli(e, c, p->esize), one = em_i64(e, 1);
+    em_val at = em_muli(e, c, p->esize);
     if (rows * p->esize >= LINE)
         return (pv_prefetch){{em_gep_bytes(e, a->next_k, at), em_gep_bytes(e, a->next_v, at)},
                              {a->next_k_step, a->next_v_step}};
     em_val group = LLVMBuildUDiv(e->b, c, em_i64(e, rows), "");
-    em_val odd = em_cmp(e, EM_NE, em_and(e, group, one), em_i64(e, 0));
-    at = em_muli(e, em_lshr(e, group, one), LINE);
+    em_val odd = em_cmp(e, EM_NE, em_and(e, group, 1), 0);
+    at = em_muli(e, em_lshr(e, group, 1), LINE);
     em_val from = em_gep_bytes(e, em_select(e, odd, a->next_v, a->next_k), at);
     em_val step = em_select(e, odd, a->next_v_step, a->next_k_step);
     return (pv_prefetch){{from, from}, {step, step}};
@@ -203,7 +194,7 @@ em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv) {
         int rows = size - part, split = dv - smaller * (size - 1);
         int lo = part ? split : 0, hi = part ? dv : split;
         if (lo == hi) continue;
-        em_loop l = em_for(e, em_i64(e, lo), em_i64(e, hi), em_i64(e, rows));
+        em_loop l = em_for(e, lo, hi, rows);
         em_val acc = em_gep(e, a.acc, p->t, em_muli(e, l.i, p->qb));
         pv_prefetch f = choose_prefetch(e, p, rows, l.i, &a);
         emit_pv_group(e, p, rows, nv, em_gep(e, a.v, p->t, l.i), acc, &a, &f);
@@ -214,18 +205,18 @@ em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv) {
 
 static em_val emit_pv_nan_safe(em *e, const att_plan *p) {
     att_pv_nan_safe_args a = att_pv_nan_safe_begin(e, p, "pv_nan_safe");
-    em_loop i = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
+    em_loop i = em_for(e, 0, p->a->dv, 1);
     em_val out = em_gep(e, a.acc, p->t, em_muli(e, i.i, p->qb));
-    em_val before = att_load(e, p, out);
-    em_loop k = em_for(e, em_i64(e, 0), a.keys, em_i64(e, 1));
-    em_val acc = em_carry(e, &k, before);
+    em_val acc = att_load(e, p, out);
+    em_loop k = em_for(e, 0, a.keys, 1);
+    em_carries(e, &k, &acc, 1);
     em_val weight = att_load(e, p, em_gep(e, a.p, p->t, em_muli(e, k.i, p->qb)));
     em_val at = em_gep(e, em_gep(e, a.v, p->t, em_mul(e, k.i, a.v_stride)), p->t, i.i);
     em_val more = em_fma(e, em_load_splat(e, p->t, at, p->lanes), weight, acc);
     em_val none = em_cmp(e, EM_EQ, weight, em_vf(e, 0));
-    em_next(e, &k, acc, em_select(e, none, acc, more));
+    acc = em_select(e, none, acc, more);
     em_end(e, &k);
-    att_store(e, p, em_final(e, &k, acc), out);
+    att_store(e, p, acc, out);
     em_end(e, &i);
     return att_end(e);
 }

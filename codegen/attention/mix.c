@@ -4,9 +4,8 @@
 
 void att_load_matrix(em *e, const att_plan *p, const sn_head_matrix *w, bool transposed,
                      em_val to) {
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1), n = em_i64(e, p->a->heads);
-    em_loop o = em_for(e, zero, n, one);
-    em_loop h = em_for(e, zero, n, one);
+    em_loop o = em_for(e, 0, p->a->heads, 1);
+    em_loop h = em_for(e, 0, p->a->heads, 1);
     em_val row = transposed ? h.i : o.i, column = transposed ? o.i : h.i;
     em_val at = em_add(e, em_mul(e, row, em_size_value(e, w->row)),
                        em_mul(e, column, em_size_value(e, w->column)));
@@ -40,8 +39,7 @@ static void add_head(em *e, const att_plan *p, const att_mix_args *a, const row_
     em_val factor = em_gep(e, a->factor, p->t, column), kept = em_gep(e, a->spare, p->t, column);
     em_val w = em_gep(e, a->w, p->t, em_add(e, em_muli(e, h, p->a->heads), g->o));
     for (int at = 0; g->fetches && at < g->nv * p->lanes * p->esize; at += LINE)
-        em_prefetch(e, em_gep_bytes(e, from, em_i64(e, (int64_t)AHEAD * p->qb * p->esize + at)),
-                    false, 3);
+        em_prefetch(e, em_gep_bytes(e, from, (int64_t)AHEAD * p->qb * p->esize + at), false, 3);
     for (int v = 0; v < g->nv; v++) {
         em_val i = em_i64(e, v);
         x[v] = att_load(e, p, att_column(e, p, g->kept ? kept : from, i));
@@ -49,7 +47,7 @@ static void add_head(em *e, const att_plan *p, const att_mix_args *a, const row_
         if (g->keeps) att_store(e, p, x[v], att_column(e, p, kept, i));
     }
     for (int i = 0; i < g->n; i++) {
-        em_val s = em_load_splat(e, p->t, em_gep(e, w, p->t, em_i64(e, i)), p->lanes);
+        em_val s = em_load_splat(e, p->t, em_gep(e, w, p->t, i), p->lanes);
         for (int v = 0; v < g->nv; v++) acc[i * g->nv + v] = em_fma(e, s, x[v], acc[i * g->nv + v]);
     }
 }
@@ -59,13 +57,10 @@ static void emit_group(em *e, const att_plan *p, const att_mix_args *a, const ro
     em_val acc[64];
     for (int i = 0; i < n; i++) acc[i] = em_vf(e, 0);
     if (whole) {
-        em_loop h = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, UNROLL));
-        em_val first[64];
-        for (int i = 0; i < n; i++) acc[i] = first[i] = em_carry(e, &h, acc[i]);
+        em_loop h = em_for(e, 0, whole, UNROLL);
+        em_carries(e, &h, acc, n);
         for (int u = 0; u < UNROLL; u++) add_head(e, p, a, g, em_addi(e, h.i, u), acc);
-        for (int i = 0; i < n; i++) em_next(e, &h, first[i], acc[i]);
         em_end(e, &h);
-        for (int i = 0; i < n; i++) acc[i] = em_final(e, &h, first[i]);
     }
     for (int h = whole; h < heads; h++) add_head(e, p, a, g, em_i64(e, h), acc);
     for (int i = 0; i < g->n; i++) {
@@ -89,7 +84,7 @@ static void emit_key(em *e, const att_plan *p, const att_mix_args *a, bool scale
         g.kept = true;
     }
     if (first < whole) {
-        em_loop o = em_for(e, em_i64(e, first), em_i64(e, whole), em_i64(e, rows));
+        em_loop o = em_for(e, first, whole, rows);
         g.o = o.i;
         emit_group(e, p, a, &g);
         em_end(e, &o);
@@ -99,7 +94,7 @@ static void emit_key(em *e, const att_plan *p, const att_mix_args *a, bool scale
 }
 
 static void emit_scale(em *e, const att_plan *p, const att_mix_args *a, int nv, em_val key) {
-    em_loop h = em_for(e, em_i64(e, 0), em_i64(e, p->a->heads), em_i64(e, 1));
+    em_loop h = em_for(e, 0, p->a->heads, 1);
     em_val at = em_add(e, em_muli(e, h.i, att_mixed_head(p)), em_muli(e, key, p->qb));
     em_val factor = em_gep(e, a->factor, p->t, em_muli(e, h.i, p->qb));
     for (int v = 0; v < nv; v++) {
@@ -116,7 +111,7 @@ em_val att_emit_mix(em *e, const att_plan *p, const att_mix_kind *k, int nv) {
     att_mix_args a = att_mix_begin(e, p, suffix);
     int heads = p->a->heads, most = p->out_rows[nv] < heads ? p->out_rows[nv] : heads;
     int groups = (heads + most - 1) / most, rows = (heads + groups - 1) / groups;
-    em_loop l = em_for(e, em_i64(e, 0), a.keys, em_i64(e, 1));
+    em_loop l = em_for(e, 0, a.keys, 1);
     if (k->matrix)
         emit_key(e, p, &a, k->scaled, nv, l.i, rows);
     else
@@ -138,8 +133,8 @@ bool att_check_mixed(const sn_attention_mixed *x, sn_dtype compute, sn_error *er
 
 em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val n, em_val kinds) {
     const att_plan *p = b->p;
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1);
-    em_loop g = em_for(e, zero, em_i64(e, p->a->heads), one);
+    em_val zero = em_i64(e, 0);
+    em_loop g = em_for(e, zero, p->a->heads, 1);
     em_val keys = em_carry(e, &g, zero);
     em_var end = em_let(e, zero);
     att_classifier c;
@@ -147,13 +142,12 @@ em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val
     of.head = g.i;
     att_mask_begin(e, &of, &c);
     sn_interval sees = att_mask_tile(e, &of, &c, k0, n);
-    em_val skipped = em_i64(e, SN_TILE_SKIPPED), partial = em_i64(e, SN_TILE_PARTIAL);
-    em_val kind = em_select(e, sees.lo, em_i64(e, SN_TILE_FULL), partial);
-    kind = em_select(e, sees.hi, kind, skipped);
+    em_val kind = em_select(e, sees.lo, SN_TILE_FULL, SN_TILE_PARTIAL);
+    kind = em_select(e, sees.hi, kind, SN_TILE_SKIPPED);
     if (kinds) em_store(e, SN_I64, em_gep(e, kinds, p->t, em_muli(e, g.i, p->qb)), kind);
     em_branch some = em_if(e, sees.hi);
     att_mask_segments(e, &of, &c, k0, n, em_not(e, sees.lo));
-    em_loop v = em_for(e, zero, b->nv, one);
+    em_loop v = em_for(e, zero, b->nv, 1);
     em_val lo, hi;
     att_load_visible_keys(e, p, v.i, &lo, &hi);
     em_set(e, end, em_imax(e, em_get(e, end), hi));

@@ -103,7 +103,7 @@ typedef struct block {
     att_query_block block;                                     /* its head: the one at hand */
     em_val qk[ATT_NV + 1], pv[ATT_NV + 1], mix[2][ATT_NV + 1]; /* functions */
     em_val load_q, store_out, softmax, softmax_mask;
-    em_val zero, one, heads;
+    em_val zero, heads;
 } block;
 
 /* What belongs to a head at `offset`, `elements` for each. */
@@ -127,7 +127,7 @@ static em_val first_query(em *e, const block *b, em_val v) {
 }
 
 static em_val queries_left(em *e, const block *b, em_val q) {
-    return em_imin(e, em_sub(e, b->block.tq, q), em_i64(e, b->f->p.lanes));
+    return em_imin(e, em_sub(e, b->block.tq, q), b->f->p.lanes);
 }
 
 /* For all heads: load q; m = -inf, l = 0, acc = 0. */
@@ -135,8 +135,8 @@ static void emit_enter(em *e, const block *b) {
     const plan *f = b->f;
     const att_plan *p = &f->p;
     const sn_attention *a = p->a;
-    em_loop h = em_for(e, b->zero, b->heads, b->one);
-    em_loop v = em_for(e, b->zero, b->block.nv, b->one);
+    em_loop h = em_for(e, 0, b->heads, 1);
+    em_loop v = em_for(e, 0, b->block.nv, 1);
     em_val q = first_query(e, b, v.i);
     att_load_queries_args load = {.stride = em_size_value(e, a->q.row)};
     load.n_rows = queries_left(e, b, q);
@@ -148,7 +148,7 @@ static void emit_enter(em *e, const block *b) {
     att_store(e, p, em_vf(e, -INFINITY), m);
     att_store(e, p, em_vf(e, 0), l);
     em_val acc = of_head(e, b, f->acc_offset, h.i, (int64_t)a->dv * p->qb);
-    em_loop d = em_for(e, b->zero, em_i64(e, a->dv), b->one);
+    em_loop d = em_for(e, 0, a->dv, 1);
     em_val row = em_gep(e, acc, p->t, em_muli(e, d.i, p->qb));
     att_store(e, p, em_vf(e, 0), att_column(e, p, row, v.i));
     em_end(e, &d);
@@ -162,8 +162,8 @@ static void emit_qk(em *e, const block *b, em_val to, em_val k0, em_val keys) {
     const att_plan *p = &b->f->p;
     const sn_attention *a = p->a;
     em_val row = em_size_value(e, a->k.row), step = em_muli(e, row, p->esize);
-    em_loop h = em_for(e, b->zero, b->heads, b->one);
-    em_val next = em_imin(e, em_add(e, h.i, b->one), em_sub(e, b->heads, b->one));
+    em_loop h = em_for(e, 0, b->heads, 1);
+    em_val next = em_imin(e, em_add(e, h.i, 1), em_sub(e, b->heads, 1));
     att_qk_args args = {.k_stride = row, .keys = keys, .k_rows = keys, .prefetch_row = b->zero};
     args.k = row_of(e, b, &a->k, h.i, k0);
     args.q = of_head(e, b, b->f->q_offset, h.i, (int64_t)a->d * p->qb);
@@ -180,18 +180,18 @@ static void emit_weights(em *e, const block *b, em_val rows, em_val g, em_val k0
     const plan *f = b->f;
     const att_plan *p = &f->p;
     em_val s = em_gep(e, rows, p->t, em_muli(e, g, att_mixed_head(p)));
-    em_val m_tile = em_gep_bytes(e, rows, em_i64(e, f->row_m_offset));
+    em_val m_tile = em_gep_bytes(e, rows, f->row_m_offset);
     m_tile = em_gep(e, m_tile, p->t, em_muli(e, g, p->qb));
     em_val kind = em_load(e, SN_I64, m_tile, 1);
-    em_branch hidden = em_if(e, em_cmp(e, EM_EQ, kind, em_i64(e, SN_TILE_SKIPPED)));
-    em_loop i = em_for(e, b->zero, em_muli(e, keys, p->qb), em_i64(e, p->lanes));
+    em_branch hidden = em_if(e, em_cmp(e, EM_EQ, kind, SN_TILE_SKIPPED));
+    em_loop i = em_for(e, 0, em_muli(e, keys, p->qb), p->lanes);
     att_store(e, p, em_vf(e, 0), em_gep(e, s, p->t, i.i));
     em_end(e, &i);
-    em_loop v = em_for(e, b->zero, b->block.nv, b->one);
+    em_loop v = em_for(e, 0, b->block.nv, 1);
     att_store(e, p, em_vf(e, -INFINITY), att_column(e, p, m_tile, v.i));
     em_end(e, &v);
     em_else(e, &hidden);
-    v = em_for(e, b->zero, b->block.nv, b->one);
+    v = em_for(e, 0, b->block.nv, 1);
     att_mixed_softmax_args args = {ATT_PASS_CONTEXT(e), .keys = keys, .k0 = k0};
     args.batch = b->block.batch, args.head = g;
     args.q0 = first_query(e, b, v.i);
@@ -199,7 +199,7 @@ static void emit_weights(em *e, const block *b, em_val rows, em_val g, em_val k0
     args.m = att_column(e, p, of_head(e, b, f->m_offset, g, p->qb), v.i);
     args.l = att_column(e, p, of_head(e, b, f->l_offset, g, p->qb), v.i);
     args.m_tile = att_column(e, p, m_tile, v.i);
-    em_branch full = em_if(e, em_cmp(e, EM_EQ, kind, em_i64(e, SN_TILE_FULL)));
+    em_branch full = em_if(e, em_cmp(e, EM_EQ, kind, SN_TILE_FULL));
     att_mixed_softmax_call(e, b->softmax, args);
     em_else(e, &full);
     att_mixed_softmax_call(e, b->softmax_mask ? b->softmax_mask : b->softmax, args);
@@ -210,19 +210,19 @@ static void emit_weights(em *e, const block *b, em_val rows, em_val g, em_val k0
 
 static void emit_scores_tile(em *e, const block *b, em_val k0) {
     const plan *f = b->f;
-    em_val n = em_imin(e, em_sub(e, b->block.tk, k0), em_i64(e, ATT_TILE_KEYS));
+    em_val n = em_imin(e, em_sub(e, b->block.tk, k0), ATT_TILE_KEYS);
     em_val rows = tile_rows(e, b, k0), tile = att_scratch(e, f->tile_offset);
-    em_val kinds = em_gep_bytes(e, rows, em_i64(e, f->row_m_offset));
+    em_val kinds = em_gep_bytes(e, rows, f->row_m_offset);
     em_val keys = att_mixed_visible_keys(e, &b->block, k0, n, kinds);
-    em_store(e, SN_I64, em_gep_bytes(e, rows, em_i64(e, f->row_keys_offset)), keys);
-    em_branch some = em_if(e, em_cmp(e, EM_GT, keys, b->zero));
+    em_store(e, SN_I64, em_gep_bytes(e, rows, f->row_keys_offset), keys);
+    em_branch some = em_if(e, em_cmp(e, EM_GT, keys, 0));
     bool mixes = f->x->mix[0].buf >= 0;
     emit_qk(e, b, mixes ? tile : rows, k0, keys);
     att_mix_args args = {.x = tile, .y = rows, .w = att_scratch(e, f->matrix_offset[0])};
     args.factor = args.spare = att_scratch(e, f->factor_offset);
-    args.keys = em_and(e, em_addi(e, keys, 3), em_i64(e, -4)); /* as many as softmax reads */
+    args.keys = em_and(e, em_addi(e, keys, 3), -4); /* as many as softmax reads */
     if (mixes) att_mix_call_by_count(e, b->mix[0], b->block.nv, args);
-    em_loop g = em_for(e, b->zero, b->heads, b->one);
+    em_loop g = em_for(e, 0, b->heads, 1);
     emit_weights(e, b, rows, g.i, k0, keys);
     em_end(e, &g);
     em_endif(e, &some);
@@ -232,8 +232,8 @@ static void emit_scores_tile(em *e, const block *b, em_val k0) {
 static void emit_factors(em *e, const block *b, em_val rows) {
     const plan *f = b->f;
     const att_plan *p = &f->p;
-    em_loop i = em_for(e, b->zero, em_muli(e, b->heads, p->qb), em_i64(e, p->lanes));
-    em_val m_tile = em_gep_bytes(e, rows, em_i64(e, f->row_m_offset));
+    em_loop i = em_for(e, 0, em_muli(e, b->heads, p->qb), p->lanes);
+    em_val m_tile = em_gep_bytes(e, rows, f->row_m_offset);
     m_tile = att_load(e, p, em_gep(e, m_tile, p->t, i.i));
     em_val m = att_load(e, p, em_gep(e, att_scratch(e, f->m_offset), p->t, i.i));
     em_val l = att_load(e, p, em_gep(e, att_scratch(e, f->l_offset), p->t, i.i));
@@ -249,8 +249,8 @@ static void emit_values_tile(em *e, const block *b, em_val k0) {
     const att_plan *p = &f->p;
     const sn_attention *a = p->a;
     em_val rows = tile_rows(e, b, k0), tile = att_scratch(e, f->tile_offset);
-    em_val keys = em_load(e, SN_I64, em_gep_bytes(e, rows, em_i64(e, f->row_keys_offset)), 1);
-    em_branch some = em_if(e, em_cmp(e, EM_GT, keys, b->zero));
+    em_val keys = em_load(e, SN_I64, em_gep_bytes(e, rows, f->row_keys_offset), 1);
+    em_branch some = em_if(e, em_cmp(e, EM_GT, keys, 0));
     emit_factors(e, b, rows);
     att_mix_args mix = {.x = rows, .y = tile, .w = att_scratch(e, f->matrix_offset[1])};
     mix.factor = att_scratch(e, f->factor_offset);
@@ -258,8 +258,8 @@ static void emit_values_tile(em *e, const block *b, em_val k0) {
     mix.keys = keys;
     att_mix_call_by_count(e, b->mix[1], b->block.nv, mix);
     em_val row = em_size_value(e, a->v.row), step = em_muli(e, row, p->esize);
-    em_loop h = em_for(e, b->zero, b->heads, b->one);
-    em_val next = em_imin(e, em_add(e, h.i, b->one), em_sub(e, b->heads, b->one));
+    em_loop h = em_for(e, 0, b->heads, 1);
+    em_val next = em_imin(e, em_add(e, h.i, 1), em_sub(e, b->heads, 1));
     att_pv_args args = {.v_stride = row, .keys = keys};
     args.v = row_of(e, b, &a->v, h.i, k0);
     args.p = em_gep(e, tile, p->t, em_muli(e, h.i, att_mixed_head(p)));
@@ -275,8 +275,8 @@ static void emit_store(em *e, const block *b) {
     const plan *f = b->f;
     const att_plan *p = &f->p;
     const sn_attention *a = p->a;
-    em_loop h = em_for(e, b->zero, b->heads, b->one);
-    em_loop v = em_for(e, b->zero, b->block.nv, b->one);
+    em_loop h = em_for(e, 0, b->heads, 1);
+    em_loop v = em_for(e, 0, b->block.nv, 1);
     em_val q = first_query(e, b, v.i), rows = queries_left(e, b, q);
     att_store_queries_args store = {.stride = em_size_value(e, a->out.row), .n_rows = rows};
     store.acc = att_column(e, p, of_head(e, b, f->acc_offset, h.i, (int64_t)a->dv * p->qb), v.i);
@@ -319,17 +319,17 @@ static em_val emit_block(em *e, const plan *f) {
     emit_functions(e, f, &b);
     att_mixed_item_args args = att_mixed_item_begin(e, p, "block");
     att_use_context(e, args.buf, args.dim, args.scratch);
-    b.zero = em_i64(e, 0), b.one = em_i64(e, 1), b.heads = em_i64(e, p->a->heads);
+    b.zero = em_i64(e, 0), b.heads = em_i64(e, p->a->heads);
     b.block.batch = args.batch, b.block.head = b.zero;
     b.block.tq = em_size_value(e, p->a->tq), b.block.tk = em_size_value(e, p->a->tk);
-    em_val v0, v1, step = em_i64(e, ATT_TILE_KEYS);
+    em_val v0, v1;
     att_block_vectors(e, p, b.block.tq, args.index, &v0, &v1);
     att_block_queries(e, &b.block, v0, v1);
     emit_enter(e, &b);
-    em_loop k = em_for(e, b.zero, b.block.tk, step);
+    em_loop k = em_for(e, 0, b.block.tk, ATT_TILE_KEYS);
     emit_scores_tile(e, &b, k.i);
     em_end(e, &k);
-    k = em_for(e, b.zero, b.block.tk, step);
+    k = em_for(e, 0, b.block.tk, ATT_TILE_KEYS);
     emit_values_tile(e, &b, k.i);
     em_end(e, &k);
     emit_store(e, &b);

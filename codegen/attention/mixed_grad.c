@@ -130,14 +130,14 @@ typedef struct block {
     const plan *f;
     const functions *fn;
     att_query_block block; /* its head: the one at hand */
-    em_val zero, one, heads, part;
+    em_val zero, heads, part;
     em_val memory;      /* of the block, among those of a group */
     em_val k0, keys;    /* the tile, and how many of its keys the block sees */
     em_val second_half; /* 0 or 1: rows that the block prefetches for the next head */
 } block;
 
 static em_val memory_of(em *e, const block *b, int64_t offset) {
-    return em_gep_bytes(e, b->memory, em_i64(e, offset));
+    return em_gep_bytes(e, b->memory, offset);
 }
 
 static em_val tile_of(em *e, const block *b, int i) {
@@ -162,7 +162,7 @@ static em_val first_query(em *e, const block *b, em_val v) {
 }
 
 static em_val queries_left(em *e, const block *b, em_val q) {
-    return em_imin(e, em_sub(e, b->block.tq, q), em_i64(e, b->f->p.lanes));
+    return em_imin(e, em_sub(e, b->block.tq, q), b->f->p.lanes);
 }
 
 /* Row k of dk or dv of a head, of the part's own. */
@@ -186,7 +186,7 @@ static void load_queries(em *e, const block *b) {
     const plan *f = b->f;
     const att_plan *p = &f->p;
     const sn_attention *a = p->a;
-    em_loop h = em_for(e, b->zero, b->heads, b->one);
+    em_loop h = em_for(e, 0, b->heads, 1);
     att_copy_rows_args copy = {.n_rows = b->block.n_rows};
     copy.n_dst = em_muli(e, b->block.nv, p->lanes);
     copy.src = row_of(e, b, &a->q, h.i, b->block.q0), copy.stride = em_size_value(e, a->q.row);
@@ -196,7 +196,7 @@ static void load_queries(em *e, const block *b) {
     copy.stride = em_size_value(e, f->g->dout.row);
     copy.dst = of_head(e, b, f->do_rows_offset, h.i, (int64_t)p->qb * f->dv);
     att_copy_rows_call(e, b->fn->copy_do, copy);
-    em_loop v = em_for(e, b->zero, b->block.nv, b->one);
+    em_loop v = em_for(e, 0, b->block.nv, 1);
     em_val q = first_query(e, b, v.i), rows = queries_left(e, b, q);
     att_load_queries_args args = {.stride = em_size_value(e, a->q.row), .n_rows = rows};
     args.src = row_of(e, b, &a->q, h.i, q);
@@ -238,8 +238,8 @@ static em_val emit_mix(em *e, const block *b, int which, bool transposed, em_val
 static void emit_p(em *e, const block *b, em_val tile) {
     const plan *f = b->f;
     const att_plan *p = &f->p;
-    em_loop g = em_for(e, b->zero, b->heads, b->one);
-    em_loop v = em_for(e, b->zero, b->block.nv, b->one);
+    em_loop g = em_for(e, 0, b->heads, 1);
+    em_loop v = em_for(e, 0, b->block.nv, 1);
     att_mixed_weights_args args = {ATT_PASS_CONTEXT(e), .keys = b->keys, .k0 = b->k0, .head = g.i};
     args.batch = b->block.batch;
     args.q0 = first_query(e, b, v.i);
@@ -254,8 +254,8 @@ static void emit_p(em *e, const block *b, em_val tile) {
 /* fn (`delta` or `scores`) for each head and vector. */
 static void for_delta(em *e, const block *b, em_val fn, em_val tile_p, em_val tile_dp) {
     const att_plan *p = &b->f->p;
-    em_loop g = em_for(e, b->zero, b->heads, b->one);
-    em_loop v = em_for(e, b->zero, b->block.nv, b->one);
+    em_loop g = em_for(e, 0, b->heads, 1);
+    em_loop v = em_for(e, 0, b->block.nv, 1);
     att_mixed_delta_args args = {.keys = b->keys};
     args.p = att_column(e, p, head_of(e, b, tile_p, g.i), v.i);
     args.dp = att_column(e, p, head_of(e, b, tile_dp, g.i), v.i);
@@ -281,7 +281,7 @@ static em_val tile_rows(em *e, const block *b, int i) {
 }
 
 static void find_keys(em *e, const block *b) {
-    em_val n = em_imin(e, em_sub(e, b->block.tk, b->k0), em_i64(e, TILE_KEYS));
+    em_val n = em_imin(e, em_sub(e, b->block.tk, b->k0), TILE_KEYS);
     em_val keys = att_mixed_visible_keys(e, &b->block, b->k0, n, NULL);
     em_store(e, SN_I64, tile_rows(e, b, ROWS), keys);
 }
@@ -290,7 +290,7 @@ static void find_keys(em *e, const block *b) {
 static em_val next_rows(em *e, const block *b, const sn_attention_operand *o, bool of_v, em_val h) {
     em_val next = em_addi(e, h, 1), more = em_cmp(e, EM_LT, next, b->heads);
     em_val k0 = em_select(e, more, b->k0, em_addi(e, b->k0, TILE_KEYS));
-    next = em_select(e, more, next, b->zero);
+    next = em_select(e, more, next, 0);
     return o ? row_of(e, b, o, next, k0) : part_row(e, b, of_v, next, k0);
 }
 
@@ -375,9 +375,9 @@ static void store_block(em *e, const block *b) {
     const plan *f = b->f;
     const att_plan *p = &f->p;
     const sn_attention *a = p->a;
-    em_loop v = em_for(e, b->zero, b->block.nv, b->one);
+    em_loop v = em_for(e, 0, b->block.nv, 1);
     em_val q = first_query(e, b, v.i), rows = queries_left(e, b, q);
-    em_loop h = em_for(e, b->zero, b->heads, b->one);
+    em_loop h = em_for(e, 0, b->heads, 1);
     att_store_queries_args store = {.stride = em_size_value(e, f->g->dq.row), .n_rows = rows};
     store.acc = att_column(e, p, of_head(e, b, f->dq_offset, h.i, (int64_t)a->d * p->qb), v.i);
     store.l = att_scratch(e, f->one_offset);
@@ -396,8 +396,8 @@ static void clear_part(em *e, const block *b) {
         if (b->f->g->sums_buf[i] >= 0) clear(e, b, att_scratch(e, b->f->sums_offset[i]), all);
         int64_t row = (int64_t)p->a->heads * (i ? p->a->dv : p->a->d);
         em_val n = em_muli(e, b->block.tk, row), at = part_row(e, b, i, b->zero, b->zero);
-        em_val whole = em_and(e, n, em_i64(e, -p->lanes)), left = em_sub(e, n, whole);
-        em_loop l = em_for(e, b->zero, whole, em_i64(e, p->lanes));
+        em_val whole = em_and(e, n, -p->lanes), left = em_sub(e, n, whole);
+        em_loop l = em_for(e, 0, whole, p->lanes);
         em_store(e, p->t, em_gep(e, at, p->t, l.i), em_vf(e, 0));
         em_end(e, &l);
         em_store_tail(e, p->t, em_gep(e, at, p->t, whole), em_vf(e, 0), left);
@@ -412,7 +412,7 @@ static void store_sums(em *e, const block *b) {
         em_val first = em_add(e, em_mul(e, b->part, em_size_value(e, p->a->batch)), b->block.batch);
         em_val to = em_gep(e, em_buf(e, b->f->g->sums_buf[which]), p->t, em_mul(e, first, all));
         em_val sums = att_scratch(e, b->f->sums_offset[which]);
-        em_loop i = em_for(e, b->zero, all, b->one);
+        em_loop i = em_for(e, 0, all, 1);
         em_val x = att_load(e, p, em_gep(e, sums, p->t, em_muli(e, i.i, p->lanes)));
         em_store(e, p->t, em_gep(e, to, p->t, i.i), em_reduce(e, EM_SUM, x));
         em_end(e, &i);
@@ -441,12 +441,12 @@ static void locate_block(em *e, block *b, const block_group *g, em_val i) {
     att_block_vectors(e, &f->p, g->rows, i, &v0, &v1);
     att_block_queries(e, &b->block, em_add(e, first, v0), em_add(e, first, v1));
     b->memory = em_gep_bytes(e, att_scratch(e, f->blocks_offset), em_mul(e, number, bytes));
-    b->second_half = em_and(e, number, b->one);
+    b->second_half = em_and(e, number, 1);
 }
 
 /* `step` for all blocks of the group. */
 static void for_blocks(em *e, block *b, const block_group *g, void (*step)(em *e, const block *b)) {
-    em_loop i = em_for(e, g->first, g->end, b->one);
+    em_loop i = em_for(e, g->first, g->end, 1);
     locate_block(e, b, g, i.i);
     step(e, b);
     em_end(e, &i);
@@ -455,10 +455,10 @@ static void for_blocks(em *e, block *b, const block_group *g, void (*step)(em *e
 /* The same for those that see keys of the tile. */
 static void for_visible(em *e, block *b, const block_group *g,
                         void (*step)(em *e, const block *b)) {
-    em_loop i = em_for(e, g->first, g->end, b->one);
+    em_loop i = em_for(e, g->first, g->end, 1);
     locate_block(e, b, g, i.i);
     b->keys = em_load(e, SN_I64, tile_rows(e, b, ROWS), 1);
-    em_branch some = em_if(e, em_cmp(e, EM_GT, b->keys, b->zero));
+    em_branch some = em_if(e, em_cmp(e, EM_GT, b->keys, 0));
     step(e, b);
     em_endif(e, &some);
     em_end(e, &i);
@@ -467,11 +467,11 @@ static void for_visible(em *e, block *b, const block_group *g,
 /* The same for one head after the other. */
 static void for_heads(em *e, block *b, const block_group *g,
                       void (*step)(em *e, const block *b, em_val h)) {
-    em_loop h = em_for(e, b->zero, b->heads, b->one);
-    em_loop i = em_for(e, g->first, g->end, b->one);
+    em_loop h = em_for(e, 0, b->heads, 1);
+    em_loop i = em_for(e, g->first, g->end, 1);
     locate_block(e, b, g, i.i);
     b->keys = em_load(e, SN_I64, tile_rows(e, b, ROWS), 1);
-    em_branch some = em_if(e, em_cmp(e, EM_GT, b->keys, b->zero));
+    em_branch some = em_if(e, em_cmp(e, EM_GT, b->keys, 0));
     step(e, b, h.i);
     em_endif(e, &some);
     em_end(e, &i);
@@ -480,14 +480,14 @@ static void for_heads(em *e, block *b, const block_group *g,
 
 static void emit_group(em *e, block *b, const block_group *g) {
     for_blocks(e, b, g, begin_query_block);
-    em_loop k = em_for(e, b->zero, b->block.tk, em_i64(e, TILE_KEYS));
+    em_loop k = em_for(e, 0, b->block.tk, TILE_KEYS);
     b->k0 = k.i;
     for_blocks(e, b, g, find_keys);
     for_heads(e, b, g, multiply_head);
     for_visible(e, b, g, make_weights);
     for_heads(e, b, g, add_values);
     em_end(e, &k);
-    k = em_for(e, b->zero, b->block.tk, em_i64(e, TILE_KEYS));
+    k = em_for(e, 0, b->block.tk, TILE_KEYS);
     b->k0 = k.i;
     for_visible(e, b, g, make_scores);
     for_heads(e, b, g, add_queries_keys);
@@ -502,7 +502,7 @@ static em_val emit_part(em *e, const plan *f, const functions *fn) {
     block b = {.f = f, .fn = fn, .block.p = p};
     att_mixed_item_args args = att_mixed_item_begin(e, p, "part");
     att_use_context(e, args.buf, args.dim, args.scratch);
-    b.zero = em_i64(e, 0), b.one = em_i64(e, 1), b.heads = em_i64(e, a->heads);
+    b.zero = em_i64(e, 0), b.heads = em_i64(e, a->heads);
     b.block.batch = args.batch, b.block.head = b.zero, b.part = args.index;
     b.block.tq = em_size_value(e, a->tq), b.block.tk = em_size_value(e, a->tk);
     clear_part(e, &b);
@@ -510,9 +510,9 @@ static em_val emit_part(em *e, const plan *f, const functions *fn) {
     em_val rows = em_ceil_div(e, b.block.tq, (int64_t)f->g->n_part * SN_MIXED_PART_ROWS);
     rows = em_muli(e, rows, SN_MIXED_PART_ROWS);
     em_val q0 = em_mul(e, b.part, rows), left = em_sub(e, b.block.tq, q0);
-    rows = em_imin(e, em_imax(e, left, b.zero), rows);
+    rows = em_imin(e, em_imax(e, left, 0), rows);
     em_val blocks = em_ceil_div(e, em_ceil_div(e, rows, p->lanes), p->nv);
-    em_loop i = em_for(e, b.zero, blocks, em_i64(e, GROUP));
+    em_loop i = em_for(e, 0, blocks, GROUP);
     block_group g = {.q0 = q0, .rows = rows, .first = i.i};
     g.end = em_imin(e, em_addi(e, i.i, GROUP), blocks);
     emit_group(e, &b, &g);

@@ -11,7 +11,7 @@ em_val att_emit_mixed_weights(em *e, const att_plan *p, bool masked) {
     att_vector_args of = {.lo = zero, .hi = q.keys, .k0 = q.k0, .batch = q.batch, .head = q.head};
     att_regions regions = {.relative = NULL};
     if (masked) att_softmax_regions(e, p, &of, masked, q.q0, &regions);
-    em_loop l = em_for(e, zero, q.keys, em_i64(e, 1));
+    em_loop l = em_for(e, zero, q.keys, 1);
     em_val at = em_gep(e, q.s, p->t, em_muli(e, l.i, p->qb));
     em_val k = em_imin(e, em_add(e, q.k0, l.i), last);
     em_val x = att_regions_apply(&regions, e, p, att_load(e, p, at), k);
@@ -24,20 +24,21 @@ em_val att_emit_mixed_weights(em *e, const att_plan *p, bool masked) {
 
 em_val att_emit_mixed_delta(em *e, const att_plan *p) {
     att_mixed_delta_args q = att_mixed_delta_begin(e, p, "delta");
-    em_val before = att_load(e, p, q.delta);
-    em_loop l = em_for(e, em_i64(e, 0), q.keys, em_i64(e, 1));
-    em_val sum = em_carry(e, &l, before), at = em_muli(e, l.i, p->qb);
+    em_val sum = att_load(e, p, q.delta);
+    em_loop l = em_for(e, 0, q.keys, 1);
+    em_carries(e, &l, &sum, 1);
+    em_val at = em_muli(e, l.i, p->qb);
     em_val x = att_load(e, p, em_gep(e, q.p, p->t, at));
-    em_next(e, &l, sum, em_fma(e, x, att_load(e, p, em_gep(e, q.dp, p->t, at)), sum));
+    sum = em_fma(e, x, att_load(e, p, em_gep(e, q.dp, p->t, at)), sum);
     em_end(e, &l);
-    att_store(e, p, em_final(e, &l, sum), q.delta);
+    att_store(e, p, sum, q.delta);
     return att_end(e);
 }
 
 em_val att_emit_mixed_scores(em *e, const att_plan *p) {
     att_mixed_delta_args q = att_mixed_delta_begin(e, p, "scores");
     em_val delta = att_load(e, p, q.delta), zero = em_vf(e, 0);
-    em_loop l = em_for(e, em_i64(e, 0), q.keys, em_i64(e, 1));
+    em_loop l = em_for(e, 0, q.keys, 1);
     em_val at = em_muli(e, l.i, p->qb), to = em_gep(e, q.dp, p->t, at);
     em_val w = att_load(e, p, em_gep(e, q.p, p->t, at));
     em_val x = em_mul(e, w, em_sub(e, att_load(e, p, to), delta));
@@ -65,11 +66,12 @@ static em_val row_of_pair(em *e, const att_plan *p, em_val tile, em_val head, in
 static void emit_pair_group(em *e, const att_plan *p, const att_mixed_pairs_args *q,
                             const head_pairs *g) {
     int n = g->nx * g->ny;
-    em_val x_at[PAIR_X], y_at[PAIR_Y], sum[PAIR_X * PAIR_Y], acc[PAIR_X * PAIR_Y];
+    em_val x_at[PAIR_X], y_at[PAIR_Y], acc[PAIR_X * PAIR_Y];
     for (int r = 0; r < g->nx; r++) x_at[r] = row_of_pair(e, p, q->x, g->i, r);
     for (int c = 0; c < g->ny; c++) y_at[c] = row_of_pair(e, p, q->y, g->j, c);
-    em_loop k = em_for(e, g->k0, g->k1, em_i64(e, 1));
-    for (int m = 0; m < n; m++) sum[m] = acc[m] = em_carry(e, &k, em_vf(e, 0));
+    em_loop k = em_for(e, g->k0, g->k1, 1);
+    for (int m = 0; m < n; m++) acc[m] = em_vf(e, 0);
+    em_carries(e, &k, acc, n);
     for (int v = 0; v < g->nv; v++) {
         em_val y[PAIR_Y], at = em_addi(e, em_muli(e, k.i, p->qb), (int64_t)v * p->lanes);
         for (int c = 0; c < g->ny; c++) y[c] = att_load(e, p, em_gep(e, y_at[c], p->t, at));
@@ -79,20 +81,19 @@ static void emit_pair_group(em *e, const att_plan *p, const att_mixed_pairs_args
                 acc[r * g->ny + c] = em_fma(e, x, y[c], acc[r * g->ny + c]);
         }
     }
-    for (int m = 0; m < n; m++) em_next(e, &k, sum[m], acc[m]);
     em_end(e, &k);
     for (int m = 0; m < n; m++) {
         em_val row = em_muli(e, em_addi(e, g->i, m / g->ny), p->a->heads);
         em_val pair = em_add(e, row, em_addi(e, g->j, m % g->ny));
         em_val to = em_gep(e, q->sums, p->t, em_muli(e, pair, p->lanes));
-        att_store(e, p, em_add(e, att_load(e, p, to), em_final(e, &k, sum[m])), to);
+        att_store(e, p, em_add(e, att_load(e, p, to), acc[m]), to);
     }
 }
 
 /* All heads of y with nx heads of x: groups of PAIR_Y, and one of what is left. */
 static void emit_pair_rows(em *e, const att_plan *p, const att_mixed_pairs_args *q, head_pairs g) {
     int heads = p->a->heads, whole = heads / PAIR_Y * PAIR_Y;
-    em_loop j = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, PAIR_Y));
+    em_loop j = em_for(e, 0, whole, PAIR_Y);
     g.j = j.i, g.ny = PAIR_Y;
     emit_pair_group(e, p, q, &g);
     em_end(e, &j);
@@ -105,10 +106,10 @@ em_val att_emit_mixed_pairs(em *e, const att_plan *p, int nv) {
     snprintf(suffix, sizeof suffix, "pairs%d", nv);
     att_mixed_pairs_args q = att_mixed_pairs_begin(e, p, suffix);
     int heads = p->a->heads, whole = heads / PAIR_X * PAIR_X;
-    em_loop k = em_for(e, em_i64(e, 0), q.keys, em_i64(e, PAIR_KEYS));
+    em_loop k = em_for(e, 0, q.keys, PAIR_KEYS);
     head_pairs g = {.nv = nv, .k0 = k.i};
     g.k1 = em_imin(e, em_addi(e, k.i, PAIR_KEYS), q.keys);
-    em_loop i = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, PAIR_X));
+    em_loop i = em_for(e, 0, whole, PAIR_X);
     g.i = i.i, g.nx = PAIR_X;
     emit_pair_rows(e, p, &q, g);
     em_end(e, &i);

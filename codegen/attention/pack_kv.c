@@ -11,7 +11,7 @@ em_val att_nonfinite_flag(em *e, const att_plan *p, em_val tile) {
 
 em_val att_packed_row(em *e, const att_plan *p, em_val tk, bool is_v, em_val k) {
     const sn_attention *a = p->a;
-    em_val flags = em_and(e, em_addi(e, em_ceil_div(e, tk, ATT_TILE_KEYS), 63), em_i64(e, -64));
+    em_val flags = em_and(e, em_addi(e, em_ceil_div(e, tk, ATT_TILE_KEYS), 63), -64);
     em_val base = att_nonfinite_flag(e, p, flags);
     em_val index = em_muli(e, k, is_v ? a->dv : a->d);
     if (is_v) index = em_add(e, index, em_muli(e, tk, a->d));
@@ -64,19 +64,18 @@ em_val att_emit_pack_kv(em *e, const att_plan *p, bool packs) {
     att_pack_kv_args q = att_pack_kv_begin(e, p, packs ? "pack_kv" : "scan_v");
     att_use_context(e, q.buf, q.dim, q.scratch);
     em_val tk = em_size_value(e, p->a->tk), until = att_scratch(e, p->key_offset + 8);
-    em_loop tile = em_for(e, em_load(e, SN_I64, until, 1), q.end, em_i64(e, ATT_TILE_KEYS));
+    em_loop tile = em_for(e, em_load(e, SN_I64, until, 1), q.end, ATT_TILE_KEYS);
     em_val end = em_imin(e, em_addi(e, tile.i, ATT_TILE_KEYS), tk);
-    em_loop row = em_for(e, tile.i, end, em_i64(e, 1));
-    em_val first[SUMS], sum[SUMS];
-    for (int i = 0; i < SUMS; i++) sum[i] = first[i] = em_carry(e, &row, em_vf(e, 0));
+    em_loop row = em_for(e, tile.i, end, 1);
+    em_val sum[SUMS];
+    for (int i = 0; i < SUMS; i++) sum[i] = em_vf(e, 0);
+    em_carries(e, &row, sum, SUMS);
     if (packs) emit_row(e, p, &q, tk, false, packs, row.i, sum);
     emit_row(e, p, &q, tk, true, packs, row.i, sum);
-    for (int i = 0; i < SUMS; i++) em_next(e, &row, first[i], sum[i]);
     em_end(e, &row);
     if (p->scan_v) { /* 0 x is NaN where x is not finite, and a sum with NaN is NaN */
-        em_val all = em_final(e, &row, first[0]);
-        for (int i = 1; i < SUMS; i++) all = em_add(e, all, em_final(e, &row, first[i]));
-        em_val total = em_reduce(e, EM_SUM, all);
+        for (int i = 1; i < SUMS; i++) sum[0] = em_add(e, sum[0], sum[i]);
+        em_val total = em_reduce(e, EM_SUM, sum[0]);
         em_val flag = em_int_cast(e, em_cmp(e, EM_NE, total, em_f(e, 0)), e->i8);
         em_val index = LLVMBuildUDiv(e->b, tile.i, em_i64(e, ATT_TILE_KEYS), "");
         em_store(e, SN_U8, att_nonfinite_flag(e, p, index), flag);

@@ -13,7 +13,7 @@ static em_val reads_in_a_row(em *e, const att_separable *x, em_size axis, em_val
     em_val gap = em_cmp(e, EM_NE, x->of_query, em_add(e, em_splat(e, f, lanes), step));
     *at = em_idx(e, x->of_key ? em_add(e, f, x->of_key) : f);
     em_val end = em_addi(e, *at, lanes), size = em_size_value(e, axis);
-    em_val inside = em_and(e, em_cmp(e, EM_GE, *at, em_i64(e, 0)), em_cmp(e, EM_LE, end, size));
+    em_val inside = em_and(e, em_cmp(e, EM_GE, *at, 0), em_cmp(e, EM_LE, end, size));
     return em_and(e, em_not(e, att_any_lane(e, gap)), inside);
 }
 
@@ -174,11 +174,11 @@ static void set_key(att_region *u, em *e, em_val k) {
 
 bool att_region_at_distances(att_region *u, em *e, const att_plan *p, bool score,
                              const em_val of[2], em_val i, sn_node *const *root, int n_root) {
-    em_val one = em_i64(e, 1), tk = em_size_value(e, p->a->tk);
-    em_val max_distance = em_splat(e, em_sub(e, em_size_value(e, p->a->tq), one), p->lanes);
-    em_val least = em_splat(e, em_sub(e, one, tk), p->lanes);
+    em_val tk = em_size_value(e, p->a->tk);
+    em_val max_distance = em_splat(e, em_sub(e, em_size_value(e, p->a->tq), 1), p->lanes);
+    em_val least = em_splat(e, em_sub(e, 1, tk), p->lanes);
     em_val zero = em_splat(e, em_i64(e, 0), p->lanes);
-    em_val first = em_splat(e, em_add(e, i, em_sub(e, one, tk)), p->lanes);
+    em_val first = em_splat(e, em_add(e, i, em_sub(e, 1, tk)), p->lanes);
     em_val distance = em_add(e, first, em_iota(e, e->i64, p->lanes));
     distance = em_imax(e, em_imin(e, distance, max_distance),
                        least); /* elements beyond the ends stay in range of tables */

@@ -228,7 +228,7 @@ int64_t att_relative_bytes(const att_plan *p, int64_t tq, int64_t tk) {
 
 em_val att_relative_elements(em *e, const att_plan *p) {
     em_val n = em_add(e, em_size_value(e, p->a->tq), em_size_value(e, p->a->tk));
-    return em_and(e, em_addi(e, n, row_slack(p->lanes)), em_i64(e, -64));
+    return em_and(e, em_addi(e, n, row_slack(p->lanes)), -64);
 }
 
 em_val att_relative_end(em *e, const att_plan *p, em_val start) {
@@ -284,7 +284,7 @@ void att_relative_load(sn_region_code *c, em *e, const att_plan *p, em_val at) {
 /* Computes elements from .. to - 1, multiples of lanes, of all rows. */
 static void emit_elements(em *e, const att_plan *p, const em_val of[2], em_val from, em_val to) {
     const att_relative *d = &p->relative;
-    em_loop l = em_for(e, from, to, em_i64(e, p->lanes));
+    em_loop l = em_for(e, from, to, p->lanes);
     for (int is_score = 0; is_score < 2; is_score++) {
         att_region r;
         if (!att_region_of_distances(&r, e, p, is_score, of, l.i)) continue;
@@ -307,10 +307,9 @@ em_val att_emit_relative_rows(em *e, const att_plan *p) {
            to = em_load(e, SN_I64, att_relative_state(e, p, 2), 1);
     em_val none = em_cmp(e, EM_EQ, from, to);
     from = em_select(e, none, q.lo, from), to = em_select(e, none, q.lo, to);
-    em_val begin = em_imin(e, q.lo, from), end = em_imax(e, q.hi, to), side = em_i64(e, 2);
-    em_loop l =
-        em_for(e, em_i64(e, 0), side, em_i64(e, 1)); /* below and above the valid elements */
-    em_val above = em_cmp(e, EM_EQ, l.i, em_i64(e, 1));
+    em_val begin = em_imin(e, q.lo, from), end = em_imax(e, q.hi, to);
+    em_loop l = em_for(e, 0, 2, 1); /* below and above the valid elements */
+    em_val above = em_cmp(e, EM_EQ, l.i, 1);
     emit_elements(e, p, of, em_select(e, above, to, begin), em_select(e, above, end, from));
     em_end(e, &l);
     em_store(e, SN_I64, att_relative_state(e, p, 1), begin);
@@ -321,10 +320,10 @@ em_val att_emit_relative_rows(em *e, const att_plan *p) {
 void att_relative_extend(em *e, em_val fn, const att_query_block *b, em_val k0, em_val n) {
     const att_plan *p = b->p;
     if (!fn) return;
-    em_val lanes = em_i64(e, p->lanes), down = em_i64(e, -p->lanes);
+    em_val down = em_i64(e, -p->lanes);
     em_val key = em_subi(e, em_add(e, k0, n), 1);
     em_val lo = em_and(e, em_sub(e, att_relative_index(e, p, b->q0), key), down);
-    em_val end = em_add(e, b->q0, em_mul(e, b->nv, lanes)); /* the query after the last lane */
+    em_val end = em_add(e, b->q0, em_mul(e, b->nv, p->lanes)); /* the query after the last lane */
     em_val hi = em_addi(e, em_sub(e, att_relative_index(e, p, end), k0), p->lanes - 1);
     hi = em_and(e, hi, down);
     em_val below = em_cmp(e, EM_LT, lo, em_load(e, SN_I64, att_relative_state(e, p, 1), 1));

@@ -17,8 +17,9 @@ static em_val score_at(em *e, const att_plan *p, const att_softmax *c, em_val k)
 
 /* Handles four keys at a time: qk repeats the last key beyond the end, which changes no maximum. */
 em_val att_softmax_scores(em *e, const att_plan *p, const att_softmax *c, att_regions *regions) {
-    em_loop l = em_for(e, c->lo, c->hi, em_i64(e, 4));
-    em_val max = em_carry(e, &l, em_vf(e, -INFINITY)), x[4];
+    em_loop l = em_for(e, c->lo, c->hi, 4);
+    em_val max = em_vf(e, -INFINITY), x[4];
+    em_carries(e, &l, &max, 1);
     em_val last = em_subi(e, c->tk, 1);
     for (int u = 0; u < 4; u++) {
         em_val k = em_addi(e, l.i, u), at = score_at(e, p, c, k);
@@ -28,15 +29,15 @@ em_val att_softmax_scores(em *e, const att_plan *p, const att_softmax *c, att_re
         att_store(e, p, x[u], at);
     }
     em_val of_four = em_max(e, em_max(e, x[0], x[1]), em_max(e, x[2], x[3]));
-    em_next(e, &l, max, em_max(e, of_four, max));
+    max = em_max(e, of_four, max);
     em_end(e, &l);
-    return em_final(e, &l, max);
+    return max;
 }
 
 /* acc *= alpha, unless it is still 0 everywhere. */
 static void rescale(em *e, const att_plan *p, const att_softmax *c, em_val m_i, em_val alpha) {
     em_branch begun = em_if(e, att_any_lane(e, em_cmp(e, EM_GT, m_i, em_vf(e, -INFINITY))));
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->a->dv), em_i64(e, 1));
+    em_loop l = em_for(e, 0, p->a->dv, 1);
     em_val acc = em_gep(e, c->acc, p->t, em_muli(e, l.i, p->qb));
     att_store(e, p, em_mul(e, att_load(e, p, acc), alpha), acc);
     em_end(e, &l);
@@ -63,13 +64,14 @@ em_val att_softmax_update(em *e, const att_plan *p, const att_softmax *c, em_val
 }
 
 void att_softmax_weights(em *e, const att_plan *p, const att_softmax *c, em_val m_i) {
-    em_val count = em_sub(e, c->hi, c->lo), whole = em_and(e, count, em_i64(e, -4));
+    em_val count = em_sub(e, c->hi, c->lo), whole = em_and(e, count, -4);
     em_val middle = em_add(e, c->lo, whole), sum = em_vf(e, 0);
     em_val begin[] = {c->lo, middle}, end[] = {middle, c->hi};
     for (int part = 0; part < 2; part++) { /* four keys at a time, then the rest */
         int unroll = part ? 1 : 4;
-        em_loop l = em_for(e, begin[part], end[part], em_i64(e, unroll));
-        em_val l_ij = em_carry(e, &l, sum), w[4];
+        em_loop l = em_for(e, begin[part], end[part], unroll);
+        em_val w[4];
+        em_carries(e, &l, &sum, 1);
         for (int u = 0; u < unroll; u++) {
             em_val at = score_at(e, p, c, em_addi(e, l.i, u));
             w[u] = att_exp(e, em_sub(e, att_load(e, p, at), m_i));
@@ -81,9 +83,8 @@ void att_softmax_weights(em *e, const att_plan *p, const att_softmax *c, em_val 
             att_store(e, p, kept, at);
         }
         em_val all = part ? w[0] : em_add(e, em_add(e, w[0], w[1]), em_add(e, w[2], w[3]));
-        em_next(e, &l, l_ij, em_add(e, l_ij, all));
+        sum = em_add(e, sum, all);
         em_end(e, &l);
-        sum = em_final(e, &l, l_ij);
     }
     att_store(e, p, em_add(e, att_load(e, p, c->l_i), sum), c->l_i);
 }
@@ -93,8 +94,10 @@ void att_softmax_weights(em *e, const att_plan *p, const att_softmax *c, em_val 
 static void emit_plain_weights(em *e, const att_plan *p, const att_softmax *c,
                                att_regions *regions) {
     if (!regions && !c->keep && p->a->weights == SN_WEIGHTS_PLAIN) return;
-    em_loop l = em_for(e, c->lo, c->hi, em_i64(e, 4));
-    em_val sum = em_carry(e, &l, em_vf(e, 0)), last = em_subi(e, c->tk, 1), w[4];
+    em_loop l = em_for(e, c->lo, c->hi, 4);
+    em_val sum = em_vf(e, 0), w[4];
+    em_carries(e, &l, &sum, 1);
+    em_val last = em_subi(e, c->tk, 1);
     for (int u = 0; u < 4; u++) {
         em_val k = em_addi(e, l.i, u), at = score_at(e, p, c, k), x = att_load(e, p, at);
         em_val k_abs = em_imin(e, em_add(e, c->k0, k), last), kept;
@@ -107,10 +110,10 @@ static void emit_plain_weights(em *e, const att_plan *p, const att_softmax *c,
         w[u] = em_select(e, em_cmp(e, EM_LT, k, c->hi), x, em_vf(e, 0));
     }
     em_val all = em_add(e, em_add(e, w[0], w[1]), em_add(e, w[2], w[3]));
-    em_next(e, &l, sum, em_add(e, sum, all));
+    sum = em_add(e, sum, all);
     em_end(e, &l);
     if (p->a->weights == SN_WEIGHTS_PLAIN) return;
-    att_store(e, p, em_add(e, att_load(e, p, c->l_i), em_final(e, &l, sum)), c->l_i);
+    att_store(e, p, em_add(e, att_load(e, p, c->l_i), sum), c->l_i);
 }
 
 void att_softmax_regions(em *e, const att_plan *p, const att_vector_args *q, bool masked,

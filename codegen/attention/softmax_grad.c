@@ -49,11 +49,11 @@ static em_val pass_dropout(em *e, const att_plan *p, const column *c, em_val k, 
 
 /* Without regions: four keys at a time, then the rest. */
 static void emit_plain(em *e, const att_plan *p, const column *c) {
-    em_val whole = em_and(e, em_sub(e, c->hi, c->lo), em_i64(e, -4));
+    em_val whole = em_and(e, em_sub(e, c->hi, c->lo), -4);
     em_val middle = em_add(e, c->lo, whole), begin[] = {c->lo, middle}, end[] = {middle, c->hi};
     for (int part = 0; part < 2; part++) {
         int unroll = part ? 1 : 4;
-        em_loop l = em_for(e, begin[part], end[part], em_i64(e, unroll));
+        em_loop l = em_for(e, begin[part], end[part], unroll);
         for (int u = 0; u < unroll; u++) {
             em_val k = em_addi(e, l.i, u), s = key_at(e, p, c->s, k);
             em_val dp = key_at(e, p, c->dp, k);
@@ -71,18 +71,17 @@ static em_val read_value(em *e, const att_backward *b, const att_regions *g, int
 
 /* Sums along the diagonals of the tile, for reads that depend on query - key only. */
 typedef struct diagonals {
-    em_val end;               /* keys of the loop, a multiple of four */
-    em_val *at, *first, *sum; /* [n_relative] */
+    em_val end;       /* keys of the loop, a multiple of four */
+    em_val *at, *sum; /* [n_relative] */
 } diagonals;
 
 static diagonals begin_diagonals(em *e, const att_backward *b, const column *c) {
-    em_val n = em_and(e, em_addi(e, em_sub(e, c->hi, c->lo), 3), em_i64(e, -4));
+    em_val n = em_and(e, em_addi(e, em_sub(e, c->hi, c->lo), 3), -4);
     diagonals s = {.end = em_add(e, c->lo, n)};
     if (!b->n_relative) return s;
     sn_module *m = b->g->score->region->out[0]->m;
-    s.at = sn_arena_alloc(m, 3 * sizeof *s.at * (size_t)b->n_relative);
-    s.first = s.at + b->n_relative;
-    s.sum = s.first + b->n_relative;
+    s.at = sn_arena_alloc(m, 2 * sizeof *s.at * (size_t)b->n_relative);
+    s.sum = s.at + b->n_relative;
     for (int r = 0; r < b->n_relative; r++)
         s.at[r] = att_scratch(e, b->diagonal_offset + r * att_diagonal_bytes(&b->p));
     return s;
@@ -104,11 +103,11 @@ static void add_to_diagonals(em *e, const att_backward *b, const att_regions *g,
 /* Adds the diagonals' sums to those of the head. */
 static void flush_diagonals(em *e, const att_backward *b, const column *c, const diagonals *s) {
     const att_plan *p = &b->p;
-    em_val one = em_i64(e, 1), key = em_sub(e, em_add(e, c->k0, c->hi), one);
-    em_val to = em_add(e, em_sub(e, c->q0, key), em_sub(e, c->tk, one));
+    em_val key = em_sub(e, em_add(e, c->k0, c->hi), 1);
+    em_val to = em_add(e, em_sub(e, c->q0, key), em_sub(e, c->tk, 1));
     em_val n = em_addi(e, em_sub(e, c->hi, c->lo), p->lanes - 1);
     for (int r = 0; r < b->n_relative; r++) {
-        em_val last = em_addi(e, em_sub(e, em_sub(e, s->end, one), c->lo), p->lanes);
+        em_val last = em_addi(e, em_sub(e, em_sub(e, s->end, 1), c->lo), p->lanes);
         em_store(e, p->t, em_gep(e, s->at[r], p->t, last), em_vf(e, 0));
         att_add_relative_sums(e, b, r, em_gep(e, s->at[r], p->t, em_sub(e, s->end, c->hi)), to, n);
     }
@@ -145,9 +144,9 @@ static void emit_regions(em *e, const att_backward *b, const column *c, att_regi
     for (int i = 0; reads && i < score->n_read; i++) sum[i] = em_let(e, em_vf(e, 0));
     if (reads) spill[0] = em_stack(e, p->t, p->lanes), spill[1] = em_stack(e, SN_I64, p->lanes);
     diagonals diagonal = begin_diagonals(e, b, c);
-    em_loop l = em_for(e, c->lo, c->hi, em_i64(e, 4));
-    for (int r = 0; r < b->n_relative; r++)
-        diagonal.first[r] = diagonal.sum[r] = em_carry(e, &l, em_vf(e, 0));
+    em_loop l = em_for(e, c->lo, c->hi, 4);
+    for (int r = 0; r < b->n_relative; r++) diagonal.sum[r] = em_vf(e, 0);
+    em_carries(e, &l, diagonal.sum, b->n_relative);
     for (int u = 0; u < 4; u++) {
         em_val k = em_addi(e, l.i, u), s = key_at(e, p, c->s, k);
         em_val dp = key_at(e, p, c->dp, k), k_abs = em_imin(e, em_add(e, c->k0, k), last);
@@ -172,7 +171,6 @@ static void emit_regions(em *e, const att_backward *b, const column *c, att_regi
         emit_contributions(e, b, g, c, em_not(e, none), sum, spill);
         em_endif(e, &adds);
     }
-    for (int r = 0; r < b->n_relative; r++) em_next(e, &l, diagonal.first[r], diagonal.sum[r]);
     em_end(e, &l);
     if (!reads) return;
     em_branch adds = em_if(e, tables);

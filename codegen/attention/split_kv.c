@@ -13,15 +13,14 @@ typedef struct split {
 
 static split count_splits(em *e, const att_plan *p) {
     const sn_attention *a = p->a;
-    em_val one = em_i64(e, 1), ratio = em_i64(e, a->gqa_ratio);
+    em_val one = em_i64(e, 1);
     split s = {.heads = em_muli(e, em_size_value(e, a->batch), a->heads / a->gqa_ratio),
-               .rows = em_mul(e, em_size_value(e, a->tq), ratio),
+               .rows = em_mul(e, em_size_value(e, a->tq), a->gqa_ratio),
                .tiles = em_ceil_div(e, em_size_value(e, a->tk), ATT_TILE_KEYS),
                .splits = one};
     if (p->max_splits == 1) return s;
-    em_val even =
-        em_and(e, em_div(e, em_i64(e, ATT_MAX_SPLITS), em_imax(e, s.heads, one)), em_i64(e, -2));
-    em_val max_splits = em_div(e, s.tiles, em_i64(e, ATT_SPLIT_TILES));
+    em_val even = em_and(e, em_div(e, ATT_MAX_SPLITS, em_imax(e, s.heads, one)), -2);
+    em_val max_splits = em_div(e, s.tiles, ATT_SPLIT_TILES);
     s.splits = em_imax(e, em_imin(e, even, max_splits), one);
     return s;
 }
@@ -41,10 +40,10 @@ static em_val split_states(em *e, const att_plan *p, em_val index) {
  * do not divide evenly among the threads, the rows of each head. The result of a row does not
  * depend on the other rows. */
 void att_emit_decode_heads(em *e, const att_plan *p, em_val decode) {
-    em_val lo, hi, n = e->nthreads, one = em_i64(e, 1), zero = em_i64(e, 0);
+    em_val lo, hi, n = e->nthreads, one = em_i64(e, 1);
     em_val tk = em_size_value(e, p->a->tk);
     split s = count_splits(e, p);
-    em_val even = em_cmp(e, EM_EQ, em_rem(e, s.heads, n), zero);
+    em_val even = em_cmp(e, EM_EQ, em_rem(e, s.heads, n), 0);
     even = em_or(e, even, em_cmp(e, EM_GE, s.heads, em_muli(e, n, 4)));
     em_val whole = em_cmp(e, EM_EQ, s.splits, one);
     even = em_or(e, even, em_not(e, whole));
@@ -53,16 +52,16 @@ void att_emit_decode_heads(em *e, const att_plan *p, em_val decode) {
     em_share(e, em_mul(e, s.heads, items), &lo, &hi);
     em_loop u = em_for(e, lo, hi, one);
     em_val i = em_rem(e, u.i, items), next = em_add(e, i, one);
-    em_val split0 = em_select(e, whole, zero, i), split1 = em_select(e, whole, one, next);
-    em_val row0 = em_select(e, whole, i, zero), row1 = em_select(e, whole, next, one);
-    em_val tile = em_i64(e, ATT_TILE_KEYS), states = att_scratch(e, p->decode_state_offset);
+    em_val split0 = em_select(e, whole, 0, i), split1 = em_select(e, whole, one, next);
+    em_val row0 = em_select(e, whole, i, 0), row1 = em_select(e, whole, next, one);
+    em_val states = att_scratch(e, p->decode_state_offset);
     if (p->max_splits > 1) states = em_select(e, whole, states, split_states(e, p, u.i));
     att_decode_args args = {ATT_PASS_CONTEXT(e), .states = states, .complete = whole};
     args.kv_head = em_div(e, u.i, items);
     args.row0 = share_of(e, s.rows, row0, by_rows);
     args.row1 = share_of(e, s.rows, row1, by_rows);
-    args.k0 = em_mul(e, share_of(e, s.tiles, split0, s.splits), tile);
-    args.k1 = em_imin(e, em_mul(e, share_of(e, s.tiles, split1, s.splits), tile), tk);
+    args.k0 = em_mul(e, share_of(e, s.tiles, split0, s.splits), ATT_TILE_KEYS);
+    args.k1 = em_imin(e, em_mul(e, share_of(e, s.tiles, split1, s.splits), ATT_TILE_KEYS), tk);
     att_decode_call(e, decode, args);
     em_end(e, &u);
 }
@@ -70,26 +69,26 @@ void att_emit_decode_heads(em *e, const att_plan *p, em_val decode) {
 /* Merges row r of all splits into state 0 in scratch; first: index of the head's first split.
  *   m = max m_s;  l = sum of e^(m_s - m) l_s;  acc = sum of e^(m_s - m) acc_s     over splits s */
 static void merge_splits(em *e, const att_plan *p, em_val first, em_val splits, em_val r) {
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1), state = att_scratch(e, p->decode_state_offset);
-    em_loop l = em_for(e, zero, splits, one);
-    em_val max = em_carry(e, &l, em_f(e, -INFINITY));
+    em_val zero = em_i64(e, 0), state = att_scratch(e, p->decode_state_offset);
+    em_loop l = em_for(e, zero, splits, 1);
+    em_val m = em_f(e, -INFINITY);
+    em_carries(e, &l, &m, 1);
     em_val at = att_row_state(e, p, split_states(e, p, em_add(e, first, l.i)), r, ATT_M);
-    em_next(e, &l, max, em_max(e, em_load(e, p->t, at, 1), max));
+    m = em_max(e, em_load(e, p->t, at, 1), m);
     em_end(e, &l);
-    em_val m = em_final(e, &l, max), none = em_cmp(e, EM_EQ, m, em_f(e, -INFINITY));
+    em_val none = em_cmp(e, EM_EQ, m, em_f(e, -INFINITY));
     em_store(e, p->t, att_row_state(e, p, state, zero, ATT_M), m);
     m = em_splat(e, em_select(e, none, em_f(e, 0), m), p->lanes);
     int n = att_padded(p, p->a->dv) + p->lanes; /* acc and l */
-    for (int i = 0; i < n; i += p->lanes)
-        em_store(e, p->t, em_gep(e, state, p->t, em_i64(e, i)), em_vf(e, 0));
-    l = em_for(e, zero, splits, one);
+    for (int i = 0; i < n; i += p->lanes) em_store(e, p->t, em_gep(e, state, p->t, i), em_vf(e, 0));
+    l = em_for(e, zero, splits, 1);
     em_val src = split_states(e, p, em_add(e, first, l.i));
     at = att_row_state(e, p, src, r, ATT_M);
     em_val factor = att_exp(e, em_sub(e, em_splat(e, em_load(e, p->t, at, 1), p->lanes), m));
     src = att_row_state(e, p, src, r, ATT_ACC);
     for (int i = 0; i < n; i += p->lanes) {
-        em_val dst = em_gep(e, state, p->t, em_i64(e, i));
-        em_val x = em_load(e, p->t, em_gep(e, src, p->t, em_i64(e, i)), p->lanes);
+        em_val dst = em_gep(e, state, p->t, i);
+        em_val x = em_load(e, p->t, em_gep(e, src, p->t, i), p->lanes);
         em_store(e, p->t, dst, em_fma(e, x, factor, em_load(e, p->t, dst, p->lanes)));
     }
     em_end(e, &l);
@@ -100,16 +99,16 @@ void att_emit_merge_splits(em *e, const att_plan *p) {
     char name[256];
     snprintf(name, sizeof name, "%s_finish", p->name);
     em_kernel(e, name);
-    em_val lo, hi, one = em_i64(e, 1), zero = em_i64(e, 0), tq = em_size_value(e, a->tq);
-    em_val kv_heads = em_i64(e, a->heads / a->gqa_ratio), ratio = em_i64(e, a->gqa_ratio);
-    em_branch decodes = em_if(e, em_cmp(e, EM_LE, tq, em_i64(e, ATT_DECODE_QUERIES)));
+    em_val lo, hi, zero = em_i64(e, 0), tq = em_size_value(e, a->tq);
+    em_val kv_heads = em_i64(e, a->heads / a->gqa_ratio);
+    em_branch decodes = em_if(e, em_cmp(e, EM_LE, tq, ATT_DECODE_QUERIES));
     split s = count_splits(e, p);
-    em_branch some = em_if(e, em_cmp(e, EM_GT, s.splits, one));
+    em_branch some = em_if(e, em_cmp(e, EM_GT, s.splits, 1));
     em_share(e, em_mul(e, s.heads, s.rows), &lo, &hi);
-    em_loop l = em_for(e, lo, hi, one);
+    em_loop l = em_for(e, lo, hi, 1);
     em_val of_all = em_div(e, l.i, s.rows), r = em_rem(e, l.i, s.rows);
     em_val batch = em_div(e, of_all, kv_heads), kv_head = em_rem(e, of_all, kv_heads);
-    em_val head = em_add(e, em_mul(e, kv_head, ratio), em_div(e, r, tq));
+    em_val head = em_add(e, em_mul(e, kv_head, a->gqa_ratio), em_div(e, r, tq));
     merge_splits(e, p, em_mul(e, of_all, s.splits), s.splits, r);
     att_emit_decode_result(e, p, att_scratch(e, p->decode_state_offset), zero, batch, head,
                            em_rem(e, r, tq));

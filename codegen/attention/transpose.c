@@ -55,7 +55,7 @@ static void row_pointers(em *e, const att_plan *p, em_val base, sn_dtype t, em_v
                          em_val rows, em_val *at) {
     em_val last = em_subi(e, rows, 1);
     for (int i = 0; i < p->lanes; i++)
-        at[i] = em_gep(e, base, t, em_mul(e, em_imin(e, em_i64(e, i), last), stride));
+        at[i] = em_gep(e, base, t, em_mul(e, em_imin(e, i, last), stride));
 }
 
 em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
@@ -64,7 +64,7 @@ em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtyp
     em_val at[64], scale = em_vf(e, factor);
     int pc = p->piece, groups = p->lanes / pc, whole = d / pc * pc;
     row_pointers(e, p, q.src, t, q.stride, q.n_rows, at);
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, pc));
+    em_loop l = em_for(e, 0, whole, pc);
     em_val x[4];
     for (int i = 0; i < pc; i++) {
         em_val part[4] = {NULL};
@@ -75,14 +75,13 @@ em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtyp
     att_transpose_pieces(e, p, x);
     em_val out = em_gep(e, q.dst, p->t, em_muli(e, l.i, p->qb));
     for (int i = 0; i < pc; i++)
-        att_store(e, p, em_mul(e, x[i], scale),
-                  em_gep(e, out, p->t, em_i64(e, (int64_t)i * p->qb)));
+        att_store(e, p, em_mul(e, x[i], scale), em_gep(e, out, p->t, (int64_t)i * p->qb));
     em_end(e, &l);
     for (int c = whole; c < d; c++) {
         em_val v = em_vf(e, 0);
         for (int i = 0; i < p->lanes; i++)
-            v = em_insert(e, v, em_load(e, t, em_gep(e, at[i], t, em_i64(e, c)), 1), i);
-        att_store(e, p, em_mul(e, v, scale), em_gep(e, q.dst, p->t, em_i64(e, (int64_t)c * p->qb)));
+            v = em_insert(e, v, em_load(e, t, em_gep(e, at[i], t, c), 1), i);
+        att_store(e, p, em_mul(e, v, scale), em_gep(e, q.dst, p->t, (int64_t)c * p->qb));
     }
     return att_end(e);
 }
@@ -119,11 +118,11 @@ em_val att_emit_store_queries(em *e, const att_plan *p, const char *name, sn_dty
     em_val l_i = att_load(e, p, q.l), none = em_cmp(e, EM_EQ, l_i, em_vf(e, 0)), at[64];
     em_val factor = em_select(e, none, em_vf(e, 0), em_div(e, em_vf(e, by), l_i));
     for (int i = 0; i < p->lanes; i++) {
-        em_val row = em_gep(e, q.dst, t, em_mul(e, em_i64(e, i), q.stride));
-        at[i] = em_select(e, em_cmp(e, EM_LT, em_i64(e, i), q.n_rows), row, q.dummy);
+        em_val row = em_gep(e, q.dst, t, em_mul(e, i, q.stride));
+        at[i] = em_select(e, em_cmp(e, EM_LT, i, q.n_rows), row, q.dummy);
     }
     int whole = dv / p->lanes * p->lanes;
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, p->lanes));
+    em_loop l = em_for(e, 0, whole, p->lanes);
     emit_store_square(e, p, t, q.acc, factor, l.i, p->lanes, at);
     em_end(e, &l);
     if (whole < dv) emit_store_square(e, p, t, q.acc, factor, em_i64(e, whole), dv - whole, at);

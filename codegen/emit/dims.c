@@ -28,7 +28,7 @@ em_val sn_dim_emit(em *e, const sn_module *m, sn_dim d, em_val symbols, const em
         em_val product = em_i64(e, sn_dim_term(m, d, t, &exponent));
         for (int s = 0; s < sn_symbol_count(m); s++)
             for (int x = 0; x < exponent[s]; x++) {
-                em_val v = em_load(e, SN_I64, em_gep(e, symbols, SN_I64, em_i64(e, s)), 1);
+                em_val v = em_load(e, SN_I64, em_gep(e, symbols, SN_I64, s), 1);
                 product = em_mul_checked(e, product, v, overflow);
             }
         sum = add_dims(e, sum, product, overflow);

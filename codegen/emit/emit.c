@@ -367,7 +367,7 @@ static LLVMBasicBlockRef new_block(em *e, const char *name) {
 
 /* Loops are emitted in rotated form: a test before the loop guards it, a test at the end repeats
  * it. */
-em_loop em_for(em *e, em_val lo, em_val hi, em_val step) {
+em_loop(em_for)(em *e, em_val lo, em_val hi, em_val step) {
     em_loop l = {.lo = lo, .hi = hi, .step = step};
     l.before = LLVMGetInsertBlock(e->b);
     l.body = new_block(e, "loop");
@@ -400,6 +400,15 @@ em_val em_carry(em *e, em_loop *l, em_val init) {
     l->init[k] = init;
     l->next[k] = phi;
     return phi;
+}
+
+void em_carries(em *e, em_loop *l, em_val *v, int n) {
+    for (int i = 0; i < n; i++) {
+        int k = l->n_carry;
+        if (!v[i]) continue;
+        v[i] = em_carry(e, l, v[i]);
+        if (k < l->n_carry) l->var[k] = &v[i];
+    }
 }
 
 static int find_carry(em *e, const em_loop *l, em_val carried) {
@@ -445,10 +454,12 @@ void em_end(em *e, em_loop *l) {
     LLVMAddIncoming(l->i, &i, &latch, 1);
     LLVMPositionBuilderAtEnd(e->b, l->after);
     for (int k = 0; k < l->n_carry; k++) {
+        if (l->var[k]) l->next[k] = *l->var[k];
         LLVMAddIncoming(l->carry[k], &l->next[k], &latch, 1);
         l->final[k] = LLVMBuildPhi(e->b, LLVMTypeOf(l->init[k]), "");
         LLVMAddIncoming(l->final[k], &l->init[k], &l->before, 1);
         LLVMAddIncoming(l->final[k], &l->next[k], &latch, 1);
+        if (l->var[k]) *l->var[k] = l->final[k];
     }
 }
 

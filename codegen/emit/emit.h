@@ -17,6 +17,9 @@
  * other elements have the same type in registers and memory. A condition or mask is i1 or <n x i1>.
  * A bool in memory is one byte, 0 or 1.
  *
+ * A C integer may stand where an i64 is expected in arithmetic, comparisons, em_select, offsets of em_gep and bounds of
+ * em_for: em_for(e, 0, n, 1). The macros at the end of this header make it a constant.
+ *
  * The first error is recorded in `err` of the context. Emission continues with harmless values, and
  * em_finish fails. */
 typedef LLVMValueRef em_val;
@@ -218,14 +221,17 @@ em_val em_fetch_add(em *e, em_val p, em_val v);
 
 /* --- control ----------------------------------------------------------------------------------
  * for (i = lo; i < hi; i += step), step > 0; lo, hi, step are i64; l.i is the index. The state of a
- * loop is a carried value (em_carry, em_next, em_final) or a variable (em_var), which conditional
- * code can set. Carries must be declared before other code of the body.
+ * loop is in carried values or a variable (em_var), which conditional code can set. em_carries makes the loop carry n
+ * values: before it v holds what the first iteration starts with, after it what an iteration starts with; what v holds
+ * at em_end goes to the next one; after em_end v holds the last ones. v must exist until then. NULLs are not carried.
+ * Carries must be declared before other code of the body.
  *
- *     em_loop l = em_for(e, zero, n, em_i64(e, 16));
- *     em_val s = em_carry(e, &l, em_vf(e, 0));
- *     em_next(e, &l, s, em_add(e, s, em_load(e, SN_F32, em_gep(e, x, SN_F32, l.i), 16)));
+ *     em_loop l = em_for(e, 0, n, 16);
+ *     em_val sum = em_vf(e, 0);
+ *     em_carries(e, &l, &sum, 1);
+ *     sum = em_add(e, sum, em_load(e, SN_F32, em_gep(e, x, SN_F32, l.i), 16));
  *     em_end(e, &l);
- *     em_val sum = em_reduce(e, EM_SUM, em_final(e, &l, s)); */
+ *     sum = em_reduce(e, EM_SUM, sum); */
 enum { EM_MAX_CARRY = 96 };
 typedef struct em_loop {
     em_val i;
@@ -233,9 +239,11 @@ typedef struct em_loop {
     LLVMBasicBlockRef before, body, after;
     int n_carry;
     em_val carry[EM_MAX_CARRY], init[EM_MAX_CARRY], next[EM_MAX_CARRY], final[EM_MAX_CARRY];
+    em_val *var[EM_MAX_CARRY];
 } em_loop;
 
 em_loop em_for(em *e, em_val lo, em_val hi, em_val step);
+void em_carries(em *e, em_loop *l, em_val *v, int n);
 em_val em_carry(em *e, em_loop *l, em_val init); /* the value at the start of an iteration */
 void em_next(em *e, em_loop *l, em_val carried, em_val v); /* ... and at the start of the next */
 void em_end(em *e, em_loop *l);
@@ -288,5 +296,29 @@ em_val em_ceil_div(em *e, em_val a, int64_t b);   /* a >= 0, b > 0 */
 em_val em_round_down(em *e, em_val a, int64_t b); /* a >= 0 to a multiple of b */
 /* This thread's share [lo, hi) of n work items, determined by (n, tid, nthreads). */
 void em_share(em *e, em_val n, em_val *lo, em_val *hi);
+
+/* --- C integers as operands ------------------------------------------------------------------- */
+static inline em_val em_same(em *e, em_val v) {
+    (void)e;
+    return v;
+}
+
+#define EM_INT(e, x) _Generic((x), em_val : em_same, default : em_i64)(e, x)
+#define EM_INTS(f, e, a, b) f(e, EM_INT(e, a), EM_INT(e, b))
+#define em_add(e, a, b) EM_INTS((em_add), e, a, b)
+#define em_sub(e, a, b) EM_INTS((em_sub), e, a, b)
+#define em_mul(e, a, b) EM_INTS((em_mul), e, a, b)
+#define em_div(e, a, b) EM_INTS((em_div), e, a, b)
+#define em_rem(e, a, b) EM_INTS((em_rem), e, a, b)
+#define em_and(e, a, b) EM_INTS((em_and), e, a, b)
+#define em_shl(e, a, b) EM_INTS((em_shl), e, a, b)
+#define em_lshr(e, a, b) EM_INTS((em_lshr), e, a, b)
+#define em_imin(e, a, b) EM_INTS((em_imin), e, a, b)
+#define em_imax(e, a, b) EM_INTS((em_imax), e, a, b)
+#define em_cmp(e, op, a, b) (em_cmp)(e, op, EM_INT(e, a), EM_INT(e, b))
+#define em_select(e, c, a, b) (em_select)(e, c, EM_INT(e, a), EM_INT(e, b))
+#define em_gep(e, base, t, index) (em_gep)(e, base, t, EM_INT(e, index))
+#define em_gep_bytes(e, base, offset) (em_gep_bytes)(e, base, EM_INT(e, offset))
+#define em_for(e, lo, hi, step) (em_for)(e, EM_INT(e, lo), EM_INT(e, hi), EM_INT(e, step))
 
 #endif

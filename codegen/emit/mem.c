@@ -4,20 +4,20 @@
 #include "codegen/emit/emit.h"
 #include "runtime/threads.h"
 
-em_val em_gep(em *e, em_val base, sn_dtype t, em_val index) {
+em_val(em_gep)(em *e, em_val base, sn_dtype t, em_val index) {
     em_type elem = em_mem_type(e, t);
     return LLVMBuildInBoundsGEP2(e->b, elem, base, &index, 1, "");
 }
 
-em_val em_gep_bytes(em *e, em_val base, em_val offset) {
+em_val(em_gep_bytes)(em *e, em_val base, em_val offset) {
     return LLVMBuildInBoundsGEP2(e->b, e->i8, base, &offset, 1, "");
 }
 
 em_val em_tail_mask(em *e, em_val valid, int n) {
-    if (n == 1) return em_cmp(e, EM_GT, valid, em_i64(e, 0));
+    if (n == 1) return em_cmp(e, EM_GT, valid, 0);
     /* lane numbers are as wide as the data, so that the mask needs no conversion on AVX2 */
     em_type elem = n * 8 == e->target->vector_bytes && n * 8 < 64 ? e->i64 : e->i32;
-    em_val some = em_int_cast(e, em_imax(e, em_imin(e, valid, em_i64(e, n)), em_i64(e, 0)), elem);
+    em_val some = em_int_cast(e, em_imax(e, em_imin(e, valid, n), 0), elem);
     return em_cmp(e, EM_LT, em_iota(e, elem, n), em_splat(e, some, n));
 }
 
@@ -43,7 +43,7 @@ em_val em_load(em *e, sn_dtype t, em_val p, int n) {
 
 /* A load from the kernel's argument tables, which are constant while it runs. */
 static em_val load_argument(em *e, em_type t, em_val table, int k) {
-    em_val p = em_gep_bytes(e, table, em_i64(e, 8 * (int64_t)k)), v = em_load_raw(e, t, p, 8);
+    em_val p = em_gep_bytes(e, table, 8 * (int64_t)k), v = em_load_raw(e, t, p, 8);
     unsigned kind = LLVMGetMDKindIDInContext(e->ctx, "invariant.load", 14);
     em_val empty = LLVMMetadataAsValue(e->ctx, LLVMMDNodeInContext2(e->ctx, NULL, 0));
     LLVMSetMetadata(v, kind, empty);

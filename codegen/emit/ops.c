@@ -39,7 +39,7 @@ LLVMFastMathFlags em_fast(em *e, LLVMFastMathFlags flags) {
 
 /* One line per operation: float builder, integer builder. */
 #define BINARY(name, flt, integer)                                                                 \
-    em_val em_##name(em *e, em_val a, em_val b) {                                                  \
+    em_val(em_##name)(em * e, em_val a, em_val b) {                                                \
         return arith(e, "em_" #name, flt, integer, a, b);                                          \
     }
 BINARY(add, LLVMBuildFAdd, LLVMBuildAdd)
@@ -59,15 +59,15 @@ em_val em_not(em *e, em_val a) {
 }
 
 em_val em_addi(em *e, em_val a, int64_t b) {
-    return em_add(e, a, em_i64(e, b));
+    return em_add(e, a, b);
 }
 
 em_val em_subi(em *e, em_val a, int64_t b) {
-    return em_sub(e, a, em_i64(e, b));
+    return em_sub(e, a, b);
 }
 
 em_val em_muli(em *e, em_val a, int64_t b) {
-    return em_mul(e, a, em_i64(e, b));
+    return em_mul(e, a, b);
 }
 
 em_val em_neg(em *e, em_val a) {
@@ -136,15 +136,15 @@ em_val em_min_nan(em *e, em_val a, em_val b) {
     return keep_nan(e, a, b, em_min);
 }
 
-em_val em_imin(em *e, em_val a, em_val b) {
+em_val(em_imin)(em *e, em_val a, em_val b) {
     return em_min(e, a, b);
 }
 
-em_val em_imax(em *e, em_val a, em_val b) {
+em_val(em_imax)(em *e, em_val a, em_val b) {
     return em_max(e, a, b);
 }
 
-em_val em_cmp(em *e, em_cmp_op op, em_val a, em_val b) {
+em_val(em_cmp)(em *e, em_cmp_op op, em_val a, em_val b) {
     static const LLVMRealPredicate real[] = {
         [EM_EQ] = LLVMRealOEQ, [EM_NE] = LLVMRealUNE, [EM_LT] = LLVMRealOLT,
         [EM_LE] = LLVMRealOLE, [EM_GT] = LLVMRealOGT, [EM_GE] = LLVMRealOGE};
@@ -161,7 +161,7 @@ em_val em_ult(em *e, em_val a, em_val b) {
     return LLVMBuildICmp(e->b, LLVMIntULT, a, b, "");
 }
 
-em_val em_select(em *e, em_val cond, em_val a, em_val b) {
+em_val(em_select)(em *e, em_val cond, em_val a, em_val b) {
     if (!unify(e, "em_select", &a, &b)) return a;
     int n = em_lanes_of(cond);
     if (n > 1 && em_lanes_of(a) == 1) {
@@ -462,7 +462,7 @@ em_val em_round_down(em *e, em_val a, int64_t b) {
 }
 
 void em_share(em *e, em_val n, em_val *lo, em_val *hi) {
-    em_val next = em_add(e, e->tid, em_i64(e, 1));
+    em_val next = em_add(e, e->tid, 1);
     *lo = LLVMBuildUDiv(e->b, em_mul(e, n, e->tid), e->nthreads, "");
     *hi = LLVMBuildUDiv(e->b, em_mul(e, n, next), e->nthreads, "");
 }

@@ -25,7 +25,7 @@ static em_val mul_wide(em *e, em_val a, uint32_t k, em_val *high) {
 }
 
 void sn_emit_philox(em *e, em_val c[4], em_val key) {
-    em_val k0 = em_int_cast(e, key, e->i32), k1 = em_lshr(e, key, em_i64(e, 32));
+    em_val k0 = em_int_cast(e, key, e->i32), k1 = em_lshr(e, key, 32);
     k1 = em_int_cast(e, k1, e->i32);
     for (int round = 0; round < 10; round++) {
         em_val h0, h1, l0 = mul_wide(e, c[0], 0xD2511F53u, &h0),

@@ -11,11 +11,11 @@
 enum { ROW_UNIT = 8 }; /* threads share rows by multiples of this */
 
 static em_val starts(em *e, const gemm_plan *p) {
-    return em_gep_bytes(e, e->scratch, em_i64(e, p->sort_offset));
+    return em_gep_bytes(e, e->scratch, p->sort_offset);
 }
 
 static em_val sorted_rows(em *e, const gemm_plan *p) {
-    return em_gep(e, starts(e, p), SN_I64, em_i64(e, gemm_count_blocks(p->g)));
+    return em_gep(e, starts(e, p), SN_I64, gemm_count_blocks(p->g));
 }
 
 static em_val load_i64(em *e, em_val list, em_val i) {
@@ -36,31 +36,32 @@ static em_val block_of(em *e, const gemm_plan *p, em_val row) {
     em_val i =
         em_load(e, g->index_dtype, em_gep(e, em_buf(e, g->index_buf), g->index_dtype, at), 1);
     i = em_convert(e, i, g->index_dtype, SN_I64);
-    return em_imax(e, em_imin(e, i, em_i64(e, gemm_count_blocks(g) - 1)), zero(e));
+    return em_imax(e, em_imin(e, i, gemm_count_blocks(g) - 1), 0);
 }
 
 /* Counts rows, sums the counts, places the rows; afterwards start[i] is the end of block i. */
 static void emit_sort(em *e, const gemm_plan *p, em_val m) {
     em_val start = starts(e, p), list = sorted_rows(e, p),
            n_blocks = em_i64(e, gemm_count_blocks(p->g));
-    em_loop clear = em_for(e, zero(e), n_blocks, one(e));
+    em_loop clear = em_for(e, 0, n_blocks, 1);
     store_i64(e, zero(e), start, clear.i);
     em_end(e, &clear);
-    em_loop count = em_for(e, zero(e), m, one(e));
+    em_loop count = em_for(e, 0, m, 1);
     em_val b = block_of(e, p, count.i);
-    store_i64(e, em_add(e, load_i64(e, start, b), one(e)), start, b);
+    store_i64(e, em_add(e, load_i64(e, start, b), 1), start, b);
     em_end(e, &count);
-    em_loop sum = em_for(e, zero(e), n_blocks, one(e));
-    em_val before = em_carry(e, &sum, zero(e));
-    em_val after = em_add(e, before, load_i64(e, start, sum.i));
+    em_loop sum = em_for(e, 0, n_blocks, 1);
+    em_val before = zero(e);
+    em_carries(e, &sum, &before, 1);
+    em_val n = load_i64(e, start, sum.i), after = em_add(e, before, n);
     store_i64(e, before, start, sum.i);
-    em_next(e, &sum, before, after);
+    before = after;
     em_end(e, &sum);
-    em_loop row = em_for(e, zero(e), m, one(e));
+    em_loop row = em_for(e, 0, m, 1);
     b = block_of(e, p, row.i);
     em_val at = load_i64(e, start, b);
     store_i64(e, row.i, list, at);
-    store_i64(e, em_add(e, at, one(e)), start, b);
+    store_i64(e, em_add(e, at, 1), start, b);
     em_end(e, &row);
 }
 
@@ -86,9 +87,9 @@ static void emit_unpacked(em *e, const gemm_plan *p, gemm_state *s, em_val b, em
     em_val many = em_cmp(e, EM_GE, s->n_panels, em_muli(e, e->nthreads, 2));
     em_share(e, s->n_panels, &lo, &hi);
     em_share(e, em_ceil_div(e, n, ROW_UNIT), &first, &last);
-    first = em_select(e, many, zero(e), em_muli(e, first, ROW_UNIT));
+    first = em_select(e, many, 0, em_muli(e, first, ROW_UNIT));
     last = em_select(e, many, n, em_imin(e, em_muli(e, last, ROW_UNIT), n));
-    lo = em_select(e, many, lo, zero(e));
+    lo = em_select(e, many, lo, 0);
     hi = em_select(e, many, hi, s->n_panels);
     s->b = em_gep(e, b, p->g->b.dtype, em_mul(e, block, em_size_value(e, p->g->b_block)));
     s->batch[1] = zero(e);
@@ -99,16 +100,18 @@ void gemm_emit_blocks(em *e, const gemm_plan *p, gemm_state *s) {
     em_val start = starts(e, p), b = s->b;
     emit_sort(e, p, s->m);
     s->batch[0] = address(e, sorted_rows(e, p));
-    em_loop block = em_for(e, zero(e), em_i64(e, p->g->n_blocks), one(e));
-    em_val row0 = em_carry(e, &block, zero(e)), row1 = load_i64(e, start, block.i);
+    em_loop block = em_for(e, 0, p->g->n_blocks, 1);
+    em_val row0 = zero(e), row1;
+    em_carries(e, &block, &row0, 1);
+    row1 = load_i64(e, start, block.i);
     s->m = em_sub(e, row1, row0);
-    em_branch any = em_if(e, em_cmp(e, EM_GT, s->m, zero(e)));
+    em_branch any = em_if(e, em_cmp(e, EM_GT, s->m, 0));
     if (p->g->b_packed)
         emit_packed(e, p, s, block.i, row0, row1);
     else
         emit_unpacked(e, p, s, b, block.i, row0, row1);
     em_endif(e, &any);
-    em_next(e, &block, row0, row1);
+    row0 = row1;
     em_end(e, &block);
 }
 
@@ -117,9 +120,8 @@ void gemm_sort_ragged(em *e, const gemm_plan *p, const gemm_state *s) {
 }
 
 void gemm_begin_ragged(em *e, const gemm_plan *p, gemm_state *s, em_val item) {
-    em_val before = em_imax(e, em_subi(e, item, 1), zero(e));
-    em_val from =
-        em_select(e, em_cmp(e, EM_GT, item, zero(e)), load_i64(e, starts(e, p), before), zero(e));
+    em_val before = em_imax(e, em_subi(e, item, 1), 0);
+    em_val from = em_select(e, em_cmp(e, EM_GT, item, 0), load_i64(e, starts(e, p), before), 0);
     s->k = em_sub(e, load_i64(e, starts(e, p), item), from);
     s->batch[2] = address(e, em_gep(e, sorted_rows(e, p), SN_I64, from));
 }

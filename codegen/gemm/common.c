@@ -38,7 +38,7 @@ static em_val cut(em *e, em_val n, em_val i, em_val c) {
 
 void gemm_share(em *e, em_val n, em_val part, em_val parts, em_val *lo, em_val *hi) {
     *lo = cut(e, n, part, parts);
-    *hi = cut(e, n, em_add(e, part, one(e)), parts);
+    *hi = cut(e, n, em_add(e, part, 1), parts);
 }
 
 em_branch gemm_if_packs(em *e, const gemm_state *s) {
@@ -56,7 +56,7 @@ em_val gemm_row_scale(em *e, const gemm_plan *p, em_val a, em_val i) {
 
 em_val gemm_row_of_words(em *e, const gemm_plan *p, em_val a) {
     if (!p->ints.on) return a;
-    return em_gep_bytes(e, gemm_row_scale(e, p, a, zero(e)), em_i64(e, -p->ints.row_scale_offset));
+    return em_gep_bytes(e, gemm_row_scale(e, p, a, zero(e)), -p->ints.row_scale_offset);
 }
 
 int64_t gemm_count_blocks(const sn_gemm *g) {
@@ -69,7 +69,7 @@ em_val gemm_sorted_row(em *e, em_val list, em_val position) {
 }
 
 em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c) {
-    return p->g->per_row == 1 ? row_of_c : em_div(e, row_of_c, em_i64(e, p->g->per_row));
+    return p->g->per_row == 1 ? row_of_c : em_div(e, row_of_c, p->g->per_row);
 }
 
 /* Loaded elements of type t in the compute type. */

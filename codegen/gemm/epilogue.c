@@ -30,7 +30,7 @@ static void store_c(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *at) {
 
 /* A vector of a row of accumulators. */
 static em_val load_row(em *e, const gemm_plan *p, em_val row, int col) {
-    return em_load(e, p->t, em_gep(e, row, p->t, em_i64(e, col)), p->lanes);
+    return em_load(e, p->t, em_gep(e, row, p->t, col), p->lanes);
 }
 
 /* Row i of the microtiles. */
@@ -80,17 +80,17 @@ static void emit_rows(em *e, const gemm_plan *p, const gemm_epilogue_args *q) {
     int lanes = 1;
     while (lanes < p->mr) lanes *= 2;
     em_val row = em_iota(e, e->i64, lanes), none = em_splat(e, em_f(e, 0), lanes);
-    em_val carried[SN_GEMM_SUMS], all[SN_GEMM_SUMS], sum[SN_GEMM_SUMS];
-    em_loop l = em_for(e, zero(e), q->n_rows, one(e));
-    for (int i = 0; i < g->n_sums; i++) carried[i] = em_carry(e, &l, none);
+    em_val all[SN_GEMM_SUMS], sum[SN_GEMM_SUMS];
+    em_loop l = em_for(e, 0, q->n_rows, 1);
+    for (int i = 0; i < g->n_sums; i++) all[i] = none;
+    em_carries(e, &l, all, g->n_sums);
     emit_row(e, p, q, l.i);
     if (g->n_sums) g->row_sums(g->ctx, e, sum);
     em_val here = g->n_sums ? em_cmp(e, EM_EQ, row, em_splat(e, l.i, lanes)) : NULL;
     for (int i = 0; i < g->n_sums; i++)
-        em_next(e, &l, carried[i], em_select(e, here, em_splat(e, sum[i], lanes), carried[i]));
+        all[i] = em_select(e, here, em_splat(e, sum[i], lanes), all[i]);
     em_end(e, &l);
     if (!g->n_sums) return;
-    for (int i = 0; i < g->n_sums; i++) all[i] = em_final(e, &l, carried[i]);
     sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2},
                      .row = q->row,
                      .col = q->col,
@@ -107,10 +107,10 @@ em_val gemm_emit_epilogue(em *e, const gemm_plan *p) {
     if (p->g->epilogue || p->direct_c) {
         emit_rows(e, p, &q);
     } else { /* little code: unroll the rows of a full microtile */
-        em_branch full = em_if(e, em_cmp(e, EM_EQ, q.n_rows, em_i64(e, p->mr)));
+        em_branch full = em_if(e, em_cmp(e, EM_EQ, q.n_rows, p->mr));
         for (int i = 0; i < p->mr; i++) emit_row(e, p, &q, em_i64(e, i));
         em_else(e, &full);
-        em_loop l = em_for(e, zero(e), q.n_rows, one(e));
+        em_loop l = em_for(e, 0, q.n_rows, 1);
         emit_row(e, p, &q, l.i);
         em_end(e, &l);
         em_endif(e, &full);

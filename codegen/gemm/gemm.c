@@ -41,9 +41,9 @@ static void begin_item(em *e, const gemm_plan *p, gemm_state *s, em_val item) {
 static em_val count_row_parts(em *e, const gemm_plan *p, em_val m) {
     em_val nt = e->nthreads, parts = one(e), tiles = em_i64(e, 4 * p->mr);
     for (int d = 2; d <= MAX_ROW_PARTS; d *= 2) {
-        em_val divides = em_cmp(e, EM_EQ, em_and(e, nt, em_i64(e, d - 1)), zero(e));
+        em_val divides = em_cmp(e, EM_EQ, em_and(e, nt, d - 1), 0);
         em_val enough = em_cmp(e, EM_GE, m, em_muli(e, tiles, d));
-        parts = em_select(e, em_and(e, divides, enough), em_i64(e, d), parts);
+        parts = em_select(e, em_and(e, divides, enough), d, parts);
     }
     return em_select(e, em_cmp(e, EM_GE, m, em_mul(e, tiles, nt)), nt, parts);
 }
@@ -55,11 +55,11 @@ static em_val choose_row_parts(em *e, const gemm_plan *p, const gemm_state *s) {
     if (!p->pack_b) return by_rows;
     em_val columns = em_cmp(e, EM_GE, s->n_panels, em_muli(e, e->nthreads, 4));
     if (p->pack_a) columns = em_and(e, columns, em_cmp(e, EM_GE, s->n, s->m));
-    return em_select(e, columns, one(e), by_rows);
+    return em_select(e, columns, 1, by_rows);
 }
 
 static em_val divide_up(em *e, em_val n, em_val by) {
-    return em_div(e, em_add(e, n, em_sub(e, by, one(e))), by);
+    return em_div(e, em_add(e, n, em_sub(e, by, 1)), by);
 }
 
 /* A rectangle of C: rows [row0, row1), panels [panel0, panel1). */
@@ -124,7 +124,7 @@ static remainder no_remainder(em *e, const gemm_plan *p, const gemm_state *s, em
                    .item_panels = one(e),
                    .n_item_cols = one(e),
                    .n_items = zero(e)};
-    r.exists = em_and(e, one_item, em_cmp(e, EM_GT, e->nthreads, one(e)));
+    r.exists = em_and(e, one_item, em_cmp(e, EM_GT, e->nthreads, 1));
     r.exists = em_and(e, r.exists, LLVMBuildIsNotNull(e->b, r.counter, ""));
     return r;
 }
@@ -135,8 +135,8 @@ static void choose_item_panels(em *e, const gemm_plan *p, const gemm_state *s, e
                                remainder *r) {
     em_val items = em_muli(e, e->nthreads, DYNAMIC_WORK_ITEMS / DYNAMIC_FRACTION);
     em_val panels = em_mul(e, em_div(e, s->n_panels, items), blocks);
-    panels = em_imax(e, panels, em_i64(e, p->pack_a ? GEMM_PACK_A_PANELS : DYNAMIC_MIN_PANELS));
-    em_val wide = em_imax(e, em_div(e, s->n_panels, panels), one(e));
+    panels = em_imax(e, panels, p->pack_a ? GEMM_PACK_A_PANELS : DYNAMIC_MIN_PANELS);
+    em_val wide = em_imax(e, em_div(e, s->n_panels, panels), 1);
     r->item_panels = divide_up(e, s->n_panels, wide);
     r->n_item_cols = divide_up(e, s->n_panels, r->item_panels);
 }
@@ -152,26 +152,26 @@ static em_val whole_rounds(em *e, em_val n, em_val by) {
 static remainder plan_rows(em *e, const gemm_plan *p, const gemm_state *s, remainder r) {
     em_val nt = e->nthreads, work = em_mul(e, em_mul(e, s->m, s->n), s->k), mr = em_i64(e, p->mr);
     em_val least = em_i64(e, (DYNAMIC_MIN_ROWS + p->mr - 1) / p->mr); /* tiles: of MR rows */
-    em_val tiles = divide_up(e, s->m, mr), part = em_div(e, tiles, em_i64(e, DYNAMIC_FRACTION));
-    em_val blocks = em_imax(e, em_ceil_div(e, part, p->mc / p->mr), one(e));
+    em_val tiles = divide_up(e, s->m, mr), part = em_div(e, tiles, DYNAMIC_FRACTION);
+    em_val blocks = em_imax(e, em_ceil_div(e, part, p->mc / p->mr), 1);
     choose_item_panels(e, p, s, blocks, &r);
     blocks = em_imax(e, blocks, divide_up(e, em_muli(e, nt, DYNAMIC_ITEMS), r.n_item_cols));
     em_val item_tiles = em_imax(e, em_div(e, part, blocks), least);
     blocks = whole_rounds(e, em_div(e, part, item_tiles), nt);
     em_val n_items = em_mul(e, blocks, r.n_item_cols), dynamic = em_mul(e, blocks, item_tiles);
-    r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, work, em_i64(e, dynamic_from)));
+    r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, work, dynamic_from));
     em_val few = em_muli(e, nt, DYNAMIC_MIN_ITEMS);
     r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, n_items, few));
 
     em_val fixed = em_mul(e, em_div(e, em_sub(e, tiles, dynamic), nt), nt);
-    em_val one_column = em_cmp(e, EM_EQ, r.n_item_cols, one(e)), taller = em_sub(e, tiles, fixed);
-    taller = divide_up(e, taller, em_imax(e, blocks, one(e)));
-    item_tiles = em_select(e, one_column, item_tiles, em_imax(e, taller, one(e)));
+    em_val one_column = em_cmp(e, EM_EQ, r.n_item_cols, 1), taller = em_sub(e, tiles, fixed);
+    taller = divide_up(e, taller, em_imax(e, blocks, 1));
+    item_tiles = em_select(e, one_column, item_tiles, em_imax(e, taller, 1));
     r.item_rows = em_mul(e, item_tiles, mr);
     r.rows = r.row0 = em_select(e, r.exists, em_mul(e, fixed, mr), s->m);
     r.row_unit = em_select(e, r.exists, mr, r.row_unit);
     blocks = divide_up(e, em_sub(e, s->m, r.row0), r.item_rows);
-    r.n_items = em_select(e, r.exists, em_mul(e, blocks, r.n_item_cols), zero(e));
+    r.n_items = em_select(e, r.exists, em_mul(e, blocks, r.n_item_cols), 0);
     return r;
 }
 
@@ -179,18 +179,18 @@ static remainder plan_rows(em *e, const gemm_plan *p, const gemm_state *s, remai
 static remainder plan_panels(em *e, const gemm_plan *p, const gemm_state *s, remainder r) {
     const sn_gemm *g = p->g;
     int bits = g->groups.size ? g->groups.bits : 8 * (int)sn_dtype_size(p->b_type);
-    em_val bytes = em_imax(e, em_muli(e, s->k, p->panel * bits / 8), one(e));
-    em_val panels = em_div(e, s->n_panels, em_i64(e, DYNAMIC_FRACTION));
+    em_val bytes = em_imax(e, em_muli(e, s->k, p->panel * bits / 8), 1);
+    em_val panels = em_div(e, s->n_panels, DYNAMIC_FRACTION);
     em_val least = divide_up(e, em_i64(e, ROW_ITEM_BYTES), bytes);
-    if (p->has_ukr_1x2) least = em_imax(e, least, em_i64(e, 2)); /* emit_panel_pairs */
+    if (p->has_ukr_1x2) least = em_imax(e, least, 2); /* emit_panel_pairs */
     em_val items = em_muli(e, e->nthreads, DYNAMIC_ITEMS);
     r.item_panels = em_imax(e, least, divide_up(e, panels, items));
-    r.n_items = em_select(e, r.exists, em_div(e, panels, r.item_panels), zero(e));
+    r.n_items = em_select(e, r.exists, em_div(e, panels, r.item_panels), 0);
     r.panels = em_sub(e, s->n_panels, em_mul(e, r.n_items, r.item_panels));
-    r.exists = em_cmp(e, EM_GT, r.n_items, zero(e));
+    r.exists = em_cmp(e, EM_GT, r.n_items, 0);
     r.panel0 = r.panels;
     r.row0 = zero(e);
-    r.n_item_cols = em_imax(e, r.n_items, one(e));
+    r.n_item_cols = em_imax(e, r.n_items, 1);
     return r;
 }
 
@@ -213,7 +213,7 @@ static remainder either(em *e, em_val yes, const remainder *a, const remainder *
  * not. */
 static remainder plan_remainder(em *e, const gemm_plan *p, const gemm_state *s, em_val one_item,
                                 em_val by_rows) {
-    em_val single = em_cmp(e, EM_EQ, s->m, one(e)), several = em_not(e, single);
+    em_val single = em_cmp(e, EM_EQ, s->m, 1), several = em_not(e, single);
     remainder none = no_remainder(e, p, s, one_item), for_one_row = none, for_rows = none;
     none.exists = em_i1(e, false);
     for_rows.exists = em_and(e, for_one_row.exists, em_and(e, by_rows, several));
@@ -225,7 +225,7 @@ static remainder plan_remainder(em *e, const gemm_plan *p, const gemm_state *s, 
 /* The share of step i: the static one (0), then work item i - 1. */
 static share dynamic_share(em *e, const gemm_state *s, const remainder *r, em_val step,
                            share fixed) {
-    em_val is_static = em_cmp(e, EM_EQ, step, zero(e)), i = em_sub(e, step, one(e));
+    em_val is_static = em_cmp(e, EM_EQ, step, 0), i = em_sub(e, step, 1);
     em_val row = em_add(e, r->row0, em_mul(e, em_div(e, i, r->n_item_cols), r->item_rows));
     em_val panel = em_add(e, r->panel0, em_mul(e, em_rem(e, i, r->n_item_cols), r->item_panels));
     share t;
@@ -240,7 +240,7 @@ static share dynamic_share(em *e, const gemm_state *s, const remainder *r, em_va
 /* Takes the next work item; ends the loop over them. */
 static void end_dynamic(em *e, const remainder *r, em_loop *step) {
     em_branch br = em_if(e, r->exists);
-    em_val next = em_add(e, em_fetch_add(e, r->counter, one(e)), one(e));
+    em_val next = em_add(e, em_fetch_add(e, r->counter, one(e)), 1);
     em_else(e, &br);
     em_endif(e, &br);
     step->step = em_sub(e, em_join(e, &br, next, one(e)), step->i);
@@ -255,7 +255,7 @@ static void emit_ragged(em *e, const gemm_plan *p, gemm_state *s, em_val items) 
     share c = grid_share(e, e->tid, row_parts, em_div(e, e->nthreads, row_parts), s->m, s->n_panels,
                          em_i64(e, ROW_UNIT));
     gemm_sort_ragged(e, p, s);
-    em_loop item = em_for(e, zero(e), items, one(e));
+    em_loop item = em_for(e, 0, items, 1);
     begin_item(e, p, s, item.i);
     gemm_begin_ragged(e, p, s, item.i);
     gemm_emit_loops(e, p, s, c.row0, c.row1, c.panel0, c.panel1);
@@ -286,28 +286,28 @@ static void emit_kernel(em *e, const gemm_plan *p) {
         return;
     }
     em_val nt = e->nthreads, tid = e->tid, item0, item1;
-    em_val even = em_cmp(e, EM_EQ, em_rem(e, items, nt), zero(e));
+    em_val even = em_cmp(e, EM_EQ, em_rem(e, items, nt), 0);
     em_val many = em_cmp(e, EM_GE, items, em_muli(e, nt, 4));
     em_val by_item = em_or(e, even, many);
-    em_val row_parts = em_select(e, by_item, one(e), choose_row_parts(e, p, &s));
-    em_val col_parts = em_select(e, by_item, one(e), em_div(e, nt, row_parts));
-    em_val part = em_select(e, by_item, zero(e), tid);
-    gemm_share(e, items, em_select(e, by_item, tid, zero(e)), em_select(e, by_item, nt, one(e)),
-               &item0, &item1);
+    em_val row_parts = em_select(e, by_item, 1, choose_row_parts(e, p, &s));
+    em_val col_parts = em_select(e, by_item, 1, em_div(e, nt, row_parts));
+    em_val part = em_select(e, by_item, 0, tid);
+    gemm_share(e, items, em_select(e, by_item, tid, 0), em_select(e, by_item, nt, 1), &item0,
+               &item1);
     bool dynamic = divides_rows(p) || divides_panels(p);
     remainder rest = {.rows = s.m, .panels = s.n_panels, .row_unit = em_i64(e, ROW_UNIT)};
     if (dynamic)
-        rest = plan_remainder(e, p, &s, em_cmp(e, EM_EQ, items, one(e)),
-                              em_cmp(e, EM_EQ, row_parts, nt));
+        rest =
+            plan_remainder(e, p, &s, em_cmp(e, EM_EQ, items, 1), em_cmp(e, EM_EQ, row_parts, nt));
     share c = grid_share(e, part, row_parts, col_parts, rest.rows, rest.panels, rest.row_unit);
     em_loop step;
     if (dynamic) {
-        step = em_for(e, zero(e), em_add(e, rest.n_items, one(e)), one(e));
+        step = em_for(e, 0, em_add(e, rest.n_items, 1), 1);
         c = dynamic_share(e, &s, &rest, step.i, c);
-        em_val again = em_cmp(e, EM_GT, step.i, zero(e)), single = em_cmp(e, EM_EQ, s.m, one(e));
+        em_val again = em_cmp(e, EM_GT, step.i, 0), single = em_cmp(e, EM_EQ, s.m, 1);
         if (divides_panels(p)) s.keeps_a = em_and(e, again, single);
     }
-    em_loop item = em_for(e, item0, item1, one(e));
+    em_loop item = em_for(e, item0, item1, 1);
     begin_item(e, p, &s, item.i);
     gemm_emit_loops(e, p, &s, c.row0, c.row1, c.panel0, c.panel1);
     em_end(e, &item);

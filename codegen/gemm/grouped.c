@@ -49,11 +49,11 @@ typedef struct row_state {
  * j / 2 on saves every second shift: shifts and lookups share two ports with the multiply-adds. */
 static em_val load_integer(em *e, const gemm_plan *p, const row_state *s, em_val at, int v, int j) {
     if (p->g->groups.bits == 8) {
-        em_val from = em_gep_bytes(e, at, em_i64(e, j * p->panel + v * p->lanes));
+        em_val from = em_gep_bytes(e, at, j * p->panel + v * p->lanes);
         return em_convert(e, em_load(e, SN_I8, from, p->lanes), SN_I8, p->t);
     }
     int skip = s->may_overread ? j / 2 : 0;
-    em_val from = em_gep_bytes(e, at, em_i64(e, v * p->lanes * 4 + skip));
+    em_val from = em_gep_bytes(e, at, v * p->lanes * 4 + skip);
     em_val words = em_load_raw(e, em_vec(e->i32, p->lanes), from, skip ? 1 : 4);
     return unpack(e, p, words, s->table, j - 2 * skip);
 }
@@ -74,12 +74,12 @@ static int factor_stride(const gemm_plan *p) {
 
 gemm_group_panel gemm_group_panel_at(em *e, const gemm_plan *p, em_val b, em_val first) {
     const sn_gemm_groups *g = &p->g->groups;
-    em_val at = em_muli(e, em_div(e, first, em_i64(e, 8)), bytes_of_8(p));
+    em_val at = em_muli(e, em_div(e, first, 8), bytes_of_8(p));
     gemm_group_panel r = {.q = em_gep_bytes(e, b, at), .outer_scales = e->scratch};
-    at = em_muli(e, em_div(e, first, em_i64(e, g->size)), factor_stride(p));
+    at = em_muli(e, em_div(e, first, g->size), factor_stride(p));
     r.factors = em_gep(e, em_buf(e, g->factor_buf), g->factor, at);
     if (!g->outer_group) return r;
-    at = em_muli(e, em_div(e, first, em_i64(e, g->outer_group)), factor_stride(p));
+    at = em_muli(e, em_div(e, first, g->outer_group), factor_stride(p));
     r.outer_scales = em_gep(e, em_buf(e, g->outer_buf), SN_F16, at);
     return r;
 }
@@ -91,15 +91,15 @@ gemm_group_panel gemm_group_of_panel(em *e, const gemm_plan *p, const gemm_group
     r.q = em_gep_bytes(e, b->q, em_muli(e, group, g->size / 8 * bytes_of_8(p)));
     r.factors = em_gep(e, b->factors, g->factor, em_muli(e, group, factor_stride(p)));
     if (!g->outer_group) return r;
-    em_val row = em_div(e, group, em_i64(e, g->outer_group / g->size));
+    em_val row = em_div(e, group, g->outer_group / g->size);
     r.outer_scales = em_gep(e, b->outer_scales, SN_F16, em_muli(e, row, factor_stride(p)));
     return r;
 }
 
 static void prefetch_bytes(em *e, em_val at, int64_t bytes) {
     for (int64_t line = 0; line < bytes; line += GEMM_LINE) {
-        em_prefetch(e, em_gep_bytes(e, at, em_i64(e, NEAR + line)), false, 3);
-        em_prefetch(e, em_gep_bytes(e, at, em_i64(e, FAR + line)), false, 2);
+        em_prefetch(e, em_gep_bytes(e, at, NEAR + line), false, 3);
+        em_prefetch(e, em_gep_bytes(e, at, FAR + line), false, 2);
     }
 }
 
@@ -119,7 +119,7 @@ static void add_scale_groups(em *e, const gemm_plan *p, row_state *s, int n_grou
     for (int r = 0; r < eights; r++)
         for (int g = 0; g < n_groups; g++) {
             int row = g * eights + r;
-            em_val at = em_gep_bytes(e, s->q, em_i64(e, row * bytes_of_8(p)));
+            em_val at = em_gep_bytes(e, s->q, row * bytes_of_8(p));
             prefetch_8(e, p, at);
             for (int j = 0; j < 8; j++) {
                 em_val k = em_i64(e, row * 8 + j);
@@ -132,9 +132,9 @@ static void add_scale_groups(em *e, const gemm_plan *p, row_state *s, int n_grou
         }
     for (int g = 0; g < n_groups; g++) {
         gemm_group_panel b = {.outer_scales = s->outer_scales};
-        b.factors = em_gep(e, s->factors, p->g->groups.factor, em_i64(e, g * factor_stride(p)));
+        b.factors = em_gep(e, s->factors, p->g->groups.factor, g * factor_stride(p));
         em_val all = p->g->groups.has_min
-                         ? em_load_splat(e, p->t, em_gep(e, s->sums, p->t, em_i64(e, g)), p->lanes)
+                         ? em_load_splat(e, p->t, em_gep(e, s->sums, p->t, g), p->lanes)
                          : NULL;
         for (int v = 0; v < p->nv; v++) {
             em_val scale = gemm_load_factor(e, p, &b, 0, v * p->lanes);
@@ -156,7 +156,7 @@ static void begin_groups(em *e, const gemm_plan *p, row_state *s, const gemm_gro
     s->sums = em_gep(e, q->sums, p->t, em_muli(e, pair, 2));
     s->outer_scales = q->outer_scales;
     if (!g->outer_group) return;
-    em_val row = em_div(e, pair, em_i64(e, g->outer_group / g->size / 2));
+    em_val row = em_div(e, pair, g->outer_group / g->size / 2);
     s->outer_scales = em_gep(e, q->outer_scales, SN_F16, em_muli(e, row, factor_stride(p)));
 }
 
@@ -168,21 +168,17 @@ em_val gemm_emit_group_row(em *e, const gemm_plan *p, bool last) {
     const sn_gemm_groups *g = &p->g->groups;
     int64_t pairs = p->g->k.value / g->size / 2;
     row_state s = {.table = make_table(e, p), .may_overread = !last && has_lookup(e, p)};
-    em_val acc[2];
     for (int v = 0; v < p->nv; v++) s.acc[v] = em_vf(e, 0);
-    em_loop l = em_for(e, zero(e), em_i64(e, pairs), one(e));
-    for (int v = 0; v < p->nv; v++) s.acc[v] = acc[v] = em_carry(e, &l, s.acc[v]);
+    em_loop l = em_for(e, 0, pairs, 1);
+    em_carries(e, &l, s.acc, p->nv);
     begin_groups(e, p, &s, &q, l.i);
     add_scale_groups(e, p, &s, 2);
-    for (int v = 0; v < p->nv; v++) em_next(e, &l, acc[v], s.acc[v]);
     em_end(e, &l);
-    for (int v = 0; v < p->nv; v++) s.acc[v] = em_final(e, &l, acc[v]);
     if (p->g->k.value / g->size % 2) {
         begin_groups(e, p, &s, &q, em_i64(e, pairs));
         add_scale_groups(e, p, &s, 1);
     }
-    for (int v = 0; v < p->nv; v++)
-        em_store(e, p->t, em_gep(e, q.c, p->t, em_i64(e, v * p->lanes)), s.acc[v]);
+    for (int v = 0; v < p->nv; v++) em_store(e, p->t, em_gep(e, q.c, p->t, v * p->lanes), s.acc[v]);
     em_ret(e, NULL);
     return fn;
 }
@@ -191,10 +187,10 @@ em_val gemm_emit_group_sums(em *e, const gemm_plan *p) {
     em_val fn = gemm_group_sums_function(e, gemm_name_of(p, "group_sums").text);
     gemm_group_sums_args q = gemm_group_sums_params(e);
     int size = p->g->groups.size;
-    em_loop l = em_for(e, zero(e), em_i64(e, p->g->k.value / size), one(e));
+    em_loop l = em_for(e, 0, p->g->k.value / size, 1);
     em_val a = em_gep(e, q.a, p->t, em_muli(e, l.i, size)), sum = NULL;
     for (int i = 0; i < size; i += p->lanes) {
-        em_val v = em_load(e, p->t, em_gep(e, a, p->t, em_i64(e, i)), p->lanes);
+        em_val v = em_load(e, p->t, em_gep(e, a, p->t, i), p->lanes);
         sum = sum ? em_add(e, sum, v) : v;
     }
     em_store(e, p->t, em_gep(e, q.sums, p->t, l.i), em_reduce(e, EM_SUM, sum));
@@ -208,10 +204,10 @@ em_val gemm_emit_dequantize(em *e, const gemm_plan *p) {
     gemm_dequantize_args q = gemm_dequantize_params(e);
     const sn_gemm_groups *g = &p->g->groups;
     row_state s = {.table = make_table(e, p)};
-    em_loop l = em_for(e, zero(e), q.n_groups, one(e));
+    em_loop l = em_for(e, 0, q.n_groups, 1);
     gemm_group_panel b = {q.q, q.factors, q.outer_scales};
     b = gemm_group_of_panel(e, p, &b, l.i);
-    em_loop r = em_for(e, zero(e), em_i64(e, g->size / 8), one(e));
+    em_loop r = em_for(e, 0, g->size / 8, 1);
     em_val row = em_add(e, em_muli(e, l.i, g->size / 8), r.i);
     em_val from = em_gep_bytes(e, b.q, em_muli(e, r.i, bytes_of_8(p)));
     em_val to = em_gep(e, q.dst, p->t, em_muli(e, row, 8 * p->panel));
@@ -221,7 +217,7 @@ em_val gemm_emit_dequantize(em *e, const gemm_plan *p) {
         for (int j = 0; j < 8; j++) {
             em_val x = load_integer(e, p, &s, from, c / p->lanes, j);
             x = min ? em_fma(e, x, scale, min) : em_mul(e, x, scale);
-            em_store(e, p->t, em_gep(e, to, p->t, em_i64(e, j * p->panel + c)), x);
+            em_store(e, p->t, em_gep(e, to, p->t, j * p->panel + c), x);
         }
     }
     em_end(e, &r);
@@ -252,8 +248,8 @@ em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size r
     em_val lane = em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, col_stride, p->lanes));
     bool eights = dtype == SN_I8 && gemm_is(row, 1) && col.slot < 0 && col.value % 8 == 0;
     if (eights) lane = em_lshr(e, lane, em_like(e, lane, 3));
-    em_loop l = em_for(e, zero(e), q.kb, em_i64(e, 8));
-    em_val to = em_muli(e, em_div(e, l.i, em_i64(e, 8)), p->panel);
+    em_loop l = em_for(e, 0, q.kb, 8);
+    em_val to = em_muli(e, em_div(e, l.i, 8), p->panel);
     for (int c = 0; c < p->panel; c += p->lanes) {
         int64_t j0 = c % p->epi_cols; /* within a half of pairs */
         em_val mask = em_tail_mask(e, em_subi(e, q.n_cols, j0), p->lanes);

@@ -133,7 +133,7 @@ em_val gemm_emit_int_pack_a(em *e, const gemm_plan *p) {
     int size = g->groups.size, n = size % 32 ? 16 : 32;
     e->buf = q.buf;
     e->dim = q.dim;
-    em_loop rows = em_for(e, zero(e), q.n_rows, one(e));
+    em_loop rows = em_for(e, 0, q.n_rows, 1);
     em_val to = em_gep_bytes(e, q.dst, em_muli(e, rows.i, x->row_bytes));
     sn_gemm_at at = {.batch = {q.batch0, q.batch1, q.batch2},
                      .row = em_add(e, q.row, rows.i),
@@ -144,10 +144,9 @@ em_val gemm_emit_int_pack_a(em *e, const gemm_plan *p) {
     em_val state[SN_GEMM_STATE] = {NULL};
     if (g->row_scale) {
         g->row_prologue(g->ctx, e, &at, state);
-        em_store(e, SN_F32, em_gep_bytes(e, to, em_i64(e, x->row_scale_offset)),
-                 state[g->n_state - 1]);
+        em_store(e, SN_F32, em_gep_bytes(e, to, x->row_scale_offset), state[g->n_state - 1]);
     }
-    em_loop l = em_for(e, zero(e), em_i64(e, g->k.value / size), one(e));
+    em_loop l = em_for(e, 0, g->k.value / size, 1);
     em_val sum = NULL;
     for (int i = 0; i < size; i += n) {
         em_val k = at.col = em_addi(e, em_muli(e, l.i, size), i);
@@ -189,7 +188,7 @@ static em_val half_of(em *e, const gemm_plan *p, em_val words, int half) {
 }
 
 static em_val load_words(em *e, const gemm_plan *p, em_val from, int64_t offset) {
-    return em_load_raw(e, em_vec(e->i32, p->lanes), em_gep_bytes(e, from, em_i64(e, offset)), 4);
+    return em_load_raw(e, em_vec(e->i32, p->lanes), em_gep_bytes(e, from, offset), 4);
 }
 
 /* A word of p->lanes columns of 8 bits, from the rows of a panel that begin at `from`. */
@@ -197,7 +196,7 @@ static em_val join_bytes(em *e, const gemm_plan *p, em_val from) {
     int n = p->ints.k_of_word, bits = 32 / n;
     em_val words = NULL;
     for (int j = 0; j < n; j++) {
-        em_val k = em_load(e, SN_I8, em_gep_bytes(e, from, em_i64(e, j * p->panel)), p->lanes);
+        em_val k = em_load(e, SN_I8, em_gep_bytes(e, from, j * p->panel), p->lanes);
         k = em_int_cast(e, k, e->i32);
         if (j + 1 < n) k = em_and(e, k, constant(e, p, (UINT32_C(1) << bits) - 1));
         if (j) k = em_shl(e, k, em_like(e, k, j * bits));
@@ -213,9 +212,8 @@ static void unpack_8(em *e, const gemm_plan *p, em_val from, em_val to, int c) {
         em_val x =
             p->g->groups.bits == 4
                 ? half_of(e, p, load_words(e, p, from, 4 * c), j)
-                : join_bytes(
-                      e, p, em_gep_bytes(e, from, em_i64(e, j * p->ints.k_of_word * p->panel + c)));
-        em_store_raw(e, x, em_gep_bytes(e, to, em_i64(e, j * row + c * 4)), 4);
+                : join_bytes(e, p, em_gep_bytes(e, from, j * p->ints.k_of_word * p->panel + c));
+        em_store_raw(e, x, em_gep_bytes(e, to, j * row + c * 4), 4);
     }
 }
 
@@ -224,15 +222,15 @@ em_val gemm_emit_int_unpack(em *e, const gemm_plan *p) {
     gemm_int_unpack_args q = gemm_int_unpack_params(e);
     const sn_gemm_groups *g = &p->g->groups;
     int parts = g->has_min ? 2 : 1, eights = g->size / 8;
-    em_loop l = em_for(e, zero(e), q.n_groups, one(e));
+    em_loop l = em_for(e, 0, q.n_groups, 1);
     gemm_group_panel b = {q.q, q.factors, q.outer_scales};
     b = gemm_group_of_panel(e, p, &b, l.i);
     em_val to = em_gep(e, q.dst_factors, p->t, em_muli(e, l.i, parts * p->panel));
     for (int part = 0; part < parts; part++)
         for (int c = 0; c < p->panel; c += p->lanes)
-            em_store(e, p->t, em_gep(e, to, p->t, em_i64(e, part * p->panel + c)),
+            em_store(e, p->t, em_gep(e, to, p->t, part * p->panel + c),
                      gemm_load_factor(e, p, &b, part, c));
-    em_loop r = em_for(e, zero(e), em_i64(e, eights), one(e));
+    em_loop r = em_for(e, 0, eights, 1);
     em_val row = em_add(e, em_muli(e, l.i, eights), r.i);
     for (int c = 0; c < p->panel; c += p->lanes)
         unpack_8(e, p, em_gep_bytes(e, b.q, em_muli(e, r.i, p->panel * g->bits)),
@@ -255,7 +253,7 @@ typedef struct group {
 
 /* Something of row r in a packed row. */
 static em_val row_address(em *e, const gemm_plan *p, em_val row0, int r, int64_t offset) {
-    return em_gep_bytes(e, row0, em_i64(e, r * p->ints.row_bytes + offset));
+    return em_gep_bytes(e, row0, r * p->ints.row_bytes + offset);
 }
 
 /* Word `step` behind `at` in the group, vector v of the columns. */
@@ -286,13 +284,10 @@ static void add_words(em *e, const gemm_plan *p, const group *s, em_val step, in
 static void sum_words(em *e, const gemm_plan *p, const group *s, int first, int end, int rows,
                       int nv, em_val *sum) {
     int by = rows > 1 ? UNROLL : end - first, n = rows * nv;
-    em_val carried[32];
-    em_loop l = em_for(e, em_i64(e, first), em_i64(e, end), em_i64(e, by));
-    for (int i = 0; i < n; i++) sum[i] = carried[i] = em_carry(e, &l, sum[i]);
+    em_loop l = em_for(e, first, end, by);
+    em_carries(e, &l, sum, n);
     add_words(e, p, s, l.i, by, rows, nv, sum);
-    for (int i = 0; i < n; i++) em_next(e, &l, carried[i], sum[i]);
     em_end(e, &l);
-    for (int i = 0; i < n; i++) sum[i] = em_final(e, &l, carried[i]);
 }
 
 /* -offset times the sum of row r, in all lanes. */
@@ -340,7 +335,7 @@ em_val gemm_emit_int_ukr(em *e, const gemm_plan *p, int rows) {
     gemm_int_ukr_args q = gemm_int_ukr_params(e);
     const sn_gemm_groups *g = &p->g->groups;
     int words = g->size / p->ints.k_of_word, parts = g->has_min ? 2 : 1;
-    em_loop l = em_for(e, zero(e), q.n_groups, one(e));
+    em_loop l = em_for(e, 0, q.n_groups, 1);
     group s = {.b = em_gep_bytes(e, q.b, em_muli(e, l.i, words * p->panel * 4)),
                .a = em_gep_bytes(e, q.a, em_muli(e, l.i, words * 4)),
                .comp = em_gep_bytes(e, q.comp, em_muli(e, l.i, 4))};
@@ -354,7 +349,7 @@ em_val gemm_emit_int_ukr(em *e, const gemm_plan *p, int rows) {
         }
     for (int i = 0; i < rows * p->nv; i++) {
         int r = i / p->nv, v = i % p->nv;
-        em_val at = em_gep(e, q.acc, p->t, em_i64(e, r * p->panel + v * p->lanes));
+        em_val at = em_gep(e, q.acc, p->t, r * p->panel + v * p->lanes);
         em_val acc = em_load(e, p->t, at, p->lanes);
         em_store(e, p->t, at, apply_factors(e, p, &s, r, acc, sum[i], f[0][v], f[1][v]));
     }
@@ -369,9 +364,10 @@ em_val gemm_emit_int_row(em *e, const gemm_plan *p) {
     gemm_int_row_args q = gemm_int_row_params(e);
     const sn_gemm_groups *g = &p->g->groups;
     int nv = p->panel / p->lanes;
-    em_val carried[8], acc[8], sum[8];
-    em_loop l = em_for(e, zero(e), em_i64(e, p->g->k.value / g->size), one(e));
-    for (int v = 0; v < nv; v++) acc[v] = carried[v] = em_carry(e, &l, em_vf(e, 0));
+    em_val acc[8], sum[8];
+    em_loop l = em_for(e, 0, p->g->k.value / g->size, 1);
+    for (int v = 0; v < nv; v++) acc[v] = em_vf(e, 0);
+    em_carries(e, &l, acc, nv);
     gemm_group_panel b = {q.q, q.factors, q.outer_scales};
     b = gemm_group_of_panel(e, p, &b, l.i);
     group s = {.b = b.q,
@@ -385,11 +381,8 @@ em_val gemm_emit_int_row(em *e, const gemm_plan *p) {
         em_val min = g->has_min ? gemm_load_factor(e, p, &b, 1, v * p->lanes) : NULL;
         acc[v] = apply_factors(e, p, &s, 0, acc[v], sum[v], scale, min);
     }
-    for (int v = 0; v < nv; v++) em_next(e, &l, carried[v], acc[v]);
     em_end(e, &l);
-    for (int v = 0; v < nv; v++)
-        em_store(e, p->t, em_gep(e, q.c, p->t, em_i64(e, v * p->lanes)),
-                 em_final(e, &l, carried[v]));
+    for (int v = 0; v < nv; v++) em_store(e, p->t, em_gep(e, q.c, p->t, v * p->lanes), acc[v]);
     em_ret(e, NULL);
     return fn;
 }

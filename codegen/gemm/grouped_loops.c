@@ -30,7 +30,7 @@ void gemm_emit_int_functions(em *e, gemm_plan *p) {
 }
 
 static em_val in_scratch(em *e, int64_t offset) {
-    return em_gep_bytes(e, e->scratch, em_i64(e, offset));
+    return em_gep_bytes(e, e->scratch, offset);
 }
 
 static em_val packed_row(em *e, const gemm_plan *p, em_val row) {
@@ -60,7 +60,7 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_state *s, em_val row,
     em_branch due = gemm_if_packs(e, s);
     pack_rows(e, p, s, row, one(e));
     gemm_end_packs(e, s, &due);
-    em_loop jr = em_for(e, panel0, panel1, one(e));
+    em_loop jr = em_for(e, panel0, panel1, 1);
     gemm_group_panel b = panel_at(e, p, s, jr.i, zero(e));
     gemm_int_row_call(e, p->fn.int_row,
                       (gemm_int_row_args){.a = packed_row(e, p, zero(e)),
@@ -77,7 +77,7 @@ static em_val sums_of(em *e, const gemm_plan *p, em_val row) {
 }
 
 static void clear_sums(em *e, const gemm_plan *p, em_val rows) {
-    em_loop l = em_for(e, zero(e), em_muli(e, rows, p->panel), em_i64(e, p->lanes));
+    em_loop l = em_for(e, 0, em_muli(e, rows, p->panel), p->lanes);
     em_store(e, p->t, em_gep(e, e->scratch, p->t, l.i), em_vf(e, 0));
     em_end(e, &l);
 }
@@ -86,7 +86,7 @@ static void clear_sums(em *e, const gemm_plan *p, em_val rows) {
 static em_val log_rows(em *e, const gemm_plan *p, em_val left) {
     em_val log = zero(e);
     for (int i = 1; i < count_ukrs(p); i++)
-        log = em_select(e, em_cmp(e, EM_GE, left, em_i64(e, 1 << i)), em_i64(e, i), log);
+        log = em_select(e, em_cmp(e, EM_GE, left, 1 << i), i, log);
     return log;
 }
 
@@ -94,8 +94,8 @@ static em_val log_rows(em *e, const gemm_plan *p, em_val left) {
 static void emit_tile(em *e, const gemm_plan *p, em_val row, em_val log, em_val k,
                       em_val n_groups) {
     const gemm_ints *x = &p->ints;
-    em_val a = packed_row(e, p, row), group = em_div(e, k, em_i64(e, p->g->groups.size));
-    em_loop tile = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
+    em_val a = packed_row(e, p, row), group = em_div(e, k, p->g->groups.size);
+    em_loop tile = em_for(e, 0, p->panel_tiles, 1);
     em_val col = em_muli(e, em_muli(e, tile.i, p->nr), 4);
     em_val comp = em_addi(e, em_muli(e, group, 4), x->comp_offset);
     gemm_int_ukr_args args = {.a = em_gep_bytes(e, a, em_muli(e, k, 4 / x->k_of_word)),
@@ -107,7 +107,7 @@ static void emit_tile(em *e, const gemm_plan *p, em_val row, em_val log, em_val 
     em_branch br[GEMM_TILE_ROWS];
     int last = count_ukrs(p) - 1;
     for (int i = last; i > 0; i--) {
-        br[i] = em_if(e, em_cmp(e, EM_EQ, log, em_i64(e, i)));
+        br[i] = em_if(e, em_cmp(e, EM_EQ, log, i));
         gemm_int_ukr_call(e, p->fn.int_ukr[i], args);
         em_else(e, &br[i]);
     }
@@ -119,9 +119,9 @@ static void emit_tile(em *e, const gemm_plan *p, em_val row, em_val log, em_val 
 /* The pc and ir loops of a panel. */
 static void multiply_panel(em *e, const gemm_plan *p, const gemm_state *s, em_val panel,
                            em_val rows) {
-    em_loop pc = em_for(e, zero(e), s->k, em_i64(e, p->ints.kc));
-    em_val kb = em_imin(e, em_i64(e, p->ints.kc), em_sub(e, s->k, pc.i));
-    em_val n_groups = em_div(e, kb, em_i64(e, p->g->groups.size));
+    em_loop pc = em_for(e, 0, s->k, p->ints.kc);
+    em_val kb = em_imin(e, p->ints.kc, em_sub(e, s->k, pc.i));
+    em_val n_groups = em_div(e, kb, p->g->groups.size);
     gemm_group_panel b = panel_at(e, p, s, panel, pc.i);
     gemm_int_unpack_call(
         e, p->fn.int_unpack,
@@ -131,25 +131,24 @@ static void multiply_panel(em *e, const gemm_plan *p, const gemm_state *s, em_va
                                .dst = in_scratch(e, p->ints.b_offset),
                                .dst_factors = in_scratch(e, p->ints.factors_offset),
                                .n_groups = n_groups});
-    em_loop ir = em_for(e, zero(e), rows, one(e));
+    em_loop ir = em_for(e, 0, rows, 1);
     em_val log = log_rows(e, p, em_sub(e, rows, ir.i));
     emit_tile(e, p, ir.i, log, pc.i, n_groups);
-    ir.step = em_shl(e, one(e), log);
+    ir.step = em_shl(e, 1, log);
     em_end(e, &ir);
     em_end(e, &pc);
 }
 
 static void emit_rows(em *e, const gemm_plan *p, const gemm_state *s, em_val row0, em_val row1,
                       em_val panel0, em_val panel1) {
-    em_loop ic = em_for(e, row0, row1, em_i64(e, p->ints.mc));
-    em_val ib = em_imin(e, em_i64(e, p->ints.mc), em_sub(e, row1, ic.i));
+    em_loop ic = em_for(e, row0, row1, p->ints.mc);
+    em_val ib = em_imin(e, p->ints.mc, em_sub(e, row1, ic.i));
     pack_rows(e, p, s, ic.i, ib);
-    em_loop jr = em_for(e, panel0, panel1, one(e));
+    em_loop jr = em_for(e, panel0, panel1, 1);
     clear_sums(e, p, ib);
     multiply_panel(e, p, s, jr.i, ib);
-    em_val mr = em_i64(e, p->ints.mr);
-    em_loop ir = em_for(e, zero(e), ib, mr);
-    em_val n = em_imin(e, mr, em_sub(e, ib, ir.i));
+    em_loop ir = em_for(e, 0, ib, p->ints.mr);
+    em_val n = em_imin(e, p->ints.mr, em_sub(e, ib, ir.i));
     gemm_call_epilogue(e, p, s, sums_of(e, p, ir.i), packed_row(e, p, ir.i), em_add(e, ic.i, ir.i),
                        n, jr.i);
     em_end(e, &ir);
@@ -165,7 +164,7 @@ void gemm_emit_int_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, 
     }
     em_branch single = {0};
     if (has_int_row(p)) {
-        single = em_if(e, em_cmp(e, EM_EQ, s->m, one(e)));
+        single = em_if(e, em_cmp(e, EM_EQ, s->m, 1));
         emit_row(e, p, s, row0, panel0, panel1);
         em_else(e, &single);
     }

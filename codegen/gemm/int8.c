@@ -82,11 +82,11 @@ void gemm_b_terms(em *e, const gemm_plan *p, em_val words, em_val *b) {
 void gemm_a_terms(em *e, const gemm_plan *p, em_val from, em_val *a) {
     if (p->dot != GEMM_DOT_PLAIN) {
         for (int t = 0; t < p->terms; t++)
-            a[t] = em_load_splat(e, p->t, em_gep(e, from, p->t, em_i64(e, t)), p->lanes);
+            a[t] = em_load_splat(e, p->t, em_gep(e, from, p->t, t), p->lanes);
         return;
     }
     for (int t = 0; t < QUAD; t++) {
-        em_val x = em_load(e, SN_I8, em_gep_bytes(e, from, em_i64(e, t)), 1);
+        em_val x = em_load(e, SN_I8, em_gep_bytes(e, from, t), 1);
         a[t] = em_splat(e, em_int_cast(e, x, e->i32), p->lanes);
     }
 }
@@ -110,7 +110,7 @@ void gemm_store_int8(em *e, const gemm_plan *p, em_val v, em_val row, em_val k) 
 static void load_block(em *e, const gemm_plan *p, const gemm_pack_b_args *q, em_val block,
                        const gemm_quads *b, em_val src, em_val n_cols, em_val k0) {
     em_val mask = em_tail_mask(e, em_sub(e, q->kb, k0), p->lanes);
-    em_loop l = em_for(e, zero(e), em_i64(e, p->lanes), one(e));
+    em_loop l = em_for(e, 0, p->lanes, 1);
     em_val exists = em_splat(e, em_cmp(e, EM_LT, l.i, n_cols), p->lanes);
     em_val at = em_mul(e, k0, em_size_value(e, b->row));
     at = em_add(e, at, em_mul(e, l.i, em_size_value(e, b->col)));
@@ -136,13 +136,13 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
     em_val src = em_gep(e, q->src, b->dtype, em_mul(e, col, em_size_value(e, b->col)));
     em_val lane =
         em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, em_i64(e, p->lanes / QUAD), p->lanes));
-    em_val words = em_ceil_div(e, q->kb, QUAD), to = em_gep(e, q->dst, SN_I32, em_i64(e, c));
-    em_loop l = em_for(e, zero(e), q->kb, em_i64(e, p->lanes));
+    em_val words = em_ceil_div(e, q->kb, QUAD), to = em_gep(e, q->dst, SN_I32, c);
+    em_loop l = em_for(e, 0, q->kb, p->lanes);
     em_val sum = em_carry(e, &l, em_splat(e, em_i32(e, 0), p->lanes)), more = sum;
     load_block(e, p, q, block, b, src, em_subi(e, q->n_cols, first), l.i);
     for (int i = 0; i < p->lanes / QUAD; i++) {
-        em_val row = em_addi(e, em_div(e, l.i, em_i64(e, QUAD)), i);
-        em_val from = em_gep(e, block, SN_I32, em_i64(e, i));
+        em_val row = em_addi(e, em_div(e, l.i, QUAD), i);
+        em_val from = em_gep(e, block, SN_I32, i);
         em_val x = em_gather(e, SN_I32, from, lane, NULL);
         for (int t = 0; t < QUAD; t++) more = em_add(e, more, take_byte(e, x, t));
         em_branch inside = em_if(e, em_cmp(e, EM_LT, row, words));

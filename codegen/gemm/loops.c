@@ -56,7 +56,7 @@ static em_val b_columns(em *e, const gemm_plan *p, const gemm_state *s, em_val p
 /* A panel of the NC block that is packed in scratch. */
 static em_val nc_block_panel(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
     em_val at = em_muli(e, em_sub(e, panel, s->jc), p->kc * p->panel);
-    return em_gep(e, em_gep_bytes(e, e->scratch, em_i64(e, p->b_offset)), p->t, at);
+    return em_gep(e, em_gep_bytes(e, e->scratch, p->b_offset), p->t, at);
 }
 
 static em_val columns_left(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
@@ -65,23 +65,22 @@ static em_val columns_left(em *e, const gemm_plan *p, const gemm_state *s, em_va
 
 /* Whether this panel is read in place: only whole panels are. */
 static em_val reads_in_place(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
-    em_val whole = em_cmp(e, EM_GE, columns_left(e, p, s, panel), em_i64(e, p->panel));
+    em_val whole = em_cmp(e, EM_GE, columns_left(e, p, s, panel), p->panel);
     return em_and(e, s->b_in_place, whole);
 }
 
 /* ---- B of grouped integers ---- */
 
 static void dequantize_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
-    em_loop l = em_for(e, lo, hi, one(e));
+    em_loop l = em_for(e, lo, hi, 1);
     em_val first = em_add(e, em_mul(e, l.i, s->k), s->pc);
     gemm_group_panel b = gemm_group_panel_at(e, p, s->b, first);
-    gemm_dequantize_call(
-        e, p->fn.dequantize,
-        (gemm_dequantize_args){.q = b.q,
-                               .factors = b.factors,
-                               .outer_scales = b.outer_scales,
-                               .dst = nc_block_panel(e, p, s, l.i),
-                               .n_groups = em_div(e, s->kb, em_i64(e, p->g->groups.size))});
+    gemm_dequantize_call(e, p->fn.dequantize,
+                         (gemm_dequantize_args){.q = b.q,
+                                                .factors = b.factors,
+                                                .outer_scales = b.outer_scales,
+                                                .dst = nc_block_panel(e, p, s, l.i),
+                                                .n_groups = em_div(e, s->kb, p->g->groups.size)});
     em_end(e, &l);
 }
 
@@ -105,12 +104,12 @@ static void call_pack_a(em *e, const gemm_plan *p, const gemm_state *s, em_val d
 static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val lo,
                            em_val hi) {
     const sn_gemm_groups *g = &p->g->groups;
-    em_val row = s->a, sums = em_gep_bytes(e, e->scratch, em_i64(e, p->sums_offset));
+    em_val row = s->a, sums = em_gep_bytes(e, e->scratch, p->sums_offset);
     if (p->g->n_blocks) {
         em_val of_a = gemm_row_of_a(e, p, gemm_sorted_row(e, s->batch[0], row0));
         row = em_gep(e, s->a, p->t, em_mul(e, of_a, em_size_value(e, p->g->a.row)));
     } else if (p->g->prologue || p->g->a.dtype != p->t) {
-        row = em_gep_bytes(e, e->scratch, em_i64(e, p->a_offset));
+        row = em_gep_bytes(e, e->scratch, p->a_offset);
     }
     em_branch due = gemm_if_packs(e, s);
     if (row != s->a && !p->g->n_blocks) call_pack_a(e, p, s, row, zero(e), one(e), zero(e), s->k);
@@ -118,16 +117,16 @@ static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0
         gemm_group_sums_call(e, p->fn.group_sums, (gemm_group_sums_args){.a = row, .sums = sums});
     gemm_end_packs(e, s, &due);
     em_val row_scale = p->g->row_scale ? gemm_row_of_words(e, p, row) : e->scratch;
-    em_loop jr = em_for(e, lo, hi, one(e));
+    em_loop jr = em_for(e, lo, hi, 1);
     gemm_group_panel b = gemm_group_panel_at(e, p, s->b, em_mul(e, jr.i, s->k));
-    em_loop j = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
+    em_loop j = em_for(e, 0, p->panel_tiles, 1);
     em_val col = em_muli(e, j.i, p->nr);
     gemm_group_row_args args = {.a = row, .sums = sums};
     args.q = em_gep_bytes(e, b.q, em_muli(e, col, g->bits == 4 ? 4 : 1));
     args.factors = em_gep(e, b.factors, g->factor, col);
     args.outer_scales = em_gep(e, b.outer_scales, SN_F16, col);
     args.c = em_gep(e, e->scratch, p->t, col);
-    em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, jr.i, one(e)), s->n_panels));
+    em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, jr.i, 1), s->n_panels));
     gemm_group_row_call(e, p->fn.group_last_row, args);
     em_else(e, &last);
     gemm_group_row_call(e, p->fn.group_row, args);
@@ -145,7 +144,7 @@ static void pack_b_block(em *e, const gemm_plan *p, const gemm_state *s, em_val 
         dequantize_block(e, p, s, lo, hi);
         return;
     }
-    em_loop l = em_for(e, lo, hi, one(e));
+    em_loop l = em_for(e, lo, hi, 1);
     em_branch br = {0};
     if (p->b_in_place) {
         br = em_if(e, reads_in_place(e, p, s, l.i));
@@ -175,7 +174,7 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_state *s, em_val fir
 /* Packs rows [from, to) of the next MC block, as far as they exist. */
 static void pack_next_rows(em *e, const gemm_plan *p, const gemm_state *s, em_val from, em_val to) {
     em_val n = em_sub(e, em_imin(e, to, s->next_ib), from);
-    em_branch br = em_if(e, em_cmp(e, EM_GT, n, zero(e)));
+    em_branch br = em_if(e, em_cmp(e, EM_GT, n, 0));
     pack_rows(e, p, s, em_add(e, s->next_ic, from), n, from);
     em_endif(e, &br);
 }
@@ -186,12 +185,13 @@ static void pack_a_block(em *e, const gemm_plan *p, const gemm_state *s) {
         pack_rows(e, p, s, s->ic, s->ib, zero(e));
         return;
     }
-    em_loop tile = em_for(e, zero(e), s->n_tiles, one(e));
-    em_val ir = em_carry(e, &tile, zero(e));
+    em_loop tile = em_for(e, 0, s->n_tiles, 1);
+    em_val ir = zero(e);
+    em_carries(e, &tile, &ir, 1);
     em_val rows = gemm_tile_rows(e, p, em_sub(e, s->ib, ir));
     em_val dst = gemm_packed_a(e, p, s, tile.i, ir);
     call_pack_a(e, p, s, dst, em_add(e, s->ic, ir), rows, s->pc, s->kb);
-    em_next(e, &tile, ir, em_add(e, ir, rows));
+    ir = em_add(e, ir, rows);
     em_end(e, &tile);
 }
 
@@ -204,22 +204,21 @@ static void begin_panel(em *e, const gemm_plan *p, gemm_state *s, em_val hi) {
     s->b_stride = width;
     if (!p->pack_b) {
         s->b_panel = packed_panel(e, p, s, s->jr, s->pc);
-        em_val alone =
-            em_cmp(e, EM_EQ, s->n_tiles, one(e)); /* prefetches this panel, not the next */
-        em_val distance = em_select(e, alone, em_i64(e, B_PREFETCH_STEPS), panel_rows(e, p, s));
+        em_val alone = em_cmp(e, EM_EQ, s->n_tiles, 1); /* prefetches this panel, not the next */
+        em_val distance = em_select(e, alone, B_PREFETCH_STEPS, panel_rows(e, p, s));
         s->b_next = em_gep(e, s->b_panel, p->b_type, em_mul(e, distance, width));
-        em_val last = em_cmp(e, EM_EQ, em_add(e, s->jr, one(e)), hi);
+        em_val last = em_cmp(e, EM_EQ, em_add(e, s->jr, 1), hi);
         s->b_next = em_select(e, em_and(e, last, s->has_next_panel), s->next_panel, s->b_next);
         s->is_last_panel = s->ends_use_of_a = em_and(e, last, s->has_next_block);
         if (p->keeps_partial_c) {
             s->ends_use_of_a = em_and(e, s->is_last_panel, s->is_last_nc);
             s->is_last_panel = em_and(e, s->is_last_panel, s->is_last_block);
         }
-        s->next_a_step = em_select(e, s->is_last_panel, em_i64(e, GEMM_LINE), zero(e));
+        s->next_a_step = em_select(e, s->is_last_panel, GEMM_LINE, 0);
         return;
     }
-    em_val last = em_sub(e, hi, one(e));
-    s->b_next = nc_block_panel(e, p, s, em_imin(e, em_add(e, s->jr, one(e)), last));
+    em_val last = em_sub(e, hi, 1);
+    s->b_next = nc_block_panel(e, p, s, em_imin(e, em_add(e, s->jr, 1), last));
     s->b_panel = nc_block_panel(e, p, s, s->jr);
     if (!p->b_in_place) return;
     em_val in_place = reads_in_place(e, p, s, s->jr);
@@ -230,15 +229,15 @@ static void begin_panel(em *e, const gemm_plan *p, gemm_state *s, em_val hi) {
 /* M = 1 and narrow panels: panel i of the first half of [lo, hi) together with panel i of the
  * second half, so that both halves are read sequentially. Returns the first panel that remains. */
 static em_val emit_panel_pairs(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
-    em_val single = em_cmp(e, EM_EQ, s->ib, one(e));
+    em_val single = em_cmp(e, EM_EQ, s->ib, 1);
     if (p->keeps_partial_c) single = em_and(e, single, em_cmp(e, EM_EQ, s->kb, s->k));
     em_branch br = em_if(e, single);
     em_val half = em_ashr(e, em_sub(e, hi, lo), one(e));
     em_val panel = em_muli(e, panel_rows(e, p, s), p->panel), distance = em_mul(e, half, panel);
-    em_val second_acc = em_gep(e, e->scratch, p->t, em_i64(e, p->panel));
-    em_loop l = em_for(e, zero(e), half, one(e));
+    em_val second_acc = em_gep(e, e->scratch, p->t, p->panel);
+    em_loop l = em_for(e, 0, half, 1);
     em_val first = em_add(e, lo, l.i), b = packed_panel(e, p, s, first, zero(e));
-    em_loop j = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
+    em_loop j = em_for(e, 0, p->panel_tiles, 1);
     em_val col = em_muli(e, j.i, p->nr);
     gemm_ukr_call(e, p->fn.ukr_1x2,
                   (gemm_ukr_args){.a = gemm_a_tile(e, p, s, zero(e), zero(e)),
@@ -267,8 +266,8 @@ static em_val emit_panel_pairs(em *e, const gemm_plan *p, gemm_state *s, em_val 
 /* A full MC block by the whole ones of panels [lo, hi). Returns the first panel that remains. */
 static em_val emit_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
     const sn_gemm_operand *o = &p->g->c;
-    em_val whole = em_imin(e, hi, em_div(e, s->n, em_i64(e, p->panel)));
-    em_branch br = em_if(e, em_cmp(e, EM_EQ, s->ib, em_i64(e, p->mc)));
+    em_val whole = em_imin(e, hi, em_div(e, s->n, p->panel));
+    em_branch br = em_if(e, em_cmp(e, EM_EQ, s->ib, p->mc));
     em_val row = em_mul(e, s->ic, em_size_value(e, o->row)), col = em_muli(e, lo, p->panel);
     em_val at = em_add(e, gemm_offset(e, p->g, o, s->batch), em_add(e, row, col));
     gemm_block_call(e, p->fn.block,
@@ -285,13 +284,14 @@ static em_val emit_block(em *e, const gemm_plan *p, const gemm_state *s, em_val 
 /* The ir loop: the microtile rows of the MC block. Behind the last panel they are replaced by rows
  * of the next block (pack_next_a), in the microkernel where both are full microtiles. */
 static void emit_ir(em *e, const gemm_plan *p, gemm_state *s) {
-    em_loop tile = em_for(e, zero(e), s->n_tiles, one(e));
-    em_val ir = em_carry(e, &tile, zero(e));
+    em_loop tile = em_for(e, 0, s->n_tiles, 1);
+    em_val ir = zero(e);
+    em_carries(e, &tile, &ir, 1);
     em_val rows = gemm_tile_rows(e, p, em_sub(e, s->ib, ir));
     em_val end = em_add(e, ir, rows), packs_next = s->is_last_panel;
     if (p->pack_a_per_call) packs_next = em_and(e, packs_next, s->packs_a);
     if (p->pack_in_microkernel) {
-        em_val full = em_cmp(e, EM_EQ, rows, em_i64(e, p->mr));
+        em_val full = em_cmp(e, EM_EQ, rows, p->mr);
         em_val both = em_and(e, full, em_cmp(e, EM_LE, end, s->next_ib));
         s->packs_next_a = em_and(e, em_and(e, s->ends_use_of_a, s->packs_a), both);
         packs_next = em_and(e, packs_next, em_not(e, both));
@@ -302,7 +302,7 @@ static void emit_ir(em *e, const gemm_plan *p, gemm_state *s) {
         pack_next_rows(e, p, s, ir, end);
         em_endif(e, &br);
     }
-    em_next(e, &tile, ir, end);
+    ir = end;
     em_end(e, &tile);
 }
 
@@ -310,15 +310,14 @@ static void emit_ir(em *e, const gemm_plan *p, gemm_state *s) {
 static void emit_jr(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
     if (p->fn.ukr_1x2) lo = emit_panel_pairs(e, p, s, lo, hi);
     if (p->fn.block) lo = emit_block(e, p, s, lo, hi);
-    em_loop jr = em_for(e, lo, hi, one(e));
+    em_loop jr = em_for(e, lo, hi, 1);
     s->jr = jr.i;
     begin_panel(e, p, s, hi);
     emit_ir(e, p, s);
     em_end(e, &jr);
     if (p->pack_next_a) { /* the next block may be longer than this one */
-        em_val none = em_i64(e, 0);
-        em_val end = p->pack_a_per_call ? em_select(e, s->packs_a, s->next_ib, none) : s->next_ib;
-        if (p->keeps_partial_c) end = em_select(e, s->is_last_block, end, none);
+        em_val end = p->pack_a_per_call ? em_select(e, s->packs_a, s->next_ib, 0) : s->next_ib;
+        if (p->keeps_partial_c) end = em_select(e, s->is_last_block, end, 0);
         pack_next_rows(e, p, s, s->ib, end);
     }
 }
@@ -327,11 +326,11 @@ static void emit_jr(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val 
 
 /* keeps_partial_c: jc and pc loops within an MC block, for panels [lo, hi). */
 static void emit_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
-    em_loop jc = em_for(e, lo, hi, em_i64(e, p->nc_panels));
+    em_loop jc = em_for(e, lo, hi, p->nc_panels);
     em_val end = em_imin(e, hi, em_addi(e, jc.i, p->nc_panels));
     em_val last_jc = em_cmp(e, EM_EQ, end, hi);
     s->jc = jc.i;
-    em_loop pc = em_for(e, zero(e), em_imax(e, s->k, one(e)), s->kc);
+    em_loop pc = em_for(e, 0, em_imax(e, s->k, 1), s->kc);
     s->pc = pc.i;
     s->kb = em_imin(e, s->kc, em_sub(e, s->k, pc.i));
     em_val k_end = em_add(e, s->pc, s->kb), last_pc = em_cmp(e, EM_GE, k_end, s->k);
@@ -356,22 +355,21 @@ static int tiles_of(const gemm_plan *p, int n) {
 /* Number of microtile rows that gemm_tile_rows makes of n > 0 rows: powers of two are one for each
  * binary digit of the remainder. */
 static em_val count_tiles(em *e, const gemm_plan *p, em_val n) {
-    em_val rest = em_rem(e, n, em_i64(e, p->mr)), tiles = em_div(e, n, em_i64(e, p->mr));
+    em_val rest = em_rem(e, n, p->mr), tiles = em_div(e, n, p->mr);
     em_val more = zero(e);
     if (!p->odd_tiles) more = em_unary_intrinsic(e, "llvm.ctpop", rest);
     for (int r = 1; r < p->mr && p->odd_tiles; r++)
-        more = em_select(e, em_cmp(e, EM_EQ, rest, em_i64(e, r)), em_i64(e, tiles_of(p, r)), more);
+        more = em_select(e, em_cmp(e, EM_EQ, rest, r), tiles_of(p, r), more);
     return em_add(e, tiles, more);
 }
 
 /* Number of full microtile rows among them, at least 1: they share the prefetch of a panel. */
 static em_val count_full(em *e, const gemm_plan *p, em_val n) {
-    em_val mr = em_i64(e, p->mr), full = em_div(e, n, mr), rest = em_rem(e, n, mr);
-    em_val less = em_sub(e, full, one(e));
+    em_val full = em_div(e, n, p->mr), rest = em_rem(e, n, p->mr);
+    em_val less = em_sub(e, full, 1);
     for (int r = 1; r < p->mr; r++)
-        if (gemm_halves(p, r))
-            full = em_select(e, em_cmp(e, EM_EQ, rest, em_i64(e, r)), less, full);
-    return em_imax(e, full, one(e));
+        if (gemm_halves(p, r)) full = em_select(e, em_cmp(e, EM_EQ, rest, r), less, full);
+    return em_imax(e, full, 1);
 }
 
 enum { PACK = 1, MULTIPLY = 2 };
@@ -392,19 +390,18 @@ static void share_mc_block(em *e, const gemm_plan *p, em_val tiles, em_val index
  * rows from row0 on. */
 static void begin_mc_block(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                            em_val tiles, em_val index, em_val n_blocks) {
-    em_val mr = em_i64(e, p->mr), lo, hi;
+    em_val lo, hi;
     share_mc_block(e, p, tiles, index, n_blocks, &lo, &hi);
-    s->ic_offset = em_mul(e, lo, mr);
+    s->ic_offset = em_mul(e, lo, p->mr);
     s->ic = em_add(e, row0, s->ic_offset);
-    em_val next = em_add(e, row0, em_mul(e, hi, mr));
+    em_val next = em_add(e, row0, em_mul(e, hi, p->mr));
     s->ib = em_sub(e, em_imin(e, next, row1), s->ic);
     s->has_next_block = em_cmp(e, EM_LT, next, row1);
     if (p->prefetch_next_a || p->pack_next_a) {
-        share_mc_block(e, p, tiles, em_add(e, index, one(e)), n_blocks, &lo, &hi);
-        em_val end = em_add(e, row0, em_mul(e, hi, mr));
+        share_mc_block(e, p, tiles, em_add(e, index, 1), n_blocks, &lo, &hi);
+        em_val end = em_add(e, row0, em_mul(e, hi, p->mr));
         s->next_ic = next;
-        s->next_ib =
-            em_select(e, s->has_next_block, em_sub(e, em_imin(e, end, row1), next), zero(e));
+        s->next_ib = em_select(e, s->has_next_block, em_sub(e, em_imin(e, end, row1), next), 0);
         s->next_a = em_gep(e, s->a, p->g->a.dtype, em_mul(e, next, em_size_value(e, p->g->a.row)));
     }
     s->has_next_panel = s->has_next_block;
@@ -423,11 +420,11 @@ static void emit_ic(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_va
     em_val tiles = em_ceil_div(e, em_sub(e, row1, row0), p->mr);
     em_val n_blocks = em_ceil_div(e, tiles, p->mc / p->mr);
     s->n_rows_ic = em_sub(e, row1, row0);
-    em_loop ic = em_for(e, zero(e), n_blocks, one(e));
+    em_loop ic = em_for(e, 0, n_blocks, 1);
     begin_mc_block(e, p, s, row0, row1, tiles, ic.i, n_blocks);
     if (p->pack_a && what & PACK) {
         em_branch due = {0}, packs = gemm_if_packs(e, s);
-        em_val first = em_cmp(e, EM_EQ, ic.i, zero(e));
+        em_val first = em_cmp(e, EM_EQ, ic.i, 0);
         if (p->pack_next_a)
             due = em_if(e, p->pack_a_per_call ? em_and(e, first, s->packs_a) : first);
         pack_a_block(e, p, s);
@@ -443,7 +440,7 @@ static void emit_ic(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_va
 static void pack_a_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                         em_val panel0) {
     em_val due = em_cmp(e, EM_EQ, s->jc, panel0);
-    if (p->k_blocked) due = em_or(e, due, em_cmp(e, EM_GT, s->k, em_i64(e, p->kc)));
+    if (p->k_blocked) due = em_or(e, due, em_cmp(e, EM_GT, s->k, p->kc));
     em_branch br = em_if(e, due);
     emit_ic(e, p, s, row0, row1, panel0, panel0, PACK);
     em_endif(e, &br);
@@ -452,16 +449,16 @@ static void pack_a_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
 /* The order on the right: jc, pc, ic. */
 static void emit_jc_pc_ic(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                           em_val panel0, em_val panel1) {
-    em_loop jc = em_for(e, panel0, panel1, em_i64(e, p->nc_panels)), pc;
+    em_loop jc = em_for(e, panel0, panel1, p->nc_panels), pc;
     em_val end = em_imin(e, panel1, em_addi(e, jc.i, p->nc_panels));
     s->jc = jc.i;
     s->panel_end = panel1;
     s->pc = zero(e);
     s->kb = s->k;
     if (p->k_blocked) {
-        pc = em_for(e, zero(e), em_imax(e, s->k, one(e)), em_i64(e, p->kc));
+        pc = em_for(e, 0, em_imax(e, s->k, 1), p->kc);
         s->pc = pc.i;
-        s->kb = em_imin(e, em_i64(e, p->kc), em_sub(e, s->k, pc.i));
+        s->kb = em_imin(e, p->kc, em_sub(e, s->k, pc.i));
     }
     bool packs_both = p->pack_b && p->pack_a;
     if (p->pack_b)
@@ -477,8 +474,7 @@ static void emit_jc_pc_ic(em *e, const gemm_plan *p, gemm_state *s, em_val row0,
 /* The order on the left. */
 static void emit_ic_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                           em_val panel0, em_val panel1) {
-    em_val n_panels = em_i64(e, p->pack_a_panels);
-    s->packs_a = em_cmp(e, EM_GE, em_sub(e, panel1, panel0), n_panels);
+    s->packs_a = em_cmp(e, EM_GE, em_sub(e, panel1, panel0), p->pack_a_panels);
     s->jc = panel0;
     s->next_panel = packed_panel(e, p, s, panel0, zero(e));
     s->pc = zero(e);
@@ -486,7 +482,7 @@ static void emit_ic_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val row0,
     if (p->keeps_partial_c) { /* few rows stay in L2 with all of K */
         em_val max_rows = em_i64(e, p->mc_bytes / p->esize / p->g->k.value);
         em_val few = em_cmp(e, EM_LE, em_sub(e, row1, row0), max_rows);
-        s->kc = em_select(e, few, s->k, em_i64(e, p->kc));
+        s->kc = em_select(e, few, s->k, p->kc);
     }
     emit_ic(e, p, s, row0, row1, panel0, panel1, PACK | MULTIPLY);
 }
@@ -495,7 +491,7 @@ void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_v
                      em_val panel0, em_val panel1) {
     em_branch single = {0};
     if (p->fn.group_row) {
-        single = em_if(e, em_cmp(e, EM_EQ, s->m, one(e)));
+        single = em_if(e, em_cmp(e, EM_EQ, s->m, 1));
         emit_group_row(e, p, s, p->g->n_blocks ? row0 : zero(e), panel0, panel1);
         em_else(e, &single);
     }
@@ -504,14 +500,13 @@ void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_v
         if (p->fn.group_row) em_endif(e, &single);
         return;
     }
-    if (p->b_in_place)
-        s->b_in_place = em_cmp(e, EM_LE, em_sub(e, row1, row0), em_i64(e, p->mr * p->nv));
+    if (p->b_in_place) s->b_in_place = em_cmp(e, EM_LE, em_sub(e, row1, row0), p->mr * p->nv);
     if (p->keeps_partial_c || (!p->k_blocked && !p->pack_b)) {
         emit_ic_jc_pc(e, p, s, row0, row1, panel0, panel1);
     } else if (!p->k_blocked && !p->pack_a) {
         emit_jc_pc_ic(e, p, s, row0, row1, panel0, panel1);
     } else { /* scratch holds partial C or packed A of these rows */
-        em_loop ic = em_for(e, row0, row1, em_i64(e, p->mc_outer));
+        em_loop ic = em_for(e, row0, row1, p->mc_outer);
         em_val end = em_imin(e, row1, em_addi(e, ic.i, p->mc_outer));
         emit_jc_pc_ic(e, p, s, ic.i, end, panel0, panel1);
         em_end(e, &ic);

@@ -136,8 +136,7 @@ static void prefetch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *li
         if (!is_streamed(x->k, v)) continue;
         em_val off = em_add(e, row_offset(e, x->k, v, at), at->col);
         em_val p = em_gep(e, em_buf(e, i), v->dtype, off);
-        for (int l = 0; l < lines_of(x->k, v); l++)
-            line[n++] = em_gep_bytes(e, p, em_i64(e, l * 64));
+        for (int l = 0; l < lines_of(x->k, v); l++) line[n++] = em_gep_bytes(e, p, l * 64);
     }
 }
 
@@ -151,7 +150,7 @@ static void store_lanes(em *e, const sn_kernel *k, sn_dtype t, em_val to, sn_dim
     for (int lane = 0; lane < at->lanes; lane++) {
         em_branch br = {0};
         if (at->mask) br = em_if(e, em_extract(e, at->mask, lane));
-        em_val offset = em_mul(e, em_i64(e, lane), sn_kernel_dim(e, k, step));
+        em_val offset = em_mul(e, lane, sn_kernel_dim(e, k, step));
         em_store(e, t, em_gep(e, to, t, offset), em_extract(e, v, lane));
         if (at->mask) em_endif(e, &br);
     }
@@ -366,7 +365,7 @@ static void emit_panel_sums(void *ctx, em *e, em_val *sum) {
 /* Address of result o, a row reduction, for this row and panel. */
 static em_val sums_at(em *e, const sn_kernel *k, int o, const sn_gemm_at *at) {
     const sn_view *w = &k->step->out[o];
-    em_val panel = em_div(e, at->col, em_i64(e, sn_panel_columns(k->compute)));
+    em_val panel = em_div(e, at->col, sn_panel_columns(k->compute));
     panel = em_mul(e, panel, sn_kernel_dim(e, k, w->stride[w->rank - 1]));
     return em_gep(e, em_buf(e, k->step->n_in + o), w->dtype,
                   em_add(e, row_offset(e, k, w, at), panel));
@@ -415,27 +414,27 @@ static em_val emit_sum(em *e, const fused_region *pro, const sn_node *sum, sn_ge
                        const em_val *state) {
     enum { CHAINS = 4 };
     const sn_view *a = &pro->k->step->in[0];
-    em_val n = sn_kernel_dim(e, pro->k, a->shape[a->rank - 1]), col = em_i64(e, 0), first[CHAINS];
+    em_val n = sn_kernel_dim(e, pro->k, a->shape[a->rank - 1]), all[CHAINS];
     int64_t block = (int64_t)CHAINS * e->lanes;
     at.lanes = e->lanes;
     at.mask = NULL;
     em_val whole = em_round_down(e, n, block);
-    em_loop l = em_for(e, col, whole, em_i64(e, block));
-    for (int c = 0; c < CHAINS; c++) first[c] = em_carry(e, &l, neutral(e, sum, e->lanes));
+    em_loop l = em_for(e, 0, whole, block);
+    for (int c = 0; c < CHAINS; c++) all[c] = neutral(e, sum, e->lanes);
+    em_carries(e, &l, all, CHAINS);
     for (int c = 0; c < CHAINS; c++) {
         at.col = em_addi(e, l.i, c * e->lanes);
-        em_next(e, &l, first[c], join(e, sum, first[c], summand(e, pro, sum, &at, state)));
+        all[c] = join(e, sum, all[c], summand(e, pro, sum, &at, state));
     }
     em_end(e, &l);
-    em_val all = em_final(e, &l, first[0]);
-    for (int c = 1; c < CHAINS; c++) all = join(e, sum, all, em_final(e, &l, first[c]));
-    em_loop rest = em_for(e, whole, n, em_i64(e, e->lanes));
-    em_val last = em_carry(e, &rest, all);
+    for (int c = 1; c < CHAINS; c++) all[0] = join(e, sum, all[0], all[c]);
+    em_loop rest = em_for(e, whole, n, e->lanes);
+    em_carries(e, &rest, all, 1);
     at.col = rest.i;
     at.mask = em_tail_mask(e, em_sub(e, n, rest.i), e->lanes);
-    em_next(e, &rest, last, join(e, sum, last, summand(e, pro, sum, &at, state)));
+    all[0] = join(e, sum, all[0], summand(e, pro, sum, &at, state));
     em_end(e, &rest);
-    return fold(e, sum, em_final(e, &rest, last));
+    return fold(e, sum, all[0]);
 }
 
 static void emit_row_sums(void *ctx, em *e, const sn_gemm_at *at, em_val *state) {

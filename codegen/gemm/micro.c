@@ -73,29 +73,13 @@ typedef union carried {
 } carried;
 enum { N_CARRIED = 4 + MAX_ACC };
 
-/* Makes *c the values at the start of an iteration, and returns these. */
-static carried begin_carry(em *e, em_loop *l, carried *c) {
-    for (int i = 0; i < N_CARRIED; i++)
-        if (c->all[i]) c->all[i] = em_carry(e, l, c->all[i]);
-    return *c;
-}
-
-/* Ends the loop: the next iteration starts with *c. Makes *c the values after the loop. */
-static void end_carry(em *e, em_loop *l, const carried *start, carried *c) {
-    for (int i = 0; i < N_CARRIED; i++)
-        if (c->all[i]) em_next(e, l, start->all[i], c->all[i]);
-    em_end(e, l);
-    for (int i = 0; i < N_CARRIED; i++)
-        if (c->all[i]) c->all[i] = em_final(e, l, start->all[i]);
-}
-
 /* Prefetches a panel `steps` of k ahead. Row u of the unrolled body prefetches the lines that begin
  * in it; several rows of a narrow panel share a line. */
 static void prefetch_panel(em *e, const gemm_plan *p, em_val b, int u, int steps, int level) {
     int size = (int)sn_dtype_size(p->b_type), distance = steps * p->panel * p->esize;
     if (u * p->panel * size % GEMM_LINE) return;
     for (int line = 0; line < p->nr * size; line += GEMM_LINE)
-        em_prefetch(e, em_gep_bytes(e, b, em_i64(e, distance + line)), false, level);
+        em_prefetch(e, em_gep_bytes(e, b, distance + line), false, level);
 }
 
 /* The rows of A are separate streams, and each enters a new line every few steps. Prefetches
@@ -104,12 +88,12 @@ static void prefetch_panel(em *e, const gemm_plan *p, em_val b, int u, int steps
 static void prefetch_a_rows(em *e, const micro *m, em_val a, em_val k, int u) {
     int size = m->p->esize, iterations = GEMM_LINE / size / m->unroll; /* per line */
     int each = (m->rows + iterations - 1) / iterations;
-    em_val phase = em_and(e, k, em_i64(e, (iterations - 1) * m->unroll)); /* times unroll */
+    em_val phase = em_and(e, k, (iterations - 1) * m->unroll); /* times unroll */
     em_val by = em_muli(e, phase, each * m->a_stride * size / m->unroll);
     em_val first = em_gep_bytes(e, a, by);
     for (int i = u; i < each; i += m->unroll) {
-        em_val row = em_gep(e, first, m->p->t, em_i64(e, i * m->a_stride));
-        em_prefetch(e, em_gep_bytes(e, row, em_i64(e, GEMM_LINE)), false, 3);
+        em_val row = em_gep(e, first, m->p->t, i * m->a_stride);
+        em_prefetch(e, em_gep_bytes(e, row, GEMM_LINE), false, 3);
     }
 }
 
@@ -155,7 +139,7 @@ static void load_a_terms(em *e, const micro *m, em_val a, int row, int u, em_val
 
 static void load_b_terms(em *e, const micro *m, const em_val *b, int vector, em_val *terms) {
     const gemm_plan *p = m->p;
-    em_val at = em_gep(e, b[vector / p->nv], p->b_type, em_i64(e, vector % p->nv * p->lanes));
+    em_val at = em_gep(e, b[vector / p->nv], p->b_type, vector % p->nv * p->lanes);
     gemm_b_terms(e, p, load_b(e, p, at), terms);
 }
 
@@ -192,25 +176,24 @@ static void emit_counted_steps(em *e, const micro *m, carried *c, em_val k, int 
     k = em_subi(e, k, rest);
     em_val end = em_gep(e, c->a, m->p->t, k);
     c->a = NULL;
-    em_loop l = em_for(e, em_sub(e, zero(e), k), zero(e), em_i64(e, m->unroll));
-    carried start = begin_carry(e, &l, c);
+    em_loop l = em_for(e, em_sub(e, 0, k), 0, m->unroll);
+    em_carries(e, &l, c->all, N_CARRIED);
     for (int u = 0; u < m->unroll; u++) {
         c->a = em_gep(e, end, m->p->t, l.i);
         emit_step(e, m, c, em_add(e, l.i, k), u);
     }
-    c->a = NULL;
-    end_carry(e, &l, &start, c);
+    em_end(e, &l);
     c->a = end;
     for (int u = 0; u < rest; u++) emit_step(e, m, c, k, u);
 }
 
 /* Steps [k0, k1), whose number is a multiple of the unrolling. */
 static void emit_steps(em *e, const micro *m, carried *c, em_val k0, em_val k1) {
-    em_loop l = em_for(e, k0, k1, em_i64(e, m->unroll));
-    carried start = begin_carry(e, &l, c);
+    em_loop l = em_for(e, k0, k1, m->unroll);
+    em_carries(e, &l, c->all, N_CARRIED);
     for (int u = 0; u < m->unroll; u++) emit_step(e, m, c, l.i, u);
-    c->a = em_gep(e, c->a, m->p->t, em_i64(e, m->unroll * m->p->a_col_stride));
-    end_carry(e, &l, &start, c);
+    c->a = em_gep(e, c->a, m->p->t, m->unroll * m->p->a_col_stride);
+    em_end(e, &l);
 }
 
 /* All k steps; the last `rest` are behind a loop. */
@@ -232,13 +215,13 @@ static void pack_line(em *e, const micro *m, em_val k) {
     const gemm_plan *p = m->p;
     em_val src = em_gep(e, m->arg.next_a, p->t, k), dst = em_gep(e, m->arg.a, p->t, k);
     for (int i = 0; i < m->rows; i++) {
-        em_val from = em_gep(e, src, p->t, em_i64(e, i * p->g->a.row.value));
-        em_val to = em_gep(e, dst, p->t, em_i64(e, i * p->a_row_stride));
+        em_val from = em_gep(e, src, p->t, i * p->g->a.row.value);
+        em_val to = em_gep(e, dst, p->t, i * p->a_row_stride);
         for (int j = 0; j < GEMM_LINE / p->esize; j += p->lanes) {
-            em_val v = em_load(e, p->t, em_gep(e, from, p->t, em_i64(e, j)), p->lanes);
-            em_store(e, p->t, em_gep(e, to, p->t, em_i64(e, j)), v);
+            em_val v = em_load(e, p->t, em_gep(e, from, p->t, j), p->lanes);
+            em_store(e, p->t, em_gep(e, to, p->t, j), v);
         }
-        em_prefetch(e, em_gep_bytes(e, from, em_i64(e, DISTANCE)), false, 2);
+        em_prefetch(e, em_gep_bytes(e, from, DISTANCE), false, 2);
     }
 }
 
@@ -246,11 +229,11 @@ static void pack_line(em *e, const micro *m, em_val k) {
  * multiply-adds of a single loop. */
 static void emit_packing_steps(em *e, const micro *m, carried *c, em_val k) {
     em_val line = em_i64(e, GEMM_LINE / m->p->esize);
-    em_loop l = em_for(e, zero(e), k, line);
-    carried start = begin_carry(e, &l, c);
+    em_loop l = em_for(e, 0, k, line);
+    em_carries(e, &l, c->all, N_CARRIED);
     emit_steps(e, m, c, l.i, em_add(e, l.i, line));
     pack_line(e, m, l.i);
-    end_carry(e, &l, &start, c);
+    em_end(e, &l);
 }
 
 /* What accumulator i starts with where k does: 0, or what the panel says. */
@@ -258,7 +241,7 @@ static em_val first_sum(em *e, const micro *m, int i) {
     const gemm_plan *p = m->p;
     em_val none = em_splat(e, em_const(p->t == SN_I32 ? e->i32 : e->ft, 0), p->lanes);
     if (!gemm_starts_at_sums(p)) return none;
-    em_val b = em_gep(e, m->arg.b, p->b_type, em_i64(e, i % p->nv * p->lanes - p->panel));
+    em_val b = em_gep(e, m->arg.b, p->b_type, i % p->nv * p->lanes - p->panel);
     if (m->is_1x2 && i >= p->nv) b = em_gep(e, b, p->b_type, m->arg.b_stride);
     return em_load(e, p->t, b, p->lanes);
 }
@@ -266,13 +249,13 @@ static em_val first_sum(em *e, const micro *m, int i) {
 /* Accumulators start at that, or at the partial C that the KC block before left. */
 static void load_accumulators(em *e, const micro *m, em_val *acc) {
     const gemm_plan *p = m->p;
-    em_val continues = em_splat(e, em_cmp(e, EM_NE, m->arg.pc, zero(e)), p->lanes);
+    em_val continues = em_splat(e, em_cmp(e, EM_NE, m->arg.pc, 0), p->lanes);
     for (int i = 0; i < m->rows * m->panels * p->nv; i++) {
         int at = i / p->nv * p->panel + i % p->nv * p->lanes;
         bool blocked = p->k_blocked && !m->is_1x2;
         acc[i] = first_sum(e, m, i);
         if (!blocked) continue;
-        em_val from = em_gep(e, m->arg.tile, p->t, em_i64(e, at));
+        em_val from = em_gep(e, m->arg.tile, p->t, at);
         acc[i] = em_load_mask(e, p->t, from, p->lanes, continues, acc[i]);
     }
 }
@@ -283,7 +266,7 @@ static void store_accumulators(em *e, const micro *m, const em_val *acc) {
     em_val to = direct ? m->arg.c : m->arg.tile;
     em_val row = direct ? m->arg.c_stride : em_i64(e, p->panel);
     for (int i = 0; i < m->rows * m->panels * p->nv; i++) {
-        em_val at = em_addi(e, em_mul(e, em_i64(e, i / p->nv), row), i % p->nv * p->lanes);
+        em_val at = em_addi(e, em_mul(e, i / p->nv, row), i % p->nv * p->lanes);
         em_store(e, p->t, em_gep(e, to, p->t, at), acc[i]);
     }
 }
@@ -368,13 +351,13 @@ em_val gemm_emit_block(em *e, const gemm_plan *p) {
     m.arg.c_stride = row->slot < 0 ? em_i64(e, row->value) : arg.c_stride;
     em_val tile_a = em_i64(e, p->a_transposed ? p->kc * p->a_col_stride : p->mr * p->a_row_stride);
     em_val tile_c = em_muli(e, m.arg.c_stride, p->mr);
-    em_loop jr = em_for(e, zero(e), arg.n_panels, one(e));
+    em_loop jr = em_for(e, 0, arg.n_panels, 1);
     em_val b = em_gep(e, arg.b, p->b_type, em_muli(e, jr.i, p->panel * k));
     em_val c = em_gep(e, arg.c, p->t, em_muli(e, jr.i, p->panel));
-    em_loop ir = em_for(e, zero(e), em_i64(e, p->mc / p->mr), one(e));
+    em_loop ir = em_for(e, 0, p->mc / p->mr, 1);
     m.arg.a = em_gep(e, arg.a, p->t, em_mul(e, ir.i, tile_a));
     em_val c_tile = em_gep(e, c, p->t, em_mul(e, ir.i, tile_c));
-    em_loop j = em_for(e, zero(e), em_i64(e, p->panel_tiles), one(e));
+    em_loop j = em_for(e, 0, p->panel_tiles, 1);
     em_val col = em_muli(e, j.i, p->nr);
     m.arg.b = em_gep(e, b, p->b_type, col);
     m.arg.c = em_gep(e, c_tile, p->t, col);

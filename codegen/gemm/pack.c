@@ -22,9 +22,9 @@ static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em
                            em_val width) {
     int n = p->lanes;
     em_val block = em_stack(e, p->t, (int64_t)n * n);
-    em_loop li = em_for(e, zero(e), ni, em_i64(e, n));
+    em_loop li = em_for(e, 0, ni, n);
     em_val left = em_sub(e, ni, li.i), mask = em_tail_mask(e, left, n), v[64];
-    em_loop lj = em_for(e, zero(e), width, em_i64(e, n));
+    em_loop lj = em_for(e, 0, width, n);
     for (int j = 0; j < n; j++) {
         em_val col = em_addi(e, lj.i, j);
         em_val exists = em_splat(e, em_cmp(e, EM_LT, col, nj), n);
@@ -33,8 +33,8 @@ static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em
         v[j] = gemm_load_row(e, src.dtype, from, n, em_and(e, mask, exists));
     }
     em_transpose(e, v, n);
-    for (int i = 0; i < n; i++) em_store(e, p->t, em_gep(e, block, p->t, em_i64(e, i * n)), v[i]);
-    em_loop row = em_for(e, zero(e), em_imin(e, left, em_i64(e, n)), one(e));
+    for (int i = 0; i < n; i++) em_store(e, p->t, em_gep(e, block, p->t, i * n), v[i]);
+    em_loop row = em_for(e, 0, em_imin(e, left, n), 1);
     em_val x = em_load(e, p->t, em_gep(e, block, p->t, em_muli(e, row.i, n)), n);
     em_val to = em_mul(e, em_add(e, li.i, row.i), dst.stride);
     em_store(e, dst.dtype, em_gep(e, dst.base, dst.dtype, em_add(e, to, lj.i)), x);
@@ -72,10 +72,10 @@ static void pack_vector(em *e, const gemm_plan *p, packed_row *r, em_val offset,
 static void pack_row(em *e, const gemm_plan *p, packed_row *r, em_val n) {
     enum { VECTORS = 4 };
     em_val whole = em_round_down(e, n, VECTORS * p->lanes);
-    em_loop l = em_for(e, zero(e), whole, em_i64(e, VECTORS * p->lanes));
+    em_loop l = em_for(e, 0, whole, VECTORS * p->lanes);
     for (int i = 0; i < VECTORS; i++) pack_vector(e, p, r, em_addi(e, l.i, i * p->lanes), NULL);
     em_end(e, &l);
-    l = em_for(e, whole, n, em_i64(e, p->lanes));
+    l = em_for(e, whole, n, p->lanes);
     pack_vector(e, p, r, l.i, em_tail_mask(e, em_sub(e, n, l.i), p->lanes));
     em_end(e, &l);
 }
@@ -90,7 +90,7 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
         mask[v] = em_tail_mask(e, em_subi(e, q->n_rows, v * p->lanes), p->lanes);
     em_val from = em_gep(e, q->a, o->dtype, em_add(e, q->row, em_mul(e, q->pc, col)));
     if (p->g->ragged_k) from = em_gep(e, q->a, o->dtype, q->row);
-    em_loop l = em_for(e, zero(e), q->kb, one(e));
+    em_loop l = em_for(e, 0, q->kb, 1);
     em_val k = p->g->ragged_k ? gemm_sorted_row(e, q->batch2, em_add(e, q->pc, l.i)) : l.i;
     em_val src = em_gep(e, from, o->dtype, em_mul(e, k, col));
     em_val to = em_gep(e, q->dst, p->t, em_muli(e, l.i, p->a_col_stride));
@@ -105,7 +105,7 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
 /* dst[i][k] = prologue(A[row + i][pc + k]). */
 static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     const sn_gemm *g = p->g;
-    em_loop rows = em_for(e, zero(e), q->n_rows, one(e));
+    em_loop rows = em_for(e, 0, q->n_rows, 1);
     em_val state[SN_GEMM_STATE] = {NULL};
     packed_row r = {.to = em_gep(e, q->dst, p->t, em_muli(e, rows.i, p->a_row_stride)),
                     .pc = q->pc,
@@ -163,7 +163,7 @@ static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
     int width = p->epi_cols;
     for (int j = 0; j < width; j += p->lanes)
         mask[j / p->lanes] = em_tail_mask(e, em_subi(e, q->n_cols, j), p->lanes);
-    em_loop l = em_for(e, zero(e), q->kb, one(e));
+    em_loop l = em_for(e, 0, q->kb, 1);
     em_val k = is_ragged(p) ? gemm_row_of_a(e, p, gemm_sorted_row(e, q->sorted, l.i)) : l.i;
     em_val at = em_mul(e, k, em_size_value(e, b->row));
     for (int half = 0; half < b->halves; half++) {
@@ -194,7 +194,7 @@ em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, 
     if (half_width) b.from[1] = em_gep(e, q.src, dtype, em_muli(e, b.col_stride, half_width));
     bool columns_contiguous = gemm_is(row, 1) && !gemm_is(col, 1) && !is_ragged(p);
     for (int half = 0; half < b.halves && columns_contiguous; half++) {
-        em_val dst = em_gep(e, q.dst, p->b_type, em_i64(e, half * p->epi_cols));
+        em_val dst = em_gep(e, q.dst, p->b_type, half * p->epi_cols);
         transpose_tile(e, p, (matrix){dtype, b.from[half], b.col_stride},
                        (matrix){p->b_type, dst, em_i64(e, p->panel)}, q.kb, q.n_cols,
                        em_i64(e, p->epi_cols));
@@ -208,7 +208,7 @@ static void pack_panel(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_val 
                        em_val col, em_val left) {
     em_val k = em_size_value(e, g->k);
     em_val src = em_gep(e, em_buf(e, 0), g->dtype, em_mul(e, col, em_size_value(e, g->col)));
-    em_val rows = g->packed4 ? em_div(e, k, em_i64(e, 8))
+    em_val rows = g->packed4 ? em_div(e, k, 8)
                   : g->quads ? em_addi(e, em_ceil_div(e, k, 4), p->sum_rows)
                              : k;
     em_val to = em_muli(e, em_mul(e, panel, rows), p->panel);
@@ -241,7 +241,7 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     em_kernel(e, name);
     em_val n = em_size_value(e, g->n), lo, hi;
     em_share(e, em_ceil_div(e, n, p.panel), &lo, &hi);
-    em_loop l = em_for(e, lo, hi, one(e));
+    em_loop l = em_for(e, lo, hi, 1);
     em_val col = gemm_first_column(e, &p, g->half_width, l.i);
     em_val left = em_sub(e, n, col); /* half panels are whole if there are several blocks */
     if (g->half_width && g->n.value == 2 * g->half_width) left = em_subi(e, left, g->half_width);

@@ -43,7 +43,7 @@ static void load_block(const strip *s, em_val k0, em_val *v) {
         return;
     }
     for (int i = 0; i < n; i++) {
-        em_val column = em_imin(e, em_i64(e, i), em_subi(e, s->n_cols, 1));
+        em_val column = em_imin(e, i, em_subi(e, s->n_cols, 1));
         v[i] = em_load(e, t, em_gep(e, from, t, em_mul(e, column, col)), n);
     }
     em_transpose(e, v, n);
@@ -65,7 +65,7 @@ static void reduce_group(const strip *s, em_val k0, em_val *reduction) {
     em_val v[64];
     for (int r = 0; r < s->q->n_reduction; r++)
         acc[r] = em_let(e, em_neutral(e, s->q->reduction[r], em_vec(e->ft, s->p->lanes)));
-    em_loop l = em_for(e, zero(e), em_i64(e, s->q->size), em_i64(e, s->p->lanes));
+    em_loop l = em_for(e, 0, s->q->size, s->p->lanes);
     load_block(s, em_add(e, k0, l.i), v);
     if (s->q->size <= SHORT_GROUP) keep_block(s, l.i, v);
     for (int r = 0; r < s->q->n_reduction; r++)
@@ -91,14 +91,14 @@ static em_val masked(const strip *s, em_val v) {
 static void store_factor(const strip *s, int i, em_val group, em_val v) {
     em *e = s->e;
     sn_dtype t = s->q->factor_dtype[i];
-    em_val to = em_buf(e, s->g->n_part + 1 + i), each = em_i64(e, s->groups);
+    em_val to = em_buf(e, s->g->n_part + 1 + i);
     if (i < s->q->n_panels) {
-        em_val row = em_add(e, em_mul(e, s->panel, each), group);
+        em_val row = em_add(e, em_mul(e, s->panel, s->groups), group);
         em_val at = em_add(e, em_muli(e, row, s->p->panel), s->c);
         em_store(e, t, em_gep(e, to, t, at), masked(s, v));
         return;
     }
-    em_val first = em_add(e, em_mul(e, s->col, each), group);
+    em_val first = em_add(e, em_mul(e, s->col, s->groups), group);
     if (s->groups == 1) {
         em_store_mask(e, t, em_gep(e, to, t, first), v, s->mask);
         return;
@@ -134,7 +134,7 @@ static void store_unit(const strip *s, em_val k, em_val at) {
     int each = s->g->packed4 ? 8 : s->g->quads ? 4 : 1;
     for (int i = 0; i < UNIT; i += each) {
         em_val from = em_addi(e, at, i), x;
-        em_val row = em_div(e, em_addi(e, k, i), em_i64(e, each));
+        em_val row = em_div(e, em_addi(e, k, i), each);
         if (each > 1) {
             x = join_word(s, from, each, 32 / each);
         } else {
@@ -154,7 +154,7 @@ static void pack_group(const strip *s, em_val group) {
     s->q->begin(s->q->ctx, e, reduction);
     for (int i = 0; i < s->q->n_factor; i++)
         store_factor(s, i, group, lanes_of(s, s->q->factor(s->q->ctx, e, i)));
-    em_loop l = em_for(e, zero(e), em_i64(e, s->q->size), em_i64(e, UNIT));
+    em_loop l = em_for(e, 0, s->q->size, UNIT);
     em_val k = em_add(e, k0, l.i);
     for (int i = 0; i < UNIT && !kept; i += s->p->lanes) {
         load_block(s, em_addi(e, k, i), v);
@@ -170,8 +170,8 @@ void gemm_emit_pack_groups(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_
     strip s = {.e = e, .p = p, .g = g, .q = q, .groups = g->k.value / q->size, .panel = panel};
     s.kept = em_stack(e, p->t, (q->size <= SHORT_GROUP ? q->size : UNIT) * (int64_t)p->lanes);
     int64_t rows = g->packed4 ? g->k.value / 8 : g->quads ? g->k.value / 4 + 1 : g->k.value;
-    em_loop l = em_for(e, zero(e), em_i64(e, p->panel), em_i64(e, p->lanes));
-    em_val half = em_select(e, em_cmp(e, EM_LT, l.i, em_i64(e, p->epi_cols)), zero(e), one(e));
+    em_loop l = em_for(e, 0, p->panel, p->lanes);
+    em_val half = em_select(e, em_cmp(e, EM_LT, l.i, p->epi_cols), 0, 1);
     em_val at = em_sub(e, l.i, em_muli(e, half, p->epi_cols));
     s.c = l.i;
     s.col = em_add(e, em_add(e, col, at), em_muli(e, half, g->half_width));
@@ -179,9 +179,9 @@ void gemm_emit_pack_groups(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_
     s.mask = em_tail_mask(e, s.n_cols, p->lanes);
     em_val source = em_buf(e, 0), first = zero(e);
     for (int64_t i = 1, begin = g->part_n[0]; i < g->n_part; begin += g->part_n[i++]) {
-        em_val behind = em_cmp(e, EM_GE, s.col, em_i64(e, begin));
+        em_val behind = em_cmp(e, EM_GE, s.col, begin);
         source = em_select(e, behind, em_buf(e, (int)i), source);
-        first = em_select(e, behind, em_i64(e, begin), first);
+        first = em_select(e, behind, begin, first);
     }
     em_val column = em_sub(e, s.col, first);
     s.src = em_gep(e, source, g->dtype, em_mul(e, column, em_size_value(e, g->col)));
@@ -189,7 +189,7 @@ void gemm_emit_pack_groups(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_
     s.dst = em_gep(e, em_buf(e, g->n_part), p->b_type, to);
     em_val none = em_splat(e, em_i32(e, 0), p->lanes);
     if (g->quads) s.sums = em_let(e, none);
-    em_loop groups = em_for(e, zero(e), em_i64(e, s.groups), one(e));
+    em_loop groups = em_for(e, 0, s.groups, 1);
     pack_group(&s, groups.i);
     em_end(e, &groups);
     if (g->quads) {

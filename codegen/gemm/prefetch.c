@@ -54,9 +54,9 @@ static void put(em *e, em_val list, em_val i, em_val address) {
 
 /* A list of n entries at byte `at` of scratch. An empty entry is the address of the list itself. */
 static em_val empty_list(em *e, int64_t at, int n) {
-    em_val list = em_gep_bytes(e, e->scratch, em_i64(e, at));
+    em_val list = em_gep_bytes(e, e->scratch, at);
     em_val empty = em_splat(e, LLVMBuildPtrToInt(e->b, list, e->i64, ""), 8);
-    em_loop l = em_for(e, zero(e), em_i64(e, n), em_i64(e, 8));
+    em_loop l = em_for(e, 0, n, 8);
     em_store_raw(e, empty, em_gep(e, list, SN_I64, l.i), 8);
     em_end(e, &l);
     return list;
@@ -82,7 +82,7 @@ static void put_c_lines(em *e, const gemm_plan *p, em_val list, em_val to, em_va
     at = em_add(e, em_splat(e, to, 8), em_add(e, at, LLVMConstVector(byte, 8)));
     em_val empty = em_splat(e, LLVMBuildPtrToInt(e->b, list, e->i64, ""), 8);
     at = em_select(e, em_cmp(e, EM_LT, index, em_splat(e, rows, 8)), at, empty);
-    em_store_raw(e, at, em_gep(e, list, SN_I64, em_i64(e, 8 * v)), 8);
+    em_store_raw(e, at, em_gep(e, list, SN_I64, 8 * v), 8);
 }
 
 /* After the lines of C: those of the epilogue's operands. */
@@ -90,7 +90,7 @@ static void put_operand_lines(em *e, const gemm_plan *p, sn_gemm_at *at, em_val 
     const sn_gemm *g = p->g;
     em_val line[MAX_LIST], row0 = at->row;
     int first = p->mr * c_lines(p);
-    em_loop l = em_for(e, zero(e), rows, one(e));
+    em_loop l = em_for(e, 0, rows, 1);
     at->row = em_add(e, row0, l.i);
     g->prefetch_operands(g->ctx, e, at, line);
     em_val entry = em_addi(e, em_muli(e, l.i, g->n_prefetch), first);
@@ -105,7 +105,7 @@ static void put_partial_c(em *e, const gemm_plan *p, em_val list, em_val acc) {
     for (int i = 0; i < n; i += 8) {
         for (int l = 0; l < 8; l++) byte[l] = em_i64(e, (i + l) * GEMM_LINE);
         em_store_raw(e, em_add(e, from, LLVMConstVector(byte, 8)),
-                     em_gep(e, list, SN_I64, em_i64(e, p->c_prefetch - n + i)), 8);
+                     em_gep(e, list, SN_I64, p->c_prefetch - n + i), 8);
     }
 }
 
@@ -116,12 +116,12 @@ em_val gemm_emit_c_list(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
                      .row = em_add(e, s->ic, ir),
                      .col = gemm_first_column(e, p, g->half_width, s->jr)};
-    em_val list = em_gep_bytes(e, e->scratch, em_i64(e, p->c_list_offset));
-    em_branch used = em_if(e, em_cmp(e, EM_GE, rows, em_i64(e, p->half_mr))); /* see micro.c */
+    em_val list = em_gep_bytes(e, e->scratch, p->c_list_offset);
+    em_branch used = em_if(e, em_cmp(e, EM_GE, rows, p->half_mr)); /* see micro.c */
     em_val acc_bytes = em_muli(e, rows, p->panel * p->esize);
     if (p->k_blocked) { /* only the last KC block has an epilogue */
         em_val complete = em_cmp(e, EM_GE, em_add(e, s->pc, s->kb), s->k);
-        rows = em_select(e, complete, rows, zero(e));
+        rows = em_select(e, complete, rows, 0);
     }
     if (g->n_prefetch) empty_list(e, p->c_list_offset, p->c_prefetch);
     if (c_lines(p)) {
@@ -147,14 +147,14 @@ void gemm_prefetch_epilogue(em *e, const gemm_plan *p, const gemm_state *s, em_v
     int last = p->epi_cols * (int)sn_dtype_size(c->dtype) - 1, lines = c_lines(p);
     em_val off = em_add(e, gemm_offset(e, g, c, at.batch), at.col), line[MAX_AT_ONCE];
     em_val first = em_add(e, s->ic, ir);
-    if (complete) rows = em_select(e, complete, rows, zero(e));
-    em_loop l = em_for(e, zero(e), rows, one(e));
+    if (complete) rows = em_select(e, complete, rows, 0);
+    em_loop l = em_for(e, 0, rows, 1);
     at.row = em_add(e, first, l.i);
     em_val to = em_add(e, off, em_mul(e, at.row, em_size_value(e, c->row)));
     if (lines) to = em_gep(e, em_buf(e, c->buf), c->dtype, to);
     for (int i = 0; i < lines; i++) {
         int byte = i * GEMM_LINE < last ? i * GEMM_LINE : last;
-        em_prefetch(e, em_gep_bytes(e, to, em_i64(e, byte)), true, 3);
+        em_prefetch(e, em_gep_bytes(e, to, byte), true, 3);
     }
     if (g->n_prefetch) g->prefetch_operands(g->ctx, e, &at, line);
     for (int i = 0; i < g->n_prefetch; i++) em_prefetch(e, line[i], false, 3);
@@ -167,7 +167,7 @@ void gemm_prefetch_row_sums(em *e, const gemm_plan *p, const gemm_state *s, em_v
                             em_val rows) {
     const sn_gemm *g = p->g;
     em_val line[SN_GEMM_SUMS], row = em_add(e, s->ic, ir);
-    em_val last = em_sub(e, em_add(e, row, rows), one(e));
+    em_val last = em_sub(e, em_add(e, row, rows), 1);
     for (int end = 0; end < 2; end++) {
         sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
                          .row = end ? last : row,
@@ -179,8 +179,7 @@ void gemm_prefetch_row_sums(em *e, const gemm_plan *p, const gemm_state *s, em_v
 
 /* Prefetched for writing, into L1. */
 void gemm_prefetch_c(em *e, const gemm_plan *p, em_val list, em_val k) {
-    em_val i =
-        em_and(e, em_ashr(e, k, em_i64(e, p->c_prefetch_shift)), em_i64(e, p->c_prefetch - 1));
+    em_val i = em_and(e, em_ashr(e, k, em_i64(e, p->c_prefetch_shift)), p->c_prefetch - 1);
     em_prefetch(e, em_load_raw(e, e->ptr, em_gep(e, list, SN_I64, i), 8), true, 3);
 }
 
@@ -198,14 +197,14 @@ static void share_of_rows(em *e, const gemm_state *s, em_val n, em_val ir, em_va
 static void put_b_columns(em *e, const gemm_plan *p, const gemm_state *s, em_val list, em_val from,
                           em_val stride, em_val ir, em_val rows) {
     sn_dtype t = p->g->b.dtype;
-    em_val room = em_i64(e, p->b_prefetch), size = em_i64(e, (int64_t)sn_dtype_size(t)), lo, hi;
+    em_val size = em_i64(e, (int64_t)sn_dtype_size(t)), lo, hi;
     em_val lines = em_ceil_div(e, em_mul(e, s->kb, size), GEMM_LINE);
     share_of_rows(e, s, em_i64(e, p->panel), ir, rows, &lo, &hi);
-    em_loop j = em_for(e, lo, hi, one(e));
+    em_loop j = em_for(e, lo, hi, 1);
     em_val first = em_mul(e, em_sub(e, j.i, lo), lines);
     em_val column = em_gep(e, from, t, em_mul(e, j.i, stride));
-    em_val n = em_imin(e, lines, em_imax(e, em_sub(e, room, first), zero(e)));
-    em_loop l = em_for(e, zero(e), n, one(e));
+    em_val n = em_imin(e, lines, em_imax(e, em_sub(e, p->b_prefetch, first), 0));
+    em_loop l = em_for(e, 0, n, 1);
     put(e, list, em_add(e, first, l.i), em_gep_bytes(e, column, em_muli(e, l.i, GEMM_LINE)));
     em_end(e, &l);
     em_end(e, &j);
@@ -219,11 +218,11 @@ static void put_b_rows(em *e, const gemm_plan *p, const gemm_state *s, em_val li
     em_val lo, hi;
     share_of_rows(e, s, s->kb, ir, rows, &lo, &hi);
     hi = em_imin(e, hi, em_addi(e, lo, p->b_prefetch / lines));
-    em_loop k = em_for(e, lo, hi, one(e));
+    em_loop k = em_for(e, lo, hi, 1);
     em_val entry = em_muli(e, em_sub(e, k.i, lo), lines);
     em_val row = em_gep(e, from, t, em_mul(e, k.i, stride));
     for (int l = 0; l < lines; l++)
-        put(e, list, em_addi(e, entry, l), em_gep_bytes(e, row, em_i64(e, l * GEMM_LINE)));
+        put(e, list, em_addi(e, entry, l), em_gep_bytes(e, row, l * GEMM_LINE));
     em_end(e, &k);
 }
 
@@ -236,9 +235,9 @@ static void put_b_source(em *e, const gemm_plan *p, const gemm_state *s, em_val 
     if (p->k_blocked) {
         em_val more = em_cmp(e, EM_LT, em_add(e, s->pc, s->kb), s->k);
         panel = em_select(e, more, s->jr, panel);
-        pc = em_select(e, more, em_add(e, s->pc, s->kb), zero(e));
+        pc = em_select(e, more, em_add(e, s->pc, s->kb), 0);
     }
-    panel = em_imin(e, panel, em_sub(e, s->panel_end, one(e)));
+    panel = em_imin(e, panel, em_sub(e, s->panel_end, 1));
     em_val row = em_size_value(e, b->row), col = em_size_value(e, b->col);
     em_val at = em_add(e, em_mul(e, pc, row), em_mul(e, em_muli(e, panel, p->panel), col));
     em_val from = em_gep(e, s->b, b->dtype, at);
@@ -259,7 +258,7 @@ em_val gemm_emit_b_list(em *e, const gemm_plan *p, const gemm_state *s, em_val i
 
 /* Prefetched for reading, into L2. */
 void gemm_prefetch_b(em *e, const gemm_plan *p, em_val list, em_val k) {
-    em_val i = em_and(e, k, em_i64(e, p->b_prefetch - 1));
+    em_val i = em_and(e, k, p->b_prefetch - 1);
     em_val line = em_load_raw(e, e->ptr, em_gep(e, list, SN_I64, i), 8);
     em_prefetch(e, line, false, 2);
 }

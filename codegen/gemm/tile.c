@@ -21,22 +21,21 @@ bool gemm_halves(const gemm_plan *p, int left_over) {
 em_val gemm_tile_rows(em *e, const gemm_plan *p, em_val left) {
     em_val rows = one(e);
     for (int r = 2; r < p->mr; r++)
-        if (gemm_has_tile(p, r))
-            rows = em_select(e, em_cmp(e, EM_GE, left, em_i64(e, r)), em_i64(e, r), rows);
-    em_val full = em_cmp(e, EM_GE, left, em_i64(e, p->mr));
+        if (gemm_has_tile(p, r)) rows = em_select(e, em_cmp(e, EM_GE, left, r), r, rows);
+    em_val full = em_cmp(e, EM_GE, left, p->mr);
     for (int left_over = 1; left_over < p->mr; left_over++)
         if (gemm_halves(p, left_over))
-            full = em_and(e, full, em_cmp(e, EM_NE, left, em_i64(e, p->mr + left_over)));
-    return em_select(e, full, em_i64(e, p->mr), rows);
+            full = em_and(e, full, em_cmp(e, EM_NE, left, p->mr + left_over));
+    return em_select(e, full, p->mr, rows);
 }
 
 /* Packed A of the tile-th microtile, which starts at row ir of the MC block. */
 em_val gemm_packed_a(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir) {
     em_val row = p->pack_b ? em_add(e, s->ic_offset, ir) : ir;
-    em_val slot = p->pack_b ? em_add(e, em_div(e, s->ic_offset, em_i64(e, p->mr)), tile) : tile;
+    em_val slot = p->pack_b ? em_add(e, em_div(e, s->ic_offset, p->mr), tile) : tile;
     em_val offset = p->a_transposed ? em_muli(e, slot, p->kc * p->a_col_stride)
                                     : em_muli(e, row, p->a_row_stride);
-    return em_gep(e, em_gep_bytes(e, e->scratch, em_i64(e, p->a_offset)), p->t, offset);
+    return em_gep(e, em_gep_bytes(e, e->scratch, p->a_offset), p->t, offset);
 }
 
 /* The same from column pc on. */
@@ -61,7 +60,7 @@ static em_val partial_c(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     row = em_add(e, p->keeps_partial_c ? row : em_add(e, row, s->ic_offset), ir);
     em_val kc = p->keeps_partial_c ? s->kc : em_i64(e, p->kc);
     em_val one_block = em_cmp(e, EM_LE, s->k, kc);
-    row = em_select(e, one_block, zero(e), em_muli(e, row, p->panel));
+    row = em_select(e, one_block, 0, em_muli(e, row, p->panel));
     return em_gep(e, e->scratch, p->t, row);
 }
 
@@ -85,7 +84,7 @@ static void call_ukr(em *e, const gemm_plan *p, em_val rows, const gemm_ukr_args
     em_branch br[GEMM_TILE_ROWS];
     int n = 0;
     for (; n + 1 < p->n_tile_rows; n++) {
-        br[n] = em_if(e, em_cmp(e, EM_EQ, rows, em_i64(e, p->tile_rows[n])));
+        br[n] = em_if(e, em_cmp(e, EM_EQ, rows, p->tile_rows[n]));
         gemm_ukr_call(e, p->fn.ukr[n], *args);
         em_else(e, &br[n]);
     }
@@ -143,7 +142,7 @@ static void choose_next_a(em *e, const gemm_plan *p, const gemm_state *s, em_val
         args->next_a_step = em_i64(e, GEMM_LINE);
         return;
     }
-    em_val due = em_cmp(e, EM_NE, s->next_a_step, zero(e)), row = em_mul(e, ir, stride);
+    em_val due = em_cmp(e, EM_NE, s->next_a_step, 0), row = em_mul(e, ir, stride);
     args->next_a = em_select(e, due, em_gep(e, s->next_a, p->g->a.dtype, row), args->a);
     args->next_a_step = s->next_a_step;
 }
@@ -151,7 +150,7 @@ static void choose_next_a(em *e, const gemm_plan *p, const gemm_state *s, em_val
 /* The microtiles of a panel that have columns, one after another. args: those of the first. */
 static void emit_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s, gemm_ukr_args args,
                              em_val tile, em_val ir, em_val rows) {
-    em_loop l = em_for(e, zero(e), count_panel_tiles(e, p, s), one(e));
+    em_loop l = em_for(e, 0, count_panel_tiles(e, p, s), 1);
     em_val col = em_muli(e, l.i, p->nr);
     if (!p->b_prefetch) { /* its share of the next panel */
         em_val share = em_add(e, em_muli(e, tile, p->panel_tiles), l.i);
@@ -168,7 +167,7 @@ static void emit_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s, gem
     }
     em_branch packed = {0};
     if (p->pack_a_per_call) {
-        em_val full = em_cmp(e, EM_EQ, rows, em_i64(e, p->mr));
+        em_val full = em_cmp(e, EM_EQ, rows, p->mr);
         packed = em_if(e, em_and(e, s->packs_a, full));
         call_ukr_packed_a(e, p, s, args, tile, ir, l.i);
         em_else(e, &packed);

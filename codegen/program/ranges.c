@@ -253,7 +253,7 @@ em_val sn_range_emit(em *e, const sn_range_check *k, em_val symbols) {
     for (int i = 0; i < k->rank; i++) {
         em_val size = sn_dim_emit(e, m, k->shape[i], symbols, &overflow);
         if (counts) count = em_mul_checked(e, count, em_imax(e, size, one), &overflow);
-        empty = em_or(e, empty, em_cmp(e, EM_EQ, size, em_i64(e, 0)));
+        empty = em_or(e, empty, em_cmp(e, EM_EQ, size, 0));
     }
     em_val low = counts ? count : sn_dim_emit(e, m, k->low, symbols, &overflow),
            high =

@@ -222,7 +222,7 @@ void rec_store(em *e, const rec_plan *p, em_val at, em_val v) {
 }
 
 em_loop rec_for_vectors(em *e, const rec_plan *p, int64_t n) {
-    return em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, p->lanes));
+    return em_for(e, 0, n, p->lanes);
 }
 
 void rec_fill(em *e, const rec_plan *p, rec_tile tile, em_val row, int64_t from, int64_t n,

@@ -43,7 +43,7 @@ void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, int n_view,
         if (n <= 1 || v->stride[v->rank - 1] != 1 || v->stride[0] == 0) continue;
         em_val step = em_muli(e, sn_kernel_dim(e, p->k, v->stride[0]), size),
                row = first_row(e, p, u, i);
-        if (p->r.reverse) step = em_sub(e, em_i64(e, 0), step);
+        if (p->r.reverse) step = em_sub(e, 0, step);
         for (int part = 0; part < REC_PARTS; part++)
             f->stream[f->n++] =
                 (rec_stream){em_gep_bytes(e, row, em_muli(e, step, part * ROWS)), step};
@@ -80,8 +80,7 @@ void rec_prefetch_lines(em *e, const rec_share *s, em_val iteration, int64_t ite
     const int64_t lines = 1LL << s->log_lines, each = (ROWS * lines + iterations - 1) / iterations;
     for (int64_t k = 0; k < each && s->n; k++) {
         em_val n = em_addi(e, em_muli(e, iteration, each), k);
-        em_val row = em_lshr(e, n, em_i64(e, s->log_lines)),
-               col = em_muli(e, em_and(e, n, em_i64(e, lines - 1)), LINE);
+        em_val row = em_lshr(e, n, s->log_lines), col = em_muli(e, em_and(e, n, lines - 1), LINE);
         for (int i = 0; i < s->n; i++) {
             em_val off = em_add(e, em_mul(e, row, s->stream[i].step), col);
             em_prefetch(e, em_gep_bytes(e, s->stream[i].row, off), false, LEVEL);

@@ -56,7 +56,7 @@ static bool arg_varies(const loader *l, int i) {
 static em_val load_result(loader *l, int i, em_val at) {
     em *e = l->e;
     const rec_rows *from = &l->p->stored[i];
-    em_val row = from->flipped ? em_sub(e, em_i64(e, REC_CHUNK - 1), l->row) : l->row;
+    em_val row = from->flipped ? em_sub(e, REC_CHUNK - 1, l->row) : l->row;
     row = em_addi(e, row, from->row);
     if (arg_varies(l, i)) return rec_load(e, l->p, rec_at(e, l->p, from->tile, row, at));
     return em_load(e, l->p->t, rec_at(e, l->p, from->tile, row, em_i64(e, 0)), 1);
@@ -99,7 +99,7 @@ static em_val place(loader *l, em_loop *at, int k) {
 
 static em_loop for_places(loader *l, int64_t n, int iterations) {
     em *e = l->e;
-    return em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, (int64_t)iterations * l->p->lanes));
+    return em_for(e, 0, n, (int64_t)iterations * l->p->lanes);
 }
 
 /* ---- sums along rows ---- */
@@ -108,28 +108,27 @@ static em_loop for_places(loader *l, int64_t n, int iterations) {
 static void add_up(loader *l, sn_node *const *sum, int n_sum, int64_t n) {
     em *e = l->e;
     sn_node *x[MAX_TARGETS];
-    em_val acc[MAX_TARGETS][EM_COPIES], carried[MAX_TARGETS][EM_COPIES];
+    em_val acc[MAX_TARGETS][EM_COPIES];
     const int64_t whole = SN_ROUND_UP(n, l->p->align);
     const int iterations = rec_at_once(l->p, whole);
     for (int i = 0; i < n_sum; i++) x[i] = sum[i]->in[0];
     begin_values(l, x, n_sum);
     em_loop at = for_places(l, whole, iterations);
-    for (int i = 0; i < n_sum; i++)
-        for (int k = 0; k < iterations; k++)
-            acc[i][k] = carried[i][k] = em_carry(e, &at, em_vf(e, 0));
+    for (int i = 0; i < n_sum; i++) {
+        for (int k = 0; k < iterations; k++) acc[i][k] = em_vf(e, 0);
+        em_carries(e, &at, acc[i], iterations);
+    }
     for (int k = 0; k < iterations; k++) {
         em_val j = place(l, &at, k), mask = rec_mask(e, l->p, j, n, NULL);
         give(l, true, j, mask, REC_WHOLE);
         sn_region_emit(&l->code, OF_ELEMENT | OF_ROW);
-        for (int i = 0; i < n_sum; i++)
-            em_next(e, &at, carried[i][k], em_add(e, acc[i][k], vector_of(l, x[i], mask)));
+        for (int i = 0; i < n_sum; i++) acc[i][k] = em_add(e, acc[i][k], vector_of(l, x[i], mask));
         sn_region_forget(&l->code, OF_ROW);
     }
     em_end(e, &at);
     for (int i = 0; i < n_sum; i++) {
-        em_val s = em_final(e, &at, carried[i][0]);
-        for (int k = 1; k < iterations; k++) s = em_add(e, s, em_final(e, &at, carried[i][k]));
-        sn_region_give(&l->code, sum[i], em_reduce(e, EM_SUM, s));
+        for (int k = 1; k < iterations; k++) acc[i][0] = em_add(e, acc[i][0], acc[i][k]);
+        sn_region_give(&l->code, sum[i], em_reduce(e, EM_SUM, acc[i][0]));
     }
 }
 

@@ -40,8 +40,7 @@ static void add(em *e, const step *s, em_val *to, em_val x, const em_val *v) {
 
 typedef struct rows {
     em_loop l;
-    em_val S[MAX_VECTORS];             /* the row */
-    em_val *sum, carried[MAX_VECTORS]; /* of columns; NULL: none */
+    em_val S[MAX_VECTORS]; /* the row */
 } rows;
 
 static em_val row_at(em *e, const step *s, const rows *r, int j) {
@@ -50,17 +49,14 @@ static em_val row_at(em *e, const step *s, const rows *r, int j) {
 }
 
 static void begin(em *e, const step *s, rows *r, em_val *sum) {
-    r->l = em_for(e, em_i64(e, 0), em_i64(e, s->p->K), em_i64(e, 1));
-    r->sum = sum;
-    for (int j = 0; j < s->n && sum; j++) r->carried[j] = sum[j] = em_carry(e, &r->l, sum[j]);
+    r->l = em_for(e, 0, s->p->K, 1);
+    em_carries(e, &r->l, sum, s->n);
     for (int j = 0; j < s->n; j++) r->S[j] = rec_load(e, s->p, row_at(e, s, r, j));
 }
 
 static void end(em *e, const step *s, rows *r, bool store) {
     for (int j = 0; j < s->n && store; j++) rec_store(e, s->p, row_at(e, s, r, j), r->S[j]);
-    for (int j = 0; j < s->n && r->sum; j++) em_next(e, &r->l, r->carried[j], r->sum[j]);
     em_end(e, &r->l);
-    for (int j = 0; j < s->n && r->sum; j++) r->sum[j] = em_final(e, &r->l, r->carried[j]);
 }
 
 static em_val query(em *e, const step *s, rec_tile left, const rows *r) {
@@ -119,7 +115,7 @@ static void emit_columns(em *e, const rec_plan *p, int vector, int n) {
 }
 
 void rec_emit_steps(em *e, const rec_plan *p, const rec_unit *u) {
-    em_loop l = em_for(e, em_i64(e, 0), em_sub(e, u->T, u->chunk), em_i64(e, 1));
+    em_loop l = em_for(e, 0, em_sub(e, u->T, u->chunk), 1);
     rec_load_element(e, p, u, l.i);
     for (int v = 0, n; v < p->cols / p->lanes; v += n) {
         n = rec_vectors_at(e, p, v);

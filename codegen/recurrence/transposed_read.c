@@ -58,7 +58,7 @@ static em_val transposed_x_at(em *e, const rec_plan *p, em_val col, int i) {
 
 static void transpose_x(em *e, const rec_plan *p) {
     em_val v[REC_CHUNK];
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->cols), em_i64(e, REC_CHUNK));
+    em_loop l = em_for(e, 0, p->cols, REC_CHUNK);
     const int n = columns_of(p);
     for (int i = 0; i < p->n_transposed; i++) {
         load_block(e, p, p->x[i], em_i64(e, 0), l.i, v);
@@ -72,7 +72,7 @@ static void transpose_x(em *e, const rec_plan *p) {
 /* The products of the state, a row for each element. */
 static void transpose_read(em *e, const rec_plan *p) {
     em_val v[REC_CHUNK];
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, REC_CHUNK));
+    em_loop l = em_for(e, 0, p->inner, REC_CHUNK);
     for (int i = 0; i < p->n_transposed; i++) {
         em_val first = em_i64(e, (int64_t)i * REC_CHUNK);
         load_block(e, p, (rec_rows){.tile = p->read}, em_addi(e, l.i, p->update_rows), first, v);
@@ -93,24 +93,22 @@ static em_val broadcast(em *e, const rec_plan *p, em_val at, int columns, int wi
 /* n rows of a tile from `row` on, times x^T. */
 static void multiply_rows(em *e, const rec_plan *p, rec_tile tile, em_val row, int n, int64_t to) {
     const int columns = columns_of(p), width = columns * p->n_transposed * REC_CHUNK;
-    em_val acc[MAX_ROWS], carried[MAX_ROWS];
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->cols), em_i64(e, UNROLL));
-    for (int i = 0; i < n; i++)
-        acc[i] = carried[i] = em_carry(e, &l, em_zero(em_vec(em_mem_type(e, p->t), width)));
+    em_val acc[MAX_ROWS];
+    em_loop l = em_for(e, 0, p->cols, UNROLL);
+    for (int i = 0; i < n; i++) acc[i] = em_zero(em_vec(em_mem_type(e, p->t), width));
+    em_carries(e, &l, acc, n);
     for (int k = 0; k < UNROLL; k += columns) {
         em_val col = em_addi(e, l.i, k), from = rec_at(e, p, tile, row, col),
                x = em_load(e, p->t, transposed_x_at(e, p, col, 0), width);
         for (int i = 0; i < n; i++) {
-            em_val s = em_gep(e, from, p->t, em_i64(e, i * tile.ld));
+            em_val s = em_gep(e, from, p->t, i * tile.ld);
             acc[i] = em_fma(e, broadcast(e, p, s, columns, width), x, acc[i]);
         }
     }
-    for (int i = 0; i < n; i++) em_next(e, &l, carried[i], acc[i]);
     em_end(e, &l);
     for (int i = 0; i < n; i++) {
-        em_val sum = em_final(e, &l, carried[i]);
         em_store(e, p->t, rec_at(e, p, p->read, em_addi(e, row, to + i), em_i64(e, 0)),
-                 columns == 2 ? add_neighbours(e, sum) : sum);
+                 columns == 2 ? add_neighbours(e, acc[i]) : acc[i]);
     }
 }
 
@@ -121,7 +119,7 @@ static void multiply_tile(em *e, const rec_plan *p, const rec_share *share, rec_
               each = (width + p->lanes - 1) / p->lanes,
               regs = e->target->vector_regs < 32 ? 8 : MAX_ROWS, n = regs / each;
     const int64_t iterations = rows / n;
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, iterations), em_i64(e, 1));
+    em_loop l = em_for(e, 0, iterations, 1);
     if (iterations) rec_prefetch_lines(e, share, l.i, iterations);
     multiply_rows(e, p, tile, em_muli(e, l.i, n), n, to);
     em_end(e, &l);

@@ -64,8 +64,7 @@ void rec_store_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_va
     const sn_view *v = rec_view(p, i);
     if (v->stride[v->rank - 1] == 1) {
         int iterations = rec_at_once(p, n);
-        em_loop l =
-            em_for(e, em_i64(e, 0), em_i64(e, n), em_i64(e, (int64_t)iterations * p->lanes));
+        em_loop l = em_for(e, 0, n, (int64_t)iterations * p->lanes);
         for (int k = 0; k < iterations; k++) {
             em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
             em_store_mask(e, v->dtype, em_gep(e, row, v->dtype, at),
@@ -75,7 +74,7 @@ void rec_store_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_va
         em_end(e, &l);
         return;
     }
-    em_loop l = em_for(e, em_i64(e, 0), count ? count : em_i64(e, n), em_i64(e, 1));
+    em_loop l = em_for(e, 0, count ? count : em_i64(e, n), 1);
     em_val to = em_gep(e, row, v->dtype, em_mul(e, l.i, rec_stride(e, p, v, v->rank - 1)));
     em_store(e, v->dtype, to, em_load(e, p->t, rec_at(e, p, tile, from_row, l.i), 1));
     em_end(e, &l);

@@ -70,22 +70,16 @@ static void multiply(em *e, const rec_plan *p, rec_tile left, int pair, int t0, 
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < REC_CHUNK; j++) acc[i][j] = em_vf(e, 0);
     for (int j0 = 0; j0 < n; j0 += GROUP) {
-        em_val carried[2][GROUP];
         em_loop l = rec_for_vectors(e, p, p->inner);
-        for (int i = 0; i < 2; i++)
-            for (int j = 0; j < GROUP; j++)
-                carried[i][j] = acc[i][j0 + j] = em_carry(e, &l, acc[i][j0 + j]);
+        for (int i = 0; i < 2; i++) em_carries(e, &l, &acc[i][j0], GROUP);
         em_val x[2], col = em_addi(e, l.i, p->update_rows);
         for (int i = 0; i < 2; i++) x[i] = rec_load(e, p, rec_at_const(e, p, left, t0 + i, col));
         for (int j = 0; j < GROUP; j++) {
             int row = rec_update_row(p, pair) + j0 + j;
             em_val k = rec_load(e, p, rec_at_const(e, p, p->key, row, l.i));
-            for (int i = 0; i < 2; i++)
-                em_next(e, &l, carried[i][j], em_fma(e, x[i], k, acc[i][j0 + j]));
+            for (int i = 0; i < 2; i++) acc[i][j0 + j] = em_fma(e, x[i], k, acc[i][j0 + j]);
         }
         em_end(e, &l);
-        for (int i = 0; i < 2; i++)
-            for (int j = 0; j < GROUP; j++) acc[i][j0 + j] = em_final(e, &l, carried[i][j]);
     }
     for (int i = 0; i < 2; i++) product[i] = rec_sum_lanes(e, acc[i]);
 }
@@ -225,7 +219,7 @@ static void decay_keys(em *e, const rec_plan *p, int pair, int j0) {
     decay_columns(e, p, &g, em_i64(e, 0));
     if (p->inner == each) return;
     g.begins = false;
-    em_loop l = em_for(e, em_i64(e, each), em_i64(e, p->inner), em_i64(e, each));
+    em_loop l = em_for(e, each, p->inner, each);
     decay_columns(e, p, &g, l.i);
     em_end(e, &l);
 }

@@ -19,14 +19,6 @@ typedef struct sorter {
     em_val x_at, y_at; /* offsets of the row's first element */
 } sorter;
 
-static em_val zero(em *e) {
-    return em_i64(e, 0);
-}
-
-static em_val one(em *e) {
-    return em_i64(e, 1);
-}
-
 static em_val load(em *e, em_val list, em_val i) {
     return em_load_raw(e, e->i64, em_gep(e, list, SN_I64, i), 8);
 }
@@ -76,8 +68,8 @@ static void store_index(em *e, const sorter *s, em_val i, em_val index) {
 
 /* The first `size` indices are wanted, at least 1: keeps the best so far in order. */
 static void emit_insertion(em *e, const sorter *s) {
-    list best = list_at(e, zero(e), s->size);
-    em_loop l = em_for(e, zero(e), s->n, one(e));
+    list best = list_at(e, em_i64(e, 0), s->size);
+    em_loop l = em_for(e, 0, s->n, 1);
     em_val key = key_at(e, s, l.i), last = em_subi(e, s->size, 1);
     em_val room = em_cmp(e, EM_LT, l.i, s->size);
     em_branch full = em_if(e, em_not(e, room));
@@ -85,53 +77,57 @@ static void emit_insertion(em *e, const sorter *s) {
     em_endif(e, &full);
     em_val better = em_cmp(e, EM_LT, key, em_join(e, &full, worst, key));
     em_branch enters = em_if(e, em_or(e, room, better));
-    em_loop j = em_for(e, zero(e), em_imin(e, l.i, s->size), one(e));
-    em_val k = em_carry(e, &j, key), index = em_carry(e, &j, l.i);
+    em_loop j = em_for(e, 0, em_imin(e, l.i, s->size), 1);
+    em_val k = key, index = l.i;
+    em_carries(e, &j, &k, 1);
+    em_carries(e, &j, &index, 1);
     em_val there = load(e, best.key, j.i), its = load(e, best.index, j.i);
     em_val first = em_and(e, em_cmp(e, EM_EQ, k, there), em_cmp(e, EM_LT, index, its));
     em_val before = em_or(e, em_cmp(e, EM_LT, k, there), first);
     store(e, em_select(e, before, k, there), best.key, j.i);
     store(e, em_select(e, before, index, its), best.index, j.i);
-    em_next(e, &j, k, em_select(e, before, there, k));
-    em_next(e, &j, index, em_select(e, before, its, index));
+    k = em_select(e, before, there, k);
+    index = em_select(e, before, its, index);
     em_end(e, &j);
     em_branch grows = em_if(e, room);
-    store(e, em_final(e, &j, k), best.key, l.i);
-    store(e, em_final(e, &j, index), best.index, l.i);
+    store(e, k, best.key, l.i);
+    store(e, index, best.index, l.i);
     em_endif(e, &grows);
     em_endif(e, &enters);
     em_end(e, &l);
-    em_loop out = em_for(e, zero(e), s->size, one(e));
+    em_loop out = em_for(e, 0, s->size, 1);
     store_index(e, s, out.i, load(e, best.index, out.i));
     em_end(e, &out);
 }
 
 /* A byte of a key, as an index into the buckets. */
 static em_val digit(em *e, em_val key, em_val shift) {
-    return em_and(e, em_lshr(e, key, shift), em_i64(e, SN_SORT_BUCKETS - 1));
+    return em_and(e, em_lshr(e, key, shift), SN_SORT_BUCKETS - 1);
 }
 
 /* One pass: `from` in the order of the byte at `shift`, into `to`. */
 static void emit_pass(em *e, const sorter *s, em_val count, list from, list to, em_val shift) {
-    em_loop clear = em_for(e, zero(e), em_i64(e, SN_SORT_BUCKETS), one(e));
-    store(e, zero(e), count, clear.i);
+    em_loop clear = em_for(e, 0, SN_SORT_BUCKETS, 1);
+    store(e, em_i64(e, 0), count, clear.i);
     em_end(e, &clear);
-    em_loop l = em_for(e, zero(e), s->n, one(e));
+    em_loop l = em_for(e, 0, s->n, 1);
     em_val d = digit(e, load(e, from.key, l.i), shift);
-    store(e, em_add(e, load(e, count, d), one(e)), count, d);
+    store(e, em_add(e, load(e, count, d), 1), count, d);
     em_end(e, &l);
-    em_loop sum = em_for(e, zero(e), em_i64(e, SN_SORT_BUCKETS), one(e));
-    em_val before = em_carry(e, &sum, zero(e)), n = load(e, count, sum.i);
+    em_loop sum = em_for(e, 0, SN_SORT_BUCKETS, 1);
+    em_val before = em_i64(e, 0);
+    em_carries(e, &sum, &before, 1);
+    em_val n = load(e, count, sum.i);
     store(e, before, count, sum.i);
-    em_next(e, &sum, before, em_add(e, before, n));
+    before = em_add(e, before, n);
     em_end(e, &sum);
-    em_loop place = em_for(e, zero(e), s->n, one(e));
+    em_loop place = em_for(e, 0, s->n, 1);
     em_val key = load(e, from.key, place.i);
     d = digit(e, key, shift);
     em_val at = load(e, count, d);
     store(e, key, to.key, at);
     store(e, load(e, from.index, place.i), to.index, at);
-    store(e, em_add(e, at, one(e)), count, d);
+    store(e, em_add(e, at, 1), count, d);
     em_end(e, &place);
 }
 
@@ -140,15 +136,15 @@ static void emit_radix(em *e, const sorter *s) {
     list a = list_at(e, lists, s->n);
     list b = list_at(e, em_add(e, lists, em_muli(e, s->n, BYTES)), s->n);
     em_val bias = em_i64(e, s->bits == 64 ? INT64_MIN : INT64_C(1) << 31); /* keys from 0 on */
-    em_loop l = em_for(e, zero(e), s->n, one(e));
+    em_loop l = em_for(e, 0, s->n, 1);
     store(e, em_add(e, key_at(e, s, l.i), bias), a.key, l.i);
     store(e, l.i, a.index, l.i);
     em_end(e, &l);
-    em_loop pass = em_for(e, zero(e), em_i64(e, s->bits), em_i64(e, 2 * SN_SORT_DIGIT));
+    em_loop pass = em_for(e, 0, s->bits, 2 * SN_SORT_DIGIT);
     emit_pass(e, s, count, a, b, pass.i);
     emit_pass(e, s, count, b, a, em_addi(e, pass.i, SN_SORT_DIGIT));
     em_end(e, &pass);
-    em_loop out = em_for(e, zero(e), s->size, one(e));
+    em_loop out = em_for(e, 0, s->size, 1);
     store_index(e, s, out.i, load(e, a.index, out.i));
     em_end(e, &out);
 }
@@ -162,7 +158,7 @@ static bool inserts(const sn_kernel *k) {
 
 /* Offset of a row of v. */
 static em_val row_offset(em *e, const sorter *s, const sn_view *v, em_val row) {
-    em_val at = zero(e);
+    em_val at = em_i64(e, 0);
     for (int a = v->rank - 1; a >= 0; a--) {
         if (a == s->axis) continue;
         em_val n = sn_kernel_dim(e, s->k, v->shape[a]);
@@ -183,12 +179,12 @@ static void emit_argsort(em *e, const sn_kernel *k) {
     s.bits = key_bits(s.x->dtype);
     s.n = sn_kernel_dim(e, k, s.x->shape[s.axis]);
     s.size = sn_kernel_dim(e, k, s.y->shape[s.axis]);
-    if (inserts(k)) s.n = em_select(e, em_cmp(e, EM_GT, s.size, zero(e)), s.n, zero(e));
-    em_val rows = one(e), lo, hi;
+    if (inserts(k)) s.n = em_select(e, em_cmp(e, EM_GT, s.size, 0), s.n, 0);
+    em_val rows = em_i64(e, 1), lo, hi;
     for (int a = 0; a < s.x->rank; a++)
         if (a != s.axis) rows = em_mul(e, rows, sn_kernel_dim(e, k, s.x->shape[a]));
     em_share(e, rows, &lo, &hi);
-    em_loop row = em_for(e, lo, hi, one(e));
+    em_loop row = em_for(e, lo, hi, 1);
     s.x_at = row_offset(e, &s, s.x, row.i);
     s.y_at = row_offset(e, &s, s.y, row.i);
     if (inserts(k))

@@ -39,14 +39,14 @@ static void emit_column(em *e, const sn_kernel *k) {
     em_val n_row = sn_body_extent(b, b->row), blocks = em_ceil_div(e, n_row, block), lo, hi;
     em_val depth = size_of(b, reduced), zero = em_i64(e, 0);
     em_share(e, em_mul(e, size_of(b, kept), blocks), &lo, &hi);
-    em_loop item = em_for(e, lo, hi, em_i64(e, 1));
+    em_loop item = em_for(e, lo, hi, 1);
     em_val from = em_muli(e, em_rem(e, item.i, blocks), block);
     for (int a = 0; a < b->rank; a++) b->index[a] = zero;
     sn_body_split(b, kept, em_div(e, item.i, blocks));
     em_var acc[COLUMN_VECTORS];
     for (int v = 0; v < vectors; v++)
         acc[v] = em_let(e, em_splat(e, sn_body_neutral(e, red->n), b->lanes));
-    em_loop depth_loop = em_for(e, zero, depth, em_i64(e, 1));
+    em_loop depth_loop = em_for(e, zero, depth, 1);
     sn_body_split(b, reduced, depth_loop.i);
     sn_body_forget_row(b);
     sn_body_pointers(b);

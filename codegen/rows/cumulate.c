@@ -8,18 +8,18 @@ static void emit_cumsum(em *e, const sn_kernel *k) {
     const sn_view *x = &k->step->in[0], *y = &k->step->out[0];
     int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0);
     em_kernel(e, k->name);
-    em_val lo, hi, zero = em_i64(e, 0);
+    em_val lo, hi;
     em_share(e, sn_line_count(e, k, x, axis), &lo, &hi);
-    em_loop row = em_for(e, lo, hi, em_i64(e, 1));
+    em_loop row = em_for(e, lo, hi, 1);
     em_val from = sn_line_offset(e, k, x, axis, row.i), to = sn_line_offset(e, k, y, axis, row.i);
     em_type t = sn_dtype_is_float(x->dtype) ? e->ft : em_mem_type(e, x->dtype);
-    em_loop step = em_for(e, zero, sn_line_extent(e, k, x, axis), em_i64(e, 1));
-    em_val sum = em_carry(e, &step, em_zero(t));
+    em_loop step = em_for(e, 0, sn_line_extent(e, k, x, axis), 1);
+    em_val sum = em_zero(t);
+    em_carries(e, &step, &sum, 1);
     em_val at = em_add(e, from, em_mul(e, step.i, sn_kernel_dim(e, k, x->stride[axis])));
-    em_val next = em_add(e, sum, em_load(e, x->dtype, em_gep(e, em_buf(e, 0), x->dtype, at), 1));
+    sum = em_add(e, sum, em_load(e, x->dtype, em_gep(e, em_buf(e, 0), x->dtype, at), 1));
     at = em_add(e, to, em_mul(e, step.i, sn_kernel_dim(e, k, y->stride[axis])));
-    em_store(e, y->dtype, em_gep(e, em_buf(e, 1), y->dtype, at), next);
-    em_next(e, &step, sum, next);
+    em_store(e, y->dtype, em_gep(e, em_buf(e, 1), y->dtype, at), sum);
     em_end(e, &step);
     em_end(e, &row);
     em_end_kernel(e);
@@ -70,12 +70,12 @@ static running running_of(em *e, const sn_kernel *k) {
     r.T = sn_line_extent(e, k, x, 0);
     r.rows = sn_line_count(e, k, x, 0);
     em_val size = em_muli(e, em_ceil_div(e, em_ceil_div(e, r.T, MAX_BLOCKS), 64), 64);
-    size = em_imax(e, size, em_i64(e, LEAST_BLOCK));
-    em_val all = em_imax(e, r.T, em_i64(e, 1));
-    em_val many = em_cmp(e, EM_GE, r.rows, em_i64(e, MAX_ROWS));
+    size = em_imax(e, size, LEAST_BLOCK);
+    em_val all = em_imax(e, r.T, 1);
+    em_val many = em_cmp(e, EM_GE, r.rows, MAX_ROWS);
     r.block = em_select(e, many, all, size);
     em_val n = em_div(e, em_subi(e, em_add(e, r.T, r.block), 1), r.block);
-    r.n_block = em_imax(e, n, em_i64(e, 1));
+    r.n_block = em_imax(e, n, 1);
     return r;
 }
 
@@ -144,12 +144,12 @@ static em_val folded_chains(const running *r, em_val row, em_val i) {
 static em_val total_in_order(const running *r, em_val row, em_val from) {
     em *e = r->e;
     int64_t each = (int64_t)CHAINS * e->lanes;
-    em_val first = folded_chains(r, row, from);
-    em_loop l = em_for(e, em_addi(e, from, each), em_add(e, from, r->block), em_i64(e, each));
-    em_val sum = em_carry(e, &l, first);
-    em_next(e, &l, sum, combined(r, sum, folded_chains(r, row, l.i)));
+    em_val sum = folded_chains(r, row, from);
+    em_loop l = em_for(e, em_addi(e, from, each), em_add(e, from, r->block), each);
+    em_carries(e, &l, &sum, 1);
+    sum = combined(r, sum, folded_chains(r, row, l.i));
     em_end(e, &l);
-    return em_final(e, &l, sum);
+    return sum;
 }
 
 /* All elements of the block that begins at element `from`: several chains of vectors in turn. */
@@ -159,15 +159,13 @@ static em_val total_of(const running *r, em_val row, em_val from) {
     em_val sum[CHAINS];
     for (int i = 0; i < CHAINS; i++) sum[i] = load_elements(r, row, em_addi(e, from, i * n), n);
     em_val first = em_addi(e, from, CHAINS * n), end = em_add(e, from, r->block);
-    em_loop l = em_for(e, first, end, em_i64(e, CHAINS * n));
-    em_val carried[CHAINS];
-    for (int i = 0; i < CHAINS; i++) carried[i] = em_carry(e, &l, sum[i]);
+    em_loop l = em_for(e, first, end, CHAINS * n);
+    em_carries(e, &l, sum, CHAINS);
     for (int i = 0; i < CHAINS; i++) {
         em_val x = load_elements(r, row, em_addi(e, l.i, i * n), n);
-        em_next(e, &l, carried[i], combined(r, carried[i], x));
+        sum[i] = combined(r, sum[i], x);
     }
     em_end(e, &l);
-    for (int i = 0; i < CHAINS; i++) sum[i] = em_final(e, &l, carried[i]);
     for (int i = 1; i < CHAINS; i++) sum[0] = combined(r, sum[0], sum[i]);
     while ((n /= 2) >= 1) sum[0] = combined(r, em_part(e, sum[0], 0, n), em_part(e, sum[0], n, n));
     return sum[0];
@@ -216,10 +214,10 @@ static void emit_totals(em *e, const sn_kernel *k) {
     em_kernel(e, k->name);
     running r = running_of(e, k);
     const sn_view *x = &k->step->in[1];
-    em_val lo, hi, each = em_subi(e, r.n_block, 1), one = em_i64(e, 1);
+    em_val lo, hi, each = em_subi(e, r.n_block, 1);
     em_share(e, em_mul(e, r.rows, each), &lo, &hi);
-    em_loop item = em_for(e, lo, hi, one);
-    em_val safe = em_imax(e, each, one), row = em_div(e, item.i, safe), b = em_rem(e, item.i, safe);
+    em_loop item = em_for(e, lo, hi, 1);
+    em_val safe = em_imax(e, each, 1), row = em_div(e, item.i, safe), b = em_rem(e, item.i, safe);
     em_val from = em_gep(e, em_buf(e, 1), x->dtype, sn_line_offset(e, k, x, 0, row));
     bool commutes = r.order.n == 3 && sn_ops[r.body->out[0]->op].flags & SN_OPF_COMM;
     em_val start = em_mul(e, b, r.block);
@@ -234,21 +232,21 @@ static em_val carry_at(const running *r, em_val row, em_val block) {
     em *e = r->e;
     const sn_view *first = &r->k->step->in[0];
     em_val at = sn_line_offset(e, r->k, first, -1, row);
-    em_val start = em_load(e, first->dtype, em_gep(e, em_buf(e, 0), first->dtype, at), 1);
-    em_loop l = em_for(e, em_i64(e, 0), block, em_i64(e, 1));
-    em_val sum = em_carry(e, &l, start);
-    em_next(e, &l, sum, combined(r, sum, em_load(e, first->dtype, total_at(r, row, l.i), 1)));
+    em_val sum = em_load(e, first->dtype, em_gep(e, em_buf(e, 0), first->dtype, at), 1);
+    em_loop l = em_for(e, 0, block, 1);
+    em_carries(e, &l, &sum, 1);
+    sum = combined(r, sum, em_load(e, first->dtype, total_at(r, row, l.i), 1));
     em_end(e, &l);
-    return em_final(e, &l, sum);
+    return sum;
 }
 
 static void emit_blocks(em *e, const sn_kernel *k, const char *name) {
     em_kernel(e, name);
     running r = running_of(e, k);
-    em_val lo, hi, one = em_i64(e, 1), row_of[SN_MAX_RESULTS];
+    em_val lo, hi, row_of[SN_MAX_RESULTS];
     int n_out = sn_scan_of(k->step->node).body->n_out;
     em_share(e, em_mul(e, r.rows, r.n_block), &lo, &hi);
-    em_loop item = em_for(e, lo, hi, one);
+    em_loop item = em_for(e, lo, hi, 1);
     em_val row = em_div(e, item.i, r.n_block), b = em_rem(e, item.i, r.n_block);
     for (int i = 0; i < n_out; i++) { /* 0: of the sequence */
         const sn_view *v = i ? &k->step->out[i] : &k->step->in[1];
@@ -257,21 +255,20 @@ static void emit_blocks(em *e, const sn_kernel *k, const char *name) {
     }
     em_val from = em_mul(e, b, r.block), end = em_imin(e, em_add(e, from, r.block), r.T);
     em_val whole = em_add(e, from, em_round_down(e, em_sub(e, end, from), e->lanes));
-    em_val start = carry_at(&r, row, b);
-    em_loop main = em_for(e, from, whole, em_i64(e, e->lanes));
-    em_val sum = em_carry(e, &main, start);
-    em_next(e, &main, sum, run_elements(&r, row_of, main.i, e->lanes, sum));
+    em_val sum = carry_at(&r, row, b);
+    em_loop main = em_for(e, from, whole, e->lanes);
+    em_carries(e, &main, &sum, 1);
+    sum = run_elements(&r, row_of, main.i, e->lanes, sum);
     em_end(e, &main);
-    start = em_final(e, &main, sum);
-    em_loop rest = em_for(e, whole, end, one);
-    em_val one_by_one = em_carry(e, &rest, start);
-    em_next(e, &rest, one_by_one, run_elements(&r, row_of, rest.i, 1, one_by_one));
+    em_loop rest = em_for(e, whole, end, 1);
+    em_carries(e, &rest, &sum, 1);
+    sum = run_elements(&r, row_of, rest.i, 1, sum);
     em_end(e, &rest);
     em_branch last = em_if(e, em_cmp(e, EM_EQ, b, em_subi(e, r.n_block, 1)));
     const sn_view *carry = &k->step->out[0];
     em_val to =
         em_gep(e, em_buf(e, k->step->n_in), carry->dtype, sn_line_offset(e, k, carry, -1, row));
-    em_store(e, carry->dtype, to, em_final(e, &rest, one_by_one));
+    em_store(e, carry->dtype, to, sum);
     em_endif(e, &last);
     em_end(e, &item);
     em_end_kernel(e);

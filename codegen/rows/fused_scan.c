@@ -50,7 +50,7 @@ static void prefetch(gen *g, int i, em_val step) {
     int64_t bytes = (int64_t)sn_dtype_size(t) * g->lanes;
     em_val p = em_gep(e, g->at[i], t, em_muli(e, step, CHUNK));
     for (int64_t b = 0; b < bytes; b += LINE)
-        em_prefetch(e, em_gep_bytes(e, p, em_i64(e, b)), i >= g->n_in, 3);
+        em_prefetch(e, em_gep_bytes(e, p, b), i >= g->n_in, 3);
 }
 
 /* Before the first chunk. */
@@ -96,7 +96,7 @@ static void walk_chunk(gen *g, phase ph) {
     g->phase = ph;
     load_kept(g);
     em_val length = em_sub(e, chunk_end(g), g->chunk);
-    em_loop t = em_for(e, em_i64(e, 0), length, em_i64(e, 1));
+    em_loop t = em_for(e, 0, length, 1);
     g->local = backward ? em_sub(e, em_subi(e, length, 1), t.i) : t.i;
     em_val now = place_in_sequence(g, g->local);
     for (int i = 0; i < n; i++) {
@@ -147,26 +147,25 @@ static int64_t groups_of(const gen *g) {
 static void for_groups(gen *g, em_val left, void (*part)(gen *)) {
     em *e = g->e;
     int64_t width = g->lanes, n, groups = groups_of(g);
-    em_val most = em_i64(e, SN_SCAN_BLOCK);
-    em_loop l = em_for(e, em_i64(e, 0), em_imin(e, left, most), em_i64(e, width));
+    em_loop l = em_for(e, 0, em_imin(e, left, SN_SCAN_BLOCK), width);
     for (int i = 0; i < g->n_in + g->n_out; i++) {
         g->at[i] = g->base[i];
         if (sn_step_is_summed(g, i)) continue;
         em_val by = em_mul(e, l.i, sn_kernel_dim(e, g->k, sn_step_stride(g, i, g->l.lane)));
         g->at[i] = em_gep(e, g->base[i], sn_step_view(g, i)->dtype, by);
     }
-    em_val group = em_div(e, l.i, em_i64(e, width)), first = em_i64(e, groups * g->bytes);
+    em_val group = em_div(e, l.i, width), first = em_i64(e, groups * g->bytes);
     g->store = em_gep_bytes(e, e->scratch, em_muli(e, group, g->bytes));
     g->record = em_gep_bytes(e, e->scratch, first);
-    g->sums = em_gep_bytes(e, g->record, em_i64(e, g->record_bytes));
-    em_val c = em_add(e, em_muli(e, em_div(e, g->chunk, em_i64(e, CHUNK)), groups), group);
-    g->checkpoint = em_gep_bytes(e, g->sums, em_i64(e, g->sum_bytes));
+    g->sums = em_gep_bytes(e, g->record, g->record_bytes);
+    em_val c = em_add(e, em_muli(e, em_div(e, g->chunk, CHUNK), groups), group);
+    g->checkpoint = em_gep_bytes(e, g->sums, g->sum_bytes);
     g->checkpoint = em_gep_bytes(e, g->checkpoint, em_muli(e, c, g->checkpoint_bytes));
     if (sn_dim_is_const(g->k->m, g->l.n_lane, &n) && n % width == 0) {
         part(g);
     } else {
         em_val here = em_sub(e, left, l.i);
-        em_branch whole = em_if(e, em_cmp(e, EM_GE, here, em_i64(e, width)));
+        em_branch whole = em_if(e, em_cmp(e, EM_GE, here, width));
         part(g);
         em_else(e, &whole);
         g->mask = em_tail_mask(e, here, g->lanes);
@@ -188,7 +187,7 @@ static void clear_sums(gen *g) {
     em *e = g->e;
     if (!g->sum_bytes) return;
     em_val zero = em_splat(e, em_zero(e->ft), e->lanes);
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, g->sum_bytes), em_i64(e, LINE));
+    em_loop l = em_for(e, 0, g->sum_bytes, LINE);
     for (int64_t b = 0; b < LINE; b += e->lanes * (int64_t)sn_dtype_size(e->compute))
         em_store(e, e->compute, em_gep_bytes(e, sums_of(g), em_addi(e, l.i, b)), zero);
     em_end(e, &l);
@@ -204,13 +203,13 @@ static void store_sums(gen *g) {
     for (int i = g->n_in; i < g->n_in + g->n_out; i++) {
         if (!sn_step_is_summed(g, i)) continue;
         const sn_view *v = sn_step_view(g, i);
-        em_val from = em_gep_bytes(e, sums_of(g), em_i64(e, g->sum[i - g->n_in]));
+        em_val from = em_gep_bytes(e, sums_of(g), g->sum[i - g->n_in]);
         em_val length = em_sub(e, chunk_end(g), g->chunk);
-        em_loop t = em_for(e, em_i64(e, 0), length, em_i64(e, 1));
+        em_loop t = em_for(e, 0, length, 1);
         em_val step = sn_kernel_dim(e, g->k, v->stride[0]);
         em_val to = em_gep(e, g->base[i], v->dtype, em_mul(e, place_in_sequence(g, t.i), step));
         int64_t inner = inner_of(g, i);
-        em_loop l = em_for(e, em_i64(e, 0), em_i64(e, inner), em_i64(e, 1));
+        em_loop l = em_for(e, 0, inner, 1);
         em_val at = em_add(e, em_muli(e, t.i, inner), l.i);
         em_val x =
             em_load(e, v->dtype, em_gep(e, from, v->dtype, em_muli(e, at, e->lanes)), e->lanes);
@@ -226,8 +225,8 @@ static void store_sums(gen *g) {
 /* Carries that are recomputed go through all chunks but the last. */
 static void leave_checkpoints(gen *g, em_val left) {
     em *e = g->e;
-    em_val last = em_imax(e, em_round_down(e, em_subi(e, g->T, 1), CHUNK), em_i64(e, 0));
-    em_loop l = em_for(e, em_i64(e, 0), last, em_i64(e, CHUNK));
+    em_val last = em_imax(e, em_round_down(e, em_subi(e, g->T, 1), CHUNK), 0);
+    em_loop l = em_for(e, 0, last, CHUNK);
     g->chunk = l.i;
     for_groups(g, left, forward_chunk);
     em_end(e, &l);
@@ -247,7 +246,7 @@ static void emit_block(gen *g, em_val left) {
     }
     for_groups(g, left, begin_group);
     if (g->l.s.n_again) leave_checkpoints(g, left);
-    em_loop chunk = em_for(e, em_i64(e, 0), g->T, em_i64(e, CHUNK));
+    em_loop chunk = em_for(e, 0, g->T, CHUNK);
     g->chunk = chunk.i;
     if (g->l.s.n_again) /* the last one first */
         g->chunk = em_sub(e, em_round_down(e, em_subi(e, g->T, 1), CHUNK), chunk.i);
@@ -261,7 +260,7 @@ static void emit_block(gen *g, em_val left) {
 
 static em_val start_of(gen *g, int i, const em_val *unit, em_val lane) {
     em *e = g->e;
-    if (sn_step_is_summed(g, i)) lane = em_div(e, lane, em_i64(e, SN_SCAN_BLOCK));
+    if (sn_step_is_summed(g, i)) lane = em_div(e, lane, SN_SCAN_BLOCK);
     em_val off = em_mul(e, lane, sn_kernel_dim(e, g->k, sn_step_stride(g, i, g->l.lane)));
     for (int a = 0; a < g->l.n_unit; a++)
         off = em_add(
@@ -442,7 +441,7 @@ static void emit(em *e, const sn_kernel *k) {
     for (int a = 0; a < g.l.n_unit; a++) items = em_mul(e, items, sn_kernel_dim(e, k, g.l.n[a]));
     em_share(e, items, &lo, &hi);
     g.T = sn_kernel_dim(e, k, sn_step_view(&g, g.l.s.n_carry)->shape[0]);
-    em_loop item = em_for(e, lo, hi, em_i64(e, 1));
+    em_loop item = em_for(e, lo, hi, 1);
     em_val first = em_muli(e, em_rem(e, item.i, blocks), width), rest = em_div(e, item.i, blocks);
     for (int a = g.l.n_unit - 1; a >= 0; a--) {
         em_val n = sn_kernel_dim(e, k, g.l.n[a]);

@@ -223,8 +223,8 @@ static void vector_loop(rows *r, int l, sums *s, em_val lo, em_val hi, int unrol
     em *e = b->e;
     bool grouped = unroll > 1 && r->shares_random;
     int distance = grouped ? RANDOM_BLOCKS : b->lanes;
-    em_loop loop = em_for(e, lo, hi, em_i64(e, (int64_t)distance * unroll));
-    em_loop part = em_for(e, em_i64(e, 0), em_i64(e, distance), em_i64(e, b->lanes));
+    em_loop loop = em_for(e, lo, hi, (int64_t)distance * unroll);
+    em_loop part = em_for(e, 0, distance, b->lanes);
     for (int u = 0; u < unroll; u++) {
         b->j = em_addi(e, em_add(e, loop.i, part.i), (int64_t)distance * u);
         b->mask = masked_end ? em_tail_mask(e, em_sub(e, masked_end, b->j), b->lanes) : NULL;
@@ -317,7 +317,7 @@ static void emit_rows(rows *r, em_val lo, em_val hi, em_val blocks) {
     sn_body *b = &r->b;
     em *e = b->e;
     em_val from = em_i64(e, 0), to = sn_body_extent(b, b->row);
-    em_loop loop = em_for(e, lo, hi, em_i64(e, 1));
+    em_loop loop = em_for(e, lo, hi, 1);
     if (blocks) {
         from = em_muli(e, em_rem(e, loop.i, blocks), FLAT_BLOCK);
         to = em_imin(e, to, em_addi(e, from, FLAT_BLOCK));
@@ -336,7 +336,7 @@ static void emit_map_reduce(em *e, const sn_kernel *k) {
     }
     sn_body *b = &r.b;
     em_kernel(e, k->name);
-    em_val zero = em_i64(e, 0), n_row = sn_body_extent(b, b->row), rows_total = em_i64(e, 1);
+    em_val n_row = sn_body_extent(b, b->row), rows_total = em_i64(e, 1);
     for (int a = 0; a < b->rank; a++)
         if (a != b->row) rows_total = em_mul(e, rows_total, sn_body_extent(b, a));
     int64_t fixed;
@@ -347,10 +347,10 @@ static void emit_map_reduce(em *e, const sn_kernel *k) {
     bool tiled = sn_row_tile_choose(b, e->target, &tile);
     em_val n_items = tiled ? sn_row_tile_count(b, &tile) : em_mul(e, rows_total, blocks), lo, hi;
     em_share(e, n_items, &lo, &hi);
-    em_val small = em_cmp(e, EM_LE, em_mul(e, rows_total, n_row), em_i64(e, SERIAL_ELEMENTS));
-    em_val first = em_cmp(e, EM_EQ, e->tid, zero);
-    lo = em_select(e, small, zero, lo);
-    hi = em_select(e, small, em_select(e, first, n_items, zero), hi);
+    em_val small = em_cmp(e, EM_LE, em_mul(e, rows_total, n_row), SERIAL_ELEMENTS);
+    em_val first = em_cmp(e, EM_EQ, e->tid, 0);
+    lo = em_select(e, small, 0, lo);
+    hi = em_select(e, small, em_select(e, first, n_items, 0), hi);
     if (tiled)
         sn_row_tile_emit(b, &tile, lo, hi);
     else

@@ -158,7 +158,7 @@ static void emit_position(tile_emission *x, int u) {
 static void emit_positions(tile_emission *x, em_val lo, em_val hi, int positions, bool masked) {
     sn_body *b = x->b;
     em *e = b->e;
-    em_loop l = em_for(e, lo, hi, em_i64(e, (int64_t)b->lanes * positions));
+    em_loop l = em_for(e, lo, hi, (int64_t)b->lanes * positions);
     for (int u = 0; u < positions; u++) {
         b->j = em_addi(e, l.i, (int64_t)b->lanes * u);
         b->mask = masked ? em_tail_mask(e, em_sub(e, hi, b->j), b->lanes) : NULL;
@@ -222,7 +222,7 @@ em_val sn_row_tile_count(sn_body *b, const sn_row_tile *tile) {
 
 void sn_row_tile_emit(sn_body *b, const sn_row_tile *tile, em_val lo, em_val hi) {
     em *e = b->e;
-    em_loop l = em_for(e, lo, hi, em_i64(e, 1));
+    em_loop l = em_for(e, lo, hi, 1);
     em_val tiles = count_outer(b, tile), rest = em_div(e, l.i, tiles);
     uint32_t others = ((1u << b->rank) - 1) & ~(1u << b->row);
     if (tile->inner >= 0) others &= ~(1u << tile->inner);
@@ -239,7 +239,7 @@ void sn_row_tile_emit(sn_body *b, const sn_row_tile *tile, em_val lo, em_val hi)
     em_branch full = em_if(e, em_cmp(e, EM_LE, next, size));
     emit_tile(b, tile, outer, tile->n_outer);
     em_else(e, &full);
-    em_loop one = em_for(e, outer, size, em_i64(e, 1));
+    em_loop one = em_for(e, outer, size, 1);
     emit_tile(b, tile, one.i, 1);
     em_end(e, &one);
     em_endif(e, &full);

@@ -83,7 +83,7 @@ static void add_to_sum(gen *g, int i, int u, em_val v) {
         v = em_add(e, em_part(e, v, 0, n), em_part(e, v, n, n));
     em_val at = inner ? em_muli(e, g->local, g->l.n_inner) : g->local;
     if (inner) at = em_add(e, at, em_addi(e, g->inner, u));
-    em_val p = em_gep_bytes(e, g->sums, em_i64(e, g->sum[i - g->n_in]));
+    em_val p = em_gep_bytes(e, g->sums, g->sum[i - g->n_in]);
     p = em_gep(e, p, t, em_muli(e, at, e->lanes));
     em_store(e, t, p, em_add(e, em_load(e, t, p, e->lanes), v));
 }
@@ -125,8 +125,8 @@ static em_val kept_ptr(gen *g, const value *x, place in, int u) {
     em *e = g->e;
     int64_t each = x->lane ? g->lanes : 1;
     em_val base = x->kept;
-    if (in == SCRATCH) base = em_gep_bytes(e, g->store, em_i64(e, x->offset));
-    if (in == CHECKPOINT) base = em_gep_bytes(e, g->checkpoint, em_i64(e, x->checkpoint));
+    if (in == SCRATCH) base = em_gep_bytes(e, g->store, x->offset);
+    if (in == CHECKPOINT) base = em_gep_bytes(e, g->checkpoint, x->checkpoint);
     em_val at = x->inner ? em_muli(e, em_addi(e, g->inner, u), each) : em_i64(e, 0);
     return em_gep(e, base, (sn_dtype)x->n->dtype, at);
 }
@@ -135,7 +135,7 @@ static em_val record_ptr(gen *g, const value *x, int u) {
     em *e = g->e;
     em_val at = em_muli(e, g->local, sn_step_elements(g, x));
     if (x->inner) at = em_add(e, at, em_muli(e, em_addi(e, g->inner, u), x->lane ? g->lanes : 1));
-    return em_gep(e, em_gep_bytes(e, g->record, em_i64(e, x->record)), (sn_dtype)x->n->dtype, at);
+    return em_gep(e, em_gep_bytes(e, g->record, x->record), (sn_dtype)x->n->dtype, at);
 }
 
 static em_val load_kept(gen *g, const value *x, place from, int u) {
@@ -208,7 +208,7 @@ em_loop sn_step_begin_inner(gen *g) {
     em_loop l = {0};
     g->inner = em_i64(e, 0);
     if (g->l.n_inner == g->group) return l;
-    l = em_for(e, em_i64(e, 0), em_i64(e, g->l.n_inner), em_i64(e, g->group));
+    l = em_for(e, 0, g->l.n_inner, g->group);
     g->inner = l.i;
     return l;
 }
@@ -245,7 +245,7 @@ static em_val combine(gen *g, const sn_node *n, em_val a, em_val b) {
 typedef struct running {
     value *x;
     int n;
-    em_val sum[PARTIAL], carried[PARTIAL];
+    em_val sum[PARTIAL];
 } running;
 
 int sn_step_operand_stage(const gen *g, const sn_node *n) {
@@ -268,21 +268,16 @@ static int begin_running(gen *g, int stage, running *r, em_loop *l) {
         if (sn_step_operand_stage(g, x->n) != stage) continue;
         r[n] = (running){.x = x, .n = g->group < PARTIAL ? g->group : PARTIAL};
         em_val first = em_splat(e, neutral(g, x->n), x->lane ? g->lanes : 1);
-        for (int k = 0; k < r[n].n; k++)
-            r[n].sum[k] = r[n].carried[k] = looped ? em_carry(e, l, first) : first;
+        for (int k = 0; k < r[n].n; k++) r[n].sum[k] = first;
+        if (looped) em_carries(e, l, r[n].sum, r[n].n);
         n++;
     }
     return n;
 }
 
 static void end_running(gen *g, running *r, int n, em_loop *l) {
-    em *e = g->e;
-    bool looped = g->l.n_inner != g->group;
-    for (int i = 0; looped && i < n; i++)
-        for (int k = 0; k < r[i].n; k++) em_next(e, l, r[i].carried[k], r[i].sum[k]);
     sn_step_end_inner(g, l);
     for (int i = 0; i < n; i++) {
-        for (int k = 0; looped && k < r[i].n; k++) r[i].sum[k] = em_final(e, l, r[i].carried[k]);
         for (int k = 1; k < r[i].n; k++)
             r[i].sum[0] = combine(g, r[i].x->n, r[i].sum[0], r[i].sum[k]);
         r[i].x->v[0] = r[i].sum[0];

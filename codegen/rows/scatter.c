@@ -8,16 +8,16 @@ static void add_at(em *e, sn_dtype t, em_val p, em_val v) {
 }
 
 static em_val clamp(em *e, em_val i, em_val n) {
-    return em_imax(e, em_imin(e, em_idx(e, i), em_subi(e, n, 1)), em_i64(e, 0));
+    return em_imax(e, em_imin(e, em_idx(e, i), em_subi(e, n, 1)), 0);
 }
 
 /* Clears this thread's elements: those whose flat index over the axes other than `axis` lies in
  * [lo, hi). */
 static void clear(em *e, const sn_kernel *k, const sn_view *y, int buf, int axis, em_val lo,
                   em_val hi) {
-    em_loop row = em_for(e, lo, hi, em_i64(e, 1));
+    em_loop row = em_for(e, lo, hi, 1);
     em_val off = sn_line_offset(e, k, y, axis, row.i);
-    em_loop step = em_for(e, em_i64(e, 0), sn_line_extent(e, k, y, axis), em_i64(e, 1));
+    em_loop step = em_for(e, 0, sn_line_extent(e, k, y, axis), 1);
     em_val at = em_add(e, off, em_mul(e, step.i, sn_kernel_dim(e, k, y->stride[axis])));
     em_type t = sn_dtype_is_float(y->dtype) ? e->ft : em_mem_type(e, y->dtype);
     em_store(e, y->dtype, em_gep(e, em_buf(e, buf), y->dtype, at), em_zero(t));
@@ -32,7 +32,7 @@ static void emit_scatter_rows(em *e, const sn_kernel *k) {
     em_val lo, hi, zero = em_i64(e, 0);
     em_share(e, sn_line_count(e, k, y, axis), &lo, &hi);
     clear(e, k, y, 2, axis, lo, hi);
-    em_loop row = em_for(e, zero, sn_line_count(e, k, index, -1), em_i64(e, 1));
+    em_loop row = em_for(e, zero, sn_line_count(e, k, index, -1), 1);
     em_val iat = sn_line_offset(e, k, index, -1, row.i);
     em_val i = clamp(e, em_load(e, index->dtype, em_gep(e, em_buf(e, 1), index->dtype, iat), 1),
                      sn_line_extent(e, k, y, axis));
@@ -44,7 +44,7 @@ static void emit_scatter_rows(em *e, const sn_kernel *k) {
         rest = em_div(e, rest, n);
     }
     em_val to = em_mul(e, i, sn_kernel_dim(e, k, y->stride[axis]));
-    em_loop col = em_for(e, lo, hi, em_i64(e, 1));
+    em_loop col = em_for(e, lo, hi, 1);
     em_val xo = from, yo = to, flat = col.i;
     for (int a = y->rank - 1; a >= 0; a--) {
         if (a == axis) continue;
@@ -68,7 +68,7 @@ static void emit_scatter_elements(em *e, const sn_kernel *k) {
     em_val rows = em_select(e, mine, sn_line_count(e, k, y, 0), zero);
     clear(e, k, y, k->step->n_in, 0, zero, rows);
     em_val n = em_select(e, mine, sn_line_count(e, k, x, -1), zero);
-    em_loop step = em_for(e, zero, n, em_i64(e, 1));
+    em_loop step = em_for(e, zero, n, 1);
     em_val to = zero;
     for (int a = 0; a < n_index; a++) {
         const sn_view *index = &k->step->in[a + 1];
@@ -116,10 +116,10 @@ static void update_vector(em *e, sn_dtype t, em_val to, em_val from, em_val j, e
 /* to[j] = 0, or to[j] += from[j], for lo <= j < hi */
 static void update_row(em *e, sn_dtype t, em_val to, em_val from, em_val lo, em_val hi) {
     em_val whole = em_add(e, lo, em_round_down(e, em_sub(e, hi, lo), e->lanes));
-    em_loop main = em_for(e, lo, whole, em_i64(e, e->lanes));
+    em_loop main = em_for(e, lo, whole, e->lanes);
     update_vector(e, t, to, from, main.i, NULL, true);
     em_end(e, &main);
-    em_loop tail = em_for(e, whole, hi, em_i64(e, e->lanes));
+    em_loop tail = em_for(e, whole, hi, e->lanes);
     update_vector(e, t, to, from, tail.i, em_sub(e, hi, tail.i), false);
     em_end(e, &tail);
 }
@@ -130,15 +130,15 @@ static void emit_scatter_vectors(em *e, const sn_kernel *k) {
     sn_dtype t = y->dtype;
     int64_t line = 128 / (int64_t)sn_dtype_size(t);
     em_val cols = sn_line_count(e, k, y, 0), rows = sn_line_extent(e, k, y, 0), lo, hi;
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1);
+    em_val zero = em_i64(e, 0);
     em_share(e, em_ceil_div(e, cols, line), &lo, &hi);
     lo = em_muli(e, lo, line);
     hi = em_imin(e, em_muli(e, hi, line), cols);
     em_val step = sn_kernel_dim(e, k, y->stride[0]);
-    em_loop clear = em_for(e, zero, rows, one);
+    em_loop clear = em_for(e, zero, rows, 1);
     update_row(e, t, em_gep(e, em_buf(e, 2), t, em_mul(e, clear.i, step)), NULL, lo, hi);
     em_end(e, &clear);
-    em_loop row = em_for(e, zero, sn_line_count(e, k, index, -1), one);
+    em_loop row = em_for(e, zero, sn_line_count(e, k, index, -1), 1);
     em_val iat = sn_line_offset(e, k, index, -1, row.i), from = zero, rest = row.i;
     em_val i =
         clamp(e, em_load(e, index->dtype, em_gep(e, em_buf(e, 1), index->dtype, iat), 1), rows);
@@ -156,13 +156,13 @@ static void emit_scatter_vectors(em *e, const sn_kernel *k) {
 static void copy_row(em *e, const sn_kernel *k, em_val from, em_val to, bool whole) {
     const sn_view *y = &k->step->in[0], *x = &k->step->out[0];
     int last = y->rank - 1;
-    em_val n = sn_line_extent(e, k, y, last), one = em_i64(e, 1), zero = em_i64(e, 0);
+    em_val n = sn_line_extent(e, k, y, last), zero = em_i64(e, 0);
     em_val vectors = whole ? em_round_down(e, n, e->lanes) : zero;
-    em_loop main = em_for(e, zero, vectors, em_i64(e, e->lanes));
+    em_loop main = em_for(e, zero, vectors, e->lanes);
     em_val v = em_load(e, y->dtype, em_gep(e, from, y->dtype, main.i), e->lanes);
     em_store(e, x->dtype, em_gep(e, to, x->dtype, main.i), v);
     em_end(e, &main);
-    em_loop rest = em_for(e, vectors, n, one);
+    em_loop rest = em_for(e, vectors, n, 1);
     em_val i = em_mul(e, rest.i, sn_kernel_dim(e, k, y->stride[last]));
     em_val j = em_mul(e, rest.i, sn_kernel_dim(e, k, x->stride[last]));
     v = em_load(e, y->dtype, em_gep(e, from, y->dtype, i), 1);
@@ -178,7 +178,7 @@ static void emit_update_rows(em *e, const sn_kernel *k) {
     bool whole = y->stride[last] == 1 && x->stride[last] == 1 && axis != last;
     em_val lo, hi, zero = em_i64(e, 0);
     em_share(e, sn_line_count(e, k, y, last), &lo, &hi);
-    em_loop row = em_for(e, lo, hi, em_i64(e, 1));
+    em_loop row = em_for(e, lo, hi, 1);
     em_val from = zero, to = zero, flat = row.i, at = zero;
     for (int a = last - 1; a >= 0; a--) {
         em_val n = sn_line_extent(e, k, y, a), i = a ? em_rem(e, flat, n) : flat;
@@ -189,7 +189,7 @@ static void emit_update_rows(em *e, const sn_kernel *k) {
     }
     em_val room = em_sub(e, sn_line_extent(e, k, x, axis), sn_line_extent(e, k, y, axis));
     em_val start = clamp(e, em_load(e, ids->dtype, em_gep(e, em_buf(e, 1), ids->dtype, at), 1),
-                         em_add(e, room, em_i64(e, 1)));
+                         em_add(e, room, 1));
     to = em_add(e, to, em_mul(e, start, sn_kernel_dim(e, k, x->stride[axis])));
     copy_row(e, k, em_gep(e, em_buf(e, 0), y->dtype, from), em_gep(e, em_buf(e, 2), x->dtype, to),
              whole);

@@ -57,16 +57,17 @@ static void emit_dot(em *e, int unused) {
     em_val x = em_buf(e, 0), y = em_buf(e, 1), n = em_dim(e, 0);
     em_val whole = em_round_down(e, n, e->lanes);
     sn_dtype t = e->compute;
-    em_loop l = em_for(e, em_i64(e, 0), whole, em_i64(e, e->lanes));
-    em_val s = em_carry(e, &l, em_vf(e, 0));
+    em_loop l = em_for(e, 0, whole, e->lanes);
+    em_val sum = em_vf(e, 0);
+    em_carries(e, &l, &sum, 1);
     em_val a = em_load(e, t, em_gep(e, x, t, l.i), e->lanes);
     em_val b = em_load(e, t, em_gep(e, y, t, l.i), e->lanes);
-    em_next(e, &l, s, em_fma(e, a, b, s));
+    sum = em_fma(e, a, b, sum);
     em_end(e, &l);
     em_val rest = em_sub(e, n, whole);
     a = em_load_tail(e, t, em_gep(e, x, t, whole), e->lanes, rest);
     b = em_load_tail(e, t, em_gep(e, y, t, whole), e->lanes, rest);
-    em_val sum = em_reduce(e, EM_SUM, em_fma(e, a, b, em_final(e, &l, s)));
+    sum = em_reduce(e, EM_SUM, em_fma(e, a, b, sum));
     em_store(e, t, em_buf(e, 2), sum);
 }
 
