@@ -4,7 +4,7 @@
     bench/gguf_agree.py PEER [MODEL ...]
 
 PEER: a folder where the npm package node-llama-cpp is installed. MODEL: NAME of tests/data/gguf/NAME.gguf
-with a vocabulary. tests/tools/test_gguf.c holds Sinter to NAME.json; this prints, for the four tokens that
+with a vocabulary. tests/model/test_gguf.c holds Sinter to NAME.json; this prints, for the four tokens that
 llama.cpp finds most likely after the same ids, both probabilities, and the largest difference. llama.cpp
 rounds activations to 8 bits in products with quantised matrices.
 """

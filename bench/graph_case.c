@@ -8,7 +8,7 @@
 #include "passes/cache.h"
 #include "runtime/clock.h"
 #include "runtime/memory.h"
-#include "runtime/rng.h"
+#include "runtime/threads.h"
 #include "runtime/str.h"
 
 #include <math.h>
@@ -66,15 +66,8 @@ static void fill_floats(const leaf *l, float *p, bool param, int stream) {
         width = 0.1f;
         centre = sn_ends_with(l->arg.name, "bias") ? 0 : 1;
     }
-    enum { PIECE = 1 << 16 };
-    int64_t pieces = (l->n + PIECE - 1) / PIECE;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < pieces; i++) {
-        int64_t at = i * PIECE, count = l->n - at < PIECE ? l->n - at : PIECE;
-        sn_rng rng = {
-            .seed = 1, .index = (uint64_t)at, .stream = SN_STREAM_INIT, .step = (uint32_t)stream};
-        sn_rng_fill_uniform(&rng, centre - width, centre + width, p + at, (size_t)count);
-    }
+    const sn_rng rng = {.seed = 1, .stream = SN_STREAM_INIT, .step = (uint32_t)stream};
+    sn_threads_fill(&rng, sn_rng_fill_uniform, centre - width, centre + width, p, l->n);
 }
 
 static int64_t position(int64_t i) {

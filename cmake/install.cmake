@@ -5,7 +5,10 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(parts sinter_rt sinter_ir sinter_frontend sinter_passes sn_codegen sinter_text sn_model)
+set(parts sinter_rt sinter_ir sinter_frontend sinter_passes sn_codegen)
+if(SN_MODELS)
+  list(APPEND parts sinter_text sn_driver sn_model)
+endif()
 add_library(sinter_shared SHARED)
 foreach(part ${parts})
   target_sources(sinter_shared PRIVATE $<TARGET_OBJECTS:${part}>)
@@ -23,14 +26,19 @@ set_target_properties(sinter_shared PROPERTIES OUTPUT_NAME sinter VERSION ${PROJ
                       SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C)
 
 # For add_subdirectory: the libraries without Sinter's warning flags and definitions.
-foreach(lib rt text shared)
+set(static rt)
+if(SN_MODELS)
+  list(APPEND static text)
+endif()
+foreach(lib ${static} shared)
   add_library(sinter_use_${lib} INTERFACE)
   target_link_libraries(sinter_use_${lib} INTERFACE $<LINK_ONLY:sinter_${lib}>)
   target_include_directories(sinter_use_${lib} INTERFACE ${SN_API})
   add_dependencies(sinter_use_${lib} public_headers)
 endforeach()
-add_library(sinter::rt ALIAS sinter_use_rt)
-add_library(sinter::text ALIAS sinter_use_text)
+foreach(lib ${static})
+  add_library(sinter::${lib} ALIAS sinter_use_${lib})
+endforeach()
 add_library(sinter::sinter ALIAS sinter_use_shared)
 
 # The CMake package, for the build tree and for any installation prefix.
@@ -55,13 +63,17 @@ install(FILES ${PROJECT_BINARY_DIR}/install/sinterConfig.cmake ${version_file}
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/sinter)
 
 file(RELATIVE_PATH SN_PC_UP /usr/${CMAKE_INSTALL_LIBDIR}/pkgconfig /usr)
-foreach(pc sinter sinter_rt sinter_text)
+list(TRANSFORM static PREPEND sinter_)
+foreach(pc sinter ${static})
   configure_file(${CMAKE_CURRENT_LIST_DIR}/${pc}.pc.in ${PROJECT_BINARY_DIR}/${pc}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${pc}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
 
 install(DIRECTORY ${SN_API}/sinter DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS sinter_rt sinter_text sinter_program sinter_plain)
+install(TARGETS ${static})
+if(SN_MODELS)
+  install(TARGETS sinter_program sinter_plain)
+endif()
 install(TARGETS sinter_shared LIBRARY COMPONENT library NAMELINK_COMPONENT development)
 
 # Manual pages are generated from --help.

@@ -3,8 +3,8 @@
 #include "frontend/train.h"
 #include "ir/ir.h"
 #include "runtime/memory.h"
-#include "runtime/rng.h"
 #include "runtime/str.h"
+#include "runtime/threads.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,43 +16,31 @@ typedef struct filler {
     sn_rng rng;
 } filler;
 
-/* Generates samples in parallel: sample i depends on i alone. */
-static void fill_random(const filler *f, float *out, double scale,
-                        void (*fill)(sn_rng *, float, float, float *, size_t), double low) {
-    enum { PIECE = 1 << 16 };
-    int64_t pieces = (f->n + PIECE - 1) / PIECE;
-#pragma omp parallel for schedule(static)
-    for (int64_t p = 0; p < pieces; p++) {
-        int64_t at = p * PIECE, count = f->n - at < PIECE ? f->n - at : PIECE;
-        sn_rng rng = f->rng;
-        rng.index = (uint64_t)at;
-        fill(&rng, (float)low, (float)scale, out + at, (size_t)count);
-    }
-}
-
 static void fill_constant(const filler *f, float *out) {
     for (int64_t i = 0; i < f->n; i++) out[i] = (float)f->scale;
 }
 
 static void fill_normal(const filler *f, float *out) {
-    fill_random(f, out, f->scale, sn_rng_fill_normal, 0);
+    sn_threads_fill(&f->rng, sn_rng_fill_normal, 0, (float)f->scale, out, f->n);
 }
 
 /* Projections into the residual stream, two per layer (GPT-2 paper, 2.3). */
 static void fill_residual(const filler *f, float *out) {
     double layers = f->layers > 0 ? (double)f->layers : 1;
-    fill_random(f, out, f->scale / sqrt(2 * layers), sn_rng_fill_normal, 0);
+    double scale = f->scale / sqrt(2 * layers);
+    sn_threads_fill(&f->rng, sn_rng_fill_normal, 0, (float)scale, out, f->n);
 }
 
 /* Glorot & Bengio 2010, (16): uniform within sqrt(6 / (in + out)) */
 static void fill_xavier(const filler *f, float *out) {
     double width = f->scale * sqrt(6 / (double)(f->fan_in + f->fan_out));
-    fill_random(f, out, width, sn_rng_fill_uniform, -width);
+    sn_threads_fill(&f->rng, sn_rng_fill_uniform, (float)-width, (float)width, out, f->n);
 }
 
 /* Standard deviation scale / sqrt(in) */
 static void fill_fan_in(const filler *f, float *out) {
-    fill_random(f, out, f->scale / sqrt((double)f->fan_in), sn_rng_fill_normal, 0);
+    double scale = f->scale / sqrt((double)f->fan_in);
+    sn_threads_fill(&f->rng, sn_rng_fill_normal, 0, (float)scale, out, f->n);
 }
 
 /* The first row that matches the type and a part of the name. Vectors are handled before: gains 1,

@@ -54,8 +54,8 @@ static bool read_part(job *j, size_t first, size_t n, sn_error *err) {
     int64_t each;
     size_t at = 0;
     bool ok = (p || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
-              sn_tokenizer_join(j->m->tokenizer, &j->question, j->ids.data + first, n, &ids, &types,
-                                &at, err) &&
+              sn_tokenizer_join(j->m->io->tokenizer, &j->question, j->ids.data + first, n, &ids,
+                                &types, &at, err) &&
               encoder_run(j->m, "forward", "logits", &ids, &types, 1, &logits, &each, NULL, err);
     float *end = p + n + 1;
     for (int column = 0; ok && column < 2; column++)
@@ -76,7 +76,8 @@ enum { LONGEST_SEQUENCE = 384 };
 
 static bool read_all(job *j, sn_error *err) {
     sn_ids ids = {0}, types = {0};
-    bool ok = sn_tokenizer_join(j->m->tokenizer, &j->question, NULL, 0, &ids, &types, NULL, err);
+    bool ok =
+        sn_tokenizer_join(j->m->io->tokenizer, &j->question, NULL, 0, &ids, &types, NULL, err);
     int64_t longest = j->m->model.context;
     if (longest > LONGEST_SEQUENCE) longest = LONGEST_SEQUENCE;
     size_t taken = ids.count, all = (size_t)longest;
@@ -106,13 +107,14 @@ bool encoder_answers(open_model *m, const char *question, const char *text, size
     if (!m->model.spans)
         return sn_fail(err, SN_ERR_USAGE,
                        "this model was not trained for question answering: it has no qa_outputs");
-    if (!m->tokenizer) return sn_fail(err, SN_ERR_USAGE, "this needs a model with a tokenizer");
-    bool ok = sn_tokenizer_encode(m->tokenizer, question, strlen(question), SN_TOK_SPECIAL,
+    if (!m->io->tokenizer) return sn_fail(err, SN_ERR_USAGE, "this needs a model with a tokenizer");
+    bool ok = sn_tokenizer_encode(m->io->tokenizer, question, strlen(question), SN_TOK_SPECIAL,
                                   &j.question, err) &&
-              sn_tokenizer_encode(m->tokenizer, text, size, SN_TOK_SPECIAL, &j.ids, err);
+              sn_tokenizer_encode(m->io->tokenizer, text, size, SN_TOK_SPECIAL, &j.ids, err);
     if (ok) j.place = calloc(j.ids.count + 1, sizeof *j.place);
     ok = ok && (j.place || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
-         sn_tokenizer_locate(m->tokenizer, text, size, &j.ids, j.place, err) && read_all(&j, err);
+         sn_tokenizer_locate(m->io->tokenizer, text, size, &j.ids, j.place, err) &&
+         read_all(&j, err);
     sn_ids_free(&j.question);
     sn_ids_free(&j.ids);
     free(j.place);

@@ -27,7 +27,7 @@ static bool find_width(sn_embedder *e, sn_error *err) {
 
 sn_embedder *sn_embedder_open(const char *path, const sn_lm_options *o, sn_error *err) {
     if (!sn_given(path, "sn_embedder_open", "the path", err)) return NULL;
-    lm_options lo = lm_options_of(path, o);
+    open_options lo = lm_options_of(path, o);
     lo.entries = SN_EMBED;
     lo.needs = "embed";
     lo.any_model = true;
@@ -45,7 +45,7 @@ sn_embedder *sn_embedder_open(const char *path, const sn_lm_options *o, sn_error
 void sn_embedder_close(sn_embedder *e) {
     if (!e) return;
     if (e->m) sn_sentence_close(&e->settings);
-    lm_close(e->m);
+    model_close(e->m);
     free(e);
 }
 

@@ -25,16 +25,16 @@ static bool check_ids(const open_model *m, const sn_ids *ids, size_t size, sn_er
 }
 
 bool encoder_read(const open_model *m, const char *text, size_t size, sn_ids *out, sn_error *err) {
-    bool ok = m->tokenizer ? sn_tokenizer_encode(m->tokenizer, text, size,
-                                                 SN_TOK_SPECIAL | SN_TOK_TEMPLATE, out, err)
-                           : lm_encode(m, text, size, false, out, err);
+    bool ok = m->io->tokenizer ? sn_tokenizer_encode(m->io->tokenizer, text, size,
+                                                     SN_TOK_SPECIAL | SN_TOK_TEMPLATE, out, err)
+                               : lm_encode(m, text, size, false, out, err);
     return ok && check_ids(m, out, size, err);
 }
 
 /* ---- places and pairs ---- */
 
 static bool need_tokenizer(const open_model *m, sn_error *err) {
-    return m->tokenizer || sn_fail(err, SN_ERR_USAGE, "this needs a model with a tokenizer");
+    return m->io->tokenizer || sn_fail(err, SN_ERR_USAGE, "this needs a model with a tokenizer");
 }
 
 bool encoder_read_places(const open_model *m, const char *text, size_t size, encoder_text *t,
@@ -42,7 +42,7 @@ bool encoder_read_places(const open_model *m, const char *text, size_t size, enc
     sn_ids plain = {0};
     *t = (encoder_text){0};
     bool ok = need_tokenizer(m, err) && encoder_read(m, text, size, &t->ids, err) &&
-              sn_tokenizer_encode(m->tokenizer, text, size, SN_TOK_SPECIAL, &plain, err);
+              sn_tokenizer_encode(m->io->tokenizer, text, size, SN_TOK_SPECIAL, &plain, err);
     size_t bytes = plain.count * sizeof *plain.data;
     t->n = plain.count;
     while (ok && t->first + t->n < t->ids.count &&
@@ -50,7 +50,7 @@ bool encoder_read_places(const open_model *m, const char *text, size_t size, enc
         t->first++;
     if (ok) t->place = calloc(t->n + 1, sizeof *t->place);
     ok = ok && (t->place || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
-         sn_tokenizer_locate(m->tokenizer, text, size, &plain, t->place, err);
+         sn_tokenizer_locate(m->io->tokenizer, text, size, &plain, t->place, err);
     sn_ids_free(&plain);
     return ok;
 }
@@ -63,12 +63,12 @@ void encoder_text_free(encoder_text *t) {
 bool encoder_read_pair(const open_model *m, const char *a, size_t a_size, const char *b,
                        size_t b_size, sn_ids *out, sn_ids *types, sn_error *err) {
     sn_ids first = {0}, second = {0};
-    bool ok =
-        need_tokenizer(m, err) &&
-        sn_tokenizer_encode(m->tokenizer, a, a_size, SN_TOK_SPECIAL, &first, err) &&
-        sn_tokenizer_encode(m->tokenizer, b, b_size, SN_TOK_SPECIAL, &second, err) &&
-        sn_tokenizer_join(m->tokenizer, &first, second.data, second.count, out, types, NULL, err) &&
-        check_ids(m, out, a_size && b_size, err);
+    bool ok = need_tokenizer(m, err) &&
+              sn_tokenizer_encode(m->io->tokenizer, a, a_size, SN_TOK_SPECIAL, &first, err) &&
+              sn_tokenizer_encode(m->io->tokenizer, b, b_size, SN_TOK_SPECIAL, &second, err) &&
+              sn_tokenizer_join(m->io->tokenizer, &first, second.data, second.count, out, types,
+                                NULL, err) &&
+              check_ids(m, out, a_size && b_size, err);
     sn_ids_free(&first);
     sn_ids_free(&second);
     return ok;
@@ -139,8 +139,8 @@ bool encoder_run(open_model *m, const char *entry, const char *output, const sn_
 
 /* A model that normalises its pixels needs no file that says it. */
 bool encoder_picture_rules(const open_model *m, picture_rules *out) {
-    *out = m->has_pictures ? m->pictures : picture_rules_plain((int)m->model.image);
-    return m->has_pictures || m->model.normalises;
+    *out = m->io->has_pictures ? m->io->pictures : picture_rules_plain((int)m->model.image);
+    return m->io->has_pictures || m->model.normalises;
 }
 
 float encoder_pixel(const open_model *m, int c, unsigned char byte) {

@@ -7,10 +7,10 @@
 
 /* Ignores ids outside the vocabulary, which occur in configs of truncated models. */
 static void add_end(open_model *m, int64_t id) {
-    for (int i = 0; i < m->n_eos; i++)
-        if (m->eos[i] == id) return;
-    if (id >= 0 && (!m->model.vocab || id < m->model.vocab) && m->n_eos < LM_ENDS)
-        m->eos[m->n_eos++] = (int32_t)id;
+    for (int i = 0; i < m->io->n_eos; i++)
+        if (m->io->eos[i] == id) return;
+    if (id >= 0 && (!m->model.vocab || id < m->model.vocab) && m->io->n_eos < LM_ENDS)
+        m->io->eos[m->io->n_eos++] = (int32_t)id;
 }
 
 static bool add_ends(open_model *m, sn_config *c, sn_error *err) {
@@ -34,12 +34,12 @@ bool lm_open_ends(open_model *m, const char *folder, sn_error *err) {
         }
     }
     free(path);
-    if (m->tokenizer) add_end(m, sn_tokenizer_special(m->tokenizer, SN_TOKEN_EOS));
+    if (m->io->tokenizer) add_end(m, sn_tokenizer_special(m->io->tokenizer, SN_TOKEN_EOS));
     return true;
 }
 
 int32_t lm_bos(const open_model *m) {
-    return m->tokenizer ? sn_tokenizer_special(m->tokenizer, SN_TOKEN_BOS) : -1;
+    return m->io->tokenizer ? sn_tokenizer_special(m->io->tokenizer, SN_TOKEN_BOS) : -1;
 }
 
 static bool fail_token(const char *role, const char *key, sn_error *err) {
@@ -53,24 +53,24 @@ static bool fail_token(const char *role, const char *key, sn_error *err) {
 static bool find_begin(const open_model *m, const char *key, int32_t *out, sn_error *err) {
     int64_t id = sn_config_has(m->config, key)
                      ? sn_config_int(m->config, key, 0, m->model.vocab - 1)
-                 : m->tokenizer ? lm_bos(m)
-                                : m->model.vocab - 2;
+                 : m->io->tokenizer ? lm_bos(m)
+                                    : m->model.vocab - 2;
     *out = (int32_t)id;
     return sn_config_check(m->config, err) && (id >= 0 || fail_token("begin", key, err));
 }
 
 bool translate_ends(const open_model *m, int32_t *bos, int32_t *eos, sn_error *err) {
     bool start = sn_config_has(m->config, "decoder_start_token_id");
-    if (m->rules.start >= 0 && m->rules.start < m->model.vocab)
-        *bos = m->rules.start;
+    if (m->io->rules.start >= 0 && m->io->rules.start < m->model.vocab)
+        *bos = m->io->rules.start;
     else if (!find_begin(m, start ? "decoder_start_token_id" : "bos_token_id", bos, err))
         return false;
     int64_t id[LM_ENDS];
     size_t n = sn_config_int_list(m->config, "eos_token_id", id, LM_ENDS, 0, m->model.vocab - 1);
-    if (m->rules.eos >= 0 && m->rules.eos < m->model.vocab) n = 1, id[0] = m->rules.eos;
-    *eos = n              ? (int32_t)id[0]
-           : m->n_eos     ? m->eos[0]
-           : m->tokenizer ? sn_tokenizer_special(m->tokenizer, SN_TOKEN_EOS)
-                          : (int32_t)m->model.vocab - 1;
+    if (m->io->rules.eos >= 0 && m->io->rules.eos < m->model.vocab) n = 1, id[0] = m->io->rules.eos;
+    *eos = n                  ? (int32_t)id[0]
+           : m->io->n_eos     ? m->io->eos[0]
+           : m->io->tokenizer ? sn_tokenizer_special(m->io->tokenizer, SN_TOKEN_EOS)
+                              : (int32_t)m->model.vocab - 1;
     return sn_config_check(m->config, err) && (*eos >= 0 || fail_token("end", "eos_token_id", err));
 }

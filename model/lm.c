@@ -8,7 +8,7 @@ static bool feed(void *model, int64_t row, int64_t past, const int32_t *ids, int
                  float *logits, sn_error *err) {
     open_model *m = model;
     (void)row;
-    if (!past && m->past && (m->code.define || m->graph))
+    if (!past && m->io->past && (m->code.define || m->graph))
         lm_reset(m); /* caches are read up to `past` only */
     return lm_append(m, past, ids, n, logits, err);
 }
@@ -48,17 +48,17 @@ static bool reorder(void *model, int64_t first, int64_t n, const int32_t *parent
 }
 
 static void close_model(void *model) {
-    lm_close(model);
+    model_close(model);
 }
 
 sn_lm_engine lm_engine(open_model *m) {
     return (sn_lm_engine){.model = m,
-                          .rows = m->sequences ? m->sequences : 1,
+                          .rows = m->io->sequences ? m->io->sequences : 1,
                           .vocab = m->model.vocab,
                           .context = m->model.context,
-                          .feed = m->sequences ? feed_row : feed,
-                          .step = m->sequences ? step : NULL,
-                          .reorder = m->sequences ? reorder : NULL,
+                          .feed = m->io->sequences ? feed_row : feed,
+                          .step = m->io->sequences ? step : NULL,
+                          .reorder = m->io->sequences ? reorder : NULL,
                           .close = close_model};
 }
 
@@ -69,21 +69,21 @@ sn_lm *lm_new(open_model *m, sn_error *err) {
 
 sn_lm *lm_new_with(const open_model *m, const sn_lm_engine *engine, sn_error *err) {
     const sn_lm_parts parts = {.engine = *engine,
-                               .tokenizer = m->tokenizer,
-                               .eos = m->eos,
-                               .n_eos = m->n_eos,
+                               .tokenizer = m->io->tokenizer,
+                               .eos = m->io->eos,
+                               .n_eos = m->io->n_eos,
                                .no_bos = !lm_begins_with_bos(m),
                                .folder = m->dir ? m->dir->path : NULL};
     return sn_lm_new(&parts, err);
 }
 
-lm_options lm_options_of(const char *path, const sn_lm_options *o) {
+open_options lm_options_of(const char *path, const sn_lm_options *o) {
     static const sn_lm_options usual = {0};
     if (!o) o = &usual;
-    lm_options lo = {.path = path,
-                     .tokenizer = o->tokenizer,
-                     .context = o->context,
-                     .compile = o->compile ? *o->compile : sn_options_default()};
+    open_options lo = {.path = path,
+                       .tokenizer = o->tokenizer,
+                       .context = o->context,
+                       .compile = o->compile ? *o->compile : sn_options_default()};
     if (o->threads) lo.compile.threads = o->threads;
     if (o->weights) lo.compile.weights = o->weights;
     if (!lo.compile.weights) lo.compile.weights = "stored"; /* as in the commands */
@@ -92,13 +92,13 @@ lm_options lm_options_of(const char *path, const sn_lm_options *o) {
 
 sn_lm *sn_lm_open(const char *path, const sn_lm_options *o, sn_error *err) {
     if (!sn_given(path, "sn_lm_open", "the path", err)) return NULL;
-    lm_options lo = lm_options_of(path, o);
+    open_options lo = lm_options_of(path, o);
     lo.entries = SN_CACHED;
     lo.checkpoint = o ? o->checkpoint : NULL;
     lo.sequences = o && o->sequences > 1 ? o->sequences : 0;
     open_model *m = lm_open(&lo, err);
     sn_lm *out = m ? lm_new(m, err) : NULL;
-    if (m && !out) lm_close(m);
+    if (m && !out) model_close(m);
     return out;
 }
 

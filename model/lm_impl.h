@@ -13,6 +13,6 @@ sn_lm_engine lm_engine(open_model *m);
 sn_lm *lm_new_with(const open_model *m, const sn_lm_engine *engine, sn_error *err);
 
 /* The options that do not depend on what the model is for. o may be NULL. */
-lm_options lm_options_of(const char *path, const sn_lm_options *o);
+open_options lm_options_of(const char *path, const sn_lm_options *o);
 
 #endif

@@ -42,7 +42,7 @@ static int32_t find_token(const whisper *w, const char *table, const char *key, 
     const cJSON *ids = cJSON_GetObjectItemCaseSensitive(w->config, table);
     const cJSON *id = cJSON_GetObjectItemCaseSensitive(ids, key);
     if (cJSON_IsNumber(id)) return id->valueint;
-    return w->m->tokenizer ? sn_tokenizer_id(w->m->tokenizer, text, strlen(text)) : -1;
+    return w->m->io->tokenizer ? sn_tokenizer_id(w->m->io->tokenizer, text, strlen(text)) : -1;
 }
 
 static int32_t find_language(const whisper *w, const char *name) {
@@ -73,9 +73,10 @@ static bool read_tokens(whisper *w, sn_error *err) {
     const cJSON *id = cJSON_GetObjectItemCaseSensitive(w->config, "no_timestamps_token_id"),
                 *many = cJSON_GetObjectItemCaseSensitive(w->config, "is_multilingual"),
                 *first = cJSON_GetObjectItemCaseSensitive(w->config, "max_initial_timestamp_index");
-    w->first_time = 1 + (cJSON_IsNumber(id) ? id->valueint
-                         : w->m->tokenizer  ? sn_tokenizer_id(w->m->tokenizer, none, strlen(none))
-                                            : -1);
+    w->first_time =
+        1 + (cJSON_IsNumber(id)    ? id->valueint
+             : w->m->io->tokenizer ? sn_tokenizer_id(w->m->io->tokenizer, none, strlen(none))
+                                   : -1);
     w->max_first = cJSON_IsNumber(first) ? w->first_time + first->valueint : INT32_MAX;
     w->languages = cJSON_IsBool(many) ? cJSON_IsTrue(many) : find_language(w, "de") >= 0;
     if (!is_token(w, w->first_time - 1, "text without timestamps", err) ||

@@ -58,6 +58,10 @@ bool sn_folder_owns(const char *folder, const char *path);
  * a link in it may lead to any private file. */
 bool sn_file_copy(const char *folder, const char *from, const char *to, sn_error *err);
 
+/* Reads a stream to its end into malloc'ed memory, NUL-terminated; errors say `name`. A pipe may have
+ * 256 MiB. NULL on error. */
+char *sn_stream_read(FILE *f, const char *name, size_t *size, sn_error *err);
+
 /* "dir/name", allocated; NULL if out of memory. */
 char *sn_path_join(const char *dir, const char *name);
 bool sn_file_exists(const char *path);

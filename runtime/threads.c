@@ -182,3 +182,14 @@ void sn_fp_enter(sn_threads *t, uint64_t *before) {
 void sn_fp_leave(sn_threads *t, uint64_t *before) {
     t->run(t, leave, before);
 }
+
+void sn_threads_fill(const sn_rng *r, void (*fill)(sn_rng *, float, float, float *, size_t),
+                     float a, float b, float *out, int64_t n) {
+    enum { PIECE = 1 << 16 };
+#pragma omp parallel for schedule(static)
+    for (int64_t at = 0; at < n; at += PIECE) {
+        sn_rng own = *r;
+        own.index = (uint64_t)at;
+        fill(&own, a, b, out + at, (size_t)(n - at < PIECE ? n - at : PIECE));
+    }
+}

@@ -3,7 +3,7 @@
 #ifndef SN_THREADS_H
 #define SN_THREADS_H
 
-#include "runtime/base.h"
+#include "runtime/rng.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,6 +25,10 @@ enum { SN_MAX_THREADS = 1024 }; /* per session */
  * SN_MAX_THREADS, or more than the system can create. */
 bool sn_threads_init(sn_threads *t, int n, sn_error *err);
 void sn_threads_free(sn_threads *t);
+/* Fills out[n] on OpenMP's threads with sn_rng_fill_uniform(r, a, b, …) or _normal: element i is sample
+ * i of the stream. */
+void sn_threads_fill(const sn_rng *r, void (*fill)(sn_rng *, float, float, float *, size_t),
+                     float a, float b, float *out, int64_t n);
 /* Call this first in main. Waiting threads of libgomp spin for about 15 ms by default; on a shared
  * machine they take time from the thread that they wait for (a run of 20 us took 20 ms). libgomp
  * reads its settings before main, so this function re-executes the program once with a limit of

@@ -1,6 +1,6 @@
 #!/bin/sh
 # house.sh SOURCE_DIR: the tree keeps its structure. Sizes of files, functions and test folders; the direction of
-# includes between folders; no switch on op codes, level literal, numbered parameter of emitted code or kernel op
+# includes between folders, and the headers that the library of models may include; no switch on op codes, level literal, numbered parameter of emitted code or kernel op
 # outside the places that tests/house.txt lists with a bound and a reason. The lines of C, in all and by folder, and how
 # many files of codegen hold a multiply-add, have bounds, too. The bounds only go down. No name that a folder has retired, and no word that tests/house.txt lists, in names or comments of C or in pages.
 # house.sh --self-check: plants a violation of each kind into a small tree and expects to be told of it.
@@ -42,6 +42,8 @@ function end_file() {
 # A file of folder `from` reads one of folder `to`.
 function include(to, name) {
     if (from == to || from == "tests" || from == "examples" || !(to in reads)) return
+    if (from in limited && name ~ /\.h/ && !((from, name) in public))
+        found("private", name, from "/ uses what other programs may, and " name " is none of that")
     if (index(" " reads[from] " ", " " to " ")) return
     found("include", FILENAME ">" name, from "/ must not include " name " (see the folders in tests/house.txt)")
 }
@@ -76,6 +78,7 @@ function is_retired(name,    i, n, folder) {
 }
 FILENAME == "tests/house.txt" {
     if ($1 == "folder") { name = $2; $1 = $2 = ""; reads[name] = $0 }
+    else if ($1 == "public") { limited[$2]; for (i = 3; i <= NF; i++) public[$2, $i] }
     else if ($1 == "retired") for (i = 3; i <= NF; i++) { retired[$i] = retired[$i] " " $2; gsub(/,/, " ", retired[$i]) }
     else if ($1 == "word") {
         instead[$2, $3] = substr($0, index($0, $4)); gsub(/-/, " ", $3)
@@ -152,7 +155,7 @@ END {
 plant_clean() {
     rm -rf "$tree"
     mkdir -p "$tree/ir" "$tree/passes/kernels" "$tree/codegen" "$tree/docs" "$tree/tests/ir"
-    printf 'folder ir\nfolder passes ir\nfolder codegen ir passes\nlevel passes/a.c 1 known\nword name worn new\nword name WORN new\nword comment of-which whose\nword page shall must\nretired ir,codegen/b old_name\n' >"$tree/tests/house.txt"
+    printf 'folder ir\nfolder passes ir\nfolder codegen ir passes\nfolder model ir\npublic model ir/a.h\nlevel passes/a.c 1 known\nword name worn new\nword name WORN new\nword comment of-which whose\nword page shall must\nretired ir,codegen/b old_name\n' >"$tree/tests/house.txt"
     printf 'COMPUTES(gemm, gemm)\nCOMPUTES(cumsum, cumsum)\n' >"$tree/passes/kernels/kernels.def"
     printf '#include "ir/a.h"\nint f(int level) {\n    return level >= 2;\n}\n' >"$tree/passes/a.c"
     printf '/* old_name,\n * old_name */\nint f(int level); // "old_name"\n' >"$tree/ir/a.h"
@@ -185,6 +188,8 @@ self_check() {
     expect 'tests/ir: 31 files'
     echo '#include "passes/a.h"' >"$tree/ir/a.c"
     expect 'ir/a.c:1: ir/ must not include passes/a.h'
+    mkdir "$tree/model" && printf '#include "ir/a.h"\n#include "ir/b.h"\n' >"$tree/model/a.c"
+    expect 'model/a.c:2: model/ uses what other programs may'
     echo 'add_library(ir ../passes/a.c)' >"$tree/ir/CMakeLists.txt"
     expect 'ir/ must not include passes'
     mkdir "$tree/tools" && echo 'int a;' >"$tree/tools/a.c"

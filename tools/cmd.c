@@ -2,8 +2,8 @@
 #include "tools/cmd.h"
 #include "runtime/clock.h"
 #include "runtime/comm/comm.h"
+#include "ir/ir.h"
 #include "runtime/file.h"
-#include "model/cli/text_gen.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -39,44 +39,14 @@ void cmd_offer(const char *word, const char *(*name)(int i)) {
             printf("%.*s%s\n", (int)(part - word), word, name(i));
 }
 
-static open_model *load_model(const char *name, const cmd_model *model, const cmd_compile *compile,
-                              lm_options o, int *code) {
+open_model *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile,
+                     open_options o, int *code) {
     sn_error err = {0};
     o.compile = cmd_options(compile);
     open_model *m = cmd_open_model(name, model, o, &err);
     *code = m ? EXIT_OK : cmd_fail(name, &err);
     if (m && screen()->verbose) cmd_print_model(m);
     return m;
-}
-
-open_model *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile,
-                     int entries, bool run, int *code) {
-    lm_options o = {.entries = entries, .compile_only = !run};
-    return load_model(name, model, compile, o, code);
-}
-
-open_model *cmd_open_rows(const char *name, const cmd_model *model, const cmd_compile *compile,
-                          int64_t sequences, int *code) {
-    lm_options o = {.entries = SN_CACHED, .sequences = sequences > 1 ? sequences : 0};
-    return load_model(name, model, compile, o, code);
-}
-
-open_model *cmd_open_encoder(const char *name, const cmd_model *model, const cmd_compile *compile,
-                             int entries, const char *needs, int *code) {
-    lm_options o = {.entries = entries, .needs = needs, .any_model = true};
-    return load_model(name, model, compile, o, code);
-}
-
-open_model *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *compile,
-                          int64_t beams, int *code) {
-    lm_options o = {.entries = SN_CACHED, .translates = true, .beams = beams};
-    return load_model(name, model, compile, o, code);
-}
-
-open_model *cmd_open_speech(const char *name, const cmd_model *model, const cmd_compile *compile,
-                            int64_t beams, int *code) {
-    lm_options o = {.entries = SN_CACHED, .needs = "decode", .any_model = true, .beams = beams};
-    return load_model(name, model, compile, o, code);
 }
 
 int cmd_rank_threads(const sn_comm *c, int wanted) {
@@ -132,10 +102,10 @@ bool cmd_profile_end(const char *path, sn_trace *t, sn_error *err) {
 void cmd_print_model(const open_model *m) {
     sn_stats s = sn_program_stats(m->program);
     fprintf(stderr, "model     %s, %.4g M parameters, ", m->model.type,
-            (double)lm_parameters(m) * 1e-6);
+            (double)model_parameters(m) * 1e-6);
     if (m->model.layers) fprintf(stderr, "%lld layers, ", (long long)m->model.layers);
     fprintf(stderr, "context %lld, vocabulary %lld%s\n", (long long)m->model.context,
-            (long long)m->model.vocab, lm_weights(m) ? "" : ", random weights");
+            (long long)m->model.vocab, model_weights(m) ? "" : ", random weights");
     fprintf(stderr,
             "compile   %.3f s (passes %.3f, code %.3f, load %.3f), %s: %d kernels, %d objects "
             "compiled, %d from the cache, %d oneDNN primitives, %zu KB of code\n",
@@ -164,6 +134,12 @@ const char *cmd_input_path(const char *path, sn_error *err) {
     return NULL;
 }
 
-char *cmd_read_text(const char *path, size_t *size, sn_error *err) {
-    return text_read(path, size, err);
+bool cmd_has_entry(sn_module *m, const char *entry, sn_error *err) {
+    char names[200] = "";
+    if (!entry || sn_entry_get(m, entry)) return true;
+    for (int i = 0, n = 0; i < sn_entry_count(m) && n < 150; i++)
+        if (sn_entry_at(m, i)->name[0] != '@')
+            n += snprintf(names + n, sizeof names - (size_t)n, "%s%.40s", n ? ", " : "",
+                          sn_entry_at(m, i)->name);
+    return sn_fail(err, SN_ERR_USAGE, "there is no entry '%s'; there are: %s", entry, names);
 }

@@ -1,5 +1,6 @@
 /* cmd.h: the subcommands of `sinter` and what they share. A subcommand is a file cmd_NAME.c with
- * one function that parses its own option table, and a row in sinter.c. */
+ * one function that parses its own option table, and a row of a table: the compiler's in sinter.c, or
+ * that of the library of models, which main gives. */
 #ifndef SN_CMD_H
 #define SN_CMD_H
 
@@ -11,37 +12,58 @@
 /* argv[0] is the subcommand's name. Returns the exit code. Results go to stdout, everything else
  * to stderr. */
 typedef int cmd_fn(int argc, char **argv);
-cmd_fn cmd_cache, cmd_call, cmd_check, cmd_models, cmd_compile_ahead, cmd_generate, cmd_eval,
-    cmd_import, cmd_inspect, cmd_explain, cmd_report, cmd_opt, cmd_plan, cmd_bench, cmd_run,
-    cmd_tokenizer, cmd_train, cmd_transcribe, cmd_translate, cmd_quantize, cmd_embed, cmd_fill,
-    cmd_completion, cmd_classify, cmd_answer, cmd_env, cmd_version;
+cmd_fn cmd_bench, cmd_cache, cmd_call, cmd_check, cmd_compile_ahead, cmd_completion, cmd_env,
+    cmd_explain, cmd_opt, cmd_report, cmd_run, cmd_version;
 
-/* Runs the subcommand argv[0], which is in the table of sinter.c; returns the exit code. */
-int cmd_dispatch(int argc, char **argv);
+typedef struct cmd_row {
+    const char *name, *what;
+    cmd_fn *run;
+    bool threads;     /* runs models */
+    const char *verb; /* what `sinter run MODEL.c NAME` does; NULL: it takes no model in C */
+} cmd_row;
+
+/* What the library of models knows of an artefact (`sinter compile`). */
+typedef struct cmd_artefact {
+    sn_emit_pixels pixels;
+    char resize[256];
+    const char **label;     /* class names: a list that the caller frees */
+    bool tokenizer, source; /* folders beside a program */
+    bool unicode;           /* a program needs the tables of Unicode */
+} cmd_artefact;
+
+/* What the library of models adds to the program. */
+typedef struct cmd_library {
+    const cmd_row *rows; /* the last one has no name */
+    const open_hooks *open;
+    /* Fills what NAME.h and a program say of tokens, pictures and classes; *a must outlive eo. */
+    bool (*describe)(open_model *m, sn_emit_options *eo, cmd_artefact *a, sn_error *err);
+    /* Writes what a program reads beside its weights. */
+    bool (*save)(const open_model *m, const char *dir, const char *name, sn_error *err);
+    /* Emits the training step of a config. */
+    bool (*train)(const char *config, int entries, int64_t slices, const sn_emit_options *eo,
+                  sn_error *err);
+} cmd_library;
+
+extern const cmd_library *cmd_models; /* NULL: this program has none */
+#define CMD_NO_MODELS "this program has no library of models (SN_MODELS=OFF)"
+
+/* The program. */
+int cmd_main(int argc, char **argv, const cmd_library *models);
+
+/* Row i of the tables, that of the models first; NULL after the last. */
+const cmd_row *cmd_row_at(int i);
+/* The row of a subcommand, or of one with a `verb`. NULL: there is none; `tell` says so, and which name
+ * is near. */
+const cmd_row *cmd_find(const char *name, bool verb, bool tell);
 
 /* For shells: prints the names that complete `word`, or the last element of its comma-separated list.
  * name(i) is NULL after the last. */
 void cmd_offer(const char *word, const char *(*name)(int i));
 
 /* Opens a model with these options. On failure prints the error and returns NULL with the exit code
- * in *code. Notes of the compilation go to stderr. run false: compiles only, without weights. */
+ * in *code. Notes of the compilation go to stderr. */
 open_model *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile,
-                     int entries, bool run, int *code);
-
-/* The same for running a decoder with this many sequences at once; 0 or 1: one. */
-open_model *cmd_open_rows(const char *name, const cmd_model *model, const cmd_compile *compile,
-                          int64_t sequences, int *code);
-
-/* The same for running an encoder-decoder with this many beams. */
-open_model *cmd_open_pair(const char *name, const cmd_model *model, const cmd_compile *compile,
-                          int64_t beams, int *code);
-/* The same for speech to text. */
-open_model *cmd_open_speech(const char *name, const cmd_model *model, const cmd_compile *compile,
-                            int64_t beams, int *code);
-
-/* The same for running an encoder: builds `entries`; `needs` must be among them. */
-open_model *cmd_open_encoder(const char *name, const cmd_model *model, const cmd_compile *compile,
-                             int entries, const char *needs, int *code);
+                     open_options o, int *code);
 
 /* Prints the entries of a model in C: inputs, outputs, sizes. */
 bool cmd_describe_source(const char *path, sn_error *err);
@@ -83,7 +105,7 @@ void cmd_print_model(const open_model *m);
  * a regular file for as long as the process runs. NULL on error. Call it once for "-". */
 const char *cmd_input_path(const char *path, sn_error *err);
 
-/* Reads a file ("-": stdin) into malloc'ed memory, NUL-terminated. NULL on error. */
-char *cmd_read_text(const char *path, size_t *size, sn_error *err);
+/* Whether a module has an entry; NULL: true. err lists those that it has. */
+bool cmd_has_entry(sn_module *m, const char *entry, sn_error *err);
 
 #endif

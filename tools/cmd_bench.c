@@ -9,9 +9,9 @@
 #include "runtime/cli/drawing.h"
 #include "runtime/clock.h"
 #include "tools/cmd.h"
-#include "model/installed.h"
-#include "model/model_source.h"
-#include "model/open.h"
+#include "driver/installed.h"
+#include "driver/model_source.h"
+#include "driver/open.h"
 #include "runtime/problems.h"
 #include "runtime/str.h"
 
@@ -172,10 +172,13 @@ static bool run_attention(const options *o, const sn_bench_options *b, sn_bench_
 /* Whether a folder or GGUF file is one that other commands accept. A folder may have a config only. */
 static bool check_folder(const char *path, sn_error *err) {
     if (access(path, F_OK) || !sn_model_dir_has_weights(path)) return true;
-    const lm_options o = {
-        .path = path, .entries = SN_ALL_ENTRIES, .any_model = true, .build_only = true};
-    open_model *m = lm_open(&o, err);
-    lm_close(m);
+    const open_options o = {.path = path,
+                            .hooks = cmd_hooks,
+                            .entries = SN_ALL_ENTRIES,
+                            .any_model = true,
+                            .build_only = true};
+    open_model *m = model_open(&o, err);
+    model_close(m);
     return m;
 }
 

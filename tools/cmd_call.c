@@ -2,7 +2,7 @@
  * gradients. */
 #include "frontend/gradients.h"
 #include "tools/cmd.h"
-#include "model/import/npz.h"
+#include "driver/npz.h"
 #include "runtime/file.h"
 #include "runtime/str.h"
 #include "tools/inspect/summary.h"
@@ -73,13 +73,7 @@ static const sn_entry *choose_entry(sn_module *m, const char *name, sn_error *er
     const sn_entry *e = name                     ? sn_entry_get(m, name)
                         : sn_entry_count(m) == 1 ? sn_entry_at(m, 0)
                                                  : sn_entry_get(m, "forward");
-    char known[256] = "";
-    for (int i = 0, n = 0; !e && i < sn_entry_count(m) && n < 200; i++)
-        n += snprintf(known + n, sizeof known - (size_t)n, "%s%.40s", i ? ", " : "",
-                      sn_entry_at(m, i)->name);
-    if (!e)
-        sn_fail(err, SN_ERR_USAGE, name ? "there is no entry '%s' (%s)" : "%sgive --entry: %s",
-                name ? name : "", known);
+    if (!e) cmd_has_entry(m, name ? name : "forward", err);
     return e;
 }
 
@@ -205,13 +199,13 @@ int cmd_call(int argc, char **argv) {
     bool ok = run_given_read(&o.input, &given, &err);
     open_model *m = NULL;
     if (ok) {
-        lm_options lo = {.entries = SN_ALL_ENTRIES, .any_model = true, .build_only = true};
+        open_options lo = {.entries = SN_ALL_ENTRIES, .any_model = true, .build_only = true};
         lo.compile = cmd_options(&o.compile);
         m = cmd_open_model(NAME, &o.model, lo, &err);
     }
     ok = m && call(&o, m, &given, &err);
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);
-    lm_close(m);
+    model_close(m);
     run_given_free(&given);
     return code;
 }

@@ -153,15 +153,16 @@ int cmd_check(int argc, char **argv) {
     run_given given;
     check_report r = {0};
     screen_progress progress = {0};
-    lm_options model = {.command = NAME,
-                        .path = o.model.path,
-                        .checkpoint = o.model.checkpoint,
-                        .preset = o.model.preset,
-                        .tokenizer = o.model.tokenizer,
-                        .context = o.model.context,
-                        .entries = SN_ALL_ENTRIES,
-                        .any_model = true,
-                        .build_only = true};
+    open_options model = {.command = NAME,
+                          .hooks = cmd_hooks,
+                          .path = o.model.path,
+                          .checkpoint = o.model.checkpoint,
+                          .preset = o.model.preset,
+                          .tokenizer = o.model.tokenizer,
+                          .context = o.model.context,
+                          .entries = SN_ALL_ENTRIES,
+                          .any_model = true,
+                          .build_only = true};
     check_options c = {.model = &model,
                        .given = &given,
                        .entry = o.entry,

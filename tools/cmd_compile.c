@@ -1,14 +1,10 @@
 /* cmd_compile.c: `sinter compile`: compiles a model to an object, a header and weights, or to a
  * program. */
 #include "tools/cmd.h"
-#include "ir/ir.h"
-#include "model/encoder.h"
-#include "model/entries.h"
-#include "tools/artefact/tokenizer_folder.h"
-#include "tools/artefact/link.h"
-#include "tools/train/train.h"
-#include "tools/model/translate.h"
 #include "codegen/emit/target.h"
+#include "driver/entries.h"
+#include "runtime/file.h"
+#include "tools/artefact/link.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -127,46 +123,26 @@ static open_model *load_model(const options *o, int named, const sn_options *com
                               sn_error *err) {
     int usual = SN_CACHED | (o->sequences > 1 ? 0 : SN_STEP) | SN_ENCODE | SN_CLASSIFY |
                 (o->exe ? SN_SENTENCES : 0);
-    lm_options lo = {
+    open_options lo = {
         .entries = named ? named : usual, .named = named, .any_model = true, .compile = *compile};
     if (o->beams > 0) lo.beams = o->beams;
     if (o->sequences > 1) lo.sequences = o->sequences;
     return cmd_open_model(NAME, &o->model, lo, err);
 }
 
-/* The folder NAME.ending next to the program, with the tokenizer and what says how to use it. */
-static bool save_tokenizer(const options *o, const open_model *m, const sn_tokenizer *t,
-                           const char *from, const char *name, const char *ending, sn_error *err) {
-    char part[96];
-    const char *model = m->dir ? m->dir->path : NULL;
-    snprintf(part, sizeof part, "%s%s", name, ending);
-    char *folder = t ? sn_path_join(o->dir, part) : NULL;
-    if (!folder) return !t || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    static const char *const settings[] = {
-        "generation_config.json", "config_sentence_transformers.json", "sentence_bert_config.json"};
-    bool ok = tokenizer_folder_save(folder, t, from, err);
-    for (size_t i = 0; ok && model && i < sizeof settings / sizeof *settings; i++)
-        ok = tokenizer_folder_copy(folder, model, settings[i], NULL, err);
-    if (ok && model && m->model.source_vocab)
-        ok = tokenizer_folder_copy(folder, model, "config.json", NULL, err);
-    free(folder);
-    return ok;
-}
-
-static bool link_parts(const options *o, const open_model *m, const char *name, sn_error *err) {
+/* m: NULL for a training step. */
+static bool link_parts(const options *o, const open_model *m, const cmd_artefact *a,
+                       const char *name, sn_error *err) {
     link_request r = {.dir = o->dir,
                       .name = name,
                       .target = o->target,
                       .cc = o->cc,
                       .openmp = !strcmp(o->threads, "openmp"),
                       .is_static = o->is_static,
-                      .unicode = (m && m->tokenizer && sn_tokenizer_needs_unicode(m->tokenizer)) ||
-                                 (m && m->source && sn_tokenizer_needs_unicode(m->source))};
+                      .unicode = a->unicode};
     if (o->shared && !link_shared(&r, err)) return false;
     return !o->exe ||
-           (save_tokenizer(o, m, m->tokenizer, m->tokenizer_path, name, ".tokenizer", err) &&
-            save_tokenizer(o, m, m->source, m->source_path, name, ".source.tokenizer", err) &&
-            link_program(&r, err));
+           ((!cmd_models || cmd_models->save(m, o->dir, name, err)) && link_program(&r, err));
 }
 
 static sn_emit_options emit_options(const options *o, const char *name) {
@@ -191,8 +167,8 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     return eo;
 }
 
-/* Lists the files and folders written, with their sizes. m: NULL for a training step. */
-static void print_files(const options *o, const open_model *m, const char *name) {
+/* Lists the files and folders written, with their sizes. */
+static void print_files(const options *o, const cmd_artefact *a, const char *name) {
     const struct {
         const char *ending;
         bool made;
@@ -202,8 +178,8 @@ static void print_files(const options *o, const open_model *m, const char *name)
                  {".a", o->archive},
                  {".so", o->shared},
                  {"", o->exe},
-                 {".tokenizer", o->exe && m && m->tokenizer},
-                 {".source.tokenizer", o->exe && m && m->source}};
+                 {".tokenizer", o->exe && a->tokenizer},
+                 {".source.tokenizer", o->exe && a->source}};
     json_out j;
     if (screen()->json) {
         j = json_begin(stdout);
@@ -228,119 +204,59 @@ static void print_files(const options *o, const open_model *m, const char *name)
     if (screen()->json) json_end(&j);
 }
 
-static bool compile_training(const options *o, sn_error *err) {
-    train_settings s = {0};
-    int entries;
-    if (!lm_entries_read(o->entries, &entries, err)) return false;
+static bool compile_training(const options *o, int entries, sn_error *err) {
+    const cmd_artefact a = {.tokenizer = false};
     if (o->model.path)
         return sn_fail(err, SN_ERR_USAGE, "--train excludes MODEL: the config names the model");
     if (o->exe)
         return sn_fail(err, SN_ERR_USAGE,
                        "--train excludes --exe: a training step is called from your own program");
-    if (!train_settings_read(o->train, NULL, &s, err)) return false;
-    if (o->slices) s.slices = o->slices;
+    if (!cmd_models) return sn_fail(err, SN_ERR_USAGE, "--train: " CMD_NO_MODELS);
     sn_emit_options eo = emit_options(o, "training");
     eo.describe = sn_model_describe;
-    bool ok = train_emit(&s, entries, &eo, err) && link_parts(o, NULL, eo.name, err);
-    if (ok) print_files(o, NULL, eo.name);
-    if (ok)
-        screen_say(NAME, "%s/%s.model: config.json and tokenizer, for the trained parameters",
-                   o->dir ? o->dir : ".", eo.name);
-    train_settings_free(&s);
-    return ok;
-}
-
-/* Whether a program can do something with the entries. */
-static bool check_program(const open_model *m, sn_error *err) {
-    static const char *const called[] = {"decode", "embed", "encode"};
-    if (m->model.image || m->model.mel)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "--exe: programs read text, but %s models take %s; link NAME.o with "
-                       "your own main",
-                       m->model.type, m->model.mel ? "sound" : "images");
-    bool any = m->labels && sn_entry_get(m->model.module, "forward");
-    for (size_t i = 0; i < sizeof called / sizeof *called; i++)
-        any |= sn_entry_get(m->model.module, called[i]) != NULL;
-    return any || sn_fail(err, SN_ERR_USAGE,
-                          "--exe: a program calls the entries cached, embed or encode, or forward "
-                          "of a classifier: name one of them with --entries, or none");
-}
-
-/* Class names for the program to print. The caller frees the list; NULL: none, or an error. */
-static const char **class_names(const open_model *m, sn_error *err) {
-    if (!m->labels) return NULL;
-    const char **names = calloc((size_t)m->model.labels, sizeof *names);
-    if (!names) sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    for (int64_t i = 0; names && i < m->model.labels; i++) names[i] = lm_label(m, i);
-    return names;
+    if (!cmd_models->train(o->train, entries, o->slices, &eo, err) ||
+        !link_parts(o, NULL, &a, eo.name, err))
+        return false;
+    print_files(o, &a, eo.name);
+    screen_say(NAME, "%s/%s.model: config.json and tokenizer, for the trained parameters",
+               o->dir ? o->dir : ".", eo.name);
+    return true;
 }
 
 static bool emit(const options *o, open_model *m, sn_emit_options *eo, sn_error *err) {
+    cmd_artefact a = {.tokenizer = false};
     if (o->beams > 1 && !m->model.source_vocab)
         return sn_fail(err, SN_ERR_USAGE, "--beams is for encoder-decoders, not for %s models",
                        m->model.type);
-    if (o->exe && !check_program(m, err)) return false;
-    const char *spoiled = lm_nan_parameter(m, err), **names = class_names(m, err);
+    eo->describe = sn_model_describe;
+    eo->vocab = m->model.vocab;
+    eo->context = m->model.context;
+    eo->source_vocab = m->model.source_vocab;
+    bool ok = !cmd_models || cmd_models->describe(m, eo, &a, err);
+    const char *spoiled = ok ? model_nan_parameter(m, err) : NULL;
     if (spoiled)
         screen_note(NAME, "'%s' contains NaN, and so will results that depend on it", spoiled);
-    if (err->code || (m->labels && !names)) return free(names), false;
-    eo->label = names;
-    eo->n_label = names ? (int)m->model.labels : 0;
     eo->compile.weights = m->compiled.weights;
     eo->compile.compute = m->compiled.compute;
     eo->compile.keep = m->compiled.keep;
     eo->compile.n_keep = m->compiled.n_keep;
-    bool ok = sn_emit(m->session, eo, err) && link_parts(o, m, eo->name, err);
-    free(names);
+    ok = ok && !err->code && sn_emit(m->session, eo, err) && link_parts(o, m, &a, eo->name, err);
+    if (ok) print_files(o, &a, eo->name);
+    free(a.label);
     return ok;
-}
-
-/* What NAME.h says of pictures. */
-static void describe_pixels(const open_model *m, char text[256], sn_emit_pixels *out,
-                            sn_emit_options *eo) {
-    picture_rules r;
-    if (!m->model.image || !encoder_picture_rules(m, &r)) return;
-    *out = (sn_emit_pixels){.side = m->model.image,
-                            .channels = m->model.channels,
-                            .factor = r.factor,
-                            .resize = text,
-                            .normalises = m->model.normalises};
-    memcpy(out->mean, r.mean, sizeof out->mean);
-    memcpy(out->std, r.std, sizeof out->std);
-    picture_rules_print(&r, text, 256);
-    eo->pixels = out;
-}
-
-/* Describes the entries of a model in NAME.h. */
-static bool describe(open_model *m, sn_emit_options *eo, sn_error *err) {
-    eo->describe = sn_model_describe;
-    eo->vocab = m->model.vocab;
-    eo->context = m->model.context;
-    eo->bos = lm_bos(m);
-    eo->eos = m->eos;
-    eo->n_eos = m->n_eos;
-    eo->source_vocab = m->model.source_vocab;
-    if (!eo->source_vocab) return true;
-    eo->n_eos = 1; /* a translation ends with a single token */
-    return translate_ends(m, &eo->bos, &m->eos[0], err);
 }
 
 static bool compile(const options *o, sn_error *err) {
     int entries;
     char name[48];
-    if (o->train) return compile_training(o, err);
-    if (!lm_entries_read(o->entries, &entries, err)) return false;
+    if (!model_entries_read(o->entries, &entries, err)) return false;
+    if (o->train) return compile_training(o, entries, err);
     sn_emit_options eo = emit_options(o, name);
     open_model *m = load_model(o, entries, &eo.compile, err);
     if (!m) return false;
     if (!o->name) default_name(o, name);
-    eo.no_bos = !lm_begins_with_bos(m);
-    sn_emit_pixels pixels;
-    char resize[256];
-    describe_pixels(m, resize, &pixels, &eo);
-    bool ok = describe(m, &eo, err) && emit(o, m, &eo, err);
-    if (ok) print_files(o, m, eo.name);
-    lm_close(m);
+    bool ok = emit(o, m, &eo, err);
+    model_close(m);
     return ok;
 }
 

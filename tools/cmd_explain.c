@@ -6,7 +6,7 @@
 #include "passes/stages.h"
 #include "runtime/file.h"
 #include "runtime/str.h"
-#include "tools/inspect/explain_time.h"
+#include "tools/inspect/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,69 +75,18 @@ static const arg_command command = {
                 "sinter explain MODEL --entry decode --why model.layers.0.mlp.down_proj\n"
                 "sinter explain MODEL --entry forward --dot - | dot -Tsvg -o forward.svg\n"};
 
-static bool is_text(const char *path) {
-    return path && sn_ends_with(path, ".sn");
-}
-
-/* ---- a compiled program, from a model or from text ---- */
-
-typedef struct compiled {
-    open_model *model; /* NULL: from text */
-    sn_module *m;
-    sn_program *p;
-} compiled;
-
-static void release(compiled *c) {
-    if (!c->model) {
-        sn_program_free(c->p);
-        sn_module_free(c->m);
-    }
-    lm_close(c->model);
-}
-
-static bool compile_text(compiled *c, const options *o, sn_error *err) {
-    size_t size;
-    char *text = cmd_read_text(o->model.path, &size, err);
-    c->m = text ? sn_parse(text, o->model.path, false, err) : NULL;
-    free(text);
-    sn_options compile = cmd_options(&o->compile);
-    compile.plan_only = true;
-    c->p = c->m ? sn_compile(c->m, &compile, err) : NULL;
-    return c->p;
-}
-
-/* Prints what is wrong and returns the exit code, or EXIT_OK. */
-static int compile(compiled *c, const options *o) {
-    sn_error err = {0};
-    *c = (compiled){0};
-    if (is_text(o->model.path)) return compile_text(c, o, &err) ? EXIT_OK : cmd_fail(NAME, &err);
-    int code, entries = o->train ? SN_LOSS | SN_TRAIN : SN_ALL_ENTRIES;
+/* The compiled model; NULL with what is wrong printed. */
+static open_model *compile(const options *o, int *code) {
+    open_options q = {.entries = o->train ? SN_LOSS | SN_TRAIN : SN_ALL_ENTRIES,
+                      .compile_only = !o->time,
+                      .any_model = true};
     if (o->train && (o->slices > 1 || o->ranks > 1)) {
-        lm_options q = {.entries = entries,
-                        .compile_only = true,
-                        .slices = o->slices > o->ranks ? o->slices : o->ranks,
-                        .zero = (int)o->zero,
-                        .ranks = o->ranks ? o->ranks : o->slices,
-                        .compile = cmd_options(&o->compile)};
-        c->model = cmd_open_model(NAME, &o->model, q, &err);
-        code = c->model ? EXIT_OK : cmd_fail(NAME, &err);
-    } else
-        c->model = o->time ? cmd_open_encoder(NAME, &o->model, &o->compile, entries, NULL, &code)
-                           : cmd_open(NAME, &o->model, &o->compile, entries, false, &code);
-    if (!c->model) return code;
-    c->m = c->model->model.module;
-    c->p = c->model->program;
-    return EXIT_OK;
-}
-
-static bool check_entry(const sn_module *m, const char *entry, sn_error *err) {
-    if (!entry || sn_entry_get((sn_module *)(uintptr_t)m, entry)) return true;
-    char names[160] = "";
-    size_t n = 0;
-    for (int i = 0; i < sn_entry_count(m) && n < sizeof names; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
-                              sn_entry_at(m, i)->name);
-    return sn_fail(err, SN_ERR_USAGE, "there is no entry '%s'; there are: %s", entry, names);
+        q.slices = o->slices > o->ranks ? o->slices : o->ranks;
+        q.zero = (int)o->zero;
+        q.ranks = o->ranks ? o->ranks : o->slices;
+        q.compile_only = true;
+    }
+    return cmd_open(NAME, &o->model, &o->compile, q, code);
 }
 
 /* ---- what was asked for ---- */
@@ -153,16 +102,30 @@ static void close_views(views *v) {
     for (int i = 0; i < v->n; i++) explain_close(&v->e[i]);
 }
 
-static bool open_views(views *v, const compiled *c, const options *o, sn_error *err) {
+/* Runs the entry a few times with made-up inputs, which changes the session's states: fills e->seconds. */
+static bool measure(explain_entry *e, sn_session *s, const sn_program *p, sn_error *err) {
+    inspect_inputs *in = calloc(1, sizeof *in);
+    report none = {.root = NULL}; /* its times only, no document */
+    double seconds;
+    bool ok = in || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    ok = ok && inspect_inputs_make(in, p, e->name, e->sizes, err) &&
+         report_run(&none, NULL, e, s, in, &seconds, err) &&
+         (!none.full || sn_fail(err, SN_ERR_MEMORY, "out of memory"));
+    if (in) inspect_inputs_free(in);
+    free(in);
+    return ok;
+}
+
+static bool open_views(views *v, const open_model *m, const options *o, sn_error *err) {
     v->n = 0;
-    if (!check_entry(c->m, o->entry, err)) return false;
-    for (int i = 0; i < sn_entry_count(c->m) && v->n < MAX_ENTRIES; i++) {
-        const char *name = sn_entry_at(c->m, i)->name;
+    if (!cmd_has_entry(m->model.module, o->entry, err)) return false;
+    for (int i = 0; i < sn_entry_count(m->model.module) && v->n < MAX_ENTRIES; i++) {
+        const char *name = sn_entry_at(m->model.module, i)->name;
         if (*name == '@' || (o->entry && strcmp(name, o->entry) != 0)) continue;
         explain_entry *e = &v->e[v->n++];
-        if (!explain_open(e, c->p, name, o->sizes, err) ||
-            (o->time && !explain_measure(e, c->model->session, c->p, err)) ||
-            !explain_find_folds(e, err) || !explain_find_tiles(e, c->p, err))
+        if (!explain_open(e, m->program, name, o->sizes, err) ||
+            (o->time && !measure(e, m->session, m->program, err)) || !explain_find_folds(e, err) ||
+            !explain_find_tiles(e, m->program, err))
             return false;
     }
     return true;
@@ -188,10 +151,10 @@ static void print_memory(FILE *f, const sn_program *p) {
     fputc('\n', f);
 }
 
-static bool print_views(FILE *f, const views *v, const compiled *c, const options *o,
+static bool print_views(FILE *f, const views *v, const open_model *m, const options *o,
                         sn_error *err) {
     const char *const *remark;
-    int n = sn_program_remarks(c->p, o->entry, o->json != NULL, &remark, err);
+    int n = sn_program_remarks(m->program, o->entry, o->json != NULL, &remark, err);
     if (n < 0) return false;
     if (o->json)
         return explain_json(f, v->e, v->n, remark, n) ||
@@ -202,17 +165,17 @@ static bool print_views(FILE *f, const views *v, const compiled *c, const option
         else
             explain_table(f, &v->e[i], !strcmp(o->sort, "cost"));
     }
-    if (o->train && !o->dot && (o->slices > 1 || o->ranks > 1)) print_memory(f, c->p);
+    if (o->train && !o->dot && (o->slices > 1 || o->ranks > 1)) print_memory(f, m->program);
     for (int i = 0; i < n && !o->dot; i++) fprintf(f, "%s\n", remark[i]);
     return true;
 }
 
-static bool write_views(const views *v, const compiled *c, const options *o, sn_error *err) {
+static bool write_views(const views *v, const open_model *m, const options *o, sn_error *err) {
     const char *path = o->json ? o->json : o->dot;
-    if (!path) return print_views(stdout, v, c, o, err);
+    if (!path) return print_views(stdout, v, m, o, err);
     sn_file *file = sn_file_output(path, err);
     if (!file) return false;
-    if (print_views(sn_file_stream(file), v, c, o, err)) {
+    if (print_views(sn_file_stream(file), v, m, o, err)) {
         bool ok = sn_file_commit(file, err);
         if (ok) screen_wrote(NAME, path);
         return ok;
@@ -223,27 +186,27 @@ static bool write_views(const views *v, const compiled *c, const options *o, sn_
 
 static int explain(const options *o) {
     sn_error err = {0};
-    compiled c;
     views v = {.n = 0};
-    int code = compile(&c, o);
-    if (code == EXIT_OK && o->full) {
-        code = check_entry(c.m, o->entry, &err) ? EXIT_OK : cmd_fail(NAME, &err);
-        if (code == EXIT_OK) sn_program_explain(c.p, o->entry, stdout);
-    } else if (code == EXIT_OK) {
-        bool ok = open_views(&v, &c, o, &err) &&
-                  (o->why ? explain_why(stdout, v.e, v.n, c.p, c.m, o->why, &err)
-                          : write_views(&v, &c, o, &err));
+    int code;
+    open_model *m = compile(o, &code);
+    if (m && o->full) {
+        code = cmd_has_entry(m->model.module, o->entry, &err) ? EXIT_OK : cmd_fail(NAME, &err);
+        if (code == EXIT_OK) sn_program_explain(m->program, o->entry, stdout);
+    } else if (m) {
+        bool ok = open_views(&v, m, o, &err) &&
+                  (o->why ? explain_why(stdout, v.e, v.n, m->program, m->model.module, o->why, &err)
+                          : write_views(&v, m, o, &err));
         code = ok ? EXIT_OK : cmd_fail(NAME, &err);
         close_views(&v);
     }
-    release(&c);
+    model_close(m);
     return code == EXIT_OK ? cmd_finish(NAME) : code;
 }
 
 /* --diff A,B: the same model at two levels, entry by entry. */
 static int explain_levels(const options *o) {
     int level[2], used = 0;
-    compiled c[2] = {{0}};
+    open_model *m[2] = {NULL};
     views v[2] = {{.n = 0}};
     sn_error err = {0};
     if (sscanf(o->diff, "%d,%d%n", &level[0], &level[1], &used) != 2 || o->diff[used] ||
@@ -256,8 +219,8 @@ static int explain_levels(const options *o) {
     for (int i = 0; i < 2 && code == EXIT_OK; i++) {
         options one = *o;
         one.compile.level = level[i];
-        code = compile(&c[i], &one);
-        if (code == EXIT_OK && !open_views(&v[i], &c[i], &one, &err)) code = cmd_fail(NAME, &err);
+        m[i] = compile(&one, &code);
+        if (m[i] && !open_views(&v[i], m[i], &one, &err)) code = cmd_fail(NAME, &err);
     }
     char name[2][16];
     for (int i = 0; i < 2; i++) snprintf(name[i], sizeof name[i], "level %d", level[i]);
@@ -265,7 +228,7 @@ static int explain_levels(const options *o) {
         explain_diff(stdout, &v[0].e[i], &v[1].e[i], name[0], name[1]);
     for (int i = 0; i < 2; i++) {
         close_views(&v[i]);
-        release(&c[i]);
+        model_close(m[i]);
     }
     return code == EXIT_OK ? cmd_finish(NAME) : code;
 }
@@ -281,7 +244,7 @@ static int one_output(const options *o) {
         if (given[i] && !first) first = names[i];
     }
     if (o->time && o->full) sn_fail(&err, SN_ERR_USAGE, "--time contradicts --full");
-    if (o->time && is_text(o->model.path))
+    if (o->time && model_is_graph(o->model.path))
         sn_fail(&err, SN_ERR_USAGE, "--time needs a model; %s is a graph in text form",
                 o->model.path);
     if (o->dot && !o->entry)

@@ -59,7 +59,7 @@ int cmd_opt(int argc, char **argv) {
     sn_error err = {0};
     const char *file = o.file ? o.file : "-";
     size_t size;
-    char *text = cmd_read_text(file, &size, &err);
+    char *text = text_read(file, &size, &err);
     char *graph = NULL;
     size_t n = 0;
     FILE *out = screen()->json ? open_memstream(&graph, &n) : stdout;

@@ -94,22 +94,12 @@ static bool choose_levels(job *j, sn_error *err) {
     return true;
 }
 
-/* ---- programs of one model, from a file or from text ---- */
-
-typedef struct model {
-    open_model *open; /* NULL: from text, so that there are no weights and nothing runs */
-    sn_module *m;
-    sn_program *p; /* of the main level */
-} model;
+/* ---- programs of one model ---- */
 
 typedef struct compiled {
     sn_program *p;
     sn_session *s; /* NULL: nothing runs */
 } compiled;
-
-static bool is_text(const char *path) {
-    return path && sn_ends_with(path, ".sn");
-}
 
 static sn_options level_options(const options *o, int level, bool keep) {
     sn_options c = cmd_options(&o->compile);
@@ -118,49 +108,28 @@ static sn_options level_options(const options *o, int level, bool keep) {
     return c;
 }
 
-static void close_model(model *d) {
-    if (!d->open) {
-        sn_program_free(d->p);
-        sn_module_free(d->m);
-    }
-    lm_close(d->open);
+static open_model *load_model(const options *o, int level, sn_error *err) {
+    return cmd_open_model(NAME, &o->model,
+                          (open_options){.entries = o->train ? SN_LOSS | SN_TRAIN : SN_ALL_ENTRIES,
+                                         .any_model = true,
+                                         .compile = level_options(o, level, true)},
+                          err);
 }
 
-static bool load_model(model *d, const options *o, int level, sn_error *err) {
-    lm_options lo = {.entries = o->train ? SN_LOSS | SN_TRAIN : SN_ALL_ENTRIES,
-                     .any_model = true,
-                     .compile = level_options(o, level, true)};
-    size_t size;
-    *d = (model){0};
-    if (is_text(o->model.path)) {
-        char *text = cmd_read_text(o->model.path, &size, err);
-        d->m = text ? sn_parse(text, o->model.path, false, err) : NULL;
-        free(text);
-        lo.compile.plan_only = true;
-        d->p = d->m ? sn_compile(d->m, &lo.compile, err) : NULL;
-        return d->p;
-    }
-    d->open = cmd_open_model(NAME, &o->model, lo, err);
-    if (!d->open) return false;
-    d->m = d->open->model.module;
-    d->p = d->open->program;
-    return true;
-}
-
-static void release(compiled *c, const model *d) {
+static void release(compiled *c, const open_model *d) {
     sn_session_free(c->s);
-    if (c->p != d->p) sn_program_free(c->p);
+    if (c->p != d->program) sn_program_free(c->p);
 }
 
 /* Each level runs in a session of its own, which begins with the model's parameters: training steps
  * change them. */
-static bool compile(compiled *c, const model *d, const options *o, int level, bool main,
+static bool compile(compiled *c, const open_model *d, const options *o, int level, bool main,
                     sn_error *err) {
     sn_options compile = level_options(o, level, false);
-    if (d->open) compile.source = lm_weights(d->open);
-    *c = (compiled){.p = main ? d->p : sn_compile(d->m, &compile, err)};
-    if (c->p && d->open) c->s = sn_session_new_like(c->p, d->open->session, err);
-    return c->p && (c->s || !d->open);
+    compile.source = model_weights(d);
+    *c = (compiled){.p = main ? d->program : sn_compile(d->model.module, &compile, err)};
+    if (c->p && d->session) c->s = sn_session_new_like(c->p, d->session, err);
+    return c->p && (c->s || !d->session);
 }
 
 /* ---- the document ---- */
@@ -200,25 +169,25 @@ static void finish_machine(job *j) {
     if (*text) screen_note(NAME, "%s", text);
 }
 
-static void describe_model(job *j, const model *d) {
+static void describe_model(job *j, const open_model *d) {
     report *r = &j->r;
     cJSON *o = report_object(r, r->root, "model");
     const char *path = j->o->model.path ? j->o->model.path : j->o->model.preset;
     report_text(r, o, "name", path ? path : "");
-    report_text(r, o, "type", d->open && d->open->model.type ? d->open->model.type : "");
-    report_text(r, o, "module", sn_module_name(d->m));
+    report_text(r, o, "type", d->session && d->model.type ? d->model.type : "");
+    report_text(r, o, "module", sn_module_name(d->model.module));
     report_number(r, o, "level", j->level[0]);
     report_text(r, o, "level_text", sn_level_text[j->level[0]]);
-    report_text(r, o, "target", d->p->target.name);
+    report_text(r, o, "target", d->program->target.name);
     report_text(r, o, "sizes", j->sizes);
-    report_flag(r, o, "random_weights", d->open && !lm_weights(d->open));
-    if (d->open) report_number(r, o, "parameters", (double)lm_parameters(d->open));
-    sn_stats s = sn_program_stats(d->p);
+    report_flag(r, o, "random_weights", d->session && !model_weights(d));
+    if (d->session) report_number(r, o, "parameters", (double)model_parameters(d));
+    sn_stats s = sn_program_stats(d->program);
     report_number(r, o, "compile_seconds", s.seconds);
     report_number(r, o, "kernels", s.kernels);
     const char *const *remark;
     sn_error err = {0};
-    int n = sn_program_remarks(d->p, NULL, true, &remark, &err);
+    int n = sn_program_remarks(d->program, NULL, true, &remark, &err);
     cJSON *remarks = report_list(r, r->root, "remarks");
     for (int i = 0; i < n; i++) report_add_text(r, remarks, remark[i]);
 }
@@ -301,33 +270,20 @@ static bool wanted(const options *o, const char *name) {
     return *name != '@' && (!o->entry || !strcmp(name, o->entry));
 }
 
-static bool check_entry(const job *j, const sn_module *m, sn_error *err) {
-    char names[160] = "";
-    size_t n = 0;
-    for (int i = 0; i < sn_entry_count(m); i++) {
-        const char *name = sn_entry_at(m, i)->name;
-        if (wanted(j->o, name)) return true;
-        if (n < sizeof names && *name != '@')
-            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", name);
-    }
-    return sn_fail(err, SN_ERR_USAGE, "there is no entry '%s'; there are: %s",
-                   j->o->entry ? j->o->entry : "", names);
-}
-
 /* The entry's values in double precision, before anything changes the parameters. */
-static bool add_reference(job *j, const model *d, int at, const char *name, sn_error *err) {
-    if (!d->open || !j->o->evaluate) return true;
+static bool add_reference(job *j, const open_model *d, int at, const char *name, sn_error *err) {
+    if (!d->session || !j->o->evaluate) return true;
     screen_progress_show(&j->progress, "double precision: %s", name);
-    if (!report_reference_make(&j->reference[at], d->p, name, (double)j->o->evaluate,
-                               d->open->session, err))
+    if (!report_reference_make(&j->reference[at], d->program, name, (double)j->o->evaluate,
+                               d->session, err))
         return false;
     report_reference_describe(&j->r, j->object[at], &j->reference[at]);
     return true;
 }
 
-static bool add_program(job *j, const model *d, const compiled *c, int level, bool main,
+static bool add_program(job *j, const open_model *d, const compiled *c, int level, bool main,
                         sn_error *err) {
-    sn_module *m = d->m;
+    sn_module *m = d->model.module;
     int at = 0;
     for (int i = 0; i < sn_entry_count(m) && at < MAX_ENTRIES; i++) {
         const char *name = sn_entry_at(m, i)->name;
@@ -351,15 +307,16 @@ static bool add_program(job *j, const model *d, const compiled *c, int level, bo
     return true;
 }
 
-static bool add_levels(job *j, const model *d, sn_error *err) {
-    if (!check_entry(j, d->m, err)) return false;
-    if (!inspect_inputs_sizes(d->m, LOOK_LENGTH, true, j->o->sizes, j->sizes, err) ||
-        !inspect_inputs_sizes(d->m, LOOK_MAP_LENGTH, false, j->o->sizes, j->map_sizes, err))
+static bool add_levels(job *j, const open_model *d, sn_error *err) {
+    if (!cmd_has_entry(d->model.module, j->o->entry, err)) return false;
+    if (!inspect_inputs_sizes(d->model.module, LOOK_LENGTH, true, j->o->sizes, j->sizes, err) ||
+        !inspect_inputs_sizes(d->model.module, LOOK_MAP_LENGTH, false, j->o->sizes, j->map_sizes,
+                              err))
         return false;
     describe_model(j, d);
     j->entries = report_list(&j->r, j->r.root, "entries");
-    for (int i = 0; i < sn_entry_count(d->m); i++)
-        j->entries_in_all += wanted(j->o, sn_entry_at(d->m, i)->name) ? j->n_level : 0;
+    for (int i = 0; i < sn_entry_count(d->model.module); i++)
+        j->entries_in_all += wanted(j->o, sn_entry_at(d->model.module, i)->name) ? j->n_level : 0;
     for (int i = 0; i < j->n_level; i++) {
         compiled c;
         screen_progress_show(&j->progress, "level %d: compiling", j->level[i]);
@@ -397,13 +354,12 @@ int cmd_report(int argc, char **argv) {
     bool ok = choose_levels(j, &err) && (!strcmp(o.output, "-") || cmd_can_write(o.output, &err)) &&
               report_begin(&j->r, &err);
     if (ok) {
-        model d;
         screen_progress_show(&j->progress, "level %d: compiling", j->level[0]);
-        ok = load_model(&d, &o, j->level[0], &err);
-        if (ok) describe_machine(j);
-        ok = ok && add_levels(j, &d, &err);
+        open_model *d = load_model(&o, j->level[0], &err);
+        if (d) describe_machine(j);
+        ok = d && add_levels(j, d, &err);
         if (ok) finish_machine(j);
-        close_model(&d);
+        model_close(d);
     }
     screen_progress_end(&j->progress);
     ok = ok && write_report(j, &err);

@@ -1,8 +1,8 @@
 /* cmd_run.c: `sinter run MODEL.c [COMMAND]`: prints the inputs and outputs of a model in C, or runs
- * another subcommand with it. */
+ * another subcommand with it: one whose row has a verb. */
 #include "tools/cmd.h"
 #include "ir/ir.h"
-#include "model/model_source.h"
+#include "driver/model_source.h"
 #include "runtime/problems.h"
 
 #include <stdio.h>
@@ -11,40 +11,14 @@
 
 #define NAME "sinter run"
 
-/* The commands that may follow the model; `words` come before the model on the other command's
- * line. */
-static const struct {
-    const char *name, *words[2], *what;
-} verbs[] = {
-    {"explain", {"explain"}, "show its kernels, and what was fused"},
-    {"generate", {"generate"}, "continue a text or token ids"},
-    {"eval", {"eval"}, "evaluate its loss on a text"},
-    {"train", {"train"}, "train it on a text: sinter run MODEL.c train --text FILE -o DIR"},
-    {"bench",
-     {"bench", "model"},
-     "measure its speed at each fusion level, beside the machine's limits"},
-    {"compile",
-     {"compile"},
-     "compile it to an object, a library or a program, with a checkpoint's weights"},
-    {"check",
-     {"check"},
-     "check it: evaluator, fusion levels, gradients, threads, decoding, in one table"},
-    {"call", {"call"}, "run an entry on arrays of any name; write outputs and gradients"},
-    {"report", {"report"}, "write a page about its graph, kernels, times and memory"},
-    {"inspect", {"inspect"}, "show its tensors by name, their values, attention maps"},
-    {"translate", {"translate"}, "translate lines of text, for encoder-decoders"},
-    {"embed", {"embed"}, "embed sentences, if it has an entry embed"},
-    {"fill", {"fill"}, "predict masked tokens, for masked language models"},
-    {"classify", {"classify"}, "classify texts or images, for classifiers"},
-};
-enum { N_VERBS = sizeof verbs / sizeof *verbs };
-
 static void print_help(FILE *f) {
     fprintf(f, NAME ": run a model written as a C file without a main program\n\nusage: sinter run "
                     "MODEL.c [COMMAND [options of COMMAND]]\n\nWithout COMMAND, prints the inputs "
                     "and outputs of each entry; with options of `call`, such as --input "
                     "NAME=FILE, runs one.\nCOMMAND is one of\n");
-    for (int i = 0; i < N_VERBS; i++) fprintf(f, "  %-12s%s\n", verbs[i].name, verbs[i].what);
+    const cmd_row *r;
+    for (int i = 0; (r = cmd_row_at(i)); i++)
+        if (r->verb) fprintf(f, "  %-12s%s\n", r->name, r->verb);
     fprintf(f, "\nThe file defines one model (sinter/models.h):\n\n  #include "
                "<sinter/models.h>\n  SN_MODEL(m, o) { … adds entries to m … }\n\nIt is "
                "compiled with $CC (cc) and $CFLAGS (-O1) and cached; a shared object compiled from "
@@ -160,33 +134,23 @@ bool cmd_describe_source(const char *path, sn_error *err) {
 
 /* ---- the command line ---- */
 
-static int find_verb(const char *name) {
-    const char *names[N_VERBS + 1] = {NULL};
-    for (int i = 0; i < N_VERBS; i++) {
-        if (!strcmp(verbs[i].name, name)) return i;
-        names[i] = verbs[i].name;
-    }
-    const char *near = sn_nearest_name(name, names);
-    screen_error(NAME, "'%s' is not a command that takes a model", name);
-    if (near) fprintf(stderr, "; did you mean %s?", near);
-    fprintf(stderr, "\n(" NAME " --help lists them)\n");
-    return -1;
+/* argv: run MODEL.c COMMAND …; for the completion of shells before it another word, and the marker. */
+static int run_verb(const cmd_row *r, char *marker, int argc, char **argv) {
+    char *path = argv[1], **line = argv + 3;
+    *--line = path;
+    if (marker) *--line = marker;
+    *--line = (char *)(uintptr_t)r->name;
+    return r->run(argc - (int)(line - argv), line);
 }
 
 /* sinter --complete run FILE WORDS…: the file, a command, or the words of the command. */
 static int complete(int argc, char **argv) {
     if (argc < 4) return puts(ARGS_FILES) < 0 ? EXIT_WRONG : EXIT_OK;
-    for (int i = 0; i < N_VERBS; i++) {
-        if (argc == 4 && !strncmp(verbs[i].name, argv[3], strlen(argv[3])))
-            printf("%s\t%s\n", verbs[i].name, verbs[i].what);
-        if (argc == 4 || strcmp(verbs[i].name, argv[3]) != 0) continue;
-        int before = verbs[i].words[1] ? 1 : 2; /* words of the other command before the marker */
-        char *marker = argv[1];
-        if (before == 1) argv[3] = (char *)(uintptr_t)verbs[i].words[1];
-        argv[before + 1] = marker;
-        argv[before] = (char *)(uintptr_t)verbs[i].words[0];
-        return cmd_dispatch(argc - before, argv + before);
-    }
+    const cmd_row *r = argc > 4 ? cmd_find(argv[3], true, false) : NULL;
+    if (r) return run_verb(r, argv[1], argc - 1, argv + 1);
+    for (int i = 0; argc == 4 && (r = cmd_row_at(i)); i++)
+        if (r->verb && !strncmp(r->name, argv[3], strlen(argv[3])))
+            printf("%s\t%s\n", r->name, r->verb);
     return EXIT_OK;
 }
 
@@ -202,17 +166,26 @@ static bool gives_values(int argc, char **argv) {
 /* After a wrong command line whose options come before a command. */
 static void advise_order(int argc, char **argv) {
     for (int i = 3; i < argc; i++)
-        for (int k = 0; k < N_VERBS; k++)
-            if (!strcmp(verbs[k].name, argv[i])) {
-                fprintf(stderr, "(a command comes before its options: sinter run %s %s …)\n",
-                        argv[1], argv[i]);
-                return;
-            }
+        if (cmd_find(argv[i], true, false)) {
+            fprintf(stderr, "(a command comes before its options: sinter run %s %s …)\n", argv[1],
+                    argv[i]);
+            return;
+        }
+}
+
+static int describe(int argc, char **argv) {
+    static const arg table[] = {
+        {"MODEL", 0, ARG_PLACE, 0, NULL, NULL, 0, 0, "model in C (sinter run --help)"}, {0}};
+    static const arg_command command = {NAME, "describe a model in C", "", table, .examples = ""};
+    const char *path;
+    sn_error err = {0};
+    int code = args_parse(&command, argc, argv, &path);
+    if (code != ARGS_RUN) return code;
+    return cmd_describe_source(path, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
 }
 
 int cmd_run(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], ARGS_COMPLETE)) return complete(argc, argv);
-    static char call[] = "call", inspect[] = "inspect";
     const char *path = argc > 1 ? argv[1] : NULL;
     if (!path || !strcmp(path, "--help") || !strcmp(path, "-h")) {
         print_help(path ? stdout : stderr);
@@ -225,24 +198,15 @@ int cmd_run(int argc, char **argv) {
                      path, path);
         return EXIT_USAGE;
     }
-    sn_error err = {0};
-    if (argc > 2 && argv[2][0] == '-') { /* options of the description, or of a run */
-        argv[0] = gives_values(argc, argv) ? call : inspect;
-        int code = cmd_dispatch(argc, argv);
-        if (code == EXIT_USAGE) advise_order(argc, argv);
-        return code;
+    if (argc > 2 && argv[2][0] != '-') {
+        const cmd_row *r = cmd_find(argv[2], true, true);
+        return r ? run_verb(r, NULL, argc, argv) : EXIT_USAGE;
     }
-    if (argc == 2) return cmd_describe_source(path, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
-    int verb = find_verb(argv[2]);
-    if (verb < 0) return EXIT_USAGE;
-    char **line = calloc((size_t)argc + 2, sizeof *line);
-    if (!line) return cmd_fail(NAME, &(sn_error){SN_ERR_MEMORY, "out of memory"});
-    int n = 0;
-    for (int i = 0; i < 2 && verbs[verb].words[i]; i++)
-        line[n++] = (char *)(uintptr_t)verbs[verb].words[i];
-    line[n++] = argv[1];
-    for (int i = 3; i < argc; i++) line[n++] = argv[i];
-    int code = cmd_dispatch(n, line);
-    free(line);
+    /* options of a run, or of the description */
+    const cmd_row *r = cmd_find("inspect", true, false);
+    int code = gives_values(argc, argv) ? cmd_call(argc, argv)
+               : r && argc > 2          ? r->run(argc, argv)
+                                        : describe(argc, argv);
+    if (code == EXIT_USAGE) advise_order(argc, argv);
     return code;
 }

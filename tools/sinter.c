@@ -1,4 +1,4 @@
-/* sinter.c: the program: a table of subcommands. */
+/* sinter.c: the program: the table of the compiler's subcommands. */
 #include "frontend/models.h"
 #include "ir/ir.h"
 #include "runtime/threads.h"
@@ -11,91 +11,83 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct {
-    const char *name, *what;
-    cmd_fn *run;
-    bool threads; /* runs models */
-} commands[] = {
-    {"generate", "continue a text with a language model", cmd_generate, true},
-    {"translate", "translate lines of text with an encoder-decoder model", cmd_translate, true},
-    {"transcribe", "write down what is said in a sound file", cmd_transcribe, true},
-    {"embed", "sentence embeddings; rank sentences by similarity", cmd_embed, true},
-    {"fill", "predict the most likely tokens for the masks in a text", cmd_fill, true},
-    {"classify", "classify images, texts, or the words of texts", cmd_classify, true},
-    {"answer", "find the answer to a question in a text", cmd_answer, true},
-    {"eval", "evaluate loss and perplexity on a text", cmd_eval, true},
-    {"train", "train a model on a text", cmd_train, true},
-    {"plan", "predict memory, communication and speed of training on many ranks", cmd_plan, true},
-    {"tokenizer", "train a vocabulary; convert text to token ids and back", cmd_tokenizer, false},
-    {"compile", "compile a model to an object, a library or a program", cmd_compile_ahead, false},
-    {"import", "convert a model of another format to a model folder", cmd_import, false},
-    {"quantize", "make a model folder for 8- and 4-bit weights", cmd_quantize, false},
-    {"inspect", "describe a model folder, and look inside a model while it reads a text",
-     cmd_inspect, true},
+static const cmd_row commands[] = {
+    {"compile", "compile a model to an object, a library or a program", cmd_compile_ahead, false,
+     "compile it to an object, a library or a program, with a checkpoint's weights"},
     {"explain", "show the kernel of every operation, what was fused, and what was not", cmd_explain,
-     false},
+     false, "show its kernels, and what was fused"},
     {"report", "write a page that shows graph, kernels, times and memory of a model", cmd_report,
-     true},
-    {"run", "run a model written in C", cmd_run, true},
+     true, "write a page about its graph, kernels, times and memory"},
+    {"run", "run a model written in C", cmd_run, true, NULL},
     {"call", "run an entry of a model on given arrays, and write outputs and gradients", cmd_call,
-     true},
+     true, "run an entry on arrays of any name; write outputs and gradients"},
     {"check", "check a model: evaluator, fusion levels, gradients, threads, decoding", cmd_check,
-     true},
+     true, "check it: evaluator, fusion levels, gradients, threads, decoding, in one table"},
     {"bench", "measure kernels and models beside the machine's limits and other systems", cmd_bench,
-     true},
+     true, "measure its speed at each fusion level, beside the machine's limits"},
     {"cache", "show or clear the cache of compiled kernels, models and tuned choices", cmd_cache,
-     false},
-    {"completion", "print a script that completes command lines in a shell", cmd_completion, false},
-    {"env", "describe this machine and installation", cmd_env, false},
-    {"version", "print the version", cmd_version, false},
-    {"models", "list the architectures of model folders", cmd_models, false},
-    {"opt", "run passes on a graph in text form and print the result", cmd_opt, false},
+     false, NULL},
+    {"completion", "print a script that completes command lines in a shell", cmd_completion, false,
+     NULL},
+    {"env", "describe this machine and installation", cmd_env, false, NULL},
+    {"version", "print the version", cmd_version, false, NULL},
+    {"opt", "run passes on a graph in text form and print the result", cmd_opt, false, NULL},
 };
-enum { N_COMMANDS = sizeof commands / sizeof *commands };
+enum { N_COMMANDS = sizeof commands / sizeof *commands, MAX_COMMANDS = 64 };
+
+const cmd_library *cmd_models;
+
+const cmd_row *cmd_row_at(int i) {
+    const cmd_row *r = cmd_models ? cmd_models->rows : NULL;
+    for (; r && r->name; r++)
+        if (i-- == 0) return r;
+    return i < N_COMMANDS ? &commands[i] : NULL;
+}
+
+const cmd_row *cmd_find(const char *name, bool verb, bool tell) {
+    const char *names[MAX_COMMANDS] = {NULL};
+    int n = 0;
+    const cmd_row *r;
+    for (int i = 0; (r = cmd_row_at(i)); i++) {
+        if (verb && !r->verb) continue;
+        if (!strcmp(r->name, name)) return r;
+        if (n + 2 < MAX_COMMANDS) names[n++] = r->name;
+    }
+    if (!tell) return NULL;
+    if (!verb) names[n] = "help";
+    const char *near = sn_nearest_name(name, names);
+    screen_error(verb ? "sinter run" : "sinter",
+                 verb ? "'%s' is not a command that takes a model" : "unknown command '%s'", name);
+    if (near) fprintf(stderr, "; did you mean %s?", near);
+    fputs(verb ? "\n(sinter run --help lists them)\n" : "\n(sinter --help lists all commands)\n",
+          stderr);
+    return NULL;
+}
+
+static int dispatch(int argc, char **argv) {
+    const cmd_row *r = cmd_find(argv[0], false, true);
+    return r ? r->run(argc, argv) : EXIT_USAGE;
+}
 
 static void print_help(FILE *f) {
     const char *bold = screen_color(f, STYLE_HEADING), *plain = screen_color(f, STYLE_NONE);
     fprintf(f, "%ssinter%s: a transformer compiler\n\n%susage:%s sinter COMMAND [arguments]\n\n",
             bold, plain, bold, plain);
-    for (int i = 0; i < N_COMMANDS; i++)
-        fprintf(f, "  %-12s%s\n", commands[i].name, commands[i].what);
+    const cmd_row *r;
+    for (int i = 0; (r = cmd_row_at(i)); i++) fprintf(f, "  %-12s%s\n", r->name, r->what);
     fprintf(f, "\nsinter help COMMAND or sinter COMMAND --help describes a command.\n\nResults go "
                "to standard output, everything else to standard error.\nExit "
                "codes: 0 success, 1 failure, 2 wrong command line, 130 interrupted.\n");
-}
-
-static int find_command(const char *name) {
-    const char *names[N_COMMANDS + 2] = {NULL};
-    for (int i = 0; i < N_COMMANDS; i++) {
-        if (!strcmp(commands[i].name, name)) return i;
-        names[i] = commands[i].name;
-    }
-    names[N_COMMANDS] = "help";
-    const char *near = sn_nearest_name(name, names);
-    screen_error("sinter", "unknown command '%s'", name);
-    if (near) fprintf(stderr, "; did you mean %s?", near);
-    fprintf(stderr, "\n(sinter --help lists all commands)\n");
-    return -1;
-}
-
-int cmd_dispatch(int argc, char **argv) {
-    int i = find_command(argv[0]);
-    return i < 0 ? EXIT_USAGE : commands[i].run(argc, argv);
-}
-
-static bool runs_models(const char *name) {
-    for (int i = 0; i < N_COMMANDS; i++)
-        if (!strcmp(commands[i].name, name)) return commands[i].threads;
-    return false;
 }
 
 /* sinter --complete WORDS…: candidates for the last word. */
 static int complete(int n, char **word) {
     static char marker[] = ARGS_COMPLETE;
     if (n < 2) {
-        for (int i = 0; i < N_COMMANDS; i++)
-            if (!n || !strncmp(commands[i].name, word[0], strlen(word[0])))
-                printf("%s\t%s\n", commands[i].name, commands[i].what);
+        const cmd_row *r;
+        for (int i = 0; (r = cmd_row_at(i)); i++)
+            if (!n || !strncmp(r->name, word[0], strlen(word[0])))
+                printf("%s\t%s\n", r->name, r->what);
         return EXIT_OK;
     }
     if (!strcmp(word[n - 2], "--preset"))
@@ -104,7 +96,7 @@ static int complete(int n, char **word) {
     if (!line) return EXIT_WRONG;
     line[0] = word[0], line[1] = marker;
     for (int i = 1; i < n; i++) line[i + 1] = word[i];
-    int code = cmd_dispatch(n + 1, line);
+    int code = dispatch(n + 1, line);
     free(line);
     return code;
 }
@@ -150,18 +142,21 @@ static void catch_crashes(void) {
     }
 }
 
-int main(int argc, char **argv) {
+int cmd_main(int argc, char **argv, const cmd_library *models) {
+    cmd_models = models;
+    cmd_hooks = models ? models->open : NULL;
     const char *name = argc > 1 ? argv[1] : NULL;
     if (name && !strcmp(name, ARGS_COMPLETE)) return complete(argc - 2, argv + 2);
     if (name && !strcmp(name, ARGS_CHECK) && argc > 2) {
         screen()->check_only = true;
-        return cmd_dispatch(argc - 2, argv + 2);
+        return dispatch(argc - 2, argv + 2);
     }
     if (!name) {
         print_help(stderr);
         return EXIT_USAGE;
     }
-    if (runs_models(name)) sn_threads_limit_spinning(argv);
+    const cmd_row *row = cmd_find(name, false, false);
+    if (row && row->threads) sn_threads_limit_spinning(argv);
     catch_crashes();
     if (sn_debug_get()->help) return EXIT_OK; /* SINTER_DEBUG=help: the table has been printed */
     bool help = !strcmp(name, "help");
@@ -173,10 +168,10 @@ int main(int argc, char **argv) {
         print_help(stdout);
         return cmd_finish("sinter");
     }
-    if (!help) return cmd_dispatch(argc - 1, argv + 1);
+    if (!help) return dispatch(argc - 1, argv + 1);
     char *ask[4] = {argv[2]}; /* help bench model */
     int n = 1;
     if (argc > 3) ask[n++] = argv[3];
     ask[n++] = "--help";
-    return cmd_dispatch(n, ask);
+    return dispatch(n, ask);
 }

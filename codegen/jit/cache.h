@@ -33,7 +33,7 @@ bool sn_cache_is_off(const char *dir);
 void sn_cache_close(sn_cache *c);
 
 /* Objects are relocatable ELF files, choices are texts (tune.c), models are shared objects
- * (model/model_source.c); all are kept in the same way. */
+ * (driver/model_source.c); all are kept in the same way. */
 typedef enum sn_cache_kind {
     SN_CACHE_OBJECT,
     SN_CACHE_CHOICE,

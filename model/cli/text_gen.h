@@ -88,7 +88,4 @@ void text_print_json(const sn_lm_sequence *s, int64_t index, const char *text, c
 
 void text_print_times(const sn_lm *m); /* to stderr */
 
-/* Reads a file ("-": stdin) into malloc'ed memory, NUL-terminated. NULL on error. */
-char *text_read(const char *path, size_t *size, sn_error *err);
-
 #endif

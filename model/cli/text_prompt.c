@@ -2,61 +2,9 @@
 #include "model/cli/text_gen.h"
 #include "model/text/generation_impl.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-/* ---- input ---- */
-
-/* A pipe has no known size and may be endless. */
-enum { MAX_PIPE_BYTES = 1 << 28 };
-
-static bool may_read(FILE *f, size_t n, const char *path, sn_error *err) {
-    struct stat st;
-    if (n + 1 < MAX_PIPE_BYTES || (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode))) return true;
-    return sn_fail(err, SN_ERR_FILE, "%s: more than 256 MiB: write the text to a file", path);
-}
-
-static char *read_stream(FILE *f, size_t *size, sn_error *err, const char *path) {
-    char *data = NULL;
-    size_t capacity = 0, n = 0;
-    do {
-        if (n + 1 >= capacity) {
-            capacity = capacity ? 2 * capacity : 1 << 16;
-            bool may = may_read(f, n, path, err);
-            char *more = may ? realloc(data, capacity) : NULL;
-            if (!more) {
-                free(data);
-                if (may) sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-                return NULL;
-            }
-            data = more;
-        }
-        n += fread(data + n, 1, capacity - 1 - n, f);
-    } while (!feof(f) && !ferror(f));
-    if (ferror(f)) {
-        sn_fail(err, SN_ERR_FILE, "%s: cannot read: %s", path, strerror(errno));
-        free(data);
-        return NULL;
-    }
-    data[n] = 0;
-    *size = n;
-    return data;
-}
-
-char *text_read(const char *path, size_t *size, sn_error *err) {
-    if (!strcmp(path, "-")) return read_stream(stdin, size, err, "standard input");
-    FILE *f = fopen(path, "rb");
-    if (!f) {
-        sn_fail(err, SN_ERR_FILE, "%s: cannot open: %s", path, strerror(errno));
-        return NULL;
-    }
-    char *data = read_stream(f, size, err, path);
-    fclose(f);
-    return data;
-}
 
 /* ---- the request ---- */
 

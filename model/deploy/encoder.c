@@ -3,6 +3,7 @@
 #include "model/text/generation_impl.h"
 #include "model/deploy/program.h"
 #include "model/sample.h"
+#include "runtime/cli/args.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@
  * The number of heads, image_mean and image_std are not in the tensors: num_attention_heads must
  * come from --config, whose other keys also override the derived ones. */
 #include "model/import/import.h"
-#include "model/import/npz.h"
+#include "driver/npz.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -24,7 +24,7 @@ static const subject_param *param_called(const subject *s, const char *name) {
 static const subject_param *twin_of(const subject *s, const sn_weight *w) {
     for (int i = 0; i < s->n_param; i++) {
         const subject_param *p = &s->param[i];
-        const sn_weight *t = p->changed ? sn_weights_find(lm_weights(s->m), p->name) : NULL;
+        const sn_weight *t = p->changed ? sn_weights_find(model_weights(s->m), p->name) : NULL;
         if (t && t->bytes == w->bytes && t->dtype == w->dtype && t->block == w->block &&
             !memcmp(t->data, w->data, w->bytes))
             return p;
@@ -80,7 +80,7 @@ static bool widen(folder_tensors *t, size_t i, sn_error *err) {
 }
 
 bool folder_tensors_make(const subject *s, folder_tensors *t, sn_error *err) {
-    const sn_weights *from = lm_weights(s->m);
+    const sn_weights *from = model_weights(s->m);
     size_t n = sn_weights_count(from);
     t->list = calloc(n + 1, sizeof *t->list);
     t->owned = calloc(n + 1, sizeof *t->owned);

@@ -53,17 +53,17 @@ static bool find_measured(subject *s, sn_error *err) {
 }
 
 bool subject_open(subject *s, const subject_options *o, sn_error *err) {
-    const lm_options lo = {.command = o->command,
-                           .path = o->path,
-                           .tokenizer = o->tokenizer,
-                           .entries = SN_ALL_ENTRIES | SN_EMBED,
-                           .any_model = true,
-                           .build_only = true};
+    const open_options lo = {.command = o->command,
+                             .path = o->path,
+                             .tokenizer = o->tokenizer,
+                             .entries = SN_ALL_ENTRIES | SN_EMBED,
+                             .any_model = true,
+                             .build_only = true};
     *s = (subject){.compile = o->compile};
     s->m = lm_open(&lo, err);
     if (!s->m) return false;
     s->module = s->m->model.module;
-    if (!lm_weights(s->m))
+    if (!model_weights(s->m))
         return sn_fail(err, SN_ERR_USAGE, "the model has no weights to quantise");
     if (!find_measured(s, err) || !subject_find(s, err)) return false;
     sn_entries_clear(s->module);
@@ -86,7 +86,7 @@ void subject_close(subject *s) {
     for (int i = 0; s->vectors && i < s->n_held; i++) free(s->vectors[i]);
     free(s->vectors), free(s->width);
     free(s->param), free(s->matrix), free(s->product), free(s->text);
-    lm_close(s->m);
+    model_close(s->m);
     *s = (subject){0};
 }
 

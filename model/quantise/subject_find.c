@@ -19,7 +19,7 @@ static bool add_param(subject *s, const sn_node *n, sn_error *err) {
     subject_param *p = &more[s->n_param++];
     *p = (subject_param){.node = n, .name = sn_attr_str(n, SN_A_name, ""), .count = 1};
     for (int a = 0; a < n->rank; a++) p->count *= n->shape[a];
-    const sn_weight *w = sn_weights_find(lm_weights(s->m), p->name);
+    const sn_weight *w = sn_weights_find(model_weights(s->m), p->name);
     if (n->dtype != SN_F32 || !w || sn_weight_elements(w) != p->count)
         return sn_fail(err, SN_ERR_SHAPE, "%s: parameter '%s' is not an f32 array of the weights",
                        s->m->model.type, p->name);

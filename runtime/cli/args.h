@@ -93,4 +93,7 @@ int args_complete(const arg_command *c, int n, char *const *word);
  * not. given[i]: the value of row i as typed, "" for a flag, NULL: not given. */
 bool args_agree(const arg_command *c, const char *const *given);
 
+/* Reads a file ("-": stdin) into malloc'ed memory, NUL-terminated. NULL on error. */
+char *text_read(const char *path, size_t *size, sn_error *err);
+
 #endif

@@ -1,6 +1,9 @@
-/* args_common.c: the options that every command has. */
+/* args_common.c: the options that every command has, and the files that options name. */
 #include "runtime/cli/args.h"
+#include "runtime/file.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static const arg common[] = {
@@ -26,4 +29,18 @@ bool args_has_common(const arg_command *c, const arg *a) {
 
 bool args_is_common(const arg *a) {
     return a >= common && a < common + sizeof common / sizeof *common;
+}
+
+/* ---- files ---- */
+
+char *text_read(const char *path, size_t *size, sn_error *err) {
+    if (!strcmp(path, "-")) return sn_stream_read(stdin, "standard input", size, err);
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        sn_fail(err, SN_ERR_FILE, "%s: cannot open: %s", path, strerror(errno));
+        return NULL;
+    }
+    char *data = sn_stream_read(f, path, size, err);
+    fclose(f);
+    return data;
 }

@@ -315,3 +315,41 @@ bool sn_file_save(const char *path, const void *data, size_t bytes, sn_error *er
     }
     return sn_file_commit(f, err);
 }
+
+/* ---- streams ---- */
+
+/* A pipe has no known size and may be endless. */
+enum { MAX_PIPE_BYTES = 1 << 28 };
+
+static bool may_read(FILE *f, size_t n, const char *name, sn_error *err) {
+    struct stat st;
+    if (n + 1 < MAX_PIPE_BYTES || (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode))) return true;
+    return sn_fail(err, SN_ERR_FILE, "%s: more than 256 MiB: write the text to a file", name);
+}
+
+char *sn_stream_read(FILE *f, const char *name, size_t *size, sn_error *err) {
+    char *data = NULL;
+    size_t capacity = 0, n = 0;
+    do {
+        if (n + 1 >= capacity) {
+            capacity = capacity ? 2 * capacity : 1 << 16;
+            bool may = may_read(f, n, name, err);
+            char *more = may ? realloc(data, capacity) : NULL;
+            if (!more) {
+                free(data);
+                if (may) sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", name);
+                return NULL;
+            }
+            data = more;
+        }
+        n += fread(data + n, 1, capacity - 1 - n, f);
+    } while (!feof(f) && !ferror(f));
+    if (ferror(f)) {
+        sn_fail(err, SN_ERR_FILE, "%s: cannot read: %s", name, strerror(errno));
+        free(data);
+        return NULL;
+    }
+    data[n] = 0;
+    *size = n;
+    return data;
+}

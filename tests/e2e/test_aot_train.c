@@ -9,7 +9,7 @@
 #include "tests/support/artefact.h"
 #include "tests/support/effort.h"
 #include "model/open.h"
-#include "tools/train/train.h"
+#include "model/train/train.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -142,15 +142,15 @@ static void same_models(void) {
     }
     sn_weights_close(told);
     sn_weights_close(got);
-    const lm_options o = {
+    const open_options o = {
         .path = scratch_path("training.model"), .entries = SN_LOSS, .compile = compile_options()};
     open_model *m = lm_open(&o, &err);
-    need(m && m->tokenizer, &err);
+    need(m && m->io->tokenizer, &err);
     static const int32_t text[] = {20, 21, 22, 1, 5};
     float loss[4];
     need(lm_loss(m, text, text + 1, 4, loss, &err), &err);
     for (int i = 0; i < 4; i++) assert_true(loss[i] > 0);
-    lm_close(m);
+    model_close(m);
 }
 
 static void same_losses(void **precision) {

@@ -215,12 +215,12 @@ static void check_buffer(const char *dir, family_folder *f, const struct buffer 
     f->n_tensor++;
     family_write(dir, f, false);
     f->n_tensor--;
-    const lm_options o = {
+    const open_options o = {
         .path = dir, .entries = SN_ALL_ENTRIES, .any_model = true, .build_only = true};
     open_model *m = lm_open(&o, &err);
     if (!other && !m) fail_msg("%s", err.message);
     if (other && (m || !strstr(err.message, b->name))) fail_msg("%s is dropped", b->name);
-    lm_close(m);
+    model_close(m);
 }
 
 static void published_buffers(void **state) {

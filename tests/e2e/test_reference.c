@@ -51,7 +51,7 @@ static bool takes(int i, int first) {
 
 static open_model *load_way(const char *path, int entries, const way *w, const char *const *taps) {
     sn_error err = {0};
-    lm_options o = {.path = path, .entries = entries, .compile = sn_options_default()};
+    open_options o = {.path = path, .entries = entries, .compile = sn_options_default()};
     o.compile.level = w->level;
     o.compile.threads = w->threads;
     o.compile.backend = w->backend;
@@ -139,7 +139,7 @@ static void check_logits(const char *path, const reference *r) {
         no_recompilation(m);
         free(before);
         before = logits;
-        lm_close(m);
+        model_close(m);
     }
     free(before);
 }
@@ -150,13 +150,13 @@ static void check_tokens(const char *path, const reference *r, const way *w) {
     open_model *m = load_way(path, SN_CACHED, w, NULL);
     for (int64_t i = 0; i + 1 < r->ids.count; i++) {
         need(lm_feed(m, &ids[i], 1, &err), &err);
-        int32_t next = (int32_t)sn_sample_largest(m->logits, (size_t)m->model.vocab);
+        int32_t next = (int32_t)sn_sample_largest(m->io->logits, (size_t)m->model.vocab);
         if (next != ids[i + 1])
             fail_msg("token %d is %d, not %d (level %d, %s)", (int)i, (int)next, (int)ids[i + 1],
                      w->level, w->backend);
     }
     no_recompilation(m);
-    lm_close(m);
+    model_close(m);
 }
 
 static void stories_logits(void **state) {
@@ -230,7 +230,7 @@ static void nano_tensors(const import_list *ref, const way *w) {
         close_to(name[i], w, out[i].data, want[i]->data, sn_weight_elements(want[i]), 1e-5);
         free(out[i].data);
     }
-    lm_close(m);
+    model_close(m);
 }
 
 static void nano_every_tensor(void **state) {
@@ -258,14 +258,14 @@ static void nano_sorts(void **state) {
         need(lm_feed(m, digit, 6, &err), &err);
         bool sorted = true;
         for (int i = 0; i < 6; i++) {
-            next = (int32_t)sn_sample_largest(m->logits, 3);
+            next = (int32_t)sn_sample_largest(m->io->logits, 3);
             sorted &= next == (i < count[0] ? 0 : i < count[0] + count[1] ? 1 : 2);
             if (i < 5) need(lm_feed(m, &next, 1, &err), &err);
         }
         wrong += !sorted;
     }
     no_recompilation(m);
-    lm_close(m);
+    model_close(m);
     assert_int_equal(wrong, 0);
 }
 
@@ -273,7 +273,7 @@ static void nano_sorts(void **state) {
 
 static open_model *open_gpt2(const way *w) {
     sn_error err = {0};
-    lm_options o = {.preset = "gpt2", .entries = SN_FORWARD, .compile = sn_options_default()};
+    open_options o = {.preset = "gpt2", .entries = SN_FORWARD, .compile = sn_options_default()};
     o.compile.level = w->level;
     o.compile.threads = w->threads;
     o.compile.backend = w->backend;
@@ -298,7 +298,7 @@ static void gpt2_every_length(void **state) {
     fill_tokens(tokens, 1024);
     const way w = {4, 2, "auto"};
     open_model *m = open_gpt2(&w);
-    assert_true(lm_parameters(m) == 124439808);
+    assert_true(model_parameters(m) == 124439808);
     float *all = forward(m, tokens, 1024);
     for (size_t i = 1; i < sizeof lengths / sizeof *lengths; i++) {
         float *logits = forward(m, tokens, lengths[i]);
@@ -307,7 +307,7 @@ static void gpt2_every_length(void **state) {
     }
     free(all);
     no_recompilation(m);
-    lm_close(m);
+    model_close(m);
 }
 
 static void gpt2_levels_agree(void **state) {
@@ -327,7 +327,7 @@ static void gpt2_levels_agree(void **state) {
         } else {
             first = logits;
         }
-        lm_close(m);
+        model_close(m);
     }
     free(first);
 }

@@ -17,7 +17,7 @@
 #include "tests/support/model_case.h"
 #include "tests/support/scratch.h"
 #include "tests/support/text.h"
-#include "tools/model/translate.h"
+#include "model/translate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -226,7 +226,7 @@ static void check_search(const pair_case *c, const cJSON *item) {
     sn_error err = {0};
     char *text = cJSON_Print(cJSON_GetObjectItem(item, "generation"));
     family_write_file(scratch_dir, "generation_config.json", text);
-    lm_options o = {.path = scratch_dir, .entries = SN_CACHED, .translates = true};
+    open_options o = {.path = scratch_dir, .entries = SN_CACHED, .translates = true};
     o.compile = (sn_options){.level = 4, .threads = 1};
     open_model *m = lm_open(&o, &err);
     need(m, &err);
@@ -240,7 +240,7 @@ static void check_search(const pair_case *c, const cJSON *item) {
     for (size_t i = 0; !same && i < got.count; i++) print_error("%d ", got.data[i]);
     if (!same) fail_msg("%s: not the tokens of %s", c->name, text);
     sn_ids_free(&got);
-    lm_close(m);
+    model_close(m);
     cJSON_free(text);
 }
 

@@ -41,18 +41,18 @@ static open_model *open_reference(const char *name, const char *key, const char 
                                   family_folder *f) {
     sn_error err = {0};
     open_folder(name, key, json, f);
-    lm_options o = {.path = scratch_dir,
-                    .entries = SN_FORWARD,
-                    .needs = "forward",
-                    .any_model = true,
-                    .compile = {.level = 4, .threads = 1}};
+    open_options o = {.path = scratch_dir,
+                      .entries = SN_FORWARD,
+                      .needs = "forward",
+                      .any_model = true,
+                      .compile = {.level = 4, .threads = 1}};
     open_model *m = lm_open(&o, &err);
     if (!m) fail_msg("%s: %s", name, err.message);
     return m;
 }
 
 static void close_reference(open_model *m, family_folder *f) {
-    lm_close(m);
+    model_close(m);
     family_free(f);
     scratch_end(NULL);
 }
@@ -217,10 +217,10 @@ static open_model *open_modules(family_folder *f, const char *modules, const cha
     char path[512];
     snprintf(path, sizeof path, "%s/2_Dense/model.safetensors", scratch_dir);
     need(sn_weights_save(path, dense, 2, NULL, 0, err), err);
-    lm_options o = {.path = scratch_dir,
-                    .entries = SN_EMBED,
-                    .any_model = true,
-                    .compile = {.level = 4, .threads = 1}};
+    open_options o = {.path = scratch_dir,
+                      .entries = SN_EMBED,
+                      .any_model = true,
+                      .compile = {.level = 4, .threads = 1}};
     return lm_open(&o, err);
 }
 

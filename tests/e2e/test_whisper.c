@@ -36,11 +36,11 @@ static int64_t number(const cJSON *object, const char *key) {
 
 static open_model *load_model(int level, int entries, const char *needs) {
     sn_error err = {0};
-    lm_options o = {.path = scratch_dir,
-                    .entries = entries,
-                    .any_model = true,
-                    .needs = needs,
-                    .compile = sn_options_default()};
+    open_options o = {.path = scratch_dir,
+                      .entries = entries,
+                      .any_model = true,
+                      .needs = needs,
+                      .compile = sn_options_default()};
     o.compile.level = level;
     o.compile.threads = 1;
     open_model *m = lm_open(&o, &err);
@@ -75,7 +75,7 @@ static void check_forward(const family_folder *f, int level) {
     need(sn_run(m->session, "forward", in, 2, &y, 1, &err), &err);
     family_compare(f, "hidden", 0, 2 * S * d, hidden, "encode");
     family_compare(f, "logits", 0, 2 * T * V, logits, "forward");
-    lm_close(m);
+    model_close(m);
     free(features);
     free(hidden);
     free(logits);
@@ -144,7 +144,7 @@ static void check_requests(const family_folder *f, int level, int beams) {
         audio_free(&a);
     }
     assert_true(n >= 2);
-    lm_close(m);
+    model_close(m);
 }
 
 /* Greedy, and with the number of beams that generation_config.json names. */
@@ -243,7 +243,7 @@ static void wrong_requests(void **state) {
             refuse(m, "en", false, "one language");
             refuse(m, NULL, true, "one language");
         }
-        lm_close(m);
+        model_close(m);
         family_free(&f);
         scratch_end(NULL);
     }

@@ -18,7 +18,7 @@
 #include "model/import/idx.h"
 #include "model/import/import.h"
 #include "tools/artefact/inspect_artefact.h"
-#include "tools/train/train.h"
+#include "model/train/train.h"
 #include "tests/long/fuzz_grammar.h"
 
 #include <setjmp.h>

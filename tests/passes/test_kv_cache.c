@@ -4,7 +4,7 @@
  * states are stored narrow. */
 #include "tests/support/noise.h"
 #include "frontend/sinter.h"
-#include "model/storage.h"
+#include "driver/storage.h"
 #include "passes/cache.h"
 #include "passes/passes.h"
 #include <setjmp.h>

@@ -1,5 +1,6 @@
 /* link.c: runs the C compiler as a linker. */
 #include "tools/artefact/link.h"
+#include "driver/installed.h"
 #include "codegen/emit/target.h"
 #include "runtime/file.h"
 
@@ -100,29 +101,18 @@ bool link_shared(const link_request *r, sn_error *err) {
 
 /* ---- programs ---- */
 
-/* A library of Sinter, searched for relative to this program's file. */
+/* A library of Sinter, installed with this program or from its build tree. */
 static bool add_library(command *c, const char *name, sn_error *err) {
-    static const char *const places[] = {("../" SN_LIBDIR), "../runtime", "../model"};
-    char exe[4096], path[4400];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    exe[n > 0 ? n : 0] = 0;
-    char *slash = strrchr(exe, '/');
-    if (slash) *slash = 0;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(path, sizeof path, "%s/%s", places[i], name);
-        char *full = sn_path_join(exe, path);
-        if (!full) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-        if (sn_file_exists(full) && c->n_owned < MAX_ARGS) {
-            c->owned[c->n_owned++] = full;
-            add(c, full);
-            return true;
-        }
-        free(full);
-    }
-    return sn_fail(err, SN_ERR_FILE,
-                   "a program needs %s, which is neither installed with this program nor in its "
-                   "build tree; link NAME.o with your own main instead",
-                   name);
+    char folder[4400];
+    if (!installed_folder(SN_LIBDIR, "runtime", name, folder, sizeof folder) &&
+        !installed_folder(SN_LIBDIR, "model", name, folder, sizeof folder))
+        return sn_fail(
+            err, SN_ERR_FILE,
+            "a program needs %s, which is neither installed with this program nor in its "
+            "build tree; link NAME.o with your own main instead",
+            name);
+    add_path(c, folder, name, "");
+    return true;
 }
 
 /* The first line that the compiler prints, allocated; NULL: none. No shell reads the name of the

@@ -4,7 +4,6 @@
 #define SN_EXPLAIN_H
 
 #include "frontend/sinter.h"
-#include "tools/inspect/fold.h"
 #include "tools/inspect/inputs.h"
 
 #include <cjson/cJSON.h>
@@ -15,6 +14,16 @@ typedef struct explain_tiles {
     double skipped, partial, full;
     char why[200];
 } explain_tiles;
+
+/* `times` runs of `period` items, alike except for the number of the layer. */
+typedef struct inspect_fold {
+    int first, period, times;
+} inspect_fold;
+
+/* Finds disjoint folds in a list of n items, in order; fold has room for n. alike: whether items i
+ * and j are the same but for the layer. Returns their number. */
+int inspect_folds_find(int n, int max_period, bool (*alike)(const void *ctx, int i, int j),
+                       const void *ctx, inspect_fold *fold);
 
 typedef struct explain_entry {
     const char *name;

@@ -16,6 +16,29 @@ bool explain_alike(const void *ctx, int i, int j) {
            !strcmp(a->notes, b->notes) && !strcmp(a->file, b->file) && !*a->loop == !*b->loop;
 }
 
+int inspect_folds_find(int n, int max_period, bool (*alike)(const void *ctx, int i, int j),
+                       const void *ctx, inspect_fold *fold) {
+    enum { LEAST_SAVED = 3 };
+    int n_fold = 0;
+    for (int i = 0; i < n;) {
+        inspect_fold best = {i, 1, 1};
+        for (int period = 1; period <= max_period && i + 2 * period <= n; period++) {
+            int k = 0; /* items that are like those one period earlier */
+            while (i + period + k < n && alike(ctx, i + k, i + period + k)) k++;
+            int times = k / period + 1;
+            if ((times - 1) * period > (best.times - 1) * best.period)
+                best = (inspect_fold){i, period, times};
+        }
+        if ((best.times - 1) * best.period < LEAST_SAVED) {
+            i++;
+            continue;
+        }
+        fold[n_fold++] = best;
+        i += best.period * best.times;
+    }
+    return n_fold;
+}
+
 bool explain_find_folds(explain_entry *e, sn_error *err) {
     enum { MAX_PERIOD = 256 };
     e->fold = calloc((size_t)e->n + 1, sizeof *e->fold);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+const open_hooks *cmd_hooks;
+
 /* Progress of tuning: a line per choice; an empty line ends it. */
 static void show_tuning(void *ctx, const char *line) {
     (void)ctx;
@@ -70,7 +72,8 @@ static void note_unknown_keys(const char *name, const open_model *m) {
                     sn_config_name(m->config), key, m->model.type);
 }
 
-open_model *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err) {
+open_model *cmd_open_model(const char *name, const cmd_model *model, open_options o,
+                           sn_error *err) {
     if (!model->path == !model->preset) {
         sn_fail(err, SN_ERR_USAGE, "give %s (%s --help lists all options)",
                 model->path ? "either a model or --preset, not both"
@@ -79,12 +82,13 @@ open_model *cmd_open_model(const char *name, const cmd_model *model, lm_options 
         return NULL;
     }
     o.command = name;
+    o.hooks = cmd_hooks;
     o.path = model->path;
     o.preset = model->preset;
     o.tokenizer = model->tokenizer;
     o.checkpoint = model->checkpoint;
     o.context = model->context;
-    open_model *m = lm_open(&o, err);
+    open_model *m = model_open(&o, err);
     if (!m) return NULL;
     note_unknown_keys(name, m);
     const char *note = m->program ? sn_program_stats(m->program).note : NULL;

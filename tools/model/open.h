@@ -4,7 +4,7 @@
 #define SN_OPEN_H
 
 #include "runtime/cli/args.h"
-#include "model/open.h"
+#include "driver/open.h"
 
 /* Options of all commands that compile: rows for a member `compile` of the options struct T. */
 typedef struct cmd_compile {
@@ -63,6 +63,8 @@ void cmd_advance(void *ctx, const char *what, double done);
 /* Warns once if n threads are more than the CPUs available to this process. */
 void cmd_note_threads(int64_t n);
 
+extern const open_hooks *cmd_hooks; /* of the library of models; NULL: there is none */
+
 /* Options that select a model: rows for a member `model` of T (MODEL itself is a positional
  * argument). */
 typedef struct cmd_model {
@@ -87,6 +89,6 @@ typedef struct cmd_model {
 /* Opens a model. o: all fields except those that select the model. Every command that takes a MODEL
  * uses this function. Notes (random weights, notes of the compilation) go to stderr. NULL on
  * error. */
-open_model *cmd_open_model(const char *name, const cmd_model *model, lm_options o, sn_error *err);
+open_model *cmd_open_model(const char *name, const cmd_model *model, open_options o, sn_error *err);
 
 #endif

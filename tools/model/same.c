@@ -68,7 +68,7 @@ static uint64_t hash_samples(const sn_weight *w, uint64_t h) {
 }
 
 sn_comm_same same_model(const open_model *m) {
-    const sn_weights *w = lm_weights(m);
+    const sn_weights *w = model_weights(m);
     uint64_t h = 0;
     for (size_t i = 0; w && i < sn_weights_count(w); i++) {
         const sn_weight *x = sn_weights_at(w, i);

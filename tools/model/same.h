@@ -3,7 +3,7 @@
 #define SN_TOOLS_SAME_H
 
 #include "codegen/program/program.h"
-#include "model/open.h"
+#include "driver/open.h"
 #include "runtime/comm/comm.h"
 
 enum { SAME_MACHINE = 2 };

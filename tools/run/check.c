@@ -281,12 +281,12 @@ static void close_module(checker *c) {
         c->program[l] = NULL;
     }
     run_params_free(&c->params);
-    lm_close(c->m);
+    model_close(c->m);
     c->m = NULL;
 }
 
 static bool open_module(checker *c) {
-    c->m = lm_open(c->o->model, c->err);
+    c->m = model_open(c->o->model, c->err);
     return c->m && run_params_make(&c->params, c->m, c->o->given, c->o->seed, c->err);
 }
 

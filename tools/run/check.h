@@ -8,7 +8,7 @@
 #include "tools/run/values.h"
 
 typedef struct check_options {
-    const lm_options *model; /* how to open it; build_only */
+    const open_options *model; /* how to open it; build_only */
     run_given *given;
     const char *entry;     /* NULL: all */
     const char *sizes;     /* "B=1,T=70"; NULL: two sizes */

@@ -1,7 +1,7 @@
 /* values.c: see values.h. */
 #include "tools/run/values.h"
 #include "codegen/program/program.h"
-#include "model/import/npz.h"
+#include "driver/npz.h"
 #include "runtime/cli/screen.h"
 #include "runtime/problems.h"
 #include "runtime/rng.h"
@@ -284,7 +284,7 @@ static bool make_param(run_params *p, const open_model *m, const sn_node *node, 
     p->own[p->n++] = data;
     if (fill_given(g, name, t, node->rank, node->shape, n, data, err)) return true;
     if (err->code) return false;
-    const sn_weights *w = lm_weights(m);
+    const sn_weights *w = model_weights(m);
     const sn_weight *stored = w ? sn_weights_find(w, name) : NULL;
     const struct run_value *given = find_given(g, name);
     if (!stored && w && !(given && given->random))

@@ -3,7 +3,7 @@
 #ifndef SN_RUN_VALUES_H
 #define SN_RUN_VALUES_H
 
-#include "model/open.h"
+#include "driver/open.h"
 #include "runtime/cli/args.h"
 #include "runtime/npy.h"
 #include "tools/inspect/inputs.h"
