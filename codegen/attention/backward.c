@@ -139,7 +139,7 @@ static void emit_delta_lse(em *e, const block *w, em_val v, em_val q, em_val row
     em_val delta = em_vf(e, 0), at = em_muli(e, l.i, p->qb), lse[3];
     em_carries(e, &l, &delta, 1);
     em_val a = att_load(e, p, em_gep(e, x, p->t, at)), b = att_load(e, p, em_gep(e, y, p->t, at));
-    delta = em_fma(e, a, b, delta);
+    tile_add(e, &delta, 1, a, &b);
     em_end(e, &l);
     for (int i = 0; i < p->a->lse_parts; i++)
         lse[i] = em_load_tail(e, p->t, att_lse_ptr(e, p, w->block.batch, w->block.head, q, i),
@@ -476,13 +476,6 @@ static void zero_tables(em *e, const kernel *k, em_val head) {
     att_zero_tables_call(e, k->f->zero_tables, args);
 }
 
-/* Begins `if item i is this thread's`; items are dealt out in snake order (0 1 2 2 1 0 0 ...). */
-static em_branch begin_item(em *e, em_val i) {
-    em_val n = e->nthreads, two = em_muli(e, n, 2), step = em_rem(e, i, two);
-    em_val back = em_sub(e, em_subi(e, two, 1), step);
-    return em_if(e, em_cmp(e, EM_EQ, em_imin(e, step, back), e->tid));
-}
-
 /* A K/V head that a thread has for itself. */
 static void emit_kv_head(em *e, const kernel *k, em_val kv_head) {
     em_val zero = em_i64(e, 0);
@@ -504,7 +497,7 @@ static void emit_shared_dq(em *e, const kernel *k, em_val first, em_val end) {
     em_val items = tables ? one : k->blocks; /* of a head */
     em_val count = em_mul(e, em_mul(e, em_sub(e, end, first), k->b->p.a->gqa_ratio), items);
     em_loop i = em_for(e, zero, count, one);
-    em_branch mine = begin_item(e, i.i);
+    em_branch mine = em_if(e, tile_is_mine(e, i.i, e->nthreads, e->tid));
     em_val head = em_add(e, em_mul(e, first, k->b->p.a->gqa_ratio), em_div(e, i.i, items));
     if (tables) {
         zero_tables(e, k, head);
@@ -523,7 +516,7 @@ static void emit_shared_dq(em *e, const kernel *k, em_val first, em_val end) {
 static void emit_shared_dkv(em *e, const kernel *k, em_val first, em_val end) {
     em_val tiles = em_ceil_div(e, k->tk, ATT_TILE_KEYS);
     em_loop i = em_for(e, 0, em_mul(e, em_sub(e, end, first), tiles), 1);
-    em_branch mine = begin_item(e, i.i);
+    em_branch mine = em_if(e, tile_is_mine(e, i.i, e->nthreads, e->tid));
     em_val kv_head = em_add(e, first, em_div(e, i.i, tiles));
     em_val k0 = em_muli(e, em_rem(e, i.i, tiles), ATT_TILE_KEYS);
     em_val k1 = em_imin(e, em_addi(e, k0, ATT_TILE_KEYS), k->tk);

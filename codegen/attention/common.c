@@ -97,6 +97,11 @@ em_val att_load(em *e, const att_plan *p, em_val ptr) {
     return em_load_raw(e, e->vt, ptr, (unsigned)(p->lanes * p->esize));
 }
 
+void att_add_product(em *e, const att_plan *p, em_val *acc, int rows, int nv, const em_val *left,
+                     em_val right) {
+    tile_add_product(e, p->t, (unsigned)(p->lanes * p->esize), acc, rows, nv, left, right);
+}
+
 void att_store(em *e, const att_plan *p, em_val x, em_val ptr) {
     em_store_raw(e, x, ptr, (unsigned)(p->lanes * p->esize));
 }

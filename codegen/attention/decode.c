@@ -111,15 +111,14 @@ static void emit_qk(em *e, const decode *w, em_val k_base, em_val k0, int rows, 
         for (int i = 0; i < keys; i++) {
             em_val y = att_load_row(e, p, o->dtype, em_gep(e, row[i], o->dtype, l.i), n, NULL);
             if (n >= line) em_prefetch(e, em_gep(e, next[i], o->dtype, l.i), false, 2);
-            for (int u = 0; u < rows; u++)
-                sum[u * keys + i] = em_fma(e, x[u], y, sum[u * keys + i]);
+            for (int u = 0; u < rows; u++) tile_add(e, &sum[u * keys + i], 1, x[u], &y);
         }
         em_end(e, &l);
         for (int u = 0; u < rows && whole < d; u++) {
             x[u] = em_load(e, p->t, em_gep(e, q[u], p->t, whole), n);
             for (int i = 0; i < keys; i++) {
                 em_val y = load_vector(e, p, o->dtype, row[i], whole, d);
-                sum[u * keys + i] = em_fma(e, x[u], y, sum[u * keys + i]);
+                tile_add(e, &sum[u * keys + i], 1, x[u], &y);
             }
         }
         em_val all = sum_each(e, p, sum);
@@ -221,8 +220,9 @@ static void emit_acc_columns(em *e, const decode *w, em_val v_base, em_val k0, e
                     em_prefetch(e, em_gep(e, next, o->dtype, at_i), false, 2);
                 em_val v = load_vector(e, p, o->dtype, row, at_i, dv);
                 for (int r = 0; r < t->n; r++) {
-                    em_val *acc = &sum[r][u * vectors + i], y = em_fma(e, v, weight[r], *acc);
-                    *acc = counts[r] ? em_select(e, counts[r], y, *acc) : y;
+                    em_val *acc = &sum[r][u * vectors + i], before = *acc;
+                    tile_add(e, acc, 1, v, &weight[r]);
+                    if (counts[r]) *acc = em_select(e, counts[r], *acc, before);
                 }
             }
         }

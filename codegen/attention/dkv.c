@@ -51,13 +51,9 @@ static void emit_group(em *e, const att_plan *p, int rows, const columns *of, em
     em_carries(e, &l, sum, n);
     em_val a = em_gep(e, a_at, p->t, l.i), b = em_gep(e, b_at, p->t, em_muli(e, l.i, width));
     for (int u = 0; u < unroll; u++) {
-        em_val y[MAX_VECTORS];
-        for (int v = 0; v < nv; v++)
-            y[v] = att_load(e, p, vector_at(e, p, b, u * width + v * p->lanes));
-        for (int i = 0; i < rows; i++) {
-            em_val x = em_load_splat(e, p->t, vector_at(e, p, a, i * p->qb + u), p->lanes);
-            for (int v = 0; v < nv; v++) sum[i * nv + v] = em_fma(e, x, y[v], sum[i * nv + v]);
-        }
+        em_val x[64];
+        for (int i = 0; i < rows; i++) x[i] = vector_at(e, p, a, i * p->qb + u);
+        att_add_product(e, p, sum, rows, nv, x, vector_at(e, p, b, u * width));
     }
     em_end(e, &l);
     for (int i = 0; i < n; i++)

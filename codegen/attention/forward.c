@@ -440,14 +440,14 @@ static em_val emit_block(em *e, const att_plan *p) {
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-/* The blocks of a head that belong to thread `tid` of n; items are dealt to the threads in snake
- * order (0 1 2 2 1 0 0 ...), and `first` is the head's first item. Where K and V of a head are
+/* The blocks of a head that belong to thread `tid` of n; items are dealt to the threads, and
+ * `first` is the head's first item. Where K and V of a head are
  * large, some blocks at a time go over one KV block after the other, which stays in the cache. */
 static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val first, em_val n,
                       em_val tid) {
     em_val zero = em_i64(e, 0), tk = em_size_value(e, p->a->tk);
     em_val blocks = em_ceil_div(e, em_ceil_div(e, em_size_value(e, p->a->tq), p->lanes), p->nv);
-    em_val kv_block = em_i64(e, att_kv_block_keys(p)), two = em_muli(e, n, 2);
+    em_val kv_block = em_i64(e, att_kv_block_keys(p));
     em_val once = em_cmp(e, EM_LE, tk, 2 * att_kv_block_keys(p));
     kv_block = em_select(e, once, em_imax(e, tk, 1), kv_block);
     em_val some = em_select(e, once, em_imax(e, blocks, 1), em_muli(e, n, ATT_STATES));
@@ -456,9 +456,7 @@ static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val f
     em_loop i = em_for(e, g.i, em_imin(e, em_add(e, g.i, some), blocks), 1);
     em_val state = zero;
     em_carries(e, &i, &state, 1);
-    em_val step = em_rem(e, em_add(e, first, i.i), two);
-    em_val back = em_sub(e, em_sub(e, two, 1), step);
-    em_val mine = em_cmp(e, EM_EQ, em_imin(e, step, back), tid);
+    em_val mine = tile_is_mine(e, em_add(e, first, i.i), n, tid);
     em_branch here = em_if(e, mine);
     em_val k1 = em_imin(e, em_add(e, k.i, kv_block), tk);
     att_block_call(e, fn,

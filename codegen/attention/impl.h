@@ -11,6 +11,7 @@
 #include "codegen/attention/attention.h"
 #include "codegen/attention/mask_intervals.h"
 #include "codegen/emit/signature.h"
+#include "codegen/tile/tile.h"
 
 enum {
     ATT_NV = 3,           /* most vectors of queries in a query block */
@@ -123,6 +124,8 @@ em_val att_scratch(em *e, int64_t offset); /* pointer into this thread's scratch
 /* Forward: pointer into the current block's softmax state; offset: q_offset .. l_offset. */
 em_val att_block_state(em *e, const att_plan *p, int64_t offset);
 em_val att_load(em *e, const att_plan *p, em_val ptr); /* an aligned vector */
+void att_add_product(em *e, const att_plan *p, em_val *acc, int rows, int nv, const em_val *left,
+                     em_val right); /* tile_add_product of such vectors */
 void att_store(em *e, const att_plan *p, em_val x, em_val ptr);
 em_val att_column(em *e, const att_plan *p, em_val base, em_val v); /* vector v of a row */
 em_val att_lanes(em *e, const att_plan *p, em_val x);               /* splats a scalar */

@@ -10,17 +10,6 @@ static em_val vector_at(em *e, const att_plan *p, em_val base, int64_t row, int 
     return em_gep(e, base, p->t, row * p->qb + (int64_t)v * p->lanes);
 }
 
-/* One step of both products: acc[i][v] += element[i] * vector[v]. */
-static void multiply_add(em *e, const att_plan *p, int rows, int nv, const em_val *element_at,
-                         em_val vectors_at, em_val *acc) {
-    em_val x[ATT_NV];
-    for (int v = 0; v < nv; v++) x[v] = att_load(e, p, vector_at(e, p, vectors_at, 0, v));
-    for (int i = 0; i < rows; i++) {
-        em_val s = em_load_splat(e, p->t, element_at[i], p->lanes);
-        for (int v = 0; v < nv; v++) acc[i * nv + v] = em_fma(e, s, x[v], acc[i * nv + v]);
-    }
-}
-
 /* --- qk --------------------------------------------------------------------------------------- */
 
 /* What qk prefetches: rows of two matrices, from an address on, `step` bytes apart. */
@@ -66,12 +55,12 @@ static void emit_qk_group(em *e, const att_plan *p, int d, int rows, int nv, con
         em_val at_d = em_addi(e, l.i, u);
         for (int i = 0; i < rows; i++) at[i] = em_gep(e, key[i], p->t, at_d);
         em_val q_at = em_gep(e, q, p->t, em_muli(e, at_d, p->qb));
-        multiply_add(e, p, rows, nv, at, q_at, s);
+        att_add_product(e, p, s, rows, nv, at, q_at);
     }
     em_end(e, &l);
     for (int u = whole; u < d; u++) {
         for (int i = 0; i < rows; i++) at[i] = em_gep(e, key[i], p->t, u);
-        multiply_add(e, p, rows, nv, at, vector_at(e, p, q, u, 0), s);
+        att_add_product(e, p, s, rows, nv, at, vector_at(e, p, q, u, 0));
     }
 }
 
@@ -143,7 +132,7 @@ static void emit_pv_group(em *e, const att_plan *p, int rows, int nv, em_val v_a
         em_carries(e, &l, acc, rows * nv);
         for (int u = 0; u < unroll; u++) {
             for (int i = 0; i < rows; i++) at[i] = em_gep(e, v_at, p->t, i);
-            multiply_add(e, p, rows, nv, at, p_at, acc);
+            att_add_product(e, p, acc, rows, nv, at, p_at);
             for (int i = 0; i < 2; i++) {
                 if (!i || rows * p->esize >= LINE) em_prefetch(e, ahead[i], false, 2);
                 ahead[i] = em_gep_bytes(e, ahead[i], f->step[i]);
@@ -212,9 +201,9 @@ static em_val emit_pv_nan_safe(em *e, const att_plan *p) {
     em_carries(e, &k, &acc, 1);
     em_val weight = att_load(e, p, em_gep(e, a.p, p->t, em_muli(e, k.i, p->qb)));
     em_val at = em_gep(e, em_gep(e, a.v, p->t, em_mul(e, k.i, a.v_stride)), p->t, i.i);
-    em_val more = em_fma(e, em_load_splat(e, p->t, at, p->lanes), weight, acc);
-    em_val none = em_cmp(e, EM_EQ, weight, em_vf(e, 0));
-    acc = em_select(e, none, acc, more);
+    em_val before = acc;
+    tile_add(e, &acc, 1, em_load_splat(e, p->t, at, p->lanes), &weight);
+    acc = em_select(e, em_cmp(e, EM_EQ, weight, em_vf(e, 0)), before, acc);
     em_end(e, &k);
     att_store(e, p, acc, out);
     em_end(e, &i);

@@ -48,7 +48,7 @@ static void add_head(em *e, const att_plan *p, const att_mix_args *a, const row_
     }
     for (int i = 0; i < g->n; i++) {
         em_val s = em_load_splat(e, p->t, em_gep(e, w, p->t, i), p->lanes);
-        for (int v = 0; v < g->nv; v++) acc[i * g->nv + v] = em_fma(e, s, x[v], acc[i * g->nv + v]);
+        tile_add(e, acc + i * g->nv, g->nv, s, x);
     }
 }
 
@@ -135,7 +135,8 @@ em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val
     const att_plan *p = b->p;
     em_val zero = em_i64(e, 0);
     em_loop g = em_for(e, zero, p->a->heads, 1);
-    em_val keys = em_carry(e, &g, zero);
+    em_val keys = zero;
+    em_carries(e, &g, &keys, 1);
     em_var end = em_let(e, zero);
     att_classifier c;
     att_query_block of = *b;
@@ -153,22 +154,16 @@ em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val
     em_set(e, end, em_imax(e, em_get(e, end), hi));
     em_end(e, &v);
     em_endif(e, &some);
-    em_next(e, &g, keys, em_imax(e, keys, em_get(e, end)));
+    keys = em_imax(e, keys, em_get(e, end));
     em_end(e, &g);
-    return em_final(e, &g, keys);
+    return keys;
 }
 
 void att_mixed_deal(em *e, const att_plan *p, em_val fn, em_val items, em_val counter) {
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1), two = em_muli(e, e->nthreads, 2);
     em_val all = em_mul(e, em_size_value(e, p->a->batch), items);
     em_val counts = LLVMBuildIsNotNull(e->b, counter, "");
-    em_branch first = em_if(e, counts);
-    em_val begin = em_fetch_add(e, counter, one);
-    em_else(e, &first);
-    em_endif(e, &first);
-    em_loop i = em_for(e, em_join(e, &first, begin, zero), all, one);
-    em_val step = em_rem(e, i.i, two), back = em_sub(e, em_sub(e, two, one), step);
-    em_val mine = em_cmp(e, EM_EQ, em_imin(e, step, back), e->tid);
+    em_loop i = em_for(e, tile_take(e, counts, counter, em_i64(e, 0)), all, 1);
+    em_val mine = tile_is_mine(e, i.i, e->nthreads, e->tid);
     em_branch here = em_if(e, LLVMBuildOr(e->b, counts, mine, ""));
     em_val at = em_sub(e, em_subi(e, all, 1), i.i);
     att_mixed_item_args args = {ATT_PASS_CONTEXT(e)};
@@ -176,11 +171,6 @@ void att_mixed_deal(em *e, const att_plan *p, em_val fn, em_val items, em_val co
     args.index = em_rem(e, at, items);
     att_mixed_item_call(e, fn, args);
     em_endif(e, &here);
-    em_val after = em_add(e, i.i, one);
-    em_branch more = em_if(e, counts);
-    em_val next = em_fetch_add(e, counter, one);
-    em_else(e, &more);
-    em_endif(e, &more);
-    i.step = em_sub(e, em_join(e, &more, next, after), i.i);
+    i.step = em_sub(e, tile_take(e, counts, counter, em_add(e, i.i, 1)), i.i);
     em_end(e, &i);
 }

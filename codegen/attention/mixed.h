@@ -64,7 +64,7 @@ bool att_check_mixed(const sn_attention_mixed *x, sn_dtype compute, sn_error *er
 em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val n, em_val kinds);
 /* An item of work of a batch, for all heads. Threads take items from a counter, the last ones first,
  * which are the longest where the mask is causal; counter NULL when it runs: `items` of each batch are
- * dealt in snake order (0 1 2 2 1 0 0 ...). */
+ * dealt. */
 #define ATT_MIXED_ITEM_PARAMS(P) ATT_CONTEXT(P) P(i64, batch) P(i64, index)
 ATT_SIGNATURE(att_mixed_item, ATT_MIXED_ITEM_PARAMS)
 void att_mixed_deal(em *e, const att_plan *p, em_val fn, em_val items, em_val counter);

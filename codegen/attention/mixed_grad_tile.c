@@ -28,8 +28,9 @@ em_val att_emit_mixed_delta(em *e, const att_plan *p) {
     em_loop l = em_for(e, 0, q.keys, 1);
     em_carries(e, &l, &sum, 1);
     em_val at = em_muli(e, l.i, p->qb);
-    em_val x = att_load(e, p, em_gep(e, q.p, p->t, at));
-    sum = em_fma(e, x, att_load(e, p, em_gep(e, q.dp, p->t, at)), sum);
+    em_val x = att_load(e, p, em_gep(e, q.p, p->t, at)),
+           y = att_load(e, p, em_gep(e, q.dp, p->t, at));
+    tile_add(e, &sum, 1, x, &y);
     em_end(e, &l);
     att_store(e, p, sum, q.delta);
     return att_end(e);
@@ -77,8 +78,7 @@ static void emit_pair_group(em *e, const att_plan *p, const att_mixed_pairs_args
         for (int c = 0; c < g->ny; c++) y[c] = att_load(e, p, em_gep(e, y_at[c], p->t, at));
         for (int r = 0; r < g->nx; r++) {
             em_val x = att_load(e, p, em_gep(e, x_at[r], p->t, at));
-            for (int c = 0; c < g->ny; c++)
-                acc[r * g->ny + c] = em_fma(e, x, y[c], acc[r * g->ny + c]);
+            tile_add(e, acc + r * g->ny, g->ny, x, y);
         }
     }
     em_end(e, &k);

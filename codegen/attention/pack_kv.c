@@ -48,8 +48,8 @@ static void emit_row(em *e, const att_plan *p, const att_pack_kv_args *q, em_val
         em_val i = em_i64(e, c), rest = em_i64(e, d - c), at = em_gep(e, src, o->dtype, i);
         em_val x = att_load_row(e, p, o->dtype, at, p->lanes, c < whole ? NULL : rest);
         if (scale) x = em_mul(e, x, scale);
-        em_val *to = &sum[c / p->lanes % SUMS];
-        if (is_v && p->scan_v) *to = em_fma(e, x, em_vf(e, 0), *to);
+        if (is_v && p->scan_v)
+            tile_add(e, &sum[c / p->lanes % SUMS], 1, x, (em_val[]){em_vf(e, 0)});
         if (!packs) continue;
         at = em_gep(e, dst, p->t, i);
         if (c < whole)

@@ -88,8 +88,10 @@ static void merge_splits(em *e, const att_plan *p, em_val first, em_val splits, 
     src = att_row_state(e, p, src, r, ATT_ACC);
     for (int i = 0; i < n; i += p->lanes) {
         em_val dst = em_gep(e, state, p->t, i);
-        em_val x = em_load(e, p->t, em_gep(e, src, p->t, i), p->lanes);
-        em_store(e, p->t, dst, em_fma(e, x, factor, em_load(e, p->t, dst, p->lanes)));
+        em_val x = em_load(e, p->t, em_gep(e, src, p->t, i), p->lanes),
+               sum = em_load(e, p->t, dst, p->lanes);
+        tile_add(e, &sum, 1, x, &factor);
+        em_store(e, p->t, dst, sum);
     }
     em_end(e, &l);
 }

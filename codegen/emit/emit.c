@@ -379,11 +379,8 @@ em_loop(em_for)(em *e, em_val lo, em_val hi, em_val step) {
     return l;
 }
 
-em_val em_carry(em *e, em_loop *l, em_val init) {
-    if (l->n_carry == EM_MAX_CARRY) {
-        sn_fail(&e->err, SN_ERR_INTERNAL, "a loop carries more than %d values", EM_MAX_CARRY);
-        return init;
-    }
+/* A phi after those that the loop has. */
+static em_val carry(em *e, em_loop *l, em_val init) {
     em_val first = LLVMGetFirstInstruction(l->body);
     while (LLVMIsAPHINode(first) && LLVMGetNextInstruction(first))
         first = LLVMGetNextInstruction(first);
@@ -395,32 +392,21 @@ em_val em_carry(em *e, em_loop *l, em_val init) {
     em_val phi = LLVMBuildPhi(e->b, LLVMTypeOf(init), "");
     LLVMPositionBuilderAtEnd(e->b, here);
     LLVMAddIncoming(phi, &init, &l->before, 1);
-    int k = l->n_carry++;
-    l->carry[k] = phi;
-    l->init[k] = init;
-    l->next[k] = phi;
     return phi;
 }
 
 void em_carries(em *e, em_loop *l, em_val *v, int n) {
     for (int i = 0; i < n; i++) {
-        int k = l->n_carry;
         if (!v[i]) continue;
-        v[i] = em_carry(e, l, v[i]);
-        if (k < l->n_carry) l->var[k] = &v[i];
+        if (l->n_carry == EM_MAX_CARRY) {
+            sn_fail(&e->err, SN_ERR_INTERNAL, "a loop carries more than %d values", EM_MAX_CARRY);
+            return;
+        }
+        int k = l->n_carry++;
+        l->init[k] = v[i];
+        l->var[k] = &v[i];
+        l->carry[k] = v[i] = carry(e, l, v[i]);
     }
-}
-
-static int find_carry(em *e, const em_loop *l, em_val carried) {
-    for (int k = 0; k < l->n_carry; k++)
-        if (l->carry[k] == carried) return k;
-    sn_fail(&e->err, SN_ERR_INTERNAL, "value is not carried by this loop");
-    return -1;
-}
-
-void em_next(em *e, em_loop *l, em_val carried, em_val v) {
-    int k = find_carry(e, l, carried);
-    if (k >= 0) l->next[k] = v;
 }
 
 /* An integer whose origin LLVM does not know; no instruction is emitted. */
@@ -454,18 +440,12 @@ void em_end(em *e, em_loop *l) {
     LLVMAddIncoming(l->i, &i, &latch, 1);
     LLVMPositionBuilderAtEnd(e->b, l->after);
     for (int k = 0; k < l->n_carry; k++) {
-        if (l->var[k]) l->next[k] = *l->var[k];
-        LLVMAddIncoming(l->carry[k], &l->next[k], &latch, 1);
-        l->final[k] = LLVMBuildPhi(e->b, LLVMTypeOf(l->init[k]), "");
-        LLVMAddIncoming(l->final[k], &l->init[k], &l->before, 1);
-        LLVMAddIncoming(l->final[k], &l->next[k], &latch, 1);
-        if (l->var[k]) *l->var[k] = l->final[k];
+        em_val *v = l->var[k], last = LLVMBuildPhi(e->b, LLVMTypeOf(l->init[k]), "");
+        LLVMAddIncoming(l->carry[k], v, &latch, 1);
+        LLVMAddIncoming(last, &l->init[k], &l->before, 1);
+        LLVMAddIncoming(last, v, &latch, 1);
+        *v = last;
     }
-}
-
-em_val em_final(em *e, const em_loop *l, em_val carried) {
-    int k = find_carry(e, l, carried);
-    return k >= 0 ? l->final[k] : carried;
 }
 
 em_branch em_if(em *e, em_val cond) {

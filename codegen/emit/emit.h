@@ -238,16 +238,12 @@ typedef struct em_loop {
     em_val lo, hi, step;
     LLVMBasicBlockRef before, body, after;
     int n_carry;
-    em_val carry[EM_MAX_CARRY], init[EM_MAX_CARRY], next[EM_MAX_CARRY], final[EM_MAX_CARRY];
-    em_val *var[EM_MAX_CARRY];
+    em_val *var[EM_MAX_CARRY], carry[EM_MAX_CARRY], init[EM_MAX_CARRY];
 } em_loop;
 
 em_loop em_for(em *e, em_val lo, em_val hi, em_val step);
 void em_carries(em *e, em_loop *l, em_val *v, int n);
-em_val em_carry(em *e, em_loop *l, em_val init); /* the value at the start of an iteration */
-void em_next(em *e, em_loop *l, em_val carried, em_val v); /* ... and at the start of the next */
 void em_end(em *e, em_loop *l);
-em_val em_final(em *e, const em_loop *l, em_val carried); /* after em_end */
 
 /* Copies of one computation, written one after another, whose instructions then take turns:
  *

@@ -83,7 +83,5 @@ em_val gemm_load_row(em *e, sn_dtype t, em_val p, int n, em_val mask) {
 
 /* n elements from p on, `stride` apart. */
 em_val gemm_load_strided(em *e, sn_dtype t, em_val p, em_size stride, int n, em_val mask) {
-    if (gemm_is(stride, 1)) return gemm_load_row(e, t, p, n, mask);
-    em_val index = em_mul(e, em_iota(e, e->i64, n), em_splat(e, em_size_value(e, stride), n));
-    return widened(e, t, em_gather(e, t, p, index, mask));
+    return widened(e, t, tile_load(e, t, p, em_size_value(e, stride), n, mask));
 }

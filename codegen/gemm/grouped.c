@@ -114,7 +114,7 @@ static void prefetch_8(em *e, const gemm_plan *p, em_val at) {
 /* acc += scale * (sum over a scale group of a q) + minimum * (sum of a), for n_groups groups, whose
  * sums are independent chains. */
 static void add_scale_groups(em *e, const gemm_plan *p, row_state *s, int n_groups) {
-    em_val sum[2][2];
+    em_val sum[2][2] = {{NULL}};
     int eights = p->g->groups.size / 8;
     for (int r = 0; r < eights; r++)
         for (int g = 0; g < n_groups; g++) {
@@ -126,7 +126,7 @@ static void add_scale_groups(em *e, const gemm_plan *p, row_state *s, int n_grou
                 em_val a = em_load_splat(e, p->t, em_gep(e, s->a, p->t, k), p->lanes);
                 for (int v = 0; v < p->nv; v++) {
                     em_val q = load_integer(e, p, s, at, v, j);
-                    sum[g][v] = r + j ? em_fma(e, a, q, sum[g][v]) : em_mul(e, a, q);
+                    tile_add(e, &sum[g][v], 1, a, &q);
                 }
             }
         }
@@ -138,10 +138,10 @@ static void add_scale_groups(em *e, const gemm_plan *p, row_state *s, int n_grou
                          : NULL;
         for (int v = 0; v < p->nv; v++) {
             em_val scale = gemm_load_factor(e, p, &b, 0, v * p->lanes);
-            s->acc[v] = em_fma(e, scale, sum[g][v], s->acc[v]);
+            tile_add(e, &s->acc[v], 1, scale, &sum[g][v]);
             if (!all) continue;
             em_val min = gemm_load_factor(e, p, &b, 1, v * p->lanes);
-            s->acc[v] = em_fma(e, min, all, s->acc[v]);
+            tile_add(e, &s->acc[v], 1, min, &all);
         }
     }
 }
@@ -215,8 +215,8 @@ em_val gemm_emit_dequantize(em *e, const gemm_plan *p) {
         em_val scale = gemm_load_factor(e, p, &b, 0, c);
         em_val min = g->has_min ? gemm_load_factor(e, p, &b, 1, c) : NULL;
         for (int j = 0; j < 8; j++) {
-            em_val x = load_integer(e, p, &s, from, c / p->lanes, j);
-            x = min ? em_fma(e, x, scale, min) : em_mul(e, x, scale);
+            em_val x = min;
+            tile_add(e, &x, 1, load_integer(e, p, &s, from, c / p->lanes, j), &scale);
             em_store(e, p->t, em_gep(e, to, p->t, j * p->panel + c), x);
         }
     }

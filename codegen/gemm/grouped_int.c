@@ -321,10 +321,12 @@ static void sum_group(em *e, const gemm_plan *p, const group *s, int rows, int n
 /* acc + scale * sum + minimum * (sum of the row). */
 static em_val apply_factors(em *e, const gemm_plan *p, const group *s, int r, em_val acc,
                             em_val sum, em_val scale, em_val min) {
-    acc = em_fma(e, scale, sum, acc);
+    tile_add(e, &acc, 1, scale, &sum);
     if (!min) return acc;
     em_val all = row_address(e, p, s->comp, r, p->ints.sums_offset - p->ints.comp_offset);
-    return em_fma(e, min, em_load_splat(e, p->t, all, p->lanes), acc);
+    all = em_load_splat(e, p->t, all, p->lanes);
+    tile_add(e, &acc, 1, min, &all);
+    return acc;
 }
 
 em_val gemm_emit_int_ukr(em *e, const gemm_plan *p, int rows) {

@@ -6,6 +6,7 @@
 
 #include "codegen/emit/signature.h"
 #include "codegen/gemm/gemm.h"
+#include "codegen/tile/tile.h"
 #include "ir/ir.h"
 
 enum {

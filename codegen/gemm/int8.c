@@ -52,7 +52,10 @@ static em_val multiply_pairs(em *e, const gemm_plan *p, em_val a, em_val b) {
 }
 
 em_val gemm_multiply_add(em *e, const gemm_plan *p, const em_val *a, const em_val *b, em_val acc) {
-    if (p->dot == GEMM_DOT_FLOAT) return em_fma(e, a[0], b[0], acc);
+    if (p->dot == GEMM_DOT_FLOAT) {
+        tile_add(e, &acc, 1, a[0], b);
+        return acc;
+    }
     if (p->terms == 1) return multiply_words(e, p, acc, a[0], b[0]);
     em_val sum = NULL;
     for (int i = 0; i < p->terms; i++) {
@@ -138,21 +141,20 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
         em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, em_i64(e, p->lanes / QUAD), p->lanes));
     em_val words = em_ceil_div(e, q->kb, QUAD), to = em_gep(e, q->dst, SN_I32, c);
     em_loop l = em_for(e, 0, q->kb, p->lanes);
-    em_val sum = em_carry(e, &l, em_splat(e, em_i32(e, 0), p->lanes)), more = sum;
+    em_val sum = em_splat(e, em_i32(e, 0), p->lanes);
+    em_carries(e, &l, &sum, 1);
     load_block(e, p, q, block, b, src, em_subi(e, q->n_cols, first), l.i);
     for (int i = 0; i < p->lanes / QUAD; i++) {
         em_val row = em_addi(e, em_div(e, l.i, QUAD), i);
         em_val from = em_gep(e, block, SN_I32, i);
         em_val x = em_gather(e, SN_I32, from, lane, NULL);
-        for (int t = 0; t < QUAD; t++) more = em_add(e, more, take_byte(e, x, t));
+        for (int t = 0; t < QUAD; t++) sum = em_add(e, sum, take_byte(e, x, t));
         em_branch inside = em_if(e, em_cmp(e, EM_LT, row, words));
         row = em_addi(e, row, p->sum_rows);
         em_store(e, SN_I32, em_gep(e, to, SN_I32, em_muli(e, row, p->panel)), x);
         em_endif(e, &inside);
     }
-    em_next(e, &l, sum, more);
     em_end(e, &l);
-    sum = em_final(e, &l, sum);
     em_store(e, SN_I32, to, em_mul(e, sum, em_like(e, sum, -128)));
 }
 

@@ -3,6 +3,7 @@
 #include "codegen/emit/elem.h"
 #include "codegen/gemm/gemm.h"
 #include "codegen/gemm/lower_pack.h"
+#include "codegen/tile/tile.h"
 #include "codegen/emit/family.h"
 #include "passes/plan/product.h"
 #include "passes/holds.h"
@@ -74,18 +75,6 @@ static em_val row_offset(em *e, const sn_kernel *k, const sn_view *v, const sn_g
     return off;
 }
 
-/* Elements at offset `off` and following, `step` apart, in the compute type; step 0: a scalar. */
-static em_val load_steps(em *e, const sn_kernel *k, const sn_view *v, int buf, em_val off,
-                         sn_dim step, const sn_gemm_at *at) {
-    em_val p = em_gep(e, em_buf(e, buf), v->dtype, off);
-    if (step == 0) return sn_emit_loaded(e, v->dtype, em_load(e, v->dtype, p, 1));
-    if (step == 1)
-        return sn_emit_loaded(e, v->dtype, em_load_mask(e, v->dtype, p, at->lanes, at->mask, NULL));
-    em_val index =
-        em_mul(e, em_iota(e, e->i64, at->lanes), em_splat(e, sn_kernel_dim(e, k, step), at->lanes));
-    return sn_emit_loaded(e, v->dtype, em_gather(e, v->dtype, p, index, at->mask));
-}
-
 static em_val column_vector(em *e, const sn_gemm_at *at) {
     return em_add(e, em_splat(e, at->col, at->lanes), em_iota(e, e->i64, at->lanes));
 }
@@ -110,8 +99,13 @@ static em_val load_tile(em *e, const sn_kernel *k, const sn_view *v, int buf,
         em_val by = em_splat(e, sn_kernel_dim(e, k, v->stride[a]), em_lanes_of(i));
         off = em_add(e, off, em_mul(e, i, by));
     }
-    if (whole) return load_steps(e, k, v, buf, off, v->stride[last], at);
-    em_val x = em_gather(e, v->dtype, em_buf(e, buf), off, at->mask);
+    em_val p = em_buf(e, buf), by = sn_kernel_dim(e, k, v->stride[last]), x;
+    if (!whole)
+        x = em_gather(e, v->dtype, p, off, at->mask);
+    else if (v->stride[last])
+        x = tile_load(e, v->dtype, em_gep(e, p, v->dtype, off), by, at->lanes, at->mask);
+    else
+        x = em_load(e, v->dtype, em_gep(e, p, v->dtype, off), 1);
     return sn_emit_loaded(e, v->dtype, x);
 }
 
@@ -140,30 +134,13 @@ static void prefetch_operands(void *ctx, em *e, const sn_gemm_at *at, em_val *li
     }
 }
 
-/* Stores the lanes of v inside the matrix at `to` and following, `step` apart. */
-static void store_lanes(em *e, const sn_kernel *k, sn_dtype t, em_val to, sn_dim step, em_val v,
-                        const sn_gemm_at *at) {
-    if (step == 1) {
-        em_store_mask(e, t, to, v, at->mask);
-        return;
-    }
-    for (int lane = 0; lane < at->lanes; lane++) {
-        em_branch br = {0};
-        if (at->mask) br = em_if(e, em_extract(e, at->mask, lane));
-        em_val offset = em_mul(e, lane, sn_kernel_dim(e, k, step));
-        em_store(e, t, em_gep(e, to, t, offset), em_extract(e, v, lane));
-        if (at->mask) em_endif(e, &br);
-    }
-}
-
 static void store_tile(em *e, const sn_kernel *k, int out, em_val v, const sn_gemm_at *at) {
     const sn_view *w = &k->step->out[out];
-    sn_dim step = w->stride[w->rank - 1];
+    em_val step = sn_kernel_dim(e, k, w->stride[w->rank - 1]);
     if (em_lanes_of(v) == 1) v = em_splat(e, v, at->lanes);
-    em_val col = em_mul(e, at->col, sn_kernel_dim(e, k, step));
-    em_val to = em_gep(e, em_buf(e, k->step->n_in + out), w->dtype,
-                       em_add(e, row_offset(e, k, w, at), col));
-    store_lanes(e, k, w->dtype, to, step, v, at);
+    em_val off = em_add(e, row_offset(e, k, w, at), em_mul(e, at->col, step));
+    em_val to = em_gep(e, em_buf(e, k->step->n_in + out), w->dtype, off);
+    tile_store(e, w->dtype, to, step, v, at->mask);
 }
 
 /* Indices along a column axis; a scalar if all lanes have the same. */
@@ -383,7 +360,8 @@ static void store_panel_sums(void *ctx, em *e, const em_val *sum, const sn_gemm_
     for (int o = 0, n = 0; o < k->step->n_out; o++) {
         if (!sn_product_sums(k->step, o)) continue;
         const sn_view *w = &k->step->out[o];
-        store_lanes(e, k, w->dtype, sums_at(e, k, o, at), w->stride[w->rank - 2], sum[n++], at);
+        tile_store(e, w->dtype, sums_at(e, k, o, at), sn_kernel_dim(e, k, w->stride[w->rank - 2]),
+                   sum[n++], at->mask);
     }
 }
 

@@ -99,16 +99,7 @@ static void store_factor(const strip *s, int i, em_val group, em_val v) {
         return;
     }
     em_val first = em_add(e, em_mul(e, s->col, s->groups), group);
-    if (s->groups == 1) {
-        em_store_mask(e, t, em_gep(e, to, t, first), v, s->mask);
-        return;
-    }
-    for (int lane = 0; lane < s->p->lanes; lane++) {
-        em_branch exists = em_if(e, em_extract(e, s->mask, lane));
-        em_val at = em_addi(e, first, lane * s->groups);
-        em_store(e, t, em_gep(e, to, t, at), em_extract(e, v, lane));
-        em_endif(e, &exists);
-    }
+    tile_store(e, t, em_gep(e, to, t, first), em_i64(e, s->groups), v, s->mask);
 }
 
 /* Elements k .. k + n - 1 of those kept, as integers of `bits` bits from the lowest of a word on. */

@@ -137,8 +137,8 @@ static em_val group_size(em *e, const gradient *g, em_val T) {
     int64_t bytes = g->state * size / REC_BLOCK; /* of an element */
     for (int i = 0; i < rec_n_views(&g->s); i++)
         bytes += rec_row_size(&g->s, i) * (int64_t)sn_dtype_size(rec_view(&g->s, i)->dtype);
-    em_val n = em_div(e, em_i64(e, e->target->caches.l3 / 2), em_muli(e, em_addi(e, T, 1), bytes));
-    return em_imax(e, em_imin(e, n, em_i64(e, g->s.group)), em_i64(e, 1));
+    em_val n = em_div(e, e->target->caches.l3 / 2, em_muli(e, em_addi(e, T, 1), bytes));
+    return em_imax(e, em_imin(e, n, g->s.group), 1);
 }
 
 /* ---- tiles ---- */
@@ -158,7 +158,7 @@ static void to_chunk(em *e, gradient *g, em_val i) {
 
 /* The state of the current unit before the block that begins with element t. */
 static em_val saved(em *e, const gradient *g, em_val t) {
-    em_val first = em_muli(e, em_div(e, t, em_i64(e, REC_BLOCK)), g->state);
+    em_val first = em_muli(e, em_div(e, t, REC_BLOCK), g->state);
     return em_gep(e, g->space.base[REC_PER_UNIT], g->s.t,
                   em_addi(e, first, g->space.used[REC_PER_UNIT]));
 }
@@ -210,9 +210,9 @@ static void pass_block(em *e, gradient *g, rec_unit *u, em_val block) {
     rec_prefetch ahead;
     em_val before = saved(e, g, block), after = saved(e, g, em_addi(e, block, REC_BLOCK));
     to_chunk(e, g, em_i64(e, 0));
-    em_loop c = em_for(e, em_i64(e, 0), em_i64(e, REC_BLOCK), em_i64(e, REC_CHUNK));
+    em_loop c = em_for(e, 0, REC_BLOCK, REC_CHUNK);
     u->chunk = em_add(e, block, c.i);
-    g->space.base[REC_BEFORE] = em_select(e, em_cmp(e, EM_EQ, c.i, em_i64(e, 0)), before, after);
+    g->space.base[REC_BEFORE] = em_select(e, em_cmp(e, EM_EQ, c.i, 0), before, after);
     g->space.base[REC_AFTER] = after;
     rec_prefetch_begin(e, &g->f, u, g->f.k->step->n_in, rec_update_work(&g->f), &ahead);
     load_chunk(e, &g->f, u);
@@ -225,7 +225,7 @@ static void begin_chunk(em *e, gradient *g, rec_unit *u, em_val block, em_val c)
     to_chunk(e, g, em_addi(e, c, 1));
     g->space.base[REC_AFTER] = rec_at_const(e, &g->s, g->own, 0, em_i64(e, 0));
     to_chunk(e, g, c);
-    g->space.base[REC_BEFORE] = em_select(e, em_cmp(e, EM_EQ, c, em_i64(e, 0)), saved(e, g, block),
+    g->space.base[REC_BEFORE] = em_select(e, em_cmp(e, EM_EQ, c, 0), saved(e, g, block),
                                           rec_at_const(e, &g->s, g->own, 0, em_i64(e, 0)));
     u->chunk = em_add(e, block, em_muli(e, c, REC_CHUNK));
 }
@@ -233,7 +233,7 @@ static void begin_chunk(em *e, gradient *g, rec_unit *u, em_val block, em_val c)
 /* The elements of the block's n chunks, and the state before each of them. */
 static void begin_block(em *e, gradient *g, rec_unit *u, em_val block, em_val n) {
     rec_prefetch none = {.n = 0};
-    em_loop c = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
+    em_loop c = em_for(e, 0, n, 1);
     begin_chunk(e, g, u, block, c.i);
     load_chunk(e, &g->s, u);
     em_branch more = em_if(e, em_cmp(e, EM_LT, em_addi(e, c.i, 1), n));
@@ -260,39 +260,35 @@ static void take_rows(em *e, const gradient *g) {
 
 /* R * S at the chunk's ends: the sums of n rows from `row` on, as one vector of lanes for each. */
 static void multiply_rows(em *e, const gradient *g, em_val row, em_val *sum) {
-    em_val carried[REC_CHUNK];
     em_loop l = rec_for_vectors(e, &g->s, g->s.cols);
-    for (int i = 0; i < REC_CHUNK; i++) carried[i] = sum[i] = em_carry(e, &l, sum[i]);
+    em_carries(e, &l, sum, REC_CHUNK);
     for (int i = 0; i < REC_CHUNK; i++) {
         em_val k = em_addi(e, row, i), s = rec_load(e, &g->s, rec_at(e, &g->s, g->s.state, k, l.i)),
                r = rec_load(e, &g->r, rec_at(e, &g->r, g->r.state, k, l.i));
-        em_next(e, &l, carried[i], em_fma(e, s, r, sum[i]));
+        tile_add(e, &sum[i], 1, s, &r);
     }
     em_end(e, &l);
-    for (int i = 0; i < REC_CHUNK; i++) sum[i] = em_final(e, &l, carried[i]);
 }
 
 /* The paths that pass the whole chunk. */
 static void cross(em *e, const gradient *g) {
     const rec_plan *r = &g->r;
     const bool one = r->decays == REC_ONE;
-    em_val sum[REC_CHUNK], carried[REC_CHUNK];
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, r->inner), em_i64(e, REC_CHUNK));
+    em_val sum[REC_CHUNK];
+    em_loop l = em_for(e, 0, r->inner, REC_CHUNK);
     for (int i = 0; i < REC_CHUNK; i++) sum[i] = em_vf(e, 0);
-    for (int i = 0; i < REC_CHUNK && one; i++) sum[i] = carried[i] = em_carry(e, &l, sum[i]);
+    if (one) em_carries(e, &l, sum, REC_CHUNK);
     multiply_rows(e, g, l.i, sum);
-    if (one) {
-        for (int i = 0; i < REC_CHUNK; i++) em_next(e, &l, carried[i], sum[i]);
-    } else {
+    if (!one) {
         em_val d = em_load(e, r->t, at(e, r, r->total, 0, l.i), REC_CHUNK);
         em_store(e, r->t, at(e, r, g->across, 0, l.i), em_mul(e, rec_sum_lanes(e, sum), d));
     }
     em_end(e, &l);
     if (!one) return;
-    em_val all = em_final(e, &l, carried[0]), zero = em_i64(e, 0);
-    for (int i = 1; i < REC_CHUNK; i++) all = em_add(e, all, em_final(e, &l, carried[i]));
+    em_val zero = em_i64(e, 0);
+    for (int i = 1; i < REC_CHUNK; i++) sum[0] = em_add(e, sum[0], sum[i]);
     em_val d = em_load(e, r->t, at(e, r, r->total, 0, zero), 1);
-    em_store(e, r->t, at(e, r, g->across, 0, zero), em_mul(e, em_reduce(e, EM_SUM, all), d));
+    em_store(e, r->t, at(e, r, g->across, 0, zero), em_mul(e, em_reduce(e, EM_SUM, sum[0]), d));
 }
 
 /* Those, and the paths that begin in the chunk and leave it, as z of R has them by now. */
@@ -303,8 +299,8 @@ static void leave(em *e, const gradient *g) {
     for (int t = 0; t < REC_CHUNK; t++) {
         rec_store(e, s, at(e, s, g->dg, t, l.i), sum);
         for (int pair = 0; pair < s->n_update; pair++)
-            sum = em_fma(e, rec_row(e, s, s->raw_keys[pair], t, l.i),
-                         load(e, r, r->z, pair * REC_CHUNK + LAST - t, l.i), sum);
+            tile_add(e, &sum, 1, rec_row(e, s, s->raw_keys[pair], t, l.i),
+                     (em_val[]){load(e, r, r->z, pair * REC_CHUNK + LAST - t, l.i)});
     }
     em_end(e, &l);
 }
@@ -325,8 +321,8 @@ static void read_keys(em *e, const gradient *g, columns *c, int i, int t, int n)
            by = load(e, s, i ? g->a : g->query, t, c->col);
     for (int j = 0; j < n; j++) {
         em_val weight = at(e, s, s->read, rec_update_row(s, c->pair) + j, em_i64(e, row));
-        if (g->decays) c->dg[j] = em_fma(e, by, sum, c->dg[j]);
-        sum = em_fma(e, em_load_splat(e, s->t, weight, s->lanes), c->key[j], sum);
+        if (g->decays) tile_add(e, &c->dg[j], 1, by, &sum);
+        tile_add(e, &sum, 1, em_load_splat(e, s->t, weight, s->lanes), &c->key[j]);
     }
     rec_store(e, s, to, c->pair ? em_add(e, rec_load(e, s, to), sum) : sum);
 }
@@ -348,20 +344,20 @@ static void read_pair(em *e, const gradient *g, columns *c) {
 static void read_all_keys(em *e, const gradient *g) {
     const rec_plan *s = &g->s;
     const bool one = s->decays == REC_ONE && g->decays;
-    em_val sum[REC_CHUNK], carried[REC_CHUNK];
+    em_val sum[REC_CHUNK];
     em_loop l = rec_for_vectors(e, s, s->inner);
     columns c = {.col = l.i};
-    for (int t = 0; t < REC_CHUNK && one; t++) sum[t] = carried[t] = em_carry(e, &l, em_vf(e, 0));
+    for (int t = 0; t < REC_CHUNK; t++) sum[t] = em_vf(e, 0);
+    if (one) em_carries(e, &l, sum, REC_CHUNK);
     for (int t = 0; t < REC_CHUNK && g->decays; t++) c.dg[t] = load(e, s, g->dg, t, l.i);
     for (c.pair = 0; c.pair < s->n_update; c.pair++) read_pair(e, g, &c);
     for (int t = 0; t < REC_CHUNK && g->decays; t++)
         if (one)
-            em_next(e, &l, carried[t], em_add(e, sum[t], c.dg[t]));
+            sum[t] = em_add(e, sum[t], c.dg[t]);
         else
             rec_store(e, s, at(e, s, g->dg, t, l.i), c.dg[t]);
     em_end(e, &l);
     if (!one) return;
-    for (int t = 0; t < REC_CHUNK; t++) sum[t] = em_final(e, &l, carried[t]);
     em_val across = em_load(e, s->t, at(e, s, g->across, 0, em_i64(e, 0)), 1),
            all = em_add(e, rec_sum_lanes(e, sum), em_splat(e, across, REC_CHUNK));
     for (int t = 0; t < REC_CHUNK; t++)
@@ -393,9 +389,9 @@ static void emit_chunk(em *e, const gradient *g, const rec_unit *u) {
 
 static void emit_block(em *e, gradient *g, rec_unit *u, em_val block) {
     em_val left = em_addi(e, em_sub(e, u->T, block), LAST),
-           n = em_imin(e, em_div(e, left, em_i64(e, REC_CHUNK)), em_i64(e, CHUNKS));
+           n = em_imin(e, em_div(e, left, REC_CHUNK), CHUNKS);
     begin_block(e, g, u, block, n);
-    em_loop l = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
+    em_loop l = em_for(e, 0, n, 1);
     em_val c = em_sub(e, em_subi(e, n, 1), l.i);
     begin_chunk(e, g, u, block, c);
     emit_chunk(e, g, u);
@@ -403,20 +399,20 @@ static void emit_block(em *e, gradient *g, rec_unit *u, em_val block) {
 }
 
 static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) {
-    em_val block_size = em_i64(e, REC_BLOCK), zero = em_i64(e, 0), one = em_i64(e, 1);
+    em_val zero = em_i64(e, 0);
     em_loop each = rec_for_units(e, &g->s, u, first, n);
     g->space.base[REC_BEFORE] = saved(e, g, zero);
     rec_load_state(e, &g->s, u, SN_REC_START, g->s.state);
     rec_load_state(e, &g->r, u, g->s.k->step->n_in - 1, g->r.state);
     em_end(e, &each);
-    em_loop there = em_for(e, zero, em_sub(e, u->T, block_size), block_size);
+    em_loop there = em_for(e, zero, em_sub(e, u->T, REC_BLOCK), REC_BLOCK);
     each = rec_for_units(e, &g->s, u, first, n);
     rec_find_next(e, &g->s, u, first, each.i, n, false);
     pass_block(e, g, u, there.i);
     em_end(e, &each);
     em_end(e, &there);
-    em_val last = em_subi(e, em_div(e, em_addi(e, u->T, REC_BLOCK - 1), block_size), 1);
-    em_loop back = em_for(e, zero, em_addi(e, last, 1), one);
+    em_val last = em_subi(e, em_div(e, em_addi(e, u->T, REC_BLOCK - 1), REC_BLOCK), 1);
+    em_loop back = em_for(e, zero, em_addi(e, last, 1), 1);
     em_val block = em_muli(e, em_sub(e, last, back.i), REC_BLOCK);
     each = rec_for_units(e, &g->s, u, first, n);
     rec_find_next(e, &g->s, u, first, each.i, n, true);
@@ -440,10 +436,9 @@ void rec_emit_gradient(em *e, const sn_kernel *k) {
         items = em_mul(e, items, sn_kernel_dim(e, k, k->step->in[SN_REC_START].shape[a]));
     em_share(e, items, &lo, &hi);
     u.T = sn_kernel_dim(e, k, k->step->out[0].shape[0]);
-    em_val blocks = em_div(e, em_addi(e, u.T, REC_BLOCK - 1), em_i64(e, REC_BLOCK));
+    em_val blocks = em_div(e, em_addi(e, u.T, REC_BLOCK - 1), REC_BLOCK);
     g.space.base[REC_SHARED] = e->scratch;
-    g.space.units =
-        em_gep(e, e->scratch, g.s.t, em_i64(e, g.space.used[REC_SHARED] + CHUNKS * g.chunk));
+    g.space.units = em_gep(e, e->scratch, g.s.t, g.space.used[REC_SHARED] + CHUNKS * g.chunk);
     g.space.unit_bytes =
         em_muli(e, em_addi(e, em_muli(e, blocks, g.state), g.space.used[REC_PER_UNIT]), size);
     em_val n = group_size(e, &g, u.T);

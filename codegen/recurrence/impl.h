@@ -3,6 +3,7 @@
 #define SN_RECURRENCE_IMPL_H
 
 #include "codegen/emit/family.h"
+#include "codegen/tile/tile.h"
 
 /* Elements of a chunk; of a block, after which a thread iterations to the next of its states; so few that
  * they are computed one by one; rows of a register tile. */

@@ -12,33 +12,17 @@ enum {
 
 /* A register tile of ROWS rows and n vectors of columns. */
 typedef struct tile {
-    em_val acc[ROWS * MAX_VECTORS], carried[ROWS * MAX_VECTORS];
+    em_val acc[ROWS * MAX_VECTORS];
     int n;
 } tile;
 
-static void begin(em *e, em_loop *l, tile *x) {
-    for (int i = 0; i < ROWS * x->n; i++) x->acc[i] = x->carried[i] = em_carry(e, l, x->acc[i]);
-}
-
-static void end(em *e, em_loop *l, tile *x) {
-    for (int i = 0; i < ROWS * x->n; i++) em_next(e, l, x->carried[i], x->acc[i]);
-    em_end(e, l);
-    for (int i = 0; i < ROWS * x->n; i++) x->acc[i] = em_final(e, l, x->carried[i]);
-}
-
 static em_val plus(em *e, const rec_plan *p, em_val at, int64_t elements) {
-    return em_gep(e, at, p->t, em_i64(e, elements));
+    return em_gep(e, at, p->t, elements);
 }
 
 /* acc += element of each row times the vectors of a row of the right factor */
-static void multiply_add(em *e, const rec_plan *p, tile *x, const em_val *element, em_val row) {
-    em_val v[MAX_VECTORS];
-    for (int j = 0; j < x->n; j++) v[j] = rec_load(e, p, plus(e, p, row, (int64_t)j * p->lanes));
-    for (int i = 0; i < ROWS; i++) {
-        em_val s = em_load_splat(e, p->t, element[i], p->lanes);
-        for (int j = 0; j < x->n; j++)
-            x->acc[i * x->n + j] = em_fma(e, s, v[j], x->acc[i * x->n + j]);
-    }
+static void add_product(em *e, const rec_plan *p, tile *x, const em_val *element, em_val row) {
+    tile_add_product(e, p->t, (unsigned)sn_dtype_size(p->t), x->acc, ROWS, x->n, element, row);
 }
 
 static em_val column(em *e, const rec_plan *p, int64_t first, int j) {
@@ -70,25 +54,25 @@ static void emit_product(em *e, const rec_plan *p, const rec_unit *unit, rec_pre
                   iterations = (last - first) / UNROLL;
     int64_t col = (int64_t)vector * p->lanes;
     tile x = {.n = n};
-    em_loop half = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, ROWS));
+    em_loop half = em_for(e, 0, REC_CHUNK, ROWS);
     rec_share share = rec_prefetch_half(e, ahead, REC_CHUNK * (last - first) * n * p->lanes,
-                                        em_cmp(e, EM_GE, half.i, em_i64(e, ROWS)));
+                                        em_cmp(e, EM_GE, half.i, ROWS));
     for (int i = 0; i < ROWS * x.n; i++) x.acc[i] = em_vf(e, 0);
     em_val zero = em_i64(e, 0), right = rec_at_const(e, p, p->values_and_state, 0, em_i64(e, col)),
            row[ROWS];
     for (int i = 0; i < ROWS; i++) row[i] = rec_at(e, p, left, em_addi(e, half.i, i), zero);
-    em_loop l = em_for(e, em_i64(e, first), em_i64(e, last), em_i64(e, UNROLL));
-    em_val iteration = em_lshr(e, em_subi(e, l.i, first), em_i64(e, LOG_UNROLL));
-    begin(e, &l, &x);
+    em_loop l = em_for(e, first, last, UNROLL);
+    em_val iteration = em_lshr(e, em_subi(e, l.i, first), LOG_UNROLL);
+    em_carries(e, &l, x.acc, ROWS * n);
     rec_prefetch_lines(e, &share, iteration, iterations);
     em_val from[ROWS], v = em_gep(e, right, p->t, em_muli(e, l.i, p->values_and_state.ld));
     for (int i = 0; i < ROWS; i++) from[i] = em_gep(e, row[i], p->t, l.i);
     for (int u = 0; u < UNROLL; u++) {
         em_val element[ROWS];
         for (int i = 0; i < ROWS; i++) element[i] = plus(e, p, from[i], u);
-        multiply_add(e, p, &x, element, plus(e, p, v, u * p->values_and_state.ld));
+        add_product(e, p, &x, element, plus(e, p, v, u * p->values_and_state.ld));
     }
-    end(e, &l, &x);
+    em_end(e, &l);
     if (of_u)
         store_product(e, p, &x, p->out_u, half.i, col);
     else
@@ -109,7 +93,7 @@ static void substitute(em *e, const rec_plan *p, int vector, int n) {
             for (int j = 0; j < t; j++) {
                 em_val weight = rec_at_const(e, p, p->weights_u, t, em_i64(e, j));
                 em_val w = em_load_splat(e, p->t, weight, p->lanes);
-                for (int i = 0; i < m; i++) sum[i] = em_fma(e, w, row[j][i], sum[i]);
+                tile_add(e, sum, m, w, row[j]);
             }
             em_val v = rec_at_const(e, p, p->values_and_state, t, col);
             for (int i = 0; i < m; i++) {
@@ -132,8 +116,8 @@ void rec_emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, 
     if (p->decays == REC_ONE)
         d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), p->lanes);
     rec_share share = rec_prefetch_part(ahead, p->update_rows * p->inner * n * p->lanes);
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->inner), em_i64(e, ROWS));
-    rec_prefetch_lines(e, &share, em_lshr(e, l.i, em_i64(e, LOG_ROWS)), p->inner / ROWS);
+    em_loop l = em_for(e, 0, p->inner, ROWS);
+    rec_prefetch_lines(e, &share, em_lshr(e, l.i, LOG_ROWS), p->inner / ROWS);
     for (int i = 0; i < ROWS; i++) {
         em_val row = em_addi(e, l.i, i);
         if (p->decays == REC_ROWS)
@@ -147,7 +131,7 @@ void rec_emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, 
         em_val element[ROWS];
         for (int i = 0; i < ROWS; i++)
             element[i] = rec_at_const(e, p, p->key, r, em_addi(e, l.i, i));
-        multiply_add(e, p, &x, element, rec_at_const(e, p, p->values_and_state, r, em_i64(e, col)));
+        add_product(e, p, &x, element, rec_at_const(e, p, p->values_and_state, r, em_i64(e, col)));
     }
     store_product(e, p, &x, p->next, l.i, col);
     em_end(e, &l);

@@ -7,8 +7,7 @@ static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_
                      rec_tile tile, em_val to_row) {
     int64_t whole = SN_ROUND_UP(n, p->align);
     int iterations = rec_at_once(p, whole);
-    em_loop l =
-        em_for(e, em_i64(e, 0), em_i64(e, whole), em_i64(e, (int64_t)iterations * p->lanes));
+    em_loop l = em_for(e, 0, whole, (int64_t)iterations * p->lanes);
     for (int k = 0; k < iterations; k++) {
         em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
         em_val x = rec_load_vector(e, p, rec_view(p, i), row, at, rec_mask(e, p, at, n, count));
@@ -34,7 +33,7 @@ static void clear_element(em *e, const rec_plan *p, em_val to) {
 }
 
 void rec_load_elements(em *e, const rec_plan *p, const rec_unit *u) {
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, 1));
+    em_loop l = em_for(e, 0, REC_CHUNK, 1);
     em_val exists, t = rec_position(e, p, u, l.i, &exists);
     em_branch br = em_if(e, exists);
     rec_load_rows(e, p, u, t, l.i);
@@ -57,14 +56,14 @@ static void store_results(em *e, const rec_plan *p, const rec_unit *u, em_val t,
     for (int k = 0; k < p->n_out; k++) {
         const rec_rows *from = &p->stored[k];
         if (k == SN_REC_DSTART || p->result[k] < 0 || (!k && p->direct)) continue;
-        em_val row = from->flipped ? em_sub(e, em_i64(e, REC_CHUNK - 1), i) : i;
+        em_val row = from->flipped ? em_sub(e, REC_CHUNK - 1, i) : i;
         rec_store_result(e, p, u, p->result[k], from->tile, t, em_addi(e, row, from->row));
     }
 }
 
 void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u) {
     if (p->direct && !p->stores_u) return;
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, REC_CHUNK), em_i64(e, 1));
+    em_loop l = em_for(e, 0, REC_CHUNK, 1);
     em_val exists, t = rec_position(e, p, u, l.i, &exists);
     em_branch br = em_if(e, exists);
     store_results(e, p, u, t, l.i);
@@ -95,7 +94,7 @@ static em_val state_row(em *e, const rec_plan *p, const rec_unit *u, int i, em_v
 }
 
 void rec_load_state(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile) {
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->K), em_i64(e, 1));
+    em_loop l = em_for(e, 0, p->K, 1);
     load_row(e, p, i, state_row(e, p, u, i, l.i), p->cols, u->columns, tile, l.i);
     em_end(e, &l);
     for (int64_t k = p->K; k < p->inner; k++) rec_fill(e, p, tile, em_i64(e, k), 0, p->cols, 0);
@@ -103,7 +102,7 @@ void rec_load_state(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile
 
 void rec_store_state(em *e, const rec_plan *p, const rec_unit *u) {
     int i = p->k->step->n_in + 1;
-    em_loop l = em_for(e, em_i64(e, 0), em_i64(e, p->K), em_i64(e, 1));
+    em_loop l = em_for(e, 0, p->K, 1);
     rec_store_row(e, p, i, state_row(e, p, u, i, l.i), p->cols, u->columns, p->state, l.i);
     em_end(e, &l);
 }
@@ -113,8 +112,8 @@ void rec_store_state(em *e, const rec_plan *p, const rec_unit *u) {
 /* Pointers to unit `item`: the state item / n_block, block item % n_block. */
 static void point_to(em *e, const rec_plan *p, em_val item, em_val *base, em_val *col) {
     const sn_step *s = p->k->step;
-    em_val block = em_rem(e, item, em_i64(e, p->n_block));
-    em_val lead = em_div(e, item, em_i64(e, p->n_block));
+    em_val block = em_rem(e, item, p->n_block);
+    em_val lead = em_div(e, item, p->n_block);
     *col = em_muli(e, block, p->cols);
     for (int i = 0; i < rec_n_views(p); i++) {
         const sn_view *v = rec_view(p, i);
@@ -132,10 +131,9 @@ static void point_to(em *e, const rec_plan *p, em_val item, em_val *base, em_val
 }
 
 em_loop rec_for_units(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val n) {
-    em_loop each = em_for(e, em_i64(e, 0), n, em_i64(e, 1));
+    em_loop each = em_for(e, 0, n, 1);
     point_to(e, p, em_add(e, first, each.i), u->base, &u->col);
-    if (p->n_block * p->cols != p->V)
-        u->columns = em_imin(e, em_sub(e, em_i64(e, p->V), u->col), em_i64(e, p->cols));
+    if (p->n_block * p->cols != p->V) u->columns = em_imin(e, em_sub(e, p->V, u->col), p->cols);
     p->space->base[REC_PER_UNIT] =
         em_gep_bytes(e, p->space->units, em_mul(e, each.i, p->space->unit_bytes));
     return each;
@@ -144,9 +142,8 @@ em_loop rec_for_units(em *e, const rec_plan *p, rec_unit *u, em_val first, em_va
 void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n,
                    bool last_first) {
     em_val col, more = em_addi(e, i, 1), last = em_cmp(e, EM_EQ, more, n);
-    em_val item = em_add(e, first, em_select(e, last, em_i64(e, 0), more));
-    em_val ahead = em_select(
-        e, last, em_i64(e, p->r.reverse != last_first ? -REC_BLOCK : REC_BLOCK), em_i64(e, 0));
+    em_val item = em_add(e, first, em_select(e, last, 0, more));
+    em_val ahead = em_select(e, last, p->r.reverse != last_first ? -REC_BLOCK : REC_BLOCK, 0);
     point_to(e, p, item, u->next, &col);
     for (int k = 0; k < rec_n_views(p); k++) {
         const sn_view *v = rec_view(p, k);

@@ -32,10 +32,6 @@ static em_val splat(em *e, const step *s, rec_tile tile, int row, em_val i) {
     return em_load_splat(e, s->p->t, rec_at_const(e, s->p, tile, row, i), s->p->lanes);
 }
 
-static void add(em *e, const step *s, em_val *to, em_val x, const em_val *v) {
-    for (int j = 0; j < s->n; j++) to[j] = em_fma(e, x, v[j], to[j]);
-}
-
 /* ---- loops over the rows of the state ---- */
 
 typedef struct rows {
@@ -71,7 +67,7 @@ static em_val key(em *e, const step *s, int pair, const rows *r) {
 static void read_state(em *e, const step *s, rec_tile left, em_val *sum) {
     rows r;
     begin(e, s, &r, sum);
-    add(e, s, sum, query(e, s, left, &r), r.S);
+    tile_add(e, sum, s->n, query(e, s, left, &r), r.S);
     end(e, s, &r, false);
 }
 
@@ -82,11 +78,11 @@ static void change_state(em *e, step *s) {
     begin(e, s, &r, s->y);
     em_val q = query(e, s, s->p->weights_y, &r), d = NULL;
     if (s->p->decays == REC_ROWS) d = splat(e, s, s->p->decay, 0, r.l.i);
-    if (!after) add(e, s, s->y, q, r.S);
+    if (!after) tile_add(e, s->y, s->n, q, r.S);
     for (int j = 0; j < s->n; j++) r.S[j] = em_mul(e, r.S[j], d ? d : s->decay[j]);
-    add(e, s, r.S, key(e, s, 0, &r), s->v);
-    if (s->p->n_update > 1) add(e, s, r.S, key(e, s, 1, &r), s->u);
-    if (after) add(e, s, s->y, q, r.S);
+    tile_add(e, r.S, s->n, key(e, s, 0, &r), s->v);
+    if (s->p->n_update > 1) tile_add(e, r.S, s->n, key(e, s, 1, &r), s->u);
+    if (after) tile_add(e, s->y, s->n, q, r.S);
     end(e, s, &r, true);
 }
 

@@ -102,7 +102,7 @@ static void multiply_rows(em *e, const rec_plan *p, rec_tile tile, em_val row, i
                x = em_load(e, p->t, transposed_x_at(e, p, col, 0), width);
         for (int i = 0; i < n; i++) {
             em_val s = em_gep(e, from, p->t, i * tile.ld);
-            acc[i] = em_fma(e, broadcast(e, p, s, columns, width), x, acc[i]);
+            tile_add(e, &acc[i], 1, broadcast(e, p, s, columns, width), &x);
         }
     }
     em_end(e, &l);
@@ -177,7 +177,7 @@ static void add_keys(em *e, const rec_plan *p, bool after, int t, int row, int n
         em_val to = rec_at_const(e, p, p->z, of, col), sum = rec_load(e, p, to);
         for (int j = 0; j < n; j++) {
             em_val at = rec_at_const(e, p, p->read, row + j, em_i64(e, of));
-            sum = em_fma(e, em_load_splat(e, p->t, at, p->lanes), key[j], sum);
+            tile_add(e, &sum, 1, em_load_splat(e, p->t, at, p->lanes), &key[j]);
         }
         rec_store(e, p, to, sum);
     }

@@ -43,9 +43,7 @@ em_val rec_load_vector(em *e, const rec_plan *p, const sn_view *v, em_val row, e
                        em_val mask) {
     em_val stride = rec_stride(e, p, v, v->rank - 1),
            from = em_gep(e, row, v->dtype, em_mul(e, i, stride));
-    if (v->stride[v->rank - 1] == 1) return em_load_mask(e, v->dtype, from, p->lanes, mask, NULL);
-    em_val index = em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, stride, p->lanes));
-    return em_gather(e, v->dtype, from, index, mask);
+    return tile_load(e, v->dtype, from, stride, p->lanes, mask);
 }
 
 int rec_at_once(const rec_plan *p, int64_t n) {

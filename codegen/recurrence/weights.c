@@ -77,7 +77,7 @@ static void multiply(em *e, const rec_plan *p, rec_tile left, int pair, int t0, 
         for (int j = 0; j < GROUP; j++) {
             int row = rec_update_row(p, pair) + j0 + j;
             em_val k = rec_load(e, p, rec_at_const(e, p, p->key, row, l.i));
-            for (int i = 0; i < 2; i++) acc[i][j0 + j] = em_fma(e, x[i], k, acc[i][j0 + j]);
+            for (int i = 0; i < 2; i++) tile_add(e, &acc[i][j0 + j], 1, x[i], &k);
         }
         em_end(e, &l);
     }
@@ -177,9 +177,8 @@ static void add_product(em *e, const rec_plan *p, const group *g, bool of_u, int
                         const em_val *x) {
     int n = of_u ? rec_n_visible_to_u(p, g->pair, t) : rec_n_visible(p, g->pair, t);
     if (g->j0 + j >= n) return;
-    em_val to = sum_at(e, p, of_u, t, g->j0 + j),
-           s = g->begins ? em_mul(e, x[0], g->key[j][0]) : rec_load(e, p, to);
-    for (int w = g->begins; w < g->n; w++) s = em_fma(e, x[w], g->key[j][w], s);
+    em_val to = sum_at(e, p, of_u, t, g->j0 + j), s = g->begins ? NULL : rec_load(e, p, to);
+    for (int w = 0; w < g->n; w++) tile_add(e, &s, 1, x[w], &g->key[j][w]);
     rec_store(e, p, to, s);
 }
 

@@ -293,13 +293,9 @@ static em_val emit_arg(sn_body *b, sn_item *it, bool vector) {
     sn_dtype t = view_of_arg(b, it->n)->dtype;
     em_val p = it->ptr;
     if (!vector || !(it->vary & 1u << b->row)) return sn_emit_loaded(e, t, em_load(e, t, p, 1));
-    sn_dim stride = it->stride[b->row];
-    if (stride == 1)
-        return sn_emit_loaded(e, t,
-                              em_load_mask(e, t, em_gep(e, p, t, b->j), b->lanes, b->mask, NULL));
-    em_val at = em_mul(e, axis_index(b, b->row, true),
-                       em_splat(e, sn_kernel_dim(e, b->k, stride), b->lanes));
-    return sn_emit_loaded(e, t, em_gather(e, t, p, at, b->mask));
+    em_val stride = sn_kernel_dim(e, b->k, it->stride[b->row]);
+    p = em_gep(e, p, t, em_mul(e, b->j, stride));
+    return sn_emit_loaded(e, t, tile_load(e, t, p, stride, b->lanes, b->mask));
 }
 
 static em_val emit_iota(sn_body *b, sn_item *it, bool vector) {
@@ -522,19 +518,8 @@ void sn_body_store(sn_body *b, int out, em_val v) {
         return;
     }
     v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : b->lanes);
-    sn_dim stride = b->out_stride[out][b->row];
-    if (stride == 1) {
-        em_store_mask(e, t, em_gep(e, p, t, b->j), v, b->mask);
-        return;
-    }
-    em_val step = sn_kernel_dim(e, b->k, stride); /* strided rows: one lane at a time */
-    for (int lane = 0; lane < b->lanes; lane++) {
-        em_val at = em_mul(e, em_addi(e, b->j, lane), step);
-        em_branch br = {0};
-        if (b->mask) br = em_if(e, em_extract(e, b->mask, lane));
-        em_store(e, t, em_gep(e, p, t, at), em_extract(e, v, lane));
-        if (b->mask) em_endif(e, &br);
-    }
+    em_val stride = sn_kernel_dim(e, b->k, b->out_stride[out][b->row]);
+    tile_store(e, t, em_gep(e, p, t, em_mul(e, b->j, stride)), stride, v, b->mask);
 }
 
 static void prefetch_next(sn_body *b, em_val row, sn_dtype t, const sn_dim *stride, bool write) {

@@ -6,6 +6,7 @@
 
 #include "codegen/emit/elem.h"
 #include "codegen/emit/family.h"
+#include "codegen/tile/tile.h"
 #include "passes/kernels/costs.h"
 
 enum {

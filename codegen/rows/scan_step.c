@@ -59,17 +59,9 @@ static em_val load_operand(gen *g, int i, int u) {
     em *e = g->e;
     sn_dtype t = sn_step_view(g, i)->dtype;
     sn_dim stride = sn_step_stride(g, i, g->l.lane);
-    em_val p = element_ptr(g, i, u), x;
-    if (stride == 0) {
-        x = em_load(e, t, p, 1);
-    } else if (stride == 1) {
-        x = em_load_mask(e, t, p, g->lanes, g->mask, NULL);
-    } else {
-        em_val index = em_iota(e, e->i64, g->lanes);
-        index = em_mul(e, index, em_splat(e, sn_kernel_dim(e, g->k, stride), g->lanes));
-        x = em_gather(e, t, p, index, g->mask);
-    }
-    return sn_emit_loaded(e, t, x);
+    em_val p = element_ptr(g, i, u), by = sn_kernel_dim(e, g->k, stride);
+    return sn_emit_loaded(e, t,
+                          stride ? tile_load(e, t, p, by, g->lanes, g->mask) : em_load(e, t, p, 1));
 }
 
 /* Adds v to the vector of sums for this element: halves are added up until it is one of the target's. */
@@ -98,21 +90,7 @@ static void store_result(gen *g, int i, int u, em_val v) {
     sn_dim stride = sn_step_stride(g, i, g->l.lane);
     em_val p = element_ptr(g, i, u);
     v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : g->lanes);
-    if (g->lanes == 1) {
-        em_store(e, t, p, v);
-        return;
-    }
-    if (stride == 1) {
-        em_store_mask(e, t, p, v, g->mask);
-        return;
-    }
-    for (int lane = 0; lane < g->lanes; lane++) {
-        em_branch br = {0};
-        if (g->mask) br = em_if(e, em_extract(e, g->mask, lane));
-        em_val by = em_muli(e, sn_kernel_dim(e, g->k, stride), lane);
-        em_store(e, t, em_gep(e, p, t, by), em_extract(e, v, lane));
-        if (g->mask) em_endif(e, &br);
-    }
+    tile_store(e, t, p, sn_kernel_dim(e, g->k, stride), v, g->mask);
 }
 
 /* ---- what is kept ---- */
@@ -232,8 +210,10 @@ static em_val accumulate(gen *g, const sn_node *n, em_val sum, int u) {
     em *e = g->e;
     sn_item it = item_of(n);
     em_val x = sn_step_emit(g, n->in[0], u);
-    if (n->op == SN_OP_dot) return em_fma(e, x, sn_step_emit(g, n->in[1], u), sum);
-    return sn_body_combine(e, &it, sum, x);
+    if (n->op != SN_OP_dot) return sn_body_combine(e, &it, sum, x);
+    em_val y = sn_step_emit(g, n->in[1], u);
+    tile_add(e, &sum, 1, x, &y);
+    return sum;
 }
 
 static em_val combine(gen *g, const sn_node *n, em_val a, em_val b) {

@@ -1,0 +1,26 @@
+/* tile.h: what kernels of several families are made of, between their programs and the instructions of
+ * emit.h: products of tiles, vectors of strided rows, schedules. A tile in registers is an array of
+ * vectors, row by row, which a loop over the products' terms carries (em_carries). */
+#ifndef SN_TILE_H
+#define SN_TILE_H
+
+#include "codegen/emit/emit.h"
+
+/* acc[i] += x y[i] for n vectors; an acc[i] that is NULL begins with the product. */
+void tile_add(em *e, em_val *acc, int n, em_val x, const em_val *y);
+/* A term of a product: acc[i][v] += left[i] right[v] for `rows` rows of n vectors. left[i] points to an
+ * element of t, right to n vectors of such elements, aligned to `align` bytes. */
+void tile_add_product(em *e, sn_dtype t, unsigned align, em_val *acc, int rows, int n,
+                      const em_val *left, em_val right);
+
+/* n elements from p on, `stride` (i64, elements) apart, as em_load_mask loads them. */
+em_val tile_load(em *e, sn_dtype t, em_val p, em_val stride, int n, em_val mask);
+/* The lanes of v, or those that the mask (NULL: all) has, to such elements. */
+void tile_store(em *e, sn_dtype t, em_val p, em_val stride, em_val v, em_val mask);
+
+/* Whether item i is that of thread tid of n, if items are dealt in snake order: 0 1 2 2 1 0 0 ... (i1) */
+em_val tile_is_mine(em *e, em_val i, em_val n, em_val tid);
+/* The next number of a counter in memory if `counts` (i1), else `otherwise`. */
+em_val tile_take(em *e, em_val counts, em_val counter, em_val otherwise);
+
+#endif
