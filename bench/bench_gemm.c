@@ -81,14 +81,14 @@ static em_val bias_gelu(void *ctx, em *e, const em_val *acc, const sn_gemm_at *a
 
 static void row_scale(void *ctx, em *e, const sn_gemm_at *at, em_val *state) {
     const bench *b = ctx;
-    em_val row = em_gep(e, em_buf(e, 0), SN_F32, em_mul(e, at->row, em_i64(e, b->s.k)));
-    em_loop l =
-        em_for(e, em_i64(e, 0), em_i64(e, b->s.k / e->lanes * e->lanes), em_i64(e, e->lanes));
-    em_val sum = em_carry(e, &l, em_vf(e, 0));
+    em_val row = em_gep(e, em_buf(e, 0), SN_F32, em_mul(e, at->row, b->s.k));
+    em_loop l = em_for(e, 0, b->s.k / e->lanes * e->lanes, e->lanes);
+    em_val sum = em_vf(e, 0);
+    em_carries(e, &l, &sum, 1);
     em_val x = em_load(e, SN_F32, em_gep(e, row, SN_F32, l.i), e->lanes);
-    em_next(e, &l, sum, em_fma(e, x, x, sum));
+    sum = em_fma(e, x, x, sum);
     em_end(e, &l);
-    em_val mean = em_div(e, em_reduce(e, EM_SUM, em_final(e, &l, sum)), em_f(e, (double)b->s.k));
+    em_val mean = em_div(e, em_reduce(e, EM_SUM, sum), em_f(e, (double)b->s.k));
     state[0] = em_div(e, em_f(e, 1), em_sqrt(e, em_add(e, mean, em_f(e, 1e-5))));
 }
 
