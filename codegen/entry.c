@@ -120,7 +120,7 @@ static em_val dim_value(part *p, sn_dim d) {
 }
 
 static em_val round_up(em *e, em_val n) {
-    return em_and(e, em_addi(e, n, ALIGN - 1), -(int64_t)ALIGN);
+    return em_and(e, em_add(e, n, ALIGN - 1), -(int64_t)ALIGN);
 }
 
 static em_val is_more(part *p, sn_dim rows, int64_t than) {
@@ -144,7 +144,7 @@ static int count_work_counters(const sn_entry_code *u) {
 static em_val segment_of(part *p, sn_dim length) {
     em *e = p->e;
     em_val root = em_sqrt(e, em_convert(e, dim_value(p, length), SN_I64, SN_F64));
-    return em_addi(e, em_convert(e, root, SN_F64, SN_I64), 1);
+    return em_add(e, em_convert(e, root, SN_F64, SN_I64), 1);
 }
 
 static bool same_size(const sn_buffer *a, const sn_buffer *b) {
@@ -175,7 +175,7 @@ static em_val slot_bytes(part *p, sn_buffer_kind kind, int slot) {
         if (b->segments) n = em_mul(e, n, segment_of(p, b->segments));
         if (b->max_count) n = em_imin(e, n, dim_value(p, b->max_count));
         if (b->rows) n = em_select(e, is_more(p, b->rows, b->row_limit), n, 0);
-        size = em_imax(e, size, em_muli(e, n, (int64_t)sn_dtype_size(b->dtype)));
+        size = em_imax(e, size, em_mul(e, n, (int64_t)sn_dtype_size(b->dtype)));
     }
     return size;
 }
@@ -219,7 +219,7 @@ static void lay_out_workspace(part *p) {
     em_val end = em_i64(e, 0);
     for (int s = 0; s < plan->n_slot; s++) {
         p->slot[s] = em_let(e, end);
-        end = em_addi(e, em_add(e, end, round_up(e, slot_bytes(p, SN_BUF_TEMP, s))), SN_SLOT_GAP);
+        end = em_add(e, em_add(e, end, round_up(e, slot_bytes(p, SN_BUF_TEMP, s))), SN_SLOT_GAP);
     }
     int64_t shared[2] = {0, 0}; /* outside of scans, and in them */
     for (int i = 0; i < plan->n_step; i++) {
@@ -230,9 +230,9 @@ static void lay_out_workspace(part *p) {
     p->shared_at = em_let(e, end);
     end = em_add(e, end, round_up(e, em_i64(e, shared[0])));
     p->counters_at = em_let(e, end);
-    p->slots_end = em_addi(e, end, count_work_counters(p->u) * ALIGN);
+    p->slots_end = em_add(e, end, count_work_counters(p->u) * ALIGN);
     /* threads never share a line */
-    em_val own = em_addi(e, round_up(e, scratch_bytes(p)), ALIGN);
+    em_val own = em_add(e, round_up(e, scratch_bytes(p)), ALIGN);
     p->local_shared = em_let(e, own);
     own = em_add(e, own, round_up(e, em_i64(e, shared[1])));
     p->local = sn_arena_alloc(p->m, sizeof *p->local * (size_t)(plan->n_local + 1));
@@ -451,7 +451,7 @@ static void open_windows(walk *w, const sn_scan_loop *l, const em_val *index) {
             if (v->tile_step[k])
                 advance(w, v->buffer, em_mul(e, index[k], dim_value(&w->p, v->tile_step[k])));
         if (l->reverse && v->step && !v->per_segment) {
-            em_val last = em_subi(e, dim_value(&w->p, l->length), 1);
+            em_val last = em_sub(e, dim_value(&w->p, l->length), 1);
             advance(w, v->buffer, em_mul(e, last, dim_value(&w->p, v->step)));
         }
     }
@@ -523,7 +523,7 @@ static void walk_recompute(walk *w, int loop, em_val t, em_val length, em_val se
     em *e = w->p.e;
     const sn_scan_loop *l = &w->p.u->plan->scan[loop];
     const sn_recompute *a = l->recompute;
-    em_val k = em_sub(e, em_subi(e, length, 1), t), in_segment = em_rem(e, k, segment);
+    em_val k = em_sub(e, em_sub(e, length, 1), t), in_segment = em_rem(e, k, segment);
     em_val first = em_sub(e, k, in_segment);
     em_val last = em_cmp(e, EM_EQ, in_segment, em_sub(e, segment, 1));
     int known = w->p.n_known;
@@ -717,7 +717,7 @@ static void clear_work_counters(part *p, em_val call, int n) {
         em_gep_bytes(e, field(p, call, offsetof(sn_call, workspace)), em_get(e, p->counters_at));
     em_loop l = em_for(e, 0, (int64_t)n * ALIGN, ALIGN);
     for (int half = 0; half < 2; half++)
-        em_store_raw(e, em_i64(e, 0), em_gep_bytes(e, at, em_addi(e, l.i, 8 * half)), 8);
+        em_store_raw(e, em_i64(e, 0), em_gep_bytes(e, at, em_add(e, l.i, 8 * half)), 8);
     em_end(e, &l);
 }
 

@@ -172,8 +172,8 @@ static em_val add_term(em *e, const conv *c, em_val acc, em_val j, em_val term) 
     p = em_rem(e, p, extent(e, c, c->w, 2));
     em_val part = em_div(e, extent(e, c, c->w, 0), c->groups);
     em_val channel = em_add(e, em_mul(e, em_div(e, c->o, part), extent(e, c, c->w, 1)), in);
-    em_val row = em_add(e, em_muli(e, c->i, c->step[0]), em_subi(e, em_muli(e, p, c->dilate[0]), c->low[0]));
-    em_val first = em_add(e, em_muli(e, j, c->step[1]), em_subi(e, em_muli(e, q, c->dilate[1]), c->low[1]));
+    em_val row = em_add(e, em_mul(e, c->i, c->step[0]), em_sub(e, em_mul(e, p, c->dilate[0]), c->low[0]));
+    em_val first = em_add(e, em_mul(e, j, c->step[1]), em_sub(e, em_mul(e, q, c->dilate[1]), c->low[1]));
     em_val lane = em_iota(e, e->i64, e->lanes), zero = em_like(e, lane, 0);
     em_val col = em_add(e, em_splat(e, first, e->lanes), em_mul(e, lane, em_like(e, lane, (double)c->step[1])));
     em_val inside = em_and(e, em_cmp(e, EM_GE, row, 0), em_cmp(e, EM_LT, row, extent(e, c, c->x, 2)));

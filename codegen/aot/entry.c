@@ -134,9 +134,9 @@ static em_val emit_barrier(em *e, const sn_aot *a) {
     em_val round = load_atomic(e, place);
     em_val before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, waiting, em_i64(e, 1),
                                        LLVMAtomicOrderingAcquireRelease, 0);
-    em_branch last = em_if(e, em_cmp(e, EM_EQ, em_addi(e, before, 1), n));
+    em_branch last = em_if(e, em_cmp(e, EM_EQ, em_add(e, before, 1), n));
     store_atomic(e, em_i64(e, 0), waiting, LLVMAtomicOrderingMonotonic);
-    store_atomic(e, em_addi(e, round, 1), place, LLVMAtomicOrderingRelease);
+    store_atomic(e, em_add(e, round, 1), place, LLVMAtomicOrderingRelease);
     em_else(e, &last);
     emit_waiting(e, place, round);
     em_endif(e, &last);

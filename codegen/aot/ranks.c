@@ -120,7 +120,7 @@ em_val sn_aot_emit_sums(em *e, const sn_aot *a, const sn_compiled_entry *c, int 
     em_branch starts = em_if(e, em_cmp(e, EM_GT, n, zero));
     em_branch moves = em_if(e, em_cmp(e, EM_NE, LLVMBuildPtrToInt(e->b, from, e->i64, ""),
                                       LLVMBuildPtrToInt(e->b, to, e->i64, "")));
-    LLVMBuildMemCpy(e->b, to, 4, from, 4, em_muli(e, n, 4));
+    LLVMBuildMemCpy(e->b, to, 4, from, 4, em_mul(e, n, 4));
     em_endif(e, &moves);
     em_endif(e, &starts);
     em_branch ranks = em_if(e, LLVMBuildIsNotNull(e->b, q.comm, ""));

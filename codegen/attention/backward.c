@@ -136,7 +136,7 @@ static void emit_delta_lse(em *e, const block *w, em_val v, em_val q, em_val row
     em_val x = att_column(e, p, att_scratch(e, w->b->do_offset), v);
     em_val y = att_column(e, p, att_scratch(e, p->acc_offset), v);
     em_loop l = em_for(e, 0, p->a->dv, 1);
-    em_val delta = em_vf(e, 0), at = em_muli(e, l.i, p->qb), lse[3];
+    em_val delta = em_vf(e, 0), at = em_mul(e, l.i, p->qb), lse[3];
     em_carries(e, &l, &delta, 1);
     em_val a = att_load(e, p, em_gep(e, x, p->t, at)), b = att_load(e, p, em_gep(e, y, p->t, at));
     tile_add(e, &delta, 1, a, &b);
@@ -231,7 +231,7 @@ static void locate_tile(em *e, const block *w, tile *t) {
     const att_plan *p = &w->b->p;
     const sn_attention *a = p->a;
     if (p->pack) {
-        em_val end = em_addi(e, t->k0, ATT_TILE_KEYS);
+        em_val end = em_add(e, t->k0, ATT_TILE_KEYS);
         em_val n_packed = em_load(e, SN_I64, att_scratch(e, p->key_offset + 8), 1);
         em_branch br = em_if(e, em_cmp(e, EM_LT, n_packed, end));
         att_pack_kv_call(e, w->f->pack_kv,
@@ -249,7 +249,7 @@ static void locate_tile(em *e, const block *w, tile *t) {
 
 /* Key k, vector v of an array [key][query] in scratch. */
 static em_val tile_row(em *e, const att_plan *p, int64_t offset, em_val k, em_val v) {
-    em_val row = em_gep(e, att_scratch(e, offset), p->t, em_muli(e, k, p->qb));
+    em_val row = em_gep(e, att_scratch(e, offset), p->t, em_mul(e, k, p->qb));
     return att_column(e, p, row, v);
 }
 
@@ -281,8 +281,8 @@ static void emit_dkv(em *e, const block *w, const tile *t, att_segment g) {
     const att_backward *b = w->b;
     const att_plan *p = &b->p;
     em_val keys = em_sub(e, g.k1, g.k0), key = em_add(e, t->k0, g.k0);
-    em_val first = em_muli(e, g.v0, p->lanes);
-    em_val queries = em_muli(e, em_sub(e, g.v1, g.v0), p->lanes);
+    em_val first = em_mul(e, g.v0, p->lanes);
+    em_val queries = em_mul(e, em_sub(e, g.v1, g.v0), p->lanes);
     em_branch br = em_if(e, w->computes_dkv);
     for (int of_v = 1; of_v >= 0; of_v--) {
         em_val rows = att_scratch(e, of_v ? b->do_rows_offset : b->q_rows_offset);
@@ -290,7 +290,7 @@ static void emit_dkv(em *e, const block *w, const tile *t, att_segment g) {
         args.c = att_dkv_row(e, b, w->block.tk, of_v, key);
         args.next = em_gep(e, args.c, p->t, (int64_t)ATT_TILE_KEYS * (of_v ? b->dv : b->d));
         args.a = tile_row(e, p, of_v ? p->s_offset : b->dp_offset, g.k0, g.v0);
-        args.b = em_gep(e, rows, p->t, em_muli(e, first, of_v ? b->dv : b->d));
+        args.b = em_gep(e, rows, p->t, em_mul(e, first, of_v ? b->dv : b->d));
         att_dkv_call(e, of_v ? w->f->dv : w->f->dk, args);
     }
     em_endif(e, &br);
@@ -449,7 +449,7 @@ static void zero_dkv(em *e, const kernel *k, em_val k0, em_val k1) {
     em_val n = em_sub(e, k1, k0);
     for (int of_v = 0; of_v < 2; of_v++) {
         att_zero_args args = {.dst = att_dkv_row(e, b, k->tk, of_v, k0)};
-        args.elements = em_muli(e, n, of_v ? b->dv : b->d);
+        args.elements = em_mul(e, n, of_v ? b->dv : b->d);
         att_zero_call(e, k->f->zero, args);
     }
 }
@@ -518,8 +518,8 @@ static void emit_shared_dkv(em *e, const kernel *k, em_val first, em_val end) {
     em_loop i = em_for(e, 0, em_mul(e, em_sub(e, end, first), tiles), 1);
     em_branch mine = em_if(e, tile_is_mine(e, i.i, e->nthreads, e->tid));
     em_val kv_head = em_add(e, first, em_div(e, i.i, tiles));
-    em_val k0 = em_muli(e, em_rem(e, i.i, tiles), ATT_TILE_KEYS);
-    em_val k1 = em_imin(e, em_addi(e, k0, ATT_TILE_KEYS), k->tk);
+    em_val k0 = em_mul(e, em_rem(e, i.i, tiles), ATT_TILE_KEYS);
+    em_val k1 = em_imin(e, em_add(e, k0, ATT_TILE_KEYS), k->tk);
     zero_dkv(e, k, k0, k1);
     emit_query_heads(e, k, kv_head, k0, k1, COMPUTE_DKV);
     store_dkv(e, k, kv_head, k0, k1);
@@ -538,14 +538,14 @@ void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g)
     em_kernel(e, name);
     em_outer(e);
     const sn_attention *a = &g->a;
-    em_val kv_heads = em_muli(e, em_size_value(e, a->batch), a->heads / a->gqa_ratio);
+    em_val kv_heads = em_mul(e, em_size_value(e, a->batch), a->heads / a->gqa_ratio);
     em_val whole = em_div(e, kv_heads, e->nthreads), first = em_mul(e, whole, e->tid);
     k.tk = em_size_value(e, a->tk);
     k.blocks = em_ceil_div(e, em_ceil_div(e, em_size_value(e, a->tq), b.p.lanes), ATT_NV);
     att_kv_reset(e, &b.p);
     att_relative_reset(e, &b.p);
     if (b.n_relative) {
-        em_val n = em_muli(e, att_relative_elements(e, &b.p), b.n_relative);
+        em_val n = em_mul(e, att_relative_elements(e, &b.p), b.n_relative);
         att_zero_call(e, f.zero, (att_zero_args){.dst = att_relative_sums(e, &b), .elements = n});
     }
     em_loop h = em_for(e, first, em_add(e, first, whole), 1);

@@ -41,7 +41,7 @@ typedef struct bias_tile {
 } bias_tile;
 
 static em_val row_at(em *e, const bias_tile *s, em_val k) {
-    return em_gep(e, s->dst, s->p->t, em_muli(e, k, s->width));
+    return em_gep(e, s->dst, s->p->t, em_mul(e, k, s->width));
 }
 
 /* PIECE keys k .. of bools, which are the bytes of one integer in each lane. */
@@ -50,7 +50,7 @@ static void store_bools(em *e, const bias_tile *s, em_val k, em_val x) {
     for (int u = 0; u < PIECE; u++) {
         em_val bits = em_and(e, em_lshr(e, x, em_like(e, x, 8 * u)), byte);
         bits = em_bitcast(e, bits, e->vt);
-        em_store(e, s->p->t, row_at(e, s, em_addi(e, k, u)), bits);
+        em_store(e, s->p->t, row_at(e, s, em_add(e, k, u)), bits);
     }
 }
 
@@ -93,9 +93,9 @@ static void transpose_keys(em *e, const bias_tile *s, em_val k, int n) {
         att_transpose_pieces(e, p, x[c]);
         for (int i = 0; i < PIECE; i++)
             if (is_bool)
-                store_bools(e, s, em_addi(e, k, PIECE * i), x[c][i]);
+                store_bools(e, s, em_add(e, k, PIECE * i), x[c][i]);
             else
-                em_store(e, p->t, row_at(e, s, em_addi(e, k, c * PIECE + i)), x[c][i]);
+                em_store(e, p->t, row_at(e, s, em_add(e, k, c * PIECE + i)), x[c][i]);
     }
 }
 
@@ -103,7 +103,7 @@ static void transpose_keys(em *e, const bias_tile *s, em_val k, int n) {
  * `have` on repeat the last one, as their scores do. */
 static void transpose_rows(em *e, const bias_tile *s, em_val lo, em_val hi, em_val have) {
     static const int steps[] = {LINE, PIECE};
-    em_val until = em_and(e, em_addi(e, hi, s->group - 1), -s->group);
+    em_val until = em_and(e, em_add(e, hi, s->group - 1), -s->group);
     em_val end = em_imin(e, until, have), at = lo;
     for (int i = 0; i < 2; i++) {
         em_val count = em_and(e, em_imax(e, em_sub(e, end, at), 0), -steps[i]);
@@ -115,7 +115,7 @@ static void transpose_rows(em *e, const bias_tile *s, em_val lo, em_val hi, em_v
     }
     em_loop l = em_for(e, at, until, 1);
     bool is_bool = s->c->dtype == SN_BOOL;
-    em_val k = em_imin(e, l.i, em_subi(e, have, 1));
+    em_val k = em_imin(e, l.i, em_sub(e, have, 1));
     em_val x = is_bool ? em_splat(e, em_i32(e, 0), s->p->lanes) : em_vf(e, 0);
     for (int i = 0; i < s->p->lanes; i++) {
         em_val from = em_gep(e, s->base, s->c->dtype, em_add(e, s->row[i], k));
@@ -154,9 +154,9 @@ static em_val find_table(em *e, const att_plan *p, const att_captured *t, const 
 
 /* step: elements between rows. Lane i is query q0 + i, or the last one. */
 static void set_rows(em *e, bias_tile *s, em_val q0, em_val step) {
-    em_val last = em_subi(e, em_size_value(e, s->p->a->tq), 1);
+    em_val last = em_sub(e, em_size_value(e, s->p->a->tq), 1);
     for (int i = 0; i < s->p->lanes; i++)
-        s->row[i] = em_mul(e, em_imin(e, em_addi(e, q0, i), last), step);
+        s->row[i] = em_mul(e, em_imin(e, em_add(e, q0, i), last), step);
 }
 
 static void load_region_tiles(att_region *r, att_bias_tiles *all, em *e, const em_val of[2],
@@ -205,7 +205,7 @@ void att_bias_tile_next(em *e, const att_plan *p, const em_val of[2], em_val q0,
     bias_tile s;
     em_val row = find_table(e, p, &t, first_read(&t, p), of, k0, &s);
     *at = em_gep(e, s.base, s.c->dtype, em_mul(e, q0, row));
-    *step = em_muli(e, row, (int64_t)sn_dtype_size(s.c->dtype));
+    *step = em_mul(e, row, (int64_t)sn_dtype_size(s.c->dtype));
 }
 
 bool att_bias_in_place(em *e, const att_plan *p, const sn_node *n, const em_val of[2], em_val q0,
@@ -230,7 +230,7 @@ void att_load_bias_tiles(att_regions *g, em *e, const att_plan *p, const em_val 
 em_val att_bias_tile_row(em *e, const att_bias_tiles *s, const sn_node *n) {
     for (int i = 0; i < s->n; i++) {
         if (s->node[i] != n) continue;
-        em_val at = em_muli(e, s->key, s->p->lanes);
+        em_val at = em_mul(e, s->key, s->p->lanes);
         em_val x =
             em_load(e, s->p->t, em_gep(e, tile_pointer(e, s->p, i), s->p->t, at), s->p->lanes);
         if (n->dtype != SN_BOOL) return x;

@@ -13,7 +13,7 @@ const sn_attention_captured *att_captured_tensor(const att_captured *t, const sn
 
 em_val att_clamp_index(em *e, em_val i, em_size size) {
     int n = em_lanes_of(i);
-    em_val zero = em_i64(e, 0), last = em_subi(e, em_size_value(e, size), 1);
+    em_val zero = em_i64(e, 0), last = em_sub(e, em_size_value(e, size), 1);
     return n > 1 ? em_imax(e, em_imin(e, i, em_splat(e, last, n)), em_splat(e, zero, n))
                  : em_imax(e, em_imin(e, i, last), zero);
 }
@@ -66,7 +66,7 @@ static row_range begin_range(em *e, const sn_attention_captured *c) {
 /* Includes elements last.lo .. last.hi of the last axis; base: pointer to index 0 of this axis. */
 static void emit_row_range(em *e, const sn_attention_captured *c, em_val base, sn_interval last,
                            const row_range *r) {
-    em_val end = em_addi(e, last.hi, 1), stride = em_size_value(e, c->stride[c->rank - 1]);
+    em_val end = em_add(e, last.hi, 1), stride = em_size_value(e, c->stride[c->rank - 1]);
     em_loop l = em_for(e, last.lo, end, r->n);
     em_val at = em_gep(e, base, c->dtype, em_mul(e, l.i, stride));
     em_val x = em_load(e, c->dtype, at, 1);
@@ -101,10 +101,10 @@ sn_interval att_captured_range(void *ctx, const sn_node *n, const sn_interval *i
     sn_interval r[SN_MAX_RANK];
     em_val count = em_i64(e, 1);
     for (int i = 0; i < c->rank; i++) {
-        em_val last = em_subi(e, em_size_value(e, c->shape[i]), 1), zero = em_i64(e, 0);
+        em_val last = em_sub(e, em_size_value(e, c->shape[i]), 1), zero = em_i64(e, 0);
         r[i].lo = em_imax(e, em_imin(e, index[i].lo, last), zero);
         r[i].hi = em_imax(e, em_imin(e, index[i].hi, last), zero);
-        count = em_mul(e, count, em_addi(e, em_sub(e, r[i].hi, r[i].lo), 1));
+        count = em_mul(e, count, em_add(e, em_sub(e, r[i].hi, r[i].lo), 1));
         count = em_imin(e, count, max_elements + 1);
         count = em_select(e, em_cmp(e, EM_LT, last, zero), max_elements + 1, count);
     }
@@ -116,7 +116,7 @@ sn_interval att_captured_range(void *ctx, const sn_node *n, const sn_interval *i
     em_loop l[4];
     em_val at = em_size_value(e, c->offset);
     for (int i = 0; i < c->rank - 1; i++) {
-        l[i] = em_for(e, r[i].lo, em_addi(e, r[i].hi, 1), 1);
+        l[i] = em_for(e, r[i].lo, em_add(e, r[i].hi, 1), 1);
         at = em_add(e, at, em_mul(e, l[i].i, em_size_value(e, c->stride[i])));
     }
     em_branch more = em_if(e, n->dtype == SN_BOOL ? em_not(e, are_mixed(e, &row)) : em_i1(e, true));

@@ -121,7 +121,7 @@ void att_find_relative_reads(att_backward *b) {
 /* Element i of a row of the head's sums, which belongs to q - k = i - (tk - 1). */
 static em_val sums_of(em *e, const att_backward *b, int row, em_val i) {
     em_val all = att_relative_elements(e, &b->p);
-    em_val at = em_add(e, em_muli(e, all, row), i);
+    em_val at = em_add(e, em_mul(e, all, row), i);
     return em_gep(e, att_relative_sums(e, b), b->p.t, at);
 }
 

@@ -66,8 +66,8 @@ em_val att_reciprocal(em *e, em_val n) {
 }
 
 em_val att_lse_ptr(em *e, const att_plan *p, em_val batch, em_val head, em_val q, int part) {
-    em_val row = em_add(e, em_muli(e, batch, p->a->heads), head);
-    row = em_addi(e, em_muli(e, row, p->a->lse_parts), part);
+    em_val row = em_add(e, em_mul(e, batch, p->a->heads), head);
+    row = em_add(e, em_mul(e, row, p->a->lse_parts), part);
     em_val at = em_add(e, em_mul(e, row, em_size_value(e, p->a->tq)), q);
     return em_gep(e, em_buf(e, p->a->lse_buf), p->t, at);
 }
@@ -111,7 +111,7 @@ em_val att_lanes(em *e, const att_plan *p, em_val x) {
 }
 
 em_val att_column(em *e, const att_plan *p, em_val base, em_val v) {
-    return em_gep(e, base, p->t, em_muli(e, v, p->lanes));
+    return em_gep(e, base, p->t, em_mul(e, v, p->lanes));
 }
 
 em_val att_any_lane(em *e, em_val cond) {

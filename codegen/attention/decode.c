@@ -37,13 +37,13 @@ typedef struct decode {
 em_val att_row_state(em *e, const att_plan *p, em_val states, em_val r, att_state_field field) {
     int dv = att_padded(p, p->a->dv);
     int at[] = {[ATT_ACC] = 0, [ATT_L] = dv, [ATT_M] = dv + p->lanes};
-    em_val row = em_muli(e, r, att_row_state_size(p));
-    return em_gep(e, states, p->t, em_addi(e, row, at[field]));
+    em_val row = em_mul(e, r, att_row_state_size(p));
+    return em_gep(e, states, p->t, em_add(e, row, at[field]));
 }
 
 /* Row r of an array in scratch. */
 static em_val row_of(em *e, const att_plan *p, int64_t offset, em_val r, int width) {
-    return em_gep(e, att_scratch(e, offset), p->t, em_muli(e, r, width));
+    return em_gep(e, att_scratch(e, offset), p->t, em_mul(e, r, width));
 }
 
 /* Elements i .. i + lanes - 1 of a row of d elements; 0 beyond its end. */
@@ -90,13 +90,13 @@ static void emit_qk(em *e, const decode *w, em_val k_base, em_val k0, int rows, 
     const att_plan *p = w->p;
     const sn_attention_operand *o = &p->a->k;
     int d = p->a->d, n = p->lanes, whole = d / n * n, keys = n / rows;
-    em_val stride = em_size_value(e, o->row), last = em_subi(e, w->tk, 1);
+    em_val stride = em_size_value(e, o->row), last = em_sub(e, w->tk, 1);
     int line = 64 / (int)sn_dtype_size(o->dtype);
     em_val part[ROWS_PER_TILE][ROWS_PER_TILE]; /* of a query: keys, group by group */
     for (int g = 0; g < rows; g++) {
         em_val row[64], next[64], sum[64];
         for (int i = 0; i < keys; i++) {
-            em_val k = em_imin(e, em_addi(e, k0, g * keys + i), last);
+            em_val k = em_imin(e, em_add(e, k0, g * keys + i), last);
             row[i] = em_gep(e, k_base, o->dtype, em_mul(e, k, stride));
             next[i] = em_gep(e, row[i], o->dtype, ahead);
         }
@@ -139,10 +139,10 @@ static tile_rows take_rows(em *e, const decode *w, em_val r, int n) {
     const att_plan *p = w->p;
     tile_rows t = {.n = n};
     for (int u = 0; u < n; u++) {
-        em_val row = em_addi(e, r, u), first = em_i64(e, u * ATT_TILE_KEYS);
+        em_val row = em_add(e, r, u), first = em_i64(e, u * ATT_TILE_KEYS);
         em_val in_group = em_div(e, row, w->tq);
         t.row[u] = row;
-        t.head[u] = em_add(e, em_muli(e, w->kv_head, p->a->gqa_ratio), in_group);
+        t.head[u] = em_add(e, em_mul(e, w->kv_head, p->a->gqa_ratio), in_group);
         t.q[u] = em_rem(e, row, w->tq);
         t.s[u] = em_gep(e, att_scratch(e, p->s_offset), p->t, first);
     }
@@ -154,7 +154,7 @@ static void emit_scores(em *e, decode *w, em_val k_base, em_val k0, em_val n, co
                         bool masked, em_val *s_max) {
     const att_plan *p = w->p;
     em_val q_at[ROWS_PER_TILE], x[ROWS_PER_TILE];
-    em_val last = em_int_cast(e, em_subi(e, w->tk, 1), e->i32);
+    em_val last = em_int_cast(e, em_sub(e, w->tk, 1), e->i32);
     for (int u = 0; u < t->n; u++) {
         q_at[u] = row_of(e, p, p->decode_q_offset, t->row[u], att_padded(p, p->a->d));
         att_regions_begin(&w->regions[u], e, p, masked, w->batch, t->head[u], t->q[u]);
@@ -207,7 +207,7 @@ static void emit_acc_columns(em *e, const decode *w, em_val v_base, em_val k0, e
         em_loop l = em_for(e, lo[part], hi[part], unroll);
         for (int r = 0; r < t->n; r++) em_carries(e, &l, sum[r], unroll * vectors);
         for (int u = 0; u < unroll; u++) {
-            em_val k = em_addi(e, l.i, u), at = em_add(e, tile, em_mul(e, k, stride));
+            em_val k = em_add(e, l.i, u), at = em_add(e, tile, em_mul(e, k, stride));
             em_val row = em_gep(e, v_base, o->dtype, at), next = em_gep(e, row, o->dtype, ahead);
             em_val weight[ROWS_PER_TILE], counts[ROWS_PER_TILE];
             for (int r = 0; r < t->n; r++) {

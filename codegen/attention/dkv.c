@@ -49,7 +49,7 @@ static void emit_group(em *e, const att_plan *p, int rows, const columns *of, em
     for (int i = 0; i < rows; i++) em_prefetch(e, vector_at(e, p, next_at, i * of->row), true, 3);
     em_loop l = em_for(e, 0, queries, unroll);
     em_carries(e, &l, sum, n);
-    em_val a = em_gep(e, a_at, p->t, l.i), b = em_gep(e, b_at, p->t, em_muli(e, l.i, width));
+    em_val a = em_gep(e, a_at, p->t, l.i), b = em_gep(e, b_at, p->t, em_mul(e, l.i, width));
     for (int u = 0; u < unroll; u++) {
         em_val x[64];
         for (int i = 0; i < rows; i++) x[i] = vector_at(e, p, a, i * p->qb + u);
@@ -71,9 +71,9 @@ static void emit_columns(em *e, const att_plan *p, const att_dkv_args *q, const 
         em_val rows = em_i64(e, size[i]);
         em_val whole = em_mul(e, LLVMBuildUDiv(e->b, em_sub(e, q->keys, done), rows, ""), rows);
         em_loop l = em_for(e, done, em_add(e, done, whole), rows);
-        em_val at = em_addi(e, em_muli(e, l.i, of->row), of->first);
+        em_val at = em_add(e, em_mul(e, l.i, of->row), of->first);
         emit_group(e, p, size[i], of, em_gep(e, q->c, p->t, at),
-                   em_gep(e, q->a, p->t, em_muli(e, l.i, p->qb)), vector_at(e, p, q->b, of->first),
+                   em_gep(e, q->a, p->t, em_mul(e, l.i, p->qb)), vector_at(e, p, q->b, of->first),
                    em_gep(e, q->next, p->t, at), q->queries);
         em_end(e, &l);
         done = em_add(e, done, whole);
@@ -100,7 +100,7 @@ em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t
     for (int part = 0; part < 2; part++) { /* rows that exist, then zeros */
         em_loop l = em_for(e, begin[part], end[part], 1);
         em_val row = em_gep(e, q.src, t, em_mul(e, l.i, q.stride));
-        em_val dst = em_gep(e, q.dst, p->t, em_muli(e, l.i, width));
+        em_val dst = em_gep(e, q.dst, p->t, em_mul(e, l.i, width));
         for (int c = 0; c < width; c += p->lanes) {
             em_val at = em_gep(e, row, t, c), x = em_vf(e, 0);
             if (!part)
@@ -119,7 +119,7 @@ em_val att_emit_store_rows(em *e, const att_plan *p, const char *name, sn_dtype 
     att_store_rows_args q = att_store_rows_begin(e, p, name);
     int width = att_padded(p, d);
     em_loop l = em_for(e, 0, q.n_rows, 1);
-    em_val src = em_gep(e, q.src, p->t, em_muli(e, l.i, width));
+    em_val src = em_gep(e, q.src, p->t, em_mul(e, l.i, width));
     em_val dst = em_gep(e, q.dst, t, em_mul(e, l.i, q.stride));
     for (int c = 0; c < width; c += p->lanes) {
         em_val x = att_load(e, p, vector_at(e, p, src, c));

@@ -45,7 +45,7 @@ em_val att_emit_keep_word(em *e, const att_plan *p) {
     em_val low = keep_group_call(e, group, args);
     em_var kept = em_let(e, low);
     em_branch two_groups = em_if(e, em_cmp(e, EM_NE, shift, 0));
-    args.group = em_addi(e, args.group, 1);
+    args.group = em_add(e, args.group, 1);
     em_val high = keep_group_call(e, group, args);
     em_val rest = em_shl(e, high, em_sub(e, 64, shift));
     em_set(e, kept, em_or(e, em_lshr(e, low, shift), rest));
@@ -58,7 +58,7 @@ em_val att_keep_row(em *e, const att_plan *p, em_val batch, em_val head, em_val 
     const sn_attention *a = p->a;
     em_val seed = em_buf(e, a->seed_buf);
     em_val step = em_load(e, SN_I64, em_gep(e, seed, SN_I64, em_size_value(e, a->seed_stride)), 1);
-    em_val at = em_add(e, em_muli(e, batch, a->heads), head);
+    em_val at = em_add(e, em_mul(e, batch, a->heads), head);
     at = em_add(e, em_mul(e, at, em_size_value(e, a->tq)), q);
     at = em_add(e, em_mul(e, at, em_size_value(e, a->tk)), k0);
     em_val key = em_load(e, SN_I64, seed, 1);
@@ -70,8 +70,8 @@ em_val att_emit_keep(em *e, const att_plan *p) {
     if (!att_drops(p)) return NULL;
     att_keep_args q = att_keep_begin(e, p, "keep");
     att_use_context(e, q.buf, q.dim, q.scratch);
-    em_val first = em_muli(e, q.v, p->lanes);
-    em_loop l = em_for(e, first, em_addi(e, first, p->lanes), 1);
+    em_val first = em_mul(e, q.v, p->lanes);
+    em_loop l = em_for(e, first, em_add(e, first, p->lanes), 1);
     em_val kept = att_keep_row(e, p, q.batch, q.head, em_add(e, q.q0, l.i), q.k0);
     em_store(e, SN_I64, em_gep(e, att_scratch(e, p->keep_offset), SN_I64, l.i), kept);
     em_end(e, &l);
@@ -79,7 +79,7 @@ em_val att_emit_keep(em *e, const att_plan *p) {
 }
 
 em_val att_keep_vector(em *e, const att_plan *p, em_val v) {
-    em_val at = em_muli(e, v, p->lanes);
+    em_val at = em_mul(e, v, p->lanes);
     return em_load(e, SN_I64, em_gep(e, att_scratch(e, p->keep_offset), SN_I64, at), p->lanes);
 }
 

@@ -61,7 +61,7 @@ typedef struct tile {
 } tile;
 
 static em_val row_bytes(em *e, const sn_attention_operand *o) {
-    return em_muli(e, em_size_value(e, o->row), (int64_t)sn_dtype_size(o->dtype));
+    return em_mul(e, em_size_value(e, o->row), (int64_t)sn_dtype_size(o->dtype));
 }
 
 /* Chooses the rows that pv prefetches: those of the next tile, from the packed copy if they are
@@ -70,7 +70,7 @@ static em_val row_bytes(em *e, const sn_attention_operand *o) {
 static void choose_prefetch(em *e, const block *b, tile *t) {
     const att_plan *p = b->p;
     const sn_attention *a = p->a;
-    em_val next = em_addi(e, t->k0, ATT_TILE_KEYS);
+    em_val next = em_add(e, t->k0, ATT_TILE_KEYS);
     em_val more = em_and(e, em_cmp(e, EM_LT, next, b->k1), em_not(e, b->prefetches_head));
     em_val begin = em_select(e, b->is_partial, b->k0, 0);
     em_val same_head = em_or(e, more, b->is_partial);
@@ -94,7 +94,7 @@ static void choose_prefetch(em *e, const block *b, tile *t) {
 
 /* Packs or scans the keys up to the end of the tile, unless that is done. */
 static void prepare_keys(em *e, const block *b, const tile *t) {
-    em_val end = em_addi(e, t->k0, ATT_TILE_KEYS);
+    em_val end = em_add(e, t->k0, ATT_TILE_KEYS);
     em_val n_prepared = em_load(e, SN_I64, att_scratch(e, b->p->key_offset + 8), 1);
     em_branch br = em_if(e, em_cmp(e, EM_LT, n_prepared, end));
     att_pack_kv_args args = {ATT_PASS_CONTEXT(e), .batch = b->block.batch, .kv_head = b->kv_head,
@@ -134,11 +134,11 @@ static void locate_tile(em *e, const block *b, tile *t) {
 static void prefetch_bias_tile(em *e, const block *b, const tile *t, em_val key,
                                att_qk_args *args) {
     enum { ROWS = ATT_TILE_KEYS / 2 }; /* of each matrix that qk visits in a tile */
-    em_val next = em_addi(e, t->k0, ATT_TILE_KEYS);
+    em_val next = em_add(e, t->k0, ATT_TILE_KEYS);
     em_val of[] = {b->block.batch, b->block.head}, bias, step;
     if (!att_has_bias_tile(e, b->p)) return;
     att_bias_tile_next(e, b->p, of, b->block.q0, next, &bias, &step);
-    em_val more = em_cmp(e, EM_LT, next, b->block.tk), half = em_muli(e, step, ROWS);
+    em_val more = em_cmp(e, EM_LT, next, b->block.tk), half = em_mul(e, step, ROWS);
     args->prefetch_row = em_select(e, more, em_lshr(e, key, 1), args->prefetch_row);
     args->prefetch0 = em_select(e, more, bias, args->prefetch0);
     args->prefetch_step0 = em_select(e, more, step, args->prefetch_step0);
@@ -178,7 +178,7 @@ static void emit_qk(em *e, const block *b, const tile *t, em_val n_seg) {
     const att_plan *p = b->p;
     em_loop l = em_for(e, 0, n_seg, 1);
     att_segment g = att_load_segment(e, p, l.i);
-    em_val row = em_gep(e, t->s, p->t, em_muli(e, g.k0, p->qb));
+    em_val row = em_gep(e, t->s, p->t, em_mul(e, g.k0, p->qb));
     att_qk_args args = {.prefetch_row = em_lshr(e, em_add(e, t->k0, g.k0), 1),
                         .prefetch0 = b->next_q,
                         .prefetch1 = b->out};
@@ -201,7 +201,7 @@ static void emit_pv(em *e, const block *b, const tile *t, em_val n_seg) {
     const att_plan *p = b->p;
     em_loop l = em_for(e, 0, n_seg, 1);
     att_segment g = att_load_segment(e, p, l.i);
-    em_val row = em_gep(e, t->s, p->t, em_muli(e, g.k0, p->qb));
+    em_val row = em_gep(e, t->s, p->t, em_mul(e, g.k0, p->qb));
     att_pv_args args = {.v = em_gep(e, t->v, p->t, em_mul(e, g.k0, t->v_stride)),
                         .v_stride = t->v_stride,
                         .next_k_step = t->next_k_step,
@@ -221,7 +221,7 @@ static void emit_pv_nan_safe(em *e, const block *b, const tile *t) {
     em_val lo, hi;
     em_loop l = em_for(e, 0, b->block.nv, 1);
     att_load_visible_keys(e, p, l.i, &lo, &hi);
-    em_val row = em_gep(e, t->s, p->t, em_muli(e, lo, p->qb));
+    em_val row = em_gep(e, t->s, p->t, em_mul(e, lo, p->qb));
     att_pv_nan_safe_args args = {.v = em_gep(e, t->v, p->t, em_mul(e, lo, t->v_stride)),
                                  .v_stride = t->v_stride};
     args.p = att_column(e, p, row, l.i);
@@ -289,7 +289,7 @@ void att_block_queries(em *e, att_query_block *b, em_val v0, em_val v1) {
 static void locate_queries(em *e, block *b, em_val index) {
     const att_plan *p = b->p;
     em_val v0, v1, vectors = att_block_vectors(e, p, b->block.tq, index, &v0, &v1);
-    em_val bytes = em_muli(e, b->block.tk, (int64_t)(p->a->d + p->a->dv) * p->esize);
+    em_val bytes = em_mul(e, b->block.tk, (int64_t)(p->a->d + p->a->dv) * p->esize);
     b->prefetches_head = em_and(e, em_cmp(e, EM_EQ, v1, vectors),
                                 em_cmp(e, EM_LE, bytes, p->l2_bytes / NEXT_HEAD_SHARE));
     att_block_queries(e, &b->block, v0, v1);
@@ -298,7 +298,7 @@ static void locate_queries(em *e, block *b, em_val index) {
 /* The head that follows in the order of the schedule; the last one is followed by itself. */
 static void locate_next_head(em *e, block *b, em_val head) {
     const sn_attention *a = b->p->a;
-    em_val end = em_muli(e, em_size_value(e, a->batch), a->heads);
+    em_val end = em_mul(e, em_size_value(e, a->batch), a->heads);
     em_val next = em_imin(e, em_add(e, head, 1), em_sub(e, end, 1));
     b->next_batch = em_div(e, next, a->heads), b->next_head = em_rem(e, next, a->heads);
     em_val kv_head = em_div(e, b->next_head, a->gqa_ratio);
@@ -316,7 +316,7 @@ static void begin_block(em *e, block *b, const att_block_args *q) {
     b->is_last = em_cmp(e, EM_EQ, b->k1, b->block.tk);
     b->is_partial = em_not(e, em_and(e, b->is_first, b->is_last));
     em_val distance = em_i64(e, p->states_offset - p->state_bytes); /* of state 1 from state 0 */
-    em_val state = em_add(e, distance, em_muli(e, q->state, p->state_bytes));
+    em_val state = em_add(e, distance, em_mul(e, q->state, p->state_bytes));
     state = em_select(e, em_cmp(e, EM_EQ, q->state, 0), 0, state);
     em_store(e, SN_I64, att_scratch(e, p->current_state_offset), state);
     b->block.batch = em_div(e, q->head, a->heads), b->block.head = em_rem(e, q->head, a->heads);
@@ -352,7 +352,7 @@ static void emit_enter(em *e, const block *b, em_val q_base, em_val q_row, em_va
     em_val l_i = att_column(e, p, att_block_state(e, p, p->l_offset), l.i);
     em_store(e, p->t, l_i, state.l);
     em_loop d = em_for(e, 0, a->dv, 1);
-    em_val row = em_gep(e, acc, p->t, em_muli(e, d.i, p->qb));
+    em_val row = em_gep(e, acc, p->t, em_mul(e, d.i, p->qb));
     em_store(e, p->t, att_column(e, p, row, l.i), em_vf(e, 0));
     em_end(e, &d);
     em_end(e, &l);
@@ -450,7 +450,7 @@ static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val f
     em_val kv_block = em_i64(e, att_kv_block_keys(p));
     em_val once = em_cmp(e, EM_LE, tk, 2 * att_kv_block_keys(p));
     kv_block = em_select(e, once, em_imax(e, tk, 1), kv_block);
-    em_val some = em_select(e, once, em_imax(e, blocks, 1), em_muli(e, n, ATT_STATES));
+    em_val some = em_select(e, once, em_imax(e, blocks, 1), em_mul(e, n, ATT_STATES));
     em_loop g = em_for(e, zero, blocks, some);
     em_loop k = em_for(e, zero, em_imax(e, tk, 1), kv_block);
     em_loop i = em_for(e, g.i, em_imin(e, em_add(e, g.i, some), blocks), 1);
@@ -474,7 +474,7 @@ static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val f
 static void emit_all_blocks(em *e, const att_plan *p, em_val fn) {
     const sn_attention *a = p->a;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), n = e->nthreads, tid = e->tid;
-    em_val heads = em_muli(e, em_size_value(e, a->batch), a->heads);
+    em_val heads = em_mul(e, em_size_value(e, a->batch), a->heads);
     em_val blocks = em_ceil_div(e, em_ceil_div(e, em_size_value(e, a->tq), p->lanes), p->nv);
     em_val whole = em_div(e, heads, n), first = em_mul(e, whole, tid);
     att_kv_reset(e, p);

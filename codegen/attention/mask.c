@@ -5,14 +5,14 @@
 
 /* Field 0 .. 3 of segment i. */
 static em_val segment_field(em *e, const att_plan *p, em_val i, int field) {
-    em_val at = em_addi(e, em_muli(e, i, 4), field);
+    em_val at = em_add(e, em_mul(e, i, 4), field);
     return em_gep(e, att_scratch(e, p->seg_offset), SN_I64, at);
 }
 
 /* Of the keys that vector v sees: field 0 the first one, 1 the one behind the last; 2: whether it is not sure to see
  * all of the tile. */
 static em_val visible_key(em *e, const att_plan *p, em_val v, int field) {
-    em_val at = em_addi(e, em_muli(e, v, 3), field);
+    em_val at = em_add(e, em_mul(e, v, 3), field);
     return em_gep(e, att_scratch(e, p->visible_offset), SN_I64, at);
 }
 
@@ -94,15 +94,15 @@ static void emit_visible_subtiles(em *e, const att_query_block *b, em_val k0, em
                                   const att_classifier *coarse, em_val v) {
     enum { SUBTILES = ATT_TILE_KEYS / ATT_SUBTILE_KEYS };
     const att_plan *p = b->p;
-    em_val q = em_add(e, b->q0, em_muli(e, v, p->lanes));
-    em_val q1 = em_imin(e, em_addi(e, q, p->lanes - 1), em_subi(e, b->tq, 1));
+    em_val q = em_add(e, b->q0, em_mul(e, v, p->lanes));
+    em_val q1 = em_imin(e, em_add(e, q, p->lanes - 1), em_sub(e, b->tq, 1));
     att_classifier c;
     att_classifier_begin(&c, e, p, &coarse->code, b->batch, (sn_interval){b->head, b->head},
                          (sn_interval){q, q1});
-    em_val first = em_muli(e, em_iota(e, e->i64, SUBTILES), ATT_SUBTILE_KEYS);
+    em_val first = em_mul(e, em_iota(e, e->i64, SUBTILES), ATT_SUBTILE_KEYS);
     em_val k = em_add(e, em_splat(e, k0, SUBTILES), first);
     sn_interval sees =
-        att_classifier_finish(&c, (sn_interval){k, em_addi(e, k, ATT_SUBTILE_KEYS - 1)});
+        att_classifier_finish(&c, (sn_interval){k, em_add(e, k, ATT_SUBTILE_KEYS - 1)});
     em_val real = em_cmp(e, EM_LT, first, em_splat(e, n, SUBTILES));
     em_val bits = subtile_bits(e, sees.hi, real), sure = subtile_bits(e, sees.lo, real);
     em_val partial = em_cmp(e, EM_NE, sure, subtile_bits(e, em_i1(e, true), real));
@@ -149,7 +149,7 @@ static em_val emit_staircase(em *e, const att_query_block *b) {
 
 void att_mask_begin(em *e, const att_query_block *b, att_classifier *c) {
     if (!b->p->a->mask) return;
-    em_val q1 = em_subi(e, em_add(e, b->q0, b->n_rows), 1);
+    em_val q1 = em_sub(e, em_add(e, b->q0, b->n_rows), 1);
     att_classifier_begin(c, e, b->p, NULL, b->batch, (sn_interval){b->head, b->head},
                          (sn_interval){b->q0, q1});
     sn_interval_emit(&c->code, ATT_DEP_HEAD | ATT_DEP_Q);
@@ -157,7 +157,7 @@ void att_mask_begin(em *e, const att_query_block *b, att_classifier *c) {
 
 sn_interval att_mask_tile(em *e, const att_query_block *b, att_classifier *c, em_val k0, em_val n) {
     if (!b->p->a->mask) return (sn_interval){em_i1(e, true), em_i1(e, true)};
-    em_val k1 = em_subi(e, em_add(e, k0, n), 1);
+    em_val k1 = em_sub(e, em_add(e, k0, n), 1);
     return att_classifier_finish(c, (sn_interval){k0, k1});
 }
 

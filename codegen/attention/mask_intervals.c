@@ -129,7 +129,7 @@ RULE(mod) {
     em_val q0 = floor_quotient(e, x[0].lo, y), q1 = floor_quotient(e, x[0].hi, y);
     em_val same = em_cmp(e, EM_EQ, q0, q1), base = em_mul(e, q0, y), zero = em_like(e, q0, 0);
     em_val lo = em_select(e, same, em_sub(e, x[0].lo, base), zero);
-    em_val hi = em_select(e, same, em_sub(e, x[0].hi, base), em_subi(e, y, 1));
+    em_val hi = em_select(e, same, em_sub(e, x[0].hi, base), em_sub(e, y, 1));
     return within_type(
         e, n, (sn_interval){em_select(e, good, lo, em_neg(e, any)), em_select(e, good, hi, any)});
 }

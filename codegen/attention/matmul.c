@@ -28,7 +28,7 @@ static int choose_qk_unroll(const em *e, int d, int rows, int nv) {
 /* In four steps a line of each matrix: of four rows in turn, then their next line. */
 static void prefetch_rows(em *e, const att_plan *p, const qk_prefetch *f, em_val i, int unroll) {
     em_val quarter = em_lshr(e, i, 2), at[2];
-    em_val line = em_muli(e, em_lshr(e, i, 4), LINE);
+    em_val line = em_mul(e, em_lshr(e, i, 4), LINE);
     for (int m = 0; m < 2; m++) {
         em_val row = em_mul(e, em_and(e, quarter, 3), f->step[m]);
         at[m] = em_gep_bytes(e, f->ptr[m], em_add(e, row, line));
@@ -52,9 +52,9 @@ static void emit_qk_group(em *e, const att_plan *p, int d, int rows, int nv, con
     em_carries(e, &l, s, rows * nv);
     prefetch_rows(e, p, f, l.i, step);
     for (int u = 0; u < step; u++) {
-        em_val at_d = em_addi(e, l.i, u);
+        em_val at_d = em_add(e, l.i, u);
         for (int i = 0; i < rows; i++) at[i] = em_gep(e, key[i], p->t, at_d);
-        em_val q_at = em_gep(e, q, p->t, em_muli(e, at_d, p->qb));
+        em_val q_at = em_gep(e, q, p->t, em_mul(e, at_d, p->qb));
         att_add_product(e, p, s, rows, nv, at, q_at);
     }
     em_end(e, &l);
@@ -88,7 +88,7 @@ em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, in
     /* whole subtiles, so that the bias is added to each key once */
     if ((flags & ATT_QK_ADD) && rows > ATT_SUBTILE_KEYS) rows = ATT_SUBTILE_KEYS;
     em_loop l = em_for(e, 0, a.keys, rows);
-    em_val last = em_sub(e, em_subi(e, a.k_rows, 1), l.i);
+    em_val last = em_sub(e, em_sub(e, a.k_rows, 1), l.i);
     em_val key[32], s[64];
     for (int i = 0; i < rows; i++) {
         em_val row = em_add(e, l.i, em_imin(e, i, last));
@@ -100,7 +100,7 @@ em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, in
     f.ptr[0] = em_gep_bytes(e, a.prefetch0, em_mul(e, row, a.prefetch_step0));
     f.ptr[1] = em_gep_bytes(e, a.prefetch1, em_mul(e, row, a.prefetch_step1));
     emit_qk_group(e, p, d, rows, nv, key, a.q, &f, s);
-    em_val out = em_gep(e, a.s, p->t, em_muli(e, l.i, p->qb));
+    em_val out = em_gep(e, a.s, p->t, em_mul(e, l.i, p->qb));
     store_scores(e, p, &a, out, rows, nv, flags, s);
     em_end(e, &l);
     return att_end(e);
@@ -161,13 +161,13 @@ static int choose_rows(const att_plan *p, int nv, int dv) {
  * of V; smaller ones alternate between a line of K and a line of V. */
 static pv_prefetch choose_prefetch(em *e, const att_plan *p, int rows, em_val c,
                                    const att_pv_args *a) {
-    em_val at = em_muli(e, c, p->esize);
+    em_val at = em_mul(e, c, p->esize);
     if (rows * p->esize >= LINE)
         return (pv_prefetch){{em_gep_bytes(e, a->next_k, at), em_gep_bytes(e, a->next_v, at)},
                              {a->next_k_step, a->next_v_step}};
     em_val group = LLVMBuildUDiv(e->b, c, em_i64(e, rows), "");
     em_val odd = em_cmp(e, EM_NE, em_and(e, group, 1), 0);
-    at = em_muli(e, em_lshr(e, group, 1), LINE);
+    at = em_mul(e, em_lshr(e, group, 1), LINE);
     em_val from = em_gep_bytes(e, em_select(e, odd, a->next_v, a->next_k), at);
     em_val step = em_select(e, odd, a->next_v_step, a->next_k_step);
     return (pv_prefetch){{from, from}, {step, step}};
@@ -184,7 +184,7 @@ em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv) {
         int lo = part ? split : 0, hi = part ? dv : split;
         if (lo == hi) continue;
         em_loop l = em_for(e, lo, hi, rows);
-        em_val acc = em_gep(e, a.acc, p->t, em_muli(e, l.i, p->qb));
+        em_val acc = em_gep(e, a.acc, p->t, em_mul(e, l.i, p->qb));
         pv_prefetch f = choose_prefetch(e, p, rows, l.i, &a);
         emit_pv_group(e, p, rows, nv, em_gep(e, a.v, p->t, l.i), acc, &a, &f);
         em_end(e, &l);
@@ -195,11 +195,11 @@ em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv) {
 static em_val emit_pv_nan_safe(em *e, const att_plan *p) {
     att_pv_nan_safe_args a = att_pv_nan_safe_begin(e, p, "pv_nan_safe");
     em_loop i = em_for(e, 0, p->a->dv, 1);
-    em_val out = em_gep(e, a.acc, p->t, em_muli(e, i.i, p->qb));
+    em_val out = em_gep(e, a.acc, p->t, em_mul(e, i.i, p->qb));
     em_val acc = att_load(e, p, out);
     em_loop k = em_for(e, 0, a.keys, 1);
     em_carries(e, &k, &acc, 1);
-    em_val weight = att_load(e, p, em_gep(e, a.p, p->t, em_muli(e, k.i, p->qb)));
+    em_val weight = att_load(e, p, em_gep(e, a.p, p->t, em_mul(e, k.i, p->qb)));
     em_val at = em_gep(e, em_gep(e, a.v, p->t, em_mul(e, k.i, a.v_stride)), p->t, i.i);
     em_val before = acc;
     tile_add(e, &acc, 1, em_load_splat(e, p->t, at, p->lanes), &weight);

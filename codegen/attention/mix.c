@@ -10,7 +10,7 @@ void att_load_matrix(em *e, const att_plan *p, const sn_head_matrix *w, bool tra
     em_val at = em_add(e, em_mul(e, row, em_size_value(e, w->row)),
                        em_mul(e, column, em_size_value(e, w->column)));
     em_val x = em_load(e, w->dtype, em_gep(e, em_buf(e, w->buf), w->dtype, at), 1);
-    at = em_add(e, em_muli(e, h.i, p->a->heads), o.i);
+    at = em_add(e, em_mul(e, h.i, p->a->heads), o.i);
     em_store(e, p->t, em_gep(e, to, p->t, at), x);
     em_end(e, &h);
     em_end(e, &o);
@@ -34,10 +34,10 @@ typedef struct row_group {
 /* What head h adds to a group. */
 static void add_head(em *e, const att_plan *p, const att_mix_args *a, const row_group *g, em_val h,
                      em_val *acc) {
-    em_val column = em_muli(e, h, p->qb), x[ATT_NV];
-    em_val from = em_gep(e, a->x, p->t, em_add(e, em_muli(e, h, att_mixed_head(p)), g->at));
+    em_val column = em_mul(e, h, p->qb), x[ATT_NV];
+    em_val from = em_gep(e, a->x, p->t, em_add(e, em_mul(e, h, att_mixed_head(p)), g->at));
     em_val factor = em_gep(e, a->factor, p->t, column), kept = em_gep(e, a->spare, p->t, column);
-    em_val w = em_gep(e, a->w, p->t, em_add(e, em_muli(e, h, p->a->heads), g->o));
+    em_val w = em_gep(e, a->w, p->t, em_add(e, em_mul(e, h, p->a->heads), g->o));
     for (int at = 0; g->fetches && at < g->nv * p->lanes * p->esize; at += LINE)
         em_prefetch(e, em_gep_bytes(e, from, (int64_t)AHEAD * p->qb * p->esize + at), false, 3);
     for (int v = 0; v < g->nv; v++) {
@@ -59,12 +59,12 @@ static void emit_group(em *e, const att_plan *p, const att_mix_args *a, const ro
     if (whole) {
         em_loop h = em_for(e, 0, whole, UNROLL);
         em_carries(e, &h, acc, n);
-        for (int u = 0; u < UNROLL; u++) add_head(e, p, a, g, em_addi(e, h.i, u), acc);
+        for (int u = 0; u < UNROLL; u++) add_head(e, p, a, g, em_add(e, h.i, u), acc);
         em_end(e, &h);
     }
     for (int h = whole; h < heads; h++) add_head(e, p, a, g, em_i64(e, h), acc);
     for (int i = 0; i < g->n; i++) {
-        em_val row = em_muli(e, em_addi(e, g->o, i), att_mixed_head(p));
+        em_val row = em_mul(e, em_add(e, g->o, i), att_mixed_head(p));
         em_val to = em_gep(e, a->y, p->t, em_add(e, g->at, row));
         for (int v = 0; v < g->nv; v++)
             att_store(e, p, acc[i * g->nv + v], att_column(e, p, to, em_i64(e, v)));
@@ -75,7 +75,7 @@ static void emit_group(em *e, const att_plan *p, const att_mix_args *a, const ro
 static void emit_key(em *e, const att_plan *p, const att_mix_args *a, bool scaled, int nv,
                      em_val key, int rows) {
     int heads = p->a->heads, whole = heads / rows * rows, first = scaled ? rows : 0;
-    row_group g = {.at = em_muli(e, key, p->qb), .n = rows, .nv = nv};
+    row_group g = {.at = em_mul(e, key, p->qb), .n = rows, .nv = nv};
     if (scaled) {
         row_group leader = g;
         leader.o = em_i64(e, 0);
@@ -95,8 +95,8 @@ static void emit_key(em *e, const att_plan *p, const att_mix_args *a, bool scale
 
 static void emit_scale(em *e, const att_plan *p, const att_mix_args *a, int nv, em_val key) {
     em_loop h = em_for(e, 0, p->a->heads, 1);
-    em_val at = em_add(e, em_muli(e, h.i, att_mixed_head(p)), em_muli(e, key, p->qb));
-    em_val factor = em_gep(e, a->factor, p->t, em_muli(e, h.i, p->qb));
+    em_val at = em_add(e, em_mul(e, h.i, att_mixed_head(p)), em_mul(e, key, p->qb));
+    em_val factor = em_gep(e, a->factor, p->t, em_mul(e, h.i, p->qb));
     for (int v = 0; v < nv; v++) {
         em_val i = em_i64(e, v), x = att_load(e, p, att_column(e, p, em_gep(e, a->x, p->t, at), i));
         x = em_mul(e, x, att_load(e, p, att_column(e, p, factor, i)));
@@ -145,7 +145,7 @@ em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val
     sn_interval sees = att_mask_tile(e, &of, &c, k0, n);
     em_val kind = em_select(e, sees.lo, SN_TILE_FULL, SN_TILE_PARTIAL);
     kind = em_select(e, sees.hi, kind, SN_TILE_SKIPPED);
-    if (kinds) em_store(e, SN_I64, em_gep(e, kinds, p->t, em_muli(e, g.i, p->qb)), kind);
+    if (kinds) em_store(e, SN_I64, em_gep(e, kinds, p->t, em_mul(e, g.i, p->qb)), kind);
     em_branch some = em_if(e, sees.hi);
     att_mask_segments(e, &of, &c, k0, n, em_not(e, sees.lo));
     em_loop v = em_for(e, zero, b->nv, 1);
@@ -165,7 +165,7 @@ void att_mixed_deal(em *e, const att_plan *p, em_val fn, em_val items, em_val co
     em_loop i = em_for(e, tile_take(e, counts, counter, em_i64(e, 0)), all, 1);
     em_val mine = tile_is_mine(e, i.i, e->nthreads, e->tid);
     em_branch here = em_if(e, LLVMBuildOr(e->b, counts, mine, ""));
-    em_val at = em_sub(e, em_subi(e, all, 1), i.i);
+    em_val at = em_sub(e, em_sub(e, all, 1), i.i);
     att_mixed_item_args args = {ATT_PASS_CONTEXT(e)};
     args.batch = em_div(e, at, items);
     args.index = em_rem(e, at, items);

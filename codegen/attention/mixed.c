@@ -108,7 +108,7 @@ typedef struct block {
 
 /* What belongs to a head at `offset`, `elements` for each. */
 static em_val of_head(em *e, const block *b, int64_t offset, em_val head, int64_t elements) {
-    return em_gep(e, att_scratch(e, offset), b->f->p.t, em_muli(e, head, elements));
+    return em_gep(e, att_scratch(e, offset), b->f->p.t, em_mul(e, head, elements));
 }
 
 static em_val row_of(em *e, const block *b, const sn_attention_operand *o, em_val head, em_val r) {
@@ -119,11 +119,11 @@ static em_val row_of(em *e, const block *b, const sn_attention_operand *o, em_va
 /* The rows of the tile at k0. */
 static em_val tile_rows(em *e, const block *b, em_val k0) {
     em_val tile = LLVMBuildUDiv(e->b, k0, em_i64(e, ATT_TILE_KEYS), "");
-    return em_gep_bytes(e, att_scratch(e, b->f->rows_offset), em_muli(e, tile, b->f->row_bytes));
+    return em_gep_bytes(e, att_scratch(e, b->f->rows_offset), em_mul(e, tile, b->f->row_bytes));
 }
 
 static em_val first_query(em *e, const block *b, em_val v) {
-    return em_add(e, b->block.q0, em_muli(e, v, b->f->p.lanes));
+    return em_add(e, b->block.q0, em_mul(e, v, b->f->p.lanes));
 }
 
 static em_val queries_left(em *e, const block *b, em_val q) {
@@ -149,7 +149,7 @@ static void emit_enter(em *e, const block *b) {
     att_store(e, p, em_vf(e, 0), l);
     em_val acc = of_head(e, b, f->acc_offset, h.i, (int64_t)a->dv * p->qb);
     em_loop d = em_for(e, 0, a->dv, 1);
-    em_val row = em_gep(e, acc, p->t, em_muli(e, d.i, p->qb));
+    em_val row = em_gep(e, acc, p->t, em_mul(e, d.i, p->qb));
     att_store(e, p, em_vf(e, 0), att_column(e, p, row, v.i));
     em_end(e, &d);
     em_end(e, &v);
@@ -161,13 +161,13 @@ static void emit_enter(em *e, const block *b) {
 static void emit_qk(em *e, const block *b, em_val to, em_val k0, em_val keys) {
     const att_plan *p = &b->f->p;
     const sn_attention *a = p->a;
-    em_val row = em_size_value(e, a->k.row), step = em_muli(e, row, p->esize);
+    em_val row = em_size_value(e, a->k.row), step = em_mul(e, row, p->esize);
     em_loop h = em_for(e, 0, b->heads, 1);
     em_val next = em_imin(e, em_add(e, h.i, 1), em_sub(e, b->heads, 1));
     att_qk_args args = {.k_stride = row, .keys = keys, .k_rows = keys, .prefetch_row = b->zero};
     args.k = row_of(e, b, &a->k, h.i, k0);
     args.q = of_head(e, b, b->f->q_offset, h.i, (int64_t)a->d * p->qb);
-    args.s = em_gep(e, to, p->t, em_muli(e, h.i, att_mixed_head(p)));
+    args.s = em_gep(e, to, p->t, em_mul(e, h.i, att_mixed_head(p)));
     args.qk_max = args.s;
     args.prefetch0 = row_of(e, b, &a->k, next, k0), args.prefetch_step0 = step;
     args.prefetch1 = args.s, args.prefetch_step1 = b->zero;
@@ -179,12 +179,12 @@ static void emit_qk(em *e, const block *b, em_val to, em_val k0, em_val keys) {
 static void emit_weights(em *e, const block *b, em_val rows, em_val g, em_val k0, em_val keys) {
     const plan *f = b->f;
     const att_plan *p = &f->p;
-    em_val s = em_gep(e, rows, p->t, em_muli(e, g, att_mixed_head(p)));
+    em_val s = em_gep(e, rows, p->t, em_mul(e, g, att_mixed_head(p)));
     em_val m_tile = em_gep_bytes(e, rows, f->row_m_offset);
-    m_tile = em_gep(e, m_tile, p->t, em_muli(e, g, p->qb));
+    m_tile = em_gep(e, m_tile, p->t, em_mul(e, g, p->qb));
     em_val kind = em_load(e, SN_I64, m_tile, 1);
     em_branch hidden = em_if(e, em_cmp(e, EM_EQ, kind, SN_TILE_SKIPPED));
-    em_loop i = em_for(e, 0, em_muli(e, keys, p->qb), p->lanes);
+    em_loop i = em_for(e, 0, em_mul(e, keys, p->qb), p->lanes);
     att_store(e, p, em_vf(e, 0), em_gep(e, s, p->t, i.i));
     em_end(e, &i);
     em_loop v = em_for(e, 0, b->block.nv, 1);
@@ -220,7 +220,7 @@ static void emit_scores_tile(em *e, const block *b, em_val k0) {
     emit_qk(e, b, mixes ? tile : rows, k0, keys);
     att_mix_args args = {.x = tile, .y = rows, .w = att_scratch(e, f->matrix_offset[0])};
     args.factor = args.spare = att_scratch(e, f->factor_offset);
-    args.keys = em_and(e, em_addi(e, keys, 3), -4); /* as many as softmax reads */
+    args.keys = em_and(e, em_add(e, keys, 3), -4); /* as many as softmax reads */
     if (mixes) att_mix_call_by_count(e, b->mix[0], b->block.nv, args);
     em_loop g = em_for(e, 0, b->heads, 1);
     emit_weights(e, b, rows, g.i, k0, keys);
@@ -232,7 +232,7 @@ static void emit_scores_tile(em *e, const block *b, em_val k0) {
 static void emit_factors(em *e, const block *b, em_val rows) {
     const plan *f = b->f;
     const att_plan *p = &f->p;
-    em_loop i = em_for(e, 0, em_muli(e, b->heads, p->qb), p->lanes);
+    em_loop i = em_for(e, 0, em_mul(e, b->heads, p->qb), p->lanes);
     em_val m_tile = em_gep_bytes(e, rows, f->row_m_offset);
     m_tile = att_load(e, p, em_gep(e, m_tile, p->t, i.i));
     em_val m = att_load(e, p, em_gep(e, att_scratch(e, f->m_offset), p->t, i.i));
@@ -257,12 +257,12 @@ static void emit_values_tile(em *e, const block *b, em_val k0) {
     mix.spare = att_scratch(e, f->spare_offset);
     mix.keys = keys;
     att_mix_call_by_count(e, b->mix[1], b->block.nv, mix);
-    em_val row = em_size_value(e, a->v.row), step = em_muli(e, row, p->esize);
+    em_val row = em_size_value(e, a->v.row), step = em_mul(e, row, p->esize);
     em_loop h = em_for(e, 0, b->heads, 1);
     em_val next = em_imin(e, em_add(e, h.i, 1), em_sub(e, b->heads, 1));
     att_pv_args args = {.v_stride = row, .keys = keys};
     args.v = row_of(e, b, &a->v, h.i, k0);
-    args.p = em_gep(e, tile, p->t, em_muli(e, h.i, att_mixed_head(p)));
+    args.p = em_gep(e, tile, p->t, em_mul(e, h.i, att_mixed_head(p)));
     args.acc = of_head(e, b, f->acc_offset, h.i, (int64_t)a->dv * p->qb);
     args.next_k = args.next_v = row_of(e, b, &a->v, next, k0);
     args.next_k_step = args.next_v_step = step;

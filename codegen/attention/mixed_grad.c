@@ -145,11 +145,11 @@ static em_val tile_of(em *e, const block *b, int i) {
 }
 
 static em_val of_head(em *e, const block *b, int64_t offset, em_val head, int64_t elements) {
-    return em_gep(e, memory_of(e, b, offset), b->f->p.t, em_muli(e, head, elements));
+    return em_gep(e, memory_of(e, b, offset), b->f->p.t, em_mul(e, head, elements));
 }
 
 static em_val head_of(em *e, const block *b, em_val tile, em_val head) {
-    return em_gep(e, tile, b->f->p.t, em_muli(e, head, att_mixed_head(&b->f->p)));
+    return em_gep(e, tile, b->f->p.t, em_mul(e, head, att_mixed_head(&b->f->p)));
 }
 
 static em_val row_of(em *e, const block *b, const sn_attention_operand *o, em_val head, em_val r) {
@@ -158,7 +158,7 @@ static em_val row_of(em *e, const block *b, const sn_attention_operand *o, em_va
 }
 
 static em_val first_query(em *e, const block *b, em_val v) {
-    return em_add(e, b->block.q0, em_muli(e, v, b->f->p.lanes));
+    return em_add(e, b->block.q0, em_mul(e, v, b->f->p.lanes));
 }
 
 static em_val queries_left(em *e, const block *b, em_val q) {
@@ -171,7 +171,7 @@ static em_val part_row(em *e, const block *b, bool of_v, em_val head, em_val k) 
     em_val at = em_add(e, em_mul(e, b->part, em_size_value(e, a->batch)), b->block.batch);
     at = em_add(e, em_mul(e, at, b->block.tk), k);
     at = em_add(e, em_mul(e, at, b->heads), head);
-    at = em_muli(e, at, of_v ? a->dv : a->d);
+    at = em_mul(e, at, of_v ? a->dv : a->d);
     return em_gep(e, em_buf(e, of_v ? b->f->g->dv_buf : b->f->g->dk_buf), b->f->p.t, at);
 }
 
@@ -188,7 +188,7 @@ static void load_queries(em *e, const block *b) {
     const sn_attention *a = p->a;
     em_loop h = em_for(e, 0, b->heads, 1);
     att_copy_rows_args copy = {.n_rows = b->block.n_rows};
-    copy.n_dst = em_muli(e, b->block.nv, p->lanes);
+    copy.n_dst = em_mul(e, b->block.nv, p->lanes);
     copy.src = row_of(e, b, &a->q, h.i, b->block.q0), copy.stride = em_size_value(e, a->q.row);
     copy.dst = of_head(e, b, f->q_rows_offset, h.i, (int64_t)p->qb * f->d);
     att_copy_rows_call(e, b->fn->copy_q, copy);
@@ -276,7 +276,7 @@ static void add_pairs(em *e, const block *b, int which, em_val x, em_val y) {
 
 static em_val tile_rows(em *e, const block *b, int i) {
     em_val tile = LLVMBuildUDiv(e->b, b->k0, em_i64(e, TILE_KEYS), "");
-    em_val at = em_addi(e, em_muli(e, tile, b->f->row_bytes), i * b->f->tile_bytes);
+    em_val at = em_add(e, em_mul(e, tile, b->f->row_bytes), i * b->f->tile_bytes);
     return em_gep_bytes(e, memory_of(e, b, b->f->block_bytes), at);
 }
 
@@ -288,8 +288,8 @@ static void find_keys(em *e, const block *b) {
 
 /* The rows of k, v or, at rows of a part, dk and dv that are needed after those of a head. */
 static em_val next_rows(em *e, const block *b, const sn_attention_operand *o, bool of_v, em_val h) {
-    em_val next = em_addi(e, h, 1), more = em_cmp(e, EM_LT, next, b->heads);
-    em_val k0 = em_select(e, more, b->k0, em_addi(e, b->k0, TILE_KEYS));
+    em_val next = em_add(e, h, 1), more = em_cmp(e, EM_LT, next, b->heads);
+    em_val k0 = em_select(e, more, b->k0, em_add(e, b->k0, TILE_KEYS));
     next = em_select(e, more, next, 0);
     return o ? row_of(e, b, o, next, k0) : part_row(e, b, of_v, next, k0);
 }
@@ -304,9 +304,9 @@ static void multiply(em *e, const block *b, bool of_v, em_val to, em_val h) {
     args.k = row_of(e, b, o, h, b->k0), args.k_stride = em_size_value(e, o->row);
     args.q = of_head(e, b, of_v ? f->do_offset : f->q_offset, h, (int64_t)d * p->qb);
     args.s = args.qk_max = head_of(e, b, to, h);
-    args.prefetch_row = em_muli(e, b->second_half, TILE_KEYS / 2);
+    args.prefetch_row = em_mul(e, b->second_half, TILE_KEYS / 2);
     args.prefetch0 = next_rows(e, b, o, of_v, h);
-    args.prefetch_step0 = em_muli(e, args.k_stride, (int64_t)sn_dtype_size(o->dtype));
+    args.prefetch_step0 = em_mul(e, args.k_stride, (int64_t)sn_dtype_size(o->dtype));
     args.prefetch1 = args.s, args.prefetch_step1 = b->zero;
     att_qk_call_by_count(e, of_v ? b->fn->dp : b->fn->qk, b->block.nv, args);
 }
@@ -340,7 +340,7 @@ static void make_scores(em *e, const block *b) {
 static void add_product(em *e, const block *b, bool of_v, em_val x, em_val h) {
     const plan *f = b->f;
     att_dkv_args args = {.keys = b->keys, .a = head_of(e, b, x, h)};
-    args.queries = em_muli(e, b->block.nv, f->p.lanes);
+    args.queries = em_mul(e, b->block.nv, f->p.lanes);
     args.b = of_head(e, b, of_v ? f->do_rows_offset : f->q_rows_offset, h,
                      (int64_t)f->p.qb * (of_v ? f->dv : f->d));
     args.c = part_row(e, b, of_v, h, b->k0), args.next = next_rows(e, b, NULL, of_v, h);
@@ -363,7 +363,7 @@ static void add_queries_keys(em *e, const block *b, em_val h) {
     args.p = head_of(e, b, dqk, h);
     args.acc = of_head(e, b, f->dq_offset, h, (int64_t)a->d * p->qb);
     args.next_k = next_rows(e, b, &a->k, false, h);
-    args.next_k_step = em_muli(e, row, (int64_t)sn_dtype_size(a->k.dtype));
+    args.next_k_step = em_mul(e, row, (int64_t)sn_dtype_size(a->k.dtype));
     args.next_v = args.next_k, args.next_v_step = args.next_k_step;
     att_pv_call_by_count(e, b->fn->dq, b->block.nv, args);
     add_product(e, b, false, dqk, h);
@@ -392,10 +392,10 @@ static void store_block(em *e, const block *b) {
 static void clear_part(em *e, const block *b) {
     const att_plan *p = &b->f->p;
     for (int i = 0; i < 2; i++) {
-        em_val all = em_muli(e, b->heads, (int64_t)p->a->heads * p->lanes);
+        em_val all = em_mul(e, b->heads, (int64_t)p->a->heads * p->lanes);
         if (b->f->g->sums_buf[i] >= 0) clear(e, b, att_scratch(e, b->f->sums_offset[i]), all);
         int64_t row = (int64_t)p->a->heads * (i ? p->a->dv : p->a->d);
-        em_val n = em_muli(e, b->block.tk, row), at = part_row(e, b, i, b->zero, b->zero);
+        em_val n = em_mul(e, b->block.tk, row), at = part_row(e, b, i, b->zero, b->zero);
         em_val whole = em_and(e, n, -p->lanes), left = em_sub(e, n, whole);
         em_loop l = em_for(e, 0, whole, p->lanes);
         em_store(e, p->t, em_gep(e, at, p->t, l.i), em_vf(e, 0));
@@ -413,7 +413,7 @@ static void store_sums(em *e, const block *b) {
         em_val to = em_gep(e, em_buf(e, b->f->g->sums_buf[which]), p->t, em_mul(e, first, all));
         em_val sums = att_scratch(e, b->f->sums_offset[which]);
         em_loop i = em_for(e, 0, all, 1);
-        em_val x = att_load(e, p, em_gep(e, sums, p->t, em_muli(e, i.i, p->lanes)));
+        em_val x = att_load(e, p, em_gep(e, sums, p->t, em_mul(e, i.i, p->lanes)));
         em_store(e, p->t, em_gep(e, to, p->t, i.i), em_reduce(e, EM_SUM, x));
         em_end(e, &i);
     }
@@ -437,7 +437,7 @@ static void locate_block(em *e, block *b, const block_group *g, em_val i) {
     const plan *f = b->f;
     em_val first = LLVMBuildUDiv(e->b, g->q0, em_i64(e, f->p.lanes), ""), v0, v1;
     em_val tiles = em_ceil_div(e, b->block.tk, TILE_KEYS), number = em_sub(e, i, g->first);
-    em_val bytes = em_addi(e, em_muli(e, tiles, f->row_bytes), f->block_bytes);
+    em_val bytes = em_add(e, em_mul(e, tiles, f->row_bytes), f->block_bytes);
     att_block_vectors(e, &f->p, g->rows, i, &v0, &v1);
     att_block_queries(e, &b->block, em_add(e, first, v0), em_add(e, first, v1));
     b->memory = em_gep_bytes(e, att_scratch(e, f->blocks_offset), em_mul(e, number, bytes));
@@ -508,13 +508,13 @@ static em_val emit_part(em *e, const plan *f, const functions *fn) {
     clear_part(e, &b);
     att_store(e, p, em_vf(e, 1), att_scratch(e, f->one_offset));
     em_val rows = em_ceil_div(e, b.block.tq, (int64_t)f->g->n_part * SN_MIXED_PART_ROWS);
-    rows = em_muli(e, rows, SN_MIXED_PART_ROWS);
+    rows = em_mul(e, rows, SN_MIXED_PART_ROWS);
     em_val q0 = em_mul(e, b.part, rows), left = em_sub(e, b.block.tq, q0);
     rows = em_imin(e, em_imax(e, left, 0), rows);
     em_val blocks = em_ceil_div(e, em_ceil_div(e, rows, p->lanes), p->nv);
     em_loop i = em_for(e, 0, blocks, GROUP);
     block_group g = {.q0 = q0, .rows = rows, .first = i.i};
-    g.end = em_imin(e, em_addi(e, i.i, GROUP), blocks);
+    g.end = em_imin(e, em_add(e, i.i, GROUP), blocks);
     emit_group(e, &b, &g);
     em_end(e, &i);
     store_sums(e, &b);

@@ -6,13 +6,13 @@
 em_val att_emit_mixed_weights(em *e, const att_plan *p, bool masked) {
     att_mixed_weights_args q = att_mixed_weights_begin(e, p, masked ? "weights_mask" : "weights");
     att_use_context(e, q.buf, q.dim, q.scratch);
-    em_val zero = em_i64(e, 0), last = em_subi(e, em_size_value(e, p->a->tk), 1);
+    em_val zero = em_i64(e, 0), last = em_sub(e, em_size_value(e, p->a->tk), 1);
     em_val m = att_load(e, p, q.m), log2_l = att_load(e, p, q.log2_l);
     att_vector_args of = {.lo = zero, .hi = q.keys, .k0 = q.k0, .batch = q.batch, .head = q.head};
     att_regions regions = {.relative = NULL};
     if (masked) att_softmax_regions(e, p, &of, masked, q.q0, &regions);
     em_loop l = em_for(e, zero, q.keys, 1);
-    em_val at = em_gep(e, q.s, p->t, em_muli(e, l.i, p->qb));
+    em_val at = em_gep(e, q.s, p->t, em_mul(e, l.i, p->qb));
     em_val k = em_imin(e, em_add(e, q.k0, l.i), last);
     em_val x = att_regions_apply(&regions, e, p, att_load(e, p, at), k);
     em_val w = att_exp2_minus(e, em_sub(e, x, m), log2_l, true);
@@ -27,7 +27,7 @@ em_val att_emit_mixed_delta(em *e, const att_plan *p) {
     em_val sum = att_load(e, p, q.delta);
     em_loop l = em_for(e, 0, q.keys, 1);
     em_carries(e, &l, &sum, 1);
-    em_val at = em_muli(e, l.i, p->qb);
+    em_val at = em_mul(e, l.i, p->qb);
     em_val x = att_load(e, p, em_gep(e, q.p, p->t, at)),
            y = att_load(e, p, em_gep(e, q.dp, p->t, at));
     tile_add(e, &sum, 1, x, &y);
@@ -40,7 +40,7 @@ em_val att_emit_mixed_scores(em *e, const att_plan *p) {
     att_mixed_delta_args q = att_mixed_delta_begin(e, p, "scores");
     em_val delta = att_load(e, p, q.delta), zero = em_vf(e, 0);
     em_loop l = em_for(e, 0, q.keys, 1);
-    em_val at = em_muli(e, l.i, p->qb), to = em_gep(e, q.dp, p->t, at);
+    em_val at = em_mul(e, l.i, p->qb), to = em_gep(e, q.dp, p->t, at);
     em_val w = att_load(e, p, em_gep(e, q.p, p->t, at));
     em_val x = em_mul(e, w, em_sub(e, att_load(e, p, to), delta));
     att_store(e, p, em_select(e, em_cmp(e, EM_EQ, w, zero), zero, x), to);
@@ -61,7 +61,7 @@ typedef struct head_pairs {
 } head_pairs;
 
 static em_val row_of_pair(em *e, const att_plan *p, em_val tile, em_val head, int n) {
-    return em_gep(e, tile, p->t, em_muli(e, em_addi(e, head, n), att_mixed_head(p)));
+    return em_gep(e, tile, p->t, em_mul(e, em_add(e, head, n), att_mixed_head(p)));
 }
 
 static void emit_pair_group(em *e, const att_plan *p, const att_mixed_pairs_args *q,
@@ -74,7 +74,7 @@ static void emit_pair_group(em *e, const att_plan *p, const att_mixed_pairs_args
     for (int m = 0; m < n; m++) acc[m] = em_vf(e, 0);
     em_carries(e, &k, acc, n);
     for (int v = 0; v < g->nv; v++) {
-        em_val y[PAIR_Y], at = em_addi(e, em_muli(e, k.i, p->qb), (int64_t)v * p->lanes);
+        em_val y[PAIR_Y], at = em_add(e, em_mul(e, k.i, p->qb), (int64_t)v * p->lanes);
         for (int c = 0; c < g->ny; c++) y[c] = att_load(e, p, em_gep(e, y_at[c], p->t, at));
         for (int r = 0; r < g->nx; r++) {
             em_val x = att_load(e, p, em_gep(e, x_at[r], p->t, at));
@@ -83,9 +83,9 @@ static void emit_pair_group(em *e, const att_plan *p, const att_mixed_pairs_args
     }
     em_end(e, &k);
     for (int m = 0; m < n; m++) {
-        em_val row = em_muli(e, em_addi(e, g->i, m / g->ny), p->a->heads);
-        em_val pair = em_add(e, row, em_addi(e, g->j, m % g->ny));
-        em_val to = em_gep(e, q->sums, p->t, em_muli(e, pair, p->lanes));
+        em_val row = em_mul(e, em_add(e, g->i, m / g->ny), p->a->heads);
+        em_val pair = em_add(e, row, em_add(e, g->j, m % g->ny));
+        em_val to = em_gep(e, q->sums, p->t, em_mul(e, pair, p->lanes));
         att_store(e, p, em_add(e, att_load(e, p, to), acc[m]), to);
     }
 }
@@ -108,7 +108,7 @@ em_val att_emit_mixed_pairs(em *e, const att_plan *p, int nv) {
     int heads = p->a->heads, whole = heads / PAIR_X * PAIR_X;
     em_loop k = em_for(e, 0, q.keys, PAIR_KEYS);
     head_pairs g = {.nv = nv, .k0 = k.i};
-    g.k1 = em_imin(e, em_addi(e, k.i, PAIR_KEYS), q.keys);
+    g.k1 = em_imin(e, em_add(e, k.i, PAIR_KEYS), q.keys);
     em_loop i = em_for(e, 0, whole, PAIR_X);
     g.i = i.i, g.nx = PAIR_X;
     emit_pair_rows(e, p, &q, g);

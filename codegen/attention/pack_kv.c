@@ -11,10 +11,10 @@ em_val att_nonfinite_flag(em *e, const att_plan *p, em_val tile) {
 
 em_val att_packed_row(em *e, const att_plan *p, em_val tk, bool is_v, em_val k) {
     const sn_attention *a = p->a;
-    em_val flags = em_and(e, em_addi(e, em_ceil_div(e, tk, ATT_TILE_KEYS), 63), -64);
+    em_val flags = em_and(e, em_add(e, em_ceil_div(e, tk, ATT_TILE_KEYS), 63), -64);
     em_val base = att_nonfinite_flag(e, p, flags);
-    em_val index = em_muli(e, k, is_v ? a->dv : a->d);
-    if (is_v) index = em_add(e, index, em_muli(e, tk, a->d));
+    em_val index = em_mul(e, k, is_v ? a->dv : a->d);
+    if (is_v) index = em_add(e, index, em_mul(e, tk, a->d));
     return em_gep(e, base, p->t, index);
 }
 
@@ -65,7 +65,7 @@ em_val att_emit_pack_kv(em *e, const att_plan *p, bool packs) {
     att_use_context(e, q.buf, q.dim, q.scratch);
     em_val tk = em_size_value(e, p->a->tk), until = att_scratch(e, p->key_offset + 8);
     em_loop tile = em_for(e, em_load(e, SN_I64, until, 1), q.end, ATT_TILE_KEYS);
-    em_val end = em_imin(e, em_addi(e, tile.i, ATT_TILE_KEYS), tk);
+    em_val end = em_imin(e, em_add(e, tile.i, ATT_TILE_KEYS), tk);
     em_loop row = em_for(e, tile.i, end, 1);
     em_val sum[SUMS];
     for (int i = 0; i < SUMS; i++) sum[i] = em_vf(e, 0);

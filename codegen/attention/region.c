@@ -12,7 +12,7 @@ static em_val reads_in_a_row(em *e, const att_separable *x, em_size axis, em_val
     em_val f = em_extract(e, x->of_query, 0), step = em_iota(e, LLVMTypeOf(f), lanes);
     em_val gap = em_cmp(e, EM_NE, x->of_query, em_add(e, em_splat(e, f, lanes), step));
     *at = em_idx(e, x->of_key ? em_add(e, f, x->of_key) : f);
-    em_val end = em_addi(e, *at, lanes), size = em_size_value(e, axis);
+    em_val end = em_add(e, *at, lanes), size = em_size_value(e, axis);
     em_val inside = em_and(e, em_cmp(e, EM_GE, *at, 0), em_cmp(e, EM_LE, end, size));
     return em_and(e, em_not(e, att_any_lane(e, gap)), inside);
 }

@@ -228,16 +228,16 @@ int64_t att_relative_bytes(const att_plan *p, int64_t tq, int64_t tk) {
 
 em_val att_relative_elements(em *e, const att_plan *p) {
     em_val n = em_add(e, em_size_value(e, p->a->tq), em_size_value(e, p->a->tk));
-    return em_and(e, em_addi(e, n, row_slack(p->lanes)), -64);
+    return em_and(e, em_add(e, n, row_slack(p->lanes)), -64);
 }
 
 em_val att_relative_end(em *e, const att_plan *p, em_val start) {
     if (!p->relative.n) return start;
-    return em_gep_bytes(e, start, em_muli(e, att_relative_elements(e, p), p->relative.bytes));
+    return em_gep_bytes(e, start, em_mul(e, att_relative_elements(e, p), p->relative.bytes));
 }
 
 em_val att_relative_element(em *e, const att_plan *p, const att_relative_row *row, em_val i) {
-    em_val at = em_muli(e, att_relative_elements(e, p), row->offset);
+    em_val at = em_mul(e, att_relative_elements(e, p), row->offset);
     return em_gep(e, em_gep_bytes(e, att_scratch(e, p->tail_offset), at), row->dtype, i);
 }
 
@@ -260,7 +260,7 @@ void att_relative_begin_head(em *e, const att_plan *p, em_val head) {
 
 em_val att_relative_index(em *e, const att_plan *p, em_val q) {
     if (!p->relative.n) return NULL;
-    return em_add(e, q, em_subi(e, em_size_value(e, p->a->tk), 1));
+    return em_add(e, q, em_sub(e, em_size_value(e, p->a->tk), 1));
 }
 
 int att_relative_nodes(const sn_region_code *c, const att_plan *p, const sn_node **node) {
@@ -321,10 +321,10 @@ void att_relative_extend(em *e, em_val fn, const att_query_block *b, em_val k0, 
     const att_plan *p = b->p;
     if (!fn) return;
     em_val down = em_i64(e, -p->lanes);
-    em_val key = em_subi(e, em_add(e, k0, n), 1);
+    em_val key = em_sub(e, em_add(e, k0, n), 1);
     em_val lo = em_and(e, em_sub(e, att_relative_index(e, p, b->q0), key), down);
     em_val end = em_add(e, b->q0, em_mul(e, b->nv, p->lanes)); /* the query after the last lane */
-    em_val hi = em_addi(e, em_sub(e, att_relative_index(e, p, end), k0), p->lanes - 1);
+    em_val hi = em_add(e, em_sub(e, att_relative_index(e, p, end), k0), p->lanes - 1);
     hi = em_and(e, hi, down);
     em_val below = em_cmp(e, EM_LT, lo, em_load(e, SN_I64, att_relative_state(e, p, 1), 1));
     em_val above = em_cmp(e, EM_GT, hi, em_load(e, SN_I64, att_relative_state(e, p, 2), 1));

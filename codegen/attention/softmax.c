@@ -12,7 +12,7 @@
 static const double max_growth = 5.5;
 
 static em_val score_at(em *e, const att_plan *p, const att_softmax *c, em_val k) {
-    return em_gep(e, c->s, p->t, em_muli(e, k, p->qb));
+    return em_gep(e, c->s, p->t, em_mul(e, k, p->qb));
 }
 
 /* Handles four keys at a time: qk repeats the last key beyond the end, which changes no maximum. */
@@ -20,9 +20,9 @@ em_val att_softmax_scores(em *e, const att_plan *p, const att_softmax *c, att_re
     em_loop l = em_for(e, c->lo, c->hi, 4);
     em_val max = em_vf(e, -INFINITY), x[4];
     em_carries(e, &l, &max, 1);
-    em_val last = em_subi(e, c->tk, 1);
+    em_val last = em_sub(e, c->tk, 1);
     for (int u = 0; u < 4; u++) {
-        em_val k = em_addi(e, l.i, u), at = score_at(e, p, c, k);
+        em_val k = em_add(e, l.i, u), at = score_at(e, p, c, k);
         em_val k_abs = em_imin(e, em_add(e, c->k0, k), last);
         regions->bias_tiles.key = k;
         x[u] = att_regions_apply(regions, e, p, att_load(e, p, at), k_abs);
@@ -38,7 +38,7 @@ em_val att_softmax_scores(em *e, const att_plan *p, const att_softmax *c, att_re
 static void rescale(em *e, const att_plan *p, const att_softmax *c, em_val m_i, em_val alpha) {
     em_branch begun = em_if(e, att_any_lane(e, em_cmp(e, EM_GT, m_i, em_vf(e, -INFINITY))));
     em_loop l = em_for(e, 0, p->a->dv, 1);
-    em_val acc = em_gep(e, c->acc, p->t, em_muli(e, l.i, p->qb));
+    em_val acc = em_gep(e, c->acc, p->t, em_mul(e, l.i, p->qb));
     att_store(e, p, em_mul(e, att_load(e, p, acc), alpha), acc);
     em_end(e, &l);
     em_endif(e, &begun);
@@ -73,11 +73,11 @@ void att_softmax_weights(em *e, const att_plan *p, const att_softmax *c, em_val 
         em_val w[4];
         em_carries(e, &l, &sum, 1);
         for (int u = 0; u < unroll; u++) {
-            em_val at = score_at(e, p, c, em_addi(e, l.i, u));
+            em_val at = score_at(e, p, c, em_add(e, l.i, u));
             w[u] = att_exp(e, em_sub(e, att_load(e, p, at), m_i));
             em_val kept = w[u];
             if (c->keep) {
-                em_val bit = att_keep_bit(e, c->keep, em_addi(e, l.i, u));
+                em_val bit = att_keep_bit(e, c->keep, em_add(e, l.i, u));
                 kept = em_select(e, bit, kept, em_vf(e, 0));
             }
             att_store(e, p, kept, at);
@@ -97,9 +97,9 @@ static void emit_plain_weights(em *e, const att_plan *p, const att_softmax *c,
     em_loop l = em_for(e, c->lo, c->hi, 4);
     em_val sum = em_vf(e, 0), w[4];
     em_carries(e, &l, &sum, 1);
-    em_val last = em_subi(e, c->tk, 1);
+    em_val last = em_sub(e, c->tk, 1);
     for (int u = 0; u < 4; u++) {
-        em_val k = em_addi(e, l.i, u), at = score_at(e, p, c, k), x = att_load(e, p, at);
+        em_val k = em_add(e, l.i, u), at = score_at(e, p, c, k), x = att_load(e, p, at);
         em_val k_abs = em_imin(e, em_add(e, c->k0, k), last), kept;
         if (regions) {
             regions->bias_tiles.key = k;
@@ -119,7 +119,7 @@ static void emit_plain_weights(em *e, const att_plan *p, const att_softmax *c,
 void att_softmax_regions(em *e, const att_plan *p, const att_vector_args *q, bool masked,
                          em_val first, att_regions *g) {
     em_val i = em_add(e, em_int_cast(e, first, e->i32), em_iota(e, e->i32, p->lanes));
-    em_val last = em_int_cast(e, em_subi(e, em_size_value(e, p->a->tq), 1), e->i32);
+    em_val last = em_int_cast(e, em_sub(e, em_size_value(e, p->a->tq), 1), e->i32);
     i = em_imin(e, i, last); /* lanes beyond the last query repeat it: tables stay in range */
     *g = (att_regions){.relative = att_relative_index(e, p, first)};
     if (att_qk_is_score(p))
@@ -133,7 +133,7 @@ void att_softmax_regions(em *e, const att_plan *p, const att_vector_args *q, boo
 em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
     att_vector_args q = att_vector_begin(e, p, masked ? "softmax_mask" : "softmax");
     att_use_context(e, q.buf, q.dim, q.scratch);
-    em_val at = em_muli(e, q.v, p->lanes);
+    em_val at = em_mul(e, q.v, p->lanes);
     att_softmax c = {.s = em_gep(e, att_scratch(e, p->s_offset), p->t, at),
                      .acc = em_gep(e, att_block_state(e, p, p->acc_offset), p->t, at),
                      .qk_max = em_gep(e, att_scratch(e, p->qk_max_offset), p->t, at),

@@ -22,7 +22,7 @@ typedef struct column {
 } column;
 
 static em_val key_at(em *e, const att_plan *p, em_val base, em_val k) {
-    return em_gep(e, base, p->t, em_muli(e, k, p->qb));
+    return em_gep(e, base, p->t, em_mul(e, k, p->qb));
 }
 
 /* p = e^(s - m - log l). Decoding sums qk in another order: a score so large that its rounding
@@ -55,7 +55,7 @@ static void emit_plain(em *e, const att_plan *p, const column *c) {
         int unroll = part ? 1 : 4;
         em_loop l = em_for(e, begin[part], end[part], unroll);
         for (int u = 0; u < unroll; u++) {
-            em_val k = em_addi(e, l.i, u), s = key_at(e, p, c->s, k);
+            em_val k = em_add(e, l.i, u), s = key_at(e, p, c->s, k);
             em_val dp = key_at(e, p, c->dp, k);
             em_val w = weight_of(e, p, c, att_load(e, p, s));
             em_val by = p->a->weights ? c->m : w;
@@ -76,7 +76,7 @@ typedef struct diagonals {
 } diagonals;
 
 static diagonals begin_diagonals(em *e, const att_backward *b, const column *c) {
-    em_val n = em_and(e, em_addi(e, em_sub(e, c->hi, c->lo), 3), -4);
+    em_val n = em_and(e, em_add(e, em_sub(e, c->hi, c->lo), 3), -4);
     diagonals s = {.end = em_add(e, c->lo, n)};
     if (!b->n_relative) return s;
     sn_module *m = b->g->score->region->out[0]->m;
@@ -90,7 +90,7 @@ static diagonals begin_diagonals(em *e, const att_backward *b, const column *c) 
 static void add_to_diagonals(em *e, const att_backward *b, const att_regions *g, const column *c,
                              diagonals *s, em_val k, em_val live) {
     const att_plan *p = &b->p;
-    em_val i_end = em_sub(e, em_subi(e, s->end, 1), k), zero = em_vf(e, 0);
+    em_val i_end = em_sub(e, em_sub(e, s->end, 1), k), zero = em_vf(e, 0);
     for (int i = 0; i < b->g->score->n_read; i++) {
         int r = b->relative_row[i];
         if (r < 0) continue;
@@ -105,9 +105,9 @@ static void flush_diagonals(em *e, const att_backward *b, const column *c, const
     const att_plan *p = &b->p;
     em_val key = em_sub(e, em_add(e, c->k0, c->hi), 1);
     em_val to = em_add(e, em_sub(e, c->q0, key), em_sub(e, c->tk, 1));
-    em_val n = em_addi(e, em_sub(e, c->hi, c->lo), p->lanes - 1);
+    em_val n = em_add(e, em_sub(e, c->hi, c->lo), p->lanes - 1);
     for (int r = 0; r < b->n_relative; r++) {
-        em_val last = em_addi(e, em_sub(e, em_sub(e, s->end, 1), c->lo), p->lanes);
+        em_val last = em_add(e, em_sub(e, em_sub(e, s->end, 1), c->lo), p->lanes);
         em_store(e, p->t, em_gep(e, s->at[r], p->t, last), em_vf(e, 0));
         att_add_relative_sums(e, b, r, em_gep(e, s->at[r], p->t, em_sub(e, s->end, c->hi)), to, n);
     }
@@ -138,7 +138,7 @@ static void emit_regions(em *e, const att_backward *b, const column *c, att_regi
     const sn_score_grad *score = b->g->score;
     bool reads = b->g->n_table > 0;
     em_var *sum = NULL;
-    em_val last = em_subi(e, c->tk, 1), spill[2] = {NULL};
+    em_val last = em_sub(e, c->tk, 1), spill[2] = {NULL};
     if (reads)
         sum = sn_arena_alloc(score->region->out[0]->m, sizeof *sum * (size_t)(score->n_read + 1));
     for (int i = 0; reads && i < score->n_read; i++) sum[i] = em_let(e, em_vf(e, 0));
@@ -148,7 +148,7 @@ static void emit_regions(em *e, const att_backward *b, const column *c, att_regi
     for (int r = 0; r < b->n_relative; r++) diagonal.sum[r] = em_vf(e, 0);
     em_carries(e, &l, diagonal.sum, b->n_relative);
     for (int u = 0; u < 4; u++) {
-        em_val k = em_addi(e, l.i, u), s = key_at(e, p, c->s, k);
+        em_val k = em_add(e, l.i, u), s = key_at(e, p, c->s, k);
         em_val dp = key_at(e, p, c->dp, k), k_abs = em_imin(e, em_add(e, c->k0, k), last);
         g->bias_tiles.key = k;
         em_val x = att_regions_apply(g, e, p, att_load(e, p, s), k_abs);
@@ -188,7 +188,7 @@ em_val att_emit_softmax_grad(em *e, const att_backward *b, bool masked) {
     att_softmax_grad_args q =
         att_softmax_grad_begin(e, p, masked ? "softmax_grad_mask" : "softmax_grad");
     att_use_context(e, q.buf, q.dim, q.scratch);
-    em_val at = em_muli(e, q.v, p->lanes);
+    em_val at = em_mul(e, q.v, p->lanes);
     column c = {.s = em_gep(e, att_scratch(e, p->s_offset), p->t, at),
                 .dp = em_gep(e, att_scratch(e, b->dp_offset), p->t, at),
                 .m = att_load(e, p, em_gep(e, att_scratch(e, b->m_offset), p->t, at)),
@@ -210,7 +210,7 @@ em_val att_emit_softmax_grad(em *e, const att_backward *b, bool masked) {
     if (masked || p->a->score) {
         em_val row =
             em_add(e, em_int_cast(e, em_add(e, q.q0, at), e->i32), em_iota(e, e->i32, p->lanes));
-        em_val last = em_subi(e, em_size_value(e, p->a->tq), 1);
+        em_val last = em_sub(e, em_size_value(e, p->a->tq), 1);
         row = em_imin(e, row, em_int_cast(e, last, e->i32));
         /* the optimiser makes two loops, with and without tables: both must round alike */
         LLVMFastMathFlags fast = em_fast(e, b->g->n_table ? 0 : e->fmf);

@@ -14,7 +14,7 @@ typedef struct split {
 static split count_splits(em *e, const att_plan *p) {
     const sn_attention *a = p->a;
     em_val one = em_i64(e, 1);
-    split s = {.heads = em_muli(e, em_size_value(e, a->batch), a->heads / a->gqa_ratio),
+    split s = {.heads = em_mul(e, em_size_value(e, a->batch), a->heads / a->gqa_ratio),
                .rows = em_mul(e, em_size_value(e, a->tq), a->gqa_ratio),
                .tiles = em_ceil_div(e, em_size_value(e, a->tk), ATT_TILE_KEYS),
                .splits = one};
@@ -32,7 +32,7 @@ static em_val share_of(em *e, em_val all, em_val i, em_val n) {
 
 /* Softmax states of a split; index: K/V head * splits + split. */
 static em_val split_states(em *e, const att_plan *p, em_val index) {
-    em_val at = em_muli(e, index, att_split_size(p));
+    em_val at = em_mul(e, index, att_split_size(p));
     return em_gep(e, em_buf(e, p->a->splits_buf), p->t, at);
 }
 
@@ -44,7 +44,7 @@ void att_emit_decode_heads(em *e, const att_plan *p, em_val decode) {
     em_val tk = em_size_value(e, p->a->tk);
     split s = count_splits(e, p);
     em_val even = em_cmp(e, EM_EQ, em_rem(e, s.heads, n), 0);
-    even = em_or(e, even, em_cmp(e, EM_GE, s.heads, em_muli(e, n, 4)));
+    even = em_or(e, even, em_cmp(e, EM_GE, s.heads, em_mul(e, n, 4)));
     em_val whole = em_cmp(e, EM_EQ, s.splits, one);
     even = em_or(e, even, em_not(e, whole));
     em_val by_rows = em_imax(e, one, em_select(e, even, one, em_imin(e, n, s.rows)));

@@ -17,7 +17,7 @@ void sn_attention_emit_tile_map(em *e, const char *name, const sn_attention *a, 
     att_classifier c;
     att_mask_begin(e, &b, &c);
     em_loop t = em_for(e, 0, tiles, 1);
-    em_val k0 = em_muli(e, t.i, ATT_TILE_KEYS);
+    em_val k0 = em_mul(e, t.i, ATT_TILE_KEYS);
     em_val n = em_imin(e, em_sub(e, b.tk, k0), ATT_TILE_KEYS);
     sn_interval sees = att_mask_tile(e, &b, &c, k0, n);
     em_val some = em_int_cast(e, em_select(e, sees.lo, SN_TILE_FULL, SN_TILE_PARTIAL), e->i64);

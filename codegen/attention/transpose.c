@@ -53,7 +53,7 @@ static void transpose_blocks(em *e, const att_plan *p, int n, em_val *x) {
 
 static void row_pointers(em *e, const att_plan *p, em_val base, sn_dtype t, em_val stride,
                          em_val rows, em_val *at) {
-    em_val last = em_subi(e, rows, 1);
+    em_val last = em_sub(e, rows, 1);
     for (int i = 0; i < p->lanes; i++)
         at[i] = em_gep(e, base, t, em_mul(e, em_imin(e, i, last), stride));
 }
@@ -73,7 +73,7 @@ em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtyp
         x[i] = att_join(e, part, groups);
     }
     att_transpose_pieces(e, p, x);
-    em_val out = em_gep(e, q.dst, p->t, em_muli(e, l.i, p->qb));
+    em_val out = em_gep(e, q.dst, p->t, em_mul(e, l.i, p->qb));
     for (int i = 0; i < pc; i++)
         att_store(e, p, em_mul(e, x[i], scale), em_gep(e, out, p->t, (int64_t)i * p->qb));
     em_end(e, &l);
@@ -93,7 +93,7 @@ static void emit_store_square(em *e, const att_plan *p, sn_dtype t, em_val acc, 
     em_val x[4][4]; /* [group of elements][element in it] */
     for (int g = 0; g < groups; g++) {
         for (int i = 0; i < pc; i++) {
-            em_val at = em_gep(e, acc, p->t, em_muli(e, em_addi(e, d0, g * pc + i), p->qb));
+            em_val at = em_gep(e, acc, p->t, em_mul(e, em_add(e, d0, g * pc + i), p->qb));
             x[g][i] = g * pc + i < n ? em_mul(e, factor, att_load(e, p, at)) : em_vf(e, 0);
         }
         att_transpose_pieces(e, p, x[g]);

@@ -133,11 +133,8 @@ LLVMFastMathFlags em_fast(em *e, LLVMFastMathFlags flags); /* sets, returns the 
 em_val em_add(em *e, em_val a, em_val b);
 em_val em_sub(em *e, em_val a, em_val b);
 em_val em_mul(em *e, em_val a, em_val b);
-em_val em_div(em *e, em_val a, em_val b);   /* integers: signed, towards zero */
-em_val em_rem(em *e, em_val a, em_val b);   /* integers only, sign of a */
-em_val em_addi(em *e, em_val a, int64_t b); /* i64 with a constant */
-em_val em_subi(em *e, em_val a, int64_t b);
-em_val em_muli(em *e, em_val a, int64_t b);
+em_val em_div(em *e, em_val a, em_val b); /* integers: signed, towards zero */
+em_val em_rem(em *e, em_val a, em_val b); /* integers only, sign of a */
 em_val em_neg(em *e, em_val a);
 em_val em_abs(em *e, em_val a);
 em_val em_sqrt(em *e, em_val a);

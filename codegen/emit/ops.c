@@ -58,18 +58,6 @@ em_val em_not(em *e, em_val a) {
     return LLVMBuildNot(e->b, a, "");
 }
 
-em_val em_addi(em *e, em_val a, int64_t b) {
-    return em_add(e, a, b);
-}
-
-em_val em_subi(em *e, em_val a, int64_t b) {
-    return em_sub(e, a, b);
-}
-
-em_val em_muli(em *e, em_val a, int64_t b) {
-    return em_mul(e, a, b);
-}
-
 em_val em_neg(em *e, em_val a) {
     return em_is_float(a) ? with_flags(e, LLVMBuildFNeg(e->b, a, "")) : LLVMBuildNeg(e->b, a, "");
 }

@@ -31,7 +31,7 @@ static em_val block_of(em *e, const gemm_plan *p, em_val row) {
     const sn_gemm *g = p->g;
     em_val of_a = gemm_row_of_a(e, p, row);
     em_val at = em_mul(e, of_a, em_size_value(e, g->index_row));
-    em_val j = em_sub(e, row, em_muli(e, of_a, g->per_row));
+    em_val j = em_sub(e, row, em_mul(e, of_a, g->per_row));
     at = em_add(e, at, em_mul(e, j, em_size_value(e, g->index_col)));
     em_val i =
         em_load(e, g->index_dtype, em_gep(e, em_buf(e, g->index_buf), g->index_dtype, at), 1);
@@ -74,7 +74,7 @@ static em_val address(em *e, em_val list) {
 static void emit_packed(em *e, const gemm_plan *p, gemm_state *s, em_val block, em_val row0,
                         em_val row1) {
     int64_t panels = p->g->n.value / p->panel / p->g->n_blocks;
-    em_val first = em_muli(e, block, panels), lo, hi;
+    em_val first = em_mul(e, block, panels), lo, hi;
     em_share(e, em_i64(e, panels), &lo, &hi);
     s->batch[1] = gemm_first_column(e, p, p->g->half_width, first);
     gemm_emit_loops(e, p, s, row0, row1, em_add(e, first, lo), em_add(e, first, hi));
@@ -84,11 +84,11 @@ static void emit_packed(em *e, const gemm_plan *p, gemm_state *s, em_val block, 
 static void emit_unpacked(em *e, const gemm_plan *p, gemm_state *s, em_val b, em_val block,
                           em_val row0, em_val row1) {
     em_val lo, hi, first, last, n = em_sub(e, row1, row0);
-    em_val many = em_cmp(e, EM_GE, s->n_panels, em_muli(e, e->nthreads, 2));
+    em_val many = em_cmp(e, EM_GE, s->n_panels, em_mul(e, e->nthreads, 2));
     em_share(e, s->n_panels, &lo, &hi);
     em_share(e, em_ceil_div(e, n, ROW_UNIT), &first, &last);
-    first = em_select(e, many, 0, em_muli(e, first, ROW_UNIT));
-    last = em_select(e, many, n, em_imin(e, em_muli(e, last, ROW_UNIT), n));
+    first = em_select(e, many, 0, em_mul(e, first, ROW_UNIT));
+    last = em_select(e, many, n, em_imin(e, em_mul(e, last, ROW_UNIT), n));
     lo = em_select(e, many, lo, 0);
     hi = em_select(e, many, hi, s->n_panels);
     s->b = em_gep(e, b, p->g->b.dtype, em_mul(e, block, em_size_value(e, p->g->b_block)));
@@ -120,7 +120,7 @@ void gemm_sort_ragged(em *e, const gemm_plan *p, const gemm_state *s) {
 }
 
 void gemm_begin_ragged(em *e, const gemm_plan *p, gemm_state *s, em_val item) {
-    em_val before = em_imax(e, em_subi(e, item, 1), 0);
+    em_val before = em_imax(e, em_sub(e, item, 1), 0);
     em_val from = em_select(e, em_cmp(e, EM_GT, item, 0), load_i64(e, starts(e, p), before), 0);
     s->k = em_sub(e, load_i64(e, starts(e, p), item), from);
     s->batch[2] = address(e, em_gep(e, sorted_rows(e, p), SN_I64, from));

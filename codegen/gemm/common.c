@@ -12,7 +12,7 @@ bool gemm_has_one_panel(const gemm_plan *p) {
 }
 
 em_val gemm_first_column(em *e, const gemm_plan *p, int64_t half_width, em_val panel) {
-    em_val first = em_muli(e, panel, p->epi_cols);
+    em_val first = em_mul(e, panel, p->epi_cols);
     if (!half_width) return first;
     em_val h = em_i64(e, half_width); /* skips the second halves of the blocks before */
     return em_add(e, first, em_mul(e, em_div(e, first, h), h));
@@ -50,7 +50,7 @@ void gemm_end_packs(em *e, const gemm_state *s, em_branch *br) {
 }
 
 em_val gemm_row_scale(em *e, const gemm_plan *p, em_val a, em_val i) {
-    em_val end = em_addi(e, em_muli(e, i, p->a_row_stride), p->a_row_stride - 1);
+    em_val end = em_add(e, em_mul(e, i, p->a_row_stride), p->a_row_stride - 1);
     return em_gep(e, a, p->t, end);
 }
 
@@ -64,7 +64,7 @@ int64_t gemm_count_blocks(const sn_gemm *g) {
 }
 
 em_val gemm_sorted_row(em *e, em_val list, em_val position) {
-    em_val at = em_add(e, list, em_muli(e, position, 8));
+    em_val at = em_add(e, list, em_mul(e, position, 8));
     return em_load_raw(e, e->i64, LLVMBuildIntToPtr(e->b, at, e->ptr, ""), 8);
 }
 

@@ -24,7 +24,7 @@ static void store_c(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *at) {
         return;
     }
     for (int i = 0; i < p->lanes; i++)
-        em_store_mask(e, c->dtype, em_gep(e, to, c->dtype, em_muli(e, col, i)), em_extract(e, v, i),
+        em_store_mask(e, c->dtype, em_gep(e, to, c->dtype, em_mul(e, col, i)), em_extract(e, v, i),
                       at->mask ? em_extract(e, at->mask, i) : NULL);
 }
 
@@ -37,7 +37,7 @@ static em_val load_row(em *e, const gemm_plan *p, em_val row, int col) {
 static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_val i) {
     const sn_gemm *g = p->g;
     em_val n = em_size_value(e, g->n);
-    em_val row = em_gep(e, q->acc, p->t, em_muli(e, i, p->panel)), c_row = em_add(e, q->row, i);
+    em_val row = em_gep(e, q->acc, p->t, em_mul(e, i, p->panel)), c_row = em_add(e, q->row, i);
     em_val product_row = c_row;
     if (g->n_blocks) {
         c_row = gemm_sorted_row(e, q->batch0, c_row);
@@ -45,7 +45,7 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_
     }
     em_val row_scale = NULL;
     if (g->row_scale) {
-        em_val words = em_addi(e, em_muli(e, i, p->ints.row_bytes), p->ints.row_scale_offset);
+        em_val words = em_add(e, em_mul(e, i, p->ints.row_bytes), p->ints.row_scale_offset);
         em_val at = p->ints.on ? em_gep_bytes(e, q->a, words) : gemm_row_scale(e, p, q->a, i);
         row_scale = em_load(e, SN_F32, at, 1);
     }
@@ -53,18 +53,18 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_
     for (int j = 0; j < p->epi_cols && (!one_panel || j < g->n.value); j += p->lanes) {
         sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2},
                          .row = product_row,
-                         .col = em_addi(e, q->col, j),
+                         .col = em_add(e, q->col, j),
                          .lanes = p->lanes,
                          .row_scale = row_scale};
         at.mask = column_mask(e, p, n, at.col);
         em_val acc[2] = {load_row(e, p, row, j), NULL};
         if (g->half_width) {
             acc[1] = load_row(e, p, row, j + p->epi_cols);
-            at.other_col = em_addi(e, at.col, g->half_width);
+            at.other_col = em_add(e, at.col, g->half_width);
         } else if (g->swap_distance >= p->lanes) { /* the columns exist where those from j on do */
             int other = j ^ (int)g->swap_distance;
             acc[1] = load_row(e, p, row, other);
-            at.other_col = em_addi(e, q->col, other);
+            at.other_col = em_add(e, q->col, other);
         }
         em_val v = g->epilogue ? g->epilogue(g->ctx, e, acc, &at) : acc[0];
         at.row = c_row;

@@ -42,7 +42,7 @@ static em_val count_row_parts(em *e, const gemm_plan *p, em_val m) {
     em_val nt = e->nthreads, parts = one(e), tiles = em_i64(e, 4 * p->mr);
     for (int d = 2; d <= MAX_ROW_PARTS; d *= 2) {
         em_val divides = em_cmp(e, EM_EQ, em_and(e, nt, d - 1), 0);
-        em_val enough = em_cmp(e, EM_GE, m, em_muli(e, tiles, d));
+        em_val enough = em_cmp(e, EM_GE, m, em_mul(e, tiles, d));
         parts = em_select(e, em_and(e, divides, enough), d, parts);
     }
     return em_select(e, em_cmp(e, EM_GE, m, em_mul(e, tiles, nt)), nt, parts);
@@ -53,7 +53,7 @@ static em_val count_row_parts(em *e, const gemm_plan *p, em_val m) {
 static em_val choose_row_parts(em *e, const gemm_plan *p, const gemm_state *s) {
     em_val by_rows = count_row_parts(e, p, s->m);
     if (!p->pack_b) return by_rows;
-    em_val columns = em_cmp(e, EM_GE, s->n_panels, em_muli(e, e->nthreads, 4));
+    em_val columns = em_cmp(e, EM_GE, s->n_panels, em_mul(e, e->nthreads, 4));
     if (p->pack_a) columns = em_and(e, columns, em_cmp(e, EM_GE, s->n, s->m));
     return em_select(e, columns, 1, by_rows);
 }
@@ -133,7 +133,7 @@ static remainder no_remainder(em *e, const gemm_plan *p, const gemm_state *s, em
  * the rows of `blocks` MC blocks. */
 static void choose_item_panels(em *e, const gemm_plan *p, const gemm_state *s, em_val blocks,
                                remainder *r) {
-    em_val items = em_muli(e, e->nthreads, DYNAMIC_WORK_ITEMS / DYNAMIC_FRACTION);
+    em_val items = em_mul(e, e->nthreads, DYNAMIC_WORK_ITEMS / DYNAMIC_FRACTION);
     em_val panels = em_mul(e, em_div(e, s->n_panels, items), blocks);
     panels = em_imax(e, panels, p->pack_a ? GEMM_PACK_A_PANELS : DYNAMIC_MIN_PANELS);
     em_val wide = em_imax(e, em_div(e, s->n_panels, panels), 1);
@@ -155,12 +155,12 @@ static remainder plan_rows(em *e, const gemm_plan *p, const gemm_state *s, remai
     em_val tiles = divide_up(e, s->m, mr), part = em_div(e, tiles, DYNAMIC_FRACTION);
     em_val blocks = em_imax(e, em_ceil_div(e, part, p->mc / p->mr), 1);
     choose_item_panels(e, p, s, blocks, &r);
-    blocks = em_imax(e, blocks, divide_up(e, em_muli(e, nt, DYNAMIC_ITEMS), r.n_item_cols));
+    blocks = em_imax(e, blocks, divide_up(e, em_mul(e, nt, DYNAMIC_ITEMS), r.n_item_cols));
     em_val item_tiles = em_imax(e, em_div(e, part, blocks), least);
     blocks = whole_rounds(e, em_div(e, part, item_tiles), nt);
     em_val n_items = em_mul(e, blocks, r.n_item_cols), dynamic = em_mul(e, blocks, item_tiles);
     r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, work, dynamic_from));
-    em_val few = em_muli(e, nt, DYNAMIC_MIN_ITEMS);
+    em_val few = em_mul(e, nt, DYNAMIC_MIN_ITEMS);
     r.exists = em_and(e, r.exists, em_cmp(e, EM_GE, n_items, few));
 
     em_val fixed = em_mul(e, em_div(e, em_sub(e, tiles, dynamic), nt), nt);
@@ -179,11 +179,11 @@ static remainder plan_rows(em *e, const gemm_plan *p, const gemm_state *s, remai
 static remainder plan_panels(em *e, const gemm_plan *p, const gemm_state *s, remainder r) {
     const sn_gemm *g = p->g;
     int bits = g->groups.size ? g->groups.bits : 8 * (int)sn_dtype_size(p->b_type);
-    em_val bytes = em_imax(e, em_muli(e, s->k, p->panel * bits / 8), 1);
+    em_val bytes = em_imax(e, em_mul(e, s->k, p->panel * bits / 8), 1);
     em_val panels = em_div(e, s->n_panels, DYNAMIC_FRACTION);
     em_val least = divide_up(e, em_i64(e, ROW_ITEM_BYTES), bytes);
     if (p->has_ukr_1x2) least = em_imax(e, least, 2); /* emit_panel_pairs */
-    em_val items = em_muli(e, e->nthreads, DYNAMIC_ITEMS);
+    em_val items = em_mul(e, e->nthreads, DYNAMIC_ITEMS);
     r.item_panels = em_imax(e, least, divide_up(e, panels, items));
     r.n_items = em_select(e, r.exists, em_div(e, panels, r.item_panels), 0);
     r.panels = em_sub(e, s->n_panels, em_mul(e, r.n_items, r.item_panels));
@@ -287,7 +287,7 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     }
     em_val nt = e->nthreads, tid = e->tid, item0, item1;
     em_val even = em_cmp(e, EM_EQ, em_rem(e, items, nt), 0);
-    em_val many = em_cmp(e, EM_GE, items, em_muli(e, nt, 4));
+    em_val many = em_cmp(e, EM_GE, items, em_mul(e, nt, 4));
     em_val by_item = em_or(e, even, many);
     em_val row_parts = em_select(e, by_item, 1, choose_row_parts(e, p, &s));
     em_val col_parts = em_select(e, by_item, 1, em_div(e, nt, row_parts));

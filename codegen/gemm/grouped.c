@@ -74,12 +74,12 @@ static int factor_stride(const gemm_plan *p) {
 
 gemm_group_panel gemm_group_panel_at(em *e, const gemm_plan *p, em_val b, em_val first) {
     const sn_gemm_groups *g = &p->g->groups;
-    em_val at = em_muli(e, em_div(e, first, 8), bytes_of_8(p));
+    em_val at = em_mul(e, em_div(e, first, 8), bytes_of_8(p));
     gemm_group_panel r = {.q = em_gep_bytes(e, b, at), .outer_scales = e->scratch};
-    at = em_muli(e, em_div(e, first, g->size), factor_stride(p));
+    at = em_mul(e, em_div(e, first, g->size), factor_stride(p));
     r.factors = em_gep(e, em_buf(e, g->factor_buf), g->factor, at);
     if (!g->outer_group) return r;
-    at = em_muli(e, em_div(e, first, g->outer_group), factor_stride(p));
+    at = em_mul(e, em_div(e, first, g->outer_group), factor_stride(p));
     r.outer_scales = em_gep(e, em_buf(e, g->outer_buf), SN_F16, at);
     return r;
 }
@@ -88,11 +88,11 @@ gemm_group_panel gemm_group_of_panel(em *e, const gemm_plan *p, const gemm_group
                                      em_val group) {
     const sn_gemm_groups *g = &p->g->groups;
     gemm_group_panel r = *b;
-    r.q = em_gep_bytes(e, b->q, em_muli(e, group, g->size / 8 * bytes_of_8(p)));
-    r.factors = em_gep(e, b->factors, g->factor, em_muli(e, group, factor_stride(p)));
+    r.q = em_gep_bytes(e, b->q, em_mul(e, group, g->size / 8 * bytes_of_8(p)));
+    r.factors = em_gep(e, b->factors, g->factor, em_mul(e, group, factor_stride(p)));
     if (!g->outer_group) return r;
     em_val row = em_div(e, group, g->outer_group / g->size);
-    r.outer_scales = em_gep(e, b->outer_scales, SN_F16, em_muli(e, row, factor_stride(p)));
+    r.outer_scales = em_gep(e, b->outer_scales, SN_F16, em_mul(e, row, factor_stride(p)));
     return r;
 }
 
@@ -150,14 +150,14 @@ static void add_scale_groups(em *e, const gemm_plan *p, row_state *s, int n_grou
 static void begin_groups(em *e, const gemm_plan *p, row_state *s, const gemm_group_row_args *q,
                          em_val pair) {
     const sn_gemm_groups *g = &p->g->groups;
-    s->a = em_gep(e, q->a, p->t, em_muli(e, pair, 2 * g->size));
-    s->q = em_gep_bytes(e, q->q, em_muli(e, pair, g->size / 4 * bytes_of_8(p)));
-    s->factors = em_gep(e, q->factors, g->factor, em_muli(e, pair, 2 * factor_stride(p)));
-    s->sums = em_gep(e, q->sums, p->t, em_muli(e, pair, 2));
+    s->a = em_gep(e, q->a, p->t, em_mul(e, pair, 2 * g->size));
+    s->q = em_gep_bytes(e, q->q, em_mul(e, pair, g->size / 4 * bytes_of_8(p)));
+    s->factors = em_gep(e, q->factors, g->factor, em_mul(e, pair, 2 * factor_stride(p)));
+    s->sums = em_gep(e, q->sums, p->t, em_mul(e, pair, 2));
     s->outer_scales = q->outer_scales;
     if (!g->outer_group) return;
     em_val row = em_div(e, pair, g->outer_group / g->size / 2);
-    s->outer_scales = em_gep(e, q->outer_scales, SN_F16, em_muli(e, row, factor_stride(p)));
+    s->outer_scales = em_gep(e, q->outer_scales, SN_F16, em_mul(e, row, factor_stride(p)));
 }
 
 em_val gemm_emit_group_row(em *e, const gemm_plan *p, bool last) {
@@ -188,7 +188,7 @@ em_val gemm_emit_group_sums(em *e, const gemm_plan *p) {
     gemm_group_sums_args q = gemm_group_sums_params(e);
     int size = p->g->groups.size;
     em_loop l = em_for(e, 0, p->g->k.value / size, 1);
-    em_val a = em_gep(e, q.a, p->t, em_muli(e, l.i, size)), sum = NULL;
+    em_val a = em_gep(e, q.a, p->t, em_mul(e, l.i, size)), sum = NULL;
     for (int i = 0; i < size; i += p->lanes) {
         em_val v = em_load(e, p->t, em_gep(e, a, p->t, i), p->lanes);
         sum = sum ? em_add(e, sum, v) : v;
@@ -208,9 +208,9 @@ em_val gemm_emit_dequantize(em *e, const gemm_plan *p) {
     gemm_group_panel b = {q.q, q.factors, q.outer_scales};
     b = gemm_group_of_panel(e, p, &b, l.i);
     em_loop r = em_for(e, 0, g->size / 8, 1);
-    em_val row = em_add(e, em_muli(e, l.i, g->size / 8), r.i);
-    em_val from = em_gep_bytes(e, b.q, em_muli(e, r.i, bytes_of_8(p)));
-    em_val to = em_gep(e, q.dst, p->t, em_muli(e, row, 8 * p->panel));
+    em_val row = em_add(e, em_mul(e, l.i, g->size / 8), r.i);
+    em_val from = em_gep_bytes(e, b.q, em_mul(e, r.i, bytes_of_8(p)));
+    em_val to = em_gep(e, q.dst, p->t, em_mul(e, row, 8 * p->panel));
     for (int c = 0; c < p->panel; c += p->lanes) {
         em_val scale = gemm_load_factor(e, p, &b, 0, c);
         em_val min = g->has_min ? gemm_load_factor(e, p, &b, 1, c) : NULL;
@@ -249,23 +249,23 @@ em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size r
     bool eights = dtype == SN_I8 && gemm_is(row, 1) && col.slot < 0 && col.value % 8 == 0;
     if (eights) lane = em_lshr(e, lane, em_like(e, lane, 3));
     em_loop l = em_for(e, 0, q.kb, 8);
-    em_val to = em_muli(e, em_div(e, l.i, 8), p->panel);
+    em_val to = em_mul(e, em_div(e, l.i, 8), p->panel);
     for (int c = 0; c < p->panel; c += p->lanes) {
         int64_t j0 = c % p->epi_cols; /* within a half of pairs */
-        em_val mask = em_tail_mask(e, em_subi(e, q.n_cols, j0), p->lanes);
+        em_val mask = em_tail_mask(e, em_sub(e, q.n_cols, j0), p->lanes);
         em_val words = NULL;
         em_val column = em_i64(e, j0 + c / p->epi_cols * half_width);
         column = em_mul(e, column, col_stride);
         if (eights)
             words = load_words(e, em_gep(e, q.src, dtype, em_add(e, l.i, column)), lane, mask);
         for (int j = 0; !eights && j < 8; j++) {
-            em_val at = em_add(e, em_mul(e, em_addi(e, l.i, j), row_stride), column);
+            em_val at = em_add(e, em_mul(e, em_add(e, l.i, j), row_stride), column);
             em_val x = em_gather(e, dtype, em_gep(e, q.src, dtype, at), lane, mask);
             em_val i = em_convert(e, x, sn_dtype_is_float(dtype) ? p->t : dtype, SN_I32);
             i = em_shl(e, em_and(e, i, em_like(e, i, 15)), em_like(e, i, 4 * j));
             words = words ? em_or(e, words, i) : i;
         }
-        em_val at = em_gep(e, q.dst, SN_I32, em_addi(e, to, c));
+        em_val at = em_gep(e, q.dst, SN_I32, em_add(e, to, c));
         em_store(e, SN_I32, at, words);
     }
     em_end(e, &l);

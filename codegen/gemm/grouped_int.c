@@ -134,7 +134,7 @@ em_val gemm_emit_int_pack_a(em *e, const gemm_plan *p) {
     e->buf = q.buf;
     e->dim = q.dim;
     em_loop rows = em_for(e, 0, q.n_rows, 1);
-    em_val to = em_gep_bytes(e, q.dst, em_muli(e, rows.i, x->row_bytes));
+    em_val to = em_gep_bytes(e, q.dst, em_mul(e, rows.i, x->row_bytes));
     sn_gemm_at at = {.batch = {q.batch0, q.batch1, q.batch2},
                      .row = em_add(e, q.row, rows.i),
                      .col = zero(e),
@@ -149,21 +149,21 @@ em_val gemm_emit_int_pack_a(em *e, const gemm_plan *p) {
     em_loop l = em_for(e, 0, g->k.value / size, 1);
     em_val sum = NULL;
     for (int i = 0; i < size; i += n) {
-        em_val k = at.col = em_addi(e, em_muli(e, l.i, size), i);
+        em_val k = at.col = em_add(e, em_mul(e, l.i, size), i);
         em_val a = em_load(e, g->a.dtype, em_gep(e, from, g->a.dtype, k), n);
         if (g->row_scale) a = g->prologue(g->ctx, e, a, &at, state);
-        store_words(e, p, a, em_gep_bytes(e, to, em_muli(e, k, 4 / x->k_of_word)), n);
+        store_words(e, p, a, em_gep_bytes(e, to, em_mul(e, k, 4 / x->k_of_word)), n);
         em_val wide = em_int_cast(e, a, e->i32);
         sum = sum ? em_add(e, sum, wide) : wide;
     }
     sum = em_reduce(e, EM_SUM, sum);
-    em_val group = em_muli(e, l.i, 4);
+    em_val group = em_mul(e, l.i, 4);
     if (x->offset) {
         em_val comp = em_mul(e, sum, em_i32(e, -x->offset));
-        em_store_raw(e, comp, em_gep_bytes(e, to, em_addi(e, group, x->comp_offset)), 4);
+        em_store_raw(e, comp, em_gep_bytes(e, to, em_add(e, group, x->comp_offset)), 4);
     }
     if (g->groups.has_min)
-        em_store(e, p->t, em_gep_bytes(e, to, em_addi(e, group, x->sums_offset)),
+        em_store(e, p->t, em_gep_bytes(e, to, em_add(e, group, x->sums_offset)),
                  em_convert(e, sum, SN_I32, p->t));
     em_end(e, &l);
     em_end(e, &rows);
@@ -225,16 +225,16 @@ em_val gemm_emit_int_unpack(em *e, const gemm_plan *p) {
     em_loop l = em_for(e, 0, q.n_groups, 1);
     gemm_group_panel b = {q.q, q.factors, q.outer_scales};
     b = gemm_group_of_panel(e, p, &b, l.i);
-    em_val to = em_gep(e, q.dst_factors, p->t, em_muli(e, l.i, parts * p->panel));
+    em_val to = em_gep(e, q.dst_factors, p->t, em_mul(e, l.i, parts * p->panel));
     for (int part = 0; part < parts; part++)
         for (int c = 0; c < p->panel; c += p->lanes)
             em_store(e, p->t, em_gep(e, to, p->t, part * p->panel + c),
                      gemm_load_factor(e, p, &b, part, c));
     em_loop r = em_for(e, 0, eights, 1);
-    em_val row = em_add(e, em_muli(e, l.i, eights), r.i);
+    em_val row = em_add(e, em_mul(e, l.i, eights), r.i);
     for (int c = 0; c < p->panel; c += p->lanes)
-        unpack_8(e, p, em_gep_bytes(e, b.q, em_muli(e, r.i, p->panel * g->bits)),
-                 em_gep_bytes(e, q.dst, em_muli(e, row, 8 / p->ints.k_of_word * p->panel * 4)), c);
+        unpack_8(e, p, em_gep_bytes(e, b.q, em_mul(e, r.i, p->panel * g->bits)),
+                 em_gep_bytes(e, q.dst, em_mul(e, row, 8 / p->ints.k_of_word * p->panel * 4)), c);
     em_end(e, &r);
     em_end(e, &l);
     em_ret(e, NULL);
@@ -266,8 +266,8 @@ static em_val word_of(em *e, const gemm_plan *p, const group *s, em_val at, int 
 /* sum[r * nv + v] += the products of row r and vector v, for `n` words from `step` on. */
 static void add_words(em *e, const gemm_plan *p, const group *s, em_val step, int n, int rows,
                       int nv, em_val *sum) {
-    em_val b_at = em_gep_bytes(e, s->b, em_muli(e, step, p->panel * (s->stored ? 2 : 4)));
-    em_val a_at = em_gep_bytes(e, s->a, em_muli(e, step, 4));
+    em_val b_at = em_gep_bytes(e, s->b, em_mul(e, step, p->panel * (s->stored ? 2 : 4)));
+    em_val a_at = em_gep_bytes(e, s->a, em_mul(e, step, 4));
     for (int u = 0; u < n; u++) {
         em_val b[8];
         for (int v = 0; v < nv; v++) b[v] = word_of(e, p, s, b_at, u, v);
@@ -338,10 +338,10 @@ em_val gemm_emit_int_ukr(em *e, const gemm_plan *p, int rows) {
     const sn_gemm_groups *g = &p->g->groups;
     int words = g->size / p->ints.k_of_word, parts = g->has_min ? 2 : 1;
     em_loop l = em_for(e, 0, q.n_groups, 1);
-    group s = {.b = em_gep_bytes(e, q.b, em_muli(e, l.i, words * p->panel * 4)),
-               .a = em_gep_bytes(e, q.a, em_muli(e, l.i, words * 4)),
-               .comp = em_gep_bytes(e, q.comp, em_muli(e, l.i, 4))};
-    em_val factors = em_gep(e, q.factors, p->t, em_muli(e, l.i, parts * p->panel));
+    group s = {.b = em_gep_bytes(e, q.b, em_mul(e, l.i, words * p->panel * 4)),
+               .a = em_gep_bytes(e, q.a, em_mul(e, l.i, words * 4)),
+               .comp = em_gep_bytes(e, q.comp, em_mul(e, l.i, 4))};
+    em_val factors = em_gep(e, q.factors, p->t, em_mul(e, l.i, parts * p->panel));
     em_val sum[32], f[2][8] = {{NULL}};
     sum_group(e, p, &s, rows, p->nv, sum);
     for (int part = 0; part < parts; part++)
@@ -374,8 +374,8 @@ em_val gemm_emit_int_row(em *e, const gemm_plan *p) {
     b = gemm_group_of_panel(e, p, &b, l.i);
     group s = {.b = b.q,
                .stored = true,
-               .a = em_gep_bytes(e, q.a, em_muli(e, l.i, g->size)),
-               .comp = em_gep_bytes(e, q.a, em_addi(e, em_muli(e, l.i, 4), p->ints.comp_offset))};
+               .a = em_gep_bytes(e, q.a, em_mul(e, l.i, g->size)),
+               .comp = em_gep_bytes(e, q.a, em_add(e, em_mul(e, l.i, 4), p->ints.comp_offset))};
     gemm_prefetch_group(e, p, b.q);
     sum_group(e, p, &s, 1, nv, sum);
     for (int v = 0; v < nv; v++) {

@@ -34,7 +34,7 @@ static em_val in_scratch(em *e, int64_t offset) {
 }
 
 static em_val packed_row(em *e, const gemm_plan *p, em_val row) {
-    return em_gep_bytes(e, in_scratch(e, p->a_offset), em_muli(e, row, p->ints.row_bytes));
+    return em_gep_bytes(e, in_scratch(e, p->a_offset), em_mul(e, row, p->ints.row_bytes));
 }
 
 static void pack_rows(em *e, const gemm_plan *p, const gemm_state *s, em_val row, em_val n) {
@@ -73,11 +73,11 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_state *s, em_val row,
 }
 
 static em_val sums_of(em *e, const gemm_plan *p, em_val row) {
-    return em_gep(e, e->scratch, p->t, em_muli(e, row, p->panel));
+    return em_gep(e, e->scratch, p->t, em_mul(e, row, p->panel));
 }
 
 static void clear_sums(em *e, const gemm_plan *p, em_val rows) {
-    em_loop l = em_for(e, 0, em_muli(e, rows, p->panel), p->lanes);
+    em_loop l = em_for(e, 0, em_mul(e, rows, p->panel), p->lanes);
     em_store(e, p->t, em_gep(e, e->scratch, p->t, l.i), em_vf(e, 0));
     em_end(e, &l);
 }
@@ -96,9 +96,9 @@ static void emit_tile(em *e, const gemm_plan *p, em_val row, em_val log, em_val 
     const gemm_ints *x = &p->ints;
     em_val a = packed_row(e, p, row), group = em_div(e, k, p->g->groups.size);
     em_loop tile = em_for(e, 0, p->panel_tiles, 1);
-    em_val col = em_muli(e, em_muli(e, tile.i, p->nr), 4);
-    em_val comp = em_addi(e, em_muli(e, group, 4), x->comp_offset);
-    gemm_int_ukr_args args = {.a = em_gep_bytes(e, a, em_muli(e, k, 4 / x->k_of_word)),
+    em_val col = em_mul(e, em_mul(e, tile.i, p->nr), 4);
+    em_val comp = em_add(e, em_mul(e, group, 4), x->comp_offset);
+    gemm_int_ukr_args args = {.a = em_gep_bytes(e, a, em_mul(e, k, 4 / x->k_of_word)),
                               .comp = em_gep_bytes(e, a, comp),
                               .b = em_gep_bytes(e, in_scratch(e, x->b_offset), col),
                               .factors = em_gep_bytes(e, in_scratch(e, x->factors_offset), col),

@@ -102,7 +102,7 @@ void gemm_store_int8(em *e, const gemm_plan *p, em_val v, em_val row, em_val k) 
         int lane[64], n = em_lanes_of(v);
         for (int i = 0; i < n; i++) lane[i] = i / 4 * 4 + i % 2 * 2 + i / 2 % 2;
         v = em_int_cast(e, em_shuffle(e, v, v, lane, n), e->i16);
-        k = em_muli(e, k, 2);
+        k = em_mul(e, k, 2);
     }
     em_store_raw(e, v, em_gep_bytes(e, row, k), 1);
 }
@@ -127,7 +127,7 @@ static void load_block(em *e, const gemm_plan *p, const gemm_pack_b_args *q, em_
         x = em_gather(e, b->dtype, from, index, mask);
     }
     if (sn_dtype_is_float(b->dtype)) x = em_convert(e, x, e->compute, SN_I8);
-    em_store_raw(e, x, em_gep_bytes(e, block, em_muli(e, l.i, p->lanes)), 1);
+    em_store_raw(e, x, em_gep_bytes(e, block, em_mul(e, l.i, p->lanes)), 1);
     em_end(e, &l);
 }
 
@@ -143,15 +143,15 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
     em_loop l = em_for(e, 0, q->kb, p->lanes);
     em_val sum = em_splat(e, em_i32(e, 0), p->lanes);
     em_carries(e, &l, &sum, 1);
-    load_block(e, p, q, block, b, src, em_subi(e, q->n_cols, first), l.i);
+    load_block(e, p, q, block, b, src, em_sub(e, q->n_cols, first), l.i);
     for (int i = 0; i < p->lanes / QUAD; i++) {
-        em_val row = em_addi(e, em_div(e, l.i, QUAD), i);
+        em_val row = em_add(e, em_div(e, l.i, QUAD), i);
         em_val from = em_gep(e, block, SN_I32, i);
         em_val x = em_gather(e, SN_I32, from, lane, NULL);
         for (int t = 0; t < QUAD; t++) sum = em_add(e, sum, take_byte(e, x, t));
         em_branch inside = em_if(e, em_cmp(e, EM_LT, row, words));
-        row = em_addi(e, row, p->sum_rows);
-        em_store(e, SN_I32, em_gep(e, to, SN_I32, em_muli(e, row, p->panel)), x);
+        row = em_add(e, row, p->sum_rows);
+        em_store(e, SN_I32, em_gep(e, to, SN_I32, em_mul(e, row, p->panel)), x);
         em_endif(e, &inside);
     }
     em_end(e, &l);

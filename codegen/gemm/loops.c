@@ -36,31 +36,31 @@ enum { B_PREFETCH_STEPS = 32 }; /* of k: prefetch distance if a panel serves one
 
 /* Rows of a panel that was packed in advance: K, and what is above it. */
 static em_val panel_rows(em *e, const gemm_plan *p, const gemm_state *s) {
-    return em_addi(e, s->k, p->sum_rows);
+    return em_add(e, s->k, p->sum_rows);
 }
 
 /* Element k of a panel that was packed in advance. */
 static em_val packed_panel(em *e, const gemm_plan *p, const gemm_state *s, em_val panel, em_val k) {
-    em_val row = em_add(e, em_mul(e, panel, panel_rows(e, p, s)), em_addi(e, k, p->sum_rows));
-    return em_gep(e, s->b, p->b_type, em_muli(e, row, p->panel));
+    em_val row = em_add(e, em_mul(e, panel, panel_rows(e, p, s)), em_add(e, k, p->sum_rows));
+    return em_gep(e, s->b, p->b_type, em_mul(e, row, p->panel));
 }
 
 /* Unpacked B: the first column of a panel, from row pc on. */
 static em_val b_columns(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
     const sn_gemm_operand *b = &p->g->b;
-    em_val col = em_muli(e, panel, p->panel);
+    em_val col = em_mul(e, panel, p->panel);
     em_val at = p->g->ragged_k ? zero(e) : em_mul(e, s->pc, em_size_value(e, b->row));
     return em_gep(e, s->b, b->dtype, em_add(e, at, em_mul(e, col, em_size_value(e, b->col))));
 }
 
 /* A panel of the NC block that is packed in scratch. */
 static em_val nc_block_panel(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
-    em_val at = em_muli(e, em_sub(e, panel, s->jc), p->kc * p->panel);
+    em_val at = em_mul(e, em_sub(e, panel, s->jc), p->kc * p->panel);
     return em_gep(e, em_gep_bytes(e, e->scratch, p->b_offset), p->t, at);
 }
 
 static em_val columns_left(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
-    return em_sub(e, s->n, em_muli(e, panel, p->panel));
+    return em_sub(e, s->n, em_mul(e, panel, p->panel));
 }
 
 /* Whether this panel is read in place: only whole panels are. */
@@ -120,9 +120,9 @@ static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0
     em_loop jr = em_for(e, lo, hi, 1);
     gemm_group_panel b = gemm_group_panel_at(e, p, s->b, em_mul(e, jr.i, s->k));
     em_loop j = em_for(e, 0, p->panel_tiles, 1);
-    em_val col = em_muli(e, j.i, p->nr);
+    em_val col = em_mul(e, j.i, p->nr);
     gemm_group_row_args args = {.a = row, .sums = sums};
-    args.q = em_gep_bytes(e, b.q, em_muli(e, col, g->bits == 4 ? 4 : 1));
+    args.q = em_gep_bytes(e, b.q, em_mul(e, col, g->bits == 4 ? 4 : 1));
     args.factors = em_gep(e, b.factors, g->factor, col);
     args.outer_scales = em_gep(e, b.outer_scales, SN_F16, col);
     args.c = em_gep(e, e->scratch, p->t, col);
@@ -151,7 +151,7 @@ static void pack_b_block(em *e, const gemm_plan *p, const gemm_state *s, em_val 
         em_else(e, &br);
     }
     em_val src = b_columns(e, p, s, l.i), sorted = zero(e);
-    if (p->g->ragged_k) sorted = em_add(e, s->batch[2], em_muli(e, s->pc, 8));
+    if (p->g->ragged_k) sorted = em_add(e, s->batch[2], em_mul(e, s->pc, 8));
     gemm_pack_b_call(e, p->fn.pack_b,
                      (gemm_pack_b_args){.buf = e->buf,
                                         .dim = e->dim,
@@ -233,12 +233,12 @@ static em_val emit_panel_pairs(em *e, const gemm_plan *p, gemm_state *s, em_val 
     if (p->keeps_partial_c) single = em_and(e, single, em_cmp(e, EM_EQ, s->kb, s->k));
     em_branch br = em_if(e, single);
     em_val half = em_ashr(e, em_sub(e, hi, lo), one(e));
-    em_val panel = em_muli(e, panel_rows(e, p, s), p->panel), distance = em_mul(e, half, panel);
+    em_val panel = em_mul(e, panel_rows(e, p, s), p->panel), distance = em_mul(e, half, panel);
     em_val second_acc = em_gep(e, e->scratch, p->t, p->panel);
     em_loop l = em_for(e, 0, half, 1);
     em_val first = em_add(e, lo, l.i), b = packed_panel(e, p, s, first, zero(e));
     em_loop j = em_for(e, 0, p->panel_tiles, 1);
-    em_val col = em_muli(e, j.i, p->nr);
+    em_val col = em_mul(e, j.i, p->nr);
     gemm_ukr_call(e, p->fn.ukr_1x2,
                   (gemm_ukr_args){.a = gemm_a_tile(e, p, s, zero(e), zero(e)),
                                   .b = em_gep(e, b, p->b_type, col),
@@ -268,7 +268,7 @@ static em_val emit_block(em *e, const gemm_plan *p, const gemm_state *s, em_val 
     const sn_gemm_operand *o = &p->g->c;
     em_val whole = em_imin(e, hi, em_div(e, s->n, p->panel));
     em_branch br = em_if(e, em_cmp(e, EM_EQ, s->ib, p->mc));
-    em_val row = em_mul(e, s->ic, em_size_value(e, o->row)), col = em_muli(e, lo, p->panel);
+    em_val row = em_mul(e, s->ic, em_size_value(e, o->row)), col = em_mul(e, lo, p->panel);
     em_val at = em_add(e, gemm_offset(e, p->g, o, s->batch), em_add(e, row, col));
     gemm_block_call(e, p->fn.block,
                     (gemm_block_args){.a = gemm_a_tile(e, p, s, zero(e), zero(e)),
@@ -327,7 +327,7 @@ static void emit_jr(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val 
 /* keeps_partial_c: jc and pc loops within an MC block, for panels [lo, hi). */
 static void emit_jc_pc(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
     em_loop jc = em_for(e, lo, hi, p->nc_panels);
-    em_val end = em_imin(e, hi, em_addi(e, jc.i, p->nc_panels));
+    em_val end = em_imin(e, hi, em_add(e, jc.i, p->nc_panels));
     em_val last_jc = em_cmp(e, EM_EQ, end, hi);
     s->jc = jc.i;
     em_loop pc = em_for(e, 0, em_imax(e, s->k, 1), s->kc);
@@ -382,8 +382,8 @@ static void share_mc_block(em *e, const gemm_plan *p, em_val tiles, em_val index
         gemm_share(e, tiles, index, n_blocks, lo, hi);
         return;
     }
-    *lo = em_muli(e, index, p->mc / p->mr);
-    *hi = em_imin(e, em_addi(e, *lo, p->mc / p->mr), tiles);
+    *lo = em_mul(e, index, p->mc / p->mr);
+    *hi = em_imin(e, em_add(e, *lo, p->mc / p->mr), tiles);
 }
 
 /* Sets what the state says about MC block `index` of `n_blocks`, which divide `tiles` microtile
@@ -406,7 +406,7 @@ static void begin_mc_block(em *e, const gemm_plan *p, gemm_state *s, em_val row0
     }
     s->has_next_panel = s->has_next_block;
     s->n_tiles = count_tiles(e, p, s->ib);
-    em_val sharing = em_muli(e, count_full(e, p, s->ib), p->panel_tiles);
+    em_val sharing = em_mul(e, count_full(e, p, s->ib), p->panel_tiles);
     em_val bytes =
         em_i64(e, p->panel * (int)sn_dtype_size(p->b_type) - 1); /* of a row; rounds up */
     s->b_next_step = em_div(e, em_add(e, bytes, sharing), sharing);
@@ -450,7 +450,7 @@ static void pack_a_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
 static void emit_jc_pc_ic(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                           em_val panel0, em_val panel1) {
     em_loop jc = em_for(e, panel0, panel1, p->nc_panels), pc;
-    em_val end = em_imin(e, panel1, em_addi(e, jc.i, p->nc_panels));
+    em_val end = em_imin(e, panel1, em_add(e, jc.i, p->nc_panels));
     s->jc = jc.i;
     s->panel_end = panel1;
     s->pc = zero(e);
@@ -507,7 +507,7 @@ void gemm_emit_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_v
         emit_jc_pc_ic(e, p, s, row0, row1, panel0, panel1);
     } else { /* scratch holds partial C or packed A of these rows */
         em_loop ic = em_for(e, row0, row1, p->mc_outer);
-        em_val end = em_imin(e, row1, em_addi(e, ic.i, p->mc_outer));
+        em_val end = em_imin(e, row1, em_add(e, ic.i, p->mc_outer));
         emit_jc_pc_ic(e, p, s, ic.i, end, panel0, panel1);
         em_end(e, &ic);
     }

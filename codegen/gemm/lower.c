@@ -401,7 +401,7 @@ static em_val emit_sum(em *e, const fused_region *pro, const sn_node *sum, sn_ge
     for (int c = 0; c < CHAINS; c++) all[c] = neutral(e, sum, e->lanes);
     em_carries(e, &l, all, CHAINS);
     for (int c = 0; c < CHAINS; c++) {
-        at.col = em_addi(e, l.i, c * e->lanes);
+        at.col = em_add(e, l.i, c * e->lanes);
         all[c] = join(e, sum, all[c], summand(e, pro, sum, &at, state));
     }
     em_end(e, &l);

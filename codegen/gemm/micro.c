@@ -89,7 +89,7 @@ static void prefetch_a_rows(em *e, const micro *m, em_val a, em_val k, int u) {
     int size = m->p->esize, iterations = GEMM_LINE / size / m->unroll; /* per line */
     int each = (m->rows + iterations - 1) / iterations;
     em_val phase = em_and(e, k, (iterations - 1) * m->unroll); /* times unroll */
-    em_val by = em_muli(e, phase, each * m->a_stride * size / m->unroll);
+    em_val by = em_mul(e, phase, each * m->a_stride * size / m->unroll);
     em_val first = em_gep_bytes(e, a, by);
     for (int i = u; i < each; i += m->unroll) {
         em_val row = em_gep(e, first, m->p->t, i * m->a_stride);
@@ -102,7 +102,7 @@ static void prefetch_a_rows(em *e, const micro *m, em_val a, em_val k, int u) {
 static void prefetch_stream(em *e, em_val *address, em_val step, int steps) {
     if (!*address) return;
     em_prefetch(e, *address, false, 2);
-    *address = em_gep_bytes(e, *address, steps > 1 ? em_muli(e, step, steps) : step);
+    *address = em_gep_bytes(e, *address, steps > 1 ? em_mul(e, step, steps) : step);
 }
 
 /* All prefetches of step u. b: this step's row of each panel. */
@@ -115,9 +115,9 @@ static void emit_prefetches(em *e, const micro *m, carried *c, const em_val *b, 
         if (m->is_1x2 && from_memory(p)) prefetch_panel(e, p, b[t], u, FARTHER, 2);
         if (!p->pack_b && m->rows < p->mr && !m->is_1x2) prefetch_panel(e, p, b[t], u, FAR, 2);
     }
-    if (m->prefetches_b_list) gemm_prefetch_b(e, p, m->arg.b_next, em_addi(e, k, u));
+    if (m->prefetches_b_list) gemm_prefetch_b(e, p, m->arg.b_next, em_add(e, k, u));
     if (m->prefetches_c_list && u % (1 << p->c_prefetch_shift) == 0)
-        gemm_prefetch_c(e, p, m->arg.c_list, em_addi(e, k, u));
+        gemm_prefetch_c(e, p, m->arg.c_list, em_add(e, k, u));
     if (u % m->b_next_every == 0)
         prefetch_stream(e, &c->b_next, m->arg.b_next_step, m->b_next_every);
     for (int i = 0; i < p->next_a_lines && u % m->next_a_every == 0; i++)
@@ -173,7 +173,7 @@ static void emit_step(em *e, const micro *m, carried *c, em_val k, int u) {
 /* Steps [0, k), counted up from -k to 0, which is the index of A, too: one instruction counts,
  * compares and moves A. For few registers (see FAR). `rest` more steps follow the loop. */
 static void emit_counted_steps(em *e, const micro *m, carried *c, em_val k, int rest) {
-    k = em_subi(e, k, rest);
+    k = em_sub(e, k, rest);
     em_val end = em_gep(e, c->a, m->p->t, k);
     c->a = NULL;
     em_loop l = em_for(e, em_sub(e, 0, k), 0, m->unroll);
@@ -202,7 +202,7 @@ static void emit_all_steps(em *e, const micro *m, carried *c, em_val k, int rest
         emit_counted_steps(e, m, c, k, rest);
         return;
     }
-    k = em_subi(e, k, rest);
+    k = em_sub(e, k, rest);
     emit_steps(e, m, c, zero(e), k);
     for (int u = 0; u < rest; u++) emit_step(e, m, c, k, u);
 }
@@ -266,7 +266,7 @@ static void store_accumulators(em *e, const micro *m, const em_val *acc) {
     em_val to = direct ? m->arg.c : m->arg.tile;
     em_val row = direct ? m->arg.c_stride : em_i64(e, p->panel);
     for (int i = 0; i < m->rows * m->panels * p->nv; i++) {
-        em_val at = em_addi(e, em_mul(e, i / p->nv, row), i % p->nv * p->lanes);
+        em_val at = em_add(e, em_mul(e, i / p->nv, row), i % p->nv * p->lanes);
         em_store(e, p->t, em_gep(e, to, p->t, at), acc[i]);
     }
 }
@@ -350,15 +350,15 @@ em_val gemm_emit_block(em *e, const gemm_plan *p) {
     m.arg.pc = zero(e);
     m.arg.c_stride = row->slot < 0 ? em_i64(e, row->value) : arg.c_stride;
     em_val tile_a = em_i64(e, p->a_transposed ? p->kc * p->a_col_stride : p->mr * p->a_row_stride);
-    em_val tile_c = em_muli(e, m.arg.c_stride, p->mr);
+    em_val tile_c = em_mul(e, m.arg.c_stride, p->mr);
     em_loop jr = em_for(e, 0, arg.n_panels, 1);
-    em_val b = em_gep(e, arg.b, p->b_type, em_muli(e, jr.i, p->panel * k));
-    em_val c = em_gep(e, arg.c, p->t, em_muli(e, jr.i, p->panel));
+    em_val b = em_gep(e, arg.b, p->b_type, em_mul(e, jr.i, p->panel * k));
+    em_val c = em_gep(e, arg.c, p->t, em_mul(e, jr.i, p->panel));
     em_loop ir = em_for(e, 0, p->mc / p->mr, 1);
     m.arg.a = em_gep(e, arg.a, p->t, em_mul(e, ir.i, tile_a));
     em_val c_tile = em_gep(e, c, p->t, em_mul(e, ir.i, tile_c));
     em_loop j = em_for(e, 0, p->panel_tiles, 1);
-    em_val col = em_muli(e, j.i, p->nr);
+    em_val col = em_mul(e, j.i, p->nr);
     m.arg.b = em_gep(e, b, p->b_type, col);
     m.arg.c = em_gep(e, c_tile, p->t, col);
     emit_block_tile(e, &m);

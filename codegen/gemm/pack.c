@@ -26,7 +26,7 @@ static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em
     em_val left = em_sub(e, ni, li.i), mask = em_tail_mask(e, left, n), v[64];
     em_loop lj = em_for(e, 0, width, n);
     for (int j = 0; j < n; j++) {
-        em_val col = em_addi(e, lj.i, j);
+        em_val col = em_add(e, lj.i, j);
         em_val exists = em_splat(e, em_cmp(e, EM_LT, col, nj), n);
         em_val at = em_add(e, li.i, em_mul(e, col, src.stride));
         em_val from = em_gep(e, src.base, src.dtype, at);
@@ -35,7 +35,7 @@ static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em
     em_transpose(e, v, n);
     for (int i = 0; i < n; i++) em_store(e, p->t, em_gep(e, block, p->t, i * n), v[i]);
     em_loop row = em_for(e, 0, em_imin(e, left, n), 1);
-    em_val x = em_load(e, p->t, em_gep(e, block, p->t, em_muli(e, row.i, n)), n);
+    em_val x = em_load(e, p->t, em_gep(e, block, p->t, em_mul(e, row.i, n)), n);
     em_val to = em_mul(e, em_add(e, li.i, row.i), dst.stride);
     em_store(e, dst.dtype, em_gep(e, dst.base, dst.dtype, em_add(e, to, lj.i)), x);
     em_end(e, &row);
@@ -73,7 +73,7 @@ static void pack_row(em *e, const gemm_plan *p, packed_row *r, em_val n) {
     enum { VECTORS = 4 };
     em_val whole = em_round_down(e, n, VECTORS * p->lanes);
     em_loop l = em_for(e, 0, whole, VECTORS * p->lanes);
-    for (int i = 0; i < VECTORS; i++) pack_vector(e, p, r, em_addi(e, l.i, i * p->lanes), NULL);
+    for (int i = 0; i < VECTORS; i++) pack_vector(e, p, r, em_add(e, l.i, i * p->lanes), NULL);
     em_end(e, &l);
     l = em_for(e, whole, n, p->lanes);
     pack_vector(e, p, r, l.i, em_tail_mask(e, em_sub(e, n, l.i), p->lanes));
@@ -87,13 +87,13 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     em_val mask[8], col = em_size_value(e, o->col);
     int vectors = (int)p->a_col_stride / p->lanes;
     for (int v = 0; v < vectors; v++)
-        mask[v] = em_tail_mask(e, em_subi(e, q->n_rows, v * p->lanes), p->lanes);
+        mask[v] = em_tail_mask(e, em_sub(e, q->n_rows, v * p->lanes), p->lanes);
     em_val from = em_gep(e, q->a, o->dtype, em_add(e, q->row, em_mul(e, q->pc, col)));
     if (p->g->ragged_k) from = em_gep(e, q->a, o->dtype, q->row);
     em_loop l = em_for(e, 0, q->kb, 1);
     em_val k = p->g->ragged_k ? gemm_sorted_row(e, q->batch2, em_add(e, q->pc, l.i)) : l.i;
     em_val src = em_gep(e, from, o->dtype, em_mul(e, k, col));
-    em_val to = em_gep(e, q->dst, p->t, em_muli(e, l.i, p->a_col_stride));
+    em_val to = em_gep(e, q->dst, p->t, em_mul(e, l.i, p->a_col_stride));
     for (int v = 0; v < vectors; v++) {
         em_val at = em_i64(e, v * p->lanes);
         em_val x = em_load_mask(e, o->dtype, em_gep(e, src, o->dtype, at), p->lanes, mask[v], NULL);
@@ -107,7 +107,7 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     const sn_gemm *g = p->g;
     em_loop rows = em_for(e, 0, q->n_rows, 1);
     em_val state[SN_GEMM_STATE] = {NULL};
-    packed_row r = {.to = em_gep(e, q->dst, p->t, em_muli(e, rows.i, p->a_row_stride)),
+    packed_row r = {.to = em_gep(e, q->dst, p->t, em_mul(e, rows.i, p->a_row_stride)),
                     .pc = q->pc,
                     .at = {.batch = {q->batch0, q->batch1, q->batch2},
                            .row = em_add(e, q->row, rows.i),
@@ -121,8 +121,8 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
         em_store(e, SN_F32, gemm_row_scale(e, p, q->dst, rows.i), state[g->n_state - 1]);
     em_val kb = q->kb;
     if (g->int8) { /* in elements */
-        r.pc = em_muli(e, r.pc, 4);
-        kb = em_imin(e, em_muli(e, kb, 4), em_sub(e, em_size_value(e, p->k), r.pc));
+        r.pc = em_mul(e, r.pc, 4);
+        kb = em_imin(e, em_mul(e, kb, 4), em_sub(e, em_size_value(e, p->k), r.pc));
     }
     pack_row(e, p, &r, kb);
     em_end(e, &rows);
@@ -162,17 +162,17 @@ static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
     em_val mask[64];
     int width = p->epi_cols;
     for (int j = 0; j < width; j += p->lanes)
-        mask[j / p->lanes] = em_tail_mask(e, em_subi(e, q->n_cols, j), p->lanes);
+        mask[j / p->lanes] = em_tail_mask(e, em_sub(e, q->n_cols, j), p->lanes);
     em_loop l = em_for(e, 0, q->kb, 1);
     em_val k = is_ragged(p) ? gemm_row_of_a(e, p, gemm_sorted_row(e, q->sorted, l.i)) : l.i;
     em_val at = em_mul(e, k, em_size_value(e, b->row));
     for (int half = 0; half < b->halves; half++) {
         em_val src = em_gep(e, b->from[half], b->dtype, at);
         for (int j = 0; j < width; j += p->lanes) {
-            em_val from = em_gep(e, src, b->dtype, em_muli(e, b->col_stride, j));
+            em_val from = em_gep(e, src, b->dtype, em_mul(e, b->col_stride, j));
             em_val v = gemm_load_strided(e, b->dtype, from, b->col, p->lanes, mask[j / p->lanes]);
-            em_val to = em_muli(e, l.i, p->panel);
-            to = em_addi(e, to, half * width + j);
+            em_val to = em_mul(e, l.i, p->panel);
+            to = em_add(e, to, half * width + j);
             em_store(e, p->b_type, em_gep(e, q->dst, p->b_type, to), v);
         }
     }
@@ -191,7 +191,7 @@ em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, 
                   .col_stride = em_size_value(e, col),
                   .from = {q.src},
                   .halves = half_width ? 2 : 1};
-    if (half_width) b.from[1] = em_gep(e, q.src, dtype, em_muli(e, b.col_stride, half_width));
+    if (half_width) b.from[1] = em_gep(e, q.src, dtype, em_mul(e, b.col_stride, half_width));
     bool columns_contiguous = gemm_is(row, 1) && !gemm_is(col, 1) && !is_ragged(p);
     for (int half = 0; half < b.halves && columns_contiguous; half++) {
         em_val dst = em_gep(e, q.dst, p->b_type, half * p->epi_cols);
@@ -209,9 +209,9 @@ static void pack_panel(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_val 
     em_val k = em_size_value(e, g->k);
     em_val src = em_gep(e, em_buf(e, 0), g->dtype, em_mul(e, col, em_size_value(e, g->col)));
     em_val rows = g->packed4 ? em_div(e, k, 8)
-                  : g->quads ? em_addi(e, em_ceil_div(e, k, 4), p->sum_rows)
+                  : g->quads ? em_add(e, em_ceil_div(e, k, 4), p->sum_rows)
                              : k;
-    em_val to = em_muli(e, em_mul(e, panel, rows), p->panel);
+    em_val to = em_mul(e, em_mul(e, panel, rows), p->panel);
     gemm_pack_b_call(e, pack,
                      (gemm_pack_b_args){.buf = e->buf,
                                         .dim = e->dim,
@@ -244,7 +244,7 @@ void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     em_loop l = em_for(e, lo, hi, 1);
     em_val col = gemm_first_column(e, &p, g->half_width, l.i);
     em_val left = em_sub(e, n, col); /* half panels are whole if there are several blocks */
-    if (g->half_width && g->n.value == 2 * g->half_width) left = em_subi(e, left, g->half_width);
+    if (g->half_width && g->n.value == 2 * g->half_width) left = em_sub(e, left, g->half_width);
     if (g->prologue)
         gemm_emit_pack_groups(e, &p, g, l.i, col, left);
     else

@@ -37,25 +37,25 @@ static void load_block(const strip *s, em_val k0, em_val *v) {
     em_val from = em_gep(e, s->src, t, em_mul(e, k0, row));
     if (!gemm_is(s->g->row, 1)) {
         for (int i = 0; i < n; i++) {
-            em_val at = em_gep(e, from, t, em_muli(e, row, i));
+            em_val at = em_gep(e, from, t, em_mul(e, row, i));
             v[i] = gemm_load_strided(e, t, at, s->g->col, n, s->mask);
         }
         return;
     }
     for (int i = 0; i < n; i++) {
-        em_val column = em_imin(e, i, em_subi(e, s->n_cols, 1));
+        em_val column = em_imin(e, i, em_sub(e, s->n_cols, 1));
         v[i] = em_load(e, t, em_gep(e, from, t, em_mul(e, column, col)), n);
     }
     em_transpose(e, v, n);
 }
 
 static em_val kept_at(const strip *s, em_val k) {
-    return em_gep(s->e, s->kept, s->p->t, em_muli(s->e, k, s->p->lanes));
+    return em_gep(s->e, s->kept, s->p->t, em_mul(s->e, k, s->p->lanes));
 }
 
 static void keep_block(const strip *s, em_val k, const em_val *v) {
     for (int i = 0; i < s->p->lanes; i++)
-        em_store(s->e, s->p->t, kept_at(s, em_addi(s->e, k, i)), v[i]);
+        em_store(s->e, s->p->t, kept_at(s, em_add(s->e, k, i)), v[i]);
 }
 
 /* The reductions of the group from k0 on. */
@@ -94,7 +94,7 @@ static void store_factor(const strip *s, int i, em_val group, em_val v) {
     em_val to = em_buf(e, s->g->n_part + 1 + i);
     if (i < s->q->n_panels) {
         em_val row = em_add(e, em_mul(e, s->panel, s->groups), group);
-        em_val at = em_add(e, em_muli(e, row, s->p->panel), s->c);
+        em_val at = em_add(e, em_mul(e, row, s->p->panel), s->c);
         em_store(e, t, em_gep(e, to, t, at), masked(s, v));
         return;
     }
@@ -107,7 +107,7 @@ static em_val join_word(const strip *s, em_val k, int n, int bits) {
     em *e = s->e;
     em_val word = NULL;
     for (int j = 0; j < n; j++) {
-        em_val x = em_load(e, s->p->t, kept_at(s, em_addi(e, k, j)), s->p->lanes);
+        em_val x = em_load(e, s->p->t, kept_at(s, em_add(e, k, j)), s->p->lanes);
         x = lanes_of(s, s->q->element(s->q->ctx, e, x));
         if (em_is_float(x)) x = em_convert(e, x, s->p->t, SN_I8);
         x = masked(s, em_convert(e, x, SN_I8, SN_I32));
@@ -124,22 +124,22 @@ static void store_unit(const strip *s, em_val k, em_val at) {
     em *e = s->e;
     int each = s->g->packed4 ? 8 : s->g->quads ? 4 : 1;
     for (int i = 0; i < UNIT; i += each) {
-        em_val from = em_addi(e, at, i), x;
-        em_val row = em_div(e, em_addi(e, k, i), each);
+        em_val from = em_add(e, at, i), x;
+        em_val row = em_div(e, em_add(e, k, i), each);
         if (each > 1) {
             x = join_word(s, from, each, 32 / each);
         } else {
             x = em_load(e, s->p->t, kept_at(s, from), s->p->lanes);
             x = masked(s, lanes_of(s, s->q->element(s->q->ctx, e, x)));
         }
-        em_val to = em_muli(e, em_addi(e, row, s->p->sum_rows), s->p->panel);
+        em_val to = em_mul(e, em_add(e, row, s->p->sum_rows), s->p->panel);
         em_store(e, s->p->b_type, em_gep(e, s->dst, s->p->b_type, to), x);
     }
 }
 
 static void pack_group(const strip *s, em_val group) {
     em *e = s->e;
-    em_val reduction[SN_GEMM_REDUCTIONS], v[64], k0 = em_muli(e, group, s->q->size);
+    em_val reduction[SN_GEMM_REDUCTIONS], v[64], k0 = em_mul(e, group, s->q->size);
     bool kept = s->q->size <= SHORT_GROUP;
     reduce_group(s, k0, reduction);
     s->q->begin(s->q->ctx, e, reduction);
@@ -148,7 +148,7 @@ static void pack_group(const strip *s, em_val group) {
     em_loop l = em_for(e, 0, s->q->size, UNIT);
     em_val k = em_add(e, k0, l.i);
     for (int i = 0; i < UNIT && !kept; i += s->p->lanes) {
-        load_block(s, em_addi(e, k, i), v);
+        load_block(s, em_add(e, k, i), v);
         keep_block(s, em_i64(e, i), v);
     }
     store_unit(s, k, kept ? l.i : zero(e));
@@ -163,9 +163,9 @@ void gemm_emit_pack_groups(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_
     int64_t rows = g->packed4 ? g->k.value / 8 : g->quads ? g->k.value / 4 + 1 : g->k.value;
     em_loop l = em_for(e, 0, p->panel, p->lanes);
     em_val half = em_select(e, em_cmp(e, EM_LT, l.i, p->epi_cols), 0, 1);
-    em_val at = em_sub(e, l.i, em_muli(e, half, p->epi_cols));
+    em_val at = em_sub(e, l.i, em_mul(e, half, p->epi_cols));
     s.c = l.i;
-    s.col = em_add(e, em_add(e, col, at), em_muli(e, half, g->half_width));
+    s.col = em_add(e, em_add(e, col, at), em_mul(e, half, g->half_width));
     s.n_cols = em_sub(e, left, at);
     s.mask = em_tail_mask(e, s.n_cols, p->lanes);
     em_val source = em_buf(e, 0), first = zero(e);
@@ -176,7 +176,7 @@ void gemm_emit_pack_groups(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_
     }
     em_val column = em_sub(e, s.col, first);
     s.src = em_gep(e, source, g->dtype, em_mul(e, column, em_size_value(e, g->col)));
-    em_val to = em_add(e, em_muli(e, panel, rows * p->panel), l.i);
+    em_val to = em_add(e, em_mul(e, panel, rows * p->panel), l.i);
     s.dst = em_gep(e, em_buf(e, g->n_part), p->b_type, to);
     em_val none = em_splat(e, em_i32(e, 0), p->lanes);
     if (g->quads) s.sums = em_let(e, none);

@@ -77,7 +77,7 @@ static void put_c_lines(em *e, const gemm_plan *p, em_val list, em_val to, em_va
         byte[l] = em_i64(e, line < last ? line : last);
     }
     em_val index = LLVMConstVector(row, 8);
-    em_val stride = em_muli(e, em_size_value(e, c->row), size);
+    em_val stride = em_mul(e, em_size_value(e, c->row), size);
     em_val at = em_mul(e, index, em_splat(e, stride, 8));
     at = em_add(e, em_splat(e, to, 8), em_add(e, at, LLVMConstVector(byte, 8)));
     em_val empty = em_splat(e, LLVMBuildPtrToInt(e->b, list, e->i64, ""), 8);
@@ -93,8 +93,8 @@ static void put_operand_lines(em *e, const gemm_plan *p, sn_gemm_at *at, em_val 
     em_loop l = em_for(e, 0, rows, 1);
     at->row = em_add(e, row0, l.i);
     g->prefetch_operands(g->ctx, e, at, line);
-    em_val entry = em_addi(e, em_muli(e, l.i, g->n_prefetch), first);
-    for (int i = 0; i < g->n_prefetch; i++) put(e, list, em_addi(e, entry, i), line[i]);
+    em_val entry = em_add(e, em_mul(e, l.i, g->n_prefetch), first);
+    for (int i = 0; i < g->n_prefetch; i++) put(e, list, em_add(e, entry, i), line[i]);
     em_end(e, &l);
 }
 
@@ -118,7 +118,7 @@ em_val gemm_emit_c_list(em *e, const gemm_plan *p, const gemm_state *s, em_val i
                      .col = gemm_first_column(e, p, g->half_width, s->jr)};
     em_val list = em_gep_bytes(e, e->scratch, p->c_list_offset);
     em_branch used = em_if(e, em_cmp(e, EM_GE, rows, p->half_mr)); /* see micro.c */
-    em_val acc_bytes = em_muli(e, rows, p->panel * p->esize);
+    em_val acc_bytes = em_mul(e, rows, p->panel * p->esize);
     if (p->k_blocked) { /* only the last KC block has an epilogue */
         em_val complete = em_cmp(e, EM_GE, em_add(e, s->pc, s->kb), s->k);
         rows = em_select(e, complete, rows, 0);
@@ -171,7 +171,7 @@ void gemm_prefetch_row_sums(em *e, const gemm_plan *p, const gemm_state *s, em_v
     for (int end = 0; end < 2; end++) {
         sn_gemm_at at = {.batch = {s->batch[0], s->batch[1], s->batch[2]},
                          .row = end ? last : row,
-                         .col = em_muli(e, s->jr, p->epi_cols)};
+                         .col = em_mul(e, s->jr, p->epi_cols)};
         g->prefetch_row_sums(g->ctx, e, &at, line);
         for (int i = 0; i < g->n_sums; i++) em_prefetch(e, line[i], true, 3);
     }
@@ -205,7 +205,7 @@ static void put_b_columns(em *e, const gemm_plan *p, const gemm_state *s, em_val
     em_val column = em_gep(e, from, t, em_mul(e, j.i, stride));
     em_val n = em_imin(e, lines, em_imax(e, em_sub(e, p->b_prefetch, first), 0));
     em_loop l = em_for(e, 0, n, 1);
-    put(e, list, em_add(e, first, l.i), em_gep_bytes(e, column, em_muli(e, l.i, GEMM_LINE)));
+    put(e, list, em_add(e, first, l.i), em_gep_bytes(e, column, em_mul(e, l.i, GEMM_LINE)));
     em_end(e, &l);
     em_end(e, &j);
 }
@@ -217,12 +217,12 @@ static void put_b_rows(em *e, const gemm_plan *p, const gemm_state *s, em_val li
     int lines = (p->panel * (int)sn_dtype_size(t) + GEMM_LINE - 1) / GEMM_LINE;
     em_val lo, hi;
     share_of_rows(e, s, s->kb, ir, rows, &lo, &hi);
-    hi = em_imin(e, hi, em_addi(e, lo, p->b_prefetch / lines));
+    hi = em_imin(e, hi, em_add(e, lo, p->b_prefetch / lines));
     em_loop k = em_for(e, lo, hi, 1);
-    em_val entry = em_muli(e, em_sub(e, k.i, lo), lines);
+    em_val entry = em_mul(e, em_sub(e, k.i, lo), lines);
     em_val row = em_gep(e, from, t, em_mul(e, k.i, stride));
     for (int l = 0; l < lines; l++)
-        put(e, list, em_addi(e, entry, l), em_gep_bytes(e, row, l * GEMM_LINE));
+        put(e, list, em_add(e, entry, l), em_gep_bytes(e, row, l * GEMM_LINE));
     em_end(e, &k);
 }
 
@@ -231,7 +231,7 @@ static void put_b_rows(em *e, const gemm_plan *p, const gemm_state *s, em_val li
 static void put_b_source(em *e, const gemm_plan *p, const gemm_state *s, em_val list, em_val ir,
                          em_val rows) {
     const sn_gemm_operand *b = &p->g->b;
-    em_val panel = em_addi(e, s->jr, p->nc_panels), pc = zero(e);
+    em_val panel = em_add(e, s->jr, p->nc_panels), pc = zero(e);
     if (p->k_blocked) {
         em_val more = em_cmp(e, EM_LT, em_add(e, s->pc, s->kb), s->k);
         panel = em_select(e, more, s->jr, panel);
@@ -239,7 +239,7 @@ static void put_b_source(em *e, const gemm_plan *p, const gemm_state *s, em_val 
     }
     panel = em_imin(e, panel, em_sub(e, s->panel_end, 1));
     em_val row = em_size_value(e, b->row), col = em_size_value(e, b->col);
-    em_val at = em_add(e, em_mul(e, pc, row), em_mul(e, em_muli(e, panel, p->panel), col));
+    em_val at = em_add(e, em_mul(e, pc, row), em_mul(e, em_mul(e, panel, p->panel), col));
     em_val from = em_gep(e, s->b, b->dtype, at);
     if (gemm_is(b->row, 1))
         put_b_columns(e, p, s, list, from, col, ir, rows);

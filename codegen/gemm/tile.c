@@ -33,8 +33,8 @@ em_val gemm_tile_rows(em *e, const gemm_plan *p, em_val left) {
 em_val gemm_packed_a(em *e, const gemm_plan *p, const gemm_state *s, em_val tile, em_val ir) {
     em_val row = p->pack_b ? em_add(e, s->ic_offset, ir) : ir;
     em_val slot = p->pack_b ? em_add(e, em_div(e, s->ic_offset, p->mr), tile) : tile;
-    em_val offset = p->a_transposed ? em_muli(e, slot, p->kc * p->a_col_stride)
-                                    : em_muli(e, row, p->a_row_stride);
+    em_val offset = p->a_transposed ? em_mul(e, slot, p->kc * p->a_col_stride)
+                                    : em_mul(e, row, p->a_row_stride);
     return em_gep(e, em_gep_bytes(e, e->scratch, p->a_offset), p->t, offset);
 }
 
@@ -42,7 +42,7 @@ em_val gemm_packed_a(em *e, const gemm_plan *p, const gemm_state *s, em_val tile
 static em_val packed_a_block(em *e, const gemm_plan *p, const gemm_state *s, em_val tile,
                              em_val ir) {
     em_val a = gemm_packed_a(e, p, s, tile, ir);
-    return p->keeps_partial_c ? em_gep(e, a, p->t, em_muli(e, s->pc, p->a_col_stride)) : a;
+    return p->keeps_partial_c ? em_gep(e, a, p->t, em_mul(e, s->pc, p->a_col_stride)) : a;
 }
 
 /* A of that microtile as the usual microkernels read it: packed, or in place. */
@@ -60,7 +60,7 @@ static em_val partial_c(em *e, const gemm_plan *p, const gemm_state *s, em_val i
     row = em_add(e, p->keeps_partial_c ? row : em_add(e, row, s->ic_offset), ir);
     em_val kc = p->keeps_partial_c ? s->kc : em_i64(e, p->kc);
     em_val one_block = em_cmp(e, EM_LE, s->k, kc);
-    row = em_select(e, one_block, 0, em_muli(e, row, p->panel));
+    row = em_select(e, one_block, 0, em_mul(e, row, p->panel));
     return em_gep(e, e->scratch, p->t, row);
 }
 
@@ -70,9 +70,9 @@ static em_val choose_direct_c(em *e, const gemm_plan *p, const gemm_state *s, em
                               em_val complete, em_val *c, em_val *c_stride) {
     const sn_gemm_operand *o = &p->g->c;
     em_val row = em_mul(e, em_add(e, s->ic, ir), em_size_value(e, o->row));
-    em_val col = em_muli(e, s->jr, p->panel);
+    em_val col = em_mul(e, s->jr, p->panel);
     em_val at = em_add(e, gemm_offset(e, p->g, o, s->batch), em_add(e, row, col));
-    em_val direct = em_cmp(e, EM_LE, em_addi(e, col, p->panel), s->n);
+    em_val direct = em_cmp(e, EM_LE, em_add(e, col, p->panel), s->n);
     if (complete) direct = em_and(e, direct, complete);
     *c = em_select(e, direct, em_gep(e, em_buf(e, o->buf), p->t, at), *c);
     *c_stride = em_select(e, direct, em_size_value(e, o->row), *c_stride);
@@ -96,7 +96,7 @@ static void call_ukr(em *e, const gemm_plan *p, em_val rows, const gemm_ukr_args
 static em_val count_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s) {
     em_val all = em_i64(e, p->panel_tiles);
     if (p->panel_tiles == 1 || p->g->half_width) return all;
-    em_val columns = em_sub(e, s->n, em_muli(e, s->jr, p->panel));
+    em_val columns = em_sub(e, s->n, em_mul(e, s->jr, p->panel));
     return em_imin(e, all, em_ceil_div(e, columns, p->nr));
 }
 
@@ -107,7 +107,7 @@ static void call_ukr_packed_a(em *e, const gemm_plan *p, const gemm_state *s, ge
     args.a = packed_a_block(e, p, s, tile, ir);
     em_branch packing = {0};
     if (p->pack_in_microkernel) {
-        em_val last = em_cmp(e, EM_EQ, em_addi(e, j, 1), count_panel_tiles(e, p, s));
+        em_val last = em_cmp(e, EM_EQ, em_add(e, j, 1), count_panel_tiles(e, p, s));
         packing = em_if(e, em_and(e, s->packs_next_a, last));
         gemm_ukr_call(e, p->fn.ukr_packing_a, args);
         em_else(e, &packing);
@@ -138,7 +138,7 @@ static void choose_next_a(em *e, const gemm_plan *p, const gemm_state *s, em_val
                           gemm_ukr_args *args) {
     em_val stride = em_size_value(e, p->g->a.row);
     if (gemm_one_panel(p) && (!p->pack_a || p->pack_a_per_call)) {
-        args->next_a = em_gep(e, args->a, p->g->a.dtype, em_muli(e, stride, p->mr));
+        args->next_a = em_gep(e, args->a, p->g->a.dtype, em_mul(e, stride, p->mr));
         args->next_a_step = em_i64(e, GEMM_LINE);
         return;
     }
@@ -151,9 +151,9 @@ static void choose_next_a(em *e, const gemm_plan *p, const gemm_state *s, em_val
 static void emit_panel_tiles(em *e, const gemm_plan *p, const gemm_state *s, gemm_ukr_args args,
                              em_val tile, em_val ir, em_val rows) {
     em_loop l = em_for(e, 0, count_panel_tiles(e, p, s), 1);
-    em_val col = em_muli(e, l.i, p->nr);
+    em_val col = em_mul(e, l.i, p->nr);
     if (!p->b_prefetch) { /* its share of the next panel */
-        em_val share = em_add(e, em_muli(e, tile, p->panel_tiles), l.i);
+        em_val share = em_add(e, em_mul(e, tile, p->panel_tiles), l.i);
         em_val at = em_mul(e, em_mul(e, share, s->kb), s->b_next_step);
         args.b_next = em_gep_bytes(e, s->b_next, at);
     }

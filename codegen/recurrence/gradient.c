@@ -137,7 +137,7 @@ static em_val group_size(em *e, const gradient *g, em_val T) {
     int64_t bytes = g->state * size / REC_BLOCK; /* of an element */
     for (int i = 0; i < rec_n_views(&g->s); i++)
         bytes += rec_row_size(&g->s, i) * (int64_t)sn_dtype_size(rec_view(&g->s, i)->dtype);
-    em_val n = em_div(e, e->target->caches.l3 / 2, em_muli(e, em_addi(e, T, 1), bytes));
+    em_val n = em_div(e, e->target->caches.l3 / 2, em_mul(e, em_add(e, T, 1), bytes));
     return em_imax(e, em_imin(e, n, g->s.group), 1);
 }
 
@@ -152,15 +152,15 @@ static em_val load(em *e, const rec_plan *p, rec_tile tile, int row, em_val col)
 }
 
 static void to_chunk(em *e, gradient *g, em_val i) {
-    em_val first = em_addi(e, em_muli(e, i, g->chunk), g->space.used[REC_SHARED]);
+    em_val first = em_add(e, em_mul(e, i, g->chunk), g->space.used[REC_SHARED]);
     g->space.base[REC_PER_CHUNK] = em_gep(e, e->scratch, g->s.t, first);
 }
 
 /* The state of the current unit before the block that begins with element t. */
 static em_val saved(em *e, const gradient *g, em_val t) {
-    em_val first = em_muli(e, em_div(e, t, REC_BLOCK), g->state);
+    em_val first = em_mul(e, em_div(e, t, REC_BLOCK), g->state);
     return em_gep(e, g->space.base[REC_PER_UNIT], g->s.t,
-                  em_addi(e, first, g->space.used[REC_PER_UNIT]));
+                  em_add(e, first, g->space.used[REC_PER_UNIT]));
 }
 
 /* A chunk's rows, the last one first. */
@@ -168,7 +168,7 @@ static void flip(em *e, const rec_plan *p, rec_tile from, rec_tile to, int row, 
                  int64_t n) {
     em_loop l = rec_for_vectors(e, p, n);
     for (int t = 0; t < REC_CHUNK; t++)
-        rec_store(e, p, at(e, p, to, row + LAST - t, em_addi(e, l.i, col)),
+        rec_store(e, p, at(e, p, to, row + LAST - t, em_add(e, l.i, col)),
                   load(e, p, from, t, l.i));
     em_end(e, &l);
 }
@@ -208,7 +208,7 @@ static void update(em *e, const rec_plan *p, rec_prefetch *ahead) {
 /* From the state before the block to the one after it. */
 static void pass_block(em *e, gradient *g, rec_unit *u, em_val block) {
     rec_prefetch ahead;
-    em_val before = saved(e, g, block), after = saved(e, g, em_addi(e, block, REC_BLOCK));
+    em_val before = saved(e, g, block), after = saved(e, g, em_add(e, block, REC_BLOCK));
     to_chunk(e, g, em_i64(e, 0));
     em_loop c = em_for(e, 0, REC_BLOCK, REC_CHUNK);
     u->chunk = em_add(e, block, c.i);
@@ -222,12 +222,12 @@ static void pass_block(em *e, gradient *g, rec_unit *u, em_val block) {
 
 /* Chunk c of the block; the state before it. */
 static void begin_chunk(em *e, gradient *g, rec_unit *u, em_val block, em_val c) {
-    to_chunk(e, g, em_addi(e, c, 1));
+    to_chunk(e, g, em_add(e, c, 1));
     g->space.base[REC_AFTER] = rec_at_const(e, &g->s, g->own, 0, em_i64(e, 0));
     to_chunk(e, g, c);
     g->space.base[REC_BEFORE] = em_select(e, em_cmp(e, EM_EQ, c, 0), saved(e, g, block),
                                           rec_at_const(e, &g->s, g->own, 0, em_i64(e, 0)));
-    u->chunk = em_add(e, block, em_muli(e, c, REC_CHUNK));
+    u->chunk = em_add(e, block, em_mul(e, c, REC_CHUNK));
 }
 
 /* The elements of the block's n chunks, and the state before each of them. */
@@ -236,7 +236,7 @@ static void begin_block(em *e, gradient *g, rec_unit *u, em_val block, em_val n)
     em_loop c = em_for(e, 0, n, 1);
     begin_chunk(e, g, u, block, c.i);
     load_chunk(e, &g->s, u);
-    em_branch more = em_if(e, em_cmp(e, EM_LT, em_addi(e, c.i, 1), n));
+    em_branch more = em_if(e, em_cmp(e, EM_LT, em_add(e, c.i, 1), n));
     update(e, &g->s, &none);
     em_endif(e, &more);
     em_end(e, &c);
@@ -263,7 +263,7 @@ static void multiply_rows(em *e, const gradient *g, em_val row, em_val *sum) {
     em_loop l = rec_for_vectors(e, &g->s, g->s.cols);
     em_carries(e, &l, sum, REC_CHUNK);
     for (int i = 0; i < REC_CHUNK; i++) {
-        em_val k = em_addi(e, row, i), s = rec_load(e, &g->s, rec_at(e, &g->s, g->s.state, k, l.i)),
+        em_val k = em_add(e, row, i), s = rec_load(e, &g->s, rec_at(e, &g->s, g->s.state, k, l.i)),
                r = rec_load(e, &g->r, rec_at(e, &g->r, g->r.state, k, l.i));
         tile_add(e, &sum[i], 1, s, &r);
     }
@@ -388,11 +388,11 @@ static void emit_chunk(em *e, const gradient *g, const rec_unit *u) {
 }
 
 static void emit_block(em *e, gradient *g, rec_unit *u, em_val block) {
-    em_val left = em_addi(e, em_sub(e, u->T, block), LAST),
+    em_val left = em_add(e, em_sub(e, u->T, block), LAST),
            n = em_imin(e, em_div(e, left, REC_CHUNK), CHUNKS);
     begin_block(e, g, u, block, n);
     em_loop l = em_for(e, 0, n, 1);
-    em_val c = em_sub(e, em_subi(e, n, 1), l.i);
+    em_val c = em_sub(e, em_sub(e, n, 1), l.i);
     begin_chunk(e, g, u, block, c);
     emit_chunk(e, g, u);
     em_end(e, &l);
@@ -411,9 +411,9 @@ static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) 
     pass_block(e, g, u, there.i);
     em_end(e, &each);
     em_end(e, &there);
-    em_val last = em_subi(e, em_div(e, em_addi(e, u->T, REC_BLOCK - 1), REC_BLOCK), 1);
-    em_loop back = em_for(e, zero, em_addi(e, last, 1), 1);
-    em_val block = em_muli(e, em_sub(e, last, back.i), REC_BLOCK);
+    em_val last = em_sub(e, em_div(e, em_add(e, u->T, REC_BLOCK - 1), REC_BLOCK), 1);
+    em_loop back = em_for(e, zero, em_add(e, last, 1), 1);
+    em_val block = em_mul(e, em_sub(e, last, back.i), REC_BLOCK);
     each = rec_for_units(e, &g->s, u, first, n);
     rec_find_next(e, &g->s, u, first, each.i, n, true);
     emit_block(e, g, u, block);
@@ -436,11 +436,11 @@ void rec_emit_gradient(em *e, const sn_kernel *k) {
         items = em_mul(e, items, sn_kernel_dim(e, k, k->step->in[SN_REC_START].shape[a]));
     em_share(e, items, &lo, &hi);
     u.T = sn_kernel_dim(e, k, k->step->out[0].shape[0]);
-    em_val blocks = em_div(e, em_addi(e, u.T, REC_BLOCK - 1), REC_BLOCK);
+    em_val blocks = em_div(e, em_add(e, u.T, REC_BLOCK - 1), REC_BLOCK);
     g.space.base[REC_SHARED] = e->scratch;
     g.space.units = em_gep(e, e->scratch, g.s.t, g.space.used[REC_SHARED] + CHUNKS * g.chunk);
     g.space.unit_bytes =
-        em_muli(e, em_addi(e, em_muli(e, blocks, g.state), g.space.used[REC_PER_UNIT]), size);
+        em_mul(e, em_add(e, em_mul(e, blocks, g.state), g.space.used[REC_PER_UNIT]), size);
     em_val n = group_size(e, &g, u.T);
     em_loop group = em_for(e, lo, hi, n);
     emit_group(e, &g, &u, group.i, em_imin(e, em_sub(e, hi, group.i), n));

@@ -202,15 +202,15 @@ int rec_vectors_at(em *e, const rec_plan *p, int first) {
 /* ---- tiles ---- */
 
 static em_val begin_at(em *e, const rec_plan *p, rec_tile tile, em_val at) {
-    return em_gep(e, p->space->base[tile.home], p->t, em_addi(e, at, tile.at));
+    return em_gep(e, p->space->base[tile.home], p->t, em_add(e, at, tile.at));
 }
 
 em_val rec_at(em *e, const rec_plan *p, rec_tile tile, em_val row, em_val col) {
-    return begin_at(e, p, tile, em_add(e, em_muli(e, row, tile.ld), col));
+    return begin_at(e, p, tile, em_add(e, em_mul(e, row, tile.ld), col));
 }
 
 em_val rec_at_const(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val col) {
-    return begin_at(e, p, tile, em_addi(e, col, row * tile.ld));
+    return begin_at(e, p, tile, em_add(e, col, row * tile.ld));
 }
 
 em_val rec_load(em *e, const rec_plan *p, em_val at) {
@@ -228,6 +228,6 @@ em_loop rec_for_vectors(em *e, const rec_plan *p, int64_t n) {
 void rec_fill(em *e, const rec_plan *p, rec_tile tile, em_val row, int64_t from, int64_t n,
               double value) {
     em_loop l = rec_for_vectors(e, p, n);
-    rec_store(e, p, rec_at(e, p, tile, row, em_addi(e, l.i, from)), em_vf(e, value));
+    rec_store(e, p, rec_at(e, p, tile, row, em_add(e, l.i, from)), em_vf(e, value));
     em_end(e, &l);
 }

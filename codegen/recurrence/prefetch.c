@@ -41,12 +41,12 @@ void rec_prefetch_begin(em *e, const rec_plan *p, const rec_unit *u, int n_view,
         const sn_view *v = rec_view(p, i);
         int64_t size = (int64_t)sn_dtype_size(v->dtype), n = rec_row_size(p, i);
         if (n <= 1 || v->stride[v->rank - 1] != 1 || v->stride[0] == 0) continue;
-        em_val step = em_muli(e, sn_kernel_dim(e, p->k, v->stride[0]), size),
+        em_val step = em_mul(e, sn_kernel_dim(e, p->k, v->stride[0]), size),
                row = first_row(e, p, u, i);
         if (p->r.reverse) step = em_sub(e, 0, step);
         for (int part = 0; part < REC_PARTS; part++)
             f->stream[f->n++] =
-                (rec_stream){em_gep_bytes(e, row, em_muli(e, step, part * ROWS)), step};
+                (rec_stream){em_gep_bytes(e, row, em_mul(e, step, part * ROWS)), step};
         if (n * size > lines * LINE) lines = (n * size + LINE - 1) / LINE;
     }
     while (1 << f->log_lines < lines) f->log_lines++;
@@ -79,8 +79,8 @@ rec_share rec_prefetch_half(em *e, rec_prefetch *f, int64_t work, em_val second)
 void rec_prefetch_lines(em *e, const rec_share *s, em_val iteration, int64_t iterations) {
     const int64_t lines = 1LL << s->log_lines, each = (ROWS * lines + iterations - 1) / iterations;
     for (int64_t k = 0; k < each && s->n; k++) {
-        em_val n = em_addi(e, em_muli(e, iteration, each), k);
-        em_val row = em_lshr(e, n, s->log_lines), col = em_muli(e, em_and(e, n, lines - 1), LINE);
+        em_val n = em_add(e, em_mul(e, iteration, each), k);
+        em_val row = em_lshr(e, n, s->log_lines), col = em_mul(e, em_and(e, n, lines - 1), LINE);
         for (int i = 0; i < s->n; i++) {
             em_val off = em_add(e, em_mul(e, row, s->stream[i].step), col);
             em_prefetch(e, em_gep_bytes(e, s->stream[i].row, off), false, LEVEL);

@@ -33,7 +33,7 @@ static void store_product(em *e, const rec_plan *p, const tile *x, rec_tile to, 
                           int64_t col) {
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < x->n; j++)
-            rec_store(e, p, rec_at(e, p, to, em_addi(e, row, i), column(e, p, col, j)),
+            rec_store(e, p, rec_at(e, p, to, em_add(e, row, i), column(e, p, col, j)),
                       x->acc[i * x->n + j]);
 }
 
@@ -41,7 +41,7 @@ static void store_product(em *e, const rec_plan *p, const tile *x, rec_tile to, 
 static void store_y(em *e, const rec_plan *p, const rec_unit *u, const tile *x, em_val row,
                     int64_t col) {
     for (int i = 0; i < ROWS; i++) {
-        em_val r = em_addi(e, row, i), to = rec_y_at(e, p, u, r, em_i64(e, col));
+        em_val r = em_add(e, row, i), to = rec_y_at(e, p, u, r, em_i64(e, col));
         for (int j = 0; j < x->n; j++)
             rec_store(e, p, em_gep(e, to, p->t, column(e, p, 0, j)), x->acc[i * x->n + j]);
     }
@@ -60,12 +60,12 @@ static void emit_product(em *e, const rec_plan *p, const rec_unit *unit, rec_pre
     for (int i = 0; i < ROWS * x.n; i++) x.acc[i] = em_vf(e, 0);
     em_val zero = em_i64(e, 0), right = rec_at_const(e, p, p->values_and_state, 0, em_i64(e, col)),
            row[ROWS];
-    for (int i = 0; i < ROWS; i++) row[i] = rec_at(e, p, left, em_addi(e, half.i, i), zero);
+    for (int i = 0; i < ROWS; i++) row[i] = rec_at(e, p, left, em_add(e, half.i, i), zero);
     em_loop l = em_for(e, first, last, UNROLL);
-    em_val iteration = em_lshr(e, em_subi(e, l.i, first), LOG_UNROLL);
+    em_val iteration = em_lshr(e, em_sub(e, l.i, first), LOG_UNROLL);
     em_carries(e, &l, x.acc, ROWS * n);
     rec_prefetch_lines(e, &share, iteration, iterations);
-    em_val from[ROWS], v = em_gep(e, right, p->t, em_muli(e, l.i, p->values_and_state.ld));
+    em_val from[ROWS], v = em_gep(e, right, p->t, em_mul(e, l.i, p->values_and_state.ld));
     for (int i = 0; i < ROWS; i++) from[i] = em_gep(e, row[i], p->t, l.i);
     for (int u = 0; u < UNROLL; u++) {
         em_val element[ROWS];
@@ -119,7 +119,7 @@ void rec_emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, 
     em_loop l = em_for(e, 0, p->inner, ROWS);
     rec_prefetch_lines(e, &share, em_lshr(e, l.i, LOG_ROWS), p->inner / ROWS);
     for (int i = 0; i < ROWS; i++) {
-        em_val row = em_addi(e, l.i, i);
+        em_val row = em_add(e, l.i, i);
         if (p->decays == REC_ROWS)
             d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, row), p->lanes);
         for (int j = 0; j < x.n; j++) {
@@ -130,7 +130,7 @@ void rec_emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, 
     for (int r = 0; r < p->update_rows; r++) {
         em_val element[ROWS];
         for (int i = 0; i < ROWS; i++)
-            element[i] = rec_at_const(e, p, p->key, r, em_addi(e, l.i, i));
+            element[i] = rec_at_const(e, p, p->key, r, em_add(e, l.i, i));
         add_product(e, p, &x, element, rec_at_const(e, p, p->values_and_state, r, em_i64(e, col)));
     }
     store_product(e, p, &x, p->next, l.i, col);

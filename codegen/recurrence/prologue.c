@@ -57,7 +57,7 @@ static em_val load_result(loader *l, int i, em_val at) {
     em *e = l->e;
     const rec_rows *from = &l->p->stored[i];
     em_val row = from->flipped ? em_sub(e, REC_CHUNK - 1, l->row) : l->row;
-    row = em_addi(e, row, from->row);
+    row = em_add(e, row, from->row);
     if (arg_varies(l, i)) return rec_load(e, l->p, rec_at(e, l->p, from->tile, row, at));
     return em_load(e, l->p->t, rec_at(e, l->p, from->tile, row, em_i64(e, 0)), 1);
 }
@@ -94,7 +94,7 @@ static em_val vector_of(loader *l, const sn_node *n, em_val mask) {
 }
 
 static em_val place(loader *l, em_loop *at, int k) {
-    return em_addi(l->e, at->i, (int64_t)k * l->p->lanes);
+    return em_add(l->e, at->i, (int64_t)k * l->p->lanes);
 }
 
 static em_loop for_places(loader *l, int64_t n, int iterations) {
@@ -203,7 +203,7 @@ static void fill_vector(loader *l, em_val to, em_val at, em_val mask, int how) {
         em_val v = p->prologue ? vector_of(l, p->prologue->out[x->operand - 1], mask)
                                : spread(l, load(l, x->operand, at, mask, how));
         if (x->exp) v = sn_vmath_emit(e, SN_V_EXP, v);
-        rec_store(e, p, rec_at(e, p, x->tile, em_addi(e, to, x->row), em_addi(e, at, x->col)), v);
+        rec_store(e, p, rec_at(e, p, x->tile, em_add(e, to, x->row), em_add(e, at, x->col)), v);
     }
     if (p->prologue) sn_region_forget(&l->code, OF_ROW);
 }

@@ -75,10 +75,10 @@ static void emit(em *e, const sn_kernel *k) {
     em_loop block = em_for(e, 0, u.T, REC_BLOCK);
     each = rec_for_units(e, &p, &u, group.i, n);
     rec_find_next(e, &p, &u, group.i, each.i, n, false);
-    em_val end = em_imin(e, em_addi(e, block.i, REC_BLOCK), u.T);
+    em_val end = em_imin(e, em_add(e, block.i, REC_BLOCK), u.T);
     em_loop chunk = em_for(e, block.i, end, REC_CHUNK);
     u.chunk = chunk.i;
-    u.last = em_cmp(e, EM_GE, em_addi(e, chunk.i, REC_CHUNK), end);
+    u.last = em_cmp(e, EM_GE, em_add(e, chunk.i, REC_CHUNK), end);
     em_branch few = em_if(e, em_cmp(e, EM_LE, em_sub(e, u.T, chunk.i), REC_FEW));
     rec_emit_steps(e, &p, &u);
     em_else(e, &few);

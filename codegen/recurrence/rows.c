@@ -9,7 +9,7 @@ static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_
     int iterations = rec_at_once(p, whole);
     em_loop l = em_for(e, 0, whole, (int64_t)iterations * p->lanes);
     for (int k = 0; k < iterations; k++) {
-        em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
+        em_val at = em_add(e, l.i, (int64_t)k * p->lanes);
         em_val x = rec_load_vector(e, p, rec_view(p, i), row, at, rec_mask(e, p, at, n, count));
         rec_store(e, p, rec_at(e, p, tile, to_row, at), x);
     }
@@ -19,7 +19,7 @@ static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_
 em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists) {
     em_val t = em_add(e, u->chunk, i);
     *exists = em_cmp(e, EM_LT, t, u->T);
-    return p->r.reverse ? em_sub(e, em_subi(e, u->T, 1), t) : t;
+    return p->r.reverse ? em_sub(e, em_sub(e, u->T, 1), t) : t;
 }
 
 /* Zeros, which change nothing, as row `to` of the tiles. */
@@ -27,7 +27,7 @@ static void clear_element(em *e, const rec_plan *p, em_val to) {
     if (p->decays == REC_ONE) em_store(e, p->t, rec_at_const(e, p, p->decay, 0, to), em_f(e, 0));
     for (int i = 0; i < p->n_load; i++) {
         const rec_operand *l = &p->load[i];
-        rec_fill(e, p, l->tile, em_addi(e, to, l->row), l->col,
+        rec_fill(e, p, l->tile, em_add(e, to, l->row), l->col,
                  l->how == REC_WHOLE ? p->inner : p->cols, l->exp);
     }
 }
@@ -57,7 +57,7 @@ static void store_results(em *e, const rec_plan *p, const rec_unit *u, em_val t,
         const rec_rows *from = &p->stored[k];
         if (k == SN_REC_DSTART || p->result[k] < 0 || (!k && p->direct)) continue;
         em_val row = from->flipped ? em_sub(e, REC_CHUNK - 1, i) : i;
-        rec_store_result(e, p, u, p->result[k], from->tile, t, em_addi(e, row, from->row));
+        rec_store_result(e, p, u, p->result[k], from->tile, t, em_add(e, row, from->row));
     }
 }
 
@@ -114,7 +114,7 @@ static void point_to(em *e, const rec_plan *p, em_val item, em_val *base, em_val
     const sn_step *s = p->k->step;
     em_val block = em_rem(e, item, p->n_block);
     em_val lead = em_div(e, item, p->n_block);
-    *col = em_muli(e, block, p->cols);
+    *col = em_mul(e, block, p->cols);
     for (int i = 0; i < rec_n_views(p); i++) {
         const sn_view *v = rec_view(p, i);
         em_val off = em_i64(e, 0), rest = lead;
@@ -141,7 +141,7 @@ em_loop rec_for_units(em *e, const rec_plan *p, rec_unit *u, em_val first, em_va
 
 void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i, em_val n,
                    bool last_first) {
-    em_val col, more = em_addi(e, i, 1), last = em_cmp(e, EM_EQ, more, n);
+    em_val col, more = em_add(e, i, 1), last = em_cmp(e, EM_EQ, more, n);
     em_val item = em_add(e, first, em_select(e, last, 0, more));
     em_val ahead = em_select(e, last, p->r.reverse != last_first ? -REC_BLOCK : REC_BLOCK, 0);
     point_to(e, p, item, u->next, &col);

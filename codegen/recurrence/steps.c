@@ -40,7 +40,7 @@ typedef struct rows {
 } rows;
 
 static em_val row_at(em *e, const step *s, const rows *r, int j) {
-    return rec_at(e, s->p, s->p->values_and_state, em_addi(e, r->l.i, s->p->update_rows),
+    return rec_at(e, s->p, s->p->values_and_state, em_add(e, r->l.i, s->p->update_rows),
                   column(e, s, j));
 }
 
@@ -56,7 +56,7 @@ static void end(em *e, const step *s, rows *r, bool store) {
 }
 
 static em_val query(em *e, const step *s, rec_tile left, const rows *r) {
-    return splat(e, s, left, 0, em_addi(e, r->l.i, s->p->update_rows));
+    return splat(e, s, left, 0, em_add(e, r->l.i, s->p->update_rows));
 }
 
 static em_val key(em *e, const step *s, int pair, const rows *r) {

@@ -20,7 +20,7 @@ static em_val load(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val 
 /* Blocks of CHUNK rows and columns. */
 static void load_block(em *e, const rec_plan *p, rec_rows from, em_val row, em_val col, em_val *v) {
     for (int i = 0; i < REC_CHUNK; i++) {
-        em_val r = em_addi(e, row, from.row + (from.flipped ? REC_CHUNK - 1 - i : i));
+        em_val r = em_add(e, row, from.row + (from.flipped ? REC_CHUNK - 1 - i : i));
         v[i] = em_load(e, p->t, rec_at(e, p, from.tile, r, col), REC_CHUNK);
     }
     em_transpose(e, v, REC_CHUNK);
@@ -29,7 +29,7 @@ static void load_block(em *e, const rec_plan *p, rec_rows from, em_val row, em_v
 static void store_block(em *e, const rec_plan *p, const em_val *v, rec_tile to, em_val row,
                         em_val col) {
     for (int i = 0; i < REC_CHUNK; i++)
-        em_store(e, p->t, rec_at(e, p, to, em_addi(e, row, i), col), v[i]);
+        em_store(e, p->t, rec_at(e, p, to, em_add(e, row, i), col), v[i]);
 }
 
 /* Columns of S in a vector: 2 where it has twice as many lanes as there are elements. Then the lanes of
@@ -52,7 +52,7 @@ static em_val add_neighbours(em *e, em_val x) {
 
 /* A row of transposed_x has the elements of columns_of(p) columns. */
 static em_val transposed_x_at(em *e, const rec_plan *p, em_val col, int i) {
-    em_val first = em_muli(e, col, (int64_t)p->n_transposed * REC_CHUNK);
+    em_val first = em_mul(e, col, (int64_t)p->n_transposed * REC_CHUNK);
     return em_gep(e, rec_at_const(e, p, p->transposed_x, 0, em_i64(e, i * REC_CHUNK)), p->t, first);
 }
 
@@ -63,7 +63,7 @@ static void transpose_x(em *e, const rec_plan *p) {
     for (int i = 0; i < p->n_transposed; i++) {
         load_block(e, p, p->x[i], em_i64(e, 0), l.i, v);
         for (int c = 0; c < REC_CHUNK; c += n)
-            em_store(e, p->t, transposed_x_at(e, p, em_addi(e, l.i, c), i),
+            em_store(e, p->t, transposed_x_at(e, p, em_add(e, l.i, c), i),
                      n == 2 ? interleave(e, v[c], v[c + 1]) : v[c]);
     }
     em_end(e, &l);
@@ -75,7 +75,7 @@ static void transpose_read(em *e, const rec_plan *p) {
     em_loop l = em_for(e, 0, p->inner, REC_CHUNK);
     for (int i = 0; i < p->n_transposed; i++) {
         em_val first = em_i64(e, (int64_t)i * REC_CHUNK);
-        load_block(e, p, (rec_rows){.tile = p->read}, em_addi(e, l.i, p->update_rows), first, v);
+        load_block(e, p, (rec_rows){.tile = p->read}, em_add(e, l.i, p->update_rows), first, v);
         store_block(e, p, v, p->z, first, l.i);
     }
     em_end(e, &l);
@@ -98,7 +98,7 @@ static void multiply_rows(em *e, const rec_plan *p, rec_tile tile, em_val row, i
     for (int i = 0; i < n; i++) acc[i] = em_zero(em_vec(em_mem_type(e, p->t), width));
     em_carries(e, &l, acc, n);
     for (int k = 0; k < UNROLL; k += columns) {
-        em_val col = em_addi(e, l.i, k), from = rec_at(e, p, tile, row, col),
+        em_val col = em_add(e, l.i, k), from = rec_at(e, p, tile, row, col),
                x = em_load(e, p->t, transposed_x_at(e, p, col, 0), width);
         for (int i = 0; i < n; i++) {
             em_val s = em_gep(e, from, p->t, i * tile.ld);
@@ -107,7 +107,7 @@ static void multiply_rows(em *e, const rec_plan *p, rec_tile tile, em_val row, i
     }
     em_end(e, &l);
     for (int i = 0; i < n; i++) {
-        em_store(e, p->t, rec_at(e, p, p->read, em_addi(e, row, to + i), em_i64(e, 0)),
+        em_store(e, p->t, rec_at(e, p, p->read, em_add(e, row, to + i), em_i64(e, 0)),
                  columns == 2 ? add_neighbours(e, acc[i]) : acc[i]);
     }
 }
@@ -121,7 +121,7 @@ static void multiply_tile(em *e, const rec_plan *p, const rec_share *share, rec_
     const int64_t iterations = rows / n;
     em_loop l = em_for(e, 0, iterations, 1);
     if (iterations) rec_prefetch_lines(e, share, l.i, iterations);
-    multiply_rows(e, p, tile, em_muli(e, l.i, n), n, to);
+    multiply_rows(e, p, tile, em_mul(e, l.i, n), n, to);
     em_end(e, &l);
     if (rows % n) multiply_rows(e, p, tile, em_i64(e, rows - rows % n), (int)(rows % n), to);
 }

@@ -64,7 +64,7 @@ void rec_store_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_va
         int iterations = rec_at_once(p, n);
         em_loop l = em_for(e, 0, n, (int64_t)iterations * p->lanes);
         for (int k = 0; k < iterations; k++) {
-            em_val at = em_addi(e, l.i, (int64_t)k * p->lanes);
+            em_val at = em_add(e, l.i, (int64_t)k * p->lanes);
             em_store_mask(e, v->dtype, em_gep(e, row, v->dtype, at),
                           rec_load(e, p, rec_at(e, p, tile, from_row, at)),
                           rec_mask(e, p, at, n, count));

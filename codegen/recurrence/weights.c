@@ -72,7 +72,7 @@ static void multiply(em *e, const rec_plan *p, rec_tile left, int pair, int t0, 
     for (int j0 = 0; j0 < n; j0 += GROUP) {
         em_loop l = rec_for_vectors(e, p, p->inner);
         for (int i = 0; i < 2; i++) em_carries(e, &l, &acc[i][j0], GROUP);
-        em_val x[2], col = em_addi(e, l.i, p->update_rows);
+        em_val x[2], col = em_add(e, l.i, p->update_rows);
         for (int i = 0; i < 2; i++) x[i] = rec_load(e, p, rec_at_const(e, p, left, t0 + i, col));
         for (int j = 0; j < GROUP; j++) {
             int row = rec_update_row(p, pair) + j0 + j;
@@ -103,7 +103,7 @@ static em_val factor_at(em *e, const rec_plan *p, int which, int t) {
 static void scale_rows(em *e, const rec_plan *p, rec_tile tile, int first, int64_t col, int which) {
     em_loop l = rec_for_vectors(e, p, p->inner);
     for (int t = 0; t < REC_CHUNK; t++) {
-        em_val to = rec_at_const(e, p, tile, first + t, em_addi(e, l.i, col));
+        em_val to = rec_at_const(e, p, tile, first + t, em_add(e, l.i, col));
         em_val by = em_load_splat(e, p->t, factor_at(e, p, which, t), p->lanes);
         rec_store(e, p, to, em_mul(e, rec_load(e, p, to), by));
     }
@@ -185,14 +185,14 @@ static void add_product(em *e, const rec_plan *p, const group *g, bool of_u, int
 static void load_columns(em *e, const rec_plan *p, const group *g, rec_tile tile, int row,
                          int64_t first, em_val *v) {
     for (int w = 0; w < g->n; w++)
-        v[w] = rec_load(e, p, rec_at_const(e, p, tile, row, em_addi(e, g->col[w], first)));
+        v[w] = rec_load(e, p, rec_at_const(e, p, tile, row, em_add(e, g->col[w], first)));
 }
 
 /* The keys decay element after element, read in between. */
 static void decay_columns(em *e, const rec_plan *p, group *g, em_val first) {
     const int row = rec_update_row(p, g->pair) + g->j0;
     em_val q[MAX_VECTORS], a[MAX_VECTORS], d[MAX_VECTORS];
-    for (int w = 0; w < g->n; w++) g->col[w] = em_addi(e, first, (int64_t)w * p->lanes);
+    for (int w = 0; w < g->n; w++) g->col[w] = em_add(e, first, (int64_t)w * p->lanes);
     for (int j = 0; j < GROUP; j++) load_columns(e, p, g, p->key, row + j, 0, g->key[j]);
     for (int t = g->j0; t < REC_CHUNK; t++) {
         for (int w = 0; w < g->n; w++) d[w] = rec_decay(e, p, t, g->col[w]);
@@ -233,7 +233,7 @@ static void store_sums(em *e, const rec_plan *p, rec_tile left, bool of_u, int p
 /* q and a times the decays that the state at the chunk's beginning has by then. */
 static void decay_rows(em *e, const rec_plan *p) {
     em_loop l = rec_for_vectors(e, p, p->inner);
-    em_val total = em_vf(e, 1), col = em_addi(e, l.i, p->update_rows);
+    em_val total = em_vf(e, 1), col = em_add(e, l.i, p->update_rows);
     for (int t = 0; t < REC_CHUNK; t++) {
         em_val before = total;
         total = em_mul(e, total, rec_decay(e, p, t, l.i));

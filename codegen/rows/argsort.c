@@ -6,7 +6,7 @@
  * Few indices (routers) are found by insertion into a sorted list, which looks at each element once
  * and orders equal keys by their indices; others by a radix sort from the lowest byte on. Both are
  * stable. */
-#include "codegen/emit/family.h"
+#include "codegen/rows/lines.h"
 
 enum { BYTES = 16 /* a key, its index */ };
 
@@ -70,7 +70,7 @@ static void store_index(em *e, const sorter *s, em_val i, em_val index) {
 static void emit_insertion(em *e, const sorter *s) {
     list best = list_at(e, em_i64(e, 0), s->size);
     em_loop l = em_for(e, 0, s->n, 1);
-    em_val key = key_at(e, s, l.i), last = em_subi(e, s->size, 1);
+    em_val key = key_at(e, s, l.i), last = em_sub(e, s->size, 1);
     em_val room = em_cmp(e, EM_LT, l.i, s->size);
     em_branch full = em_if(e, em_not(e, room));
     em_val worst = load(e, best.key, last);
@@ -134,7 +134,7 @@ static void emit_pass(em *e, const sorter *s, em_val count, list from, list to, 
 static void emit_radix(em *e, const sorter *s) {
     em_val count = e->scratch, lists = em_i64(e, SN_SORT_BUCKETS * 8);
     list a = list_at(e, lists, s->n);
-    list b = list_at(e, em_add(e, lists, em_muli(e, s->n, BYTES)), s->n);
+    list b = list_at(e, em_add(e, lists, em_mul(e, s->n, BYTES)), s->n);
     em_val bias = em_i64(e, s->bits == 64 ? INT64_MIN : INT64_C(1) << 31); /* keys from 0 on */
     em_loop l = em_for(e, 0, s->n, 1);
     store(e, em_add(e, key_at(e, s, l.i), bias), a.key, l.i);
@@ -142,7 +142,7 @@ static void emit_radix(em *e, const sorter *s) {
     em_end(e, &l);
     em_loop pass = em_for(e, 0, s->bits, 2 * SN_SORT_DIGIT);
     emit_pass(e, s, count, a, b, pass.i);
-    emit_pass(e, s, count, b, a, em_addi(e, pass.i, SN_SORT_DIGIT));
+    emit_pass(e, s, count, b, a, em_add(e, pass.i, SN_SORT_DIGIT));
     em_end(e, &pass);
     em_loop out = em_for(e, 0, s->size, 1);
     store_index(e, s, out.i, load(e, a.index, out.i));
@@ -154,18 +154,6 @@ static bool inserts(const sn_kernel *k) {
     const sn_view *y = &k->step->out[0];
     int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0);
     return sn_dim_is_const(k->m, y->shape[axis], &size) && size <= SN_SORT_INSERTED;
-}
-
-/* Offset of a row of v. */
-static em_val row_offset(em *e, const sorter *s, const sn_view *v, em_val row) {
-    em_val at = em_i64(e, 0);
-    for (int a = v->rank - 1; a >= 0; a--) {
-        if (a == s->axis) continue;
-        em_val n = sn_kernel_dim(e, s->k, v->shape[a]);
-        at = em_add(e, at, em_mul(e, em_rem(e, row, n), sn_kernel_dim(e, s->k, v->stride[a])));
-        row = em_div(e, row, n);
-    }
-    return at;
 }
 
 static void emit_argsort(em *e, const sn_kernel *k) {
@@ -180,13 +168,11 @@ static void emit_argsort(em *e, const sn_kernel *k) {
     s.n = sn_kernel_dim(e, k, s.x->shape[s.axis]);
     s.size = sn_kernel_dim(e, k, s.y->shape[s.axis]);
     if (inserts(k)) s.n = em_select(e, em_cmp(e, EM_GT, s.size, 0), s.n, 0);
-    em_val rows = em_i64(e, 1), lo, hi;
-    for (int a = 0; a < s.x->rank; a++)
-        if (a != s.axis) rows = em_mul(e, rows, sn_kernel_dim(e, k, s.x->shape[a]));
-    em_share(e, rows, &lo, &hi);
+    em_val lo, hi;
+    em_share(e, sn_line_count(e, k, s.x, s.axis), &lo, &hi);
     em_loop row = em_for(e, lo, hi, 1);
-    s.x_at = row_offset(e, &s, s.x, row.i);
-    s.y_at = row_offset(e, &s, s.y, row.i);
+    s.x_at = sn_line_offset(e, k, s.x, s.axis, row.i);
+    s.y_at = sn_line_offset(e, k, s.y, s.axis, row.i);
     if (inserts(k))
         emit_insertion(e, &s);
     else

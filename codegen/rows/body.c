@@ -252,7 +252,7 @@ void sn_body_forget_row(sn_body *b) {
 }
 
 em_val sn_body_cache_ptr(sn_body *b, int item) {
-    em_val row = em_muli(b->e, sn_body_extent(b, b->row), b->item[item].cache);
+    em_val row = em_mul(b->e, sn_body_extent(b, b->row), b->item[item].cache);
     return em_gep(b->e, b->e->scratch, b->k->compute, row);
 }
 
@@ -268,7 +268,7 @@ static em_val axis_index(sn_body *b, int axis, bool vector) {
 
 static em_val clamp_index(sn_body *b, em_val i, sn_dim size) {
     em *e = b->e;
-    em_val top = em_subi(e, sn_kernel_dim(e, b->k, size), 1);
+    em_val top = em_sub(e, sn_kernel_dim(e, b->k, size), 1);
     em_val zero = em_i64(e, 0);
     int n = em_lanes_of(i);
     return em_imax(e, em_imin(e, i, em_splat(e, top, n)), em_splat(e, zero, n));

@@ -40,7 +40,7 @@ static void emit_column(em *e, const sn_kernel *k) {
     em_val depth = size_of(b, reduced), zero = em_i64(e, 0);
     em_share(e, em_mul(e, size_of(b, kept), blocks), &lo, &hi);
     em_loop item = em_for(e, lo, hi, 1);
-    em_val from = em_muli(e, em_rem(e, item.i, blocks), block);
+    em_val from = em_mul(e, em_rem(e, item.i, blocks), block);
     for (int a = 0; a < b->rank; a++) b->index[a] = zero;
     sn_body_split(b, kept, em_div(e, item.i, blocks));
     em_var acc[COLUMN_VECTORS];
@@ -52,7 +52,7 @@ static void emit_column(em *e, const sn_kernel *k) {
     sn_body_pointers(b);
     sn_body_uniforms(b, red->op[0]);
     for (int v = 0; v < vectors; v++) {
-        b->j = em_addi(e, from, (int64_t)v * b->lanes);
+        b->j = em_add(e, from, (int64_t)v * b->lanes);
         b->mask = em_tail_mask(e, em_sub(e, n_row, b->j), b->lanes);
         sn_body_forget_vectors(b);
         em_val x = sn_body_vector(b, red->op[0]);
@@ -65,7 +65,7 @@ static void emit_column(em *e, const sn_kernel *k) {
     sn_body_forget_row(b);
     sn_body_pointers(b);
     for (int v = 0; v < vectors; v++) {
-        b->j = em_addi(e, from, (int64_t)v * b->lanes);
+        b->j = em_add(e, from, (int64_t)v * b->lanes);
         b->mask = em_tail_mask(e, em_sub(e, n_row, b->j), b->lanes);
         sn_body_store(b, 0, em_get(e, acc[v]));
     }

@@ -69,12 +69,12 @@ static running running_of(em *e, const sn_kernel *k) {
     r.order = sn_topo(k->m, 1, s.body->out);
     r.T = sn_line_extent(e, k, x, 0);
     r.rows = sn_line_count(e, k, x, 0);
-    em_val size = em_muli(e, em_ceil_div(e, em_ceil_div(e, r.T, MAX_BLOCKS), 64), 64);
+    em_val size = em_mul(e, em_ceil_div(e, em_ceil_div(e, r.T, MAX_BLOCKS), 64), 64);
     size = em_imax(e, size, LEAST_BLOCK);
     em_val all = em_imax(e, r.T, 1);
     em_val many = em_cmp(e, EM_GE, r.rows, MAX_ROWS);
     r.block = em_select(e, many, all, size);
-    em_val n = em_div(e, em_subi(e, em_add(e, r.T, r.block), 1), r.block);
+    em_val n = em_div(e, em_sub(e, em_add(e, r.T, r.block), 1), r.block);
     r.n_block = em_imax(e, n, 1);
     return r;
 }
@@ -82,7 +82,7 @@ static running running_of(em *e, const sn_kernel *k) {
 /* The address of n elements of a row from element i on, in the order of memory. */
 static em_val elements_at(const running *r, const sn_view *v, em_val row, em_val i, int n) {
     em *e = r->e;
-    if (r->reverse) i = em_sub(e, em_subi(e, r->T, n), i);
+    if (r->reverse) i = em_sub(e, em_sub(e, r->T, n), i);
     return em_gep(e, row, v->dtype, em_mul(e, i, sn_kernel_dim(e, r->k, v->stride[0])));
 }
 
@@ -112,7 +112,7 @@ static void store_elements(const running *r, const sn_view *y, em_val row, em_va
         return;
     }
     for (int lane = 0; lane < n; lane++) {
-        em_val by = em_muli(e, sn_kernel_dim(e, r->k, y->stride[0]), lane);
+        em_val by = em_mul(e, sn_kernel_dim(e, r->k, y->stride[0]), lane);
         em_store(e, y->dtype, em_gep(e, p, y->dtype, by), em_extract(e, v, lane));
     }
 }
@@ -133,7 +133,7 @@ static em_val folded_chains(const running *r, em_val row, em_val i) {
     em *e = r->e;
     em_val sum = NULL;
     for (int k = 0; k < CHAINS; k++) {
-        em_val v = load_elements(r, row, em_addi(e, i, (int64_t)k * e->lanes), e->lanes);
+        em_val v = load_elements(r, row, em_add(e, i, (int64_t)k * e->lanes), e->lanes);
         v = folded(r, v, e->lanes);
         sum = sum ? combined(r, sum, v) : v;
     }
@@ -145,7 +145,7 @@ static em_val total_in_order(const running *r, em_val row, em_val from) {
     em *e = r->e;
     int64_t each = (int64_t)CHAINS * e->lanes;
     em_val sum = folded_chains(r, row, from);
-    em_loop l = em_for(e, em_addi(e, from, each), em_add(e, from, r->block), each);
+    em_loop l = em_for(e, em_add(e, from, each), em_add(e, from, r->block), each);
     em_carries(e, &l, &sum, 1);
     sum = combined(r, sum, folded_chains(r, row, l.i));
     em_end(e, &l);
@@ -157,12 +157,12 @@ static em_val total_of(const running *r, em_val row, em_val from) {
     em *e = r->e;
     int n = e->lanes;
     em_val sum[CHAINS];
-    for (int i = 0; i < CHAINS; i++) sum[i] = load_elements(r, row, em_addi(e, from, i * n), n);
-    em_val first = em_addi(e, from, CHAINS * n), end = em_add(e, from, r->block);
+    for (int i = 0; i < CHAINS; i++) sum[i] = load_elements(r, row, em_add(e, from, i * n), n);
+    em_val first = em_add(e, from, CHAINS * n), end = em_add(e, from, r->block);
     em_loop l = em_for(e, first, end, CHAINS * n);
     em_carries(e, &l, sum, CHAINS);
     for (int i = 0; i < CHAINS; i++) {
-        em_val x = load_elements(r, row, em_addi(e, l.i, i * n), n);
+        em_val x = load_elements(r, row, em_add(e, l.i, i * n), n);
         sum[i] = combined(r, sum[i], x);
     }
     em_end(e, &l);
@@ -206,7 +206,7 @@ static em_val run_elements(const running *r, const em_val *row, em_val i, int n,
 static em_val total_at(const running *r, em_val row, em_val block) {
     em *e = r->e;
     sn_dtype t = r->k->step->in[1].dtype;
-    em_val at = em_add(e, em_muli(e, row, MAX_BLOCKS), block);
+    em_val at = em_add(e, em_mul(e, row, MAX_BLOCKS), block);
     return em_gep(e, em_buf(e, r->k->step->n_in + r->k->step->n_out), t, at);
 }
 
@@ -214,7 +214,7 @@ static void emit_totals(em *e, const sn_kernel *k) {
     em_kernel(e, k->name);
     running r = running_of(e, k);
     const sn_view *x = &k->step->in[1];
-    em_val lo, hi, each = em_subi(e, r.n_block, 1);
+    em_val lo, hi, each = em_sub(e, r.n_block, 1);
     em_share(e, em_mul(e, r.rows, each), &lo, &hi);
     em_loop item = em_for(e, lo, hi, 1);
     em_val safe = em_imax(e, each, 1), row = em_div(e, item.i, safe), b = em_rem(e, item.i, safe);
@@ -264,7 +264,7 @@ static void emit_blocks(em *e, const sn_kernel *k, const char *name) {
     em_carries(e, &rest, &sum, 1);
     sum = run_elements(&r, row_of, rest.i, 1, sum);
     em_end(e, &rest);
-    em_branch last = em_if(e, em_cmp(e, EM_EQ, b, em_subi(e, r.n_block, 1)));
+    em_branch last = em_if(e, em_cmp(e, EM_EQ, b, em_sub(e, r.n_block, 1)));
     const sn_view *carry = &k->step->out[0];
     em_val to =
         em_gep(e, em_buf(e, k->step->n_in), carry->dtype, sn_line_offset(e, k, carry, -1, row));

@@ -48,7 +48,7 @@ static void prefetch(gen *g, int i, em_val step) {
     const sn_node *n = i < g->n_in ? r->arg[i] : r->out[sn_step_out(g, i - g->n_in)];
     if (sn_step_stride(g, i, g->l.lane) != 1 || sn_step_has_inner(g, n)) return;
     int64_t bytes = (int64_t)sn_dtype_size(t) * g->lanes;
-    em_val p = em_gep(e, g->at[i], t, em_muli(e, step, CHUNK));
+    em_val p = em_gep(e, g->at[i], t, em_mul(e, step, CHUNK));
     for (int64_t b = 0; b < bytes; b += LINE)
         em_prefetch(e, em_gep_bytes(e, p, b), i >= g->n_in, 3);
 }
@@ -74,7 +74,7 @@ static void load_kept(gen *g) {
 }
 
 static em_val chunk_end(gen *g) {
-    return em_imin(g->e, em_addi(g->e, g->chunk, CHUNK), g->T);
+    return em_imin(g->e, em_add(g->e, g->chunk, CHUNK), g->T);
 }
 
 /* The place in the sequences of element `local` of the chunk. Recomputed carries go through chunks in
@@ -83,7 +83,7 @@ static em_val place_in_sequence(gen *g, em_val local) {
     em *e = g->e;
     em_val at = em_add(e, g->chunk, local);
     bool reverse = g->l.s.reverse != (g->l.s.n_again > 0);
-    return reverse ? em_sub(e, em_subi(e, g->T, 1), at) : at;
+    return reverse ? em_sub(e, em_sub(e, g->T, 1), at) : at;
 }
 
 /* The chunk's elements. */
@@ -97,7 +97,7 @@ static void walk_chunk(gen *g, phase ph) {
     load_kept(g);
     em_val length = em_sub(e, chunk_end(g), g->chunk);
     em_loop t = em_for(e, 0, length, 1);
-    g->local = backward ? em_sub(e, em_subi(e, length, 1), t.i) : t.i;
+    g->local = backward ? em_sub(e, em_sub(e, length, 1), t.i) : t.i;
     em_val now = place_in_sequence(g, g->local);
     for (int i = 0; i < n; i++) {
         if (!sn_step_is_sequence(g, i) || !is_used(g, i)) continue;
@@ -155,12 +155,12 @@ static void for_groups(gen *g, em_val left, void (*part)(gen *)) {
         g->at[i] = em_gep(e, g->base[i], sn_step_view(g, i)->dtype, by);
     }
     em_val group = em_div(e, l.i, width), first = em_i64(e, groups * g->bytes);
-    g->store = em_gep_bytes(e, e->scratch, em_muli(e, group, g->bytes));
+    g->store = em_gep_bytes(e, e->scratch, em_mul(e, group, g->bytes));
     g->record = em_gep_bytes(e, e->scratch, first);
     g->sums = em_gep_bytes(e, g->record, g->record_bytes);
-    em_val c = em_add(e, em_muli(e, em_div(e, g->chunk, CHUNK), groups), group);
+    em_val c = em_add(e, em_mul(e, em_div(e, g->chunk, CHUNK), groups), group);
     g->checkpoint = em_gep_bytes(e, g->sums, g->sum_bytes);
-    g->checkpoint = em_gep_bytes(e, g->checkpoint, em_muli(e, c, g->checkpoint_bytes));
+    g->checkpoint = em_gep_bytes(e, g->checkpoint, em_mul(e, c, g->checkpoint_bytes));
     if (sn_dim_is_const(g->k->m, g->l.n_lane, &n) && n % width == 0) {
         part(g);
     } else {
@@ -189,7 +189,7 @@ static void clear_sums(gen *g) {
     em_val zero = em_splat(e, em_zero(e->ft), e->lanes);
     em_loop l = em_for(e, 0, g->sum_bytes, LINE);
     for (int64_t b = 0; b < LINE; b += e->lanes * (int64_t)sn_dtype_size(e->compute))
-        em_store(e, e->compute, em_gep_bytes(e, sums_of(g), em_addi(e, l.i, b)), zero);
+        em_store(e, e->compute, em_gep_bytes(e, sums_of(g), em_add(e, l.i, b)), zero);
     em_end(e, &l);
 }
 
@@ -210,9 +210,9 @@ static void store_sums(gen *g) {
         em_val to = em_gep(e, g->base[i], v->dtype, em_mul(e, place_in_sequence(g, t.i), step));
         int64_t inner = inner_of(g, i);
         em_loop l = em_for(e, 0, inner, 1);
-        em_val at = em_add(e, em_muli(e, t.i, inner), l.i);
+        em_val at = em_add(e, em_mul(e, t.i, inner), l.i);
         em_val x =
-            em_load(e, v->dtype, em_gep(e, from, v->dtype, em_muli(e, at, e->lanes)), e->lanes);
+            em_load(e, v->dtype, em_gep(e, from, v->dtype, em_mul(e, at, e->lanes)), e->lanes);
         em_val by = sn_kernel_dim(e, g->k, sn_step_stride(g, i, g->l.inner));
         em_store(e, v->dtype, em_gep(e, to, v->dtype, em_mul(e, l.i, by)), em_reduce(e, EM_SUM, x));
         em_end(e, &l);
@@ -225,7 +225,7 @@ static void store_sums(gen *g) {
 /* Carries that are recomputed go through all chunks but the last. */
 static void leave_checkpoints(gen *g, em_val left) {
     em *e = g->e;
-    em_val last = em_imax(e, em_round_down(e, em_subi(e, g->T, 1), CHUNK), 0);
+    em_val last = em_imax(e, em_round_down(e, em_sub(e, g->T, 1), CHUNK), 0);
     em_loop l = em_for(e, 0, last, CHUNK);
     g->chunk = l.i;
     for_groups(g, left, forward_chunk);
@@ -249,7 +249,7 @@ static void emit_block(gen *g, em_val left) {
     em_loop chunk = em_for(e, 0, g->T, CHUNK);
     g->chunk = chunk.i;
     if (g->l.s.n_again) /* the last one first */
-        g->chunk = em_sub(e, em_round_down(e, em_subi(e, g->T, 1), CHUNK), chunk.i);
+        g->chunk = em_sub(e, em_round_down(e, em_sub(e, g->T, 1), CHUNK), chunk.i);
     clear_sums(g);
     for_groups(g, left, back_chunk);
     store_sums(g);
@@ -442,7 +442,7 @@ static void emit(em *e, const sn_kernel *k) {
     em_share(e, items, &lo, &hi);
     g.T = sn_kernel_dim(e, k, sn_step_view(&g, g.l.s.n_carry)->shape[0]);
     em_loop item = em_for(e, lo, hi, 1);
-    em_val first = em_muli(e, em_rem(e, item.i, blocks), width), rest = em_div(e, item.i, blocks);
+    em_val first = em_mul(e, em_rem(e, item.i, blocks), width), rest = em_div(e, item.i, blocks);
     for (int a = g.l.n_unit - 1; a >= 0; a--) {
         em_val n = sn_kernel_dim(e, k, g.l.n[a]);
         unit[a] = em_rem(e, rest, n);

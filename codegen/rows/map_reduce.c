@@ -226,7 +226,7 @@ static void vector_loop(rows *r, int l, sums *s, em_val lo, em_val hi, int unrol
     em_loop loop = em_for(e, lo, hi, (int64_t)distance * unroll);
     em_loop part = em_for(e, 0, distance, b->lanes);
     for (int u = 0; u < unroll; u++) {
-        b->j = em_addi(e, em_add(e, loop.i, part.i), (int64_t)distance * u);
+        b->j = em_add(e, em_add(e, loop.i, part.i), (int64_t)distance * u);
         b->mask = masked_end ? em_tail_mask(e, em_sub(e, masked_end, b->j), b->lanes) : NULL;
         b->quarter = grouped ? u : -1;
         emit_position(r, l, s, u);
@@ -319,8 +319,8 @@ static void emit_rows(rows *r, em_val lo, em_val hi, em_val blocks) {
     em_val from = em_i64(e, 0), to = sn_body_extent(b, b->row);
     em_loop loop = em_for(e, lo, hi, 1);
     if (blocks) {
-        from = em_muli(e, em_rem(e, loop.i, blocks), FLAT_BLOCK);
-        to = em_imin(e, to, em_addi(e, from, FLAT_BLOCK));
+        from = em_mul(e, em_rem(e, loop.i, blocks), FLAT_BLOCK);
+        to = em_imin(e, to, em_add(e, from, FLAT_BLOCK));
         set_indices(b, em_div(e, loop.i, blocks));
     } else
         set_indices(b, loop.i);

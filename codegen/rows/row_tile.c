@@ -110,7 +110,7 @@ static void set_row(const tile_emission *x, em_val outer, int r) {
     sn_body *b = x->b;
     const sn_row_tile *t = x->tile;
     if (t->inner >= 0) b->index[t->inner] = em_i64(b->e, inner_of(x, r));
-    if (t->outer >= 0) b->index[t->outer] = em_addi(b->e, outer, outer_of(x, r));
+    if (t->outer >= 0) b->index[t->outer] = em_add(b->e, outer, outer_of(x, r));
     sn_body_forget_row(b);
     sn_body_pointers(b);
 }
@@ -160,7 +160,7 @@ static void emit_positions(tile_emission *x, em_val lo, em_val hi, int positions
     em *e = b->e;
     em_loop l = em_for(e, lo, hi, (int64_t)b->lanes * positions);
     for (int u = 0; u < positions; u++) {
-        b->j = em_addi(e, l.i, (int64_t)b->lanes * u);
+        b->j = em_add(e, l.i, (int64_t)b->lanes * u);
         b->mask = masked ? em_tail_mask(e, em_sub(e, hi, b->j), b->lanes) : NULL;
         emit_position(x, u);
     }
@@ -229,13 +229,13 @@ void sn_row_tile_emit(sn_body *b, const sn_row_tile *tile, em_val lo, em_val hi)
     if (tile->outer >= 0) others &= ~(1u << tile->outer);
     for (int a = 0; a < b->rank; a++) b->index[a] = em_i64(e, 0);
     sn_body_split(b, others, rest);
-    em_val outer = em_muli(e, em_rem(e, l.i, tiles), tile->n_outer);
+    em_val outer = em_mul(e, em_rem(e, l.i, tiles), tile->n_outer);
     if (tile->n_outer == 1) {
         emit_tile(b, tile, outer, 1);
         em_end(e, &l);
         return;
     }
-    em_val size = sn_body_extent(b, tile->outer), next = em_addi(e, outer, tile->n_outer);
+    em_val size = sn_body_extent(b, tile->outer), next = em_add(e, outer, tile->n_outer);
     em_branch full = em_if(e, em_cmp(e, EM_LE, next, size));
     emit_tile(b, tile, outer, tile->n_outer);
     em_else(e, &full);

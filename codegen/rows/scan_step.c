@@ -51,7 +51,7 @@ static em_val element_ptr(gen *g, int i, int u) {
     em *e = g->e;
     sn_dtype t = sn_step_view(g, i)->dtype;
     em_val by = sn_kernel_dim(e, g->k, sn_step_stride(g, i, g->l.inner));
-    em_val off = em_mul(e, em_addi(e, g->inner, u), by);
+    em_val off = em_mul(e, em_add(e, g->inner, u), by);
     return em_gep(e, g->at[i], t, off);
 }
 
@@ -73,10 +73,10 @@ static void add_to_sum(gen *g, int i, int u, em_val v) {
     if (g->mask) v = em_select(e, g->mask, v, em_splat(e, em_zero(e->ft), g->lanes));
     for (int n = g->lanes / 2; n >= e->lanes; n /= 2)
         v = em_add(e, em_part(e, v, 0, n), em_part(e, v, n, n));
-    em_val at = inner ? em_muli(e, g->local, g->l.n_inner) : g->local;
-    if (inner) at = em_add(e, at, em_addi(e, g->inner, u));
+    em_val at = inner ? em_mul(e, g->local, g->l.n_inner) : g->local;
+    if (inner) at = em_add(e, at, em_add(e, g->inner, u));
     em_val p = em_gep_bytes(e, g->sums, g->sum[i - g->n_in]);
-    p = em_gep(e, p, t, em_muli(e, at, e->lanes));
+    p = em_gep(e, p, t, em_mul(e, at, e->lanes));
     em_store(e, t, p, em_add(e, em_load(e, t, p, e->lanes), v));
 }
 
@@ -105,14 +105,14 @@ static em_val kept_ptr(gen *g, const value *x, place in, int u) {
     em_val base = x->kept;
     if (in == SCRATCH) base = em_gep_bytes(e, g->store, x->offset);
     if (in == CHECKPOINT) base = em_gep_bytes(e, g->checkpoint, x->checkpoint);
-    em_val at = x->inner ? em_muli(e, em_addi(e, g->inner, u), each) : em_i64(e, 0);
+    em_val at = x->inner ? em_mul(e, em_add(e, g->inner, u), each) : em_i64(e, 0);
     return em_gep(e, base, (sn_dtype)x->n->dtype, at);
 }
 
 static em_val record_ptr(gen *g, const value *x, int u) {
     em *e = g->e;
-    em_val at = em_muli(e, g->local, sn_step_elements(g, x));
-    if (x->inner) at = em_add(e, at, em_muli(e, em_addi(e, g->inner, u), x->lane ? g->lanes : 1));
+    em_val at = em_mul(e, g->local, sn_step_elements(g, x));
+    if (x->inner) at = em_add(e, at, em_mul(e, em_add(e, g->inner, u), x->lane ? g->lanes : 1));
     return em_gep(e, em_gep_bytes(e, g->record, x->record), (sn_dtype)x->n->dtype, at);
 }
 

@@ -8,7 +8,7 @@ static void add_at(em *e, sn_dtype t, em_val p, em_val v) {
 }
 
 static em_val clamp(em *e, em_val i, em_val n) {
-    return em_imax(e, em_imin(e, em_idx(e, i), em_subi(e, n, 1)), 0);
+    return em_imax(e, em_imin(e, em_idx(e, i), em_sub(e, n, 1)), 0);
 }
 
 /* Clears this thread's elements: those whose flat index over the axes other than `axis` lies in
@@ -132,8 +132,8 @@ static void emit_scatter_vectors(em *e, const sn_kernel *k) {
     em_val cols = sn_line_count(e, k, y, 0), rows = sn_line_extent(e, k, y, 0), lo, hi;
     em_val zero = em_i64(e, 0);
     em_share(e, em_ceil_div(e, cols, line), &lo, &hi);
-    lo = em_muli(e, lo, line);
-    hi = em_imin(e, em_muli(e, hi, line), cols);
+    lo = em_mul(e, lo, line);
+    hi = em_imin(e, em_mul(e, hi, line), cols);
     em_val step = sn_kernel_dim(e, k, y->stride[0]);
     em_loop clear = em_for(e, zero, rows, 1);
     update_row(e, t, em_gep(e, em_buf(e, 2), t, em_mul(e, clear.i, step)), NULL, lo, hi);

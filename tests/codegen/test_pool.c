@@ -26,7 +26,7 @@ static em emit(int i) {
     em_kernel(&e, name);
     em_loop l = em_for(&e, em_i64(&e, 0), em_i64(&e, 8 + i), em_i64(&e, 1));
     for (int k = 0; k <= i; k++) {
-        em_val p = em_gep(&e, em_buf(&e, 0), SN_F32, em_addi(&e, l.i, 64 * k));
+        em_val p = em_gep(&e, em_buf(&e, 0), SN_F32, em_add(&e, l.i, 64 * k));
         em_store(&e, SN_F32, p, em_fma(&e, em_load(&e, SN_F32, p, 1), em_f(&e, k), em_f(&e, i)));
     }
     em_end(&e, &l);
