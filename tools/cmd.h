@@ -65,8 +65,8 @@ void cmd_offer(const char *word, const char *(*name)(int i));
 open_model *cmd_open(const char *name, const cmd_model *model, const cmd_compile *compile,
                      open_options o, int *code);
 
-/* Prints the entries of a model in C: inputs, outputs, sizes. */
-bool cmd_describe_source(const char *path, sn_error *err);
+/* Prints the entries of a model in C: inputs, outputs, sizes. Returns the exit code. */
+int cmd_describe_source(const char *name, const char *path);
 
 /* Prints the error as "sinter NAME: MESSAGE"; returns the exit code, EXIT_STOPPED after Ctrl-C. */
 int cmd_fail(const char *name, const sn_error *err);

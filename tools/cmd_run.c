@@ -121,15 +121,16 @@ static void print_model(const sn_model *model) {
     }
 }
 
-bool cmd_describe_source(const char *path, sn_error *err) {
+int cmd_describe_source(const char *name, const char *path) {
+    sn_error err = {0};
     model_source source;
     sn_model model = {0};
-    bool ok = model_source_open(path, NULL, &source, err) &&
-              sn_model_build_with(source.define, source.name, NULL, &model, err);
+    bool ok = model_source_open(path, NULL, &source, &err) &&
+              sn_model_build_with(source.define, source.name, NULL, &model, &err);
     if (ok) print_model(&model);
     sn_module_free(model.module);
     model_source_close(&source);
-    return ok;
+    return ok ? cmd_finish(name) : cmd_fail(name, &err);
 }
 
 /* ---- the command line ---- */
@@ -176,12 +177,11 @@ static void advise_order(int argc, char **argv) {
 static int describe(int argc, char **argv) {
     static const arg table[] = {
         {"MODEL", 0, ARG_PLACE, 0, NULL, NULL, 0, 0, "model in C (sinter run --help)"}, {0}};
-    static const arg_command command = {NAME, "describe a model in C", "", table, .examples = ""};
+    static const arg_key keys[] = {{"entries", "list", "with inputs and outputs"}, {0}};
+    static const arg_command command = {NAME, "describe a model in C", "", table, "", keys};
     const char *path;
-    sn_error err = {0};
     int code = args_parse(&command, argc, argv, &path);
-    if (code != ARGS_RUN) return code;
-    return cmd_describe_source(path, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+    return code == ARGS_RUN ? cmd_describe_source(NAME, path) : code;
 }
 
 int cmd_run(int argc, char **argv) {

@@ -311,8 +311,7 @@ static int inspect_folder(const char *path, bool tensors) {
     bool artefact = false;
     if (!inspect_artefact(path, &artefact, &err)) return cmd_fail(NAME, &err);
     if (artefact) return cmd_finish(NAME);
-    if (model_source_is(path))
-        return cmd_describe_source(path, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
+    if (model_source_is(path)) return cmd_describe_source(NAME, path);
     sn_model_dir *dir = sn_model_dir_open(path, &err);
     if (!dir) return inspect_gguf(path, tensors, &err) ? cmd_finish(NAME) : cmd_fail(NAME, &err);
     json_out lines, *j = screen()->json ? &lines : NULL;
