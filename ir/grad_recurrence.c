@@ -117,20 +117,14 @@ static sn_node *scan_of(const sn_recurrence *r, bool reverse, int n_in, sn_node 
                                 SN_INT(reverse, reverse)));
 }
 
-/* The scan that gives the results of a recurrence of these operands. */
-static sn_node *as_scan(const sn_recurrence *r, sn_node *const *x) {
-    const int n = sn_recurrence_n_in(r);
+sn_node *sn_recurrence_by_scan(const sn_recurrence *r, sn_node *const *x, int result) {
+    const int n = sn_recurrence_n_in(r), of_scan = result < 2 ? 1 - result : result;
     sn_node *in[SN_MAX_REC_IN];
-    if (!r->gradient) return scan_of(r, r->reverse, n, x, forward);
+    if (!r->gradient) return sn_b_result(scan_of(r, r->reverse, n, x, forward), of_scan);
     memcpy((void *)in, x, sizeof *in * (size_t)n);
     in[0] = x[n - 1];
     in[n - 1] = sn_b_result(scan_of(r, r->reverse, n - 1, x, carries), 1);
-    return scan_of(r, !r->reverse, n, in, backward);
-}
-
-/* Of a scan's results, the carry is the first. */
-static int of_scan(int result) {
-    return result < 2 ? 1 - result : result;
+    return sn_b_result(scan_of(r, !r->reverse, n, in, backward), of_scan);
 }
 
 /* Differentiates the scan of stand-ins, so that nothing flows further than to the operands. */
@@ -142,12 +136,10 @@ static void through_scan(grad *c, const sn_recurrence *r) {
         in[i] = n->in[i];
         cut[i] = sn_gr_stand_in(n->m, in[i]->rank, in[i]->shape, (sn_dtype)in[i]->dtype);
     }
-    if (n->m->error.code) return;
-    sn_node *scan = as_scan(r, cut);
     for (int i = 0; i < n->n_result; i++) {
         sn_node *x = sn_gr_cotangent(c, i);
         if (!x || n->m->error.code) continue;
-        y[n_y] = sn_b_result(scan, of_scan(i));
+        y[n_y] = sn_recurrence_by_scan(r, cut, i);
         in[n_cut] = x;
         g[n_y++] = cut[n_cut++] = sn_gr_stand_in(n->m, x->rank, x->shape, (sn_dtype)x->dtype);
     }

@@ -510,6 +510,8 @@ int sn_recurrence_n_out(const sn_recurrence *r);
 int sn_recurrence_dy(const sn_recurrence *r);
 /* The size of operand or result i along its last axis is that of k. */
 bool sn_recurrence_is_of_keys(const sn_recurrence *r, bool result, int i);
+/* A result of the recurrence of operands x as that of loops over single elements; gradients keep each carry. */
+sn_node *sn_recurrence_by_scan(const sn_recurrence *r, sn_node *const *x, int result);
 
 /* ir/score_grad.c — a score region of attention and its derivative as one region: result 0 is the
  * score, 1 the cotangent of its argument 0; then for each read of a captured tensor in wrt, the

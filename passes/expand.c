@@ -185,9 +185,9 @@ static bool flash_fits(const sn_node *n) {
     return true;
 }
 
-static sn_node *rule(void *ctx, sn_node *n);
+static const sn_attr_key none[2] = {SN_ATTR_COUNT, SN_ATTR_COUNT};
 
-/* n's attributes except `but`; the score region is expanded to primitives. Returns their number. */
+/* n's attributes except `but`; regions are expanded to primitives. Returns their number. */
 static int kernel_attrs(sn_passes *p, const sn_node *n, const sn_attr_key but[2], sn_attr *out) {
     int count = 0;
     for (int i = 0; i < n->n_attr; i++) {
@@ -243,7 +243,6 @@ static int narrow_operands(const sn_passes *p, const sn_node *n, sn_node **in, b
 }
 
 static sn_node *expand_attention(sn_passes *p, sn_node *n) {
-    static const sn_attr_key none[2] = {SN_ATTR_COUNT, SN_ATTR_COUNT};
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 2));
     bool scales;
@@ -263,7 +262,6 @@ static bool mixed_fits(const sn_node *n) {
 }
 
 static sn_node *expand_mixed_attention(sn_passes *p, sn_node *n) {
-    static const sn_attr_key none[2] = {SN_ATTR_COUNT, SN_ATTR_COUNT};
     if (!mixed_fits(n)) return NULL;
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
     int n_attr = kernel_attrs(p, n, none, attr);
@@ -360,9 +358,8 @@ static sn_node *sink_gradient(const sn_node *n, sn_node *flash, int operand) {
     sn_node *dy = sn_b_cast(n->in[COTANGENT], (sn_dtype)stored->dtype);
     sn_node *dp = sn_b_binary(SN_OP_mul, sn_b_cast(y, (sn_dtype)stored->dtype), dy);
     dp = sn_b_reshape(sn_b_reduce(SN_OP_reduce_sum, dp, 1, &width), z->rank, z->shape);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         part[i] = sn_b_reshape(sn_b_slice(stored, 2, i, 1), z->rank, z->shape);
-    }
     sn_node *weight;
     if (sn_attr_int(n, SN_A_weights, SN_WEIGHTS_SOFTMAX)) {
         weight = sn_b_binary(SN_OP_mul, part[0], part[1]);
@@ -429,21 +426,24 @@ static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t origin) {
 
 /* The body of a scan is expanded as an entry is. */
 static sn_node *expand_scan(sn_passes *p, sn_node *n) {
-    sn_node *out[SN_MAX_RESULTS];
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
-    for (int i = 0; i < n->n_attr; i++) {
-        attr[i] = n->attr[i];
-        if (attr[i].key != SN_A_body) continue;
-        const sn_region *r = attr[i].r;
-        memcpy(out, r->out, sizeof *out * (size_t)r->n_out);
-        sn_rewrite(n->m, r->n_out, out, rule, p);
-        attr[i].r = sn_region_new(n->m, r->n_arg, r->arg, r->n_out, out);
-    }
-    return sn_node_new(n->m, SN_OP_scan, n->n_in, n->in, n->n_attr, attr);
+    int n_attr = kernel_attrs(p, n, none, attr);
+    return sn_node_new(n->m, SN_OP_scan, n->n_in, n->in, n_attr, attr);
+}
+
+/* A recurrence that a gradient contains is as its scan was written, where no kernel takes chunks. */
+static sn_node *expand_recurrence(sn_passes *p, sn_node *n) {
+    const sn_node *of = n->in[0];
+    if (of->op != SN_OP_recurrence || sn_level_reaches(p->o.level, SN_LEVEL_ATTENTION)) return n;
+    const sn_recurrence r = sn_recurrence_of(of);
+    sn_node *y = sn_recurrence_by_scan(&r, of->in, (int)sn_attr_int(n, SN_A_index, 0));
+    sn_rewrite(p->m, 1, &y, rule, p);
+    return y;
 }
 
 static sn_node *rule(void *ctx, sn_node *n) {
     sn_passes *p = ctx;
+    if (n->op == SN_OP_result) return expand_recurrence(p, n);
     if (n->op == SN_OP_scan) return expand_scan(p, n);
     return sn_ops[n->op].kind == SN_COMP ? expand_comp(p, n, 0) : spell_prim(p, n);
 }

@@ -4,15 +4,15 @@
 
 #include <string.h>
 
-bool sn_opt(const char *text, const char *file, const char *passes, const char *precision,
-            FILE *out, sn_error *err) {
+bool sn_opt(const char *text, const char *file, const char *passes, int level,
+            const char *precision, FILE *out, sn_error *err) {
     if (precision && !strcmp(precision, "f32")) precision = NULL;
     if (precision && !sn_narrow_knows(precision))
         return sn_fail(err, SN_ERR_USAGE, "precision '%s': choose f32 or bf16", precision);
     sn_module *m = sn_parse(text, file, true, err);
     if (!m) return false;
     sn_module_set_raw(m, false);
-    sn_pass_options o = {.level = SN_LEVEL_HIGHEST,
+    sn_pass_options o = {.level = level,
                          .backend = "native",
                          .only = passes,
                          .verify = true,

@@ -10,6 +10,7 @@
 
 typedef struct options {
     const char *file, *passes, *precision;
+    int64_t level;
     bool list;
 } options;
 
@@ -18,6 +19,7 @@ static const arg table[] = {
     {"FILE", 0, ARG_PLACE_OR_NONE, AT(file), NULL, NULL, 0, 0,
      "graph in text form (.sn); default: standard input"},
     {"passes", 0, ARG_TEXT, AT(passes), "A,B", NULL, 0, 0, "passes to run; default: none"},
+    {"level", 0, ARG_INT, AT(level), "0..4", "4", 0, 4, "fusion level"},
     {"precision", 0, ARG_CHOICE, AT(precision), "f32|bf16", "f32", 0, 0,
      "precision of activations that the pass store_bf16 stores for the backward part"},
     {"list-passes", 0, ARG_FLAG, AT(list), NULL, NULL, 0, 0, "list all passes in order"},
@@ -58,13 +60,11 @@ int cmd_opt(int argc, char **argv) {
     if (o.list) return cmd_finish(NAME);
     sn_error err = {0};
     const char *file = o.file ? o.file : "-";
-    size_t size;
-    char *text = text_read(file, &size, &err);
-    char *graph = NULL;
-    size_t n = 0;
+    size_t size, n = 0;
+    char *text = text_read(file, &size, &err), *graph = NULL;
     FILE *out = screen()->json ? open_memstream(&graph, &n) : stdout;
     bool ok = text && (out || sn_fail(&err, SN_ERR_MEMORY, "out of memory")) &&
-              sn_opt(text, file, o.passes, o.precision, out, &err);
+              sn_opt(text, file, o.passes, (int)o.level, o.precision, out, &err);
     if (out && out != stdout) fclose(out);
     if (ok && screen()->json) {
         json_out j = json_begin(stdout);

@@ -169,7 +169,7 @@ static void run_passes(const char *path) {
         if (i) strcat(all, ",");
         strcat(all, sn_stages[sn_pass_table[i].stage].name);
     }
-    if (text && !sn_opt(text, "case.sn", all, NULL, nowhere, &e)) refused(&e);
+    if (text && !sn_opt(text, "case.sn", all, SN_LEVEL_HIGHEST, NULL, nowhere, &e)) refused(&e);
     free(text);
 }
 
