@@ -195,9 +195,6 @@ sn_loc sn_module_loc(const sn_module *m);
 void sn_null_op_begin(sn_module *m);
 void sn_null_op(const char *op, sn_loc at);
 void sn_null_op_report(sn_module *m);
-/* Whether the module is being compiled at level 0, where a quotient is a single division. */
-void sn_module_set_exact_division(sn_module *m, bool exact);
-bool sn_module_exact_division(const sn_module *m);
 /* The name of the user's callback that is running ("score"), for messages; NULL: none. */
 void sn_module_set_callback(sn_module *m, const char *name);
 const char *sn_module_callback(const sn_module *m);

@@ -53,14 +53,6 @@ void sn_module_set_loc(sn_module *m, sn_loc loc) {
     m->loc = loc;
 }
 
-void sn_module_set_exact_division(sn_module *m, bool exact) {
-    m->exact_division = exact;
-}
-
-bool sn_module_exact_division(const sn_module *m) {
-    return m->exact_division;
-}
-
 void sn_module_set_callback(sn_module *m, const char *name) {
     m->callback = name;
 }

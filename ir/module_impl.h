@@ -39,7 +39,6 @@ struct sn_module {
     sn_error error;
     sn_node *error_node;
     sn_loc loc;
-    bool exact_division;
     bool entered; /* an entry was begun; null_op.c */
     sn_mesh_axis mesh[SN_MAX_MESH_AXES];
     int n_mesh;

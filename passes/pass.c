@@ -109,13 +109,10 @@ bool sn_passes_run(sn_passes *p, sn_module *m, const sn_pass_options *o) {
     if (p->o.dump) dump(p, 0, "input");
     sn_lineage_keep(m, o->history);
     record(p, NULL, 0);
-    sn_module_set_exact_division(m, !sn_level_fuses(o->level) && !o->only);
     sn_loc loc = sn_module_loc(m); /* what a pass makes is not of the model's last line */
     sn_module_set_loc(m, (sn_loc){0});
     bool ok = run_table(p) && sn_remarks_settle(p);
     sn_module_set_loc(m, loc);
     sn_lineage_keep(m, false);
-    /* the module may grow, and be compiled again with other options */
-    sn_module_set_exact_division(m, false);
     return ok;
 }

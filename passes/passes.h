@@ -101,6 +101,10 @@ void sn_remark_add(sn_passes *p, const char *pass, const sn_node *n, bool missed
                    ...) __attribute__((format(printf, 5, 6)));
 /* Whether it is a missed fusion that the user accepts. */
 bool sn_remark_is_accepted(const sn_passes *p, const sn_remark *r);
+/* The level whose rules apply: all, where the passes are named. */
+static inline int sn_passes_level(const sn_passes *p) {
+    return p->o.only ? SN_LEVEL_HIGHEST : p->o.level;
+}
 /* Adds notes on what is accepted in vain by the model. False and a failed module: by sn_pass_options.accept. */
 bool sn_remarks_settle(sn_passes *p);
 /* The `dequantise` that x was expanded from, up to the shape of either; NULL: none. */

@@ -41,10 +41,10 @@ static const struct {
               {sn_raise_recurrence, SN_LEVEL_ATTENTION}};
 
 static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
-    const sn_pass_options *o = &r->p->o;
+    const int level = sn_passes_level(r->p);
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const sn_raising *s = tables[t].rules; s->rule; s++) {
-            if (!o->only && !sn_level_reaches(o->level, tables[t].level)) continue;
+            if (!sn_level_reaches(level, tables[t].level)) continue;
             if (s->op != SN_OP_COUNT && s->op != n->op) continue;
             sn_node *x = s->rule(r, n);
             if (x && x != n && x->dtype == n->dtype && sn_shapes_equal(x, n)) return x;
@@ -53,13 +53,14 @@ static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
 }
 
 static sn_node *raise_node(sn_raiser *r, sn_node *n) {
-    n = sn_simplify_node(n);
+    const int level = sn_passes_level(r->p);
+    n = sn_simplify_node(n, level);
     if (r->for_gradient && n->op == SN_OP_scan)
-        n = sn_simplify_regions(n); /* as the pass has done */
+        n = sn_simplify_regions(n, level); /* as the pass has done */
     for (int step = 0; step < MAX_STEPS && !sn_module_error(r->m)->code; step++) {
         sn_node *x = apply_rules(r, n);
         if (!x) break;
-        n = sn_simplify_node(x);
+        n = sn_simplify_node(x, level);
     }
     return r->for_gradient && n->op == SN_OP_dot ? sn_group_lookup(n) : n;
 }

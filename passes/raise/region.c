@@ -79,7 +79,7 @@ static bool is_zeroing(const sn_node *n) {
 static sn_node *float_mask(void *ctx, sn_node *n) {
     double c;
     (void)ctx;
-    n = sn_simplify_node(n);
+    n = sn_simplify_node(n, SN_LEVEL_HIGHEST);
     bool sum = n->op == SN_OP_add || n->op == SN_OP_sub;
     for (int i = 0; i < 2; i++) {
         if (!(sum && (i == 0 || n->op == SN_OP_add)) &&
@@ -135,7 +135,7 @@ static sn_node *select_weight(sn_node *n) {
  * = c ? f(x) : 0 where f(none) is 0, as that of sigmoid, exp and relu of -inf. */
 static sn_node *float_zero(void *ctx, sn_node *n) {
     (void)ctx;
-    n = select_weight(sn_simplify_node(n));
+    n = select_weight(sn_simplify_node(n, SN_LEVEL_HIGHEST));
     if (!sn_is_elementwise(n) || n->op == SN_OP_select || n->n_in > 3 ||
         !sn_dtype_is_float((sn_dtype)n->dtype))
         return n;

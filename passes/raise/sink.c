@@ -110,7 +110,7 @@ static sn_node *reshape_operands(sn_node *n, int depth) {
     if (n->op != SN_OP_reshape || !sn_is_elementwise(x) || x->n_in > 3 || !depth) return n;
     for (int i = 0; i < x->n_in; i++)
         in[i] = reshape_operands(sn_b_reshape(x->in[i], n->rank, n->shape), depth - 1);
-    return sn_simplify_node(sn_node_with(x, in));
+    return sn_simplify_node(sn_node_with(x, in), SN_LEVEL_HIGHEST);
 }
 
 /* softmax(x) sigmoid(logsumexp(x) - z) = softmax(x) with the sink z; also after the product with

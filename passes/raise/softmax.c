@@ -121,8 +121,7 @@ static bool divides(sn_node *factor, sn_raise_sum *s, sn_node **x, sn_node **sin
 }
 
 /* w / sum(w) with w = e^z, masked or not, = softmax z; other factors stay outside */
-static sn_node *raise_softmax(sn_raiser *r, sn_node *n) {
-    (void)r;
+static sn_node *raise_softmax(sn_node *n) {
     sn_node *f[6], *z = NULL, *sink;
     sn_raise_sum s;
     double c;
@@ -146,8 +145,7 @@ static sn_node *raise_softmax(sn_raiser *r, sn_node *n) {
 
 /* dot(w, v) / sum(w) with w = e^z, where both sum over the same axis, = dot(softmax z, v); other
  * factors stay outside */
-static sn_node *divide_first(sn_raiser *r, sn_node *n) {
-    (void)r;
+static sn_node *divide_first(sn_node *n) {
     sn_node *f[6], *product = NULL, *z, *sink;
     sn_raise_sum s;
     double c;
@@ -169,6 +167,20 @@ static sn_node *divide_first(sn_raiser *r, sn_node *n) {
     for (int i = 0; i < k && product; i++)
         if (i != used[0] && i != used[1]) product = sn_b_binary(SN_OP_mul, product, f[i]);
     return product && c != 1 ? sn_b_scalar(SN_OP_mul, product, c) : product;
+}
+
+/* x / y as x (1 / y) */
+static sn_node *as_product(sn_node *n) {
+    if (n->op != SN_OP_div || !sn_is_float(n)) return n;
+    sn_node *inverse = sn_b_unary(SN_OP_recip, sn_match_below(n->in[1]));
+    return sn_b_binary(SN_OP_mul, as_product(n->in[0]), sn_b_broadcast_like(inverse, n));
+}
+
+/* Level 0 keeps quotients as they are written. */
+static sn_node *raise_quotient(sn_raiser *r, sn_node *n) {
+    (void)r;
+    sn_node *x = as_product(n), *y = raise_softmax(x);
+    return y ? y : divide_first(x);
 }
 
 /* Whether c is one of the conditions that n joins by `and`. */
@@ -328,7 +340,7 @@ static sn_node *raise_pick_at(sn_raiser *r, sn_node *n) {
 }
 
 const sn_raising sn_raise_softmax[] = {
-    {SN_OP_mul, raise_softmax},       {SN_OP_mul, divide_first},
+    {SN_OP_mul, raise_quotient},      {SN_OP_div, raise_quotient},
     {SN_OP_mul, drop_second_mask},    {SN_OP_select, drop_second_mask},
     {SN_OP_softmax, drop_shift},      {SN_OP_log_softmax, drop_shift},
     {SN_OP_log, raise_logsumexp},     {SN_OP_add, shift_logsumexp},

@@ -98,8 +98,7 @@ static sn_node *mul_constants(sn_node *n) {
     if (sn_match_value(n->in[1], -1)) return sn_b_unary(SN_OP_neg, n->in[0]);
     for (int i = 0; i < 2; i++) {
         sn_node *x = sn_match_scaled(n->in[i], &c), *y = n->in[1 - i];
-        bool quotient = sn_match_below(y)->op == SN_OP_recip; /* (x c) / y, see div_constant */
-        if (x == n->in[i] || (quotient && sn_module_exact_division(n->m))) continue;
+        if (x == n->in[i]) continue;
         if (sn_match_const(y, &d)) return is_tame(c * d) ? scale(x, c * d) : NULL;
         return scale(sn_b_binary(SN_OP_mul, x, y), c);
     }
@@ -109,7 +108,6 @@ static sn_node *mul_constants(sn_node *n) {
 /* x (1 / y) = x / y where both have full size; a broadcast reciprocal stays: it is computed once
  * for many products. Rounds once less. */
 static sn_node *mul_recip(sn_node *n) {
-    if (sn_module_exact_division(n->m)) return NULL;
     for (int i = 0; i < 2; i++)
         if (n->in[i]->op == SN_OP_recip && n->in[1 - i]->op != SN_OP_recip)
             return sn_b_binary(SN_OP_div, n->in[1 - i], n->in[i]->in[0]);
@@ -126,24 +124,25 @@ static sn_node *rewrite_neg(sn_node *n) {
     return NULL;
 }
 
-/* Level 0 divides as written: other rules about quotients than 1 / x = recip x round more or less often.
- * x / c = x (1 / c) */
+/* x / c = x (1 / c) */
 static sn_node *div_constant(sn_node *n) {
     double c;
-    if (sn_module_exact_division(n->m)) return NULL;
     if (!sn_is_float(n) || !sn_match_const(n->in[1], &c) || c == 0 || !is_tame(c) ||
         !is_tame(1 / c))
         return NULL;
     return scale(n->in[0], 1 / c);
 }
 
-/* 1 / x = recip x;  (x c) / y = (x / y) c;  x / sqrt y = x rsqrt y;  x / rsqrt y = x sqrt y */
+/* 1 / x = recip x */
+static sn_node *div_one(sn_node *n) {
+    return sn_is_float(n) && is_one(n->in[0]) ? sn_b_unary(SN_OP_recip, n->in[1]) : NULL;
+}
+
+/* (x c) / y = (x / y) c;  x / sqrt y = x rsqrt y;  x / rsqrt y = x sqrt y */
 static sn_node *rewrite_div(sn_node *n) {
     double c;
     sn_node *x = n->in[0], *y = n->in[1];
-    if (!sn_is_float(n)) return NULL;
-    if (is_one(x)) return sn_b_unary(SN_OP_recip, y);
-    if (sn_match_const(x, &c) || sn_module_exact_division(n->m)) return NULL;
+    if (!sn_is_float(n) || sn_match_const(x, &c)) return NULL;
     sn_node *bare = sn_match_scaled(x, &c);
     if (bare != x) return scale(sn_b_binary(SN_OP_div, bare, y), c);
     if (y->op == SN_OP_sqrt) return sn_b_binary(SN_OP_mul, x, sn_b_unary(SN_OP_rsqrt, y->in[0]));
@@ -151,8 +150,7 @@ static sn_node *rewrite_div(sn_node *n) {
     return NULL;
 }
 
-/* x / y = x (1 / y) where y is broadcast: one division for many elements. Rounds twice; the pass
- * `divide` undoes it at level 0. */
+/* x / y = x (1 / y) where y is broadcast: one division for many elements. Rounds twice. */
 static sn_node *div_spread(sn_node *n) {
     if (!sn_is_float(n) || !is_spread(n->in[1]) || is_one(n->in[0])) return NULL;
     sn_node *r = sn_b_unary(SN_OP_recip, sn_match_below(n->in[1]));
@@ -163,7 +161,6 @@ static sn_node *div_spread(sn_node *n) {
 static sn_node *rewrite_recip(sn_node *n) {
     sn_node *x = n->in[0];
     double c;
-    if (sn_module_exact_division(n->m)) return NULL;
     if (x->op == SN_OP_sqrt) return sn_b_unary(SN_OP_rsqrt, x->in[0]);
     if (x->op == SN_OP_rsqrt) return sn_b_unary(SN_OP_sqrt, x->in[0]);
     if (x->op == SN_OP_div) return sn_b_binary(SN_OP_div, x->in[1], x->in[0]);
@@ -270,13 +267,17 @@ const sn_simplification sn_simplify_arith[] = {
     {SN_OP_sub, rewrite_sub},     {SN_OP_sub, common_factor},
     {SN_OP_add, add_negative},    {SN_OP_add, add_constants},
     {SN_OP_add, common_factor},   {SN_OP_add, form_expm1},
-    {SN_OP_mul, mul_constants},   {SN_OP_mul, mul_recip},
-    {SN_OP_neg, rewrite_neg},     {SN_OP_div, div_constant},
-    {SN_OP_div, div_sigmoid},     {SN_OP_div, rewrite_div},
-    {SN_OP_div, div_spread},      {SN_OP_recip, rewrite_recip},
+    {SN_OP_mul, mul_constants},   {SN_OP_neg, rewrite_neg},
+    {SN_OP_div, div_sigmoid},     {SN_OP_div, div_one},
     {SN_OP_recip, recip_sigmoid}, {SN_OP_sqrt, rewrite_sqrt},
     {SN_OP_pow, rewrite_pow},     {SN_OP_log, form_log1p},
     {SN_OP_cast, cast_chain},     {SN_OP_reduce_sum, reduce_scaled},
     {SN_OP_mean, reduce_scaled},  {SN_OP_reshape, move_neg},
     {SN_OP_transpose, move_neg},  {SN_OP_COUNT, NULL},
+};
+
+/* Rules that round a quotient more or less often. */
+const sn_simplification sn_simplify_quotient[] = {
+    {SN_OP_mul, mul_recip},  {SN_OP_div, div_constant},    {SN_OP_div, rewrite_div},
+    {SN_OP_div, div_spread}, {SN_OP_recip, rewrite_recip}, {SN_OP_COUNT, NULL},
 };

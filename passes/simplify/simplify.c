@@ -33,22 +33,31 @@ static sn_node *apply_birth(sn_node *n) {
     return sn_node_new(n->m, (sn_op)n->op, n->n_in, n->in, n->n_attr, n->attr); /* order */
 }
 
-static sn_node *apply_tables(sn_node *n) {
-    static const sn_simplification *const tables[] = {sn_simplify_arith, sn_simplify_mask,
-                                                      sn_simplify_move, sn_simplify_dot};
+/* Level 0 divides as written. */
+static const struct {
+    const sn_simplification *rules;
+    sn_level level; /* from which on they apply */
+} tables[] = {{sn_simplify_arith, SN_LEVEL_NONE},
+              {sn_simplify_quotient, SN_LEVEL_ELEMENTWISE},
+              {sn_simplify_mask, SN_LEVEL_NONE},
+              {sn_simplify_move, SN_LEVEL_NONE},
+              {sn_simplify_dot, SN_LEVEL_NONE}};
+
+static sn_node *apply_tables(sn_node *n, int level) {
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
-        for (const sn_simplification *s = tables[t]; s->rule; s++) {
-            if (s->op != SN_OP_COUNT && s->op != n->op) continue;
-            sn_node *r = s->rule(n);
+        for (const sn_simplification *s = tables[t].rules; s->rule; s++) {
+            bool applies = sn_level_reaches(level, tables[t].level) &&
+                           (s->op == SN_OP_COUNT || s->op == n->op);
+            sn_node *r = applies ? s->rule(n) : NULL;
             if (r && r != n && same_type(r, n)) return r;
         }
     return NULL;
 }
 
-sn_node *sn_simplify_node(sn_node *n) {
+sn_node *sn_simplify_node(sn_node *n, int level) {
     for (int step = 0; step < MAX_STEPS; step++) {
         sn_node *r = apply_birth(n);
-        if (!r || r == n) r = apply_tables(n);
+        if (!r || r == n) r = apply_tables(n, level);
         if (!r || sn_module_error(n->m)->code) break;
         n = r;
     }
@@ -56,20 +65,19 @@ sn_node *sn_simplify_node(sn_node *n) {
 }
 
 static sn_node *scalar_rule(void *ctx, sn_node *n) {
-    (void)ctx;
-    return sn_simplify_node(n);
+    return sn_simplify_node(n, *(const int *)ctx);
 }
 
-const sn_region *sn_simplify_region(sn_module *m, const sn_region *r) {
+const sn_region *sn_simplify_region(sn_module *m, const sn_region *r, int level) {
     sn_node *out[SN_MAX_RESULTS];
     if (r->n_out > SN_MAX_RESULTS) return r;
     memcpy(out, r->out, sizeof *out * (size_t)r->n_out);
     for (int round = 0; round < MAX_STEPS; round++)
-        if (!sn_rewrite(m, r->n_out, out, scalar_rule, NULL)) break;
+        if (!sn_rewrite(m, r->n_out, out, scalar_rule, &level)) break;
     return sn_region_new(m, r->n_arg, r->arg, r->n_out, out);
 }
 
-sn_node *sn_simplify_regions(sn_node *n) {
+sn_node *sn_simplify_regions(sn_node *n, int level) {
     sn_attr attr[16];
     bool changed = false;
     bool known = n->op == SN_OP_attention || n->op == SN_OP_attention_grad ||
@@ -79,19 +87,20 @@ sn_node *sn_simplify_regions(sn_node *n) {
     for (int i = 0; i < n->n_attr; i++) {
         attr[i] = n->attr[i];
         if (sn_attr_table[attr[i].key].kind != SN_AK_REGION) continue;
-        attr[i].r = sn_simplify_region(n->m, attr[i].r);
+        attr[i].r = sn_simplify_region(n->m, attr[i].r, level);
         changed |= attr[i].r != n->attr[i].r;
     }
     return changed ? sn_node_new(n->m, (sn_op)n->op, n->n_in, n->in, n->n_attr, attr) : n;
 }
 
 static sn_node *rule(void *ctx, sn_node *n) {
-    (void)ctx;
+    const int level = *(const int *)ctx;
     if (n->op == SN_OP_attention_lse && n->in[0]->op == SN_OP_attention)
         return sn_b_attention_lse(n->in[0]); /* whose regions may be simpler now */
-    return sn_simplify_regions(sn_simplify_node(n));
+    return sn_simplify_regions(sn_simplify_node(n, level), level);
 }
 
 int sn_pass_simplify(sn_passes *p) {
-    return sn_rewrite_module(p->m, rule, p);
+    int level = sn_passes_level(p);
+    return sn_rewrite_module(p->m, rule, &level);
 }

@@ -80,6 +80,7 @@ static void others_are_near(void **state) {
     _(of_quotient, sn_div(x, sn_div(y, w)), x / (y / w))                                           \
     _(of_product, sn_div(x, sn_mul(y, w)), x / (y * w))                                            \
     _(of_recip, sn_div(x, sn_div(1, y)), x / (1 / y))                                              \
+    _(times_recip, sn_mul(x, sn_div(1, y)), 1 / y * x)                                             \
     _(of_root, sn_div(x, sn_sqrt(y)), x / sqrtf(y))                                                \
     _(scaled, sn_div(sn_mul(x, 3), y), x * 3 / y)                                                  \
     _(inverse, sn_div(1, sn_mul(y, 3)), 1 / (y * 3))                                               \

@@ -284,19 +284,6 @@ static void kernels(void **state) {
     sn_module_free(m);
 }
 
-/* A module that was compiled at level 0 may grow, and be compiled at another level. */
-static void after_level_0(void **state) {
-    sn_error err = {0};
-    (void)state;
-    sn_module *m = build(&models[0], false);
-    sn_options o = {.level = 0, .threads = 1};
-    sn_program *p = sn_compile(m, &o, &err);
-    if (!p) fail_msg("%s", err.message);
-    assert_false(sn_module_exact_division(m));
-    sn_program_free(p);
-    sn_module_free(m);
-}
-
 /* The gradients of sn_grad, compiled at `level`, against those of the operations themselves. */
 static void compare(const model *x, int level, const int64_t *symbol, float *odd) {
     sn_module *raised = build(x, false), *plain = build(x, true);
@@ -351,9 +338,8 @@ static void not_finite(void **state) {
 
 int main(void) {
     static char name[2 * N_MODELS][48];
-    struct CMUnitTest tests[2 * N_MODELS + 2];
+    struct CMUnitTest tests[2 * N_MODELS + 1];
     tests[0] = (struct CMUnitTest){"not finite", not_finite, NULL, NULL, NULL};
-    tests[2 * N_MODELS + 1] = (struct CMUnitTest){"after level 0", after_level_0, NULL, NULL, NULL};
     for (int i = 0; i < N_MODELS; i++)
         for (int k = 0; k < 2; k++) {
             snprintf(name[2 * i + k], sizeof *name, "%s: %s", models[i].name,
