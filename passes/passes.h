@@ -115,8 +115,8 @@ uint64_t sn_entries_of(sn_passes *p, const sn_node *n);
 /* The same bits for the entry of this number. */
 uint64_t sn_entry_bit(int entry);
 
-/* The loss with attention in plain operations raised to attention, whose gradient has a kernel; the
- * loss itself if there is none. Keeps values. Intermediate nodes may disappear, so only gradients
+/* The loss raised to ops with the flag RAISE_LOSS, whose gradient has a kernel; the loss itself if
+ * there are none in it. Keeps values. Intermediate nodes may disappear, so only gradients
  * with respect to leaves may be taken of the result. Records the replacements (sn_replace). */
 sn_node *sn_raise_loss(sn_node *loss);
 

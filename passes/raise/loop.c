@@ -7,15 +7,15 @@
 
 #include <string.h>
 
-int sn_attention_below(sn_module *m, int n, sn_node *const *root) {
+int sn_whole_gradients_below(sn_module *m, int n, sn_node *const *root) {
     const sn_order order = sn_topo(m, n, root);
     int count = 0;
     for (int i = 0; i < order.n; i++) {
         const sn_node *x = order.node[i];
-        count += x->op == SN_OP_attention || x->op == SN_OP_mixed_attention;
+        count += (sn_ops[x->op].flags & SN_OPF_RAISE_LOSS) != 0;
         if (x->op != SN_OP_scan) continue;
         const sn_region *body = sn_attr_region(x, SN_A_body);
-        count += sn_attention_below(m, body->n_out, body->out);
+        count += sn_whole_gradients_below(m, body->n_out, body->out);
     }
     return count;
 }
@@ -128,9 +128,9 @@ static sn_node *raise_body(sn_raiser *r, sn_node *n) {
         arg[i] =
             i < first ? add_operand(&d, n->in[i], s.body->arg[i]) : capture(&d, n->in[i], first);
     sn_region_inline(s.body, arg, out);
-    const int before = sn_attention_below(n->m, s.body->n_out, out);
+    const int before = sn_whole_gradients_below(n->m, s.body->n_out, out);
     if (!r->raise_nodes(r, s.body->n_out, out) || sn_module_error(n->m)->code ||
-        sn_attention_below(n->m, s.body->n_out, out) == before) {
+        sn_whole_gradients_below(n->m, s.body->n_out, out) == before) {
         r->p->n_remark = n_remark;
         return NULL;
     }

@@ -183,17 +183,6 @@ int sn_pass_raise(sn_passes *p) {
 
 /* ---- before a gradient ---- */
 
-/* Whether the loss has become one with more attention, with recurrences or grouped products. */
-static bool has_better_gradient(sn_module *m, sn_node *loss, sn_node *raised) {
-    bool others = false;
-    const sn_order order = sn_topo(m, 1, &raised);
-    for (int i = 0; i < order.n; i++)
-        others |=
-            (order.node[i]->op == SN_OP_recurrence || order.node[i]->op == SN_OP_grouped_dot) &&
-            order.node[i]->id > loss->id;
-    return others || sn_attention_below(m, 1, &loss) != sn_attention_below(m, 1, &raised);
-}
-
 /* One round; outputs before the gradient count as users, too. */
 static sn_node **raise_below(sn_passes *p, sn_node *loss, int *count) {
     sn_module *m = p->m;
@@ -216,7 +205,8 @@ sn_node *sn_raise_loss(sn_node *loss) {
             if (now[i]->id < n_old && made[now[i]->id]) now[i] = made[now[i]->id];
         raised = now[order.n - 1];
     }
-    if (!has_better_gradient(m, loss, raised)) return loss;
+    if (sn_whole_gradients_below(m, 1, &loss) == sn_whole_gradients_below(m, 1, &raised))
+        return loss;
     for (int i = 0; i < order.n; i++) sn_replace(order.node[i], now[i]);
     return raised;
 }

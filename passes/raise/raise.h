@@ -44,8 +44,9 @@ extern const sn_raising sn_raise_act[], sn_raise_norm[], sn_raise_softmax[], sn_
 
 /* ---- loop.c ---- */
 
-/* How many nodes of attention n nodes are computed from, those in bodies of loops included. */
-int sn_attention_below(sn_module *m, int n, sn_node *const *root);
+/* How many nodes with the flag RAISE_LOSS n nodes are computed from, those in bodies of loops
+ * included. */
+int sn_whole_gradients_below(sn_module *m, int n, sn_node *const *root);
 
 /* ---- attention.c, missed.c ---- */
 
