@@ -205,16 +205,15 @@ static int kernel_attrs(sn_passes *p, const sn_node *n, const sn_attr_key but[2]
 
 /* Rows of 16 bits that x is widened from; NULL: it is something else. */
 static sn_node *half_rows(const sn_node *x) {
-    bool widens = x->op == SN_OP_cast && x->dtype == SN_F32;
-    return widens && x->in[0]->dtype == SN_BF16 ? x->in[0] : NULL;
+    if (x->op != SN_OP_cast || x->dtype != SN_F32 || x->in[0]->dtype != SN_BF16) return NULL;
+    return x->in[0];
 }
 
 const sn_node *sn_dequantised(const sn_passes *p, const sn_node *x) {
     x = sn_below_reshapes(x);
     if (x->id >= p->n_origin || !p->origin[x->id]) return NULL;
     const sn_node *n = sn_module_node(p->m, p->origin[x->id] - 1);
-    bool is = n->op == SN_OP_dequantise && sn_below_reshapes(n->decomposition) == x;
-    return is ? n : NULL;
+    return n->op == SN_OP_dequantise && sn_below_reshapes(n->decomposition) == x ? n : NULL;
 }
 
 /* Rows of int8 that x is made from, and their factors; NULL: it is something else. */
@@ -427,14 +426,15 @@ static sn_node *expand_comp(sn_passes *p, sn_node *n, uint32_t origin) {
 /* The body of a scan is expanded as an entry is. */
 static sn_node *expand_scan(sn_passes *p, sn_node *n) {
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
-    int n_attr = kernel_attrs(p, n, none, attr);
-    return sn_node_new(n->m, SN_OP_scan, n->n_in, n->in, n_attr, attr);
+    return sn_node_new(n->m, SN_OP_scan, n->n_in, n->in, kernel_attrs(p, n, none, attr), attr);
 }
 
 /* A recurrence that a gradient contains is as its scan was written, where no kernel takes chunks. */
 static sn_node *expand_recurrence(sn_passes *p, sn_node *n) {
     const sn_node *of = n->in[0];
-    if (of->op != SN_OP_recurrence || sn_level_reaches(p->o.level, SN_LEVEL_ATTENTION)) return n;
+    if (sn_kernel_of(of) != &sn_kernels[SN_KERNEL_recurrence] || sn_attr_get(of, SN_A_prologue) ||
+        sn_level_reaches(p->o.level, SN_LEVEL_ATTENTION))
+        return n;
     const sn_recurrence r = sn_recurrence_of(of);
     sn_node *y = sn_recurrence_by_scan(&r, of->in, (int)sn_attr_int(n, SN_A_index, 0));
     sn_rewrite(p->m, 1, &y, rule, p);
