@@ -131,14 +131,14 @@ sn_dim rec_gradient_scratch(const sn_kernel *k, const sn_target *t) {
                       sn_dim_mul(k->m, k->step->out[0].shape[0], each));
 }
 
-/* Units of a group: what the pass there reads and stores stays in half of L3 until the pass back. */
+/* Units of a group: what the pass there reads and stores stays in half of L3 until the pass back, unless one
+ * unit's is more than that. */
 static em_val group_size(em *e, const gradient *g, em_val T) {
-    const int64_t size = (int64_t)sn_dtype_size(g->s.t);
-    int64_t bytes = g->state * size / REC_BLOCK; /* of an element */
+    int64_t bytes = g->state * (int64_t)sn_dtype_size(g->s.t) / REC_BLOCK; /* of an element */
     for (int i = 0; i < rec_n_views(&g->s); i++)
         bytes += rec_row_size(&g->s, i) * (int64_t)sn_dtype_size(rec_view(&g->s, i)->dtype);
     em_val n = em_div(e, e->target->caches.l3 / 2, em_mul(e, em_add(e, T, 1), bytes));
-    return em_imax(e, em_imin(e, n, g->s.group), 1);
+    return em_select(e, em_cmp(e, EM_GT, n, 0), em_imin(e, n, g->s.group), em_i64(e, g->s.group));
 }
 
 /* ---- tiles ---- */
