@@ -429,7 +429,7 @@ static sn_node *expand_scan(sn_passes *p, sn_node *n) {
     return sn_node_new(n->m, SN_OP_scan, n->n_in, n->in, kernel_attrs(p, n, none, attr), attr);
 }
 
-/* A recurrence that a gradient contains is as its scan was written, where no kernel takes chunks. */
+/* sn_grad makes recurrences before a level is known. Below the level of their kernel they become loops. */
 static sn_node *expand_recurrence(sn_passes *p, sn_node *n) {
     const sn_node *of = n->in[0];
     if (sn_kernel_of(of) != &sn_kernels[SN_KERNEL_recurrence] || sn_attr_get(of, SN_A_prologue) ||
