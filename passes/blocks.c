@@ -6,8 +6,8 @@
  * product computes the selected blocks only (fuse_groups.c), with these operations as its epilogue,
  * and merge.c can join gate and values. Terminates: one walk; a selection moves towards the results. */
 #include "passes/graph_util.h"
+#include "passes/holds.h"
 #include "passes/passes.h"
-#include "passes/row_work.h"
 
 #include <string.h>
 

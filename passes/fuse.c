@@ -4,8 +4,8 @@
  * Requires primitives only (after expand). Keeps values. Afterwards an entry consists of leaves,
  * views, FUSED nodes and primitives with a separate kernel. Terminates: each group is built
  * once. */
-#include "passes/row_sums.h"
 #include "passes/choice.h"
+#include "passes/fuse_groups.h"
 #include "passes/graph_util.h"
 #include "passes/int8_rows.h"
 #include "passes/kernels/table.h"
@@ -17,6 +17,7 @@ typedef struct builder {
     sn_module *m;
     sn_node **made; /* by old id: the replacement */
     int *uses;      /* by old id: users outside its group (roots count) */
+    bool *bound;    /* by old id: one of them needs it in memory */
     int count;
     bool reported; /* why norms are not fused into products */
 } builder;
@@ -47,9 +48,17 @@ static void add_cut(builder *b, cut_list *c, sn_node *n) {
     c->node[c->n++] = n;
 }
 
-/* Whether n is a reduction over panels of columns in the epilogue of group k, a product. */
-static bool is_panel_sum(const builder *b, int k, const sn_node *n) {
-    return k >= 0 && b->g->group[k].kernel == SN_KERNEL_gemm && inside(b, k, n) && sn_panel_sum(n);
+/* Whether n is a reduction along rows that its kernel, a product, makes over panels of columns first. */
+static bool is_row_sum(const builder *b, const sn_node *n) {
+    const sn_grouping *g = b->g;
+    return g->in_panels[n->id] && g->group[g->group_of[n->id]].kernel == SN_KERNEL_gemm;
+}
+
+/* What n reduces over panels of columns in the epilogue of group k, a product; NULL: it does not. */
+static sn_node *summed_by(const builder *b, int k, const sn_node *n) {
+    bool last, inner = k >= 0 && b->g->group[k].kernel == SN_KERNEL_gemm && inside(b, k, n);
+    if (!inner || !sn_reduces(n, &last)) return NULL;
+    return is_row_sum(b, n) ? n->in[0] : n->in[0]->in[0];
 }
 
 enum { WALKED = 1, IN_MEMORY };
@@ -65,8 +74,9 @@ static void find_cut(builder *b, int k, cut_list *c, sn_node *n, sn_node *stop) 
         add_cut(b, c, n);
         return;
     }
-    if (is_panel_sum(b, k, n)) { /* through the view that splits its operand into panels */
-        find_cut(b, k, c, n->in[0]->in[0], stop);
+    sn_node *x = summed_by(b, k, n);
+    if (x) { /* through the view that splits it into panels */
+        find_cut(b, k, c, x, stop);
         return;
     }
     bool swap = b->g->group[k].kernel == SN_KERNEL_gemm; /* read by the epilogue from memory */
@@ -86,14 +96,37 @@ static int find_results(builder *b, const sn_group *k, sn_node **out) {
     int n = 0;
     for (int sums = 0; sums < 2; sums++)
         for (int i = 0; i < k->n_member; i++) {
-            bool sum = k->kernel == SN_KERNEL_gemm && sn_panel_sum(k->member[i]);
+            bool last, sum = k->kernel == SN_KERNEL_gemm && sn_reduces(k->member[i], &last);
             if (b->uses[k->member[i]->id] && sum == sums) out[n++] = k->member[i];
         }
     return n;
 }
 
+static sn_node *map_reduce(int n_in, sn_node *const *in, sn_region *body) {
+    return sn_node_new(body->out[0]->m, SN_OP_map_reduce, n_in, in, SN_ATTRS(SN_REG(body, body)));
+}
+
+/* n, a reduction along rows, of that over panels. Panels of one row are far apart, rows of one panel are
+ * contiguous: an epilogue has the latter at hand. */
+static sn_node *end_row_sum(const sn_node *n, sn_node *panels) {
+    int64_t last = panels->rank - 1, perm[SN_MAX_RANK] = {last - 1}, first = 0;
+    for (int64_t a = 0; a < last - 1; a++) perm[a + 1] = a;
+    perm[last] = last;
+    sn_module_set_loc(n->m, n->loc);
+    sn_node *x = sn_b_transpose(panels, panels->rank, perm);
+    sn_node *arg = sn_arg(n->m, 0, (sn_dtype)x->dtype, x->rank, x->shape);
+    sn_node *sum = sn_b_reduce((sn_op)n->op, arg, 1, &first);
+    sn_region *body = sn_region_new(n->m, 1, &arg, 1, &sum);
+    if (sum != arg) /* there are several panels */
+        x = map_reduce(1, &x, body);
+    return sn_b_reshape(x, n->rank, n->shape);
+}
+
 static void publish(builder *b, sn_node *fused, int n_out, sn_node *const *out) {
-    for (int i = 0; i < n_out; i++) b->made[out[i]->id] = sn_b_result(fused, i);
+    for (int i = 0; i < n_out; i++) {
+        sn_node *y = sn_b_result(fused, i);
+        b->made[out[i]->id] = is_row_sum(b, out[i]) ? end_row_sum(out[i], y) : y;
+    }
     b->count++;
 }
 
@@ -124,8 +157,7 @@ static void make_map_reduce(builder *b, int k, int n_out, sn_node *const *out) {
     sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(c.n + 1));
     for (int i = 0; i < c.n; i++) in[i] = build_value(b, c.node[i]);
     sn_module_set_loc(b->m, out[n_out - 1]->loc);
-    sn_node *fused = sn_node_new(b->m, SN_OP_map_reduce, c.n, in, SN_ATTRS(SN_REG(body, body)));
-    publish(b, fused, n_out, out);
+    publish(b, map_reduce(c.n, in, body), n_out, out);
 }
 
 static void build_map_reduce(builder *b, int k) {
@@ -297,7 +329,7 @@ static bool is_row_vector(const sn_node *n) {
 /* The group whose only result is `out`, used as left factor of this product only; -1: none. */
 static int feeding_group(const builder *b, const sn_node *out) {
     int h = out->id < b->g->n_id ? b->g->group_of[out->id] : -1;
-    if (h < 0 || b->g->group[h].kernel != SN_KERNEL_map_reduce || !b->g->group[h].reduces)
+    if (h < 0 || b->g->group[h].kernel != SN_KERNEL_map_reduce || !b->g->group[h].reductions)
         return -1;
     for (int i = 0; i < b->g->group[h].n_member; i++) {
         const sn_node *n = b->g->group[h].member[i];
@@ -314,7 +346,7 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     const sn_attr *contract = sn_attr_get(dot, SN_A_contract_a);
     const sn_attr *batch = sn_attr_get(dot, SN_A_batch_a);
     int64_t length;
-    int h = feeding_group(b, out), sums = 0;
+    int h = feeding_group(b, out);
     const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];
     if (h < 0 || !sn_kernel_holds(gemm, SN_HOLDS_ROW_PROLOGUE, b->g->p->o.level) ||
         sn_group_choice(b->g, dot) != SN_CHOOSE_FUSED || !sn_group_packs(b->g, dot) ||
@@ -346,9 +378,9 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
         const sn_node *n = order.node[i];
         if (sn_kernel_refuses(&in_rows, SN_IN_PROLOGUE, n) || n->op == SN_OP_reduce_max)
             return NULL; /* a softmax before a product has not been measured */
-        sums += n->op == SN_OP_reduce_sum;
+        in_rows.reductions += n->op == SN_OP_reduce_sum;
     }
-    if (!sums || sums > gemm->prologue.reductions) return NULL;
+    if (!in_rows.reductions) return NULL;
     sn_dim rows = sn_dim_product(b->m, out->rank - 1, out->shape);
     if (sn_dim_hi(b->m, rows) <= gemm->prologue.rows) return r;
     if (!b->reported)
@@ -436,7 +468,10 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
         attr[n_attr++] = a ? *a : (sn_attr){.key = axes[i]};
     }
     if (n_out > 1 || out[0] != dot) {
-        sn_region *epi = sn_region_extract(b->m, c.n, c.node, n_out, out);
+        sn_node *y[KERNEL_RESULTS];
+        for (int i = 0; i < n_out; i++)
+            y[i] = is_row_sum(b, out[i]) ? sn_panel_sum_of(out[i]) : out[i];
+        sn_region *epi = sn_region_extract(b->m, c.n, c.node, n_out, y);
         attr[n_attr++] = SN_REG(epilogue, epi);
     }
     sn_module_set_loc(b->m, dot->loc);
@@ -482,6 +517,11 @@ static sn_node *build_value(builder *b, sn_node *n) {
         build[b->g->group[k].kernel](b, k);
         return b->made[n->id];
     }
+    if (sn_group_absorbs(b->g, n) &&
+        !sn_is_view(n)) { /* needed in memory: an index table, an output */
+        make_map_reduce(b, sn_group_add(b->g, SN_KERNEL_map_reduce, n), 1, &n);
+        return b->made[n->id];
+    }
     sn_node *r = n;
     if (n->n_in) {
         sn_node **in = sn_arena_alloc(b->m, sizeof *in * n->n_in);
@@ -491,10 +531,15 @@ static sn_node *build_value(builder *b, sn_node *n) {
     return b->made[n->id] = r;
 }
 
-static void use(builder *b, const sn_node *n, int by_group) {
-    const sn_node *y = below_broadcast(n);
-    int k = b->g->group_of[y->id];
-    if (k >= 0 && k != by_group) b->uses[y->id]++;
+/* n reads x; NULL: an entry does. */
+static void use(builder *b, const sn_node *n, const sn_node *x) {
+    const sn_grouping *g = b->g;
+    const sn_node *y = below_broadcast(x);
+    int k = g->group_of[y->id], by = n ? g->group_of[n->id] : -1;
+    if (k < 0 || k == by) return;
+    b->uses[y->id]++;
+    b->bound[y->id] |= y != x || by < 0 || g->group[by].kernel != SN_KERNEL_map_reduce ||
+                       (sn_reads_far(n, 0) && x == n->in[0]);
 }
 
 /* Views that only products and their epilogues read: those take the node below instead. */
@@ -505,12 +550,11 @@ static uint8_t *find_bypassed(builder *b) {
         const sn_node *n = g->order.node[i];
         for (int j = 0; j < n->n_in; j++) {
             bool around = (n->op == SN_OP_dot && j == 1 && panels_of(b, n).group) ||
-                          is_panel_sum(b, g->group_of[n->id], n);
+                          (summed_by(b, g->group_of[n->id], n) && !is_row_sum(b, n));
             (around ? bypassed : read)[n->in[j]->id] = 1;
         }
     }
-    for (int i = 0; i < g->entry->n_output; i++) read[g->entry->output[i].node->id] = 1;
-    for (int i = 0; i < g->entry->n_assign; i++) read[g->entry->assign[i].node->id] = 1;
+    for (int i = 0; i < g->n_root; i++) read[g->root[i]->id] = 1;
     for (uint32_t i = 0; i < g->n_id; i++) bypassed[i] &= !read[i];
     return bypassed;
 }
@@ -520,8 +564,7 @@ static uint8_t *find_bypassed(builder *b) {
 static void count_uses(builder *b) {
     sn_grouping *g = b->g;
     const uint8_t *bypassed = find_bypassed(b);
-    for (int i = 0; i < g->entry->n_output; i++) use(b, g->entry->output[i].node, -1);
-    for (int i = 0; i < g->entry->n_assign; i++) use(b, g->entry->assign[i].node, -1);
+    for (int i = 0; i < g->n_root; i++) use(b, NULL, g->root[i]);
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
         if (n->op == SN_OP_broadcast || bypassed[n->id]) continue;
@@ -529,12 +572,43 @@ static void count_uses(builder *b) {
             panels p = {.source = n->in[j]};
             if (n->op == SN_OP_dot) p = panels_of(b, n);
             if (n->op == SN_OP_dot && j == 0) p = (panels){.source = left_factor(n, &p)};
-            use(b, p.source, g->group_of[n->id]);
+            use(b, n, p.source);
             for (int k = 0; k < 2; k++) {
-                if (p.inner.of[k]) use(b, p.inner.of[k], g->group_of[n->id]);
-                if (p.outer.of[k]) use(b, p.outer.of[k], g->group_of[n->id]);
+                if (p.inner.of[k]) use(b, n, p.inner.of[k]);
+                if (p.outer.of[k]) use(b, n, p.outer.of[k]);
             }
         }
+    }
+}
+
+/* The only operand of n that is not cheap; NULL: there are several. */
+static const sn_node *only_operand(const sn_grouping *g, const sn_node *n) {
+    const sn_node *x = NULL;
+    for (int i = 0; i < n->n_in; i++) {
+        if (g->cheap[n->in[i]->id] || n->in[i] == x) continue;
+        if (x) return NULL;
+        x = n->in[i];
+    }
+    return x;
+}
+
+/* A cheap operation on a value that is stored anyway, such as 1 - sigmoid x, whose result only other
+ * kernels need: each computes it again, and reads the value instead. */
+static void leave_to_readers(builder *b) {
+    sn_grouping *g = b->g;
+    for (int i = 0; i < g->order.n; i++) {
+        const sn_node *n = g->order.node[i];
+        int k = g->group_of[n->id];
+        if (k < 0 || g->group[k].kernel != SN_KERNEL_map_reduce || !sn_is_elementwise(n) ||
+            sn_ops[n->op].flags & SN_OPF_EXPENSIVE || !b->uses[n->id] || b->bound[n->id])
+            continue;
+        const sn_node *x = only_operand(g, n);
+        if (!x || g->group_of[x->id] != k || !b->uses[x->id] || !sn_shapes_equal(x, n) ||
+            x->dtype != n->dtype)
+            continue;
+        b->uses[x->id] += b->uses[n->id];
+        b->uses[n->id] = 0;
+        g->cheap[n->id] = SN_CHEAP;
     }
 }
 
@@ -596,11 +670,13 @@ static void report_rows(builder *b) {
 
 static int fuse_entry(sn_passes *p, sn_entry *e, bool body) {
     sn_loc loc = sn_module_loc(p->m);
-    sn_grouping *g = body ? sn_group_entry(p, e) : sn_group_row_sums(p, e);
+    sn_grouping *g = sn_group_entry(p, e, !body);
     builder b = {.g = g, .m = p->m};
     b.made = sn_arena_alloc(p->m, sizeof *b.made * g->n_id);
     b.uses = sn_arena_alloc(p->m, sizeof *b.uses * g->n_id);
+    b.bound = sn_arena_alloc(p->m, g->n_id);
     count_uses(&b);
+    leave_to_readers(&b);
     if (p->o.chooser && !body) show_products(&b);
     report_rows(&b);
     sn_entry_map(e, replace, &b);

@@ -9,7 +9,7 @@
 #include "passes/fuse_groups.h"
 #include "passes/fuse_halves.h"
 #include "passes/graph_util.h"
-#include "passes/kernels/table.h"
+#include "passes/row_sums.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,20 +36,25 @@ static void find_cheap(sn_grouping *g) {
 }
 
 static void find_summed(sn_grouping *g) {
-    enum { UNREAD, SUMMED, READ };
+    enum { READ = SN_SUMMED + 1 };
     bool last;
-    for (int i = 0; i < g->entry->n_output; i++) g->summed[g->entry->output[i].node->id] = READ;
-    for (int i = 0; i < g->entry->n_assign; i++) g->summed[g->entry->assign[i].node->id] = READ;
+    for (int i = 0; i < g->n_root; i++) {
+        g->summed[g->root[i]->id] = READ;
+        g->readers[g->root[i]->id]++;
+    }
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
-        bool sums = sn_reduces(n, &last);
+        const uint8_t how = !sn_reduces(n, &last) ? READ
+                            : g->in_panels[n->id] ? SN_SUMMED_PANELS
+                                                  : SN_SUMMED;
         for (int j = 0; j < n->n_in; j++) {
-            uint8_t *how = &g->summed[n->in[j]->id];
-            *how = sums && *how != READ ? SUMMED : READ;
+            uint8_t *read = &g->summed[n->in[j]->id];
+            if (how > *read) *read = how;
             g->readers[n->in[j]->id]++;
         }
     }
-    for (uint32_t i = 0; i < g->n_id; i++) g->summed[i] = g->summed[i] == SUMMED;
+    for (uint32_t i = 0; i < g->n_id; i++)
+        if (g->summed[i] == READ) g->summed[i] = 0;
 }
 
 /* Follows n, from which blocks are selected, down to products. */
@@ -114,7 +119,7 @@ static bool level_allows(const sn_grouping *g, const sn_group *k, const sn_node 
     if (!sn_kernel_can_hold(kernel, what)) return false;
     if (origin && origin == k->origin) return true;
     if (k->kernel == SN_KERNEL_gemm && g->selected[n->id]) return true;
-    bool closed = k->reduces && sn_kernel_can_hold(kernel, SN_HOLDS_ROWS) &&
+    bool closed = k->reductions && sn_kernel_can_hold(kernel, SN_HOLDS_ROWS) &&
                   !sn_kernel_holds(kernel, SN_HOLDS_ROWS, level);
     return sn_kernel_holds(kernel, what, level) && !closed;
 }
@@ -139,7 +144,7 @@ static void join(sn_grouping *g, int group, sn_node *n) {
     k->member[k->n_member++] = n;
     g->group_of[n->id] = group;
     bool last;
-    k->reduces |= sn_reduces(n, &last);
+    k->reductions += sn_reduces(n, &last);
     const sn_node *wide = sn_reduces(n, &last) ? n->in[0] : n;
     if (k->rank && k->domain[k->rank - 1] == 1 && wide->rank == k->rank)
         k->domain[k->rank - 1] = wide->shape[k->rank - 1];
@@ -149,7 +154,7 @@ static void join(sn_grouping *g, int group, sn_node *n) {
     }
 }
 
-static int new_group(sn_grouping *g, sn_kernel_id kernel, sn_node *n) {
+int sn_group_add(sn_grouping *g, sn_kernel_id kernel, sn_node *n) {
     g->group[g->n_group] = sn_group_for(g, kernel, kernel == SN_KERNEL_column ? n->in[0] : n);
     join(g, g->n_group, n);
     return g->n_group++;
@@ -162,16 +167,34 @@ static bool joins_product(const sn_grouping *g, const sn_group *k, const sn_node
     return sn_group_joins(g, k, n);
 }
 
-/* A reduction over panels of columns belongs to a product if its operand does. */
+/* How many results group k has if n joins it and nothing else does: members that others read. */
+static int count_results(const sn_grouping *g, const sn_group *k, const sn_node *n) {
+    int count = 1;
+    for (int i = 0; i < k->n_member; i++) {
+        const sn_node *x = k->member[i];
+        int others = (int)g->readers[x->id] - (n->in[0] == x);
+        for (int j = 0; j < k->n_member; j++)
+            for (int a = 0; a < k->member[j]->n_in; a++) others -= k->member[j]->in[a] == x;
+        count += others > 0;
+    }
+    return count;
+}
+
+/* A reduction over panels of columns belongs to a product if its operand does; one along rows, which
+ * the product makes over panels first, if there are few. */
 static int product_below(sn_grouping *g, const sn_node *n) {
-    const sn_node *x = sn_panel_sum(n);
+    const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];
+    const bool rows = g->in_panels[n->id];
+    const sn_node *x = rows ? n->in[0] : sn_panel_sum(n);
     int h = x ? g->group_of[x->id] : -1;
     if (h < 0) return -1;
     const sn_group *k = &g->group[h];
-    return sn_kernel_holds(&sn_kernels[k->kernel], SN_HOLDS_PANEL_REDUCTION, g->p->o.level) &&
-                   !sn_kernel_refuses(k, SN_IN_EPILOGUE, n)
-               ? h
-               : -1;
+    if (k->kernel != SN_KERNEL_gemm || sn_sum_refuses(k, x) ||
+        !sn_kernel_holds(gemm, SN_HOLDS_PANEL_REDUCTION, g->p->o.level))
+        return -1;
+    bool few = k->reductions < gemm->epilogue.reductions &&
+               count_results(g, k, n) <= gemm->epilogue.results;
+    return few || !rows ? h : -1;
 }
 
 /* The operand's group if n may join it: directly, or through a broadcast along the row (of a
@@ -218,7 +241,7 @@ static void place_half(sn_grouping *g, sn_node *n) {
 static void place(sn_grouping *g, sn_node *n) {
     bool last, reduces = sn_reduces(n, &last);
     if (n->op == SN_OP_dot) {
-        new_group(g, SN_KERNEL_gemm, n);
+        sn_group_add(g, SN_KERNEL_gemm, n);
         return;
     }
     int product = product_below(g, n);
@@ -227,7 +250,7 @@ static void place(sn_grouping *g, sn_node *n) {
         return;
     }
     if (reduces && !last) {
-        new_group(g, SN_KERNEL_column, n);
+        sn_group_add(g, SN_KERNEL_column, n);
         if (sn_kernel_holds(&sn_kernels[SN_KERNEL_column], SN_HOLDS_OPERAND, g->p->o.level))
             take_summand(g, n);
         return;
@@ -237,11 +260,11 @@ static void place(sn_grouping *g, sn_node *n) {
         return;
     }
     if (sn_reads_far(n, 0)) { /* random access: starts a kernel, others may join */
-        new_group(g, SN_KERNEL_map_reduce, n);
+        sn_group_add(g, SN_KERNEL_map_reduce, n);
         return;
     }
     if (!reduces && !is_per_element(n)) {
-        new_group(g, SN_KERNEL_NONE, n);
+        sn_group_add(g, SN_KERNEL_NONE, n);
         return;
     }
     int best = -1;
@@ -254,7 +277,7 @@ static void place(sn_grouping *g, sn_node *n) {
         if (best < 0 || (gemm && !best_gemm) || (gemm == best_gemm && h > best)) best = h;
     }
     if (best < 0)
-        new_group(g, SN_KERNEL_map_reduce, n);
+        sn_group_add(g, SN_KERNEL_map_reduce, n);
     else {
         join(g, best, n);
         merge_operands(g, n, origin);
@@ -359,105 +382,13 @@ static void take_summand(sn_grouping *g, const sn_node *n) {
     merge_into(g, g->group_of[n->id], h);
 }
 
-/* A cheap node that is needed in memory (an output, a product's operand, an index table) gets a
- * kernel, too. */
-static bool needs_memory(const sn_grouping *g, const sn_node *user) {
-    int h = g->group_of[user->id];
-    if (sn_is_view(user)) return user->op != SN_OP_broadcast;
-    return h < 0 ? !g->cheap[user->id]
-                 : g->group[h].kernel == SN_KERNEL_NONE || g->group[h].kernel == SN_KERNEL_gemm;
-}
-
-static void settle_cheap(sn_grouping *g) {
-    uint8_t *needed = sn_arena_alloc(g->m, g->n_id);
-    for (int i = 0; i < g->entry->n_output; i++)
-        needed[sn_below_views(g->entry->output[i].node)->id] = 1;
-    for (int i = 0; i < g->entry->n_assign; i++)
-        needed[sn_below_views(g->entry->assign[i].node)->id] = 1;
-    for (int i = 0; i < g->order.n; i++) {
-        const sn_node *n = g->order.node[i];
-        if (n->n_in && sn_reads_far(n, 0)) needed[sn_below_views(n->in[0])->id] = 1;
-        if (g->cheap[n->id] || !needs_memory(g, n)) continue;
-        int h = g->group_of[n->id];
-        bool gemm = h >= 0 && g->group[h].kernel == SN_KERNEL_gemm;
-        if (gemm && n != g->group[h].member[0] && n->op != SN_OP_take_blocks)
-            continue; /* epilogue members recompute them */
-        for (int j = 0; j < n->n_in; j++) needed[sn_below_views(n->in[j])->id] = 1;
-    }
-    for (int i = 0; i < g->order.n; i++) {
-        sn_node *n = g->order.node[i];
-        if (needed[n->id] && g->cheap[n->id] && g->group_of[n->id] < 0 && !sn_is_view(n))
-            new_group(g, SN_KERNEL_map_reduce, n);
-    }
-}
-
-/* ---- what is not worth storing ---- */
-
-enum { STORED = 1, BOUND = 2 /* somebody needs it in memory */ };
-
-/* Who reads values of groups: by id. */
-static uint8_t *find_uses(const sn_grouping *g) {
-    uint8_t *use = sn_arena_alloc(g->m, g->n_id);
-    for (int i = 0; i < g->entry->n_output; i++)
-        use[sn_below_views(g->entry->output[i].node)->id] = STORED | BOUND;
-    for (int i = 0; i < g->entry->n_assign; i++)
-        use[sn_below_views(g->entry->assign[i].node)->id] = STORED | BOUND;
-    for (int i = 0; i < g->order.n; i++) {
-        const sn_node *n = g->order.node[i];
-        int h = g->group_of[n->id];
-        for (int j = 0; j < n->n_in && !sn_is_view(n); j++) {
-            const sn_node *x = sn_below_views(n->in[j]);
-            if (h >= 0 && h == g->group_of[x->id]) continue;
-            bool plain = x == n->in[j] && h >= 0 && g->group[h].kernel == SN_KERNEL_map_reduce &&
-                         !sn_reads_far(n, j);
-            use[x->id] |= plain ? STORED : STORED | BOUND;
-        }
-    }
-    return use;
-}
-
-/* The only operand of n that is not cheap; NULL: there are several. */
-static const sn_node *only_operand(const sn_grouping *g, const sn_node *n) {
-    const sn_node *x = NULL;
-    for (int i = 0; i < n->n_in; i++) {
-        if (g->cheap[n->in[i]->id] || n->in[i] == x) continue;
-        if (x) return NULL;
-        x = n->in[i];
-    }
-    return x;
-}
-
-static void leave(sn_grouping *g, const sn_node *n) {
-    sn_group *k = &g->group[g->group_of[n->id]];
-    int count = 0;
-    for (int i = 0; i < k->n_member; i++)
-        if (k->member[i] != n) k->member[count++] = k->member[i];
-    k->n_member = count;
-    g->group_of[n->id] = -1;
-    g->cheap[n->id] = SN_CHEAP;
-}
-
-/* A cheap operation on a value that is stored anyway, such as 1 - sigmoid x, whose result only other
- * kernels need: each computes it again, and reads the value instead. */
-static void leave_to_readers(sn_grouping *g) {
-    const uint8_t *use = find_uses(g);
-    for (int i = 0; i < g->order.n; i++) {
-        const sn_node *n = g->order.node[i];
-        int k = g->group_of[n->id];
-        if (k < 0 || g->group[k].kernel != SN_KERNEL_map_reduce || !sn_is_elementwise(n) ||
-            costly(n) || use[n->id] != STORED)
-            continue;
-        const sn_node *x = only_operand(g, n);
-        if (x && g->group_of[x->id] == k && use[x->id] & STORED && sn_shapes_equal(x, n) &&
-            x->dtype == n->dtype)
-            leave(g, n);
-    }
-}
-
-sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e) {
+sn_grouping *sn_group_entry(sn_passes *p, sn_entry *e, bool row_sums) {
     sn_module *m = p->m;
     sn_grouping *g = sn_arena_alloc(m, sizeof *g);
-    *g = (sn_grouping){.p = p, .m = m, .entry = e, .n_id = sn_module_node_count(m)};
+    *g = (sn_grouping){.p = p, .m = m, .n_id = sn_module_node_count(m)};
+    g->n_root = sn_entry_roots(e, false, NULL, false);
+    g->root = sn_arena_alloc(m, sizeof *g->root * (size_t)(g->n_root + 1));
+    sn_entry_roots(e, false, g->root, false);
     g->order = sn_entry_topo(m, e);
     g->group = sn_arena_alloc(m, sizeof *g->group * (size_t)(2 * g->order.n + 1));
     g->group_of = sn_arena_alloc(m, sizeof *g->group_of * g->n_id);
@@ -466,6 +397,7 @@ sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e) {
     g->readers = sn_arena_alloc(m, sizeof *g->readers * g->n_id);
     for (uint32_t i = 0; i < g->n_id; i++) g->group_of[i] = -1;
     g->selected = sn_arena_alloc(m, g->n_id);
+    g->in_panels = row_sums ? sn_row_sums_find(g) : sn_arena_alloc(m, g->n_id);
     find_cheap(g);
     find_summed(g);
     for (int i = 0; i < g->order.n; i++)
@@ -478,7 +410,5 @@ sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e) {
         else if (!sn_is_leaf(n) && !sn_is_view(n) && !g->cheap[n->id])
             place(g, n);
     }
-    leave_to_readers(g);
-    settle_cheap(g);
     return g;
 }

@@ -5,6 +5,9 @@
 
 #include "passes/grouping.h"
 
-sn_grouping *sn_group_entry(sn_passes *p, const sn_entry *e);
+/* row_sums: products may compute sums along their rows. */
+sn_grouping *sn_group_entry(sn_passes *p, sn_entry *e, bool row_sums);
+/* A new group of kernel `kernel` with n; returns its number. */
+int sn_group_add(sn_grouping *g, sn_kernel_id kernel, sn_node *n);
 
 #endif

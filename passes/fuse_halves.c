@@ -149,8 +149,7 @@ sn_node **sn_halves_find(const sn_grouping *g) {
             if (pair_of(&f, n->in[j])) follow(&f, pair_of(&f, n->in[j]), n, n->in[j]);
         if (n->op == SN_OP_dot) add_product(&f, n);
     }
-    for (int i = 0; i < g->entry->n_output; i++) leave(&f, g->entry->output[i].node);
-    for (int i = 0; i < g->entry->n_assign; i++) leave(&f, g->entry->assign[i].node);
+    for (int i = 0; i < g->n_root; i++) leave(&f, g->root[i]);
     for (int i = 0; i < f.n_pair; i++) {
         const pair *p = &f.pair[i];
         if (!p->meets) continue;

@@ -12,8 +12,8 @@
  *
  * Requires primitives. Keeps values. Terminates: each recurrence is looked at once. */
 #include "passes/graph_util.h"
+#include "passes/holds.h"
 #include "passes/kernels/costs.h"
-#include "passes/kernels/table.h"
 #include "passes/passes.h"
 #include "passes/row_work.h"
 #include "passes/view.h"
@@ -121,7 +121,7 @@ static bool find_costly(finder *f) {
         bool of_row = n->rank && n->shape[n->rank - 1] != 1 && n->op != SN_OP_broadcast;
         bool expensive = sn_ops[n->op].flags & SN_OPF_EXPENSIVE;
         cost[n->id] = sn_cost_of(n, of_row);
-        of_sums[n->id] = sn_sums_row(n);
+        of_sums[n->id] = n->op == SN_OP_reduce_sum;
         for (int i = 0; i < n->n_in; i++) {
             const sn_node *x = sn_below_moves(n->in[i]);
             cost[n->id] += cost[x->id];
@@ -189,9 +189,10 @@ typedef struct views {
 
 typedef struct builder {
     const finder *f;
-    int n_source, n_node, n_sum;
+    sn_group kernel;
+    int n_source;
     bool full;
-    const sn_node **absorbed; /* [n_node] */
+    const sn_node **absorbed; /* [kernel.n_member] */
     sn_node *source[SN_REC_SOURCES + SN_MAX_REC_IN];
 } builder;
 
@@ -237,26 +238,26 @@ static sn_node *source(builder *b, sn_node *x, const views *v) {
 
 /* n, moved by the views, in terms of tensors in memory. */
 static sn_node *take(builder *b, sn_node *n, const views *v) {
-    const sn_kernel_traits *kernel = &sn_kernels[SN_KERNEL_recurrence];
     sn_node *x[SN_MAX_RANK];
+    const bool sums = n->op == SN_OP_reduce_sum;
     if (sn_moves(n)) return take(b, n->in[0], &(views){v, n});
     if (n->op == SN_OP_const && !v) return n;
     if (sn_spreads_constant(n)) {
         const sn_node *like = moved(v, n);
         return sn_b_broadcast(n->in[0], like->rank, like->shape);
     }
-    bool fits = sn_is_row_work(n) && !b->f->stored[n->id];
-    if (n->op == SN_OP_broadcast || sn_sums_row(n)) fits = fits && keep_rows(v);
-    if (!fits || b->n_node == kernel->max_nodes) return source(b, n, v);
-    b->absorbed[b->n_node++] = n;
+    if (!n->n_in || b->f->stored[n->id] || sn_kernel_refuses(&b->kernel, SN_IN_PROLOGUE, n) ||
+        ((sums || n->op == SN_OP_broadcast) && !keep_rows(v)))
+        return source(b, n, v);
+    b->absorbed[b->kernel.n_member++] = n;
+    b->kernel.reductions += sums;
     if (n->op == SN_OP_broadcast) {
         const sn_node *like = moved(v, n);
         return sn_b_broadcast(take(b, n->in[0], v), like->rank, like->shape);
     }
-    if (sn_sums_row(n)) {
+    if (sums) {
         x[0] = take(b, n->in[0], v);
         int64_t last = x[0]->rank - 1;
-        if (++b->n_sum > kernel->prologue.reductions) b->full = true;
         return sn_b_reduce(SN_OP_reduce_sum, x[0], 1, &last);
     }
     for (int i = 0; i < n->n_in; i++) x[i] = take(b, n->in[i], v);
@@ -287,15 +288,15 @@ static sn_node *take_row(builder *b, sn_node *x, int left) {
 
 /* The recurrence n with its prologue; n: nothing belongs to it. */
 static sn_node *build(const finder *f, sn_node *n) {
-    const int n_row = n_rows(n), max_nodes = sn_kernel_of(n)->max_nodes;
-    builder b = {.f = f};
-    b.absorbed = sn_arena_alloc(n->m, sizeof *b.absorbed * (size_t)max_nodes);
+    const int n_row = n_rows(n);
+    builder b = {.f = f, .kernel = {.kernel = SN_KERNEL_recurrence, .type = (sn_dtype)n->dtype}};
+    b.absorbed = sn_arena_alloc(n->m, sizeof *b.absorbed * (size_t)sn_kernel_of(n)->max_nodes);
     sn_node *row[SN_MAX_REC_IN], *in[2 + SN_REC_SOURCES] = {n->in[SN_REC_START]};
     sn_attr attr[SN_ATTR_COUNT];
     sn_loc loc = sn_module_loc(n->m);
     sn_module_set_loc(n->m, n->loc);
     for (int i = 0; i < n_row; i++) row[i] = take_row(&b, n->in[1 + i], n_row - 1 - i);
-    if (!b.n_node) {
+    if (!b.kernel.n_member) {
         sn_module_set_loc(n->m, loc);
         return n;
     }
@@ -307,7 +308,7 @@ static sn_node *build(const finder *f, sn_node *n) {
     sn_node *r = sn_node_new(n->m, SN_OP_fused_recurrence, b.n_source + n->n_in - n_row, in,
                              n->n_attr + 1, attr);
     sn_module_set_loc(n->m, loc);
-    for (int i = 0; i < b.n_node; i++) sn_lineage_add(b.absorbed[i], r);
+    for (int i = 0; i < b.kernel.n_member; i++) sn_lineage_add(b.absorbed[i], r);
     return r;
 }
 

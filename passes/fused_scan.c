@@ -6,7 +6,7 @@
  * Requires composites to be expanded. Keeps values. Terminates: a fused_scan is not a scan. */
 #include "passes/fused_scan.h"
 #include "passes/graph_util.h"
-#include "passes/kernels/table.h"
+#include "passes/holds.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -15,23 +15,6 @@
 
 int sn_lanes_axis(sn_lanes *l, const sn_node *n, int class) {
     return class < 0 ? -1 : sn_axes_in_class(&l->axes, l->body, n, class);
-}
-
-static bool is_view(const sn_node *n) {
-    return n->op == SN_OP_broadcast || n->op == SN_OP_reshape || n->op == SN_OP_transpose;
-}
-
-static bool is_known(const sn_node *n) {
-    bool last;
-    return sn_is_elementwise(n) || is_view(n) || n->op == SN_OP_arg || n->op == SN_OP_const ||
-           n->op == SN_OP_dim_value || n->op == SN_OP_dot || sn_reduces(n, &last);
-}
-
-/* Other types are rounded between operations, which this kernel does not do. */
-static bool is_computed(sn_dtype t, sn_dtype *float_type) {
-    if (t != SN_F32 && t != SN_F64) return t == SN_I32 || t == SN_I64 || t == SN_BOOL;
-    if (*float_type == SN_BOOL) *float_type = t;
-    return *float_type == t;
 }
 
 typedef struct class_list {
@@ -227,18 +210,17 @@ static bool is_core(const sn_node *n) {
 
 static const char *check_nodes(sn_lanes *l, const sn_node **at, class_list *c) {
     const sn_order *o = &l->body->order;
-    sn_dtype float_type = SN_BOOL;
+    sn_group k = {.kernel = SN_KERNEL_fused_scan, .type = SN_BOOL};
     for (int i = 0; i < o->n; i++)
         if (is_core(*at = o->node[i])) return "it is one of its own";
     for (int i = 0; i < o->n; i++) {
         *at = o->node[i];
-        if (!is_known(*at))
+        if (!sn_kernel_knows(k.kernel, SN_IN_BODY, (sn_op)(*at)->op))
             return "it is not elementwise. Instead: do it before or after the loop, for all "
                    "elements";
-        if (!is_computed((sn_dtype)(*at)->dtype, &float_type))
-            return "its type is not that of the other numbers, f32 or f64. Instead: sn_cast it "
-                   "before "
-                   "the loop";
+        const char *why = sn_kernel_refuses(&k, SN_IN_BODY, *at);
+        if (why) return why;
+        if (sn_dtype_is_float((sn_dtype)(*at)->dtype)) k.type = (sn_dtype)(*at)->dtype;
         if (add_classes(l, *at, c)) continue;
         const sn_node *mixer = mixer_of(l);
         *at = mixer ? mixer : reader_of(l, *at);
@@ -297,19 +279,16 @@ bool sn_scan_is_gradient(const sn_node *n) {
     return false;
 }
 
+static bool is_carried(sn_dtype t) {
+    return t == SN_F32 || t == SN_F64 || t == SN_I32 || t == SN_I64;
+}
+
 /* Whether y is computed from the carry, the element and constants, number by number, in one type. */
-static bool has_elementwise_body(const sn_node *y, const sn_region *r) {
+static bool has_elementwise_body(const sn_node *y) {
+    const sn_group k = {.kernel = SN_KERNEL_cumulate, .rank = y->rank, .type = (sn_dtype)y->dtype};
     sn_order order = sn_topo(y->m, 1, (sn_node *const *)&y);
-    for (int i = 0; i < order.n; i++) {
-        const sn_node *x = order.node[i];
-        bool number =
-            x->op == SN_OP_const || (x->op == SN_OP_broadcast && x->in[0]->op == SN_OP_const);
-        bool operation = sn_is_elementwise(x) && x->rank == y->rank;
-        sn_dtype t = (sn_dtype)y->dtype;
-        if (!number && !operation && x != r->arg[0] && x != r->arg[1]) return false;
-        if (!is_computed((sn_dtype)x->dtype, &t) || (x->dtype != y->dtype && x->dtype != SN_BOOL))
-            return false;
-    }
+    for (int i = 0; i < order.n; i++)
+        if (sn_kernel_refuses(&k, SN_IN_BODY, order.node[i])) return false;
     return true;
 }
 
@@ -320,17 +299,14 @@ static bool is_running(const sn_node *n) {
     sn_scan s = sn_scan_of(n);
     const sn_region *r = s.body;
     const sn_node *y = r->out[0];
-    sn_dtype t = (sn_dtype)y->dtype;
-    sn_dtype none = SN_BOOL;
     int64_t size;
     if (s.n_in != 2 || s.n_carry != 1 || s.n_tile || s.n_again || s.sums) return false;
-    if (t == SN_BOOL || !is_computed(t, &none) || r->n_out < 2) return false;
+    if (!is_carried((sn_dtype)y->dtype) || r->n_out < 2) return false;
     for (int i = 1; i < r->n_out; i++)
         if (r->out[i] != y && r->out[i] != r->arg[0]) return false;
     for (int a = 0; a < y->rank; a++)
         if (sn_dim_is_const(n->m, y->shape[a], &size) && size >= FEW_ROWS) return false;
-    return is_associative(y, r) ||
-           (sn_attr_int(n, SN_A_associative, 0) && has_elementwise_body(y, r));
+    return is_associative(y, r) || (sn_attr_int(n, SN_A_associative, 0) && has_elementwise_body(y));
 }
 
 /* ---- the pass ---- */
@@ -362,11 +338,8 @@ static sn_node *sum_as_scan(sn_node *n) {
 }
 
 static sn_node *expand_sum(void *ctx, sn_node *n) {
-    sn_dtype none = SN_BOOL;
     (void)ctx;
-    bool fits =
-        n->op == SN_OP_cumsum && n->dtype != SN_BOOL && is_computed((sn_dtype)n->dtype, &none);
-    return fits ? sum_as_scan(n) : n;
+    return n->op == SN_OP_cumsum && is_carried((sn_dtype)n->dtype) ? sum_as_scan(n) : n;
 }
 
 static sn_node *rule(void *ctx, sn_node *n) {

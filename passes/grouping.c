@@ -37,8 +37,15 @@ static bool has_indices(const sn_grouping *g, const sn_group *k, const sn_node *
     return true;
 }
 
+/* Whether the kernel that reduces n, rather than product k, computes it: k cannot hold the sums. */
+static bool is_left(const sn_grouping *g, const sn_group *k, const sn_node *n) {
+    if (sn_ops[n->op].flags & SN_OPF_EXPENSIVE || !g->summed[n->id]) return false;
+    return g->summed[n->id] == SN_SUMMED ||
+           k->reductions + (int)g->readers[n->id] >
+               sn_kernels[SN_KERNEL_gemm].epilogue.reductions ||
+           sn_sum_refuses(k, n);
+}
+
 bool sn_group_joins(const sn_grouping *g, const sn_group *k, const sn_node *n) {
-    bool costly = sn_ops[n->op].flags & SN_OPF_EXPENSIVE;
-    return (costly || !g->summed[n->id]) && has_indices(g, k, n) &&
-           !sn_kernel_refuses(k, SN_IN_EPILOGUE, n);
+    return has_indices(g, k, n) && !sn_kernel_refuses(k, SN_IN_EPILOGUE, n) && !is_left(g, k, n);
 }

@@ -8,18 +8,23 @@
 /* Nodes that every kernel recomputes: INDEX: made of indices. */
 enum { SN_CHEAP = 1, SN_CHEAP_INDEX = 2 };
 
+/* How a node is read: by reductions over panels of a product only; by reductions only. */
+enum { SN_SUMMED_PANELS = 1, SN_SUMMED = 2 };
+
 typedef struct sn_grouping {
     sn_passes *p;
     sn_module *m;
-    const sn_entry *entry;
+    int n_root;
+    sn_node **root; /* outputs and assignments of the entry */
     sn_order order;
     sn_group *group;
     int n_group;
-    int *group_of;     /* by node id; -1: none (leaves, views, cheap nodes) */
-    uint8_t *cheap;    /* by node id: 0, SN_CHEAP or SN_CHEAP_INDEX */
-    uint8_t *summed;   /* by node id: all users are reductions */
-    uint32_t *readers; /* by node id: number of uses */
-    sn_node **half_of; /* by node id: for two slices, the product whose halves they are */
+    int *group_of;            /* by node id; -1: none (leaves, views, cheap nodes) */
+    uint8_t *cheap;           /* by node id: 0, SN_CHEAP or SN_CHEAP_INDEX */
+    uint8_t *summed;          /* by node id: 0, SN_SUMMED_PANELS or SN_SUMMED */
+    const uint8_t *in_panels; /* by node id: a reduction that joins a product if it can */
+    uint32_t *readers;        /* by node id: number of uses */
+    sn_node **half_of;        /* by node id: for two slices, the product whose halves they are */
     /* by node id: a product whose selected blocks of columns alone are needed, or elementwise
      * work on it before the selection (take_blocks) */
     uint8_t *selected;

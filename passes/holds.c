@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-typedef const char *rule(const sn_group *k, const sn_node *n);
-
 /* ---- panels ---- */
 
 static bool fits_panels(const sn_node *x, int64_t *panels) {
@@ -68,7 +66,7 @@ bool sn_panels_swap(sn_dtype t, int64_t distance) {
 bool sn_group_pairs(const sn_group *k, int64_t distance) {
     const sn_node *dot = k->member[0];
     if (k->pair) return k->pair == distance && k->domain[k->rank - 1] == dot->shape[dot->rank - 1];
-    return k->packed && !k->reduces && !k->swap &&
+    return k->packed && !k->reductions && !k->swap &&
            fills_half_panels((sn_dtype)dot->dtype, distance);
 }
 
@@ -105,13 +103,16 @@ static const char *counts_columns(const sn_group *k, const sn_node *n) {
                : "it is an index of rows, and an epilogue has those of columns";
 }
 
-static const char *sums_panels(const sn_group *k, const sn_node *n) {
-    const sn_node *x = sn_panel_sum(n);
+const char *sn_sum_refuses(const sn_group *k, const sn_node *x) {
     const char *why = check_columns(k);
     if (why) return why;
     if (!x || x->dtype != sn_epilogue_type(k->member[0]))
         return "it does not reduce panels of the product's columns";
     return k->pair ? "the product's columns are in pairs" : NULL;
+}
+
+static const char *sums_panels(const sn_group *k, const sn_node *n) {
+    return sn_sum_refuses(k, sn_panel_sum(n));
 }
 
 static const char *splits_rows(const sn_group *k, const sn_node *n) {
@@ -171,17 +172,22 @@ static const char *selects_blocks(const sn_group *k, const sn_node *n) {
                : "its blocks are not whole panels";
 }
 
-static rule *const in_epilogue[SN_OP_COUNT] = {
-#define ELEM(name, ...) [SN_OP_##name] = on_results,
-#include "ir/ops.def"
-    [SN_OP_arg] = is_precise,         [SN_OP_const] = is_precise,
-    [SN_OP_dim_value] = is_precise,   [SN_OP_broadcast] = is_precise,
-    [SN_OP_iota] = counts_columns,    [SN_OP_reduce_sum] = sums_panels,
-    [SN_OP_reduce_max] = sums_panels, [SN_OP_reduce_min] = sums_panels,
-    [SN_OP_reshape] = splits_rows,    [SN_OP_gather] = swaps_columns,
-    [SN_OP_slice] = takes_half,       [SN_OP_take_blocks] = selects_blocks};
+sn_refusal *const sn_in_epilogue[SN_N_RULES] = {
+    [SN_ELEMENTWISE] = on_results,       [SN_OP_arg] = is_precise,
+    [SN_OP_const] = is_precise,          [SN_OP_dim_value] = is_precise,
+    [SN_OP_broadcast] = is_precise,      [SN_OP_iota] = counts_columns,
+    [SN_OP_reduce_sum] = sums_panels,    [SN_OP_reduce_max] = sums_panels,
+    [SN_OP_reduce_min] = sums_panels,    [SN_OP_reshape] = splits_rows,
+    [SN_OP_gather] = swaps_columns,      [SN_OP_slice] = takes_half,
+    [SN_OP_take_blocks] = selects_blocks};
 
 /* ---- prologues of products: whole rows [.., K], and numbers for rows [.., 1], of the product's type ---- */
+
+/* The results of reductions along a row stay in registers. */
+static const char *is_one_more(const sn_group *k) {
+    return k->reductions < sn_kernels[k->kernel].prologue.reductions ? NULL
+                                                                     : "it has too many sums";
+}
 
 static const char *on_rows(const sn_group *k, const sn_node *n) {
     return n->dtype == k->member[0]->dtype && n->rank <= k->rank ? NULL
@@ -194,17 +200,14 @@ static const char *reduces_row(const sn_group *k, const sn_node *n) {
     if (!sn_reduces(n, &last) || !last || n->rank != k->rank || n->shape[n->rank - 1] != 1 ||
         x->rank != k->rank || memcmp(x->shape, k->domain, sizeof(sn_dim) * x->rank))
         return "it does not reduce whole rows";
-    return on_rows(k, n);
+    const char *why = is_one_more(k);
+    return why ? why : on_rows(k, n);
 }
 
-static rule *const in_prologue[SN_OP_COUNT] = {
-#define ELEM(name, ...) [SN_OP_##name] = on_rows,
-#include "ir/ops.def"
-    [SN_OP_arg] = on_rows,
-    [SN_OP_const] = on_rows,
-    [SN_OP_broadcast] = on_rows,
-    [SN_OP_reduce_sum] = reduces_row,
-    [SN_OP_reduce_max] = reduces_row};
+sn_refusal *const sn_in_prologue[SN_N_RULES] = {
+    [SN_ELEMENTWISE] = on_rows,       [SN_OP_arg] = on_rows,
+    [SN_OP_const] = on_rows,          [SN_OP_broadcast] = on_rows,
+    [SN_OP_reduce_sum] = reduces_row, [SN_OP_reduce_max] = reduces_row};
 
 /* ---- elementwise and row kernels ---- */
 
@@ -234,31 +237,135 @@ static const char *reduces_domain(const sn_group *k, const sn_node *n) {
     [SN_OP_iota] = anywhere, [SN_OP_broadcast] = anywhere, [SN_OP_random] = in_domain,             \
     [SN_OP_gather] = in_domain, [SN_OP_gather_nd] = in_domain, [SN_OP_take_blocks] = in_domain
 
-static rule *const in_rows[SN_OP_COUNT] = {
-#define ELEM(name, ...) [SN_OP_##name] = in_domain,
-#include "ir/ops.def"
-    BODY, [SN_OP_reduce_sum] = reduces_domain, [SN_OP_reduce_max] = reduces_domain,
-    [SN_OP_reduce_min] = reduces_domain};
+sn_refusal *const sn_in_rows[SN_N_RULES] = {[SN_ELEMENTWISE] = in_domain,
+                                            BODY,
+                                            [SN_OP_reduce_sum] = reduces_domain,
+                                            [SN_OP_reduce_max] = reduces_domain,
+                                            [SN_OP_reduce_min] = reduces_domain};
 
-static rule *const in_columns[SN_OP_COUNT] = {
-#define ELEM(name, ...) [SN_OP_##name] = in_domain,
-#include "ir/ops.def"
-    BODY};
+sn_refusal *const sn_in_columns[SN_N_RULES] = {[SN_ELEMENTWISE] = in_domain, BODY};
+
+/* ---- rows that a recurrence reads, and rows of its results ---- */
+
+bool sn_spreads_row(const sn_node *n) {
+    const sn_node *x = n->op == SN_OP_broadcast ? n->in[0] : NULL;
+    if (!x || x->rank != n->rank || !n->rank || x->shape[n->rank - 1] != 1) return false;
+    return !memcmp(x->shape, n->shape, sizeof *n->shape * (size_t)(n->rank - 1));
+}
+
+bool sn_spreads_constant(const sn_node *n) {
+    return n->op == SN_OP_broadcast && n->in[0]->op == SN_OP_const;
+}
+
+static bool is_number(const sn_node *n) {
+    return sn_dtype_is_float((sn_dtype)n->dtype) || n->dtype == SN_BOOL;
+}
+
+static const char *on_numbers(const sn_group *k, const sn_node *n) {
+    bool fits = is_number(n) && sn_dtype_size((sn_dtype)n->dtype) != 2;
+    for (int i = 0; i < n->n_in; i++) fits &= is_number(n->in[i]);
+    if (!fits) return "it has integers, or is rounded to 16 bits";
+    return k->type == SN_BOOL || sn_epilogue_precision(k->type, n)
+               ? NULL
+               : "it is in f64, and the recurrence is not";
+}
+
+static const char *sums_row(const sn_group *k, const sn_node *n) {
+    bool last;
+    const char *why = is_one_more(k);
+    if (!sn_reduces(n, &last) || !last || sn_panel_sum(n)) return "it does not sum rows";
+    return why ? why : on_numbers(k, n);
+}
+
+static const char *spreads(const sn_group *k, const sn_node *n) {
+    (void)k;
+    return sn_spreads_row(n) || sn_spreads_constant(n) ? NULL : "it does not spread a number";
+}
+
+sn_refusal *const sn_in_recurrence[SN_N_RULES] = {[SN_ELEMENTWISE] = on_numbers,
+                                                  [SN_OP_arg] = anywhere,
+                                                  [SN_OP_const] = anywhere,
+                                                  [SN_OP_broadcast] = spreads,
+                                                  [SN_OP_reduce_sum] = sums_row};
+
+/* ---- bodies of loops. Types that are rounded between operations are not ---- */
+
+static const char *is_computed(const sn_group *k, const sn_node *n) {
+    bool other = n->dtype == SN_I32 || n->dtype == SN_I64 || n->dtype == SN_BOOL;
+    if (n->dtype == SN_F32 || n->dtype == SN_F64) other = k->type == SN_BOOL || k->type == n->dtype;
+    return other ? NULL
+                 : "its type is not that of the other numbers, f32 or f64. Instead: sn_cast it "
+                   "before the loop";
+}
+
+sn_refusal *const sn_in_scan[SN_N_RULES] = {
+    [SN_ELEMENTWISE] = is_computed,   [SN_OP_arg] = is_computed,
+    [SN_OP_const] = is_computed,      [SN_OP_dim_value] = is_computed,
+    [SN_OP_broadcast] = is_computed,  [SN_OP_reshape] = is_computed,
+    [SN_OP_transpose] = is_computed,  [SN_OP_dot] = is_computed,
+    [SN_OP_reduce_sum] = is_computed, [SN_OP_reduce_max] = is_computed,
+    [SN_OP_reduce_min] = is_computed};
+
+static const char *in_one_type(const sn_group *k, const sn_node *n) {
+    return n->dtype == k->type || n->dtype == SN_BOOL ? NULL : "it has another type";
+}
+
+static const char *on_elements(const sn_group *k, const sn_node *n) {
+    return n->rank == k->rank ? in_one_type(k, n) : "it has another shape";
+}
+
+static const char *spreads_constant(const sn_group *k, const sn_node *n) {
+    return sn_spreads_constant(n) ? in_one_type(k, n) : "it does not spread a constant";
+}
+
+sn_refusal *const sn_in_running[SN_N_RULES] = {[SN_ELEMENTWISE] = on_elements,
+                                               [SN_OP_arg] = in_one_type,
+                                               [SN_OP_const] = in_one_type,
+                                               [SN_OP_broadcast] = spreads_constant};
+
+/* ---- matrices that are packed: elements, and numbers of each group, which is a row ---- */
+
+static const char *on_groups(const sn_group *k, const sn_node *n) {
+    return n->dtype == SN_F64 ? "it is in f64" : in_domain(k, n);
+}
+
+static const char *reduces_group(const sn_group *k, const sn_node *n) {
+    bool last;
+    if (!sn_reduces(n, &last) || !last || n->dtype != SN_F32) return "it does not reduce groups";
+    const char *why = is_one_more(k);
+    return why ? why : in_domain(k, n);
+}
+
+sn_refusal *const sn_in_groups[SN_N_RULES] = {
+    [SN_ELEMENTWISE] = on_groups,       [SN_OP_arg] = anywhere,
+    [SN_OP_const] = anywhere,           [SN_OP_broadcast] = anywhere,
+    [SN_OP_reduce_max] = reduces_group, [SN_OP_reduce_min] = reduces_group};
+
+/* ---- scores: scalars, and elements of tensors ---- */
+
+static const char *is_scalar(const sn_group *k, const sn_node *n) {
+    (void)k;
+    return n->rank ? "it is a tensor" : NULL;
+}
+
+sn_refusal *const sn_in_score[SN_N_RULES] = {
+    [SN_ELEMENTWISE] = is_scalar,  [SN_OP_arg] = anywhere,        [SN_OP_const] = is_scalar,
+    [SN_OP_dim_value] = is_scalar, [SN_OP_broadcast] = is_scalar, [SN_OP_gather_nd] = is_scalar};
 
 /* ---- all kernels ---- */
 
-static rule *const *const rules[SN_KERNEL_COUNT][SN_PLACE_COUNT] = {
-    [SN_KERNEL_map_reduce] = {[SN_IN_BODY] = in_rows},
-    [SN_KERNEL_column] = {[SN_IN_BODY] = in_columns},
-    [SN_KERNEL_gemm] = {[SN_IN_PROLOGUE] = in_prologue, [SN_IN_EPILOGUE] = in_epilogue}};
-
-bool sn_kernel_knows(sn_kernel_id kernel, sn_place at, sn_op op) {
-    return rules[kernel][at] && rules[kernel][at][op];
+static sn_refusal *rule_of(sn_kernel_id kernel, sn_kernel_place at, sn_op op) {
+    sn_refusal *const *rules = sn_kernels[kernel].computes[at];
+    return rules ? rules[sn_ops[op].kind == SN_ELEM ? SN_ELEMENTWISE : (int)op] : NULL;
 }
 
-const char *sn_kernel_refuses(const sn_group *k, sn_place at, const sn_node *n) {
+bool sn_kernel_knows(sn_kernel_id kernel, sn_kernel_place at, sn_op op) {
+    return rule_of(kernel, at, op) != NULL;
+}
+
+const char *sn_kernel_refuses(const sn_group *k, sn_kernel_place at, const sn_node *n) {
     const int max_nodes = sn_kernels[k->kernel].max_nodes;
-    if (!sn_kernel_knows(k->kernel, at, (sn_op)n->op)) return "its kernel has no such operation";
-    if (max_nodes && k->n_member >= max_nodes) return "its kernel is full";
-    return rules[k->kernel][at][n->op](k, n);
+    sn_refusal *rule = rule_of(k->kernel, at, (sn_op)n->op);
+    if (!rule) return "its kernel has no such operation";
+    return max_nodes && k->n_member >= max_nodes ? "its kernel is full" : rule(k, n);
 }

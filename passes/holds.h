@@ -1,26 +1,19 @@
-/* holds.h: what a product, a row or a column kernel may hold. Passes and the plan ask here before they put
- * a node into one. Its emitter emits what is allowed, and nothing else (tests/codegen/test_holds.c).
- * Other kernels have rules of their own. From which level on, and whether it pays, are other questions. */
+/* holds.h: what a kernel may hold. Passes and the plan ask here before they put a node into one. Its
+ * emitter emits what is allowed, and nothing else (tests/codegen/test_holds.c). From which level on, and
+ * whether it pays, are other questions. */
 #ifndef SN_HOLDS_H
 #define SN_HOLDS_H
 
 #include "passes/kernels/table.h"
-
-/* Where a kernel computes other nodes. */
-typedef enum sn_place {
-    SN_IN_BODY,     /* of a kernel without a node of its own */
-    SN_IN_PROLOGUE, /* on the rows that it reads */
-    SN_IN_EPILOGUE, /* on its results, in registers */
-    SN_PLACE_COUNT
-} sn_place;
 
 /* Nodes that are to share a kernel. Of a product the first member is the product. */
 typedef struct sn_group {
     sn_kernel_id kernel; /* NONE: a primitive with a separate kernel */
     int rank;
     sn_dim domain[SN_MAX_RANK]; /* in a prologue: of the rows */
+    sn_dtype type;              /* of a recurrence or a loop: that of its floats; BOOL: any */
     uint32_t origin;            /* the composite that all members come from; 0: several or none */
-    bool reduces;
+    int reductions;
     /* of a product: ours, and chosen with what follows it; its right factor is in panels */
     bool fused, packed;
     bool indexed; /* members use indices of the domain */
@@ -35,9 +28,11 @@ typedef struct sn_group {
 } sn_group;
 
 /* Why the kernel of k cannot compute n there; NULL: it can. */
-const char *sn_kernel_refuses(const sn_group *k, sn_place at, const sn_node *n);
+const char *sn_kernel_refuses(const sn_group *k, sn_kernel_place at, const sn_node *n);
+/* The same of product k and a reduction of x over panels. */
+const char *sn_sum_refuses(const sn_group *k, const sn_node *x);
 /* Whether there is a rule for such nodes at all. */
-bool sn_kernel_knows(sn_kernel_id kernel, sn_place at, sn_op op);
+bool sn_kernel_knows(sn_kernel_id kernel, sn_kernel_place at, sn_op op);
 
 /* Whether the panels of product k can hold columns at this distance side by side, and all of the group
  * is computed for both. */
@@ -45,6 +40,10 @@ bool sn_group_pairs(const sn_group *k, int64_t distance);
 /* Whether a product of type t has columns at this distance in registers at once: in one panel, or,
  * with constant weights, side by side. */
 bool sn_panels_swap(sn_dtype t, int64_t distance);
+
+/* Whether n spreads numbers along the last axis, one for each row; a constant. */
+bool sn_spreads_row(const sn_node *n);
+bool sn_spreads_constant(const sn_node *n);
 
 /* x, if n reduces x [.., N] over panels of P columns to [.., N / P, 1]; else NULL. */
 const sn_node *sn_panel_sum(const sn_node *n);

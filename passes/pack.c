@@ -7,7 +7,7 @@
  * matter. Terminates: one walk. Matrices that were merged (merge.c) are read where they are: the
  * pack_b has several operands then, the rows of one after those of the other. */
 #include "passes/graph_util.h"
-#include "passes/kernels/table.h"
+#include "passes/holds.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -47,29 +47,21 @@ static bool is_of_groups(const sn_node *n, const sn_node *x) {
 /* Whether the kernel that packs can compute the region: elementwise on its argument and on maxima
  * and minima over the last axis, which do not depend on each other. */
 static bool works_on_groups(sn_module *m, const sn_region *r) {
-    const int limit = sn_kernels[SN_KERNEL_pack].prologue.reductions;
     const sn_node *x = r->arg[0];
-    bool last;
-    int n_reduction = 0;
+    sn_group k = {.kernel = SN_KERNEL_pack, .rank = x->rank};
     if (r->n_arg != 1 || x->rank < 2 || x->rank > 3) return false;
+    memcpy(k.domain, x->shape, sizeof *x->shape * (size_t)x->rank);
     sn_order order = sn_region_topo(m, r);
     uint8_t *reduced = sn_arena_alloc(m, sn_module_node_count(m));
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
-        bool of_groups = false;
+        bool of_groups = false, last, reduces = sn_reduces(n, &last);
         for (int j = 0; j < n->n_in; j++) of_groups |= reduced[n->in[j]->id];
-        reduced[n->id] = of_groups;
-        if (n->op == SN_OP_arg || n->op == SN_OP_const || n->op == SN_OP_broadcast) continue;
-        if (n->op == SN_OP_reduce_max || n->op == SN_OP_reduce_min) {
-            if (of_groups || !sn_reduces(n, &last) || !last || n->dtype != SN_F32 ||
-                !is_of_groups(n, x) || ++n_reduction > limit)
-                return false;
-            reduced[n->id] = 1;
-        } else if (!sn_is_elementwise(n) || n->dtype == SN_F64 ||
-                   !(sn_shapes_equal(n, x) || is_of_groups(n, x)))
-            return false;
+        if (sn_kernel_refuses(&k, SN_IN_PROLOGUE, n) || (reduces && of_groups)) return false;
+        reduced[n->id] = reduces || of_groups;
+        k.reductions += reduces;
     }
-    return n_reduction > 0;
+    return k.reductions > 0;
 }
 
 /* Whether the pack_b puts the matrix [N, K] that result q is into panels of integers. */

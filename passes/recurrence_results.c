@@ -12,7 +12,7 @@
  * Requires that prologues are known. Keeps values. Terminates: each recurrence is looked at once, and
  * every iteration excludes a value. */
 #include "passes/graph_util.h"
-#include "passes/kernels/table.h"
+#include "passes/holds.h"
 #include "passes/passes.h"
 #include "passes/row_work.h"
 #include "passes/view.h"
@@ -32,8 +32,9 @@ typedef struct maker {
     bool *excluded; /* by id: is not computed by r's kernel */
     sn_node **made; /* by id: the same value in the rows of r; NULL: it is not computed there */
     sn_node **like; /* by id, of what is made: the operand in whose views it is */
+    sn_group kernel;
     sn_node *source[SN_REC_SOURCES];
-    int n_source, n_node, n_sum;
+    int n_source;
 } maker;
 
 /* ---- views ---- */
@@ -148,7 +149,8 @@ static sn_node *take(maker *k, sn_node *y, const sn_node *at);
 /* An elementwise operation, or what spreads numbers, in the rows of r. */
 static sn_node *again(maker *k, sn_node *n, const sn_node *at) {
     sn_node *x[SN_MAX_RANK], *row = k->made[at->id];
-    if (k->n_node++ >= sn_kernels[SN_KERNEL_recurrence].max_nodes) return NULL;
+    if (sn_kernel_refuses(&k->kernel, SN_IN_EPILOGUE, n)) return NULL;
+    k->kernel.n_member++;
     for (int i = 0; i < n->n_in; i++)
         if (!(x[i] = take(k, n->in[i], at))) return NULL;
     if (n->op != SN_OP_broadcast)
@@ -190,9 +192,9 @@ static sn_node *spread_row(maker *k, sn_node *n) {
 
 static sn_node *sum_row(maker *k, sn_node *n) {
     sn_node *row = k->made[n->in[0]->id];
-    if (!row || !keeps_rows(k, n->in[0]) ||
-        ++k->n_sum > sn_kernels[SN_KERNEL_recurrence].prologue.reductions)
+    if (!row || !keeps_rows(k, n->in[0]) || sn_kernel_refuses(&k->kernel, SN_IN_EPILOGUE, n))
         return NULL;
+    k->kernel.reductions++;
     int64_t last = row->rank - 1;
     return sn_b_reduce(SN_OP_reduce_sum, row, 1, &last);
 }
@@ -204,7 +206,7 @@ static sn_node *make(maker *k, sn_node *n) {
     k->like[n->id] = n->in[0];
     if (n->op == SN_OP_broadcast) {
         y = spread_row(k, n);
-    } else if (sn_sums_row(n)) {
+    } else if (n->op == SN_OP_reduce_sum) {
         y = sum_row(k, n);
     } else {
         int at = 0;
@@ -224,7 +226,8 @@ static int n_rows(const maker *k) {
 static void make_all(maker *k) {
     const sn_recurrence r = sn_recurrence_of(k->r);
     memset(k->made, 0, sizeof *k->made * k->n_id);
-    k->n_source = k->n_node = k->n_sum = 0;
+    k->kernel = (sn_group){.kernel = SN_KERNEL_recurrence, .type = (sn_dtype)k->r->dtype};
+    k->n_source = 0;
     for (int i = 1; i <= n_rows(k); i++) add_source(k, k->r->in[i]);
     for (int i = 0; i < k->order.n; i++) {
         sn_node *n = k->order.node[i];

@@ -1,12 +1,11 @@
-/* row_sums.h: splits reductions along the rows of a product's result into two stages; the product's
- * epilogue computes the first. */
+/* row_sums.h: reductions along the rows of a product's result, in two stages: the product's epilogue
+ * computes the first, over panels of columns. */
 #ifndef SN_ROW_SUMS_H
 #define SN_ROW_SUMS_H
 
-#include "passes/fuse_groups.h"
+#include "passes/grouping.h"
 
-/* Groups the entry; splits reductions along rows of products where the cost model says that it pays
- * and the first stage can join the product's group. */
-sn_grouping *sn_group_row_sums(sn_passes *p, sn_entry *e);
+/* By node id: whether n is a reduction along rows that is faster so, if it can join a product. */
+const uint8_t *sn_row_sums_find(const sn_grouping *g);
 
 #endif

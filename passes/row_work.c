@@ -4,33 +4,9 @@
 #include "passes/graph_util.h"
 #include "passes/holds.h"
 
-#include <string.h>
-
-static bool is_number(const sn_node *n) {
-    return sn_dtype_is_float((sn_dtype)n->dtype) || n->dtype == SN_BOOL;
-}
-
-bool sn_spreads_row(const sn_node *n) {
-    const sn_node *x = n->op == SN_OP_broadcast ? n->in[0] : NULL;
-    if (!x || x->rank != n->rank || !n->rank || x->shape[n->rank - 1] != 1) return false;
-    return !memcmp(x->shape, n->shape, sizeof *n->shape * (size_t)(n->rank - 1));
-}
-
-bool sn_spreads_constant(const sn_node *n) {
-    return n->op == SN_OP_broadcast && n->in[0]->op == SN_OP_const;
-}
-
-bool sn_sums_row(const sn_node *n) {
-    bool last;
-    return n->op == SN_OP_reduce_sum && sn_reduces(n, &last) && last && !sn_panel_sum(n);
-}
-
 bool sn_is_row_work(const sn_node *n) {
-    if (n->op == SN_OP_broadcast) return sn_spreads_row(n) || sn_spreads_constant(n);
-    if (!is_number(n) || sn_dtype_size((sn_dtype)n->dtype) == 2) return false;
-    for (int i = 0; i < n->n_in; i++)
-        if (!is_number(n->in[i])) return false;
-    return sn_sums_row(n) || (sn_is_elementwise(n) && n->n_in);
+    const sn_group any = {.kernel = SN_KERNEL_recurrence, .type = SN_BOOL};
+    return n->n_in && !sn_kernel_refuses(&any, SN_IN_PROLOGUE, n);
 }
 
 bool sn_follows_product(const sn_node *n, const bool *in_product, const bool *summed) {

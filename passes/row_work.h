@@ -4,12 +4,7 @@
 
 #include "ir/ir.h"
 
-/* Whether n spreads numbers along the last axis, one for each row; a constant. */
-bool sn_spreads_row(const sn_node *n);
-bool sn_spreads_constant(const sn_node *n);
-/* A sum along the last axis that is not part of a product's kernel. */
-bool sn_sums_row(const sn_node *n);
-/* Elementwise, such a sum, or what spreads numbers. */
+/* Elementwise, a sum along the last axis, or what spreads numbers, if the kernel can hold it. */
 bool sn_is_row_work(const sn_node *n);
 /* Whether the epilogue of a product computes n; in_product: by id, of operands. What is only summed
  * afterwards it leaves to others. */

@@ -11,8 +11,8 @@
  *
  * Requires primitives. Keeps values. Terminates: each rule walks over the graph once. */
 #include "passes/graph_util.h"
+#include "passes/holds.h"
 #include "passes/passes.h"
-#include "passes/row_work.h"
 #include "passes/view.h"
 
 #include <string.h>

@@ -25,10 +25,6 @@ typedef struct loader {
     int stage[MAX_TARGETS];    /* how many stages of sums come before */
 } loader;
 
-static bool is_sum(const sn_node *n) {
-    return n->op == SN_OP_reduce_sum;
-}
-
 /* ---- values ---- */
 
 /* Whether the elements of a row of view v differ. */
@@ -162,7 +158,7 @@ static int stages_below(const loader *l, int i, const int *before) {
     for (int k = 0; k < n->n_in; k++)
         for (int j = 0; j < i; j++) {
             if (l->code.order.node[j] != n->in[k]) continue;
-            int s = before[j] + is_sum(n->in[k]);
+            int s = before[j] + (n->in[k]->op == SN_OP_reduce_sum);
             if (s > most) most = s;
         }
     return most;
@@ -178,7 +174,7 @@ static void begin_element(loader *l) {
         sn_node *n = l->code.order.node[i];
         if (n->op == SN_OP_arg) l->used[sn_attr_int(n, SN_A_index, 0)] = true;
         below[i] = stages_below(l, i, below);
-        if (!is_sum(n) || l->n_sum == MAX_TARGETS) continue;
+        if (n->op != SN_OP_reduce_sum || l->n_sum == MAX_TARGETS) continue;
         l->stage[l->n_sum] = below[i];
         l->sum[l->n_sum++] = n;
         sn_region_fix(&l->code, n, OF_ELEMENT);
@@ -245,6 +241,7 @@ static void load_decay(loader *l, em_val to) {
 
 void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val to) {
     loader l = {.e = e, .p = p, .u = u, .t = t, .region = p->prologue};
+    if (e->err.code) return; /* by an operation that no region has */
     begin_element(&l);
     if (p->decays == REC_ONE) load_decay(&l, to);
     fill(&l, to, p->K, NULL, REC_WHOLE);
@@ -298,6 +295,7 @@ void rec_store_epilogue(em *e, const rec_plan *p, const rec_unit *u, em_val t, e
     loader l = {
         .e = e, .p = p, .u = u, .t = t, .row = from, .region = p->epilogue, .first = p->n_out};
     int rows[SN_REC_RESULTS], n_row = 0;
+    if (e->err.code) return;
     begin_element(&l);
     for (int i = 0; i < p->k->step->n_out; i++) {
         sn_node *n = p->epilogue->out[i];

@@ -7,7 +7,8 @@
 #include "ir/ir.h"
 #include "passes/kernels/levels.h"
 
-struct sn_step; /* passes/plan/plan.h */
+struct sn_group; /* passes/holds.h */
+struct sn_step;  /* passes/plan/plan.h */
 
 typedef enum sn_kernel_id {
     SN_KERNEL_NONE, /* nodes that no kernel computes: leaves, views */
@@ -15,6 +16,19 @@ typedef enum sn_kernel_id {
 #include "passes/kernels/kernels.def"
     SN_KERNEL_COUNT
 } sn_kernel_id;
+
+/* Where a kernel computes other nodes. */
+typedef enum sn_kernel_place {
+    SN_IN_BODY,     /* of a kernel without a node of its own */
+    SN_IN_PROLOGUE, /* on the rows that it reads */
+    SN_IN_EPILOGUE, /* on its results, in registers */
+    SN_IN_SCORE,    /* of attention, on the score of a query and a key */
+    SN_PLACE_COUNT
+} sn_kernel_place;
+
+/* Why the kernel of group k (passes/holds.h) cannot compute n; NULL: it can. */
+typedef const char *sn_refusal(const struct sn_group *k, const sn_node *n);
+enum { SN_ELEMENTWISE = SN_OP_COUNT /* the rule of all elementwise ops */, SN_N_RULES };
 
 /* What a kernel may compute besides the node it is made for. */
 typedef enum sn_holds {
@@ -54,6 +68,9 @@ typedef struct sn_kernel_traits {
     /* From which level on it holds such nodes of other operations of the user; NONE: never. Nodes
      * of one composite share a kernel at every level. */
     sn_level holds[SN_HOLDS_COUNT];
+    /* [SN_N_RULES] by place: what it computes there; an op without a rule is one that its emitter
+     * does not know */
+    sn_refusal *const *computes[SN_PLACE_COUNT];
     int max_nodes; /* in it: compile time grows faster than their number */
     /* A contraction: operands 0 and 1 are factors, planned as matrices [.., M, K] and [.., K, N];
      * it computes in the type of the left one. */
@@ -120,6 +137,17 @@ int sn_kernel_region_arg(const sn_node *n, int operand);
 
 /* How a row of an argsort is sorted: so few indices by insertion, more by passes over digits. */
 enum { SN_SORT_INSERTED = 16, SN_SORT_DIGIT = 8, SN_SORT_BUCKETS = 1 << SN_SORT_DIGIT };
+
+/* Columns of the table: passes/holds.c */
+extern sn_refusal *const sn_in_rows[SN_N_RULES];       /* of map_reduce */
+extern sn_refusal *const sn_in_columns[SN_N_RULES];    /* of column */
+extern sn_refusal *const sn_in_prologue[SN_N_RULES];   /* of gemm */
+extern sn_refusal *const sn_in_epilogue[SN_N_RULES];   /* of gemm */
+extern sn_refusal *const sn_in_recurrence[SN_N_RULES]; /* before and after it */
+extern sn_refusal *const sn_in_scan[SN_N_RULES];
+extern sn_refusal *const sn_in_running[SN_N_RULES]; /* of cumulate */
+extern sn_refusal *const sn_in_groups[SN_N_RULES];  /* of pack */
+extern sn_refusal *const sn_in_score[SN_N_RULES];
 
 /* Columns of the table: passes/plan/work.c */
 sn_dim sn_macs_gemm(sn_module *m, const struct sn_step *s);

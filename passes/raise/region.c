@@ -1,6 +1,7 @@
 /* region.c: builds a canonical attention node from an expression of one score (region.h). */
 #include "passes/raise/region.h"
 #include "passes/graph_util.h"
+#include "passes/holds.h"
 #include "passes/match.h"
 #include "passes/simplify/simplify.h"
 
@@ -50,17 +51,13 @@ static bool is_stand_in(const sn_node *n) {
 }
 
 static void find_captured(capture *c, sn_node *n) {
+    const sn_group scores = {.kernel = SN_KERNEL_flash};
     if (c->seen[n->id]) return;
     c->seen[n->id] = 1;
-    if (is_stand_in(n) || n->op == SN_OP_const || n->op == SN_OP_dim_value) return;
-    if (n->op == SN_OP_gather_nd) {
-        add_capture(c, n->in[0]);
-        for (int i = 1; i < n->n_in; i++) find_captured(c, n->in[i]);
-    } else if (!n->rank && sn_is_elementwise(n)) {
-        for (int i = 0; i < n->n_in; i++) find_captured(c, n->in[i]);
-    } else {
-        add_capture(c, n);
-    }
+    if (is_stand_in(n)) return;
+    bool outside = n->op == SN_OP_arg || sn_kernel_refuses(&scores, SN_IN_SCORE, n);
+    if (outside || sn_reads_far(n, 0)) add_capture(c, outside ? n : n->in[0]);
+    for (int i = sn_reads_far(n, 0); i < n->n_in && !outside; i++) find_captured(c, n->in[i]);
 }
 
 /* ---- the expression ---- */

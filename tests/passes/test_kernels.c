@@ -1,5 +1,6 @@
 /* The tables of passes/kernels: the manual says what they say. */
 #include "passes/kernels/table.h"
+#include "passes/passes.h"
 #include "tests/support/text.h"
 
 #include <setjmp.h>
@@ -50,8 +51,87 @@ static void holds(void **state) {
         }
 }
 
+/* ---- passes join two operations at the levels that the row says ---- */
+
+static const sn_dim few[] = {16, 64}, square[] = {64, 64};
+static const int64_t rows = 0, columns = 1;
+
+static sn_node *leaf(sn_module *m, sn_op op, const sn_dim *shape) {
+    return sn_node_new(
+        m, op, 0, NULL,
+        SN_ATTRS(SN_STR(name, sn_ops[op].name), SN_INT(dtype, SN_F32), SN_LIST(shape, 2, shape)));
+}
+
+static sn_node *two(sn_node *x, sn_node *y) {
+    (void)y;
+    return sn_b_unary(SN_OP_tanh, sn_b_binary(SN_OP_mul, x, x));
+}
+
+static sn_node *share_of_row(sn_node *x, sn_node *y) {
+    (void)y;
+    return sn_b_binary(SN_OP_div, x, sn_b_reduce(SN_OP_reduce_sum, x, 1, &columns));
+}
+
+static sn_node *summed_columns(sn_node *x, sn_node *y) {
+    (void)y;
+    return sn_b_reduce(SN_OP_reduce_sum, sn_b_binary(SN_OP_mul, x, x), 1, &rows);
+}
+
+static sn_node *product(sn_node *x, sn_node *y) {
+    return SN_NODE(x->m, dot,
+                   SN_ATTRS(SN_LIST(contract_a, 1, &columns), SN_LIST(contract_b, 1, &columns)), x,
+                   y);
+}
+
+static sn_node *tanh_of_product(sn_node *x, sn_node *y) {
+    return sn_b_unary(SN_OP_tanh, product(x, y));
+}
+
+static sn_node *swapped_product(sn_node *x, sn_node *y) {
+    sn_node *i = sn_b_iota(x->m, SN_I32, 1, square, 0);
+    sn_node *odd = sn_b_scalar(SN_OP_mul, sn_b_scalar(SN_OP_mod, i, 2), 2);
+    i = sn_b_binary(SN_OP_sub, sn_b_scalar(SN_OP_add, i, 1), odd);
+    return sn_node_new(x->m, SN_OP_gather, 2, (sn_node *[]){product(x, y), i},
+                       SN_ATTRS(SN_INT(axis, 1)));
+}
+
+static sn_node *product_of_norm(sn_node *x, sn_node *y) {
+    return product(share_of_row(x, y), y);
+}
+
+static void joined(void **state) {
+    static const struct {
+        sn_kernel_id kernel;
+        sn_holds what;
+        sn_node *(*make)(sn_node *x, sn_node *y);
+    } pairs[] = {{SN_KERNEL_map_reduce, SN_HOLDS_ELEMENTWISE, two},
+                 {SN_KERNEL_map_reduce, SN_HOLDS_ROWS, share_of_row},
+                 {SN_KERNEL_column, SN_HOLDS_OPERAND, summed_columns},
+                 {SN_KERNEL_gemm, SN_HOLDS_ELEMENTWISE, tanh_of_product},
+                 {SN_KERNEL_gemm, SN_HOLDS_COLUMN_SWAP, swapped_product},
+                 {SN_KERNEL_gemm, SN_HOLDS_ROW_PROLOGUE, product_of_norm}};
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        for (int level = 0; level < SN_LEVEL_COUNT; level++) {
+            sn_module *m = sn_module_new("pair");
+            sn_entry *e = sn_entry_add(m, "forward");
+            sn_pass_options o = {.level = level, .backend = "native", .constant_params = true};
+            sn_passes p;
+            int n = 0;
+            sn_entry_output(m, e, "y",
+                            pairs[i].make(leaf(m, SN_OP_input, few), leaf(m, SN_OP_param, square)));
+            assert_true(sn_passes_run(&p, m, &o));
+            sn_order order = sn_entry_topo(m, sn_entry_at(m, 0));
+            for (int k = 0; k < order.n; k++)
+                n += sn_kernel_variant(order.node[k]) != SN_KERNEL_NONE;
+            if ((n == 1) != sn_kernel_holds(&sn_kernels[pairs[i].kernel], pairs[i].what, level))
+                fail_msg("pair %zu at level %d: %d kernels", i, level, n);
+            sn_module_free(m);
+        }
+}
+
 /* A row names its region, or says that it has none; each counts its operations. */
-static void rows(void **state) {
+static void complete(void **state) {
     (void)state;
     for (int k = 1; k < SN_KERNEL_COUNT; k++) {
         const sn_kernel_traits *t = &sn_kernels[k];
@@ -64,10 +144,8 @@ static void rows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(manual_levels),
-        cmocka_unit_test(levels),
-        cmocka_unit_test(holds),
-        cmocka_unit_test(rows),
+        cmocka_unit_test(manual_levels), cmocka_unit_test(levels),   cmocka_unit_test(holds),
+        cmocka_unit_test(joined),        cmocka_unit_test(complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
