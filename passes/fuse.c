@@ -7,6 +7,7 @@
 #include "passes/choice.h"
 #include "passes/fuse_groups.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/costs.h"
 #include "passes/int8_rows.h"
 #include "passes/kernels/table.h"
 
@@ -498,11 +499,13 @@ static void build_gemm(builder *b, int k) {
     build_results(b, k, make_gemm);
 }
 
+static sn_node *build_primitive(builder *b, sn_node *n) {
+    for (int i = 0; i < n->n_in; i++) build_value(b, n->in[i]);
+    return b->made[n->id] = sn_node_from(n, b->made);
+}
+
 static void build_single(builder *b, int k) {
-    sn_node *n = b->g->group[k].member[0];
-    sn_node **in = sn_arena_alloc(b->m, sizeof *in * (size_t)(n->n_in + 1));
-    for (int i = 0; i < n->n_in; i++) in[i] = build_value(b, n->in[i]);
-    b->made[n->id] = sn_node_with(n, in);
+    build_primitive(b, b->g->group[k].member[0]);
 }
 
 static sn_node *build_value(builder *b, sn_node *n) {
@@ -522,13 +525,7 @@ static sn_node *build_value(builder *b, sn_node *n) {
         make_map_reduce(b, sn_group_add(b->g, SN_KERNEL_map_reduce, n), 1, &n);
         return b->made[n->id];
     }
-    sn_node *r = n;
-    if (n->n_in) {
-        sn_node **in = sn_arena_alloc(b->m, sizeof *in * n->n_in);
-        for (int i = 0; i < n->n_in; i++) in[i] = build_value(b, n->in[i]);
-        r = sn_node_with(n, in);
-    }
-    return b->made[n->id] = r;
+    return build_primitive(b, n);
 }
 
 /* n reads x; NULL: an entry does. */
@@ -600,7 +597,7 @@ static void leave_to_readers(builder *b) {
         const sn_node *n = g->order.node[i];
         int k = g->group_of[n->id];
         if (k < 0 || g->group[k].kernel != SN_KERNEL_map_reduce || !sn_is_elementwise(n) ||
-            sn_ops[n->op].flags & SN_OPF_EXPENSIVE || !b->uses[n->id] || b->bound[n->id])
+            sn_is_expensive(n) || !b->uses[n->id] || b->bound[n->id])
             continue;
         const sn_node *x = only_operand(g, n);
         if (!x || g->group_of[x->id] != k || !b->uses[x->id] || !sn_shapes_equal(x, n) ||

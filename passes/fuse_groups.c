@@ -9,6 +9,7 @@
 #include "passes/fuse_groups.h"
 #include "passes/fuse_halves.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/costs.h"
 #include "passes/row_sums.h"
 
 #include <stdlib.h>
@@ -19,15 +20,11 @@ static bool is_held(const sn_node *n) {
     return (sn_ops[n->op].flags & SN_OPF_EXTERNAL) || n->op == SN_OP_arg;
 }
 
-static bool costly(const sn_node *n) {
-    return sn_ops[n->op].flags & SN_OPF_EXPENSIVE;
-}
-
 static void find_cheap(sn_grouping *g) {
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
         bool ok = !is_held(n) && (sn_is_leaf(n) || n->op == SN_OP_broadcast ||
-                                  (sn_is_elementwise(n) && !costly(n)));
+                                  (sn_is_elementwise(n) && !sn_is_expensive(n)));
         for (int j = 0; j < n->n_in && ok; j++) ok = g->cheap[n->in[j]->id];
         bool index = n->op == SN_OP_iota; /* an epilogue has column indices only */
         for (int j = 0; j < n->n_in && ok; j++) index |= g->cheap[n->in[j]->id] == SN_CHEAP_INDEX;
@@ -376,7 +373,7 @@ static void take_summand(sn_grouping *g, const sn_node *n) {
     const sn_node *x = n->in[0];
     int h = g->group_of[x->id];
     if (h < 0 || g->group[h].kernel != SN_KERNEL_map_reduce || g->group[h].n_member != 1 ||
-        sn_kernel_refuses(&g->group[g->group_of[n->id]], SN_IN_BODY, x) || costly(x) ||
+        sn_kernel_refuses(&g->group[g->group_of[n->id]], SN_IN_BODY, x) || sn_is_expensive(x) ||
         !g->summed[x->id] || g->readers[x->id] != 1)
         return;
     merge_into(g, g->group_of[n->id], h);

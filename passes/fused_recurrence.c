@@ -11,11 +11,11 @@
  * unless it is made of a sum along the row.
  *
  * Requires primitives. Keeps values. Terminates: each recurrence is looked at once. */
+#include "passes/absorb.h"
 #include "passes/graph_util.h"
 #include "passes/holds.h"
 #include "passes/kernels/costs.h"
 #include "passes/passes.h"
-#include "passes/row_work.h"
 #include "passes/view.h"
 
 #include <string.h>
@@ -23,7 +23,6 @@
 enum { BITS = 64 };
 
 typedef struct finder {
-    sn_passes *p;
     sn_module *m;
     sn_order order;
     int n_root;
@@ -34,18 +33,6 @@ typedef struct finder {
     uint64_t
         *readers; /* by id: [n_word] bits of the recurrences that read it, through other values */
 } finder;
-
-static bool *find_summed(const finder *f) {
-    const size_t n = sn_module_node_count(f->m);
-    bool *summed = sn_arena_alloc(f->m, n), *read = sn_arena_alloc(f->m, n), last;
-    for (int i = 0; i < f->order.n; i++)
-        for (int k = 0; k < f->order.node[i]->n_in; k++)
-            (sn_reduces(f->order.node[i], &last) ? summed : read)[f->order.node[i]->in[k]->id] =
-                true;
-    for (int i = 0; i < f->n_root; i++) read[f->root[i]->id] = true;
-    for (size_t i = 0; i < n; i++) summed[i] &= !read[i];
-    return summed;
-}
 
 /* ---- which values ---- */
 
@@ -119,7 +106,6 @@ static bool find_costly(finder *f) {
         const sn_node *n = f->order.node[at];
         if (f->stored[n->id] || !sn_is_row_work(n)) continue;
         bool of_row = n->rank && n->shape[n->rank - 1] != 1 && n->op != SN_OP_broadcast;
-        bool expensive = sn_ops[n->op].flags & SN_OPF_EXPENSIVE;
         cost[n->id] = sn_cost_of(n, of_row);
         of_sums[n->id] = n->op == SN_OP_reduce_sum;
         for (int i = 0; i < n->n_in; i++) {
@@ -127,7 +113,7 @@ static bool find_costly(finder *f) {
             cost[n->id] += cost[x->id];
             of_sums[n->id] |= of_sums[x->id];
         }
-        bool worth = !is_of_rows(f, n) || (of_sums[n->id] && !expensive);
+        bool worth = !is_of_rows(f, n) || (of_sums[n->id] && !sn_is_expensive(n));
         if (worth && cost[n->id] * (times_computed(f, n) - 1) <= SN_COST_STORE_LOAD) continue;
         any = f->stored[n->id] = true;
         of_sums[n->id] = false;
@@ -162,30 +148,19 @@ static void store_picked(finder *f) {
 static void analyse(finder *f) {
     const size_t n = sn_module_node_count(f->m);
     f->order = sn_topo(f->m, f->n_root, f->root);
-    f->n_recurrence = 0;
     f->recurrence = sn_arena_alloc(f->m, sizeof *f->recurrence * (size_t)f->order.n);
     for (int i = 0; i < f->order.n; i++)
         if (f->order.node[i]->op == SN_OP_recurrence)
             f->recurrence[f->n_recurrence++] = f->order.node[i];
-    if (!f->n_recurrence) return;
     f->n_word = (f->n_recurrence + BITS - 1) / BITS;
-    f->stored = sn_arena_alloc(f->m, n);
     f->readers = sn_arena_alloc(f->m, sizeof *f->readers * n * (size_t)f->n_word);
-    const bool *summed = find_summed(f);
-    for (int i = 0; i < f->order.n; i++) /* operands come before their users */
-        f->stored[f->order.node[i]->id] = sn_follows_product(f->order.node[i], f->stored, summed);
+    f->stored = sn_find_in_products(f->m, f->order, f->n_root, f->root);
     store_picked(f);
     find_readers(f);
     if (find_costly(f)) find_readers(f); /* what only they need */
 }
 
 /* ---- the prologue of a recurrence ---- */
-
-/* Views above a value, the nearest first. */
-typedef struct views {
-    const struct views *above;
-    const sn_node *view;
-} views;
 
 typedef struct builder {
     const finder *f;
@@ -196,36 +171,13 @@ typedef struct builder {
     sn_node *source[SN_REC_SOURCES + SN_MAX_REC_IN];
 } builder;
 
-/* Whether rows stay rows. */
-static bool keep_rows(const views *v) {
-    for (; v; v = v->above) {
-        const sn_node *n = v->view;
-        const int last = n->rank - 1;
-        if (last < 0 || !n->in[0]->rank) return false;
-        if (n->op == SN_OP_transpose && sn_attr_get(n, SN_A_perm)->v[last] != last) return false;
-        if (n->shape[last] != n->in[0]->shape[n->in[0]->rank - 1]) return false;
-    }
-    return true;
-}
-
 /* x, which has the shape of what the views move, or one element for each of its rows, moved by them. */
-static sn_node *moved(const views *v, sn_node *x) {
-    for (; v; v = v->above) {
-        const sn_node *n = v->view;
-        sn_dim shape[SN_MAX_RANK];
-        if (n->op == SN_OP_transpose) {
-            x = sn_node_with(n, &x);
-            continue;
-        }
-        memcpy(shape, n->shape, sizeof *shape * (size_t)n->rank);
-        if (n->rank && x->rank && x->shape[x->rank - 1] != n->in[0]->shape[x->rank - 1])
-            shape[n->rank - 1] = x->shape[x->rank - 1];
-        x = sn_b_reshape(x, n->rank, shape);
-    }
+static sn_node *moved(const sn_views *v, sn_node *x) {
+    for (; v; v = v->next) x = sn_view_apply(v->view, x);
     return x;
 }
 
-static sn_node *source(builder *b, sn_node *x, const views *v) {
+static sn_node *source(builder *b, sn_node *x, const sn_views *v) {
     x = moved(v, x);
     for (int i = 0; i < b->n_source; i++)
         if (b->source[i] == x) return x;
@@ -237,17 +189,17 @@ static sn_node *source(builder *b, sn_node *x, const views *v) {
 }
 
 /* n, moved by the views, in terms of tensors in memory. */
-static sn_node *take(builder *b, sn_node *n, const views *v) {
+static sn_node *take(builder *b, sn_node *n, const sn_views *v) {
     sn_node *x[SN_MAX_RANK];
     const bool sums = n->op == SN_OP_reduce_sum;
-    if (sn_moves(n)) return take(b, n->in[0], &(views){v, n});
+    if (sn_moves(n)) return take(b, n->in[0], &(sn_views){n, v});
     if (n->op == SN_OP_const && !v) return n;
     if (sn_spreads_constant(n)) {
         const sn_node *like = moved(v, n);
         return sn_b_broadcast(n->in[0], like->rank, like->shape);
     }
     if (!n->n_in || b->f->stored[n->id] || sn_kernel_refuses(&b->kernel, SN_IN_PROLOGUE, n) ||
-        ((sums || n->op == SN_OP_broadcast) && !keep_rows(v)))
+        ((sums || n->op == SN_OP_broadcast) && !sn_views_keep_rows(v)))
         return source(b, n, v);
     b->absorbed[b->kernel.n_member++] = n;
     b->kernel.reductions += sums;
@@ -324,30 +276,19 @@ static sn_node *replace(void *ctx, sn_node *n) {
     return n == r->from ? r->to : n;
 }
 
-/* The last recurrences first: what is below the others stays. */
-static int fuse_entry(sn_passes *p, sn_entry *e) {
-    finder f = {.p = p, .m = p->m, .n_root = sn_entry_roots(e, false, NULL, false)};
-    sn_node **root = sn_arena_alloc(p->m, sizeof *root * (size_t)(f.n_root + 1));
-    int count = 0;
-    f.root = root;
-    sn_entry_roots(e, false, root, false);
-    analyse(&f);
-    for (int at = f.n_recurrence; at-- > 0;) {
-        replacement r = {f.recurrence[at], build(&f, f.recurrence[at])};
-        if (r.to == r.from || sn_module_error(p->m)->code) continue;
-        sn_rewrite(p->m, f.n_root, root, replace, &r);
-        analyse(&f);
-        count++;
-    }
-    if (count) sn_entry_roots(e, false, root, true);
-    return count;
+static bool takes(const sn_node *n) {
+    return n->op == SN_OP_recurrence;
 }
 
-/* Each entry by itself, as its kernels are: another may need more in memory. */
+static bool absorb(sn_module *m, sn_node *n, int n_root, sn_node **root) {
+    finder f = {.m = m, .n_root = n_root, .root = root};
+    analyse(&f);
+    replacement r = {n, build(&f, n)};
+    if (r.to == n || sn_module_error(m)->code) return false;
+    sn_rewrite(m, n_root, root, replace, &r);
+    return true;
+}
+
 int sn_pass_fused_recurrence(sn_passes *p) {
-    int count = 0;
-    if (!sn_kernel_holds(&sn_kernels[SN_KERNEL_recurrence], SN_HOLDS_ROW_PROLOGUE, p->o.level))
-        return 0;
-    for (int i = 0; i < sn_entry_count(p->m); i++) count += fuse_entry(p, sn_entry_at(p->m, i));
-    return count;
+    return sn_absorb_each(p, takes, absorb);
 }

@@ -1,6 +1,7 @@
 /* grouping.c: see grouping.h. */
 #include "passes/grouping.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/costs.h"
 
 #include <string.h>
 
@@ -39,7 +40,7 @@ static bool has_indices(const sn_grouping *g, const sn_group *k, const sn_node *
 
 /* Whether the kernel that reduces n, rather than product k, computes it: k cannot hold the sums. */
 static bool is_left(const sn_grouping *g, const sn_group *k, const sn_node *n) {
-    if (sn_ops[n->op].flags & SN_OPF_EXPENSIVE || !g->summed[n->id]) return false;
+    if (sn_is_expensive(n) || !g->summed[n->id]) return false;
     return g->summed[n->id] == SN_SUMMED ||
            k->reductions + (int)g->readers[n->id] >
                sn_kernels[SN_KERNEL_gemm].epilogue.reductions ||

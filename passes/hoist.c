@@ -109,14 +109,8 @@ static void rebuild(walk *w) {
     for (uint32_t id = 0; id < w->h->n_id; id++) {
         sn_node *n = sn_module_node(w->h->m, id);
         if (!w->kept[id]) continue;
-        w->made[id] = n;
-        if (hoistable(w->h, n) == n) {
-            w->made[id] = prepared(w->h, n);
-        } else if (n->n_in) {
-            sn_node **in = sn_arena_alloc(w->h->m, sizeof *in * n->n_in);
-            for (int i = 0; i < n->n_in; i++) in[i] = w->made[n->in[i]->id];
-            w->made[id] = sn_node_with(n, in);
-        }
+        bool ahead = hoistable(w->h, n) == n;
+        w->made[id] = ahead ? prepared(w->h, n) : sn_node_from(n, w->made);
     }
 }
 

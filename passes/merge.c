@@ -271,9 +271,7 @@ static int merge_entry(sn_passes *p, sn_entry *e) {
             count++;
             continue;
         }
-        sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(old->n_in + 1));
-        for (int j = 0; j < old->n_in; j++) in[j] = g.made[old->in[j]->id];
-        g.made[old->id] = old->n_in ? sn_node_with(old, in) : old;
+        g.made[old->id] = sn_node_from(old, g.made);
     }
     sn_module_set_loc(m, loc);
     if (sn_module_error(m)->code || !count) return count;

@@ -202,14 +202,9 @@ int sn_pass_pack(sn_passes *p) {
         if (order.node[i]->op == SN_OP_map_reduce) join_kernels(&k, order.node[i]);
     sn_module_set_loc(m, loc);
     for (int i = 0; i < order.n; i++) {
-        sn_node *n = order.node[i], **in;
-        if (k.made[n->id]) {
-            count++;
-            continue;
-        }
-        in = sn_arena_alloc(m, sizeof *in * (size_t)(n->n_in + 1));
-        for (int j = 0; j < n->n_in; j++) in[j] = k.made[n->in[j]->id];
-        k.made[n->id] = n->n_in ? sn_node_with(n, in) : n;
+        sn_node *n = order.node[i];
+        count += k.made[n->id] != NULL;
+        if (!k.made[n->id]) k.made[n->id] = sn_node_from(n, k.made);
     }
     if (!count) return 0;
     for (int i = 0; i < sn_entry_count(m); i++) sn_entry_map(sn_entry_at(m, i), made, &k);

@@ -11,10 +11,11 @@
  *
  * Requires that prologues are known. Keeps values. Terminates: each recurrence is looked at once, and
  * every iteration excludes a value. */
+#include "passes/absorb.h"
 #include "passes/graph_util.h"
+#include "passes/kernels/costs.h"
 #include "passes/holds.h"
 #include "passes/passes.h"
-#include "passes/row_work.h"
 #include "passes/view.h"
 
 #include <string.h>
@@ -31,7 +32,7 @@ typedef struct maker {
     bool *after;    /* by id: depends on r */
     bool *excluded; /* by id: is not computed by r's kernel */
     sn_node **made; /* by id: the same value in the rows of r; NULL: it is not computed there */
-    sn_node **like; /* by id, of what is made: the operand in whose views it is */
+    const sn_views **views; /* by id, of what is made: those below it */
     sn_group kernel;
     sn_node *source[SN_REC_SOURCES];
     int n_source;
@@ -43,27 +44,8 @@ static bool is_result_of(const sn_node *n, const sn_node *r) {
     return n->op == SN_OP_result && n->in[0] == r;
 }
 
-/* The next one below n of the views between it and the recurrence; NULL: there is none. */
-static const sn_node *next_view(const maker *k, const sn_node *n) {
-    while (!sn_moves(n)) {
-        if (is_result_of(n, k->r)) return NULL;
-        n = k->like[n->id];
-    }
-    return n;
-}
-
 static sn_dim width(const sn_node *n) {
     return n->rank ? n->shape[n->rank - 1] : 1;
-}
-
-/* Whether rows stay rows in the views below n. */
-static bool keeps_rows(const maker *k, const sn_node *n) {
-    for (const sn_node *v; (v = next_view(k, n)); n = v->in[0]) {
-        const int last = v->rank - 1;
-        if (last < 0 || !v->in[0]->rank || width(v) != width(v->in[0])) return false;
-        if (v->op == SN_OP_transpose && sn_attr_get(v, SN_A_perm)->v[last] != last) return false;
-    }
-    return true;
 }
 
 /* Whether two views move elements alike; rows of one may have one element. */
@@ -76,43 +58,24 @@ static bool same_view(const sn_node *a, const sn_node *b) {
     return width(a) == width(b) || width(a) == 1 || width(b) == 1;
 }
 
-static bool same_views(const maker *k, const sn_node *a, const sn_node *b) {
-    const sn_node *v = next_view(k, a), *w = next_view(k, b);
-    while (v && w && same_view(v, w)) {
-        v = next_view(k, v->in[0]);
-        w = next_view(k, w->in[0]);
-    }
+static bool same_views(const sn_views *v, const sn_views *w) {
+    for (; v && w && same_view(v->view, w->view); w = w->next) v = v->next;
     return !v && !w;
 }
 
-/* x, which is where `row` is, in the shape `like`; rows of x may be longer, or one element. */
-static sn_node *shaped(sn_node *x, const sn_node *like, const sn_node *row) {
-    sn_dim shape[SN_MAX_RANK];
-    memcpy(shape, like->shape, sizeof *shape * like->rank);
-    if (width(x) != width(row)) shape[like->rank - 1] = width(x);
-    return sn_b_reshape(x, like->rank, shape);
-}
-
-/* y, which is where n is, in the rows of r. */
-static sn_node *to_rows(const maker *k, const sn_node *n, sn_node *y) {
-    for (const sn_node *v; (v = next_view(k, n)); n = v->in[0]) {
-        int64_t back[SN_MAX_RANK];
-        if (v->op == SN_OP_reshape) {
-            y = shaped(y, v->in[0], v);
-            continue;
-        }
-        for (int a = 0; a < v->rank; a++) back[sn_attr_get(v, SN_A_perm)->v[a]] = a;
-        y = sn_b_transpose(y, v->rank, back);
-    }
+/* y, which is where the views lead, in the rows of r. */
+static sn_node *to_rows(const sn_views *v, sn_node *y) {
+    for (; v; v = v->next) y = sn_view_undo(v->view, y);
     return y;
 }
 
-/* y, which is in the rows of r, where n is. */
-static sn_node *from_rows(const maker *k, const sn_node *n, sn_node *y) {
-    const sn_node *v = next_view(k, n);
-    if (!v) return y;
-    y = from_rows(k, v->in[0], y);
-    return v->op == SN_OP_reshape ? shaped(y, v, v->in[0]) : sn_node_with(v, &y);
+/* y, which is in the rows of r, where the views lead. */
+static sn_node *from_rows(const sn_views *v, sn_node *y) {
+    return v ? sn_view_apply(v->view, from_rows(v->next, y)) : y;
+}
+
+static bool keeps_rows(const maker *k, const sn_node *n) {
+    return sn_views_keep_rows(k->views[n->id]);
 }
 
 /* ---- values ---- */
@@ -161,7 +124,8 @@ static sn_node *again(maker *k, sn_node *n, const sn_node *at) {
 /* Operand y of a value that is in the views of `at`, in the rows of r; NULL: it cannot be. */
 static sn_node *take(maker *k, sn_node *y, const sn_node *at) {
     sn_node *row = k->made[at->id];
-    if (k->made[y->id]) return same_views(k, y, at) ? k->made[y->id] : NULL;
+    if (k->made[y->id])
+        return same_views(k->views[y->id], k->views[at->id]) ? k->made[y->id] : NULL;
     if (k->after[y->id] || y->op == SN_OP_const) return NULL;
     sn_dim shape[SN_MAX_RANK];
     memcpy(shape, row->shape, sizeof *shape * row->rank);
@@ -172,11 +136,11 @@ static sn_node *take(maker *k, sn_node *y, const sn_node *at) {
     if (k->of_product[y->id] && !k->stored[y->id]) return NULL;
     if (width(y) != width(at) && !keeps_rows(k, at)) return NULL;
     bool elementwise = sn_is_elementwise(y) || sn_spreads_row(y);
-    if (width(y) == 1 && sn_ops[y->op].flags & SN_OPF_EXPENSIVE) elementwise = false;
+    if (width(y) == 1 && sn_is_expensive(y)) elementwise = false;
     if (sn_is_row_work(y) && elementwise && !k->stored[y->id] && width(y) == width(at) &&
         (y->op != SN_OP_broadcast || keeps_rows(k, at)))
         return again(k, y, at);
-    return source(k, to_rows(k, at, y), row);
+    return source(k, to_rows(k->views[at->id], y), row);
 }
 
 /* Numbers that a row is spread from have no row of their own to be compared with. */
@@ -203,7 +167,7 @@ static sn_node *sum_row(maker *k, sn_node *n) {
 static sn_node *make(maker *k, sn_node *n) {
     const maker before = *k;
     sn_node *y = NULL;
-    k->like[n->id] = n->in[0];
+    k->views[n->id] = k->views[n->in[0]->id];
     if (n->op == SN_OP_broadcast) {
         y = spread_row(k, n);
     } else if (n->op == SN_OP_reduce_sum) {
@@ -211,7 +175,7 @@ static sn_node *make(maker *k, sn_node *n) {
     } else {
         int at = 0;
         while (at < n->n_in && !k->made[n->in[at]->id]) at++;
-        k->like[n->id] = n->in[at < n->n_in ? at : 0];
+        if (at < n->n_in) k->views[n->id] = k->views[n->in[at]->id];
         if (at < n->n_in && sn_shapes_equal(n, n->in[at])) y = again(k, n, n->in[at]);
     }
     if (!y) *k = before;
@@ -236,6 +200,9 @@ static void make_all(maker *k) {
             if (sn_recurrence_is_of_keys(&r, true, (int)sn_attr_int(n, SN_A_index, 0)))
                 k->made[n->id] = n;
         } else if (sn_moves(n)) {
+            sn_views *v = sn_arena_alloc(k->m, sizeof *v);
+            *v = (sn_views){n, k->views[n->in[0]->id]};
+            k->views[n->id] = v;
             k->made[n->id] = k->made[n->in[0]->id];
         } else if (sn_is_row_work(n) && !k->excluded[n->id]) {
             k->made[n->id] = make(k, n);
@@ -341,7 +308,7 @@ static void put(maker *k, const results *all, sn_node *y) {
     sn_node **to = sn_arena_alloc(k->m, sizeof *to * k->n_id);
     for (int i = 0; i < all->n; i++) {
         sn_node *x = all->node[i], *z = sn_b_result(y, i + (i > 0));
-        if (x->id < k->n_id) to[x->id] = is_result_of(x, k->r) ? z : from_rows(k, x, z);
+        if (x->id < k->n_id) to[x->id] = is_result_of(x, k->r) ? z : from_rows(k->views[x->id], z);
     }
     for (int i = 0; i < k->order.n; i++) {
         sn_node *n = k->order.node[i];
@@ -363,12 +330,11 @@ static void analyse(maker *k) {
     k->order = sn_topo(k->m, k->n_root, k->root);
     k->n_id = sn_module_node_count(k->m);
     k->stored = sn_arena_alloc(k->m, k->n_id);
-    k->of_product = sn_arena_alloc(k->m, k->n_id);
+    k->of_product = sn_find_in_products(k->m, k->order, k->n_root, k->root);
     k->after = sn_arena_alloc(k->m, k->n_id);
     k->excluded = sn_arena_alloc(k->m, k->n_id);
     k->made = sn_arena_alloc(k->m, sizeof *k->made * k->n_id);
-    k->like = sn_arena_alloc(k->m, sizeof *k->like * k->n_id);
-    const bool *summed = sn_arena_alloc(k->m, k->n_id);
+    k->views = sn_arena_alloc(k->m, sizeof *k->views * k->n_id);
     for (int i = 0; i < k->n_root; i++) k->stored[k->root[i]->id] = true;
     for (int at = k->order.n; at-- > 0;) {
         const sn_node *n = k->order.node[at];
@@ -377,59 +343,33 @@ static void analyse(maker *k) {
     }
     for (int at = 0; at < k->order.n; at++) { /* operands come before their users */
         const sn_node *n = k->order.node[at];
-        k->of_product[n->id] = sn_follows_product(n, k->of_product, summed);
         k->after[n->id] = n == k->r;
         for (int i = 0; i < n->n_in; i++) k->after[n->id] |= k->after[n->in[i]->id];
     }
 }
 
-/* The recurrence with its epilogue; itself if it has none. */
-static sn_node *fuse_results(maker *k) {
+/* Gradients without an epilogue; what is rebuilt later has one. */
+static bool takes(const sn_node *n) {
+    return sn_kernel_of(n) == &sn_kernels[SN_KERNEL_recurrence] &&
+           sn_attr_int(n, SN_A_gradient, 0) && !sn_attr_get(n, SN_A_epilogue);
+}
+
+static bool absorb(sn_module *m, sn_node *r, int n_root, sn_node **root) {
+    maker k = {.m = m, .r = r, .n_root = n_root, .root = root};
     results all;
-    sn_node *y = k->r;
-    sn_loc loc = sn_module_loc(k->m);
-    sn_module_set_loc(k->m, k->r->loc);
-    analyse(k);
-    do make_all(k);
-    while (!find_results(k, &all) && !sn_module_error(k->m)->code);
-    if (all.made && !sn_module_error(k->m)->code) y = new_recurrence(k, &all);
-    if (y != k->r && !sn_module_error(k->m)->code) put(k, &all, y);
-    sn_module_set_loc(k->m, loc);
-    return y;
-}
-
-/* The last gradient of a recurrence that has not been looked at. */
-static sn_node *last_recurrence(const maker *k, int n_seen, sn_node *const *seen) {
-    sn_order order = sn_topo(k->m, k->n_root, k->root);
-    for (int at = order.n; at-- > 0;) {
-        sn_node *n = order.node[at];
-        bool is_new = n->op == SN_OP_recurrence || n->op == SN_OP_fused_recurrence;
-        is_new &= !sn_attr_get(n, SN_A_epilogue); /* rebuilt since, or of another entry */
-        if (!is_new || !sn_attr_int(n, SN_A_gradient, 0)) continue;
-        for (int i = 0; i < n_seen; i++) is_new &= seen[i] != n;
-        if (is_new) return n;
-    }
-    return NULL;
-}
-
-static int fuse_entry(sn_passes *p, sn_entry *e) {
-    maker k = {.m = p->m, .n_root = sn_entry_roots(e, false, NULL, false)};
-    int n_seen = 0, count = 0;
-    k.root = sn_arena_alloc(p->m, sizeof *k.root * (size_t)(k.n_root + 1));
-    sn_entry_roots(e, false, k.root, false);
-    sn_node **seen = sn_arena_alloc(p->m, sizeof *seen * sn_module_node_count(p->m));
-    while ((k.r = last_recurrence(&k, n_seen, seen)) && !sn_module_error(p->m)->code) {
-        seen[n_seen] = fuse_results(&k);
-        count += seen[n_seen++] != k.r;
-    }
-    if (count) sn_entry_roots(e, false, k.root, true);
-    return count;
+    sn_loc loc = sn_module_loc(m);
+    sn_module_set_loc(m, r->loc);
+    analyse(&k);
+    do make_all(&k);
+    while (!find_results(&k, &all) && !sn_module_error(m)->code);
+    bool any = all.made && !sn_module_error(m)->code;
+    sn_node *y = any ? new_recurrence(&k, &all) : r;
+    any = any && !sn_module_error(m)->code;
+    if (any) put(&k, &all, y);
+    sn_module_set_loc(m, loc);
+    return any;
 }
 
 int sn_pass_recurrence_results(sn_passes *p) {
-    int count = 0;
-    if (!sn_kernel_holds(&sn_kernels[SN_KERNEL_recurrence], SN_HOLDS_ROW_PROLOGUE, p->o.level))
-        return 0;
-    for (int i = 0; i < sn_entry_count(p->m); i++) count += fuse_entry(p, sn_entry_at(p->m, i));
-    return count;
+    return sn_absorb_each(p, takes, absorb);
 }

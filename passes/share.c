@@ -241,9 +241,7 @@ static sn_region *read_panels(const sn_region *r, int i, const sn_node *pack, co
             made[n->id] = l->each > 1 ? integers_of(x, l, n) : x;
             continue;
         }
-        sn_node **in = sn_arena_alloc(m, sizeof *in * (size_t)(n->n_in + 1));
-        for (int j = 0; j < n->n_in; j++) in[j] = made[n->in[j]->id];
-        made[n->id] = n->n_in ? sn_node_with(n, in) : n;
+        made[n->id] = sn_node_from(n, made);
     }
     for (int k = 0; k < r->n_out; k++) out[k] = made[r->out[k]->id];
     return sn_region_new(m, r->n_arg + 1, arg, r->n_out, out);

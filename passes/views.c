@@ -10,6 +10,7 @@
  * Rows stay longer than a cache line.
  *
  * Requires primitives. Keeps values. Terminates: each rule walks over the graph once. */
+#include "passes/absorb.h"
 #include "passes/graph_util.h"
 #include "passes/holds.h"
 #include "passes/passes.h"
@@ -348,11 +349,7 @@ static void analyse(joiner *j, sn_order order, int n_root, sn_node *const *root)
     }
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
-        j->of_product[n->id] = n->op == SN_OP_dot;
-        for (int k = 0; k < n->n_in; k++) {
-            j->readers[n->in[k]->id]++;
-            j->of_product[n->id] |= is_small_elementwise(n) && j->of_product[n->in[k]->id];
-        }
+        for (int k = 0; k < n->n_in; k++) j->readers[n->in[k]->id]++;
     }
     for (int i = order.n; i-- > 0;) { /* users come after what they read */
         const sn_node *n = order.node[i];
@@ -369,7 +366,7 @@ static int join_shapes(sn_module *m, int n_root, sn_node **root) {
     sn_order order = sn_topo(m, n_root, root);
     int count = 0;
     j.readers = sn_arena_alloc(m, sizeof *j.readers * n_id);
-    j.of_product = sn_arena_alloc(m, n_id);
+    j.of_product = sn_find_in_products(m, order, n_root, root);
     j.stored = sn_arena_alloc(m, n_id);
     j.made = sn_arena_alloc(m, sizeof *j.made * n_id);
     analyse(&j, order, n_root, root);

@@ -24,9 +24,13 @@ enum { SN_SMALL_FRACTION = 8 };
  * kernel's time. */
 #define SN_MAX_RELATIVE_TIME 0.97
 
+static inline bool sn_is_expensive(const sn_node *n) {
+    return sn_ops[n->op].flags & SN_OPF_EXPENSIVE;
+}
+
 /* The cost of n's operation; otherwise: where it is not expensive. */
 static inline int sn_cost_of(const sn_node *n, int otherwise) {
-    return sn_ops[n->op].flags & SN_OPF_EXPENSIVE ? SN_COST_EXPENSIVE : otherwise;
+    return sn_is_expensive(n) ? SN_COST_EXPENSIVE : otherwise;
 }
 
 #endif
