@@ -58,13 +58,12 @@ static bool follows_product(const sn_node *n, const bool *in_product, bool summe
 
 bool *sn_find_in_products(sn_module *m, sn_order order, int n_root, sn_node *const *root) {
     const size_t n = sn_module_node_count(m);
-    bool *summed = sn_arena_alloc(m, n), *read = sn_arena_alloc(m, n), last;
+    bool *summed = sn_arena_alloc(m, n), *read = sn_arena_alloc(m, n);
     bool *in_product = sn_arena_alloc(m, n);
     for (int i = 0; i < n_root; i++) read[root[i]->id] = true;
     for (int i = 0; i < order.n; i++) {
         const sn_node *x = order.node[i];
-        for (int k = 0; k < x->n_in; k++)
-            (sn_reduces(x, &last) ? summed : read)[x->in[k]->id] = true;
+        for (int k = 0; k < x->n_in; k++) (sn_reduces(x) ? summed : read)[x->in[k]->id] = true;
     }
     for (int i = 0; i < order.n; i++) { /* operands come before their users */
         const uint32_t id = order.node[i]->id;
@@ -84,18 +83,16 @@ static int find_taken(sn_order order, bool (*takes)(const sn_node *n), sn_node *
 
 static int absorb_entry(sn_module *m, sn_entry *e, bool (*takes)(const sn_node *n),
                         sn_absorb_fn *absorb) {
-    const int n_root = sn_entry_roots(e, false, NULL, false);
-    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
-    sn_entry_roots(e, false, root, false);
+    int n_root, count = 0;
+    sn_node **root = sn_entry_roots(m, e, false, &n_root);
     sn_order order = sn_topo(m, n_root, root);
     sn_node **found = sn_arena_alloc(m, sizeof *found * (size_t)(order.n + 1));
-    int count = 0;
     for (int at = find_taken(order, takes, found); at-- > 0 && !sn_module_error(m)->code;) {
         if (!absorb(m, found[at], n_root, root)) continue;
         find_taken(sn_topo(m, n_root, root), takes, found);
         count++;
     }
-    sn_entry_roots(e, false, root, true);
+    sn_entry_set_roots(e, false, root);
     return count;
 }
 

@@ -7,6 +7,7 @@
  * and merge.c can join gate and values. Terminates: one walk; a selection moves towards the results. */
 #include "passes/graph_util.h"
 #include "passes/holds.h"
+#include "passes/match.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -22,12 +23,6 @@ static bool is_product(const sn_node *n) {
         any = true;
     }
     return any;
-}
-
-/* A constant that is broadcast. */
-static sn_node *constant(sn_node *n) {
-    while (n->op == SN_OP_broadcast) n = n->in[0];
-    return n->op == SN_OP_const ? n : NULL;
 }
 
 /* The blocks of `all` that `take` selects. */
@@ -50,9 +45,10 @@ static sn_node *selected_last(sn_node *n) {
     }
     if (!take) return n;
     for (int i = 0; i < n->n_in; i++) {
-        sn_node *x = n->in[i], *c = constant(x);
-        if (!sn_selects_panels(x) && !c) return n;
-        in[i] = c ? sn_b_broadcast_like(c, take->in[0]) : x->in[0];
+        sn_node *x = n->in[i], *c = sn_match_below(x);
+        bool constant = c->op == SN_OP_const;
+        if (!sn_selects_panels(x) && !constant) return n;
+        in[i] = constant ? sn_b_broadcast_like(c, take->in[0]) : x->in[0];
     }
     sn_node *all = sn_node_new(n->m, (sn_op)n->op, n->n_in, in, n->n_attr, n->attr);
     return take_of(all, take);

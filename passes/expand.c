@@ -32,8 +32,7 @@ static sn_node *rule(void *ctx, sn_node *n);
  * rows first; where only axes of size 1 follow the last reduced one, those are moved to the
  * front. */
 static sn_node *split_reduce(sn_node *n) {
-    bool last;
-    if (!sn_reduces(n, &last) || last) return n;
+    if (!sn_reduces(n) || sn_reduces_rows(n)) return n;
     const sn_attr *axes = sn_attr_get(n, SN_A_axes);
     if (!axes->n) return n->in[0];
     if (axes->n > 1 && sn_dtype_size((sn_dtype)n->dtype) == 2) { /* no rounding between the two */

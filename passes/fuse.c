@@ -5,8 +5,8 @@
  * views, FUSED nodes and primitives with a separate kernel. Terminates: each group is built
  * once. */
 #include "passes/choice.h"
-#include "passes/fuse_groups.h"
 #include "passes/graph_util.h"
+#include "passes/grouping.h"
 #include "passes/kernels/costs.h"
 #include "passes/int8_rows.h"
 #include "passes/kernels/table.h"
@@ -57,8 +57,8 @@ static bool is_row_sum(const builder *b, const sn_node *n) {
 
 /* What n reduces over panels of columns in the epilogue of group k, a product; NULL: it does not. */
 static sn_node *summed_by(const builder *b, int k, const sn_node *n) {
-    bool last, inner = k >= 0 && b->g->group[k].kernel == SN_KERNEL_gemm && inside(b, k, n);
-    if (!inner || !sn_reduces(n, &last)) return NULL;
+    bool inner = k >= 0 && b->g->group[k].kernel == SN_KERNEL_gemm && inside(b, k, n);
+    if (!inner || !sn_reduces(n)) return NULL;
     return is_row_sum(b, n) ? n->in[0] : n->in[0]->in[0];
 }
 
@@ -97,7 +97,7 @@ static int find_results(builder *b, const sn_group *k, sn_node **out) {
     int n = 0;
     for (int sums = 0; sums < 2; sums++)
         for (int i = 0; i < k->n_member; i++) {
-            bool last, sum = k->kernel == SN_KERNEL_gemm && sn_reduces(k->member[i], &last);
+            bool sum = k->kernel == SN_KERNEL_gemm && sn_reduces(k->member[i]);
             if (b->uses[k->member[i]->id] && sum == sums) out[n++] = k->member[i];
         }
     return n;
@@ -650,10 +650,9 @@ static const sn_node *rows_of(const sn_group *h, const sn_node *x) {
 /* Rows that are looked up for a sum, in another kernel. */
 static void report_rows(builder *b) {
     const sn_grouping *g = b->g;
-    bool last;
     for (int i = 0; sn_level_reaches(g->p->o.level, SN_LEVEL_ROWS) && i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
-        if (!n->n_in || !sn_reduces(n, &last)) continue;
+        if (!n->n_in || !sn_reduces(n)) continue;
         const sn_node *x = sn_below_views(n->in[0]);
         const int h = x->id < g->n_id ? g->group_of[x->id] : -1;
         const sn_node *rows = h >= 0 && h != g->group_of[n->id] ? rows_of(&g->group[h], x) : NULL;

@@ -6,11 +6,9 @@
  * arithmetic of masks, constants) belong to no group: every kernel that uses them recomputes
  * them. So do cheap ones of one stored value that only other kernels read. */
 #include "passes/backend.h"
-#include "passes/fuse_groups.h"
-#include "passes/fuse_halves.h"
 #include "passes/graph_util.h"
+#include "passes/grouping.h"
 #include "passes/kernels/costs.h"
-#include "passes/row_sums.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,14 +32,13 @@ static void find_cheap(sn_grouping *g) {
 
 static void find_summed(sn_grouping *g) {
     enum { READ = SN_SUMMED + 1 };
-    bool last;
     for (int i = 0; i < g->n_root; i++) {
         g->summed[g->root[i]->id] = READ;
         g->readers[g->root[i]->id]++;
     }
     for (int i = 0; i < g->order.n; i++) {
         const sn_node *n = g->order.node[i];
-        const uint8_t how = !sn_reduces(n, &last) ? READ
+        const uint8_t how = !sn_reduces(n)        ? READ
                             : g->in_panels[n->id] ? SN_SUMMED_PANELS
                                                   : SN_SUMMED;
         for (int j = 0; j < n->n_in; j++) {
@@ -140,9 +137,8 @@ static void join(sn_grouping *g, int group, sn_node *n) {
         k->origin = 0;
     k->member[k->n_member++] = n;
     g->group_of[n->id] = group;
-    bool last;
-    k->reductions += sn_reduces(n, &last);
-    const sn_node *wide = sn_reduces(n, &last) ? n->in[0] : n;
+    k->reductions += sn_reduces(n);
+    const sn_node *wide = sn_reduces(n) ? n->in[0] : n;
     if (k->rank && k->domain[k->rank - 1] == 1 && wide->rank == k->rank)
         k->domain[k->rank - 1] = wide->shape[k->rank - 1];
     for (int i = 0; i < n->n_in; i++) {
@@ -236,7 +232,7 @@ static void place_half(sn_grouping *g, sn_node *n) {
 }
 
 static void place(sn_grouping *g, sn_node *n) {
-    bool last, reduces = sn_reduces(n, &last);
+    const bool reduces = sn_reduces(n);
     if (n->op == SN_OP_dot) {
         sn_group_add(g, SN_KERNEL_gemm, n);
         return;
@@ -246,7 +242,7 @@ static void place(sn_grouping *g, sn_node *n) {
         join(g, product, n);
         return;
     }
-    if (reduces && !last) {
+    if (reduces && !sn_reduces_rows(n)) {
         sn_group_add(g, SN_KERNEL_column, n);
         if (sn_kernel_holds(&sn_kernels[SN_KERNEL_column], SN_HOLDS_OPERAND, g->p->o.level))
             take_summand(g, n);
@@ -383,9 +379,7 @@ sn_grouping *sn_group_entry(sn_passes *p, sn_entry *e, bool row_sums) {
     sn_module *m = p->m;
     sn_grouping *g = sn_arena_alloc(m, sizeof *g);
     *g = (sn_grouping){.p = p, .m = m, .n_id = sn_module_node_count(m)};
-    g->n_root = sn_entry_roots(e, false, NULL, false);
-    g->root = sn_arena_alloc(m, sizeof *g->root * (size_t)(g->n_root + 1));
-    sn_entry_roots(e, false, g->root, false);
+    g->root = sn_entry_roots(m, e, false, &g->n_root);
     g->order = sn_entry_topo(m, e);
     g->group = sn_arena_alloc(m, sizeof *g->group * (size_t)(2 * g->order.n + 1));
     g->group_of = sn_arena_alloc(m, sizeof *g->group_of * g->n_id);

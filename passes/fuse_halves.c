@@ -3,8 +3,8 @@
  * so that the epilogue has both in registers and only [.., F] is stored.
  *
  * Source: Shazeer 2020, "GLU variants improve transformer" (what is computed). */
-#include "passes/fuse_halves.h"
 #include "passes/graph_util.h"
+#include "passes/grouping.h"
 
 #include <string.h>
 

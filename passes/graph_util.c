@@ -62,12 +62,13 @@ bool sn_contains_op(sn_module *m, sn_node *root, sn_op op) {
     return root->op == op || (root->decomposition && find_op(root, root->decomposition, op));
 }
 
-bool sn_reduces(const sn_node *n, bool *last_axis) {
-    if (n->op != SN_OP_reduce_sum && n->op != SN_OP_reduce_max && n->op != SN_OP_reduce_min)
-        return false;
-    const sn_attr *axes = sn_attr_get(n, SN_A_axes);
-    *last_axis = axes->n == 1 && axes->v[0] == n->rank - 1;
-    return true;
+bool sn_reduces(const sn_node *n) {
+    return n->op == SN_OP_reduce_sum || n->op == SN_OP_reduce_max || n->op == SN_OP_reduce_min;
+}
+
+bool sn_reduces_rows(const sn_node *n) {
+    const sn_attr *axes = sn_reduces(n) ? sn_attr_get(n, SN_A_axes) : NULL;
+    return axes && axes->n == 1 && axes->v[0] == n->rank - 1;
 }
 
 const char *sn_name_with_place(const sn_node *n) {
@@ -108,10 +109,21 @@ int sn_module_roots(sn_module *m, sn_node **root, int *n_live, bool store) {
     return n;
 }
 
-int sn_entry_roots(sn_entry *e, bool taps, sn_node **root, bool store) {
+static int entry_roots(sn_entry *e, bool taps, sn_node **root, bool store) {
     int n = bound_roots(e->n_output, e->output, root, 0, store);
     n = bound_roots(e->n_assign, e->assign, root, n, store);
     return taps ? bound_roots(e->n_tap, e->tap, root, n, store) : n;
+}
+
+sn_node **sn_entry_roots(sn_module *m, sn_entry *e, bool taps, int *n) {
+    *n = entry_roots(e, taps, NULL, false);
+    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(*n + 1));
+    entry_roots(e, taps, root, false);
+    return root;
+}
+
+void sn_entry_set_roots(sn_entry *e, bool taps, sn_node **root) {
+    entry_roots(e, taps, root, true);
 }
 
 bool sn_is_inline(const sn_node *n) {

@@ -19,7 +19,8 @@ sn_node *sn_below_reshapes(const sn_node *n);
 bool sn_is_leaf(const sn_node *n);
 /* Whether the decomposition of root, above root's operands, contains the op. */
 bool sn_contains_op(sn_module *m, sn_node *root, sn_op op);
-bool sn_reduces(const sn_node *n, bool *last_axis); /* a reduce_*; over the last axis only */
+bool sn_reduces(const sn_node *n);      /* a reduce_* */
+bool sn_reduces_rows(const sn_node *n); /* over the last axis only */
 /* random access to operand i, which must be in memory */
 bool sn_reads_far(const sn_node *n, int i);
 /* Does n select blocks of columns that may be whole panels of a product? */
@@ -44,7 +45,8 @@ void sn_entry_map(sn_entry *e, sn_node *(*f)(void *, sn_node *), void *ctx);
 /* The roots of the module: outputs and assignments of all entries, which are the first *n_live,
  * then taps. root NULL: only counts; store: writes them back. Returns their number. */
 int sn_module_roots(sn_module *m, sn_node **root, int *n_live, bool store);
-/* The same of one entry: its outputs and assignments, then, if wanted, its taps. */
-int sn_entry_roots(sn_entry *e, bool taps, sn_node **root, bool store);
+/* The *n roots of one entry: its outputs and assignments, then, if wanted, its taps; arena memory. */
+sn_node **sn_entry_roots(sn_module *m, sn_entry *e, bool taps, int *n);
+void sn_entry_set_roots(sn_entry *e, bool taps, sn_node **root);
 
 #endif

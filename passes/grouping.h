@@ -1,4 +1,5 @@
-/* grouping.h: which primitives of an entry share a kernel: the state of the passes that decide it. */
+/* grouping.h: which primitives of an entry share a kernel. fuse_groups.c decides, with what fuse_halves.c
+ * and row_sums.c find; fuse.c builds the nodes. */
 #ifndef SN_GROUPING_H
 #define SN_GROUPING_H
 
@@ -43,5 +44,21 @@ bool sn_group_packs(const sn_grouping *g, const sn_node *dot);
 bool sn_group_joins(const sn_grouping *g, const sn_group *k, const sn_node *n);
 /* A group of kernel `kernel` on the domain of n, without members; of a product, what is known of it. */
 sn_group sn_group_for(const sn_grouping *g, sn_kernel_id kernel, const sn_node *n);
+
+/* ---- fuse_groups.c ---- */
+
+/* row_sums: products may compute sums along their rows. */
+sn_grouping *sn_group_entry(sn_passes *p, sn_entry *e, bool row_sums);
+/* A new group of kernel `kernel` with n; returns its number. */
+int sn_group_add(sn_grouping *g, sn_kernel_id kernel, sn_node *n);
+
+/* ---- fuse_halves.c, row_sums.c: by node id ---- */
+
+/* For the two slices [0, F) and [F, 2F) of a product (or of what is added to it) that its kernel takes
+ * as the halves of pairs: that product; NULL for all other nodes. Remarks say why not, where halves
+ * meet. */
+sn_node **sn_halves_find(const sn_grouping *g);
+/* Whether n is a reduction along rows that is faster if a product's epilogue computes a first stage. */
+const uint8_t *sn_row_sums_find(const sn_grouping *g);
 
 #endif

@@ -29,8 +29,7 @@ static bool splits_panels(const sn_node *n) {
 }
 
 const sn_node *sn_panel_sum(const sn_node *n) {
-    bool last;
-    bool sums = sn_reduces(n, &last) && last && splits_panels(n->in[0]);
+    bool sums = sn_reduces_rows(n) && splits_panels(n->in[0]);
     return sums ? n->in[0]->in[0] : NULL;
 }
 
@@ -45,9 +44,8 @@ sn_node *sn_over_panels(sn_op op, sn_node *x) {
 }
 
 sn_node *sn_panel_sum_of(const sn_node *n) {
-    bool last;
     int64_t panels;
-    bool fits = sn_reduces(n, &last) && last && fits_panels(n->in[0], &panels);
+    bool fits = sn_reduces_rows(n) && fits_panels(n->in[0], &panels);
     return fits ? sn_over_panels((sn_op)n->op, n->in[0]) : NULL;
 }
 
@@ -195,9 +193,8 @@ static const char *on_rows(const sn_group *k, const sn_node *n) {
 }
 
 static const char *reduces_row(const sn_group *k, const sn_node *n) {
-    bool last;
     const sn_node *x = n->in[0];
-    if (!sn_reduces(n, &last) || !last || n->rank != k->rank || n->shape[n->rank - 1] != 1 ||
+    if (!sn_reduces_rows(n) || n->rank != k->rank || n->shape[n->rank - 1] != 1 ||
         x->rank != k->rank || memcmp(x->shape, k->domain, sizeof(sn_dim) * x->rank))
         return "it does not reduce whole rows";
     const char *why = is_one_more(k);
@@ -271,9 +268,8 @@ static const char *on_numbers(const sn_group *k, const sn_node *n) {
 }
 
 static const char *sums_row(const sn_group *k, const sn_node *n) {
-    bool last;
     const char *why = is_one_more(k);
-    if (!sn_reduces(n, &last) || !last || sn_panel_sum(n)) return "it does not sum rows";
+    if (!sn_reduces_rows(n) || sn_panel_sum(n)) return "it does not sum rows";
     return why ? why : on_numbers(k, n);
 }
 
@@ -330,8 +326,7 @@ static const char *on_groups(const sn_group *k, const sn_node *n) {
 }
 
 static const char *reduces_group(const sn_group *k, const sn_node *n) {
-    bool last;
-    if (!sn_reduces(n, &last) || !last || n->dtype != SN_F32) return "it does not reduce groups";
+    if (!sn_reduces_rows(n) || n->dtype != SN_F32) return "it does not reduce groups";
     const char *why = is_one_more(k);
     return why ? why : in_domain(k, n);
 }

@@ -247,9 +247,8 @@ static sn_node *merged(const merger *g, const product *p, sn_node *x) {
 
 static int merge_entry(sn_passes *p, sn_entry *e) {
     sn_module *m = p->m;
-    int n_root = sn_entry_roots(e, true, NULL, false), count = 0;
-    sn_node **root = sn_arena_alloc(m, sizeof *root * (size_t)(n_root + 1));
-    sn_entry_roots(e, true, root, false);
+    int n_root, count = 0;
+    sn_node **root = sn_entry_roots(m, e, true, &n_root);
     sn_order live = sn_entry_topo(m, e), order = sn_topo(m, n_root, root);
     uint32_t n_old = sn_module_node_count(m);
     merger g = {.p = p, .m = m};
@@ -276,7 +275,7 @@ static int merge_entry(sn_passes *p, sn_entry *e) {
     sn_module_set_loc(m, loc);
     if (sn_module_error(m)->code || !count) return count;
     for (int i = 0; i < n_root; i++) root[i] = g.made[root[i]->id];
-    sn_entry_roots(e, true, root, true);
+    sn_entry_set_roots(e, true, root);
     sn_lineage_add_map(m, g.made, n_old);
     return count;
 }

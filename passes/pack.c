@@ -55,7 +55,7 @@ static bool works_on_groups(sn_module *m, const sn_region *r) {
     uint8_t *reduced = sn_arena_alloc(m, sn_module_node_count(m));
     for (int i = 0; i < order.n; i++) {
         const sn_node *n = order.node[i];
-        bool of_groups = false, last, reduces = sn_reduces(n, &last);
+        bool of_groups = false, reduces = sn_reduces(n);
         for (int j = 0; j < n->n_in; j++) of_groups |= reduced[n->in[j]->id];
         if (sn_kernel_refuses(&k, SN_IN_PROLOGUE, n) || (reduces && of_groups)) return false;
         reduced[n->id] = reduces || of_groups;

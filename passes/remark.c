@@ -17,9 +17,8 @@ static void find_entries(sn_passes *p) {
     p->entries_of = sn_arena_alloc(p->m, sizeof *p->entries_of * p->n_entries_of);
     for (int k = 0; k < sn_entry_count(p->m); k++) {
         sn_entry *e = sn_entry_at(p->m, k);
-        const int n = sn_entry_roots(e, true, NULL, false);
-        sn_node **root = sn_arena_alloc(p->m, sizeof *root * (size_t)(n + 1));
-        sn_entry_roots(e, true, root, false);
+        int n;
+        sn_node **root = sn_entry_roots(p->m, e, true, &n);
         sn_order order = sn_topo(p->m, n, root);
         for (int i = 0; i < order.n; i++) p->entries_of[order.node[i]->id] |= sn_entry_bit(k);
     }

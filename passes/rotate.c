@@ -303,7 +303,7 @@ static sn_node *build(rotator *r, sn_node *old) {
     if (r->made[old->id]) return r->made[old->id];
     sn_module_set_loc(r->m, old->loc);
     int map = r->product_of[old->id], member = r->member_of[old->id];
-    sn_node *made = old;
+    sn_node *made;
     if (map) {
         product *k = &r->product[map - 1];
         build_product(r, k);
@@ -312,10 +312,9 @@ static sn_node *build(rotator *r, sn_node *old) {
         const product *k = &r->product[member - 1];
         build(r, k->map);
         made = view_again(old->op == SN_OP_rope ? old->in[0] : old, k->map, k->rotated);
-    } else if (old->n_in) {
-        sn_node **in = sn_arena_alloc(r->m, sizeof *in * old->n_in);
-        for (int i = 0; i < old->n_in; i++) in[i] = build(r, old->in[i]);
-        made = sn_node_with(old, in);
+    } else {
+        for (int i = 0; i < old->n_in; i++) build(r, old->in[i]);
+        made = sn_node_from(old, r->made);
     }
     return r->made[old->id] = made;
 }

@@ -123,11 +123,10 @@ static bool sums_rows(const chunker *c, const sn_node *n) {
 
 static bool in_chain(const chunker *c, const sn_node *n) {
     kind k = kind_of(c, n), below = n->n_in ? kind_of(c, n->in[0]) : OTHER;
-    bool last;
     if (sn_is_elementwise(n)) return k != OTHER;
     if (n->op == SN_OP_reshape) return k >= COLUMN && below >= COLUMN;
     if (n->op == SN_OP_broadcast) return k == WIDE && below == COLUMN;
-    return sn_reduces(n, &last) && last && below == WIDE;
+    return sn_reduces_rows(n) && below == WIDE;
 }
 
 static void place(chunker *c, sn_node *n) {
@@ -141,8 +140,7 @@ static void place(chunker *c, sn_node *n) {
     if (n == c->dot) {
         c->state[n->id] = MEMBER;
     } else if (member && !after && in_chain(c, n)) {
-        bool last;
-        c->reduces |= sn_reduces(n, &last);
+        c->reduces |= sn_reduces(n);
         c->state[n->id] = MEMBER;
     } else if (!after && (ends_rows(c, n) || ends_sum(c, n) || sums_rows(c, n))) {
         c->ends |= n->op == SN_OP_dot;

@@ -1,10 +1,10 @@
 /* row_sums.c: which sums r = reduce(x [.., N]) along the rows of a product's result x are worth two
  * stages: p = reduce over panels of columns [.., N / P, 1], which the product's epilogue computes while
- * x is in registers, and r = reduce(p). See row_sums.h.
+ * x is in registers, and r = reduce(p).
  *
  * Panels are the same for any number of threads and any tile, so results are, too. */
-#include "passes/row_sums.h"
 #include "passes/graph_util.h"
+#include "passes/grouping.h"
 
 static bool is_wide(const sn_node *n) {
     return n->rank && n->shape[n->rank - 1] != 1;

@@ -31,14 +31,9 @@ static bool is_small_elementwise(const sn_node *n) {
     return sn_is_elementwise(n) && n->n_in && n->n_in <= MAX_IN && !sn_from_params_only(n);
 }
 
-static bool sums_rows(const sn_node *n) {
-    bool last;
-    return sn_reduces(n, &last) && last;
-}
-
 static bool is_computed(const sn_node *n) {
-    return is_small_elementwise(n) || sums_rows(n) ||
-           (sn_spreads_row(n) && (is_small_elementwise(n->in[0]) || sums_rows(n->in[0])));
+    return is_small_elementwise(n) || sn_reduces_rows(n) ||
+           (sn_spreads_row(n) && (is_small_elementwise(n->in[0]) || sn_reduces_rows(n->in[0])));
 }
 
 /* Not a part of another tensor, or repeated. */
@@ -134,7 +129,7 @@ static int group_of(const mover *w, int id) {
 /* The operand that n reads where it is computed; NULL: in memory. */
 static const sn_node *in_place(const sn_node *x) {
     if (sn_spreads_row(x)) x = x->in[0];
-    return is_small_elementwise(x) || sums_rows(x) ? x : NULL;
+    return is_small_elementwise(x) || sn_reduces_rows(x) ? x : NULL;
 }
 
 static void find_groups(mover *w) {
@@ -337,7 +332,7 @@ static sn_node *join(joiner *j, sn_node *n) {
         y = join_reshape(j, n);
     else if (is_small_elementwise(n))
         y = join_elementwise(j, n);
-    else if (sums_rows(n) || sn_spreads_row(n))
+    else if (sn_reduces_rows(n) || sn_spreads_row(n))
         y = join_rows(j, n);
     return y ? y : sn_node_from(n, j->made);
 }
@@ -354,7 +349,7 @@ static void analyse(joiner *j, sn_order order, int n_root, sn_node *const *root)
     for (int i = order.n; i-- > 0;) { /* users come after what they read */
         const sn_node *n = order.node[i];
         const bool others =
-            sn_is_view(n) ? j->stored[n->id] : !is_small_elementwise(n) && !sums_rows(n);
+            sn_is_view(n) ? j->stored[n->id] : !is_small_elementwise(n) && !sn_reduces_rows(n);
         for (int k = 0; k < n->n_in; k++) j->stored[n->in[k]->id] |= others;
     }
 }
@@ -388,12 +383,11 @@ int sn_pass_views(sn_passes *p) {
     int count = 0;
     for (int i = 0; i < sn_entry_count(p->m); i++) {
         sn_entry *e = sn_entry_at(p->m, i);
-        const int n = sn_entry_roots(e, false, NULL, false);
-        sn_node **root = sn_arena_alloc(p->m, sizeof *root * (size_t)(n + 1));
-        sn_entry_roots(e, false, root, false);
+        int n;
+        sn_node **root = sn_entry_roots(p->m, e, false, &n);
         count += unpermute(p->m, n, root);
         count += join_shapes(p->m, n, root);
-        sn_entry_roots(e, false, root, true);
+        sn_entry_set_roots(e, false, root);
     }
     return count;
 }

@@ -9,6 +9,7 @@
  * expanded, and slices that lie inside one part to be slices of that part (simplify). Keeps values.
  * Terminates: a slice becomes look-ups and slices of smaller parts. */
 #include "passes/graph_util.h"
+#include "passes/match.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -40,8 +41,8 @@ static bool is_joined(const sn_node *x, int axis, int depth) {
 }
 
 static bool is_constant(const sn_node *x) {
-    while (x->op == SN_OP_broadcast || x->op == SN_OP_reshape) x = x->in[0];
-    return x->op == SN_OP_const;
+    double v;
+    return sn_match_const(x, &v);
 }
 
 /* Whether all parts have elements: a look-up in none would read something else. */
@@ -63,10 +64,9 @@ static sn_node *index_of(const window *w, int rank, int axis, sn_dim by) {
 }
 
 static sn_node *filled(const window *w, const sn_node *x) {
-    sn_node *value = sn_b_const(w->m, (sn_dtype)x->dtype, 0);
-    while (x->op == SN_OP_broadcast || x->op == SN_OP_reshape) x = x->in[0];
-    if (x->op == SN_OP_const) value = (sn_node *)x;
-    return sn_b_broadcast(value, w->rank, w->shape);
+    double v = 0;
+    sn_match_const(x, &v);
+    return sn_b_broadcast(sn_b_const(w->m, (sn_dtype)x->dtype, v), w->rank, w->shape);
 }
 
 /* x without its axis varying, if it is broadcast along it; NULL: it is not. */

@@ -21,8 +21,8 @@ bool sn_reads_before(const sn_region *body, int arg, int result) {
     int last = 0; /* the last loop that reads the argument */
     for (int k = 0; k < order.n; k++) {
         const sn_node *n = order.node[k];
-        bool is_last, reduces = sn_reduces(n, &is_last), below = n == body->arg[arg];
-        if (reduces && !is_last) return false;
+        bool reduces = sn_reduces(n), below = n == body->arg[arg];
+        if (reduces && !sn_reduces_rows(n)) return false;
         for (int j = 0; j < n->n_in; j++)
             for (int b = 0; b < k; b++) {
                 if (order.node[b] != n->in[j]) continue;

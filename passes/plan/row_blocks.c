@@ -39,8 +39,8 @@ sn_node *sn_row_blocks_add(sn_module *m, const sn_view *type) {
 
 /* Whether n is a result of the body and a reduction along rows that nothing in the body reads. */
 static bool is_row_sum(const sn_region *body, sn_order order, const sn_node *n) {
-    bool last, result = false;
-    if (!sn_reduces(n, &last) || !last) return false;
+    bool result = false;
+    if (!sn_reduces_rows(n)) return false;
     for (int i = 0; i < body->n_out; i++) result |= body->out[i] == n;
     for (int k = 0; k < order.n; k++)
         for (int i = 0; i < order.node[k]->n_in; i++) result &= order.node[k]->in[i] != n;

@@ -44,14 +44,13 @@ static sn_node *sink_broadcast(sn_node *n) {
 /* A sum over leading axes (and ops on it) without the axes of size 1 that it left: later ops work
  * on the short shape, which is a parameter's (a bias and its moments). */
 static bool drops_summed(const sn_node *r) {
-    bool last;
     const sn_node *x = r->in[0];
     if (r->op != SN_OP_reshape || r->rank >= x->rank) return false;
     int more = x->rank - r->rank;
     for (int a = 0; a < x->rank; a++)
         if (x->shape[a] != (a < more ? 1 : r->shape[a - more])) return false;
     for (int depth = 0; depth < 4 && sn_is_elementwise(x) && x->n_in; depth++) x = x->in[0];
-    return sn_reduces(x, &last);
+    return sn_reduces(x);
 }
 
 /* f(moved x, moved y, c) = moved f(x, y, c) for one transpose or reshape of all operands */

@@ -99,6 +99,11 @@ static sn_node *product_of_norm(sn_node *x, sn_node *y) {
     return product(share_of_row(x, y), y);
 }
 
+static sn_node *gated(sn_node *x, sn_node *y) {
+    sn_node *both = product(x, y);
+    return sn_b_binary(SN_OP_mul, sn_b_slice(both, 1, 0, 32), sn_b_slice(both, 1, 32, 32));
+}
+
 static void joined(void **state) {
     static const struct {
         sn_kernel_id kernel;
@@ -109,6 +114,7 @@ static void joined(void **state) {
                  {SN_KERNEL_column, SN_HOLDS_OPERAND, summed_columns},
                  {SN_KERNEL_gemm, SN_HOLDS_ELEMENTWISE, tanh_of_product},
                  {SN_KERNEL_gemm, SN_HOLDS_COLUMN_SWAP, swapped_product},
+                 {SN_KERNEL_gemm, SN_HOLDS_HALVES, gated},
                  {SN_KERNEL_gemm, SN_HOLDS_ROW_PROLOGUE, product_of_norm}};
     (void)state;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
