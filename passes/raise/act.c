@@ -5,10 +5,6 @@
 
 #include <math.h>
 
-static sn_node *scale(sn_node *x, double c) {
-    return c == 1 ? x : sn_b_scalar(SN_OP_mul, x, c);
-}
-
 /* The first tanh or erf in the sums and products of n. */
 static sn_node *find_gate(sn_node *n, int depth) {
     if (n->op == SN_OP_tanh || n->op == SN_OP_erf) return n;
@@ -39,8 +35,7 @@ static sn_node *find_gelu_x(sn_node *top, sn_node *u, bool erf, int depth) {
 }
 
 /* a (x + x t) = 2 a gelu x, t = erf(x / sqrt 2) or tanh(sqrt(2/pi) (x + 0.044715 x^3)) */
-static sn_node *raise_gelu(sn_raiser *r, sn_node *n) {
-    (void)r;
+sn_node *sn_raise_gelu(sn_node *n) {
     sn_poly p;
     if (!sn_match_float(n)) return NULL;
     sn_node *t = find_gate(n, 5);
@@ -51,12 +46,12 @@ static sn_node *raise_gelu(sn_raiser *r, sn_node *n) {
     for (int i = 0; i < 15; i++)
         if (p.c[i / 3][i % 3] != 0 && (i / 3 != 1 || i % 3 == 2)) return NULL;
     double c = sn_match_near(2 * a, 1) ? 1 : 2 * a;
-    return scale(sn_b_unary(t->op == SN_OP_erf ? SN_OP_gelu : SN_OP_gelu_tanh, x), c);
+    sn_node *y = sn_b_unary(t->op == SN_OP_erf ? SN_OP_gelu : SN_OP_gelu_tanh, x);
+    return sn_raise_times(y, 0, NULL, c);
 }
 
 /* x sigmoid(x) y = silu(x) y */
-static sn_node *raise_silu(sn_raiser *r, sn_node *n) {
-    (void)r;
+sn_node *sn_raise_silu(sn_node *n) {
     sn_node *f[6];
     double c;
     int k = sn_match_factors(n, NULL, f, 6, &c);
@@ -72,43 +67,8 @@ static sn_node *raise_silu(sn_raiser *r, sn_node *n) {
                 at_x = j;
         }
         if (at_s < 0 || at_x < 0) continue;
-        sn_node *y = sn_b_unary(SN_OP_silu, x);
-        for (int j = 0; j < kg; j++)
-            if (j != at_s && j != at_x) y = sn_b_binary(SN_OP_mul, y, g[j]);
-        return scale(y, c);
+        g[at_s] = g[at_x] = NULL;
+        return sn_raise_times(sn_b_unary(SN_OP_silu, x), kg, g, c);
     }
     return NULL;
 }
-
-/* max(x, 0) = relu x */
-static sn_node *raise_relu(sn_raiser *r, sn_node *n) {
-    (void)r;
-    return sn_match_float(n) && sn_match_value(n->in[1], 0) ? sn_b_unary(SN_OP_relu, n->in[0])
-                                                            : NULL;
-}
-
-/* ln(1 + e^x) = softplus x */
-static sn_node *raise_softplus(sn_raiser *r, sn_node *n) {
-    (void)r;
-    sn_node *e = n->in[0];
-    return sn_match_float(n) && e->op == SN_OP_exp ? sn_b_unary(SN_OP_softplus, e->in[0]) : NULL;
-}
-
-/* relu x + softplus(-|x|) = softplus x, its numerically stable form */
-static sn_node *raise_stable_softplus(sn_raiser *r, sn_node *n) {
-    (void)r;
-    for (int i = 0; i < 2; i++) {
-        sn_node *a = n->in[i], *b = n->in[1 - i];
-        if (a->op != SN_OP_relu || b->op != SN_OP_softplus || b->in[0]->op != SN_OP_neg) continue;
-        const sn_node *abs = b->in[0]->in[0];
-        if (abs->op == SN_OP_abs && abs->in[0] == a->in[0])
-            return sn_b_unary(SN_OP_softplus, a->in[0]);
-    }
-    return NULL;
-}
-
-const sn_raising sn_raise_act[] = {
-    {SN_OP_mul, raise_gelu}, {SN_OP_add, raise_gelu},       {SN_OP_mul, raise_silu},
-    {SN_OP_max, raise_relu}, {SN_OP_log1p, raise_softplus}, {SN_OP_add, raise_stable_softplus},
-    {SN_OP_COUNT, NULL},
-};

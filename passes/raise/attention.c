@@ -581,7 +581,7 @@ sn_node *ra_raise_product(sn_raiser *r, sn_node *product, int side, const ra_mix
 
 /* dot(softmax(f(dot(q, k))), v) = attention(q, k, v) with f as its regions; without softmax, f gives
  * the weights */
-static sn_node *raise_attention(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_attention(sn_raiser *r, sn_node *n) {
     if (!sn_raise_wants_attention(r)) return NULL;
     for (int side = 0; side < 2; side++) {
         sn_node *y = ra_raise_product(r, n, side, NULL);
@@ -613,7 +613,7 @@ static sn_node *raise_divided(sn_raiser *r, sn_node *n, sn_node *const *f, int i
 }
 
 /* dot(w, v) / sum(w) = attention with the weights w / sum(w), where both sum over the same axis */
-static sn_node *divide_attention(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_divide_attention(sn_raiser *r, sn_node *n) {
     sn_node *f[6], *y = NULL;
     double c;
     int count =
@@ -621,22 +621,20 @@ static sn_node *divide_attention(sn_raiser *r, sn_node *n) {
     for (int i = 0; i < count; i++)
         for (int j = 0; j < count; j++) {
             if (i == j || !(y = raise_divided(r, n, f, i, j))) continue;
-            for (int o = 0; o < count; o++)
-                if (o != i && o != j) y = sn_b_binary(SN_OP_mul, y, f[o]);
-            return c == 1 ? y : sn_b_scalar(SN_OP_mul, y, c);
+            f[i] = f[j] = NULL;
+            return sn_raise_times(y, count, f, c);
         }
     return NULL;
 }
 
 /* Converts attention with callbacks to the form that plain operations get. */
-static sn_node *settle_attention(sn_raiser *r, sn_node *n) {
-    (void)r;
+sn_node *sn_raise_settle_attention(sn_node *n) {
     if (sn_attr_get(n, SN_A_mesh)) return NULL; /* what its order depends on would be lost */
     return sn_attention_canonical(n, 1);
 }
 
 /* attention(..) c with weights that nothing divides = attention with c times these weights */
-static sn_node *scale_weights(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_scale_weights(sn_raiser *r, sn_node *n) {
     double c;
     sn_node *y = sn_match_scaled(n, &c);
     if (y == n || y->op != SN_OP_attention || sn_raise_uses(r, y) > 1 ||
@@ -646,14 +644,6 @@ static sn_node *scale_weights(sn_raiser *r, sn_node *n) {
 }
 
 /* The log-sum-exp keeps to the form of its attention: one kernel computes both. */
-static sn_node *settle_lse(sn_raiser *r, sn_node *n) {
-    (void)r;
+sn_node *sn_raise_settle_lse(sn_node *n) {
     return n->in[0]->op == SN_OP_attention ? sn_b_attention_lse(n->in[0]) : NULL;
 }
-
-const sn_raising sn_raise_attention[] = {
-    {SN_OP_dot, raise_attention},        {SN_OP_mul, divide_attention},
-    {SN_OP_mul, scale_weights},          {SN_OP_neg, scale_weights},
-    {SN_OP_attention, settle_attention}, {SN_OP_mixed_attention, settle_attention},
-    {SN_OP_attention_lse, settle_lse},   {SN_OP_COUNT, NULL},
-};

@@ -131,7 +131,7 @@ static sn_node *sum_of_products(const difference *d) {
     return sum;
 }
 
-static sn_node *raise_difference(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_difference(sn_raiser *r, sn_node *n) {
     if (!sn_raise_wants_attention(r)) return NULL;
     for (int side = 0; side < 2; side++) {
         difference d = {.r = r, .product = n, .side = side};
@@ -147,5 +147,3 @@ static sn_node *raise_difference(sn_raiser *r, sn_node *n) {
     }
     return NULL;
 }
-
-const sn_raising sn_raise_difference[] = {{SN_OP_dot, raise_difference}, {SN_OP_COUNT, NULL}};

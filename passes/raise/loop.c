@@ -115,7 +115,7 @@ static void transpose_outside(draft *d, int i, int n_out, sn_node **out) {
     d->inside[i] = r.to;
 }
 
-static sn_node *raise_body(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_body(sn_raiser *r, sn_node *n) {
     const sn_scan s = sn_scan_of(n);
     const int first = s.n_carry + s.n_sequence;
     sn_node *out[SN_MAX_RESULTS];
@@ -141,8 +141,3 @@ static sn_node *raise_body(sn_raiser *r, sn_node *n) {
             attr[i].r = sn_region_extract(n->m, d.n_in, d.inside, s.body->n_out, out);
     return sn_node_new(n->m, SN_OP_scan, d.n_in, d.in, n->n_attr, attr);
 }
-
-const sn_raising sn_raise_loop[] = {
-    {SN_OP_scan, raise_body},
-    {SN_OP_COUNT, NULL},
-};

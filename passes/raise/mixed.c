@@ -237,7 +237,7 @@ static bool is_settled(const sn_raiser *r, const sn_node *n) {
 }
 
 /* A product of weights, which mix, and values. */
-static sn_node *raise_mixed(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_mixed(sn_raiser *r, sn_node *n) {
     sn_node *found[4];
     if (!sn_raise_wants_attention(r) || !sn_match_float(n)) return NULL;
     for (int side = 0; side < 2; side++) {
@@ -252,8 +252,3 @@ static sn_node *raise_mixed(sn_raiser *r, sn_node *n) {
     }
     return NULL;
 }
-
-const sn_raising sn_raise_mixed[] = {
-    {SN_OP_dot, raise_mixed},
-    {SN_OP_COUNT, NULL},
-};

@@ -5,8 +5,7 @@
 #include "passes/raise/attention.h"
 
 /* matmul is dot with its operands broadcast to common leading axes */
-static sn_node *open_matmul(sn_raiser *r, sn_node *n) {
-    (void)r;
+sn_node *sn_raise_open_matmul(sn_node *n) {
     return n->decomposition;
 }
 
@@ -23,7 +22,7 @@ static sn_node *weight_of(const sn_node *dot) {
 
 /* x W^T + b = linear(x, W, b): below the highest level, a bias joins its product only as part of
  * one composite */
-static sn_node *raise_linear(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_linear(sn_raiser *r, sn_node *n) {
     for (int i = 0; i < 2; i++) {
         sn_node *y = n->in[i], *bias = sn_match_vector(n->in[1 - i]);
         if (!bias || sn_raise_uses(r, y) > 1 || !sn_match_float(n)) continue;
@@ -59,7 +58,7 @@ static const sn_node *scores_of(const sn_raiser *r, sn_node *n, double *c) {
 
 /* a q k^T + b r s^T = [a q, b r] [k, s]^T, or a ([q, r] [k, s]^T) if a = b: latent attention beside its rotated part. Attention has one
  * product; the copies are small beside the scores of one query for each key. */
-static sn_node *join_scores(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_join_scores(sn_raiser *r, sn_node *n) {
     double c[2];
     const sn_node *dot[2];
     sn_node *in[2];
@@ -86,10 +85,3 @@ static sn_node *join_scores(sn_raiser *r, sn_node *n) {
                              SN_LIST(contract_a, 1, &over[0]), SN_LIST(contract_b, 1, &over[1])));
     return c[0] == c[1] && c[0] != 1 ? sn_b_scalar(SN_OP_mul, y, c[0]) : y;
 }
-
-const sn_raising sn_raise_product[] = {
-    {SN_OP_matmul, open_matmul},
-    {SN_OP_add, raise_linear},
-    {SN_OP_add, join_scores},
-    {SN_OP_COUNT, NULL},
-};

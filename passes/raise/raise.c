@@ -1,5 +1,5 @@
-/* raise.c: recognises composites in plain operations, however they are written. The rules are in
- * raise/; each node is simplified before and after (simplify.h), so a rule has one form to match.
+/* raise.c: recognises composites in plain operations, however they are written. The rules are rows
+ * of rules.def; each node is simplified before and after (simplify.h), so a rule has one form to match.
  *
  * Requires nothing; runs best after simplify. Keeps dtype and shape, and values up to rounding
  * where they are finite: a row that is entirely hidden becomes 0 instead of NaN (as softmax is
@@ -13,6 +13,7 @@
 #include "passes/grouped.h"
 #include "passes/simplify/simplify.h"
 
+#include <pthread.h>
 #include <string.h>
 
 enum { MAX_STEPS = 32 }; /* maximum number of consecutive rewrites of a node: guards against bugs */
@@ -29,36 +30,31 @@ static void add_uses(sn_raiser *r, const sn_node *n, uint32_t count) {
     r->uses[n->id] += count;
 }
 
-/* Softmax at every level, because it defines the value of a row that is entirely hidden. */
-static const struct {
-    const sn_raising *rules;
-    sn_level level;
-} tables[] = {{sn_raise_product, SN_LEVEL_ROWS},        {sn_raise_act, SN_LEVEL_ROWS},
-              {sn_raise_norm, SN_LEVEL_ROWS},           {sn_raise_rope, SN_LEVEL_ROWS},
-              {sn_raise_softmax, SN_LEVEL_NONE},        {sn_raise_sink, SN_LEVEL_ROWS},
-              {sn_raise_mixed, SN_LEVEL_ROWS},          {sn_raise_attention, SN_LEVEL_ROWS},
-              {sn_raise_difference, SN_LEVEL_ROWS},     {sn_raise_loop, SN_LEVEL_ATTENTION},
-              {sn_raise_recurrence, SN_LEVEL_ATTENTION}};
+static const sn_rule_row list[] = {
+#define RULE(id, from, text, conditions)                                                           \
+    {.name = #id, .level = SN_LEVEL_##from, .row = text, .when = conditions},
+#define CODE(id, from, on)                                                                         \
+    {.name = #id, .level = SN_LEVEL_##from, .op = SN_OP_##on, .rewrite = sn_raise_##id},
+#define RAISE(id, from, on)                                                                        \
+    {.name = #id, .level = SN_LEVEL_##from, .op = SN_OP_##on, .raise = sn_raise_##id},
+#include "passes/raise/rules.def"
+};
 
-static sn_node *apply_rules(sn_raiser *r, sn_node *n) {
-    const int level = sn_passes_level(r->p);
-    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
-        for (const sn_raising *s = tables[t].rules; s->rule; s++) {
-            if (!sn_level_reaches(level, tables[t].level)) continue;
-            if (s->op != SN_OP_COUNT && s->op != n->op) continue;
-            sn_node *x = s->rule(r, n);
-            if (x && x != n && x->dtype == n->dtype && sn_shapes_equal(x, n)) return x;
-        }
-    return NULL;
+sn_rules sn_raise_rules = {.rule = list, .n = sizeof list / sizeof *list};
+
+static void read_rules(void) {
+    sn_rules_read(&sn_raise_rules);
 }
 
 static sn_node *raise_node(sn_raiser *r, sn_node *n) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     const int level = sn_passes_level(r->p);
+    pthread_once(&once, read_rules);
     n = sn_simplify_node(n, level);
     if (r->for_gradient && n->op == SN_OP_scan)
         n = sn_simplify_regions(n, level); /* as the pass has done */
     for (int step = 0; step < MAX_STEPS && !sn_module_error(r->m)->code; step++) {
-        sn_node *x = apply_rules(r, n);
+        sn_node *x = sn_rules_apply(&sn_raise_rules, r, level, n);
         if (!x) break;
         n = sn_simplify_node(x, level);
     }

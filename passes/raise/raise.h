@@ -4,6 +4,7 @@
 #define SN_RAISE_H
 
 #include "passes/passes.h"
+#include "passes/rules/rules.h"
 
 typedef struct sn_raiser {
     sn_passes *p;
@@ -33,14 +34,17 @@ static inline uint32_t sn_raise_uses(const sn_raiser *r, const sn_node *n) {
     return n->id < r->n_uses ? r->uses[n->id] : 0;
 }
 
-/* Rules end with a NULL rule; op as in simplify.h. */
-typedef struct sn_raising {
-    sn_op op;
-    sn_node *(*rule)(sn_raiser *r, sn_node *n);
-} sn_raising;
-extern const sn_raising sn_raise_act[], sn_raise_norm[], sn_raise_softmax[], sn_raise_product[],
-    sn_raise_mixed[], sn_raise_attention[], sn_raise_difference[], sn_raise_rope[], sn_raise_sink[],
-    sn_raise_recurrence[], sn_raise_loop[];
+/* y times c and the factors that are not NULL: a rule has taken the others, which y replaces. */
+static inline sn_node *sn_raise_times(sn_node *y, int n, sn_node *const *factor, double c) {
+    for (int i = 0; i < n; i++)
+        if (factor[i]) y = sn_b_binary(SN_OP_mul, y, factor[i]);
+    return c == 1 ? y : sn_b_scalar(SN_OP_mul, y, c);
+}
+
+#define CODE(name, ...) sn_node *sn_raise_##name(sn_node *n);
+#define RAISE(name, ...) sn_node *sn_raise_##name(sn_raiser *r, sn_node *n);
+#include "passes/raise/rules.def"
+extern sn_rules sn_raise_rules;
 
 /* ---- loop.c ---- */
 

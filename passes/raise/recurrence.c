@@ -715,20 +715,14 @@ static bool as_parts(sn_raiser *r, sn_node *n, sn_node **result) {
     return true;
 }
 
-static sn_node *raise_result(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_result(sn_raiser *r, sn_node *n) {
     sn_node *result[SN_MAX_RESULTS] = {NULL}, *scan = n->in[0];
     if (scan->op != SN_OP_scan) return NULL;
     if (!as_recurrence(r, scan, result) && !as_parts(r, scan, result)) return NULL;
     return result[sn_attr_int(n, SN_A_index, 0)];
 }
 
-static sn_node *raise_scan(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_scan(sn_raiser *r, sn_node *n) {
     sn_node *result[SN_MAX_RESULTS] = {NULL};
     return n->n_result == 1 && as_recurrence(r, n, result) ? result[0] : NULL;
 }
-
-const sn_raising sn_raise_recurrence[] = {
-    {SN_OP_result, raise_result},
-    {SN_OP_scan, raise_scan},
-    {SN_OP_COUNT, NULL},
-};

@@ -149,7 +149,7 @@ static sn_node *raise_sum(sn_raiser *r, const sn_node *plain, const sn_node *rot
     return NULL;
 }
 
-static sn_node *raise_rope(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_rope(sn_raiser *r, sn_node *n) {
     int64_t width;
     if (!sn_match_float(n) || n->rank < 2 ||
         !sn_dim_is_const(r->m, n->shape[n->rank - 1], &width) || width % 2 || width < 2 ||
@@ -190,7 +190,7 @@ static sn_node *rope_again(const sn_node *rope, sn_node *x, double scale, const 
 }
 
 /* c rope(x) */
-static sn_node *scaled_rope(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_scaled_rope(sn_raiser *r, sn_node *n) {
     double c;
     const sn_node *rope = sn_match_scaled(n, &c);
     if (rope == n || !is_own_rope(r, rope) || sn_attr_get(rope, SN_A_columns)) return NULL;
@@ -209,7 +209,7 @@ static sn_node *unscaled(const sn_raiser *r, sn_node *n, double *c) {
 }
 
 /* rope(c x) */
-static sn_node *rope_of_scaled(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_rope_of_scaled(sn_raiser *r, sn_node *n) {
     double c;
     if (sn_attr_get(n, SN_A_columns)) return NULL;
     sn_node *x = unscaled(r, n->in[0], &c);
@@ -217,7 +217,7 @@ static sn_node *rope_of_scaled(sn_raiser *r, sn_node *n) {
 }
 
 /* concat of adjoining columns of x, one part of them rotated, as a rope of all these columns */
-static sn_node *rope_of_columns(sn_raiser *r, sn_node *n) {
+sn_node *sn_raise_rope_of_columns(sn_raiser *r, sn_node *n) {
     const int last = n->rank - 1;
     const sn_node *rope = NULL;
     sn_node *x = NULL;
@@ -246,7 +246,3 @@ static sn_node *rope_of_columns(sn_raiser *r, sn_node *n) {
     return rope_again(rope, sn_b_slice(x, last, first, at - first),
                       sn_attr_flt(rope, SN_A_scale, 1), columns);
 }
-
-const sn_raising sn_raise_rope[] = {{SN_OP_add, raise_rope},         {SN_OP_mul, scaled_rope},
-                                    {SN_OP_neg, scaled_rope},        {SN_OP_rope, rope_of_scaled},
-                                    {SN_OP_concat, rope_of_columns}, {SN_OP_COUNT, NULL}};

@@ -47,8 +47,7 @@ static sn_node *drop_padding(const sn_node *n, const sn_node *pad, int axis) {
 }
 
 /* softmax(concat(x, z)) without z's columns = softmax(x) with the sink logsumexp z */
-static sn_node *drop_column(sn_raiser *r, sn_node *n) {
-    (void)r;
+sn_node *sn_raise_drop_column(sn_node *n) {
     const sn_node *s = n->in[0], *all = s->in[0];
     if (s->op != SN_OP_softmax || s->n_in > 1) return NULL;
     int axis = (int)sn_attr_int(s, SN_A_axis, s->rank - 1);
@@ -115,8 +114,7 @@ static sn_node *reshape_operands(sn_node *n, int depth) {
 
 /* softmax(x) sigmoid(logsumexp(x) - z) = softmax(x) with the sink z; also after the product with
  * values */
-static sn_node *gate_by_logsumexp(sn_raiser *r, sn_node *n) {
-    (void)r;
+sn_node *sn_raise_gate_by_logsumexp(sn_node *n) {
     sn_node *f[6], *y = NULL;
     double c;
     int k = sn_match_float(n) ? sn_match_factors(n, NULL, f, 6, &c) : -1;
@@ -128,16 +126,9 @@ static sn_node *gate_by_logsumexp(sn_raiser *r, sn_node *n) {
         if (gate->op != SN_OP_sigmoid) continue;
         for (int j = 0; j < k; j++) {
             if (j == i || !sn_shapes_equal(f[j], n) || !(y = gated_factor(f[j], gate))) continue;
-            for (int o = 0; o < k; o++)
-                if (o != i && o != j) y = sn_b_binary(SN_OP_mul, y, f[o]);
-            return c == 1 ? y : sn_b_scalar(SN_OP_mul, y, c);
+            f[i] = f[j] = NULL;
+            return sn_raise_times(y, k, f, c);
         }
     }
     return NULL;
 }
-
-const sn_raising sn_raise_sink[] = {
-    {SN_OP_slice, drop_column},
-    {SN_OP_mul, gate_by_logsumexp},
-    {SN_OP_COUNT, NULL},
-};

@@ -5,7 +5,6 @@
 #include "passes/raise/attention.h"
 
 #include <math.h>
-#include <string.h>
 
 sn_node *sn_raise_on_axis(sn_op op, sn_node *x, int axis) {
     return sn_node_new(x->m, op, 1, &x, SN_ATTRS(SN_INT(axis, axis)));
@@ -137,36 +136,33 @@ static sn_node *raise_softmax(sn_node *n) {
         if (f[i] == inverse) at_inverse = i;
     }
     if (at_w < 0 || at_inverse < 0) return NULL;
-    sn_node *y = sn_raise_softmax_of(z, sink, s.axis);
-    for (int i = 0; i < k; i++)
-        if (i != at_w && i != at_inverse) y = sn_b_binary(SN_OP_mul, y, f[i]);
-    return c == 1 ? y : sn_b_scalar(SN_OP_mul, y, c);
+    f[at_w] = f[at_inverse] = NULL;
+    return sn_raise_times(sn_raise_softmax_of(z, sink, s.axis), k, f, c);
 }
 
 /* dot(w, v) / sum(w) with w = e^z, where both sum over the same axis, = dot(softmax z, v); other
  * factors stay outside */
 static sn_node *divide_first(sn_node *n) {
-    sn_node *f[6], *product = NULL, *z, *sink;
+    sn_node *f[6], *z, *sink;
     sn_raise_sum s;
     double c;
-    int k = sn_match_float(n) ? sn_match_factors(n, NULL, f, 6, &c) : -1, used[2] = {-1, -1};
-    for (int i = 0; i < k && !product; i++) {
+    int k = sn_match_float(n) ? sn_match_factors(n, NULL, f, 6, &c) : -1;
+    for (int i = 0; i < k; i++) {
         if (!divides(f[i], &s, &z, &sink) || s.weights->rank != n->rank) continue;
-        for (int j = 0; j < k && !product; j++)
-            for (int side = 0; side < 2 && !product && f[j]->op == SN_OP_dot; side++) {
+        for (int j = 0; j < k; j++)
+            for (int side = 0; side < 2 && f[j]->op == SN_OP_dot; side++) {
                 const sn_attr *over = ra_contract_of(f[j], side);
                 if (f[j]->in[side] != s.weights || !over || over->n != 1 || over->v[0] != s.axis ||
                     !sn_shapes_equal(f[j], n) || !ra_goes_with(sn_match_below(f[i]), f[j], side))
                     continue;
                 sn_node *in[] = {f[j]->in[0], f[j]->in[1]};
                 in[side] = sn_raise_softmax_of(z, sink, s.axis);
-                product = sn_node_with(f[j], in);
-                used[0] = i, used[1] = j;
+                sn_node *product = sn_node_with(f[j], in);
+                f[i] = f[j] = NULL;
+                return sn_raise_times(product, k, f, c);
             }
     }
-    for (int i = 0; i < k && product; i++)
-        if (i != used[0] && i != used[1]) product = sn_b_binary(SN_OP_mul, product, f[i]);
-    return product && c != 1 ? sn_b_scalar(SN_OP_mul, product, c) : product;
+    return NULL;
 }
 
 /* x / y as x (1 / y) */
@@ -177,90 +173,17 @@ static sn_node *as_product(sn_node *n) {
 }
 
 /* Level 0 keeps quotients as they are written. */
-static sn_node *raise_quotient(sn_raiser *r, sn_node *n) {
-    (void)r;
+sn_node *sn_raise_quotient(sn_node *n) {
     sn_node *x = as_product(n), *y = raise_softmax(x);
     return y ? y : divide_first(x);
 }
 
-/* Whether c is one of the conditions that n joins by `and`. */
-static bool is_joined(const sn_node *n, const sn_node *c) {
-    return n == c || (n->op == SN_OP_and && (is_joined(n->in[0], c) || is_joined(n->in[1], c)));
-}
-
-/* Weights that c hides again: c ? softmax(c ? x : -inf) : 0 = softmax(c ? x : -inf); likewise the
- * weights times c as a number */
-static sn_node *drop_second_mask(sn_raiser *r, sn_node *n) {
-    (void)r;
-    for (int i = 0; i < 2; i++) {
-        sn_node *s = n->in[1], *c = n->in[0];
-        if (n->op == SN_OP_mul) {
-            const sn_node *number = sn_match_below(n->in[i]);
-            if (number->op != SN_OP_cast || number->in[0]->dtype != SN_BOOL) continue;
-            s = n->in[1 - i], c = sn_b_broadcast_like(number->in[0], n);
-        } else if (!sn_match_value(n->in[2], 0))
-            return NULL;
-        if (s->op != SN_OP_softmax) continue;
-        const sn_node *z = s->in[0];
-        if (z->op == SN_OP_select && sn_match_value(z->in[2], -INFINITY) && is_joined(z->in[0], c))
-            return s;
-    }
-    return NULL;
-}
-
-/* softmax(x - m) = softmax x, for m constant along the axis; its logarithm likewise */
-static sn_node *drop_shift(sn_raiser *r, sn_node *n) {
-    (void)r;
-    sn_node *x = strip_shift(n->in[0], axis_of(n));
-    return x == n->in[0] || n->n_in > 1 ? NULL : sn_node_with(n, &x);
-}
-
 /* ln sum e^x = logsumexp x */
-static sn_node *raise_logsumexp(sn_raiser *r, sn_node *n) {
-    (void)r;
+sn_node *sn_raise_logsumexp(sn_node *n) {
     const sn_node *sum = n->in[0];
     int axis = sum->op == SN_OP_reduce_sum ? single_axis(sum) : -1;
     sn_node *z = axis >= 0 && sn_match_float(n) ? exponent(sum->in[0]) : NULL;
     return z ? sn_raise_on_axis(SN_OP_logsumexp, z, axis) : NULL;
-}
-
-/* logsumexp(x - m) + m = logsumexp x */
-static sn_node *shift_logsumexp(sn_raiser *r, sn_node *n) {
-    (void)r;
-    for (int i = 0; i < 2; i++) {
-        const sn_node *l = n->in[i];
-        if (l->op != SN_OP_logsumexp || l->in[0]->op != SN_OP_sub) continue;
-        const sn_node *m = sn_match_below(l->in[0]->in[1]);
-        if (m == n->in[1 - i])
-            return sn_raise_on_axis(SN_OP_logsumexp, l->in[0]->in[0], axis_of(l));
-    }
-    return NULL;
-}
-
-/* x - logsumexp x = log_softmax x */
-static sn_node *raise_log_softmax(sn_raiser *r, sn_node *n) {
-    (void)r;
-    const sn_node *l = sn_match_below(n->in[1]);
-    sn_node *x = n->in[0];
-    if (l->op != SN_OP_logsumexp || l->rank != n->rank || !sn_match_float(n)) return NULL;
-    return l->in[0] == x ? sn_raise_on_axis(SN_OP_log_softmax, x, axis_of(l)) : NULL;
-}
-
-/* ln softmax x = log_softmax x */
-static sn_node *log_of_softmax(sn_raiser *r, sn_node *n) {
-    (void)r;
-    sn_node *s = n->in[0];
-    return s->op == SN_OP_softmax && s->n_in == 1
-               ? sn_raise_on_axis(SN_OP_log_softmax, s->in[0], axis_of(s))
-               : NULL;
-}
-
-/* e^(log_softmax x) = softmax x */
-static sn_node *exp_of_log_softmax(sn_raiser *r, sn_node *n) {
-    (void)r;
-    sn_node *l = n->in[0];
-    return l->op == SN_OP_log_softmax ? sn_raise_on_axis(SN_OP_softmax, l->in[0], axis_of(l))
-                                      : NULL;
 }
 
 /* ---- cross-entropy ---- */
@@ -310,8 +233,7 @@ static sn_node *make_pick(sn_node *x, sn_node *target, const sn_node *like) {
 }
 
 /* sum over the last axis of log_softmax(x) one_hot(target) = -cross_entropy(x, target) */
-static sn_node *raise_pick(sn_raiser *r, sn_node *n) {
-    (void)r;
+sn_node *sn_raise_pick(sn_node *n) {
     sn_node *s = n->in[0], *x = NULL, *target = NULL;
     if (single_axis(n) != n->rank - 1 || !sn_match_float(n)) return NULL;
     for (int i = 0; i < 2 && s->op == SN_OP_mul && !(x && target); i++) {
@@ -326,8 +248,7 @@ static sn_node *raise_pick(sn_raiser *r, sn_node *n) {
 }
 
 /* log_softmax(x)[i, j, .., target] = -cross_entropy(x, target) */
-static sn_node *raise_pick_at(sn_raiser *r, sn_node *n) {
-    (void)r;
+sn_node *sn_raise_pick_at(sn_node *n) {
     sn_node *x = log_softmax_operand(n->in[0]);
     int rank = n->in[0]->rank;
     if (!x || n->rank != rank - 1 || !sn_match_float(n)) return NULL;
@@ -338,13 +259,3 @@ static sn_node *raise_pick_at(sn_raiser *r, sn_node *n) {
     }
     return make_pick(x, n->in[rank], n);
 }
-
-const sn_raising sn_raise_softmax[] = {
-    {SN_OP_mul, raise_quotient},      {SN_OP_div, raise_quotient},
-    {SN_OP_mul, drop_second_mask},    {SN_OP_select, drop_second_mask},
-    {SN_OP_softmax, drop_shift},      {SN_OP_log_softmax, drop_shift},
-    {SN_OP_log, raise_logsumexp},     {SN_OP_add, shift_logsumexp},
-    {SN_OP_sub, raise_log_softmax},   {SN_OP_log, log_of_softmax},
-    {SN_OP_exp, exp_of_log_softmax},  {SN_OP_reduce_sum, raise_pick},
-    {SN_OP_gather_nd, raise_pick_at}, {SN_OP_COUNT, NULL},
-};

@@ -3,8 +3,6 @@
 #include "passes/match.h"
 #include "passes/simplify/simplify.h"
 
-#include <string.h>
-
 static const sn_attr_key batch_key[2] = {SN_A_batch_a, SN_A_batch_b};
 static const sn_attr_key contract_key[2] = {SN_A_contract_a, SN_A_contract_b};
 
@@ -56,7 +54,7 @@ static sn_node *dot_transposed(sn_node *n, int side) {
     return moved ? sn_b_transpose(d, d->rank, back) : d;
 }
 
-static sn_node *dot_transpose(sn_node *n) {
+sn_node *sn_simplify_dot_transpose(sn_node *n) {
     sn_node *r = dot_transposed(n, 0);
     return r ? r : dot_transposed(n, 1);
 }
@@ -72,7 +70,7 @@ static sn_node *strip_scale(sn_node *n, double *c, int depth) {
 }
 
 /* dot(c x, y) = c dot(x, y), unless c x is a weight */
-static sn_node *dot_scale(sn_node *n) {
+sn_node *sn_simplify_dot_scale(sn_node *n) {
     double c;
     for (int i = 0; i < 2; i++) {
         sn_node *in[2] = {n->in[0], n->in[1]};
@@ -84,7 +82,7 @@ static sn_node *dot_scale(sn_node *n) {
 }
 
 /* dot(x, y padded with zeros where it is summed) = dot(x without these elements, y) */
-static sn_node *dot_padded(sn_node *n) {
+sn_node *sn_simplify_dot_padded(sn_node *n) {
     for (int side = 0; side < 2; side++) {
         const sn_node *pad = n->in[side];
         const sn_attr *over = sn_attr_get(n, contract_key[side]),
@@ -106,8 +104,3 @@ static sn_node *dot_padded(sn_node *n) {
     }
     return NULL;
 }
-
-const sn_simplification sn_simplify_dot[] = {
-    {SN_OP_dot, dot_padded},   {SN_OP_dot, dot_transpose}, {SN_OP_dot, dot_scale},
-    {SN_OP_matmul, dot_scale}, {SN_OP_COUNT, NULL},
-};

@@ -13,7 +13,7 @@ static bool same_ints(const sn_attr *a, const sn_attr *b) {
 
 /* f(broadcast x, broadcast y) = broadcast f(x, y), over the axes along which no operand varies:
  * less work */
-static sn_node *sink_broadcast(sn_node *n) {
+sn_node *sn_simplify_sink_broadcast(sn_node *n) {
     int rank = n->rank, first = rank;
     sn_dim small[SN_MAX_RANK];
     double v;
@@ -54,7 +54,7 @@ static bool drops_summed(const sn_node *r) {
 }
 
 /* f(moved x, moved y, c) = moved f(x, y, c) for one transpose or reshape of all operands */
-static sn_node *raise_view(sn_node *n) {
+sn_node *sn_simplify_raise_view(sn_node *n) {
     const sn_node *view = NULL;
     double v;
     if (!sn_is_inline(n) || n->n_in > 3) return NULL;
@@ -90,7 +90,7 @@ static bool unit_reshape(int ra, const sn_dim *a, int rb, const sn_dim *b) {
 }
 
 /* broadcast x with axes of size 1 added or removed = broadcast (x with those axes) */
-static sn_node *reshape_broadcast(sn_node *n) {
+sn_node *sn_simplify_reshape_broadcast(sn_node *n) {
     sn_node *b = n->in[0];
     if (b->op != SN_OP_broadcast || !unit_reshape(b->rank, b->shape, n->rank, n->shape))
         return NULL;
@@ -108,7 +108,7 @@ static sn_node *reshape_broadcast(sn_node *n) {
 }
 
 /* (broadcast x) transposed = broadcast (x transposed) */
-static sn_node *transpose_broadcast(sn_node *n) {
+sn_node *sn_simplify_transpose_broadcast(sn_node *n) {
     sn_node *b = n->in[0];
     if (b->op != SN_OP_broadcast) return NULL;
     const sn_node *x = b->in[0];
@@ -122,7 +122,7 @@ static sn_node *transpose_broadcast(sn_node *n) {
 }
 
 /* broadcast (x with leading axes of size 1) = broadcast x */
-static sn_node *broadcast_reshape(sn_node *n) {
+sn_node *sn_simplify_broadcast_reshape(sn_node *n) {
     sn_node *r = n->in[0];
     if (r->op != SN_OP_reshape || r->in[0]->rank >= r->rank) return NULL;
     int more = r->rank - r->in[0]->rank;
@@ -132,7 +132,7 @@ static sn_node *broadcast_reshape(sn_node *n) {
 }
 
 /* Axes moved among axes of size 1 only: the same elements in the same order, a reshape. */
-static sn_node *transpose_units(sn_node *n) {
+sn_node *sn_simplify_transpose_units(sn_node *n) {
     const sn_attr *perm = sn_attr_get(n, SN_A_perm);
     int64_t last = -1;
     for (int i = 0; i < n->rank; i++) {
@@ -151,7 +151,7 @@ static bool unit_step(const sn_node *slice) {
 }
 
 /* a slice of a slice is one slice */
-static sn_node *slice_slice(sn_node *n) {
+sn_node *sn_simplify_slice_slice(sn_node *n) {
     sn_node *x = n->in[0];
     if (x->op != SN_OP_slice || !unit_step(n) || !unit_step(x)) return NULL;
     const sn_attr *outer = sn_attr_get(n, SN_A_start), *inner = sn_attr_get(x, SN_A_start);
@@ -163,7 +163,7 @@ static sn_node *slice_slice(sn_node *n) {
 }
 
 /* a slice that lies inside one operand of a concat is a slice of that operand */
-static sn_node *slice_concat(sn_node *n) {
+sn_node *sn_simplify_slice_concat(sn_node *n) {
     sn_node *x = n->in[0];
     if (x->op != SN_OP_concat || !unit_step(n)) return NULL;
     int axis = (int)sn_attr_int(x, SN_A_axis, 0);
@@ -185,7 +185,7 @@ static sn_node *slice_concat(sn_node *n) {
 }
 
 /* parts without elements are left out of a concat */
-static sn_node *concat_empty(sn_node *n) {
+sn_node *sn_simplify_concat_empty(sn_node *n) {
     int axis = (int)sn_attr_int(n, SN_A_axis, 0), k = 0;
     sn_node **part = sn_arena_alloc(n->m, sizeof *part * n->n_in);
     for (int i = 0; i < n->n_in; i++)
@@ -194,7 +194,7 @@ static sn_node *concat_empty(sn_node *n) {
 }
 
 /* a concat of adjoining slices of one tensor is one slice */
-static sn_node *concat_slices(sn_node *n) {
+sn_node *sn_simplify_concat_slices(sn_node *n) {
     int axis = (int)sn_attr_int(n, SN_A_axis, 0);
     sn_node *x = n->in[0]->op == SN_OP_slice ? n->in[0]->in[0] : NULL;
     sn_dim at = 0;
@@ -238,7 +238,7 @@ static int joined(sn_node *x, int axis, sn_node **part, int n, int max_parts) {
 
 /* a sum of tensors that are padded with zeros and side by side is a concat (the gradient of a split
  * tensor) */
-static sn_node *add_pads(sn_node *n) {
+sn_node *sn_simplify_add_pads(sn_node *n) {
     enum { MAX_PARTS = 32 };
     sn_node *x = n->in[0], *y = n->in[1], *part[MAX_PARTS];
     int axis = padded_axis(x);
@@ -266,7 +266,7 @@ static sn_node *add_pads(sn_node *n) {
 }
 
 /* an index along an axis of size 1 is 0; along another axis it does not vary with the others */
-static sn_node *shrink_iota(sn_node *n) {
+sn_node *sn_simplify_shrink_iota(sn_node *n) {
     int axis = (int)sn_attr_int(n, SN_A_axis, 0);
     sn_dim d = n->shape[axis];
     if (d == 1) return sn_b_broadcast_like(sn_b_const(n->m, (sn_dtype)n->dtype, 0), n);
@@ -280,19 +280,3 @@ static sn_node *shrink_iota(sn_node *n) {
     sn_node *x = sn_b_iota(n->m, (sn_dtype)n->dtype, n->rank - axis, shape + axis, 0);
     return sn_b_broadcast_like(x, n);
 }
-
-const sn_simplification sn_simplify_move[] = {
-    {SN_OP_iota, shrink_iota},
-    {SN_OP_COUNT, sink_broadcast},
-    {SN_OP_COUNT, raise_view},
-    {SN_OP_reshape, reshape_broadcast},
-    {SN_OP_transpose, transpose_broadcast},
-    {SN_OP_transpose, transpose_units},
-    {SN_OP_broadcast, broadcast_reshape},
-    {SN_OP_slice, slice_slice},
-    {SN_OP_slice, slice_concat},
-    {SN_OP_concat, concat_empty},
-    {SN_OP_concat, concat_slices},
-    {SN_OP_add, add_pads},
-    {SN_OP_COUNT, NULL},
-};

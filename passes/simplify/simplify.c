@@ -1,6 +1,6 @@
 /* simplify.c: one canonical form for scales, masks, divisions and movement, so that later patterns
- * have one form to match. The rules are in arith.c, mask.c, move.c and dot.c, each with its law
- * above it.
+ * have one form to match. The rules are rows of rules.def; what is not algebra is in mask.c, move.c
+ * and dot.c, each with its law above it.
  *
  * Requires nothing. Keeps dtype and shape of every node, and values up to rounding (rules that
  * round differently say so). Works below and above composites, and inside the regions of attention.
@@ -13,13 +13,10 @@
 #include "passes/graph_util.h"
 #include "passes/passes.h"
 
+#include <pthread.h>
 #include <string.h>
 
 enum { MAX_STEPS = 64 }; /* maximum number of consecutive rewrites of a node: guards against bugs */
-
-static bool same_type(const sn_node *a, const sn_node *b) {
-    return a->dtype == b->dtype && sn_shapes_equal(a, b);
-}
 
 static sn_node *apply_birth(sn_node *n) {
     sn_type type = {.dtype = (sn_dtype)n->dtype, .rank = n->rank};
@@ -33,31 +30,26 @@ static sn_node *apply_birth(sn_node *n) {
     return sn_node_new(n->m, (sn_op)n->op, n->n_in, n->in, n->n_attr, n->attr); /* order */
 }
 
-/* Level 0 divides as written. */
-static const struct {
-    const sn_simplification *rules;
-    sn_level level; /* from which on they apply */
-} tables[] = {{sn_simplify_arith, SN_LEVEL_NONE},
-              {sn_simplify_quotient, SN_LEVEL_ELEMENTWISE},
-              {sn_simplify_mask, SN_LEVEL_NONE},
-              {sn_simplify_move, SN_LEVEL_NONE},
-              {sn_simplify_dot, SN_LEVEL_NONE}};
+static const sn_rule_row list[] = {
+#define RULE(id, from, text, conditions)                                                           \
+    {.name = #id, .level = SN_LEVEL_##from, .row = text, .when = conditions},
+#define CODE(id, from, on)                                                                         \
+    {.name = #id, .level = SN_LEVEL_##from, .op = SN_OP_##on, .rewrite = sn_simplify_##id},
+#include "passes/simplify/rules.def"
+};
 
-static sn_node *apply_tables(sn_node *n, int level) {
-    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
-        for (const sn_simplification *s = tables[t].rules; s->rule; s++) {
-            bool applies = sn_level_reaches(level, tables[t].level) &&
-                           (s->op == SN_OP_COUNT || s->op == n->op);
-            sn_node *r = applies ? s->rule(n) : NULL;
-            if (r && r != n && same_type(r, n)) return r;
-        }
-    return NULL;
+sn_rules sn_simplify_rules = {.rule = list, .n = sizeof list / sizeof *list};
+
+static void read_rules(void) {
+    sn_rules_read(&sn_simplify_rules);
 }
 
 sn_node *sn_simplify_node(sn_node *n, int level) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_rules);
     for (int step = 0; step < MAX_STEPS; step++) {
         sn_node *r = apply_birth(n);
-        if (!r || r == n) r = apply_tables(n, level);
+        if (!r || r == n) r = sn_rules_apply(&sn_simplify_rules, NULL, level, n);
         if (!r || sn_module_error(n->m)->code) break;
         n = r;
     }

@@ -3,16 +3,11 @@
 #ifndef SN_SIMPLIFY_H
 #define SN_SIMPLIFY_H
 
-#include "ir/ir.h"
-#include "passes/kernels/levels.h"
+#include "passes/rules/rules.h"
 
-/* A rule: the replacement with the same dtype and shape, or NULL. `op` = SN_OP_COUNT: any op. */
-typedef struct sn_simplification {
-    sn_op op;
-    sn_node *(*rule)(sn_node *n);
-} sn_simplification;
-extern const sn_simplification sn_simplify_arith[], sn_simplify_quotient[], sn_simplify_mask[],
-    sn_simplify_move[], sn_simplify_dot[]; /* each list ends with a NULL rule */
+extern sn_rules sn_simplify_rules; /* rules.def; read once a pass has run */
+#define CODE(name, ...) sn_node *sn_simplify_##name(sn_node *n);
+#include "passes/simplify/rules.def"
 
 /* The node after all rules of the level; its operands are not changed. */
 sn_node *sn_simplify_node(sn_node *n, int level);

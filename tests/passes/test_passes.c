@@ -1,5 +1,7 @@
 /* Passes on graphs in text form and on random graphs: values before and after are equal, every
- * graph verifies, and the fixpoint ends. */
+ * graph verifies, and the fixpoint ends. Rows of rules are well-formed. */
+#include "passes/raise/raise.h"
+#include "passes/simplify/simplify.h"
 #include "tests/support/fuzz.h"
 #include "tests/support/pass_check.h"
 #include "tests/support/text.h"
@@ -47,6 +49,35 @@ static void check_random(uint64_t seed, const char *passes) {
     free(text);
 }
 
+/* The name of a row with a mistake, or of one that two rows have; NULL: none. */
+static const char *mistake(const sn_rules *rules) {
+    for (int i = 0; i < rules->n && !rules->wrong; i++)
+        for (int j = 0; j < i && rules->rule[i].row; j++)
+            if (!strcmp(rules->rule[i].name, rules->rule[j].name)) return rules->rule[i].name;
+    return rules->wrong;
+}
+
+static void rows(void **state) {
+    (void)state;
+#define WRONG(text, conditions)                                                                    \
+    { .name = text, .row = text, .when = conditions }
+    static const sn_rule_row wrong[] = {
+        WRONG("x + y", ""),       WRONG("x + = y", ""),     WRONG("x + y = z", ""),
+        WRONG("x + #c = #d", ""), WRONG("-(-x = x", ""),    WRONG("foo(x) = x", ""),
+        WRONG("x = -x", ""),      WRONG("-x = x y", ""),    WRONG("-x = neg[y](x)", ""),
+        WRONG("-x = x", "big"),   WRONG("-x = x", "one(y)")};
+    enum { N = sizeof wrong / sizeof *wrong };
+    static sn_rules table[N];
+    check_random(1, "simplify,raise"); /* reads the tables */
+    assert_null(mistake(&sn_simplify_rules));
+    assert_null(mistake(&sn_raise_rules));
+    for (int i = 0; i < N; i++) {
+        table[i] = (sn_rules){.rule = &wrong[i], .n = 1};
+        sn_rules_read(&table[i]);
+        assert_string_equal(mistake(&table[i]), wrong[i].name);
+    }
+}
+
 static void random_graphs(void **state) {
     (void)state;
     const char *seed = getenv("SN_FUZZ_SEED"), *count = getenv("SN_FUZZ_COUNT");
@@ -58,6 +89,7 @@ static void random_graphs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files),
+        cmocka_unit_test(rows),
         cmocka_unit_test(random_graphs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
