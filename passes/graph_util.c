@@ -126,6 +126,13 @@ void sn_entry_set_roots(sn_entry *e, bool taps, sn_node **root) {
     entry_roots(e, taps, root, true);
 }
 
+void sn_entry_become(sn_entry *e, bool taps, sn_node *const *made) {
+    sn_binding *list[] = {e->output, e->assign, e->tap};
+    const int n[] = {e->n_output, e->n_assign, taps ? e->n_tap : 0};
+    for (int l = 0; l < 3; l++)
+        for (int i = 0; i < n[l]; i++) list[l][i].node = made[list[l][i].node->id];
+}
+
 bool sn_is_inline(const sn_node *n) {
     return sn_is_elementwise(n) || sn_ops[n->op].flags & SN_OPF_INLINE;
 }

@@ -48,5 +48,7 @@ int sn_module_roots(sn_module *m, sn_node **root, int *n_live, bool store);
 /* The *n roots of one entry: its outputs and assignments, then, if wanted, its taps; arena memory. */
 sn_node **sn_entry_roots(sn_module *m, sn_entry *e, bool taps, int *n);
 void sn_entry_set_roots(sn_entry *e, bool taps, sn_node **root);
+/* Replaces them by what made[] has for each, by id. */
+void sn_entry_become(sn_entry *e, bool taps, sn_node *const *made);
 
 #endif

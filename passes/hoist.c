@@ -91,11 +91,6 @@ static sn_node *keep(void *ctx, sn_node *n) {
     return n;
 }
 
-static sn_node *made(void *ctx, sn_node *n) {
-    const walk *w = ctx;
-    return w->made[n->id];
-}
-
 /* From users to operands: a kernel that moves gives no reason to keep what lies below it. */
 static void keep_operands(walk *w) {
     for (uint32_t id = w->h->n_id; id-- > 0;) {
@@ -185,7 +180,7 @@ int sn_pass_hoist(sn_passes *p) {
     for (int i = 0; i < n_entry; i++) sn_entry_map(sn_entry_at(m, i), keep, &w);
     keep_operands(&w);
     rebuild(&w);
-    for (int i = 0; i < n_entry; i++) sn_entry_map(sn_entry_at(m, i), made, &w);
+    for (int i = 0; i < n_entry; i++) sn_entry_become(sn_entry_at(m, i), false, w.made);
     sn_lineage_add_map(m, w.made, h.n_id);
     add_entries(&h);
     return h.count;

@@ -274,8 +274,7 @@ static int merge_entry(sn_passes *p, sn_entry *e) {
     }
     sn_module_set_loc(m, loc);
     if (sn_module_error(m)->code || !count) return count;
-    for (int i = 0; i < n_root; i++) root[i] = g.made[root[i]->id];
-    sn_entry_set_roots(e, true, root);
+    sn_entry_become(e, true, g.made);
     sn_lineage_add_map(m, g.made, n_old);
     return count;
 }

@@ -175,11 +175,6 @@ static void join_kernels(packer *k, sn_node *from) {
     for (int i = 0; i < l.n; i++) k->made[l.replaced[i]->id] = sn_b_result(both, i);
 }
 
-static sn_node *made(void *ctx, sn_node *n) {
-    const packer *k = ctx;
-    return k->made[n->id];
-}
-
 int sn_pass_pack(sn_passes *p) {
     sn_module *m = p->m;
     if (!p->o.constant_params ||
@@ -207,7 +202,7 @@ int sn_pass_pack(sn_passes *p) {
         if (!k.made[n->id]) k.made[n->id] = sn_node_from(n, k.made);
     }
     if (!count) return 0;
-    for (int i = 0; i < sn_entry_count(m); i++) sn_entry_map(sn_entry_at(m, i), made, &k);
+    for (int i = 0; i < sn_entry_count(m); i++) sn_entry_become(sn_entry_at(m, i), false, k.made);
     sn_lineage_add_map(m, k.made, k.n_id);
     return count;
 }

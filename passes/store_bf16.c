@@ -180,10 +180,6 @@ static sn_node *rebuild(narrower *w, sn_node *n) {
     return n->n_in ? sn_node_with(n, in) : n;
 }
 
-static sn_node *replacement(void *ctx, sn_node *n) {
-    return ((narrower *)ctx)->made[n->id];
-}
-
 static const sn_node *loss_of(const sn_entry *e) {
     for (int i = 0; e->n_assign && i < e->n_output; i++)
         if (!strcmp(e->output[i].name, "loss")) return e->output[i].node;
@@ -205,7 +201,7 @@ static int narrow_entry(sn_module *m, sn_entry *e, const sn_node *loss) {
     if (!w.count) return 0;
     for (int i = 0; i < w.order.n && !sn_module_error(m)->code; i++)
         w.made[w.order.node[i]->id] = rebuild(&w, w.order.node[i]);
-    if (!sn_module_error(m)->code) sn_entry_map(e, replacement, &w);
+    if (!sn_module_error(m)->code) sn_entry_become(e, false, w.made);
     sn_lineage_add_map(m, w.made, n);
     return w.count;
 }
