@@ -18,6 +18,16 @@ em_val gemm_first_column(em *e, const gemm_plan *p, int64_t half_width, em_val p
     return em_add(e, first, em_mul(e, em_div(e, first, h), h));
 }
 
+em_val gemm_elements(em *e, em_val words, int of_word) {
+    return of_word > 1 ? em_mul(e, words, of_word) : words;
+}
+
+em_val gemm_block_elements(em *e, const gemm_plan *p, em_val pc, em_val kb, int of_word) {
+    if (of_word == 1) return kb;
+    em_val left = em_sub(e, em_size_value(e, p->k), gemm_elements(e, pc, of_word));
+    return em_imin(e, gemm_elements(e, kb, of_word), left);
+}
+
 em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch) {
     em_val at = em_size_value(e, o->offset);
     for (int i = 0; i < g->n_batch; i++)

@@ -270,6 +270,7 @@ static void emit_kernel(em *e, const gemm_plan *p) {
     em_outer(e);
     gemm_state s = {
         .m = em_size_value(e, g->m), .n = em_size_value(e, g->n), .k = em_size_value(e, g->k)};
+    if (g->k.slot >= 0) s.k = em_ceil_div(e, s.k, p->dot->k_of_word);
     em_val items = one(e);
     for (int i = 0; i < g->n_batch; i++) items = em_mul(e, items, em_size_value(e, g->batch[i]));
     s.n_panels = em_ceil_div(e, s.n, p->panel);

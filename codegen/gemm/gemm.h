@@ -42,6 +42,11 @@
  * constant and B packed in words of 4 k: [1 + ceil(K / 4)][P] of i32; the first row holds the sums
  * of the columns times -128. The epilogue gets i32 and computes in the compute type.
  *
+ * bf16 (`bf16`): A, after the prologue, and B are rounded to bf16, and K is summed by pairs: first the
+ * product of the odd k, then that of the even one, each a fused multiply-add in f32, in which
+ * subnormal factors, sums and results are 0. The bits are the same on every target that has FMA. Packed B consists of
+ * words of 2 k: [ceil(K / 2)][P][2] of bf16.
+ *
  * Blocks (`n_blocks` > 0): B's columns are as many equal blocks (the maps of experts), each of whole
  * panels, and each row of C is one of them: row r of C = row r / per_row of the product, block
  * index[r / per_row][r % per_row]. Only these are computed: each thread sorts the rows of C by their
@@ -119,7 +124,7 @@ typedef struct sn_gemm {
     sn_gemm_operand a, b, c; /* a: rows i, columns k; b: rows k, columns j; c: rows i, columns j */
     bool b_packed;           /* b is in panels */
     sn_gemm_groups groups;   /* of packed b */
-    bool int8;
+    bool int8, bf16;
     int64_t half_width; /* > 0: columns this far apart meet in the epilogue; packed b only */
     /* > 0, a divisor of half a panel: columns j and j ^ swap_distance meet in the epilogue */
     int64_t swap_distance;
@@ -203,6 +208,7 @@ typedef struct sn_gemm_pack {
     int64_t half_width;
     bool packed4; /* 4-bit integers, 8 along K to an i32; K is a multiple of 8 */
     bool quads;   /* 8-bit integers, 4 along K to an i32, below a row of sums (`int8`) */
+    bool bf16;    /* words of 2 along K, for such a product */
     bool narrow;  /* panels are of narrow_dtype: bf16, f16, or i8 (values saturate) */
     sn_dtype narrow_dtype;
     const sn_gemm_pack_prologue *prologue; /* NULL: B is packed as it is */

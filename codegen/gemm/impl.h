@@ -27,16 +27,28 @@ typedef struct gemm_functions {
     em_val epilogue, pack_a, pack_b;
 } gemm_functions;
 
-/* How a step multiplies (int8.c). */
-typedef enum gemm_dot {
-    GEMM_DOT_FLOAT,
-    GEMM_DOT_VNNI,
-    GEMM_DOT_SDOT,
-    GEMM_DOT_PAIRS,
-    GEMM_DOT_PLAIN
-} gemm_dot;
-
+struct gemm_plan;
 enum { GEMM_TERMS = 4 }; /* products of a step for an accumulator, at most */
+
+/* How the microkernel multiplies: elements, or words of several consecutive k. The loops see words:
+ * K is counted in them (the last is filled with zeros), and a word has the size of the compute type,
+ * so a panel has as many columns, and a block as many bytes, as in that type. Only packing and a step
+ * of the microkernel look into a word. dot.c, int8.c and bf16.c have the rows. */
+typedef struct gemm_dot {
+    const char *name;
+    int k_of_word;
+    int terms;   /* products of a step for an accumulator */
+    int a_words; /* words of a packed row of A for a word of K */
+    bool
+        unsigns_a; /* integers of A are packed + 128; accumulators start at the panel's first row */
+    /* The factors of a step: from A at `from`, in all lanes; from a vector of B. The step itself. */
+    void (*a_terms)(em *e, const struct gemm_plan *p, em_val from, em_val *a);
+    void (*b_terms)(em *e, const struct gemm_plan *p, em_val words, em_val *b);
+    em_val (*multiply_add)(em *e, const struct gemm_plan *p, const em_val *a, const em_val *b,
+                           em_val acc);
+    /* Stores a vector of elements k and following of a packed row of A; NULL: as they are. */
+    void (*store_a)(em *e, const struct gemm_plan *p, em_val v, em_val row, em_val k);
+} gemm_dot;
 
 /* The product of i8 with grouped integers by the integer units (grouped_int.c). Byte offsets
  * c .. factors are in scratch, comp and sums in a packed row of A. */
@@ -54,12 +66,11 @@ typedef struct gemm_ints {
 
 typedef struct gemm_plan {
     const sn_gemm *g;
-    sn_gemm word_spec; /* int8: the spec with K in words; g points to it */
+    sn_gemm word_spec; /* words: the spec with K in words; g points to it */
     em_size k;         /* K in elements */
     const char *name;
-    sn_dtype t; /* compute type; of 8-bit integers i32, a word of 4 of them or their sum */
-    gemm_dot dot;
-    int terms;       /* products of a step for an accumulator */
+    sn_dtype t; /* of accumulators and words: the compute type; of 8-bit integers i32 */
+    const gemm_dot *dot;
     int sum_rows;    /* int8: rows of a panel above the words, 1 */
     int esize;       /* its bytes */
     sn_dtype b_type; /* of B as the microkernel reads it */
@@ -88,6 +99,7 @@ typedef struct gemm_plan {
     bool k_blocked;       /* there is a pc loop; partial C is kept in scratch */
     bool keeps_partial_c; /* ... for the panels of an NC block while the MC block stays (packed B);
                              else for mc_outer rows */
+    int joined_k;         /* k of A that packing joins in a word; 1: A is packed as it is */
     bool pack_a;          /* A is packed to scratch: prologue, conversion, transposition or strides
                              that the microkernel cannot address */
     bool pack_a_per_call; /* ... only if this call has many panels; only full microtiles read it */
@@ -174,6 +186,9 @@ em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c);
 em_val gemm_row_scale(em *e, const gemm_plan *p, em_val a, em_val i);
 /* ... where row 0 would begin as words (ints) to have it at the same place. */
 em_val gemm_row_of_words(em *e, const gemm_plan *p, em_val a);
+/* The elements of words; of the block of kb words of K from word pc on. */
+em_val gemm_elements(em *e, em_val words, int of_word);
+em_val gemm_block_elements(em *e, const gemm_plan *p, em_val pc, em_val kb, int of_word);
 /* Element offset of a batch item: the operand's offset plus its batch strides. */
 em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch);
 /* "kernel.suffix", the name of one of the kernel's functions. */
@@ -306,16 +321,19 @@ void gemm_prefetch_group(em *e, const gemm_plan *p, em_val at);
 em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
                             int64_t half_width);
 
+/* dot.c: how the spec's product is computed on the target. */
+const gemm_dot *gemm_dot_of(const sn_gemm *g, const sn_target *t);
+void gemm_take_a(em *e, const gemm_plan *p, em_val from, em_val *a); /* one word */
+void gemm_take_b(em *e, const gemm_plan *p, em_val words, em_val *b);
+
+/* bf16.c: products of bf16. */
+const gemm_dot *gemm_bf16_dot(const sn_target *t);
+/* Words of f32 elements: of k and k + 1 of n columns; of 2 n consecutive k. */
+em_val gemm_join_bf16(em *e, em_val even, em_val odd);
+em_val gemm_bf16_words(em *e, em_val x);
+
 /* int8.c: products of 8-bit integers. */
-void gemm_plan_int8(gemm_plan *p, const sn_target *t); /* sets dot, terms, sum_rows */
-/* Whether accumulators start at the panel's first row, not at 0. */
-bool gemm_starts_at_sums(const gemm_plan *p);
-/* The factors of a step: from a vector of B; from A at `from`, in all lanes. The step itself. */
-void gemm_b_terms(em *e, const gemm_plan *p, em_val b_vector, em_val *b);
-void gemm_a_terms(em *e, const gemm_plan *p, em_val from, em_val *a);
-em_val gemm_multiply_add(em *e, const gemm_plan *p, const em_val *a, const em_val *b, em_val acc);
-/* Stores a vector of i8 as elements k and following of a packed row of A. */
-void gemm_store_int8(em *e, const gemm_plan *p, em_val v, em_val row, em_val k);
+const gemm_dot *gemm_int8_dot(const sn_target *t);
 /* gemm_pack_b for a panel of words; kb: K in elements. */
 typedef struct gemm_quads {
     sn_dtype dtype; /* of the source: i8, or floats that are 8-bit integers */

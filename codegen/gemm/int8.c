@@ -1,9 +1,4 @@
-/* int8.c: products of 8-bit integers with i32 sums, as one more compute type of the GEMM generator.
- *
- * The loops see words: 4 consecutive k are an i32, K is counted in words (the last is filled with
- * zeros), and accumulators are i32, so a panel has as many columns, and a block as many bytes, as
- * in f32. Only what touches the integers is different: packing, and a step of the microkernel,
- * which multiplies words:
+/* int8.c: products of 8-bit integers with i32 sums: words of 4, an i32.
  *
  *   vnni     vpdpbusd: A without sign (integers + 128) times B with sign. The panel's first row
  *            holds the sums of its columns times -128, with which the accumulators start.
@@ -17,52 +12,36 @@
 
 enum { QUAD = 4 }; /* integers of a word */
 
-void gemm_plan_int8(gemm_plan *p, const sn_target *t) {
-    bool x86 = t->arch == SN_ARCH_X86_64;
-    p->dot = x86 && t->has_vnni            ? GEMM_DOT_VNNI
-             : x86                         ? GEMM_DOT_PAIRS
-             : sn_target_has(t, "dotprod") ? GEMM_DOT_SDOT
-                                           : GEMM_DOT_PLAIN;
-    p->terms = p->dot == GEMM_DOT_PAIRS ? 2 : p->dot == GEMM_DOT_PLAIN ? QUAD : 1;
-    p->sum_rows = 1;
-}
-
-bool gemm_starts_at_sums(const gemm_plan *p) {
-    return p->dot == GEMM_DOT_VNNI;
-}
-
 /* ---- the microkernel ---- */
 
-static em_val multiply_words(em *e, const gemm_plan *p, em_val acc, em_val a, em_val b) {
-    static const char *const vnni[] = {"llvm.x86.avx512.vpdpbusd.128",
-                                       "llvm.x86.avx512.vpdpbusd.256",
-                                       "llvm.x86.avx512.vpdpbusd.512"};
-    if (p->dot == GEMM_DOT_VNNI)
-        return em_intrinsic(e, vnni[p->lanes / 8], NULL, 0, (em_val[]){acc, a, b}, 3);
+static em_val add_vnni(em *e, const gemm_plan *p, const em_val *a, const em_val *b, em_val acc) {
+    static const char *const names[] = {"llvm.x86.avx512.vpdpbusd.128",
+                                        "llvm.x86.avx512.vpdpbusd.256",
+                                        "llvm.x86.avx512.vpdpbusd.512"};
+    return em_intrinsic(e, names[p->lanes / 8], NULL, 0, (em_val[]){acc, a[0], b[0]}, 3);
+}
+
+static em_val add_sdot(em *e, const gemm_plan *p, const em_val *a, const em_val *b, em_val acc) {
     em_type bytes = em_vec(e->i8, QUAD * p->lanes), over[] = {LLVMTypeOf(acc), bytes};
-    em_val args[] = {acc, em_bitcast(e, a, bytes), em_bitcast(e, b, bytes)};
+    em_val args[] = {acc, em_bitcast(e, a[0], bytes), em_bitcast(e, b[0], bytes)};
     return em_intrinsic(e, "llvm.aarch64.neon.sdot", over, 2, args, 3);
 }
 
-static em_val multiply_pairs(em *e, const gemm_plan *p, em_val a, em_val b) {
+static em_val add_pairs(em *e, const gemm_plan *p, const em_val *a, const em_val *b, em_val acc) {
     static const char *const names[] = {"llvm.x86.sse2.pmadd.wd", "llvm.x86.avx2.pmadd.wd",
                                         "llvm.x86.avx512.pmaddw.d.512"};
-    em_val args[] = {em_bitcast(e, a, em_vec(e->i16, 2 * p->lanes)), b};
-    return em_intrinsic(e, names[p->lanes / 8], NULL, 0, args, 2);
+    em_val sum[2];
+    for (int i = 0; i < 2; i++) {
+        em_val args[] = {em_bitcast(e, a[i], em_vec(e->i16, 2 * p->lanes)), b[i]};
+        sum[i] = em_intrinsic(e, names[p->lanes / 8], NULL, 0, args, 2);
+    }
+    return em_add(e, acc, em_add(e, sum[0], sum[1]));
 }
 
-em_val gemm_multiply_add(em *e, const gemm_plan *p, const em_val *a, const em_val *b, em_val acc) {
-    if (p->dot == GEMM_DOT_FLOAT) {
-        tile_add(e, &acc, 1, a[0], b);
-        return acc;
-    }
-    if (p->terms == 1) return multiply_words(e, p, acc, a[0], b[0]);
-    em_val sum = NULL;
-    for (int i = 0; i < p->terms; i++) {
-        em_val x =
-            p->dot == GEMM_DOT_PAIRS ? multiply_pairs(e, p, a[i], b[i]) : em_mul(e, a[i], b[i]);
-        sum = sum ? em_add(e, sum, x) : x;
-    }
+static em_val add_plain(em *e, const gemm_plan *p, const em_val *a, const em_val *b, em_val acc) {
+    (void)p;
+    em_val sum = em_mul(e, a[0], b[0]);
+    for (int i = 1; i < QUAD; i++) sum = em_add(e, sum, em_mul(e, a[i], b[i]));
     return em_add(e, acc, sum);
 }
 
@@ -72,22 +51,18 @@ static em_val take_byte(em *e, em_val words, int t) {
     return em_ashr(e, x, em_like(e, words, 24));
 }
 
-void gemm_b_terms(em *e, const gemm_plan *p, em_val words, em_val *b) {
-    b[0] = words;
-    if (p->dot == GEMM_DOT_PAIRS) {
-        em_val x = em_bitcast(e, words, em_vec(e->i16, 2 * p->lanes)), eight = em_like(e, x, 8);
-        b[0] = em_ashr(e, em_shl(e, x, eight), eight);
-        b[1] = em_ashr(e, x, eight);
-    }
-    for (int t = 0; t < QUAD && p->dot == GEMM_DOT_PLAIN; t++) b[t] = take_byte(e, words, t);
+static void take_b_pairs(em *e, const gemm_plan *p, em_val words, em_val *b) {
+    em_val x = em_bitcast(e, words, em_vec(e->i16, 2 * p->lanes)), eight = em_like(e, x, 8);
+    b[0] = em_ashr(e, em_shl(e, x, eight), eight);
+    b[1] = em_ashr(e, x, eight);
 }
 
-void gemm_a_terms(em *e, const gemm_plan *p, em_val from, em_val *a) {
-    if (p->dot != GEMM_DOT_PLAIN) {
-        for (int t = 0; t < p->terms; t++)
-            a[t] = em_load_splat(e, p->t, em_gep(e, from, p->t, t), p->lanes);
-        return;
-    }
+static void take_b_plain(em *e, const gemm_plan *p, em_val words, em_val *b) {
+    (void)p;
+    for (int t = 0; t < QUAD; t++) b[t] = take_byte(e, words, t);
+}
+
+static void take_a_plain(em *e, const gemm_plan *p, em_val from, em_val *a) {
     for (int t = 0; t < QUAD; t++) {
         em_val x = em_load(e, SN_I8, em_gep_bytes(e, from, t), 1);
         a[t] = em_splat(e, em_int_cast(e, x, e->i32), p->lanes);
@@ -96,15 +71,31 @@ void gemm_a_terms(em *e, const gemm_plan *p, em_val from, em_val *a) {
 
 /* ---- A ---- */
 
-void gemm_store_int8(em *e, const gemm_plan *p, em_val v, em_val row, em_val k) {
-    if (p->dot == GEMM_DOT_VNNI) v = em_xor(e, v, em_like(e, v, -128));
-    if (p->dot == GEMM_DOT_PAIRS) {
-        int lane[64], n = em_lanes_of(v);
-        for (int i = 0; i < n; i++) lane[i] = i / 4 * 4 + i % 2 * 2 + i / 2 % 2;
-        v = em_int_cast(e, em_shuffle(e, v, v, lane, n), e->i16);
-        k = em_mul(e, k, 2);
-    }
+static void store_bytes(em *e, const gemm_plan *p, em_val v, em_val row, em_val k) {
+    if (p->dot->unsigns_a) v = em_xor(e, v, em_like(e, v, -128));
     em_store_raw(e, v, em_gep_bytes(e, row, k), 1);
+}
+
+static void store_shorts(em *e, const gemm_plan *p, em_val v, em_val row, em_val k) {
+    (void)p;
+    int lane[64], n = em_lanes_of(v);
+    for (int i = 0; i < n; i++) lane[i] = i / 4 * 4 + i % 2 * 2 + i / 2 % 2;
+    v = em_int_cast(e, em_shuffle(e, v, v, lane, n), e->i16);
+    em_store_raw(e, v, em_gep_bytes(e, row, em_mul(e, k, 2)), 1);
+}
+
+static const gemm_dot vnni = {"vnni",      QUAD,        1,        1,          true,
+                              gemm_take_a, gemm_take_b, add_vnni, store_bytes},
+                      sdot = {"sdot",      QUAD,        1,        1,          false,
+                              gemm_take_a, gemm_take_b, add_sdot, store_bytes},
+                      pairs = {"pairs",     QUAD,         2,         2,           false,
+                               gemm_take_a, take_b_pairs, add_pairs, store_shorts},
+                      plain = {"plain",      QUAD,         QUAD,      1,          false,
+                               take_a_plain, take_b_plain, add_plain, store_bytes};
+
+const gemm_dot *gemm_int8_dot(const sn_target *t) {
+    if (t->arch == SN_ARCH_X86_64) return t->has_vnni ? &vnni : &pairs;
+    return sn_target_has(t, "dotprod") ? &sdot : &plain;
 }
 
 /* ---- B ---- */

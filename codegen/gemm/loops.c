@@ -49,7 +49,8 @@ static em_val packed_panel(em *e, const gemm_plan *p, const gemm_state *s, em_va
 static em_val b_columns(em *e, const gemm_plan *p, const gemm_state *s, em_val panel) {
     const sn_gemm_operand *b = &p->g->b;
     em_val col = em_mul(e, panel, p->panel);
-    em_val at = p->g->ragged_k ? zero(e) : em_mul(e, s->pc, em_size_value(e, b->row));
+    em_val k = gemm_elements(e, s->pc, p->dot->k_of_word);
+    em_val at = p->g->ragged_k ? zero(e) : em_mul(e, k, em_size_value(e, b->row));
     return em_gep(e, s->b, b->dtype, em_add(e, at, em_mul(e, col, em_size_value(e, b->col))));
 }
 
@@ -151,13 +152,14 @@ static void pack_b_block(em *e, const gemm_plan *p, const gemm_state *s, em_val 
         em_else(e, &br);
     }
     em_val src = b_columns(e, p, s, l.i), sorted = zero(e);
+    em_val kb = gemm_block_elements(e, p, s->pc, s->kb, p->dot->k_of_word);
     if (p->g->ragged_k) sorted = em_add(e, s->batch[2], em_mul(e, s->pc, 8));
     gemm_pack_b_call(e, p->fn.pack_b,
                      (gemm_pack_b_args){.buf = e->buf,
                                         .dim = e->dim,
                                         .src = src,
                                         .dst = nc_block_panel(e, p, s, l.i),
-                                        .kb = s->kb,
+                                        .kb = kb,
                                         .n_cols = columns_left(e, p, s, l.i),
                                         .sorted = sorted});
     if (p->b_in_place) em_endif(e, &br);

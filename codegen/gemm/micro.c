@@ -134,13 +134,13 @@ static em_val load_b(em *e, const gemm_plan *p, em_val at) {
 static void load_a_terms(em *e, const micro *m, em_val a, int row, int u, em_val *terms) {
     const gemm_plan *p = m->p;
     em_val at = em_i64(e, row * m->a_stride + u * p->a_col_stride);
-    gemm_a_terms(e, p, em_gep(e, a, p->t, at), terms);
+    p->dot->a_terms(e, p, em_gep(e, a, p->t, at), terms);
 }
 
 static void load_b_terms(em *e, const micro *m, const em_val *b, int vector, em_val *terms) {
     const gemm_plan *p = m->p;
     em_val at = em_gep(e, b[vector / p->nv], p->b_type, vector % p->nv * p->lanes);
-    gemm_b_terms(e, p, load_b(e, p, at), terms);
+    p->dot->b_terms(e, p, load_b(e, p, at), terms);
 }
 
 /* Step u of the iteration that starts at step k: a rank-1 update of the microtile. The factors that
@@ -164,8 +164,8 @@ static void emit_step(em *e, const micro *m, carried *c, em_val k, int u) {
         if (starts && keeps_a) load_b_terms(e, m, b, vector, other);
         if (starts && !keeps_a) load_a_terms(e, m, c->a, row, u, other);
         em_val *acc = &c->acc[row * p->nv + vector];
-        *acc = keeps_a ? gemm_multiply_add(e, p, kept[row], other, *acc)
-                       : gemm_multiply_add(e, p, other, kept[vector], *acc);
+        *acc = keeps_a ? p->dot->multiply_add(e, p, kept[row], other, *acc)
+                       : p->dot->multiply_add(e, p, other, kept[vector], *acc);
     }
     c->b = em_gep(e, c->b, p->b_type, m->b_stride);
 }
@@ -240,7 +240,7 @@ static void emit_packing_steps(em *e, const micro *m, carried *c, em_val k) {
 static em_val first_sum(em *e, const micro *m, int i) {
     const gemm_plan *p = m->p;
     em_val none = em_splat(e, em_const(p->t == SN_I32 ? e->i32 : e->ft, 0), p->lanes);
-    if (!gemm_starts_at_sums(p)) return none;
+    if (!p->dot->unsigns_a) return none;
     em_val b = em_gep(e, m->arg.b, p->b_type, i % p->nv * p->lanes - p->panel);
     if (m->is_1x2 && i >= p->nv) b = em_gep(e, b, p->b_type, m->arg.b_stride);
     return em_load(e, p->t, b, p->lanes);

@@ -15,22 +15,24 @@ typedef struct matrix {
     em_val base, stride; /* elements between rows */
 } matrix;
 
-/* dst[i][j] = src[j][i] for i < ni, j < nj; 0 for nj <= j < width rounded up to whole vectors.
- * Blocks of lanes x lanes are transposed in registers and written through the stack, so that only
- * rows i < ni are written. */
+/* dst[i][j] = src[j][i] for words i < ni of rows of so many elements, j < nj; 0 for nj <= j < width rounded
+ * up to whole vectors. Blocks of lanes x lanes are transposed in registers and written through the
+ * stack, so that only rows i < ni are written. */
 static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em_val ni, em_val nj,
-                           em_val width) {
-    int n = p->lanes;
+                           em_val width, em_val elements) {
+    int n = p->lanes, loaded = n * p->dot->k_of_word;
     em_val block = em_stack(e, p->t, (int64_t)n * n);
     em_loop li = em_for(e, 0, ni, n);
-    em_val left = em_sub(e, ni, li.i), mask = em_tail_mask(e, left, n), v[64];
+    em_val left = em_sub(e, ni, li.i), first = gemm_elements(e, li.i, p->dot->k_of_word), v[64];
+    em_val mask = em_tail_mask(e, em_sub(e, elements, first), loaded);
     em_loop lj = em_for(e, 0, width, n);
     for (int j = 0; j < n; j++) {
         em_val col = em_add(e, lj.i, j);
-        em_val exists = em_splat(e, em_cmp(e, EM_LT, col, nj), n);
-        em_val at = em_add(e, li.i, em_mul(e, col, src.stride));
+        em_val exists = em_splat(e, em_cmp(e, EM_LT, col, nj), loaded);
+        em_val at = em_add(e, first, em_mul(e, col, src.stride));
         em_val from = em_gep(e, src.base, src.dtype, at);
-        v[j] = gemm_load_row(e, src.dtype, from, n, em_and(e, mask, exists));
+        v[j] = gemm_load_row(e, src.dtype, from, loaded, em_and(e, mask, exists));
+        if (loaded > n) v[j] = gemm_bf16_words(e, v[j]);
     }
     em_transpose(e, v, n);
     for (int i = 0; i < n; i++) em_store(e, p->t, em_gep(e, block, p->t, i * n), v[i]);
@@ -60,8 +62,9 @@ static void pack_vector(em *e, const gemm_plan *p, packed_row *r, em_val offset,
     em_val src = em_gep(e, r->from, g->a.dtype, em_mul(e, r->at.col, em_size_value(e, g->a.col)));
     em_val x = load_of_a(e, g, src, p->lanes, mask);
     if (g->prologue) x = g->prologue(g->ctx, e, x, &r->at, r->state);
-    if (g->int8) {
-        gemm_store_int8(e, p, x, r->to, offset);
+    if (p->joined_k > 1) {
+        if (g->bf16 && mask) x = em_select(e, mask, x, em_like(e, x, 0)); /* of the last word */
+        p->dot->store_a(e, p, x, r->to, offset);
         return;
     }
     if (g->row_scale) x = em_convert(e, x, SN_I8, p->t); /* in groups */
@@ -88,15 +91,24 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     int vectors = (int)p->a_col_stride / p->lanes;
     for (int v = 0; v < vectors; v++)
         mask[v] = em_tail_mask(e, em_sub(e, q->n_rows, v * p->lanes), p->lanes);
-    em_val from = em_gep(e, q->a, o->dtype, em_add(e, q->row, em_mul(e, q->pc, col)));
+    em_val pc = gemm_elements(e, q->pc, p->joined_k);
+    em_val from = em_gep(e, q->a, o->dtype, em_add(e, q->row, em_mul(e, pc, col)));
     if (p->g->ragged_k) from = em_gep(e, q->a, o->dtype, q->row);
     em_loop l = em_for(e, 0, q->kb, 1);
-    em_val k = p->g->ragged_k ? gemm_sorted_row(e, q->batch2, em_add(e, q->pc, l.i)) : l.i;
+    em_val k = p->g->ragged_k ? gemm_sorted_row(e, q->batch2, em_add(e, q->pc, l.i))
+                              : gemm_elements(e, l.i, p->joined_k);
     em_val src = em_gep(e, from, o->dtype, em_mul(e, k, col));
     em_val to = em_gep(e, q->dst, p->t, em_mul(e, l.i, p->a_col_stride));
     for (int v = 0; v < vectors; v++) {
-        em_val at = em_i64(e, v * p->lanes);
-        em_val x = em_load_mask(e, o->dtype, em_gep(e, src, o->dtype, at), p->lanes, mask[v], NULL);
+        em_val at = em_i64(e, v * p->lanes), here = em_gep(e, src, o->dtype, at);
+        em_val x = em_load_mask(e, o->dtype, here, p->lanes, mask[v], NULL);
+        if (p->g->bf16) {
+            em_val odd = em_add(e, em_add(e, pc, k), 1);
+            em_val exists = em_cmp(e, EM_LT, odd, em_size_value(e, p->k));
+            em_val both = em_and(e, mask[v], em_splat(e, exists, p->lanes));
+            here = em_gep(e, here, o->dtype, col);
+            x = gemm_join_bf16(e, x, em_load_mask(e, o->dtype, here, p->lanes, both, NULL));
+        }
         em_store(e, p->t, em_gep(e, to, p->t, at), x);
     }
     em_end(e, &l);
@@ -108,7 +120,6 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     em_loop rows = em_for(e, 0, q->n_rows, 1);
     em_val state[SN_GEMM_STATE] = {NULL};
     packed_row r = {.to = em_gep(e, q->dst, p->t, em_mul(e, rows.i, p->a_row_stride)),
-                    .pc = q->pc,
                     .at = {.batch = {q->batch0, q->batch1, q->batch2},
                            .row = em_add(e, q->row, rows.i),
                            .col = zero(e),
@@ -119,12 +130,8 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     if (g->row_prologue) g->row_prologue(g->ctx, e, &r.at, state);
     if (g->row_scale)
         em_store(e, SN_F32, gemm_row_scale(e, p, q->dst, rows.i), state[g->n_state - 1]);
-    em_val kb = q->kb;
-    if (g->int8) { /* in elements */
-        r.pc = em_mul(e, r.pc, 4);
-        kb = em_imin(e, em_mul(e, kb, 4), em_sub(e, em_size_value(e, p->k), r.pc));
-    }
-    pack_row(e, p, &r, kb);
+    r.pc = gemm_elements(e, q->pc, p->joined_k);
+    pack_row(e, p, &r, gemm_block_elements(e, p, q->pc, q->kb, p->joined_k));
     em_end(e, &rows);
 }
 
@@ -157,20 +164,34 @@ static bool is_ragged(const gemm_plan *p) {
     return p->g && p->g->ragged_k;
 }
 
+/* Words that kb elements fill. */
+static em_val words_of(em *e, const gemm_plan *p, em_val kb) {
+    return p->dot->k_of_word > 1 ? em_ceil_div(e, kb, p->dot->k_of_word) : kb;
+}
+
 /* Row by row: columns are not contiguous. */
 static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, const b_source *b) {
     em_val mask[64];
     int width = p->epi_cols;
     for (int j = 0; j < width; j += p->lanes)
         mask[j / p->lanes] = em_tail_mask(e, em_sub(e, q->n_cols, j), p->lanes);
-    em_loop l = em_for(e, 0, q->kb, 1);
-    em_val k = is_ragged(p) ? gemm_row_of_a(e, p, gemm_sorted_row(e, q->sorted, l.i)) : l.i;
+    em_loop l = em_for(e, 0, words_of(e, p, q->kb), 1);
+    em_val k = is_ragged(p) ? gemm_row_of_a(e, p, gemm_sorted_row(e, q->sorted, l.i))
+                            : gemm_elements(e, l.i, p->dot->k_of_word);
+    em_val next = em_add(e, k, 1), exists = em_splat(e, em_cmp(e, EM_LT, next, q->kb), p->lanes);
     em_val at = em_mul(e, k, em_size_value(e, b->row));
     for (int half = 0; half < b->halves; half++) {
         em_val src = em_gep(e, b->from[half], b->dtype, at);
         for (int j = 0; j < width; j += p->lanes) {
             em_val from = em_gep(e, src, b->dtype, em_mul(e, b->col_stride, j));
-            em_val v = gemm_load_strided(e, b->dtype, from, b->col, p->lanes, mask[j / p->lanes]);
+            em_val here = mask[j / p->lanes];
+            em_val v = gemm_load_strided(e, b->dtype, from, b->col, p->lanes, here);
+            if (p->dot->k_of_word > 1) {
+                from = em_gep(e, from, b->dtype, em_size_value(e, b->row));
+                here = em_and(e, here, exists);
+                v = gemm_join_bf16(e, v,
+                                   gemm_load_strided(e, b->dtype, from, b->col, p->lanes, here));
+            }
             em_val to = em_mul(e, l.i, p->panel);
             to = em_add(e, to, half * width + j);
             em_store(e, p->b_type, em_gep(e, q->dst, p->b_type, to), v);
@@ -196,8 +217,8 @@ em_val gemm_emit_pack_b(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, 
     for (int half = 0; half < b.halves && columns_contiguous; half++) {
         em_val dst = em_gep(e, q.dst, p->b_type, half * p->epi_cols);
         transpose_tile(e, p, (matrix){dtype, b.from[half], b.col_stride},
-                       (matrix){p->b_type, dst, em_i64(e, p->panel)}, q.kb, q.n_cols,
-                       em_i64(e, p->epi_cols));
+                       (matrix){p->b_type, dst, em_i64(e, p->panel)}, words_of(e, p, q.kb),
+                       q.n_cols, em_i64(e, p->epi_cols), q.kb);
     }
     if (!columns_contiguous) pack_by_rows(e, p, &q, &b);
     em_ret(e, NULL);
@@ -210,7 +231,7 @@ static void pack_panel(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_val 
     em_val src = em_gep(e, em_buf(e, 0), g->dtype, em_mul(e, col, em_size_value(e, g->col)));
     em_val rows = g->packed4 ? em_div(e, k, 8)
                   : g->quads ? em_add(e, em_ceil_div(e, k, 4), p->sum_rows)
-                             : k;
+                             : words_of(e, p, k);
     em_val to = em_mul(e, em_mul(e, panel, rows), p->panel);
     gemm_pack_b_call(e, pack,
                      (gemm_pack_b_args){.buf = e->buf,
@@ -225,9 +246,10 @@ static void pack_panel(em *e, const gemm_plan *p, const sn_gemm_pack *g, em_val 
 void sn_gemm_emit_pack(em *e, const char *name, const sn_gemm_pack *g) {
     gemm_plan p = {.name = name,
                    .t = e->compute,
+                   .dot = gemm_dot_of(&(sn_gemm){.bf16 = g->bf16}, e->target),
                    .sum_rows = g->quads,
                    .esize = (int)sn_dtype_size(e->compute),
-                   .b_type = g->packed4 || g->narrow ? g->narrow_dtype : e->compute,
+                   .b_type = g->packed4 || (g->narrow && !g->bf16) ? g->narrow_dtype : e->compute,
                    .lanes = e->lanes,
                    .panel = sn_panel_columns(e->compute)};
     p.epi_cols = g->half_width ? p.panel / 2 : p.panel;

@@ -53,6 +53,12 @@ static bool check_int8(const sn_gemm *g, sn_dtype compute) {
                         !g->groups.size && g->k.slot < 0);
 }
 
+static bool check_bf16(const sn_gemm *g, sn_dtype compute) {
+    bool b = g->b_packed ? g->b.dtype == SN_BF16 : sn_dtype_is_float(g->b.dtype);
+    return !g->bf16 || (b && sn_dtype_is_float(g->a.dtype) && compute == SN_F32 && !g->int8 &&
+                        !g->groups.size && !g->n_blocks && !g->ragged_k);
+}
+
 static bool check_groups(const sn_gemm *g, sn_dtype compute) {
     const sn_gemm_groups *q = &g->groups;
     if (!q->size) return true;
@@ -72,6 +78,10 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: %d batch axes; the maximum is %d", g->n_batch,
                        SN_GEMM_BATCH);
     bool narrow = g->b_packed && (g->b.dtype == SN_I8 || g->groups.size);
+    if (!check_bf16(g, compute))
+        return sn_fail(
+            err, SN_ERR_INTERNAL,
+            "gemm: products of bf16 need operands of floats, and neither groups nor blocks");
     if (!check_groups(g, compute))
         return sn_fail(err, SN_ERR_INTERNAL,
                        "gemm: grouped integers need packed B, compute type f32, and whole groups");
@@ -109,8 +119,8 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
  * constants, unless the rows are a multiple of 16 KB apart: these conflict in caches and TLB. */
 static bool choose_pack_a(const gemm_plan *p) {
     const sn_gemm *g = p->g;
-    if (g->prologue || g->row_prologue || g->a.dtype != p->t || g->int8 || !gemm_is(g->a.col, 1) ||
-        g->n_blocks || g->ragged_k)
+    if (g->prologue || g->row_prologue || g->a.dtype != p->t || p->joined_k > 1 ||
+        !gemm_is(g->a.col, 1) || g->n_blocks || g->ragged_k)
         return true;
     if (gemm_is(g->m, 1)) return false;
     return g->a.row.slot >= 0 || g->a.row.value * p->esize % 16384 == 0 ||
@@ -121,8 +131,8 @@ static bool choose_pack_a(const gemm_plan *p) {
  * which has fewer ways than MR, unless MR is 3 (count_pack_a_panels). */
 static bool choose_pack_a_per_call(const gemm_plan *p, int64_t longest) {
     const sn_gemm *g = p->g;
-    bool plain =
-        !g->prologue && !g->row_prologue && g->a.dtype == p->t && !g->int8 && gemm_is(g->a.col, 1);
+    bool plain = !g->prologue && !g->row_prologue && g->a.dtype == p->t && p->joined_k == 1 &&
+                 gemm_is(g->a.col, 1);
     int64_t row = g->a.row.value;
     return plain && !p->pack_b && !g->n_blocks && !gemm_is(g->m, 1) && g->k.slot < 0 &&
            g->k.value <= longest && g->a.row.slot < 0 && row > 0 && row <= INT32_MAX / 128 &&
@@ -169,7 +179,8 @@ static bool takes_four_vectors(const gemm_plan *p, const sn_target *t,
                                const struct gemm_tile *tile) {
     const sn_gemm *g = p->g;
     bool transposes = g->ragged_k || (gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1));
-    if (!p->small_tile || !t->has_fma || tile->mr || g->int8 || g->groups.size || transposes)
+    if (!p->small_tile || !t->has_fma || tile->mr || p->dot->k_of_word > 1 || g->groups.size ||
+        transposes)
         return false;
     int64_t padding = SN_ROUND_UP(g->n.value, 4 * p->lanes) - SN_ROUND_UP(g->n.value, 2 * p->lanes);
     return g->n.slot >= 0 || padding * 16 <= g->n.value;
@@ -188,24 +199,53 @@ static int choose_vectors(const gemm_plan *p, const sn_target *t, const struct g
 /* Rows of a microtile: as many as there are registers for accumulators. */
 static int choose_rows(const gemm_plan *p, const sn_target *t, const struct gemm_tile *tile) {
     if (p->nv == 4) return 3;
-    int others = p->terms > 1 ? 8 : 4; /* registers: B, A, intermediate values */
+    int others = p->dot->terms > 1 ? 8 : 4; /* registers: B, A, intermediate values */
     int rows = (t->vector_regs - others) / p->nv / 2 * 2, most = tile->mr ? tile->mr : MAX_MR;
     return rows < most ? rows : most;
+}
+
+/* x elements of A in words; false: that is not known to be a whole number. */
+static bool to_words(em_size *x, int64_t k_of_word) {
+    if (x->slot >= 0 || x->value % k_of_word) return false;
+    x->value /= k_of_word;
+    return true;
+}
+
+/* Whether rows of A are words already; it becomes that. */
+static bool a_is_words(const gemm_plan *p, sn_gemm *g) {
+    sn_gemm_operand *a = &g->a;
+    const int n = p->dot->k_of_word;
+    if (!g->bf16 || a->dtype != SN_BF16 || g->prologue || g->row_prologue || !gemm_is(a->col, 1) ||
+        !to_words(&a->offset, n) || !(gemm_is(g->m, 1) || to_words(&a->row, n)))
+        return false;
+    for (int i = 0; i < g->n_batch; i++)
+        if (!to_words(&a->batch[i], n)) return false;
+    a->dtype = p->t;
+    return g->k.slot < 0 && g->k.value % n == 0;
+}
+
+/* The spec with K in words. */
+static const sn_gemm *in_words(gemm_plan *p) {
+    const int n = p->dot->k_of_word;
+    sn_gemm words = *p->g;
+    const bool is_words = a_is_words(p, &words);
+    p->joined_k = is_words ? 1 : n;
+    p->word_spec = is_words ? words : *p->g;
+    p->word_spec.k.value = (p->k.value + n - 1) / n;
+    return &p->word_spec;
 }
 
 /* Sizes of microtile and panel; how B is read and C is written. */
 static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute) {
     const struct gemm_tile *tile = &gemm_tiles[g->tile];
-    *p = (gemm_plan){.g = g, .k = g->k, .t = compute, .terms = 1};
+    *p = (gemm_plan){.g = g, .k = g->k, .t = compute, .dot = gemm_dot_of(g, t), .joined_k = 1};
     if (g->int8) {
-        gemm_plan_int8(p, t);
+        p->sum_rows = 1;
         p->t = SN_I32;
-        p->word_spec = *g;
-        p->word_spec.k.value = (g->k.value + 3) / 4;
-        g = p->g = &p->word_spec;
     }
+    if (p->dot->k_of_word > 1) g = p->g = in_words(p);
     p->esize = (int)sn_dtype_size(p->t);
-    p->b_type = g->b_packed && !g->groups.size ? g->b.dtype : compute;
+    p->b_type = g->b_packed && !g->groups.size && !g->bf16 ? g->b.dtype : compute;
     p->lanes = sn_target_lanes(t, compute);
     p->panel = sn_panel_columns(compute);
     p->epi_cols = g->half_width ? p->panel / 2 : p->panel;
@@ -218,7 +258,8 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->l2_bytes = t->caches.l2;
     p->mc_bytes = p->l2_bytes / 16 * tile->sixteenths;
     p->pack_b = !g->b_packed || g->groups.size;
-    p->b_in_place = !g->b_packed && !g->ragged_k && gemm_is(g->b.col, 1) && g->b.dtype == compute;
+    p->b_in_place =
+        !g->b_packed && !g->ragged_k && !g->bf16 && gemm_is(g->b.col, 1) && g->b.dtype == compute;
     p->direct_c = !g->epilogue && g->c.dtype == p->t && gemm_is(g->c.col, 1) && !g->n_blocks;
 }
 
@@ -236,9 +277,7 @@ static void choose_a(gemm_plan *p) {
                       !g->prologue && !g->row_prologue && !g->n_blocks;
     p->a_transposed |= g->ragged_k;
     choose_partial_c(p);
-    p->a_col_stride = p->a_transposed            ? SN_ROUND_UP(p->mr, p->lanes)
-                      : p->dot == GEMM_DOT_PAIRS ? p->terms
-                                                 : 1;
+    p->a_col_stride = p->a_transposed ? SN_ROUND_UP(p->mr, p->lanes) : p->dot->a_words;
     if (p->a_transposed) {
         p->a_row_stride = 1;
     } else if (p->pack_a) {
@@ -300,10 +339,11 @@ static void choose_row_kernels(gemm_plan *p) {
 /* What an MC block does for the next one. */
 static void choose_next_a(gemm_plan *p, int max_rows) {
     const sn_gemm *g = p->g;
-    bool contiguous = !(g->int8 && p->small_tile) && !g->n_blocks && !p->pack_b &&
+    bool contiguous = !(p->joined_k > 1 && p->small_tile) && !g->n_blocks && !p->pack_b &&
                       gemm_is(g->a.col, 1) && g->a.row.slot < 0 && g->k.slot < 0 &&
-                      g->a.row.value == p->k.value && !gemm_is(g->m, 1);
-    int of_step = p->mr * (int)sn_dtype_size(g->a.dtype) * (g->int8 ? 4 : 1); /* bytes */
+                      g->a.row.value == (p->joined_k > 1 ? p->k.value : g->k.value) &&
+                      !gemm_is(g->m, 1);
+    int of_step = p->mr * (int)sn_dtype_size(g->a.dtype) * p->joined_k; /* bytes */
     p->prefetch_next_a = contiguous && !p->k_blocked;
     p->next_a_lines = (of_step + GEMM_LINE - 1) / GEMM_LINE;
     p->pack_in_microkernel = p->pack_a_per_call && contiguous && max_rows == p->mr &&
@@ -388,6 +428,7 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
     F(packed_b, p->g->b_packed)                                                                    \
     F(narrow_b, p->g->b_packed && p->b_type != p->t)                                               \
     F(int8, p->g->int8)                                                                            \
+    F(bf16, p->g->bf16)                                                                            \
     F(groups, p->g->groups.size > 0)                                                               \
     F(pairs, p->g->half_width > 0)                                                                 \
     F(prologue, p->g->prologue != NULL)                                                            \

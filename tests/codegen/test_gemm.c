@@ -360,6 +360,62 @@ static const gemm_shape shapes[] = {
      .m_constant = true,
      .only_m = 1,
      .dynamic = true},
+    {.name = "bf16", .n = 100, .k = 37, .packed = true, .bf16 = true},
+    {.name = "bf16 in place", .n = 77, .k = 64, .packed = true, .bf16 = true, .a_bf16 = true},
+    {.name = "bf16 in wide rows",
+     .n = 70,
+     .k = 66,
+     .packed = true,
+     .bf16 = true,
+     .a_bf16 = true,
+     .a = WIDE,
+     .epilogue = true},
+    {.name = "bf16 from rows, runtime k",
+     .n = 45,
+     .k = 131,
+     .packed = true,
+     .bf16 = true,
+     .k_runtime = true,
+     .b = TRANSPOSED,
+     .a = RUNTIME},
+    {.name = "bf16 by rows of B", .n = 77, .k = 29, .bf16 = true},
+    {.name = "bf16 by columns of B", .n = 65, .k = 31, .bf16 = true, .b = TRANSPOSED},
+    {.name = "bf16 transposed",
+     .n = 90,
+     .k = 2501,
+     .bf16 = true,
+     .k_runtime = true,
+     .a = TRANSPOSED,
+     .only_m = 61},
+    {.name = "bf16 with a prologue and pairs",
+     .n = 96,
+     .k = 43,
+     .packed = true,
+     .bf16 = true,
+     .pair = 48,
+     .prologue = true,
+     .epilogue = true},
+    {.name = "bf16, waiting sums",
+     .n = 75,
+     .k = 7001,
+     .packed = true,
+     .bf16 = true,
+     .prologue = true,
+     .only_m = 131},
+    {.name = "bf16, one row",
+     .n = 1100,
+     .k = 140,
+     .packed = true,
+     .bf16 = true,
+     .only_m = 1,
+     .dynamic = true},
+    {.name = "bf16 batch",
+     .n = 35,
+     .k = 18,
+     .bf16 = true,
+     .batch0 = 3,
+     .batch1 = 2,
+     .b = TRANSPOSED},
     {.name = "one row, last panels of int4",
      .n = 1500,
      .k = 192,
@@ -391,7 +447,8 @@ static void run_all(const char *target_name, sn_dtype t) {
     size_t share = t == SN_F32 ? 4 : 8,
            offset = sn_dtype_size(t) / 4 + (size_t)target.vector_bytes / 64;
     for (int i = 0; i < n; i++)
-        if (effort_takes((size_t)i + offset, share) && !(shapes[i].scale_group && t == SN_F64))
+        if (effort_takes((size_t)i + offset, share) &&
+            !((shapes[i].scale_group || shapes[i].bf16) && t == SN_F64))
             gemm_case_run(jit, &target, &shapes[i], t, i);
     sn_jit_destroy(jit);
 }
@@ -406,6 +463,12 @@ static void avx512_f64(void **state) {
     run_all("x86-64-v4", SN_F64);
 }
 
+/* The steps of bf16 are the target's own, or two multiply-adds. */
+static void avx512_bf16(void **state) {
+    (void)state;
+    run_all("znver4", SN_F32);
+}
+
 static void avx2_f32(void **state) {
     (void)state;
     run_all("x86-64-v3", SN_F32);
@@ -417,7 +480,8 @@ static void avx2_f64(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(avx512_f32), cmocka_unit_test(avx512_f64),
-                                       cmocka_unit_test(avx2_f32), cmocka_unit_test(avx2_f64)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(avx512_f32), cmocka_unit_test(avx512_bf16),
+                                       cmocka_unit_test(avx512_f64), cmocka_unit_test(avx2_f32),
+                                       cmocka_unit_test(avx2_f64)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

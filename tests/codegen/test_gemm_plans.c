@@ -66,7 +66,7 @@ static const struct b_kind {
     int scale_group;
     gemm_layout layout;
     int64_t blocks; /* rows of C name one; ragged: k do */
-    bool ragged;
+    bool ragged, bf16, a_bf16;
 } b_kinds[] = {{.packed = true},
                {.packed = true, .narrow = true, .panels = SN_BF16},
                {.packed = true, .narrow = true, .panels = SN_I8},
@@ -78,7 +78,11 @@ static const struct b_kind {
                {.packed = true, .scale_group = 32, .blocks = 3},
                {.layout = PLAIN, .blocks = 3},
                {.layout = TRANSPOSED, .blocks = 3},
-               {.layout = PLAIN, .blocks = 3, .ragged = true}};
+               {.layout = PLAIN, .blocks = 3, .ragged = true},
+               {.packed = true, .bf16 = true},
+               {.packed = true, .bf16 = true, .a_bf16 = true},
+               {.layout = PLAIN, .bf16 = true},
+               {.layout = TRANSPOSED, .bf16 = true, .a_bf16 = true}};
 
 static const gemm_layout layouts[] = {PLAIN, WIDE, TRANSPOSED, RUNTIME};
 
@@ -103,6 +107,7 @@ static void with_fusions(plans *p, gemm_shape s) {
                 x.pair = fused == 3 ? columns / 2 : fused == 4 ? 32 : 0;
                 if ((x.pair && !x.packed) || (fused > 0 && c > 1)) continue;
                 if (x.blocks && fused == 4) continue; /* a block has one result */
+                if (x.a_bf16 && prologue) continue;
                 consider(p, &x);
             }
 }
@@ -132,12 +137,14 @@ static void enumerate(plans *p) {
                                     .scale_group = b_kinds[b].scale_group,
                                     .blocks = b_kinds[b].blocks,
                                     .ragged = b_kinds[b].ragged,
+                                    .bf16 = b_kinds[b].bf16,
+                                    .a_bf16 = b_kinds[b].a_bf16,
                                     .per_row = b_kinds[b].blocks > 0 ? 2 : 0,
                                     .m_constant = all_rows[m] > 0,
                                     .only_m = all_rows[m],
                                     .n = all_columns[n]};
                     if (!s.m_constant) s.some_m = some_rows;
-                    if (s.narrow && p->t == SN_F64) continue;
+                    if ((s.narrow || s.bf16) && p->t == SN_F64) continue;
                     if (s.packed && s.blocks) s.n *= s.blocks;
                     with_depths(p, s);
                 }
@@ -194,6 +201,12 @@ static void avx512_f64(void **state) {
     run_plans("x86-64-v4", SN_F64);
 }
 
+/* With instructions for products of bf16. */
+static void bf16_steps(void **state) {
+    (void)state;
+    run_plans("znver4,l2=1M", SN_F32);
+}
+
 /* Blocks cut for other caches than the level's. */
 static void small_caches(void **state) {
     (void)state;
@@ -223,8 +236,8 @@ int main(int argc, char **argv) {
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(avx512_f32),   cmocka_unit_test(avx512_f64),
-        cmocka_unit_test(avx2_f32),     cmocka_unit_test(sse_f32),
-        cmocka_unit_test(small_caches), cmocka_unit_test(large_caches)};
+        cmocka_unit_test(avx512_f32),  cmocka_unit_test(bf16_steps), cmocka_unit_test(avx512_f64),
+        cmocka_unit_test(avx2_f32),    cmocka_unit_test(sse_f32),    cmocka_unit_test(small_caches),
+        cmocka_unit_test(large_caches)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

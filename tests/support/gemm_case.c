@@ -70,6 +70,16 @@ static void *fill(sn_dtype t, int64_t n) {
     return p;
 }
 
+static double round_bf16(double v) {
+    return (double)sn_bf16_to_f32(sn_f32_to_bf16((float)v));
+}
+
+static void *fill_bf16(int64_t n) {
+    uint16_t *p = sn_memory_guarded((size_t)n * sizeof *p);
+    for (int64_t i = 0; i < n; i++) p[i] = sn_f32_to_bf16((float)noise());
+    return p;
+}
+
 /* From -127 to 127, with many extremes: sums of i16 would show an overflow. */
 static void *fill_i8(int64_t n) {
     int8_t *p = sn_memory_guarded((size_t)n);
@@ -155,8 +165,11 @@ static int64_t block_of(const problem *p, int64_t i) {
 static double a_element(const problem *p, int64_t item, int64_t i, int64_t k) {
     int64_t row = item * p->a_item + i * p->a_row;
     if (p->s->a_i8) return ((const int8_t *)p->a)[row + k * p->a_col];
+    if (p->s->a_bf16) return (double)sn_bf16_to_f32(((const uint16_t *)p->a)[row + k * p->a_col]);
     double x = get(p->t, p->a, row + k * p->a_col);
-    return p->s->prologue ? (x - get(p->t, p->a, row)) * get(p->t, p->gain, k) : x;
+    if (!p->s->prologue) return p->s->bf16 ? round_bf16(x) : x;
+    double shifted = x - get(p->t, p->a, row), gain = get(p->t, p->gain, k);
+    return p->s->bf16 ? round_bf16((float)shifted * (float)gain) : shifted * gain;
 }
 
 static int parts(const gemm_shape *s) {
@@ -186,7 +199,7 @@ static double factor(const problem *p, int64_t k, int64_t j, int part) {
 
 static double b_element(const problem *p, int64_t b, int64_t k, int64_t j) {
     double x = get(p->t, p->b, b + k * p->b_row + j * p->b_col);
-    if (!p->scale) return x;
+    if (!p->scale) return p->s->bf16 ? round_bf16(x) : x;
     return x * factor(p, k, j, 0) + (p->s->minima ? factor(p, k, j, 1) : 0);
 }
 
@@ -209,6 +222,16 @@ static void make_exact(problem *p) {
             for (int64_t k = 0; k < p->b_rows; k++) *b++ = b_element(p, item * p->b_item, k, j);
 }
 
+/* By pairs, the odd k first. */
+static double bf16_product(const double *a, const double *b, int64_t k) {
+    float sum = 0;
+    for (int64_t i = 0; i < k; i += 2) {
+        if (i + 1 < k) sum = fmaf((float)a[i + 1], (float)b[i + 1], sum);
+        sum = fmaf((float)a[i], (float)b[i], sum);
+    }
+    return (double)sum;
+}
+
 static double product(const problem *p, int64_t item, int64_t i, int64_t j) {
     const gemm_shape *s = p->s;
     int64_t a_item = item, b_item = s->batch1 ? item / s->batch1 : item;
@@ -219,6 +242,7 @@ static double product(const problem *p, int64_t item, int64_t i, int64_t j) {
     }
     const double *a = p->exact_a + (a_item * p->a_rows + i) * p->k;
     const double *b = p->exact_b + (b_item * p->n + j) * p->b_rows;
+    if (s->bf16) return bf16_product(a, b, p->k);
     double sum = 0;
     for (int64_t k = 0; k < p->k && !s->ragged; k++) sum += a[k] * b[k];
     for (int64_t k = 0; k < p->k && s->ragged; k++)
@@ -298,8 +322,11 @@ static void make_spec(const problem *p, sn_gemm *g) {
     g->a = (sn_gemm_operand){.buf = BUF_A, .dtype = p->t, .offset = EM_SIZE_CONST(0)};
     g->b = g->c = g->a;
     if (s->a_i8) g->a.dtype = SN_I8;
+    if (s->a_bf16) g->a.dtype = SN_BF16;
+    g->bf16 = s->bf16;
     g->b.buf = BUF_B;
     if (s->narrow) g->b.dtype = s->panels;
+    if (s->bf16 && s->packed) g->b.dtype = SN_BF16;
     g->c.buf = BUF_C;
     g->a.row = stride(s->a, p->a_row, DIM_A);
     g->a.col = EM_SIZE_CONST(p->a_col);
@@ -369,6 +396,7 @@ static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, in
                                       .col = EM_SIZE_CONST(p->b_col),
                                       .half_width = p->s->pair,
                                       .packed4 = packs_4_bits(p->s),
+                                      .bf16 = p->s->bf16,
                                       .narrow = p->s->narrow || p->s->scale_group,
                                       .narrow_dtype = packs_4_bits(p->s)  ? SN_I32
                                                       : p->s->scale_group ? SN_I8
@@ -408,7 +436,7 @@ static problem make_problem(const gemm_shape *s, sn_dtype t, int64_t m) {
 static double round_to_panels(const gemm_shape *s, double v) {
     if (s->scale_group) return rint(s->bits == 8 ? v * 127 : s->from_zero ? 7.5 + 7.5 * v : v * 7);
     if (!s->narrow) return v;
-    return s->panels == SN_BF16  ? (double)sn_bf16_to_f32(sn_f32_to_bf16((float)v))
+    return s->panels == SN_BF16  ? round_bf16(v)
            : s->panels == SN_F16 ? (double)sn_f16_to_f32(sn_f32_to_f16((float)v))
                                  : rint(v * 127);
 }
@@ -421,7 +449,7 @@ static int64_t a_size(const problem *p) {
 static void prepare(problem *p, const gemm_shape *s, sn_dtype t, int64_t m) {
     *p = make_problem(s, t, m);
     int64_t of_a = a_size(p), of_b = p->b_items * p->b_item;
-    p->a = s->a_i8 ? fill_i8(of_a) : fill(t, of_a);
+    p->a = s->a_i8 ? fill_i8(of_a) : s->a_bf16 ? fill_bf16(of_a) : fill(t, of_a);
     p->b = fill(t, of_b);
     if (s->blocks) p->index = fill_index(index_size(p), s->blocks);
     for (int64_t i = 0; i < of_b; i++) put(t, p->b, i, round_to_panels(s, get(t, p->b, i)));
@@ -451,7 +479,7 @@ sn_gemm gemm_case_spec(const gemm_shape *s, sn_dtype t, int64_t m) {
 
 static void release(problem *p) {
     size_t size = sn_dtype_size(p->t);
-    sn_memory_release_guarded(p->a, (size_t)a_size(p) * (p->s->a_i8 ? 1 : size));
+    sn_memory_release_guarded(p->a, (size_t)a_size(p) * (p->s->a_i8 ? 1 : p->s->a_bf16 ? 2 : size));
     sn_memory_release_guarded(p->b, (size_t)(p->b_items * p->b_item) * size);
     sn_memory_release_guarded(p->index, (size_t)index_size(p) * sizeof *p->index);
     sn_memory_release_guarded(p->bias, (size_t)p->n * size);
@@ -510,6 +538,7 @@ static void check(const problem *p, const void *c, const char *where) {
     double eps = p->t == SN_F64 ? 1e-12 : 1e-5, scale = sqrt((double)p->k + 1);
     if (p->s->panels == SN_I8 || p->s->scale_group) scale *= 127;
     if (p->s->a_i8) scale *= 127;
+    if (p->s->bf16 && !p->s->epilogue) eps = 0;
     if (p->s->epilogue) scale *= scale;
     int64_t size = p->items * p->c_item, stored = 0;
     for (int64_t item = 0; item < p->items; item++)
@@ -547,7 +576,7 @@ void gemm_case_run(sn_jit *jit, const sn_target *target, const gemm_shape *s, sn
             int64_t dim[DIMS] = {0, p.n, p.k};
             for (int64_t j = 0; j < n; j++) put(t, panels, j, NAN);
             for (int th = 0; th < 2; th++) k.pack((void *[]){p.b, panels}, dim, NULL, th, 2);
-            for (int64_t j = 0; j < n && !s->narrow && !s->scale_group; j++)
+            for (int64_t j = 0; j < n && !s->narrow && !s->scale_group && !s->bf16; j++)
                 assert_false(isnan(get(t, panels, j)));
         }
         void *one = run(&p, &k, 1, panels);

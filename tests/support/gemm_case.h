@@ -31,9 +31,11 @@ typedef struct gemm_shape {
     bool from_zero, minima;
     int outer_group; /* > 0: factors are integers, too */
     bool a_i8;       /* A holds integers i8, too */
-    int tile;        /* block sizes: variant of sn_gemm_tiles */
-    bool dynamic;    /* threads take its last rows, or panels of one row, from a counter */
-    bool only_bits;  /* too large for sums in double: the bits for several numbers of threads */
+    bool bf16;      /* the product is of bf16: every bit is compared, unless there is an epilogue */
+    bool a_bf16;    /* ... and A holds bf16 */
+    int tile;       /* block sizes: variant of sn_gemm_tiles */
+    bool dynamic;   /* threads take its last rows, or panels of one row, from a counter */
+    bool only_bits; /* too large for sums in double: the bits for several numbers of threads */
 } gemm_shape;
 
 /* The spec that the kernel of this shape is made from, for M rows. Its callbacks may not be called. */
