@@ -144,9 +144,11 @@ static sn_node *split_quads(decomp *c, sn_node *words) {
     return sn_b_reshape(all, 3, (const sn_dim[]){words->shape[0], EIGHT_BIT * k, words->shape[2]});
 }
 
-/* x [K, N] with zeros below, up to a multiple of 4 rows. */
-static sn_node *pad_quads(decomp *c, sn_node *x, int64_t k) {
-    sn_dim low[2] = {0}, high[2] = {(EIGHT_BIT - k % EIGHT_BIT) % EIGHT_BIT};
+/* x [K, N] with zeros below, up to a multiple of n rows. */
+static sn_node *pad_rows(decomp *c, sn_node *x, int64_t n) {
+    int64_t k = 0;
+    if (!sn_dc_number(c, "the number of rows", x->shape[0], &k)) return x;
+    sn_dim low[2] = {0}, high[2] = {(n - k % n) % n};
     return SN_NODE(c->m, pad,
                    SN_ATTRS(SN_FLT(value, 0), SN_LIST(low, 2, low), SN_LIST(high, 2, high)), x);
 }
@@ -274,6 +276,21 @@ static bool open_pack_prologue(decomp *c, sn_node **x) {
     return true;
 }
 
+/* Panels [P, 2 k, width] as [P, k, 2 width]: both elements of each column. */
+static sn_node *join_pairs(sn_node *x) {
+    const sn_dim p = x->shape[0], k = x->shape[1] / 2, width = x->shape[2];
+    x = sn_b_reshape(x, 4, (const sn_dim[]){p, k, 2, width});
+    x = sn_b_transpose(x, 4, (const int64_t[]){0, 1, 3, 2});
+    return sn_b_reshape(x, 3, (const sn_dim[]){p, k, 2 * width});
+}
+
+static sn_node *split_pairs(sn_node *x) {
+    const sn_dim p = x->shape[0], k = x->shape[1], width = x->shape[2] / 2;
+    x = sn_b_reshape(x, 4, (const sn_dim[]){p, k, width, 2});
+    x = sn_b_transpose(x, 4, (const int64_t[]){0, 1, 3, 2});
+    return sn_b_reshape(x, 3, (const sn_dim[]){p, 2 * k, width});
+}
+
 bool decomp_pack_b(decomp *c) {
     if (c->n_in != 1 && !sn_dc_attr(c, SN_A_prologue))
         return sn_dc_fail(c, "exactly one operand is required");
@@ -288,17 +305,15 @@ bool decomp_pack_b(decomp *c) {
         return false;
     bool words = sn_dc_int(c, SN_A_group, 0) > 0;
     bool quads = sn_dc_int(c, SN_A_quads, 0) > 0;
+    bool pairs = sn_dc_attr(c, SN_A_compute);
     if (quads) x = sn_b_cast(x, SN_I8);
     if (!words && !quads) x = sn_b_cast(x, (sn_dtype)sn_dc_int(c, SN_A_dtype, x->dtype));
     x = sn_b_reshape(sn_b_transpose(x, x->rank, perm), 2, (const sn_dim[]){k, n});
-    if (quads) {
-        int64_t rows;
-        if (!sn_dc_number(c, "the number of rows", k, &rows)) return false;
-        x = pad_quads(c, x, rows);
-    }
-    x = in_panels(c, x, n, width);
-    if (!x) return false;
+    if (quads) x = pad_rows(c, x, EIGHT_BIT);
+    if (pairs) x = pad_rows(c, x, 2);
+    if (c->m->error.code || !(x = in_panels(c, x, n, width))) return false;
     if (quads) x = join_quads(c, x);
+    if (pairs) x = join_pairs(x);
     if (words) {
         const sn_dim panels = x->shape[0];
         int64_t rows;
@@ -316,12 +331,15 @@ static sn_node *unpack(decomp *c, sn_node *panels, int width, const sn_attr *pac
                        bool integers) {
     int64_t perm[SN_MAX_RANK], back[SN_MAX_RANK];
     sn_dim k, n, shape[SN_MAX_RANK];
+    const bool pairs = sn_dc_attr(c, SN_A_compute);
+    if (pairs && panels->rank == 3 && panels->shape[2] == 2 * width) panels = split_pairs(panels);
     if (panels->rank != 3 || panels->shape[2] != width || packed->n > SN_MAX_RANK) {
         sn_dc_fail(c, "a packed right factor has the shape [panels, k, %d]", width);
         return NULL;
     }
     if (!matrix_order(c, packed->n, packed->v, perm, &k, &n)) return NULL;
-    if (integers) panels = sn_b_slice(split_quads(c, panels), 1, 0, k);
+    if (integers) panels = split_quads(c, panels);
+    if (integers || pairs) panels = sn_b_slice(panels, 1, 0, k);
     sn_node *x = sn_b_transpose(panels, 3, (const int64_t[]){1, 0, 2});
     x = sn_b_reshape(x, 2, (const sn_dim[]){k, sn_dim_mul(c->m, panels->shape[0], width)});
     if (sn_dc_attr(c, SN_A_pair)) {
@@ -370,11 +388,11 @@ static bool decomp_product(decomp *c, int first) {
     left = sn_b_cast(left, type);
     right = sn_b_cast(right, type);
     int64_t last = left->rank - 1, row = 0;
-    sn_attr dot[4];
+    sn_attr dot[5];
     int n = 0;
-    static const sn_attr_key keys[] = {SN_A_batch_a, SN_A_batch_b, SN_A_contract_a,
-                                       SN_A_contract_b};
-    for (int i = 0; i < 4; i++)
+    static const sn_attr_key keys[] = {SN_A_batch_a, SN_A_batch_b, SN_A_contract_a, SN_A_contract_b,
+                                       SN_A_compute};
+    for (int i = 0; i < 5; i++)
         if (sn_dc_attr(c, keys[i])) dot[n++] = *sn_dc_attr(c, keys[i]);
     if (!sn_dc_attr(c, SN_A_contract_a)) {
         dot[n++] = SN_LIST(contract_a, 1, &last);

@@ -4,6 +4,7 @@
 #include "ir/eval_impl.h"
 #include "runtime/rng.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -485,6 +486,31 @@ static double *pack_factor(eval_call *c, const sn_value *x, const factor *f) {
     return out;
 }
 
+/* f32 in which what is subnormal is 0. */
+static float normal(float x) {
+    return fabsf(x) < FLT_MIN ? 0 : x;
+}
+
+static void round_to_bf16(double *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (double)sn_bf16_to_f32(sn_f32_to_bf16(normal((float)x[i])));
+}
+
+/* The sum of n products of bf16 by pairs, the odd one first. */
+static double sum_bf16(const double *x, const double *y, int64_t n) {
+    float sum = 0;
+    for (int64_t i = 0; i < n; i += 2)
+        for (int64_t k = i + 1; k >= i; k--)
+            if (k < n) sum = normal(fmaf((float)x[k], (float)y[k], sum));
+    return (double)sum;
+}
+
+static double sum_products(const double *x, const double *y, int64_t n) {
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++) sum += x[k] * y[k];
+    return sum;
+}
+
 bool eval_dot(eval_call *c) {
     const sn_value *x = c->in[0], *y = c->in[1];
     factor a = read_factor(c, x, SN_A_batch_a, SN_A_contract_a);
@@ -503,14 +529,16 @@ bool eval_dot(eval_call *c) {
     double *p = pack_factor(c, x, &a), *q = pack_factor(c, y, &b);
     double *out = p && q ? sn_eval_alloc(c, x->dtype, rank, shape) : NULL;
     if (!out) return false;
+    const bool bf16 = sn_attr_get(c->n, SN_A_compute);
+    if (bf16) round_to_bf16(p, x->n);
+    if (bf16) round_to_bf16(q, y->n);
     for (int64_t g = 0; g < a.batch; g++)
         for (int64_t i = 0; i < a.free; i++)
             for (int64_t j = 0; j < b.free; j++) {
                 const double *row = p + (g * a.free + i) * a.contract;
                 const double *column = q + (g * b.free + j) * a.contract;
-                double sum = 0;
-                for (int64_t k = 0; k < a.contract; k++) sum += row[k] * column[k];
-                out[(g * a.free + i) * b.free + j] = sum;
+                out[(g * a.free + i) * b.free + j] =
+                    (bf16 ? sum_bf16 : sum_products)(row, column, a.contract);
             }
     return true;
 }

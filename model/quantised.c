@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const char *const storages[] = {"f32", "bf16", "int8", "int4", NULL};
-static const char *const arithmetics[] = {"f32", "int8", NULL};
+static const char *const arithmetics[] = {"f32", "bf16", "int8", NULL};
 enum { WHOLE, WEIGHTS, PRODUCTS };
 static const char *const lists[] = {[WEIGHTS] = "keep_weights", [PRODUCTS] = "keep_products"};
 

@@ -79,7 +79,8 @@ static void apply_model(const sn_passes *p, const sn_node *n, sn_choice *q) {
         q->why = sn_arena_printf(p->m, "backend %s", p->o.backend);
         return;
     }
-    if (p->o.weights) return; /* of fewer bits: only native kernels read them */
+    if (p->o.weights || p->o.bf16_compute)
+        return; /* of fewer bits: only native kernels read them */
     if (!native && c && supported && c->deterministic) {
         q->candidates |= 1u << SN_CHOOSE_LIBRARY;
         if (c->time <= SN_MAX_RELATIVE_TIME)

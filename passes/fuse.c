@@ -184,6 +184,7 @@ typedef struct panels {
     bool from_zero;       /* 4-bit integers without sign */
     bool quads;           /* of a product of 8-bit integers: 4 to an i32 */
     bool flat;            /* the source is [N, K], whatever axes the factor has for N */
+    bool bf16;            /* of a product of bf16: pairs along K side by side */
 } panels;
 
 /* What y, f32 or f64, is widened from: the tensor that was narrowed to that type or, if there is
@@ -260,7 +261,7 @@ static sn_node *without_widening(sn_node *y) {
     return y->dtype == SN_F32 && (x->dtype == SN_BF16 || x->dtype == SN_F16) ? y->in[0] : y;
 }
 
-static panels panels_of(const builder *b, const sn_node *dot) {
+static panels stored_panels(const builder *b, const sn_node *dot) {
     sn_node *y = dot->in[1];
     panels p = {.source = y, .stored = (sn_dtype)y->dtype};
     if (!sn_group_packs(b->g, dot) || find_groups(b, dot, &p)) return p;
@@ -285,18 +286,33 @@ static panels panels_of(const builder *b, const sn_node *dot) {
     return p;
 }
 
+/* Whether a factor is integers, which have products of their own. */
+static bool is_integers(const sn_node *x) {
+    return x->op == SN_OP_cast && !sn_dtype_is_float((sn_dtype)x->in[0]->dtype);
+}
+
+static panels panels_of(const builder *b, const sn_node *dot) {
+    panels p = stored_panels(b, dot);
+    p.bf16 = b->g->p->o.bf16_compute && dot->dtype == SN_F32 && !p.group &&
+             sn_dtype_is_float(p.stored) && !is_integers(dot->in[0]);
+    if (!p.bf16) return p;
+    if (p.stored == SN_F16) p.source = without_widening(dot->in[1]); /* rounded twice */
+    p.stored = SN_BF16;
+    return p;
+}
+
 /* How several integers share a word of panels: by which attribute of pack_b. */
 #define SN_NO_WORDS SN_ATTR_COUNT
 
 static sn_node *pack(builder *b, const sn_node *dot, sn_node *x, bool flat, sn_dtype stored,
-                     sn_attr_key words, bool from_zero, int64_t pair) {
+                     sn_attr_key words, int64_t of_word, bool from_zero, int64_t pair) {
     const sn_attr *cb = sn_attr_get(dot, SN_A_contract_b);
     const int64_t last[] = {1};
     sn_attr attr[5] = {SN_INT(dtype, stored),
                        SN_LIST(contract_b, cb ? cb->n : 0, cb ? cb->v : NULL)};
     int n = 2;
     if (flat) attr[1] = SN_LIST(contract_b, 1, last);
-    if (words != SN_NO_WORDS) attr[n++] = (sn_attr){.key = words, .i = 1};
+    if (words != SN_NO_WORDS) attr[n++] = (sn_attr){.key = words, .i = of_word};
     if (from_zero) attr[n++] = SN_INT(from_zero, 1);
     if (pair) attr[n++] = SN_INT(pair, pair);
     return sn_node_new(b->m, SN_OP_pack_b, 1, &x, n, attr);
@@ -315,7 +331,7 @@ static sn_node *pack_factors(builder *b, const sn_node *dot, const factors *f, i
     }
     x = n > 1 ? sn_b_concat(b->m, n, of, 2) : of[0];
     x = sn_b_reshape(x, 2, (const sn_dim[]){rows, groups * n});
-    return pack(b, dot, x, true, f->stored, SN_NO_WORDS, false, pair);
+    return pack(b, dot, x, true, f->stored, SN_NO_WORDS, 0, false, pair);
 }
 
 /* ---- prologues: the norm of a product's left factor, computed when its rows are packed ---- */
@@ -455,9 +471,11 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
     for (int i = 1; pro && i < rows.n; i++) in[n_in++] = build_value(b, rows.node[i]);
     for (int i = 1; i < c.n - (source != NULL); i++) in[n_in++] = build_value(b, c.node[i]);
 
-    sn_attr attr[15];
+    sn_attr attr[16];
     int n_attr = 0;
+    p.bf16 &= !take;
     if (take) attr[n_attr++] = *sn_attr_get(take, SN_A_blocks);
+    if (p.bf16) attr[n_attr++] = SN_INT(compute, SN_BF16);
     if (pro) {
         attr[n_attr++] = SN_REG(prologue, pro);
         attr[n_attr++] = SN_INT(n_pro, rows.n - 1);
@@ -488,8 +506,12 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
             if (p.inner.of[1]) attr[n_attr++] = SN_INT(minima, 1);
             if (p.super) attr[n_attr++] = SN_INT(super, p.super);
         }
-        sn_attr_key words = p.quads ? SN_A_quads : p.stored == SN_I32 ? SN_A_group : SN_NO_WORDS;
-        in[1] = pack(b, dot, in[1], p.flat, p.stored, words, p.from_zero, pair);
+        sn_attr_key words = p.bf16               ? SN_A_compute
+                            : p.quads            ? SN_A_quads
+                            : p.stored == SN_I32 ? SN_A_group
+                                                 : SN_NO_WORDS;
+        in[1] =
+            pack(b, dot, in[1], p.flat, p.stored, words, p.bf16 ? SN_BF16 : 1, p.from_zero, pair);
         if (pair) attr[n_attr++] = SN_INT(pair, pair);
     }
     publish(b, sn_node_new(b->m, SN_OP_gemm, n_in, in, n_attr, attr), n_out, results);

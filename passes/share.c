@@ -39,7 +39,7 @@ static bool has_quads(const sn_node *pack) {
 static bool is_plain_pack(const sn_node *n) {
     const sn_attr *k = n->op == SN_OP_pack_b ? sn_attr_get(n, SN_A_contract_b) : NULL;
     return k && k->n == 1 && k->v[0] == 1 && n->in[0]->rank == 2 && sn_from_params_only(n->in[0]) &&
-           !sn_attr_get(n, SN_A_pair);
+           !sn_attr_get(n, SN_A_pair) && !sn_attr_get(n, SN_A_compute);
 }
 
 static void find_packs(sn_module *m, packs *p) {

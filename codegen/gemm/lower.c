@@ -486,6 +486,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     g->counter_buf = s->n_in + s->n_out;
     if (sn_attr_get(s->node, SN_A_group)) g->groups = groups_of(s);
     g->int8 = g->b_packed && !g->groups.size && g->b.dtype == SN_I32;
+    g->bf16 = sn_attr_get(s->node, SN_A_compute);
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
     const sn_region *pro = sn_attr_region(s->node, SN_A_prologue);
     *x = (fused){.epi = {.k = k}, .main = main < s->n_out ? main : -1};
@@ -543,6 +544,7 @@ static void emit_pack(em *e, const sn_kernel *k) {
     p.narrow = p.narrow_dtype != k->compute;
     p.packed4 = sn_attr_get(k->step->node, SN_A_group) != NULL;
     p.quads = sn_attr_get(k->step->node, SN_A_quads) != NULL;
+    p.bf16 = sn_attr_get(k->step->node, SN_A_compute) != NULL;
     p.half_width = sn_attr_int(k->step->node, SN_A_pair, 0);
     gemm_lower_pack(e, k, &p);
     sn_gemm_emit_pack(e, k->name, &p);

@@ -83,6 +83,14 @@ static void add_fused(text *t, sn_module *m, const sn_node *n) {
     if (blocks) add(t, "%s1 of %lld blocks for each row", t->n ? ", " : "", (long long)blocks);
 }
 
+/* The type of a product's factors, unless it is that of their sums. */
+static void add_arithmetic(text *t, const sn_kernel *k) {
+    const sn_node *n = k->step->node;
+    const int64_t type = sn_attr_int(n, SN_A_compute, k->compute);
+    if (n->op == SN_OP_gemm && type != (int64_t)k->compute)
+        add(t, "product of %s\n", sn_dtype_name((sn_dtype)type));
+}
+
 /* How a product's constant right factor is stored, unless it is as wide as the product. */
 static void add_storage(text *t, const sn_target *target, const sn_kernel *k) {
     const sn_step *s = k->step;
@@ -90,6 +98,7 @@ static void add_storage(text *t, const sn_target *target, const sn_kernel *k) {
     if (n->op == SN_OP_pack_b || !sn_attr_get(n, SN_A_packed) || s->in[1].dtype == k->compute)
         return;
     int64_t group = sn_attr_int(n, SN_A_group, 0);
+    if (sn_attr_get(n, SN_A_compute)) return;
     if (!group) {
         bool int8 = s->in[1].dtype == SN_I32;
         add(t, int8 ? "weights: i8, product of 8-bit integers\n" : "weights: %s\n",
@@ -136,6 +145,7 @@ static void add_notes(text *t, const sn_program *p, const sn_kernel *k) {
     sn_module *m = p->m;
     char tiles[240];
     const sn_node *n = k->step->node;
+    add_arithmetic(t, k);
     add_storage(t, &p->target, k);
     if (!k->family->report) return;
     const sn_region *derivative = k->family->report(k, tiles, sizeof tiles);

@@ -102,6 +102,7 @@ static bool pass_options(compiler *c) {
                             .keep = o->keep,
                             .n_keep = o->n_keep,
                             .int8_compute = int8,
+                            .bf16_compute = o->compute && !strcmp(o->compute, "bf16"),
                             .precision = precision,
                             .cache = cache,
                             .source = o->source,

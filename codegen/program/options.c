@@ -22,8 +22,11 @@ enum {
     WIDE_WEIGHTS = 1024,
     PLAN = 2048,
     ACCEPT = 4096,
-    LENIENT = 8192
+    LENIENT = 8192,
+    NARROW_COMPUTE = 16384
 };
+
+static const char *const arithmetics[] = {"f32", "bf16", "int8", NULL};
 
 static const struct {
     unsigned both;
@@ -34,8 +37,9 @@ static const struct {
     {INT8_COMPUTE | WIDE_WEIGHTS,
      "compute 'int8' with weights f32 or bf16: its products read weights of 8 bits; choose weights "
      "int8 or stored, or compute f32"},
-    {INT8_COMPUTE | ONEDNN, "compute 'int8' with backend 'onednn': its products are of f32; choose "
-                            "backend native or auto, or compute f32"},
+    {NARROW_COMPUTE | ONEDNN,
+     "compute 'bf16' or 'int8' with backend 'onednn': its products are of f32; "
+     "choose backend native or auto, or compute f32"},
     {BF16_BETWEEN | ONEDNN, "precision 'bf16' with backend 'onednn': its primitives read and write "
                             "f32 only; choose backend native or auto, or precision f32"},
     {TUNE | NO_CACHE,
@@ -118,8 +122,8 @@ static bool check_values(const sn_options *o, sn_error *err) {
                            "matrix %d to keep: it needs the name of a parameter and the weights "
                            "int4, int8, bf16, f32 or none",
                            i);
-    if (o->compute && strcmp(o->compute, "f32") && strcmp(o->compute, "int8"))
-        return sn_fail(err, SN_ERR_USAGE, "compute '%s': choose f32 or int8", o->compute);
+    if (o->compute && !one_of(o->compute, arithmetics))
+        return sn_fail(err, SN_ERR_USAGE, "compute '%s': choose f32, bf16 or int8", o->compute);
     if (o->cache && strcmp(o->cache, "f32") && !sn_cache_knows(o->cache))
         return sn_fail(err, SN_ERR_USAGE, "cache '%s': choose f32, bf16 or int8", o->cache);
     if (o->precision && strcmp(o->precision, "f32") && !sn_narrow_knows(o->precision))
@@ -132,6 +136,7 @@ static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) 
     if (o->weights && (!strcmp(o->weights, "f32") || !strcmp(o->weights, "bf16")))
         facts |= WIDE_WEIGHTS;
     if (sn_computes_int8(o)) facts |= INT8_COMPUTE;
+    if (o->compute && strcmp(o->compute, "f32")) facts |= NARROW_COMPUTE;
     if (o->backend && !strcmp(o->backend, "onednn")) facts |= ONEDNN;
     if (o->precision && strcmp(o->precision, "f32")) facts |= BF16_BETWEEN;
     if (o->tune) facts |= TUNE;

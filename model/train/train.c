@@ -155,11 +155,11 @@ static bool compile_model(trainer *t, sn_error *err) {
                        "--weights %s: training stores weights as f32; use it with generate or eval "
                        "afterwards (--precision bf16 is for training)",
                        o.weights);
-    if (o.compute && strcmp(o.compute, "f32"))
-        return sn_fail(err, SN_ERR_USAGE,
-                       "--compute %s: training computes in f32, validation included; use it with "
-                       "generate or eval afterwards",
-                       o.compute);
+    if (o.compute && !strcmp(o.compute, "int8"))
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "--compute int8: training computes in f32 or bf16, validation included; use it "
+            "with generate or eval afterwards");
     int64_t rows = (t->s->data.batch + t->ranks.slices - 1) / t->ranks.slices;
     model_sizes(m, rows, t->s->data.block / t->s->context, sizes, sizeof sizes);
     if (o.memory_budget) o.budget_sizes = sizes;

@@ -1,0 +1,207 @@
+/* Option `compute` bf16: products are what the definition says, factors rounded to bf16 and pairs along K
+ * summed the odd one first, in every bit: at every level, on every target, for every number of
+ * threads, forward and in gradients, by kernels and by the evaluator. */
+#include "frontend/sinter.h"
+#include "passes/passes.h"
+#include "tests/support/noise.h"
+#include "tests/support/text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_T = 37, MAX_N = 100, MAX_K = 301 };
+
+static float x[MAX_T * MAX_K], w[MAX_N * MAX_K], dy[MAX_T * MAX_N];
+/* x w^T [T, N]; dy w [T, K]; dy^T x [N, K] */
+static float want[3][MAX_N * MAX_K], got[3][MAX_N * MAX_K];
+
+static void need(bool ok, const sn_error *err) {
+    if (!ok) fail_msg("%s", err->message);
+}
+
+static float normal(float v) {
+    return fabsf(v) < FLT_MIN ? 0 : v;
+}
+
+static float rounded(float v) {
+    return normal(sn_bf16_to_f32(sn_f32_to_bf16(normal(v))));
+}
+
+/* sum over k < n of a[k a_step] b[k b_step] */
+static float sum(const float *a, int a_step, const float *b, int b_step, int n) {
+    float s = 0;
+    for (int k = 0; k < n; k += 2) {
+        const int odd = k + 1;
+        if (odd < n) s = normal(fmaf(rounded(a[odd * a_step]), rounded(b[odd * b_step]), s));
+        s = normal(fmaf(rounded(a[k * a_step]), rounded(b[k * b_step]), s));
+    }
+    return s;
+}
+
+/* Large and small ones, and subnormal ones. */
+static void fill(float *v, int n, uint32_t seed) {
+    for (int i = 0; i < n; i++) {
+        v[i] = noise_at((uint32_t)i + seed);
+        if (i % 31 == 7) v[i] *= 0x1p-63f;
+        if (i % 37 == 5) v[i] *= 0x1p-126f;
+    }
+}
+
+static void prepare(int T, int N, int K) {
+    fill(x, T * K, 1);
+    fill(w, N * K, 77777);
+    fill(dy, T * N, 999999);
+    for (int t = 0; t < T; t++)
+        for (int n = 0; n < N; n++) want[0][t * N + n] = sum(x + t * K, 1, w + n * K, 1, K);
+    for (int t = 0; t < T; t++)
+        for (int k = 0; k < K; k++) want[1][t * K + k] = sum(dy + t * N, 1, w + k, K, N);
+    for (int n = 0; n < N; n++)
+        for (int k = 0; k < K; k++) want[2][n * K + k] = sum(dy + n, N, x + k, K, T);
+}
+
+static void define(sn_module *m, int N, int K) {
+    sn_entry_begin(m, "run");
+    sn_dim T = sn_symbol(m, "T", 0, MAX_T);
+    sn_tensor in = sn_input(m, "x", SN_F32, T, K), d = sn_input(m, "dy", SN_F32, T, N);
+    sn_tensor weight = sn_param(m, "w", SN_F32, N, K);
+    sn_output("y", sn_linear(in, weight, NULL));
+    sn_output("dx", sn_matmul(d, weight));
+    sn_output("dw", sn_matmul(sn_transpose(d, 1, 0), in));
+}
+
+typedef struct way {
+    int level, threads;
+    const char *target;
+} way;
+
+static sn_program *compile(sn_module *m, const way *how, sn_error *err) {
+    sn_options o = sn_options_default();
+    o.level = how->level;
+    o.threads = how->threads;
+    o.target = how->target;
+    o.compute = "bf16";
+    return sn_compile(m, &o, err);
+}
+
+static void check(int T, int N, int K, way how) {
+    sn_error err = {0};
+    sn_module *m = sn_module_new("bf16");
+    assert_non_null(m);
+    define(m, N, K);
+    sn_program *p = compile(m, &how, &err);
+    if (!p && err.code == SN_ERR_TARGET) { /* a target that this machine is not */
+        sn_module_free(m);
+        return;
+    }
+    need(p != NULL, &err);
+    prepare(T, N, K);
+    sn_arg_binding param = SN_BIND("w", SN_F32, w, N, K);
+    sn_session *s = sn_session_new_arrays(p, &param, 1, &err);
+    for (int rows = T; s && rows > 0; rows = rows == T ? 2 : rows - 1) {
+        prepare(rows, N, K);
+        memset(got, -1, sizeof got);
+        sn_arg_binding in[] = {SN_BIND("x", SN_F32, x, rows, K),
+                               SN_BIND("dy", SN_F32, dy, rows, N)},
+                       out[] = {SN_BIND("y", SN_F32, got[0], rows, N),
+                                SN_BIND("dx", SN_F32, got[1], rows, K),
+                                SN_BIND("dw", SN_F32, got[2], N, K)};
+        need(sn_run(s, "run", in, 2, out, 3, &err), &err);
+        const int size[] = {rows * N, rows * K, N * K};
+        for (int o = 0; o < 3; o++)
+            for (int i = 0; i < size[o]; i++)
+                if (!(got[o][i] == want[o][i]))
+                    fail_msg(
+                        "level %d, %s, %d threads, %d rows: element %d of result %d is %a, not %a",
+                        how.level, how.target ? how.target : "this CPU", how.threads, rows, i, o,
+                        (double)got[o][i], (double)want[o][i]);
+    }
+    need(s || err.code == SN_ERR_TARGET, &err);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+static void levels(void **state) {
+    (void)state;
+    for (int level = 0; level <= 4; level++) check(MAX_T, 70, 128, (way){.level = level});
+}
+
+static void sizes(void **state) {
+    (void)state;
+    static const int size[][2] = {{2, 1}, {3, 2}, {33, 31}, {MAX_N, MAX_K}};
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+        check(MAX_T, size[i][0], size[i][1], (way){.level = 4});
+}
+
+static void targets(void **state) {
+    (void)state;
+    static const char *const names[] = {"x86-64-v3", "x86-64-v4", "znver4"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        check(MAX_T, 67, 131, (way){.level = 4, .target = names[i]});
+}
+
+static void threads(void **state) {
+    (void)state;
+    for (int n = 1; n <= 3; n++) check(MAX_T, 96, 200, (way){4, n, NULL});
+}
+
+/* The graph after the passes, fused nodes and panels included, means the same. */
+static void evaluator(void **state) {
+    (void)state;
+    enum { T = 5, N = 35 };
+    for (int K = 63; K <= 64; K++) {
+        int64_t rows = T;
+        sn_passes run;
+        sn_pass_options o = {.level = 4,
+                             .backend = "native",
+                             .bf16_compute = true,
+                             .constant_params = true,
+                             .verify = true,
+                             .off = "hoist"};
+        sn_module *m = sn_module_new("bf16");
+        prepare(T, N, K);
+        define(m, N, K);
+        assert_true(sn_passes_run(&run, m, &o));
+        sn_eval *ev = sn_eval_new(m, &rows);
+        sn_eval_set_exact(ev, false);
+        assert_true(sn_eval_bind(ev, "x", x, sizeof *x * (size_t)(T * K)));
+        assert_true(sn_eval_bind(ev, "dy", dy, sizeof *dy * (size_t)(T * N)));
+        assert_true(sn_eval_bind(ev, "w", w, sizeof *w * (size_t)(N * K)));
+        const int size[] = {T * N, T * K, N * K};
+        for (int k = 0; k < 3; k++) {
+            const sn_value *v = sn_eval_node(ev, sn_entry_at(m, 0)->output[k].node);
+            assert_non_null(v);
+            for (int i = 0; i < size[k]; i++) assert_true((float)v->data[i] == want[k][i]);
+        }
+        sn_eval_free(ev);
+        sn_module_free(m);
+    }
+}
+
+static void reports(void **state) {
+    (void)state;
+    sn_error err = {0};
+    sn_module *m = sn_module_new("bf16");
+    define(m, 64, 64);
+    sn_program *p = compile(m, &(way){.level = 4}, &err);
+    need(p != NULL, &err);
+    char *text = explain_text(p, "run");
+    assert_non_null(strstr(text, "product of bf16"));
+    free(text);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(levels),    cmocka_unit_test(sizes),
+                                       cmocka_unit_test(targets),   cmocka_unit_test(threads),
+                                       cmocka_unit_test(evaluator), cmocka_unit_test(reports)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
