@@ -68,7 +68,7 @@ typedef struct rival {
     const sn_backend *library;
     void *dnnl; /* its state */
     sn_matmul s;
-    void *x; /* f32, or int8 */
+    void *x;
     float *y;
     char *packed;
     size_t bytes;
@@ -82,16 +82,20 @@ static void close_rival(rival *r) {
     free(r->packed);
 }
 
-/* n numbers: f32 between -1/2 and 1/2, or int8. */
-static void fill(void *to, int64_t n, bool int8) {
-    for (int64_t i = 0; i < n; i++)
-        if (int8)
+/* n numbers: floats between -1/2 and 1/2, or integers. */
+static void fill(void *to, int64_t n, sn_dtype t) {
+    for (int64_t i = 0; i < n; i++) {
+        const float x = (float)(i * 7919 % 1000) / 1000 - 0.5f;
+        if (t == SN_I8)
             ((int8_t *)to)[i] = (int8_t)(i * 7919 % 251 - 125);
+        else if (t == SN_BF16)
+            ((uint16_t *)to)[i] = sn_f32_to_bf16(x);
         else
-            ((float *)to)[i] = (float)(i * 7919 % 1000) / 1000 - 0.5f;
+            ((float *)to)[i] = x;
+    }
 }
 
-static bool open_rival(rival *r, const product *p, bool int8, sn_error *err) {
+static bool open_rival(rival *r, const product *p, sn_dtype factors, sn_error *err) {
     *r = (rival){.copies = p->copies,
                  .s = {.m = p->m,
                        .n = p->n,
@@ -103,14 +107,14 @@ static bool open_rival(rival *r, const product *p, bool int8, sn_error *err) {
                        .c_row = p->n,
                        .c_col = 1,
                        .packed = 1,
-                       .int8 = int8}};
+                       .factors = factors}};
     r->library = sn_backend_library();
     if (!r->library)
         return sn_fail(err, SN_ERR_TARGET, "this build has no library to compare with");
     r->dnnl = r->library->open(err);
     int64_t bytes = r->dnnl ? r->library->gemm->packed_bytes(r->dnnl, &r->s, err) : -1;
     if (bytes < 0) return false;
-    size_t item = int8 ? 1 : sizeof(float);
+    size_t item = sn_dtype_size(factors);
     r->bytes = ((size_t)bytes + 63) / 64 * 64;
     /* in huge pages, as Sinter's weights are */
     r->x = sn_memory_alloc((size_t)(p->m * p->k) * item);
@@ -118,8 +122,8 @@ static bool open_rival(rival *r, const product *p, bool int8, sn_error *err) {
     r->packed = sn_memory_alloc(r->bytes * (size_t)p->copies);
     void *w = malloc((size_t)(p->n * p->k) * item);
     bool ok = (r->x && r->y && r->packed && w) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    if (ok) fill(w, p->n * p->k, int8);
-    if (ok) fill(r->x, p->m * p->k, int8);
+    if (ok) fill(w, p->n * p->k, factors);
+    if (ok) fill(r->x, p->m * p->k, factors);
     for (int64_t i = 0; ok && i < p->copies; i++)
         ok = r->library->gemm->pack(r->dnnl, &r->s, w, r->packed + r->bytes * (size_t)i, err);
     free(w);
@@ -172,7 +176,8 @@ static bool run_product(const sn_bench_options *o, product p, sn_bench_report *o
     rival r;
     sn_error local = {0};
     sn_bench_progress(o, "gemm %s: packing for oneDNN", shape);
-    bool int8 = sn_bench_int8(o), has = open_rival(&r, &p, int8, &local);
+    const sn_dtype factors = sn_bench_factors(o);
+    bool has = open_rival(&r, &p, factors, &local);
     if (!has) sn_bench_note(out, "oneDNN with packed weights: %s", local.message);
     sn_bench_entrant e = {.level = -1,
                           .backend = "onednn-packed",
@@ -183,7 +188,9 @@ static bool run_product(const sn_bench_options *o, product p, sn_bench_report *o
                           .max_rel = NAN};
     snprintf(e.setup, sizeof e.setup, "oneDNN %s, weights in oneDNN's layout%s",
              sn_backend_library_version(),
-             int8 ? "; int8 in memory, sums as f32 without scales" : "");
+             factors == SN_I8     ? "; int8 in memory, sums as f32 without scales"
+             : factors == SN_BF16 ? "; bf16 in memory, sums f32"
+                                  : "");
     bool ok = sn_bench_graph_run(o, &g, request, &e, has, out, err);
     close_rival(&r);
     if (ok && o->direct) ok = sn_bench_gemm_direct(o, p.m, p.n, p.k, out, err);

@@ -209,12 +209,14 @@ static double bytes_of(const graph_case *c, const sn_node *n) {
     return bytes;
 }
 
-bool sn_bench_int8(const sn_bench_options *o) {
-    return o->compute && !strcmp(o->compute, "int8");
+sn_dtype sn_bench_factors(const sn_bench_options *o) {
+    if (!o->compute || !strcmp(o->compute, "f32")) return SN_F32;
+    return !strcmp(o->compute, "bf16") ? SN_BF16 : SN_I8;
 }
 
 const char *sn_bench_peer_compute(const sn_bench_options *o) {
-    return sn_bench_int8(o) ? ", \"compute\": \"int8\"" : "";
+    const sn_dtype t = sn_bench_factors(o);
+    return t == SN_BF16 ? ", \"compute\": \"bf16\"" : t == SN_I8 ? ", \"compute\": \"int8\"" : "";
 }
 
 double sn_bench_storage(const char *weights) {
@@ -479,7 +481,7 @@ static void show_tuning(void *ctx, const char *line) {
 }
 
 /* Back ends that can be requested; `tuned`: the name of the variant that chooses by measurement,
- * beside one that does not. `wide`: the name of the variant in f32, beside products of integers. */
+ * beside one that does not. `wide`: the name of the variant in f32, beside products of fewer bits. */
 static const struct back_end {
     const char *name, *tuned, *wide;
 } back_ends[] = {
@@ -547,7 +549,7 @@ static bool add_variants(graph_case *c, sn_error *err) {
         }
     }
     c->n_requested = c->n_variant;
-    for (int l = 0; l <= 4 && sn_bench_int8(c->o); l++)
+    for (int l = 0; l <= 4 && sn_bench_factors(c->o) != SN_F32; l++)
         if (c->o->levels >> l & 1 && !add_variant(c, l, &native_f32, false, err)) return false;
     return true;
 }
@@ -599,13 +601,15 @@ static bool run_case(graph_case *c, const char *request, const sn_bench_entrant 
             return false;
     }
     if (!add_variants(c, err)) return false;
+    const sn_dtype factors = sn_bench_factors(c->o);
     sn_bench_work w = {.kind = g->kind,
                        .name = g->name,
                        .shape = g->shape,
-                       .dtype = sn_bench_int8(c->o) ? "int8 x int8"
-                                : c->o->precision   ? c->o->precision
-                                : c->o->weights     ? c->o->weights
-                                                    : "f32",
+                       .dtype = factors == SN_I8     ? "int8 x int8"
+                                : factors == SN_BF16 ? "bf16 x bf16"
+                                : c->o->precision    ? c->o->precision
+                                : c->o->weights      ? c->o->weights
+                                                     : "f32",
                        .flop = g->flop,
                        .read = g->bytes[0],
                        .write = g->bytes[1],

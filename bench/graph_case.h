@@ -63,8 +63,8 @@ bool sn_bench_graph_run(const sn_bench_options *o, const sn_bench_graph *g,
 
 /* Bytes per element of a weight stored as `weights`, relative to f32. */
 double sn_bench_storage(const char *weights);
-/* Whether products with constant matrices are of 8-bit integers. */
-bool sn_bench_int8(const sn_bench_options *o);
+/* The type of a product's factors: f32, bf16, or i8 for products with constant matrices. */
+sn_dtype sn_bench_factors(const sn_bench_options *o);
 /* How a request to a peer ends (peers.h) for that. */
 const char *sn_bench_peer_compute(const sn_bench_options *o);
 

@@ -25,9 +25,9 @@ typedef struct sn_matmul {
     int64_t m, n, k;
     int64_t a_batch[SN_MATMUL_BATCH], b_batch[SN_MATMUL_BATCH], c_batch[SN_MATMUL_BATCH];
     int64_t a_row, a_col, b_row, b_col, c_row, c_col;
-    int64_t packed; /* 1: b is in the layout that `pack` makes for the same description */
-    int64_t bias;   /* 1: there is one */
-    int64_t int8;   /* 1: a and b are 8-bit integers; their sums are converted to f32 */
+    int64_t packed;  /* 1: b is in the layout that `pack` makes for the same description */
+    int64_t bias;    /* 1: there is one */
+    int64_t factors; /* an sn_dtype: of a and b; the sums of i8 are converted to f32 */
 } sn_matmul;
 
 /* A library's products with results of f32, for `bench`. state: of sn_backend.open. */

@@ -382,6 +382,7 @@ static bool decomp_product(decomp *c, int first) {
     if (group > 0 && !(right = scale_groups(c, group))) return false;
     sn_dtype type = (sn_dtype)(epi && epi->r->n_arg ? epi->r->arg[0] : left)->dtype;
     if (type == SN_I8) type = group > 0 ? SN_F32 : SN_I32;
+    if (sn_dc_attr(c, SN_A_compute)) type = SN_F32;
     if (packed && !(right = unpack(c, right, sn_panel_columns(type), packed, type == SN_I32)))
         return false;
     /* both may be stored in a narrower type than the product is computed in */

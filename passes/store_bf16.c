@@ -1,5 +1,6 @@
 /* store_bf16.c: stores in bf16 what the forward part of a training step keeps for its backward part
- * (option `precision`); sums, weights and optimizer states stay f32.
+ * (option `precision`), and what only products of bf16 read (option `compute`); sums, weights and
+ * optimizer states stay f32.
  *
  * Requires fused nodes, native or oneDNN's (after choose), because only those determine what is
  * stored. The forward part is what the output "loss" depends on. A tensor that a forward kernel
@@ -7,8 +8,9 @@
  * widened by its readers: in the bodies of loops and epilogues by a cast; as a factor of a product
  * and as an operand of attention by those kernels. The gradients computed by attention are
  * narrowed, too: they have the types of its operands. Breaks values by the rounding, on purpose:
- * casts and types express it, so the evaluator computes exactly what the kernels do. A tensor with
- * a reader that cannot widen it stays f32. Terminates: one walk. */
+ * casts and types express it, so the evaluator computes exactly what the kernels do. A factor of
+ * products of bf16 keeps its value: they would round it. A tensor with a reader that cannot widen it
+ * stays f32. Terminates: one walk. */
 #include "passes/choice.h"
 #include "passes/graph_util.h"
 #include "passes/kernels/table.h"
@@ -27,6 +29,7 @@ typedef struct narrower {
     uint8_t *forward; /* by id: the loss depends on it */
     uint8_t *crosses; /* by id: read outside the forward part */
     uint8_t *wide;    /* by id: has a reader that needs f32 */
+    uint8_t *other;   /* by id: has a reader that is not a product of bf16 */
     uint32_t *needed; /* by id of a node with several results: bit i: result i is needed in f32 */
     uint32_t *narrow; /* by id of a kernel: bit i: store result i in bf16 */
     sn_node **made;   /* by id: the replacement */
@@ -65,6 +68,11 @@ static bool widens(const narrower *w, const sn_node *n, int i) {
     return takes && !(i < kernel->result_types && w->needed[n->id] >> i & 1);
 }
 
+/* Whether operand i is a factor that the product rounds to bf16. */
+static bool rounds_factor(const sn_node *n, int i) {
+    return i < 2 && n->op == SN_OP_gemm && sn_attr_get(n, SN_A_compute);
+}
+
 static void find_readers(narrower *w, const sn_entry *e) {
     for (int i = 0; i < e->n_output; i++) w->wide[e->output[i].node->id] = 1;
     for (int i = 0; i < e->n_assign; i++) w->wide[e->assign[i].node->id] = 1;
@@ -80,6 +88,7 @@ static void find_readers(narrower *w, const sn_entry *e) {
             bool through = renames(n);
             w->wide[x] |= through ? w->wide[n->id] : !widens(w, n, i);
             w->crosses[x] |= through ? w->crosses[n->id] : backward;
+            w->other[x] |= through ? w->other[n->id] : !rounds_factor(n, i);
         }
     }
 }
@@ -105,8 +114,9 @@ static void choose(narrower *w) {
     for (int k = 0; k < w->order.n; k++) {
         const sn_node *n = w->order.node[k], *kernel = n->op == SN_OP_result ? n->in[0] : n;
         bool rounds = sn_kernel_of(kernel)->rounds && !is_primitive(kernel);
-        if (!rounds || n->n_result > 1 || n->dtype != SN_F32 || !w->forward[kernel->id] ||
-            !w->crosses[n->id] || w->wide[n->id] || !is_large(n))
+        bool kept = w->forward[kernel->id] && w->crosses[n->id];
+        if (!rounds || n->n_result > 1 || n->dtype != SN_F32 || (!kept && w->other[n->id]) ||
+            w->wide[n->id] || !is_large(n))
             continue;
         w->narrow[kernel->id] |= 1u << (n == kernel ? 0 : sn_attr_int(n, SN_A_index, 0));
         w->count++;
@@ -176,7 +186,9 @@ static sn_node *rebuild(narrower *w, sn_node *n) {
     }
     sn_module_set_loc(w->m, n->loc);
     if (n->op == SN_OP_concat) widen_parts(n->n_in, in);
-    if (!same && sn_kernel_of(n)->rounds) return with_region(w, n, in);
+    bool only_factors =
+        rounds_factor(n, 0) && !w->narrow[n->id] && !sn_attr_region(n, SN_A_epilogue);
+    if (!same && sn_kernel_of(n)->rounds && !only_factors) return with_region(w, n, in);
     return n->n_in ? sn_node_with(n, in) : n;
 }
 
@@ -186,16 +198,18 @@ static const sn_node *loss_of(const sn_entry *e) {
     return NULL;
 }
 
+/* loss NULL: only for products of bf16. */
 static int narrow_entry(sn_module *m, sn_entry *e, const sn_node *loss) {
     uint32_t n = sn_module_node_count(m);
     narrower w = {.m = m, .order = sn_entry_topo(m, e)};
     w.forward = sn_arena_alloc(m, n);
     w.crosses = sn_arena_alloc(m, n);
     w.wide = sn_arena_alloc(m, n);
+    w.other = sn_arena_alloc(m, n);
     w.needed = sn_arena_alloc(m, sizeof *w.needed * n);
     w.narrow = sn_arena_alloc(m, sizeof *w.narrow * n);
     w.made = sn_arena_alloc(m, sizeof *w.made * n);
-    mark_forward(&w, loss);
+    if (loss) mark_forward(&w, loss);
     find_readers(&w, e);
     choose(&w);
     if (!w.count) return 0;
@@ -209,11 +223,11 @@ static int narrow_entry(sn_module *m, sn_entry *e, const sn_node *loss) {
 int sn_pass_store_bf16(sn_passes *p) {
     sn_loc loc = sn_module_loc(p->m);
     int count = 0;
-    if (!p->o.precision) return 0;
+    if (!p->o.precision && !p->o.bf16_compute) return 0;
     for (int i = 0; i < sn_entry_count(p->m); i++) {
         sn_entry *e = sn_entry_at(p->m, i);
-        const sn_node *loss = loss_of(e);
-        if (loss) count += narrow_entry(p->m, e, loss);
+        const sn_node *loss = p->o.precision ? loss_of(e) : NULL;
+        if (loss || p->o.bf16_compute) count += narrow_entry(p->m, e, loss);
     }
     sn_module_set_loc(p->m, loc);
     return count;

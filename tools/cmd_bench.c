@@ -147,6 +147,8 @@ static const arg train_table[] = {
     {"batch", 0, ARG_INT, offsetof(options, batch), "N", "4", 1, 1024, "batch size"},
     {"precision", 0, ARG_CHOICE, offsetof(options, precision), "f32|bf16", "f32", 0, 0,
      "precision of activations stored for the backward pass"},
+    {"compute", 0, ARG_CHOICE, offsetof(options, compute), "f32|bf16", "f32", 0, 0,
+     "arithmetic of products, forward and backward"},
     {"clip", 0, ARG_NUMBER, offsetof(options, clip), "NORM", "0", 0, INFINITY,
      "maximum global gradient norm; 0 disables clipping"},
     WORK("4", "native"),

@@ -163,7 +163,8 @@ def model(r):
 
 
 works = {"gemm": gemm, "kernel": kernel, "attention": attention, "model": model}
-made = works[request["work"]](request) if request["work"] in works else None
+known = request["work"] in works and request.get("compute") != "bf16"  # its CPU kernels have no bf16
+made = works[request["work"]](request) if known else None
 if made and request.get("compute") == "int8":
     to_int8(path)
 with open(path + ".json", "w") as f:

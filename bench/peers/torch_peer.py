@@ -153,11 +153,24 @@ def gemm(r):
         maps = with_int8(maps.eval())
         return lambda: [f(x) for f in maps]
     ws = [torch.randn(r["n"], r["k"]) for _ in range(r["copies"])]
+    if r.get("compute") == "bf16":
+        x, ws = x.bfloat16(), [w.bfloat16() for w in ws]
 
     def run():
         for w in ws:
             F.linear(x, w)
     return run
+
+
+def autocast(run, r):
+    """A pass in which products are of bf16, if that is asked; each casts the weights anew, which change in training."""
+    if not run or r.get("compute") != "bf16":
+        return run
+
+    def call():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return run()
+    return call
 
 
 WORKS = {"gemm": gemm, "kernel": kernel, "attention": attention, "model": model, "train": train}
@@ -182,7 +195,7 @@ for line in sys.stdin:
             if r != last:
                 run = None
                 work = WORKS.get(r["work"])
-                run, last = (work(r) if work else None), r
+                run, last = (autocast(work(r), r) if work else None), r
             if run is None:
                 say(skip="not known here")
                 continue

@@ -155,7 +155,7 @@ static bool run_entry(sn_dnnl *d, entry *e, const void *const *pointers, sn_erro
 /* --- matrix product --------------------------------------------------------------------------- */
 
 static dnnl_data_type_t factor_type(const sn_matmul *s) {
-    return s->int8 ? dnnl_s8 : dnnl_f32;
+    return s->factors == SN_I8 ? dnnl_s8 : s->factors == SN_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
 /* One operand: batch sizes (1 where it repeats), then rows x cols. */

@@ -150,7 +150,7 @@ static void integers(void **state) {
                    .c_row = COLUMNS,
                    .c_col = 1,
                    .packed = 1,
-                   .int8 = 1};
+                   .factors = SN_I8};
     int64_t bytes = sn_dnnl_packed_bytes(d, &s, &err);
     assert_true(bytes >= COLUMNS * TERMS);
     void *weights = aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64);
