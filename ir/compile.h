@@ -42,8 +42,11 @@ typedef struct sn_options {
      * sn_compile. They have no effect on weights "stored". */
     const sn_keep *keep;
     int n_keep;
-    /* arithmetic of linear maps with constant weights: "f32" (or NULL) or "int8": products of 8-bit
-     * integers with exact sums, of rows that are quantised when the program runs (one scale a row)
+    /* arithmetic of products: "f32" (or NULL); "bf16": factors are rounded to bf16 (nearest even), sums
+     * are f32: pairs along K, the product of the odd one first, each with one rounding, and what is
+     * subnormal is 0. So results have the same bits on every CPU with FMA. Forward and in gradients; not
+     * inside the kernels of attention and of recurrences, nor for products of integers. "int8": of linear
+     * maps with constant weights: products of 8-bit integers with exact sums, of rows that are quantised when the program runs (one scale a row)
      * and of weights stored as int8 (one scale a column). Then `weights` is NULL or "int8", which
      * store all matrices as int8; "int4", or "stored", which keeps blocks of integers and stores the
      * file's floats as int8: then the sums of a group are products of integers.

@@ -70,7 +70,7 @@ static bool widens(const narrower *w, const sn_node *n, int i) {
 
 /* Whether operand i is a factor that the product rounds to bf16. */
 static bool rounds_factor(const sn_node *n, int i) {
-    return i < 2 && n->op == SN_OP_gemm && sn_attr_get(n, SN_A_compute);
+    return i < 2 && sn_kernel_of(n)->contraction && sn_attr_get(n, SN_A_compute);
 }
 
 static void find_readers(narrower *w, const sn_entry *e) {

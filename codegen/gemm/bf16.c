@@ -91,7 +91,8 @@ static void take_b_halves(em *e, const gemm_plan *p, em_val words, em_val *b) {
 
 static em_val add_fused(em *e, const gemm_plan *p, const em_val *a, const em_val *b, em_val acc) {
     (void)p;
-    return em_fma(e, a[1], b[1], em_fma(e, a[0], b[0], acc));
+    for (int i = 0; i < PAIR; i++) tile_add(e, &acc, 1, a[i], &b[i]);
+    return acc;
 }
 
 static const gemm_dot native = {"bf16",      PAIR,        1,          1,           false,

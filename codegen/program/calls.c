@@ -87,7 +87,7 @@ static void add_fused(text *t, sn_module *m, const sn_node *n) {
 static void add_arithmetic(text *t, const sn_kernel *k) {
     const sn_node *n = k->step->node;
     const int64_t type = sn_attr_int(n, SN_A_compute, k->compute);
-    if (n->op == SN_OP_gemm && type != (int64_t)k->compute)
+    if (sn_kernel_of(n)->contraction && type != (int64_t)k->compute)
         add(t, "product of %s\n", sn_dtype_name((sn_dtype)type));
 }
 
