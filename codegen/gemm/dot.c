@@ -1,4 +1,4 @@
-/* dot.c: the types in which products are computed. */
+/* dot.c: products of floats in their own type, and what other types of products share. */
 #include "codegen/gemm/impl.h"
 
 void gemm_take_a(em *e, const gemm_plan *p, em_val from, em_val *a) {
@@ -18,9 +18,5 @@ static em_val multiply_floats(em *e, const gemm_plan *p, const em_val *a, const 
     return acc;
 }
 
-static const gemm_dot floats = {"float",         1,   1, 1, false, gemm_take_a, gemm_take_b,
-                                multiply_floats, NULL};
-
-const gemm_dot *gemm_dot_of(const sn_gemm *g, const sn_target *t) {
-    return g->int8 ? gemm_int8_dot(t) : g->bf16 ? gemm_bf16_dot(t) : &floats;
-}
+const gemm_dot gemm_floats = {"float",         1,   1, 1, false, gemm_take_a, gemm_take_b,
+                              multiply_floats, NULL};

@@ -166,6 +166,7 @@ typedef struct gemm_state {
 } gemm_state;
 
 /* plan.c */
+const gemm_dot *gemm_dot_of(const sn_gemm *g, const sn_target *t);
 bool gemm_plan_make(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_dtype compute,
                     sn_error *err);
 bool gemm_check_pair(em_size n, int64_t half_width, sn_dtype compute, sn_error *err);
@@ -321,8 +322,7 @@ void gemm_prefetch_group(em *e, const gemm_plan *p, em_val at);
 em_val gemm_emit_words_pack(em *e, const gemm_plan *p, sn_dtype dtype, em_size row, em_size col,
                             int64_t half_width);
 
-/* dot.c: how the spec's product is computed on the target. */
-const gemm_dot *gemm_dot_of(const sn_gemm *g, const sn_target *t);
+extern const gemm_dot gemm_floats;                                   /* dot.c */
 void gemm_take_a(em *e, const gemm_plan *p, em_val from, em_val *a); /* one word */
 void gemm_take_b(em *e, const gemm_plan *p, em_val words, em_val *b);
 

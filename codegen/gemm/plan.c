@@ -47,6 +47,10 @@ int64_t sn_gemm_packed_size(sn_dtype compute, int64_t k, int64_t n) {
     return (n + panel - 1) / panel * panel * k;
 }
 
+const gemm_dot *gemm_dot_of(const sn_gemm *g, const sn_target *t) {
+    return g->int8 ? gemm_int8_dot(t) : g->bf16 ? gemm_bf16_dot(t) : &gemm_floats;
+}
+
 static bool check_int8(const sn_gemm *g, sn_dtype compute) {
     bool a = g->prologue ? sn_dtype_is_float(g->a.dtype) : g->a.dtype == SN_I8;
     return !g->int8 || (a && compute == SN_F32 && g->b_packed && g->b.dtype == SN_I32 &&
