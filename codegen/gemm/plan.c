@@ -9,6 +9,7 @@ enum {
     MAX_MC = 1024,           /* rows of an MC block */
     MAX_UNBLOCKED_K = 24576, /* bytes of a row of A: longer rows are packed in KC blocks ... */
     KC_BYTES = 4096,         /* ... of this size */
+    PACKED_KC_BYTES = 1024,  /* ... or this, if all of A is joined anew for each NC block */
     MIN_MC = 64,             /* packed B: if fewer rows fit, K is blocked, keeping partial C, */
     PARTIAL_C_ROWS = 64,     /* such that at least so many do */
     SHORT_K_ROWS = 12,       /* short K: rows of an MC block, or a few more */
@@ -276,10 +277,12 @@ static void choose_a(gemm_plan *p) {
     p->pack_a = p->pack_a_per_call || choose_pack_a(p);
     bool long_k = g->k.slot >= 0 || g->k.value > longest || g->ragged_k;
     p->k_blocked = (p->pack_a || p->pack_b) && long_k;
-    p->kc = p->k_blocked ? KC_BYTES / p->esize : g->k.slot < 0 ? g->k.value : 0;
     p->a_transposed = p->pack_a && !g->int8 && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) &&
                       !g->prologue && !g->row_prologue && !g->n_blocks;
     p->a_transposed |= g->ragged_k;
+    bool few_reads = p->joined_k > 1 && p->pack_b && !p->a_transposed;
+    int64_t kc = (few_reads ? PACKED_KC_BYTES : KC_BYTES) / p->esize;
+    p->kc = p->k_blocked ? kc : g->k.slot < 0 ? g->k.value : 0;
     choose_partial_c(p);
     p->a_col_stride = p->a_transposed ? SN_ROUND_UP(p->mr, p->lanes) : p->dot->a_words;
     if (p->a_transposed) {
