@@ -62,8 +62,7 @@ static const arg table[] = {
      "storage of the matrices; stored: as the file has them, GGUF's blocks too"},
     {"compute", 0, ARG_CHOICE, AT(compute), "auto|f32|bf16|int8", "auto", 0, 0,
      "arithmetic of products; bf16: factors are rounded to bf16, sums are f32; int8: linear maps "
-     "as "
-     "products of 8-bit integers, activations quantised by rows; "
+     "as products of 8-bit integers, activations quantised by rows; "
      "auto: f32, or what sinter quantize recorded in the folder"},
     {"cache", 0, ARG_CHOICE, AT(cache), "f32|bf16|int8", "f32", 0, 0,
      "storage of keys and values while decoding"},
