@@ -37,10 +37,9 @@ enum { GEMM_TERMS = 4 }; /* products of a step for an accumulator, at most */
 typedef struct gemm_dot {
     const char *name;
     int k_of_word;
-    int terms;   /* products of a step for an accumulator */
-    int a_words; /* words of a packed row of A for a word of K */
-    bool
-        unsigns_a; /* integers of A are packed + 128; accumulators start at the panel's first row */
+    int terms;      /* products of a step for an accumulator */
+    int a_words;    /* words of a packed row of A for a word of K */
+    bool unsigns_a; /* A is packed + 128; accumulators start at the panel's first row */
     /* The factors of a step: from A at `from`, in all lanes; from a vector of B. The step itself. */
     void (*a_terms)(em *e, const struct gemm_plan *p, em_val from, em_val *a);
     void (*b_terms)(em *e, const struct gemm_plan *p, em_val words, em_val *b);

@@ -185,7 +185,7 @@ static void evaluator(void **state) {
     }
 }
 
-/* Products of which rows select blocks stay f32, weights included. */
+/* A product whose rows select blocks stays f32, weights included. */
 static void experts(void **state) {
     (void)state;
     enum { T = 5, K = 64, BLOCKS = 3, OUT = 32 };
