@@ -325,11 +325,7 @@ extern const gemm_dot gemm_floats;                                   /* dot.c */
 void gemm_take_a(em *e, const gemm_plan *p, em_val from, em_val *a); /* one word */
 void gemm_take_b(em *e, const gemm_plan *p, em_val words, em_val *b);
 
-/* bf16.c: products of bf16. */
-const gemm_dot *gemm_bf16_dot(const sn_target *t);
-/* Words of f32 elements: of k and k + 1 of n columns; of 2 n consecutive k. */
-em_val gemm_join_bf16(em *e, em_val even, em_val odd);
-em_val gemm_bf16_words(em *e, em_val x);
+const gemm_dot *gemm_bf16_dot(const sn_target *t); /* bf16.c */
 
 /* int8.c: products of 8-bit integers. */
 const gemm_dot *gemm_int8_dot(const sn_target *t);

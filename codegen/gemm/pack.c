@@ -32,7 +32,7 @@ static void transpose_tile(em *e, const gemm_plan *p, matrix src, matrix dst, em
         em_val at = em_add(e, first, em_mul(e, col, src.stride));
         em_val from = em_gep(e, src.base, src.dtype, at);
         v[j] = gemm_load_row(e, src.dtype, from, loaded, em_and(e, mask, exists));
-        if (loaded > n) v[j] = gemm_bf16_words(e, v[j]);
+        if (loaded > n) v[j] = tile_bf16_words(e, v[j]);
     }
     em_transpose(e, v, n);
     for (int i = 0; i < n; i++) em_store(e, p->t, em_gep(e, block, p->t, i * n), v[i]);
@@ -107,7 +107,7 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
             em_val exists = em_cmp(e, EM_LT, odd, em_size_value(e, p->k));
             em_val both = em_and(e, mask[v], em_splat(e, exists, p->lanes));
             here = em_gep(e, here, o->dtype, col);
-            x = gemm_join_bf16(e, x, em_load_mask(e, o->dtype, here, p->lanes, both, NULL));
+            x = tile_bf16_join(e, x, em_load_mask(e, o->dtype, here, p->lanes, both, NULL));
         }
         em_store(e, p->t, em_gep(e, to, p->t, at), x);
     }
@@ -189,7 +189,7 @@ static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
             if (p->dot->k_of_word > 1) {
                 from = em_gep(e, from, b->dtype, em_size_value(e, b->row));
                 here = em_and(e, here, exists);
-                v = gemm_join_bf16(e, v,
+                v = tile_bf16_join(e, v,
                                    gemm_load_strided(e, b->dtype, from, b->col, p->lanes, here));
             }
             em_val to = em_mul(e, l.i, p->panel);

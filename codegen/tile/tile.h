@@ -9,9 +9,20 @@
 /* acc[i] += x y[i] for n vectors; an acc[i] that is NULL begins with the product. */
 void tile_add(em *e, em_val *acc, int n, em_val x, const em_val *y);
 /* A term of a product: acc[i][v] += left[i] right[v] for `rows` rows of n vectors. left[i] points to an
- * element of t, right to n vectors of such elements, aligned to `align` bytes. */
+ * element of t, right to n vectors of such elements, aligned to `align` bytes. bf16: elements are words of
+ * two, and a term adds two products. */
 void tile_add_product(em *e, sn_dtype t, unsigned align, em_val *acc, int rows, int n,
                       const em_val *left, em_val right);
+
+/* ---- bf16.c: products of bf16 with f32 sums. A word of two bf16 lies in a lane of f32 ---- */
+
+bool tile_bf16_is_native(const sn_target *t); /* an instruction adds both products of a word */
+/* Words of f32 elements: of two vectors; of neighbours in a vector. */
+em_val tile_bf16_join(em *e, em_val even, em_val odd);
+em_val tile_bf16_words(em *e, em_val x);
+/* Words as factors of tile_bf16_add; returns how many values of x they take, at most 2. */
+int tile_bf16_terms(em *e, em_val words, em_val *x);
+em_val tile_bf16_add(em *e, const em_val *a, const em_val *b, em_val acc); /* acc + a b */
 
 /* n elements from p on, `stride` (i64, elements) apart, as em_load_mask loads them. */
 em_val tile_load(em *e, sn_dtype t, em_val p, em_val stride, int n, em_val mask);

@@ -1,0 +1,84 @@
+/* bf16.c: products of bf16 with f32 sums: words of 2 elements, the lower half of a word first. Factors
+ * are rounded to bf16, nearest even, and a step adds the product of the odd elements and then that of the
+ * even ones:
+ *
+ *     c = fma(a0, b0, fma(a1, b1, c))        in f32; subnormal factors, sums and results are 0
+ *
+ *   native   AVX512-BF16: vdpbf16ps computes exactly this.
+ *   fused    elsewhere: both halves are widened, which gives the same bits where the target has FMA. */
+#include "codegen/tile/tile.h"
+
+/* f32 as bf16 in the upper halves of i32, with zeros below; what is below the normal range is 0. */
+static em_val upper_halves(em *e, em_val x) {
+    const int n = em_lanes_of(x);
+    em_val bits = em_bitcast(e, x, em_vec(e->i32, n));
+    em_val exponent = em_and(e, bits, em_like(e, bits, 0x7f800000));
+    bits = em_select(e, em_cmp(e, EM_EQ, exponent, em_like(e, bits, 0)), em_like(e, bits, 0), bits);
+    x = em_convert(e, em_bitcast(e, bits, em_vec(e->f32, n)), SN_F32, SN_BF16);
+    bits = LLVMBuildZExt(e->b, x, em_vec(e->i32, n), "");
+    return em_shl(e, bits, em_like(e, bits, 16));
+}
+
+/* The same by the target's instruction, as i16. */
+static em_val round_natively(em *e, em_val x) {
+    const int n = em_lanes_of(x);
+    em_val h = LLVMBuildFPTrunc(e->b, x, em_vec(LLVMBFloatTypeInContext(e->ctx), n), "");
+    return em_bitcast(e, h, em_vec(e->i16, n));
+}
+
+bool tile_bf16_is_native(const sn_target *t) {
+    return t->arch == SN_ARCH_X86_64 && t->has_bf16;
+}
+
+em_val tile_bf16_join(em *e, em_val even, em_val odd) {
+    const int n = em_lanes_of(even);
+    em_val low, high;
+    if (tile_bf16_is_native(e->target)) {
+        low = LLVMBuildZExt(e->b, round_natively(e, even), em_vec(e->i32, n), "");
+        high = LLVMBuildZExt(e->b, round_natively(e, odd), em_vec(e->i32, n), "");
+        high = em_shl(e, high, em_like(e, high, 16));
+    } else {
+        low = upper_halves(e, even);
+        low = em_lshr(e, low, em_like(e, low, 16));
+        high = upper_halves(e, odd);
+    }
+    return em_bitcast(e, em_or(e, low, high), em_vec(e->f32, n));
+}
+
+em_val tile_bf16_words(em *e, em_val x) {
+    const int n = em_lanes_of(x);
+    em_val h;
+    if (tile_bf16_is_native(e->target)) {
+        h = round_natively(e, x);
+    } else {
+        h = upper_halves(e, x);
+        h = em_int_cast(e, em_lshr(e, h, em_like(e, h, 16)), e->i16);
+    }
+    return em_bitcast(e, h, em_vec(e->f32, n / 2));
+}
+
+int tile_bf16_terms(em *e, em_val words, em_val *x) {
+    em_type f32 = LLVMTypeOf(words);
+    x[0] = words;
+    if (tile_bf16_is_native(e->target)) return 1;
+    em_val bits = em_bitcast(e, words, em_vec(e->i32, em_lanes_of(words)));
+    x[0] = em_bitcast(e, em_and(e, bits, em_like(e, bits, -65536)), f32);
+    x[1] = em_bitcast(e, em_shl(e, bits, em_like(e, bits, 16)), f32);
+    return 2;
+}
+
+static em_val add_native(em *e, em_val a, em_val b, em_val acc) {
+    static const char *const names[] = {"llvm.x86.avx512bf16.dpbf16ps.128",
+                                        "llvm.x86.avx512bf16.dpbf16ps.256",
+                                        "llvm.x86.avx512bf16.dpbf16ps.512"};
+    const int lanes = em_lanes_of(acc);
+    em_type t = em_vec(LLVMBFloatTypeInContext(e->ctx), 2 * lanes);
+    em_val args[] = {acc, em_bitcast(e, a, t), em_bitcast(e, b, t)};
+    return em_intrinsic(e, names[lanes / 8], NULL, 0, args, 3);
+}
+
+em_val tile_bf16_add(em *e, const em_val *a, const em_val *b, em_val acc) {
+    if (tile_bf16_is_native(e->target)) return add_native(e, a[0], b[0], acc);
+    for (int i = 0; i < 2; i++) tile_add(e, &acc, 1, a[i], &b[i]);
+    return acc;
+}
