@@ -296,6 +296,8 @@ static bool open_parts(open_model *m, const open_options *o, sn_error *err) {
                                          sizeof m->storage_note);
     compile.source = w;
     compile.plan_only = o->compile_only;
+    if (!sn_choose_compute(&compile, o->targets, m->compute_note, sizeof m->compute_note, err))
+        return false;
     m->compiled = compile;
     if (o->compile_only)
         sn_training_divide(m->model.module, &(sn_training){.zero = o->zero, .ranks = o->ranks});

@@ -30,7 +30,9 @@ typedef struct open_options {
     uint64_t seed;            /* seed of random weights */
     bool compile_only;        /* do not read or create weights or a session */
     bool build_only;          /* nor a program: only config, module and mapped weights */
-    sn_options compile;
+    sn_options compile;       /* `compute` may be "auto" */
+    const char *
+        targets; /* of the artefact that will be made, for which that is decided; NULL: this machine */
     /* Called before the module is compiled; may change the options, such as taps. Or NULL. */
     bool (*prepare)(void *user, const sn_model *model, sn_options *compile, sn_error *err);
     void *user;
@@ -54,6 +56,7 @@ typedef struct open_model {
     sn_session *session;    /* NULL: compile_only, build_only */
     sn_options compiled;    /* the options of the program; `source` as in model_weights */
     char storage_note[160]; /* why --weights auto did not choose the first; or "" */
+    char compute_note[200]; /* what sn_choose_compute says */
     void **random;          /* [n_random] random weights */
     int n_random;
     int64_t beams; /* rows of tokens (beams) that an encoder-decoder was opened for */

@@ -119,6 +119,14 @@ typedef struct sn_options {
 } sn_options;
 sn_options sn_options_default(void);
 
+/* Decides o->compute "auto" and says how in note[size]. It becomes "bf16" where a product of bf16 is at
+ * least 1.2 times as fast as one of f32, else "f32". targets NULL: on this machine, by o->target; both are
+ * measured on one thread in some milliseconds, once: the disk cache keeps them. Otherwise nothing is
+ * measured: targets as in sn_emit_options, for other machines; "bf16" if all of them have
+ * avx512bf16, and none has amx-bf16. Other values of o->compute stay; for "bf16" the note says whether it is not
+ * faster than f32 on this machine. note "": there is nothing to say. */
+bool sn_choose_compute(sn_options *o, const char *targets, char *note, size_t size, sn_error *err);
+
 /* Compiles all entries. Returns NULL and sets err to the module's first error, an invalid option,
  * or a kernel that could not be generated. o NULL: defaults. */
 sn_program *sn_compile(sn_module *m, const sn_options *o, sn_error *err);

@@ -203,7 +203,8 @@ static void take_recorded(const open_model *m, sn_options *compile) {
     bool library = compile->backend && !strcmp(compile->backend, "onednn"); /* f32 only */
     const char *given = quantised_is_open(compile->weights) ? NULL : compile->weights;
     bool wide = given && (!strcmp(given, "f32") || !strcmp(given, "bf16"));
-    if (!compile->compute && !library && !wide) compile->compute = q->compute;
+    bool open = !compile->compute || !strcmp(compile->compute, "auto");
+    if (open && q->compute && !library && !wide) compile->compute = q->compute;
     if (q->weights && !given && !library) compile->weights = q->weights;
     compile->keep = q->keep;
     compile->n_keep = q->n_keep;

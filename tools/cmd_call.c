@@ -169,6 +169,7 @@ static bool call(const options *o, open_model *m, run_given *given, sn_error *er
         if (n < 0) return false;
     }
     sn_options compile = cmd_options(&o->compile);
+    if (!cmd_choose_compute(NAME, &compile, NULL, err)) return false;
     bool ok = run_params_make(&params, m, given, (uint64_t)o->seed, err);
     sn_program *p = ok ? sn_compile(mod, &compile, err) : NULL;
     sn_session *s = NULL;

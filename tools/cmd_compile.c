@@ -60,10 +60,7 @@ static const arg table[] = {
      "compiler that links NAME.so and the program; default: cc, or TARGET-linux-gnu-gcc"},
     {"weights", 0, ARG_CHOICE, AT(weights), "stored|f32|bf16|int8|int4", "stored", 0, 0,
      "storage of the matrices; stored: as the file has them, GGUF's blocks too"},
-    {"compute", 0, ARG_CHOICE, AT(compute), "auto|f32|bf16|int8", "auto", 0, 0,
-     "arithmetic of products; bf16: factors are rounded to bf16, sums are f32; int8: linear maps "
-     "as products of 8-bit integers, activations quantised by rows; "
-     "auto: f32, or what sinter quantize recorded in the folder"},
+    CMD_COMPUTE_ARG(AT(compute)),
     {"cache", 0, ARG_CHOICE, AT(cache), "f32|bf16|int8", "f32", 0, 0,
      "storage of keys and values while decoding"},
     {"level", 0, ARG_INT, AT(level), "0..4", "4", 0, 4, "fusion level"},
@@ -120,12 +117,20 @@ static void default_name(const options *o, char out[48]) {
     out[n] = 0;
 }
 
+/* The targets, unless the only one is this machine. */
+static const char *other_machines(const options *o) {
+    return strcmp(o->target, "native") ? o->target : NULL;
+}
+
 static open_model *load_model(const options *o, int named, const sn_options *compile,
                               sn_error *err) {
     int usual = SN_CACHED | (o->sequences > 1 ? 0 : SN_STEP) | SN_ENCODE | SN_CLASSIFY |
                 (o->exe ? SN_SENTENCES : 0);
-    open_options lo = {
-        .entries = named ? named : usual, .named = named, .any_model = true, .compile = *compile};
+    open_options lo = {.entries = named ? named : usual,
+                       .named = named,
+                       .any_model = true,
+                       .targets = other_machines(o),
+                       .compile = *compile};
     if (o->beams > 0) lo.beams = o->beams;
     if (o->sequences > 1) lo.sequences = o->sequences;
     return cmd_open_model(NAME, &o->model, lo, err);
@@ -215,7 +220,8 @@ static bool compile_training(const options *o, int entries, sn_error *err) {
     if (!cmd_models) return sn_fail(err, SN_ERR_USAGE, "--train: " CMD_NO_MODELS);
     sn_emit_options eo = emit_options(o, "training");
     eo.describe = sn_model_describe;
-    if (!cmd_models->train(o->train, entries, o->slices, &eo, err) ||
+    if (!cmd_choose_compute(NAME, &eo.compile, other_machines(o), err) ||
+        !cmd_models->train(o->train, entries, o->slices, &eo, err) ||
         !link_parts(o, NULL, &a, eo.name, err))
         return false;
     print_files(o, &a, eo.name);

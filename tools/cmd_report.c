@@ -127,6 +127,7 @@ static bool compile(compiled *c, const open_model *d, const options *o, int leve
                     sn_error *err) {
     sn_options compile = level_options(o, level, false);
     compile.source = model_weights(d);
+    compile.compute = d->compiled.compute;
     *c = (compiled){.p = main ? d->program : sn_compile(d->model.module, &compile, err)};
     if (c->p && d->session) c->s = sn_session_new_like(c->p, d->session, err);
     return c->p && (c->s || !d->session);

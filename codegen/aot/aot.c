@@ -67,12 +67,12 @@ static bool check_texts(sn_aot *a) {
     return true;
 }
 
-static bool add_target(sn_aot *a, const char *spec) {
+static bool add_target(sn_aot *a, const char **list) {
     if (a->n_variant == SN_AOT_TARGETS)
         return sn_fail(a->err, SN_ERR_TARGET, "more than %d targets in one artefact",
                        SN_AOT_TARGETS);
     sn_target *t = &a->variant[a->n_variant].target;
-    if (!sn_target_init(t, spec, a->err)) return false;
+    if (!sn_target_take(t, list, a->err)) return false;
     if (a->n_variant && t->arch != a->variant[0].target.arch)
         return sn_fail(a->err, SN_ERR_TARGET,
                        "targets '%s' and '%s' have different architectures; compile each into a "
@@ -97,28 +97,10 @@ static int by_capability(const void *x, const void *y) {
     return popcount(b->feature_set) - popcount(a->feature_set);
 }
 
-/* Whether the part at s, up to the next comma, says more about the target before it: a feature, which
- * begins with a sign, or the size of a cache. */
-static bool is_addition(const char *s) {
-    return *s == '+' || *s == '-' || memchr(s, '=', strcspn(s, ","));
-}
-
-/* Splits "A,+x,l2=1M,B" into the targets "A,+x,l2=1M" and "B". */
 static bool take_targets(sn_aot *a) {
     const char *list = a->o->targets && *a->o->targets ? a->o->targets : "native";
-    while (*list) {
-        char spec[sizeof a->variant[0].target.name] = "";
-        size_t n = 0;
-        do {
-            if (n) n++; /* the comma */
-            n += strcspn(list + n, ",");
-        } while (list[n] && is_addition(list + n + 1));
-        if (n >= sizeof spec)
-            return sn_fail(a->err, SN_ERR_TARGET, "target '%.40s...' is too long", list);
-        memcpy(spec, list, n);
-        if (!add_target(a, spec)) return false;
-        list += n + (list[n] == ',');
-    }
+    while (*list)
+        if (!add_target(a, &list)) return false;
     qsort(a->variant, (size_t)a->n_variant, sizeof *a->variant, by_capability);
     return true;
 }

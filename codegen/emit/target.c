@@ -374,6 +374,27 @@ bool sn_target_init(sn_target *t, const char *spec, sn_error *err) {
     return !t->has_avx512 || append_feature(t, "-prefer-256-bit", err);
 }
 
+/* Whether the part at s, up to the next comma, says more about the target before it: a feature, which
+ * begins with a sign, or the size of a cache. */
+static bool is_addition(const char *s) {
+    return *s == '+' || *s == '-' || memchr(s, '=', strcspn(s, ","));
+}
+
+bool sn_target_take(sn_target *t, const char **list, sn_error *err) {
+    char spec[sizeof t->name];
+    size_t n = 0;
+    do {
+        if (n) n++; /* the comma */
+        n += strcspn(*list + n, ",");
+    } while ((*list)[n] && is_addition(*list + n + 1));
+    if (n >= sizeof spec)
+        return sn_fail(err, SN_ERR_TARGET, "target '%.40s...' is too long", *list);
+    memcpy(spec, *list, n);
+    spec[n] = 0;
+    *list += n + ((*list)[n] == ',');
+    return sn_target_init(t, spec, err);
+}
+
 bool sn_target_runs_here(const sn_target *t) {
     sn_target host;
     sn_error err = {0};

@@ -39,6 +39,9 @@ typedef struct sn_target {
  * an unknown name or feature and lists the nearest known ones. */
 bool sn_target_init(sn_target *t, const char *spec, sn_error *err);
 
+/* The next target of a list, "A,+x,l2=1M,B": "A,+x,l2=1M"; *list becomes the rest, "B". */
+bool sn_target_take(sn_target *t, const char **list, sn_error *err);
+
 /* Whether this machine (CPU and operating system) can run code made for `t`. */
 bool sn_target_runs_here(const sn_target *t);
 

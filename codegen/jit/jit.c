@@ -100,6 +100,16 @@ static bool open_session(sn_jit *jit, const sn_target *t, const sn_jit_options *
     return define_symbols(jit, o, err);
 }
 
+void sn_jit_memory(sn_jit_symbol out[SN_JIT_MEMORY]) {
+    void *(*copy)(void *, const void *, size_t) = memcpy,
+                                        *(*move)(void *, const void *, size_t) = memmove;
+    void *(*set)(void *, int, size_t) = memset;
+    out[0].name = "memcpy", out[1].name = "memmove", out[2].name = "memset";
+    memcpy(&out[0].address, &copy, sizeof copy);
+    memcpy(&out[1].address, &move, sizeof move);
+    memcpy(&out[2].address, &set, sizeof set);
+}
+
 sn_jit *sn_jit_create(const sn_target *t, const sn_jit_options *options, sn_error *err) {
     sn_jit *jit = calloc(1, sizeof *jit);
     if (!jit) {

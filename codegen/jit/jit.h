@@ -11,6 +11,10 @@ typedef struct sn_jit_symbol {
     void *address;
 } sn_jit_symbol;
 
+/* memcpy, memmove and memset, which LLVM may call. */
+enum { SN_JIT_MEMORY = 3 };
+void sn_jit_memory(sn_jit_symbol out[SN_JIT_MEMORY]);
+
 typedef struct sn_jit_options {
     const sn_jit_symbol *symbols; /* host functions that objects may call; copied */
     size_t n_symbols;

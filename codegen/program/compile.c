@@ -583,15 +583,9 @@ static bool open_pool(compiler *c) {
 }
 
 static bool open_jit(compiler *c) {
-    void *copy, *set, *move;
-    void *(*copy_fn)(void *, const void *, size_t) = memcpy,
-                                           *(*move_fn)(void *, const void *, size_t) = memmove;
-    void *(*set_fn)(void *, int, size_t) = memset;
-    memcpy(&copy, &copy_fn, sizeof copy);
-    memcpy(&set, &set_fn, sizeof set);
-    memcpy(&move, &move_fn, sizeof move);
-    const sn_jit_symbol symbols[] = {{"memcpy", copy}, {"memset", set}, {"memmove", move}};
-    sn_jit_options jo = {.symbols = symbols, .n_symbols = sizeof symbols / sizeof *symbols};
+    sn_jit_symbol symbols[SN_JIT_MEMORY];
+    sn_jit_memory(symbols);
+    sn_jit_options jo = {.symbols = symbols, .n_symbols = SN_JIT_MEMORY};
     const sn_debug *dbg = sn_debug_get();
     jo.perf_map = dbg->perf;
     jo.gdb = dbg->gdb;

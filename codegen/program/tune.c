@@ -14,8 +14,7 @@
 
 /* ---- keys ---- */
 
-/* What the kernel says this CPU is; the target names only a family. */
-static void read_cpu(char *cpu, size_t size) {
+void sn_read_cpu(char *cpu, size_t size) {
     FILE *f = fopen("/proc/cpuinfo", "r");
     char line[200];
     snprintf(cpu, size, "unknown");
@@ -221,5 +220,5 @@ void sn_tuner_init(sn_tuner *t) {
         t->threads = (int)threads.n;
         sn_threads_free(&threads);
     }
-    read_cpu(t->cpu, sizeof t->cpu);
+    sn_read_cpu(t->cpu, sizeof t->cpu);
 }

@@ -42,6 +42,9 @@ typedef struct sn_tuner {
     int n_known, cap_known;
 } sn_tuner;
 
+/* What the system says this CPU is; the target names only a family. */
+void sn_read_cpu(char *cpu, size_t size);
+
 void sn_tuner_init(sn_tuner *t);
 
 /* The sizes that share a choice with v >= 0: a power of two and what is below the next; 0 alone. */

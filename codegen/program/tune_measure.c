@@ -262,14 +262,9 @@ static bool same_bits(kernel_run *r, int w) {
 bool sn_tune_kernel(sn_tuner *t, const sn_kernel *k, sn_trial *c) {
     kernel_run r = {.t = t, .k = k};
     trial_run trial = {.run = run_kernel, .ctx = &r, .err = t->err};
-    void *(*copy)(void *, const void *, size_t) = memcpy,
-                                        *(*move)(void *, const void *, size_t) = memmove;
-    void *(*set)(void *, int, size_t) = memset;
-    sn_jit_symbol symbols[] = {{"memcpy", NULL}, {"memmove", NULL}, {"memset", NULL}};
-    memcpy(&symbols[0].address, &copy, sizeof copy);
-    memcpy(&symbols[1].address, &move, sizeof move);
-    memcpy(&symbols[2].address, &set, sizeof set);
-    sn_jit_options jo = {.symbols = symbols, .n_symbols = 3};
+    sn_jit_symbol symbols[SN_JIT_MEMORY];
+    sn_jit_memory(symbols);
+    sn_jit_options jo = {.symbols = symbols, .n_symbols = SN_JIT_MEMORY};
     sn_jit *jit = sn_jit_create(t->target, &jo, t->err);
     size_t scratch = 0;
     if (c->n > MAX_CANDIDATES) c->n = MAX_CANDIDATES;

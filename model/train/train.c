@@ -165,7 +165,7 @@ static bool compile_model(trainer *t, sn_error *err) {
     if (o.memory_budget) o.budget_sizes = sizes;
     o.precision = t->s->precision;
     if (!o.tune_sizes) o.tune_sizes = sizes;
-    t->program = sn_compile(m, &o, err);
+    t->program = train_choose_compute(t->r, &o, err) ? sn_compile(m, &o, err) : NULL;
     return t->program != NULL;
 }
 

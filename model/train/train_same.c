@@ -26,6 +26,16 @@ bool train_check_same(train_ranks *r, const char *target, const train_identity *
     return train_ranks_same(r, list, TRAIN_PARTS + MORE, err);
 }
 
+/* What each of several ranks measures may differ: they go by rule. */
+bool train_choose_compute(const train_request *r, sn_options *o, sn_error *err) {
+    const char *target = o->target ? o->target : "native";
+    char note[200];
+    if (!sn_choose_compute(o, r->comm && r->comm->size > 1 ? target : NULL, note, sizeof note, err))
+        return false;
+    if (*note && r->event) r->event(r->ctx, note);
+    return true;
+}
+
 /* Tuning, or another cache of choices, may have led to other kernels. */
 bool train_check_kernels(train_ranks *r, const sn_program *p, sn_error *err) {
     static const char *const entries[] = {"accumulate", "train_step", NULL};

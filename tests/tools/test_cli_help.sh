@@ -25,6 +25,15 @@ prints '  -q, --question' && prints '      --quiet'
 run 0 generate "$nano" -p "0 2 1" -n 1 --temperature 0 -v
 says '^compile  *[0-9.]* s'
 
+# arithmetic by measured rates; without an instruction for it bf16 is not faster
+run 0 generate "$nano" -p "0 2 1" -n 1 --temperature 0 --compute auto
+says '^sinter generate: note: compute auto: .*: a thread has .* GFLOP/s in bf16, .* in f32$'
+run 0 generate "$nano" -p "0 2 1" -n 1 --temperature 0 --compute bf16 --target x86-64-v3
+says '^sinter generate: note: compute bf16: not faster than f32 on this machine: a thread has .* GFLOP/s in bf16'
+refused 2 'compute is .half.; allowed: stored|auto|f32|bf16|int8' generate "$nano" -p 0 --compute half
+run 0 compile "$nano" -o "$tmp/auto" --compute auto --target znver5,x86-64-v3
+says 'note: compute auto: f32, not measured; target x86-64-v3: it has no avx512bf16'
+
 # what does not compile does not load LLVM, nor oneDNN
 if ! ldd "$sinter" | grep -q libLLVM; then
     for line in --version 'help eval' 'generate --levl 3' 'import none -o none' "tokenizer encode $source/examples/models/stories260K"; do

@@ -50,8 +50,10 @@ run 0 eval "$tmp/int8" "$tmp/text"
 differs "$(value loss)" "$loss" 0.01 && fail 'the loss in int8'
 cp "$tmp/out" "$tmp/recorded"
 # what is recorded holds unless an option says otherwise
-run 0 eval "$tmp/int8" "$tmp/text" --compute int8
-same "$tmp/recorded"
+for compute in int8 stored auto; do
+    run 0 eval "$tmp/int8" "$tmp/text" --compute $compute
+    same "$tmp/recorded"
+done
 run 0 eval "$tmp/int8" "$tmp/text" --compute f32
 cmp -s "$tmp/out" "$tmp/recorded" && fail '--compute f32 has no effect'
 run 0 eval "$tmp/int8" "$tmp/text" --weights f32

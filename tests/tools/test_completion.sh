@@ -17,6 +17,11 @@ given gen -- generate
 given generate --mod --
 given generate --temp -- --temperature
 given tokenizer train x --kind '' -- bpe word char
+for command in answer call classify compile embed eval explain fill generate inspect plan report train transcribe translate; do
+    given $command --compute a -- auto
+    given $command --compute s -- stored
+done
+given bench gemm --compute '' -- f32 bf16 int8 # of what is measured
 given generate --weights i -- int8 int4
 given generate '' -- :files
 given generate model '' --

@@ -37,7 +37,14 @@ void cmd_note_threads(int64_t n) {
 }
 
 const char *cmd_compute(const char *option) {
-    return option && strcmp(option, "auto") ? option : NULL;
+    return option && strcmp(option, "stored") ? option : NULL;
+}
+
+bool cmd_choose_compute(const char *name, sn_options *o, const char *target, sn_error *err) {
+    char note[200];
+    if (!sn_choose_compute(o, target, note, sizeof note, err)) return false;
+    if (*note) screen_note(name, "%s", note);
+    return true;
 }
 
 sn_options cmd_options(const cmd_compile *c) {
@@ -94,6 +101,7 @@ open_model *cmd_open_model(const char *name, const cmd_model *model, open_option
     const char *note = m->program ? sn_program_stats(m->program).note : NULL;
     if (note) screen_note(name, "%s", note);
     if (*m->storage_note) screen_note(name, "%s", m->storage_note);
+    if (*m->compute_note) screen_note(name, "%s", m->compute_note);
     if (m->n_random)
         screen_note(name, "the weights are random%s",
                     model->preset ? ": a preset has no weights"

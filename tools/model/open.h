@@ -23,16 +23,19 @@ typedef struct cmd_compile {
 #define CMD_ACCEPT_ARG(at) \
     {"accept", 0, ARG_TEXT, at, "FILE:LINE,…", NULL, 0, 0, \
      "with --strict: lines of a model in C whose operations may be unfused, as with sn_accept_unfused"}
+#define CMD_COMPUTE_ARG(at) \
+    {"compute", 0, ARG_CHOICE, at, "stored|auto|f32|bf16|int8", "stored", 0, 0, \
+     "arithmetic of products; bf16: factors are rounded to bf16, sums are f32; int8: linear maps as " \
+     "products of 8-bit integers, activations quantised by rows; " \
+     "stored: what sinter quantize recorded in the folder, or f32; auto: the same, but bf16 where " \
+     "nothing is recorded and it is at least 1.2 times as fast as f32"}
 #define CMD_COMPILE_ARGS(T) \
     {"level", 0, ARG_INT, offsetof(T, compile.level), "0..4", "4", 0, 4, "fusion level, 0: one kernel per operation"}, \
     {"backend", 0, ARG_CHOICE, offsetof(T, compile.backend), "auto|native|onednn", "auto", 0, 0, \
      "kernels: Sinter's own, oneDNN's, or the faster one of each"}, \
     {"weights", 0, ARG_CHOICE, offsetof(T, compile.weights), "stored|f32|bf16|int8|int4|auto", "stored", 0, 0, \
      "storage of the matrices; stored: as the file has them, GGUF's blocks too"}, \
-    {"compute", 0, ARG_CHOICE, offsetof(T, compile.compute), "auto|f32|bf16|int8", "auto", 0, 0, \
-     "arithmetic of products; bf16: factors are rounded to bf16, sums are f32; int8: linear maps as " \
-     "products of 8-bit integers, activations quantised by rows; " \
-     "auto: f32, or what sinter quantize recorded in the folder"}, \
+    CMD_COMPUTE_ARG(offsetof(T, compile.compute)), \
     {"cache", 0, ARG_CHOICE, offsetof(T, compile.cache), "f32|bf16|int8", "f32", 0, 0, \
      "storage of keys and values while decoding"}, \
     {"threads", 't', ARG_INT, offsetof(T, compile.threads), "N", "0", 0, 1024, \
@@ -57,8 +60,11 @@ typedef struct cmd_compile {
      "stop at the kernel that produces the first NaN or infinity, and name its operations"}
 /* clang-format on */
 sn_options cmd_options(const cmd_compile *c);
-/* sn_options.compute of the option --compute: NULL if it is auto or NULL. */
+/* sn_options.compute of the option --compute: NULL if it is stored; maybe auto. */
 const char *cmd_compute(const char *option);
+/* Decides "auto" for a program that this machine runs, or for the targets of an artefact (--target of
+ * `sinter compile`; else NULL), where no folder is opened. Notes what there is to say. */
+bool cmd_choose_compute(const char *name, sn_options *o, const char *target, sn_error *err);
 /* For sn_options.advance: a line of progress. */
 void cmd_advance(void *ctx, const char *what, double done);
 /* Warns once if n threads are more than the CPUs available to this process. */
