@@ -376,9 +376,10 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
                  (long long)s->hk, (long long)s->t, (long long)s->d);
     snprintf(request, sizeof request,
              "{\"work\": \"attention\", \"mask\": \"%s\", \"size\": %lld, \"b\": %lld, "
-             "\"h\": %lld, \"hk\": %lld, \"t\": %lld, \"d\": %lld, \"backward\": %d}",
+             "\"h\": %lld, \"hk\": %lld, \"t\": %lld, \"d\": %lld, \"backward\": %d%s}",
              s->variant->name, (long long)s->size, (long long)s->b, (long long)s->h,
-             (long long)s->hk, (long long)s->t, (long long)s->d, s->backward);
+             (long long)s->hk, (long long)s->t, (long long)s->d, s->backward,
+             sn_bench_peer_compute(o));
     int64_t checked = (int64_t)sqrt((double)CHECKED_PRODUCTS / (double)(2 * s->h * s->d));
     checked = checked < 1 ? 1 : checked > s->t ? s->t : checked;
     sn_bench_size size[] = {{"B", s->b, 1}, {"T", s->t, checked}};

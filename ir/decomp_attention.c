@@ -150,6 +150,17 @@ static const sn_region *region_of(const decomp *c, sn_attr_key key) {
     return attr ? attr->r : NULL;
 }
 
+/* The product of x and y [.., K] or, contract_y 2, [.., K, N], in the type {compute}. */
+static sn_node *product(const decomp *c, sn_node *x, sn_node *y, int64_t contract_y) {
+    sn_node *dot = sn_dc_dot(x, y, 2, 3, contract_y);
+    if (!sn_dc_attr(c, SN_A_compute) || c->m->error.code) return dot;
+    sn_attr attr[8];
+    int n = 0;
+    for (; n < dot->n_attr; n++) attr[n] = dot->attr[n];
+    attr[n++] = *sn_dc_attr(c, SN_A_compute);
+    return sn_node_new(c->m, SN_OP_dot, 2, dot->in, n, attr);
+}
+
 /* w [H, H] times the heads of x [B, H, Tq, Tk]; w NULL: x */
 static sn_node *mix_heads(sn_node *w, sn_node *x) {
     if (!w) return x;
@@ -166,7 +177,7 @@ static sn_node *plain_scores(const attention *a, double *by) {
     sn_dim rows = sn_dim_mul(c->m, a->group, a->tq);
     sn_dim grouped[4] = {a->batch, a->key_heads, rows, a->q->shape[3]};
     sn_dim full[4] = {a->batch, a->heads, a->tq, a->tk};
-    sn_node *s = sn_dc_dot(sn_b_reshape(a->q, 4, grouped), a->k, 2, 3, 3);
+    sn_node *s = product(c, sn_b_reshape(a->q, 4, grouped), a->k, 3);
     return sn_b_scalar(SN_OP_mul, sn_b_reshape(s, 4, full), *by);
 }
 
@@ -195,7 +206,7 @@ static sn_node *make_scores(attention *a) {
 }
 
 /* Weights [B, Hk, rows, Tk] times values; see the comment at the top of the file. */
-static sn_node *weigh_values(sn_node *p, sn_node *v) {
+static sn_node *weigh_values(const decomp *c, sn_node *p, sn_node *v) {
     int64_t width_axis = 3;
     sn_dtype t = (sn_dtype)v->dtype;
     sn_node *zero = sn_b_const(v->m, t, 0);
@@ -203,7 +214,7 @@ static sn_node *weigh_values(sn_node *p, sn_node *v) {
     sn_node *bad =
         sn_b_reduce(SN_OP_reduce_max, sn_b_cast(sn_b_unary(SN_OP_not, finite), t), 1, &width_axis);
     sn_node *sees_bad = sn_b_scalar(SN_OP_ne, sn_dc_dot(p, bad, 2, 3, 2), 0);
-    sn_node *y = sn_dc_dot(p, sn_b_select(finite, v, zero), 2, 3, 2);
+    sn_node *y = product(c, p, sn_b_select(finite, v, zero), 2);
     return sn_b_select(sees_bad, sn_b_const(v->m, t, NAN), y);
 }
 
@@ -262,7 +273,7 @@ static sn_node *apply_weights(const attention *a, sn_node *p) {
     p = sn_b_reshape(mix_heads(a->mix[1], p), 4, grouped);
     bool mixes = a->mix[0] || a->mix[1];
     bool hides = !mixes && (region_of(c, SN_A_score) || region_of(c, SN_A_mask) || a->seed);
-    sn_node *y = hides ? weigh_values(p, a->v) : sn_dc_dot(p, a->v, 2, 3, 2);
+    sn_node *y = hides ? weigh_values(c, p, a->v) : product(c, p, a->v, 2);
     return c->m->error.code ? y : sn_b_reshape(y, 4, full);
 }
 

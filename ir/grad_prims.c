@@ -220,7 +220,8 @@ static int64_t partner(const side *mine, const side *other, int k) {
 /* Cotangent of `mine`: the product of g with the other operand over its free axes, which start at
  * `first` in g. Of the two orders of the factors it takes the one that gives mine's axes in order,
  * if there is one, which avoids a transpose. */
-static sn_node *dot_back(sn_node *g, const side *mine, const side *other, int first) {
+static sn_node *dot_back(const sn_node *n, sn_node *g, const side *mine, const side *other,
+                         int first) {
     int64_t batch[SN_MAX_RANK], sum[SN_MAX_RANK], perm[SN_MAX_RANK] = {0};
     int nb = mine->n_batch, rank = mine->x->rank;
     for (int i = 0; i < nb; i++) batch[i] = i;
@@ -239,19 +240,21 @@ static sn_node *dot_back(sn_node *g, const side *mine, const side *other, int fi
         identity = true;
         for (int i = 0; i < rank; i++) identity &= perm[i] == i;
     }
-    sn_attr lists[4] = {SN_LIST(batch_a, nb, g_first ? batch : other->batch),
+    const sn_attr *compute = sn_attr_get(n, SN_A_compute);
+    sn_attr lists[5] = {SN_LIST(batch_a, nb, g_first ? batch : other->batch),
                         SN_LIST(batch_b, nb, g_first ? other->batch : batch),
                         SN_LIST(contract_a, other->n_free, g_first ? sum : other->free),
                         SN_LIST(contract_b, other->n_free, g_first ? other->free : sum)};
+    if (compute) lists[4] = *compute;
     sn_node *in[2] = {g_first ? g : other->x, g_first ? other->x : g};
-    sn_node *d = sn_node_new(g->m, SN_OP_dot, 2, in, 4, lists);
+    sn_node *d = sn_node_new(g->m, SN_OP_dot, 2, in, compute ? 5 : 4, lists);
     return identity || g->m->error.code ? d : sn_b_transpose(d, rank, perm);
 }
 
 bool grad_dot(grad *c) {
     side a = side_of(c->n, 0), b = side_of(c->n, 1);
-    if (sn_gr_needs(c, 0)) sn_gr_give(c, 0, dot_back(c->g, &a, &b, a.n_batch + a.n_free));
-    if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, dot_back(c->g, &b, &a, a.n_batch));
+    if (sn_gr_needs(c, 0)) sn_gr_give(c, 0, dot_back(c->n, c->g, &a, &b, a.n_batch + a.n_free));
+    if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, dot_back(c->n, c->g, &b, &a, a.n_batch));
     return true;
 }
 

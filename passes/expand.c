@@ -240,12 +240,22 @@ static int narrow_operands(const sn_passes *p, const sn_node *n, sn_node **in, b
     return first + n->n_in - 3;
 }
 
+/* Products in bf16 have f32 sums. Returns the number of attributes added. */
+static int compute_attr(const sn_passes *p, const sn_node *n, sn_attr *attr) {
+    if (!p->o.bf16_compute) return 0;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i]->dtype == SN_F64) return 0;
+    attr[0] = SN_INT(compute, SN_BF16);
+    return 1;
+}
+
 static sn_node *expand_attention(sn_passes *p, sn_node *n) {
-    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 2));
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 2));
     bool scales;
     int n_attr = kernel_attrs(p, n, none, attr), n_in = narrow_operands(p, n, in, &scales);
     if (scales) attr[n_attr++] = SN_INT(row_scales, 1);
+    n_attr += compute_attr(p, n, attr + n_attr);
     return sn_b_result(sn_node_new(n->m, SN_OP_flash, n_in, in, n_attr, attr), 0);
 }
 
@@ -339,8 +349,9 @@ static sn_node *flash_of_gradient(sn_passes *p, sn_node *n) {
     for (int i = 0; i < 3 && same; i++) same = made->in[i] == n->in[i];
     if (same) return made;
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * n->n_in);
-    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
     int n_attr = kernel_attrs(p, n, of_gradient, attr);
+    n_attr += compute_attr(p, n, attr + n_attr);
     for (int i = 0; i < n->n_in - MORE; i++) in[i] = n->in[i < RESULT ? i : i + MORE];
     return sn_node_new(n->m, SN_OP_flash, n->n_in - MORE, in, n_attr, attr);
 }
@@ -376,7 +387,7 @@ static sn_node *expand_attention_grad(sn_passes *p, sn_node *n) {
     bool given = sn_attr_int(n, SN_A_lse, 0) != 0;
     sn_node *flash = given ? NULL : flash_of_gradient(p, n);
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 1));
-    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * n->n_attr);
+    sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
     int which = (int)sn_attr_int(n, SN_A_index, 0), n_attr = kernel_attrs(p, n, index, attr),
         n_in = 6;
     int sink = sn_attr_int(n, SN_A_sink, 0) ? n->n_in - 1 - (sn_attr_get(n, SN_A_rate) != NULL) : 0;
@@ -386,6 +397,7 @@ static sn_node *expand_attention_grad(sn_passes *p, sn_node *n) {
     in[4] = given ? given_rows(n->in[5], n->in[6]) : sn_b_result(flash, 1);
     in[5] = n->in[4];
     for (int i = given ? 7 : 5; i < n->n_in; i++) in[n_in++] = n->in[i];
+    n_attr += compute_attr(p, n, attr + n_attr);
     sn_node *all = sn_node_new(n->m, SN_OP_flash_grad, n_in, in, n_attr, attr);
     if (which < 3) return sn_b_result(all, which);
     const sn_attr *wrt = sn_attr_get(n, SN_A_wrt);

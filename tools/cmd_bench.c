@@ -54,6 +54,9 @@ typedef struct options {
     {"compute", 0, ARG_CHOICE, offsetof(options, compute), "f32|bf16|int8", "f32", 0, 0, \
      "arithmetic of products; bf16: factors are rounded to bf16; int8: of products with constant matrices, " \
      "which are stored as int8"}
+#define COMPUTE \
+    {"compute", 0, ARG_CHOICE, offsetof(options, compute), "f32|bf16", "f32", 0, 0, \
+     "arithmetic of products, forward and backward"}
 #define WORK(levels_, backends_) \
     {"levels", 0, ARG_TEXT, offsetof(options, levels), "L,…|L..L", levels_, 0, 0, "fusion levels, 0 to 4"}, \
     {"backends", 0, ARG_TEXT, offsetof(options, backends), "B,…", backends_, 0, 0, "native, onednn, auto"}, \
@@ -114,6 +117,7 @@ static const arg attention_table[] = {
      "also time the kernel generator alone"},
     {"backward", 0, ARG_FLAG, offsetof(options, backward), NULL, NULL, 0, 0,
      "forward and backward: includes the gradients of q, k and v"},
+    COMPUTE,
     WORK("0..4", "native"),
     {0}};
 static const arg model_table[] = {
@@ -147,8 +151,7 @@ static const arg train_table[] = {
     {"batch", 0, ARG_INT, offsetof(options, batch), "N", "4", 1, 1024, "batch size"},
     {"precision", 0, ARG_CHOICE, offsetof(options, precision), "f32|bf16", "f32", 0, 0,
      "precision of activations stored for the backward pass"},
-    {"compute", 0, ARG_CHOICE, offsetof(options, compute), "f32|bf16", "f32", 0, 0,
-     "arithmetic of products, forward and backward"},
+    COMPUTE,
     {"clip", 0, ARG_NUMBER, offsetof(options, clip), "NORM", "0", 0, INFINITY,
      "maximum global gradient norm; 0 disables clipping"},
     WORK("4", "native"),

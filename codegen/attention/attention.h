@@ -44,6 +44,9 @@ typedef struct sn_attention {
     /* Rows of k and v are int8, and these are their factors, f32, one for each row. */
     bool row_scales;
     sn_attention_operand k_scale, v_scale;
+    /* Both factors of each product are rounded to bf16, where the compute type is f32; sums are f32,
+     * two products at a time (codegen/tile/bf16.c). */
+    bool bf16;
     /* Each row's sum has one more term: a score or, with `weights`, a weight. */
     bool sinks;
     sn_attention_operand sink;

@@ -46,15 +46,22 @@ static bool make_plan(att_backward *b, const sn_attention_grad *g, const char *n
     b->g = g;
     b->d = att_padded(p, g->a.d);
     b->dv = att_padded(p, g->a.dv);
-    p->scan_v = false; /* weights of 0 are tested one by one */
+    p->scan_v = false;               /* weights of 0 are tested one by one */
+    p->pack = p->pack || p->convert; /* few queries take no other way here */
+    p->copies = 1u << ATT_K_ROWS | 1u << ATT_V_ROWS | 1u << att_copy_for_sums(p, false);
     p->derivative = g->score ? g->score->region : NULL;
     att_relative_find(p);
     att_find_relative_reads(b);
     b->dp_offset = att_place(&p->tail_offset, (ATT_TILE_KEYS + 16) * column);
     b->do_offset = att_place(&p->tail_offset, g->a.dv * column);
+    b->ds_offset = b->dp_offset, b->do_floats_offset = b->do_offset;
+    if (p->word > 1) {
+        b->ds_offset = att_place(&p->tail_offset, (ATT_TILE_KEYS + 16) / p->word * column);
+        b->do_floats_offset = att_place(&p->tail_offset, g->a.dv * column);
+    }
     b->dq_offset = att_place(&p->tail_offset, g->a.d * column);
-    b->q_rows_offset = att_place(&p->tail_offset, (int64_t)p->qb * b->d * p->esize);
-    b->do_rows_offset = att_place(&p->tail_offset, (int64_t)p->qb * b->dv * p->esize);
+    b->q_rows_offset = att_place(&p->tail_offset, (int64_t)p->qb / p->word * b->d * p->esize);
+    b->do_rows_offset = att_place(&p->tail_offset, (int64_t)p->qb / p->word * b->dv * p->esize);
     b->m_offset = att_place(&p->tail_offset, column);
     b->log2_l_offset = att_place(&p->tail_offset, column);
     b->delta_offset = att_place(&p->tail_offset, column);
@@ -83,19 +90,20 @@ static void emit_functions(em *e, const att_backward *b, functions *f) {
     const att_plan *p = &b->p;
     const sn_attention_grad *g = b->g;
     const sn_attention *a = &g->a;
+    int scaled = p->s_scale != 1 ? ATT_QK_SCALE : 0;
     bool same = a->d == a->dv;
     for (int nv = 1; nv <= ATT_NV; nv++) {
-        f->qk[nv] = att_emit_qk(e, p, "qk", nv, a->d, 0);
-        f->dp[nv] = same ? f->qk[nv] : att_emit_qk(e, p, "dp", nv, a->dv, 0);
+        f->qk[nv] = att_emit_qk(e, p, "qk", nv, a->d, scaled);
+        f->dp[nv] = same && !scaled ? f->qk[nv] : att_emit_qk(e, p, "dp", nv, a->dv, 0);
         f->dq[nv] = att_emit_pv(e, p, "dq", nv, a->d);
     }
     f->dk = att_emit_dkv(e, p, "dk", b->d, b->d, b->d);
     f->dv = same ? f->dk : att_emit_dkv(e, p, "dv", b->dv, b->dv, b->dv);
     f->copy_q = att_emit_copy_rows(e, p, "copy_q", a->q.dtype, a->d, 1);
     f->copy_do = att_emit_copy_rows(e, p, "copy_do", g->dout.dtype, a->dv, 1);
-    f->load_q = att_emit_load_queries(e, p, "load_q", a->q.dtype, a->d, a->scale);
-    f->load_do = att_emit_load_queries(e, p, "load_do", g->dout.dtype, a->dv, 1);
-    f->load_out = att_emit_load_queries(e, p, "load_out", a->out.dtype, a->dv, 1);
+    f->load_q = att_emit_load_queries(e, p, "load_q", a->q.dtype, a->d, p->q_scale, p->word);
+    f->load_do = att_emit_load_queries(e, p, "load_do", g->dout.dtype, a->dv, 1, 1);
+    f->load_out = att_emit_load_queries(e, p, "load_out", a->out.dtype, a->dv, 1, 1);
     f->store_q = att_emit_store_queries(e, p, "store_q", g->dq.dtype, a->d, a->scale);
     f->softmax_grad = att_emit_softmax_grad(e, b, false);
     f->softmax_grad_mask = a->mask ? att_emit_softmax_grad(e, b, true) : NULL;
@@ -129,11 +137,29 @@ static em_val row_of(em *e, const block *w, const sn_attention_operand *o, em_va
     return em_gep(e, base, o->dtype, em_mul(e, r, em_size_value(e, o->row)));
 }
 
+/* do as words: elements of one lane side by side. */
+static void emit_round_do(em *e, const block *w, em_val v) {
+    const att_backward *b = w->b;
+    const att_plan *p = &b->p;
+    if (b->do_floats_offset == b->do_offset) return;
+    em_val from = att_column(e, p, att_scratch(e, b->do_floats_offset), v);
+    em_val to = att_column(e, p, att_scratch(e, b->do_offset), v);
+    em_loop l = em_for(e, 0, att_words(p, p->a->dv), 1);
+    em_val second = em_add(e, em_mul(e, l.i, 2), 1), x[2];
+    em_val exists = em_cmp(e, EM_LT, second, p->a->dv);
+    x[0] = att_load(e, p, em_gep(e, from, p->t, em_mul(e, l.i, 2 * p->qb)));
+    x[1] =
+        att_load(e, p, em_gep(e, from, p->t, em_mul(e, em_imin(e, second, p->a->dv - 1), p->qb)));
+    x[1] = em_select(e, exists, x[1], em_vf(e, 0));
+    att_store(e, p, att_join_factors(e, p, x), em_gep(e, to, p->t, em_mul(e, l.i, p->qb)));
+    em_end(e, &l);
+}
+
 /* D = rowsum(do * out), m and log2 l of vector v, queries q .. q + rows - 1. m is +inf for queries
  * that do not exist or see no key: all their weights become 0. */
 static void emit_delta_lse(em *e, const block *w, em_val v, em_val q, em_val rows) {
     const att_plan *p = &w->b->p;
-    em_val x = att_column(e, p, att_scratch(e, w->b->do_offset), v);
+    em_val x = att_column(e, p, att_scratch(e, w->b->do_floats_offset), v);
     em_val y = att_column(e, p, att_scratch(e, p->acc_offset), v);
     em_loop l = em_for(e, 0, p->a->dv, 1);
     em_val delta = em_vf(e, 0), at = em_mul(e, l.i, p->qb), lse[3];
@@ -180,7 +206,7 @@ static void emit_enter(em *e, const block *w) {
     const sn_attention *a = p->a;
     const sn_attention_operand *from[] = {&a->q, &b->g->dout, &a->out};
     const em_val load[] = {w->f->load_q, w->f->load_do, w->f->load_out};
-    const int64_t to[] = {p->q_offset, b->do_offset, p->acc_offset};
+    const int64_t to[] = {p->q_offset, b->do_floats_offset, p->acc_offset};
     em_loop l = em_for(e, 0, w->block.nv, 1);
     em_val q = em_add(e, w->block.q0, em_mul(e, l.i, p->lanes));
     em_val rows = em_imin(e, em_sub(e, w->block.tq, q), p->lanes);
@@ -192,6 +218,7 @@ static void emit_enter(em *e, const block *w) {
         att_load_queries_call(e, load[i], args);
     }
     emit_delta_lse(e, w, l.i, q, rows);
+    emit_round_do(e, w, l.i);
     em_end(e, &l);
     em_val all = em_mul(e, w->block.nv, p->lanes);
     em_branch dkv = em_if(e, w->computes_dkv);
@@ -225,6 +252,7 @@ static void emit_store_dq(em *e, const block *w) {
 
 typedef struct tile {
     em_val k0, n, k, k_stride, v, v_stride;
+    em_val sum_k, sum_k_stride; /* K for dq */
 } tile;
 
 static void locate_tile(em *e, const block *w, tile *t) {
@@ -238,13 +266,19 @@ static void locate_tile(em *e, const block *w, tile *t) {
                          (att_pack_kv_args){ATT_PASS_CONTEXT(e), .batch = w->block.batch,
                                             .kv_head = w->kv_head, .end = end});
         em_endif(e, &br);
-        t->k = att_packed_row(e, p, w->block.tk, false, t->k0), t->k_stride = em_i64(e, a->d);
-        t->v = att_packed_row(e, p, w->block.tk, true, t->k0), t->v_stride = em_i64(e, a->dv);
+        att_copy for_sums = att_copy_for_sums(p, false);
+        t->k = att_packed_row(e, p, w->block.tk, ATT_K_ROWS, t->k0);
+        t->v = att_packed_row(e, p, w->block.tk, ATT_V_ROWS, t->k0);
+        t->sum_k = att_packed_row(e, p, w->block.tk, for_sums, t->k0);
+        t->k_stride = em_i64(e, att_packed_width(p, ATT_K_ROWS));
+        t->v_stride = em_i64(e, att_packed_width(p, ATT_V_ROWS));
+        t->sum_k_stride = em_i64(e, att_packed_width(p, for_sums));
         return;
     }
     t->k_stride = em_size_value(e, a->k.row), t->v_stride = em_size_value(e, a->v.row);
     t->k = em_gep(e, w->k_base, a->k.dtype, em_mul(e, t->k0, t->k_stride));
     t->v = em_gep(e, w->v_base, a->v.dtype, em_mul(e, t->k0, t->v_stride));
+    t->sum_k = t->k, t->sum_k_stride = t->k_stride;
 }
 
 /* Key k, vector v of an array [key][query] in scratch. */
@@ -280,16 +314,17 @@ static void emit_qk_dp(em *e, const block *w, const tile *t, att_segment g) {
 static void emit_dkv(em *e, const block *w, const tile *t, att_segment g) {
     const att_backward *b = w->b;
     const att_plan *p = &b->p;
+    const int vector = p->lanes / p->word; /* words of a vector of queries */
     em_val keys = em_sub(e, g.k1, g.k0), key = em_add(e, t->k0, g.k0);
-    em_val first = em_mul(e, g.v0, p->lanes);
-    em_val queries = em_mul(e, em_sub(e, g.v1, g.v0), p->lanes);
+    em_val first = em_mul(e, g.v0, vector), queries = em_mul(e, em_sub(e, g.v1, g.v0), vector);
     em_branch br = em_if(e, w->computes_dkv);
     for (int of_v = 1; of_v >= 0; of_v--) {
         em_val rows = att_scratch(e, of_v ? b->do_rows_offset : b->q_rows_offset);
         att_dkv_args args = {.keys = keys, .queries = queries};
         args.c = att_dkv_row(e, b, w->block.tk, of_v, key);
         args.next = em_gep(e, args.c, p->t, (int64_t)ATT_TILE_KEYS * (of_v ? b->dv : b->d));
-        args.a = tile_row(e, p, of_v ? p->s_offset : b->dp_offset, g.k0, g.v0);
+        args.a = att_scratch(e, of_v ? p->s_offset : b->dp_offset);
+        args.a = em_gep(e, args.a, p->t, em_add(e, em_mul(e, g.k0, p->qb), first));
         args.b = em_gep(e, rows, p->t, em_mul(e, first, of_v ? b->dv : b->d));
         att_dkv_call(e, of_v ? w->f->dv : w->f->dk, args);
     }
@@ -301,15 +336,16 @@ static void emit_dq(em *e, const block *w, const tile *t, att_segment g) {
     const att_backward *b = w->b;
     const att_plan *p = &b->p;
     em_branch br = em_if(e, w->computes_dq);
-    att_pv_args args = {.v_stride = t->k_stride};
-    args.v = em_gep(e, t->k, p->t, em_mul(e, g.k0, t->k_stride));
-    args.p = tile_row(e, p, b->dp_offset, g.k0, g.v0);
+    em_val word = att_count_words(e, p, g.k0);
+    att_pv_args args = {.v_stride = t->sum_k_stride};
+    args.v = em_gep(e, t->sum_k, p->t, em_mul(e, word, t->sum_k_stride));
+    args.p = tile_row(e, p, b->ds_offset, word, g.v0);
     args.acc = att_column(e, p, att_scratch(e, b->dq_offset), g.v0);
-    args.keys = em_sub(e, g.k1, g.k0);
+    args.keys = att_count_words(e, p, em_sub(e, g.k1, g.k0));
     args.next_k = em_gep(e, t->k, p->t, em_mul(e, ATT_TILE_KEYS, t->k_stride));
-    args.next_k_step = em_mul(e, t->k_stride, p->esize);
+    args.next_k_step = em_mul(e, t->k_stride, p->esize * p->word);
     args.next_v = em_gep(e, t->v, p->t, em_mul(e, ATT_TILE_KEYS, t->v_stride));
-    args.next_v_step = em_mul(e, t->v_stride, p->esize);
+    args.next_v_step = em_mul(e, t->v_stride, p->esize * p->word);
     att_pv_call_by_count(e, w->f->dq, em_sub(e, g.v1, g.v0), args);
     em_endif(e, &br);
 }

@@ -8,10 +8,12 @@
 typedef struct att_backward {
     att_plan p; /* of the scores, which are recomputed */
     const sn_attention_grad *g;
-    int d, dv;                                     /* widths of rows, whole vectors */
-    int64_t dp_offset;                             /* [key][query] dp, then ds */
-    int64_t do_offset, dq_offset;                  /* [element][query] */
-    int64_t q_rows_offset, do_rows_offset;         /* [query][element], 0 beyond the last query */
+    int d, dv;                             /* widths of rows, whole vectors */
+    int64_t dp_offset;                     /* [key][query] dp, then ds; words: of two queries */
+    int64_t ds_offset;                     /* the same for dq; words: of two keys */
+    int64_t do_offset, dq_offset;          /* [element][query], factors; sums */
+    int64_t do_floats_offset;              /* dout before it is rounded */
+    int64_t q_rows_offset, do_rows_offset; /* [query][element], 0 beyond the last query; factors */
     int64_t m_offset, log2_l_offset, delta_offset; /* of each query; delta: D */
     int n_relative, *relative_row; /* [n_read] row of sums per distance of a read; -1: none */
     int64_t diagonal_offset;       /* sums along the diagonals of a tile, row by row */
@@ -19,13 +21,14 @@ typedef struct att_backward {
 
 /* ---- dkv.c ---- */
 
-/* c[k][..] += a[k][q] b[q][..] over `queries`, for `keys` rows. Rows of b have `width` elements, whole
+/* c[k][..] += a[k][q] b[q][..] over `queries`, pairs of them if factors are words, for `keys` rows. Rows of b have `width` elements, whole
  * vectors, those of c the first d of these, `row` from the next. next: c of a later call,
  * whose rows are prefetched. */
 #define ATT_DKV_PARAMS(P) P(ptr, c) P(ptr, a) P(ptr, b) P(i64, keys) P(i64, queries) P(ptr, next)
 ATT_SIGNATURE(att_dkv, ATT_DKV_PARAMS)
 em_val att_emit_dkv(em *e, const att_plan *p, const char *name, int d, int row, int width);
-/* Copies n_rows rows of d elements, times factor, padded to whole vectors; rows up to n_dst become 0. */
+/* Copies n_rows rows of d elements, times factor, padded to whole vectors; rows up to n_dst become 0.
+ * Words: of two rows. */
 #define ATT_COPY_ROWS_PARAMS(P) P(ptr, src) P(i64, stride) P(i64, n_rows) P(i64, n_dst) P(ptr, dst)
 ATT_SIGNATURE(att_copy_rows, ATT_COPY_ROWS_PARAMS)
 em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
@@ -81,7 +84,7 @@ em_val att_emit_zero_tables(em *e, const att_backward *b); /* NULL: there are no
 
 /* ---- softmax_grad.c ---- */
 
-/* Vector v of queries, keys [lo, hi) of the tile at k0: s becomes p after dropout, dp becomes ds;
+/* Vector v of queries, keys [lo, hi) of the tile at k0: s becomes p after dropout, dp becomes ds, both as factors;
  * tables: adds to the gradients of captured tensors. masked: applies the mask region. */
 /* clang-format off */
 #define ATT_SOFTMAX_GRAD_PARAMS(P) \

@@ -99,7 +99,15 @@ em_val att_load(em *e, const att_plan *p, em_val ptr) {
 
 void att_add_product(em *e, const att_plan *p, em_val *acc, int rows, int nv, const em_val *left,
                      em_val right) {
-    tile_add_product(e, p->t, (unsigned)(p->lanes * p->esize), acc, rows, nv, left, right);
+    tile_add_product(e, p->factor, (unsigned)(p->lanes * p->esize), acc, rows, nv, left, right);
+}
+
+em_val att_count_words(em *e, const att_plan *p, em_val n) {
+    return p->word == 1 ? n : em_lshr(e, em_add(e, n, 1), 1);
+}
+
+em_val att_join_factors(em *e, const att_plan *p, const em_val *x) {
+    return p->word == 1 ? x[0] : tile_bf16_join(e, x[0], x[1]);
 }
 
 void att_store(em *e, const att_plan *p, em_val x, em_val ptr) {

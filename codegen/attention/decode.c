@@ -46,10 +46,16 @@ static em_val row_of(em *e, const att_plan *p, int64_t offset, em_val r, int wid
     return em_gep(e, att_scratch(e, offset), p->t, em_mul(e, r, width));
 }
 
-/* Elements i .. i + lanes - 1 of a row of d elements; 0 beyond its end. */
+/* x as a factor of a product. Lanes go along the rows, so that there are no pairs to add. */
+static em_val as_factor(em *e, const att_plan *p, em_val x) {
+    return p->factor == SN_BF16 ? tile_bf16_round(e, x) : x;
+}
+
+/* Elements i .. i + lanes - 1 of a row of d factors; 0 beyond its end. */
 static em_val load_vector(em *e, const att_plan *p, sn_dtype t, em_val row, int i, int d) {
     em_val at = em_gep(e, row, t, i);
-    return att_load_row(e, p, t, at, p->lanes, i + p->lanes <= d ? NULL : em_i64(e, d - i));
+    em_val x = att_load_row(e, p, t, at, p->lanes, i + p->lanes <= d ? NULL : em_i64(e, d - i));
+    return t == SN_BF16 || t == SN_I8 ? x : as_factor(e, p, x); /* those are exact */
 }
 
 /* The first row prefetches the next tile while it goes through a tile: that of this head if a whole
@@ -109,7 +115,7 @@ static void emit_qk(em *e, const decode *w, em_val k_base, em_val k0, int rows, 
         em_val x[ROWS_PER_TILE];
         for (int u = 0; u < rows; u++) x[u] = em_load(e, p->t, em_gep(e, q[u], p->t, l.i), n);
         for (int i = 0; i < keys; i++) {
-            em_val y = att_load_row(e, p, o->dtype, em_gep(e, row[i], o->dtype, l.i), n, NULL);
+            em_val y = load_vector(e, p, o->dtype, em_gep(e, row[i], o->dtype, l.i), 0, n);
             if (n >= line) em_prefetch(e, em_gep(e, next[i], o->dtype, l.i), false, 2);
             for (int u = 0; u < rows; u++) tile_add(e, &sum[u * keys + i], 1, x[u], &y);
         }
@@ -172,6 +178,7 @@ static void emit_scores(em *e, decode *w, em_val k_base, em_val k0, em_val n, co
         scale = att_row_scales(e, p, &p->a->k_scale, w->k_scales, at, p->lanes, left);
     for (int u = 0; u < t->n; u++) {
         if (scale) x[u] = em_mul(e, x[u], scale);
+        if (p->s_scale != 1) x[u] = em_mul(e, x[u], em_vf(e, p->s_scale));
         x[u] = att_regions_apply(&w->regions[u], e, p, x[u], k);
         x[u] = em_select(e, here, x[u], em_vf(e, -INFINITY));
         em_store(e, p->t, em_gep(e, t->s[u], p->t, l.i), x[u]);
@@ -278,7 +285,7 @@ static em_val emit_softmax(em *e, const decode *w, const tile_rows *t, int u, em
         em_val hidden = em_cmp(e, EM_EQ, dropped, zero);
         dropped = em_select(e, hidden, zero, em_mul(e, dropped, scale));
     }
-    em_store(e, p->t, at, dropped);
+    em_store(e, p->t, at, as_factor(e, p, dropped));
     l_i = em_add(e, l_i, x);
     em_end(e, &l);
     em_store(e, p->t, l_ptr, l_i);
@@ -326,7 +333,7 @@ static void emit_enter(em *e, const decode *w, em_val r, em_val head, em_val q) 
     em_val src = em_gep(e, att_base(e, &a->q, w->batch, head), a->q.dtype,
                         em_mul(e, q, em_size_value(e, a->q.row)));
     em_val dst = row_of(e, p, p->decode_q_offset, r, att_padded(p, a->d));
-    em_val scale = em_vf(e, a->scale);
+    em_val scale = em_vf(e, p->q_scale);
     for (int i = 0; i < a->d; i += p->lanes) {
         em_val x = load_vector(e, p, a->q.dtype, src, i, a->d);
         em_store(e, p->t, em_gep(e, dst, p->t, i), em_mul(e, x, scale));

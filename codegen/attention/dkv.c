@@ -38,12 +38,13 @@ static void store_sum(em *e, const att_plan *p, const columns *c, em_val row, in
         em_store_tail(e, p->t, at, x, em_i64(e, n));
 }
 
-/* c[i][..] += a[i][q] b[q][..] over q < queries, for i < rows. Prefetches the same place of `next`. */
+/* c[i][..] += a[i][q] b[q][..] over q < queries, for i < rows; queries are pairs if factors are words.
+ * Prefetches the same place of `next`. */
 static void emit_group(em *e, const att_plan *p, int rows, const columns *of, em_val c_at,
                        em_val a_at, em_val b_at, em_val next_at, em_val queries) {
     em_val sum[64];
     int nv = of->nv, width = of->width;
-    int n = rows * nv, unroll = p->lanes < 4 ? p->lanes : 4;
+    int n = rows * nv, vector = p->lanes / p->word, unroll = vector < 4 ? vector : 4;
     for (int i = 0; i < n; i++)
         sum[i] = load_sum(e, p, of, vector_at(e, p, c_at, i / nv * of->row), i % nv);
     for (int i = 0; i < rows; i++) em_prefetch(e, vector_at(e, p, next_at, i * of->row), true, 3);
@@ -95,19 +96,27 @@ em_val att_emit_dkv(em *e, const att_plan *p, const char *name, int d, int row, 
 em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
                           double factor) {
     att_copy_rows_args q = att_copy_rows_begin(e, p, name);
-    em_val begin[] = {em_i64(e, 0), q.n_rows}, end[] = {q.n_rows, q.n_dst};
+    em_val last = em_sub(e, q.n_rows, 1), words = att_count_words(e, p, q.n_rows);
+    em_val begin[] = {em_i64(e, 0), words}, end[] = {words, att_count_words(e, p, q.n_dst)};
     int width = att_padded(p, d);
     for (int part = 0; part < 2; part++) { /* rows that exist, then zeros */
         em_loop l = em_for(e, begin[part], end[part], 1);
-        em_val row = em_gep(e, q.src, t, em_mul(e, l.i, q.stride));
-        em_val dst = em_gep(e, q.dst, p->t, em_mul(e, l.i, width));
+        em_val dst = em_gep(e, q.dst, p->t, em_mul(e, l.i, width)), row[2];
+        em_val first = em_mul(e, l.i, p->word), second = em_add(e, first, 1);
+        for (int i = 0; i < p->word; i++) {
+            em_val r = i ? em_imin(e, second, last) : first;
+            row[i] = em_gep(e, q.src, t, em_mul(e, r, q.stride));
+        }
         for (int c = 0; c < width; c += p->lanes) {
-            em_val at = em_gep(e, row, t, c), x = em_vf(e, 0);
-            if (!part)
-                x = c + p->lanes <= d ? em_load(e, t, at, p->lanes)
-                                      : em_load_tail(e, t, at, p->lanes, em_i64(e, d - c));
-            if (!part && factor != 1) x = em_mul(e, x, em_vf(e, factor));
-            att_store(e, p, x, vector_at(e, p, dst, c));
+            em_val x[2] = {em_vf(e, 0), em_vf(e, 0)}, zero = x[0];
+            for (int i = 0; i < p->word && !part; i++) {
+                em_val at = em_gep(e, row[i], t, c);
+                x[i] = c + p->lanes <= d ? em_load(e, t, at, p->lanes)
+                                         : em_load_tail(e, t, at, p->lanes, em_i64(e, d - c));
+                if (factor != 1) x[i] = em_mul(e, x[i], em_vf(e, factor));
+                if (i) x[i] = em_select(e, em_cmp(e, EM_LE, second, last), x[i], zero);
+            }
+            att_store(e, p, att_join_factors(e, p, x), vector_at(e, p, dst, c));
         }
         em_end(e, &l);
     }

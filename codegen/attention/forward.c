@@ -84,10 +84,11 @@ static void choose_prefetch(em *e, const block *b, tile *t) {
     if (!p->pack) return;
     em_val n_packed = em_load(e, SN_I64, att_scratch(e, p->key_offset + 8), 1);
     em_val ready = em_and(e, em_and(e, b->packed, more), em_cmp(e, EM_GT, n_packed, next));
-    t->next_k = em_select(e, ready, att_packed_row(e, p, b->block.tk, false, next), t->next_k);
-    t->next_v = em_select(e, ready, att_packed_row(e, p, b->block.tk, true, next), t->next_v);
-    em_val k_row = em_i64(e, (int64_t)a->d * p->esize),
-           v_row = em_i64(e, (int64_t)a->dv * p->esize);
+    att_copy of_v = att_copy_for_sums(p, true);
+    t->next_k = em_select(e, ready, att_packed_row(e, p, b->block.tk, ATT_K_ROWS, next), t->next_k);
+    t->next_v = em_select(e, ready, att_packed_row(e, p, b->block.tk, of_v, next), t->next_v);
+    em_val k_row = em_i64(e, (int64_t)att_words(p, a->d) * p->esize),
+           v_row = em_i64(e, (int64_t)a->dv * p->esize / p->word);
     t->next_k_step = em_select(e, ready, k_row, t->next_k_step);
     t->next_v_step = em_select(e, ready, v_row, t->next_v_step);
 }
@@ -115,10 +116,11 @@ static void locate_tile(em *e, const block *b, tile *t) {
     t->k = em_gep(e, b->k_base, p->a->k.dtype, em_mul(e, t->k0, t->k_stride));
     t->v = em_gep(e, b->v_base, p->a->v.dtype, em_mul(e, t->k0, t->v_stride));
     if (p->pack) {
-        t->k = em_select(e, b->packed, att_packed_row(e, p, b->block.tk, false, t->k0), t->k);
-        t->v = em_select(e, b->packed, att_packed_row(e, p, b->block.tk, true, t->k0), t->v);
-        t->k_stride = em_select(e, b->packed, p->a->d, t->k_stride);
-        t->v_stride = em_select(e, b->packed, p->a->dv, t->v_stride);
+        att_copy of_v = att_copy_for_sums(p, true);
+        t->k = em_select(e, b->packed, att_packed_row(e, p, b->block.tk, ATT_K_ROWS, t->k0), t->k);
+        t->v = em_select(e, b->packed, att_packed_row(e, p, b->block.tk, of_v, t->k0), t->v);
+        t->k_stride = em_select(e, b->packed, att_packed_width(p, ATT_K_ROWS), t->k_stride);
+        t->v_stride = em_select(e, b->packed, att_packed_width(p, of_v), t->v_stride);
     }
     choose_prefetch(e, b, t);
     t->nan_safe = em_i1(e, false);
@@ -201,14 +203,15 @@ static void emit_pv(em *e, const block *b, const tile *t, em_val n_seg) {
     const att_plan *p = b->p;
     em_loop l = em_for(e, 0, n_seg, 1);
     att_segment g = att_load_segment(e, p, l.i);
-    em_val row = em_gep(e, t->s, p->t, em_mul(e, g.k0, p->qb));
-    att_pv_args args = {.v = em_gep(e, t->v, p->t, em_mul(e, g.k0, t->v_stride)),
+    em_val first = att_count_words(e, p, g.k0);
+    em_val row = em_gep(e, t->s, p->t, em_mul(e, first, p->qb));
+    att_pv_args args = {.v = em_gep(e, t->v, p->t, em_mul(e, first, t->v_stride)),
                         .v_stride = t->v_stride,
-                        .next_k_step = t->next_k_step,
-                        .next_v_step = t->next_v_step};
+                        .next_k_step = em_mul(e, t->next_k_step, p->word),
+                        .next_v_step = em_mul(e, t->next_v_step, p->word)};
     args.p = att_column(e, p, row, g.v0);
     args.acc = att_column(e, p, t->acc, g.v0);
-    args.keys = em_sub(e, g.k1, g.k0);
+    args.keys = att_count_words(e, p, em_sub(e, g.k1, g.k0));
     args.next_k = em_gep_bytes(e, t->next_k, em_mul(e, g.k0, t->next_k_step));
     args.next_v = em_gep_bytes(e, t->next_v, em_mul(e, g.k0, t->next_v_step));
     att_pv_call_by_count(e, b->f->pv, em_sub(e, g.v1, g.v0), args);
@@ -221,12 +224,14 @@ static void emit_pv_nan_safe(em *e, const block *b, const tile *t) {
     em_val lo, hi;
     em_loop l = em_for(e, 0, b->block.nv, 1);
     att_load_visible_keys(e, p, l.i, &lo, &hi);
+    em_val keys = att_count_words(e, p, em_sub(e, hi, lo));
+    lo = att_count_words(e, p, lo);
     em_val row = em_gep(e, t->s, p->t, em_mul(e, lo, p->qb));
     att_pv_nan_safe_args args = {.v = em_gep(e, t->v, p->t, em_mul(e, lo, t->v_stride)),
                                  .v_stride = t->v_stride};
     args.p = att_column(e, p, row, l.i);
     args.acc = att_column(e, p, t->acc, l.i);
-    args.keys = em_sub(e, hi, lo);
+    args.keys = keys;
     att_pv_nan_safe_call(e, b->f->pv_nan_safe, args);
     em_end(e, &l);
 }

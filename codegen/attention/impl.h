@@ -63,6 +63,9 @@ typedef struct att_plan {
     const sn_attention *a;
     const char *name;
     sn_dtype t;               /* compute type */
+    sn_dtype factor;          /* of factors of products: t, or bf16 */
+    int word;                 /* factors in an element of t: 1; 2 of bf16 */
+    double q_scale, s_scale;  /* what q is multiplied with, and what qk is */
     int esize, lanes, qb;     /* bytes of an element, lanes, queries of a full query block */
     int64_t l2_bytes;         /* a thread's share of its L2 */
     int nv, pack_queries;     /* forward: vectors of a block; as ATT_PACK_QUERIES, 0: always pack,
@@ -72,7 +75,8 @@ typedef struct att_plan {
     int key_rows[ATT_NV + 1]; /* keys per call of the qk microkernel, by number of vectors */
     int out_rows[ATT_NV + 1]; /* most elements of an output row per call of pv */
     bool convert;             /* K or V have another type than the compute type: always packed */
-    bool pack;                /* K and V may be packed into scratch, head by head */
+    bool pack;                /* K and V may be packed into scratch, head by head, ... */
+    uint32_t copies;          /* ... as these att_copy */
     bool scan_v;              /* keys may have weight 0: V is scanned for NaN and infinities */
     const sn_region *derivative; /* backward: used instead of the score region */
     /* softmax state of a query block: q, acc, m, l, one after another */
@@ -94,6 +98,24 @@ typedef struct att_plan {
 
 static inline int att_padded(const att_plan *p, int d) {
     return (d + p->lanes - 1) / p->lanes * p->lanes;
+}
+static inline int att_words(const att_plan *p, int n) { /* elements of t that n factors take */
+    return (n + p->word - 1) / p->word;
+}
+
+/* Packed copies of K and V in scratch, one after another: rows [key][element], or the same elements of
+ * two keys as words [key / 2][element]. */
+typedef enum att_copy { ATT_K_ROWS, ATT_V_ROWS, ATT_K_PAIRS, ATT_V_PAIRS, ATT_COPIES } att_copy;
+static inline bool att_copy_of_v(int c) {
+    return c == ATT_V_ROWS || c == ATT_V_PAIRS;
+}
+static inline bool att_copy_in_pairs(int c) {
+    return c >= ATT_K_PAIRS;
+}
+/* The copy whose rows are factors of sums over keys. */
+static inline att_copy att_copy_for_sums(const att_plan *p, bool of_v) {
+    if (p->word == 1) return of_v ? ATT_V_ROWS : ATT_K_ROWS;
+    return of_v ? ATT_V_PAIRS : ATT_K_PAIRS;
 }
 
 /* ---- common.c ---- */
@@ -125,7 +147,10 @@ em_val att_scratch(em *e, int64_t offset); /* pointer into this thread's scratch
 em_val att_block_state(em *e, const att_plan *p, int64_t offset);
 em_val att_load(em *e, const att_plan *p, em_val ptr); /* an aligned vector */
 void att_add_product(em *e, const att_plan *p, em_val *acc, int rows, int nv, const em_val *left,
-                     em_val right); /* tile_add_product of such vectors */
+                     em_val right); /* tile_add_product of vectors of factors */
+em_val att_count_words(em *e, const att_plan *p, em_val n); /* that n factors take */
+/* The elements x[0 .. p->word - 1] of one lane each as factors. */
+em_val att_join_factors(em *e, const att_plan *p, const em_val *x);
 void att_store(em *e, const att_plan *p, em_val x, em_val ptr);
 em_val att_column(em *e, const att_plan *p, em_val base, em_val v); /* vector v of a row */
 em_val att_lanes(em *e, const att_plan *p, em_val x);               /* splats a scalar */
@@ -209,7 +234,11 @@ int64_t att_split_size(const att_plan *p); /* decoding: elements of the states o
 /* ---- pack_kv.c ---- */
 
 em_val att_nonfinite_flag(em *e, const att_plan *p, em_val tile); /* u8: V of the tile has some */
-em_val att_packed_row(em *e, const att_plan *p, em_val tk, bool is_v, em_val k);
+/* Row of key k of a copy; of the pair of keys that begins at k. */
+em_val att_packed_row(em *e, const att_plan *p, em_val tk, att_copy c, em_val k);
+int att_packed_width(const att_plan *p, int c); /* elements of such a row of copy c */
+/* index plus the elements of all copies before `until`. */
+em_val att_behind_copies(em *e, const att_plan *p, em_val tk, att_copy until, em_val index);
 /* Prepares the keys of a K/V head that are not prepared yet, up to `end`: packs K and V (unless it
  * only scans), and sets the flags of tiles in which V is not finite. */
 #define ATT_PACK_KV_PARAMS(P) ATT_CONTEXT(P) P(i64, batch) P(i64, kv_head) P(i64, end)
@@ -224,11 +253,11 @@ void att_kv_begin_head(em *e, const att_plan *p, em_val kv_head);
 em_val att_join(em *e, em_val *part, int n); /* concatenates n vectors; overwrites part[] */
 void att_transpose_pieces(em *e, const att_plan *p, em_val *x);
 /* dst[i][lane] = factor * src[lane][i], i < d, for one vector of queries; lanes beyond n_rows
- * repeat the last row. */
+ * repeat the last row. words: as factors, p->word elements of a row side by side. */
 #define ATT_LOAD_QUERIES_PARAMS(P) P(ptr, src) P(i64, stride) P(i64, n_rows) P(ptr, dst)
 ATT_SIGNATURE(att_load_queries, ATT_LOAD_QUERIES_PARAMS)
 em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
-                             double factor);
+                             double factor, int word);
 /* dst[lane][i] = factor * acc[i][lane] / l[lane], 0 where l is 0; dummy: memory that lanes beyond
  * n_rows write to. */
 #define ATT_STORE_QUERIES_PARAMS(P)                                                                \
@@ -239,9 +268,9 @@ em_val att_emit_store_queries(em *e, const att_plan *p, const char *name, sn_dty
 
 /* ---- matmul.c: microkernels of a KV tile, one for each number of query vectors ---- */
 
-/* s[k][..] = k[k] . q for k < keys, in groups of key_rows; keys beyond k_rows repeat the last one.
- * ATT_QK_MAX: qk_max = max(qk_max, s). ATT_QK_ADD: s += instead, in groups of ATT_SUBTILE_KEYS at
- * most. Prefetches rows from prefetch_row on of two matrices on the way, which are at
+/* s[k][..] = k[k] . q for k < keys, in groups of key_rows; keys beyond k_rows repeat the last one. Rows
+ * of both are factors. ATT_QK_SCALE: times s_scale. ATT_QK_MAX: qk_max = max(qk_max, s). ATT_QK_ADD: s +=
+ * instead, in groups of ATT_SUBTILE_KEYS at most. Prefetches rows from prefetch_row on of two matrices on the way, which are at
  * prefetch0, prefetch1 with prefetch_step0, prefetch_step1 bytes between rows. */
 /* clang-format off */
 #define ATT_QK_PARAMS(P) \
@@ -250,10 +279,10 @@ em_val att_emit_store_queries(em *e, const att_plan *p, const char *name, sn_dty
     P(i64, prefetch_step1)
 /* clang-format on */
 ATT_SIGNATURE(att_qk, ATT_QK_PARAMS)
-enum { ATT_QK_MAX = 1, ATT_QK_ADD = 2 };
+enum { ATT_QK_MAX = 1, ATT_QK_ADD = 2, ATT_QK_SCALE = 4 };
 em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, int flags);
 
-/* acc[i][..] += v[k][i] p[k][..] for k < keys. Prefetches rows of K and V on the way, a key's for
+/* acc[i][..] += v[k][i] p[k][..] for k < keys; keys are pairs if factors are words. Prefetches rows of K and V on the way, a key's for
  * each key; steps in bytes. */
 /* clang-format off */
 #define ATT_PV_PARAMS(P) \
@@ -263,7 +292,7 @@ em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, in
 ATT_SIGNATURE(att_pv, ATT_PV_PARAMS)
 em_val att_emit_pv(em *e, const att_plan *p, const char *name, int nv, int dv);
 
-/* The same for one vector of queries, without the rows of V whose p is 0: these may be NaN. */
+/* The same for one vector of queries, without the keys whose p is 0: their V may be NaN. */
 #define ATT_PV_NAN_SAFE_PARAMS(P) P(ptr, v) P(i64, v_stride) P(ptr, p) P(ptr, acc) P(i64, keys)
 ATT_SIGNATURE(att_pv_nan_safe, ATT_PV_NAN_SAFE_PARAMS)
 

@@ -72,6 +72,7 @@ static void store_scores(em *e, const att_plan *p, const att_qk_args *a, em_val 
                max = flags & ATT_QK_MAX ? att_load(e, p, max_ptr) : NULL;
         for (int i = 0; i < rows; i++) {
             em_val x = s[i * nv + v], dst = vector_at(e, p, out, i, v);
+            if (flags & ATT_QK_SCALE) x = em_mul(e, x, em_vf(e, p->s_scale));
             if (flags & ATT_QK_ADD) x = em_add(e, x, att_load(e, p, dst));
             att_store(e, p, x, dst);
             if (max) max = em_max(e, x, max);
@@ -99,7 +100,7 @@ em_val att_emit_qk(em *e, const att_plan *p, const char *name, int nv, int d, in
     qk_prefetch f = {.step = {a.prefetch_step0, a.prefetch_step1}};
     f.ptr[0] = em_gep_bytes(e, a.prefetch0, em_mul(e, row, a.prefetch_step0));
     f.ptr[1] = em_gep_bytes(e, a.prefetch1, em_mul(e, row, a.prefetch_step1));
-    emit_qk_group(e, p, d, rows, nv, key, a.q, &f, s);
+    emit_qk_group(e, p, att_words(p, d), rows, nv, key, a.q, &f, s);
     em_val out = em_gep(e, a.s, p->t, em_mul(e, l.i, p->qb));
     store_scores(e, p, &a, out, rows, nv, flags, s);
     em_end(e, &l);
@@ -199,11 +200,15 @@ static em_val emit_pv_nan_safe(em *e, const att_plan *p) {
     em_val acc = att_load(e, p, out);
     em_loop k = em_for(e, 0, a.keys, 1);
     em_carries(e, &k, &acc, 1);
-    em_val weight = att_load(e, p, em_gep(e, a.p, p->t, em_mul(e, k.i, p->qb)));
+    em_val weight[2] = {att_load(e, p, em_gep(e, a.p, p->t, em_mul(e, k.i, p->qb)))};
     em_val at = em_gep(e, em_gep(e, a.v, p->t, em_mul(e, k.i, a.v_stride)), p->t, i.i);
-    em_val before = acc;
-    tile_add(e, &acc, 1, em_load_splat(e, p->t, at, p->lanes), &weight);
-    acc = em_select(e, em_cmp(e, EM_EQ, weight, em_vf(e, 0)), before, acc);
+    em_val x[2] = {em_load_splat(e, p->t, at, p->lanes)};
+    if (p->word > 1) tile_bf16_widen(e, weight[0], weight), tile_bf16_widen(e, x[0], x);
+    for (int j = 0; j < p->word; j++) {
+        em_val before = acc;
+        tile_add(e, &acc, 1, x[j], &weight[j]);
+        acc = em_select(e, em_cmp(e, EM_EQ, weight[j], em_vf(e, 0)), before, acc);
+    }
     em_end(e, &k);
     att_store(e, p, acc, out);
     em_end(e, &i);
@@ -212,13 +217,14 @@ static em_val emit_pv_nan_safe(em *e, const att_plan *p) {
 
 void att_emit_functions(em *e, const att_plan *p, att_functions *f) {
     const sn_attention *a = p->a;
-    int flags = (att_qk_is_score(p) ? ATT_QK_MAX : 0) | (p->bias.n ? ATT_QK_ADD : 0);
+    int flags = (att_qk_is_score(p) ? ATT_QK_MAX : 0) | (p->bias.n ? ATT_QK_ADD : 0) |
+                (p->s_scale != 1 ? ATT_QK_SCALE : 0);
     for (int nv = 1; nv <= ATT_NV; nv++) {
         f->qk[nv] = att_emit_qk(e, p, "qk", nv, a->d, flags);
         f->pv[nv] = att_emit_pv(e, p, "pv", nv, a->dv);
     }
     f->pv_nan_safe = p->scan_v ? emit_pv_nan_safe(e, p) : NULL;
-    f->load_q = att_emit_load_queries(e, p, "load_q", a->q.dtype, a->d, a->scale);
+    f->load_q = att_emit_load_queries(e, p, "load_q", a->q.dtype, a->d, p->q_scale, p->word);
     f->store_out =
         att_emit_store_queries(e, p, "store_out", a->out.dtype, a->dv, att_keep_factor(p));
 }

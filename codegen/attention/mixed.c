@@ -307,7 +307,7 @@ static void emit_functions(em *e, const plan *f, block *b) {
         if (f->x->mix[0].buf >= 0) b->mix[0][nv] = att_emit_mix(e, p, &mix_scores, nv);
         b->mix[1][nv] = att_emit_mix(e, p, mixes ? &mix_weights : &scale_weights, nv);
     }
-    b->load_q = att_emit_load_queries(e, p, "load_q", a->q.dtype, a->d, a->scale);
+    b->load_q = att_emit_load_queries(e, p, "load_q", a->q.dtype, a->d, a->scale, 1);
     b->store_out = att_emit_store_queries(e, p, "store_out", a->out.dtype, a->dv, 1);
     b->softmax = emit_softmax(e, p, false);
     b->softmax_mask = a->mask ? emit_softmax(e, p, true) : NULL;

@@ -110,8 +110,8 @@ static void emit_functions(em *e, const plan *f, functions *fn) {
         fn->mix[nv] = att_emit_mix(e, p, &mix, nv);
         fn->pairs[nv] = att_emit_mixed_pairs(e, p, nv);
     }
-    fn->load_q = att_emit_load_queries(e, p, "load_q", a->q.dtype, a->d, a->scale);
-    fn->load_do = att_emit_load_queries(e, p, "load_do", g->dout.dtype, a->dv, 1);
+    fn->load_q = att_emit_load_queries(e, p, "load_q", a->q.dtype, a->d, a->scale, 1);
+    fn->load_do = att_emit_load_queries(e, p, "load_do", g->dout.dtype, a->dv, 1, 1);
     fn->store_q = att_emit_store_queries(e, p, "store_q", g->dq.dtype, a->d, a->scale);
     fn->copy_q = att_emit_copy_rows(e, p, "copy_q", a->q.dtype, a->d, a->scale);
     fn->copy_do = att_emit_copy_rows(e, p, "copy_do", g->dout.dtype, a->dv, 1);

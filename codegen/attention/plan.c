@@ -2,6 +2,8 @@
  * scratch. */
 #include "codegen/attention/impl.h"
 
+#include <math.h>
+
 static bool check_region(const sn_attention *a, const sn_region *r, int n_fixed, const char *what,
                          bool is_mask, sn_error *err) {
     if (!r) return true;
@@ -68,7 +70,7 @@ static bool is_compact(const sn_attention *a) {
 
 int sn_attention_tiles(const sn_attention *a, sn_dtype compute) {
     bool decodes = a->tq.slot < 0 && a->tq.value <= ATT_DECODE_QUERIES;
-    bool may_pack = !is_compact(a) && a->k.dtype == compute && a->v.dtype == compute;
+    bool may_pack = !is_compact(a) && a->k.dtype == compute && a->v.dtype == compute && !a->bf16;
     return decodes ? 1 : may_pack ? 5 : 3;
 }
 
@@ -127,6 +129,19 @@ static int max_splits(const sn_attention *a) {
                                                                   : (int)(ATT_MAX_SPLITS / heads);
 }
 
+/* Scores are computed from q times the scale. Where that would round q in bf16 a second time, they are
+ * scaled instead. */
+static void plan_factors(att_plan *p) {
+    const sn_attention *a = p->a;
+    int exponent;
+    bool exact = !a->bf16 || fabs(frexp(a->scale, &exponent)) == 0.5;
+    p->factor = a->bf16 ? SN_BF16 : p->t;
+    p->word = a->bf16 ? 2 : 1;
+    p->q_scale = exact ? a->scale : 1;
+    p->s_scale = exact ? 1 : a->scale;
+    p->copies = 1u << ATT_K_ROWS | 1u << att_copy_for_sums(p, true);
+}
+
 bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const sn_target *t,
                    sn_dtype compute, sn_error *err) {
     if (!check_spec(a, err)) return false;
@@ -142,7 +157,8 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     }
     p->nv = att_tiles[a->tile].nv;
     p->pack_queries = att_tiles[a->tile].pack_queries;
-    p->convert = a->k.dtype != compute || a->v.dtype != compute;
+    plan_factors(p);
+    p->convert = a->k.dtype != compute || a->v.dtype != compute || a->bf16;
     bool decodes = a->tq.slot < 0 && a->tq.value <= ATT_DECODE_QUERIES;
     p->pack = !decodes && (!is_compact(a) || p->convert);
     p->scan_v = a->score || a->mask || a->rate > 0;
@@ -189,7 +205,9 @@ void att_plan_states(att_plan *p) {
 
 int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row) {
     int64_t flags = ((tk + ATT_TILE_KEYS - 1) / ATT_TILE_KEYS + 63) / 64 * 64;
-    if (p->pack) row += p->a->d + p->a->dv;
+    for (int c = 0; c < ATT_COPIES && p->pack; c++)
+        if (p->copies >> c & 1) row += att_words(p, att_copy_of_v(c) ? p->a->dv : p->a->d);
+    tk += p->word - 1;
     return p->tail_offset + att_relative_bytes(p, tq, tk) + flags + (tk * row + 64) * p->esize + 64;
 }
 

@@ -63,26 +63,34 @@ em_val att_softmax_update(em *e, const att_plan *p, const att_softmax *c, em_val
     return em_select(e, em_cmp(e, EM_EQ, v, em_vf(e, -INFINITY)), em_vf(e, 0), v);
 }
 
+/* w[0 .. n - 1] of the keys from k on in place of their scores, as factors. Words of two keys take the
+ * place of scores that are read already. */
+static void store_weights(em *e, const att_plan *p, const att_softmax *c, em_val k, int n,
+                          const em_val *w) {
+    em_val row = em_lshr(e, k, p->word - 1);
+    for (int u = 0; u < n; u += p->word)
+        att_store(e, p, att_join_factors(e, p, w + u),
+                  score_at(e, p, c, em_add(e, row, u / p->word)));
+}
+
 void att_softmax_weights(em *e, const att_plan *p, const att_softmax *c, em_val m_i) {
     em_val count = em_sub(e, c->hi, c->lo), whole = em_and(e, count, -4);
     em_val middle = em_add(e, c->lo, whole), sum = em_vf(e, 0);
     em_val begin[] = {c->lo, middle}, end[] = {middle, c->hi};
     for (int part = 0; part < 2; part++) { /* four keys at a time, then the rest */
-        int unroll = part ? 1 : 4;
+        int unroll = part ? p->word : 4;
         em_loop l = em_for(e, begin[part], end[part], unroll);
-        em_val w[4];
+        em_val w[4] = {NULL}, kept[4], zero = em_vf(e, 0);
         em_carries(e, &l, &sum, 1);
         for (int u = 0; u < unroll; u++) {
-            em_val at = score_at(e, p, c, em_add(e, l.i, u));
+            em_val k = em_add(e, l.i, u), at = score_at(e, p, c, k);
             w[u] = att_exp(e, em_sub(e, att_load(e, p, at), m_i));
-            em_val kept = w[u];
-            if (c->keep) {
-                em_val bit = att_keep_bit(e, c->keep, em_add(e, l.i, u));
-                kept = em_select(e, bit, kept, em_vf(e, 0));
-            }
-            att_store(e, p, kept, at);
+            if (part && u) w[u] = em_select(e, em_cmp(e, EM_LT, k, c->hi), w[u], zero);
+            kept[u] = c->keep ? em_select(e, att_keep_bit(e, c->keep, k), w[u], zero) : w[u];
         }
-        em_val all = part ? w[0] : em_add(e, em_add(e, w[0], w[1]), em_add(e, w[2], w[3]));
+        store_weights(e, p, c, l.i, unroll, kept);
+        em_val all = unroll == 1 ? w[0] : em_add(e, w[0], w[1]);
+        if (!part) all = em_add(e, all, em_add(e, w[2], w[3]));
         sum = em_add(e, sum, all);
         em_end(e, &l);
     }
@@ -93,22 +101,22 @@ void att_softmax_weights(em *e, const att_plan *p, const att_softmax *c, em_val 
  * qk are the weights. Four keys at a time; those beyond the last one are not added. */
 static void emit_plain_weights(em *e, const att_plan *p, const att_softmax *c,
                                att_regions *regions) {
-    if (!regions && !c->keep && p->a->weights == SN_WEIGHTS_PLAIN) return;
+    if (!regions && !c->keep && p->a->weights == SN_WEIGHTS_PLAIN && p->word == 1) return;
     em_loop l = em_for(e, c->lo, c->hi, 4);
-    em_val sum = em_vf(e, 0), w[4];
+    em_val sum = em_vf(e, 0), w[4], kept[4];
     em_carries(e, &l, &sum, 1);
     em_val last = em_sub(e, c->tk, 1);
     for (int u = 0; u < 4; u++) {
         em_val k = em_add(e, l.i, u), at = score_at(e, p, c, k), x = att_load(e, p, at);
-        em_val k_abs = em_imin(e, em_add(e, c->k0, k), last), kept;
+        em_val k_abs = em_imin(e, em_add(e, c->k0, k), last);
         if (regions) {
             regions->bias_tiles.key = k;
             x = att_plain_weight(e, att_regions_apply(regions, e, p, x, k_abs));
         }
-        kept = c->keep ? em_select(e, att_keep_bit(e, c->keep, k), x, em_vf(e, 0)) : x;
-        att_store(e, p, kept, at);
         w[u] = em_select(e, em_cmp(e, EM_LT, k, c->hi), x, em_vf(e, 0));
+        kept[u] = c->keep ? em_select(e, att_keep_bit(e, c->keep, k), w[u], em_vf(e, 0)) : w[u];
     }
+    store_weights(e, p, c, l.i, 4, kept);
     em_val all = em_add(e, em_add(e, w[0], w[1]), em_add(e, w[2], w[3]));
     sum = em_add(e, sum, all);
     em_end(e, &l);

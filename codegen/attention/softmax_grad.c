@@ -8,7 +8,9 @@
  *
  *   p = r s, 0 where a key is masked;  ds = r (dp - D)
  *
- * s becomes p in place, dp becomes dqk (called ds where there is no score region). */
+ * s becomes p in place, dp becomes dqk (called ds where there is no score region). As words, both are
+ * pairs of queries, side by side in half of the columns, for the sums over queries, and ds once more
+ * pairs of keys, for dq. */
 #include "codegen/attention/backward.h"
 
 #include <math.h>
@@ -16,6 +18,7 @@
 /* A vector of queries and the keys of a tile that it sees. */
 typedef struct column {
     em_val s, dp;            /* pointers to this vector's part */
+    em_val p, ds, ds_keys;   /* the same where the results go; ds_keys NULL: no words */
     em_val m, log2_l, delta; /* of the queries; delta: D; m: without softmax r */
     em_val lo, hi, k0, tk, q0, batch, head;
     em_val keep; /* words of the dropout mask; NULL: no dropout */
@@ -33,8 +36,26 @@ static em_val weight_of(em *e, const att_plan *p, const column *c, em_val score)
     return att_exp2_minus(e, em_sub(e, score, c->m), c->log2_l, decoded);
 }
 
-/* Stores w after dropout to s; returns dp - D, with the dropout of w. */
-static em_val pass_dropout(em *e, const att_plan *p, const column *c, em_val k, em_val w, em_val s,
+/* x of key k as a factor of sums over queries. */
+static void store_row(em *e, const att_plan *p, em_val base, em_val k, em_val x) {
+    if (p->word > 1) x = tile_bf16_words(e, x);
+    em_store_raw(e, x, key_at(e, p, base, k), (unsigned)(em_lanes_of(x) * p->esize));
+}
+
+/* ds of the n keys from k on as factors of dq, 0 for keys behind the last one. */
+static void store_keys(em *e, const att_plan *p, const column *c, em_val k, int n,
+                       const em_val *ds) {
+    em_val x[4], row = em_lshr(e, k, 1), zero = em_vf(e, 0);
+    if (!c->ds_keys) return;
+    for (int u = 0; u < n; u++)
+        x[u] = em_select(e, em_cmp(e, EM_LT, em_add(e, k, u), c->hi), ds[u], zero);
+    for (int u = 0; u < n; u += 2)
+        att_store(e, p, att_join_factors(e, p, x + u),
+                  key_at(e, p, c->ds_keys, em_add(e, row, u / 2)));
+}
+
+/* Stores w after dropout to p; returns dp - D, with the dropout of w. */
+static em_val pass_dropout(em *e, const att_plan *p, const column *c, em_val k, em_val w,
                            em_val dp) {
     em_val grad = att_load(e, p, dp);
     if (c->keep) {
@@ -43,7 +64,7 @@ static em_val pass_dropout(em *e, const att_plan *p, const column *c, em_val k, 
         w = em_mul(e, w, factor);
         grad = em_select(e, bit, em_mul(e, grad, by), em_vf(e, 0));
     }
-    att_store(e, p, w, s);
+    store_row(e, p, c->p, k, w);
     return em_sub(e, grad, c->delta);
 }
 
@@ -52,15 +73,17 @@ static void emit_plain(em *e, const att_plan *p, const column *c) {
     em_val whole = em_and(e, em_sub(e, c->hi, c->lo), -4);
     em_val middle = em_add(e, c->lo, whole), begin[] = {c->lo, middle}, end[] = {middle, c->hi};
     for (int part = 0; part < 2; part++) {
-        int unroll = part ? 1 : 4;
+        int unroll = part ? p->word : 4;
         em_loop l = em_for(e, begin[part], end[part], unroll);
+        em_val ds[4];
         for (int u = 0; u < unroll; u++) {
-            em_val k = em_add(e, l.i, u), s = key_at(e, p, c->s, k);
-            em_val dp = key_at(e, p, c->dp, k);
-            em_val w = weight_of(e, p, c, att_load(e, p, s));
+            em_val k = em_add(e, l.i, u), dp = key_at(e, p, c->dp, k);
+            em_val w = weight_of(e, p, c, att_load(e, p, key_at(e, p, c->s, k)));
             em_val by = p->a->weights ? c->m : w;
-            att_store(e, p, em_mul(e, by, pass_dropout(e, p, c, k, w, s, dp)), dp);
+            ds[u] = em_mul(e, by, pass_dropout(e, p, c, k, w, dp));
+            store_row(e, p, c->ds, k, ds[u]);
         }
+        store_keys(e, p, c, l.i, unroll, ds);
         em_end(e, &l);
     }
 }
@@ -147,30 +170,33 @@ static void emit_regions(em *e, const att_backward *b, const column *c, att_regi
     em_loop l = em_for(e, c->lo, c->hi, 4);
     for (int r = 0; r < b->n_relative; r++) diagonal.sum[r] = em_vf(e, 0);
     em_carries(e, &l, diagonal.sum, b->n_relative);
+    em_val of_key[4];
     for (int u = 0; u < 4; u++) {
-        em_val k = em_add(e, l.i, u), s = key_at(e, p, c->s, k);
-        em_val dp = key_at(e, p, c->dp, k), k_abs = em_imin(e, em_add(e, c->k0, k), last);
+        em_val k = em_add(e, l.i, u), dp = key_at(e, p, c->dp, k);
+        em_val k_abs = em_imin(e, em_add(e, c->k0, k), last);
         g->bias_tiles.key = k;
-        em_val x = att_regions_apply(g, e, p, att_load(e, p, s), k_abs);
+        em_val x = att_regions_apply(g, e, p, att_load(e, p, key_at(e, p, c->s, k)), k_abs);
         em_val w = weight_of(e, p, c, x), zero = em_vf(e, 0);
         /* masked keys have weight 0 also in rows that are NaN */
         em_val hidden = em_cmp(e, EM_EQ, x, em_vf(e, -INFINITY));
         w = em_select(e, hidden, zero, w);
         em_val none = p->a->weights ? hidden : em_cmp(e, EM_EQ, w, zero);
         em_val by = p->a->weights ? c->m : w;
-        em_val ds = em_mul(e, by, pass_dropout(e, p, c, k, w, s, dp));
+        em_val ds = em_mul(e, by, pass_dropout(e, p, c, k, w, dp));
         ds = em_select(e, none, zero, ds); /* masked keys contribute nothing, even if dp is NaN */
         if (score) {
             att_regions_derive(g, e, ds);
             ds = em_select(e, none, zero, sn_region_value(&g->score.code, 1));
         }
-        att_store(e, p, ds, dp);
+        store_row(e, p, c->ds, k, ds);
+        of_key[u] = ds;
         if (b->n_relative) add_to_diagonals(e, b, g, c, &diagonal, k, em_not(e, none));
         if (!reads || b->n_relative == score->n_read) continue;
         em_branch adds = em_if(e, em_and(e, tables, em_cmp(e, EM_LT, k, c->hi)));
         emit_contributions(e, b, g, c, em_not(e, none), sum, spill);
         em_endif(e, &adds);
     }
+    store_keys(e, p, c, l.i, 4, of_key);
     em_end(e, &l);
     if (!reads) return;
     em_branch adds = em_if(e, tables);
@@ -201,6 +227,10 @@ em_val att_emit_softmax_grad(em *e, const att_backward *b, bool masked) {
                 .q0 = em_add(e, q.q0, at),
                 .batch = q.batch,
                 .head = q.head};
+    em_val result = em_mul(e, q.v, p->lanes / p->word);
+    c.p = em_gep(e, att_scratch(e, p->s_offset), p->t, result);
+    c.ds = em_gep(e, att_scratch(e, b->dp_offset), p->t, result);
+    if (p->word > 1) c.ds_keys = em_gep(e, att_scratch(e, b->ds_offset), p->t, at);
     if (att_drops(p)) {
         att_keep_call(e, p->keep,
                       (att_keep_args){ATT_PASS_CONTEXT(e), .v = q.v, .k0 = q.k0, .q0 = q.q0,

@@ -59,7 +59,7 @@ static void row_pointers(em *e, const att_plan *p, em_val base, sn_dtype t, em_v
 }
 
 em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
-                             double factor) {
+                             double factor, int word) {
     att_load_queries_args q = att_load_queries_begin(e, p, name);
     em_val at[64], scale = em_vf(e, factor);
     int pc = p->piece, groups = p->lanes / pc, whole = d / pc * pc;
@@ -73,15 +73,21 @@ em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtyp
         x[i] = att_join(e, part, groups);
     }
     att_transpose_pieces(e, p, x);
-    em_val out = em_gep(e, q.dst, p->t, em_mul(e, l.i, p->qb));
-    for (int i = 0; i < pc; i++)
-        att_store(e, p, em_mul(e, x[i], scale), em_gep(e, out, p->t, (int64_t)i * p->qb));
+    em_val out = em_gep(e, q.dst, p->t, em_mul(e, em_lshr(e, l.i, word - 1), p->qb));
+    for (int i = 0; i < pc; i++) x[i] = em_mul(e, x[i], scale);
+    for (int i = 0; i < pc; i += word)
+        att_store(e, p, word > 1 ? att_join_factors(e, p, x + i) : x[i],
+                  em_gep(e, out, p->t, (int64_t)i / word * p->qb));
     em_end(e, &l);
-    for (int c = whole; c < d; c++) {
-        em_val v = em_vf(e, 0);
-        for (int i = 0; i < p->lanes; i++)
-            v = em_insert(e, v, em_load(e, t, em_gep(e, at[i], t, c), 1), i);
-        att_store(e, p, em_mul(e, v, scale), em_gep(e, q.dst, p->t, (int64_t)c * p->qb));
+    for (int c = whole; c < d; c += word) {
+        em_val v[2] = {em_vf(e, 0), em_vf(e, 0)};
+        for (int j = 0; j < word && c + j < d; j++) {
+            for (int i = 0; i < p->lanes; i++)
+                v[j] = em_insert(e, v[j], em_load(e, t, em_gep(e, at[i], t, c + j), 1), i);
+            v[j] = em_mul(e, v[j], scale);
+        }
+        att_store(e, p, word > 1 ? att_join_factors(e, p, v) : v[0],
+                  em_gep(e, q.dst, p->t, (int64_t)c / word * p->qb));
     }
     return att_end(e);
 }

@@ -57,13 +57,21 @@ em_val tile_bf16_words(em *e, em_val x) {
     return em_bitcast(e, h, em_vec(e->f32, n / 2));
 }
 
-int tile_bf16_terms(em *e, em_val words, em_val *x) {
+em_val tile_bf16_round(em *e, em_val x) {
+    return em_bitcast(e, upper_halves(e, x), LLVMTypeOf(x));
+}
+
+void tile_bf16_widen(em *e, em_val words, em_val *x) {
     em_type f32 = LLVMTypeOf(words);
-    x[0] = words;
-    if (tile_bf16_is_native(e->target)) return 1;
     em_val bits = em_bitcast(e, words, em_vec(e->i32, em_lanes_of(words)));
     x[0] = em_bitcast(e, em_and(e, bits, em_like(e, bits, -65536)), f32);
     x[1] = em_bitcast(e, em_shl(e, bits, em_like(e, bits, 16)), f32);
+}
+
+int tile_bf16_terms(em *e, em_val words, em_val *x) {
+    x[0] = words;
+    if (tile_bf16_is_native(e->target)) return 1;
+    tile_bf16_widen(e, words, x);
     return 2;
 }
 

@@ -22,6 +22,8 @@ em_val tile_bf16_join(em *e, em_val even, em_val odd);
 em_val tile_bf16_words(em *e, em_val x);
 /* Words as factors of tile_bf16_add; returns how many values of x they take, at most 2. */
 int tile_bf16_terms(em *e, em_val words, em_val *x);
+void tile_bf16_widen(em *e, em_val words, em_val *x); /* the odd elements, the even ones, as f32 */
+em_val tile_bf16_round(em *e, em_val x);              /* f32, to what bf16 has */
 em_val tile_bf16_add(em *e, const em_val *a, const em_val *b, em_val acc); /* acc + a b */
 
 /* n elements from p on, `stride` (i64, elements) apart, as em_load_mask loads them. */

@@ -38,15 +38,15 @@ static ac_build_fn *build_setting;
 static void run_setting(void **state) {
     const ac_setting *s = *state;
     sn_module *m = build_setting(s);
-    sn_options o = {.level = s->level, .target = s->target};
+    sn_options o = {.level = s->level, .target = s->target, .compute = s->bf16 ? "bf16" : NULL};
     char why[JIT_WHY];
     bool wide = s->t == SN_F64, ok;
     if (s->bits) {
         ok = jit_same_bits(m, &o, NULL, jit_random_leaf, NULL, why);
     } else {
         o.threads = 2;
-        ok =
-            jit_matches(m, &o, NULL, jit_random_leaf, NULL, wide ? 1e-11 : 2e-5, wide ? 0 : 8, why);
+        double tolerance = s->bf16 ? 4e-2 : wide ? 1e-11 : 2e-5;
+        ok = jit_matches(m, &o, NULL, jit_random_leaf, NULL, tolerance, wide ? 0 : 8, why);
     }
     sn_module_free(m);
     if (!ok) fail_msg("%s", why);
@@ -62,6 +62,7 @@ int ac_run(const char *group, ac_build_fn *build, ac_setting *settings, size_t n
         snprintf(s->label, sizeof s->label, "%s%s, %s, level %d %s%s", s->name,
                  s->back ? ", backward" : "", sn_dtype_name(s->t), s->level,
                  s->target ? s->target : "", s->bits ? ", bits" : "");
+        if (s->bf16) strcat(s->label, ", bf16");
         tests[i] = (struct CMUnitTest){s->label, run_setting, NULL, NULL, s};
     }
     if (n_more) memcpy(tests + n, more, n_more * sizeof *more);

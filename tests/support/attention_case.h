@@ -23,6 +23,7 @@ typedef struct ac_setting {
     sn_dtype t;
     const char *target; /* NULL: this CPU */
     bool back;          /* checks the gradients */
+    bool bf16;          /* products are computed in bf16 */
     /* compares thread counts, bit for bit, instead of comparing with the evaluator */
     bool bits;
     char label[96];
