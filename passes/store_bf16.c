@@ -31,6 +31,7 @@ typedef struct narrower {
     uint8_t *wide;    /* by id: has a reader that needs f32 */
     uint8_t *other;   /* by id: has a reader that is not a product of bf16 */
     uint32_t *needed; /* by id of a node with several results: bit i: result i is needed in f32 */
+    uint32_t *exact;  /* ... bit i: has a reader that is not a product of bf16 */
     uint32_t *narrow; /* by id of a kernel: bit i: store result i in bf16 */
     sn_node **made;   /* by id: the replacement */
     int count;
@@ -68,9 +69,11 @@ static bool widens(const narrower *w, const sn_node *n, int i) {
     return takes && !(i < kernel->result_types && w->needed[n->id] >> i & 1);
 }
 
-/* Whether operand i is a factor that the product rounds to bf16. */
-static bool rounds_factor(const sn_node *n, int i) {
-    return i < 2 && sn_kernel_of(n)->contraction && sn_attr_get(n, SN_A_compute);
+/* Whether operand i is a factor that n rounds to bf16 and a result that gets its type is another one. */
+static bool rounds_factor(const narrower *w, const sn_node *n, int i) {
+    const sn_kernel_traits *kernel = sn_kernel_of(n);
+    bool factor = i < 32 && kernel->factors >> i & 1 && sn_attr_get(n, SN_A_compute);
+    return factor && !(i < kernel->result_types && w->exact[n->id] >> i & 1);
 }
 
 static void find_readers(narrower *w, const sn_entry *e) {
@@ -82,13 +85,15 @@ static void find_readers(narrower *w, const sn_entry *e) {
         for (int i = 0; i < n->n_in; i++) {
             uint32_t x = n->in[i]->id;
             if (n->op == SN_OP_result) {
-                w->needed[x] |= (uint32_t)w->wide[n->id] << sn_attr_int(n, SN_A_index, 0);
+                int64_t at = sn_attr_int(n, SN_A_index, 0);
+                w->needed[x] |= (uint32_t)w->wide[n->id] << at;
+                w->exact[x] |= (uint32_t)w->other[n->id] << at;
                 continue;
             }
             bool through = renames(n);
             w->wide[x] |= through ? w->wide[n->id] : !widens(w, n, i);
             w->crosses[x] |= through ? w->crosses[n->id] : backward;
-            w->other[x] |= through ? w->other[n->id] : !rounds_factor(n, i);
+            w->other[x] |= through ? w->other[n->id] : !rounds_factor(w, n, i);
         }
     }
 }
@@ -187,7 +192,7 @@ static sn_node *rebuild(narrower *w, sn_node *n) {
     sn_module_set_loc(w->m, n->loc);
     if (n->op == SN_OP_concat) widen_parts(n->n_in, in);
     bool only_factors =
-        rounds_factor(n, 0) && !w->narrow[n->id] && !sn_attr_region(n, SN_A_epilogue);
+        rounds_factor(w, n, 0) && !w->narrow[n->id] && !sn_attr_region(n, SN_A_epilogue);
     if (!same && sn_kernel_of(n)->rounds && !only_factors) return with_region(w, n, in);
     return n->n_in ? sn_node_with(n, in) : n;
 }
@@ -207,6 +212,7 @@ static int narrow_entry(sn_module *m, sn_entry *e, const sn_node *loss) {
     w.wide = sn_arena_alloc(m, n);
     w.other = sn_arena_alloc(m, n);
     w.needed = sn_arena_alloc(m, sizeof *w.needed * n);
+    w.exact = sn_arena_alloc(m, sizeof *w.exact * n);
     w.narrow = sn_arena_alloc(m, sizeof *w.narrow * n);
     w.made = sn_arena_alloc(m, sizeof *w.made * n);
     if (loss) mark_forward(&w, loss);

@@ -90,6 +90,7 @@ typedef struct sn_kernel_traits {
     /* The attribute with the region that makes the results from the operands, element by element;
      * SN_NO_REGION: none. */
     sn_attr_key region;
+    uint32_t factors;        /* bits of operands that it rounds if it has {compute} */
     uint32_t widens;         /* bits of operands that it reads in a narrower float type */
     int result_types;        /* result i, up to this number, has the type of operand i: that is not
                          widened if the result is needed wide */

@@ -210,9 +210,60 @@ static void not_finite(void **state) {
     }
 }
 
+enum { ROWS = 70, WIDTH = 64 };
+
+/* x's attention to itself between linear maps; `wide`: what is between them is an output, too. */
+static void add_block(sn_module *m, const char *entry, bool wide) {
+    sn_entry_begin(m, entry);
+    sn_tensor x = sn_input(m, "x", SN_F32, 1, ROWS, WIDTH), part[3];
+    sn_tensor qkv = sn_linear(x, sn_param(m, "w", SN_F32, 3 * WIDTH, WIDTH), NULL);
+    sn_split(qkv, 2, 3, part);
+    for (int i = 0; i < 3; i++) part[i] = sn_split_heads(part[i], H);
+    sn_attention_args a = {.q = part[0], .k = part[1], .v = part[2], .causal = true};
+    sn_tensor y = sn_merge_heads(sn_attention_at(SN_HERE, &a));
+    sn_output("y", sn_linear(y, sn_param(m, "o", SN_F32, WIDTH, WIDTH), NULL));
+    if (!wide) return;
+    sn_output("qkv", qkv);
+    sn_output("attention", y);
+}
+
+/* What only factors read is stored in bf16, which changes no bit. */
+static void stored(void **state) {
+    (void)state;
+    sn_error err = {0};
+    sn_module *m = sn_module_new("attention");
+    add_block(m, "narrow", false);
+    add_block(m, "wide", true);
+    sn_options o = sn_options_default();
+    o.compute = "bf16";
+    sn_program *p = sn_compile(m, &o, &err);
+    if (!p) fail_msg("%s", err.message);
+    fill();
+    sn_arg_binding param[] = {SN_BIND("w", SN_F32, k, 3 * WIDTH, WIDTH),
+                              SN_BIND("o", SN_F32, v, WIDTH, WIDTH)};
+    sn_session *s = sn_session_new_arrays(p, param, 2, &err);
+    if (!s) fail_msg("%s", err.message);
+    sn_arg_binding x = SN_BIND("x", SN_F32, q, 1, ROWS, WIDTH),
+                   out[] = {SN_BIND("y", SN_F32, first[0], 1, ROWS, WIDTH),
+                            SN_BIND("qkv", SN_F32, first[1], 1, ROWS, 3 * WIDTH),
+                            SN_BIND("attention", SN_F32, first[2], 1, ROWS, WIDTH)},
+                   alone = SN_BIND("y", SN_F32, got[0], 1, ROWS, WIDTH);
+    if (!sn_run(s, "wide", &x, 1, out, 3, &err) || !sn_run(s, "narrow", &x, 1, &alone, 1, &err))
+        fail_msg("%s", err.message);
+    assert_memory_equal(first[0], got[0], sizeof(float) * ROWS * WIDTH);
+    char *narrow = explain_text(p, "narrow"), *wide = explain_text(p, "wide");
+    assert_non_null(strstr(narrow, "bf16[1,4,70,16]"));
+    assert_null(strstr(wide, "bf16[1,4,70,16]"));
+    free(narrow);
+    free(wide);
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits),
-                                       cmocka_unit_test(only_factors_round),
-                                       cmocka_unit_test(integers), cmocka_unit_test(not_finite)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bits), cmocka_unit_test(only_factors_round),
+        cmocka_unit_test(integers), cmocka_unit_test(not_finite), cmocka_unit_test(stored)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
