@@ -5,7 +5,8 @@ numbers of threads, and decoding against forward. Variants are attention with ra
 block tables; the same in plain operations; recurrences and running sums; routes (experts, orders, chosen tokens,
 adapters); rows; decoders.
 
-usage: bench/fuzz_variants.py SINTER [COUNT [SEED]] [--seconds S] [--per-file N] [--slow] [--keep FOLDER]
+usage: bench/fuzz_variants.py SINTER [COUNT [SEED]] [--seconds S] [--per-file N] [--slow] [--compute bf16]
+                              [--keep FOLDER]
 
     bench/fuzz_variants.py build/release/tools/sinter 5000
     bench/fuzz_variants.py build/release/tools/sinter 1 SEED --slow     the variant of one seed
@@ -65,7 +66,8 @@ class Fuzzer:
             f.write(model(seeds))
         debug = [] if slow else ['quick']
         env = dict(os.environ, SINTER_DEBUG=','.join(debug), OMP_WAIT_POLICY='passive')
-        command = [self.args.sinter, 'check', path, '--quiet', '--cache-dir', os.path.join(self.folder, 'cache'), *options]
+        command = [self.args.sinter, 'check', path, '--quiet', '--cache-dir', os.path.join(self.folder, 'cache'), '--compute',
+                   self.args.compute, *options]
         try:
             p = subprocess.run(command, capture_output=True, text=True, env=env, timeout=600)
         except subprocess.TimeoutExpired:
@@ -120,6 +122,7 @@ def main():
     p.add_argument('--seconds', type=float, default=float('inf'), help='stop after so long')
     p.add_argument('--per-file', type=int, default=10, help='variants in a file, at most 16')
     p.add_argument('--slow', action='store_true', help="with LLVM's optimisations")
+    p.add_argument('--compute', default='f32', choices=['f32', 'bf16'], help='arithmetic of products')
     p.add_argument('--keep', default='fuzz-variants', help='folder for variants that fail')
     args = p.parse_args()
     args.sinter = os.path.abspath(args.sinter)

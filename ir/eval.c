@@ -28,7 +28,7 @@ typedef struct eval_axis { /* of the mesh; mesh NULL: all others */
 struct sn_eval {
     sn_module *m;
     int64_t *symbol; /* values of the symbolic dimensions */
-    bool exact;
+    bool exact, bf16;
     eval_axis axis[SN_MAX_MESH_AXES + 1];
     int n_axis;
     sn_eval *inner; /* evaluates regions; NULL: none so far */
@@ -259,6 +259,15 @@ void sn_eval_set_exact(sn_eval *ev, bool exact) {
     ev->exact = exact;
 }
 
+void sn_eval_set_bf16(sn_eval *ev, bool bf16) {
+    if (ev->bf16 != bf16) forget_values(ev);
+    ev->bf16 = bf16;
+}
+
+bool sn_eval_takes_bf16(const eval_call *c) {
+    return sn_attr_get(c->n, SN_A_compute) || (c->ev->bf16 && c->in[0]->dtype == SN_F32);
+}
+
 /* The node's slot; NULL: out of memory. Slots move when decompositions add nodes to the module. */
 static slot *slot_of(sn_eval *ev, const sn_node *n) {
     if (n->id >= ev->n_slot) {
@@ -385,6 +394,7 @@ bool sn_eval_region(eval_call *c, const sn_region *r, sn_value *arg, sn_value *o
     if (!ev->inner) return false;
     forget_values(ev->inner);
     ev->inner->exact = ev->exact;
+    ev->inner->bf16 = ev->bf16;
     memcpy(ev->inner->axis, ev->axis, sizeof ev->axis);
     ev->inner->n_axis = ev->n_axis;
     for (int i = 0; i < r->n_arg; i++) {

@@ -29,6 +29,8 @@ bool sn_eval_fail(eval_call *c, sn_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* The elements bound to a leaf's name. */
 bool sn_eval_leaf(eval_call *c);
+/* Whether a dot multiplies factors of bf16. */
+bool sn_eval_takes_bf16(const eval_call *c);
 int64_t sn_eval_dim(const eval_call *c, sn_dim d);
 /* Evaluates a region's results, arg: [n_arg] values. They are valid until the next call. */
 bool sn_eval_region(eval_call *c, const sn_region *r, sn_value *arg, sn_value *out);

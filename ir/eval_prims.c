@@ -529,7 +529,7 @@ bool eval_dot(eval_call *c) {
     double *p = pack_factor(c, x, &a), *q = pack_factor(c, y, &b);
     double *out = p && q ? sn_eval_alloc(c, x->dtype, rank, shape) : NULL;
     if (!out) return false;
-    const bool bf16 = sn_attr_get(c->n, SN_A_compute);
+    const bool bf16 = sn_eval_takes_bf16(c);
     if (bf16) round_to_bf16(p, x->n);
     if (bf16) round_to_bf16(q, y->n);
     for (int64_t g = 0; g < a.batch; g++)

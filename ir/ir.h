@@ -580,6 +580,8 @@ void sn_eval_free(sn_eval *ev);
 /* true (default): f32 results keep the precision of a double; false: they are rounded after every
  * node. bf16 and f16 are always rounded. */
 void sn_eval_set_exact(sn_eval *ev, bool exact);
+/* Every dot of f32 as products of bf16: as if it had the attribute compute. */
+void sn_eval_set_bf16(sn_eval *ev, bool bf16);
 /* On this axis of the mesh the evaluator is one of the communicator's ranks (runtime/comm/comm.h), which
  * evaluate the same nodes at the same time, each in a module of its own. mesh NULL: on all axes without a
  * communicator of their own. Once for each axis; c stays the caller's. Without one collectives have one

@@ -11,7 +11,7 @@
 typedef struct options {
     cmd_model model;
     arg_texts input;
-    const char *entry, *sizes, *levels, *backend, *off, *cache_dir;
+    const char *entry, *sizes, *levels, *backend, *compute, *off, *cache_dir;
     double tolerance;
     int64_t seed;
     bool no_gradients, no_threads, no_decoding, allow_nan;
@@ -39,6 +39,9 @@ static const arg table[] = {
      "accept NaN where the evaluator has NaN, too; default: it fails"},
     {"backend", 0, ARG_CHOICE, AT(backend), "auto|native|onednn", "native", 0, 0,
      "kernels: Sinter's own, oneDNN's, or the faster one of each"},
+    {"compute", 0, ARG_CHOICE, AT(compute), "f32|bf16", "f32", 0, 0,
+     "arithmetic of products; bf16: the evaluator rounds their factors, too, where it tells what "
+     "rounding alone makes"},
     {"off", 0, ARG_TEXT, AT(off), "PASS,…", NULL, 0, 0, "passes to disable"},
     {"cache-dir", 0, ARG_TEXT, AT(cache_dir), "DIR|none", NULL, 0, 0,
      "cache of compiled kernels; default: ~/.cache/sinter"},
@@ -169,6 +172,7 @@ int cmd_check(int argc, char **argv) {
                        .sizes = o.sizes,
                        .cache_dir = o.cache_dir,
                        .backend = o.backend,
+                       .bf16 = !strcmp(o.compute, "bf16"),
                        .off = o.off,
                        .tolerance = o.tolerance,
                        .seed = (uint64_t)o.seed,

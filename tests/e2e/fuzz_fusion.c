@@ -1,4 +1,4 @@
-/* fuzz_fusion [seed [count]]: random attention, products, views and rotations in random spellings, as a
+/* fuzz_fusion [seed [count [bf16]]]: random attention, products, views and rotations in random spellings, as a
  * user writes them, compiled at every fusion level: values against the evaluator, and the same bits for 1, 2,
  * 3 and 7 threads. What failed is printed as text. */
 #include "frontend/sinter.h"
@@ -676,7 +676,7 @@ static sn_tensor draw_rotary(draw *g) {
 
 /* ---- checks ---- */
 
-static const char *folder;
+static const char *folder, *compute; /* compute: as in sn_options */
 
 static void symbol_values(draw *g, sn_module *m, int64_t *value, bool first) {
     static const int64_t lengths[] = {1,  2,  3,  5,  8,   13,  16,  17,  31,  32,  33,  48, 63,
@@ -736,15 +736,19 @@ static bool check(uint64_t seed, char *why) {
     char *text = module_text(m);
     if (ok && seed % 8 == 4) text = narrowed(text, weights[below(&g, 3)]);
     for (int level = 0; ok && level <= 4; level++) {
-        sn_options o = {
-            .level = level, .threads = 1 + level % 2, .cache_dir = folder, .backend = "native"};
+        sn_options o = {.level = level,
+                        .threads = 1 + level % 2,
+                        .compute = compute,
+                        .cache_dir = folder,
+                        .backend = "native"};
         jit_run r;
         sn_module *copy = sn_parse(text, "text", false, NULL);
         if (!copy) abort();
         ok = jit_open(&r, copy, &o, leaf_data, NULL);
         r.loose = true;
         r.allow_nan = true; /* means of nothing */
-        for (int i = 0; ok && i < 2; i++) ok = jit_check(&r, "f", symbol[i], 1e-4, 100);
+        for (int i = 0; ok && i < 2; i++)
+            ok = jit_check(&r, "f", symbol[i], compute ? 0.03 : 1e-4, 100);
         if (!ok) snprintf(why, JIT_WHY, "level %d: %.1000s", level, r.why);
         jit_close(&r);
         if (ok && level == 4) {
@@ -770,6 +774,7 @@ int main(int argc, char **argv) {
     char where[] = "/tmp/sn_fuzz_XXXXXX", why[JIT_WHY];
     if (!(folder = mkdtemp(where))) return 1;
     uint64_t seed = fuzz_seed(argc > 1 ? argv[1] : NULL);
+    if (argc > 3) compute = argv[3];
     long count = argc > 2 ? strtol(argv[2], NULL, 0) : 100, failures = 0;
     for (long i = 0; i < count && failures < 10; i++) failures += !check(seed + (uint64_t)i, why);
     fuzz_remove_kernels(folder);

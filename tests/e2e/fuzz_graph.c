@@ -1,7 +1,7 @@
-/* fuzz_graph [seed [count [compiled | open]]]: random graphs against each other's forms. For every
+/* fuzz_graph [seed [count [compiled | bf16 | open]]]: random graphs against each other's forms. For every
  * graph: it verifies; text parses back to the same text; folding at birth, decomposition of
  * composites, and its region in one kernel change no value of the evaluator; compiled: machine code
- * computes the same; open: it also refuses the same sizes. A graph that fails is made smaller by
+ * computes the same; bf16: the same with products of bf16, of graphs with products of f32; open: it also refuses the same sizes. A graph that fails is made smaller by
  * deleting nodes and printed as text. */
 #include "passes/passes.h"
 #include "tests/support/fuzz.h"
@@ -214,6 +214,7 @@ static bool check_kernels(verdict *v, const char *text, const values *want) {
 }
 
 static const char *kernels; /* folder of compiled kernels; NULL: graphs are not compiled */
+static const char *compute; /* of those; NULL: f32 */
 static bool open_sizes;     /* graphs whose sizes a run may refuse, at all sizes */
 
 /* All checks of one graph; what fails first. */
@@ -221,7 +222,7 @@ static bool check(const char *text, verdict *v) {
     if (kernels) {
         v->stage = NULL;
         bool ok = open_sizes ? fuzz_check_open(text, kernels, v->why, sizeof v->why)
-                             : fuzz_check_compiled(text, kernels, v->why, sizeof v->why);
+                             : fuzz_check_compiled(text, compute, kernels, v->why, sizeof v->why);
         return ok || (v->stage = "compiled", false);
     }
     sn_error err = {0};
@@ -329,7 +330,7 @@ static char *shrink(char *text, verdict *v) {
 
 static bool run_seed(uint64_t seed) {
     verdict v = {0};
-    sn_module *m = fuzz_graph(seed, open_sizes);
+    sn_module *m = fuzz_graph(seed, open_sizes ? FUZZ_OPEN : compute ? FUZZ_PRODUCTS : FUZZ_ANY);
     if (!m || sn_module_error(m)->code) {
         fprintf(stderr, "seed %llu: generator: %s\n", (unsigned long long)seed,
                 m ? sn_module_error(m)->message : "out of memory");
@@ -351,6 +352,7 @@ int main(int argc, char **argv) {
     char folder[] = "/tmp/sn_fuzz_XXXXXX";
     if (argc > 3 && !(kernels = mkdtemp(folder))) return 1;
     open_sizes = argc > 3 && !strcmp(argv[3], "open");
+    if (argc > 3 && !strcmp(argv[3], "bf16")) compute = "bf16";
     uint64_t seed = fuzz_seed(argc > 1 ? argv[1] : NULL);
     long count = argc > 2 ? strtol(argv[2], NULL, 0) : 1000, failures = 0;
     for (long i = 0; i < count && failures < 10; i++) failures += !run_seed(seed + (uint64_t)i);

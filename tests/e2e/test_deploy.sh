@@ -1,8 +1,8 @@
 #!/bin/sh
 # test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION [WRITER]: artefacts of stories260K in use:
 # linked in an empty folder, run on other CPUs with qemu if installed, and as
-# programs. Sections: link targets program sequences translator seq2seq variant labels embedder pictures
-# training refuse
+# programs. Sections: link targets program sequences translator seq2seq variant bits labels embedder
+# pictures training refuse
 set -u
 sinter=$1 source=$2 cc=$3 cxx=$4 section=$5 writer=${6:-}
 model=$source/examples/models/stories260K/stories260K.bin
@@ -283,6 +283,65 @@ variant() {
     "$sinter" compile trained --name one -o one --entries cached || fail "compile a single entry"
     same "entries that were not asked for" "$(grep -c 'one_\(step\|loss\|forward\)(' one/one.h)" 0
     same "a trained variant's file" "$(file/al -p First -n 30 --temperature 0)" "$told"
+}
+
+# Products of bf16 have the same bits on CPUs with the instruction, without it, and of another architecture.
+bits() {
+    [ "$(uname -m)" = x86_64 ] || { echo "note: not x86-64: nothing is compared" && return; }
+    cat >products.c <<'END'
+#include <sinter/models.h>
+SN_MODEL(m, o) {
+    (void)o;
+    sn_tensor x = sn_input(m, "x", SN_F32, sn_symbol(m, "T", 1, 64), 131);
+    sn_entry_begin(m, "products");
+    sn_tensor y = sn_linear(x, sn_param(m, "w", SN_F32, 77, 131), NULL);
+    sn_output("y", y);
+    sn_output("z", sn_matmul(sn_transpose(y, 1, 0), x));
+}
+END
+    cat >bits.c <<'END'
+#include "p.h"
+#include <stdio.h>
+#include <stdlib.h>
+/* A line for each target that runs here: a hash of the results. Some operands are subnormal. */
+int main(int argc, char **argv) {
+    enum { T = 37, X = T * 131, Y = T * 77, Z = 77 * 131 };
+    static float x[X], y[Y + Z];
+    uint32_t r = 1;
+    for (int i = 0; i < X; i++) {
+        r = r * 1664525 + 1013904223;
+        x[i] = (float)(int32_t)r * 0x1p-31f;
+        if (i % 31 == 7) x[i] *= 0x1p-63f;
+        if (i % 37 == 5) x[i] *= 0x1p-126f;
+    }
+    p m;
+    if (p_open(&m, argv[argc - 1])) return 1;
+    void *work = aligned_alloc(64, (size_t)(p_products_workspace(&m, T) + 63) / 64 * 64);
+    for (int t = 1; t <= 3; t++) {
+        uint64_t h = 0;
+        if (p_choose(&m, t) || p_products(&m, work, T, x, y, y + Y)) continue;
+        for (size_t i = 0; i < sizeof y; i++) h = h * 1099511628211u + ((unsigned char *)y)[i];
+        printf("%llx\n", (unsigned long long)h);
+    }
+    free(work);
+    p_close(&m);
+    return 0;
+}
+END
+    : >hashes
+    while read -r folder target compiler emulator; do
+        "$sinter" compile products.c --compute bf16 --name p -o $folder --target $target --threads none -q || fail "$folder"
+        command -v $compiler >/dev/null 2>&1 && { [ -z "$emulator" ] || command -v ${emulator%% *} >/dev/null 2>&1; } || continue
+        $compiler -static bits.c -I$folder $folder/p.o -lm -o $folder/bits || fail "$folder: link"
+        $emulator $folder/bits $folder/p.weights >>hashes 2>/dev/null || fail "$folder: run"
+    done <<END
+x86 x86-64-v3,x86-64-v4,znver4 $cc
+haswell x86-64-v3 $cc qemu-x86_64 -cpu Haswell
+aarch64 aarch64 aarch64-linux-gnu-gcc qemu-aarch64
+arm-bf16 aarch64,+bf16 aarch64-linux-gnu-gcc qemu-aarch64 -cpu max
+END
+    [ -s hashes ] || fail "no target ran"
+    same "different bits" "$(sort -u hashes | wc -l)" 1
 }
 
 # A text classifier: the program prints what `sinter classify` prints; without a head it prints vectors.

@@ -39,7 +39,7 @@ static void files(void **state) {
 
 static void check_random(uint64_t seed, const char *passes) {
     char why[600] = "";
-    sn_module *m = fuzz_graph(seed, false);
+    sn_module *m = fuzz_graph(seed, FUZZ_ANY);
     assert_non_null(m);
     char *text = module_text(m);
     sn_module_free(m);

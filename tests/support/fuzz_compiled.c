@@ -93,8 +93,9 @@ static sn_module *prepared(const char *text) {
     return m;
 }
 
-bool fuzz_check_compiled(const char *text, const char *cache_dir, char *why, size_t size) {
-    double tolerance = strstr(text, "f16") ? 0.03 : strstr(text, "f32") ? 1e-4 : 1e-9;
+bool fuzz_check_compiled(const char *text, const char *compute, const char *cache_dir, char *why,
+                         size_t size) {
+    double tolerance = compute || strstr(text, "f16") ? 0.03 : strstr(text, "f32") ? 1e-4 : 1e-9;
     /* fused kernels do not round to 16 bits between operations */
     int top = strstr(text, "f16") ? 0 : 4;
     bool ok = true;
@@ -104,7 +105,8 @@ bool fuzz_check_compiled(const char *text, const char *cache_dir, char *why, siz
     sn_module_free(parsed);
     if (!parsed || !fuzz_is_defined(text, symbols)) return true;
     for (int level = 0; ok && level <= top; level++) {
-        sn_options o = {.level = level, .threads = 1 + level % 2, .cache_dir = cache_dir};
+        sn_options o = {
+            .level = level, .threads = 1 + level % 2, .compute = compute, .cache_dir = cache_dir};
         jit_run r;
         sn_module *m = prepared(text);
         ok = jit_open(&r, m, &o, leaf_data, NULL);

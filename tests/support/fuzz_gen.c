@@ -496,8 +496,8 @@ static sn_node *make_product(gen *g, sn_op op) { /* linear, matmul, gemm */
         shape[1] = shape[0];
         shape[0] = random_dim(g);
     }
-    in[1] = like(g, SN_F64, 2, shape);
-    in[2] = like(g, SN_F64, 1, &shape[0]);
+    in[1] = like(g, (sn_dtype)in[0]->dtype, 2, shape);
+    in[2] = like(g, (sn_dtype)in[0]->dtype, 1, &shape[0]);
     return sn_node_new(g->m, op, op == SN_OP_linear ? 2 + below(g, 2) : 2, in, SN_NO_ATTRS);
 }
 
@@ -667,15 +667,18 @@ static void choose_ops(gen *g) {
     for (; g->n_op < few; g->n_op++) g->op[g->n_op] = few == n ? all[g->n_op] : all[below(g, n)];
 }
 
-sn_module *fuzz_graph(uint64_t seed, bool open) {
+sn_module *fuzz_graph(uint64_t seed, fuzz_kind kind) {
+    const bool open = kind == FUZZ_OPEN, products = kind == FUZZ_PRODUCTS;
     gen g = {.m = sn_module_new("fuzz"), .r = {seed}, .open = open};
     if (!g.m) return NULL;
     sn_module_set_raw(g.m, true);
-    g.composite = seed % 2 == 0;
-    g.allowed = g.composite ? 1 << SN_F64 | 1 << SN_I32 | 1 << SN_I64 | BOOLS : ANY;
+    g.composite = products || seed % 2 == 0;
+    const sn_dtype floats = products ? SN_F32 : SN_F64;
+    g.allowed = g.composite ? 1 << floats | 1 << SN_I32 | 1 << SN_I64 | BOOLS : ANY;
     g.t = sn_symbol_add(g.m, "T", open ? 0 : below(&g, 2), open ? 6 : 3);
     if (open) g.u = sn_symbol_add(g.m, "U", 0, 4);
     choose_ops(&g);
+    if (products) g.op[0] = SN_OP_dot, g.op[1] = below(&g, 2) ? SN_OP_linear : SN_OP_matmul;
     int steps = 2 + below(&g, 22);
     for (int i = 0; i < steps && !sn_module_error(g.m)->code; i++) {
         sn_op op = g.op[below(&g, g.n_op)];

@@ -99,6 +99,7 @@ static bool bind_params(jit_run *r, sn_arg_binding *arg, int64_t (*shape)[SN_MAX
 
 bool jit_open(jit_run *r, sn_module *m, const sn_options *o, jit_data_fn *data, void *ctx) {
     *r = (jit_run){.m = m, .data = data, .ctx = ctx};
+    r->bf16 = o->compute && !strcmp(o->compute, "bf16");
     sn_error err = {0};
     sn_arg_binding arg[JIT_MAX];
     int64_t shape[JIT_MAX][SN_MAX_RANK];
@@ -277,6 +278,7 @@ static sn_eval *new_eval(jit_run *r, const sn_entry *e, const int64_t *symbol, b
     sn_eval *ev = sn_eval_new(r->m, symbol);
     if (!ev) return NULL;
     sn_eval_set_exact(ev, exact);
+    sn_eval_set_bf16(ev, r->bf16 && !exact);
     static const sn_op kinds[] = {SN_OP_input, SN_OP_param, SN_OP_state};
     leaf_list l = {.n = 0};
     for (int k = 0; k < 3; k++) list_leaves(r->m, e, kinds[k], &l);

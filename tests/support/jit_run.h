@@ -30,6 +30,7 @@ typedef struct jit_run {
     jit_leaf param[JIT_MAX];
     int n_param;
     double worst;      /* maximum error seen by jit_check so far, relative to 1 + |value| */
+    bool bf16;         /* products are of bf16, in the evaluator in single precision too */
     bool single;       /* jit_check compares only with the evaluator in single precision */
     bool loose;        /* jit_check accepts any infinity or NaN for any other, but ... */
     bool allow_nan;    /* ... a result that is NaN everywhere only with this: nothing is compared */

@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEVELS = 5, SLACK = 32 };
+/* Errors that rounding explains: what it makes in the evaluator, times SLACK; of bf16 much of it is seen
+ * there already. */
+enum { LEVELS = 5, SLACK = 32, SLACK_BF16 = 4 };
 static const int thread_counts[] = {1, 2, 3, 7};
 enum { N_THREADS = sizeof thread_counts / sizeof *thread_counts };
 
@@ -56,6 +58,7 @@ static sn_eval *make_eval(checker *c, const sn_entry *e, const inspect_inputs *i
     sn_eval *ev = sn_eval_new(m, in->symbol);
     if (!ev) return NULL;
     sn_eval_set_exact(ev, exact);
+    sn_eval_set_bf16(ev, c->o->bf16 && !exact);
     bool ok = true;
     for (int i = 0; i < in->n_data; i++) {
         const sn_arg_binding *a = &in->arg[i];
@@ -121,6 +124,10 @@ static bool is_decided(double want, double near) {
     return isnan(want) == isnan(near) && isinf(want) == isinf(near);
 }
 
+double check_tolerance(const check_options *o) {
+    return fmax(o->tolerance, o->bf16 ? 0x1p-7 : 0);
+}
+
 static void compare_tensor(const checker *c, const run_tensor *got, const sn_value *want,
                            const sn_value *near, double largest, const char *sizes,
                            check_cell *cell) {
@@ -139,7 +146,8 @@ static void compare_tensor(const checker *c, const run_tensor *got, const sn_val
     /* a gradient of 0 is a sum of others' terms, and has their rounding */
     double unit = is_float ? fmax(size, 1e-2 * largest) : 1;
     double error = worst > 0 ? worst / unit : 0;
-    double limit = is_float ? fmax(c->o->tolerance, SLACK * rounding / (unit > 0 ? unit : 1)) : 0;
+    rounding *= (c->o->bf16 ? SLACK_BF16 : SLACK) / (unit > 0 ? unit : 1);
+    double limit = is_float ? fmax(check_tolerance(c->o), rounding) : 0;
     if (!cell->holds) return; /* it says where, with that tensor's error and limit */
     bool fails = error > limit;
     if (fails || !(cell->error >= error)) cell->error = error;
@@ -192,6 +200,7 @@ static sn_options options_of(const checker *c, int level, int threads) {
     return (sn_options){.level = level,
                         .threads = threads,
                         .backend = c->o->backend,
+                        .compute = c->o->bf16 ? "bf16" : NULL,
                         .cache_dir = c->o->cache_dir,
                         .passes = c->o->off};
 }

@@ -14,6 +14,7 @@ typedef struct check_options {
     const char *sizes;     /* "B=1,T=70"; NULL: two sizes */
     const char *cache_dir; /* of compiled kernels */
     const char *backend, *off;
+    bool bf16;        /* products of bf16, in the evaluator too */
     unsigned levels;  /* bit set */
     double tolerance; /* of errors relative to a tensor's largest element */
     uint64_t seed;    /* of parameters that the model has no weights for */
@@ -22,6 +23,9 @@ typedef struct check_options {
     void (*progress)(void *ctx, const char *what);
     void *ctx;
 } check_options;
+
+/* What errors may be by `tolerance`, or by a few roundings to bf16. */
+double check_tolerance(const check_options *o);
 
 /* One thing that was compared. */
 typedef struct check_cell {

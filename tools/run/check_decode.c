@@ -303,7 +303,7 @@ bool check_decoding(const check_options *o, sn_session *s, int64_t vocab, check_
         sn_fail(&own, SN_ERR_USAGE, "no output of decode is one of forward for each of T tokens");
     else if (walk(&d, vocab, &cell->tokens)) {
         cell->error = d.largest > 0 ? d.error / d.largest : d.error;
-        cell->limit = fmax(o->tolerance, 1e-4);
+        cell->limit = fmax(check_tolerance(o), 1e-4);
         cell->holds = cell->error <= cell->limit;
         if (!cell->holds)
             snprintf(cell->detail, sizeof cell->detail,

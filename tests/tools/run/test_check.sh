@@ -26,6 +26,21 @@ prints '^double  *gradients .*[0-9]e-[0-9]*$'
 prints '^7 checks, 0 failed$'
 run 0 run "$tmp/plain.c" check --levels 4 --no-gradients --no-threads --sizes N=3 --json
 prints '^{"entry": "double", "of": "results", "check": "level 4", "error": [0-9.e-]*, "limit": [0-9.e-]*, "holds": true}$'
+# products of bf16 err by more than those of f32; f64 has none
+cat >"$tmp/product.c" <<'END'
+#include <sinter/models.h>
+SN_MODEL(m, o) {
+    (void)o;
+    for (int t = SN_F32; t <= SN_F64; t++) {
+        sn_tensor x = sn_input(m, "x", (sn_dtype)t, 5, 70);
+        sn_entry_begin(m, t == SN_F32 ? "single" : "double");
+        sn_output("y", sn_matmul(x, sn_transpose(x, 1, 0)));
+    }
+}
+END
+run 0 check "$tmp/product.c" --compute bf16 --no-gradients --levels 0,4
+prints '^single  *results  *[0-9.]*e-0[34]  *[0-9.]*e-0[34]  *same bits'
+prints '^double  *results  *[0-9.]*e[-+][01][0-9]  *[0-9.]*e[-+][01][0-9]  *same bits'
 refused 2 "no input or parameter 'nobody'; its inputs: features, ids, factor$" check "$tmp/plain.c" --levels 4 -i nobody=1
 refused 2 "there is no entry 'none'" check "$tmp/plain.c" --entry none
 
