@@ -124,10 +124,6 @@ static bool is_decided(double want, double near) {
     return isnan(want) == isnan(near) && isinf(want) == isinf(near);
 }
 
-double check_tolerance(const check_options *o) {
-    return fmax(o->tolerance, o->bf16 ? 0x1p-7 : 0);
-}
-
 static void compare_tensor(const checker *c, const run_tensor *got, const sn_value *want,
                            const sn_value *near, double largest, const char *sizes,
                            check_cell *cell) {

@@ -17,6 +17,10 @@ bool check_holds(const check_report *r) {
     return ok;
 }
 
+double check_tolerance(const check_options *o) {
+    return fmax(o->tolerance, o->bf16 ? 0x1p-7 : 0);
+}
+
 double check_distance(const check_options *o, double got, double want) {
     if (isfinite(got) && isfinite(want)) return fabs(got - want);
     return got == want || (o->allow_nan && isnan(got) && isnan(want)) ? 0 : INFINITY;
