@@ -125,10 +125,11 @@ static void emit(const sn_emit_options *o) {
 enum { PROMPT = 7, STEPS = 5 };
 
 /* Logits after the prompt and after each of some more tokens. */
-static void run_session(const char *target, float out[1 + STEPS][VOCAB]) {
+static void run_session(const char *target, const char *compute, float out[1 + STEPS][VOCAB]) {
     sn_error err = {0};
     sn_options o = sn_options_default();
     o.target = target;
+    o.compute = compute;
     o.backend = "native";
     o.cache_dir = cache;
     sn_program *p = sn_compile(the.c.model.module, &o, &err);
@@ -225,6 +226,7 @@ static void move_state(artefact *a, int n) {
 static void same_bits(void **state) {
     (void)state;
     static const char *const targets[] = {"native", "x86-64-v2", "x86-64-v3", "x86-64-v4"};
+    static const char *const compute[] = {"bf16", NULL, NULL, NULL};
     char list[128] = "";
     int n = 0;
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
@@ -232,11 +234,12 @@ static void same_bits(void **state) {
         sn_error err = {0};
         if (!sn_target_init(&t, targets[i], &err) || !sn_target_runs_here(&t)) continue;
         sn_emit_options o = options("tiny", targets[i]);
+        o.compile.compute = compute[i];
         emit(&o);
         artefact a = load(scratch_dir, "tiny", "-lgomp");
         assert_int_equal(a.open(&a.m, scratch_path("tiny.weights")), 0);
         assert_int_equal(a.verify(&a.m), 0);
-        run_session(targets[i], want);
+        run_session(targets[i], compute[i], want);
         for (a.m.threads = 0; a.m.threads < 3; a.m.threads++) {
             memset(got, 0, sizeof got);
             run_artefact(&a, got);
@@ -261,7 +264,7 @@ static void same_bits(void **state) {
     assert_int_equal(a.open(&a.m, scratch_path("tiny.weights")), 0);
     for (int v = 1; v <= n; v++) { /* the last of the list is the most capable */
         assert_int_equal(a.choose(&a.m, v), 0);
-        run_session(targets[n + 1 - v], want);
+        run_session(targets[n + 1 - v], NULL, want);
         run_artefact(&a, got);
         assert_memory_equal(got, want, sizeof got);
     }

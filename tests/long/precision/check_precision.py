@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Checks on random arguments what the manual promises of numbers: functions within 3 units in the last place in f32 and
-f64, integer powers exact where the type holds them, and level 0 with the quotients that the formula has.
+f64, integer powers exact where the type holds them, and level 0 with the quotients that the formula has; and long
+sums, products, attention and recurrences, whose errors are bounded and are the table of docs/precision.md.
 
-usage: check_precision.py SINTER [SEED]     SEED 0: a new one, which is printed"""
+usage: check_precision.py SINTER [SEED]     SEED 0: a new one, which is printed
+       check_precision.py SINTER --table    prints the table"""
 import math
 import os
 import subprocess
@@ -21,6 +23,11 @@ RANGES = {"exp": (-80, 80), "exp2": (-100, 100), "expm1": (-10, 10), "log": (1e-
 FORMULAS = {"sigmoid": lambda x: 1 / (1 + np.exp(-x)), "rsqrt": lambda x: 1 / np.sqrt(x),
             "softplus": lambda x: np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0),
             "erf": lambda x: np.array([math.erf(v) for v in x], EXACT)}
+# Root mean square of the errors over that of the results, in f32 and in bf16 (factors of products of bf16).
+SUMS = {"gemm": ("K", (64, 768, 3072, 50257)),
+        **{entry: ("T", (16, 256, 4096, 16384)) for entry in ("attention", "gla", "mamba2", "gated_deltanet", "rwkv7")}}
+LIMITS = {"f32": 6e-6, "bf16": 5e-3}
+WIDTH = 64
 failures, checks = [], 0
 
 
@@ -74,7 +81,81 @@ def quotients(sinter, target, dtype, entry, divisors, rng):
         check(wrong == 0, f"{entry} {target}, level 0: {wrong} of {N} results of {name} are not those of IEEE arithmetic")
 
 
+def loop(entry, q, k, v, decay, share):
+    """The results of a recurrence, step by step."""
+    S, y = np.zeros((WIDTH, WIDTH)), np.empty_like(q)
+    for t in range(len(q)):
+        removed = np.zeros_like(S)
+        if entry == "rwkv7":
+            removed = np.outer(share[t], k[t] @ S)
+        S = np.atleast_1d(decay[t])[:, None] * S - removed
+        new = share[t] * (v[t] - k[t] @ S) if entry == "gated_deltanet" else v[t]
+        S += np.outer(k[t], new)
+        y[t] = q[t] @ S
+    return y
+
+
+def draw(entry, n, rng):
+    """Inputs of f32."""
+    if entry == "gemm":
+        x = {name: rng.standard_normal((WIDTH, n)) for name in "xw"}
+    else:
+        x = {name: rng.standard_normal((n, WIDTH)) for name in "qkv"}
+        numbers = n if entry in ("mamba2", "gated_deltanet") else (n, WIDTH)
+        if entry != "attention":
+            x["k"] /= np.linalg.norm(x["k"], axis=1, keepdims=True)
+            x["decay"] = rng.uniform(0.9, 1, numbers)
+        if entry in ("gated_deltanet", "rwkv7"):
+            x["share"] = rng.uniform(0, 1, numbers) * (x["k"] if entry == "rwkv7" else 1)
+    return {name: a.astype(np.float32) for name, a in x.items()}
+
+
+def exact(entry, x):
+    """The rows that are compared, and what they are in f64."""
+    x = {name: a.astype(np.float64) for name, a in x.items()}
+    if entry == "gemm":
+        return slice(None), x["x"] @ x["w"].T
+    if entry != "attention":
+        return slice(None), loop(entry, x["q"], x["k"], x["v"], x["decay"], x.get("share"))
+    rows = np.unique(np.linspace(0, len(x["q"]) - 1, 256).astype(int))
+    score = x["q"][rows] @ x["k"].T / math.sqrt(WIDTH)
+    score[np.arange(len(x["q"])) > rows[:, None]] = -np.inf
+    p = np.exp(score - score.max(1, keepdims=True))
+    return rows, p @ x["v"] / p.sum(1, keepdims=True)
+
+
+def sums(sinter, rng):
+    """Errors by entry, arithmetic and length."""
+    errors = {}
+    for entry, (_, lengths) in SUMS.items():
+        for n in lengths:
+            x = draw(entry, n, rng)
+            rows, want = exact(entry, x)
+            if entry != "gemm":
+                x = {name: a[None, None] for name, a in x.items()}
+            for compute, limit in LIMITS.items():
+                got = call(sinter, entry, x, ["--compute", compute, "--backend", "native"])["y"].squeeze()[rows]
+                error = float(np.sqrt(np.square(got - want).mean() / np.square(want).mean()))
+                errors[entry, compute, n] = error
+                check(error <= limit, f"{entry} of {n} in {compute}: error {error:.2g}")
+    return errors
+
+
+def print_table(sinter):
+    errors = sums(sinter, np.random.default_rng(1))
+    for of in "KT":
+        lengths = next(n for name, n in SUMS.values() if name == of)
+        print(f"| {of} = | " + " | ".join(map(str, lengths)) + " |\n|---|" + "---|" * len(lengths))
+        for entry in (e for e in SUMS if SUMS[e][0] == of):
+            for compute in LIMITS:
+                print(f"| {entry}, {compute} | " + " | ".join(f"{errors[entry, compute, n]:.1e}" for n in lengths) + " |")
+        print()
+
+
 def main():
+    if sys.argv[2:] == ["--table"]:
+        print_table(sys.argv[1])
+        sys.exit(bool(failures))
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     seed = seed or int.from_bytes(os.urandom(3), "little") + 1
     print("seed", seed)
@@ -84,6 +165,7 @@ def main():
             functions(sys.argv[1], target, dtype, "functions_" + name, rng)
             quotients(sys.argv[1], target, dtype, "quotients_" + name, N, rng)
             quotients(sys.argv[1], target, dtype, "broadcast_" + name, 1, rng)
+    sums(sys.argv[1], rng)
     print(f"{checks - len(failures)} passed, {len(failures)} failed")
     sys.exit(bool(failures))
 

@@ -1,4 +1,5 @@
-/* Elementwise functions, powers and quotients on arrays of any length N, in f32 and f64: check_precision.py checks them. */
+/* Elementwise functions, powers and quotients on arrays of any length N, in f32 and f64; sums over K or over a sequence
+ * of T, in f32: check_precision.py checks them. */
 #include <sinter/models.h>
 
 /* clang-format off */
@@ -27,8 +28,72 @@ static void quotients(sn_module *m, sn_dim N, sn_dim divisors, sn_dtype type, co
     sn_output("xy/y", sn_div(sn_mul(x, y), y));
 }
 
+enum { WIDTH = 64 };
+
+static sn_tensor col(sn_tensor x) {
+    return sn_expand(x, -1);
+}
+static sn_tensor row(sn_tensor x) {
+    return sn_expand(x, -2);
+}
+static sn_tensor times_state(sn_tensor q, sn_tensor S) {
+    return sn_squeeze(sn_matmul(row(q), S), -2);
+}
+
+/* x: q, k, v, decay, share */
+static void gla(sn_scan_step *s) {
+    s->next[0] = sn_add(sn_mul(col(s->x[3]), s->carry[0]), sn_mul(col(s->x[1]), row(s->x[2])));
+    s->y[0] = times_state(s->x[0], s->next[0]);
+}
+static void mamba2(sn_scan_step *s) {
+    sn_tensor kept = sn_mul(sn_expand(col(s->x[3]), -1), s->carry[0]);
+    s->next[0] = sn_add(kept, sn_mul(col(s->x[1]), row(s->x[2])));
+    s->y[0] = times_state(s->x[0], s->next[0]);
+}
+static void gated_deltanet(sn_scan_step *s) {
+    sn_tensor S = sn_mul(sn_expand(col(s->x[3]), -1), s->carry[0]);
+    sn_tensor miss = sn_sub(s->x[2], times_state(s->x[1], S));
+    s->next[0] = sn_add(S, sn_mul(col(s->x[1]), row(sn_mul(col(s->x[4]), miss))));
+    s->y[0] = times_state(s->x[0], s->next[0]);
+}
+static void rwkv7(sn_scan_step *s) {
+    sn_tensor S = s->carry[0], removed = sn_mul(col(s->x[4]), row(times_state(s->x[1], S)));
+    S = sn_sub(sn_mul(col(s->x[3]), S), removed);
+    s->next[0] = sn_add(S, sn_mul(col(s->x[1]), row(s->x[2])));
+    s->y[0] = times_state(s->x[0], s->next[0]);
+}
+
+/* Decays and shares are vectors of WIDTH, or numbers. */
+static void loop(sn_module *m, sn_dim T, sn_scan_fn body, const char *name, bool vector,
+                 bool share) {
+    static const char *const names[] = {"q", "k", "v", "decay", "share"};
+    sn_scan_args a = {
+        .carry = {sn_full(m, SN_F32, 0, 1, 1, WIDTH, WIDTH)}, .axis = 2, .body = body};
+    sn_entry_begin(m, name);
+    for (int i = 0; i < 4 + share; i++)
+        a.x[i] = i < 3 || vector ? sn_input(m, names[i], SN_F32, 1, 1, T, WIDTH)
+                                 : sn_input(m, names[i], SN_F32, 1, 1, T);
+    sn_output("y", sn_scan_at(SN_HERE, &a).y[0]);
+}
+
+static void sums(sn_module *m) {
+    sn_dim K = sn_symbol(m, "K", 1, 1 << 16), T = sn_symbol(m, "T", 1, 1 << 16);
+    sn_entry_begin(m, "gemm");
+    sn_output("y", sn_linear(sn_input(m, "x", SN_F32, WIDTH, K), sn_input(m, "w", SN_F32, WIDTH, K),
+                             NULL));
+    sn_entry_begin(m, "attention");
+    sn_tensor q = sn_input(m, "q", SN_F32, 1, 1, T, WIDTH),
+              k = sn_input(m, "k", SN_F32, 1, 1, T, WIDTH);
+    sn_output("y", sn_attention(q, k, sn_input(m, "v", SN_F32, 1, 1, T, WIDTH), .causal = true));
+    loop(m, T, gla, "gla", true, false);
+    loop(m, T, mamba2, "mamba2", false, false);
+    loop(m, T, gated_deltanet, "gated_deltanet", false, true);
+    loop(m, T, rwkv7, "rwkv7", true, true);
+}
+
 SN_MODEL(m, o) {
     (void)o;
+    sums(m);
     sn_dim N = sn_symbol(m, "N", 1, 1 << 20);
     functions(m, N, SN_F32, "functions_f32");
     functions(m, N, SN_F64, "functions_f64");
