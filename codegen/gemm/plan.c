@@ -176,6 +176,11 @@ static int64_t count_nc_panels(const gemm_plan *p) {
     return panels < 1 ? 1 : panels;
 }
 
+/* Whether rows of A lie side by side. */
+static bool transposes(const sn_gemm *g) {
+    return g->ragged_k || (gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1));
+}
+
 /* Microtiles of few registers are 3 rows by 4 vectors instead of 6 by 2: 7 loads instead of 8 for 12
  * multiply-adds, and whole cache lines of a panel, where half of each would occupy only every second
  * set of L1. They need multiply-adds that take no register of their own, rows of A that are not
@@ -183,9 +188,8 @@ static int64_t count_nc_panels(const gemm_plan *p) {
 static bool takes_four_vectors(const gemm_plan *p, const sn_target *t,
                                const struct gemm_tile *tile) {
     const sn_gemm *g = p->g;
-    bool transposes = g->ragged_k || (gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1));
     if (!p->small_tile || !t->has_fma || tile->mr || p->dot->k_of_word > 1 || g->groups.size ||
-        transposes)
+        transposes(g))
         return false;
     int64_t padding = SN_ROUND_UP(g->n.value, 4 * p->lanes) - SN_ROUND_UP(g->n.value, 2 * p->lanes);
     return g->n.slot >= 0 || padding * 16 <= g->n.value;
@@ -205,6 +209,9 @@ static int choose_vectors(const gemm_plan *p, const sn_target *t, const struct g
 static int choose_rows(const gemm_plan *p, const sn_target *t, const struct gemm_tile *tile) {
     if (p->nv == 4) return 3;
     int others = p->dot->terms > 1 ? 8 : 4; /* registers: B, A, intermediate values */
+    /* LLVM loads three neighbours of a transposed A at once, and spills an accumulator for it: each step then
+     * waits for the memory of the one before (0.77 of the speed). */
+    if (p->g->bf16 && p->dot->terms == 1 && transposes(p->g)) others += 2;
     int rows = (t->vector_regs - others) / p->nv / 2 * 2, most = tile->mr ? tile->mr : MAX_MR;
     return rows < most ? rows : most;
 }
