@@ -123,7 +123,9 @@ static bool check_values(const sn_options *o, sn_error *err) {
                            "int4, int8, bf16, f32 or none",
                            i);
     if (o->compute && !one_of(o->compute, arithmetics))
-        return sn_fail(err, SN_ERR_USAGE, "compute '%s': choose f32, bf16 or int8", o->compute);
+        return sn_fail(err, SN_ERR_USAGE,
+                       "compute '%s': choose f32, bf16 or int8; sn_choose_compute decides auto",
+                       o->compute);
     if (o->cache && strcmp(o->cache, "f32") && !sn_cache_knows(o->cache))
         return sn_fail(err, SN_ERR_USAGE, "cache '%s': choose f32, bf16 or int8", o->cache);
     if (o->precision && strcmp(o->precision, "f32") && !sn_narrow_knows(o->precision))
