@@ -291,19 +291,10 @@ static bool is_integers(const sn_node *x) {
     return x->op == SN_OP_cast && !sn_dtype_is_float((sn_dtype)x->in[0]->dtype);
 }
 
-/* Whether rows of the product's result select blocks of its columns (experts). */
-static bool selects_blocks(const builder *b, const sn_node *dot) {
-    const int k = b->g->group_of[dot->id];
-    bool selects = false;
-    for (int i = 0; k >= 0 && i < b->g->group[k].n_member; i++)
-        selects |= b->g->group[k].member[i]->op == SN_OP_take_blocks;
-    return selects;
-}
-
 static panels panels_of(const builder *b, const sn_node *dot) {
     panels p = stored_panels(b, dot);
     p.bf16 = b->g->p->o.bf16_compute && dot->dtype == SN_F32 && !p.group &&
-             sn_dtype_is_float(p.stored) && !is_integers(dot->in[0]) && !selects_blocks(b, dot);
+             sn_dtype_is_float(p.stored) && !is_integers(dot->in[0]);
     if (!p.bf16) return p;
     if (p.stored == SN_F16) p.source = without_widening(dot->in[1]); /* rounded twice */
     p.stored = SN_BF16;

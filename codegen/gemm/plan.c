@@ -61,7 +61,7 @@ static bool check_int8(const sn_gemm *g, sn_dtype compute) {
 static bool check_bf16(const sn_gemm *g, sn_dtype compute) {
     bool b = g->b_packed ? g->b.dtype == SN_BF16 : sn_dtype_is_float(g->b.dtype);
     return !g->bf16 || (b && sn_dtype_is_float(g->a.dtype) && compute == SN_F32 && !g->int8 &&
-                        !g->groups.size && !g->n_blocks && !g->ragged_k);
+                        !g->groups.size && !g->ragged_k);
 }
 
 static bool check_groups(const sn_gemm *g, sn_dtype compute) {
@@ -86,7 +86,7 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (!check_bf16(g, compute))
         return sn_fail(
             err, SN_ERR_INTERNAL,
-            "gemm: products of bf16 need operands of floats, and neither groups nor blocks");
+            "gemm: products of bf16 need operands of floats, and neither groups nor ragged K");
     if (!check_groups(g, compute))
         return sn_fail(err, SN_ERR_INTERNAL,
                        "gemm: grouped integers need packed B, compute type f32, and whole groups");
