@@ -45,7 +45,8 @@ typedef struct sn_options {
     /* arithmetic of products: "f32" (or NULL); "bf16": factors are rounded to bf16 (nearest even), sums
      * are f32: pairs along K, the product of the odd one first, each with one rounding, and what is
      * subnormal is 0. So results have the same bits on every CPU with FMA. Forward and in gradients; not
-     * inside the kernels of attention and of recurrences, nor for products of integers. "int8": of linear
+     * for products of integers. Those inside attention and recurrences depend on the vectors' width
+     * besides. "int8": of linear
      * maps with constant weights: products of 8-bit integers with exact sums, of rows that are quantised when the program runs (one scale a row)
      * and of weights stored as int8 (one scale a column). Then `weights` is NULL or "int8", which
      * store all matrices as int8; "int4", or "stored", which keeps blocks of integers and stores the

@@ -20,6 +20,8 @@ typedef bool (*eval_fn)(eval_call *c);
 #define PRIM(name, ...) bool eval_##name(eval_call *c);
 #include "ir/ops.def"
 
+/* x as a factor of a product of bf16: rounded to it from f32, subnormal numbers to 0. */
+double sn_eval_bf16(double x);
 /* Allocates the result: sets type and shape, returns its elements (zero), NULL on error. */
 double *sn_eval_alloc(eval_call *c, sn_dtype t, int rank, const int64_t *shape);
 /* The result shares the elements of operand 0. */

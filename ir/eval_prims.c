@@ -491,9 +491,12 @@ static float normal(float x) {
     return fabsf(x) < FLT_MIN ? 0 : x;
 }
 
+double sn_eval_bf16(double x) {
+    return (double)sn_bf16_to_f32(sn_f32_to_bf16(normal((float)x)));
+}
+
 static void round_to_bf16(double *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        x[i] = (double)sn_bf16_to_f32(sn_f32_to_bf16(normal((float)x[i])));
+    for (int64_t i = 0; i < n; i++) x[i] = sn_eval_bf16(x[i]);
 }
 
 /* The sum of n products of bf16 by pairs, the odd one first. */

@@ -44,6 +44,7 @@ bool sn_recurrence_is_of_keys(const sn_recurrence *r, bool result, int i) {
 
 typedef struct run {
     sn_recurrence r;
+    bool bf16;                  /* products are */
     int64_t T, lead, K, V, n_g; /* n_g: log decays of an element */
     const sn_value *const *in;
     double *S;    /* one carry [K, V] */
@@ -58,11 +59,15 @@ static const double *vector(const run *r, int i, int64_t t, int64_t lead) {
     return r->in[i]->data + (t * r->lead + lead) * size;
 }
 
+static double factor(const run *r, double x) {
+    return r->bf16 ? sn_eval_bf16(x) : x;
+}
+
 /* y = x S */
 static void read_carry(const run *r, const double *S, const double *x, double *y) {
     for (int64_t v = 0; v < r->V; v++) {
         y[v] = 0;
-        for (int64_t k = 0; k < r->K; k++) y[v] += x[k] * S[k * r->V + v];
+        for (int64_t k = 0; k < r->K; k++) y[v] += factor(r, x[k]) * factor(r, S[k * r->V + v]);
     }
 }
 
@@ -70,14 +75,14 @@ static void read_carry(const run *r, const double *S, const double *x, double *y
 static void read_transposed(const run *r, const double *S, const double *x, double *z) {
     for (int64_t k = 0; k < r->K; k++) {
         z[k] = 0;
-        for (int64_t v = 0; v < r->V; v++) z[k] += x[v] * S[k * r->V + v];
+        for (int64_t v = 0; v < r->V; v++) z[k] += factor(r, x[v]) * factor(r, S[k * r->V + v]);
     }
 }
 
 /* S += x^T y */
 static void add_product(const run *r, double *S, const double *x, const double *y) {
     for (int64_t k = 0; k < r->K; k++)
-        for (int64_t v = 0; v < r->V; v++) S[k * r->V + v] += x[k] * y[v];
+        for (int64_t v = 0; v < r->V; v++) S[k * r->V + v] += factor(r, x[k]) * factor(r, y[v]);
 }
 
 static void decay(const run *r, double *S, const double *g) {
@@ -166,7 +171,11 @@ static void run_back(run *r, int64_t lead, double *const *out, const int64_t *ro
 
 bool eval_recurrence(eval_call *c) {
     const sn_value *v = c->in[SN_REC_V], *start = c->in[SN_REC_START];
-    run r = {.r = sn_recurrence_of(c->n), .T = v->shape[0], .lead = 1, .in = c->in};
+    run r = {.r = sn_recurrence_of(c->n),
+             .bf16 = sn_attr_get(c->n, SN_A_compute),
+             .T = v->shape[0],
+             .lead = 1,
+             .in = c->in};
     for (int a = 0; a < r.r.n_lead; a++) r.lead *= start->shape[a];
     r.K = start->shape[r.r.n_lead];
     r.V = start->shape[r.r.n_lead + 1];

@@ -17,6 +17,8 @@ typedef struct infer_ctx {
     char why[400];
 } infer_ctx;
 
+/* Whether {compute}, if it is there, is bf16, and factors of type t are f32. */
+bool sn_infer_compute(infer_ctx *c, sn_dtype t);
 /* A rule of ops.def: computes c->out or c->all, or fails. */
 #define ELEM(name, n, rule, ...) bool infer_##rule(infer_ctx *c);
 #define PRIM(name, n, rule, ...) bool infer_##rule(infer_ctx *c);

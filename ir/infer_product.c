@@ -27,6 +27,12 @@ static bool same_sizes(infer_ctx *c, const sn_attr *la, const sn_attr *lb, const
     return true;
 }
 
+bool sn_infer_compute(infer_ctx *c, sn_dtype t) {
+    const sn_attr *compute = sn_infer_attr(c, SN_A_compute);
+    return !compute || (compute->i == SN_BF16 && t == SN_F32) ||
+           sn_infer_fail(c, "only factors of f32 are multiplied in another type, bf16");
+}
+
 bool infer_dot(infer_ctx *c) {
     const sn_attr *ba = sn_infer_attr(c, SN_A_batch_a), *bb = sn_infer_attr(c, SN_A_batch_b);
     const sn_attr *ca = sn_infer_attr(c, SN_A_contract_a), *cb = sn_infer_attr(c, SN_A_contract_b);
@@ -34,9 +40,7 @@ bool infer_dot(infer_ctx *c) {
     unsigned seen_a = 0, seen_b = 0;
     if (x->dtype != y->dtype) return sn_infer_fail(c, "element types differ; cast one of them");
     if (x->dtype == SN_BOOL) return sn_infer_fail(c, "needs numbers, not bool; cast first");
-    const sn_attr *compute = sn_infer_attr(c, SN_A_compute);
-    if (compute && (compute->i != SN_BF16 || x->dtype != SN_F32))
-        return sn_infer_fail(c, "only factors of f32 are multiplied in another type, bf16");
+    if (!sn_infer_compute(c, (sn_dtype)x->dtype)) return false;
     if (!axis_list(c, ba, x, &seen_a) || !axis_list(c, bb, y, &seen_b) ||
         !axis_list(c, ca, x, &seen_a) || !axis_list(c, cb, y, &seen_b) ||
         !same_sizes(c, ba, bb, "batch") || !same_sizes(c, ca, cb, "contracted"))

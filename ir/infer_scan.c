@@ -144,6 +144,7 @@ bool infer_recurrence(infer_ctx *c) {
         return sn_infer_fail(c, !same             ? "b must be k"
                                 : start->rank < 2 ? "no matrix is carried"
                                                   : "{reads} must be 0 or 1");
+    if (!sn_infer_compute(c, (sn_dtype)start->dtype)) return false;
     sn_dim K = start->shape[start->rank - 2], V = start->shape[start->rank - 1];
     for (int i = 0; i < n_in; i++) {
         if (c->in[i]->dtype != start->dtype || !sn_dtype_is_float((sn_dtype)start->dtype))

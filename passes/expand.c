@@ -452,8 +452,20 @@ static sn_node *expand_recurrence(sn_passes *p, sn_node *n) {
     return y;
 }
 
+/* With the option, a recurrence that a kernel computes has products of bf16. */
+static sn_node *with_compute(sn_passes *p, sn_node *n) {
+    sn_attr attr[SN_ATTR_COUNT];
+    if (!p->o.bf16_compute || n->dtype != SN_F32 || sn_attr_get(n, SN_A_compute) ||
+        !sn_level_reaches(p->o.level, SN_LEVEL_ATTENTION))
+        return n;
+    memcpy(attr, n->attr, sizeof *attr * n->n_attr);
+    attr[n->n_attr] = SN_INT(compute, SN_BF16);
+    return sn_node_new(n->m, (sn_op)n->op, n->n_in, n->in, n->n_attr + 1, attr);
+}
+
 static sn_node *rule(void *ctx, sn_node *n) {
     sn_passes *p = ctx;
+    if (sn_kernel_of(n) == &sn_kernels[SN_KERNEL_recurrence]) return with_compute(p, n);
     if (n->op == SN_OP_result) return expand_recurrence(p, n);
     if (n->op == SN_OP_scan) return expand_scan(p, n);
     return sn_ops[n->op].kind == SN_COMP ? expand_comp(p, n, 0) : spell_prim(p, n);

@@ -83,12 +83,13 @@ static void add_fused(text *t, sn_module *m, const sn_node *n) {
     if (blocks) add(t, "%s1 of %lld blocks for each row", t->n ? ", " : "", (long long)blocks);
 }
 
-/* The type of a product's factors, unless it is that of their sums. */
+/* The type of the factors of products, unless it is that of their sums. */
 static void add_arithmetic(text *t, const sn_kernel *k) {
     const sn_node *n = k->step->node;
     const int64_t type = sn_attr_int(n, SN_A_compute, k->compute);
-    if (sn_kernel_of(n)->contraction && type != (int64_t)k->compute)
-        add(t, "product of %s\n", sn_dtype_name((sn_dtype)type));
+    if (sn_kernel_of(n)->macs && type != (int64_t)k->compute)
+        add(t, "product%s of %s\n", sn_kernel_of(n)->contraction ? "" : "s",
+            sn_dtype_name((sn_dtype)type));
 }
 
 /* How a product's constant right factor is stored, unless it is as wide as the product. */

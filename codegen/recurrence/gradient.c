@@ -178,12 +178,12 @@ static void flip(em *e, const rec_plan *p, rec_tile from, rec_tile to, int row, 
 /* The keys times the decays of the elements after them, and the product of all decays. */
 static void decay_keys(em *e, const rec_plan *p) {
     em_loop l = rec_for_vectors(e, p, p->inner);
-    em_val total = em_vf(e, 1);
+    em_val total = em_vf(e, 1), odd[REC_PAIRS] = {NULL};
     for (int t = LAST; t >= 0; t--) {
         for (int pair = 0; pair < p->n_update; pair++) {
-            const int row = rec_update_row(p, pair) + t;
-            rec_store(e, p, at(e, p, p->key, row, l.i),
-                      em_mul(e, rec_row(e, p, p->raw_keys[pair], t, l.i), total));
+            em_val x = em_mul(e, rec_row(e, p, p->raw_keys[pair], t, l.i), total);
+            rec_store_key(e, p, rec_update_row(p, pair) + t, l.i, x, t % 2 ? NULL : odd[pair]);
+            odd[pair] = x;
         }
         total = em_mul(e, total, rec_decay(e, p, t, l.i));
     }
@@ -199,10 +199,11 @@ static void load_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     if (p->decays == REC_ONE) rec_exp_decays(e, p);
 }
 
-static void update(em *e, const rec_plan *p, rec_prefetch *ahead) {
+static void update(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead) {
     decay_keys(e, p);
+    rec_join_values(e, p);
     for (int v = 0, n; v < p->cols / p->lanes; v += n)
-        rec_emit_update(e, p, ahead, v, n = rec_vectors_at(e, p, v));
+        rec_emit_y(e, p, u, ahead, v, n = rec_vectors_at(e, p, v));
 }
 
 /* From the state before the block to the one after it. */
@@ -216,7 +217,7 @@ static void pass_block(em *e, gradient *g, rec_unit *u, em_val block) {
     g->space.base[REC_AFTER] = after;
     rec_prefetch_begin(e, &g->f, u, g->f.k->step->n_in, rec_update_work(&g->f), &ahead);
     load_chunk(e, &g->f, u);
-    update(e, &g->f, &ahead);
+    update(e, &g->f, u, &ahead);
     em_end(e, &c);
 }
 
@@ -237,7 +238,7 @@ static void begin_block(em *e, gradient *g, rec_unit *u, em_val block, em_val n)
     begin_chunk(e, g, u, block, c.i);
     load_chunk(e, &g->s, u);
     em_branch more = em_if(e, em_cmp(e, EM_LT, em_add(e, c.i, 1), n));
-    update(e, &g->s, &none);
+    update(e, &g->s, u, &none);
     em_endif(e, &more);
     em_end(e, &c);
 }
@@ -374,6 +375,7 @@ static void emit_chunk(em *e, const gradient *g, const rec_unit *u) {
                        &ahead);
     take_rows(e, g);
     rec_emit_weights(e, r);
+    rec_join_values(e, r);
     for (int v = 0, n; v < vectors; v += n)
         rec_emit_u(e, r, u, &ahead, v, n = rec_vectors_at(e, r, v));
     rec_emit_read(e, r, &ahead);
@@ -404,6 +406,7 @@ static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) 
     g->space.base[REC_BEFORE] = saved(e, g, zero);
     rec_load_state(e, &g->s, u, SN_REC_START, g->s.state);
     rec_load_state(e, &g->r, u, g->s.k->step->n_in - 1, g->r.state);
+    rec_join_state(e, &g->r);
     em_end(e, &each);
     em_loop there = em_for(e, zero, em_sub(e, u->T, REC_BLOCK), REC_BLOCK);
     each = rec_for_units(e, &g->s, u, first, n);

@@ -92,6 +92,7 @@ typedef struct rec_plan {
     rec_decays decays;
     bool stores_u; /* u is a result that is read */
     bool direct;   /* rows of y go from registers to memory */
+    bool bf16;     /* products of bf16: their factors are words (words.c) */
     sn_dtype t;
     int lanes;
     int align;                 /* columns of tiles are a multiple of it */
@@ -104,6 +105,7 @@ typedef struct rec_plan {
     rec_tile weights_u;        /* the same of u_t: weights, a D */
     rec_tile values_and_state; /* [update_rows + inner][cols]: u, v, S */
     rec_tile state, next;      /* [inner][cols]: the state before and after a chunk */
+    rec_tile words;            /* [(update_rows + inner) / 2][cols]: the same of both for bf16 */
     rec_tile key;              /* [update_rows][inner]: b, k, and decays after them */
     rec_tile decay;            /* [CHUNK][inner]; REC_ONE: [1][CHUNK] */
     bool flipped;              /* decays are those of the other plan, the last element first */
@@ -234,6 +236,21 @@ void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val
 /* What the epilogue makes of row `from` of the tiles, to the results of element t. */
 void rec_store_epilogue(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val from);
 
+/* ---- words.c: bf16 ---- */
+
+/* Where the left factor has column `col`, i64 and even. */
+em_val rec_left_column(em *e, const rec_plan *p, em_val col);
+/* A vector of row t of the left factor, `weights_y` or `weights_u`, as products read it. */
+void rec_store_left(em *e, const rec_plan *p, rec_tile tile, int t, em_val col, em_val v);
+/* The same of a row of `key`. other: that of the two rows of a word which was stored before; NULL: this is
+ * the first. */
+void rec_store_key(em *e, const rec_plan *p, int row, em_val col, em_val v, em_val other);
+/* A vector of `words`; if products are f32, nothing. */
+void rec_store_words(em *e, const rec_plan *p, em_val row, em_val col, em_val even, em_val odd);
+/* The chunk's values but those that products make; the state. */
+void rec_join_values(em *e, const rec_plan *p);
+void rec_join_state(em *e, const rec_plan *p);
+
 /* ---- weights.c ---- */
 
 /* e^g of the chunk's elements in place of g. REC_ONE only. */
@@ -285,8 +302,6 @@ void rec_emit_u(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead
                 int n);
 void rec_emit_y(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ahead, int vector,
                 int n);
-/* Columns of p->state to p->next. */
-void rec_emit_update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, int n);
 
 /* ---- transposed_read.c: z = x S^T ---- */
 

@@ -127,6 +127,7 @@ void rec_plan_begin(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_
                     .prologue = sn_attr_region(k->step->node, SN_A_prologue),
                     .epilogue = sn_attr_region(k->step->node, SN_A_epilogue),
                     .t = k->compute,
+                    .bf16 = sn_attr_get(k->step->node, SN_A_compute),
                     .lanes = sn_target_lanes(t, k->compute),
                     .space = space};
     p->K = rec_constant(k, start->shape[start->rank - 2]);
@@ -134,7 +135,7 @@ void rec_plan_begin(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_
     p->order = p->r.reads == SN_READS_AFTER ? REC_READS_AFTER : REC_READS_BEFORE;
     p->n_out = sn_recurrence_n_out(&p->r);
     find_results(p);
-    const int max_rows = p->r.gradient ? REC_CHUNK : REC_ROWS_AT_ONCE;
+    const int max_rows = p->r.gradient || p->bf16 ? REC_CHUNK : REC_ROWS_AT_ONCE;
     const int64_t most = k->traits->prologue.row_bytes / (int64_t)sn_dtype_size(p->t);
     p->align = p->lanes < max_rows ? max_rows : p->lanes;
     p->n_block =
@@ -153,14 +154,15 @@ void rec_plan_tiles(rec_plan *p, rec_home home) {
     p->n_update = p->r.second && !p->r.same ? 2 : 1;
     p->update_rows = p->n_update * REC_CHUNK;
     const int64_t rows = p->update_rows + p->inner, n = (int64_t)p->n_transposed * REC_CHUNK;
-    const bool one = p->decays == REC_ONE, reads_keys = !p->state_only || p->r.delta;
+    const bool one = p->decays == REC_ONE, reads = !p->state_only || p->r.delta;
     if (!p->state_only) p->weights_y = place(p, REC_CHUNK, rows);
     if (p->r.delta) p->weights_u = place(p, REC_CHUNK, rows);
+    if (p->bf16) p->words = rec_place(p, home, (reads ? rows : p->update_rows) / 2, p->cols);
     p->values_and_state = rec_place(p, home, p->update_rows, p->cols);
     p->key = place(p, p->update_rows, p->inner);
     p->total = place(p, 1, one ? 1 : p->inner);
-    if (one && reads_keys) p->factors = place(p, 2 + REC_PAIRS, REC_CHUNK);
-    if (!one && reads_keys) p->sums = place(p, (int64_t)2 * REC_CHUNK * REC_CHUNK, p->lanes);
+    if (one && reads) p->factors = place(p, 2 + REC_PAIRS, REC_CHUNK);
+    if (!one && reads) p->sums = place(p, (int64_t)2 * REC_CHUNK * REC_CHUNK, p->lanes);
     if (!p->state_only) p->out = place(p, REC_CHUNK, p->cols);
     p->out_u = p->r.same ? place(p, REC_CHUNK, p->cols) : p->values_and_state;
     if (!n) return;

@@ -9,7 +9,7 @@
  *     for each chunk of a unit
  *         load q, k, v and the decays                                         rows.c, prologue.c
  *         weights_y = [intra-chunk weights | q D],  key = k D / D_j           weights.c
- *         y = weights_y values_and_state,  where that is [v; S]               products.c
+ *         y = weights_y values_and_state,  where that is [v; S]               products.c, words.c
  *         S = D S + key^T v
  *         store y
  *
@@ -37,6 +37,7 @@ static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     rec_load_elements(e, p, u);
     if (p->decays == REC_ONE) rec_exp_decays(e, p);
     rec_emit_weights(e, p);
+    rec_join_values(e, p);
     rec_prefetch_begin(e, p, u, rec_n_views(p), rec_work(p), &ahead);
     for (int v = 0, n; v < vectors; v += n) { /* these columns of the state stay in L1 */
         n = rec_vectors_at(e, p, v);
@@ -71,6 +72,7 @@ static void emit(em *e, const sn_kernel *k) {
     em_val n = em_imin(e, em_sub(e, hi, group.i), p.group);
     em_loop each = rec_for_units(e, &p, &u, group.i, n);
     rec_load_state(e, &p, &u, SN_REC_START, p.state);
+    rec_join_state(e, &p);
     em_end(e, &each);
     em_loop block = em_for(e, 0, u.T, REC_BLOCK);
     each = rec_for_units(e, &p, &u, group.i, n);

@@ -54,11 +54,15 @@ static em_type chunk_type(em *e, const rec_plan *p) {
     return em_vec(em_mem_type(e, p->t), REC_CHUNK);
 }
 
-/* Weights of a pair in y or u of element t: the first n. */
-static void store_weights(em *e, const rec_plan *p, rec_tile left, int pair, int t, em_val w,
-                          int n) {
-    em_val to = rec_at_const(e, p, left, t, em_i64(e, rec_update_row(p, pair)));
-    em_store(e, p->t, to, first_lanes(e, w, n, em_zero(chunk_type(e, p))));
+/* Weights of a pair in y or u of element t: the first n. Those of u's own rows are for the substitution. */
+static void store_weights(em *e, const rec_plan *p, bool of_u, int pair, int t, em_val w, int n) {
+    const rec_tile left = of_u ? p->weights_u : p->weights_y;
+    em_val col = em_i64(e, rec_update_row(p, pair));
+    w = first_lanes(e, w, n, em_zero(chunk_type(e, p)));
+    if (of_u && !rec_update_row(p, pair))
+        em_store(e, p->t, rec_at_const(e, p, left, t, col), w);
+    else
+        rec_store_left(e, p, left, t, col, w);
 }
 
 /* ---- one decay of all rows ---- */
@@ -99,13 +103,28 @@ static em_val factor_at(em *e, const rec_plan *p, int which, int t) {
     return rec_at_const(e, p, p->factors, which, em_i64(e, t));
 }
 
-/* Multiplies rows of a tile by factors; columns from `col` on. */
-static void scale_rows(em *e, const rec_plan *p, rec_tile tile, int first, int64_t col, int which) {
+/* Row `first` + t of a tile times a factor. */
+static em_val scaled(em *e, const rec_plan *p, rec_tile tile, int first, int t, em_val col,
+                     int which) {
+    em_val by = em_load_splat(e, p->t, factor_at(e, p, which, t), p->lanes);
+    return em_mul(e, rec_load(e, p, rec_at_const(e, p, tile, first + t, col)), by);
+}
+
+static void scale_left(em *e, const rec_plan *p, rec_tile tile, int which) {
+    em_loop l = rec_for_vectors(e, p, p->inner);
+    em_val col = em_add(e, l.i, p->update_rows);
+    for (int t = 0; t < REC_CHUNK; t++)
+        rec_store_left(e, p, tile, t, col, scaled(e, p, tile, 0, t, col, which));
+    em_end(e, &l);
+}
+
+static void scale_keys(em *e, const rec_plan *p, int pair) {
+    const int first = rec_update_row(p, pair), which = OF_KEYS + pair;
+    em_val x[REC_CHUNK];
     em_loop l = rec_for_vectors(e, p, p->inner);
     for (int t = 0; t < REC_CHUNK; t++) {
-        em_val to = rec_at_const(e, p, tile, first + t, em_add(e, l.i, col));
-        em_val by = em_load_splat(e, p->t, factor_at(e, p, which, t), p->lanes);
-        rec_store(e, p, to, em_mul(e, rec_load(e, p, to), by));
+        x[t] = scaled(e, p, p->key, first, t, l.i, which);
+        rec_store_key(e, p, first + t, l.i, x[t], t % 2 ? x[t - 1] : NULL);
     }
     em_end(e, &l);
 }
@@ -124,13 +143,12 @@ static void weigh_by_one(em *e, const rec_plan *p, int pair, em_val decays) {
         em_val d = em_splat(e, em_extract(e, decays, t), REC_CHUNK), before = since;
         since = first_lanes(e, em_mul(e, since, d), rec_n_decayed(p, pair, t), since);
         if (!p->state_only)
-            store_weights(e, p, p->weights_y, pair, t, em_mul(e, y[t], is_late(p) ? since : before),
+            store_weights(e, p, false, pair, t, em_mul(e, y[t], is_late(p) ? since : before),
                           seen[t]);
-        if (p->r.delta)
-            store_weights(e, p, p->weights_u, pair, t, em_mul(e, u[t], before), by_u[t]);
+        if (p->r.delta) store_weights(e, p, true, pair, t, em_mul(e, u[t], before), by_u[t]);
     }
     em_store(e, p->t, factor_at(e, p, OF_KEYS + pair, 0), since);
-    scale_rows(e, p, p->key, rec_update_row(p, pair), 0, OF_KEYS + pair);
+    scale_keys(e, p, pair);
 }
 
 void rec_exp_decays(em *e, const rec_plan *p) {
@@ -148,8 +166,8 @@ static void weigh_one(em *e, const rec_plan *p) {
         em_store(e, p->t, factor_at(e, p, OF_A, t), before);
     }
     em_store(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), total);
-    if (!p->state_only) scale_rows(e, p, p->weights_y, 0, p->update_rows, OF_Q);
-    if (p->r.delta) scale_rows(e, p, p->weights_u, 0, p->update_rows, OF_A);
+    if (!p->state_only) scale_left(e, p, p->weights_y, OF_Q);
+    if (p->r.delta) scale_left(e, p, p->weights_u, OF_A);
 }
 
 /* ---- decays of rows ---- */
@@ -208,7 +226,7 @@ static void decay_columns(em *e, const rec_plan *p, group *g, em_val first) {
     }
     for (int j = 0; j < GROUP; j++)
         for (int w = 0; w < g->n; w++)
-            rec_store(e, p, rec_at_const(e, p, p->key, row + j, g->col[w]), g->key[j][w]);
+            rec_store_key(e, p, row + j, g->col[w], g->key[j][w], j % 2 ? g->key[j - 1][w] : NULL);
 }
 
 /* Keys j0 .. j0 + GROUP - 1 of a pair. */
@@ -223,11 +241,11 @@ static void decay_keys(em *e, const rec_plan *p, int pair, int j0) {
     em_end(e, &l);
 }
 
-static void store_sums(em *e, const rec_plan *p, rec_tile left, bool of_u, int pair, int t, int n) {
+static void store_sums(em *e, const rec_plan *p, bool of_u, int pair, int t, int n) {
     em_val v[REC_CHUNK];
     for (int j = 0; j < REC_CHUNK; j++)
         v[j] = j < n ? rec_load(e, p, sum_at(e, p, of_u, t, j)) : em_vf(e, 0);
-    store_weights(e, p, left, pair, t, rec_sum_lanes(e, v), n);
+    store_weights(e, p, of_u, pair, t, rec_sum_lanes(e, v), n);
 }
 
 /* q and a times the decays that the state at the chunk's beginning has by then. */
@@ -238,12 +256,12 @@ static void decay_rows(em *e, const rec_plan *p) {
         em_val before = total;
         total = em_mul(e, total, rec_decay(e, p, t, l.i));
         if (!p->state_only) {
-            em_val q = rec_at_const(e, p, p->weights_y, t, col);
-            rec_store(e, p, q, em_mul(e, rec_load(e, p, q), is_late(p) ? total : before));
+            em_val q = rec_load(e, p, rec_at_const(e, p, p->weights_y, t, col));
+            rec_store_left(e, p, p->weights_y, t, col, em_mul(e, q, is_late(p) ? total : before));
         }
         if (!p->r.delta) continue;
-        em_val a = rec_at_const(e, p, p->weights_u, t, col);
-        rec_store(e, p, a, em_mul(e, rec_load(e, p, a), before));
+        em_val a = rec_load(e, p, rec_at_const(e, p, p->weights_u, t, col));
+        rec_store_left(e, p, p->weights_u, t, col, em_mul(e, a, before));
     }
     rec_store(e, p, rec_at_const(e, p, p->total, 0, l.i), total);
     em_end(e, &l);
@@ -253,10 +271,8 @@ static void weigh_rows(em *e, const rec_plan *p) {
     for (int pair = 0; pair < p->n_update; pair++) {
         for (int j = 0; j < REC_CHUNK; j += GROUP) decay_keys(e, p, pair, j);
         for (int t = 0; t < REC_CHUNK; t++) {
-            if (!p->state_only)
-                store_sums(e, p, p->weights_y, false, pair, t, rec_n_visible(p, pair, t));
-            if (p->r.delta)
-                store_sums(e, p, p->weights_u, true, pair, t, rec_n_visible_to_u(p, pair, t));
+            if (!p->state_only) store_sums(e, p, false, pair, t, rec_n_visible(p, pair, t));
+            if (p->r.delta) store_sums(e, p, true, pair, t, rec_n_visible_to_u(p, pair, t));
         }
     }
     decay_rows(e, p);

@@ -8,6 +8,8 @@
  *   fused    elsewhere: both halves are widened, which gives the same bits where the target has FMA. */
 #include "codegen/tile/tile.h"
 
+enum { MAX_LANES = 16 /* f32 in a vector of a target with the instructions */ };
+
 /* f32 as bf16 in the upper halves of i32, with zeros below; what is below the normal range is 0. */
 static em_val upper_halves(em *e, em_val x) {
     const int n = em_lanes_of(x);
@@ -26,23 +28,28 @@ static em_val round_natively(em *e, em_val x) {
     return em_bitcast(e, h, em_vec(e->i16, n));
 }
 
+/* Both at once: one instruction rounds them, another interleaves the halves. */
+static em_val join_natively(em *e, em_val even, em_val odd) {
+    static const char *const names[] = {"llvm.x86.avx512bf16.cvtne2ps2bf16.128",
+                                        "llvm.x86.avx512bf16.cvtne2ps2bf16.256",
+                                        "llvm.x86.avx512bf16.cvtne2ps2bf16.512"};
+    const int n = em_lanes_of(even);
+    int lane[2 * MAX_LANES];
+    em_val h = em_intrinsic(e, names[n / 8], NULL, 0, (em_val[]){odd, even}, 2);
+    for (int i = 0; i < 2 * n; i++) lane[i] = i / 2 + i % 2 * n;
+    h = em_bitcast(e, h, em_vec(e->i16, 2 * n));
+    return em_bitcast(e, em_shuffle(e, h, h, lane, 2 * n), em_vec(e->f32, n));
+}
+
 bool tile_bf16_is_native(const sn_target *t) {
     return t->arch == SN_ARCH_X86_64 && t->has_bf16;
 }
 
 em_val tile_bf16_join(em *e, em_val even, em_val odd) {
-    const int n = em_lanes_of(even);
-    em_val low, high;
-    if (tile_bf16_is_native(e->target)) {
-        low = LLVMBuildZExt(e->b, round_natively(e, even), em_vec(e->i32, n), "");
-        high = LLVMBuildZExt(e->b, round_natively(e, odd), em_vec(e->i32, n), "");
-        high = em_shl(e, high, em_like(e, high, 16));
-    } else {
-        low = upper_halves(e, even);
-        low = em_lshr(e, low, em_like(e, low, 16));
-        high = upper_halves(e, odd);
-    }
-    return em_bitcast(e, em_or(e, low, high), em_vec(e->f32, n));
+    if (tile_bf16_is_native(e->target)) return join_natively(e, even, odd);
+    em_val low = upper_halves(e, even);
+    low = em_or(e, em_lshr(e, low, em_like(e, low, 16)), upper_halves(e, odd));
+    return em_bitcast(e, low, em_vec(e->f32, em_lanes_of(even)));
 }
 
 em_val tile_bf16_words(em *e, em_val x) {

@@ -88,7 +88,7 @@ def loop(entry, q, k, v, decay, share):
         removed = np.zeros_like(S)
         if entry == "rwkv7":
             removed = np.outer(share[t], k[t] @ S)
-        S = np.atleast_1d(decay[t])[:, None] * S - removed
+        S = np.atleast_1d(np.exp(decay[t]))[:, None] * S - removed
         new = share[t] * (v[t] - k[t] @ S) if entry == "gated_deltanet" else v[t]
         S += np.outer(k[t], new)
         y[t] = q[t] @ S
@@ -104,7 +104,7 @@ def draw(entry, n, rng):
         numbers = n if entry in ("mamba2", "gated_deltanet") else (n, WIDTH)
         if entry != "attention":
             x["k"] /= np.linalg.norm(x["k"], axis=1, keepdims=True)
-            x["decay"] = rng.uniform(0.9, 1, numbers)
+            x["decay"] = np.log(rng.uniform(0.9, 1, numbers))
         if entry in ("gated_deltanet", "rwkv7"):
             x["share"] = rng.uniform(0, 1, numbers) * (x["k"] if entry == "rwkv7" else 1)
     return {name: a.astype(np.float32) for name, a in x.items()}

@@ -63,7 +63,7 @@ static void rwkv7(sn_scan_step *s) {
     s->y[0] = times_state(s->x[0], s->next[0]);
 }
 
-/* Decays and shares are vectors of WIDTH, or numbers. */
+/* Log decays and shares are vectors of WIDTH, or numbers. */
 static void loop(sn_module *m, sn_dim T, sn_scan_fn body, const char *name, bool vector,
                  bool share) {
     static const char *const names[] = {"q", "k", "v", "decay", "share"};
@@ -73,6 +73,7 @@ static void loop(sn_module *m, sn_dim T, sn_scan_fn body, const char *name, bool
     for (int i = 0; i < 4 + share; i++)
         a.x[i] = i < 3 || vector ? sn_input(m, names[i], SN_F32, 1, 1, T, WIDTH)
                                  : sn_input(m, names[i], SN_F32, 1, 1, T);
+    a.x[3] = sn_exp(a.x[3]);
     sn_output("y", sn_scan_at(SN_HERE, &a).y[0]);
 }
 
