@@ -282,7 +282,8 @@ static void cross(em *e, const gradient *g) {
     multiply_rows(e, g, l.i, sum);
     if (!one) {
         em_val d = em_load(e, r->t, at(e, r, r->total, 0, l.i), REC_CHUNK);
-        em_store(e, r->t, at(e, r, g->across, 0, l.i), em_mul(e, rec_sum_lanes(e, sum), d));
+        em_store(e, r->t, at(e, r, g->across, 0, l.i),
+                 em_mul(e, rec_sum_lanes(e, sum, REC_CHUNK), d));
     }
     em_end(e, &l);
     if (!one) return;
@@ -360,7 +361,7 @@ static void read_all_keys(em *e, const gradient *g) {
     em_end(e, &l);
     if (!one) return;
     em_val across = em_load(e, s->t, at(e, s, g->across, 0, em_i64(e, 0)), 1),
-           all = em_add(e, rec_sum_lanes(e, sum), em_splat(e, across, REC_CHUNK));
+           all = em_add(e, rec_sum_lanes(e, sum, REC_CHUNK), em_splat(e, across, REC_CHUNK));
     for (int t = 0; t < REC_CHUNK; t++)
         em_store(e, s->t, at(e, s, g->dg, t, em_i64(e, 0)), em_extract(e, all, t));
 }

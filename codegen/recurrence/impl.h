@@ -110,7 +110,7 @@ typedef struct rec_plan {
     rec_tile decay;            /* [CHUNK][inner]; REC_ONE: [1][CHUNK] */
     bool flipped;              /* decays are those of the other plan, the last element first */
     rec_tile total;            /* [1][inner or 1]: product of the decays so far */
-    rec_tile sums;    /* REC_ROWS: [2 CHUNK CHUNK][lanes]: weights before their lanes are summed */
+    rec_tile sums;             /* REC_ROWS: [2 CHUNK][CHUNK]: weights of columns so far */
     rec_tile factors; /* REC_ONE: [2 + PAIRS][CHUNK]: of the rows of q, a and each pair's key */
     rec_tile out;     /* [CHUNK][cols]: y */
     rec_tile out_u;   /* [CHUNK][cols], if b is k; else the first rows of `values_and_state` */
@@ -255,8 +255,8 @@ void rec_join_state(em *e, const rec_plan *p);
 
 /* e^g of the chunk's elements in place of g. REC_ONE only. */
 void rec_exp_decays(em *e, const rec_plan *p);
-/* The sums of the lanes of CHUNK vectors, which are overwritten, as one vector. */
-em_val rec_sum_lanes(em *e, em_val *v);
+/* The sums of the lanes of n vectors, CHUNK at most, as one vector. */
+em_val rec_sum_lanes(em *e, const em_val *v, int n);
 /* The weights in `weights_y` and `weights_u`; decays in q, a, and the keys; `total`. */
 void rec_emit_weights(em *e, const rec_plan *p);
 

@@ -162,7 +162,7 @@ void rec_plan_tiles(rec_plan *p, rec_home home) {
     p->key = place(p, p->update_rows, p->inner);
     p->total = place(p, 1, one ? 1 : p->inner);
     if (one && reads) p->factors = place(p, 2 + REC_PAIRS, REC_CHUNK);
-    if (!one && reads) p->sums = place(p, (int64_t)2 * REC_CHUNK * REC_CHUNK, p->lanes);
+    if (!one && reads) p->sums = place(p, 2 * REC_CHUNK, REC_CHUNK);
     if (!p->state_only) p->out = place(p, REC_CHUNK, p->cols);
     p->out_u = p->r.same ? place(p, REC_CHUNK, p->cols) : p->values_and_state;
     if (!n) return;

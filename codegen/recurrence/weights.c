@@ -25,21 +25,20 @@ static em_val fold(em *e, em_val a, em_val b, int half) {
     return em_add(e, em_shuffle(e, a, b, here, n), em_shuffle(e, a, b, there, n));
 }
 
-em_val rec_sum_lanes(em *e, em_val *v) {
-    int lanes = em_lanes_of(v[0]), n_part = REC_CHUNK / lanes;
+em_val rec_sum_lanes(em *e, const em_val *v, int n) {
+    const int lanes = em_lanes_of(v[0]);
+    int m = n, lane[REC_CHUNK];
     em_val x[REC_CHUNK];
-    for (; lanes > REC_CHUNK; lanes /= 2, n_part = 1)
-        for (int i = 0; i < REC_CHUNK; i++)
-            v[i] =
-                em_add(e, em_part(e, v[i], 0, lanes / 2), em_part(e, v[i], lanes / 2, lanes / 2));
-    for (int i = 0; i < REC_CHUNK; i++) x[i] = v[i];
-    for (int half = lanes / 2; half; half /= 2)
-        for (int i = 0; i < REC_CHUNK; i++)
-            if (i % lanes < half) x[i] = fold(e, x[i], x[i + half], half);
-    for (int i = 0; i < n_part; i++) x[i] = x[i * lanes];
-    for (; n_part > 1; n_part /= 2)
-        for (int i = 0; i < n_part / 2; i++) x[i] = em_concat(e, x[2 * i], x[2 * i + 1]);
-    return x[0];
+    for (int i = 0; i < n; i++) x[i] = v[i];
+    for (int half = lanes / 2; half; half /= 2) {
+        const int other = m > 1 ? m /= 2 : 0;
+        for (int i = 0; i < m; i++) x[i] = fold(e, x[i], x[i + other], half);
+    }
+    /* the sum of v[i] is in lane i / m of x[i % m], or every so many lanes */
+    for (int i = 0; i < n; i++) lane[i] = m > 1 ? i % m * lanes + i / m : i * lanes / n;
+    for (; m > 1; m /= 2)
+        for (int i = 0; i < m / 2; i++) x[i] = em_concat(e, x[2 * i], x[2 * i + 1]);
+    return em_shuffle(e, x[0], x[0], lane, n);
 }
 
 /* The first n lanes of x, of others the rest. */
@@ -85,7 +84,7 @@ static void multiply(em *e, const rec_plan *p, rec_tile left, int pair, int t0, 
         }
         em_end(e, &l);
     }
-    for (int i = 0; i < 2; i++) product[i] = rec_sum_lanes(e, acc[i]);
+    for (int i = 0; i < 2; i++) product[i] = rec_sum_lanes(e, acc[i], REC_CHUNK);
 }
 
 /* The products of `weights_y`'s vectors with a pair's keys, of CHUNK elements; n: how many count. */
@@ -173,7 +172,7 @@ static void weigh_one(em *e, const rec_plan *p) {
 /* ---- decays of rows ---- */
 
 static em_val sum_at(em *e, const rec_plan *p, bool of_u, int t, int j) {
-    return rec_at_const(e, p, p->sums, (of_u * REC_CHUNK + t) * REC_CHUNK + j, em_i64(e, 0));
+    return rec_at_const(e, p, p->sums, of_u * REC_CHUNK + t, em_i64(e, j));
 }
 
 /* Vectors of each row in registers. */
@@ -190,39 +189,40 @@ typedef struct group {
     em_val key[GROUP][MAX_VECTORS], col[MAX_VECTORS];
 } group;
 
-/* Adds x times key j to the sum of a weight in y or u of element t, if that sees it. */
-static void add_product(em *e, const rec_plan *p, const group *g, bool of_u, int t, int j,
-                        const em_val *x) {
-    int n = of_u ? rec_n_visible_to_u(p, g->pair, t) : rec_n_visible(p, g->pair, t);
-    if (g->j0 + j >= n) return;
-    em_val to = sum_at(e, p, of_u, t, g->j0 + j), s = g->begins ? NULL : rec_load(e, p, to);
-    for (int w = 0; w < g->n; w++) tile_add(e, &s, 1, x[w], &g->key[j][w]);
-    rec_store(e, p, to, s);
-}
-
 static void load_columns(em *e, const rec_plan *p, const group *g, rec_tile tile, int row,
                          int64_t first, em_val *v) {
     for (int w = 0; w < g->n; w++)
         v[w] = rec_load(e, p, rec_at_const(e, p, tile, row, em_add(e, g->col[w], first)));
 }
 
+/* Adds the products of row t of the left factor with the keys that y or u of element t sees. */
+static void weigh(em *e, const rec_plan *p, const group *g, bool of_u, int t) {
+    const int n = of_u ? rec_n_visible_to_u(p, g->pair, t) : rec_n_visible(p, g->pair, t);
+    em_val x[MAX_VECTORS], sum[GROUP], to = sum_at(e, p, of_u, t, g->j0);
+    if (g->j0 >= n) return;
+    load_columns(e, p, g, of_u ? p->weights_u : p->weights_y, t, p->update_rows, x);
+    for (int j = 0; j < GROUP; j++) {
+        sum[j] = g->j0 + j < n ? NULL : em_vf(e, 0);
+        for (int w = 0; w < g->n && g->j0 + j < n; w++)
+            tile_add(e, &sum[j], 1, x[w], &g->key[j][w]);
+    }
+    em_val all = rec_sum_lanes(e, sum, GROUP);
+    em_store(e, p->t, to, g->begins ? all : em_add(e, em_load(e, p->t, to, GROUP), all));
+}
+
 /* The keys decay element after element, read in between. */
 static void decay_columns(em *e, const rec_plan *p, group *g, em_val first) {
     const int row = rec_update_row(p, g->pair) + g->j0;
-    em_val q[MAX_VECTORS], a[MAX_VECTORS], d[MAX_VECTORS];
+    em_val d[MAX_VECTORS];
     for (int w = 0; w < g->n; w++) g->col[w] = em_add(e, first, (int64_t)w * p->lanes);
     for (int j = 0; j < GROUP; j++) load_columns(e, p, g, p->key, row + j, 0, g->key[j]);
     for (int t = g->j0; t < REC_CHUNK; t++) {
         for (int w = 0; w < g->n; w++) d[w] = rec_decay(e, p, t, g->col[w]);
-        if (!p->state_only) load_columns(e, p, g, p->weights_y, t, p->update_rows, q);
-        if (p->r.delta) load_columns(e, p, g, p->weights_u, t, p->update_rows, a);
-        for (int j = 0; j < GROUP; j++) {
-            if (p->r.delta) add_product(e, p, g, true, t, j, a);
-            if (!p->state_only && !is_late(p)) add_product(e, p, g, false, t, j, q);
-            for (int w = 0; w < g->n && g->j0 + j < rec_n_decayed(p, g->pair, t); w++)
-                g->key[j][w] = em_mul(e, g->key[j][w], d[w]);
-            if (!p->state_only && is_late(p)) add_product(e, p, g, false, t, j, q);
-        }
+        if (p->r.delta) weigh(e, p, g, true, t);
+        if (!p->state_only && !is_late(p)) weigh(e, p, g, false, t);
+        for (int j = 0; j < GROUP && g->j0 + j < rec_n_decayed(p, g->pair, t); j++)
+            for (int w = 0; w < g->n; w++) g->key[j][w] = em_mul(e, g->key[j][w], d[w]);
+        if (!p->state_only && is_late(p)) weigh(e, p, g, false, t);
     }
     for (int j = 0; j < GROUP; j++)
         for (int w = 0; w < g->n; w++)
@@ -242,10 +242,8 @@ static void decay_keys(em *e, const rec_plan *p, int pair, int j0) {
 }
 
 static void store_sums(em *e, const rec_plan *p, bool of_u, int pair, int t, int n) {
-    em_val v[REC_CHUNK];
-    for (int j = 0; j < REC_CHUNK; j++)
-        v[j] = j < n ? rec_load(e, p, sum_at(e, p, of_u, t, j)) : em_vf(e, 0);
-    store_weights(e, p, of_u, pair, t, rec_sum_lanes(e, v), n);
+    em_val all = em_load(e, p->t, sum_at(e, p, of_u, t, 0), REC_CHUNK);
+    store_weights(e, p, of_u, pair, t, all, n);
 }
 
 /* q and a times the decays that the state at the chunk's beginning has by then. */
