@@ -155,18 +155,27 @@ static bool compile_model(trainer *t, sn_error *err) {
                        "--weights %s: training stores weights as f32; use it with generate or eval "
                        "afterwards (--precision bf16 is for training)",
                        o.weights);
-    if (o.compute && !strcmp(o.compute, "int8"))
-        return sn_fail(
-            err, SN_ERR_USAGE,
-            "--compute int8: training computes in f32 or bf16, validation included; use it "
-            "with generate or eval afterwards");
     int64_t rows = (t->s->data.batch + t->ranks.slices - 1) / t->ranks.slices;
     model_sizes(m, rows, t->s->data.block / t->s->context, sizes, sizeof sizes);
     if (o.memory_budget) o.budget_sizes = sizes;
     o.precision = t->s->precision;
     if (!o.tune_sizes) o.tune_sizes = sizes;
-    t->program = train_choose_compute(t->r, &o, err) ? sn_compile(m, &o, err) : NULL;
+    o.compute = t->s->compute;
+    t->program = sn_compile(m, &o, err);
     return t->program != NULL;
+}
+
+/* The type of products is a setting: another one gives other steps. */
+static bool choose_compute(trainer *t, sn_error *err) {
+    sn_options o = t->r->compile;
+    if (o.compute && !strcmp(o.compute, "int8"))
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "--compute int8: training computes in f32 or bf16, validation included; use it "
+            "with generate or eval afterwards");
+    if (!train_choose_compute(t->r, &o, err)) return false;
+    t->s->compute = o.compute && !strcmp(o.compute, "bf16") ? "bf16" : NULL;
+    return true;
 }
 
 static bool open_session(trainer *t, sn_error *err) {
@@ -278,7 +287,8 @@ static bool open_trainer(trainer *t, sn_error *err) {
     train_ranks *k = &t->ranks;
     if (!open_ranks(t, err)) return false;
     bool ok = train_data_open(t->s, &t->data, err) && build_model(t, 0, err) &&
-              check_labels(t, err) && train_identify(t->s, &t->data, &t->identity, err);
+              check_labels(t, err) && choose_compute(t, err) &&
+              train_identify(t->s, &t->data, &t->identity, err);
     if (!train_ranks_agree(k, ok, err) ||
         !train_check_same(k, t->r->compile.target, &t->identity, &t->start, err) ||
         !compile_one_by_one(t, err))
@@ -754,7 +764,8 @@ bool train_probe_open(train_settings *s, int ranks, const sn_options *compile,
     bool ok = train_data_open(s, &t.data, err) && train_ranks_open(&t.ranks, NULL, s, err);
     if (ranks > 1)
         s->training.zero = s->zero, s->training.ranks = ranks / tensor, s->tensor = tensor;
-    ok = ok && build_model(&t, 0, err) && check_labels(&t, err) && compile_model(&t, err);
+    ok = ok && build_model(&t, 0, err) && check_labels(&t, err) && choose_compute(&t, err) &&
+         compile_model(&t, err);
     t.loss = calloc((size_t)s->slices, sizeof *t.loss);
     if (ok && !t.loss) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok && !compile->plan_only)

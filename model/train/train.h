@@ -34,6 +34,7 @@ typedef struct train_settings {
     sn_training training;
     int decay_groups;      /* the rule for training.optimizer.decays */
     const char *precision; /* "f32" or "bf16": see sn_options */
+    const char *compute;   /* the same of products; NULL: f32 */
     /* equal parts of a batch, whose gradients are added in one order; 0: by the run (train_run) */
     int64_t slices;
     sn_reduction reduction; /* of gradients over ranks */

@@ -130,7 +130,7 @@ static void same_bits(void **state) {
     static const struct {
         const char *target;
         int threads;
-    } ways[] = {{"x86-64-v3", 2}, {"x86-64-v4", 3}, {"znver4", 1}, {NULL, 8}};
+    } ways[] = {{"x86-64-v3", 2}, {"x86-64-v4", 2}, {"znver4", 1}, {NULL, 3}};
     fill();
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         const problem *p = &problems[i];

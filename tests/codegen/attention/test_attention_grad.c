@@ -213,7 +213,7 @@ int main(void) {
             all[n] = s, all[n].t = i % 8 == 3 ? SN_F64 : SN_F32,
             all[n++].target = targets[i / 4 % 2];
         if (effort_takes((size_t)i, 4)) all[n] = s, all[n++].bits = true;
-        if (effort_takes((size_t)i, 3))
+        if (effort_takes((size_t)i, 4))
             all[n] = s, all[n].bf16 = true, all[n++].target = i % 2 ? targets[i / 2 % 2] : NULL;
     }
     return ac_run("attention_grad", build_setting, all, n, more, 2);
