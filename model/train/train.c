@@ -165,19 +165,6 @@ static bool compile_model(trainer *t, sn_error *err) {
     return t->program != NULL;
 }
 
-/* The type of products is a setting: another one gives other steps. */
-static bool choose_compute(trainer *t, sn_error *err) {
-    sn_options o = t->r->compile;
-    if (o.compute && !strcmp(o.compute, "int8"))
-        return sn_fail(
-            err, SN_ERR_USAGE,
-            "--compute int8: training computes in f32 or bf16, validation included; use it "
-            "with generate or eval afterwards");
-    if (!train_choose_compute(t->r, &o, err)) return false;
-    t->s->compute = o.compute && !strcmp(o.compute, "bf16") ? "bf16" : NULL;
-    return true;
-}
-
 static bool open_session(trainer *t, sn_error *err) {
     size_t n = t->start.own.count;
     sn_arg_binding *p = calloc(n + 1, sizeof *p);
@@ -287,7 +274,7 @@ static bool open_trainer(trainer *t, sn_error *err) {
     train_ranks *k = &t->ranks;
     if (!open_ranks(t, err)) return false;
     bool ok = train_data_open(t->s, &t->data, err) && build_model(t, 0, err) &&
-              check_labels(t, err) && choose_compute(t, err) &&
+              check_labels(t, err) && train_choose_compute(t->r, t->s, err) &&
               train_identify(t->s, &t->data, &t->identity, err);
     if (!train_ranks_agree(k, ok, err) ||
         !train_check_same(k, t->r->compile.target, &t->identity, &t->start, err) ||
@@ -764,8 +751,8 @@ bool train_probe_open(train_settings *s, int ranks, const sn_options *compile,
     bool ok = train_data_open(s, &t.data, err) && train_ranks_open(&t.ranks, NULL, s, err);
     if (ranks > 1)
         s->training.zero = s->zero, s->training.ranks = ranks / tensor, s->tensor = tensor;
-    ok = ok && build_model(&t, 0, err) && check_labels(&t, err) && choose_compute(&t, err) &&
-         compile_model(&t, err);
+    ok = ok && build_model(&t, 0, err) && check_labels(&t, err) &&
+         train_choose_compute(&r, s, err) && compile_model(&t, err);
     t.loss = calloc((size_t)s->slices, sizeof *t.loss);
     if (ok && !t.loss) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok && !compile->plan_only)

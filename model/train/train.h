@@ -265,8 +265,9 @@ typedef struct train_request {
     void *ctx;
 } train_request;
 
-/* Decides o->compute "auto" (sn_choose_compute); an event says what there is to say. */
-bool train_choose_compute(const train_request *r, sn_options *o, sn_error *err);
+/* Sets s->compute, a setting since another one gives other steps. Decides "auto" (sn_choose_compute); an event
+ * says what there is to say. */
+bool train_choose_compute(const train_request *r, train_settings *s, sn_error *err);
 
 typedef struct train_result {
     int64_t steps;

@@ -27,12 +27,20 @@ bool train_check_same(train_ranks *r, const char *target, const train_identity *
 }
 
 /* What each of several ranks measures may differ: they go by rule. */
-bool train_choose_compute(const train_request *r, sn_options *o, sn_error *err) {
-    const char *target = o->target ? o->target : "native";
+bool train_choose_compute(const train_request *r, train_settings *s, sn_error *err) {
+    sn_options o = r->compile;
+    const char *target = o.target ? o.target : "native";
     char note[200];
-    if (!sn_choose_compute(o, r->comm && r->comm->size > 1 ? target : NULL, note, sizeof note, err))
+    if (o.compute && !strcmp(o.compute, "int8"))
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "--compute int8: training computes in f32 or bf16, validation included; use it "
+            "with generate or eval afterwards");
+    if (!sn_choose_compute(&o, r->comm && r->comm->size > 1 ? target : NULL, note, sizeof note,
+                           err))
         return false;
     if (*note && r->event) r->event(r->ctx, note);
+    s->compute = o.compute && !strcmp(o.compute, "bf16") ? "bf16" : NULL;
     return true;
 }
 

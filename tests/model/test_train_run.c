@@ -37,7 +37,6 @@ typedef struct script {
     int stop_poll, polls; /* the call of on_stop that says yes; 0: none. How many there were */
     char event[1024];     /* all events */
     bool force;
-    const char *compute;
 } script;
 
 /* Files change their names and go by these two calls only: a process can be killed before any. */
@@ -91,7 +90,7 @@ static train_end run_config(const char *config, const char *folder, bool resume,
                        .resume = resume,
                        .force = how->force,
                        .event = on_event,
-                       .compile = {.level = -1, .threads = threads, .compute = how->compute},
+                       .compile = {.level = -1, .threads = threads},
                        .progress = on_progress,
                        .stopped = on_stop,
                        .ctx = how};
@@ -385,23 +384,6 @@ static void test_half_precision(void **unused) {
     refuse(config, "whole", true,
            "precision bf16. Choose another folder, or use the same settings");
     refuse(usual(), "half", true, "created with other settings");
-}
-
-/* Products of bf16: near f32, the same bits after a stop; a run with one arithmetic cannot go on with
- * another. */
-static void test_products(void **unused) {
-    (void)unused;
-    script how = {.compute = "bf16"}, part = {.compute = "bf16", .stop_at = 5}, wide = {0};
-    sn_error err = {0};
-    train_result first, r;
-    need(run_config(usual(), scratch_path("f32"), false, 2, &wide, &first, &err), TRAIN_DONE, &err);
-    need(run_config(usual(), scratch_path("pairs"), false, 2, &how, &r, &err), TRAIN_DONE, &err);
-    assert_true(r.loss != first.loss && fabs(r.loss - first.loss) < 5e-3 * first.loss);
-    need(run_config(usual(), scratch_path("part"), false, 1, &part, &r, &err), TRAIN_INTERRUPTED,
-         &err);
-    refuse(usual(), "part", true, "compute bf16; now: ");
-    need(run_config(usual(), scratch_path("part"), true, 1, &how, &r, &err), TRAIN_DONE, &err);
-    same_run("part", "pairs");
 }
 
 /* ---- one folder, one run ---- */
@@ -806,7 +788,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_other_folders),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_half_precision),
-        cmocka_unit_test(test_products),
         cmocka_unit_test(test_other_checkpoints),
         cmocka_unit_test(test_wrong_data),
         cmocka_unit_test(test_wrong_configs),

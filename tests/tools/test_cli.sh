@@ -719,7 +719,7 @@ END
     says 'nothing to do: .* already at step 30'
     ! grep -q -e nan -e gflops "$tmp/out" || fail "numbers of no step: $what"
     run 0 train "$tmp/run.json" -o "$tmp/m" --resume --steps 35
-    prints '^steps  *35$'
+    prints '^steps  *35$'; refused 2 'other settings.* compute bf16' train "$tmp/run.json" -o "$tmp/m" --resume --compute bf16
     sed 's/"n_layer"/"n_layrs": 2, &/' "$tmp/run.json" >"$tmp/typo.json"
     run 0 train "$tmp/typo.json" -o "$tmp/typo" --steps 1
     says 'note: "model": "n_layrs" has no effect on a gpt2'
