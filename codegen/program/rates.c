@@ -7,6 +7,7 @@
 #include "codegen/program/tune.h"
 #include "runtime/clock.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,8 +105,9 @@ static bool measure(const sn_target *t, sn_rates *out, sn_error *err) {
     for (int bf16 = 0; ok && bf16 < 2; bf16++) ok = add_product(&p, t, bf16, &scratch, err);
     ok = ok && take_memory(&p, scratch, err);
     if (ok) time_products(&p);
-    const double work = 2.0 * M * N * K * 1e-9;
-    if (ok) *out = (sn_rates){work / p.best[0], work / p.best[1]};
+    /* in tenths, as it is stored: who measures and who reads the store choose and say the same */
+    const double work = 2.0 * M * N * K * 1e-8;
+    if (ok) *out = (sn_rates){rint(work / p.best[0]) / 10, rint(work / p.best[1]) / 10};
     free(p.memory);
     free(p.scratch);
     if (p.jit) sn_jit_destroy(p.jit);

@@ -106,6 +106,10 @@ static void measured_once(void **state) {
     assert_int_equal(!*note[0], sn_rates_gain(first));
     assert_true(!*note[0] || strstr(note[0], "compute bf16: not faster than f32"));
     assert_true(sn_rates_measure(&t, "none", &r, &err) && r.f32 > 0 && r.bf16 > 0);
+    /* a rate that is not stored is one that could be: the first choice equals all later ones */
+    snprintf(note[0], sizeof note[0], "%.1f %.1f", r.f32, r.bf16);
+    assert_int_equal(sscanf(note[0], "%lf %lf", &first.f32, &first.bf16), 2);
+    assert_memory_equal(&first, &r, sizeof r);
 }
 
 int main(void) {
