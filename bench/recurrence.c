@@ -3,29 +3,6 @@
 
 enum { HEAD = 64, STATE = 16 };
 
-/* ---- bodies: x[0 ..] are q, k, v, the decay ---- */
-
-static void gla(sn_scan_step *s) {
-    s->next[0] = sn_add(sn_mul(col(s->x[3]), s->carry[0]), sn_mul(col(s->x[1]), row(s->x[2])));
-    s->y[0] = times_state(s->x[0], s->next[0]);
-}
-static void mamba2(sn_scan_step *s) {
-    sn_tensor kept = sn_mul(sn_expand(col(s->x[3]), -1), s->carry[0]);
-    s->next[0] = sn_add(kept, sn_mul(col(s->x[1]), row(s->x[2])));
-    s->y[0] = times_state(s->x[0], s->next[0]);
-}
-static void gated_deltanet(sn_scan_step *s) {
-    sn_tensor S = sn_mul(sn_expand(col(s->x[3]), -1), s->carry[0]);
-    sn_tensor miss = sn_sub(s->x[2], times_state(s->x[1], S));
-    s->next[0] = sn_add(S, sn_mul(col(s->x[1]), row(sn_mul(col(s->x[4]), miss))));
-    s->y[0] = times_state(s->x[0], s->next[0]);
-}
-static void rwkv7(sn_scan_step *s) {
-    sn_tensor S = s->carry[0], removed = sn_mul(col(s->x[4]), row(times_state(s->x[1], S)));
-    S = sn_sub(sn_mul(col(s->x[3]), S), removed);
-    s->next[0] = sn_add(S, sn_mul(col(s->x[1]), row(s->x[2])));
-    s->y[0] = times_state(s->x[0], s->next[0]);
-}
 static void mamba(sn_scan_step *s) { /* x: x and Δ of the channels, B and C */
     const sn_tensor *a = s->user;
     sn_tensor dt = col(s->x[1]), in = sn_mul(sn_mul(dt, col(s->x[0])), row(s->x[2]));

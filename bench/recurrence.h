@@ -1,19 +1,10 @@
-/* recurrence.h: the loops of recurrent layers, for kernels.def; what they and those of tests share. */
+/* recurrence.h: the loops of recurrent layers, for kernels.def. */
 #ifndef SN_BENCH_RECURRENCE_H
 #define SN_BENCH_RECURRENCE_H
 
 #include "frontend/sinter.h"
 
-/* x [.., N] as [.., N, 1] and as [.., 1, N]; q [.., K] times S [.., K, V]. */
-static inline sn_tensor col(sn_tensor x) {
-    return sn_expand(x, -1);
-}
-static inline sn_tensor row(sn_tensor x) {
-    return sn_expand(x, -2);
-}
-static inline sn_tensor times_state(sn_tensor q, sn_tensor S) {
-    return sn_squeeze(sn_matmul(row(q), S), -2);
-}
+#include "bench/recurrence_bodies.h"
 
 typedef enum sn_bench_loop {
     SN_BENCH_GLA,

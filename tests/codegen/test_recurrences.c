@@ -410,9 +410,9 @@ static void evaluate(const built *f, const struct model *c, float (*out)[MAX_SIZ
     sn_eval_free(ev);
 }
 
-/* Products of bf16: what the evaluator computes with factors that are rounded, to 1 % of the largest
- * element, and so is the loop in f32; the same bits on any number of threads, and with and without the
- * instruction. */
+/* Products of bf16: the loop in f32 to 1 % of the largest element. The evaluator, which rounds the state
+ * in each step where a kernel does so once a chunk, computes it to 1.5 %. The same bits on any number of
+ * threads, and with and without the instruction. */
 static void in_bf16(void **state) {
     static float want[MAX_OUT][MAX_SIZE], got[MAX_OUT][MAX_SIZE], again[MAX_OUT][MAX_SIZE];
     static const way same[] = {
@@ -428,8 +428,8 @@ static void in_bf16(void **state) {
         run_at(f, c, (way){0, 2, NULL, NULL}, want, count);
         run_at(f, c, (way){4, 2, NULL, "bf16"}, got, count);
         compare(c, f->n_out, count, want, got, 1e-2);
-        evaluate(g, c, want);
-        compare(c, f->n_out, count, want, got, 1e-2);
+        evaluate(g, c, again);
+        compare(c, f->n_out, count, want, again, 1.5e-2);
         for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
             memcpy(again, got, sizeof got);
             run_at(f, c, same[i], again, count);

@@ -2,6 +2,8 @@
  * of T, in f32: check_precision.py checks them. */
 #include <sinter/models.h>
 
+#include "../../../bench/recurrence_bodies.h"
+
 /* clang-format off */
 #define FUNCTIONS(X) \
     X(exp) X(exp2) X(expm1) X(log) X(log1p) X(tanh) X(sigmoid) X(softplus) X(sin) X(cos) X(sqrt) X(rsqrt) X(erf)
@@ -29,39 +31,6 @@ static void quotients(sn_module *m, sn_dim N, sn_dim divisors, sn_dtype type, co
 }
 
 enum { WIDTH = 64 };
-
-static sn_tensor col(sn_tensor x) {
-    return sn_expand(x, -1);
-}
-static sn_tensor row(sn_tensor x) {
-    return sn_expand(x, -2);
-}
-static sn_tensor times_state(sn_tensor q, sn_tensor S) {
-    return sn_squeeze(sn_matmul(row(q), S), -2);
-}
-
-/* x: q, k, v, decay, share */
-static void gla(sn_scan_step *s) {
-    s->next[0] = sn_add(sn_mul(col(s->x[3]), s->carry[0]), sn_mul(col(s->x[1]), row(s->x[2])));
-    s->y[0] = times_state(s->x[0], s->next[0]);
-}
-static void mamba2(sn_scan_step *s) {
-    sn_tensor kept = sn_mul(sn_expand(col(s->x[3]), -1), s->carry[0]);
-    s->next[0] = sn_add(kept, sn_mul(col(s->x[1]), row(s->x[2])));
-    s->y[0] = times_state(s->x[0], s->next[0]);
-}
-static void gated_deltanet(sn_scan_step *s) {
-    sn_tensor S = sn_mul(sn_expand(col(s->x[3]), -1), s->carry[0]);
-    sn_tensor miss = sn_sub(s->x[2], times_state(s->x[1], S));
-    s->next[0] = sn_add(S, sn_mul(col(s->x[1]), row(sn_mul(col(s->x[4]), miss))));
-    s->y[0] = times_state(s->x[0], s->next[0]);
-}
-static void rwkv7(sn_scan_step *s) {
-    sn_tensor S = s->carry[0], removed = sn_mul(col(s->x[4]), row(times_state(s->x[1], S)));
-    S = sn_sub(sn_mul(col(s->x[3]), S), removed);
-    s->next[0] = sn_add(S, sn_mul(col(s->x[1]), row(s->x[2])));
-    s->y[0] = times_state(s->x[0], s->next[0]);
-}
 
 /* Log decays and shares are vectors of WIDTH, or numbers. */
 static void loop(sn_module *m, sn_dim T, sn_scan_fn body, const char *name, bool vector,
