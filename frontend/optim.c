@@ -1,43 +1,10 @@
-/* optim.c: optimizers as graphs over parameters and states, clipping by the global norm, learning
- * rates as graphs of the step [PH22 A11 line 7: theta <- theta - eta grad]. Formulas and defaults
- * are PyTorch's, so published settings can be used unchanged. */
-#include "frontend/front.h"
+/* optim.c: steps of optimizers as graphs over parameters and states, clipping by the global norm,
+ * learning rates as graphs of the step [PH22 A11 line 7: theta <- theta - eta grad]. */
+#include "frontend/updates.h"
 #include "frontend/zero.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Operations on scalars and tensors of one float type; the second operand is broadcast. */
-static sn_node *add(sn_node *a, sn_node *b) {
-    return sn_b_binary(SN_OP_add, a, b);
-}
-static sn_node *sub(sn_node *a, sn_node *b) {
-    return sn_b_binary(SN_OP_sub, a, b);
-}
-static sn_node *mul(sn_node *a, sn_node *b) {
-    return sn_b_binary(SN_OP_mul, a, b);
-}
-static sn_node *over(sn_node *a, sn_node *b) {
-    return sn_b_binary(SN_OP_div, a, b);
-}
-static sn_node *scale(sn_node *a, double k) {
-    return sn_b_scalar(SN_OP_mul, a, k);
-}
-static sn_node *plus(sn_node *a, double k) {
-    return sn_b_scalar(SN_OP_add, a, k);
-}
-
-sn_optimizer sn_optimizer_of(sn_optimizer_kind kind) {
-    static const sn_optimizer usual[] = {
-        [SN_SGD] = {.kind = SN_SGD},
-        [SN_RMSPROP] = {.kind = SN_RMSPROP, .beta2 = 0.99, .eps = 1e-8},
-        [SN_ADAGRAD] = {.kind = SN_ADAGRAD, .eps = 1e-10},
-        [SN_ADAM] = {.kind = SN_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
-        [SN_ADAMW] = {.kind = SN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = 0.01},
-    };
-    bool known = kind >= SN_SGD && kind <= SN_ADAMW;
-    return known ? usual[kind] : (sn_optimizer){.kind = kind}; /* sn_optimize reports the error */
-}
 
 /* ---- the step and the rate ---- */
 
@@ -106,104 +73,10 @@ sn_tensor sn_learning_rate_at(sn_loc at, sn_tensor step, const sn_schedule *s) {
     return s->warmup > 0 ? mul(rate, warm_up(t, s->warmup)) : rate;
 }
 
-/* ---- one parameter ---- */
-
-typedef struct update {
-    sn_loc at;
-    const sn_optimizer *o;
-    sn_node *p, *g, *rate; /* parameter, gradient, learning rate in p's type */
-    sn_node *t;            /* the step, counted from 1 */
-    double decay;
-} update;
-
-/* A state with the parameter's shape, initially zero. */
-static sn_node *moment(const update *u, const char *what) {
-    const char *name =
-        sn_arena_printf(u->p->m, "optimizer.%s.%s", what, sn_attr_str(u->p, SN_A_name, ""));
-    return front_state(u->at, u->p->m, name, (sn_dtype)u->p->dtype, u->p->rank, u->p->shape);
-}
-
-/* Assigns the state's next value and returns it. */
-static sn_node *next(const update *u, sn_node *state, sn_node *value) {
-    sn_assign_at(u->at, state, value);
-    return value;
-}
-
-/* L2 regularisation: adds the gradient of decay / 2 |p|^2 */
-static sn_node *regular_gradient(const update *u) {
-    return u->decay > 0 ? add(u->g, scale(u->p, u->decay)) : u->g;
-}
-
-/* v <- momentum v + g; p <- p - rate v */
-static sn_node *step_sgd(const update *u) {
-    sn_node *g = regular_gradient(u);
-    double momentum = u->o->momentum;
-    if (momentum > 0) {
-        sn_node *state = moment(u, "m");
-        sn_node *v = next(u, state, add(scale(state, momentum), g));
-        g = u->o->nesterov ? add(g, scale(v, momentum)) : v;
-    }
-    return sub(u->p, mul(g, u->rate));
-}
-
-/* v <- beta2 v + (1 - beta2) g^2 */
-static sn_node *mean_square(const update *u, sn_node *g) {
-    sn_node *state = moment(u, "v");
-    double b = u->o->beta2;
-    return next(u, state, add(scale(state, b), scale(mul(g, g), 1 - b)));
-}
-
-/* p - rate g / (sqrt v + eps) */
-static sn_node *step_by_root(const update *u, sn_node *g, sn_node *v) {
-    sn_node *size = plus(sn_b_unary(SN_OP_sqrt, v), u->o->eps);
-    return sub(u->p, mul(over(g, size), u->rate));
-}
-
-/* Tieleman & Hinton 2012 */
-static sn_node *step_rmsprop(const update *u) {
-    sn_node *g = regular_gradient(u);
-    return step_by_root(u, g, mean_square(u, g));
-}
-
-/* Duchi, Hazan & Singer 2011 */
-static sn_node *step_adagrad(const update *u) {
-    sn_node *g = regular_gradient(u), *state = moment(u, "v");
-    return step_by_root(u, g, next(u, state, add(state, mul(g, g))));
-}
-
-/* 1 - beta^t, accurate even where beta^t is close to 1 */
-static sn_node *bias_correction(const update *u, double beta) {
-    return scale(sn_b_unary(SN_OP_expm1, scale(u->t, log(beta))), -1);
-}
-
-/* Kingma & Ba 2015, algorithm 1, for the gradient g */
-static sn_node *adam_direction(const update *u, sn_node *g) {
-    sn_node *state = moment(u, "m");
-    double b = u->o->beta1;
-    sn_node *m = next(u, state, add(scale(state, b), scale(g, 1 - b)));
-    sn_node *v = mean_square(u, g);
-    sn_node *size = sn_b_unary(SN_OP_sqrt, over(v, bias_correction(u, u->o->beta2)));
-    return over(over(m, bias_correction(u, b)), plus(size, u->o->eps));
-}
-
-static sn_node *step_adam(const update *u) {
-    return sub(u->p, mul(adam_direction(u, regular_gradient(u)), u->rate));
-}
-
-/* Loshchilov & Hutter 2019, algorithm 2: the decay is not part of the gradient */
-static sn_node *step_adamw(const update *u) {
-    sn_node *p = u->p;
-    if (u->decay > 0) p = mul(p, plus(scale(u->rate, -u->decay), 1));
-    return sub(p, mul(adam_direction(u, u->g), u->rate));
-}
-
-/* ---- all of them ---- */
-
 static bool check_settings(sn_tensor rate, const sn_optimizer *o) {
     char t[SN_NODE_TEXT];
-    bool fits = o && o->kind >= SN_SGD && o->kind <= SN_ADAMW && o->momentum >= 0 &&
-                o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 &&
-                o->decay >= 0 && o->max_norm >= 0;
+    bool fits = o && update_of(o) && o->momentum >= 0 && o->beta1 >= 0 && o->beta1 < 1 &&
+                o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && o->decay >= 0 && o->max_norm >= 0;
     if (!fits)
         sn_module_fail(rate->m, SN_ERR_USAGE,
                        "sn_optimize: a setting is out of range. Hint: start with sn_optimizer_of");
@@ -271,16 +144,26 @@ static bool decays(const sn_optimizer *o, const sn_node *p) {
     return o->decays ? o->decays(sn_attr_str(p, SN_A_name, ""), p->rank, o->user) : p->rank > 1;
 }
 
+/* The new value of u->param, checked; NULL: an error was recorded. */
+static sn_node *new_value(sn_loc at, const sn_update *u) {
+    char text[SN_NODE_TEXT] = "NULL", old[SN_NODE_TEXT];
+    sn_node *p = u->param, *x = update_of(u->o)(u);
+    sn_module_set_loc(u->m, at);
+    if (sn_module_error(u->m)->code) return NULL;
+    if (x && x->m == u->m && x->dtype == p->dtype && front_same_shape(x, p)) return x;
+    if (x) sn_node_text(x, text);
+    sn_module_fail(u->m, SN_ERR_SHAPE,
+                   "the update of parameter '%s' returned %s; it must return the new value, with "
+                   "the type and shape of the old one, %s",
+                   sn_attr_str(p, SN_A_name, ""), text, sn_node_text(p, old));
+    return NULL;
+}
+
 /* Updates every parameter with the gradients g[n], which were checked: of a part of a gradient only
  * that part, with its part of the states; the ranks' parts make the parameter. Returns the global
  * norm. */
 static sn_node *apply(sn_loc at, sn_tensor rate, int n, const sn_tensor *param, sn_node *const *g,
                       const sn_optimizer *o) {
-    static sn_node *(*const step[])(const update *) = {[SN_SGD] = step_sgd,
-                                                       [SN_RMSPROP] = step_rmsprop,
-                                                       [SN_ADAGRAD] = step_adagrad,
-                                                       [SN_ADAM] = step_adam,
-                                                       [SN_ADAMW] = step_adamw};
     sn_module *m = rate->m;
     sn_node *norm = global_norm(m, n, param, g), *shrink = NULL;
     if (o->max_norm > 0) { /* as torch.nn.utils.clip_grad_norm_ */
@@ -291,14 +174,15 @@ static sn_node *apply(sn_loc at, sn_tensor rate, int n, const sn_tensor *param, 
     for (int i = 0; i < n; i++) {
         sn_dtype type = (sn_dtype)param[i]->dtype;
         int64_t ranks = is_part(g[i], param[i]) ? sn_attr_int(g[i], SN_A_ranks, 1) : 1;
-        update u = {.at = at,
-                    .o = o,
-                    .p = ranks > 1 ? zero_own_part(param[i], ranks) : param[i],
-                    .g = shrink ? mul(g[i], sn_b_cast(shrink, type)) : g[i],
-                    .rate = sn_b_cast(rate, type),
-                    .t = sn_b_cast(t, type),
-                    .decay = decays(o, param[i]) ? o->decay : 0};
-        sn_node *value = step[o->kind](&u);
+        sn_update u = {.m = m,
+                       .o = o,
+                       .param = ranks > 1 ? zero_own_part(param[i], ranks) : param[i],
+                       .gradient = shrink ? mul(g[i], sn_b_cast(shrink, type)) : g[i],
+                       .rate = sn_b_cast(rate, type),
+                       .step = sn_b_cast(t, type),
+                       .decay = decays(o, param[i]) ? o->decay : 0};
+        sn_node *value = new_value(at, &u);
+        if (!value) break;
         sn_assign_at(at, param[i], ranks > 1 ? zero_whole(value, param[i], ranks) : value);
     }
     sn_assign_at(at, done, t);

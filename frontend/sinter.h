@@ -530,74 +530,7 @@ int sn_grad_at(sn_loc, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *o
  * (sn_name_of returns their names). Returns their number, which may exceed max. */
 int sn_params_of(sn_tensor x, int max, sn_tensor *out);
 
-/* ---- training: an optimizer step is part of the entry's graph [PH22 A11, A13] ---- */
-
-typedef enum sn_optimizer_kind {
-    SN_SGD,     /* v <- momentum v + g; p <- p - rate v (nesterov: rate (g + momentum v)) */
-    SN_RMSPROP, /* v <- beta2 v + (1 - beta2) g^2; p <- p - rate g / (sqrt v + eps) */
-    SN_ADAGRAD, /* v <- v + g^2; p <- p - rate g / (sqrt v + eps) */
-    SN_ADAM,    /* Kingma & Ba 2015, algorithm 1 */
-    /* Loshchilov & Hutter 2019, algorithm 2, with decay term rate decay p instead of lambda p */
-    SN_ADAMW
-} sn_optimizer_kind;
-typedef struct sn_optimizer {
-    sn_optimizer_kind kind;
-    double momentum; /* SGD only; 0: none */
-    bool nesterov;
-    double beta1, beta2, eps;
-    double decay; /* weight decay; adds decay p to the gradient, except in AdamW */
-    /* Whether the parameter decays. NULL: parameters with two or more axes do. */
-    bool (*decays)(const char *name, int rank, const void *user);
-    const void *user;
-    /* maximum global gradient norm: larger gradients are scaled down; 0: no clipping */
-    double max_norm;
-} sn_optimizer;
-/* PyTorch's defaults: no momentum; betas 0.9 and 0.999 (RMSProp 0.99), eps 1e-8 (AdaGrad 1e-10);
- * decay 0, AdamW 0.01; no max_norm. */
-sn_optimizer sn_optimizer_of(sn_optimizer_kind kind);
-
-/* Adds one optimizer step to the current entry: gradients of the scalar loss, then sn_assign of
- * param[i], i < n (f32 or f64 parameters or states), of the optimizer's states "optimizer.m.NAME"
- * and "optimizer.v.NAME", and of the step counter. rate: float scalar. The loss and all other
- * results of the entry use the values before the step. Returns the global gradient norm before
- * clipping (f32 scalar); output it if you need it. */
-#define sn_optimize(loss, rate, n, param, o) sn_optimize_at(SN_HERE, loss, rate, n, param, o)
-/* The same with gradients that you provide: gradient[i] has param[i]'s type and shape. */
-#define sn_apply_gradients(rate, n, param, gradient, o)                                            \
-    sn_apply_gradients_at(SN_HERE, rate, n, param, gradient, o)
-/* The number of completed steps, an i64 scalar: the state "optimizer.step". */
-#define sn_train_step(m) sn_train_step_at(SN_HERE, m)
-
-typedef enum sn_schedule_kind {
-    SN_CONSTANT,
-    SN_LINEAR,
-    SN_COSINE,
-    SN_INVERSE_SQRT
-} sn_schedule_kind;
-typedef struct sn_schedule {
-    sn_schedule_kind kind;
-    double peak;  /* the learning rate at the end of the warm-up */
-    double final; /* linear and cosine: the learning rate from step `total` on */
-    /* number of steps; the rate of step t = 1, 2, … is multiplied by min(1, t / warmup) */
-    int64_t warmup;
-    int64_t total; /* linear and cosine: total number of steps, greater than warmup */
-} sn_schedule;
-/* The learning rate of the next step, an f32 scalar. With t = step + 1 and u = (t - warmup) /
- * (total - warmup) clamped to [0, 1]:
- *   constant: peak
- *   linear: peak - u (peak - final)
- *   cosine: final + (peak - final) (1 + cos pi u) / 2
- *   inverse square root [Vaswani 2017]: peak sqrt(warmup / t) after the warm-up
- * Example: sn_learning_rate(sn_train_step(m), .kind = SN_COSINE, .peak = 1e-3, .warmup = 100, .total =
- * 2000) */
-#define sn_learning_rate(step, ...)                                                                \
-    sn_learning_rate_at(SN_HERE, step, &(const sn_schedule){__VA_ARGS__})
-sn_tensor sn_optimize_at(sn_loc, sn_tensor loss, sn_tensor rate, int n, const sn_tensor *param,
-                         const sn_optimizer *o),
-    sn_apply_gradients_at(sn_loc, sn_tensor rate, int n, const sn_tensor *param,
-                          const sn_tensor *gradient, const sn_optimizer *o),
-    sn_train_step_at(sn_loc, sn_module *m),
-    sn_learning_rate_at(sn_loc, sn_tensor step, const sn_schedule *s);
+#include "frontend/optim.h" /* training: optimizers */
 
 /* ---- rotary positions ---- */
 

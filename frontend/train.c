@@ -76,7 +76,8 @@ static bool accumulates(const sn_training *t) {
 }
 
 static bool is_divided(const step *s, int i) {
-    return s->t->zero > 0 && zero_divides(s->param[i], s->t->ranks);
+    return s->t->zero > 0 && front_updates_rows(&s->t->optimizer) &&
+           zero_divides(s->param[i], s->t->ranks);
 }
 
 /* The state that gradient i is accumulated in. */

@@ -124,6 +124,20 @@ int main(void) {
 }
 END
         ;;
+    '/* The sign of the momentum'*)
+        cat <<'END'
+#include <sinter/sinter.h>
+BLOCK
+int main(void) {
+    sn_module *m = sn_module_new("signum");
+    sn_tensor w = sn_param(m, "w", SN_F32, 2, 3);
+    sn_entry_begin(m, "step");
+    sn_optimize(sn_sum_all(sn_square(w)), sn_scalar(m, SN_F32, 0.1), 1, &w, &mine);
+    sn_error err = {0};
+    return sn_compile(m, NULL, &err) ? 0 : printf("%s\n", err.message);
+}
+END
+        ;;
     'sn_training t = '*)
         cat <<'END'
 #include <sinter/train.h>

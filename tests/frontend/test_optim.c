@@ -172,6 +172,20 @@ static void compiled_steps(const char *what, sn_module *m, const sn_optimizer *o
     sn_program_free(p);
 }
 
+/* AdamW as a user writes it. */
+static sn_tensor own_adamw(const sn_update *u) {
+    double b1 = u->o->beta1, b2 = u->o->beta2;
+    sn_tensor m = sn_update_state(u, "m"), v = sn_update_state(u, "v"), g = u->gradient;
+    sn_tensor mean = sn_add(sn_mul(m, b1), sn_mul(g, 1 - b1));
+    sn_tensor power = sn_add(sn_mul(v, b2), sn_mul(sn_square(g), 1 - b2));
+    sn_assign(m, mean);
+    sn_assign(v, power);
+    mean = sn_div(mean, sn_sub(1, sn_exp(sn_mul(u->step, log(b1)))));
+    power = sn_div(power, sn_sub(1, sn_exp(sn_mul(u->step, log(b2)))));
+    sn_tensor kept = sn_mul(u->param, sn_sub(1, sn_mul(u->rate, u->decay)));
+    return sn_sub(kept, sn_mul(sn_div(mean, sn_add(sn_sqrt(power), u->o->eps)), u->rate));
+}
+
 static const struct {
     const char *name;
     sn_optimizer o;
@@ -191,6 +205,15 @@ static const struct {
      0.01},
     {"adamw",
      {.kind = SN_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .max_norm = 1},
+     0.01},
+    {"adamw of a user",
+     {.kind = SN_ADAMW,
+      .update = own_adamw,
+      .beta1 = 0.9,
+      .beta2 = 0.95,
+      .decay = 0.1,
+      .eps = 1e-8,
+      .max_norm = 1},
      0.01},
     {"adam without memory", {.kind = SN_ADAM, .beta1 = 0, .beta2 = 0, .eps = 1e-3}, 0.01},
 };
@@ -471,6 +494,33 @@ static void expect_words(sn_module *m, const char *const *words) {
 }
 #define EXPECT_WORDS(...) expect_words(m, (const char *const[]){__VA_ARGS__, NULL})
 
+static sn_tensor gives_nothing(const sn_update *u) {
+    (void)u;
+    return NULL;
+}
+
+static sn_tensor gives_scalar(const sn_update *u) {
+    return sn_sum_all(u->param);
+}
+
+static sn_tensor gives_f64(const sn_update *u) {
+    return sn_cast(u->param, SN_F64);
+}
+
+static sn_tensor names_with_dot(const sn_update *u) {
+    return sn_add(u->param, sn_update_state(u, "a.b"));
+}
+
+static sn_tensor assigns_scalar(const sn_update *u) {
+    sn_assign(sn_update_state(u, "m"), u->rate);
+    return u->param;
+}
+
+static sn_tensor assigns_parameter(const sn_update *u) {
+    sn_assign(u->param, sn_neg(u->param));
+    return u->param;
+}
+
 static sn_module *mistake(sn_tensor *loss, sn_tensor *w) {
     sn_module *m = sn_module_new("mistake");
     *w = sn_param(m, "w", SN_F32, 3);
@@ -512,6 +562,31 @@ static void mistakes(void **state) {
     EXPECT_WORDS("sn_assign", "not a state");
 }
 
+/* An update that returns something else than the new value, or misuses states. */
+static void wrong_updates(void **state) {
+    (void)state;
+    static const struct {
+        sn_update_fn update;
+        const char *words[4];
+    } wrong[] = {
+        {gives_nothing, {"update of parameter 'w' returned NULL", "f32[3]"}},
+        {gives_scalar, {"test_optim.c:", "returned", "f32[]", "f32[3]"}},
+        {gives_f64, {"returned", "f64[3]", "the type and shape of the old one"}},
+        {names_with_dot, {"sn_update_state", "'a.b' contains a dot"}},
+        {assigns_scalar, {"sn_assign", "'optimizer.m.w'", "must be equal"}},
+        {assigns_parameter, {"'w'", "assigned twice"}},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        sn_tensor loss, w;
+        sn_module *m = mistake(&loss, &w);
+        sn_optimizer o = {.update = wrong[i].update};
+        sn_optimize(loss, sn_scalar(m, SN_F32, 1), 1, &w, &o);
+        const char *words[5] = {0};
+        memcpy(words, wrong[i].words, sizeof wrong[i].words);
+        expect_words(m, words);
+    }
+}
+
 /* A parameter that the loss does not depend on: its gradient is zero, so only weight decay moves
  * it. */
 static void unused_parameter(void **state) {
@@ -551,6 +626,7 @@ int main(void) {
         cmocka_unit_test(model_learns),
         cmocka_unit_test(threads_agree),
         cmocka_unit_test(mistakes),
+        cmocka_unit_test(wrong_updates),
         cmocka_unit_test(unused_parameter),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);

@@ -1,0 +1,30 @@
+/* updates.h: what the files of optimizers share. Not public. */
+#ifndef SN_UPDATES_H
+#define SN_UPDATES_H
+
+#include "frontend/front.h"
+
+/* Operations on scalars and tensors of one float type; the second operand is broadcast. */
+static inline sn_node *add(sn_node *a, sn_node *b) {
+    return sn_b_binary(SN_OP_add, a, b);
+}
+static inline sn_node *sub(sn_node *a, sn_node *b) {
+    return sn_b_binary(SN_OP_sub, a, b);
+}
+static inline sn_node *mul(sn_node *a, sn_node *b) {
+    return sn_b_binary(SN_OP_mul, a, b);
+}
+static inline sn_node *over(sn_node *a, sn_node *b) {
+    return sn_b_binary(SN_OP_div, a, b);
+}
+static inline sn_node *scale(sn_node *a, double k) {
+    return sn_b_scalar(SN_OP_mul, a, k);
+}
+static inline sn_node *plus(sn_node *a, double k) {
+    return sn_b_scalar(SN_OP_add, a, k);
+}
+
+/* What o makes of a parameter; NULL: there is no such optimizer. */
+sn_update_fn update_of(const sn_optimizer *o);
+
+#endif
