@@ -291,12 +291,20 @@ static bool is_integers(const sn_node *x) {
     return x->op == SN_OP_cast && !sn_dtype_is_float((sn_dtype)x->in[0]->dtype);
 }
 
+/* Whether rows of the right factor are read as i8 by products of bf16. */
+static bool has_units(const sn_node *dot) {
+    enum { UNIT = 16 };
+    const sn_node *y = dot->in[1];
+    int64_t k;
+    return sums_rows(dot) && sn_dim_is_const(y->m, y->shape[y->rank - 1], &k) && k % UNIT == 0;
+}
+
 static panels panels_of(const builder *b, const sn_node *dot) {
     panels p = stored_panels(b, dot);
-    p.bf16 = b->g->p->o.bf16_compute && dot->dtype == SN_F32 && !p.group &&
-             sn_dtype_is_float(p.stored) && !is_integers(dot->in[0]);
-    if (!p.bf16) return p;
-    if (p.stored == SN_F16) p.source = without_widening(dot->in[1]); /* rounded twice */
+    p.bf16 = b->g->p->o.bf16_compute && dot->dtype == SN_F32 && !is_integers(dot->in[0]);
+    if (!p.bf16 || p.group || (p.stored == SN_I8 && has_units(dot))) return p;
+    if (p.stored == SN_F16 || p.stored == SN_I8) /* rounded twice */
+        p.source = without_widening(p.flat ? dot->in[1]->in[0] : dot->in[1]);
     p.stored = SN_BF16;
     return p;
 }
@@ -505,12 +513,13 @@ static void make_gemm(builder *b, int k, int n_out, sn_node *const *results) {
             if (p.inner.of[1]) attr[n_attr++] = SN_INT(minima, 1);
             if (p.super) attr[n_attr++] = SN_INT(super, p.super);
         }
-        sn_attr_key words = p.bf16               ? SN_A_compute
+        bool pairs = p.bf16 && p.stored == SN_BF16;
+        sn_attr_key words = pairs                ? SN_A_compute
                             : p.quads            ? SN_A_quads
                             : p.stored == SN_I32 ? SN_A_group
                                                  : SN_NO_WORDS;
         in[1] =
-            pack(b, dot, in[1], p.flat, p.stored, words, p.bf16 ? SN_BF16 : 1, p.from_zero, pair);
+            pack(b, dot, in[1], p.flat, p.stored, words, pairs ? SN_BF16 : 1, p.from_zero, pair);
         if (pair) attr[n_attr++] = SN_INT(pair, pair);
     }
     publish(b, sn_node_new(b->m, SN_OP_gemm, n_in, in, n_attr, attr), n_out, results);

@@ -334,7 +334,7 @@ void sn_gemm_emit(em *e, const char *name, const sn_gemm *g) {
     if (p.has_group_row) {
         p.fn.group_row = gemm_emit_group_row(e, &p, false);
         p.fn.group_last_row = gemm_emit_group_row(e, &p, true);
-        if (g->groups.has_min) p.fn.group_sums = gemm_emit_group_sums(e, &p);
+        if (g->groups.has_min && !g->bf16) p.fn.group_sums = gemm_emit_group_sums(e, &p);
     }
     if (p.short_k) p.fn.block = gemm_emit_block(e, &p);
     if (p.has_ukr_1x2) p.fn.ukr_1x2 = gemm_emit_ukr(e, &p, 1, GEMM_UKR_1X2);

@@ -29,7 +29,7 @@
  * Grouped integers (`groups`): each group of consecutive k of a column shares a scale and maybe a
  * minimum, and an element is integer * scale + minimum. 4 bits: an i32 holds 8 consecutive k of a
  * column, and a panel is [K / 8][P] words; 8 bits: [K][P] integers. The factors are in panels
- * [K / size][P]; with minima [K / size][2][P], the scales first. With `outer_group`, the factors
+ * [K / size][P]; with minima [K / size][2][P], the scales first. Without factors (`unscaled`) an element is its integer. With `outer_group`, the factors
  * are integers i8, and the same panels of f16 for groups of `outer_group` elements multiply them. A
  * single row (M = 1) accumulates each scale group before it multiplies by the scale; with more rows B is
  * dequantized first.
@@ -45,7 +45,8 @@
  * bf16 (`bf16`): A, after the prologue, and B are rounded to bf16, and K is summed by pairs: first the
  * product of the odd k, then that of the even one, each a fused multiply-add in f32, in which
  * subnormal factors, sums and results are 0. The bits are the same on every target that has FMA. Packed B consists of
- * words of 2 k: [ceil(K / 2)][P][2] of bf16.
+ * words of 2 k: [ceil(K / 2)][P][2] of bf16. With `groups` elements are rounded when they are
+ * dequantized; a single row (M = 1) does it in registers.
  *
  * Blocks (`n_blocks` > 0): B's columns are as many equal blocks (the maps of experts), each of whole
  * panels, and each row of C is one of them: row r of C = row r / per_row of the product, block
@@ -65,6 +66,7 @@ typedef struct sn_gemm_groups {
     int bits;       /* of an integer: 4 or 8 */
     bool from_zero; /* 4 bits: integers from 0 to 15, not from -8 to 7 */
     bool has_min;
+    bool unscaled;   /* 8 bits: there are no factors */
     int outer_group; /* 0, or a multiple of 2 size that divides K */
     sn_dtype factor; /* bf16, f16; i8 with outer_group */
     int factor_buf, outer_buf;

@@ -75,7 +75,8 @@ static int factor_stride(const gemm_plan *p) {
 gemm_group_panel gemm_group_panel_at(em *e, const gemm_plan *p, em_val b, em_val first) {
     const sn_gemm_groups *g = &p->g->groups;
     em_val at = em_mul(e, em_div(e, first, 8), bytes_of_8(p));
-    gemm_group_panel r = {.q = em_gep_bytes(e, b, at), .outer_scales = e->scratch};
+    gemm_group_panel r = {em_gep_bytes(e, b, at), e->scratch, e->scratch};
+    if (g->unscaled) return r;
     at = em_mul(e, em_div(e, first, g->size), factor_stride(p));
     r.factors = em_gep(e, em_buf(e, g->factor_buf), g->factor, at);
     if (!g->outer_group) return r;
@@ -94,6 +95,29 @@ gemm_group_panel gemm_group_of_panel(em *e, const gemm_plan *p, const gemm_group
     em_val row = em_div(e, group, g->outer_group / g->size);
     r.outer_scales = em_gep(e, b->outer_scales, SN_F16, em_mul(e, row, factor_stride(p)));
     return r;
+}
+
+/* Scale and minimum of columns c and following; NULL: there is none. */
+static void load_factors(em *e, const gemm_plan *p, const gemm_group_panel *b, int c, em_val *f) {
+    f[0] = p->g->groups.unscaled ? NULL : gemm_load_factor(e, p, b, 0, c);
+    f[1] = p->g->groups.has_min ? gemm_load_factor(e, p, b, 1, c) : NULL;
+}
+
+/* Element j of 8 consecutive k. */
+static em_val load_element(em *e, const gemm_plan *p, const row_state *s, em_val at, int v, int j,
+                           const em_val *f) {
+    em_val q = load_integer(e, p, s, at, v, j), x = f[1];
+    if (!f[0]) return q;
+    tile_add(e, &x, 1, q, &f[0]);
+    return x;
+}
+
+/* The word that begins with it. */
+static em_val load_word(em *e, const gemm_plan *p, const row_state *s, em_val at, int v, int j,
+                        const em_val *f) {
+    em_val x = load_element(e, p, s, at, v, j, f);
+    if (p->dot->k_of_word == 1) return x;
+    return tile_bf16_join(e, x, load_element(e, p, s, at, v, j + 1, f));
 }
 
 static void prefetch_bytes(em *e, em_val at, int64_t bytes) {
@@ -146,11 +170,32 @@ static void add_scale_groups(em *e, const gemm_plan *p, row_state *s, int n_grou
     }
 }
 
+/* acc += words of a times words of B, in order, for n_groups groups. */
+static void add_words(em *e, const gemm_plan *p, row_state *s, int n_groups) {
+    const int eights = p->g->groups.size / 8, of_word = p->dot->k_of_word;
+    em_val a[GEMM_TERMS], b[GEMM_TERMS], f[2][2];
+    for (int r = 0; r < n_groups * eights; r++) {
+        gemm_group_panel of = {.outer_scales = s->outer_scales};
+        of.factors = em_gep(e, s->factors, p->g->groups.factor, r / eights * factor_stride(p));
+        for (int v = 0; v < p->nv && r % eights == 0; v++)
+            load_factors(e, p, &of, v * p->lanes, f[v]);
+        em_val at = em_gep_bytes(e, s->q, r * bytes_of_8(p));
+        prefetch_8(e, p, at);
+        for (int j = 0; j < 8; j += of_word) {
+            p->dot->a_terms(e, p, em_gep(e, s->a, p->t, (8 * r + j) / of_word), a);
+            for (int v = 0; v < p->nv; v++) {
+                p->dot->b_terms(e, p, load_word(e, p, s, at, v, j, f[v]), b);
+                s->acc[v] = p->dot->multiply_add(e, p, a, b, s->acc[v]);
+            }
+        }
+    }
+}
+
 /* Sets what the state says about the pair of scale groups `pair` of the row. */
 static void begin_groups(em *e, const gemm_plan *p, row_state *s, const gemm_group_row_args *q,
                          em_val pair) {
     const sn_gemm_groups *g = &p->g->groups;
-    s->a = em_gep(e, q->a, p->t, em_mul(e, pair, 2 * g->size));
+    s->a = em_gep(e, q->a, p->t, em_mul(e, pair, 2 * g->size / p->dot->k_of_word));
     s->q = em_gep_bytes(e, q->q, em_mul(e, pair, g->size / 4 * bytes_of_8(p)));
     s->factors = em_gep(e, q->factors, g->factor, em_mul(e, pair, 2 * factor_stride(p)));
     s->sums = em_gep(e, q->sums, p->t, em_mul(e, pair, 2));
@@ -166,17 +211,19 @@ em_val gemm_emit_group_row(em *e, const gemm_plan *p, bool last) {
     em_no_inline(e, fn);
     gemm_group_row_args q = gemm_group_row_params(e);
     const sn_gemm_groups *g = &p->g->groups;
-    int64_t pairs = p->g->k.value / g->size / 2;
+    int64_t pairs = p->k.value / g->size / 2;
+    void (*add)(em *, const gemm_plan *, row_state *, int) =
+        p->g->bf16 ? add_words : add_scale_groups;
     row_state s = {.table = make_table(e, p), .may_overread = !last && has_lookup(e, p)};
     for (int v = 0; v < p->nv; v++) s.acc[v] = em_vf(e, 0);
     em_loop l = em_for(e, 0, pairs, 1);
     em_carries(e, &l, s.acc, p->nv);
     begin_groups(e, p, &s, &q, l.i);
-    add_scale_groups(e, p, &s, 2);
+    add(e, p, &s, 2);
     em_end(e, &l);
-    if (p->g->k.value / g->size % 2) {
+    if (p->k.value / g->size % 2) {
         begin_groups(e, p, &s, &q, em_i64(e, pairs));
-        add_scale_groups(e, p, &s, 1);
+        add(e, p, &s, 1);
     }
     for (int v = 0; v < p->nv; v++) em_store(e, p->t, em_gep(e, q.c, p->t, v * p->lanes), s.acc[v]);
     em_ret(e, NULL);
@@ -204,21 +251,20 @@ em_val gemm_emit_dequantize(em *e, const gemm_plan *p) {
     gemm_dequantize_args q = gemm_dequantize_params(e);
     const sn_gemm_groups *g = &p->g->groups;
     row_state s = {.table = make_table(e, p)};
+    const int of_word = p->dot->k_of_word;
     em_loop l = em_for(e, 0, q.n_groups, 1);
     gemm_group_panel b = {q.q, q.factors, q.outer_scales};
     b = gemm_group_of_panel(e, p, &b, l.i);
     em_loop r = em_for(e, 0, g->size / 8, 1);
     em_val row = em_add(e, em_mul(e, l.i, g->size / 8), r.i);
     em_val from = em_gep_bytes(e, b.q, em_mul(e, r.i, bytes_of_8(p)));
-    em_val to = em_gep(e, q.dst, p->t, em_mul(e, row, 8 * p->panel));
+    em_val to = em_gep(e, q.dst, p->t, em_mul(e, row, 8 / of_word * p->panel));
     for (int c = 0; c < p->panel; c += p->lanes) {
-        em_val scale = gemm_load_factor(e, p, &b, 0, c);
-        em_val min = g->has_min ? gemm_load_factor(e, p, &b, 1, c) : NULL;
-        for (int j = 0; j < 8; j++) {
-            em_val x = min;
-            tile_add(e, &x, 1, load_integer(e, p, &s, from, c / p->lanes, j), &scale);
-            em_store(e, p->t, em_gep(e, to, p->t, j * p->panel + c), x);
-        }
+        em_val f[2];
+        load_factors(e, p, &b, c, f);
+        for (int j = 0; j < 8; j += of_word)
+            em_store(e, p->t, em_gep(e, to, p->t, j / of_word * p->panel + c),
+                     load_word(e, p, &s, from, c / p->lanes, j, f));
     }
     em_end(e, &r);
     em_end(e, &l);

@@ -75,13 +75,15 @@ static em_val reads_in_place(em *e, const gemm_plan *p, const gemm_state *s, em_
 static void dequantize_block(em *e, const gemm_plan *p, const gemm_state *s, em_val lo, em_val hi) {
     em_loop l = em_for(e, lo, hi, 1);
     em_val first = em_add(e, em_mul(e, l.i, s->k), s->pc);
+    first = gemm_elements(e, first, p->dot->k_of_word);
+    em_val kb = gemm_elements(e, s->kb, p->dot->k_of_word);
     gemm_group_panel b = gemm_group_panel_at(e, p, s->b, first);
     gemm_dequantize_call(e, p->fn.dequantize,
                          (gemm_dequantize_args){.q = b.q,
                                                 .factors = b.factors,
                                                 .outer_scales = b.outer_scales,
                                                 .dst = nc_block_panel(e, p, s, l.i),
-                                                .n_groups = em_div(e, s->kb, p->g->groups.size)});
+                                                .n_groups = em_div(e, kb, p->g->groups.size)});
     em_end(e, &l);
 }
 
@@ -109,17 +111,17 @@ static void emit_group_row(em *e, const gemm_plan *p, gemm_state *s, em_val row0
     if (p->g->n_blocks) {
         em_val of_a = gemm_row_of_a(e, p, gemm_sorted_row(e, s->batch[0], row0));
         row = em_gep(e, s->a, p->t, em_mul(e, of_a, em_size_value(e, p->g->a.row)));
-    } else if (p->g->prologue || p->g->a.dtype != p->t) {
+    } else if (p->g->prologue || p->g->a.dtype != p->t || p->joined_k > 1) {
         row = em_gep_bytes(e, e->scratch, p->a_offset);
     }
     em_branch due = gemm_if_packs(e, s);
     if (row != s->a && !p->g->n_blocks) call_pack_a(e, p, s, row, zero(e), one(e), zero(e), s->k);
-    if (g->has_min)
+    if (p->fn.group_sums)
         gemm_group_sums_call(e, p->fn.group_sums, (gemm_group_sums_args){.a = row, .sums = sums});
     gemm_end_packs(e, s, &due);
     em_val row_scale = p->g->row_scale ? gemm_row_of_words(e, p, row) : e->scratch;
     em_loop jr = em_for(e, lo, hi, 1);
-    gemm_group_panel b = gemm_group_panel_at(e, p, s->b, em_mul(e, jr.i, s->k));
+    gemm_group_panel b = gemm_group_panel_at(e, p, s->b, em_mul(e, jr.i, p->k.value));
     em_loop j = em_for(e, 0, p->panel_tiles, 1);
     em_val col = em_mul(e, j.i, p->nr);
     gemm_group_row_args args = {.a = row, .sums = sums};

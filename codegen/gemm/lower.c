@@ -450,6 +450,8 @@ static void describe_blocks(const sn_kernel *k, sn_gemm *g) {
 }
 
 static sn_gemm_groups groups_of(const sn_step *s) {
+    if (!sn_attr_get(s->node, SN_A_group)) /* integers whose products are of bf16 */
+        return (sn_gemm_groups){.size = 16, .bits = 8, .unscaled = true, .factor = SN_BF16};
     return (sn_gemm_groups){.size = (int)sn_attr_int(s->node, SN_A_group, 0),
                             .bits = s->in[1].dtype == SN_I8 ? 8 : 4,
                             .from_zero = sn_attr_int(s->node, SN_A_from_zero, 0) != 0,
@@ -484,9 +486,10 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
         g->b = operand_of(k, &s->in[1], 1);
     g->dynamic = true;
     g->counter_buf = s->n_in + s->n_out;
-    if (sn_attr_get(s->node, SN_A_group)) g->groups = groups_of(s);
-    g->int8 = g->b_packed && !g->groups.size && g->b.dtype == SN_I32;
     g->bf16 = sn_attr_get(s->node, SN_A_compute);
+    if (sn_attr_get(s->node, SN_A_group) || (g->bf16 && g->b_packed && g->b.dtype == SN_I8))
+        g->groups = groups_of(s);
+    g->int8 = g->b_packed && !g->groups.size && g->b.dtype == SN_I32;
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
     const sn_region *pro = sn_attr_region(s->node, SN_A_prologue);
     *x = (fused){.epi = {.k = k}, .main = main < s->n_out ? main : -1};

@@ -59,9 +59,10 @@ static bool check_int8(const sn_gemm *g, sn_dtype compute) {
 }
 
 static bool check_bf16(const sn_gemm *g, sn_dtype compute) {
-    bool b = g->b_packed ? g->b.dtype == SN_BF16 : sn_dtype_is_float(g->b.dtype);
-    return !g->bf16 || (b && sn_dtype_is_float(g->a.dtype) && compute == SN_F32 && !g->int8 &&
-                        !g->groups.size && !g->ragged_k);
+    bool b =
+        g->groups.size || (g->b_packed ? g->b.dtype == SN_BF16 : sn_dtype_is_float(g->b.dtype));
+    return !g->bf16 ||
+           (b && sn_dtype_is_float(g->a.dtype) && compute == SN_F32 && !g->int8 && !g->ragged_k);
 }
 
 static bool check_groups(const sn_gemm *g, sn_dtype compute) {
@@ -72,7 +73,8 @@ static bool check_groups(const sn_gemm *g, sn_dtype compute) {
                             g->k.value % q->outer_group == 0 && KC_BYTES / 4 % q->outer_group == 0);
     return g->b_packed && compute == SN_F32 && g->k.slot < 0 && q->size % 16 == 0 &&
            outer_divides && g->k.value % q->size == 0 && KC_BYTES / 4 % q->size == 0 &&
-           (q->bits == 4 || q->bits == 8) && sn_dtype_is_float(q->factor) == !q->outer_group;
+           (q->bits == 4 || q->bits == 8) && sn_dtype_is_float(q->factor) == !q->outer_group &&
+           (!q->unscaled || (g->bf16 && q->bits == 8 && !q->has_min && !q->outer_group));
 }
 
 static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
@@ -84,9 +86,8 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
                        SN_GEMM_BATCH);
     bool narrow = g->b_packed && (g->b.dtype == SN_I8 || g->groups.size);
     if (!check_bf16(g, compute))
-        return sn_fail(
-            err, SN_ERR_INTERNAL,
-            "gemm: products of bf16 need operands of floats, and neither groups nor ragged K");
+        return sn_fail(err, SN_ERR_INTERNAL,
+                       "gemm: products of bf16 need floats on the left, and no ragged K");
     if (!check_groups(g, compute))
         return sn_fail(err, SN_ERR_INTERNAL,
                        "gemm: grouped integers need packed B, compute type f32, and whole groups");
@@ -287,7 +288,7 @@ static void choose_a(gemm_plan *p) {
     p->a_transposed = p->pack_a && !g->int8 && gemm_is(g->a.row, 1) && !gemm_is(g->a.col, 1) &&
                       !g->prologue && !g->row_prologue && !g->n_blocks;
     p->a_transposed |= g->ragged_k;
-    bool few_reads = p->joined_k > 1 && p->pack_b && !p->a_transposed;
+    bool few_reads = p->joined_k > 1 && p->pack_b && !p->a_transposed && !g->groups.size;
     int64_t kc = (few_reads ? PACKED_KC_BYTES : KC_BYTES) / p->esize;
     p->kc = p->k_blocked ? kc : g->k.slot < 0 ? g->k.value : 0;
     choose_partial_c(p);
@@ -342,8 +343,10 @@ static void choose_short_k(gemm_plan *p) {
 /* Microkernels for calls with few rows. */
 static void choose_row_kernels(gemm_plan *p) {
     const sn_gemm *g = p->g;
-    bool plain = !g->prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1);
-    bool packed = (g->prologue || g->a.dtype == SN_I8) && (!p->k_blocked || p->ints.on);
+    bool joins = p->joined_k > 1;
+    bool plain = !g->prologue && g->a.dtype == p->t && gemm_is(g->a.col, 1) && !joins;
+    bool packed = (g->prologue || g->a.dtype == SN_I8 || joins) && !p->a_transposed &&
+                  (!p->k_blocked || p->ints.on);
     p->has_group_row = g->groups.size && (plain || (packed && !g->n_blocks));
     if (p->ints.on && g->groups.bits == 4) p->has_group_row = false;
     p->has_ukr_1x2 = g->b_packed && !p->pack_b && sn_dtype_size(p->b_type) <= 4 &&

@@ -99,7 +99,7 @@ static void add_storage(text *t, const sn_target *target, const sn_kernel *k) {
     if (n->op == SN_OP_pack_b || !sn_attr_get(n, SN_A_packed) || s->in[1].dtype == k->compute)
         return;
     int64_t group = sn_attr_int(n, SN_A_group, 0);
-    if (sn_attr_get(n, SN_A_compute)) return;
+    if (sn_attr_get(n, SN_A_compute) && s->in[1].dtype == SN_BF16) return;
     if (!group) {
         bool int8 = s->in[1].dtype == SN_I32;
         add(t, int8 ? "weights: i8, product of 8-bit integers\n" : "weights: %s\n",

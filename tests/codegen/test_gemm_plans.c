@@ -80,6 +80,7 @@ static const struct b_kind {
                {.layout = TRANSPOSED, .blocks = 3},
                {.layout = PLAIN, .blocks = 3, .ragged = true},
                {.packed = true, .bf16 = true},
+               {.packed = true, .bf16 = true, .scale_group = 32},
                {.packed = true, .bf16 = true, .a_bf16 = true},
                {.layout = PLAIN, .bf16 = true},
                {.layout = TRANSPOSED, .bf16 = true, .a_bf16 = true}};

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FORMATS SN_SOURCE_DIR "/tests/data/gguf/formats"
+
 enum { MAX_T = 37, MAX_N = 100, MAX_K = 301 };
 
 static float x[MAX_T * MAX_K], w[MAX_N * MAX_K], dy[MAX_T * MAX_N];
@@ -81,12 +83,17 @@ typedef struct way {
     const char *target;
 } way;
 
-static sn_program *compile(sn_module *m, const way *how, sn_error *err) {
+static sn_options options(const way *how) {
     sn_options o = sn_options_default();
     o.level = how->level;
     o.threads = how->threads;
     o.target = how->target;
     o.compute = "bf16";
+    return o;
+}
+
+static sn_program *compile(sn_module *m, const way *how, sn_error *err) {
+    const sn_options o = options(how);
     return sn_compile(m, &o, err);
 }
 
@@ -152,39 +159,6 @@ static void threads(void **state) {
     for (int n = 1; n <= 3; n++) check(MAX_T, 96, 200, (way){4, n, NULL});
 }
 
-/* The graph after the passes, fused nodes and panels included, means the same. */
-static void evaluator(void **state) {
-    (void)state;
-    enum { T = 5, N = 35 };
-    for (int K = 63; K <= 64; K++) {
-        int64_t rows = T;
-        sn_passes run;
-        sn_pass_options o = {.level = 4,
-                             .backend = "native",
-                             .bf16_compute = true,
-                             .constant_params = true,
-                             .verify = true,
-                             .off = "hoist"};
-        sn_module *m = sn_module_new("bf16");
-        prepare(T, N, K);
-        define(m, N, K);
-        assert_true(sn_passes_run(&run, m, &o));
-        sn_eval *ev = sn_eval_new(m, &rows);
-        sn_eval_set_exact(ev, false);
-        assert_true(sn_eval_bind(ev, "x", x, sizeof *x * (size_t)(T * K)));
-        assert_true(sn_eval_bind(ev, "dy", dy, sizeof *dy * (size_t)(T * N)));
-        assert_true(sn_eval_bind(ev, "w", w, sizeof *w * (size_t)(N * K)));
-        const int size[] = {T * N, T * K, N * K};
-        for (int k = 0; k < 3; k++) {
-            const sn_value *v = sn_eval_node(ev, sn_entry_at(m, 0)->output[k].node);
-            assert_non_null(v);
-            for (int i = 0; i < size[k]; i++) assert_true((float)v->data[i] == want[k][i]);
-        }
-        sn_eval_free(ev);
-        sn_module_free(m);
-    }
-}
-
 /* Rows select blocks of columns. */
 static void experts(void **state) {
     (void)state;
@@ -215,24 +189,173 @@ static void experts(void **state) {
     }
 }
 
+/* ---- weights in fewer bits: their values are rounded to bf16 ---- */
+
+static float stored[MAX_N * MAX_K], factor[MAX_N]; /* of a row; it multiplies the product */
+
+static float largest(const float *v, int n) {
+    float most = 0;
+    for (int i = 0; i < n; i++)
+        if (fabsf(v[i]) > fabsf(most)) most = v[i];
+    return most;
+}
+
+static void store_int8(int N, int K) {
+    for (int i = 0; i < N * K; i++) {
+        if (i % K == 0) factor[i / K] = fabsf(largest(w + i, K)) * (float)(1 / 127.0);
+        stored[i] = rintf(w[i] / factor[i / K]);
+    }
+}
+
+static void store_int4(int N, int K) {
+    for (int n = 0; n < N; n++) factor[n] = 1;
+    for (int i = 0; i < N * K; i++) {
+        const float scale = rounded(largest(w + i / 32 * 32, 32) * -0.125f);
+        stored[i] = fmaxf(-8, fminf(7, rintf(w[i] / scale))) * scale;
+    }
+}
+
+/* Rows of blocks, as they are in a file, repeated. */
+static void store_blocks(int N, int K, const float *v) {
+    for (int n = 0; n < N; n++) factor[n] = 1;
+    for (int i = 0; i < N * K; i++) stored[i] = v[i % (2 * K)];
+}
+
+static float product_of_stored(int i, int N, int K) {
+    return sum(x + i / N * K, 1, stored + i % N * K, 1, K) * factor[i % N];
+}
+
+static void check_stored(const char *name, int N, int K, const char *weights,
+                         const sn_weights *file, way how) {
+    sn_error err = {0};
+    sn_module *m = sn_module_new("stored");
+    sn_entry_begin(m, "run");
+    sn_tensor in = sn_input(m, "x", SN_F32, sn_symbol(m, "T", 0, MAX_T), K);
+    sn_tensor weight = sn_param(m, name, SN_F32, file ? 2 : N, K);
+    for (int j = 2; file && j < N; j *= 2) weight = sn_concat(0, weight, weight);
+    sn_output("y", sn_linear(in, weight, NULL));
+    sn_options o = options(&how);
+    o.weights = weights;
+    o.source = file;
+    sn_program *p = sn_compile(m, &o, &err);
+    need(p || err.code == SN_ERR_TARGET, &err);
+    sn_arg_binding param = SN_BIND(name, SN_F32, w, N, K);
+    sn_session *s = !p     ? NULL
+                    : file ? sn_session_new(p, file, &err)
+                           : sn_session_new_arrays(p, &param, 1, &err);
+    need(s || err.code == SN_ERR_TARGET, &err);
+    for (int rows = MAX_T; s && rows > 0; rows = rows == MAX_T ? 2 : rows - 1) {
+        sn_arg_binding xi = SN_BIND("x", SN_F32, x, rows, K),
+                       yo = SN_BIND("y", SN_F32, got[0], rows, N);
+        need(sn_run(s, "run", &xi, 1, &yo, 1, &err), &err);
+        for (int i = 0; i < rows * N; i++) {
+            const float y = product_of_stored(i, N, K);
+            if (!(got[0][i] == y))
+                fail_msg("%s %s, level %d, %s: element %d of %d rows is %a, not %a", weights, name,
+                         how.level, how.target ? how.target : "this CPU", i, rows,
+                         (double)got[0][i], (double)y);
+        }
+    }
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+/* The graph after the passes, fused nodes and panels included, means the same. */
+static void evaluator(void **state) {
+    (void)state;
+    enum { T = 5, N = 35 };
+    static const char *const weights[] = {NULL, NULL, "int8", "int4"};
+    for (int way = 0; way < 4; way++) {
+        const int K = way ? 64 : 63, n_out = weights[way] ? 1 : 3;
+        int64_t rows = T;
+        sn_passes run;
+        sn_pass_options o = {.level = 4,
+                             .backend = "native",
+                             .bf16_compute = true,
+                             .constant_params = true,
+                             .weights = weights[way],
+                             .verify = true,
+                             .off = "hoist"};
+        sn_module *m = sn_module_new("bf16");
+        prepare(T, N, K);
+        if (way == 2) store_int8(N, K);
+        if (way == 3) store_int4(N, K);
+        for (int i = 0; i < T * N && way > 1; i++) want[0][i] = product_of_stored(i, N, K);
+        define(m, N, K);
+        assert_true(sn_passes_run(&run, m, &o));
+        sn_eval *ev = sn_eval_new(m, &rows);
+        sn_eval_set_exact(ev, false);
+        assert_true(sn_eval_bind(ev, "x", x, sizeof *x * (size_t)(T * K)));
+        assert_true(sn_eval_bind(ev, "dy", dy, sizeof *dy * (size_t)(T * N)));
+        assert_true(sn_eval_bind(ev, "w", w, sizeof *w * (size_t)(N * K)));
+        const int size[] = {T * N, T * K, N * K};
+        for (int k = 0; k < n_out; k++) {
+            const sn_value *v = sn_eval_node(ev, sn_entry_at(m, 0)->output[k].node);
+            assert_non_null(v);
+            for (int i = 0; i < size[k]; i++) assert_true((float)v->data[i] == want[k][i]);
+        }
+        sn_eval_free(ev);
+        sn_module_free(m);
+    }
+}
+
+static void fewer_bits(void **state) {
+    (void)state;
+    static const char *const names[] = {NULL, "x86-64-v3", "x86-64-v4"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        prepare(MAX_T, 70, 160);
+        store_int8(70, 160);
+        check_stored("w", 70, 160, "int8", NULL, (way){.level = 4, .target = names[i]});
+        store_int4(70, 160);
+        check_stored("w", 70, 160, "int4", NULL, (way){.level = i ? 4 : 0, .target = names[i]});
+        check_stored("w", 70, 160, "int4", NULL, (way){4, 2, names[i]});
+    }
+    store_int8(33, 67); /* not whole vectors along K */
+    check_stored("w", 33, 67, "int8", NULL, (way){.level = 4});
+}
+
+static void blocks_of_files(void **state) {
+    (void)state;
+    static const char *const names[] = {"Q4_0", "Q8_0", "Q4_K", "Q6_K"};
+    sn_error err = {0};
+    sn_weights *file = sn_weights_open(FORMATS ".gguf", &err),
+               *values = sn_weights_open(FORMATS ".safetensors", &err);
+    need(file && values, &err);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const sn_weight *t = sn_weights_find(values, names[i]);
+        assert_non_null(t);
+        const int N = 16, K = (int)t->shape[1];
+        assert_true(K <= MAX_K);
+        fill(x, MAX_T * K, 1);
+        store_blocks(N, K, t->data);
+        check_stored(names[i], N, K, "stored", file, (way){.level = 4});
+    }
+    sn_weights_close(file);
+    sn_weights_close(values);
+}
+
 static void reports(void **state) {
     (void)state;
     sn_error err = {0};
     sn_module *m = sn_module_new("bf16");
     define(m, 64, 64);
-    sn_program *p = compile(m, &(way){.level = 4}, &err);
+    sn_options o = options(&(way){.level = 4});
+    o.weights = "int8";
+    sn_program *p = sn_compile(m, &o, &err);
     need(p != NULL, &err);
     char *text = explain_text(p, "run");
     assert_non_null(strstr(text, "product of bf16"));
+    assert_non_null(strstr(text, "weights: i8"));
     free(text);
     sn_program_free(p);
     sn_module_free(m);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(levels),    cmocka_unit_test(sizes),
-                                       cmocka_unit_test(targets),   cmocka_unit_test(threads),
-                                       cmocka_unit_test(evaluator), cmocka_unit_test(experts),
-                                       cmocka_unit_test(reports)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(levels),     cmocka_unit_test(sizes),           cmocka_unit_test(targets),
+        cmocka_unit_test(threads),    cmocka_unit_test(evaluator),       cmocka_unit_test(experts),
+        cmocka_unit_test(fewer_bits), cmocka_unit_test(blocks_of_files), cmocka_unit_test(reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -200,7 +200,8 @@ static double factor(const problem *p, int64_t k, int64_t j, int part) {
 static double b_element(const problem *p, int64_t b, int64_t k, int64_t j) {
     double x = get(p->t, p->b, b + k * p->b_row + j * p->b_col);
     if (!p->scale) return p->s->bf16 ? round_bf16(x) : x;
-    return x * factor(p, k, j, 0) + (p->s->minima ? factor(p, k, j, 1) : 0);
+    x = x * factor(p, k, j, 0) + (p->s->minima ? factor(p, k, j, 1) : 0);
+    return p->s->bf16 ? round_bf16(x) : x;
 }
 
 static double *doubles(int64_t n) {
@@ -396,7 +397,7 @@ static kernel compile(sn_jit *jit, const sn_target *target, const problem *p, in
                                       .col = EM_SIZE_CONST(p->b_col),
                                       .half_width = p->s->pair,
                                       .packed4 = packs_4_bits(p->s),
-                                      .bf16 = p->s->bf16,
+                                      .bf16 = p->s->bf16 && !p->s->scale_group,
                                       .narrow = p->s->narrow || p->s->scale_group,
                                       .narrow_dtype = packs_4_bits(p->s)  ? SN_I32
                                                       : p->s->scale_group ? SN_I8
