@@ -68,8 +68,8 @@ sn_tensor front_vocabulary(sn_loc at, sn_tensor ids, const char *name, int64_t n
 /* sn_scan_at; associative: the body combines its only carry with its only sequence so. */
 sn_scanned front_scan(sn_loc at, const sn_scan_args *a, bool associative);
 
-/* Whether ranks may divide the rows of what the optimizer updates. */
-bool front_updates_rows(const sn_optimizer *o);
+/* Whether ranks may divide the rows of a parameter, as far as the optimizer is concerned. */
+bool front_divides_rows(const sn_optimizer *o, const sn_node *p);
 
 /* Whether the current entry already assigns the state. */
 bool front_assigned(sn_tensor state);

@@ -73,11 +73,14 @@ sn_tensor sn_learning_rate_at(sn_loc at, sn_tensor step, const sn_schedule *s) {
     return s->warmup > 0 ? mul(rate, warm_up(t, s->warmup)) : rate;
 }
 
+static bool in_range(const sn_optimizer *o) {
+    return o && update_of(o) && o->momentum >= 0 && o->beta1 >= 0 && o->beta1 < 1 &&
+           o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && o->decay >= 0 && o->max_norm >= 0;
+}
+
 static bool check_settings(sn_tensor rate, const sn_optimizer *o) {
     char t[SN_NODE_TEXT];
-    bool fits = o && update_of(o) && o->momentum >= 0 && o->beta1 >= 0 && o->beta1 < 1 &&
-                o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && o->decay >= 0 && o->max_norm >= 0;
-    if (!fits)
+    if (!in_range(o))
         sn_module_fail(rate->m, SN_ERR_USAGE,
                        "sn_optimize: a setting is out of range. Hint: start with sn_optimizer_of");
     else if (rate->rank || !sn_dtype_is_float((sn_dtype)rate->dtype))
@@ -86,9 +89,18 @@ static bool check_settings(sn_tensor rate, const sn_optimizer *o) {
             "sn_optimize: the rate is %s; it must be a float scalar. Hint: sn_learning_rate, or "
             "sn_scalar",
             sn_node_text(rate, t));
-    else
-        return true;
-    return false;
+    for (int i = 0; in_range(o) && i < o->groups; i++) {
+        const sn_optimizer_group *g = &o->group[i];
+        if (in_range(&g->optimizer) && g->rate >= 0 && !g->optimizer.max_norm &&
+            !g->optimizer.groups)
+            continue;
+        sn_module_fail(
+            rate->m, SN_ERR_USAGE,
+            "sn_optimize: group %d ('%s'): a setting is out of range, or it has max_norm "
+            "or groups, which belong to the whole optimizer",
+            i + 1, g->match ? g->match : "*");
+    }
+    return !sn_module_error(rate->m)->code;
 }
 
 static bool check_params(sn_module *m, int n, const sn_tensor *param) {
@@ -174,13 +186,16 @@ static sn_node *apply(sn_loc at, sn_tensor rate, int n, const sn_tensor *param, 
     for (int i = 0; i < n; i++) {
         sn_dtype type = (sn_dtype)param[i]->dtype;
         int64_t ranks = is_part(g[i], param[i]) ? sn_attr_int(g[i], SN_A_ranks, 1) : 1;
+        const sn_optimizer_group *group = update_group(o, param[i]);
+        const sn_optimizer *used = group ? &group->optimizer : o;
+        sn_node *its_rate = group && group->rate ? scale(rate, group->rate) : rate;
         sn_update u = {.m = m,
-                       .o = o,
+                       .o = used,
                        .param = ranks > 1 ? zero_own_part(param[i], ranks) : param[i],
                        .gradient = shrink ? mul(g[i], sn_b_cast(shrink, type)) : g[i],
-                       .rate = sn_b_cast(rate, type),
+                       .rate = sn_b_cast(its_rate, type),
                        .step = sn_b_cast(t, type),
-                       .decay = decays(o, param[i]) ? o->decay : 0};
+                       .decay = decays(used, param[i]) ? used->decay : 0};
         sn_node *value = new_value(at, &u);
         if (!value) break;
         sn_assign_at(at, param[i], ranks > 1 ? zero_whole(value, param[i], ranks) : value);

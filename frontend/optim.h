@@ -16,8 +16,16 @@ typedef enum sn_optimizer_kind {
     SN_ADAGRAD, /* v <- v + g^2; p <- p - rate g / (sqrt v + eps) */
     SN_ADAM,    /* Kingma & Ba 2015, algorithm 1 */
     /* Loshchilov & Hutter 2019, algorithm 2, with decay term rate decay p instead of lambda p */
-    SN_ADAMW
+    SN_ADAMW,
+    SN_LION, /* Chen et al. 2023, algorithm 2 */
+    /* Jordan 2024, for matrices only: 5 iterations of Newton and Schulz make the momentum nearly
+     * orthogonal. Scaled by 0.2 sqrt(max(rows, columns)), so that AdamW's rates fit [Liu et al. 2025];
+     * decay as in AdamW. */
+    SN_MUON,
+    SN_NORMUON,  /* Li et al. 2025: Muon whose rows (outputs of a linear map) get equal sizes */
+    SN_ADAFACTOR /* Shazeer & Stern 2018, as torch.optim.Adafactor: a row and a column per matrix */
 } sn_optimizer_kind;
+
 /* What an update makes of one parameter. */
 typedef struct sn_update {
     sn_module *m;
@@ -33,7 +41,10 @@ typedef sn_tensor (*sn_update_fn)(const sn_update *u);
 /* The state "optimizer.WHAT.NAME" of parameter NAME, with its type and shape; zero before the first step.
  * what: without a dot. */
 #define sn_update_state(u, what) sn_update_state_at(SN_HERE, u, what)
-sn_tensor sn_update_state_at(sn_loc, const sn_update *u, const char *what);
+/* The same for a matrix, as a vector along one of its axes, 0 or 1; not if by_rows. */
+#define sn_update_axis_state(u, what, axis) sn_update_axis_state_at(SN_HERE, u, what, axis)
+sn_tensor sn_update_state_at(sn_loc, const sn_update *u, const char *what),
+    sn_update_axis_state_at(sn_loc, const sn_update *u, const char *what, int axis);
 
 typedef struct sn_optimizer {
     sn_optimizer_kind kind;
@@ -42,19 +53,37 @@ typedef struct sn_optimizer {
      * ranks may then divide the rows (sn_training.zero). */
     sn_update_fn update;
     bool by_rows;
-    double momentum; /* SGD only; 0: none */
+    double momentum; /* SGD and Muon; 0: none */
     bool nesterov;
+    bool polar; /* Muon: the coefficients of Polar Express [Amsel et al. 2025], not Jordan's */
     double beta1, beta2, eps;
-    double decay; /* weight decay; adds decay p to the gradient, except in AdamW */
+    double
+        decay; /* weight decay; added to the gradient as decay p up to Adam, p as rate decay p since AdamW */
     /* Whether the parameter decays. NULL: parameters with two or more axes do. */
     bool (*decays)(const char *name, int rank, const void *user);
     const void *user; /* for `decays` and `update` */
     /* maximum global gradient norm: larger gradients are scaled down; 0: no clipping */
     double max_norm;
+    /* Other optimizers for some parameters: the first group that a parameter is in decides. */
+    const struct sn_optimizer_group *group;
+    int groups; /* their number */
 } sn_optimizer;
+
+typedef struct sn_optimizer_group {
+    const char *match;      /* pattern of names, as of fnmatch(3): "*.w"; NULL: every name */
+    int axes;               /* number of axes of the parameter; 0: any */
+    double rate;            /* factor of the learning rate; 0: 1 */
+    sn_optimizer optimizer; /* without max_norm, which is of all gradients, and groups */
+} sn_optimizer_group;
 /* PyTorch's defaults: no momentum; betas 0.9 and 0.999 (RMSProp 0.99), eps 1e-8 (AdaGrad 1e-10);
- * decay 0, AdamW 0.01; no max_norm. */
+ * decay 0, AdamW 0.01, Muon 0.1; Muon with momentum 0.95 (nesterov), eps 1e-7; Lion as published: betas
+ * 0.9 and 0.99; no max_norm. */
 sn_optimizer sn_optimizer_of(sn_optimizer_kind kind);
+/* Fills groups so that `matrices` (as SN_MUON) updates matrices except embeddings and heads, found by
+ * their names, and `rest` all else. Returns `rest` with these groups. */
+enum { SN_HIDDEN_GROUPS = 7 };
+sn_optimizer sn_optimizer_hidden(const sn_optimizer *matrices, const sn_optimizer *rest,
+                                 sn_optimizer_group group[SN_HIDDEN_GROUPS]);
 
 /* Adds one optimizer step to the current entry: gradients of the scalar loss, then sn_assign of
  * param[i], i < n (f32 or f64 parameters or states), of the optimizer's states "optimizer.m.NAME"

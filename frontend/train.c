@@ -76,7 +76,7 @@ static bool accumulates(const sn_training *t) {
 }
 
 static bool is_divided(const step *s, int i) {
-    return s->t->zero > 0 && front_updates_rows(&s->t->optimizer) &&
+    return s->t->zero > 0 && front_divides_rows(&s->t->optimizer, s->param[i]) &&
            zero_divides(s->param[i], s->t->ranks);
 }
 

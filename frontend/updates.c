@@ -2,27 +2,47 @@
  * PyTorch's, so published settings can be used unchanged. */
 #include "frontend/updates.h"
 
+#include <assert.h>
+#include <float.h>
+#include <fnmatch.h>
 #include <math.h>
 #include <string.h>
 
-sn_tensor sn_update_state_at(sn_loc at, const sn_update *u, const char *what) {
-    FRONT_ENTER("sn_update_state", u->param);
-    sn_node *p = u->param;
-    if (!front_name(u->m, "sn_update_state", what)) return bad_;
+/* A state of parameter u->param. */
+static sn_node *new_state(sn_loc at, const sn_update *u, const char *what, int rank,
+                          const sn_dim *shape) {
+    if (!front_name(u->m, "sn_update_state", what)) return sn_module_error_node(u->m);
     if (strchr(what, '.'))
         return sn_module_fail(u->m, SN_ERR_USAGE, "sn_update_state: the name '%s' contains a dot",
                               what);
     const char *name =
-        sn_arena_printf(u->m, "optimizer.%s.%s", what, sn_attr_str(p, SN_A_name, ""));
-    return front_state(at, u->m, name, (sn_dtype)p->dtype, p->rank, p->shape);
+        sn_arena_printf(u->m, "optimizer.%s.%s", what, sn_attr_str(u->param, SN_A_name, ""));
+    return front_state(at, u->m, name, (sn_dtype)u->param->dtype, rank, shape);
 }
 
-static sn_node *state_of(const sn_update *u, const char *what) {
+sn_tensor sn_update_state_at(sn_loc at, const sn_update *u, const char *what) {
+    FRONT_ENTER("sn_update_state", u->param);
+    return new_state(at, u, what, u->param->rank, u->param->shape);
+}
+
+sn_tensor sn_update_axis_state_at(sn_loc at, const sn_update *u, const char *what, int axis) {
+    FRONT_ENTER("sn_update_axis_state", u->param);
+    char text[SN_NODE_TEXT];
+    sn_node *p = u->param;
+    if (p->rank == 2 && axis >= 0 && axis < 2 && !(u->o->update && u->o->by_rows))
+        return new_state(at, u, what, 1, &p->shape[axis]);
+    return sn_module_fail(u->m, SN_ERR_USAGE,
+                          "sn_update_axis_state: axis %d of %s: it must be 0 or 1, the parameter a "
+                          "matrix, and the optimizer not by_rows",
+                          axis, sn_node_text(p, text));
+}
+
+sn_node *update_state(const sn_update *u, const char *what) {
     return sn_update_state_at(sn_module_loc(u->m), u, what);
 }
 
 /* Assigns the state's next value and returns it. */
-static sn_node *next(sn_node *state, sn_node *value) {
+sn_node *update_next(sn_node *state, sn_node *value) {
     sn_assign_at(sn_module_loc(state->m), state, value);
     return value;
 }
@@ -37,8 +57,8 @@ static sn_node *step_sgd(const sn_update *u) {
     sn_node *g = regular_gradient(u);
     double momentum = u->o->momentum;
     if (momentum > 0) {
-        sn_node *state = state_of(u, "m");
-        sn_node *v = next(state, add(scale(state, momentum), g));
+        sn_node *state = update_state(u, "m");
+        sn_node *v = update_next(state, add(scale(state, momentum), g));
         g = u->o->nesterov ? add(g, scale(v, momentum)) : v;
     }
     return sub(u->param, mul(g, u->rate));
@@ -46,9 +66,9 @@ static sn_node *step_sgd(const sn_update *u) {
 
 /* v <- beta2 v + (1 - beta2) g^2 */
 static sn_node *mean_square(const sn_update *u, sn_node *g) {
-    sn_node *state = state_of(u, "v");
+    sn_node *state = update_state(u, "v");
     double b = u->o->beta2;
-    return next(state, add(scale(state, b), scale(mul(g, g), 1 - b)));
+    return update_next(state, add(scale(state, b), scale(mul(g, g), 1 - b)));
 }
 
 /* p - rate g / (sqrt v + eps) */
@@ -65,8 +85,8 @@ static sn_node *step_rmsprop(const sn_update *u) {
 
 /* Duchi, Hazan & Singer 2011 */
 static sn_node *step_adagrad(const sn_update *u) {
-    sn_node *g = regular_gradient(u), *state = state_of(u, "v");
-    return step_by_root(u, g, next(state, add(state, mul(g, g))));
+    sn_node *g = regular_gradient(u), *state = update_state(u, "v");
+    return step_by_root(u, g, update_next(state, add(state, mul(g, g))));
 }
 
 /* 1 - beta^t, accurate even where beta^t is close to 1 */
@@ -76,9 +96,9 @@ static sn_node *bias_correction(const sn_update *u, double beta) {
 
 /* Kingma & Ba 2015, algorithm 1, for the gradient g */
 static sn_node *adam_direction(const sn_update *u, sn_node *g) {
-    sn_node *state = state_of(u, "m");
+    sn_node *state = update_state(u, "m");
     double b = u->o->beta1;
-    sn_node *m = next(state, add(scale(state, b), scale(g, 1 - b)));
+    sn_node *m = update_next(state, add(scale(state, b), scale(g, 1 - b)));
     sn_node *v = mean_square(u, g);
     sn_node *size = sn_b_unary(SN_OP_sqrt, over(v, bias_correction(u, u->o->beta2)));
     return over(over(m, bias_correction(u, b)), plus(size, u->o->eps));
@@ -88,11 +108,22 @@ static sn_node *step_adam(const sn_update *u) {
     return sub(u->param, mul(adam_direction(u, regular_gradient(u)), u->rate));
 }
 
+sn_node *update_decayed(const sn_update *u) {
+    return u->decay > 0 ? mul(u->param, plus(scale(u->rate, -u->decay), 1)) : u->param;
+}
+
 /* Loshchilov & Hutter 2019, algorithm 2: the decay is not part of the gradient */
 static sn_node *step_adamw(const sn_update *u) {
-    sn_node *p = u->param;
-    if (u->decay > 0) p = mul(p, plus(scale(u->rate, -u->decay), 1));
-    return sub(p, mul(adam_direction(u, u->gradient), u->rate));
+    return sub(update_decayed(u), mul(adam_direction(u, u->gradient), u->rate));
+}
+
+/* Chen et al. 2023, algorithm 2 */
+static sn_node *step_lion(const sn_update *u) {
+    sn_node *m = update_state(u, "m"), *g = u->gradient;
+    double b1 = u->o->beta1, b2 = u->o->beta2;
+    sn_node *x = sn_b_unary(SN_OP_sign, add(scale(m, b1), scale(g, 1 - b1)));
+    update_next(m, add(scale(m, b2), scale(g, 1 - b2)));
+    return sub(update_decayed(u), mul(x, u->rate));
 }
 
 /* ---- all of them ---- */
@@ -108,6 +139,11 @@ static const optimizer table[] = {
     [SN_ADAGRAD] = {{.eps = 1e-10}, step_adagrad, true},
     [SN_ADAM] = {{.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}, step_adam, true},
     [SN_ADAMW] = {{.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = 0.01}, step_adamw, true},
+    [SN_LION] = {{.beta1 = 0.9, .beta2 = 0.99}, step_lion, true},
+    [SN_MUON] = {{.momentum = 0.95, .nesterov = true, .eps = 1e-7, .decay = 0.1}, update_muon},
+    [SN_NORMUON] = {{.momentum = 0.95, .nesterov = true, .beta2 = 0.95, .eps = 1e-7, .decay = 0.1},
+                    update_normuon},
+    [SN_ADAFACTOR] = {{.eps = FLT_EPSILON}, update_adafactor},
 };
 
 static const optimizer *row_of(sn_optimizer_kind kind) {
@@ -121,9 +157,38 @@ sn_optimizer sn_optimizer_of(sn_optimizer_kind kind) {
     return o;
 }
 
-bool front_updates_rows(const sn_optimizer *o) {
+static bool is_by_rows(const sn_optimizer *o) {
     const optimizer *row = row_of(o->kind);
     return o->update ? o->by_rows : row && row->by_rows;
+}
+
+const sn_optimizer_group *update_group(const sn_optimizer *o, const sn_node *p) {
+    const char *name = sn_attr_str(p, SN_A_name, "");
+    for (int i = 0; i < o->groups; i++) {
+        const sn_optimizer_group *g = &o->group[i];
+        if ((!g->axes || g->axes == p->rank) && (!g->match || !fnmatch(g->match, name, 0)))
+            return g;
+    }
+    return NULL;
+}
+
+bool front_divides_rows(const sn_optimizer *o, const sn_node *p) {
+    const sn_optimizer_group *g = update_group(o, p);
+    return is_by_rows(g ? &g->optimizer : o);
+}
+
+sn_optimizer sn_optimizer_hidden(const sn_optimizer *matrices, const sn_optimizer *rest,
+                                 sn_optimizer_group group[SN_HIDDEN_GROUPS]) {
+    static const char *const others[] = {"*embed*",    "*wte*",     "*wpe*",
+                                         "*position*", "*lm_head*", "*classifier*"};
+    static_assert(sizeof others / sizeof *others + 1 == SN_HIDDEN_GROUPS, "one more for matrices");
+    sn_optimizer o = *rest, inner = *rest;
+    inner.max_norm = 0;
+    for (int i = 0; i < SN_HIDDEN_GROUPS - 1; i++)
+        group[i] = (sn_optimizer_group){.match = others[i], .optimizer = inner};
+    group[SN_HIDDEN_GROUPS - 1] = (sn_optimizer_group){.axes = 2, .optimizer = *matrices};
+    o.group = group, o.groups = SN_HIDDEN_GROUPS;
+    return o;
 }
 
 sn_update_fn update_of(const sn_optimizer *o) {

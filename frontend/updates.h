@@ -24,7 +24,19 @@ static inline sn_node *plus(sn_node *a, double k) {
     return sn_b_scalar(SN_OP_add, a, k);
 }
 
+/* The state "optimizer.WHAT.NAME"; assigns a state's next value, which it returns. */
+sn_node *update_state(const sn_update *u, const char *what);
+sn_node *update_next(sn_node *state, sn_node *value);
+/* p (1 - rate decay) */
+sn_node *update_decayed(const sn_update *u);
+
+/* updates_matrix.c */
+sn_node *update_muon(const sn_update *u), *update_normuon(const sn_update *u),
+    *update_adafactor(const sn_update *u);
+
 /* What o makes of a parameter; NULL: there is no such optimizer. */
 sn_update_fn update_of(const sn_optimizer *o);
+/* The first group that parameter p is in; NULL: none. */
+const sn_optimizer_group *update_group(const sn_optimizer *o, const sn_node *p);
 
 #endif

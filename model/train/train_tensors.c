@@ -50,7 +50,7 @@ static bool describe(const char *name, const sn_node *n, const sn_parameters *p,
         if (!sn_dim_is_const(n->m, n->shape[a], &w.shape[a]))
             return sn_fail(err, SN_ERR_SHAPE, "'%s' has a symbolic shape", name);
     const sn_weight *of = parameter_of(p, name);
-    bool part = of && !same_shape(of, &w);
+    bool part = of && w.rank > 1 && !same_shape(of, &w); /* a vector of a matrix is whole */
     int64_t own = w.shape[0];
     if (part) {
         w.rank = of->rank;

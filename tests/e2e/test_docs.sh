@@ -138,6 +138,21 @@ int main(void) {
 }
 END
         ;;
+    'sn_optimizer_group group'*)
+        cat <<'END'
+#include <sinter/sinter.h>
+int main(void) {
+    sn_module *m = sn_module_new("groups");
+    sn_tensor w[] = {sn_param(m, "w", SN_F32, 2, 3), sn_param(m, "w.bias", SN_F32, 3)};
+BLOCK
+    sn_entry_begin(m, "step");
+    sn_tensor loss = sn_sum_all(sn_square(sn_add(w[0], w[1])));
+    sn_optimize(loss, sn_scalar(m, SN_F32, 0.1), 2, w, &o);
+    sn_error err = {0};
+    return sn_compile(m, NULL, &err) ? 0 : printf("%s\n", err.message);
+}
+END
+        ;;
     'sn_training t = '*)
         cat <<'END'
 #include <sinter/train.h>

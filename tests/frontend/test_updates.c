@@ -1,0 +1,291 @@
+/* Optimizers of matrices, and groups: fifty steps of Lion, Muon, NorMuon and Adafactor, each on the
+ * parameters of its group, equal their formulas in plain C. */
+#include "frontend/sinter.h"
+#include "ir/ir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include <float.h>
+#include <math.h>
+
+#include "tests/support/scratch.h"
+
+enum { STEPS = 50, SIDE = 8, ROOM = SIDE * SIDE, ITERATIONS = 5 };
+static const double rate = 0.02;
+
+/* ---- the formulas in plain C ---- */
+
+/* loss = sum curve (p - goal)^2 / 2 over all parameters [rows, columns]; columns 0: a vector */
+typedef struct plain {
+    const char *name;
+    int rows, columns;
+    double p[ROOM], m[ROOM], v[ROOM], row[SIDE], column[SIDE];
+} plain;
+
+static double goal_of(int i) {
+    return sin(1.7 * i + 0.3);
+}
+
+static double curve_of(int i) {
+    return 0.5 + 0.05 * i;
+}
+
+static double norm_of(const double *x, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += x[i] * x[i];
+    return sqrt(sum);
+}
+
+/* z += x y; x [r, k], y [k, c] */
+static void add_product(double *z, const double *x, const double *y, int r, int k, int c) {
+    for (int i = 0; i < r; i++)
+        for (int j = 0; j < c; j++)
+            for (int l = 0; l < k; l++) z[i * c + j] += x[i * k + l] * y[l * c + j];
+}
+
+static void plain_iterations(double *x, int r, int c, bool polar) {
+    static const double jordan[3] = {3.4445, -4.7750, 2.0315},
+                        express[ITERATIONS][3] = {{8.1566, -22.4833, 15.8788},
+                                                  {4.0429, -2.8089, 0.5000},
+                                                  {3.8917, -2.7725, 0.5061},
+                                                  {3.2858, -2.3681, 0.4645},
+                                                  {2.3465, -1.7098, 0.4232}};
+    double n = fmax(norm_of(x, r * c), 1e-7) * (polar ? 1.02 : 1);
+    for (int i = 0; i < r * c; i++) x[i] /= n;
+    for (int k = 0; k < ITERATIONS; k++) {
+        const double *f = polar ? express[k] : jordan;
+        double t[ROOM], a[ROOM] = {0}, b[ROOM] = {0}, y[ROOM] = {0};
+        for (int i = 0; i < r * c; i++) t[i % c * r + i / c] = x[i];
+        add_product(a, x, t, r, c, r);
+        add_product(b, a, a, r, r, r);
+        for (int i = 0; i < r * r; i++) b[i] = f[1] * a[i] + f[2] * b[i];
+        add_product(y, b, x, r, r, c);
+        for (int i = 0; i < r * c; i++) x[i] = f[0] * x[i] + y[i];
+    }
+}
+
+static void plain_muon(plain *s, const double *g, bool equal_rows, bool polar) {
+    int r = s->rows, c = s->columns;
+    double x[ROOM];
+    for (int i = 0; i < r * c; i++) {
+        s->m[i] = 0.95 * s->m[i] + g[i];
+        x[i] = g[i] + 0.95 * s->m[i];
+    }
+    plain_iterations(x, r, c, polar);
+    double before = norm_of(x, r * c);
+    for (int i = 0; equal_rows && i < r; i++) {
+        double size = norm_of(x + (ptrdiff_t)i * c, c);
+        s->row[i] = 0.95 * s->row[i] + 0.05 * size * size / c;
+        for (int j = 0; j < c; j++) x[i * c + j] /= sqrt(s->row[i]) + 1e-7;
+    }
+    double scale = 0.2 * sqrt(fmax(r, c)) * before / norm_of(x, r * c);
+    for (int i = 0; i < r * c; i++) s->p[i] -= rate * (0.1 * s->p[i] + scale * x[i]);
+}
+
+static void plain_adafactor(plain *s, const double *g, int t) {
+    int r = s->rows, c = s->columns ? s->columns : 1, n = r * c;
+    double part = pow(t, -0.8), mean = 0, x[ROOM], size = norm_of(s->p, n) / sqrt(n);
+    for (int i = 0; i < r; i++) {
+        double now = norm_of(g + (ptrdiff_t)i * c, c);
+        s->row[i] += part * (now * now / c - s->row[i]);
+        mean += s->row[i] / r;
+    }
+    for (int j = 0; j < c; j++) {
+        double now = 0;
+        for (int i = 0; i < r; i++) now += g[i * c + j] * g[i * c + j] / r;
+        s->column[j] += part * (now - s->column[j]);
+    }
+    for (int i = 0; i < n; i++)
+        x[i] = g[i] / sqrt(s->columns ? s->row[i / c] * s->column[i % c] / mean : s->row[i]);
+    double step = fmin(rate, 1 / sqrt(t)) * fmax(size, 1e-3) / fmax(norm_of(x, n) / sqrt(n), 1);
+    for (int i = 0; i < n; i++) s->p[i] -= step * x[i];
+}
+
+static void plain_lion(plain *s, const double *g) {
+    for (int i = 0; i < s->rows * (s->columns ? s->columns : 1); i++) {
+        double x = 0.9 * s->m[i] + 0.1 * g[i];
+        s->m[i] = 0.99 * s->m[i] + 0.01 * g[i];
+        s->p[i] -= 0.1 * rate * ((x > 0) - (x < 0)); /* the group's factor */
+    }
+}
+
+static void plain_step(plain *s, int t) {
+    double g[ROOM];
+    for (int i = 0; i < ROOM; i++) g[i] = curve_of(i) * (s->p[i] - goal_of(i));
+    if (strstr(s->name, "muon"))
+        plain_muon(s, g, strstr(s->name, "nor"), strstr(s->name, "polar"));
+    else if (strstr(s->name, "ada"))
+        plain_adafactor(s, g, t);
+    else
+        plain_lion(s, g);
+}
+
+/* ---- the same as a module ---- */
+
+/* Matrices nearly square and long ones: both forms of the iterations, on both sides. */
+static const plain start[] = {
+    {.name = "lion.w", .rows = 4, .columns = 6},
+    {.name = "muon.w", .rows = 4, .columns = 4},
+    {.name = "muon.tall", .rows = 8, .columns = 4},
+    {.name = "polar_muon.wide", .rows = 4, .columns = 8},
+    {.name = "normuon.w", .rows = 6, .columns = 4},
+    {.name = "ada.w", .rows = 4, .columns = 6},
+    {.name = "ada.b", .rows = 4},
+};
+enum { N = sizeof start / sizeof *start };
+
+static int count_of(const plain *s) {
+    return s->rows * (s->columns ? s->columns : 1);
+}
+
+static sn_module *new_module(void) {
+    sn_module *m = sn_module_new("updates");
+    sn_tensor param[N], loss = NULL;
+    for (int k = 0; k < N; k++) {
+        const plain *s = &start[k];
+        param[k] = s->columns ? sn_param(m, s->name, SN_F32, s->rows, s->columns)
+                              : sn_param(m, s->name, SN_F32, s->rows);
+        sn_tensor flat = sn_reshape(param[k], count_of(s)), i = sn_arange(m, SN_F32, count_of(s));
+        sn_tensor away = sn_sub(flat, sn_sin(sn_add(sn_mul(i, 1.7), 0.3)));
+        away = sn_mul(sn_square(away), sn_add(sn_mul(i, 0.05), 0.5));
+        sn_tensor one = sn_mul(sn_sum_all(away), 0.5);
+        loss = loss ? sn_add(loss, one) : one;
+    }
+    sn_optimizer_group group[] = {
+        {.match = "normuon.*", .optimizer = sn_optimizer_of(SN_NORMUON)},
+        {.match = "polar*", .axes = 2, .optimizer = sn_optimizer_of(SN_MUON)},
+        {.match = "muon.*", .axes = 2, .optimizer = sn_optimizer_of(SN_MUON)},
+        {.match = "ada.[wb]", .optimizer = sn_optimizer_of(SN_ADAFACTOR)},
+        {.rate = 0.1, .optimizer = sn_optimizer_of(SN_LION)},
+    };
+    group[1].optimizer.polar = true;
+    sn_optimizer o = {.kind = SN_SGD, .group = group, .groups = 5};
+    sn_entry_begin(m, "step");
+    sn_output("loss", loss);
+    sn_optimize(loss, sn_scalar(m, SN_F32, rate), N, param, &o);
+    return m;
+}
+
+static void need(bool ok, const sn_error *err) {
+    if (!ok) fail_msg("%s", err->message);
+}
+
+static void fifty_steps(void **state) {
+    (void)state;
+    sn_module *m = new_module();
+    for (int level = 0; level <= 4; level += 4) {
+        sn_error err = {0};
+        plain want[N];
+        float first[N][ROOM], now[ROOM];
+        int64_t shape[N][2];
+        sn_arg_binding param[N];
+        memcpy(want, start, sizeof want);
+        for (int k = 0; k < N; k++) {
+            for (int i = 0; i < ROOM; i++) want[k].p[i] = first[k][i] = (float)cos(2.1 * i + k);
+            shape[k][0] = want[k].rows, shape[k][1] = want[k].columns;
+            param[k] =
+                (sn_arg_binding){want[k].name, SN_F32, want[k].columns ? 2 : 1, shape[k], first[k]};
+        }
+        sn_program *p = sn_compile(
+            m, &(sn_options){.level = level, .threads = 2, .cache_dir = scratch_dir}, &err);
+        need(p != NULL, &err);
+        sn_session *s = sn_session_new_arrays(p, param, N, &err);
+        need(s != NULL, &err);
+        for (int t = 1; t <= STEPS; t++) {
+            need(sn_run(s, "step", NULL, 0, NULL, 0, &err), &err);
+            for (int k = 0; k < N; k++) plain_step(&want[k], t);
+        }
+        for (int k = 0; k < N; k++) {
+            size_t bytes = sizeof *now * (size_t)count_of(&want[k]);
+            need(sn_state_read(s, want[k].name, now, bytes, &err), &err);
+            for (int i = 0; i < count_of(&want[k]); i++)
+                if (!(fabs(now[i] - want[k].p[i]) <= 2e-5))
+                    fail_msg("level %d, %s[%d]: %.8g, not %.8g", level, want[k].name, i, now[i],
+                             want[k].p[i]);
+        }
+        sn_session_free(s);
+        sn_program_free(p);
+    }
+    sn_module_free(m);
+}
+
+/* ---- groups ---- */
+
+static bool assigns(sn_module *m, const char *name) {
+    const sn_entry *e = sn_entry_get(m, "step");
+    for (int i = 0; i < e->n_assign; i++)
+        if (!strcmp(e->assign[i].name, name)) return true;
+    return false;
+}
+
+/* The usual groups: matrices by Muon, but not embeddings and heads. */
+static void hidden_matrices(void **state) {
+    (void)state;
+    static const char *const names[] = {"wte.weight", "h.0.fc.weight", "h.0.fc.bias", "lm_head.w"};
+    sn_module *m = sn_module_new("hidden");
+    sn_tensor param[4], loss = NULL;
+    for (int i = 0; i < 4; i++) {
+        param[i] = i == 2 ? sn_param(m, names[i], SN_F32, 4) : sn_param(m, names[i], SN_F32, 4, 4);
+        loss = loss ? sn_add(loss, sn_sum_all(param[i])) : sn_sum_all(param[i]);
+    }
+    sn_optimizer muon = sn_optimizer_of(SN_MUON), adam = sn_optimizer_of(SN_ADAMW);
+    adam.max_norm = 1;
+    sn_optimizer_group group[SN_HIDDEN_GROUPS];
+    sn_optimizer o = sn_optimizer_hidden(&muon, &adam, group);
+    assert_true(o.max_norm == 1);
+    sn_entry_begin(m, "step");
+    sn_optimize(loss, sn_scalar(m, SN_F32, 1), 4, param, &o);
+    sn_error err = {0};
+    need(sn_module_ok(m, &err), &err);
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "optimizer.v.%s", names[i]);
+        assert_true(assigns(m, name) == (i != 1)); /* Muon has no second moment */
+    }
+    sn_module_free(m);
+}
+
+static sn_tensor takes_axis(const sn_update *u) {
+    const int *axis = u->o->user;
+    return sn_add(u->param, sn_update_axis_state(u, "row", *axis));
+}
+
+static void mistakes(void **state) {
+    (void)state;
+    static const int axis[] = {0, 2};
+    const sn_optimizer muon = sn_optimizer_of(SN_MUON);
+    const sn_optimizer_group clips = {.match = "w*", .optimizer = {.max_norm = 1}};
+    const struct {
+        sn_optimizer o;
+        const char *words[2];
+    } wrong[] = {
+        {muon, {"Muon updates matrices, but parameter", "sn_optimizer_hidden"}},
+        {{.group = &clips, .groups = 1}, {"group 1 ('w*')", "max_norm"}},
+        {{.update = takes_axis, .user = &axis[0]}, {"axis 0 of", "a matrix"}},
+        {{.update = takes_axis, .user = &axis[1]}, {"axis 2 of", "0 or 1"}},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        sn_error err = {0};
+        sn_module *m = sn_module_new("mistake");
+        sn_tensor w = sn_param(m, "w", SN_F32, 3);
+        sn_entry_begin(m, "step");
+        sn_optimize(sn_sum_all(w), sn_scalar(m, SN_F32, 1), 1, &w, &wrong[i].o);
+        assert_false(sn_module_ok(m, &err));
+        for (int k = 0; k < 2; k++)
+            if (!strstr(err.message, wrong[i].words[k]))
+                fail_msg("wanted '%s' in: %s", wrong[i].words[k], err.message);
+        sn_module_free(m);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fifty_steps),
+        cmocka_unit_test(hidden_matrices),
+        cmocka_unit_test(mistakes),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
+}
