@@ -38,8 +38,7 @@ static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
     sn_tensor x = embed(s, true);
     for (int l = 0; l < LAYERS; l++) {
         sn_scope_push(s->m, "layer%d", l);
-        qkv p = remember(s, project(batch_norm(s, x, "norm1")));
-        x = add_part(s, x, join(sn_attention(p.q, p.k, p.v, .causal = true)));
+        x = add_part(s, x, causal_attention(s, batch_norm(s, x, "norm1")));
         x = add_part(s, x, feed_forward(s, batch_norm(s, x, "norm2")));
         sn_scope_pop(s->m);
     }

@@ -12,8 +12,7 @@ static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
     sn_tensor x = embed(s, true);
     for (int l = 0; l < LAYERS; l++) {
         sn_scope_push(s->m, "layer%d", l);
-        qkv p = remember(s, project(x));
-        sn_tensor y = join(sn_attention(p.q, p.k, p.v, .causal = true));
+        sn_tensor y = causal_attention(s, x);
         x = sn_nn_layer_norm(sn_add(sn_mul(x, a), y), "norm1", 1e-5);
         x = sn_nn_layer_norm(sn_add(sn_mul(x, a), feed_forward(s, x)), "norm2", 1e-5);
         sn_scope_pop(s->m);

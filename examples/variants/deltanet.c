@@ -11,12 +11,10 @@ static void step(sn_scan_step *s) { /* x: q, k, v, β */
 }
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
-    sn_tensor part[3], in = short_convolution(s, sn_nn_linear(x, "qkv", 3 * WIDTH, 0), "conv");
-    sn_split(in, 2, 3, part);
-    for (int i = 0; i < 3; i++) part[i] = sn_split_heads(part[i], HEADS);
+    qkv p = convolved(s, x);
     sn_tensor beta = by_head(sn_sigmoid(sn_nn_linear(x, "beta", HEADS, 0)));
     sn_tensor y = recur(s, carry_of(s, "state", HEADS, HEAD, HEAD), step, NULL,
-                        (sn_tensor[]){unit(part[0]), unit(part[1]), part[2], beta, NULL});
+                        (sn_tensor[]){unit(p.q), unit(p.k), p.v, beta, NULL});
     return gated_output(y, x);
 }
 

@@ -11,15 +11,13 @@ static void step(sn_scan_step *s) { /* x: q, k, v, α, β */
 }
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
-    sn_tensor part[3], in = short_convolution(s, sn_nn_linear(x, "qkv", 3 * WIDTH, 0), "conv");
-    sn_split(in, 2, 3, part);
-    for (int i = 0; i < 3; i++) part[i] = sn_split_heads(part[i], HEADS);
+    qkv p = convolved(s, x);
     sn_tensor beta = by_head(sn_sigmoid(sn_nn_linear(x, "beta", HEADS, 0)));
     sn_tensor dt = by_head(sn_softplus(sn_nn_linear(x, "dt", HEADS, SN_BIAS)));
     sn_tensor a = sn_expand(sn_exp(sn_param(s->m, "a_log", SN_F32, HEADS)), -1);
-    sn_tensor y = recur(s, carry_of(s, "state", HEADS, HEAD, HEAD), step, NULL,
-                        (sn_tensor[]){unit(part[0]), unit(part[1]), part[2],
-                                      sn_exp(sn_neg(sn_mul(a, dt))), beta, NULL});
+    sn_tensor y =
+        recur(s, carry_of(s, "state", HEADS, HEAD, HEAD), step, NULL,
+              (sn_tensor[]){unit(p.q), unit(p.k), p.v, sn_exp(sn_neg(sn_mul(a, dt))), beta, NULL});
     return gated_output(y, x);
 }
 

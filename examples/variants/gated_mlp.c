@@ -4,17 +4,12 @@
 
 enum { GATED = HIDDEN * 2 / 3 }; /* three matrices instead of two: the same number of weights */
 
-static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
-    qkv p = remember(s, project(x));
-    return join(sn_attention(p.q, p.k, p.v, .causal = true));
-}
-
 static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
     (void)config;
     sn_tensor x = embed(s, true);
     for (int l = 0; l < LAYERS; l++) {
         sn_scope_push(s->m, "layer%d", l);
-        x = add_part(s, x, attend(s, sn_nn_layer_norm(x, "norm1", 1e-5)));
+        x = add_part(s, x, causal_attention(s, sn_nn_layer_norm(x, "norm1", 1e-5)));
         sn_tensor n = sn_nn_layer_norm(x, "norm2", 1e-5);
         sn_tensor gate = sn_param(s->m, "gate.weight", SN_F32, GATED, WIDTH);
         sn_tensor up = sn_param(s->m, "up.weight", SN_F32, GATED, WIDTH);

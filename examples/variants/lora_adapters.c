@@ -23,15 +23,10 @@ static sn_tensor adapted(const sn_forward_ctx *s, sn_tensor x, const char *name,
     return sn_add(y, sn_grouped_matmul(sn_grouped_matmul(x, down, a), up, a));
 }
 
-static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
-    qkv p = remember(s, project(x));
-    return join(sn_attention(p.q, p.k, p.v, .causal = true));
-}
-
 static sn_tensor feed(const sn_forward_ctx *s, sn_tensor x) {
     return adapted(s, sn_gelu(adapted(s, x, "up", HIDDEN)), "down", WIDTH);
 }
 
 SN_MODEL(m, o) {
-    small_model(m, o, &(small){.attend = attend, .feed = feed, .positions = true});
+    small_model(m, o, &(small){.attend = causal_attention, .feed = feed, .positions = true});
 }

@@ -13,7 +13,7 @@ static void step(sn_scan_step *s) { /* x: x, Δ of each channel; B, C of the tok
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     sn_tensor gate = sn_silu(sn_nn_linear(x, "gate", INNER, 0));
-    sn_tensor u = short_convolution(s, sn_nn_linear(x, "in", INNER, 0), "conv");
+    sn_tensor u = convolution(s, sn_nn_linear(x, "in", INNER, 0), "conv", 1);
     sn_tensor p = sn_nn_linear(u, "select", RANK + 2 * STATE, 0);
     sn_tensor dt = sn_softplus(sn_nn_linear(sn_slice(p, 2, 0, RANK), "dt", INNER, SN_BIAS));
     sn_tensor a = sn_neg(sn_exp(sn_param(s->m, "a_log", SN_F32, INNER, STATE)));

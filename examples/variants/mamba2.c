@@ -18,7 +18,7 @@ static sn_tensor shared(const sn_forward_ctx *s, sn_tensor x) {
 }
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
-    sn_tensor in = short_convolution(s, sn_nn_linear(x, "in", WIDTH + 2 * STATE, 0), "conv");
+    sn_tensor in = convolution(s, sn_nn_linear(x, "in", WIDTH + 2 * STATE, 0), "conv", 1);
     sn_tensor u = sn_split_heads(sn_slice(in, 2, 0, WIDTH), HEADS);
     sn_tensor dt = by_head(sn_softplus(sn_nn_linear(x, "dt", HEADS, SN_BIAS)));
     sn_tensor a = sn_expand(sn_exp(sn_param(s->m, "a_log", SN_F32, HEADS)), -1);

@@ -8,11 +8,6 @@
 
 enum { EXPERTS = 4, EXPERT_HIDDEN = 2 * WIDTH };
 
-static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
-    qkv p = remember(s, project(x));
-    return join(sn_attention(p.q, p.k, p.v, .causal = true));
-}
-
 static sn_tensor balance(sn_tensor first, sn_tensor probability) {
     sn_tensor share = sn_mean(first, 0, 1), mean = sn_mean(probability, 0, 1);
     return sn_mul(sn_sum_all(sn_mul(share, mean)), EXPERTS);
@@ -31,5 +26,5 @@ static sn_tensor feed(const sn_forward_ctx *s, sn_tensor x) {
 }
 
 SN_MODEL(m, o) {
-    small_model(m, o, &(small){.attend = attend, .feed = feed, .positions = true});
+    small_model(m, o, &(small){.attend = causal_attention, .feed = feed, .positions = true});
 }

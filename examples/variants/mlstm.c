@@ -4,8 +4,6 @@
  * "xLSTM". formula: S ← f S + e^i kᵀ [v, 1], [y, n] = q S, h = y / max(|n|, 1), f = sigmoid(x W) */
 #include "recurrent.h"
 
-#include <math.h>
-
 static void step(sn_scan_step *s) { /* x: q, k, [v, 1], decay, share */
     sn_tensor kept = sn_mul(sn_expand(col(s->x[3]), -1), s->carry[0]);
     s->next[0] = sn_add(kept, sn_mul(col(sn_mul(col(s->x[4]), s->x[1])), row(s->x[2])));

@@ -5,6 +5,8 @@
 
 #include "small.h"
 
+#include <math.h>
+
 /* Vectors of one element as columns and rows of the carry; q S. */
 static inline sn_tensor col(sn_tensor x) {
     return sn_expand(x, -1);
@@ -39,17 +41,31 @@ static inline sn_tensor with_past(const sn_forward_ctx *s, sn_tensor x, const ch
     return all;
 }
 
-/* A causal convolution of each channel over 4 tokens, then SiLU. */
-static inline sn_tensor short_convolution(const sn_forward_ctx *s, sn_tensor x, const char *name) {
+/* x [B, T, C] of the token before each; zeros before the first. */
+static inline sn_tensor before(const sn_forward_ctx *s, sn_tensor x, const char *name) {
+    return sn_slice(with_past(s, x, name, 1), 1, 0, s->T);
+}
+
+/* A causal convolution of each channel over 4 tokens, each `every` after the one before, then SiLU. */
+static inline sn_tensor convolution(const sn_forward_ctx *s, sn_tensor x, const char *name,
+                                    int64_t every) {
     sn_scope_push(s->m, "%s", name);
     sn_tensor weight = sn_param(s->m, "weight", SN_F32, 4, sn_dim_of(x, 2)), y = NULL;
-    sn_tensor all = with_past(s, x, "past", 3);
+    sn_tensor all = with_past(s, x, "past", 3 * every);
     for (int i = 0; i < 4; i++) {
-        sn_tensor term = sn_mul(sn_slice(all, 1, i, s->T), sn_slice(weight, 0, i, 1));
+        sn_tensor term = sn_mul(sn_slice(all, 1, every * i, s->T), sn_slice(weight, 0, i, 1));
         y = y ? sn_add(y, term) : term;
     }
     sn_scope_pop(s->m);
     return sn_silu(y);
+}
+
+/* Queries, keys and values of short convolutions. */
+static inline qkv convolved(const sn_forward_ctx *s, sn_tensor x) {
+    sn_tensor part[3];
+    sn_split(convolution(s, sn_nn_linear(x, "qkv", 3 * WIDTH, 0), "conv", 1), 2, 3, part);
+    return (qkv){sn_split_heads(part[0], HEADS), sn_split_heads(part[1], HEADS),
+                 sn_split_heads(part[2], HEADS)};
 }
 
 /* v [B, HEADS, T, HEAD] and a column of ones, whose sums are those of the weights. */

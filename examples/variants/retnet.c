@@ -3,8 +3,6 @@
  * formula: S ← γ S + kᵀ v, y = q S, γ = 1 − 2^(−5−h), each head normalised, gated */
 #include "recurrent.h"
 
-#include <math.h>
-
 static void step(sn_scan_step *s) { /* x: q, k, v */
     const sn_tensor *gamma = s->user;
     s->next[0] = sn_add(sn_mul(*gamma, s->carry[0]), sn_mul(col(s->x[1]), row(s->x[2])));

@@ -12,19 +12,19 @@ static void step(sn_scan_step *s) { /* x: r, k, v, w, κ, a κ */
 }
 
 /* A linear map of x, mixed with the token before by a factor of each channel; as heads. */
-static sn_tensor mixed(const sn_forward_ctx *s, sn_tensor x, sn_tensor before, const char *name) {
+static sn_tensor mixed(const sn_forward_ctx *s, sn_tensor x, sn_tensor last, const char *name) {
     sn_scope_push(s->m, "%s", name);
     sn_tensor share = sn_param(s->m, "mix", SN_F32, WIDTH);
-    sn_tensor y = sn_nn_linear(sn_add(x, sn_mul(sn_sub(before, x), share)), "map", WIDTH, SN_BIAS);
+    sn_tensor y = sn_nn_linear(sn_add(x, sn_mul(sn_sub(last, x), share)), "map", WIDTH, SN_BIAS);
     sn_scope_pop(s->m);
     return sn_split_heads(y, HEADS);
 }
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
-    sn_tensor before = sn_slice(with_past(s, x, "past", 1), 1, 0, s->T);
-    sn_tensor r = mixed(s, x, before, "r"), k = mixed(s, x, before, "k"),
-              v = mixed(s, x, before, "v"), a = sn_sigmoid(mixed(s, x, before, "a"));
-    sn_tensor w = sn_exp(sn_mul(sn_sigmoid(mixed(s, x, before, "w")), -0.606531));
+    sn_tensor last = before(s, x, "past");
+    sn_tensor r = mixed(s, x, last, "r"), k = mixed(s, x, last, "k"), v = mixed(s, x, last, "v"),
+              a = sn_sigmoid(mixed(s, x, last, "a"));
+    sn_tensor w = sn_exp(sn_mul(sn_sigmoid(mixed(s, x, last, "w")), -0.606531));
     sn_tensor kappa = unit(sn_mul(k, sn_param(s->m, "removal", SN_F32, HEADS, 1, HEAD)));
     sn_tensor rate = sn_param(s->m, "rate", SN_F32, HEADS, 1, HEAD);
     k = sn_mul(k, sn_add(1.0, sn_mul(sn_sub(a, 1.0), rate)));

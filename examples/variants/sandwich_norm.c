@@ -3,8 +3,7 @@
 #include "small.h"
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
-    qkv p = remember(s, project(x));
-    sn_tensor y = join(sn_attention(p.q, p.k, p.v, .causal = true));
+    sn_tensor y = causal_attention(s, x);
     return sn_nn_layer_norm(y, "norm1_behind", 1e-5);
 }
 

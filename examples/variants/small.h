@@ -44,6 +44,12 @@ static inline sn_tensor join(sn_tensor y) {
     return sn_nn_linear(sn_merge_heads(y), "out", WIDTH, SN_BIAS);
 }
 
+/* Attention to all tokens so far, the attention part of a plain decoder. */
+static inline sn_tensor causal_attention(const sn_forward_ctx *s, sn_tensor x) {
+    qkv p = remember(s, project(x));
+    return join(sn_attention(p.q, p.k, p.v, .causal = true));
+}
+
 static inline sn_tensor feed_forward(const sn_forward_ctx *s, sn_tensor x) {
     (void)s;
     sn_tensor h = sn_gelu(sn_nn_linear(x, "up", HIDDEN, SN_BIAS));

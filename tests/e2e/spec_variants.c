@@ -6,25 +6,32 @@
 /* clang-format off */
 #define VARIANTS(_) \
     _(alibi, "3 map_reduce, 5 gemm, 1 flash", "score: exp2, cast x2, add, sub x2, mul x2  mask: le") \
+    _(attention_residuals, "4 map_reduce, 5 gemm, 1 flash", "f32[B,T,16]  body: exp") \
     _(attention_sinks, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(batch_norm, "2 map_reduce, 5 gemm, 1 flash", "epilogue: add x3, sub, mul x2") \
     _(block_top_k, "13 map_reduce, 6 gemm, 1 flash, 1 argsort, 2 column", "mask: div, le, and, gather_nd") \
+    _(comba, "11 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(deepnorm, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(delta_product, "11 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence") \
     _(deltanet, "7 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(differential_attention, "5 map_reduce, 5 gemm, 2 flash", "body: rsqrt, add, sub, mul x5, div, reduce_sum") \
+    _(engram, "15 map_reduce, 6 gemm, 1 flash", "mod") \
     _(expert_choice, "11 map_reduce, 6 gemm, 1 flash, 1 argsort, 1 scatter, 1 column", "argsort") \
     _(forgetting_transformer, "5 map_reduce, 5 gemm, 1 cumulate, 1 flash", "gather_nd x2  mask: le") \
     _(gated_deltanet, "9 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
+    _(gated_deltanet2, "6 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(gated_linear_attention, "5 map_reduce, 7 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(gated_mlp, "6 map_reduce, 9 gemm, 2 flash", "epilogue: sigmoid, mul x2, gate of 2 x") \
     _(hgrn2, "5 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
+    _(hyper_connections, "22 map_reduce, 9 gemm, 3 column, 1 flash", "body: add x56, div x48") \
+    _(kimi_delta_attention, "7 map_reduce, 7 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(latent_attention, "14 map_reduce, 7 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,4]  mask: le") \
     _(linear_attention, "9 map_reduce, 5 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,9]") \
     _(log_linear_attention, "5 map_reduce, 5 gemm, 1 flash", "xor, gather_nd  mask: le") \
     _(lora_adapters, "5 map_reduce, 6 gemm, 1 flash, 3 grouped", "1 of 4 blocks for each row") \
     _(mamba, "7 map_reduce, 8 gemm, 1 fused_scan", "fused_scan layer0.scan  f32[B,32,16]") \
     _(mamba2, "8 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
+    _(mamba3, "20 map_reduce, 6 gemm, 1 cumulate, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(mlstm, "16 map_reduce, 6 gemm, 2 cumulate, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,9]") \
     _(mixture_of_depths, "9 map_reduce, 6 gemm, 1 flash, 1 argsort, 1 scatter, 1 column", "argsort") \
     _(mixture_of_experts, "6 map_reduce, 5 gemm, 1 flash, 1 argsort, 1 grouped, 1 column", "f32[B,T,2,32]  epilogue: gelu, 1 of 4 blocks for each row") \

@@ -15,7 +15,8 @@ int fuzz_below(fuzz_rng *r, int n); /* in [0, n) */
  * and fused ops, with f64 floats. No float is divided by a zero whose sign depends on folding.
  * NULL: out of memory; a module error is a bug of the generator or the constructors. FUZZ_OPEN: dims
  * have lower bound 0, and sizes, starts and ends are differences of them, so that some runs must be
- * rejected. FUZZ_PRODUCTS: all seeds as even ones, but with f32 floats and often with products. */
+ * rejected. FUZZ_PRODUCTS: all seeds as even ones, but with
+ * f32 floats, often with products, and without ops whose results jump. */
 typedef enum fuzz_kind { FUZZ_ANY, FUZZ_OPEN, FUZZ_PRODUCTS } fuzz_kind;
 sn_module *fuzz_graph(uint64_t seed, fuzz_kind kind);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the variants of this folder with their formulas (references.py, PyTorch in f64): outputs and the gradients of
+"""Compares the variants of this folder and examples with their formulas (references.py, examples.py, PyTorch in f64): outputs and the gradients of
 all inputs and parameters, at random sizes, levels, threads and targets.
 
 usage: compare.py SINTER [SEED [ROUNDS [NAME...]]]     SEED 0: a new one, which is printed
@@ -13,18 +13,22 @@ import numpy as np
 import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples", "variants")
 sys.path.insert(0, HERE)
+import examples
 from references import REFERENCES
 
 torch.set_num_threads(1)
 
 
 def call(sinter, name, ref, B, T, folder, options=()):
-    """Runs the entry `loss`, returns its arrays, or its message as text."""
+    """Runs the entry, returns its arrays, or its message as text."""
     if ref.sizes:
         options = [*options, "--sizes", ref.sizes(B, T)]
-    command = [sinter, "call", f"{HERE}/{name}.c", "--entry", "loss", "-i", folder + "/in.npz", "--gradient", "all",
-               "--loss", "loss", "-q", "-o", folder + "/out.npz", *options]
+    file = f"{HERE}/{name}.c".replace(HERE + "/examples", EXAMPLES)
+    loss = "loss" if ref.entry == "loss" else ref.output
+    command = [sinter, "call", file, "--entry", ref.entry, "-i", folder + "/in.npz", "--gradient", "all",
+               "--loss", loss, "-q", "-o", folder + "/out.npz", *options]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         return f"exit code {run.returncode}: {run.stderr.strip()[-800:]}"
@@ -51,8 +55,8 @@ def expected(ref, arrays, dtype="f8"):
     floats = [t for t in p.values() if t.is_floating_point()]
     for t in floats:
         t.requires_grad_()
-    y = ref.forward(p, p["x"])
-    (y * p["g" if "g" in p else "r"]).sum().backward()
+    y = ref.forward(p, p["x" if "x" in p else "tokens"])
+    (y * p.get("g", p.get("r", 1))).sum().backward()
     gradients = {n: t.grad.numpy() for n, t in p.items() if t.is_floating_point() and t.grad is not None}
     return y.detach().numpy(), gradients
 
@@ -63,7 +67,7 @@ def largest_error(ref, arrays, got):
     single = expected(ref, arrays, "f4")[1]
     forward, gradient = ref.tolerance
     size = max(rms(g) for g in gradients.values())
-    worst = [(np.abs(got["y"] - y).max() / np.abs(y).max() / forward, "y")]
+    worst = [(np.abs(got[ref.output] - y).max() / np.abs(y).max() / forward, ref.output)]
     for n, g in gradients.items():
         if n in ("g", "r"):
             continue
@@ -84,7 +88,9 @@ def compare(sinter, name, rng):
     with tempfile.TemporaryDirectory() as folder:
         width = 64 if name.startswith("recurrent") else 128
         given = {n: f(B, T, rng).astype("i4") for n, f in ref.integers.items()}
-        np.savez(folder + "/in.npz", x=np.zeros((B, T, width), "f4"), **given)
+        if ref.entry == "loss":
+            given["x"] = np.zeros((B, T, width), "f4")
+        np.savez(folder + "/in.npz", **given)
         first = call(sinter, name, ref, B, T, folder)  # its gradients have the shapes of all parameters
         if isinstance(first, str):
             return first

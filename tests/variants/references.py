@@ -9,12 +9,15 @@ REFERENCES = {}  # file without .c: Reference
 
 
 class Reference:
-    """forward(p, x): p maps names of parameters and inputs to tensors, x is [B, T, width]; returns y [B, T, width].
+    """forward(p, x): p maps names of parameters and inputs to tensors, x is [B, T, width]; returns y [B, T, width]. Or
+    x are the tokens of an `entry` without x, and y is its `output`.
     values: {name: number that scales normal random values, or array}; other matrices are scaled by 1/sqrt(last axis).
     integers: {name: f(B, T, rng)}, arrays that have no gradient and so must be given.
     sizes(B, T): option --sizes; multiple: T is a multiple of it; tolerance of forward and gradients."""
 
-    def __init__(self, forward, values={}, integers={}, sizes=None, multiple=1, tolerance=(1e-4, 1e-3)):
+    def __init__(self, forward, values={}, integers={}, sizes=None, multiple=1, tolerance=(1e-4, 1e-3),
+                 entry="loss", output="y"):
+        self.entry, self.output = entry, output
         self.forward, self.values, self.integers = forward, values, integers
         self.sizes, self.multiple, self.tolerance = sizes, multiple, tolerance
 

@@ -1,0 +1,216 @@
+"""Formulas of examples/variants in PyTorch: the small decoder around them, and each variant as its paper writes it."""
+import torch
+import torch.nn.functional as F
+
+from references import attend, column, conv4, heads, layer_norm, linear, merge, reference, rms_norm, row, shift, unit, visible, zeros
+
+VOCAB, LAYERS = 256, 2
+
+
+class Scope:
+    """p with a prefix of names."""
+
+    def __init__(self, p, prefix):
+        self.p, self.prefix = p, prefix
+
+    def __getitem__(self, name):
+        return self.p[self.prefix + name]
+
+    def __contains__(self, name):
+        return self.prefix + name in self.p
+
+
+def norm(p, x, name):
+    return layer_norm(x, 1e-5) * p[name + ".weight"] + p[name + ".bias"]
+
+
+def feed(p, x):
+    return linear(p, F.gelu(linear(p, x, "up")), "down")
+
+
+def causal(p, x):
+    q, k, v = (heads(y) for y in linear(p, x, "qkv").chunk(3, -1))
+    return linear(p, merge(attend(q, k, v, visible(x.shape[1]))), "out")
+
+
+def embed(p, tokens):
+    x = p["embed.weight"][tokens]
+    return x + p["positions.weight"][: tokens.shape[1]] if "positions.weight" in p else x
+
+
+def example(name, **options):
+    """f(p, tokens): the hidden states before the last norm."""
+    def add(f):
+        def forward(p, tokens):
+            return norm(p, f(p, tokens), "norm") @ p["head.weight"].T
+        integers = {"tokens": lambda B, T, rng: rng.integers(0, VOCAB, (B, T))}
+        reference("examples/" + name, integers=integers, entry="forward", output="logits", **options)(forward)
+        return f
+    return add
+
+
+def decoder(name, **options):
+    """attend(p, x, tokens) as the attention part of the small decoder."""
+    def add(part):
+        def f(p, tokens):
+            x = embed(p, tokens)
+            for layer in range(LAYERS):
+                s = Scope(p, f"layer{layer}.")
+                x = x + part(s, norm(s, x, "norm1"), tokens)
+                x = x + feed(s, norm(s, x, "norm2"))
+            return x
+        example(name, **options)(f)
+        return part
+    return add
+
+
+def convolved(p, x):
+    y = F.silu(conv4(x @ p["qkv.weight"].T, p["conv.weight"]))
+    return (heads(part) for part in y.chunk(3, -1))
+
+
+def gated(p, y, x):
+    y = merge(rms_norm(y, p["head_norm.weight"]))
+    return linear(p, y * F.silu(linear(p, x, "gate")), "out")
+
+
+def loop(step, T, S):
+    """y of T steps stacked; step(t, S) -> S, y."""
+    ys = []
+    for t in range(T):
+        S, y = step(t, S)
+        ys.append(y)
+    return torch.stack(ys, 2)
+
+
+def read(q, S):
+    return (row(q) @ S)[..., 0, :]
+
+
+def state(q):
+    B, H, _, N = q.shape
+    return zeros(B, H, N, N)
+
+
+@decoder("kimi_delta_attention")
+def kimi_delta_attention(p, x, tokens):
+    q, k, v = convolved(p, x)
+    q, k = unit(q) * q.shape[-1] ** -0.5, unit(k)
+    beta = torch.sigmoid(linear(p, x, "beta")).transpose(1, 2)
+    f = heads(linear(p, linear(p, x, "f_low"), "f_high"))
+    g = -torch.exp(p["a_log"]) * F.softplus(f)
+
+    def step(t, S):
+        S = column(torch.exp(g[:, :, t])) * S
+        S = S + beta[:, :, t, None, None] * column(k[:, :, t]) * row(v[:, :, t] - read(k[:, :, t], S))
+        return S, read(q[:, :, t], S)
+    y = merge(rms_norm(loop(step, x.shape[1], state(q)), p["head_norm.weight"]))
+    return linear(p, y * torch.sigmoid(linear(p, linear(p, x, "gate_low"), "gate_high")), "out")
+
+
+@decoder("gated_deltanet2")
+def gated_deltanet2(p, x, tokens):
+    q, k, v = convolved(p, x)
+    q, k = unit(q) * q.shape[-1] ** -0.5, unit(k)
+    g = -torch.exp(p["a_log"]) * F.softplus(heads(linear(p, x, "f")))
+    erase, write = (heads(torch.sigmoid(linear(p, x, n))) for n in ("erase", "write"))
+
+    def step(t, S):
+        S = column(torch.exp(g[:, :, t])) * S
+        new = write[:, :, t] * v[:, :, t] - read(erase[:, :, t] * k[:, :, t], S)
+        S = S + column(k[:, :, t]) * row(new)
+        return S, read(q[:, :, t], S)
+    return gated(p, loop(step, x.shape[1], state(q)), x)
+
+
+@decoder("comba")
+def comba(p, x, tokens):
+    q, k, v = convolved(p, x)
+    q, k = unit(q) * q.shape[-1] ** -0.5, unit(k)
+    beta = torch.sigmoid(linear(p, x, "beta")).transpose(1, 2)
+    decay = torch.exp(-torch.exp(p["a_log"]) * F.softplus(linear(p, x, "dt"))).transpose(1, 2)
+    feedback, d = torch.sigmoid(p["feedback"])[:, 0], p["d"][:, 0]
+
+    def step(t, S):
+        e = feedback * k[:, :, t]
+        S = decay[:, :, t, None, None] * S
+        S = S + beta[:, :, t, None, None] * column(k[:, :, t]) * row(v[:, :, t] - read(e, S))
+        return S, read(q[:, :, t] - d * e, S)
+    return gated(p, loop(step, x.shape[1], state(q)), x)
+
+
+@decoder("mamba3")
+def mamba3(p, x, tokens):
+    v = heads(linear(p, x, "v"))
+    delta = F.softplus(linear(p, x, "dt")).transpose(1, 2)
+    lam = torch.sigmoid(linear(p, x, "trap")).transpose(1, 2)
+    alpha = torch.exp(-torch.exp(p["a_log"])[:, None] * delta)
+    gamma, beta = lam * delta, (1 - lam) * delta * alpha
+    theta = torch.cumsum(column(delta) * torch.pi * torch.tanh(linear(p, x, "angles"))[:, None], 2)
+
+    def rotated(name):
+        y = rms_norm(x @ p[name + ".weight"].T, p[name + ".norm.weight"])[:, None] + p[name + ".bias"]
+        a, b = y.chunk(2, -1)
+        c = torch.complex(a, b) * torch.polar(torch.ones_like(theta), theta)
+        return torch.cat([c.real, c.imag], -1)
+    q, k = rotated("c"), rotated("b")
+
+    def step(t, h):
+        pair = lambda u: column(k[:, :, u]) * row(v[:, :, u])
+        last = beta[:, :, t, None, None] * pair(t - 1) if t else 0
+        h = alpha[:, :, t, None, None] * h + last + gamma[:, :, t, None, None] * pair(t)
+        return h, read(q[:, :, t], h)
+    y = loop(step, x.shape[1], state(v)) + p["skip"] * v
+    return linear(p, merge(y) * F.silu(linear(p, x, "gate")), "out")
+
+
+@decoder("engram")
+def engram(p, x, tokens):
+    primes, rows = ((509, 521), (1009, 1013)), []
+    factors = ((25214903917, 11400714819), (6364136223, 14426950411, 27182818285))
+    for g in range(2):
+        key = tokens * factors[g][0]
+        for n in range(1, g + 2):
+            key = key ^ (F.pad(tokens, (n, 0))[:, : tokens.shape[1]] * factors[g][n])
+        rows += [p[f"table{2 * g + i}.rows.weight"][key % primes[g][i]] for i in range(2)]
+    e = torch.cat(rows, -1)
+    key = rms_norm(linear(p, e, "key"), p["key_norm.weight"])
+    z = (key * rms_norm(x, p["query_norm.weight"])).sum(-1, keepdim=True) / x.shape[-1] ** 0.5
+    y = torch.sigmoid(torch.sign(z) * torch.sqrt(z.abs().clamp(min=1e-6))) * linear(p, e, "value")
+    n = rms_norm(y, p["norm.weight"])
+    added = y + F.silu(sum(shift(n, 9 - 3 * i) * p["conv.weight"][i] for i in range(4)))
+    return causal(p, x + added) + added
+
+
+@example("attention_residuals")
+def attention_residuals(p, tokens):
+    outputs = [embed(p, tokens)]
+
+    def choose(scope):
+        y = torch.stack(outputs, 2)
+        score = (rms_norm(y, p[scope + "gain"]) * p[scope + "query"]).sum(-1, keepdim=True)
+        return (score.softmax(2) * y).sum(2)
+    for layer in range(LAYERS):
+        s = f"layer{layer}."
+        q = Scope(p, s)
+        outputs.append(causal(q, norm(q, choose(s + "attend."), "norm1")))
+        outputs.append(feed(q, norm(q, choose(s + "feed."), "norm2")))
+    return choose("last.")
+
+
+@example("hyper_connections")
+def hyper_connections(p, tokens):
+    X = column(embed(p, tokens)).transpose(2, 3).repeat(1, 1, 4, 1)
+    for layer in range(LAYERS):
+        for name, part in (("attend", causal), ("feed", feed)):
+            s = Scope(p, f"layer{layer}.{name}.")
+            u = rms_norm(X.flatten(2), s["flat_norm.weight"], 1e-6) @ s["mix.weight"].T
+            scale = torch.repeat_interleave(s["scale"], torch.tensor([4, 4, 16]))
+            w = torch.sigmoid(u * scale + s["bias"]) + 1e-6
+            pre, post, C = w[..., :4], w[..., 4:8], w[..., 8:].unflatten(-1, (4, 4))
+            for _ in range(4):
+                C = C / (C.sum(-1, keepdim=True) + 1e-6)
+                C = C / (C.sum(-2, keepdim=True) + 1e-6)
+            y = part(s, norm(s, (column(pre) * X).sum(2), "norm"))
+            X = column(post) * y[:, :, None] + C @ X
+    return (torch.sigmoid(p["collapse"]) * X).sum(2)
