@@ -2,13 +2,14 @@
 # ranks_matrix.sh SINTER SOURCE_DIR MPIRUN [MODEL…]: ten steps of each model on 1, 2, 4 and 8 ranks, which have the whole
 # model (data), divide it (ZeRO 1 to 3), or share it in pairs (tensor 2; on 4 ranks 2 x 2) and divide that, too. Prints a
 # table. "=": losses and norms of all steps, weights, and the optimizer's states after another step have the bits of one
-# process. A number: the largest relative difference to it (tests/support/close_runs.py), at most 1e-6; among the runs that
-# share a model in pairs all bits must be equal. Models that predict the next token also run with rows that pairs of ranks
-# divide, alone and with the model (2 x 2), which is compared with one process. "!": something else.
+# process. A number: the largest relative difference to it (tests/support/close_runs.py), at most 1e-6, with products of
+# bf16 3e-3; among the runs that share a model in pairs all bits must be equal. Models that predict the next token also
+# run with rows that pairs of ranks divide, alone and with the model (2 x 2), which is compared with one process. "!":
+# something else.
 models=${4:+$(shift 3 && echo "$*")}
 set -- "$1" "$2" "$3"
 . "$2/tests/tools/ranks/ranks.sh"
-: "${models:=gpt llama bert edt}"
+: "${models:=gpt llama bert edt gpt+bf16 edt+bf16}"
 
 # config NAME MODEL DATA [OPTIMIZER TOKENIZER]
 config() {
@@ -40,11 +41,12 @@ train() {
     shift 2
     rm -rf "$folder"
     # shellcheck disable=SC2086
-    timeout $((600 * SLOW)) "$mpirun" $options -n "$n" "$sinter" train $model.json -o "$folder" --slices 8 -t 1 "$@" >log 2>&1
+    timeout $((600 * SLOW)) "$mpirun" $options -n "$n" "$sinter" train $arguments -o "$folder" --slices 8 -t 1 "$@" >log 2>&1
 }
 
 # next FOLDER: one process makes another step with what the ranks have saved
-next() { "$sinter" train $model.json -o "$1" --resume -n 11 -t 1 >log 2>&1; }
+# shellcheck disable=SC2086
+next() { "$sinter" train $arguments -o "$1" --resume -n 11 -t 1 >log 2>&1; }
 
 steps() { sed 's/"tokens_per_second".*//' "$1/metrics.jsonl"; }
 
@@ -69,7 +71,7 @@ exact() {
 
 # differs: sets word to how much the run differs from one process, if that is little
 differs() {
-    python3 "$source/tests/support/close_runs.py" one run >log 2>&1 &&
+    python3 "$source/tests/support/close_runs.py" one run $within >log 2>&1 &&
         word=$(tr ',' '\n' <log | awk '$2 > most { most = $2 } END { printf "%.0e", most }')
 }
 
@@ -90,7 +92,7 @@ shared() {
 rows() {
     word=-
     case $model in
-    gpt | llama)
+    gpt* | llama)
         word=!
         train run "$n" --context 2 "$@" && differs
         ;;
@@ -98,14 +100,17 @@ rows() {
     cell "$word" "$model on $n ranks: --context 2 $*"
 }
 
-printf '%-6s %5s %8s %8s %8s %8s | %8s %8s %8s %8s | %8s %8s %8s\n' model ranks data 'zero 1' 'zero 2' 'zero 3' \
+printf '%-9s %5s %8s %8s %8s %8s | %8s %8s %8s %8s | %8s %8s %8s\n' model ranks data 'zero 1' 'zero 2' 'zero 3' \
     'tensor 2' '+ zero 1' '+ zero 2' '+ zero 3' 'rows 2' '2 x 2' '+ zero 3'
 for model in $models; do
     rm -rf one one.next pair
-    "$sinter" train $model.json -o one --slices 8 -t 2 >log 2>&1 || { cat log; fail "$model, one process"; }
+    arguments=$model.json within=1e-6
+    case $model in *+bf16) arguments="${model%+*}.json --compute bf16" within=3e-3 ;; esac
+    # shellcheck disable=SC2086
+    "$sinter" train $arguments -o one --slices 8 -t 2 >log 2>&1 || { cat log; fail "$model, one process"; }
     cp -r one one.next && next one.next || { cat log; fail "$model, one more step"; }
     for n in 1 2 4 8; do
-        printf '%-6s %5s' $model $n
+        printf '%-9s %5s' $model $n
         for zero in 0 1 2 3; do exact --zero $zero; done
         printf ' |'
         [ $n = 1 ] || shared 0

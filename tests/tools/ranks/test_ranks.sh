@@ -45,23 +45,23 @@ cmp a b || fail "metrics differ"
 cmp one/model.safetensors two/model.safetensors || fail "models differ"
 
 # The optimizer's states and gradients, then parameters, too, are divided among the ranks; whoever has written the parts
-# of the checkpoint, any number of ranks goes on.
+# of the checkpoint, any number of ranks goes on. Products are of bf16.
 sed 's/"accumulate": 2, //; s/"batch": 7/"batch": 8/' gpt.json >zero.json
-"$sinter" train zero.json -o plain --slices 4 -n 3 >log 2>&1 && cp plain/model.safetensors first.safetensors &&
-    "$sinter" train zero.json -o plain --resume -n 4 >>log 2>&1 || { cat log; fail "one process"; }
+"$sinter" train zero.json --compute bf16 -o plain --slices 4 -n 3 >log 2>&1 && cp plain/model.safetensors first.safetensors &&
+    "$sinter" train zero.json --compute bf16 -o plain --resume -n 4 >>log 2>&1 || { cat log; fail "one process"; }
 export SINTER_DEBUG=network=500:1 # so that parameters are still on their way when the second step begins
-ranks 2 zero.json -o parts --slices 4 --zero 2 -n 2 || { cat log; fail "zero 2"; }
+ranks 2 zero.json --compute bf16 -o parts --slices 4 --zero 2 -n 2 || { cat log; fail "zero 2"; }
 unset SINTER_DEBUG
 grep -q 'zero 2: each rank has .* MB of the .* MB' log || { cat log; fail "zero 2 does not say its memory"; }
 [ "$(ls parts/checkpoint-*)" = "$(printf 'parts/checkpoint-2-part-%d-of-2.safetensors\n' 1 2)" ] || fail "parts: $(ls parts)"
 : >parts/checkpoint-3-part-1-of-3.safetensors # as a killed writer may leave them
 : >parts/.checkpoint-3-part-2-of-3.safetensors.tmp
-ranks 4 zero.json -o parts --zero 3 -n 3 --resume || { cat log; fail "zero 3 resumes what zero 2 began"; }
+ranks 4 zero.json --compute bf16 -o parts --zero 3 -n 3 --resume || { cat log; fail "zero 3 resumes what zero 2 began"; }
 grep -q 'zero 3: each rank has .*; at most .* MB of parameters are whole at a time' log ||
     { cat log; fail "zero 3 does not say its memory"; }
 [ "$(find parts -name '*checkpoint-*' | wc -l)" -eq 4 ] || fail "parts are left: $(ls -A parts)"
 cmp first.safetensors parts/model.safetensors || fail "zero 3: the model"
-"$sinter" train zero.json -o parts --resume -n 4 >log 2>&1 || { cat log; fail "one process resumes parts"; }
+"$sinter" train zero.json --compute bf16 -o parts --resume -n 4 >log 2>&1 || { cat log; fail "one process resumes parts"; }
 same plain parts "ZeRO"
 [ "$(find parts -name '*checkpoint-*' | wc -l)" -eq 0 ] || fail "parts are left: $(ls -A parts)"
 
