@@ -158,7 +158,7 @@ SECTIONS = {
 
 def machine_of(m):
     """The machine of a measurement, and how busy it was."""
-    busy = f", of which other programs used {m['others_pct']:.0f} %" if m.get("others_pct", 0) >= 5 else ""
+    busy = f", other programs used {m['others_pct']:.0f} %" if m.get("others_pct", 0) >= 5 else ""
     return m["cpu"] + (f" ({m['microarchitecture']})" if m.get("microarchitecture") else "") + busy
 
 
@@ -175,7 +175,7 @@ def page(times, explained, maps):
 def shown(name, measured, explained, maps):
     """The lines of a variant."""
     comment, formula = described(name)
-    out = [f"### {name}", ""] + ([f"`{formula}`", ""] if formula else [])
+    out = [f"### {name}"] + ([f"`{formula}`", ""] if formula else [""])
     out += [f"[`{name}.c`](../examples/variants/{name}.c): {comment}", ""]
     if explained:
         out += ["```", *explained, "```", ""]

@@ -34,9 +34,9 @@ static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     sn_tensor decay = sn_exp(sn_neg(sn_mul(rate, dt))), gamma = sn_mul(trap, dt);
     sn_tensor beta = sn_mul(sn_sub(dt, gamma), decay);
 
-    sn_tensor turn = sn_expand(sn_tanh(sn_nn_linear(x, "angles", PAIRS, 0)), 1);
+    sn_tensor rate_of_angle = sn_expand(sn_tanh(sn_nn_linear(x, "angles", PAIRS, 0)), 1);
     sn_tensor start = carry_of(s, "angle", HEADS, PAIRS);
-    sn_tensor angle = sn_cumsum(sn_mul(sn_mul(turn, col(dt)), M_PI), 2);
+    sn_tensor angle = sn_cumsum(sn_mul(sn_mul(rate_of_angle, col(dt)), M_PI), 2);
     angle = sn_mod(sn_add(angle, sn_expand(start, 2)), 2 * M_PI);
     if (s->capacity) sn_assign(start, sn_index(angle, 2, sn_dim_sub(s->m, s->T, 1)));
     sn_tensor cosine = sn_cos(angle), sine = sn_sin(angle);

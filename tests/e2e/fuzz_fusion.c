@@ -4,7 +4,7 @@
 #include "frontend/sinter.h"
 #include "passes/passes.h"
 #include "runtime/rng.h"
-#include "tests/support/fuzz.h"
+#include "tests/support/fuzz/fuzz.h"
 #include "tests/support/jit_run.h"
 #include "tests/support/text.h"
 

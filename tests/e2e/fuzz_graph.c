@@ -4,7 +4,7 @@
  * computes the same; bf16: the same with products of bf16, of graphs with products of f32; open: it also refuses the same sizes. A graph that fails is made smaller by
  * deleting nodes and printed as text. */
 #include "passes/passes.h"
-#include "tests/support/fuzz.h"
+#include "tests/support/fuzz/fuzz.h"
 #include "tests/support/text.h"
 
 #include <math.h>

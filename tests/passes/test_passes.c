@@ -2,7 +2,7 @@
  * graph verifies, and the fixpoint ends. Rows of rules are well-formed. */
 #include "passes/raise/raise.h"
 #include "passes/simplify/simplify.h"
-#include "tests/support/fuzz.h"
+#include "tests/support/fuzz/fuzz.h"
 #include "tests/support/pass_check.h"
 #include "tests/support/text.h"
 #include "runtime/str.h"

@@ -1,6 +1,6 @@
 /* Random attention: layouts of q, k, v, scores and result, masks, biases and the position of the
  * scale are random; every graph must become the attention node and keep its value. */
-#include "tests/support/fuzz.h"
+#include "tests/support/fuzz/fuzz.h"
 #include "tests/support/pass_check.h"
 #include "frontend/sinter.h"
 #include "tests/support/text.h"

@@ -1,5 +1,5 @@
-/* fuzz_values.c: sizes of random graphs and values of their leaves, from the names of these; the seed. */
-#include "tests/support/fuzz.h"
+/* values.c: sizes of random graphs and values of their leaves, from the names of these; the seed. */
+#include "tests/support/fuzz/fuzz.h"
 
 #include <dirent.h>
 #include <math.h>

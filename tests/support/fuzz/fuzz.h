@@ -34,7 +34,7 @@ uint64_t fuzz_seed(const char *argument);
 /* Removes a cache folder. */
 void fuzz_remove_kernels(const char *folder);
 
-/* fuzz_compiled.c: whether the contract defines every element that the graph computes: no integer is
+/* compiled.c: whether the contract defines every element that the graph computes: no integer is
  * beyond 2^53, no cast out of range. */
 bool fuzz_is_defined(const char *text, const int64_t *symbols);
 /* Compiles the graph at every fusion level, with `compute` as in sn_options, and compares with the

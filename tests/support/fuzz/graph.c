@@ -1,6 +1,6 @@
-/* fuzz_gen.c: random graphs from the op table: elementwise ops by their rule, structural and
+/* graph.c: random graphs from the op table: elementwise ops by their rule, structural and
  * composite ops by one function each. Sizes are small and include 0, 1 and symbolic dims. */
-#include "tests/support/fuzz.h"
+#include "tests/support/fuzz/fuzz.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* fuzz_compiled.c: compiles a random graph at every fusion level and compares with the evaluator.
+/* compiled.c: compiles a random graph at every fusion level and compares with the evaluator.
  * Does not test what the contract leaves undefined: casts to integers out of range, integers beyond
  * 2^53. */
-#include "tests/support/fuzz.h"
+#include "tests/support/fuzz/fuzz.h"
 #include "tests/support/jit_run.h"
 
 #include <math.h>
