@@ -61,6 +61,10 @@ size_t sn_config_choice_list(sn_config *c, const char *key, const char *const *n
  * NULL if it is not an object (recorded) or out of memory. The caller frees it. */
 sn_config *sn_config_section(sn_config *c, const char *key);
 
+/* The i-th object of the array at a key, in the same way; NULL also if there are no more. The array has
+ * at most `max`. */
+sn_config *sn_config_item(sn_config *c, const char *key, size_t i, size_t max);
+
 /* Records a problem for every key that is not in the NULL-terminated list `names`. */
 void sn_config_only(sn_config *c, const char *const *names);
 

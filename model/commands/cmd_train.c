@@ -17,7 +17,7 @@
 
 typedef struct options {
     cmd_compile compile;
-    const char *config, *output, *text, *source, *precision;
+    const char *config, *output, *text, *source, *precision, *optimizer;
     const char *reduction;
     int64_t steps, seed, warmup, batch, block, validate_every, slices, zero, tensor, context;
     double rate;
@@ -39,6 +39,11 @@ static const arg table[] = {
      "the C file (.c, .so) of the model in the folder CONFIG"},
     {"steps", 'n', ARG_INT, AT(steps), "N", "0", 0, 1 << 30,
      "stop after step N; 0: as in the config"},
+    {"optimizer", 0, ARG_CHOICE, AT(optimizer),
+     "sgd|rmsprop|adagrad|adam|adamw|lion|muon|normuon|adafactor", NULL, 0, 0,
+     "optimizer, with its usual settings; muon and normuon for hidden matrices, with adamw for the "
+     "rest; "
+     "default: the config's"},
     {"rate", 0, ARG_NUMBER, AT(rate), "R", "auto", 0, 1e3,
      "learning rate after the warm-up; auto: as in the config"},
     {"warmup", 0, ARG_INT, AT(warmup), "N", "auto", 0, INT32_MAX,
@@ -180,6 +185,7 @@ static bool change_settings(const options *o, train_settings *s, sn_error *err) 
     if (o->steps) s->steps = o->steps;
     if (o->seed >= 0) s->seed = s->data.seed = (uint64_t)o->seed;
     if (o->precision) s->precision = o->precision;
+    if (o->optimizer && !train_settings_optimizer(s, o->optimizer, err)) return false;
     sn_schedule *c = &s->training.schedule;
     if (o->rate >= 0) c->peak = o->rate;
     if (o->warmup >= 0) c->warmup = o->warmup;

@@ -334,8 +334,8 @@ bool checkpoint_load(const char *folder, const train_tensors *t, train_state *st
                      const train_identity *id, sn_error *err) {
     files f = {.size = 1};
     train_state read = {0};
-    bool ok = open_files(&f, folder, err) && check_tensors(&f, t, err) &&
-              train_identity_check(id, f.main, err) && read_state(f.main, &read, err);
+    bool ok = open_files(&f, folder, err) && train_identity_check(id, f.main, err) &&
+              check_tensors(&f, t, err) && read_state(f.main, &read, err);
     for (size_t i = 0; ok && i < t->count; i++) read_tensor(&f, &t->tensor[i]);
     if (ok) *state = read;
     close_files(&f);

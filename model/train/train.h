@@ -32,9 +32,10 @@ typedef struct train_settings {
     train_documents documents;
     sn_dataset_options data; /* without ids of special tokens and vocab */
     sn_training training;
-    int decay_groups;      /* the rule for training.optimizer.decays */
-    const char *precision; /* "f32" or "bf16": see sn_options */
-    const char *compute;   /* the same of products; NULL: f32 */
+    sn_optimizer_group *group; /* of training.optimizer; owned, with its patterns */
+    int decay_groups;          /* the rule for training.optimizer.decays */
+    const char *precision;     /* "f32" or "bf16": see sn_options */
+    const char *compute;       /* the same of products; NULL: f32 */
     /* equal parts of a batch, whose gradients are added in one order; 0: by the run (train_run) */
     int64_t slices;
     sn_reduction reduction; /* of gradients over ranks */
@@ -50,9 +51,12 @@ typedef struct train_settings {
  * none). A config may name one, too; a model folder is data and may not. False with a list of all
  * errors. */
 bool train_settings_read(const char *path, const char *source, train_settings *out, sn_error *err);
+/* Another optimizer, by the name that configs have, with its usual settings; clipping and what decays stay. */
+bool train_settings_optimizer(train_settings *s, const char *kind, sn_error *err);
 void train_settings_free(train_settings *s);
 /* A line that differs if the steps of two runs would differ; returns buf. */
 const char *train_settings_text(const train_settings *s, char *buf, size_t size);
+enum { TRAIN_MAX_GROUPS = 16 }; /* of an optimizer */
 /* The default settings for fine-tuning trained weights (settings->start). */
 #define TRAIN_FURTHER_RATE 5e-5
 enum { TRAIN_FURTHER_WARMUP = 100 };
@@ -95,7 +99,7 @@ extern const train_part train_parts[TRAIN_PARTS];
 /* The settings as text; hashes of the rest: the model's config (and C file), all tokens of the
  * tokenizer, the tokens and labels of the texts. */
 typedef struct train_identity {
-    char part[TRAIN_PARTS][1024];
+    char part[TRAIN_PARTS][8192];
 } train_identity;
 bool train_identify(const train_settings *s, const train_data *d, train_identity *out,
                     sn_error *err);

@@ -103,27 +103,101 @@ static void read_data(reader *r, train_settings *s) {
     close_section(r, c);
 }
 
-static void read_optimizer(reader *r, train_settings *s) {
-    static const char *const keys[] = {"kind", "momentum", "nesterov", "beta1",        "beta2",
-                                       "eps",  "decay",    "clip",     "decay_groups", NULL};
-    static const char *const kinds[] = {"sgd", "rmsprop", "adagrad", "adam", "adamw", NULL};
-    static const char *const groups[] = {"matrices", "all", "no_embeddings", NULL};
-    static bool (*const decays[])(const char *, int, const void *) = {NULL, sn_decays_all,
-                                                                      sn_decays_no_embedding};
-    sn_config *c = open_section(r, "optimizer", keys);
-    if (!c) return;
-    sn_optimizer *o = &s->training.optimizer;
-    *o = sn_optimizer_of((sn_optimizer_kind)sn_config_choice_or(c, "kind", kinds, SN_ADAMW));
+static const char *const optimizer_kinds[] = {"sgd",  "rmsprop", "adagrad", "adam",      "adamw",
+                                              "lion", "muon",    "normuon", "adafactor", NULL};
+
+static bool (*const decays[])(const char *, int, const void *) = {NULL, sn_decays_all,
+                                                                  sn_decays_no_embedding};
+
+/* The kind and its settings, without clipping. */
+static void read_rule(sn_config *c, sn_optimizer *o) {
+    *o = sn_optimizer_of(
+        (sn_optimizer_kind)sn_config_choice_or(c, "kind", optimizer_kinds, SN_ADAMW));
     o->momentum = sn_config_float_or(c, "momentum", o->momentum, 0, 1);
-    o->nesterov = sn_config_bool_or(c, "nesterov", false);
+    o->nesterov = sn_config_bool_or(c, "nesterov", o->nesterov);
+    o->polar = sn_config_bool_or(c, "polar", false);
     o->beta1 = sn_config_float_or(c, "beta1", o->beta1, 0, 0.9999999);
     o->beta2 = sn_config_float_or(c, "beta2", o->beta2, 0, 0.9999999);
     o->eps = sn_config_float_or(c, "eps", o->eps, 0, 1);
     o->decay = sn_config_float_or(c, "decay", o->decay, 0, 1e3);
+}
+
+static void read_groups(reader *r, sn_config *from, train_settings *s) {
+    static const char *const keys[] = {"match",    "axes",  "kind",  "rate",     "polar", "eps",
+                                       "momentum", "beta1", "beta2", "nesterov", "decay", NULL};
+    sn_optimizer *o = &s->training.optimizer;
+    sn_config *c;
+    while ((c = sn_config_item(from, "groups", (size_t)o->groups, TRAIN_MAX_GROUPS))) {
+        sn_optimizer_group *g = &s->group[o->groups++];
+        sn_config_only(c, keys);
+        const char *match = sn_config_string_or(c, "match", "*");
+        if (strlen(match) > 60) sn_config_problem(c, "\"match\" is longer than 60 characters");
+        g->match = strdup(match);
+        if (!g->match) r->failed = !sn_fail(r->err, SN_ERR_MEMORY, "out of memory");
+        g->axes = (int)sn_config_int_or(c, "axes", 0, 1, SN_MAX_RANK);
+        g->rate = sn_config_float_or(c, "rate", 1, 1e-9, 1e9);
+        read_rule(c, &g->optimizer);
+        g->optimizer.decays = o->decays;
+        close_section(r, c);
+    }
+}
+
+/* Optimizers of matrices get the usual groups if there are none. */
+static bool add_usual_groups(train_settings *s, sn_error *err) {
+    sn_optimizer *o = &s->training.optimizer;
+    if (o->groups || (o->kind != SN_MUON && o->kind != SN_NORMUON)) return true;
+    sn_optimizer matrices = *o, rest = sn_optimizer_of(SN_ADAMW);
+    rest.max_norm = o->max_norm, matrices.max_norm = 0;
+    rest.decays = o->decays, rest.decay = o->decay;
+    *o = sn_optimizer_hidden(&matrices, &rest, s->group);
+    for (int i = 0; i < o->groups; i++) {
+        sn_optimizer_group *g = &s->group[i];
+        g->match = strdup(g->match ? g->match : "*");
+        if (!g->match) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    }
+    return true;
+}
+
+static void free_groups(train_settings *s) {
+    for (int i = 0; s->group && i < TRAIN_MAX_GROUPS; i++)
+        free((char *)(uintptr_t)s->group[i].match);
+    free(s->group);
+    s->group = NULL;
+}
+
+/* Memory for groups, which the optimizer points to: the settings may be moved. */
+static bool make_groups(train_settings *s, sn_error *err) {
+    s->group = calloc(TRAIN_MAX_GROUPS, sizeof *s->group);
+    s->training.optimizer.group = s->group;
+    return s->group || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+}
+
+static void read_optimizer(reader *r, train_settings *s) {
+    static const char *const keys[] = {"kind",  "momentum", "nesterov",     "polar",
+                                       "beta1", "beta2",    "eps",          "decay",
+                                       "clip",  "groups",   "decay_groups", NULL};
+    static const char *const groups[] = {"matrices", "all", "no_embeddings", NULL};
+    sn_config *c = open_section(r, "optimizer", keys);
+    if (!c) return;
+    sn_optimizer *o = &s->training.optimizer;
+    read_rule(c, o);
     o->max_norm = sn_config_float_or(c, "clip", s->start ? 1 : 0, 0, 1e9);
     s->decay_groups = sn_config_choice_or(c, "decay_groups", groups, 0);
     o->decays = decays[s->decay_groups];
+    if (!make_groups(s, r->err)) r->failed = true;
+    if (s->group) read_groups(r, c, s);
+    if (s->group && !add_usual_groups(s, r->err)) r->failed = true;
     close_section(r, c);
+}
+
+bool train_settings_optimizer(train_settings *s, const char *kind, sn_error *err) {
+    int i = 0;
+    while (optimizer_kinds[i] && strcmp(optimizer_kinds[i], kind) != 0) i++;
+    sn_optimizer o = sn_optimizer_of((sn_optimizer_kind)i);
+    o.max_norm = s->training.optimizer.max_norm, o.decays = s->training.optimizer.decays;
+    s->training.optimizer = o;
+    free_groups(s);
+    return make_groups(s, err) && add_usual_groups(s, err);
 }
 
 static void read_schedule(reader *r, train_settings *s) {
@@ -275,7 +349,24 @@ void train_settings_free(train_settings *s) {
     sn_config_free(s->model);
     free(s->source), free(s->start), free(s->tokenizer), free(s->text), free(s->text_validation);
     free(s->target), free(s->target_validation);
+    free_groups(s);
     *s = (train_settings){0};
+}
+
+/* What differs from one optimizer for all parameters, of Jordan's coefficients: which older runs do not
+ * have. */
+static void print_groups(const train_settings *s, char *buf, size_t size) {
+    const sn_optimizer *o = &s->training.optimizer;
+    size_t n = (size_t)snprintf(buf, size, "%s", o->polar ? " polar" : "");
+    for (int i = 0; i < o->groups && n < size; i++) {
+        const sn_optimizer_group *g = &o->group[i];
+        const sn_optimizer *p = &g->optimizer;
+        n +=
+            (size_t)snprintf(buf + n, size - n,
+                             "; %s of %d axes: %s %.17g rate, %.17g %d %d %.17g %.17g %.17g %.17g",
+                             g->match, g->axes, optimizer_kinds[p->kind], g->rate, p->momentum,
+                             (int)p->nesterov, (int)p->polar, p->beta1, p->beta2, p->eps, p->decay);
+    }
 }
 
 const char *train_settings_text(const train_settings *s, char *buf, size_t size) {
@@ -283,7 +374,8 @@ const char *train_settings_text(const train_settings *s, char *buf, size_t size)
     const sn_schedule *c = &s->training.schedule;
     /* not printed if all is f32, or without slices: older runs do not have the keys */
     bool f32 = !strcmp(s->precision, "f32");
-    char slices[64] = "";
+    char slices[64] = "", groups[6000];
+    print_groups(s, groups, sizeof groups);
     if (s->slices > 1)
         snprintf(slices, sizeof slices, " slices %lld%s", (long long)s->slices,
                  s->reduction == SN_REDUCE_FAST ? " reduction fast" : "");
@@ -291,13 +383,13 @@ const char *train_settings_text(const train_settings *s, char *buf, size_t size)
         buf, size,
         "task %d order %d documents %d batch %lld block %lld seed %llu dropout %.17g accumulate "
         "%lld masks %.17g %.17g %.17g optimizer %d %.17g %d %.17g %.17g %.17g %.17g %d %.17g "
-        "schedule %d %.17g %.17g %lld %lld%s%s%s%s",
+        "schedule %d %.17g %.17g %lld %lld%s%s%s%s%s",
         (int)s->data.task, (int)s->data.order, (int)s->documents, (long long)s->data.batch,
         (long long)s->data.block, (unsigned long long)s->seed, s->training.dropout,
         (long long)s->training.accumulate, s->data.p_mask, s->data.p_replace, s->data.p_random,
         (int)o->kind, o->momentum, (int)o->nesterov, o->beta1, o->beta2, o->eps, o->decay,
         s->decay_groups, o->max_norm, (int)c->kind, c->peak, c->final, (long long)c->warmup,
         (long long)c->total, f32 ? "" : " precision ", f32 ? "" : s->precision, slices,
-        s->compute ? " compute bf16" : "");
+        s->compute ? " compute bf16" : "", groups);
     return buf;
 }

@@ -4,6 +4,7 @@
 
 #include "runtime/file.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -86,13 +87,23 @@ bool train_identify(const train_settings *s, const train_data *d, train_identity
     return ok;
 }
 
+/* Where two lines of settings begin to differ: at a name. */
+static size_t first_difference(const char *a, const char *b) {
+    size_t i = 0;
+    while (a[i] && a[i] == b[i]) i++;
+    while (i && !(a[i - 1] == ' ' && isalpha((unsigned char)a[i]))) i--;
+    return i;
+}
+
 bool train_identity_check(const train_identity *now, const sn_weights *made, sn_error *err) {
     for (int p = 0; p < TRAIN_PARTS; p++) {
         const char *then = sn_weights_meta(made, train_parts[p].key);
         if (then && !strcmp(then, now->part[p])) continue;
-        char change[2 * sizeof now->part[0]] = "";
-        if (p == TRAIN_SETTINGS && then)
-            snprintf(change, sizeof change, ": %s; now: %s", then, now->part[p]);
+        char change[700] = "";
+        if (p == TRAIN_SETTINGS && then) {
+            size_t i = first_difference(then, now->part[p]);
+            snprintf(change, sizeof change, ": %.300s; now: %.300s", then + i, now->part[p] + i);
+        }
         return sn_fail(err, SN_ERR_USAGE,
                        "%s: created with %s%s, so the run cannot be resumed bit-identically%s. "
                        "Choose another folder, or use the same %s",

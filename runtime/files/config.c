@@ -270,14 +270,8 @@ bool sn_config_equals(const sn_config *c, const char *key, const char *json) {
     return same;
 }
 
-sn_config *sn_config_section(sn_config *c, const char *key) {
-    const cJSON *v = find_value(c, key);
-    if (v && !cJSON_IsObject(v)) {
-        complain(c, key, v, "an object {...}");
-        return NULL;
-    }
-    char name[256];
-    snprintf(name, sizeof name, "%s: \"%s\"", c->name, key);
+/* A copy of object v, or an empty one for NULL. */
+static sn_config *copy_of(const char *name, const cJSON *v) {
     sn_config *out = sn_config_new(name);
     cJSON *copy = out && v ? cJSON_Duplicate(v, true) : NULL;
     if (out && v && !copy) {
@@ -289,6 +283,32 @@ sn_config *sn_config_section(sn_config *c, const char *key) {
         out->root = copy;
     }
     return out;
+}
+
+sn_config *sn_config_section(sn_config *c, const char *key) {
+    const cJSON *v = find_value(c, key);
+    if (v && !cJSON_IsObject(v)) {
+        complain(c, key, v, "an object {...}");
+        return NULL;
+    }
+    char name[256];
+    snprintf(name, sizeof name, "%s: \"%s\"", c->name, key);
+    return copy_of(name, v);
+}
+
+sn_config *sn_config_item(sn_config *c, const char *key, size_t i, size_t max) {
+    const cJSON *v = find_value(c, key), *item = NULL;
+    size_t n = v && cJSON_IsArray(v) ? (size_t)cJSON_GetArraySize(v) : 0;
+    if (v && i < n) item = cJSON_GetArrayItem(v, (int)i);
+    if (v && (!cJSON_IsArray(v) || n > max || (item && !cJSON_IsObject(item)))) {
+        char allowed[64];
+        snprintf(allowed, sizeof allowed, "an array of at most %zu objects {...}", max);
+        complain(c, key, v, allowed);
+        return NULL;
+    }
+    char name[256];
+    snprintf(name, sizeof name, "%s: \"%s\"[%zu]", c->name, key, i);
+    return item ? copy_of(name, item) : NULL;
 }
 
 void sn_config_only(sn_config *c, const char *const *names) {

@@ -6,6 +6,9 @@ check_mistakes() {
     # a value that means "as in the config" is no value of the option
     refused 2 'rate is .-0.5.; allowed: a number from 0' train "$tmp/model" -o "$tmp/x" --rate -0.5
     refused 2 'zero is .-1.; allowed: an integer from 0 to 3' train "$tmp/model" -o "$tmp/x" --zero -1
+    groups() { printf '{"model": {"model_type": "gpt2"}, "data": {"text": "t"}, "optimizer": {"groups": %s}}' "$1" >"$tmp/g.json"; }
+    groups '[{"mach": "*.w"}]' && refused 1 '"groups"\[0\]: unknown key "mach"' train "$tmp/g.json" -o "$tmp/x"
+    groups '{"match": "*.w"}' && refused 1 'an array of at most 16 objects' train "$tmp/g.json" -o "$tmp/x"
     refused 2 'did you mean --entries' compile "$tmp/model" --entry forward
     # options that would have no effect
     refused 2 'does not sample' generate "$tmp/model" -p x --beams 2 --temperature 0.5

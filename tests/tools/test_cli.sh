@@ -775,7 +775,7 @@ END
     after=$(sed -n 's/^loss  *//p' "$tmp/out")
     awk "BEGIN { exit !($before > 1 && $after < $before + 0.01) }" || fail "fine-tuning: loss $before, then $after"
     # overrides on the command line
-    run 0 train "$tmp/m" --text "$tmp/text" -n 4 -o "$tmp/flags" --rate 0.01 --warmup 2 --batch 3 --block 8 --validate-every 2 --profile "$tmp/profile"
+    run 0 train "$tmp/m" --text "$tmp/text" -n 4 -o "$tmp/flags" --rate 0.01 --warmup 2 --batch 3 --block 8 --validate-every 2 --optimizer muon --profile "$tmp/profile"
     says '0.01 after a warm-up of 2 steps'
     says ' 4 .* gemm ' && says 'waiting at barriers'
     grep -q '"entry":"train_step"' "$tmp/profile" || fail '--profile'
@@ -783,7 +783,7 @@ END
     says 'step 2 .*validation'
     grep -q '"step": 4, .*"rate": 0.01,' "$tmp/flags/metrics.jsonl" || fail "--rate"
     refused 2 'created with other settings' train "$tmp/m" --text "$tmp/text" -n 5 -o "$tmp/flags" --resume
-    run 0 train "$tmp/m" --text "$tmp/text" -n 6 -o "$tmp/flags" --rate 0.01 --warmup 2 --batch 3 --block 8 --validate-every 2 --resume
+    run 0 train "$tmp/m" --text "$tmp/text" -n 6 -o "$tmp/flags" --rate 0.01 --warmup 2 --batch 3 --block 8 --validate-every 2 --optimizer muon --resume
     refused 2 'would be overwritten' train "$tmp/m" --text "$tmp/text" -o "$tmp/m" --force
     refused 2 'is not from a training run' train "$tmp/run.json" -o "$tmp/stories"
     run 0 help train

@@ -45,8 +45,10 @@ cmp a b || fail "metrics differ"
 cmp one/model.safetensors two/model.safetensors || fail "models differ"
 
 # The optimizer's states and gradients, then parameters, too, are divided among the ranks; whoever has written the parts
-# of the checkpoint, any number of ranks goes on. Products are of bf16.
-sed 's/"accumulate": 2, //; s/"batch": 7/"batch": 8/' gpt.json >zero.json
+# of the checkpoint, any number of ranks goes on. Products are of bf16. Matrices of optimizers that need all of their
+# rows stay whole.
+groups='[{"match": "*c_proj.weight", "kind": "normuon"}, {"match": "*c_fc.*", "kind": "adafactor", "rate": 10}]'
+sed 's/"accumulate": 2, //; s/"batch": 7/"batch": 8/; s/"clip": 0.5/&, "groups": '"$groups/" gpt.json >zero.json
 "$sinter" train zero.json --compute bf16 -o plain --slices 4 -n 3 >log 2>&1 && cp plain/model.safetensors first.safetensors &&
     "$sinter" train zero.json --compute bf16 -o plain --resume -n 4 >>log 2>&1 || { cat log; fail "one process"; }
 export SINTER_DEBUG=network=500:1 # so that parameters are still on their way when the second step begins
@@ -63,6 +65,9 @@ grep -q 'zero 3: each rank has .*; at most .* MB of parameters are whole at a ti
 cmp first.safetensors parts/model.safetensors || fail "zero 3: the model"
 "$sinter" train zero.json --compute bf16 -o parts --resume -n 4 >log 2>&1 || { cat log; fail "one process resumes parts"; }
 same plain parts "ZeRO"
+sed 's/normuon/muon/' zero.json >muon.json
+"$sinter" train muon.json --compute bf16 -o parts --resume -n 5 >log 2>&1
+refused 'other settings, .*: normuon .*; now: muon ' $?
 [ "$(find parts -name '*checkpoint-*' | wc -l)" -eq 0 ] || fail "parts are left: $(ls -A parts)"
 
 # What a rank keeps falls with their number.
