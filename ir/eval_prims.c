@@ -469,17 +469,22 @@ static factor read_factor(const eval_call *c, const sn_value *x, sn_attr_key bat
     return f;
 }
 
-/* The factor's elements in that order; memory of the evaluator. */
+/* Room for n numbers; memory of the evaluator. */
+static double *make_room(eval_call *c, int64_t n) {
+    sn_value room;
+    eval_call scratch = {c->ev, c->n, c->in, &room};
+    return sn_eval_alloc(&scratch, c->in[0]->dtype, 1, &n);
+}
+
+/* The factor's elements in that order. */
 static double *pack_factor(eval_call *c, const sn_value *x, const factor *f) {
-    sn_value packed;
-    eval_call scratch = {c->ev, c->n, c->in, &packed};
     int64_t shape[SN_MAX_RANK], x_stride[SN_MAX_RANK], from[SN_MAX_RANK], to[SN_MAX_RANK];
     strides_of(x->rank, x->shape, x_stride);
     for (int i = 0; i < x->rank; i++) {
         shape[i] = x->shape[f->order[i]];
         from[i] = x_stride[f->order[i]];
     }
-    double *out = sn_eval_alloc(&scratch, x->dtype, x->rank, shape);
+    double *out = make_room(c, x->n);
     if (!out) return NULL;
     strides_of(x->rank, shape, to);
     copy_strided(x->rank, shape, out, to, x->data, from);
@@ -508,10 +513,21 @@ static double sum_bf16(const double *x, const double *y, int64_t n) {
     return (double)sum;
 }
 
-static double sum_products(const double *x, const double *y, int64_t n) {
+static double sum_exact(const double *x, const double *y, int64_t n) {
     double sum = 0;
     for (int64_t k = 0; k < n; k++) sum += x[k] * y[k];
     return sum;
+}
+
+/* out[i, j] = the sum over k < n of the products of row i of p and row j of q, which bf16 rounds. */
+static void multiply_rows(eval_call *c, double *p, int64_t rows, double *q, int64_t columns,
+                          int64_t n, double *out) {
+    const bool bf16 = sn_eval_takes_bf16(c);
+    if (bf16) round_to_bf16(p, rows * n);
+    if (bf16) round_to_bf16(q, columns * n);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            out[i * columns + j] = (bf16 ? sum_bf16 : sum_exact)(p + i * n, q + j * n, n);
 }
 
 bool eval_dot(eval_call *c) {
@@ -532,17 +548,9 @@ bool eval_dot(eval_call *c) {
     double *p = pack_factor(c, x, &a), *q = pack_factor(c, y, &b);
     double *out = p && q ? sn_eval_alloc(c, x->dtype, rank, shape) : NULL;
     if (!out) return false;
-    const bool bf16 = sn_eval_takes_bf16(c);
-    if (bf16) round_to_bf16(p, x->n);
-    if (bf16) round_to_bf16(q, y->n);
     for (int64_t g = 0; g < a.batch; g++)
-        for (int64_t i = 0; i < a.free; i++)
-            for (int64_t j = 0; j < b.free; j++) {
-                const double *row = p + (g * a.free + i) * a.contract;
-                const double *column = q + (g * b.free + j) * a.contract;
-                out[(g * a.free + i) * b.free + j] =
-                    (bf16 ? sum_bf16 : sum_products)(row, column, a.contract);
-            }
+        multiply_rows(c, p + g * a.free * a.contract, a.free, q + g * b.free * a.contract, b.free,
+                      a.contract, out + g * a.free * b.free);
     return true;
 }
 
@@ -591,20 +599,22 @@ bool eval_take_blocks(eval_call *c) {
     return true;
 }
 
+static double *copy_of(eval_call *c, const sn_value *x) {
+    double *p = make_room(c, x->n);
+    if (p) memcpy(p, x->data, sizeof *p * (size_t)x->n);
+    return p;
+}
+
 bool eval_grouped_dot(eval_call *c) {
     const sn_value *x = c->in[0], *w = c->in[1], *z = c->in[2];
     int64_t k = x->shape[1], n = w->shape[1], shape[2] = {z->n, n};
-    double *out = sn_eval_alloc(c, x->dtype, 2, shape);
-    if (!out) return false;
+    double *out = sn_eval_alloc(c, (sn_dtype)c->n->dtype, 2, shape);
+    double *rows = copy_of(c, x), *maps = copy_of(c, w);
+    if (!out || !rows || !maps) return false;
     for (int64_t r = 0; r < z->n; r++) {
         if (!check_index(c, "index", z->data[r], w->shape[0])) return false;
-        const double *row = x->data + r / z->shape[1] * k;
-        for (int64_t i = 0; i < n; i++) {
-            const double *column = w->data + ((int64_t)z->data[r] * n + i) * k;
-            double sum = 0;
-            for (int64_t l = 0; l < k; l++) sum += row[l] * column[l];
-            out[r * n + i] = sum;
-        }
+        multiply_rows(c, rows + r / z->shape[1] * k, 1, maps + (int64_t)z->data[r] * n * k, n, k,
+                      out + r * n);
     }
     return true;
 }
@@ -613,14 +623,21 @@ bool eval_ragged_dot(eval_call *c) {
     const sn_value *x = c->in[0], *y = c->in[1], *z = c->in[2];
     int64_t n = x->shape[1], k = y->shape[1];
     int64_t shape[3] = {sn_attr_int(c->n, SN_A_blocks, 0), n, k};
-    double *out = sn_eval_alloc(c, x->dtype, 3, shape);
-    if (!out) return false;
-    for (int64_t r = 0; r < z->n; r++) {
+    double *out = sn_eval_alloc(c, (sn_dtype)c->n->dtype, 3, shape);
+    double *p = make_room(c, n * z->n), *q = make_room(c, k * z->n);
+    if (!out || !p || !q) return false;
+    for (int64_t r = 0; r < z->n; r++)
         if (!check_index(c, "index", z->data[r], shape[0])) return false;
-        const double *row = y->data + r / z->shape[1] * k;
-        double *sum = out + (int64_t)z->data[r] * n * k;
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t l = 0; l < k; l++) sum[i * k + l] += x->data[r * n + i] * row[l];
+    for (int64_t e = 0; e < shape[0]; e++) {
+        int64_t count = 0, at = 0;
+        for (int64_t r = 0; r < z->n; r++) count += (int64_t)z->data[r] == e;
+        for (int64_t r = 0; r < z->n; r++) {
+            if ((int64_t)z->data[r] != e) continue;
+            for (int64_t i = 0; i < n; i++) p[i * count + at] = x->data[r * n + i];
+            for (int64_t l = 0; l < k; l++) q[l * count + at] = y->data[r / z->shape[1] * k + l];
+            at++;
+        }
+        multiply_rows(c, p, n, q, k, count, out + e * n * k);
     }
     return true;
 }

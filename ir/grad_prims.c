@@ -295,19 +295,26 @@ bool grad_scatter_nd_add(grad *c) {
 
 /* ---- grouped products ---- */
 
-static sn_node *grouped_dot(sn_node *x, sn_node *w, sn_node *z) {
-    return SN_NODE(x->m, grouped_dot, SN_NO_ATTRS, x, w, z);
+/* With the arithmetic of the product `like`. */
+static sn_node *grouped_dot(const sn_node *like, sn_node *x, sn_node *w, sn_node *z) {
+    const sn_attr *compute = sn_attr_get(like, SN_A_compute);
+    return sn_node_new(x->m, SN_OP_grouped_dot, 3, (sn_node *[]){x, w, z}, compute != NULL,
+                       compute);
 }
 
-static sn_node *ragged_dot(sn_node *x, sn_node *y, sn_node *z, int64_t blocks) {
-    return SN_NODE(x->m, ragged_dot, SN_ATTRS(SN_INT(blocks, blocks)), x, y, z);
+static sn_node *ragged_dot(const sn_node *like, sn_node *x, sn_node *y, sn_node *z,
+                           int64_t blocks) {
+    const sn_attr *compute = sn_attr_get(like, SN_A_compute);
+    sn_attr attr[2] = {SN_INT(blocks, blocks)};
+    if (compute) attr[1] = *compute;
+    return sn_node_new(x->m, SN_OP_ragged_dot, 3, (sn_node *[]){x, y, z}, compute ? 2 : 1, attr);
 }
 
 /* Of the rows: row r gets the sum over j of the transpose of w[z[r, j]] times row r J + j of g. */
-static sn_node *rows_back(sn_node *g, sn_node *w, sn_node *z) {
+static sn_node *rows_back(const sn_node *like, sn_node *g, sn_node *w, sn_node *z) {
     sn_dim one[2] = {g->shape[0], 1}, pairs[3] = {z->shape[0], z->shape[1], w->shape[2]};
     sn_node *transposed = sn_b_transpose(w, 3, (const int64_t[]){0, 2, 1});
-    sn_node *each = grouped_dot(g, transposed, sn_b_reshape(z, 2, one));
+    sn_node *each = grouped_dot(like, g, transposed, sn_b_reshape(z, 2, one));
     if (z->shape[1] == 1) return each;
     int64_t j = 1;
     sn_node *sum = sn_b_reduce(SN_OP_reduce_sum, sn_b_reshape(each, 3, pairs), 1, &j);
@@ -318,15 +325,15 @@ bool grad_grouped_dot(grad *c) {
     sn_node *x = c->n->in[0], *w = c->n->in[1], *z = c->n->in[2];
     int64_t blocks = 0;
     sn_dim_is_const(x->m, w->shape[0], &blocks);
-    if (sn_gr_needs(c, 0)) sn_gr_give(c, 0, rows_back(c->g, w, z));
-    if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, ragged_dot(c->g, x, z, blocks));
+    if (sn_gr_needs(c, 0)) sn_gr_give(c, 0, rows_back(c->n, c->g, w, z));
+    if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, ragged_dot(c->n, c->g, x, z, blocks));
     return true;
 }
 
 bool grad_ragged_dot(grad *c) {
     sn_node *x = c->n->in[0], *y = c->n->in[1], *z = c->n->in[2];
-    if (sn_gr_needs(c, 0)) sn_gr_give(c, 0, grouped_dot(y, c->g, z));
-    if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, rows_back(x, c->g, z));
+    if (sn_gr_needs(c, 0)) sn_gr_give(c, 0, grouped_dot(c->n, y, c->g, z));
+    if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, rows_back(c->n, x, c->g, z));
     return true;
 }
 
@@ -347,11 +354,11 @@ static bool back_through_map(grad *c) {
     sn_node *each = sn_b_reshape(c->g, 2, (const sn_dim[]){all, n});
     if (sn_gr_wants(c, x)) {
         sn_node *w3 = sn_b_reshape(w, 3, (const sn_dim[]){blocks, n, k});
-        sn_gr_give_node(c, x, sn_b_reshape(rows_back(each, w3, z), x->rank, x->shape));
+        sn_gr_give_node(c, x, sn_b_reshape(rows_back(map, each, w3, z), x->rank, x->shape));
     }
     if (sn_gr_wants(c, w)) {
         sn_node *x2 = sn_b_reshape(x, 2, (const sn_dim[]){rows, k});
-        sn_gr_give_node(c, w, sn_b_reshape(ragged_dot(each, x2, z, blocks), 2, w->shape));
+        sn_gr_give_node(c, w, sn_b_reshape(ragged_dot(map, each, x2, z, blocks), 2, w->shape));
     }
     return true;
 }

@@ -137,13 +137,15 @@ bool infer_take_blocks(infer_ctx *c) {
     return sn_infer_shape(c, last + 2, s);
 }
 
-/* Factors of one float type; z [M, J] integers, J a number, M the rows of operand `once`. */
+/* Factors of floats, f32 with narrower ones; z [M, J] integers, J a number, M the rows of operand `once`. */
 static bool grouped_ok(infer_ctx *c, int once) {
-    const sn_node *x = c->in[0], *z = c->in[2];
-    c->out.dtype = (sn_dtype)x->dtype;
-    return x->rank == 2 && z->rank == 2 && sn_infer_int((sn_dtype)z->dtype) &&
-           x->dtype == c->in[1]->dtype && sn_dim_is_const(c->m, z->shape[1], NULL) &&
-           z->shape[0] == c->in[once]->shape[0] && sn_dtype_is_float((sn_dtype)x->dtype);
+    const sn_node *x = c->in[0], *y = c->in[1], *z = c->in[2];
+    const bool same = x->dtype == y->dtype, wide = x->dtype == SN_F64 || y->dtype == SN_F64;
+    const bool sums_f32 = !wide && (!same || sn_infer_attr(c, SN_A_compute));
+    c->out.dtype = sums_f32 ? SN_F32 : (sn_dtype)x->dtype;
+    return x->rank == 2 && z->rank == 2 && sn_infer_int((sn_dtype)z->dtype) && (same || !wide) &&
+           sn_dim_is_const(c->m, z->shape[1], NULL) && z->shape[0] == c->in[once]->shape[0] &&
+           sn_dtype_is_float((sn_dtype)x->dtype) && sn_dtype_is_float((sn_dtype)y->dtype);
 }
 
 bool infer_grouped_dot(infer_ctx *c) {
@@ -151,8 +153,9 @@ bool infer_grouped_dot(infer_ctx *c) {
     if (!grouped_ok(c, 0) || w->rank != 3 || x->shape[1] != w->shape[2] ||
         !sn_dim_is_const(c->m, w->shape[0], NULL))
         return sn_infer_fail(c, "needs floats [M, k], [E, n, k] and integers [M, J]");
-    return sn_infer_shape(
-        c, 2, (const sn_dim[]){sn_dim_mul(c->m, z->shape[0], z->shape[1]), w->shape[1]});
+    return sn_infer_compute(c, c->out.dtype) &&
+           sn_infer_shape(
+               c, 2, (const sn_dim[]){sn_dim_mul(c->m, z->shape[0], z->shape[1]), w->shape[1]});
 }
 
 bool infer_ragged_dot(infer_ctx *c) {
@@ -161,5 +164,6 @@ bool infer_ragged_dot(infer_ctx *c) {
     if (!blocks || y->rank != 2 || !grouped_ok(c, 1) || blocks->i < 0 ||
         x->shape[0] != sn_dim_mul(c->m, z->shape[0], z->shape[1]))
         return sn_infer_fail(c, "needs floats [M J, n], [M, k] and integers [M, J]");
-    return sn_infer_shape(c, 3, (const sn_dim[]){blocks->i, x->shape[1], y->shape[1]});
+    return sn_infer_compute(c, c->out.dtype) &&
+           sn_infer_shape(c, 3, (const sn_dim[]){blocks->i, x->shape[1], y->shape[1]});
 }

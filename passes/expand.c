@@ -452,12 +452,10 @@ static sn_node *expand_recurrence(sn_passes *p, sn_node *n) {
     return y;
 }
 
-/* With the option, a recurrence that a kernel computes has products of bf16. */
-static sn_node *with_compute(sn_passes *p, sn_node *n) {
+/* With the option, n has products of bf16. */
+static sn_node *with_compute(const sn_passes *p, sn_node *n) {
     sn_attr attr[SN_ATTR_COUNT];
-    if (!p->o.bf16_compute || n->dtype != SN_F32 || sn_attr_get(n, SN_A_compute) ||
-        !sn_level_reaches(p->o.level, SN_LEVEL_ATTENTION))
-        return n;
+    if (!p->o.bf16_compute || n->dtype != SN_F32 || sn_attr_get(n, SN_A_compute)) return n;
     memcpy(attr, n->attr, sizeof *attr * n->n_attr);
     attr[n->n_attr] = SN_INT(compute, SN_BF16);
     return sn_node_new(n->m, (sn_op)n->op, n->n_in, n->in, n->n_attr + 1, attr);
@@ -465,13 +463,21 @@ static sn_node *with_compute(sn_passes *p, sn_node *n) {
 
 static sn_node *rule(void *ctx, sn_node *n) {
     sn_passes *p = ctx;
-    if (sn_kernel_of(n) == &sn_kernels[SN_KERNEL_recurrence]) return with_compute(p, n);
+    if (sn_kernel_of(n) == &sn_kernels[SN_KERNEL_recurrence])
+        return sn_level_reaches(p->o.level, SN_LEVEL_ATTENTION) ? with_compute(p, n) : n;
     if (n->op == SN_OP_result) return expand_recurrence(p, n);
     if (n->op == SN_OP_scan) return expand_scan(p, n);
     return sn_ops[n->op].kind == SN_COMP ? expand_comp(p, n, 0) : spell_prim(p, n);
 }
 
+static sn_node *grouped_rule(void *ctx, sn_node *n) {
+    const sn_kernel_traits *k = sn_kernel_of(n);
+    bool grouped = k == &sn_kernels[SN_KERNEL_grouped] || k == &sn_kernels[SN_KERNEL_ragged];
+    return grouped ? with_compute(ctx, n) : n;
+}
+
 int sn_pass_expand(sn_passes *p) {
     int n = sn_rewrite_module(p->m, rule, p);
-    return n + sn_group_products(p);
+    n += sn_group_products(p);
+    return n + sn_rewrite_module(p->m, grouped_rule, p);
 }

@@ -115,13 +115,15 @@ void gemm_emit_blocks(em *e, const gemm_plan *p, gemm_state *s) {
     em_end(e, &block);
 }
 
-void gemm_sort_ragged(em *e, const gemm_plan *p, const gemm_state *s) {
-    emit_sort(e, p, s->k);
+void gemm_sort_ragged(em *e, const gemm_plan *p) {
+    emit_sort(e, p, em_size_value(e, p->k));
 }
 
 void gemm_begin_ragged(em *e, const gemm_plan *p, gemm_state *s, em_val item) {
     em_val before = em_imax(e, em_sub(e, item, 1), 0);
     em_val from = em_select(e, em_cmp(e, EM_GT, item, 0), load_i64(e, starts(e, p), before), 0);
-    s->k = em_sub(e, load_i64(e, starts(e, p), item), from);
+    s->batch[1] = em_sub(e, load_i64(e, starts(e, p), item), from);
+    s->k = s->batch[1];
+    if (p->dot->k_of_word > 1) s->k = em_ceil_div(e, s->k, p->dot->k_of_word);
     s->batch[2] = address(e, em_gep(e, sorted_rows(e, p), SN_I64, from));
 }

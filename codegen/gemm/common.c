@@ -22,9 +22,9 @@ em_val gemm_elements(em *e, em_val words, int of_word) {
     return of_word > 1 ? em_mul(e, words, of_word) : words;
 }
 
-em_val gemm_block_elements(em *e, const gemm_plan *p, em_val pc, em_val kb, int of_word) {
+em_val gemm_block_elements(em *e, em_val k, em_val pc, em_val kb, int of_word) {
     if (of_word == 1) return kb;
-    em_val left = em_sub(e, em_size_value(e, p->k), gemm_elements(e, pc, of_word));
+    em_val left = em_sub(e, k, gemm_elements(e, pc, of_word));
     return em_imin(e, gemm_elements(e, kb, of_word), left);
 }
 

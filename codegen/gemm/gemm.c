@@ -254,7 +254,7 @@ static void emit_ragged(em *e, const gemm_plan *p, gemm_state *s, em_val items) 
     em_val row_parts = choose_row_parts(e, p, s);
     share c = grid_share(e, e->tid, row_parts, em_div(e, e->nthreads, row_parts), s->m, s->n_panels,
                          em_i64(e, ROW_UNIT));
-    gemm_sort_ragged(e, p, s);
+    gemm_sort_ragged(e, p);
     em_loop item = em_for(e, 0, items, 1);
     begin_item(e, p, s, item.i);
     gemm_begin_ragged(e, p, s, item.i);

@@ -57,7 +57,7 @@
  * every b_block elements, and n is theirs; there is no epilogue then.
  *
  * Ragged K (`ragged_k`): the one batch axis counts blocks, and batch item e sums over those k < K
- * whose index (as above) is e, in ascending order. Row k / per_row of B belongs to column k of A,
+ * whose index (as above) is e, in ascending order, in pairs of these if `bf16`. Row k / per_row of B belongs to column k of A,
  * whose rows are contiguous. */
 enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4, SN_GEMM_SUMS = 4 };
 

@@ -186,9 +186,9 @@ em_val gemm_row_of_a(em *e, const gemm_plan *p, em_val row_of_c);
 em_val gemm_row_scale(em *e, const gemm_plan *p, em_val a, em_val i);
 /* ... where row 0 would begin as words (ints) to have it at the same place. */
 em_val gemm_row_of_words(em *e, const gemm_plan *p, em_val a);
-/* The elements of words; of the block of kb words of K from word pc on. */
+/* The elements of words; of the block of kb words from word pc on, of k elements. */
 em_val gemm_elements(em *e, em_val words, int of_word);
-em_val gemm_block_elements(em *e, const gemm_plan *p, em_val pc, em_val kb, int of_word);
+em_val gemm_block_elements(em *e, em_val k, em_val pc, em_val kb, int of_word);
 /* Element offset of a batch item: the operand's offset plus its batch strides. */
 em_val gemm_offset(em *e, const sn_gemm *g, const sn_gemm_operand *o, const em_val *batch);
 /* "kernel.suffix", the name of one of the kernel's functions. */
@@ -372,8 +372,8 @@ void gemm_emit_int_loops(em *e, const gemm_plan *p, gemm_state *s, em_val row0, 
  * column of the block. */
 void gemm_emit_blocks(em *e, const gemm_plan *p, gemm_state *s);
 /* ragged_k: sorts the columns of A by their blocks; gemm_begin_ragged sets K and, in batch[2], the
- * address of the sorted ones of block `item`. */
-void gemm_sort_ragged(em *e, const gemm_plan *p, const gemm_state *s);
+ * address of the sorted ones of block `item`, in batch[1] their number. */
+void gemm_sort_ragged(em *e, const gemm_plan *p);
 void gemm_begin_ragged(em *e, const gemm_plan *p, gemm_state *s, em_val item);
 
 /* loops.c: the product of rows [row0, row1) and panels [panel0, panel1) of a batch item */

@@ -154,8 +154,10 @@ static void pack_b_block(em *e, const gemm_plan *p, const gemm_state *s, em_val 
         em_else(e, &br);
     }
     em_val src = b_columns(e, p, s, l.i), sorted = zero(e);
-    em_val kb = gemm_block_elements(e, p, s->pc, s->kb, p->dot->k_of_word);
-    if (p->g->ragged_k) sorted = em_add(e, s->batch[2], em_mul(e, s->pc, 8));
+    const int of_word = p->dot->k_of_word;
+    em_val k = p->g->ragged_k ? s->batch[1] : em_size_value(e, p->k);
+    em_val kb = gemm_block_elements(e, k, s->pc, s->kb, of_word);
+    if (p->g->ragged_k) sorted = em_add(e, s->batch[2], em_mul(e, s->pc, 8 * of_word));
     gemm_pack_b_call(e, p->fn.pack_b,
                      (gemm_pack_b_args){.buf = e->buf,
                                         .dim = e->dim,

@@ -60,7 +60,9 @@ static sn_gemm ragged(const sn_kernel *k) {
 }
 
 static sn_gemm spec_of(const sn_kernel *k) {
-    return k->step->node->op == SN_OP_ragged_dot ? ragged(k) : grouped(k);
+    sn_gemm g = k->step->node->op == SN_OP_ragged_dot ? ragged(k) : grouped(k);
+    g.bf16 = sn_attr_get(k->step->node, SN_A_compute);
+    return g;
 }
 
 static void emit_grouped(em *e, const sn_kernel *k) {

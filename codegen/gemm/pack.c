@@ -95,18 +95,22 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     em_val from = em_gep(e, q->a, o->dtype, em_add(e, q->row, em_mul(e, pc, col)));
     if (p->g->ragged_k) from = em_gep(e, q->a, o->dtype, q->row);
     em_loop l = em_for(e, 0, q->kb, 1);
-    em_val k = p->g->ragged_k ? gemm_sorted_row(e, q->batch2, em_add(e, q->pc, l.i))
-                              : gemm_elements(e, l.i, p->joined_k);
+    em_val k = gemm_elements(e, l.i, p->joined_k), here_k = em_add(e, pc, k), step = col;
+    if (p->g->ragged_k) k = gemm_sorted_row(e, q->batch2, here_k);
     em_val src = em_gep(e, from, o->dtype, em_mul(e, k, col));
     em_val to = em_gep(e, q->dst, p->t, em_mul(e, l.i, p->a_col_stride));
+    em_val all = p->g->ragged_k ? q->batch1 : em_size_value(e, p->k);
+    if (p->g->ragged_k && p->g->bf16) {
+        em_val odd = em_imin(e, em_add(e, here_k, 1), em_sub(e, all, 1));
+        step = em_mul(e, em_sub(e, gemm_sorted_row(e, q->batch2, odd), k), col);
+    }
     for (int v = 0; v < vectors; v++) {
         em_val at = em_i64(e, v * p->lanes), here = em_gep(e, src, o->dtype, at);
         em_val x = em_load_mask(e, o->dtype, here, p->lanes, mask[v], NULL);
         if (p->g->bf16) {
-            em_val odd = em_add(e, em_add(e, pc, k), 1);
-            em_val exists = em_cmp(e, EM_LT, odd, em_size_value(e, p->k));
+            em_val exists = em_cmp(e, EM_LT, em_add(e, here_k, 1), all);
             em_val both = em_and(e, mask[v], em_splat(e, exists, p->lanes));
-            here = em_gep(e, here, o->dtype, col);
+            here = em_gep(e, here, o->dtype, step);
             x = tile_bf16_join(e, x, em_load_mask(e, o->dtype, here, p->lanes, both, NULL));
         }
         em_store(e, p->t, em_gep(e, to, p->t, at), x);
@@ -131,7 +135,8 @@ static void pack_rows(em *e, const gemm_plan *p, const gemm_pack_a_args *q) {
     if (g->row_scale)
         em_store(e, SN_F32, gemm_row_scale(e, p, q->dst, rows.i), state[g->n_state - 1]);
     r.pc = gemm_elements(e, q->pc, p->joined_k);
-    pack_row(e, p, &r, gemm_block_elements(e, p, q->pc, q->kb, p->joined_k));
+    em_val k = em_size_value(e, p->k);
+    pack_row(e, p, &r, gemm_block_elements(e, k, q->pc, q->kb, p->joined_k));
     em_end(e, &rows);
 }
 
@@ -169,6 +174,10 @@ static em_val words_of(em *e, const gemm_plan *p, em_val kb) {
     return p->dot->k_of_word > 1 ? em_ceil_div(e, kb, p->dot->k_of_word) : kb;
 }
 
+static em_val sorted_row_of_b(em *e, const gemm_plan *p, em_val sorted, em_val i) {
+    return gemm_row_of_a(e, p, gemm_sorted_row(e, sorted, i));
+}
+
 /* Row by row: columns are not contiguous. */
 static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, const b_source *b) {
     em_val mask[64];
@@ -176,18 +185,22 @@ static void pack_by_rows(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
     for (int j = 0; j < width; j += p->lanes)
         mask[j / p->lanes] = em_tail_mask(e, em_sub(e, q->n_cols, j), p->lanes);
     em_loop l = em_for(e, 0, words_of(e, p, q->kb), 1);
-    em_val k = is_ragged(p) ? gemm_row_of_a(e, p, gemm_sorted_row(e, q->sorted, l.i))
-                            : gemm_elements(e, l.i, p->dot->k_of_word);
+    const int of_word = p->dot->k_of_word;
+    em_val k = gemm_elements(e, l.i, of_word), step = em_size_value(e, b->row);
     em_val next = em_add(e, k, 1), exists = em_splat(e, em_cmp(e, EM_LT, next, q->kb), p->lanes);
-    em_val at = em_mul(e, k, em_size_value(e, b->row));
+    em_val at = em_mul(e, is_ragged(p) ? sorted_row_of_b(e, p, q->sorted, k) : k, step);
+    if (is_ragged(p) && of_word > 1) {
+        em_val odd = sorted_row_of_b(e, p, q->sorted, em_imin(e, next, em_sub(e, q->kb, 1)));
+        step = em_sub(e, em_mul(e, odd, step), at);
+    }
     for (int half = 0; half < b->halves; half++) {
         em_val src = em_gep(e, b->from[half], b->dtype, at);
         for (int j = 0; j < width; j += p->lanes) {
             em_val from = em_gep(e, src, b->dtype, em_mul(e, b->col_stride, j));
             em_val here = mask[j / p->lanes];
             em_val v = gemm_load_strided(e, b->dtype, from, b->col, p->lanes, here);
-            if (p->dot->k_of_word > 1) {
-                from = em_gep(e, from, b->dtype, em_size_value(e, b->row));
+            if (of_word > 1) {
+                from = em_gep(e, from, b->dtype, step);
                 here = em_and(e, here, exists);
                 v = tile_bf16_join(e, v,
                                    gemm_load_strided(e, b->dtype, from, b->col, p->lanes, here));

@@ -61,8 +61,7 @@ static bool check_int8(const sn_gemm *g, sn_dtype compute) {
 static bool check_bf16(const sn_gemm *g, sn_dtype compute) {
     bool b =
         g->groups.size || (g->b_packed ? g->b.dtype == SN_BF16 : sn_dtype_is_float(g->b.dtype));
-    return !g->bf16 ||
-           (b && sn_dtype_is_float(g->a.dtype) && compute == SN_F32 && !g->int8 && !g->ragged_k);
+    return !g->bf16 || (b && sn_dtype_is_float(g->a.dtype) && compute == SN_F32 && !g->int8);
 }
 
 static bool check_groups(const sn_gemm *g, sn_dtype compute) {
@@ -86,8 +85,7 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
                        SN_GEMM_BATCH);
     bool narrow = g->b_packed && (g->b.dtype == SN_I8 || g->groups.size);
     if (!check_bf16(g, compute))
-        return sn_fail(err, SN_ERR_INTERNAL,
-                       "gemm: products of bf16 need floats on the left, and no ragged K");
+        return sn_fail(err, SN_ERR_INTERNAL, "gemm: products of bf16 need operands of floats");
     if (!check_groups(g, compute))
         return sn_fail(err, SN_ERR_INTERNAL,
                        "gemm: grouped integers need packed B, compute type f32, and whole groups");
@@ -228,8 +226,9 @@ static bool to_words(em_size *x, int64_t k_of_word) {
 static bool a_is_words(const gemm_plan *p, sn_gemm *g) {
     sn_gemm_operand *a = &g->a;
     const int n = p->dot->k_of_word;
-    if (!g->bf16 || a->dtype != SN_BF16 || g->prologue || g->row_prologue || !gemm_is(a->col, 1) ||
-        !to_words(&a->offset, n) || !(gemm_is(g->m, 1) || to_words(&a->row, n)))
+    if (!g->bf16 || a->dtype != SN_BF16 || g->ragged_k || g->prologue || g->row_prologue ||
+        !gemm_is(a->col, 1) || !to_words(&a->offset, n) ||
+        !(gemm_is(g->m, 1) || to_words(&a->row, n)))
         return false;
     for (int i = 0; i < g->n_batch; i++)
         if (!to_words(&a->batch[i], n)) return false;

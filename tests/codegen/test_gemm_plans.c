@@ -83,6 +83,7 @@ static const struct b_kind {
                {.packed = true, .bf16 = true, .scale_group = 32},
                {.packed = true, .bf16 = true, .a_bf16 = true},
                {.layout = PLAIN, .bf16 = true},
+               {.layout = PLAIN, .bf16 = true, .blocks = 3, .ragged = true},
                {.layout = TRANSPOSED, .bf16 = true, .a_bf16 = true}};
 
 static const gemm_layout layouts[] = {PLAIN, WIDE, TRANSPOSED, RUNTIME};

@@ -189,6 +189,113 @@ static void experts(void **state) {
     }
 }
 
+/* ---- experts whose weights change: the rows that name one are multiplied with its map ---- */
+
+enum { TOKENS = 16, EACH = 2, EXPERTS = 4, WIDTH = 20, IN = 35, CHOICES = TOKENS * EACH };
+static int32_t choice[CHOICES]; /* not 3 */
+static float minus_x[TOKENS * IN];
+
+/* The chosen maps of x by w; in the gradients rows of dy, the weights of the sum of the results. */
+static void prepare_trained(void) {
+    float a[CHOICES], b[CHOICES];
+    fill(x, TOKENS * IN, 1);
+    for (int i = 0; i < TOKENS * IN; i++) minus_x[i] = -x[i];
+    for (int r = 0; r < CHOICES; r++) choice[r] = (7 * r + r / 5) % 3;
+    fill(w, EXPERTS * WIDTH * IN, 77777);
+    fill(dy, CHOICES * WIDTH, 999999);
+    memset(want, 0, sizeof want);
+    for (int r = 0; r < CHOICES; r++) {
+        const float *map = w + choice[r] * WIDTH * IN;
+        for (int n = 0; n < WIDTH; n++)
+            want[0][r * WIDTH + n] = sum(x + r / EACH * IN, 1, map + n * IN, 1, IN);
+        for (int k = 0; k < IN; k++)
+            want[1][r / EACH * IN + k] += sum(dy + r * WIDTH, 1, map + k, IN, WIDTH);
+    }
+    for (int i = 0; i < EXPERTS * WIDTH * IN; i++) {
+        int n = 0;
+        for (int r = 0; r < CHOICES; r++) {
+            if (choice[r] != i / (WIDTH * IN)) continue;
+            a[n] = dy[r * WIDTH + i / IN % WIDTH];
+            b[n++] = x[r / EACH * IN + i % IN];
+        }
+        want[2][i] = sum(a, 1, b, 1, n);
+    }
+}
+
+static void define_trained(sn_module *m) {
+    sn_entry_begin(m, "run");
+    sn_tensor wrt[] = {sn_neg(sn_input(m, "-x", SN_F32, TOKENS, IN)), /* stored as bf16 */
+                       sn_input(m, "w", SN_F32, EXPERTS * WIDTH, IN)};
+    sn_tensor y = sn_take_blocks(sn_linear(wrt[0], wrt[1], NULL),
+                                 sn_input(m, "i", SN_I32, TOKENS, EACH), EXPERTS),
+              by = sn_input(m, "dy", SN_F32, TOKENS, EACH, WIDTH), d[2];
+    sn_grad(sn_sum_all(sn_mul(y, by)), 2, wrt, d);
+    sn_output("y", y);
+    sn_output("dx", d[0]);
+    sn_output("dw", d[1]);
+}
+
+static const int of_trained[] = {CHOICES * WIDTH, TOKENS *IN, EXPERTS *WIDTH *IN};
+
+static void check_trained(way how) {
+    sn_error err = {0};
+    sn_module *m = sn_module_new("trained");
+    define_trained(m);
+    sn_program *p = compile(m, &how, &err);
+    sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+    need(s || err.code == SN_ERR_TARGET, &err);
+    sn_arg_binding in[] = {SN_BIND("-x", SN_F32, minus_x, TOKENS, IN),
+                           SN_BIND("w", SN_F32, w, EXPERTS * WIDTH, IN),
+                           SN_BIND("i", SN_I32, choice, TOKENS, EACH),
+                           SN_BIND("dy", SN_F32, dy, TOKENS, EACH, WIDTH)},
+                   out[] = {SN_BIND("y", SN_F32, got[0], TOKENS, EACH, WIDTH),
+                            SN_BIND("dx", SN_F32, got[1], TOKENS, IN),
+                            SN_BIND("dw", SN_F32, got[2], EXPERTS * WIDTH, IN)};
+    if (s) need(sn_run(s, "run", in, 4, out, 3, &err), &err);
+    for (int o = 0; s && o < 3; o++)
+        for (int i = 0; i < of_trained[o]; i++)
+            if (!(got[o][i] == want[o][i]))
+                fail_msg("level %d, %s: element %d of result %d is %a, not %a", how.level,
+                         how.target ? how.target : "this CPU", i, o, (double)got[o][i],
+                         (double)want[o][i]);
+    if (s) {
+        char *text = explain_text(p, "run");
+        int n = 0;
+        for (const char *at = text; (at = strstr(at, "products of bf16")); at++) n++;
+        assert_int_equal(n, 3);
+        assert_non_null(strstr(text, "bf16[16,35]"));
+        free(text);
+    }
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
+static void trained_experts(void **state) {
+    (void)state;
+    prepare_trained();
+    check_trained((way){.level = 0});
+    check_trained((way){.level = 4});
+    check_trained((way){.level = 4, .target = "x86-64-v3"});
+    check_trained((way){.level = 4, .target = "x86-64-v4"});
+    sn_module *m = sn_module_new("trained");
+    define_trained(m);
+    sn_eval *ev = sn_eval_new(m, NULL);
+    sn_eval_set_exact(ev, false);
+    sn_eval_set_bf16(ev, true);
+    assert_true(sn_eval_bind(ev, "-x", minus_x, sizeof minus_x));
+    assert_true(sn_eval_bind(ev, "w", w, sizeof *w * (size_t)(EXPERTS * WIDTH * IN)));
+    assert_true(sn_eval_bind(ev, "i", choice, sizeof choice));
+    assert_true(sn_eval_bind(ev, "dy", dy, sizeof *dy * (size_t)(CHOICES * WIDTH)));
+    for (int o = 0; o < 3; o++) {
+        const sn_value *v = sn_eval_node(ev, sn_entry_at(m, 0)->output[o].node);
+        assert_non_null(v);
+        for (int i = 0; i < of_trained[o]; i++) assert_true((float)v->data[i] == want[o][i]);
+    }
+    sn_eval_free(ev);
+    sn_module_free(m);
+}
+
 /* ---- weights in fewer bits: their values are rounded to bf16 ---- */
 
 static float stored[MAX_N * MAX_K], factor[MAX_N]; /* of a row; it multiplies the product */
@@ -354,8 +461,10 @@ static void reports(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels),     cmocka_unit_test(sizes),           cmocka_unit_test(targets),
-        cmocka_unit_test(threads),    cmocka_unit_test(evaluator),       cmocka_unit_test(experts),
-        cmocka_unit_test(fewer_bits), cmocka_unit_test(blocks_of_files), cmocka_unit_test(reports)};
+        cmocka_unit_test(levels),          cmocka_unit_test(sizes),
+        cmocka_unit_test(targets),         cmocka_unit_test(threads),
+        cmocka_unit_test(evaluator),       cmocka_unit_test(experts),
+        cmocka_unit_test(fewer_bits),      cmocka_unit_test(blocks_of_files),
+        cmocka_unit_test(trained_experts), cmocka_unit_test(reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -243,6 +243,16 @@ static double product(const problem *p, int64_t item, int64_t i, int64_t j) {
     }
     const double *a = p->exact_a + (a_item * p->a_rows + i) * p->k;
     const double *b = p->exact_b + (b_item * p->n + j) * p->b_rows;
+    if (s->bf16 && s->ragged) {
+        double *of_a = doubles(p->k), *of_b = doubles(p->k);
+        int64_t n = 0;
+        for (int64_t k = 0; k < p->k; k++)
+            if (block_of(p, k) == item) of_a[n] = a[k], of_b[n++] = b[k / s->per_row];
+        double y = bf16_product(of_a, of_b, n);
+        free(of_a);
+        free(of_b);
+        return y;
+    }
     if (s->bf16) return bf16_product(a, b, p->k);
     double sum = 0;
     for (int64_t k = 0; k < p->k && !s->ragged; k++) sum += a[k] * b[k];
