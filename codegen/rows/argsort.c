@@ -5,7 +5,7 @@
  * of their bits, with both zeros equal and NaN above all numbers; complemented for descending order.
  * Few indices (routers) are found by insertion into a sorted list, which looks at each element once
  * and orders equal keys by their indices; others by a radix sort from the lowest byte on. Both are
- * stable. */
+ * stable. If the list fits into registers, each lane of a vector has the list of a row of its own. */
 #include "codegen/rows/lines.h"
 
 enum { BYTES = 16 /* a key, its index */ };
@@ -41,14 +41,16 @@ static list list_at(em *e, em_val bytes, em_val n) {
     return (list){key, em_gep(e, key, SN_I64, n)};
 }
 
+/* The keys of v's lanes, as integers of s->bits. */
 static em_val float_key(em *e, const sorter *s, em_val v) {
-    em_type bits = s->bits == 64 ? e->i64 : e->i32;
-    v = em_select(e, em_cmp(e, EM_EQ, v, em_f(e, 0)), em_f(e, 0), v);
-    em_val b = em_bitcast(e, v, bits);
-    em_val sign = em_ashr(e, b, em_const(bits, s->bits - 1));
-    em_val key = em_idx(e, em_xor(e, b, em_lshr(e, sign, em_const(bits, 1))));
-    em_val most = em_i64(e, s->bits == 64 ? INT64_MAX : INT32_MAX);
-    return em_select(e, em_cmp(e, EM_NE, v, v), most, key);
+    const int n = em_lanes_of(v);
+    em_val zero = em_like(e, v, 0);
+    v = em_select(e, em_cmp(e, EM_EQ, v, zero), zero, v);
+    em_val b = em_bitcast(e, v, em_vec(s->bits == 64 ? e->i64 : e->i32, n));
+    em_val sign = em_ashr(e, b, em_like(e, b, s->bits - 1));
+    em_val key = em_xor(e, b, em_lshr(e, sign, em_like(e, b, 1)));
+    em_val most = s->bits == 64 ? em_i64(e, INT64_MAX) : em_i32(e, INT32_MAX);
+    return em_select(e, em_cmp(e, EM_NE, v, v), em_splat(e, most, n), key);
 }
 
 /* The key of element i of the row. */
@@ -56,8 +58,8 @@ static em_val key_at(em *e, const sorter *s, em_val i) {
     const sn_view *x = s->x;
     em_val at = em_add(e, s->x_at, em_mul(e, i, sn_kernel_dim(e, s->k, x->stride[s->axis])));
     em_val v = em_load(e, x->dtype, em_gep(e, em_buf(e, 0), x->dtype, at), 1);
-    em_val key =
-        sn_dtype_is_float(x->dtype) ? float_key(e, s, v) : em_convert(e, v, x->dtype, SN_I64);
+    em_val key = sn_dtype_is_float(x->dtype) ? em_idx(e, float_key(e, s, v))
+                                             : em_convert(e, v, x->dtype, SN_I64);
     return s->descending ? em_not(e, key) : key;
 }
 
@@ -99,6 +101,84 @@ static void emit_insertion(em *e, const sorter *s) {
     store_index(e, s, out.i, load(e, best.index, out.i));
     em_end(e, &out);
 }
+
+/* ---- the list of a row in each lane ---- */
+
+enum {
+    MAX_SELECTED = 8,
+    MAX_LANES = 16,
+    FEW_ROWS = 4 /* for which insertion row by row is as fast */
+};
+
+typedef struct selection {
+    em_val key[MAX_SELECTED], index[MAX_SELECTED]; /* the best so far, i32 vectors */
+    em_val at;                                     /* offsets of the rows' first elements */
+    int n, size;                                   /* entries now, in the end */
+} selection;
+
+/* Element i of each row enters its list, before the entries with larger keys. */
+static void emit_entry(em *e, const sorter *s, selection *b, em_val i) {
+    const sn_view *x = s->x;
+    const int lanes = em_lanes_of(b->at);
+    em_val step = em_mul(e, i, sn_kernel_dim(e, s->k, x->stride[s->axis]));
+    em_val at = em_add(e, b->at, em_splat(e, step, lanes));
+    em_val v = em_gather(e, x->dtype, em_buf(e, 0), at, NULL), better[MAX_SELECTED];
+    em_val key =
+        sn_dtype_is_float(x->dtype) ? float_key(e, s, v) : em_convert(e, v, x->dtype, SN_I32);
+    em_val index = em_splat(e, em_int_cast(e, i, e->i32), lanes);
+    if (s->descending) key = em_not(e, key);
+    for (int j = 0; j < b->n; j++) better[j] = em_cmp(e, EM_LT, key, b->key[j]);
+    if (b->n < b->size) b->n++;
+    for (int j = b->n - 1; j >= 0; j--) {
+        em_val k = j ? em_select(e, better[j - 1], b->key[j - 1], key) : key;
+        em_val its = j ? em_select(e, better[j - 1], b->index[j - 1], index) : index;
+        b->key[j] = b->key[j] ? em_select(e, better[j], k, b->key[j]) : k;
+        b->index[j] = b->index[j] ? em_select(e, better[j], its, b->index[j]) : its;
+    }
+}
+
+/* Rows [first, first + lanes). Those from hi on are the last one once more. */
+static void emit_selection(em *e, sorter s, int size, em_val first, em_val hi) {
+    const int lanes = sn_target_lanes(e->target, SN_F32);
+    selection b = {.size = size, .at = em_zero(em_vec(e->i64, lanes))};
+    em_val y_at[MAX_LANES];
+    for (int l = 0; l < lanes; l++) {
+        em_val row = em_imin(e, em_add(e, first, l), em_sub(e, hi, 1));
+        b.at = em_insert(e, b.at, sn_line_offset(e, s.k, s.x, s.axis, row), l);
+        y_at[l] = sn_line_offset(e, s.k, s.y, s.axis, row);
+    }
+    for (int i = 0; i < size; i++) emit_entry(e, &s, &b, em_i64(e, i));
+    em_loop l = em_for(e, size, s.n, 1);
+    em_carries(e, &l, b.key, size);
+    em_carries(e, &l, b.index, size);
+    emit_entry(e, &s, &b, l.i);
+    em_end(e, &l);
+    for (int row = 0; row < lanes; row++) {
+        s.y_at = y_at[row];
+        for (int i = 0; i < size; i++)
+            store_index(e, &s, em_i64(e, i), em_extract(e, b.index[i], row));
+    }
+}
+
+/* Indices of a row, if each lane can have the list of one; 0: it cannot. */
+static int selected(const sn_kernel *k, const sorter *s) {
+    int64_t size = 0;
+    bool fits = sn_dim_is_const(k->m, s->y->shape[s->axis], &size) && size <= MAX_SELECTED;
+    return fits && s->bits == 32 ? (int)size : 0;
+}
+
+/* Begins with as many rows as vectors hold. Returns the first that is left. */
+static em_val emit_selections(em *e, const sorter *s, int size, em_val lo, em_val hi) {
+    const int lanes = sn_target_lanes(e->target, SN_F32);
+    em_val rest = em_rem(e, em_sub(e, hi, lo), lanes), whole = em_sub(e, hi, rest);
+    em_val end = em_select(e, em_cmp(e, EM_LT, rest, FEW_ROWS), whole, hi);
+    em_loop row = em_for(e, lo, end, lanes);
+    emit_selection(e, *s, size, row.i, hi);
+    em_end(e, &row);
+    return end;
+}
+
+/* ---- many indices ---- */
 
 /* A byte of a key, as an index into the buckets. */
 static em_val digit(em *e, em_val key, em_val shift) {
@@ -170,6 +250,8 @@ static void emit_argsort(em *e, const sn_kernel *k) {
     if (inserts(k)) s.n = em_select(e, em_cmp(e, EM_GT, s.size, 0), s.n, 0);
     em_val lo, hi;
     em_share(e, sn_line_count(e, k, s.x, s.axis), &lo, &hi);
+    const int size = selected(k, &s);
+    if (size) lo = emit_selections(e, &s, size, lo, hi);
     em_loop row = em_for(e, lo, hi, 1);
     s.x_at = sn_line_offset(e, k, s.x, s.axis, row.i);
     s.y_at = sn_line_offset(e, k, s.y, s.axis, row.i);

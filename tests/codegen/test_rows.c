@@ -212,9 +212,68 @@ static void nan_in_sorts(void **state) {
         }
 }
 
+/* The first k of many rows, with equal elements, against a search: of lengths up to what a lane
+ * holds and of one more, and of numbers of rows that fill vectors, leave few or many over, or fill none. */
+static void first_of_rows(void **state) {
+    (void)state;
+    enum { LENGTH = 23, MAX_ROWS = 37 };
+    static const int rows[] = {1, 3, 16, 19, 21, MAX_ROWS}, lengths[] = {1, 3, 8, 9};
+    static float x[MAX_ROWS][LENGTH];
+    static int32_t ints[MAX_ROWS][LENGTH], got[2][MAX_ROWS * LENGTH];
+    uint32_t seed = 5;
+    for (int i = 0; i < MAX_ROWS * LENGTH; i++) {
+        seed = seed * 1664525 + 1013904223;
+        int32_t *v = &ints[i / LENGTH][i % LENGTH];
+        *v = (int)(seed >> 28) - 8;
+        x[i / LENGTH][i % LENGTH] = seed >> 24 & 7 ? (float)*v : seed >> 27 & 1 ? NAN : -0.0f;
+    }
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        const int k = lengths[l];
+        sn_error err = {0};
+        sn_module *m = sn_module_new("rows");
+        sn_entry_begin(m, "main");
+        sn_dim R = sn_symbol(m, "R", 1, MAX_ROWS);
+        sn_tensor index[2];
+        sn_top_k(sn_input(m, "x", SN_F32, R, LENGTH), k, &index[0]);
+        sn_top_k(sn_input(m, "ints", SN_I32, R, LENGTH), k, &index[1]);
+        sn_output("of_x", index[0]);
+        sn_output("of_ints", index[1]);
+        sn_program *p = sn_compile(m, &(sn_options){.level = 4, .threads = 1}, &err);
+        sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+        if (!s) fail_msg("%s", err.message);
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            sn_arg_binding in[] = {SN_BIND("x", SN_F32, x, rows[i], LENGTH),
+                                   SN_BIND("ints", SN_I32, ints, rows[i], LENGTH)};
+            sn_arg_binding out[] = {SN_BIND("of_x", SN_I32, got[0], rows[i], k),
+                                    SN_BIND("of_ints", SN_I32, got[1], rows[i], k)};
+            if (!sn_run(s, "main", in, 2, out, 2, &err)) fail_msg("%s", err.message);
+            for (int r = 0; r < rows[i]; r++)
+                for (int of_ints = 0; of_ints < 2; of_ints++) {
+                    bool used[LENGTH] = {false};
+                    for (int j = 0; j < k; j++) {
+                        int best = -1;
+                        for (int c = 0; c < LENGTH; c++) {
+                            double v = of_ints ? ints[r][c] : x[r][c], b = best < 0  ? 0
+                                                                           : of_ints ? ints[r][best]
+                                                                                     : x[r][best];
+                            bool larger = isnan(v) ? !isnan(b) : v > b;
+                            if (!used[c] && (best < 0 || larger)) best = c;
+                        }
+                        used[best] = true;
+                        assert_int_equal(got[of_ints][r * k + j], best);
+                    }
+                }
+        }
+        sn_session_free(s);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(nan_in_rows), cmocka_unit_test(dropout),
                                        cmocka_unit_test(gathered_constant),
-                                       cmocka_unit_test(nan_in_sorts)};
+                                       cmocka_unit_test(nan_in_sorts),
+                                       cmocka_unit_test(first_of_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,7 +110,8 @@ bool fuzz_check_compiled(const char *text, const char *compute, const char *cach
         jit_run r;
         sn_module *m = prepared(text);
         ok = jit_open(&r, m, &o, leaf_data, NULL);
-        r.loose = infinities_differ(text);
+        /* two products may become attention, in which a weight of 0 hides an infinite value */
+        r.loose = infinities_differ(text) || compute;
         r.allow_nan = true; /* inputs have NaN */
         ok = ok && jit_check(&r, "f", symbols, tolerance, 100);
         if (!ok) snprintf(why, size, "level %d: %s", level, r.why);
