@@ -1,7 +1,7 @@
 /* engram.c: a memory that is looked up, not computed: the last two and the last three tokens are hashed,
  * and each hash takes a row of a table; a gate by the similarity of a row's key with the hidden state says
  * how much of its value is added. DeepSeek-AI 2026, "Engram: conditional memory by scalable lookup".
- * formula: row = (t m_0 xor t₋₁ m_1 xor …) mod p, x + g V e + SiLU(conv(norm(g V e))), g = σ(z), z = ±√|K e · x| */
+ * formula: row = (t m₀ xor t₋₁ m₁ …) mod p, x + g V e + SiLU(conv(norm(g V e))), g = σ(±√|K e · x|) */
 #include "recurrent.h"
 
 enum { GRAMS = 2, TABLES = 2, SLOTS = 16, EVERY = 3 }; /* n-grams of 2 and of 3 tokens */

@@ -1,7 +1,7 @@
 /* mamba3.c: a state-space layer that integrates by the trapezoidal rule, so that a pair is added when it
  * comes and once more a token later, and whose queries and keys (C and B) are rotated by angles that depend
  * on the tokens so far. Lahoti et al. 2026, "Mamba-3".
- * formula: h ← α h + β k₋₁ᵀ v₋₁ + γ kᵀ v, y = q h + D v; α = e^(−Δ e^a), γ = λ Δ, β = (1 − λ) Δ α
+ * formula: h ← α h + β k₋₁ᵀ v₋₁ + γ kᵀ v, y = q h + D v; α = e^(−Δ e^a), γ = λ Δ, β = (1 − λ) Δ α.
  * In the loop h is without the token's own pair: h' ← α h' + (β + α γ₋₁) k₋₁ᵀ v₋₁, y = q h' + γ (q · k) v.
  * That is one pair a step. */
 #include "recurrent.h"
