@@ -36,6 +36,8 @@ check_mistakes() {
     spoil "$tmp/vit/model.safetensors"
     refused 1 "'logits' is NaN" classify "$tmp/vit" -i "$source/examples/data/mnist-1000-images.idx3-ubyte"
     # sizes
+    printf '%s\n' 'module p' 'dim T in [1, 3]' 'entry f {' '  %0: f32[T,2] = param {name="w"}' '  output "y" = %0' '}' >"$tmp/p.sn"
+    refused 1 "parameter 'w' has a symbolic shape: make it an input" call "$tmp/p.sn"
     refused 1 'sizes: T = 0 is outside 1..512' explain "$tmp/model" --sizes T=0
     refused 2 "no dimension 'Q'; it has: T, B, P" explain "$tmp/model" --sizes Q=1
     # models in C

@@ -276,7 +276,13 @@ static bool make_param(run_params *p, const open_model *m, const sn_node *node, 
                        uint64_t seed, sn_error *err) {
     const char *name = sn_attr_str(node, SN_A_name, "");
     int64_t n = 1;
-    for (int a = 0; a < node->rank; a++) n *= node->shape[a];
+    for (int a = 0; a < node->rank; a++) {
+        int64_t size;
+        if (!sn_dim_is_const(node->m, node->shape[a], &size))
+            return sn_fail(err, SN_ERR_SHAPE,
+                           "parameter '%s' has a symbolic shape: make it an input", name);
+        n *= size;
+    }
     sn_dtype t = (sn_dtype)node->dtype;
     void *data = aligned_alloc(64, ((size_t)n * sn_dtype_size(t) + 64) / 64 * 64);
     if (!data) return sn_fail(err, SN_ERR_MEMORY, "out of memory for '%s'", name);
