@@ -150,7 +150,7 @@ const char *sn_model_unknown_key(const sn_config *c, int i);
     SN_MODEL_EXTERN void sn_model_define(sn_module *m, const sn_model_options *o);                 \
     void sn_model_define(sn_module *m, const sn_model_options *o)
 /* ABI version of the structs and functions that a model file uses; increased when they change. */
-enum { SN_MODEL_VERSION = 6 };
+enum { SN_MODEL_VERSION = 7 };
 typedef void sn_model_fn(sn_module *m, const sn_model_options *o);
 
 /* Builds the model defined by SN_MODEL into a module called `name`. The vocabulary size is the

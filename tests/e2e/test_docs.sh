@@ -138,6 +138,36 @@ int main(void) {
 }
 END
         ;;
+    'SN_MODEL(m, o) {'*)
+        cat <<'END'
+#include <sinter/models.h>
+#include <sinter/train.h>
+#include <string.h>
+enum { CONTEXT = 8, LAYERS = 1, VOCAB = 5, WIDTH = 4 };
+static sn_tensor layers(const void *config, const sn_forward_ctx *s) {
+    (void)config;
+    return sn_nn_embedding(s->tokens, "embed", VOCAB, WIDTH);
+}
+static sn_tensor logits(const void *config, sn_tensor x) {
+    (void)config;
+    return sn_nn_linear(x, "head", VOCAB, 0);
+}
+static int updates;
+static sn_tensor signum(const sn_update *u) {
+    updates++;
+    return sn_sub(u->param, sn_mul(sn_sign(u->gradient), u->rate));
+}
+BLOCK
+int main(void) {
+    sn_error err = {0};
+    sn_model model;
+    sn_training t = sn_training_default();
+    const sn_model_options o = {.entries = SN_TRAIN, .training = &t};
+    if (!sn_model_build_with(sn_model_define, "own", &o, &model, &err)) return printf("%s\n", err.message);
+    return updates == 2 ? 0 : printf("%d updates, not 2\n", updates);
+}
+END
+        ;;
     'sn_optimizer_group group'*)
         cat <<'END'
 #include <sinter/sinter.h>
