@@ -527,6 +527,7 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
     double flop, traffic;
     if (!count_calls(c, v->program, &flop, &traffic, err)) return false;
     *e = (sn_bench_entrant){.level = level,
+                            .dtype = b->wide ? "f32" : NULL,
                             .traffic = traffic,
                             .time = time_variant,
                             .ctx = v,

@@ -41,17 +41,18 @@ sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err) {
     sn_bench_record *x = &r->list[r->n++];
     *x = (sn_bench_record){.level = -1};
     double *const numbers[] = {
-        &x->ms_median,    &x->ms_min,
-        &x->ms_max,       &x->flop,
-        &x->bytes,        &x->traffic,
-        &x->gflops,       &x->gbytes_s,
-        &x->peak_gflops,  &x->stream_gbytes_s,
-        &x->pct_roofline, &x->run_peak_gflops,
-        &x->pct_run_peak, &x->speedup_vs_level0,
-        &x->rel_rms,      &x->max_ulp,
-        &x->max_rel,      &x->peak_bytes,
-        &x->compile_ms,   &x->tokens_s,
-        &x->cpu_ms,       &x->preempted,
+        &x->ms_median,      &x->ms_min,
+        &x->ms_max,         &x->flop,
+        &x->bytes,          &x->traffic,
+        &x->gflops,         &x->gbytes_s,
+        &x->peak_gflops,    &x->stream_gbytes_s,
+        &x->pct_roofline,   &x->run_peak_gflops,
+        &x->pct_run_peak,   &x->speedup_vs_level0,
+        &x->rel_rms,        &x->max_ulp,
+        &x->max_rel,        &x->peak_bytes,
+        &x->compile_ms,     &x->tokens_s,
+        &x->cpu_ms,         &x->preempted,
+        &x->speedup_vs_f32,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) *numbers[i] = NAN;
     return x;
@@ -343,13 +344,26 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
     return ok;
 }
 
+/* How many times entrant i is as fast as entrant `base`: a median over rounds. NAN: there is none. */
+static double speedup(const rounds *r, int base, int i) {
+    double gain[MAX_ROUNDS];
+    if (base < 0) return NAN;
+    for (int k = 0; k < r->n; k++)
+        gain[k] = r->time[base * MAX_ROUNDS + k] / r->time[i * MAX_ROUNDS + k];
+    return sn_bench_median(gain, r->n);
+}
+
+static const char *type_of(const sn_bench_work *w, const sn_bench_entrant *e) {
+    return e->dtype ? e->dtype : e->level >= 0 ? w->dtype : "f32";
+}
+
 static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_bench_work *w,
-                        const sn_bench_entrant *e, int i, int level0, const rounds *r) {
+                        const sn_bench_entrant *e, int i, const rounds *r) {
     snprintf(x->kind, sizeof x->kind, "%s", w->kind);
     snprintf(x->name, sizeof x->name, "%s", w->name);
     snprintf(x->shape, sizeof x->shape, "%s", w->shape);
     snprintf(x->backend, sizeof x->backend, "%s", e->backend);
-    snprintf(x->dtype, sizeof x->dtype, "%s", e->level >= 0 ? w->dtype : "f32");
+    snprintf(x->dtype, sizeof x->dtype, "%s", type_of(w, e));
     snprintf(x->setup, sizeof x->setup, "%s", e->setup);
     snprintf(x->choice, sizeof x->choice, "%s", e->choice);
     snprintf(x->checked, sizeof x->checked, "%s", e->checked);
@@ -358,7 +372,7 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
     x->rounds = r->n;
     const double *t = r->time + i * MAX_ROUNDS, *stream = r->stream + i * MAX_ROUNDS;
     const double *peak = r->peak;
-    double share[MAX_ROUNDS], gain[MAX_ROUNDS], rate[MAX_ROUNDS];
+    double share[MAX_ROUNDS], rate[MAX_ROUNDS];
     int by_memory = 0;
     x->ms_min = INFINITY;
     x->ms_max = 0;
@@ -366,7 +380,6 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
         double compute = w->flop / (peak[k] * 1e9);
         by_memory += stream[k] > compute;
         share[k] = 100 * fmax(compute, stream[k]) / t[k];
-        gain[k] = level0 >= 0 ? r->time[level0 * MAX_ROUNDS + k] / t[k] : NAN;
         rate[k] = stream[k] > 0 ? (w->read + w->write) / stream[k] * 1e-9 : NAN;
         x->round_ms[k] = t[k] * 1e3;
         x->ms_min = fmin(x->ms_min, t[k] * 1e3);
@@ -386,13 +399,21 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
     if (!isnan(rate[0])) x->stream_gbytes_s = sn_bench_median(rate, r->n);
     x->pct_roofline = sn_bench_median(share, r->n);
     snprintf(x->bound, sizeof x->bound, "%s", 2 * by_memory > r->n ? "memory" : "compute");
-    if (level0 >= 0) x->speedup_vs_level0 = sn_bench_median(gain, r->n);
     x->rel_rms = e->rel_rms;
     x->max_ulp = e->max_ulp;
     x->max_rel = e->max_rel;
     x->compile_ms = e->level >= 0 ? e->compile_ms : NAN;
     if (e->workspace) x->peak_bytes = (double)e->workspace(e->ctx);
     if (w->tokens > 0) x->tokens_s = w->tokens / x->ms_median * 1e3;
+}
+
+/* Index of the same level in f32; -1: none, or i computes in f32 itself. */
+static int find_f32(const sn_bench_work *w, const sn_bench_entrant *e, int n, int i) {
+    for (int j = 0; j < n; j++)
+        if (e[i].level >= 0 && e[j].level == e[i].level && strcmp(type_of(w, &e[i]), "f32") != 0 &&
+            !strcmp(type_of(w, &e[j]), "f32"))
+            return j;
+    return -1;
 }
 
 /* Index of level 0 of the same back end; for peers, of the first back end that has it. -1: none. */
@@ -426,7 +447,10 @@ bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_benc
         if (r.failed[i]) continue;
         sn_bench_record *x = sn_bench_add(out, err);
         ok = x != NULL;
-        if (ok) fill_record(x, o, w, &e[i], i, find_level0(e, n, i), &r);
+        if (!ok) break;
+        fill_record(x, o, w, &e[i], i, &r);
+        x->speedup_vs_level0 = speedup(&r, find_level0(e, n, i), i);
+        x->speedup_vs_f32 = speedup(&r, find_f32(w, e, n, i), i);
     }
     rate_by_run(out);
     free(r.time);

@@ -31,11 +31,11 @@ static inline double sn_bench_worse(double worst, double error) {
 
 /* One measurement, as written to the JSON file. Missing numbers are NaN, missing texts "". */
 typedef struct sn_bench_record {
-    char kind[16];    /* "gemm", "kernel", "attention", "model", "roofline" */
-    char name[48];    /* "layer_norm", "attention causal", "gpt2 forward" */
-    char shape[64];   /* "1024x768" */
-    char backend[24]; /* "native", "onednn", "auto", or a peer */
-    char dtype[8];
+    char kind[16];              /* "gemm", "kernel", "attention", "model", "roofline" */
+    char name[48];              /* "layer_norm", "attention causal", "gpt2 forward" */
+    char shape[64];             /* "1024x768" */
+    char backend[24];           /* "native", "onednn", "auto", or a peer */
+    char dtype[12];             /* of the factors and of storage: "f32", "bf16 x bf16", "int4" */
     char setup[SN_BENCH_SETUP]; /* configuration (peers) */
     char choice[24];            /* kernels that a peer computes with */
     int level;                  /* fusion level; -1: a peer, or a probe */
@@ -53,6 +53,7 @@ typedef struct sn_bench_record {
     double run_peak_gflops, pct_run_peak;
     char bound[8]; /* the limit that applies: "compute" or "memory" */
     double speedup_vs_level0;
+    double speedup_vs_f32;            /* of products of fewer bits */
     double rel_rms, max_ulp, max_rel; /* against the f64 evaluator */
     char checked[64];                 /* sizes of the problem used for the error */
     double peak_bytes;                /* workspace */
@@ -137,6 +138,7 @@ typedef struct sn_bench_work {
 typedef struct sn_bench_entrant {
     int level; /* -1: a peer */
     const char *backend;
+    const char *dtype; /* NULL: the work's, or f32 for a peer */
     char setup[SN_BENCH_SETUP];
     char choice[24]; /* of the kernels that a peer computes with; "": it has none */
     /* Seconds per run, the mean over `repeats` runs after an untimed one. */

@@ -60,6 +60,7 @@ static const column columns[] = {
     {"% roof", 8, "%.1f", AT(pct_roofline), 1},
     {"% run", 8, "%.1f", AT(pct_run_peak), 1},
     {"x level 0", 10, "%.2f", AT(speedup_vs_level0), 1},
+    {"x f32", 7, "%.2f", AT(speedup_vs_f32), 1},
     {"tokens/s", 9, "%.4g", AT(tokens_s), 1},
     {"work MB", 9, "%.4g", AT(peak_bytes), 1.0 / (1 << 20)},
     {"rel RMS", 9, "%.1e", AT(rel_rms), 1},
@@ -187,6 +188,7 @@ static cJSON *record_json(const sn_bench_record *x) {
     add_number(o, "pct_run_peak", x->pct_run_peak);
     cJSON_AddStringToObject(o, "bound", x->bound);
     add_number(o, "speedup_vs_level0", x->speedup_vs_level0);
+    add_number(o, "speedup_vs_f32", x->speedup_vs_f32);
     add_number(o, "rel_rms", x->rel_rms);
     add_number(o, "max_ulp", x->max_ulp);
     add_number(o, "max_rel", x->max_rel);
