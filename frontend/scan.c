@@ -47,9 +47,9 @@ static bool fail(loop *l, const char *what, int i, const char *why, sn_tensor x)
 /* Carries and sequences, and what stands for them in the body. */
 static bool take_operands(loop *l) {
     const sn_scan_args *a = l->a;
-    l->axis = front_axis(l->m, "scan", a->x[0], a->axis, a->x[0]->rank);
-    if (l->axis < 0) return false;
-    l->length = a->x[0]->shape[l->axis];
+    l->axis = front_axis(l->m, "scan", a->x[0], a->axis, l->n_x ? a->x[0]->rank : SN_MAX_RANK);
+    if (l->axis < 0 || front_dims(l->m, "scan", (sn_dim[]){a->count, SN_END}) < 0) return false;
+    l->length = l->n_x ? a->x[0]->shape[l->axis] : a->count;
     for (int i = 0; i < l->n_carry; i++) {
         sn_tensor c = l->in[i] = a->carry[i];
         l->one[i] = stand_in(l, "carry", i, (sn_dtype)c->dtype, c->rank, c->shape);
@@ -153,7 +153,7 @@ static sn_tensor make_scan(loop *l) {
     memcpy(cut, l->one, sizeof *cut * (size_t)n);
     int n_cut = find_captured(l, n, cut);
     sn_order order = sn_topo(m, l->n_carry + l->n_y, l->out);
-    bool counts = false;
+    bool counts = !l->n_x; /* an op scan has a sequence */
     for (int i = 0; i < order.n; i++) counts |= order.node[i] == l->one[n - 1];
     if (!counts) memmove(cut + n - 1, cut + n, sizeof *cut * (size_t)(n_cut-- - n));
     n_x += counts;
@@ -189,9 +189,11 @@ sn_scanned front_scan(sn_loc at, const sn_scan_args *a, bool associative) {
     int n = l.n_carry + l.n_x;
     if (!n || !front_enter(at, "scan", n, n, in, &bad)) return failed(n ? bad : NULL);
     l.m = in[0]->m;
-    if (!l.n_x || !a->body)
+    if (!l.n_x == !a->count || !a->body)
         return failed(sn_module_fail(l.m, SN_ERR_USAGE, "scan: %s",
-                                     l.n_x ? ".body is NULL" : ".x needs at least one sequence"));
+                                     !a->body ? ".body is NULL"
+                                     : l.n_x  ? ".x and .count are both given"
+                                              : "neither .x nor .count is given"));
     if (!take_operands(&l) || !call_body(&l)) return failed(sn_module_error_node(l.m));
     sn_tensor all = make_scan(&l);
     sn_scanned r = failed(NULL);

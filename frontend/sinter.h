@@ -247,7 +247,8 @@ sn_tensor sn_argmax_at(sn_loc, sn_tensor, int axis), sn_cumsum_at(sn_loc, sn_ten
 /* Runs `body` for one element of each sequence after the other: x[i][.., t, ..] for t = 0 .. T - 1 on
  * the axis, and what it made of the carries before. The body is called once, when the graph is
  * built, and describes an iteration; it may use any other tensor. Results: the carries after the last
- * element, and y[i] of all elements, joined on the axis.
+ * element, and y[i] of all elements, joined on the axis. With .count = T instead of .x there are no
+ * sequences, and the body reads its number, s->index.
  *
  *     static void step(sn_scan_step *s) {
  *         s->next[0] = sn_add(sn_mul(s->x[0], s->carry[0]), s->x[1]);
@@ -273,9 +274,10 @@ typedef struct sn_scan_step {
 typedef void (*sn_scan_fn)(sn_scan_step *s);
 typedef struct sn_scan_args {
     sn_tensor carry[SN_MAX_SCAN]; /* before the first element; NULL-terminated */
-    sn_tensor x[SN_MAX_SCAN];     /* sequences of one length; at least one, NULL-terminated */
-    int axis;                     /* of the sequences; negative: counted from the end of x[0]'s */
-    bool reverse;                 /* from the last element to the first */
+    sn_tensor x[SN_MAX_SCAN];     /* sequences of one length; NULL-terminated */
+    sn_dim count; /* without sequences: the number of iterations; at least one carry is needed */
+    int axis;     /* of the sequences and outputs; negative: counted from the end of x[0]'s */
+    bool reverse; /* from the last element to the first */
     sn_scan_fn body;
     const void *user; /* passed to the body */
 } sn_scan_args;

@@ -448,17 +448,18 @@ struct scan_body {
 };
 } // namespace detail
 
-/* sn_scan: calls body(scan_step &) for the elements of the sequences x on the axis. */
+/* sn_scan: calls body(scan_step &) for the elements of the sequences x on the axis; x = {}: count times. */
 inline scanned scan(const std::vector<tensor> &carry, const std::vector<tensor> &x, int axis,
                     const std::function<void(scan_step &)> &body, bool reverse = false,
-                    sn_loc at = SN_CALLER) {
+                    dim count = 0, sn_loc at = SN_CALLER) {
     if (carry.size() > SN_MAX_SCAN || x.size() > SN_MAX_SCAN)
         throw std::length_error("scan: more than SN_MAX_SCAN carries or sequences");
     detail::scan_body calls{body, carry.size(), x.size(), 0, nullptr};
     sn_scan_args a = {};
     for (size_t i = 0; i < carry.size(); i++) a.carry[i] = carry[i].get();
     for (size_t i = 0; i < x.size(); i++) a.x[i] = x[i].get();
-    a.axis = axis, a.reverse = reverse, a.body = detail::scan_body::call, a.user = &calls;
+    a.count = count.get(), a.axis = axis, a.reverse = reverse, a.body = detail::scan_body::call,
+    a.user = &calls;
     sn_scanned r = sn_scan_at(at, &a);
     if (calls.thrown) std::rethrow_exception(calls.thrown);
     scanned all;

@@ -104,6 +104,28 @@ static sn_scanned nested(const sn_tensor *in) {
     return sn_scan(.carry = {in[1]}, .x = {in[0]}, .axis = 1, .body = outer_step);
 }
 
+/* Loops over a count. The first reads the number of the iteration, the second does not. */
+static void counted_step(sn_scan_step *s) {
+    s->next[0] = sn_tanh(sn_add(s->carry[0], sn_mul(sn_cast(s->index, SN_F32), 0.1)));
+    s->y[0] = s->next[0];
+}
+static sn_scanned counted(const sn_tensor *in) {
+    sn_scanned r =
+        sn_scan(.carry = {in[0]}, .count = sn_dim_of(in[1], 0), .axis = 1, .body = counted_step);
+    r.y[0] = sn_mul(r.y[0], sn_expand(in[1], -1));
+    return r;
+}
+static void iterated_step(sn_scan_step *s) {
+    const sn_tensor *u = s->user;
+    s->next[0] = sn_tanh(sn_matmul(s->carry[0], *u));
+}
+static sn_scanned iterated(const sn_tensor *in) {
+    sn_scanned r = sn_scan(.carry = {in[0]}, .count = sn_dim_of(in[2], 0), .body = iterated_step,
+                           .user = &in[1]);
+    r.y[0] = sn_mul(r.carry[0], sn_sum_all(in[2]));
+    return r;
+}
+
 static const model models[] = {
     {"decay", 3, {{B, -2, D, -1}, {B, -2, D, -1}, {B, D, -1}}, decay},
     {"backwards", 3, {{B, -2, D, -1}, {B, -2, D, -1}, {B, D, -1}}, backwards},
@@ -118,6 +140,8 @@ static const model models[] = {
     {"recurrent", 3, {{B, -2, D, -1}, {B, D, -1}, {D, D, -1}}, recurrent},
     {"pair", 3, {{B, -2, D, -1}, {B, D, -1}, {D, D, -1}}, pair},
     {"nested", 2, {{B, -2, D, -1}, {B, -1}}, nested},
+    {"counted", 2, {{B, D, -1}, {-2, -1}}, counted},
+    {"iterated", 3, {{B, D, -1}, {D, D, -1}, {-2, -1}}, iterated},
 };
 
 /* ---- running ---- */

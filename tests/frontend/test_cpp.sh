@@ -97,12 +97,15 @@ int main() {
     });
     sinter::output("all", sinter::cummax(r.y.at(0), 0));
     sinter::output("last", r.carry.at(0));
+    sinter::output("counted", sinter::scan({h}, {}, 0, [](sinter::scan_step &t) {
+        t.next[0] = t.carry[0] + sinter::cast(t.index, SN_F32);
+    }, false, sinter::size(q, 0)).carry.at(0));
     sinter::program scans(loops);
     sinter::session run(scans, std::vector<sinter::array>{});
-    std::vector<float> x4 = {1, 8, 2, 0, 3, 0, 0, 0}, h2 = {4, 0}, all(8), last(2);
+    std::vector<float> x4 = {1, 8, 2, 0, 3, 0, 0, 0}, h2 = {4, 0}, all(8), last(2), counted(2);
     run.run("forward", {sinter::array("q", x4, {4, 2}), sinter::array("h", h2, {2})},
-            {sinter::array("all", all, {4, 2}), sinter::array("last", last, {2})});
-    ok &= all[0] == 6 && all[4] == 9.5f && all[6] == 9.5f && all[7] == 16 && last[0] == 2.375f && last[1] == 1;
+            {sinter::array("all", all, {4, 2}), sinter::array("last", last, {2}), sinter::array("counted", counted, {2})});
+    ok &= all[0] == 6 && all[4] == 9.5f && all[6] == 9.5f && all[7] == 16 && last[0] == 2.375f && last[1] == 1 && counted[0] == 10;
     ok &= throws("of the body", [&] {
         sinter::module wrong("thrown");
         wrong.entry("forward");

@@ -68,6 +68,10 @@ static void scans(void **state) {
     EXPECT_ERROR(sn_scan(.carry = {sn_full(m, SN_F32, 0, 3)}, .x = {x23, x32}, .body = reads_early),
                  "sequence 1 is f32[3,2] 'x32': its axis 0 must be as long as axis 0 of the first "
                  "one, f32[2,3] 'x23'");
+    EXPECT_ERROR(sn_scan(.carry = {x23}, .body = reads_early), "neither .x nor .count is given");
+    EXPECT_ERROR(sn_scan(.carry = {x23}, .x = {x32}, .count = 3, .body = reads_early),
+                 ".x and .count are both given");
+    EXPECT_ERROR(sn_scan(.carry = {x23}, .count = -3, .body = reads_early), "cannot be negative");
 }
 
 /* Integers and masks that are floats. */
