@@ -64,3 +64,22 @@ sn_tensor sn_cumulate_at(sn_loc at, sn_tensor x, const sn_cumulate_args *a) {
 CUMULATION(cumprod, SN_CUMPROD)
 CUMULATION(cummax, SN_CUMMAX)
 CUMULATION(cummin, SN_CUMMIN)
+
+/* ln(e^a + e^b). Equal operands, also infinite ones, have the gap 0, not their difference. */
+static sn_tensor log_of_sum(sn_tensor a, sn_tensor b, const void *user) {
+    (void)user;
+    sn_tensor zero = sn_b_broadcast_like(sn_b_const(a->m, (sn_dtype)a->dtype, 0), a);
+    sn_tensor gap = sn_b_binary(SN_OP_sub, a, b);
+    gap = sn_b_select(sn_b_binary(SN_OP_eq, a, b), zero, gap);
+    sn_tensor rest = sn_b_unary(SN_OP_exp, sn_b_unary(SN_OP_neg, sn_b_unary(SN_OP_abs, gap)));
+    return sn_b_binary(SN_OP_add, sn_b_binary(SN_OP_max, a, b), sn_b_unary(SN_OP_log1p, rest));
+}
+
+sn_tensor sn_cumlogsumexp_at(sn_loc at, sn_tensor x, int axis) {
+    FRONT_ENTER("cumlogsumexp", x);
+    sn_cumulate_args a = {
+        .axis = axis, .associative = true, .combine = log_of_sum, .first = -INFINITY};
+    if (!sn_dtype_is_float((sn_dtype)x->dtype))
+        return sn_module_fail(x->m, SN_ERR_USAGE, "cumlogsumexp: x must have floats; use sn_cast");
+    return sn_cumulate_at(at, x, &a);
+}

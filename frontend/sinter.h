@@ -292,6 +292,9 @@ sn_scanned sn_scan_at(sn_loc, const sn_scan_args *);
 #define sn_cumprod(x, axis) sn_cumprod_at(SN_HERE, x, axis)
 #define sn_cummax(x, axis) sn_cummax_at(SN_HERE, x, axis)
 #define sn_cummin(x, axis) sn_cummin_at(SN_HERE, x, axis)
+/* ln of the running sum of e^x, without overflow; floats. Infinities count as the numbers they are:
+ * -inf adds nothing, and its gradient is 0. */
+#define sn_cumlogsumexp(x, axis) sn_cumlogsumexp_at(SN_HERE, x, axis)
 /* The same, with options: sn_cumulate(x, .axis = 1, .op = SN_CUMSUM, .reverse = true). */
 #define sn_cumulate(x, ...) sn_cumulate_at(SN_HERE, x, &(const sn_cumulate_args){__VA_ARGS__})
 typedef enum sn_cumulation { SN_CUMSUM, SN_CUMPROD, SN_CUMMAX, SN_CUMMIN } sn_cumulation;
@@ -310,7 +313,7 @@ typedef struct sn_cumulate_args {
 } sn_cumulate_args;
 sn_tensor sn_cumulate_at(sn_loc, sn_tensor, const sn_cumulate_args *),
     sn_cumprod_at(sn_loc, sn_tensor, int axis), sn_cummax_at(sn_loc, sn_tensor, int axis),
-    sn_cummin_at(sn_loc, sn_tensor, int axis);
+    sn_cummin_at(sn_loc, sn_tensor, int axis), sn_cumlogsumexp_at(sn_loc, sn_tensor, int axis);
 
 /* ---- ranks ---- */
 

@@ -467,7 +467,7 @@ inline scanned scan(const std::vector<tensor> &carry, const std::vector<tensor> 
     all.y.assign(r.y, r.y + calls.outputs);
     return all;
 }
-/* Running products, maxima and minima along the axis; sums in other orders by sn_cumulate. */
+/* Running products, maxima, minima and log-sum-exps along the axis; sums in other orders by sn_cumulate. */
 inline tensor cumprod(tensor x, int axis, sn_loc at = SN_CALLER) {
     return sn_cumprod_at(at, x.get(), axis);
 }
@@ -476,6 +476,9 @@ inline tensor cummax(tensor x, int axis, sn_loc at = SN_CALLER) {
 }
 inline tensor cummin(tensor x, int axis, sn_loc at = SN_CALLER) {
     return sn_cummin_at(at, x.get(), axis);
+}
+inline tensor cumlogsumexp(tensor x, int axis, sn_loc at = SN_CALLER) {
+    return sn_cumlogsumexp_at(at, x.get(), axis);
 }
 
 /* ---- modules ---- */

@@ -481,7 +481,7 @@ static void build_blocks(sn_module *m) {
     sn_output("most", sn_cummax(sn_transpose(x, 1, 0), 0));
     sn_output("before",
               sn_cumulate(x, .axis = 1, .reverse = true, .exclusive = true, .first = 0.5));
-    sn_output("soft", sn_cumulate(x, .axis = 1, .combine = soft, .first = -1, .associative = true));
+    sn_output("soft", sn_cumlogsumexp(x, 1));
     sn_output("latest", sn_cumulate(x, .axis = 1, .combine = latest, .associative = true,
                                     .reverse = true, .exclusive = true));
     sn_output("count", sn_cumsum(i, 0));
@@ -527,7 +527,7 @@ static void blocks(void **state) {
     assert_memory_equal(count[0], count[1], sizeof count[0]);
     for (int r = 0; r < ROWS; r++)
         for (int k = 0; k < N_FLOAT; k++) {
-            static const double first[] = {0, 1, -INFINITY, 0.5, -1, 0};
+            static const double first[] = {0, 1, -INFINITY, 0.5, -INFINITY, 0};
             bool reverse = k == 3 || k == 5; /* and without the element */
             double now = first[k];
             for (int e = 0; e < LONG; e++) {
