@@ -9,6 +9,27 @@ sn_tensor sn_log_sigmoid_at(sn_loc at, sn_tensor x) {
     return sn_b_unary(SN_OP_neg, sn_b_unary(SN_OP_softplus, sn_b_unary(SN_OP_neg, x)));
 }
 
+static sn_tensor one_minus(sn_tensor x) {
+    return sn_b_scalar(SN_OP_add, sn_b_unary(SN_OP_neg, x), 1);
+}
+
+static sn_tensor twice_atan(sn_tensor x) {
+    return sn_b_scalar(SN_OP_mul, sn_b_unary(SN_OP_atan, x), 2);
+}
+
+sn_tensor sn_asin_at(sn_loc at, sn_tensor x) {
+    FRONT_ENTER("asin", x);
+    sn_tensor square = sn_b_binary(SN_OP_mul, one_minus(x), sn_b_scalar(SN_OP_add, x, 1));
+    sn_tensor cosine = sn_b_unary(SN_OP_sqrt, square);
+    return twice_atan(sn_b_binary(SN_OP_div, x, sn_b_scalar(SN_OP_add, cosine, 1)));
+}
+
+sn_tensor sn_acos_at(sn_loc at, sn_tensor x) {
+    FRONT_ENTER("acos", x);
+    sn_tensor ratio = sn_b_binary(SN_OP_div, one_minus(x), sn_b_scalar(SN_OP_add, x, 1));
+    return twice_atan(sn_b_unary(SN_OP_sqrt, ratio));
+}
+
 sn_tensor sn_powi_at(sn_loc at, sn_tensor x, int n) {
     FRONT_ENTER("powi", x);
     bool is_float = sn_dtype_is_float((sn_dtype)x->dtype);

@@ -201,13 +201,17 @@ sn_tensor sn_name_at(sn_loc, sn_tensor x, const char *fmt, ...)
 /* x^n for a C int n, by products: floats -64 … 64, integers 0 … 64 */
 #define sn_powi(x, n) sn_powi_at(SN_HERE, x, n)
 #define sn_log_sigmoid(x) sn_log_sigmoid_at(SN_HERE, x) /* ln sigmoid(x), precise for any x */
-#define sn_gt(x, y) sn_lt(y, x)                         /* x > y */
-#define sn_ge(x, y) sn_le(y, x)                         /* x >= y */
+/* arc sine within [-pi/2, pi/2], arc cosine within [0, pi]; NaN outside [-1, 1] */
+#define sn_asin(x) sn_asin_at(SN_HERE, x)
+#define sn_acos(x) sn_acos_at(SN_HERE, x)
+#define sn_gt(x, y) sn_lt(y, x) /* x > y */
+#define sn_ge(x, y) sn_le(y, x) /* x >= y */
 /* cond ? x : y; cond is bool; x and y are tensors or numbers; all three broadcast */
 #define sn_where(cond, x, y) sn_where_at(SN_HERE, cond, SN_OPERAND(x), SN_OPERAND(y))
 
 sn_tensor sn_square_at(sn_loc, sn_tensor x), sn_cast_at(sn_loc, sn_tensor x, sn_dtype t),
     sn_powi_at(sn_loc, sn_tensor x, int n), sn_log_sigmoid_at(sn_loc, sn_tensor x),
+    sn_asin_at(sn_loc, sn_tensor x), sn_acos_at(sn_loc, sn_tensor x),
     sn_where_at(sn_loc, sn_tensor cond, sn_operand x, sn_operand y);
 
 /* ---- reductions over the listed axes (removed; kept as size 1 by the _keep forms) ---- */

@@ -185,6 +185,12 @@ inline tensor powi(tensor x, int n, sn_loc at = SN_CALLER) {
 inline tensor log_sigmoid(tensor x, sn_loc at = SN_CALLER) {
     return sn_log_sigmoid_at(at, x.get());
 }
+inline tensor asin(tensor x, sn_loc at = SN_CALLER) {
+    return sn_asin_at(at, x.get());
+}
+inline tensor acos(tensor x, sn_loc at = SN_CALLER) {
+    return sn_acos_at(at, x.get());
+}
 inline tensor flip(tensor x, int axis, sn_loc at = SN_CALLER) {
     return sn_flip_at(at, x.get(), axis);
 }

@@ -47,6 +47,7 @@ RULE1(sigmoid, OP2(mul, OP2(mul, G, R), OP2(sub, sn_gr_fill(R, 1), R)))
 RULE1(erf, OP2(mul, OPC(mul, G, M_2_SQRTPI), OP1(exp, OP1(neg, OP2(mul, X, X)))))
 RULE1(sin, OP2(mul, G, OP1(cos, X)))
 RULE1(cos, OP1(neg, OP2(mul, G, OP1(sin, X))))
+RULE1(atan, OP2(div, G, OPC(add, OP2(mul, X, X), 1)))
 RULE1(cast, G) /* sn_gr_give casts it back */
 RULE2(add, G, G)
 RULE2(sub, G, OP1(neg, G))

@@ -88,6 +88,15 @@ static const double erf_high_f64[] = {
     0x1.6d5ceea111cb9p-15,  0x1.6da6ee6dbfdfep-13, 0x1.cdeb6156e0c60p-16,  -0x1.cd22d811aad80p-16,
     -0x1.d00bb671fd305p-17, 0x1.f342fc007ba7cp-21, 0x1.274348dfe444ap-19};
 
+/* (atan(r)/r - 1) / r^2 in r^2, |r| <= 0.5625; 2^-30, 2^-61 */
+static const double atan_f32[] = {-0x1.555554p-2, 0x1.9998dap-3, -0x1.247d3ep-3, 0x1.c4e322p-4,
+                                  -0x1.63e864p-4, 0x1.ea24cep-5, -0x1.94ab18p-6};
+static const double atan_f64[] = {
+    -0x1.5555555555555p-2, 0x1.99999999998d3p-3, -0x1.249249248ca7fp-3, 0x1.c71c71c484735p-4,
+    -0x1.745d16ea888c2p-4, 0x1.3b13a9093b72bp-4, -0x1.11108f12a7554p-4, 0x1.e1d65bbd19ed8p-5,
+    -0x1.aec8bda53c5e3p-5, 0x1.83cb744b9b6a0p-5, -0x1.599e74d408a6bp-5, 0x1.239e00d378b33p-5,
+    -0x1.a865af105fa31p-6, 0x1.c3a130a6a1846p-7, -0x1.f62a01848ecefp-9};
+
 #define N(a) (int)(sizeof(a) / sizeof(a)[0])
 
 static const precision precisions[2] = {{.mantissa = 23,
@@ -532,6 +541,25 @@ static em_val emit_sin(em *e, em_val x) {
 
 static em_val emit_cos(em *e, em_val x) {
     return sin_or_cos(e, x, 1);
+}
+
+/* Of the magnitude a: atan(a), from 0.5625 on pi/4 + atan((a - 1) / (a + 1)), from 2.5 on pi/2 - atan(1 / a). */
+static em_val emit_atan(em *e, em_val x) {
+    bool wide = is_wide(e, x);
+    em_val a = em_abs(e, x), one = num(e, x, 1), zero = num(e, x, 0);
+    em_val middle = em_cmp(e, EM_GE, a, num(e, x, 0.5625));
+    em_val high = em_cmp(e, EM_GE, a, num(e, x, 2.5));
+    em_val top = em_select(e, high, num(e, x, -1), em_sub(e, a, one));
+    em_val q = em_div(e, top, em_select(e, high, a, em_add(e, a, one)));
+    em_val r = em_select(e, middle, q, a), z = em_mul(e, r, r);
+    em_val p =
+        wide ? polynomial(e, z, atan_f64, N(atan_f64)) : polynomial(e, z, atan_f32, N(atan_f32));
+    /* pi/4 in two parts; pi/2 doubles them */
+    em_val part = em_select(e, high, num(e, x, 2), em_select(e, middle, one, zero));
+    em_val lost = em_mul(e, part, num(e, x, wide ? 0x1.1a62633145c07p-55 : -0x1.777a5cp-26));
+    em_val rest = em_add(e, em_fma(e, em_mul(e, r, z), p, lost), r);
+    em_val y = em_fma(e, part, num(e, x, wide ? M_PI_4 : 0x1.921fb6p-1), rest);
+    return copy_sign(e, y, x);
 }
 
 static em_val emit_sqrt(em *e, em_val x) {

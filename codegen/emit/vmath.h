@@ -31,6 +31,7 @@
     _(GELU_TANH, gelu_tanh, 4.0, 4.0, "x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2")           \
     _(SIN, sin, 1.6, 1.6, "sine of x radians")                                                     \
     _(COS, cos, 1.6, 1.6, "cosine of x radians")                                                   \
+    _(ATAN, atan, 1.2, 1.2, "arc tangent in radians, within [-pi/2, pi/2]")                        \
     _(SQRT, sqrt, 0.5, 0.5, "square root")                                                         \
     _(RSQRT, rsqrt, 1.5, 1.5, "1 / sqrt(x)")                                                       \
     _(RECIP, recip, 0.5, 0.5, "1 / x")

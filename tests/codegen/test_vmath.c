@@ -63,6 +63,7 @@ static long double refl_recip(long double x) {
 #define ref_erf erf
 #define ref_sin sin
 #define ref_cos cos
+#define ref_atan atan
 #define ref_sqrt sqrt
 #define refl_exp expl
 #define refl_exp2 exp2l
@@ -74,6 +75,7 @@ static long double refl_recip(long double x) {
 #define refl_erf erfl
 #define refl_sin sinl
 #define refl_cos cosl
+#define refl_atan atanl
 #define refl_sqrt sqrtl
 
 static const struct {
@@ -253,11 +255,11 @@ static float float_of(uint32_t u) {
 
 /* Values around which implementations change their way. */
 static const double corners[] = {
-    0,          1,        2,          0.5,       0.75,       1.5,       0.925,     4,
-    6,          9.1,      17.33,      18,        87.336544,  88.72284,  103.97208, 104,
-    126,        127,      128,        149,       150,        151,       0x1p20,    0x1p23,
-    0x1p24,     0x1p-126, 0x1p25,     0x1p-24,   0.693147,   1.5707963, 0.785398,  3.14159265,
-    6.28318531, 0x1p-149, 0.34657359, 1.0397208, 0.41421356, 0.29289322};
+    0,          1,        2,          0.5,       0.75,       1.5,        0.925,     4,
+    6,          9.1,      17.33,      18,        87.336544,  88.72284,   103.97208, 104,
+    126,        127,      128,        149,       150,        151,        0x1p20,    0x1p23,
+    0x1p24,     0x1p-126, 0x1p25,     0x1p-24,   0.693147,   1.5707963,  0.785398,  3.14159265,
+    6.28318531, 0x1p-149, 0.34657359, 1.0397208, 0.41421356, 0.29289322, 0.5625,    2.5};
 enum { N_CORNERS = sizeof corners / sizeof corners[0], AROUND = 40 };
 
 /* Where one polynomial ends and the next begins (erf, tanh, gelu); their number, a multiple

@@ -141,6 +141,7 @@ static void unary(void **state) {
         {sn_erf_at, erf, false},
         {sn_sin_at, sin, false},
         {sn_cos_at, cos, false},
+        {sn_atan_at, atan, false},
         {sn_floor_at, floor, false},
         {sn_ceil_at, ceil, false},
         {sn_round_at, rint, false},

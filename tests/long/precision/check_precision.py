@@ -19,8 +19,10 @@ N = 20000
 EXACT = np.longdouble
 RANGES = {"exp": (-80, 80), "exp2": (-100, 100), "expm1": (-10, 10), "log": (1e-30, 1e30), "log1p": (-0.99, 100),
           "tanh": (-10, 10), "sigmoid": (-60, 60), "softplus": (-60, 60), "sin": (-1e5, 1e5), "cos": (-1e5, 1e5),
+          "atan": (-20, 20), "asin": (-1, 1), "acos": (-1, 1),
           "sqrt": (1e-10, 1e10), "rsqrt": (1e-10, 1e10), "erf": (-5, 5)}
-FORMULAS = {"sigmoid": lambda x: 1 / (1 + np.exp(-x)), "rsqrt": lambda x: 1 / np.sqrt(x),
+FORMULAS = {"atan": np.arctan, "asin": np.arcsin, "acos": np.arccos,
+            "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "rsqrt": lambda x: 1 / np.sqrt(x),
             "softplus": lambda x: np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0),
             "erf": lambda x: np.array([math.erf(v) for v in x], EXACT)}
 # Root mean square of the errors over that of the results, in f32 and in bf16 (factors of products of bf16).

@@ -6,7 +6,8 @@
 
 /* clang-format off */
 #define FUNCTIONS(X) \
-    X(exp) X(exp2) X(expm1) X(log) X(log1p) X(tanh) X(sigmoid) X(softplus) X(sin) X(cos) X(sqrt) X(rsqrt) X(erf)
+    X(exp) X(exp2) X(expm1) X(log) X(log1p) X(tanh) X(sigmoid) X(softplus) X(sin) X(cos) X(atan) X(asin) \
+    X(acos) X(sqrt) X(rsqrt) X(erf)
 /* clang-format on */
 
 static void functions(sn_module *m, sn_dim N, sn_dtype type, const char *name) {
