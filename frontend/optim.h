@@ -1,8 +1,6 @@
-/* optim.h: optimizers, schedules of the learning rate. sinter.h includes it. [PH22 A11, A13] */
+/* optim.h: optimizers, schedules of the learning rate; a part of sinter.h, which includes it. [PH22 A11, A13] */
 #ifndef SN_OPTIM_H
 #define SN_OPTIM_H
-
-#include "frontend/sinter.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -24,7 +24,7 @@ static inline sn_node *plus(sn_node *a, double k) {
     return sn_b_scalar(SN_OP_add, a, k);
 }
 
-/* The state "optimizer.WHAT.NAME"; assigns a state's next value, which it returns. */
+/* update_states.c: the state "optimizer.WHAT.NAME"; assigns a state's next value, which it returns. */
 sn_node *update_state(const sn_update *u, const char *what);
 sn_node *update_next(sn_node *state, sn_node *value);
 /* p (1 - rate decay) */

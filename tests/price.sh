@@ -14,7 +14,7 @@ trap 'rm -rf "$tmp"' EXIT
 mkdir "$tmp/before" "$tmp/tree"
 cd "$source" || exit 1
 folders="ir frontend passes codegen runtime"
-[ "$1" = build ] && folders="$folders model bench tools examples cmake docs tests CMakeLists.txt CMakePresets.json LICENSE README.md CONTRIBUTING.md"
+[ "$1" = build ] && folders="$folders driver model bench tools examples cmake docs tests CMakeLists.txt CMakePresets.json LICENSE README.md CONTRIBUTING.md"
 # shellcheck disable=SC2086
 cp -r --parents $folders tests/support "$tmp/tree" || exit 1
 cd "$tmp/tree" || exit 1
