@@ -2,6 +2,8 @@
 #ifndef SN_OPTIM_H
 #define SN_OPTIM_H
 
+#include "ir/compile.h" /* sn_tensor */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
