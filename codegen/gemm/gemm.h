@@ -29,10 +29,10 @@
  * Grouped integers (`groups`): each group of consecutive k of a column shares a scale and maybe a
  * minimum, and an element is integer * scale + minimum. 4 bits: an i32 holds 8 consecutive k of a
  * column, and a panel is [K / 8][P] words; 8 bits: [K][P] integers. The factors are in panels
- * [K / size][P]; with minima [K / size][2][P], the scales first. Without factors (`unscaled`) an element is its integer. With `outer_group`, the factors
- * are integers i8, and the same panels of f16 for groups of `outer_group` elements multiply them. A
- * single row (M = 1) accumulates each scale group before it multiplies by the scale; with more rows B is
- * dequantized first.
+ * [K / size][P]; with minima [K / size][2][P], the scales first. Without factors (`unscaled`) an
+ * element is its integer. With `outer_group`, the factors are integers i8, and the same panels of f16
+ * for groups of `outer_group` elements multiply them. A single row (M = 1) accumulates each scale group
+ * before it multiplies by the scale; with more rows B is dequantized first.
  *
  * Rows of i8 (A, with `groups`): the integer units sum a group's products, exactly, where the target
  * has such instructions; elsewhere A is widened. With one row of 8-bit integers B is widened, too:
@@ -57,8 +57,8 @@
  * every b_block elements, and n is theirs; there is no epilogue then.
  *
  * Ragged K (`ragged_k`): the one batch axis counts blocks, and batch item e sums over those k < K
- * whose index (as above) is e, in ascending order, in pairs of these if `bf16`. Row k / per_row of B belongs to column k of A,
- * whose rows are contiguous. */
+ * whose index (as above) is e, in ascending order, in pairs of these if `bf16`. Row k / per_row of B
+ * belongs to column k of A, whose rows are contiguous. */
 enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4, SN_GEMM_SUMS = 4 };
 
 typedef struct sn_gemm_groups {
