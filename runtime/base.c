@@ -131,6 +131,37 @@ double sn_dtype_load(sn_dtype t, const void *array, int64_t i) {
     }
 }
 
+void sn_dtype_store(sn_dtype t, void *array, int64_t i, double v) {
+    switch (t) {
+    case SN_F32:
+        ((float *)array)[i] = (float)v;
+        break;
+    case SN_F64:
+        ((double *)array)[i] = v;
+        break;
+    case SN_BF16:
+        ((uint16_t *)array)[i] = sn_f32_to_bf16((float)v);
+        break;
+    case SN_F16:
+        ((uint16_t *)array)[i] = sn_f32_to_f16((float)v);
+        break;
+    case SN_I32:
+        ((int32_t *)array)[i] = (int32_t)(int64_t)v;
+        break;
+    case SN_I64:
+        ((int64_t *)array)[i] = (int64_t)v;
+        break;
+    case SN_I8:
+        ((int8_t *)array)[i] = (int8_t)(int64_t)v;
+        break;
+    case SN_U8:
+        ((uint8_t *)array)[i] = (uint8_t)(int64_t)v;
+        break;
+    default: /* bool */
+        ((uint8_t *)array)[i] = v != 0;
+    }
+}
+
 void sn_mask_controls(char *text, const char *keep) {
     for (char *p = text; *p; p++) {
         unsigned char c = (unsigned char)*p, next = (unsigned char)p[1];

@@ -44,6 +44,10 @@ float sn_bf16_to_f32(uint16_t h);
 /* Element i of an array of type t as a double: i64 is rounded, bool becomes 0 or 1. */
 double sn_dtype_load(sn_dtype t, const void *array, int64_t i);
 
+/* Stores v as element i of an array of type t: a float is rounded to nearest even; an integer loses its
+ * fraction and keeps the low bits of what i64 holds; a bool becomes 0 or 1. */
+void sn_dtype_store(sn_dtype t, void *array, int64_t i, double v);
+
 /* printf's "%.*g" and strtod, with a decimal point whatever the locale of the process says: numbers in
  * files must not depend on it. */
 int sn_number_print(char *buf, size_t size, int digits, double x);

@@ -30,31 +30,6 @@ static double sample(sn_dtype t, int i, int operand) {
     return sn_dtype_is_float(t) ? flt[k] : whole[k];
 }
 
-static void put(sn_dtype t, void *base, int i, double v) {
-    switch (t) {
-    case SN_F32:
-        ((float *)base)[i] = (float)v;
-        break;
-    case SN_F64:
-        ((double *)base)[i] = v;
-        break;
-    case SN_I32:
-        ((int32_t *)base)[i] = (int32_t)v;
-        break;
-    case SN_I64:
-        ((int64_t *)base)[i] = (int64_t)v;
-        break;
-    case SN_I8:
-        ((int8_t *)base)[i] = (int8_t)v;
-        break;
-    case SN_BF16:
-        ((uint16_t *)base)[i] = sn_f32_to_bf16((float)v);
-        break;
-    default:
-        ((uint8_t *)base)[i] = (uint8_t)v;
-    }
-}
-
 /* Of a bool the stored byte: it has to be 0 or 1. */
 static double get(sn_dtype t, const void *base, int i) {
     return sn_dtype_load(t == SN_BOOL ? SN_U8 : t, base, i);
@@ -109,7 +84,8 @@ static void check_case(const elem_case *c, sn_jit *jit) {
     static double buf[4][N];
     for (int o = 0; o < n->n_in; o++)
         for (int i = 0; i < N; i++)
-            put((sn_dtype)n->in[o]->dtype, buf[o], i, sample((sn_dtype)n->in[o]->dtype, i, o));
+            sn_dtype_store((sn_dtype)n->in[o]->dtype, buf[o], i,
+                           sample((sn_dtype)n->in[o]->dtype, i, o));
     void *p = sn_jit_lookup(jit, c->name, &err);
     if (!p) fail_msg("%s", err.message);
     sn_kernel_fn *f;
@@ -275,7 +251,7 @@ static void constant_divisors(void **state) {
         sn_dtype type = types[i % 3];
         static double in[N], out[N];
         int d = divisor[i / 6];
-        for (int k = 0; k < N; k++) put(type, in, k, k - N / 2);
+        for (int k = 0; k < N; k++) sn_dtype_store(type, in, k, k - N / 2);
         snprintf(name, sizeof name, "case_%d", i);
         void *p = sn_jit_lookup(jit, name, &err);
         sn_kernel_fn *f;

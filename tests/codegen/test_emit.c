@@ -191,34 +191,12 @@ static bool same(double a, double b) {
 }
 
 static void write_as(void *p, sn_dtype t, int i, float x) {
-    switch (t) {
-    case SN_F32:
-        ((float *)p)[i] = x;
-        break;
-    case SN_F64:
-        ((double *)p)[i] = x;
-        break;
-    case SN_BF16:
-        ((uint16_t *)p)[i] = sn_f32_to_bf16(x);
-        break;
-    case SN_F16:
-        ((uint16_t *)p)[i] = sn_f32_to_f16(x);
-        break;
-    case SN_I32:
-        ((int32_t *)p)[i] = (int32_t)saturate(x, -1e9, 1e9);
-        break;
-    case SN_I64:
-        ((int64_t *)p)[i] = (int64_t)saturate(x, -1e9, 1e9);
-        break;
-    case SN_I8:
-        ((int8_t *)p)[i] = (int8_t)saturate(x, -128, 127);
-        break;
-    case SN_U8:
-        ((uint8_t *)p)[i] = (uint8_t)saturate(x, 0, 255);
-        break;
-    default:
-        ((uint8_t *)p)[i] = x != 0;
-    }
+    bool whole = t == SN_I32 || t == SN_I64;
+    double v = sn_dtype_is_float(t) || t == SN_BOOL ? x
+               : whole                              ? saturate(x, -1e9, 1e9)
+               : t == SN_I8                         ? saturate(x, -128, 127)
+                                                    : saturate(x, 0, 255);
+    sn_dtype_store(t, p, i, v);
 }
 
 static void convert_on(const sn_target *t) {

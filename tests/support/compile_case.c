@@ -60,37 +60,12 @@ sn_node *cc_slice(sn_node *x, const sn_dim *start, const sn_dim *size, const int
 
 /* ---- elements ---- */
 
-static void store(void *p, sn_dtype t, size_t i, sn_rng *r, uint32_t limit) {
+static double element(sn_dtype t, sn_rng *r, uint32_t limit) {
     float z = sn_rng_normal(r);
     int32_t k = limit ? (int32_t)sn_rng_below(r, limit) : (int32_t)sn_rng_below(r, 19) - 9;
-    switch (t) {
-    case SN_F32:
-        ((float *)p)[i] = z;
-        break;
-    case SN_F64:
-        ((double *)p)[i] = (double)z;
-        break;
-    case SN_BF16:
-        ((uint16_t *)p)[i] = sn_f32_to_bf16(z);
-        break;
-    case SN_F16:
-        ((uint16_t *)p)[i] = sn_f32_to_f16(z);
-        break;
-    case SN_I32:
-        ((int32_t *)p)[i] = k;
-        break;
-    case SN_I64:
-        ((int64_t *)p)[i] = k;
-        break;
-    case SN_I8:
-        ((int8_t *)p)[i] = (int8_t)k;
-        break;
-    case SN_U8:
-        ((uint8_t *)p)[i] = (uint8_t)(limit ? (uint32_t)k : sn_rng_below(r, 256));
-        break;
-    default:
-        ((uint8_t *)p)[i] = (uint8_t)sn_rng_below(r, 2);
-    }
+    if (t == SN_BOOL) return sn_rng_below(r, 2);
+    if (t == SN_U8 && !limit) return sn_rng_below(r, 256);
+    return sn_dtype_is_float(t) ? z : k;
 }
 
 static void *elements(void *ctx, const sn_node *n, const int64_t *symbol, size_t *bytes) {
@@ -104,7 +79,7 @@ static void *elements(void *ctx, const sn_node *n, const int64_t *symbol, size_t
     if (!p) return NULL;
     sn_rng r = {.seed = XXH3_64bits(name, strlen(name)), .stream = SN_STREAM_DATA};
     uint32_t limit = name[0] == 'i' ? (uint32_t)strtoul(name + 1, NULL, 10) : 0;
-    for (size_t i = 0; i < count; i++) store(p, t, i, &r, limit);
+    for (size_t i = 0; i < count; i++) sn_dtype_store(t, p, (int64_t)i, element(t, &r, limit));
     return p;
 }
 

@@ -498,31 +498,6 @@ static double make_element(int64_t gen, sn_rng *r, int64_t i, int64_t row_length
     }
 }
 
-static void store_element(void *p, sn_dtype t, int64_t i, double v) {
-    switch (t) {
-    case SN_F32:
-        ((float *)p)[i] = (float)v;
-        break;
-    case SN_F64:
-        ((double *)p)[i] = (float)v; /* the same numbers as the row of the narrow type */
-        break;
-    case SN_BF16:
-        ((uint16_t *)p)[i] = sn_f32_to_bf16((float)v);
-        break;
-    case SN_F16:
-        ((uint16_t *)p)[i] = sn_f32_to_f16((float)v);
-        break;
-    case SN_I32:
-        ((int32_t *)p)[i] = (int32_t)v;
-        break;
-    case SN_I64:
-        ((int64_t *)p)[i] = (int64_t)v;
-        break;
-    default:
-        ((uint8_t *)p)[i] = (uint8_t)(int)v; /* i8 has the same bits */
-    }
-}
-
 void *op_case_data(const op_case *row, int i, bool wide, int64_t len, size_t *bytes) {
     const case_in *in = &row->in[i];
     int64_t n = 1, last = 1;
@@ -532,7 +507,8 @@ void *op_case_data(const op_case *row, int i, bool wide, int64_t len, size_t *by
     void *p = calloc((size_t)n + 1, 8);
     if (!p) return NULL;
     sn_rng r = {.seed = (uint64_t)row->line, .stream = SN_STREAM_DATA, .step = (uint32_t)i};
-    for (int64_t e = 0; e < n; e++) store_element(p, t, e, make_element(in->gen, &r, e, last));
+    for (int64_t e = 0; e < n; e++) /* f64: the same numbers as the row of the narrow type */
+        sn_dtype_store(t, p, e, (float)make_element(in->gen, &r, e, last));
     return p;
 }
 

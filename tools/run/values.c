@@ -180,25 +180,13 @@ static uint32_t stream_of(const char *name) {
     return h;
 }
 
-static void store(sn_dtype t, void *to, int64_t i, double v) {
-    char *at = (char *)to + (size_t)i * sn_dtype_size(t);
-    const float f = (float)v;
-    const int64_t wide = sn_dtype_is_float(t) ? 0 : (int64_t)v;
-    const uint16_t half = t == SN_BF16 ? sn_f32_to_bf16(f) : sn_f32_to_f16(f);
-    const void *from = t == SN_F32                   ? (const void *)&f
-                       : t == SN_F64                 ? (const void *)&v
-                       : t == SN_BF16 || t == SN_F16 ? (const void *)&half
-                                                     : (const void *)&wide; /* little-endian */
-    memcpy(at, from, sn_dtype_size(t));
-}
-
 /* Integers are given as integers that the type holds. */
 static bool range_fits(const struct run_value *v, sn_dtype t, sn_error *err) {
     const double ends[] = {v->lo, v->hi};
     for (int i = 0; i < 2 && !sn_dtype_is_float(t); i++) {
         int64_t held = 0;
         bool whole = ends[i] == floor(ends[i]) && fabs(ends[i]) < 0x1p62;
-        if (whole) store(t, &held, 0, ends[i]);
+        if (whole) sn_dtype_store(t, &held, 0, ends[i]);
         if (!whole || sn_dtype_load(t, &held, 0) != ends[i])
             return sn_fail(err, SN_ERR_RANGE, "'%s' is %s, which cannot hold %.9g", v->name,
                            sn_dtype_name(t), ends[i]);
@@ -212,7 +200,7 @@ static void fill_range(const char *name, const struct run_value *v, sn_dtype t, 
     for (int64_t i = 0; i < n; i++) {
         double u = sn_rng_uniform53(&r), x = v->lo + u * (v->hi - v->lo);
         if (!sn_dtype_is_float(t)) x = fmin(floor(v->lo + u * (v->hi - v->lo + 1)), v->hi);
-        store(t, data, i, x);
+        sn_dtype_store(t, data, i, x);
     }
 }
 
@@ -237,7 +225,7 @@ static bool convert(const struct run_value *v, sn_dtype t, int rank, const int64
                        sn_dtype_name(t), want, sn_dtype_name(a->dtype), have);
     for (int64_t i = 0; i < a->count; i++) {
         double x = sn_dtype_load(a->dtype, a->data, i);
-        store(t, data, i, x);
+        sn_dtype_store(t, data, i, x);
         if (!sn_dtype_is_float(t) && sn_dtype_load(t, data, i) != x)
             return sn_fail(err, SN_ERR_RANGE, "'%s': element %lld is %.17g, which %s cannot hold",
                            v->name, (long long)i, x, sn_dtype_name(t));
@@ -269,7 +257,7 @@ static void fill_param(const char *name, uint64_t seed, const sn_node *p, int64_
     double last = p->rank ? (double)p->shape[p->rank - 1] : 1;
     double size = p->rank < 2 ? 0.1 : 0.7 / sqrt(last > 0 ? last : 1);
     for (int64_t i = 0; i < n; i++)
-        store((sn_dtype)p->dtype, data, i, gain + size * (double)sn_rng_normal(&r));
+        sn_dtype_store((sn_dtype)p->dtype, data, i, gain + size * (double)sn_rng_normal(&r));
 }
 
 static bool make_param(run_params *p, const open_model *m, const sn_node *node, run_given *g,

@@ -22,31 +22,6 @@ void fuzz_symbol_values(const sn_module *m, int64_t *values) {
     }
 }
 
-static void store(void *data, sn_dtype t, int64_t i, double v) {
-    switch (t) {
-    case SN_F32:
-        ((float *)data)[i] = (float)v;
-        break;
-    case SN_F64:
-        ((double *)data)[i] = v;
-        break;
-    case SN_BF16:
-        ((uint16_t *)data)[i] = sn_f32_to_bf16((float)v);
-        break;
-    case SN_F16:
-        ((uint16_t *)data)[i] = sn_f32_to_f16((float)v);
-        break;
-    case SN_I32:
-        ((int32_t *)data)[i] = (int32_t)v;
-        break;
-    case SN_I64:
-        ((int64_t *)data)[i] = (int64_t)v;
-        break;
-    default: /* bytes: i8, u8, bool */
-        ((int8_t *)data)[i] = (int8_t)v;
-    }
-}
-
 /* Multiples of 1/4 in [-3, 3], occasionally NaN or infinity; integers in [-5, 5], unsigned in [0,
  * 10]. */
 static double random_value(fuzz_rng *r, sn_dtype t) {
@@ -73,7 +48,7 @@ void *fuzz_leaf_data(const sn_node *n, const int64_t *symbols, size_t *bytes) {
     *bytes = (size_t)count * sn_dtype_size(t);
     void *data = calloc(1, *bytes + 1);
     fuzz_rng r = {hash_name(sn_attr_str(n, SN_A_name, ""))};
-    for (int64_t i = 0; data && i < count; i++) store(data, t, i, random_value(&r, t));
+    for (int64_t i = 0; data && i < count; i++) sn_dtype_store(t, data, i, random_value(&r, t));
     return data;
 }
 
