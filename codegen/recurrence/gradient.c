@@ -3,7 +3,7 @@
  *
  *     R' = e^g R + a^T du + q^T dy,   dv = k R, du = b R, dk = v R^T, db = u R^T,   dq = dy S^T, da = du S^T
  *
- *     for each block of 32 elements, the first one first: store S before it, S = S after it
+ *     for each block of 32 or 64 elements, the first one first: store S before it, S = S after it
  *     for each block, the last one first
  *         for each of its chunks: S before it, again
  *         for each of its chunks, the last one first
@@ -22,7 +22,6 @@
 #include "codegen/recurrence/impl.h"
 
 enum {
-    CHUNKS = REC_BLOCK / REC_CHUNK,
     LAST = REC_CHUNK - 1,
     MAX_UNITS = 4 /* in a group: each has a state for each block of the sequence */
 };
@@ -69,6 +68,17 @@ static void place_results(gradient *g, const sn_recurrence *node) {
     at[g->s.n_out - 1] = (rec_rows){g->dg, 0, false};
 }
 
+/* Elements of a block. Two states for each go through memory; the tiles of its chunks stay in half of L2. */
+static int64_t block_size(const gradient *g, const sn_target *t) {
+    const int64_t bytes = g->chunk * (int64_t)sn_dtype_size(g->s.t) / REC_CHUNK; /* of an element */
+    return 2 * REC_BLOCK * bytes <= t->caches.l2 / 2 ? 2 * REC_BLOCK : REC_BLOCK;
+}
+
+/* Chunks of a block. */
+static int64_t n_chunks(const gradient *g) {
+    return g->s.block / REC_CHUNK;
+}
+
 static void make(gradient *g, const sn_kernel *k, const sn_target *t) {
     *g = (gradient){.chunk = 0};
     rec_plan *s = &g->s, *r = &g->r;
@@ -109,6 +119,7 @@ static void make(gradient *g, const sn_kernel *k, const sn_target *t) {
     if (s->epilogue) s->epilogue_rows = rec_place(s, REC_SHARED, SN_REC_RESULTS, s->inner);
     g->chunk = g->space.used[REC_PER_CHUNK];
     g->state = s->inner * s->cols;
+    s->block = r->block = block_size(g, t);
     s->group = rec_group_of(r, t);
     if (s->group > MAX_UNITS) s->group = MAX_UNITS;
     g->decays = s->epilogue || s->result[s->n_out - 1] >= 0;
@@ -124,9 +135,9 @@ sn_dim rec_gradient_scratch(const sn_kernel *k, const sn_target *t) {
     gradient g;
     make(&g, k, t);
     const int64_t size = (int64_t)sn_dtype_size(g.s.t), group = g.s.group;
-    const int64_t all = g.space.used[REC_SHARED] + CHUNKS * g.chunk +
+    const int64_t all = g.space.used[REC_SHARED] + n_chunks(&g) * g.chunk +
                         group * (g.space.used[REC_PER_UNIT] + g.state);
-    sn_dim each = sn_dim_const(k->m, group * g.state / REC_BLOCK * size);
+    sn_dim each = sn_dim_const(k->m, group * g.state * size / g.s.block);
     return sn_dim_add(k->m, sn_dim_const(k->m, all * size),
                       sn_dim_mul(k->m, k->step->out[0].shape[0], each));
 }
@@ -134,7 +145,7 @@ sn_dim rec_gradient_scratch(const sn_kernel *k, const sn_target *t) {
 /* Units of a group: what the pass there reads and stores stays in half of L3 until the pass back, unless one
  * unit's is more than that. */
 static em_val group_size(em *e, const gradient *g, em_val T) {
-    int64_t bytes = g->state * (int64_t)sn_dtype_size(g->s.t) / REC_BLOCK; /* of an element */
+    int64_t bytes = g->state * (int64_t)sn_dtype_size(g->s.t) / g->s.block; /* of an element */
     for (int i = 0; i < rec_n_views(&g->s); i++)
         bytes += rec_row_size(&g->s, i) * (int64_t)sn_dtype_size(rec_view(&g->s, i)->dtype);
     em_val n = em_div(e, e->target->caches.l3 / 2, em_mul(e, em_add(e, T, 1), bytes));
@@ -158,7 +169,7 @@ static void to_chunk(em *e, gradient *g, em_val i) {
 
 /* The state of the current unit before the block that begins with element t. */
 static em_val saved(em *e, const gradient *g, em_val t) {
-    em_val first = em_mul(e, em_div(e, t, REC_BLOCK), g->state);
+    em_val first = em_mul(e, em_div(e, t, g->s.block), g->state);
     return em_gep(e, g->space.base[REC_PER_UNIT], g->s.t,
                   em_add(e, first, g->space.used[REC_PER_UNIT]));
 }
@@ -209,9 +220,9 @@ static void update(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ah
 /* From the state before the block to the one after it. */
 static void pass_block(em *e, gradient *g, rec_unit *u, em_val block) {
     rec_prefetch ahead;
-    em_val before = saved(e, g, block), after = saved(e, g, em_add(e, block, REC_BLOCK));
+    em_val before = saved(e, g, block), after = saved(e, g, em_add(e, block, g->s.block));
     to_chunk(e, g, em_i64(e, 0));
-    em_loop c = em_for(e, 0, REC_BLOCK, REC_CHUNK);
+    em_loop c = em_for(e, 0, g->s.block, REC_CHUNK);
     u->chunk = em_add(e, block, c.i);
     g->space.base[REC_BEFORE] = em_select(e, em_cmp(e, EM_EQ, c.i, 0), before, after);
     g->space.base[REC_AFTER] = after;
@@ -392,7 +403,7 @@ static void emit_chunk(em *e, const gradient *g, const rec_unit *u) {
 
 static void emit_block(em *e, gradient *g, rec_unit *u, em_val block) {
     em_val left = em_add(e, em_sub(e, u->T, block), LAST),
-           n = em_imin(e, em_div(e, left, REC_CHUNK), CHUNKS);
+           n = em_imin(e, em_div(e, left, REC_CHUNK), n_chunks(g));
     begin_block(e, g, u, block, n);
     em_loop l = em_for(e, 0, n, 1);
     em_val c = em_sub(e, em_sub(e, n, 1), l.i);
@@ -409,15 +420,15 @@ static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) 
     rec_load_state(e, &g->r, u, g->s.k->step->n_in - 1, g->r.state);
     rec_join_state(e, &g->r);
     em_end(e, &each);
-    em_loop there = em_for(e, zero, em_sub(e, u->T, REC_BLOCK), REC_BLOCK);
+    em_loop there = em_for(e, zero, em_sub(e, u->T, g->s.block), g->s.block);
     each = rec_for_units(e, &g->s, u, first, n);
     rec_find_next(e, &g->s, u, first, each.i, n, false);
     pass_block(e, g, u, there.i);
     em_end(e, &each);
     em_end(e, &there);
-    em_val last = em_sub(e, em_div(e, em_add(e, u->T, REC_BLOCK - 1), REC_BLOCK), 1);
+    em_val last = em_sub(e, em_div(e, em_add(e, u->T, g->s.block - 1), g->s.block), 1);
     em_loop back = em_for(e, zero, em_add(e, last, 1), 1);
-    em_val block = em_mul(e, em_sub(e, last, back.i), REC_BLOCK);
+    em_val block = em_mul(e, em_sub(e, last, back.i), g->s.block);
     each = rec_for_units(e, &g->s, u, first, n);
     rec_find_next(e, &g->s, u, first, each.i, n, true);
     emit_block(e, g, u, block);
@@ -440,9 +451,9 @@ void rec_emit_gradient(em *e, const sn_kernel *k) {
         items = em_mul(e, items, sn_kernel_dim(e, k, k->step->in[SN_REC_START].shape[a]));
     em_share(e, items, &lo, &hi);
     u.T = sn_kernel_dim(e, k, k->step->out[0].shape[0]);
-    em_val blocks = em_div(e, em_add(e, u.T, REC_BLOCK - 1), REC_BLOCK);
+    em_val blocks = em_div(e, em_add(e, u.T, g.s.block - 1), g.s.block);
     g.space.base[REC_SHARED] = e->scratch;
-    g.space.units = em_gep(e, e->scratch, g.s.t, g.space.used[REC_SHARED] + CHUNKS * g.chunk);
+    g.space.units = em_gep(e, e->scratch, g.s.t, g.space.used[REC_SHARED] + n_chunks(&g) * g.chunk);
     g.space.unit_bytes =
         em_mul(e, em_add(e, em_mul(e, blocks, g.state), g.space.used[REC_PER_UNIT]), size);
     em_val n = group_size(e, &g, u.T);

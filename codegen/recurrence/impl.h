@@ -5,11 +5,11 @@
 #include "codegen/emit/family.h"
 #include "codegen/tile/tile.h"
 
-/* Elements of a chunk; of a block, after which a thread iterations to the next of its states; so few that
+/* Elements of a chunk; of a block, after which a thread goes on with the next of its states; so few that
  * they are computed one by one; rows of a register tile. */
 enum {
     REC_CHUNK = 8,
-    REC_BLOCK = 32,
+    REC_BLOCK = 32, /* gradients may have larger ones */
     REC_FEW = 3,
     REC_PAIRS = 2,
     REC_VECTORS = 4,
@@ -121,6 +121,7 @@ typedef struct rec_plan {
     rec_tile z;    /* [n_transposed CHUNK][inner] */
     rec_rows raw_keys[REC_PAIRS]; /* [CHUNK][inner] each: keys before decays, for z */
     rec_tile epilogue_rows;       /* [RESULTS][inner]: results of the epilogue for an element */
+    int64_t block;                /* elements of a block */
     int64_t group;                /* units that a thread alternates between, block by block */
     rec_space *space;
 } rec_plan;

@@ -129,6 +129,7 @@ void rec_plan_begin(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_
                     .t = k->compute,
                     .bf16 = sn_attr_get(k->step->node, SN_A_compute),
                     .lanes = sn_target_lanes(t, k->compute),
+                    .block = REC_BLOCK,
                     .space = space};
     p->K = rec_constant(k, start->shape[start->rank - 2]);
     p->V = rec_constant(k, start->shape[start->rank - 1]);

@@ -74,10 +74,10 @@ static void emit(em *e, const sn_kernel *k) {
     rec_load_state(e, &p, &u, SN_REC_START, p.state);
     rec_join_state(e, &p);
     em_end(e, &each);
-    em_loop block = em_for(e, 0, u.T, REC_BLOCK);
+    em_loop block = em_for(e, 0, u.T, p.block);
     each = rec_for_units(e, &p, &u, group.i, n);
     rec_find_next(e, &p, &u, group.i, each.i, n, false);
-    em_val end = em_imin(e, em_add(e, block.i, REC_BLOCK), u.T);
+    em_val end = em_imin(e, em_add(e, block.i, p.block), u.T);
     em_loop chunk = em_for(e, block.i, end, REC_CHUNK);
     u.chunk = chunk.i;
     u.last = em_cmp(e, EM_GE, em_add(e, chunk.i, REC_CHUNK), end);

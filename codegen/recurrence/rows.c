@@ -143,7 +143,7 @@ void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i
                    bool last_first) {
     em_val col, more = em_add(e, i, 1), last = em_cmp(e, EM_EQ, more, n);
     em_val item = em_add(e, first, em_select(e, last, 0, more));
-    em_val ahead = em_select(e, last, p->r.reverse != last_first ? -REC_BLOCK : REC_BLOCK, 0);
+    em_val ahead = em_select(e, last, p->r.reverse != last_first ? -p->block : p->block, 0);
     point_to(e, p, item, u->next, &col);
     for (int k = 0; k < rec_n_views(p); k++) {
         const sn_view *v = rec_view(p, k);

@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#include "bench/recurrence_bodies.h"
+
 static void sizes_as_text(void **state) {
     (void)state;
     sn_target t;
@@ -48,7 +50,8 @@ static void host_is_plausible(void **state) {
     }
 }
 
-/* Products with packed and with plain operands, long and short; attention over many keys; rows. */
+/* Products with packed and with plain operands, long and short; attention over many keys; rows; a loop and its gradient,
+ * whose blocks follow from L2. */
 static sn_module *blocked_work(void) {
     sn_module *m = sn_module_new("blocked");
     sn_entry_begin(m, "main");
@@ -62,6 +65,14 @@ static sn_module *blocked_work(void) {
               v = sn_input(m, "v", SN_F32, 1, 2, 1100, 64);
     sn_output("seen", sn_attention(q, k, v, .causal = true));
     sn_output("rows", sn_softmax(x, -1));
+    static const char *const names[] = {"lq", "lk", "lv", "ld"}, *const grads[] = {"dq", "dk", "dv",
+                                                                                   "dd"};
+    sn_tensor in[4], g[4];
+    for (int i = 0; i < 4; i++) in[i] = sn_input(m, names[i], SN_F32, 2, 99, 32);
+    sn_scanned r = sn_scan(.carry = {sn_full(m, SN_F32, 0, 2, 32, 32)},
+                           .x = {in[0], in[1], in[2], sn_sigmoid(in[3])}, .axis = 1, .body = gla);
+    sn_grad(sn_sum_all(sn_square(r.y[0])), 4, in, g);
+    for (int i = 0; i < 4; i++) sn_output(grads[i], g[i]);
     return m;
 }
 
