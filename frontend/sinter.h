@@ -448,6 +448,18 @@ void sn_split_at(sn_loc, sn_tensor, int axis, int n, sn_tensor *part);
  * batch axes; labels in both operands only are summed over. Without any, as in "bi,bj->bij", the result
  * is an elementwise product. A label occurs at most once per operand. */
 #define sn_einsum(spec, x, y) sn_einsum_at(SN_HERE, spec, x, y)
+/* X of A X = b for a triangular A: a [.., T, T], b [.., T, n] -> [.., T, n]; leading axes are broadcast. Options
+ * follow b: sn_solve_triangular(a, b, .unit = true). Without them A is what a has on and below its diagonal. The
+ * rest of a is not read. Types narrower than f32 are computed in f32. */
+#define sn_solve_triangular(a, ...)                                                                \
+    sn_solve_triangular_at(SN_HERE, a, (sn_triangular_options){.b = __VA_ARGS__})
+typedef struct sn_triangular_options {
+    sn_tensor b;
+    bool upper;      /* A is what a has on and above its diagonal */
+    bool transposed; /* solves A^T X = b */
+    bool unit;       /* A has ones on its diagonal, whatever a has there */
+} sn_triangular_options;
+sn_tensor sn_solve_triangular_at(sn_loc, sn_tensor a, sn_triangular_options);
 /* 2-D convolution: x [B, C, H, W], w [O, C / groups, kh, kw] -> [B, O, Ho, Wo] with Ho = floor((H +
  * 2 padding - dilation (kh - 1) - 1) / stride) + 1; x is zero-padded. Options follow w:
  * sn_conv2d(x, w, bias, .stride = {2, 2}, .padding = {1, 1}); pairs are height, width. A symbolic H

@@ -554,6 +554,24 @@ bool eval_dot(eval_call *c) {
     return true;
 }
 
+/* Row i of X is y's minus the products with the rows before it, or of the transposed matrix after it. */
+bool eval_solve_triangular(eval_call *c) {
+    const sn_value *x = c->in[0], *y = c->in[1];
+    const bool transposed = sn_attr_int(c->n, SN_A_transposed, 0) != 0;
+    const int64_t T = y->shape[y->rank - 2], n = y->shape[y->rank - 1];
+    double *out = sn_eval_alloc(c, y->dtype, y->rank, y->shape);
+    if (!out) return false;
+    if (y->n) memcpy(out, y->data, sizeof *out * (size_t)y->n);
+    for (int64_t at = 0; at < y->n; at += T * n)
+        for (int64_t i = 0; i < T; i++)
+            for (int64_t j = 0; j < i; j++) {
+                const int64_t to = transposed ? T - 1 - i : i, from = transposed ? T - 1 - j : j;
+                const double l = x->data[at / n * T + (transposed ? from * T + to : to * T + from)];
+                for (int64_t k = 0; k < n; k++) out[at + to * n + k] -= l * out[at + from * n + k];
+            }
+    return true;
+}
+
 /* ---- indexed reading and writing ---- */
 
 bool eval_gather(eval_call *c) {

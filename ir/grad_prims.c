@@ -258,6 +258,32 @@ bool grad_dot(grad *c) {
     return true;
 }
 
+/* What a square matrix has below its diagonal, zeros elsewhere. */
+static sn_node *below_diagonal(sn_node *x) {
+    const sn_dim *size = x->shape + x->rank - 2;
+    sn_node *row = sn_b_iota(x->m, SN_I32, 2, size, 0), *col = sn_b_iota(x->m, SN_I32, 2, size, 1);
+    return sn_b_select(OP2(lt, col, row), x, sn_gr_fill(x, 0));
+}
+
+/* X = M^-1 y: y gets h = M^-T g, M gets -h X^T; of the transpose of M, x's own matrix, that is transposed. */
+bool grad_solve_triangular(grad *c) {
+    const bool transposed = sn_attr_int(c->n, SN_A_transposed, 0) != 0;
+    sn_node *h = SN_NODE(c->n->m, solve_triangular, SN_ATTRS(SN_INT(transposed, !transposed)),
+                         c->n->in[0], c->g);
+    const int64_t columns[] = {h->rank - 1};
+    int64_t batch[SN_MAX_RANK];
+    for (int i = 0; i < h->rank - 2; i++) batch[i] = i;
+    if (sn_gr_needs(c, 1)) sn_gr_give(c, 1, h);
+    if (!sn_gr_needs(c, 0)) return true;
+    sn_node *d =
+        SN_NODE(c->n->m, dot,
+                SN_ATTRS(SN_LIST(batch_a, h->rank - 2, batch), SN_LIST(batch_b, h->rank - 2, batch),
+                         SN_LIST(contract_a, 1, columns), SN_LIST(contract_b, 1, columns)),
+                transposed ? c->n : h, transposed ? h : c->n);
+    sn_gr_give(c, 0, below_diagonal(OP1(neg, d)));
+    return true;
+}
+
 bool grad_gather(grad *c) {
     const sn_node *x = c->n->in[0];
     sn_gr_give(c, 0,

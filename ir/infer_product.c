@@ -137,6 +137,17 @@ bool infer_take_blocks(infer_ctx *c) {
     return sn_infer_shape(c, last + 2, s);
 }
 
+bool infer_solve_triangular(infer_ctx *c) {
+    const sn_node *x = c->in[0], *y = c->in[1];
+    const int n = y->rank - 2;
+    if (x->dtype != y->dtype || (x->dtype != SN_F32 && x->dtype != SN_F64))
+        return sn_infer_fail(c, "needs a matrix and a right side of f32 or of f64");
+    bool fits = n >= 0 && x->rank == y->rank && x->shape[n] == x->shape[n + 1];
+    for (int i = 0; fits && i <= n; i++) fits = x->shape[i] == y->shape[i];
+    if (!fits) return sn_infer_fail(c, "needs a matrix [.., T, T] and a right side [.., T, n]");
+    return sn_infer_like(c, y, (sn_dtype)y->dtype);
+}
+
 /* Factors of floats, f32 with narrower ones; z [M, J] integers, J a number, M the rows of operand `once`. */
 static bool grouped_ok(infer_ctx *c, int once) {
     const sn_node *x = c->in[0], *y = c->in[1], *z = c->in[2];

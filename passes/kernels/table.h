@@ -163,6 +163,8 @@ sn_dim sn_macs_grouped(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_grouped(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_elementwise(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_argsort(sn_module *m, const struct sn_step *s);
+sn_dim sn_macs_solve(sn_module *m, const struct sn_step *s);
+sn_dim sn_flops_solve(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_rows(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_gemm(sn_module *m, const struct sn_step *s);
 sn_dim sn_flops_flash(sn_module *m, const struct sn_step *s);

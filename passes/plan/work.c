@@ -44,6 +44,17 @@ sn_dim sn_flops_argsort(sn_module *m, const sn_step *s) {
     return sn_dim_mul(m, rows, row);
 }
 
+/* Half of the products of the matrix with the result, two operations each. */
+sn_dim sn_flops_solve(sn_module *m, const sn_step *s) {
+    const sn_view *x = &s->out[0];
+    return sn_dim_mul(m, result_elements(m, s), x->shape[x->rank - 2]);
+}
+
+sn_dim sn_macs_solve(sn_module *m, const sn_step *s) {
+    sn_dim half, flops = sn_flops_solve(m, s);
+    return sn_dim_div(m, flops, 2, &half) ? half : flops;
+}
+
 sn_dim sn_macs_gemm(sn_module *m, const sn_step *s) {
     return sn_product_work(m, s);
 }

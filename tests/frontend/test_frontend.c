@@ -343,7 +343,17 @@ static void products(void **state) {
            3, 0, 6, 4, 0, 12, 5, 0, 15, 6, 0, 18);
     EXPECT(sn_einsum("i,j->ij", z, z), SN_F32, LIST(2, 2), 100, 200, 200, 400);
     EXPECT(sn_einsum("bi,bi->b", x, x), SN_F32, 2, 14, 77);
-    sn_tensor x3 = sn_reshape(x, 2, 1, 3);
+    static const float d[4] = {2, 1, 4, 5}, r[2] = {2, 14};
+    sn_tensor t = GIVEN(SN_F32, d, 2, 2), right = GIVEN(SN_F32, r, 2, 1),
+              x3 = sn_reshape(x, 2, 1, 3);
+    EXPECT(sn_solve_triangular(t, right), SN_F32, LIST(2, 1), 1, 2);
+    EXPECT(sn_solve_triangular(t, right, .upper = true), SN_F32, LIST(2, 1), -0.4, 2.8);
+    EXPECT(sn_solve_triangular(t, right, .transposed = true), SN_F32, LIST(2, 1), -4.6, 2.8);
+    EXPECT(sn_solve_triangular(t, right, .upper = true, .transposed = true), SN_F32, LIST(2, 1), 1,
+           2.6);
+    EXPECT(sn_solve_triangular(t, right, .unit = true), SN_F32, LIST(2, 1), 2, 6);
+    EXPECT(sn_solve_triangular(sn_expand(t, 0), sn_reshape(y, 3, 2, 1), .unit = true), SN_F32,
+           LIST(3, 2, 1), 1, -4, 2, -7, 0, 3);
     EXPECT(sn_matmul(x3, sn_expand(y, 0)), SN_F32, LIST(2, 1, 2), 5, 11, 14, 23);
 }
 

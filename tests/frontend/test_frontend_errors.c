@@ -155,6 +155,7 @@ static void products(void **state) {
     EXPECT_ERROR(sn_linear(x23, w47, NULL), "linear", "f32[4,7] 'h.0.weight'", "[out, in]");
     EXPECT_ERROR(sn_linear(x23, x32, NULL), "linear", "sn_swap(w, 0, 1)");
     EXPECT_ERROR(sn_linear(x23, x23, ids), "linear", "[out]");
+    EXPECT_ERROR(sn_solve_triangular(x23, x23), "solve_triangular", "[.., T, T]");
     EXPECT_ERROR(sn_conv2d(x23, w47, NULL), "conv2d", "[B, C, H, W]");
     sn_tensor image = sn_input(m, "image", SN_F32, 1, 4, 9, 9);
     EXPECT_ERROR(sn_conv2d(image, sn_param(m, "k", SN_F32, 4, 3, 3, 3), NULL), "conv2d", "groups");

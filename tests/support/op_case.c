@@ -279,6 +279,7 @@ void ref_softmax(const ref_call *c);
 #define NORMAL GEN_NORMAL
 #define POSITIVE GEN_POSITIVE
 #define UNIT GEN_UNIT
+#define SMALL GEN_SMALL
 #define DECAY GEN_DECAY
 #define APART GEN_APART
 #define COUNT GEN_COUNT
@@ -476,6 +477,8 @@ static double make_element(int64_t gen, sn_rng *r, int64_t i, int64_t row_length
         return 0.1 + 3.9 * sn_rng_uniform(r);
     case GEN_UNIT:
         return 1.99 * sn_rng_uniform(r) - 0.995;
+    case GEN_SMALL:
+        return 0.2 * sn_rng_uniform(r) - 0.1;
     case GEN_DECAY:
         return -2 * sn_rng_uniform(r);
     case GEN_APART:

@@ -17,6 +17,7 @@ enum {
     GEN_NORMAL,   /* standard normal */
     GEN_POSITIVE, /* in (0.1, 4) */
     GEN_UNIT,     /* in (-1, 1) */
+    GEN_SMALL,    /* in (-0.1, 0.1) */
     GEN_DECAY,    /* in (-2, 0) */
     /* normal, at least 0.1 away from every multiple of 0.5: avoids points without derivative */
     GEN_APART,
