@@ -21,7 +21,8 @@ static const char train_entry[] = "train_step";
 
 typedef struct spec {
     const char *model;
-    sn_model_fn *define; /* NULL: a preset or the config of a folder */
+    bool (*build)(void *source, const sn_model_options *o, sn_model *out, sn_error *err);
+    void *source; /* of `build`; NULL: a preset or the config of a folder */
     int64_t batch, tokens;
     sn_bench_mode mode;
     double clip;
@@ -60,8 +61,8 @@ static sn_config *open_config(const char *model, sn_error *err) {
 }
 
 static bool build_model(const spec *s, sn_model *m, sn_error *err) {
-    sn_config *c = s->define ? NULL : open_config(s->model, err);
-    if (!c && !s->define) return false;
+    sn_config *c = s->source ? NULL : open_config(s->model, err);
+    if (!c && !s->source) return false;
     const char *type = c ? sn_config_string_or(c, "model_type", NULL) : NULL;
     int entries = architecture_of(type)->entries;
     if (s->mode == SN_BENCH_DECODE) entries = SN_CACHED;
@@ -74,7 +75,7 @@ static bool build_model(const spec *s, sn_model *m, sn_error *err) {
     char *graph = traced ? sn_path_join(s->model, SN_MODEL_GRAPH) : NULL;
     bool ok = graph ? sn_model_build_graph(graph, NULL, m, err)
               : c   ? sn_model_build(c, &mo, m, err)
-                    : sn_model_build_with(s->define, s->model, &mo, m, err);
+                    : s->build(s->source, &mo, m, err);
     free(graph);
     sn_config_free(c);
     return ok;
@@ -258,7 +259,7 @@ static bool run_spec(const sn_bench_options *o, const spec *asked, bool *more, s
                       "%s has too many parameters for the reference evaluator: errors not measured",
                       base);
     /* no peer computes a model in C */
-    return sn_bench_graph_run(o, &g, s->define ? NULL : request, NULL, 0, out, err);
+    return sn_bench_graph_run(o, &g, s->source ? NULL : request, NULL, 0, out, err);
 }
 
 bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_bench_report *out,
@@ -273,7 +274,8 @@ bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_benc
         if (end == p || n < 1 || (*end && *end != ',') || (*end && !end[1]))
             return sn_fail(err, SN_ERR_USAGE, "--tokens is '%s'; write numbers, such as 64,256", p);
         spec s = {.model = b->model,
-                  .define = b->define,
+                  .build = b->build,
+                  .source = b->source,
                   .batch = b->batch,
                   .tokens = n,
                   .mode = b->mode,

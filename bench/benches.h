@@ -39,11 +39,13 @@ bool sn_bench_sweep(const sn_bench_options *o, sn_bench_report *out, sn_error *e
  * tokens, or training steps (forward, backward, AdamW) on this many. */
 typedef enum sn_bench_mode { SN_BENCH_FORWARD, SN_BENCH_DECODE, SN_BENCH_TRAIN } sn_bench_mode;
 typedef struct sn_bench_model {
-    /* a preset, a folder with a config.json (weights are random), or the name of what `define`
-     * defines */
+    /* a preset, a folder with a config.json (weights are random), or the name of what `build`
+     * builds */
     const char *model;
-    sn_model_fn *define; /* NULL: the model is not defined in C */
-    const char *tokens;  /* NULL: the default */
+    /* Builds a model in C, or of a file; NULL: the model is a preset or a folder */
+    bool (*build)(void *source, const sn_model_options *o, sn_model *out, sn_error *err);
+    void *source;
+    const char *tokens; /* NULL: the default */
     /* "B=1,N=64": sizes of dimensions of any name, once; NULL: models without an input `tokens` have
      * the batch size in B and each number of tokens in all others */
     const char *sizes;

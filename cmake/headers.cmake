@@ -1,6 +1,7 @@
 # The public headers as their users include them: <sinter/NAME.h>. A header of the tree is rewritten to BUILD/api/sinter/NAME.h,
 # where its #include lines and the names in its comments are those of this folder. `cmake --install` copies the folder.
-set(SN_PUBLIC_HEADERS frontend/sinter.h frontend/optim.h frontend/models.h frontend/train.h frontend/algorithms.h ir/compile.h)
+set(SN_PUBLIC_HEADERS frontend/sinter.h frontend/optim.h frontend/models.h frontend/train.h frontend/algorithms.h
+    frontend/onnx/onnx.h ir/compile.h)
 foreach(header base config deployed file manifest model_dir npy problems rng threads weights)
   list(APPEND SN_PUBLIC_HEADERS runtime/${header}.h)
 endforeach()

@@ -1,4 +1,4 @@
-/* model_source.c: compiles models in C and loads them; see model_source.h. The cache key is the
+/* model_source.c: compiles models in C and loads them, and imports ONNX files; see model_source.h. The cache key is the
  * text after the preprocessor, so changed headers are noticed. */
 #include "driver/model_source.h"
 #include "codegen/jit/cache.h"
@@ -22,8 +22,12 @@
 
 enum { MAX_ARGS = 64 };
 
+static bool is_onnx(const char *path) {
+    return sn_ends_with(path, ".onnx");
+}
+
 bool model_source_is(const char *path) {
-    return path && (sn_ends_with(path, ".c") || sn_ends_with(path, ".so"));
+    return path && (sn_ends_with(path, ".c") || sn_ends_with(path, ".so") || is_onnx(path));
 }
 
 /* ---- running the C compiler ---- */
@@ -295,13 +299,28 @@ bool model_source_open(const char *path, const char *cache_dir, model_source *ou
     snprintf(out->name, sizeof out->name, "%.*s", (int)(strrchr(name, '.') - name), name);
     char full[PATH_MAX]; /* dlopen searches other folders for a bare name */
     if (!realpath(path, full)) return sn_fail(err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
+    if (is_onnx(path))
+        return (out->onnx = strdup(path)) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     bool ok = sn_ends_with(path, ".so") ? load(out, path, full, err)
                                         : compile_and_load(out, path, cache_dir, err);
     if (!ok) model_source_close(out);
     return ok;
 }
 
+bool model_source_build(model_source *s, const sn_model_options *o, sn_model *out, sn_error *err) {
+    sn_weights *weights = NULL;
+    if (!s->onnx) return sn_model_build_with(s->define, s->name, o, out, err);
+    if (!sn_model_build_onnx(s->onnx, s->name, out, &weights, err)) return false;
+    if (s->weights)
+        sn_weights_close(weights);
+    else
+        s->weights = weights;
+    return true;
+}
+
 void model_source_close(model_source *s) {
     close_library(s);
+    sn_weights_close(s->weights);
+    free(s->onnx);
     *s = (model_source){0};
 }

@@ -233,8 +233,7 @@ static bool check_weights(const open_model *m, const sn_weights *w, sn_error *er
 }
 
 /* Builds the model with these entries. */
-static bool build(const open_model *m, const open_options *o, int entries, sn_model *out,
-                  sn_error *err) {
+static bool build(open_model *m, const open_options *o, int entries, sn_model *out, sn_error *err) {
     if (m->graph)
         return sn_model_build_graph(
             m->graph, &(sn_model_options){.entries = entries, .context = o->context}, out, err);
@@ -249,12 +248,12 @@ static bool build(const open_model *m, const open_options *o, int entries, sn_mo
                                  .sequences = o->sequences,
                                  .mesh = o->mesh,
                                  .weights = m->dir ? m->dir->weights : NULL};
-    return !m->code.define ? sn_model_build(m->config, &mo, out, err)
-                           : sn_model_build_with(m->code.define, m->code.name, &mo, out, err);
+    return *m->code.name ? model_source_build(&m->code, &mo, out, err)
+                         : sn_model_build(m->config, &mo, out, err);
 }
 
 /* Whether the model has what `named` asks for. */
-static bool check_named(const open_model *m, const open_options *o, sn_error *err) {
+static bool check_named(open_model *m, const open_options *o, sn_error *err) {
     sn_model all;
     if (!model_entries_missing(m->model.module, o->named)) return true;
     if (!build(m, o, LM_ANY_ENTRIES, &all, err)) return false;
@@ -264,8 +263,7 @@ static bool check_named(const open_model *m, const open_options *o, sn_error *er
 }
 
 /* With only the requested entries, some tensors of the weights may be unused. */
-static bool check_unused(const open_model *m, const open_options *o, const sn_weights *w,
-                         sn_error *err) {
+static bool check_unused(open_model *m, const open_options *o, const sn_weights *w, sn_error *err) {
     sn_model all;
     if (sn_model_takes_all(&m->model, w, NULL)) return true;
     if (!build(m, o, SN_ALL_ENTRIES | SN_EMBED, &all, err)) return false;
@@ -325,7 +323,7 @@ open_model *model_open(const open_options *o, sn_error *err) {
 }
 
 const sn_weights *model_weights(const open_model *m) {
-    return m->dir ? m->dir->weights : m->checkpoint;
+    return m->dir ? m->dir->weights : m->checkpoint ? m->checkpoint : m->code.weights;
 }
 
 void model_close(open_model *m) {

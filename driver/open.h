@@ -12,7 +12,7 @@ typedef struct open_hooks open_hooks;
 typedef struct open_options {
     const char *command; /* "sinter eval", for hints in messages; or NULL */
     /* a model folder; a model in C (model_source.h), with random weights unless there is a
-     * checkpoint; a graph in text form (.sn), which is compiled only; with hooks also a file of
+     * checkpoint; an ONNX file; a graph in text form (.sn), which is compiled only; with hooks also a file of
      * another format, which is imported */
     const char *path;
     const char *checkpoint;  /* weights of a model in C: a .safetensors file or its folder */
@@ -48,7 +48,7 @@ typedef struct open_model {
     sn_model_dir *dir;      /* NULL: a preset or a model in C */
     sn_config *config;      /* NULL: a model in C without a checkpoint folder */
     sn_config *own_config;  /* preset or checkpoint folder */
-    model_source code;      /* of a model in C */
+    model_source code;      /* of a model in C or an ONNX file */
     sn_weights *checkpoint; /* NULL: none was given */
     char *graph;            /* of text, or of a trained model in C: the file; NULL: none */
     sn_model model;

@@ -172,6 +172,11 @@ const sn_module *sn_model_defining(sn_loc *at);
 bool sn_model_build_graph(const char *path, const sn_model_options *o, sn_model *out,
                           sn_error *err);
 
+/* Builds the entry "forward" of an ONNX file (frontend/onnx/onnx.h) into a module called `name`. The caller
+ * closes the weights. */
+bool sn_model_build_onnx(const char *path, const char *name, sn_model *out, sn_weights **weights,
+                         sn_error *err);
+
 /* The config.json text of a published size ("gpt2", "gpt2-medium", …), for use with random weights;
  * NULL: unknown name. sn_model_preset_name(i) enumerates the names; NULL ends them. */
 const char *sn_model_preset(const char *name);

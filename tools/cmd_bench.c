@@ -188,6 +188,10 @@ static bool check_folder(const char *path, sn_error *err) {
     return m;
 }
 
+static bool build_source(void *source, const sn_model_options *o, sn_model *out, sn_error *err) {
+    return model_source_build(source, o, out, err);
+}
+
 static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode mode,
                      sn_bench_report *r, sn_error *err) {
     model_source code = {0};
@@ -204,7 +208,8 @@ static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode 
                sn_bench_models(b, &what, r, err);
     bool ok = model_source_open(o->model, b->cache_dir, &code, err);
     what.model = code.name;
-    what.define = code.define;
+    what.build = build_source;
+    what.source = &code;
     ok = ok && sn_bench_models(b, &what, r, err);
     model_source_close(&code);
     return ok;

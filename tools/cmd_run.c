@@ -126,7 +126,7 @@ int cmd_describe_source(const char *name, const char *path) {
     model_source source;
     sn_model model = {0};
     bool ok = model_source_open(path, NULL, &source, &err) &&
-              sn_model_build_with(source.define, source.name, NULL, &model, &err);
+              model_source_build(&source, NULL, &model, &err);
     if (ok) print_model(&model);
     sn_module_free(model.module);
     model_source_close(&source);
@@ -193,8 +193,9 @@ int cmd_run(int argc, char **argv) {
     }
     if (!model_source_is(path)) {
         screen_error(NAME,
-                     "'%s' is not a model in C (NAME.c, or a NAME.so compiled from it); for a "
-                     "model folder write sinter COMMAND %s\n",
+                     "'%s' is not a model in C or an ONNX file (NAME.c, a NAME.so compiled from "
+                     "it, NAME.onnx); "
+                     "for a model folder write sinter COMMAND %s\n",
                      path, path);
         return EXIT_USAGE;
     }

@@ -32,7 +32,7 @@ static sn_node *output_of(sn_module *m, const char *entry, const char *output) {
 
 static bool find_measured(subject *s, sn_error *err) {
     const sn_model *model = &s->m->model;
-    if (model->image || model->mel || s->m->code.define)
+    if (model->image || model->mel || *s->m->code.name)
         return sn_fail(err, SN_ERR_USAGE,
                        model->mel     ? "%s models transcribe sound: only models of texts are "
                                         "quantised"

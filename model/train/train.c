@@ -79,13 +79,13 @@ static void note_source(train_settings *s) {
 }
 
 /* The graph as text lets others use the folder without the C file, whose code they need not run. */
-static bool save_graph(const trainer *t, sn_error *err) {
+static bool save_graph(trainer *t, sn_error *err) {
     sn_model all;
     char *path = sn_path_join(t->r->folder, SN_MODEL_GRAPH), *text = NULL;
     size_t size = 0;
     if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     const sn_model_options every = {.entries = SN_ALL_ENTRIES | SN_STEP};
-    bool ok = sn_model_build_with(t->code.define, t->code.name, &every, &all, err);
+    bool ok = model_source_build(&t->code, &every, &all, err);
     FILE *f = ok ? open_memstream(&text, &size) : NULL;
     bool printed = f && sn_print_module_declared(f, all.module);
     if (ok && (!f || fclose(f) || !printed)) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -128,8 +128,7 @@ static bool build_model(trainer *t, int entries, sn_error *err) {
                           .weights = dir ? dir->weights : NULL};
     bool ok = t->s->source
                   ? model_source_open(t->s->source, t->r->compile.cache_dir, &t->code, err) &&
-                        sn_model_build_with(t->code.define, t->code.name, &o, &t->model, err) &&
-                        check_source(t, err)
+                        model_source_build(&t->code, &o, &t->model, err) && check_source(t, err)
                   : sn_model_build(t->s->model, &o, &t->model, err) && note_unread_keys(t);
     if (ok && t->s->data.block > t->model.context)
         ok = sn_fail(err, SN_ERR_RANGE, "block = %lld exceeds the model's context of %lld tokens",
@@ -709,12 +708,12 @@ static bool write_model_folder(trainer *t, const sn_emit_options *o, sn_error *e
 }
 
 /* Whether the model has the entries that were asked for by name. */
-static bool check_named(const trainer *t, int named, sn_error *err) {
+static bool check_named(trainer *t, int named, sn_error *err) {
     const sn_model_options every = {.entries = LM_ANY_ENTRIES};
     sn_model all;
     if (!model_entries_missing(t->model.module, named)) return true;
-    if (t->code.define ? !sn_model_build_with(t->code.define, t->code.name, &every, &all, err)
-                       : !sn_model_build(t->s->model, &every, &all, err))
+    if (t->s->source ? !model_source_build(&t->code, &every, &all, err)
+                     : !sn_model_build(t->s->model, &every, &all, err))
         return false;
     model_entries_fail(t->model.type, t->model.module, named, all.module, err);
     sn_module_free(all.module);

@@ -36,7 +36,8 @@ struct sn_weights {
     size_t count;
     sn_st_table names;
     uint64_t identity; /* of all parts; 0: unknown */
-    char **renamed;    /* [n_renamed], names from sn_weights_rename */
+    char **
+        renamed; /* [n_renamed], names from sn_weights_rename, and data that are in none of the files */
     size_t n_renamed;
 };
 
@@ -214,15 +215,26 @@ static void add_identity(sn_weights *w, part *p) {
     w->identity = known ? XXH3_64bits(both, sizeof both) | 1 : 0;
 }
 
+/* A part for another file, which is not mapped yet. NULL: out of memory. */
+static part *new_part(sn_weights *w, const char *path, sn_error *err) {
+    part *parts = realloc(w->part, (w->part_count + 1) * sizeof *parts);
+    char *copy = strdup(path);
+    if (parts) w->part = parts;
+    if (!parts || !copy) {
+        free(copy);
+        sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+        return NULL;
+    }
+    part *p = &parts[w->part_count++];
+    *p = (part){.path = copy, .map = {(const unsigned char *)"", 0}};
+    add_identity(w, p);
+    return p;
+}
+
 /* Opens one file and appends its tensors. */
 static bool add_part(sn_weights *w, const char *path, sn_error *err) {
-    part *parts = realloc(w->part, (w->part_count + 1) * sizeof *parts);
-    if (!parts) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-    w->part = parts;
-    part *p = &parts[w->part_count++];
-    *p = (part){.path = strdup(path), .map = {(const unsigned char *)"", 0}};
-    if (!p->path) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-    add_identity(w, p);
+    part *p = new_part(w, path, err);
+    if (!p) return false;
     if (sn_gguf_is_file(path)) return add_gguf(w, p, path, err);
     size_t header_size = 0;
     if (!open_header(p, path, &header_size, err)) return false;
@@ -329,15 +341,47 @@ static bool add_split(sn_weights *w, sn_error *err) {
     return ok;
 }
 
+sn_weights *sn_weights_begin(const char *path, sn_error *err) {
+    sn_weights *w = calloc(1, sizeof *w);
+    if (w && (w->path = strdup(path))) return w;
+    sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+    free(w);
+    return NULL;
+}
+
+bool sn_weights_map(sn_weights *w, const char *path, sn_mapping *out, sn_error *err) {
+    part *p = NULL;
+    for (size_t i = 0; i < w->part_count && !p; i++)
+        if (!strcmp(w->part[i].path, path)) p = &w->part[i];
+    if (!p && (!(p = new_part(w, path, err)) || !sn_file_map(path, &p->map, err))) return false;
+    *out = p->map;
+    return true;
+}
+
+bool sn_weights_put(sn_weights *w, const sn_weight *tensor, size_t n, sn_error *err) {
+    sn_weight *t = grow_tensors(w, n, err);
+    char **own = t ? calloc(2 * n + 1, sizeof *own) : NULL;
+    w->renamed = own;
+    bool ok = own != NULL;
+    for (size_t i = 0; ok && i < n; i++) {
+        sn_weights_file file;
+        t[i] = tensor[i];
+        t[i].name = own[w->n_renamed++] = strdup(tensor[i].name);
+        ok = t[i].name != NULL;
+        if (!ok || !t[i].bytes || sn_weights_file_of(w, t[i].data, t[i].bytes, &file)) continue;
+        char *copy = own[w->n_renamed++] = malloc(t[i].bytes);
+        ok = copy != NULL;
+        if (ok) t[i].data = memcpy(copy, tensor[i].data, t[i].bytes);
+    }
+    w->count = ok ? n : 0;
+    return ok ? build_names(w, err) : sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
+}
+
 sn_weights *sn_weights_open(const char *path, sn_error *err) {
     static const char ending[] = ".index.json";
     if (!sn_given(path, "sn_weights_open", "the path", err)) return NULL;
-    sn_weights *w = calloc(1, sizeof *w);
-    if (!w || !(w->path = strdup(path))) {
-        sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
-        free(w);
-        return NULL;
-    }
+    sn_weights *w = sn_weights_begin(path, err);
+    if (!w) return NULL;
     if (sn_ends_with(path, ending)
             ? add_index(w, err)
             : add_part(w, path, err) && add_split(w, err) && build_names(w, err))

@@ -38,6 +38,13 @@ bool sn_weights_split(sn_weights *w, sn_error *err);
 /* Gives a vector the shape of a matrix of one row. */
 void sn_weights_as_row(sn_weights *w, const char *ending);
 
+/* An empty set under this path, for a reader of another format: it maps the format's files, which the set owns,
+ * and puts tensors in it whose data lie in them, or are copied. NULL on error. */
+sn_weights *sn_weights_begin(const char *path, sn_error *err);
+bool sn_weights_map(sn_weights *w, const char *path, sn_mapping *out, sn_error *err);
+/* The tensors of the set, once; their names are copied, and so are data outside of the files. */
+bool sn_weights_put(sn_weights *w, const sn_weight *tensor, size_t n, sn_error *err);
+
 /* Opens another file; its tensors get the prefix. */
 bool sn_weights_add(sn_weights *w, const char *path, const char *prefix, sn_error *err);
 

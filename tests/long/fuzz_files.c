@@ -4,6 +4,7 @@
  *
  *   fuzz_files [SEED [CASES [FORMAT]]]    SEED 0: from the clock */
 #include "frontend/models.h"
+#include "frontend/onnx/onnx.h"
 #include "frontend/sinter.h"
 #include "passes/opt.h"
 #include "passes/passes.h"
@@ -219,6 +220,15 @@ static void render_template(const char *path) {
     free(text);
 }
 
+static void import_onnx(const char *path) {
+    sn_error e = {0};
+    sn_module *m = sn_module_new("onnx");
+    sn_weights *w = sn_onnx_load(m, path, NULL, &e);
+    if (!w) refused(&e);
+    sn_weights_close(w);
+    sn_module_free(m);
+}
+
 /* ---- formats ---- */
 
 /* seeds: files below the source folder, or text after "text:". name: what the reader expects;
@@ -295,6 +305,11 @@ static const struct {
      {"text:{\"config\":{\"model_type\":\"tse_gpt\"},\"a\":{\"shape\":[2],\"dtype\":\"torch."
       "float32\","
       "\"data\":\"AAAAAAAAAAA=\"}}"}},
+    {"onnx",
+     "m.onnx",
+     import_onnx,
+     {"tests/data/onnx/bert.onnx", "tests/data/onnx/gpt_past.onnx", "tests/data/onnx/t5.onnx",
+      "tests/data/onnx/vit.onnx"}},
     {"npy", "a.npy", read_npy, {"tests/data/reference/stories260K/greedy_ids.npy"}},
     {"idx", "a.idx", read_idx, {"examples/data/mnist-1000-labels.idx1-ubyte"}},
     {"passes",

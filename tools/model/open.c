@@ -74,7 +74,7 @@ sn_options cmd_options(const cmd_compile *c) {
 /* Warns about config keys that no part of the model reads, since they may be misspelt. */
 static void note_unknown_keys(const char *name, const open_model *m) {
     const char *key;
-    for (int i = 0; !m->code.define && !m->graph && (key = sn_model_unknown_key(m->config, i)); i++)
+    for (int i = 0; !*m->code.name && !m->graph && (key = sn_model_unknown_key(m->config, i)); i++)
         screen_note(name, "%s: \"%s\" has no effect on %s models: is it misspelt?",
                     sn_config_name(m->config), key, m->model.type);
 }

@@ -287,6 +287,10 @@ static bool make_param(run_params *p, const open_model *m, const sn_node *node, 
                        "--input %s=random makes it",
                        name, name, name);
     if (!stored) return fill_param(name, seed, node, n, data), true;
+    if (t == stored->dtype && !stored->block && sn_weight_elements(stored) == n) {
+        memcpy(data, stored->data, stored->bytes);
+        return true;
+    }
     if (t != SN_F32 || sn_weight_elements(stored) != n)
         return sn_fail(err, SN_ERR_SHAPE, "'%s' has another type or size in the weights", name);
     return sn_weight_to_f32(stored, data) ||

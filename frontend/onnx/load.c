@@ -1,0 +1,146 @@
+/* load.c: an ONNX file as an entry of a module. The graph is imported into modules of its own first, until
+ * nothing more is learnt about its symbolic dims: which of them are equal, and their bounds. */
+#include "frontend/onnx/load.h"
+#include "frontend/onnx/onnx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- inputs and outputs ---- */
+
+static bool add_input(onnx_import *im, onnx_scope *scope, const onnx_value_info *v) {
+    const onnx_tensor_type *t = v->type ? v->type->tensor : NULL;
+    onnx_call c = {.im = im, .m = im->m};
+    sn_dtype type;
+    if (!v->name || !*v->name || !t || !t->shape)
+        return sn_fail(im->err, SN_ERR_FILE,
+                       "%s: the input '%s' is not a tensor with a known number of axes", im->path,
+                       v->name ? v->name : "");
+    if (!onnx_dtype(&c, t->element, &type))
+        return sn_fail(im->err, SN_ERR_FILE,
+                       "%s: the input '%s' has the element type %lld, which is not supported",
+                       im->path, v->name, (long long)t->element);
+    if (t->shape->dim.n > SN_MAX_RANK)
+        return sn_fail(im->err, SN_ERR_FILE, "%s: the input '%s' has more than %d axes", im->path,
+                       v->name, SN_MAX_RANK);
+    sn_dim shape[SN_MAX_RANK + 1];
+    int n = t->shape->dim.n;
+    for (int i = 0; i < n; i++) {
+        const onnx_dim *d = &ONNX_AT(t->shape->dim, onnx_dim, i);
+        char name[128];
+        bool ok = false;
+        snprintf(name, sizeof name, "%.100s_%d", v->name, i);
+        if (d->param && *d->param) {
+            shape[i] = onnx_parse_dim(im, d->param, &ok);
+            if (!ok) shape[i] = onnx_symbol(im, d->param);
+        } else if (d->value > 0 && d->value < (int64_t)1 << 40)
+            shape[i] = d->value;
+        else
+            shape[i] = onnx_symbol(im, name);
+    }
+    shape[n] = SN_END;
+    sn_tensor x =
+        sn_input_at((sn_loc){sn_arena_str(im->m, im->path), 0}, im->m, v->name, type, shape);
+    return onnx_scope_add(im, scope, sn_arena_str(im->m, v->name),
+                          onnx_tensor_value(im, v->name, x));
+}
+
+static bool add_output(onnx_import *im, const onnx_scope *scope, const onnx_value_info *info) {
+    onnx_call call = {.im = im, .m = im->m, .at = {sn_arena_str(im->m, im->path), im->number + 1}};
+    onnx_call *c = &call;
+    onnx_value *v = info->name ? onnx_scope_find(scope, info->name) : NULL;
+    if (!v)
+        return sn_fail(im->err, SN_ERR_FILE, "%s: no node computes the output '%s'", im->path,
+                       info->name ? info->name : "");
+    sn_output(info->name, onnx_tensor_of(c, v));
+    return sn_module_ok(im->m, im->err);
+}
+
+static bool import_graph(onnx_import *im) {
+    const onnx_graph *g = im->model->graph;
+    onnx_scope *scope = onnx_scope_new(im, NULL, NULL, &im->model->opset);
+    im->again = false;
+    im->number = im->n_weight = im->depth = 0;
+    sn_entry_begin_at((sn_loc){sn_arena_str(im->m, im->path), 0}, im->m, im->entry);
+    if (!onnx_add_initialisers(im, scope, g)) return false;
+    for (int i = 0; i < g->input.n; i++) {
+        const onnx_value_info *v = &ONNX_AT(g->input, onnx_value_info, i);
+        if (v->name && onnx_scope_find(scope, v->name)) continue; /* it has a value */
+        if (!add_input(im, scope, v)) return false;
+    }
+    if (!sn_module_ok(im->m, im->err) || !onnx_run_nodes(im, scope, &g->node)) return false;
+    for (int i = 0; i < g->output.n; i++)
+        if (!add_output(im, scope, &ONNX_AT(g->output, onnx_value_info, i))) return false;
+    return !im->again &&
+           (g->output.n || sn_fail(im->err, SN_ERR_FILE, "%s: the graph has no output", im->path));
+}
+
+/* ---- the file ---- */
+
+typedef struct load {
+    onnx_import im;
+    sn_module *into;
+    bool ok;
+} load;
+
+/* Imports into modules that are thrown away until nothing is learnt, then into the caller's. */
+static void load_graph(void *ctx) {
+    load *l = ctx;
+    onnx_import *im = &l->im;
+    sn_mapping map;
+    enum { MAX_TIMES = 2 * ONNX_FACTS };
+    if (!sn_weights_map(im->weights, im->path, &map, im->err)) return;
+    im->model = onnx_read(im->arena, im->path, (onnx_bytes){map.data, map.size}, im->err);
+    if (!im->model || !onnx_check_operators(im)) return;
+    bool ok = false;
+    for (int i = 0; i < MAX_TIMES && !ok; i++) {
+        sn_error failed = {0}, *err = im->err;
+        im->err = &failed;
+        im->m = sn_module_new("onnx");
+        if (!im->m) {
+            sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", im->path);
+            return;
+        }
+        ok = import_graph(im);
+        im->err = err;
+        sn_module_free(im->m);
+        if (ok || im->again) continue;
+        if (err && failed.code) *err = failed;
+        return;
+    }
+    im->m = l->into;
+    if (!ok) sn_fail(im->err, SN_ERR_FILE, "%s: its sizes contradict each other", im->path);
+    l->ok = ok && import_graph(im) &&
+            sn_weights_put(im->weights, im->weight, (size_t)im->n_weight, im->err);
+}
+
+sn_weights *sn_onnx_load(sn_module *m, const char *path, const sn_onnx_options *o, sn_error *err) {
+    sn_error unused = {0};
+    if (!err) err = &unused;
+    if (!sn_given(m, "sn_onnx_load", "the module", err) ||
+        !sn_given(path, "sn_onnx_load", "the path", err) || !sn_module_ok(m, err))
+        return NULL;
+    load l = {.into = m,
+              .im = {.path = path,
+                     .run_graph = onnx_run_graph,
+                     .entry = o && o->entry ? o->entry : "forward",
+                     .size_max = o && o->size_max ? o->size_max : 65536,
+                     .err = err}};
+    l.im.arena = sn_module_new(path);
+    l.im.weights = sn_weights_begin(path, err);
+    if (!l.im.arena) sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
+    if (l.im.arena && l.im.weights && !sn_module_try(l.im.arena, load_graph, &l))
+        sn_module_ok(l.im.arena, err);
+    free(l.im.weight);
+    sn_module_free(l.im.arena);
+    if (l.ok) return l.im.weights;
+    sn_weights_close(l.im.weights);
+    return NULL;
+}
+
+bool sn_onnx_operator_at(int i, sn_onnx_operator *out) {
+    const onnx_row *r = onnx_row_at(i);
+    if (r) *out = (sn_onnx_operator){r->name, r->domain, r->since, r->until};
+    return r != NULL;
+}

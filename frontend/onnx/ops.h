@@ -1,0 +1,58 @@
+/* ops.h: the functions of operators, columns of the table. Each sets the outputs of a node by calls of the DSL;
+ * false: it failed. Internal. */
+#ifndef SN_ONNX_OPS_H
+#define SN_ONNX_OPS_H
+
+#include "frontend/onnx/known.h"
+
+typedef bool onnx_make(onnx_call *c);
+
+/* ops_elem.c: one element at a time */
+onnx_make onnx_unary, onnx_binary, onnx_many, onnx_compare, onnx_where, onnx_cast, onnx_cast_like,
+    onnx_clip, onnx_div, onnx_mod, onnx_pow, onnx_identity, onnx_dropout, onnx_elu, onnx_selu,
+    onnx_leaky_relu, onnx_prelu, onnx_hard_sigmoid, onnx_hard_swish, onnx_celu, onnx_thresholded,
+    onnx_gelu, onnx_swish, onnx_is_inf, onnx_shift, onnx_bias_gelu, onnx_fast_gelu, onnx_quick_gelu,
+    onnx_shrink;
+sn_tensor onnx_u_softsign(sn_loc, sn_tensor), onnx_u_sinh(sn_loc, sn_tensor),
+    onnx_u_cosh(sn_loc, sn_tensor), onnx_u_tan(sn_loc, sn_tensor), onnx_u_mish(sn_loc, sn_tensor),
+    onnx_u_is_nan(sn_loc, sn_tensor), onnx_u_bitwise_not(sn_loc, sn_tensor);
+sn_tensor onnx_b_greater(sn_loc, sn_operand, sn_operand),
+    onnx_b_greater_equal(sn_loc, sn_operand, sn_operand);
+
+/* ops_shape.c: shapes, and moving elements */
+onnx_make onnx_constant, onnx_constant_of_shape, onnx_shape_of, onnx_size, onnx_reshape,
+    onnx_flatten, onnx_squeeze, onnx_unsqueeze, onnx_transpose, onnx_concat, onnx_split, onnx_slice,
+    onnx_gather, onnx_expand, onnx_tile, onnx_pad, onnx_range, onnx_if, onnx_depth_to_space,
+    onnx_space_to_depth;
+
+/* ops_index.c: look-ups, orders, sums along axes */
+onnx_make onnx_gather_elements, onnx_gather_nd, onnx_scatter_elements, onnx_scatter_nd,
+    onnx_cumulate, onnx_top_k, onnx_arg, onnx_one_hot, onnx_trilu, onnx_eye_like, onnx_non_zero,
+    onnx_reduce;
+enum {
+    ONNX_R_SUM,
+    ONNX_R_MEAN,
+    ONNX_R_MAX,
+    ONNX_R_MIN,
+    ONNX_R_PROD,
+    ONNX_R_L1,
+    ONNX_R_L2,
+    ONNX_R_LOG_SUM,
+    ONNX_R_LOG_SUM_EXP,
+    ONNX_R_SQUARES
+};
+
+/* ops_nn.c: products, convolutions, norms */
+onnx_make onnx_matmul, onnx_gemm, onnx_einsum, onnx_conv, onnx_pool, onnx_global_pool, onnx_softmax,
+    onnx_layer_norm, onnx_rms_norm, onnx_batch_norm, onnx_instance_norm, onnx_group_norm,
+    onnx_lp_norm, onnx_mvn;
+sn_tensor onnx_product(onnx_call *c, sn_tensor x, sn_tensor y);
+
+/* ops_attention.c: attention as one operator, and what com.microsoft has */
+onnx_make onnx_attention, onnx_rotary, onnx_ms_attention, onnx_ms_multi_head, onnx_ms_group_query,
+    onnx_ms_rotary, onnx_ms_skip_norm, onnx_ms_embed_norm;
+
+/* ops_quant.c: quantised values */
+onnx_make onnx_quantise, onnx_dequantise, onnx_dynamic_quantise, onnx_matmul_integer,
+    onnx_qlinear_matmul, onnx_ms_dynamic_matmul, onnx_ms_matmul_bits;
+#endif

@@ -1,0 +1,162 @@
+/* sizes.c: the symbolic dims of a graph: names and expressions in the file, and what is learnt about them while
+ * the graph is imported: which are equal, and their bounds. */
+#include "frontend/onnx/load.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static onnx_fact *fact_of(onnx_import *im, const char *name) {
+    for (int i = 0; i < im->n_fact; i++)
+        if (!strcmp(im->fact[i].name, name)) return &im->fact[i];
+    if (im->n_fact == ONNX_FACTS) return NULL;
+    onnx_fact *f = &im->fact[im->n_fact++];
+    *f = (onnx_fact){sn_arena_str(im->arena, name), NULL, im->size_max};
+    return f;
+}
+
+/* A name as symbolic dims have it. */
+static const char *plain_name(onnx_import *im, const char *text, char *out, size_t size) {
+    (void)im;
+    size_t n = 0;
+    if (isdigit((unsigned char)*text) || !*text) out[n++] = '_';
+    for (; *text && n + 1 < size; text++)
+        out[n++] = isalnum((unsigned char)*text) && *text > 0 ? *text : '_';
+    out[n] = 0;
+    return out;
+}
+
+sn_dim onnx_symbol(onnx_import *im, const char *name) {
+    char plain[64];
+    bool ok = true;
+    onnx_fact *f = fact_of(im, plain_name(im, name, plain, sizeof plain));
+    if (f && f->is) return onnx_parse_dim(im, f->is, &ok);
+    /* caches may be empty before the first token */
+    const int64_t lo = strstr(plain, "past") ? 0 : 1;
+    return sn_symbol_add(im->m, plain, lo, f ? f->hi : im->size_max);
+}
+
+typedef struct text_reader {
+    onnx_import *im;
+    const char *p;
+    bool ok;
+} text_reader;
+
+static void skip_blank(text_reader *r) {
+    while (*r->p == ' ') r->p++;
+}
+
+/* atom {* atom}; an atom is a number or a name */
+static sn_dim parse_product(text_reader *r) {
+    sn_dim d = 1;
+    for (;;) {
+        skip_blank(r);
+        char name[64];
+        size_t n = 0;
+        sn_dim factor = 0;
+        if (isdigit((unsigned char)*r->p)) {
+            char *end;
+            factor = strtoll(r->p, &end, 10);
+            r->p = end;
+            r->ok &= factor < (int64_t)1 << 40;
+        } else {
+            for (; isalnum((unsigned char)*r->p) || *r->p == '_'; r->p++)
+                if (n + 1 < sizeof name) name[n++] = *r->p;
+            name[n] = 0;
+            r->ok &= n > 0;
+            if (r->ok) factor = onnx_symbol(r->im, name);
+        }
+        if (!r->ok) return 1;
+        d = sn_dim_mul(r->im->m, d, factor);
+        skip_blank(r);
+        if (*r->p != '*') return d;
+        r->p++;
+    }
+}
+
+sn_dim onnx_parse_dim(onnx_import *im, const char *text, bool *ok) {
+    text_reader r = {im, text, true};
+    sn_dim sum = 0;
+    skip_blank(&r);
+    bool minus = *r.p == '-';
+    r.p += minus;
+    for (;;) {
+        const sn_dim d = parse_product(&r);
+        sum = minus ? sn_dim_sub(im->m, sum, d) : sn_dim_add(im->m, sum, d);
+        skip_blank(&r);
+        if (!r.ok || (*r.p != '+' && *r.p != '-')) break;
+        minus = *r.p++ == '-';
+    }
+    *ok = r.ok && !*r.p;
+    return sum;
+}
+
+/* The symbol that d is, or NULL. */
+static const sn_symbol *symbol_of(sn_module *m, sn_dim d) {
+    const uint8_t *exponent;
+    const sn_symbol *found = NULL;
+    if (sn_dim_is_const(m, d, NULL) || sn_dim_terms(m, d) != 1 ||
+        sn_dim_term(m, d, 0, &exponent) != 1)
+        return NULL;
+    for (int i = 0; i < sn_symbol_count(m); i++) {
+        if (exponent[i] > 1 || (exponent[i] && found)) return NULL;
+        if (exponent[i]) found = sn_symbol_at(m, i);
+    }
+    return found;
+}
+
+static bool contains(sn_module *m, sn_dim d, const sn_symbol *s) {
+    const uint8_t *exponent;
+    for (int i = 0; !sn_dim_is_const(m, d, NULL) && i < sn_dim_terms(m, d); i++) {
+        sn_dim_term(m, d, i, &exponent);
+        for (int k = 0; k < sn_symbol_count(m); k++)
+            if (exponent[k] && sn_symbol_at(m, k) == s) return true;
+    }
+    return false;
+}
+
+static bool learn_equal(onnx_import *im, sn_dim a, sn_dim b) {
+    sn_module *m = im->m;
+    const sn_symbol *s = symbol_of(m, a);
+    onnx_fact *f = s && !contains(m, b, s) ? fact_of(im, s->name) : NULL;
+    char text[512];
+    if (!f || sn_dim_print(m, b, text, sizeof text) >= (int)sizeof text) return false;
+    f->is = sn_arena_str(im->arena, text);
+    im->again = true;
+    return true;
+}
+
+bool onnx_equal(onnx_call *c, sn_dim a, sn_dim b) {
+    if (a == b) return true;
+    /* a + 1 = T + 1 */
+    const sn_dim d = sn_dim_sub(c->m, a, b);
+    if (d == 0) return true;
+    if (!learn_equal(c->im, a, b) && !learn_equal(c->im, b, a)) {
+        /* p + T = p + S: the one of the symbols that only one side has */
+        for (int i = 0; i < sn_symbol_count(c->m); i++) {
+            char name[64];
+            snprintf(name, sizeof name, "%s", sn_symbol_at(c->m, i)->name);
+            const sn_dim s = onnx_symbol(c->im, name);
+            if (learn_equal(c->im, s, sn_dim_sub(c->m, s, d)) ||
+                learn_equal(c->im, s, sn_dim_add(c->m, s, d)))
+                break;
+        }
+    }
+    return false;
+}
+
+bool onnx_again(const onnx_call *c) {
+    return c->im->again;
+}
+
+void onnx_at_most(onnx_call *c, sn_dim a, sn_dim n) {
+    int64_t bound;
+    const sn_symbol *s = symbol_of(c->m, a);
+    if (!s || !sn_dim_is_const(c->m, n, &bound) || bound < s->lo || bound < 1 || s->hi <= bound)
+        return;
+    onnx_fact *f = fact_of(c->im, s->name);
+    if (!f || f->hi <= bound) return;
+    f->hi = bound;
+    c->im->again = true;
+}

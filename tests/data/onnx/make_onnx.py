@@ -1,0 +1,258 @@
+#!/usr/bin/python3
+# make_onnx.py DIR [all]: small transformers as torch 1.13's exporter writes them, and what torch says about them, for
+# test_onnx: DIR/NAME.onnx, and DIR/NAME.npz with inputs ("in.") and outputs ("out."). `all`: larger ones, each in three
+# spellings of attention and two opsets. The modules are written here from the papers. Needs Debian's python3-torch.
+import math
+import sys
+
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+ALL = len(sys.argv) > 2
+V, D, H, LAYERS = (100, 32, 4, 2) if ALL else (11, 16, 4, 1)
+LEAST = torch.finfo(torch.float32).min
+
+
+def heads(x, n):
+    return x.view(x.shape[0], x.shape[1], n, x.shape[2] // n).transpose(1, 2)
+
+
+def merge(x):
+    return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
+
+
+def attend(q, k, v, mask, how):
+    """how: 0 divides by sqrt(d), 1 scales both factors, 2 uses einsum and fills the hidden scores."""
+    d = q.shape[-1]
+    if how == 2:
+        s = torch.einsum("bhqd,bhkd->bhqk", q, k) * d ** -0.5
+        if mask is not None:
+            s = torch.where(mask < -1, torch.full_like(s, -1e9), s)
+        return torch.einsum("bhqk,bhkd->bhqd", F.softmax(s, dim=-1), v)
+    root = math.sqrt(1 / math.sqrt(d))
+    s = (q * root) @ (k * root).transpose(-1, -2) if how else q @ k.transpose(-1, -2) / math.sqrt(d)
+    return torch.softmax(s if mask is None else s + mask, -1) @ v
+
+
+def gelu_tanh(h):
+    return 0.5 * h * (1 + torch.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * torch.pow(h, 3))))
+
+
+def padding(mask):
+    return (1.0 - mask[:, None, None, :].to(torch.float32)) * LEAST
+
+
+class RMS(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d))
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+class Model(nn.Module):
+    def __init__(self, how, norm=nn.LayerNorm, bias=True, **maps):
+        super().__init__()
+        self.how = how
+        self.tok = nn.Embedding(V, D)
+        self.norm = norm(D)
+        maps = {"o": D, "f": 4 * D, **maps}
+        self.layer = nn.ModuleList()
+        for _ in range(LAYERS):
+            parts = {n: nn.Linear(D, size, bias=bias) for n, size in maps.items()}
+            parts.update(g=nn.Linear(4 * D, D, bias=bias), n1=norm(D), n2=norm(D), n3=norm(D))
+            self.layer.append(nn.ModuleDict(parts))
+
+
+class Bert(Model):
+    def __init__(self, how):
+        super().__init__(how, q=D, k=D, v=D)
+        self.pos, self.typ, self.out = nn.Embedding(64, D), nn.Embedding(2, D), nn.Linear(D, V)
+        self.register_buffer("ids", torch.arange(64).expand(1, -1))
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+        mask = padding(attention_mask)
+        x = self.tok(input_ids) + self.pos(self.ids[:, :input_ids.shape[1]]) + self.typ(token_type_ids)
+        x = self.norm(x)
+        for l in self.layer:
+            a = attend(heads(l.q(x), H), heads(l.k(x), H), heads(l.v(x), H), mask, self.how)
+            x = l.n1(x + l.o(merge(a)))
+            x = l.n2(x + l.g(F.gelu(l.f(x))))
+        return self.out(x)
+
+
+class Gpt(Model):
+    """how: a table of bools that is sliced, -inf above the diagonal, or positions that are compared."""
+
+    def __init__(self, how):
+        super().__init__(how, qkv=3 * D)
+        self.pos = nn.Embedding(64, D)
+        self.register_buffer("bias", torch.tril(torch.ones(64, 64, dtype=torch.uint8)).view(1, 1, 64, 64))
+
+    def forward(self, input_ids, *past):
+        T, P = input_ids.shape[1], past[0].shape[2] if past else 0
+        x = self.tok(input_ids) + self.pos(torch.arange(P, P + T).unsqueeze(0))
+        present = []
+        for i, l in enumerate(self.layer):
+            q, k, v = (heads(y, H) for y in l.qkv(l.n1(x)).split(D, dim=2))
+            if past:
+                k, v = torch.cat([past[2 * i], k], 2), torch.cat([past[2 * i + 1], v], 2)
+                present += [k, v]
+            S = k.shape[-2]
+            w = q @ k.transpose(-1, -2) / float(D // H) ** 0.5
+            if self.how == 0:
+                w = torch.where(self.bias[:, :, S - T:S, :S].bool(), w, torch.tensor(LEAST))
+            elif self.how == 1:
+                future = torch.arange(S)[None, :] > torch.arange(T)[:, None] + S - T
+                w = w + (torch.zeros(T, S).masked_fill(future, float("-inf")) if past
+                         else torch.full((T, S), float("-inf")).triu(S - T + 1))
+            else:
+                w = w.masked_fill(~(torch.arange(S)[None, :] <= torch.arange(T)[:, None] + (S - T)), -1e4)
+            x = x + l.o(merge(w.softmax(-1) @ v))
+            x = x + l.g(gelu_tanh(l.f(l.n2(x))))
+        return (self.norm(x) @ self.tok.weight.t(), *present)
+
+
+class Llama(Model):
+    def __init__(self, how):
+        super().__init__(how, RMS, False, q=D, k=D // 2, v=D // 2, u=4 * D)
+        w = D // H
+        self.register_buffer("freq", 1.0 / (10000 ** (torch.arange(0, w, 2).float() / w)))
+
+    def forward(self, input_ids, attention_mask, position_ids):
+        x, (B, T) = self.tok(input_ids), input_ids.shape
+        at = position_ids[:, None, :].float()
+        angle = (self.freq[None, :, None].expand(B, -1, 1) @ at).transpose(1, 2)
+        angle = torch.cat((angle, angle), -1)[:, None]
+        mask = torch.full((T, T), LEAST)
+        mask = mask.masked_fill(torch.arange(T) < (torch.arange(T) + 1).view(T, 1), 0)[None, None].expand(B, 1, T, T)
+        hidden = 1.0 - attention_mask[:, None, None, :].expand(B, 1, T, T).float()
+        mask = mask + hidden.masked_fill(hidden.bool(), LEAST)
+        for l in self.layer:
+            def rotate(y):
+                half = torch.cat((-y[..., y.shape[-1] // 2:], y[..., :y.shape[-1] // 2]), -1)
+                return y * angle.cos() + half * angle.sin()
+
+            def repeat(y):
+                b, n, t, d = y.shape
+                return y[:, :, None].expand(b, n, 2, t, d).reshape(b, 2 * n, t, d)
+
+            y = l.n1(x)
+            q, k, v = rotate(heads(l.q(y), H)), rotate(heads(l.k(y), H // 2)), heads(l.v(y), H // 2)
+            x = x + l.o(merge(attend(q, repeat(k), repeat(v), mask, self.how)))
+            y = l.n2(x)
+            x = x + l.g(F.silu(l.f(y)) * l.u(y))
+        return self.norm(x) @ self.tok.weight.t()
+
+
+class T5(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.encoder = Model(how, RMS, False, q=D, k=D, v=D)
+        self.decoder = Model(how, RMS, False, q=D, k=D, v=D, cq=D, ck=D, cv=D, co=D)
+        self.near = nn.ModuleList([nn.Embedding(32, H), nn.Embedding(32, H)])
+
+    def bias(self, n, decoder):
+        rel = torch.arange(n)[None, :] - torch.arange(n)[:, None]
+        r, buckets = 0, 32
+        if decoder:
+            rel = -torch.min(rel, torch.zeros_like(rel))
+        else:
+            buckets = 16
+            r, rel = (rel > 0).long() * buckets, rel.abs()
+        exact = buckets // 2
+        far = exact + (torch.log(rel.float() / exact) / math.log(128 / exact) * (buckets - exact)).long()
+        far = torch.min(far, torch.full_like(far, buckets - 1))
+        return self.near[decoder](r + torch.where(rel < exact, rel, far)).permute(2, 0, 1).unsqueeze(0)
+
+    def attend(self, l, names, y, z, bias):
+        q, k, v, o = (l[n] for n in names)
+        s = heads(q(y), H) @ heads(k(z), H).transpose(3, 2) + bias
+        return o(merge(F.softmax(s.float(), dim=-1).type_as(s) @ heads(v(z), H)))
+
+    def forward(self, input_ids, attention_mask, decoder_input_ids):
+        S, T = input_ids.shape[1], decoder_input_ids.shape[1]
+        mask = padding(attention_mask)
+        bias = self.bias(S, 0) + mask
+        x = self.encoder.tok(input_ids)
+        for l in self.encoder.layer:
+            y = l.n1(x)
+            x = x + self.attend(l, "qkvo", y, y, bias)
+            x = x + l.g(F.relu(l.f(l.n2(x))))
+        z, x, i = self.encoder.norm(x), self.encoder.tok(decoder_input_ids), torch.arange(T)
+        seen = i[None, None, :].repeat(x.shape[0], T, 1) <= i[None, :, None]
+        bias = self.bias(T, 1) + (1.0 - seen.to(attention_mask.dtype)[:, None].float()) * LEAST
+        for l in self.decoder.layer:
+            y = l.n1(x)
+            x = x + self.attend(l, "qkvo", y, y, bias)
+            x = x + self.attend(l, ("cq", "ck", "cv", "co"), l.n3(x), z, mask)
+            x = x + l.g(F.relu(l.f(l.n2(x))))
+        return (self.decoder.norm(x) * D ** -0.5) @ self.encoder.tok.weight.t()
+
+
+class Vit(Model):
+    def __init__(self, how):
+        super().__init__(how, qkv=3 * D)
+        self.patch, self.pos = nn.Conv2d(3, D, 8, 8, bias=False), nn.Embedding(17, D)
+        self.first, self.head = nn.Parameter(torch.randn(D)), nn.Linear(D, 10)
+        self.register_buffer("ids", torch.arange(17).expand(1, -1))
+
+    def forward(self, pixel_values):
+        x = self.patch(pixel_values).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(pixel_values.shape[0], 1, -1), x], 1) + self.pos(self.ids)
+        for l in self.layer:
+            B, N, C = x.shape
+            q, k, v = l.qkv(l.n1(x)).reshape(B, N, 3, H, C // H).permute(2, 0, 3, 1, 4)
+            x = x + l.o(merge(attend(q, k, v, None, self.how)))
+            h = l.f(l.n2(x))
+            x = x + l.g(h * torch.sigmoid(1.702 * h))
+        return self.head(self.norm(x)[:, 0])
+
+
+def export(name, model, given, axes, outputs, opset):
+    torch.manual_seed(1)
+    model.eval()
+    for p in model.parameters():
+        p.data += 0.2 * torch.randn_like(p)
+    with torch.no_grad():
+        result = model(*given.values())
+    result = result if isinstance(result, tuple) else (result,)
+    path = f"{sys.argv[1]}/{name}"
+    torch.onnx.export(model, tuple(given.values()), path + ".onnx", input_names=list(given), output_names=outputs,
+                      dynamic_axes=axes, opset_version=opset)
+    np.savez(path + ".npz", **{"in." + n: x.numpy() for n, x in given.items()},
+             **{"out." + n: x.detach().numpy() for n, x in zip(outputs, result)})
+
+
+def export_all(how, opset, suffix):
+    B, T = 2, 7
+    ids, text, target = torch.randint(0, V, (B, T)), {0: "batch", 1: "sequence"}, {0: "batch", 1: "target"}
+    mask = torch.ones(B, T, dtype=torch.long)
+    mask[1, 4:] = 0
+    kinds = [f"{i}.{k}" for i in range(LAYERS) for k in ("key", "value")]
+    past = {"past_key_values." + k: torch.randn(B, H, 5, D // H) for k in kinds}
+    two = {"input_ids": ids, "attention_mask": mask}
+    for name, model, given, axes, more in (
+            ("bert", Bert, {**two, "token_type_ids": torch.zeros_like(ids)}, {"token_type_ids": text}, []),
+            ("gpt", Gpt, {"input_ids": ids}, {}, []),
+            ("gpt_past", Gpt, {"input_ids": ids, **past}, {k: {0: "batch", 2: "past"} for k in past},
+             ["present." + k for k in kinds]),
+            ("llama", Llama, {**two, "position_ids": torch.arange(T).expand(B, T).contiguous()},
+             {"position_ids": text}, []),
+            ("t5", T5, {**two, "decoder_input_ids": torch.randint(0, V, (B, 5))},
+             {"decoder_input_ids": target}, []),
+            ("vit", Vit, {"pixel_values": torch.randn(B, 3, 32, 32)}, {"pixel_values": {0: "batch"}}, [])):
+        axes.update({k: text for k in given if k in ("input_ids", "attention_mask")})
+        torch.manual_seed(2)
+        export(name + suffix, model(how), given, axes, ["logits"] + more, opset)
+
+
+torch.manual_seed(0)
+if ALL:
+    for how, opset in ((0, 11), (0, 16), (1, 14), (2, 14)):
+        export_all(how, opset, f"_{how}_{opset}")
+else:
+    export_all(0, 13, "")

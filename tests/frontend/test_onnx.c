@@ -1,0 +1,327 @@
+/* ONNX files: what torch's exporter writes is imported, computes what torch computes, and its attention becomes one
+ * kernel for each; files that are not supported, damaged or hostile are refused. */
+#include "driver/npz.h"
+#include "frontend/onnx/onnx.h"
+#include "ir/ir.h"
+#include "tests/support/text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <math.h>
+
+#include "tests/support/scratch.h"
+
+#define DATA SN_SOURCE_DIR "/tests/data/onnx/"
+
+/* ---- files that torch has written ---- */
+
+enum { MAX_ARRAYS = 16 };
+typedef struct arrays {
+    int n;
+    char name[MAX_ARRAYS][64];
+    sn_npy array[MAX_ARRAYS];
+} arrays;
+
+static bool keep(void *ctx, const char *name, sn_npy *a, sn_error *err) {
+    arrays *all = ctx;
+    (void)err;
+    assert_true(all->n < MAX_ARRAYS);
+    snprintf(all->name[all->n], sizeof all->name[0], "%s", name);
+    all->array[all->n++] = *a;
+    return true;
+}
+
+static sn_node *input_of(sn_module *m, const char *name) {
+    for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
+        sn_node *n = sn_module_node(m, i);
+        if (n->op == SN_OP_input && !strcmp(sn_attr_str(n, SN_A_name, ""), name)) return n;
+    }
+    return NULL;
+}
+
+/* Sizes that the inputs have: all of their dims are symbols or numbers. */
+static void read_sizes(sn_module *m, const arrays *a, int64_t *symbol) {
+    for (int i = 0; i < a->n; i++) {
+        const sn_node *x = strncmp(a->name[i], "in.", 3) ? NULL : input_of(m, a->name[i] + 3);
+        for (int k = 0; x && k < x->rank; k++) {
+            char text[64];
+            sn_dim_print(m, x->shape[k], text, sizeof text);
+            const int at = sn_symbol_find(m, text);
+            if (at >= 0) symbol[at] = a->array[i].shape[k];
+        }
+    }
+}
+
+static void bind(sn_eval *ev, sn_module *m, const arrays *a, const sn_weights *w) {
+    for (int i = 0; i < a->n; i++) {
+        const char *name = a->name[i] + 3;
+        if (!strncmp(a->name[i], "in.", 3) && input_of(m, name))
+            assert_true(sn_eval_bind(ev, name, a->array[i].data,
+                                     (size_t)a->array[i].count * sn_dtype_size(a->array[i].dtype)));
+    }
+    for (size_t i = 0; i < sn_weights_count(w); i++) {
+        const sn_weight *t = sn_weights_at(w, i);
+        assert_true(sn_eval_bind(ev, t->name, t->data, t->bytes));
+    }
+}
+
+/* The largest difference to what torch computed, relative to the largest element. */
+static double difference(const sn_value *v, const sn_npy *a) {
+    double worst = 0, largest = 1e-9;
+    assert_int_equal(v->n, a->count);
+    for (int64_t i = 0; i < v->n; i++) {
+        const double x = sn_dtype_load(a->dtype, a->data, i);
+        worst = fmax(worst, fabs(v->data[i] - x));
+        largest = fmax(largest, fabs(x));
+    }
+    return worst / largest;
+}
+
+static void test_exported_by_torch(void **state) {
+    static const struct {
+        const char *name;
+        int attention;
+    } models[] = {{"bert", 1}, {"gpt", 1}, {"gpt_past", 1}, {"llama", 1}, {"t5", 3}, {"vit", 1}};
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        char path[256];
+        sn_error e = {0};
+        arrays a = {0};
+        int64_t symbol[16] = {0};
+        sn_module *m = sn_module_new(models[k].name);
+        snprintf(path, sizeof path, DATA "%s.npz", models[k].name);
+        if (!npz_read(path, keep, &a, &e)) fail_msg("%s", e.message);
+        snprintf(path, sizeof path, DATA "%s.onnx", models[k].name);
+        sn_weights *w = sn_onnx_load(m, path, NULL, &e);
+        if (!w) fail_msg("%s", e.message);
+        read_sizes(m, &a, symbol);
+        sn_eval *ev = sn_eval_new(m, symbol);
+        bind(ev, m, &a, w);
+        const sn_entry *entry = sn_entry_get(m, "forward");
+        assert_non_null(entry);
+        for (int i = 0; i < entry->n_output; i++)
+            for (int j = 0; j < a.n; j++) {
+                if (strncmp(a.name[j], "out.", 4) || strcmp(a.name[j] + 4, entry->output[i].name))
+                    continue;
+                const sn_value *v = sn_eval_node(ev, entry->output[i].node);
+                if (!v) fail_msg("%s: %s", path, sn_module_error(m)->message);
+                const double d = difference(v, &a.array[j]);
+                if (d > 1e-5) fail_msg("%s: %s differs by %g", path, a.name[j], d);
+            }
+        sn_eval_free(ev);
+        sn_program *p = sn_compile(m, &(sn_options){.level = 4, .plan_only = true}, &e);
+        if (!p) fail_msg("%s", e.message);
+        char *text = explain_text(p, NULL);
+        int fused = 0;
+        for (const char *at = text; (at = strstr(at, " flash ")); at++) fused++;
+        if (fused != models[k].attention) fail_msg("%s: %d fused:\n%s", path, fused, text);
+        free(text);
+        sn_program_free(p);
+        sn_weights_close(w);
+        sn_module_free(m);
+        for (int i = 0; i < a.n; i++) sn_npy_free(&a.array[i]);
+    }
+}
+
+/* ---- files of a few nodes, written here ---- */
+
+typedef struct bytes {
+    size_t n;
+    unsigned char data[4096];
+} bytes;
+
+static void put(bytes *b, const void *data, size_t n) {
+    assert_true(n <= sizeof b->data - b->n);
+    memcpy(b->data + b->n, data, n);
+    b->n += n;
+}
+
+static void put_varint(bytes *b, uint64_t x) {
+    for (; x > 127; x >>= 7) put(b, &(unsigned char){(unsigned char)(x | 128)}, 1);
+    put(b, &(unsigned char){(unsigned char)x}, 1);
+}
+
+static void put_int(bytes *b, int field, int64_t x) {
+    put_varint(b, (uint64_t)field << 3);
+    put_varint(b, (uint64_t)x);
+}
+
+static void put_bytes(bytes *b, int field, const void *data, size_t n) {
+    put_varint(b, (uint64_t)field << 3 | 2);
+    put_varint(b, n);
+    put(b, data, n);
+}
+
+static void put_text(bytes *b, int field, const char *text) {
+    put_bytes(b, field, text, strlen(text));
+}
+
+static void put_message(bytes *b, int field, const bytes *inner) {
+    put_bytes(b, field, inner->data, inner->n);
+}
+
+/* A value: float [n, 3]. */
+static void put_value(bytes *graph, int field, const char *name) {
+    bytes dim = {0}, three = {0}, shape = {0}, tensor = {0}, type = {0}, info = {0};
+    put_text(&dim, 2, "n");
+    put_int(&three, 1, 3);
+    put_message(&shape, 1, &dim);
+    put_message(&shape, 1, &three);
+    put_int(&tensor, 1, 1);
+    put_message(&tensor, 2, &shape);
+    put_message(&type, 1, &tensor);
+    put_text(&info, 1, name);
+    put_message(&info, 2, &type);
+    put_message(graph, field, &info);
+}
+
+/* A node; inputs and outputs are single letters. */
+static void put_node(bytes *graph, const char *domain, const char *op, const char *in,
+                     const char *out) {
+    bytes node = {0};
+    for (; *in; in++) put_bytes(&node, 1, in, 1);
+    for (; *out; out++) put_bytes(&node, 2, out, 1);
+    put_text(&node, 3, "a node");
+    put_text(&node, 4, op);
+    if (*domain) put_text(&node, 7, domain);
+    put_message(graph, 1, &node);
+}
+
+/* An initialiser of floats [3], in the file or in another one. */
+static void put_weight(bytes *graph, const char *name, const float *data, const char *location) {
+    bytes t = {0}, where = {0};
+    put_int(&t, 1, 3);
+    put_int(&t, 2, 1);
+    put_text(&t, 8, name);
+    if (data) put_bytes(&t, 9, data, 12);
+    put_text(&where, 1, "location");
+    put_text(&where, 2, location ? location : "");
+    if (location) put_message(&t, 13, &where), put_int(&t, 14, 1);
+    put_message(graph, 5, &t);
+}
+
+static const char *write_model(const bytes *graph) {
+    bytes model = {0}, opset = {0};
+    put_int(&opset, 2, 17);
+    put_int(&model, 1, 8);
+    put_message(&model, 8, &opset);
+    put_message(&model, 7, graph);
+    const char *path = scratch_path("m.onnx");
+    assert_true(scratch_write(path, model.data, model.n));
+    return path;
+}
+
+static void refuse(const bytes *graph, const char *what) {
+    sn_error e = {0};
+    sn_module *m = sn_module_new("refused");
+    assert_null(sn_onnx_load(m, write_model(graph), NULL, &e));
+    expect_error(&e, SN_ERR_FILE, "m.onnx", what);
+    sn_module_free(m);
+}
+
+static void test_weights_stay_in_their_files(void **state) {
+    static const float w[] = {1, 2, 4};
+    (void)state;
+    for (int external = 0; external < 2; external++) {
+        bytes g = {0};
+        sn_error e = {0};
+        put_value(&g, 11, "x");
+        put_weight(&g, "w", external ? NULL : w, external ? "w.bin" : NULL);
+        put_node(&g, "", "Mul", "xw", "y");
+        put_value(&g, 12, "y");
+        assert_true(scratch_write(scratch_path("w.bin"), w, sizeof w));
+        sn_module *m = sn_module_new("m");
+        sn_weights *all =
+            sn_onnx_load(m, write_model(&g), &(sn_onnx_options){.entry = "scale"}, &e);
+        if (!all) fail_msg("%s", e.message);
+        assert_non_null(sn_entry_get(m, "scale"));
+        const sn_weight *t = sn_weights_find(all, "w");
+        assert_non_null(t);
+        assert_memory_equal(t->data, w, sizeof w);
+        assert_int_equal(sn_symbol_find(m, "n"), 0);
+        sn_weights_close(all);
+        sn_module_free(m);
+    }
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    bytes g = {0};
+    put_value(&g, 11, "x");
+    put_node(&g, "", "Erf", "x", "a");
+    put_node(&g, "", "NotAnOperator", "a", "b");
+    put_node(&g, "org.example", "Erf", "b", "y");
+    put_value(&g, 12, "y");
+    /* all of them, with node, domain and version */
+    refuse(&g,
+           "NotAnOperator 'a node' (ai.onnx, version 17); Erf 'a node' (org.example, version 1)");
+
+    g.n = 0;
+    put_value(&g, 11, "x");
+    put_node(&g, "", "Add", "xb", "a");
+    put_node(&g, "", "Neg", "a", "b");
+    put_value(&g, 12, "b");
+    refuse(&g, "its input 'b' is not computed before it: the graph has a cycle");
+
+    g.n = 0;
+    put_value(&g, 11, "x");
+    put_node(&g, "", "Neg", "x", "s");
+    put_node(&g, "", "ConstantOfShape", "s", "y");
+    put_value(&g, 12, "y");
+    refuse(
+        &g,
+        "ConstantOfShape 'a node' (node 2, ai.onnx, version 17): input 0, 's', which says a shape");
+
+    static const char *const outside[] = {"../w.bin", "/etc/hostname", "missing.bin"};
+    for (int i = 0; i < 3; i++) {
+        g.n = 0;
+        put_value(&g, 11, "x");
+        put_weight(&g, "w", NULL, outside[i]);
+        put_node(&g, "", "Mul", "xw", "y");
+        put_value(&g, 12, "y");
+        refuse(&g, "folder");
+    }
+}
+
+/* Every prefix of a file is refused, or is a smaller graph that is complete. */
+static void test_damaged(void **state) {
+    (void)state;
+    bytes g = {0}, deep = {0};
+    put_value(&g, 11, "x");
+    put_weight(&g, "w", (float[]){1, 2, 3}, NULL);
+    put_node(&g, "", "Mul", "xw", "y");
+    put_value(&g, 12, "y");
+    sn_mapping file;
+    sn_error e = {0};
+    assert_true(sn_file_map(write_model(&g), &file, &e));
+    for (size_t n = 0; n < file.size; n++) {
+        sn_module *m = sn_module_new("m");
+        assert_true(scratch_write(scratch_path("cut.onnx"), file.data, n));
+        e = (sn_error){0};
+        sn_weights *w = sn_onnx_load(m, scratch_path("cut.onnx"), NULL, &e);
+        if (!w && !e.code) fail_msg("%zu bytes: refused without a message", n);
+        sn_weights_close(w);
+        sn_module_free(m);
+    }
+    sn_file_unmap(&file);
+
+    for (int i = 0; i < 40; i++) { /* a node with a graph with a node … */
+        bytes attribute = {0}, node = {0}, graph = {0};
+        put_message(&attribute, 6, &deep);
+        put_message(&node, 5, &attribute);
+        put_message(&graph, 1, &node);
+        deep = graph;
+    }
+    refuse(&deep, "nested too deeply");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exported_by_torch),
+        cmocka_unit_test(test_weights_stay_in_their_files),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_damaged),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
+}
