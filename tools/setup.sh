@@ -48,6 +48,7 @@ if [ $dev = yes ]; then
     need g++ tool g++ c++ # for sinter.hpp and headers of artefacts
     # for tests of deployment to other CPUs
     need python3-numpy file '/usr/lib/python3/dist-packages/numpy/__init__.py' # for the Python module
+    need python3-onnx file '/usr/lib/python3/dist-packages/onnx/__init__.py' # for tests/onnx/node_tests.py
     need librsvg2-bin tool rsvg-convert # for pictures as PNG
     need chromium tool chromium chromium-browser google-chrome # for the page of `sinter report`
     need qemu-user tool qemu-aarch64

@@ -14,8 +14,10 @@ onnx_make onnx_unary, onnx_binary, onnx_many, onnx_compare, onnx_where, onnx_cas
     onnx_gelu, onnx_swish, onnx_is_inf, onnx_shift, onnx_bias_gelu, onnx_fast_gelu, onnx_quick_gelu,
     onnx_shrink;
 sn_tensor onnx_u_softsign(sn_loc, sn_tensor), onnx_u_sinh(sn_loc, sn_tensor),
-    onnx_u_cosh(sn_loc, sn_tensor), onnx_u_tan(sn_loc, sn_tensor), onnx_u_mish(sn_loc, sn_tensor),
-    onnx_u_is_nan(sn_loc, sn_tensor), onnx_u_bitwise_not(sn_loc, sn_tensor);
+    onnx_u_cosh(sn_loc, sn_tensor), onnx_u_tan(sn_loc, sn_tensor), onnx_u_acosh(sn_loc, sn_tensor),
+    onnx_u_asinh(sn_loc, sn_tensor), onnx_u_atanh(sn_loc, sn_tensor),
+    onnx_u_mish(sn_loc, sn_tensor), onnx_u_is_nan(sn_loc, sn_tensor),
+    onnx_u_bitwise_not(sn_loc, sn_tensor);
 sn_tensor onnx_b_greater(sn_loc, sn_operand, sn_operand),
     onnx_b_greater_equal(sn_loc, sn_operand, sn_operand);
 
@@ -44,15 +46,15 @@ enum {
 
 /* ops_nn.c: products, convolutions, norms */
 onnx_make onnx_matmul, onnx_gemm, onnx_einsum, onnx_conv, onnx_pool, onnx_global_pool, onnx_softmax,
-    onnx_layer_norm, onnx_rms_norm, onnx_batch_norm, onnx_instance_norm, onnx_group_norm,
-    onnx_lp_norm, onnx_mvn;
+    onnx_hardmax, onnx_layer_norm, onnx_rms_norm, onnx_batch_norm, onnx_instance_norm,
+    onnx_group_norm, onnx_lp_norm, onnx_mvn;
 sn_tensor onnx_product(onnx_call *c, sn_tensor x, sn_tensor y);
 
 /* ops_attention.c: attention as one operator, and what com.microsoft has */
-onnx_make onnx_attention, onnx_rotary, onnx_ms_attention, onnx_ms_multi_head, onnx_ms_group_query,
-    onnx_ms_rotary, onnx_ms_skip_norm, onnx_ms_embed_norm;
+onnx_make onnx_attention, onnx_rotary, onnx_ms_attention, onnx_ms_multi_head, onnx_ms_rotary,
+    onnx_ms_skip_norm, onnx_ms_embed_norm;
 
 /* ops_quant.c: quantised values */
 onnx_make onnx_quantise, onnx_dequantise, onnx_dynamic_quantise, onnx_matmul_integer,
-    onnx_qlinear_matmul, onnx_ms_dynamic_matmul, onnx_ms_matmul_bits;
+    onnx_qlinear_matmul, onnx_ms_dynamic_matmul;
 #endif

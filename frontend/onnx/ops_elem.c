@@ -76,6 +76,19 @@ sn_tensor onnx_u_cosh(sn_loc at, sn_tensor x) {
 sn_tensor onnx_u_tan(sn_loc at, sn_tensor x) {
     return sn_div_at(at, t(sn_sin_at(at, x)), t(sn_cos_at(at, x)));
 }
+sn_tensor onnx_u_acosh(sn_loc at, sn_tensor x) { /* ln(x + sqrt(x^2 - 1)) */
+    sn_tensor root = sn_sqrt_at(at, sn_sub_at(at, t(sn_square_at(at, x)), of(1)));
+    return sn_log_at(at, sn_add_at(at, t(x), t(root)));
+}
+sn_tensor onnx_u_asinh(sn_loc at, sn_tensor x) { /* ln(|x| + sqrt(x^2 + 1)), with the sign of x */
+    sn_tensor root = sn_sqrt_at(at, sn_add_at(at, t(sn_square_at(at, x)), of(1)));
+    sn_tensor y = sn_log_at(at, sn_add_at(at, t(sn_abs_at(at, x)), t(root)));
+    return sn_mul_at(at, t(y), t(sn_sign_at(at, x)));
+}
+sn_tensor onnx_u_atanh(sn_loc at, sn_tensor x) { /* (ln(1 + x) - ln(1 - x)) / 2 */
+    sn_tensor y = sn_sub_at(at, t(sn_log1p_at(at, x)), t(sn_log1p_at(at, sn_neg_at(at, x))));
+    return sn_mul_at(at, t(y), of(0.5));
+}
 sn_tensor onnx_u_mish(sn_loc at, sn_tensor x) {
     return sn_mul_at(at, t(x), t(sn_tanh_at(at, sn_softplus_at(at, x))));
 }

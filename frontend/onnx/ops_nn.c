@@ -207,8 +207,7 @@ static sn_tensor transposed(onnx_call *c, sn_tensor x, sn_tensor w, sn_tensor bi
         if (sized || same) { /* pads so that the result has the size that is asked for */
             const int64_t want = sized ? shape[i] : n * s;
             const int64_t all = s * (n - 1) + extra[i] + reach + 1 - want;
-            v.low[i] = lower || (!same && all > 0) ? all - all / 2 : all / 2;
-            if (sized && !lower) v.low[i] = same ? all / 2 : all - all / 2;
+            v.low[i] = lower ? all - all / 2 : all / 2;
             v.high[i] = all - v.low[i];
         }
         if (s > 1) {
@@ -345,6 +344,20 @@ bool onnx_softmax(onnx_call *c) {
     const bool flat = old && axis != sn_rank_of(x) - 1;
     sn_tensor y = flat ? flatten_from(c, x, axis) : x;
     y = c->row->flag ? sn_log_softmax(y, axis) : sn_softmax(y, axis);
+    return onnx_set(c, 0, flat ? reshape_like(c, y, x) : y);
+}
+
+/* 1 at the first maximum of the axis, 0 elsewhere. */
+bool onnx_hardmax(onnx_call *c) {
+    const bool old = c->opset < 13;
+    sn_tensor x = onnx_in(c, 0);
+    int axis;
+    if (!onnx_axis(c, onnx_int(c, "axis", old ? 1 : -1), sn_rank_of(x), &axis)) return false;
+    const bool flat = old && axis != sn_rank_of(x) - 1;
+    sn_tensor y = flat ? flatten_from(c, x, axis) : x;
+    sn_tensor at = sn_arange(c->m, SN_I32, sn_dim_of(y, axis));
+    for (int i = axis + 1; i < sn_rank_of(y); i++) at = sn_expand(at, -1);
+    y = sn_cast(sn_eq(sn_expand(sn_argmax(y, axis), axis), at), sn_dtype_of(x));
     return onnx_set(c, 0, flat ? reshape_like(c, y, x) : y);
 }
 

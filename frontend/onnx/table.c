@@ -21,6 +21,12 @@
 static const onnx_row rows[] = {
     /* elementwise, one operand */
     UNARY("Abs", 6, sn_abs_at, onnx_k_abs),
+    UNARY("Acos", 7, sn_acos_at, NULL),
+    UNARY("Acosh", 9, onnx_u_acosh, NULL),
+    UNARY("Asin", 7, sn_asin_at, NULL),
+    UNARY("Asinh", 9, onnx_u_asinh, NULL),
+    UNARY("Atan", 7, sn_atan_at, NULL),
+    UNARY("Atanh", 9, onnx_u_atanh, NULL),
     UNARY("BitwiseNot", 18, onnx_u_bitwise_not, NULL),
     UNARY("Ceil", 6, sn_ceil_at, onnx_k_ceil),
     UNARY("Cos", 7, sn_cos_at, NULL),
@@ -127,11 +133,13 @@ static const onnx_row rows[] = {
     KNOWN("ReduceProd", 1, onnx_reduce, onnx_k_mul, ONNX_R_PROD),
     KNOWN("ReduceSum", 1, onnx_reduce, onnx_k_add, ONNX_R_SUM),
     MAKE_FLAG("ReduceSumSquare", 1, onnx_reduce, ONNX_R_SQUARES),
+    MAKE("Scatter", "", 9, 10, onnx_scatter_elements),
     MAKE("ScatterElements", "", 11, 0, onnx_scatter_elements),
     MAKE("ScatterND", "", 11, 0, onnx_scatter_nd),
     MAKE("TopK", "", 1, 0, onnx_top_k),
     MAKE("Trilu", "", 14, 0, onnx_trilu),
     /* products, convolutions, norms */
+    MAKE("Attention", "", 23, 0, onnx_attention),
     MAKE_FLAG("AveragePool", 1, onnx_pool, 0),
     MAKE("BatchNormalization", "", 7, 0, onnx_batch_norm),
     MAKE_FLAG("Conv", 1, onnx_conv, 0),
@@ -141,6 +149,7 @@ static const onnx_row rows[] = {
     MAKE_FLAG("GlobalAveragePool", 1, onnx_global_pool, 0),
     MAKE_FLAG("GlobalMaxPool", 1, onnx_global_pool, 1),
     MAKE("GroupNormalization", "", 18, 0, onnx_group_norm),
+    MAKE("Hardmax", "", 1, 0, onnx_hardmax),
     MAKE("InstanceNormalization", "", 6, 0, onnx_instance_norm),
     MAKE("LayerNormalization", "", 17, 0, onnx_layer_norm),
     MAKE_FLAG("LogSoftmax", 1, onnx_softmax, 1),
@@ -148,13 +157,27 @@ static const onnx_row rows[] = {
     MAKE("MatMul", "", 1, 0, onnx_matmul),
     MAKE_FLAG("MaxPool", 1, onnx_pool, 1),
     MAKE("MeanVarianceNormalization", "", 9, 0, onnx_mvn),
+    MAKE("RotaryEmbedding", "", 23, 0, onnx_rotary),
     MAKE("RMSNormalization", "", 23, 0, onnx_rms_norm),
     MAKE_FLAG("Softmax", 1, onnx_softmax, 0),
+    /* quantised */
+    MAKE("DequantizeLinear", "", 10, 0, onnx_dequantise),
+    MAKE("DynamicQuantizeLinear", "", 11, 0, onnx_dynamic_quantise),
+    MAKE("MatMulInteger", "", 10, 0, onnx_matmul_integer),
+    MAKE("QLinearMatMul", "", 10, 0, onnx_qlinear_matmul),
+    MAKE("QuantizeLinear", "", 10, 0, onnx_quantise),
     /* com.microsoft */
+    MAKE("Attention", MS, 1, 0, onnx_ms_attention),
     MAKE("BiasGelu", MS, 1, 0, onnx_bias_gelu),
+    MAKE("DynamicQuantizeMatMul", MS, 1, 0, onnx_ms_dynamic_matmul),
+    MAKE("EmbedLayerNormalization", MS, 1, 0, onnx_ms_embed_norm),
     MAKE("FastGelu", MS, 1, 0, onnx_fast_gelu),
     MAKE("Gelu", MS, 1, 0, onnx_gelu),
+    MAKE("MultiHeadAttention", MS, 1, 0, onnx_ms_multi_head),
     MAKE("QuickGelu", MS, 1, 0, onnx_quick_gelu),
+    MAKE("RotaryEmbedding", MS, 1, 0, onnx_ms_rotary),
+    MAKE("SkipLayerNormalization", MS, 1, 0, onnx_ms_skip_norm),
+    {"SkipSimplifiedLayerNormalization", MS, 1, 0, onnx_ms_skip_norm, NULL, NULL, NULL, 1},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

@@ -284,6 +284,21 @@ static void test_refusals(void **state) {
     }
 }
 
+/* The page lists the rows of the table. */
+static void test_page(void **state) {
+    (void)state;
+    sn_onnx_operator op;
+    char *page = file_text(SN_SOURCE_DIR "/docs/onnx.md"), *table = strstr(page, "## Operators");
+    assert_non_null(table);
+    for (int i = 0; sn_onnx_operator_at(i, &op); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "`%s`", op.name);
+        if (!strstr(*op.domain ? strstr(table, op.domain) : table, name))
+            fail_msg("%s is not in docs/onnx.md", name);
+    }
+    free(page);
+}
+
 /* Every prefix of a file is refused, or is a smaller graph that is complete. */
 static void test_damaged(void **state) {
     (void)state;
@@ -321,6 +336,7 @@ int main(void) {
         cmocka_unit_test(test_exported_by_torch),
         cmocka_unit_test(test_weights_stay_in_their_files),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_page),
         cmocka_unit_test(test_damaged),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);

@@ -1,0 +1,104 @@
+#!/usr/bin/python3
+# node_tests.py SINTER [PATTERN]: ONNX's node tests, and own_cases.py, at levels 0 and 4: passed, failed and unsupported by operator, and
+# what failed. Needs Debian's python3-onnx; takes long, so it is not among the default tests.
+import collections
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+for name, kind in (("float", float), ("int", int), ("bool", bool), ("object", object)):
+    setattr(np, name, kind)  # python3-onnx 1.12 uses names that NumPy 1.24 does not have
+from onnx.backend.test.case.node import collect_testcases
+from own_cases import cases as own_cases
+
+LEVELS = ("0", "4")
+FIRST = ("ConstantOfShape", "Range", "NonZero")  # whose first input says a shape
+TYPES = {np.dtype(t) for t in ("f4", "f8", "f2", "i1", "u1", "i4", "i8", "?")}
+
+
+def fix(case):
+    """A copy whose small inputs after the first, such as shapes, bounds and axes, are initialisers."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    for value, x in list(zip(case.model.graph.input, case.data_sets[0][0])):
+        small = isinstance(x, (np.ndarray, np.generic)) and np.ndim(x) < 2 and np.size(x) <= 16
+        if small and (value.name != case.model.graph.input[0].name or case.model.graph.node[0].op_type in FIRST):
+            model.graph.initializer.append(numpy_helper.from_array(np.asarray(x), value.name))
+            model.graph.input.remove(value)
+    return model
+
+
+def run(sinter, case, folder):
+    """(result, why) of one test, perhaps with the sizes that it asks for as initialisers."""
+    os.makedirs(folder, exist_ok=True)
+    result = attempt(sinter, case, case.model, folder)
+    return attempt(sinter, case, fix(case), folder) if re.search("known|computed from data|follow from", result[1]) else result
+
+
+def attempt(sinter, case, model, folder, unused=frozenset()):
+    """(result, why): passed, failed or unsupported."""
+    path, out = folder + "/m.onnx", folder + "/out.npz"
+    onnx.save(model, path)
+    for inputs, outputs in case.data_sets:
+        names = [v.name for v in case.model.graph.input], [v.name for v in case.model.graph.output]
+        arrays = [x if isinstance(x, np.ndarray) else np.asarray(x) for x in (*inputs, *outputs)
+                  if isinstance(x, (np.ndarray, np.generic))]
+        if len(arrays) != len(inputs) + len(outputs) or any(x.dtype not in TYPES for x in arrays):
+            return "unsupported", "a type"
+        left = {v.name for v in model.graph.input} - unused
+        np.savez(folder + "/in.npz", **{n: x for n, x in zip(names[0], arrays) if n in left})
+        for level in LEVELS:
+            if os.path.exists(out):
+                os.remove(out)
+            done = subprocess.run([sinter, "call", path, "-q", "-t", "1", "--level", level, "--cache-dir", "none",
+                                   "-i", folder + "/in.npz", "-o", out], capture_output=True, text=True)
+            if done.returncode:
+                unknown = re.search("no input or parameter '([^']*)'", done.stderr)
+                if unknown:  # an input that no output depends on
+                    return attempt(sinter, case, model, folder, {*unused, unknown[1]})
+                text = (done.stderr.strip() or f"exit {done.returncode}").split("\n")[-1]
+                refused = "not supported" in text or re.search(r"m\.onnx: \w+ '", text)
+                return "unsupported" if refused else "failed", text
+            found = np.load(out)
+            for name, want in zip(names[1], arrays[len(inputs):]):
+                if name not in found or found[name].shape != want.shape or found[name].dtype != want.dtype:
+                    return "failed", f"level {level}: shape or type of {name}"
+                if not np.allclose(found[name], want, rtol=max(case.rtol, 1e-3), atol=1e-5, equal_nan=True):
+                    return "failed", f"level {level}: values of {name}"
+    return "passed", ""
+
+
+def main():
+    sinter, pattern = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
+    cases = [c for c in [*collect_testcases(None), *own_cases()] if re.search(pattern, c.name)]
+    count = collections.defaultdict(collections.Counter)
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        jobs = [(c, pool.submit(run, sinter, c, f"{folder}/{i}")) for i, c in enumerate(cases)]
+        for case, job in jobs:
+            try:
+                result, why = job.result()
+            except Exception as e:
+                result, why = "unsupported", f"{type(e).__name__}: {e}"
+            op = case.model.graph.node[0].op_type if len(case.model.graph.node) == 1 else "(functions)"
+            count[op][result] += 1
+            if result != "passed":
+                print(f"{result} {case.name}: {why[:200]}", flush=True)
+    print(f"{'operator':30} passed failed unsupported")
+    total = collections.Counter()
+    for op in sorted(count):
+        c = count[op]
+        total.update(c)
+        print(f"{op:30} {c['passed']:6} {c['failed']:6} {c['unsupported']:11}")
+    print(f"{'all':30} {total['passed']:6} {total['failed']:6} {total['unsupported']:11}")
+    return 1 if total["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
