@@ -140,6 +140,9 @@ int sn_attention_relative_terms(const sn_attention *a, const sn_region *derivati
  * part is computed once. */
 int sn_attention_separable_terms(const sn_attention *a, const sn_region *derivative);
 
+/* Whether queries choose blocks of keys by a table, so that those that see a tile are gathered. */
+bool sn_attention_gathers(const sn_attention *a);
+
 /* Whether tiles can be skipped or run without mask, by interval analysis of the mask. `why` (may be
  * NULL) receives a sentence for reports. */
 typedef enum sn_mask_kind {

@@ -223,6 +223,7 @@ bool att_bias_in_place(em *e, const att_plan *p, const sn_node *n, const em_val 
 void att_load_bias_tiles(att_regions *g, em *e, const att_plan *p, const em_val of[2], em_val q0,
                          em_val k0, const em_val range[2]) {
     g->bias_tiles = (att_bias_tiles){.p = p};
+    if (p->gathered) return; /* such queries read the table themselves */
     load_region_tiles(&g->score, &g->bias_tiles, e, of, q0, k0, range);
     load_region_tiles(&g->mask, &g->bias_tiles, e, of, q0, k0, range);
 }

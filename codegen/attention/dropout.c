@@ -68,11 +68,16 @@ em_val att_keep_row(em *e, const att_plan *p, em_val batch, em_val head, em_val 
 
 em_val att_emit_keep(em *e, const att_plan *p) {
     if (!att_drops(p)) return NULL;
-    att_keep_args q = att_keep_begin(e, p, "keep");
+    att_keep_args q = att_keep_begin(e, p, p->gathered ? "keep_gathered" : "keep");
     att_use_context(e, q.buf, q.dim, q.scratch);
     em_val first = em_mul(e, q.v, p->lanes);
     em_loop l = em_for(e, first, em_add(e, first, p->lanes), 1);
-    em_val kept = att_keep_row(e, p, q.batch, q.head, em_add(e, q.q0, l.i), q.k0);
+    em_val lane = l.i;
+    if (p->gathered) {
+        em_val index = em_gep(e, att_scratch(e, p->index_offset), SN_I32, l.i);
+        lane = em_idx(e, em_load(e, SN_I32, index, 1));
+    }
+    em_val kept = att_keep_row(e, p, q.batch, q.head, em_add(e, q.q0, lane), q.k0);
     em_store(e, SN_I64, em_gep(e, att_scratch(e, p->keep_offset), SN_I64, l.i), kept);
     em_end(e, &l);
     return att_end(e);

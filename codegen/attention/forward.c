@@ -49,6 +49,7 @@ typedef struct block {
     em_val next_q;                        /* queries of the next block */
     em_val next_batch, next_head, next_head_k, next_head_v;
     em_val prefetches_head; /* the last block of a short head prefetches all of the next head */
+    bool gathered;          /* the queries are gathered: no rows to prefetch follow */
 } block;
 
 /* K and V of the tile at k0. */
@@ -138,7 +139,7 @@ static void prefetch_bias_tile(em *e, const block *b, const tile *t, em_val key,
     enum { ROWS = ATT_TILE_KEYS / 2 }; /* of each matrix that qk visits in a tile */
     em_val next = em_add(e, t->k0, ATT_TILE_KEYS);
     em_val of[] = {b->block.batch, b->block.head}, bias, step;
-    if (!att_has_bias_tile(e, b->p)) return;
+    if (!att_has_bias_tile(e, b->p) || b->gathered) return;
     att_bias_tile_next(e, b->p, of, b->block.q0, next, &bias, &step);
     em_val more = em_cmp(e, EM_LT, next, b->block.tk), half = em_mul(e, step, ROWS);
     args->prefetch_row = em_select(e, more, em_lshr(e, key, 1), args->prefetch_row);
@@ -184,8 +185,8 @@ static void emit_qk(em *e, const block *b, const tile *t, em_val n_seg) {
     att_qk_args args = {.prefetch_row = em_lshr(e, em_add(e, t->k0, g.k0), 1),
                         .prefetch0 = b->next_q,
                         .prefetch1 = b->out};
-    args.prefetch_step0 = row_bytes(e, &p->a->q);
-    args.prefetch_step1 = row_bytes(e, &p->a->out);
+    args.prefetch_step0 = b->gathered ? em_like(e, l.i, 0) : row_bytes(e, &p->a->q);
+    args.prefetch_step1 = b->gathered ? args.prefetch_step0 : row_bytes(e, &p->a->out);
     prefetch_bias_tile(e, b, t, g.k0, &args);
     args.k = em_gep(e, t->k, p->t, em_mul(e, g.k0, t->k_stride));
     args.k_stride = t->k_stride;
@@ -412,17 +413,21 @@ static void emit_store(em *e, const block *b, em_val acc, em_val out, em_val out
     em_endif(e, &last);
 }
 
-static em_val emit_block(em *e, const att_plan *p) {
-    const sn_attention *a = p->a;
-    att_functions f;
-    att_emit_functions(e, p, &f);
-    block b = {.p = p, .f = &f, .block.p = p};
+static block emit_functions(em *e, const att_plan *p, att_functions *f) {
+    att_emit_functions(e, p, f);
+    block b = {.p = p, .f = f, .block.p = p};
     b.softmax = att_emit_softmax(e, p, false);
-    b.softmax_mask = a->mask ? att_emit_softmax(e, p, true) : NULL;
+    b.softmax_mask = p->a->mask ? att_emit_softmax(e, p, true) : NULL;
     b.pack_kv = p->pack ? att_emit_pack_kv(e, p, true) : NULL;
     b.scan_v = p->scan_v && !p->convert ? att_emit_pack_kv(e, p, false) : NULL;
     b.relative_rows = att_emit_relative_rows(e, p);
     b.additive_bias = att_emit_additive_bias(e, p);
+    return b;
+}
+
+static em_val emit_block(em *e, block b) {
+    const att_plan *p = b.p;
+    const sn_attention *a = p->a;
     att_block_args args = att_block_begin(e, p, "block");
     att_use_context(e, args.buf, args.dim, args.scratch);
     begin_block(e, &b, &args);
@@ -443,20 +448,156 @@ static em_val emit_block(em *e, const att_plan *p) {
     return att_end(e);
 }
 
+/* ---- a strip of queries: those that see a KV tile are gathered ------------------------------- */
+
+/* Query blocks first .. end - 1 of head batch * heads + head. */
+#define ATT_STRIP_PARAMS(P) ATT_CONTEXT(P) P(i64, head) P(i64, first) P(i64, end)
+ATT_SIGNATURE(att_strip, ATT_STRIP_PARAMS)
+
+typedef struct strip {
+    block b; /* its queries are those of the strip, or some of them */
+    em_val load_q, load_acc, store_acc, list;
+    em_val n; /* vectors of the strip */
+} strip;
+
+/* m_i = -inf, l_i = 0 (or those of the sink), acc = 0 of all queries. */
+static void begin_states(em *e, const strip *s) {
+    const att_plan *p = s->b.p;
+    const att_query_block *q = &s->b.block;
+    em_loop v = em_for(e, 0, s->n, 1);
+    em_val at = em_mul(e, v.i, p->lanes), q0 = em_add(e, q->q0, at);
+    em_val rows = em_imin(e, em_sub(e, q->tq, q0), p->lanes);
+    att_first state = att_first_state(e, p, q->batch, q->head, q0, p->lanes, rows, NULL);
+    em_store(e, p->t, em_gep(e, att_scratch(e, p->strip_m_offset), p->t, at), state.m);
+    em_store(e, p->t, em_gep(e, att_scratch(e, p->strip_l_offset), p->t, at), state.l);
+    em_end(e, &v);
+    em_val acc = att_scratch(e, p->strip_state_offset);
+    em_loop i = em_for(e, 0, em_mul(e, s->n, p->lanes * att_padded(p, p->a->dv)), p->lanes);
+    att_store(e, p, em_vf(e, 0), em_gep(e, acc, p->t, i.i));
+    em_end(e, &i);
+}
+
+/* The states of the queries of vector v, from the strip to the block or back. */
+static void move_states(em *e, const strip *s, em_val v, em_val index, bool back) {
+    const att_plan *p = s->b.p;
+    void (*move)(em *, const att_plan *, int64_t, em_val, em_val) =
+        back ? att_store_numbers : att_load_numbers;
+    move(e, p, p->strip_m_offset, index, att_column(e, p, att_scratch(e, p->m_offset), v));
+    move(e, p, p->strip_l_offset, index, att_column(e, p, att_scratch(e, p->l_offset), v));
+    att_chosen_args args = {.rows = att_scratch(e, p->strip_state_offset)};
+    args.stride = em_i64(e, att_padded(p, p->a->dv));
+    args.index = att_chosen_index(e, p, v);
+    args.columns = att_column(e, p, att_scratch(e, p->acc_offset), v);
+    att_chosen_call(e, back ? s->store_acc : s->load_acc, args);
+}
+
+/* The listed queries from `first` on. */
+static void emit_gathered_tile(em *e, strip *s, tile *t, em_val first, em_val nv, em_val q_strip) {
+    const att_plan *p = s->b.p;
+    s->b.block.nv = nv;
+    em_val one = att_mask_whole(e, p, t->n, nv);
+    em_loop v = em_for(e, 0, nv, 1);
+    em_val at = em_add(e, first, em_mul(e, v.i, p->lanes));
+    em_val index = att_choose_queries(e, p, v.i, att_listed(e, p, at));
+    att_chosen_args args = {.rows = q_strip, .stride = em_size_value(e, p->a->q.row)};
+    args.index = att_chosen_index(e, p, v.i);
+    args.columns = att_column(e, p, att_scratch(e, p->q_offset), v.i);
+    att_chosen_call(e, s->load_q, args);
+    move_states(e, s, v.i, index, false);
+    em_end(e, &v);
+    emit_tile(e, &s->b, t, one, em_i1(e, true));
+    em_loop u = em_for(e, 0, nv, 1);
+    index = em_load(e, SN_I32, att_chosen_index(e, p, u.i), p->lanes);
+    move_states(e, s, u.i, index, true);
+    em_end(e, &u);
+}
+
+/* The results of all queries, block by block. */
+static void store_strip(em *e, strip *s, em_val out, em_val out_row) {
+    const att_plan *p = s->b.p;
+    em_val q0 = s->b.block.q0;
+    em_loop i = em_for(e, 0, s->n, p->nv);
+    em_val at = em_mul(e, i.i, p->lanes);
+    s->b.block.q0 = em_add(e, q0, at);
+    s->b.block.nv = em_imin(e, em_sub(e, s->n, i.i), p->nv);
+    em_loop v = em_for(e, 0, s->b.block.nv, 1);
+    em_val from = em_int_cast(e, em_add(e, at, em_mul(e, v.i, p->lanes)), e->i32);
+    em_val index = em_add(e, from, em_iota(e, e->i32, p->lanes));
+    em_val one = em_like(e, index, 1);
+    move_states(e, s, v.i, att_choose_queries(e, p, v.i, em_shl(e, index, one)), false);
+    em_end(e, &v);
+    emit_store(e, &s->b, att_scratch(e, p->acc_offset), out, out_row);
+    em_end(e, &i);
+}
+
+static em_val emit_strip(em *e, const block *of_block) {
+    const att_plan *p = of_block->p;
+    const sn_attention *a = p->a;
+    att_plan gathered = *p;
+    gathered.gathered = true, gathered.relative.n = 0;
+    gathered.keep = att_emit_keep(e, &gathered);
+    strip s = {.b = *of_block};
+    s.b.gathered = true, s.b.relative_rows = NULL;
+    s.b.additive_bias = att_emit_additive_bias(e, &gathered);
+    s.b.softmax_mask = att_emit_softmax(e, &gathered, true);
+    if (a->score || att_drops(p)) s.b.softmax = att_emit_softmax(e, &gathered, false);
+    s.load_q = att_emit_load_chosen(e, p, "load_chosen_q", a->q.dtype, a->d, p->q_scale, p->word);
+    s.load_acc = att_emit_load_chosen(e, p, "load_acc", p->t, a->dv, 1, 1);
+    s.store_acc = att_emit_store_chosen(e, p, "store_acc", a->dv);
+    s.list = att_emit_list(e, p);
+    att_strip_args args = att_strip_begin(e, p, "strip");
+    att_use_context(e, args.buf, args.dim, args.scratch);
+    em_val zero = em_like(e, args.head, 0), tk = em_size_value(e, a->tk), v0, v1, before;
+    begin_block(e, &s.b,
+                &(att_block_args){
+                    .head = args.head, .index = args.first, .state = zero, .k0 = zero, .k1 = tk});
+    att_query_block *q = &s.b.block;
+    att_block_vectors(e, p, q->tq, args.first, &v0, &before);
+    att_block_vectors(e, p, q->tq, em_sub(e, args.end, 1), &before, &v1);
+    s.n = em_sub(e, v1, v0);
+    begin_states(e, &s);
+    em_val q_row = em_size_value(e, a->q.row), out_row = em_size_value(e, a->out.row);
+    em_val q_strip =
+        em_gep(e, att_base(e, &a->q, q->batch, q->head), a->q.dtype, em_mul(e, q->q0, q_row));
+    em_val out = att_base(e, &a->out, q->batch, q->head);
+    s.b.next_q = s.b.out = att_scratch(e, p->q_offset);
+    em_loop l = em_for(e, 0, tk, ATT_TILE_KEYS);
+    att_list_args list = {ATT_PASS_CONTEXT(e), .tile = em_lshr(e, l.i, 6)};
+    list.n = em_mul(e, s.n, p->lanes);
+    em_val listed = att_list_call(e, s.list, list);
+    em_branch some = em_if(e, em_cmp(e, EM_GT, listed, 0));
+    tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, tk, l.i), ATT_TILE_KEYS)};
+    locate_tile(e, &s.b, &t);
+    em_loop g = em_for(e, 0, listed, p->nv * p->lanes);
+    em_val nv = em_imin(e, em_ceil_div(e, em_sub(e, listed, g.i), p->lanes), p->nv);
+    emit_gathered_tile(e, &s, &t, g.i, nv, q_strip);
+    em_end(e, &g);
+    em_endif(e, &some);
+    em_end(e, &l);
+    store_strip(e, &s, out, out_row);
+    return att_end(e);
+}
+
 /* ---- the kernel ------------------------------------------------------------------------------ */
+
+typedef struct kernel {
+    const att_plan *p;
+    em_val block, decode;
+    em_val strip, choices; /* NULL: queries are not gathered */
+} kernel;
 
 /* The blocks of a head that belong to thread `tid` of n; items are dealt to the threads, and
  * `first` is the head's first item. Where K and V of a head are
  * large, some blocks at a time go over one KV block after the other, which stays in the cache. */
-static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val first, em_val n,
-                      em_val tid) {
+static void emit_blocks(em *e, const kernel *kernel, em_val head, em_val begin, em_val blocks,
+                        em_val first, em_val n, em_val tid) {
+    const att_plan *p = kernel->p;
     em_val zero = em_i64(e, 0), tk = em_size_value(e, p->a->tk);
-    em_val blocks = em_ceil_div(e, em_ceil_div(e, em_size_value(e, p->a->tq), p->lanes), p->nv);
     em_val kv_block = em_i64(e, att_kv_block_keys(p));
     em_val once = em_cmp(e, EM_LE, tk, 2 * att_kv_block_keys(p));
     kv_block = em_select(e, once, em_imax(e, tk, 1), kv_block);
     em_val some = em_select(e, once, em_imax(e, blocks, 1), em_mul(e, n, ATT_STATES));
-    em_loop g = em_for(e, zero, blocks, some);
+    em_loop g = em_for(e, begin, blocks, some);
     em_loop k = em_for(e, zero, em_imax(e, tk, 1), kv_block);
     em_loop i = em_for(e, g.i, em_imin(e, em_add(e, g.i, some), blocks), 1);
     em_val state = zero;
@@ -464,7 +605,7 @@ static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val f
     em_val mine = tile_is_mine(e, em_add(e, first, i.i), n, tid);
     em_branch here = em_if(e, mine);
     em_val k1 = em_imin(e, em_add(e, k.i, kv_block), tk);
-    att_block_call(e, fn,
+    att_block_call(e, kernel->block,
                    (att_block_args){ATT_PASS_CONTEXT(e), .head = head, .index = i.i,
                                     .state = em_select(e, once, zero, state), .k0 = k.i, .k1 = k1});
     em_endif(e, &here);
@@ -474,9 +615,49 @@ static void emit_head(em *e, const att_plan *p, em_val fn, em_val head, em_val f
     em_end(e, &g);
 }
 
+/* The same, strip by strip. */
+static void emit_strips(em *e, const kernel *k, em_val head, em_val blocks, em_val first, em_val n,
+                        em_val tid) {
+    const att_plan *p = k->p;
+    em_val zero = em_like(e, head, 0), one = em_like(e, head, 1);
+    em_val tq = em_size_value(e, p->a->tq), v0, v1, v;
+    em_val parts =
+        em_select(e, em_cmp(e, EM_GT, n, 1), em_mul(e, n, 2), one); /* of a shared head */
+    em_val share = em_add(e, LLVMBuildUDiv(e->b, blocks, parts, ""), 1);
+    em_val step = em_imin(e, share, p->strip_blocks);
+    em_loop i = em_for(e, 0, blocks, step);
+    em_val item = em_add(e, first, LLVMBuildUDiv(e->b, i.i, step, ""));
+    em_branch mine = em_if(e, tile_is_mine(e, item, n, tid));
+    em_val end = em_imin(e, em_add(e, i.i, step), blocks);
+    att_block_vectors(e, p, tq, i.i, &v0, &v);
+    att_block_vectors(e, p, tq, em_sub(e, end, 1), &v, &v1);
+    att_choices_args choices = {ATT_PASS_CONTEXT(e), .q0 = em_mul(e, v0, p->lanes)};
+    choices.batch = em_div(e, head, p->a->heads), choices.head = em_rem(e, head, p->a->heads);
+    choices.n = em_sub(e, em_imin(e, em_mul(e, v1, p->lanes), tq), choices.q0);
+    att_choices_call(e, k->choices, choices);
+    em_val gathers = em_load(e, SN_I64, att_scratch(e, p->gathers_offset), 1);
+    em_branch br = em_if(e, em_cmp(e, EM_NE, gathers, 0));
+    att_strip_call(e, k->strip,
+                   (att_strip_args){ATT_PASS_CONTEXT(e), .head = head, .first = i.i, .end = end});
+    em_else(e, &br);
+    emit_blocks(e, k, head, i.i, end, zero, one, zero);
+    em_endif(e, &br);
+    em_endif(e, &mine);
+    em_end(e, &i);
+}
+
+static void emit_head(em *e, const kernel *k, em_val head, em_val blocks, em_val first, em_val n,
+                      em_val tid) {
+    if (k->strip)
+        emit_strips(e, k, head, blocks, first, n, tid);
+    else
+        emit_blocks(e, k, head, em_like(e, head, 0), blocks, first, n, tid);
+}
+
 /* Each thread gets the same number of whole heads, so that K and V stay in its cache. The blocks of
  * the remaining heads are dealt out, which balances causal masks. */
-static void emit_all_blocks(em *e, const att_plan *p, em_val fn) {
+static void emit_all_blocks(em *e, const kernel *k) {
+    const att_plan *p = k->p;
     const sn_attention *a = p->a;
     em_val zero = em_i64(e, 0), one = em_i64(e, 1), n = e->nthreads, tid = e->tid;
     em_val heads = em_mul(e, em_size_value(e, a->batch), a->heads);
@@ -485,11 +666,11 @@ static void emit_all_blocks(em *e, const att_plan *p, em_val fn) {
     att_kv_reset(e, p);
     att_relative_reset(e, p);
     em_loop h = em_for(e, first, em_add(e, first, whole), one);
-    emit_head(e, p, fn, h.i, zero, one, zero);
+    emit_head(e, k, h.i, blocks, zero, one, zero);
     em_end(e, &h);
     em_val left = em_mul(e, whole, n);
     h = em_for(e, left, heads, one);
-    emit_head(e, p, fn, h.i, em_mul(e, em_sub(e, h.i, left), blocks), n, tid);
+    emit_head(e, k, h.i, blocks, em_mul(e, em_sub(e, h.i, left), blocks), n, tid);
     em_end(e, &h);
 }
 
@@ -501,20 +682,26 @@ void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
     att_plan_states(&p);
     p.keep_word = att_emit_keep_word(e, &p);
     p.keep = decodes_only ? NULL : att_emit_keep(e, &p);
-    em_val block = decodes_only ? NULL : emit_block(e, &p),
-           decode = blocks_only ? NULL : att_emit_decode(e, &p);
+    kernel k = {.p = &p};
+    if (!decodes_only) {
+        att_functions f;
+        block b = emit_functions(e, &p, &f);
+        k.block = emit_block(e, b);
+        if (p.strip_blocks) k.strip = emit_strip(e, &b), k.choices = att_emit_choices(e, &p);
+    }
+    if (!blocks_only) k.decode = att_emit_decode(e, &p);
     em_kernel(e, name);
     em_outer(e);
     if (decodes_only) {
-        att_emit_decode_heads(e, &p, decode);
+        att_emit_decode_heads(e, &p, k.decode);
     } else if (blocks_only) {
-        emit_all_blocks(e, &p, block);
+        emit_all_blocks(e, &k);
     } else {
         em_val is_short = em_cmp(e, EM_LE, em_size_value(e, a->tq), ATT_DECODE_QUERIES);
         em_branch decodes = em_if(e, is_short);
-        att_emit_decode_heads(e, &p, decode);
+        att_emit_decode_heads(e, &p, k.decode);
         em_else(e, &decodes);
-        emit_all_blocks(e, &p, block);
+        emit_all_blocks(e, &k);
         em_endif(e, &decodes);
     }
     em_end_kernel(e);

@@ -92,6 +92,13 @@ typedef struct att_plan {
     int64_t bias_tile_offset;      /* transposed bias tiles */
     int64_t keep_offset;           /* an i64 per query: the keys of the tile that dropout keeps */
     em_val keep_word, keep;        /* functions; NULL: no dropout */
+    /* gather.c: strips of queries, those of a strip that see a KV tile are computed together; blocks of
+     * a strip, 0: none are. gathered: of functions, whose queries are those at index_offset */
+    int strip_blocks, strip_rows;
+    bool gathered;
+    int64_t strip_state_offset, strip_m_offset, strip_l_offset; /* of each query of the strip */
+    int64_t list_offset, index_offset; /* of a tile: 2 query + partial; i32 for each lane: query */
+    int64_t gathers_offset;            /* i64: whether the strip's queries are gathered */
     int64_t decode_q_offset, decode_state_offset; /* decoding: queries; softmax state of each row */
     int max_splits;                               /* decoding: most splits of the keys; 1: none */
 } att_plan;
@@ -236,7 +243,8 @@ int64_t att_split_size(const att_plan *p); /* decoding: elements of the states o
 em_val att_nonfinite_flag(em *e, const att_plan *p, em_val tile); /* u8: V of the tile has some */
 /* Row of key k of a copy; of the pair of keys that begins at k. */
 em_val att_packed_row(em *e, const att_plan *p, em_val tk, att_copy c, em_val k);
-int att_packed_width(const att_plan *p, int c); /* elements of such a row of copy c */
+int att_packed_width(const att_plan *p, int c);             /* elements of such a row of copy c */
+em_val att_packed_end(em *e, const att_plan *p, em_val tk); /* behind all copies, aligned */
 /* index plus the elements of all copies before `until`. */
 em_val att_behind_copies(em *e, const att_plan *p, em_val tk, att_copy until, em_val index);
 /* Prepares the keys of a K/V head that are not prepared yet, up to `end`: packs K and V (unless it
@@ -258,6 +266,13 @@ void att_transpose_pieces(em *e, const att_plan *p, em_val *x);
 ATT_SIGNATURE(att_load_queries, ATT_LOAD_QUERIES_PARAMS)
 em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
                              double factor, int word);
+/* Of the rows that index[] names, an i32 for each lane: to columns [element][lane], times factor; and
+ * back, elements of the compute type. Rows may be named more than once. */
+#define ATT_CHOSEN_PARAMS(P) P(ptr, rows) P(i64, stride) P(ptr, index) P(ptr, columns)
+ATT_SIGNATURE(att_chosen, ATT_CHOSEN_PARAMS)
+em_val att_emit_load_chosen(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
+                            double factor, int word);
+em_val att_emit_store_chosen(em *e, const att_plan *p, const char *name, int d);
 /* dst[lane][i] = factor * acc[i][lane] / l[lane], 0 where l is 0; dummy: memory that lanes beyond
  * n_rows write to. */
 #define ATT_STORE_QUERIES_PARAMS(P)                                                                \
@@ -444,11 +459,39 @@ em_val att_mask_segments(em *e, const att_query_block *b, const att_classifier *
 typedef struct att_segment {
     em_val k0, k1, v0, v1;
 } att_segment;
+/* The whole tile of n keys as one segment; returns their number. Then att_set_partial says it of each vector. */
+em_val att_mask_whole(em *e, const att_plan *p, em_val n, em_val nv);
+void att_set_partial(em *e, const att_plan *p, em_val v, em_val partial);
 att_segment att_load_segment(em *e, const att_plan *p, em_val i);
 /* Keys [lo, hi) of the tile that vector v sees. */
 void att_load_visible_keys(em *e, const att_plan *p, em_val v, em_val *lo, em_val *hi);
 /* In a partial tile: whether the mask may hide keys of it from vector v. */
 em_val att_vector_is_partial(em *e, const att_plan *p, em_val v);
+
+/* ---- gather.c: masks by which each query chooses blocks of keys ---- */
+
+/* Finds whether queries are gathered, and places what strips need, with state_row elements a query. */
+void att_gather_find(att_plan *p, int state_row);
+int64_t att_gather_key_elements(const att_plan *p); /* of scratch per key */
+/* Which queries q0 .. q0 + n - 1 see which KV tiles; sets the i64 at gathers_offset. */
+/* clang-format off */
+#define ATT_CHOICES_PARAMS(P) ATT_CONTEXT(P) P(i64, batch) P(i64, head) P(i64, q0) P(i64, n)
+/* clang-format on */
+ATT_SIGNATURE(att_choices, ATT_CHOICES_PARAMS)
+em_val att_emit_choices(em *e, const att_plan *p);
+/* The strip's n queries that see the tile, to list_offset; returns their number. The last one is repeated
+ * for a block. */
+#define ATT_LIST_PARAMS(P) ATT_CONTEXT(P) P(i64, tile) P(i64, n)
+EM_SIGNATURE_RETURNING(i64, att_list, ATT_LIST_PARAMS)
+em_val att_emit_list(em *e, const att_plan *p);
+/* Makes the queries of a vector of `entries` those of vector v; returns their indices in the strip, which are also
+ * at the pointer att_chosen_index. */
+em_val att_choose_queries(em *e, const att_plan *p, em_val v, em_val entries);
+em_val att_listed(em *e, const att_plan *p, em_val at); /* entries from `at` on */
+em_val att_chosen_index(em *e, const att_plan *p, em_val v);
+/* One number for each query of the strip: from the strip's to a vector's place in the block, and back. */
+void att_load_numbers(em *e, const att_plan *p, int64_t from, em_val index, em_val column);
+void att_store_numbers(em *e, const att_plan *p, int64_t to, em_val index, em_val column);
 
 /* ---- relative_bias.c ---- */
 
@@ -485,6 +528,9 @@ em_val att_keep_lanes(em *e, em_val word, em_val k, int lanes); /* keys k .. of 
 #define ATT_VECTOR_PARAMS(P)                                                                       \
     ATT_CONTEXT(P) P(i64, v) P(i64, lo) P(i64, hi) P(i64, k0) P(i64, q0) P(i64, batch) P(i64, head)
 ATT_SIGNATURE(att_vector, ATT_VECTOR_PARAMS)
+/* The queries of a vector, i32, from `first` on; gathered: those of vector v of the strip at q0. Lanes
+ * beyond the last query repeat it, so that tables stay in range. */
+em_val att_lane_queries(em *e, const att_plan *p, em_val first, em_val q0, em_val v);
 /* s = the additive bias. NULL: the plan has none. */
 em_val att_emit_additive_bias(em *e, const att_plan *p);
 /* s becomes p; m, l and acc are updated. masked: applies the mask region. */

@@ -37,6 +37,10 @@ em_val att_vector_is_partial(em *e, const att_plan *p, em_val v) {
     return em_cmp(e, EM_NE, partial, 0);
 }
 
+void att_set_partial(em *e, const att_plan *p, em_val v, em_val partial) {
+    em_store(e, SN_I64, visible_key(e, p, v, 2), em_int_cast(e, partial, e->i64));
+}
+
 static void store_visible_keys(em *e, const att_plan *p, em_val v, em_val lo, em_val hi) {
     em_store(e, SN_I64, visible_key(e, p, v, 0), lo);
     em_store(e, SN_I64, visible_key(e, p, v, 1), hi);
@@ -106,7 +110,7 @@ static void emit_visible_subtiles(em *e, const att_query_block *b, em_val k0, em
     em_val real = em_cmp(e, EM_LT, first, em_splat(e, n, SUBTILES));
     em_val bits = subtile_bits(e, sees.hi, real), sure = subtile_bits(e, sees.lo, real);
     em_val partial = em_cmp(e, EM_NE, sure, subtile_bits(e, em_i1(e, true), real));
-    em_store(e, SN_I64, visible_key(e, p, v, 2), em_int_cast(e, partial, e->i64));
+    att_set_partial(e, p, v, partial);
     em_val some = em_cmp(e, EM_NE, bits, em_i32(e, 0));
     em_val low = em_int_cast(e, count_zeros(e, "llvm.cttz", bits), e->i64);
     em_val high = em_sub(e, 32, em_int_cast(e, count_zeros(e, "llvm.ctlz", bits), e->i64));
@@ -161,21 +165,26 @@ sn_interval att_mask_tile(em *e, const att_query_block *b, att_classifier *c, em
     return att_classifier_finish(c, (sn_interval){k0, k1});
 }
 
+em_val att_mask_whole(em *e, const att_plan *p, em_val n, em_val nv) {
+    em_val zero = em_i64(e, 0);
+    store_segment(e, p, zero, (att_segment){zero, n, zero, nv});
+    for (int v = 0; v < ATT_NV; v++) store_visible_keys(e, p, em_i64(e, v), zero, n);
+    return em_i64(e, 1);
+}
+
 em_val att_mask_segments(em *e, const att_query_block *b, const att_classifier *c, em_val k0,
                          em_val n, em_val partial) {
     const att_plan *p = b->p;
-    em_val zero = em_i64(e, 0), one = em_i64(e, 1);
-    em_var n_seg = em_let(e, one);
     em_branch some = em_if(e, partial);
+    em_val count = b->nv;
     if (p->a->mask) {
-        em_loop v = em_for(e, zero, b->nv, one);
+        em_loop v = em_for(e, 0, b->nv, 1);
         emit_visible_subtiles(e, b, k0, n, c, v.i);
         em_end(e, &v);
-        em_set(e, n_seg, emit_staircase(e, b));
+        count = emit_staircase(e, b);
     }
     em_else(e, &some);
-    store_segment(e, p, zero, (att_segment){zero, n, zero, b->nv});
-    for (int v = 0; v < ATT_NV; v++) store_visible_keys(e, p, em_i64(e, v), zero, n);
+    em_val one = att_mask_whole(e, p, n, b->nv);
     em_endif(e, &some);
-    return em_get(e, n_seg);
+    return em_join(e, &some, count, one);
 }

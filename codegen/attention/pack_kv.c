@@ -30,6 +30,12 @@ em_val att_packed_row(em *e, const att_plan *p, em_val tk, att_copy c, em_val k)
     return em_gep(e, att_nonfinite_flag(e, p, flags), p->t, index);
 }
 
+em_val att_packed_end(em *e, const att_plan *p, em_val tk) {
+    em_val zero = em_like(e, tk, 0), index = zero;
+    if (p->pack) index = em_and(e, att_behind_copies(e, p, tk, ATT_COPIES, em_i64(e, 63)), -64);
+    return em_gep(e, att_packed_row(e, p, tk, ATT_K_ROWS, zero), p->t, index);
+}
+
 void att_kv_reset(em *e, const att_plan *p) {
     em_store(e, SN_I64, att_scratch(e, p->key_offset), em_i64(e, -1));
 }

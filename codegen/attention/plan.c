@@ -201,6 +201,7 @@ void att_plan_states(att_plan *p) {
     bool once = a->tk.slot < 0 && a->tk.value <= 2 * att_kv_block_keys(p);
     p->states_offset = p->tail_offset;
     if (!decodes && !once) p->tail_offset += (ATT_STATES - 1) * p->state_bytes;
+    if (!decodes) att_gather_find(p, att_padded(p, a->dv));
 }
 
 int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row) {
@@ -216,7 +217,7 @@ int64_t sn_attention_scratch(const sn_attention *a, const sn_target *t, sn_dtype
     att_plan p;
     if (!att_plan_make(&p, a, "", t, compute, NULL)) return 0;
     att_plan_states(&p);
-    return att_scratch_bytes(&p, tq, tk, 0);
+    return att_scratch_bytes(&p, tq, tk, att_gather_key_elements(&p));
 }
 
 int64_t att_split_size(const att_plan *p) {

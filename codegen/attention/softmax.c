@@ -126,9 +126,7 @@ static void emit_plain_weights(em *e, const att_plan *p, const att_softmax *c,
 
 void att_softmax_regions(em *e, const att_plan *p, const att_vector_args *q, bool masked,
                          em_val first, att_regions *g) {
-    em_val i = em_add(e, em_int_cast(e, first, e->i32), em_iota(e, e->i32, p->lanes));
-    em_val last = em_int_cast(e, em_sub(e, em_size_value(e, p->a->tq), 1), e->i32);
-    i = em_imin(e, i, last); /* lanes beyond the last query repeat it: tables stay in range */
+    em_val i = att_lane_queries(e, p, first, q->q0, q->v);
     *g = (att_regions){.relative = att_relative_index(e, p, first)};
     if (att_qk_is_score(p))
         att_regions_begin_mask(g, e, p, q->batch, q->head, i);
@@ -139,7 +137,9 @@ void att_softmax_regions(em *e, const att_plan *p, const att_vector_args *q, boo
 }
 
 em_val att_emit_softmax(em *e, const att_plan *p, bool masked) {
-    att_vector_args q = att_vector_begin(e, p, masked ? "softmax_mask" : "softmax");
+    static const char *const name[2][2] = {{"softmax", "softmax_mask"},
+                                           {"softmax_gathered", "softmax_gathered_mask"}};
+    att_vector_args q = att_vector_begin(e, p, name[p->gathered][masked]);
     att_use_context(e, q.buf, q.dim, q.scratch);
     em_val at = em_mul(e, q.v, p->lanes);
     att_softmax c = {.s = em_gep(e, att_scratch(e, p->s_offset), p->t, at),

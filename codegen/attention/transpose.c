@@ -58,12 +58,20 @@ static void row_pointers(em *e, const att_plan *p, em_val base, sn_dtype t, em_v
         at[i] = em_gep(e, base, t, em_mul(e, em_imin(e, i, last), stride));
 }
 
-em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
-                             double factor, int word) {
-    att_load_queries_args q = att_load_queries_begin(e, p, name);
-    em_val at[64], scale = em_vf(e, factor);
+/* The same of the rows that index[] names. */
+static void chosen_pointers(em *e, const att_plan *p, em_val base, sn_dtype t, em_val stride,
+                            em_val index, em_val *at) {
+    for (int i = 0; i < p->lanes; i++) {
+        em_val row = em_idx(e, em_load(e, SN_I32, em_gep(e, index, SN_I32, i), 1));
+        at[i] = em_gep(e, base, t, em_mul(e, row, stride));
+    }
+}
+
+/* dst[i][lane] = factor * element i of the row at[lane]. */
+static void load_rows(em *e, const att_plan *p, sn_dtype t, const em_val *at, int d, double factor,
+                      int word, em_val dst) {
+    em_val scale = em_vf(e, factor);
     int pc = p->piece, groups = p->lanes / pc, whole = d / pc * pc;
-    row_pointers(e, p, q.src, t, q.stride, q.n_rows, at);
     em_loop l = em_for(e, 0, whole, pc);
     em_val x[4];
     for (int i = 0; i < pc; i++) {
@@ -73,7 +81,7 @@ em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtyp
         x[i] = att_join(e, part, groups);
     }
     att_transpose_pieces(e, p, x);
-    em_val out = em_gep(e, q.dst, p->t, em_mul(e, em_lshr(e, l.i, word - 1), p->qb));
+    em_val out = em_gep(e, dst, p->t, em_mul(e, em_lshr(e, l.i, word - 1), p->qb));
     for (int i = 0; i < pc; i++) x[i] = em_mul(e, x[i], scale);
     for (int i = 0; i < pc; i += word)
         att_store(e, p, word > 1 ? att_join_factors(e, p, x + i) : x[i],
@@ -87,8 +95,25 @@ em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtyp
             v[j] = em_mul(e, v[j], scale);
         }
         att_store(e, p, word > 1 ? att_join_factors(e, p, v) : v[0],
-                  em_gep(e, q.dst, p->t, (int64_t)c / word * p->qb));
+                  em_gep(e, dst, p->t, (int64_t)c / word * p->qb));
     }
+}
+
+em_val att_emit_load_queries(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
+                             double factor, int word) {
+    att_load_queries_args q = att_load_queries_begin(e, p, name);
+    em_val at[64];
+    row_pointers(e, p, q.src, t, q.stride, q.n_rows, at);
+    load_rows(e, p, t, at, d, factor, word, q.dst);
+    return att_end(e);
+}
+
+em_val att_emit_load_chosen(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
+                            double factor, int word) {
+    att_chosen_args q = att_chosen_begin(e, p, name);
+    em_val at[64];
+    chosen_pointers(e, p, q.rows, t, q.stride, q.index, at);
+    load_rows(e, p, t, at, d, factor, word, q.columns);
     return att_end(e);
 }
 
@@ -118,6 +143,15 @@ static void emit_store_square(em *e, const att_plan *p, sn_dtype t, em_val acc, 
     }
 }
 
+static void store_rows(em *e, const att_plan *p, sn_dtype t, em_val acc, em_val factor, int d,
+                       const em_val *at) {
+    int whole = d / p->lanes * p->lanes;
+    em_loop l = em_for(e, 0, whole, p->lanes);
+    emit_store_square(e, p, t, acc, factor, l.i, p->lanes, at);
+    em_end(e, &l);
+    if (whole < d) emit_store_square(e, p, t, acc, factor, em_i64(e, whole), d - whole, at);
+}
+
 em_val att_emit_store_queries(em *e, const att_plan *p, const char *name, sn_dtype t, int dv,
                               double by) {
     att_store_queries_args q = att_store_queries_begin(e, p, name);
@@ -127,10 +161,14 @@ em_val att_emit_store_queries(em *e, const att_plan *p, const char *name, sn_dty
         em_val row = em_gep(e, q.dst, t, em_mul(e, i, q.stride));
         at[i] = em_select(e, em_cmp(e, EM_LT, i, q.n_rows), row, q.dummy);
     }
-    int whole = dv / p->lanes * p->lanes;
-    em_loop l = em_for(e, 0, whole, p->lanes);
-    emit_store_square(e, p, t, q.acc, factor, l.i, p->lanes, at);
-    em_end(e, &l);
-    if (whole < dv) emit_store_square(e, p, t, q.acc, factor, em_i64(e, whole), dv - whole, at);
+    store_rows(e, p, t, q.acc, factor, dv, at);
+    return att_end(e);
+}
+
+em_val att_emit_store_chosen(em *e, const att_plan *p, const char *name, int d) {
+    att_chosen_args q = att_chosen_begin(e, p, name);
+    em_val at[64];
+    chosen_pointers(e, p, q.rows, p->t, q.stride, q.index, at);
+    store_rows(e, p, p->t, q.columns, em_vf(e, 1), d, at);
     return att_end(e);
 }

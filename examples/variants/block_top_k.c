@@ -1,6 +1,6 @@
 /* block_top_k.c: each query sees its own block of keys and the CHOSEN past blocks whose mean keys
- * match it best. The choice is a table that the mask reads: a tile of keys that no query of a tile
- * chose is not computed. Lu et al. 2025, "MoBA: Mixture of block attention". formula: softmax over
+ * match it best. The choice is a table that the mask reads: the queries that chose a block are
+ * computed together. Lu et al. 2025, "MoBA: Mixture of block attention". formula: softmax over
  * keys of the own block and of the best blocks by q · mean(k) */
 #include "small.h"
 
