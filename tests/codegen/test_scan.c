@@ -126,6 +126,30 @@ static sn_scanned iterated(const sn_tensor *in) {
     return r;
 }
 
+/* A loop over a count for each element, which reads the number of its iteration and captures the carry and
+ * the element. In the body of a loop over a count. */
+static void refine_step(sn_scan_step *s) {
+    const sn_tensor *in = s->user;
+    sn_tensor miss = sn_sub(in[1], sn_matmul(s->carry[0], in[0]));
+    sn_tensor share = sn_div(1, sn_add(sn_cast(s->index, SN_F32), 4));
+    s->next[0] = sn_add(s->carry[0], sn_mul(miss, share));
+}
+static void solve_step(sn_scan_step *s) {
+    sn_tensor pair = sn_matmul(sn_swap(s->x[0], 0, 1), s->x[0]);
+    sn_tensor in[] = {sn_add(sn_mul(s->carry[0], 0.5), pair), s->x[0]};
+    s->next[0] = in[0];
+    s->y[0] = sn_scan(.carry = {s->x[0]}, .count = 3, .body = refine_step, .user = in).carry[0];
+}
+static void repeated_step(sn_scan_step *s) {
+    const sn_tensor *x = s->user;
+    sn_scanned r = sn_scan(.carry = {s->carry[0]}, .x = {*x}, .axis = 1, .body = solve_step);
+    s->next[0] = r.carry[0];
+    s->y[0] = r.y[0];
+}
+static sn_scanned repeated(const sn_tensor *in) {
+    return sn_scan(.carry = {in[1]}, .count = 2, .body = repeated_step, .user = &in[0]);
+}
+
 static const model models[] = {
     {"decay", 3, {{B, -2, D, -1}, {B, -2, D, -1}, {B, D, -1}}, decay},
     {"backwards", 3, {{B, -2, D, -1}, {B, -2, D, -1}, {B, D, -1}}, backwards},
@@ -140,6 +164,7 @@ static const model models[] = {
     {"recurrent", 3, {{B, -2, D, -1}, {B, D, -1}, {D, D, -1}}, recurrent},
     {"pair", 3, {{B, -2, D, -1}, {B, D, -1}, {D, D, -1}}, pair},
     {"nested", 2, {{B, -2, D, -1}, {B, -1}}, nested},
+    {"repeated", 2, {{B, -2, D, -1}, {D, D, -1}}, repeated},
     {"counted", 2, {{B, D, -1}, {-2, -1}}, counted},
     {"iterated", 3, {{B, D, -1}, {D, D, -1}, {-2, -1}}, iterated},
 };
