@@ -176,14 +176,14 @@ def shown(name, measured, explained, maps):
     """The lines of a variant."""
     comment, formula = described(name)
     out = [f"### {name}"] + ([f"`{formula}`", ""] if formula else [""])
-    out += [f"[`{name}.c`](../examples/variants/{name}.c): {comment}", ""]
+    out += [f"[`{name}.c`](../examples/variants/{name}.c): {comment}"]
     if explained:
-        out += ["```", *explained, "```", ""]
+        out += ["```", *explained, "```"]
     if measured:
         m = measured["machine"]
         out += [f"![Time of {name} by fusion level{' and the tiles of its mask' if maps else ''}](gallery/{name}.svg) "
-                f"{machine_of(m)}, {m['threads']} threads, {m['date'][:10]}.", ""]
-    return out
+                f"{machine_of(m)}, {m['threads']} threads, {m['date'][:10]}."]
+    return out + [""]
 
 
 def wrap(text):

@@ -12,6 +12,7 @@
     _(block_top_k, "13 map_reduce, 6 gemm, 1 flash, 1 argsort, 2 column", "mask: div, le, and, gather_nd") \
     _(comba, "11 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(deepnorm, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
+    _(deepseek_experts, "8 map_reduce, 7 gemm, 1 flash, 1 grouped, 1 column", "blocks for each row") \
     _(delta_product, "11 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence") \
     _(deltanet, "7 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(differential_attention, "5 map_reduce, 5 gemm, 2 flash", "body: rsqrt, add, sub, mul x5, div, reduce_sum") \
@@ -32,12 +33,15 @@
     _(mamba, "7 map_reduce, 8 gemm, 1 fused_scan", "fused_scan layer0.scan  f32[B,32,16]") \
     _(mamba2, "8 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(mamba3, "20 map_reduce, 6 gemm, 1 cumulate, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
+    _(mesanet, "26 map_reduce, 8 gemm, 1 recurrence", "recurrence layer0.recurrence") \
     _(mlstm, "16 map_reduce, 6 gemm, 2 cumulate, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,9]") \
     _(mixture_of_depths, "9 map_reduce, 6 gemm, 1 flash, 1 argsort, 1 scatter, 1 column", "argsort") \
     _(mixture_of_experts, "6 map_reduce, 5 gemm, 1 flash, 1 argsort, 1 grouped, 1 column", "f32[B,T,2,32]  epilogue: gelu, 1 of 4 blocks for each row") \
     _(native_sparse_attention, "18 map_reduce, 6 gemm, 3 column, 1 argsort, 3 flash", "mask: div, le, and, gather_nd") \
     _(packed_documents, "9 map_reduce, 5 gemm, 1 flash", "mask: le, eq, and, gather_nd x2") \
+    _(parallax, "9 map_reduce, 6 gemm, 2 flash", "score: exp, sub, mul") \
     _(parallel_block, "6 map_reduce, 5 gemm, 1 flash", "gemm       layer0.qkv  f32[B,T,6,8]  epilogue: add x2, mul x2, lt, xor, select, iota x2, gather") \
+    _(path_attention, "10 map_reduce, 9 gemm, 1 cumulate, 1 solve, 1 flash", "solve") \
     _(perceiver, "7 map_reduce, 8 gemm, 2 flash, 1 column", "flash      attention  f32[B,2,8,8]  mask: lt, gather_nd") \
     _(prefix_lm, "4 map_reduce, 5 gemm, 1 flash", "mask: lt, le, or, gather_nd") \
     _(qk_norm, "6 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
@@ -54,6 +58,8 @@
     _(swin_window, "8 map_reduce, 9 gemm, 2 flash, 1 column", "mask: div x6, mod x2, eq x2, and") \
     _(t5_buckets, "3 map_reduce, 5 gemm, 1 flash", "score: log, cast x2, add x2, sub, mul x2, max x2, min, lt, select, gather_nd  mask: le") \
     _(talking_heads, "4 map_reduce, 5 gemm, 1 flash_mixed", "flash_mixed layer0.attention with mixed heads  f32[B,2,T,8]  mask: le") \
+    _(titans, "23 map_reduce, 8 gemm", "body: add, sub, mul x3, select") \
+    _(wall_attention, "6 map_reduce, 5 gemm, 1 cumulate, 1 flash", "f32[B,2,T,T,1]  body: exp, sub, mul x2") \
     _(window_sinks, "9 map_reduce, 5 gemm, 1 flash", "mask: add, lt, le x2, and, or")
 /* clang-format on */
 

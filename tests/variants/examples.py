@@ -164,6 +164,113 @@ def mamba3(p, x, tokens):
     return linear(p, merge(y) * F.silu(linear(p, x, "gate")), "out")
 
 
+@decoder("mesanet")
+def mesanet(p, x, tokens):
+    q, k, v = convolved(p, x)
+    q, k = unit(q), unit(k)
+    beta, decay = (torch.sigmoid(linear(p, x, n)).transpose(1, 2) for n in ("beta", "decay"))
+    ridge = 0.25 + F.softplus(p["ridge"])
+    dot = lambda a, b: (a * b).sum(-1, keepdim=True)
+
+    def step(t, S):
+        A, B = S
+        key = beta[:, :, t, None, None] * column(k[:, :, t])
+        A = decay[:, :, t, None, None] * A + key * row(k[:, :, t])
+        B = decay[:, :, t, None, None] * B + key * row(v[:, :, t])
+        M = A + torch.diag_embed(ridge)
+        x = q[:, :, t] / torch.diagonal(M, dim1=-2, dim2=-1)
+        r = d = q[:, :, t] - read(x, M)
+        for _ in range(30):
+            a = dot(r, r) / (dot(d, read(d, M)) + 1e-5)
+            new = r - a * read(d, M)
+            x, d, r = x + a * d, new + dot(new, new) / (dot(r, r) + 1e-5) * d, new
+        return (A, B), read(x, B)
+    return gated(p, loop(step, x.shape[1], (state(q), state(q))), x)
+
+
+@decoder("path_attention")
+def path_attention(p, x, tokens):
+    q, k, v = (heads(y) for y in linear(p, x, "qkv").chunk(3, -1))
+    w = unit(heads(F.silu(conv4(linear(p, x, "w"), p["conv.weight"]))))
+    beta = 2 * torch.sigmoid(linear(p, x, "beta")).transpose(1, 2)
+    G = F.logsigmoid(linear(p, x, "forget")).transpose(1, 2).cumsum(-1)
+    scores = []
+    for t in range(x.shape[1]):
+        keys = k[:, :, :1] if t == 0 else torch.cat([keys, k[:, :, t:t + 1]], 2)
+        if t:
+            old, u = keys[:, :, :t], w[:, :, t:t + 1]
+            old = old - beta[:, :, t, None, None] * (old * u).sum(-1, keepdim=True) * u
+            keys = torch.cat([old, keys[:, :, t:]], 2)
+        score = (keys * q[:, :, t:t + 1]).sum(-1) / q.shape[-1] ** 0.5 + G[:, :, t:t + 1] - G[:, :, :t + 1]
+        scores.append(read(score.softmax(-1), v[:, :, :t + 1]))
+    return linear(p, merge(torch.stack(scores, 2)), "out")
+
+
+@decoder("wall_attention")
+def wall_attention(p, x, tokens):
+    q, k, v = (heads(y) for y in linear(p, x, "qkv").chunk(3, -1))
+    P, hidden = heads(F.logsigmoid(linear(p, x, "gate"))).cumsum(2), ~visible(x.shape[1])
+    age = (P[:, :, :, None] - P[:, :, None]).masked_fill(hidden[..., None], 0)
+    score = (q[:, :, :, None] * k[:, :, None] * torch.exp(age)).sum(-1) / q.shape[-1] ** 0.5
+    return linear(p, merge(score.masked_fill(hidden, -torch.inf).softmax(-1) @ v), "out")
+
+
+@decoder("parallax")
+def parallax(p, x, tokens):
+    q, k, v = (heads(y) for y in linear(p, x, "qkv").chunk(3, -1))
+    r, hidden = heads(linear(p, x, "second")), ~visible(x.shape[1])
+    weight = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1)
+    moved = weight * (r @ k.mT)
+    return linear(p, merge(weight @ v * (1 + moved.sum(-1, keepdim=True)) - moved @ v), "out")
+
+
+@decoder("titans")
+def titans(p, x, tokens):
+    q, k, v = convolved(p, x)
+    q, k = unit(q), unit(k)
+    theta, alpha, eta = (torch.sigmoid(linear(p, x, n) + more).transpose(1, 2)[..., None, None]
+                         for n, more in (("theta", 0), ("alpha", -4), ("eta", 0)))
+    gain, bias = p["gain"][:, None], p["bias"][:, None]
+    norm = lambda u: layer_norm(u, 1e-2) * gain + bias
+
+    def step(t, state):
+        M, S, F = state
+        u = row(k[:, :, t]) @ F
+        away = u - u.mean(-1, keepdim=True)
+        scale = (away.square().mean(-1, keepdim=True) + 1e-2) ** -0.5
+        g = (norm(u) - row(v[:, :, t] - k[:, :, t])) * gain  # by the rule of a layer norm
+        e = scale * (g - g.mean(-1, keepdim=True)) - away * scale ** 3 * (g * away).mean(-1, keepdim=True)
+        S = eta[:, :, t] * S - 0.2 * theta[:, :, t] * column(k[:, :, t]) @ e
+        M = (1 - alpha[:, :, t]) * M + S
+        return (M, S, M if (t + 1) % 16 == 0 else F), read(q[:, :, t], M)
+    y = loop(step, x.shape[1], (state(q),) * 3)
+    return gated(p, y + norm(y), x)
+
+
+@example("deepseek_experts")
+def deepseek_experts(p, tokens):
+    def clamped(gate, up):
+        return F.silu(gate.clamp(max=7)) * up.clamp(-7, 7)
+    x = embed(p, tokens)
+    for layer in range(LAYERS):
+        s = Scope(p, f"layer{layer}.")
+        x = x + causal(s, rms_norm(x, s["norm1.weight"]))
+        n = rms_norm(x, s["norm2.weight"])
+        a = torch.sqrt(F.softplus(linear(s, n, "router")))
+        if layer:
+            chosen = (a + s["bias"]).topk(2)[1]
+        else:
+            first = tokens % 8
+            chosen = torch.stack([first, (first + 1 + tokens // 8 % 7) % 8], -1)
+        mask = F.one_hot(chosen, 8).sum(2)
+        w = a * mask / (a * mask).sum(-1, keepdim=True)
+        each = clamped(*(torch.einsum("btw,ehw->bteh", n, s[name]) for name in ("gate", "up")))
+        y = torch.einsum("bteh,ewh,bte->btw", each, s["down"], w)
+        gate, up = linear(s, n, "shared_up").chunk(2, -1)
+        x = x + y + linear(s, clamped(gate, up), "shared_down")
+    return x
+
+
 @decoder("engram")
 def engram(p, x, tokens):
     primes, rows = ((509, 521), (1009, 1013)), []
