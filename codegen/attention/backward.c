@@ -66,6 +66,7 @@ static bool make_plan(att_backward *b, const sn_attention_grad *g, const char *n
     b->log2_l_offset = att_place(&p->tail_offset, column);
     b->delta_offset = att_place(&p->tail_offset, column);
     b->diagonal_offset = att_place(&p->tail_offset, b->n_relative * att_diagonal_bytes(p));
+    if (!g->n_table) att_gather_find(p, b->d, b->d + b->dv);
     return true;
 }
 
@@ -74,7 +75,7 @@ int64_t sn_attention_grad_scratch(const sn_attention_grad *g, const sn_target *t
     att_backward b;
     if (!make_plan(&b, g, "", t, compute, NULL)) return 0;
     int64_t rows = b.n_relative * att_relative_max_elements(b.p.lanes, tq, tk) * b.p.esize;
-    return att_scratch_bytes(&b.p, tq, tk, b.d + b.dv) + rows;
+    return att_scratch_bytes(&b.p, tq, tk, b.d + b.dv + att_gather_key_elements(&b.p)) + rows;
 }
 
 /* ---- a query block --------------------------------------------------------------------------- */
@@ -155,9 +156,10 @@ static void emit_round_do(em *e, const block *w, em_val v) {
     em_end(e, &l);
 }
 
-/* D = rowsum(do * out), m and log2 l of vector v, queries q .. q + rows - 1. m is +inf for queries
+/* D = rowsum(do * out), m and log2 l of vector v, queries q .. q + rows - 1, or of those `rows` that
+ * are index[] behind q. m is +inf for queries
  * that do not exist or see no key: all their weights become 0. */
-static void emit_delta_lse(em *e, const block *w, em_val v, em_val q, em_val rows) {
+static void emit_delta_lse(em *e, const block *w, em_val v, em_val q, em_val rows, em_val index) {
     const att_plan *p = &w->b->p;
     em_val x = att_column(e, p, att_scratch(e, w->b->do_floats_offset), v);
     em_val y = att_column(e, p, att_scratch(e, p->acc_offset), v);
@@ -167,9 +169,11 @@ static void emit_delta_lse(em *e, const block *w, em_val v, em_val q, em_val row
     em_val a = att_load(e, p, em_gep(e, x, p->t, at)), b = att_load(e, p, em_gep(e, y, p->t, at));
     tile_add(e, &delta, 1, a, &b);
     em_end(e, &l);
-    for (int i = 0; i < p->a->lse_parts; i++)
-        lse[i] = em_load_tail(e, p->t, att_lse_ptr(e, p, w->block.batch, w->block.head, q, i),
-                              p->lanes, rows);
+    for (int i = 0; i < p->a->lse_parts; i++) {
+        em_val at = att_lse_ptr(e, p, w->block.batch, w->block.head, q, i);
+        lse[i] = index ? em_gather(e, p->t, at, index, em_tail_mask(e, rows, p->lanes))
+                       : em_load_tail(e, p->t, at, p->lanes, rows);
+    }
     if (p->a->lse_parts == 3) delta = em_sub(e, delta, lse[2]);
     att_store(e, p, delta, att_column(e, p, att_scratch(e, w->b->delta_offset), v));
     if (p->a->weights) { /* the factor of the row in place of m; D times the divisor's derivative */
@@ -217,7 +221,7 @@ static void emit_enter(em *e, const block *w) {
         args.dst = att_column(e, p, att_scratch(e, to[i]), l.i);
         att_load_queries_call(e, load[i], args);
     }
-    emit_delta_lse(e, w, l.i, q, rows);
+    emit_delta_lse(e, w, l.i, q, rows, NULL);
     emit_round_do(e, w, l.i);
     em_end(e, &l);
     em_val all = em_mul(e, w->block.nv, p->lanes);
@@ -442,6 +446,156 @@ static em_val emit_block(em *e, const att_backward *b, const functions *f) {
     return att_end(e);
 }
 
+/* ---- a strip of queries: those that see a KV tile are gathered ------------------------------- */
+
+/* Query blocks first .. end - 1; the rest as for a block. */
+/* clang-format off */
+#define ATT_BACKWARD_STRIP_PARAMS(P) \
+    ATT_CONTEXT(P) P(i64, head) P(i64, first) P(i64, end) P(i64, k0) P(i64, k1) P(i64, outputs)
+/* clang-format on */
+ATT_SIGNATURE(att_backward_strip, ATT_BACKWARD_STRIP_PARAMS)
+
+typedef struct strip {
+    block w; /* its queries are those of the strip, or some of them */
+    em_val load_q, load_do, load_out, load_dq, store_dq, copy_q, copy_do, list;
+    em_val n; /* queries, whole vectors */
+} strip;
+
+/* Rows of o to columns or rows in scratch, those of vector v. */
+static void gather_rows(em *e, const strip *s, em_val fn, const sn_attention_operand *o, em_val v,
+                        em_val columns) {
+    att_chosen_args args = {.rows = row_of(e, &s->w, o, s->w.block.q0), .columns = columns};
+    args.stride = em_size_value(e, o->row);
+    args.index = att_chosen_index(e, &s->w.b->p, v);
+    att_chosen_call(e, fn, args);
+}
+
+/* dq of vector v, from the strip to the block or back. */
+static void move_dq(em *e, const strip *s, em_val fn, em_val v) {
+    const att_backward *b = s->w.b;
+    att_chosen_args args = {.rows = att_scratch(e, b->p.strip_state_offset)};
+    args.stride = em_i64(e, b->d);
+    args.index = att_chosen_index(e, &b->p, v);
+    args.columns = att_column(e, &b->p, att_scratch(e, b->dq_offset), v);
+    att_chosen_call(e, fn, args);
+}
+
+/* What emit_enter loads, of the `rows` queries of vector v. */
+static void enter_gathered(em *e, const strip *s, em_val v, em_val index, em_val rows) {
+    const att_backward *b = s->w.b;
+    const att_plan *p = &b->p;
+    const sn_attention_operand *from[] = {&p->a->q, &b->g->dout, &p->a->out};
+    const em_val load[] = {s->load_q, s->load_do, s->load_out};
+    const int64_t to[] = {p->q_offset, b->do_floats_offset, p->acc_offset};
+    for (int i = 0; i < 3; i++)
+        gather_rows(e, s, load[i], from[i], v, att_column(e, p, att_scratch(e, to[i]), v));
+    emit_delta_lse(e, &s->w, v, s->w.block.q0, rows, index);
+    emit_round_do(e, &s->w, v);
+    em_branch dkv = em_if(e, s->w.computes_dkv);
+    em_val row = em_mul(e, v, p->lanes / p->word);
+    gather_rows(e, s, s->copy_q, from[0], v,
+                em_gep(e, att_scratch(e, b->q_rows_offset), p->t, em_mul(e, row, b->d)));
+    gather_rows(e, s, s->copy_do, from[1], v,
+                em_gep(e, att_scratch(e, b->do_rows_offset), p->t, em_mul(e, row, b->dv)));
+    em_endif(e, &dkv);
+    em_branch dq = em_if(e, s->w.computes_dq);
+    move_dq(e, s, s->load_dq, v);
+    em_endif(e, &dq);
+}
+
+/* The listed queries from `first` on. Lanes behind the last one have no weights, and their dq is not that
+ * of a query. */
+static void emit_gathered_tile(em *e, strip *s, tile *t, em_val first, em_val listed) {
+    const att_plan *p = &s->w.b->p;
+    em_val left = em_sub(e, listed, first), step = em_i64(e, p->lanes);
+    em_val nv = s->w.block.nv = em_imin(e, em_ceil_div(e, left, p->lanes), ATT_NV);
+    em_val one = att_mask_whole(e, p, t->n, nv);
+    em_loop v = em_for(e, 0, nv, 1);
+    em_val at = em_mul(e, v.i, step), rows = em_imin(e, em_sub(e, left, at), step);
+    em_val index = att_choose_queries(e, p, v.i, att_listed(e, p, em_add(e, first, at)));
+    enter_gathered(e, s, v.i, index, rows);
+    em_end(e, &v);
+    emit_tile(e, &s->w, t, one, em_i1(e, true));
+    em_branch dq = em_if(e, s->w.computes_dq);
+    em_loop u = em_for(e, 0, nv, 1);
+    em_val of = att_chosen_index(e, p, u.i), exists;
+    exists = em_tail_mask(e, em_sub(e, left, em_mul(e, u.i, step)), p->lanes);
+    index = em_load(e, SN_I32, of, p->lanes);
+    em_store(e, SN_I32, of, em_select(e, exists, index, em_like(e, index, p->strip_rows)));
+    move_dq(e, s, s->store_dq, u.i);
+    em_end(e, &u);
+    em_endif(e, &dq);
+}
+
+/* dq of all queries, block by block. */
+static void store_strip(em *e, strip *s) {
+    const att_backward *b = s->w.b;
+    const att_plan *p = &b->p;
+    em_val q0 = s->w.block.q0, step = em_i64(e, p->lanes);
+    em_loop i = em_for(e, 0, s->n, ATT_NV * p->lanes);
+    s->w.block.q0 = em_add(e, q0, i.i);
+    s->w.block.nv = em_imin(e, em_ceil_div(e, em_sub(e, s->n, i.i), p->lanes), ATT_NV);
+    em_loop v = em_for(e, 0, s->w.block.nv, 1);
+    em_val from = em_int_cast(e, em_add(e, i.i, em_mul(e, v.i, step)), e->i32);
+    em_val index = em_add(e, from, em_iota(e, e->i32, p->lanes));
+    em_store(e, SN_I32, att_chosen_index(e, p, v.i), index);
+    move_dq(e, s, s->load_dq, v.i);
+    em_end(e, &v);
+    emit_store_dq(e, &s->w);
+    em_end(e, &i);
+}
+
+static em_val emit_strip(em *e, const att_backward *b, const functions *f) {
+    const att_plan *p = &b->p;
+    const sn_attention *a = p->a;
+    if (!p->strip_blocks) return NULL;
+    att_backward gathered = *b;
+    gathered.p.gathered = true, gathered.p.relative.n = 0;
+    gathered.p.keep = att_emit_keep(e, &gathered.p);
+    functions of = *f;
+    of.softmax_grad_mask = att_emit_softmax_grad(e, &gathered, true);
+    if (a->score || att_drops(p)) of.softmax_grad = att_emit_softmax_grad(e, &gathered, false);
+    of.relative_rows = NULL;
+    strip s = {.w = {.b = b, .f = &of, .block = {.p = p}}, .list = att_emit_list(e, p)};
+    sn_dtype t_do = b->g->dout.dtype;
+    s.load_q = att_emit_load_chosen(e, p, "load_chosen_q", a->q.dtype, a->d, p->q_scale, p->word);
+    s.load_do = att_emit_load_chosen(e, p, "load_chosen_do", t_do, a->dv, 1, 1);
+    s.load_out = att_emit_load_chosen(e, p, "load_chosen_out", a->out.dtype, a->dv, 1, 1);
+    s.load_dq = att_emit_load_chosen(e, p, "load_chosen_dq", p->t, a->d, 1, 1);
+    s.store_dq = att_emit_store_chosen(e, p, "store_chosen_dq", a->d);
+    s.copy_q = att_emit_copy_chosen(e, p, "copy_chosen_q", a->q.dtype, a->d);
+    s.copy_do = att_emit_copy_chosen(e, p, "copy_chosen_do", t_do, a->dv);
+    att_backward_strip_args q = att_backward_strip_begin(e, p, "strip");
+    att_use_context(e, q.buf, q.dim, q.scratch);
+    att_backward_block_args first = {.head = q.head, .index = q.first, .k0 = q.k0, .k1 = q.k1};
+    first.outputs = q.outputs;
+    begin_block(e, &s.w, &first);
+    em_val v0, v1, before;
+    att_block_vectors(e, p, s.w.block.tq, q.first, &v0, &before);
+    att_block_vectors(e, p, s.w.block.tq, em_sub(e, q.end, 1), &before, &v1);
+    s.n = em_mul(e, em_sub(e, v1, v0), p->lanes);
+    att_zero_args clear = {.dst = att_scratch(e, p->strip_state_offset)};
+    clear.elements = em_mul(e, s.n, b->d);
+    em_branch dq = em_if(e, s.w.computes_dq);
+    att_zero_call(e, f->zero, clear);
+    em_endif(e, &dq);
+    em_loop l = em_for(e, q.k0, q.k1, ATT_TILE_KEYS);
+    att_list_args list = {ATT_PASS_CONTEXT(e), .tile = em_div(e, l.i, ATT_TILE_KEYS), .n = s.n};
+    em_val listed = att_list_call(e, s.list, list);
+    em_branch some = em_if(e, em_cmp(e, EM_GT, listed, 0));
+    tile t = {.k0 = l.i, .n = em_imin(e, em_sub(e, s.w.block.tk, l.i), ATT_TILE_KEYS)};
+    locate_tile(e, &s.w, &t);
+    em_loop g = em_for(e, 0, listed, ATT_NV * p->lanes);
+    emit_gathered_tile(e, &s, &t, g.i, listed);
+    em_end(e, &g);
+    em_endif(e, &some);
+    em_end(e, &l);
+    em_branch stored = em_if(e, s.w.computes_dq);
+    store_strip(e, &s);
+    em_endif(e, &stored);
+    return att_end(e);
+}
+
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
 /* Below, head is batch * heads + head, and kv_head likewise. */
@@ -449,6 +603,7 @@ typedef struct kernel {
     const att_backward *b;
     const functions *f;
     em_val block, blocks, tk;
+    em_val strip, choices; /* NULL: queries are not gathered */
 } kernel;
 
 static void call_block(em *e, const kernel *k, em_val head, em_val index, em_val k0, em_val k1,
@@ -457,6 +612,30 @@ static void call_block(em *e, const kernel *k, em_val head, em_val index, em_val
                             (att_backward_block_args){ATT_PASS_CONTEXT(e), .head = head,
                                                       .index = index, .k0 = k0, .k1 = k1,
                                                       .outputs = em_i64(e, outputs)});
+}
+
+/* Query blocks first .. first + step - 1 of a head, those that exist. */
+static void call_blocks(em *e, const kernel *k, em_val head, em_val first, em_val step, em_val k0,
+                        em_val k1, int outputs) {
+    const att_plan *p = &k->b->p;
+    if (!k->strip) {
+        call_block(e, k, head, first, k0, k1, outputs);
+        return;
+    }
+    em_val end = em_imin(e, em_add(e, first, step), k->blocks);
+    att_choices_args choices = {ATT_PASS_CONTEXT(e), .k0 = k0, .k1 = k1};
+    att_strip_range(e, p, head, first, end, &choices);
+    att_choices_call(e, k->choices, choices);
+    em_val gathers = em_load(e, SN_I64, att_scratch(e, p->gathers_offset), 1);
+    em_branch br = em_if(e, em_cmp(e, EM_NE, gathers, 0));
+    att_backward_strip_args args = {ATT_PASS_CONTEXT(e), .head = head, .first = first, .end = end};
+    args.k0 = k0, args.k1 = k1, args.outputs = em_i64(e, outputs);
+    att_backward_strip_call(e, k->strip, args);
+    em_else(e, &br);
+    em_loop i = em_for(e, first, end, 1);
+    call_block(e, k, head, i.i, k0, k1, outputs);
+    em_end(e, &i);
+    em_endif(e, &br);
 }
 
 /* After all blocks of a head. */
@@ -472,8 +651,9 @@ static void emit_query_heads(em *e, const kernel *k, em_val kv_head, em_val k0, 
                              int outputs) {
     em_loop h = em_for(e, 0, k->b->p.a->gqa_ratio, 1);
     em_val head = em_add(e, em_mul(e, kv_head, k->b->p.a->gqa_ratio), h.i);
-    em_loop i = em_for(e, 0, k->blocks, 1);
-    call_block(e, k, head, i.i, k0, k1, outputs);
+    em_val step = em_i64(e, k->strip ? k->b->p.strip_blocks : 1);
+    em_loop i = em_for(e, 0, k->blocks, step);
+    call_blocks(e, k, head, i.i, step, k0, k1, outputs);
     em_end(e, &i);
     if (outputs & COMPUTE_DQ) flush_relative_sums(e, k, head);
     em_end(e, &h);
@@ -530,7 +710,9 @@ static void emit_kv_head(em *e, const kernel *k, em_val kv_head) {
 static void emit_shared_dq(em *e, const kernel *k, em_val first, em_val end) {
     em_val zero = em_i64(e, 0), one = em_i64(e, 1);
     bool tables = k->f->zero_tables != NULL;
-    em_val items = tables ? one : k->blocks; /* of a head */
+    em_val step = k->strip ? att_strip_share(e, &k->b->p, k->blocks, e->nthreads) : one;
+    em_val items = LLVMBuildUDiv(e->b, em_sub(e, em_add(e, k->blocks, step), 1), step, "");
+    if (tables) items = one; /* of a head */
     em_val count = em_mul(e, em_mul(e, em_sub(e, end, first), k->b->p.a->gqa_ratio), items);
     em_loop i = em_for(e, zero, count, one);
     em_branch mine = em_if(e, tile_is_mine(e, i.i, e->nthreads, e->tid));
@@ -542,7 +724,8 @@ static void emit_shared_dq(em *e, const kernel *k, em_val first, em_val end) {
         em_end(e, &l);
         flush_relative_sums(e, k, head);
     } else {
-        call_block(e, k, head, em_rem(e, i.i, items), zero, k->tk, COMPUTE_DQ);
+        em_val at = em_mul(e, em_rem(e, i.i, items), step);
+        call_blocks(e, k, head, at, step, zero, k->tk, COMPUTE_DQ);
     }
     em_endif(e, &mine);
     em_end(e, &i);
@@ -571,12 +754,14 @@ void sn_attention_emit_grad(em *e, const char *name, const sn_attention_grad *g)
     b.p.keep = att_emit_keep(e, &b.p);
     emit_functions(e, &b, &f);
     kernel k = {.b = &b, .f = &f, .block = emit_block(e, &b, &f)};
+    em_val strip = emit_strip(e, &b, &f), choices = strip ? att_emit_choices(e, &b.p) : NULL;
     em_kernel(e, name);
     em_outer(e);
     const sn_attention *a = &g->a;
     em_val kv_heads = em_mul(e, em_size_value(e, a->batch), a->heads / a->gqa_ratio);
     em_val whole = em_div(e, kv_heads, e->nthreads), first = em_mul(e, whole, e->tid);
     k.tk = em_size_value(e, a->tk);
+    k.strip = strip, k.choices = choices;
     k.blocks = em_ceil_div(e, em_ceil_div(e, em_size_value(e, a->tq), b.p.lanes), ATT_NV);
     att_kv_reset(e, &b.p);
     att_relative_reset(e, &b.p);

@@ -33,6 +33,8 @@ em_val att_emit_dkv(em *e, const att_plan *p, const char *name, int d, int row, 
 ATT_SIGNATURE(att_copy_rows, ATT_COPY_ROWS_PARAMS)
 em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
                           double factor);
+/* The same for the rows that index[] names, one vector of them. */
+em_val att_emit_copy_chosen(em *e, const att_plan *p, const char *name, sn_dtype t, int d);
 /* The inverse, times factor. */
 #define ATT_STORE_ROWS_PARAMS(P) P(ptr, src) P(i64, n_rows) P(ptr, dst) P(i64, stride)
 ATT_SIGNATURE(att_store_rows, ATT_STORE_ROWS_PARAMS)

@@ -93,6 +93,23 @@ em_val att_emit_dkv(em *e, const att_plan *p, const char *name, int d, int row, 
     return att_end(e);
 }
 
+/* A row of words at dst from the rows at row[]; second: whether the second one exists (NULL: it does);
+ * row NULL: 0. */
+static void copy_words(em *e, const att_plan *p, sn_dtype t, int d, double factor,
+                       const em_val *row, em_val second, em_val dst) {
+    for (int c = 0; c < att_padded(p, d); c += p->lanes) {
+        em_val x[2] = {em_vf(e, 0), em_vf(e, 0)}, zero = x[0];
+        for (int i = 0; i < p->word && row; i++) {
+            em_val at = em_gep(e, row[i], t, c);
+            x[i] = c + p->lanes <= d ? em_load(e, t, at, p->lanes)
+                                     : em_load_tail(e, t, at, p->lanes, em_i64(e, d - c));
+            if (factor != 1) x[i] = em_mul(e, x[i], em_vf(e, factor));
+            if (i && second) x[i] = em_select(e, second, x[i], zero);
+        }
+        att_store(e, p, att_join_factors(e, p, x), vector_at(e, p, dst, c));
+    }
+}
+
 em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t, int d,
                           double factor) {
     att_copy_rows_args q = att_copy_rows_begin(e, p, name);
@@ -107,19 +124,25 @@ em_val att_emit_copy_rows(em *e, const att_plan *p, const char *name, sn_dtype t
             em_val r = i ? em_imin(e, second, last) : first;
             row[i] = em_gep(e, q.src, t, em_mul(e, r, q.stride));
         }
-        for (int c = 0; c < width; c += p->lanes) {
-            em_val x[2] = {em_vf(e, 0), em_vf(e, 0)}, zero = x[0];
-            for (int i = 0; i < p->word && !part; i++) {
-                em_val at = em_gep(e, row[i], t, c);
-                x[i] = c + p->lanes <= d ? em_load(e, t, at, p->lanes)
-                                         : em_load_tail(e, t, at, p->lanes, em_i64(e, d - c));
-                if (factor != 1) x[i] = em_mul(e, x[i], em_vf(e, factor));
-                if (i) x[i] = em_select(e, em_cmp(e, EM_LE, second, last), x[i], zero);
-            }
-            att_store(e, p, att_join_factors(e, p, x), vector_at(e, p, dst, c));
-        }
+        em_val exists = em_cmp(e, EM_LE, second, last);
+        copy_words(e, p, t, d, factor, part ? NULL : row, exists, dst);
         em_end(e, &l);
     }
+    return att_end(e);
+}
+
+em_val att_emit_copy_chosen(em *e, const att_plan *p, const char *name, sn_dtype t, int d) {
+    att_chosen_args q = att_chosen_begin(e, p, name);
+    em_loop l = em_for(e, 0, p->lanes / p->word, 1);
+    em_val row[2];
+    for (int i = 0; i < p->word; i++) {
+        em_val at = em_gep(e, q.index, SN_I32, em_add(e, em_mul(e, l.i, p->word), i));
+        em_val r = em_idx(e, em_load(e, SN_I32, at, 1));
+        row[i] = em_gep(e, q.rows, t, em_mul(e, r, q.stride));
+    }
+    em_val dst = em_gep(e, q.columns, p->t, em_mul(e, l.i, att_padded(p, d)));
+    copy_words(e, p, t, d, 1, row, NULL, dst);
+    em_end(e, &l);
     return att_end(e);
 }
 

@@ -279,19 +279,6 @@ static void emit_tiles(em *e, const block *b) {
 
 /* ---- a query block --------------------------------------------------------------------------- */
 
-em_val att_block_vectors(em *e, const att_plan *p, em_val tq, em_val index, em_val *v0,
-                         em_val *v1) {
-    em_val vectors = em_ceil_div(e, tq, p->lanes), blocks = em_ceil_div(e, vectors, p->nv);
-    *v0 = em_div(e, em_mul(e, vectors, index), blocks);
-    *v1 = em_div(e, em_mul(e, vectors, em_add(e, index, 1)), blocks);
-    return vectors;
-}
-
-void att_block_queries(em *e, att_query_block *b, em_val v0, em_val v1) {
-    b->q0 = em_mul(e, v0, b->p->lanes), b->nv = em_sub(e, v1, v0);
-    b->n_rows = em_imin(e, em_mul(e, b->nv, b->p->lanes), em_sub(e, b->tq, b->q0));
-}
-
 static void locate_queries(em *e, block *b, em_val index) {
     const att_plan *p = b->p;
     em_val v0, v1, vectors = att_block_vectors(e, p, b->block.tq, index, &v0, &v1);
@@ -620,20 +607,13 @@ static void emit_strips(em *e, const kernel *k, em_val head, em_val blocks, em_v
                         em_val tid) {
     const att_plan *p = k->p;
     em_val zero = em_like(e, head, 0), one = em_like(e, head, 1);
-    em_val tq = em_size_value(e, p->a->tq), v0, v1, v;
-    em_val parts =
-        em_select(e, em_cmp(e, EM_GT, n, 1), em_mul(e, n, 2), one); /* of a shared head */
-    em_val share = em_add(e, LLVMBuildUDiv(e->b, blocks, parts, ""), 1);
-    em_val step = em_imin(e, share, p->strip_blocks);
+    em_val step = att_strip_share(e, p, blocks, n);
     em_loop i = em_for(e, 0, blocks, step);
     em_val item = em_add(e, first, LLVMBuildUDiv(e->b, i.i, step, ""));
     em_branch mine = em_if(e, tile_is_mine(e, item, n, tid));
     em_val end = em_imin(e, em_add(e, i.i, step), blocks);
-    att_block_vectors(e, p, tq, i.i, &v0, &v);
-    att_block_vectors(e, p, tq, em_sub(e, end, 1), &v, &v1);
-    att_choices_args choices = {ATT_PASS_CONTEXT(e), .q0 = em_mul(e, v0, p->lanes)};
-    choices.batch = em_div(e, head, p->a->heads), choices.head = em_rem(e, head, p->a->heads);
-    choices.n = em_sub(e, em_imin(e, em_mul(e, v1, p->lanes), tq), choices.q0);
+    att_choices_args choices = {ATT_PASS_CONTEXT(e), .k0 = zero, .k1 = em_size_value(e, p->a->tk)};
+    att_strip_range(e, p, head, i.i, end, &choices);
     att_choices_call(e, k->choices, choices);
     em_val gathers = em_load(e, SN_I64, att_scratch(e, p->gathers_offset), 1);
     em_branch br = em_if(e, em_cmp(e, EM_NE, gathers, 0));

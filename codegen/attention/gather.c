@@ -52,15 +52,17 @@ bool sn_attention_gathers(const sn_attention *a) {
     return false;
 }
 
-void att_gather_find(att_plan *p, int state_row) {
+void att_gather_find(att_plan *p, int state_row, int kept_row) {
     const sn_attention *a = p->a;
-    if (!sn_attention_gathers(a)) return;
+    bool decodes = a->tq.slot < 0 && a->tq.value <= ATT_DECODE_QUERIES;
+    if (decodes || !sn_attention_gathers(a)) return;
+    p->kept_row = kept_row;
     int64_t most = a->tq.slot < 0 && a->tq.value < STRIP_QUERIES ? a->tq.value : STRIP_QUERIES;
     int block = p->nv * p->lanes;
     p->strip_blocks = (int)((most + block - 1) / block);
     p->strip_rows = (p->strip_blocks * block + GROUP - 1) / GROUP * GROUP;
     int64_t *end = &p->tail_offset, rows = p->strip_rows;
-    p->strip_state_offset = att_place(end, rows * state_row * p->esize);
+    p->strip_state_offset = att_place(end, (rows + 1) * state_row * p->esize);
     p->strip_m_offset = att_place(end, rows * p->esize);
     p->strip_l_offset = att_place(end, rows * p->esize);
     p->list_offset = att_place(end, (rows + p->qb) * 4);
@@ -76,7 +78,8 @@ int64_t att_gather_key_elements(const att_plan *p) {
 }
 
 static em_val word_at(em *e, const att_plan *p, em_val tile, em_val group) {
-    em_val base = att_packed_end(e, p, em_size_value(e, p->a->tk));
+    em_val tk = em_size_value(e, p->a->tk);
+    em_val base = em_gep(e, att_packed_end(e, p, tk), p->t, em_mul(e, tk, p->kept_row));
     em_val at = em_add(e, em_mul(e, tile, p->strip_rows / GROUP), group);
     return em_gep(e, base, SN_I32, at);
 }
@@ -133,8 +136,7 @@ static em_val bits_of(em *e, em_val x, em_val exists) {
 em_val att_emit_choices(em *e, const att_plan *p) {
     att_choices_args q = att_choices_begin(e, p, "choices");
     att_use_context(e, q.buf, q.dim, q.scratch);
-    em_val zero = em_like(e, q.n, 0), tk = em_size_value(e, p->a->tk),
-           lane = em_iota(e, e->i64, GROUP);
+    em_val zero = em_like(e, q.n, 0), lane = em_iota(e, e->i64, GROUP);
     em_val last = em_splat(e, em_sub(e, em_size_value(e, p->a->tq), 1), GROUP);
     em_loop g = em_for(e, zero, em_ceil_div(e, q.n, GROUP), 1);
     em_val count[2] = {zero, zero}; /* pairs of query and tile; of group and tile */
@@ -147,9 +149,9 @@ em_val att_emit_choices(em *e, const att_plan *p) {
                          (sn_interval){i, i});
     c.code.at = chosen_range;
     sn_interval_emit(&c.code, ATT_DEP_HEAD | ATT_DEP_Q);
-    em_loop t = em_for(e, zero, tk, ATT_TILE_KEYS);
+    em_loop t = em_for(e, q.k0, q.k1, ATT_TILE_KEYS);
     em_carries(e, &t, count, 2);
-    em_val end = em_imin(e, em_add(e, t.i, ATT_TILE_KEYS), tk);
+    em_val end = em_imin(e, em_add(e, t.i, ATT_TILE_KEYS), q.k1);
     sn_interval sees = att_classifier_finish(&c, (sn_interval){t.i, em_sub(e, end, 1)});
     em_val some = bits_of(e, sees.hi, exists), all = bits_of(e, sees.lo, exists);
     em_val word = em_or(e, some, em_shl(e, all, em_i32(e, GROUP)));
@@ -162,6 +164,22 @@ em_val att_emit_choices(em *e, const att_plan *p) {
     em_val less = em_cmp(e, EM_LT, em_mul(e, count[0], COST), em_mul(e, count[1], GROUP * OF_COST));
     em_store(e, SN_I64, att_scratch(e, p->gathers_offset), em_int_cast(e, less, e->i64));
     return att_end(e);
+}
+
+void att_strip_range(em *e, const att_plan *p, em_val head, em_val first, em_val end,
+                     att_choices_args *c) {
+    em_val tq = em_size_value(e, p->a->tq), v0, v1, v;
+    att_block_vectors(e, p, tq, first, &v0, &v);
+    att_block_vectors(e, p, tq, em_sub(e, end, 1), &v, &v1);
+    c->batch = em_div(e, head, p->a->heads), c->head = em_rem(e, head, p->a->heads);
+    c->q0 = em_mul(e, v0, p->lanes);
+    c->n = em_sub(e, em_imin(e, em_mul(e, v1, p->lanes), tq), c->q0);
+}
+
+em_val att_strip_share(em *e, const att_plan *p, em_val blocks, em_val n) {
+    em_val parts = em_select(e, em_cmp(e, EM_GT, n, 1), em_mul(e, n, 2), em_like(e, n, 1));
+    em_val share = em_add(e, LLVMBuildUDiv(e->b, blocks, parts, ""), 1);
+    return em_imin(e, share, p->strip_blocks);
 }
 
 em_val att_emit_list(em *e, const att_plan *p) {

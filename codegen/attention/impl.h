@@ -94,7 +94,7 @@ typedef struct att_plan {
     em_val keep_word, keep;        /* functions; NULL: no dropout */
     /* gather.c: strips of queries, those of a strip that see a KV tile are computed together; blocks of
      * a strip, 0: none are. gathered: of functions, whose queries are those at index_offset */
-    int strip_blocks, strip_rows;
+    int strip_blocks, strip_rows, kept_row;
     bool gathered;
     int64_t strip_state_offset, strip_m_offset, strip_l_offset; /* of each query of the strip */
     int64_t list_offset, index_offset; /* of a tile: 2 query + partial; i32 for each lane: query */
@@ -470,15 +470,21 @@ em_val att_vector_is_partial(em *e, const att_plan *p, em_val v);
 
 /* ---- gather.c: masks by which each query chooses blocks of keys ---- */
 
-/* Finds whether queries are gathered, and places what strips need, with state_row elements a query. */
-void att_gather_find(att_plan *p, int state_row);
+/* Finds whether queries are gathered, and places what strips need, with state_row elements a query, and
+ * behind kept_row elements a key that others have there. */
+void att_gather_find(att_plan *p, int state_row, int kept_row);
 int64_t att_gather_key_elements(const att_plan *p); /* of scratch per key */
-/* Which queries q0 .. q0 + n - 1 see which KV tiles; sets the i64 at gathers_offset. */
+/* Which queries q0 .. q0 + n - 1 see which KV tiles of keys k0 .. k1 - 1; sets the i64 at gathers_offset. */
 /* clang-format off */
-#define ATT_CHOICES_PARAMS(P) ATT_CONTEXT(P) P(i64, batch) P(i64, head) P(i64, q0) P(i64, n)
+#define ATT_CHOICES_PARAMS(P) ATT_CONTEXT(P) P(i64, batch) P(i64, head) P(i64, q0) P(i64, n) P(i64, k0) P(i64, k1)
 /* clang-format on */
 ATT_SIGNATURE(att_choices, ATT_CHOICES_PARAMS)
 em_val att_emit_choices(em *e, const att_plan *p);
+/* Sets batch, head, q0 and n for query blocks first .. end - 1 of head batch * heads + head. */
+void att_strip_range(em *e, const att_plan *p, em_val head, em_val first, em_val end,
+                     att_choices_args *c);
+/* Blocks of a strip of a head that n threads share. */
+em_val att_strip_share(em *e, const att_plan *p, em_val blocks, em_val n);
 /* The strip's n queries that see the tile, to list_offset; returns their number. The last one is repeated
  * for a block. */
 #define ATT_LIST_PARAMS(P) ATT_CONTEXT(P) P(i64, tile) P(i64, n)

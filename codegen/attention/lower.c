@@ -187,7 +187,7 @@ static const sn_region *flash_report(const sn_kernel *k, char *tiles, size_t siz
     if (g.a.weights) n += (size_t)snprintf(tiles + n, size - n, "; weights without softmax");
     if (g.a.bf16) n += (size_t)snprintf(tiles + n, size - n, "; products of bf16");
     if (g.a.sinks) n += (size_t)snprintf(tiles + n, size - n, "; a sink in the divisor");
-    if (!grad && sn_attention_gathers(&g.a))
+    if (!(grad && g.n_table) && sn_attention_gathers(&g.a))
         n += (size_t)snprintf(tiles + n, size - n, "; queries that see a tile are gathered");
     if (rows)
         n += (size_t)snprintf(tiles + n, size - n,

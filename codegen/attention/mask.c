@@ -151,6 +151,19 @@ static em_val emit_staircase(em *e, const att_query_block *b) {
     return count;
 }
 
+em_val att_block_vectors(em *e, const att_plan *p, em_val tq, em_val index, em_val *v0,
+                         em_val *v1) {
+    em_val vectors = em_ceil_div(e, tq, p->lanes), blocks = em_ceil_div(e, vectors, p->nv);
+    *v0 = em_div(e, em_mul(e, vectors, index), blocks);
+    *v1 = em_div(e, em_mul(e, vectors, em_add(e, index, 1)), blocks);
+    return vectors;
+}
+
+void att_block_queries(em *e, att_query_block *b, em_val v0, em_val v1) {
+    b->q0 = em_mul(e, v0, b->p->lanes), b->nv = em_sub(e, v1, v0);
+    b->n_rows = em_imin(e, em_mul(e, b->nv, b->p->lanes), em_sub(e, b->tq, b->q0));
+}
+
 void att_mask_begin(em *e, const att_query_block *b, att_classifier *c) {
     if (!b->p->a->mask) return;
     em_val q1 = em_sub(e, em_add(e, b->q0, b->n_rows), 1);

@@ -201,7 +201,7 @@ void att_plan_states(att_plan *p) {
     bool once = a->tk.slot < 0 && a->tk.value <= 2 * att_kv_block_keys(p);
     p->states_offset = p->tail_offset;
     if (!decodes && !once) p->tail_offset += (ATT_STATES - 1) * p->state_bytes;
-    if (!decodes) att_gather_find(p, att_padded(p, a->dv));
+    att_gather_find(p, att_padded(p, a->dv), 0);
 }
 
 int64_t att_scratch_bytes(const att_plan *p, int64_t tq, int64_t tk, int64_t row) {

@@ -211,8 +211,9 @@ static void emit_regions(em *e, const att_backward *b, const column *c, att_regi
 
 em_val att_emit_softmax_grad(em *e, const att_backward *b, bool masked) {
     const att_plan *p = &b->p;
-    att_softmax_grad_args q =
-        att_softmax_grad_begin(e, p, masked ? "softmax_grad_mask" : "softmax_grad");
+    static const char *const name[2][2] = {{"softmax_grad", "softmax_grad_mask"},
+                                           {"softmax_grad_gathered", "softmax_grad_gathered_mask"}};
+    att_softmax_grad_args q = att_softmax_grad_begin(e, p, name[p->gathered][masked]);
     att_use_context(e, q.buf, q.dim, q.scratch);
     em_val at = em_mul(e, q.v, p->lanes);
     column c = {.s = em_gep(e, att_scratch(e, p->s_offset), p->t, at),
@@ -238,10 +239,7 @@ em_val att_emit_softmax_grad(em *e, const att_backward *b, bool masked) {
         c.keep = att_keep_vector(e, p, q.v);
     }
     if (masked || p->a->score) {
-        em_val row =
-            em_add(e, em_int_cast(e, em_add(e, q.q0, at), e->i32), em_iota(e, e->i32, p->lanes));
-        em_val last = em_sub(e, em_size_value(e, p->a->tq), 1);
-        row = em_imin(e, row, em_int_cast(e, last, e->i32));
+        em_val row = att_lane_queries(e, p, em_add(e, q.q0, at), q.q0, q.v);
         /* the optimiser makes two loops, with and without tables: both must round alike */
         LLVMFastMathFlags fast = em_fast(e, b->g->n_table ? 0 : e->fmf);
         att_regions regions = {.relative = att_relative_index(e, p, em_add(e, q.q0, at))};
