@@ -6,24 +6,15 @@
  * That is one pair a step. */
 #include "recurrent.h"
 
-enum { PAIRS = HEAD / 2 };
-
-static void step(sn_scan_step *s) { /* x: q, k₋₁ with its weight, v₋₁, α */
-    sn_tensor kept = sn_mul(sn_expand(col(s->x[3]), -1), s->carry[0]);
-    s->next[0] = sn_add(kept, sn_mul(col(s->x[1]), row(s->x[2])));
-    s->y[0] = times_state(s->x[0], s->next[0]);
-}
-
-/* x [B, T, HEAD] for all heads, normalised, shifted by a bias of each head, and rotated pair by pair. */
-static sn_tensor rotated(const sn_forward_ctx *s, sn_tensor x, const char *name, sn_tensor cosine,
-                         sn_tensor sine) {
+/* A projection of x for all heads: normalised, shifted by a bias of each head, and rotated. */
+static sn_tensor projected(const sn_forward_ctx *s, sn_tensor x, const char *name,
+                           sn_tensor angle) {
+    x = sn_nn_linear(x, name, HEAD, 0);
     sn_scope_push(s->m, "%s", name);
-    x = sn_expand(sn_nn_rms_norm(x, "norm", 1e-5), 1);
-    x = sn_add(x, sn_param(s->m, "bias", SN_F32, HEADS, 1, HEAD));
+    x = sn_add(sn_expand(sn_nn_rms_norm(x, "norm", 1e-5), 1),
+               sn_param(s->m, "bias", SN_F32, HEADS, 1, HEAD));
     sn_scope_pop(s->m);
-    sn_tensor a = sn_slice(x, 3, 0, PAIRS), b = sn_slice(x, 3, PAIRS, PAIRS);
-    return sn_concat(3, sn_sub(sn_mul(a, cosine), sn_mul(b, sine)),
-                     sn_add(sn_mul(a, sine), sn_mul(b, cosine)));
+    return rotated(x, angle);
 }
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
@@ -34,20 +25,13 @@ static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     sn_tensor decay = sn_exp(sn_neg(sn_mul(rate, dt))), gamma = sn_mul(trap, dt);
     sn_tensor beta = sn_mul(sn_sub(dt, gamma), decay);
 
-    sn_tensor rate_of_angle = sn_expand(sn_tanh(sn_nn_linear(x, "angles", PAIRS, 0)), 1);
-    sn_tensor start = carry_of(s, "angle", HEADS, PAIRS);
-    sn_tensor angle = sn_cumsum(sn_mul(sn_mul(rate_of_angle, col(dt)), M_PI), 2);
-    angle = sn_mod(sn_add(angle, sn_expand(start, 2)), 2 * M_PI);
-    if (s->capacity) sn_assign(start, sn_index(angle, 2, sn_dim_sub(s->m, s->T, 1)));
-    sn_tensor cosine = sn_cos(angle), sine = sn_sin(angle);
-    sn_tensor q = rotated(s, sn_nn_linear(x, "c", HEAD, 0), "c", cosine, sine),
-              k = rotated(s, sn_nn_linear(x, "b", HEAD, 0), "b", cosine, sine);
-
+    sn_tensor angle = angles(s, x, dt);
+    sn_tensor q = projected(s, x, "c", angle), k = projected(s, x, "b", angle);
     sn_tensor past_gamma = by_head(before(s, by_head(gamma), "past_weight"));
     sn_tensor past_k = sn_split_heads(before(s, sn_merge_heads(k), "past_key"), HEADS);
     past_k = sn_mul(past_k, col(sn_add(beta, sn_mul(decay, past_gamma))));
     sn_tensor past_v = sn_split_heads(before(s, sn_merge_heads(v), "past_value"), HEADS);
-    sn_tensor y = recur(s, carry_of(s, "state", HEADS, HEAD, HEAD), step, NULL,
+    sn_tensor y = recur(s, carry_of(s, "state", HEADS, HEAD, HEAD), pair_step, NULL,
                         (sn_tensor[]){q, past_k, past_v, decay, NULL});
     sn_tensor own = sn_mul(col(gamma), sn_sum_keep(sn_mul(q, k), -1));
     y = sn_add(y, sn_mul(sn_add(own, sn_param(s->m, "skip", SN_F32, HEADS, 1, 1)), v));

@@ -35,12 +35,6 @@ static void solve(sn_scan_step *s) { /* carry: A; x: q, k, β k, α; user: λ */
         sn_scan(.carry = {x, left, left}, .count = ROUNDS, .body = improve, .user = &A).carry[0];
 }
 
-static void step(sn_scan_step *s) { /* carry: B; x: the solution, β k, v, α */
-    sn_tensor kept = sn_mul(sn_expand(col(s->x[3]), -1), s->carry[0]);
-    s->next[0] = sn_add(kept, sn_mul(col(s->x[1]), row(s->x[2])));
-    s->y[0] = times_state(s->x[0], s->next[0]);
-}
-
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = convolved(s, x);
     sn_tensor k = unit(p.k), beta = by_head(sn_sigmoid(sn_nn_linear(x, "beta", HEADS, SN_BIAS)));
@@ -50,7 +44,7 @@ static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     sn_tensor q = recur(s, carry_of(s, "keys", HEADS, HEAD, HEAD), solve, &ridge,
                         (sn_tensor[]){unit(p.q), k, written, decay, NULL});
     sn_accept_unfused(q); /* each token solves for itself: no product of many */
-    sn_tensor y = recur(s, carry_of(s, "values", HEADS, HEAD, HEAD), step, NULL,
+    sn_tensor y = recur(s, carry_of(s, "values", HEADS, HEAD, HEAD), pair_step, NULL,
                         (sn_tensor[]){q, written, p.v, decay, NULL});
     return gated_output(y, x);
 }

@@ -83,6 +83,32 @@ static inline sn_tensor by_head(sn_tensor x) {
     return sn_swap(x, 1, 2);
 }
 
+/* Angles of HEAD / 2 pairs of channels, which grow by what tokens say times their steps dt [B, HEADS, T]:
+ * [B, HEADS, T, HEAD / 2]. */
+static inline sn_tensor angles(const sn_forward_ctx *s, sn_tensor x, sn_tensor dt) {
+    sn_tensor speed = sn_expand(sn_tanh(sn_nn_linear(x, "angles", HEAD / 2, 0)), 1);
+    sn_tensor start = carry_of(s, "angle", HEADS, HEAD / 2);
+    sn_tensor angle = sn_cumsum(sn_mul(sn_mul(speed, col(dt)), M_PI), 2);
+    angle = sn_mod(sn_add(angle, sn_expand(start, 2)), 2 * M_PI);
+    if (s->capacity) sn_assign(start, sn_index(angle, 2, sn_dim_sub(s->m, s->T, 1)));
+    return angle;
+}
+
+/* x [.., HEAD], rotated by angles [.., HEAD / 2]. */
+static inline sn_tensor rotated(sn_tensor x, sn_tensor angle) {
+    sn_tensor a = sn_slice(x, -1, 0, HEAD / 2), b = sn_slice(x, -1, HEAD / 2, HEAD / 2);
+    sn_tensor cosine = sn_cos(angle), sine = sn_sin(angle);
+    return sn_concat(-1, sn_sub(sn_mul(a, cosine), sn_mul(b, sine)),
+                     sn_add(sn_mul(a, sine), sn_mul(b, cosine)));
+}
+
+/* Body of a loop with one pair an element, S ← α S + kᵀ v, y = q S; x: q, k, v [B, HEADS, HEAD], α [B, HEADS]. */
+static inline void pair_step(sn_scan_step *s) {
+    sn_tensor kept = sn_mul(sn_expand(col(s->x[3]), -1), s->carry[0]);
+    s->next[0] = sn_add(kept, sn_mul(col(s->x[1]), row(s->x[2])));
+    s->y[0] = times_state(s->x[0], s->next[0]);
+}
+
 /* Each head normalised by itself, gated, and joined. */
 static inline sn_tensor gated_output(sn_tensor y, sn_tensor x) {
     y = sn_merge_heads(sn_nn_rms_norm(y, "head_norm", 1e-5));

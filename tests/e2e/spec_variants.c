@@ -33,6 +33,7 @@
     _(mamba, "7 map_reduce, 8 gemm, 1 fused_scan", "fused_scan layer0.scan  f32[B,32,16]") \
     _(mamba2, "8 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(mamba3, "20 map_reduce, 6 gemm, 1 cumulate, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
+    _(mamba3_mimo, "30 map_reduce, 5 gemm, 1 cumulate, 1 recurrence, 2 flash, 1 column", "recurrence layer0.recurrence") \
     _(mesanet, "26 map_reduce, 8 gemm, 1 recurrence", "recurrence layer0.recurrence") \
     _(mlstm, "16 map_reduce, 6 gemm, 2 cumulate, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,9]") \
     _(mixture_of_depths, "9 map_reduce, 6 gemm, 1 flash, 1 argsort, 1 scatter, 1 column", "argsort") \

@@ -164,6 +164,30 @@ def mamba3(p, x, tokens):
     return linear(p, merge(y) * F.silu(linear(p, x, "gate")), "out")
 
 
+@decoder("mamba3_mimo")
+def mamba3_mimo(p, x, tokens):
+    v, z = heads(linear(p, x, "v")), heads(linear(p, x, "gate"))
+    delta = F.softplus(linear(p, x, "dt")).transpose(1, 2)
+    lam = torch.sigmoid(linear(p, x, "trap")).transpose(1, 2)
+    alpha = torch.exp(-torch.exp(p["a_log"])[:, None] * delta)
+    gamma, beta = lam * delta, (1 - lam) * delta * alpha
+    theta = torch.cumsum(column(delta) * torch.pi * torch.tanh(linear(p, x, "angles"))[:, None], 2)[:, :, :, None]
+
+    def rotated(name):
+        y = (x @ p[name + ".weight"].T).unflatten(-1, (4, -1))
+        a, b = (rms_norm(y, p[name + ".norm.weight"])[:, None] + p[name + ".bias"]).chunk(2, -1)
+        return torch.cat([a * theta.cos() - b * theta.sin(), a * theta.sin() + b * theta.cos()], -1)
+    q, k, v = rotated("c"), rotated("b"), v[:, :, :, None] * p["v_scale"]
+
+    def step(t, h):
+        pairs = lambda u: k[:, :, u].mT @ v[:, :, u]
+        last = beta[:, :, t, None, None] * pairs(t - 1) if t else 0
+        h = alpha[:, :, t, None, None] * h + last + gamma[:, :, t, None, None] * pairs(t)
+        y = (q[:, :, t] @ h) * p["y_scale"][:, 0] * F.silu(z[:, :, t, None] * p["gate_scale"][:, 0])
+        return h, y.sum(2)
+    return linear(p, merge(loop(step, x.shape[1], state(z))), "out")
+
+
 @decoder("mesanet")
 def mesanet(p, x, tokens):
     q, k, v = convolved(p, x)
