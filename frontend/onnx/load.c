@@ -33,11 +33,11 @@ static bool add_input(onnx_import *im, onnx_scope *scope, const onnx_value_info 
         snprintf(name, sizeof name, "%.100s_%d", v->name, i);
         if (d->param && *d->param) {
             shape[i] = onnx_parse_dim(im, d->param, &ok);
-            if (!ok) shape[i] = onnx_symbol(im, d->param);
+            if (!ok) shape[i] = onnx_symbol(im, d->param, false);
         } else if (d->value > 0 && d->value < (int64_t)1 << 40)
             shape[i] = d->value;
         else
-            shape[i] = onnx_symbol(im, name);
+            shape[i] = onnx_symbol(im, name, true);
     }
     shape[n] = SN_END;
     sn_tensor x =

@@ -8,7 +8,7 @@
 typedef struct onnx_fact {
     const char *name;
     const char *is; /* or NULL */
-    int64_t hi;
+    int64_t lo, hi;
 } onnx_fact;
 
 enum { ONNX_FACTS = 64, ONNX_NEST = 24 };
@@ -43,7 +43,8 @@ struct onnx_scope {
 
 /* sizes.c */
 sn_dim onnx_parse_dim(onnx_import *im, const char *text, bool *ok);
-sn_dim onnx_symbol(onnx_import *im, const char *name);
+/* may_be_empty: its size may be 0. */
+sn_dim onnx_symbol(onnx_import *im, const char *name, bool may_be_empty);
 
 /* values.c */
 onnx_value *onnx_new_value(onnx_import *im, const char *name);

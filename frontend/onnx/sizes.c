@@ -12,7 +12,9 @@ static onnx_fact *fact_of(onnx_import *im, const char *name) {
         if (!strcmp(im->fact[i].name, name)) return &im->fact[i];
     if (im->n_fact == ONNX_FACTS) return NULL;
     onnx_fact *f = &im->fact[im->n_fact++];
-    *f = (onnx_fact){sn_arena_str(im->arena, name), NULL, im->size_max};
+    /* caches may be empty before the first token */
+    *f = (onnx_fact){sn_arena_str(im->arena, name), NULL, strstr(name, "past") ? 0 : 1,
+                     im->size_max};
     return f;
 }
 
@@ -27,14 +29,13 @@ static const char *plain_name(onnx_import *im, const char *text, char *out, size
     return out;
 }
 
-sn_dim onnx_symbol(onnx_import *im, const char *name) {
+sn_dim onnx_symbol(onnx_import *im, const char *name, bool may_be_empty) {
     char plain[64];
     bool ok = true;
     onnx_fact *f = fact_of(im, plain_name(im, name, plain, sizeof plain));
     if (f && f->is) return onnx_parse_dim(im, f->is, &ok);
-    /* caches may be empty before the first token */
-    const int64_t lo = strstr(plain, "past") ? 0 : 1;
-    return sn_symbol_add(im->m, plain, lo, f ? f->hi : im->size_max);
+    if (f && may_be_empty) f->lo = 0;
+    return sn_symbol_add(im->m, plain, f ? f->lo : 0, f ? f->hi : im->size_max);
 }
 
 typedef struct text_reader {
@@ -65,7 +66,7 @@ static sn_dim parse_product(text_reader *r) {
                 if (n + 1 < sizeof name) name[n++] = *r->p;
             name[n] = 0;
             r->ok &= n > 0;
-            if (r->ok) factor = onnx_symbol(r->im, name);
+            if (r->ok) factor = onnx_symbol(r->im, name, false);
         }
         if (!r->ok) return 1;
         d = sn_dim_mul(r->im->m, d, factor);
@@ -137,7 +138,7 @@ bool onnx_equal(onnx_call *c, sn_dim a, sn_dim b) {
         for (int i = 0; i < sn_symbol_count(c->m); i++) {
             char name[64];
             snprintf(name, sizeof name, "%s", sn_symbol_at(c->m, i)->name);
-            const sn_dim s = onnx_symbol(c->im, name);
+            const sn_dim s = onnx_symbol(c->im, name, false);
             if (learn_equal(c->im, s, sn_dim_sub(c->m, s, d)) ||
                 learn_equal(c->im, s, sn_dim_add(c->m, s, d)))
                 break;

@@ -149,6 +149,72 @@ static sn_node *float_zero(void *ctx, sn_node *n) {
     return n;
 }
 
+/* ---- finite masks ---- */
+
+enum { SCORE, INDEX_B, INDEX_H, INDEX_Q, INDEX_K, CAPTURED }; /* arguments of a region of scores */
+#define HIDES (-1e30) /* what scores are far above: hidden keys that get this or less weigh 0 */
+
+static const sn_node *uncast(const sn_node *n) {
+    while (n->op == SN_OP_cast) n = n->in[0];
+    return n;
+}
+
+static bool is_argument(const sn_node *n, int64_t index) {
+    return n->op == SN_OP_arg && sn_attr_int(n, SN_A_index, -1) == index;
+}
+
+/* Whether n is q + more with more >= least. */
+static bool is_query_from(sn_module *m, const sn_node *n, int64_t least) {
+    double more;
+    n = uncast(n);
+    if (is_argument(n, INDEX_Q)) return least <= 0;
+    if (n->op != SN_OP_add) return false;
+    const int i = is_argument(uncast(n->in[1]), INDEX_Q);
+    const sn_node *other = uncast(n->in[1 - i]);
+    if (!is_argument(uncast(n->in[i]), INDEX_Q)) return false;
+    if (sn_match_const(other, &more)) return more >= (double)least;
+    return other->op == SN_OP_dim_value && sn_dim_lo(m, sn_attr_int(other, SN_A_dim, -1)) >= least;
+}
+
+/* Whether the condition is k <= q + n, or its contrary, q + n < k, with n >= 0: each query sees key 0. */
+static bool sees_first_key(sn_module *m, const sn_node *c, bool contrary) {
+    if (c->op != SN_OP_le && c->op != SN_OP_lt) return false;
+    const bool strict = (c->op == SN_OP_lt) != contrary; /* k < q + n */
+    return is_argument(uncast(c->in[contrary]), INDEX_K) &&
+           is_query_from(m, c->in[!contrary], strict);
+}
+
+/* Whether n hides no key by a value: it reads no captured tensor and has no number like HIDES. */
+static bool hides_nothing(const sn_node *n) {
+    double c;
+    if (sn_match_const(n, &c)) return fabs(c) < -HIDES;
+    if (n->op == SN_OP_arg) return sn_attr_int(n, SN_A_index, CAPTURED) < CAPTURED;
+    if (!sn_is_elementwise(n) && n->op != SN_OP_dim_value) return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (!hides_nothing(n->in[i])) return false;
+    return true;
+}
+
+/* c ? x : v, or x + (c ? 0 : v), with a number v <= HIDES: a key that is hidden by such a v weighs 0, as
+ * with -inf, if the query sees another key. */
+static sn_node *hide_by_infinity(sn_module *m, sn_node *n) {
+    double v;
+    sn_node *x = n, *s = n;
+    for (int i = 0; i < 2 && n->op == SN_OP_add; i++)
+        if (n->in[i]->op == SN_OP_select) s = n->in[i], x = n->in[1 - i];
+    if (s->op != SN_OP_select) return n;
+    const bool contrary = sn_match_const(s->in[1], &v) && v <= HIDES; /* c ? v : x */
+    sn_node *shown = s->in[contrary ? 2 : 1];
+    if (!sn_match_const(s->in[contrary ? 1 : 2], &v) || !(v <= HIDES) || isinf(v)) return n;
+    if (s == n)
+        x = shown;
+    else if (!sn_match_value(shown, 0))
+        return n;
+    if (!sees_first_key(m, s->in[0], contrary) || !hides_nothing(x)) return n;
+    sn_node *sees = contrary ? sn_b_unary(SN_OP_not, s->in[0]) : s->in[0];
+    return sn_b_select(sees, x, sn_b_const(m, (sn_dtype)n->dtype, -INFINITY));
+}
+
 typedef struct terms {
     sn_node *node[MAX_TERMS];
     int n;
@@ -289,6 +355,7 @@ static bool settle(sn_module *m, const sn_score_args *a, bool plain, sn_node **v
     sn_node *out[2] = {r->out[0]};
     for (int round = 0; round < 64; round++)
         if (!sn_rewrite(m, 1, out, plain ? float_zero : float_mask, NULL)) break;
+    if (!plain) out[0] = hide_by_infinity(m, out[0]);
     out[1] = peel_masks(m, &out[0], r->arg[0], plain);
     *scale = take_scale(m, &out[0], r->arg[0]);
     r = sn_region_new(m, r->n_arg, r->arg, out[1] ? 2 : 1, out);
