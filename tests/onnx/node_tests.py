@@ -70,7 +70,7 @@ def attempt(sinter, case, model, folder, unused=frozenset()):
             for name, want in zip(names[1], arrays[len(inputs):]):
                 if name not in found or found[name].shape != want.shape or found[name].dtype != want.dtype:
                     return "failed", f"level {level}: shape or type of {name}"
-                # from level 2 on a division may be a product: a quotient between two integers may go to the other one
+                # from level 1 on a division may be a product (docs/manual.md), and a quotient between two integers goes to either
                 near = 1 if "quantize" in case.name and want.dtype in (np.uint8, np.int8) else 1e-5
                 if not np.allclose(found[name].astype(np.float64), want, max(case.rtol, 1e-3), near, True):
                     return "failed", f"level {level}: values of {name}"
