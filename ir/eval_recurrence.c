@@ -33,7 +33,15 @@ int sn_recurrence_n_in(const sn_recurrence *r) {
 }
 
 int sn_recurrence_n_out(const sn_recurrence *r) {
-    return r->gradient ? SN_REC_DA + r->delta + has_u(r) + 1 : 2 + r->delta;
+    return r->gradient ? SN_REC_DA + r->delta + has_u(r) + 1 : sn_recurrence_states(r) + 1;
+}
+
+int sn_recurrence_states(const sn_recurrence *r) {
+    return 2 + r->delta;
+}
+
+int sn_recurrence_carry(const sn_recurrence *r, int n_in) {
+    return r->gradient ? n_in - 1 : SN_REC_START;
 }
 
 bool sn_recurrence_is_of_keys(const sn_recurrence *r, bool result, int i) {
@@ -47,10 +55,12 @@ typedef struct run {
     bool bf16;                  /* products are */
     int64_t T, lead, K, V, n_g; /* n_g: log decays of an element */
     const sn_value *const *in;
-    double *S;    /* one carry [K, V] */
-    double *R;    /* its cotangent */
-    double *u;    /* of one element [V], or its cotangent */
-    double *kept; /* with {gradient}: [T, K, V], the carry before each element */
+    double *S;         /* one carry [K, V] */
+    double *R;         /* its cotangent */
+    double *u;         /* of one element [V], or its cotangent */
+    double *kept;      /* with {gradient}: [T, K, V], the carry before each element */
+    int64_t of_states; /* numbers of all states of one carry, and of a row */
+    int64_t state_row;
 } run;
 
 /* Vector of element t of operand i. */
@@ -142,9 +152,13 @@ static void step_back(const run *r, int64_t t, int64_t lead, double *const *out)
 
 static void run_forward(run *r, int64_t lead, double *const *out, const int64_t *row) {
     double *at[SN_MAX_RESULTS] = {NULL};
+    const int states = sn_recurrence_states(&r->r);
     for (int64_t i = 0; i < r->T; i++) {
         int64_t t = r->r.reverse ? r->T - 1 - i : i;
-        for (int j = 0; j < sn_recurrence_n_out(&r->r); j++)
+        if (i % SN_REC_BLOCK == 0)
+            memcpy(out[states] + lead * r->of_states + i * r->state_row, r->S,
+                   sizeof *r->S * (size_t)(r->K * r->V));
+        for (int j = 0; j < states; j++)
             if (j != 1) at[j] = out[j] + (t * r->lead + lead) * row[j];
         step(r, t, lead, at);
     }
@@ -155,6 +169,9 @@ static void run_back(run *r, int64_t lead, double *const *out, const int64_t *ro
     const int64_t size = r->K * r->V;
     for (int64_t i = 0; i < r->T; i++) {
         int64_t t = r->r.reverse ? r->T - 1 - i : i;
+        if (i % SN_REC_BLOCK == 0)
+            memcpy(S, r->in[SN_REC_START]->data + lead * r->of_states + i * r->state_row,
+                   sizeof *S * (size_t)size);
         memcpy(r->kept + i * size, S, sizeof *S * (size_t)size);
         change_carry(r, t, lead,
                      has_u(&r->r) ? vector(r, sn_recurrence_dy(&r->r) + 1, t, lead) : NULL);
@@ -170,12 +187,13 @@ static void run_back(run *r, int64_t lead, double *const *out, const int64_t *ro
 }
 
 bool eval_recurrence(eval_call *c) {
-    const sn_value *v = c->in[SN_REC_V], *start = c->in[SN_REC_START];
+    const sn_value *v = c->in[SN_REC_V];
     run r = {.r = sn_recurrence_of(c->n),
              .bf16 = sn_attr_get(c->n, SN_A_compute),
              .T = v->shape[0],
              .lead = 1,
              .in = c->in};
+    const sn_value *start = c->in[sn_recurrence_carry(&r.r, c->n->n_in)];
     for (int a = 0; a < r.r.n_lead; a++) r.lead *= start->shape[a];
     r.K = start->shape[r.r.n_lead];
     r.V = start->shape[r.r.n_lead + 1];
@@ -183,30 +201,32 @@ bool eval_recurrence(eval_call *c) {
     double *out[SN_MAX_RESULTS] = {NULL};
     int64_t row[SN_MAX_RESULTS];
     for (int i = 0; i < c->n->n_result; i++) {
-        const int of = i == SN_REC_DSTART                        ? SN_REC_START
-                       : r.r.gradient && i == c->n->n_result - 1 ? SN_REC_G
-                       : sn_recurrence_is_of_keys(&r.r, true, i) ? SN_REC_K
-                                                                 : SN_REC_V;
-        const sn_value *like = c->in[of];
+        const sn_node *like = c->n->result_type[i];
+        int64_t shape[SN_MAX_RANK];
         eval_call one = *c;
         one.out += i;
-        row[i] = like->shape[like->rank - 1];
-        out[i] = sn_eval_alloc(&one, start->dtype, like->rank, like->shape);
+        for (int a = 0; a < like->rank; a++) shape[a] = sn_eval_dim(c, like->shape[a]);
+        row[i] = shape[like->rank - 1];
+        out[i] = sn_eval_alloc(&one, start->dtype, like->rank, shape);
         if (!out[i]) return false;
+        if (!r.r.gradient && i == sn_recurrence_states(&r.r))
+            memset(out[i], 0, sizeof *out[i] * (size_t)one.out->n);
     }
+    const sn_value *states =
+        r.r.gradient ? c->in[SN_REC_START] : &c->out[sn_recurrence_states(&r.r)];
+    r.state_row = states->shape[r.r.n_lead + 1];
+    r.of_states = states->shape[r.r.n_lead] * r.state_row;
     const int64_t size = r.K * r.V, n_kept = r.r.gradient ? size * (r.T + 1) : 0;
     r.u = malloc(sizeof *r.u * (size_t)(r.V + n_kept + 1));
     if (!r.u) return sn_eval_fail(c, SN_ERR_MEMORY, "out of memory");
     r.kept = r.u + r.V;
     for (int64_t lead = 0; lead < r.lead; lead++) {
         double *carry = out[1] + lead * size;
-        const sn_value *from = r.r.gradient ? c->in[c->n->n_in - 1] : start;
-        if (size) memcpy(carry, from->data + lead * size, sizeof *carry * (size_t)size);
+        if (size) memcpy(carry, start->data + lead * size, sizeof *carry * (size_t)size);
         r.S = carry;
         if (r.r.gradient) {
             r.R = carry;
             r.S = r.kept + r.T * size;
-            if (size) memcpy(r.S, start->data + lead * size, sizeof *carry * (size_t)size);
             run_back(&r, lead, out, row);
         } else {
             run_forward(&r, lead, out, row);

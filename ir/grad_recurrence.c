@@ -117,13 +117,34 @@ static sn_node *scan_of(const sn_recurrence *r, bool reverse, int n_in, sn_node 
                                 SN_INT(reverse, reverse)));
 }
 
+static bool are_states(const sn_node *x) {
+    if (x->op != SN_OP_result || x->in[0]->op != SN_OP_recurrence) return false;
+    const sn_recurrence r = sn_recurrence_of(x->in[0]);
+    return !r.gradient && sn_attr_int(x, SN_A_index, 0) == sn_recurrence_states(&r);
+}
+
+/* The first of the states before blocks. */
+static sn_node *first_state(sn_node *states, const sn_node *like) {
+    sn_module *m = states->m;
+    const int last = like->rank - 1;
+    sn_dim shape[SN_MAX_RANK];
+    if (are_states(states)) return states->in[0]->in[SN_REC_START];
+    memcpy(shape, like->shape, sizeof *shape * (size_t)last);
+    shape[last - 1] = sn_dim_mul(m, SN_REC_BLOCK, states->shape[last]);
+    sn_node *x = sn_b_slice(states, last - 1, 0, sn_dim_const(m, SN_REC_BLOCK));
+    x = sn_b_slice(sn_b_reshape(x, last, shape), last - 1, 0,
+                   sn_dim_mul(m, like->shape[last - 1], like->shape[last]));
+    return sn_b_reshape(x, like->rank, like->shape);
+}
+
 sn_node *sn_recurrence_by_scan(const sn_recurrence *r, sn_node *const *x, int result) {
     const int n = sn_recurrence_n_in(r), of_scan = result < 2 ? 1 - result : result;
     sn_node *in[SN_MAX_REC_IN];
     if (!r->gradient) return sn_b_result(scan_of(r, r->reverse, n, x, forward), of_scan);
     memcpy((void *)in, x, sizeof *in * (size_t)n);
+    in[0] = first_state(x[0], x[n - 1]);
+    in[n - 1] = sn_b_result(scan_of(r, r->reverse, n - 1, in, carries), 1);
     in[0] = x[n - 1];
-    in[n - 1] = sn_b_result(scan_of(r, r->reverse, n - 1, x, carries), 1);
     return sn_b_result(scan_of(r, !r->reverse, n, in, backward), of_scan);
 }
 
@@ -136,7 +157,7 @@ static void through_scan(grad *c, const sn_recurrence *r) {
         in[i] = n->in[i];
         cut[i] = sn_gr_stand_in(n->m, in[i]->rank, in[i]->shape, (sn_dtype)in[i]->dtype);
     }
-    for (int i = 0; i < n->n_result; i++) {
+    for (int i = 0; i < sn_recurrence_n_out(r) - !r->gradient; i++) { /* without the states */
         sn_node *x = sn_gr_cotangent(c, i);
         if (!x || n->m->error.code) continue;
         y[n_y] = sn_recurrence_by_scan(r, cut, i);
@@ -158,6 +179,8 @@ static void through_scan(grad *c, const sn_recurrence *r) {
 bool grad_recurrence(grad *c) {
     sn_node *n = c->n, *in[SN_MAX_REC_IN];
     sn_recurrence r = sn_recurrence_of(n);
+    sn_node *dstates = r.gradient ? NULL : sn_gr_cotangent(c, sn_recurrence_states(&r));
+    if (dstates) sn_gr_give(c, SN_REC_START, first_state(dstates, n->in[SN_REC_START]));
     if (r.gradient || r.second != r.delta || (r.delta && sn_gr_cotangent(c, 2))) {
         through_scan(c, &r);
         return true;
@@ -165,11 +188,12 @@ bool grad_recurrence(grad *c) {
     sn_node *dy = sn_gr_cotangent(c, 0), *dend = sn_gr_cotangent(c, 1), *u = NULL;
     int at = n->n_in;
     memcpy((void *)in, n->in, sizeof *in * n->n_in);
+    in[0] = sn_b_result(n, sn_recurrence_states(&r));
     if (r.delta) u = sn_b_result(n, 2);
     if (r.same) in[SN_REC_V] = OP2(add, in[SN_REC_V], u);
     in[at++] = dy ? dy : sn_gr_fill(in[SN_REC_V], 0);
     if (u && !r.same) in[at++] = u;
-    in[at++] = dend ? dend : sn_gr_fill(in[SN_REC_START], 0);
+    in[at++] = dend ? dend : sn_gr_fill(n->in[SN_REC_START], 0);
     r.gradient = true;
     sn_node *all =
         sn_node_new(n->m, SN_OP_recurrence, at, in,

@@ -114,13 +114,27 @@ bool infer_scan(infer_ctx *c) {
 /* ---- recurrence ---- */
 
 /* Operand i is [T, .., size]; the decays also [T, .., 1]; the cotangent of the carry is like that. */
-static bool recurrent_operand(infer_ctx *c, int i, sn_dim size) {
-    const sn_node *x = c->in[i], *start = c->in[SN_REC_START];
+static bool recurrent_operand(infer_ctx *c, const sn_node *start, int i, sn_dim size) {
+    const sn_node *x = c->in[i];
     const int last = start->rank - 1;
     bool ok = x->rank == start->rank && x->shape[0] == c->in[SN_REC_Q]->shape[0] &&
               (x->shape[last] == size || (i == SN_REC_G && x->shape[last] == 1)) &&
               !memcmp(x->shape + 1, start->shape, sizeof *x->shape * (size_t)(last - 1));
-    return ok || sn_infer_fail(c, "operand %d does not fit the carry, operand %d", i, SN_REC_START);
+    return ok || sn_infer_fail(c, "operand %d does not fit the carry", i);
+}
+
+/* The states before blocks of a sequence of length T. */
+static sn_type type_of_states(sn_module *m, const sn_node *carry, sn_dim T) {
+    const int last = carry->rank - 1;
+    sn_type y = {.dtype = (sn_dtype)carry->dtype, .rank = carry->rank};
+    sn_dim numbers = sn_dim_mul(m, carry->shape[last - 1], carry->shape[last]);
+    int64_t n;
+    memcpy(y.shape, carry->shape, sizeof *y.shape * (size_t)carry->rank);
+    y.shape[last - 1] = sn_dim_add(m, T, SN_REC_BLOCK);
+    y.shape[last] = sn_dim_is_const(m, numbers, &n)
+                        ? sn_dim_const(m, (n + SN_REC_BLOCK - 1) / SN_REC_BLOCK)
+                        : numbers;
+    return y;
 }
 
 static int64_t int_of(const infer_ctx *c, sn_attr_key key) {
@@ -138,7 +152,7 @@ bool infer_recurrence(infer_ctx *c) {
     if (c->n_in != n_in)
         return sn_infer_fail(c, "it needs %d operands%s", n_in,
                              r.gradient || delta ? "" : ", or 7 with a second pair");
-    const sn_node *start = c->in[SN_REC_START];
+    const sn_node *start = c->in[sn_recurrence_carry(&r, n_in)];
     const bool same = !r.same || c->in[SN_REC_B] == c->in[SN_REC_K];
     if (start->rank < 2 || !same || r.reads > SN_READS_BEFORE)
         return sn_infer_fail(c, !same             ? "b must be k"
@@ -149,23 +163,24 @@ bool infer_recurrence(infer_ctx *c) {
     for (int i = 0; i < n_in; i++) {
         if (c->in[i]->dtype != start->dtype || !sn_dtype_is_float((sn_dtype)start->dtype))
             return sn_infer_fail(c, "all operands must have one float type");
-        if (i == SN_REC_START) continue;
-        if (r.gradient && i == n_in - 1) {
-            if (c->in[i]->rank != start->rank ||
-                memcmp(c->in[i]->shape, start->shape, sizeof *start->shape * (size_t)start->rank))
-                return sn_infer_fail(c, "operand %d is not like the carry, operand 0", i);
-        } else if (!recurrent_operand(c, i, sn_recurrence_is_of_keys(&r, false, i) ? K : V)) {
+        if (i == SN_REC_START || i == sn_recurrence_carry(&r, n_in)) continue;
+        if (!recurrent_operand(c, start, i, sn_recurrence_is_of_keys(&r, false, i) ? K : V))
             return false;
-        }
     }
+    const sn_type states = type_of_states(c->m, start, c->in[SN_REC_Q]->shape[0]);
+    const sn_node *x = c->in[SN_REC_START];
+    if (r.gradient &&
+        (x->rank != states.rank || memcmp(x->shape, states.shape, sizeof *x->shape * x->rank)))
+        return sn_infer_fail(c, "operand 0 is not the states before blocks");
     for (int i = 0; i < n_out; i++) {
-        int of = i == SN_REC_DSTART                      ? SN_REC_START
+        int of = i == SN_REC_DSTART                      ? sn_recurrence_carry(&r, n_in)
                  : r.gradient && i == n_out - 1          ? SN_REC_G
                  : sn_recurrence_is_of_keys(&r, true, i) ? SN_REC_K
                                                          : SN_REC_V;
         sn_type *y = &c->all[c->n_all++];
         *y = (sn_type){.dtype = (sn_dtype)start->dtype, .rank = start->rank};
         memcpy(y->shape, c->in[of]->shape, sizeof *y->shape * (size_t)start->rank);
+        if (!r.gradient && i == sn_recurrence_states(&r)) *y = states;
     }
     return true;
 }

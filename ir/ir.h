@@ -476,8 +476,12 @@ enum {
  *   BEFORE  y, u; S' = e^g S + k^T v + b^T u */
 enum { SN_DELTA_OF_K = 2 }; /* attribute delta: b is k */
 typedef enum sn_reads { SN_READS_AFTER, SN_READS_BEFORE } sn_reads;
-/* With {gradient}, dy, and u with `delta` if b is not k, follow the operands of the recurrence, then the
- * cotangent of its last carry, which no prologue makes. If b is k, v is v + u. Results by number: */
+/* The last result is S before every SN_REC_BLOCK elements, [.., T + SN_REC_BLOCK, C]: SN_REC_BLOCK rows of C for
+ * each, which begin with its numbers. The gradient starts from it.
+ *
+ * With {gradient}, it is operand 0. dy, and u with `delta` if b is not k, follow the operands of the recurrence,
+ * then the cotangent of its last carry, which no prologue makes. If b is k, v is v + u. Results by number: */
+enum { SN_REC_BLOCK = 64 };
 enum {
     SN_REC_DV,
     SN_REC_DSTART,
@@ -500,6 +504,10 @@ enum {
 };
 enum { SN_MAX_REC_IN = SN_REC_END + 3 };
 sn_recurrence sn_recurrence_of(const sn_node *n);
+/* Without {gradient}: the number of the result that is the states before blocks. */
+int sn_recurrence_states(const sn_recurrence *r);
+/* The number of the operand that has the shape of the carry. */
+int sn_recurrence_carry(const sn_recurrence *r, int n_in);
 /* How many operands there are, and results. */
 int sn_recurrence_n_in(const sn_recurrence *r);
 int sn_recurrence_n_out(const sn_recurrence *r);

@@ -447,6 +447,8 @@ static sn_node *expand_recurrence(sn_passes *p, sn_node *n) {
         sn_level_reaches(p->o.level, SN_LEVEL_ATTENTION))
         return n;
     const sn_recurrence r = sn_recurrence_of(of);
+    if (!r.gradient && sn_attr_int(n, SN_A_index, 0) == sn_recurrence_states(&r))
+        return n; /* loops keep theirs */
     sn_node *y = sn_recurrence_by_scan(&r, of->in, (int)sn_attr_int(n, SN_A_index, 0));
     sn_rewrite(p->m, 1, &y, rule, p);
     return y;

@@ -146,8 +146,8 @@ static sn_node *take(maker *k, sn_node *y, const sn_node *at) {
 /* Numbers that a row is spread from have no row of their own to be compared with. */
 static sn_node *spread_row(maker *k, sn_node *n) {
     sn_node *x = n->in[0], *row = k->made[x->id];
-    const sn_node *q = k->r->in[0];
-    sn_dim shape[SN_MAX_RANK], K = q->shape[q->rank - 2];
+    const sn_node *carry = k->r->in[k->r->n_in - 1];
+    sn_dim shape[SN_MAX_RANK], K = carry->shape[carry->rank - 2];
     if (!row || width(n) != K || !keeps_rows(k, x)) return NULL;
     memcpy(shape, row->shape, sizeof *shape * row->rank);
     shape[row->rank - 1] = K;

@@ -3,9 +3,8 @@
  *
  *     R' = e^g R + a^T du + q^T dy,   dv = k R, du = b R, dk = v R^T, db = u R^T,   dq = dy S^T, da = du S^T
  *
- *     for each block of 32 or 64 elements, the first one first: store S before it, S = S after it
- *     for each block, the last one first
- *         for each of its chunks: S before it, again
+ *     for each block of SN_REC_BLOCK elements, the last one first
+ *         for each of its chunks: S before it, from the S before the block that was stored forward
  *         for each of its chunks, the last one first
  *             dv, du and R as in recurrence.c; dk, db of R, dq, da of S by transposed_read.c; dg
  *
@@ -21,23 +20,18 @@
  * The rows of R's tiles are in its own order: `flipped`. */
 #include "codegen/recurrence/impl.h"
 
-enum {
-    LAST = REC_CHUNK - 1,
-    MAX_UNITS = 4 /* in a group: each has a state for each block of the sequence */
-};
+enum { CHUNKS = SN_REC_BLOCK / REC_CHUNK, LAST = REC_CHUNK - 1 };
 
 typedef struct gradient {
     rec_space space;
     rec_plan s;        /* of the state; it has the operands and results */
-    rec_plan f;        /* the same, from block to block */
     rec_plan r;        /* of its cotangent */
-    rec_tile own;      /* [inner][cols]: a chunk's state, but the one before the block */
+    rec_tile own;      /* [inner][cols]: the state before a chunk */
     rec_tile query, a; /* [CHUNK][inner] */
     rec_tile across; /* [1][inner], REC_ONE: its first element: the paths across the whole chunk */
     rec_tile dg;     /* [CHUNK][inner], REC_ONE: its first column */
     bool decays;     /* the gradient of decays is read */
     int64_t chunk;   /* elements of the tiles that each chunk has */
-    int64_t state;   /* of one state */
 } gradient;
 
 /* ---- plan ---- */
@@ -52,7 +46,6 @@ static void add_loads(gradient *g, const sn_recurrence *node) {
         rec_add_load(s, SN_REC_B, REC_WHOLE, s->raw_keys[1].tile, 0, 0);
         rec_add_load(s, dy + 1, REC_COLUMNS, s->values_and_state, 0, 0);
     }
-    g->f = *s; /* S needs no more */
     rec_add_load(s, SN_REC_Q, REC_WHOLE, g->query, 0, 0);
     if (node->delta) rec_add_load(s, SN_REC_A, REC_WHOLE, g->a, 0, 0);
     rec_add_load(s, dy, REC_COLUMNS, s->x[0].tile, 0, 0);
@@ -66,17 +59,6 @@ static void place_results(gradient *g, const sn_recurrence *node) {
     if (node->delta) at[SN_REC_DA] = (rec_rows){g->s.z, REC_CHUNK, false};
     if (g->s.n_update > 1) at[SN_REC_DA + 1] = (rec_rows){g->r.z, REC_CHUNK, true};
     at[g->s.n_out - 1] = (rec_rows){g->dg, 0, false};
-}
-
-/* Elements of a block. Two states for each go through memory; the tiles of its chunks stay in half of L2. */
-static int64_t block_size(const gradient *g, const sn_target *t) {
-    const int64_t bytes = g->chunk * (int64_t)sn_dtype_size(g->s.t) / REC_CHUNK; /* of an element */
-    return 2 * REC_BLOCK * bytes <= t->caches.l2 / 2 ? 2 * REC_BLOCK : REC_BLOCK;
-}
-
-/* Chunks of a block. */
-static int64_t n_chunks(const gradient *g) {
-    return g->s.block / REC_CHUNK;
 }
 
 static void make(gradient *g, const sn_kernel *k, const sn_target *t) {
@@ -118,38 +100,20 @@ static void make(gradient *g, const sn_kernel *k, const sn_target *t) {
     g->across = rec_place(s, REC_SHARED, 1, s->inner);
     if (s->epilogue) s->epilogue_rows = rec_place(s, REC_SHARED, SN_REC_RESULTS, s->inner);
     g->chunk = g->space.used[REC_PER_CHUNK];
-    g->state = s->inner * s->cols;
-    s->block = r->block = block_size(g, t);
+    s->block = SN_REC_BLOCK;
     s->group = rec_group_of(r, t);
-    if (s->group > MAX_UNITS) s->group = MAX_UNITS;
     g->decays = s->epilogue || s->result[s->n_out - 1] >= 0;
     place_results(g, &node);
     add_loads(g, &node);
     rec_find_reads(s);
-    g->f.epilogue = NULL;
-    rec_find_reads(&g->f);
 }
 
-/* Each unit has the states before all blocks. */
 sn_dim rec_gradient_scratch(const sn_kernel *k, const sn_target *t) {
     gradient g;
     make(&g, k, t);
-    const int64_t size = (int64_t)sn_dtype_size(g.s.t), group = g.s.group;
-    const int64_t all = g.space.used[REC_SHARED] + n_chunks(&g) * g.chunk +
-                        group * (g.space.used[REC_PER_UNIT] + g.state);
-    sn_dim each = sn_dim_const(k->m, group * g.state * size / g.s.block);
-    return sn_dim_add(k->m, sn_dim_const(k->m, all * size),
-                      sn_dim_mul(k->m, k->step->out[0].shape[0], each));
-}
-
-/* Units of a group: what the pass there reads and stores stays in half of L3 until the pass back, unless one
- * unit's is more than that. */
-static em_val group_size(em *e, const gradient *g, em_val T) {
-    int64_t bytes = g->state * (int64_t)sn_dtype_size(g->s.t) / g->s.block; /* of an element */
-    for (int i = 0; i < rec_n_views(&g->s); i++)
-        bytes += rec_row_size(&g->s, i) * (int64_t)sn_dtype_size(rec_view(&g->s, i)->dtype);
-    em_val n = em_div(e, e->target->caches.l3 / 2, em_mul(e, em_add(e, T, 1), bytes));
-    return em_select(e, em_cmp(e, EM_GT, n, 0), em_imin(e, n, g->s.group), em_i64(e, g->s.group));
+    const int64_t elements =
+        g.space.used[REC_SHARED] + CHUNKS * g.chunk + g.s.group * g.space.used[REC_PER_UNIT];
+    return sn_dim_const(k->m, elements * (int64_t)sn_dtype_size(g.s.t));
 }
 
 /* ---- tiles ---- */
@@ -165,13 +129,6 @@ static em_val load(em *e, const rec_plan *p, rec_tile tile, int row, em_val col)
 static void to_chunk(em *e, gradient *g, em_val i) {
     em_val first = em_add(e, em_mul(e, i, g->chunk), g->space.used[REC_SHARED]);
     g->space.base[REC_PER_CHUNK] = em_gep(e, e->scratch, g->s.t, first);
-}
-
-/* The state of the current unit before the block that begins with element t. */
-static em_val saved(em *e, const gradient *g, em_val t) {
-    em_val first = em_mul(e, em_div(e, t, g->s.block), g->state);
-    return em_gep(e, g->space.base[REC_PER_UNIT], g->s.t,
-                  em_add(e, first, g->space.used[REC_PER_UNIT]));
 }
 
 /* A chunk's rows, the last one first. */
@@ -217,34 +174,20 @@ static void update(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ah
         rec_emit_y(e, p, u, ahead, v, n = rec_vectors_at(e, p, v));
 }
 
-/* From the state before the block to the one after it. */
-static void pass_block(em *e, gradient *g, rec_unit *u, em_val block) {
-    rec_prefetch ahead;
-    em_val before = saved(e, g, block), after = saved(e, g, em_add(e, block, g->s.block));
-    to_chunk(e, g, em_i64(e, 0));
-    em_loop c = em_for(e, 0, g->s.block, REC_CHUNK);
-    u->chunk = em_add(e, block, c.i);
-    g->space.base[REC_BEFORE] = em_select(e, em_cmp(e, EM_EQ, c.i, 0), before, after);
-    g->space.base[REC_AFTER] = after;
-    rec_prefetch_begin(e, &g->f, u, g->f.k->step->n_in, rec_update_work(&g->f), &ahead);
-    load_chunk(e, &g->f, u);
-    update(e, &g->f, u, &ahead);
-    em_end(e, &c);
-}
-
 /* Chunk c of the block; the state before it. */
 static void begin_chunk(em *e, gradient *g, rec_unit *u, em_val block, em_val c) {
     to_chunk(e, g, em_add(e, c, 1));
     g->space.base[REC_AFTER] = rec_at_const(e, &g->s, g->own, 0, em_i64(e, 0));
     to_chunk(e, g, c);
-    g->space.base[REC_BEFORE] = em_select(e, em_cmp(e, EM_EQ, c, 0), saved(e, g, block),
-                                          rec_at_const(e, &g->s, g->own, 0, em_i64(e, 0)));
+    g->space.base[REC_BEFORE] = rec_at_const(e, &g->s, g->own, 0, em_i64(e, 0));
     u->chunk = em_add(e, block, em_mul(e, c, REC_CHUNK));
 }
 
 /* The elements of the block's n chunks, and the state before each of them. */
 static void begin_block(em *e, gradient *g, rec_unit *u, em_val block, em_val n) {
     rec_prefetch none = {.n = 0};
+    to_chunk(e, g, em_i64(e, 0));
+    rec_load_saved(e, &g->s, u, SN_REC_START, block, g->own);
     em_loop c = em_for(e, 0, n, 1);
     begin_chunk(e, g, u, block, c.i);
     load_chunk(e, &g->s, u);
@@ -403,7 +346,7 @@ static void emit_chunk(em *e, const gradient *g, const rec_unit *u) {
 
 static void emit_block(em *e, gradient *g, rec_unit *u, em_val block) {
     em_val left = em_add(e, em_sub(e, u->T, block), LAST),
-           n = em_imin(e, em_div(e, left, REC_CHUNK), n_chunks(g));
+           n = em_imin(e, em_div(e, left, REC_CHUNK), CHUNKS);
     begin_block(e, g, u, block, n);
     em_loop l = em_for(e, 0, n, 1);
     em_val c = em_sub(e, em_sub(e, n, 1), l.i);
@@ -413,22 +356,13 @@ static void emit_block(em *e, gradient *g, rec_unit *u, em_val block) {
 }
 
 static void emit_group(em *e, gradient *g, rec_unit *u, em_val first, em_val n) {
-    em_val zero = em_i64(e, 0);
     em_loop each = rec_for_units(e, &g->s, u, first, n);
-    g->space.base[REC_BEFORE] = saved(e, g, zero);
-    rec_load_state(e, &g->s, u, SN_REC_START, g->s.state);
     rec_load_state(e, &g->r, u, g->s.k->step->n_in - 1, g->r.state);
     rec_join_state(e, &g->r);
     em_end(e, &each);
-    em_loop there = em_for(e, zero, em_sub(e, u->T, g->s.block), g->s.block);
-    each = rec_for_units(e, &g->s, u, first, n);
-    rec_find_next(e, &g->s, u, first, each.i, n, false);
-    pass_block(e, g, u, there.i);
-    em_end(e, &each);
-    em_end(e, &there);
-    em_val last = em_sub(e, em_div(e, em_add(e, u->T, g->s.block - 1), g->s.block), 1);
-    em_loop back = em_for(e, zero, em_add(e, last, 1), 1);
-    em_val block = em_mul(e, em_sub(e, last, back.i), g->s.block);
+    em_val blocks = em_div(e, em_add(e, u->T, SN_REC_BLOCK - 1), SN_REC_BLOCK);
+    em_loop back = em_for(e, 0, blocks, 1);
+    em_val block = em_mul(e, em_sub(e, em_sub(e, blocks, 1), back.i), SN_REC_BLOCK);
     each = rec_for_units(e, &g->s, u, first, n);
     rec_find_next(e, &g->s, u, first, each.i, n, true);
     emit_block(e, g, u, block);
@@ -444,21 +378,17 @@ void rec_emit_gradient(em *e, const sn_kernel *k) {
     rec_unit u = {.columns = NULL};
     em_val lo, hi, items;
     make(&g, k, e->target);
-    const int64_t size = (int64_t)sn_dtype_size(g.s.t);
     em_kernel(e, k->name);
     items = em_i64(e, 1);
     for (int a = 0; a < g.s.r.n_lead; a++)
         items = em_mul(e, items, sn_kernel_dim(e, k, k->step->in[SN_REC_START].shape[a]));
     em_share(e, items, &lo, &hi);
     u.T = sn_kernel_dim(e, k, k->step->out[0].shape[0]);
-    em_val blocks = em_div(e, em_add(e, u.T, g.s.block - 1), g.s.block);
     g.space.base[REC_SHARED] = e->scratch;
-    g.space.units = em_gep(e, e->scratch, g.s.t, g.space.used[REC_SHARED] + n_chunks(&g) * g.chunk);
-    g.space.unit_bytes =
-        em_mul(e, em_add(e, em_mul(e, blocks, g.state), g.space.used[REC_PER_UNIT]), size);
-    em_val n = group_size(e, &g, u.T);
-    em_loop group = em_for(e, lo, hi, n);
-    emit_group(e, &g, &u, group.i, em_imin(e, em_sub(e, hi, group.i), n));
+    g.space.units = em_gep(e, e->scratch, g.s.t, g.space.used[REC_SHARED] + CHUNKS * g.chunk);
+    g.space.unit_bytes = em_i64(e, g.space.used[REC_PER_UNIT] * (int64_t)sn_dtype_size(g.s.t));
+    em_loop group = em_for(e, lo, hi, g.s.group);
+    emit_group(e, &g, &u, group.i, em_imin(e, em_sub(e, hi, group.i), g.s.group));
     em_end(e, &group);
     em_end_kernel(e);
 }

@@ -9,7 +9,7 @@
  * they are computed one by one; rows of a register tile. */
 enum {
     REC_CHUNK = 8,
-    REC_BLOCK = 32, /* gradients may have larger ones */
+    REC_BLOCK = SN_REC_BLOCK / 2, /* a gradient's is SN_REC_BLOCK */
     REC_FEW = 3,
     REC_PAIRS = 2,
     REC_VECTORS = 4,
@@ -218,6 +218,9 @@ void rec_find_next(em *e, const rec_plan *p, rec_unit *u, em_val first, em_val i
 /* The state between memory and a tile; i: the operand in memory. */
 void rec_load_state(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile);
 void rec_store_state(em *e, const rec_plan *p, const rec_unit *u);
+/* The state before the block of element t, between a tile and operand or result i. */
+void rec_load_saved(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t, rec_tile tile);
+void rec_save(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t, rec_tile tile);
 /* The vectors of the chunk's elements, in rows of the tiles; those after the last one are zeros, which
  * change nothing. */
 void rec_load_elements(em *e, const rec_plan *p, const rec_unit *u);

@@ -121,7 +121,6 @@ static void find_results(rec_plan *p) {
 }
 
 void rec_plan_begin(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_target *t) {
-    const sn_view *start = &k->step->in[SN_REC_START];
     *p = (rec_plan){.k = k,
                     .r = sn_recurrence_of(k->step->node),
                     .prologue = sn_attr_region(k->step->node, SN_A_prologue),
@@ -129,10 +128,10 @@ void rec_plan_begin(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_
                     .t = k->compute,
                     .bf16 = sn_attr_get(k->step->node, SN_A_compute),
                     .lanes = sn_target_lanes(t, k->compute),
-                    .block = REC_BLOCK,
                     .space = space};
-    p->K = rec_constant(k, start->shape[start->rank - 2]);
-    p->V = rec_constant(k, start->shape[start->rank - 1]);
+    const sn_view *carry = &k->step->in[sn_recurrence_carry(&p->r, k->step->n_in)];
+    p->K = rec_constant(k, carry->shape[carry->rank - 2]);
+    p->V = rec_constant(k, carry->shape[carry->rank - 1]);
     p->order = p->r.reads == SN_READS_AFTER ? REC_READS_AFTER : REC_READS_BEFORE;
     p->n_out = sn_recurrence_n_out(&p->r);
     find_results(p);
@@ -180,6 +179,7 @@ void rec_plan_forward(rec_plan *p, rec_space *space, const sn_kernel *k, const s
     p->state = p->next =
         rec_place(p, REC_PER_UNIT, p->inner, p->cols); /* follows `values_and_state` */
     p->decay = rec_place_decay(p, REC_SHARED);
+    p->block = REC_BLOCK;
     p->group = rec_group_of(p, t);
     p->stored[0] = (rec_rows){.tile = p->out};
     if (p->r.delta) p->stored[2] = (rec_rows){.tile = p->out_u};

@@ -47,6 +47,13 @@ static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     rec_store_elements(e, p, u);
 }
 
+/* The state before element t in the states that the gradient starts from. */
+static void save(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t) {
+    em_branch first = em_if(e, em_cmp(e, EM_EQ, em_rem(e, t, SN_REC_BLOCK), 0));
+    rec_save(e, p, u, i, t, p->state);
+    em_endif(e, &first);
+}
+
 /* Items lo to hi in groups whose states stay in L2. A thread computes a block of each unit of the group, then
  * the next block, so that whole rows of memory are read within a short time, and few pages are in use. */
 static void emit(em *e, const sn_kernel *k) {
@@ -59,6 +66,7 @@ static void emit(em *e, const sn_kernel *k) {
         return;
     }
     rec_plan_forward(&p, &space, k, e->target);
+    const int states = sn_recurrence_states(&p.r);
     em_kernel(e, k->name);
     space.base[REC_SHARED] = e->scratch;
     space.units = em_gep(e, e->scratch, p.t, space.used[REC_SHARED]);
@@ -74,10 +82,11 @@ static void emit(em *e, const sn_kernel *k) {
     rec_load_state(e, &p, &u, SN_REC_START, p.state);
     rec_join_state(e, &p);
     em_end(e, &each);
-    em_loop block = em_for(e, 0, u.T, p.block);
+    em_loop block = em_for(e, 0, u.T, REC_BLOCK);
     each = rec_for_units(e, &p, &u, group.i, n);
     rec_find_next(e, &p, &u, group.i, each.i, n, false);
-    em_val end = em_imin(e, em_add(e, block.i, p.block), u.T);
+    if (p.result[states] >= 0) save(e, &p, &u, k->step->n_in + states, block.i);
+    em_val end = em_imin(e, em_add(e, block.i, REC_BLOCK), u.T);
     em_loop chunk = em_for(e, block.i, end, REC_CHUNK);
     u.chunk = chunk.i;
     u.last = em_cmp(e, EM_GE, em_add(e, chunk.i, REC_CHUNK), end);

@@ -2,15 +2,16 @@
 #include "codegen/recurrence/impl.h"
 #include "runtime/memory.h"
 
-/* Copies a row of n elements of operand i to a tile. */
-static void load_row(em *e, const rec_plan *p, int i, em_val row, int64_t n, em_val count,
-                     rec_tile tile, em_val to_row) {
+/* Copies a row of n elements of type t to a tile. */
+static void load_row(em *e, const rec_plan *p, sn_dtype t, em_val row, em_val stride, int64_t n,
+                     em_val count, rec_tile tile, em_val to_row) {
     int64_t whole = SN_ROUND_UP(n, p->align);
     int iterations = rec_at_once(p, whole);
     em_loop l = em_for(e, 0, whole, (int64_t)iterations * p->lanes);
     for (int k = 0; k < iterations; k++) {
         em_val at = em_add(e, l.i, (int64_t)k * p->lanes);
-        em_val x = rec_load_vector(e, p, rec_view(p, i), row, at, rec_mask(e, p, at, n, count));
+        em_val x = tile_load(e, t, em_gep(e, row, t, em_mul(e, at, stride)), stride, p->lanes,
+                             rec_mask(e, p, at, n, count));
         rec_store(e, p, rec_at(e, p, tile, to_row, at), x);
     }
     em_end(e, &l);
@@ -55,7 +56,9 @@ em_val rec_y_at(em *e, const rec_plan *p, const rec_unit *u, em_val row, em_val 
 static void store_results(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val i) {
     for (int k = 0; k < p->n_out; k++) {
         const rec_rows *from = &p->stored[k];
-        if (k == SN_REC_DSTART || p->result[k] < 0 || (!k && p->direct)) continue;
+        if (p->result[k] < 0 || rec_is_state(p, p->k->step->n_in + p->result[k]) ||
+            (!k && p->direct))
+            continue;
         em_val row = from->flipped ? em_sub(e, REC_CHUNK - 1, i) : i;
         rec_store_result(e, p, u, p->result[k], from->tile, t, em_add(e, row, from->row));
     }
@@ -94,8 +97,10 @@ static em_val state_row(em *e, const rec_plan *p, const rec_unit *u, int i, em_v
 }
 
 void rec_load_state(em *e, const rec_plan *p, const rec_unit *u, int i, rec_tile tile) {
+    const sn_view *v = rec_view(p, i);
     em_loop l = em_for(e, 0, p->K, 1);
-    load_row(e, p, i, state_row(e, p, u, i, l.i), p->cols, u->columns, tile, l.i);
+    load_row(e, p, v->dtype, state_row(e, p, u, i, l.i), rec_stride(e, p, v, v->rank - 1), p->cols,
+             u->columns, tile, l.i);
     em_end(e, &l);
     for (int64_t k = p->K; k < p->inner; k++) rec_fill(e, p, tile, em_i64(e, k), 0, p->cols, 0);
 }
@@ -104,6 +109,27 @@ void rec_store_state(em *e, const rec_plan *p, const rec_unit *u) {
     int i = p->k->step->n_in + 1;
     em_loop l = em_for(e, 0, p->K, 1);
     rec_store_row(e, p, i, state_row(e, p, u, i, l.i), p->cols, u->columns, p->state, l.i);
+    em_end(e, &l);
+}
+
+/* Row k of the state before the block of element t in operand or result i. */
+static em_val saved_row(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t, em_val k) {
+    const sn_view *v = rec_view(p, i);
+    em_val by = em_mul(e, t, sn_kernel_dim(e, p->k, v->stride[v->rank - 2]));
+    return em_gep(e, u->base[i], v->dtype, em_add(e, by, em_mul(e, k, p->V)));
+}
+
+void rec_load_saved(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t, rec_tile tile) {
+    em_loop l = em_for(e, 0, p->K, 1);
+    load_row(e, p, rec_view(p, i)->dtype, saved_row(e, p, u, i, t, l.i), em_i64(e, 1), p->cols,
+             u->columns, tile, l.i);
+    em_end(e, &l);
+    for (int64_t k = p->K; k < p->inner; k++) rec_fill(e, p, tile, em_i64(e, k), 0, p->cols, 0);
+}
+
+void rec_save(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t, rec_tile tile) {
+    em_loop l = em_for(e, 0, p->K, 1);
+    rec_store_row(e, p, i, saved_row(e, p, u, i, t, l.i), p->cols, u->columns, tile, l.i);
     em_end(e, &l);
 }
 

@@ -18,7 +18,8 @@ em_val rec_stride(em *e, const rec_plan *p, const sn_view *v, int axis) {
 
 bool rec_is_state(const rec_plan *p, int i) {
     const int n_in = p->k->step->n_in;
-    return i == SN_REC_START || i == n_in + 1 || (p->r.gradient && i == n_in - 1);
+    return i == SN_REC_START || i == n_in + 1 ||
+           i == (p->r.gradient ? n_in - 1 : n_in + sn_recurrence_states(&p->r));
 }
 
 bool rec_is_of_columns(const rec_plan *p, int i) {

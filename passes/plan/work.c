@@ -151,7 +151,7 @@ static int64_t reads_and_products(const sn_recurrence *r) {
 
 sn_dim sn_macs_recurrence(sn_module *m, const sn_step *s) {
     sn_recurrence r = sn_recurrence_of(s->node);
-    const sn_view *start = &s->in[SN_REC_START];
+    const sn_view *start = &s->in[sn_recurrence_carry(&r, s->n_in)];
     sn_dim elements =
         sn_dim_mul(m, s->out[0].shape[0], sn_dim_product(m, start->rank, start->shape));
     return sn_dim_mul(m, elements, reads_and_products(&r));

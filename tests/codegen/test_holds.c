@@ -241,11 +241,14 @@ static void begin_results(region *r) {
 }
 
 static sn_node *recurrence_results(region *r, sn_node *y) {
-    const sn_dim carry[] = {COLUMNS, COLUMNS};
+    const sn_dim carry[] = {COLUMNS, COLUMNS},
+                 states[] = {ROWS + SN_REC_BLOCK, COLUMNS * COLUMNS / SN_REC_BLOCK};
     sn_node *in[7], *arg[10], *out[] = {r->arg[0], r->arg[1], y};
     for (int i = 0; i < 7; i++)
         in[i] = input(r->m, &"a\0b\0c\0d\0e\0f\0g"[2 * i], SN_OP_input, r -> t, 2,
-                      i % 6 ? shape : carry);
+                      i == 0   ? states
+                      : i == 6 ? carry
+                               : shape);
     for (int i = 0; i < 5; i++) arg[i] = sn_arg(r->m, i, r->t, 2, shape);
     sn_region *rows = sn_region_new(r->m, 5, arg, 5, arg);
     memcpy(arg, r->arg, 5 * sizeof *arg);

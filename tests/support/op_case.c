@@ -422,6 +422,24 @@ static int count_mixes(const op_case *row) {
     return 0;
 }
 
+/* A gradient starts from the states of its recurrence, which has its operands; with {delta} 1 the u that is given. */
+static sn_node *states_of(sn_node *const *in, int n_in, int n_attr, const sn_attr *attr) {
+    sn_node *operand[2 * MAX_IN] = {in[0]};
+    sn_attr same[MAX_CASE_ATTR];
+    int n_same = 0;
+    bool second = false;
+    memcpy(operand + 1, in + 1, sizeof *in * (size_t)(n_in - 1));
+    for (int i = 0; i < n_attr; i++) {
+        if (attr[i].key == SN_A_prologue) sn_region_inline(attr[i].r, in + 1, operand + 1);
+        if (attr[i].key == SN_A_delta) second = attr[i].i == 1;
+        if (attr[i].key == SN_A_reads || attr[i].key == SN_A_reverse) same[n_same++] = attr[i];
+    }
+    if (second) operand[SN_REC_A] = operand[SN_REC_END + 1];
+    sn_node *r = sn_node_new(in[0]->m, SN_OP_recurrence, second ? SN_REC_END : SN_REC_B, operand,
+                             n_same, same);
+    return sn_b_result(r, 2);
+}
+
 sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned params, sn_node **in) {
     sn_dim len = sn_symbol_add(m, "T", 0, 4096);
     int n_in = op_case_n_in(row), n_attr = 0;
@@ -457,7 +475,11 @@ sn_node *op_case_build(const op_case *row, sn_module *m, bool wide, unsigned par
         if (b->n) b->v = list[n_attr];
         if (b->key == SN_A_dim && b->i == LEN) b->i = len;
     }
-    sn_node *n = build_node(m, op, n_in, in, n_attr, attr);
+    sn_node *operand[MAX_IN];
+    memcpy(operand, in, sizeof *in * (size_t)n_in);
+    for (int i = 0; i < n_attr; i++)
+        if (attr[i].key == SN_A_gradient) operand[0] = states_of(in, n_in, n_attr, attr);
+    sn_node *n = build_node(m, op, n_in, operand, n_attr, attr);
     return row->op == SN_OP_result ? sn_b_result(n, row->index) : n;
 }
 
