@@ -6,7 +6,7 @@
 # compiles, and no symbol is missing.
 # price.sh SOURCE_DIR CC build: builds test_ops in the copy and runs the rows of the ops in every mode.
 family_lines=125 family_files=8
-[ $# -ge 2 ] || { echo "usage: tests/price.sh SOURCE_DIR CC [FLAG... | build]; ctest -R '^price$' runs it" >&2; exit 2; }
+[ $# -ge 2 ] || { echo "usage: tests/price.sh SOURCE_DIR CC [FLAG... | build]; ctest -L long -R '^price$' runs it" >&2; exit 2; }
 source=$1 cc=$2
 shift 2
 tmp=$(mktemp -d) || exit 1

@@ -120,7 +120,8 @@ for way in "prefix -DCMAKE_PREFIX_PATH=$prefix" "tree -Dsinter_DIR=$build/cmake"
     cmake --build "$tmp/${way%% *}" --target variant >"$tmp/log" 2>&1 || { tail -20 "$tmp/log"; exit 1; }
     "$tmp/${way%% *}/variant" | tail -1
 done
-project subdirectory "-DSINTER_SOURCE=$source" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 # soon compiled
+[ -z "$every" ] || # builds the libraries once more
+    project subdirectory "-DSINTER_SOURCE=$source" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0
 # a project in C++ alone that compiles a model
 mkdir "$tmp/story" && cp "$source/examples/deploy/next.cc" "$source"/examples/models/stories260K/*.bin "$tmp/story"
 cat >"$tmp/story/CMakeLists.txt" <<'END'

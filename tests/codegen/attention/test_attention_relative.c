@@ -334,10 +334,10 @@ int main(void) {
         ac_setting s = {.variant = &variants[i], .name = variants[i].name, .level = 4, .t = SN_F32};
         all[n++] = s;
         if (effort_takes((size_t)i + 9, N_VARIANTS)) all[n] = s, all[n++].level = 0;
-        if (effort_takes((size_t)i, 6)) all[n] = s, all[n++].target = targets[i / 2 % 2];
-        if (effort_takes((size_t)i + 1, 5))
+        if (effort_takes((size_t)i, 9)) all[n] = s, all[n++].target = targets[i / 2 % 2];
+        if (effort_takes((size_t)i + 1, 8))
             all[n] = s, all[n].t = SN_F64, all[n++].back = i % 3 == 0;
-        if (effort_takes((size_t)i + 1, 6)) all[n] = s, all[n++].back = true;
+        if (effort_takes((size_t)i + 1, 9)) all[n] = s, all[n++].back = true;
         if (effort_takes((size_t)i + 1, 9)) all[n] = s, all[n].bits = true, all[n++].back = i % 2;
     }
     return ac_run("attention_diagonal", build_setting, all, n, more, 2);

@@ -263,7 +263,7 @@ static void evaluated(void **state) {
 static void compiled(void **state) {
     (void)state;
     for (int i = 0; i < VARIANTS; i++) {
-        if (effort_takes((size_t)i, 3)) compare(&variants[i], 96, 4, 4, 1e-5);
+        if (effort_takes((size_t)i, 4)) compare(&variants[i], 96, 4, 4, 1e-5);
         if (!variants[i].piece && effort_takes((size_t)i + 2, 5))
             compare(&variants[i], 24, 2 + i % 2, i % 2 ? 0 : 2, 1e-5);
     }
