@@ -20,6 +20,8 @@ run 0 explain "$model" --entry decode --time --sizes P=9
 prints 'share  *ms  *min  *GFLOP/s  *GB/s '
 prints '^a run took [0-9.]* ms (minimum [0-9.]*), its calls [0-9.]* ('
 run 0 import "$source/examples/models/aren-transliteration/model.bin" -o "$tmp/aren"
+run 0 explain "$source/examples/variants/block_top_k.c" -e forward --time
+prints "flash layer0.attention: the run decides which pairs its mask shows"
 run 0 explain "$tmp/aren" --entry encode --time
 prints 'share  *ms ' && says_nothing
 run 0 explain "$model" --entry decode --sort cost

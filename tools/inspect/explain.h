@@ -68,8 +68,11 @@ double explain_estimate(const sn_kernel_call *c);
 /* Share of call i in the entry's time, 0 to 1: measured, or estimated from operations and bytes. */
 double explain_share(const explain_entry *e, int i);
 
+/* Whether the queries of a call choose their keys in a run: its operations are those of all pairs. */
+bool explain_chooses(const sn_kernel_call *c);
+
 /* Whether a measured call in f32 is more than 2 % faster than the f32 peak allows: the probe was
- * interrupted. Products of integers and of bf16 may be. */
+ * interrupted. Products of integers and of bf16 may be, and choices. */
 bool explain_above_peak(const explain_entry *e, int i);
 
 /* by_cost: the most expensive calls first, equal layers as one row. */

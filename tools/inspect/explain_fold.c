@@ -83,11 +83,16 @@ double explain_share(const explain_entry *e, int i) {
     return total > 0 ? weight(e, i) / total : 0;
 }
 
+bool explain_chooses(const sn_kernel_call *c) {
+    return strstr(c->notes, "that see a tile are gathered") != NULL;
+}
+
 bool explain_above_peak(const explain_entry *e, int i) {
     static const double above = 1.02;
     const sn_kernel_call *c = &e->call[i];
     bool wide = !strstr(c->notes, "integers") && !strstr(c->notes, "bf16");
-    return wide && e->peak > 0 && c->flops > above * 1e9 * e->peak * e->least[i];
+    return wide && !explain_chooses(c) && e->peak > 0 &&
+           c->flops > above * 1e9 * e->peak * e->least[i];
 }
 
 bool explain_open(explain_entry *e, const sn_program *p, const char *name, const char *sizes,

@@ -133,6 +133,11 @@ static void print_times(FILE *f, const explain_entry *e) {
                     "interrupted the slower one; compare the minima\n",
                     slow, e->call[slow].family, e->call[slow].name, 1e3 * e->seconds[slow], fast,
                     1e3 * e->seconds[fast]);
+        if (explain_chooses(c))
+            fprintf(f,
+                    "note: call %d, %s %s: the run decides which pairs its mask shows; FLOP and "
+                    "GFLOP/s count all of them\n",
+                    i, c->family, c->name);
         if (explain_above_peak(e, i))
             fprintf(f,
                     "note: call %d, %s %s, ran above the f32 peak that was measured beside it: the "
