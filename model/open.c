@@ -167,6 +167,10 @@ static bool check_kind(const open_model *m, const open_options *o, sn_error *err
                        "the model '%s' has no entries that predict the next token: "
                        "sn_decoder_entries makes them",
                        m->model.type);
+    if (!ok && m->code.onnx)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s: generate and eval do not take ONNX files; sinter call runs them",
+                       m->code.onnx);
     return ok || sn_fail(err, SN_ERR_USAGE,
                          "%s models do not predict the next token: generate and eval need a "
                          "decoder, such as gpt2 or llama",

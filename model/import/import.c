@@ -36,7 +36,7 @@ static const char *find_hint(const char *path) {
         {"pytorch_model.bin",
          "PyTorch pickles are not supported; save the model as safetensors (save_pretrained)"},
         {".gguf", "a GGUF file begins with \"GGUF\" and is used as it is, without import"},
-        {".onnx", "ONNX files are not supported; use the model's safetensors"},
+        {".onnx", "sinter call, check, explain, bench and compile take ONNX files as they are"},
         {".safetensors", "this is a part of a model folder: pass the folder"},
         {"/config.json", "this is a part of a model folder: pass the folder"},
     };

@@ -61,7 +61,7 @@ static bool fail_weights(const char *path, bool several, sn_error *err) {
     for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
         if (sn_folder_has(path, unsupported[i].file))
             return sn_fail(err, SN_ERR_FILE,
-                           "%s: no " WEIGHTS " here, but %s (%s), which Sinter does not read: "
+                           "%s: no " WEIGHTS " here, but %s (%s), not read as weights of a folder: "
                            "download the safetensors of this model, or make them in PyTorch with "
                            "save_pretrained",
                            path, unsupported[i].what, unsupported[i].file);
