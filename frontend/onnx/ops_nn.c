@@ -335,30 +335,34 @@ static sn_tensor reshape_like(onnx_call *c, sn_tensor x, sn_tensor like) {
     return sn_reshape_at(c->at, x, shape);
 }
 
-/* Before version 13 the axes from `axis` on are one. */
-bool onnx_softmax(onnx_call *c) {
+/* f along the attribute `axis`. Before version 13 the axes from there on are one. */
+static bool along_axis(onnx_call *c, sn_tensor (*f)(onnx_call *c, sn_tensor x, int axis)) {
     const bool old = c->opset < 13;
     sn_tensor x = onnx_in(c, 0);
     int axis;
     if (!onnx_axis(c, onnx_int(c, "axis", old ? 1 : -1), sn_rank_of(x), &axis)) return false;
     const bool flat = old && axis != sn_rank_of(x) - 1;
-    sn_tensor y = flat ? flatten_from(c, x, axis) : x;
-    y = c->row->flag ? sn_log_softmax(y, axis) : sn_softmax(y, axis);
+    sn_tensor y = f(c, flat ? flatten_from(c, x, axis) : x, axis);
     return onnx_set(c, 0, flat ? reshape_like(c, y, x) : y);
 }
 
+static sn_tensor softmax(onnx_call *c, sn_tensor x, int axis) {
+    return c->row->flag ? sn_log_softmax(x, axis) : sn_softmax(x, axis);
+}
+
+bool onnx_softmax(onnx_call *c) {
+    return along_axis(c, softmax);
+}
+
 /* 1 at the first maximum of the axis, 0 elsewhere. */
+static sn_tensor hardmax(onnx_call *c, sn_tensor x, int axis) {
+    sn_tensor at = sn_arange(c->m, SN_I32, sn_dim_of(x, axis));
+    for (int i = axis + 1; i < sn_rank_of(x); i++) at = sn_expand(at, -1);
+    return sn_cast(sn_eq(sn_expand(sn_argmax(x, axis), axis), at), sn_dtype_of(x));
+}
+
 bool onnx_hardmax(onnx_call *c) {
-    const bool old = c->opset < 13;
-    sn_tensor x = onnx_in(c, 0);
-    int axis;
-    if (!onnx_axis(c, onnx_int(c, "axis", old ? 1 : -1), sn_rank_of(x), &axis)) return false;
-    const bool flat = old && axis != sn_rank_of(x) - 1;
-    sn_tensor y = flat ? flatten_from(c, x, axis) : x;
-    sn_tensor at = sn_arange(c->m, SN_I32, sn_dim_of(y, axis));
-    for (int i = axis + 1; i < sn_rank_of(y); i++) at = sn_expand(at, -1);
-    y = sn_cast(sn_eq(sn_expand(sn_argmax(y, axis), axis), at), sn_dtype_of(x));
-    return onnx_set(c, 0, flat ? reshape_like(c, y, x) : y);
+    return along_axis(c, hardmax);
 }
 
 /* Layer and RMS norms over the axes from `axis` on. */

@@ -78,6 +78,8 @@ def attempt(sinter, case, model, folder, unused=frozenset()):
 
 
 def main():
+    if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK):
+        sys.exit("usage: node_tests.py SINTER [PATTERN]")
     sinter, pattern = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
     cases = [c for c in [*collect_testcases(None), *own_cases()] if re.search(pattern, c.name)]
     count = collections.defaultdict(collections.Counter)
