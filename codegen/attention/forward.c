@@ -549,7 +549,7 @@ static em_val emit_strip(em *e, const block *of_block) {
     em_val out = att_base(e, &a->out, q->batch, q->head);
     s.b.next_q = s.b.out = att_scratch(e, p->q_offset);
     em_loop l = em_for(e, 0, tk, ATT_TILE_KEYS);
-    att_list_args list = {ATT_PASS_CONTEXT(e), .tile = em_lshr(e, l.i, 6)};
+    att_list_args list = {ATT_PASS_CONTEXT(e), .tile = em_div(e, l.i, ATT_TILE_KEYS)};
     list.n = em_mul(e, s.n, p->lanes);
     em_val listed = att_list_call(e, s.list, list);
     em_branch some = em_if(e, em_cmp(e, EM_GT, listed, 0));
