@@ -20,6 +20,7 @@ enum { ONNX_KNOWN_MAX = 4096, ONNX_ARRAY_MAX = 256 }; /* elements of values that
 typedef struct onnx_value {
     const char *name;
     sn_dtype type;
+    onnx_type narrow; /* the type in the file: `type` may be a wider one; 0: `type` itself */
     int rank;
     sn_dim shape[SN_MAX_RANK];
     sn_tensor t;             /* NULL: not made yet (onnx_tensor_of) */
@@ -79,6 +80,8 @@ sn_tensor onnx_in_or_null(onnx_call *c, int i);
 sn_tensor onnx_tensor_of(onnx_call *c, onnx_value *v);
 /* Sets output i. False: the module has an error. */
 bool onnx_set(onnx_call *c, int i, sn_tensor t);
+/* The same of a type of ONNX's; onnx_set takes input 0's, for output 0. */
+bool onnx_set_narrow(onnx_call *c, int i, sn_tensor t, onnx_type narrow);
 bool onnx_set_known(onnx_call *c, int i, sn_dtype type, int rank, const sn_dim *shape,
                     const onnx_elem *e);
 /* Output i is the value itself. */
@@ -90,7 +93,9 @@ double onnx_float(const onnx_call *c, const char *name, double other);
 const char *onnx_text(const onnx_call *c, const char *name, const char *other);
 /* Integers of an attribute, at most max; -1: it is missing. */
 int onnx_ints(const onnx_call *c, const char *name, int64_t *out, int max);
-bool onnx_dtype(onnx_call *c, int64_t type, sn_dtype *out);
+bool onnx_dtype(int64_t type, sn_dtype *out);
+/* x modulo the range of integers of the type, if x is of a wider one. */
+sn_tensor onnx_wrap(onnx_call *c, sn_tensor x, onnx_type narrow);
 
 /* Dims that input i lists, at most SN_MAX_RANK; false with a refusal, since they depend on data. */
 bool onnx_dims(onnx_call *c, int i, int *n, sn_dim *out);

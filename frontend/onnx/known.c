@@ -174,7 +174,7 @@ bool onnx_k_pow(onnx_call *c, const onnx_elem *x, onnx_elem *out) {
 bool onnx_k_cast(onnx_call *c, const onnx_elem *x, onnx_elem *out) {
     sn_dtype to;
     double a;
-    if (!onnx_dtype(c, onnx_int(c, "to", 0), &to)) return false;
+    if (!onnx_dtype(onnx_int(c, "to", 0), &to)) return false;
     if (!onnx_elem_value(x, &a)) {
         if (to == SN_BOOL) return sn_dim_lo(c->m, x->d) > 0 && dim(out, 1);
         return dim(out, x->d); /* an exact integer in every type */

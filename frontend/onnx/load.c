@@ -11,13 +11,12 @@
 
 static bool add_input(onnx_import *im, onnx_scope *scope, const onnx_value_info *v) {
     const onnx_tensor_type *t = v->type ? v->type->tensor : NULL;
-    onnx_call c = {.im = im, .m = im->m};
     sn_dtype type;
     if (!v->name || !*v->name || !t || !t->shape)
         return sn_fail(im->err, SN_ERR_FILE,
                        "%s: the input '%s' is not a tensor with a known number of axes", im->path,
                        v->name ? v->name : "");
-    if (!onnx_dtype(&c, t->element, &type))
+    if (!onnx_dtype(t->element, &type))
         return sn_fail(im->err, SN_ERR_FILE,
                        "%s: the input '%s' has the element type %lld, which is not supported",
                        im->path, v->name, (long long)t->element);
@@ -42,8 +41,9 @@ static bool add_input(onnx_import *im, onnx_scope *scope, const onnx_value_info 
     shape[n] = SN_END;
     sn_tensor x =
         sn_input_at((sn_loc){sn_arena_str(im->m, im->path), 0}, im->m, v->name, type, shape);
-    return onnx_scope_add(im, scope, sn_arena_str(im->m, v->name),
-                          onnx_tensor_value(im, v->name, x));
+    onnx_value *value = onnx_tensor_value(im, v->name, x);
+    value->narrow = (onnx_type)t->element;
+    return onnx_scope_add(im, scope, sn_arena_str(im->m, v->name), value);
 }
 
 static bool add_output(onnx_import *im, const onnx_scope *scope, const onnx_value_info *info) {

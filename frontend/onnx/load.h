@@ -26,7 +26,8 @@ struct onnx_import {
     onnx_fact fact[ONNX_FACTS];
     int n_fact;
     /* onnx_run_graph (run.c), which looks operators up in the table, whose functions call it */
-    bool (*run_graph)(onnx_call *c, const onnx_graph *g, onnx_value **values);
+    bool (*run_graph)(onnx_call *c, const onnx_graph *g, int n_in, onnx_value *const *in,
+                      onnx_value **values);
     bool again; /* a fact was learnt: start again */
     int depth;  /* of graphs and functions that are running */
     int number; /* of the last node */
@@ -57,8 +58,9 @@ bool onnx_scope_add(onnx_import *im, onnx_scope *s, const char *name, onnx_value
 onnx_value *onnx_scope_find(const onnx_scope *s, const char *name);
 bool onnx_run_nodes(onnx_import *im, onnx_scope *s, const onnx_list *nodes);
 bool onnx_add_initialisers(onnx_import *im, onnx_scope *s, const onnx_graph *g);
-/* Runs a subgraph's nodes in a scope of its own. values: [outputs], for the outputs. */
-bool onnx_run_graph(onnx_call *c, const onnx_graph *g, onnx_value **values);
+/* Runs a subgraph's nodes in a scope of its own. in: [n_in] its inputs; values: [outputs], for the outputs. */
+bool onnx_run_graph(onnx_call *c, const onnx_graph *g, int n_in, onnx_value *const *in,
+                    onnx_value **values);
 /* Every operator of the graph, its subgraphs and the functions it calls is in the table. */
 bool onnx_check_operators(onnx_import *im);
 #endif

@@ -1,13 +1,120 @@
-/* ops_attention.c: attention and rotary positions as single operators, and what ONNX Runtime's optimiser makes of
- * transformers (com.microsoft). They become plain operations, which the compiler fuses again. */
+/* ops_attention.c: attention, linear attention and rotary positions as single operators. */
+#include "frontend/onnx/load.h"
 #include "frontend/onnx/ops.h"
 
 #include <math.h>
 #include <string.h>
 
-/* [B, T, heads d] as [B, heads, T, d]; what has four axes already stays. */
-static sn_tensor split_heads(onnx_call *c, sn_tensor x, int64_t heads) {
+sn_tensor onnx_split_heads(onnx_call *c, sn_tensor x, int64_t heads) {
     return sn_rank_of(x) == 4 ? x : sn_split_heads(x, heads);
+}
+
+/* ---- softmax(scale q k^T, with scores and masks) v ---- */
+
+/* A table that scores or masks read, whose axes broadcast to those of the scores, [B, H, T, S]. */
+typedef struct table {
+    int captured;  /* its place among the captured tensors */
+    unsigned axes; /* of the scores, that it has */
+} table;
+
+typedef struct callbacks {
+    const onnx_attention *a;
+    table bias, visible, first, keys;
+} callbacks;
+
+/* x as a captured tensor, without its axes of size 1; the sizes of the others are those of the scores. */
+static table capture(sn_attention_args *args, const onnx_attention *a, sn_tensor x) {
+    onnx_call *c = a->c;
+    const sn_dim all[] = {sn_dim_of(a->q, 0), sn_dim_of(a->q, 1), sn_dim_of(a->q, 2),
+                          sn_dim_of(a->k, 2)};
+    sn_dim shape[5];
+    const int rank = sn_rank_of(x);
+    table t = {0, 0};
+    int n = 0;
+    for (int i = 0; i < rank && rank <= 4; i++) {
+        const sn_dim d = sn_dim_of(x, i);
+        const int axis = 4 - rank + i;
+        if (d == 1 && !(i == rank - 1 && !n)) continue;
+        if (d != 1) onnx_equal(c, d, all[axis]);
+        t.axes |= 1u << axis;
+        shape[n++] = d;
+    }
+    if (!n) shape[n++] = 1, t.axes = 8;
+    shape[n] = SN_END;
+    while (args->captured[t.captured]) t.captured++;
+    args->captured[t.captured] = n == rank ? x : sn_reshape_at(c->at, x, shape);
+    return t;
+}
+
+static sn_tensor element(onnx_call *c, const sn_score_ctx *s, table t) {
+    const sn_tensor all[] = {s->b, s->h, s->q, s->k};
+    sn_tensor x = s->captured[t.captured], at[5] = {NULL};
+    int n = 0;
+    for (int i = 0; i < 4; i++)
+        if (t.axes & 1u << i) {
+            at[n] = sn_dim_of(x, n) == 1 ? sn_mul(all[i], 0) : all[i];
+            n++;
+        }
+    return sn_at_at(c->at, x, at);
+}
+
+static sn_tensor change_score(const sn_score_ctx *s) {
+    const callbacks *b = s->user;
+    const onnx_attention *a = b->a;
+    onnx_call *c = a->c;
+    sn_tensor y = s->score;
+    if (a->cap > 0) y = sn_mul(sn_tanh(sn_div(y, a->cap)), a->cap);
+    return a->bias ? sn_add(y, sn_cast(element(c, s, b->bias), sn_dtype_of(y))) : y;
+}
+
+static sn_tensor both(onnx_call *c, sn_tensor x, sn_tensor y) {
+    return x ? sn_and(x, y) : y;
+}
+
+static sn_tensor is_visible(const sn_score_ctx *s) {
+    const callbacks *b = s->user;
+    const onnx_attention *a = b->a;
+    onnx_call *c = a->c;
+    sn_tensor see = a->visible ? element(c, s, b->visible) : NULL, at = s->q;
+    if (a->first)
+        at = sn_add(at, element(c, s, b->first));
+    else if (a->past)
+        at = sn_add_at(c->at, sn_operand_tensor(at), sn_operand_dim(a->past));
+    if (a->causal) see = both(c, see, sn_le(s->k, at));
+    if (a->left >= 0) see = both(c, see, sn_le(sn_sub(at, s->k), (double)a->left));
+    if (a->right >= 0) see = both(c, see, sn_le(sn_sub(s->k, at), (double)a->right));
+    if (a->keys) see = both(c, see, sn_lt(s->k, element(c, s, b->keys)));
+    return see;
+}
+
+/* [B] as a table beside the scores. */
+static sn_tensor by_batch(onnx_call *c, sn_tensor x) {
+    return sn_reshape(sn_cast(x, SN_I32), SN_REST, 1, 1, 1);
+}
+
+sn_tensor onnx_attend(const onnx_attention *from) {
+    onnx_attention left = *from, *a = &left; /* what args does not say */
+    onnx_call *c = a->c;
+    callbacks b = {.a = a};
+    sn_attention_args args = {.q = a->q, .k = a->k, .v = a->v, .user = &b, .sink = a->sink};
+    const sn_dim more = sn_dim_sub(c->m, sn_dim_of(a->k, 2), sn_dim_of(a->q, 2));
+    args.scale = a->scale;
+    if (a->scale < 0) args.q = sn_neg(a->q), args.scale = -a->scale;
+    if (a->causal && !a->first && a->past == more) args.causal = true, a->causal = false;
+    if (a->bias) b.bias = capture(&args, a, a->bias);
+    if (a->visible) b.visible = capture(&args, a, a->visible);
+    if (a->first) b.first = capture(&args, a, by_batch(c, a->first));
+    if (a->keys) b.keys = capture(&args, a, by_batch(c, a->keys));
+    if (a->cap > 0 || a->bias) args.score = change_score;
+    if (a->visible || a->causal || a->left >= 0 || a->right >= 0 || a->keys) args.mask = is_visible;
+    return onnx_again(c) ? NULL : sn_attention_at(c->at, &args);
+}
+
+sn_tensor onnx_append(onnx_call *c, int i, sn_tensor x, int out) {
+    sn_tensor past = onnx_in_or_null(c, i);
+    if (past) x = sn_concat(2, past, x);
+    if (out < c->node->out.n) onnx_set(c, out, x);
+    return x;
 }
 
 /* Each of the heads of keys and values serves equally many heads of queries. */
@@ -20,70 +127,178 @@ static sn_tensor repeat_heads(onnx_call *c, sn_tensor x, sn_dim heads) {
                       width);
 }
 
-typedef struct attention {
-    sn_tensor q, k, v; /* [B, H, T, d] */
-    sn_tensor bias;    /* added to the scores; or NULL */
-    sn_tensor visible; /* bool; or NULL */
-    double scale;      /* 0: 1 / sqrt(d) */
-    double cap;        /* of the scores: cap tanh(s / cap); 0: none */
-    bool causal;       /* key k is visible to query q if k <= q + past */
-    sn_dim past;
-} attention;
-
-static sn_tensor attend(onnx_call *c, const attention *a) {
-    const sn_dim width = sn_dim_of(a->q, 3), heads = sn_dim_of(a->q, 1);
-    const double scale = a->scale != 0 ? a->scale : 1 / sqrt((double)width);
-    sn_tensor k = repeat_heads(c, a->k, heads), v = repeat_heads(c, a->v, heads);
-    sn_tensor s = sn_mul(sn_matmul(a->q, sn_swap(k, 2, 3)), scale);
-    if (a->cap > 0) s = sn_mul(sn_tanh(sn_div(s, a->cap)), a->cap);
-    if (a->bias && onnx_broadcasts(c, s, a->bias)) s = sn_add(s, a->bias);
-    if (a->visible && onnx_broadcasts(c, s, a->visible))
-        s = sn_where(a->visible, s, (double)-INFINITY);
-    if (a->causal) {
-        const sn_dim T = sn_dim_of(s, 2), S = sn_dim_of(s, 3);
-        sn_tensor i = sn_iota(c->m, SN_I32, 0, T, S), j = sn_iota(c->m, SN_I32, 1, T, S);
-        if (a->past) i = sn_add(i, sn_dim_tensor(c->m, SN_I32, a->past));
-        s = sn_where(sn_le(j, i), s, (double)-INFINITY);
-    }
-    return sn_matmul(sn_softmax(s, -1), v);
+static double scale_of(const onnx_attention *a) {
+    onnx_call *c = a->c;
+    return a->scale != 0 ? a->scale : 1 / sqrt((double)sn_dim_of(a->q, 3));
 }
 
-/* x after the cached rows of input i, as output `out`. */
-static sn_tensor append(onnx_call *c, int i, sn_tensor x, int out) {
-    sn_tensor past = onnx_in_or_null(c, i);
-    if (past) x = sn_concat(2, past, x);
-    if (out < c->node->out.n) onnx_set(c, out, x);
-    return x;
+static sn_tensor products(onnx_call *c, const onnx_attention *a) {
+    sn_tensor k = repeat_heads(c, a->k, sn_dim_of(a->q, 1));
+    return sn_mul(sn_matmul(a->q, sn_swap(k, 2, 3)), scale_of(a));
 }
 
-bool onnx_attention(onnx_call *c) {
+/* The scores as an output: 0 the products, 1 capped, 2 with masks, 3 the weights. */
+static sn_tensor scores(onnx_call *c, const onnx_attention *a, int64_t mode) {
+    const sn_dtype type = sn_dtype_of(a->q);
+    sn_tensor s = products(c, a), see = NULL;
+    if (mode >= 1 && a->cap > 0) s = sn_mul(sn_tanh(sn_div(s, a->cap)), a->cap);
+    if (mode < 2) return s;
+    if (a->bias) s = sn_add(s, sn_cast(a->bias, type));
+    const sn_dim T = sn_dim_of(s, 2), S = sn_dim_of(s, 3);
+    sn_tensor i = sn_iota(c->m, SN_I32, 0, T, S), j = sn_iota(c->m, SN_I32, 1, T, S);
+    if (a->first)
+        i = sn_add(by_batch(c, a->first), i);
+    else if (a->past)
+        i = sn_add(i, sn_dim_tensor(c->m, SN_I32, a->past));
+    if (a->visible) see = a->visible;
+    if (a->causal) see = both(c, see, sn_le(j, i));
+    if (a->left >= 0) see = both(c, see, sn_le(sn_sub(i, j), (double)a->left));
+    if (a->right >= 0) see = both(c, see, sn_le(sn_sub(j, i), (double)a->right));
+    if (a->keys) see = both(c, see, sn_lt(j, by_batch(c, a->keys)));
+    if (see) s = sn_where(see, s, (double)-INFINITY);
+    if (mode == 2) return s;
+    sn_tensor none = sn_eq(sn_amax_keep(s, -1), (double)-INFINITY);
+    return sn_where(none, 0, sn_softmax(s, -1));
+}
+
+/* A mask whose last axis is shorter than the keys, with what hides the others. */
+static sn_tensor pad_mask(onnx_call *c, sn_tensor mask, sn_dim keys) {
+    const sn_dim n = sn_dim_of(mask, -1);
+    if (n == 1 || n == keys || n < 0 || keys < n) return mask;
+    if (sn_dtype_of(mask) != SN_BOOL) return sn_pad(mask, -1, 0, keys - n, (double)-INFINITY);
+    return sn_ne(sn_pad(sn_cast(mask, SN_I32), -1, 0, keys - n, 0), 0);
+}
+
+bool onnx_attention_op(onnx_call *c) {
     const int64_t heads = onnx_int(c, "q_num_heads", 0), kv = onnx_int(c, "kv_num_heads", heads);
     sn_tensor mask = onnx_in_or_null(c, 3), past = onnx_in_or_null(c, 4);
     const bool flat = sn_rank_of(onnx_in(c, 0)) == 3;
-    if (c->node->out.n > 3 && *ONNX_AT(c->node->out, const char *, 3))
-        return onnx_fail(c, "its output of scores is not supported");
-    if (onnx_given(c, 6)) return onnx_fail(c, "nonpad_kv_seqlen is not supported");
     if (flat && (heads < 1 || kv < 1)) return onnx_fail(c, "its numbers of heads are missing");
-    attention a = {.q = split_heads(c, onnx_in(c, 0), heads),
-                   .scale = onnx_float(c, "scale", 0),
-                   .cap = onnx_float(c, "softcap", 0),
-                   .causal = onnx_int(c, "is_causal", 0),
-                   .past = past ? sn_dim_of(past, 2) : 0};
-    if (a.cap > 0 && (mask || a.causal))
-        return onnx_fail(c, "softcap with a mask is not supported");
-    a.k = append(c, 4, split_heads(c, onnx_in(c, 1), kv), 1);
-    a.v = append(c, 5, split_heads(c, onnx_in(c, 2), kv), 2);
+    onnx_attention a = {.c = c,
+                        .q = onnx_split_heads(c, onnx_in(c, 0), heads),
+                        .scale = onnx_float(c, "scale", 0),
+                        .cap = onnx_float(c, "softcap", 0),
+                        .causal = onnx_int(c, "is_causal", 0),
+                        .left = onnx_int(c, "left_window_size", -1),
+                        .right = onnx_int(c, "right_window_size", -1),
+                        .keys = onnx_in_or_null(c, 6),
+                        .past = past ? sn_dim_of(past, 2) : 0};
+    a.k = onnx_append(c, 4, onnx_split_heads(c, onnx_in(c, 1), kv), 1);
+    a.v = onnx_append(c, 5, onnx_split_heads(c, onnx_in(c, 2), kv), 2);
+    if (a.keys) /* the last of these is the key of the last query */
+        a.first = sn_sub(sn_cast(a.keys, SN_I32), sn_dim_tensor(c->m, SN_I32, sn_dim_of(a.q, 2)));
+    if (mask) mask = pad_mask(c, mask, sn_dim_of(a.k, 2));
     if (mask && sn_dtype_of(mask) == SN_BOOL)
         a.visible = mask;
     else
         a.bias = mask;
-    sn_tensor y = attend(c, &a);
-    return onnx_set(c, 0, flat ? sn_merge_heads(y) : y);
+    sn_tensor y = onnx_attend(&a);
+    if (c->node->out.n > 3 && *ONNX_AT(c->node->out, const char *, 3) &&
+        !onnx_set(c, 3, scores(c, &a, onnx_int(c, "qk_matmul_output_mode", 0))))
+        return false;
+    return y && onnx_set(c, 0, flat ? sn_merge_heads(y) : y);
 }
 
-/* x [B, H, T, d], its first `width` columns rotated by tables [.., T, width / 2]. */
-static sn_tensor rotate(onnx_call *c, sn_tensor x, sn_tensor cosine, sn_tensor sine, sn_dim width,
-                        bool pairs) {
+/* ai.onnx.preview: the user's functions of the scores and of the weights are graphs. */
+static bool modify(onnx_call *c, const char *name, sn_tensor *x) {
+    const onnx_attribute *f = onnx_attr(c, name);
+    onnx_value *out[ONNX_OUT_MAX] = {NULL}, *in = onnx_tensor_value(c->im, NULL, *x);
+    if (!f) return true;
+    if (!f->graph || f->graph->input.n != 1 || f->graph->output.n != 1)
+        return onnx_fail(c, "%s needs one input and one output", name);
+    if (!c->im->run_graph(c, f->graph, 1, &in, out)) return false;
+    *x = sn_cast(onnx_tensor_of(c, out[0]), sn_dtype_of(*x));
+    return true;
+}
+
+bool onnx_flex_attention(onnx_call *c) {
+    const sn_dtype type = sn_dtype_of(onnx_in(c, 0));
+    sn_dtype wide = type == SN_F64 ? SN_F64 : SN_F32;
+    onnx_attention a = {.c = c,
+                        .q = onnx_in(c, 0),
+                        .k = onnx_in(c, 1),
+                        .v = onnx_in(c, 2),
+                        .scale = onnx_float(c, "scale", 0)};
+    if (onnx_attr(c, "softmax_precision") &&
+        !onnx_dtype(onnx_int(c, "softmax_precision", 0), &wide))
+        return onnx_fail(c, "its softmax_precision is not supported");
+    if (sn_rank_of(a.q) != 4 || sn_rank_of(a.k) != 4 || sn_rank_of(a.v) != 4)
+        return onnx_fail(c, "its inputs need four axes");
+    sn_tensor s = sn_cast(products(c, &a), wide);
+    if (!modify(c, "score_mod", &s)) return false;
+    s = sn_softmax(s, -1);
+    if (!modify(c, "prob_mod", &s)) return false;
+    sn_tensor v = repeat_heads(c, a.v, sn_dim_of(a.q, 1));
+    return onnx_set(c, 0, sn_cast(sn_matmul(s, sn_cast(v, wide)), type));
+}
+
+/* ---- linear attention ---- */
+
+/* The sequences of the recurrence, [B, T, ..]: q [.., Hk, G, dk], k [.., Hk, dk], v [.., Hk, dv], and perhaps
+ * what is left of the state, [.., Hk, 1 or dk], and the rate, [.., Hk, 1]. */
+typedef struct recurrence {
+    onnx_call *c;
+    bool decays, corrects;
+} recurrence;
+
+static void step(sn_scan_step *s) {
+    const recurrence *r = s->user;
+    onnx_call *c = r->c;
+    const sn_tensor *more = s->x + 3;
+    sn_tensor state = s->carry[0], v = s->x[2];
+    if (r->decays) state = sn_mul(state, sn_expand(*more++, -1));
+    if (r->corrects) {
+        sn_tensor found = sn_squeeze(sn_matmul(sn_expand(s->x[1], -2), state), -2);
+        v = sn_mul(*more, sn_sub(v, found));
+    }
+    s->next[0] = sn_add(state, sn_mul(sn_expand(s->x[1], -1), sn_expand(v, -2)));
+    s->y[0] = sn_matmul(s->x[0], s->next[0]);
+}
+
+bool onnx_linear_attention(onnx_call *c) {
+    const char *rule = onnx_text(c, "update_rule", "gated_delta");
+    const int64_t heads = onnx_int(c, "q_num_heads", 0), kv = onnx_int(c, "kv_num_heads", 0);
+    const double scale = onnx_float(c, "scale", 0);
+    sn_tensor q = onnx_in(c, 0), k = onnx_in(c, 1), v = onnx_in(c, 2), state, decay, beta;
+    recurrence r = {c, strstr(rule, "gated") != NULL, strstr(rule, "delta") != NULL};
+    if (heads < 1 || kv < 1 || heads % kv)
+        return onnx_fail(c, "q_num_heads is not a multiple of kv_num_heads");
+    if (strcmp(rule, "linear") != 0 && !r.decays && !r.corrects)
+        return onnx_fail(c, "update_rule '%s' is not known", rule);
+    if (sn_rank_of(q) != 3 || sn_rank_of(k) != 3 || sn_rank_of(v) != 3)
+        return onnx_fail(c, "its inputs need three axes");
+    const sn_dtype type = sn_dtype_of(q);
+    const sn_dim n = sn_dim_of(q, 0), T = sn_dim_of(q, 1),
+                 dk = sn_dim_quot(c->m, sn_dim_of(q, 2), heads),
+                 dv = sn_dim_quot(c->m, sn_dim_of(v, 2), kv);
+    state = onnx_in_or_null(c, 3);
+    const sn_dtype kept = state ? sn_dtype_of(state) : type;
+    q = sn_mul(sn_cast(q, SN_F32), scale != 0 ? scale : 1 / sqrt((double)dk));
+    sn_scan_args a = {
+        .carry = {state ? sn_cast(state, SN_F32) : sn_full(c->m, SN_F32, 0, n, kv, dk, dv)},
+        .x = {sn_reshape(q, n, T, kv, heads / kv, dk), sn_reshape(sn_cast(k, SN_F32), n, T, kv, dk),
+              sn_reshape(sn_cast(v, SN_F32), n, T, kv, dv)},
+        .axis = 1,
+        .body = step,
+        .user = &r};
+    int more = 3;
+    if (r.decays) {
+        decay = sn_exp(sn_cast(onnx_in(c, 4), SN_F32));
+        a.x[more++] = sn_reshape(decay, n, T, kv, sn_dim_quot(c->m, sn_dim_of(decay, 2), kv));
+    }
+    if (r.corrects) {
+        beta = sn_cast(onnx_in(c, 5), SN_F32);
+        a.x[more] = sn_broadcast(sn_expand(beta, 3), n, T, kv, 1);
+    }
+    sn_scanned y = sn_scan_at(c->at, &a);
+    sn_tensor out = sn_cast(sn_reshape(y.y[0], n, T, sn_dim_mul(c->m, heads, dv)), type);
+    return onnx_set(c, 0, out) && (c->node->out.n < 2 || onnx_set(c, 1, sn_cast(y.carry[0], kept)));
+}
+
+/* ---- rotary positions ---- */
+
+sn_tensor onnx_rotate(onnx_call *c, sn_tensor x, sn_tensor cosine, sn_tensor sine, sn_dim width,
+                      bool pairs) {
     const sn_dim d = sn_dim_of(x, 3), n = sn_dim_of(x, 0), h = sn_dim_of(x, 1),
                  rows = sn_dim_of(x, 2);
     const sn_dim half = sn_dim_quot(c->m, width, 2);
@@ -100,8 +315,7 @@ static sn_tensor rotate(onnx_call *c, sn_tensor x, sn_tensor cosine, sn_tensor s
     return rest ? sn_concat(3, y, rest) : y;
 }
 
-/* A table [positions, w] at positions [B, T], or a table [B, T, w]: [B, 1, T, w]. */
-static sn_tensor rows_at(onnx_call *c, sn_tensor table, sn_tensor at) {
+sn_tensor onnx_rows_at(onnx_call *c, sn_tensor table, sn_tensor at) {
     return sn_expand(at ? sn_gather(table, 0, at) : table, 1);
 }
 
@@ -111,110 +325,9 @@ bool onnx_rotary(onnx_call *c) {
     const int64_t heads = onnx_int(c, "num_heads", 0),
                   width = onnx_int(c, "rotary_embedding_dim", 0);
     if (flat && heads < 1) return onnx_fail(c, "num_heads is missing");
-    x = split_heads(c, x, heads);
-    sn_tensor y = rotate(c, x, rows_at(c, onnx_in(c, 1), at), rows_at(c, onnx_in(c, 2), at),
-                         width ? width : sn_dim_of(x, 3), onnx_int(c, "interleaved", 0));
+    x = onnx_split_heads(c, x, heads);
+    sn_tensor y =
+        onnx_rotate(c, x, onnx_rows_at(c, onnx_in(c, 1), at), onnx_rows_at(c, onnx_in(c, 2), at),
+                    width ? width : sn_dim_of(x, 3), onnx_int(c, "interleaved", 0));
     return onnx_set(c, 0, flat ? sn_merge_heads(y) : y);
-}
-
-/* com.microsoft: its positions come second: [B, T], or [1], the first one. */
-bool onnx_ms_rotary(onnx_call *c) {
-    sn_tensor x = onnx_in(c, 0), at = onnx_in(c, 1), cosine = onnx_in(c, 2);
-    const bool flat = sn_rank_of(x) == 3;
-    const int64_t heads = onnx_int(c, "num_heads", 0),
-                  width = onnx_int(c, "rotary_embedding_dim", 0);
-    const sn_dim all = width ? width : sn_dim_mul(c->m, sn_dim_of(cosine, 1), 2);
-    if (flat && heads < 1 && sn_rank_of(x) == 3 && sn_dim_of(x, 2) < 0)
-        return onnx_fail(c, "num_heads is missing");
-    if (flat) x = sn_split_heads(x, heads ? heads : sn_dim_quot(c->m, sn_dim_of(x, 2), all));
-    if (sn_rank_of(at) == 1)
-        at = sn_expand(sn_add(sn_arange(c->m, sn_dtype_of(at), sn_dim_of(x, 2)), at), 0);
-    sn_tensor y = rotate(c, x, rows_at(c, cosine, at), rows_at(c, onnx_in(c, 3), at), all,
-                         onnx_int(c, "interleaved", 0));
-    return onnx_set(c, 0, flat ? sn_merge_heads(y) : y);
-}
-
-/* Input i, a mask of keys: lengths [B], or 1 where a key is visible, [B, S] or [B, T, S]: bool. */
-static bool key_mask(onnx_call *c, int i, sn_dim keys, sn_tensor *out) {
-    sn_tensor mask = onnx_in_or_null(c, i);
-    *out = NULL;
-    if (!mask) return true;
-    const int rank = sn_rank_of(mask);
-    if (rank == 1)
-        *out = sn_length_mask(mask, keys);
-    else if (rank == 2)
-        *out = sn_expand(sn_expand(sn_ne(mask, 0), 1), 1);
-    else if (rank == 3)
-        *out = sn_expand(sn_ne(mask, 0), 1);
-    return *out || onnx_fail(c, "a mask with %d axes is not supported", rank);
-}
-
-bool onnx_ms_attention(onnx_call *c) {
-    sn_tensor x = onnx_in(c, 0), w = onnx_in(c, 1), bias = onnx_in_or_null(c, 2),
-              past = onnx_in_or_null(c, 4);
-    sn_tensor part[3];
-    const int64_t heads = onnx_int(c, "num_heads", 0);
-    if (onnx_attr(c, "qkv_hidden_sizes") || onnx_int(c, "do_rotary", 0) || heads < 1)
-        return onnx_fail(c, "qkv_hidden_sizes and do_rotary are not supported");
-    sn_tensor y = sn_linear(x, sn_swap(w, 0, 1), bias);
-    sn_split(y, -1, 3, part);
-    attention a = {.scale = onnx_float(c, "scale", 0),
-                   .causal = onnx_int(c, "unidirectional", 0),
-                   .bias = onnx_in_or_null(c, 5),
-                   .past = past ? sn_dim_of(past, 3) : 0};
-    for (int i = 0; i < 3; i++) part[i] = sn_split_heads(part[i], heads);
-    for (int i = 0; past && i < 2; i++)
-        part[i + 1] = sn_concat(2, sn_index(past, 0, i), part[i + 1]);
-    a.q = part[0], a.k = part[1], a.v = part[2];
-    if (!key_mask(c, 3, sn_dim_of(a.k, 2), &a.visible)) return false;
-    if (c->node->out.n > 1 && !onnx_set(c, 1, sn_stack(0, a.k, a.v))) return false;
-    return onnx_set(c, 0, sn_merge_heads(attend(c, &a)));
-}
-
-bool onnx_ms_multi_head(onnx_call *c) {
-    sn_tensor q = onnx_in(c, 0), bias = onnx_in_or_null(c, 3), past = onnx_in_or_null(c, 6);
-    const int64_t heads = onnx_int(c, "num_heads", 0);
-    if (!onnx_given(c, 1) || !onnx_given(c, 2) || sn_rank_of(q) != 3 || heads < 1)
-        return onnx_fail(c, "packed queries, keys and values are not supported");
-    sn_tensor part[3] = {q, onnx_in(c, 1), onnx_in(c, 2)};
-    sn_dim at = 0;
-    for (int i = 0; i < 3; i++) {
-        if (sn_rank_of(part[i]) != 3) continue; /* keys of a cache, without bias */
-        const sn_dim n = sn_dim_of(part[i], 2);
-        if (bias) part[i] = sn_add(part[i], sn_slice(bias, 0, at, n));
-        at = sn_dim_add(c->m, at, n);
-        part[i] = sn_split_heads(part[i], heads);
-    }
-    attention a = {.q = part[0],
-                   .scale = onnx_float(c, "scale", 0),
-                   .causal = onnx_int(c, "unidirectional", 0),
-                   .bias = onnx_in_or_null(c, 5),
-                   .past = past ? sn_dim_of(past, 2) : 0};
-    a.k = append(c, 6, part[1], 1);
-    a.v = append(c, 7, part[2], 2);
-    return key_mask(c, 4, sn_dim_of(a.k, 2), &a.visible) &&
-           onnx_set(c, 0, sn_merge_heads(attend(c, &a)));
-}
-
-/* Layer norm, or with the flag RMS norm, of x + skip + bias; the sum is output 3. */
-bool onnx_ms_skip_norm(onnx_call *c) {
-    const bool rms = c->row->flag;
-    sn_tensor bias = onnx_in_or_null(c, rms ? 3 : 4), sum = sn_add(onnx_in(c, 0), onnx_in(c, 1));
-    const double eps = onnx_float(c, "epsilon", 1e-12);
-    if (bias) sum = sn_add(sum, bias);
-    sn_tensor y = rms ? sn_rms_norm(sum, onnx_in(c, 2), eps)
-                      : sn_layer_norm(sum, onnx_in(c, 2), onnx_in_or_null(c, 3), eps);
-    return onnx_set(c, 0, y) && (c->node->out.n < 4 || onnx_set(c, 3, sum));
-}
-
-bool onnx_ms_embed_norm(onnx_call *c) {
-    sn_tensor ids = onnx_in(c, 0), segments = onnx_in_or_null(c, 1), mask = onnx_in_or_null(c, 7);
-    sn_tensor at = onnx_in_or_null(c, 8), x = sn_gather(onnx_in(c, 2), 0, ids);
-    if (!at) at = sn_arange(c->m, SN_I32, sn_dim_of(ids, 1));
-    x = sn_add(x, sn_gather(onnx_in(c, 3), 0, at));
-    if (segments) x = sn_add(x, sn_gather(onnx_in(c, 4), 0, segments));
-    sn_tensor y = sn_layer_norm(x, onnx_in(c, 5), onnx_in(c, 6), onnx_float(c, "epsilon", 1e-12));
-    if (mask && c->node->out.n > 1 && !onnx_set(c, 1, sn_sum(sn_cast(mask, SN_I32), 1)))
-        return false;
-    return onnx_set(c, 0, y) && (c->node->out.n < 3 || onnx_set(c, 2, x));
 }

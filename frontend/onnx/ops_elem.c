@@ -164,10 +164,17 @@ bool onnx_quick_gelu(onnx_call *c) {
     sn_tensor x = onnx_in(c, 0);
     return onnx_set(c, 0, sn_mul(x, sn_sigmoid(sn_mul(x, onnx_float(c, "alpha", 1.702)))));
 }
-bool onnx_swish(onnx_call *c) {
+static sn_tensor swish(onnx_call *c) {
     sn_tensor x = onnx_in(c, 0);
     const double alpha = onnx_float(c, "alpha", 1);
-    return onnx_set(c, 0, alpha == 1 ? sn_silu(x) : sn_mul(x, sn_sigmoid(sn_mul(x, alpha))));
+    return alpha == 1 ? sn_silu(x) : sn_mul(x, sn_sigmoid(sn_mul(x, alpha)));
+}
+bool onnx_swish(onnx_call *c) {
+    return onnx_set(c, 0, swish(c));
+}
+/* Swish of a gate, times values. */
+bool onnx_swiglu(onnx_call *c) {
+    return onnx_set(c, 0, sn_mul(swish(c), onnx_in(c, 1)));
 }
 bool onnx_is_inf(onnx_call *c) {
     sn_tensor x = onnx_in(c, 0);
@@ -247,22 +254,41 @@ bool onnx_where(onnx_call *c) {
            onnx_set(c, 0, sn_where(p, x, y));
 }
 
-static bool cast(onnx_call *c, sn_dtype to) {
+static bool cast(onnx_call *c, sn_dtype to, onnx_type narrow) {
     sn_tensor x = onnx_in(c, 0);
-    return onnx_set(c, 0,
-                    to == SN_BOOL && sn_dtype_of(x) != SN_BOOL ? sn_ne(x, 0) : sn_cast(x, to));
+    const bool test = to == SN_BOOL && sn_dtype_of(x) != SN_BOOL;
+    return onnx_set_narrow(c, 0, test ? sn_ne(x, 0) : sn_cast(x, to), narrow);
 }
 
 bool onnx_cast(onnx_call *c) {
+    const int64_t type = onnx_int(c, "to", 0);
     sn_dtype to;
     bool done;
-    if (!onnx_dtype(c, onnx_int(c, "to", 0), &to))
-        return onnx_fail(c, "element type %lld is not supported", (long long)onnx_int(c, "to", 0));
+    if (!onnx_dtype(type, &to))
+        return onnx_fail(c, "element type %lld is not supported", (long long)type);
     if (!onnx_fold(c, to, &done)) return false;
-    return done || cast(c, to);
+    return done || cast(c, to, (onnx_type)type);
 }
 bool onnx_cast_like(onnx_call *c) {
-    return onnx_given(c, 1) ? cast(c, c->in[1]->type) : onnx_fail(c, "input 1 is missing");
+    if (!onnx_given(c, 1)) return onnx_fail(c, "input 1 is missing");
+    return cast(c, c->in[1]->type, c->in[1]->narrow);
+}
+
+/* The same bits as another type: integers of one size. */
+bool onnx_bit_cast(onnx_call *c) {
+    const int64_t type = onnx_int(c, "to", 0);
+    sn_tensor x = onnx_in(c, 0);
+    const sn_dtype from = sn_dtype_of(x);
+    sn_dtype to;
+    if (!onnx_dtype(type, &to) ||
+        (from != to && (sn_dtype_is_float(from) || sn_dtype_is_float(to))))
+        return onnx_fail(c, "the bits of floats as integers are not supported");
+    if (from == SN_U8 && to == SN_I8) {
+        x = sn_cast(x, SN_I32);
+        x = sn_where(sn_lt(x, 128), x, sn_sub(x, 256));
+    } else if (from == SN_I8 && to == SN_U8)
+        x = sn_and(sn_cast(x, SN_I32), 255);
+    return onnx_set_narrow(c, 0, to == SN_BOOL ? sn_ne(x, 0) : sn_cast(x, to), (onnx_type)type);
 }
 
 /* Bounds are attributes before version 11, then inputs. */

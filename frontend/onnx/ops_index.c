@@ -27,7 +27,12 @@ static sn_tensor product(onnx_call *c, sn_tensor x, const int *axes, bool keep) 
     perm[rank] = INT_MIN;
     shape[left] = all;
     shape[left + 1] = SN_END;
-    x = product_of_last(c, sn_reshape_at(c->at, sn_transpose_at(c->at, x, perm), shape));
+    x = sn_reshape_at(c->at, sn_transpose_at(c->at, x, perm), shape);
+    if (all == 0) { /* of no elements */
+        shape[left] = SN_END;
+        x = sn_full_at(c->at, c->m, sn_dtype_of(x), 1, shape);
+    } else
+        x = product_of_last(c, x);
     for (int i = 0; keep && i < rank; i++)
         if (mask & 1u << i) x = sn_expand(x, i);
     return x;
@@ -111,7 +116,7 @@ bool onnx_arg(onnx_call *c) {
     if (last) x = sn_flip(x, axis);
     sn_tensor y = sn_cast(sn_argmax(x, axis), SN_I64);
     if (last) y = sn_sub(sn_dim_tensor(c->m, SN_I64, sn_dim_sub(c->m, sn_dim_of(x, axis), 1)), y);
-    return onnx_set(c, 0, onnx_int(c, "keepdims", 1) ? sn_expand(y, axis) : y);
+    return onnx_set_narrow(c, 0, onnx_int(c, "keepdims", 1) ? sn_expand(y, axis) : y, ONNX_INT64);
 }
 
 bool onnx_top_k(onnx_call *c) {
@@ -263,6 +268,32 @@ bool onnx_scatter_elements(onnx_call *c) {
     return scatter(c, x, sn_reshape(x, n), sn_reshape(at, SN_REST), sn_reshape(y, SN_REST), n);
 }
 
+/* A cache with rows written into sequence b from row `at[b]` on, or, in a circle, modulo its length. */
+bool onnx_tensor_scatter(onnx_call *c) {
+    sn_tensor x = onnx_in(c, 0), y = onnx_in(c, 1), at = onnx_in_or_null(c, 2);
+    int axis, perm[SN_MAX_RANK + 1], rank = sn_rank_of(x);
+    if (!onnx_axis(c, onnx_int(c, "axis", -2), rank, &axis) || !axis || sn_rank_of(y) != rank)
+        return onnx_fail(c, "its axis is that of sequences, or its inputs differ in rank");
+    const sn_dim n = sn_dim_of(x, 0), S = sn_dim_of(x, axis), T = sn_dim_of(y, axis);
+    if (!at) at = sn_full(c->m, SN_I64, 0, n);
+    if (strcmp(onnx_text(c, "mode", "linear"), "circular") != 0)
+        return onnx_set(c, 0, sn_update_rows(x, axis, y, at));
+    /* row s is the one that is written mod(s - at, S) after the first */
+    at = sn_sub(sn_expand(sn_arange(c->m, SN_I64, S), 0), sn_expand(sn_cast(at, SN_I64), 1));
+    at = sn_mod(at, sn_dim_tensor(c->m, SN_I64, S));
+    sn_tensor last = sn_dim_tensor(c->m, SN_I64, sn_dim_sub(c->m, T, 1)), new = sn_le(at, last);
+    sn_tensor rows = sn_expand(sn_arange(c->m, SN_I64, n), 1);
+    rows = sn_add(sn_mul(rows, sn_dim_tensor(c->m, SN_I64, T)), sn_min(at, last));
+    for (int i = 0; i <= rank; i++) perm[i] = i == rank ? INT_MIN : i;
+    perm[1] = axis, perm[axis] = 1; /* the sequence comes second, for the look-up */
+    y = as_rows(c, sn_transpose_at(c->at, y, perm), 2, sn_dim_mul(c->m, n, T));
+    y = sn_transpose_at(c->at, sn_gather(y, 0, rows), perm);
+    new = sn_reshape(new, n, S);
+    for (int i = 1; i < axis; i++) new = sn_expand(new, 1);
+    for (int i = axis + 1; i < rank; i++) new = sn_expand(new, -1);
+    return onnx_set(c, 0, sn_where(new, y, x));
+}
+
 bool onnx_one_hot(onnx_call *c) {
     sn_tensor ids = onnx_in(c, 0), values = onnx_in(c, 2);
     sn_dim depth;
@@ -302,7 +333,7 @@ bool onnx_eye_like(onnx_call *c) {
     sn_dtype type;
     if (!onnx_given(c, 0) || c->in[0]->rank != 2) return onnx_fail(c, "its input is not a matrix");
     const onnx_value *v = c->in[0];
-    if (!onnx_dtype(c, onnx_int(c, "dtype", ONNX_FLOAT), &type))
+    if (!onnx_dtype(onnx_int(c, "dtype", ONNX_FLOAT), &type))
         return onnx_fail(c, "its type is not supported");
     if (!onnx_attr(c, "dtype")) type = v->type;
     sn_tensor i = sn_iota(c->m, SN_I32, 0, v->shape[0], v->shape[1]);

@@ -231,8 +231,7 @@ static sn_tensor transposed(onnx_call *c, sn_tensor x, sn_tensor w, sn_tensor bi
     return convolve(c, x, w, bias, v, groups);
 }
 
-bool onnx_conv(onnx_call *c) {
-    sn_tensor x = onnx_in(c, 0), w = onnx_in(c, 1), bias = onnx_in_or_null(c, 2);
+bool onnx_convolution(onnx_call *c, sn_tensor x, sn_tensor w, sn_tensor bias, sn_dtype type) {
     window v;
     sn_dim kernel[2];
     const int64_t groups = onnx_int(c, "group", 1);
@@ -240,9 +239,38 @@ bool onnx_conv(onnx_call *c) {
         return onnx_fail(c, "only 1 and 2 spatial axes are supported");
     for (int i = 2; i < sn_rank_of(w); i++) kernel[i - 2] = sn_dim_of(w, i);
     if (!read_window(c, x, kernel, c->row->flag, &v)) return false;
-    return onnx_set(c, 0,
-                    c->row->flag ? transposed(c, x, w, bias, v, groups)
-                                 : convolve(c, x, w, bias, v, groups));
+    sn_tensor y =
+        c->row->flag ? transposed(c, x, w, bias, v, groups) : convolve(c, x, w, bias, v, groups);
+    return onnx_set(c, 0, sn_cast(y, type));
+}
+
+bool onnx_conv(onnx_call *c) {
+    sn_tensor x = onnx_in(c, 0);
+    return onnx_convolution(c, x, onnx_in(c, 1), onnx_in_or_null(c, 2), sn_dtype_of(x));
+}
+
+/* A causal convolution of each channel over x [B, C, T] after the columns that input 3 keeps of the past; the
+ * last ones are output 1. */
+bool onnx_causal_conv(onnx_call *c) {
+    sn_tensor x = onnx_in(c, 0), w = onnx_in(c, 1), bias = onnx_in_or_null(c, 2),
+              past = onnx_in_or_null(c, 3);
+    const char *act = onnx_text(c, "activation", "none");
+    const bool silu = !strcmp(act, "silu") || !strcmp(act, "swish");
+    if (!silu && strcmp(act, "none") != 0) return onnx_fail(c, "activation '%s'", act);
+    if (sn_rank_of(x) != 3 || sn_rank_of(w) != 3 || sn_dim_of(w, 2) < 1 || sn_dim_of(w, 0) < 1)
+        return onnx_fail(c, "its inputs need three axes, the kernel of numbers");
+    const int64_t k = sn_dim_of(w, 2);
+    const sn_dim T = sn_dim_of(x, 2);
+    const sn_dtype type = sn_dtype_of(x), wide = type == SN_F64 ? SN_F64 : SN_F32;
+    sn_tensor all = past ? sn_concat(2, past, x) : sn_pad(x, 2, k - 1, 0, 0), y = NULL;
+    for (int64_t i = 0; i < k; i++) {
+        sn_tensor part = sn_cast(sn_slice(all, 2, i, T), wide);
+        sn_tensor term = sn_mul(part, sn_cast(sn_index(w, 2, i), wide));
+        y = y ? sn_add(y, term) : term;
+    }
+    if (bias) y = sn_add(y, sn_cast(sn_expand(bias, 1), wide));
+    y = sn_cast(silu ? sn_silu(y) : y, type);
+    return onnx_set(c, 0, y) && (c->node->out.n < 2 || onnx_set(c, 1, sn_slice(all, 2, T, k - 1)));
 }
 
 /* The maximum or sum of each window along an axis. */
@@ -454,7 +482,7 @@ bool onnx_lp_norm(onnx_call *c) {
     if (!onnx_axis(c, onnx_int(c, "axis", -1), sn_rank_of(x), &axis)) return false;
     sn_tensor n = onnx_int(c, "p", 2) == 1 ? sn_sum_keep(sn_abs(x), axis)
                                            : sn_sqrt(sn_sum_keep(sn_square(x), axis));
-    return onnx_set(c, 0, sn_div(x, n));
+    return onnx_set(c, 0, sn_where(sn_eq(n, 0), 0, sn_div(x, n)));
 }
 
 bool onnx_mvn(onnx_call *c) {

@@ -18,14 +18,12 @@ static sn_tensor quantise(onnx_call *c, sn_tensor x, sn_tensor scale, sn_tensor 
     return sn_cast(sn_max(sn_min(y, plain ? 255 : 127), plain ? 0 : -128), type);
 }
 
-/* x - zero as i32 */
-static sn_tensor centred(onnx_call *c, sn_tensor x, sn_tensor zero) {
+sn_tensor onnx_centred(onnx_call *c, sn_tensor x, sn_tensor zero) {
     x = sn_cast(x, SN_I32);
     return zero ? sn_sub(x, sn_cast(zero, SN_I32)) : x;
 }
 
-/* Input i of a matrix product: the zero point of its rows or columns. */
-static sn_tensor zero_of(onnx_call *c, int i, bool rows) {
+sn_tensor onnx_zero_of(onnx_call *c, int i, bool rows) {
     sn_tensor z = onnx_in_or_null(c, i);
     if (z && sn_rank_of(z) == 1 && sn_dim_of(z, 0) == 1) return sn_reshape(z, SN_SCALAR);
     return z && rows && sn_rank_of(z) == 1 ? sn_expand(z, 1) : z;
@@ -71,27 +69,35 @@ bool onnx_dynamic_quantise(onnx_call *c) {
 }
 
 bool onnx_matmul_integer(onnx_call *c) {
-    sn_tensor x = centred(c, onnx_in(c, 0), zero_of(c, 2, true));
-    sn_tensor y = centred(c, onnx_in(c, 1), zero_of(c, 3, false));
+    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_zero_of(c, 2, true));
+    sn_tensor y = onnx_centred(c, onnx_in(c, 1), onnx_zero_of(c, 3, false));
     return onnx_set(c, 0, onnx_product(c, x, y));
 }
 
 bool onnx_qlinear_matmul(onnx_call *c) {
-    sn_tensor x = centred(c, onnx_in(c, 0), zero_of(c, 2, true));
-    sn_tensor y = centred(c, onnx_in(c, 3), zero_of(c, 5, false));
-    sn_tensor scale = sn_mul(zero_of(c, 1, true), zero_of(c, 4, false));
+    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_zero_of(c, 2, true));
+    sn_tensor y = onnx_centred(c, onnx_in(c, 3), onnx_zero_of(c, 5, false));
+    sn_tensor scale = sn_mul(onnx_zero_of(c, 1, true), onnx_zero_of(c, 4, false));
     sn_tensor z = sn_mul(sn_cast(onnx_product(c, x, y), SN_F32), sn_cast(scale, SN_F32));
     sn_tensor to = onnx_in(c, 7);
-    return onnx_set(c, 0,
-                    quantise(c, z, zero_of(c, 6, true), zero_of(c, 7, true), sn_dtype_of(to)));
+    return onnx_set(
+        c, 0, quantise(c, z, onnx_zero_of(c, 6, true), onnx_zero_of(c, 7, true), sn_dtype_of(to)));
+}
+
+/* Sums of products of integers are exact in f64. */
+bool onnx_conv_integer(onnx_call *c) {
+    sn_tensor x = onnx_in(c, 0), w = onnx_in(c, 1), zero = onnx_in_or_null(c, 3);
+    x = onnx_centred(c, x, onnx_zero_of(c, 2, false));
+    w = onnx_centred(c, w, along(c, zero, w, 0));
+    return onnx_convolution(c, sn_cast(x, SN_F64), sn_cast(w, SN_F64), NULL, SN_I32);
 }
 
 /* com.microsoft: x quantised by its range, times integers. */
 bool onnx_ms_dynamic_matmul(onnx_call *c) {
     sn_tensor scale, zero, x = quantise_range(c, onnx_in(c, 0), &scale, &zero);
     sn_tensor bias = onnx_in_or_null(c, 4);
-    sn_tensor y =
-        onnx_product(c, centred(c, x, zero), centred(c, onnx_in(c, 1), zero_of(c, 3, false)));
-    y = sn_mul(sn_mul(sn_cast(y, SN_F32), scale), zero_of(c, 2, false));
+    sn_tensor y = onnx_product(c, onnx_centred(c, x, zero),
+                               onnx_centred(c, onnx_in(c, 1), onnx_zero_of(c, 3, false)));
+    y = sn_mul(sn_mul(sn_cast(y, SN_F32), scale), onnx_zero_of(c, 2, false));
     return onnx_set(c, 0, bias ? sn_add(y, bias) : y);
 }

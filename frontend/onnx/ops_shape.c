@@ -564,13 +564,13 @@ bool onnx_if(onnx_call *c) {
         return onnx_fail(c, "it needs a condition and two graphs");
     for (int i = 0; i < 2; i++) out[i] = sn_arena_alloc(c->im->arena, sizeof **out * ONNX_OUT_MAX);
     if (onnx_number(c, c->in[0], &which)) {
-        if (!c->im->run_graph(c, branch[which != 0]->graph, out[0])) return false;
+        if (!c->im->run_graph(c, branch[which != 0]->graph, 0, NULL, out[0])) return false;
         memcpy(c->out, out[0], sizeof c->out);
         return true;
     }
     if (onnx_count(c->in[0]) != 1) return onnx_fail(c, "its condition is not one bool");
     for (int i = 0; i < 2; i++)
-        if (!c->im->run_graph(c, branch[i]->graph, out[i])) return false;
+        if (!c->im->run_graph(c, branch[i]->graph, 0, NULL, out[i])) return false;
     sn_tensor cond = sn_reshape(onnx_in(c, 0), SN_SCALAR);
     for (int i = 0; i < ONNX_OUT_MAX && out[0][i] && out[1][i]; i++) {
         sn_tensor no = onnx_tensor_of(c, out[0][i]), yes = onnx_tensor_of(c, out[1][i]);

@@ -191,8 +191,14 @@ bool onnx_run_nodes(onnx_import *im, onnx_scope *s, const onnx_list *nodes) {
     return ok;
 }
 
-bool onnx_run_graph(onnx_call *c, const onnx_graph *g, onnx_value **values) {
+bool onnx_run_graph(onnx_call *c, const onnx_graph *g, int n_in, onnx_value *const *in,
+                    onnx_value **values) {
     onnx_scope *s = onnx_scope_new(c->im, c->scope, c->scope->call, c->scope->opset);
+    for (int i = 0; i < n_in; i++) {
+        const char *name = ONNX_AT(g->input, onnx_value_info, i).name;
+        if (!name || !onnx_scope_add(c->im, s, name, in[i]))
+            return onnx_fail(c, "input %d of a subgraph has no name", i);
+    }
     if (!onnx_add_initialisers(c->im, s, g) || !onnx_run_nodes(c->im, s, &g->node)) return false;
     for (int i = 0; i < g->output.n && i < ONNX_OUT_MAX; i++) {
         const char *name = ONNX_AT(g->output, onnx_value_info, i).name;

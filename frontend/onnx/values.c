@@ -31,19 +31,34 @@ bool onnx_fail(onnx_call *c, const char *fmt, ...) {
 
 /* ---- types and elements ---- */
 
-bool onnx_dtype(onnx_call *c, int64_t type, sn_dtype *out) {
-    static const signed char known[ONNX_TYPES] = {
-        [ONNX_UNDEFINED] = -1,  [ONNX_FLOAT] = SN_F32,     [ONNX_UINT8] = SN_U8,
-        [ONNX_INT8] = SN_I8,    [ONNX_UINT16] = -1,        [ONNX_INT16] = -1,
-        [ONNX_INT32] = SN_I32,  [ONNX_INT64] = SN_I64,     [ONNX_STRING] = -1,
-        [ONNX_BOOL] = SN_BOOL,  [ONNX_FLOAT16] = SN_F16,   [ONNX_DOUBLE] = SN_F64,
-        [ONNX_UINT32] = -1,     [ONNX_UINT64] = -1,        [ONNX_COMPLEX64] = -1,
-        [ONNX_COMPLEX128] = -1, [ONNX_BFLOAT16] = SN_BF16,
-    };
-    (void)c;
-    if (type < 0 || type >= ONNX_TYPES || known[type] < 0) return false;
-    *out = (sn_dtype)known[type];
+/* Integers of types that the DSL does not have are of a wider one, with the same values. */
+static const struct type {
+    signed char type;           /* sn_dtype; -1: not supported */
+    unsigned char stored, bits; /* bytes in files; of a narrower integer, 0: as it is */
+} types[ONNX_TYPES] = {
+    [ONNX_UNDEFINED] = {-1, 0, 0},     [ONNX_FLOAT] = {SN_F32, 4, 0},
+    [ONNX_UINT8] = {SN_U8, 1, 0},      [ONNX_INT8] = {SN_I8, 1, 0},
+    [ONNX_UINT16] = {SN_I32, 2, 16},   [ONNX_INT16] = {SN_I32, 2, 16},
+    [ONNX_INT32] = {SN_I32, 4, 0},     [ONNX_INT64] = {SN_I64, 8, 0},
+    [ONNX_STRING] = {-1, 0, 0},        [ONNX_BOOL] = {SN_BOOL, 1, 0},
+    [ONNX_FLOAT16] = {SN_F16, 2, 0},   [ONNX_DOUBLE] = {SN_F64, 8, 0},
+    [ONNX_UINT32] = {SN_I64, 4, 32},   [ONNX_UINT64] = {SN_I64, 8, 0},
+    [ONNX_COMPLEX64] = {-1, 0, 0},     [ONNX_COMPLEX128] = {-1, 0, 0},
+    [ONNX_BFLOAT16] = {SN_BF16, 2, 0},
+};
+
+bool onnx_dtype(int64_t type, sn_dtype *out) {
+    if (type < 0 || type >= ONNX_TYPES || types[type].type < 0) return false;
+    *out = (sn_dtype)types[type].type;
     return true;
+}
+
+sn_tensor onnx_wrap(onnx_call *c, sn_tensor x, onnx_type narrow) {
+    const double size = exp2(types[narrow].bits);
+    if (!types[narrow].bits || (int)sn_dtype_of(x) != types[narrow].type) return x;
+    const bool is_signed = narrow == ONNX_INT16;
+    sn_tensor y = sn_and(is_signed ? sn_add(x, size / 2) : x, size - 1);
+    return is_signed ? sn_sub(y, size / 2) : y;
 }
 
 onnx_elem onnx_elem_dim(sn_dim d) {
@@ -134,15 +149,31 @@ static const void *copy_numbers(onnx_call *c, const onnx_tensor *t, sn_dtype typ
     return out;
 }
 
+/* The same integers in the wider type that they become. */
+static const void *widen(onnx_call *c, const onnx_tensor *t, const unsigned char *from, int64_t n) {
+    const size_t stored = types[t->type].stored,
+                 size = sn_dtype_size((sn_dtype)types[t->type].type);
+    char *out = sn_arena_alloc(c->im->arena, size * (size_t)n + 1);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t x = 0;
+        memcpy(&x, from + stored * (size_t)i, stored); /* little-endian */
+        if (t->type == ONNX_INT16) x = (int16_t)x;
+        memcpy(out + size * (size_t)i, &x, size);
+    }
+    return out;
+}
+
 static bool find_data(onnx_call *c, const onnx_tensor *t, sn_weight *w) {
     onnx_bytes bytes = t->raw;
     const int64_t n = sn_weight_elements(w);
+    const size_t stored = types[t->type].stored;
     if (n < 0 || __builtin_mul_overflow((size_t)n, sn_dtype_size(w->dtype), &w->bytes))
         return onnx_fail(c, "the shape of '%s' is too large", w->name);
     if (t->location && !find_external(c, t, &bytes)) return false;
-    if (bytes.data && bytes.size != w->bytes)
+    if (bytes.data && bytes.size != (size_t)n * stored)
         return onnx_fail(c, "'%s' has %zu bytes, but its shape needs %zu", w->name, bytes.size,
-                         w->bytes);
+                         (size_t)n * stored);
+    if (bytes.data && stored != sn_dtype_size(w->dtype)) bytes.data = widen(c, t, bytes.data, n);
     w->data = bytes.data ? bytes.data : n ? copy_numbers(c, t, w->dtype, n) : "";
     return w->data || onnx_fail(c, "'%s' has not as many elements as its shape needs", w->name);
 }
@@ -165,13 +196,14 @@ onnx_value *onnx_file_value(onnx_call *c, const onnx_tensor *t, const char *name
     sn_weight *w = sn_arena_alloc(c->im->arena, sizeof *w);
     onnx_value *v = onnx_new_value(c->im, name);
     *w = (sn_weight){.name = name, .rank = t->dims.n};
-    if (!onnx_dtype(c, t->type, &w->dtype))
+    if (!onnx_dtype(t->type, &w->dtype))
         onnx_fail(c, "'%s' has the element type %lld, which is not supported", name,
                   (long long)t->type);
     else if (t->dims.n > SN_MAX_RANK || t->dims.n > SN_WEIGHT_RANK)
         onnx_fail(c, "'%s' has more than %d axes", name, SN_MAX_RANK);
     else {
         v->type = w->dtype;
+        v->narrow = (onnx_type)t->type;
         v->rank = w->rank;
         for (int i = 0; i < w->rank; i++) v->shape[i] = w->shape[i] = ONNX_AT(t->dims, int64_t, i);
         if (!find_data(c, t, w)) return NULL;
@@ -328,7 +360,13 @@ sn_tensor onnx_in(onnx_call *c, int i) {
 bool onnx_set(onnx_call *c, int i, sn_tensor t) {
     if (!t || sn_module_error(c->m)->code || (c->im->err && c->im->err->code)) return false;
     if (i >= ONNX_OUT_MAX) return onnx_fail(c, "more than %d outputs", ONNX_OUT_MAX);
-    c->out[i] = onnx_tensor_value(c->im, NULL, t);
+    const onnx_type narrow = i == 0 && c->n_in && c->in[0] ? c->in[0]->narrow : ONNX_UNDEFINED;
+    return onnx_set_narrow(c, i, t, narrow);
+}
+
+bool onnx_set_narrow(onnx_call *c, int i, sn_tensor t, onnx_type narrow) {
+    c->out[i] = onnx_tensor_value(c->im, NULL, onnx_wrap(c, t, narrow));
+    if ((int)c->out[i]->type == types[narrow].type) c->out[i]->narrow = narrow;
     return true;
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-# node_tests.py SINTER [PATTERN]: ONNX's node tests, and own_cases.py, at levels 0 and 4: passed, failed and unsupported by operator, and
-# what failed. Needs Debian's python3-onnx; takes long, so it is not among the default tests.
+# node_tests.py SINTER [PATTERN [CHECKOUT]]: ONNX's node tests, and own_cases.py, at levels 0 and 4: passed, failed and unsupported by
+# operator, and what failed. With a checkout of onnx/onnx its tests are run instead of those of Debian's python3-onnx, which is needed
+# for both. Takes long, so it is not among the default tests.
 import collections
 import concurrent.futures
 import os
@@ -16,11 +17,13 @@ from onnx import numpy_helper
 for name, kind in (("float", float), ("int", int), ("bool", bool), ("object", object)):
     setattr(np, name, kind)  # python3-onnx 1.12 uses names that NumPy 1.24 does not have
 from onnx.backend.test.case.node import collect_testcases
+from newer_cases import cases as newer_cases
 from own_cases import cases as own_cases
 
 LEVELS = ("0", "4")
 FIRST = ("ConstantOfShape", "Range", "NonZero")  # whose first input says a shape
-TYPES = {np.dtype(t) for t in ("f4", "f8", "f2", "i1", "u1", "i4", "i8", "?")}
+TYPES = {np.dtype(t): np.dtype(t) for t in ("f4", "f8", "f2", "i1", "u1", "i4", "i8", "?")}
+TYPES.update({np.dtype(t): np.dtype(u) for t, u in (("i2", "i4"), ("u2", "i4"), ("u4", "i8"), ("u8", "i8"))})  # as the importer has them
 
 
 def fix(case):
@@ -50,8 +53,12 @@ def attempt(sinter, case, model, folder, unused=frozenset()):
         names = [v.name for v in case.model.graph.input], [v.name for v in case.model.graph.output]
         arrays = [x if isinstance(x, np.ndarray) else np.asarray(x) for x in (*inputs, *outputs)
                   if isinstance(x, (np.ndarray, np.generic))]
-        if len(arrays) != len(inputs) + len(outputs) or any(x.dtype not in TYPES for x in arrays):
-            return "unsupported", "a type"
+        if len(arrays) != len(inputs) + len(outputs):
+            return "unsupported", "a type: sequence or optional"
+        for x in arrays:
+            if x.dtype not in TYPES:
+                return "unsupported", f"a type: {'string' if x.dtype.kind in 'OUS' else x.dtype}"
+        arrays = [x.astype(TYPES[x.dtype]) for x in arrays]
         left = {v.name for v in model.graph.input} - unused
         np.savez(folder + "/in.npz", **{n: x for n, x in zip(names[0], arrays) if n in left})
         for level in LEVELS:
@@ -79,9 +86,12 @@ def attempt(sinter, case, model, folder, unused=frozenset()):
 
 def main():
     if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK):
-        sys.exit("usage: node_tests.py SINTER [PATTERN]")
+        sys.exit("usage: node_tests.py SINTER [PATTERN [CHECKOUT]]")
     sinter, pattern = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
-    cases = [c for c in [*collect_testcases(None), *own_cases()] if re.search(pattern, c.name)]
+    found, left = newer_cases(sys.argv[3]) if len(sys.argv) > 3 else (collect_testcases(None), {})
+    for why, names in left.items():
+        print(f"left out, {why}: {' '.join(names)}")
+    cases = [c for c in [*found, *own_cases()] if re.search(pattern, c.name)]
     count = collections.defaultdict(collections.Counter)
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
         jobs = [(c, pool.submit(run, sinter, c, f"{folder}/{i}")) for i, c in enumerate(cases)]
@@ -89,7 +99,7 @@ def main():
             try:
                 result, why = job.result()
             except Exception as e:
-                result, why = "unsupported", f"{type(e).__name__}: {e}"
+                result, why = "failed", f"{type(e).__name__}: {e}"
             op = case.model.graph.node[0].op_type if len(case.model.graph.node) == 1 else "(functions)"
             count[op][result] += 1
             if result != "passed":

@@ -121,3 +121,59 @@ def cases():
     wq, ws = rng.integers(-127, 127, (32, 6)).astype(np.int8), np.float32([0.02])
     yield case("dynamic_matmul", "DynamicQuantizeMatMul", [x, wq, ws],
                [(xq @ wq.astype(np.float64) * scale * ws).astype(np.float32)], MS)
+    yield from own_ms_cases()
+
+
+def own_ms_cases():
+    """com.microsoft: queries in groups with caches of sequences that differ in length, packed heads, weights in blocks."""
+    B, T, H, G, d = 2, 3, 4, 2, 8
+    q, k, v = f(B, T, H * d), f(B, T, G * d), f(B, T, G * d)
+    heads = split(q, H), split(k, G), split(v, G)
+    full, total = np.array([T - 1] * B, np.int32), np.array(T, np.int32)
+    options = {"num_heads": H, "kv_num_heads": G}
+    lower = causal(T, T)
+    yield case("gqa", "GroupQueryAttention", [q, k, v, None, None, full, total],
+               [merge(attend(*heads, visible=lower)), heads[1], heads[2]], MS, **options)
+    yield case("gqa_packed", "GroupQueryAttention", [np.concatenate([q, k, v], 2), None, None, None, None, full, total],
+               [merge(attend(*heads, visible=lower))], MS, **options)
+    near = lower & (np.arange(T)[None] > np.arange(T)[:, None] - 2)
+    yield case("gqa_window", "GroupQueryAttention", [q, k, v, None, None, full, total],
+               [merge(attend(*heads, visible=near, cap=3.0, scale=0.5))], MS, local_window_size=2, softcap=3.0, scale=0.5,
+               **options)
+    P, first, angle = 5, np.array([5, 2]), f(16, d // 2)
+    past, more = f(B, G, P, d), f(B, G, P, d)
+    cos, sin = np.cos(angle), np.sin(angle)
+    at = first[:, None] + np.arange(T)
+    turned = [rotate(h, cos[at][:, None], sin[at][:, None]) for h in heads[:2]]
+    keys, values = (np.concatenate([old, np.zeros((B, G, T, d), np.float32)], 2) for old in (past, more))
+    for b in range(B):
+        keys[b, :, first[b]:first[b] + T], values[b, :, first[b]:first[b] + T] = turned[1][b], heads[2][b]
+    see = np.arange(P + T)[None, None] <= at[:, :, None]
+    yield case("gqa_past", "GroupQueryAttention",
+               [q, k, v, past, more, (first + T - 1).astype(np.int32), np.array(P + T, np.int32), cos, sin],
+               [merge(attend(turned[0], keys, values, visible=see[:, None])), keys, values], MS, do_rotary=1, **options)
+    sink = f(H)
+    s = np.concatenate([heads[0] @ np.repeat(heads[1], 2, 1).transpose(0, 1, 3, 2) * d ** -0.5 + np.where(lower, 0, -np.inf),
+                        np.broadcast_to(sink[:, None, None], (B, H, T, 1))], -1)
+    yield case("gqa_sink", "GroupQueryAttention", [q, k, v, None, None, full, total, None, None, None, None, sink],
+               [merge(softmax(s)[..., :-1] @ np.repeat(heads[2], 2, 1)).astype(np.float32)], MS, **options)
+    many, bias = f(B, T, H, 3, d), f(3 * H * d)
+    parts = [many[:, :, :, i].transpose(0, 2, 1, 3) + bias.reshape(3, H, 1, d)[i] for i in range(3)]
+    yield case("multi_head_packed", "MultiHeadAttention", [many, None, None, bias], [merge(attend(*parts))], MS, num_heads=H)
+    for bits, size, zeros in ((4, 16, False), (4, 16, True), (8, 32, False), (8, 16, True)):
+        K, N = 40, 6
+        blocks = -(-K // size)
+        w = rng.integers(0, 2 ** bits, (N, blocks, size)).astype(np.uint8)
+        scale, zero = np.abs(f(N, blocks)), rng.integers(0, 2 ** bits, (N, blocks)).astype(np.uint8)
+        pack = (lambda a: a) if bits == 8 else lambda a: a[..., ::2] | a[..., 1::2] << 4
+        even = np.pad(zero, ((0, 0), (0, blocks % 2))) if bits == 4 else zero
+        of = (w.astype(np.float32) - (zero[..., None] if zeros else 2 ** (bits - 1))) * scale[..., None]
+        y = f(3, K)
+        yield case(f"matmul_{bits}_bits_{zeros}", "MatMulNBits",
+                   [y, pack(w), scale.reshape(-1)] + [pack(even).reshape(-1)] * zeros,
+                   [y @ of.reshape(N, -1)[:, :K].T], MS, K=K, N=N, bits=bits, block_size=size)
+    xq, wq = rng.integers(0, 255, (B, T, 32)).astype(np.uint8), rng.integers(-127, 127, (32, 96)).astype(np.int8)
+    sx, sw, b, zx = np.float32([0.02]), np.float32([0.01]), f(96), np.array([120], np.uint8)
+    real = ((xq.astype(np.float32) - 120) * sx) @ (wq.astype(np.float32) * sw) + b
+    parts = [split(z, H) for z in np.split(real.astype(np.float32), 3, -1)]
+    yield case("q_attention", "QAttention", [xq, wq, b, sx, sw, None, zx], [merge(attend(*parts))], MS, num_heads=H)
