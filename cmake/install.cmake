@@ -114,16 +114,27 @@ install(FILES ${completions}/sinter.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fi
 # `sinter bench --peers` finds its scripts there.
 install(DIRECTORY bench/peers DESTINATION ${CMAKE_INSTALL_DATADIR}/sinter)
 
-# The Python module: put its folder on PYTHONPATH. A package has it where Python looks. It is a package of one file,
-# because type checkers look for py.typed in packages only.
+# The Python package: put its folder on PYTHONPATH. A Debian package has it where Python looks. BUILD/python is the same for
+# the build tree: links to the sources beside the generated operations.
+set(python ${PROJECT_BINARY_DIR}/python/sinter)
+set(python_files "")
+foreach(name __init__.py _library.py artefact.py dsl.py graph.py model.py program.py torch.py py.typed)
+  list(APPEND python_files ${PROJECT_SOURCE_DIR}/python/sinter/${name})
+  file(MAKE_DIRECTORY ${python})
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/python/sinter/${name} ${python}/${name} SYMBOLIC)
+endforeach()
+add_custom_command(OUTPUT ${python}/ops.py
+                   COMMAND awk -f ${PROJECT_SOURCE_DIR}/frontend/ops_py.awk ${PROJECT_BINARY_DIR}/include/frontend/ops.h > ${python}/ops.py
+                   DEPENDS frontend/ops_py.awk ${PROJECT_BINARY_DIR}/include/frontend/ops.h frontend_ops VERBATIM)
+add_custom_target(python_package ALL DEPENDS ${python}/ops.py)
 foreach(place ${CMAKE_INSTALL_DATADIR}/sinter/python lib/python3/dist-packages)
   set(component python-file)
   if(place MATCHES "dist-packages")
     set(component python EXCLUDE_FROM_ALL)
   endif()
-  install(FILES python/sinter.py DESTINATION ${place}/sinter RENAME __init__.py COMPONENT ${component})
-  install(FILES python/py.typed DESTINATION ${place}/sinter COMPONENT ${component})
+  install(FILES ${python_files} ${python}/ops.py DESTINATION ${place}/sinter COMPONENT ${component})
 endforeach()
+install(FILES python/pyproject.toml DESTINATION ${CMAKE_INSTALL_DATADIR}/sinter/python COMPONENT python-file)
 
 # The documentation and the files it refers to, with the paths of the source tree, so that links and commands work.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME documentation)

@@ -41,7 +41,7 @@ sn_package(development libsinter-dev libdevel "transformer compiler for CPUs - d
 sn_package(documentation sinter-doc doc "transformer compiler for CPUs - documentation and examples"
            "${about}This package has the manual and examples: model variants in C, small\ntrained models, training configurations.")
 sn_package(python python3-sinter python "transformer compiler for CPUs - Python module"
-           "${about}This package has a module for Python: language models, embeddings and\ncompiled artefacts with NumPy.")
+           "${about}This package has a package for Python: models in a DSL, language models,\nembeddings and compiled artefacts with NumPy.")
 
 set(same "(= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)

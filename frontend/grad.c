@@ -20,3 +20,12 @@ int sn_params_of(sn_tensor x, int max, sn_tensor *out) {
         if (order.node[i]->op == SN_OP_param && n++ < max && out) out[n - 1] = order.node[i];
     return n;
 }
+
+static sn_node *as_input(void *ctx, sn_node *n) {
+    (void)ctx;
+    return n->op == SN_OP_param ? sn_node_new(n->m, SN_OP_input, 0, NULL, n->n_attr, n->attr) : n;
+}
+
+void sn_params_to_inputs(sn_module *m) {
+    if (m && !sn_module_error(m)->code) sn_rewrite_module(m, as_input, NULL);
+}

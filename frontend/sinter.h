@@ -550,6 +550,9 @@ int sn_grad_at(sn_loc, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *o
 /* Stores the parameters that x depends on, at most `max` of them, in the order of declaration
  * (sn_name_of returns their names). Returns their number, which may exceed max. */
 int sn_params_of(sn_tensor x, int max, sn_tensor *out);
+/* Makes every parameter of the module an input of its name, type and shape: for callers that keep the parameters
+ * themselves and change them between runs. The last step before compiling; no entry may assign a parameter. */
+void sn_params_to_inputs(sn_module *m);
 
 #include "frontend/optim.h" /* training: optimizers */
 

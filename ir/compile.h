@@ -150,6 +150,10 @@ sn_stats sn_program_stats(const sn_program *p);
 /* For every op of an entry (NULL: all entries): its kernel, what was fused into it, and what
  * prevented further fusion. */
 void sn_program_explain(const sn_program *p, const char *entry, FILE *f);
+/* What a caller that builds its arguments at run time needs to know, a line each, whose fields are separated by tabs:
+ * "dim NAME LEAST LARGEST", "param NAME TYPE [SIZE,SIZE]" and "state ..." of all entries; then for each "entry NAME", and
+ * after it "in ..." and "out ..." as params. Sizes are numbers, dimensions, or polynomials of them such as 2*B*T+1. */
+void sn_program_signature(const sn_program *p, FILE *f);
 
 /* One kernel call of an entry. Text is never NULL and belongs to the program. */
 typedef struct sn_kernel_call {

@@ -102,14 +102,21 @@ sn_lm *sn_lm_open(const char *path, const sn_lm_options *o, sn_error *err) {
     return out;
 }
 
+/* clang-format off */
+#define STRUCTS(_)                                                                                 \
+    _(error) _(options) _(lm_options) _(lm_request) _(lm_search) _(ids) _(bytes) _(model)          \
+    _(weight) _(operand) _(score_ctx) _(attention_args) _(scan_step) _(scan_args) _(scanned)       \
+    _(arg_binding) _(triangular_options) _(conv2d_options) _(rope_options) _(optimizer)            \
+    _(schedule) _(training) _(model_options) _(forward_ctx) _(decoder)
+/* clang-format on */
+
 size_t sn_struct_bytes(const char *name) {
     static const struct {
         const char *name;
         size_t bytes;
     } structs[] = {
-#define ROW(type) {#type, sizeof(type)}
-        ROW(sn_error),     ROW(sn_options), ROW(sn_lm_options), ROW(sn_lm_request),
-        ROW(sn_lm_search), ROW(sn_ids),     ROW(sn_bytes)
+#define ROW(type) {"sn_" #type, sizeof(sn_##type)},
+        STRUCTS(ROW)
 #undef ROW
     };
     for (size_t i = 0; name && i < sizeof structs / sizeof *structs; i++)

@@ -32,9 +32,9 @@ typedef struct sn_lm_options {
  * runs), a model in C for several sequences. Free it with sn_lm_close. */
 sn_lm *sn_lm_open(const char *path, const sn_lm_options *o, sn_error *err);
 
-/* The size in bytes of a struct of this header or of one that it includes: sn_error, sn_options,
- * sn_lm_options, sn_lm_request, sn_lm_search, sn_ids or sn_bytes; 0: another name. Callers in other
- * languages, which declare the structs again, compare it with theirs. */
+/* The size in bytes of a struct of this header, of those that it includes or of models.h, such as "sn_lm_options" or
+ * "sn_attention_args"; 0: another name. Callers in other languages, which declare the structs again, compare it with
+ * theirs. */
 size_t sn_struct_bytes(const char *name);
 
 #ifdef __cplusplus

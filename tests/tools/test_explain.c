@@ -342,11 +342,44 @@ static void folds_are_found(void **state) {
     }
 }
 
+/* What a caller that builds its arguments at run time reads; parameters that become inputs. */
+static void signature_of_a_program(void **state) {
+    (void)state;
+    sn_error err = {0};
+    sn_module *m = sn_module_new("signature");
+    sn_dim T = sn_symbol(m, "T", 1, 64);
+    sn_entry_begin(m, "forward");
+    sn_tensor w = sn_param(m, "a b", SN_F32, 3), count = sn_state(m, "count", SN_I32, SN_SCALAR);
+    sn_output("y", sn_mul(sn_concat(0, sn_input(m, "x", SN_F32, T, 3), sn_expand(w, 0)), w));
+    sn_assign(count, sn_add(count, 1));
+    for (int inputs = 0; inputs < 2; inputs++) {
+        sn_program *p = sn_compile(m, &(sn_options){.level = 4, .cache_dir = "none"}, &err);
+        if (!p) fail_msg("%s", err.message);
+        char *text = NULL;
+        size_t size = 0;
+        FILE *f = open_memstream(&text, &size);
+        sn_program_signature(p, f);
+        fclose(f);
+        assert_non_null(strstr(text, "dim\tT\t1\t64\n"));
+        assert_non_null(strstr(text, "state\tcount\ti32\t[]\n"));
+        assert_non_null(strstr(text, inputs ? "in\ta b\tf32\t[3]\n" : "param\ta b\tf32\t[3]\n"));
+        assert_non_null(strstr(text, "in\tx\tf32\t[T,3]\n"));
+        assert_non_null(strstr(text, "out\ty\tf32\t[T+1,3]\n"));
+        free(text);
+        sn_program_free(p);
+        sn_params_to_inputs(m);
+    }
+    sn_program_signature(NULL, stdout);
+    sn_params_to_inputs(NULL);
+    sn_module_free(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_of_a_model),    cmocka_unit_test(calls_of_a_loop),
-        cmocka_unit_test(tiles_of_masks),      cmocka_unit_test(visible_pairs),
-        cmocka_unit_test(choices_and_rows),    cmocka_unit_test(sorts_of_gradients),
-        cmocka_unit_test(rows_of_recurrences), cmocka_unit_test(folds_are_found)};
+        cmocka_unit_test(calls_of_a_model),      cmocka_unit_test(calls_of_a_loop),
+        cmocka_unit_test(tiles_of_masks),        cmocka_unit_test(visible_pairs),
+        cmocka_unit_test(choices_and_rows),      cmocka_unit_test(sorts_of_gradients),
+        cmocka_unit_test(rows_of_recurrences),   cmocka_unit_test(folds_are_found),
+        cmocka_unit_test(signature_of_a_program)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_python.py SINTER SOURCE_DIR LIBRARY: the module python/sinter.py against the program `sinter`, with stories260K and
-a tiny BERT. Skipped (77) without NumPy."""
+"""test_python.py SINTER SOURCE_DIR BUILD_DIR: the package BUILD_DIR/python/sinter against the program `sinter`, with
+stories260K and a tiny BERT. Skipped (77) without NumPy."""
 import json
 import os
 import shutil
@@ -14,9 +14,9 @@ except ImportError:
     print("skipped: NumPy is not installed (Debian: python3-numpy)")
     sys.exit(77)
 
-SINTER, SOURCE, LIBRARY = sys.argv[1:4]
-os.environ["SINTER_LIBRARY"] = LIBRARY
-sys.path.insert(0, os.path.join(SOURCE, "python"))
+SINTER, SOURCE, BUILD = sys.argv[1:4]
+os.environ["SINTER_LIBRARY"] = os.path.join(BUILD, "libsinter.so")
+sys.path.insert(0, os.path.join(BUILD, "python"))
 import sinter  # noqa: E402
 
 STORIES = os.path.join(SOURCE, "examples/models/stories260K/stories260K.bin")
@@ -173,7 +173,7 @@ def artefacts(tmp):
             assert story._lib is again._lib and story._state is not again._state
     refuses("no-such-compiler", sinter.Artefact, os.path.join(tmp, "story.o"), weights, cc="no-such-compiler")
     refuses("none: the weights", sinter.Artefact, os.path.join(tmp, "story.so"), os.path.join(tmp, "none"))
-    refuses("not made by", sinter.Artefact, LIBRARY)
+    refuses("not made by", sinter.Artefact, os.path.join(BUILD, "libsinter.so"))
     refuses("No such file", sinter.Artefact, os.path.join(tmp, "none.so"))
 
 
@@ -181,7 +181,7 @@ def run_all(artefact):
     """Runs every entry with ones, and lengths of 1 or the least."""
     for name, entry in artefact.entries.items():
         dims = {dim: max(least, min(largest, 1)) for dim, least, largest in entry.dims}
-        inputs = {i.name: np.ones([sinter._size(s, dims) for s in i.sizes]).astype(sinter._TYPES[i.type])
+        inputs = {i.name: np.ones([sinter.artefact._size(s, dims) for s in i.sizes]).astype(sinter.artefact._TYPES[i.type])
                   for i in entry.inputs}
         out = artefact.run(name, **inputs, **dims)
         assert set(out) == {o.name for o in entry.outputs} and all(o.size for o in out.values()), name
@@ -239,12 +239,12 @@ def training(tmp):
 def versions(tmp):
     """The module checks the library that it finds; its types are complete."""
     assert program("version").split()[1] == sinter.__version__
-    script = "import ctypes, sinter; sinter.{}; sinter.Model('none')"
+    script = "import ctypes, sinter; sinter._library.{}; sinter.Model('none')"
     for change, message in (("__version__ = '0.0.1'", "is Sinter " + sinter.__version__),
                             ("_LAYOUTS['sn_lm_request'] = ctypes.c_int", "sn_lm_request has"),
                             ("_FUNCTIONS['sn_none'] = (None, [])", "has no sn_none")):
         done = subprocess.run([sys.executable, "-c", script.format(change)], stderr=subprocess.PIPE, check=False,
-                              env=dict(os.environ, PYTHONPATH=os.path.join(SOURCE, "python")))
+                              env=dict(os.environ, PYTHONPATH=os.path.join(BUILD, "python")))
         assert message in done.stderr.decode(), done.stderr
     with open(os.path.join(tmp, "user.py"), "w") as file:
         file.write("import sinter\n\nwith sinter.Model('m') as model:\n    text: str = model.generate('x', tokens=5)\n"
@@ -253,7 +253,7 @@ def versions(tmp):
                    "print(sinter.Artefact('a.so').run('step', P=0)['next'], sinter.__version__)\n")
     if shutil.which("mypy"):
         done = subprocess.run(["mypy", "--strict", "--cache-dir", os.path.abspath("mypy"), "user.py"], cwd=tmp,
-                              stdout=subprocess.PIPE, check=False, env=dict(os.environ, MYPYPATH=os.path.join(SOURCE, "python")))
+                              stdout=subprocess.PIPE, check=False, env=dict(os.environ, MYPYPATH=os.path.join(BUILD, "python")))
         assert not done.returncode, done.stdout
 
 
