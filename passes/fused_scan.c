@@ -57,10 +57,10 @@ static int times_last(sn_lanes *l, int class) {
     return n;
 }
 
-static bool is_wider(const sn_lanes *l, sn_dim size) {
+static bool is_wider(const sn_lanes *l, sn_dim size, sn_dim than) {
     int64_t a = 0, b = 0;
     bool known = sn_dim_is_const(l->axes.m, size, &a);
-    bool before = sn_dim_is_const(l->axes.m, l->n_lane, &b);
+    bool before = sn_dim_is_const(l->axes.m, than, &b);
     return known && before ? a > b : before && b < SN_LANES_WIDEST;
 }
 
@@ -79,7 +79,7 @@ static int summed_class(sn_lanes *l) {
     return found;
 }
 
-/* The first node that reduces the class. */
+/* The first node that reduces the class; NULL: none does. */
 static const sn_node *reducer_of(sn_lanes *l, int class) {
     const sn_order *o = &l->body->order;
     for (int i = 0; i < o->n; i++)
@@ -89,66 +89,107 @@ static const sn_node *reducer_of(sn_lanes *l, int class) {
     return NULL;
 }
 
-static const char *sort_classes(sn_lanes *l, const class_list *c, const sn_node **at) {
-    int best = -1, n = 0, class[SN_MAX_RANK];
-    sn_dim size[SN_MAX_RANK];
+/* Whether class i is better along vectors than class `best`; -1: there is none yet. */
+static bool is_better_lane(sn_lanes *l, const class_list *c, int i, int best) {
+    if (best < 0) return true;
+    const int a = times_last(l, c->class[i]), b = times_last(l, c->class[best]);
+    return a > b || (a == b && is_wider(l, c->size[i], c->size[best]));
+}
+
+static bool has_at_most(const sn_lanes *l, sn_dim size, int64_t bound) {
+    int64_t n;
+    return sn_dim_is_const(l->axes.m, size, &n) && n >= 1 && n <= bound;
+}
+
+/* Which classes are reduced or missing in results. A kernel walks through one of them element by element, and holds
+ * another one as a vector. NULL, or why there is no such kernel. */
+static const char *find_mixed(sn_lanes *l, const class_list *c, bool *mixed, int *n_mixed,
+                              const sn_node **at) {
+    *n_mixed = 0;
     for (int i = 0; i < c->n; i++) {
-        int fate = l->axes.fate[c->class[i]];
+        const int fate = l->axes.fate[c->class[i]];
+        const sn_node *lacks = result_without(l, c->class[i]);
         if (fate & SN_AXIS_CUT)
             return "an axis is cut, sorted or numbered. Instead: do so before the loop, for all "
                    "elements";
-        if (fate) {
-            if (l->inner >= 0) {
-                *at = reducer_of(l, c->class[i]);
-                return "it reduces another axis than operations before it, and a kernel reduces "
-                       "one. Instead: one sn_scan for each, where the second needs results of the "
-                       "first only";
-            }
-            l->inner = c->class[i];
-            if (!sn_dim_is_const(l->axes.m, c->size[i], &l->n_inner) || l->n_inner < 1 ||
-                l->n_inner > SN_LANES_INNER)
-                return "the axis that it reduces has more than 256 elements, or an unknown number. "
-                       "Instead: reduce it after the loop";
-            continue;
+        mixed[i] = fate || lacks;
+        if (!mixed[i]) continue;
+        if (++*n_mixed > (l->s.sums ? 1 : 2)) {
+            *at = fate ? reducer_of(l, c->class[i]) : lacks;
+            return fate ? "it reduces another axis than operations before it, and a kernel "
+                          "reduces two. Instead: one sn_scan for each, where the second needs "
+                          "results of the first only"
+                        : "this result lacks an axis that others have. Instead: give smaller "
+                          "carries a loop of their own before this one, whose results are its "
+                          "sequences";
         }
-        if ((*at = result_without(l, c->class[i])))
-            return "this result lacks an axis that others have. Instead: give smaller carries a "
-                   "loop "
-                   "of their own before this one, whose results are its sequences";
-        if (n == SN_MAX_RANK)
-            return "it has too many axes. Instead: reshape axes side by side to one";
-        class[n] = c->class[i];
-        size[n++] = c->size[i];
     }
-    if (!n && l->n_inner > SN_LANES_ALONE)
-        return "it has no axis of independent elements. Instead: all heads or channels in one loop";
-    int summed = summed_class(l);
+    return NULL;
+}
+
+static void set_lane(sn_lanes *l, const class_list *c, int i, bool whole) {
+    l->lane = c->class[i];
+    l->n_lane = c->size[i];
+    l->whole = whole;
+}
+
+/* The lane axis among the classes that are `mixed`, or among the others; -1: there is none. */
+static int find_lane(sn_lanes *l, const class_list *c, const bool *mixed, bool among, int summed) {
+    int best = -1;
+    for (int i = 0; i < c->n; i++)
+        if (mixed[i] == among && (summed < 0 || c->class[i] == summed) &&
+            (!among || has_at_most(l, c->size[i], SN_LANES_WHOLE)) && is_better_lane(l, c, i, best))
+            best = i;
+    return best;
+}
+
+static const char *sort_classes(sn_lanes *l, const class_list *c, const sn_node **at) {
+    bool mixed[2 * SN_MAX_RANK] = {false};
+    int n_mixed, summed = summed_class(l), n_rest = 0;
+    const char *why = find_mixed(l, c, mixed, &n_mixed, at);
+    if (why) return why;
     if (summed == MIXED)
         return "it sums over several axes. Instead: sum over one, and over the others after the "
                "loop";
-    for (int i = 0; i < n; i++) {
-        int last = times_last(l, class[i]);
-        if (summed >= 0 && class[i] != summed) continue;
-        if (last < best || (last == best && !is_wider(l, size[i]))) continue;
-        best = last;
-        l->lane = class[i];
-        l->n_lane = size[i];
+    int lane = find_lane(l, c, mixed, false, summed), inner = -1;
+    if (n_mixed == 2) lane = -1;
+    for (int i = 0; i < c->n; i++)
+        if (mixed[i] && n_mixed == 1 && (lane >= 0 || has_at_most(l, c->size[i], SN_LANES_ALONE)))
+            inner = i;
+    if (lane >= 0) set_lane(l, c, lane, false);
+    if (n_mixed > (inner >= 0)) {
+        lane = l->s.sums ? -1 : find_lane(l, c, mixed, true, -1);
+        if (lane < 0)
+            return "it has no axis of independent elements, nor one of at most 128 that a vector "
+                   "holds. Instead: all heads or channels in one loop";
+        set_lane(l, c, lane, true);
+        for (int i = 0; i < c->n; i++)
+            if (mixed[i] && i != lane) inner = i;
     }
-    for (int i = 0; i < n; i++) {
-        if (class[i] == l->lane) continue;
-        l->unit[l->n_unit] = class[i];
-        l->n[l->n_unit++] = size[i];
+    if (inner >= 0) {
+        l->inner = c->class[inner];
+        if (!has_at_most(l, c->size[inner], SN_LANES_INNER))
+            return "the axis that it reduces has more than 256 elements, or an unknown number. "
+                   "Instead: reduce it after the loop";
+        sn_dim_is_const(l->axes.m, c->size[inner], &l->n_inner);
+    }
+    for (int i = 0; i < c->n; i++) {
+        if (i == lane || i == inner) continue;
+        if (n_rest++ == SN_MAX_RANK)
+            return "it has too many axes. Instead: reshape axes side by side to one";
+        l->unit[l->n_unit] = c->class[i];
+        l->n[l->n_unit++] = c->size[i];
     }
     return NULL;
 }
 
 /* ---- operations ---- */
 
-bool sn_lanes_reduces(sn_lanes *l, const sn_node *n) {
+bool sn_lanes_reduces(sn_lanes *l, const sn_node *n, int class) {
     const sn_attr *axes = sn_attr_get(n, n->op == SN_OP_dot ? SN_A_contract_a : SN_A_axes);
-    int inner = n->n_in && axes ? sn_lanes_axis(l, n->in[0], l->inner) : -1;
-    for (int i = 0; inner >= 0 && i < axes->n; i++)
-        if (axes->v[i] == inner) return true;
+    int axis = n->n_in && axes ? sn_lanes_axis(l, n->in[0], class) : -1;
+    for (int i = 0; axis >= 0 && i < axes->n; i++)
+        if (axes->v[i] == axis) return true;
     return false;
 }
 
@@ -168,12 +209,13 @@ const bool *sn_lanes_moving(sn_lanes *l) {
 static int64_t kept_bytes(sn_lanes *l) {
     const sn_order *o = &l->body->order;
     const bool *moves = sn_lanes_moving(l);
-    int64_t n = 0;
+    int64_t n = 0, width = SN_LANES_WIDEST;
+    if (l->whole) sn_dim_is_const(l->axes.m, l->n_lane, &width);
     for (int i = 0; i < o->n; i++) {
         const sn_node *x = o->node[i];
         bool carry = x->op == SN_OP_arg && sn_attr_int(x, SN_A_index, 0) < l->s.n_carry;
         if (!carry && moves[l->body->index[x->id]]) continue;
-        int64_t each = sn_lanes_axis(l, x, l->lane) < 0 ? 1 : SN_LANES_WIDEST;
+        int64_t each = sn_lanes_axis(l, x, l->lane) < 0 ? 1 : width;
         each *= (int64_t)sn_dtype_size((sn_dtype)x->dtype);
         n += sn_lanes_axis(l, x, l->inner) < 0 ? each : each * l->n_inner;
     }
@@ -245,9 +287,9 @@ const char *sn_lanes_read(sn_lanes *l, const sn_node *n, const sn_node **at) {
     if (!why) why = sort_classes(l, &c, at);
     if (!why && l->lane < 0 && l->s.sums)
         why = "it sums over an axis that it reduces, too. Instead: sum its results after the loop";
-    if (!why && kept_bytes(l) > SN_LANES_BYTES)
-        why = "a vector of the carry exceeds 32 KiB. Instead: smaller sizes of the axes that the "
-              "body reduces";
+    if (!why && kept_bytes(l) > (l->whole ? SN_LANES_WHOLE_BYTES : SN_LANES_BYTES))
+        why = "a vector of the carry exceeds 32 KiB, or all of it 512 KiB. Instead: smaller sizes "
+              "of the axes that the body reduces";
     return why;
 }
 

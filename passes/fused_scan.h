@@ -1,5 +1,5 @@
-/* fused_scan.h: how one kernel computes a scan whose body is elementwise but for reductions over one
- * axis: which axis of the carry lies along vectors, which is reduced, and which are apart. */
+/* fused_scan.h: how one kernel computes a scan whose body is elementwise but for reductions over two
+ * axes: which axis of the carry lies along vectors, which other one is reduced, and which are apart. */
 #ifndef SN_FUSED_SCAN_H
 #define SN_FUSED_SCAN_H
 
@@ -9,7 +9,9 @@ enum {
     SN_LANES_ALONE = 16,  /* elements of the reduced axis, at most, if nothing lies along vectors */
     SN_LANES_INNER = 256, /* elements of the reduced axis, at most */
     SN_LANES_WIDEST = 16, /* f32 in a vector */
-    SN_LANES_BYTES = 1 << 15 /* of what is carried and captured by the widest vector */
+    SN_LANES_WHOLE = 128, /* elements of an axis that a kernel holds as one vector, at most */
+    SN_LANES_BYTES = 1 << 15,      /* of what is carried and captured by the widest vector */
+    SN_LANES_WHOLE_BYTES = 1 << 19 /* the same if it is the whole axis */
 };
 
 /* Classes of axes; size 1 is none. Each node has at most one axis of each. */
@@ -17,11 +19,12 @@ typedef struct sn_lanes {
     sn_scan s;
     sn_axes axes;
     const sn_axes_body *body;
-    int lane; /* along vectors: nothing reduces it, and every result has it; -1: none, all are scalars */
+    int lane; /* along vectors; -1: none, all are scalars */
     sn_dim n_lane;
-    int inner; /* reduced, of n_inner elements; -1: none */
+    bool whole; /* operations reduce the lanes, or results lack them: one vector holds them all */
+    int inner;  /* reduced, or missing in results, of n_inner elements; -1: none */
     int64_t n_inner;
-    int unit[SN_MAX_RANK]; /* like `lane`: computed apart */
+    int unit[SN_MAX_RANK]; /* computed apart: nothing reduces them, and every result has them */
     sn_dim n[SN_MAX_RANK];
     int n_unit;
 } sn_lanes;
@@ -37,8 +40,8 @@ bool sn_scan_is_running_result(const sn_node *n);
 /* Whether a scan is the loop of a gradient: it reads what another of the same line has kept, in the other
  * direction. */
 bool sn_scan_is_gradient(const sn_node *n);
-/* Whether n reduces or contracts the inner class. */
-bool sn_lanes_reduces(sn_lanes *l, const sn_node *n);
+/* Whether n reduces or contracts the class. */
+bool sn_lanes_reduces(sn_lanes *l, const sn_node *n, int class);
 /* By place in the body: whether the value depends on the element of the sequence. */
 const bool *sn_lanes_moving(sn_lanes *l);
 

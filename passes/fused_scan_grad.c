@@ -193,20 +193,26 @@ static sn_node *with_sums(draft *d, int class) {
     return sn_node_new(d->m, SN_OP_fused_scan, d->n_in, d->in, n, attr);
 }
 
-static bool is_kernel(const sn_node *n) {
+/* Whether it is one kernel; *whole: whose vector holds an axis that operations reduce. */
+static bool is_kernel(const sn_node *n, bool *whole) {
     sn_lanes l;
     const sn_node *at;
-    return n->op == SN_OP_fused_scan && !sn_lanes_read(&l, n, &at);
+    bool is = n->op == SN_OP_fused_scan && !sn_lanes_read(&l, n, &at);
+    *whole = is && l.whole;
+    return is;
 }
 
-/* The first way of summing that a kernel has; NULL: none, or it is a kernel as it is. */
+/* The first way of summing that a kernel has; NULL: none, or it is a kernel as it is. Sums of vectors are cheaper
+ * than sums over their lanes for each element. */
 static sn_node *fused(draft *d) {
-    sn_node *n = with_sums(d, -1);
-    if (is_kernel(n)) return d->n_again ? n : NULL;
-    find_sums(d);
-    for (int i = d->n_carry; i < d->n_out; i++)
-        if (d->summed[i] && is_kernel(n = with_sums(d, d->class[i]))) return n;
-    return NULL;
+    sn_node *plain = with_sums(d, -1), *n;
+    bool whole, other;
+    const bool is = is_kernel(plain, &whole);
+    if (!is || whole) find_sums(d);
+    for (int i = d->n_carry; i < d->n_out && (!is || whole); i++)
+        if (d->summed[i] && is_kernel(n = with_sums(d, d->class[i]), &other)) return n;
+    d->has_sums = false;
+    return is && d->n_again ? plain : NULL;
 }
 
 /* Result i of the scan, of type t. */

@@ -3,7 +3,7 @@
  * after the other, whose carry stays in registers, or in L1 if there are too many. So rows
  * are read in pieces of several lines, and few pages are open at a time. Between chunks the carries of
  * a block, and what does not depend on the element, are in scratch. A vector here is several of the
- * target's, so that independent operations alternate.
+ * target's, so that independent operations alternate. Where operations reduce the lanes, too, it is all of them.
  *
  * Gradients have carries that are recomputed: the forward scan's. They go through the sequence first, in
  * its direction, and leave a checkpoint before each chunk. Then the chunks follow in the other
@@ -134,11 +134,16 @@ static void end_group(gen *g) {
 
 /* ---- a block ---- */
 
+/* Elements of the lane axis in a block. */
+static int64_t block_of(const gen *g) {
+    return g->l.whole ? g->lanes : SN_SCAN_BLOCK;
+}
+
 /* Groups of a block. */
 static int64_t groups_of(const gen *g) {
     int64_t n;
     bool known = sn_dim_is_const(g->k->m, g->l.n_lane, &n);
-    int64_t most = known && n < SN_SCAN_BLOCK ? n : SN_SCAN_BLOCK;
+    int64_t most = known && n < block_of(g) ? n : block_of(g);
     return (most + g->lanes - 1) / g->lanes;
 }
 
@@ -147,7 +152,7 @@ static int64_t groups_of(const gen *g) {
 static void for_groups(gen *g, em_val left, void (*part)(gen *)) {
     em *e = g->e;
     int64_t width = g->lanes, n, groups = groups_of(g);
-    em_loop l = em_for(e, 0, em_imin(e, left, SN_SCAN_BLOCK), width);
+    em_loop l = em_for(e, 0, em_imin(e, left, block_of(g)), width);
     for (int i = 0; i < g->n_in + g->n_out; i++) {
         g->at[i] = g->base[i];
         if (sn_step_is_summed(g, i)) continue;
@@ -286,9 +291,12 @@ static void read_values(gen *g) {
                      .lane = n->op == SN_OP_arg && sn_lanes_axis(&g->l, n, g->l.lane) >= 0,
                      .inner = n->op == SN_OP_arg && sn_step_has_inner(g, n),
                      .moves = moves[g->l.body->index[n->id]],
-                     .reduces = sn_lanes_reduces(&g->l, n)};
+                     .reduces = sn_lanes_reduces(&g->l, n, g->l.inner),
+                     .crosses = g->l.whole && sn_lanes_reduces(&g->l, n, g->l.lane)};
+        x->mixed = x->crosses;
         for (int k = 0; k < n->n_in; k++) {
-            x->lane |= sn_step_value(g, n->in[k])->lane;
+            x->lane |= sn_step_value(g, n->in[k])->lane && !x->crosses;
+            x->mixed |= sn_step_value(g, n->in[k])->mixed;
             x->inner |= sn_step_value(g, n->in[k])->inner && !x->reduces;
         }
         x->v = sn_arena_alloc(m, sizeof *x->v * each);
@@ -387,13 +395,14 @@ static int vectors_of(const sn_lanes *l, int lanes) {
     int n = l->n_inner > 1 ? VECTORS / 2 : VECTORS; /* elements of it are independent, too */
     int64_t all;
     if (!sn_dim_is_const(l->axes.m, l->n_lane, &all)) return n;
+    while (l->whole && n * lanes < all) n *= 2;
     while (n > 1 && (n / 2) * lanes >= all) n /= 2;
     return n;
 }
 
 /* Elements of the inner axis that are emitted one after another: all, or a divisor. */
 static int group_of(const sn_lanes *l, int vectors) {
-    int most = UNROLL / vectors, n = most;
+    int most = vectors < UNROLL ? UNROLL / vectors : 1, n = most;
     if (l->n_inner <= most) return (int)l->n_inner;
     while (l->n_inner % n) n--;
     return n;
@@ -435,7 +444,7 @@ static void emit(em *e, const sn_kernel *k) {
         value *x = &g.value[i];
         if (x->keeps) x->kept = em_stack(e, (sn_dtype)x->n->dtype, sn_step_elements(&g, x));
     }
-    int64_t width = SN_SCAN_BLOCK;
+    int64_t width = block_of(&g);
     em_val lanes = sn_kernel_dim(e, k, g.l.n_lane), blocks = em_ceil_div(e, lanes, width);
     em_val items = blocks, lo, hi, unit[SN_MAX_RANK];
     for (int a = 0; a < g.l.n_unit; a++) items = em_mul(e, items, sn_kernel_dim(e, k, g.l.n[a]));

@@ -47,6 +47,10 @@ sn_dim sn_step_stride(gen *g, int i, int class) {
 
 /* ---- memory ---- */
 
+static em_val on_all_lanes(gen *g, em_val v) {
+    return em_splat(g->e, v, em_lanes_of(v) > 1 ? 1 : g->lanes);
+}
+
 static em_val element_ptr(gen *g, int i, int u) {
     em *e = g->e;
     sn_dtype t = sn_step_view(g, i)->dtype;
@@ -69,7 +73,7 @@ static void add_to_sum(gen *g, int i, int u, em_val v) {
     em *e = g->e;
     sn_dtype t = sn_step_view(g, i)->dtype;
     bool inner = sn_step_has_inner(g, type_of(g, i));
-    v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : g->lanes);
+    v = on_all_lanes(g, v);
     if (g->mask) v = em_select(e, g->mask, v, em_splat(e, em_zero(e->ft), g->lanes));
     for (int n = g->lanes / 2; n >= e->lanes; n /= 2)
         v = em_add(e, em_part(e, v, 0, n), em_part(e, v, n, n));
@@ -89,7 +93,11 @@ static void store_result(gen *g, int i, int u, em_val v) {
     }
     sn_dim stride = sn_step_stride(g, i, g->l.lane);
     em_val p = element_ptr(g, i, u);
-    v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : g->lanes);
+    if (sn_lanes_axis(&g->l, type_of(g, i), g->l.lane) < 0) {
+        em_store(e, t, p, v);
+        return;
+    }
+    v = on_all_lanes(g, v);
     tile_store(e, t, p, sn_kernel_dim(e, g->k, stride), v, g->mask);
 }
 
@@ -129,8 +137,28 @@ static void store_kept(gen *g, const value *x, place to, int u, em_val v) {
         store_result(g, g->n_in + (int)sn_attr_int(x->n, SN_A_index, 0), u, v);
         return;
     }
-    if (x->lane) v = em_splat(e, v, em_lanes_of(v) > 1 ? 1 : g->lanes);
+    if (x->lane) v = on_all_lanes(g, v);
     em_store(e, (sn_dtype)x->n->dtype, kept_ptr(g, x, to, u), v);
+}
+
+/* ---- sums over the lanes ---- */
+
+static sn_item item_of(const sn_node *n) {
+    return (sn_item){.n = n};
+}
+
+static em_val neutral(gen *g, const sn_node *n) {
+    if (n->op == SN_OP_dot) return em_zero(g->e->ft);
+    return sn_body_neutral(g->e, n);
+}
+
+/* The lanes of v as one number, as n combines them. */
+static em_val cross(gen *g, const sn_node *n, em_val v) {
+    em *e = g->e;
+    sn_item it = item_of(n);
+    v = on_all_lanes(g, v);
+    if (g->mask) v = em_select(e, g->mask, v, em_splat(e, neutral(g, n), g->lanes));
+    return n->op == SN_OP_dot ? em_reduce(e, EM_SUM, v) : sn_body_reduce_lanes(e, &it, v);
 }
 
 /* ---- values ---- */
@@ -146,7 +174,8 @@ static em_val compute(gen *g, const value *x, int u) {
     if (n->op == SN_OP_arg) return load_operand(g, (int)sn_attr_int(n, SN_A_index, 0), u);
     if (!n->n_in) return sn_kernel_leaf(g->e, g->k, n);
     for (int i = 0; i < n->n_in; i++) in[i] = sn_step_emit(g, n->in[i], u);
-    if (n->op == SN_OP_dot) return em_mul(g->e, in[0], in[1]); /* contracts an axis of size 1 */
+    if (n->op == SN_OP_dot) in[0] = em_mul(g->e, in[0], in[1]);
+    if (x->crosses) return cross(g, n, in[0]);
     return sn_is_elementwise(n) ? sn_emit_elem(g->e, n, in) : in[0];
 }
 
@@ -159,7 +188,7 @@ em_val sn_step_emit(gen *g, const sn_node *n, int u) {
 }
 
 bool sn_step_is_fixed_scalar(const value *x) {
-    return !x->moves && !x->lane && !x->inner && !x->stage;
+    return !x->moves && !x->lane && !x->inner && !x->stage && !x->mixed;
 }
 
 /* Values with an inner axis; all but those that are computed once for all groups; all. */
@@ -196,20 +225,12 @@ void sn_step_end_inner(gen *g, em_loop *l) {
     g->inner = em_i64(g->e, 0);
 }
 
-static sn_item item_of(const sn_node *n) {
-    return (sn_item){.n = n};
-}
-
-static em_val neutral(gen *g, const sn_node *n) {
-    if (n->op == SN_OP_dot) return em_zero(g->e->ft);
-    return sn_body_neutral(g->e, n);
-}
-
 /* What a reduction adds up at element u. */
 static em_val accumulate(gen *g, const sn_node *n, em_val sum, int u) {
     em *e = g->e;
     sn_item it = item_of(n);
     em_val x = sn_step_emit(g, n->in[0], u);
+    if (sn_step_value(g, n)->crosses) x = on_all_lanes(g, x);
     if (n->op != SN_OP_dot) return sn_body_combine(e, &it, sum, x);
     em_val y = sn_step_emit(g, n->in[1], u);
     tile_add(e, &sum, 1, x, &y);
@@ -247,7 +268,7 @@ static int begin_running(gen *g, int stage, running *r, em_loop *l) {
         if (!x->n || !x->reduces || !sn_step_computes(g, x)) continue;
         if (sn_step_operand_stage(g, x->n) != stage) continue;
         r[n] = (running){.x = x, .n = g->group < PARTIAL ? g->group : PARTIAL};
-        em_val first = em_splat(e, neutral(g, x->n), x->lane ? g->lanes : 1);
+        em_val first = em_splat(e, neutral(g, x->n), x->lane || x->crosses ? g->lanes : 1);
         for (int k = 0; k < r[n].n; k++) r[n].sum[k] = first;
         if (looped) em_carries(e, l, r[n].sum, r[n].n);
         n++;
@@ -260,19 +281,19 @@ static void end_running(gen *g, running *r, int n, em_loop *l) {
     for (int i = 0; i < n; i++) {
         for (int k = 1; k < r[i].n; k++)
             r[i].sum[0] = combine(g, r[i].x->n, r[i].sum[0], r[i].sum[k]);
+        if (r[i].x->crosses) r[i].sum[0] = cross(g, r[i].x->n, r[i].sum[0]);
         r[i].x->v[0] = r[i].sum[0];
     }
 }
 
-static void keep_record(gen *g, bool inner) {
+/* What WALK reads of element u. */
+static void keep_record(gen *g, bool inner, int u) {
     for (int i = 0; i < g->n_value; i++) {
         const value *x = &g->value[i];
         if (!x->n || !x->recorded || x->inner != inner) continue;
-        for (int u = 0; u < (inner ? g->group : 1); u++) {
-            em_val v = sn_step_emit(g, x->n, u);
-            if (x->lane) v = em_splat(g->e, v, em_lanes_of(v) > 1 ? 1 : g->lanes);
-            em_store(g->e, (sn_dtype)x->n->dtype, record_ptr(g, x, u), v);
-        }
+        em_val v = sn_step_emit(g, x->n, u);
+        if (x->lane) v = on_all_lanes(g, v);
+        em_store(g->e, (sn_dtype)x->n->dtype, record_ptr(g, x, u), v);
     }
 }
 
@@ -281,30 +302,33 @@ static bool is_result(const gen *g, int i) {
     return (g->phase == WALK) == (sn_scan_result(&g->l.s, i) >= 0);
 }
 
-/* Stores all results with an inner axis (inner) or without one at this element, carries last, which
- * other results may read. */
-static void store_results(gen *g, bool inner) {
+/* Stores result i of the body at element u. */
+static void store(gen *g, int i, int u, em_val v) {
     const sn_region *r = g->l.s.body;
-    int n = g->group;
-    if (g->phase == RECORD) keep_record(g, inner);
-    for (int carry = 0; carry < 2; carry++) {
-        em_val *v = sn_arena_alloc(g->k->m, sizeof(em_val) * (size_t)(r->n_out * n));
-        for (int pass = 0; pass < 2; pass++)
-            for (int i = 0; i < r->n_out; i++) {
-                if ((i < g->l.s.n_carry) != carry || sn_step_has_inner(g, r->out[i]) != inner ||
-                    !is_result(g, i))
-                    continue;
-                for (int u = 0; u < (inner ? g->group : 1); u++) {
-                    em_val *x = &v[i * n + u];
-                    if (!pass)
-                        *x = sn_step_emit(g, r->out[i], u);
-                    else if (carry)
-                        store_kept(g, sn_step_value(g, r->arg[i]), STACK, u, *x);
-                    else
-                        store_result(g, g->n_in + sn_scan_result(&g->l.s, i), u, *x);
-                }
+    if (i < g->l.s.n_carry)
+        store_kept(g, sn_step_value(g, r->arg[i]), STACK, u, v);
+    else
+        store_result(g, g->n_in + sn_scan_result(&g->l.s, i), u, v);
+}
+
+/* Stores all results with an inner axis (inner) or without one at element u: carries are read by the
+ * other results, so all are computed before. */
+static void store_element(gen *g, bool inner, int u) {
+    const sn_region *r = g->l.s.body;
+    em_val v[SN_MAX_RESULTS];
+    if (g->phase == RECORD) keep_record(g, inner, u);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < r->n_out; i++)
+            if (sn_step_has_inner(g, r->out[i]) == inner && is_result(g, i)) {
+                if (pass)
+                    store(g, i, u, v[i]);
+                else
+                    v[i] = sn_step_emit(g, r->out[i], u);
             }
-    }
+}
+
+static void store_results(gen *g, bool inner) {
+    for (int u = 0; u < (inner ? g->group : 1); u++) store_element(g, inner, u);
 }
 
 static bool is_needed(const gen *g, const value *x) {

@@ -22,13 +22,14 @@ typedef enum place { OPERAND, RESULT, STACK, SCRATCH, CHECKPOINT } place;
 typedef struct value {
     const sn_node *n;
     bool lane, inner, moves; /* changes along the axis; along the sequence */
-    bool reduces;
-    bool forward, walk; /* needed for carries that are recomputed; for the rest */
-    bool recorded;      /* RECORD keeps it for WALK */
-    int stage;          /* reductions that must be finished before */
-    em_val *v;          /* [group] of this element; scalars without lanes */
-    bool keeps;         /* a carry, or what does not move and is read by what does */
-    em_val kept;        /* on the stack, for a chunk */
+    bool reduces;            /* the inner axis */
+    bool crosses, mixed;     /* it reduces the lanes; it, or what it is made of, does */
+    bool forward, walk;      /* needed for carries that are recomputed; for the rest */
+    bool recorded;           /* RECORD keeps it for WALK */
+    int stage;               /* reductions that must be finished before */
+    em_val *v;               /* [group] of this element; scalars without lanes */
+    bool keeps;              /* a carry, or what does not move and is read by what does */
+    em_val kept;             /* on the stack, for a chunk */
     /* in bytes: in the group's part of scratch, in a checkpoint, in the record */
     int64_t offset, checkpoint, record;
 } value;

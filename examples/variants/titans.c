@@ -22,9 +22,9 @@ static sn_tensor gradient(const norm *n, sn_tensor u, sn_tensor wanted) {
     return sn_mul(sn_sub(sn_sub(g, sn_mean_keep(g, -1)), along), scale);
 }
 
-static void step(sn_scan_step *s) { /* carry: M, S, F; x: q, k, v, 2 θ, 1 − α, η */
+static void step(sn_scan_step *s) { /* carry: M, S, F; x: q, k, v − k, 2 θ, 1 − α, η */
     const norm *n = s->user;
-    sn_tensor e = gradient(n, times_state(s->x[1], s->carry[2]), sn_sub(s->x[2], s->x[1]));
+    sn_tensor e = gradient(n, times_state(s->x[1], s->carry[2]), s->x[2]);
     sn_tensor pair = sn_mul(col(s->x[1]), row(sn_mul(e, col(s->x[3]))));
     s->next[1] = sn_sub(sn_mul(sn_expand(col(s->x[5]), -1), s->carry[1]), pair);
     s->next[0] = sn_add(sn_mul(sn_expand(col(s->x[4]), -1), s->carry[0]), s->next[1]);
@@ -39,6 +39,7 @@ static sn_tensor rate(sn_tensor x, const char *name, double more) {
 
 static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     qkv p = convolved(s, x);
+    sn_tensor k = unit(p.k);
     norm n = {sn_param(s->m, "gain", SN_F32, HEADS, HEAD),
               sn_param(s->m, "bias", SN_F32, HEADS, HEAD), s->past};
     sn_tensor theta = sn_mul(rate(x, "theta", 0), 0.2), keep = sn_sub(1, rate(x, "alpha", -4));
@@ -46,9 +47,8 @@ static sn_tensor attend(const sn_forward_ctx *s, sn_tensor x) {
     const char *const names[] = {"memory", "momentum", "frozen"};
     for (int i = 0; i < 3; i++) M[i] = carry_of(s, names[i], HEADS, HEAD, HEAD);
     sn_scanned r = sn_scan(.carry = {M[0], M[1], M[2]}, .axis = 2, .body = step, .user = &n,
-                           .x = {unit(p.q), unit(p.k), p.v, theta, keep, rate(x, "eta", 0)});
+                           .x = {unit(p.q), k, sn_sub(p.v, k), theta, keep, rate(x, "eta", 0)});
     for (int i = 0; i < 3 && s->capacity; i++) sn_assign(M[i], r.carry[i]);
-    sn_accept_unfused(r.y[0]);
     sn_tensor away = sn_layer_norm(r.y[0], NULL, NULL, EPS);
     sn_tensor y = sn_add(sn_mul(away, sn_expand(n.gain, 1)), sn_expand(n.bias, 1));
     return gated_output(sn_add(r.y[0], y), x);

@@ -107,6 +107,22 @@ static sn_scanned matrix(const sn_tensor *in) {
                    .axis = 1, .body = matrix_step);
 }
 
+/* A memory that takes gradient steps: a norm over the lanes, sums over both axes, carries without them */
+static void learning_step(sn_scan_step *s) {
+    sn_tensor u = sn_squeeze(sn_matmul(row(s->x[0]), s->carry[0]), -2), e = sn_sub(u, s->x[1]);
+    e = sn_mul(e, sn_rsqrt(sn_add(sn_mean_keep(sn_square(e), -1), 0.1)));
+    sn_tensor S = sn_sub(sn_mul(s->carry[0], 0.9), sn_mul(col(s->x[0]), row(sn_mul(e, 0.2))));
+    sn_tensor size = sn_mean(sn_mean(sn_square(S), -1), -1);
+    s->next[1] = sn_add(sn_mul(s->carry[1], 0.5), size);
+    s->next[2] = sn_mean(S, -1);
+    s->next[0] = sn_div(S, sn_expand(col(sn_add(sn_square(s->next[1]), 1)), -1));
+    s->y[0] = sn_mul(sn_amax(S, -2), col(s->carry[1]));
+}
+static sn_scanned learning(const sn_tensor *in) {
+    return sn_scan(.carry = {in[2], in[3], in[4]}, .x = {in[0], in[1]}, .axis = 1,
+                   .body = learning_step);
+}
+
 static const struct model {
     const char *name;
     sn_scanned (*build)(const sn_tensor *in);
@@ -138,7 +154,8 @@ static const struct model {
     {"strided gates", gates, 4, {{C, T, B}, {C, T, B}, {C, T, B}, {B, C}}, true, MORE},
     {"stages", stages, 5, {SEQ, {B, T, N}, {B, C, N}, {B, C}, {B, C}}, false, MORE},
     {"diagonal", diagonal, 5, {{B, T, 3}, {3, C}, {3, C}, {B, 3, C}, {B, 3, C}}, false, MORE},
-    {"matrix", matrix, 4, {{B, T, K}, {B, T, K}, SEQ, {B, K, C}}, false, LOOP},
+    {"matrix", matrix, 4, {{B, T, K}, {B, T, K}, SEQ, {B, K, C}}, false, MORE},
+    {"learning", learning, 5, {{B, T, K}, SEQ, {B, K, C}, {B}, {B, K}}, false, ONE_KERNEL},
 };
 
 /* ---- running ---- */
@@ -300,8 +317,10 @@ static void cut_step(sn_scan_step *s) {
 }
 
 static void crossed_step(sn_scan_step *s) {
+    const sn_tensor *w = s->user;
+    sn_tensor third = sn_sum(sn_mul(col(s->carry[0]), sn_expand(*w, 0)), -1);
     s->next[0] = sn_add(s->carry[0], s->x[0]);
-    s->y[0] = sn_mul(sn_sum_keep(s->next[0], 0), sn_sum_keep(s->next[0], 1));
+    s->y[0] = sn_mul(sn_sum_keep(s->next[0], 0), sn_mul(third, sn_sum_keep(s->next[0], 1)));
 }
 
 /* The sum has an axis that is cut, but it is the product that makes a step wait for the whole carry. */

@@ -59,7 +59,7 @@
     _(swin_window, "8 map_reduce, 9 gemm, 2 flash, 1 column", "mask: div x6, mod x2, eq x2, and") \
     _(t5_buckets, "3 map_reduce, 5 gemm, 1 flash", "score: log, cast x2, add x2, sub, mul x2, max x2, min, lt, select, gather_nd  mask: le") \
     _(talking_heads, "4 map_reduce, 5 gemm, 1 flash_mixed", "flash_mixed layer0.attention with mixed heads  f32[B,2,T,8]  mask: le") \
-    _(titans, "23 map_reduce, 8 gemm", "body: add, sub, mul x3, select") \
+    _(titans, "14 map_reduce, 6 gemm, 1 fused_scan", "fused_scan layer0.scan") \
     _(wall_attention, "6 map_reduce, 5 gemm, 1 cumulate, 1 flash", "f32[B,2,T,T,1]  body: exp, sub, mul x2") \
     _(window_sinks, "9 map_reduce, 5 gemm, 1 flash", "mask: add, lt, le x2, and, or")
 /* clang-format on */
