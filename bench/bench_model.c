@@ -26,6 +26,7 @@ typedef struct spec {
     int64_t batch, tokens;
     sn_bench_mode mode;
     double clip;
+    sn_optimizer_kind optimizer;
     const char *sizes; /* "B=1,N=64" of any dimensions; NULL: tokens and batch say it */
     const char *entry; /* NULL: the usual one of the mode */
     bool any_entry;    /* it was asked for */
@@ -60,6 +61,15 @@ static sn_config *open_config(const char *model, sn_error *err) {
     return NULL;
 }
 
+/* The optimizer that is asked for; group: memory for its groups. */
+static sn_optimizer optimizer_of(const spec *s, sn_optimizer_group *group) {
+    sn_optimizer o = sn_optimizer_of(s->optimizer), rest = sn_optimizer_of(SN_ADAMW);
+    if (s->optimizer == SN_MUON || s->optimizer == SN_NORMUON)
+        o = sn_optimizer_hidden(&o, &rest, group);
+    o.max_norm = s->clip;
+    return o;
+}
+
 static bool build_model(const spec *s, sn_model *m, sn_error *err) {
     sn_config *c = s->source ? NULL : open_config(s->model, err);
     if (!c && !s->source) return false;
@@ -69,7 +79,8 @@ static bool build_model(const spec *s, sn_model *m, sn_error *err) {
     if (s->mode == SN_BENCH_TRAIN) entries |= SN_TRAIN;
     if (s->any_entry) entries = SN_ALL_ENTRIES;
     sn_training t = sn_training_default();
-    t.optimizer.max_norm = s->clip;
+    sn_optimizer_group group[SN_HIDDEN_GROUPS];
+    t.optimizer = optimizer_of(s, group);
     sn_model_options mo = {.entries = entries, .batch = s->batch, .training = &t};
     bool traced = c && sn_config_has(c, "source") && sn_folder_has(s->model, SN_MODEL_GRAPH);
     char *graph = traced ? sn_path_join(s->model, SN_MODEL_GRAPH) : NULL;
@@ -227,7 +238,9 @@ static bool run_spec(const sn_bench_options *o, const spec *asked, bool *more, s
                        (long long)s->tokens, s->model, (long long)max_tokens);
     const char *base = base_of(s->model);
     char name[48], shape[64], request[256];
-    snprintf(name, sizeof name, "%.30s %s%s", base, entry, s->clip > 0 ? " clipped" : "");
+    const bool usual = s->optimizer == SN_ADAMW;
+    snprintf(name, sizeof name, "%.30s %s%s%s%s", base, entry, s->clip > 0 ? " clipped" : "",
+             usual ? "" : " ", usual ? "" : sn_optimizer_names()[s->optimizer]);
     snprintf(shape, sizeof shape, decodes(s) ? "%lldx1 after %lld" : "%lldx%lld",
              (long long)s->batch, (long long)s->tokens);
     snprintf(request, sizeof request,
@@ -258,8 +271,20 @@ static bool run_spec(const sn_bench_options *o, const spec *asked, bool *more, s
         sn_bench_note(out,
                       "%s has too many parameters for the reference evaluator: errors not measured",
                       base);
-    /* no peer computes a model in C */
-    return sn_bench_graph_run(o, &g, s->source ? NULL : request, NULL, 0, out, err);
+    /* no peer computes a model in C, nor steps of optimizers other than AdamW */
+    return sn_bench_graph_run(o, &g, s->source || !usual ? NULL : request, NULL, 0, out, err);
+}
+
+/* The kind of that name. */
+static bool read_optimizer(const char *name, sn_optimizer_kind *kind, sn_error *err) {
+    const char *const *names = sn_optimizer_names();
+    char all[256] = "";
+    for (int i = 0; names[i]; i++) {
+        *kind = (sn_optimizer_kind)i;
+        if (!strcmp(names[i], name)) return true;
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "", names[i]);
+    }
+    return sn_fail(err, SN_ERR_USAGE, "--optimizer is '%s'; it must be one of %s", name, all);
 }
 
 bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_bench_report *out,
@@ -268,6 +293,8 @@ bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_benc
                                         [SN_BENCH_DECODE] = "64,512",
                                         [SN_BENCH_TRAIN] = "64,256"};
     const char *p = b->tokens ? b->tokens : usual[b->mode];
+    sn_optimizer_kind optimizer = SN_ADAMW;
+    if (b->optimizer && !read_optimizer(b->optimizer, &optimizer, err)) return false;
     for (bool more = true; more;) {
         char *end;
         long long n = strtoll(p, &end, 10);
@@ -280,6 +307,7 @@ bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_benc
                   .tokens = n,
                   .mode = b->mode,
                   .clip = b->clip,
+                  .optimizer = optimizer,
                   .sizes = b->sizes,
                   .entry = b->entry,
                   .any_entry = b->entry != NULL,

@@ -54,6 +54,9 @@ typedef struct sn_bench_model {
     int64_t batch;
     sn_bench_mode mode;
     double clip; /* training: maximum global gradient norm; 0: no clipping */
+    /* training: one of sn_optimizer_names, NULL: AdamW. Of Muon and NorMuon, which update matrices, AdamW updates
+     * embeddings, heads and vectors. */
+    const char *optimizer;
 } sn_bench_model;
 bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_bench_report *out,
                      sn_error *err);

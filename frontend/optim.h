@@ -79,6 +79,8 @@ typedef struct sn_optimizer_group {
  * decay 0, AdamW 0.01, Muon 0.1; Muon with momentum 0.95 (nesterov), eps 1e-7; Lion as published: betas
  * 0.9 and 0.99; no max_norm. */
 sn_optimizer sn_optimizer_of(sn_optimizer_kind kind);
+/* Their names in files and options, such as "adamw", by kind; NULL ends them. */
+const char *const *sn_optimizer_names(void);
 /* Fills groups so that `matrices` (as SN_MUON) updates matrices except embeddings and heads, found by
  * their names, and `rest` all else. Returns `rest` with these groups. */
 enum { SN_HIDDEN_GROUPS = 7 };

@@ -114,6 +114,12 @@ sn_optimizer sn_optimizer_of(sn_optimizer_kind kind) {
     return o;
 }
 
+const char *const *sn_optimizer_names(void) {
+    static const char *const names[] = {"sgd",  "rmsprop", "adagrad", "adam",      "adamw",
+                                        "lion", "muon",    "normuon", "adafactor", NULL};
+    return names;
+}
+
 static bool is_by_rows(const sn_optimizer *o) {
     const optimizer *row = row_of(o->kind);
     return o->update ? o->by_rows : row && row->by_rows;

@@ -29,7 +29,7 @@ typedef struct options {
     int64_t threads, rounds;
     double seconds, clip, threshold;
     bool no_check, direct, tune, backward, gradient;
-    const char *names, *shape, *mask, *model, *tokens, *sizes, *entry;
+    const char *names, *shape, *mask, *model, *tokens, *sizes, *entry, *optimizer;
     int64_t batch, neighbour;
     bool decode, sweep;
 } options;
@@ -154,6 +154,9 @@ static const arg train_table[] = {
     COMPUTE,
     {"clip", 0, ARG_NUMBER, offsetof(options, clip), "NORM", "0", 0, INFINITY,
      "maximum global gradient norm; 0 disables clipping"},
+    {"optimizer", 0, ARG_TEXT, offsetof(options, optimizer), "KIND", "adamw", 0, 0,
+     "adamw, muon, … (as in a sinter train config); muon and normuon: AdamW for embeddings, heads "
+     "and vectors"},
     WORK("4", "native"),
     {0}};
 
@@ -200,6 +203,7 @@ static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode 
                            .batch = o->batch,
                            .mode = mode,
                            .clip = o->clip,
+                           .optimizer = o->optimizer,
                            .entry = o->entry,
                            .gradient = o->gradient,
                            .sizes = o->sizes};
@@ -248,8 +252,8 @@ static const struct {
       .examples = "sinter bench model gpt2 --tokens 256 --peers torch --plot gpt2.svg\n"
                   "sinter bench model MODEL --decode --weights int8\n"},
      run_model},
-    {{train_name, "whole training steps: forward, backward and AdamW", columns_help, train_table,
-      .examples = "sinter bench train gpt2 --tokens 64 --batch 2 --json train.json\n"},
+    {{train_name, "whole training steps: forward, backward and the optimizer", columns_help,
+      train_table, .examples = "sinter bench train gpt2 --tokens 64 --batch 2 --json train.json\n"},
      run_train},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };

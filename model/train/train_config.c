@@ -103,16 +103,13 @@ static void read_data(reader *r, train_settings *s) {
     close_section(r, c);
 }
 
-static const char *const optimizer_kinds[] = {"sgd",  "rmsprop", "adagrad", "adam",      "adamw",
-                                              "lion", "muon",    "normuon", "adafactor", NULL};
-
 static bool (*const decays[])(const char *, int, const void *) = {NULL, sn_decays_all,
                                                                   sn_decays_no_embedding};
 
 /* The kind and its settings, without clipping. */
 static void read_rule(sn_config *c, sn_optimizer *o) {
     *o = sn_optimizer_of(
-        (sn_optimizer_kind)sn_config_choice_or(c, "kind", optimizer_kinds, SN_ADAMW));
+        (sn_optimizer_kind)sn_config_choice_or(c, "kind", sn_optimizer_names(), SN_ADAMW));
     o->momentum = sn_config_float_or(c, "momentum", o->momentum, 0, 1);
     o->nesterov = sn_config_bool_or(c, "nesterov", o->nesterov);
     o->polar = sn_config_bool_or(c, "polar", false);
@@ -192,7 +189,7 @@ static void read_optimizer(reader *r, train_settings *s) {
 
 bool train_settings_optimizer(train_settings *s, const char *kind, sn_error *err) {
     int i = 0;
-    while (optimizer_kinds[i] && strcmp(optimizer_kinds[i], kind) != 0) i++;
+    while (sn_optimizer_names()[i] && strcmp(sn_optimizer_names()[i], kind) != 0) i++;
     sn_optimizer o = sn_optimizer_of((sn_optimizer_kind)i);
     o.max_norm = s->training.optimizer.max_norm, o.decays = s->training.optimizer.decays;
     s->training.optimizer = o;
@@ -364,7 +361,7 @@ static void print_groups(const train_settings *s, char *buf, size_t size) {
         n +=
             (size_t)snprintf(buf + n, size - n,
                              "; %s of %d axes: %s %.17g rate, %.17g %d %d %.17g %.17g %.17g %.17g",
-                             g->match, g->axes, optimizer_kinds[p->kind], g->rate, p->momentum,
+                             g->match, g->axes, sn_optimizer_names()[p->kind], g->rate, p->momentum,
                              (int)p->nesterov, (int)p->polar, p->beta1, p->beta2, p->eps, p->decay);
     }
 }

@@ -167,10 +167,11 @@ END
     prints 'train_step'
     records 4
     exact 1e-4
-    run 0 train "$tmp" --tokens 4 --batch 2 --clip 0.5 $quick --json "$tmp/json"
-    prints 'train_step clipped'
+    run 0 train "$tmp" --tokens 4 --batch 2 --clip 0.5 --optimizer muon $quick --json "$tmp/json"
+    prints 'train_step clipped muon'
     exact 1e-4
     refused 2 'clip' train "$tmp" --clip -1
+    refused 2 'one of sgd, rmsprop' train "$tmp" --optimizer muons
     refused 2 'neither a folder' train gpt9
     refused 2 'exceed the context' train gpt2 --tokens 5000 $quick
 }
