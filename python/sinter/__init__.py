@@ -32,4 +32,4 @@ from .graph import Dim as Dim, Module as Module, Node as Node
 from .model import Embedder as Embedder, Model as Model
 from .ops import *
 from .program import (Function as Function, Program as Program, compile as compile, load as load, load_model as load_model,
-                      trace as trace)
+                      load_onnx as load_onnx, trace as trace)

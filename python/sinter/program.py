@@ -113,9 +113,11 @@ class Function:
         return "%s(%s) -> %s" % (self.name, ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs)))
 
     def call(self, shapes: Sequence[Tuple[int, ...]], dims: Mapping[str, int]) -> _Call:
-        """What runs inputs of these shapes; kept."""
+        """What runs inputs of these shapes; the last ones are kept."""
         key = (tuple(shapes), tuple(sorted(dims.items())))
         if key not in self._calls:
+            if len(self._calls) == 1000:  # shapes that a long-lived process has used
+                self._calls.clear()
             self._calls[key] = _Call(self._program, self.name, self.inputs, shapes, dims, self.outputs)
         return self._calls[key]
 
@@ -343,8 +345,8 @@ def initial(module: Module, t: Tensor, seed: int, number: int) -> Array:
     shape, dtype = tuple(_size(s, {}) for s in t.sizes), np.dtype(_TYPES[t.type])
     if t.name in module.initial:
         init: Initial = module.initial[t.name]
-        made = init(np.random.default_rng([seed, number]), shape) if callable(init) else init
-        return np.array(np.broadcast_to(_array(t.name, made, dtype), shape))
+        made = _array(t.name, init(np.random.default_rng([seed, number]), shape) if callable(init) else init, dtype)
+        return made if made.shape == shape else np.array(np.broadcast_to(made, shape))
     if t.type != "f32":
         raise _ValueError("the parameter '%s' is %s: give its initial value" % (t.name, t.type))
     found = np.empty(shape, dtype)
@@ -355,18 +357,38 @@ def initial(module: Module, t: Tensor, seed: int, number: int) -> Array:
 
 def load(path: Path) -> Dict[str, Array]:
     """The tensors of a .safetensors or GGUF file that are arrays, by name; bf16 as uint16."""
-    file = _call(function("weights_open"), ctypes.c_char_p(_text(path)))
-    try:
-        at, count = function("weights_at", ctypes.POINTER(_Weight)), function("weights_count", ctypes.c_size_t)(_P(file))
-        found = {}
-        for i in range(count):
-            w = at(_P(file), ctypes.c_size_t(i)).contents
+    file = _Weights(_call(function("weights_open"), ctypes.c_char_p(_text(path))))
+    return {name: array.copy() for name, array in file.arrays().items()}
+
+
+class _Weights:
+    """An open file of weights."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle, self._close = _P(handle), function("weights_close", None)
+
+    def __del__(self) -> None:
+        self._close(self._handle)
+
+    def arrays(self) -> Dict[str, Array]:
+        """Its tensors, except blocks: views of the mapped file, which must stay open."""
+        at, found = function("weights_at", ctypes.POINTER(_Weight)), {}
+        for i in range(function("weights_count", ctypes.c_size_t)(self._handle)):
+            w = at(self._handle, ctypes.c_size_t(i)).contents
             if not w.block:
-                dtype = np.dtype(list(_TYPES.values())[w.dtype])
-                found[w.name.decode()] = np.frombuffer(ctypes.string_at(w.data, w.bytes), dtype).reshape(list(w.shape[:w.rank]))
+                memory = (ctypes.c_char * w.bytes).from_address(w.data) if w.bytes else b""
+                found[w.name.decode()] = np.frombuffer(memory, list(_TYPES.values())[w.dtype]).reshape(list(w.shape[:w.rank]))
+                found[w.name.decode()].flags.writeable = False
         return found
-    finally:
-        function("weights_close", None)(_P(file))
+
+
+def load_onnx(path: Path) -> Module:
+    """The graph of an ONNX file, as the entry "forward". Its weights stay in the mapped file."""
+    module = Module(os.path.splitext(os.path.basename(os.fspath(path)))[0])
+    file = _Weights(_call(function("onnx_load"), module, ctypes.c_char_p(_text(path)), None))
+    module.initial.update(file.arrays())
+    module._kept.append(file)
+    return module
 
 
 def load_model(path: Path, entries: Sequence[str] = ("forward",), batch: int = 1, cc: str = "cc") -> Module:

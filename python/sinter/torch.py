@@ -30,7 +30,7 @@ class Function:
             raise _ValueError("the module has no entry '%s': it has %s" % (entry, ", ".join(module.outputs)))
         outputs = module.outputs[entry]
         inputs, parameters = list(module.inputs.get(entry, [])), _unique(p for y in outputs.values() for p in parameters_of(y))
-        self.parameters = {str(p.name): torch.from_numpy(initial(module, Tensor(str(p.name), p.dtype, [str(s) for s in p.shape]), seed, at))
+        self.parameters = {str(p.name): torch.tensor(initial(module, Tensor(str(p.name), p.dtype, [str(s) for s in p.shape]), seed, at))
                            for at, p in enumerate(parameters)}
         _add_gradient(module, entry, inputs + parameters)
         _c("params_to_inputs", None)(module)

@@ -169,6 +169,14 @@ def variants(*names):
         assert lengths[0] <= lengths[1], (name, lengths)
 
 
+def onnx():
+    """A file that PyTorch exported gives its results."""
+    file = os.path.join(SOURCE, "tests/data/onnx/gpt")
+    program, data = sinter.compile(sinter.load_onnx(file + ".onnx")), np.load(file + ".npz")
+    got = program.forward(data["in.input_ids"])
+    assert np.allclose(got, data["out.logits"], atol=1e-4), np.abs(got - data["out.logits"]).max()
+
+
 def artefacts(tmp):
     program = sinter.compile(lambda x: sinter.nn_linear(x, "up", 3), {"x": "f32[N,4]"}, seed=2)
     x = draw(5, 4)
@@ -198,6 +206,7 @@ else:
     attention()
     loops_and_training()
     errors()
+    onnx()
     variants("forgetting_transformer")
     with tempfile.TemporaryDirectory() as scratch:
         artefacts(scratch)
