@@ -15,6 +15,7 @@ except ImportError:
     sys.exit(77)
 
 SOURCE, BUILD = sys.argv[1:3]
+sys.dont_write_bytecode = True
 sys.path[:0] = [os.path.join(BUILD, "python"), os.path.join(SOURCE, "examples", "python")]
 import sinter  # noqa: E402
 
