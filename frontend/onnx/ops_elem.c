@@ -310,7 +310,8 @@ bool onnx_dropout(onnx_call *c) {
     double training, rate = 0.5;
     if (onnx_given(c, 2) && (!onnx_number(c, c->in[2], &training) || training) &&
         (!onnx_given(c, 1) || !onnx_number(c, c->in[1], &rate) || rate))
-        return onnx_fail(c, "dropout in training is not supported: export the model for inference");
+        return onnx_fail(c,
+                         "dropout in training is not supported, unless its ratio is known to be 0");
     if (c->node->out.n > 1) {
         sn_tensor x = onnx_in(c, 0);
         if (!onnx_set(c, 1, sn_eq(x, x))) return false;

@@ -8,6 +8,8 @@
 
 /* The product of the elements along the last axis, which is removed. */
 static sn_tensor product_of_last(onnx_call *c, sn_tensor x) {
+    const bool may_be_empty = sn_dim_lo(c->m, sn_dim_of(x, -1)) < 1;
+    if (may_be_empty) x = sn_pad(x, -1, 1, 0, 1);
     sn_tensor all = sn_cumprod(x, -1);
     return sn_index(all, -1, sn_dim_sub(c->m, sn_dim_of(x, -1), 1));
 }
@@ -27,12 +29,7 @@ static sn_tensor product(onnx_call *c, sn_tensor x, const int *axes, bool keep) 
     perm[rank] = INT_MIN;
     shape[left] = all;
     shape[left + 1] = SN_END;
-    x = sn_reshape_at(c->at, sn_transpose_at(c->at, x, perm), shape);
-    if (all == 0) { /* of no elements */
-        shape[left] = SN_END;
-        x = sn_full_at(c->at, c->m, sn_dtype_of(x), 1, shape);
-    } else
-        x = product_of_last(c, x);
+    x = product_of_last(c, sn_reshape_at(c->at, sn_transpose_at(c->at, x, perm), shape));
     for (int i = 0; keep && i < rank; i++)
         if (mask & 1u << i) x = sn_expand(x, i);
     return x;
@@ -101,7 +98,10 @@ bool onnx_reduce(onnx_call *c) {
         for (int i = 0; i < n; i++) axes[i] = i;
     }
     axes[n] = INT_MIN;
-    return onnx_set(c, 0, n ? reduce(c, onnx_in(c, 0), axes, keep) : onnx_in(c, 0));
+    sn_tensor x = onnx_in(c, 0);
+    if (!n) return onnx_set(c, 0, x);
+    if (v->type != SN_BOOL) return onnx_set(c, 0, reduce(c, x, axes, keep));
+    return onnx_set(c, 0, sn_gt(reduce(c, sn_cast(x, SN_I32), axes, keep), 0)); /* any, all */
 }
 
 /* ---- orders ---- */

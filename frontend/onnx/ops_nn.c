@@ -129,26 +129,27 @@ bool onnx_einsum(onnx_call *c) {
 
 /* ---- windows: convolutions and pools ---- */
 
+enum { MAX_AXES = 3 };
 /* What the attributes say about each spatial axis. */
 typedef struct window {
-    int n; /* axes: 1 or 2 */
-    int64_t kernel[2], stride[2], dilation[2], low[2], high[2];
+    int n; /* axes: 1 to 3, of convolutions 2 */
+    int64_t kernel[MAX_AXES], stride[MAX_AXES], dilation[MAX_AXES], low[MAX_AXES], high[MAX_AXES];
 } window;
 
 static bool read_window(onnx_call *c, sn_tensor x, const sn_dim *kernel, bool transposed,
                         window *w) {
-    int64_t pads[4] = {0}, list[2];
+    int64_t pads[2 * MAX_AXES] = {0}, list[MAX_AXES];
     const char *mode = onnx_text(c, "auto_pad", "NOTSET");
     w->n = sn_rank_of(x) - 2;
-    if (w->n < 1 || w->n > 2)
-        return onnx_fail(c, "only 1 and 2 spatial axes are supported, not %d", w->n);
+    if (w->n < 1 || w->n > MAX_AXES)
+        return onnx_fail(c, "only 1 to %d spatial axes are supported, not %d", MAX_AXES, w->n);
     if (kernel)
         memcpy(w->kernel, kernel, sizeof *kernel * (size_t)w->n);
-    else if (onnx_ints(c, "kernel_shape", w->kernel, 2) != w->n)
+    else if (onnx_ints(c, "kernel_shape", w->kernel, MAX_AXES) != w->n)
         return onnx_fail(c, "kernel_shape has another number of axes");
-    const bool strides = onnx_ints(c, "strides", list, 2) == w->n;
+    const bool strides = onnx_ints(c, "strides", list, MAX_AXES) == w->n;
     for (int i = 0; i < w->n; i++) w->stride[i] = strides ? list[i] : 1;
-    const bool dilations = onnx_ints(c, "dilations", list, 2) == w->n;
+    const bool dilations = onnx_ints(c, "dilations", list, MAX_AXES) == w->n;
     for (int i = 0; i < w->n; i++) w->dilation[i] = dilations ? list[i] : 1;
     onnx_ints(c, "pads", pads, 2 * w->n);
     for (int i = 0; i < w->n; i++) {
@@ -168,6 +169,23 @@ static bool read_window(onnx_call *c, sn_tensor x, const sn_dim *kernel, bool tr
     return true;
 }
 
+/* room / step rounded down, as a polynomial; and what is left. */
+static bool count_steps(onnx_call *c, sn_dim room, int64_t step, sn_dim *out, int64_t *left) {
+    if (room > -((sn_dim)1 << 40)) {
+        *out = room < 0 ? -1 : room / step;
+        *left = room < 0 ? 0 : room % step;
+        return true;
+    }
+    for (*left = 0; *left < step; ++*left)
+        if (sn_dim_div(c->m, sn_dim_sub(c->m, room, *left), step, out)) return true;
+    return onnx_divides(c, room, step) ||
+           (!onnx_again(c) &&
+            onnx_fail(c,
+                      "the number of steps of %lld on an axis is not a polynomial of the sizes "
+                      "of the inputs",
+                      (long long)step));
+}
+
 /* y = conv(x, w) with what the window says; one spatial axis becomes two. */
 static sn_tensor convolve(onnx_call *c, sn_tensor x, sn_tensor w, sn_tensor bias, window v,
                           int64_t groups) {
@@ -175,6 +193,11 @@ static sn_tensor convolve(onnx_call *c, sn_tensor x, sn_tensor w, sn_tensor bias
     const bool line = v.n == 1;
     for (int i = 0; i < v.n; i++) {
         const int at = line ? 1 : i;
+        sn_dim n = sn_dim_of(x, i + 2), out;
+        int64_t left;
+        n = sn_dim_add(c->m, n, v.low[i] + v.high[i] - v.dilation[i] * (v.kernel[i] - 1) - 1);
+        if (!count_steps(c, n, v.stride[i], &out, &left)) return sn_module_error_node(c->m);
+        if (n < 0) v.high[i] -= left; /* a symbolic size divides exactly */
         o.stride[at] = v.stride[i];
         o.dilation[at] = v.dilation[i];
         if (v.low[i] == v.high[i] && v.low[i] >= 0)
@@ -293,7 +316,7 @@ bool onnx_pool(onnx_call *c) {
     window w;
     if (c->node->out.n > 1) return onnx_fail(c, "indices of the maxima are not supported");
     if (!read_window(c, x, NULL, false, &w)) return false;
-    sn_tensor count = sn_full(c->m, SN_F32, 1, 1, 1); /* elements of each window */
+    sn_tensor count = NULL; /* elements of each window */
     for (int i = 0; i < w.n; i++) {
         const int a = i + 2;
         sn_dim out, n = sn_dim_of(x, a);
@@ -302,15 +325,11 @@ bool onnx_pool(onnx_call *c) {
         const sn_dim room = sn_dim_sub(c->m, sn_dim_add(c->m, n, w.low[i] + w.high[i]), reach);
         if (w.kernel[i] > MAX_KERNEL)
             return onnx_fail(c, "a window of more than %d elements", MAX_KERNEL);
-        if (room >= 0) {
-            out = room / s + 1;
-            if (ceil_mode && room % s && (out * s) < n + w.low[i]) more = s - room % s, out++;
-        } else if (room > -((sn_dim)1 << 40))
-            return onnx_fail(c, "the window is larger than the padded axis %d", a);
-        else if (sn_dim_div(c->m, room, s, &out))
-            out = sn_dim_add(c->m, out, 1);
-        else
-            return onnx_fail(c, "the number of windows on axis %d is not a polynomial", a);
+        int64_t left;
+        if (!count_steps(c, room, s, &out, &left)) return false;
+        if (out == -1) return onnx_fail(c, "the window is larger than the padded axis %d", a);
+        out = sn_dim_add(c->m, out, 1);
+        if (room >= 0 && ceil_mode && left && (out * s) < n + w.low[i]) more = s - left, out++;
         if (w.low[i] || w.high[i] + more)
             x = sn_pad(x, a, w.low[i], w.high[i] + more, max ? (double)-INFINITY : 0);
         x = reduce_windows(c, x, a, &w, i, out, max);
@@ -319,12 +338,10 @@ bool onnx_pool(onnx_call *c) {
             sn_full(c->m, SN_F32, 1, all ? sn_dim_add(c->m, n, w.low[i] + w.high[i]) : n);
         one = all ? sn_pad(one, 0, 0, more, 0) : sn_pad(one, 0, w.low[i], w.high[i] + more, 0);
         one = reduce_windows(c, one, 0, &w, i, out, false);
-        count = sn_mul(count, w.n == 2 && i == 0 ? sn_expand(one, 1) : sn_expand(one, 0));
+        for (int k = i + 1; k < w.n; k++) one = sn_expand(one, -1);
+        count = count ? sn_mul(count, one) : one;
     }
-    if (!max) {
-        if (w.n == 1) count = sn_reshape(count, SN_REST);
-        x = sn_div(x, sn_cast(count, sn_dtype_of(x)));
-    }
+    if (!max) x = sn_div(x, sn_cast(count, sn_dtype_of(x)));
     return onnx_set(c, 0, x);
 }
 

@@ -1,21 +1,57 @@
 /* ops_quant.c: values that are quantised as integers with a scale and a zero point. */
 #include "frontend/onnx/ops.h"
 
-/* A scale or zero point: a number, or a vector along an axis of x. */
+/* A scale or zero point beside x: a number, a vector along an axis, or one for each block of the axis. */
 static sn_tensor along(onnx_call *c, sn_tensor v, sn_tensor x, int axis) {
-    if (!v || sn_rank_of(v) != 1) return v;
+    const int64_t block = onnx_int(c, "block_size", 0);
+    const int rank = v ? sn_rank_of(v) : 0;
+    if (block > 0 && rank == sn_rank_of(x) && rank < SN_MAX_RANK) {
+        sn_dim shape[SN_MAX_RANK + 2], all = sn_dim_mul(c->m, sn_dim_of(v, axis), block);
+        for (int i = 0, k = 0; i < rank; i++) {
+            shape[k++] = sn_dim_of(v, i);
+            if (i == axis) shape[k++] = block;
+        }
+        shape[rank + 1] = SN_END;
+        v = sn_broadcast_at(c->at, sn_expand(v, axis + 1), shape);
+        for (int i = 0; i < rank; i++) shape[i] = i == axis ? all : sn_dim_of(v, i + (i > axis));
+        shape[rank] = SN_END;
+        v = sn_reshape_at(c->at, v, shape);
+        return all == sn_dim_of(x, axis) ? v : sn_slice(v, axis, 0, sn_dim_of(x, axis));
+    }
+    if (!v || rank != 1) return v;
     if (sn_dim_of(v, 0) == 1) return sn_reshape(v, SN_SCALAR);
     for (int i = axis + 1; i < sn_rank_of(x); i++) v = sn_expand(v, -1);
     return v;
 }
 
+static const struct range {
+    onnx_type type;
+    double low, high;
+} ranges[] = {{ONNX_UINT8, 0, 255},
+              {ONNX_INT8, -128, 127},
+              {ONNX_UINT16, 0, 65535},
+              {ONNX_INT16, -32768, 32767}};
+
+static const struct range *range_of(int64_t type) {
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (ranges[i].type == (onnx_type)type) return &ranges[i];
+    return NULL;
+}
+
+/* Of the type of input i, a zero point. */
+static const struct range *range_like(const onnx_call *c, int i) {
+    const onnx_value *v = c->in[i];
+    return range_of(v->narrow ? v->narrow : v->type == SN_I8 ? ONNX_INT8 : ONNX_UINT8);
+}
+
 /* round(x / scale) + zero, within the range of the type */
 static sn_tensor quantise(onnx_call *c, sn_tensor x, sn_tensor scale, sn_tensor zero,
-                          sn_dtype type) {
-    sn_tensor y = sn_round(sn_div(sn_cast(x, SN_F32), scale));
+                          const struct range *r) {
+    sn_tensor y = sn_round(sn_div(sn_cast(x, SN_F32), sn_cast(scale, SN_F32)));
+    sn_dtype type = SN_U8;
     if (zero) y = sn_add(y, sn_cast(zero, SN_F32));
-    const bool plain = type == SN_U8;
-    return sn_cast(sn_max(sn_min(y, plain ? 255 : 127), plain ? 0 : -128), type);
+    onnx_dtype(r->type, &type);
+    return sn_cast(sn_max(sn_min(y, r->high), r->low), type);
 }
 
 sn_tensor onnx_centred(onnx_call *c, sn_tensor x, sn_tensor zero) {
@@ -31,20 +67,20 @@ sn_tensor onnx_zero_of(onnx_call *c, int i, bool rows) {
 
 bool onnx_quantise(onnx_call *c) {
     sn_tensor x = onnx_in(c, 0), scale = onnx_in(c, 1), zero = onnx_in_or_null(c, 2);
-    const sn_dtype type = zero ? sn_dtype_of(zero) : SN_U8;
+    const int64_t wanted = onnx_int(c, "output_dtype", 0);
+    const struct range *r = zero ? range_like(c, 2) : range_of(wanted ? wanted : ONNX_UINT8);
     int axis = 0;
-    if (onnx_int(c, "block_size", 0)) return onnx_fail(c, "blocks are not supported");
-    if (type != SN_U8 && type != SN_I8) return onnx_fail(c, "the result is neither u8 nor i8");
+    if (!r) return onnx_fail(c, "the result has neither 8 nor 16 bits");
     if (sn_rank_of(x) && sn_rank_of(scale) &&
         !onnx_axis(c, onnx_int(c, "axis", 1), sn_rank_of(x), &axis))
         return false;
-    return onnx_set(c, 0, quantise(c, x, along(c, scale, x, axis), along(c, zero, x, axis), type));
+    sn_tensor y = quantise(c, x, along(c, scale, x, axis), along(c, zero, x, axis), r);
+    return onnx_set_narrow(c, 0, y, r->type);
 }
 
 bool onnx_dequantise(onnx_call *c) {
     sn_tensor x = onnx_in(c, 0), scale = onnx_in(c, 1), zero = onnx_in_or_null(c, 2);
     int axis = 0;
-    if (onnx_int(c, "block_size", 0)) return onnx_fail(c, "blocks are not supported");
     if (sn_rank_of(x) && sn_rank_of(scale) &&
         !onnx_axis(c, onnx_int(c, "axis", 1), sn_rank_of(x), &axis))
         return false;
@@ -60,7 +96,7 @@ static sn_tensor quantise_range(onnx_call *c, sn_tensor x, sn_tensor *scale, sn_
     *scale = sn_div(sn_sub(high, low), 255);
     sn_tensor z = sn_round(sn_div(sn_neg(low), *scale));
     *zero = sn_cast(sn_max(sn_min(z, 255), 0), SN_U8);
-    return quantise(c, x, *scale, *zero, SN_U8);
+    return quantise(c, x, *scale, *zero, &ranges[0]);
 }
 
 bool onnx_dynamic_quantise(onnx_call *c) {
@@ -79,9 +115,11 @@ bool onnx_qlinear_matmul(onnx_call *c) {
     sn_tensor y = onnx_centred(c, onnx_in(c, 3), onnx_zero_of(c, 5, false));
     sn_tensor scale = sn_mul(onnx_zero_of(c, 1, true), onnx_zero_of(c, 4, false));
     sn_tensor z = sn_mul(sn_cast(onnx_product(c, x, y), SN_F32), sn_cast(scale, SN_F32));
-    sn_tensor to = onnx_in(c, 7);
-    return onnx_set(
-        c, 0, quantise(c, z, onnx_zero_of(c, 6, true), onnx_zero_of(c, 7, true), sn_dtype_of(to)));
+    if (!onnx_given(c, 7)) return onnx_fail(c, "its last zero point is missing");
+    const struct range *r = range_like(c, 7);
+    if (!r) return onnx_fail(c, "the result has neither 8 nor 16 bits");
+    sn_tensor q = quantise(c, z, onnx_zero_of(c, 6, true), onnx_zero_of(c, 7, true), r);
+    return onnx_set_narrow(c, 0, q, r->type);
 }
 
 /* Sums of products of integers are exact in f64. */

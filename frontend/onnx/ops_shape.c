@@ -468,20 +468,23 @@ bool onnx_tile(onnx_call *c) {
 
 /* ---- padding ---- */
 
-/* x with elements of x itself before and after it: its ends (edge), or mirrored at them (reflect). */
-static sn_tensor pad_own(onnx_call *c, sn_tensor x, int axis, sn_dim low, sn_dim high, bool edge) {
-    const sn_dim n = sn_dim_of(x, axis), one = edge ? 0 : 1;
+/* x with elements of x itself before and after it: its ends (edge), mirrored at them (reflect), or those of the other
+ * end (wrap). */
+static sn_tensor pad_own(onnx_call *c, sn_tensor x, int axis, sn_dim low, sn_dim high, char mode) {
+    const sn_dim n = sn_dim_of(x, axis);
+    const bool edge = mode == 'e', wrap = mode == 'w';
     sn_tensor part[4] = {NULL};
     int k = 0;
     if (low) {
-        sn_tensor y = sn_slice(x, axis, one, edge ? 1 : low);
-        part[k++] = edge ? repeat(c, y, axis, low) : sn_flip(y, axis);
+        sn_dim from = wrap ? sn_dim_sub(c->m, n, low) : !edge;
+        sn_tensor y = sn_slice(x, axis, from, edge ? 1 : low);
+        part[k++] = edge ? repeat(c, y, axis, low) : wrap ? y : sn_flip(y, axis);
     }
     part[k++] = x;
     if (high) {
-        sn_dim from = sn_dim_sub(c->m, n, sn_dim_add(c->m, edge ? 1 : high, one));
+        sn_dim from = wrap ? 0 : sn_dim_sub(c->m, n, edge ? 1 : sn_dim_add(c->m, high, 1));
         sn_tensor y = sn_slice(x, axis, from, edge ? 1 : high);
-        part[k++] = edge ? repeat(c, y, axis, high) : sn_flip(y, axis);
+        part[k++] = edge ? repeat(c, y, axis, high) : wrap ? y : sn_flip(y, axis);
     }
     return sn_concat_at(c->at, axis, part);
 }
@@ -491,7 +494,7 @@ bool onnx_pad(onnx_call *c) {
     int64_t axes[SN_MAX_RANK];
     double value = onnx_float(c, "value", 0);
     const char *mode = onnx_text(c, "mode", "constant");
-    const bool edge = !strcmp(mode, "edge"), constant = !strcmp(mode, "constant");
+    const bool constant = !strcmp(mode, "constant");
     onnx_value *v = first(c);
     int n_axes, n = onnx_ints(c, "pads", pads, 2 * SN_MAX_RANK);
     if (n < 0) n = onnx_ints(c, "paddings", pads, 2 * SN_MAX_RANK);
@@ -505,7 +508,9 @@ bool onnx_pad(onnx_call *c) {
         for (int i = 0; i < n_axes; i++) axes[i] = i;
     }
     if (n != 2 * n_axes) return onnx_fail(c, "pads must be known, two numbers for each axis");
-    if (!constant && !edge && strcmp(mode, "reflect") != 0) return onnx_fail(c, "mode '%s'", mode);
+    if (!constant && strcmp(mode, "edge") != 0 && strcmp(mode, "reflect") != 0 &&
+        strcmp(mode, "wrap") != 0)
+        return onnx_fail(c, "mode '%s'", mode);
     if (onnx_given(c, 2) && !onnx_number(c, c->in[2], &value)) {
         if (constant) return onnx_fail(c, "its value must be known");
     }
@@ -523,7 +528,7 @@ bool onnx_pad(onnx_call *c) {
             high = end ? 0 : high;
         }
         if (!low && !high) continue;
-        x = constant ? sn_pad(x, a, low, high, value) : pad_own(c, x, a, low, high, edge);
+        x = constant ? sn_pad(x, a, low, high, value) : pad_own(c, x, a, low, high, *mode);
     }
     return onnx_set(c, 0, x);
 }

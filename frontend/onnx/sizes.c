@@ -151,6 +151,20 @@ bool onnx_again(const onnx_call *c) {
     return c->im->again;
 }
 
+bool onnx_divides(onnx_call *c, sn_dim d, int64_t times) {
+    for (int i = 0; i < sn_symbol_count(c->m); i++) {
+        const sn_symbol *s = sn_symbol_at(c->m, i);
+        onnx_fact *f = contains(c->m, d, s) ? fact_of(c->im, s->name) : NULL;
+        if (!f || strlen(s->name) > 40) continue;
+        char text[64];
+        snprintf(text, sizeof text, "%lld*%s_%lld", (long long)times, s->name, (long long)times);
+        f->is = sn_arena_str(c->im->arena, text);
+        c->im->again = true;
+        break;
+    }
+    return false;
+}
+
 void onnx_at_most(onnx_call *c, sn_dim a, sn_dim n) {
     int64_t bound;
     const sn_symbol *s = symbol_of(c->m, a);

@@ -137,7 +137,7 @@ static score_step *walk_chain(ra_match *k, const sn_index *ix, sn_element *eleme
 static score_step *walk_weights(ra_match *k) {
     sn_node *view[MAX_DEPTH];
     int n = 0;
-    for (sn_node *v = k->weights; v != k->softmax; v = v->in[0]) {
+    for (sn_node *v = k->weights; v != k->softmax; v = v == k->guard ? k->softmax : v->in[0]) {
         if (n == MAX_DEPTH) return NULL;
         view[n++] = v;
     }
@@ -151,7 +151,12 @@ static score_step *walk_weights(ra_match *k) {
     }
     while (n > 0) {
         score_step *next = chain_add(k, view[--n]);
-        if (!next || !sn_index_push(next->n, c->ix, next->ix)) return NULL;
+        if (!next) return NULL;
+        if (next->n == k->guard) {
+            memcpy(next->ix, c->ix, sizeof c->ix);
+            c->uses += 2; /* of the comparison */
+        } else if (!sn_index_push(next->n, c->ix, next->ix))
+            return NULL;
         c->uses++;
         c = next;
     }
@@ -553,10 +558,18 @@ static ra_match *begin_match(sn_raiser *r, sn_node *product, int side) {
     k->side = side;
     k->more_uses = 0;
     k->factor = k->outside = 1;
-    k->dropped = k->sink = k->lse = NULL;
+    k->dropped = k->sink = k->lse = k->guard = NULL;
     k->mix = NULL;
     k->head = -1;
     return k;
+}
+
+/* The softmax whose rows of NaN are 0 in w, as attention has them anyway: where(p != p, 0, p); else w. */
+static sn_node *below_guard(sn_node *w) {
+    const sn_node *p = w->op == SN_OP_select ? w->in[2] : NULL, *is_nan = p ? w->in[0] : NULL;
+    const bool guards = p && p->op == SN_OP_softmax && is_nan->op == SN_OP_ne &&
+                        is_nan->in[0] == p && is_nan->in[1] == p && sn_match_value(w->in[1], 0);
+    return guards ? w->in[2] : w;
 }
 
 sn_node *ra_raise_product(sn_raiser *r, sn_node *product, int side, const ra_mix *mix) {
@@ -566,6 +579,10 @@ sn_node *ra_raise_product(sn_raiser *r, sn_node *product, int side, const ra_mix
     if (w->op == SN_OP_dropout) {
         k->dropped = w;
         w = sn_below_moves(w->in[0]);
+    }
+    if (below_guard(w) != w) {
+        k->guard = w;
+        w = below_guard(w);
     }
     if (w->op == SN_OP_softmax) {
         k->kind = SN_WEIGHTS_SOFTMAX;

@@ -45,6 +45,7 @@ typedef struct ra_match {
     double factor, outside; /* the weights are `top` times factor; the result has the other one */
     uint32_t more_uses;     /* uses of `top` by its divisor */
     sn_node *dropped;       /* dropout of the weights; NULL: none */
+    sn_node *guard;         /* the softmax with 0 for NaN; NULL: none */
     sn_node *weights;       /* the operand of the second dot that contains `softmax` */
     const ra_mix *mix;      /* NULL: heads do not mix */
     int head;               /* the piece of the heads that mix; -1: not known */

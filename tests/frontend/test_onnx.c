@@ -78,6 +78,19 @@ static double difference(const sn_value *v, const sn_npy *a) {
     return worst / largest;
 }
 
+/* So many kernels of attention. */
+static void expect_fused(sn_module *m, int attention) {
+    sn_error e = {0};
+    sn_program *p = sn_compile(m, &(sn_options){.level = 4, .plan_only = true}, &e);
+    if (!p) fail_msg("%s", e.message);
+    char *text = explain_text(p, NULL);
+    int fused = 0;
+    for (const char *at = text; (at = strstr(at, " flash ")); at++) fused++;
+    if (fused != attention) fail_msg("%d fused:\n%s", fused, text);
+    free(text);
+    sn_program_free(p);
+}
+
 static void test_exported_by_torch(void **state) {
     static const struct {
         const char *name;
@@ -110,18 +123,23 @@ static void test_exported_by_torch(void **state) {
                 if (d > 1e-5) fail_msg("%s: %s differs by %g", path, a.name[j], d);
             }
         sn_eval_free(ev);
-        sn_program *p = sn_compile(m, &(sn_options){.level = 4, .plan_only = true}, &e);
-        if (!p) fail_msg("%s", e.message);
-        char *text = explain_text(p, NULL);
-        int fused = 0;
-        for (const char *at = text; (at = strstr(at, " flash ")); at++) fused++;
-        if (fused != models[k].attention) fail_msg("%s: %d fused:\n%s", path, fused, text);
-        free(text);
-        sn_program_free(p);
+        expect_fused(m, models[k].attention);
         sn_weights_close(w);
         sn_module_free(m);
         for (int i = 0; i < a.n; i++) sn_npy_free(&a.array[i]);
     }
+}
+
+/* Attention, GroupQueryAttention and FlexAttention with windows, caps and graphs. */
+static void test_attention_operators(void **state) {
+    (void)state;
+    sn_error e = {0};
+    sn_module *m = sn_module_new("operators");
+    sn_weights *w = sn_onnx_load(m, DATA "operators.onnx", NULL, &e);
+    if (!w) fail_msg("%s", e.message);
+    expect_fused(m, 3);
+    sn_weights_close(w);
+    sn_module_free(m);
 }
 
 /* ---- files of a few nodes, written here ---- */
@@ -212,12 +230,16 @@ static const char *write_model(const bytes *graph) {
     return path;
 }
 
-static void refuse(const bytes *graph, const char *what) {
+static void refuse_with(sn_code code, const bytes *graph, const char *what) {
     sn_error e = {0};
     sn_module *m = sn_module_new("refused");
     assert_null(sn_onnx_load(m, write_model(graph), NULL, &e));
-    expect_error(&e, SN_ERR_FILE, "m.onnx", what);
+    expect_error(&e, code, "m.onnx", what);
     sn_module_free(m);
+}
+
+static void refuse(const bytes *graph, const char *what) {
+    refuse_with(SN_ERR_FILE, graph, what);
 }
 
 static void test_weights_stay_in_their_files(void **state) {
@@ -272,6 +294,22 @@ static void test_refusals(void **state) {
     refuse(
         &g,
         "ConstantOfShape 'a node' (node 2, ai.onnx, version 17): input 0, 's', which says a shape");
+
+    g.n = 0; /* inputs of 17 sizes */
+    for (char name[] = "a"; *name < 'a' + 17; ++*name) {
+        bytes dim = {0}, shape = {0}, tensor = {0}, type = {0}, info = {0};
+        put_text(&dim, 2, name);
+        put_message(&shape, 1, &dim);
+        put_int(&tensor, 1, 1);
+        put_message(&tensor, 2, &shape);
+        put_message(&type, 1, &tensor);
+        put_text(&info, 1, name);
+        put_message(&info, 2, &type);
+        put_message(&g, 11, &info);
+    }
+    put_node(&g, "", "Neg", "a", "y");
+    put_value(&g, 12, "y");
+    refuse_with(SN_ERR_USAGE, &g, "a module has at most 16");
 
     static const char *const outside[] = {"../w.bin", "/etc/hostname", "missing.bin"};
     for (int i = 0; i < 3; i++) {
@@ -334,6 +372,7 @@ static void test_damaged(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exported_by_torch),
+        cmocka_unit_test(test_attention_operators),
         cmocka_unit_test(test_weights_stay_in_their_files),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_page),

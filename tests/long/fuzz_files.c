@@ -236,7 +236,7 @@ static void import_onnx(const char *path) {
 static const struct {
     const char *format, *name;
     void (*use)(const char *path);
-    const char *seeds[4];
+    const char *seeds[5];
 } formats[] = {
     {"template", "t.jinja", render_template, {NULL}},
     {"gguf-shapes", "m.gguf", read_gguf, {NULL}},
@@ -309,7 +309,7 @@ static const struct {
      "m.onnx",
      import_onnx,
      {"tests/data/onnx/bert.onnx", "tests/data/onnx/gpt_past.onnx", "tests/data/onnx/t5.onnx",
-      "tests/data/onnx/vit.onnx"}},
+      "tests/data/onnx/vit.onnx", "tests/data/onnx/operators.onnx"}},
     {"npy", "a.npy", read_npy, {"tests/data/reference/stories260K/greedy_ids.npy"}},
     {"idx", "a.idx", read_idx, {"examples/data/mnist-1000-labels.idx1-ubyte"}},
     {"passes",
@@ -417,7 +417,7 @@ static void on_signal(int number) {
 /* The k-th seed file of a format, which has at least one. */
 static unsigned char *load_seed(int f, uint64_t k, size_t *size) {
     int n = 0;
-    while (n < 4 && formats[f].seeds[n]) n++;
+    while (n < 5 && formats[f].seeds[n]) n++;
     const char *seed = formats[f].seeds[k % (uint64_t)n];
     if (!strncmp(seed, "text:", 5)) {
         *size = strlen(seed + 5);

@@ -170,7 +170,9 @@ SPELLING(causal_twice, sn_tensor a = sn_softmax(causal_scores(&p), -1);
 SPELLING(causal_times, sn_tensor a = sn_softmax(causal_scores(&p), -1);
          a = sn_mul(sn_cast(sn_causal_mask(m, p.T, p.T), SN_F32), a);
          return sn_merge_heads(sn_matmul(a, p.v));)
-CHECK(causal, "mask=@r0", S(causal_op), S(causal_subtracted), S(causal_bound),
+SPELLING(causal_guarded, sn_tensor a = sn_softmax(causal_scores(&p), -1);
+         a = sn_where(sn_ne(a, a), 0, a); return sn_merge_heads(sn_matmul(a, p.v));)
+CHECK(causal, "mask=@r0", S(causal_guarded), S(causal_op), S(causal_subtracted), S(causal_bound),
       S(causal_divided_last), S(causal_twice), S(causal_times), S(causal_plain),
       S(causal_late_scale), S(causal_future), S(causal_not), S(causal_added), S(causal_difference),
       S(causal_weights))

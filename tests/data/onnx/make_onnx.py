@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # make_onnx.py DIR [all]: small transformers as torch 1.13's exporter writes them, and what torch says about them, for
-# test_onnx: DIR/NAME.onnx, and DIR/NAME.npz with inputs ("in.") and outputs ("out."). `all`: larger ones, each in three
-# spellings of attention and two opsets. The modules are written here from the papers. Needs Debian's python3-torch.
+# test_onnx: DIR/NAME.onnx, and DIR/NAME.npz with inputs ("in.") and outputs ("out."). `all`: more and larger ones, each in
+# five spellings of attention and three opsets. The modules are written here from the papers. Needs Debian's python3-torch.
 import math
 import sys
 
@@ -24,8 +24,19 @@ def merge(x):
 
 
 def attend(q, k, v, mask, how):
-    """how: 0 divides by sqrt(d), 1 scales both factors, 2 uses einsum and fills the hidden scores."""
+    """how: 0 divides by sqrt(d), 1 scales both factors, 2 uses einsum and fills the hidden scores, 3 is torch dynamo's
+    scaled_dot_product_attention, where hidden rows are 0, 4 TensorFlow's, with masks of -1e4."""
     d = q.shape[-1]
+    if how == 3:
+        root = math.sqrt(1 / math.sqrt(d))
+        s = (q * root) @ (k.transpose(-1, -2) * root)
+        if mask is None:
+            return F.softmax(s, dim=-1) @ v
+        p = F.softmax(s + torch.where(mask > -1, torch.tensor(0.0), torch.tensor(-math.inf)), dim=-1)
+        return torch.where(torch.isnan(p), torch.tensor(0.0), p) @ v
+    if how == 4:
+        s = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(d))
+        return F.softmax(s if mask is None else s + (1.0 - (mask > -1).float()) * -10000.0, dim=-1) @ v
     if how == 2:
         s = torch.einsum("bhqd,bhkd->bhqk", q, k) * d ** -0.5
         if mask is not None:
@@ -193,6 +204,59 @@ class T5(nn.Module):
         return (self.decoder.norm(x) * D ** -0.5) @ self.encoder.tok.weight.t()
 
 
+class Bart(nn.Module):
+    """Norms after the sums, as BART and Marian have them; cross-attention; biases everywhere."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.encoder = Model(how, q=D, k=D, v=D)
+        self.decoder = Model(how, q=D, k=D, v=D, cq=D, ck=D, cv=D, co=D)
+        self.pos = nn.Embedding(64, D)
+
+    def attend(self, l, names, y, z, mask):
+        q, k, v, o = (l[n] for n in names)
+        return o(merge(attend(heads(q(y), H), heads(k(z), H), heads(v(z), H), mask, self.encoder.how)))
+
+    def start(self, side, ids):
+        return side.norm(self.encoder.tok(ids) + self.pos(torch.arange(ids.shape[1])))
+
+    def forward(self, input_ids, attention_mask, decoder_input_ids):
+        T = decoder_input_ids.shape[1]
+        mask = padding(attention_mask)
+        z, x = self.start(self.encoder, input_ids), self.start(self.decoder, decoder_input_ids)
+        for l in self.encoder.layer:
+            z = l.n1(z + self.attend(l, "qkvo", z, z, mask))
+            z = l.n2(z + l.g(F.gelu(l.f(z))))
+        i = torch.arange(T)
+        future = torch.full((T, T), LEAST).masked_fill(i < (i + 1).view(T, 1), 0)[None, None]
+        for l in self.decoder.layer:
+            x = l.n1(x + self.attend(l, "qkvo", x, x, future))
+            x = l.n3(x + self.attend(l, ("cq", "ck", "cv", "co"), x, z, mask))
+            x = l.n2(x + l.g(F.gelu(l.f(x))))
+        return x @ self.encoder.tok.weight.t()
+
+
+class Conformer(Model):
+    """Half steps of two feed-forward parts around attention and a gated depthwise convolution over time."""
+
+    def __init__(self, how):
+        super().__init__(how, q=D, k=D, v=D, h=4 * D, two=2 * D, last=D)
+        self.wave, self.fold = nn.Conv1d(8, D, 3, 2, 1), nn.ModuleList(nn.Linear(4 * D, D) for _ in range(LAYERS))
+        self.deep = nn.ModuleList(nn.Conv1d(D, D, 5, padding=2, groups=D) for _ in range(LAYERS))
+        self.stat = nn.ModuleList(nn.BatchNorm1d(D) for _ in range(LAYERS))
+
+    def forward(self, input_features):
+        x = self.wave(input_features).transpose(1, 2)
+        for l, fold, deep, stat in zip(self.layer, self.fold, self.deep, self.stat):
+            x = x + 0.5 * l.g(F.silu(l.f(l.n1(x))))
+            y = l.n2(x)
+            x = x + l.o(merge(attend(heads(l.q(y), H), heads(l.k(y), H), heads(l.v(y), H), None, self.how)))
+            y = F.glu(l.two(l.n3(x)), -1).transpose(1, 2)
+            x = x + l.last(F.silu(stat(deep(y))).transpose(1, 2))
+            x = self.norm(x + 0.5 * fold(F.silu(l.h(x))))
+        return x
+
+
 class Vit(Model):
     def __init__(self, how):
         super().__init__(how, qkv=3 * D)
@@ -244,15 +308,62 @@ def export_all(how, opset, suffix):
              {"position_ids": text}, []),
             ("t5", T5, {**two, "decoder_input_ids": torch.randint(0, V, (B, 5))},
              {"decoder_input_ids": target}, []),
-            ("vit", Vit, {"pixel_values": torch.randn(B, 3, 32, 32)}, {"pixel_values": {0: "batch"}}, [])):
+            ("vit", Vit, {"pixel_values": torch.randn(B, 3, 32, 32)}, {"pixel_values": {0: "batch"}}, []),
+            *((("bart", Bart, {**two, "decoder_input_ids": torch.randint(0, V, (B, 5))}, {"decoder_input_ids": target}, []),
+               ("conformer", Conformer, {"input_features": torch.randn(B, 8, 20)},
+                {"input_features": {0: "batch", 2: "frames"}}, [])) if ALL else ())):
         axes.update({k: text for k in given if k in ("input_ids", "attention_mask")})
         torch.manual_seed(2)
         export(name + suffix, model(how), given, axes, ["logits"] + more, opset)
 
 
+def write_operators():
+    """Operators that no exporter here writes, in one file: a seed for fuzz_files."""
+    from onnx import TensorProto as T
+    from onnx import helper, save
+    rng = np.random.default_rng(0)
+
+    def value(name, *shape):
+        return helper.make_tensor_value_info(name, T.FLOAT, shape)
+
+    def graph(ops, given, results, *inits):
+        return helper.make_graph(ops, "g", given, results, list(inits))
+
+    def tensor(name, kind, *x, shape=None):
+        return helper.make_tensor(name, kind, [len(x)] if shape is None else shape, x)
+
+    node = helper.make_node
+    cap = graph([node("Tanh", ["s"], ["c"])], [value("s", "B", "H", "T", "S")], [value("c", "B", "H", "T", "S")])
+    body = graph([node("Add", ["a", "b"], ["c"]), node("Identity", ["c"], ["d"])], [value("a", "n"), value("b", "n")],
+                 [value("c", "n"), value("d", "n")])
+    blocks = tensor("w4", T.UINT8, *rng.integers(0, 255, 32 * 2 * 8).tolist(), shape=[32, 2, 8])
+    ops = [node("MatMulNBits", ["x", "w4", "s4"], ["q"], domain="com.microsoft", K=32, N=32, bits=4, block_size=16),
+           node("Attention", ["q", "x", "x", "", "", "", "len"], ["y0"], q_num_heads=4, kv_num_heads=4, is_causal=1,
+                left_window_size=2, softcap=2.0),
+           node("GroupQueryAttention", ["y0", "x", "x", "", "", "last", "all"], ["y1"], domain="com.microsoft", num_heads=4,
+                kv_num_heads=4, local_window_size=3),
+           node("Reshape", ["y1", "four"], ["h"]), node("Transpose", ["h"], ["t"], perm=[0, 2, 1, 3]),
+           node("FlexAttention", ["t", "t", "t"], ["f"], domain="ai.onnx.preview", score_mod=cap),
+           node("Resize", ["f", "", "scales"], ["r"], mode="cubic", antialias=1),
+           node("LinearAttention", ["q", "x", "x", "", "x", "one"], ["l", "state"], q_num_heads=4, kv_num_heads=4),
+           node("TensorScatter", ["x", "l", "zero"], ["z"], mode="circular"),
+           node("CausalConvWithState", ["z", "kernel"], ["v", "kept"], activation="silu"),
+           node("Squeeze", ["v", "zero"], ["rows"]),
+           node("Scan", ["begin", "rows"], ["end", "sums"], num_scan_inputs=1, body=body)]
+    inits = [blocks, tensor("s4", T.FLOAT, *[0.1] * 64), tensor("len", T.INT64, 5), tensor("last", T.INT32, 4),
+             tensor("all", T.INT32, 5, shape=[]), tensor("four", T.INT64, 1, 5, 4, 8), tensor("zero", T.INT64, 0),
+             tensor("scales", T.FLOAT, 1, 1, 1, 0.5), tensor("one", T.FLOAT, *[0.5] * 5, shape=[1, 5, 1]),
+             tensor("kernel", T.FLOAT, *[0.5] * 15, shape=[5, 1, 3]), tensor("begin", T.FLOAT, *[0.0] * 32)]
+    results = [value("r", 1, 4, 5, 4), value("state", 1, 4, 8, 8), value("end", 32), value("sums", 5, 32)]
+    save(helper.make_model(graph(ops, [value("x", 1, 5, 32)], results, *inits), opset_imports=[
+        helper.make_opsetid(*v) for v in (("", 27), ("com.microsoft", 1), ("ai.onnx.preview", 1))]),
+        sys.argv[1] + "/operators.onnx")
+
+
 torch.manual_seed(0)
 if ALL:
-    for how, opset in ((0, 11), (0, 16), (1, 14), (2, 14)):
+    for how, opset in ((0, 11), (0, 16), (1, 14), (2, 14), (3, 16), (4, 14)):
         export_all(how, opset, f"_{how}_{opset}")
 else:
     export_all(0, 13, "")
+    write_operators()
