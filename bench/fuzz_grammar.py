@@ -250,9 +250,46 @@ def vector_step(d):
     return body
 
 
+def memory_step(d):
+    """A matrix that is no linear recurrence: norms and sums over both of its axes in the loop, momentum, smaller carries."""
+    r = d.r
+    norms = ['e', 'sn_rms_norm(e, NULL, 1e-2)', 'sn_layer_norm(e, NULL, NULL, 1e-2)', 'sn_softmax(e, -1)',
+             'sn_div(e, sn_add(sn_amax_keep(sn_abs(e), -1), 1))']
+    carries = ['sn_full(m, SN_F32, 0.1, B, H, D, DV)']
+
+    def carry(start, value):
+        carries.append('sn_full(m, SN_F32, 0, %s)' % start)
+        body.append('s->next[%d] = %s;' % (len(carries) - 1, value))
+
+    body = ['sn_tensor S = s->carry[0], q = s->x[0], k = s->x[1], v = s->x[2];',
+            'sn_tensor e = sn_sub(sn_sum(sn_mul(S, sn_expand(k, -1)), -2), v);', 'e = %s;' % r.choice(norms),
+            'sn_tensor P = sn_mul(sn_mul(sn_expand(k, -1), sn_expand(e, -2)), -0.3);']
+    if d.maybe(0.4):
+        carry('B, H, D, DV', 'sn_add(sn_mul(s->carry[1], 0.7), P)')
+        body.append('P = s->next[1];')
+    body.append('S = sn_add(sn_mul(S, %s), P);' % r.choice(['0.9', 'sn_expand(sn_sigmoid(v), -2)', 'sn_expand(sn_sigmoid(k), -1)']))
+    body.append(r.choice(['', '', 'S = sn_tanh(S);', 'S = sn_softmax(S, -2);', 'S = sn_softmax(S, -1);',
+                          'S = sn_div(S, sn_add(sn_sum_keep(sn_abs(S), -1), 1));']))
+    if d.maybe(0.3):
+        carry('B, H', 'sn_add(sn_mul(s->carry[%d], 0.5), sn_mean(sn_mean(sn_square(S), -1), -1))' % len(carries))
+        body.append('S = sn_div(S, sn_expand(sn_expand(sn_add(s->next[%d], 1), -1), -1));' % (len(carries) - 1))
+    if d.maybe(0.3):
+        carry('B, H, D', 'sn_add(sn_mul(s->carry[%d], 0.5), sn_mean(S, -1))' % len(carries))
+        body.append('q = sn_add(q, s->carry[%d]);' % (len(carries) - 1))
+    body.append('s->next[0] = S;')
+    body.append('s->y[0] = %s;' % r.choice(['sn_sum(sn_mul(sn_expand(q, -1), S), -2)', 'sn_softmax(sn_sum(sn_mul(sn_expand(q, -1), S), -2), -1)',
+                                            'sn_amax(S, -2)', 'sn_mul(q, sn_mean(S, -1))', 'sn_sum(sn_mul(q, sn_mean(S, -1)), -1)']))
+    d.add('sn_scanned r = sn_scan(.carry = {%s}, .x = {q, k, v}, .axis = 2, .reverse = %s, .body = step_@);'
+          % (', '.join(carries), r.choice(['true', 'false', 'false'])))
+    d.add('sn_tensor y = r.y[0];')
+    if d.maybe(0.2):
+        d.add('y = sn_add(y, sn_sum_all(r.carry[%d]));' % r.randrange(len(carries)))
+    return body
+
+
 def recurrence(d):
     d.qkv()
-    body = (matrix_step if d.maybe(0.6) else vector_step)(d)
+    body = d.r.choice([matrix_step, matrix_step, vector_step, memory_step])(d)
     d.code.append('static void step_@(sn_scan_step *s) {\n%s\n}' % '\n'.join('    ' + line for line in body))
 
 
