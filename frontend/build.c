@@ -191,6 +191,10 @@ sn_dim sn_dim_quot_at(sn_loc at, sn_module *m, sn_dim a, sn_dim b) {
     return 1;
 }
 
+sn_dim sn_dim_quot_up_at(sn_loc at, sn_module *m, sn_dim a, int64_t by) {
+    return front_enter_module(at, m) ? sn_dim_div_up(m, a, by) : 1;
+}
+
 sn_tensor sn_dim_tensor_at(sn_loc at, sn_module *m, sn_dtype t, sn_dim d) {
     if (!front_enter_module(at, m)) return m ? sn_module_error_node(m) : NULL;
     return sn_b_dim(m, t, d);

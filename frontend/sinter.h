@@ -62,6 +62,10 @@ sn_dim sn_dim_mul(sn_module *m, sn_dim a, sn_dim b);
 /* a / b. The division must be exact for all values; otherwise it is an error of the module. */
 #define sn_dim_quot(m, a, b) sn_dim_quot_at(SN_HERE, m, a, b)
 sn_dim sn_dim_quot_at(sn_loc, sn_module *m, sn_dim a, sn_dim b);
+/* a / by rounded up, for a number by >= 1: chunks of 16 for any T. Rounded down: sn_dim_quot_up(m,
+ * sn_dim_sub(m, a, by - 1), by). At most 8 different ones in a module. */
+#define sn_dim_quot_up(m, a, by) sn_dim_quot_up_at(SN_HERE, m, a, by)
+sn_dim sn_dim_quot_up_at(sn_loc, sn_module *m, sn_dim a, int64_t by);
 /* The run-time value of a dimension as a scalar tensor. */
 #define sn_dim_tensor(m, dtype, d) sn_dim_tensor_at(SN_HERE, m, dtype, d)
 sn_tensor sn_dim_tensor_at(sn_loc, sn_module *m, sn_dtype t, sn_dim d);

@@ -35,21 +35,21 @@ static const sn_dim_monomial no_term; /* exponents of a constant */
 
 static int degree(const uint8_t *e) {
     int sum = 0;
-    for (int i = 0; i < SN_MAX_SYMBOLS; i++) sum += e[i];
+    for (int i = 0; i < SN_MAX_FACTORS; i++) sum += e[i];
     return sum;
 }
 
 /* Graded lexicographic order: compatible with multiplication, as exact division requires. */
 static int compare_monomials(const sn_dim_monomial *a, const sn_dim_monomial *b) {
     int da = degree(a->exponent), db = degree(b->exponent);
-    return da != db ? da - db : memcmp(a->exponent, b->exponent, SN_MAX_SYMBOLS);
+    return da != db ? da - db : memcmp(a->exponent, b->exponent, SN_MAX_FACTORS);
 }
 
 static status mul_monomials(sn_dim_monomial *out, const sn_dim_monomial *a,
                             const sn_dim_monomial *b) {
     if (__builtin_mul_overflow(a->coef, b->coef, &out->coef) || out->coef == INT64_MIN)
         return OVERFLOWS;
-    for (int i = 0; i < SN_MAX_SYMBOLS; i++) {
+    for (int i = 0; i < SN_MAX_FACTORS; i++) {
         int e = a->exponent[i] + b->exponent[i];
         if (e > UINT8_MAX) return OVERFLOWS;
         out->exponent[i] = (uint8_t)e;
@@ -61,7 +61,7 @@ static bool div_monomials(sn_dim_monomial *out, const sn_dim_monomial *a,
                           const sn_dim_monomial *b) {
     if (a->coef % b->coef) return false;
     out->coef = a->coef / b->coef;
-    for (int i = 0; i < SN_MAX_SYMBOLS; i++) {
+    for (int i = 0; i < SN_MAX_FACTORS; i++) {
         if (a->exponent[i] < b->exponent[i]) return false;
         out->exponent[i] = (uint8_t)(a->exponent[i] - b->exponent[i]);
     }
@@ -96,6 +96,11 @@ static status add_scaled(poly *acc, const poly *p, const sn_dim_monomial *factor
 
 /* ---- bounds ---- */
 
+static sn_dim_poly *poly_at(const struct sn_dims *d, int64_t i) {
+    int k = 63 - __builtin_clzll((unsigned long long)i / 32 + 1);
+    return &d->block[k][i + 32 - (32 << k)];
+}
+
 /* Saturating arithmetic: INT64_MAX means +infinity in an upper bound, INT64_MIN -infinity in a
  * lower one; sums with them stay infinite. */
 static int64_t mul_sat(int64_t a, int64_t b) {
@@ -118,7 +123,7 @@ static interval bound_terms(int n, const sn_dim_monomial *t, const interval *ran
     interval sum = {0, 0};
     for (int i = 0; i < n; i++) {
         int64_t lo = 1, hi = 1;
-        for (int k = 0; k < SN_MAX_SYMBOLS; k++)
+        for (int k = 0; k < SN_MAX_FACTORS; k++)
             for (int e = 0; e < t[i].exponent[k]; e++) {
                 lo = mul_sat(lo, range[k].lo);
                 hi = mul_sat(hi, range[k].hi);
@@ -130,17 +135,46 @@ static interval bound_terms(int n, const sn_dim_monomial *t, const interval *ran
     return sum;
 }
 
+/* a / by rounded up; infinite bounds stay so. */
+static int64_t div_up(int64_t a, int64_t by) {
+    if (a == INT64_MAX || a == INT64_MIN) return a;
+    return a / by + (a % by > 0);
+}
+
+/* The ranges of quotients follow from those of the symbols. */
+static void bound_quots(const struct sn_dims *d, interval *range) {
+    for (int i = 0; i < d->n_quot; i++) {
+        const sn_dim_poly *p = poly_at(d, -FIRST_HANDLE - d->quot[i].of);
+        interval of = bound_terms(p->n, p->term, range);
+        int64_t by = d->quot[i].by;
+        range[SN_MAX_SYMBOLS + i] = (interval){div_up(of.lo, by), div_up(of.hi, by)};
+    }
+}
+
+/* Marks what is in quotient i if that is a factor of the terms, or marked. */
+static void mark_divided(const struct sn_dims *d, int i, int n, const sn_dim_monomial *t,
+                         bool *marked) {
+    bool used = marked[SN_MAX_SYMBOLS + i];
+    const sn_dim_poly *of = poly_at(d, -FIRST_HANDLE - d->quot[i].of);
+    for (int j = 0; j < n; j++) used |= t[j].exponent[SN_MAX_SYMBOLS + i] != 0;
+    for (int j = 0; used && j < of->n; j++)
+        for (int k = 0; k < SN_MAX_FACTORS; k++) marked[k] |= of->term[j].exponent[k] != 0;
+}
+
 /* A polynomial that is linear in a symbol attains its extremes at the ends of the symbol's range:
  * try all combinations for up to 6 such symbols, intervals for the rest. */
-static interval bound_poly(const struct sn_dims *d, int n, const sn_dim_monomial *t) {
-    interval range[SN_MAX_SYMBOLS] = {{0, 0}};
+static interval bound_corners(const struct sn_dims *d, int n, const sn_dim_monomial *t) {
+    interval range[SN_MAX_FACTORS] = {{0, 0}};
+    bool curved[SN_MAX_FACTORS] = {false};
+    for (int i = d->n_quot - 1; i >= 0; i--) mark_divided(d, i, n, t, curved);
     int linear[6], n_linear = 0;
     for (int k = 0; k < d->n_symbol; k++) {
         range[k] = (interval){d->symbol[k].lo, d->symbol[k].hi};
         int top = 0;
         for (int i = 0; i < n; i++)
             if (t[i].exponent[k] > top) top = t[i].exponent[k];
-        if (top == 1 && n_linear < 6 && d->symbol[k].hi != INT64_MAX) linear[n_linear++] = k;
+        if (top == 1 && !curved[k] && n_linear < 6 && d->symbol[k].hi != INT64_MAX)
+            linear[n_linear++] = k;
     }
     interval all = {INT64_MAX, INT64_MIN};
     for (int corner = 0; corner < 1 << n_linear; corner++) {
@@ -149,6 +183,7 @@ static interval bound_poly(const struct sn_dims *d, int n, const sn_dim_monomial
             int64_t end = corner >> j & 1 ? s->hi : s->lo;
             range[linear[j]] = (interval){end, end};
         }
+        bound_quots(d, range);
         interval b = bound_terms(n, t, range);
         if (b.lo < all.lo) all.lo = b.lo;
         if (b.hi > all.hi) all.hi = b.hi;
@@ -156,15 +191,41 @@ static interval bound_poly(const struct sn_dims *d, int n, const sn_dim_monomial
     return all;
 }
 
+/* The factor, if t is it times a number; -1: it is not. */
+static int lone_factor(const sn_dim_monomial *t) {
+    int k = 0;
+    while (k < SN_MAX_FACTORS && !t->exponent[k]) k++;
+    return k < SN_MAX_FACTORS && degree(t->exponent) == 1 ? k : -1;
+}
+
+/* by q is what q divides, plus 0 to by - 1: so by q - T is not negative. */
+static interval bound_poly(const struct sn_dims *d, int n, const sn_dim_monomial *t) {
+    interval best = bound_corners(d, n, t);
+    for (int i = 0; d->n_quot && i < n; i++) {
+        int k = lone_factor(&t[i]) - SN_MAX_SYMBOLS;
+        if (k < 0 || t[i].coef % d->quot[k].by) continue;
+        const sn_dim_poly *whole = poly_at(d, -FIRST_HANDLE - d->quot[k].of);
+        sn_dim_monomial times = no_term;
+        times.coef = t[i].coef / d->quot[k].by;
+        poly rest = {.n = n - 1}, of = {.n = whole->n};
+        memcpy(rest.t, t, (size_t)i * sizeof *t);
+        memcpy(rest.t + i, t + i + 1, (size_t)(n - 1 - i) * sizeof *t);
+        memcpy(of.t, whole->term, (size_t)whole->n * sizeof *t);
+        if (add_scaled(&rest, &of, &times) != FINE) continue;
+        interval b = bound_poly(d, rest.n, rest.t);
+        int64_t more = mul_sat(times.coef, d->quot[k].by - 1);
+        b.lo = add_sat(b.lo, more < 0 ? more : 0, INT64_MIN);
+        b.hi = add_sat(b.hi, more > 0 ? more : 0, INT64_MAX);
+        if (b.lo > best.lo) best.lo = b.lo;
+        if (b.hi < best.hi) best.hi = b.hi;
+    }
+    return best;
+}
+
 /* ---- interning ---- */
 
 static uint32_t hash_terms(int n, const sn_dim_monomial *t) {
     return (uint32_t)XXH3_64bits(t, (size_t)n * sizeof *t);
-}
-
-static sn_dim_poly *poly_at(const struct sn_dims *d, int64_t i) {
-    int k = 63 - __builtin_clzll((unsigned long long)i / 32 + 1);
-    return &d->block[k][i + 32 - (32 << k)];
 }
 
 static uint32_t *find_slot(const struct sn_dims *d, int n, const sn_dim_monomial *t) {
@@ -210,6 +271,12 @@ static uint64_t hash_structure(const struct sn_dims *d, int n, const sn_dim_mono
             if (t[i].exponent[k])
                 term += XXH3_64bits_withSeed(d->symbol[k].name, strlen(d->symbol[k].name),
                                              t[i].exponent[k]);
+        for (int k = 0; k < d->n_quot; k++)
+            if (t[i].exponent[SN_MAX_SYMBOLS + k]) {
+                uint64_t of =
+                    poly_at(d, -FIRST_HANDLE - d->quot[k].of)->hash + (uint64_t)d->quot[k].by;
+                term += XXH3_64bits_withSeed(&of, sizeof of, t[i].exponent[SN_MAX_SYMBOLS + k]);
+            }
         sum += XXH3_64bits(&term, sizeof term);
     }
     return sum;
@@ -278,7 +345,7 @@ static int find_symbol(const struct sn_dims *d, const char *name, size_t length)
     return -1;
 }
 
-static sn_dim symbol_dim(sn_module *m, int i) {
+static sn_dim factor_dim(sn_module *m, int i) {
     poly p = {.n = 1};
     p.t[0].coef = 1;
     p.t[0].exponent[i] = 1;
@@ -320,7 +387,7 @@ sn_dim sn_symbol_add(sn_module *m, const char *name, int64_t lo, int64_t hi) {
         d->symbol[i] = (sn_symbol){sn_arena_str(m, name), lo, hi};
         d->n_symbol++; /* last: other threads may be looking up symbols */
     }
-    return symbol_dim(m, i);
+    return factor_dim(m, i);
 }
 
 int sn_symbol_count(const sn_module *m) {
@@ -406,6 +473,32 @@ bool sn_dim_div(sn_module *m, sn_dim a, sn_dim b, sn_dim *quotient) {
     return true;
 }
 
+sn_dim sn_dim_div_up(sn_module *m, sn_dim a, int64_t by) {
+    struct sn_dims *d = sn_module_dims(m);
+    sn_dim q;
+    int64_t value;
+    int i = 0;
+    if (by < 1 || sn_dim_lo(m, a) <= -by) {
+        char text[64];
+        sn_dim_print(m, a, text, sizeof text);
+        sn_module_fail(m, SN_ERR_SHAPE, "the quotient of %s and %" PRId64 " may be negative", text,
+                       by);
+        return 1;
+    }
+    if (sn_dim_is_const(m, a, &value)) return sn_dim_const(m, div_up(value, by));
+    if (sn_dim_div(m, a, by, &q)) return q;
+    while (i < d->n_quot && (d->quot[i].of != a || d->quot[i].by != by)) i++;
+    if (i == SN_MAX_QUOTS) {
+        sn_module_fail(m, SN_ERR_USAGE, "a module has at most %d quotients that are rounded up", i);
+        return 1;
+    }
+    if (i == d->n_quot) {
+        d->quot[i] = (sn_quot){a, by};
+        d->n_quot++;
+    }
+    return factor_dim(m, SN_MAX_SYMBOLS + i);
+}
+
 sn_dim sn_dim_product(sn_module *m, int n, const sn_dim *d) {
     sn_dim p = 1;
     for (int i = 0; i < n; i++) p = sn_dim_mul(m, p, d[i]);
@@ -448,10 +541,29 @@ bool sn_dim_le(sn_module *m, sn_dim a, sn_dim b) {
 int64_t sn_dim_eval(const sn_module *m, sn_dim d, const int64_t *symbol_values) {
     if (is_plain(d)) return d;
     const sn_dim_poly *p = stored(m, d);
-    interval at[SN_MAX_SYMBOLS] = {{0, 0}};
+    interval at[SN_MAX_FACTORS] = {{0, 0}};
     for (int k = 0; k < sn_symbol_count(m); k++)
         at[k] = (interval){symbol_values[k], symbol_values[k]};
+    bound_quots(sn_module_dims(m), at);
     return bound_terms(p->n, p->term, at).hi;
+}
+
+int sn_quot_count(const sn_module *m) {
+    return sn_module_dims(m)->n_quot;
+}
+
+sn_quot sn_quot_at(const sn_module *m, int i) {
+    return sn_module_dims(m)->quot[i];
+}
+
+void sn_dim_symbols(const sn_module *m, sn_dim d, bool *used) {
+    for (int t = 0; t < sn_dim_terms(m, d); t++) {
+        const uint8_t *e;
+        sn_dim_term(m, d, t, &e);
+        for (int s = 0; s < sn_symbol_count(m); s++) used[s] |= e[s] != 0;
+        for (int i = 0; i < sn_quot_count(m); i++)
+            if (e[SN_MAX_SYMBOLS + i]) sn_dim_symbols(m, sn_quot_at(m, i).of, used);
+    }
 }
 
 /* A constant is one term without symbols; 0 has no term. */
@@ -490,6 +602,15 @@ int sn_dim_print(const sn_module *m, sn_dim d, char *buf, size_t size) {
         for (int k = 0; k < sn_symbol_count(m); k++)
             for (int j = 0; j < e[k]; j++, times = "*")
                 append(buf, size, &at, "%s%s", times, sn_symbol_at(m, k)->name);
+        for (int k = 0; k < sn_quot_count(m); k++)
+            for (int j = 0; j < e[SN_MAX_SYMBOLS + k]; j++, times = "*") {
+                sn_quot q = sn_quot_at(m, k);
+                bool sum = sn_dim_terms(m, q.of) > 1;
+                append(buf, size, &at, sum ? "%sceil((" : "%sceil(", times);
+                bool room = (size_t)at < size;
+                at += sn_dim_print(m, q.of, room ? buf + at : NULL, room ? size - (size_t)at : 0);
+                append(buf, size, &at, sum ? ")/%" PRId64 ")" : "/%" PRId64 ")", q.by);
+            }
     }
     return at;
 }
@@ -530,6 +651,22 @@ static bool parse_number(reader *r, sn_dim *out) {
     return true;
 }
 
+/* The rest of "ceil(sum/number)". */
+static bool parse_quot(reader *r, sn_dim *out) {
+    sn_dim of, by;
+    if (r->depth == 64) return false;
+    r->depth++;
+    r->p++;
+    if (!parse_sum(r, &of) || peek(r) != '/') return false;
+    r->p++;
+    peek(r);
+    if (!parse_number(r, &by) || peek(r) != ')') return false;
+    r->depth--;
+    r->p++;
+    *out = sn_dim_div_up(r->m, of, by);
+    return true;
+}
+
 static bool parse_atom(reader *r, sn_dim *out) {
     char c = peek(r);
     if (isdigit((unsigned char)c)) return parse_number(r, out);
@@ -546,9 +683,11 @@ static bool parse_atom(reader *r, sn_dim *out) {
     const char *end = r->p;
     while (is_name_char(*end, false)) end++;
     int i = find_symbol(sn_module_dims(r->m), r->p, (size_t)(end - r->p));
-    if (i < 0) return false;
+    bool quot = *end == '(' && end - r->p == 4 && !memcmp(r->p, "ceil", 4);
+    if (i < 0 && !quot) return false;
     r->p = end;
-    *out = symbol_dim(r->m, i);
+    if (quot) return parse_quot(r, out);
+    *out = factor_dim(r->m, i);
     return true;
 }
 
@@ -577,7 +716,8 @@ static bool parse_sum(reader *r, sn_dim *out) {
     return !sn_module_error(r->m)->code;
 }
 
-/* sum = [-] product {(+|-) product}; product = atom {* atom}; atom = number | symbol | ( sum ).
+/* sum = [-] product {(+|-) product}; product = atom {* atom}; atom = number | symbol | ( sum ) |
+ * ceil(sum / number).
  * false: *text points to the error; the module has an error only if a number overflowed. */
 bool sn_dim_parse(sn_module *m, const char **text, sn_dim *out) {
     reader r = {m, *text, 0};

@@ -7,15 +7,16 @@
 
 #include <stdatomic.h>
 
-#define SN_MAX_SYMBOLS 16
+#define SN_MAX_QUOTS 8 /* of a module */
+#define SN_MAX_FACTORS (SN_MAX_SYMBOLS + SN_MAX_QUOTS)
 #define SN_DIM_BLOCKS 24
 #define SN_MAX_TERMS 256 /* maximum per polynomial */
 
-/* coef * prod symbol[i]^exponent[i]. Terms of a polynomial are sorted by descending degree, then by
+/* coef * prod symbol[i]^exponent[i] * prod quot[i]^exponent[SN_MAX_SYMBOLS + i]. Terms of a polynomial are sorted by descending degree, then by
  * descending exponents of the first symbols; no coefficient is 0 or INT64_MIN. */
 typedef struct sn_dim_monomial {
     int64_t coef;
-    uint8_t exponent[SN_MAX_SYMBOLS];
+    uint8_t exponent[SN_MAX_FACTORS];
 } sn_dim_monomial;
 
 typedef struct sn_dim_poly {
@@ -29,6 +30,8 @@ typedef struct sn_dim_poly {
 struct sn_dims {
     sn_symbol symbol[SN_MAX_SYMBOLS];
     atomic_int n_symbol;
+    sn_quot quot[SN_MAX_QUOTS]; /* of dimensions that have only earlier ones */
+    atomic_int n_quot;
     /* By handle, see dim.c: block k has 32 << k of them and never moves, so that sessions may
      * evaluate dimensions while another thread compiles the module again. */
     sn_dim_poly *block[SN_DIM_BLOCKS];

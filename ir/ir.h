@@ -159,6 +159,13 @@ typedef struct sn_symbol {
     const char *name;
     int64_t lo, hi;
 } sn_symbol;
+enum { SN_MAX_SYMBOLS = 16 }; /* of a module */
+
+/* The dimension `of` divided by a number and rounded up: a factor like a symbol, whose value follows. */
+typedef struct sn_quot {
+    sn_dim of;
+    int64_t by;
+} sn_quot;
 
 /* ir/arena.c, module.c, graph.c, entries.c, walk.c, region.c — the module and its nodes */
 sn_module *sn_module_new(const char *name); /* NULL: out of memory */
@@ -341,7 +348,11 @@ sn_dim sn_dim_add(sn_module *m, sn_dim a, sn_dim b);
 sn_dim sn_dim_sub(sn_module *m, sn_dim a, sn_dim b);
 sn_dim sn_dim_mul(sn_module *m, sn_dim a, sn_dim b);
 bool sn_dim_div(sn_module *m, sn_dim a, sn_dim b,
-                sn_dim *quotient);               /* exact division; false: not exact */
+                sn_dim *quotient); /* exact division; false: not exact */
+/* a / by rounded up, for by >= 1 and a > -by; at most SN_MAX_QUOTS that are not polynomials. */
+sn_dim sn_dim_div_up(sn_module *m, sn_dim a, int64_t by);
+/* used[s] becomes true for the symbols that d depends on. */
+void sn_dim_symbols(const sn_module *m, sn_dim d, bool *used);
 bool sn_dim_valid(const sn_module *m, sn_dim d); /* false: below -2^40, but no dim of m */
 bool sn_dim_is_const(const sn_module *m, sn_dim d, int64_t *value); /* value may be NULL */
 int64_t sn_dim_lo(const sn_module *m, sn_dim d); /* bounds over the symbols' ranges (saturated) */
@@ -353,8 +364,11 @@ sn_dim sn_dim_product(sn_module *m, int n, const sn_dim *d);
 /* The polynomial's terms, for printers and code generators: coefficient and exponent of each
  * symbol. */
 int sn_dim_terms(const sn_module *m, sn_dim d);
-int64_t sn_dim_term(const sn_module *m, sn_dim d, int i,
-                    const uint8_t **exponent);                          /* [sn_symbol_count] */
+int64_t sn_dim_term(
+    const sn_module *m, sn_dim d, int i,
+    const uint8_t **exponent); /* [sn_symbol_count]; of quotients from [SN_MAX_SYMBOLS] on */
+int sn_quot_count(const sn_module *m);
+sn_quot sn_quot_at(const sn_module *m, int i);
 int sn_dim_print(const sn_module *m, sn_dim d, char *buf, size_t size); /* "2*B*T+1"; as snprintf */
 bool sn_dim_parse(sn_module *m, const char **text,
                   sn_dim *out); /* advances text; symbols must exist */

@@ -138,18 +138,10 @@ static bool compile_variant(sn_aot *a, int v, group *g) {
 
 /* ---- entries ---- */
 
-static void want_symbols(const sn_module *m, sn_dim d, bool *used) {
-    for (int t = 0; t < sn_dim_terms(m, d); t++) {
-        const uint8_t *exponent;
-        sn_dim_term(m, d, t, &exponent);
-        for (int s = 0; s < sn_symbol_count(m); s++) used[s] |= exponent[s] != 0;
-    }
-}
-
 /* Sizes and strides are the kernels' dims, but where a view begins is not. */
 static void want_offsets(const sn_module *m, const sn_step *s, bool *used) {
-    for (int i = 0; i < s->n_in; i++) want_symbols(m, s->in[i].offset, used);
-    for (int i = 0; i < s->n_out; i++) want_symbols(m, s->out[i].offset, used);
+    for (int i = 0; i < s->n_in; i++) sn_dim_symbols(m, s->in[i].offset, used);
+    for (int i = 0; i < s->n_out; i++) sn_dim_symbols(m, s->out[i].offset, used);
     for (int i = 0; i < s->n_inner; i++) want_offsets(m, &s->inner[i], used);
 }
 
@@ -164,21 +156,21 @@ static void describe_entry(sn_aot *a, const sn_compiled_entry *c, sn_aot_entry *
                         .writes_state = plan->entry->n_assign > 0};
     for (int i = 0; i < t->n_input + t->n_output; i++) {
         const sn_node *n = i < t->n_input ? t->input[i].node : t->output[i - t->n_input].node;
-        for (int d = 0; d < n->rank; d++) want_symbols(a->m, n->shape[d], used);
+        for (int d = 0; d < n->rank; d++) sn_dim_symbols(a->m, n->shape[d], used);
     }
     for (int k = 0; k < plan->n_step; k++) {
         want_offsets(a->m, &plan->step[k], used);
         for (int d = 0; d < c->code.kernel[k].n_dim; d++)
-            want_symbols(a->m, c->code.kernel[k].dim[d], used);
+            sn_dim_symbols(a->m, c->code.kernel[k].dim[d], used);
     }
     for (int i = 0; i < plan->n_buffer; i++) {
         t->has_state |= plan->buffer[i].kind == SN_BUF_STATE;
-        want_symbols(a->m, plan->buffer[i].count, used);
+        sn_dim_symbols(a->m, plan->buffer[i].count, used);
     }
     for (int i = 0; i < c->n_range; i++) {
         sn_dim dim[2 + SN_MAX_RANK];
         int n = sn_range_dims(&c->range[i], dim);
-        for (int d = 0; d < n; d++) want_symbols(a->m, dim[d], used);
+        for (int d = 0; d < n; d++) sn_dim_symbols(a->m, dim[d], used);
     }
     for (int s = 0; s < sn_symbol_count(a->m); s++)
         if (used[s]) t->symbol[t->n_symbol++] = s;

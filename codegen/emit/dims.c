@@ -17,6 +17,14 @@ em_val em_mul_checked(em *e, em_val a, em_val b, const em_var *overflow) {
     return overflow ? checked(e, "llvm.smul.with.overflow", a, b, overflow) : em_mul(e, a, b);
 }
 
+/* The least integer that is not below of / by, as of > -by. */
+static em_val emit_quot(em *e, const sn_module *m, sn_quot q, em_val symbols,
+                        const em_var *overflow) {
+    em_val up =
+        add_dims(e, sn_dim_emit(e, m, q.of, symbols, overflow), em_i64(e, q.by - 1), overflow);
+    return LLVMBuildSDiv(e->b, up, em_i64(e, q.by), "");
+}
+
 em_val sn_dim_emit(em *e, const sn_module *m, sn_dim d, em_val symbols, const em_var *overflow) {
     int64_t c;
     if (sn_dim_is_const(m, d, &c)) return em_i64(e, c);
@@ -29,6 +37,11 @@ em_val sn_dim_emit(em *e, const sn_module *m, sn_dim d, em_val symbols, const em
         for (int s = 0; s < sn_symbol_count(m); s++)
             for (int x = 0; x < exponent[s]; x++) {
                 em_val v = em_load(e, SN_I64, em_gep(e, symbols, SN_I64, s), 1);
+                product = em_mul_checked(e, product, v, overflow);
+            }
+        for (int q = 0; q < sn_quot_count(m); q++)
+            for (int x = 0; x < exponent[SN_MAX_SYMBOLS + q]; x++) {
+                em_val v = emit_quot(e, m, sn_quot_at(m, q), symbols, overflow);
                 product = em_mul_checked(e, product, v, overflow);
             }
         sum = add_dims(e, sum, product, overflow);

@@ -46,23 +46,14 @@ static void shape_text(int rank, const int64_t *shape, char *buf, size_t size) {
     snprintf(buf + at, size - at, "]");
 }
 
-static bool has_symbol(const sn_module *m, sn_dim d, int s) {
-    for (int t = 0; t < sn_dim_terms(m, d); t++) {
-        const uint8_t *exponent;
-        sn_dim_term(m, d, t, &exponent);
-        if (exponent[s]) return true;
-    }
-    return false;
-}
-
 /* ", where T = 4": the symbols of a shape whose values are known. */
 static void values_text(const request *r, const sn_node *n, char *buf, size_t size) {
     size_t at = 0;
+    bool used[SN_MAX_SYMBOLS] = {false};
     buf[0] = 0;
+    for (int i = 0; i < n->rank; i++) sn_dim_symbols(n->m, n->shape[i], used);
     for (int s = 0; s < sn_symbol_count(n->m) && at + 1 < size; s++) {
-        bool used = false;
-        for (int i = 0; i < n->rank; i++) used |= has_symbol(n->m, n->shape[i], s);
-        if (!used || !r->known[s]) continue;
+        if (!used[s] || !r->known[s]) continue;
         at += (size_t)snprintf(buf + at, size - at, "%s%s = %lld", at ? ", " : ", where ",
                                sn_symbol_at(n->m, s)->name, (long long)r->symbol[s]);
     }
@@ -105,15 +96,13 @@ static bool solve(request *r, const sn_node *n, const sn_arg_binding *a) {
 
 static bool check_symbols(request *r, sn_dim d) {
     sn_module *m = r->s->p->m;
-    for (int t = 0; t < sn_dim_terms(m, d); t++) {
-        const uint8_t *exponent;
-        sn_dim_term(m, d, t, &exponent);
-        for (int s = 0; s < sn_symbol_count(m); s++)
-            if (exponent[s] && !r->known[s])
-                return sn_fail(r->err, SN_ERR_USAGE,
-                               "%s: no input determines dimension %s; bind it with SN_BIND_DIM",
-                               r->c->code.plan->entry->name, sn_symbol_at(m, s)->name);
-    }
+    bool used[SN_MAX_SYMBOLS] = {false};
+    sn_dim_symbols(m, d, used);
+    for (int s = 0; s < sn_symbol_count(m); s++)
+        if (used[s] && !r->known[s])
+            return sn_fail(r->err, SN_ERR_USAGE,
+                           "%s: no input determines dimension %s; bind it with SN_BIND_DIM",
+                           r->c->code.plan->entry->name, sn_symbol_at(m, s)->name);
     return true;
 }
 

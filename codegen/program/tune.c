@@ -23,15 +23,6 @@ void sn_read_cpu(char *cpu, size_t size) {
     if (f) fclose(f);
 }
 
-static void want_symbols(const sn_module *m, sn_dim d, bool *used) {
-    if (sn_dim_is_const(m, d, NULL)) return;
-    for (int i = 0; i < sn_dim_terms(m, d); i++) {
-        const uint8_t *exponent;
-        sn_dim_term(m, d, i, &exponent);
-        for (int s = 0; s < sn_symbol_count(m); s++) used[s] |= exponent[s] != 0;
-    }
-}
-
 static const char *bucket_text(const sn_tuner *t, const bool *used) {
     const char *text = "";
     for (int s = 0; s < sn_symbol_count(t->m); s++) {
@@ -59,7 +50,7 @@ static const char *choice_text(const sn_tuner *t, const sn_choice *q) {
     bool *used = sn_arena_alloc(t->m, (size_t)sn_symbol_count(t->m) + 1);
     for (int i = 0; i < q->node->n_in; i++)
         for (int a = 0; a < q->node->in[i]->rank; a++)
-            want_symbols(t->m, q->node->in[i]->shape[a], used);
+            sn_dim_symbols(t->m, q->node->in[i]->shape[a], used);
     return sn_arena_printf(t->m, "%s%s, level %d, backend %s\n%s\nlibrary %s\nstructure %016llx\n",
                            operands_text(q->node), bucket_text(t, used), t->level, t->backend,
                            t->cpu, sn_backend_library_version(), (unsigned long long)q->node->hash);
@@ -67,7 +58,7 @@ static const char *choice_text(const sn_tuner *t, const sn_choice *q) {
 
 static const char *tile_text(const sn_tuner *t, const sn_kernel *k) {
     bool *used = sn_arena_alloc(t->m, (size_t)sn_symbol_count(t->m) + 1);
-    for (int i = 0; i < k->n_dim; i++) want_symbols(t->m, k->dim[i], used);
+    for (int i = 0; i < k->n_dim; i++) sn_dim_symbols(t->m, k->dim[i], used);
     return sn_arena_printf(t->m, "tile of %s%s, %d threads\n%s\n%s\n", k->name,
                            bucket_text(t, used), t->threads, t->cpu, k->text);
 }

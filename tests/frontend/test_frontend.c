@@ -182,6 +182,8 @@ static void binary_mixes_numbers_and_dimensions(void **state) {
     EXPECT(sn_min(y, sn_index(x, 0, 0)), SN_F32, 3, 1, -1, 3);
     EXPECT(sn_add(sn_mul(sn_add(y, 1), 2), sn_sub(y, y)), SN_F32, 3, 6, 0, 10);
     EXPECT(sn_dim_tensor(m, SN_I32, sn_dim_add(m, T, 4)), SN_I32, SN_SCALAR, 7);
+    EXPECT(sn_dim_tensor(m, SN_I32, sn_dim_quot_up(m, sn_dim_mul(m, T, 5), 4)), SN_I32, SN_SCALAR,
+           4);
     sn_dim same[2] = {sn_dim_quot(m, sn_dim_mul(m, T, 6), 2), sn_dim_mul(m, T, 3)};
     assert_true(same[0] == same[1]);
 }

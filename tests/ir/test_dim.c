@@ -137,6 +137,9 @@ static void bad_text(void **state) {
                                       "(",
                                       "-",
                                       "1+(",
+                                      "ceil(T)",
+                                      "ceil(T/",
+                                      "ceil(T/2",
                                       "B*(2",
                                       "B*T+Q"};
     sn_module *m = new_module();
@@ -208,6 +211,44 @@ static void division(void **state) {
     sn_module_free(m);
 }
 
+/* Values, bounds and text of quotients; by q - T is proven not to be negative. */
+static void quotients(void **state) {
+    (void)state;
+    sn_module *m = new_module();
+    sn_dim T = symbol(m, "T"), q = sn_dim_div_up(m, T, 16), whole = sn_dim_mul(m, q, 16);
+    sn_dim down = sn_dim_div_up(m, sn_dim_sub(m, T, 15), 16);
+    sn_dim both = sn_dim_add(m, sn_dim_mul(m, sn_dim_mul(m, q, q), symbol(m, "B")), down);
+    for (int64_t t = 0; t < 70; t++) {
+        int64_t at[] = {2, t, 3}, up = (t + 15) / 16;
+        assert_int_equal(sn_dim_eval(m, q, at), up);
+        assert_int_equal(sn_dim_eval(m, whole, at), 16 * up);
+        assert_int_equal(sn_dim_eval(m, both, at), 2 * up * up + t / 16);
+    }
+    assert_int_equal(sn_dim_hi(m, q), 64);
+    assert_true(sn_dim_le(m, T, whole));
+    assert_true(sn_dim_le(m, whole, sn_dim_add(m, T, 15)));
+    assert_false(sn_dim_le(m, whole, sn_dim_add(m, T, 14)));
+    assert_true(sn_dim_le(m, sn_dim_mul(m, down, 16), T));
+    assert_int_equal(sn_dim_div_up(m, whole, 16), q);
+    assert_int_equal(sn_dim_div_up(m, 33, 16), 3);
+    assert_int_equal(parse(m, "ceil(T / 16)*16"), whole);
+    char buf[96];
+    sn_dim_print(m, both, buf, sizeof buf);
+    assert_string_equal(buf, "B*ceil(T/16)*ceil(T/16)+ceil((T-15)/16)");
+    assert_int_equal(parse(m, buf), both);
+    bool used[3] = {false};
+    sn_dim_symbols(m, sn_dim_div_up(m, sn_dim_add(m, q, symbol(m, "P")), 3), used);
+    assert_memory_equal(used, ((bool[]){false, true, true}), 3);
+    assert_int_equal(sn_module_error(m)->code, SN_OK);
+    for (int i = 0; i < 8; i++) sn_dim_div_up(m, T, 17 + i);
+    assert_int_equal(sn_module_error(m)->code, SN_ERR_USAGE);
+    sn_module_free(m);
+    m = new_module();
+    sn_dim_div_up(m, sn_dim_sub(m, symbol(m, "T"), 16), 16);
+    assert_int_equal(sn_module_error(m)->code, SN_ERR_SHAPE);
+    sn_module_free(m);
+}
+
 static void terms(void **state) {
     (void)state;
     sn_module *m = new_module();
@@ -267,7 +308,7 @@ int main(void) {
         cmocka_unit_test(ring_laws), cmocka_unit_test(text_round_trip),
         cmocka_unit_test(bad_text),  cmocka_unit_test(exact_bounds),
         cmocka_unit_test(division),  cmocka_unit_test(terms),
-        cmocka_unit_test(errors),
+        cmocka_unit_test(quotients), cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

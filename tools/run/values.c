@@ -331,12 +331,10 @@ typedef struct taken { /* sizes of symbols from given arrays */
 /* The only unknown symbol of d; -1: none; -2: several. */
 static int unknown_of(const sn_module *m, sn_dim d, const taken *t) {
     int found = -1;
-    for (int i = 0; i < sn_dim_terms(m, d); i++) {
-        const uint8_t *exponent;
-        sn_dim_term(m, d, i, &exponent);
-        for (int s = 0; s < sn_symbol_count(m) && s < LOOK_SYMBOLS; s++)
-            if (exponent[s] && !t->from[s] && found != s) found = found == -1 ? s : -2;
-    }
+    bool used[SN_MAX_SYMBOLS] = {false};
+    sn_dim_symbols(m, d, used);
+    for (int s = 0; s < sn_symbol_count(m) && s < LOOK_SYMBOLS; s++)
+        if (used[s] && !t->from[s]) found = found == -1 ? s : -2;
     return found;
 }
 
