@@ -2,7 +2,7 @@
  * made of. */
 #include "frontend/front.h"
 
-enum { MAX_POWER = 64, MAX_ARRAY = 256 };
+enum { MAX_POWER = 64, MAX_ARRAY = 256, BISECTIONS = 12, NEWTON_STEPS = 3 };
 
 sn_tensor sn_log_sigmoid_at(sn_loc at, sn_tensor x) {
     FRONT_ENTER("log_sigmoid", x);
@@ -129,4 +129,53 @@ sn_tensor sn_smooth_cross_entropy_at(sn_loc at, sn_tensor x, sn_tensor target, d
     sn_tensor sum = sn_b_binary(SN_OP_add, sn_b_scalar(SN_OP_mul, right, 1 - smoothing),
                                 sn_b_scalar(SN_OP_mul, even, smoothing));
     return sn_b_select(known, sum, sn_b_const(m, (sn_dtype)sum->dtype, 0));
+}
+
+/* max(x - t, 0), or its square; the derivative of that by -t. */
+static sn_tensor over(sn_tensor x, sn_tensor t, bool squared, bool derivative) {
+    sn_tensor r = sn_b_unary(SN_OP_relu, sn_b_binary(SN_OP_sub, x, t));
+    if (!derivative) return squared ? sn_b_binary(SN_OP_mul, r, r) : r;
+    if (squared) return sn_b_scalar(SN_OP_mul, r, 2);
+    return sn_b_cast(sn_b_binary(SN_OP_lt, t, x), (sn_dtype)x->dtype);
+}
+
+/* What over() makes of x with the t for which its sum is 1. */
+static sn_tensor sparse_weights(sn_loc at, const char *name, sn_tensor x, int axis, bool squared) {
+    FRONT_ENTER(name, x);
+    int a = front_axis(x->m, name, x, axis, x->rank);
+    if (a < 0) return bad_;
+    if (!sn_dtype_is_float((sn_dtype)x->dtype))
+        return sn_module_fail(x->m, SN_ERR_USAGE, "%s: x must have floats; use sn_cast", name);
+    const int64_t axes = a;
+    if (squared) x = sn_b_scalar(SN_OP_mul, x, 0.5);
+    sn_tensor fixed = sn_b_unary(SN_OP_stop_gradient, x),
+              largest = sn_b_reduce(SN_OP_reduce_max, fixed, 1, &axes);
+    sn_tensor t = sn_b_scalar(SN_OP_add, sn_b_scalar(SN_OP_max, largest, -1e30), -1);
+    double width = 1;
+    for (int i = 0; i < BISECTIONS; i++) {
+        sn_tensor middle = sn_b_scalar(SN_OP_add, t, width /= 2);
+        sn_tensor sum =
+            sn_b_reduce(SN_OP_reduce_sum, over(fixed, middle, squared, false), 1, &axes);
+        t = sn_b_select(sn_b_binary(SN_OP_lt, sum, sn_b_const(x->m, (sn_dtype)x->dtype, 1)), t,
+                        middle);
+    }
+    for (int i = 0; i < NEWTON_STEPS;
+         i++) { /* from below, where the slope is at least 1 if x is finite */
+        sn_tensor y = i + 1 < NEWTON_STEPS ? fixed : x;
+        t = sn_b_unary(SN_OP_stop_gradient, t);
+        sn_tensor sum = sn_b_reduce(SN_OP_reduce_sum, over(y, t, squared, false), 1, &axes);
+        sn_tensor slope = sn_b_reduce(SN_OP_reduce_sum, over(fixed, t, squared, true), 1, &axes);
+        sum = sn_b_scalar(SN_OP_add, sum, -1);
+        t = sn_b_binary(SN_OP_add, t,
+                        sn_b_binary(SN_OP_div, sum, sn_b_scalar(SN_OP_max, slope, 1)));
+    }
+    return over(x, t, squared, false);
+}
+
+sn_tensor sn_sparsemax_at(sn_loc at, sn_tensor x, int axis) {
+    return sparse_weights(at, "sparsemax", x, axis, false);
+}
+
+sn_tensor sn_entmax_at(sn_loc at, sn_tensor x, int axis) {
+    return sparse_weights(at, "entmax", x, axis, true);
 }

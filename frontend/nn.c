@@ -177,20 +177,32 @@ sn_tensor sn_gather_at(sn_loc at, sn_tensor x, int axis, sn_tensor ids) {
     return SN_NODE(x->m, gather, SN_ATTRS(SN_INT(axis, a)), x, ids);
 }
 
-sn_tensor sn_scatter_add_at(sn_loc at, sn_tensor x, int axis, sn_tensor ids, sn_dim n) {
-    FRONT_ENTER("scatter_add", x, ids);
-    if (!front_is_integer(ids)) return fail_ids("scatter_add", ids);
+/* combine: of op scatter_add; name: of the operation, for messages */
+static sn_tensor scatter(sn_loc at, const char *name, int64_t combine, sn_tensor x, int axis,
+                         sn_tensor ids, sn_dim n) {
+    FRONT_ENTER(name, x, ids);
+    if (!front_is_integer(ids)) return fail_ids(name, ids);
     int rank = x->rank - ids->rank + 1;
-    int a = rank < 1 ? -1 : front_axis(x->m, "scatter_add", x, axis, rank);
+    int a = rank < 1 ? -1 : front_axis(x->m, name, x, axis, rank);
     bool fits = a >= 0;
     for (int i = 0; fits && i < ids->rank; i++) fits = x->shape[a + i] == ids->shape[i];
-    if (!fits)
-        return fail_pair("scatter_add", x, ids,
-                         "x must have the indices' axes in place of the axis");
+    if (!fits) return fail_pair(name, x, ids, "x must have the indices' axes in place of the axis");
     sn_dim shape[SN_MAX_RANK] = {0};
     for (int i = 0; i < rank; i++) shape[i] = i == a ? n : x->shape[i < a ? i : i + ids->rank - 1];
-    return SN_NODE(x->m, scatter_add, SN_ATTRS(SN_LIST(shape, rank, shape), SN_INT(axis, a)), x,
-                   ids);
+    sn_attr attr[3] = {SN_LIST(shape, rank, shape), SN_INT(axis, a), SN_INT(combine, combine)};
+    return sn_node_new(x->m, SN_OP_scatter_add, 2, (sn_node *[]){x, ids}, combine ? 3 : 2, attr);
+}
+
+sn_tensor sn_scatter_add_at(sn_loc at, sn_tensor x, int axis, sn_tensor ids, sn_dim n) {
+    return scatter(at, "scatter_add", 0, x, axis, ids, n);
+}
+
+sn_tensor sn_scatter_max_at(sn_loc at, sn_tensor x, int axis, sn_tensor ids, sn_dim n) {
+    return scatter(at, "scatter_max", 1, x, axis, ids, n);
+}
+
+sn_tensor sn_scatter_product_at(sn_loc at, sn_tensor x, int axis, sn_tensor ids, sn_dim n) {
+    return scatter(at, "scatter_product", 2, x, axis, ids, n);
 }
 
 sn_tensor sn_at_at(sn_loc at, sn_tensor x, const sn_tensor *index) {

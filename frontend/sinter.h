@@ -241,6 +241,11 @@ sn_tensor sn_square_at(sn_loc, sn_tensor x), sn_cast_at(sn_loc, sn_tensor x, sn_
 #define sn_cumsum(x, axis) sn_cumsum_at(SN_HERE, x, axis)
 /* ln of the sum of e^x along the axis, which is removed */
 #define sn_logsumexp(x, axis) sn_logsumexp_at(SN_HERE, x, axis)
+/* Sparse relatives of softmax along the axis: max(x - t, 0) [Martins & Astudillo 2016] and max(x / 2 - t, 0)^2
+ * [entmax for alpha = 1.5, Peters et al. 2019] with the t that makes their sum 1: by 12 bisections and three steps
+ * of Newton, whose last one has the gradient. A row that is -inf everywhere gives 0. */
+#define sn_sparsemax(x, axis) sn_sparsemax_at(SN_HERE, x, axis)
+#define sn_entmax(x, axis) sn_entmax_at(SN_HERE, x, axis)
 
 sn_tensor sn_sum_at(sn_loc, sn_tensor, const int *axes, bool keep),
     sn_mean_at(sn_loc, sn_tensor, const int *axes, bool keep),
@@ -248,7 +253,8 @@ sn_tensor sn_sum_at(sn_loc, sn_tensor, const int *axes, bool keep),
     sn_amax_at(sn_loc, sn_tensor, const int *axes, bool keep),
     sn_amin_at(sn_loc, sn_tensor, const int *axes, bool keep);
 sn_tensor sn_argmax_at(sn_loc, sn_tensor, int axis), sn_cumsum_at(sn_loc, sn_tensor, int axis),
-    sn_logsumexp_at(sn_loc, sn_tensor, int axis);
+    sn_logsumexp_at(sn_loc, sn_tensor, int axis), sn_sparsemax_at(sn_loc, sn_tensor, int axis),
+    sn_entmax_at(sn_loc, sn_tensor, int axis);
 
 /* ---- loops over an axis ---- */
 
@@ -477,11 +483,23 @@ typedef struct sn_conv2d_options {
     int64_t groups;
 } sn_conv2d_options;
 sn_tensor sn_conv2d_at(sn_loc, sn_tensor x, sn_tensor w, sn_conv2d_options);
+/* 3-D convolution: x [B, C, D, H, W], w [O, C / groups, kd, kh, kw], as the 2-D one of the kd slices that each
+ * element of the new D needs, side by side as channels. Triples are depth, height, width; D is a number. */
+#define sn_conv3d(x, w, ...) sn_conv3d_at(SN_HERE, x, w, (sn_conv3d_options){.bias = __VA_ARGS__})
+typedef struct sn_conv3d_options {
+    sn_tensor bias;
+    int64_t stride[3], padding[3], dilation[3], groups; /* as of sn_conv2d */
+} sn_conv3d_options;
+sn_tensor sn_conv3d_at(sn_loc, sn_tensor x, sn_tensor w, sn_conv3d_options);
 /* Slices of x along an axis at integer indices: the shape of ids replaces the axis. */
 #define sn_gather(x, axis, ids) sn_gather_at(SN_HERE, x, axis, ids)
 /* The transpose of sn_gather: a tensor with n zeros along the axis, to which the slices of x are
  * added at ids, in order. */
 #define sn_scatter_add(x, axis, ids, n) sn_scatter_add_at(SN_HERE, x, axis, ids, n)
+/* The same with the largest of the slices of each index (-inf without one, or the least integer), and
+ * with their product (1 without one). Equal maxima share the gradient. Not of u8 and bool. */
+#define sn_scatter_max(x, axis, ids, n) sn_scatter_max_at(SN_HERE, x, axis, ids, n)
+#define sn_scatter_product(x, axis, ids, n) sn_scatter_product_at(SN_HERE, x, axis, ids, n)
 /* Single elements: sn_at(table, i, j) takes one integer tensor per axis, of shapes that broadcast;
  * the result has their common shape. sn_take_along reads one axis at integers of its own for each
  * element: y[.., j, ..] = x[.., ids[.., j, ..], ..], where ids has x's shape but for the axis. */
@@ -522,6 +540,8 @@ sn_tensor sn_top_k_at(sn_loc, sn_tensor, sn_dim k, sn_tensor *index),
 sn_tensor sn_einsum_at(sn_loc, const char *spec, sn_tensor, sn_tensor),
     sn_gather_at(sn_loc, sn_tensor, int axis, sn_tensor ids),
     sn_scatter_add_at(sn_loc, sn_tensor, int axis, sn_tensor ids, sn_dim n),
+    sn_scatter_max_at(sn_loc, sn_tensor, int axis, sn_tensor ids, sn_dim n),
+    sn_scatter_product_at(sn_loc, sn_tensor, int axis, sn_tensor ids, sn_dim n),
     sn_at_at(sn_loc, sn_tensor, const sn_tensor *index),
     sn_take_along_at(sn_loc, sn_tensor, int axis, sn_tensor ids);
 

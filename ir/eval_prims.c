@@ -666,6 +666,8 @@ bool eval_scatter_add(eval_call *c) {
     int rank = read_shape(c, shape);
     double *out = sn_eval_alloc(c, x->dtype, rank, shape);
     if (!out) return false;
+    int64_t combine = sn_attr_int(c->n, SN_A_combine, 0);
+    for (int64_t i = 0; combine && i < c->out->n; i++) out[i] = combine == 1 ? lowest(x->dtype) : 1;
     split s = split_at(c, c->out);
     if (x->n != s.outer * y->n * s.inner)
         return sn_eval_fail(c, SN_ERR_SHAPE, "%lld indices do not match rows of %lld elements",
@@ -673,9 +675,15 @@ bool eval_scatter_add(eval_call *c) {
     for (int64_t j = 0; j < y->n; j++) {
         if (!check_index(c, "index", y->data[j], s.size)) return false;
         for (int64_t o = 0; o < s.outer; o++)
-            for (int64_t i = 0; i < s.inner; i++)
-                out[(o * s.size + (int64_t)y->data[j]) * s.inner + i] +=
-                    x->data[(o * y->n + j) * s.inner + i];
+            for (int64_t i = 0; i < s.inner; i++) {
+                double *to = &out[(o * s.size + (int64_t)y->data[j]) * s.inner + i];
+                double v = x->data[(o * y->n + j) * s.inner + i];
+                bool integer = !sn_dtype_is_float(x->dtype);
+                *to = combine == 0 ? *to + v
+                                   : sn_round_to(integer ? x->dtype : SN_F64,
+                                                 sn_elem_ref(combine == 1 ? SN_OP_max : SN_OP_mul,
+                                                             integer, *to, v, 0));
+            }
     }
     return true;
 }

@@ -71,6 +71,14 @@ static sn_node *fold_neutral(const ctx *c) {
     return NULL;
 }
 
+/* (x - y) + y = x, modulo the size of integers */
+static sn_node *fold_inverse(const ctx *c) {
+    if (c->op != SN_OP_add || sn_dtype_is_float(c->type->dtype)) return NULL;
+    for (int i = 0; i < 2; i++)
+        if (c->in[i]->op == SN_OP_sub && c->in[i]->in[1] == c->in[1 - i]) return c->in[i]->in[0];
+    return NULL;
+}
+
 static sn_node *fold_logic(const ctx *c) {
     double v;
     if (c->type->dtype != SN_BOOL || (c->op != SN_OP_and && c->op != SN_OP_or)) return NULL;
@@ -165,8 +173,8 @@ static sn_node *fold_movement(const ctx *c) {
 sn_node *sn_fold(sn_module *m, sn_op op, int n_in, sn_node *const *in, int n_attr,
                  const sn_attr *attr, const sn_type *type) {
     ctx c = {m, op, n_in, in, n_attr, attr, type};
-    static sn_node *(*const elem_rules[])(const ctx *) = {fold_constants, fold_neutral, fold_logic,
-                                                          fold_unary, fold_select};
+    static sn_node *(*const elem_rules[])(const ctx *) = {
+        fold_constants, fold_neutral, fold_inverse, fold_logic, fold_unary, fold_select};
     static sn_node *(*const prim_rules[])(const ctx *) = {
         fold_broadcast, fold_reshape, fold_transpose, fold_slice, fold_movement};
     sn_node *r = NULL;

@@ -294,10 +294,40 @@ bool grad_gather(grad *c) {
     return true;
 }
 
+/* For each row of a scatter what x, of its result's shape, has at the row's index. */
+static sn_node *at_rows(const sn_node *scatter, sn_node *x) {
+    return SN_NODE(x->m, gather, SN_ATTRS(SN_INT(axis, sn_attr_int(scatter, SN_A_axis, 0))), x,
+                   scatter->in[1]);
+}
+
+/* The same scatter of other rows. */
+static sn_node *scattered(const sn_node *scatter, sn_node *rows, int64_t combine) {
+    sn_attr attr[3] = {SN_LIST(shape, scatter->rank, scatter->shape),
+                       SN_INT(axis, sn_attr_int(scatter, SN_A_axis, 0)), SN_INT(combine, combine)};
+    return sn_node_new(scatter->m, SN_OP_scatter_add, 2, (sn_node *[]){rows, scatter->in[1]},
+                       combine ? 3 : 2, attr);
+}
+
+/* Of what the rows say yes to: their number, for each row. */
+static sn_node *count_of(const sn_node *scatter, sn_node *yes) {
+    sn_node *one = sn_b_cast(yes, (sn_dtype)scatter->dtype);
+    return at_rows(scatter, scattered(scatter, one, 0));
+}
+
+/* Equal maxima share the gradient. Of a product: the product of the other factors, also if some are 0. */
 bool grad_scatter_add(grad *c) {
-    sn_gr_give(c, 0,
-               SN_NODE(c->n->m, gather, SN_ATTRS(SN_INT(axis, sn_attr_int(c->n, SN_A_axis, 0))),
-                       c->g, c->n->in[1]));
+    sn_node *x = c->n->in[0], *g = at_rows(c->n, c->g), *zero = sn_gr_fill(x, 0);
+    int64_t combine = sn_attr_int(c->n, SN_A_combine, 0);
+    if (combine == 1) {
+        sn_node *hit = OP2(eq, x, at_rows(c->n, c->n));
+        g = sn_b_select(hit, OP2(div, g, count_of(c->n, hit)), zero);
+    } else if (combine == 2) {
+        sn_node *is_zero = OP2(eq, x, zero), *factor = sn_b_select(is_zero, sn_gr_fill(x, 1), x);
+        sn_node *n = count_of(c->n, is_zero), *others = at_rows(c->n, scattered(c->n, factor, 2));
+        sn_node *only = OP2(eq, n, sn_b_select(is_zero, sn_gr_fill(x, 1), zero));
+        g = sn_b_select(only, OP2(mul, g, OP2(div, others, factor)), zero);
+    }
+    sn_gr_give(c, 0, g);
     return true;
 }
 

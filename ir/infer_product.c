@@ -87,7 +87,9 @@ bool infer_scatter_add(infer_ctx *c) {
         if (x->shape[i] != want) return sn_infer_fail(c, "axis %d of the rows does not match", i);
     }
     c->out.dtype = (sn_dtype)x->dtype;
-    return true;
+    bool ordered = x->dtype != SN_BOOL && x->dtype != SN_U8;
+    return ordered || !sn_attr_find(c->n_attr, c->attr, SN_A_combine) ||
+           sn_infer_fail(c, "rows of %s can only be added", sn_dtype_name(c->out.dtype));
 }
 
 static bool indices_ok(infer_ctx *c, int first, int rank) {

@@ -4,8 +4,9 @@
  * An element becomes a 64-bit key whose signed order is the wanted one: floats by the usual bijection
  * of their bits, with both zeros equal and NaN above all numbers; complemented for descending order.
  * Few indices (routers) are found by insertion into a sorted list, which looks at each element once
- * and orders equal keys by their indices; others by a radix sort from the lowest byte on. Both are
- * stable. If the list fits into registers, each lane of a vector has the list of a row of its own. */
+ * and orders equal keys by their indices; others by a radix sort from the lowest byte on, of those that
+ * the highest two bytes do not rule out. Both are stable. If the list fits into registers, each lane of
+ * a vector has the list of a row of its own. */
 #include "codegen/rows/lines.h"
 
 enum { BYTES = 16 /* a key, its index */ };
@@ -211,7 +212,57 @@ static void emit_pass(em *e, const sorter *s, em_val count, list from, list to, 
     em_end(e, &place);
 }
 
-static void emit_radix(em *e, const sorter *s) {
+/* The digit at `shift` of entry `left` in the order of the keys that begin with `head`, behind `head`; *left: how
+ * many entries before it have this digit, too. */
+static em_val emit_digit(em *e, const sorter *s, em_val count, list a, em_val head, int shift,
+                         em_val *left) {
+    em_val zero = em_like(e, s->n, 0);
+    em_loop clear = em_for(e, 0, SN_SORT_BUCKETS, 1);
+    store(e, zero, count, clear.i);
+    em_end(e, &clear);
+    em_loop l = em_for(e, 0, s->n, 1);
+    em_val key = load(e, a.key, l.i), d = digit(e, key, em_i64(e, shift));
+    em_val same = em_cmp(e, EM_EQ, em_lshr(e, key, em_i64(e, shift + SN_SORT_DIGIT)), head);
+    if (shift + SN_SORT_DIGIT == s->bits) same = em_i1(e, true);
+    store(e, em_add(e, load(e, count, d), LLVMBuildZExt(e->b, same, e->i64, "")), count, d);
+    em_end(e, &l);
+    em_loop find = em_for(e, 0, SN_SORT_BUCKETS, 1);
+    em_val to[] = {zero, zero, zero}; /* entries so far; the digit, entries before it */
+    em_carries(e, &find, to, 3);
+    em_val next = em_add(e, to[0], load(e, count, find.i));
+    em_val here = em_and(e, em_cmp(e, EM_LT, to[0], *left), em_cmp(e, EM_LE, *left, next));
+    to[1] = em_select(e, here, find.i, to[1]);
+    to[2] = em_select(e, here, to[0], to[2]);
+    to[0] = next;
+    em_end(e, &find);
+    *left = em_sub(e, *left, to[2]);
+    return em_or(e, em_shl(e, head, em_i64(e, SN_SORT_DIGIT)), to[1]);
+}
+
+/* If few are wanted: drops entries whose first two digits are above those of the last one that is. Returns the
+ * number of those that stay, in order. */
+static em_val emit_narrow(em *e, const sorter *s, em_val count, list a) {
+    enum { FEW = 4 };
+    em_branch few = em_if(e, em_cmp(e, EM_LT, em_mul(e, em_imax(e, s->size, 1), FEW), s->n));
+    em_val zero = em_like(e, s->n, 0), left = em_imax(e, s->size, 1), head = zero;
+    int shift = s->bits;
+    for (int i = 0; i < 2; i++)
+        head = emit_digit(e, s, count, a, head, shift -= SN_SORT_DIGIT, &left);
+    em_loop l = em_for(e, 0, s->n, 1);
+    em_val stay = zero;
+    em_carries(e, &l, &stay, 1);
+    em_val key = load(e, a.key, l.i);
+    store(e, key, a.key, stay);
+    store(e, load(e, a.index, l.i), a.index, stay);
+    em_val low = em_cmp(e, EM_LE, em_lshr(e, key, em_i64(e, shift)), head);
+    stay = em_add(e, stay, LLVMBuildZExt(e->b, low, e->i64, ""));
+    em_end(e, &l);
+    em_endif(e, &few);
+    return em_join(e, &few, stay, s->n);
+}
+
+static void emit_radix(em *e, const sorter *all) {
+    sorter rest = *all, *s = &rest;
     em_val count = e->scratch, lists = em_i64(e, SN_SORT_BUCKETS * 8);
     list a = list_at(e, lists, s->n);
     list b = list_at(e, em_add(e, lists, em_mul(e, s->n, BYTES)), s->n);
@@ -220,6 +271,7 @@ static void emit_radix(em *e, const sorter *s) {
     store(e, em_add(e, key_at(e, s, l.i), bias), a.key, l.i);
     store(e, l.i, a.index, l.i);
     em_end(e, &l);
+    s->n = emit_narrow(e, s, count, a);
     em_loop pass = em_for(e, 0, s->bits, 2 * SN_SORT_DIGIT);
     emit_pass(e, s, count, a, b, pass.i);
     emit_pass(e, s, count, b, a, em_add(e, pass.i, SN_SORT_DIGIT));

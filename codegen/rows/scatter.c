@@ -1,17 +1,27 @@
 /* scatter.c: primitives that write at indices: sums into rows or elements, updates of rows. Threads share what
  * is independent (rows, columns); one thread visits the indices in order, so the bits do not depend on the
  * number of threads. */
+#include "codegen/emit/elem.h"
 #include "codegen/rows/lines.h"
 
-static void add_at(em *e, sn_dtype t, em_val p, em_val v) {
-    em_store(e, t, p, em_add(e, em_load(e, t, p, 1), v));
+/* What becomes of the rows of an index. */
+static int64_t combines(const sn_kernel *k) {
+    return sn_attr_int(k->step->node, SN_A_combine, 0);
+}
+
+static void combine_at(em *e, const sn_kernel *k, em_val p, em_val v) {
+    sn_dtype t = k->step->out[0].dtype;
+    em_val old = em_load(e, t, p, 1);
+    em_val largest = em_is_float(v) ? em_max_nan(e, old, v) : em_imax(e, old, v);
+    int64_t how = combines(k);
+    em_store(e, t, p, how == 0 ? em_add(e, old, v) : how == 1 ? largest : em_mul(e, old, v));
 }
 
 static em_val clamp(em *e, em_val i, em_val n) {
     return em_imax(e, em_imin(e, em_idx(e, i), em_sub(e, n, 1)), 0);
 }
 
-/* Clears this thread's elements: those whose flat index over the axes other than `axis` lies in
+/* Gives this thread's elements the value without rows: those whose flat index over the axes other than `axis` lies in
  * [lo, hi). */
 static void clear(em *e, const sn_kernel *k, const sn_view *y, int buf, int axis, em_val lo,
                   em_val hi) {
@@ -20,12 +30,15 @@ static void clear(em *e, const sn_kernel *k, const sn_view *y, int buf, int axis
     em_loop step = em_for(e, 0, sn_line_extent(e, k, y, axis), 1);
     em_val at = em_add(e, off, em_mul(e, step.i, sn_kernel_dim(e, k, y->stride[axis])));
     em_type t = sn_dtype_is_float(y->dtype) ? e->ft : em_mem_type(e, y->dtype);
-    em_store(e, y->dtype, em_gep(e, em_buf(e, buf), y->dtype, at), em_zero(t));
+    em_val none = combines(k) == 0   ? em_zero(t)
+                  : combines(k) == 1 ? em_neutral(e, EM_MAX, t)
+                                     : sn_emit_const(e, y->dtype, 1);
+    em_store(e, y->dtype, em_gep(e, em_buf(e, buf), y->dtype, at), none);
     em_end(e, &step);
     em_end(e, &row);
 }
 
-/* Adds rows of x to rows of y. Each thread handles some elements of all rows, row by row. */
+/* Adds rows of x to rows of y, or takes the largest, or multiplies. Each thread handles some elements of all rows, row by row. */
 static void emit_scatter_rows(em *e, const sn_kernel *k) {
     const sn_view *x = &k->step->in[0], *index = &k->step->in[1], *y = &k->step->out[0];
     int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0);
@@ -55,7 +68,7 @@ static void emit_scatter_rows(em *e, const sn_kernel *k) {
         flat = em_div(e, flat, n);
     }
     em_val v = em_load(e, x->dtype, em_gep(e, em_buf(e, 0), x->dtype, xo), 1);
-    add_at(e, y->dtype, em_gep(e, em_buf(e, 2), y->dtype, yo), v);
+    combine_at(e, k, em_gep(e, em_buf(e, 2), y->dtype, yo), v);
     em_end(e, &col);
     em_end(e, &row);
 }
@@ -80,7 +93,7 @@ static void emit_scatter_elements(em *e, const sn_kernel *k) {
     }
     em_val at = sn_line_offset(e, k, x, -1, step.i);
     em_val v = em_load(e, x->dtype, em_gep(e, em_buf(e, 0), x->dtype, at), 1);
-    add_at(e, y->dtype, em_gep(e, em_buf(e, k->step->n_in), y->dtype, to), v);
+    combine_at(e, k, em_gep(e, em_buf(e, k->step->n_in), y->dtype, to), v);
     em_end(e, &step);
 }
 
@@ -97,8 +110,9 @@ static bool is_row(sn_module *m, const sn_view *v, int first) {
 /* Whether whole rows are added to whole rows, as in the gradient of an embedding table. */
 static bool adds_rows(const sn_kernel *k) {
     const sn_view *x = &k->step->in[0], *index = &k->step->in[1], *y = &k->step->out[0];
-    return sn_attr_int(k->step->node, SN_A_axis, 0) == 0 && y->rank > 1 && x->dtype == y->dtype &&
-           x->dtype == k->compute && is_row(k->m, y, 1) && is_row(k->m, x, index->rank);
+    return sn_attr_int(k->step->node, SN_A_axis, 0) == 0 && !combines(k) && y->rank > 1 &&
+           x->dtype == y->dtype && x->dtype == k->compute && is_row(k->m, y, 1) &&
+           is_row(k->m, x, index->rank);
 }
 
 /* A vector at position j of a row with `left` elements left. */

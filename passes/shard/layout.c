@@ -232,8 +232,8 @@ static sn_node *direct_share(sharder *s, const sn_node *x, const sh_layout *l) {
         if (from < 0 || x->in[0]->shape[from] == 1) return sn_b_broadcast(x->in[0], x->rank, shape);
     }
     int axis = (int)sn_attr_int(x, SN_A_axis, 0);
-    if (x->op == SN_OP_scatter_add && axis == l->axis && sh_is_one_part(l))
-        return scatter_share(s, x, l);
+    bool adds = x->op == SN_OP_scatter_add && !sn_attr_get(x, SN_A_combine);
+    if (adds && axis == l->axis && sh_is_one_part(l)) return scatter_share(s, x, l);
     if (x->op != SN_OP_iota) return NULL;
     if (axis == l->axis && !sh_is_one_part(l)) return NULL;
     sn_node *i = sn_b_iota(s->m, (sn_dtype)x->dtype, x->rank, shape, axis);

@@ -195,7 +195,7 @@ static bool shard_scatter_add(sharder *s, sn_node *n, sh_local *out) {
     int axis = (int)sn_attr_int(n, SN_A_axis, 0), rank = n->in[1]->rank, a = x.at.axis;
     sn_dim shape[SN_MAX_RANK];
     sn_node *in[2] = {x.n};
-    if (x.at.kind != SH_SPLIT) return false;
+    if (x.at.kind != SH_SPLIT || sn_attr_get(n, SN_A_combine)) return false;
     if (a >= axis && a < axis + rank) return add_own_rows(s, n, axis, out);
     sh_layout l = sh_on_axis(x.at, a < axis ? a : a - rank + 1);
     sh_shape(s, n, &l, shape);

@@ -71,6 +71,13 @@ static void add_families(sn_module *m, sn_node *v, const char *k) {
              SN_NODE(m, scatter_add,
                      SN_ATTRS(SN_INT(axis, 0), SN_LIST(shape, 2, ((sn_dim[]){9, 10}))), v, to),
              "scatter_%s", k);
+    for (int64_t how = 1; how < 3; how++)
+        cc_entry(m,
+                 SN_NODE(m, scatter_add,
+                         SN_ATTRS(SN_INT(axis, 0), SN_LIST(shape, 2, ((sn_dim[]){9, 10})),
+                                  SN_INT(combine, how)),
+                         v, to),
+                 how == 1 ? "largest_%s" : "product_%s", k);
     cc_entry(m, SN_NODE(m, cumsum, SN_ATTRS(SN_INT(axis, 0)), v), "cumsum0_%s", k);
     cc_entry(m, SN_NODE(m, cumsum, SN_ATTRS(SN_INT(axis, 1)), v), "cumsum1_%s", k);
     cc_entry(m, SN_NODE(m, argmax, SN_ATTRS(SN_INT(axis, 1)), v), "argmax_%s", k);

@@ -47,6 +47,9 @@ static sn_module *make(sn_tensor *loss, sn_tensor wrt[2]) {
     sn_tensor sums = sn_cumlogsumexp(log_x, 0), slope;
     sn_grad(sn_sum_all(sn_where(some, sums, 0)), 1, &log_x, &slope);
     sn_output("sums", sums);
+    sn_tensor product = sn_scatter_product(sn_mul(x, 1 / 30.0), 0, sn_mul(k, 0), 1), others;
+    sn_grad(sn_sum_all(product), 1, &x, &others);
+    sn_output("others", others); /* of -3, -2 … 3, over 30 */
     sn_output("slope", slope);
     sn_output("large", sn_cumlogsumexp(x, 0));
     sn_tensor index = sn_mod(sn_iota(m, SN_I32, 0, N, 2), V); /* row i, twice: i mod V */
@@ -65,6 +68,12 @@ static sn_module *make(sn_tensor *loss, sn_tensor wrt[2]) {
     *loss = sn_add(*loss, sn_sum_all(sn_mul(sn_take_along(logits, 0, order), logits)));
     *loss = sn_add(*loss, sn_sum_all(sn_smooth_cross_entropy(logits, k, 0.1)));
     *loss = sn_add(*loss, sn_sum_all(sn_cumlogsumexp(logits, 0)));
+    sn_tensor rows = sn_mod(k, 3), least = sn_add(logits, 2), one = sn_mul(logits, least);
+    *loss = sn_add(*loss,
+                   sn_sum_all(sn_square(sn_max(sn_scatter_max(logits, 0, sn_abs(rows), 4), -9))));
+    *loss = sn_add(*loss, sn_sum_all(sn_scatter_product(least, 0, sn_abs(rows), 4)));
+    *loss = sn_add(*loss, sn_sum_all(sn_mul(one, sn_sparsemax(logits, 1))));
+    *loss = sn_add(*loss, sn_sum_all(sn_mul(one, sn_entmax(sn_mul(logits, 2), 0))));
     sn_tensor half = sn_mul(logits, 0.5);
     *loss = sn_add(*loss, sn_sum_all(sn_mul(sn_asin(half), sn_square(sn_acos(half)))));
     wrt[0] = x, wrt[1] = logits;
@@ -97,6 +106,7 @@ static double wanted(const char *name, int i) {
     if (!strcmp(name, "powi")) return pow(0.1 * x, 3);
     if (!strcmp(name, "inverse")) return pow(x + 1, -2);
     if (!strcmp(name, "integers")) return pow(k, 5);
+    if (!strcmp(name, "others")) return i == 3 ? -36 / 30.0 : 0;
     if (!strcmp(name, "flip")) return sin((N - 1 - i / V) * V + i % V);
     if (!strcmp(name, "take_along")) return sin(i / 2 * V + i / 2 % V);
     if (!strcmp(name, "array")) return x * filter[i];
@@ -129,7 +139,7 @@ static void values(void **state) {
                     !(fabs(is - want) <= 1e-5 * (1 + fabs(want))))
                     fail_msg("%s[%zu] is %g, not %g", got.value[v].name, i, is, want);
             }
-        assert_int_equal(got.n, 17);
+        assert_int_equal(got.n, 18);
         jit_result_free(&got);
         jit_close(&r);
         sn_module_free(m);

@@ -195,6 +195,8 @@ static void integers_and_comparisons(void **state) {
     sn_tensor x = GIVEN(SN_I32, a, 4), y = GIVEN(SN_F32, f, 4);
     EXPECT(sn_div(x, 2), SN_I32, 4, 3, -4, 3, 0);
     EXPECT(sn_mod(x, 4), SN_I32, 4, 3, 1, 2, 0);
+    sn_tensor other = sn_mul(x, 3);
+    assert_ptr_equal(sn_add(other, sn_sub(x, other)), x); /* folded */
     EXPECT(sn_and(x, 3), SN_I32, 4, 3, 1, 2, 0);
     EXPECT(sn_or(x, 8), SN_I32, 4, 15, -7, 14, 8);
     EXPECT(sn_xor(x, 1), SN_I32, 4, 6, -8, 7, 1);
@@ -286,6 +288,9 @@ static void reductions(void **state) {
     EXPECT(sn_argsort(sn_div(0, sn_sub(x, 5)), 1, false), SN_I32, LIST(2, 3), 0, 2, 1, 0, 1, 2);
     EXPECT(sn_logsumexp(x, 1), SN_F32, 2, log(exp(1) + exp(5) + exp(3)),
            log(exp(4) + exp(2) + exp(9)));
+    EXPECT(sn_sparsemax(sn_div(x, 4), 1), SN_F32, LIST(2, 3), 0, 0.75, 0.25, 0, 0, 1);
+    EXPECT(sn_entmax(sn_mul(x, 0), -1), SN_F32, LIST(2, 3), 1 / 3.0, 1 / 3.0, 1 / 3.0, 1 / 3.0,
+           1 / 3.0, 1 / 3.0);
     EXPECT(sn_softmax(sn_mul(x, 0), -1), SN_F32, LIST(2, 3), 1 / 3.0, 1 / 3.0, 1 / 3.0, 1 / 3.0,
            1 / 3.0, 1 / 3.0);
     EXPECT(sn_log_softmax(sn_mul(x, 0), 0), SN_F32, LIST(2, 3), -log(2), -log(2), -log(2), -log(2),
@@ -368,6 +373,14 @@ static void convolution(void **state) {
     EXPECT(sn_conv2d(x, w, b, .stride = {2, 2}, .padding = {1, 1}), SN_F32, LIST(1, 1, 2, 2), 14,
            28, 46, 87);
     EXPECT(sn_conv2d(x, w, NULL, .dilation = {2, 2}), SN_F32, LIST(1, 1, 1, 1), 1 + 6 + 21 + 36);
+    EXPECT(sn_conv3d(sn_expand(x, 2), sn_expand(w, 2), NULL), SN_F32, LIST(1, 1, 1, 2, 2), 37, 47,
+           67, 77);
+    x = GIVEN(SN_F32, a, 1, 1, 9, 1, 1), w = GIVEN(SN_F32, k, 1, 1, 4, 1, 1);
+    EXPECT(sn_conv3d(x, w, b), SN_F32, LIST(1, 1, 6, 1, 1), 40, 50, 60, 70, 80, 90);
+    EXPECT(sn_conv3d(x, w, NULL, .stride = {2}, .padding = {1}, .dilation = {2}), SN_F32,
+           LIST(1, 1, 3, 1, 1), 40, 60, 40);
+    x = GIVEN(SN_F32, k, 1, 2, 2, 1, 1), w = GIVEN(SN_F32, k, 2, 1, 2, 1, 1);
+    EXPECT(sn_conv3d(x, w, NULL, .groups = 2), SN_F32, LIST(1, 2, 1, 1, 1), 5, 25);
 }
 
 static void look_ups(void **state) {
@@ -378,6 +391,9 @@ static void look_ups(void **state) {
     EXPECT(sn_embedding(table, ids), SN_F32, LIST(3, 2), 5, 6, 1, 2, 5, 6);
     EXPECT(sn_gather(table, 1, js), SN_F32, LIST(3, 3), 2, 1, 1, 4, 3, 3, 6, 5, 5);
     EXPECT(sn_scatter_add(table, 0, ids, 4), SN_F32, LIST(4, 2), 3, 4, 0, 0, 6, 8, 0, 0);
+    EXPECT(sn_scatter_max(table, 0, ids, 4), SN_F32, LIST(4, 2), 3, 4, -INFINITY, -INFINITY, 5, 6,
+           -INFINITY, -INFINITY);
+    EXPECT(sn_scatter_product(table, 0, ids, 4), SN_F32, LIST(4, 2), 3, 4, 1, 1, 5, 12, 1, 1);
     EXPECT(sn_at(table, ids, js), SN_F32, 3, 6, 1, 5);
     EXPECT(sn_at(table, sn_expand(ids, 1), sn_slice(js, 0, 0, 2)), SN_F32, LIST(3, 2), 6, 5, 2, 1,
            6, 5);

@@ -165,6 +165,8 @@ static void products(void **state) {
     image = sn_input(m, "image", SN_F32, 1, 3, 9, sn_symbol(m, "W", 1, 100));
     EXPECT_ERROR(sn_conv2d(image, sn_param(m, "k", SN_F32, 4, 3, 1, 1), NULL, .stride = {1, 2}),
                  "conv2d", "symbolic size");
+    image = sn_input(m, "image", SN_F32, 1, 3, 9, 9);
+    EXPECT_ERROR(sn_conv3d(image, x23, NULL), "conv3d", "[B, C, D, H, W]");
     EXPECT_ERROR(sn_einsum("ij,jk", x23, x32), "einsum", "ij,jk");
     EXPECT_ERROR(sn_einsum("ij,kl->ik", x23, x32), "einsum", "label j");
     EXPECT_ERROR(sn_einsum("ij,jk->iz", x23, x32), "einsum", "z");

@@ -448,7 +448,10 @@ static sn_node *make_scatter_add(gen *g, sn_op op) {
             rows[n++] = i == axis ? index[j] : shape[i];
     sn_node *in[] = {like(g, random_type(g, NUMBERS), n, rows),
                      new_index(g, shape[axis], n_index, index)};
-    return sn_node_new(g->m, op, 2, in, SN_ATTRS(SN_INT(axis, axis), SN_LIST(shape, rank, shape)));
+    sn_attr attr[] = {SN_INT(axis, axis), SN_LIST(shape, rank, shape),
+                      SN_INT(combine, 1 + below(g, 2))};
+    bool adds = in[0]->dtype == SN_U8 || chance(g, 60);
+    return sn_node_new(g->m, op, 2, in, adds ? 2 : 3, attr);
 }
 
 static sn_node *make_update_rows(gen *g, sn_op op) {
