@@ -11,6 +11,7 @@
     _(batch_norm, "2 map_reduce, 5 gemm, 1 flash", "epilogue: add x3, sub, mul x2") \
     _(block_top_k, "13 map_reduce, 6 gemm, 1 flash, 1 argsort, 2 column", "mask: div, le, and, gather_nd") \
     _(comba, "11 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
+    _(compressed_sparse_attention, "68 map_reduce, 7 gemm, 7 column, 1 argsort, 2 flash", "f32[T*B,1,2,8]") \
     _(deepnorm, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(deepseek_experts, "8 map_reduce, 7 gemm, 1 flash, 1 grouped, 1 column", "blocks for each row") \
     _(delta_product, "11 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence") \
@@ -23,6 +24,7 @@
     _(gated_deltanet2, "6 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(gated_linear_attention, "5 map_reduce, 7 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(gated_mlp, "6 map_reduce, 9 gemm, 2 flash", "epilogue: sigmoid, mul x2, gate of 2 x") \
+    _(heavily_compressed_attention, "31 map_reduce, 6 gemm, 3 column, 1 flash", "a sink in the divisor") \
     _(hgrn2, "5 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(hyper_connections, "22 map_reduce, 9 gemm, 3 column, 1 flash", "body: add x56, div x48") \
     _(kimi_delta_attention, "7 map_reduce, 7 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \

@@ -345,3 +345,65 @@ def hyper_connections(p, tokens):
             y = part(s, norm(s, (column(pre) * X).sum(2), "norm"))
             X = column(post) * y[:, :, None] + C @ X
     return (torch.sigmoid(p["collapse"]) * X).sum(2)
+
+
+def turned(x, pos):
+    """x [.., T, d], whose last 8 channels are rotated in pairs."""
+    angle = pos[:, None] * 10000.0 ** (-torch.arange(0, 8, 2, dtype=x.dtype) / 8)
+    c = torch.view_as_complex(x[..., -8:].unflatten(-1, (4, 2)).contiguous())
+    c = torch.view_as_real(c * torch.polar(torch.ones_like(angle), angle)).flatten(-2)
+    return torch.cat([x[..., :-8], c], -1)
+
+
+def compressed(p, x, n, parts):
+    """Entries of windows of n tokens, [B, E, d], the last one of those that there are; with two parts of the window
+    before, too."""
+    value, weight = (x @ p[name + ".weight"].T for name in ("value", "weight"))
+    d, entries = value.shape[-1] // parts, []
+    for first in range(0, x.shape[1], n):
+        c, z = value[:, first:first + n, -d:], weight[:, first:first + n, -d:]
+        z = z + p["place"][: z.shape[1], -d:]
+        if parts == 2 and first:
+            c = torch.cat([value[:, first - n:first, :d], c], 1)
+            z = torch.cat([weight[:, first - n:first, :d] + p["place"][:, :d], z], 1)
+        entries.append((z.softmax(1) * c).sum(1))
+    y = rms_norm(torch.stack(entries, 1), p["norm.weight"], 1e-6)
+    return turned(y, n * torch.arange(y.shape[1], dtype=x.dtype))
+
+
+def compressed_attention(p, x, entries, seen):
+    """Of each token to its last 32 tokens and to the entries that it sees [B, T, E], with a sink."""
+    T, pos = x.shape[1], torch.arange(x.shape[1], dtype=x.dtype)
+    q = turned(heads(x @ p["query.weight"].T), pos)
+    k = turned(rms_norm(x @ p["key.weight"].T, p["key_norm.weight"], 1e-6), pos)
+    age = torch.arange(T)[:, None] - torch.arange(T)
+    near = ((age >= 0) & (age < 32)).expand(x.shape[0], T, T)
+    k, seen = torch.cat([entries, k], 1)[:, None], torch.cat([seen, near], 2)[:, None]
+    score = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~seen, -torch.inf)
+    sink = p["sinks"][:, None, None].expand(*score.shape[:3], 1)
+    y = merge(turned(torch.cat([score, sink], -1).softmax(-1)[..., :-1] @ k, -pos))
+    y = torch.einsum("btgi,gri->btgr", y.unflatten(-1, (2, -1)), p["down"]).flatten(2)
+    return linear(p, y, "out")
+
+
+def closed(x, n):
+    """Whether a window of n tokens has ended, [T, E]."""
+    T = x.shape[1]
+    return (torch.arange(-(-T // n)) + 1) * n <= torch.arange(T)[:, None] + 1
+
+
+@decoder("heavily_compressed_attention")
+def heavily_compressed_attention(p, x, tokens):
+    entries = compressed(Scope(p, "compressor."), x, 16, 1)
+    return compressed_attention(p, x, entries, closed(x, 16).expand(x.shape[0], -1, -1))
+
+
+@decoder("compressed_sparse_attention")
+def compressed_sparse_attention(p, x, tokens):
+    entries, k = (compressed(Scope(p, name), x, 4, 2) for name in ("compressor.", "indexer."))
+    pos = torch.arange(x.shape[1], dtype=x.dtype)
+    q = turned((x @ p["index_query.weight"].T).unflatten(-1, (8, -1)).transpose(1, 2), pos)
+    score = torch.einsum("bth,bhts->bts", x @ p["index_weight.weight"].T, F.relu(q @ k[:, None].mT))
+    score = score.masked_fill(~closed(x, 4), -torch.inf)
+    best = score.topk(min(8, score.shape[-1]), -1)[1]
+    return compressed_attention(p, x, entries, F.one_hot(best, score.shape[-1]).sum(2).bool() & closed(x, 4))
