@@ -8,8 +8,10 @@
 #include "frontend/models.h"
 #include "frontend/train.h"
 #include "ir/ir.h"
+#include "ir/lookups.h"
 #include "runtime/model_dir.h"
 
+#include <cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +24,8 @@ static const char train_entry[] = "train_step";
 typedef struct spec {
     const char *model;
     bool (*build)(void *source, const sn_model_options *o, sn_model *out, sn_error *err);
-    void *source; /* of `build`; NULL: a preset or the config of a folder */
+    void *source;     /* of `build`; NULL: a preset or the config of a folder */
+    const char *file; /* ONNX; NULL: none */
     int64_t batch, tokens;
     sn_bench_mode mode;
     double clip;
@@ -164,14 +167,41 @@ static const char *any_entry(const spec *s, sn_module *m, sn_error *err) {
     return NULL;
 }
 
-/* Any entry: dimension B has the batch size, --sizes says others, the rest have the number of tokens, or
- * what is nearest to it. *more: another number of tokens makes another size. */
+/* The request to peers that can run the file: its path, and each input's type, shape and limit of indices.
+ * The caller frees it; NULL: not a file, or other work than what it computes. */
+static char *file_request(const sn_bench_options *o, const spec *s, sn_module *m,
+                          const int64_t *symbol) {
+    if (!s->file || s->gradient || sn_bench_factors(o) != SN_F32) return NULL;
+    char *path = realpath(s->file, NULL);
+    cJSON *q = cJSON_CreateObject(), *inputs = cJSON_AddObjectToObject(q, "inputs");
+    cJSON_AddStringToObject(q, "work", "file");
+    cJSON_AddStringToObject(q, "path", path);
+    for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
+        const sn_node *n = sn_module_node(m, i);
+        if (n->op != SN_OP_input) continue;
+        cJSON *in = cJSON_AddObjectToObject(inputs, sn_attr_str(n, SN_A_name, ""));
+        cJSON *dims = cJSON_AddArrayToObject(in, "dims");
+        cJSON_AddStringToObject(in, "type", sn_dtype_name((sn_dtype)n->dtype));
+        for (int a = 0; a < n->rank; a++)
+            cJSON_AddItemToArray(dims,
+                                 cJSON_CreateNumber((double)sn_dim_eval(m, n->shape[a], symbol)));
+        int64_t limit = sn_input_limit(m, sn_entry_get(m, s->entry), n, symbol);
+        cJSON_AddNumberToObject(in, "limit", (double)limit);
+    }
+    char *text = cJSON_PrintUnformatted(q);
+    cJSON_Delete(q);
+    free(path);
+    return text;
+}
+
+/* Any entry: dimensions B and batch… have the batch size, --sizes says others, the rest have the number of
+ * tokens, or what is nearest to it. *more: another number of tokens makes another size. */
 static bool run_any(const sn_bench_options *o, const spec *asked, const sn_model *model, bool *more,
                     sn_bench_report *out, sn_error *err) {
     enum { SYMBOLS = 16, CHECKED = 8 };
     sn_module *m = model->module;
     sn_bench_size size[SYMBOLS];
-    char name[SYMBOLS][32], shape[64] = "", title[48];
+    char shape[64] = "", title[48];
     int64_t value[SYMBOLS];
     int n = sn_symbol_count(m);
     spec one = *asked;
@@ -183,7 +213,7 @@ static bool run_any(const sn_bench_options *o, const spec *asked, const sn_model
     *more = false;
     for (int i = 0; i < n; i++) {
         const sn_symbol *d = sn_symbol_at(m, i);
-        bool batch = !strcmp(d->name, "B");
+        bool batch = !strcmp(d->name, "B") || !strncmp(d->name, "batch", strlen("batch"));
         int64_t want = batch ? s->batch : s->tokens;
         value[i] = want < d->lo ? d->lo : want > d->hi ? d->hi : want;
         *more |= !batch && value[i] == s->tokens;
@@ -192,8 +222,7 @@ static bool run_any(const sn_bench_options *o, const spec *asked, const sn_model
     for (int i = 0, at = 0; i < n; i++) {
         const sn_symbol *d = sn_symbol_at(m, i);
         int64_t few = d->lo > CHECKED ? d->lo : CHECKED;
-        snprintf(name[i], sizeof name[i], "%s", d->name);
-        size[i] = (sn_bench_size){name[i], value[i], value[i] < few ? value[i] : few};
+        size[i] = (sn_bench_size){d->name, value[i], value[i] < few ? value[i] : few};
         if (at < (int)sizeof shape)
             at += snprintf(shape + at, sizeof shape - (size_t)at, "%s%s=%lld", i ? "," : "",
                            d->name, (long long)value[i]);
@@ -211,7 +240,10 @@ static bool run_any(const sn_bench_options *o, const spec *asked, const sn_model
                         .flop = -1,
                         .bytes = {-1, -1},
                         .check = parameters_of(m) <= MAX_CHECKED};
-    return sn_bench_graph_run(o, &g, NULL, NULL, 0, out, err);
+    char *request = file_request(o, s, m, value);
+    bool done = sn_bench_graph_run(o, &g, request, NULL, 0, out, err);
+    free(request);
+    return done;
 }
 
 /* *more: whether other numbers of tokens are other problems. */
@@ -303,6 +335,7 @@ bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_benc
         spec s = {.model = b->model,
                   .build = b->build,
                   .source = b->source,
+                  .file = b->file,
                   .batch = b->batch,
                   .tokens = n,
                   .mode = b->mode,

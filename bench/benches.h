@@ -45,9 +45,10 @@ typedef struct sn_bench_model {
     /* Builds a model in C, or of a file; NULL: the model is a preset or a folder */
     bool (*build)(void *source, const sn_model_options *o, sn_model *out, sn_error *err);
     void *source;
+    const char *file;   /* ONNX: peers run this file, too; NULL: none */
     const char *tokens; /* NULL: the default */
     /* "B=1,N=64": sizes of dimensions of any name, once; NULL: models without an input `tokens` have
-     * the batch size in B and each number of tokens in all others */
+     * the batch size in B and in batch…, and each number of tokens in all others */
     const char *sizes;
     const char *entry; /* NULL: forward, decode, or train_step */
     bool gradient;     /* times the gradients of the entry's float outputs, summed, instead */

@@ -80,6 +80,10 @@ static int64_t nothing(int64_t i) {
     (void)i;
     return 0;
 }
+static int64_t one(int64_t i) {
+    (void)i;
+    return 1;
+}
 static int64_t everything(int64_t i) {
     (void)i;
     return 1 << 30;
@@ -89,16 +93,25 @@ static int64_t everything(int64_t i) {
 static const struct {
     const char *name;
     int64_t (*value)(int64_t i);
-} fillings[] = {{"pos", position}, {"doc", document}, {"types", nothing}, {"lengths", everything}};
+} fillings[] = {{"pos", position},
+                {"doc", document},
+                {"types", nothing},
+                {"lengths", everything},
+                {"attention_mask", one}};
 
-static void fill_integers(const leaf *l, int32_t *p, int64_t limit) {
+static void fill_integers(const leaf *l, int64_t limit) {
+    const bool wide = l->arg.dtype == SN_I64;
     int64_t (*value)(int64_t) = NULL;
     for (size_t i = 0; i < sizeof fillings / sizeof *fillings; i++)
         if (!strcmp(l->arg.name, fillings[i].name)) value = fillings[i].value;
     uint32_t x = 12345;
     for (int64_t i = 0; i < l->n; i++) {
         x = x * 1664525u + 1013904223u;
-        p[i] = (int32_t)(value ? value(i) : (int64_t)((x >> 8) % (uint64_t)limit));
+        int64_t v = value ? value(i) : (int64_t)((x >> 8) % (uint64_t)limit);
+        if (wide)
+            ((int64_t *)l->arg.data)[i] = v;
+        else
+            ((int32_t *)l->arg.data)[i] = (int32_t)v;
     }
 }
 
@@ -124,18 +137,23 @@ static bool make_leaf(leaf *l, const char *name, const sn_node *n, const int64_t
 /* limit: of integers, as far as tables that they index have one; 0: none. */
 static bool fill_leaf(graph_case *c, leaf *l, bool param, int64_t limit, int stream,
                       sn_error *err) {
-    if (l->arg.dtype == SN_I64) return true; /* seed and step of the random generator: 0 */
     if (l->arg.dtype == SN_F32) {
         fill_floats(l, l->arg.data, param, stream);
         return true;
     }
-    if (l->arg.dtype == SN_I32) {
-        if (!limit) limit = c->g->id_limit > 0 ? c->g->id_limit : 1;
-        fill_integers(l, l->arg.data, limit);
+    if (l->arg.dtype == SN_I32 || l->arg.dtype == SN_I64) {
+        /* seed and step of the random generator are 0 */
+        bool ids = l->arg.dtype == SN_I32 && c->g->id_limit > 0;
+        fill_integers(l, limit ? limit : ids ? c->g->id_limit : 1);
         return true;
     }
     if (l->arg.dtype == SN_BOOL) {
         for (int64_t i = 0; i < l->n; i++) ((uint8_t *)l->arg.data)[i] = sn_bench_truth(i);
+        return true;
+    }
+    if (sn_dtype_size(l->arg.dtype) == 1) { /* quantised weights */
+        for (int64_t i = 0; i < l->n; i++)
+            ((uint8_t *)l->arg.data)[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
         return true;
     }
     return sn_fail(err, SN_ERR_INTERNAL, "bench: no rule fills the type of '%s'", l->arg.name);

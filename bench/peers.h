@@ -3,8 +3,11 @@
  *
  * A worker reads one request per line, a JSON object such as
  *   {"work": "gemm", "m": 64, "n": 768, "k": 768, "threads": 2, "repeats": 3}
- * ("compute": "int8" wants linear maps as products of 8-bit integers, whose rows are quantised at run
- * time) and answers with one line: {"seconds": S}, the mean over the repeats after an untimed run;
+ * or, to run an ONNX file,
+ *   {"work": "file", "path": "/…/m.onnx",
+ *    "inputs": {"ids": {"type": "i64", "dims": [1, 64], "limit": 97}}, …}
+ * (limit: of indices; 0: not indices; "compute": "int8" wants linear maps as products of 8-bit integers,
+ * whose rows are quantised at run time) and answers with one line: {"seconds": S}, the mean over the repeats after an untimed run;
  * {"skip": "why"} if it does not support the work; or {"error": "what happened"}. The first line
  * that it writes, without a request, is {"setup": "PyTorch 1.13, …"}. */
 #ifndef SN_PEERS_H

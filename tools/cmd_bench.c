@@ -122,14 +122,15 @@ static const arg attention_table[] = {
     {0}};
 static const arg model_table[] = {
     {"MODEL", 0, ARG_PLACE, offsetof(options, model), NULL, NULL, 0, 0,
-     "gpt2, gpt2-medium, …, a model folder or GGUF file (its config; weights are random), or a "
-     "model in C"},
+     "gpt2, gpt2-medium, …, a model folder or GGUF file (its config), a model in C or an ONNX "
+     "file; "
+     "weights are random"},
     {"tokens", 0, ARG_TEXT, offsetof(options, tokens), "N,…", NULL, 0, 0,
      "tokens per sequence [64,256,1024]; with --decode tokens in the cache [64,512]"},
     {"batch", 0, ARG_INT, offsetof(options, batch), "N", "1", 1, 1024, "batch size"},
     {"sizes", 0, ARG_TEXT, offsetof(options, sizes), "B=1,N=64", NULL, 0, 0,
      "sizes of dimensions of any name, instead of --tokens and --batch; without an input `tokens` "
-     "the numbers of tokens are the sizes of all dimensions but B"},
+     "the numbers of tokens are the sizes of all dimensions but B and batch…"},
     {"decode", 0, ARG_FLAG, offsetof(options, decode), NULL, NULL, 0, 0,
      "decode one token at a time with a KV cache"},
     {"entry", 'e', ARG_TEXT, offsetof(options, entry), "NAME", NULL, 0, 0,
@@ -214,6 +215,7 @@ static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode 
     what.model = code.name;
     what.build = build_source;
     what.source = &code;
+    what.file = code.onnx;
     ok = ok && sn_bench_models(b, &what, r, err);
     model_source_close(&code);
     return ok;

@@ -19,26 +19,34 @@ fs.mkdirSync(models, { recursive: true });
 
 let session = null, feeds = null, fetches = null, last = null;
 
-function input(name, spec) {
+// of requests, by the names of Sinter and of ort_models.py
+const int64 = ['int64', BigInt64Array], float32 = ['float32', Float32Array];
+const types = { float32, f32: float32, int64, i64: int64, i32: ['int32', Int32Array], bool: ['bool', Uint8Array] };
+
+function input(spec) {
   const n = spec.dims.reduce((a, b) => a * b, 1);
-  if (spec.type === 'int64') {
-    const ids = new BigInt64Array(n);
-    for (let i = 0; i < n; i++) ids[i] = BigInt(Math.floor(Math.random() * spec.limit));
-    return new ort.Tensor('int64', ids, spec.dims);
+  const [type, Values] = types[spec.type] || types.float32, x = new Values(n);
+  for (let i = 0; i < n; i++) {
+    const integer = spec.limit ? Math.floor(Math.random() * spec.limit) : 1; // masks: all ones
+    x[i] = type === 'float32' ? Math.random() * 2 - 1 : type === 'int64' ? BigInt(integer) : integer;
   }
-  const x = new Float32Array(n);
-  for (let i = 0; i < n; i++) x[i] = Math.random() * 2 - 1;
-  return new ort.Tensor('float32', x, spec.dims);
+  return new ort.Tensor(type, x, spec.dims);
 }
 
-async function open(request) {
+// The file and inputs of a request: its own, or those of a graph that is written for it.
+function find(request) {
+  if (request.work === 'file') return { file: request.path, spec: request };
   const { threads: ignored, ...asked } = request;
   const key = JSON.stringify(asked);
   const file = path.join(models, key.replace(/[^a-z0-9]+/gi, '_') + '.onnx');
   if (!fs.existsSync(file + '.json'))
     execFileSync('/usr/bin/python3', [path.join(__dirname, 'ort_models.py'), key, file],
       { stdio: ['ignore', 'ignore', 'pipe'] });
-  const spec = JSON.parse(fs.readFileSync(file + '.json'));
+  return { file, spec: JSON.parse(fs.readFileSync(file + '.json')) };
+}
+
+async function open(request) {
+  const { file, spec } = find(request);
   if (session) await session.release();
   session = null;
   if (spec.skip) return;
@@ -46,7 +54,7 @@ async function open(request) {
     intraOpNumThreads: threads, interOpNumThreads: 1, graphOptimizationLevel: 'all',
     executionMode: 'sequential' });
   feeds = {};
-  for (const name in spec.inputs) feeds[name] = input(name, spec.inputs[name]);
+  for (const name in spec.inputs) feeds[name] = input(spec.inputs[name]);
   const out = await session.run(feeds);
   fetches = {};
   for (const k in out) fetches[k] = new ort.Tensor(out[k].type, new out[k].data.constructor(out[k].data.length), out[k].dims);

@@ -263,6 +263,10 @@ check_peers() { # whatever is installed: one that is absent is a note, not an er
     if grep -q 'level -' "$tmp/err"; then fail "a peer has no level: $what"; fi
     run 0 gemm --shape 20,9,10 --peers torch --peer-dir "$tmp/none" --levels 4 $quick
     prints 'note: torch skipped: .*peer-dir'
+    # an ONNX file is a request of its own; without the package it is a note
+    PEER_NODE_MODULES=$tmp/none run 0 model "$(dirname "$0")/../data/onnx/gpt.onnx" --batch 1 --tokens 4 --levels 4 \
+        --peers onnxruntime $quick
+    prints 'gpt forward *batch=1,sequence=4 ' && prints 'note: onnxruntime skipped: '
     # the environment may name slow kernels; the fastest are named beside the ratio
     OPENBLAS_CORETYPE=Prescott run 0 gemm --shape 20,9,10 --peers openblas --levels 4 $quick
     if ! grep -q 'note: openblas skipped' "$tmp/out"; then
