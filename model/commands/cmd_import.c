@@ -40,7 +40,8 @@ static const arg_command command = {
     "convert a model of another format to a model folder",
     "A model folder holds config.json, model.safetensors and the tokenizer's files.\n",
     table,
-    .examples = "sinter import stories260K.bin -o stories260K\n",
+    .examples = "sinter import stories260K.bin -o stories260K\n"
+                "sinter import gpt.onnx -o gpt\n",
     .json = keys};
 
 static void print_format(const import_format *f) {

@@ -14,6 +14,7 @@ const import_format import_formats[] = {
     {"json-tensors", "JSON with base64 f32 tensors of a GPT-2 (minGPT names)", json_tensors_matches,
      import_json_tensors},
     {"llama2c", "llama2.c checkpoint .bin (legacy, version 0)", llama2c_matches, import_llama2c},
+    {"onnx", "ONNX model; its graph becomes text", onnx_matches, import_onnx},
     {0}};
 
 /* The names of all formats, "a, b, c". */
@@ -36,7 +37,6 @@ static const char *find_hint(const char *path) {
         {"pytorch_model.bin",
          "PyTorch pickles are not supported; save the model as safetensors (save_pretrained)"},
         {".gguf", "a GGUF file begins with \"GGUF\" and is used as it is, without import"},
-        {".onnx", "sinter call, check, explain, bench and compile take ONNX files as they are"},
         {".safetensors", "this is a part of a model folder: pass the folder"},
         {"/config.json", "this is a part of a model folder: pass the folder"},
     };

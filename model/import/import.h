@@ -3,6 +3,7 @@
 #ifndef SN_IMPORT_H
 #define SN_IMPORT_H
 
+#include "frontend/sinter.h"
 #include "runtime/file.h"
 #include "runtime/model_dir.h"
 
@@ -39,11 +40,13 @@ bool import_llama2c(const import_request *r, sn_error *err);
 bool import_json_tensors(const import_request *r, sn_error *err);
 bool import_npz(const import_request *r, sn_error *err);
 bool import_ctranslate2(const import_request *r, sn_error *err);
+bool import_onnx(const import_request *r, sn_error *err);
 
 bool llama2c_matches(const sn_mapping *m);
 bool json_tensors_matches(const sn_mapping *m);
 bool npz_matches(const sn_mapping *m);
 bool ctranslate2_matches(const sn_mapping *m);
+bool onnx_matches(const sn_mapping *m);
 
 /* The file names of tokenizers, NULL-terminated. */
 extern const char *const import_tokenizer_files[];
@@ -72,6 +75,9 @@ const sn_weight *import_find(const import_list *l, const char *name);
 
 /* Merges r->config into `config`, saves the folder. */
 bool import_save(const import_request *r, sn_config *config, const import_list *l, sn_error *err);
+
+/* Writes the module as text to SN_MODEL_GRAPH in the folder, which is created if missing. */
+bool import_save_graph(const char *folder, sn_module *m, sn_error *err);
 
 /* Copies a file to "output/name". The folder must exist. */
 bool import_copy(const char *from, const char *output, const char *name, sn_error *err);

@@ -1,7 +1,10 @@
 /* import_list.c: what importers share: lists of tensors, and the files of a model folder. */
 #define XXH_INLINE_ALL
 #include "model/import/import.h"
+#include "frontend/models.h"
+#include "ir/ir.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -101,6 +104,19 @@ bool import_save(const import_request *r, sn_config *config, const import_list *
         sn_config_free(more);
     }
     return sn_model_dir_save_with(r->output, config, l->tensor, l->count, r->progress, err);
+}
+
+bool import_save_graph(const char *folder, sn_module *m, sn_error *err) {
+    if (!sn_folder_make(folder, err)) return false;
+    char *path = sn_path_join(folder, SN_MODEL_GRAPH), *text = NULL;
+    size_t size = 0;
+    FILE *f = path ? open_memstream(&text, &size) : NULL;
+    bool ok = f && sn_print_module_declared(f, m);
+    if (!f || fclose(f) || !ok) ok = sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", folder);
+    ok = ok && sn_file_save(path, text, size, err);
+    free(text);
+    free(path);
+    return ok;
 }
 
 char *import_beside(const char *path, const char *name) {

@@ -3,7 +3,7 @@
  * bit-identical. */
 #include "model/train/train.h"
 #include "model/train/train_ranks.h"
-#include "ir/ir.h"
+#include "model/import/import.h"
 #include "driver/model_source.h"
 #include "driver/entries.h"
 #include "model/open.h"
@@ -81,18 +81,10 @@ static void note_source(train_settings *s) {
 /* The graph as text lets others use the folder without the C file, whose code they need not run. */
 static bool save_graph(trainer *t, sn_error *err) {
     sn_model all;
-    char *path = sn_path_join(t->r->folder, SN_MODEL_GRAPH), *text = NULL;
-    size_t size = 0;
-    if (!path) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     const sn_model_options every = {.entries = SN_ALL_ENTRIES | SN_STEP};
-    bool ok = model_source_build(&t->code, &every, &all, err);
-    FILE *f = ok ? open_memstream(&text, &size) : NULL;
-    bool printed = f && sn_print_module_declared(f, all.module);
-    if (ok && (!f || fclose(f) || !printed)) ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    ok = ok && sn_file_save(path, text, size, err);
-    if (ok || f) sn_module_free(all.module);
-    free(text);
-    free(path);
+    if (!model_source_build(&t->code, &every, &all, err)) return false;
+    bool ok = import_save_graph(t->r->folder, all.module, err);
+    sn_module_free(all.module);
     return ok;
 }
 

@@ -220,7 +220,7 @@ static void render_template(const char *path) {
     free(text);
 }
 
-static void import_onnx(const char *path) {
+static void load_onnx(const char *path) {
     sn_error e = {0};
     sn_module *m = sn_module_new("onnx");
     sn_weights *w = sn_onnx_load(m, path, NULL, &e);
@@ -307,7 +307,7 @@ static const struct {
       "\"data\":\"AAAAAAAAAAA=\"}}"}},
     {"onnx",
      "m.onnx",
-     import_onnx,
+     load_onnx,
      {"tests/data/onnx/bert.onnx", "tests/data/onnx/gpt_past.onnx", "tests/data/onnx/t5.onnx",
       "tests/data/onnx/vit.onnx", "tests/data/onnx/operators.onnx"}},
     {"npy", "a.npy", read_npy, {"tests/data/reference/stories260K/greedy_ids.npy"}},

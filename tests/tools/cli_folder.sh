@@ -1,4 +1,5 @@
-# cli_folder.sh: part of test_cli.sh: the folder of a trained model in C ($tmp/trained of $variant), without its code.
+# cli_folder.sh: part of test_cli.sh: the folder of a trained model in C ($tmp/trained of $variant), without its
+# code; the folder of an imported ONNX file.
 
 trained_folder_alone() {
     # the folder alone does the same by its graph, without the C file; a broken graph is an error
@@ -23,4 +24,19 @@ trained_folder_alone() {
     refused 1 'graph.sn' generate "$tmp/cut" -p First
     rm -r "$tmp/cut" "$tmp/made"
     rm "$tmp/trained/graph.sn" # as of an older version
+}
+
+check_onnx() { # the graph as text, with its weights, computes the same bits
+    gpt=$source/tests/data/onnx/gpt.onnx
+    run 0 import "$gpt" -o "$tmp/gpt"
+    says 'gpt: 17 tensors'
+    refused 1 'gpt holds a model: config.json exists' import "$gpt" -o "$tmp/gpt"
+    for model in "$gpt" "$tmp/gpt"; do
+        run 0 call "$model" --sizes batch=2,sequence=7 -o "$tmp/$(basename "$model").npz"
+    done
+    cmp "$tmp/gpt.onnx.npz" "$tmp/gpt.npz" || fail 'the folder computes something else'
+    run 0 explain "$tmp/gpt"
+    prints flash
+    run 0 compile "$tmp/gpt" -o "$tmp/made"
+    says 'made/gpt.weights'
 }
