@@ -26,6 +26,14 @@ static sn_node *as_input(void *ctx, sn_node *n) {
     return n->op == SN_OP_param ? sn_node_new(n->m, SN_OP_input, 0, NULL, n->n_attr, n->attr) : n;
 }
 
-void sn_params_to_inputs(sn_module *m) {
-    if (m && !sn_module_error(m)->code) sn_rewrite_module(m, as_input, NULL);
+int sn_params_to_inputs(sn_module *m, int max, const char **names) {
+    int n = 0;
+    if (!m || sn_module_error(m)->code) return 0;
+    for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
+        const sn_node *x = sn_module_node(m, i);
+        if (x->op == SN_OP_param && n++ < max && names)
+            names[n - 1] = sn_attr_str(x, SN_A_name, "");
+    }
+    sn_rewrite_module(m, as_input, NULL);
+    return n;
 }

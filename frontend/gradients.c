@@ -76,3 +76,18 @@ int sn_entry_gradient(sn_module *m, const sn_entry *e, const char *name, const c
     if (wrt_out) *wrt_out = leaf;
     return n;
 }
+
+int sn_entry_vjp(sn_module *m, const char *entry, const char *name, sn_error *err) {
+    sn_error own = {0};
+    if (!err) err = &own;
+    const sn_entry *e = m && entry ? sn_entry_get(m, entry) : NULL;
+    if (!e || !name) {
+        sn_fail(err, SN_ERR_USAGE, "sn_entry_vjp: %s",
+                !m                ? "the module is NULL"
+                : !entry || !name ? "an entry needs a name"
+                                  : "the module has no such entry");
+        return -1;
+    }
+    int n = sn_entry_gradient(m, e, name, NULL, NULL, true, NULL, NULL, err);
+    return n < 0 && !err->code ? 0 : n;
+}

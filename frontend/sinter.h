@@ -574,9 +574,14 @@ int sn_grad_at(sn_loc, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *o
 /* Stores the parameters that x depends on, at most `max` of them, in the order of declaration
  * (sn_name_of returns their names). Returns their number, which may exceed max. */
 int sn_params_of(sn_tensor x, int max, sn_tensor *out);
+/* Adds the entry `name` with the gradients of `entry`: from its inputs and "weights.OUTPUT", the gradient of a loss
+ * with respect to each of its float outputs, to "gradient.NAME" for each float input and parameter (vector-Jacobian
+ * products). Returns the number of these; 0: there is nothing to differentiate; -1: err. */
+int sn_entry_vjp(sn_module *m, const char *entry, const char *name, sn_error *err);
 /* Makes every parameter of the module an input of its name, type and shape: for callers that keep the parameters
- * themselves and change them between runs. The last step before compiling; no entry may assign a parameter. */
-void sn_params_to_inputs(sn_module *m);
+ * themselves and change them between runs. The last step before compiling; no entry may assign a parameter.
+ * Stores their names, at most `max` of them, which the module owns. Returns their number, which may exceed max. */
+int sn_params_to_inputs(sn_module *m, int max, const char **names);
 
 #include "frontend/optim.h" /* training: optimizers */
 

@@ -2,18 +2,19 @@
 layers whose parameters are torch's. Tensors are on the CPU; they are passed by address."""
 from __future__ import annotations
 
+import ctypes
 from types import FunctionType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from ._library import _TypeError, _ValueError
-from .artefact import Tensor
-from .dsl import ScoreFunction, attention, grad, parameters_of, sum
+from ._library import _call, _TypeError
+from .dsl import ScoreFunction, attention
 from .graph import Module, Node, Size, function as _c
 from .program import Function as _Entry, Program, initial, trace
 
+_MAX_PARAMETERS = 1 << 16
 __all__ = ["Function", "Layer", "flex_attention", "function"]
 
 _TYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32,
@@ -26,18 +27,16 @@ class Function:
     another entry for. The module is compiled here, and must not be extended afterwards."""
 
     def __init__(self, module: Module, entry: str = "forward", seed: int = 0, **options: Any) -> None:
-        if entry not in module.outputs:
-            raise _ValueError("the module has no entry '%s': it has %s" % (entry, ", ".join(module.outputs)))
-        outputs = module.outputs[entry]
-        inputs, parameters = list(module.inputs.get(entry, [])), _unique(p for y in outputs.values() for p in parameters_of(y))
-        self.parameters = {str(p.name): torch.tensor(initial(module, Tensor(str(p.name), p.dtype, [str(s) for s in p.shape]), seed, at))
-                           for at, p in enumerate(parameters)}
-        _add_gradient(module, entry, inputs + parameters)
-        _c("params_to_inputs", None)(module)
+        _call(_c("entry_vjp", ctypes.c_int), module, entry.encode(), (entry + ".gradient").encode())
+        count = _c("params_to_inputs", ctypes.c_int)
+        listed = (ctypes.c_char_p * _MAX_PARAMETERS)()
+        known_as = [n.decode() for n in listed[:count(module, _MAX_PARAMETERS, listed)] if n]
         self.program = Program(module, **options)
         self.entry = self.program.entries[entry]
-        self.inputs = [str(i.name) for i in inputs]
-        self.outputs = list(outputs)
+        found = {i.name: i for i in self.entry.inputs}
+        self.inputs = [n for n in found if n not in known_as]
+        self.parameters = {n: torch.tensor(initial(module, found[n], seed, at)) for at, n in enumerate(known_as) if n in found}
+        self.outputs = [o.name for o in self.entry.outputs]
         self._names = self.inputs + list(self.parameters)
         self._order = [self._names.index(i.name) for i in self.entry.inputs]
         self._gradient = self.program.entries.get(entry + ".gradient")
@@ -64,7 +63,7 @@ class Function:
         found: List[Optional[torch.Tensor]] = [None] * len(given)
         if self._gradient:
             values = dict(zip(self._names, given))
-            values.update(("gradient.%s" % n, g) for n, g in zip(self.outputs, cotangents))
+            values.update(("weights.%s" % n, g) for n, g in zip(self.outputs, cotangents))
             made = _run(self._gradient, [values[i.name] for i in self._gradient.inputs],
                         {s: given[i].shape[axis] for s, (i, axis) in self._sizes.items()})
             for o, g in zip(self._gradient.outputs, made):
@@ -87,10 +86,6 @@ class _Apply(torch.autograd.Function):
         return (None, *ctx.f._gradients(ctx.saved_tensors, cotangents))
 
 
-def _unique(listed: Any) -> List[Node]:
-    return list({t.handle: t for t in listed}.values())
-
-
 def _run(entry: _Entry, given: Sequence[torch.Tensor], dims: Mapping[str, int]) -> List[torch.Tensor]:
     ready = [_checked(entry, i, t) for i, t in zip(entry.inputs, given)]
     call = entry.call([tuple(t.shape) for t in ready], dims)
@@ -106,28 +101,12 @@ def _checked(entry: _Entry, i: Tensor, t: torch.Tensor) -> torch.Tensor:
     return t.contiguous()
 
 
-def _add_gradient(module: Module, entry: str, wrt: Sequence[Node]) -> None:
-    """Adds the entry ENTRY.gradient: from the inputs and the gradients of the float outputs to those of the inputs."""
-    outputs = {n: y for n, y in module.outputs[entry].items() if y.dtype[0] == "f" or y.dtype == "bf16"}
-    floats = [x for x in wrt if x.dtype[0] == "f" or x.dtype == "bf16"]
-    if not outputs or not floats:
-        return
-    module.entry(entry + ".gradient")
-    total: Optional[Node] = None
-    for name, y in outputs.items():
-        part = sum(y * module.input("gradient." + name, y.dtype, y.shape))
-        total = part if total is None else total + part
-    assert total is not None
-    for x, g in zip(floats, grad(total, floats)):
-        module.output("gradient.%s" % x.name, g)
-
-
 Graph = Union[Module, Callable[..., Any]]
 Bounds = Mapping[str, Tuple[int, int]]
 
 
 def function(model: Graph, inputs: Optional[Mapping[str, Any]] = None, entry: str = "forward", dims: Bounds = {}, **options: Any) -> Function:
-    """An entry of a module, or a function of tensors with the `inputs` and `dims` of sinter.trace(), as a differentiable
+    """An entry of a module, also of load_model() and load_onnx(), or a function of tensors with the `inputs` and `dims` of sinter.trace(), as a differentiable
     function. options: seed of the parameters, and those of sinter.compile()."""
     return Function(model if isinstance(model, Module) else trace(model, inputs or {}, dims), entry, **options)
 

@@ -352,6 +352,10 @@ static void signature_of_a_program(void **state) {
     sn_tensor w = sn_param(m, "a b", SN_F32, 3), count = sn_state(m, "count", SN_I32, SN_SCALAR);
     sn_output("y", sn_mul(sn_concat(0, sn_input(m, "x", SN_F32, T, 3), sn_expand(w, 0)), w));
     sn_assign(count, sn_add(count, 1));
+    const char *name = NULL;
+    assert_int_equal(sn_entry_vjp(m, "forward", "back", &err), 2);
+    assert_int_equal(sn_entry_vjp(m, "backward", "more", &err), -1);
+    assert_non_null(strstr(err.message, "no such entry"));
     for (int inputs = 0; inputs < 2; inputs++) {
         sn_program *p = sn_compile(m, &(sn_options){.level = 4, .cache_dir = "none"}, &err);
         if (!p) fail_msg("%s", err.message);
@@ -365,12 +369,15 @@ static void signature_of_a_program(void **state) {
         assert_non_null(strstr(text, inputs ? "in\ta b\tf32\t[3]\n" : "param\ta b\tf32\t[3]\n"));
         assert_non_null(strstr(text, "in\tx\tf32\t[T,3]\n"));
         assert_non_null(strstr(text, "out\ty\tf32\t[T+1,3]\n"));
+        assert_non_null(strstr(text, "in\tweights.y\tf32\t[T+1,3]\n"));
+        assert_non_null(strstr(text, "out\tgradient.x\tf32\t[T,3]\n"));
         free(text);
         sn_program_free(p);
-        sn_params_to_inputs(m);
+        assert_int_equal(sn_params_to_inputs(m, 1, &name), !inputs);
     }
+    assert_string_equal(name, "a b");
     sn_program_signature(NULL, stdout);
-    sn_params_to_inputs(NULL);
+    assert_int_equal(sn_params_to_inputs(NULL, 0, NULL), 0);
     sn_module_free(m);
 }
 
