@@ -269,7 +269,7 @@ static bool run_spec(const sn_bench_options *o, const spec *asked, bool *more, s
         return sn_fail(err, SN_ERR_USAGE, "%lld tokens exceed the context of %s (%lld)",
                        (long long)s->tokens, s->model, (long long)max_tokens);
     const char *base = base_of(s->model);
-    char name[48], shape[64], request[256];
+    char name[80], shape[64], request[256];
     const bool usual = s->optimizer == SN_ADAMW;
     snprintf(name, sizeof name, "%.30s %s%s%s%s", base, entry, s->clip > 0 ? " clipped" : "",
              usual ? "" : " ", usual ? "" : sn_optimizer_names()[s->optimizer]);

@@ -2,6 +2,8 @@
 #include "frontend/front.h"
 #include "passes/raise/gradient.h"
 
+#include <string.h>
+
 int sn_grad_at(sn_loc at, sn_tensor loss, int n, const sn_tensor *wrt, sn_tensor *out) {
     sn_tensor bad = loss ? sn_module_error_node(loss->m) : NULL;
     for (int i = 0; out && i < n; i++) out[i] = bad;
@@ -29,10 +31,16 @@ static sn_node *as_input(void *ctx, sn_node *n) {
 int sn_params_to_inputs(sn_module *m, int max, const char **names) {
     int n = 0;
     if (!m || sn_module_error(m)->code) return 0;
-    for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
-        const sn_node *x = sn_module_node(m, i);
-        if (x->op == SN_OP_param && n++ < max && names)
-            names[n - 1] = sn_attr_str(x, SN_A_name, "");
+    bool *seen = sn_arena_alloc(m, sn_module_node_count(m));
+    memset(seen, 0, sn_module_node_count(m));
+    for (int k = 0; k < sn_entry_count(m); k++) {
+        const sn_order order = sn_entry_topo(m, sn_entry_at(m, k));
+        for (int i = 0; i < order.n; i++) {
+            const sn_node *x = order.node[i];
+            if (x->op != SN_OP_param || seen[x->id]) continue;
+            seen[x->id] = true;
+            if (n++ < max && names) names[n - 1] = sn_attr_str(x, SN_A_name, "");
+        }
     }
     sn_rewrite_module(m, as_input, NULL);
     return n;

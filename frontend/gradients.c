@@ -78,8 +78,8 @@ int sn_entry_gradient(sn_module *m, const sn_entry *e, const char *name, const c
 }
 
 int sn_entry_vjp(sn_module *m, const char *entry, const char *name, sn_error *err) {
-    sn_error own = {0};
-    if (!err) err = &own;
+    sn_error unread = {0};
+    if (!err) err = &unread;
     const sn_entry *e = m && entry ? sn_entry_get(m, entry) : NULL;
     if (!e || !name) {
         sn_fail(err, SN_ERR_USAGE, "sn_entry_vjp: %s",

@@ -580,7 +580,7 @@ int sn_params_of(sn_tensor x, int max, sn_tensor *out);
 int sn_entry_vjp(sn_module *m, const char *entry, const char *name, sn_error *err);
 /* Makes every parameter of the module an input of its name, type and shape: for callers that keep the parameters
  * themselves and change them between runs. The last step before compiling; no entry may assign a parameter.
- * Stores their names, at most `max` of them, which the module owns. Returns their number, which may exceed max. */
+ * Stores the names of those that entries read, at most `max` of them; the module owns them. Returns their number. */
 int sn_params_to_inputs(sn_module *m, int max, const char **names);
 
 #include "frontend/optim.h" /* training: optimizers */

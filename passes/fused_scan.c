@@ -116,9 +116,8 @@ static const char *find_mixed(sn_lanes *l, const class_list *c, bool *mixed, int
         if (!mixed[i]) continue;
         if (++*n_mixed > (l->s.sums ? 1 : 2)) {
             *at = fate ? reducer_of(l, c->class[i]) : lacks;
-            return fate ? "it reduces another axis than operations before it, and a kernel "
-                          "reduces two. Instead: one sn_scan for each, where the second needs "
-                          "results of the first only"
+            return fate ? "it reduces one axis more than a kernel can. Instead: one sn_scan for "
+                          "each, where the second needs results of the first only"
                         : "this result lacks an axis that others have. Instead: give smaller "
                           "carries a loop of their own before this one, whose results are its "
                           "sequences";
@@ -288,8 +287,9 @@ const char *sn_lanes_read(sn_lanes *l, const sn_node *n, const sn_node **at) {
     if (!why && l->lane < 0 && l->s.sums)
         why = "it sums over an axis that it reduces, too. Instead: sum its results after the loop";
     if (!why && kept_bytes(l) > (l->whole ? SN_LANES_WHOLE_BYTES : SN_LANES_BYTES))
-        why = "a vector of the carry exceeds 32 KiB, or all of it 512 KiB. Instead: smaller sizes "
-              "of the axes that the body reduces";
+        why = l->whole ? "the carry exceeds 512 KiB. Instead: smaller sizes of its last two axes"
+                       : "a vector of the carry exceeds 32 KiB. Instead: smaller sizes of the axes "
+                         "that the body reduces";
     return why;
 }
 

@@ -79,6 +79,8 @@ static int lone_symbol(const sn_module *m, sn_dim d) {
         if (exponent[s] > 1 || found >= 0) return -1;
         found = s;
     }
+    for (int q = 0; q < sn_quot_count(m); q++)
+        if (exponent[SN_MAX_SYMBOLS + q]) return -1;
     return found;
 }
 

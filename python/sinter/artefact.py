@@ -37,10 +37,11 @@ def _aligned(size: int) -> NDArray[np.uint8]:
 
 
 def _size(expression: str, dims: Dict[str, int]) -> int:
-    """The value of a size such as 4, T or 2*B*T+1."""
-    if not re.fullmatch(r"[\w+\-*^() ]+", expression):
+    """The value of a size such as 4, T, 2*B*T+1 or ceil((T+3)/16)."""
+    if not re.fullmatch(r"[\w+\-*/^() ]+", expression):
         raise Error("the artefact has the size '%s'" % expression, 5)
-    return int(eval(expression.replace("^", "**"), {"__builtins__": {}}, dims))
+    rounded = re.sub(r"/(\d+)\)", r",\1)", expression.replace("^", "**"))
+    return int(eval(rounded, {"__builtins__": {}, "ceil": lambda a, b: -(-a // b)}, dims))
 
 
 class Tensor(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from ._library import _LAYOUTS, _P, _ValueError
+from ._library import _LAYOUTS, _P, _TypeError, _ValueError
 from .graph import (Axes, Module, Node, Number, Operand, Size, _size, _size_of, axes, build, function, here, operand, sizes,
                     tensors)
 
@@ -323,6 +323,12 @@ ScoreFunction = Callable[..., Node]
 _DIVIDE = {"none": 0, "sum": 1, "abs_sum": 2}
 
 
+def _made(x: Any) -> Node:
+    if not isinstance(x, Node):
+        raise _TypeError("a score, mask or weight function returns a tensor, not %r" % (x,))
+    return x
+
+
 def attend(call: Callable[[Any], Any], q: Node, k: Node, v: Node, scale: float = 0, causal: bool = False, window: int = 0,
            past: Optional[Node] = None, score: Optional[ScoreFunction] = None, mask: Optional[ScoreFunction] = None,
            weight: Optional[ScoreFunction] = None, divide: str = "none", sink: Optional[Node] = None,
@@ -334,7 +340,7 @@ def attend(call: Callable[[Any], Any], q: Node, k: Node, v: Node, scale: float =
     def traces(user: Optional[ScoreFunction]) -> Any:
         def trace(c: Any) -> Any:
             tables = [Node(module, c.contents.captured[i]) for i in range(len(captured))]
-            return traced.guard(lambda: user and user(Score(module, c), *tables).handle)
+            return traced.guard(lambda: user and _made(user(Score(module, c), *tables)).handle)
         return _SCORE(trace) if user else ctypes.cast(_P(), _SCORE)
 
     if divide not in _DIVIDE:
@@ -468,14 +474,20 @@ class Optimizer(ctypes.Structure):
                 ("user", _P), ("max_norm", _REAL), ("group", _P), ("groups", ctypes.c_int)]
 
 
-_OPTIMIZERS = ["sgd", "rmsprop", "adagrad", "adam", "adamw", "lion", "muon", "normuon", "adafactor"]
+def _optimizers() -> List[str]:
+    names = function("optimizer_names", ctypes.POINTER(ctypes.c_char_p))()
+    listed: List[str] = []
+    while names[len(listed)]:
+        listed.append(names[len(listed)].decode())
+    return listed
 
 
 def optimizer(kind: str = "adamw", **settings: float) -> Optimizer:
-    """An optimizer with PyTorch's defaults; settings: momentum, beta1, beta2, eps, decay, max_norm."""
-    if kind not in _OPTIMIZERS:
-        raise _ValueError("there is no optimizer '%s': %s" % (kind, ", ".join(_OPTIMIZERS)))
-    made: Optimizer = function("optimizer_of", Optimizer)(_OPTIMIZERS.index(kind))
+    """An optimizer with PyTorch's defaults; settings: momentum, nesterov, polar, beta1, beta2, eps, decay, max_norm."""
+    known = _optimizers()
+    if kind not in known:
+        raise _ValueError("there is no optimizer '%s': %s" % (kind, ", ".join(known)))
+    made: Optimizer = function("optimizer_of", Optimizer)(known.index(kind))
     for name, value in settings.items():
         if name not in ("momentum", "nesterov", "polar", "beta1", "beta2", "eps", "decay", "max_norm"):
             raise _ValueError("an optimizer has no setting '%s'" % name)

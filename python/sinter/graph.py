@@ -54,6 +54,7 @@ def function(name: str, result: Any = _P) -> Any:
 
 class Dim:
     """A size that is known when the program runs. Sums, differences, products and exact quotients (//) are sizes."""
+    __array_ufunc__ = None  # NumPy's numbers leave operators to it
 
     def __init__(self, module: Module, handle: int) -> None:
         self.module, self.handle = module, handle
@@ -135,6 +136,7 @@ def dtype_of(name: str) -> int:
 
 class Node:
     """A tensor of a graph. Arithmetic, comparisons, & | ^ ~, @ and indices make others; it has no value yet."""
+    __array_ufunc__ = None
 
     def __init__(self, module: Module, handle: Optional[int]) -> None:
         self.module, self.handle = module, handle
@@ -257,6 +259,8 @@ class Node:
         items = list(index) if isinstance(index, tuple) else [index]
         if all(isinstance(i, Node) for i in items) and len(items) == self.rank:
             return build(self.module, "at", self, tensors(items))
+        if sum(isinstance(i, Node) for i in items) > 1:
+            raise _ValueError("integer tensors as indices: one for each axis, or one alone")
         given = sum(i is not None and i is not Ellipsis for i in items)
         if given > self.rank:
             raise _ValueError("%d indices for %d axes" % (given, self.rank))

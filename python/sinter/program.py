@@ -43,7 +43,7 @@ class _Model(ctypes.Structure):  # sn_model; its first field is read only
     _fields_ = [("module", _P), ("rest", ctypes.c_byte * 160)]
 
 
-_LAYOUTS.update({"sn_arg_binding": _Binding, "sn_weight": _Weight})
+_LAYOUTS.update({"sn_arg_binding": _Binding, "sn_weight": _Weight, "sn_model": _Model})
 
 
 def _binding(name: str, dtype: int, shape: Sequence[int], data: Optional[int] = None) -> _Binding:
@@ -199,6 +199,7 @@ class Program:
         self.parameters = self._values(values, seed)
         listed = [_binding(n, dtype_of(t.type), self.parameters[n].shape, self.parameters[n].ctypes.data)
                   for n, t in self._parameters.items()]
+        self._bound = list(self.parameters.values())  # the session reads them
         self.session = _call(function("session_new_arrays"), _P(self._program), (_Binding * max(len(listed), 1))(*listed), len(listed))
 
     def __del__(self) -> None:
@@ -314,7 +315,10 @@ class Program:
                     shape = tuple(_size(s, dims) for s in i.sizes)
                 except NameError as e:
                     raise _TypeError("bench: give the size '%s'" % str(e).split("'")[1]) from None
-                given[i.name] = (rng.standard_normal(shape) if i.type[0] in "fb" else np.zeros(shape)).astype(_TYPES[i.type])
+                drawn: Array = rng.standard_normal(shape).astype(np.float32) if i.type[0] in "fb" else np.zeros(shape)
+                if i.type == "bf16":
+                    drawn = drawn.view(np.uint32) >> 16
+                given[i.name] = drawn.astype(_TYPES[i.type])
         arguments = {n: v for n, v in given.items() if n not in self.dims or not any(n in i.sizes for i in f.inputs)}
         times = {}
         for level in levels:
@@ -376,7 +380,9 @@ class _Weights:
         for i in range(function("weights_count", ctypes.c_size_t)(self._handle)):
             w = at(self._handle, ctypes.c_size_t(i)).contents
             if not w.block:
-                memory = (ctypes.c_char * w.bytes).from_address(w.data) if w.bytes else b""
+                memory: Any = (ctypes.c_char * w.bytes).from_address(w.data) if w.bytes else b""
+                if w.bytes:
+                    memory.file = self  # an array keeps it, and it keeps the file open
                 found[w.name.decode()] = np.frombuffer(memory, list(_TYPES.values())[w.dtype]).reshape(list(w.shape[:w.rank]))
                 found[w.name.decode()].flags.writeable = False
         return found
@@ -445,6 +451,7 @@ def compile(what: Union[Module, Callable[..., Any]], inputs: Optional[Mapping[st
             dims: Mapping[str, Tuple[int, int]] = {}, values: Values = None, seed: int = 0, **options: Any) -> Program:
     """Compiles a module, or a function of tensors with the `inputs` and `dims` of trace().
 
-    values: parameters by name, or a .safetensors file; others begin as their `init` says, or are drawn with `seed`.
+    values: parameters by name, or a .safetensors file; without them, parameters begin as their `init` says,
+    or are drawn with `seed`; with them, only those with an `init` may be missing.
     options: level (fusion, 0 to 4), threads (0: all CPUs), weights, compute, precision, cache: as in sn_options."""
     return Program(what if isinstance(what, Module) else trace(what, inputs or {}, dims), values, seed, **options)

@@ -6,10 +6,12 @@ import ctypes
 from types import FunctionType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
+import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
-from ._library import _call, _TypeError
+from ._library import _call, _TypeError, _ValueError
+from .artefact import Tensor
 from .dsl import ScoreFunction, attention
 from .graph import Module, Node, Size, function as _c
 from .program import Function as _Entry, Program, initial, trace
@@ -32,6 +34,8 @@ class Function:
         listed = (ctypes.c_char_p * _MAX_PARAMETERS)()
         known_as = [n.decode() for n in listed[:count(module, _MAX_PARAMETERS, listed)] if n]
         self.program = Program(module, **options)
+        if self.program.states:
+            raise _ValueError("a function of tensors cannot have states: " + ", ".join(self.program.states))
         self.entry = self.program.entries[entry]
         found = {i.name: i for i in self.entry.inputs}
         self.inputs = [n for n in found if n not in known_as]
@@ -172,8 +176,12 @@ def _identity(f: Optional[ScoreFunction]) -> Any:
     """Equal for a function that is made again by the same code with the same variables around it."""
     if not isinstance(f, FunctionType):
         return f
-    around = [c.cell_contents for c in f.__closure__ or ()] + list(f.__defaults__ or ())
-    return f.__code__, tuple(id(x) if getattr(x, "__hash__", None) is None else (type(x), x) for x in around)
+    around = [c.cell_contents for c in f.__closure__ or ()] + [*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()]
+    return f.__code__, tuple((type(x), x if getattr(x, "__hash__", None) else _content(x)) for x in around)
+
+
+def _content(x: Any) -> Any:
+    return (x.tobytes(), x.dtype.str, x.shape) if isinstance(x, np.ndarray) else repr(x)
 
 
 def _name_of(dtype: torch.dtype) -> str:

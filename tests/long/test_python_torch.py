@@ -141,6 +141,29 @@ def layers():
     assert torch.equal(x.grad, torch.tensor([[1.0], [0.0], [2.0]]).expand(3, 4))
 
 
+def imported():
+    """Modules that others have defined: an ONNX file, a model in C."""
+    for module, names in ((sinter.load_onnx(os.path.join(SOURCE, "tests/data/onnx/gpt.onnx")), 1),
+                          (sinter.load_model(os.path.join(SOURCE, "examples/variants/alibi.c")), 1)):
+        layer = st.Layer(module)
+        tokens = torch.randint(10, (2, 5)).to({"i64": torch.int64, "i32": torch.int32}[layer._function.entry.inputs[
+            [i.name for i in layer._function.entry.inputs].index(layer._function.inputs[0])].type])
+        assert len(layer._function.inputs) == names
+        y = layer(tokens)
+        direction = [torch.randn_like(p) * 1e-3 for p in layer.parameters()]
+        g = torch.randn_like(y)
+        slope = sum((d * p).sum() for d, p in zip(direction, torch.autograd.grad(y, list(layer.parameters()), g)))
+        sides = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                for p, d in zip(layer.parameters(), direction):
+                    p += sign * d
+                sides.append((layer(tokens) * g).sum())
+                for p, d in zip(layer.parameters(), direction):
+                    p -= sign * d
+        assert abs((sides[0] - sides[1]) / 2 - slope) <= 2e-2 * abs(slope) + 1e-3, (sides, slope)
+
+
 def documentation():
     with open(os.path.join(SOURCE, "docs/python.md")) as file:
         blocks = [b for b in re.findall(r"```python\n(.*?)```", file.read(), re.S) if "torch" in b]
@@ -161,6 +184,7 @@ def types():
 torch.manual_seed(5)
 attention()
 layers()
+imported()
 training()
 documentation()
 types()
