@@ -114,9 +114,8 @@ bool onnx_equal(onnx_call *c, sn_dim a, sn_dim b);
 bool onnx_again(const onnx_call *c);
 /* The same for the axes of tensors that broadcast. */
 bool onnx_broadcasts(onnx_call *c, sn_tensor x, sn_tensor y);
-/* A symbolic dim that d depends on becomes `times` another one, so that steps of that size divide it. False: it
- * cannot, or the import starts again. */
-bool onnx_divides(onnx_call *c, sn_dim d, int64_t times);
+/* A symbolic dim whose terms in d are not divisible becomes `times` another one, and the import starts again. */
+void onnx_divides(onnx_call *c, sn_dim d, int64_t times);
 /* a is at most n: for the bounds of symbolic dims. */
 void onnx_at_most(onnx_call *c, sn_dim a, sn_dim n);
 

@@ -30,7 +30,7 @@ onnx_make onnx_constant, onnx_constant_of_shape, onnx_shape_of, onnx_size, onnx_
 /* ops_index.c: look-ups, orders, sums along axes */
 onnx_make onnx_gather_elements, onnx_gather_nd, onnx_scatter_elements, onnx_scatter_nd,
     onnx_cumulate, onnx_top_k, onnx_arg, onnx_one_hot, onnx_trilu, onnx_eye_like, onnx_non_zero,
-    onnx_reduce, onnx_tensor_scatter, onnx_resize;
+    onnx_reduce, onnx_tensor_scatter;
 enum {
     ONNX_R_SUM,
     ONNX_R_MEAN,
@@ -43,6 +43,9 @@ enum {
     ONNX_R_LOG_SUM_EXP,
     ONNX_R_SQUARES
 };
+
+/* ops_resize.c: interpolation */
+onnx_make onnx_resize;
 
 /* ops_nn.c: products, convolutions, norms */
 onnx_make onnx_matmul, onnx_gemm, onnx_einsum, onnx_conv, onnx_pool, onnx_global_pool, onnx_softmax,
@@ -89,8 +92,8 @@ onnx_make onnx_quantise, onnx_dequantise, onnx_dynamic_quantise, onnx_matmul_int
     onnx_qlinear_matmul, onnx_ms_dynamic_matmul, onnx_conv_integer;
 /* x - zero as i32 */
 sn_tensor onnx_centred(onnx_call *c, sn_tensor x, sn_tensor zero);
-/* Input i of a matrix product: the zero point or scale of its rows or columns. */
-sn_tensor onnx_zero_of(onnx_call *c, int i, bool rows);
+/* Input i, zero points or scales of the rows or columns of a matrix product, as operand beside it. */
+sn_tensor onnx_beside(onnx_call *c, int i, bool rows);
 
 /* ops_loop.c: graphs that run for each element of an axis */
 onnx_make onnx_loop, onnx_scan;

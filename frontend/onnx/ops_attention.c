@@ -35,7 +35,8 @@ static table capture(sn_attention_args *args, const onnx_attention *a, sn_tensor
         const sn_dim d = sn_dim_of(x, i);
         const int axis = 4 - rank + i;
         if (d == 1 && !(i == rank - 1 && !n)) continue;
-        if (d != 1) onnx_equal(c, d, all[axis]);
+        if (d != 1 && !onnx_equal(c, d, all[axis]) && !onnx_again(c))
+            onnx_fail(c, "axis %d of a mask or bias does not fit the scores", axis);
         t.axes |= 1u << axis;
         shape[n++] = d;
     }
@@ -127,14 +128,14 @@ static sn_tensor repeat_heads(onnx_call *c, sn_tensor x, sn_dim heads) {
                       width);
 }
 
-static double scale_of(const onnx_attention *a) {
-    onnx_call *c = a->c;
-    return a->scale != 0 ? a->scale : 1 / sqrt((double)sn_dim_of(a->q, 3));
+static double scale_of(onnx_call *c, double scale, sn_dim width) {
+    if (scale == 0 && width < 1) onnx_fail(c, "the width of its heads is not a number");
+    return scale != 0 ? scale : 1 / sqrt((double)width);
 }
 
 static sn_tensor products(onnx_call *c, const onnx_attention *a) {
     sn_tensor k = repeat_heads(c, a->k, sn_dim_of(a->q, 1));
-    return sn_mul(sn_matmul(a->q, sn_swap(k, 2, 3)), scale_of(a));
+    return sn_mul(sn_matmul(a->q, sn_swap(k, 2, 3)), scale_of(c, a->scale, sn_dim_of(a->q, 3)));
 }
 
 /* The scores as an output: 0 the products, 1 capped, 2 with masks, 3 the weights. */
@@ -258,7 +259,6 @@ static void step(sn_scan_step *s) {
 bool onnx_linear_attention(onnx_call *c) {
     const char *rule = onnx_text(c, "update_rule", "gated_delta");
     const int64_t heads = onnx_int(c, "q_num_heads", 0), kv = onnx_int(c, "kv_num_heads", 0);
-    const double scale = onnx_float(c, "scale", 0);
     sn_tensor q = onnx_in(c, 0), k = onnx_in(c, 1), v = onnx_in(c, 2), state, decay, beta;
     recurrence r = {c, strstr(rule, "gated") != NULL, strstr(rule, "delta") != NULL};
     if (heads < 1 || kv < 1 || heads % kv)
@@ -273,7 +273,7 @@ bool onnx_linear_attention(onnx_call *c) {
                  dv = sn_dim_quot(c->m, sn_dim_of(v, 2), kv);
     state = onnx_in_or_null(c, 3);
     const sn_dtype kept = state ? sn_dtype_of(state) : type;
-    q = sn_mul(sn_cast(q, SN_F32), scale != 0 ? scale : 1 / sqrt((double)dk));
+    q = sn_mul(sn_cast(q, SN_F32), scale_of(c, onnx_float(c, "scale", 0), dk));
     sn_scan_args a = {
         .carry = {state ? sn_cast(state, SN_F32) : sn_full(c->m, SN_F32, 0, n, kv, dk, dv)},
         .x = {sn_reshape(q, n, T, kv, heads / kv, dk), sn_reshape(sn_cast(k, SN_F32), n, T, kv, dk),

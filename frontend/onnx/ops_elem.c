@@ -251,11 +251,10 @@ bool onnx_where(onnx_call *c) {
     if (!onnx_fold(c, c->in[1]->type, &done) || done) return done;
     sn_tensor p = onnx_in(c, 0), x = onnx_in(c, 1), y = onnx_in(c, 2);
     return onnx_broadcasts(c, p, x) && onnx_broadcasts(c, p, y) && onnx_broadcasts(c, x, y) &&
-           onnx_set(c, 0, sn_where(p, x, y));
+           onnx_set_narrow(c, 0, sn_where(p, x, y), c->in[1]->narrow);
 }
 
-static bool cast(onnx_call *c, sn_dtype to, onnx_type narrow) {
-    sn_tensor x = onnx_in(c, 0);
+static bool cast(onnx_call *c, sn_tensor x, sn_dtype to, onnx_type narrow) {
     const bool test = to == SN_BOOL && sn_dtype_of(x) != SN_BOOL;
     return onnx_set_narrow(c, 0, test ? sn_ne(x, 0) : sn_cast(x, to), narrow);
 }
@@ -267,11 +266,11 @@ bool onnx_cast(onnx_call *c) {
     if (!onnx_dtype(type, &to))
         return onnx_fail(c, "element type %lld is not supported", (long long)type);
     if (!onnx_fold(c, to, &done)) return false;
-    return done || cast(c, to, (onnx_type)type);
+    return done || cast(c, onnx_in(c, 0), to, (onnx_type)type);
 }
 bool onnx_cast_like(onnx_call *c) {
     if (!onnx_given(c, 1)) return onnx_fail(c, "input 1 is missing");
-    return cast(c, c->in[1]->type, c->in[1]->narrow);
+    return cast(c, onnx_in(c, 0), c->in[1]->type, c->in[1]->narrow);
 }
 
 /* The same bits as another type: integers of one size. */
@@ -288,7 +287,7 @@ bool onnx_bit_cast(onnx_call *c) {
         x = sn_where(sn_lt(x, 128), x, sn_sub(x, 256));
     } else if (from == SN_I8 && to == SN_U8)
         x = sn_and(sn_cast(x, SN_I32), 255);
-    return onnx_set_narrow(c, 0, to == SN_BOOL ? sn_ne(x, 0) : sn_cast(x, to), (onnx_type)type);
+    return cast(c, x, to, (onnx_type)type);
 }
 
 /* Bounds are attributes before version 11, then inputs. */

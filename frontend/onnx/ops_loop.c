@@ -105,14 +105,14 @@ bool onnx_scan(onnx_call *c) {
     sn_scanned r = sn_scan_at(c->at, &a);
     if (!b.ok) return false;
     for (int i = 0; i < b.states; i++)
-        if (!onnx_set(c, i, r.carry[i])) return false;
+        if (!onnx_set_narrow(c, i, r.carry[i], c->in[i]->narrow)) return false;
     for (int i = 0; i < b.outputs; i++) {
         sn_tensor y = r.y[i];
         if (!y || !direction(c, "scan_output_axes", "scan_output_directions", i, sn_rank_of(y),
                              &axis, &reverse))
             return false;
-        if (!onnx_set(c, b.states + i, move_axis(c, reverse ? sn_flip(y, 0) : y, 0, axis)))
-            return false;
+        y = move_axis(c, reverse ? sn_flip(y, 0) : y, 0, axis);
+        if (!onnx_set_narrow(c, b.states + i, y, ONNX_UNDEFINED)) return false;
     }
     return true;
 }
@@ -127,6 +127,7 @@ bool onnx_loop(onnx_call *c) {
         return onnx_fail(c, "whether it runs depends on data");
     a.count = c->in[0]->known[0].d;
     if (a.count > INT32_MAX) return onnx_fail(c, "its number of iterations is not known");
+    if (!a.count) return onnx_fail(c, "it runs 0 times");
     if (!find_body(c, &b)) return false;
     for (int i = 0; i < b.states; i++) a.carry[i] = onnx_in(c, i + 2);
     if (!b.states) a.carry[0] = sn_scalar(c->m, SN_F32, 0);

@@ -11,8 +11,7 @@ bool onnx_ms_rotary(onnx_call *c) {
     const int64_t heads = onnx_int(c, "num_heads", 0),
                   width = onnx_int(c, "rotary_embedding_dim", 0);
     const sn_dim all = width ? width : sn_dim_mul(c->m, sn_dim_of(cosine, 1), 2);
-    if (flat && heads < 1 && sn_rank_of(x) == 3 && sn_dim_of(x, 2) < 0)
-        return onnx_fail(c, "num_heads is missing");
+    if (flat && heads < 1 && sn_dim_of(x, 2) < 0) return onnx_fail(c, "num_heads is missing");
     if (flat) x = sn_split_heads(x, heads ? heads : sn_dim_quot(c->m, sn_dim_of(x, 2), all));
     if (sn_rank_of(at) == 1)
         at = sn_expand(sn_add(sn_arange(c->m, sn_dtype_of(at), sn_dim_of(x, 2)), at), 0);
@@ -40,10 +39,10 @@ static bool key_mask(onnx_call *c, int i, sn_dim keys, sn_tensor *out) {
 static bool attend_packed(onnx_call *c, sn_tensor y, int mask, int past_at, int bias) {
     sn_tensor past = onnx_in_or_null(c, past_at), part[3];
     const int64_t heads = onnx_int(c, "num_heads", 0);
-    if (onnx_attr(c, "qkv_hidden_sizes") || onnx_int(c, "do_rotary", 0) || heads < 1)
-        return onnx_fail(c, "qkv_hidden_sizes and do_rotary are not supported");
-    if (onnx_int(c, "past_present_share_buffer", 0))
-        return onnx_fail(c, "past_present_share_buffer is not supported");
+    if (heads < 1) return onnx_fail(c, "num_heads is missing");
+    const bool shares = onnx_int(c, "past_present_share_buffer", 0);
+    if (shares || onnx_attr(c, "qkv_hidden_sizes") || onnx_int(c, "do_rotary", 0))
+        return onnx_fail(c, "qkv_hidden_sizes, do_rotary and shared buffers are not supported");
     sn_split(y, -1, 3, part);
     for (int i = 0; i < 3; i++) part[i] = sn_split_heads(part[i], heads);
     for (int i = 0; past && i < 2; i++)
@@ -71,9 +70,9 @@ bool onnx_ms_attention(onnx_call *c) {
 
 /* The same of integers with scales and zero points. */
 bool onnx_ms_q_attention(onnx_call *c) {
-    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_zero_of(c, 6, true));
-    sn_tensor w = onnx_centred(c, onnx_in(c, 1), onnx_zero_of(c, 7, false));
-    sn_tensor scale = sn_mul(onnx_zero_of(c, 3, true), onnx_zero_of(c, 4, false));
+    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_beside(c, 6, true));
+    sn_tensor w = onnx_centred(c, onnx_in(c, 1), onnx_beside(c, 7, false));
+    sn_tensor scale = sn_mul(onnx_beside(c, 3, true), onnx_beside(c, 4, false));
     sn_tensor y = sn_mul(sn_cast(onnx_product(c, x, w), SN_F32), scale);
     return attend_packed(c, sn_add(y, onnx_in(c, 2)), 5, 8, 0);
 }

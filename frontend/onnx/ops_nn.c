@@ -129,7 +129,7 @@ bool onnx_einsum(onnx_call *c) {
 
 /* ---- windows: convolutions and pools ---- */
 
-enum { MAX_AXES = 3 };
+enum { MAX_AXES = 3, MAX_KERNEL = 128, MAX_STEP = 4096 };
 /* What the attributes say about each spatial axis. */
 typedef struct window {
     int n; /* axes: 1 to 3, of convolutions 2 */
@@ -155,8 +155,9 @@ static bool read_window(onnx_call *c, sn_tensor x, const sn_dim *kernel, bool tr
     for (int i = 0; i < w->n; i++) {
         w->low[i] = pads[i];
         w->high[i] = pads[i + w->n];
-        if (w->stride[i] < 1 || w->dilation[i] < 1 || w->kernel[i] < 1)
-            return onnx_fail(c, "sizes of the window must be positive numbers");
+        if (w->stride[i] < 1 || w->dilation[i] < 1 || w->kernel[i] < 1 || w->stride[i] > MAX_STEP ||
+            w->dilation[i] > MAX_STEP || w->kernel[i] > INT32_MAX)
+            return onnx_fail(c, "sizes of the window must be positive, steps at most %d", MAX_STEP);
         if (!strcmp(mode, "NOTSET") || !strcmp(mode, "VALID") || transposed) continue;
         const sn_dim size = sn_dim_of(x, i + 2);
         if (size < 0) return onnx_fail(c, "auto_pad needs spatial sizes that are numbers");
@@ -178,12 +179,9 @@ static bool count_steps(onnx_call *c, sn_dim room, int64_t step, sn_dim *out, in
     }
     for (*left = 0; *left < step; ++*left)
         if (sn_dim_div(c->m, sn_dim_sub(c->m, room, *left), step, out)) return true;
-    return onnx_divides(c, room, step) ||
-           (!onnx_again(c) &&
-            onnx_fail(c,
-                      "the number of steps of %lld on an axis is not a polynomial of the sizes "
-                      "of the inputs",
-                      (long long)step));
+    onnx_divides(c, room, step);
+    return !onnx_again(c) &&
+           onnx_fail(c, "its number of steps of %lld is not a polynomial", (long long)step);
 }
 
 /* y = conv(x, w) with what the window says; one spatial axis becomes two. */
@@ -280,9 +278,9 @@ bool onnx_causal_conv(onnx_call *c) {
     const char *act = onnx_text(c, "activation", "none");
     const bool silu = !strcmp(act, "silu") || !strcmp(act, "swish");
     if (!silu && strcmp(act, "none") != 0) return onnx_fail(c, "activation '%s'", act);
-    if (sn_rank_of(x) != 3 || sn_rank_of(w) != 3 || sn_dim_of(w, 2) < 1 || sn_dim_of(w, 0) < 1)
-        return onnx_fail(c, "its inputs need three axes, the kernel of numbers");
-    const int64_t k = sn_dim_of(w, 2);
+    const int64_t k = sn_rank_of(w) == 3 ? sn_dim_of(w, 2) : 0;
+    if (sn_rank_of(x) != 3 || k < 1 || k > MAX_KERNEL || sn_dim_of(w, 0) < 1)
+        return onnx_fail(c, "it needs three axes, a kernel of 1 to %d elements", MAX_KERNEL);
     const sn_dim T = sn_dim_of(x, 2);
     const sn_dtype type = sn_dtype_of(x), wide = type == SN_F64 ? SN_F64 : SN_F32;
     sn_tensor all = past ? sn_concat(2, past, x) : sn_pad(x, 2, k - 1, 0, 0), y = NULL;
@@ -309,7 +307,6 @@ static sn_tensor reduce_windows(onnx_call *c, sn_tensor x, int axis, const windo
 
 /* Max (flag) and average pools, axis by axis. */
 bool onnx_pool(onnx_call *c) {
-    enum { MAX_KERNEL = 128 };
     const bool max = c->row->flag, ceil_mode = onnx_int(c, "ceil_mode", 0);
     const bool all = onnx_int(c, "count_include_pad", 0);
     sn_tensor x = onnx_in(c, 0);
@@ -321,11 +318,10 @@ bool onnx_pool(onnx_call *c) {
         const int a = i + 2;
         sn_dim out, n = sn_dim_of(x, a);
         const int64_t reach = w.dilation[i] * (w.kernel[i] - 1) + 1, s = w.stride[i];
-        int64_t more = 0; /* elements behind the padding, of a last window that is not complete */
+        int64_t left, more = 0; /* more: elements behind the padding, of a last partial window */
         const sn_dim room = sn_dim_sub(c->m, sn_dim_add(c->m, n, w.low[i] + w.high[i]), reach);
         if (w.kernel[i] > MAX_KERNEL)
             return onnx_fail(c, "a window of more than %d elements", MAX_KERNEL);
-        int64_t left;
         if (!count_steps(c, room, s, &out, &left)) return false;
         if (out == -1) return onnx_fail(c, "the window is larger than the padded axis %d", a);
         out = sn_dim_add(c->m, out, 1);

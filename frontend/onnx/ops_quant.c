@@ -59,7 +59,7 @@ sn_tensor onnx_centred(onnx_call *c, sn_tensor x, sn_tensor zero) {
     return zero ? sn_sub(x, sn_cast(zero, SN_I32)) : x;
 }
 
-sn_tensor onnx_zero_of(onnx_call *c, int i, bool rows) {
+sn_tensor onnx_beside(onnx_call *c, int i, bool rows) {
     sn_tensor z = onnx_in_or_null(c, i);
     if (z && sn_rank_of(z) == 1 && sn_dim_of(z, 0) == 1) return sn_reshape(z, SN_SCALAR);
     return z && rows && sn_rank_of(z) == 1 ? sn_expand(z, 1) : z;
@@ -105,27 +105,27 @@ bool onnx_dynamic_quantise(onnx_call *c) {
 }
 
 bool onnx_matmul_integer(onnx_call *c) {
-    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_zero_of(c, 2, true));
-    sn_tensor y = onnx_centred(c, onnx_in(c, 1), onnx_zero_of(c, 3, false));
+    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_beside(c, 2, true));
+    sn_tensor y = onnx_centred(c, onnx_in(c, 1), onnx_beside(c, 3, false));
     return onnx_set(c, 0, onnx_product(c, x, y));
 }
 
 bool onnx_qlinear_matmul(onnx_call *c) {
-    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_zero_of(c, 2, true));
-    sn_tensor y = onnx_centred(c, onnx_in(c, 3), onnx_zero_of(c, 5, false));
-    sn_tensor scale = sn_mul(onnx_zero_of(c, 1, true), onnx_zero_of(c, 4, false));
+    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_beside(c, 2, true));
+    sn_tensor y = onnx_centred(c, onnx_in(c, 3), onnx_beside(c, 5, false));
+    sn_tensor scale = sn_mul(onnx_beside(c, 1, true), onnx_beside(c, 4, false));
     sn_tensor z = sn_mul(sn_cast(onnx_product(c, x, y), SN_F32), sn_cast(scale, SN_F32));
     if (!onnx_given(c, 7)) return onnx_fail(c, "its last zero point is missing");
     const struct range *r = range_like(c, 7);
     if (!r) return onnx_fail(c, "the result has neither 8 nor 16 bits");
-    sn_tensor q = quantise(c, z, onnx_zero_of(c, 6, true), onnx_zero_of(c, 7, true), r);
+    sn_tensor q = quantise(c, z, onnx_beside(c, 6, true), onnx_beside(c, 7, true), r);
     return onnx_set_narrow(c, 0, q, r->type);
 }
 
 /* Sums of products of integers are exact in f64. */
 bool onnx_conv_integer(onnx_call *c) {
     sn_tensor x = onnx_in(c, 0), w = onnx_in(c, 1), zero = onnx_in_or_null(c, 3);
-    x = onnx_centred(c, x, onnx_zero_of(c, 2, false));
+    x = onnx_centred(c, x, onnx_beside(c, 2, false));
     w = onnx_centred(c, w, along(c, zero, w, 0));
     return onnx_convolution(c, sn_cast(x, SN_F64), sn_cast(w, SN_F64), NULL, SN_I32);
 }
@@ -135,7 +135,7 @@ bool onnx_ms_dynamic_matmul(onnx_call *c) {
     sn_tensor scale, zero, x = quantise_range(c, onnx_in(c, 0), &scale, &zero);
     sn_tensor bias = onnx_in_or_null(c, 4);
     sn_tensor y = onnx_product(c, onnx_centred(c, x, zero),
-                               onnx_centred(c, onnx_in(c, 1), onnx_zero_of(c, 3, false)));
-    y = sn_mul(sn_mul(sn_cast(y, SN_F32), scale), onnx_zero_of(c, 2, false));
+                               onnx_centred(c, onnx_in(c, 1), onnx_beside(c, 3, false)));
+    y = sn_mul(sn_mul(sn_cast(y, SN_F32), scale), onnx_beside(c, 2, false));
     return onnx_set(c, 0, bias ? sn_add(y, bias) : y);
 }

@@ -5,11 +5,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_SIZE = 4096, MAX_TAPS = 256 };
+enum { MAX_SIZE = ONNX_ARRAY_MAX, MAX_TAPS = 256 };
 
 typedef struct resize {
     onnx_call *c;
-    bool cubic, nearest, antialias, exclude;
+    bool cubic, nearest, antialias, exclude, crops;
     double a; /* of the cubic kernel */
     const char *transform, *rounding;
 } resize;
@@ -20,7 +20,7 @@ static double place(const resize *r, double i, double n, double out, double scal
     const double width = scale * n;
     if (!strcmp(r->transform, "asymmetric")) return i / scale;
     if (!strcmp(r->transform, "align_corners")) return width == 1 ? 0 : i * (n - 1) / (width - 1);
-    if (!strcmp(r->transform, "tf_crop_and_resize")) {
+    if (r->crops) {
         const double size = (roi[1] - roi[0]) * (n - 1);
         return roi[0] * (n - 1) + (width == 1 ? size / 2 : i * size / (width - 1));
     }
@@ -52,19 +52,19 @@ static sn_tensor along(onnx_call *c, const double *value, sn_dtype type, int64_t
     return sn_array_at(c->at, c->m, type, n, value, shape);
 }
 
-static sn_tensor resize_axis(const resize *r, sn_tensor x, int axis, int64_t out, double scale,
+static sn_tensor resize_axis(const resize *r, sn_tensor x, int axis, double size, double scale,
                              const double roi[2]) {
     onnx_call *c = r->c;
     const int64_t n = sn_dim_of(x, axis);
     const int rank = sn_rank_of(x);
-    const double narrow = r->antialias && scale < 1 ? scale : 1;
-    const int start = r->nearest ? 0 : (int)floor(-(r->cubic ? 2 : 1) / narrow) + 1;
-    const int taps = r->nearest ? 1 : 2 - 2 * start;
-    if (taps > MAX_TAPS || out > MAX_SIZE || out < 1 || n < 1) {
-        onnx_fail(c, "axis %d is resized from %lld to %lld elements", axis, (long long)n,
-                  (long long)out);
+    const double narrow = r->antialias && !r->nearest && scale < 1 ? scale : 1;
+    const double reach = (r->cubic ? 2 : 1) / narrow;
+    if (!(reach < MAX_TAPS / 2) || !(size >= 1 && size <= MAX_SIZE) || n < 1) {
+        onnx_fail(c, "axis %d is resized from %lld to %.0f elements", axis, (long long)n, size);
         return NULL;
     }
+    const int64_t out = (int64_t)size;
+    const int start = (int)floor(-reach) + 1, taps = r->nearest ? 1 : 2 - 2 * start;
     double *id = sn_arena_alloc(c->m, sizeof *id * (size_t)(out * taps));
     double *weight = sn_arena_alloc(c->m, sizeof *weight * (size_t)(out * taps));
     double *outside = sn_arena_alloc(c->m, sizeof *outside * (size_t)out);
@@ -89,7 +89,7 @@ static sn_tensor resize_axis(const resize *r, sn_tensor x, int axis, int64_t out
             term = sn_mul(term, along(c, weight + t * out, sn_dtype_of(x), out, axis, rank));
         y = y ? sn_add(y, term) : term;
     }
-    if (strcmp(r->transform, "tf_crop_and_resize") != 0) return y;
+    if (!r->crops) return y;
     return sn_where(along(c, outside, SN_BOOL, out, axis, rank),
                     onnx_float(c, "extrapolation_value", 0), y);
 }
@@ -122,17 +122,18 @@ static void keep_ratio(bool smaller, int n, const sn_tensor x, const int *axis, 
 bool onnx_resize(onnx_call *c) {
     const bool old = c->opset < 11;
     const char *mode = onnx_text(c, "mode", "nearest"),
-               *policy = onnx_text(c, "keep_aspect_ratio_policy", "stretch");
-    const resize r = {
-        .c = c,
-        .cubic = !strcmp(mode, "cubic"),
-        .nearest = !strcmp(mode, "nearest"),
-        .antialias = onnx_int(c, "antialias", 0),
-        .exclude = onnx_int(c, "exclude_outside", 0),
-        .a = onnx_float(c, "cubic_coeff_a", -0.75),
-        .transform =
-            old ? "asymmetric" : onnx_text(c, "coordinate_transformation_mode", "half_pixel"),
-        .rounding = old ? "floor" : onnx_text(c, "nearest_mode", "round_prefer_floor")};
+               *policy = onnx_text(c, "keep_aspect_ratio_policy", "stretch"),
+               *transform = onnx_text(c, "coordinate_transformation_mode", "half_pixel");
+    const resize r = {.c = c,
+                      .cubic = !strcmp(mode, "cubic"),
+                      .nearest = !strcmp(mode, "nearest"),
+                      .antialias = onnx_int(c, "antialias", 0),
+                      .exclude = onnx_int(c, "exclude_outside", 0),
+                      .a = onnx_float(c, "cubic_coeff_a", -0.75),
+                      .crops = !old && !strcmp(transform, "tf_crop_and_resize"),
+                      .transform = old ? "asymmetric" : transform,
+                      .rounding =
+                          old ? "floor" : onnx_text(c, "nearest_mode", "round_prefer_floor")};
     double scale[2 * SN_MAX_RANK], size[2 * SN_MAX_RANK], roi[2 * SN_MAX_RANK];
     int64_t axes[SN_MAX_RANK];
     int axis[SN_MAX_RANK], n_scale, n_size = 0, n_roi = 0;
@@ -143,7 +144,7 @@ bool onnx_resize(onnx_call *c) {
     n = n < 0 ? sn_rank_of(x) : n;
     if (!numbers(c, old ? 1 : 2, &n_scale, scale)) return false;
     if (!old && (!numbers(c, 3, &n_size, size) || !numbers(c, 1, &n_roi, roi))) return false;
-    if (!strcmp(r.transform, "tf_crop_and_resize") && n_roi != 2 * n)
+    if (r.crops && n_roi != 2 * n)
         return onnx_fail(c, "its region needs two numbers for each axis");
     if ((n_size ? n_size : n_scale) != n)
         return onnx_fail(c, "it needs a size or scale for each axis");
@@ -159,9 +160,9 @@ bool onnx_resize(onnx_call *c) {
         keep_ratio(!strcmp(policy, "not_larger"), n, x, axis, scale, size);
     if (!r.nearest && !sn_dtype_is_float(type)) x = sn_cast(x, SN_F32);
     for (int i = 0; i < n && x; i++) {
-        const double part[2] = {n_roi ? roi[i] : 0, n_roi ? roi[i + n] : 1};
+        const double part[2] = {r.crops ? roi[i] : 0, r.crops ? roi[i + n] : 1};
         if (scale[i] != 1 || part[0] != 0 || part[1] != 1)
-            x = resize_axis(&r, x, axis[i], (int64_t)size[i], scale[i], part);
+            x = resize_axis(&r, x, axis[i], size[i], scale[i], part);
     }
     return x && onnx_set(c, 0, sn_cast(x, type));
 }

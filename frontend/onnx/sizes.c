@@ -19,8 +19,7 @@ static onnx_fact *fact_of(onnx_import *im, const char *name) {
 }
 
 /* A name as symbolic dims have it. */
-static const char *plain_name(onnx_import *im, const char *text, char *out, size_t size) {
-    (void)im;
+static const char *plain_name(const char *text, char *out, size_t size) {
     size_t n = 0;
     if (isdigit((unsigned char)*text) || !*text) out[n++] = '_';
     for (; *text && n + 1 < size; text++)
@@ -32,7 +31,7 @@ static const char *plain_name(onnx_import *im, const char *text, char *out, size
 sn_dim onnx_symbol(onnx_import *im, const char *name, bool may_be_empty) {
     char plain[64];
     bool ok = true;
-    onnx_fact *f = fact_of(im, plain_name(im, name, plain, sizeof plain));
+    onnx_fact *f = fact_of(im, plain_name(name, plain, sizeof plain));
     if (f && f->is) return onnx_parse_dim(im, f->is, &ok);
     if (f && may_be_empty) f->lo = 0;
     return sn_symbol_add(im->m, plain, f ? f->lo : 0, f ? f->hi : im->size_max);
@@ -151,18 +150,21 @@ bool onnx_again(const onnx_call *c) {
     return c->im->again;
 }
 
-bool onnx_divides(onnx_call *c, sn_dim d, int64_t times) {
+void onnx_divides(onnx_call *c, sn_dim d, int64_t times) {
+    const uint8_t *exponent;
     for (int i = 0; i < sn_symbol_count(c->m); i++) {
         const sn_symbol *s = sn_symbol_at(c->m, i);
-        onnx_fact *f = contains(c->m, d, s) ? fact_of(c->im, s->name) : NULL;
+        bool odd = false;
+        for (int t = 0; t < sn_dim_terms(c->m, d); t++)
+            odd |= sn_dim_term(c->m, d, t, &exponent) % times && exponent[i];
+        onnx_fact *f = odd ? fact_of(c->im, s->name) : NULL;
         if (!f || strlen(s->name) > 40) continue;
-        char text[64];
+        char text[96];
         snprintf(text, sizeof text, "%lld*%s_%lld", (long long)times, s->name, (long long)times);
         f->is = sn_arena_str(c->im->arena, text);
         c->im->again = true;
-        break;
+        return;
     }
-    return false;
 }
 
 void onnx_at_most(onnx_call *c, sn_dim a, sn_dim n) {

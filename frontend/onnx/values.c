@@ -358,13 +358,13 @@ sn_tensor onnx_in(onnx_call *c, int i) {
 }
 
 bool onnx_set(onnx_call *c, int i, sn_tensor t) {
-    if (!t || sn_module_error(c->m)->code || (c->im->err && c->im->err->code)) return false;
-    if (i >= ONNX_OUT_MAX) return onnx_fail(c, "more than %d outputs", ONNX_OUT_MAX);
     const onnx_type narrow = i == 0 && c->n_in && c->in[0] ? c->in[0]->narrow : ONNX_UNDEFINED;
     return onnx_set_narrow(c, i, t, narrow);
 }
 
 bool onnx_set_narrow(onnx_call *c, int i, sn_tensor t, onnx_type narrow) {
+    if (!t || sn_module_error(c->m)->code || (c->im->err && c->im->err->code)) return false;
+    if (i >= ONNX_OUT_MAX) return onnx_fail(c, "more than %d outputs", ONNX_OUT_MAX);
     c->out[i] = onnx_tensor_value(c->im, NULL, onnx_wrap(c, t, narrow));
     if ((int)c->out[i]->type == types[narrow].type) c->out[i]->narrow = narrow;
     return true;
