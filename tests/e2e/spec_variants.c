@@ -48,7 +48,7 @@
     _(perceiver, "7 map_reduce, 8 gemm, 2 flash, 1 column", "flash      attention  f32[B,2,8,8]  mask: lt, gather_nd") \
     _(prefix_lm, "4 map_reduce, 5 gemm, 1 flash", "mask: lt, le, or, gather_nd") \
     _(qk_norm, "6 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
-    _(relu2_attention, "4 map_reduce, 5 gemm, 1 flash", "score: cast, add x2, sub, mul, div, max") \
+    _(relu2_attention, "4 map_reduce, 5 gemm, 1 flash", "score: cast, add, mul, div, max") \
     _(retention, "8 map_reduce, 6 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  score: ") \
     _(retnet, "14 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
     _(rwkv6, "7 map_reduce, 17 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \

@@ -110,9 +110,10 @@ same_flop() {
 check_attention() {
     same_flop alibi.c flash alibi
     same_flop talking_heads.c flash_mixed talking-causal
-    run 0 attention --mask full,causal,window:5,prefix:3,alibi,softcap,documents,dense,strided:3 \
-        --shape 1,2,24,16 --levels 0,4 $quick --json "$tmp/json"
-    records 18
+    masks=full,window:5,alibi,dense n=8
+    [ -z "${SN_TEST_LONG:-}" ] || masks=full,causal,window:5,prefix:3,alibi,softcap,documents,dense,strided:3 n=18
+    run 0 attention --mask "$masks" --shape 1,2,24,16 --levels 0,4 $quick --json "$tmp/json"
+    records $n
     exact 1e-5
     prints 'window:5' && prints '^1 thread, medians'
     run 0 attention --mask causal,alibi --shape 2,4,2,9,8 --levels 4 $quick --json "$tmp/json"
