@@ -150,8 +150,7 @@ static const char *sort_classes(sn_lanes *l, const class_list *c, const sn_node 
     if (summed == MIXED)
         return "it sums over several axes. Instead: sum over one, and over the others after the "
                "loop";
-    int lane = find_lane(l, c, mixed, false, summed), inner = -1;
-    if (n_mixed == 2) lane = -1;
+    int lane = n_mixed == 2 ? -1 : find_lane(l, c, mixed, false, summed), inner = -1;
     for (int i = 0; i < c->n; i++)
         if (mixed[i] && n_mixed == 1 && (lane >= 0 || has_at_most(l, c->size[i], SN_LANES_ALONE)))
             inner = i;
@@ -208,8 +207,9 @@ const bool *sn_lanes_moving(sn_lanes *l) {
 static int64_t kept_bytes(sn_lanes *l) {
     const sn_order *o = &l->body->order;
     const bool *moves = sn_lanes_moving(l);
-    int64_t n = 0, width = SN_LANES_WIDEST;
-    if (l->whole) sn_dim_is_const(l->axes.m, l->n_lane, &width);
+    int64_t n = 0, all = 0, width = SN_LANES_WIDEST;
+    if (l->whole) sn_dim_is_const(l->axes.m, l->n_lane, &all);
+    while (width < all) width *= 2; /* whole vectors, twice as many each time */
     for (int i = 0; i < o->n; i++) {
         const sn_node *x = o->node[i];
         bool carry = x->op == SN_OP_arg && sn_attr_int(x, SN_A_index, 0) < l->s.n_carry;
