@@ -5,6 +5,7 @@
 #include "driver/entries.h"
 #include "runtime/file.h"
 #include "tools/artefact/link.h"
+#include "tools/artefact/web.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ typedef struct options {
     const char *dir, *name, *target, *entries, *threads, *weights, *compute, *cache, *cache_dir,
         *off, *accept, *cc, *train;
     int64_t level, beams, sequences, slices;
-    bool list_targets, archive, shared, embed, exe, is_static, strict;
+    bool list_targets, archive, shared, embed, exe, is_static, strict, page;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -49,6 +50,8 @@ static const arg table[] = {
      "also link NAME.so (with the C compiler)"},
     {"exe", 0, ARG_FLAG, AT(exe), NULL, NULL, 0, 0,
      "also link NAME, a program that generates, translates, classifies or encodes text"},
+    {"page", 0, ARG_FLAG, AT(page), NULL, NULL, 0, 0,
+     "wasm32: also write NAME.html, a page that generates, classifies or embeds in the browser"},
     {"beams", 0, ARG_INT, AT(beams), "N", "auto", 1, 1024,
      "encoder-decoders: number of beams, 1: greedy; auto: of generation_config.json, or 1"},
     {"sequences", 0, ARG_INT, AT(sequences), "N", "1", 1, 4096,
@@ -57,7 +60,9 @@ static const arg table[] = {
     {"embed-weights", 0, ARG_FLAG, AT(embed), NULL, NULL, 0, 0,
      "embed the weights in the object instead of writing NAME.weights"},
     {"cc", 0, ARG_TEXT, AT(cc), "PROGRAM", NULL, 0, 0,
-     "compiler that links NAME.so and the program; default: cc, or TARGET-linux-gnu-gcc"},
+     "compiler that links NAME.so and the program; default: cc, or TARGET-linux-gnu-gcc; for "
+     "wasm32 "
+     "the linker, default: wasm-ld-19 or wasm-ld"},
     {"weights", 0, ARG_CHOICE, AT(weights), "stored|f32|bf16|int8|int4", "stored", 0, 0,
      "storage of the matrices; stored: as the file has them, GGUF's blocks too"},
     CMD_COMPUTE_ARG(AT(compute)),
@@ -89,6 +94,7 @@ static const arg_command command = {
     "own: there is no --backend, because oneDNN's would need its library.\n",
     table,
     .examples = "sinter compile MODEL -o out --target x86-64-v2,x86-64-v3,x86-64-v4\n"
+                "sinter compile MODEL -o out --target wasm32 --page\n"
                 "sinter compile MODEL -o out --exe --static --threads none\n",
     .json = keys};
 
@@ -136,9 +142,38 @@ static open_model *load_model(const options *o, int named, const sn_options *com
     return cmd_open_model(NAME, &o->model, lo, err);
 }
 
+static bool is_wasm(const options *o) {
+    return !strncmp(o->target, "wasm32", 6);
+}
+
+static bool check_wasm(const options *o, sn_error *err) {
+    if (o->page && !is_wasm(o)) return sn_fail(err, SN_ERR_USAGE, "--page is for --target wasm32");
+    return !is_wasm(o) || !(o->archive || o->shared || o->exe || o->is_static || o->embed) ||
+           sn_fail(err, SN_ERR_USAGE,
+                   "--target wasm32 excludes --archive, --shared, --exe, --static and "
+                   "--embed-weights: it writes NAME.wasm, NAME.js, NAME.d.ts and NAME.weights");
+}
+
+/* Links the module, writes what goes with it, and removes the objects. m: NULL for a training step. */
+static bool make_web(const options *o, const open_model *m, const cmd_artefact *a,
+                     const sn_emit_options *eo, sn_error *err) {
+    const link_request r = {.dir = o->dir, .name = eo->name, .cc = o->cc};
+    const web_request w = {.emitted = eo, .tokenizer = a->tokenizer, .page = o->page};
+    char file[160];
+    bool ok = (!cmd_models || !m || !a->tokenizer || cmd_models->save(m, o->dir, eo->name, err)) &&
+              web_write(&w, err) && link_wasm(&r, err);
+    snprintf(file, sizeof file, "%s.a", eo->name);
+    char *path = sn_path_join(o->dir, file);
+    if (path) remove(path);
+    free(path);
+    return ok;
+}
+
 /* m: NULL for a training step. */
 static bool link_parts(const options *o, const open_model *m, const cmd_artefact *a,
-                       const char *name, sn_error *err) {
+                       const sn_emit_options *eo, sn_error *err) {
+    const char *name = eo->name;
+    if (is_wasm(o)) return make_web(o, m, a, eo, err);
     link_request r = {.dir = o->dir,
                       .name = name,
                       .target = o->target,
@@ -175,17 +210,22 @@ static sn_emit_options emit_options(const options *o, const char *name) {
 
 /* Lists the files and folders written, with their sizes. */
 static void print_files(const options *o, const cmd_artefact *a, const char *name) {
+    const bool web = is_wasm(o);
     const struct {
         const char *ending;
         bool made;
-    } files[] = {{".o", true},
-                 {".h", true},
+    } files[] = {{".o", !web},
+                 {".h", !web},
+                 {".wasm", web},
+                 {".js", web},
+                 {".d.ts", web},
+                 {".html", o->page},
                  {".weights", !o->embed},
                  {".a", o->archive},
                  {".so", o->shared},
                  {"", o->exe},
-                 {".tokenizer", o->exe && a->tokenizer},
-                 {".source.tokenizer", o->exe && a->source}};
+                 {".tokenizer", (o->exe || web) && a->tokenizer},
+                 {".source.tokenizer", (o->exe || web) && a->source}};
     json_out j;
     if (screen()->json) {
         j = json_begin(stdout);
@@ -222,7 +262,7 @@ static bool compile_training(const options *o, int entries, sn_error *err) {
     eo.describe = sn_model_describe;
     if (!cmd_choose_compute(NAME, &eo.compile, other_machines(o), err) ||
         !cmd_models->train(o->train, entries, o->slices, &eo, err) ||
-        !link_parts(o, NULL, &a, eo.name, err))
+        !link_parts(o, NULL, &a, &eo, err))
         return false;
     print_files(o, &a, eo.name);
     screen_say(NAME, "%s/%s.model: config.json and tokenizer, for the trained parameters",
@@ -247,7 +287,7 @@ static bool emit(const options *o, open_model *m, sn_emit_options *eo, sn_error 
     eo->compile.compute = m->compiled.compute;
     eo->compile.keep = m->compiled.keep;
     eo->compile.n_keep = m->compiled.n_keep;
-    ok = ok && !err->code && sn_emit(m->session, eo, err) && link_parts(o, m, &a, eo->name, err);
+    ok = ok && !err->code && sn_emit(m->session, eo, err) && link_parts(o, m, &a, eo, err);
     if (ok) print_files(o, &a, eo->name);
     free(a.label);
     return ok;
@@ -256,7 +296,7 @@ static bool emit(const options *o, open_model *m, sn_emit_options *eo, sn_error 
 static bool compile(const options *o, sn_error *err) {
     int entries;
     char name[48];
-    if (!model_entries_read(o->entries, &entries, err)) return false;
+    if (!model_entries_read(o->entries, &entries, err) || !check_wasm(o, err)) return false;
     if (o->train) return compile_training(o, entries, err);
     sn_emit_options eo = emit_options(o, name);
     open_model *m = load_model(o, entries, &eo.compile, err);

@@ -51,6 +51,8 @@ if [ $dev = yes ]; then
     need python3-onnx file '/usr/lib/python3/dist-packages/onnx/__init__.py' # for tests/onnx/node_tests.py
     need librsvg2-bin tool rsvg-convert # for pictures as PNG
     need chromium tool chromium chromium-browser google-chrome # for the page of `sinter report`
+    need lld-19 tool wasm-ld-19 wasm-ld # for WebAssembly modules
+    need nodejs tool node
     need qemu-user tool qemu-aarch64
     need openmpi-bin tool mpirun.openmpi # for training on several ranks
     need libopenmpi-dev lib ompi-c

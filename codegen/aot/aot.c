@@ -97,25 +97,40 @@ static int by_capability(const void *x, const void *y) {
     return popcount(b->feature_set) - popcount(a->feature_set);
 }
 
+/* A module does not choose between targets, and works on one thread. */
+static bool take_wasm(sn_aot *a) {
+    a->openmp = false;
+    if (a->n_variant > 1)
+        return sn_fail(a->err, SN_ERR_TARGET,
+                       "a WebAssembly module is for one target: compile '%s' and '%s' under "
+                       "different names, and load the one that the browser takes",
+                       a->variant[0].target.name, a->variant[1].target.name);
+    return !(a->o->embed_weights || a->o->program) ||
+           sn_fail(a->err, SN_ERR_USAGE,
+                   "target wasm32 has no programs and no embedded weights: NAME.js loads NAME.wasm "
+                   "and NAME.weights; --page makes a page with them");
+}
+
 static bool take_targets(sn_aot *a) {
     const char *list = a->o->targets && *a->o->targets ? a->o->targets : "native";
     while (*list)
         if (!add_target(a, &list)) return false;
     qsort(a->variant, (size_t)a->n_variant, sizeof *a->variant, by_capability);
-    return true;
+    return !sn_aot_is_wasm(a) || take_wasm(a);
 }
 
 /* ---- code ---- */
 
 typedef struct group {
     sn_elf *elf;
+    sn_wasm *wasm; /* instead of elf */
     int index;
     char prefix[96];
 } group;
 
 static bool keep_object(void *ctx, const sn_object *o, sn_error *err) {
     group *g = ctx;
-    return sn_elf_add(g->elf, g->index, g->prefix, o, err);
+    return g->wasm ? sn_wasm_add(g->wasm, o, err) : sn_elf_add(g->elf, g->index, g->prefix, o, err);
 }
 
 static sn_options compile_options(const sn_aot *a, const char *target) {
@@ -128,11 +143,11 @@ static sn_options compile_options(const sn_aot *a, const char *target) {
 
 /* The prefix must live as long as the merge. */
 static bool compile_variant(sn_aot *a, int v, group *g) {
-    snprintf(g->prefix, sizeof g->prefix, "%s_v%d_", a->name, v);
+    sn_aot_prefix(a, v, g->prefix);
     const sn_object_sink sink = {keep_object, g};
     sn_options o = compile_options(a, a->variant[v].target.name);
     a->variant[v].program = sn_program_make(a->m, &o, &sink, NULL, a->err);
-    a->variant[v].code_bytes = sn_elf_code_bytes(g->elf, v);
+    a->variant[v].code_bytes = g->wasm ? sn_wasm_code_bytes(g->wasm) : sn_elf_code_bytes(g->elf, v);
     return a->variant[v].program != NULL;
 }
 
@@ -356,6 +371,35 @@ static bool remove_header(const sn_aot *a) {
     return ok;
 }
 
+static bool write_weights(sn_aot *a) {
+    char *path = path_of(a, ".weights");
+    bool ok = path && sn_aot_write_weights(a, path);
+    free(path);
+    return ok;
+}
+
+/* Memory of 32-bit addresses also holds the state, workspaces and the stack. */
+static bool check_wasm(const sn_aot *a) {
+    const int64_t all = INT64_C(1) << 32;
+    int64_t need = (int64_t)(a->weight_bytes + a->state_bytes);
+    return need < all ||
+           sn_fail(
+               a->err, SN_ERR_TARGET,
+               "%lld MiB of weights and state: wasm32 has 4096 MiB of memory; store the weights "
+               "in fewer bits (--weights int8), or take a smaller model",
+               (long long)need >> 20);
+}
+
+static bool finish_wasm(sn_aot *a, sn_wasm *w) {
+    sn_object glue = {0};
+    bool ok = check_wasm(a) && fill_manifest(a) && sn_aot_emit_glue(a, &glue) &&
+              sn_wasm_add(w, &glue, a->err);
+    sn_object all = sn_wasm_archive(w);
+    ok = ok && write_weights(a) && save(a, ".a", all.data, all.size);
+    sn_object_free(&glue);
+    return ok;
+}
+
 static bool finish(sn_aot *a, sn_elf *elf) {
     sn_object glue = {0}, all = {0};
     void *image = NULL;
@@ -367,9 +411,7 @@ static bool finish(sn_aot *a, sn_elf *elf) {
         image = sn_aot_weights_image(a);
         ok = image && sn_elf_add_data(elf, name, image, a->weight_bytes, SN_AOT_PAGE, a->err);
     } else if (ok) {
-        char *path = path_of(a, ".weights");
-        ok = path && sn_aot_write_weights(a, path);
-        free(path);
+        ok = write_weights(a);
     }
     ok = ok && sn_elf_finish(elf, &all, a->err) && save_code(a, &all) && save_header(a);
     sn_object_free(&all);
@@ -386,9 +428,9 @@ static const char *preparing_target(const sn_aot *a) {
     return "native";
 }
 
-static bool emit(sn_aot *a, sn_elf *elf, group *g) {
+static bool emit(sn_aot *a, sn_elf *elf, sn_wasm *wasm, group *g) {
     for (int v = 0; v < a->n_variant; v++) {
-        g[v] = (group){.elf = elf, .index = v};
+        g[v] = (group){.elf = elf, .wasm = sn_aot_is_wasm(a) ? wasm : NULL, .index = v};
         if (!compile_variant(a, v, &g[v])) return false;
         if (!same_preparation(a->variant[0].program, a->variant[v].program))
             return sn_fail(a->err, SN_ERR_TARGET,
@@ -406,7 +448,7 @@ static bool emit(sn_aot *a, sn_elf *elf, group *g) {
                             "this machine packs weights in a layout that target '%s' does not "
                             "read; compile on a machine that can run the target",
                             a->variant[0].target.name));
-    ok = ok && find_contents(a, s) && finish(a, elf);
+    ok = ok && find_contents(a, s) && (g->wasm ? finish_wasm(a, wasm) : finish(a, elf));
     sn_session_free(s);
     sn_program_free(p);
     return ok;
@@ -419,11 +461,13 @@ bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err) {
     sn_aot a = {.o = o, .s = s, .m = sn_session_program(s)->m, .err = &local};
     group *g = calloc(SN_AOT_TARGETS, sizeof *g);
     sn_elf *elf = sn_elf_new();
-    bool ok = (g && elf) || sn_fail(&local, SN_ERR_MEMORY, "out of memory");
+    sn_wasm *wasm = sn_wasm_new();
+    bool ok = (g && elf && wasm) || sn_fail(&local, SN_ERR_MEMORY, "out of memory");
     ok = ok && take_name(&a) && check_lists(&a) && check_texts(&a) && take_targets(&a) &&
-         (!o->dir || sn_folder_make(o->dir, &local)) && emit(&a, elf, g);
+         (!o->dir || sn_folder_make(o->dir, &local)) && emit(&a, elf, wasm, g);
     for (int v = 0; v < a.n_variant; v++) sn_program_free(a.variant[v].program);
     sn_elf_free(elf);
+    sn_wasm_free(wasm);
     free(g);
     return ok || sn_fail(err, local.code, "%s", local.message);
 }

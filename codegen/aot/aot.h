@@ -2,12 +2,17 @@
  *
  * An artefact is one object. It contains, for each target, the same objects that the JIT would load
  * (as a group of local symbols), and a small object for the architecture's oldest CPU with the
- * functions that NAME.h declares. These check arguments, choose a target and make the call. */
+ * functions that NAME.h declares. These check arguments, choose a target and make the call.
+ *
+ * For WebAssembly it is an archive of these objects, which a linker makes a module of. Pointers have
+ * 4 bytes there, but all structs and lists keep the offsets below: a pointer is the lower half of its
+ * 8 bytes. */
 #ifndef SN_AOT_H
 #define SN_AOT_H
 
 #include "codegen/aot/file.h"
 #include "codegen/aot/elf_merge.h"
+#include "codegen/aot/wasm.h"
 #include "codegen/emit/signature.h"
 #include "codegen/program/program.h"
 
@@ -112,6 +117,13 @@ enum {
 #undef X
         SN_AOT_ERROR_COUNT
 };
+
+static inline bool sn_aot_is_wasm(const sn_aot *a) {
+    return a->variant[0].target.arch == SN_ARCH_WASM32;
+}
+
+/* What the names of the code for target v begin with, in place of "sn_". */
+const char *sn_aot_prefix(const sn_aot *a, int v, char text[96]);
 
 /* parts.c. visible: NAME_name is a global symbol. */
 em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, const em_type *params,

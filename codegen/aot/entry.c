@@ -223,8 +223,9 @@ static em_val worthwhile(job *j, em_val n) {
 
 static em_val call_entry(job *j, const char *suffix, em_type ret, const em_type *params,
                          const em_val *args, int n) {
-    char name[160];
-    snprintf(name, sizeof name, "%s_v%d_%s%s", j->a->name, j->v, j->c->code.symbol + 3, suffix);
+    char name[160], prefix[96];
+    snprintf(name, sizeof name, "%s%s%s", sn_aot_prefix(j->a, j->v, prefix), j->c->code.symbol + 3,
+             suffix);
     return em_call(j->e, em_extern(j->e, name, ret, params, n), args, n);
 }
 

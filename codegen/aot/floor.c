@@ -94,7 +94,9 @@ const char *sn_target_needs(const sn_target *t, char *text, size_t size) {
 }
 
 const char *sn_target_base(sn_arch arch) {
-    static const char *const base[] = {
-        [SN_ARCH_X86_64] = "x86-64", [SN_ARCH_AARCH64] = "aarch64", [SN_ARCH_RISCV64] = "riscv64"};
+    static const char *const base[] = {[SN_ARCH_X86_64] = "x86-64",
+                                       [SN_ARCH_AARCH64] = "aarch64",
+                                       [SN_ARCH_RISCV64] = "riscv64",
+                                       [SN_ARCH_WASM32] = "wasm32"};
     return base[arch];
 }

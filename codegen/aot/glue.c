@@ -339,8 +339,8 @@ SN_AOT_SIGNATURE(tvoid, aot_close, AOT_MODEL_PARAMS)
 static void emit_close(em *e, const sn_aot *a) {
     em_val m = aot_close_begin(e, a, "close", true).m;
     em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, m, ""));
-    em_branch mapped =
-        em_if(e, em_cmp(e, EM_NE, field(e, m, e->i16, SN_AOT_MAPPED), LLVMConstInt(e->i16, 0, 0)));
+    em_val none = LLVMConstInt(e->i16, 0, 0);
+    em_branch mapped = em_if(e, em_cmp(e, EM_NE, field(e, m, e->i16, SN_AOT_MAPPED), none));
     unmap(e, field(e, m, e->ptr, SN_AOT_WEIGHTS), field(e, m, e->i64, SN_AOT_BYTES));
     em_endif(e, &mapped);
     for (int64_t i = 0; i < sn_aot_struct_bytes(a); i += 8) set_field(e, m, i, em_i64(e, 0));
@@ -568,12 +568,26 @@ static void emit_table(em *e, const sn_aot *a) {
     LLVMSetGlobalConstant(table, 1);
 }
 
+/* The functions that NAME.js calls, under names that do not depend on the artefact's. */
+static void export_functions(em *e, const sn_aot *a) {
+    static const char *const names[] = {"init", "verify", "state_init", "message", "manifest"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        em_export(e, public_function(e, a, names[i], ""), names[i]);
+    for (int i = 0; i < a->n_entry; i++) {
+        const char *s = a->entry[i].name;
+        em_export(e, emit_listed(e, a, &a->entry[i]), sn_arena_printf(a->m, "run_%s", s));
+        em_export(e, emit_listed_workspace(e, a, &a->entry[i]),
+                  sn_arena_printf(a->m, "workspace_%s", s));
+    }
+}
+
 static void emit_all(em *e, sn_aot *a) {
+    bool wasm = sn_aot_is_wasm(a);
     em_val runs = emit_runs(e, a), check = emit_check(e, a), begin = emit_begin(e, a, runs);
     emit_choose(e, a, runs);
     emit_init(e, a, begin, check);
-    emit_open(e, a, begin, check);
-    emit_close(e, a);
+    if (!wasm) emit_open(e, a, begin, check); /* a module gets its weights in memory */
+    if (!wasm) emit_close(e, a);
     emit_set_threads(e, a);
     emit_verify(e, a);
     emit_state_init(e, a);
@@ -583,6 +597,7 @@ static void emit_all(em *e, sn_aot *a) {
     emit_manifest(e, a);
     if (a->n_trained) emit_parameters(e, a);
     if (a->o->program) emit_table(e, a);
+    if (wasm) export_functions(e, a);
 }
 
 bool sn_aot_emit_glue(sn_aot *a, sn_object *out) {

@@ -4,6 +4,11 @@
 #include <stdarg.h>
 #include <string.h>
 
+const char *sn_aot_prefix(const sn_aot *a, int v, char text[96]) {
+    snprintf(text, 96, sn_aot_is_wasm(a) ? "sn_" : "%s_v%d_", a->name, v);
+    return text;
+}
+
 /* Begins NAME_name. Such functions may keep their pointer arguments and these may alias, so the
  * attributes that em_function sets are removed. */
 em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, const em_type *params,

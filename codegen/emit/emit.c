@@ -224,6 +224,11 @@ void em_settle_outer(LLVMModuleRef mod) {
             LLVMAddAttributeAtIndex(f, LLVMAttributeFunctionIndex, quick);
 }
 
+void em_export(em *e, em_val fn, const char *name) {
+    LLVMSetLinkage(fn, LLVMExternalLinkage);
+    add_text(e, fn, "wasm-export-name", name);
+}
+
 em_val em_extern(em *e, const char *name, em_type ret, const em_type *params, int n) {
     em_val fn = LLVMGetNamedFunction(e->mod, name);
     if (fn) return fn;

@@ -92,6 +92,9 @@ void em_no_optimise(em *e, em_val fn);
 void em_outer(em *e);
 /* Does what em_outer promised; between LLVM's optimiser and its code generator. */
 void em_settle_outer(LLVMModuleRef mod);
+/* WebAssembly: the module exports the function under this name. */
+void em_export(em *e, em_val fn, const char *name);
+
 em_val em_extern(em *e, const char *name, em_type ret, const em_type *params, int n);
 /* An LLVM intrinsic, overloaded on the types `over`: em_intrinsic(e, "llvm.fma", &t, 1,
  * args, 3). */

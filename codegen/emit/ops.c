@@ -71,6 +71,13 @@ em_val em_sqrt(em *e, em_val a) {
     return em_unary_intrinsic(e, "llvm.sqrt", a);
 }
 
+/* WebAssembly fuses whole vectors only, by relaxed-simd, and calls a library for anything else. */
+static const char *fma_name(const em *e, int bytes) {
+    bool wasm = e->target->arch == SN_ARCH_WASM32;
+    if (!e->target->has_fma || (wasm && bytes != e->target->vector_bytes)) return "llvm.fmuladd";
+    return wasm ? "llvm.wasm.relaxed.madd" : "llvm.fma";
+}
+
 em_val em_fma(em *e, em_val a, em_val b, em_val c) {
     int n = em_lanes_of(a) > em_lanes_of(b) ? em_lanes_of(a) : em_lanes_of(b);
     if (em_lanes_of(c) > n) n = em_lanes_of(c);
@@ -80,7 +87,8 @@ em_val em_fma(em *e, em_val a, em_val b, em_val c) {
     if (!unify(e, "em_fma", &args[0], &args[1]) || !unify(e, "em_fma", &args[0], &args[2]))
         return a;
     em_type t = LLVMTypeOf(args[0]);
-    return em_intrinsic(e, e->target->has_fma ? "llvm.fma" : "llvm.fmuladd", &t, 1, args, 3);
+    return em_intrinsic(e, fma_name(e, n * (em_elem_type(args[0]) == e->f64 ? 8 : 4)), &t, 1, args,
+                        3);
 }
 
 em_val em_max(em *e, em_val a, em_val b) {

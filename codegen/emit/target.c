@@ -53,7 +53,8 @@ enum { START_BYTES = 32 << 20 }; /* more than LLVM's global tables take */
     _("bf16", BF16, BIT(NEON))                                                                     \
     _("i8mm", I8MM, BIT(NEON))                                                                     \
     _("sve", SVE, BIT(FULLFP16))                                                                   \
-    _("v", RVV, 0)
+    _("v", RVV, 0)                                                                                 \
+    _("relaxed-simd", RELAXED_SIMD, 0)
 
 #define BIT(x) (UINT64_C(1) << F_##x)
 enum {
@@ -135,6 +136,7 @@ static const struct {
     {"apple-m1", 0, SN_ARCH_AARCH64, ARM82, {128, 3072, 2048}},
     {"apple-m2", 0, SN_ARCH_AARCH64, ARM86, {128, 4096, 2048}},
     {"riscv64", "generic-rv64", SN_ARCH_RISCV64, 0, SMALL},
+    {"wasm32", "mvp", SN_ARCH_WASM32, 0, SMALL},
 };
 enum { N_CPUS = sizeof cpus / sizeof cpus[0] };
 
@@ -147,6 +149,9 @@ static const struct {
     [SN_ARCH_X86_64] = {"x86_64-unknown-linux-gnu", F_SSE3, F_PREFER_256, "", NULL},
     [SN_ARCH_AARCH64] = {"aarch64-unknown-linux-gnu", F_NEON, F_SVE, "", NULL},
     [SN_ARCH_RISCV64] = {"riscv64-unknown-linux-gnu", F_RVV, F_RVV, "+m,+a,+f,+d,+c", "lp64d"},
+    [SN_ARCH_WASM32] = {"wasm32-unknown-unknown", F_RELAXED_SIMD, F_RELAXED_SIMD,
+                        "+simd128,+bulk-memory,+nontrapping-fptoint,+sign-ext,+mutable-globals",
+                        NULL},
 };
 
 const char *sn_target_known(size_t i) {
@@ -297,8 +302,8 @@ static bool init_named(sn_target *t, const char *name, sn_error *err) {
         }
     return fail_unknown(
         err, "target", name, sn_target_known,
-        "give native, a CPU name, or a level such as x86-64-v3; objects are ELF for "
-        "Linux only");
+        "give native, a CPU name, a level such as x86-64-v3 (objects are ELF for Linux only), or "
+        "wasm32");
 }
 
 static bool append_feature(sn_target *t, const char *signed_name, sn_error *err) {
@@ -338,13 +343,15 @@ static void derive_facts(sn_target *t) {
     bool arm = t->arch == SN_ARCH_AARCH64;
     t->has_avx2 = s & BIT(AVX2);
     t->has_avx512 = (s & AVX512) == AVX512;
-    t->has_fma = t->arch != SN_ARCH_X86_64 || s & BIT(FMA);
+    bool wasm = t->arch == SN_ARCH_WASM32;
+    t->has_fma = s & (BIT(FMA) | BIT(RELAXED_SIMD)) || arm || t->arch == SN_ARCH_RISCV64;
     t->has_f16c = arm || s & BIT(F16C);
     t->has_fp16 = s & (BIT(AVX512FP16) | BIT(FULLFP16));
     t->has_bf16 = s & (BIT(AVX512BF16) | BIT(BF16));
     t->has_vnni = t->has_avx512 ? s & BIT(AVX512VNNI) : s & (BIT(AVXVNNI) | BIT(I8MM));
     t->vector_bytes = t->has_avx512 ? 64 : s & BIT(AVX) ? 32 : 16;
-    t->vector_regs = t->arch != SN_ARCH_X86_64 || t->has_avx512 ? 32 : 16;
+    /* engines run wasm32 on both kinds of CPUs: 16 registers suit either */
+    t->vector_regs = (t->arch != SN_ARCH_X86_64 && !wasm) || t->has_avx512 ? 32 : 16;
 }
 
 bool sn_target_multiplies_bytes(const sn_target *t) {
@@ -473,7 +480,7 @@ LLVMTargetMachineRef sn_target_machine(const sn_target *t, bool optimise, sn_err
     LLVMTargetMachineRef tm = LLVMCreateTargetMachine(
         target, t->triple, t->cpu, t->features,
         optimise && !sn_debug_get()->quick ? LLVMCodeGenLevelAggressive : LLVMCodeGenLevelNone,
-        LLVMRelocPIC, LLVMCodeModelSmall);
+        t->arch == SN_ARCH_WASM32 ? LLVMRelocStatic : LLVMRelocPIC, LLVMCodeModelSmall);
     if (!tm)
         sn_fail(err, SN_ERR_TARGET, "LLVM has no target machine for %s, %s", t->triple, t->cpu);
     return tm;

@@ -12,7 +12,7 @@ extern "C" {
 
 struct LLVMOpaqueTargetMachine;
 
-typedef enum sn_arch { SN_ARCH_X86_64, SN_ARCH_AARCH64, SN_ARCH_RISCV64 } sn_arch;
+typedef enum sn_arch { SN_ARCH_X86_64, SN_ARCH_AARCH64, SN_ARCH_RISCV64, SN_ARCH_WASM32 } sn_arch;
 
 typedef struct sn_target {
     char name[128]; /* as it was asked for: "native", "x86-64-v3,+avxvnni" */

@@ -1,4 +1,4 @@
-/* object.h: compiles a finished LLVM module to an ELF object in memory: a short optimisation
+/* object.h: compiles a finished LLVM module to an object (ELF, or WebAssembly) in memory: a short optimisation
  * pipeline (the IR is already vectorised and register-blocked), then code generation. The JIT loads
  * the object, AOT writes it to a file. */
 #ifndef SN_OBJECT_H
@@ -10,7 +10,7 @@
 
 struct LLVMOpaqueModule;
 
-typedef struct sn_object { /* an ELF relocatable file; data is malloc'ed, freed by sn_object_free */
+typedef struct sn_object { /* a relocatable file; data is malloc'ed, freed by sn_object_free */
     uint8_t *data;
     size_t size;
 } sn_object;
@@ -49,6 +49,14 @@ const sn_codegen_stats *sn_codegen_get_stats(const sn_codegen *g);
  * merging uses are in range. name: the object must define this symbol, and otherwise only symbols
  * NAME_…; NULL: any. */
 bool sn_object_check(const sn_object *o, const char *name);
+
+/* The sections of a WebAssembly file, one after the other: begin with zeros. False: no more, or what
+ * follows is none. */
+typedef struct sn_wasm_section {
+    int id;
+    size_t at, size; /* of the contents */
+} sn_wasm_section;
+bool sn_wasm_next(const sn_object *o, sn_wasm_section *s);
 
 /* A text that changes whenever the same kernel text might give other code: the versions of Sinter
  * and LLVM, and the pipeline. It is part of a cache key. */

@@ -2,7 +2,7 @@
 # test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION [WRITER]: artefacts of stories260K in use:
 # linked in an empty folder, run on other CPUs with qemu if installed, and as
 # programs. Sections: link targets program sequences translator seq2seq variant bits labels embedder
-# pictures training refuse
+# pictures training refuse web
 set -u
 sinter=$1 source=$2 cc=$3 cxx=$4 section=$5 writer=${6:-}
 model=$source/examples/models/stories260K/stories260K.bin
@@ -498,7 +498,10 @@ refuse() {
     says "backend" "$sinter" compile "$model" --name s -o x --backend onednn
     says "C identifier" "$sinter" compile "$model" --name 1st -o x
     says "nearest are x86-64-v" "$sinter" compile "$model" --target x86-64-v5 --name s -o x
-    says "ELF for Linux only" "$sinter" compile "$model" --target wasm32 --name s -o x
+    says "ELF for Linux only" "$sinter" compile "$model" --target wasm64 --name s -o x
+    says "a WebAssembly module is for one target" "$sinter" compile "$model" --target wasm32,wasm32,+relaxed-simd --name s -o x
+    says "target wasm32 excludes" "$sinter" compile "$model" --target wasm32 --exe --name s -o x
+    says "page is for --target wasm32" "$sinter" compile "$model" --page --name s -o x
     says "different architectures" "$sinter" compile "$model" --target x86-64-v3,aarch64 --name s -o x
     says "expected forward" "$sinter" compile "$model" --entries generate -o x
     says "no entry 'encode' for --entries: this one has forward, loss, cached, step" \
@@ -521,6 +524,79 @@ refuse() {
         says "closed" "$sinter" compile "$model" --name s -o closed/folder
     fi
     says "No such file" "$sinter" inspect none.o
+}
+
+# A WebAssembly module with its script, in Node.
+web() {
+    says "needs the linker 'no-such-ld'" "$sinter" compile "$model" --name s -o x --target wasm32 --cc no-such-ld
+    if ! command -v wasm-ld-19 >/dev/null 2>&1 && ! command -v wasm-ld >/dev/null 2>&1; then
+        echo "SKIPPED: no wasm-ld (Debian: lld-19): WebAssembly modules are not tested"
+        return
+    fi
+    compile web --target wasm32 --page --entries cached
+    "$sinter" inspect web/story.wasm | grep -q "target      wasm32" || fail "inspect a module"
+    [ "$(wc -c <web/story.wasm)" -lt 300000 ] || fail "the module is larger than 300 KB"
+    "$sinter" compile "$source/examples/models/mnist-vit/mnist_vit.npz" --name vit -o web --target wasm32 || fail "images"
+    if ! command -v node >/dev/null 2>&1; then
+        echo "SKIPPED: no node: the modules are not run"
+        return
+    fi
+    echo '{"type": "module"}' >web/package.json
+    cat >web/run.js <<'END'
+import fs from 'node:fs';
+import * as story from './story.js';
+import * as vit from './vit.js';
+const folder = process.argv[2];
+let loaded = 0;
+const m = await story.load({ verify: true, onProgress: (n, of) => { loaded = n / of; } });
+console.log('loaded', loaded, WebAssembly.Module.imports(await WebAssembly.compile(fs.readFileSync('web/story.wasm'))).length);
+const ids = [1, 403, 407];
+console.log('tokens', [...m.generateTokens(ids, { maxTokens: 10 })].join(' '));
+console.log('text', JSON.stringify('Once upon a time' + [...m.generate('Once upon a time', { maxTokens: 60 })].join('')));
+console.log('decode', m.tokenizer.decode(m.encode('Zoë, 1 €!')));
+// a state continues where it was, also as a copy; draws depend on the seed alone
+const s = m.newState(), again = m.newState();
+const first = [...m.generateTokens(ids, { maxTokens: 4, state: s })];
+again.restore(s.save());
+again.length = s.length;
+const rest = (state) => [...m.generateTokens([first[3]], { maxTokens: 6, state })].join(' ');
+console.log('states', first.join(' '), rest(s), rest(again) === rest(again) || 'differ');
+const drawn = (seed) => [...m.generateTokens(ids, { maxTokens: 20, temperature: 1, topP: 0.9, seed })].join();
+console.log('draws', drawn(1) === drawn(1), drawn(1) === drawn(2));
+const wrong = (what, call) => { try { call(); console.log(what, 'passes'); } catch (e) { console.log(what, e.name, e.message); } };
+wrong('length', () => m.run('decode', { P: 512 }, { tokens: [1] }, s));
+wrong('token', () => m.run('decode', { P: 0 }, { tokens: [512] }, s));
+wrong('entry', () => m.run('forward'));
+wrong('state', () => m.run('decode', { P: 0 }, { tokens: [1] }));
+wrong('full', () => [...m.generateTokens(new Array(513).fill(403))]);
+const weights = fs.readFileSync('web/story.weights');
+const given = (bytes) => story.load({ verify: true, weights: new Uint8Array(bytes).buffer });
+await given(weights.subarray(0, 8192)).catch((e) => console.log('short', e.message));
+const damaged = new Uint8Array(weights);
+damaged[9000] ^= 1;
+await given(damaged).catch((e) => console.log('damaged', e.message));
+damaged[16] ^= 1;
+await given(damaged).catch((e) => console.log('other', e.message));
+// a picture of each row of the file of digits
+const digits = await vit.load(), images = fs.readFileSync(`${folder}/mnist-1000-images.idx3-ubyte`);
+const labels = fs.readFileSync(`${folder}/mnist-1000-labels.idx1-ubyte`);
+let right = 0;
+for (let i = 0; i < 1000; i++) {
+  const rgba = new Uint8Array(4 * 784);
+  for (let k = 0; k < 784; k++) rgba.fill(images[16 + 784 * i + k], 4 * k, 4 * k + 4);
+  right += digits.classify(digits.pixels(rgba))[0].index === labels[8 + i];
+}
+console.log('digits', right);
+END
+    node web/run.js "$source/examples/data" >web/out 2>&1 || fail "the module in Node ends with $?"
+    text=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "Once upon a time" --temperature 0 -n 60 | head -1)
+    for line in "loaded 1 0" "tokens $want" "text \"$text" "decode Zoë, 1 €!" "states ${want% 376 *} 376 298 315 421" \
+        "draws true false" "length SinterError story: decode: P is 512, not 0 to 511" "entry .*there are prefill, decode" \
+        "token .*an element of 'tokens' is outside 0..511" "state .*decode needs a state" "full .*exceed the context" \
+        "short .*8192 bytes of weights, expected" "damaged .*checksum differs" "other .*belongs to another model" "digits 858"; do
+        grep -q "^$line" web/out || fail "no line \"$line\""
+    done
+    [ $failed = 0 ] || cat web/out
 }
 
 # Every header is strict C99 and C++17.

@@ -66,7 +66,8 @@ static bool run(command *c, const char *what, sn_error *err) {
 static const char *compiler_of(const link_request *r, sn_error *err) {
     static const char *const cross[] = {[SN_ARCH_X86_64] = "x86_64-linux-gnu-gcc",
                                         [SN_ARCH_AARCH64] = "aarch64-linux-gnu-gcc",
-                                        [SN_ARCH_RISCV64] = "riscv64-linux-gnu-gcc"};
+                                        [SN_ARCH_RISCV64] = "riscv64-linux-gnu-gcc",
+                                        [SN_ARCH_WASM32] = NULL};
     sn_target t, host;
     sn_error none = {0};
     char first[128];
@@ -97,6 +98,50 @@ bool link_shared(const link_request *r, sn_error *err) {
     if (r->openmp) add(&c, "-lgomp");
     add(&c, "-lm");
     return run(&c, "a shared library", err);
+}
+
+/* ---- WebAssembly modules ---- */
+
+/* Runs a linker that may have another name: *found becomes false if there is no such program. */
+static bool run_linker(command *c, bool *found, sn_error *err) {
+    pid_t pid;
+    int status = 0,
+        failed = posix_spawnp(&pid, c->argv[0], NULL, NULL, (char *const *)c->argv, environ);
+    *found = failed != ENOENT;
+    if (failed)
+        return sn_fail(err, SN_ERR_FILE,
+                       "a WebAssembly module needs the linker '%s': %s; install lld (Debian: "
+                       "apt-get install lld-19), or name wasm-ld with --cc",
+                       c->argv[0], strerror(failed));
+    return (waitpid(pid, &status, 0) == pid && !status) ||
+           sn_fail(err, SN_ERR_FILE, "a WebAssembly module: '%s' failed; its messages are above",
+                   c->argv[0]);
+}
+
+bool link_wasm(const link_request *r, sn_error *err) {
+    /* a stack that overflows leaves memory and traps, because it comes first */
+    static const char *const flags[] = {
+        "--no-entry",          "--stack-first", "-z",
+        "stack-size=2097152",  "--strip-all",   "--max-memory=4294967296",
+        "--export=__heap_base"};
+    static const char *const usual[] = {"wasm-ld-19", "wasm-ld", NULL};
+    const char *const given[] = {r->cc, NULL}, *const *name = r->cc ? given : usual;
+    bool ok = false;
+    for (bool found = false; !found && *name; name++) {
+        command c;
+        sn_error last = {0};
+        begin(&c, *name);
+        for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) add(&c, flags[i]);
+        add(&c, "-o");
+        add_path(&c, r->dir, r->name, ".wasm");
+        add(&c, "--whole-archive");
+        add_path(&c, r->dir, r->name, ".a");
+        ok = c.failed ? sn_fail(&last, SN_ERR_MEMORY, "out of memory")
+                      : run_linker(&c, &found, &last);
+        for (int i = 0; i < c.n_owned; i++) free(c.owned[i]);
+        if (!ok && (found || !name[1])) return sn_fail(err, last.code, "%s", last.message);
+    }
+    return ok;
 }
 
 /* ---- programs ---- */

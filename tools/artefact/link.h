@@ -16,6 +16,9 @@ typedef struct link_request {
 /* NAME.so */
 bool link_shared(const link_request *r, sn_error *err);
 
+/* The WebAssembly module NAME.wasm from NAME.a, by wasm-ld; cc: another name of it. */
+bool link_wasm(const link_request *r, sn_error *err);
+
 /* The program NAME from NAME.o (with the program table), libsinter_program.a, libsinter_text.a
  * (before it libsinter_plain.a, if no tables of Unicode are needed) and libsinter_rt.a, either installed with this program or from its build tree. For this machine's architecture
  * only. */

@@ -1,6 +1,6 @@
 /* report_page.c: writes a report: the page (page/) with its styles, its scripts and the document in
  * it, or the document alone. */
-#include "tools/inspect/embedded.h"
+#include "tools/embed/embedded.h"
 #include "tools/inspect/report.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static void write_in_script(FILE *f, const char *s) {
  * "<!-- data -->" by the document. */
 static bool write_page(FILE *f, const char *json, sn_error *err) {
     static const char folder[] = "tools/inspect/page/", include[] = "<!-- include ";
-    const char *page = inspect_embedded("tools/inspect/page/page.html");
+    const char *page = embedded_text("tools/inspect/page/page.html");
     if (!page) return sn_fail(err, SN_ERR_INTERNAL, "the page of reports is not in the program");
     for (const char *s = page; *s;) {
         size_t n = strcspn(s, "\n");
@@ -30,7 +30,7 @@ static bool write_page(FILE *f, const char *json, sn_error *err) {
             char name[160];
             const char *from = s + sizeof include - 1;
             snprintf(name, sizeof name, "%s%.*s", folder, (int)strcspn(from, " "), from);
-            const char *text = inspect_embedded(name);
+            const char *text = embedded_text(name);
             if (!text) return sn_fail(err, SN_ERR_INTERNAL, "%s is not in the program", name);
             fputs(text, f);
         } else {

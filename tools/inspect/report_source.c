@@ -1,7 +1,7 @@
 /* report_source.c: the text of the sources that a report names: from the file system, or of
  * Sinter's own architectures from what the build embedded. */
 #include "tools/inspect/report.h"
-#include "tools/inspect/embedded.h"
+#include "tools/embed/embedded.h"
 #include "runtime/file.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ int report_file(report *r, const char *name) {
     const char *plain = plain_name(name);
     for (const cJSON *f = r->files->child; f; f = f->next, i++)
         if (!strcmp(cJSON_GetObjectItem(f, "name")->valuestring, plain)) return i;
-    const char *known = inspect_embedded(plain);
+    const char *known = embedded_text(plain);
     char *text = known ? NULL : read_source(name);
     cJSON *o = report_object(r, r->files, NULL);
     report_text(r, o, "name", plain);

@@ -1,0 +1,17 @@
+/* web.h: what a browser or Node needs beside a WebAssembly module: NAME.js, NAME.d.ts, a page. */
+#ifndef SN_WEB_H
+#define SN_WEB_H
+
+#include "ir/compile.h"
+
+typedef struct web_request {
+    const sn_emit_options *emitted; /* as for sn_emit; its name, folder and constants */
+    bool tokenizer;                 /* the folder NAME.tokenizer is beside the module */
+    bool page;                      /* also NAME.html */
+} web_request;
+
+/* From NAME.a and NAME.weights, which sn_emit has written: NAME.js (an ES module), NAME.d.ts and, if
+ * wanted, NAME.html. */
+bool web_write(const web_request *r, sn_error *err);
+
+#endif

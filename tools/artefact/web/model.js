@@ -1,0 +1,331 @@
+// model.js: loads a module with its weights, and calls its entries.
+
+const arrays = {
+  f32: Float32Array, f64: Float64Array, f16: Uint16Array, bf16: Uint16Array,
+  i32: Int32Array, i64: BigInt64Array, i8: Int8Array, u8: Uint8Array, bool: Uint8Array,
+};
+const PAGE = 65536, ALIGN = 64, SLOT = 8, MODEL_BYTES = 64;
+
+/** What an entry or a loader reports. `kind` is the number of the error's kind; 0: the caller's mistake. */
+export class SinterError extends Error {
+  constructor(message, code = 0) {
+    super(`${artefact.name}: ${message}`);
+    this.name = 'SinterError';
+    this.kind = code & 255;
+  }
+}
+
+// The value of a size such as "2*T+ceil(P/4)".
+function evaluate(text, dims) {
+  let at = 0;
+  const take = (c) => text[at] === c && ++at > 0;
+  const word = () => {
+    const start = at;
+    while (at < text.length && !'+-*/(),'.includes(text[at])) at++;
+    return text.slice(start, at);
+  };
+  const factor = () => {
+    const name = word();
+    if (/^\d+$/.test(name)) return Number(name);
+    if (name === 'ceil' || name === '') {
+      take('(');
+      let value = sum();
+      if (take('/')) value = Math.ceil(value / Number(word()));
+      take(')');
+      return value;
+    }
+    if (!(name in dims)) throw new SinterError(`the size '${name}' is not given`);
+    return Number(dims[name]);
+  };
+  const product = () => {
+    let value = factor();
+    while (take('*')) value *= factor();
+    return value;
+  };
+  const sum = () => {
+    let value = take('-') ? -product() : product();
+    for (;;) {
+      if (take('+')) value += product();
+      else if (take('-')) value -= product();
+      else return value;
+    }
+  };
+  return sum();
+}
+
+// Memory behind the module's own: first fit, in units of 64 bytes.
+class Heap {
+  constructor(memory, start) {
+    this.memory = memory;
+    this.free = [];
+    this.end = Math.ceil(start / ALIGN) * ALIGN;
+  }
+  allocate(bytes) {
+    const size = Math.max(1, Math.ceil(bytes / ALIGN)) * ALIGN;
+    const i = this.free.findIndex((f) => f.size >= size);
+    if (i >= 0) {
+      const f = this.free[i], at = f.at;
+      f.at += size;
+      f.size -= size;
+      if (!f.size) this.free.splice(i, 1);
+      return { at, size };
+    }
+    const at = this.end, missing = at + size - this.memory.buffer.byteLength;
+    try {
+      if (missing > 0) this.memory.grow(Math.ceil(missing / PAGE));
+    } catch {
+      throw new SinterError(`out of memory: ${bytes} more bytes do not fit beside ${at}; wasm32 has 4 GiB, ` +
+        'and a browser may allow less');
+    }
+    this.end = at + size;
+    return { at, size };
+  }
+  release(block) {
+    this.free.push(block);
+    this.free.sort((a, b) => a.at - b.at);
+    this.free = this.free.reduce((list, f) => {
+      const last = list[list.length - 1];
+      if (last && last.at + last.size === f.at) last.size += f.size;
+      else list.push({ at: f.at, size: f.size });
+      return list;
+    }, []);
+  }
+}
+
+/** Caches of one sequence, or the parameters and optimizer states of a training step. */
+export class State {
+  constructor(model) {
+    this.model = model;
+    this.block = model.heap.allocate(artefact.stateBytes);
+    this.length = 0;
+    model.check(model.exports.state_init(model.at, this.block.at));
+  }
+  /** The bytes: a copy that `restore` takes, of this state or another. */
+  save() {
+    return new Uint8Array(this.model.memory.buffer, this.block.at, artefact.stateBytes).slice();
+  }
+  restore(bytes) {
+    if (bytes.length !== artefact.stateBytes)
+      throw new SinterError(`a state has ${artefact.stateBytes} bytes, not ${bytes.length}`);
+    new Uint8Array(this.model.memory.buffer, this.block.at, bytes.length).set(bytes);
+  }
+  free() {
+    if (this.block) this.model.heap.release(this.block);
+    this.block = null;
+  }
+}
+
+const isFile = (url) => url.protocol === 'file:';
+
+async function readFile(url, total, sink) {
+  const fs = await import('node:fs/promises');
+  const file = await fs.open(url).catch((e) => { throw new SinterError(`${url.pathname}: ${e.message}`); });
+  try {
+    const { size } = await file.stat();
+    const target = sink(size);
+    for (let done = 0; done < size;) {
+      const piece = Math.min(size - done, 1 << 24);
+      const { bytesRead } = await file.read(target, done, piece, done);
+      if (!bytesRead) break;
+      done += bytesRead;
+      total(done, size);
+    }
+    return target;
+  } finally {
+    await file.close();
+  }
+}
+
+async function openCache(wanted) {
+  if (!wanted || typeof caches === 'undefined') return null;
+  try {
+    return await caches.open('sinter');
+  } catch {
+    return null; // private windows, pages without https
+  }
+}
+
+const keyOf = (url) => {
+  const key = new URL(url);
+  key.searchParams.set('sinter', artefact.checksum);
+  return key.href;
+};
+
+// Reads a response into what sink(size) returns, as it arrives.
+async function readResponse(response, url, total, sink) {
+  if (!response.ok) throw new SinterError(`${url}: the server says ${response.status} ${response.statusText}`);
+  const target = sink(artefact.weightBytes);
+  const reader = response.body.getReader();
+  for (let done = 0;;) {
+    const { value, done: last } = await reader.read();
+    if (last) {
+      if (done !== target.length)
+        throw new SinterError(`${url}: ${done} bytes of weights, expected ${target.length}: ` +
+          'the download is incomplete, or the file belongs to another model');
+      return target;
+    }
+    if (done + value.length > target.length)
+      throw new SinterError(`${url}: more than ${target.length} bytes of weights: the file belongs to another model`);
+    target.set(value, done);
+    done += value.length;
+    total(done, target.length);
+  }
+}
+
+// What checksum of its contents a weights file says that it has.
+const checksumOf = (bytes) =>
+  new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(artefact.checksumAt, true).toString(16).padStart(16, '0');
+
+async function fetchWeights(url, options, sink) {
+  const total = options.onProgress || (() => {});
+  if (isFile(url)) return readFile(url, total, sink);
+  const cache = await openCache(options.cache !== false);
+  const key = keyOf(url), stored = cache && await cache.match(key);
+  const response = stored || await fetch(url).catch((e) => { throw new SinterError(`${url}: ${e.message}`); });
+  const bytes = await readResponse(response, url, total, sink);
+  if (cache && !stored && checksumOf(bytes) === artefact.checksum) {
+    const headers = { 'content-type': 'application/octet-stream', 'content-length': String(bytes.length) };
+    await cache.put(key, new Response(bytes.slice(), { headers })).catch(() => {}); // no room: fetched again
+  }
+  return bytes;
+}
+
+async function compileCode(url) {
+  if (isFile(url)) {
+    const fs = await import('node:fs/promises');
+    return WebAssembly.compile(await fs.readFile(url));
+  }
+  const response = await fetch(url);
+  if (!response.ok) throw new SinterError(`${url}: the server says ${response.status} ${response.statusText}`);
+  return WebAssembly.compile(await response.arrayBuffer());
+}
+
+const besides = (name, given) => new URL(given || name, import.meta.url);
+
+export class Model {
+  constructor(module) {
+    const { exports } = new WebAssembly.Instance(module, {});
+    this.exports = exports;
+    this.memory = exports.memory;
+    this.heap = new Heap(this.memory, exports.__heap_base.value);
+    this.at = this.heap.allocate(MODEL_BYTES).at;
+    this.scratch = null;
+  }
+
+  /** Memory for weights of `bytes`: fill it, then call `open`. */
+  weightsView(bytes) {
+    if (bytes !== artefact.weightBytes)
+      throw new SinterError(`${bytes} bytes of weights, expected ${artefact.weightBytes}: ` +
+        'the file is incomplete, or belongs to another model');
+    this.weights = this.heap.allocate(bytes);
+    return new Uint8Array(this.memory.buffer, this.weights.at, bytes);
+  }
+
+  /** Checks that the weights belong to the code; with `verify` their checksum, too. */
+  open(verify) {
+    this.check(this.exports.init(this.at, this.weights.at, BigInt(artefact.weightBytes)));
+    if (verify) this.check(this.exports.verify(this.at));
+  }
+
+  check(code) {
+    if (!code) return;
+    const bytes = new Uint8Array(this.memory.buffer), at = this.exports.message(code) >>> 0;
+    throw new SinterError(new TextDecoder().decode(bytes.slice(at, bytes.indexOf(0, at))), code);
+  }
+
+  newState() {
+    return new State(this);
+  }
+
+  entry(name) {
+    const entry = artefact.entries.find((e) => e.name === name);
+    if (!entry)
+      throw new SinterError(`no entry '${name}': there are ${artefact.entries.map((e) => e.name).join(', ')}`);
+    return entry;
+  }
+
+  has(name) {
+    return artefact.entries.some((e) => e.name === name);
+  }
+
+  // Room for a call: it stays for the next one.
+  reserve(bytes) {
+    if (this.scratch && this.scratch.size >= bytes) return this.scratch.at;
+    if (this.scratch) this.heap.release(this.scratch);
+    this.scratch = null;
+    this.scratch = this.heap.allocate(bytes);
+    return this.scratch.at;
+  }
+
+  layOut(entry, dims) {
+    let end = Math.ceil((entry.dims.length * SLOT) / ALIGN) * ALIGN;
+    const args = end;
+    end += (entry.inputs.length + entry.outputs.length) * SLOT;
+    const places = [...entry.inputs, ...entry.outputs].map((t) => {
+      const count = t.shape.reduce((n, size) => n * evaluate(size, dims), 1);
+      const at = Math.ceil(end / ALIGN) * ALIGN;
+      end = at + count * arrays[t.type].BYTES_PER_ELEMENT;
+      return { ...t, count, at };
+    });
+    return { args, places, workspace: Math.ceil(end / ALIGN) * ALIGN };
+  }
+
+  fill(base, place, inputs) {
+    const type = arrays[place.type], given = inputs[place.name];
+    if (given === undefined) throw new SinterError(`the input '${place.name}' is missing`);
+    const values = typeof given === 'number' || typeof given === 'bigint' ? [given] : given;
+    if (values.length !== place.count)
+      throw new SinterError(`'${place.name}' has ${values.length} elements; [${place.shape}] are ${place.count}`);
+    const room = new type(this.memory.buffer, base + place.at, place.count);
+    room.set(place.type === 'i64' ? Array.from(values, BigInt) : values);
+  }
+
+  /**
+   * Runs an entry. dims: its lengths by name; inputs: typed arrays (or lists, or a number) by name, row-major.
+   * Returns typed arrays by name, which are copies.
+   */
+  run(name, dims = {}, inputs = {}, state = null) {
+    const entry = this.entry(name);
+    if (entry.state && !state) throw new SinterError(`${name} needs a state: model.newState()`);
+    const lengths = entry.dims.map((d) => {
+      const value = Number(dims[d.name]);
+      if (!Number.isInteger(value) || value < d.min || value > d.max)
+        throw new SinterError(`${name}: ${d.name} is ${dims[d.name]}, not ${d.min} to ${d.max}`);
+      return BigInt(value);
+    });
+    const plan = this.layOut(entry, dims);
+    let base = this.reserve(plan.workspace + ALIGN);
+    const setLengths = () => new BigInt64Array(this.memory.buffer, base, lengths.length).set(lengths);
+    setLengths();
+    const need = Number(this.exports[`workspace_${name}`](this.at, base));
+    if (need < 0) this.check(-need);
+    base = this.reserve(plan.workspace + need);
+    setLengths();
+    const slots = new DataView(this.memory.buffer, base + plan.args);
+    plan.places.forEach((place, i) => {
+      slots.setBigUint64(i * SLOT, BigInt(base + place.at), true);
+      if (i < entry.inputs.length) this.fill(base, place, inputs);
+    });
+    this.check(this.exports[`run_${name}`](this.at, state ? state.block.at : 0, base + plan.workspace, base,
+      base + plan.args));
+    const results = {};
+    for (const place of plan.places.slice(entry.inputs.length))
+      results[place.name] = new arrays[place.type](this.memory.buffer, base + place.at, place.count).slice();
+    return results;
+  }
+}
+
+/**
+ * Loads the module and its weights from beside this file. Options: code, weights, tokenizer (URLs; weights may be an
+ * ArrayBuffer), onProgress(bytes, of), cache (false: not in the browser's Cache), verify (reads all weights).
+ */
+export async function load(options = {}) {
+  const { weights } = options;
+  const model = new Model(await compileCode(besides(`./${artefact.name}.wasm`, options.code)));
+  if (weights instanceof ArrayBuffer) model.weightsView(weights.byteLength).set(new Uint8Array(weights));
+  else await fetchWeights(besides(`./${artefact.name}.weights`, weights), options, (size) => model.weightsView(size));
+  model.open(options.verify);
+  if (artefact.tokenizer && options.tokenizer !== false)
+    model.tokenizer = await loadTokenizer(besides(`./${artefact.name}.tokenizer/`, options.tokenizer));
+  return model;
+}

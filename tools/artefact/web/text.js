@@ -1,0 +1,144 @@
+// text.js: text in, text out: generates, classifies, embeds.
+
+function argmax(values, from = 0, to = values.length) {
+  let best = from;
+  for (let i = from + 1; i < to; i++) if (values[i] > values[best]) best = i;
+  return best - from;
+}
+
+// splitmix64, of which the upper 53 bits are a number below 1.
+function randomNumbers(seed) {
+  let state = BigInt.asUintN(64, BigInt(seed));
+  return () => {
+    state = BigInt.asUintN(64, state + 0x9e3779b97f4a7c15n);
+    let z = state;
+    z = BigInt.asUintN(64, (z ^ (z >> 30n)) * 0xbf58476d1ce4e5b9n);
+    z = BigInt.asUintN(64, (z ^ (z >> 27n)) * 0x94d049bb133111ebn);
+    return Number((z ^ (z >> 31n)) >> 11n) / 2 ** 53;
+  };
+}
+
+function softmax(logits, temperature = 1) {
+  const most = logits.reduce((a, b) => Math.max(a, b), -Infinity);
+  const e = Array.from(logits, (x) => Math.exp((x - most) / temperature));
+  const sum = e.reduce((a, b) => a + b, 0);
+  return e.map((x) => x / sum);
+}
+
+// A token by temperature, of the likeliest topK, of those that make up topP of the probability.
+function draw(logits, { temperature, topK, topP }, random) {
+  const p = softmax(logits, temperature);
+  let order = p.map((_, i) => i).sort((a, b) => p[b] - p[a]);
+  if (topK > 0) order = order.slice(0, topK);
+  let sum = 0;
+  const kept = [];
+  for (const i of order) {
+    kept.push(i);
+    sum += p[i];
+    if (sum >= topP) break;
+  }
+  let left = random() * sum;
+  for (const i of kept) if ((left -= p[i]) < 0) return i;
+  return kept[kept.length - 1];
+}
+
+const sampling = { temperature: 0, topK: 0, topP: 1, seed: 1, maxTokens: 256 };
+
+Object.assign(Model.prototype, {
+  /**
+   * Token ids in, token ids out, as an iterator: continues `ids`, or, with a state that has read others, the text
+   * in it. temperature 0 (the default) takes the likeliest token.
+   */
+  * generateTokens(ids, options = {}) {
+    if (!this.has('prefill') || !this.has('decode'))
+      throw new SinterError('generating needs the entries prefill and decode (--entries cached)');
+    const o = { ...sampling, ...options }, state = o.state || this.newState();
+    const random = randomNumbers(o.seed);
+    try {
+      if (state.length + ids.length > artefact.context)
+        throw new SinterError(`${state.length + ids.length} tokens exceed the context of ${artefact.context}`);
+      if (!ids.length) throw new SinterError('an empty text cannot be continued: give a token');
+      let logits = this.run('prefill', { T: ids.length, P: state.length }, { tokens: ids }, state).logits;
+      state.length += ids.length;
+      for (let n = 0; n < o.maxTokens; n++) {
+        const token = o.temperature > 0 ? draw(logits, o, random) : argmax(logits);
+        if (artefact.eos.includes(token)) return;
+        yield token;
+        if (state.length >= artefact.context || n + 1 === o.maxTokens) return;
+        logits = this.run('decode', { P: state.length }, { tokens: [token] }, state).logits;
+        state.length++;
+      }
+    } finally {
+      if (!o.state) state.free();
+    }
+  },
+
+  encode(text) {
+    if (!this.tokenizer) throw new SinterError('no tokenizer was compiled with the model: use token ids');
+    return this.tokenizer.encode(text);
+  },
+
+  /** Text in, pieces of text out, as an iterator. Options as of generateTokens. */
+  * generate(prompt, options = {}) {
+    const ids = this.encode(prompt);
+    if (!artefact.noBos && artefact.bos >= 0 && ids[0] !== artefact.bos) ids.unshift(artefact.bos);
+    const decoder = this.tokenizer.decoder(ids);
+    for (const token of this.generateTokens(ids, options)) yield decoder.push(token);
+    yield decoder.end();
+  },
+
+  // Logits become classes, the likeliest first.
+  classes(logits) {
+    return softmax(logits)
+      .map((probability, i) => ({ label: artefact.labels[i] ?? String(i), index: i, probability }))
+      .sort((a, b) => b.probability - a.probability);
+  },
+
+  /** The classes of a text, or of an image (pixels: Float32Array [channels, rows, columns], see `pixels`). */
+  classify(input) {
+    const given = typeof input === 'string' ? this.textInputs('forward', input) : this.imageInputs('forward', input);
+    return this.classes(this.run('forward', given.dims, given.inputs).logits);
+  },
+
+  // The inputs of an encoder for one text.
+  textInputs(name, text) {
+    const entry = this.entry(name), ids = this.encode(text), dims = {}, inputs = {};
+    for (const d of entry.dims) dims[d.name] = d.name === 'B' ? 1 : Math.min(ids.length, d.max);
+    for (const t of entry.inputs) {
+      const count = t.shape.reduce((n, size) => n * evaluate(size, dims), 1);
+      inputs[t.name] = t.name === 'tokens' ? ids.slice(0, count)
+        : t.name === 'lengths' ? [Math.min(ids.length, count === 1 ? ids.length : count)] : new Array(count).fill(0);
+    }
+    return { dims, inputs };
+  },
+
+  imageInputs(name, pixels) {
+    const entry = this.entry(name), dims = {};
+    for (const d of entry.dims) dims[d.name] = 1;
+    return { dims, inputs: { [entry.inputs[0].name]: pixels } };
+  },
+
+  /** The embedding of a text. */
+  embed(text) {
+    const given = this.textInputs('embed', text);
+    return Object.values(this.run('embed', given.dims, given.inputs))[0];
+  },
+
+  /**
+   * Pixels as the model takes them, of bytes RGBA (ImageData.data) of artefact.pixels.side rows and columns. A model
+   * of one channel gets the mean of red, green and blue.
+   */
+  pixels(rgba) {
+    const p = artefact.pixels;
+    if (!p) throw new SinterError('not a model of images');
+    const n = p.side * p.side, out = new Float32Array(n * p.channels);
+    if (rgba.length !== 4 * n) throw new SinterError(`${rgba.length} bytes; ${p.side} x ${p.side} pixels have ${4 * n}`);
+    for (let c = 0; c < p.channels; c++)
+      for (let i = 0; i < n; i++) {
+        const at = 4 * i;
+        const x = p.channels === 1 ? (rgba[at] + rgba[at + 1] + rgba[at + 2]) / 3 : rgba[at + c];
+        out[c * n + i] = (x * p.scale - p.mean[c]) / p.std[c];
+      }
+    return out;
+  },
+});

@@ -1,0 +1,105 @@
+// tokenizer.js: tokenizers, from the files in NAME.tokenizer.
+
+const utf8 = new TextEncoder();
+
+async function readBytes(url) {
+  if (isFile(url)) {
+    const fs = await import('node:fs/promises');
+    return fs.readFile(url).then((b) => new Uint8Array(b), () => null);
+  }
+  const response = await fetch(url);
+  return response.ok ? new Uint8Array(await response.arrayBuffer()) : null;
+}
+
+// Merges the neighbours of the best rank until no pair has one. rank(a, b): a number, less is better; or undefined.
+function mergePairs(parts, rank) {
+  for (;;) {
+    let best = Infinity, at = -1;
+    for (let i = 0; i + 1 < parts.length; i++) {
+      const r = rank(parts[i], parts[i + 1]);
+      if (r !== undefined && r < best) {
+        best = r;
+        at = i;
+      }
+    }
+    if (at < 0) return parts;
+    parts.splice(at, 2, parts[at] + parts[at + 1]);
+  }
+}
+
+// Bytes of tokens to text, piece by piece: a piece may end inside a character.
+class Decoder {
+  constructor(bytesOf, strip) {
+    this.bytesOf = bytesOf;
+    this.text = new TextDecoder();
+    this.strip = strip;
+  }
+  push(id) {
+    let bytes = this.bytesOf(id);
+    if (this.strip && bytes.length) {
+      if (bytes[0] === 32) bytes = bytes.subarray(1);
+      this.strip = false;
+    }
+    return this.text.decode(bytes, { stream: true });
+  }
+  end() {
+    return this.text.decode();
+  }
+}
+
+const byteToken = /^<0x([0-9A-F]{2})>$/;
+
+// SentencePiece's byte-pair encoding in llama2.c's tokenizer.bin: merges by score, bytes for what has no token.
+class LlamaTokenizer {
+  constructor(data) {
+    const view = new DataView(data.buffer, data.byteOffset, data.length), text = new TextDecoder();
+    this.token = [];
+    this.id = new Map();
+    this.score = [];
+    for (let at = 4; at + 8 <= data.length;) {
+      const score = view.getFloat32(at, true), size = view.getInt32(at + 4, true), id = this.token.length;
+      const piece = text.decode(data.subarray(at + 8, at + 8 + size));
+      at += 8 + size;
+      this.token.push(piece);
+      this.score.push(score);
+      if (id > 2 && !this.id.has(piece)) this.id.set(piece, id);
+    }
+  }
+  encode(text) {
+    if (!text) return [];
+    const parts = mergePairs(Array.from(` ${text}`), (a, b) => {
+      const id = this.id.get(a + b);
+      return id === undefined ? undefined : -this.score[id];
+    });
+    return parts.flatMap((part) => {
+      const id = this.id.get(part);
+      if (id !== undefined) return [id];
+      return Array.from(utf8.encode(part), (b) =>
+        this.id.get(`<0x${b.toString(16).toUpperCase().padStart(2, '0')}>`) ?? 0);
+    });
+  }
+  bytes(id) {
+    if (id < 3) return new Uint8Array(0);
+    const byte = byteToken.exec(this.token[id]);
+    return byte ? Uint8Array.of(parseInt(byte[1], 16)) : utf8.encode(this.token[id]);
+  }
+  decode(ids) {
+    const d = this.decoder([]);
+    return ids.map((id) => d.push(id)).join('') + d.end();
+  }
+  // after: ids whose text the next ones continue
+  decoder(after) {
+    return new Decoder((id) => this.bytes(id), !after.some((id) => id > 2));
+  }
+}
+
+async function loadTokenizer(folder) {
+  const file = (name) => readBytes(new URL(name, folder));
+  const kinds = [['tokenizer.bin', (data) => new LlamaTokenizer(data)]];
+  for (const [name, make] of kinds) {
+    const data = await file(name);
+    if (data) return make(data);
+  }
+  throw new SinterError(`${folder}: the module reads ${kinds.map((k) => k[0]).join(', ')}, and none of these is ` +
+    'there: load with { tokenizer: false } and use token ids');
+}

@@ -1,0 +1,67 @@
+
+/** Sizes, types and ids of this artefact. */
+export const artefact: {
+  name: string; version: string; target: string; weightBytes: number; stateBytes: number;
+  context: number; vocab: number; bos: number; eos: number[]; labels: (string | null)[];
+  pixels: { side: number; channels: number; scale: number; mean: number[]; std: number[] } | null;
+};
+
+export class SinterError extends Error {
+  /** The number of the error's kind; 0: a mistake of the caller. */
+  kind: number;
+}
+
+/** Caches of one sequence, or the parameters and optimizer states of a training step. */
+export class State {
+  /** Tokens that generateTokens has put into it. */
+  length: number;
+  save(): Uint8Array;
+  restore(bytes: Uint8Array): void;
+  free(): void;
+}
+
+export interface Sampling {
+  /** 0 (the default): the likeliest token. */
+  temperature?: number;
+  topK?: number;
+  topP?: number;
+  seed?: number | bigint;
+  maxTokens?: number;
+  /** Continues what this state has read; without it a new one, which is freed. */
+  state?: State;
+}
+
+export interface LoadOptions {
+  code?: string | URL;
+  weights?: string | URL | ArrayBuffer;
+  /** The folder; false: only token ids. */
+  tokenizer?: string | URL | false;
+  onProgress?: (bytes: number, of: number) => void;
+  /** false: weights do not go to the browser's Cache. */
+  cache?: boolean;
+  /** Compares the checksum of the weights, which reads all of them. */
+  verify?: boolean;
+}
+
+export interface Class {
+  label: string;
+  index: number;
+  probability: number;
+}
+
+export class Model {
+  tokenizer?: { encode(text: string): number[]; decode(ids: number[]): string };
+  newState(): State;
+  has(entry: string): boolean;
+  run<E extends keyof Entries>(entry: E, dims: Entries[E]['dims'], inputs: Entries[E]['inputs'],
+                               state?: State | null): Entries[E]['outputs'];
+  encode(text: string): number[];
+  generateTokens(ids: number[], options?: Sampling): Generator<number>;
+  generate(prompt: string, options?: Sampling): Generator<string>;
+  classify(input: string | Float32Array): Class[];
+  embed(text: string): Float32Array;
+  pixels(rgba: Uint8ClampedArray | Uint8Array): Float32Array;
+}
+
+/** Loads the module and its weights, which lie beside this file. */
+export function load(options?: LoadOptions): Promise<Model>;
