@@ -65,9 +65,9 @@ static const coefficients polar_express[ITERATIONS] = {{8.1566, -22.4833, 15.878
                                                        {3.2858, -2.3681, 0.4645},
                                                        {2.3465, -1.7098, 0.4232}};
 
-/* b A + c A^2 */
+/* b A + c A^2: A is symmetric, and of A A^T one triangle is multiplied. */
 static sn_node *polynomial(sn_node *a, const double *k) {
-    return add(scale(a, k[1]), scale(product(a, a), k[2]));
+    return add(scale(a, k[1]), scale(gram_of(a, true), k[2]));
 }
 
 static sn_node *iterate(sn_node *x, bool wide, const sn_optimizer *o) {

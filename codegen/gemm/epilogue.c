@@ -1,5 +1,6 @@
 /* epilogue.c: epilogue and store of a row of microtiles. */
 #include "codegen/gemm/impl.h"
+#include "runtime/memory.h"
 
 /* Mask of the columns that exist in a vector from column col on; NULL: all, always. */
 static em_val column_mask(em *e, const gemm_plan *p, em_val n, em_val col) {
@@ -26,6 +27,12 @@ static void store_c(em *e, const gemm_plan *p, em_val v, const sn_gemm_at *at) {
     for (int i = 0; i < p->lanes; i++)
         em_store_mask(e, c->dtype, em_gep(e, to, c->dtype, em_mul(e, col, i)), em_extract(e, v, i),
                       at->mask ? em_extract(e, at->mask, i) : NULL);
+}
+
+/* symmetric: the lanes of a mask whose columns, from `col` on, are at most `last`. */
+static em_val up_to_diagonal(em *e, const gemm_plan *p, em_val mask, em_val col, em_val last) {
+    em_val below = em_tail_mask(e, em_sub(e, em_add(e, last, 1), col), p->lanes);
+    return mask ? em_and(e, mask, below) : below;
 }
 
 /* A vector of a row of accumulators. */
@@ -57,6 +64,7 @@ static void emit_row(em *e, const gemm_plan *p, const gemm_epilogue_args *q, em_
                          .lanes = p->lanes,
                          .row_scale = row_scale};
         at.mask = column_mask(e, p, n, at.col);
+        if (g->symmetric) at.mask = up_to_diagonal(e, p, at.mask, at.col, c_row);
         em_val acc[2] = {load_row(e, p, row, j), NULL};
         if (g->half_width) {
             acc[1] = load_row(e, p, row, j + p->epi_cols);
@@ -99,12 +107,55 @@ static void emit_rows(em *e, const gemm_plan *p, const gemm_epilogue_args *q) {
     g->store_sums(g->ctx, e, all, &at);
 }
 
+/* ---- symmetric: the mirrored places ---- */
+
+/* Rows [first, first + lanes) of the microtiles, transposed: [column][row] in scratch. */
+static void transpose_rows(em *e, const gemm_plan *p, const gemm_epilogue_args *q, int first,
+                           em_val to, em_val stride) {
+    em_val v[64], last = em_sub(e, q->n_rows, 1);
+    em_loop l = em_for(e, 0, p->panel, p->lanes);
+    for (int i = 0; i < p->lanes; i++) {
+        em_val row = em_mul(e, em_imin(e, first + i, last), p->panel);
+        em_val from = em_gep(e, q->acc, p->t, em_add(e, row, l.i));
+        v[i] = em_load(e, p->t, from, p->lanes);
+    }
+    em_transpose(e, v, p->lanes);
+    for (int i = 0; i < p->lanes; i++) {
+        em_val at = em_add(e, em_mul(e, em_add(e, l.i, i), stride), first);
+        em_store(e, p->t, em_gep(e, to, p->t, at), v[i]);
+    }
+    em_end(e, &l);
+}
+
+/* The elements below the diagonal, as those of the rows that are their columns. */
+static void emit_mirror(em *e, const gemm_plan *p, const gemm_epilogue_args *q) {
+    const sn_gemm *g = p->g;
+    em_val tile = em_gep_bytes(e, q->a, p->mirror_offset);
+    const int stride = SN_ROUND_UP(p->mr, p->lanes);
+    for (int i = 0; i < p->mr; i += p->lanes) transpose_rows(e, p, q, i, tile, em_i64(e, stride));
+    em_val end = em_imin(e, em_i64(e, p->panel),
+                         em_sub(e, em_sub(e, em_add(e, q->row, q->n_rows), 1), q->col));
+    em_loop l = em_for(e, 0, end, 1);
+    sn_gemm_at at = {.batch = {q->batch0, q->batch1, q->batch2}, .lanes = p->lanes};
+    at.row = em_add(e, q->col, l.i);
+    for (int i = 0; i < p->mr; i += p->lanes) {
+        em_val from = em_add(e, em_mul(e, l.i, stride), i);
+        em_val acc[2] = {em_load(e, p->t, em_gep(e, tile, p->t, from), p->lanes), NULL};
+        at.col = em_add(e, q->row, i);
+        em_val above = up_to_diagonal(e, p, NULL, at.col, at.row);
+        at.mask = em_and(e, em_tail_mask(e, em_sub(e, q->n_rows, i), p->lanes), em_not(e, above));
+        em_val v = g->epilogue ? g->epilogue(g->ctx, e, acc, &at) : acc[0];
+        if (!g->no_store) store_c(e, p, v, &at);
+    }
+    em_end(e, &l);
+}
+
 em_val gemm_emit_epilogue(em *e, const gemm_plan *p) {
     em_val fn = gemm_epilogue_function(e, gemm_name_of(p, "epilogue").text);
     gemm_epilogue_args q = gemm_epilogue_params(e);
     e->buf = q.buf;
     e->dim = q.dim;
-    if (p->g->epilogue || p->direct_c) {
+    if (p->g->epilogue || p->direct_c || p->g->symmetric) {
         emit_rows(e, p, &q);
     } else { /* little code: unroll the rows of a full microtile */
         em_branch full = em_if(e, em_cmp(e, EM_EQ, q.n_rows, p->mr));
@@ -115,6 +166,7 @@ em_val gemm_emit_epilogue(em *e, const gemm_plan *p) {
         em_end(e, &l);
         em_endif(e, &full);
     }
+    if (p->g->symmetric) emit_mirror(e, p, &q);
     em_ret(e, NULL);
     return fn;
 }

@@ -79,6 +79,26 @@ static share grid_share(em *e, em_val part, em_val row_parts, em_val col_parts, 
     return r;
 }
 
+/* symmetric: where column part `part` begins, in panels: those from there on have the rest of the
+ * triangle's area, n^2 (parts - part) / parts. */
+static em_val triangle_cut(em *e, em_val n_panels, em_val part, em_val parts) {
+    em_val rest = em_convert(e, em_sub(e, parts, part), SN_I64, SN_F64);
+    em_val side = em_sqrt(e, em_div(e, rest, em_convert(e, parts, SN_I64, SN_F64)));
+    side = em_mul(e, side, em_convert(e, n_panels, SN_I64, SN_F64));
+    side = em_add(e, side, em_like(e, side, 0.5)); /* to the nearest */
+    return em_sub(e, n_panels, em_convert(e, side, SN_F64, SN_I64));
+}
+
+/* ... of the triangle: the rows from the diagonal on. */
+static share triangle_share(em *e, const gemm_plan *p, const gemm_state *s, em_val part,
+                            em_val parts) {
+    share r = {.row1 = s->m};
+    r.panel0 = triangle_cut(e, s->n_panels, part, parts);
+    r.panel1 = triangle_cut(e, s->n_panels, em_add(e, part, 1), parts);
+    r.row0 = em_imin(e, em_mul(e, r.panel0, p->panel), s->m);
+    return r;
+}
+
 /* ---- dynamic schedule ---- */
 
 /* Whether long products have a dynamic remainder of rows. */
@@ -301,6 +321,7 @@ static void emit_kernel(em *e, const gemm_plan *p) {
         rest =
             plan_remainder(e, p, &s, em_cmp(e, EM_EQ, items, 1), em_cmp(e, EM_EQ, row_parts, nt));
     share c = grid_share(e, part, row_parts, col_parts, rest.rows, rest.panels, rest.row_unit);
+    if (g->symmetric) c = triangle_share(e, p, &s, part, em_select(e, by_item, 1, nt));
     em_loop step;
     if (dynamic) {
         step = em_for(e, 0, em_add(e, rest.n_items, 1), 1);

@@ -58,7 +58,13 @@
  *
  * Ragged K (`ragged_k`): the one batch axis counts blocks, and batch item e sums over those k < K
  * whose index (as above) is e, in ascending order, in pairs of these if `bf16`. Row k / per_row of B
- * belongs to column k of A, whose rows are contiguous. */
+ * belongs to column k of A, whose rows are contiguous.
+ *
+ * Symmetric (`symmetric`): M = N, and B is A transposed, so element (j, i) has the bits of (i, j): both
+ * are the same chain of products. Microtiles above the diagonal are skipped; the epilogue gets the sums
+ * of those below it a second time, transposed, at their mirrored places. Its operands may have any
+ * values there. Threads have columns of the triangle, of equal areas. B is not packed; there is no
+ * prologue, pair, swap, block or reduction. */
 enum { SN_GEMM_BATCH = 3, SN_GEMM_STATE = 4, SN_GEMM_SUMS = 4 };
 
 typedef struct sn_gemm_groups {
@@ -127,6 +133,7 @@ typedef struct sn_gemm {
     bool b_packed;           /* b is in panels */
     sn_gemm_groups groups;   /* of packed b */
     bool int8, bf16;
+    bool symmetric;     /* only the elements (i, j), j <= i, are multiplied: see above */
     int64_t half_width; /* > 0: columns this far apart meet in the epilogue; packed b only */
     /* > 0, a divisor of half a panel: columns j and j ^ swap_distance meet in the epilogue */
     int64_t swap_distance;

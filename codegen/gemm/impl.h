@@ -126,7 +126,8 @@ typedef struct gemm_plan {
      * scale groups; partial C is at 0 */
     int64_t a_offset, b_offset, b_list_offset, c_list_offset, sums_offset, scratch_bytes;
     gemm_ints ints;
-    int64_t sort_offset; /* blocks: first row of each block in the sorted rows, then these */
+    int64_t mirror_offset; /* symmetric: a transposed row of microtiles */
+    int64_t sort_offset;   /* blocks: first row of each block in the sorted rows, then these */
     gemm_functions fn;
 } gemm_plan;
 

@@ -287,6 +287,11 @@ static em_val emit_block(em *e, const gemm_plan *p, const gemm_state *s, em_val 
     return em_join(e, &br, rest, lo);
 }
 
+/* symmetric: the end of the panels before `hi` that have columns of the first `rows` rows' triangle. */
+static em_val panels_up_to(em *e, const gemm_plan *p, em_val rows, em_val hi) {
+    return em_imin(e, hi, em_ceil_div(e, rows, p->panel));
+}
+
 /* The ir loop: the microtile rows of the MC block. Behind the last panel they are replaced by rows
  * of the next block (pack_next_a), in the microkernel where both are full microtiles. */
 static void emit_ir(em *e, const gemm_plan *p, gemm_state *s) {
@@ -302,7 +307,13 @@ static void emit_ir(em *e, const gemm_plan *p, gemm_state *s) {
         s->packs_next_a = em_and(e, em_and(e, s->ends_use_of_a, s->packs_a), both);
         packs_next = em_and(e, packs_next, em_not(e, both));
     }
+    em_branch reaches = {0};
+    if (p->g->symmetric) { /* the diagonal, or what is below it */
+        em_val last = em_add(e, s->ic, end);
+        reaches = em_if(e, em_cmp(e, EM_GT, last, em_mul(e, s->jr, p->panel)));
+    }
     gemm_emit_tile(e, p, s, tile.i, ir, rows);
+    if (p->g->symmetric) em_endif(e, &reaches);
     if (p->pack_next_a) {
         em_branch br = em_if(e, packs_next);
         pack_next_rows(e, p, s, ir, end);
@@ -314,6 +325,7 @@ static void emit_ir(em *e, const gemm_plan *p, gemm_state *s) {
 
 /* The jr loop: the MC block by panels [lo, hi). */
 static void emit_jr(em *e, const gemm_plan *p, gemm_state *s, em_val lo, em_val hi) {
+    if (p->g->symmetric) hi = panels_up_to(e, p, em_add(e, s->ic, s->ib), hi);
     if (p->fn.ukr_1x2) lo = emit_panel_pairs(e, p, s, lo, hi);
     if (p->fn.block) lo = emit_block(e, p, s, lo, hi);
     em_loop jr = em_for(e, lo, hi, 1);
@@ -455,6 +467,7 @@ static void pack_a_rows(em *e, const gemm_plan *p, gemm_state *s, em_val row0, e
 /* The order on the right: jc, pc, ic. */
 static void emit_jc_pc_ic(em *e, const gemm_plan *p, gemm_state *s, em_val row0, em_val row1,
                           em_val panel0, em_val panel1) {
+    if (p->g->symmetric) panel1 = panels_up_to(e, p, row1, panel1);
     em_loop jc = em_for(e, panel0, panel1, p->nc_panels), pc;
     em_val end = em_imin(e, panel1, em_add(e, jc.i, p->nc_panels));
     s->jc = jc.i;

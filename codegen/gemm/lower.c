@@ -484,6 +484,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
         for (int i = 0; i < SN_GEMM_BATCH; i++) g->b.batch[i] = EM_SIZE_CONST(0);
     } else
         g->b = operand_of(k, &s->in[1], 1);
+    g->symmetric = sn_product_symmetric(k->m, s);
     g->dynamic = true;
     g->counter_buf = s->n_in + s->n_out;
     g->bf16 = sn_attr_get(s->node, SN_A_compute);

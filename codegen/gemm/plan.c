@@ -76,6 +76,12 @@ static bool check_groups(const sn_gemm *g, sn_dtype compute) {
            (!q->unscaled || (g->bf16 && q->bits == 8 && !q->has_min && !q->outer_group));
 }
 
+static bool plain_symmetric(const sn_gemm *g) {
+    return !g->b_packed && !g->prologue && !g->row_prologue && !g->half_width &&
+           !g->swap_distance && !g->n_blocks && !g->ragged_k && !g->n_sums && !g->int8 &&
+           !g->groups.size;
+}
+
 static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (compute != SN_F32 && compute != SN_F64)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: compute type must be f32 or f64, not %s",
@@ -106,6 +112,9 @@ static bool check_spec(const sn_gemm *g, sn_dtype compute, sn_error *err) {
     if (g->ragged_k && (!plain || g->n_batch != 1 || g->batch[0].slot >= 0 || g->n_blocks ||
                         g->per_row < 1 || !gemm_is(g->a.row, 1)))
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: ragged K needs plain operands, A by columns");
+    if (g->symmetric && !plain_symmetric(g))
+        return sn_fail(err, SN_ERR_INTERNAL,
+                       "gemm: symmetric products need plain operands and a plain epilogue");
     if (!gemm_check_pair(g->n, g->half_width, compute, err)) return false;
     if (g->no_store && !g->epilogue)
         return sn_fail(err, SN_ERR_INTERNAL, "gemm: no output and no epilogue store");
@@ -272,7 +281,8 @@ static void choose_tile(gemm_plan *p, const sn_gemm *g, const sn_target *t, sn_d
     p->pack_b = !g->b_packed || g->groups.size;
     p->b_in_place =
         !g->b_packed && !g->ragged_k && !g->bf16 && gemm_is(g->b.col, 1) && g->b.dtype == compute;
-    p->direct_c = !g->epilogue && g->c.dtype == p->t && gemm_is(g->c.col, 1) && !g->n_blocks;
+    p->direct_c =
+        !g->epilogue && g->c.dtype == p->t && gemm_is(g->c.col, 1) && !g->n_blocks && !g->symmetric;
 }
 
 /* KC, and how A is read. */
@@ -397,6 +407,8 @@ static void place_scratch(gemm_plan *p) {
     p->scratch_bytes = p->sums_offset;
     const sn_gemm_groups *g = &p->g->groups;
     if (g->has_min) p->scratch_bytes += SN_ROUND_UP(p->g->k.value / g->size * p->esize, 8);
+    p->mirror_offset = p->scratch_bytes;
+    if (p->g->symmetric) p->scratch_bytes += SN_ROUND_UP(p->mr, p->lanes) * p->panel * p->esize;
     p->sort_offset = p->scratch_bytes;
     p->scratch_bytes +=
         gemm_count_blocks(p->g) * 8; /* and the sorted rows: sn_gemm_scratch_per_row */
@@ -469,6 +481,7 @@ int64_t sn_gemm_scratch(const sn_gemm *g, const sn_target *t, sn_dtype compute) 
     F(short_k, p->short_k)                                                                         \
     F(blocks, p->g->n_blocks > 0)                                                                  \
     F(ragged_k, p->g->ragged_k)                                                                    \
+    F(symmetric, p->g->symmetric)                                                                  \
     F(few_rows, p->tile_rows[0] < p->mr)
 
 #define BIT(name, condition) FLAG_##name,

@@ -5,6 +5,7 @@
 #include "codegen/program/sizes.h"
 #include "codegen/program/visible.h"
 #include "passes/plan/collectives.h"
+#include "passes/plan/product.h"
 #include "passes/plan/row_blocks.h"
 #include "passes/plan/scan.h"
 
@@ -90,6 +91,8 @@ static void add_arithmetic(text *t, const sn_kernel *k) {
     if (sn_kernel_of(n)->macs && type != (int64_t)k->compute)
         add(t, "product%s of %s\n", sn_kernel_of(n)->contraction ? "" : "s",
             sn_dtype_name((sn_dtype)type));
+    if (sn_kernel_of(n)->contraction && sn_product_symmetric(k->m, k->step))
+        add(t, "symmetric: multiplies one triangle\n");
 }
 
 /* How a product's constant right factor is stored, unless it is as wide as the product. */

@@ -1,9 +1,12 @@
 /* product.c: products of tensors become products of matrices, see product.h. Row axes that not
  * every operand can walk with one stride become batch axes. */
 #include "passes/plan/product.h"
+#include "passes/graph_util.h"
 #include "passes/holds.h"
 
 #include <string.h>
+
+enum { MIN_SYMMETRIC = 64 }; /* rows of a symmetric product: the triangle is much less than all */
 
 typedef struct axes {
     int n;
@@ -278,10 +281,50 @@ sn_dim sn_product_columns(sn_module *m, const sn_step *s) {
     return n;
 }
 
+/* Whether in[1] is in[0] transposed. */
+static bool factors_agree(const sn_step *s) {
+    const sn_view *a = &s->in[0], *b = &s->in[1];
+    int row = a->rank - 2, col = a->rank - 1;
+    if (a->buffer != b->buffer || a->offset != b->offset || a->dtype != b->dtype ||
+        a->rank != b->rank)
+        return false;
+    for (int i = 0; i < row; i++)
+        if (a->stride[i] != b->stride[i]) return false;
+    return a->shape[row] == b->shape[col] && a->stride[row] == b->stride[col] &&
+           a->stride[col] == b->stride[row];
+}
+
+bool sn_product_symmetric(sn_module *m, const sn_step *s) {
+    static const sn_attr_key special[] = {SN_A_packed,   SN_A_blocks, SN_A_pair,
+                                          SN_A_prologue, SN_A_group,  SN_A_backend};
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+        if (sn_attr_get(s->node, special[i])) return false;
+    int64_t rows, rank = s->in[0].rank;
+    bool few = sn_dim_is_const(m, s->in[0].shape[rank - 2], &rows) && rows < MIN_SYMMETRIC;
+    if (few || !factors_agree(s)) return false;
+    for (int i = 0; i < s->n_out; i++)
+        if (sn_product_sums(s, i)) return false;
+    for (int i = 2; i < s->n_in; i++)
+        if (s->in[i].rank != rank) return false;
+    const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
+    sn_order order = epi ? sn_region_topo(m, epi) : (sn_order){.n = 0};
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *n = order.node[i];
+        bool moves = n->op == SN_OP_gather || n->op == SN_OP_slice || n->op == SN_OP_reshape ||
+                     n->op == SN_OP_iota || sn_reduces(n);
+        if (moves) return false;
+    }
+    return true;
+}
+
 sn_dim sn_product_work(sn_module *m, const sn_step *s) {
     const sn_view *a = &s->in[0], *y = &s->out[0];
-    if (!sn_attr_get(s->node, SN_A_blocks))
-        return sn_dim_mul(m, sn_dim_product(m, a->rank, a->shape), sn_product_columns(m, s));
+    if (!sn_attr_get(s->node, SN_A_blocks)) {
+        sn_dim of_a = sn_dim_product(m, a->rank, a->shape), n = sn_product_columns(m, s), half;
+        bool halves = sn_product_symmetric(m, s) &&
+                      sn_dim_div(m, sn_dim_mul(m, of_a, sn_dim_add(m, n, 1)), 2, &half);
+        return halves ? half : sn_dim_mul(m, of_a, n);
+    }
     sn_dim each = sn_dim_mul(m, a->shape[a->rank - 1], sn_attr_get(s->node, SN_A_pair) ? 2 : 1);
     return sn_dim_mul(m, sn_dim_product(m, y->rank, y->shape), each);
 }

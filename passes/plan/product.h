@@ -20,7 +20,10 @@ int sn_product_row_axes(sn_module *m, const sn_step *s, const sn_view *v);
 sn_view sn_product_broadcast(sn_module *m, const sn_step *s, int i);
 /* Columns of a gemm step's right factor. */
 sn_dim sn_product_columns(sn_module *m, const sn_step *s);
-/* Multiply-adds of a gemm step with such views. */
+/* Whether the product is symmetric, X X^T with an epilogue that works element by element: its kernel
+ * multiplies the triangle up to the diagonal only. */
+bool sn_product_symmetric(sn_module *m, const sn_step *s);
+/* Multiply-adds of a gemm step with such views; of a symmetric one the triangle's, if its size is known. */
 sn_dim sn_product_work(sn_module *m, const sn_step *s);
 
 /* The shape of the product's result, whatever the step's results; returns the rank. */

@@ -294,6 +294,36 @@ static void few_columns_threads(void **state) {
     sn_module_free(m);
 }
 
+/* X X^T and X^T X, where one triangle is multiplied, with epilogues that read other values on both sides
+ * of the diagonal. */
+static void symmetric(void **state) {
+    (void)state;
+    static const int rows[] = {64, 97, 150}, depths[] = {40, 517};
+    static const axis one = 1, zero = 0;
+    sn_module *m = sn_module_new("symmetric");
+    sn_dim t = sn_symbol_add(m, "T", 0, 200);
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 2; j++) {
+            sn_dim n = i < 3 ? rows[i] : t, k = depths[j];
+            char a[24];
+            snprintf(a, sizeof a, "x%d_%d", i, j);
+            sn_node *x = cc_input(m, a, i == 1 ? SN_F64 : SN_F32, SHAPE(n, k));
+            snprintf(a, sizeof a, "y%d_%d", i, j);
+            sn_node *y = cc_input(m, a, x->dtype, SHAPE(n, n));
+            sn_node *p = cc_dot(x, x, 0, NULL, NULL, 1, &one, &one);
+            cc_entry(m, p, "plain%d_%d", i, j);
+            p = sn_b_binary(SN_OP_add, sn_b_scalar(SN_OP_mul, y, 0.5), p);
+            cc_entry(m, sn_b_unary(SN_OP_tanh, p), "fused%d_%d", i, j);
+            if (i != 2) continue;
+            cc_entry(m, cc_dot(x, x, 0, NULL, NULL, 1, &zero, &zero), "columns%d", j);
+            sn_node *z = cc_input(m, j ? "z1" : "z0", SN_F32, SHAPE(3, 70, k));
+            cc_entry(m, cc_dot(z, z, 1, &zero, &zero, 1, (axis[]){2}, (axis[]){2}), "batch%d", j);
+        }
+    cc_check_threads(m, 4, 133);
+    assert_int_equal(cc_count_report(m, 4, "symmetric"), 19); /* not of 40 columns */
+    cc_check(m, 0, 4, 3, (int64_t[]){0, 65, 129}, 2e-4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches),     cmocka_unit_test(axes_of_factors),
@@ -301,6 +331,7 @@ int main(void) {
         cmocka_unit_test(types),       cmocka_unit_test(epilogues),
         cmocka_unit_test(prepared),    cmocka_unit_test(deep_weights),
         cmocka_unit_test(few_columns), cmocka_unit_test(few_columns_threads),
+        cmocka_unit_test(symmetric),
     };
     return cmocka_run_group_tests(tests, cc_begin, cc_end);
 }

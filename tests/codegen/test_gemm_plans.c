@@ -66,7 +66,7 @@ static const struct b_kind {
     int scale_group;
     gemm_layout layout;
     int64_t blocks; /* rows of C name one; ragged: k do */
-    bool ragged, bf16, a_bf16;
+    bool ragged, bf16, a_bf16, symmetric;
 } b_kinds[] = {{.packed = true},
                {.packed = true, .narrow = true, .panels = SN_BF16},
                {.packed = true, .narrow = true, .panels = SN_I8},
@@ -84,7 +84,10 @@ static const struct b_kind {
                {.packed = true, .bf16 = true, .a_bf16 = true},
                {.layout = PLAIN, .bf16 = true},
                {.layout = PLAIN, .bf16 = true, .blocks = 3, .ragged = true},
-               {.layout = TRANSPOSED, .bf16 = true, .a_bf16 = true}};
+               {.layout = TRANSPOSED, .bf16 = true, .a_bf16 = true},
+               {.symmetric = true},
+               {.bf16 = true, .symmetric = true},
+               {.bf16 = true, .a_bf16 = true, .symmetric = true}};
 
 static const gemm_layout layouts[] = {PLAIN, WIDE, TRANSPOSED, RUNTIME};
 
@@ -141,11 +144,15 @@ static void enumerate(plans *p) {
                                     .ragged = b_kinds[b].ragged,
                                     .bf16 = b_kinds[b].bf16,
                                     .a_bf16 = b_kinds[b].a_bf16,
+                                    .symmetric = b_kinds[b].symmetric,
                                     .per_row = b_kinds[b].blocks > 0 ? 2 : 0,
                                     .m_constant = all_rows[m] > 0,
                                     .only_m = all_rows[m],
                                     .n = all_columns[n]};
-                    if (!s.m_constant) s.some_m = some_rows;
+                    if (s.symmetric)
+                        s.only_m = s.n;
+                    else if (!s.m_constant)
+                        s.some_m = some_rows;
                     if ((s.narrow || s.bf16) && p->t == SN_F64) continue;
                     if (s.packed && s.blocks) s.n *= s.blocks;
                     with_depths(p, s);

@@ -309,6 +309,13 @@ static void name_blocks(const problem *p, sn_gemm *g) {
     g->c.batch[0] = EM_SIZE_DIM(DIMS + 2);
 }
 
+static sn_gemm_operand transposed(const sn_gemm_operand *a) {
+    sn_gemm_operand b = *a;
+    b.row = a->col;
+    b.col = a->row;
+    return b;
+}
+
 static void make_spec(const problem *p, sn_gemm *g) {
     const gemm_shape *s = p->s;
     *g = (sn_gemm){.m = s->m_constant ? EM_SIZE_CONST(p->m) : EM_SIZE_DIM(DIM_M),
@@ -347,6 +354,8 @@ static void make_spec(const problem *p, sn_gemm *g) {
     g->c.col = EM_SIZE_CONST(p->c_col);
     if (s->a == TRANSPOSED) g->a.col = EM_SIZE_DIM(DIM_A);
     if (s->c == TRANSPOSED) g->c.col = EM_SIZE_DIM(DIM_C);
+    g->symmetric = s->symmetric;
+    if (s->symmetric) g->b = transposed(&g->a);
     if (s->epilogue) g->epilogue = bias_and_square;
     if (s->prologue) {
         g->row_prologue = first_of_row;
@@ -364,7 +373,7 @@ static void make_spec(const problem *p, sn_gemm *g) {
     g->batch[1] = EM_SIZE_CONST(inner);
     g->a.batch[0] = EM_SIZE_DIM(DIMS);
     g->a.batch[1] = EM_SIZE_DIM(DIMS + 1);
-    g->b.batch[0] = EM_SIZE_CONST(p->b_item);
+    g->b.batch[0] = s->symmetric ? g->a.batch[0] : EM_SIZE_CONST(p->b_item);
     g->b.batch[1] = EM_SIZE_CONST(0);
     g->c.batch[0] = EM_SIZE_DIM(DIMS + 2);
     g->c.batch[1] = EM_SIZE_DIM(DIMS + 3);
@@ -464,6 +473,10 @@ static void prepare(problem *p, const gemm_shape *s, sn_dtype t, int64_t m) {
     p->b = fill(t, of_b);
     if (s->blocks) p->index = fill_index(index_size(p), s->blocks);
     for (int64_t i = 0; i < of_b; i++) put(t, p->b, i, round_to_panels(s, get(t, p->b, i)));
+    for (int64_t i = 0; s->symmetric && i < of_b; i++) {
+        int64_t item = i / p->b_item, k = i % p->b_item / p->n, j = i % p->n;
+        put(t, p->b, i, a_element(p, item, j, k));
+    }
     p->bias = fill(t, p->n);
     p->gain = fill(t, p->k);
     if (s->scale_group) {

@@ -22,6 +22,7 @@ typedef struct gemm_shape {
                                of packed B, else a matrix of N columns */
     bool ragged;    /* ... instead each k names one of so many items of C; A is TRANSPOSED */
     int per_row;    /* rows of C made of a row of A; ragged: k that share a row of B */
+    bool symmetric; /* B is A transposed, and only_m is N */
     int64_t only_m; /* 0: many M */
     const int64_t *some_m; /* instead: these, up to a 0; NULL: none */
     bool narrow;           /* panels of the type `panels`; B holds values that this type holds */
