@@ -3,6 +3,7 @@
 #include "driver/model_source.h"
 #include "codegen/jit/cache.h"
 #include "runtime/file.h"
+#include "runtime/model_dir.h"
 #include "runtime/str.h"
 #include "driver/installed.h"
 #include "driver/temporary.h"
@@ -307,10 +308,36 @@ bool model_source_open(const char *path, const char *cache_dir, model_source *ou
     return ok;
 }
 
+char *model_source_in(const char *folder) {
+    static const char *const names[] = {"model.onnx", "decoder_model_merged.onnx",
+                                        "decoder_with_past_model.onnx"};
+    const bool has = !sn_folder_has(folder, "config.json") || sn_model_dir_has_weights(folder);
+    char *deep = has ? NULL : sn_path_join(folder, "onnx"), *found = NULL;
+    for (size_t i = 0; deep && i < 2 * sizeof names / sizeof *names && !found; i++) {
+        const char *in = i % 2 ? deep : folder;
+        if (sn_folder_has(in, names[i / 2])) found = sn_path_join(in, names[i / 2]);
+    }
+    free(deep);
+    return found;
+}
+
+char *model_source_folder(const char *onnx) {
+    const char *slash = strrchr(onnx, '/');
+    char *folder = slash ? strndup(onnx, (size_t)(slash - onnx) + (slash == onnx)) : strdup(".");
+    if (folder && !sn_folder_has(folder, "config.json") &&
+        (!strcmp(folder, "onnx") || sn_ends_with(folder, "/onnx"))) {
+        folder[strlen(folder) - 4] = 0;
+        if (!*folder) strcpy(folder, ".");
+    }
+    if (folder && sn_folder_has(folder, "config.json")) return folder;
+    free(folder);
+    return NULL;
+}
+
 bool model_source_build(model_source *s, const sn_model_options *o, sn_model *out, sn_error *err) {
     sn_weights *weights = NULL;
     if (!s->onnx) return sn_model_build_with(s->define, s->name, o, out, err);
-    if (!sn_model_build_onnx(s->onnx, s->name, out, &weights, err)) return false;
+    if (!sn_model_build_onnx(s->onnx, s->name, s->config, o, out, &weights, err)) return false;
     if (s->weights)
         sn_weights_close(weights);
     else

@@ -3,6 +3,7 @@
 #include "driver/entries.h"
 #include "driver/storage.h"
 #include "ir/ir.h"
+#include "runtime/files/sentence_modules.h"
 #include "runtime/files/weights_impl.h"
 #include "runtime/memory.h"
 #include "runtime/str.h"
@@ -55,6 +56,8 @@ static void name_file_in(const char *path, const open_hooks *hooks, sn_error *er
 }
 
 static bool found(open_model *m, const open_options *o, const char *folder, sn_error *err) {
+    if (folder && !(m->folder = strdup(folder)))
+        return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     return !o->hooks || o->hooks->found(m, o, folder, err);
 }
 
@@ -102,6 +105,21 @@ static bool open_checkpoint(open_model *m, const open_options *o, sn_error *err)
     return found(m, o, folder ? o->checkpoint : NULL, err);
 }
 
+/* What the folder of an ONNX file says matters to the entries that models.h describes only. */
+static bool open_onnx(open_model *m, const open_options *o, sn_error *err) {
+    if (o->checkpoint)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--checkpoint is for models in C: an ONNX file has its own weights");
+    char *folder = o->entries & SN_ALL_ENTRIES & ~SN_CACHED && !(o->entries & SN_CLASSIFY)
+                       ? NULL
+                       : model_source_folder(m->code.onnx);
+    if (folder) m->code.config = m->config = m->own_config = sn_model_dir_config(folder, err);
+    bool ok = !folder || (m->config && sn_sentence_modules_read(folder, m->config, NULL, err));
+    ok = ok && found(m, o, folder, err);
+    free(folder);
+    return ok;
+}
+
 static bool open_preset(open_model *m, const open_options *o, sn_error *err) {
     const char *text = sn_model_preset(o->preset);
     if (!text) {
@@ -120,20 +138,24 @@ bool model_is_graph(const char *path) {
     return path && sn_ends_with(path, ".sn");
 }
 
+static bool open_code(open_model *m, const char *path, const open_options *o, sn_error *err) {
+    if (o->sequences)
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "%s: %s runs one sequence at a time, because its %s decides what a token sees", path,
+            sn_ends_with(path, ".onnx") ? "an ONNX file" : "a model in C",
+            sn_ends_with(path, ".onnx") ? "graph" : "code");
+    return model_source_open(path, o->compile.cache_dir, &m->code, err) &&
+           (m->code.onnx ? open_onnx : open_checkpoint)(m, o, err);
+}
+
 static bool open_source(open_model *m, const open_options *o, sn_error *err) {
-    if (o->sequences && model_source_is(o->path))
-        return sn_fail(err, SN_ERR_USAGE,
-                       "%s: a model in C runs one sequence at a time, because its code decides "
-                       "what a token sees",
-                       o->path);
     if (!o->path == !o->preset)
         return sn_fail(err, SN_ERR_USAGE, "give either a model folder or a preset");
     if (o->checkpoint && !model_source_is(o->path))
         return sn_fail(err, SN_ERR_USAGE,
                        "--checkpoint is for models in C: a model folder has its own weights");
-    if (model_source_is(o->path))
-        return model_source_open(o->path, o->compile.cache_dir, &m->code, err) &&
-               open_checkpoint(m, o, err);
+    if (model_source_is(o->path)) return open_code(m, o->path, o, err);
     if (o->preset) return open_preset(m, o, err);
     if (model_is_graph(o->path)) {
         m->graph = strdup(o->path);
@@ -141,7 +163,11 @@ static bool open_source(open_model *m, const open_options *o, sn_error *err) {
     }
     struct stat st;
     bool file = stat(o->path, &st) == 0 && S_ISREG(st.st_mode) && !sn_gguf_is_file(o->path);
-    return file && o->hooks ? o->hooks->import(m, o, err) : model_open_folder(m, o->path, o, err);
+    if (file && o->hooks) return o->hooks->import(m, o, err);
+    char *onnx = model_source_in(o->path);
+    bool ok = onnx ? open_code(m, onnx, o, err) : model_open_folder(m, o->path, o, err);
+    free(onnx);
+    return ok;
 }
 
 /* ---- random weights ---- */
@@ -334,6 +360,7 @@ void model_close(open_model *m) {
     if (m->hooks) m->hooks->close(m);
     sn_model_dir_close(m->dir);
     free(m->graph);
+    free(m->folder);
     sn_config_free(m->own_config);
     for (int i = 0; i < m->n_random; i++) free(m->random[i]);
     free(m->random);

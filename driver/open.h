@@ -12,7 +12,7 @@ typedef struct open_hooks open_hooks;
 typedef struct open_options {
     const char *command; /* "sinter eval", for hints in messages; or NULL */
     /* a model folder; a model in C (model_source.h), with random weights unless there is a
-     * checkpoint; an ONNX file; a graph in text form (.sn), which is compiled only; with hooks also a file of
+     * checkpoint; an ONNX file, or a folder with one; a graph in text form (.sn), which is compiled only; with hooks also a file of
      * another format, which is imported */
     const char *path;
     const char *checkpoint;  /* weights of a model in C: a .safetensors file or its folder */
@@ -47,7 +47,8 @@ typedef struct open_options {
 typedef struct open_model {
     sn_model_dir *dir;      /* NULL: a preset or a model in C */
     sn_config *config;      /* NULL: a model in C without a checkpoint folder */
-    sn_config *own_config;  /* preset or checkpoint folder */
+    sn_config *own_config;  /* preset, checkpoint folder or ONNX file */
+    char *folder;           /* of config, tokenizer and others; a GGUF file; NULL: none */
     model_source code;      /* of a model in C or an ONNX file */
     sn_weights *checkpoint; /* NULL: none was given */
     char *graph;            /* of text, or of a trained model in C: the file; NULL: none */

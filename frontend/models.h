@@ -172,9 +172,18 @@ const sn_module *sn_model_defining(sn_loc *at);
 bool sn_model_build_graph(const char *path, const sn_model_options *o, sn_model *out,
                           sn_error *err);
 
-/* Builds the entry "forward" of an ONNX file (frontend/onnx/onnx.h) into a module called `name`. The caller
- * closes the weights. */
-bool sn_model_build_onnx(const char *path, const char *name, sn_model *out, sn_weights **weights,
+/* Builds an ONNX file (frontend/onnx/onnx.h) into a module called `name`. The caller closes the weights. Where the
+ * graph's inputs and outputs have the names of Hugging Face's Optimum, these `entries` of the options become those
+ * above:
+ *   SN_CACHED                  prefill, decode: input_ids, past_key_values.* -> logits, present.*, which become states
+ *   SN_EMBED                   embed: input_ids -> sentence_embedding, or what becomes one: last_hidden_state;
+ *                              embed_image: pixel_values -> image_embeds, last_hidden_state
+ *   SN_FORWARD | SN_CLASSIFY   forward: input_ids or pixel_values -> logits
+ * and attention_mask, position_ids, token_type_ids follow from tokens, lengths and P. The config may be NULL; it says
+ * the context and the size of pictures where the file leaves them open, and how embeddings are pooled. All else is
+ * the entry "forward" with the graph's inputs and outputs. */
+bool sn_model_build_onnx(const char *path, const char *name, sn_config *config,
+                         const sn_model_options *o, sn_model *out, sn_weights **weights,
                          sn_error *err);
 
 /* The config.json text of a published size ("gpt2", "gpt2-medium", …), for use with random weights;

@@ -73,7 +73,7 @@ sn_lm *lm_new_with(const open_model *m, const sn_lm_engine *engine, sn_error *er
                                .eos = m->io->eos,
                                .n_eos = m->io->n_eos,
                                .no_bos = !lm_begins_with_bos(m),
-                               .folder = m->dir ? m->dir->path : NULL};
+                               .folder = m->folder};
     return sn_lm_new(&parts, err);
 }
 

@@ -39,7 +39,7 @@ static bool open_tokenizer(open_model *m, const char *path, sn_error *err) {
 static bool open_vocabularies(open_model *m, bool *found, sn_error *err) {
     static const char *const names[][2] = {{"source_vocabulary.json", "target_vocabulary.json"},
                                            {"source.spm", "target.spm"}};
-    const char *path = m->dir->path, *const *pair = NULL;
+    const char *path = m->folder, *const *pair = NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names && !pair; i++)
         if (sn_folder_has(path, names[i][0]) && sn_folder_has(path, names[i][1])) pair = names[i];
     *found = pair;
@@ -87,7 +87,7 @@ static bool open_files(open_model *m, const open_options *o, const char *folder,
     io->sequences = o->sequences;
     if (!quantised_read(m->config, &io->recorded, err)) return false;
     bool two = false, has = folder && has_tokenizer(folder);
-    if (m->dir) {
+    if (folder && m->config) {
         if (sn_config_bool_or(m->config, "is_encoder_decoder", false) &&
             !sn_token_rules_read(&io->rules, folder, err))
             return false;
@@ -95,7 +95,7 @@ static bool open_files(open_model *m, const open_options *o, const char *folder,
         if (!open_pictures(m, folder, err)) return false;
         if (io->has_pictures) m->image = picture_rules_side(&io->pictures);
         if (!o->tokenizer && !open_vocabularies(m, &two, err)) return false;
-        const sn_gguf *gguf = sn_weights_gguf(m->dir->weights);
+        const sn_gguf *gguf = m->dir ? sn_weights_gguf(m->dir->weights) : NULL;
         if (gguf) has = sn_gguf_has_vocabulary(gguf);
     }
     if (two || (!o->tokenizer && !has)) return true;
@@ -168,9 +168,11 @@ static bool check_kind(const open_model *m, const open_options *o, sn_error *err
                        "sn_decoder_entries makes them",
                        m->model.type);
     if (!ok && m->code.onnx)
-        return sn_fail(err, SN_ERR_USAGE,
-                       "%s: generate and eval do not take ONNX files; sinter call runs them",
-                       m->code.onnx);
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "%s: this is not a graph of a decoder with caches, which has the inputs input_ids and "
+            "past_key_values.* and the output logits; sinter call runs it",
+            m->code.onnx);
     return ok || sn_fail(err, SN_ERR_USAGE,
                          "%s models do not predict the next token: generate and eval need a "
                          "decoder, such as gpt2 or llama",
@@ -217,7 +219,7 @@ static void take_recorded(const open_model *m, sn_options *compile) {
 static bool check_built(open_model *m, const open_options *o, sn_error *err) {
     return check_vocabulary(m->io->tokenizer, m->model.vocab, err) &&
            check_vocabulary(m->io->source, m->model.source_vocab, err) && open_labels(m, err) &&
-           lm_open_ends(m, m->dir ? m->dir->path : o->checkpoint, err) &&
+           lm_open_ends(m, m->folder ? m->folder : o->checkpoint, err) &&
            (o->build_only || o->compile_only || check_kind(m, o, err));
 }
 

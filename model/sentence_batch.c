@@ -15,7 +15,7 @@ enum {
 bool sentence_settings_of(const open_model *m, sentence_settings *s, sn_error *err) {
     *s = (sentence_settings){
         .tokenizer = m->io->tokenizer, .longest = m->model.context, .vocab = m->model.vocab};
-    return sn_sentence_open(s, m->dir ? m->dir->path : NULL, err);
+    return sn_sentence_open(s, m->folder, err);
 }
 
 /* The largest batch that the inputs of entry `embed` take. */

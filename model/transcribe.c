@@ -96,7 +96,7 @@ static bool read_tokens(whisper *w, sn_error *err) {
 }
 
 static bool open_rules(whisper *w, sn_error *err) {
-    const char *folder = w->m->dir ? w->m->dir->path : NULL;
+    const char *folder = w->m->folder;
     w->rules = (sn_token_rules)SN_TOKEN_RULES_NONE;
     if (!sn_token_rules_read(&w->rules, folder, err)) return false;
     char *path = folder ? sn_path_join(folder, "generation_config.json") : NULL;

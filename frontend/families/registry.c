@@ -3,7 +3,7 @@
 #include "frontend/causal_lm.h"
 #include "frontend/families/families.h"
 #include "frontend/front.h"
-#include "frontend/onnx/onnx.h"
+#include "frontend/onnx/roles.h"
 #include "runtime/problems.h"
 #include "runtime/file.h"
 
@@ -289,20 +289,21 @@ bool sn_model_build_with(sn_model_fn *define, const char *name, const sn_model_o
     return false;
 }
 
-bool sn_model_build_onnx(const char *path, const char *name, sn_model *out, sn_weights **weights,
+bool sn_model_build_onnx(const char *path, const char *name, sn_config *config,
+                         const sn_model_options *o, sn_model *out, sn_weights **weights,
                          sn_error *err) {
     *out = (sn_model){.batch = 1};
     sn_module *m = sn_module_new(name);
     if (!m) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    *weights = sn_onnx_load(m, path, NULL, err);
-    if (!*weights) {
-        sn_module_free(m);
-        return false;
-    }
     out->module = m;
     out->type = sn_module_name(m);
-    read_sizes(out);
-    return true;
+    if (onnx_build_model(path, config, o, out, weights, err)) {
+        if (!out->labels) read_sizes(out);
+        return true;
+    }
+    sn_module_free(m);
+    out->module = NULL;
+    return false;
 }
 
 /* Leaves out the entries of sn_decoder_entries that nobody asked for. Its `step` has a temperature. */

@@ -9,6 +9,15 @@
 
 /* ---- inputs and outputs ---- */
 
+sn_tensor onnx_plain_input(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape) {
+    return sn_input_at((sn_loc){c->at.file, 0}, c->m, name, type, shape);
+}
+
+bool onnx_plain_output(onnx_call *c, const char *name, onnx_value *v) {
+    sn_output(name, onnx_tensor_of(c, v));
+    return true;
+}
+
 static bool add_input(onnx_import *im, onnx_scope *scope, const onnx_value_info *v) {
     const onnx_tensor_type *t = v->type ? v->type->tensor : NULL;
     sn_dtype type;
@@ -39,8 +48,9 @@ static bool add_input(onnx_import *im, onnx_scope *scope, const onnx_value_info 
             shape[i] = onnx_symbol(im, name, true);
     }
     shape[n] = SN_END;
-    sn_tensor x =
-        sn_input_at((sn_loc){sn_arena_str(im->m, im->path), 0}, im->m, v->name, type, shape);
+    onnx_call c = {.im = im, .m = im->m, .at = {sn_arena_str(im->m, im->path), 0}};
+    sn_tensor x = im->role->input(&c, v->name, type, shape);
+    if (!x) return im->again ? false : onnx_fail(&c, "the input '%s' cannot be used", v->name);
     onnx_value *value = onnx_tensor_value(im, v->name, x);
     value->narrow = (onnx_type)t->element;
     return onnx_scope_add(im, scope, sn_arena_str(im->m, v->name), value);
@@ -53,16 +63,16 @@ static bool add_output(onnx_import *im, const onnx_scope *scope, const onnx_valu
     if (!v)
         return sn_fail(im->err, SN_ERR_FILE, "%s: no node computes the output '%s'", im->path,
                        info->name ? info->name : "");
-    sn_output(info->name, onnx_tensor_of(c, v));
-    return sn_module_ok(im->m, im->err);
+    return im->role->output(c, info->name, v) && sn_module_ok(im->m, im->err);
 }
 
 static bool import_graph(onnx_import *im) {
     const onnx_graph *g = im->model->graph;
     onnx_scope *scope = onnx_scope_new(im, NULL, NULL, &im->model->opset);
     im->again = false;
-    im->number = im->n_weight = im->depth = 0;
-    sn_entry_begin_at((sn_loc){sn_arena_str(im->m, im->path), 0}, im->m, im->entry);
+    im->number = im->depth = 0;
+    im->n_weight = im->n_kept;
+    sn_entry_begin_at((sn_loc){sn_arena_str(im->m, im->path), 0}, im->m, im->role->entry);
     if (!onnx_add_initialisers(im, scope, g)) return false;
     for (int i = 0; i < g->input.n; i++) {
         const onnx_value_info *v = &ONNX_AT(g->input, onnx_value_info, i);
@@ -81,52 +91,78 @@ static bool import_graph(onnx_import *im) {
 typedef struct load {
     onnx_import im;
     sn_module *into;
+    onnx_choose *choose;
+    void *ctx;
     bool ok;
 } load;
 
-/* Imports into modules that are thrown away until nothing is learnt, then into the caller's. */
-static void load_graph(void *ctx) {
-    load *l = ctx;
-    onnx_import *im = &l->im;
-    sn_mapping map;
+/* Imports into modules that are thrown away until nothing is learnt. */
+static bool learn(onnx_import *im, const onnx_role *role) {
     enum { MAX_TIMES = 2 * ONNX_FACTS };
-    if (!sn_weights_map(im->weights, im->path, &map, im->err)) return;
-    im->model = onnx_read(im->arena, im->path, (onnx_bytes){map.data, map.size}, im->err);
-    if (!im->model || !onnx_check_operators(im)) return;
-    bool ok = false;
-    for (int i = 0; i < MAX_TIMES && !ok; i++) {
+    im->role = role;
+    im->n_fact = 0;
+    for (int i = 0; i < MAX_TIMES; i++) {
         sn_error failed = {0}, *err = im->err;
         im->err = &failed;
         im->m = sn_module_new("onnx");
-        if (!im->m) {
-            sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", im->path);
-            return;
-        }
-        ok = import_graph(im);
+        if (!im->m) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", im->path);
+        const bool ok = import_graph(im);
         im->err = err;
         sn_module_free(im->m);
-        if (ok || im->again) continue;
+        if (ok) return true;
+        if (im->again) continue;
         if (err && failed.code) *err = failed;
-        return;
+        return false;
     }
-    im->m = l->into;
-    if (!ok) sn_fail(im->err, SN_ERR_FILE, "%s: its sizes contradict each other", im->path);
-    l->ok = ok && import_graph(im) &&
-            sn_weights_put(im->weights, im->weight, (size_t)im->n_weight, im->err);
+    return sn_fail(im->err, SN_ERR_FILE, "%s: its sizes contradict each other", im->path);
 }
 
-sn_weights *sn_onnx_load(sn_module *m, const char *path, const sn_onnx_options *o, sn_error *err) {
-    sn_error unused = {0};
-    if (!err) err = &unused;
-    if (!sn_given(m, "sn_onnx_load", "the module", err) ||
-        !sn_given(path, "sn_onnx_load", "the path", err) || !sn_module_ok(m, err))
-        return NULL;
+/* Entries of one model have one context: the smallest that the graph was found to have. */
+static bool learn_context(onnx_import *im, onnx_role *role, int n) {
+    int64_t least = role->context;
+    for (int i = 0; i < n; i++) {
+        if (!learn(im, &role[i])) return false;
+        for (int k = 0; k < im->n_fact; k++) {
+            const onnx_fact *f = &im->fact[k];
+            const int64_t room = !strcmp(f->name, "T")   ? f->hi
+                                 : !strcmp(f->name, "P") ? f->hi + 1
+                                                         : least;
+            if (!f->is && room < least) least = room;
+        }
+    }
+    for (int i = 0; i < n; i++) role[i].context = least;
+    return true;
+}
+
+static bool load_entry(load *l, const onnx_role *role) {
+    onnx_import *im = &l->im;
+    if (!learn(im, role)) return false;
+    im->m = l->into;
+    if (!import_graph(im)) return false;
+    im->n_kept = im->n_weight;
+    return true;
+}
+
+static void load_graph(void *ctx) {
+    load *l = ctx;
+    onnx_import *im = &l->im;
+    onnx_role role[ONNX_ROLES] = {{0}};
+    sn_mapping map;
+    if (!sn_weights_map(im->weights, im->path, &map, im->err)) return;
+    im->model = onnx_read(im->arena, im->path, (onnx_bytes){map.data, map.size}, im->err);
+    if (!im->model || !onnx_check_operators(im)) return;
+    const int n = l->choose(l->ctx, im->model->graph, role, im->err);
+    bool ok = n > 0 && (n == 1 || learn_context(im, role, n));
+    for (int i = 0; ok && i < n; i++) ok = load_entry(l, &role[i]);
+    l->ok = ok && sn_weights_put(im->weights, im->weight, (size_t)im->n_weight, im->err);
+}
+
+sn_weights *onnx_load_with(sn_module *m, const char *path, int64_t size_max, onnx_choose *choose,
+                           void *ctx, sn_error *err) {
     load l = {.into = m,
-              .im = {.path = path,
-                     .run_graph = onnx_run_graph,
-                     .entry = o && o->entry ? o->entry : "forward",
-                     .size_max = o && o->size_max ? o->size_max : 65536,
-                     .err = err}};
+              .choose = choose,
+              .ctx = ctx,
+              .im = {.path = path, .run_graph = onnx_run_graph, .size_max = size_max, .err = err}};
     l.im.arena = sn_module_new(path);
     l.im.weights = sn_weights_begin(path, err);
     if (!l.im.arena) sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", path);
@@ -137,6 +173,25 @@ sn_weights *sn_onnx_load(sn_module *m, const char *path, const sn_onnx_options *
     if (l.ok) return l.im.weights;
     sn_weights_close(l.im.weights);
     return NULL;
+}
+
+static int choose_plain(void *ctx, const onnx_graph *g, onnx_role *roles, sn_error *err) {
+    const sn_onnx_options *o = ctx;
+    (void)g, (void)err;
+    roles[0] = (onnx_role){.entry = o && o->entry ? o->entry : "forward",
+                           .input = onnx_plain_input,
+                           .output = onnx_plain_output};
+    return 1;
+}
+
+sn_weights *sn_onnx_load(sn_module *m, const char *path, const sn_onnx_options *o, sn_error *err) {
+    sn_error unused = {0};
+    if (!err) err = &unused;
+    if (!sn_given(m, "sn_onnx_load", "the module", err) ||
+        !sn_given(path, "sn_onnx_load", "the path", err) || !sn_module_ok(m, err))
+        return NULL;
+    return onnx_load_with(m, path, o && o->size_max ? o->size_max : 65536, choose_plain,
+                          (void *)(uintptr_t)o, err);
 }
 
 bool sn_onnx_operator_at(int i, sn_onnx_operator *out) {

@@ -3,6 +3,7 @@
 #define SN_ONNX_LOAD_H
 
 #include "frontend/onnx/import.h"
+#include "runtime/config.h"
 
 /* What was learnt about a symbolic dim: it equals a polynomial, or is at most `hi`. */
 typedef struct onnx_fact {
@@ -13,9 +14,25 @@ typedef struct onnx_fact {
 
 enum { ONNX_FACTS = 64, ONNX_NEST = 24 };
 
+/* How an entry takes the inputs and outputs of the graph. */
+typedef struct onnx_role {
+    const char *entry;
+    /* The graph's input of this type, with these dims, ended by SN_END. NULL: the call failed, or the import starts again. */
+    sn_tensor (*input)(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape);
+    bool (*output)(onnx_call *c, const char *name, onnx_value *v);
+    /* of entries that models.h describes (roles.c) */
+    const char *result; /* the graph's output that is wanted */
+    int64_t context, channels, image;
+    bool state;        /* past tokens are in states */
+    bool one;          /* one token in each run */
+    sn_config *config; /* or NULL */
+} onnx_role;
+
+enum { ONNX_ROLES = 2 };
+
 struct onnx_import {
     const char *path;
-    const char *entry;
+    const onnx_role *role; /* of the entry that is being made */
     int64_t size_max;
     sn_module *arena; /* lives as long as the import: the file, facts */
     sn_module *m;     /* being built */
@@ -23,6 +40,7 @@ struct onnx_import {
     sn_weights *weights;
     sn_weight *weight; /* [n_weight] that tensors were made from, for `weights` */
     int n_weight, cap_weight;
+    int n_kept; /* of them, those of the entries before this one */
     onnx_fact fact[ONNX_FACTS];
     int n_fact;
     /* onnx_run_graph (run.c), which looks operators up in the table, whose functions call it */
@@ -46,6 +64,8 @@ struct onnx_scope {
 sn_dim onnx_parse_dim(onnx_import *im, const char *text, bool *ok);
 /* may_be_empty: its size may be 0. */
 sn_dim onnx_symbol(onnx_import *im, const char *name, bool may_be_empty);
+/* The same with bounds, which may have become tighter. */
+sn_dim onnx_symbol_in(onnx_import *im, const char *name, int64_t lo, int64_t hi);
 
 /* values.c */
 onnx_value *onnx_new_value(onnx_import *im, const char *name);
@@ -61,6 +81,14 @@ bool onnx_add_initialisers(onnx_import *im, onnx_scope *s, const onnx_graph *g);
 /* Runs a subgraph's nodes in a scope of its own. in: [n_in] its inputs; values: [outputs], for the outputs. */
 bool onnx_run_graph(onnx_call *c, const onnx_graph *g, int n_in, onnx_value *const *in,
                     onnx_value **values);
+/* load.c: adds the entries whose roles `choose` writes to roles[ONNX_ROLES] when it has seen the graph; it returns their
+ * number, 0 with an error. */
+typedef int onnx_choose(void *ctx, const onnx_graph *g, onnx_role *roles, sn_error *err);
+sn_weights *onnx_load_with(sn_module *m, const char *path, int64_t size_max, onnx_choose *choose,
+                           void *ctx, sn_error *err);
+/* Inputs and outputs as they are. */
+sn_tensor onnx_plain_input(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape);
+bool onnx_plain_output(onnx_call *c, const char *name, onnx_value *v);
 /* Every operator of the graph, its subgraphs and the functions it calls is in the table. */
 bool onnx_check_operators(onnx_import *im);
 #endif

@@ -113,7 +113,7 @@ sn_tensor onnx_attend(const onnx_attention *from) {
 
 sn_tensor onnx_append(onnx_call *c, int i, sn_tensor x, int out) {
     sn_tensor past = onnx_in_or_null(c, i);
-    if (past) x = sn_concat(2, past, x);
+    if (past) x = onnx_after_past(c, 2, past, x);
     if (out < c->node->out.n) onnx_set(c, out, x);
     return x;
 }

@@ -260,7 +260,8 @@ bool onnx_concat(onnx_call *c) {
     if (c->n_in == 1) return onnx_set_value(c, 0, v);
     sn_tensor *x = sn_arena_alloc(c->im->arena, sizeof *x * (size_t)(c->n_in + 1));
     for (int i = 0; i < c->n_in; i++) x[i] = onnx_in(c, i);
-    return onnx_set(c, 0, sn_concat_at(c->at, axis, x));
+    return onnx_set(
+        c, 0, c->n_in == 2 ? onnx_after_past(c, axis, x[0], x[1]) : sn_concat_at(c->at, axis, x));
 }
 
 /* `size` elements from `start` of output `out`, every step-th, perhaps the last one first. */

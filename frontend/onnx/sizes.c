@@ -37,6 +37,13 @@ sn_dim onnx_symbol(onnx_import *im, const char *name, bool may_be_empty) {
     return sn_symbol_add(im->m, plain, f ? f->lo : 0, f ? f->hi : im->size_max);
 }
 
+sn_dim onnx_symbol_in(onnx_import *im, const char *name, int64_t lo, int64_t hi) {
+    onnx_fact *f = fact_of(im, name);
+    if (f) f->lo = lo;
+    if (f && f->hi > hi) f->hi = hi;
+    return onnx_symbol(im, name, false);
+}
+
 typedef struct text_reader {
     onnx_import *im;
     const char *p;
@@ -116,9 +123,15 @@ static bool contains(sn_module *m, sn_dim d, const sn_symbol *s) {
     return false;
 }
 
+/* The sizes of an entry of models.h keep their names. */
+static bool is_named_by_role(const onnx_import *im, const char *name) {
+    return im->role->context && (!strcmp(name, "B") || !strcmp(name, "T") || !strcmp(name, "P"));
+}
+
 static bool learn_equal(onnx_import *im, sn_dim a, sn_dim b) {
     sn_module *m = im->m;
     const sn_symbol *s = symbol_of(m, a);
+    if (s && is_named_by_role(im, s->name) && !sn_dim_is_const(m, b, NULL)) return false;
     onnx_fact *f = s && !contains(m, b, s) ? fact_of(im, s->name) : NULL;
     char text[512];
     if (!f || sn_dim_print(m, b, text, sizeof text) >= (int)sizeof text) return false;
@@ -167,13 +180,20 @@ void onnx_divides(onnx_call *c, sn_dim d, int64_t times) {
     }
 }
 
+/* A symbol with the lower bounds of the rest. */
 void onnx_at_most(onnx_call *c, sn_dim a, sn_dim n) {
-    int64_t bound;
-    const sn_symbol *s = symbol_of(c->m, a);
-    if (!s || !sn_dim_is_const(c->m, n, &bound) || bound < s->lo || bound < 1 || s->hi <= bound)
-        return;
-    onnx_fact *f = fact_of(c->im, s->name);
-    if (!f || f->hi <= bound) return;
-    f->hi = bound;
-    c->im->again = true;
+    int64_t limit;
+    if (!sn_dim_is_const(c->m, n, &limit) || sn_dim_is_const(c->m, a, NULL)) return;
+    for (int i = 0; i < sn_symbol_count(c->m); i++) {
+        const sn_symbol *s = sn_symbol_at(c->m, i);
+        const sn_dim rest = sn_dim_sub(c->m, a, sn_symbol_add(c->m, s->name, s->lo, s->hi));
+        const int64_t others = sn_dim_lo(c->m, rest);
+        if (contains(c->m, rest, s) || others < 0 || others > limit) continue;
+        const int64_t bound = limit - others;
+        if (bound < s->lo || bound < 1 || s->hi <= bound) continue;
+        onnx_fact *f = fact_of(c->im, s->name);
+        if (!f || f->hi <= bound) continue;
+        f->hi = bound;
+        c->im->again = true;
+    }
 }

@@ -204,8 +204,8 @@ int cmd_classify(int argc, char **argv) {
         return cmd_fail(NAME, &err);
     }
     if (o->images && !(all.o.images = cmd_input_path(o->images, &err))) return cmd_fail(NAME, &err);
-    open_model *m =
-        cmd_open(NAME, &all.model, &all.compile, CMD_ENCODER(SN_FORWARD, "forward"), &code);
+    open_model *m = cmd_open(NAME, &all.model, &all.compile,
+                             CMD_ENCODER(SN_FORWARD | SN_CLASSIFY, "forward"), &code);
     if (!m) return code;
     bool ok = (o->images ? classify_images : classify_texts)(m, o, &err);
     code = ok ? cmd_finish(NAME) : cmd_fail(NAME, &err);

@@ -77,7 +77,7 @@ static bool save_files(const char *folder, const sn_tokenizer *t, const char *fr
 static bool save_tokenizer(const open_model *m, const sn_tokenizer *t, const char *from,
                            const char *dir, const char *name, const char *ending, sn_error *err) {
     char part[96];
-    const char *model = m->dir ? m->dir->path : NULL;
+    const char *model = m->folder;
     snprintf(part, sizeof part, "%s%s", name, ending);
     char *folder = t ? sn_path_join(dir, part) : NULL;
     if (!folder) return !t || sn_fail(err, SN_ERR_MEMORY, "out of memory");

@@ -39,7 +39,7 @@ bool import_onnx(const import_request *r, sn_error *err) {
     char *name = strndup(file, strcspn(file, "."));
     sn_model model;
     sn_weights *w;
-    bool ok = name ? sn_model_build_onnx(r->input, name, &model, &w, err)
+    bool ok = name ? sn_model_build_onnx(r->input, name, NULL, NULL, &model, &w, err)
                    : sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", r->input);
     free(name);
     if (!ok) return false;

@@ -95,7 +95,8 @@ static void test_exported_by_torch(void **state) {
     static const struct {
         const char *name;
         int attention;
-    } models[] = {{"bert", 1}, {"gpt", 1}, {"gpt_past", 1}, {"llama", 1}, {"t5", 3}, {"vit", 1}};
+    } models[] = {{"bert", 1},       {"gpt", 1},     {"gpt_past", 1}, {"llama", 1},
+                  {"llama_past", 1}, {"encoder", 1}, {"t5", 3},       {"vit", 1}};
     (void)state;
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         char path[256];

@@ -82,6 +82,7 @@ class Bert(Model):
     def __init__(self, how):
         super().__init__(how, q=D, k=D, v=D)
         self.pos, self.typ, self.out = nn.Embedding(64, D), nn.Embedding(2, D), nn.Linear(D, V)
+        self.hidden = False
         self.register_buffer("ids", torch.arange(64).expand(1, -1))
 
     def forward(self, input_ids, attention_mask, token_type_ids):
@@ -92,7 +93,13 @@ class Bert(Model):
             a = attend(heads(l.q(x), H), heads(l.k(x), H), heads(l.v(x), H), mask, self.how)
             x = l.n1(x + l.o(merge(a)))
             x = l.n2(x + l.g(F.gelu(l.f(x))))
-        return self.out(x)
+        return x if self.hidden else self.out(x)
+
+
+class Encoder(Bert):
+    def __init__(self, how):
+        super().__init__(how)
+        self.hidden = True
 
 
 class Gpt(Model):
@@ -133,16 +140,18 @@ class Llama(Model):
         w = D // H
         self.register_buffer("freq", 1.0 / (10000 ** (torch.arange(0, w, 2).float() / w)))
 
-    def forward(self, input_ids, attention_mask, position_ids):
+    def forward(self, input_ids, attention_mask, position_ids, *past):
         x, (B, T) = self.tok(input_ids), input_ids.shape
+        S, present = T + (past[0].shape[2] if past else 0), []
         at = position_ids[:, None, :].float()
         angle = (self.freq[None, :, None].expand(B, -1, 1) @ at).transpose(1, 2)
         angle = torch.cat((angle, angle), -1)[:, None]
-        mask = torch.full((T, T), LEAST)
-        mask = mask.masked_fill(torch.arange(T) < (torch.arange(T) + 1).view(T, 1), 0)[None, None].expand(B, 1, T, T)
-        hidden = 1.0 - attention_mask[:, None, None, :].expand(B, 1, T, T).float()
+        mask = torch.full((T, S), LEAST)
+        first = torch.arange(T) + 1 + (S - T) if past else torch.arange(T) + 1
+        mask = mask.masked_fill(torch.arange(S) < first.view(T, 1), 0)[None, None].expand(B, 1, T, S)
+        hidden = 1.0 - attention_mask[:, None, None, :].expand(B, 1, T, S).float()
         mask = mask + hidden.masked_fill(hidden.bool(), LEAST)
-        for l in self.layer:
+        for i, l in enumerate(self.layer):
             def rotate(y):
                 half = torch.cat((-y[..., y.shape[-1] // 2:], y[..., :y.shape[-1] // 2]), -1)
                 return y * angle.cos() + half * angle.sin()
@@ -153,10 +162,14 @@ class Llama(Model):
 
             y = l.n1(x)
             q, k, v = rotate(heads(l.q(y), H)), rotate(heads(l.k(y), H // 2)), heads(l.v(y), H // 2)
+            if past:
+                k, v = torch.cat([past[2 * i], k], 2), torch.cat([past[2 * i + 1], v], 2)
+                present += [k, v]
             x = x + l.o(merge(attend(q, repeat(k), repeat(v), mask, self.how)))
             y = l.n2(x)
             x = x + l.g(F.silu(l.f(y)) * l.u(y))
-        return self.norm(x) @ self.tok.weight.t()
+        logits = self.norm(x) @ self.tok.weight.t()
+        return (logits, *present) if past else logits
 
 
 class T5(nn.Module):
@@ -298,6 +311,8 @@ def export_all(how, opset, suffix):
     mask[1, 4:] = 0
     kinds = [f"{i}.{k}" for i in range(LAYERS) for k in ("key", "value")]
     past = {"past_key_values." + k: torch.randn(B, H, 5, D // H) for k in kinds}
+    pairs = {k: x[:, :H // 2].contiguous() for k, x in past.items()}
+    long = {0: "batch", 1: "past_sequence_length + sequence"} # as Optimum has it
     two = {"input_ids": ids, "attention_mask": mask}
     for name, model, given, axes, more in (
             ("bert", Bert, {**two, "token_type_ids": torch.zeros_like(ids)}, {"token_type_ids": text}, []),
@@ -306,15 +321,20 @@ def export_all(how, opset, suffix):
              ["present." + k for k in kinds]),
             ("llama", Llama, {**two, "position_ids": torch.arange(T).expand(B, T).contiguous()},
              {"position_ids": text}, []),
+            ("llama_past", Llama, {"input_ids": ids, "attention_mask": torch.cat([torch.ones(B, 5, dtype=torch.long), mask], 1),
+                                   "position_ids": torch.arange(5, 5 + T).expand(B, T).contiguous(), **pairs},
+             {"position_ids": text, "attention_mask": long, **{k: {0: "batch", 2: "past_sequence_length"} for k in pairs}},
+             ["present." + k for k in kinds]),
+            ("encoder", Encoder, {**two, "token_type_ids": torch.zeros_like(ids)}, {"token_type_ids": text}, []),
             ("t5", T5, {**two, "decoder_input_ids": torch.randint(0, V, (B, 5))},
              {"decoder_input_ids": target}, []),
             ("vit", Vit, {"pixel_values": torch.randn(B, 3, 32, 32)}, {"pixel_values": {0: "batch"}}, []),
             *((("bart", Bart, {**two, "decoder_input_ids": torch.randint(0, V, (B, 5))}, {"decoder_input_ids": target}, []),
                ("conformer", Conformer, {"input_features": torch.randn(B, 8, 20)},
                 {"input_features": {0: "batch", 2: "frames"}}, [])) if ALL else ())):
-        axes.update({k: text for k in given if k in ("input_ids", "attention_mask")})
+        axes.update({k: text for k in given if k in ("input_ids", "attention_mask") and k not in axes})
         torch.manual_seed(2)
-        export(name + suffix, model(how), given, axes, ["logits"] + more, opset)
+        export(name + suffix, model(how), given, axes, ["last_hidden_state" if name == "encoder" else "logits"] + more, opset)
 
 
 def write_operators():

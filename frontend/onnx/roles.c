@@ -1,0 +1,389 @@
+/* roles.c: graphs whose inputs and outputs have the names that Hugging Face's Optimum gives them, as the entries of
+ * models.h, which the commands run: token by token with caches, embeddings, classes. */
+#include "frontend/onnx/roles.h"
+#include "frontend/onnx/load.h"
+#include "frontend/sentence.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PAST "past_key_values"
+
+/* ---- inputs ---- */
+
+/* An input of the graph that is to be made from those of the entry. */
+typedef struct given {
+    onnx_call *c;
+    const char *name;
+    sn_dtype type;
+    const sn_dim *shape; /* in the file, ended by SN_END */
+    sn_dim rows, tokens, past;
+} given;
+
+/* Whether the input has these dims: symbolic ones of the file become them. */
+static bool agrees(const given *g, const sn_dim *dims) {
+    onnx_call *c = g->c;
+    int n = 0;
+    char a[64], b[64];
+    for (; g->shape[n] != SN_END && dims[n] != SN_END; n++) {
+        if (onnx_equal(c, g->shape[n], dims[n])) continue;
+        sn_dim_print(c->m, g->shape[n], a, sizeof a);
+        sn_dim_print(c->m, dims[n], b, sizeof b);
+        return onnx_again(c) ? false
+                             : onnx_fail(c, "axis %d of the input '%s' has the size %s, not %s", n,
+                                         g->name, a, b);
+    }
+    return g->shape[n] == dims[n] ||
+           onnx_fail(c, "the input '%s' has %s axes than those of this name have", g->name,
+                     g->shape[n] == SN_END ? "fewer" : "more");
+}
+
+/* i32 [rows, tokens] of the entry */
+static sn_tensor whole_numbers(const given *g, const char *name) {
+    onnx_call *c = g->c;
+    if (!agrees(g, SN_DIMS(g->rows, g->tokens))) return NULL;
+    return sn_cast(sn_input(c->m, name, SN_I32, g->rows, g->tokens), g->type);
+}
+
+static sn_tensor make_tokens(const given *g) {
+    return whole_numbers(g, "tokens");
+}
+
+static sn_tensor make_types(const given *g) {
+    onnx_call *c = g->c;
+    if (!c->im->role->state) return whole_numbers(g, "types");
+    if (!agrees(g, SN_DIMS(g->rows, g->tokens))) return NULL;
+    return sn_full(c->m, g->type, 0, g->rows, g->tokens);
+}
+
+/* After past tokens all are seen; of a batch of texts, those before the end of each. */
+static sn_tensor make_mask(const given *g) {
+    onnx_call *c = g->c;
+    const sn_dim all = sn_dim_add(c->m, g->past, g->tokens);
+    if (!agrees(g, SN_DIMS(g->rows, all))) return NULL;
+    if (c->im->role->state) return sn_full(c->m, g->type, 1, g->rows, all);
+    sn_tensor lengths = sn_input(c->m, "lengths", SN_I32, g->rows);
+    return sn_cast(sn_lt(sn_arange(c->m, SN_I32, all), sn_expand(lengths, 1)), g->type);
+}
+
+static sn_tensor make_positions(const given *g) {
+    onnx_call *c = g->c;
+    const bool flat = g->shape[0] != SN_END && g->shape[1] == SN_END; /* cache_position */
+    if (!agrees(g, flat ? SN_DIMS(g->tokens) : SN_DIMS(g->rows, g->tokens))) return NULL;
+    sn_tensor at = sn_add(sn_arange(c->m, SN_I32, g->tokens), g->past);
+    return sn_cast(flat ? at : sn_broadcast(at, g->rows, g->tokens), g->type);
+}
+
+static sn_tensor make_yes(const given *g) {
+    onnx_call *c = g->c;
+    return agrees(g, SN_DIMS(1)) ? sn_full(c->m, g->type, 1, 1) : NULL;
+}
+
+/* What a state [1, .., context, ..] holds so far. */
+static sn_tensor make_past(const given *g) {
+    onnx_call *c = g->c;
+    sn_dim shape[SN_MAX_RANK + 1];
+    int n = 0, axis = -1;
+    for (; g->shape[n] != SN_END; n++) {
+        shape[n] = g->shape[n];
+        if (n && !sn_dim_is_const(c->m, shape[n], NULL)) axis = axis < 0 ? n : SN_MAX_RANK;
+    }
+    shape[n] = SN_END;
+    if (axis < 0 || axis == SN_MAX_RANK) {
+        onnx_fail(c,
+                  "of the input '%s', the axis of past tokens must be the only one behind the "
+                  "first without a number as its size",
+                  g->name);
+        return NULL;
+    }
+    shape[0] = g->rows, shape[axis] = g->past;
+    if (!agrees(g, shape)) return NULL;
+    shape[axis] = c->im->role->context;
+    sn_tensor state = sn_state_at(c->at, c->m, g->name, g->type, shape);
+    return sn_slice_at(c->at, state, axis, 0, g->past, 1);
+}
+
+static sn_tensor make_pixels(const given *g) {
+    onnx_call *c = g->c;
+    const onnx_role *r = c->im->role;
+    sn_dim dims[5] = {g->rows, r->channels, r->image, r->image, SN_END};
+    for (int i = 1; i < 4 && g->shape[i - 1] != SN_END; i++)
+        if (!dims[i] || sn_dim_is_const(c->m, g->shape[i], NULL)) dims[i] = g->shape[i];
+    if (!agrees(g, dims)) return NULL;
+    return sn_cast(sn_input(c->m, "pixels", SN_F32, dims[0], dims[1], dims[2], dims[3]), g->type);
+}
+
+static const struct {
+    const char *name;
+    bool begins; /* with the name */
+    sn_tensor (*make)(const given *g);
+} inputs[] = {{"input_ids", false, make_tokens},
+              {"attention_mask", false, make_mask},
+              {"token_type_ids", false, make_types},
+              {"position_ids", false, make_positions},
+              {"cache_position", false, make_positions},
+              {"use_cache_branch", false, make_yes},
+              {PAST ".", true, make_past},
+              {"pixel_values", false, make_pixels}};
+enum { INPUTS = sizeof inputs / sizeof *inputs };
+
+static int row_of(const char *name) {
+    int i = 0;
+    while (i < INPUTS && (inputs[i].begins ? strncmp(name, inputs[i].name, strlen(inputs[i].name))
+                                           : strcmp(name, inputs[i].name)))
+        i++;
+    return i;
+}
+
+static sn_tensor take_input(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape) {
+    const onnx_role *r = c->im->role;
+    given g = {c, name, type, shape, 1, 1, 0};
+    if (!r->state) g.rows = onnx_symbol_in(c->im, "B", 1, 1024);
+    if (!r->one) g.tokens = onnx_symbol_in(c->im, "T", 1, r->context);
+    if (r->state) g.past = onnx_symbol_in(c->im, "P", 0, r->context - 1);
+    return inputs[row_of(name)].make(&g);
+}
+
+/* ---- caches ---- */
+
+/* `present` is past tokens and the new ones. Where the graph did not simply append these, they are written here. */
+static bool keep_present(onnx_call *c, const char *name, sn_tensor present) {
+    const sn_entry *e = sn_entry_get(c->m, c->im->role->entry);
+    const char *dot = strchr(name, '.');
+    char past[160];
+    snprintf(past, sizeof past, PAST "%.120s", dot ? dot : "");
+    sn_tensor state = NULL, next = NULL;
+    for (uint32_t i = 0; !state && i < sn_module_node_count(c->m); i++) {
+        sn_node *n = sn_module_node(c->m, i);
+        if (n->op == SN_OP_state && !strcmp(sn_attr_str(n, SN_A_name, ""), past)) state = n;
+    }
+    if (!state || sn_rank_of(present) != sn_rank_of(state))
+        return onnx_fail(c, "the output '%s' does not belong to an input '%s'", name, past);
+    for (int i = 0; i < e->n_assign; i++)
+        if (!strcmp(e->assign[i].name, past)) next = e->assign[i].node;
+    if (next)
+        return (present->op == SN_OP_slice && present->in[0] == next) ||
+               onnx_fail(c, "the output '%s' is not the input '%s' and the rows of new tokens",
+                         name, past);
+    sn_dim start[SN_MAX_RANK + 1] = {0};
+    int axis = 1;
+    while (axis < sn_rank_of(state) - 1 && present->shape[axis] == state->shape[axis]) axis++;
+    start[sn_rank_of(state)] = SN_END;
+    start[axis] = onnx_symbol_in(c->im, "P", 0, c->im->role->context - 1);
+    const sn_dim rows = sn_dim_sub(c->m, present->shape[axis], start[axis]);
+    sn_tensor x = sn_slice_at(c->at, present, axis, start[axis], rows, 1);
+    sn_assign_at(c->at, state, sn_update_at(c->at, state, x, start));
+    return true;
+}
+
+/* ---- outputs ---- */
+
+static sn_tensor numbers(onnx_call *c, onnx_value *v) {
+    return sn_cast(onnx_tensor_of(c, v), SN_F32);
+}
+
+/* Of the last token. */
+static bool give_next(onnx_call *c, const char *name, onnx_value *v) {
+    if (!strncmp(name, "present", 7)) return keep_present(c, name, onnx_tensor_of(c, v));
+    if (strcmp(name, c->im->role->result)) return true;
+    sn_tensor x = numbers(c, v);
+    if (sn_rank_of(x) != 3) return onnx_fail(c, "the output '%s' is not [batch, tokens, n]", name);
+    const sn_dim last = sn_dim_sub(c->m, sn_dim_of(x, 1), 1);
+    sn_output("logits", sn_squeeze(sn_slice(x, 1, last, 1), 1));
+    return true;
+}
+
+static bool give_classes(onnx_call *c, const char *name, onnx_value *v) {
+    if (!strcmp(name, c->im->role->result)) sn_output("logits", numbers(c, v));
+    return true;
+}
+
+static bool pool(onnx_call *c, sn_tensor *x) {
+    sn_config *config = c->im->role->config;
+    sentence_head h = {0};
+    int64_t width;
+    if (!sn_dim_is_const(c->m, sn_dim_of(*x, 2), &width))
+        return onnx_fail(c, "the width of the hidden states is not a number");
+    if (config) sentence_read(config, width, &h);
+    if (config && !sn_config_check(config, c->im->err)) return false;
+    *x = sentence_embed(&h, *x, sn_input(c->m, "lengths", SN_I32, sn_dim_of(*x, 0)));
+    return true;
+}
+
+/* Hidden states become one vector; what already is one stays. */
+static bool give_embedding(onnx_call *c, const char *name, onnx_value *v) {
+    if (strcmp(name, c->im->role->result)) return true;
+    sn_tensor x = numbers(c, v);
+    if (sn_rank_of(x) == 3 && !pool(c, &x)) return false;
+    sn_output("embedding", x);
+    return true;
+}
+
+static bool give_picture(onnx_call *c, const char *name, onnx_value *v) {
+    if (strcmp(name, c->im->role->result)) return true;
+    sn_tensor x = numbers(c, v);
+    sn_output("embedding", sn_unit_norm(sn_rank_of(x) == 3 ? sn_index(x, 1, 0) : x));
+    return true;
+}
+
+/* ---- which entries ---- */
+
+/* What `entries` of the options asks for, if it asks for nothing else. */
+static const struct kind {
+    int entries;
+    const char *needs; /* an input */
+    bool caches;       /* and inputs of past tokens */
+    const char *results[5];
+    const char *entry[ONNX_ROLES]; /* the last one of one token */
+    bool (*output)(onnx_call *c, const char *name, onnx_value *v);
+} kinds[] = {
+    {SN_CACHED, "input_ids", true, {"logits"}, {"prefill", "decode"}, give_next},
+    {SN_FORWARD | SN_CLASSIFY, "input_ids", false, {"logits"}, {"forward"}, give_classes},
+    {SN_FORWARD | SN_CLASSIFY, "pixel_values", false, {"logits"}, {"forward"}, give_classes},
+    {SN_EMBED,
+     "input_ids",
+     false,
+     {"sentence_embedding", "text_embeds", "last_hidden_state", "token_embeddings"},
+     {"embed"},
+     give_embedding},
+    {SN_EMBED,
+     "pixel_values",
+     false,
+     {"image_embeds", "last_hidden_state"},
+     {"embed_image"},
+     give_picture}};
+
+static bool has(const onnx_list *values, const char *name) {
+    for (int i = 0; i < values->n; i++) {
+        const char *of = ONNX_AT(*values, onnx_value_info, i).name;
+        if (of && !strncmp(of, name, strlen(name)) &&
+            (!of[strlen(name)] || name[strlen(name) - 1] == '.'))
+            return true;
+    }
+    return false;
+}
+
+typedef struct request {
+    const char *path;
+    sn_config *config; /* or NULL */
+    const sn_model_options *o;
+    sn_model *out;
+    const struct kind *kind; /* that was found */
+} request;
+
+static bool is_kind(const struct kind *k, const request *q, const onnx_graph *g,
+                    const char **result) {
+    *result = NULL;
+    for (int i = 0; k->results[i] && !*result; i++)
+        if (has(&g->output, k->results[i])) *result = k->results[i];
+    return k->entries == q->o->entries && *result && has(&g->input, k->needs) &&
+           (!k->caches || has(&g->input, PAST "."));
+}
+
+/* The first of the keys that the config has; 0: none. */
+static int64_t first_key(sn_config *c, const char *const *key) {
+    int64_t n = 0;
+    for (; c && *key && !n; key++) n = sn_config_int_or(c, *key, 0, 0, 1 << 24);
+    return n;
+}
+
+static bool set_sizes(const request *q, onnx_role *r, sn_error *err) {
+    static const char *const contexts[] = {
+        "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", NULL};
+    enum { CONTEXT = 2048 }; /* where nothing says it */
+    sn_config *c = q->config;
+    const int64_t limit = first_key(c, contexts);
+    r->context = q->o->context ? q->o->context : limit ? limit : CONTEXT;
+    if (limit && r->context > limit)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s: the requested context of %lld exceeds the model's, %lld", q->path,
+                       (long long)r->context, (long long)limit);
+    r->image = q->o->image ? q->o->image : first_key(c, (const char *const[]){"image_size", NULL});
+    r->channels = first_key(c, (const char *const[]){"num_channels", NULL});
+    return !c || sn_config_check(c, err);
+}
+
+static int choose(void *ctx, const onnx_graph *g, onnx_role *roles, sn_error *err) {
+    request *q = ctx;
+    const size_t n_kinds = sizeof kinds / sizeof *kinds;
+    const char *result = NULL;
+    size_t k = 0;
+    while (k < n_kinds && !is_kind(&kinds[k], q, g, &result)) k++;
+    if (k == n_kinds) {
+        roles[0] =
+            (onnx_role){.entry = "forward", .input = onnx_plain_input, .output = onnx_plain_output};
+        return 1;
+    }
+    q->kind = &kinds[k];
+    for (int i = 0; i < g->input.n; i++) {
+        const char *name = ONNX_AT(g->input, onnx_value_info, i).name;
+        bool valued = !name || row_of(name) < INPUTS;
+        for (int j = 0; j < g->init.n && !valued; j++) {
+            const char *of = ONNX_AT(g->init, onnx_tensor, j).name;
+            valued = of && !strcmp(of, name);
+        }
+        if (valued) continue;
+        char shown[80];
+        sn_fail(
+            err, SN_ERR_USAGE,
+            "%s: the entry '%s' cannot be made, because nothing gives the input '%s' its values",
+            q->path, kinds[k].entry[0], sn_printable(shown, sizeof shown, name));
+        return 0;
+    }
+    int n = 0;
+    for (; n < ONNX_ROLES && kinds[k].entry[n]; n++) {
+        onnx_role *r = &roles[n];
+        *r = (onnx_role){.entry = kinds[k].entry[n],
+                         .input = take_input,
+                         .output = kinds[k].output,
+                         .result = result,
+                         .config = q->config,
+                         .state = kinds[k].caches,
+                         .one = n == 1};
+        if (!set_sizes(q, r, err)) return 0;
+    }
+    return n;
+}
+
+/* ---- the model ---- */
+
+static const sn_node *input_of(sn_module *m, const char *name) {
+    for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
+        const sn_node *n = sn_module_node(m, i);
+        if (n->op == SN_OP_input && !strcmp(sn_attr_str(n, SN_A_name, ""), name)) return n;
+    }
+    return NULL;
+}
+
+/* What classifiers and encoders of images say about themselves. */
+static bool read_sizes(const request *q, sn_error *err) {
+    sn_model *out = q->out;
+    sn_module *m = out->module;
+    const sn_entry *e = sn_entry_at(m, 0);
+    const sn_node *pixels = input_of(m, "pixels"), *tokens = input_of(m, "tokens");
+    if (tokens) out->context = sn_dim_hi(m, tokens->shape[1]);
+    if (q->kind->output == give_classes) {
+        const sn_node *y = e->output[0].node;
+        out->per_token = y->rank == 3;
+        if (y->rank < 2 || !sn_dim_is_const(m, y->shape[y->rank - 1], &out->labels))
+            return sn_fail(err, SN_ERR_FILE, "%s: the output 'logits' is not [.., classes]",
+                           q->path);
+    }
+    if (!pixels) return true;
+    return (sn_dim_is_const(m, pixels->shape[1], &out->channels) &&
+            sn_dim_is_const(m, pixels->shape[2], &out->image) && pixels->shape[3] == out->image) ||
+           sn_fail(err, SN_ERR_FILE,
+                   "%s: the config must say the size of pictures, \"image_size\" and "
+                   "\"num_channels\": the file does not",
+                   q->path);
+}
+
+bool onnx_build_model(const char *path, sn_config *config, const sn_model_options *o, sn_model *out,
+                      sn_weights **weights, sn_error *err) {
+    static const sn_model_options all = {.entries = SN_ALL_ENTRIES};
+    request q = {.path = path, .config = config, .o = o ? o : &all, .out = out};
+    *weights = onnx_load_with(out->module, path, 65536, choose, &q, err);
+    if (*weights && (!q.kind || read_sizes(&q, err))) return true;
+    sn_weights_close(*weights);
+    return false;
+}

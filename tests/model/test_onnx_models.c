@@ -1,0 +1,240 @@
+/* ONNX files as the models that commands run: decoders whose past tokens are in states, embeddings and classes give what
+ * torch gives; files with other inputs are refused. */
+#include "driver/npz.h"
+#include "ir/ir.h"
+#include "model/embedder.h"
+#include "model/open.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include "tests/support/scratch.h"
+
+#define DATA SN_SOURCE_DIR "/tests/data/onnx/"
+
+typedef struct wanted {
+    const char *name;
+    sn_npy array;
+} wanted;
+
+static bool keep(void *ctx, const char *name, sn_npy *a, sn_error *err) {
+    wanted *w = ctx;
+    (void)err;
+    if (!strcmp(name, w->name))
+        w->array = *a;
+    else
+        sn_npy_free(a);
+    return true;
+}
+
+/* An array of what torch was given or said. */
+static sn_npy torch_array(const char *file, const char *name) {
+    wanted w = {.name = name};
+    sn_error e = {0};
+    if (!npz_read(file, keep, &w, &e)) fail_msg("%s", e.message);
+    assert_non_null(w.array.data);
+    return w.array;
+}
+
+static open_model *open_for(const char *path, int entries, sn_error *e) {
+    return lm_open(
+        &(open_options){.path = path,
+                        .entries = entries,
+                        .any_model = entries != SN_CACHED,
+                        .compile = {.level = 4, .cache_dir = scratch_path("cache"), .threads = 2}},
+        e);
+}
+
+static void expect_near(const float *x, const float *y, int64_t n, const char *what) {
+    float worst = 0, largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        worst = fmaxf(worst, fabsf(x[i] - y[i]));
+        largest = fmaxf(largest, fabsf(y[i]));
+    }
+    if (!(worst <= 1e-5f * largest)) fail_msg("%s: differs by %g of %g", what, worst, largest);
+}
+
+/* Nothing joins past tokens with new ones: the states are written where they are. */
+static void expect_in_place(open_model *m, int states) {
+    for (int k = 0; k < 2; k++) {
+        const sn_entry *e = sn_entry_get(m->model.module, k ? "decode" : "prefill");
+        assert_non_null(e);
+        assert_int_equal(e->n_assign, states);
+        assert_int_equal(e->n_output, 1);
+        sn_order order = sn_entry_topo(m->model.module, e);
+        for (int i = 0; i < order.n; i++) {
+            const sn_node *n = order.node[i];
+            if (n->op == SN_OP_concat)
+                for (int j = 0; j < n->n_in; j++)
+                    assert_true(n->in[j]->op != SN_OP_slice || n->in[j]->in[0]->op != SN_OP_state);
+        }
+    }
+}
+
+/* The logits of token after token are those that the graph without past gives for all of them at once. */
+static void test_decoder(void **state) {
+    enum { V = 11, N = 9, FIRST = 4 };
+    static const int32_t ids[N] = {1, 7, 3, 10, 0, 5, 5, 2, 9};
+    int64_t all[N], mask[N], at[N];
+    float logits[N][V];
+    sn_error e = {0};
+    (void)state;
+    open_model *m = open_for(DATA "llama.onnx", SN_FORWARD, &e);
+    if (!m) fail_msg("%s", e.message);
+    for (int i = 0; i < N; i++) all[i] = ids[i], mask[i] = 1, at[i] = i;
+    sn_arg_binding in[] = {SN_BIND("input_ids", SN_I64, all, 1, N),
+                           SN_BIND("attention_mask", SN_I64, mask, 1, N),
+                           SN_BIND("position_ids", SN_I64, at, 1, N)};
+    sn_arg_binding out = SN_BIND("logits", SN_F32, logits, 1, N, V);
+    if (!sn_run(m->session, "forward", in, 3, &out, 1, &e)) fail_msg("%s", e.message);
+    model_close(m);
+
+    m = open_for(DATA "llama_past.onnx", SN_CACHED, &e);
+    if (!m) fail_msg("%s", e.message);
+    assert_int_equal(m->model.vocab, V);
+    expect_in_place(m, 2);
+    assert_true(lm_feed(m, ids, FIRST, &e));
+    expect_near(m->io->logits, logits[FIRST - 1], V, "prefill");
+    for (int i = FIRST; i < N - 2; i++) {
+        assert_true(lm_feed(m, ids + i, 1, &e));
+        expect_near(m->io->logits, logits[i], V, "decode");
+    }
+    assert_true(lm_feed(m, ids + N - 2, 2, &e)); /* several tokens after others */
+    expect_near(m->io->logits, logits[N - 1], V, "prefill after tokens");
+    model_close(m);
+}
+
+/* A table of positions, or of what is visible, limits the context of all entries. */
+static void test_context(void **state) {
+    static const struct {
+        const char *file;
+        int64_t context;
+    } cases[] = {{DATA "gpt_past.onnx", 64}, {DATA "llama_past.onnx", 2048}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        sn_error e = {0};
+        open_model *m = lm_open(
+            &(open_options){.path = cases[i].file, .entries = SN_CACHED, .build_only = true}, &e);
+        if (!m) fail_msg("%s", e.message);
+        assert_int_equal(m->model.context, cases[i].context);
+        expect_in_place(m, 2);
+        model_close(m);
+    }
+}
+
+/* A folder with config, and the file in a folder in it; the config says how to pool. */
+static void test_embeddings(void **state) {
+    static const char *const pooling[] = {"mean", "cls"};
+    static const char modules[] = "[{\"idx\":0,\"name\":\"0\",\"path\":\"\",\"type\":\"sentence_"
+                                  "transformers.models.Transformer\"},"
+                                  "{\"idx\":1,\"name\":\"1\",\"path\":\"1_Pooling\",\"type\":"
+                                  "\"sentence_transformers.models.Pooling\"}]";
+    (void)state;
+    sn_npy ids = torch_array(DATA "encoder.npz", "in.input_ids"),
+           hidden = torch_array(DATA "encoder.npz", "out.last_hidden_state");
+    const int64_t T = ids.shape[1], d = hidden.shape[2];
+    char text[200] = "", file[300], config[200];
+    for (int64_t i = 0; i < T; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%lld ",
+                 (long long)((int64_t *)ids.data)[i]);
+    sn_mapping onnx;
+    sn_error e = {0};
+    assert_true(sn_file_map(DATA "encoder.onnx", &onnx, &e));
+    mkdir(scratch_path("model"), 0755);
+    mkdir(scratch_path("model/onnx"), 0755);
+    mkdir(scratch_path("model/1_Pooling"), 0755);
+    assert_true(scratch_write(scratch_path("model/onnx/model.onnx"), onnx.data, onnx.size));
+    assert_true(scratch_write(scratch_path("model/modules.json"), modules, strlen(modules)));
+    snprintf(config, sizeof config, "{\"model_type\":\"bert\",\"max_position_embeddings\":32}");
+    assert_true(scratch_write(scratch_path("model/config.json"), config, strlen(config)));
+    snprintf(file, sizeof file, "%s", scratch_path("model/onnx/model.onnx"));
+    for (int k = 0; k < 2; k++) {
+        snprintf(config, sizeof config, "{\"word_embedding_dimension\":%d,\"pooling_mode\":\"%s\"}",
+                 (int)d, pooling[k]);
+        assert_true(
+            scratch_write(scratch_path("model/1_Pooling/config.json"), config, strlen(config)));
+        sn_options compile = {.level = 4, .cache_dir = scratch_path("cache")};
+        sn_embedder *m = sn_embedder_open(k ? file : scratch_path("model"),
+                                          &(sn_lm_options){.compile = &compile}, &e);
+        if (!m) fail_msg("%s", e.message);
+        assert_int_equal(sn_embedder_width(m), d);
+        float *out = calloc((size_t)d, sizeof *out), *want = calloc((size_t)d, sizeof *want);
+        assert_true(sn_embedder_embed(m, text, out, &e));
+        for (int64_t i = 0; i < (k ? 1 : T); i++) /* of the first text, which has no padding */
+            for (int64_t c = 0; c < d; c++)
+                want[c] += ((float *)hidden.data)[i * d + c] / (float)(k ? 1 : T);
+        expect_near(out, want, d, pooling[k]);
+        free(out);
+        free(want);
+        sn_embedder_close(m);
+    }
+    sn_file_unmap(&onnx);
+    sn_npy_free(&ids);
+    sn_npy_free(&hidden);
+}
+
+static void test_classes(void **state) {
+    sn_error e = {0};
+    float logits[2][10];
+    (void)state;
+    sn_npy x = torch_array(DATA "vit.npz", "in.pixel_values"),
+           y = torch_array(DATA "vit.npz", "out.logits");
+    open_model *m = open_for(DATA "vit.onnx", SN_FORWARD | SN_CLASSIFY, &e);
+    if (!m) fail_msg("%s", e.message);
+    assert_int_equal(m->model.labels, 10);
+    assert_int_equal(m->model.image, 32);
+    assert_int_equal(m->model.channels, 3);
+    sn_arg_binding in = SN_BIND("pixels", SN_F32, x.data, 2, 3, 32, 32),
+                   out = SN_BIND("logits", SN_F32, logits, 2, 10);
+    assert_true(sn_run(m->session, "forward", &in, 1, &out, 1, &e));
+    expect_near(logits[0], y.data, 20, "vit");
+    model_close(m);
+    sn_npy_free(&x);
+    sn_npy_free(&y);
+
+    m = lm_open(&(open_options){.path = DATA "bert.onnx",
+                                .entries = SN_FORWARD | SN_CLASSIFY,
+                                .any_model = true,
+                                .build_only = true},
+                &e); /* logits of each token */
+    if (!m) fail_msg("%s", e.message);
+    assert_true(m->model.per_token && m->model.labels == 11 && m->model.context == 64);
+    model_close(m);
+}
+
+static void test_refusals(void **state) {
+    static const struct {
+        const char *file;
+        int entries;
+        const char *what;
+    } cases[] = {
+        {"gpt.onnx", SN_CACHED,
+         "has the inputs input_ids and past_key_values.* and the output logits"},
+        {"t5.onnx", SN_FORWARD | SN_CLASSIFY,
+         "nothing gives the input 'decoder_input_ids' its values"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[256];
+        sn_error e = {0};
+        snprintf(path, sizeof path, DATA "%s", cases[i].file);
+        assert_null(open_for(path, cases[i].entries, &e));
+        expect_error(&e, SN_ERR_USAGE, cases[i].file, cases[i].what);
+    }
+    sn_error e = {0};
+    assert_null(lm_open(
+        &(open_options){.path = DATA "gpt_past.onnx", .entries = SN_CACHED, .sequences = 2}, &e));
+    expect_error(&e, SN_ERR_USAGE, "gpt_past.onnx", "runs one sequence at a time");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decoder),    cmocka_unit_test(test_context),
+        cmocka_unit_test(test_embeddings), cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_end);
+}
