@@ -75,10 +75,30 @@ static const arg_command command = {
                 "sinter explain MODEL --entry decode --why model.layers.0.mlp.down_proj\n"
                 "sinter explain MODEL --entry forward --dot - | dot -Tsvg -o forward.svg\n"};
 
+enum { MAX_ENTRIES = 32 };
+
+/* Of the entries in their order. */
+typedef struct pair_counts {
+    int pairs[MAX_ENTRIES];
+} pair_counts;
+
+static bool count_pairs(void *user, const sn_model *model, sn_options *compile, sn_error *err) {
+    pair_counts *c = user;
+    bool ok = true;
+    (void)compile;
+    for (int i = 0; i < MAX_ENTRIES && i < sn_entry_count(model->module); i++) {
+        c->pairs[i] = explain_pairs(model->module, sn_entry_at(model->module, i));
+        ok &= c->pairs[i] >= 0;
+    }
+    return ok || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+}
+
 /* The compiled model; NULL with what is wrong printed. */
-static open_model *compile(const options *o, int *code) {
+static open_model *compile(const options *o, pair_counts *pairs, int *code) {
     open_options q = {.entries = o->train ? SN_LOSS | SN_TRAIN : SN_ALL_ENTRIES,
                       .compile_only = !o->time,
+                      .prepare = count_pairs,
+                      .user = pairs,
                       .any_model = true};
     if (o->train && (o->slices > 1 || o->ranks > 1)) {
         q.slices = o->slices > o->ranks ? o->slices : o->ranks;
@@ -90,8 +110,6 @@ static open_model *compile(const options *o, int *code) {
 }
 
 /* ---- what was asked for ---- */
-
-enum { MAX_ENTRIES = 32 };
 
 typedef struct views {
     explain_entry e[MAX_ENTRIES];
@@ -116,7 +134,8 @@ static bool measure(explain_entry *e, sn_session *s, const sn_program *p, sn_err
     return ok;
 }
 
-static bool open_views(views *v, const open_model *m, const options *o, sn_error *err) {
+static bool open_views(views *v, const open_model *m, const pair_counts *pairs, const options *o,
+                       sn_error *err) {
     v->n = 0;
     if (!cmd_has_entry(m->model.module, o->entry, err)) return false;
     for (int i = 0; i < sn_entry_count(m->model.module) && v->n < MAX_ENTRIES; i++) {
@@ -127,6 +146,7 @@ static bool open_views(views *v, const open_model *m, const options *o, sn_error
             (o->time && !measure(e, m->session, m->program, err)) || !explain_find_folds(e, err) ||
             !explain_find_tiles(e, m->program, err))
             return false;
+        if (i < MAX_ENTRIES) e->pairs = pairs->pairs[i];
     }
     return true;
 }
@@ -188,12 +208,13 @@ static int explain(const options *o) {
     sn_error err = {0};
     views v = {.n = 0};
     int code;
-    open_model *m = compile(o, &code);
+    pair_counts pairs = {{0}};
+    open_model *m = compile(o, &pairs, &code);
     if (m && o->full) {
         code = cmd_has_entry(m->model.module, o->entry, &err) ? EXIT_OK : cmd_fail(NAME, &err);
         if (code == EXIT_OK) sn_program_explain(m->program, o->entry, stdout);
     } else if (m) {
-        bool ok = open_views(&v, m, o, &err) &&
+        bool ok = open_views(&v, m, &pairs, o, &err) &&
                   (o->why ? explain_why(stdout, v.e, v.n, m->program, m->model.module, o->why, &err)
                           : write_views(&v, m, o, &err));
         code = ok ? EXIT_OK : cmd_fail(NAME, &err);
@@ -219,8 +240,9 @@ static int explain_levels(const options *o) {
     for (int i = 0; i < 2 && code == EXIT_OK; i++) {
         options one = *o;
         one.compile.level = level[i];
-        m[i] = compile(&one, &code);
-        if (m[i] && !open_views(&v[i], m[i], &one, &err)) code = cmd_fail(NAME, &err);
+        pair_counts pairs = {{0}};
+        m[i] = compile(&one, &pairs, &code);
+        if (m[i] && !open_views(&v[i], m[i], &pairs, &one, &err)) code = cmd_fail(NAME, &err);
     }
     char name[2][16];
     for (int i = 0; i < 2; i++) snprintf(name[i], sizeof name[i], "level %d", level[i]);

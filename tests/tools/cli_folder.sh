@@ -37,6 +37,9 @@ check_onnx() { # the graph as text, with its weights, computes the same bits
     cmp "$tmp/gpt.onnx.npz" "$tmp/gpt.npz" || fail 'the folder computes something else'
     run 0 explain "$tmp/gpt"
     prints flash
+    prints 'attention: 1 of 1 softmax-product pairs fused'
+    run 0 explain "$source/tests/data/onnx/t5.onnx" --level 0
+    prints 'attention: 0 of 3 softmax-product pairs fused'
     run 0 compile "$tmp/gpt" -o "$tmp/made"
     says 'made/gpt.weights'
 }

@@ -42,7 +42,12 @@ typedef struct explain_entry {
     double peak;                   /* GFLOP/s of multiply-adds, probed before and after the runs */
     double others, stolen;         /* how busy the machine was, see bench/noise.h */
     double flops, bytes;           /* of all calls */
+    int pairs;                     /* explain_pairs; 0: nobody counted */
 } explain_entry;
+
+/* Attentions of an entry, and softmaxes whose result reaches a product through operations that move, choose or cast
+ * elements, before the module is compiled. -1: out of memory. */
+int explain_pairs(sn_module *m, const sn_entry *e);
 
 /* Fills e for an entry of p. False: err. Free with explain_close in either case. */
 bool explain_open(explain_entry *e, const sn_program *p, const char *name, const char *sizes,

@@ -176,6 +176,15 @@ static void print_by_cost(FILE *f, const explain_entry *e, widths w) {
     }
 }
 
+/* Softmaxes in plain operations, which nobody counted as pairs, may have become kernels, too. */
+static void print_attention(FILE *f, const explain_entry *e) {
+    int fused = 0;
+    for (int i = 0; i < e->n; i++) fused += !strcmp(e->call[i].family, "flash");
+    if (e->pairs > 0)
+        fprintf(f, "attention: %d of %d softmax-product pairs fused\n", fused,
+                fused > e->pairs ? fused : e->pairs);
+}
+
 void explain_table(FILE *f, const explain_entry *e, bool by_cost) {
     widths w = {6, 5, 6, by_cost && e->n_fold};
     for (int i = 0; i < e->n; i++) {
@@ -193,6 +202,7 @@ void explain_table(FILE *f, const explain_entry *e, bool by_cost) {
             print_row(f, e, i, 1, w);
         i += d ? d->period * d->times : 1;
     }
+    print_attention(f, e);
     if (e->seconds) print_times(f, e);
 }
 
