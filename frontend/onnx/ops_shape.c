@@ -500,6 +500,9 @@ bool onnx_pad(onnx_call *c) {
     int n_axes, n = onnx_ints(c, "pads", pads, 2 * SN_MAX_RANK);
     if (n < 0) n = onnx_ints(c, "paddings", pads, 2 * SN_MAX_RANK);
     if (!v || !onnx_numbers(c, NULL, 3, &n_axes, axes)) return false;
+    for (int i = 0; i < n; i++) /* below are handles of polynomials */
+        if (pads[i] < -((sn_dim)1 << 39))
+            return onnx_fail(c, "a pad of %lld elements", (long long)pads[i]);
     if (n < 0 && onnx_given(c, 1) && c->in[1]->known && onnx_count(c->in[1]) <= 2 * SN_MAX_RANK) {
         n = (int)onnx_count(c->in[1]);
         for (int i = 0; i < n; i++) pads[i] = c->in[1]->known[i].d;

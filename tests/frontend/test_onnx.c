@@ -323,6 +323,118 @@ static void test_refusals(void **state) {
     }
 }
 
+/* One node, with an attribute of integers, or one integer. */
+typedef struct refused {
+    const char *op, *in, *attribute;
+    int n; /* of the integers; 0: it is one integer */
+    int64_t x[8];
+    const char *what;
+} refused;
+
+static void put_refused(bytes *graph, const refused *r) {
+    bytes node = {0}, attribute = {0};
+    for (const char *in = r->in; *in; in++) put_bytes(&node, 1, in, *in != ' ');
+    put_text(&node, 2, "y");
+    put_text(&node, 4, r->op);
+    if (r->attribute) {
+        put_text(&attribute, 1, r->attribute);
+        if (!r->n) put_int(&attribute, 3, r->x[0]);
+        for (int i = 0; i < r->n; i++) put_int(&attribute, 8, r->x[i]);
+        put_int(&attribute, 20, r->n ? 7 : 2);
+        put_message(&node, 5, &attribute);
+    }
+    put_message(graph, 1, &node);
+}
+
+static const refused refusals[] = {
+    {"Softmax", "x", "axis", 0, {5}, "axis 5 of a tensor with 2 axes"},
+    {"Concat", "xx", "axis", 0, {-3}, "axis -3 of a tensor with 2 axes"},
+    {"Concat", "x ", "axis", 0, {0}, "input 1 has another number of axes"},
+    {"Add", "x", NULL, 0, {0}, "it needs two inputs"},
+    {"Cast", "x", "to", 0, {8}, "element type 8 is not supported"},
+    {"Cast", "x", "to", 0, {99}, "element type 99 is not supported"},
+    {"Transpose", "x", "perm", 1, {0}, "perm has 1 axes, x has 2"},
+    {"Transpose", "x", "perm", 2, {0, 2}, "axis 2 of a tensor with 2 axes"},
+    {"Transpose", "x", "perm", 2, {1, 1}, "transpose: axis 1 is listed twice"},
+    {"Reshape",
+     "xx",
+     NULL,
+     0,
+     {0},
+     "input 1, 'x', which says a shape or index, is computed from data"},
+    {"Slice", "x", NULL, 0, {0}, "input 1 is missing"},
+    {"Split", "x", "axis", 0, {7}, "axis 7 of a tensor with 2 axes"},
+    {"Split", "xx", "axis", 0, {0}, "sizes that are computed from data"},
+    {"Flatten", "x", "axis", 0, {9}, "axis 9"},
+    {"Gather", "xx", NULL, 0, {0}, "gather: the indices f32[n,3]"},
+    {"GatherElements", "xx", "axis", 0, {4}, "axis 4 of a tensor with 2 axes"},
+    {"Range", "xxx", NULL, 0, {0}, "its bounds must follow from the sizes of the inputs"},
+    {"NonZero", "x", NULL, 0, {0}, "its input must be known when the graph is imported"},
+    {"Pad", "x", NULL, 0, {0}, "pads must be known, two numbers for each axis"},
+    {"Pad",
+     "x",
+     "pads",
+     4,
+     {0, INT64_MAX, 0, INT64_MAX},
+     "a dimension overflows 64 bits (or an exponent exceeds 255): use smaller sizes"},
+    {"Pad",
+     "x",
+     "pads",
+     4,
+     {INT64_MAX, 0, INT64_MAX, 0},
+     "a dimension overflows 64 bits (or an exponent exceeds 255): use smaller sizes"},
+    {"Pad", "x", "pads", 4, {0, -2, 0, -2}, "slice: axis 1 of the shape is negative: -1"},
+    {"Pad", "x", "pads", 4, {0, INT64_MIN, 0, 0}, "a pad of -9223372036854775808 elements"},
+    {"Pad", "x", "pads", 4, {0, INT64_MIN, 0, INT64_MIN}, "a pad of -9223372036854775808 elements"},
+    {"Conv", "xx", NULL, 0, {0}, "only 1 to 3 spatial axes are supported, not 0"},
+    {"LayerNormalization", "xx", "axis", 0, {3}, "axis 3 of a tensor with 2 axes"},
+    {"ConstantOfShape",
+     "x",
+     NULL,
+     0,
+     {0},
+     "input 0, 'x', which says a shape or index, is computed from data"},
+    {"Constant", "", NULL, 0, {0}, "it has no value of a supported kind"},
+    {"If", "x", NULL, 0, {0}, "it needs a condition and two graphs"},
+    {"Loop", "xx", NULL, 0, {0}, "its number of iterations depends on data"},
+    {"Scan", "x", "num_scan_inputs", 0, {1}, "its body is missing"},
+    {"Einsum", "xx", NULL, 0, {0}, "'' has not a label for each axis"},
+    {"DepthToSpace",
+     "x",
+     "blocksize",
+     0,
+     {0},
+     "x must be [N, C, H, W] with C a multiple of blocksize^2"},
+    {"Resize", "x", NULL, 0, {0}, "it needs a size or scale for each axis"},
+    {"EyeLike", "x", "dtype", 0, {8}, "its type is not supported"},
+    {"BatchNormalization", "xxxxx", "training_mode", 0, {1}, "training_mode is not supported"},
+    {"Dropout",
+     "xxx",
+     NULL,
+     0,
+     {0},
+     "dropout in training is not supported, unless its ratio is known to be 0"},
+    {"Unsqueeze", "x", "axes", 1, {9}, "axis 9 of a tensor with 3 axes"},
+    {"ScatterND", "xxx", NULL, 0, {0}, "its indices do not fit x"},
+    {"GroupNormalization",
+     "xxx",
+     "num_groups",
+     0,
+     {0},
+     "GroupNormalization 'y' (ai.onnx, version 17, other versions are"},
+};
+
+static void test_refused_nodes(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        bytes g = {0};
+        put_value(&g, 11, "x");
+        put_refused(&g, &refusals[i]);
+        put_value(&g, 12, "y");
+        refuse(&g, refusals[i].what);
+    }
+}
+
 /* The page lists the rows of the table. */
 static void test_page(void **state) {
     (void)state;
@@ -376,6 +488,7 @@ int main(void) {
         cmocka_unit_test(test_attention_operators),
         cmocka_unit_test(test_weights_stay_in_their_files),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refused_nodes),
         cmocka_unit_test(test_page),
         cmocka_unit_test(test_damaged),
     };

@@ -1,5 +1,6 @@
 /* ONNX files as the models that commands run: decoders whose past tokens are in states, embeddings and classes give what
  * torch gives; files with other inputs are refused. */
+#include "codegen/aot/aot.h"
 #include "driver/npz.h"
 #include "ir/ir.h"
 #include "model/embedder.h"
@@ -11,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "tests/support/scratch.h"
+#include "tests/support/artefact.h"
 
 #define DATA SN_SOURCE_DIR "/tests/data/onnx/"
 
@@ -40,11 +41,14 @@ static sn_npy torch_array(const char *file, const char *name) {
 }
 
 static open_model *open_for(const char *path, int entries, sn_error *e) {
+    static char cache[96];
+    snprintf(cache, sizeof cache, "%s/cache", scratch_dir);
     return lm_open(
-        &(open_options){.path = path,
-                        .entries = entries,
-                        .any_model = entries != SN_CACHED,
-                        .compile = {.level = 4, .cache_dir = scratch_path("cache"), .threads = 2}},
+        &(open_options){
+            .path = path,
+            .entries = entries,
+            .any_model = entries != SN_CACHED,
+            .compile = {.level = 4, .backend = "native", .cache_dir = cache, .threads = 2}},
         e);
 }
 
@@ -123,6 +127,60 @@ static void test_context(void **state) {
         expect_in_place(m, 2);
         model_close(m);
     }
+}
+
+/* What the object's header declares. */
+typedef struct object {
+    const void *weights;
+    int64_t bytes, threads;
+    void *pool;
+    int32_t target, mapped;
+} object;
+
+/* An object has the bits of the JIT: after a prompt, and after one more token. */
+static void test_object(void **state) {
+    enum { V = 11, N = 5, STATE = 1 << 20 };
+    static const int32_t ids[N + 1] = {1, 7, 3, 10, 0, 5};
+    int (*open)(object *, const char *), (*begin)(const object *, void *);
+    int (*prefill)(const object *, void *, void *, int64_t, int64_t, const int32_t *, float *);
+    int (*decode)(const object *, void *, void *, int64_t, const int32_t *, float *);
+    int64_t (*workspace)(const object *, int64_t, int64_t);
+    void (*end)(object *);
+    float got[2][V];
+    object o = {0};
+    sn_error e = {0};
+    (void)state;
+    open_model *m = open_for(DATA "llama_past.onnx", SN_CACHED, &e);
+    if (!m) fail_msg("%s", e.message);
+    sn_emit_options eo = sn_emit_options_default();
+    eo.name = "llama";
+    eo.dir = scratch_dir;
+    eo.compile = m->compiled;
+    if (!sn_emit(m->session, &eo, &e)) fail_msg("%s", e.message);
+    const artefact_symbol symbols[] = {{&open, "llama_open"},
+                                       {&begin, "llama_state_init"},
+                                       {&prefill, "llama_prefill"},
+                                       {&decode, "llama_decode"},
+                                       {&workspace, "llama_prefill_workspace"},
+                                       {&end, "llama_close"}};
+    void *lib = artefact_load("llama", symbols, 6);
+    assert_int_equal(open(&o, scratch_path("llama.weights")), 0);
+    const int64_t bytes = workspace(&o, 64, 0);
+    void *memory = aligned_alloc(64, STATE),
+         *work = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+    assert_true(bytes > 0 && memory && work);
+    assert_int_equal(begin(&o, memory), 0);
+    assert_int_equal(prefill(&o, memory, work, N, 0, ids, got[0]), 0);
+    assert_int_equal(decode(&o, memory, work, N, ids + N, got[1]), 0);
+    assert_true(lm_feed(m, ids, N, &e));
+    assert_memory_equal(got[0], m->io->logits, sizeof got[0]);
+    assert_true(lm_feed(m, ids + N, 1, &e));
+    assert_memory_equal(got[1], m->io->logits, sizeof got[1]);
+    end(&o);
+    dlclose(lib);
+    free(memory);
+    free(work);
+    model_close(m);
 }
 
 /* A folder with config, and the file in a folder in it; the config says how to pool. */
@@ -232,9 +290,9 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decoder),    cmocka_unit_test(test_context),
-        cmocka_unit_test(test_embeddings), cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_decoder), cmocka_unit_test(test_context),
+        cmocka_unit_test(test_object),  cmocka_unit_test(test_embeddings),
+        cmocka_unit_test(test_classes), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
