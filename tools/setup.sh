@@ -50,7 +50,7 @@ if [ $dev = yes ]; then
     need python3-numpy file '/usr/lib/python3/dist-packages/numpy/__init__.py' # for the Python module
     need python3-onnx file '/usr/lib/python3/dist-packages/onnx/__init__.py' # for tests/onnx/node_tests.py
     need librsvg2-bin tool rsvg-convert # for pictures as PNG
-    need chromium tool chromium chromium-browser google-chrome # for the page of `sinter report`
+    need chromium tool chromium chromium-browser google-chrome # for pages of `sinter report` and of modules
     need lld-19 tool wasm-ld-19 wasm-ld # for WebAssembly modules
     need nodejs tool node
     need qemu-user tool qemu-aarch64
