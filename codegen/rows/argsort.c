@@ -5,9 +5,10 @@
  * of their bits, with both zeros equal and NaN above all numbers; complemented for descending order.
  * Few indices (routers) are found by insertion into a sorted list, which looks at each element once
  * and orders equal keys by their indices; others by a radix sort from the lowest byte on, of those that
- * the highest two bytes do not rule out. Both are stable. If the list fits into registers, each lane of
- * a vector has the list of a row of its own. */
+ * a bound does not rule out. Both are stable. If the list fits into registers, each lane of a vector has
+ * the list of a row of its own. */
 #include "codegen/rows/lines.h"
+#include "codegen/tile/tile.h"
 
 enum { BYTES = 16 /* a key, its index */ };
 
@@ -54,14 +55,21 @@ static em_val float_key(em *e, const sorter *s, em_val v) {
     return em_select(e, em_cmp(e, EM_NE, v, v), em_splat(e, most, n), key);
 }
 
-/* The key of element i of the row. */
-static em_val key_at(em *e, const sorter *s, em_val i) {
+/* The keys of elements i, i + 1, … of the row, as integers of s->bits. */
+static em_val keys_at(em *e, const sorter *s, em_val i, int lanes) {
     const sn_view *x = s->x;
-    em_val at = em_add(e, s->x_at, em_mul(e, i, sn_kernel_dim(e, s->k, x->stride[s->axis])));
-    em_val v = em_load(e, x->dtype, em_gep(e, em_buf(e, 0), x->dtype, at), 1);
-    em_val key = sn_dtype_is_float(x->dtype) ? em_idx(e, float_key(e, s, v))
-                                             : em_convert(e, v, x->dtype, SN_I64);
+    em_val step = sn_kernel_dim(e, s->k, x->stride[s->axis]);
+    em_val at = em_gep(e, em_buf(e, 0), x->dtype, em_add(e, s->x_at, em_mul(e, i, step)));
+    em_val v = tile_load(e, x->dtype, at, step, lanes, NULL), key;
+    if (sn_dtype_is_float(x->dtype))
+        key = float_key(e, s, v);
+    else
+        key = em_convert(e, v, x->dtype, s->bits == 64 ? SN_I64 : SN_I32);
     return s->descending ? em_not(e, key) : key;
+}
+
+static em_val key_at(em *e, const sorter *s, em_val i) {
+    return em_idx(e, keys_at(e, s, i, 1));
 }
 
 static void store_index(em *e, const sorter *s, em_val i, em_val index) {
@@ -239,39 +247,96 @@ static em_val emit_digit(em *e, const sorter *s, em_val count, list a, em_val he
     return em_or(e, em_shl(e, head, em_i64(e, SN_SORT_DIGIT)), to[1]);
 }
 
-/* If few are wanted: drops entries whose first two digits are above those of the last one that is. Returns the
- * number of those that stay, in order. */
-static em_val emit_narrow(em *e, const sorter *s, em_val count, list a) {
-    enum { FEW = 4 };
-    em_branch few = em_if(e, em_cmp(e, EM_LT, em_mul(e, em_imax(e, s->size, 1), FEW), s->n));
-    em_val zero = em_like(e, s->n, 0), left = em_imax(e, s->size, 1), head = zero;
+static int64_t bias_of(const sorter *s) { /* makes the least key 0 */
+    return s->bits == 64 ? INT64_MIN : INT64_C(1) << 31;
+}
+
+static em_val biased(em *e, const sorter *s, em_val key) {
+    key = em_int_cast(e, key, e->i64);
+    return em_add(e, key, em_splat(e, em_i64(e, bias_of(s)), em_lanes_of(key)));
+}
+
+/* Element i becomes entry n of the list. */
+static void list_element(em *e, const sorter *s, list a, em_val i, em_val n) {
+    store(e, biased(e, s, key_at(e, s, i)), a.key, n);
+    store(e, i, a.index, n);
+}
+
+/* Lists the least keys of `width` groups, element i of each is `width` elements behind element i - 1, and the keys behind
+ * their `size` elements. Returns how many. */
+static em_val emit_minima(em *e, const sorter *s, list a, em_val size, em_val width, int lanes) {
+    em_loop group = em_for(e, 0, width, lanes);
+    em_val least = keys_at(e, s, group.i, lanes);
+    em_loop l = em_for(e, 1, size, 1);
+    em_carries(e, &l, &least, 1);
+    em_val key = keys_at(e, s, em_add(e, group.i, em_mul(e, l.i, width)), lanes);
+    least = em_imin(e, least, key);
+    em_end(e, &l);
+    em_store_raw(e, biased(e, s, least), em_gep(e, a.key, SN_I64, group.i), 8);
+    em_end(e, &group);
+    em_val whole = em_mul(e, size, width), left = em_sub(e, s->n, whole);
+    em_loop rest = em_for(e, 0, left, 1);
+    em_val k = biased(e, s, key_at(e, s, em_add(e, whole, rest.i)));
+    store(e, k, a.key, em_add(e, width, rest.i));
+    em_end(e, &rest);
+    return em_add(e, width, left);
+}
+
+/* The elements of a vector whose keys are at most `bound` enter the list behind its first n; returns how many it has
+ * then. */
+static em_val list_lanes(em *e, const sorter *s, list a, em_val first, em_val bound, em_val n,
+                         int lanes) {
+    em_val below = em_cmp(e, EM_LE, keys_at(e, s, first, lanes), em_splat(e, bound, lanes));
+    em_val set = em_bitcast(e, below, LLVMIntTypeInContext(e->ctx, (unsigned)lanes));
+    set = LLVMBuildZExt(e->b, set, e->i64, "");
+    em_loop l = em_for(e, 0, em_unary_intrinsic(e, "llvm.ctpop", set), 1);
+    em_carries(e, &l, &n, 1);
+    em_carries(e, &l, &set, 1);
+    em_val args[] = {set, em_i1(e, true)};
+    em_val lane = em_intrinsic(e, "llvm.cttz", &e->i64, 1, args, 2);
+    list_element(e, s, a, em_add(e, first, lane), n);
+    set = em_and(e, set, em_sub(e, set, 1));
+    n = em_add(e, n, 1);
+    em_end(e, &l);
+    return n;
+}
+
+/* Lists the elements that may be wanted, in order; returns how many. If few are wanted, the size-th of the least keys
+ * of groups is a bound: so many groups have an element up to it. The first two digits of it are enough. */
+static em_val emit_candidates(em *e, const sorter *s, em_val count, list a) {
+    enum { GROUPS = 4 }; /* for each wanted element */
+    const int lanes = sn_target_lanes(e->target, s->bits == 64 ? SN_F64 : SN_F32);
+    em_val left = em_imax(e, s->size, 1), head = em_like(e, left, 0), stay = head;
+    em_val of_group = em_div(e, s->n, em_mul(e, left, GROUPS));
+    em_branch few = em_if(e, em_cmp(e, EM_GT, of_group, 0));
+    em_val width = em_round_down(e, em_div(e, s->n, of_group), lanes);
+    sorter least = *s;
+    least.n = emit_minima(e, s, a, of_group, width, lanes);
     int shift = s->bits;
     for (int i = 0; i < 2; i++)
-        head = emit_digit(e, s, count, a, head, shift -= SN_SORT_DIGIT, &left);
-    em_loop l = em_for(e, 0, s->n, 1);
-    em_val stay = zero;
+        head = emit_digit(e, &least, count, a, head, shift -= SN_SORT_DIGIT, &left);
+    em_val bound = em_shl(e, em_add(e, head, 1), em_i64(e, shift)); /* behind it */
+    bound = em_sub(e, bound, em_i64(e, (int64_t)((uint64_t)bias_of(s) + 1)));
+    if (s->bits == 32) bound = em_int_cast(e, bound, e->i32);
+    em_val whole = em_round_down(e, s->n, lanes);
+    em_loop l = em_for(e, 0, whole, lanes);
     em_carries(e, &l, &stay, 1);
-    em_val key = load(e, a.key, l.i);
-    store(e, key, a.key, stay);
-    store(e, load(e, a.index, l.i), a.index, stay);
-    em_val low = em_cmp(e, EM_LE, em_lshr(e, key, em_i64(e, shift)), head);
-    stay = em_add(e, stay, LLVMBuildZExt(e->b, low, e->i64, ""));
+    stay = list_lanes(e, s, a, l.i, bound, stay, lanes);
     em_end(e, &l);
+    em_loop rest = em_for(e, whole, s->n, 1);
+    em_carries(e, &rest, &stay, 1);
+    stay = list_lanes(e, s, a, rest.i, bound, stay, 1);
+    em_end(e, &rest);
+    em_else(e, &few);
+    em_loop all = em_for(e, 0, s->n, 1);
+    list_element(e, s, a, all.i, all.i);
+    em_end(e, &all);
     em_endif(e, &few);
     return em_join(e, &few, stay, s->n);
 }
 
-static void emit_radix(em *e, const sorter *all) {
-    sorter rest = *all, *s = &rest;
-    em_val count = e->scratch, lists = em_i64(e, SN_SORT_BUCKETS * 8);
-    list a = list_at(e, lists, s->n);
-    list b = list_at(e, em_add(e, lists, em_mul(e, s->n, BYTES)), s->n);
-    em_val bias = em_i64(e, s->bits == 64 ? INT64_MIN : INT64_C(1) << 31); /* keys from 0 on */
-    em_loop l = em_for(e, 0, s->n, 1);
-    store(e, em_add(e, key_at(e, s, l.i), bias), a.key, l.i);
-    store(e, l.i, a.index, l.i);
-    em_end(e, &l);
-    s->n = emit_narrow(e, s, count, a);
+/* Sorts the list of s->n entries by passes over digits. */
+static void emit_radix(em *e, const sorter *s, em_val count, list a, list b) {
     em_loop pass = em_for(e, 0, s->bits, 2 * SN_SORT_DIGIT);
     emit_pass(e, s, count, a, b, pass.i);
     emit_pass(e, s, count, b, a, em_add(e, pass.i, SN_SORT_DIGIT));
@@ -279,6 +344,44 @@ static void emit_radix(em *e, const sorter *all) {
     em_loop out = em_for(e, 0, s->size, 1);
     store_index(e, s, out.i, load(e, a.index, out.i));
     em_end(e, &out);
+}
+
+/* The place of each entry is the number of those before it: with few entries faster than passes over digits. */
+static void emit_ranks(em *e, const sorter *s, list a) {
+    const int lanes = sn_target_lanes(e->target, SN_F64);
+    em_val none = em_splat(e, em_i64(e, -1), lanes); /* above all keys */
+    em_store_raw(e, none, em_gep(e, a.key, SN_I64, s->n), 8);
+    em_loop l = em_for(e, 0, s->n, 1);
+    em_val key = load(e, a.key, l.i), keys = em_splat(e, key, lanes);
+    em_val self = em_splat(e, l.i, lanes), one = em_splat(e, em_i64(e, 1), lanes);
+    em_val before = em_splat(e, em_i64(e, 0), lanes), zero = before;
+    em_loop j = em_for(e, 0, s->n, lanes);
+    em_carries(e, &j, &before, 1);
+    em_val other = em_load_raw(e, em_vec(e->i64, lanes), em_gep(e, a.key, SN_I64, j.i), 8);
+    em_val index = em_add(e, em_splat(e, j.i, lanes), em_iota(e, e->i64, lanes));
+    em_val tie = em_and(e, em_cmp(e, EM_EQ, other, keys), em_cmp(e, EM_LT, index, self));
+    em_val less = LLVMBuildICmp(e->b, LLVMIntULT, other, keys, "");
+    before = em_add(e, before, em_select(e, em_or(e, less, tie), one, zero));
+    em_end(e, &j);
+    em_val rank = em_reduce(e, EM_SUM, before);
+    em_branch wanted = em_if(e, em_cmp(e, EM_LT, rank, s->size));
+    store_index(e, s, rank, load(e, a.index, l.i));
+    em_endif(e, &wanted);
+    em_end(e, &l);
+}
+
+static void emit_many(em *e, const sorter *all) {
+    sorter rest = *all, *s = &rest;
+    em_val count = e->scratch, lists = em_i64(e, SN_SORT_BUCKETS * 8);
+    em_val room = em_add(e, s->n, MAX_LANES);
+    list a = list_at(e, lists, room);
+    list b = list_at(e, em_add(e, lists, em_mul(e, room, BYTES)), room);
+    s->n = emit_candidates(e, s, count, a);
+    em_branch few = em_if(e, em_cmp(e, EM_LE, s->n, SN_SORT_RANKED));
+    emit_ranks(e, s, a);
+    em_else(e, &few);
+    emit_radix(e, s, count, a, b);
+    em_endif(e, &few);
 }
 
 static bool inserts(const sn_kernel *k) {
@@ -310,7 +413,7 @@ static void emit_argsort(em *e, const sn_kernel *k) {
     if (inserts(k))
         emit_insertion(e, &s);
     else
-        emit_radix(e, &s);
+        emit_many(e, &s);
     em_end(e, &row);
     em_end_kernel(e);
 }
@@ -320,7 +423,8 @@ static sn_dim argsort_scratch(const sn_kernel *k, const sn_target *t) {
     const sn_view *x = &k->step->in[0];
     int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0);
     if (inserts(k)) return sn_dim_const(k->m, SN_SORT_INSERTED * BYTES);
-    sn_dim lists = sn_dim_mul(k->m, x->shape[axis], sn_dim_const(k->m, 2 * BYTES));
+    sn_dim room = sn_dim_add(k->m, x->shape[axis], sn_dim_const(k->m, MAX_LANES));
+    sn_dim lists = sn_dim_mul(k->m, room, sn_dim_const(k->m, 2 * BYTES));
     return sn_dim_add(k->m, lists, sn_dim_const(k->m, SN_SORT_BUCKETS * 8));
 }
 

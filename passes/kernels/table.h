@@ -136,8 +136,14 @@ int sn_kernel_prologue_operand(const sn_node *n);
 /* The region's argument that is this operand; -1: none. A contraction's argument 0 is its result. */
 int sn_kernel_region_arg(const sn_node *n, int operand);
 
-/* How a row of an argsort is sorted: so few indices by insertion, more by passes over digits. */
-enum { SN_SORT_INSERTED = 16, SN_SORT_DIGIT = 8, SN_SORT_BUCKETS = 1 << SN_SORT_DIGIT };
+/* How a row of an argsort is sorted: so few indices by insertion, of so few candidates by counting those before each,
+ * more by passes over digits. */
+enum {
+    SN_SORT_INSERTED = 16,
+    SN_SORT_RANKED = 192,
+    SN_SORT_DIGIT = 8,
+    SN_SORT_BUCKETS = 1 << SN_SORT_DIGIT
+};
 
 /* Columns of the table: passes/holds.c */
 extern sn_refusal *const sn_in_rows[SN_N_RULES];       /* of map_reduce */

@@ -270,10 +270,76 @@ static void first_of_rows(void **state) {
     }
 }
 
+enum { LONG = 701, LONG_ROWS = 5 };
+static const double *sorted_row;
+
+static int by_size(const void *a, const void *b) { /* NaN first, equal ones by their index */
+    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    const double x = sorted_row[i], y = sorted_row[j];
+    if (isnan(x) != isnan(y)) return isnan(x) ? -1 : 1;
+    return x > y ? -1 : x < y ? 1 : i - j;
+}
+
+/* The first k of long rows, where a bound leaves few candidates, all equal ones, or nothing out: of every type of key,
+ * of rows and columns of a matrix, with vectors of every width. */
+static void first_of_long_rows(void **state) {
+    (void)state;
+    static const struct {
+        const char *target;
+        int k;
+    } cases[] = {{NULL, 17}, {NULL, 60}, {NULL, 600}, {"x86-64-v3", 33}, {"x86-64-v2", 60}};
+    static const sn_dtype types[] = {SN_F32, SN_F64, SN_I32, SN_I64};
+    enum { TYPES = 4 };
+    static double x[LONG_ROWS][LONG], xt[LONG][LONG_ROWS];
+    static int32_t expected[LONG_ROWS][LONG], got[2 * TYPES][LONG_ROWS * LONG];
+    uint32_t seed = 9;
+    for (int i = 0; i < LONG_ROWS * LONG; i++) {
+        const int r = i / LONG, c = i % LONG;
+        seed = seed * 1664525 + 1013904223;
+        const double any = (int)(seed >> 12) - (1 << 19), few = (int)(seed >> 28) - 8;
+        x[r][c] = r == 0 ? any : r == 1 ? few : r == 2 ? c : r == 3 ? 7 : c < 40 ? any : -1e9;
+        xt[c][r] = x[r][c];
+    }
+    for (int r = 0; r < LONG_ROWS; r++) {
+        for (int c = 0; c < LONG; c++) expected[r][c] = c;
+        sorted_row = x[r];
+        qsort(expected[r], LONG, sizeof **expected, by_size);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int k = cases[i].k;
+        sn_error err = {0};
+        sn_module *m = sn_module_new("rows");
+        sn_entry_begin(m, "main");
+        const int64_t shape[] = {LONG_ROWS, k};
+        sn_arg_binding out[2 * TYPES], in[] = {SN_BIND("rows", SN_F64, x, LONG_ROWS, LONG),
+                                               SN_BIND("columns", SN_F64, xt, LONG, LONG_ROWS)};
+        sn_tensor given[] = {sn_input(m, "rows", SN_F64, LONG_ROWS, LONG),
+                             sn_swap(sn_input(m, "columns", SN_F64, LONG, LONG_ROWS), 0, 1)};
+        char name[2 * TYPES][8];
+        for (int o = 0; o < 2 * TYPES; o++) {
+            sn_tensor index;
+            sn_top_k(sn_cast(given[o % 2], types[o / 2]), k, &index);
+            snprintf(name[o], sizeof name[o], "y%d", o);
+            sn_output(name[o], index);
+            out[o] = (sn_arg_binding){name[o], SN_I32, 2, shape, got[o]};
+        }
+        const sn_options options = {.level = 4, .target = cases[i].target, .threads = 2};
+        sn_program *p = sn_compile(m, &options, &err);
+        sn_session *s = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+        if (!s || !sn_run(s, "main", in, 2, out, 2 * TYPES, &err)) fail_msg("%s", err.message);
+        for (int o = 0; o < 2 * TYPES; o++)
+            for (int r = 0; r < LONG_ROWS; r++)
+                assert_memory_equal(&got[o][r * k], expected[r], sizeof(int32_t) * (size_t)k);
+        sn_session_free(s);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nan_in_rows), cmocka_unit_test(dropout),
-                                       cmocka_unit_test(gathered_constant),
-                                       cmocka_unit_test(nan_in_sorts),
-                                       cmocka_unit_test(first_of_rows)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nan_in_rows),       cmocka_unit_test(dropout),
+        cmocka_unit_test(gathered_constant), cmocka_unit_test(nan_in_sorts),
+        cmocka_unit_test(first_of_rows),     cmocka_unit_test(first_of_long_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
