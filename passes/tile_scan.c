@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { NONE = -1, MAX_TILE = 4 };
+enum { NONE = -1, MAX_TILE = 4, PACKED_ROWS = 256 };
 
 typedef sn_axes_body part;
 
@@ -63,8 +63,39 @@ static bool has_product(const part *p) {
     return false;
 }
 
+/* The chosen class of axis a of n, if any. */
+static int tile_at(tiling *t, const part *p, const sn_node *n, int a) {
+    for (int k = 0; k < t->n_tile; k++)
+        if (sn_axes_class(&t->a, sn_axes_number(p, n, a)) == t->tile[k]) return k;
+    return NONE;
+}
+
+/* Fewest rows of a product that has the class in one factor only: each part may pack the other one again. 0: there is no
+ * such product; axes of unknown size count as 1. */
+static int64_t count_rows(tiling *t, const part *p, int class) {
+    int64_t least = 0, size;
+    for (int i = 0; i < p->order.n; i++) {
+        const sn_node *n = p->order.node[i];
+        if (n->op != SN_OP_dot) continue;
+        int with = sn_axes_in_class(&t->a, p, n->in[0], class) < 0;
+        const sn_node *x = n->in[with];
+        const sn_attr *sums = sn_attr_get(n, with ? SN_A_contract_b : SN_A_contract_a);
+        if (sn_axes_in_class(&t->a, p, n->in[!with], class) >= 0) continue;
+        int64_t rows = 1;
+        for (int a = 0; a < x->rank; a++) {
+            bool summed = false;
+            for (int k = 0; sums && k < sums->n; k++) summed |= sums->v[k] == a;
+            if (summed || !sn_dim_is_const(n->m, x->shape[a], &size)) continue;
+            int k = tile_at(t, p, x, a);
+            rows *= k < 0 ? size : t->size[k];
+        }
+        if (!least || rows < least) least = rows;
+    }
+    return least;
+}
+
 /* Classes from the outermost axis of the first result on, in parts that are as small as possible but
- * keep a call of a kernel busy: about 8 KiB, 16 KiB with products. */
+ * keep a call of a kernel busy: about 8 KiB, 16 KiB with products, and of many rows as many as packing a matrix pays for. */
 static void choose(tiling *t, const part *p, const part *again) {
     const sn_node *y = p->region->out[0];
     int64_t work = largest(p), least = has_product(p) ? 4096 : 2048, size;
@@ -74,8 +105,11 @@ static void choose(tiling *t, const part *p, const part *again) {
         if (!is_independent(t, p, class) || (again && !is_independent(t, again, class)) ||
             (known && (size < 2 || work <= least)))
             continue;
-        int64_t each = 1;
-        while (known && (size % each || work / size * each < least)) each++;
+        int64_t each = 1, rows = known ? count_rows(t, p, class) : 0;
+        bool packs = rows >= 2 * PACKED_ROWS;
+        while (known && (size % each || work / size * each < least ||
+                         (packs && rows / size * each < PACKED_ROWS)))
+            each++;
         if (known && each == size) continue;
         if (known) work = work / size * each;
         t->tile[t->n_tile] = class;
@@ -84,12 +118,6 @@ static void choose(tiling *t, const part *p, const part *again) {
 }
 
 /* ---- the new body ---- */
-
-static int tile_at(tiling *t, const part *p, const sn_node *n, int a) {
-    for (int k = 0; k < t->n_tile; k++)
-        if (sn_axes_class(&t->a, sn_axes_number(p, n, a)) == t->tile[k]) return k;
-    return NONE;
-}
 
 static void part_shape(tiling *t, const part *p, const sn_node *n, sn_dim *shape) {
     for (int a = 0; a < n->rank; a++) {

@@ -353,8 +353,8 @@ static void emit_ranks(em *e, const sorter *s, list a) {
     em_store_raw(e, none, em_gep(e, a.key, SN_I64, s->n), 8);
     em_loop l = em_for(e, 0, s->n, 1);
     em_val key = load(e, a.key, l.i), keys = em_splat(e, key, lanes);
-    em_val self = em_splat(e, l.i, lanes), one = em_splat(e, em_i64(e, 1), lanes);
-    em_val before = em_splat(e, em_i64(e, 0), lanes), zero = before;
+    em_val self = em_splat(e, l.i, lanes), one = em_like(e, keys, 1);
+    em_val before = em_like(e, keys, 0), zero = before;
     em_loop j = em_for(e, 0, s->n, lanes);
     em_carries(e, &j, &before, 1);
     em_val other = em_load_raw(e, em_vec(e->i64, lanes), em_gep(e, a.key, SN_I64, j.i), 8);

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { ROTARY = HEAD / 2, GROUPS = 2, RANK = WIDTH / 4, WINDOW = 32 };
+enum { ROTARY = HEAD / 2, GROUPS = 2, RANK = WIDTH / 4, WINDOW = 32, ROWS = 64 };
 
 /* x [.., T, d], whose last ROTARY columns are rotated. */
 static inline sn_tensor rotated(sn_tensor x, sn_tensor pos) {
@@ -32,6 +32,14 @@ static inline sn_tensor windows(sn_tensor x, sn_tensor place, int64_t n, int par
     if (parts == 1) return x;
     sn_split(x, 3, 2, part);
     return sn_concat(2, sn_slice(sn_pad(part[0], 1, 1, 0, none), 1, 0, E), part[1]);
+}
+
+/* x [B, H, T, ..] as blocks of ROWS tokens, the last one filled up: [B, H, C, ROWS, ..]. */
+static inline sn_tensor blocks(sn_tensor x) {
+    sn_module *m = sn_module_of(x);
+    sn_dim T = sn_dim_of(x, 2), C = sn_dim_quot_up(m, T, ROWS);
+    x = sn_pad(x, 2, 0, sn_dim_sub(m, sn_dim_mul(m, C, ROWS), T), 0);
+    return sn_reshape(x, sn_dim_of(x, 0), sn_dim_of(x, 1), C, ROWS, SN_REST);
 }
 
 /* An entry for each window of n tokens, [B, E, width]: means of values with weights for each channel. */

@@ -11,7 +11,7 @@
     _(batch_norm, "2 map_reduce, 5 gemm, 1 flash", "epilogue: add x3, sub, mul x2") \
     _(block_top_k, "13 map_reduce, 6 gemm, 1 flash, 1 argsort, 2 column", "mask: div, le, and, gather_nd") \
     _(comba, "11 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence  f32[T,B,2,8]") \
-    _(compressed_sparse_attention, "68 map_reduce, 7 gemm, 7 column, 1 argsort, 2 flash", "f32[T*B,1,2,8]") \
+    _(compressed_sparse_attention, "75 map_reduce, 7 gemm, 7 column, 1 argsort, 2 flash", "f32[T*B,1,2,8]") \
     _(deepnorm, "4 map_reduce, 5 gemm, 1 flash", "flash      layer0.attention  f32[B,2,T,8]  mask: le") \
     _(deepseek_experts, "8 map_reduce, 7 gemm, 1 flash, 1 grouped, 1 column", "blocks for each row") \
     _(delta_product, "11 map_reduce, 6 gemm, 1 recurrence", "recurrence layer0.recurrence") \

@@ -321,7 +321,7 @@ static const struct {
      "a.sn",
      compile_text,
      {"tests/passes/text/fuse_row_sums.sn", "tests/passes/text/raise_norm.sn",
-      "tests/passes/text/simplify_pads.sn", "tests/passes/text/simplify_index.sn"}},
+      "tests/passes/text/simplify_move.sn", "tests/passes/text/simplify_index.sn"}},
     {"training",
      "t.json",
      read_training,
