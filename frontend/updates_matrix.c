@@ -118,8 +118,9 @@ static sn_node *orthogonal(const sn_update *u, const int64_t size[2]) {
     if (u->o->polar) x = scale(x, 1 / 1.02);
     bool wide = size[0] <= size[1];
     int64_t less = size[!wide], more = size[wide];
-    /* products of less^2 times a size: 5 (2 more + less) against 17 less + 2 more */
-    return (2 * more > 3 * less ? iterate_gram : iterate)(x, wide, u->o);
+    /* products of less^2 times a size, half of each symmetric one: 5 (1.5 more + 0.5 less) against
+     * 14.5 less + 1.5 more */
+    return (more >= 2 * less ? iterate_gram : iterate)(x, wide, u->o);
 }
 
 /* p (1 - rate decay) - rate x, with x scaled to the root mean square of AdamW's steps [Liu et al.
