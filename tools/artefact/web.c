@@ -168,7 +168,8 @@ static bool print_text(const web *w, const char *file, FILE *f) {
 }
 
 static bool print_module(const web *w, FILE *f) {
-    static const char *const parts[] = {FOLDER "model.js", FOLDER "tokenizer.js", FOLDER "text.js"};
+    static const char *const parts[] = {FOLDER "model.js", FOLDER "tokenizer.js",
+                                        FOLDER "tokenizer_json.js", FOLDER "text.js"};
     fprintf(f, "// %s.js: made by Sinter %s.\n\nexport const artefact = ", w->o->name,
             w->manifest.version);
     print_artefact(w, f);

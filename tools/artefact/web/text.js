@@ -78,6 +78,13 @@ Object.assign(Model.prototype, {
     return this.tokenizer.encode(text);
   },
 
+  // With what the tokenizer adds to a text, such as [CLS] and [SEP].
+  encodeWhole(text) {
+    const ids = this.encode(text), { before = [], after = [] } = this.tokenizer;
+    if (!ids.length) throw new SinterError('the text is empty: no tokens');
+    return [...before, ...ids, ...after];
+  },
+
   /** Text in, pieces of text out, as an iterator. Options as of generateTokens. */
   * generate(prompt, options = {}) {
     const ids = this.encode(prompt);
@@ -102,12 +109,11 @@ Object.assign(Model.prototype, {
 
   // The inputs of an encoder for one text.
   textInputs(name, text) {
-    const entry = this.entry(name), ids = this.encode(text), dims = {}, inputs = {};
-    for (const d of entry.dims) dims[d.name] = d.name === 'B' ? 1 : Math.min(ids.length, d.max);
+    const entry = this.entry(name), ids = this.encodeWhole(text), dims = {}, inputs = {};
+    for (const d of entry.dims) dims[d.name] = d.name === 'B' ? 1 : ids.length;
     for (const t of entry.inputs) {
       const count = t.shape.reduce((n, size) => n * evaluate(size, dims), 1);
-      inputs[t.name] = t.name === 'tokens' ? ids.slice(0, count)
-        : t.name === 'lengths' ? [Math.min(ids.length, count === 1 ? ids.length : count)] : new Array(count).fill(0);
+      inputs[t.name] = t.name === 'tokens' ? ids : t.name === 'lengths' ? [ids.length] : new Array(count).fill(0);
     }
     return { dims, inputs };
   },

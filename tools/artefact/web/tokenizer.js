@@ -94,8 +94,13 @@ class LlamaTokenizer {
 }
 
 async function loadTokenizer(folder) {
-  const file = (name) => readBytes(new URL(name, folder));
-  const kinds = [['tokenizer.bin', (data) => new LlamaTokenizer(data)]];
+  const file = (name) => readBytes(new URL(name, folder)), text = (data) => new TextDecoder().decode(data);
+  const config = async () => JSON.parse(text(await file('tokenizer_config.json') ?? utf8.encode('null')));
+  const kinds = [
+    ['tokenizer.json', async (data) => new JsonTokenizer(JSON.parse(text(data)), await config())],
+    ['tokenizer.bin', (data) => new LlamaTokenizer(data)],
+    ['vocab.txt', async (data) => vocabTxt(text(data), await config())],
+  ];
   for (const [name, make] of kinds) {
     const data = await file(name);
     if (data) return make(data);
