@@ -305,7 +305,7 @@ static void symmetric(void **state) {
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 2; j++) {
             sn_dim n = i < 3 ? rows[i] : t, k = depths[j];
-            char a[24];
+            char a[32];
             snprintf(a, sizeof a, "x%d_%d", i, j);
             sn_node *x = cc_input(m, a, i == 1 ? SN_F64 : SN_F32, SHAPE(n, k));
             snprintf(a, sizeof a, "y%d_%d", i, j);

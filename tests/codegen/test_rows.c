@@ -315,7 +315,7 @@ static void first_of_long_rows(void **state) {
                                                SN_BIND("columns", SN_F64, xt, LONG, LONG_ROWS)};
         sn_tensor given[] = {sn_input(m, "rows", SN_F64, LONG_ROWS, LONG),
                              sn_swap(sn_input(m, "columns", SN_F64, LONG, LONG_ROWS), 0, 1)};
-        char name[2 * TYPES][8];
+        char name[2 * TYPES][16];
         for (int o = 0; o < 2 * TYPES; o++) {
             sn_tensor index;
             sn_top_k(sn_cast(given[o % 2], types[o / 2]), k, &index);
