@@ -77,10 +77,10 @@ static int64_t count_rows(tiling *t, const part *p, int class) {
     for (int i = 0; i < p->order.n; i++) {
         const sn_node *n = p->order.node[i];
         if (n->op != SN_OP_dot) continue;
-        int with = sn_axes_in_class(&t->a, p, n->in[0], class) < 0;
-        const sn_node *x = n->in[with];
-        const sn_attr *sums = sn_attr_get(n, with ? SN_A_contract_b : SN_A_contract_a);
-        if (sn_axes_in_class(&t->a, p, n->in[!with], class) >= 0) continue;
+        bool left = sn_axes_in_class(&t->a, p, n->in[0], class) >= 0;
+        if (left == (sn_axes_in_class(&t->a, p, n->in[1], class) >= 0)) continue;
+        const sn_node *x = n->in[!left];
+        const sn_attr *sums = sn_attr_get(n, left ? SN_A_contract_a : SN_A_contract_b);
         int64_t rows = 1;
         for (int a = 0; a < x->rank; a++) {
             bool summed = false;
@@ -107,8 +107,9 @@ static void choose(tiling *t, const part *p, const part *again) {
             continue;
         int64_t each = 1, rows = known ? count_rows(t, p, class) : 0;
         bool packs = rows >= 2 * PACKED_ROWS;
-        while (known && (size % each || work / size * each < least ||
-                         (packs && rows / size * each < PACKED_ROWS)))
+        while (known && each < size &&
+               (size % each || work / size * each < least ||
+                (packs && rows / size * each < PACKED_ROWS)))
             each++;
         if (known && each == size) continue;
         if (known) work = work / size * each;
