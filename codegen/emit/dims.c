@@ -13,7 +13,18 @@ static em_val add_dims(em *e, em_val a, em_val b, const em_var *overflow) {
     return overflow ? checked(e, "llvm.sadd.with.overflow", a, b, overflow) : em_add(e, a, b);
 }
 
+/* On wasm32 the intrinsic would call a product of 128 bits, __multi3. In f64 the product is right
+ * to 2^-51 of it, so none below 2^62 is beyond 2^63; memory ends long before. */
+static em_val mul_by_f64(em *e, em_val a, em_val b, const em_var *overflow) {
+    em_val x = LLVMBuildSIToFP(e->b, a, e->f64, ""), y = LLVMBuildSIToFP(e->b, b, e->f64, "");
+    em_val size = em_abs(e, em_mul(e, x, y));
+    em_val lost = em_cmp(e, EM_LE, em_like(e, size, 0x1p62), size);
+    em_set(e, *overflow, em_or(e, em_get(e, *overflow), lost));
+    return em_mul(e, a, b);
+}
+
 em_val em_mul_checked(em *e, em_val a, em_val b, const em_var *overflow) {
+    if (overflow && e->target->arch == SN_ARCH_WASM32) return mul_by_f64(e, a, b, overflow);
     return overflow ? checked(e, "llvm.smul.with.overflow", a, b, overflow) : em_mul(e, a, b);
 }
 

@@ -291,7 +291,7 @@ void em_set(em *e, em_var v, em_val x) {
 em_type em_mem_type(em *e, sn_dtype t) {
     const em_type types[SN_DTYPE_COUNT] = {
         [SN_F32] = e->f32,  [SN_F64] = e->f64,
-        [SN_BF16] = e->i16, [SN_F16] = LLVMHalfTypeInContext(e->ctx),
+        [SN_BF16] = e->i16, [SN_F16] = e->target->has_f16c ? LLVMHalfTypeInContext(e->ctx) : e->i16,
         [SN_I32] = e->i32,  [SN_I64] = e->i64,
         [SN_I8] = e->i8,    [SN_U8] = e->i8,
         [SN_BOOL] = e->i8,

@@ -113,7 +113,7 @@ void em_fp_leave(em *e, em_val before);
 em_val em_stack(em *e, sn_dtype t, int64_t n);
 
 /* --- types and constants ---------------------------------------------------------------------- */
-em_type em_mem_type(em *e, sn_dtype t); /* as stored: bf16 is i16, bool is i8 */
+em_type em_mem_type(em *e, sn_dtype t); /* as stored: bool is i8, bf16 i16, f16 half or i16 */
 em_type em_vec(em_type t, int n);       /* <n x t>; t itself for n = 1 */
 int em_lanes_of(em_val v);              /* 1 for a scalar */
 em_type em_elem_type(em_val v);         /* of a vector; a scalar's own */

@@ -264,8 +264,7 @@ static em_val f32_to_bf16(em *e, em_val x) {
  * all ones. A subnormal half m 2^-24 is (2^-14 + m 2^-24) - 2^-14: all of these are normal in f32,
  * as kernels flush what is not. */
 static em_val f16_to_f32_soft(em *e, em_val half) {
-    em_val h = em_bitcast(e, half, em_vec(e->i16, em_lanes_of(half)));
-    em_val u = resize_int(e, h, e->i32, false);
+    em_val u = resize_int(e, half, e->i32, false);
     em_val mag = em_shl(e, em_and(e, u, int_like(e, u, 0x7fff)), int_like(e, u, 13));
     em_val above = as_f32(e, em_add(e, mag, int_like(e, u, 0x38800000)));
     em_val small = as_i32(e, em_sub(e, above, em_like(e, above, 0x1p-14)));
@@ -292,8 +291,7 @@ static em_val f32_to_f16_soft(em *e, em_val x) {
     em_val r = em_select(e, em_cmp(e, EM_LT, a, int_like(e, u, 0x38800000)), low, mid);
     r = em_select(e, em_cmp(e, EM_LT, a, int_like(e, u, 0x477ff000)), r, int_like(e, u, 0x7c00));
     r = em_select(e, em_cmp(e, EM_GT, a, int_like(e, u, 0x7f800000)), nan, r);
-    em_val h = resize_int(e, em_or(e, r, sign), e->i16, false);
-    return em_bitcast(e, h, em_vec(em_mem_type(e, SN_F16), em_lanes_of(h)));
+    return resize_int(e, em_or(e, r, sign), e->i16, false);
 }
 
 /* Converts any float element to f32 or f64 (`elem`). */

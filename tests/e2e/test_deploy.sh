@@ -537,6 +537,9 @@ web() {
     "$sinter" inspect web/story.wasm | grep -q "target      wasm32" || fail "inspect a module"
     [ "$(wc -c <web/story.wasm)" -lt 300000 ] || fail "the module is larger than 300 KB"
     "$sinter" compile "$source/examples/models/mnist-vit/mnist_vit.npz" --name vit -o web --target wasm32 || fail "images"
+    # blocks with f16 scales; lengths whose products are tested for overflow
+    "$sinter" compile "$source/tests/data/gguf/llama.gguf" --name half -o web --target wasm32 --entries cached || fail "f16"
+    "$sinter" compile "$source/tests/data/onnx/llama.onnx" --name dims -o web --target wasm32 || fail "lengths of ONNX"
     if ! command -v node >/dev/null 2>&1; then
         echo "SKIPPED: no node: the modules are not run"
         return
@@ -546,6 +549,8 @@ web() {
 import fs from 'node:fs';
 import * as story from './story.js';
 import * as vit from './vit.js';
+import * as half from './half.js';
+import * as dims from './dims.js';
 const folder = process.argv[2];
 let loaded = 0;
 const m = await story.load({ verify: true, onProgress: (n, of) => { loaded = n / of; } });
@@ -587,13 +592,21 @@ for (let i = 0; i < 1000; i++) {
   right += digits.classify(digits.pixels(rgba))[0].index === labels[8 + i];
 }
 console.log('digits', right);
+const h = await half.load({ tokenizer: false }), d = await dims.load();
+console.log('half', [...h.generateTokens([1, 5, 9], { maxTokens: 8 })].join(' '));
+const six = { input_ids: [1, 2, 3, 4, 5, 6], attention_mask: [1, 1, 1, 1, 1, 1], position_ids: [0, 1, 2, 3, 4, 5] };
+const { logits } = d.run('forward', { batch: 1, sequence: 6 }, six);
+console.log('dims', logits.length, logits.every(Number.isFinite));
 END
     node web/run.js "$source/examples/data" >web/out 2>&1 || fail "the module in Node ends with $?"
     text=$("$sinter" generate "$model" --tokenizer "$tokenizer" -p "Once upon a time" --temperature 0 -n 60 | head -1)
+    half=$("$sinter" generate "$source/tests/data/gguf/llama.gguf" --prompt-ids "1 5 9" --print-ids --temperature 0 -n 8)
+    half=${half#1 5 9 }
     for line in "loaded 1 0" "tokens $want" "text \"$text" "decode Zoë, 1 €!" "states ${want% 376 *} 376 298 315 421" \
         "draws true false" "length SinterError story: decode: P is 512, not 0 to 511" "entry .*there are prefill, decode" \
         "token .*an element of 'tokens' is outside 0..511" "state .*decode needs a state" "full .*exceed the context" \
-        "short .*8192 bytes of weights, expected" "damaged .*checksum differs" "other .*belongs to another model" "digits 858"; do
+        "short .*8192 bytes of weights, expected" "damaged .*checksum differs" "other .*belongs to another model" "digits 858" \
+        "half $half" "dims 66 true"; do
         grep -q "^$line" web/out || fail "no line \"$line\""
     done
     [ $failed = 0 ] || cat web/out
