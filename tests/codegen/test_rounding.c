@@ -159,12 +159,49 @@ static void variance_far_from_0(void **state) {
     }
 }
 
+/* A product of a matrix with its transpose multiplies one triangle. It has the bits of the product with an equal matrix,
+ * and equal bits on both sides of the diagonal. */
+static void symmetric_product(void **state) {
+    (void)state;
+    enum { SIDE = 150, DEPTH = 517 };
+    static const sn_dtype types[] = {SN_F32, SN_F64, SN_BF16};
+    static double x[SIDE * DEPTH], y[2][SIDE * SIDE];
+    for (int i = 0; i < SIDE * DEPTH; i++) x[i] = sin(i) * 3;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        sn_error err = {0};
+        sn_module *m = sn_module_new("gram");
+        sn_entry_begin(m, "go");
+        sn_dtype arithmetic = types[t] == SN_F64 ? SN_F64 : SN_F32;
+        for (int k = 0; k < 2; k++) {
+            sn_tensor a = sn_cast(sn_input(m, "a", SN_F64, SIDE, DEPTH), arithmetic), b = a;
+            if (k) b = sn_cast(sn_input(m, "b", SN_F64, SIDE, DEPTH), arithmetic);
+            sn_output(k ? "full" : "half", sn_cast(sn_matmul(a, sn_swap(b, 0, 1)), SN_F64));
+        }
+        sn_options o = sn_options_default();
+        if (types[t] == SN_BF16) o.compute = "bf16";
+        sn_program *p = sn_compile(m, &o, &err);
+        sn_session *session = p ? sn_session_new_arrays(p, NULL, 0, &err) : NULL;
+        if (!session) fail_msg("%s", err.message);
+        sn_arg_binding in[] = {SN_BIND("a", SN_F64, x, SIDE, DEPTH),
+                               SN_BIND("b", SN_F64, x, SIDE, DEPTH)};
+        sn_arg_binding out[] = {SN_BIND("half", SN_F64, y[0], SIDE, SIDE),
+                                SN_BIND("full", SN_F64, y[1], SIDE, SIDE)};
+        if (!sn_run(session, "go", in, 2, out, 2, &err)) fail_msg("%s", err.message);
+        assert_memory_equal(y[0], y[1], sizeof y[0]);
+        for (int i = 0; i < SIDE; i++)
+            for (int j = 0; j < i; j++)
+                assert_memory_equal(&y[0][i * SIDE + j], &y[0][j * SIDE + i], sizeof(double));
+        sn_session_free(session);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(level_0_is_exact),
-        cmocka_unit_test(others_are_near),
-        cmocka_unit_test(level_0_divides_as_written),
-        cmocka_unit_test(variance_far_from_0),
+        cmocka_unit_test(level_0_is_exact),           cmocka_unit_test(others_are_near),
+        cmocka_unit_test(level_0_divides_as_written), cmocka_unit_test(variance_far_from_0),
+        cmocka_unit_test(symmetric_product),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
