@@ -68,13 +68,16 @@ bool encoder_entities(open_model *m, const char *text, size_t size, entity **out
                       sn_error *err) {
     encoder_text t;
     float *logits = NULL;
-    int64_t each = 0;
+    int64_t each = 0, length = 0;
     size_t words = 0;
     bool names = has_names(m), open = false;
     *out = NULL, *n = 0;
     bool ok =
         encoder_read_places(m, text, size, &t, err) &&
-        encoder_run(m, "forward", "logits", &t.ids, NULL, 1, &logits, &each, NULL, err) &&
+        encoder_run(m, "forward", "logits", &t.ids, NULL, 1, &logits, &each, &length, err) &&
+        (each == length * m->model.labels ||
+         sn_fail(err, SN_ERR_USAGE, "the model gives %lld logits to %lld tokens, not %lld to each",
+                 (long long)each, (long long)length, (long long)m->model.labels)) &&
         ((*out = calloc(t.n + 1, sizeof **out)) || sn_fail(err, SN_ERR_MEMORY, "out of memory"));
     for (size_t i = 0; ok && i < t.n;) {
         sn_place word = t.place[i];

@@ -50,8 +50,12 @@ static bool embed_call(open_model *m, const sn_ids *text, const place *p, int64_
     float *found = NULL;
     sn_ids *some = malloc(sizeof *some * (size_t)n);
     if (!some) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    const int64_t before = *width;
     for (int64_t i = 0; i < n; i++) some[i] = text[p[i].text];
     bool ok = encoder_run(m, "embed", "embedding", some, NULL, n, &found, width, NULL, err);
+    if (ok && *out && *width != before)
+        ok = sn_fail(err, SN_ERR_USAGE, "embeddings of %lld and of %lld numbers in one model",
+                     (long long)before, (long long)*width);
     size_t row = sizeof **out * (size_t)*width;
     if (ok && !*out && !(*out = malloc(row * (size_t)all + 1)))
         ok = sn_fail(err, SN_ERR_MEMORY, "out of memory");

@@ -135,12 +135,21 @@ static int row_of(const char *name) {
     return i;
 }
 
+/* The sizes of the entry: of texts, tokens of each and past ones. */
+static sn_dim rows_of(const onnx_call *c) {
+    return c->im->role->state ? 1 : onnx_symbol_in(c->im, "B", 1, 1024);
+}
+
+static sn_dim tokens_of(const onnx_call *c) {
+    return c->im->role->one ? 1 : onnx_symbol_in(c->im, "T", 1, c->im->role->context);
+}
+
+static sn_dim past_of(const onnx_call *c) {
+    return c->im->role->state ? onnx_symbol_in(c->im, "P", 0, c->im->role->context - 1) : 0;
+}
+
 static sn_tensor take_input(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape) {
-    const onnx_role *r = c->im->role;
-    given g = {c, name, type, shape, 1, 1, 0};
-    if (!r->state) g.rows = onnx_symbol_in(c->im, "B", 1, 1024);
-    if (!r->one) g.tokens = onnx_symbol_in(c->im, "T", 1, r->context);
-    if (r->state) g.past = onnx_symbol_in(c->im, "P", 0, r->context - 1);
+    const given g = {c, name, type, shape, rows_of(c), tokens_of(c), past_of(c)};
     return inputs[row_of(name)].make(&g);
 }
 
@@ -169,7 +178,7 @@ static bool keep_present(onnx_call *c, const char *name, sn_tensor present) {
     int axis = 1;
     while (axis < sn_rank_of(state) - 1 && present->shape[axis] == state->shape[axis]) axis++;
     start[sn_rank_of(state)] = SN_END;
-    start[axis] = onnx_symbol_in(c->im, "P", 0, c->im->role->context - 1);
+    start[axis] = past_of(c);
     const sn_dim rows = sn_dim_sub(c->m, present->shape[axis], start[axis]);
     sn_tensor x = sn_slice_at(c->at, present, axis, start[axis], rows, 1);
     sn_assign_at(c->at, state, sn_update_at(c->at, state, x, start));
@@ -193,17 +202,38 @@ static bool give_next(onnx_call *c, const char *name, onnx_value *v) {
     return true;
 }
 
+static bool same(const onnx_call *c, sn_dim a, sn_dim b) {
+    return a == b || sn_dim_sub(c->m, a, b) == 0;
+}
+
+/* Rows of a number of columns, or such rows of each token: what the commands take memory for. */
+static bool has_rows(const onnx_call *c, sn_tensor x, bool each) {
+    const int rank = sn_rank_of(x);
+    return rank == 2 + each && same(c, sn_dim_of(x, 0), rows_of(c)) &&
+           (!each || same(c, sn_dim_of(x, 1), tokens_of(c))) &&
+           sn_dim_is_const(c->m, sn_dim_of(x, rank - 1), NULL);
+}
+
+static bool refuse_shape(onnx_call *c, const char *name, sn_tensor x, const char *want) {
+    char a[SN_NODE_TEXT];
+    return onnx_fail(c, "the output '%s' is %s, not %s with a number as n", name,
+                     sn_node_text(x, a), want);
+}
+
 static bool give_classes(onnx_call *c, const char *name, onnx_value *v) {
-    if (!strcmp(name, c->im->role->result)) sn_output("logits", numbers(c, v));
+    if (strcmp(name, c->im->role->result)) return true;
+    sn_tensor x = numbers(c, v);
+    if (!has_rows(c, x, false) && !has_rows(c, x, true))
+        return refuse_shape(c, name, x, "[batch, n] or [batch, tokens, n]");
+    sn_output("logits", x);
     return true;
 }
 
 static bool pool(onnx_call *c, sn_tensor *x) {
     sn_config *config = c->im->role->config;
     sentence_head h = {0};
-    int64_t width;
-    if (!sn_dim_is_const(c->m, sn_dim_of(*x, 2), &width))
-        return onnx_fail(c, "the width of the hidden states is not a number");
+    int64_t width = 0;
+    sn_dim_is_const(c->m, sn_dim_of(*x, 2), &width);
     if (config) sentence_read(config, width, &h);
     if (config && !sn_config_check(config, c->im->err)) return false;
     *x = sentence_embed(&h, *x, sn_input(c->m, "lengths", SN_I32, sn_dim_of(*x, 0)));
@@ -214,7 +244,10 @@ static bool pool(onnx_call *c, sn_tensor *x) {
 static bool give_embedding(onnx_call *c, const char *name, onnx_value *v) {
     if (strcmp(name, c->im->role->result)) return true;
     sn_tensor x = numbers(c, v);
-    if (sn_rank_of(x) == 3 && !pool(c, &x)) return false;
+    const bool hidden = has_rows(c, x, true);
+    if (!hidden && !has_rows(c, x, false))
+        return refuse_shape(c, name, x, "[batch, n] or [batch, tokens, n]");
+    if (hidden && !pool(c, &x)) return false;
     sn_output("embedding", x);
     return true;
 }
@@ -222,7 +255,10 @@ static bool give_embedding(onnx_call *c, const char *name, onnx_value *v) {
 static bool give_picture(onnx_call *c, const char *name, onnx_value *v) {
     if (strcmp(name, c->im->role->result)) return true;
     sn_tensor x = numbers(c, v);
-    sn_output("embedding", sn_unit_norm(sn_rank_of(x) == 3 ? sn_index(x, 1, 0) : x));
+    sn_tensor one = sn_rank_of(x) == 3 ? sn_index(x, 1, 0) : x;
+    if (!has_rows(c, one, false))
+        return refuse_shape(c, name, x, "[batch, n] or [batch, patches, n]");
+    sn_output("embedding", sn_unit_norm(one));
     return true;
 }
 
@@ -365,9 +401,7 @@ static bool read_sizes(const request *q, sn_error *err) {
     if (q->kind->output == give_classes) {
         const sn_node *y = e->output[0].node;
         out->per_token = y->rank == 3;
-        if (y->rank < 2 || !sn_dim_is_const(m, y->shape[y->rank - 1], &out->labels))
-            return sn_fail(err, SN_ERR_FILE, "%s: the output 'logits' is not [.., classes]",
-                           q->path);
+        out->labels = y->shape[y->rank - 1];
     }
     if (!pixels) return true;
     return (sn_dim_is_const(m, pixels->shape[1], &out->channels) &&

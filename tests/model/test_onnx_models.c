@@ -288,11 +288,171 @@ static void test_refusals(void **state) {
     expect_error(&e, SN_ERR_USAGE, "gpt_past.onnx", "runs one sequence at a time");
 }
 
+/* ---- files of a few nodes, written here ---- */
+
+typedef struct bytes {
+    size_t n;
+    unsigned char data[2048];
+} bytes;
+
+static void put_varint(bytes *b, uint64_t x) {
+    assert_true(b->n + 10 <= sizeof b->data);
+    for (; x > 127; x >>= 7) b->data[b->n++] = (unsigned char)(x | 128);
+    b->data[b->n++] = (unsigned char)x;
+}
+
+static void put_int(bytes *b, int field, int64_t x) {
+    put_varint(b, (uint64_t)field << 3);
+    put_varint(b, (uint64_t)x);
+}
+
+static void put_bytes(bytes *b, int field, const void *data, size_t n) {
+    put_varint(b, (uint64_t)field << 3 | 2);
+    put_varint(b, n);
+    assert_true(n <= sizeof b->data - b->n);
+    memcpy(b->data + b->n, data, n);
+    b->n += n;
+}
+
+static void put_text(bytes *b, int field, const char *text) {
+    put_bytes(b, field, text, strlen(text));
+}
+
+static void put_message(bytes *b, int field, const bytes *inner) {
+    put_bytes(b, field, inner->data, inner->n);
+}
+
+/* "name type size size": an input, or an output, of sizes that are numbers or names. */
+static void put_value(bytes *graph, int field, char *words) {
+    bytes shape = {0}, tensor = {0}, type = {0}, info = {0};
+    char *rest, *word = strtok_r(words, " ", &rest);
+    put_text(&info, 1, word);
+    put_int(&tensor, 1, atoi(strtok_r(NULL, " ", &rest)));
+    while ((word = strtok_r(NULL, " ", &rest))) {
+        bytes dim = {0};
+        if (atoi(word))
+            put_int(&dim, 1, atoi(word));
+        else
+            put_text(&dim, 2, word);
+        put_message(&shape, 1, &dim);
+    }
+    put_message(&tensor, 2, &shape);
+    put_message(&type, 1, &tensor);
+    put_message(&info, 2, &type);
+    put_message(graph, field, &info);
+}
+
+/* "Operator inputs outputs attribute=integer": names and integers have commas between them. An attribute of the other form,
+ * "attribute:node node", is a graph, whose words are joined by slashes and whose last output is its result. */
+static void put_node(bytes *graph, char *words, const char *space) {
+    bytes node = {0};
+    char *rest, *part, *word = strtok_r(words, space, &rest), *in = strtok_r(NULL, space, &rest),
+                       *out = strtok_r(NULL, space, &rest);
+    put_text(&node, 4, word);
+    for (word = strtok_r(in, ",", &part); word; word = strtok_r(NULL, ",", &part))
+        put_text(&node, 1, word);
+    put_text(&node, 2, out);
+    while ((word = strtok_r(NULL, space, &rest))) {
+        bytes attribute = {0}, inner = {0}, result = {0};
+        char *value = strpbrk(word, "=:");
+        const bool is_graph = *value == ':';
+        *value++ = 0;
+        put_text(&attribute, 1, word);
+        if (is_graph) {
+            put_node(&inner, value, "/");
+            put_text(&result, 1, word);
+            put_message(&inner, 12, &result);
+            put_message(&attribute, 6, &inner);
+        } else if (!strcmp(word, "axis") || !strcmp(word, "to") || !strcmp(word, "keepdims")) {
+            put_int(&attribute, 3, atoi(value));
+        } else {
+            put_int(&attribute, 8, atoll(value));
+        }
+        const bool one = !strcmp(word, "axis") || !strcmp(word, "to") || !strcmp(word, "keepdims");
+        put_int(&attribute, 20, is_graph ? 5 : one ? 2 : 7);
+        put_message(&node, 5, &attribute);
+    }
+    put_message(graph, 1, &node);
+}
+
+/* A file of version 9, whose operators have their axes in attributes. A line begins with '<', an input, '>', an output,
+ * or an operator. */
+static const char *write_graph(const char *text) {
+    char *copy = strdup(text), *rest;
+    bytes graph = {0}, model = {0}, opset = {0};
+    for (char *line = strtok_r(copy, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        if (*line == '<' || *line == '>')
+            put_value(&graph, *line == '<' ? 11 : 12, line + 1);
+        else
+            put_node(&graph, line, " ");
+    }
+    free(copy);
+    put_int(&opset, 2, 9);
+    put_int(&model, 1, 4);
+    put_message(&model, 8, &opset);
+    put_message(&model, 7, &graph);
+    const char *path = scratch_path("small.onnx");
+    assert_true(scratch_write(path, model.data, model.n));
+    return path;
+}
+
+#define TOKENS "<input_ids 7 b s\nCast input_ids f to=1\n"
+#define THREE "Unsqueeze f f1 axes=2\nConcat f1,f1,f1 f3 axis=2\n" /* [b, s, 3] */
+#define PIXELS "<pixel_values 1 b 3 8 8\n"
+#define CLASSES (SN_FORWARD | SN_CLASSIFY)
+
+/* Commands take memory by the shapes of what they get, so these are refused. */
+static void test_shapes(void **state) {
+    static const struct {
+        const char *graph;
+        int entries;
+        const char *what; /* NULL: it is taken */
+    } cases[] = {
+        {TOKENS "Neg f sentence_embedding\n>sentence_embedding 1 b s", SN_EMBED,
+         "the output 'sentence_embedding' is f32[B,T] ("},
+        {TOKENS "ReduceSum f text_embeds axes=1 keepdims=0\n>text_embeds 1 b", SN_EMBED,
+         "is f32[B] ("},
+        {TOKENS THREE "Unsqueeze f3 last_hidden_state axes=1\n>last_hidden_state 1 b 1 s 3",
+         SN_EMBED, "not [batch, n] or [batch, tokens, n] with a number as n"},
+        {TOKENS THREE "ReduceSum f3 h axes=0 keepdims=0\n"
+                      "ReduceSum h sentence_embedding axes=0 keepdims=1\n>sentence_embedding 1 1 3",
+         SN_EMBED, "is f32[1,3] ("},
+        {TOKENS THREE "ReduceSum f3 text_embeds axes=1 keepdims=0\n>text_embeds 1 b 3", SN_EMBED,
+         NULL},
+        {PIXELS "Neg pixel_values last_hidden_state\n>last_hidden_state 1 b 3 8 8", SN_EMBED,
+         "not [batch, n] or [batch, patches, n] with a number as n"},
+        {TOKENS THREE "ReduceSum f3 logits axes=1 keepdims=1\n>logits 1 b 1 3", CLASSES,
+         "the output 'logits' is f32[B,1,3] ("},
+        {TOKENS THREE "Unsqueeze f3 logits axes=1\n>logits 1 b 1 s 3", CLASSES,
+         "is f32[B,1,T,3] ("},
+        {TOKENS THREE "Neg f3 logits\n>logits 1 b s 3", CLASSES, NULL},
+        {PIXELS "ReduceSum pixel_values logits axes=0 keepdims=0\n>logits 1 3 8 8", CLASSES,
+         "is f32[3,8,8] ("},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sn_error e = {0};
+        open_model *m = lm_open(&(open_options){.path = write_graph(cases[i].graph),
+                                                .entries = cases[i].entries,
+                                                .any_model = true,
+                                                .build_only = true},
+                                &e);
+        if (cases[i].what) {
+            assert_null(m);
+            expect_error(&e, SN_ERR_FILE, "small.onnx", cases[i].what);
+        } else if (!m) {
+            fail_msg("%s", e.message);
+        }
+        model_close(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decoder), cmocka_unit_test(test_context),
         cmocka_unit_test(test_object),  cmocka_unit_test(test_embeddings),
         cmocka_unit_test(test_classes), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_shapes),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
