@@ -325,7 +325,7 @@ sn_emit_options sn_emit_options_default(void);
  * object needs libc, libm and (unless threads is "none") an OpenMP runtime; neither LLVM nor
  * Sinter. For the same target its results are bit-identical to this process's. The session's module
  * must still exist.
- * Target wasm32: NAME.a, whose members wasm-ld links to a module (all of them: --whole-archive), and
+ * Target wasm32: NAME.wasm.a, whose members wasm-ld links to a module (all of them: --whole-archive), and
  * NAME.weights; kinds and threads do not matter. */
 bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err);
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define NAME "sinter compile"
 
@@ -148,10 +149,29 @@ static bool is_wasm(const options *o) {
 
 static bool check_wasm(const options *o, sn_error *err) {
     if (o->page && !is_wasm(o)) return sn_fail(err, SN_ERR_USAGE, "--page is for --target wasm32");
-    return !is_wasm(o) || !(o->archive || o->shared || o->exe || o->is_static || o->embed) ||
-           sn_fail(err, SN_ERR_USAGE,
-                   "--target wasm32 excludes --archive, --shared, --exe, --static and "
-                   "--embed-weights: it writes NAME.wasm, NAME.js, NAME.d.ts and NAME.weights");
+    if (is_wasm(o) && (o->archive || o->shared || o->exe || o->is_static || o->embed))
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--target wasm32 excludes --archive, --shared, --exe, --static and "
+                       "--embed-weights: it writes NAME.wasm, NAME.js, NAME.d.ts and NAME.weights");
+    return !is_wasm(o) || link_wasm_linker(o->cc, err);
+}
+
+/* The script knows a tokenizer by its file (loadTokenizer in web/tokenizer.js). */
+static void check_tokenizer(const options *o, const char *name) {
+    static const char *const known[] = {"tokenizer.json", "tokenizer.bin", "vocab.txt"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        char file[160];
+        snprintf(file, sizeof file, "%s.tokenizer/%s", name, known[i]);
+        char *path = sn_path_join(o->dir, file);
+        found = found || !path || access(path, F_OK) == 0;
+        free(path);
+    }
+    if (!found)
+        screen_note(NAME,
+                    "%s.js does not read this tokenizer (it reads tokenizer.json, tokenizer.bin "
+                    "and vocab.txt)%s: load it with { tokenizer: false } and use token ids",
+                    name, o->page ? ", so the page cannot load" : "");
 }
 
 /* Links the module, writes what goes with it, and removes the objects. m: NULL for a training step. */
@@ -161,8 +181,9 @@ static bool make_web(const options *o, const open_model *m, const cmd_artefact *
     const web_request w = {.emitted = eo, .tokenizer = a->tokenizer, .page = o->page};
     char file[160];
     bool ok = (!cmd_models || !m || !a->tokenizer || cmd_models->save(m, o->dir, eo->name, err)) &&
-              web_write(&w, err) && link_wasm(&r, err);
-    snprintf(file, sizeof file, "%s.a", eo->name);
+              link_wasm(&r, err) && web_write(&w, err);
+    if (ok && a->tokenizer) check_tokenizer(o, eo->name);
+    snprintf(file, sizeof file, "%s.wasm.a", eo->name);
     char *path = sn_path_join(o->dir, file);
     if (path) remove(path);
     free(path);

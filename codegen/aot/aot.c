@@ -395,7 +395,7 @@ static bool finish_wasm(sn_aot *a, sn_wasm *w) {
     bool ok = check_wasm(a) && fill_manifest(a) && sn_aot_emit_glue(a, &glue) &&
               sn_wasm_add(w, &glue, a->err);
     sn_object all = sn_wasm_archive(w);
-    ok = ok && write_weights(a) && save(a, ".a", all.data, all.size);
+    ok = ok && write_weights(a) && save(a, ".wasm.a", all.data, all.size);
     sn_object_free(&glue);
     return ok;
 }

@@ -102,7 +102,7 @@ typedef struct input {
 
 static bool open_input(input *in, const sn_object *o, sn_error *err) {
     *in = (input){.data = o->data, .size = o->size, .h = (const Elf64_Ehdr *)o->data};
-    if (!sn_object_check(o, NULL))
+    if (!sn_object_check(o, false, NULL))
         return sn_fail(err, SN_ERR_INTERNAL,
                        "a kernel's object is not a 64-bit ELF file, or corrupted");
     in->s = (const Elf64_Shdr *)(o->data + in->h->e_shoff);

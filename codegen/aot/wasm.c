@@ -48,7 +48,7 @@ static size_t code_of(const sn_object *o) {
 
 bool sn_wasm_add(sn_wasm *w, const sn_object *o, sn_error *err) {
     char head[HEAD + 1], name[17];
-    if (!sn_object_check(o, NULL))
+    if (!sn_object_check(o, true, NULL))
         return sn_fail(err, SN_ERR_INTERNAL, "a kernel's object is not WebAssembly, or corrupted");
     snprintf(name, sizeof name, "%d.o/", w->n++);
     snprintf(head, sizeof head, "%-16s%-12d%-6d%-6d%-8o%-10zu`\n", name, 0, 0, 0, 0644, o->size);

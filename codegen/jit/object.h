@@ -46,9 +46,9 @@ bool sn_codegen_object(sn_codegen *g, struct LLVMOpaqueModule *mod, sn_object *o
 const sn_codegen_stats *sn_codegen_get_stats(const sn_codegen *g);
 
 /* Whether an object from the cache is well formed: all offsets, indices and names that loading or
- * merging uses are in range. name: the object must define this symbol, and otherwise only symbols
- * NAME_…; NULL: any. */
-bool sn_object_check(const sn_object *o, const char *name);
+ * merging uses are in range. wasm: a WebAssembly file is expected, else ELF. name: the object must define this
+ * symbol, and otherwise only symbols NAME_…; NULL: any. */
+bool sn_object_check(const sn_object *o, bool wasm, const char *name);
 
 /* The sections of a WebAssembly file, one after the other: begin with zeros. False: no more, or what
  * follows is none. */

@@ -100,14 +100,14 @@ bool sn_wasm_next(const sn_object *o, sn_wasm_section *s) {
 static bool check_wasm(const sn_object *o, const char *name) {
     sn_wasm_section s = {.at = 0};
     bool any = false;
+    if (o->size <= sizeof wasm_head || memcmp(o->data, wasm_head, sizeof wasm_head)) return false;
     while (sn_wasm_next(o, &s)) any = true;
     return any && s.at + s.size == o->size &&
            (!name || memmem(o->data, o->size, name, strlen(name)));
 }
 
-bool sn_object_check(const sn_object *o, const char *name) {
-    if (o->size > sizeof wasm_head && !memcmp(o->data, wasm_head, sizeof wasm_head))
-        return check_wasm(o, name);
+bool sn_object_check(const sn_object *o, bool wasm, const char *name) {
+    if (wasm) return check_wasm(o, name);
     if (!check_head(o)) return false;
     const Elf64_Shdr *table = NULL;
     size_t n = head_of(o)->e_shnum;

@@ -499,7 +499,6 @@ refuse() {
     says "C identifier" "$sinter" compile "$model" --name 1st -o x
     says "nearest are x86-64-v" "$sinter" compile "$model" --target x86-64-v5 --name s -o x
     says "ELF for Linux only" "$sinter" compile "$model" --target wasm64 --name s -o x
-    says "a WebAssembly module is for one target" "$sinter" compile "$model" --target wasm32,wasm32,+relaxed-simd --name s -o x
     says "target wasm32 excludes" "$sinter" compile "$model" --target wasm32 --exe --name s -o x
     says "page is for --target wasm32" "$sinter" compile "$model" --page --name s -o x
     says "different architectures" "$sinter" compile "$model" --target x86-64-v3,aarch64 --name s -o x
@@ -515,7 +514,7 @@ refuse() {
         says "train contradicts ${option%% *}" "$sinter" compile --train "$config" $option -o x
     done
     says "give a model" "$sinter" compile -o x
-    says "the C compiler 'no-such-cc'" "$sinter" compile "$model" --name s -o x --shared --cc no-such-cc
+    says "needs 'no-such-cc'" "$sinter" compile "$model" --name s -o x --shared --cc no-such-cc
     says "this machine's architecture" "$sinter" compile "$model" --name s -o x --exe --target riscv64
     : >file
     says "file" "$sinter" compile "$model" --name s -o file/folder
@@ -533,12 +532,18 @@ web() {
         echo "SKIPPED: no wasm-ld (Debian: lld-19): WebAssembly modules are not tested"
         return
     fi
-    compile web --target wasm32 --page --entries cached
+    says "a WebAssembly module is for one target" "$sinter" compile "$model" --target wasm32,wasm32,+relaxed-simd --name s -o x
+    mkdir web && echo mine >web/story.a
+    compile web --target wasm32 --page --entries cached >out 2>&1
+    grep -q "does not read" out && fail "a tokenizer.bin is not known"
+    same "a file of the user" "$(cat web/story.a)" mine
+    [ ! -e web/story.wasm.a ] || fail "the objects are still there"
     "$sinter" inspect web/story.wasm | grep -q "target      wasm32" || fail "inspect a module"
     [ "$(wc -c <web/story.wasm)" -lt 300000 ] || fail "the module is larger than 300 KB"
     "$sinter" compile "$source/examples/models/mnist-vit/mnist_vit.npz" --name vit -o web --target wasm32 || fail "images"
     # blocks with f16 scales; lengths whose products are tested for overflow
-    "$sinter" compile "$source/tests/data/gguf/llama.gguf" --name half -o web --target wasm32 --entries cached || fail "f16"
+    "$sinter" compile "$source/tests/data/gguf/llama.gguf" --name half -o web --target wasm32 --entries cached --level 1 --page >out 2>&1 || fail "f16"
+    grep -q "half.js does not read this tokenizer .*the page cannot load" out || fail "no warning of a page without tokenizer"
     "$sinter" compile "$source/tests/data/onnx/llama.onnx" --name dims -o web --target wasm32 || fail "lengths of ONNX"
     if ! command -v node >/dev/null 2>&1; then
         echo "SKIPPED: no node: the modules are not run"
@@ -563,7 +568,6 @@ console.log('decode', m.tokenizer.decode(m.encode('Zoë, 1 €!')));
 const s = m.newState(), again = m.newState();
 const first = [...m.generateTokens(ids, { maxTokens: 4, state: s })];
 again.restore(s.save());
-again.length = s.length;
 const rest = (state) => [...m.generateTokens([first[3]], { maxTokens: 6, state })].join(' ');
 console.log('states', first.join(' '), rest(s), rest(again) === rest(again) || 'differ');
 const drawn = (seed) => [...m.generateTokens(ids, { maxTokens: 20, temperature: 1, topP: 0.9, seed })].join();
@@ -573,9 +577,18 @@ wrong('length', () => m.run('decode', { P: 512 }, { tokens: [1] }, s));
 wrong('token', () => m.run('decode', { P: 0 }, { tokens: [512] }, s));
 wrong('entry', () => m.run('forward'));
 wrong('state', () => m.run('decode', { P: 0 }, { tokens: [1] }));
+wrong('fraction', () => m.run('decode', { P: 0 }, { tokens: [1.5] }, s));
+wrong('nan', () => [...m.generateTokens([NaN])]);
+wrong('short', () => s.restore(new Uint8Array(3)));
+wrong('task', () => m.classify('x'));
+again.free();
+wrong('freed', () => m.run('decode', { P: 0 }, { tokens: [1] }, again));
+wrong('saved', () => again.save());
 wrong('full', () => [...m.generateTokens(new Array(513).fill(403))]);
-const weights = fs.readFileSync('web/story.weights');
-const given = (bytes) => story.load({ verify: true, weights: new Uint8Array(bytes).buffer });
+const weights = fs.readFileSync('web/story.weights'), other = await story.load({ weights: weights.buffer });
+const given = (bytes) => story.load({ verify: true, weights: bytes });
+wrong('foreign', () => m.run('decode', { P: 0 }, { tokens: [1] }, other.newState()));
+await story.load({ code: './none.wasm' }).catch((e) => console.log('code', e.name, e.message));
 await given(weights.subarray(0, 8192)).catch((e) => console.log('short', e.message));
 const damaged = new Uint8Array(weights);
 damaged[9000] ^= 1;
@@ -593,6 +606,7 @@ for (let i = 0; i < 1000; i++) {
 }
 console.log('digits', right);
 const h = await half.load({ tokenizer: false }), d = await dims.load();
+wrong('language', () => d.classify('x'));
 console.log('half', [...h.generateTokens([1, 5, 9], { maxTokens: 8 })].join(' '));
 const six = { input_ids: [1, 2, 3, 4, 5, 6], attention_mask: [1, 1, 1, 1, 1, 1], position_ids: [0, 1, 2, 3, 4, 5] };
 const { logits } = d.run('forward', { batch: 1, sequence: 6 }, six);
@@ -606,7 +620,10 @@ END
         "draws true false" "length SinterError story: decode: P is 512, not 0 to 511" "entry .*there are prefill, decode" \
         "token .*an element of 'tokens' is outside 0..511" "state .*decode needs a state" "full .*exceed the context" \
         "short .*8192 bytes of weights, expected" "damaged .*checksum differs" "other .*belongs to another model" "digits 858" \
-        "half $half" "dims 66 true"; do
+        "half $half" "dims 66 true" "fraction SinterError .*element 0 of 'tokens' is 1.5, not an integer of type i32" \
+        "nan SinterError .*is NaN" "short SinterError .*a saved state has" "task SinterError .*not a classifier" \
+        "freed SinterError .*was freed" "saved SinterError .*was freed" "foreign SinterError .*another model" \
+        "code SinterError .*none.wasm: .*no such file" "language SinterError .*not a classifier"; do
         grep -q "^$line" web/out || fail "no line \"$line\""
     done
     [ $failed = 0 ] || cat web/out

@@ -53,8 +53,7 @@ static bool run(command *c, const char *what, sn_error *err) {
     bool ok = !c->failed || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok) failed = posix_spawnp(&pid, c->argv[0], NULL, NULL, (char *const *)c->argv, environ);
     if (ok && failed)
-        ok = sn_fail(err, SN_ERR_FILE,
-                     "%s needs the C compiler '%s': %s; install it, or name another with --cc",
+        ok = sn_fail(err, SN_ERR_FILE, "%s needs '%s': %s; install it, or name another with --cc",
                      what, c->argv[0], strerror(failed));
     if (ok && (waitpid(pid, &status, 0) < 0 || status))
         ok = sn_fail(err, SN_ERR_FILE, "%s: '%s' failed; its messages are above", what, c->argv[0]);
@@ -100,68 +99,8 @@ bool link_shared(const link_request *r, sn_error *err) {
     return run(&c, "a shared library", err);
 }
 
-/* ---- WebAssembly modules ---- */
-
-/* Runs a linker that may have another name: *found becomes false if there is no such program. */
-static bool run_linker(command *c, bool *found, sn_error *err) {
-    pid_t pid;
-    int status = 0,
-        failed = posix_spawnp(&pid, c->argv[0], NULL, NULL, (char *const *)c->argv, environ);
-    *found = failed != ENOENT;
-    if (failed)
-        return sn_fail(err, SN_ERR_FILE,
-                       "a WebAssembly module needs the linker '%s': %s; install lld (Debian: "
-                       "apt-get install lld-19), or name wasm-ld with --cc",
-                       c->argv[0], strerror(failed));
-    return (waitpid(pid, &status, 0) == pid && !status) ||
-           sn_fail(err, SN_ERR_FILE, "a WebAssembly module: '%s' failed; its messages are above",
-                   c->argv[0]);
-}
-
-bool link_wasm(const link_request *r, sn_error *err) {
-    /* a stack that overflows leaves memory and traps, because it comes first */
-    static const char *const flags[] = {
-        "--no-entry",          "--stack-first", "-z",
-        "stack-size=2097152",  "--strip-all",   "--max-memory=4294967296",
-        "--export=__heap_base"};
-    static const char *const usual[] = {"wasm-ld-19", "wasm-ld", NULL};
-    const char *const given[] = {r->cc, NULL}, *const *name = r->cc ? given : usual;
-    bool ok = false;
-    for (bool found = false; !found && *name; name++) {
-        command c;
-        sn_error last = {0};
-        begin(&c, *name);
-        for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) add(&c, flags[i]);
-        add(&c, "-o");
-        add_path(&c, r->dir, r->name, ".wasm");
-        add(&c, "--whole-archive");
-        add_path(&c, r->dir, r->name, ".a");
-        ok = c.failed ? sn_fail(&last, SN_ERR_MEMORY, "out of memory")
-                      : run_linker(&c, &found, &last);
-        for (int i = 0; i < c.n_owned; i++) free(c.owned[i]);
-        if (!ok && (found || !name[1])) return sn_fail(err, last.code, "%s", last.message);
-    }
-    return ok;
-}
-
-/* ---- programs ---- */
-
-/* A library of Sinter, installed with this program or from its build tree. */
-static bool add_library(command *c, const char *name, sn_error *err) {
-    char folder[4400];
-    if (!installed_folder(SN_LIBDIR, "runtime", name, folder, sizeof folder) &&
-        !installed_folder(SN_LIBDIR, "model", name, folder, sizeof folder))
-        return sn_fail(
-            err, SN_ERR_FILE,
-            "a program needs %s, which is neither installed with this program nor in its "
-            "build tree; link NAME.o with your own main instead",
-            name);
-    add_path(c, folder, name, "");
-    return true;
-}
-
-/* The first line that the compiler prints, allocated; NULL: none. No shell reads the name of the
- * compiler. */
+/* The first line that a compiler or linker prints, allocated; NULL: none. No shell reads the name of
+ * the program. */
 static char *ask(const char *cc, const char *option) {
     const char *const argv[] = {cc, option, NULL};
     char *line = NULL;
@@ -179,6 +118,57 @@ static char *ask(const char *cc, const char *option) {
     if (f && getline(&line, &room, f) > 0) line[strcspn(line, "\n")] = 0;
     if (f ? fclose(f) : close(fd)) ok = false;
     return line;
+}
+
+/* ---- WebAssembly modules ---- */
+
+const char *link_wasm_linker(const char *cc, sn_error *err) {
+    static const char *const usual[] = {"wasm-ld-19", "wasm-ld", NULL};
+    const char *const given[] = {cc, NULL};
+    for (const char *const *name = cc ? given : usual; *name; name++) {
+        char *version = ask(*name, "--version");
+        free(version);
+        if (version) return *name;
+    }
+    sn_fail(err, SN_ERR_FILE,
+            "a WebAssembly module needs the linker '%s', which does not run; install lld (Debian: "
+            "apt-get install lld-19), or name wasm-ld with --cc",
+            cc ? cc : "wasm-ld");
+    return NULL;
+}
+
+bool link_wasm(const link_request *r, sn_error *err) {
+    /* a stack that overflows leaves memory and traps, because it comes first */
+    static const char *const flags[] = {
+        "--no-entry",          "--stack-first", "-z",
+        "stack-size=2097152",  "--strip-all",   "--max-memory=4294967296",
+        "--export=__heap_base"};
+    const char *linker = link_wasm_linker(r->cc, err);
+    command c;
+    if (!linker) return false;
+    begin(&c, linker);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) add(&c, flags[i]);
+    add(&c, "-o");
+    add_path(&c, r->dir, r->name, ".wasm");
+    add(&c, "--whole-archive");
+    add_path(&c, r->dir, r->name, ".wasm.a");
+    return run(&c, "a WebAssembly module", err);
+}
+
+/* ---- programs ---- */
+
+/* A library of Sinter, installed with this program or from its build tree. */
+static bool add_library(command *c, const char *name, sn_error *err) {
+    char folder[4400];
+    if (!installed_folder(SN_LIBDIR, "runtime", name, folder, sizeof folder) &&
+        !installed_folder(SN_LIBDIR, "model", name, folder, sizeof folder))
+        return sn_fail(
+            err, SN_ERR_FILE,
+            "a program needs %s, which is neither installed with this program nor in its "
+            "build tree; link NAME.o with your own main instead",
+            name);
+    add_path(c, folder, name, "");
+    return true;
 }
 
 /* A system library: the static one if the compiler has it, so that the program does not need it at

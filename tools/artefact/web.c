@@ -33,7 +33,7 @@ static char *path_of(const web *w, const char *ending) {
 
 static bool read_manifest(web *w) {
     sn_mapping map;
-    char *path = path_of(w, ".a");
+    char *path = path_of(w, ".wasm.a");
     bool ok = path && sn_file_map(path, &map, w->err);
     free(path);
     if (!ok) return false;
@@ -155,7 +155,7 @@ static void print_artefact(const web *w, FILE *f) {
 
 /* ---- files ---- */
 
-/* The text of a file of web/, with the artefact's name for each NAME that is not part of a word. */
+/* The text of a file of web/, with the artefact's name for each NAME. */
 static bool print_text(const web *w, const char *file, FILE *f) {
     const char *text = embedded_text(file);
     if (!text) return sn_fail(w->err, SN_ERR_INTERNAL, "%s is not in the program", file);

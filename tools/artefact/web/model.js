@@ -4,7 +4,7 @@ const arrays = {
   f32: Float32Array, f64: Float64Array, f16: Uint16Array, bf16: Uint16Array,
   i32: Int32Array, i64: BigInt64Array, i8: Int8Array, u8: Uint8Array, bool: Uint8Array,
 };
-const PAGE = 65536, ALIGN = 64, SLOT = 8, MODEL_BYTES = 64;
+const PAGE = 65536, ALIGN = 64, SLOT = 8, MODEL_BYTES = 64, LENGTH_BYTES = 4;
 
 /** What an entry or a loader reports. `kind` is the number of the error's kind; 0: the caller's mistake. */
 export class SinterError extends Error {
@@ -92,6 +92,12 @@ class Heap {
   }
 }
 
+// The bytes of an ArrayBuffer or of a view of one, such as Node's Buffer; null: neither.
+function bytesOf(data) {
+  if (ArrayBuffer.isView(data)) return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  return data instanceof ArrayBuffer ? new Uint8Array(data) : null;
+}
+
 /** Caches of one sequence, or the parameters and optimizer states of a training step. */
 export class State {
   constructor(model) {
@@ -100,14 +106,29 @@ export class State {
     this.length = 0;
     model.check(model.exports.state_init(model.at, this.block.at));
   }
-  /** The bytes: a copy that `restore` takes, of this state or another. */
-  save() {
-    return new Uint8Array(this.model.memory.buffer, this.block.at, artefact.stateBytes).slice();
+  // Its place in the memory of a model.
+  addressIn(model) {
+    if (this.model !== model) throw new SinterError('the state belongs to another model: use newState() of this one');
+    if (!this.block) throw new SinterError('the state was freed: make another with newState()');
+    return this.block.at;
   }
-  restore(bytes) {
-    if (bytes.length !== artefact.stateBytes)
-      throw new SinterError(`a state has ${artefact.stateBytes} bytes, not ${bytes.length}`);
-    new Uint8Array(this.model.memory.buffer, this.block.at, bytes.length).set(bytes);
+  bytes() {
+    return new Uint8Array(this.model.memory.buffer, this.addressIn(this.model), artefact.stateBytes);
+  }
+  /** A copy with the length, which `restore` takes, of this state or another. */
+  save() {
+    const copy = new Uint8Array(artefact.stateBytes + LENGTH_BYTES);
+    copy.set(this.bytes());
+    new DataView(copy.buffer).setUint32(artefact.stateBytes, this.length, true);
+    return copy;
+  }
+  restore(saved) {
+    const target = this.bytes(), bytes = bytesOf(saved);
+    if (!bytes || bytes.length !== target.length + LENGTH_BYTES)
+      throw new SinterError(`a saved state has ${target.length + LENGTH_BYTES} bytes, not ${bytes && bytes.length}: ` +
+        'give what save() of the same model returned');
+    target.set(bytes.subarray(0, target.length));
+    this.length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(target.length, true);
   }
   free() {
     if (this.block) this.model.heap.release(this.block);
@@ -176,6 +197,18 @@ async function readResponse(response, url, total, sink) {
 const checksumOf = (bytes) =>
   new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(artefact.checksumAt, true).toString(16).padStart(16, '0');
 
+// Puts a copy of the weights into the cache, in place of what it has of the same path.
+async function keep(cache, key, bytes) {
+  const headers = { 'content-type': 'application/octet-stream', 'content-length': String(bytes.length) };
+  const pathOf = (url) => url.split('?')[0];
+  try {
+    for (const old of await cache.keys()) if (pathOf(old.url) === pathOf(key)) await cache.delete(old);
+    await cache.put(key, new Response(bytes.slice(), { headers }));
+  } catch {
+    // no memory or no room: the next visit fetches them again
+  }
+}
+
 async function fetchWeights(url, options, sink) {
   const total = options.onProgress || (() => {});
   if (isFile(url)) return readFile(url, total, sink);
@@ -183,21 +216,24 @@ async function fetchWeights(url, options, sink) {
   const key = keyOf(url), stored = cache && await cache.match(key);
   const response = stored || await fetch(url).catch((e) => { throw new SinterError(`${url}: ${e.message}`); });
   const bytes = await readResponse(response, url, total, sink);
-  if (cache && !stored && checksumOf(bytes) === artefact.checksum) {
-    const headers = { 'content-type': 'application/octet-stream', 'content-length': String(bytes.length) };
-    await cache.put(key, new Response(bytes.slice(), { headers })).catch(() => {}); // no room: fetched again
-  }
+  if (cache && !stored && checksumOf(bytes) === artefact.checksum) await keep(cache, key, bytes);
   return bytes;
 }
 
-async function compileCode(url) {
-  if (isFile(url)) {
-    const fs = await import('node:fs/promises');
-    return WebAssembly.compile(await fs.readFile(url));
-  }
+async function readCode(url) {
+  if (isFile(url)) return (await import('node:fs/promises')).readFile(url);
   const response = await fetch(url);
-  if (!response.ok) throw new SinterError(`${url}: the server says ${response.status} ${response.statusText}`);
-  return WebAssembly.compile(await response.arrayBuffer());
+  if (!response.ok) throw new Error(`the server says ${response.status} ${response.statusText}`);
+  return response.arrayBuffer();
+}
+
+async function compileCode(url) {
+  try {
+    return await WebAssembly.compile(await readCode(url));
+  } catch (e) {
+    throw new SinterError(`${url}: ${e.message}; it needs the code, ${artefact.name}.wasm, beside the script or as ` +
+      `load({ code }), and a browser or Node with the instructions of ${artefact.target}`);
+  }
 }
 
 const besides = (name, given) => new URL(given || name, import.meta.url);
@@ -277,7 +313,18 @@ export class Model {
     if (values.length !== place.count)
       throw new SinterError(`'${place.name}' has ${values.length} elements; [${place.shape}] are ${place.count}`);
     const room = new type(this.memory.buffer, base + place.at, place.count);
-    room.set(place.type === 'i64' ? Array.from(values, BigInt) : values);
+    if (place.type === 'f32' || place.type === 'f64') room.set(values);
+    else this.fillIntegers(room, place, values);
+  }
+
+  // A typed array would take NaN as 0, and drop fractions and upper bits.
+  fillIntegers(room, place, values) {
+    for (let i = 0; i < room.length; i++) {
+      const x = Number(values[i]), whole = Number.isInteger(x);
+      if (whole) room[i] = place.type === 'i64' ? BigInt(values[i]) : x;
+      if (!whole || Number(room[i]) !== x)
+        throw new SinterError(`element ${i} of '${place.name}' is ${values[i]}, not an integer of type ${place.type}`);
+    }
   }
 
   /**
@@ -286,7 +333,8 @@ export class Model {
    */
   run(name, dims = {}, inputs = {}, state = null) {
     const entry = this.entry(name);
-    if (entry.state && !state) throw new SinterError(`${name} needs a state: model.newState()`);
+    if (entry.state && !(state instanceof State)) throw new SinterError(`${name} needs a state: model.newState()`);
+    const stateAt = entry.state ? state.addressIn(this) : 0;
     const lengths = entry.dims.map((d) => {
       const value = Number(dims[d.name]);
       if (!Number.isInteger(value) || value < d.min || value > d.max)
@@ -306,7 +354,7 @@ export class Model {
       slots.setBigUint64(i * SLOT, BigInt(base + place.at), true);
       if (i < entry.inputs.length) this.fill(base, place, inputs);
     });
-    this.check(this.exports[`run_${name}`](this.at, state ? state.block.at : 0, base + plan.workspace, base,
+    this.check(this.exports[`run_${name}`](this.at, stateAt, base + plan.workspace, base,
       base + plan.args));
     const results = {};
     for (const place of plan.places.slice(entry.inputs.length))
@@ -316,13 +364,14 @@ export class Model {
 }
 
 /**
- * Loads the module and its weights from beside this file. Options: code, weights, tokenizer (URLs; weights may be an
- * ArrayBuffer), onProgress(bytes, of), cache (false: not in the browser's Cache), verify (reads all weights).
+ * Loads the module and its weights from beside this file. Options: code, weights, tokenizer (URLs; weights may be
+ * bytes), onProgress(bytes, of), cache (false: not in the browser's Cache), verify (reads all weights).
  */
 export async function load(options = {}) {
   const { weights } = options;
   const model = new Model(await compileCode(besides(`./${artefact.name}.wasm`, options.code)));
-  if (weights instanceof ArrayBuffer) model.weightsView(weights.byteLength).set(new Uint8Array(weights));
+  const bytes = bytesOf(weights);
+  if (bytes) model.weightsView(bytes.length).set(bytes);
   else await fetchWeights(besides(`./${artefact.name}.weights`, weights), options, (size) => model.weightsView(size));
   model.open(options.verify);
   if (artefact.tokenizer && options.tokenizer !== false)

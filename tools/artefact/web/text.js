@@ -101,8 +101,17 @@ Object.assign(Model.prototype, {
       .sort((a, b) => b.probability - a.probability);
   },
 
+  /** Whether `forward` gives logits [B, labels]. */
+  classifies() {
+    const logits = this.has('forward') && this.entry('forward').outputs.find((t) => t.name === 'logits');
+    if (!logits || logits.shape.length !== 2 || logits.shape[0] !== 'B') return false;
+    return artefact.labels.length ? logits.shape[1] === String(artefact.labels.length) : /^\d+$/.test(logits.shape[1]);
+  },
+
   /** The classes of a text, or of an image (pixels: Float32Array [channels, rows, columns], see `pixels`). */
   classify(input) {
+    if (!this.classifies())
+      throw new SinterError('not a classifier: no entry forward with logits [B, labels]; call its entries with run');
     const given = typeof input === 'string' ? this.textInputs('forward', input) : this.imageInputs('forward', input);
     return this.classes(this.run('forward', given.dims, given.inputs).logits);
   },

@@ -15,8 +15,9 @@ export class SinterError extends Error {
 export class State {
   /** Tokens that generateTokens has put into it. */
   length: number;
+  /** The bytes and the length. */
   save(): Uint8Array;
-  restore(bytes: Uint8Array): void;
+  restore(saved: ArrayBuffer | ArrayBufferView): void;
   free(): void;
 }
 
@@ -27,13 +28,16 @@ export interface Sampling {
   topP?: number;
   seed?: number | bigint;
   maxTokens?: number;
-  /** Continues what this state has read; without it a new one, which is freed. */
+  /**
+   * Continues what this state has read; without it a new one, which is freed. The last token of a run was not read:
+   * the next ids begin with it.
+   */
   state?: State;
 }
 
 export interface LoadOptions {
   code?: string | URL;
-  weights?: string | URL | ArrayBuffer;
+  weights?: string | URL | ArrayBuffer | ArrayBufferView;
   /** The folder; false: only token ids. */
   tokenizer?: string | URL | false;
   onProgress?: (bytes: number, of: number) => void;
@@ -58,6 +62,8 @@ export class Model {
   encode(text: string): number[];
   generateTokens(ids: number[], options?: Sampling): Generator<number>;
   generate(prompt: string, options?: Sampling): Generator<string>;
+  /** Whether `forward` gives logits [B, labels], as classify needs. */
+  classifies(): boolean;
   classify(input: string | Float32Array): Class[];
   embed(text: string): Float32Array;
   pixels(rgba: Uint8ClampedArray | Uint8Array): Float32Array;
