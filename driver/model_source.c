@@ -308,14 +308,16 @@ bool model_source_open(const char *path, const char *cache_dir, model_source *ou
     return ok;
 }
 
-char *model_source_in(const char *folder) {
-    static const char *const names[] = {"model.onnx", "decoder_model_merged.onnx",
-                                        "decoder_with_past_model.onnx"};
+char *model_source_in(const char *folder, bool cached) {
+    static const char *const names[] = {"decoder_model_merged.onnx", "decoder_with_past_model.onnx",
+                                        "model.onnx"};
+    enum { NAMES = sizeof names / sizeof *names };
     const bool has = !sn_folder_has(folder, "config.json") || sn_model_dir_has_weights(folder);
     char *deep = has ? NULL : sn_path_join(folder, "onnx"), *found = NULL;
-    for (size_t i = 0; deep && i < 2 * sizeof names / sizeof *names && !found; i++) {
+    for (size_t i = 0; deep && i < 2 * NAMES && !found; i++) {
         const char *in = i % 2 ? deep : folder;
-        if (sn_folder_has(in, names[i / 2])) found = sn_path_join(in, names[i / 2]);
+        const char *name = names[(i / 2 + (cached ? 0 : NAMES - 1)) % NAMES];
+        if (sn_folder_has(in, name)) found = sn_path_join(in, name);
     }
     free(deep);
     return found;

@@ -25,8 +25,9 @@ typedef struct model_source {
  * that does not define a model; an object for another interface version. Modules built by it need
  * it to stay open, because their source locations refer to its strings. */
 bool model_source_open(const char *path, const char *cache_dir, model_source *out, sn_error *err);
-/* The ONNX file of a folder that has no other weights, allocated; NULL: none, or out of memory. */
-char *model_source_in(const char *folder);
+/* The ONNX file of a folder that has no other weights, allocated; NULL: none, or out of memory. cached: a decoder with
+ * caches is preferred to model.onnx. */
+char *model_source_in(const char *folder, bool cached);
 /* The folder with the config of an ONNX file: its own or, of "onnx/NAME.onnx", the one around it, allocated. NULL: none,
  * or out of memory. */
 char *model_source_folder(const char *onnx);

@@ -164,7 +164,7 @@ static bool open_source(open_model *m, const open_options *o, sn_error *err) {
     struct stat st;
     bool file = stat(o->path, &st) == 0 && S_ISREG(st.st_mode) && !sn_gguf_is_file(o->path);
     if (file && o->hooks) return o->hooks->import(m, o, err);
-    char *onnx = model_source_in(o->path);
+    char *onnx = model_source_in(o->path, o->entries & SN_CACHED);
     bool ok = onnx ? open_code(m, onnx, o, err) : model_open_folder(m, o->path, o, err);
     free(onnx);
     return ok;

@@ -9,8 +9,9 @@
 
 /* ---- inputs and outputs ---- */
 
-sn_tensor onnx_plain_input(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape) {
-    return sn_input_at((sn_loc){c->at.file, 0}, c->m, name, type, shape);
+onnx_value *onnx_plain_input(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape) {
+    return onnx_tensor_value(c->im, name,
+                             sn_input_at((sn_loc){c->at.file, 0}, c->m, name, type, shape));
 }
 
 bool onnx_plain_output(onnx_call *c, const char *name, onnx_value *v) {
@@ -37,21 +38,18 @@ static bool add_input(onnx_import *im, onnx_scope *scope, const onnx_value_info 
     for (int i = 0; i < n; i++) {
         const onnx_dim *d = &ONNX_AT(t->shape->dim, onnx_dim, i);
         char name[128];
-        bool ok = false;
         snprintf(name, sizeof name, "%.100s_%d", v->name, i);
-        if (d->param && *d->param) {
-            shape[i] = onnx_parse_dim(im, d->param, &ok);
-            if (!ok) shape[i] = onnx_symbol(im, d->param, false);
-        } else if (d->value > 0 && d->value < (int64_t)1 << 40)
+        if (d->param && *d->param)
+            shape[i] = onnx_file_dim(im, d->param);
+        else if (d->value > 0 && d->value < (int64_t)1 << 40)
             shape[i] = d->value;
         else
             shape[i] = onnx_symbol(im, name, true);
     }
     shape[n] = SN_END;
     onnx_call c = {.im = im, .m = im->m, .at = {sn_arena_str(im->m, im->path), 0}};
-    sn_tensor x = im->role->input(&c, v->name, type, shape);
-    if (!x) return im->again ? false : onnx_fail(&c, "the input '%s' cannot be used", v->name);
-    onnx_value *value = onnx_tensor_value(im, v->name, x);
+    onnx_value *value = im->role->input(&c, v->name, type, shape);
+    if (!value) return im->again ? false : onnx_fail(&c, "the input '%s' cannot be used", v->name);
     value->narrow = (onnx_type)t->element;
     return onnx_scope_add(im, scope, sn_arena_str(im->m, v->name), value);
 }

@@ -18,7 +18,7 @@ enum { ONNX_FACTS = 64, ONNX_NEST = 24 };
 typedef struct onnx_role {
     const char *entry;
     /* The graph's input of this type, with these dims, ended by SN_END. NULL: the call failed, or the import starts again. */
-    sn_tensor (*input)(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape);
+    onnx_value *(*input)(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape);
     bool (*output)(onnx_call *c, const char *name, onnx_value *v);
     /* of entries that models.h describes (roles.c) */
     const char *result; /* the graph's output that is wanted */
@@ -64,6 +64,9 @@ struct onnx_scope {
 sn_dim onnx_parse_dim(onnx_import *im, const char *text, bool *ok);
 /* may_be_empty: its size may be 0. */
 sn_dim onnx_symbol(onnx_import *im, const char *name, bool may_be_empty);
+/* A size that the file names: onnx_parse_dim, or a symbol of that name. Where a role names B, T and P, the file's symbols
+ * of these names have another one. */
+sn_dim onnx_file_dim(onnx_import *im, const char *text);
 /* The same with bounds, which may have become tighter. */
 sn_dim onnx_symbol_in(onnx_import *im, const char *name, int64_t lo, int64_t hi);
 
@@ -87,7 +90,7 @@ typedef int onnx_choose(void *ctx, const onnx_graph *g, onnx_role *roles, sn_err
 sn_weights *onnx_load_with(sn_module *m, const char *path, int64_t size_max, onnx_choose *choose,
                            void *ctx, sn_error *err);
 /* Inputs and outputs as they are. */
-sn_tensor onnx_plain_input(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape);
+onnx_value *onnx_plain_input(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape);
 bool onnx_plain_output(onnx_call *c, const char *name, onnx_value *v);
 /* Every operator of the graph, its subgraphs and the functions it calls is in the table. */
 bool onnx_check_operators(onnx_import *im);

@@ -74,6 +74,7 @@ static sn_tensor make_positions(const given *g) {
     return sn_cast(flat ? at : sn_broadcast(at, g->rows, g->tokens), g->type);
 }
 
+/* Known, so that `If` takes one branch. */
 static sn_tensor make_yes(const given *g) {
     onnx_call *c = g->c;
     return agrees(g, SN_DIMS(1)) ? sn_full(c->m, g->type, 1, 1) : NULL;
@@ -148,12 +149,39 @@ static sn_dim past_of(const onnx_call *c) {
     return c->im->role->state ? onnx_symbol_in(c->im, "P", 0, c->im->role->context - 1) : 0;
 }
 
-static sn_tensor take_input(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape) {
+static onnx_value *take_input(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape) {
     const given g = {c, name, type, shape, rows_of(c), tokens_of(c), past_of(c)};
-    return inputs[row_of(name)].make(&g);
+    sn_tensor (*const make)(const given *) = inputs[row_of(name)].make;
+    sn_tensor x = make(&g);
+    onnx_value *v = x ? onnx_tensor_value(c->im, name, x) : NULL;
+    if (v && make == make_yes) {
+        onnx_elem *one = sn_arena_alloc(c->im->arena, sizeof *one);
+        *one = onnx_elem_number(type, 1);
+        v->known = one;
+    }
+    return v;
 }
 
 /* ---- caches ---- */
+
+static bool same(const onnx_call *c, sn_dim a, sn_dim b) {
+    return a == b || sn_dim_sub(c->m, a, b) == 0;
+}
+
+/* Whether x is all that `next`, the new value of a state, holds after the run. */
+static bool is_filled(const onnx_call *c, sn_tensor x, sn_tensor next) {
+    if (x->op != SN_OP_slice || x->in[0] != next) return false;
+    const sn_attr *start = sn_attr_get(x, SN_A_start), *step = sn_attr_get(x, SN_A_step);
+    const sn_dim filled = sn_dim_add(c->m, past_of(c), tokens_of(c));
+    int shorter = 0;
+    for (int i = 0; i < x->rank; i++) {
+        if (start->v[i] || (step && step->v[i] != 1)) return false;
+        if (x->shape[i] == next->shape[i]) continue;
+        if (!same(c, x->shape[i], filled)) return false;
+        shorter++;
+    }
+    return shorter == 1;
+}
 
 /* `present` is past tokens and the new ones. Where the graph did not simply append these, they are written here. */
 static bool keep_present(onnx_call *c, const char *name, sn_tensor present) {
@@ -171,7 +199,7 @@ static bool keep_present(onnx_call *c, const char *name, sn_tensor present) {
     for (int i = 0; i < e->n_assign; i++)
         if (!strcmp(e->assign[i].name, past)) next = e->assign[i].node;
     if (next)
-        return (present->op == SN_OP_slice && present->in[0] == next) ||
+        return is_filled(c, present, next) ||
                onnx_fail(c, "the output '%s' is not the input '%s' and the rows of new tokens",
                          name, past);
     sn_dim start[SN_MAX_RANK + 1] = {0};
@@ -200,10 +228,6 @@ static bool give_next(onnx_call *c, const char *name, onnx_value *v) {
     const sn_dim last = sn_dim_sub(c->m, sn_dim_of(x, 1), 1);
     sn_output("logits", sn_squeeze(sn_slice(x, 1, last, 1), 1));
     return true;
-}
-
-static bool same(const onnx_call *c, sn_dim a, sn_dim b) {
-    return a == b || sn_dim_sub(c->m, a, b) == 0;
 }
 
 /* Rows of a number of columns, or such rows of each token: what the commands take memory for. */
@@ -264,7 +288,8 @@ static bool give_picture(onnx_call *c, const char *name, onnx_value *v) {
 
 /* ---- which entries ---- */
 
-/* What `entries` of the options asks for, if it asks for nothing else. */
+/* What `entries` of the options asks for: the one with caches is taken where the graph as it is, the entry
+ * "forward", is not wanted; the others where nothing else is. */
 static const struct kind {
     int entries;
     const char *needs; /* an input */
@@ -312,7 +337,10 @@ static bool is_kind(const struct kind *k, const request *q, const onnx_graph *g,
     *result = NULL;
     for (int i = 0; k->results[i] && !*result; i++)
         if (has(&g->output, k->results[i])) *result = k->results[i];
-    return k->entries == q->o->entries && *result && has(&g->input, k->needs) &&
+    const int entries = q->o->entries;
+    const bool wanted =
+        k->caches ? entries & SN_CACHED && !(entries & SN_FORWARD) : k->entries == entries;
+    return wanted && *result && has(&g->input, k->needs) &&
            (!k->caches || has(&g->input, PAST "."));
 }
 
@@ -383,6 +411,26 @@ static int choose(void *ctx, const onnx_graph *g, onnx_role *roles, sn_error *er
 
 /* ---- the model ---- */
 
+/* Every state has a new value after each run. */
+static bool check_states(const request *q, sn_error *err) {
+    sn_module *m = q->out->module;
+    for (int k = 0; q->kind->caches && k < sn_entry_count(m); k++) {
+        const sn_entry *e = sn_entry_at(m, k);
+        for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
+            const sn_node *n = sn_module_node(m, i);
+            const char *name = sn_attr_str(n, SN_A_name, "");
+            int at = 0;
+            if (n->op != SN_OP_state) continue;
+            while (at < e->n_assign && strcmp(e->assign[at].name, name)) at++;
+            if (at == e->n_assign)
+                return sn_fail(err, SN_ERR_FILE,
+                               "%s: no output 'present%s' gives the input '%s' its next value",
+                               q->path, name + strlen(PAST), name);
+        }
+    }
+    return true;
+}
+
 static const sn_node *input_of(sn_module *m, const char *name) {
     for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
         const sn_node *n = sn_module_node(m, i);
@@ -398,6 +446,11 @@ static bool read_sizes(const request *q, sn_error *err) {
     const sn_entry *e = sn_entry_at(m, 0);
     const sn_node *pixels = input_of(m, "pixels"), *tokens = input_of(m, "tokens");
     if (tokens) out->context = sn_dim_hi(m, tokens->shape[1]);
+    if (tokens && q->o->context > out->context)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s: the requested context of %lld exceeds what the graph has tables for, "
+                       "%lld",
+                       q->path, (long long)q->o->context, (long long)out->context);
     if (q->kind->output == give_classes) {
         const sn_node *y = e->output[0].node;
         out->per_token = y->rank == 3;
@@ -417,7 +470,7 @@ bool onnx_build_model(const char *path, sn_config *config, const sn_model_option
     static const sn_model_options all = {.entries = SN_ALL_ENTRIES};
     request q = {.path = path, .config = config, .o = o ? o : &all, .out = out};
     *weights = onnx_load_with(out->module, path, 65536, choose, &q, err);
-    if (*weights && (!q.kind || read_sizes(&q, err))) return true;
+    if (*weights && (!q.kind || (check_states(&q, err) && read_sizes(&q, err)))) return true;
     sn_weights_close(*weights);
     return false;
 }

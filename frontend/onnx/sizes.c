@@ -99,6 +99,27 @@ sn_dim onnx_parse_dim(onnx_import *im, const char *text, bool *ok) {
     return sum;
 }
 
+/* "T", "T_", .. become "T_", "T__", .., so that no two names become one. */
+sn_dim onnx_file_dim(onnx_import *im, const char *text) {
+    char plain[256];
+    size_t n = 0;
+    bool ok = false;
+    for (const char *p = text; *p && n + 2 < sizeof plain;) {
+        size_t size = 0;
+        while (isalnum((unsigned char)p[size]) || p[size] == '_') size++;
+        const bool taken =
+            im->role->context && size && strchr("BTP", *p) && strspn(p + 1, "_") == size - 1;
+        if (!size) size = 1;
+        if (size > sizeof plain - 2 - n) size = sizeof plain - 2 - n;
+        memcpy(plain + n, p, size);
+        n += size, p += size;
+        if (taken) plain[n++] = '_';
+    }
+    plain[n] = 0;
+    const sn_dim d = onnx_parse_dim(im, plain, &ok);
+    return ok ? d : onnx_symbol(im, plain, false);
+}
+
 /* The symbol that d is, or NULL. */
 static const sn_symbol *symbol_of(sn_module *m, sn_dim d) {
     const uint8_t *exponent;

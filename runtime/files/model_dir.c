@@ -43,12 +43,15 @@ static char *find_only_weights(const char *path, bool *several, sn_error *err) {
     return found;
 }
 
+#define OTHER_ONNX                                                                                 \
+    "ONNX files other than model.onnx, decoder_model_merged.onnx and decoder_with_past_model.onnx"
+
 /* Weights of other programs in a folder, which `sinter import` does not read either. */
 static const struct {
     const char *file, *what;
-} unsupported[] = {{"onnx", "ONNX files"},
+} unsupported[] = {{"onnx", OTHER_ONNX},
                    {"model.onnx", "an ONNX file"},
-                   {"decoder_model.onnx", "ONNX files"},
+                   {"decoder_model.onnx", OTHER_ONNX},
                    {"pytorch_model.bin", "a PyTorch pickle"},
                    {"pytorch_model.bin.index.json", "PyTorch pickles"},
                    {"tf_model.h5", "weights of TensorFlow"},

@@ -22,7 +22,7 @@ check_mistakes() {
     # weights of other programs: the message does not send to import, which does not read them either
     mkdir -p "$tmp/other/onnx"
     echo '{"model_type": "gpt2"}' >"$tmp/other/config.json"
-    refused 1 'no model.safetensors here, but ONNX files (onnx), not read as weights of a folder' generate "$tmp/other"
+    refused 1 'decoder_model_merged.onnx and decoder_with_past_model.onnx (onnx), not read as weights of a folder' generate "$tmp/other"
     refused 1 'other: a folder, but import reads one file of another format' import "$tmp/other" -o "$tmp/imported"
     # NaN in a weight
     printf 'Once upon a time' >"$tmp/prompt"
