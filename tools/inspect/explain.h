@@ -42,7 +42,7 @@ typedef struct explain_entry {
     double peak;                   /* GFLOP/s of multiply-adds, probed before and after the runs */
     double others, stolen;         /* how busy the machine was, see bench/noise.h */
     double flops, bytes;           /* of all calls */
-    int pairs;                     /* explain_pairs; 0: nobody counted */
+    int pairs;                     /* explain_pairs; 0: not counted */
 } explain_entry;
 
 /* Attentions of an entry, and softmaxes whose result reaches a product through operations that move, choose or cast

@@ -176,7 +176,7 @@ static void print_by_cost(FILE *f, const explain_entry *e, widths w) {
     }
 }
 
-/* Softmaxes in plain operations, which nobody counted as pairs, may have become kernels, too. */
+/* Softmaxes in plain operations are not counted as pairs, and may have become kernels, too: they count as fused. */
 static void print_attention(FILE *f, const explain_entry *e) {
     int fused = 0;
     for (int i = 0; i < e->n; i++) fused += !strcmp(e->call[i].family, "flash");
