@@ -50,8 +50,8 @@ const sn_codegen_stats *sn_codegen_get_stats(const sn_codegen *g);
  * symbol, and otherwise only symbols NAME_…; NULL: any. */
 bool sn_object_check(const sn_object *o, bool wasm, const char *name);
 
-/* The sections of a WebAssembly file, one after the other: begin with zeros. False: no more, or what
- * follows is none. */
+/* Finds the sections of a WebAssembly file in order. The first call takes zeros. False: there are no more, or the file is
+ * damaged. */
 typedef struct sn_wasm_section {
     int id;
     size_t at, size; /* of the contents */
