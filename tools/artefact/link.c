@@ -127,8 +127,9 @@ const char *link_wasm_linker(const char *cc, sn_error *err) {
     const char *const given[] = {cc, NULL};
     for (const char *const *name = cc ? given : usual; *name; name++) {
         char *version = ask(*name, "--version");
+        const bool runs = version != NULL;
         free(version);
-        if (version) return *name;
+        if (runs) return *name;
     }
     sn_fail(err, SN_ERR_FILE,
             "a WebAssembly module needs the linker '%s', which does not run; install lld (Debian: "

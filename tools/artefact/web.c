@@ -31,26 +31,27 @@ static char *path_of(const web *w, const char *ending) {
 
 /* ---- what was emitted ---- */
 
+static bool map_file(const web *w, const char *ending, sn_mapping *map) {
+    char *path = path_of(w, ending);
+    bool ok = path && sn_file_map(path, map, w->err);
+    free(path);
+    return ok;
+}
+
 static bool read_manifest(web *w) {
     sn_mapping map;
-    char *path = path_of(w, ".wasm.a");
-    bool ok = path && sn_file_map(path, &map, w->err);
-    free(path);
-    if (!ok) return false;
+    if (!map_file(w, ".wasm.a", &map)) return false;
     const char *text = sn_manifest_find(map.data, map.size, 0);
-    ok = text ? sn_manifest_parse(text, map.size - (size_t)(text - (const char *)map.data),
-                                  &w->manifest, w->err)
-              : sn_fail(w->err, SN_ERR_INTERNAL, "the objects have no manifest");
+    bool ok = text ? sn_manifest_parse(text, map.size - (size_t)(text - (const char *)map.data),
+                                       &w->manifest, w->err)
+                   : sn_fail(w->err, SN_ERR_INTERNAL, "the objects have no manifest");
     sn_file_unmap(&map);
     return ok;
 }
 
 static bool read_weights(web *w) {
     sn_mapping map;
-    char *path = path_of(w, ".weights");
-    bool ok = path && sn_file_map(path, &map, w->err);
-    free(path);
-    if (!ok) return false;
+    if (!map_file(w, ".weights", &map)) return false;
     memcpy(&w->weights, map.data, sizeof w->weights);
     sn_file_unmap(&map);
     return true;
