@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
+#include "tests/support/protobuf.h"
 #include <math.h>
 
 #include "tests/support/scratch.h"
@@ -144,41 +145,6 @@ static void test_attention_operators(void **state) {
 }
 
 /* ---- files of a few nodes, written here ---- */
-
-typedef struct bytes {
-    size_t n;
-    unsigned char data[4096];
-} bytes;
-
-static void put(bytes *b, const void *data, size_t n) {
-    assert_true(n <= sizeof b->data - b->n);
-    memcpy(b->data + b->n, data, n);
-    b->n += n;
-}
-
-static void put_varint(bytes *b, uint64_t x) {
-    for (; x > 127; x >>= 7) put(b, &(unsigned char){(unsigned char)(x | 128)}, 1);
-    put(b, &(unsigned char){(unsigned char)x}, 1);
-}
-
-static void put_int(bytes *b, int field, int64_t x) {
-    put_varint(b, (uint64_t)field << 3);
-    put_varint(b, (uint64_t)x);
-}
-
-static void put_bytes(bytes *b, int field, const void *data, size_t n) {
-    put_varint(b, (uint64_t)field << 3 | 2);
-    put_varint(b, n);
-    put(b, data, n);
-}
-
-static void put_text(bytes *b, int field, const char *text) {
-    put_bytes(b, field, text, strlen(text));
-}
-
-static void put_message(bytes *b, int field, const bytes *inner) {
-    put_bytes(b, field, inner->data, inner->n);
-}
 
 /* A value: float [n, 3]. */
 static void put_value(bytes *graph, int field, const char *name) {

@@ -11,6 +11,7 @@
 #include <stdarg.h>
 
 #include <cmocka.h>
+#include "tests/support/protobuf.h"
 
 #include "tests/support/artefact.h"
 
@@ -294,38 +295,6 @@ static void test_refusals(void **state) {
 }
 
 /* ---- files of a few nodes, written here ---- */
-
-typedef struct bytes {
-    size_t n;
-    unsigned char data[2048];
-} bytes;
-
-static void put_varint(bytes *b, uint64_t x) {
-    assert_true(b->n + 10 <= sizeof b->data);
-    for (; x > 127; x >>= 7) b->data[b->n++] = (unsigned char)(x | 128);
-    b->data[b->n++] = (unsigned char)x;
-}
-
-static void put_int(bytes *b, int field, int64_t x) {
-    put_varint(b, (uint64_t)field << 3);
-    put_varint(b, (uint64_t)x);
-}
-
-static void put_bytes(bytes *b, int field, const void *data, size_t n) {
-    put_varint(b, (uint64_t)field << 3 | 2);
-    put_varint(b, n);
-    assert_true(n <= sizeof b->data - b->n);
-    memcpy(b->data + b->n, data, n);
-    b->n += n;
-}
-
-static void put_text(bytes *b, int field, const char *text) {
-    put_bytes(b, field, text, strlen(text));
-}
-
-static void put_message(bytes *b, int field, const bytes *inner) {
-    put_bytes(b, field, inner->data, inner->n);
-}
 
 /* "name type size size": an input, or an output, of sizes that are numbers or names. */
 static void put_value(bytes *graph, int field, char *words) {
