@@ -55,16 +55,21 @@ static bool looks_up(const sn_region *r, int arg) {
     return false;
 }
 
-static bool is_primitive(const sn_node *kernel) { /* reads and writes f32 only */
+static bool
+is_primitive(const sn_node *kernel) { /* writes f32; reads it, but for factors of bf16 */
     return sn_attr_get(kernel, SN_A_backend) != NULL;
+}
+
+static bool is_factor(const sn_node *n, int i) { /* of a product of bf16 */
+    return i < 32 && sn_kernel_of(n)->factors >> i & 1 && sn_attr_get(n, SN_A_compute);
 }
 
 /* Whether the kernel n can widen operand i. */
 static bool widens(const narrower *w, const sn_node *n, int i) {
     const sn_kernel_traits *kernel = sn_kernel_of(n);
     const sn_region *body = sn_attr_region(n, SN_A_body);
-    if (is_primitive(n) || sn_attr_get(n, SN_A_prologue) || (body && looks_up(body, i)))
-        return false;
+    if (is_primitive(n)) return is_factor(n, i);
+    if (sn_attr_get(n, SN_A_prologue) || (body && looks_up(body, i))) return false;
     bool takes = kernel->widens == SN_ALL_OPERANDS || (i < 32 && kernel->widens >> i & 1);
     return takes && !(i < kernel->result_types && w->needed[n->id] >> i & 1);
 }
@@ -72,8 +77,7 @@ static bool widens(const narrower *w, const sn_node *n, int i) {
 /* Whether operand i is a factor that n rounds to bf16 and a result that gets its type is another one. */
 static bool rounds_factor(const narrower *w, const sn_node *n, int i) {
     const sn_kernel_traits *kernel = sn_kernel_of(n);
-    bool factor = i < 32 && kernel->factors >> i & 1 && sn_attr_get(n, SN_A_compute);
-    return factor && !(i < kernel->result_types && w->exact[n->id] >> i & 1);
+    return is_factor(n, i) && !(i < kernel->result_types && w->exact[n->id] >> i & 1);
 }
 
 static void find_readers(narrower *w, const sn_entry *e) {

@@ -16,7 +16,7 @@ enum { MAX_ARGS = 7, MAX_NUMBERS = 32, MAX_ENTRIES = 512, MAX_RANK = 5 };
 
 typedef enum entry_kind {
     MATMUL = 1,
-    PACK,
+    ROUND,
     SOFTMAX,
     LAYER_NORM,
     CONVOLUTION,
@@ -51,6 +51,10 @@ struct sn_dnnl {
     int n, oldest;
     packed *packed; /* [n_packed] */
     int n_packed;
+    struct {
+        void *data;
+        size_t size;
+    } rounded[2]; /* the factors of a product, in bf16 */
 };
 
 static bool fail_with(sn_error *err, const char *what, dnnl_status_t status) {
@@ -92,6 +96,7 @@ void sn_dnnl_destroy(sn_dnnl *d) {
         free(d->packed[i].data);
     }
     free(d->packed);
+    for (int i = 0; i < 2; i++) free(d->rounded[i].data);
     if (d->stream) dnnl_stream_destroy(d->stream);
     if (d->engine) dnnl_engine_destroy(d->engine);
     free(d->entries);
@@ -251,24 +256,106 @@ int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_matmul *s, sn_error *err) {
     return e ? e->weight_bytes : -1;
 }
 
-bool sn_dnnl_pack(sn_dnnl *d, const sn_matmul *s, const void *b, void *packed, sn_error *err) {
+static dnnl_status_t make_reorder(sn_dnnl *d, entry *e, compat_const_md from, compat_const_md to) {
+    if (!from || !to) return dnnl_out_of_memory;
+    dnnl_status_t status =
+        dnnl_reorder_primitive_desc_create(&e->pd, from, d->engine, to, d->engine, NULL);
+    if (status == dnnl_success) status = dnnl_primitive_create(&e->primitive, e->pd);
+    if (status == dnnl_success) status = add_arg(d, e, DNNL_ARG_FROM, from);
+    if (status == dnnl_success) status = add_arg(d, e, DNNL_ARG_TO, to);
+    return status;
+}
+
+/* b has numbers of this type. */
+static bool pack_from(sn_dnnl *d, const sn_matmul *s, dnnl_data_type_t type, const void *b,
+                      void *packed, sn_error *err) {
     entry *product = find_matmul(d, s, err);
     if (!product) return false;
     compat_const_md to = dnnl_primitive_desc_query_md(product->pd, dnnl_query_weights_md, 0);
-    compat_md from =
-        operand_md(s, factor_type(s), s->b_batch, s->k, s->n, s->b_row, s->b_col, false);
-    if (!from) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    compat_md from = operand_md(s, type, s->b_batch, s->k, s->n, s->b_row, s->b_col, false);
     entry e = {0};
-    dnnl_status_t status =
-        dnnl_reorder_primitive_desc_create(&e.pd, from, d->engine, to, d->engine, NULL);
-    if (status == dnnl_success) status = dnnl_primitive_create(&e.primitive, e.pd);
-    if (status == dnnl_success) status = add_arg(d, &e, DNNL_ARG_FROM, from);
-    if (status == dnnl_success) status = add_arg(d, &e, DNNL_ARG_TO, to);
+    dnnl_status_t status = make_reorder(d, &e, from, to);
     bool ok = status == dnnl_success ? run_entry(d, &e, (const void *[]){b, packed}, err)
                                      : fail_with(err, "packing weights", status);
     compat_md_free(from);
     clear_entry(&e);
     return ok;
+}
+
+bool sn_dnnl_pack(sn_dnnl *d, const sn_matmul *s, const void *b, void *packed, sn_error *err) {
+    return pack_from(d, s, factor_type(s), b, packed, err);
+}
+
+/* ---- factors of f32 of a product of bf16 ---- */
+
+bool sn_dnnl_multiplies_bf16(void) {
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+}
+
+/* A factor as a matrix in a batch. */
+typedef struct factor {
+    int64_t rows, cols;
+    int64_t *row, *col, *batch; /* strides of s */
+} factor;
+
+static factor factor_of(sn_matmul *s, int which) {
+    return which ? (factor){s->k, s->n, &s->b_row, &s->b_col, s->b_batch}
+                 : (factor){s->m, s->k, &s->a_row, &s->a_col, s->a_batch};
+}
+
+/* s with dense strides of this factor; *size: its numbers. An axis that it repeats keeps 0. */
+static sn_matmul make_dense(const sn_matmul *s, int which, size_t *size) {
+    sn_matmul dense = *s;
+    factor f = factor_of(&dense, which);
+    *size = (size_t)f.rows * (size_t)f.cols;
+    *f.row = f.cols;
+    *f.col = 1;
+    for (int i = (int)s->n_batch; i-- > 0;)
+        if (f.batch[i]) {
+            f.batch[i] = (int64_t)*size;
+            *size *= (size_t)s->batch[i];
+        }
+    return dense;
+}
+
+static entry *find_round(sn_dnnl *d, sn_matmul *s, sn_matmul *dense, int which, sn_error *err) {
+    factor f = factor_of(s, which), to = factor_of(dense, which);
+    int64_t key[2 + 2 * SN_MATMUL_BATCH + 4] = {s->n_batch, f.rows, f.cols, *f.row, *f.col};
+    for (int i = 0; i < s->n_batch; i++) {
+        key[5 + 2 * i] = s->batch[i];
+        key[6 + 2 * i] = f.batch[i];
+    }
+    bool is_new;
+    entry *e = find_entry(d, ROUND, key, sizeof key, &is_new);
+    if (!is_new) return e;
+    compat_md x = operand_md(s, dnnl_f32, f.batch, f.rows, f.cols, *f.row, *f.col, false);
+    compat_md y = operand_md(dense, dnnl_bf16, to.batch, f.rows, f.cols, *to.row, *to.col, false);
+    dnnl_status_t status = make_reorder(d, e, x, y);
+    compat_md_free(x);
+    compat_md_free(y);
+    if (status == dnnl_success) return e;
+    fail_with(err, "rounding a factor to bf16", status);
+    return drop_entry(e);
+}
+
+bool sn_dnnl_round_factor(sn_dnnl *d, sn_matmul *s, int which, const void **x, sn_error *err) {
+    size_t size;
+    sn_matmul dense = make_dense(s, which, &size);
+    if (size > d->rounded[which].size) {
+        free(d->rounded[which].data);
+        size_t bytes = (size * 2 + 63) / 64 * 64;
+        void *data = d->rounded[which].data = aligned_alloc(64, bytes);
+        d->rounded[which].size = data ? bytes / 2 : 0;
+        if (!data)
+            return sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for a factor in bf16",
+                           bytes);
+    }
+    void *to = d->rounded[which].data;
+    entry *e = size ? find_round(d, s, &dense, which, err) : NULL;
+    if (size && (!e || !run_entry(d, e, (const void *[]){*x, to}, err))) return false;
+    *s = dense;
+    *x = to;
+    return true;
 }
 
 static const packed *find_packed(const sn_dnnl *d, const sn_matmul *s, const float *b,
@@ -287,13 +374,12 @@ static const packed *add_packed(sn_dnnl *d, const sn_matmul *s, const float *b, 
     packed p = {b, s->k, s->n, s->b_row, s->b_col, compat_md_clone(md), NULL};
     packed *grown = realloc(d->packed, sizeof *grown * (size_t)(d->n_packed + 1));
     if (grown) d->packed = grown;
-    compat_md plain =
-        operand_md(s, factor_type(s), s->b_batch, s->k, s->n, s->b_row, s->b_col, false);
+    compat_md plain = operand_md(s, dnnl_f32, s->b_batch, s->k, s->n, s->b_row, s->b_col, false);
     bool ok = (grown && p.md && plain) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok && !dnnl_memory_desc_equal(plain, md)) {
         size_t bytes = (dnnl_memory_desc_get_size(md) + 63) / 64 * 64;
         p.data = aligned_alloc(64, bytes);
-        ok = p.data ? sn_dnnl_pack(d, s, b, p.data, err)
+        ok = p.data ? pack_from(d, s, dnnl_f32, b, p.data, err)
                     : sn_fail(err, SN_ERR_MEMORY, "out of memory: %zu bytes for packed weights",
                               bytes);
     }
@@ -307,7 +393,7 @@ static const packed *add_packed(sn_dnnl *d, const sn_matmul *s, const float *b, 
     return NULL;
 }
 
-bool sn_dnnl_run_constant(sn_dnnl *d, const sn_matmul *s, const float *a, const float *b,
+bool sn_dnnl_run_constant(sn_dnnl *d, const sn_matmul *s, const void *a, const float *b,
                           const float *bias, float *c, sn_error *err) {
     if (run_empty(s, bias, c)) return true;
     entry *e = find_matmul(d, s, err);

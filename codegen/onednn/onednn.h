@@ -1,4 +1,4 @@
-/* onednn.h: oneDNN's primitives of f32, and products of int8, as plain C functions over raw pointers.
+/* onednn.h: oneDNN's primitives of f32, and products of bf16 and int8, as plain C functions over raw pointers.
  * Primitives are made at first use of a shape and kept. oneDNN runs on OpenMP's threads itself:
  * call from outside parallel regions; the number of threads is omp_get_max_threads(). */
 #ifndef SN_ONEDNN_H
@@ -21,10 +21,16 @@ bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_matmul *s, const void *a, const voi
 int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_matmul *s, sn_error *err);
 bool sn_dnnl_pack(sn_dnnl *d, const sn_matmul *s, const void *b, void *packed, sn_error *err);
 
-/* The same for a B that never changes while d lives, given in its plain layout with s->packed = 1
- * and no batch of its own: it is put in oneDNN's layout once for each layout that the sizes ask
+/* Whether the CPU has products with factors of bf16. */
+bool sn_dnnl_multiplies_bf16(void);
+/* For a product of bf16: rounds a factor (0: a, 1: b) of f32, to nearest even. *x and the strides of
+ * s become those of the rounded factor, which d keeps until its next product. */
+bool sn_dnnl_round_factor(sn_dnnl *d, sn_matmul *s, int which, const void **x, sn_error *err);
+
+/* As sn_dnnl_run_matmul for a B of f32 that never changes while d lives, given in its plain layout with
+ * s->packed = 1 and no batch of its own: it is put in oneDNN's layout once for each layout that the sizes ask
  * for. */
-bool sn_dnnl_run_constant(sn_dnnl *d, const sn_matmul *s, const float *a, const float *b,
+bool sn_dnnl_run_constant(sn_dnnl *d, const sn_matmul *s, const void *a, const float *b,
                           const float *bias, float *c, sn_error *err);
 
 /* y[i,:] = softmax(x[i,:]) of (rows, n), contiguous. */

@@ -173,8 +173,14 @@ static bool run_product(sn_dnnl *d, const sn_step_call *c, sn_error *err) {
     settle_strides(p.k, p.n, &p.b_row, &p.b_col);
     settle_strides(p.m, p.n, &p.c_row, &p.c_col);
     const float *bias = p.bias ? c->buf[2] : NULL;
-    return p.packed ? sn_dnnl_run_constant(d, &p, c->buf[0], c->buf[1], bias, result(c), err)
-                    : sn_dnnl_run_matmul(d, &p, c->buf[0], c->buf[1], bias, result(c), err);
+    const void *x[2] = {c->buf[0], c->buf[1]};
+    p.factors = sn_attr_int(s->node, SN_A_compute, SN_F32);
+    for (int i = 0; i < 2; i++)
+        if (s->in[i].dtype != p.factors && !(i && p.packed) &&
+            !sn_dnnl_round_factor(d, &p, i, &x[i], err))
+            return false;
+    return p.packed ? sn_dnnl_run_constant(d, &p, x[0], x[1], bias, result(c), err)
+                    : sn_dnnl_run_matmul(d, &p, x[0], x[1], bias, result(c), err);
 }
 
 /* ---- dispatch ---- */

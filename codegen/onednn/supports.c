@@ -1,4 +1,4 @@
-/* supports.c: what oneDNN computes, and at what cost: f32 products (with a bias along the columns),
+/* supports.c: what oneDNN computes, and at what cost: products of f32 and bf16 (with a bias along the columns),
  * softmax and layer_norm over the last axis, convolution, and their gradients. */
 #include "codegen/onednn/onednn.h"
 #include "passes/kernels/table.h"
@@ -83,8 +83,14 @@ bool onednn_epilogue(const sn_node *dot, const sn_node *n) {
     return one_column_axis(dot, dot->in[1]) && added_row(dot, n);
 }
 
+static bool multiplies(const sn_node *product) {
+    const int64_t factors = sn_attr_int(product, SN_A_compute, SN_F32);
+    return all_f32(product) &&
+           (factors == SN_F32 || (factors == SN_BF16 && sn_dnnl_multiplies_bf16()));
+}
+
 static bool supports_gemm(const sn_node *gemm) {
-    if (gemm->n_result != 1 || !all_f32(gemm) || sn_attr_get(gemm, SN_A_packed) ||
+    if (gemm->n_result != 1 || !multiplies(gemm) || sn_attr_get(gemm, SN_A_packed) ||
         sn_attr_get(gemm, SN_A_prologue))
         return false;
     const sn_region *epi = sn_attr_region(gemm, SN_A_epilogue);
@@ -95,9 +101,9 @@ static bool supports_gemm(const sn_node *gemm) {
 
 bool onednn_supports(const sn_node *n, const char **why) {
     *why = NULL;
-    if (n->op == SN_OP_dot) return all_f32(n);
+    if (n->op == SN_OP_dot) return multiplies(n);
     if (sn_kernel_of(n)->contraction) {
-        *why = "the primitive supports f32, one result, at most a bias";
+        *why = "the primitive supports f32 (bf16 with AVX-512), one result, at most a bias";
         return supports_gemm(n);
     }
     const struct composite *c = composite_of(n);

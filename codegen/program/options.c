@@ -22,8 +22,7 @@ enum {
     WIDE_WEIGHTS = 1024,
     PLAN = 2048,
     ACCEPT = 4096,
-    LENIENT = 8192,
-    NARROW_COMPUTE = 16384
+    LENIENT = 8192
 };
 
 static const char *const arithmetics[] = {"f32", "bf16", "int8", NULL};
@@ -37,9 +36,9 @@ static const struct {
     {INT8_COMPUTE | WIDE_WEIGHTS,
      "compute 'int8' with weights f32 or bf16: its products read weights of 8 bits; choose weights "
      "int8 or stored, or compute f32"},
-    {NARROW_COMPUTE | ONEDNN,
-     "compute 'bf16' or 'int8' with backend 'onednn': its products are of f32; "
-     "choose backend native or auto, or compute f32"},
+    {INT8_COMPUTE | ONEDNN,
+     "compute 'int8' with backend 'onednn': its products are of f32 or bf16; "
+     "choose backend native or auto, or compute f32 or bf16"},
     {BF16_BETWEEN | ONEDNN, "precision 'bf16' with backend 'onednn': its primitives read and write "
                             "f32 only; choose backend native or auto, or precision f32"},
     {TUNE | NO_CACHE,
@@ -138,7 +137,6 @@ static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) 
     if (o->weights && (!strcmp(o->weights, "f32") || !strcmp(o->weights, "bf16")))
         facts |= WIDE_WEIGHTS;
     if (sn_computes_int8(o)) facts |= INT8_COMPUTE;
-    if (o->compute && strcmp(o->compute, "f32")) facts |= NARROW_COMPUTE;
     if (o->backend && !strcmp(o->backend, "onednn")) facts |= ONEDNN;
     if (o->precision && strcmp(o->precision, "f32")) facts |= BF16_BETWEEN;
     if (o->tune) facts |= TUNE;

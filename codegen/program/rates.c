@@ -174,10 +174,6 @@ bool sn_choose_compute(sn_options *o, const char *targets, char *note, size_t si
     const bool open = o->compute && !strcmp(o->compute, "auto"),
                bf16 = o->compute && !strcmp(o->compute, "bf16");
     *note = 0;
-    if (open && o->backend && !strcmp(o->backend, "onednn")) {
-        o->compute = "f32"; /* its products have no other */
-        return true;
-    }
     if (open && targets) return choose_by_rule(o, targets, note, size, err);
     if (!open && (!bf16 || targets || o->plan_only)) return true;
     sn_target t;

@@ -48,7 +48,7 @@ static void rows(void **state) {
                            (int64_t[]){2}),
                   b),
              "strided_gain");
-    cc_check_onednn(m, 9, LENGTHS, 1e-5);
+    cc_check_onednn(m, "f32", 9, LENGTHS, 1e-5);
     sn_module_free(m);
 }
 
@@ -60,7 +60,7 @@ static void unfit(void **state) {
     sn_node *x = cc_input(m, "x", SN_F32, SHAPE(6, 5)), *d = cc_input(m, "d", SN_F64, SHAPE(6, 5));
     cc_entry(m, SN_NODE(m, softmax, SN_ATTRS(SN_INT(axis, 0)), x), "columns");
     cc_entry(m, softmax(d), "f64");
-    cc_check_onednn(m, 0, 0, NULL, 1e-5);
+    cc_check_onednn(m, "f32", 0, 0, NULL, 1e-5);
     sn_error err = {0};
     sn_options o = {.level = 4, .plan_only = true, .backend = "onednn"};
     sn_program *p = sn_compile(m, &o, &err);
@@ -75,6 +75,11 @@ static void unfit(void **state) {
 
 static sn_node *linear(sn_node *x, sn_node *w, sn_node *b) {
     return sn_node_new(x->m, SN_OP_linear, b ? 3 : 2, (sn_node *[]){x, w, b}, SN_NO_ATTRS);
+}
+
+static bool bf16_here(void) {
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq");
 }
 
 static void products(void **state) {
@@ -99,7 +104,8 @@ static void products(void **state) {
              "scores");
     cc_entry(m, SN_NODE(m, matmul, SN_NO_ATTRS, sn_b_transpose(x, 3, (int64_t[]){0, 2, 1}), y),
              "sum_over_T");
-    cc_check_onednn(m, 10, LENGTHS, 2e-5);
+    cc_check_onednn(m, "f32", 10, LENGTHS, 2e-5);
+    cc_check_onednn(m, "bf16", bf16_here() ? 10 : 0, LENGTHS, 2e-5);
     sn_module_free(m);
 }
 
@@ -120,7 +126,7 @@ static void odd_products(void **state) {
              "repeated_batch");
     cc_entry(m, linear(cc_input(m, "h", SN_BF16, 3, shape), w, b), "half");
     cc_entry(m, linear(cc_input(m, "d", SN_F64, 3, shape), sn_b_cast(w, SN_F64), NULL), "double");
-    cc_check_onednn(m, -1, LENGTHS, 2e-2);
+    cc_check_onednn(m, "f32", -1, LENGTHS, 2e-2);
     sn_module_free(m);
 }
 
@@ -138,7 +144,7 @@ static void convolutions(void **state) {
     cc_entry(m, sn_conv2d(x, part, b, .groups = 2, .padding = {1, 1}), "groups");
     cc_entry(m, sn_conv2d(sn_transpose(last, 0, 3, 1, 2), w, b), "channels_last");
     cc_entry(m, sn_relu(sn_conv2d(x, w, b)), "epilogue");
-    cc_check_onednn(m, 5, LENGTHS, 2e-5);
+    cc_check_onednn(m, "f32", 5, LENGTHS, 2e-5);
     cc_check(m, 0, 4, LENGTHS, 2e-5);
 }
 
@@ -168,7 +174,7 @@ static void blocks(void **state) {
         sn_dim t = sn_symbol_add(m, "T", 0, 100);
         cc_entry(m, block(cc_input(m, "x", SN_F32, SHAPE(2, t, 32)), "h", gpt), "main");
         /* 4 linear maps, 2 products of attention, its softmax, 2 norms; masks may add products */
-        cc_check_onednn(m, gpt ? -1 : 9, LENGTHS, 1e-4);
+        cc_check_onednn(m, "f32", gpt ? -1 : 9, LENGTHS, 1e-4);
         cc_check(m, 0, 4, LENGTHS, 1e-4);
     }
 }
@@ -188,7 +194,8 @@ static void gradients(void **state) {
     sn_entry_output(m, e, "b", d[1]);
     sn_entry_output(m, e, "w", d[2]);
     /* forward: norm, product, softmax; back: softmax, two products, norm */
-    cc_check_onednn(m, 7, LENGTHS, 5e-5);
+    cc_check_onednn(m, "f32", 7, LENGTHS, 5e-5);
+    cc_check_onednn(m, "bf16", -1, LENGTHS, 2e-2);
 
     sn_node *image = cc_input(m, "image", SN_F32, SHAPE(t, 4, 9, 8));
     sn_node *k = cc_param(m, "k", SN_F32, SHAPE(6, 2, 3, 2)),
@@ -198,7 +205,7 @@ static void gradients(void **state) {
     e = cc_entry(m, d[0], "image");
     sn_entry_output(m, e, "k", d[1]);
     sn_entry_output(m, e, "c", d[2]);
-    cc_check_onednn(m, 10, LENGTHS, 1e-4);
+    cc_check_onednn(m, "f32", 10, LENGTHS, 1e-4);
     sn_module_free(m);
 }
 

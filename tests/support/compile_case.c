@@ -96,12 +96,13 @@ static void check_entries(jit_run *r, int level, int n_len, const int64_t *len, 
         }
 }
 
-static void check_onednn(sn_module *m, int level, int primitives, int n_len, const int64_t *len,
-                         double tol) {
+static void check_onednn(sn_module *m, int level, const char *compute, int primitives, int n_len,
+                         const int64_t *len, double tol) {
     if (!sn_backend_library()) return;
-    sn_options o = {.level = level, .threads = 2, .backend = "onednn"};
+    sn_options o = {.level = level, .threads = 2, .backend = "onednn", .compute = compute};
     jit_run r;
-    if (!jit_open(&r, m, &o, elements, NULL)) fail_msg("oneDNN, level %d: %s", level, r.why);
+    if (!jit_open(&r, m, &o, elements, NULL))
+        fail_msg("oneDNN in %s, level %d: %s", compute, level, r.why);
     int found = sn_program_stats(r.p).onednn;
     for (int again = 0; again < 2; again++) check_entries(&r, level, n_len, len, tol);
     jit_close(&r);
@@ -109,9 +110,11 @@ static void check_onednn(sn_module *m, int level, int primitives, int n_len, con
         fail_msg("level %d: %d primitives, not %d", level, found, primitives);
 }
 
-void cc_check_onednn(sn_module *m, int primitives, int n_len, const int64_t *len, double tol) {
+void cc_check_onednn(sn_module *m, const char *compute, int primitives, int n_len,
+                     const int64_t *len, double tol) {
     if (sn_module_error(m)->code) fail_msg("%s", sn_module_error(m)->message);
-    for (int level = 0; level <= 4; level += 2) check_onednn(m, level, primitives, n_len, len, tol);
+    for (int level = 0; level <= 4; level += 2)
+        check_onednn(m, level, compute, primitives, n_len, len, tol);
 }
 
 void cc_check(sn_module *m, int lo, int hi, int n_len, const int64_t *len, double tol) {
@@ -126,7 +129,7 @@ void cc_check(sn_module *m, int lo, int hi, int n_len, const int64_t *len, doubl
         check_entries(&r, level, n_len, len, tol);
         jit_close(&r);
     }
-    if (effort_takes(calls, 6)) check_onednn(m, hi, -1, n_len, len, tol);
+    if (effort_takes(calls, 6)) check_onednn(m, hi, "f32", -1, n_len, len, tol);
     sn_module_free(m);
 }
 

@@ -33,9 +33,10 @@ sn_node *cc_slice(sn_node *x, const sn_dim *start, const sn_dim *size, const int
  * frees the module. Fails the test on a difference. Kernels that several levels have in common are
  * compiled once. */
 void cc_check(sn_module *m, int lo, int hi, int n_len, const int64_t *len, double tol);
-/* The same with oneDNN at levels 0, 2 and 4, where exactly this many primitives must be used; keeps
+/* The same with oneDNN at levels 0, 2 and 4 and this sn_options.compute, where exactly this many primitives must be used; keeps
  * the module. Does nothing in builds without oneDNN. */
-void cc_check_onednn(sn_module *m, int primitives, int n_len, const int64_t *len, double tol);
+void cc_check_onednn(sn_module *m, const char *compute, int primitives, int n_len,
+                     const int64_t *len, double tol);
 /* How often `sinter explain` prints `what` for the module at a level, without oneDNN; keeps the
  * module. */
 int cc_count_report(sn_module *m, int level, const char *what);
