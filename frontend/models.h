@@ -176,7 +176,8 @@ bool sn_model_build_graph(const char *path, const sn_model_options *o, sn_model 
  * graph's inputs and outputs have the names of Hugging Face's Optimum, these `entries` of the options become those
  * above:
  *   SN_CACHED                  prefill, decode: input_ids, past_key_values.* -> logits, present.*, which become states
- *                              (also together with others, but SN_FORWARD)
+ *                              (also together with others, but SN_FORWARD); prefill, decode, reorder of an
+ *                              encoder-decoder, whose other files lie beside that of the decoder
  *   SN_EMBED                   embed: input_ids -> sentence_embedding, or what becomes one: last_hidden_state;
  *                              embed_image: pixel_values -> image_embeds, last_hidden_state
  *   SN_FORWARD | SN_CLASSIFY   forward: input_ids or pixel_values -> logits

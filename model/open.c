@@ -147,6 +147,13 @@ static bool check_kind(const open_model *m, const open_options *o, sn_error *err
                        strcmp(o->needs, "classify") ? "masked-language-model head or a pooler"
                                                     : "classifier");
     if (o->any_model) return true;
+    if (o->translates && !m->model.source_vocab && m->code.onnx)
+        return sn_fail(
+            err, SN_ERR_USAGE,
+            "%s: this is not the decoder of an encoder-decoder: translate takes "
+            "decoder_model_merged.onnx, or decoder_with_past_model.onnx with decoder_model.onnx "
+            "beside it, and encoder_model.onnx beside them",
+            m->code.onnx);
     if (o->translates && !m->model.source_vocab)
         return sn_fail(
             err, SN_ERR_USAGE,

@@ -38,7 +38,7 @@ static bool add_input(onnx_import *im, onnx_scope *scope, const onnx_value_info 
     for (int i = 0; i < n; i++) {
         const onnx_dim *d = &ONNX_AT(t->shape->dim, onnx_dim, i);
         char name[128];
-        snprintf(name, sizeof name, "%.100s_%d", v->name, i);
+        snprintf(name, sizeof name, "%.100s_%d%s", v->name, i, im->role->joins ? "_2" : "");
         if (d->param && *d->param)
             shape[i] = onnx_file_dim(im, d->param);
         else if (d->value > 0 && d->value < (int64_t)1 << 40)
@@ -64,13 +64,15 @@ static bool add_output(onnx_import *im, const onnx_scope *scope, const onnx_valu
     return im->role->output(c, info->name, v) && sn_module_ok(im->m, im->err);
 }
 
+static void use_file(onnx_import *im, const char *path, onnx_model *model) {
+    im->path = path;
+    im->model = model;
+}
+
 static bool import_graph(onnx_import *im) {
     const onnx_graph *g = im->model->graph;
     onnx_scope *scope = onnx_scope_new(im, NULL, NULL, &im->model->opset);
-    im->again = false;
     im->number = im->depth = 0;
-    im->n_weight = im->n_kept;
-    sn_entry_begin_at((sn_loc){sn_arena_str(im->m, im->path), 0}, im->m, im->role->entry);
     if (!onnx_add_initialisers(im, scope, g)) return false;
     for (int i = 0; i < g->input.n; i++) {
         const onnx_value_info *v = &ONNX_AT(g->input, onnx_value_info, i);
@@ -84,7 +86,21 @@ static bool import_graph(onnx_import *im) {
            (g->output.n || sn_fail(im->err, SN_ERR_FILE, "%s: the graph has no output", im->path));
 }
 
-/* ---- the file ---- */
+/* An entry: the graphs of role[n], one after the other. */
+static bool import_entry(onnx_import *im, const onnx_role *role, int n) {
+    im->again = false;
+    im->n_weight = im->n_kept;
+    im->between = NULL;
+    sn_entry_begin_at((sn_loc){sn_arena_str(im->m, role->path), 0}, im->m, role->entry);
+    for (int i = 0; i < n; i++) {
+        im->role = &role[i];
+        use_file(im, role[i].path, role[i].model);
+        if (!import_graph(im)) return false;
+    }
+    return true;
+}
+
+/* ---- the files ---- */
 
 typedef struct load {
     onnx_import im;
@@ -95,16 +111,15 @@ typedef struct load {
 } load;
 
 /* Imports into modules that are thrown away until nothing is learnt. */
-static bool learn(onnx_import *im, const onnx_role *role) {
+static bool learn(onnx_import *im, const onnx_role *role, int n) {
     enum { MAX_TIMES = 2 * ONNX_FACTS };
-    im->role = role;
     im->n_fact = 0;
     for (int i = 0; i < MAX_TIMES; i++) {
         sn_error failed = {0}, *err = im->err;
         im->err = &failed;
         im->m = sn_module_new("onnx");
         if (!im->m) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", im->path);
-        const bool ok = import_graph(im);
+        const bool ok = import_entry(im, role, n);
         im->err = err;
         sn_module_free(im->m);
         if (ok) return true;
@@ -115,16 +130,24 @@ static bool learn(onnx_import *im, const onnx_role *role) {
     return sn_fail(im->err, SN_ERR_FILE, "%s: its sizes contradict each other", im->path);
 }
 
-/* Entries of one model have one context: the smallest that the graph was found to have. */
+/* Of role[n], those of the first one's entry. */
+static int parts_of(const onnx_role *role, int n) {
+    int parts = 1;
+    while (parts < n && role[parts].joins) parts++;
+    return parts;
+}
+
+/* Entries of one model have one context: the smallest that the graphs were found to have. */
 static bool learn_context(onnx_import *im, onnx_role *role, int n) {
     int64_t least = role->context;
-    for (int i = 0; i < n; i++) {
-        if (!learn(im, &role[i])) return false;
+    for (int i = 0, parts; i < n; i += parts) {
+        parts = parts_of(role + i, n - i);
+        if (!learn(im, &role[i], parts)) return false;
         for (int k = 0; k < im->n_fact; k++) {
             const onnx_fact *f = &im->fact[k];
-            const int64_t room = !strcmp(f->name, "T")   ? f->hi
-                                 : !strcmp(f->name, "P") ? f->hi + 1
-                                                         : least;
+            const int64_t room = !strcmp(f->name, "T") || !strcmp(f->name, "S") ? f->hi
+                                 : !strcmp(f->name, "P")                        ? f->hi + 1
+                                                                                : least;
             if (!f->is && room < least) least = room;
         }
     }
@@ -132,12 +155,34 @@ static bool learn_context(onnx_import *im, onnx_role *role, int n) {
     return true;
 }
 
-static bool load_entry(load *l, const onnx_role *role) {
+static bool load_entry(load *l, const onnx_role *role, int n) {
     onnx_import *im = &l->im;
-    if (!learn(im, role)) return false;
+    if (!learn(im, role, n)) return false;
     im->m = l->into;
-    if (!import_graph(im)) return false;
+    if (!import_entry(im, role, n)) return false;
     im->n_kept = im->n_weight;
+    return true;
+}
+
+static onnx_model *read_file(onnx_import *im, const char *path) {
+    sn_mapping map;
+    use_file(im, path, NULL);
+    if (!sn_weights_map(im->weights, path, &map, im->err)) return NULL;
+    im->model = onnx_read(im->arena, path, (onnx_bytes){map.data, map.size}, im->err);
+    return im->model && onnx_check_operators(im) ? im->model : NULL;
+}
+
+/* Each file that roles name is read once. */
+static bool read_files(onnx_import *im, onnx_role *role, int n) {
+    const char *path = im->path;
+    onnx_model *model = im->model;
+    for (int i = 0; i < n; i++) {
+        if (!role[i].path) role[i].path = path, role[i].model = model;
+        for (int k = 0; k < i && !role[i].model; k++)
+            if (!strcmp(role[k].path, role[i].path)) role[i].model = role[k].model;
+        if (!role[i].model) role[i].model = read_file(im, role[i].path);
+        if (!role[i].model) return false;
+    }
     return true;
 }
 
@@ -145,13 +190,13 @@ static void load_graph(void *ctx) {
     load *l = ctx;
     onnx_import *im = &l->im;
     onnx_role role[ONNX_ROLES] = {{0}};
-    sn_mapping map;
-    if (!sn_weights_map(im->weights, im->path, &map, im->err)) return;
-    im->model = onnx_read(im->arena, im->path, (onnx_bytes){map.data, map.size}, im->err);
-    if (!im->model || !onnx_check_operators(im)) return;
+    if (!read_file(im, im->path)) return;
     const int n = l->choose(l->ctx, im->model->graph, role, im->err);
-    bool ok = n > 0 && (n == 1 || learn_context(im, role, n));
-    for (int i = 0; ok && i < n; i++) ok = load_entry(l, &role[i]);
+    bool ok = n > 0 && read_files(im, role, n) && (n == 1 || learn_context(im, role, n));
+    for (int i = 0, parts; ok && i < n; i += parts) {
+        parts = parts_of(role + i, n - i);
+        ok = load_entry(l, &role[i], parts);
+    }
     l->ok = ok && sn_weights_put(im->weights, im->weight, (size_t)im->n_weight, im->err);
 }
 

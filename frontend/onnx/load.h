@@ -14,25 +14,41 @@ typedef struct onnx_fact {
 
 enum { ONNX_FACTS = 64, ONNX_NEST = 24 };
 
-/* How an entry takes the inputs and outputs of the graph. */
+/* What the graph of a role is in a model. */
+typedef enum onnx_part {
+    ONNX_ALONE,
+    /* of an encoder-decoder (pairs.c) */
+    ONNX_SOURCE, /* its encoder */
+    ONNX_BEGIN,  /* its decoder without past tokens, for the keys and values of the source */
+    ONNX_NEXT    /* its decoder of one token after others */
+} onnx_part;
+
+/* How an entry takes the inputs and outputs of a graph. */
 typedef struct onnx_role {
     const char *entry;
+    onnx_part part;
+    bool joins; /* the graph continues the entry of the role before it */
+    const char
+        *path; /* the graph's file, and what load.c reads from it; NULL: the file that is loaded */
+    onnx_model *model;
     /* The graph's input of this type, with these dims, ended by SN_END. NULL: the call failed, or the import starts again. */
     onnx_value *(*input)(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape);
     bool (*output)(onnx_call *c, const char *name, onnx_value *v);
     /* of entries that models.h describes (roles.c) */
     const char *result; /* the graph's output that is wanted */
     int64_t context, channels, image;
-    bool state;        /* past tokens are in states */
-    bool one;          /* one token in each run */
-    sn_config *config; /* or NULL */
+    bool state;                /* past tokens are in states */
+    bool one;                  /* one token in each run */
+    sn_config *config;         /* or NULL */
+    struct onnx_seq2seq *pair; /* of encoder-decoders; or NULL */
 } onnx_role;
 
-enum { ONNX_ROLES = 2 };
+enum { ONNX_ROLES = 3 };
 
 struct onnx_import {
     const char *path;
-    const onnx_role *role; /* of the entry that is being made */
+    const onnx_role *role; /* of the graph that is being imported */
+    sn_tensor between;     /* what a graph gives to the one that joins it */
     int64_t size_max;
     sn_module *arena; /* lives as long as the import: the file, facts */
     sn_module *m;     /* being built */
@@ -64,8 +80,8 @@ struct onnx_scope {
 sn_dim onnx_parse_dim(onnx_import *im, const char *text, bool *ok);
 /* may_be_empty: its size may be 0. */
 sn_dim onnx_symbol(onnx_import *im, const char *name, bool may_be_empty);
-/* A size that the file names: onnx_parse_dim, or a symbol of that name. Where a role names B, T and P, the file's symbols
- * of these names have another one. */
+/* A size that the file names: onnx_parse_dim, or a symbol of that name. Where a role names B, S, T and P, the file's symbols
+ * of these names have another one, as do all symbols of a graph that joins another. */
 sn_dim onnx_file_dim(onnx_import *im, const char *text);
 /* The same with bounds, which may have become tighter. */
 sn_dim onnx_symbol_in(onnx_import *im, const char *name, int64_t lo, int64_t hi);
@@ -84,8 +100,8 @@ bool onnx_add_initialisers(onnx_import *im, onnx_scope *s, const onnx_graph *g);
 /* Runs a subgraph's nodes in a scope of its own. in: [n_in] its inputs; values: [outputs], for the outputs. */
 bool onnx_run_graph(onnx_call *c, const onnx_graph *g, int n_in, onnx_value *const *in,
                     onnx_value **values);
-/* load.c: adds the entries whose roles `choose` writes to roles[ONNX_ROLES] when it has seen the graph; it returns their
- * number, 0 with an error. */
+/* load.c: adds the entries whose roles `choose` writes to roles[ONNX_ROLES] when it has seen the graph of the path; it
+ * returns their number, 0 with an error. */
 typedef int onnx_choose(void *ctx, const onnx_graph *g, onnx_role *roles, sn_error *err);
 sn_weights *onnx_load_with(sn_module *m, const char *path, int64_t size_max, onnx_choose *choose,
                            void *ctx, sn_error *err);

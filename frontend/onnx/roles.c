@@ -1,96 +1,73 @@
 /* roles.c: graphs whose inputs and outputs have the names that Hugging Face's Optimum gives them, as the entries of
  * models.h, which the commands run: token by token with caches, embeddings, classes. */
 #include "frontend/onnx/roles.h"
-#include "frontend/onnx/load.h"
+#include "frontend/onnx/pairs.h"
 #include "frontend/sentence.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define PAST "past_key_values"
+#define PAST ONNX_PAST
 
 /* ---- inputs ---- */
 
-/* An input of the graph that is to be made from those of the entry. */
-typedef struct given {
-    onnx_call *c;
-    const char *name;
-    sn_dtype type;
-    const sn_dim *shape; /* in the file, ended by SN_END */
-    sn_dim rows, tokens, past;
-} given;
-
-/* Whether the input has these dims: symbolic ones of the file become them. */
-static bool agrees(const given *g, const sn_dim *dims) {
-    onnx_call *c = g->c;
-    int n = 0;
-    char a[64], b[64];
-    for (; g->shape[n] != SN_END && dims[n] != SN_END; n++) {
-        if (onnx_equal(c, g->shape[n], dims[n])) continue;
-        sn_dim_print(c->m, g->shape[n], a, sizeof a);
-        sn_dim_print(c->m, dims[n], b, sizeof b);
-        return onnx_again(c) ? false
-                             : onnx_fail(c, "axis %d of the input '%s' has the size %s, not %s", n,
-                                         g->name, a, b);
-    }
-    return g->shape[n] == dims[n] ||
-           onnx_fail(c, "the input '%s' has %s axes than those of this name have", g->name,
-                     g->shape[n] == SN_END ? "fewer" : "more");
-}
-
 /* i32 [rows, tokens] of the entry */
-static sn_tensor whole_numbers(const given *g, const char *name) {
+static sn_tensor whole_numbers(const onnx_asked *g, const char *name) {
     onnx_call *c = g->c;
-    if (!agrees(g, SN_DIMS(g->rows, g->tokens))) return NULL;
+    if (!onnx_agrees(g, SN_DIMS(g->rows, g->tokens))) return NULL;
     return sn_cast(sn_input(c->m, name, SN_I32, g->rows, g->tokens), g->type);
 }
 
-static sn_tensor make_tokens(const given *g) {
-    return whole_numbers(g, "tokens");
+static sn_tensor make_tokens(const onnx_asked *g) {
+    onnx_call *c = g->c;
+    const onnx_part part = c->im->role->part;
+    if (part != ONNX_BEGIN) return whole_numbers(g, part == ONNX_SOURCE ? "source" : "tokens");
+    if (!onnx_agrees(g, SN_DIMS(g->rows, g->tokens))) return NULL;
+    return sn_full(c->m, g->type, 0, g->rows, g->tokens); /* what follows from it is not wanted */
 }
 
-static sn_tensor make_types(const given *g) {
+static sn_tensor make_types(const onnx_asked *g) {
     onnx_call *c = g->c;
-    if (!c->im->role->state) return whole_numbers(g, "types");
-    if (!agrees(g, SN_DIMS(g->rows, g->tokens))) return NULL;
+    if (!c->im->role->state && !c->im->role->pair) return whole_numbers(g, "types");
+    if (!onnx_agrees(g, SN_DIMS(g->rows, g->tokens))) return NULL;
     return sn_full(c->m, g->type, 0, g->rows, g->tokens);
 }
 
 /* After past tokens all are seen; of a batch of texts, those before the end of each. */
-static sn_tensor make_mask(const given *g) {
+static sn_tensor make_mask(const onnx_asked *g) {
     onnx_call *c = g->c;
     const sn_dim all = sn_dim_add(c->m, g->past, g->tokens);
-    if (!agrees(g, SN_DIMS(g->rows, all))) return NULL;
+    if (!onnx_agrees(g, SN_DIMS(g->rows, all))) return NULL;
     if (c->im->role->state) return sn_full(c->m, g->type, 1, g->rows, all);
     sn_tensor lengths = sn_input(c->m, "lengths", SN_I32, g->rows);
     return sn_cast(sn_lt(sn_arange(c->m, SN_I32, all), sn_expand(lengths, 1)), g->type);
 }
 
-static sn_tensor make_positions(const given *g) {
+static sn_tensor make_positions(const onnx_asked *g) {
     onnx_call *c = g->c;
     const bool flat = g->shape[0] != SN_END && g->shape[1] == SN_END; /* cache_position */
-    if (!agrees(g, flat ? SN_DIMS(g->tokens) : SN_DIMS(g->rows, g->tokens))) return NULL;
+    if (!onnx_agrees(g, flat ? SN_DIMS(g->tokens) : SN_DIMS(g->rows, g->tokens))) return NULL;
     sn_tensor at = sn_add(sn_arange(c->m, SN_I32, g->tokens), g->past);
     return sn_cast(flat ? at : sn_broadcast(at, g->rows, g->tokens), g->type);
 }
 
-/* Known, so that `If` takes one branch. */
-static sn_tensor make_yes(const given *g) {
+static bool has_past(const onnx_call *c) {
+    return c->im->role->part != ONNX_BEGIN;
+}
+
+static sn_tensor make_branch(const onnx_asked *g) {
     onnx_call *c = g->c;
-    return agrees(g, SN_DIMS(1)) ? sn_full(c->m, g->type, 1, 1) : NULL;
+    return onnx_agrees(g, SN_DIMS(1)) ? sn_full(c->m, g->type, has_past(c), 1) : NULL;
 }
 
 /* What a state [1, .., context, ..] holds so far. */
-static sn_tensor make_past(const given *g) {
+static sn_tensor make_past(const onnx_asked *g) {
     onnx_call *c = g->c;
     sn_dim shape[SN_MAX_RANK + 1];
-    int n = 0, axis = -1;
-    for (; g->shape[n] != SN_END; n++) {
-        shape[n] = g->shape[n];
-        if (n && !sn_dim_is_const(c->m, shape[n], NULL)) axis = axis < 0 ? n : SN_MAX_RANK;
-    }
-    shape[n] = SN_END;
-    if (axis < 0 || axis == SN_MAX_RANK) {
+    if (!has_past(c)) return onnx_make_unused(g);
+    if (c->im->role->pair && strstr(g->name, ".encoder.")) return onnx_make_source_past(g);
+    const int axis = onnx_free_axis(g, shape);
+    if (axis < 0) {
         onnx_fail(c,
                   "of the input '%s', the axis of past tokens must be the only one behind the "
                   "first without a number as its size",
@@ -98,75 +75,90 @@ static sn_tensor make_past(const given *g) {
         return NULL;
     }
     shape[0] = g->rows, shape[axis] = g->past;
-    if (!agrees(g, shape)) return NULL;
+    if (!onnx_agrees(g, shape)) return NULL;
     shape[axis] = c->im->role->context;
     sn_tensor state = sn_state_at(c->at, c->m, g->name, g->type, shape);
     return sn_slice_at(c->at, state, axis, 0, g->past, 1);
 }
 
-static sn_tensor make_pixels(const given *g) {
+static sn_tensor make_pixels(const onnx_asked *g) {
     onnx_call *c = g->c;
     const onnx_role *r = c->im->role;
     sn_dim dims[5] = {g->rows, r->channels, r->image, r->image, SN_END};
     for (int i = 1; i < 4 && g->shape[i - 1] != SN_END; i++)
         if (!dims[i] || sn_dim_is_const(c->m, g->shape[i], NULL)) dims[i] = g->shape[i];
-    if (!agrees(g, dims)) return NULL;
+    if (!onnx_agrees(g, dims)) return NULL;
     return sn_cast(sn_input(c->m, "pixels", SN_F32, dims[0], dims[1], dims[2], dims[3]), g->type);
 }
 
 static const struct {
     const char *name;
-    bool begins; /* with the name */
-    sn_tensor (*make)(const given *g);
-} inputs[] = {{"input_ids", false, make_tokens},
-              {"attention_mask", false, make_mask},
-              {"token_type_ids", false, make_types},
-              {"position_ids", false, make_positions},
-              {"cache_position", false, make_positions},
-              {"use_cache_branch", false, make_yes},
-              {PAST ".", true, make_past},
-              {"pixel_values", false, make_pixels}};
+    bool begins, pairs; /* with the name; of encoder-decoders only */
+    sn_tensor (*make)(const onnx_asked *g);
+} inputs[] = {{"input_ids", false, false, make_tokens},
+              {"attention_mask", false, false, make_mask},
+              {"token_type_ids", false, false, make_types},
+              {"position_ids", false, false, make_positions},
+              {"cache_position", false, false, make_positions},
+              {"use_cache_branch", false, false, make_branch},
+              {PAST ".", true, false, make_past},
+              {"pixel_values", false, false, make_pixels},
+              {"input_features", false, true, onnx_make_features},
+              {"decoder_attention_mask", false, true, make_mask},
+              {"encoder_attention_mask", false, true, onnx_make_source_mask},
+              {"encoder_hidden_states", false, true, onnx_make_hidden}};
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 
-static int row_of(const char *name) {
+/* INPUTS: nothing gives the input its values. */
+static int row_of(const onnx_role *r, const char *name) {
     int i = 0;
-    while (i < INPUTS && (inputs[i].begins ? strncmp(name, inputs[i].name, strlen(inputs[i].name))
-                                           : strcmp(name, inputs[i].name)))
+    while (i < INPUTS && ((inputs[i].pairs && !r->pair) ||
+                          (inputs[i].begins ? strncmp(name, inputs[i].name, strlen(inputs[i].name))
+                                            : strcmp(name, inputs[i].name))))
         i++;
     return i;
 }
 
 /* The sizes of the entry: of texts, tokens of each and past ones. */
 static sn_dim rows_of(const onnx_call *c) {
-    return c->im->role->state ? 1 : onnx_symbol_in(c->im, "B", 1, 1024);
+    const onnx_role *r = c->im->role;
+    if (r->pair) return r->pair->sources * (r->part == ONNX_NEXT ? r->pair->beams : 1);
+    return r->state ? 1 : onnx_symbol_in(c->im, "B", 1, 1024);
 }
 
 static sn_dim tokens_of(const onnx_call *c) {
-    return c->im->role->one ? 1 : onnx_symbol_in(c->im, "T", 1, c->im->role->context);
+    const onnx_role *r = c->im->role;
+    if (r->part == ONNX_SOURCE) return onnx_source_length(c);
+    return r->one ? 1 : onnx_symbol_in(c->im, "T", 1, r->context);
 }
 
 static sn_dim past_of(const onnx_call *c) {
-    return c->im->role->state ? onnx_symbol_in(c->im, "P", 0, c->im->role->context - 1) : 0;
+    const onnx_role *r = c->im->role;
+    return r->state && has_past(c) ? onnx_symbol_in(c->im, "P", 0, r->context - 1) : 0;
 }
 
 static onnx_value *take_input(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape) {
-    const given g = {c, name, type, shape, rows_of(c), tokens_of(c), past_of(c)};
-    sn_tensor (*const make)(const given *) = inputs[row_of(name)].make;
-    sn_tensor x = make(&g);
+    const int row = row_of(c->im->role, name);
+    char shown[80];
+    if (row == INPUTS) {
+        sn_fail(
+            c->im->err, SN_ERR_USAGE,
+            "%s: the entry '%s' cannot be made, because nothing gives the input '%s' its values",
+            c->im->path, c->im->role->entry, sn_printable(shown, sizeof shown, name));
+        return NULL;
+    }
+    const onnx_asked g = {c, name, type, shape, rows_of(c), tokens_of(c), past_of(c)};
+    sn_tensor x = inputs[row].make(&g);
     onnx_value *v = x ? onnx_tensor_value(c->im, name, x) : NULL;
-    if (v && make == make_yes) {
+    if (v && inputs[row].make == make_branch) { /* known, so that `If` takes one branch */
         onnx_elem *one = sn_arena_alloc(c->im->arena, sizeof *one);
-        *one = onnx_elem_number(type, 1);
+        *one = onnx_elem_number(type, has_past(c));
         v->known = one;
     }
     return v;
 }
 
 /* ---- caches ---- */
-
-static bool same(const onnx_call *c, sn_dim a, sn_dim b) {
-    return a == b || sn_dim_sub(c->m, a, b) == 0;
-}
 
 /* Whether x is all that `next`, the new value of a state, holds after the run. */
 static bool is_filled(const onnx_call *c, sn_tensor x, sn_tensor next) {
@@ -177,7 +169,7 @@ static bool is_filled(const onnx_call *c, sn_tensor x, sn_tensor next) {
     for (int i = 0; i < x->rank; i++) {
         if (start->v[i] || (step && step->v[i] != 1)) return false;
         if (x->shape[i] == next->shape[i]) continue;
-        if (!same(c, x->shape[i], filled)) return false;
+        if (!onnx_same_dim(c, x->shape[i], filled)) return false;
         shorter++;
     }
     return shorter == 1;
@@ -221,6 +213,7 @@ static sn_tensor numbers(onnx_call *c, onnx_value *v) {
 
 /* Of the last token. */
 static bool give_next(onnx_call *c, const char *name, onnx_value *v) {
+    if (c->im->role->pair && strstr(name, ".encoder.")) return true; /* it stays as it is */
     if (!strncmp(name, "present", 7)) return keep_present(c, name, onnx_tensor_of(c, v));
     if (strcmp(name, c->im->role->result)) return true;
     sn_tensor x = numbers(c, v);
@@ -233,8 +226,8 @@ static bool give_next(onnx_call *c, const char *name, onnx_value *v) {
 /* Rows of a number of columns, or such rows of each token: what the commands take memory for. */
 static bool has_rows(const onnx_call *c, sn_tensor x, bool each) {
     const int rank = sn_rank_of(x);
-    return rank == 2 + each && same(c, sn_dim_of(x, 0), rows_of(c)) &&
-           (!each || same(c, sn_dim_of(x, 1), tokens_of(c))) &&
+    return rank == 2 + each && onnx_same_dim(c, sn_dim_of(x, 0), rows_of(c)) &&
+           (!each || onnx_same_dim(c, sn_dim_of(x, 1), tokens_of(c))) &&
            sn_dim_is_const(c->m, sn_dim_of(x, rank - 1), NULL);
 }
 
@@ -295,7 +288,7 @@ static const struct kind {
     const char *needs; /* an input */
     bool caches;       /* and inputs of past tokens */
     const char *results[5];
-    const char *entry[ONNX_ROLES]; /* the last one of one token */
+    const char *entry[2]; /* the second one of one token */
     bool (*output)(onnx_call *c, const char *name, onnx_value *v);
 } kinds[] = {
     {SN_CACHED, "input_ids", true, {"logits"}, {"prefill", "decode"}, give_next},
@@ -330,6 +323,7 @@ typedef struct request {
     const sn_model_options *o;
     sn_model *out;
     const struct kind *kind; /* that was found */
+    onnx_seq2seq pair;       /* if it is one */
 } request;
 
 static bool is_kind(const struct kind *k, const request *q, const onnx_graph *g,
@@ -352,8 +346,13 @@ static int64_t first_key(sn_config *c, const char *const *key) {
 }
 
 static bool set_sizes(const request *q, onnx_role *r, sn_error *err) {
-    static const char *const contexts[] = {
-        "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", NULL};
+    static const char *const contexts[] = {"max_position_embeddings",
+                                           "n_positions",
+                                           "n_ctx",
+                                           "max_target_positions",
+                                           "max_seq_len",
+                                           "seq_length",
+                                           NULL};
     enum { CONTEXT = 2048 }; /* where nothing says it */
     sn_config *c = q->config;
     const int64_t limit = first_key(c, contexts);
@@ -365,6 +364,26 @@ static bool set_sizes(const request *q, onnx_role *r, sn_error *err) {
     r->image = q->o->image ? q->o->image : first_key(c, (const char *const[]){"image_size", NULL});
     r->channels = first_key(c, (const char *const[]){"num_channels", NULL});
     return !c || sn_config_check(c, err);
+}
+
+/* The encoder and the decoder's first step in one entry, the decoder's later steps in another. */
+static int choose_pair(request *q, const onnx_graph *g, onnx_role *roles, sn_error *err) {
+    onnx_seq2seq *p = &q->pair;
+    p->sources = q->o->batch ? q->o->batch : 1;
+    p->beams = q->o->beams ? q->o->beams : 1;
+    p->mel = first_key(q->config, (const char *const[]){"num_mel_bins", NULL});
+    p->frames = 2 * first_key(q->config, (const char *const[]){"max_source_positions", NULL});
+    if (!onnx_pair_files(p, q->path, has(&g->input, "use_cache_branch"), err)) return 0;
+    onnx_role r = roles[0];
+    r.pair = p;
+    r.one = true;
+    roles[0] = roles[1] = roles[2] = r;
+    roles[0].part = ONNX_SOURCE, roles[0].state = false;
+    roles[0].path = p->encoder, roles[0].output = onnx_give_hidden;
+    roles[1].part = ONNX_BEGIN, roles[1].joins = true;
+    roles[1].path = p->first, roles[1].output = onnx_give_source;
+    roles[2].part = ONNX_NEXT, roles[2].entry = q->kind->entry[1];
+    return 3;
 }
 
 static int choose(void *ctx, const onnx_graph *g, onnx_role *roles, sn_error *err) {
@@ -379,23 +398,8 @@ static int choose(void *ctx, const onnx_graph *g, onnx_role *roles, sn_error *er
         return 1;
     }
     q->kind = &kinds[k];
-    for (int i = 0; i < g->input.n; i++) {
-        const char *name = ONNX_AT(g->input, onnx_value_info, i).name;
-        bool valued = !name || row_of(name) < INPUTS;
-        for (int j = 0; j < g->init.n && !valued; j++) {
-            const char *of = ONNX_AT(g->init, onnx_tensor, j).name;
-            valued = of && !strcmp(of, name);
-        }
-        if (valued) continue;
-        char shown[80];
-        sn_fail(
-            err, SN_ERR_USAGE,
-            "%s: the entry '%s' cannot be made, because nothing gives the input '%s' its values",
-            q->path, kinds[k].entry[0], sn_printable(shown, sizeof shown, name));
-        return 0;
-    }
     int n = 0;
-    for (; n < ONNX_ROLES && kinds[k].entry[n]; n++) {
+    for (; n < 2 && kinds[k].entry[n]; n++) {
         onnx_role *r = &roles[n];
         *r = (onnx_role){.entry = kinds[k].entry[n],
                          .input = take_input,
@@ -406,10 +410,16 @@ static int choose(void *ctx, const onnx_graph *g, onnx_role *roles, sn_error *er
                          .one = n == 1};
         if (!set_sizes(q, r, err)) return 0;
     }
-    return n;
+    return kinds[k].caches && onnx_is_pair(g) ? choose_pair(q, g, roles, err) : n;
 }
 
 /* ---- the model ---- */
+
+/* Whether the entry gives the state its next value: of an encoder-decoder, "prefill" those of the source. */
+static bool writes(const request *q, const sn_entry *e, const char *state) {
+    const bool first = !strcmp(e->name, q->kind->entry[0]);
+    return !q->pair.sources || first == (strstr(state, ".encoder.") != NULL);
+}
 
 /* Every state has a new value after each run. */
 static bool check_states(const request *q, sn_error *err) {
@@ -420,7 +430,9 @@ static bool check_states(const request *q, sn_error *err) {
             const sn_node *n = sn_module_node(m, i);
             const char *name = sn_attr_str(n, SN_A_name, "");
             int at = 0;
-            if (n->op != SN_OP_state) continue;
+            if (n->op != SN_OP_state || strncmp(name, PAST, strlen(PAST)) != 0 ||
+                !writes(q, e, name))
+                continue;
             while (at < e->n_assign && strcmp(e->assign[at].name, name)) at++;
             if (at == e->n_assign)
                 return sn_fail(err, SN_ERR_FILE,
@@ -439,12 +451,30 @@ static const sn_node *input_of(sn_module *m, const char *name) {
     return NULL;
 }
 
+/* The context and the sizes of sources. */
+static bool read_pair(const request *q, sn_error *err) {
+    sn_model *out = q->out;
+    const sn_binding *logits = &sn_entry_get(out->module, q->kind->entry[1])->output[0];
+    const int past = sn_symbol_find(out->module, "P");
+    if (logits->node->rank != 2 ||
+        !sn_dim_is_const(out->module, logits->node->shape[1], &out->source_vocab))
+        return sn_fail(err, SN_ERR_FILE, "%s: the output 'logits' has no number of tokens",
+                       q->path);
+    if (past >= 0) out->context = sn_symbol_at(out->module, past)->hi + 1;
+    out->batch = q->pair.sources;
+    const int64_t vocab = first_key(q->config, (const char *const[]){"vocab_size", NULL});
+    if (vocab) out->source_vocab = vocab;
+    if (q->pair.sound) out->source_vocab = 0, out->mel = q->pair.mel, out->frames = q->pair.frames;
+    return true;
+}
+
 /* What classifiers and encoders of images say about themselves. */
 static bool read_sizes(const request *q, sn_error *err) {
     sn_model *out = q->out;
     sn_module *m = out->module;
     const sn_entry *e = sn_entry_at(m, 0);
     const sn_node *pixels = input_of(m, "pixels"), *tokens = input_of(m, "tokens");
+    if (q->pair.sources) return read_pair(q, err);
     if (tokens) out->context = sn_dim_hi(m, tokens->shape[1]);
     if (tokens && q->o->context > out->context)
         return sn_fail(err, SN_ERR_USAGE,
@@ -470,7 +500,10 @@ bool onnx_build_model(const char *path, sn_config *config, const sn_model_option
     static const sn_model_options all = {.entries = SN_ALL_ENTRIES};
     request q = {.path = path, .config = config, .o = o ? o : &all, .out = out};
     *weights = onnx_load_with(out->module, path, 65536, choose, &q, err);
-    if (*weights && (!q.kind || (check_states(&q, err) && read_sizes(&q, err)))) return true;
+    bool ok = *weights && (!q.kind || (check_states(&q, err) && read_sizes(&q, err)));
+    if (ok && q.pair.sources) onnx_pair_finish(out->module, path);
+    onnx_pair_free(&q.pair);
+    if (ok) return true;
     sn_weights_close(*weights);
     return false;
 }

@@ -264,6 +264,94 @@ static void test_classes(void **state) {
     model_close(m);
 }
 
+/* One token for each of two beams; the first one's logits, or both, are those after this token in torch's run. */
+static void decode_pair(open_model *m, const int32_t *tokens, int32_t past, int32_t n, bool both,
+                        const float *want) {
+    enum { V = 11 };
+    float logits[2][V];
+    sn_error e = {0};
+    sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)tokens, 2, 1),
+                           SN_BIND_DIM("P", past), SN_BIND("lengths", SN_I32, &n, 1),
+                           SN_BIND_DIM("S", n)};
+    sn_arg_binding out = SN_BIND("logits", SN_F32, logits, 2, V);
+    if (!sn_run(m->session, "decode", in, m->model.mel ? 2 : 4, &out, 1, &e))
+        fail_msg("%s", e.message);
+    for (int i = 0; i < 1 + both; i++) expect_near(logits[i], want, V, "decode of a pair");
+}
+
+/* What torch was given, and said. */
+typedef struct pair_reference {
+    sn_npy source, lengths, ids, logits;
+} pair_reference;
+
+/* Runs the encoder on row r of the sources; its length. */
+static int32_t encode_pair(open_model *m, const pair_reference *y, int r) {
+    sn_error e = {0};
+    const int64_t *shape = y->source.shape, *numbers = y->source.data;
+    const int32_t n = (int32_t)((int64_t *)y->lengths.data)[r];
+    int32_t words[16] = {0}, length = n;
+    float *const sound = (float *)y->source.data + (m->model.mel ? r * shape[1] * shape[2] : 0);
+    sn_arg_binding text[] = {SN_BIND("source", SN_I32, words, 1, n),
+                             SN_BIND("lengths", SN_I32, &length, 1)},
+                   features = SN_BIND("features", SN_F32, sound, 1, shape[1], shape[2]);
+    for (int i = 0; !m->model.mel && i < n; i++) words[i] = (int32_t)numbers[r * shape[1] + i];
+    sn_session_reset(m->session);
+    const bool ok = m->model.mel ? sn_run(m->session, "prefill", &features, 1, NULL, 0, &e)
+                                 : sn_run(m->session, "prefill", text, 2, NULL, 0, &e);
+    if (!ok) fail_msg("%s", e.message);
+    return n;
+}
+
+/* Token by token in two beams: the second one goes astray until it continues the first one. */
+static void follow_pair(open_model *m, const pair_reference *y) {
+    enum { V = 11, STRAY = 3 };
+    const int T = (int)y->ids.shape[1];
+    sn_error e = {0};
+    for (int r = 0; r < 2; r++) {
+        const int32_t n = encode_pair(m, y, r);
+        for (int t = 0; t < T; t++) {
+            const int32_t right = (int32_t)((int64_t *)y->ids.data)[r * T + t],
+                          tokens[2] = {right, (right + (t < STRAY)) % V};
+            sn_arg_binding parents = SN_BIND("parents", SN_I32, ((int32_t[]){0, 0}), 2);
+            if (t == STRAY) assert_true(sn_run(m->session, "reorder", &parents, 1, NULL, 0, &e));
+            decode_pair(m, tokens, t, n, t >= STRAY, (float *)y->logits.data + (r * T + t) * V);
+        }
+    }
+}
+
+/* Encoder-decoders of several files, with and without a merged decoder. */
+static void test_pairs(void **state) {
+    static const char *const cases[][2] = {
+        {"text", ""}, {"near", "/decoder_model_merged.onnx"}, {"sound", ""}};
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char path[256];
+        snprintf(path, sizeof path, DATA "%s/reference.npz", cases[k][0]);
+        pair_reference y = {torch_array(path, "source"), torch_array(path, "lengths"),
+                            torch_array(path, "ids"), torch_array(path, "logits")};
+        snprintf(path, sizeof path, DATA "%s%s", cases[k][0], cases[k][1]);
+        sn_error e = {0};
+        open_model *m = lm_open(
+            &(open_options){
+                .path = path,
+                .entries = SN_CACHED,
+                .any_model = true,
+                .beams = 2,
+                .compile = {.level = 4, .backend = "native", .cache_dir = "none", .threads = 2}},
+            &e);
+        if (!m) fail_msg("%s", e.message);
+        assert_int_equal(m->model.context, 64);
+        assert_int_equal(m->model.vocab, 11);
+        assert_int_equal(m->model.source_vocab, y.source.rank == 2 ? 11 : 0);
+        follow_pair(m, &y);
+        model_close(m);
+        sn_npy_free(&y.source);
+        sn_npy_free(&y.lengths);
+        sn_npy_free(&y.ids);
+        sn_npy_free(&y.logits);
+    }
+}
+
 static void test_refusals(void **state) {
     static const struct {
         const char *file;
@@ -284,6 +372,25 @@ static void test_refusals(void **state) {
         expect_error(&e, SN_ERR_USAGE, cases[i].file, cases[i].what);
     }
     sn_error e = {0};
+    const open_options translates = {
+        .path = DATA "text/encoder_model.onnx", .entries = SN_CACHED, .translates = true};
+    assert_null(lm_open(&translates, &e));
+    expect_error(&e, SN_ERR_USAGE, "encoder_model.onnx",
+                 "this is not the decoder of an encoder-decoder");
+    e = (sn_error){0};
+    sn_mapping onnx;
+    assert_true(sn_file_map(DATA "text/decoder_with_past_model.onnx", &onnx, &e));
+    assert_true(
+        scratch_write(scratch_path("decoder_with_past_model_q.onnx"), onnx.data, onnx.size));
+    assert_null(open_for(scratch_path("decoder_with_past_model_q.onnx"), SN_CACHED, &e));
+    expect_error(&e, SN_ERR_FILE, "decoder_with_past_model_q.onnx: this decoder",
+                 "encoder_model_q.onnx, which is not there");
+    e = (sn_error){0};
+    assert_true(scratch_write(scratch_path("other.onnx"), onnx.data, onnx.size));
+    assert_null(open_for(scratch_path("other.onnx"), SN_CACHED, &e));
+    expect_error(&e, SN_ERR_USAGE, "other.onnx", "so that its encoder is found");
+    sn_file_unmap(&onnx);
+    e = (sn_error){0};
     assert_null(lm_open(
         &(open_options){.path = DATA "gpt_past.onnx", .entries = SN_CACHED, .sequences = 2}, &e));
     expect_error(&e, SN_ERR_USAGE, "gpt_past.onnx", "runs one sequence at a time");
@@ -451,10 +558,10 @@ static void test_shapes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decoder), cmocka_unit_test(test_context),
-        cmocka_unit_test(test_object),  cmocka_unit_test(test_embeddings),
-        cmocka_unit_test(test_classes), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_decoder),  cmocka_unit_test(test_context),
+        cmocka_unit_test(test_object),   cmocka_unit_test(test_embeddings),
+        cmocka_unit_test(test_classes),  cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_shapes),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

@@ -3,6 +3,7 @@
 # test_onnx: DIR/NAME.onnx, and DIR/NAME.npz with inputs ("in.") and outputs ("out."). `all`: more and larger ones, each in
 # five spellings of attention and three opsets. The modules are written here from the papers. Needs Debian's python3-torch.
 import math
+import os
 import sys
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 
 ALL = len(sys.argv) > 2
 V, D, H, LAYERS = (100, 32, 4, 2) if ALL else (11, 16, 4, 1)
+MEL, FRAMES = 8, 24
 LEAST = torch.finfo(torch.float32).min
 
 
@@ -249,6 +251,59 @@ class Bart(nn.Module):
         return x @ self.encoder.tok.weight.t()
 
 
+class Pair(Bart):
+    """A decoder with caches. sound: spectrograms instead of tokens, as Whisper has them; near: T5's relative positions."""
+
+    def __init__(self, how, sound=False, near=False):
+        super().__init__(how)
+        self.sound, self.near = sound, near
+        if sound:
+            self.wave = nn.ModuleList([nn.Conv1d(MEL, D, 3, 1, 1), nn.Conv1d(D, D, 3, 2, 1)])
+        if near:
+            self.bias = nn.Embedding(64, H)
+
+    def encode(self, source, attention_mask=None):
+        if self.sound:
+            x = F.gelu(self.wave[1](F.gelu(self.wave[0](source)))).transpose(1, 2)
+            z, mask = x + self.pos.weight[:FRAMES // 2], None
+        else:
+            z, mask = self.start(self.encoder, source), padding(attention_mask)
+        for l in self.encoder.layer:
+            z = l.n1(z + self.attend(l, "qkvo", z, z, mask))
+            z = l.n2(z + l.g(F.gelu(l.f(z))))
+        return z
+
+    def decode(self, ids, z, attention_mask=None, past=None):
+        T, P = ids.shape[1], past[0].shape[2] if past else 0
+        mask = None if self.sound else padding(attention_mask)
+        x = self.encoder.tok(ids) + self.pos(torch.arange(P, P + T))
+        x, i, present = self.decoder.norm(x), torch.arange(T), []
+        future = None if past else torch.full((T, T), LEAST).masked_fill(i < (i + 1).view(T, 1), 0)[None, None]
+        if self.near:
+            rel = torch.arange(P, P + T)[:, None] - torch.arange(P + T)[None, :]
+            bias = self.bias(rel.clamp(0, 63)).permute(2, 0, 1).unsqueeze(0)
+            future = bias if past else bias + future
+        for n, l in enumerate(self.decoder.layer):
+            q, k, v = heads(l.q(x), H), heads(l.k(x), H), heads(l.v(x), H)
+            if past:
+                k, v = torch.cat([past[4 * n], k], 2), torch.cat([past[4 * n + 1], v], 2)
+            ck, cv = past[4 * n + 2:4 * n + 4] if past else (heads(l.ck(z), H), heads(l.cv(z), H))
+            x = l.n1(x + l.o(merge(attend(q, k, v, future, self.encoder.how))))
+            x = l.n3(x + l.co(merge(attend(heads(l.cq(x), H), ck, cv, mask, self.encoder.how))))
+            x = l.n2(x + l.g(F.gelu(l.f(x))))
+            present += [k, v] if past else [k, v, ck, cv]
+        return (x @ self.encoder.tok.weight.t(), *present)
+
+
+class Part(nn.Module):
+    def __init__(self, model, call):
+        super().__init__()
+        self.model, self.call = model, call
+
+    def forward(self, *x):
+        return self.call(*x)
+
+
 class Conformer(Model):
     """Half steps of two feed-forward parts around attention and a gated depthwise convolution over time."""
 
@@ -337,6 +392,82 @@ def export_all(how, opset, suffix):
         export(name + suffix, model(how), given, axes, ["last_hidden_state" if name == "encoder" else "logits"] + more, opset)
 
 
+def merge_decoders(folder):
+    """decoder_model.onnx and decoder_with_past_model.onnx become branches of one file, as Optimum merges them."""
+    import onnx
+    from onnx import TensorProto as T
+    from onnx import helper
+    first, later = (onnx.load(f"{folder}/decoder{x}_model.onnx") for x in ("", "_with_past"))
+    known = {i.name: i for i in first.graph.initializer}
+    for i in later.graph.initializer: # equal arrays are there once
+        if i.name in known and known[i.name] != i:
+            for n in later.graph.node:
+                n.input[:] = [x + "_" if x == i.name else x for x in n.input]
+            i.name += "_"
+        known[i.name] = i
+    given = {i.name: i for g in (first.graph, later.graph) for i in g.input}
+    given["input_ids"] = next(i for i in first.graph.input if i.name == "input_ids")
+    names = [o.name for o in first.graph.output]
+    for g in (first.graph, later.graph):
+        missing = [n for n in names if n not in [o.name for o in g.output]]
+        for n in missing: # nothing reads it
+            g.node.append(helper.make_node("Constant", [], [n], value=helper.make_tensor("zero", T.FLOAT, [1, H, 1, 1], [0.0] * H)))
+            g.output.append(helper.make_tensor_value_info(n, T.FLOAT, [1, H, 1, 1]))
+        outputs = sorted(g.output, key=lambda o: names.index(o.name))
+        del g.input[:], g.initializer[:], g.output[:]
+        g.output.extend(outputs)
+    branch = helper.make_tensor_value_info("use_cache_branch", T.BOOL, [1])
+    choose = helper.make_node("If", ["use_cache_branch"], names, then_branch=later.graph, else_branch=first.graph)
+    results = [helper.make_empty_tensor_value_info(n) for n in names]
+    graph = helper.make_graph([choose], "merged", [*given.values(), branch], results, list(known.values()))
+    onnx.save(helper.make_model(graph, opset_imports=first.opset_import), f"{folder}/decoder_model_merged.onnx")
+
+
+def export_pair(name, how, opset, sound=False, near=False):
+    """encoder_model, decoder_model, decoder_with_past_model and decoder_model_merged as Optimum names inputs and outputs."""
+    folder = f"{sys.argv[1]}/{name}"
+    os.makedirs(folder, exist_ok=True)
+    torch.manual_seed(3)
+    m, B, S, T = Pair(how, sound, near).eval(), 2, 6, 8
+    for p in m.parameters():
+        p.data += 0.2 * torch.randn_like(p)
+    source, mask = torch.randint(0, V, (B, S)), torch.ones(B, S, dtype=torch.long)
+    mask[1, 4:] = 0
+    if sound:
+        source, mask = torch.randn(B, MEL, FRAMES), None
+    ids = torch.randint(0, V, (B, T))
+    kinds = [f"{i}.{side}.{k}" for i in range(LAYERS) for side in ("decoder", "encoder") for k in ("key", "value")]
+    own = [k for k in kinds if ".decoder." in k]
+    with torch.no_grad():
+        z = m.encode(source, mask)
+        logits, *past = m.decode(ids, z, mask)
+    batch = {0: "batch_size"}
+    axes = {"input_ids": {**batch, 1: "encoder_sequence_length"}, "attention_mask": {**batch, 1: "encoder_sequence_length"},
+            "input_features": {**batch, 1: "feature_size", 2: "encoder_sequence_length"}, "last_hidden_state": batch}
+
+    def save(part, call, given, results):
+        torch.onnx.export(Part(m, call), tuple(given.values()), f"{folder}/{part}.onnx", input_names=list(given),
+                          output_names=results, dynamic_axes={k: v for k, v in axes.items() if k in (*given, *results)},
+                          opset_version=opset)
+
+    more = {} if sound else {"attention_mask": mask}
+    save("encoder_model", m.encode, {"input_features" if sound else "input_ids": source, **more}, ["last_hidden_state"])
+    axes.update({"input_ids": {**batch, 1: "decoder_sequence_length"}, "encoder_attention_mask": axes["attention_mask"],
+                 "encoder_hidden_states": {**batch, 1: "encoder_sequence_length" + " / 2" * sound}})
+    axes.update({"past_key_values." + k: {**batch, 2: "encoder_sequence_length_out" if ".encoder." in k else
+                                          "past_decoder_sequence_length"} for k in kinds})
+    more = {} if sound else {"encoder_attention_mask": mask}
+    with_mask = (lambda i, z, *_: m.decode(i, z)) if sound else lambda e, i, z: m.decode(i, z, e)
+    save("decoder_model", with_mask, {**more, "input_ids": ids, "encoder_hidden_states": z},
+         ["logits", *("present." + k for k in kinds)])
+    del axes["input_ids"][1]
+    later = (lambda i, *past: m.decode(i, None, None, past)) if sound else lambda e, i, *past: m.decode(i, None, e, past)
+    save("decoder_with_past_model", later, {**more, "input_ids": ids[:, :1], **dict(zip(["past_key_values." + k for k in kinds], past))},
+         ["logits", *("present." + k for k in own)])
+    merge_decoders(folder)
+    np.savez(f"{folder}/reference.npz", source=source, lengths=np.full(B, S) if sound else mask.sum(1), ids=ids, logits=logits)
+
+
 def write_operators():
     """Operators that no exporter here writes, in one file: a seed for fuzz_files."""
     from onnx import TensorProto as T
@@ -387,3 +518,6 @@ if ALL:
 else:
     export_all(0, 13, "")
     write_operators()
+    export_pair("text", 0, 14)
+    export_pair("near", 1, 16, near=True)
+    export_pair("sound", 3, 14, sound=True)
