@@ -40,6 +40,31 @@ run 0 explain "$model" --entry prefill --diff 0,4
 prints 'kernel calls .* times'
 run 0 explain --preset gpt2 --level 0 -e forward
 prints '^entry forward:' && prints '12 times the same'
+# softmaxes before products: one operation whose weights are an output, spelled out with the division before and behind the
+# product, and no softmax
+cat >"$tmp/pairs.c" <<'END'
+#include <sinter/models.h>
+static sn_tensor power(sn_tensor q, sn_tensor k) {
+    sn_tensor s = sn_mul(sn_matmul(q, sn_transpose(k, 0, 1, 3, 2)), 0.25);
+    return sn_exp(sn_sub(s, sn_amax_keep(s, 3)));
+}
+SN_MODEL(m, o) {
+    (void)o;
+    sn_entry_begin(m, "forward");
+    sn_tensor q = sn_input(m, "q", SN_F32, 2, 4, 64, 16), k = sn_input(m, "k", SN_F32, 2, 4, 64, 16);
+    sn_tensor w = sn_softmax(sn_matmul(q, sn_transpose(k, 0, 1, 3, 2)), 3), y = sn_matmul(w, k);
+    sn_output("weights", w);
+    sn_tensor p = power(y, k);
+    p = power(sn_matmul(sn_div(p, sn_sum_keep(p, 3)), k), k);
+    sn_output("y", sn_div(sn_matmul(p, k), sn_sum_keep(p, 3)));
+    p = power(q, q);
+    sn_output("none", sn_mul(sn_matmul(p, k), sn_sum_keep(p, 3)));
+}
+END
+run 0 explain "$tmp/pairs.c"
+prints 'attention: 2 of 3 softmax-product pairs fused'
+run 0 explain "$tmp/pairs.c" --level 0 --json -
+prints '"attention_pairs":.3' && prints '"attention_fused":.0'
 # why a tensor is in memory
 run 0 explain "$source/examples/variants/alibi.c" --entry forward
 prints 'of [0-9]* tiles [0-9.]* % are skipped, [0-9.]* % run without mask, [0-9.]* % with it (T=256'

@@ -46,8 +46,11 @@ typedef struct explain_entry {
 } explain_entry;
 
 /* Attentions of an entry, and softmaxes whose result reaches a product through operations that move, choose or cast
- * elements, before the module is compiled. -1: out of memory. */
+ * elements, before the module is compiled; a softmax may be spelled out as exponentials and the division by their sum,
+ * also behind the product. -1: out of memory. */
 int explain_pairs(sn_module *m, const sn_entry *e);
+/* How many of e->pairs have become kernels of attention. */
+int explain_fused(const explain_entry *e);
 
 /* Fills e for an entry of p. False: err. Free with explain_close in either case. */
 bool explain_open(explain_entry *e, const sn_program *p, const char *name, const char *sizes,

@@ -69,6 +69,8 @@ static bool fill_entry(cJSON *o, const explain_entry *e) {
     if (!text(o, "entry", e->name) || !text(o, "sizes", e->sizes) || !number(o, "flop", e->flops) ||
         !number(o, "bytes", e->bytes) ||
         !cJSON_AddBoolToObject(o, "measured", e->seconds != NULL) || !add_folds(o, e) ||
+        (e->pairs && (!number(o, "attention_pairs", e->pairs) ||
+                      !number(o, "attention_fused", explain_fused(e)))) ||
         (e->seconds && !add_run(o, e)))
         return false;
     cJSON *calls = cJSON_AddArrayToObject(o, "calls");

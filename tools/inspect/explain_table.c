@@ -176,13 +176,9 @@ static void print_by_cost(FILE *f, const explain_entry *e, widths w) {
     }
 }
 
-/* Softmaxes in plain operations are not counted as pairs, and may have become kernels, too: they count as fused. */
 static void print_attention(FILE *f, const explain_entry *e) {
-    int fused = 0;
-    for (int i = 0; i < e->n; i++) fused += !strcmp(e->call[i].family, "flash");
-    if (e->pairs > 0)
-        fprintf(f, "attention: %d of %d softmax-product pairs fused\n", fused,
-                fused > e->pairs ? fused : e->pairs);
+    if (e->pairs)
+        fprintf(f, "attention: %d of %d softmax-product pairs fused\n", explain_fused(e), e->pairs);
 }
 
 void explain_table(FILE *f, const explain_entry *e, bool by_cost) {
