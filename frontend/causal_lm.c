@@ -20,13 +20,42 @@ sn_tensor (*const causal_act_fns[])(sn_loc, sn_tensor) = {
     sn_silu_at,      sn_gelu_at, sn_gelu_tanh_at, sn_gelu_tanh_at,
     sn_gelu_tanh_at, sn_silu_at, sn_relu_at,      quick_gelu};
 const char *const qkv_layouts[] = {"side_by_side", "by_group", NULL};
-static const char *const layer_types[] = {"full_attention", "sliding_attention", NULL};
+static const struct {
+    const char *name;
+    causal_layer type;
+} layer_types[] = {{"full_attention", FULL_ATTENTION},
+                   {"sliding_attention", SLIDING_ATTENTION},
+                   {"linear_attention", RECURRENT},
+                   {"mamba", RECURRENT},
+                   {"attention", FULL_ATTENTION}};
+enum { LAYER_TYPES = sizeof layer_types / sizeof *layer_types };
 
 /* The key that sets a field; NULL: none does. */
 static const char *key_of(const causal_family *f, size_t field) {
     const config_key *k = f->keys;
     while (k->key && k->field != field) k++;
     return k->key;
+}
+
+/* Reads "layer_types", unless `finish` has; checks what it needs. */
+static void read_layer_types(sn_config *c, causal_lm *g) {
+    const char *names[LAYER_TYPES + 1] = {NULL};
+    int kept = 0, kind[LAYER_TYPES]; /* those that the family has */
+    for (int i = 0; i < LAYER_TYPES; i++)
+        if (layer_types[i].type != RECURRENT || g->recurrent.mix)
+            names[kept] = layer_types[i].name, kind[kept++] = layer_types[i].type;
+    bool given = g->n_layer_types > 0;
+    if (!given)
+        g->n_layer_types =
+            sn_config_choice_list(c, "layer_types", names, g->layer_type, MAX_LAYER_TYPES);
+    if (g->n_layer_types && (int64_t)g->n_layer_types != g->layers)
+        sn_config_problem(c, "\"layer_types\" has %zu entries for %lld layers", g->n_layer_types,
+                          (long long)g->layers);
+    for (size_t i = 0; i < g->n_layer_types; i++) {
+        if (!given) g->layer_type[i] = kind[g->layer_type[i]];
+        if (g->layer_type[i] == SLIDING_ATTENTION && !g->window)
+            sn_config_problem(c, "\"layer_types\" has sliding attention without a window");
+    }
 }
 
 /* Derives sizes from others and checks that they match. */
@@ -47,14 +76,7 @@ static void complete(const causal_family *f, sn_config *c, causal_lm *g) {
     if (g->positions == ROTARY && g->rotary > g->d_head)
         sn_config_problem(c, "%lld elements of heads of width %lld cannot be rotated",
                           (long long)g->rotary, (long long)g->d_head);
-    g->n_layer_types =
-        sn_config_choice_list(c, "layer_types", layer_types, g->layer_type, MAX_LAYER_TYPES);
-    if (g->n_layer_types && (int64_t)g->n_layer_types != g->layers)
-        sn_config_problem(c, "\"layer_types\" has %zu entries for %lld layers", g->n_layer_types,
-                          (long long)g->layers);
-    for (size_t i = 0; i < g->n_layer_types; i++)
-        if (g->layer_type[i] && !g->window)
-            sn_config_problem(c, "\"layer_types\" has sliding attention without a window");
+    read_layer_types(c, g);
     expert_check(c, &g->experts);
     if (g->score_cap < 0 || g->logit_cap < 0) sn_config_problem(c, "a soft cap is negative");
 }
@@ -87,7 +109,7 @@ static sn_tensor norm(const causal_lm *g, sn_tensor x, const char *name) {
 
 static bool has_window(const causal_lm *g, int layer) {
     if (!g->window) return false;
-    if (g->n_layer_types) return g->layer_type[layer] == 1;
+    if (g->n_layer_types) return g->layer_type[layer] == SLIDING_ATTENTION;
     return layer >= g->first_windowed && !(g->full_every && (layer + 1) % g->full_every == 0);
 }
 
@@ -130,7 +152,8 @@ static bool kv_divided(const causal_lm *g, sn_module *m) {
 /* part: queries, keys, values, [B, T, heads d_head] each */
 static void project(const causal_lm *g, sn_tensor x, sn_tensor part[3]) {
     const causal_names *n = &g->names;
-    int64_t width[3] = {g->heads * g->d_head, g->kv_heads * g->d_head, g->kv_heads * g->d_head};
+    int64_t width[3] = {g->heads * g->d_head * (g->gated ? 2 : 1), g->kv_heads * g->d_head,
+                        g->kv_heads * g->d_head};
     const char *const names[3] = {n->q, n->k, n->v};
     sn_module *m = sn_module_of(x);
     bool divided = kv_divided(g, m), grouped = g->layout == QKV_BY_GROUP;
@@ -195,21 +218,38 @@ static sn_tensor attend_latent(const causal_lm *g, const sn_forward_ctx *s, sn_t
     return one ? latent_values(a, y, g->heads) : y;
 }
 
+/* q [B, T, H 2 d_head], a gate beside each query: removes the gates, [B, H, T, d_head]. */
+static sn_tensor take_gate(const causal_lm *g, sn_tensor *q) {
+    sn_dim B = sn_dim_of(*q, 0), T = sn_dim_of(*q, 1);
+    sn_tensor all = sn_reshape(*q, B, T, g->heads, 2 * g->d_head);
+    sn_tensor gate = sn_slice(all, 3, g->d_head, g->d_head);
+    *q = sn_reshape(sn_slice(all, 3, 0, g->d_head), B, T, g->heads * g->d_head);
+    return sn_swap(gate, 1, 2);
+}
+
 static sn_tensor attend_heads(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
                               bool local) {
     const causal_names *n = &g->names;
     sn_tensor part[3];
     project(g, x, part);
+    sn_tensor gate = g->gated ? take_gate(g, &part[0]) : NULL;
     part[0] = place(g, s, part[0], g->heads, n->q_norm, local);
     part[1] = place(g, s, part[1], g->kv_heads, n->k_norm, local);
     part[2] = sn_split_heads(part[2], g->kv_heads);
     sn_tensor q = sn_name(part[0], "q"), k = sn_name(part[1], "k"), v = sn_name(part[2], "v");
     k = sn_append_kv(s, k, "k_cache");
     v = sn_append_kv(s, v, "v_cache");
-    return attend_seen(g, s, q, k, v, local);
+    sn_tensor y = attend_seen(g, s, q, k, v, local);
+    return gate ? sn_mul(y, sn_sigmoid(gate)) : y;
 }
 
 static sn_tensor attend(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x, int layer) {
+    if (g->n_layer_types && g->layer_type[layer] == RECURRENT) {
+        sn_scope_push(s->m, "%s", g->recurrent.scope);
+        sn_tensor mixed = g->recurrent.mix(&g->recurrent, s, x);
+        sn_scope_pop(s->m);
+        return mixed;
+    }
     bool local = has_window(g, layer);
     sn_tensor y = (g->latent.kv_down ? attend_latent : attend_heads)(g, s, x, local);
     return rows(sn_name(sn_merge_heads(y), "y"), g->names.o, g->d, g->o_bias);
@@ -336,7 +376,7 @@ void causal_lm_build(const causal_family *f, sn_config *c, const sn_model_option
     g.prefix = find_prefix(&g.names, o->weights);
     out->vocab = g.vocab, out->context = o->context ? g.context : context;
     out->layers = g.layers, out->heads = g.heads, out->d_model = g.d;
-    out->tied = g.tied;
+    out->tied = g.tied, out->recurrent = g.recurrent.mix != NULL;
     if (!sn_config_check(c, NULL)) return;
     sn_decoder d = {&g, layers, unembed, o->context ? o->context : context, g.layers};
     sn_decoder_entries(out->module, &d, o);

@@ -8,6 +8,7 @@
 #include "frontend/keys.h"
 #include "frontend/latent.h"
 #include "frontend/models.h"
+#include "frontend/recurrent.h"
 #include "frontend/rope_scaling.h"
 
 /* Names of parameters without ".weight" and ".bias", within their scope. NULL: the family has no
@@ -35,13 +36,15 @@ typedef enum causal_block {
     PARALLEL, /* x += attention(norm x) + mlp(norm x) */
     POST_NORM /* x = norm(x + f x), twice */
 } causal_block;
-typedef enum causal_positions { ROTARY, LEARNED, ALIBI } causal_positions;
+typedef enum causal_positions { ROTARY, LEARNED, ALIBI, NO_POSITIONS } causal_positions;
 typedef enum qkv_layout {
     QKV_SIDE_BY_SIDE, /* rows of all queries, keys, values */
     QKV_BY_GROUP      /* for each key head: its queries, its key, its value */
 } qkv_layout;
 
 enum { MAX_LAYER_TYPES = 256 };
+/* Names of config's "layer_types", and what they are. */
+typedef enum causal_layer { FULL_ATTENTION, SLIDING_ATTENTION, RECURRENT } causal_layer;
 
 /* Zero is the usual value of everything. */
 typedef struct causal_lm {
@@ -73,11 +76,14 @@ typedef struct causal_lm {
     double alibi_scale;        /* factor of the slopes' exponents; 0: 8 */
     bool alibi_before_scaling; /* the bias is multiplied by score_scale, too */
 
-    int64_t window;         /* a token attends to the last `window` keys; 0: to all */
-    int64_t full_every;     /* every n-th layer attends without a window; 0: all have it */
-    int64_t first_windowed; /* layers before this one have no window */
-    int layer_type[MAX_LAYER_TYPES];
-    size_t n_layer_types; /* config's "layer_types"; 0: none */
+    int64_t window;                  /* a token attends to the last `window` keys; 0: to all */
+    int64_t full_every;              /* every n-th layer attends without a window; 0: all have it */
+    int64_t first_windowed;          /* layers before this one have no window */
+    int layer_type[MAX_LAYER_TYPES]; /* each a causal_layer */
+    size_t n_layer_types;            /* config's "layer_types", or as `finish` says; 0: none */
+    recurrent_layer recurrent;       /* of the layers of type RECURRENT */
+    bool gated; /* q has a gate beside each query: sigmoid(gate) times what a head
+                                      * attends to */
 
     int act;                                                    /* index of causal_acts */
     double embed_scale, residual_scale, logit_scale, logit_cap; /* 0: none */

@@ -75,7 +75,7 @@ static sn_forward_ctx make_steps(const sn_decoder *d, sn_module *m, int64_t rows
     return s;
 }
 
-/* The caches are the states that `decode` assigns. */
+/* The caches are the states that `decode` assigns: rows of tokens, or carries, which move whole. */
 static void reorder_rows(sn_module *m, int64_t rows, sn_dim P) {
     sn_dim B = sn_symbol(m, "B", 1, rows), R = sn_symbol(m, "R", 0, rows - 1);
     const sn_entry *decode = sn_entry_get(m, "decode");
@@ -84,9 +84,11 @@ static void reorder_rows(sn_module *m, int64_t rows, sn_dim P) {
     for (int i = 0; decode && i < decode->n_assign; i++) {
         sn_tensor state = decode->assign[i].node->in[0];
         int axis = sn_rank_of(state) - 2;
+        bool rows_of_tokens = decode->assign[i].node->in[1]->op == SN_OP_update_rows;
         sn_dim start[SN_MAX_RANK + 1] = {R};
         start[sn_rank_of(state)] = SN_END;
-        sn_tensor moved = sn_gather(sn_slice(state, axis, 0, P), 0, parents);
+        sn_tensor moved =
+            sn_gather(rows_of_tokens ? sn_slice(state, axis, 0, P) : state, 0, parents);
         sn_assign(state, sn_update_at(SN_HERE, state, moved, start));
     }
     sn_output("parents", parents);

@@ -116,7 +116,8 @@ typedef struct sn_model {
     int64_t image, channels; /* height and width of images; 0: no image input */
     bool normalises;         /* pixels are 0 .. 1, which the model normalises */
     sn_compares compares;    /* images with texts */
-    bool tied;               /* the config sets "tie_word_embeddings" */
+    bool recurrent; /* its caches hold sums over all tokens so far, which a new sequence resets */
+    bool tied;      /* the config sets "tie_word_embeddings" */
 } sn_model;
 
 /* Builds the architecture named by the config's "model_type". Options may be NULL. On error returns

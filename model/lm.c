@@ -8,7 +8,7 @@ static bool feed(void *model, int64_t row, int64_t past, const int32_t *ids, int
                  float *logits, sn_error *err) {
     open_model *m = model;
     (void)row;
-    if (!past && m->io->past && (*m->code.name || m->graph))
+    if (!past && m->io->past && (*m->code.name || m->graph || m->model.recurrent))
         lm_reset(m); /* caches are read up to `past` only */
     return lm_append(m, past, ids, n, logits, err);
 }

@@ -89,6 +89,7 @@ static const struct {
     FAMILY(qwen2_moe, "Qwen 1.5 MoE, Qwen 2 MoE"),
     FAMILY(qwen3, "Qwen 3"),
     FAMILY(qwen3_moe, "Qwen 3 MoE"),
+    FAMILY(qwen3_next, "Qwen3-Next"),
     ENCODER("roberta", "RoBERTa", ENCODER_CHECKED, roberta_family),
     BUILT("siglip", "SigLIP", PAIRS, "logits, embeddings: NumPy", sn_siglip_build),
     FAMILY(stablelm, "StableLM"),

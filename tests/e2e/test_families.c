@@ -327,6 +327,8 @@ static void wrong_configs(void **state) {
         {"mixtral", "num_experts_per_tok", "5", "cannot use 5 of 4 experts"},
         {"qwen2_moe", "mlp_only_layers", "[]", "layers.1.mlp"},
         {"qwen3_moe", "decoder_sparse_step", "1", "layers.0.mlp.gate"},
+        {"qwen3_next", "linear_num_key_heads", "3", "does not divide"},
+        {"qwen3_next", "layer_types", "[\"linear_attention\"]", "1 entries for 2 layers"},
         {"olmoe", "clip_qkv", "8", "clip_qkv"},
         {"deepseek_v2", "moe_layer_freq", "2", "moe_layer_freq"},
         {"deepseek_v2", "q_lora_rank", "null", "q_a_proj"},

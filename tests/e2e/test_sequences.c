@@ -91,8 +91,9 @@ static void check_folder(const char *name, int level) {
         assert_true(want[i].n > 1);
         if (got[i].n != want[i].n || memcmp(got[i].id, want[i].id, sizeof want[i].id))
             fail_msg("%s, level %d: text %d differs", name, level, i);
-        /* unfused sums over keys go in vectors from the first to the longest row's last */
-        double within = level ? 0 : 1e-5;
+        /* unfused sums over keys go in vectors from the first to the longest row's last; steps of
+         * recurrences sum over elements of the state in an order that depends on the number of rows */
+        double within = level && strcmp(name, "qwen3_next") != 0 ? 0 : 1e-5;
         for (int64_t t = 0; t < want[i].n; t++)
             if (!(fabs(got[i].logits[t] - want[i].logits[t]) <=
                   within * (1 + fabs(want[i].logits[t]))))
@@ -171,7 +172,7 @@ static void models_in_c_run_one(void **state) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const usual[] = {"llama", "bloom"};
+    static const char *const usual[] = {"llama", "bloom", "qwen3_next"};
     static const char *const others[] = {
         "gemma3",       "cohere",   "falcon",    "falcon_alibi",  "gemma", "gemma2",
         "gpt_neox",     "gptj",     "granite",   "mistral",       "mpt",   "olmo2",
