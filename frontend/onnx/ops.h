@@ -85,11 +85,12 @@ sn_tensor onnx_rows_at(onnx_call *c, sn_tensor table, sn_tensor at);
 
 /* ops_ms.c: com.microsoft */
 onnx_make onnx_ms_attention, onnx_ms_q_attention, onnx_ms_multi_head, onnx_ms_group_query,
-    onnx_ms_rotary, onnx_ms_skip_norm, onnx_ms_embed_norm, onnx_ms_matmul_n_bits;
+    onnx_ms_rotary, onnx_ms_skip_norm, onnx_ms_embed_norm, onnx_ms_matmul_n_bits, onnx_ms_matmul,
+    onnx_ms_activated;
 
 /* ops_quant.c: quantised values */
 onnx_make onnx_quantise, onnx_dequantise, onnx_dynamic_quantise, onnx_matmul_integer,
-    onnx_qlinear_matmul, onnx_ms_dynamic_matmul, onnx_conv_integer;
+    onnx_qlinear_matmul, onnx_ms_dynamic_matmul, onnx_ms_matmul_integer, onnx_conv_integer;
 /* x - zero as i32 */
 sn_tensor onnx_centred(onnx_call *c, sn_tensor x, sn_tensor zero);
 /* Input i, zero points or scales of the rows or columns of a matrix product, as operand beside it. */

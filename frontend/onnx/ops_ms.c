@@ -222,6 +222,45 @@ bool onnx_ms_matmul_n_bits(onnx_call *c) {
     return onnx_set(c, 0, sn_linear(x, y, bias));
 }
 
+/* ---- products ---- */
+
+/* A factor as the attributes want it: batches: the first axis becomes the last but one; swap: the last two change places. */
+static sn_tensor factor(onnx_call *c, int i, const char *batches, const char *swap) {
+    sn_tensor x = onnx_in(c, i);
+    const int rank = sn_rank_of(x);
+    if (onnx_int(c, batches, 0))
+        for (int a = 0; a + 2 < rank; a++) x = sn_swap(x, a, a + 1);
+    return onnx_int(c, swap, 0) && rank > 1 ? sn_swap(x, -1, -2) : x;
+}
+
+/* alpha x y, with transposed factors */
+bool onnx_ms_matmul(onnx_call *c) {
+    sn_tensor x = factor(c, 0, "transBatchA", "transA");
+    sn_tensor y = onnx_product(c, x, factor(c, 1, "transBatchB", "transB"));
+    const double alpha = onnx_float(c, "alpha", 1);
+    return y && onnx_set(c, 0, alpha == 1 ? y : sn_mul(y, alpha));
+}
+
+/* Conv, to which input 3 is added, or with the flag Gemm; then an activation. */
+bool onnx_ms_activated(onnx_call *c) {
+    static const struct {
+        const char *name;
+        sn_tensor (*fn)(sn_loc, sn_tensor);
+    } acts[] = {{"Relu", sn_relu_at}, {"Sigmoid", sn_sigmoid_at}, {"Tanh", sn_tanh_at}};
+    const char *name = onnx_text(c, "activation", "");
+    const bool gemm = c->row->flag;
+    size_t i = 0;
+    while (i < sizeof acts / sizeof *acts && strcmp(acts[i].name, name) != 0) i++;
+    if (i == sizeof acts / sizeof *acts && *name)
+        return onnx_fail(c, "the activation '%s' is not supported", name);
+    if (!(gemm ? onnx_gemm(c) : onnx_conv(c))) return false;
+    sn_tensor y = onnx_tensor_of(c, c->out[0]), more = gemm ? NULL : onnx_in_or_null(c, 3);
+    if (more) y = sn_add(y, more);
+    return onnx_set(c, 0, *name ? acts[i].fn(c->at, y) : y);
+}
+
+/* ---- norms ---- */
+
 /* Layer norm, or with the flag RMS norm, of x + skip + bias; the sum is output 3. */
 bool onnx_ms_skip_norm(onnx_call *c) {
     const bool rms = c->row->flag;

@@ -130,12 +130,22 @@ bool onnx_conv_integer(onnx_call *c) {
     return onnx_convolution(c, sn_cast(x, SN_F64), sn_cast(w, SN_F64), NULL, SN_I32);
 }
 
-/* com.microsoft: x quantised by its range, times integers. */
+/* com.microsoft: x, integers with a zero point, times integers, as floats with a scale. */
+static bool product(onnx_call *c, sn_tensor x, sn_tensor scale, int w, int w_scale, int w_zero,
+                    int b) {
+    sn_tensor bias = onnx_in_or_null(c, b),
+              y = onnx_product(c, x, onnx_centred(c, onnx_in(c, w), onnx_beside(c, w_zero, false)));
+    y = sn_mul(sn_mul(sn_cast(y, SN_F32), scale), onnx_beside(c, w_scale, false));
+    return onnx_set_narrow(c, 0, bias ? sn_add(y, bias) : y, ONNX_FLOAT);
+}
+
+/* x quantised by its range */
 bool onnx_ms_dynamic_matmul(onnx_call *c) {
     sn_tensor scale, zero, x = quantise_range(c, onnx_in(c, 0), &scale, &zero);
-    sn_tensor bias = onnx_in_or_null(c, 4);
-    sn_tensor y = onnx_product(c, onnx_centred(c, x, zero),
-                               onnx_centred(c, onnx_in(c, 1), onnx_beside(c, 3, false)));
-    y = sn_mul(sn_mul(sn_cast(y, SN_F32), scale), onnx_beside(c, 2, false));
-    return onnx_set(c, 0, bias ? sn_add(y, bias) : y);
+    return product(c, onnx_centred(c, x, zero), scale, 1, 2, 3, 4);
+}
+
+bool onnx_ms_matmul_integer(onnx_call *c) {
+    sn_tensor x = onnx_centred(c, onnx_in(c, 0), onnx_beside(c, 4, true));
+    return product(c, x, onnx_beside(c, 2, true), 1, 3, 5, 6);
 }

@@ -159,7 +159,7 @@ static const onnx_row rows[] = {
     MAKE("GroupNormalization", "", 18, 0, onnx_group_norm),
     MAKE("Hardmax", "", 1, 0, onnx_hardmax),
     MAKE("InstanceNormalization", "", 6, 0, onnx_instance_norm),
-    MAKE("LayerNormalization", "", 17, 0, onnx_layer_norm),
+    MAKE("LayerNormalization", "", 1, 0, onnx_layer_norm), /* before 17: ONNX Runtime's */
     MAKE("LinearAttention", "", 27, 0, onnx_linear_attention),
     MAKE_FLAG("LogSoftmax", 1, onnx_softmax, 1),
     MAKE("LpNormalization", "", 1, 0, onnx_lp_norm),
@@ -170,6 +170,7 @@ static const onnx_row rows[] = {
     MAKE("Upsample", "", 9, 9, onnx_resize),
     MAKE("RotaryEmbedding", "", 23, 0, onnx_rotary),
     MAKE("RMSNormalization", "", 23, 0, onnx_rms_norm),
+    MAKE("SimplifiedLayerNormalization", "", 1, 0, onnx_rms_norm), /* ONNX Runtime's */
     MAKE_FLAG("Softmax", 1, onnx_softmax, 0),
     /* quantised */
     MAKE("ConvInteger", "", 10, 0, onnx_conv_integer),
@@ -184,8 +185,12 @@ static const onnx_row rows[] = {
     MAKE("DynamicQuantizeMatMul", MS, 1, 0, onnx_ms_dynamic_matmul),
     MAKE("EmbedLayerNormalization", MS, 1, 0, onnx_ms_embed_norm),
     MAKE("FastGelu", MS, 1, 0, onnx_fast_gelu),
+    MAKE("FusedConv", MS, 1, 0, onnx_ms_activated),
+    {"FusedGemm", MS, 1, 0, onnx_ms_activated, NULL, NULL, NULL, 1},
+    MAKE("FusedMatMul", MS, 1, 0, onnx_ms_matmul),
     MAKE("Gelu", MS, 1, 0, onnx_gelu),
     MAKE("GroupQueryAttention", MS, 1, 0, onnx_ms_group_query),
+    MAKE("MatMulIntegerToFloat", MS, 1, 0, onnx_ms_matmul_integer),
     MAKE("MatMulNBits", MS, 1, 0, onnx_ms_matmul_n_bits),
     MAKE("MultiHeadAttention", MS, 1, 0, onnx_ms_multi_head),
     MAKE("QAttention", MS, 1, 0, onnx_ms_q_attention),
@@ -193,6 +198,7 @@ static const onnx_row rows[] = {
     MAKE("RotaryEmbedding", MS, 1, 0, onnx_ms_rotary),
     MAKE("SkipLayerNormalization", MS, 1, 0, onnx_ms_skip_norm),
     {"SkipSimplifiedLayerNormalization", MS, 1, 0, onnx_ms_skip_norm, NULL, NULL, NULL, 1},
+    MAKE("TransposeMatMul", MS, 1, 0, onnx_ms_matmul),
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

@@ -40,8 +40,11 @@ def main():
             make = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/onnx/make_onnx.py")
             subprocess.run([sys.executable, "-W", "ignore", make, folder, "all"], check=True, stdout=subprocess.DEVNULL)
         for path in sorted(glob.glob(f"{folder}/*.onnx")):
-            text = subprocess.run([sinter, "explain", path], capture_output=True, text=True).stdout
-            found, all_pairs = map(int, re.search(r"attention: (\d+) of (\d+) softmax-product pairs", text).groups())
+            done = subprocess.run([sinter, "explain", path], capture_output=True, text=True)
+            if done.returncode:
+                sys.exit(done.stderr.strip())
+            counts = re.search(r"attention: (\d+) of (\d+) softmax-product pairs", done.stdout)
+            found, all_pairs = map(int, counts.groups()) if counts else (0, 0)
             worst = max(difference(sinter, path, level, scratch) for level in (0, 4))
             bad = found != all_pairs or worst > 1e-4
             wrong += bad

@@ -177,3 +177,20 @@ def own_ms_cases():
     real = ((xq.astype(np.float32) - 120) * sx) @ (wq.astype(np.float32) * sw) + b
     parts = [split(z, H) for z in np.split(real.astype(np.float32), 3, -1)]
     yield case("q_attention", "QAttention", [xq, wq, b, sx, sw, None, zx], [merge(attend(*parts))], MS, num_heads=H)
+    x, y = f(3, B, T, 5), f(3, B, 6, 5)
+    yield case("fused_matmul", "FusedMatMul", [x, y], [0.5 * x @ y.transpose(0, 1, 3, 2)], MS, alpha=0.5, transB=1)
+    yield case("transpose_matmul", "TransposeMatMul", [x, x], [x.transpose(0, 1, 3, 2) @ x], MS, transA=1)
+    x, y, b = f(T, 3, B, 5), f(3, B, 5, 6), f(6)
+    yield case("fused_matmul_batch", "FusedMatMul", [x, y], [x.transpose(1, 2, 0, 3) @ y], MS, transBatchA=1)
+    x, y = x[:, 0, 0], y[0, 0]
+    yield case("fused_gemm", "FusedGemm", [x, y, b], [np.tanh(0.5 * x @ y + b)], MS, alpha=0.5, activation="Tanh")
+    x, w, more = f(2, 3, 7), f(4, 3, 1), f(2, 4, 7)
+    yield case("fused_conv", "FusedConv", [x, w, f(4) * 0, more], [np.maximum(w[:, :, 0] @ x + more, 0)], MS, activation="Relu")
+    xq, wq = rng.integers(0, 255, (B, T, 32)).astype(np.uint8), rng.integers(-127, 127, (32, 6)).astype(np.int8)
+    zx, zw, sw = np.array(120, np.uint8), np.array([1, 0, -2, 3, 0, 5], np.int8), np.abs(f(6))
+    real = ((xq.astype(np.float32) - 120) * 0.02) @ ((wq.astype(np.float32) - zw) * sw) + b
+    yield case("matmul_integer_to_float", "MatMulIntegerToFloat", [xq, wq, np.float32(0.02), sw, zx, zw, b],
+               [real.astype(np.float32)], MS)
+    x, gain = f(2, T, 32), f(32)
+    yield case("simplified_norm", "SimplifiedLayerNormalization", [x, gain], [rms_norm(x, gain, 1e-5)], version=14)
+    yield case("layer_norm_14", "LayerNormalization", [x, gain, f(32) * 0], [layer_norm(x, gain, 0, 1e-5)], version=14)
