@@ -45,6 +45,8 @@ static void read_layer_types(sn_config *c, causal_lm *g) {
         if (layer_types[i].type != RECURRENT || g->recurrent.mix)
             names[kept] = layer_types[i].name, kind[kept++] = layer_types[i].type;
     bool given = g->n_layer_types > 0;
+    if (g->recurrent.mix && causal_act_fns[g->act] != sn_silu_at)
+        sn_config_problem(c, "\"hidden_act\" must be \"silu\", which recurrent layers use");
     if (!given)
         g->n_layer_types =
             sn_config_choice_list(c, "layer_types", names, g->layer_type, MAX_LAYER_TYPES);
@@ -257,9 +259,7 @@ static sn_tensor attend(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x
 
 /* ---- the MLP: line 8 ---- */
 
-static sn_tensor feed_forward(const causal_lm *g, sn_tensor x, int layer) {
-    if (expert_layer(&g->experts, layer))
-        return expert_apply(&g->experts, x, causal_act_fns[g->act]);
+static sn_tensor plain_mlp(const causal_lm *g, sn_tensor x) {
     const causal_names *n = &g->names;
     sn_tensor h[2];
     if (n->gate_up) {
@@ -272,6 +272,12 @@ static sn_tensor feed_forward(const causal_lm *g, sn_tensor x, int layer) {
     }
     h[0] = causal_act_fns[g->act](SN_HERE, h[0]);
     return rows(h[1] ? sn_mul(h[0], h[1]) : h[0], n->down, g->d, g->mlp_bias);
+}
+
+static sn_tensor feed_forward(const causal_lm *g, sn_tensor x, int layer) {
+    if (!expert_layer(&g->experts, layer)) return plain_mlp(g, x);
+    sn_tensor y = expert_apply(&g->experts, x, causal_act_fns[g->act]);
+    return g->experts.plain_too ? sn_add(y, plain_mlp(g, x)) : y;
 }
 
 /* ---- layers ---- */
@@ -294,7 +300,8 @@ static sn_tensor layer(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
         sn_tensor z = feed_forward(g, n->before_mlp ? norm(g, x, n->before_mlp) : in, l);
         return sn_name(add(g, s, add(g, s, x, y), z), "mlpResid");
     }
-    x = sn_name(add(g, s, x, y), "attnResid");         /* line 6 */
+    x = sn_name(add(g, s, x, y), "attnResid"); /* line 6 */
+    if (!n->down && !expert_layer(&g->experts, l)) return x;
     y = feed_forward(g, norm(g, x, n->before_mlp), l); /* line 7 */
     y = norm(g, y, n->after_mlp);
     return sn_name(add(g, s, x, y), "mlpResid"); /* line 8 */

@@ -22,7 +22,8 @@ typedef struct causal_names {
     const char *q, *k, *v, *qkv, *o;  /* qkv: in one matrix, and the three are NULL */
     const char *q_norm, *k_norm;
     const char *before_attn, *after_attn, *before_mlp, *after_mlp; /* norms of a layer */
-    const char *gate, *up, *gate_up, *down; /* gate: gated; gate_up: both in one matrix */
+    const char *gate, *up, *gate_up,
+        *down; /* gate: gated; down NULL: no MLP; gate_up: both in one matrix */
     const char *norm, *head;
 } causal_names;
 
@@ -142,12 +143,13 @@ enum {
     .router = "mlp.gate", .experts = "mlp.experts", .gate = "gate_proj", .up = "up_proj",          \
     .down = "down_proj"
 
-/* The names of Llama, which many families keep. */
-#define LLAMA_NAMES                                                                                \
+/* The names of Llama, which many families keep; the former without those of MLPs and of the last norm. */
+#define LLAMA_ATTENTION                                                                            \
     .prefix = "model.", .embed = "embed_tokens", .layers = "layers", .q = "self_attn.q_proj",      \
     .k = "self_attn.k_proj", .v = "self_attn.v_proj", .o = "self_attn.o_proj",                     \
-    .before_attn = "input_layernorm", .before_mlp = "post_attention_layernorm",                    \
-    .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj", .norm = "norm",         \
-    .head = "lm_head"
+    .before_attn = "input_layernorm", .head = "lm_head"
+#define LLAMA_NAMES                                                                                \
+    LLAMA_ATTENTION, .before_mlp = "post_attention_layernorm", .gate = "mlp.gate_proj",            \
+                     .up = "mlp.up_proj", .down = "mlp.down_proj", .norm = "norm"
 
 #endif

@@ -36,6 +36,13 @@ static sn_tensor weights(const expert_mlp *e, sn_module *m, const char *name, in
     return sn_concat_at(SN_HERE, 0, part);
 }
 
+/* A parameter of all experts [experts, out, in] as a matrix. */
+static sn_tensor stacked(const expert_mlp *e, sn_module *m, const char *name, int64_t out,
+                         int64_t in) {
+    sn_tensor w = sn_param(m, name, SN_F32, e->count, out, in);
+    return sn_reshape(w, e->count * out, in);
+}
+
 /* Scores for the choice [B, T, experts], without those of groups that are not among the best. */
 static sn_tensor best_groups(const expert_mlp *e, sn_tensor score) {
     int64_t size = e->count / e->groups;
@@ -77,9 +84,17 @@ sn_tensor expert_apply(const expert_mlp *e, sn_tensor x, sn_tensor (*act)(sn_loc
     sn_module *m = sn_module_of(x);
     int64_t d = sn_dim_of(x, -1); /* a number */
     sn_tensor factor, index = route(e, x, &factor);
-    sn_tensor h = act(SN_HERE, apply(e, x, weights(e, m, e->gate, e->d, d), index));
-    h = sn_mul(h, apply(e, x, weights(e, m, e->up, e->d, d), index));
-    h = apply(e, h, weights(e, m, e->down, d, e->d), index); /* [B, T, per_token, d] */
+    sn_tensor part[2], h, down;
+    if (e->gate_up) {
+        sn_split(apply(e, x, stacked(e, m, e->gate_up, 2 * e->d, d), index), 3, 2, part);
+        down = stacked(e, m, e->all_down, d, e->d);
+    } else {
+        part[0] = apply(e, x, weights(e, m, e->gate, e->d, d), index);
+        part[1] = apply(e, x, weights(e, m, e->up, e->d, d), index);
+        down = weights(e, m, e->down, d, e->d);
+    }
+    h = sn_mul(act(SN_HERE, part[0]), part[1]);
+    h = apply(e, h, down, index); /* [B, T, per_token, d] */
     sn_tensor y = sn_sum(sn_mul(h, sn_expand(factor, 3)), 2);
     if (!e->shared) return y;
     sn_scope_push(m, "%s", e->shared);

@@ -11,17 +11,21 @@ enum { MAX_DENSE_LAYERS = 256 };
 
 /* Zero is the usual value of everything. Names as in causal_names, within the layer's scope. */
 typedef struct expert_mlp {
-    const char *router;              /* the linear map to a score for each expert */
-    const char *experts;             /* the scope of expert e is EXPERTS.e */
-    const char *gate, *up, *down;    /* of an expert, and of the shared one */
-    const char *shared;              /* the scope of an MLP that every token uses; NULL: none */
-    const char *shared_gate;         /* the linear map to its factor, a sigmoid; NULL: 1 */
-    const char *bias;                /* of the scores, for the choice only; NULL: none */
-    int64_t count, per_token;        /* count 0: no layer has experts */
-    int64_t d, d_shared;             /* hidden units of an expert, of the shared one */
-    bool sigmoid;                    /* scores are sigmoids, else a softmax over all experts */
-    bool normed;                     /* the factors of the selected add up to 1 */
-    double scale;                    /* of the factors; 0: 1 */
+    const char *router;           /* the linear map to a score for each expert */
+    const char *experts;          /* the scope of expert e is EXPERTS.e */
+    const char *gate, *up, *down; /* of an expert, and of the shared one */
+    const char *gate_up,
+        *all_down;            /* parameters of all experts [experts, 2 d or d, ..], or NULL: each
+                                      * expert has its matrices */
+    bool plain_too;           /* the layer's MLP is added, as it is without experts */
+    const char *shared;       /* the scope of an MLP that every token uses; NULL: none */
+    const char *shared_gate;  /* the linear map to its factor, a sigmoid; NULL: 1 */
+    const char *bias;         /* of the scores, for the choice only; NULL: none */
+    int64_t count, per_token; /* count 0: no layer has experts */
+    int64_t d, d_shared;      /* hidden units of an expert, of the shared one */
+    bool sigmoid;             /* scores are sigmoids, else a softmax over all experts */
+    bool normed;              /* the factors of the selected add up to 1 */
+    double scale;             /* of the factors; 0: 1 */
     int64_t groups, groups_chosen;   /* only experts of the best groups are selected; 0: of all */
     bool two_of_group;               /* a group's score is the sum of its best two, else the best */
     int64_t first, every;            /* layers `first`, `first + every`, ...; 0: every layer */

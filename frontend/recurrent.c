@@ -1,4 +1,4 @@
-/* recurrent.c: carries of recurrent layers, and two such layers, see recurrent.h. */
+/* recurrent.c: carries of recurrent layers, and three such layers, see recurrent.h. */
 #include "frontend/recurrent.h"
 #include "frontend/front.h"
 
@@ -182,4 +182,36 @@ sn_tensor mamba2_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tenso
     y = sn_merge_heads(sn_add(y, sn_mul(skip, u)));
     y = sn_nn_rms_norm(sn_mul(y, sn_silu(gate)), "norm", r->eps);
     return sn_nn_linear(y, "out_proj", sn_dim_of(x, 2), bias);
+}
+
+/* ---- Mamba ---- */
+
+static void selective_step(sn_scan_step *s) { /* x: x and dt of each channel; B, C of the token */
+    const sn_tensor *a = s->user;
+    sn_tensor dt = col(s->x[1]), in = sn_mul(sn_mul(dt, col(s->x[0])), row(s->x[2]));
+    s->next[0] = sn_add(sn_mul(sn_exp(sn_mul(dt, *a)), s->carry[0]), in);
+    s->y[0] = sn_sum(sn_mul(s->next[0], row(s->x[3])), -1);
+}
+
+sn_tensor mamba_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x) {
+    static const char *const norms[] = {"dt_layernorm", "b_layernorm", "c_layernorm"};
+    const int64_t V = r->value, K = r->key, widths[] = {r->rank, K, K};
+    int bias = r->bias ? SN_BIAS : 0;
+    sn_tensor all = sn_nn_linear(x, "in_proj", 2 * V, bias), part[3];
+    sn_tensor u = short_conv(s, sn_slice(all, 2, 0, V), "conv1d", r->kernel, r->conv_bias);
+    sn_tensor select = sn_nn_linear(u, "x_proj", r->rank + 2 * K, 0);
+    int64_t at = 0;
+    for (int i = 0; i < 3; i++) {
+        part[i] = split(select, 2, &at, widths[i]);
+        if (r->norms) part[i] = sn_nn_rms_norm(part[i], norms[i], r->eps);
+    }
+    sn_tensor dt = sn_softplus(sn_nn_linear(part[0], "dt_proj", V, SN_BIAS));
+    sn_tensor a = sn_neg(sn_exp(sn_param(s->m, "A_log", SN_F32, V, K)));
+    const sn_dim shape[] = {V, K, SN_END};
+    sn_scanned y = sn_scan(.carry = {start_carry(s, "state", shape)}, .axis = 1,
+                           .body = selective_step, .user = &a, .x = {u, dt, part[1], part[2]});
+    keep_carry(s, "state", y.carry[0]);
+    sn_tensor out = sn_add(y.y[0], sn_mul(u, sn_param(s->m, "D", SN_F32, V)));
+    out = sn_mul(out, sn_silu(sn_slice(all, 2, V, V)));
+    return sn_nn_linear(out, "out_proj", sn_dim_of(x, 2), bias);
 }

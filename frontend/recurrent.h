@@ -15,6 +15,8 @@ struct recurrent_layer {
     int64_t key, value;       /* elements of a head */
     int64_t kernel;           /* tokens that the convolution sees */
     bool conv_bias, bias;     /* of the convolution, of the projections */
+    int64_t rank;             /* Mamba's: the width of the steps' projection */
+    bool norms;               /* Mamba's: of steps, B and C */
     double eps;               /* of its norms */
 };
 
@@ -22,6 +24,10 @@ struct recurrent_layer {
 sn_tensor gated_delta_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x);
 /* Mamba-2 with Bamba's names [Dao & Gu 2024]: key_heads groups share B and C. */
 sn_tensor mamba2_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x);
+
+/* Mamba with its authors' names, Jamba's norms [Gu & Dao 2023; Lieber et al. 2024]: `value` channels, each
+ * with `key` numbers. */
+sn_tensor mamba_mix(const recurrent_layer *r, const sn_forward_ctx *s, sn_tensor x);
 
 /* The carry `name` [B, shape..] at the first token; keep_carry: it after the last. With caches both are a
  * state, whose value a sequence that begins (past 0) in one of several rows does not see; of a single sequence

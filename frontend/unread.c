@@ -114,7 +114,11 @@ static const char neutral[] =
     "gradient_checkpointing id2label image_mean image_std init_config "
     "init_device init_std initializer_cutoff_factor initializer_factor initializer_range "
     "is_encoder_decoder is_gated_act "
-    "is_llama_config keys_to_ignore_at_inference label2id language layer_norm_eps layerdrop "
+    "is_llama_config chunk_size mamba_chunk_size rescale_prenorm_residual "
+    "residual_in_fp32 rms_norm time_step_floor time_step_max time_step_min normalization_function "
+    "num_logits_to_keep use_mamba_kernels "
+    "z_loss_coefficient "
+    "keys_to_ignore_at_inference label2id language layer_norm_eps layerdrop "
     "length_penalty "
     "masked_softmax_fusion max_length max_window_layers min_length model_type n_ctx "
     "name name_or_path no_repeat_ngram_size num_beam_groups num_beams num_labels "
@@ -209,6 +213,7 @@ static const struct {
     {"embeddings.mask_token", NULL},
     {"pooler.", NULL},
     {"classifier.", NULL},
+    {"mtp.", "qwen3_next"},
     {"qa_outputs.", NULL},
     {"EncDecAttention.relative_attention_bias.", NULL}, /* of T5, never used */
     {"embeddings.word_embeddings._weight", "deberta-v2"},

@@ -37,6 +37,7 @@ static const struct {
     { {type, what, heads, checked, false, true}, .pair = &family }
 #define ENCODER_CHECKED "logits, embeddings: NumPy"
     ENCODER("albert", "ALBERT", ENCODER_CHECKED, albert_family),
+    FAMILY(bamba, "Bamba"),
     SEQ2SEQ("bart", "BART, DistilBART", "summaries, infilling", CHECKED, bart_family),
     ENCODER("bert", "BERT", "NumPy, PyTorch; trained: ONNX Runtime", bert_family),
     FAMILY(bloom, "BLOOM"),
@@ -66,10 +67,14 @@ static const struct {
     FAMILY(gpt_neox, "GPT-NeoX, Pythia"),
     FAMILY(gptj, "GPT-J"),
     FAMILY(granite, "Granite 3"),
+    FAMILY(granitemoehybrid, "Granite 4 H"),
+    FAMILY(jamba, "Jamba"),
     {{"llama", "Llama 1 to 3.x, SmolLM", LANGUAGE, CHECKED "; a trained model's tokens", false,
       false},
      .family = &llama_family},
     SEQ2SEQ("m2m_100", "M2M-100, NLLB", "translation", CHECKED, m2m_100_family),
+    FAMILY(mamba, "Mamba"),
+    FAMILY(mamba2, "Mamba-2, Codestral Mamba"),
     SEQ2SEQ("marian", "Marian, OPUS-MT", "translation", CHECKED, marian_family),
     SEQ2SEQ("mbart", "mBART, mBART-50", "translation", CHECKED, mbart_family),
     FAMILY(mistral, "Mistral, Ministral"),

@@ -83,6 +83,142 @@ def qwen3_next(p, c, tokens):
     return m.rms(p, "model.norm", x, eps, 1) @ p("lm_head.weight", c["vocab_size"], d).T
 
 
+def mamba2(p, a, x, H, G, K, V, kernel, eps, conv_bias=True):
+    """Dao & Gu 2024, section 6 and 7: h = e^(dt A) h + dt B x, y = C h + D x; then gate, norm and projection."""
+    n = len(x)
+    z = m.linear(p, a + "in_proj", x, 2 * H * V + 2 * G * K + H)
+    gate, mixed, dt = np.split(z, [H * V, 2 * H * V + 2 * G * K], axis=-1)
+    mixed = short_conv(p, a + "conv1d", mixed, kernel, conv_bias)
+    u, B, C = np.split(mixed, [H * V, H * V + G * K], axis=-1)
+    u = u.reshape(n, H, V)
+    B, C = (np.repeat(y.reshape(n, G, K), H // G, axis=1) for y in (B, C))
+    dt = softplus(dt + p(a + "dt_bias", H))
+    alpha, D = np.exp(-np.exp(p(a + "A_log", H)) * dt), p(a + "D", H)
+    y = np.empty((n, H, V))
+    for h in range(H):
+        S = np.zeros((K, V))
+        for t in range(n):
+            S = alpha[t, h] * S + np.outer(B[t, h], dt[t, h] * u[t, h])
+            y[t, h] = C[t, h] @ S + D[h] * u[t, h]
+    y = m.rms(p, a + "norm", y.reshape(n, -1) * m.silu(gate), eps)
+    return m.linear(p, a + "out_proj", y, x.shape[-1])
+
+
+def mamba1(p, a, x, inner, K, rank, kernel, norm=None):
+    """Gu & Dao 2023, algorithm 2; norm: of dt, B and C, as Jamba has them."""
+    z = m.linear(p, a + "in_proj", x, 2 * inner)
+    u, gate = short_conv(p, a + "conv1d", z[:, :inner], kernel, True), z[:, inner:]
+    dt, B, C = np.split(m.linear(p, a + "x_proj", u, rank + 2 * K), [rank, rank + K], axis=-1)
+    if norm:
+        dt, B, C = (m.rms(p, a + k + "_layernorm", y, norm) for k, y in (("dt", dt), ("b", B), ("c", C)))
+    dt = softplus(m.linear(p, a + "dt_proj", dt, inner, True))
+    A, h, y = -np.exp(p(a + "A_log", inner, K)), np.zeros((inner, K)), np.empty_like(u)
+    for t in range(len(x)):
+        h = np.exp(dt[t][:, None] * A) * h + (dt[t] * u[t])[:, None] * B[t]
+        y[t] = h @ C[t] + p(a + "D", inner) * u[t]
+    return m.linear(p, a + "out_proj", y * m.silu(gate), x.shape[-1])
+
+
+def bamba_mixer(p, c, a, x):
+    H = c["mamba_n_heads"]
+    return mamba2(p, a, x, H, c["mamba_n_groups"], c["mamba_d_state"], c["mamba_expand"] * c["hidden_size"] // H,
+                  c["mamba_d_conv"], c["rms_norm_eps"])
+
+
+def attention(p, c, a, x, rot=0, scale=None):
+    H, G, d = c["num_attention_heads"], c["num_key_value_heads"], x.shape[-1]
+    w = d // H
+    q, k, v = (m.heads(m.linear(p, a + n + "_proj", x, g * w), g) for n, g in (("q", H), ("k", G), ("v", G)))
+    if rot:
+        freq = m.plain(rot, c["rope_theta"])
+        q, k = (m.part(z, rot, lambda y: m.rope(y, freq)) for z in (q, k))
+    return m.linear(p, a + "o_proj", m.merge(m.attend(q, k, v, scale=scale)), d)
+
+
+def bamba(p, c, tokens):
+    d, eps = c["hidden_size"], c["rms_norm_eps"]
+    x = p("model.embed_tokens.weight", c["vocab_size"], d)[tokens]
+    for l in range(c["num_hidden_layers"]):
+        h = f"model.layers.{l}."
+        y = m.rms(p, h + "input_layernorm", x, eps)
+        x = x + (attention(p, c, h + "self_attn.", y, c["attn_rotary_emb"]) if l in c["attn_layer_indices"] else
+                 bamba_mixer(p, c, h + "mamba.", y))
+        x = x + e.gated(p, h + "feed_forward.", m.rms(p, h + "pre_ff_layernorm", x, eps), c["intermediate_size"])
+    return m.rms(p, "model.final_layernorm", x, eps) @ p("lm_head.weight", c["vocab_size"], d).T
+
+
+def both(p, name, x, ff):  # gate and up in one matrix
+    z = m.linear(p, name, x, 2 * ff)
+    return m.silu(z[:, :ff]) * z[:, ff:]
+
+
+def granite_experts(p, c, a, x):
+    n, k, ff, d = c["num_local_experts"], c["num_experts_per_tok"], c["intermediate_size"], x.shape[-1]
+    score = m.linear(p, a + "router.layer", x, n)
+    up, down = p(a + "input_linear.weight", n, 2 * ff, d), p(a + "output_linear.weight", n, d, ff)
+    y = np.zeros_like(x)
+    for t in range(len(x)):
+        best = e.top(score[t], k)
+        for w, i in zip(e.softmax(score[t][best]), best):
+            z = up[i] @ x[t]
+            y[t] += w * (down[i] @ (m.silu(z[:ff]) * z[ff:]))
+    return y
+
+
+def granite_hybrid(p, c, tokens):
+    d, eps, r = c["hidden_size"], c["rms_norm_eps"], c["residual_multiplier"]
+    table = p("model.embed_tokens.weight", c["vocab_size"], d)
+    x = table[tokens] * c["embedding_multiplier"]
+    for l, kind in enumerate(c["layer_types"]):
+        h = f"model.layers.{l}."
+        y = m.rms(p, h + "input_layernorm", x, eps)
+        x = x + r * (attention(p, c, h + "self_attn.", y, scale=c["attention_multiplier"]) if kind == "attention" else
+                     bamba_mixer(p, c, h + "mamba.", y))
+        y = m.rms(p, h + "post_attention_layernorm", x, eps)
+        z = m.linear(p, h + "shared_mlp.output_linear", both(p, h + "shared_mlp.input_linear", y,
+                                                            c["shared_intermediate_size"]), d)
+        if c["num_local_experts"]:
+            z = z + granite_experts(p, c, h + "block_sparse_moe.", y)
+        x = x + r * z
+    return m.rms(p, "model.norm", x, eps) @ table.T / c["logits_scaling"]
+
+
+def jamba(p, c, tokens):
+    d, eps = c["hidden_size"], c["rms_norm_eps"]
+    x = p("model.embed_tokens.weight", c["vocab_size"], d)[tokens]
+    for l in range(c["num_hidden_layers"]):
+        h = f"model.layers.{l}."
+        y = m.rms(p, h + "input_layernorm", x, eps)
+        x = x + (attention(p, c, h + "self_attn.", y) if l % c["attn_layer_period"] == c["attn_layer_offset"] else
+                 mamba1(p, h + "mamba.", y, c["mamba_expand"] * d, c["mamba_d_state"], c["mamba_dt_rank"],
+                        c["mamba_d_conv"], eps))
+        y = m.rms(p, h + "pre_ff_layernorm", x, eps)
+        x = x + (e.experts(p, h + "feed_forward.", y, c["num_experts"], c["num_experts_per_tok"], c["intermediate_size"],
+                           False, e.LLAMA_PARTS, "router") if l % c["expert_layer_period"] == c["expert_layer_offset"]
+                 else e.gated(p, h + "feed_forward.", y, c["intermediate_size"]))
+    return m.rms(p, "model.final_layernorm", x, eps) @ p("lm_head.weight", c["vocab_size"], d).T
+
+
+def pure(p, c, tokens):
+    d, eps = c["hidden_size"], c["layer_norm_epsilon"]
+    table = p("backbone.embeddings.weight", c["vocab_size"], d)
+    x = table[tokens]
+    for l in range(c["num_hidden_layers"]):
+        h = f"backbone.layers.{l}."
+        y = m.rms(p, h + "norm", x, eps)
+        x = x + (mamba1(p, h + "mixer.", y, c["intermediate_size"], c["state_size"], c["time_step_rank"], c["conv_kernel"])
+                 if c["model_type"] == "mamba" else
+                 mamba2(p, h + "mixer.", y, c["num_heads"], c["n_groups"], c["state_size"], c["head_dim"],
+                        c["conv_kernel"], eps, c["use_conv_bias"]))
+    return m.rms(p, "backbone.norm_f", x, eps) @ (table if c["tie_word_embeddings"] else
+                                                 p("lm_head.weight", c["vocab_size"], d)).T
+
+
+MAMBA2 = {"mamba_n_heads": 4, "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_conv": 4, "mamba_expand": 2,
+          "mamba_d_head": "auto", "mamba_chunk_size": 256, "mamba_conv_bias": True, "mamba_proj_bias": False}
+PURE = {"vocab_size": 23, "hidden_size": 16, "num_hidden_layers": 2, "layer_norm_epsilon": 1e-5, "conv_kernel": 4,
+        "use_conv_bias": True, "use_bias": False, "hidden_act": "silu", "residual_in_fp32": True, "rescale_prenorm_residual": False,
+        "time_step_min": 0.001, "time_step_max": 0.1, "time_step_floor": 1e-4, "expand": 2}
 CASES = {
     "qwen3_next": (qwen3_next, {
         **e.SIZES, "model_type": "qwen3_next", "head_dim": 8, "partial_rotary_factor": 0.5, "num_experts": 4,
@@ -90,6 +226,27 @@ CASES = {
         "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "full_attention_interval": 2,
         "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6, "linear_num_key_heads": 2,
         "linear_num_value_heads": 4}),
+    "bamba": (bamba, {**m.LLAMA, **MAMBA2, "model_type": "bamba", "hidden_size": 32, "attn_layer_indices": [1], "attn_rotary_emb": 4,
+                      "num_logits_to_keep": 1, "tie_word_embeddings": False}),
+    "granite_hybrid": (granite_hybrid, {
+        **e.SIZES, **MAMBA2, "model_type": "granitemoehybrid", "mamba_n_groups": 1, "mamba_d_head": 16, "layer_types": ["mamba", "attention"],
+        "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 24, "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.5, "attention_multiplier": 0.4, "logits_scaling": 2.0, "tie_word_embeddings": True,
+        "position_embedding_type": "nope"}),
+    "granite_hybrid_dense": (granite_hybrid, {
+        **m.LLAMA, **MAMBA2, "model_type": "granitemoehybrid", "layer_types": ["attention", "mamba"],
+        "num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": 24, "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.5, "attention_multiplier": 0.4, "logits_scaling": 2.0, "tie_word_embeddings": True}),
+    "jamba": (jamba, {
+        **{k: v for k, v in e.SIZES.items() if k != "rope_theta"}, "model_type": "jamba", "num_hidden_layers": 3,
+        "attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2,
+        "expert_layer_offset": 1, "num_experts": 4, "num_experts_per_tok": 2, "mamba_d_state": 4, "mamba_d_conv": 4,
+        "mamba_expand": 2, "mamba_dt_rank": 3, "mamba_conv_bias": True, "mamba_proj_bias": False, "use_mamba_kernels": True,
+        "tie_word_embeddings": False}),
+    "mamba": (pure, {**PURE, "model_type": "mamba", "intermediate_size": 32, "state_size": 4, "time_step_rank": 3,
+                     "tie_word_embeddings": True}),
+    "mamba2": (pure, {**PURE, "model_type": "mamba2", "num_heads": 4, "head_dim": 8, "n_groups": 2, "state_size": 6,
+                      "chunk_size": 256, "rms_norm": True, "tie_word_embeddings": False}),
 }
 
 if __name__ == "__main__":
