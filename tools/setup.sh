@@ -53,6 +53,7 @@ if [ $dev = yes ]; then
     need chromium tool chromium chromium-browser google-chrome # for pages of `sinter report` and of modules
     need lld-19 tool wasm-ld-19 wasm-ld # for WebAssembly modules
     need nodejs tool node
+    need z3 tool z3 # proves the rules of the passes
     need qemu-user tool qemu-aarch64
     need openmpi-bin tool mpirun.openmpi # for training on several ranks
     need libopenmpi-dev lib ompi-c

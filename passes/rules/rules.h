@@ -1,8 +1,8 @@
 /* rules.h: rewrite rules as rows of tables. A row says in algebra what becomes of what, and under which conditions;
  * what is not algebra (axes, attributes, shapes) is a function in the same table.
  *
- *   RULE(name, LEVEL, "pattern = replacement", "conditions")     from this fusion level on
- *   CODE(name, LEVEL, op)                                        promises a function; COUNT: for all ops
+ *   RULE(name, LEVEL, CLAIM, "pattern = replacement", "conditions")   from this fusion level on
+ *   CODE(name, LEVEL, op)                                             promises a function; COUNT: for all ops
  *
  * A pattern consists of
  *   x                  any node; a second x is the same node
@@ -22,6 +22,13 @@
  * Conditions (conditions.def) are separated by commas and all hold; "!" negates one. Without operand it is about the
  * node that is replaced. If one does not hold, other orders of operands are tried.
  *
+ * A row claims how equal both sides are; tests/rules/ proves it for all types that its conditions allow (all NaN are one
+ * number; two zeros are equal, whatever their signs):
+ *   EQUAL          the same number, in every type and for every operand
+ *   FINITE         ... where operands are neither infinite nor NaN nor -0
+ *   ROUNDS         the same in real numbers with infinities, where nothing overflows: it rounds elsewhere
+ *   ROUNDS_FINITE  both
+ *
  * A replacement must have the type and shape of the node: otherwise the next rule is tried. */
 #ifndef SN_RULES_H
 #define SN_RULES_H
@@ -31,9 +38,17 @@
 
 struct sn_raiser;
 
+typedef enum sn_claim {
+    SN_CLAIM_EQUAL,
+    SN_CLAIM_FINITE,
+    SN_CLAIM_ROUNDS,
+    SN_CLAIM_ROUNDS_FINITE
+} sn_claim;
+
 typedef struct sn_rule_row {
     const char *name;
     sn_level level;
+    sn_claim claim;         /* of a row with text */
     const char *row, *when; /* NULL: a function */
     sn_op op;               /* at whose nodes it looks */
     sn_node *(*rewrite)(sn_node *n);
@@ -44,7 +59,7 @@ typedef struct sn_rule_row {
 typedef struct sn_rules {
     const sn_rule_row *rule; /* [n] */
     int n;
-    struct form *form;          /* [n] the rows as trees */
+    struct sn_form *form;       /* [n] the rows as trees */
     uint16_t *of_op;            /* for each op the numbers of its rules, in order, */
     int begin[SN_OP_COUNT + 1]; /* from here on */
     const char *wrong;          /* the first rule with a mistake; NULL: none */

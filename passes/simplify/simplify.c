@@ -31,8 +31,12 @@ static sn_node *apply_birth(sn_node *n) {
 }
 
 static const sn_rule_row list[] = {
-#define RULE(id, from, text, conditions)                                                           \
-    {.name = #id, .level = SN_LEVEL_##from, .row = text, .when = conditions},
+#define RULE(id, from, how, text, conditions)                                                      \
+    {.name = #id,                                                                                  \
+     .level = SN_LEVEL_##from,                                                                     \
+     .claim = SN_CLAIM_##how,                                                                      \
+     .row = text,                                                                                  \
+     .when = conditions},
 #define CODE(id, from, on)                                                                         \
     {.name = #id, .level = SN_LEVEL_##from, .op = SN_OP_##on, .rewrite = sn_simplify_##id},
 #include "passes/simplify/rules.def"

@@ -49,7 +49,7 @@ def main():
             bad = found != all_pairs or worst > 1e-4
             wrong += bad
             print(f"{'FAILED' if bad else 'ok':6} {os.path.basename(path):24} {found} of {all_pairs} fused, {worst:.1e}", flush=True)
-    sys.exit(wrong != 0)
+    sys.exit(1 if wrong else 0)
 
 
 main()
