@@ -191,7 +191,7 @@ static void wrong_rows_are_refuted(void **state) {
     (void)state;
     if (!*SN_SMT_SOLVER) skip();
     enum { N = sizeof wrong / sizeof *wrong };
-    sn_rules rules = {.rule = wrong, .n = N};
+    static sn_rules rules = {.rule = wrong, .n = N};
     sn_rules_read(&rules);
     assert_null(rules.wrong);
     n_asked = 0;
@@ -205,8 +205,6 @@ static void wrong_rows_are_refuted(void **state) {
         }
         if (second ? proved : !refuted) fail_msg("not refuted: %s", wrong[i].row);
     }
-    free(rules.form);
-    free(rules.of_op);
 }
 
 /* Functions are not proved. Their number only falls; what is algebra is written as a row. */
@@ -225,10 +223,6 @@ static int begin_test(void **state) {
 }
 
 static int end_test(void **state) {
-    for (int t = 0; t < N_TABLES; t++) {
-        free(table[t].form);
-        free(table[t].of_op);
-    }
     smt_free();
     return scratch_end(state);
 }
