@@ -22,6 +22,7 @@ typedef struct options {
         *off, *accept, *cc, *train;
     int64_t level, beams, sequences, slices;
     bool list_targets, archive, shared, embed, exe, is_static, strict, page;
+    sn_target first; /* of the list: all are for its system */
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -31,7 +32,8 @@ static const arg table[] = {
     {"name", 0, ARG_TEXT, AT(name), "NAME", NULL, 0, 0,
      "prefix of all symbols and file names; default: the model's name"},
     {"target", 0, ARG_TEXT, AT(target), "CPU,…", "native", 0, 0,
-     "target CPUs, with features and caches: x86-64-v2,x86-64-v4,+avx512vnni,l2=2M"},
+     "target CPUs, with features, caches and system: x86-64-v2,x86-64-v4,+avx512vnni,l2=2M; "
+     "x86-64-v3,os=windows"},
     {"list-targets", 0, ARG_FLAG, AT(list_targets), NULL, NULL, 0, 0,
      "list the names for --target"},
     {"entries", 0, ARG_TEXT, AT(entries), "NAME,…", NULL, 0, 0,
@@ -90,7 +92,8 @@ static const arg_key keys[] = {
 static const arg_command command = {
     NAME,
     "compile a model to an object, a library or a program",
-    "Writes NAME.o, NAME.h and NAME.weights, which need neither Sinter nor LLVM; NAME.h documents\n"
+    "Writes NAME.o (for Windows NAME.obj), NAME.h and NAME.weights, which need neither Sinter nor "
+    "LLVM; NAME.h documents\n"
     "the calls. With several targets the program selects one at start. All kernels are Sinter's\n"
     "own: there is no --backend, because oneDNN's would need its library.\n",
     table,
@@ -144,16 +147,18 @@ static open_model *load_model(const options *o, int named, const sn_options *com
 }
 
 static bool is_wasm(const options *o) {
-    return !strncmp(o->target, "wasm32", 6);
+    return o->first.system == SN_BROWSER;
 }
 
-static bool check_wasm(const options *o, sn_error *err) {
-    if (o->page && !is_wasm(o)) return sn_fail(err, SN_ERR_USAGE, "--page is for --target wasm32");
-    if (is_wasm(o) && (o->archive || o->shared || o->exe || o->is_static || o->embed))
-        return sn_fail(err, SN_ERR_USAGE,
-                       "--target wasm32 excludes --archive, --shared, --exe, --static and "
-                       "--embed-weights: it writes NAME.wasm, NAME.js, NAME.d.ts and NAME.weights");
-    return !is_wasm(o) || link_wasm_linker(o->cc, err);
+/* Before the model is read: whether the system of the targets has what is asked for. */
+static bool check_target(options *o, sn_error *err) {
+    const char *list = o->target;
+    const unsigned uses = (o->archive ? SN_USE_ARCHIVE : 0) | (o->shared ? SN_USE_SHARED : 0) |
+                          (o->exe ? SN_USE_PROGRAM : 0) | (o->is_static ? SN_USE_STATIC : 0) |
+                          (o->embed ? SN_USE_EMBED : 0) | (o->page ? SN_USE_PAGE : 0);
+    return sn_target_take(&o->first, &list, err) &&
+           sn_target_allows(&o->first, uses | (*list ? SN_USE_TARGETS : 0), err) &&
+           (!is_wasm(o) || link_wasm_linker(o->cc, err));
 }
 
 /* The script knows a tokenizer by its file (loadTokenizer in web/tokenizer.js). */
@@ -183,7 +188,7 @@ static bool make_web(const options *o, const open_model *m, const cmd_artefact *
     bool ok = (!cmd_models || !m || !a->tokenizer || cmd_models->save(m, o->dir, eo->name, err)) &&
               link_wasm(&r, err) && web_write(&w, err);
     if (ok && a->tokenizer) check_tokenizer(o, eo->name);
-    snprintf(file, sizeof file, "%s.wasm.a", eo->name);
+    snprintf(file, sizeof file, "%s.wasm.o", eo->name);
     char *path = sn_path_join(o->dir, file);
     if (path) remove(path);
     free(path);
@@ -232,17 +237,18 @@ static sn_emit_options emit_options(const options *o, const char *name) {
 /* Lists the files and folders written, with their sizes. */
 static void print_files(const options *o, const cmd_artefact *a, const char *name) {
     const bool web = is_wasm(o);
+    const sn_system_facts *system = sn_target_system(&o->first);
     const struct {
         const char *ending;
         bool made;
-    } files[] = {{".o", !web},
+    } files[] = {{system->object, !web},
                  {".h", !web},
                  {".wasm", web},
                  {".js", web},
                  {".d.ts", web},
                  {".html", o->page},
                  {".weights", !o->embed},
-                 {".a", o->archive},
+                 {system->archive, o->archive},
                  {".so", o->shared},
                  {"", o->exe},
                  {".tokenizer", (o->exe || web) && a->tokenizer},
@@ -314,10 +320,10 @@ static bool emit(const options *o, open_model *m, sn_emit_options *eo, sn_error 
     return ok;
 }
 
-static bool compile(const options *o, sn_error *err) {
+static bool compile(options *o, sn_error *err) {
     int entries;
     char name[48];
-    if (!model_entries_read(o->entries, &entries, err) || !check_wasm(o, err)) return false;
+    if (!model_entries_read(o->entries, &entries, err) || !check_target(o, err)) return false;
     if (o->train) return compile_training(o, entries, err);
     sn_emit_options eo = emit_options(o, name);
     open_model *m = load_model(o, entries, &eo.compile, err);

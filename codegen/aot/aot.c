@@ -73,11 +73,21 @@ static bool add_target(sn_aot *a, const char **list) {
                        SN_AOT_TARGETS);
     sn_target *t = &a->variant[a->n_variant].target;
     if (!sn_target_take(t, list, a->err)) return false;
-    if (a->n_variant && t->arch != a->variant[0].target.arch)
-        return sn_fail(a->err, SN_ERR_TARGET,
-                       "targets '%s' and '%s' have different architectures; compile each into a "
-                       "separate folder",
-                       a->variant[0].target.name, t->name);
+    const sn_target *first = &a->variant[0].target;
+    if (t->arch != first->arch || t->system != first->system)
+        return sn_fail(
+            a->err, SN_ERR_TARGET,
+            "targets '%s' and '%s' have different architectures or systems; compile each "
+            "into a separate folder",
+            a->variant[0].target.name, t->name);
+    sn_target m1;
+    if (t->system == SN_MACOS && t->arch == SN_ARCH_AARCH64 &&
+        (!sn_target_init(&m1, "apple-m1", a->err) || t->feature_set & ~m1.feature_set))
+        return sn_fail(
+            a->err, SN_ERR_TARGET,
+            "target '%s': NAME_open does not ask macOS for features that apple-m1 lacks: "
+            "compile for apple-m1,os=macos",
+            t->name);
     for (int i = 0; i < a->n_variant; i++)
         if (!strcmp(a->variant[i].target.name, t->name))
             return sn_fail(a->err, SN_ERR_TARGET, "target '%s' is given twice", t->name);
@@ -97,40 +107,36 @@ static int by_capability(const void *x, const void *y) {
     return popcount(b->feature_set) - popcount(a->feature_set);
 }
 
-/* A module does not choose between targets, and works on one thread. */
-static bool take_wasm(sn_aot *a) {
-    a->openmp = false;
-    if (a->n_variant > 1)
-        return sn_fail(a->err, SN_ERR_TARGET,
-                       "a WebAssembly module is for one target: compile '%s' and '%s' under "
-                       "different names, and load the one that the browser takes",
-                       a->variant[0].target.name, a->variant[1].target.name);
-    return !(a->o->embed_weights || a->o->program) ||
-           sn_fail(a->err, SN_ERR_USAGE,
-                   "target wasm32 has no programs and no embedded weights: NAME.js loads NAME.wasm "
-                   "and NAME.weights; --page makes a page with them");
-}
-
 static bool take_targets(sn_aot *a) {
     const char *list = a->o->targets && *a->o->targets ? a->o->targets : "native";
     while (*list)
         if (!add_target(a, &list)) return false;
     qsort(a->variant, (size_t)a->n_variant, sizeof *a->variant, by_capability);
-    return !sn_aot_is_wasm(a) || take_wasm(a);
+    a->openmp = a->openmp && !sn_aot_is(a, SN_BROWSER); /* a module works on one thread */
+    const unsigned uses = (a->o->kinds & SN_EMIT_ARCHIVE ? SN_USE_ARCHIVE : 0) |
+                          (a->o->embed_weights ? SN_USE_EMBED : 0) |
+                          (a->o->program ? SN_USE_PROGRAM : 0) |
+                          (a->n_variant > 1 ? SN_USE_TARGETS : 0);
+    return sn_target_allows(&a->variant[0].target, uses, a->err);
 }
 
 /* ---- code ---- */
 
 typedef struct group {
-    sn_elf *elf;
-    sn_wasm *wasm; /* instead of elf */
+    const sn_aot *a;
     int index;
     char prefix[96];
 } group;
 
+static bool add_object(const sn_aot *a, int group, const char *prefix, const sn_object *o,
+                       sn_error *err) {
+    return a->bitcode ? sn_bitcode_add(a->bitcode, prefix, o, err)
+                      : sn_elf_add(a->elf, group, prefix, o, err);
+}
+
 static bool keep_object(void *ctx, const sn_object *o, sn_error *err) {
-    group *g = ctx;
-    return g->wasm ? sn_wasm_add(g->wasm, o, err) : sn_elf_add(g->elf, g->index, g->prefix, o, err);
+    const group *g = ctx;
+    return add_object(g->a, g->index, g->prefix, o, err);
 }
 
 static sn_options compile_options(const sn_aot *a, const char *target) {
@@ -147,7 +153,7 @@ static bool compile_variant(sn_aot *a, int v, group *g) {
     const sn_object_sink sink = {keep_object, g};
     sn_options o = compile_options(a, a->variant[v].target.name);
     a->variant[v].program = sn_program_make(a->m, &o, &sink, NULL, a->err);
-    a->variant[v].code_bytes = g->wasm ? sn_wasm_code_bytes(g->wasm) : sn_elf_code_bytes(g->elf, v);
+    a->variant[v].code_bytes = a->bitcode ? 0 : sn_elf_code_bytes(a->elf, v);
     return a->variant[v].program != NULL;
 }
 
@@ -347,14 +353,16 @@ static bool save_header(sn_aot *a) {
     return ok;
 }
 
-static bool save_code(sn_aot *a, const sn_object *o) {
+/* names: of the object, for an archive. */
+static bool save_code(sn_aot *a, const sn_object *o, const sn_object *names) {
+    const sn_system_facts *system = sn_target_system(&a->variant[0].target);
     char member[72];
     sn_object archive = {0};
-    snprintf(member, sizeof member, "%s.o", a->name);
-    if (a->o->kinds & SN_EMIT_OBJECT && !save(a, ".o", o->data, o->size)) return false;
+    snprintf(member, sizeof member, "%s%s", a->name, system->object);
+    if (a->o->kinds & SN_EMIT_OBJECT && !save(a, system->object, o->data, o->size)) return false;
     if (!(a->o->kinds & SN_EMIT_ARCHIVE)) return true;
-    bool ok =
-        sn_elf_archive(o, member, &archive, a->err) && save(a, ".a", archive.data, archive.size);
+    bool ok = sn_archive(o, names, member, &archive, a->err) &&
+              save(a, system->archive, archive.data, archive.size);
     sn_object_free(&archive);
     return ok;
 }
@@ -379,10 +387,10 @@ static bool write_weights(sn_aot *a) {
 }
 
 /* Memory of 32-bit addresses also holds the state, workspaces and the stack. */
-static bool check_wasm(const sn_aot *a) {
+static bool check_memory(const sn_aot *a) {
     const int64_t all = INT64_C(1) << 32;
     int64_t need = (int64_t)(a->weight_bytes + a->state_bytes);
-    return need < all ||
+    return need < all || !sn_aot_is(a, SN_BROWSER) ||
            sn_fail(
                a->err, SN_ERR_TARGET,
                "%lld MiB of weights and state: wasm32 has 4096 MiB of memory; store the weights "
@@ -390,47 +398,56 @@ static bool check_wasm(const sn_aot *a) {
                (long long)need >> 20);
 }
 
-static bool finish_wasm(sn_aot *a, sn_wasm *w) {
-    sn_object glue = {0};
-    bool ok = check_wasm(a) && fill_manifest(a) && sn_aot_emit_glue(a, &glue) &&
-              sn_wasm_add(w, &glue, a->err);
-    sn_object all = sn_wasm_archive(w);
-    ok = ok && write_weights(a) && save(a, ".wasm.a", all.data, all.size);
-    sn_object_free(&glue);
-    return ok;
+static bool add_weights(sn_aot *a) {
+    char name[96];
+    if (!a->o->embed_weights) return write_weights(a);
+    snprintf(name, sizeof name, "%s_weights_image", a->name);
+    void *image = a->image = sn_aot_weights_image(a);
+    if (!image) return false;
+    return a->bitcode
+               ? sn_bitcode_add_data(a->bitcode, name, image, a->weight_bytes, SN_AOT_PAGE, a->err)
+               : sn_elf_add_data(a->elf, name, image, a->weight_bytes, SN_AOT_PAGE, a->err);
 }
 
-static bool finish(sn_aot *a, sn_elf *elf) {
-    sn_object glue = {0}, all = {0};
-    void *image = NULL;
-    bool ok = fill_manifest(a) && sn_aot_emit_glue(a, &glue) &&
-              sn_elf_add(elf, SN_AOT_TARGETS, NULL, &glue, a->err) && remove_header(a);
-    if (ok && a->o->embed_weights) {
-        char name[96];
-        snprintf(name, sizeof name, "%s_weights_image", a->name);
-        image = sn_aot_weights_image(a);
-        ok = image && sn_elf_add_data(elf, name, image, a->weight_bytes, SN_AOT_PAGE, a->err);
-    } else if (ok) {
-        ok = write_weights(a);
-    }
-    ok = ok && sn_elf_finish(elf, &all, a->err) && save_code(a, &all) && save_header(a);
+static bool finish_object(sn_aot *a, sn_object *all, sn_object *names) {
+    if (a->bitcode) return sn_bitcode_finish(a->bitcode, &a->variant[0].target, all, names, a->err);
+    return sn_elf_finish(a->elf, all, a->err) && sn_elf_names(all, names, a->err);
+}
+
+static bool finish(sn_aot *a) {
+    sn_object glue = {0}, all = {0}, names = {0};
+    bool ok = check_memory(a) && fill_manifest(a) && sn_aot_emit_glue(a, &glue) &&
+              add_object(a, SN_AOT_TARGETS, NULL, &glue, a->err) && remove_header(a) &&
+              add_weights(a) && finish_object(a, &all, &names) && save_code(a, &all, &names) &&
+              (sn_aot_is(a, SN_BROWSER) || save_header(a));
     sn_object_free(&all);
+    sn_object_free(&names);
     sn_object_free(&glue);
-    free(image);
+    free(a->image);
     return ok;
 }
 
 /* A target whose preparation kernels this machine can run: the artefact's first one that runs here,
- * or else this machine. */
+ * for this system, or else this machine. */
 static const char *preparing_target(const sn_aot *a) {
-    for (int v = 0; v < a->n_variant; v++)
-        if (sn_target_runs_here(&a->variant[v].target)) return a->variant[v].target.name;
+    for (int v = 0; v < a->n_variant; v++) {
+        sn_target t;
+        sn_error none = {0};
+        const char *name = sn_arena_printf(a->m, "%s,os=linux", a->variant[v].target.name);
+        if (sn_target_init(&t, name, &none) && sn_target_runs_here(&t)) return name;
+    }
     return "native";
 }
 
-static bool emit(sn_aot *a, sn_elf *elf, sn_wasm *wasm, group *g) {
+static bool begin_object(sn_aot *a) {
+    if (!sn_aot_is(a, SN_LINUX)) return (a->bitcode = sn_bitcode_new(a->err)) != NULL;
+    a->elf = sn_elf_new();
+    return a->elf || sn_fail(a->err, SN_ERR_MEMORY, "out of memory for an object file");
+}
+
+static bool emit(sn_aot *a, group *g) {
     for (int v = 0; v < a->n_variant; v++) {
-        g[v] = (group){.elf = elf, .wasm = sn_aot_is_wasm(a) ? wasm : NULL, .index = v};
+        g[v] = (group){.a = a, .index = v};
         if (!compile_variant(a, v, &g[v])) return false;
         if (!same_preparation(a->variant[0].program, a->variant[v].program))
             return sn_fail(a->err, SN_ERR_TARGET,
@@ -448,7 +465,7 @@ static bool emit(sn_aot *a, sn_elf *elf, sn_wasm *wasm, group *g) {
                             "this machine packs weights in a layout that target '%s' does not "
                             "read; compile on a machine that can run the target",
                             a->variant[0].target.name));
-    ok = ok && find_contents(a, s) && (g->wasm ? finish_wasm(a, wasm) : finish(a, elf));
+    ok = ok && find_contents(a, s) && finish(a);
     sn_session_free(s);
     sn_program_free(p);
     return ok;
@@ -460,14 +477,12 @@ bool sn_emit(sn_session *s, const sn_emit_options *o, sn_error *err) {
         return false;
     sn_aot a = {.o = o, .s = s, .m = sn_session_program(s)->m, .err = &local};
     group *g = calloc(SN_AOT_TARGETS, sizeof *g);
-    sn_elf *elf = sn_elf_new();
-    sn_wasm *wasm = sn_wasm_new();
-    bool ok = (g && elf && wasm) || sn_fail(&local, SN_ERR_MEMORY, "out of memory");
+    bool ok = g || sn_fail(&local, SN_ERR_MEMORY, "out of memory");
     ok = ok && take_name(&a) && check_lists(&a) && check_texts(&a) && take_targets(&a) &&
-         (!o->dir || sn_folder_make(o->dir, &local)) && emit(&a, elf, wasm, g);
+         begin_object(&a) && (!o->dir || sn_folder_make(o->dir, &local)) && emit(&a, g);
     for (int v = 0; v < a.n_variant; v++) sn_program_free(a.variant[v].program);
-    sn_elf_free(elf);
-    sn_wasm_free(wasm);
+    sn_elf_free(a.elf);
+    sn_bitcode_free(a.bitcode);
     free(g);
     return ok || sn_fail(err, local.code, "%s", local.message);
 }

@@ -4,15 +4,15 @@
  * (as a group of local symbols), and a small object for the architecture's oldest CPU with the
  * functions that NAME.h declares. These check arguments, choose a target and make the call.
  *
- * For WebAssembly it is an archive of these objects, which a linker makes a module of. Pointers have
- * 4 bytes there, but all structs and lists keep the offsets below: a pointer is the lower half of its
- * 8 bytes. */
+ * For systems other than Linux they are bitcode, and code is generated for all of it together.
+ * Pointers have 4 bytes in WebAssembly, but all structs and lists keep the offsets below: a pointer is
+ * the lower half of its 8 bytes. */
 #ifndef SN_AOT_H
 #define SN_AOT_H
 
 #include "codegen/aot/file.h"
 #include "codegen/aot/elf_merge.h"
-#include "codegen/aot/wasm.h"
+#include "codegen/aot/bitcode.h"
 #include "codegen/emit/signature.h"
 #include "codegen/program/program.h"
 
@@ -40,8 +40,8 @@ int sn_target_floor(const sn_target *t, sn_cpu_test *test, uint64_t *xcr0);
 /* Writes the features that these tests require to `text`, separated by spaces, and returns it. */
 const char *sn_target_needs(const sn_target *t, char *text, size_t size);
 
-/* The oldest CPU of an architecture, for code that runs before the CPU is known. */
-const char *sn_target_base(sn_arch arch);
+/* The oldest CPU of a target's architecture, on the same system, for code that runs before the CPU is known. */
+const char *sn_target_base(sn_module *m, const sn_target *t);
 
 /* A tensor in the weights file or in the state. */
 typedef struct sn_aot_place {
@@ -92,6 +92,9 @@ typedef struct sn_aot {
     int n_message, cap_message;
     int n_sum; /* the most sums over ranks of an entry; 0: the artefact is for one rank */
     const char *manifest;
+    sn_elf *elf; /* all objects, or ... */
+    sn_bitcode *bitcode;
+    void *image; /* of embedded weights */
     sn_error *err;
 } sn_aot;
 
@@ -104,7 +107,7 @@ typedef struct sn_aot {
     _(INDEX, "a token or another element of an input is out of range")                             \
     _(CPU, "this CPU, or its operating system, does not meet the requirements of any target of "   \
            "the artefact")                                                                         \
-    _(FILE, "the weights file cannot be opened or mapped; errno says why")                         \
+    _(FILE, "the weights file cannot be opened or mapped; errno (Windows: GetLastError) says why") \
     _(FORMAT, "not a weights file of Sinter, or one of another version")                           \
     _(SIZE, "the weights file is truncated or too long")                                           \
     _(MODEL, "the weights file belongs to another model or to other compile options")              \
@@ -118,8 +121,8 @@ enum {
         SN_AOT_ERROR_COUNT
 };
 
-static inline bool sn_aot_is_wasm(const sn_aot *a) {
-    return a->variant[0].target.arch == SN_ARCH_WASM32;
+static inline bool sn_aot_is(const sn_aot *a, sn_system system) {
+    return a->variant[0].target.system == system;
 }
 
 /* What the names of the code for target v begin with, in place of "sn_". */

@@ -102,7 +102,7 @@ typedef struct input {
 
 static bool open_input(input *in, const sn_object *o, sn_error *err) {
     *in = (input){.data = o->data, .size = o->size, .h = (const Elf64_Ehdr *)o->data};
-    if (!sn_object_check(o, false, NULL))
+    if (!sn_object_check(o, true, NULL))
         return sn_fail(err, SN_ERR_INTERNAL,
                        "a kernel's object is not a 64-bit ELF file, or corrupted");
     in->s = (const Elf64_Shdr *)(o->data + in->h->e_shoff);
@@ -551,32 +551,34 @@ static void put_big_endian(text *t, size_t v) {
     put(t, b, 4);
 }
 
-bool sn_elf_archive(const sn_object *o, const char *member, sn_object *out, sn_error *err) {
+bool sn_elf_names(const sn_object *o, sn_object *names, sn_error *err) {
     input in;
-    text f = {0}, names = {0}, table = {0};
-    size_t n = 0;
+    text list = {0};
     bool ok = open_input(&in, o, err);
     for (size_t i = 1; ok && i < in.n_sym; i++)
-        if (ELF64_ST_BIND(in.sym[i].st_info) == STB_GLOBAL && in.sym[i].st_shndx != SHN_UNDEF) {
-            put_name(&names, in.strings + in.sym[i].st_name);
-            n++;
-        }
-    size_t index_size = 4 + 4 * n + names.n, member_at = 8 + 60 + index_size + index_size % 2;
-    put_big_endian(&table, n);
-    for (size_t i = 0; i < n; i++) put_big_endian(&table, member_at);
-    if (names.n) put(&table, names.s, names.n);
-    put(&f, "!<arch>\n", 8);
-    put_member(&f, "/", table.s, table.n);
-    char name[32];
-    snprintf(name, sizeof name, "%.13s/", member);
-    put_member(&f, name, o->data, o->size);
-    bool failed = table.failed || names.failed;
-    free(table.s);
-    free(names.s);
+        if (ELF64_ST_BIND(in.sym[i].st_info) == STB_GLOBAL && in.sym[i].st_shndx != SHN_UNDEF)
+            put_name(&list, in.strings + in.sym[i].st_name);
     free(in.to);
     free(in.base);
     free(in.symbol);
-    if (ok) return hand_out(&f, failed, out, err);
-    free(f.s);
-    return false;
+    return hand_out(&list, !ok, names, err);
+}
+
+bool sn_archive(const sn_object *o, const sn_object *names, const char *member, sn_object *out,
+                sn_error *err) {
+    text f = {0}, table = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < names->size; i++) n += !names->data[i];
+    size_t index_size = 4 + 4 * n + names->size, at = 8 + 60 + index_size + index_size % 2;
+    put_big_endian(&table, n);
+    for (size_t i = 0; i < n; i++) put_big_endian(&table, at);
+    if (names->size) put(&table, names->data, names->size);
+    put(&f, "!<arch>\n", 8);
+    put_member(&f, "/", table.s, table.n);
+    char name[32];
+    snprintf(name, sizeof name, "%.15s/", member);
+    put_member(&f, name, o->data, o->size);
+    bool failed = table.failed;
+    free(table.s);
+    return hand_out(&f, failed, out, err);
 }

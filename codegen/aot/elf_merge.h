@@ -26,7 +26,12 @@ size_t sn_elf_code_bytes(const sn_elf *e, int group);
 /* The merged object, to be freed by sn_object_free. A name that is defined twice is an error. */
 bool sn_elf_finish(sn_elf *e, sn_object *out, sn_error *err);
 
-/* A static library with this one member and an index of the names that it gives to others. */
-bool sn_elf_archive(const sn_object *o, const char *member, sn_object *out, sn_error *err);
+/* The names that an object gives to others, each with a zero byte. */
+bool sn_elf_names(const sn_object *o, sn_object *names, sn_error *err);
+
+/* A static library with the object as its one member and an index of names, as sn_elf_names gives
+ * them. */
+bool sn_archive(const sn_object *o, const sn_object *names, const char *member, sn_object *out,
+                sn_error *err);
 
 #endif

@@ -108,6 +108,7 @@ static void store_atomic(em *e, em_val v, em_val p, LLVMAtomicOrdering order) {
 
 /* Waits until the round changes: spins first, then yields the processor. */
 static void emit_waiting(em *e, em_val place, em_val round) {
+    const char *yield = e->target->system == SN_WINDOWS ? "SwitchToThread" : "sched_yield";
     LLVMBasicBlockRef again = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "again"),
                       out = LLVMAppendBasicBlockInContext(e->ctx, e->fn, "out");
     em_var spin = em_let(e, em_i32(e, 0));
@@ -116,7 +117,7 @@ static void emit_waiting(em *e, em_val place, em_val round) {
     em_val next = em_add(e, em_get(e, spin), em_i32(e, 1));
     em_set(e, spin, em_imin(e, next, em_i32(e, SPINS)));
     em_branch patient = em_if(e, em_cmp(e, EM_GE, next, em_i32(e, SPINS)));
-    em_call(e, em_extern(e, "sched_yield", e->i32, NULL, 0), NULL, 0);
+    em_call(e, em_extern(e, yield, e->i32, NULL, 0), NULL, 0);
     em_else(e, &patient);
     if (e->target->arch == SN_ARCH_X86_64) em_intrinsic(e, "llvm.x86.sse2.pause", NULL, 0, NULL, 0);
     em_endif(e, &patient);

@@ -93,10 +93,10 @@ const char *sn_target_needs(const sn_target *t, char *text, size_t size) {
     return text;
 }
 
-const char *sn_target_base(sn_arch arch) {
+const char *sn_target_base(sn_module *m, const sn_target *t) {
     static const char *const base[] = {[SN_ARCH_X86_64] = "x86-64",
                                        [SN_ARCH_AARCH64] = "aarch64",
                                        [SN_ARCH_RISCV64] = "riscv64",
                                        [SN_ARCH_WASM32] = "wasm32"};
-    return base[arch];
+    return sn_arena_printf(m, "%s,os=%s", base[t->arch], sn_target_system(t)->name);
 }

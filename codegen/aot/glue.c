@@ -82,6 +82,8 @@ static em_val linux_test(em *e, const sn_cpu_test *t) {
 static em_val variant_runs(em *e, const sn_target *t) {
     sn_cpu_test test[SN_AOT_TESTS];
     uint64_t xcr0;
+    /* every Arm CPU of macOS has all that add_target lets pass */
+    if (t->system == SN_MACOS && t->arch == SN_ARCH_AARCH64) return em_i1(e, true);
     int n = sn_target_floor(t, test, &xcr0);
     em_val ok = em_i1(e, true);
     for (int i = 0; i < n; i++)
@@ -243,51 +245,122 @@ static void emit_init(em *e, const sn_aot *a, em_val begin, em_val check) {
     em_ret(e, em_get(e, status));
 }
 
-/* Constants of Linux on all supported architectures. O_CLOEXEC and O_NONBLOCK: otherwise opening a
- * FIFO would wait for its writer; so it is refused by lseek. */
-enum { OPEN_FLAGS = 02004000, SEEK_LAST = 2, READABLE = 1, PRIVATE = 2, LARGE_PAGES = 14 };
+/* Calls a function of the system. types: p pointer, i i32, l i64; the first is the result's. */
+static em_val system_call(em *e, const char *name, const char *types, const em_val *args) {
+    em_type t[8];
+    int n = (int)strlen(types);
+    for (int i = 0; i < n; i++) t[i] = types[i] == 'p' ? e->ptr : types[i] == 'i' ? e->i32 : e->i64;
+    return em_call(e, em_extern(e, name, t[0], t + 1, n - 1), args, n - 1);
+}
 
-/* The mapped file, or -1; then status says what failed, and errno why. */
-static em_val map_file(em *e, sn_aot *a, em_val path, em_var size, em_var status) {
-    em_type open_params[] = {e->ptr, e->i32}, seek_params[] = {e->i32, e->i64, e->i32},
-            map_params[] = {e->ptr, e->i64, e->i32, e->i32, e->i32, e->i64};
-    em_type open_type = LLVMFunctionType(e->i32, open_params, 2, 1); /* open(path, flags, ...) */
-    em_val open = LLVMAddFunction(e->mod, "open", open_type);
-    em_val fd =
-        LLVMBuildCall2(e->b, open_type, open, (em_val[]){path, em_i32(e, OPEN_FLAGS)}, 2, "");
-    em_val nothing = LLVMBuildIntToPtr(e->b, em_i64(e, -1), e->ptr, "");
-    sn_aot_fail_if(e, status, em_cmp(e, EM_LT, fd, em_i32(e, 0)),
+static em_val minus_one(em *e) {
+    return LLVMBuildIntToPtr(e->b, em_i64(e, -1), e->ptr, "");
+}
+
+static void check_opened(em *e, sn_aot *a, em_var status, em_val failed, em_val bytes,
+                         em_val unmapped) {
+    sn_aot_fail_if(e, status, failed,
+                   sn_aot_code(a, SN_AOT_FILE, "the weights file cannot be opened; %s",
+                               sn_aot_is(a, SN_WINDOWS)
+                                   ? "GetLastError says why"
+                                   : "errno says why (ENOENT: there is none, EACCES: it may not be "
+                                     "read)"));
+    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, bytes, 0),
+                   sn_aot_code(a, SN_AOT_FILE, "the weights file is empty: it cannot be mapped"));
+    sn_aot_fail_if(e, status, unmapped,
                    sn_aot_code(a, SN_AOT_FILE,
-                               "the weights file cannot be opened; errno says why (ENOENT: there "
-                               "is none, EACCES: it may not be read)"));
-    em_branch br = em_if(e, em_cmp(e, EM_GE, fd, em_i32(e, 0)));
-    em_val seek[] = {fd, em_i64(e, 0), em_i32(e, SEEK_LAST)};
-    em_val end = em_call(e, em_extern(e, "lseek", e->i64, seek_params, 3), seek, 3);
+                               "the weights file cannot be opened or mapped: it is a folder or a "
+                               "device, or memory is short; %s says which",
+                               sn_aot_is(a, SN_WINDOWS) ? "GetLastError" : "errno"));
+}
+
+/* Constants of Linux on all supported architectures, and of macOS. O_CLOEXEC and O_NONBLOCK: otherwise
+ * opening a FIFO would wait for its writer; so it is refused by lseek. */
+enum {
+    OPEN_LINUX = 02004000,
+    OPEN_MACOS = 0x1000004,
+    SEEK_LAST = 2,
+    READABLE = 1,
+    PRIVATE = 2,
+    LARGE_PAGES = 14
+};
+
+static em_val map_posix(em *e, sn_aot *a, em_val path, em_var size, em_var status) {
+    const bool on_linux = sn_aot_is(a, SN_LINUX);
+    em_type params[] = {e->ptr, e->i32};
+    em_type type = LLVMFunctionType(e->i32, params, 2, 1); /* open(path, flags, ...) */
+    em_val open = LLVMAddFunction(e->mod, "open", type);
+    em_val flags = em_i32(e, on_linux ? OPEN_LINUX : OPEN_MACOS);
+    em_val fd = LLVMBuildCall2(e->b, type, open, (em_val[]){path, flags}, 2, "");
+    em_val opened = em_cmp(e, EM_GE, fd, em_i32(e, 0));
+    em_branch br = em_if(e, opened);
+    em_val end =
+        system_call(e, "lseek", "lili", (em_val[]){fd, em_i64(e, 0), em_i32(e, SEEK_LAST)});
     em_set(e, size, end);
     em_val map[] = {LLVMConstNull(e->ptr), end, em_i32(e, READABLE),
                     em_i32(e, PRIVATE),    fd,  em_i64(e, 0)};
-    em_val p = em_call(e, em_extern(e, "mmap", e->ptr, map_params, 6), map, 6);
-    em_call(e, em_extern(e, "close", e->i32, &e->i32, 1), &fd, 1);
-    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, end, 0),
-                   sn_aot_code(a, SN_AOT_FILE, "the weights file is empty: it cannot be mapped"));
-    sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, address(e, p), -1),
-                   sn_aot_code(a, SN_AOT_FILE,
-                               "the weights file cannot be opened or mapped: it is a folder or a "
-                               "device, or memory is short; errno says which"));
+    em_val p = system_call(e, "mmap", "ppliiil", map);
+    system_call(e, "close", "ii", &fd);
+    em_endif(e, &br);
+    p = em_join(e, &br, p, minus_one(e));
+    em_val unmapped = em_cmp(e, EM_EQ, address(e, p), -1);
+    check_opened(e, a, status, em_not(e, opened), em_get(e, size), unmapped);
+    if (!on_linux) return p;
     /* where the file system can, what is read from the disk by way of this mapping comes in large
      * pages; where not, nothing is lost */
-    em_branch mapped = em_if(e, sn_aot_is_ok(e, status));
-    em_type advice[] = {e->ptr, e->i64, e->i32};
-    em_call(e, em_extern(e, "madvise", e->i32, advice, 3),
-            (em_val[]){p, end, em_i32(e, LARGE_PAGES)}, 3);
+    em_branch mapped = em_if(e, em_not(e, unmapped));
+    system_call(e, "madvise", "ipli", (em_val[]){p, em_get(e, size), em_i32(e, LARGE_PAGES)});
     em_endif(e, &mapped);
-    em_endif(e, &br);
-    return em_join(e, &br, p, nothing);
+    return p;
 }
 
-static void unmap(em *e, em_val p, em_val bytes) {
-    em_type params[] = {e->ptr, e->i64};
-    em_call(e, em_extern(e, "munmap", e->i32, params, 2), (em_val[]){p, bytes}, 2);
+/* Constants of the Windows SDK. */
+enum {
+    GENERIC_READ = INT32_MIN,
+    SHARE_READ_DELETE = 5,
+    OPEN_EXISTING = 3,
+    ATTRIBUTE_NORMAL = 128,
+    PAGE_READONLY = 2,
+    MAP_READ = 4
+};
+
+static em_val map_windows(em *e, sn_aot *a, em_val path, em_var size, em_var status) {
+    em_val null = LLVMConstNull(e->ptr), zero = em_i32(e, 0), length = em_stack(e, SN_I64, 1);
+    em_val none = em_zero(e->i64); /* bytes: of a view, all of the file */
+    em_val open[] = {path, em_i32(e, GENERIC_READ),  em_i32(e, SHARE_READ_DELETE),
+                     null, em_i32(e, OPEN_EXISTING), em_i32(e, ATTRIBUTE_NORMAL),
+                     null};
+    em_val file = system_call(e, "CreateFileA", "ppiipiip", open);
+    em_val failed = em_cmp(e, EM_EQ, address(e, file), -1);
+    em_var view = em_let(e, null);
+    em_branch br = em_if(e, em_not(e, failed));
+    em_store_raw(e, none, length, 8);
+    system_call(e, "GetFileSizeEx", "ipp", (em_val[]){file, length});
+    em_set(e, size, em_load_raw(e, e->i64, length, 8));
+    em_val make[] = {file, null, em_i32(e, PAGE_READONLY), zero, zero, null};
+    em_val map = system_call(e, "CreateFileMappingA", "pppiiip", make);
+    em_branch made = em_if(e, em_not(e, is_null(e, map)));
+    em_val see[] = {map, em_i32(e, MAP_READ), zero, zero, none};
+    em_set(e, view, system_call(e, "MapViewOfFile", "ppiiil", see));
+    system_call(e, "CloseHandle", "ip", &map);
+    em_endif(e, &made);
+    system_call(e, "CloseHandle", "ip", &file);
+    em_endif(e, &br);
+    check_opened(e, a, status, failed, em_get(e, size), is_null(e, em_get(e, view)));
+    return em_get(e, view);
+}
+
+/* The mapped file; else status says what failed, and the system's error number why. */
+static em_val map_file(em *e, sn_aot *a, em_val path, em_var size, em_var status) {
+    return sn_aot_is(a, SN_WINDOWS) ? map_windows(e, a, path, size, status)
+                                    : map_posix(e, a, path, size, status);
+}
+
+static void unmap(em *e, const sn_aot *a, em_val p, em_val bytes) {
+    if (sn_aot_is(a, SN_WINDOWS))
+        system_call(e, "UnmapViewOfFile", "ip", &p);
+    else
+        system_call(e, "munmap", "ipl", (em_val[]){p, bytes});
 }
 
 static em_val embedded(em *e, const sn_aot *a) {
@@ -324,7 +397,7 @@ static void emit_open(em *e, sn_aot *a, em_val begin, em_val check) {
     em_branch good = em_if(e, sn_aot_is_ok(e, status));
     em_store_raw(e, LLVMConstInt(e->i16, 1, 0), em_gep_bytes(e, m, SN_AOT_MAPPED), 2);
     em_else(e, &good);
-    unmap(e, p, em_get(e, size));
+    unmap(e, a, p, em_get(e, size));
     em_endif(e, &good);
     em_else(e, &mapped);
     set_field(e, m, SN_AOT_VARIANT, em_i32(e, 0));
@@ -341,7 +414,7 @@ static void emit_close(em *e, const sn_aot *a) {
     em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, m, ""));
     em_val none = LLVMConstInt(e->i16, 0, 0);
     em_branch mapped = em_if(e, em_cmp(e, EM_NE, field(e, m, e->i16, SN_AOT_MAPPED), none));
-    unmap(e, field(e, m, e->ptr, SN_AOT_WEIGHTS), field(e, m, e->i64, SN_AOT_BYTES));
+    unmap(e, a, field(e, m, e->ptr, SN_AOT_WEIGHTS), field(e, m, e->i64, SN_AOT_BYTES));
     em_endif(e, &mapped);
     for (int64_t i = 0; i < sn_aot_struct_bytes(a); i += 8) set_field(e, m, i, em_i64(e, 0));
     em_endif(e, &br);
@@ -582,7 +655,7 @@ static void export_functions(em *e, const sn_aot *a) {
 }
 
 static void emit_all(em *e, sn_aot *a) {
-    bool wasm = sn_aot_is_wasm(a);
+    bool wasm = sn_aot_is(a, SN_BROWSER);
     em_val runs = emit_runs(e, a), check = emit_check(e, a), begin = emit_begin(e, a, runs);
     emit_choose(e, a, runs);
     emit_init(e, a, begin, check);
@@ -604,7 +677,7 @@ bool sn_aot_emit_glue(sn_aot *a, sn_object *out) {
     em e;
     sn_target base;
     *out = (sn_object){0};
-    bool ok = sn_target_init(&base, sn_target_base(a->variant[0].target.arch), a->err) &&
+    bool ok = sn_target_init(&base, sn_target_base(a->m, &a->variant[0].target), a->err) &&
               em_init(&e, &base, a->name, SN_F32, a->err);
     if (!ok) return false;
     emit_all(&e, a);

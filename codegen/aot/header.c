@@ -407,11 +407,13 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
     bool first_values = false;
     for (int i = 0; i < a->n_state; i++) first_values |= a->state[i].data != NULL;
     fprintf(f,
-            "/* %s.h: a model compiled ahead of time by Sinter %s.\n * Needs libc, libm%s. No "
+            "/* %s.h: a model compiled ahead of time by Sinter %s.\n * Needs %s%s. No "
             "function allocates memory, prints, or has global state;\n * several threads may use "
             "one open model at once, each with its own state and workspace.\n * Functions return 0 "
             "or an error code, for %s_message. Tensors are row-major.\n",
-            a->name, SN_VERSION, a->openmp ? " and an OpenMP runtime (-lgomp)" : "", a->name);
+            a->name, SN_VERSION,
+            sn_aot_is(a, SN_WINDOWS) ? "kernel32, a C runtime (of MSVC or MinGW)" : "libc, libm",
+            a->openmp ? " and an OpenMP runtime (-lgomp)" : "", a->name);
     print_targets(a, f);
     fprintf(f, " */\n");
     const word words[] = {

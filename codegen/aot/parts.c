@@ -5,7 +5,7 @@
 #include <string.h>
 
 const char *sn_aot_prefix(const sn_aot *a, int v, char text[96]) {
-    snprintf(text, 96, sn_aot_is_wasm(a) ? "sn_" : "%s_v%d_", a->name, v);
+    snprintf(text, 96, "%s_v%d_", a->name, v);
     return text;
 }
 

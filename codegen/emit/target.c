@@ -140,19 +140,63 @@ static const struct {
 };
 enum { N_CPUS = sizeof cpus / sizeof cpus[0] };
 
+static const sn_system_facts systems[] = {
+    [SN_LINUX] = {"linux",
+                  {"x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu",
+                   "riscv64-unknown-linux-gnu"},
+                  ".o",
+                  ".a",
+                  SN_USE_PAGE,
+                  "--page is for --target wasm32"},
+    [SN_WINDOWS] = {"windows",
+                    {"x86_64-w64-windows-gnu"},
+                    ".obj",
+                    ".lib",
+                    SN_USE_SHARED | SN_USE_PROGRAM | SN_USE_STATIC | SN_USE_PAGE,
+                    "link NAME.obj or NAME.lib with your own main (examples/deploy)"},
+    [SN_MACOS] = {"macos",
+                  {"x86_64-apple-macosx10.15.0", "arm64-apple-macosx11.0.0"},
+                  ".o",
+                  ".a",
+                  SN_USE_ARCHIVE | SN_USE_SHARED | SN_USE_PROGRAM | SN_USE_STATIC | SN_USE_PAGE,
+                  "link NAME.o with your own main (examples/deploy)"},
+    [SN_BROWSER] = {"browser",
+                    {[SN_ARCH_WASM32] = "wasm32-unknown-unknown"},
+                    ".wasm.o",
+                    NULL,
+                    SN_USE_ARCHIVE | SN_USE_SHARED | SN_USE_PROGRAM | SN_USE_STATIC | SN_USE_EMBED |
+                        SN_USE_TARGETS,
+                    "it writes one module, NAME.wasm, with NAME.js, NAME.d.ts and NAME.weights"},
+};
+enum { N_SYSTEMS = sizeof systems / sizeof *systems };
+
 static const struct {
-    const char *triple;
     int first, last;  /* rows of the feature table that belong to this architecture */
     const char *base; /* features of LLVM's that every target has: the usual calling convention */
     const char *abi;  /* of LLVM's module flag "target-abi"; NULL: none */
 } archs[] = {
-    [SN_ARCH_X86_64] = {"x86_64-unknown-linux-gnu", F_SSE3, F_PREFER_256, "", NULL},
-    [SN_ARCH_AARCH64] = {"aarch64-unknown-linux-gnu", F_NEON, F_SVE, "", NULL},
-    [SN_ARCH_RISCV64] = {"riscv64-unknown-linux-gnu", F_RVV, F_RVV, "+m,+a,+f,+d,+c", "lp64d"},
-    [SN_ARCH_WASM32] = {"wasm32-unknown-unknown", F_RELAXED_SIMD, F_RELAXED_SIMD,
+    [SN_ARCH_X86_64] = {F_SSE3, F_PREFER_256, "", NULL},
+    [SN_ARCH_AARCH64] = {F_NEON, F_SVE, "", NULL},
+    [SN_ARCH_RISCV64] = {F_RVV, F_RVV, "+m,+a,+f,+d,+c", "lp64d"},
+    [SN_ARCH_WASM32] = {F_RELAXED_SIMD, F_RELAXED_SIMD,
                         "+simd128,+bulk-memory,+nontrapping-fptoint,+sign-ext,+mutable-globals",
                         NULL},
 };
+
+const sn_system_facts *sn_target_system(const sn_target *t) {
+    return &systems[t->system];
+}
+
+bool sn_target_allows(const sn_target *t, unsigned uses, sn_error *err) {
+    static const char *const names[] = {"--archive",       "--shared", "--exe",          "--static",
+                                        "--embed-weights", "--page",   "a second target"};
+    const sn_system_facts *s = &systems[t->system];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (uses & s->refuses & 1u << i)
+            return sn_fail(err, SN_ERR_USAGE, "target '%s' (%s) excludes %s: %s", t->name, s->name,
+                           names[i], s->instead);
+    return true;
+}
 
 const char *sn_target_known(size_t i) {
     return i == 0 ? "native" : i <= N_CPUS ? cpus[i - 1].name : NULL;
@@ -293,7 +337,8 @@ static bool init_named(sn_target *t, const char *name, sn_error *err) {
             t->arch = cpus[i].arch;
             t->feature_set = close_features(cpus[i].set);
             snprintf(t->cpu, sizeof t->cpu, "%s", cpus[i].cpu ? cpus[i].cpu : cpus[i].name);
-            snprintf(t->triple, sizeof t->triple, "%s", archs[t->arch].triple);
+            t->system = t->arch == SN_ARCH_WASM32 ? SN_BROWSER : SN_LINUX;
+            snprintf(t->triple, sizeof t->triple, "%s", systems[t->system].triple[t->arch]);
             snprintf(t->features, sizeof t->features, "%s", archs[t->arch].base);
             t->caches = (sn_caches){.l1 = (int64_t)cpus[i].kib.l1 << 10,
                                     .l2 = (int64_t)cpus[i].kib.l2 << 10,
@@ -302,8 +347,8 @@ static bool init_named(sn_target *t, const char *name, sn_error *err) {
         }
     return fail_unknown(
         err, "target", name, sn_target_known,
-        "give native, a CPU name, a level such as x86-64-v3 (objects are ELF for Linux only), or "
-        "wasm32");
+        "give native, a CPU name, a level such as x86-64-v3, or wasm32; for another system than "
+        "Linux x86-64-v3,os=windows or apple-m1,os=macos");
 }
 
 static bool append_feature(sn_target *t, const char *signed_name, sn_error *err) {
@@ -314,8 +359,25 @@ static bool append_feature(sn_target *t, const char *signed_name, sn_error *err)
     return true;
 }
 
-/* One "+name", "-name" or "l2=SIZE" of the user. */
+static bool set_system(sn_target *t, const char *name, sn_error *err) {
+    for (int i = 0; i < N_SYSTEMS; i++) {
+        const char *triple = systems[i].triple[t->arch];
+        if (strcmp(systems[i].name, name) || !triple) continue;
+        if (t->system != (sn_system)i) snprintf(t->triple, sizeof t->triple, "%s", triple);
+        t->system = (sn_system)i;
+        return true;
+    }
+    char known[80] = "";
+    for (int i = 0; i < N_SYSTEMS; i++)
+        if (systems[i].triple[t->arch])
+            snprintf(known + strlen(known), sizeof known - strlen(known), " %s", systems[i].name);
+    return sn_fail(err, SN_ERR_TARGET, "target '%s': no system '%s' for this CPU; there is%s",
+                   t->name, name, known);
+}
+
+/* One "+name", "-name", "l2=SIZE" or "os=NAME" of the user. */
 static bool apply_feature(sn_target *t, const char *f, sn_error *err) {
+    if (!strncmp(f, "os=", 3)) return set_system(t, f + 3, err);
     if (strchr(f, '=')) return sn_caches_set(&t->caches, f, err);
     if (f[0] != '+' && f[0] != '-')
         return sn_fail(
@@ -330,7 +392,7 @@ static bool apply_feature(sn_target *t, const char *f, sn_error *err) {
         return sn_fail(err, SN_ERR_TARGET,
                        "target '%s': feature '%s' belongs to another "
                        "architecture than %s",
-                       t->name, f + 1, archs[t->arch].triple);
+                       t->name, f + 1, t->triple);
     if (f[0] == '+')
         t->feature_set = close_features(t->feature_set | UINT64_C(1) << i);
     else
@@ -382,7 +444,7 @@ bool sn_target_init(sn_target *t, const char *spec, sn_error *err) {
 }
 
 /* Whether the part at s, up to the next comma, says more about the target before it: a feature, which
- * begins with a sign, or the size of a cache. */
+ * begins with a sign, the size of a cache, or a system. */
 static bool is_addition(const char *s) {
     return *s == '+' || *s == '-' || memchr(s, '=', strcspn(s, ","));
 }
@@ -405,7 +467,8 @@ bool sn_target_take(sn_target *t, const char **list, sn_error *err) {
 bool sn_target_runs_here(const sn_target *t) {
     sn_target host;
     sn_error err = {0};
-    if (!sn_target_init(&host, "native", &err) || host.arch != t->arch) return false;
+    if (!sn_target_init(&host, "native", &err) || host.arch != t->arch || host.system != t->system)
+        return false;
     return !(t->feature_set & ~host.feature_set & ~BIT(PREFER_256));
 }
 

@@ -14,12 +14,32 @@ struct LLVMOpaqueTargetMachine;
 
 typedef enum sn_arch { SN_ARCH_X86_64, SN_ARCH_AARCH64, SN_ARCH_RISCV64, SN_ARCH_WASM32 } sn_arch;
 
+/* What artefacts for a system look like, and what `sinter compile` cannot make for it. */
+typedef enum sn_system { SN_LINUX, SN_WINDOWS, SN_MACOS, SN_BROWSER } sn_system;
+enum {
+    SN_USE_ARCHIVE = 1,
+    SN_USE_SHARED = 2,
+    SN_USE_PROGRAM = 4,
+    SN_USE_STATIC = 8,
+    SN_USE_EMBED = 16,
+    SN_USE_PAGE = 32,
+    SN_USE_TARGETS = 64, /* several targets */
+};
+typedef struct sn_system_facts {
+    const char *name; /* of os=NAME */
+    const char *triple[SN_ARCH_WASM32 + 1];
+    const char *object, *archive; /* endings of files */
+    unsigned refuses;             /* SN_USE_… */
+    const char *instead;          /* what to do */
+} sn_system_facts;
+
 typedef struct sn_target {
     char name[128]; /* as it was asked for: "native", "x86-64-v3,+avxvnni" */
     char triple[64];
     char cpu[64];
     char features[4096]; /* LLVM feature string, complete for "native" */
     sn_arch arch;
+    sn_system system;
     int vector_bytes; /* width of the vectors to emit: 64 with AVX-512, 32 with AVX, else 16 */
     int vector_regs;  /* 32 with AVX-512 and AArch64, else 16 */
     bool has_fma;     /* fused multiply-add in one instruction */
@@ -34,7 +54,8 @@ typedef struct sn_target {
 } sn_target;
 
 /* Fills `t` from `spec`: NULL or "native" for this machine, or a name, optionally followed by
- * features and sizes of caches: "x86-64-v3,+avxvnni,-fma", "native,-avx512f", "aarch64,l2=1M".
+ * features, sizes of caches and a system: "x86-64-v3,+avxvnni,-fma", "native,-avx512f", "aarch64,l2=1M",
+ * "x86-64-v3,os=windows". Of two systems the last one counts.
  * Caches are this machine's for "native", typical of the name otherwise. Fails with SN_ERR_TARGET on
  * an unknown name or feature and lists the nearest known ones. */
 bool sn_target_init(sn_target *t, const char *spec, sn_error *err);
@@ -50,6 +71,11 @@ bool sn_target_has(const sn_target *t, const char *feature);
 
 /* Whether it has instructions that sum products of u8 and i8. */
 bool sn_target_multiplies_bytes(const sn_target *t);
+
+const sn_system_facts *sn_target_system(const sn_target *t);
+
+/* False: `t`'s system refuses one of uses, SN_USE_…; then err names it. */
+bool sn_target_allows(const sn_target *t, unsigned uses, sn_error *err);
 
 /* Name of the calling convention for LLVM; NULL: the architecture has only one. */
 const char *sn_target_abi(const sn_target *t);

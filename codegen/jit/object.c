@@ -238,7 +238,9 @@ static bool make_object(sn_codegen *g, LLVMModuleRef mod, sn_object *out, sn_err
     em_settle_outer(mod);
     dump_module(mod, g->options.dump_optimised);
     dump_assembly(machine, mod, g->options.dump_asm, err);
-    LLVMMemoryBufferRef buffer = emit_code(machine, mod, LLVMObjectFile, err);
+    LLVMMemoryBufferRef buffer = g->target.system == SN_LINUX
+                                     ? emit_code(machine, mod, LLVMObjectFile, err)
+                                     : LLVMWriteBitcodeToMemoryBuffer(mod);
     g->stats.codegen += sn_clock() - t1;
     if (!buffer) return false;
     out->size = LLVMGetBufferSize(buffer);

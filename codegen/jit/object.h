@@ -1,6 +1,7 @@
-/* object.h: compiles a finished LLVM module to an object (ELF, or WebAssembly) in memory: a short optimisation
- * pipeline (the IR is already vectorised and register-blocked), then code generation. The JIT loads
- * the object, AOT writes it to a file. */
+/* object.h: compiles a finished LLVM module to an object in memory: a short optimisation pipeline (the
+ * IR is already vectorised and register-blocked), then code generation. The JIT loads the object, AOT
+ * writes it to a file. For systems other than Linux the object is LLVM's bitcode of the optimised
+ * module: code is generated when all of an artefact is together (codegen/aot/bitcode.h). */
 #ifndef SN_OBJECT_H
 #define SN_OBJECT_H
 
@@ -46,17 +47,9 @@ bool sn_codegen_object(sn_codegen *g, struct LLVMOpaqueModule *mod, sn_object *o
 const sn_codegen_stats *sn_codegen_get_stats(const sn_codegen *g);
 
 /* Whether an object from the cache is well formed: all offsets, indices and names that loading or
- * merging uses are in range. wasm: a WebAssembly file is expected, else ELF. name: the object must define this
- * symbol, and otherwise only symbols NAME_…; NULL: any. */
-bool sn_object_check(const sn_object *o, bool wasm, const char *name);
-
-/* Finds the sections of a WebAssembly file in order. The first call takes zeros. False: there are no more, or the file is
- * damaged. */
-typedef struct sn_wasm_section {
-    int id;
-    size_t at, size; /* of the contents */
-} sn_wasm_section;
-bool sn_wasm_next(const sn_object *o, sn_wasm_section *s);
+ * merging uses are in range. elf: an ELF file is expected, else bitcode; LLVM checks what is in that.
+ * name: the object must define this symbol, and, in ELF, otherwise only symbols NAME_…; NULL: any. */
+bool sn_object_check(const sn_object *o, bool elf, const char *name);
 
 /* A text that changes whenever the same kernel text might give other code: the versions of Sinter
  * and LLVM, and the pipeline. It is part of a cache key. */

@@ -1,7 +1,6 @@
 /* object_check.c: whether a relocatable file that comes from the cache is well formed and defines
- * what it should. Formats: System V ABI, chapters 4 and 5; WebAssembly Core Specification 2.0,
- * section 5.5. Only the sections of a WebAssembly file are looked at, because its linker checks what
- * is in them, and whether a name is in it. */
+ * what it should. Formats: System V ABI, chapters 4 and 5; LLVM's bitcode: only its first bytes
+ * are looked at, and whether a name is in it. */
 #include "codegen/jit/object.h"
 
 #include <elf.h>
@@ -79,35 +78,14 @@ static bool check_relocations(const sn_object *o, const Elf64_Shdr *s, const Elf
     return true;
 }
 
-/* ---- WebAssembly ---- */
-
-static const char wasm_head[8] = "\0asm\1\0\0";
-
-bool sn_wasm_next(const sn_object *o, sn_wasm_section *s) {
-    size_t at = s->at ? s->at + s->size : sizeof wasm_head, size = 0;
-    if (at >= o->size) return false;
-    s->id = o->data[at++];
-    for (int shift = 0;; shift += 7) { /* LEB128 of 32 bits */
-        if (at == o->size || shift > 28) return false;
-        size |= (size_t)(o->data[at] & 127) << shift;
-        if (!(o->data[at++] & 128)) break;
-    }
-    s->at = at;
-    s->size = size;
-    return size <= o->size - at;
-}
-
-static bool check_wasm(const sn_object *o, const char *name) {
-    sn_wasm_section s = {.at = 0};
-    bool any = false;
-    if (o->size <= sizeof wasm_head || memcmp(o->data, wasm_head, sizeof wasm_head)) return false;
-    while (sn_wasm_next(o, &s)) any = true;
-    return any && s.at + s.size == o->size &&
+static bool check_bitcode(const sn_object *o, const char *name) {
+    static const char magic[] = "BC\xc0\xde";
+    return o->size > 4 && !memcmp(o->data, magic, 4) &&
            (!name || memmem(o->data, o->size, name, strlen(name)));
 }
 
-bool sn_object_check(const sn_object *o, bool wasm, const char *name) {
-    if (wasm) return check_wasm(o, name);
+bool sn_object_check(const sn_object *o, bool elf, const char *name) {
+    if (!elf) return check_bitcode(o, name);
     if (!check_head(o)) return false;
     const Elf64_Shdr *table = NULL;
     size_t n = head_of(o)->e_shnum;

@@ -405,7 +405,7 @@ static int begin_object(compiler *c, const source *s) {
 static bool get_cached(compiler *c, part *p) {
     if (sn_debug_get()->dump) return false; /* what is dumped must be compiled */
     if (!sn_cache_get(c->cache, SN_CACHE_OBJECT, p->key, &p->cached)) return false;
-    if (sn_object_check(&p->cached, c->p->target.arch == SN_ARCH_WASM32, p->s.name)) return true;
+    if (sn_object_check(&p->cached, c->p->target.system == SN_LINUX, p->s.name)) return true;
     sn_cache_drop(c->cache, SN_CACHE_OBJECT, p->key);
     sn_object_free(&p->cached);
     return false;

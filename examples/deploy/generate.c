@@ -8,6 +8,12 @@
 
 #include "story.h"
 
+#ifdef _WIN32
+#include <malloc.h>
+#define aligned_alloc(align, bytes) _aligned_malloc(bytes, align)
+#define free _aligned_free
+#endif
+
 static int fail(const char *what, int code) {
     fprintf(stderr, "%s: %s\n", what, story_message(code));
     return 1;

@@ -2,7 +2,7 @@
 # test_deploy.sh SINTER SOURCE_DIR CC [CXX] SECTION [WRITER]: artefacts of stories260K in use:
 # linked in an empty folder, run on other CPUs with qemu if installed, and as
 # programs. Sections: link targets program sequences translator seq2seq variant bits labels embedder
-# pictures training refuse web
+# pictures training refuse systems wine_run web
 set -u
 sinter=$1 source=$2 cc=$3 cxx=$4 section=$5 writer=${6:-}
 model=$source/examples/models/stories260K/stories260K.bin
@@ -498,8 +498,11 @@ refuse() {
     says "backend" "$sinter" compile "$model" --name s -o x --backend onednn
     says "C identifier" "$sinter" compile "$model" --name 1st -o x
     says "nearest are x86-64-v" "$sinter" compile "$model" --target x86-64-v5 --name s -o x
-    says "ELF for Linux only" "$sinter" compile "$model" --target wasm64 --name s -o x
-    says "target wasm32 excludes" "$sinter" compile "$model" --target wasm32 --exe --name s -o x
+    says "os=windows" "$sinter" compile "$model" --target wasm64 --name s -o x
+    says "(browser) excludes --exe" "$sinter" compile "$model" --target wasm32 --exe --name s -o x
+    says "excludes --exe: link NAME.obj" "$sinter" compile "$model" --target x86-64-v3,os=windows --exe --name s -o x
+    says "there is linux windows macos" "$sinter" compile "$model" --target x86-64-v3,os=beos --name s -o x
+    says "different architectures or systems" "$sinter" compile "$model" --target x86-64-v3,x86-64-v4,os=windows --name s -o x
     says "page is for --target wasm32" "$sinter" compile "$model" --page --name s -o x
     says "different architectures" "$sinter" compile "$model" --target x86-64-v3,aarch64 --name s -o x
     says "expected forward" "$sinter" compile "$model" --entries generate -o x
@@ -525,6 +528,53 @@ refuse() {
     says "No such file" "$sinter" inspect none.o
 }
 
+# Objects for Windows and macOS: what they need; with MinGW the C example is linked.
+systems() {
+    compile windows --target x86-64-v2,os=windows,x86-64-v3,os=windows --threads none --archive
+    compile macos --target apple-m1,os=macos --threads none --entries cached
+    compile macos64 --target x86-64-v3,os=macos --threads none --entries cached
+    nm=$(command -v llvm-nm-19 || command -v llvm-nm)
+    if [ -n "$nm" ]; then
+        unknown=$($nm -u windows/story.obj | awk '{print $NF}' | grep -vxE 'CreateFileA|GetFileSizeEx|CreateFileMappingA|MapViewOfFile|UnmapViewOfFile|CloseHandle|mem(cpy|set|move)' | tr '\n' ' ')
+        same "symbols of an object for Windows" "$unknown" ""
+        for f in macos macos64; do
+            unknown=$($nm -u $f/story.o | awk '{print $NF}' | grep -vxE '_(open|lseek|mmap|munmap|close|mem(cpy|set|move)|_{0,2}bzero)' | tr '\n' ' ')
+            same "symbols of an object for $f" "$unknown" ""
+        done
+        given=$($nm -g --defined-only windows/story.obj | awk '{print $NF}' | grep -vE '^(story_|@feat.00)' | tr '\n' ' ')
+        same "names without the prefix" "$given" ""
+    else
+        echo "note: no llvm-nm: symbols of COFF and Mach-O objects are not looked at"
+    fi
+    "$sinter" inspect windows/story.obj | grep -q "x86_64-w64-windows-gnu" || fail "inspect an object for Windows"
+    mingw
+}
+
+# mingw: links the C example with windows/story.obj and .lib; fails without MinGW
+mingw() {
+    gcc=x86_64-w64-mingw32-gcc
+    if ! command -v $gcc >/dev/null 2>&1; then
+        echo "SKIPPED: no $gcc (Debian: gcc-mingw-w64-x86-64): objects for Windows are not linked"
+        return 1
+    fi
+    for f in obj lib; do
+        $gcc -std=c11 -Wall -Wextra -Wpedantic -Werror "$source/examples/deploy/generate.c" -Iwindows windows/story.$f -o $f.exe || fail "link story.$f"
+    done
+}
+
+# The C example for Windows, run in Wine.
+wine_run() {
+    if ! command -v wine >/dev/null 2>&1; then
+        echo "SKIPPED: no wine: programs for Windows are not run"
+        return
+    fi
+    compile windows --target x86-64-v2,os=windows,x86-64-v3,os=windows --threads none --archive
+    mingw || return
+    export WINEDEBUG=-all WINEPREFIX="$tmp/wine"
+    same "Windows" "$(greedy wine obj.exe windows/story.weights | tr -d '\r')" "$want"
+    says "GetLastError says why" wine lib.exe none 3 1
+}
+
 # A WebAssembly module with its script, in Node.
 web() {
     says "needs the linker 'no-such-ld'" "$sinter" compile "$model" --name s -o x --target wasm32 --cc no-such-ld
@@ -532,12 +582,12 @@ web() {
         echo "SKIPPED: no wasm-ld (Debian: lld-19): WebAssembly modules are not tested"
         return
     fi
-    says "a WebAssembly module is for one target" "$sinter" compile "$model" --target wasm32,wasm32,+relaxed-simd --name s -o x
+    says "excludes a second target" "$sinter" compile "$model" --target wasm32,wasm32,+relaxed-simd --name s -o x
     mkdir web && echo mine >web/story.a
     compile web --target wasm32 --page --entries cached >out 2>&1
     grep -q "does not read" out && fail "a tokenizer.bin is not known"
     same "a file of the user" "$(cat web/story.a)" mine
-    [ ! -e web/story.wasm.a ] || fail "the objects are still there"
+    [ ! -e web/story.wasm.o ] || fail "the objects are still there"
     "$sinter" inspect web/story.wasm | grep -q "target      wasm32" || fail "inspect a module"
     [ "$(wc -c <web/story.wasm)" -lt 300000 ] || fail "the module is larger than 300 KB"
     "$sinter" compile "$source/examples/models/mnist-vit/mnist_vit.npz" --name vit -o web --target wasm32 || fail "images"

@@ -99,8 +99,9 @@ static void print_manifest(const sn_manifest *m) {
     }
     printf("artefact    %s, by Sinter %s, threads: %s\n", m->name, m->version, m->threads);
     for (int i = 0; i < m->n_target; i++) {
-        printf("target      %s (%s): %" PRId64 " bytes of code\n", m->target[i].name,
-               m->target[i].triple, m->target[i].code_bytes);
+        printf("target      %s (%s)", m->target[i].name, m->target[i].triple);
+        if (m->target[i].code_bytes) printf(": %" PRId64 " bytes of code", m->target[i].code_bytes);
+        putchar('\n');
         if (*m->target[i].needs) printf("            needs %s\n", m->target[i].needs);
     }
     printf("weights     %" PRId64 " bytes, %s, layout %016" PRIx64 "\n", m->weight_bytes,

@@ -151,8 +151,7 @@ bool link_wasm(const link_request *r, sn_error *err) {
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) add(&c, flags[i]);
     add(&c, "-o");
     add_path(&c, r->dir, r->name, ".wasm");
-    add(&c, "--whole-archive");
-    add_path(&c, r->dir, r->name, ".wasm.a");
+    add_path(&c, r->dir, r->name, ".wasm.o");
     return run(&c, "a WebAssembly module", err);
 }
 

@@ -19,7 +19,7 @@ bool link_shared(const link_request *r, sn_error *err);
 /* The name of wasm-ld, as given (cc) or as usual, if such a program runs. NULL: there is none. */
 const char *link_wasm_linker(const char *cc, sn_error *err);
 
-/* The WebAssembly module NAME.wasm from NAME.wasm.a, by link_wasm_linker(cc). */
+/* The WebAssembly module NAME.wasm from NAME.wasm.o, by link_wasm_linker(cc). */
 bool link_wasm(const link_request *r, sn_error *err);
 
 /* The program NAME from NAME.o (with the program table), libsinter_program.a, libsinter_text.a

@@ -40,7 +40,7 @@ static bool map_file(const web *w, const char *ending, sn_mapping *map) {
 
 static bool read_manifest(web *w) {
     sn_mapping map;
-    if (!map_file(w, ".wasm.a", &map)) return false;
+    if (!map_file(w, ".wasm.o", &map)) return false;
     const char *text = sn_manifest_find(map.data, map.size, 0);
     bool ok = text ? sn_manifest_parse(text, map.size - (size_t)(text - (const char *)map.data),
                                        &w->manifest, w->err)

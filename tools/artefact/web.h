@@ -10,7 +10,7 @@ typedef struct web_request {
     bool page;                      /* also NAME.html */
 } web_request;
 
-/* From NAME.wasm.a and NAME.weights, which sn_emit has written: NAME.js (an ES module), NAME.d.ts and, if
+/* From NAME.wasm.o and NAME.weights, which sn_emit has written: NAME.js (an ES module), NAME.d.ts and, if
  * wanted, NAME.html. */
 bool web_write(const web_request *r, sn_error *err);
 
