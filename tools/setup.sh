@@ -54,7 +54,6 @@ if [ $dev = yes ]; then
     need lld-19 tool wasm-ld-19 wasm-ld # for WebAssembly modules
     need nodejs tool node
     need z3 tool z3 # proves the rules of the passes
-    need gcc-mingw-w64-x86-64 tool x86_64-w64-mingw32-gcc # for objects for Windows; wine runs them if it is there
     need qemu-user tool qemu-aarch64
     need openmpi-bin tool mpirun.openmpi # for training on several ranks
     need libopenmpi-dev lib ompi-c
