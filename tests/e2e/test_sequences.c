@@ -79,6 +79,16 @@ static void run_together(sn_lm *m, text *got) {
     need(err.code == SN_OK, &err);
 }
 
+static const char *const recurrent[] = {
+    "qwen3_next", "bamba", "granite_hybrid", "granite_hybrid_dense", "jamba", "mamba", "mamba2"};
+enum { RECURRENTS = sizeof recurrent / sizeof *recurrent };
+
+static bool recurs(const char *name) {
+    for (size_t i = 0; i < RECURRENTS; i++)
+        if (!strcmp(name, recurrent[i])) return true;
+    return false;
+}
+
 /* The folder in scratch_dir. */
 static void check_folder(const char *name, int level) {
     static text want[TEXTS], got[TEXTS];
@@ -91,9 +101,9 @@ static void check_folder(const char *name, int level) {
         assert_true(want[i].n > 1);
         if (got[i].n != want[i].n || memcmp(got[i].id, want[i].id, sizeof want[i].id))
             fail_msg("%s, level %d: text %d differs", name, level, i);
-        /* unfused sums over keys go in vectors from the first to the longest row's last; steps of
-         * recurrences sum over elements of the state in an order that depends on the number of rows */
-        double within = level && strcmp(name, "qwen3_next") != 0 ? 0 : 1e-5;
+        /* unfused sums over keys go in vectors from the first to the longest row's last; models
+         * with recurrences round otherwise for another number of rows (measured: 1.1e-6) */
+        double within = level && !recurs(name) ? 0 : 1e-5;
         for (int64_t t = 0; t < want[i].n; t++)
             if (!(fabs(got[i].logits[t] - want[i].logits[t]) <=
                   within * (1 + fabs(want[i].logits[t]))))
@@ -172,7 +182,7 @@ static void models_in_c_run_one(void **state) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const usual[] = {"llama", "bloom", "qwen3_next"};
+    static const char *const usual[] = {"llama", "bloom"};
     static const char *const others[] = {
         "gemma3",       "cohere",   "falcon",    "falcon_alibi",  "gemma", "gemma2",
         "gpt_neox",     "gptj",     "granite",   "mistral",       "mpt",   "olmo2",
@@ -185,6 +195,10 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
         tests[n++] =
             (struct CMUnitTest){usual[i], run_family, NULL, NULL, (void *)(uintptr_t)usual[i]};
+    for (size_t i = 0; i < RECURRENTS; i++)
+        if (effort_takes(i, RECURRENTS))
+            tests[n++] = (struct CMUnitTest){recurrent[i], run_family, NULL, NULL,
+                                             (void *)(uintptr_t)recurrent[i]};
     for (size_t i = 0; i < sizeof others / sizeof *others && effort_is_long(); i++)
         tests[n++] =
             (struct CMUnitTest){others[i], run_family, NULL, NULL, (void *)(uintptr_t)others[i]};
