@@ -55,6 +55,13 @@ typedef struct sn_rule_row {
     sn_node *(*raise)(struct sn_raiser *r, sn_node *n);
 } sn_rule_row;
 
+/* RULE as a row of a table in C. */
+#define SN_RULE_ROW(id, from, how, text, conditions)                                               \
+    {                                                                                              \
+        .name = #id, .level = SN_LEVEL_##from, .claim = SN_CLAIM_##how, .row = text,               \
+        .when = conditions                                                                         \
+    }
+
 /* A table and what sn_rules_read makes of it. */
 typedef struct sn_rules {
     const sn_rule_row *rule; /* [n] */

@@ -31,12 +31,7 @@ static sn_node *apply_birth(sn_node *n) {
 }
 
 static const sn_rule_row list[] = {
-#define RULE(id, from, how, text, conditions)                                                      \
-    {.name = #id,                                                                                  \
-     .level = SN_LEVEL_##from,                                                                     \
-     .claim = SN_CLAIM_##how,                                                                      \
-     .row = text,                                                                                  \
-     .when = conditions},
+#define RULE(...) SN_RULE_ROW(__VA_ARGS__),
 #define CODE(id, from, on)                                                                         \
     {.name = #id, .level = SN_LEVEL_##from, .op = SN_OP_##on, .rewrite = sn_simplify_##id},
 #include "passes/simplify/rules.def"
