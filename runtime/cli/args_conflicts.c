@@ -23,7 +23,7 @@ static const struct conflict {
     {"backends", "onednn", EXCLUDES, "weights", "bf16|int8|int4",
      "its products support f32 weights only"},
     {"compute", "int8", EXCLUDES, "weights", "f32|bf16", "its products read weights of 8 bits"},
-    {"compute", "bf16|int8", EXCLUDES, "backend", "onednn", "its products are of f32"},
+    {"compute", "int8", EXCLUDES, "backend", "onednn", "its products are of f32 or bf16"},
     {"cache", "bf16|int8", NEEDS, "decode", NULL, "only decoding keeps keys and values"},
     {"strict-fusion", NULL, EXCLUDES, "level", "0", "that level fuses nothing"},
     {"strict-fusion", NULL, EXCLUDES, "off", "raise|merge",

@@ -31,6 +31,9 @@ says '^sinter generate: note: compute auto: .*: a thread has .* GFLOP/s in bf16,
 run 0 generate "$nano" -p "0 2 1" -n 1 --temperature 0 --compute bf16 --target x86-64-v3
 says '^sinter generate: note: compute bf16: not faster than f32 on this machine: a thread has .* GFLOP/s in bf16'
 refused 2 'compute is .half.; allowed: stored|auto|f32|bf16|int8' generate "$nano" -p 0 --compute half
+refused 2 'compute int8 contradicts --backend onednn' generate "$nano" -p 0 --compute int8 --backend onednn
+run 0 env
+grep -q '^oneDNN  *none' "$tmp/out" || run 0 generate "$nano" -p "0 2 1" -n 1 --temperature 0 --compute bf16 --backend onednn
 run 0 compile "$nano" -o "$tmp/auto" --compute auto --target znver5,x86-64-v3
 says 'note: compute auto: f32, not measured; target x86-64-v3: it has no avx512bf16'
 
