@@ -22,8 +22,8 @@ typedef struct causal_names {
     const char *q, *k, *v, *qkv, *o;  /* qkv: in one matrix, and the three are NULL */
     const char *q_norm, *k_norm;
     const char *before_attn, *after_attn, *before_mlp, *after_mlp; /* norms of a layer */
-    const char *gate, *up, *gate_up,
-        *down; /* gate: gated; down NULL: no MLP; gate_up: both in one matrix */
+    const char *gate, *up, *gate_up; /* gate: gated; gate_up: both in one matrix */
+    const char *down;                /* NULL: layers without an MLP */
     const char *norm, *head;
 } causal_names;
 
@@ -83,8 +83,7 @@ typedef struct causal_lm {
     int layer_type[MAX_LAYER_TYPES]; /* each a causal_layer */
     size_t n_layer_types;            /* config's "layer_types", or as `finish` says; 0: none */
     recurrent_layer recurrent;       /* of the layers of type RECURRENT */
-    bool gated; /* q has a gate beside each query: sigmoid(gate) times what a head
-                                      * attends to */
+    bool gated; /* q has a gate beside each query; its sigmoid scales the head's result */
 
     int act;                                                    /* index of causal_acts */
     double embed_scale, residual_scale, logit_scale, logit_cap; /* 0: none */
@@ -143,7 +142,7 @@ enum {
     .router = "mlp.gate", .experts = "mlp.experts", .gate = "gate_proj", .up = "up_proj",          \
     .down = "down_proj"
 
-/* The names of Llama, which many families keep; the former without those of MLPs and of the last norm. */
+/* The names of Llama, which many families keep. LLAMA_ATTENTION: without those of the MLP and the norms after attention. */
 #define LLAMA_ATTENTION                                                                            \
     .prefix = "model.", .embed = "embed_tokens", .layers = "layers", .q = "self_attn.q_proj",      \
     .k = "self_attn.k_proj", .v = "self_attn.v_proj", .o = "self_attn.o_proj",                     \

@@ -86,7 +86,7 @@ static bool import_graph(onnx_import *im) {
            (g->output.n || sn_fail(im->err, SN_ERR_FILE, "%s: the graph has no output", im->path));
 }
 
-/* An entry: the graphs of role[n], one after the other. */
+/* Imports the graphs of role[n], in order, into one entry. */
 static bool import_entry(onnx_import *im, const onnx_role *role, int n) {
     im->again = false;
     im->n_weight = im->n_kept;

@@ -27,10 +27,9 @@ typedef enum onnx_part {
 typedef struct onnx_role {
     const char *entry;
     onnx_part part;
-    bool joins; /* the graph continues the entry of the role before it */
-    const char
-        *path; /* the graph's file, and what load.c reads from it; NULL: the file that is loaded */
-    onnx_model *model;
+    bool joins;        /* the graph continues the entry of the role before it */
+    const char *path;  /* of the graph's file; NULL: the file that is loaded */
+    onnx_model *model; /* what load.c reads from it */
     /* The graph's input of this type, with these dims, ended by SN_END. NULL: the call failed, or the import starts again. */
     onnx_value *(*input)(onnx_call *c, const char *name, sn_dtype type, const sn_dim *shape);
     bool (*output)(onnx_call *c, const char *name, onnx_value *v);

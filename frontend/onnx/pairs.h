@@ -10,8 +10,8 @@ typedef struct onnx_seq2seq {
     int64_t length, width;  /* of an encoded source; length 0: as many positions as tokens */
     int64_t mel, frames;    /* of a spectrogram; 0: not known */
     bool sound;             /* the source is such a one, not tokens */
-    char *encoder,
-        *first; /* paths: the encoder, the decoder without past tokens (NULL: that of all tokens) */
+    char *encoder;          /* its path */
+    char *first; /* path of the decoder without past tokens; NULL: the decoder of all tokens */
 } onnx_seq2seq;
 
 /* Whether the graph is a decoder's with keys and values of a source. */

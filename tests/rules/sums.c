@@ -1,8 +1,7 @@
-/* sums.c: rows with sums along an axis, in real numbers. All of a row's sums run along the same axis, for which conditions
- * stand, and a tensor is its element at one column of any row of any length. A value is a polynomial: its
- * coefficients are the same along the row, its atoms differ. A sum is linear, so that of a
- * polynomial is one of coefficients times sums of products of atoms, about which nothing else is
- * assumed than that sums of e^x are positive. */
+/* sums.c: rows with sums along an axis, in real numbers. All sums run along the same axis, which the row's conditions
+ * ensure. A tensor is its element at one column of a row of any length. A value is a polynomial: its coefficients are the
+ * same along the row, and its atoms differ. Sums are linear: the sum of a polynomial is each coefficient times the sum of
+ * its atoms' product. These sums may be any numbers, but those of e^x are positive. */
 #include "tests/rules/smt.h"
 
 #include <string.h>
