@@ -25,8 +25,7 @@ typedef struct variant {
     bool decode; /* one query, which sees all keys */
     void (*args)(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T);
     bool (*sees)(const spec *s, int64_t q, int64_t k); /* NULL: all */
-    int64_t direct; /* the same mask exists in the direct bench: 1, or its size; 0: it does not */
-    sn_tensor (*plain)(const sn_bench_plain *p); /* in plain operations; NULL: sn_attention */
+    sn_tensor (*plain)(const sn_bench_plain *p);       /* in plain operations; NULL: sn_attention */
 } variant;
 
 static void args_full(sn_attention_args *a, sn_module *m, const spec *s, sn_dim T) {
@@ -281,38 +280,39 @@ static void args_swin(sn_attention_args *a, sn_module *m, const spec *s, sn_dim 
 }
 
 static const variant variants[] = {
-    {"full", false, false, args_full, NULL, 1, NULL},
-    {"causal", false, false, args_causal, sees_causal, 1, NULL},
-    {"window", true, false, args_window, sees_window, 256, NULL},
-    {"prefix", true, false, args_prefix, sees_prefix, 128, NULL},
-    {"alibi", false, false, args_alibi, sees_causal, 0, NULL},
-    {"softcap", false, false, args_softcap, sees_causal, 0, NULL},
-    {"retention", false, false, args_retention, sees_causal, 0, NULL},
-    {"sigmoid", false, false, args_sigmoid, sees_causal, 0, NULL},
-    {"relu2", false, false, args_relu2, sees_causal, 0, NULL},
-    {"documents", false, false, args_documents, sees_documents, 1, NULL},
-    {"dilated", true, false, args_dilated, sees_dilated, 0, NULL},
-    {"strided", true, false, args_strided, sees_strided, 0, NULL},
-    {"blocks", true, false, args_blocks, sees_blocks, 0, NULL},
-    {"neighbours", true, false, args_neighbours, sees_neighbours, 0, NULL},
-    {"decode", false, true, args_full, NULL, 0, NULL},
-    {"dense", false, false, args_dense, sees_dense, 0, NULL},
-    {"biases", false, false, args_biases, NULL, 0, NULL},
-    {"bias", false, false, args_bias, NULL, 0, NULL},
-    {"relative", false, false, args_relative, NULL, 0, NULL},
-    {"buckets", false, false, args_buckets, NULL, 0, NULL},
-    {"swin", true, false, args_swin, NULL, 0, NULL},
-    {"sink", false, false, args_sink, sees_causal, 0, NULL},
-    {"plain-retention", false, false, args_causal, sees_causal, 0, sn_bench_plain_retention},
-    {"plain-sigmoid", false, false, args_causal, sees_causal, 0, sn_bench_plain_sigmoid},
-    {"plain-relu2", false, false, args_causal, sees_causal, 0, sn_bench_plain_relu2},
-    {"sink-column", false, false, args_causal, sees_causal, 0, sn_bench_sink_column},
-    {"sink-term", false, false, args_causal, sees_causal, 0, sn_bench_sink_term},
-    {"sink-gate", false, false, args_causal, sees_causal, 0, sn_bench_sink_gate},
-    {"sink-one", false, false, args_causal, sees_causal, 0, sn_bench_sink_one},
-    {"talking", false, false, args_full, NULL, 0, sn_bench_talking},
-    {"talking-causal", false, false, args_causal, sees_causal, 0, sn_bench_talking_causal},
+    {"full", false, false, args_full, NULL, NULL},
+    {"causal", false, false, args_causal, sees_causal, NULL},
+    {"window", true, false, args_window, sees_window, NULL},
+    {"prefix", true, false, args_prefix, sees_prefix, NULL},
+    {"alibi", false, false, args_alibi, sees_causal, NULL},
+    {"softcap", false, false, args_softcap, sees_causal, NULL},
+    {"retention", false, false, args_retention, sees_causal, NULL},
+    {"sigmoid", false, false, args_sigmoid, sees_causal, NULL},
+    {"relu2", false, false, args_relu2, sees_causal, NULL},
+    {"documents", false, false, args_documents, sees_documents, NULL},
+    {"dilated", true, false, args_dilated, sees_dilated, NULL},
+    {"strided", true, false, args_strided, sees_strided, NULL},
+    {"blocks", true, false, args_blocks, sees_blocks, NULL},
+    {"neighbours", true, false, args_neighbours, sees_neighbours, NULL},
+    {"decode", false, true, args_full, NULL, NULL},
+    {"dense", false, false, args_dense, sees_dense, NULL},
+    {"biases", false, false, args_biases, NULL, NULL},
+    {"bias", false, false, args_bias, NULL, NULL},
+    {"relative", false, false, args_relative, NULL, NULL},
+    {"buckets", false, false, args_buckets, NULL, NULL},
+    {"swin", true, false, args_swin, NULL, NULL},
+    {"sink", false, false, args_sink, sees_causal, NULL},
+    {"plain-retention", false, false, args_causal, sees_causal, sn_bench_plain_retention},
+    {"plain-sigmoid", false, false, args_causal, sees_causal, sn_bench_plain_sigmoid},
+    {"plain-relu2", false, false, args_causal, sees_causal, sn_bench_plain_relu2},
+    {"sink-column", false, false, args_causal, sees_causal, sn_bench_sink_column},
+    {"sink-term", false, false, args_causal, sees_causal, sn_bench_sink_term},
+    {"sink-gate", false, false, args_causal, sees_causal, sn_bench_sink_gate},
+    {"sink-one", false, false, args_causal, sees_causal, sn_bench_sink_one},
+    {"talking", false, false, args_full, NULL, sn_bench_talking},
+    {"talking-causal", false, false, args_causal, sees_causal, sn_bench_talking_causal},
 };
+enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
 static sn_module *build(const void *p, sn_error *err) {
     const spec *s = p;
@@ -394,17 +394,12 @@ static bool run_spec(const sn_bench_options *o, const spec *s, sn_bench_report *
                         .flop = (double)(s->b * s->h) * flop_per_pair(s) * visible(s),
                         .bytes = {-1, -1},
                         .check = true};
-    if (!sn_bench_graph_run(o, &g, request, NULL, 0, out, err)) return false;
-    const variant *v = s->variant;
-    if (s->backward || !o->direct || v->direct != (v->sized ? s->size : 1)) return true;
-    return sn_bench_attention_direct(o, v->name, (const int64_t[]){s->b, s->h, s->hk, s->t, s->d},
-                                     name, shape, out, err);
+    return sn_bench_graph_run(o, &g, request, NULL, 0, out, err);
 }
 
 const char *sn_bench_mask_name(int i) {
     static char sized[32];
-    const int n = sizeof variants / sizeof *variants;
-    const variant *v = i < n ? &variants[i] : NULL;
+    const variant *v = i < N_VARIANTS ? &variants[i] : NULL;
     if (!v || !v->sized) return v ? v->name : NULL;
     snprintf(sized, sizeof sized, "%s:", v->name);
     return sized;
@@ -415,18 +410,17 @@ static bool read_mask(spec *s, const char *text, size_t len, sn_error *err) {
     const char *colon = memchr(text, ':', len);
     size_t name = colon ? (size_t)(colon - text) : len;
     s->variant = NULL;
-    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
+    for (int i = 0; i < N_VARIANTS; i++)
         if (strlen(variants[i].name) == name && !strncmp(variants[i].name, text, name))
             s->variant = &variants[i];
-    if (!s->variant)
-        return sn_fail(
-            err, SN_ERR_USAGE,
-            "there is no mask '%.*s'; the masks are: full, causal, window:N, prefix:N, "
-            "alibi, softcap, documents, dilated:N, strided:N, blocks:N, neighbours:N, "
-            "dense, bias, biases, relative, buckets, swin:N, retention, sigmoid, relu2, decode, "
-            "sink, plain-retention, plain-sigmoid, plain-relu2, sink-column, sink-term, "
-            "sink-gate, sink-one, talking, talking-causal",
-            (int)len, text);
+    if (!s->variant) {
+        char list[512] = "";
+        for (size_t at = 0, i = 0; i < N_VARIANTS && at < sizeof list; i++)
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%s%s", i ? ", " : "",
+                                   variants[i].name, variants[i].sized ? ":N" : "");
+        return sn_fail(err, SN_ERR_USAGE, "there is no mask '%.*s'; the masks are: %s", (int)len,
+                       text, list);
+    }
     if (s->variant->sized != (colon != NULL))
         return sn_fail(err, SN_ERR_USAGE,
                        s->variant->sized ? "mask '%.*s' needs a size: write it as window:256"

@@ -193,7 +193,6 @@ static bool run_product(const sn_bench_options *o, product p, sn_bench_report *o
                                   : "");
     bool ok = sn_bench_graph_run(o, &g, request, &e, has, out, err);
     close_rival(&r);
-    if (ok && o->direct) ok = sn_bench_gemm_direct(o, p.m, p.n, p.k, out, err);
     return ok;
 }
 

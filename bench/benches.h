@@ -62,12 +62,4 @@ typedef struct sn_bench_model {
 bool sn_bench_models(const sn_bench_options *o, const sn_bench_model *b, sn_bench_report *out,
                      sn_error *err);
 
-/* The same work by the kernel generators alone (o->direct): one record each. mask: a name of the
- * table in bench_attention.c; shape: B, H, HK, T, D. */
-bool sn_bench_gemm_direct(const sn_bench_options *o, int64_t m, int64_t n, int64_t k,
-                          sn_bench_report *out, sn_error *err);
-bool sn_bench_attention_direct(const sn_bench_options *o, const char *mask, const int64_t shape[5],
-                               const char *name, const char *shape_text, sn_bench_report *out,
-                               sn_error *err);
-
 #endif

@@ -38,6 +38,7 @@ typedef struct variant {
     sn_module *m;
     sn_program *program;
     sn_session *session;
+    int n_call; /* of kernels in a run */
 } variant;
 
 struct graph_case {
@@ -51,7 +52,7 @@ struct graph_case {
     problem timed, checked;
     double *want[MAX_IO]; /* the evaluator's results for the reduced problem */
     variant variant[MAX_VARIANTS];
-    sn_bench_entrant entrant[MAX_VARIANTS + SN_BENCH_MAX_PEERS];
+    sn_bench_entrant entrant[2 * MAX_VARIANTS + SN_BENCH_MAX_PEERS];
     int n_variant, n_requested, n; /* requested: those before the ones in f32 */
 };
 
@@ -339,16 +340,17 @@ static const char *timed_sizes(const graph_case *c, sn_module *m, char *text, si
     return text;
 }
 
-/* What the kernel calls of the program compute, read and write, as `sinter explain` counts it. */
-static bool count_calls(const graph_case *c, const sn_program *p, double *flop, double *bytes,
-                        sn_error *err) {
+/* What the kernel calls of the program compute, read and write, as `sinter explain` counts it. Returns
+ * their number, -1 on error. */
+static int count_calls(const graph_case *c, const sn_program *p, double *flop, double *bytes,
+                       sn_error *err) {
     const sn_kernel_call *call;
     char sizes[256];
     timed_sizes(c, p->m, sizes, sizeof sizes);
     int n = sn_program_calls_on(p, c->g->entry, sizes, c->timed.in_arg, c->timed.n_in, &call, err);
     *flop = *bytes = 0;
     for (int i = 0; i < n; i++) *flop += call[i].flops, *bytes += call[i].bytes;
-    return n >= 0;
+    return n;
 }
 
 /* FLOP that the result requires: those of the kernels with everything fused. */
@@ -359,7 +361,7 @@ static bool count_flop(const graph_case *c, double *flop, sn_error *err) {
     o.plan_only = true;
     o.threads = sn_bench_threads(c->o);
     sn_program *p = m ? sn_compile(m, &o, err) : NULL;
-    bool ok = p && count_calls(c, p, flop, &bytes, err);
+    bool ok = p && count_calls(c, p, flop, &bytes, err) >= 0;
     sn_program_free(p);
     if (m) sn_module_free(m);
     return ok;
@@ -442,6 +444,22 @@ static bool time_variant(void *ctx, int repeats, double *seconds, sn_error *err)
     return true;
 }
 
+/* The same, but only from the begin to the end of each kernel call. */
+static bool time_kernels(void *ctx, int repeats, double *seconds, sn_error *err) {
+    const variant *v = ctx;
+    size_t events = (size_t)(repeats + 1) * (size_t)v->n_call * (size_t)sn_bench_threads(v->c->o);
+    double *call = calloc((size_t)v->n_call + 1, sizeof *call), whole;
+    if (!call) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    sn_trace *t = sn_trace_begin(v->session, v->c->g->entry, events, err);
+    bool ok = t && time_variant(ctx, repeats, &whole, err);
+    if (ok) sn_trace_seconds(t, call, v->n_call);
+    *seconds = 0;
+    for (int i = 0; i < v->n_call; i++) *seconds += call[i];
+    sn_trace_end(t);
+    free(call);
+    return ok;
+}
+
 static size_t workspace_of(const void *ctx) {
     return sn_session_workspace(((const variant *)ctx)->session);
 }
@@ -499,12 +517,14 @@ static void show_tuning(void *ctx, const char *line) {
 }
 
 /* Back ends that can be requested; `tuned`: the name of the variant that chooses by measurement,
- * beside one that does not. `wide`: the name of the variant in f32, beside products of fewer bits. */
+ * beside one that does not. `wide`: the name of the variant in f32, beside products of fewer bits.
+ * `kernels`: the name of the time in kernels alone. */
 static const struct back_end {
-    const char *name, *tuned, *wide;
-} back_ends[] = {
-    {"native", "native-tuned", NULL}, {"onednn", NULL, NULL}, {"auto", "auto-tuned", NULL}};
-static const struct back_end native_f32 = {"native", NULL, "native-f32"};
+    const char *name, *tuned, *wide, *kernels;
+} back_ends[] = {{"native", "native-tuned", NULL, "native-kernels"},
+                 {"onednn", NULL, NULL, NULL},
+                 {"auto", "auto-tuned", NULL, NULL}};
+static const struct back_end native_f32 = {"native", NULL, "native-f32", NULL};
 
 static bool add_variant(graph_case *c, int level, const struct back_end *b, bool tuned,
                         sn_error *err) {
@@ -543,7 +563,8 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
     v->session = sn_session_new_arrays(v->program, c->param_arg, c->n_param, err);
     if (!v->session) return false;
     double flop, traffic;
-    if (!count_calls(c, v->program, &flop, &traffic, err)) return false;
+    v->n_call = count_calls(c, v->program, &flop, &traffic, err);
+    if (v->n_call < 0) return false;
     *e = (sn_bench_entrant){.level = level,
                             .dtype = b->wide ? "f32" : NULL,
                             .traffic = traffic,
@@ -554,7 +575,14 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
                             .compile_ms = sn_program_stats(v->program).seconds * 1e3};
     e->backend = tuned ? b->tuned : b->wide ? b->wide : b->name;
     c->n++;
-    return check_variant(c, v, e, err);
+    if (!check_variant(c, v, e, err)) return false;
+    if (c->o->direct && b->kernels && !tuned) {
+        sn_bench_entrant *alone = &c->entrant[c->n++];
+        *alone = *e;
+        alone->backend = b->kernels;
+        alone->time = time_kernels;
+    }
+    return true;
 }
 
 static bool add_variants(graph_case *c, sn_error *err) {
@@ -636,7 +664,7 @@ static bool run_case(graph_case *c, const char *request, const sn_bench_entrant 
                        .runs = g->runs > 0 ? g->runs : 1};
     if (w.flop < 0 && !count_flop(c, &w.flop, err)) return false;
     if (w.read < 0) count_bytes(c, order, &w.read, &w.write);
-    for (int i = 0; i < n_more && c->n < MAX_VARIANTS; i++) c->entrant[c->n++] = more[i];
+    for (int i = 0; i < n_more && c->n < 2 * MAX_VARIANTS; i++) c->entrant[c->n++] = more[i];
     if (request)
         c->n += sn_bench_peers_enter(c->o->started, request, c->entrant + c->n, c->out);
     else if (c->o->started)

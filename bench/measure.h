@@ -110,7 +110,7 @@ typedef struct sn_bench_options {
     int rounds;            /* at least 5 */
     double seconds;        /* minimum time per entrant and round */
     bool check;            /* against the f64 evaluator */
-    bool direct;           /* also time the kernel generators alone */
+    bool direct;           /* also the time in kernels alone, without that between them */
     bool tune;             /* Sinter's entrants choose their kernels by measuring */
     bool (*stop)(void);    /* true: start no further round; NULL: never */
     FILE *progress;        /* NULL: none */

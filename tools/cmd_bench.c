@@ -91,7 +91,7 @@ static const arg roofline_table[] = {ROUNDS, {0}};
 static const arg gemm_table[] = {{"shape", 0, ARG_TEXT, offsetof(options, shape), "M,N,K …", NULL,
                                   0, 0, "shapes separated by spaces; default: a built-in list"},
                                  {"direct", 0, ARG_FLAG, offsetof(options, direct), NULL, NULL, 0,
-                                  0, "also time the kernel generator alone"},
+                                  0, "also the time in kernels alone"},
                                  WEIGHTS,
                                  WORK("4", "native"),
                                  {0}};
@@ -114,7 +114,7 @@ static const arg attention_table[] = {
     {"shape", 0, ARG_TEXT, offsetof(options, shape), "B,H,T,D …", NULL, 0, 0,
      "shapes separated by spaces; B,H,HK,T,D: fewer K/V heads"},
     {"direct", 0, ARG_FLAG, offsetof(options, direct), NULL, NULL, 0, 0,
-     "also time the kernel generator alone"},
+     "also the time in kernels alone"},
     {"backward", 0, ARG_FLAG, offsetof(options, backward), NULL, NULL, 0, 0,
      "forward and backward: includes the gradients of q, k and v"},
     COMPUTE,

@@ -120,7 +120,7 @@ check_attention() {
     records 2
     exact 1e-5
     run 0 attention --mask causal,softcap --shape 1,2,24,16 --levels 4 --direct --no-check $quick
-    prints 'generator'
+    prints 'native-kernels'
 }
 check_model() {
     cat >"$tmp/config.json" <<'C'
