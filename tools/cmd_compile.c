@@ -19,9 +19,10 @@
 typedef struct options {
     cmd_model model;
     const char *dir, *name, *target, *entries, *threads, *weights, *compute, *cache, *cache_dir,
-        *off, *accept, *cc, *train;
+        *off, *accept, *cc, *train, *emit;
     int64_t level, beams, sequences, slices;
     bool list_targets, archive, shared, embed, exe, is_static, strict, page;
+    int listings;    /* SN_EMIT_… of --emit */
     sn_target first; /* of the list: all are for its system */
 } options;
 
@@ -49,6 +50,10 @@ static const arg table[] = {
     {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none", "openmp", 0, 0,
      "thread runtime; your own pool is possible with both"},
     {"archive", 0, ARG_FLAG, AT(archive), NULL, NULL, 0, 0, "also write NAME.a"},
+    {"emit", 0, ARG_TEXT, AT(emit), "asm,ll", NULL, 0, 0,
+     "also write the object's code as text: asm: assembler, NAME.s; ll: LLVM's IR, NAME.ll; "
+     "comments "
+     "name each kernel's place in the model"},
     {"shared", 0, ARG_FLAG, AT(shared), NULL, NULL, 0, 0,
      "also link NAME.so (with the C compiler)"},
     {"exe", 0, ARG_FLAG, AT(exe), NULL, NULL, 0, 0,
@@ -150,9 +155,33 @@ static bool is_wasm(const options *o) {
     return o->first.system == SN_BROWSER;
 }
 
+/* SN_EMIT_… of "asm,ll"; -1: err. */
+static int read_listings(const options *o, sn_error *err) {
+    static const struct {
+        const char *name;
+        int kind;
+    } known[] = {{"asm", SN_EMIT_ASSEMBLY}, {"ll", SN_EMIT_IR}};
+    int kinds = 0;
+    for (const char *s = o->emit; s && *s;) {
+        size_t n = strcspn(s, ","), i = 0;
+        while (i < 2 && (strlen(known[i].name) != n || strncmp(s, known[i].name, n))) i++;
+        if (i == 2) {
+            sn_fail(err, SN_ERR_USAGE, "--emit '%s': asm, ll or asm,ll", o->emit);
+            return -1;
+        }
+        kinds |= known[i].kind;
+        s += n + (s[n] == ',');
+    }
+    return kinds;
+}
+
 /* Before the model is read: whether the system of the targets has what is asked for. */
 static bool check_target(options *o, sn_error *err) {
     const char *list = o->target;
+    o->listings = read_listings(o, err);
+    if (o->listings < 0) return false;
+    if (o->listings && o->embed)
+        return sn_fail(err, SN_ERR_USAGE, "--emit excludes --embed-weights: leave one out");
     const unsigned uses = (o->archive ? SN_USE_ARCHIVE : 0) | (o->shared ? SN_USE_SHARED : 0) |
                           (o->exe ? SN_USE_PROGRAM : 0) | (o->is_static ? SN_USE_STATIC : 0) |
                           (o->embed ? SN_USE_EMBED : 0) | (o->page ? SN_USE_PAGE : 0);
@@ -227,7 +256,7 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     eo.name = o->name ? o->name : name;
     eo.dir = o->dir;
     eo.targets = o->target;
-    eo.kinds = SN_EMIT_OBJECT | (o->archive ? SN_EMIT_ARCHIVE : 0);
+    eo.kinds = SN_EMIT_OBJECT | (o->archive ? SN_EMIT_ARCHIVE : 0) | o->listings;
     eo.threads = o->threads;
     eo.embed_weights = o->embed;
     eo.program = o->exe;
@@ -247,6 +276,8 @@ static void print_files(const options *o, const cmd_artefact *a, const char *nam
                  {".js", web},
                  {".d.ts", web},
                  {".html", o->page},
+                 {".s", o->listings & SN_EMIT_ASSEMBLY},
+                 {".ll", o->listings & SN_EMIT_IR},
                  {".weights", !o->embed},
                  {system->archive, o->archive},
                  {".so", o->shared},

@@ -42,10 +42,16 @@ static bool take_name(sn_aot *a) {
 }
 
 static bool check_lists(sn_aot *a) {
-    int known = SN_EMIT_OBJECT | SN_EMIT_ARCHIVE;
+    int known = SN_EMIT_OBJECT | SN_EMIT_ARCHIVE | SN_EMIT_ASSEMBLY | SN_EMIT_IR;
     if (a->o->kinds & ~known)
-        return sn_fail(a->err, SN_ERR_USAGE, "kinds %d: SN_EMIT_OBJECT, SN_EMIT_ARCHIVE, or both",
+        return sn_fail(a->err, SN_ERR_USAGE,
+                       "kinds %d: a sum of SN_EMIT_OBJECT, SN_EMIT_ARCHIVE, SN_EMIT_ASSEMBLY and "
+                       "SN_EMIT_IR",
                        a->o->kinds);
+    if (sn_aot_lists(a) && a->o->embed_weights)
+        return sn_fail(a->err, SN_ERR_USAGE,
+                       "a listing (--emit) excludes embedded weights: it would hold all of them as "
+                       "text");
     if (a->o->n_label < 0 || (a->o->n_label && !a->o->label))
         return sn_fail(a->err, SN_ERR_USAGE, "%d labels%s: give a list and its length",
                        a->o->n_label, a->o->label ? "" : " without their names");
@@ -150,7 +156,7 @@ static sn_options compile_options(const sn_aot *a, const char *target) {
 /* The prefix must live as long as the merge. */
 static bool compile_variant(sn_aot *a, int v, group *g) {
     sn_aot_prefix(a, v, g->prefix);
-    const sn_object_sink sink = {keep_object, g};
+    const sn_object_sink sink = {keep_object, g, a->bitcode != NULL};
     sn_options o = compile_options(a, a->variant[v].target.name);
     a->variant[v].program = sn_program_make(a->m, &o, &sink, NULL, a->err);
     a->variant[v].code_bytes = a->bitcode ? 0 : sn_elf_code_bytes(a->elf, v);
@@ -367,6 +373,23 @@ static bool save_code(sn_aot *a, const sn_object *o, const sn_object *names) {
     return ok;
 }
 
+static bool save_listings(sn_aot *a) {
+    static const struct {
+        int kind;
+        sn_form form;
+        const char *ending;
+    } texts[] = {{SN_EMIT_ASSEMBLY, SN_FORM_ASSEMBLY, ".s"}, {SN_EMIT_IR, SN_FORM_IR, ".ll"}};
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof texts / sizeof *texts; i++) {
+        sn_object text = {0};
+        if (!(a->o->kinds & texts[i].kind)) continue;
+        ok = sn_aot_listing(a, texts[i].form, &text) &&
+             save(a, texts[i].ending, text.data, text.size);
+        sn_object_free(&text);
+    }
+    return ok;
+}
+
 /* Removes the old header first and writes the new one last: if the process is killed in between, the
  * files of two artefacts do not look like a complete set. (A weights file with another layout is
  * refused when it is opened.) */
@@ -410,7 +433,10 @@ static bool add_weights(sn_aot *a) {
 }
 
 static bool finish_object(sn_aot *a, sn_object *all, sn_object *names) {
-    if (a->bitcode) return sn_bitcode_finish(a->bitcode, &a->variant[0].target, all, names, a->err);
+    const sn_target *t = &a->variant[0].target;
+    if (a->bitcode)
+        return sn_bitcode_finish(a->bitcode, t, names, a->err) &&
+               sn_bitcode_write(a->bitcode, t, SN_FORM_OBJECT, all, a->err);
     return sn_elf_finish(a->elf, all, a->err) && sn_elf_names(all, names, a->err);
 }
 
@@ -419,7 +445,7 @@ static bool finish(sn_aot *a) {
     bool ok = check_memory(a) && fill_manifest(a) && sn_aot_emit_glue(a, &glue) &&
               add_object(a, SN_AOT_TARGETS, NULL, &glue, a->err) && remove_header(a) &&
               add_weights(a) && finish_object(a, &all, &names) && save_code(a, &all, &names) &&
-              (sn_aot_is(a, SN_BROWSER) || save_header(a));
+              save_listings(a) && (sn_aot_is(a, SN_BROWSER) || save_header(a));
     sn_object_free(&all);
     sn_object_free(&names);
     sn_object_free(&glue);
@@ -440,7 +466,8 @@ static const char *preparing_target(const sn_aot *a) {
 }
 
 static bool begin_object(sn_aot *a) {
-    if (!sn_aot_is(a, SN_LINUX)) return (a->bitcode = sn_bitcode_new(a->err)) != NULL;
+    if (!sn_aot_is(a, SN_LINUX) || sn_aot_lists(a))
+        return (a->bitcode = sn_bitcode_new(a->err)) != NULL;
     a->elf = sn_elf_new();
     return a->elf || sn_fail(a->err, SN_ERR_MEMORY, "out of memory for an object file");
 }

@@ -4,7 +4,7 @@
  * (as a group of local symbols), and a small object for the architecture's oldest CPU with the
  * functions that NAME.h declares. These check arguments, choose a target and make the call.
  *
- * For systems other than Linux they are bitcode, and code is generated for all of it together.
+ * For systems other than Linux, and if a listing is asked for, they are bitcode, and code is generated for all of it together.
  * Pointers have 4 bytes in WebAssembly, but all structs and lists keep the offsets below: a pointer is
  * the lower half of its 8 bytes. */
 #ifndef SN_AOT_H
@@ -125,6 +125,11 @@ static inline bool sn_aot_is(const sn_aot *a, sn_system system) {
     return a->variant[0].target.system == system;
 }
 
+/* Whether its code is written as text, too. */
+static inline bool sn_aot_lists(const sn_aot *a) {
+    return a->o->kinds & (SN_EMIT_ASSEMBLY | SN_EMIT_IR);
+}
+
 /* What the names of the code for target v begin with, in place of "sn_". */
 const char *sn_aot_prefix(const sn_aot *a, int v, char text[96]);
 
@@ -187,6 +192,10 @@ extern const char sn_aot_comm_type[];
 bool sn_aot_write_weights(sn_aot *a, const char *path);
 void sn_aot_fill_header(const sn_aot *a, sn_aot_header *h);
 void *sn_aot_weights_image(sn_aot *a); /* all of the file, malloc'ed; NULL: out of memory */
+
+/* listing.c: the artefact's code as text; above each kernel a comment says where in the model and in its
+ * source it computes. Freed by sn_object_free. */
+bool sn_aot_listing(sn_aot *a, sn_form form, sn_object *out);
 
 /* names.c. A list of names in use: zero-initialised, memory of the module. */
 typedef struct sn_aot_names {

@@ -31,7 +31,8 @@ typedef struct job {
     const char *name;
     const void *data;
     size_t bytes, align;
-    sn_object *out, *names;
+    sn_form form;
+    sn_object *out;
     bool ok;
 } job;
 
@@ -123,22 +124,20 @@ bool sn_bitcode_add_data(sn_bitcode *b, const char *name, const void *data, size
                err);
 }
 
-/* Windows: a section for each function, so that linkers drop what is not used (Mach-O and
- * WebAssembly need none for that), and the probe. Debuggers and profilers need tables to unwind. */
+/* ELF and COFF: a section for each function, so that linkers drop what is not used (Mach-O and
+ * WebAssembly need none for that). Windows: the probe. */
 static void settle_function(LLVMModuleRef mod, const sn_target *t, LLVMValueRef f,
                             const char *name) {
-    static const char key[] = "probe-stack", tables[] = "uwtable";
-    LLVMContextRef ctx = LLVMGetModuleContext(mod);
-    unsigned kind = LLVMGetEnumAttributeKindForName(tables, sizeof tables - 1);
-    if (t->system != SN_BROWSER)
+    static const char key[] = "probe-stack";
+    static const char *const sections[] = {
+        [SN_LINUX] = ".text.", [SN_WINDOWS] = ".text$", [SN_BROWSER] = NULL};
+    if (t->system == SN_WINDOWS)
         LLVMAddAttributeAtIndex(f, LLVMAttributeFunctionIndex,
-                                LLVMCreateEnumAttribute(ctx, kind, 2 /* at each instruction */));
-    if (t->system != SN_WINDOWS) return;
+                                LLVMCreateStringAttribute(LLVMGetModuleContext(mod), key,
+                                                          sizeof key - 1, PROBE, sizeof PROBE - 1));
+    if (!sections[t->system]) return;
     char section[300];
-    LLVMAddAttributeAtIndex(
-        f, LLVMAttributeFunctionIndex,
-        LLVMCreateStringAttribute(ctx, key, sizeof key - 1, PROBE, sizeof PROBE - 1));
-    snprintf(section, sizeof section, ".text$%s", name);
+    snprintf(section, sizeof section, "%s%s", sections[t->system], name);
     LLVMSetSection(f, section);
 }
 
@@ -161,34 +160,63 @@ static bool settle(sn_bitcode *b, const sn_target *t, FILE *names) {
 
 static void finish(void *ctx) {
     job *j = ctx;
-    sn_bitcode *b = j->b;
-    char *message = NULL, *list = NULL;
+    char *list = NULL;
     size_t size = 0;
     FILE *names = open_memstream(&list, &size);
-    j->ok = names && settle(b, j->target, names);
+    j->ok = names && settle(j->b, j->target, names);
     if (names && fclose(names)) j->ok = false;
-    *j->names = (sn_object){(uint8_t *)list, size};
+    *j->out = (sn_object){(uint8_t *)list, size};
+}
+
+bool sn_bitcode_finish(sn_bitcode *b, const sn_target *t, sn_object *names, sn_error *err) {
+    *names = (sn_object){0};
+    return run(b, finish, &(job){.target = t, .out = names}, err);
+}
+
+static void take_text(job *j, const char *text, size_t size) {
+    *j->out = (sn_object){malloc(size + 1), size};
+    if (j->out->data)
+        memcpy(j->out->data, text, size);
+    else
+        sn_fail(&j->b->diagnosed, SN_ERR_MEMORY, "out of memory for an object");
+    j->ok = j->out->data != NULL;
+}
+
+static void write_ir(job *j) {
+    char *text = LLVMPrintModuleToString(j->b->mod);
+    take_text(j, text, strlen(text));
+    LLVMDisposeMessage(text);
+}
+
+/* Code generation changes the module, so it gets a copy. */
+static void write_code(job *j) {
+    char *message = NULL;
     LLVMMemoryBufferRef buffer = NULL;
-    LLVMTargetMachineRef tm = j->ok ? sn_target_machine(j->target, true, &b->diagnosed) : NULL;
-    j->ok =
-        tm && !LLVMTargetMachineEmitToMemoryBuffer(tm, b->mod, LLVMObjectFile, &message, &buffer);
-    if (message) {
-        sn_fail(&b->diagnosed, SN_ERR_INTERNAL, "LLVM code generation: %s", message);
+    LLVMTargetMachineRef tm = sn_target_machine(j->target, true, &j->b->diagnosed);
+    if (!tm) return;
+    LLVMModuleRef copy = LLVMCloneModule(j->b->mod);
+    LLVMCodeGenFileType type = j->form == SN_FORM_OBJECT ? LLVMObjectFile : LLVMAssemblyFile;
+    if (LLVMTargetMachineEmitToMemoryBuffer(tm, copy, type, &message, &buffer)) {
+        sn_fail(&j->b->diagnosed, SN_ERR_INTERNAL, "LLVM code generation: %s", message);
         LLVMDisposeMessage(message);
     }
-    if (tm) LLVMDisposeTargetMachine(tm);
+    LLVMDisposeModule(copy);
+    LLVMDisposeTargetMachine(tm);
     if (!buffer) return;
-    size = LLVMGetBufferSize(buffer);
-    *j->out = (sn_object){malloc(size), size};
-    if (j->out->data)
-        memcpy(j->out->data, LLVMGetBufferStart(buffer), size);
-    else
-        sn_fail(&b->diagnosed, SN_ERR_MEMORY, "out of memory for an object");
+    take_text(j, LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer));
     LLVMDisposeMemoryBuffer(buffer);
 }
 
-bool sn_bitcode_finish(sn_bitcode *b, const sn_target *t, sn_object *out, sn_object *names,
-                       sn_error *err) {
-    *out = *names = (sn_object){0};
-    return run(b, finish, &(job){.target = t, .out = out, .names = names}, err);
+static void write_form(void *ctx) {
+    job *j = ctx;
+    if (j->form == SN_FORM_IR)
+        write_ir(j);
+    else
+        write_code(j);
+}
+
+bool sn_bitcode_write(sn_bitcode *b, const sn_target *t, sn_form form, sn_object *out,
+                      sn_error *err) {
+    *out = (sn_object){0};
+    return run(b, write_form, &(job){.target = t, .form = form, .out = out}, err);
 }

@@ -1,5 +1,5 @@
-/* bitcode.h: many modules of LLVM's bitcode into one object of any format (COFF, Mach-O,
- * WebAssembly), whose code is generated at the end. */
+/* bitcode.h: many modules of LLVM's bitcode into one object of any format (ELF, COFF, Mach-O,
+ * WebAssembly), whose code is generated at the end; also as text. */
 #ifndef SN_BITCODE_H
 #define SN_BITCODE_H
 
@@ -19,9 +19,14 @@ bool sn_bitcode_add(sn_bitcode *b, const char *prefix, const sn_object *o, sn_er
 bool sn_bitcode_add_data(sn_bitcode *b, const char *name, const void *data, size_t bytes,
                          size_t align, sn_error *err);
 
-/* The object for t, to be freed by sn_object_free. names: what it gives to others, each with a zero
+/* Ends the merge, after which nothing is added. names: what the object gives to others, each with a zero
  * byte, to be freed by sn_object_free. Only once. */
-bool sn_bitcode_finish(sn_bitcode *b, const sn_target *t, sn_object *out, sn_object *names,
-                       sn_error *err);
+bool sn_bitcode_finish(sn_bitcode *b, const sn_target *t, sn_object *names, sn_error *err);
+
+/* All of it as an object for t, as its assembler text, or as LLVM's IR: to be freed by sn_object_free.
+ * After sn_bitcode_finish, in any order. Texts do not end with a zero byte. */
+typedef enum sn_form { SN_FORM_OBJECT, SN_FORM_ASSEMBLY, SN_FORM_IR } sn_form;
+bool sn_bitcode_write(sn_bitcode *b, const sn_target *t, sn_form form, sn_object *out,
+                      sn_error *err);
 
 #endif

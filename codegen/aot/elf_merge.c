@@ -1,4 +1,5 @@
-/* elf_merge.c: merges ELF objects: concatenates sections of the same name and kind, and adjusts
+/* elf_merge.c: merges ELF objects: gives the sections of each the name of what it defines, so that
+ * linkers drop what is not used, concatenates sections of the same name and kind (.eh_frame), and adjusts
  * symbols and relocations. Format: System V ABI, chapters 4 and 5; RELA relocations only. */
 #include "codegen/aot/elf_merge.h"
 
@@ -7,6 +8,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+enum { SECTION_NAME = 256 };
+
 typedef struct part { /* a contiguous part of an output section */
     const void *data; /* NULL: zeros */
     size_t at, size;
@@ -14,7 +17,7 @@ typedef struct part { /* a contiguous part of an output section */
 } part;
 
 typedef struct section {
-    char name[40];
+    char name[SECTION_NAME];
     uint32_t type;
     uint64_t flags, align, size;
     part *part;
@@ -119,15 +122,34 @@ static bool open_input(input *in, const sn_object *o, sn_error *err) {
     return (in->to && in->base && in->symbol) || out_of_memory(err);
 }
 
-static bool is_kept(const Elf64_Shdr *s) {
-    return s->sh_type == SHT_PROGBITS || s->sh_type == SHT_NOBITS
-               ? (s->sh_flags & SHF_ALLOC) != 0
+static bool is_kept(const input *in, const Elf64_Shdr *s) {
+    const bool unwind = s->sh_type == SHT_X86_64_UNWIND && in->h->e_machine == EM_X86_64;
+    return s->sh_type == SHT_PROGBITS || s->sh_type == SHT_NOBITS || unwind
+               ? s->sh_flags & SHF_ALLOC && s->sh_size
                : s->sh_type == SHT_RISCV_ATTRIBUTES;
 }
 
-/* Puts constants of all sizes into one section: merging equal ones would gain nothing. */
-static const char *output_name(const char *name) {
-    return !strncmp(name, ".rodata", 7) ? ".rodata" : !strncmp(name, ".text", 5) ? ".text" : name;
+/* "PREFIXrest" for "sn_rest". */
+static void prefixed(const char *prefix, const char *name, char *out, size_t size) {
+    snprintf(out, size, "%s%s", prefix, strncmp(name, "sn_", 3) ? name : name + 3);
+}
+
+/* ".text.NAME" and ".rodata.NAME" for the first name that the object defines. With prefix NULL functions
+ * have sections already. Constants of all sizes are put together: merging equal ones would gain little. */
+static void output_name(const input *in, const char *prefix, const char *name,
+                        char out[SECTION_NAME]) {
+    const char *kind = !strncmp(name, ".rodata", 7) ? ".rodata"
+                       : !strcmp(name, ".text")     ? ".text"
+                                                    : NULL;
+    snprintf(out, SECTION_NAME, "%s", prefix || !kind ? name : kind);
+    for (size_t i = 1; kind && prefix && i < in->n_sym; i++) {
+        const Elf64_Sym *y = &in->sym[i];
+        if (ELF64_ST_BIND(y->st_info) != STB_GLOBAL || y->st_shndx == SHN_UNDEF) continue;
+        char symbol[200];
+        prefixed(prefix, in->strings + y->st_name, symbol, sizeof symbol);
+        snprintf(out, SECTION_NAME, "%s.%s", kind, symbol);
+        return;
+    }
 }
 
 static section *find_section(sn_elf *e, const char *name, const Elf64_Shdr *s) {
@@ -153,11 +175,13 @@ static bool append(section *s, const void *data, size_t size, size_t align, void
     return true;
 }
 
-static bool take_sections(sn_elf *e, input *in, int group, sn_error *err) {
+static bool take_sections(sn_elf *e, input *in, int group, const char *prefix, sn_error *err) {
+    char name[SECTION_NAME];
     for (int i = 0; i < in->h->e_shnum; i++) {
         const Elf64_Shdr *s = &in->s[i];
-        if (!is_kept(s)) continue;
-        section *o = find_section(e, output_name(in->names + s->sh_name), s);
+        if (!is_kept(in, s)) continue;
+        output_name(in, prefix, in->names + s->sh_name, name);
+        section *o = find_section(e, name, s);
         if (!o) return out_of_memory(err);
         if (s->sh_type == SHT_RISCV_ATTRIBUTES && o->n_part) continue; /* equal in all objects */
         void *copy = s->sh_type == SHT_NOBITS ? NULL : malloc(s->sh_size + 1);
@@ -255,8 +279,8 @@ bool sn_elf_add(sn_elf *e, int group, const char *prefix, const sn_object *o, sn
         e->machine = in.h->e_machine;
         e->flags = in.h->e_flags;
         e->any = true;
-        ok = take_sections(e, &in, group, err) && take_symbols(e, &in, group, prefix, err) &&
-             take_relocations(e, &in, err);
+        ok = take_sections(e, &in, group, prefix, err) &&
+             take_symbols(e, &in, group, prefix, err) && take_relocations(e, &in, err);
     }
     free(in.to);
     free(in.base);
@@ -267,8 +291,8 @@ bool sn_elf_add(sn_elf *e, int group, const char *prefix, const sn_object *o, sn
 bool sn_elf_add_data(sn_elf *e, const char *name, const void *data, size_t bytes, size_t align,
                      sn_error *err) {
     Elf64_Shdr s = {.sh_type = SHT_PROGBITS, .sh_flags = SHF_ALLOC};
-    char text[40];
-    snprintf(text, sizeof text, ".rodata.%.30s", name);
+    char text[SECTION_NAME];
+    snprintf(text, sizeof text, ".rodata.%s", name);
     section *o = find_section(e, text, &s);
     symbol *y = o ? add_symbol(e, name, -1) : NULL;
     if (!y) return out_of_memory(err);
@@ -289,8 +313,10 @@ static bool is_definition(const symbol *y) {
 
 static void final_name(const symbol *y, char *out, size_t size) {
     bool renamed = y->prefix && *y->prefix && is_definition(y);
-    const char *rest = renamed && !strncmp(y->name, "sn_", 3) ? y->name + 3 : y->name;
-    snprintf(out, size, "%s%s", renamed ? y->prefix : "", rest);
+    if (renamed)
+        prefixed(y->prefix, y->name, out, size);
+    else
+        snprintf(out, size, "%s", y->name);
 }
 
 typedef struct index { /* of definitions by (group, name), and by final name as group -2 */
@@ -392,7 +418,7 @@ static void put_symbol(symbol *y, bool local, text *table, text *names) {
     put(table, &s, sizeof s);
 }
 
-/* Numbers the symbols, local ones first, without those that nothing refers to. Returns the number of
+/* Numbers the symbols, local ones first, without data that nothing refers to. Returns the number of
  * local ones. */
 static size_t write_symbols(sn_elf *e, text *table, text *names) {
     for (size_t i = 0; i < e->n_section; i++)
@@ -407,7 +433,8 @@ static size_t write_symbols(sn_elf *e, text *table, text *names) {
             symbol *y = e->symbol[i];
             bool local = ELF64_ST_BIND(y->sym.st_info) == STB_LOCAL ||
                          (y->prefix && y->sym.st_shndx != SHN_UNDEF);
-            bool wanted = y->needed || (!local && is_definition(y));
+            bool function = ELF64_ST_TYPE(y->sym.st_info) == STT_FUNC; /* for debuggers */
+            bool wanted = y->needed || function || (!local && is_definition(y));
             if (wanted && y->defined_by == y && local == !pass) put_symbol(y, local, table, names);
         }
         if (!pass) n_local = table->n / sizeof(Elf64_Sym);
@@ -457,7 +484,7 @@ static void write_file(sn_elf *e, text *f, text *table, text *names, size_t n_lo
             uint64_t out = y ? e->symbol[y - 1]->defined_by->out : 0;
             s->rela[r].r_info = ELF64_R_INFO(out, ELF64_R_TYPE(s->rela[r].r_info));
         }
-        char name[48];
+        char name[SECTION_NAME + 8];
         snprintf(name, sizeof name, ".rela%s", s->name);
         align_to(f, 8);
         h[k++] = (Elf64_Shdr){.sh_type = SHT_RELA,
@@ -525,6 +552,12 @@ static bool hand_out(text *f, bool failed, sn_object *out, sn_error *err) {
 bool sn_elf_finish(sn_elf *e, sn_object *out, sn_error *err) {
     text f = {0}, table = {0}, names = {0};
     *out = (sn_object){0};
+    if (2 * e->n_section + 4 >= SHN_LORESERVE)
+        return sn_fail(
+            err, SN_ERR_RANGE,
+            "%zu sections of code: an object holds half of %d; compile for fewer targets, "
+            "or fewer entries",
+            e->n_section, SHN_LORESERVE);
     if (!resolve(e, err)) return false;
     put(&names, "", 1);
     size_t n_local = write_symbols(e, &table, &names);

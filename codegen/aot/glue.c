@@ -673,6 +673,17 @@ static void emit_all(em *e, sn_aot *a) {
     if (wasm) export_functions(e, a);
 }
 
+/* A section for each function, so that linkers drop what is not used; bitcode.c does it for its modules. */
+static void separate(const sn_aot *a, LLVMModuleRef mod) {
+    char section[300];
+    for (em_val f = LLVMGetFirstFunction(mod); f && !a->bitcode; f = LLVMGetNextFunction(f)) {
+        size_t n;
+        if (LLVMIsDeclaration(f)) continue;
+        snprintf(section, sizeof section, ".text.%s", LLVMGetValueName2(f, &n));
+        LLVMSetSection(f, section);
+    }
+}
+
 bool sn_aot_emit_glue(sn_aot *a, sn_object *out) {
     em e;
     sn_target base;
@@ -680,8 +691,10 @@ bool sn_aot_emit_glue(sn_aot *a, sn_object *out) {
     bool ok = sn_target_init(&base, sn_target_base(a->m, &a->variant[0].target), a->err) &&
               em_init(&e, &base, a->name, SN_F32, a->err);
     if (!ok) return false;
+    base.bitcode = a->bitcode != NULL;
     emit_all(&e, a);
     LLVMModuleRef mod = em_finish(&e, a->err);
+    if (mod) separate(a, mod);
     sn_codegen *g = mod ? sn_codegen_create(&base, NULL, a->err) : NULL;
     ok = g && sn_codegen_object(g, mod, out, a->err);
     sn_codegen_destroy(g);

@@ -435,6 +435,7 @@ bool sn_target_init(sn_target *t, const char *spec, sn_error *err) {
     for (char *f; ok && (f = strtok_r(NULL, ",", &save));) ok = apply_feature(t, f, err);
     if (!ok) return false;
     derive_facts(t);
+    t->bitcode = t->system != SN_LINUX;
     /* LLVM knows 512-bit registers only of CPUs that have them: a feature list must name them, too. */
     if (*SN_LLVM_EVEX512 && t->feature_set & BIT(AVX512F) && strcmp(name, "native") &&
         !append_feature(t, SN_LLVM_EVEX512, err))

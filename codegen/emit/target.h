@@ -40,6 +40,7 @@ typedef struct sn_target {
     char features[4096]; /* LLVM feature string, complete for "native" */
     sn_arch arch;
     sn_system system;
+    bool bitcode;     /* objects are LLVM's bitcode (codegen/jit/object.h); always, but for Linux */
     int vector_bytes; /* width of the vectors to emit: 64 with AVX-512, 32 with AVX, else 16 */
     int vector_regs;  /* 32 with AVX-512 and AArch64, else 16 */
     bool has_fma;     /* fused multiply-add in one instruction */

@@ -52,8 +52,12 @@ struct sn_cache {
 
 sn_cache_key sn_cache_make_key(const sn_target *t, const void *text, size_t bytes) {
     char caches[96];
-    const char *const parts[] = {sn_codegen_version(), t->triple, t->cpu, t->features,
-                                 sn_caches_text(&t->caches, caches, sizeof caches)};
+    const char *const parts[] = {sn_codegen_version(),
+                                 t->triple,
+                                 t->cpu,
+                                 t->features,
+                                 sn_caches_text(&t->caches, caches, sizeof caches),
+                                 t->bitcode ? "bitcode" : "object"};
     enum { N = sizeof parts / sizeof parts[0] };
     XXH128_hash_t hash[N + 1]; /* a hash of hashes: parts cannot run together */
     for (size_t i = 0; i < N; i++) hash[i] = XXH3_128bits(parts[i], strlen(parts[i]));

@@ -191,6 +191,16 @@ static bool run_passes(sn_codegen *g, LLVMModuleRef mod, sn_error *err) {
     return false;
 }
 
+/* Debuggers, profilers and exceptions need tables to unwind, of each instruction. */
+static void add_tables(const sn_codegen *g, LLVMModuleRef mod) {
+    static const char name[] = "uwtable";
+    LLVMAttributeRef tables = LLVMCreateEnumAttribute(
+        LLVMGetModuleContext(mod), LLVMGetEnumAttributeKindForName(name, sizeof name - 1), 2);
+    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f))
+        if (!LLVMIsDeclaration(f) && g->target.system != SN_BROWSER)
+            LLVMAddAttributeAtIndex(f, LLVMAttributeFunctionIndex, tables);
+}
+
 /* The machine for a module: plain if all functions say optnone (em_no_optimise). */
 static LLVMTargetMachineRef choose_machine(const sn_codegen *g, LLVMModuleRef mod) {
     unsigned optnone = LLVMGetEnumAttributeKindForName("optnone", 7);
@@ -236,11 +246,11 @@ static bool make_object(sn_codegen *g, LLVMModuleRef mod, sn_object *out, sn_err
     if (!ok) return false;
     LLVMTargetMachineRef machine = choose_machine(g, mod);
     em_settle_outer(mod);
+    add_tables(g, mod);
     dump_module(mod, g->options.dump_optimised);
     dump_assembly(machine, mod, g->options.dump_asm, err);
-    LLVMMemoryBufferRef buffer = g->target.system == SN_LINUX
-                                     ? emit_code(machine, mod, LLVMObjectFile, err)
-                                     : LLVMWriteBitcodeToMemoryBuffer(mod);
+    LLVMMemoryBufferRef buffer = g->target.bitcode ? LLVMWriteBitcodeToMemoryBuffer(mod)
+                                                   : emit_code(machine, mod, LLVMObjectFile, err);
     g->stats.codegen += sn_clock() - t1;
     if (!buffer) return false;
     out->size = LLVMGetBufferSize(buffer);

@@ -1,7 +1,8 @@
 /* object.h: compiles a finished LLVM module to an object in memory: a short optimisation pipeline (the
  * IR is already vectorised and register-blocked), then code generation. The JIT loads the object, AOT
- * writes it to a file. For systems other than Linux the object is LLVM's bitcode of the optimised
- * module: code is generated when all of an artefact is together (codegen/aot/bitcode.h). */
+ * writes it to a file. If target->bitcode is set (for systems other than Linux, and for
+ * listings), the object is LLVM's bitcode of the optimised module: code is generated when all of an
+ * artefact is together (codegen/aot/bitcode.h). */
 #ifndef SN_OBJECT_H
 #define SN_OBJECT_H
 

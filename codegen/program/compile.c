@@ -405,7 +405,7 @@ static int begin_object(compiler *c, const source *s) {
 static bool get_cached(compiler *c, part *p) {
     if (sn_debug_get()->dump) return false; /* what is dumped must be compiled */
     if (!sn_cache_get(c->cache, SN_CACHE_OBJECT, p->key, &p->cached)) return false;
-    if (sn_object_check(&p->cached, c->p->target.system == SN_LINUX, p->s.name)) return true;
+    if (sn_object_check(&p->cached, !c->p->target.bitcode, p->s.name)) return true;
     sn_cache_drop(c->cache, SN_CACHE_OBJECT, p->key);
     sn_object_free(&p->cached);
     return false;
@@ -627,6 +627,7 @@ static bool compile(compiler *c) {
     advance(c, 0);
     p->cache_dir = c->o->cache_dir ? sn_arena_str(c->m, c->o->cache_dir) : NULL;
     if (!sn_target_init(&p->target, c->o->target, c->err)) return false;
+    p->target.bitcode |= c->sink && c->sink->bitcode;
     if (!c->sink && !sn_target_runs_here(&p->target))
         return sn_fail(
             c->err, SN_ERR_TARGET,

@@ -96,6 +96,7 @@ struct sn_program {
 typedef struct sn_object_sink {
     bool (*add)(void *ctx, const sn_object *o, sn_error *err);
     void *ctx;
+    bool bitcode; /* objects are bitcode, whatever the system */
 } sn_object_sink;
 
 /* sn_compile, for any target if there is a sink; then entries have no addresses and no session can
