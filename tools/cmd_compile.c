@@ -5,6 +5,7 @@
 #include "driver/entries.h"
 #include "runtime/file.h"
 #include "tools/artefact/link.h"
+#include "tools/artefact/spdx.h"
 #include "tools/artefact/web.h"
 
 #include <ctype.h>
@@ -21,7 +22,7 @@ typedef struct options {
     const char *dir, *name, *target, *entries, *threads, *weights, *compute, *cache, *cache_dir,
         *off, *accept, *cc, *train, *emit;
     int64_t level, beams, sequences, slices;
-    bool list_targets, archive, shared, embed, exe, is_static, strict, page;
+    bool list_targets, archive, shared, embed, exe, is_static, strict, page, spdx;
     int listings;    /* SN_EMIT_… of --emit */
     sn_target first; /* of the list: all are for its system */
 } options;
@@ -67,6 +68,9 @@ static const arg table[] = {
     {"static", 0, ARG_FLAG, AT(is_static), NULL, NULL, 0, 0, "link the program statically"},
     {"embed-weights", 0, ARG_FLAG, AT(embed), NULL, NULL, 0, 0,
      "embed the weights in the object instead of writing NAME.weights"},
+    {"spdx", 0, ARG_FLAG, AT(spdx), NULL, NULL, 0, 0,
+     "also write NAME.spdx.json, a bill of materials: hashes of all files of model and artefact, "
+     "licence of the weights, tools, libraries"},
     {"cc", 0, ARG_TEXT, AT(cc), "PROGRAM", NULL, 0, 0,
      "compiler that links NAME.so and the program; default: cc, or TARGET-linux-gnu-gcc; for "
      "wasm32 "
@@ -263,8 +267,11 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     return eo;
 }
 
-/* Lists the files and folders written, with their sizes. */
-static void print_files(const options *o, const cmd_artefact *a, const char *name) {
+enum { MAX_FILES = 16 };
+
+/* The files and folders that were written, allocated. False: out of memory. */
+static bool list_files(const options *o, const cmd_artefact *a, const char *name, char **path,
+                       int *n) {
     const bool web = is_wasm(o);
     const sn_system_facts *system = sn_target_system(&o->first);
     const struct {
@@ -284,6 +291,46 @@ static void print_files(const options *o, const cmd_artefact *a, const char *nam
                  {"", o->exe},
                  {".tokenizer", (o->exe || web) && a->tokenizer},
                  {".source.tokenizer", (o->exe || web) && a->source}};
+    _Static_assert(sizeof files / sizeof *files <= MAX_FILES, "all files have room");
+    *n = 0;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char file[160];
+        snprintf(file, sizeof file, "%s%s", name, files[i].ending);
+        if (!files[i].made) continue;
+        if (!(path[*n] = sn_path_join(o->dir, file))) return false;
+        ++*n;
+    }
+    return true;
+}
+
+static bool write_bill(const options *o, const cmd_artefact *a, const char *name, char *const *path,
+                       int n, sn_error *err) {
+    const bool web = is_wasm(o), openmp = !strcmp(o->threads, "openmp") && !web;
+    const cmd_model *m = &o->model;
+    const char *const read[] = {m->path, m->checkpoint, m->tokenizer, o->train};
+    const char *what = m->path ? m->path : m->preset ? m->preset : o->train;
+    char options[600], model[300];
+    size_t end = strlen(what), from;
+    while (end > 1 && what[end - 1] == '/') end--;
+    for (from = end; from > 0 && what[from - 1] != '/';) from--;
+    snprintf(model, sizeof model, "%.*s", (int)(end - from), what + from);
+    snprintf(options, sizeof options, "target %s, weights %s, compute %s, cache %s, threads %s",
+             o->target, o->weights, o->compute, o->cache, o->threads);
+    const spdx_request r = {.name = name,
+                            .dir = o->dir,
+                            .options = options,
+                            .model = model,
+                            .made = (const char *const *)path,
+                            .n_made = n,
+                            .read = read,
+                            .n_read = sizeof read / sizeof *read,
+                            .parts = (o->exe || web ? SPDX_SINTER : 0) | (o->exe ? SPDX_PCRE2 : 0) |
+                                     (o->exe && a->unicode ? SPDX_UTF8PROC : 0) |
+                                     (openmp ? SPDX_GOMP : 0) | (web ? SPDX_LLD : 0)};
+    return spdx_write(&r, err);
+}
+
+static void print_list(const options *o, const char *name, char *const *path, int n) {
     json_out j;
     if (screen()->json) {
         j = json_begin(stdout);
@@ -292,20 +339,30 @@ static void print_files(const options *o, const cmd_artefact *a, const char *nam
         json_list(&j, "files");
     }
     screen_say(NAME, "for %s", o->target);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char file[160];
-        snprintf(file, sizeof file, "%s%s", name, files[i].ending);
-        char *path = files[i].made ? sn_path_join(o->dir, file) : NULL;
-        int64_t bytes = screen_wrote(NAME, path);
-        if (path && screen()->json) {
-            json_object(&j, NULL);
-            json_text(&j, "path", path);
-            json_int(&j, "bytes", bytes);
-            json_close(&j);
-        }
-        free(path);
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = screen_wrote(NAME, path[i]);
+        if (!screen()->json) continue;
+        json_object(&j, NULL);
+        json_text(&j, "path", path[i]);
+        json_int(&j, "bytes", bytes);
+        json_close(&j);
     }
     if (screen()->json) json_end(&j);
+}
+
+/* Writes the bill of materials, if it is wanted, and lists what was written. */
+static bool finish_files(const options *o, const cmd_artefact *a, const char *name, sn_error *err) {
+    char *path[MAX_FILES + 1], file[160];
+    int n;
+    bool ok = list_files(o, a, name, path, &n) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (ok && o->spdx) {
+        ok = write_bill(o, a, name, path, n, err);
+        snprintf(file, sizeof file, "%s.spdx.json", name);
+        if (ok && (path[n] = sn_path_join(o->dir, file))) n++;
+    }
+    if (ok) print_list(o, name, path, n);
+    for (int i = 0; i < n; i++) free(path[i]);
+    return ok;
 }
 
 static bool compile_training(const options *o, int entries, sn_error *err) {
@@ -320,9 +377,8 @@ static bool compile_training(const options *o, int entries, sn_error *err) {
     eo.describe = sn_model_describe;
     if (!cmd_choose_compute(NAME, &eo.compile, other_machines(o), err) ||
         !cmd_models->train(o->train, entries, o->slices, &eo, err) ||
-        !link_parts(o, NULL, &a, &eo, err))
+        !link_parts(o, NULL, &a, &eo, err) || !finish_files(o, &a, eo.name, err))
         return false;
-    print_files(o, &a, eo.name);
     screen_say(NAME, "%s/%s.model: config.json and tokenizer, for the trained parameters",
                o->dir ? o->dir : ".", eo.name);
     return true;
@@ -345,8 +401,8 @@ static bool emit(const options *o, open_model *m, sn_emit_options *eo, sn_error 
     eo->compile.compute = m->compiled.compute;
     eo->compile.keep = m->compiled.keep;
     eo->compile.n_keep = m->compiled.n_keep;
-    ok = ok && !err->code && sn_emit(m->session, eo, err) && link_parts(o, m, &a, eo, err);
-    if (ok) print_files(o, &a, eo->name);
+    ok = ok && !err->code && sn_emit(m->session, eo, err) && link_parts(o, m, &a, eo, err) &&
+         finish_files(o, &a, eo->name, err);
     free(a.label);
     return ok;
 }

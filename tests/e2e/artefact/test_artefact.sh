@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_artefact.sh SINTER SOURCE_DIR CC SECTION: what artefacts of stories260K promise besides right results.
-# Sections: listing sections
+# Sections: listing sections repeat repeat_all bill
 set -u
 sinter=$1 source=$2 cc=$3 section=$4
 here=$source/tests/e2e/artefact
@@ -89,6 +89,101 @@ sections() {
         same "$folder: entries that stay" "$more" 1
     done
     nm unwind | grep -q ' story_v0_gemm_' || fail "no names of kernels"
+}
+
+# again NAME TARGET OPTIONS…: the same input, version and options give the same bytes: from other folders, with another
+# cache and number of threads, on one CPU, and (if $emulated is set) on a CPU with other features. Nothing in the files
+# names a folder.
+emulated=
+again() {
+    name=$1 target=$2
+    shift 2
+    rm -rf here there
+    mkdir -p here/home there/deeper/home
+    cp -r copy there/copy
+    (cd here && HOME=$tmp/here/home OMP_NUM_THREADS=2 "$sinter" compile ../copy/"$name" --name art -o out --target "$target" \
+        --cache-dir "$tmp/here/cache" --spdx "$@" 2>err) || fail "compile $name for $target: $(cat here/err)"
+    # shellcheck disable=SC2086
+    (cd there/deeper && HOME=$tmp/there/deeper/home OMP_NUM_THREADS=1 taskset -c 0 $emulated "$sinter" compile ../copy/"$name" \
+        --name art -o art --target "$target" --cache-dir none --spdx "$@" 2>err) || fail "compile $name again: $(cat there/deeper/err)"
+    same "$name for $target" "$(cd there/deeper/art && find . -type f | sort | xargs sha256sum)" \
+        "$(cd here/out && find . -type f | sort | xargs sha256sum)"
+    grep -rl -e "$tmp" -e "${tmp##*/}" -e deeper -e "$source" here/out >paths && fail "$name for $target: folders in $(cat paths)"
+    [ "$(find here/out -type f | wc -l)" -ge 4 ] || fail "$name for $target: few files"
+}
+repeat() {
+    mkdir copy && cp "$model" "$source/examples/models/nano-gpt-sort/gpt-nano-sort-model.json" copy
+    again stories260K.bin x86-64-v4 --entries forward --threads none --weights int8
+    if command -v wasm-ld-19 >/dev/null 2>&1 || command -v wasm-ld >/dev/null 2>&1; then
+        again gpt-nano-sort-model.json wasm32 --entries forward
+    fi
+}
+
+# Six models, four targets.
+repeat_all() {
+    mkdir copy && cp -r "$source"/examples/models/* copy
+    cp "$source"/examples/variants/alibi.c "$source"/examples/variants/gated_deltanet.c copy
+    command -v qemu-x86_64 >/dev/null 2>&1 && [ "$(uname -m)" = x86_64 ] && emulated="qemu-x86_64 -cpu Haswell"
+    for target in x86-64-v3 x86-64-v4 aarch64 wasm32; do
+        again stories260K/stories260K.bin $target --tokenizer ../copy/stories260K/tok512.bin --compute int8
+        again aren-transliteration/model.bin $target
+        again mnist-vit/mnist_vit.npz $target
+        again nano-gpt-sort/gpt-nano-sort-model.json $target --weights int4
+        again alibi.c $target --weights bf16
+        again gated_deltanet.c $target
+    done
+}
+
+# The bill of materials.
+bill() {
+    "$sinter" import "$model" --tokenizer "$tokenizer" -o folder 2>err || fail "import"
+    printf -- '---\nlanguage: en\nlicense: "apache-2.0"\nbase_model: someone/stories\n---\n# Stories\n' >folder/README.md
+    SOURCE_DATE_EPOCH=1000000000 "$sinter" compile folder/ --name story -o out --target x86-64-v3 --spdx --entries cached || fail "compile"
+    cat >check.py <<'END'
+import hashlib, json, re, sys
+d = json.load(open('out/story.spdx.json'))
+assert d['spdxVersion'] == 'SPDX-2.3' and d['dataLicense'] == 'CC0-1.0' and d['SPDXID'] == 'SPDXRef-DOCUMENT'
+assert d['creationInfo']['created'] == '2001-09-09T01:46:40Z' and d['creationInfo']['creators'][0].startswith('Tool: sinter-')
+assert d['documentNamespace'].startswith('https://') and '#' not in d['documentNamespace']
+by_id = {p['SPDXID']: p for p in d['packages']}
+assert len(by_id) == len(d['packages'])
+for p in d['packages']:
+    assert re.fullmatch(r'SPDXRef-[A-Za-z0-9.-]+', p['SPDXID']) and p['name'] and p['downloadLocation'] == 'NOASSERTION'
+    assert p['filesAnalyzed'] is False
+sha = lambda path: hashlib.sha256(open(path, 'rb').read()).hexdigest()
+related = lambda a, how: [r['relatedSpdxElement'] for r in d['relationships'] if r['spdxElementId'] == 'SPDXRef-' + a and r['relationshipType'] == how]
+for r in d['relationships']:
+    assert {r['spdxElementId'], r['relatedSpdxElement']} <= by_id.keys() | {'SPDXRef-DOCUMENT'}
+def contents(package, folder):
+    names, total = [], ''
+    for i in related(package, 'CONTAINS'):
+        p = by_id[i]
+        assert p['checksums'] == [{'algorithm': 'SHA256', 'checksumValue': sha(folder + '/' + p['name'])}], p
+        names.append(p['name'])
+        total += p['checksums'][0]['checksumValue'] + '  ' + p['name'] + '\n'
+    assert by_id['SPDXRef-' + package]['checksums'][0]['checksumValue'] == hashlib.sha256(total.encode()).hexdigest()
+    return names
+assert sorted(contents('Artefact', 'out')) == ['story.h', 'story.o', 'story.weights']
+names = contents('Model', 'folder')
+assert 'config.json' in names and 'model.safetensors' in names and names == sorted(names)
+model = by_id['SPDXRef-Model']
+assert model['name'] == 'folder' and model['licenseDeclared'] == 'Apache-2.0' and model['comment'] == 'base model: someone/stories'
+assert related('DOCUMENT', 'DESCRIBES') == ['SPDXRef-Artefact'] and related('Artefact', 'GENERATED_FROM') == ['SPDXRef-Model']
+assert related('LLVM', 'BUILD_TOOL_OF') and re.match(r'[0-9]+\.', by_id['SPDXRef-LLVM']['versionInfo'])
+assert related('Artefact', 'DYNAMIC_LINK') == ['SPDXRef-libgomp']
+e = json.load(open('exe/story.spdx.json'))
+linked = {r['relatedSpdxElement'] for r in e['relationships'] if r['relationshipType'] == 'STATIC_LINK'}
+assert {'SPDXRef-Sinter', 'SPDXRef-PCRE2'} <= linked, linked
+text = e['hasExtractedLicensingInfos'][0]
+assert 'MIT License' in text['extractedText'] and text['licenseId'] == 'LicenseRef-weights'
+assert {p['name'] for p in e['packages']} >= {'story', 'story.tokenizer/tokenizer.bin', 'stories260K.bin', 'tok512.bin'}
+END
+    compile exe --exe --spdx --entries cached,step
+    if command -v python3 >/dev/null 2>&1; then
+        python3 check.py || fail "the bill of materials"
+    else
+        echo "note: no python3: the bill of materials is not read"
+    fi
 }
 
 $section
