@@ -270,7 +270,8 @@ static bool lay_out(sn_aot *a) {
         a->state[i].trained = sn_program_trained(a->variant[0].program, a->state[i].name);
         a->n_trained += a->state[i].trained != NULL;
     }
-    a->weight_bytes = SN_ROUND_UP(weights, SN_AOT_PAGE);
+    a->tensor_bytes = SN_ROUND_UP(weights, SN_AOT_PAGE) - SN_AOT_PAGE;
+    a->weight_bytes = SN_AOT_PAGE + a->tensor_bytes + sn_aot_sums_bytes(a->tensor_bytes);
     a->state_bytes = SN_ROUND_UP(state, SN_AOT_ALIGN);
     if (!a->state_bytes) a->state_bytes = SN_AOT_ALIGN;
     return true;

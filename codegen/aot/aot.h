@@ -23,6 +23,9 @@ enum {
     SN_AOT_ALIGN = 64,
     SN_AOT_LABEL = 255, /* bytes of a class name */
     SN_AOT_NEEDS = 300, /* of the features of a target */
+    /* NAME_abi_version: to be increased if the struct NAME, NAME_threads, a function that every artefact
+     * has, or a kind of error changes; new functions and kinds do not count */
+    SN_AOT_ABI = 1,
 };
 
 /* A test of CPU features: bits of register `reg` (0..3: eax..edx) of a CPUID leaf on x86-64, of
@@ -87,6 +90,7 @@ typedef struct sn_aot {
     sn_aot_place *weight, *state;
     int n_weight, n_state, n_trained;
     size_t weight_bytes, state_bytes; /* weight_bytes: of the whole file, header included */
+    size_t tensor_bytes;              /* of the tensors in the weights file */
     uint64_t hash;                    /* of the weights' layout: must agree between file and code */
     sn_aot_message *message;
     int n_message, cap_message;
@@ -157,6 +161,9 @@ void sn_aot_check_pointer(em *e, sn_aot *a, em_var status, em_val p, bool aligne
                           const char *name);
 /* The code of a reason; its text goes to the artefact's messages. */
 int sn_aot_code(sn_aot *a, int kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* verify.c: NAME_weights_verify and NAME_verify. */
+void sn_aot_emit_verify(em *e, sn_aot *a);
 
 /* entry.c: the functions of entries; glue.c: the object with these and the other public functions. */
 void sn_aot_emit_entry(em *e, sn_aot *a, int i);

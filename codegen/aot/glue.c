@@ -421,37 +421,10 @@ static void emit_close(em *e, const sn_aot *a) {
     em_ret(e, NULL);
 }
 
-static em_val stir(em *e, em_val h, em_val w) {
-    em_val prime = em_i64(e, (int64_t)SN_AOT_PRIME);
-    return em_mul(e, em_xor(e, h, w), prime);
-}
-
-static em_val emit_checksum(em *e, em_val data, int64_t bytes) {
-    em_loop l = em_for(e, 0, bytes, 32);
-    em_val h[4], sum = em_i64(e, 0);
-    for (int i = 0; i < 4; i++) h[i] = em_i64(e, i);
-    em_carries(e, &l, h, 4);
-    em_val p = em_gep_bytes(e, data, l.i);
-    for (int i = 0; i < 4; i++) h[i] = stir(e, h[i], field(e, p, e->i64, 8 * i));
-    em_end(e, &l);
-    for (int i = 0; i < 4; i++) sum = stir(e, sum, h[i]);
-    return sum;
-}
-
-/* int NAME_verify(const NAME *m) */
-static void emit_verify(em *e, sn_aot *a) {
-    em_val m = aot_model_begin(e, a, "verify", true).m;
-    em_var status = em_let(e, em_i32(e, 0));
-    sn_aot_check_pointer(e, a, status, m, false, "verify", "m");
-    sn_aot_check_open(e, a, m, status);
-    em_branch open = em_if(e, sn_aot_is_ok(e, status));
-    em_val w = field(e, m, e->ptr, SN_AOT_WEIGHTS);
-    em_val sum = emit_checksum(e, em_gep_bytes(e, w, SN_AOT_CHECKED),
-                               (int64_t)(a->weight_bytes - SN_AOT_CHECKED));
-    em_val stored = field(e, w, e->i64, offsetof(sn_aot_header, checksum));
-    sn_aot_fail_if(e, status, em_cmp(e, EM_NE, sum, stored), SN_AOT_DAMAGED);
-    em_endif(e, &open);
-    em_ret(e, em_get(e, status));
+/* int NAME_abi_version(void) */
+static void emit_abi(em *e, const sn_aot *a) {
+    sn_aot_function(e, a, "abi_version", e->i32, NULL, 0, true);
+    em_ret(e, em_i32(e, SN_AOT_ABI));
 }
 
 /* ---- state and texts ---- */
@@ -662,7 +635,8 @@ static void emit_all(em *e, sn_aot *a) {
     if (!wasm) emit_open(e, a, begin, check); /* a module gets its weights in memory */
     if (!wasm) emit_close(e, a);
     emit_set_threads(e, a);
-    emit_verify(e, a);
+    sn_aot_emit_verify(e, a);
+    emit_abi(e, a);
     emit_state_init(e, a);
     if (a->openmp) sn_aot_emit_threads(e, a);
     for (int i = 0; i < a->n_entry; i++) sn_aot_emit_entry(e, a, i);

@@ -222,14 +222,15 @@ static void print_labels(const sn_aot *a, FILE *f) {
 /* Constants that a caller of a language model needs. `macros` starts with the names that every
  * header has. */
 static void print_constants(const sn_aot *a, sn_aot_names *macros, FILE *f) {
-    static const char *const names[] = {
-        "VERSION",        "STATE_BYTES", "WEIGHT_BYTES", "ALIGN",
-        "ARTEFACT_H",     "ERROR_KIND",  "SOURCE_VOCAB", "VOCAB",
-        "PARAMETERS",     "CONTEXT",     "BOS",          "EOS",
-        "EOS_LIST",       "SUMS",        "LABELS",       "IMAGE_SIDE",
-        "IMAGE_CHANNELS", "IMAGE_SCALE", "IMAGE_MEAN",   "IMAGE_STD",
+    static const char *const names[] = {"VERSION",       "ABI_VERSION",  "STATE_BYTES",
+                                        "WEIGHT_BYTES",  "ALIGN",        "ARTEFACT_H",
+                                        "ERROR_KIND",    "SOURCE_VOCAB", "VOCAB",
+                                        "PARAMETERS",    "CONTEXT",      "BOS",
+                                        "EOS",           "EOS_LIST",     "SUMS",
+                                        "LABELS",        "IMAGE_SIDE",   "IMAGE_CHANNELS",
+                                        "IMAGE_SCALE",   "IMAGE_MEAN",   "IMAGE_STD",
 #define X(name, text) #name, "ERROR_" #name,
-        SN_AOT_ERRORS(X)
+                                        SN_AOT_ERRORS(X)
 #undef X
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -285,6 +286,16 @@ static const char top[] =
     "extern \"C\" {\n"
     "#endif\n\n"
     "#define $N_VERSION \"$v\"\n"
+    "/* What must agree, and who compares it:\n"
+    " *   struct $n, $n_threads, functions of every artefact, kinds of errors: this number, with\n"
+    " *     $n_abi_version() of the object; you, if header and object may be of different builds\n"
+    " *   entries: their arguments depend on the model and the options; use the object's header\n"
+    " *   weights file: model, options and $N_VERSION; $n_open and $n_init compare a hash of them\n"
+    " *   state: a copy of its bytes fits any target of an artefact with the same weights file\n"
+    " *   size of a workspace: ask again with every new object\n"
+    " *   bits of results: the same target and $N_VERSION, any CPU that runs it, any number of\n"
+    " *     threads; another target may round differently */\n"
+    "#define $N_ABI_VERSION $a\n"
     "#define $N_STATE_BYTES INT64_C($s)\n"
     "#define $N_WEIGHT_BYTES INT64_C($w) /* of the file */\n"
     "#define $N_ALIGN 64 /* of state, workspace and of weights that you load yourself */\n";
@@ -328,8 +339,16 @@ static const char middle[] =
     "/* The same with weights that are in memory, which must stay there. */\n"
     "int $n_init($n *m, const void *weights, int64_t bytes);\n"
     "void $n_close($n *m);\n"
-    "/* Reads all of the weights and compares their checksum. */\n"
+    "/* Reads all of the weights and compares their checksums: one for each 64 KiB, and one for "
+    "these.\n"
+    " * They find what disks, copies and memory damage, not what is changed on purpose. */\n"
     "int $n_verify(const $n *m);\n"
+    "/* The same of the blocks of 64 KiB that hold bytes offset .. offset + bytes - 1 of the file, "
+    "so that\n"
+    " * a program can begin before all is read, or share the work among threads. */\n"
+    "int $n_weights_verify(const $n *m, int64_t offset, int64_t bytes);\n"
+    "/* $N_ABI_VERSION of the header that belongs to the object. */\n"
+    "int $n_abi_version(void);\n"
     "/* Another target than open's choice, 1 is the first of the list above. */\n"
     "int $n_choose($n *m, int target);\n"
     "/* Sets max_threads to n, 1 to 1024; 0: $d, as open does. From then on\n"
@@ -429,6 +448,7 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
         {'f', first_values ? "Zeroed memory is not sufficient: the state contains parameters."
                            : "Zeroed memory (calloc, mmap) needs no call."},
         {'p', sn_arena_printf(a->m, "%d", a->n_trained)},
+        {'a', sn_arena_printf(a->m, "%d", SN_AOT_ABI)},
         {'r', sn_arena_printf(a->m, "%d", a->n_sum)},
         {'c',
          a->n_sum

@@ -121,28 +121,24 @@ static bool print_weights(const sn_mapping *map) {
     h.name[sizeof h.name - 1] = 0;
     sn_mask_controls(h.name, "");
     if (screen()->json) {
-        bool whole = h.bytes == map->size && h.bytes >= SN_AOT_PAGE && h.bytes % SN_AOT_UNIT == 0;
         char layout[20];
         json_out j = json_begin(stdout);
         json_text(&j, "name", h.name);
         json_int(&j, "weight_bytes", (int64_t)h.bytes);
         snprintf(layout, sizeof layout, "%016" PRIx64, h.hash);
         json_text(&j, "layout", layout);
-        json_bool(&j, "checksum",
-                  whole && sn_aot_checksum(map->data + SN_AOT_CHECKED,
-                                           map->size - SN_AOT_CHECKED) == h.checksum);
+        json_bool(&j, "checksum", sn_aot_is_whole(map->data, map->size));
         json_end(&j);
         return true;
     }
     printf("weights     of artefact %s, %" PRIu64 " bytes, layout %016" PRIx64 "\n", h.name,
            h.bytes, h.hash);
-    if (h.bytes != map->size || h.bytes < SN_AOT_PAGE || h.bytes % SN_AOT_UNIT)
+    if (h.bytes != map->size)
         printf("            but the file has %zu bytes: it is corrupted\n", map->size);
     else
-        printf("            checksum %s\n",
-               sn_aot_checksum(map->data + SN_AOT_CHECKED, map->size - SN_AOT_CHECKED) == h.checksum
-                   ? "right"
-                   : "wrong: the contents are corrupted");
+        printf("            checksum %s\n", sn_aot_is_whole(map->data, map->size)
+                                                ? "right"
+                                                : "wrong: the contents are corrupted");
     return true;
 }
 

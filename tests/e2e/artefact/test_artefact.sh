@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_artefact.sh SINTER SOURCE_DIR CC SECTION: what artefacts of stories260K promise besides right results.
-# Sections: listing sections repeat repeat_all bill
+# Sections: listing sections repeat repeat_all bill verify
 set -u
 sinter=$1 source=$2 cc=$3 section=$4
 here=$source/tests/e2e/artefact
@@ -122,7 +122,7 @@ repeat() {
 # Six models, four targets.
 repeat_all() {
     mkdir copy && cp -r "$source"/examples/models/* copy
-    cp "$source"/examples/variants/alibi.c "$source"/examples/variants/gated_deltanet.c copy
+    cp "$source"/examples/variants/*.[ch] copy
     command -v qemu-x86_64 >/dev/null 2>&1 && [ "$(uname -m)" = x86_64 ] && emulated="qemu-x86_64 -cpu Haswell"
     for target in x86-64-v3 x86-64-v4 aarch64 wasm32; do
         again stories260K/stories260K.bin $target --tokenizer ../copy/stories260K/tok512.bin --compute int8
@@ -184,6 +184,22 @@ END
     else
         echo "note: no python3: the bill of materials is not read"
     fi
+}
+
+# Checksums of parts of the weights, also of weights in the object.
+verify() {
+    compile out --entries cached
+    $cc -Wall -Wextra -Werror "$here/verify.c" -Iout out/story.o -lm -o check || fail "link"
+    (cd out && ../check) || fail "parts"
+    bytes=$(wc -c <out/story.weights)
+    same "the size in the header" "$(sed -n 's/.*WEIGHT_BYTES INT64_C(\([0-9]*\)).*/\1/p' out/story.h)" "$bytes"
+    for at in 30 45 4000 70000 $((bytes - 1)); do
+        cp out/story.weights bad
+        printf '\377' | dd of=bad bs=1 seek=$at conv=notrunc 2>/dev/null
+        "$sinter" inspect bad >out.txt || fail "inspect bad weights"
+        grep -q "checksum wrong" out.txt || fail "a changed byte at $at: $(cat out.txt)"
+    done
+    "$sinter" inspect out/story.weights | grep -q "checksum right" || fail "inspect"
 }
 
 $section
