@@ -48,11 +48,11 @@ static const struct {
     {SN_ARCH_X86_64, "avx512vnni", 7, 0, ECX, ONE(11)},
     {SN_ARCH_X86_64, "avx512bf16", 7, 1, EAX, ONE(5)},
     {SN_ARCH_X86_64, "avx512fp16", 7, 0, EDX, ONE(23)},
-    {SN_ARCH_AARCH64, "neon", HWCAP, 0, 0, ONE(0) | ONE(1)},               /* FP, ASIMD */
-    {SN_ARCH_AARCH64, "fullfp16", HWCAP, 0, 0, ONE(9) | ONE(10)},          /* FPHP, ASIMDHP */
-    {SN_ARCH_AARCH64, "dotprod", HWCAP, 0, 0, ONE(20) | ONE(8) | ONE(12)}, /* and LSE, RDM */
+    {SN_ARCH_AARCH64, "neon", HWCAP, 0, 0, ONE(0) | ONE(1)},      /* FP, ASIMD */
+    {SN_ARCH_AARCH64, "fullfp16", HWCAP, 0, 0, ONE(9) | ONE(10)}, /* FPHP, ASIMDHP */
+    {SN_ARCH_AARCH64, "dotprod", HWCAP, 0, 0,
+     ONE(20) | ONE(8) | ONE(12) | ONE(15)}, /* LSE, RDM, RCPC */
     {SN_ARCH_AARCH64, "sve", HWCAP, 0, 0, ONE(22)},
-    {SN_ARCH_AARCH64, "bf16", HWCAP, 0, 0, ONE(14)}, /* FCMA, of the same revision */
     {SN_ARCH_AARCH64, "bf16", HWCAP2, 0, 0, ONE(14)},
     {SN_ARCH_AARCH64, "i8mm", HWCAP2, 0, 0, ONE(13)},
     {SN_ARCH_RISCV64, "v", HWCAP, 0, 0, ONE('v' - 'a')},

@@ -500,7 +500,8 @@ bool sn_aot_print_manifest(sn_aot *a, FILE *f) {
         const sn_target *t = &a->variant[i].target;
         char needs[SN_AOT_NEEDS];
         fprintf(f, "target %s %s %zu\n", t->name, t->triple, a->variant[i].code_bytes);
-        fprintf(f, "  needs %s (%s)\n", sn_target_needs(t, needs, sizeof needs), t->cpu);
+        fprintf(f, "  needs %s (%s)\n", sn_target_needs(t, needs, sizeof needs),
+                *t->tune ? t->tune : t->cpu);
     }
     for (int i = 0; i < a->n_entry; i++) {
         const sn_aot_entry *t = &a->entry[i];

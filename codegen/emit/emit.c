@@ -96,6 +96,7 @@ static em_val open_function(em *e, const char *name, em_type ret, const em_type 
     em_val fn = LLVMAddFunction(e->mod, name, type);
     add_flag(e, fn, LLVMAttributeFunctionIndex, "nounwind");
     add_text(e, fn, "target-cpu", e->target->cpu);
+    if (*e->target->tune) add_text(e, fn, "tune-cpu", e->target->tune);
     add_text(e, fn, "target-features", e->target->features);
     add_text(e, fn, "no-builtins", "");
     add_text(e, fn, "no-trapping-math", "true");

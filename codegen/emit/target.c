@@ -83,7 +83,7 @@ static const struct {
      BIT(AMX_INT8))
 #define ARM BIT(NEON)
 #define ARM82 (ARM | BIT(FULLFP16) | BIT(DOTPROD))
-#define ARM86 (ARM82 | BIT(BF16) | BIT(I8MM))
+#define ARM86 (ARM82 | BIT(I8MM)) /* what kernels use of it: no SVE, no bf16 */
 
 /* Caches in KiB that a thread may count on. A level stands for many CPUs and takes small ones: what
  * is cut for a small cache loses little in a large one. */
@@ -92,7 +92,9 @@ static const struct {
 #define LARGE                                                                                      \
     { 32, 1024, 1024 }
 
-/* Names a user may give: LLVM's CPU name (NULL: the same), architecture, implied features, caches. */
+/* Names a user may give: LLVM's CPU name (NULL: the same), architecture, implied features, caches. Code for
+ * AArch64 is for the generic CPU with just these features, so that it needs no others, and tuned for the
+ * named one. */
 static const struct {
     const char *name, *cpu;
     sn_arch arch;
@@ -127,12 +129,15 @@ static const struct {
     {"znver4", 0, SN_ARCH_X86_64, ICL | BIT(AVX512BF16), {32, 1024, 4096}},
     {"znver5", 0, SN_ARCH_X86_64, ICL | BIT(AVX512BF16) | BIT(AVXVNNI), {48, 1024, 4096}},
     {"aarch64", "generic", SN_ARCH_AARCH64, ARM, SMALL},
+    {"cortex-a53", 0, SN_ARCH_AARCH64, ARM, {32, 256, 512}},
+    {"cortex-a55", 0, SN_ARCH_AARCH64, ARM82, {32, 128, 1024}},
     {"cortex-a72", 0, SN_ARCH_AARCH64, ARM, {32, 512, 1024}},
     {"cortex-a76", 0, SN_ARCH_AARCH64, ARM82, {64, 512, 1024}},
+    {"cortex-a78", 0, SN_ARCH_AARCH64, ARM82, {64, 512, 1024}},
     {"neoverse-n1", 0, SN_ARCH_AARCH64, ARM82, {64, 1024, 1024}},
-    {"neoverse-n2", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE), {64, 1024, 1024}},
-    {"neoverse-v1", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE), {64, 1024, 1024}},
-    {"neoverse-v2", 0, SN_ARCH_AARCH64, ARM86 | BIT(SVE), {64, 1024, 1024}},
+    {"neoverse-n2", 0, SN_ARCH_AARCH64, ARM86, {64, 1024, 1024}},
+    {"neoverse-v1", 0, SN_ARCH_AARCH64, ARM86, {64, 1024, 1024}},
+    {"neoverse-v2", 0, SN_ARCH_AARCH64, ARM86, {64, 1024, 1024}},
     {"apple-m1", 0, SN_ARCH_AARCH64, ARM82, {128, 3072, 2048}},
     {"apple-m2", 0, SN_ARCH_AARCH64, ARM86, {128, 4096, 2048}},
     {"riscv64", "generic-rv64", SN_ARCH_RISCV64, 0, SMALL},
@@ -336,7 +341,10 @@ static bool init_named(sn_target *t, const char *name, sn_error *err) {
         if (!strcmp(name, cpus[i].name)) {
             t->arch = cpus[i].arch;
             t->feature_set = close_features(cpus[i].set);
-            snprintf(t->cpu, sizeof t->cpu, "%s", cpus[i].cpu ? cpus[i].cpu : cpus[i].name);
+            const char *cpu = cpus[i].cpu ? cpus[i].cpu : cpus[i].name;
+            const bool arm = t->arch == SN_ARCH_AARCH64;
+            snprintf(t->cpu, sizeof t->cpu, "%s", arm ? "generic" : cpu);
+            snprintf(t->tune, sizeof t->tune, "%s", arm ? cpu : "");
             t->system = t->arch == SN_ARCH_WASM32 ? SN_BROWSER : SN_LINUX;
             snprintf(t->triple, sizeof t->triple, "%s", systems[t->system].triple[t->arch]);
             snprintf(t->features, sizeof t->features, "%s", archs[t->arch].base);
@@ -420,6 +428,18 @@ bool sn_target_multiplies_bytes(const sn_target *t) {
     return t->has_vnni || t->has_avx2;
 }
 
+/* AArch64, but for "native": each feature that our set has, and what goes with it, and no other. */
+static bool list_features(sn_target *t, sn_error *err) {
+    const int first = archs[t->arch].first, last = archs[t->arch].last;
+    char one[40];
+    t->features[0] = 0;
+    for (int i = first; i <= last; i++) {
+        snprintf(one, sizeof one, "%c%s", t->feature_set >> i & 1 ? '+' : '-', features[i].name);
+        if (!append_feature(t, one, err)) return false;
+    }
+    return !(t->feature_set & BIT(DOTPROD)) || append_feature(t, "+lse,+rdm,+rcpc", err);
+}
+
 bool sn_target_init(sn_target *t, const char *spec, sn_error *err) {
     *t = (sn_target){0};
     if (!spec) spec = "native";
@@ -433,6 +453,7 @@ bool sn_target_init(sn_target *t, const char *spec, sn_error *err) {
     if (!name) name = list;
     bool ok = !strcmp(name, "native") ? init_native(t, err) : init_named(t, name, err);
     for (char *f; ok && (f = strtok_r(NULL, ",", &save));) ok = apply_feature(t, f, err);
+    if (ok && *t->tune) ok = list_features(t, err);
     if (!ok) return false;
     derive_facts(t);
     t->bitcode = t->system != SN_LINUX;

@@ -37,6 +37,7 @@ typedef struct sn_target {
     char name[128]; /* as it was asked for: "native", "x86-64-v3,+avxvnni" */
     char triple[64];
     char cpu[64];
+    char tune[64];       /* the CPU whose timing LLVM assumes; "": cpu */
     char features[4096]; /* LLVM feature string, complete for "native" */
     sn_arch arch;
     sn_system system;

@@ -511,6 +511,28 @@ static void other_machines(void **state) {
     }
 }
 
+/* Code for AArch64 needs what kernels use of a CPU, not all that it has. */
+static void needs_of_names(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *needs;
+    } cpus[] = {{"aarch64", "neon"},
+                {"aarch64,+dotprod", "neon dotprod"},
+                {"cortex-a76", "neon fullfp16 dotprod"},
+                {"apple-m1", "neon fullfp16 dotprod"},
+                {"neoverse-v1", "neon fullfp16 dotprod i8mm"},
+                {"neoverse-v2,-i8mm", "neon fullfp16 dotprod"},
+                {"neoverse-v2,+sve", "neon fullfp16 dotprod sve i8mm"}};
+    for (size_t i = 0; i < sizeof cpus / sizeof *cpus; i++) {
+        sn_error err = {0};
+        sn_target t;
+        char needs[SN_AOT_NEEDS];
+        need(sn_target_init(&t, cpus[i].name, &err), &err);
+        assert_string_equal(sn_target_needs(&t, needs, sizeof needs), cpus[i].needs);
+        assert_string_equal(t.cpu, "generic");
+    }
+}
+
 static void objects_that_do_not_merge(void **state) {
     (void)state;
     sn_error err = {0};
@@ -551,6 +573,7 @@ int main(void) {
                                        cmocka_unit_test(mixed_files),
                                        cmocka_unit_test(wrong_options),
                                        cmocka_unit_test(other_machines),
+                                       cmocka_unit_test(needs_of_names),
                                        cmocka_unit_test(objects_that_do_not_merge)};
     if (scratch_make(NULL)) return 1;
     snprintf(cache, sizeof cache, "%s/cache", scratch_dir);

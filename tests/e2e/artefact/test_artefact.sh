@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_artefact.sh SINTER SOURCE_DIR CC SECTION: what artefacts of stories260K promise besides right results.
-# Sections: listing sections repeat repeat_all bill verify
+# Sections: listing sections repeat repeat_all bill verify arm
 set -u
 sinter=$1 source=$2 cc=$3 section=$4
 here=$source/tests/e2e/artefact
@@ -36,7 +36,7 @@ compile() { # compile FOLDER OPTIONS…
 }
 want="261 378 432 383 286 261 376 298 315 421"
 greedy() { # greedy PROGRAM FOLDER
-    "$1" "$2/story.weights" 10 1 403 407 | tr '\n' ' ' | sed 's/ $//'
+    $1 "$2/story.weights" 10 1 403 407 | tr '\n' ' ' | sed 's/ $//'
 }
 
 # NAME.s is the object's code, so an assembler makes an artefact of it.
@@ -200,6 +200,40 @@ verify() {
         grep -q "checksum wrong" out.txt || fail "a changed byte at $at: $(cat out.txt)"
     done
     "$sinter" inspect out/story.weights | grep -q "checksum right" || fail "inspect"
+}
+
+# Names of AArch64's CPUs: what code needs, and that it runs on what has just that.
+arm() {
+    run() { # run FOLDER CPU WANTED
+        aarch64-linux-gnu-gcc -static "$source/examples/deploy/generate.c" -I$1 $1/story.o -lm -o $1/generate || fail "link $1"
+        same "$1 on $2" "$(greedy "qemu-aarch64 -cpu $2 $1/generate" $1 2>&1)" "$3"
+    }
+    compile three --target aarch64,cortex-a76,neoverse-v2 --entries cached,step --compute int8
+    grep -q '1  neoverse-v2: neon fullfp16 dotprod i8mm$' three/story.h || fail "needs of neoverse-v2: $(grep neoverse three/story.h)"
+    grep -q '2  cortex-a76: neon fullfp16 dotprod$' three/story.h || fail "needs of cortex-a76"
+    compile dot --target aarch64,+dotprod --entries cached,step --compute int8
+    grep -q 'aarch64,+dotprod: neon dotprod$' dot/story.h || fail "needs of aarch64,+dotprod: $(grep dotprod dot/story.h)"
+    compile m1 --target apple-m1 --entries cached,step
+    dump=$(command -v aarch64-linux-gnu-objdump || command -v llvm-objdump-19)
+    if [ -n "$dump" ]; then
+        for folder in three dot m1; do
+            "$dump" -d $folder/story.o >code
+            grep -qE '\<(z[0-9]+\.[bhsd]|p[0-9]/[mz]|bfdot|bfmmla|smmla)\>' code && fail "$folder: SVE, bf16 or products of matrices"
+        done
+        "$dump" -d dot/story.o | grep -q '\<sdot\>' || fail "aarch64,+dotprod without sdot"
+    fi
+    if ! command -v qemu-aarch64 >/dev/null 2>&1 || ! command -v aarch64-linux-gnu-gcc >/dev/null 2>&1; then
+        echo "note: no qemu-aarch64 or aarch64-linux-gnu-gcc: the code is not run"
+        return
+    fi
+    whole=$("$sinter" generate "$model" --tokenizer "$tokenizer" --prompt-ids 1,403,407 --print-ids -n 10 --temperature 0 --compute int8 --backend native)
+    whole=${whole#"1 403 407 "}
+    run three cortex-a53 "$whole"
+    run three cortex-a76 "$whole"
+    run three max "$whole"
+    run dot cortex-a76 "$whole"
+    run m1 cortex-a76 "$want"
+    says "does not meet the requirements" qemu-aarch64 -cpu cortex-a53 m1/generate m1/story.weights 3 1
 }
 
 $section
