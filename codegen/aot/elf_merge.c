@@ -134,22 +134,25 @@ static void prefixed(const char *prefix, const char *name, char *out, size_t siz
     snprintf(out, size, "%s%s", prefix, strncmp(name, "sn_", 3) ? name : name + 3);
 }
 
-/* ".text.NAME" and ".rodata.NAME" for the first name that the object defines. With prefix NULL functions
+/* ".text.NAME" and ".rodata.NAME" for NAME, of the names NAME and NAME_… that an object defines. With prefix NULL functions
  * have sections already. Constants of all sizes are put together: merging equal ones would gain little. */
 static void output_name(const input *in, const char *prefix, const char *name,
                         char out[SECTION_NAME]) {
     const char *kind = !strncmp(name, ".rodata", 7) ? ".rodata"
                        : !strcmp(name, ".text")     ? ".text"
                                                     : NULL;
+    const char *shortest = NULL;
     snprintf(out, SECTION_NAME, "%s", prefix || !kind ? name : kind);
     for (size_t i = 1; kind && prefix && i < in->n_sym; i++) {
         const Elf64_Sym *y = &in->sym[i];
-        if (ELF64_ST_BIND(y->st_info) != STB_GLOBAL || y->st_shndx == SHN_UNDEF) continue;
-        char symbol[200];
-        prefixed(prefix, in->strings + y->st_name, symbol, sizeof symbol);
-        snprintf(out, SECTION_NAME, "%s.%s", kind, symbol);
-        return;
+        const char *symbol = in->strings + y->st_name;
+        bool defined = ELF64_ST_BIND(y->st_info) == STB_GLOBAL && y->st_shndx != SHN_UNDEF;
+        if (defined && (!shortest || strlen(symbol) < strlen(shortest))) shortest = symbol;
     }
+    if (!shortest) return;
+    char full[200];
+    prefixed(prefix, shortest, full, sizeof full);
+    snprintf(out, SECTION_NAME, "%s.%s", kind, full);
 }
 
 static section *find_section(sn_elf *e, const char *name, const Elf64_Shdr *s) {

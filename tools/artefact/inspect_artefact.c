@@ -1,11 +1,13 @@
 /* inspect_artefact.c: describes an object, library, program or weights file of `sinter compile`. */
 #include "tools/artefact/inspect_artefact.h"
 #include "codegen/aot/file.h"
+#include "codegen/jit/object.h"
 #include "runtime/file.h"
 #include "runtime/cli/json_out.h"
 #include "runtime/cli/screen.h"
 #include "runtime/manifest.h"
 
+#include <elf.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +59,54 @@ static void json_sizes(json_out *j, const sn_manifest *m) {
     json_close(j);
 }
 
-static void print_json(const sn_manifest *m) {
+/* ---- code, function by function ---- */
+
+typedef struct function {
+    const char *name;
+    uint64_t bytes;
+} function;
+
+static int by_size(const void *x, const void *y) {
+    const function *a = x, *b = y;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
+    return strcmp(a->name, b->name);
+}
+
+/* Kernels and other functions of an ELF object, each with the helpers in its section, the largest first; *n:
+ * their number. Allocated; NULL: it is no such file. */
+static function *list_functions(const sn_mapping *map, size_t *n) {
+    static const char prefix[] = ".text.";
+    const sn_object o = {(uint8_t *)(uintptr_t)map->data, map->size};
+    *n = 0;
+    if (!sn_object_check(&o, true, NULL)) return NULL;
+    const Elf64_Ehdr *h = (const Elf64_Ehdr *)map->data;
+    const Elf64_Shdr *s = (const Elf64_Shdr *)(map->data + h->e_shoff);
+    const char *names = (const char *)map->data + s[h->e_shstrndx].sh_offset;
+    function *list = malloc((h->e_shnum + 1u) * sizeof *list);
+    for (int i = 0; list && i < h->e_shnum; i++) {
+        const char *name = names + s[i].sh_name;
+        if (s[i].sh_flags & SHF_EXECINSTR && !strncmp(name, prefix, sizeof prefix - 1))
+            list[(*n)++] = (function){name + sizeof prefix - 1, s[i].sh_size};
+    }
+    if (list) qsort(list, *n, sizeof *list, by_size);
+    return list;
+}
+
+static void json_functions(json_out *j, const sn_mapping *map) {
+    size_t n;
+    function *list = list_functions(map, &n);
+    json_list(j, "functions");
+    for (size_t i = 0; i < n; i++) {
+        json_object(j, NULL);
+        json_text(j, "name", list[i].name);
+        json_int(j, "bytes", (int64_t)list[i].bytes);
+        json_close(j);
+    }
+    json_close(j);
+    free(list);
+}
+
+static void print_json(const sn_mapping *map, const sn_manifest *m) {
     char layout[20];
     json_out j = json_begin(stdout);
     json_text(&j, "name", m->name);
@@ -89,12 +138,13 @@ static void print_json(const sn_manifest *m) {
     }
     json_close(&j);
     json_sizes(&j, m);
+    json_functions(&j, map);
     json_end(&j);
 }
 
-static void print_manifest(const sn_manifest *m) {
+static void print_manifest(const sn_mapping *map, const sn_manifest *m) {
     if (screen()->json) {
-        print_json(m);
+        print_json(map, m);
         return;
     }
     printf("artefact    %s, by Sinter %s, threads: %s\n", m->name, m->version, m->threads);
@@ -142,6 +192,21 @@ static bool print_weights(const sn_mapping *map) {
     return true;
 }
 
+static void print_functions(const sn_mapping *map) {
+    size_t n;
+    uint64_t all = 0;
+    function *list = list_functions(map, &n);
+    for (size_t i = 0; i < n; i++) all += list[i].bytes;
+    if (n) printf("code        %" PRIu64 " bytes in %zu functions\n", all, n);
+    for (size_t i = 0; i < n; i++) {
+        char name[300];
+        snprintf(name, sizeof name, "%s", list[i].name);
+        sn_mask_controls(name, "");
+        printf("%11" PRIu64 " %s\n", list[i].bytes, name);
+    }
+    free(list);
+}
+
 static bool print_all(const sn_mapping *map, bool *found, sn_error *err) {
     sn_manifest *m = malloc(sizeof *m);
     bool ok = m != NULL || sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -152,7 +217,8 @@ static bool print_all(const sn_mapping *map, bool *found, sn_error *err) {
         size_t room = map->size - (size_t)((const unsigned char *)text - map->data);
         if (!memchr(text, 0, room)) break; /* not one of Sinter's: these end with a terminator */
         ok = sn_manifest_parse(text, room, m, err);
-        if (ok) print_manifest(m);
+        if (ok) print_manifest(map, m);
+        if (ok && !screen()->json) print_functions(map);
         *found |= ok;
     }
     free(m);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_artefact.sh SINTER SOURCE_DIR CC SECTION: what artefacts of stories260K promise besides right results.
-# Sections: listing sections repeat repeat_all bill verify arm
+# Sections: listing sections repeat repeat_all bill verify arm small
 set -u
 sinter=$1 source=$2 cc=$3 section=$4
 here=$source/tests/e2e/artefact
@@ -234,6 +234,24 @@ arm() {
     run dot cortex-a76 "$whole"
     run m1 cortex-a76 "$want"
     says "does not meet the requirements" qemu-aarch64 -cpu cortex-a53 m1/generate m1/story.weights 3 1
+}
+
+# Code kernel by kernel, a small stack, no heap, and no functions of libc but those that map a file.
+small() {
+    native=native
+    [ "$(uname -m)" = x86_64 ] && native=x86-64-v3,x86-64-v4
+    compile out --entries cached --target $native
+    "$sinter" inspect out/story.o >out.txt || fail "inspect"
+    total=$(awk '$1 == "code" { print $2 }' out.txt)
+    same "the sum of all functions" "$(awk '/^code/ { on = 1; next } on { n += $1 } END { print n }' out.txt)" "$total"
+    same "the size of all code" "$total" "$(readelf -SW out/story.o | sed 's/^ *\[ *[0-9]*\]//' |
+        awk '$1 ~ /^\.text\./ { print $5 }' | while read -r n; do echo $((0x$n)); done | awk '{ n += $1 } END { print n }')"
+    grep -qE '^ +[0-9]+ story_v0_gemm_' out.txt || fail "no kernel in: $(head -20 out.txt)"
+    "$sinter" inspect out/story.o --json | grep -q '"functions": \[{"name": "story_v' || fail "no functions in JSON"
+    $cc -Wall -Wextra -D_GNU_SOURCE "$here/stack.c" -Iout out/story.o -lpthread -lm -o stack || fail "link"
+    (cd out && ../stack) >out.txt || fail "a stack of 64 KiB: $(cat out.txt)"
+    more=$(nm -u out/story.o | awk '{print $2}' | grep -vxE 'open|lseek|mmap|munmap|madvise|close|mem(cpy|set|move)|getauxval' | tr '\n' ' ')
+    same "functions that code calls" "$more" ""
 }
 
 $section
