@@ -10,6 +10,7 @@
 #include "ir/ir.h"
 #include "ir/lookups.h"
 #include "runtime/model_dir.h"
+#include "runtime/str.h"
 
 #include <cJSON.h>
 #include <stdio.h>
@@ -80,7 +81,7 @@ static bool build_model(const spec *s, sn_model *m, sn_error *err) {
     int entries = architecture_of(type)->entries;
     if (s->mode == SN_BENCH_DECODE) entries = SN_CACHED;
     if (s->mode == SN_BENCH_TRAIN) entries |= SN_TRAIN;
-    if (s->any_entry) entries = SN_ALL_ENTRIES;
+    if (s->any_entry || (s->file && s->mode == SN_BENCH_FORWARD)) entries = SN_ALL_ENTRIES;
     sn_training t = sn_training_default();
     sn_optimizer_group group[SN_HIDDEN_GROUPS];
     t.optimizer = optimizer_of(s, group);
@@ -152,9 +153,17 @@ static const char *base_of(const char *path) {
 
 /* ---- models without tokens ---- */
 
+/* Of files, encoder-decoders have no entry that does all. */
+static bool is_pair(const spec *s, const sn_model *m) {
+    return s->file && (m->source_vocab || m->mel);
+}
+
 /* The entry that is timed: the one that was asked for, the usual one, or else the only one. */
-static const char *any_entry(const spec *s, sn_module *m, sn_error *err) {
-    const char *usual = s->mode == SN_BENCH_FORWARD ? "forward" : entry_of(s, NULL);
+static const char *any_entry(const spec *s, const sn_model *model, sn_error *err) {
+    sn_module *m = model->module;
+    const char *usual = s->mode != SN_BENCH_FORWARD ? entry_of(s, NULL)
+                        : is_pair(s, model)         ? "prefill"
+                                                    : "forward";
     const char *name = s->entry ? s->entry : usual;
     char names[160] = "";
     if (sn_entry_get(m, name)) return name;
@@ -194,6 +203,60 @@ static char *file_request(const sn_bench_options *o, const spec *s, sn_module *m
     return text;
 }
 
+static int64_t size_of(sn_module *m, const char *name, const int64_t *symbol, int64_t other) {
+    const int i = sn_symbol_find(m, name);
+    return i < 0 ? other : symbol[i];
+}
+
+/* The request to run the files that an entry of models.h was made from, which are the places of its operations: of
+ * prefill of an encoder-decoder the encoder's and that of the decoder's first step. NULL: as of file_request. */
+static char *files_request(const sn_bench_options *o, const spec *s, const sn_model *model,
+                           const char *name, const int64_t *symbol) {
+    enum { FILES = 2 };
+    sn_module *m = model->module;
+    const sn_entry *e = sn_entry_get(m, name);
+    const char *file[FILES] = {NULL};
+    int n = 0;
+    if (!s->file || s->gradient || !e || sn_bench_factors(o) != SN_F32) return NULL;
+    sn_order order = sn_entry_topo(m, e);
+    for (int i = 0; i < order.n && n < FILES; i++) {
+        const char *of = order.node[i]->loc.file;
+        if (of && sn_ends_with(of, ".onnx") && (!n || strcmp(of, file[0]) != 0)) file[n++] = of;
+    }
+    const int64_t heard = model->frames ? model->frames / 2 : s->tokens;
+    const int64_t source = size_of(m, "S", symbol, heard), past = size_of(m, "P", symbol, 0);
+    const int64_t tokens = strcmp(name, "prefill") ? 1 : size_of(m, "T", symbol, source);
+    cJSON *q = cJSON_CreateObject(), *files = cJSON_AddArrayToObject(q, "files");
+    cJSON_AddStringToObject(q, "work", "files");
+    for (int i = 0; i < n; i++) {
+        char *path = realpath(file[i], NULL);
+        cJSON *f = cJSON_CreateObject();
+        cJSON_AddItemToArray(files, f);
+        cJSON_AddStringToObject(f, "path", path);
+        cJSON_AddNumberToObject(f, "batch", (double)s->batch);
+        cJSON_AddNumberToObject(f, "tokens", (double)(i ? 1 : tokens));
+        cJSON_AddNumberToObject(f, "past", (double)(is_pair(s, model) && n == 2 ? 0 : past));
+        cJSON_AddNumberToObject(f, "source", (double)source);
+        cJSON_AddNumberToObject(f, "mel", (double)model->mel);
+        cJSON_AddNumberToObject(f, "frames", (double)model->frames);
+        cJSON_AddNumberToObject(f, "limit", (double)model->vocab);
+        free(path);
+    }
+    char *text = n ? cJSON_PrintUnformatted(q) : NULL;
+    cJSON_Delete(q);
+    return text;
+}
+
+/* The same where all sizes are the number of tokens. */
+static char *decode_request(const sn_bench_options *o, const spec *s, const sn_model *model,
+                            const char *entry) {
+    enum { SYMBOLS = 32 };
+    int64_t symbol[SYMBOLS];
+    for (int i = 0; i < SYMBOLS; i++) symbol[i] = s->tokens;
+    return sn_symbol_count(model->module) > SYMBOLS ? NULL
+                                                    : files_request(o, s, model, entry, symbol);
+}
+
 /* Any entry: dimensions B and batch… have the batch size, --sizes says others, the rest have the number of
  * tokens, or what is nearest to it. *more: another number of tokens makes another size. */
 static bool run_any(const sn_bench_options *o, const spec *asked, const sn_model *model, bool *more,
@@ -206,7 +269,7 @@ static bool run_any(const sn_bench_options *o, const spec *asked, const sn_model
     int n = sn_symbol_count(m);
     spec one = *asked;
     const spec *s = &one;
-    one.entry = any_entry(asked, m, err);
+    one.entry = any_entry(asked, model, err);
     if (!one.entry) return false;
     if (n > SYMBOLS)
         return sn_fail(err, SN_ERR_USAGE, "%s has too many symbolic dimensions", s->model);
@@ -240,7 +303,8 @@ static bool run_any(const sn_bench_options *o, const spec *asked, const sn_model
                         .flop = -1,
                         .bytes = {-1, -1},
                         .check = parameters_of(m) <= MAX_CHECKED};
-    char *request = file_request(o, s, m, value);
+    char *request = strcmp(s->entry, "forward") ? files_request(o, s, model, s->entry, value)
+                                                : file_request(o, s, m, value);
     bool done = sn_bench_graph_run(o, &g, request, NULL, 0, out, err);
     free(request);
     return done;
@@ -254,7 +318,8 @@ static bool run_spec(const sn_bench_options *o, const spec *asked, bool *more, s
     const spec *s = &one;
     *more = true;
     if (!build_model(s, &m, err)) return false;
-    if (!m.context || s->sizes || s->entry || s->gradient) {
+    if (!m.context || s->sizes || s->entry || s->gradient ||
+        (s->file && s->mode == SN_BENCH_FORWARD)) {
         bool done = run_any(o, s, &m, more, out, err);
         sn_module_free(m.module);
         return done;
@@ -262,6 +327,7 @@ static bool run_spec(const sn_bench_options *o, const spec *asked, bool *more, s
     int64_t parameters = parameters_of(m.module), max_tokens = m.context - decodes(s);
     const char *entry = one.entry = entry_of(s, m.type);
     bool has = sn_entry_get(m.module, entry) != NULL;
+    char *files = has && s->tokens <= max_tokens ? decode_request(o, s, &m, entry) : NULL;
     sn_module_free(m.module);
     if (!has) return sn_fail(err, SN_ERR_USAGE, "%s has no entry '%s'", s->model, entry);
     if (s->tokens > max_tokens && s->usual && s->tokens > 64) return true;
@@ -285,7 +351,7 @@ static bool run_spec(const sn_bench_options *o, const spec *asked, bool *more, s
     checked = checked < 2 ? 2 : checked > s->tokens ? s->tokens : checked;
     const sn_bench_size sizes[2][3] = {
         {{"B", s->batch, 1}, {"T", s->tokens, checked}, {"S", s->tokens, checked}},
-        {{"P", s->tokens, s->tokens < 3 ? s->tokens : 3}}};
+        {{"P", s->tokens, s->tokens < 3 ? s->tokens : 3}, {"S", s->tokens, checked}}};
     sn_bench_graph g = {.kind = s->mode == SN_BENCH_TRAIN ? "train" : "model",
                         .name = name,
                         .shape = shape,
@@ -293,7 +359,7 @@ static bool run_spec(const sn_bench_options *o, const spec *asked, bool *more, s
                         .spec = s,
                         .entry = entry,
                         .size = sizes[decodes(s)],
-                        .n_size = decodes(s) ? 1 : 3,
+                        .n_size = decodes(s) ? 2 : 3,
                         .id_limit = m.vocab,
                         .flop = -1,
                         .bytes = {-1, -1},
@@ -304,7 +370,9 @@ static bool run_spec(const sn_bench_options *o, const spec *asked, bool *more, s
                       "%s has too many parameters for the reference evaluator: errors not measured",
                       base);
     /* no peer computes a model in C, nor steps of optimizers other than AdamW */
-    return sn_bench_graph_run(o, &g, s->source || !usual ? NULL : request, NULL, 0, out, err);
+    bool done = sn_bench_graph_run(o, &g, s->source || !usual ? files : request, NULL, 0, out, err);
+    free(files);
+    return done;
 }
 
 /* The kind of that name. */

@@ -6,6 +6,10 @@
  * or, to run an ONNX file,
  *   {"work": "file", "path": "/…/m.onnx",
  *    "inputs": {"ids": {"type": "i64", "dims": [1, 64], "limit": 97}}, …}
+ * or, to run several one after the other, whose inputs the peer makes from sizes by the names of dims in the file,
+ *   {"work": "files", "files": [{"path": "/…/decoder_model_merged.onnx", "batch": 1, "tokens": 1, "past": 64,
+ *                                "source": 64,
+ *                                "mel": 0, "frames": 0, "limit": 97}, …]}
  * (limit: of indices; 0: not indices; "compute": "int8" wants linear maps as products of 8-bit integers,
  * whose rows are quantised at run time) and answers with one line: {"seconds": S}, the mean over the repeats after an untimed run;
  * {"skip": "why"} if it does not support the work; or {"error": "what happened"}. The first line

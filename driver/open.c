@@ -105,17 +105,21 @@ static bool open_checkpoint(open_model *m, const open_options *o, sn_error *err)
     return found(m, o, folder ? o->checkpoint : NULL, err);
 }
 
-/* What the folder of an ONNX file says matters to the entries that models.h describes only. */
+/* What the folder of an ONNX file says matters to the entries that models.h describes only. Where the graph as it is
+ * is wanted beside them, only the config does, which says their sizes. */
 static bool open_onnx(open_model *m, const open_options *o, sn_error *err) {
     if (o->checkpoint)
         return sn_fail(err, SN_ERR_USAGE,
                        "--checkpoint is for models in C: an ONNX file has its own weights");
-    char *folder = o->entries & SN_ALL_ENTRIES & ~SN_CACHED && !(o->entries & SN_CLASSIFY)
-                       ? NULL
-                       : model_source_folder(m->code.onnx);
-    if (folder) m->code.config = m->config = m->own_config = sn_model_dir_config(folder, err);
-    bool ok = !folder || (m->config && sn_sentence_modules_read(folder, m->config, NULL, err));
-    ok = ok && found(m, o, folder, err);
+    const bool graph = o->entries & SN_ALL_ENTRIES & ~SN_CACHED && !(o->entries & SN_CLASSIFY);
+    char *folder = graph && !(o->entries & SN_CACHED) ? NULL : model_source_folder(m->code.onnx);
+    bool ok = true;
+    if (folder) {
+        m->code.config = m->own_config = sn_model_dir_config(folder, err);
+        ok = m->own_config && sn_sentence_modules_read(folder, m->own_config, NULL, err);
+        if (!graph) m->config = m->own_config;
+    }
+    ok = ok && found(m, o, graph ? NULL : folder, err);
     free(folder);
     return ok;
 }
@@ -139,12 +143,12 @@ bool model_is_graph(const char *path) {
 }
 
 static bool open_code(open_model *m, const char *path, const open_options *o, sn_error *err) {
-    if (o->sequences)
+    if (o->sequences && !sn_ends_with(path, ".onnx"))
         return sn_fail(
             err, SN_ERR_USAGE,
-            "%s: %s runs one sequence at a time, because its %s decides what a token sees", path,
-            sn_ends_with(path, ".onnx") ? "an ONNX file" : "a model in C",
-            sn_ends_with(path, ".onnx") ? "graph" : "code");
+            "%s: a model in C runs one sequence at a time, because its code decides what "
+            "a token sees",
+            path);
     return model_source_open(path, o->compile.cache_dir, &m->code, err) &&
            (m->code.onnx ? open_onnx : open_checkpoint)(m, o, err);
 }

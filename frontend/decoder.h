@@ -12,6 +12,9 @@ typedef void decoder_report(const void *config, sn_tensor loss, sn_tensor target
 void decoder_entries(sn_module *m, const sn_decoder *d, const sn_model_options *o,
                      decoder_report *report);
 
+/* The entry `reorder` of caches of several sequences, the states that `decode` assigns. */
+void decoder_reorder(sn_module *m, int64_t rows);
+
 typedef struct decoder decoder;
 struct decoder {
     int64_t vocab, context, layers, heads, d, d_mlp;

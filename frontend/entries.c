@@ -75,21 +75,22 @@ static sn_forward_ctx make_steps(const sn_decoder *d, sn_module *m, int64_t rows
     return s;
 }
 
-/* The caches are the states that `decode` assigns: rows of tokens, or carries, which move whole. */
-static void reorder_rows(sn_module *m, int64_t rows, sn_dim P) {
-    sn_dim B = sn_symbol(m, "B", 1, rows), R = sn_symbol(m, "R", 0, rows - 1);
+/* Rows of tokens, or carries, which move whole. */
+void decoder_reorder(sn_module *m, int64_t rows) {
+    const sn_symbol *past = sn_symbol_at(m, sn_symbol_find(m, "P"));
+    sn_dim B = sn_symbol(m, "B", 1, rows), R = sn_symbol(m, "R", 0, rows - 1),
+           P = sn_symbol(m, "P", past->lo, past->hi);
     const sn_entry *decode = sn_entry_get(m, "decode");
     sn_entry_begin(m, "reorder");
     sn_tensor parents = sn_input(m, "parents", SN_I32, B);
     for (int i = 0; decode && i < decode->n_assign; i++) {
-        sn_tensor state = decode->assign[i].node->in[0];
-        int axis = sn_rank_of(state) - 2;
-        bool rows_of_tokens = decode->assign[i].node->in[1]->op == SN_OP_update_rows;
+        sn_tensor state = decode->assign[i].node->in[0], next = decode->assign[i].node->in[1];
         sn_dim start[SN_MAX_RANK + 1] = {R};
         start[sn_rank_of(state)] = SN_END;
-        sn_tensor moved =
-            sn_gather(rows_of_tokens ? sn_slice(state, axis, 0, P) : state, 0, parents);
-        sn_assign(state, sn_update_at(SN_HERE, state, moved, start));
+        sn_tensor moved = state;
+        if (next->op == SN_OP_update_rows)
+            moved = sn_slice(state, (int)sn_attr_int(next, SN_A_axis, 0), 0, P);
+        sn_assign(state, sn_update_at(SN_HERE, state, sn_gather(moved, 0, parents), start));
     }
     sn_output("parents", parents);
 }
@@ -102,7 +103,7 @@ static void add_sequences(const sn_decoder *d, sn_module *m, int64_t rows) {
     sn_entry_begin(m, "decode");
     s = make_steps(d, m, rows, P);
     sn_output("logits", last_logits(d, &s));
-    if (sn_module_ok(m, NULL)) reorder_rows(m, rows, P);
+    if (sn_module_ok(m, NULL)) decoder_reorder(m, rows);
 }
 
 /* y ~ p^(1/temperature) [PH22 A14 line 4] by the Gumbel-max trick: the largest logit + temperature

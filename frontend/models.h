@@ -177,14 +177,15 @@ bool sn_model_build_graph(const char *path, const sn_model_options *o, sn_model 
  * graph's inputs and outputs have the names of Hugging Face's Optimum, these `entries` of the options become those
  * above:
  *   SN_CACHED                  prefill, decode: input_ids, past_key_values.* -> logits, present.*, which become states
- *                              (also together with others, but SN_FORWARD); prefill, decode, reorder of an
+ *                              (also together with others, but SN_FORWARD without SN_ALL_ENTRIES); prefill, decode, reorder of an
  *                              encoder-decoder, whose other files lie beside that of the decoder
  *   SN_EMBED                   embed: input_ids -> sentence_embedding, or what becomes one: last_hidden_state;
  *                              embed_image: pixel_values -> image_embeds, last_hidden_state
  *   SN_FORWARD | SN_CLASSIFY   forward: input_ids or pixel_values -> logits
  * and attention_mask, position_ids, token_type_ids follow from tokens, lengths and P. The config may be NULL; it says
  * the context and the size of pictures where the file leaves them open, and how embeddings are pooled. All else is
- * the entry "forward" with the graph's inputs and outputs. */
+ * the entry "forward" with the graph's inputs and outputs. SN_ALL_ENTRIES: that and, as far as they can be made, those
+ * of SN_CACHED. */
 bool sn_model_build_onnx(const char *path, const char *name, sn_config *config,
                          const sn_model_options *o, sn_model *out, sn_weights **weights,
                          sn_error *err);

@@ -13,6 +13,7 @@
 #include "driver/model_source.h"
 #include "driver/open.h"
 #include "runtime/problems.h"
+#include "runtime/model_dir.h"
 #include "runtime/str.h"
 
 #include <limits.h>
@@ -196,9 +197,26 @@ static bool build_source(void *source, const sn_model_options *o, sn_model *out,
     return model_source_build(source, o, out, err);
 }
 
+/* A model in C, or an ONNX file with the config of its folder. */
+static bool bench_source(const char *path, const sn_bench_options *b, sn_bench_model *what,
+                         sn_bench_report *r, sn_error *err) {
+    model_source code = {0};
+    bool ok = model_source_open(path, b->cache_dir, &code, err);
+    char *folder = ok && code.onnx ? model_source_folder(code.onnx) : NULL;
+    if (folder) ok = (code.config = sn_model_dir_config(folder, err));
+    what->model = code.name;
+    what->build = build_source;
+    what->source = &code;
+    what->file = code.onnx;
+    ok = ok && sn_bench_models(b, what, r, err);
+    free(folder);
+    sn_config_free(code.config);
+    model_source_close(&code);
+    return ok;
+}
+
 static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode mode,
                      sn_bench_report *r, sn_error *err) {
-    model_source code = {0};
     sn_bench_model what = {.model = o->model,
                            .tokens = o->tokens,
                            .batch = o->batch,
@@ -208,16 +226,12 @@ static bool run_mode(const options *o, const sn_bench_options *b, sn_bench_mode 
                            .entry = o->entry,
                            .gradient = o->gradient,
                            .sizes = o->sizes};
-    if (!model_source_is(o->model))
-        return (!b->total->counting || check_folder(o->model, err)) &&
-               sn_bench_models(b, &what, r, err);
-    bool ok = model_source_open(o->model, b->cache_dir, &code, err);
-    what.model = code.name;
-    what.build = build_source;
-    what.source = &code;
-    what.file = code.onnx;
-    ok = ok && sn_bench_models(b, &what, r, err);
-    model_source_close(&code);
+    if (model_source_is(o->model)) return bench_source(o->model, b, &what, r, err);
+    char *onnx = model_source_in(o->model, mode == SN_BENCH_DECODE);
+    bool ok = onnx ? bench_source(onnx, b, &what, r, err)
+                   : (!b->total->counting || check_folder(o->model, err)) &&
+                         sn_bench_models(b, &what, r, err);
+    free(onnx);
     return ok;
 }
 static bool run_model(const options *o, const sn_bench_options *b, sn_bench_report *r,

@@ -17,7 +17,7 @@ const threads = parseInt(process.env.PEER_THREADS || '2');
 const models = process.env.PEER_MODELS || path.join(os.tmpdir(), `sinter-peers-${os.userInfo().uid}`);
 fs.mkdirSync(models, { recursive: true });
 
-let session = null, feeds = null, fetches = null, last = null;
+let steps = [], last = null; // {session, feeds, fetches}, which run one after the other
 
 // of requests, by the names of Sinter and of ort_models.py
 const int64 = ['int64', BigInt64Array], float32 = ['float32', Float32Array];
@@ -27,37 +27,65 @@ function input(spec) {
   const n = spec.dims.reduce((a, b) => a * b, 1);
   const [type, Values] = types[spec.type] || types.float32, x = new Values(n);
   for (let i = 0; i < n; i++) {
-    const integer = spec.limit ? Math.floor(Math.random() * spec.limit) : 1; // masks: all ones
+    const integer = spec.limit ? Math.floor(Math.random() * spec.limit) : spec.value ?? 1; // masks: all ones
     x[i] = type === 'float32' ? Math.random() * 2 - 1 : type === 'int64' ? BigInt(integer) : integer;
   }
   return new ort.Tensor(type, x, spec.dims);
 }
 
-// The file and inputs of a request: its own, or those of a graph that is written for it.
+// The size of a dim by the name that exporters give it: "batch_size", "past_sequence_length + 1", "encoder_sequence_length".
+function size(dim, of) {
+  if (typeof dim === 'number') return dim;
+  if (/batch/.test(dim)) return of.batch;
+  if (/past.*\+|total/.test(dim)) return of.past + of.tokens;
+  if (/past/.test(dim)) return of.past;
+  return /encoder/.test(dim) ? of.source : of.tokens;
+}
+
+// Inputs of a file for one step of a decoder, or an encoder.
+function inputs(session, of) {
+  const found = {};
+  for (const v of session.inputMetadata)
+    found[v.name] = {
+      type: v.type,
+      dims: v.name === 'input_features' ? [of.batch, of.mel, of.frames] : v.shape.map((d) => size(d, of)),
+      limit: /(^|_)input_ids$/.test(v.name) ? of.limit || 2 : 0,
+      value: /position/.test(v.name) ? of.past : v.name === 'use_cache_branch' ? Number(of.past > 0) : 1 };
+  return found;
+}
+
+// The files of a request with their inputs: its own, or those of a graph that is written for it.
 function find(request) {
-  if (request.work === 'file') return { file: request.path, spec: request };
+  if (request.work === 'files') return request.files.map((of) => ({ file: of.path, of }));
+  if (request.work === 'file') return [{ file: request.path, spec: request }];
   const { threads: ignored, ...asked } = request;
   const key = JSON.stringify(asked);
   const file = path.join(models, key.replace(/[^a-z0-9]+/gi, '_') + '.onnx');
   if (!fs.existsSync(file + '.json'))
     execFileSync('/usr/bin/python3', [path.join(__dirname, 'ort_models.py'), key, file],
       { stdio: ['ignore', 'ignore', 'pipe'] });
-  return { file, spec: JSON.parse(fs.readFileSync(file + '.json')) };
+  const spec = JSON.parse(fs.readFileSync(file + '.json'));
+  return spec.skip ? [] : [{ file, spec }];
 }
 
 async function open(request) {
-  const { file, spec } = find(request);
-  if (session) await session.release();
-  session = null;
-  if (spec.skip) return;
-  session = await ort.InferenceSession.create(file, {
-    intraOpNumThreads: threads, interOpNumThreads: 1, graphOptimizationLevel: 'all',
-    executionMode: 'sequential' });
-  feeds = {};
-  for (const name in spec.inputs) feeds[name] = input(spec.inputs[name]);
-  const out = await session.run(feeds);
-  fetches = {};
-  for (const k in out) fetches[k] = new ort.Tensor(out[k].type, new out[k].data.constructor(out[k].data.length), out[k].dims);
+  for (const step of steps) await step.session.release();
+  steps = [];
+  for (const { file, spec, of } of find(request)) {
+    const session = await ort.InferenceSession.create(file, {
+      intraOpNumThreads: threads, interOpNumThreads: 1, graphOptimizationLevel: 'all',
+      executionMode: 'sequential' });
+    const feeds = {}, fetches = {}, wanted = spec ? spec.inputs : inputs(session, of);
+    for (const name in wanted) feeds[name] = input(wanted[name]);
+    const out = await session.run(feeds);
+    for (const k in out)
+      fetches[k] = new ort.Tensor(out[k].type, new out[k].data.constructor(out[k].data.length), out[k].dims);
+    steps.push({ session, feeds, fetches });
+  }
+}
+
+async function run() {
+  for (const { session, feeds, fetches } of steps) await session.run(feeds, fetches);
 }
 
 async function answer(request) {
@@ -68,10 +96,10 @@ async function answer(request) {
     await open(request);
     last = key;
   }
-  if (!session) return { skip: 'not known here' };
-  await session.run(feeds, fetches);
+  if (!steps.length) return { skip: 'not known here' };
+  await run();
   const start = process.hrtime.bigint();
-  for (let i = 0; i < repeats; i++) await session.run(feeds, fetches);
+  for (let i = 0; i < repeats; i++) await run();
   return { seconds: Number(process.hrtime.bigint() - start) * 1e-9 / repeats };
 }
 

@@ -123,7 +123,7 @@ void onnx_at_most(onnx_call *c, sn_dim a, sn_dim n);
 onnx_value *onnx_file_value(onnx_call *c, const onnx_tensor *t, const char *name);
 
 /* `past` and then x along the axis. Where `past` is what a state holds so far, x is written to the state behind it,
- * from which the result is read (values.c). */
+ * from which the result is read (rows.c). */
 sn_tensor onnx_after_past(onnx_call *c, int axis, sn_tensor past, sn_tensor x);
 
 /* known.c: the elements of x as `row->known` gives them, with broadcasting. False: not all are known. */

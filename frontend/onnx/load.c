@@ -38,7 +38,7 @@ static bool add_input(onnx_import *im, onnx_scope *scope, const onnx_value_info 
     for (int i = 0; i < n; i++) {
         const onnx_dim *d = &ONNX_AT(t->shape->dim, onnx_dim, i);
         char name[128];
-        snprintf(name, sizeof name, "%.100s_%d%s", v->name, i, im->role->joins ? "_2" : "");
+        snprintf(name, sizeof name, "%.100s_%d%s", v->name, i, im->role->renames ? "_2" : "");
         if (d->param && *d->param)
             shape[i] = onnx_file_dim(im, d->param);
         else if (d->value > 0 && d->value < (int64_t)1 << 40)
@@ -94,6 +94,7 @@ static bool import_entry(onnx_import *im, const onnx_role *role, int n) {
     sn_entry_begin_at((sn_loc){sn_arena_str(im->m, role->path), 0}, im->m, role->entry);
     for (int i = 0; i < n; i++) {
         im->role = &role[i];
+        im->past = NULL;
         use_file(im, role[i].path, role[i].model);
         if (!import_graph(im)) return false;
     }
@@ -186,13 +187,36 @@ static bool read_files(onnx_import *im, onnx_role *role, int n) {
     return true;
 }
 
+/* Reads the files of the roles, and finds those that can be made: all, those before the first extra one, or the extra
+ * ones. Returns their number; 0: err is that of the former. */
+static int prepare(onnx_import *im, onnx_role *role, int n) {
+    sn_error *err = im->err, all = {0}, rest = {0};
+    int first = 0;
+    while (first < n && !role[first].extra) first++;
+    if (first == n || !first)
+        return n > 0 && read_files(im, role, n) && (n == 1 || learn_context(im, role, n)) ? n : 0;
+    im->err = &all;
+    const bool read = read_files(im, role, n);
+    bool whole = read && learn_context(im, role, n);
+    im->err = err;
+    if (whole) return n;
+    if (learn_context(im, role, first)) return first;
+    im->err = &rest;
+    whole = read && learn_context(im, role + first, n - first);
+    im->err = err;
+    if (!whole) return 0;
+    if (err) *err = (sn_error){0};
+    memmove(role, role + first, sizeof *role * (size_t)(n - first));
+    return n - first;
+}
+
 static void load_graph(void *ctx) {
     load *l = ctx;
     onnx_import *im = &l->im;
     onnx_role role[ONNX_ROLES] = {{0}};
     if (!read_file(im, im->path)) return;
-    const int n = l->choose(l->ctx, im->model->graph, role, im->err);
-    bool ok = n > 0 && read_files(im, role, n) && (n == 1 || learn_context(im, role, n));
+    const int n = prepare(im, role, l->choose(l->ctx, im->model->graph, role, im->err));
+    bool ok = n > 0;
     for (int i = 0, parts; ok && i < n; i += parts) {
         parts = parts_of(role + i, n - i);
         ok = load_entry(l, &role[i], parts);

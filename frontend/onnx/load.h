@@ -27,7 +27,10 @@ typedef enum onnx_part {
 typedef struct onnx_role {
     const char *entry;
     onnx_part part;
-    bool joins;        /* the graph continues the entry of the role before it */
+    bool joins; /* the graph continues the entry of the role before it */
+    bool extra; /* it and those after it are left out where they cannot be made */
+    bool
+        renames; /* symbolic dims of the file get other names: another graph of the module has them */
     const char *path;  /* of the graph's file; NULL: the file that is loaded */
     onnx_model *model; /* what load.c reads from it */
     /* The graph's input of this type, with these dims, ended by SN_END. NULL: the call failed, or the import starts again. */
@@ -36,18 +39,21 @@ typedef struct onnx_role {
     /* of entries that models.h describes (roles.c) */
     const char *result; /* the graph's output that is wanted */
     int64_t context, channels, image;
-    bool state;                /* past tokens are in states */
-    bool one;                  /* one token in each run */
+    bool state; /* past tokens are in states */
+    bool one;   /* one token in each run */
+    int64_t
+        sequences; /* that have rows in the states; 0: one sequence, and the states have one row */
     sn_config *config;         /* or NULL */
     struct onnx_seq2seq *pair; /* of encoder-decoders; or NULL */
 } onnx_role;
 
-enum { ONNX_ROLES = 3 };
+enum { ONNX_ROLES = 4 };
 
 struct onnx_import {
     const char *path;
-    const onnx_role *role; /* of the graph that is being imported */
-    sn_tensor between;     /* what a graph gives to the one that joins it */
+    const onnx_role *role;  /* of the graph that is being imported */
+    struct onnx_past *past; /* of this graph (rows.h) */
+    sn_tensor between;      /* what a graph gives to the one that joins it */
     int64_t size_max;
     sn_module *arena; /* lives as long as the import: the file, facts */
     sn_module *m;     /* being built */
@@ -79,7 +85,7 @@ struct onnx_scope {
 sn_dim onnx_parse_dim(onnx_import *im, const char *text, bool *ok);
 /* may_be_empty: its size may be 0. */
 sn_dim onnx_symbol(onnx_import *im, const char *name, bool may_be_empty);
-/* A size that the file names: onnx_parse_dim, or a symbol of that name. Where a role names B, S, T and P, the file's symbols
+/* A size that the file names: onnx_parse_dim, or a symbol of that name. Where a role names B, P, R, S and T, the file's symbols
  * of these names have another one, as do all symbols of a graph that joins another. */
 sn_dim onnx_file_dim(onnx_import *im, const char *text);
 /* The same with bounds, which may have become tighter. */

@@ -1,7 +1,9 @@
 /* roles.c: graphs whose inputs and outputs have the names that Hugging Face's Optimum gives them, as the entries of
  * models.h, which the commands run: token by token with caches, embeddings, classes. */
 #include "frontend/onnx/roles.h"
+#include "frontend/decoder.h"
 #include "frontend/onnx/pairs.h"
+#include "frontend/onnx/rows.h"
 #include "frontend/sentence.h"
 
 #include <stdio.h>
@@ -33,12 +35,14 @@ static sn_tensor make_types(const onnx_asked *g) {
     return sn_full(c->m, g->type, 0, g->rows, g->tokens);
 }
 
-/* After past tokens all are seen; of a batch of texts, those before the end of each. */
+/* After past tokens all are seen; of several sequences, those from the first of each on; of a batch of texts, those before
+ * the end of each. */
 static sn_tensor make_mask(const onnx_asked *g) {
     onnx_call *c = g->c;
     const sn_dim all = sn_dim_add(c->m, g->past, g->tokens);
     if (!onnx_agrees(g, SN_DIMS(g->rows, all))) return NULL;
-    if (c->im->role->state) return sn_full(c->m, g->type, 1, g->rows, all);
+    if (c->im->role->state && !onnx_row_tokens(c)) return sn_full(c->m, g->type, 1, g->rows, all);
+    if (c->im->role->state) return sn_cast(sn_ge(onnx_row_positions(c, all), 0), g->type);
     sn_tensor lengths = sn_input(c->m, "lengths", SN_I32, g->rows);
     return sn_cast(sn_lt(sn_arange(c->m, SN_I32, all), sn_expand(lengths, 1)), g->type);
 }
@@ -47,7 +51,8 @@ static sn_tensor make_positions(const onnx_asked *g) {
     onnx_call *c = g->c;
     const bool flat = g->shape[0] != SN_END && g->shape[1] == SN_END; /* cache_position */
     if (!onnx_agrees(g, flat ? SN_DIMS(g->tokens) : SN_DIMS(g->rows, g->tokens))) return NULL;
-    sn_tensor at = sn_add(sn_arange(c->m, SN_I32, g->tokens), g->past);
+    sn_tensor at = sn_add(sn_arange(c->m, SN_I32, g->tokens), g->past), each = onnx_row_tokens(c);
+    if (each && !flat) return sn_cast(sn_expand(each, 1), g->type);
     return sn_cast(flat ? at : sn_broadcast(at, g->rows, g->tokens), g->type);
 }
 
@@ -75,10 +80,7 @@ static sn_tensor make_past(const onnx_asked *g) {
         return NULL;
     }
     shape[0] = g->rows, shape[axis] = g->past;
-    if (!onnx_agrees(g, shape)) return NULL;
-    shape[axis] = c->im->role->context;
-    sn_tensor state = sn_state_at(c->at, c->m, g->name, g->type, shape);
-    return sn_slice_at(c->at, state, axis, 0, g->past, 1);
+    return onnx_agrees(g, shape) ? onnx_past_new(g, shape, axis) : NULL;
 }
 
 static sn_tensor make_pixels(const onnx_asked *g) {
@@ -123,6 +125,7 @@ static int row_of(const onnx_role *r, const char *name) {
 static sn_dim rows_of(const onnx_call *c) {
     const onnx_role *r = c->im->role;
     if (r->pair) return r->pair->sources * (r->part == ONNX_NEXT ? r->pair->beams : 1);
+    if (r->state && r->sequences && r->one) return onnx_symbol_in(c->im, "B", 1, r->sequences);
     return r->state ? 1 : onnx_symbol_in(c->im, "B", 1, 1024);
 }
 
@@ -160,48 +163,20 @@ static onnx_value *take_input(onnx_call *c, const char *name, sn_dtype type, con
 
 /* ---- caches ---- */
 
-/* Whether x is all that `next`, the new value of a state, holds after the run. */
-static bool is_filled(const onnx_call *c, sn_tensor x, sn_tensor next) {
-    if (x->op != SN_OP_slice || x->in[0] != next) return false;
-    const sn_attr *start = sn_attr_get(x, SN_A_start), *step = sn_attr_get(x, SN_A_step);
-    const sn_dim filled = sn_dim_add(c->m, past_of(c), tokens_of(c));
-    int shorter = 0;
-    for (int i = 0; i < x->rank; i++) {
-        if (start->v[i] || (step && step->v[i] != 1)) return false;
-        if (x->shape[i] == next->shape[i]) continue;
-        if (!onnx_same_dim(c, x->shape[i], filled)) return false;
-        shorter++;
-    }
-    return shorter == 1;
-}
-
 /* `present` is past tokens and the new ones. Where the graph did not simply append these, they are written here. */
 static bool keep_present(onnx_call *c, const char *name, sn_tensor present) {
-    const sn_entry *e = sn_entry_get(c->m, c->im->role->entry);
     const char *dot = strchr(name, '.');
     char past[160];
     snprintf(past, sizeof past, PAST "%.120s", dot ? dot : "");
-    sn_tensor state = NULL, next = NULL;
-    for (uint32_t i = 0; !state && i < sn_module_node_count(c->m); i++) {
-        sn_node *n = sn_module_node(c->m, i);
-        if (n->op == SN_OP_state && !strcmp(sn_attr_str(n, SN_A_name, ""), past)) state = n;
-    }
-    if (!state || sn_rank_of(present) != sn_rank_of(state))
+    onnx_past *p = onnx_past_named(c->im, past);
+    if (!p || sn_rank_of(present) != sn_rank_of(p->state))
         return onnx_fail(c, "the output '%s' does not belong to an input '%s'", name, past);
-    for (int i = 0; i < e->n_assign; i++)
-        if (!strcmp(e->assign[i].name, past)) next = e->assign[i].node;
-    if (next)
-        return is_filled(c, present, next) ||
+    if (p->filled)
+        return present == p->filled ||
                onnx_fail(c, "the output '%s' is not the input '%s' and the rows of new tokens",
                          name, past);
-    sn_dim start[SN_MAX_RANK + 1] = {0};
-    int axis = 1;
-    while (axis < sn_rank_of(state) - 1 && present->shape[axis] == state->shape[axis]) axis++;
-    start[sn_rank_of(state)] = SN_END;
-    start[axis] = past_of(c);
-    const sn_dim rows = sn_dim_sub(c->m, present->shape[axis], start[axis]);
-    sn_tensor x = sn_slice_at(c->at, present, axis, start[axis], rows, 1);
-    sn_assign_at(c->at, state, sn_update_at(c->at, state, x, start));
+    const sn_dim rows = sn_dim_sub(c->m, sn_dim_of(present, p->axis), past_of(c));
+    onnx_past_append(c, p, sn_slice_at(c->at, present, p->axis, past_of(c), rows, 1));
     return true;
 }
 
@@ -326,16 +301,22 @@ typedef struct request {
     onnx_seq2seq pair;       /* if it is one */
 } request;
 
+/* The graph as it is, and prefill and decode if it has caches. */
+static bool wants_all(const request *q) {
+    return (q->o->entries & SN_ALL_ENTRIES) == SN_ALL_ENTRIES;
+}
+
 static bool is_kind(const struct kind *k, const request *q, const onnx_graph *g,
                     const char **result) {
     *result = NULL;
     for (int i = 0; k->results[i] && !*result; i++)
         if (has(&g->output, k->results[i])) *result = k->results[i];
     const int entries = q->o->entries;
-    const bool wanted =
-        k->caches ? entries & SN_CACHED && !(entries & SN_FORWARD) : k->entries == entries;
+    const bool wanted = k->caches ? entries & SN_CACHED && (!(entries & SN_FORWARD) || wants_all(q))
+                                  : k->entries == entries;
     return wanted && *result && has(&g->input, k->needs) &&
-           (!k->caches || has(&g->input, PAST "."));
+           (!k->caches ||
+            (has(&g->input, PAST ".") && (!wants_all(q) || has(&g->output, "present."))));
 }
 
 /* The first of the keys that the config has; 0: none. */
@@ -343,6 +324,18 @@ static int64_t first_key(sn_config *c, const char *const *key) {
     int64_t n = 0;
     for (; c && *key && !n; key++) n = sn_config_int_or(c, *key, 0, 0, 1 << 24);
     return n;
+}
+
+/* Rows of different lengths need positions and a mask that say so. */
+static bool check_rows(const request *q, const onnx_graph *g, sn_error *err) {
+    static const char *const needs[] = {"attention_mask", "position_ids"};
+    for (int i = 0; q->o->sequences && i < 2; i++)
+        if (!has(&g->input, needs[i]))
+            return sn_fail(err, SN_ERR_USAGE,
+                           "%s runs one sequence at a time: it has no input '%s', which would say "
+                           "what each of several sequences sees",
+                           q->path, needs[i]);
+    return true;
 }
 
 static bool set_sizes(const request *q, onnx_role *r, sn_error *err) {
@@ -377,40 +370,56 @@ static int choose_pair(request *q, const onnx_graph *g, onnx_role *roles, sn_err
     onnx_role r = roles[0];
     r.pair = p;
     r.one = true;
+    r.sequences = 0;
     roles[0] = roles[1] = roles[2] = r;
     roles[0].part = ONNX_SOURCE, roles[0].state = false;
     roles[0].path = p->encoder, roles[0].output = onnx_give_hidden;
-    roles[1].part = ONNX_BEGIN, roles[1].joins = true;
+    roles[1].part = ONNX_BEGIN, roles[1].joins = roles[1].renames = true;
     roles[1].path = p->first, roles[1].output = onnx_give_source;
     roles[2].part = ONNX_NEXT, roles[2].entry = q->kind->entry[1];
     return 3;
 }
 
+/* The roles of the kind. */
+static int choose_kind(request *q, const onnx_graph *g, const char *result, bool extra,
+                       onnx_role *roles, sn_error *err) {
+    const struct kind *k = q->kind;
+    int n = 0;
+    for (; n < 2 && k->entry[n]; n++) {
+        onnx_role *r = &roles[n];
+        *r = (onnx_role){.entry = k->entry[n],
+                         .input = take_input,
+                         .output = k->output,
+                         .result = result,
+                         .config = q->config,
+                         .state = k->caches,
+                         .one = n == 1,
+                         .sequences = k->caches ? q->o->sequences : 0,
+                         .extra = extra,
+                         .renames = extra};
+        if (!set_sizes(q, r, err)) return 0;
+    }
+    if (k->caches && onnx_is_pair(g)) return choose_pair(q, g, roles, err);
+    return !k->caches || check_rows(q, g, err) ? n : 0;
+}
+
 static int choose(void *ctx, const onnx_graph *g, onnx_role *roles, sn_error *err) {
     request *q = ctx;
     const size_t n_kinds = sizeof kinds / sizeof *kinds;
+    const bool all = wants_all(q);
     const char *result = NULL;
     size_t k = 0;
     while (k < n_kinds && !is_kind(&kinds[k], q, g, &result)) k++;
-    if (k == n_kinds) {
-        roles[0] =
-            (onnx_role){.entry = "forward", .input = onnx_plain_input, .output = onnx_plain_output};
-        return 1;
-    }
-    q->kind = &kinds[k];
-    int n = 0;
-    for (; n < 2 && kinds[k].entry[n]; n++) {
-        onnx_role *r = &roles[n];
-        *r = (onnx_role){.entry = kinds[k].entry[n],
-                         .input = take_input,
-                         .output = kinds[k].output,
-                         .result = result,
-                         .config = q->config,
-                         .state = kinds[k].caches,
-                         .one = n == 1};
-        if (!set_sizes(q, r, err)) return 0;
-    }
-    return kinds[k].caches && onnx_is_pair(g) ? choose_pair(q, g, roles, err) : n;
+    if (k < n_kinds) q->kind = &kinds[k];
+    if (k < n_kinds && !all) return choose_kind(q, g, result, false, roles, err);
+    roles[0] =
+        (onnx_role){.entry = "forward", .input = onnx_plain_input, .output = onnx_plain_output};
+    if (k == n_kinds) return 1;
+    sn_error unused = {0};
+    const int n = choose_kind(q, g, result, true, roles + 1, &unused);
+    if (n)
+        roles[0].context = roles[1].context; /* so that no dim of the file has a name of theirs */
+    return 1 + n;
 }
 
 /* ---- the model ---- */
@@ -426,6 +435,7 @@ static bool check_states(const request *q, sn_error *err) {
     sn_module *m = q->out->module;
     for (int k = 0; q->kind->caches && k < sn_entry_count(m); k++) {
         const sn_entry *e = sn_entry_at(m, k);
+        if (!strcmp(e->name, "forward")) continue;
         for (uint32_t i = 0; i < sn_module_node_count(m); i++) {
             const sn_node *n = sn_module_node(m, i);
             const char *name = sn_attr_str(n, SN_A_name, "");
@@ -497,11 +507,15 @@ static bool read_sizes(const request *q, sn_error *err) {
 
 bool onnx_build_model(const char *path, sn_config *config, const sn_model_options *o, sn_model *out,
                       sn_weights **weights, sn_error *err) {
-    static const sn_model_options all = {.entries = SN_ALL_ENTRIES};
-    request q = {.path = path, .config = config, .o = o ? o : &all, .out = out};
+    static const sn_model_options plain = {.entries = SN_FORWARD};
+    request q = {.path = path, .config = config, .o = o ? o : &plain, .out = out};
     *weights = onnx_load_with(out->module, path, 65536, choose, &q, err);
-    bool ok = *weights && (!q.kind || (check_states(&q, err) && read_sizes(&q, err)));
-    if (ok && q.pair.sources) onnx_pair_finish(out->module, path);
+    const bool made = *weights && q.kind && sn_entry_get(out->module, q.kind->entry[0]);
+    bool ok = *weights && (!made || (check_states(&q, err) && read_sizes(&q, err)));
+    if (ok && made && q.pair.sources)
+        onnx_pair_finish(out->module, path);
+    else if (ok && made && q.kind->caches && q.o->sequences)
+        decoder_reorder(out->module, q.o->sequences);
     onnx_pair_free(&q.pair);
     if (ok) return true;
     sn_weights_close(*weights);

@@ -99,7 +99,7 @@ sn_dim onnx_parse_dim(onnx_import *im, const char *text, bool *ok) {
     return sum;
 }
 
-/* "T", "T_", .. become "T_", "T__", .., so that no two names become one; "n" of a graph that joins another, "n_2". */
+/* "T", "T_", .. become "T_", "T__", .., so that no two names become one; "n" of a graph that renames them, "n_2". */
 sn_dim onnx_file_dim(onnx_import *im, const char *text) {
     char plain[256];
     size_t n = 0;
@@ -108,14 +108,14 @@ sn_dim onnx_file_dim(onnx_import *im, const char *text) {
         size_t size = 0;
         while (isalnum((unsigned char)p[size]) || p[size] == '_') size++;
         const bool taken =
-            im->role->context && size && strchr("BSTP", *p) && strspn(p + 1, "_") == size - 1;
-        const bool joins = im->role->joins && size && !isdigit((unsigned char)*p);
+            im->role->context && size && strchr("BPRST", *p) && strspn(p + 1, "_") == size - 1;
+        const bool renames = im->role->renames && size && !isdigit((unsigned char)*p);
         if (!size) size = 1;
         if (size > sizeof plain - 3 - n) size = sizeof plain - 3 - n;
         memcpy(plain + n, p, size);
         n += size, p += size;
-        if (taken || joins) plain[n++] = '_';
-        if (joins) plain[n++] = '2';
+        if (taken || renames) plain[n++] = '_';
+        if (renames) plain[n++] = '2';
     }
     plain[n] = 0;
     const sn_dim d = onnx_parse_dim(im, plain, &ok);
@@ -148,7 +148,7 @@ static bool contains(sn_module *m, sn_dim d, const sn_symbol *s) {
 
 /* The sizes of an entry of models.h keep their names. */
 static bool is_named_by_role(const onnx_import *im, const char *name) {
-    return im->role->context && *name && strchr("BSTP", *name) && !name[1];
+    return im->role->context && *name && strchr("BPRST", *name) && !name[1];
 }
 
 static bool learn_equal(onnx_import *im, sn_dim a, sn_dim b) {

@@ -465,22 +465,3 @@ bool onnx_broadcasts(onnx_call *c, sn_tensor x, sn_tensor y) {
     }
     return true; /* or the DSL explains why not */
 }
-
-/* ---- caches ---- */
-
-sn_tensor onnx_after_past(onnx_call *c, int axis, sn_tensor past, sn_tensor x) {
-    const int rank = sn_rank_of(past);
-    sn_tensor state = past->op == SN_OP_slice ? past->in[0] : NULL;
-    sn_dim start[SN_MAX_RANK + 1] = {0};
-    bool all = state && state->op == SN_OP_state && !front_assigned(state) && rank == sn_rank_of(x);
-    const sn_attr *from = all ? sn_attr_get(past, SN_A_start) : NULL;
-    for (int i = 0; all && i < rank; i++)
-        all = !from->v[i] && (i == axis || past->shape[i] == state->shape[i]);
-    if (!all) return sn_concat(axis, past, x);
-    start[axis] = past->shape[axis];
-    start[rank] = SN_END;
-    sn_tensor next = sn_update_at(c->at, state, x, start);
-    sn_assign_at(c->at, state, next);
-    const sn_dim rows = sn_dim_add(c->m, past->shape[axis], sn_dim_of(x, axis));
-    return sn_slice_at(c->at, next, axis, 0, rows, 1);
-}

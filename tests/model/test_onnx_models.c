@@ -112,6 +112,77 @@ static void test_decoder(void **state) {
     model_close(m);
 }
 
+/* Logits of the last of n tokens, by the graph as it is. */
+static void whole_logits(open_model *m, const int32_t *ids, int64_t n, float *logits) {
+    enum { V = 11, MAX = 16 };
+    int64_t all[MAX], mask[MAX], at[MAX];
+    float y[MAX][V];
+    sn_error e = {0};
+    for (int i = 0; i < n; i++) all[i] = ids[i], mask[i] = 1, at[i] = i;
+    sn_arg_binding in[] = {SN_BIND("input_ids", SN_I64, all, 1, n),
+                           SN_BIND("attention_mask", SN_I64, mask, 1, n),
+                           SN_BIND("position_ids", SN_I64, at, 1, n)};
+    sn_arg_binding out = SN_BIND("logits", SN_F32, y, 1, n, V);
+    if (!sn_run(m->session, "forward", in, 3, &out, 1, &e)) fail_msg("%s", e.message);
+    memcpy(logits, y[n - 1], sizeof *y);
+}
+
+/* Several sequences of different lengths decode together, and each gets what it would get alone; a row is begun again. */
+static void test_rows(void **state) {
+    enum { V = 11, ROWS = 3, STEPS = 3 };
+    static const struct {
+        int row, n;
+        int32_t ids[6];
+    } starts[] = {{0, 2, {1, 7}}, {1, 5, {3, 10, 0, 5, 5}}, {2, 1, {4}}, {1, 2, {9, 2}}};
+    int32_t text[ROWS][16], past[ROWS], next[ROWS];
+    float logits[ROWS][V], wanted[V];
+    sn_error e = {0};
+    (void)state;
+    open_model *whole = open_for(DATA "llama.onnx", SN_FORWARD, &e);
+    open_model *m = lm_open(
+        &(open_options){
+            .path = DATA "llama_past.onnx",
+            .entries = SN_CACHED,
+            .sequences = ROWS,
+            .compile = {.level = 4, .backend = "native", .cache_dir = "none", .threads = 2}},
+        &e);
+    if (!whole || !m) fail_msg("%s", e.message);
+    for (size_t s = 0; s < sizeof starts / sizeof *starts; s++) {
+        const int row = starts[s].row;
+        sn_arg_binding in[] = {
+            SN_BIND("tokens", SN_I32, (void *)(uintptr_t)starts[s].ids, 1, starts[s].n),
+            SN_BIND_DIM("P", 0), SN_BIND_DIM("R", row)};
+        sn_arg_binding out = SN_BIND("logits", SN_F32, logits[row], 1, V);
+        if (!sn_run(m->session, "prefill", in, 3, &out, 1, &e)) fail_msg("%s", e.message);
+        memcpy(text[row], starts[s].ids, sizeof starts[s].ids);
+        past[row] = starts[s].n;
+        whole_logits(whole, text[row], past[row], wanted);
+        expect_near(logits[row], wanted, V, "prefill of a row");
+        if (s < 2) continue;
+        for (int k = 0; k < STEPS; k++) {
+            int32_t longest = 0;
+            for (int r = 0; r < ROWS; r++) {
+                text[r][past[r]] = next[r] = (3 * r + 5 * k + 1) % V;
+                longest = past[r] > longest ? past[r] : longest;
+            }
+            sn_arg_binding step[] = {SN_BIND("tokens", SN_I32, next, ROWS, 1),
+                                     SN_BIND("past", SN_I32, past, ROWS),
+                                     SN_BIND_DIM("P", longest)};
+            sn_arg_binding all = SN_BIND("logits", SN_F32, logits, ROWS, V);
+            if (!sn_run(m->session, "decode", step, 3, &all, 1, &e)) fail_msg("%s", e.message);
+            for (int r = 0; r < ROWS; r++) {
+                whole_logits(whole, text[r], ++past[r], wanted);
+                expect_near(logits[r], wanted, V, "a row of decode");
+            }
+        }
+    }
+    model_close(m);
+    model_close(whole);
+    assert_null(lm_open(
+        &(open_options){.path = DATA "gpt_past.onnx", .entries = SN_CACHED, .sequences = 2}, &e));
+    assert_non_null(strstr(e.message, "it has no input 'attention_mask'"));
+}
+
 /* A table of positions, or of what is visible, limits the context of all entries. */
 static void test_context(void **state) {
     static const struct {
@@ -558,10 +629,11 @@ static void test_shapes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decoder),  cmocka_unit_test(test_context),
-        cmocka_unit_test(test_object),   cmocka_unit_test(test_embeddings),
-        cmocka_unit_test(test_classes),  cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_decoder),    cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_context),    cmocka_unit_test(test_object),
+        cmocka_unit_test(test_embeddings), cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_pairs),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_shapes),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

@@ -38,6 +38,22 @@ check_onnx() { # the graph as text, with its weights, computes the same bits
     run 0 explain "$tmp/gpt"
     prints flash
     prints 'attention: 1 of 1 softmax-product pairs fused'
+    # the graph as it is, and the entries that are made from it; of encoder-decoders those of both files
+    for model in llama_past.onnx=forward,prefill,decode text=forward,prefill,decode,reorder \
+        near=prefill,decode,reorder sound=prefill,decode,reorder; do
+        run 0 explain "$source/tests/data/onnx/${model%=*}"
+        entries=$(sed -n 's/^entry \([a-z]*\):.*/\1/p' "$tmp/out" | tr '\n' ,)
+        [ "$entries" = "${model#*=}," ] || fail "$model has the entries $entries"
+    done
+    run 0 explain "$source/tests/data/onnx/text" --entry prefill
+    prints 'text/encoder_model.onnx:' && prints 'text/decoder_model.onnx:'
+    run 0 call "$source/tests/data/onnx/llama_past.onnx" --entry decode --sizes P=3 -i tokens=1
+    prints '^logits \[1,11\]'
+    run 0 check "$source/tests/data/onnx/llama_past.onnx" --levels 4 --no-gradients
+    # without its encoder, a decoder is a graph; its dims keep their names
+    mkdir "$tmp/alone"
+    cp "$source/tests/data/onnx/text/decoder_with_past_model.onnx" "$tmp/alone"
+    run 0 call "$tmp/alone/decoder_with_past_model.onnx" --sizes past_decoder_sequence_length=3
     run 0 explain "$source/tests/data/onnx/t5.onnx" --level 0
     prints 'attention: 0 of 3 softmax-product pairs fused'
     run 0 compile "$tmp/gpt" -o "$tmp/made"

@@ -268,6 +268,13 @@ check_peers() { # whatever is installed: one that is absent is a note, not an er
     PEER_NODE_MODULES=$tmp/none run 0 model "$(dirname "$0")/../data/onnx/gpt.onnx" --batch 1 --tokens 4 --levels 4 \
         --peers onnxruntime $quick
     prints 'gpt forward *batch=1,sequence=4 ' && prints 'note: onnxruntime skipped: '
+    # of encoder-decoders in files: the encoder, steps of the decoder
+    for mode in '' --decode; do
+        PEER_NODE_MODULES=$tmp/none run 0 model "$(dirname "$0")/../data/onnx/text" --tokens 4 --levels 4 \
+            --peers onnxruntime $mode $quick
+        if [ -z "$mode" ]; then prints ' prefill '; else prints ' decode  1x1 after 4 '; fi
+        prints 'note: onnxruntime skipped: '
+    done
     # the environment may name slow kernels; the fastest are named beside the ratio
     OPENBLAS_CORETYPE=Prescott run 0 gemm --shape 20,9,10 --peers openblas --levels 4 $quick
     if ! grep -q 'note: openblas skipped' "$tmp/out"; then
