@@ -96,11 +96,6 @@ bool sn_bench_read_json(const char *path, sn_bench_report *out, sn_error *err) {
 
 /* ---- intervals ---- */
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The probability in percent that the median of n independent rounds lies between the one number `cut`
  * from the bottom and the one from the top. */
 static double coverage(int n, int cut) {
@@ -124,7 +119,7 @@ static sn_bench_gain of_pairs(const sn_bench_record *base, const sn_bench_record
     double ratio[SN_BENCH_ROUNDS];
     int n = x->rounds;
     for (int k = 0; k < n; k++) ratio[k] = base->round_ms[k] / x->round_ms[k];
-    qsort(ratio, (size_t)n, sizeof *ratio, ascending);
+    qsort(ratio, (size_t)n, sizeof *ratio, sn_bench_ascending);
     int cut = rounds_cut(n);
     return (sn_bench_gain){.gain = sn_bench_median(ratio, n),
                            .low = ratio[cut],
@@ -150,7 +145,7 @@ static sn_bench_gain of_runs(const sn_bench_record *base, const sn_bench_record 
         double a = resampled_median(base->round_ms, base->rounds, &seed);
         ratio[k] = a / resampled_median(x->round_ms, x->rounds, &seed);
     }
-    qsort(ratio, DRAWS, sizeof *ratio, ascending);
+    qsort(ratio, DRAWS, sizeof *ratio, sn_bench_ascending);
     return (sn_bench_gain){.gain = base->ms_median / x->ms_median,
                            .low = ratio[DRAWS * 25 / 1000],
                            .high = ratio[DRAWS * 975 / 1000 - 1],
@@ -167,7 +162,7 @@ void sn_bench_interval(const sn_bench_record *x, double *low, double *high) {
     *low = x->ms_min, *high = x->ms_max;
     if (!n) return;
     memcpy(ms, x->round_ms, sizeof *ms * (size_t)n);
-    qsort(ms, (size_t)n, sizeof *ms, ascending);
+    qsort(ms, (size_t)n, sizeof *ms, sn_bench_ascending);
     *low = ms[cut], *high = ms[n - 1 - cut];
 }
 

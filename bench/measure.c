@@ -132,7 +132,7 @@ void sn_bench_progress_end(const sn_bench_options *o) {
     if (o->progress && isatty(fileno(o->progress))) fputs("\r\033[K", o->progress);
 }
 
-static int compare(const void *a, const void *b) {
+int sn_bench_ascending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -140,7 +140,7 @@ static int compare(const void *a, const void *b) {
 double sn_bench_median(const double *x, int n) {
     double sorted[MAX_ROUNDS];
     memcpy(sorted, x, sizeof *x * (size_t)n);
-    qsort(sorted, (size_t)n, sizeof *sorted, compare);
+    qsort(sorted, (size_t)n, sizeof *sorted, sn_bench_ascending);
     return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
@@ -248,7 +248,7 @@ static bool keep_look(sn_bench_report *r, double rate, sn_error *err) {
 /* The run's peak so far, and the share of it for every record. */
 static void rate_by_run(sn_bench_report *r) {
     if (!r->n_probe) return;
-    qsort(r->probe, (size_t)r->n_probe, sizeof *r->probe, compare);
+    qsort(r->probe, (size_t)r->n_probe, sizeof *r->probe, sn_bench_ascending);
     double limit = r->probe[(int)(r->n_probe * 0.9)];
     for (int i = 0; i < r->n; i++) {
         sn_bench_record *x = &r->list[i];

@@ -164,6 +164,7 @@ void sn_bench_progress(const sn_bench_options *o, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void sn_bench_progress_end(const sn_bench_options *o);
 
+int sn_bench_ascending(const void *a, const void *b); /* doubles, for qsort */
 double sn_bench_median(const double *x, int n);
 
 /* bench/report.c */

@@ -15,16 +15,6 @@ static int64_t size_of(const sn_step_call *c, sn_dim d) {
     return c->dim[sn_kernel_dim_slot(c->kernel, d)];
 }
 
-static double number_at(sn_dtype t, const void *p) {
-    float f;
-    double d;
-    uint16_t h;
-    if (t == SN_F64) return memcpy(&d, p, sizeof d), d;
-    if (t == SN_F32) return memcpy(&f, p, sizeof f), (double)f;
-    memcpy(&h, p, sizeof h);
-    return (double)(t == SN_BF16 ? sn_bf16_to_f32(h) : sn_f16_to_f32(h));
-}
-
 /* Is a float among n of them, `step` bytes apart, whose exponent is all ones? */
 #define ANY_ODD(name, bits, exponent)                                                              \
     static bool name(const char *p, int64_t n, int64_t step) {                                     \
@@ -68,7 +58,7 @@ static finding look_through(const sn_step_call *c, const sn_view *v, const char 
         for (int a = v->rank - 1; a-- > 0; rest /= shape[a]) offset += rest % shape[a] * stride[a];
         if (!any_odd(v->dtype, p + offset, last, step)) continue;
         for (int64_t i = 0; i < last && worst != NOT_A_NUMBER; i++) {
-            double x = number_at(v->dtype, p + offset + i * step);
+            double x = sn_dtype_load(v->dtype, p + offset + i * step, 0);
             finding f = isfinite(x) ? FINITE : isnan(x) ? NOT_A_NUMBER : INFINITE;
             if (f > worst) *at = r * last + i;
             if (f > worst) worst = f;

@@ -28,14 +28,6 @@ static bool refuse(const mapper *q, const char *why) {
 
 /* ---- the tensors that the mask reads ---- */
 
-static void put(void *to, sn_dtype t, int64_t at, double v) {
-    size_t size = sn_dtype_size(t);
-    int64_t wide = (int64_t)v;
-    float f = (float)v;
-    const void *from = t == SN_F32 ? (const void *)&f : t == SN_F64 ? (const void *)&v : &wide;
-    memcpy((char *)to + (size_t)at * size, from, size); /* little endian, like all targets here */
-}
-
 /* The value in the layout of the view, whose offset kernels do not see. */
 static bool store_view(mapper *q, int i, const sn_value *v) {
     const sn_view *w = &q->k->step->in[i];
@@ -48,7 +40,7 @@ static bool store_view(mapper *q, int i, const sn_value *v) {
     memset(q->buf[i], 0, bytes);
     if (v->rank != w->rank) return refuse(q, "the mask reads a tensor in another layout");
     for (int64_t e = 0; e < v->n; e++) {
-        put(q->buf[i], w->dtype, at, v->data[e]);
+        sn_dtype_store(w->dtype, q->buf[i], at, v->data[e]);
         for (int a = w->rank - 1; a >= 0; a--) { /* the next element, row-major */
             int64_t stride = eval_dim(q, w->stride[a]);
             at += stride;

@@ -35,28 +35,6 @@ static double value_at(const filler *f, int64_t i) {
     return names_documents(f->name) && f->row ? (double)(i % f->row * DOCUMENTS / f->row) : 0;
 }
 
-static void store(void *to, sn_dtype t, int64_t i, double v) {
-    float f = (float)v;
-    int64_t wide = (int64_t)v;
-    int32_t narrow = (int32_t)v;
-    switch (t) { /* the types that inputs have; others stay zero */
-    case SN_F32:
-        memcpy((char *)to + 4 * i, &f, 4);
-        break;
-    case SN_F64:
-        memcpy((char *)to + 8 * i, &v, 8);
-        break;
-    case SN_I64:
-        memcpy((char *)to + 8 * i, &wide, 8);
-        break;
-    case SN_I32:
-        memcpy((char *)to + 4 * i, &narrow, 4);
-        break;
-    default:
-        break;
-    }
-}
-
 static bool add_input(inspect_inputs *in, const sn_entry *e, const sn_node *n, sn_error *err) {
     int64_t count = 1;
     if (in->n == LOOK_INPUTS) return sn_fail(err, SN_ERR_USAGE, "an entry with too many inputs");
@@ -76,7 +54,7 @@ static bool add_input(inspect_inputs *in, const sn_entry *e, const sn_node *n, s
                 .length = length_of(in, n->m),
                 .bounds = sn_attr_get(n, SN_A_bounds),
                 .row = n->rank ? shape[n->rank - 1] : 1};
-    for (int64_t i = 0; i < count; i++) store(data, t, i, value_at(&f, i));
+    for (int64_t i = 0; i < count; i++) sn_dtype_store(t, data, i, value_at(&f, i));
     in->data[in->n_data++] = data;
     in->arg[in->n++] = (sn_arg_binding){name, t, n->rank, shape, data};
     return true;

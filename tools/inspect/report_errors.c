@@ -136,14 +136,10 @@ void report_reference_free(report_reference *x) {
 
 /* ---- a level against it ---- */
 
-static double element(const void *data, sn_dtype t, int64_t i) {
-    return t == SN_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
-}
-
 static void add_error(report *r, cJSON *list, const report_output *o, const void *got) {
     double diff = 0, size = 0, worst = 0;
     for (int64_t i = 0; i < o->n; i++) {
-        double want = o->want[i], d = fabs(element(got, o->dtype, i) - want);
+        double want = o->want[i], d = fabs(sn_dtype_load(o->dtype, got, i) - want);
         if (isnan(d)) d = INFINITY;
         diff += d * d, size += want * want;
         worst = fmax(worst, d);

@@ -1,4 +1,5 @@
 /* report_run.c: measures an entry: the time of each call, and what each thread did in one run. */
+#include "bench/measure.h"
 #include "bench/noise.h"
 #include "bench/probe.h"
 #include "codegen/program/program.h"
@@ -14,11 +15,6 @@ enum { MAX_RUNS = 20, LEAST_RUNS = 3, EVENTS = 1 << 18, MAX_EVENTS = 60000 };
 static const double max_seconds = 0.6;
 /* Of a probe of the multiply-add peak, before and after the runs. */
 static const double PROBE = 0.025;
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* The run with the median time. */
 static void add_timeline(report *r, cJSON *entry, const sn_trace *t, int run) {
@@ -72,7 +68,7 @@ static void call_seconds(report *r, const sn_trace *t, explain_entry *e, int n) 
             size_t at = (size_t)k * (size_t)e->n + (size_t)i;
             of[k] = end[at] - begin[at];
         }
-        qsort(of, (size_t)n, sizeof *of, ascending);
+        qsort(of, (size_t)n, sizeof *of, sn_bench_ascending);
         e->seconds[i] = of[n / 2];
         e->least[i] = of[0];
     }
@@ -107,7 +103,7 @@ bool report_run(report *r, cJSON *entry, explain_entry *e, sn_session *s, const 
     sn_bench_noise_end(&noise, &e->others, &e->stolen);
     e->peak = fmax(e->peak, sn_probe_fma_peak(threads, PROBE));
     if (ok) {
-        qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+        qsort(sorted, (size_t)n, sizeof *sorted, sn_bench_ascending);
         *seconds = e->run_seconds = sorted[n / 2];
         e->run_least = sorted[0];
         for (int i = 0; i < n; i++)
