@@ -36,6 +36,10 @@ static double *gather(eval_call *c, int64_t ranks) {
                      comm ? comm->size : 1);
         return NULL;
     }
+    if (ranks > 1 && sn_eval_has_field(c)) {
+        sn_eval_fail(c, SN_ERR_USAGE, "exact numbers are of one rank, not %lld", (long long)ranks);
+        return NULL;
+    }
     double *all = malloc((size_t)ranks * bytes + 1);
     if (!all) {
         sn_eval_fail(c, SN_ERR_MEMORY, "out of memory");

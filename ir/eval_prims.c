@@ -131,7 +131,7 @@ bool eval_state(eval_call *c) {
 
 bool eval_const(eval_call *c) {
     double *out = sn_eval_alloc(c, read_dtype(c), 0, NULL);
-    if (out) *out = sn_attr_flt(c->n, SN_A_value, 0);
+    if (out) *out = sn_eval_number(c, c->out->dtype, sn_attr_flt(c->n, SN_A_value, 0), false);
     return out;
 }
 
@@ -141,8 +141,10 @@ bool eval_arg(eval_call *c) {
 
 bool eval_dim_value(eval_call *c) {
     double *out = sn_eval_alloc(c, read_dtype(c), 0, NULL);
-    if (out) *out = (double)sn_eval_dim(c, sn_attr_int(c->n, SN_A_dim, 0));
-    return out;
+    if (!out) return false;
+    *out = (double)sn_eval_dim(c, sn_attr_int(c->n, SN_A_dim, 0));
+    *out = sn_eval_number(c, c->out->dtype, *out, true);
+    return true;
 }
 
 bool eval_iota(eval_call *c) {
@@ -151,7 +153,8 @@ bool eval_iota(eval_call *c) {
     double *out = sn_eval_alloc(c, read_dtype(c), rank, shape);
     if (!out) return false;
     split s = split_at(c, c->out);
-    for (int64_t i = 0; i < c->out->n; i++) out[i] = (double)(i / s.inner % s.size);
+    for (int64_t i = 0; i < c->out->n; i++)
+        out[i] = sn_eval_number(c, c->out->dtype, (double)(i / s.inner % s.size), true);
     return true;
 }
 
@@ -166,7 +169,9 @@ bool eval_random(eval_call *c) {
     sn_rng r = {.seed = (uint64_t)(int64_t)c->in[0]->data[0],
                 .stream = (uint32_t)sn_attr_int(c->n, SN_A_stream, 0),
                 .step = (uint32_t)(int64_t)c->in[0]->data[1]};
-    for (int64_t e = 0; e < c->out->n; e++) out[e] = sn_bits_uniform(sn_rng_at(&r, (uint64_t)e));
+    for (int64_t e = 0; e < c->out->n; e++)
+        out[e] =
+            sn_eval_number(c, c->out->dtype, sn_bits_uniform(sn_rng_at(&r, (uint64_t)e)), true);
     return true;
 }
 
@@ -272,7 +277,7 @@ bool eval_pad(eval_call *c) {
     for (int i = 0; i < x->rank; i++) shape[i] = low[i] + x->shape[i] + high[i];
     double *out = sn_eval_alloc(c, x->dtype, x->rank, shape);
     if (!out) return false;
-    double value = sn_attr_flt(c->n, SN_A_value, 0);
+    double value = sn_eval_number(c, x->dtype, sn_attr_flt(c->n, SN_A_value, 0), false);
     for (int64_t i = 0; i < c->out->n; i++) out[i] = value;
     return write_window(c, out, x->rank, shape, x, low);
 }
@@ -315,19 +320,7 @@ bool eval_result(eval_call *c) {
 
 /* ---- sums and maxima ---- */
 
-static double add(double a, double b) {
-    return a + b;
-}
-
-static double max(double a, double b) {
-    return isnan(a) || isnan(b) ? NAN : fmax(a, b);
-}
-
-static double min(double a, double b) {
-    return isnan(a) || isnan(b) ? NAN : fmin(a, b);
-}
-
-static bool reduce(eval_call *c, double first, double (*f)(double, double)) {
+static bool reduce(eval_call *c, double first, sn_op op) {
     const sn_value *x = c->in[0];
     const sn_attr *axes = sn_attr_get(c->n, SN_A_axes);
     int64_t shape[SN_MAX_RANK], stride[SN_MAX_RANK], x_stride[SN_MAX_RANK];
@@ -335,6 +328,7 @@ static bool reduce(eval_call *c, double first, double (*f)(double, double)) {
     for (int i = 0; axes && i < axes->n; i++) shape[axes->v[i]] = 1;
     double *out = sn_eval_alloc(c, x->dtype, x->rank, shape);
     if (!out) return false;
+    first = sn_eval_number(c, x->dtype, first, true);
     for (int64_t i = 0; i < c->out->n; i++) out[i] = first;
     strides_of(x->rank, x->shape, x_stride);
     strides_of(x->rank, shape, stride);
@@ -342,21 +336,27 @@ static bool reduce(eval_call *c, double first, double (*f)(double, double)) {
     for (int64_t i = 0; i < x->n; i++) {
         int64_t to = 0;
         for (int k = 0; k < x->rank; k++) to += i / x_stride[k] % x->shape[k] * stride[k];
-        out[to] = f(out[to], x->data[i]);
+        out[to] = sn_eval_elem(c, op, x->dtype, out[to], x->data[i]);
     }
     return true;
 }
 
 bool eval_reduce_sum(eval_call *c) {
-    return reduce(c, 0, add);
+    return reduce(c, 0, SN_OP_add);
 }
 
 bool eval_reduce_max(eval_call *c) {
-    return reduce(c, lowest(c->in[0]->dtype), max);
+    return reduce(c, lowest(c->in[0]->dtype), SN_OP_max);
 }
 
 bool eval_reduce_min(eval_call *c) {
-    return reduce(c, highest(c->in[0]->dtype), min);
+    return reduce(c, highest(c->in[0]->dtype), SN_OP_min);
+}
+
+/* Whether x is above y; NaN is above all numbers. */
+static bool is_above(const eval_call *c, sn_dtype t, double x, double y) {
+    if (sn_eval_elem(c, SN_OP_ne, t, x, x) != 0) return sn_eval_elem(c, SN_OP_eq, t, y, y) != 0;
+    return sn_eval_elem(c, SN_OP_lt, t, y, x) != 0;
 }
 
 bool eval_argmax(eval_call *c) {
@@ -372,26 +372,26 @@ bool eval_argmax(eval_call *c) {
         const double *row = x->data + o / s.inner * s.size * s.inner + o % s.inner;
         int64_t best = 0;
         for (int64_t i = 1; i < s.size; i++)
-            if (row[i * s.inner] > row[best * s.inner] ||
-                (isnan(row[i * s.inner]) && !isnan(row[best * s.inner])))
-                best = i;
+            if (is_above(c, x->dtype, row[i * s.inner], row[best * s.inner])) best = i;
         out[o] = (double)best;
     }
     return true;
 }
 
 /* Whether element i of a row comes before element j; equal ones keep their order. */
-static bool sorts_before(const double *row, int64_t inner, int64_t i, int64_t j, bool descending) {
+static bool sorts_before(const eval_call *c, const double *row, int64_t inner, int64_t i, int64_t j,
+                         bool descending) {
     double x = row[i * inner], y = row[j * inner];
-    bool above = isnan(x) ? !isnan(y) : x > y, below = isnan(y) ? !isnan(x) : x < y;
+    sn_dtype t = c->in[0]->dtype;
+    bool above = is_above(c, t, x, y), below = is_above(c, t, y, x);
     return (descending ? above : below) || (!above && !below && i < j);
 }
 
 /* Merges the sorted runs [lo, mid) and [mid, hi) of order into out. */
-static void merge_runs(const double *row, int64_t inner, bool descending, const double *order,
-                       double *out, int64_t lo, int64_t mid, int64_t hi) {
+static void merge_runs(const eval_call *c, const double *row, int64_t inner, bool descending,
+                       const double *order, double *out, int64_t lo, int64_t mid, int64_t hi) {
     for (int64_t at = lo, i = lo, j = mid; at < hi; at++) {
-        bool left = i < mid && (j == hi || sorts_before(row, inner, (int64_t)order[i],
+        bool left = i < mid && (j == hi || sorts_before(c, row, inner, (int64_t)order[i],
                                                         (int64_t)order[j], descending));
         out[at] = left ? order[i++] : order[j++];
     }
@@ -421,7 +421,7 @@ bool eval_argsort(eval_call *c) {
         for (int64_t run = 1; run < n; run *= 2) {
             for (int64_t lo = 0; lo < n; lo += 2 * run) {
                 int64_t mid = lo + run < n ? lo + run : n, hi = mid + run < n ? mid + run : n;
-                merge_runs(x->data + from, s.inner, descending, a, b, lo, mid, hi);
+                merge_runs(c, x->data + from, s.inner, descending, a, b, lo, mid, hi);
             }
             double *swap = a;
             a = b, b = swap;
@@ -438,7 +438,8 @@ bool eval_cumsum(eval_call *c) {
     if (!out) return false;
     for (int64_t i = 0; i < x->n; i++) {
         bool first = i / s.inner % s.size == 0;
-        out[i] = x->data[i] + (first ? 0 : out[i - s.inner]);
+        out[i] =
+            first ? x->data[i] : sn_eval_elem(c, SN_OP_add, x->dtype, x->data[i], out[i - s.inner]);
     }
     return true;
 }
@@ -513,12 +514,6 @@ static double sum_bf16(const double *x, const double *y, int64_t n) {
     return (double)sum;
 }
 
-static double sum_exact(const double *x, const double *y, int64_t n) {
-    double sum = 0;
-    for (int64_t k = 0; k < n; k++) sum += x[k] * y[k];
-    return sum;
-}
-
 /* out[i, j] = the sum over k < n of the products of row i of p and row j of q, which bf16 rounds. */
 static void multiply_rows(eval_call *c, double *p, int64_t rows, double *q, int64_t columns,
                           int64_t n, double *out) {
@@ -527,7 +522,8 @@ static void multiply_rows(eval_call *c, double *p, int64_t rows, double *q, int6
     if (bf16) round_to_bf16(q, columns * n);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
-            out[i * columns + j] = (bf16 ? sum_bf16 : sum_exact)(p + i * n, q + j * n, n);
+            out[i * columns + j] =
+                bf16 ? sum_bf16(p + i * n, q + j * n, n) : sn_eval_sum(c, p + i * n, q + j * n, n);
 }
 
 bool eval_dot(eval_call *c) {
@@ -567,7 +563,11 @@ bool eval_solve_triangular(eval_call *c) {
             for (int64_t j = 0; j < i; j++) {
                 const int64_t to = transposed ? T - 1 - i : i, from = transposed ? T - 1 - j : j;
                 const double l = x->data[at / n * T + (transposed ? from * T + to : to * T + from)];
-                for (int64_t k = 0; k < n; k++) out[at + to * n + k] -= l * out[at + from * n + k];
+                for (int64_t k = 0; k < n; k++) {
+                    double *y = &out[at + to * n + k];
+                    double part = sn_eval_elem(c, SN_OP_mul, x->dtype, l, out[at + from * n + k]);
+                    *y = sn_eval_elem(c, SN_OP_sub, x->dtype, *y, part);
+                }
             }
     return true;
 }
@@ -667,7 +667,9 @@ bool eval_scatter_add(eval_call *c) {
     double *out = sn_eval_alloc(c, x->dtype, rank, shape);
     if (!out) return false;
     int64_t combine = sn_attr_int(c->n, SN_A_combine, 0);
-    for (int64_t i = 0; combine && i < c->out->n; i++) out[i] = combine == 1 ? lowest(x->dtype) : 1;
+    const sn_op op = combine == 1 ? SN_OP_max : combine ? SN_OP_mul : SN_OP_add;
+    const double first = sn_eval_number(c, x->dtype, combine == 1 ? lowest(x->dtype) : 1, true);
+    for (int64_t i = 0; combine && i < c->out->n; i++) out[i] = first;
     split s = split_at(c, c->out);
     if (x->n != s.outer * y->n * s.inner)
         return sn_eval_fail(c, SN_ERR_SHAPE, "%lld indices do not match rows of %lld elements",
@@ -678,11 +680,8 @@ bool eval_scatter_add(eval_call *c) {
             for (int64_t i = 0; i < s.inner; i++) {
                 double *to = &out[(o * s.size + (int64_t)y->data[j]) * s.inner + i];
                 double v = x->data[(o * y->n + j) * s.inner + i];
-                bool integer = !sn_dtype_is_float(x->dtype);
-                *to = combine == 0 ? *to + v
-                                   : sn_round_to(integer ? x->dtype : SN_F64,
-                                                 sn_elem_ref(combine == 1 ? SN_OP_max : SN_OP_mul,
-                                                             integer, *to, v, 0));
+                bool wraps = combine && !sn_dtype_is_float(x->dtype);
+                *to = sn_round_to(wraps ? x->dtype : SN_F64, sn_eval_elem(c, op, x->dtype, *to, v));
             }
     }
     return true;
@@ -732,7 +731,7 @@ bool eval_scatter_nd_add(eval_call *c) {
     for (int64_t e = 0; e < x->n; e++) {
         int64_t at = offset_at(c, rank, shape, e);
         if (at < 0) return false;
-        out[at] += x->data[e];
+        out[at] = sn_eval_elem(c, SN_OP_add, x->dtype, out[at], x->data[e]);
     }
     return true;
 }

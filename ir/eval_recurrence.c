@@ -52,6 +52,8 @@ bool sn_recurrence_is_of_keys(const sn_recurrence *r, bool result, int i) {
 
 typedef struct run {
     sn_recurrence r;
+    const eval_call *call;
+    sn_dtype type;
     bool bf16;                  /* products are */
     int64_t T, lead, K, V, n_g; /* n_g: log decays of an element */
     const sn_value *const *in;
@@ -73,11 +75,24 @@ static double factor(const run *r, double x) {
     return r->bf16 ? sn_eval_bf16(x) : x;
 }
 
+/* x + y z */
+static double add_to(const run *r, double x, double y, double z) {
+    double part = sn_eval_elem(r->call, SN_OP_mul, r->type, factor(r, y), factor(r, z));
+    return sn_eval_elem(r->call, SN_OP_add, r->type, x, part);
+}
+
+/* x + e y z, without rounding to bf16 */
+static double add_scaled(const run *r, double x, double e, double y, double z) {
+    const double part = sn_eval_elem(r->call, SN_OP_mul, r->type, y, e);
+    return sn_eval_elem(r->call, SN_OP_add, r->type, x,
+                        sn_eval_elem(r->call, SN_OP_mul, r->type, part, z));
+}
+
 /* y = x S */
 static void read_carry(const run *r, const double *S, const double *x, double *y) {
     for (int64_t v = 0; v < r->V; v++) {
         y[v] = 0;
-        for (int64_t k = 0; k < r->K; k++) y[v] += factor(r, x[k]) * factor(r, S[k * r->V + v]);
+        for (int64_t k = 0; k < r->K; k++) y[v] = add_to(r, y[v], x[k], S[k * r->V + v]);
     }
 }
 
@@ -85,19 +100,23 @@ static void read_carry(const run *r, const double *S, const double *x, double *y
 static void read_transposed(const run *r, const double *S, const double *x, double *z) {
     for (int64_t k = 0; k < r->K; k++) {
         z[k] = 0;
-        for (int64_t v = 0; v < r->V; v++) z[k] += factor(r, x[v]) * factor(r, S[k * r->V + v]);
+        for (int64_t v = 0; v < r->V; v++) z[k] = add_to(r, z[k], x[v], S[k * r->V + v]);
     }
 }
 
 /* S += x^T y */
 static void add_product(const run *r, double *S, const double *x, const double *y) {
     for (int64_t k = 0; k < r->K; k++)
-        for (int64_t v = 0; v < r->V; v++) S[k * r->V + v] += factor(r, x[k]) * factor(r, y[v]);
+        for (int64_t v = 0; v < r->V; v++) S[k * r->V + v] = add_to(r, S[k * r->V + v], x[k], y[v]);
 }
 
 static void decay(const run *r, double *S, const double *g) {
-    for (int64_t k = 0; k < r->K; k++)
-        for (int64_t v = 0; v < r->V; v++) S[k * r->V + v] *= exp(g[r->n_g == 1 ? 0 : k]);
+    for (int64_t k = 0; k < r->K; k++) {
+        const double by = g[r->n_g == 1 ? 0 : k],
+                     e = sn_eval_elem(r->call, SN_OP_exp, r->type, by, by);
+        for (int64_t v = 0; v < r->V; v++)
+            S[k * r->V + v] = sn_eval_elem(r->call, SN_OP_mul, r->type, S[k * r->V + v], e);
+    }
 }
 
 /* S' of element t; u: NULL: there is no second pair. */
@@ -132,8 +151,10 @@ static void step_back(const run *r, int64_t t, int64_t lead, double *const *out)
     if (after) add_product(r, r->R, q, dy);
     for (int64_t i = 0; i < r->n_g; i++) dg[i] = 0;
     for (int64_t k = 0; k < r->K; k++)
-        for (int64_t v = 0, i = r->n_g == 1 ? 0 : k; v < r->V; v++)
-            dg[i] += r->R[k * r->V + v] * exp(g[i]) * r->S[k * r->V + v];
+        for (int64_t v = 0, i = r->n_g == 1 ? 0 : k; v < r->V; v++) {
+            const double e = sn_eval_elem(r->call, SN_OP_exp, r->type, g[i], g[i]);
+            dg[i] = add_scaled(r, dg[i], e, r->R[k * r->V + v], r->S[k * r->V + v]);
+        }
     read_carry(r, r->R, vector(r, SN_REC_K, t, lead), out[SN_REC_DV]);
     read_transposed(r, r->R, vector(r, SN_REC_V, t, lead), out[SN_REC_DK]);
     if (u) read_transposed(r, r->R, u, out[SN_REC_DA + 1]);
@@ -189,7 +210,9 @@ static void run_back(run *r, int64_t lead, double *const *out, const int64_t *ro
 bool eval_recurrence(eval_call *c) {
     const sn_value *v = c->in[SN_REC_V];
     run r = {.r = sn_recurrence_of(c->n),
-             .bf16 = sn_attr_get(c->n, SN_A_compute),
+             .call = c,
+             .type = v->dtype,
+             .bf16 = sn_attr_get(c->n, SN_A_compute) && !sn_eval_has_field(c),
              .T = v->shape[0],
              .lead = 1,
              .in = c->in};

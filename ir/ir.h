@@ -604,6 +604,10 @@ void sn_eval_free(sn_eval *ev);
 void sn_eval_set_exact(sn_eval *ev, bool exact);
 /* Every dot of f32 as products of bf16: as if it had the attribute compute. */
 void sn_eval_set_bf16(sn_eval *ev, bool bf16);
+/* Floats become elements of f (ir/field.h), which stays the caller's: values are handles, leaves without a
+ * value are random, sn_eval_bind_f64 binds handles, types are not rounded to. */
+struct sn_field;
+void sn_eval_set_field(sn_eval *ev, struct sn_field *f);
 /* On this axis of the mesh the evaluator is one of the communicator's ranks (runtime/comm/comm.h), which
  * evaluate the same nodes at the same time, each in a module of its own. mesh NULL: on all axes without a
  * communicator of their own. Once for each axis; c stays the caller's. Without one collectives have one

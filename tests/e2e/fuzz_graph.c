@@ -1,8 +1,10 @@
-/* fuzz_graph [seed [count [compiled | bf16 | open]]]: random graphs against each other's forms. For every
+/* fuzz_graph [seed [count [compiled | bf16 | open | exact]]]: random graphs against each other's forms. For every
  * graph: it verifies; text parses back to the same text; folding at birth, decomposition of
  * composites, and its region in one kernel change no value of the evaluator; compiled: machine code
- * computes the same; bf16: the same with products of bf16, of graphs with products of f32; open: it also refuses the same sizes. A graph that fails is made smaller by
+ * computes the same; bf16: the same with products of bf16, of graphs with products of f32; open: it also refuses the same sizes; exact:
+ * all passes keep it, over finite fields. A graph that fails is made smaller by
  * deleting nodes and printed as text. */
+#include "passes/exact.h"
 #include "passes/passes.h"
 #include "tests/support/fuzz/fuzz.h"
 #include "tests/support/text.h"
@@ -217,8 +219,56 @@ static const char *kernels; /* folder of compiled kernels; NULL: graphs are not 
 static const char *compute; /* of those; NULL: f32 */
 static bool open_sizes;     /* graphs whose sizes a run may refuse, at all sizes */
 
+static bool exact; /* passes are compared over finite fields */
+
+/* Integers and bools have their values, floats none. */
+static bool bind_integers(void *ctx, sn_eval *ev) {
+    sn_module *m = ctx;
+    int64_t symbols[64];
+    fuzz_symbol_values(m, symbols);
+    sn_order order = sn_entry_topo(m, sn_entry_get(m, "f"));
+    bool ok = true;
+    for (int i = 0; ok && i < order.n; i++) {
+        const sn_node *leaf = order.node[i];
+        if (!(sn_ops[leaf->op].flags & SN_OPF_EXTERNAL) || sn_is_float(leaf)) continue;
+        size_t bytes;
+        void *data = fuzz_leaf_data(leaf, symbols, &bytes);
+        ok = data && sn_eval_bind(ev, sn_attr_str(leaf, SN_A_name, ""), data, bytes);
+        free(data);
+    }
+    return ok;
+}
+
+/* All passes at a level. */
+static bool check_exact(verdict *v, const char *text, int level) {
+    sn_error err = {0};
+    int64_t symbols[64];
+    sn_passes p;
+    sn_pass_options o = {
+        .level = level, .backend = "native", .constant_params = true, .verify = true};
+    const sn_exact_row *row = NULL;
+    sn_module *m = sn_parse(text, "text", false, &err);
+    if (m) fuzz_symbol_values(m, symbols);
+    sn_exact *x = m ? sn_exact_new(m, "f", symbols, 1, bind_integers, m, &err) : NULL;
+    bool ran = x && sn_passes_run(&p, m, &o);
+    int n = ran ? sn_exact_compare(x, &row, &err) : -1;
+    bool ok = n >= 0 || fail(v, "exact", "level %d: %s", level,
+                             err.code || !m ? err.message : sn_module_error(m)->message);
+    for (int i = 0; ok && i < n; i++)
+        ok = row[i].verdict != SN_EXACT_DIFFERS ||
+             fail(v, "exact", "level %d, output %d: element %lld is another function", level, i,
+                  (long long)row[i].at);
+    sn_exact_free(x);
+    sn_module_free(m);
+    return ok;
+}
+
 /* All checks of one graph; what fails first. */
 static bool check(const char *text, verdict *v) {
+    if (exact) {
+        v->stage = NULL;
+        return check_exact(v, text, 0) && check_exact(v, text, 4);
+    }
     if (kernels) {
         v->stage = NULL;
         bool ok = open_sizes ? fuzz_check_open(text, kernels, v->why, sizeof v->why)
@@ -350,7 +400,8 @@ static bool run_seed(uint64_t seed) {
 
 int main(int argc, char **argv) {
     char folder[] = "/tmp/sn_fuzz_XXXXXX";
-    if (argc > 3 && !(kernels = mkdtemp(folder))) return 1;
+    exact = argc > 3 && !strcmp(argv[3], "exact");
+    if (argc > 3 && !exact && !(kernels = mkdtemp(folder))) return 1;
     open_sizes = argc > 3 && !strcmp(argv[3], "open");
     if (argc > 3 && !strcmp(argv[3], "bf16")) compute = "bf16";
     uint64_t seed = fuzz_seed(argc > 1 ? argv[1] : NULL);

@@ -1,6 +1,8 @@
 /* spec_check.c: see spec_check.h. Everything is driven by names: inputs get values by what they are
  * called, parameters numbers that follow from theirs. */
 #include "tests/e2e/spec_check.h"
+#include "passes/exact.h"
+#include "passes/passes.h"
 #include "runtime/rng.h"
 #include "runtime/str.h"
 #include "tests/support/effort.h"
@@ -432,6 +434,88 @@ static bool check_training(check *c) {
     return close_all(c, &run, m, ok);
 }
 
+/* ---- exact ---- */
+
+typedef struct integers {
+    check *c;
+    sn_module *m;
+    const char *entry;
+    const int64_t *symbol;
+} integers;
+
+static bool bind_integers(void *ctx, sn_eval *ev) {
+    const integers *b = ctx;
+    sn_order order = sn_entry_topo(b->m, sn_entry_get(b->m, b->entry));
+    bool ok = true;
+    for (int i = 0; ok && i < order.n; i++) {
+        const sn_node *leaf = order.node[i];
+        if (!(sn_ops[leaf->op].flags & SN_OPF_EXTERNAL) || sn_is_float(leaf)) continue;
+        size_t bytes;
+        void *data = leaf_data(b->c, leaf, b->symbol, &bytes);
+        ok = data && sn_eval_bind(ev, sn_attr_str(leaf, SN_A_name, ""), data, bytes);
+        free(data);
+    }
+    return ok;
+}
+
+/* An entry at each level in `levels`. */
+static bool check_exact_entry(check *c, sn_module *m, const char *entry, unsigned levels) {
+    int64_t symbol[ENTRIES] = {0};
+    sn_error err = {0};
+    set_symbols(m, 2, 7, symbol);
+    integers b = {c, m, entry, symbol};
+    sn_exact *x = sn_exact_new(m, entry, symbol, 1, bind_integers, &b, &err);
+    bool ok = x || fail(c, "%s: exact: %s", entry, err.message);
+    for (int level = 0; ok && level <= 4; level++) {
+        if (!(levels >> level & 1)) continue;
+        sn_passes p;
+        sn_pass_options o = {.level = level, .backend = "native", .constant_params = true};
+        const sn_exact_row *row = NULL;
+        sn_entries *written = sn_entries_save(m);
+        int n = sn_passes_run(&p, m, &o) ? sn_exact_compare(x, &row, &err) : -1;
+        ok = n >= 0 || fail(c, "%s: level %d: %s", entry, level,
+                            err.code ? err.message : sn_module_error(m)->message);
+        for (int i = 0; i < n; i++) {
+            c->r->exact++;
+            c->r->undecided += row[i].verdict == SN_EXACT_UNDECIDED;
+            ok = ok && (row[i].verdict != SN_EXACT_DIFFERS ||
+                        fail(c, "%s: level %d: element %lld of '%s' is another function", entry,
+                             level, (long long)row[i].at, row[i].name));
+        }
+        sn_entries_restore(m, written);
+    }
+    sn_exact_free(x);
+    return ok;
+}
+
+static bool check_exact(check *c) {
+    enum { ALL_LEVELS = 31, HIGHEST = 16 };
+    unsigned levels = effort_is_long() ? ALL_LEVELS : HIGHEST;
+    sn_module *m = make(c, SN_ALL_ENTRIES);
+    bool ok = m != NULL;
+    char *name[ENTRIES];
+    int n = 0;
+    for (; ok && n < sn_entry_count(m) && n < ENTRIES; n++)
+        ok = (name[n] = strdup(sn_entry_at(m, n)->name));
+    for (int i = 0; i < n; i++) {
+        ok = ok && check_exact_entry(c, m, name[i], levels);
+        free(name[i]);
+    }
+    sn_module_free(m);
+    if (!ok || !(m = make(c, SN_LOSS))) return false;
+    sn_tensor loss = mean_loss(m), wrt[MAX_WRT], d[MAX_WRT];
+    n = sn_params_of(loss, MAX_WRT, wrt);
+    ok = n <= MAX_WRT || fail(c, "more parameters than the check can hold");
+    if (ok) {
+        sn_entry_begin(m, "gradient");
+        sn_grad(loss, n, wrt, d);
+        for (int i = 0; i < n; i++) sn_output(sn_arena_printf(m, "%d", i), d[i]);
+        ok = check_exact_entry(c, m, "gradient", levels);
+    }
+    sn_module_free(m);
+    return ok;
+}
+
 unsigned spec_sample(size_t i, size_t step) {
     static const unsigned besides[] = {SPEC_DECODE, SPEC_GRADIENT, SPEC_TRAINING, SPEC_LEVELS};
     if (effort_is_long()) return SPEC_ALL;
@@ -444,7 +528,8 @@ bool spec_check(const spec_row *row, unsigned parts, const char *cache_dir, spec
                        .gradient_ok = true,
                        .cached_ok = true,
                        .trained_ok = true,
-                       .kernels_ok = true};
+                       .kernels_ok = true,
+                       .exact_ok = true};
     check c = {.row = row, .parts = parts, .cache_dir = cache_dir, .r = r};
     size_t row_number =
         strlen(row->name) + (unsigned char)row->name[0]; /* spreads levels 1 to 3 over the rows */
@@ -456,5 +541,7 @@ bool spec_check(const spec_row *row, unsigned parts, const char *cache_dir, spec
     if (parts & SPEC_KERNELS) r->kernels_ok = check_plan(&c);
     if (parts & SPEC_GRADIENT) r->gradient_ok = check_gradient(&c);
     if (parts & SPEC_TRAINING) r->trained_ok = check_training(&c);
-    return r->forward_ok && r->kernels_ok && r->gradient_ok && r->cached_ok && r->trained_ok;
+    if (parts & SPEC_EXACT) r->exact_ok = check_exact(&c);
+    return r->forward_ok && r->kernels_ok && r->gradient_ok && r->cached_ok && r->trained_ok &&
+           r->exact_ok;
 }

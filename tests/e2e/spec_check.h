@@ -25,6 +25,8 @@ enum {                   /* what is checked of a row */
        SPEC_TRAINING = 8,
        SPEC_LEVELS = 16, /* forward below level 4 */
        SPEC_ALL = 31,
+       SPEC_EXACT =
+           64, /* entries, and gradients of the loss, before and after passes (passes/exact.h) */
        SPEC_KERNELS = 32 /* of forward, without compiling them; SPEC_FORWARD checks them, too */
 };
 
@@ -34,8 +36,9 @@ typedef struct spec_result {
     double gradient;      /* worst of sn_check_grad: compiled gradients against differences */
     double cached;        /* worst difference of decoding from forward; -1: it does not decode */
     double before, after; /* loss of the toy task */
+    int exact, undecided; /* results that were compared exactly; of these not decided */
     char kernels[160];    /* as counted */
-    bool forward_ok, gradient_ok, cached_ok, trained_ok, kernels_ok;
+    bool forward_ok, gradient_ok, cached_ok, trained_ok, kernels_ok, exact_ok;
     char why[1200]; /* the first failure */
 } spec_result;
 

@@ -1,8 +1,10 @@
-/* spec_table [sample] [NAME…]: the table of the specification: each row's file, parameters, whether forward,
+/* spec_table [sample | exact] [NAME…]: the table of the specification: each row's file, parameters, whether forward,
  * gradients, decoding and training hold, the kernels it was fused into and its error against the
  * evaluator. Exit code 1 if any row fails. Names choose rows, or groups of rows; sample: of
- * these the part that the default run checks, the rest is "-". */
+ * these the part that the default run checks, the rest is "-"; exact: instead all passes of all entries and
+ * of the gradient, over finite fields, of a sample of the rows. */
 #include "tests/e2e/spec_rows.h"
+#include "tests/support/effort.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +20,7 @@ static const struct {
     size_t step; /* of spec_sample */
 } groups[] = {
     {"components", spec_components, 3}, {"models", spec_models, 4}, {"variants", spec_variants, 6}};
-enum { N_GROUPS = sizeof groups / sizeof *groups };
+enum { N_GROUPS = sizeof groups / sizeof *groups, EXACT_STEP = 6 };
 
 static bool chosen(int argc, char **argv, const char *group, const char *row) {
     for (int i = 1; i < argc; i++)
@@ -47,10 +49,20 @@ static bool print_row(const spec_row *row, unsigned parts) {
     return ok;
 }
 
+static bool print_exact(const spec_row *row) {
+    spec_result r;
+    bool ok = spec_check(row, SPEC_EXACT, scratch_dir, &r);
+    printf("%-24s %5d results, %d undecided%s%s\n", row->name, r.exact, r.undecided, ok ? "" : ": ",
+           r.why);
+    fflush(stdout);
+    return ok;
+}
+
 int main(int argc, char **argv) {
     int rows = 0, failed = 0;
     bool sample = argc > 1 && !strcmp(argv[1], "sample");
-    if (sample) argc--, argv++;
+    bool exact = argc > 1 && !strcmp(argv[1], "exact");
+    if (sample || exact) argc--, argv++;
     if (scratch_make(NULL)) return 1;
     printf("%-24s %-40s %8s  %-7s %-8s %-6s %-14s %8s  %s\n", "row", "file", "params", "forward",
            "gradient", "decode", "trained", "error", "kernels of forward");
@@ -59,7 +71,13 @@ int main(int argc, char **argv) {
             if (!chosen(argc, argv, groups[g].name, row->name)) continue;
             unsigned parts =
                 sample ? spec_sample((size_t)(row - groups[g].rows), groups[g].step) : SPEC_ALL;
+            if (exact && argc < 2 && !effort_takes((size_t)(row - groups[g].rows), EXACT_STEP))
+                continue;
             rows++;
+            if (exact) {
+                failed += !print_exact(row);
+                continue;
+            }
             failed += !print_row(row, parts);
         }
     printf("%d rows, %d failed\n", rows, failed);

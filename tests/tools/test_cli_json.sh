@@ -66,6 +66,9 @@ SN_MODEL(m, o) {
 }
 END
 json 1 check "$tmp/scale.c" --levels 4 --no-gradients --no-threads
+json 5 check "$tmp/scale.c" --exact --no-gradients
+json 10 check "$tmp/scale.c" --exact
+grep -c '"verdict": "equal"' "$tmp/out" | grep -qx 10 || fail "check --exact: not equal"
 json 2 call "$tmp/scale.c" --gradient w
 json 1 cache
 json 1 cache --clear tuned

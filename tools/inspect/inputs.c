@@ -94,21 +94,17 @@ bool inspect_inputs_sizes(const sn_module *m, int64_t length, bool past, const c
     return true;
 }
 
-bool inspect_inputs_make(inspect_inputs *in, const sn_program *p, const char *entry,
-                         const char *sizes, sn_error *err) {
-    sn_module *m = p->m;
+static bool begin(inspect_inputs *in, const sn_module *m, const char *sizes, sn_error *err) {
     *in = (inspect_inputs){.n = 0};
-    const sn_compiled_entry *c = sn_program_entry(p, entry);
-    if (!c) return sn_fail(err, SN_ERR_USAGE, "there is no entry '%s'", entry);
     if (sn_symbol_count(m) > LOOK_SYMBOLS)
         return sn_fail(err, SN_ERR_USAGE, "a model with too many symbolic dimensions");
     sn_sizes_middle(m, in->symbol);
-    if (!sn_sizes_read(m, "sizes", sizes, in->symbol, err)) return false;
-    const sn_plan *plan = c->code.plan;
-    const sn_entry *e = sn_entry_get(m, entry);
-    for (int i = 0; i < plan->n_input; i++)
-        if (!add_input(in, e, plan->input[i].node, err)) return false;
-    sn_order order = sn_entry_topo(m, e); /* as written: for the evaluator */
+    return sn_sizes_read(m, "sizes", sizes, in->symbol, err);
+}
+
+/* What the entry reads and is not there yet; then the symbolic dimensions. */
+static bool add_written(inspect_inputs *in, sn_module *m, const sn_entry *e, sn_error *err) {
+    sn_order order = sn_entry_topo(m, e);
     for (int i = 0; i < order.n; i++)
         if (order.node[i]->op == SN_OP_input && !has_input(in, order.node[i]) &&
             !add_input(in, e, order.node[i], err))
@@ -117,6 +113,27 @@ bool inspect_inputs_make(inspect_inputs *in, const sn_program *p, const char *en
         in->arg[in->n++] = (sn_arg_binding){
             .name = sn_symbol_at(m, i)->name, .dtype = SN_I64, .data = &in->symbol[i]};
     return true;
+}
+
+bool inspect_inputs_make(inspect_inputs *in, const sn_program *p, const char *entry,
+                         const char *sizes, sn_error *err) {
+    sn_module *m = p->m;
+    const sn_compiled_entry *c = sn_program_entry(p, entry);
+    if (!c) {
+        *in = (inspect_inputs){.n = 0};
+        return sn_fail(err, SN_ERR_USAGE, "there is no entry '%s'", entry);
+    }
+    if (!begin(in, m, sizes, err)) return false;
+    const sn_plan *plan = c->code.plan;
+    const sn_entry *e = sn_entry_get(m, entry);
+    for (int i = 0; i < plan->n_input; i++)
+        if (!add_input(in, e, plan->input[i].node, err)) return false;
+    return add_written(in, m, e, err); /* for the evaluator */
+}
+
+bool inspect_inputs_written(inspect_inputs *in, sn_module *m, const char *entry, const char *sizes,
+                            sn_error *err) {
+    return begin(in, m, sizes, err) && add_written(in, m, sn_entry_get(m, entry), err);
 }
 
 void inspect_inputs_free(inspect_inputs *in) {

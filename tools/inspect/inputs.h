@@ -39,6 +39,9 @@ bool inspect_inputs_sizes(const sn_module *m, int64_t length, bool past, const c
  * Free with inspect_inputs_free in either case. */
 bool inspect_inputs_make(inspect_inputs *in, const sn_program *p, const char *entry,
                          const char *sizes, sn_error *err);
+/* The same without a program: of an entry that exists, as it is written. */
+bool inspect_inputs_written(inspect_inputs *in, sn_module *m, const char *entry, const char *sizes,
+                            sn_error *err);
 void inspect_inputs_free(inspect_inputs *in);
 
 /* Runs the entry on them. */

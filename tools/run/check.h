@@ -34,7 +34,8 @@ typedef struct check_cell {
     double error, limit;    /* error: NAN if nothing was measured, as of equal bits */
     int64_t tokens;         /* of decoding that was compared with forward; 0: something else was */
     bool holds;
-    char detail[400]; /* where the largest error is, or why nothing could be compared */
+    const char *verdict; /* instead of an error: "equal", "differs", "undecided"; NULL */
+    char detail[400];    /* where the largest error is, or why nothing could be compared */
 } check_cell;
 
 typedef struct check_report {
@@ -47,6 +48,10 @@ typedef struct check_report {
 bool check_model(const check_options *o, check_report *r, sn_error *err);
 void check_report_free(check_report *r);
 bool check_holds(const check_report *r);
+
+/* check_exact.c: instead of running anything, the graph before and after the passes of each level, over finite
+ * fields. Of o: entry, sizes, off, levels, seed, gradients. */
+bool check_exact(const check_options *o, check_report *r, sn_error *err);
 
 /* |got - want|; 0: equal infinities; INFINITY: one of them is not finite, or NaN that is not allowed. */
 double check_distance(const check_options *o, double got, double want);

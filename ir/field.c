@@ -1,0 +1,701 @@
+/* field.c: see field.h. */
+#include "ir/field.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+__extension__ typedef unsigned __int128 wide;
+
+enum {
+    RINGS = SN_FIELD_RINGS,
+    TOP = RINGS - 1,
+    CHUNK = 1 << 14, /* elements */
+    WINDOWS = 16,    /* of 4 bits: powers of a fixed base */
+    DOT_SUM = 16     /* products of 124 bits that 128 bits hold */
+};
+
+/* A Cunningham chain: each is twice the one before, plus 1. All are 3 modulo 4, and from the second on 7 modulo
+ * 8, so that 2 is a square. */
+static const uint64_t prime[RINGS] = {8181864863026139,   16363729726052279,   32727459452104559,
+                                      65454918904209119,  130909837808418239,  261819675616836479,
+                                      523639351233672959, 1047278702467345919, 2094557404934691839,
+                                      4189114809869383679};
+
+typedef struct element {
+    uint64_t r[RINGS]; /* residues, from `low` on */
+    double real;       /* the number, if known */
+    uint8_t low;
+    bool known, infinite; /* infinite: or NaN; it is known, and has no residues */
+    bool positive;        /* a number that is not below 0, like a square */
+    uint8_t lost;
+    uint32_t log, exp; /* x of this ln x or e^x; 0: it is neither */
+} element;
+
+enum { ZERO, ONE, INF, MINUS_INF, NOT_A_NUMBER, N_FIXED };
+
+struct sn_field {
+    uint64_t key;
+    element **chunk;
+    size_t n, n_chunk;
+    bool failed;
+    uint64_t power[2][RINGS][WINDOWS][16]; /* of e and of 2 */
+    struct constant {
+        double real, handle;
+    } * constant; /* [n_constant] in order */
+    size_t n_constant, cap_constant;
+    struct leaf { /* whose elements exist, one after another */
+        char *name;
+        int64_t n;
+        double first;
+    } * leaf;
+    size_t n_leaf;
+};
+
+static const size_t max_bytes = (size_t)4 << 30;
+
+/* ---- residues ---- */
+
+static uint64_t mul(uint64_t x, uint64_t y, int i) {
+    return (uint64_t)((wide)x * y % prime[i]);
+}
+
+static uint64_t plus(uint64_t x, uint64_t y, int i) {
+    uint64_t s = x + y;
+    return s >= prime[i] ? s - prime[i] : s;
+}
+
+static uint64_t power(uint64_t x, uint64_t n, int i) {
+    uint64_t y = 1;
+    for (; n; n >>= 1, x = mul(x, x, i))
+        if (n & 1) y = mul(y, x, i);
+    return y;
+}
+
+/* Euclid's; 0 for 0. */
+static uint64_t inverse(uint64_t x, int i) {
+    int64_t a = 0, b = 1;
+    uint64_t p = prime[i], q = x;
+    if (!x) return 0;
+    while (q != 1) {
+        uint64_t k = p / q, rest = p % q;
+        int64_t next = a - (int64_t)k * b;
+        a = b, b = next;
+        p = q, q = rest;
+    }
+    return b < 0 ? (uint64_t)(b + (int64_t)prime[i]) : (uint64_t)b;
+}
+
+static uint64_t mix(uint64_t x, uint64_t y) { /* splitmix64 of both */
+    uint64_t z = (x ^ (y * 0x9e3779b97f4a7c15u)) + 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static uint64_t fixed_power(const sn_field *f, int base, uint64_t n, int i) {
+    uint64_t y = 1;
+    for (int w = 0; n; w++, n >>= 4)
+        if (n & 15) y = mul(y, f->power[base][i][w][n & 15], i);
+    return y;
+}
+
+static void make_powers(sn_field *f) {
+    for (int base = 0; base < 2; base++)
+        for (int i = 1; i < RINGS; i++) {
+            uint64_t g = mix(f->key, (uint64_t)i) % (prime[i] - 3) + 2;
+            g = base ? 2 : mul(g, g, i);
+            for (int w = 0; w < WINDOWS; w++) {
+                f->power[base][i][w][0] = 1;
+                for (int k = 1; k < 16; k++)
+                    f->power[base][i][w][k] = mul(f->power[base][i][w][k - 1], g, i);
+                g = mul(f->power[base][i][w][15], g, i);
+            }
+        }
+}
+
+/* ---- elements ---- */
+
+static const element *at(const sn_field *f, double handle) {
+    size_t i = (size_t)handle;
+    return &f->chunk[i / CHUNK][i % CHUNK];
+}
+
+/* A new element, zero; after a failure one that is overwritten. */
+static element *make(sn_field *f, double *handle) {
+    if (f->n == f->n_chunk * CHUNK && !f->failed) {
+        element **list = realloc(f->chunk, (f->n_chunk + 1) * sizeof *list);
+        if (list) f->chunk = list;
+        element *c = list && (f->n_chunk + 1) * CHUNK * sizeof *c <= max_bytes
+                         ? malloc(CHUNK * sizeof *c)
+                         : NULL;
+        if (c) f->chunk[f->n_chunk++] = c;
+        f->failed = !c;
+    }
+    size_t i = f->failed ? N_FIXED : f->n++;
+    element *e = &f->chunk[i / CHUNK][i % CHUNK];
+    *e = (element){.low = 0};
+    *handle = (double)i;
+    return e;
+}
+
+static bool is_zero(const element *x) {
+    return !x->infinite && !x->r[TOP];
+}
+
+static double special(double x) {
+    return isnan(x) ? NOT_A_NUMBER : x > 0 ? INF : MINUS_INF;
+}
+
+/* A number that stands for x beside one that is not finite. */
+static double stand_in(const element *x) {
+    return x->known ? x->real : is_zero(x) ? 0 : x->positive || x->r[TOP] & 1 ? 1 : -1;
+}
+
+/* a / b of these bits, or its root. */
+static double fraction(sn_field *f, double sign, uint64_t a, uint64_t b, int shift, bool root,
+                       double real) {
+    double handle;
+    element *e = make(f, &handle);
+    for (int i = 0; i < RINGS; i++) {
+        uint64_t two = power(shift < 0 ? inverse(2, i) : 2, (uint64_t)abs(shift), i);
+        uint64_t r = mul(mul(a % prime[i], inverse(b, i), i), two, i);
+        if (root) r = power(r, (prime[i] + 1) / 4, i);
+        e->r[i] = sign < 0 && r ? prime[i] - r : r;
+    }
+    e->known = true;
+    e->real = real;
+    e->positive = sign > 0;
+    return handle;
+}
+
+/* x > 0 as a fraction a / b with a b <= 2^17, up to rounding in f32. */
+static bool is_simple(double x, uint64_t *a, uint64_t *b) {
+    uint64_t p0 = 0, q0 = 1, p1 = 1, q1 = 0;
+    double rest = x;
+    for (int k = 0; k < 20; k++) {
+        double whole = floor(rest);
+        if (whole > 0x1p18) return false;
+        uint64_t p = (uint64_t)whole * p1 + p0, q = (uint64_t)whole * q1 + q0;
+        p0 = p1, q0 = q1, p1 = p, q1 = q;
+        if (p > 1 << 17 || q > 1 << 17 || p * q > 1 << 17) return false;
+        *a = p, *b = q;
+        if (p && fabs((double)p / (double)q - x) <= x * 0x1p-21) return true;
+        if (rest - whole <= 0) return false;
+        rest = 1 / (rest - whole);
+    }
+    return false;
+}
+
+/* The number of constants below x > 0. */
+static size_t below(const sn_field *f, double x) {
+    size_t lo = 0, hi = f->n_constant;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (f->constant[mid].real < x)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static double add_constant(sn_field *f, size_t place, double x, double handle) {
+    if (f->n_constant == f->cap_constant) {
+        size_t cap = f->cap_constant ? 2 * f->cap_constant : 64;
+        struct constant *list = realloc(f->constant, cap * sizeof *list);
+        if (!list) {
+            f->failed = true;
+            return handle;
+        }
+        f->constant = list;
+        f->cap_constant = cap;
+    }
+    struct constant *c = f->constant + place;
+    memmove(c + 1, c, (f->n_constant++ - place) * sizeof *c);
+    *c = (struct constant){x, handle};
+    return handle;
+}
+
+static double dyadic(sn_field *f, double x) {
+    int shift;
+    double m = frexp(fabs(x), &shift);
+    return fraction(f, x, (uint64_t)ldexp(m, 53), 1, shift - 53, false, x);
+}
+
+/* x > 0, or a constant nearby that came before. What was found stays: constants that come later change
+ * nothing. */
+static double constant_of(sn_field *f, double x) {
+    size_t place = below(f, x);
+    for (size_t i = place; i <= place + 1; i++) {
+        if (i < 1 || i > f->n_constant) continue;
+        const struct constant *c = &f->constant[i - 1];
+        if (fabs(c->real - x) > x * 0x1p-18) continue;
+        return c->real < x || c->real > x ? add_constant(f, place, x, c->handle) : c->handle;
+    }
+    return add_constant(f, place, x, dyadic(f, x));
+}
+
+double sn_field_number(sn_field *f, double x, bool exact) {
+    uint64_t a, b;
+    double sign = x < 0 ? -1 : 1, size = fabs(x);
+    if (!isfinite(x)) return special(x);
+    if (size <= (double)FLT_MIN) return ZERO; /* what keeps a sum of positive numbers from 0 */
+    if (x == 1) return ONE;
+    if (exact || (size < 0x1p40 && size * 256 == floor(size * 256))) return dyadic(f, x);
+    if (is_simple(size, &a, &b)) return fraction(f, sign, a, b, 0, false, x);
+    if (is_simple(size * size, &a, &b)) return fraction(f, sign, a, b, 0, true, x);
+    double handle = constant_of(f, size);
+    return sign < 0 ? sn_field_elem(f, SN_OP_neg, SN_F64, SN_F64, handle, 0, 0) : handle;
+}
+
+sn_field *sn_field_new(uint64_t key) {
+    static const double fixed[N_FIXED] = {0, 1, INFINITY, -INFINITY, NAN};
+    sn_field *f = calloc(1, sizeof *f);
+    double handle;
+    if (!f) return NULL;
+    f->key = mix(key, 1);
+    make_powers(f);
+    for (int i = 0; i <= N_FIXED && !f->failed; i++) { /* and one to overwrite */
+        element *e = make(f, &handle);
+        if (f->failed) break;
+        double x = i < N_FIXED ? fixed[i] : 0;
+        e->known = true, e->real = x, e->positive = x >= 0, e->infinite = !isfinite(x);
+        for (int k = 0; k < RINGS; k++) e->r[k] = x == 1;
+    }
+    if (!f->failed) return f;
+    sn_field_free(f);
+    return NULL;
+}
+
+void sn_field_free(sn_field *f) {
+    if (!f) return;
+    for (size_t i = 0; i < f->n_chunk; i++) free(f->chunk[i]);
+    free(f->chunk);
+    for (size_t i = 0; i < f->n_leaf; i++) free(f->leaf[i].name);
+    free(f->leaf);
+    free(f->constant);
+    free(f);
+}
+
+bool sn_field_failed(const sn_field *f) {
+    return f->failed;
+}
+
+/* Residues at random for a hash. */
+static double random_element(sn_field *f, uint64_t hash, unsigned lost) {
+    double handle;
+    element *e = make(f, &handle);
+    for (int i = 0; i < RINGS; i++) e->r[i] = mix(hash, (uint64_t)i + 100) % prime[i];
+    e->lost = (uint8_t)lost;
+    return handle;
+}
+
+void sn_field_leaf(sn_field *f, const char *name, int64_t n, double *out) {
+    struct leaf *l = f->leaf;
+    while (l < f->leaf + f->n_leaf && (l->n != n || strcmp(l->name, name) != 0)) l++;
+    if (l < f->leaf + f->n_leaf) {
+        for (int64_t i = 0; i < n; i++) out[i] = l->first + (double)i;
+        return;
+    }
+    uint64_t h = f->key;
+    for (const char *c = name; *c; c++) h = mix(h, (uint8_t)*c);
+    for (int64_t i = 0; i < n; i++) out[i] = random_element(f, mix(h, (uint64_t)i + 1000), 0);
+    l = realloc(f->leaf, sizeof *l * (f->n_leaf + 1));
+    char *copy = strdup(name);
+    if (l) f->leaf = l;
+    if (l && copy && n)
+        l[f->n_leaf++] = (struct leaf){copy, n, *out};
+    else
+        free(copy);
+}
+
+bool sn_field_same(const sn_field *f, double x, double y) {
+    const element *a = at(f, x), *b = at(f, y);
+    if (a->infinite || b->infinite)
+        return a->infinite && b->infinite &&
+               (a->real == b->real || (isnan(a->real) && isnan(b->real)));
+    return a->r[TOP] == b->r[TOP];
+}
+
+unsigned sn_field_lost(const sn_field *f, double x) {
+    return at(f, x)->lost;
+}
+
+/* ---- the ring operations ---- */
+
+/* The common part of a result of x and y. */
+static element *result_of(sn_field *f, const element *x, const element *y, double *handle) {
+    element *e = make(f, handle);
+    e->low = x->low > y->low ? x->low : y->low;
+    e->known = x->known && y->known;
+    e->lost = x->lost | y->lost;
+    return e;
+}
+
+static double f_add(sn_field *f, double a, double b) {
+    const element *x = at(f, a), *y = at(f, b);
+    double handle;
+    if (x->infinite || y->infinite)
+        return special((x->infinite ? x->real : 0) + (y->infinite ? y->real : 0));
+    if (is_zero(x)) return b;
+    if (is_zero(y)) return a;
+    element *e = result_of(f, x, y, &handle);
+    for (int i = e->low; i < RINGS; i++) e->r[i] = plus(x->r[i], y->r[i], i);
+    if (is_zero(e)) return ZERO;
+    e->real = x->real + y->real;
+    e->positive = x->positive && y->positive;
+    return handle;
+}
+
+static double f_neg(sn_field *f, double a) {
+    const element *x = at(f, a);
+    double handle;
+    if (x->infinite) return special(-x->real);
+    if (is_zero(x)) return a;
+    element *e = result_of(f, x, x, &handle);
+    for (int i = e->low; i < RINGS; i++) e->r[i] = x->r[i] ? prime[i] - x->r[i] : 0;
+    e->real = -x->real;
+    return handle;
+}
+
+static double f_sub(sn_field *f, double a, double b) {
+    return f_add(f, a, f_neg(f, b));
+}
+
+static double f_mul(sn_field *f, double a, double b) {
+    const element *x = at(f, a), *y = at(f, b);
+    double handle;
+    if (x->infinite || y->infinite) return special(stand_in(x) * stand_in(y));
+    if (is_zero(x) || is_zero(y)) return ZERO;
+    if (a == ONE) return b;
+    if (b == ONE) return a;
+    element *e = result_of(f, x, y, &handle);
+    for (int i = e->low; i < RINGS; i++) e->r[i] = mul(x->r[i], y->r[i], i);
+    e->real = x->real * y->real;
+    e->positive = (x->positive && y->positive) || x->r[TOP] == y->r[TOP];
+    return handle;
+}
+
+static double f_recip(sn_field *f, double a) {
+    const element *x = at(f, a);
+    double handle;
+    if (x->infinite) return isnan(x->real) ? NOT_A_NUMBER : ZERO;
+    if (is_zero(x)) return INF;
+    if (a == ONE) return a;
+    element *e = result_of(f, x, x, &handle);
+    for (int i = e->low; i < RINGS; i++) e->r[i] = inverse(x->r[i], i);
+    e->real = 1 / x->real;
+    e->positive = x->positive;
+    return handle;
+}
+
+static double f_div(sn_field *f, double a, double b) {
+    return f_mul(f, a, f_recip(f, b));
+}
+
+static double f_sqrt(sn_field *f, double a) {
+    const element *x = at(f, a);
+    double handle;
+    if (x->infinite) return x->real > 0 ? INF : NOT_A_NUMBER;
+    if (x->known && x->real < 0) return NOT_A_NUMBER;
+    if (is_zero(x)) return ZERO;
+    element *e = result_of(f, x, x, &handle);
+    for (int i = e->low; i < RINGS; i++) e->r[i] = power(x->r[i], (prime[i] + 1) / 4, i);
+    e->real = sqrt(x->real);
+    e->positive = true;
+    return handle;
+}
+
+/* base 0: e, 1: 2 */
+static double exponential(sn_field *f, double a, int base) {
+    const element *x = at(f, a);
+    double handle;
+    if (x->infinite) return x->real < 0 ? ZERO : special(x->real);
+    if (is_zero(x)) return ONE;
+    if (!base && x->log) return x->log;
+    if (x->low == TOP)
+        return random_element(f, mix(mix(f->key, x->r[TOP]), (uint64_t)base + 7),
+                              x->lost | SN_FIELD_DEEP);
+    element *e = result_of(f, x, x, &handle);
+    e->low++;
+    for (int i = e->low; i < RINGS; i++) e->r[i] = fixed_power(f, base, x->r[i - 1], i);
+    e->real = base ? exp2(x->real) : exp(x->real);
+    e->positive = true;
+    e->exp = base ? 0 : (uint32_t)a;
+    return handle;
+}
+
+static double f_exp(sn_field *f, double a) {
+    return exponential(f, a, 0);
+}
+
+static double f_exp2(sn_field *f, double a) {
+    return exponential(f, a, 1);
+}
+
+double sn_field_dot(sn_field *f, const double *x, const double *y, int64_t n) {
+    wide sum[RINGS] = {0};
+    element e = {.known = true, .positive = true};
+    bool plain = true;
+    int held = 0;
+    double handle;
+    for (int64_t k = 0; k < n; k++) {
+        const element *a = at(f, x[k]), *b = at(f, y[k]);
+        plain &= !a->infinite && !b->infinite;
+        if (is_zero(a) || is_zero(b)) continue;
+        e.low = a->low > e.low ? a->low : e.low;
+        e.low = b->low > e.low ? b->low : e.low;
+        e.known &= a->known && b->known;
+        e.positive &= (a->positive && b->positive) || a->r[TOP] == b->r[TOP];
+        e.lost |= a->lost | b->lost;
+    }
+    if (!plain) {
+        handle = ZERO;
+        for (int64_t k = 0; k < n; k++) handle = f_add(f, handle, f_mul(f, x[k], y[k]));
+        return handle;
+    }
+    for (int64_t k = 0; k < n; k++) {
+        const element *a = at(f, x[k]), *b = at(f, y[k]);
+        if (is_zero(a) || is_zero(b)) continue;
+        for (int i = e.low; i < RINGS; i++) sum[i] += (wide)a->r[i] * b->r[i];
+        e.real += a->real * b->real;
+        if (++held == DOT_SUM - 1) {
+            for (int i = e.low; i < RINGS; i++) sum[i] %= prime[i];
+            held = 0;
+        }
+    }
+    for (int i = e.low; i < RINGS; i++) e.r[i] = (uint64_t)(sum[i] % prime[i]);
+    if (is_zero(&e)) return ZERO;
+    *make(f, &handle) = e;
+    return handle;
+}
+
+/* ---- order ---- */
+
+/* A residue of the key's order, from -p / 2 to p / 2; that of -x is the opposite. */
+static int64_t rank_of(const sn_field *f, const element *x) {
+    uint64_t r = mul(x->r[TOP], f->key % (prime[TOP] - 1) + 1, TOP);
+    return r > prime[TOP] / 2 ? (int64_t)r - (int64_t)prime[TOP] : (int64_t)r;
+}
+
+static bool is_nan(const element *x) {
+    return x->infinite && isnan(x->real);
+}
+
+static bool less(const sn_field *f, double a, double b) {
+    const element *x = at(f, a), *y = at(f, b);
+    if (x->known && y->known) return x->real < y->real;
+    if (x->infinite || y->infinite)
+        return (x->infinite ? x->real : 0) < (y->infinite ? y->real : 0);
+    if (is_zero(y) && x->positive) return false;
+    if (is_zero(x) && y->positive) return true;
+    return rank_of(f, x) < rank_of(f, y);
+}
+
+static double f_lt(sn_field *f, double a, double b) {
+    return less(f, a, b);
+}
+
+static double f_eq(sn_field *f, double a, double b) {
+    return !is_nan(at(f, a)) && sn_field_same(f, a, b);
+}
+
+static double f_ne(sn_field *f, double a, double b) {
+    return !(f_eq(f, a, b) != 0);
+}
+
+static double f_le(sn_field *f, double a, double b) {
+    return less(f, a, b) || f_eq(f, a, b) != 0;
+}
+
+static double f_max(sn_field *f, double a, double b) {
+    if (is_nan(at(f, a)) || is_nan(at(f, b))) return NOT_A_NUMBER;
+    return less(f, a, b) ? b : a;
+}
+
+static double f_min(sn_field *f, double a, double b) {
+    if (is_nan(at(f, a)) || is_nan(at(f, b))) return NOT_A_NUMBER;
+    return less(f, b, a) ? b : a;
+}
+
+static double f_abs(sn_field *f, double a) {
+    double handle;
+    if (at(f, a)->positive || is_nan(at(f, a))) return a;
+    double y = less(f, a, ZERO) ? f_neg(f, a) : a;
+    if (at(f, y)->infinite) return y;
+    element *e = make(f, &handle);
+    *e = *at(f, y);
+    e->positive = true;
+    return handle;
+}
+
+static double f_sign(sn_field *f, double a) {
+    if (is_nan(at(f, a)) || is_zero(at(f, a))) return ZERO;
+    return less(f, a, ZERO) ? f_neg(f, ONE) : ONE;
+}
+
+/* ---- functions that are hashes ---- */
+
+/* A number at 0, 1 and beyond all numbers; elsewhere a hash, whose number is known if those of a and b are. */
+static double hash_of(sn_field *f, sn_op op, double a, double b, unsigned lost) {
+    const element *x = at(f, a), *y = at(f, b);
+    bool known = x->known && y->known, fixed = known && a < N_FIXED && b < N_FIXED;
+    double real = sn_elem_ref(op, false, stand_in(x), stand_in(y), 0);
+    if (fixed || x->infinite || y->infinite || (known && (!isfinite(real) || real == 0)))
+        return sn_field_number(f, real, false);
+    double handle =
+        random_element(f, mix(mix(mix(f->key, (uint64_t)op + 50), x->r[TOP]), y->r[TOP]),
+                       x->lost | y->lost | (known ? 0 : lost));
+    element *e = &f->chunk[(size_t)handle / CHUNK][(size_t)handle % CHUNK];
+    e->known = known;
+    e->real = real;
+    return handle;
+}
+
+/* The number of what is known, a hash of the rest. */
+static double number_of(sn_field *f, sn_op op, double a, double b, unsigned lost) {
+    const element *x = at(f, a), *y = at(f, b);
+    if (!x->known || !y->known) return hash_of(f, op, a, b, lost);
+    return sn_field_number(f, sn_elem_ref(op, false, x->real, y->real, 0), false);
+}
+
+#define HASH(name)                                                                                 \
+    static double f_##name(sn_field *f, double x) {                                                \
+        return hash_of(f, SN_OP_##name, x, x, 0);                                                  \
+    }
+#define WHOLE(name)                                                                                \
+    static double f_##name(sn_field *f, double x) {                                                \
+        return number_of(f, SN_OP_##name, x, x, 0);                                                \
+    }
+#define ODD(name)                                                                                  \
+    static double f_##name(sn_field *f, double x) {                                                \
+        bool is_below = less(f, x, ZERO);                                                          \
+        double y = f_abs(f, x);                                                                    \
+        y = hash_of(f, SN_OP_##name, y, y, 0);                                                     \
+        return is_below ? f_neg(f, y) : y;                                                         \
+    }
+#define EVEN(name)                                                                                 \
+    static double f_##name(sn_field *f, double x) {                                                \
+        double y = f_abs(f, x);                                                                    \
+        return hash_of(f, SN_OP_##name, y, y, 0);                                                  \
+    }
+#include "ir/field.def"
+
+static double f_log(sn_field *f, double x) {
+    if (is_zero(at(f, x))) return MINUS_INF;
+    if (at(f, x)->exp) return at(f, x)->exp;
+    double y = number_of(f, SN_OP_log, x, x, SN_FIELD_LOG);
+    element *e = &f->chunk[(size_t)y / CHUNK][(size_t)y % CHUNK];
+    if (!e->known) e->log = (uint32_t)x;
+    return y;
+}
+
+/* ---- functions that follow from others ---- */
+
+static double number(sn_field *f, double x) {
+    return sn_field_number(f, x, false);
+}
+
+static double f_expm1(sn_field *f, double x) {
+    return f_sub(f, f_exp(f, x), ONE);
+}
+
+static double f_log1p(sn_field *f, double x) {
+    return f_log(f, f_add(f, x, ONE));
+}
+
+static double f_rsqrt(sn_field *f, double x) {
+    return f_recip(f, f_sqrt(f, x));
+}
+
+static double f_sigmoid(sn_field *f, double x) {
+    return f_recip(f, f_add(f, f_exp(f, f_neg(f, x)), ONE));
+}
+
+/* 2 / (1 + e^-2x) - 1 */
+static double f_tanh(sn_field *f, double x) {
+    double s = f_sigmoid(f, f_add(f, x, x));
+    return f_sub(f, f_add(f, s, s), ONE);
+}
+
+static double f_gelu(sn_field *f, double x) {
+    double half = number(f, 0.5);
+    double e = f_erf(f, f_mul(f, x, number(f, M_SQRT1_2)));
+    return f_mul(f, f_mul(f, x, half), f_add(f, e, ONE));
+}
+
+static double f_gelu_tanh(sn_field *f, double x) {
+    double cube = f_mul(f, f_mul(f, f_mul(f, x, x), x), number(f, 0.044715));
+    double t = f_tanh(f, f_mul(f, f_add(f, x, cube), number(f, sqrt(2 / M_PI))));
+    return f_mul(f, f_mul(f, x, number(f, 0.5)), f_add(f, t, ONE));
+}
+
+static double f_mod(sn_field *f, double x, double y) {
+    return f_sub(f, x, f_mul(f, y, f_floor(f, f_div(f, x, y))));
+}
+
+/* Whole and half exponents are products and roots. */
+static double f_pow(sn_field *f, double x, double y) {
+    enum { MAX_EXPONENT = 32 };
+    const element *e = at(f, y);
+    double twice = 2 * e->real, base = x, result = ONE;
+    if (!e->known || fabs(twice) > 2 * MAX_EXPONENT || twice != floor(twice) || at(f, x)->infinite)
+        return number_of(f, SN_OP_pow, x, y, 0);
+    int n = abs((int)twice);
+    if (n & 1)
+        base = f_sqrt(f, x);
+    else
+        n /= 2;
+    for (; n; n--) result = f_mul(f, result, base);
+    return e->real < 0 ? f_recip(f, result) : result;
+}
+
+static double f_stop_gradient(sn_field *f, double x) {
+    (void)f;
+    return x;
+}
+
+/* Float to integer: the number if it is known. */
+static double cast(sn_field *f, sn_dtype out, double x) {
+    const element *e = at(f, x);
+    if (sn_dtype_is_float(out)) return x;
+    if (out == SN_BOOL) return !is_zero(e);
+    return e->known ? e->real : (double)(mix(f->key, e->r[TOP]) & 127);
+}
+
+/* ---- the table ---- */
+
+/* What an op means, by the number of its operands. */
+typedef struct field_row {
+    double (*one)(sn_field *f, double x);
+    double (*two)(sn_field *f, double x, double y);
+} field_row;
+
+static const field_row table[SN_OP_COUNT] = {
+#define ONE(name) [SN_OP_##name] = {.one = f_##name},
+#define TWO(name) [SN_OP_##name] = {.two = f_##name},
+#include "ir/field.def"
+};
+
+/* A row of kind ELEM that field.def lacks does not compile. */
+enum {
+#define ONE(name) ROW_##name,
+#define TWO(name) ROW_##name,
+#define PLAIN(name) ROW_##name,
+#include "ir/field.def"
+};
+#define ELEM(name, ...) _Static_assert(ROW_##name >= 0, #name);
+#include "ir/ops.def"
+
+double sn_field_elem(sn_field *f, sn_op op, sn_dtype in, sn_dtype out, double x, double y,
+                     double z) {
+    const field_row *m = &table[op];
+    bool of_float = sn_dtype_is_float(in);
+    if (op == SN_OP_cast && of_float) return cast(f, out, x);
+    double r = of_float && m->one   ? m->one(f, x)
+               : of_float && m->two ? m->two(f, x, y)
+                                    : sn_elem_ref(op, !of_float, x, y, z);
+    return op == SN_OP_cast && sn_dtype_is_float(out) ? number(f, r) : r;
+}

@@ -1,0 +1,319 @@
+/* Equality over finite fields: the laws that an element obeys, spellings of one function that are equal, and
+ * wrong rewrites of a decoder, which are all found. */
+#include "passes/exact.h"
+#include "frontend/sinter.h"
+#include "passes/passes.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* ---- elements ---- */
+
+static sn_field *field;
+
+static double leaf(const char *name) {
+    double x;
+    sn_field_leaf(field, name, 1, &x);
+    return x;
+}
+
+static double one(sn_op op, double x) {
+    return sn_field_elem(field, op, SN_F32, SN_F32, x, x, x);
+}
+
+static double two(sn_op op, double x, double y) {
+    return sn_field_elem(field, op, SN_F32, SN_F32, x, y, y);
+}
+
+static double num(double x) {
+    return sn_field_number(field, x, false);
+}
+
+#define SAME(x, y) assert_true(sn_field_same(field, x, y))
+#define OTHER(x, y) assert_false(sn_field_same(field, x, y))
+#define ADD(x, y) two(SN_OP_add, x, y)
+#define MUL(x, y) two(SN_OP_mul, x, y)
+#define DIV(x, y) two(SN_OP_div, x, y)
+#define EXP(x) one(SN_OP_exp, x)
+#define NEG(x) one(SN_OP_neg, x)
+
+static void laws(void **state) {
+    (void)state;
+    field = sn_field_new(1);
+    double a = leaf("a"), b = leaf("b"), c = leaf("c");
+    OTHER(a, b);
+    SAME(a, leaf("a"));
+    SAME(MUL(ADD(a, b), c), ADD(MUL(a, c), MUL(b, c)));
+    SAME(MUL(DIV(a, b), b), a);
+    SAME(EXP(ADD(a, b)), MUL(EXP(a), EXP(b)));
+    SAME(EXP(NEG(a)), one(SN_OP_recip, EXP(a)));
+    double deep = EXP(EXP(a)), deeper = EXP(ADD(deep, b));
+    SAME(deeper, MUL(EXP(deep), EXP(b)));
+    OTHER(deeper, MUL(EXP(deep), EXP(a)));
+    SAME(one(SN_OP_sigmoid, NEG(a)), two(SN_OP_sub, num(1), one(SN_OP_sigmoid, a)));
+    SAME(one(SN_OP_tanh, a),
+         two(SN_OP_sub, MUL(num(2), one(SN_OP_sigmoid, MUL(a, num(2)))), num(1)));
+    SAME(one(SN_OP_sqrt, MUL(a, b)), MUL(one(SN_OP_sqrt, a), one(SN_OP_sqrt, b)));
+    SAME(EXP(one(SN_OP_log, a)), a);
+    SAME(one(SN_OP_log, EXP(a)), a);
+    SAME(one(SN_OP_exp2, ADD(a, num(1))), MUL(one(SN_OP_exp2, a), num(2)));
+    SAME(one(SN_OP_sin, NEG(a)), NEG(one(SN_OP_sin, a)));
+    SAME(one(SN_OP_cos, NEG(a)), one(SN_OP_cos, a));
+    SAME(two(SN_OP_max, a, two(SN_OP_max, b, c)), two(SN_OP_max, two(SN_OP_max, c, a), b));
+    SAME(two(SN_OP_max, a, NEG(a)), one(SN_OP_abs, a));
+    SAME(two(SN_OP_min, a, b), NEG(two(SN_OP_max, NEG(a), NEG(b))));
+    SAME(two(SN_OP_max, MUL(a, a), num(0)), MUL(a, a));
+    sn_field_free(field);
+}
+
+/* Constants as rules fold them: rounded to f32. */
+static void constants(void **state) {
+    (void)state;
+    field = sn_field_new(2);
+    double a = leaf("a");
+    SAME(num((double)(1.0f / 3)), DIV(num(1), num(3)));
+    SAME(num((double)(0.1f * 0.3f)), MUL(num((double)0.1f), num((double)0.3f)));
+    SAME(MUL(a, num((double)(float)(1 / sqrt(48)))), DIV(a, one(SN_OP_sqrt, num(48))));
+    SAME(num((double)(float)M_PI), num(M_PI));
+    OTHER(num(M_PI), num(M_PI * (1 + 1e-5)));
+    OTHER(num(1000000), num(1000001));
+    assert_true(sn_field_elem(field, SN_OP_lt, SN_F32, SN_BOOL, num(-2.5), num(1), 0) == 1);
+    SAME(ADD(num(-INFINITY), a), num(-INFINITY));
+    SAME(EXP(num(-INFINITY)), num(0));
+    SAME(MUL(num(0), num(INFINITY)), num(NAN));
+    assert_int_equal(sn_field_lost(field, MUL(one(SN_OP_log, a), a)), SN_FIELD_LOG);
+    double x = a;
+    for (int i = 0; i < SN_FIELD_RINGS; i++) {
+        assert_int_equal(sn_field_lost(field, x), 0);
+        x = EXP(x);
+    }
+    assert_int_equal(sn_field_lost(field, x), SN_FIELD_DEEP);
+    sn_field_free(field);
+}
+
+/* ---- graphs ---- */
+
+enum { T = 6, D = 8, H = 2, HIDDEN = D };
+
+static bool no_integers(void *ctx, sn_eval *ev) {
+    return ctx || ev;
+}
+
+/* How "y" of entry "f" compares once `change` has made something else of the module. */
+static sn_exact_verdict compared(sn_module *m, uint64_t key,
+                                 void (*change)(sn_module *m, void *ctx), void *ctx) {
+    sn_error err = {0};
+    const sn_exact_row *row = NULL;
+    sn_exact *x = sn_exact_new(m, "f", NULL, key, no_integers, NULL, &err);
+    if (!x) fail_msg("%s", err.message);
+    sn_entries *before = sn_entries_save(m);
+    change(m, ctx);
+    int n = sn_exact_compare(x, &row, &err);
+    if (n < 0) fail_msg("%s", err.message);
+    sn_exact_verdict v = row[0].verdict;
+    sn_entries_restore(m, before);
+    sn_exact_free(x);
+    return v;
+}
+
+static void other_output(sn_module *m, void *ctx) {
+    sn_entry_get(m, "f")->output[0].node = ctx;
+}
+
+/* Two spellings. */
+static sn_exact_verdict spelled(sn_module *m, sn_tensor a, sn_tensor b) {
+    sn_entry *e = sn_entry_add(m, "f");
+    e->n_output = 0;
+    sn_entry_output(m, e, "y", a);
+    return compared(m, 3, other_output, b);
+}
+
+static void spellings(void **state) {
+    (void)state;
+    sn_module *m = sn_module_new("t");
+    sn_tensor x = sn_input(m, "x", SN_F32, 3, 7), e = sn_exp(x);
+    sn_tensor soft = sn_div(e, sn_sum_keep(e, -1));
+    sn_tensor less = sn_exp(sn_sub(x, sn_amax_keep(x, -1)));
+    assert_int_equal(spelled(m, sn_softmax(x, -1), soft), SN_EXACT_EQUAL);
+    assert_int_equal(spelled(m, soft, sn_div(less, sn_sum_keep(less, -1))), SN_EXACT_EQUAL);
+    assert_int_equal(spelled(m, soft, sn_div(less, sn_sum_keep(e, -1))), SN_EXACT_DIFFERS);
+    sn_tensor mean = sn_mean_keep(x, -1), away = sn_sub(x, mean);
+    sn_tensor norm = sn_div(away, sn_sqrt(sn_add(sn_mean_keep(sn_mul(away, away), -1), 1e-5)));
+    assert_int_equal(spelled(m, sn_layer_norm(x, NULL, NULL, 1e-5), norm), SN_EXACT_EQUAL);
+    assert_int_equal(spelled(m, sn_layer_norm(x, NULL, NULL, 1e-6), norm), SN_EXACT_DIFFERS);
+    sn_tensor sum = sn_log(sn_sum_keep(e, -1));
+    sn_tensor stable = sn_add(sn_amax_keep(x, -1), sn_log(sn_sum_keep(less, -1)));
+    assert_int_equal(spelled(m, sum, stable), SN_EXACT_UNDECIDED); /* the named exception */
+    assert_int_equal(spelled(m, sum, sn_log(sn_sum_keep(e, -1))), SN_EXACT_EQUAL);
+    sn_module_free(m);
+}
+
+/* ---- wrong rewrites ---- */
+
+static sn_tensor weight(sn_module *m, const char *name, int64_t out, int64_t in) {
+    return sn_param(m, name, SN_F32, out, in);
+}
+
+/* One layer of a decoder in plain operations, with a gate of sigmoid: all axes of products are equal, so that
+ * mistakes of order keep types. */
+static sn_module *decoder(void) {
+    sn_module *m = sn_module_new("decoder");
+    sn_entry_begin(m, "f");
+    sn_tensor x = sn_input(m, "x", SN_F32, 1, T, D), gain = sn_param(m, "gain", SN_F32, D);
+    sn_tensor h = sn_rms_norm(x, gain, 1e-5), head[3];
+    for (int i = 0; i < 3; i++)
+        head[i] = sn_split_heads(
+            sn_linear(h, weight(m, (const char *[]){"q", "k", "v"}[i], D, D), NULL), H);
+    sn_tensor s = sn_mul(sn_matmul(head[0], sn_swap(head[1], -1, -2)), 1 / sqrt(D / H));
+    s = sn_mask_scores(s, sn_causal_mask(m, T, T));
+    sn_tensor y = sn_merge_heads(sn_matmul(sn_softmax(s, -1), head[2]));
+    x = sn_add(x, sn_linear(y, weight(m, "o", D, D), sn_param(m, "o.bias", SN_F32, D)));
+    sn_tensor up = sn_linear(x, weight(m, "up", HIDDEN, D), NULL);
+    sn_tensor gate = sn_linear(x, weight(m, "gate", HIDDEN, D), NULL);
+    x = sn_add(x, sn_linear(sn_mul(sn_silu(gate), up), weight(m, "down", D, HIDDEN), NULL));
+    sn_output("y", sn_slice(x, 1, T - 2, 2));
+    return m;
+}
+
+/* A wrong rule: what n becomes; n: nothing. */
+typedef sn_node *wrong(sn_node *n);
+
+static sn_node *mask_off_by_one(sn_node *n) {
+    if (n->op == SN_OP_le) return sn_b_binary(SN_OP_lt, n->in[0], n->in[1]);
+    return n->op == SN_OP_lt ? sn_b_binary(SN_OP_le, n->in[0], n->in[1]) : n;
+}
+
+static bool is_constant(const sn_node *n) {
+    while (n->op == SN_OP_broadcast) n = n->in[0];
+    return n->op == SN_OP_const;
+}
+
+static sn_node *scale_dropped(sn_node *n) {
+    return n->op == SN_OP_mul && is_constant(n->in[1]) ? n->in[0] : n;
+}
+
+static sn_node *residual_twice(sn_node *n) {
+    if (n->op != SN_OP_add || n->rank != 3) return n;
+    for (int i = 0; i < 2; i++)
+        if (n->in[i]->op == SN_OP_linear) return sn_b_binary(SN_OP_add, n, n->in[1 - i]);
+    return n;
+}
+
+static sn_node *gate_swapped(sn_node *n) {
+    for (int i = 0; n->op == SN_OP_mul && i < 2; i++) {
+        if (n->in[i]->op != SN_OP_silu) continue;
+        sn_node *other = SN_NODE(n->m, silu, SN_NO_ATTRS, n->in[1 - i]);
+        return sn_b_binary(SN_OP_mul, n->in[i]->in[0], other);
+    }
+    return n;
+}
+
+static sn_node *wrong_axis(sn_node *n) {
+    if (n->op != SN_OP_softmax) return n;
+    return SN_NODE(n->m, softmax, SN_ATTRS(SN_INT(axis, 2)), n->in[0]);
+}
+
+static sn_node *weight_transposed(sn_node *n) {
+    if (n->op != SN_OP_linear || strcmp(sn_attr_str(n->in[1], SN_A_name, ""), "down") != 0)
+        return n;
+    return SN_NODE(n->m, linear, SN_NO_ATTRS, n->in[0],
+                   sn_b_transpose(n->in[1], 2, (const int64_t[]){1, 0}));
+}
+
+static sn_node *other_eps(sn_node *n) {
+    if (n->op != SN_OP_rms_norm) return n;
+    return SN_NODE(n->m, rms_norm, SN_ATTRS(SN_FLT(eps, 1e-6)), n->in[0], n->in[1]);
+}
+
+static sn_node *bias_lost(sn_node *n) {
+    return n->op == SN_OP_linear && n->n_in == 3
+               ? SN_NODE(n->m, linear, SN_NO_ATTRS, n->in[0], n->in[1])
+               : n;
+}
+
+static sn_node *row_off_by_one(sn_node *n) {
+    if (n->op != SN_OP_slice || n->rank != 3 || n->in[0]->shape[1] != T) return n;
+    return sn_b_slice(n->in[0], 1, T - 3, 2);
+}
+
+static sn_node *values_for_keys(sn_node *n) {
+    if (n->op != SN_OP_linear || strcmp(sn_attr_str(n->in[1], SN_A_name, ""), "k") != 0) return n;
+    return SN_NODE(n->m, linear, SN_NO_ATTRS, n->in[0], weight(n->m, "v", D, D));
+}
+
+static sn_node *heads_mixed(sn_node *n) {
+    if (n->op != SN_OP_reshape || n->rank != 4 || n->shape[2] != H) return n;
+    sn_node *x = sn_b_reshape(n->in[0], 4, (const sn_dim[]){1, T, D / H, H});
+    return sn_b_transpose(x, 4, (const int64_t[]){0, 1, 3, 2});
+}
+
+static sn_node *sum_for_mean(sn_node *n) {
+    return n->op == SN_OP_rms_norm
+               ? sn_b_binary(SN_OP_mul, n,
+                             sn_b_broadcast_like(sn_b_const(n->m, SN_F32, 1 / sqrt(D)), n))
+               : n;
+}
+
+static const struct {
+    const char *name;
+    wrong *rule;
+} planted[] = {{"mask off by one", mask_off_by_one},
+               {"scale dropped", scale_dropped},
+               {"residual added twice", residual_twice},
+               {"gate swapped", gate_swapped},
+               {"softmax on the wrong axis", wrong_axis},
+               {"weight transposed", weight_transposed},
+               {"another eps", other_eps},
+               {"bias lost", bias_lost},
+               {"rows off by one", row_off_by_one},
+               {"values for keys", values_for_keys},
+               {"heads mixed", heads_mixed},
+               {"sum for mean", sum_for_mean}};
+enum { N_PLANTED = sizeof planted / sizeof *planted };
+
+typedef struct changing {
+    wrong *rule; /* NULL: none */
+    int level;   /* of the passes that follow */
+    int n;
+} changing;
+
+static sn_node *apply(void *ctx, sn_node *n) {
+    return ((const changing *)ctx)->rule(n);
+}
+
+static void change(sn_module *m, void *ctx) {
+    changing *c = ctx;
+    sn_passes p;
+    sn_pass_options o = {.level = c->level, .backend = "native", .constant_params = true};
+    if (c->rule) c->n = sn_rewrite_module(m, apply, c);
+    if (!sn_passes_run(&p, m, &o)) fail_msg("%s", sn_module_error(m)->message);
+}
+
+/* The passes alone are right at every level; each mistake is found behind them. */
+static void wrong_passes(void **state) {
+    (void)state;
+    sn_module *m = decoder();
+    for (int level = 0; level <= 4; level++)
+        assert_int_equal(compared(m, (uint64_t)level, change, &(changing){NULL, level, 0}),
+                         SN_EXACT_EQUAL);
+    for (int i = 0; i < N_PLANTED; i++) {
+        changing c = {planted[i].rule, i % 2 * 4, 0};
+        sn_exact_verdict v = compared(m, (uint64_t)i, change, &c);
+        if (c.n < 1) fail_msg("%s: nothing was planted", planted[i].name);
+        if (v != SN_EXACT_DIFFERS) fail_msg("%s: not found", planted[i].name);
+    }
+    sn_module_free(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(laws),
+        cmocka_unit_test(constants),
+        cmocka_unit_test(spellings),
+        cmocka_unit_test(wrong_passes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
