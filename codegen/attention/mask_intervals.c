@@ -24,23 +24,40 @@ static em_val upper(em *e, em_val a, em_val b) {
     return LLVMTypeOf(a) == e->i1 || em_elem_type(a) == e->i1 ? em_or(e, a, b) : em_imax(e, a, b);
 }
 
-/* Integer arithmetic wraps in the node's type. An interval of one value wraps likewise; an interval
- * that leaves the type becomes that of the whole type. Only narrow types are checked: positions and
- * sizes do not come near the limits of i64. */
-static sn_interval within_type(em *e, const sn_node *n, sn_interval x) {
+static em_val within(em *e, sn_interval x, int64_t lo, int64_t hi) {
+    return em_and(e, em_cmp(e, EM_GE, x.lo, em_i64(e, lo)), em_cmp(e, EM_LE, x.hi, em_i64(e, hi)));
+}
+
+static sn_interval any_i64(em *e) {
+    return (sn_interval){em_i64(e, INT64_MIN), em_i64(e, INT64_MAX)};
+}
+
+/* r, computed in i64 from operands x, in the node's type, in which integer arithmetic wraps. An interval of one value
+ * wraps likewise; one that leaves the type becomes that of the whole type. */
+static sn_interval within_type(em *e, const sn_node *n, const sn_interval *x, sn_interval r) {
     static const struct {
         int64_t lo, hi;
     } range[SN_DTYPE_COUNT] = {[SN_I32] = {INT32_MIN, INT32_MAX},
                                [SN_I8] = {INT8_MIN, INT8_MAX},
-                               [SN_U8] = {0, UINT8_MAX}};
-    if (!known(x) || !range[n->dtype].hi) return x;
-    em_val lo = em_i64(e, range[n->dtype].lo), hi = em_i64(e, range[n->dtype].hi);
-    em_val fits = em_and(e, em_cmp(e, EM_GE, x.lo, lo), em_cmp(e, EM_LE, x.hi, hi));
-    em_val one = em_cmp(e, EM_EQ, x.lo, x.hi);
-    em_val wrapped = em_and(e, em_sub(e, x.lo, lo), em_sub(e, hi, lo)); /* hi - lo: 2^bits - 1 */
-    wrapped = em_add(e, wrapped, lo);
-    return (sn_interval){em_select(e, one, wrapped, em_select(e, fits, x.lo, lo)),
-                         em_select(e, one, wrapped, em_select(e, fits, x.hi, hi))};
+                               [SN_U8] = {0, UINT8_MAX},
+                               [SN_I64] = {INT64_MIN, INT64_MAX}};
+    const int64_t low = range[n->dtype].lo, high = range[n->dtype].hi;
+    em_val one = em_cmp(e, EM_EQ, r.lo, r.hi), fits;
+    if (n->dtype == SN_I64) { /* no op takes numbers below 2^31 beyond i64 */
+        fits = em_i1(e, true);
+        for (int j = 0; j < n->n_in; j++) {
+            fits = em_and(e, fits, within(e, x[j], INT32_MIN, INT32_MAX));
+            one = em_and(e, one, em_cmp(e, EM_EQ, x[j].lo, x[j].hi));
+        }
+        fits = em_or(e, fits, one);
+    } else {
+        em_val from = em_i64(e, low), span = em_i64(e, high - low); /* 2^bits - 1 */
+        em_val wrapped = em_add(e, em_and(e, em_sub(e, r.lo, from), span), from);
+        fits = em_or(e, one, within(e, r, low, high));
+        r.lo = em_select(e, one, wrapped, r.lo);
+        r.hi = em_select(e, one, wrapped, r.hi);
+    }
+    return (sn_interval){em_select(e, fits, r.lo, low), em_select(e, fits, r.hi, high)};
 }
 
 #define RULE(name) static sn_interval rule_##name(em *e, const sn_node *n, const sn_interval *x)
@@ -56,23 +73,23 @@ RULE(same) {
 }
 
 RULE(neg) {
-    return within_type(e, n, (sn_interval){em_neg(e, x[0].hi), em_neg(e, x[0].lo)});
+    return within_type(e, n, x, (sn_interval){em_neg(e, x[0].hi), em_neg(e, x[0].lo)});
 }
 
 RULE(add) {
-    return within_type(e, n,
+    return within_type(e, n, x,
                        (sn_interval){em_add(e, x[0].lo, x[1].lo), em_add(e, x[0].hi, x[1].hi)});
 }
 
 RULE(sub) {
-    return within_type(e, n,
+    return within_type(e, n, x,
                        (sn_interval){em_sub(e, x[0].lo, x[1].hi), em_sub(e, x[0].hi, x[1].lo)});
 }
 
 RULE(mul) {
     em_val a = em_mul(e, x[0].lo, x[1].lo), b = em_mul(e, x[0].lo, x[1].hi);
     em_val c = em_mul(e, x[0].hi, x[1].lo), d = em_mul(e, x[0].hi, x[1].hi);
-    return within_type(e, n,
+    return within_type(e, n, x,
                        (sn_interval){em_imin(e, em_imin(e, a, b), em_imin(e, c, d)),
                                      em_imax(e, em_imax(e, a, b), em_imax(e, c, d))});
 }
@@ -80,7 +97,7 @@ RULE(mul) {
 RULE(abs) {
     em_val low = em_neg(e, x[0].lo);
     em_val lo = em_imax(e, 0, em_imax(e, x[0].lo, em_neg(e, x[0].hi)));
-    return within_type(e, n, (sn_interval){lo, em_imax(e, low, x[0].hi)});
+    return within_type(e, n, x, (sn_interval){lo, em_imax(e, low, x[0].hi)});
 }
 
 RULE(sign) {
@@ -113,34 +130,40 @@ static em_val one_divisor(em *e, sn_interval y, em_val *good) {
     return em_select(e, *good, y.lo, em_like(e, y.lo, 1));
 }
 
-static em_val largest(em *e, sn_interval x) {
-    return em_imax(e, em_abs(e, x.lo), em_abs(e, x.hi));
+/* r where it is known to hold, else any number. */
+static sn_interval if_known(em *e, const sn_node *n, const sn_interval *x, em_val good,
+                            sn_interval r) {
+    sn_interval any = any_i64(e);
+    return within_type(
+        e, n, x, (sn_interval){em_select(e, good, r.lo, any.lo), em_select(e, good, r.hi, any.hi)});
 }
 
 RULE(div) {
-    em_val good, y = one_divisor(e, x[1], &good), any = largest(e, x[0]);
-    em_val lo = floor_quotient(e, x[0].lo, y), hi = floor_quotient(e, x[0].hi, y);
-    return within_type(
-        e, n, (sn_interval){em_select(e, good, lo, em_neg(e, any)), em_select(e, good, hi, any)});
+    em_val good, y = one_divisor(e, x[1], &good);
+    return if_known(e, n, x, good,
+                    (sn_interval){floor_quotient(e, x[0].lo, y), floor_quotient(e, x[0].hi, y)});
 }
 
 RULE(mod) {
-    em_val good, y = one_divisor(e, x[1], &good), any = largest(e, x[1]);
+    em_val good, y = one_divisor(e, x[1], &good);
     em_val q0 = floor_quotient(e, x[0].lo, y), q1 = floor_quotient(e, x[0].hi, y);
     em_val same = em_cmp(e, EM_EQ, q0, q1), base = em_mul(e, q0, y), zero = em_like(e, q0, 0);
     em_val lo = em_select(e, same, em_sub(e, x[0].lo, base), zero);
     em_val hi = em_select(e, same, em_sub(e, x[0].hi, base), em_sub(e, y, 1));
-    return within_type(
-        e, n, (sn_interval){em_select(e, good, lo, em_neg(e, any)), em_select(e, good, hi, any)});
+    return if_known(e, n, x, good, (sn_interval){lo, hi});
 }
 
 RULE(lt) {
-    (void)n;
+    if (n->in[0]->dtype == SN_BOOL)
+        return (sn_interval){em_and(e, em_not(e, x[0].hi), x[1].lo),
+                             em_and(e, em_not(e, x[0].lo), x[1].hi)};
     return (sn_interval){em_cmp(e, EM_LT, x[0].hi, x[1].lo), em_cmp(e, EM_LT, x[0].lo, x[1].hi)};
 }
 
 RULE(le) {
-    (void)n;
+    if (n->in[0]->dtype == SN_BOOL)
+        return (sn_interval){em_or(e, em_not(e, x[0].hi), x[1].lo),
+                             em_or(e, em_not(e, x[0].lo), x[1].hi)};
     return (sn_interval){em_cmp(e, EM_LE, x[0].hi, x[1].lo), em_cmp(e, EM_LE, x[0].lo, x[1].hi)};
 }
 
@@ -172,11 +195,8 @@ static sn_interval bitwise(em *e, const sn_node *n, const sn_interval *x, bits_f
     } else {
         r.hi = op(e, em_or(e, known0, free0), em_or(e, known1, free1));
     }
-    em_val both_signs = em_cmp(e, EM_LT, free, em_like(e, free, 0));
-    em_val smallest = em_like(e, free, INT64_MIN / 4), largest = em_like(e, free, INT64_MAX / 4);
-    return within_type(e, n,
-                       (sn_interval){em_select(e, both_signs, smallest, r.lo),
-                                     em_select(e, both_signs, largest, r.hi)});
+    em_val one_sign = em_cmp(e, EM_GE, free, em_like(e, free, 0));
+    return if_known(e, n, x, one_sign, r);
 }
 
 RULE(and) {
@@ -205,18 +225,13 @@ static em_val one_count(em *e, sn_interval y, em_val *good) {
 }
 
 RULE(shift_right) {
-    em_val good, by = one_count(e, x[1], &good), any = largest(e, x[0]);
-    return within_type(e, n,
-                       (sn_interval){em_select(e, good, em_ashr(e, x[0].lo, by), em_neg(e, any)),
-                                     em_select(e, good, em_ashr(e, x[0].hi, by), any)});
+    em_val good, by = one_count(e, x[1], &good);
+    return if_known(e, n, x, good, (sn_interval){em_ashr(e, x[0].lo, by), em_ashr(e, x[0].hi, by)});
 }
 
 RULE(shift_left) {
     em_val good, by = one_count(e, x[1], &good);
-    em_val smallest = em_like(e, by, INT64_MIN / 4), greatest = em_like(e, by, INT64_MAX / 4);
-    return within_type(e, n,
-                       (sn_interval){em_select(e, good, em_shl(e, x[0].lo, by), smallest),
-                                     em_select(e, good, em_shl(e, x[0].hi, by), greatest)});
+    return if_known(e, n, x, good, (sn_interval){em_shl(e, x[0].lo, by), em_shl(e, x[0].hi, by)});
 }
 
 RULE(ne) {
@@ -259,7 +274,7 @@ RULE(cast) {
         sn_interval both[] = {x[0], {zero, zero}};
         return rule_ne(e, &compare, both);
     }
-    return within_type(e, n, x[0]);
+    return to == SN_I64 ? x[0] : within_type(e, n, x, x[0]);
 }
 
 /* Ops without a rule have no interval. Operands without one are handled by emit_node. */

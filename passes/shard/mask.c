@@ -64,6 +64,16 @@ static rule *const bools[SN_OP_COUNT] = {
     [SN_OP_lt] = of_lt,   [SN_OP_le] = of_le,  [SN_OP_not] = of_not,
     [SN_OP_and] = of_min, [SN_OP_or] = of_max, [SN_OP_select] = of_select};
 
+/* x, computed in double, in the node's type: integers wrap, so that an interval that leaves the type becomes that of any
+ * number; rounding keeps the order. */
+static interval in_type(const sn_node *n, interval x) {
+    const sn_dtype t = (sn_dtype)n->dtype;
+    const interval r = {sn_round_to(t, x.lo), sn_round_to(t, x.hi)};
+    const bool exact = r.lo == x.lo && r.hi == x.hi && fabs(x.lo) < 0x1p53 && fabs(x.hi) < 0x1p53;
+    if (sn_dtype_is_float(t) || exact) return r;
+    return (interval){-INFINITY, INFINITY};
+}
+
 static interval value_of(const sn_region *r, const sn_order *order, const interval *known, int at,
                          interval q, interval k) {
     enum { OPERANDS = 3 };
@@ -79,14 +89,13 @@ static interval value_of(const sn_region *r, const sn_order *order, const interv
     for (int i = 0; f && i < n->n_in && i < OPERANDS; i++)
         for (int j = 0; j < at; j++)
             if (order->node[j] == n->in[i]) x[i] = known[j];
-    if (f) return f(x);
+    if (f) return n->dtype == SN_BOOL ? f(x) : in_type(n, f(x));
     return n->dtype == SN_BOOL ? outcome(false, false) : (interval){-INFINITY, INFINITY};
 }
 
-/* Whether these queries see none of these keys: first and last position. */
-static bool hides(const sharder *s, const sn_region *mask, const int64_t q[2], const int64_t k[2]) {
-    sn_order order = sn_region_topo(s->m, mask);
-    interval *x = sn_arena_alloc(s->m, sizeof *x * (size_t)(order.n + 1));
+bool sh_hides(sn_module *m, const sn_region *mask, const int64_t q[2], const int64_t k[2]) {
+    sn_order order = sn_region_topo(m, mask);
+    interval *x = sn_arena_alloc(m, sizeof *x * (size_t)(order.n + 1));
     interval of_q = {(double)q[0], (double)q[1]}, of_k = {(double)k[0], (double)k[1]};
     for (int i = 0; i < order.n; i++) x[i] = value_of(mask, &order, x, i, of_q, of_k);
     return order.n && x[order.n - 1].hi == 0;
@@ -99,7 +108,7 @@ static bool hides_far(const sharder *s, const sn_region *mask, int64_t rows, int
     for (int64_t b = 0; b < blocks && all; b++) {
         int64_t q[2] = {b * rows, (b + 1) * rows - 1}, k[2] = {0, (b - behind) * rows - 1};
         if (behind < 0) k[0] = (b + 1) * rows, k[1] = blocks * rows - 1;
-        all = k[1] < k[0] || hides(s, mask, q, k);
+        all = k[1] < k[0] || sh_hides(s->m, mask, q, k);
     }
     return all;
 }

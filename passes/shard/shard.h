@@ -114,7 +114,10 @@ sh_rule sh_elementwise;             /* rules.c */
 /* heads.c, rows.c: attention and its gradient, divided by heads or rows */
 sh_rule sh_attention_heads, sh_attention_grad_heads, sh_attention_rows, sh_attention_grad_rows;
 
-/* mask.c: n positions; each rank has `halves` blocks of them. True: the mask hides all later blocks from a
+/* mask.c */
+/* Whether these queries certainly see none of these keys: first and last position. */
+bool sh_hides(sn_module *m, const sn_region *mask, const int64_t q[2], const int64_t k[2]);
+/* n positions; each rank has `halves` blocks of them. True: the mask hides all later blocks from a
  * query, and those more than *behind before its own. */
 bool sh_find_behind(const sharder *s, const sn_region *mask, int64_t n, int64_t halves,
                     int64_t *behind);
