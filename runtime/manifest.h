@@ -47,7 +47,7 @@ typedef struct sn_manifest {
         char name[SN_MANIFEST_NAME], triple[SN_MANIFEST_NAME];
         /* required CPU features and the CPU it was compiled for: "avx2 fma (haswell)" */
         char needs[384];
-        int64_t code_bytes;
+        int64_t code_bytes; /* 0: not known, since code was generated after the manifest */
     } target[SN_MANIFEST_TARGETS];
     int n_target;
     sn_manifest_entry entry[SN_MANIFEST_ENTRIES];

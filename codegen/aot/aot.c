@@ -159,7 +159,7 @@ static bool compile_variant(sn_aot *a, int v, group *g) {
     const sn_object_sink sink = {keep_object, g, a->bitcode != NULL};
     sn_options o = compile_options(a, a->variant[v].target.name);
     a->variant[v].program = sn_program_make(a->m, &o, &sink, NULL, a->err);
-    a->variant[v].code_bytes = a->bitcode ? 0 : sn_elf_code_bytes(a->elf, v);
+    if (a->elf) a->variant[v].code_bytes = sn_elf_code_bytes(a->elf, v);
     return a->variant[v].program != NULL;
 }
 

@@ -4,9 +4,9 @@
  * (as a group of local symbols), and a small object for the architecture's oldest CPU with the
  * functions that NAME.h declares. These check arguments, choose a target and make the call.
  *
- * For systems other than Linux, and if a listing is asked for, they are bitcode, and code is generated for all of it together.
- * Pointers have 4 bytes in WebAssembly, but all structs and lists keep the offsets below: a pointer is
- * the lower half of its 8 bytes. */
+ * For systems other than Linux, and if a listing is asked for, they are bitcode, and code is generated
+ * for all of it together. Pointers have 4 bytes in WebAssembly, but all structs and lists keep the
+ * offsets below: a pointer is the lower half of its 8 bytes. */
 #ifndef SN_AOT_H
 #define SN_AOT_H
 

@@ -134,8 +134,9 @@ static void prefixed(const char *prefix, const char *name, char *out, size_t siz
     snprintf(out, size, "%s%s", prefix, strncmp(name, "sn_", 3) ? name : name + 3);
 }
 
-/* ".text.NAME" and ".rodata.NAME" for NAME, of the names NAME and NAME_… that an object defines. With prefix NULL functions
- * have sections already. Constants of all sizes are put together: merging equal ones would gain little. */
+/* ".text.NAME" and ".rodata.NAME" for NAME, of the names NAME and NAME_… that an object defines. With
+ * prefix NULL functions have sections already. Constants of all sizes are put together: merging equal
+ * ones would gain little. */
 static void output_name(const input *in, const char *prefix, const char *name,
                         char out[SECTION_NAME]) {
     const char *kind = !strncmp(name, ".rodata", 7) ? ".rodata"

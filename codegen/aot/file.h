@@ -7,16 +7,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The first page; then tensors, each aligned to 64 bytes, up to the end of a page; then a checksum of each
- * block of SN_AOT_BLOCK bytes of the tensors (of the last one what there is), up to the end of a page. */
+/* The first page; then tensors, each aligned to 64 bytes, up to the end of a page; then a checksum of
+ * each block of SN_AOT_BLOCK bytes of the tensors (of the last one what there is), up to the end of a
+ * page. */
 typedef struct sn_aot_header {
     char magic[8]; /* SN_AOT_MAGIC */
     uint32_t version, header_bytes;
-    uint64_t hash; /* of the layout */
-    uint64_t
-        checksum;   /* of the rest of the first page and of the blocks' checksums: of everything */
-    uint64_t bytes; /* of the file */
-    uint64_t tensors; /* bytes of tensors: where their checksums begin, behind the first page */
+    uint64_t hash;     /* of the layout */
+    uint64_t checksum; /* of the rest of the first page and the blocks' checksums, so of all */
+    uint64_t bytes;    /* of the file */
+    uint64_t tensors;  /* bytes of tensors: where their checksums begin, behind the first page */
     char name[64];
 } sn_aot_header;
 #define SN_AOT_MAGIC "SNWGHT01"

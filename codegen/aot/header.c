@@ -290,7 +290,8 @@ static const char top[] =
     " *   struct $n, $n_threads, functions of every artefact, kinds of errors: this number, with\n"
     " *     $n_abi_version() of the object; you, if header and object may be of different builds\n"
     " *   entries: their arguments depend on the model and the options; use the object's header\n"
-    " *   weights file: model, options and $N_VERSION; $n_open and $n_init compare a hash of them\n"
+    " *   weights file: layout of the weights and $N_VERSION; $n_open and $n_init compare a hash\n"
+    " *     of them\n"
     " *   state: a copy of its bytes fits any target of an artefact with the same weights file\n"
     " *   size of a workspace: ask again with every new object\n"
     " *   bits of results: the same target and $N_VERSION, any CPU that runs it, any number of\n"
@@ -345,7 +346,9 @@ static const char middle[] =
     "int $n_verify(const $n *m);\n"
     "/* The same of the blocks of 64 KiB that hold bytes offset .. offset + bytes - 1 of the file, "
     "so that\n"
-    " * a program can begin before all is read, or share the work among threads. */\n"
+    " * a program can begin before all is read, or share the work among threads. Each call also "
+    "reads\n"
+    " * the first page and all checksums (1/8192 of the file), so take parts of some MiB. */\n"
     "int $n_weights_verify(const $n *m, int64_t offset, int64_t bytes);\n"
     "/* $N_ABI_VERSION of the header that belongs to the object. */\n"
     "int $n_abi_version(void);\n"
@@ -499,7 +502,9 @@ bool sn_aot_print_manifest(sn_aot *a, FILE *f) {
     for (int i = 0; i < a->n_variant; i++) {
         const sn_target *t = &a->variant[i].target;
         char needs[SN_AOT_NEEDS];
-        fprintf(f, "target %s %s %zu\n", t->name, t->triple, a->variant[i].code_bytes);
+        fprintf(f, "target %s %s", t->name, t->triple);
+        if (a->elf) fprintf(f, " %zu", a->variant[i].code_bytes);
+        fputc('\n', f);
         fprintf(f, "  needs %s (%s)\n", sn_target_needs(t, needs, sizeof needs),
                 *t->tune ? t->tune : t->cpu);
     }

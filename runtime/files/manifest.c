@@ -13,7 +13,7 @@ static bool read_target(sn_manifest *m, const char *s) {
     if (m->n_target == SN_MANIFEST_TARGETS) return false;
     int k = m->n_target++;
     return sscanf(s, "%127s %127s %" SCNd64, m->target[k].name, m->target[k].triple,
-                  &m->target[k].code_bytes) == 3;
+                  &m->target[k].code_bytes) >= 2;
 }
 
 static bool read_entry(sn_manifest *m, const char *s) {

@@ -122,7 +122,7 @@ static void print_json(const sn_mapping *map, const sn_manifest *m) {
         json_object(&j, NULL);
         json_text(&j, "name", m->target[i].name);
         json_text(&j, "triple", m->target[i].triple);
-        json_int(&j, "code_bytes", m->target[i].code_bytes);
+        if (m->target[i].code_bytes) json_int(&j, "code_bytes", m->target[i].code_bytes);
         json_text(&j, "needs", m->target[i].needs);
         json_close(&j);
     }

@@ -45,6 +45,9 @@ listing() {
     for file in story.s story.ll; do
         grep -q "two/$file\"" json || fail "$file is not among the files"
     done
+    "$sinter" inspect two/story.o --json >json || fail "inspect"
+    grep -q '"triple"' json || fail "no targets in: $(head -c 300 json)"
+    grep -q code_bytes json && fail "bytes of code that are not known: $(grep code_bytes json)"
     if [ "$(uname -m)" = x86_64 ]; then
         $cc -c two/story.s -o again.o || fail "assemble"
         for object in again.o two/story.o; do
@@ -247,7 +250,9 @@ small() {
     same "the size of all code" "$total" "$(readelf -SW out/story.o | sed 's/^ *\[ *[0-9]*\]//' |
         awk '$1 ~ /^\.text\./ { print $5 }' | while read -r n; do echo $((0x$n)); done | awk '{ n += $1 } END { print n }')"
     grep -qE '^ +[0-9]+ story_v0_gemm_' out.txt || fail "no kernel in: $(head -20 out.txt)"
-    "$sinter" inspect out/story.o --json | grep -q '"functions": \[{"name": "story_v' || fail "no functions in JSON"
+    "$sinter" inspect out/story.o --json >json || fail "inspect --json"
+    grep -q '"functions": \[{"name": "story_v' json || fail "no functions in JSON"
+    grep -qE '"code_bytes": [1-9]' json || fail "no bytes of code of a target"
     $cc -Wall -Wextra -D_GNU_SOURCE "$here/stack.c" -Iout out/story.o -lpthread -lm -o stack || fail "link"
     (cd out && ../stack) >out.txt || fail "a stack of 64 KiB: $(cat out.txt)"
     more=$(nm -u out/story.o | awk '{print $2}' | grep -vxE 'open|lseek|mmap|munmap|madvise|close|mem(cpy|set|move)|getauxval' | tr '\n' ' ')
