@@ -146,11 +146,6 @@ static const char *entry_of(const spec *s, const char *type) {
     return names[s->mode] ? names[s->mode] : architecture_of(type)->entry;
 }
 
-static const char *base_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
 /* ---- models without tokens ---- */
 
 /* Of files, encoder-decoders have no entry that does all. */
@@ -290,7 +285,7 @@ static bool run_any(const sn_bench_options *o, const spec *asked, const sn_model
             at += snprintf(shape + at, sizeof shape - (size_t)at, "%s%s=%lld", i ? "," : "",
                            d->name, (long long)value[i]);
     }
-    const char *base = base_of(s->model);
+    const char *base = sn_base_name(s->model);
     snprintf(title, sizeof title, "%.22s %.15s%s", base, s->entry, s->gradient ? " gradient" : "");
     sn_bench_graph g = {.kind = s->mode == SN_BENCH_TRAIN ? "train" : "model",
                         .name = title,
@@ -334,7 +329,7 @@ static bool run_spec(const sn_bench_options *o, const spec *asked, bool *more, s
     if (s->tokens > max_tokens)
         return sn_fail(err, SN_ERR_USAGE, "%lld tokens exceed the context of %s (%lld)",
                        (long long)s->tokens, s->model, (long long)max_tokens);
-    const char *base = base_of(s->model);
+    const char *base = sn_base_name(s->model);
     char name[80], shape[64], request[256];
     const bool usual = s->optimizer == SN_ADAMW;
     snprintf(name, sizeof name, "%.30s %s%s%s%s", base, entry, s->clip > 0 ? " clipped" : "",

@@ -4,6 +4,7 @@
 #include "codegen/emit/target.h"
 #include "driver/entries.h"
 #include "runtime/file.h"
+#include "runtime/str.h"
 #include "tools/artefact/link.h"
 #include "tools/artefact/spdx.h"
 #include "tools/artefact/web.h"
@@ -69,7 +70,7 @@ static const arg table[] = {
     {"embed-weights", 0, ARG_FLAG, AT(embed), NULL, NULL, 0, 0,
      "embed the weights in the object instead of writing NAME.weights"},
     {"spdx", 0, ARG_FLAG, AT(spdx), NULL, NULL, 0, 0,
-     "also write NAME.spdx.json, a bill of materials: hashes of all files of model and artefact, "
+     "also write NAME.spdx.json, a bill of materials: hashes of the files of model and artefact, "
      "licence of the weights, tools, libraries"},
     {"cc", 0, ARG_TEXT, AT(cc), "PROGRAM", NULL, 0, 0,
      "compiler that links NAME.so and the program; default: cc, or TARGET-linux-gnu-gcc; for "
@@ -121,18 +122,14 @@ static int list_targets(void) {
 /* The last component of the path, of a file without its ending, or the preset; with underscores in
  * place of characters that are not allowed in an identifier. */
 static void default_name(const options *o, char out[48]) {
-    const char *s = o->model.preset ? o->model.preset : o->model.path;
-    size_t end = strlen(s), n = 0;
-    while (end > 1 && s[end - 1] == '/') end--;
-    size_t from = end;
-    while (from > 0 && s[from - 1] != '/') from--;
+    const char *path = o->model.preset ? o->model.preset : o->model.path;
+    const char *s = sn_base_name(path), *dot = strrchr(s, '.');
+    size_t end = strcspn(s, "/"), n = 0;
     struct stat st;
-    const char *dot = strrchr(s + from, '.');
-    if (s == o->model.path && dot > s + from && stat(s, &st) == 0 && S_ISREG(st.st_mode))
+    if (!o->model.preset && dot > s && stat(path, &st) == 0 && S_ISREG(st.st_mode))
         end = (size_t)(dot - s);
-    if (!isalpha((unsigned char)s[from])) out[n++] = 'm';
-    for (size_t i = from; i < end && n < 47; i++)
-        out[n++] = isalnum((unsigned char)s[i]) ? s[i] : '_';
+    if (!isalpha((unsigned char)*s)) out[n++] = 'm';
+    for (size_t i = 0; i < end && n < 47; i++) out[n++] = isalnum((unsigned char)s[i]) ? s[i] : '_';
     out[n] = 0;
 }
 
@@ -308,12 +305,11 @@ static bool write_bill(const options *o, const cmd_artefact *a, const char *name
     const bool web = is_wasm(o), openmp = !strcmp(o->threads, "openmp") && !web;
     const cmd_model *m = &o->model;
     const char *const read[] = {m->path, m->checkpoint, m->tokenizer, o->train};
-    const char *what = m->path ? m->path : m->preset ? m->preset : o->train;
+    const char *what = sn_base_name(m->path ? m->path : m->preset ? m->preset : o->train);
+    const bool is_static = o->exe && o->is_static;
+    const unsigned gomp = is_static ? SPDX_STATIC_GOMP : SPDX_GOMP;
     char options[600], model[300];
-    size_t end = strlen(what), from;
-    while (end > 1 && what[end - 1] == '/') end--;
-    for (from = end; from > 0 && what[from - 1] != '/';) from--;
-    snprintf(model, sizeof model, "%.*s", (int)(end - from), what + from);
+    snprintf(model, sizeof model, "%.*s", (int)strcspn(what, "/"), what);
     snprintf(options, sizeof options, "target %s, weights %s, compute %s, cache %s, threads %s",
              o->target, o->weights, o->compute, o->cache, o->threads);
     const spdx_request r = {.name = name,
@@ -324,9 +320,13 @@ static bool write_bill(const options *o, const cmd_artefact *a, const char *name
                             .n_made = n,
                             .read = read,
                             .n_read = sizeof read / sizeof *read,
+                            .weights = m->checkpoint ? m->checkpoint
+                                       : m->path     ? m->path
+                                                     : o->train,
                             .parts = (o->exe || web ? SPDX_SINTER : 0) | (o->exe ? SPDX_PCRE2 : 0) |
                                      (o->exe && a->unicode ? SPDX_UTF8PROC : 0) |
-                                     (openmp ? SPDX_GOMP : 0) | (web ? SPDX_LLD : 0)};
+                                     (openmp ? gomp : 0) | (is_static ? SPDX_STATIC_LIBC : 0) |
+                                     (web ? SPDX_LLD : 0)};
     return spdx_write(&r, err);
 }
 

@@ -2,6 +2,7 @@
  * entries, place in the model, family, result, what is fused, and the line of the model's source. */
 #include "codegen/aot/aot.h"
 #include "codegen/program/calls.h"
+#include "runtime/str.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,16 +22,11 @@ typedef struct listing {
     FILE *out;
 } listing;
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* All of a call but its name. */
 static const char *describe(sn_module *m, const sn_kernel_call *c) {
     const char *s = sn_arena_printf(m, "%s %s", c->family, c->result);
     if (*c->fused) s = sn_arena_printf(m, "%s, %s", s, c->fused);
-    if (*c->file) s = sn_arena_printf(m, "%s, %s:%d", s, base_name(c->file), c->line);
+    if (*c->file) s = sn_arena_printf(m, "%s, %s:%d", s, sn_base_name(c->file), c->line);
     return s;
 }
 

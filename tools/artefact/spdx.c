@@ -5,6 +5,7 @@
 #include "codegen/jit/object.h"
 #include "runtime/cli/json_out.h"
 #include "runtime/file.h"
+#include "runtime/str.h"
 #include "tools/artefact/sha256.h"
 
 #include <ctype.h>
@@ -17,6 +18,7 @@
 #include <time.h>
 
 enum { LICENSE_BYTES = 1 << 16, LINE = 256 };
+#define REFERENCE "LicenseRef-" /* begins the identifier of a licence that SPDX does not list */
 
 typedef struct item {
     char *name;
@@ -32,11 +34,6 @@ typedef struct bill {
     char *text;                     /* of a licence without an SPDX identifier; NULL: none */
     sn_error *err;
 } bill;
-
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
 
 /* ---- files ---- */
 
@@ -65,17 +62,37 @@ static bool is_file(const char *path) {
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* The regular files of a folder, under "FOLDER/" in the artefact, under their names in the model. */
-static bool add_folder(bill *b, const char *path, bool made) {
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Folders of a model's folder that models are read from: "onnx", and "1_Pooling" and the like of
+ * Sentence-Transformers. Others may be anything, as the folder of the artefact. */
+static bool is_part(const char *name) {
+    return !strcmp(name, "onnx") || (isdigit((unsigned char)*name) && name[1] == '_');
+}
+
+/* The visible files of a folder whose names begin with `start`; with parts also those of such folders in
+ * it. prefix: put before their names. */
+static bool add_folder(bill *b, const char *path, const char *prefix, const char *start, bool parts,
+                       bool made) {
     struct dirent **entry;
     int n = scandir(path, &entry, NULL, alphasort);
     bool ok = n >= 0 || sn_fail(b->err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
     for (int i = 0; i < n; i++) {
+        const char *base = entry[i]->d_name;
         char name[600];
-        char *file = ok && entry[i]->d_name[0] != '.' ? sn_path_join(path, entry[i]->d_name) : NULL;
-        snprintf(name, sizeof name, "%s%s%s", made ? base_name(path) : "", made ? "/" : "",
-                 entry[i]->d_name);
-        if (file && is_file(file)) ok = add_file(b, file, name, made);
+        bool wanted = ok && *base != '.' && !strncmp(base, start, strlen(start));
+        char *file = wanted ? sn_path_join(path, base) : NULL;
+        bool inner = file && parts && is_part(base) && is_folder(file);
+        snprintf(name, sizeof name, "%s%s%s", prefix, base, inner ? "/" : "");
+        if (inner)
+            ok = add_folder(b, file, name, "", false, made);
+        else if (file && is_file(file))
+            ok = add_file(b, file, name, made);
+        else if (wanted && !file)
+            ok = sn_fail(b->err, SN_ERR_MEMORY, "out of memory");
         free(file);
         free(entry[i]);
     }
@@ -83,14 +100,25 @@ static bool add_folder(bill *b, const char *path, bool made) {
     return ok;
 }
 
+static void folder_of(const char *path, char out[4400]) {
+    size_t n = (size_t)(sn_base_name(path) - path);
+    snprintf(out, 4400, "%.*s", n ? (int)n : 1, n ? path : ".");
+}
+
+/* Files of a folder are under "FOLDER/" in the artefact, under their names in the model. Other files of
+ * an ONNX model are those whose names begin with its name. */
 static bool add_path(bill *b, const char *path, bool made) {
+    const char *base = sn_base_name(path);
+    char text[4400];
     struct stat st;
     if (stat(path, &st)) return sn_fail(b->err, SN_ERR_FILE, "%s: %s", path, strerror(errno));
-    if (!S_ISDIR(st.st_mode)) return add_file(b, path, base_name(path), made);
-    char folder[4400];
-    snprintf(folder, sizeof folder, "%s", path);
-    for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/'; n--) folder[n - 1] = 0;
-    return add_folder(b, folder, made);
+    if (S_ISDIR(st.st_mode)) {
+        snprintf(text, sizeof text, "%s/", base);
+        return add_folder(b, path, made ? text : "", "", !made, made);
+    }
+    if (made || *base == '.' || !sn_ends_with(base, ".onnx")) return add_file(b, path, base, made);
+    folder_of(path, text);
+    return add_folder(b, text, "", base, false, made);
 }
 
 /* What `sha256sum FILES | sha256sum` prints: one hash for all files of the model, or of the artefact. */
@@ -139,14 +167,15 @@ static void read_text(bill *b, FILE *f) {
     b->text = text;
 }
 
-/* Licences in the spelling of model cards whose SPDX identifiers differ in more than case are few; the
- * others are those of SPDX in lower case. */
+/* All licences that are known, with any case of letters, and without "-only". Any other one becomes a
+ * LicenseRef. */
 static const char *const identifiers[] = {
-    "Apache-2.0",   "MIT",          "BSD-2-Clause", "BSD-3-Clause",  "BSD-3-Clause-Clear",
-    "CC0-1.0",      "CC-BY-2.0",    "CC-BY-3.0",    "CC-BY-4.0",     "CC-BY-SA-3.0",
-    "CC-BY-SA-4.0", "CC-BY-NC-2.0", "CC-BY-NC-3.0", "CC-BY-NC-4.0",  "CC-BY-NC-SA-4.0",
-    "CC-BY-ND-4.0", "GPL-2.0-only", "GPL-3.0-only", "LGPL-3.0-only", "AGPL-3.0-only",
-    "MPL-2.0",      "Unlicense",    "Zlib",         "WTFPL",         "ISC"};
+    "Apache-2.0",      "MIT",          "BSD-2-Clause", "BSD-3-Clause",  "CC0-1.0",
+    "CC-BY-2.0",       "CC-BY-3.0",    "CC-BY-4.0",    "CC-BY-SA-3.0",  "CC-BY-SA-4.0",
+    "CC-BY-NC-2.0",    "CC-BY-NC-3.0", "CC-BY-NC-4.0", "CC-BY-ND-4.0",  "CC-BY-NC-SA-4.0",
+    "CC-BY-NC-ND-4.0", "GPL-2.0-only", "GPL-3.0-only", "LGPL-2.1-only", "LGPL-3.0-only",
+    "AGPL-3.0-only",   "MPL-2.0",      "EPL-2.0",      "OFL-1.1",       "Artistic-2.0",
+    "Unlicense",       "Zlib",         "WTFPL",        "ISC",           "BSD-3-Clause-Clear"};
 
 /* The SPDX identifier, or "LicenseRef-NAME". */
 static void identify(const char *name, char out[LINE + 16]) {
@@ -159,12 +188,20 @@ static void identify(const char *name, char out[LINE + 16]) {
         if (same) snprintf(out, LINE + 16, "%s", identifiers[i]);
         if (same) return;
     }
-    size_t n = (size_t)snprintf(out, LINE + 16, "LicenseRef-");
+    size_t n = (size_t)snprintf(out, LINE + 16, REFERENCE);
     for (; *name && n < LINE + 15; name++)
         out[n++] = isalnum((unsigned char)*name) || *name == '.' ? *name : '-';
     out[n] = 0;
 }
 
+/* Whether the text of the licence is wanted: it has no SPDX identifier. */
+static bool needs_text(const bill *b) {
+    char id[LINE + 16];
+    identify(b->license, id);
+    return !b->text && !strncmp(id, REFERENCE, sizeof REFERENCE - 1);
+}
+
+/* folder: of the weights. */
 static void find_license(bill *b, const char *folder) {
     static const struct {
         const char *name;
@@ -174,25 +211,22 @@ static void find_license(bill *b, const char *folder) {
                  {"LICENSE.txt", read_text},
                  {"LICENSE.md", read_text}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char *path = *b->license || b->text ? NULL : sn_path_join(folder, files[i].name);
+        char *path = needs_text(b) ? sn_path_join(folder, files[i].name) : NULL;
         FILE *f = path && is_file(path) ? fopen(path, "r") : NULL;
         if (f) files[i].take(b, f);
         if (f) fclose(f);
         free(path);
     }
+    if (!*b->license && b->text) snprintf(b->license, LINE, "weights");
 }
 
-/* Beside a model, or in its folder. */
-static void find_terms(bill *b, const char *path) {
+/* Beside the weights, or in their folder. */
+static void find_terms(bill *b) {
+    const char *path = b->r->weights;
     char folder[4400];
-    struct stat st;
-    snprintf(folder, sizeof folder, "%s", path);
-    if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode)) {
-        char *slash = strrchr(folder, '/');
-        snprintf(slash ? slash : folder, 2, "%s", slash ? "" : ".");
-    }
-    find_license(b, folder);
-    if (!*b->license && b->text) snprintf(b->license, LINE, "weights");
+    if (!path) return;
+    folder_of(path, folder);
+    find_license(b, is_folder(path) ? path : folder);
 }
 
 /* ---- the document ---- */
@@ -229,13 +263,18 @@ static void put_package(json_out *j, const char *id, const char *name, const cha
 
 static const struct {
     unsigned part; /* 0: always */
-    const char *id, *name, *license, *relation;
+    const char *id, *name, *license, *relation, *comment;
 } parts[] = {
-    {0, "LLVM", "LLVM", "Apache-2.0 WITH LLVM-exception", "BUILD_TOOL_OF"},
-    {SPDX_LLD, "LLD", "LLD", "Apache-2.0 WITH LLVM-exception", "BUILD_TOOL_OF"},
-    {SPDX_PCRE2, "PCRE2", "PCRE2", "BSD-3-Clause", "STATIC_LINK"},
-    {SPDX_UTF8PROC, "utf8proc", "utf8proc", "MIT", "STATIC_LINK"},
-    {SPDX_GOMP, "libgomp", "libgomp", "GPL-3.0-or-later WITH GCC-exception-3.1", "DYNAMIC_LINK"},
+    {0, "LLVM", "LLVM", "Apache-2.0 WITH LLVM-exception", "BUILD_TOOL_OF", NULL},
+    {SPDX_LLD, "LLD", "LLD", "Apache-2.0 WITH LLVM-exception", "BUILD_TOOL_OF", NULL},
+    {SPDX_PCRE2, "PCRE2", "PCRE2", "BSD-3-Clause", "STATIC_LINK", NULL},
+    {SPDX_UTF8PROC, "utf8proc", "utf8proc", "MIT", "STATIC_LINK", NULL},
+    {SPDX_GOMP, "libgomp", "libgomp", "GPL-3.0-or-later WITH GCC-exception-3.1", "DYNAMIC_LINK",
+     NULL},
+    {SPDX_STATIC_GOMP, "libgomp", "libgomp", "GPL-3.0-or-later WITH GCC-exception-3.1",
+     "STATIC_LINK", NULL},
+    {SPDX_STATIC_LIBC, "libc", "libc", NULL, "STATIC_LINK",
+     "libc and libm of the compiler that linked the program; glibc is LGPL-2.1-or-later"},
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
@@ -264,7 +303,7 @@ static void put_packages(const bill *b, json_out *j, const char *license) {
     for (int i = 0; i < N_PARTS; i++)
         if (has_part(b, i))
             put_package(j, parts[i].id, parts[i].name, parts[i].part ? NULL : version,
-                        parts[i].license, NULL, NULL);
+                        parts[i].license, NULL, parts[i].comment);
     json_close(j);
 }
 
@@ -329,7 +368,7 @@ static void put_document(const bill *b, FILE *f) {
     put_creation(&j);
     put_packages(b, &j, license);
     put_relations(b, &j);
-    if (!strncmp(license, "LicenseRef-", 11)) {
+    if (!strncmp(license, REFERENCE, sizeof REFERENCE - 1)) {
         json_list(&j, "hasExtractedLicensingInfos");
         json_object(&j, NULL);
         json_text(&j, "licenseId", license);
@@ -357,8 +396,7 @@ bool spdx_write(const spdx_request *r, sn_error *err) {
     for (int i = 0; ok && i < r->n_made; i++) ok = add_path(&b, r->made[i], true);
     for (int i = 0; ok && i < r->n_read; i++)
         if (r->read[i]) ok = add_path(&b, r->read[i], false);
-    for (int i = 0; ok && i < r->n_read; i++)
-        if (r->read[i]) find_terms(&b, r->read[i]);
+    if (ok) find_terms(&b);
     ok = ok && write_document(&b);
     for (size_t i = 0; i < b.n; i++) free(b.item[i].name);
     free(b.item);

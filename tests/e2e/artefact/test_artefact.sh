@@ -141,6 +141,8 @@ repeat_all() {
 bill() {
     "$sinter" import "$model" --tokenizer "$tokenizer" -o folder 2>err || fail "import"
     printf -- '---\nlanguage: en\nlicense: "apache-2.0"\nbase_model: someone/stories\n---\n# Stories\n' >folder/README.md
+    mkdir folder/onnx folder/1_Pooling folder/runs
+    echo 1 | tee folder/onnx/model.onnx_data folder/1_Pooling/config.json folder/runs/log >folder/LICENSE
     SOURCE_DATE_EPOCH=1000000000 "$sinter" compile folder/ --name story -o out --target x86-64-v3 --spdx --entries cached || fail "compile"
     cat >check.py <<'END'
 import hashlib, json, re, sys
@@ -168,7 +170,9 @@ def contents(package, folder):
     return names
 assert sorted(contents('Artefact', 'out')) == ['story.h', 'story.o', 'story.weights']
 names = contents('Model', 'folder')
-assert 'config.json' in names and 'model.safetensors' in names and names == sorted(names)
+assert names == sorted(names)
+assert {'config.json', 'model.safetensors', 'LICENSE', 'onnx/model.onnx_data', '1_Pooling/config.json'} <= set(names), names
+assert not [n for n in names if 'log' in n] and 'hasExtractedLicensingInfos' not in d
 model = by_id['SPDXRef-Model']
 assert model['name'] == 'folder' and model['licenseDeclared'] == 'Apache-2.0' and model['comment'] == 'base model: someone/stories'
 assert related('DOCUMENT', 'DESCRIBES') == ['SPDXRef-Artefact'] and related('Artefact', 'GENERATED_FROM') == ['SPDXRef-Model']
@@ -180,10 +184,35 @@ assert {'SPDXRef-Sinter', 'SPDXRef-PCRE2'} <= linked, linked
 text = e['hasExtractedLicensingInfos'][0]
 assert 'MIT License' in text['extractedText'] and text['licenseId'] == 'LicenseRef-weights'
 assert {p['name'] for p in e['packages']} >= {'story', 'story.tokenizer/tokenizer.bin', 'stories260K.bin', 'tok512.bin'}
+assert not linked & {'SPDXRef-libgomp', 'SPDXRef-libc'}
+c = json.load(open('trained/story.spdx.json'))
+assert [x['licenseId'] for x in c['hasExtractedLicensingInfos']] == ['LicenseRef-our-terms']
+assert c['hasExtractedLicensingInfos'][0]['extractedText'] == 'terms of the weights\n'
+assert [p['licenseDeclared'] for p in c['packages'] if p['SPDXID'] == 'SPDXRef-Model'] == ['LicenseRef-our-terms']
+o = json.load(open('onnx/story.spdx.json'))
+assert {'bert.onnx', 'bert.onnx_data'} == {p['name'] for p in o['packages'] if 'bert' in p['name'] and 'File' in p['SPDXID']}
+if sys.argv[1] == 'static':
+    s = json.load(open('static/story.spdx.json'))
+    how = {r['relatedSpdxElement']: r['relationshipType'] for r in s['relationships']}
+    assert how['SPDXRef-libgomp'] == how['SPDXRef-libc'] == 'STATIC_LINK', how
 END
     compile exe --exe --spdx --entries cached,step
+    static=
+    if ! ldd exe/story | grep -q libasan; then
+        static=static
+        "$sinter" compile folder --name story -o static --exe --static --spdx --entries cached || fail "compile --static"
+    fi
+    # A model in C beside another licence; the text of a licence that the card only names; data beside an ONNX file.
+    mkdir c && cp "$source/examples/variants/alibi.c" "$source"/examples/variants/*.h c && echo "terms of the code" >c/LICENSE
+    head -c 1000 "$source/examples/data/tinyshakespeare.txt" |
+        "$sinter" run c/alibi.c train --text - -o c/trained -n 1 --batch 1 >out.txt 2>err || fail "train: $(cat err)"
+    printf -- '---\nlicense: other\nlicense_name: our-terms\n---\n' >c/trained/README.md
+    echo "terms of the weights" >c/trained/LICENSE
+    "$sinter" compile c/alibi.c --checkpoint c/trained --name story -o trained --spdx --entries cached || fail "compile a checkpoint"
+    mkdir near && cp "$source/tests/data/onnx/bert.onnx" near && cp near/bert.onnx near/bert.onnx_data && cp near/bert.onnx near/bert.other
+    "$sinter" compile near/bert.onnx --name story -o onnx --spdx || fail "compile an ONNX file"
     if command -v python3 >/dev/null 2>&1; then
-        python3 check.py || fail "the bill of materials"
+        python3 check.py "$static" || fail "the bill of materials"
     else
         echo "note: no python3: the bill of materials is not read"
     fi
