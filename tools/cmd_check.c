@@ -14,7 +14,7 @@ typedef struct options {
     const char *entry, *sizes, *levels, *backend, *compute, *off, *cache_dir;
     double tolerance;
     int64_t seed;
-    bool exact, no_gradients, no_threads, no_decoding, allow_nan;
+    bool exact, invariant, no_gradients, no_threads, no_decoding, allow_nan;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -39,6 +39,8 @@ static const arg table[] = {
      "accept NaN where the evaluator has NaN, too; default: it fails"},
     {"exact", 0, ARG_FLAG, AT(exact), NULL, NULL, 0, 0,
      "instead: each level's graph against the one that is written, equal over finite fields"},
+    {"invariant", 0, ARG_FLAG, AT(invariant), NULL, NULL, 0, 0,
+     "instead: whether threads, sessions, other rows, levels, CPUs and pieces change bits"},
     {"backend", 0, ARG_CHOICE, AT(backend), "auto|native|onednn", "native", 0, 0,
      "kernels: Sinter's own, oneDNN's, or the faster one of each"},
     {"compute", 0, ARG_CHOICE, AT(compute), "f32|bf16", "f32", 0, 0,
@@ -60,7 +62,7 @@ static const arg_key keys[] = {
     {"limit", "number", "what it may be"},
     {"holds", "boolean", "the verdict"},
     {"tokens", "integer?", "of check forward: length of the sequence that was decoded"},
-    {"verdict", "text?", "with --exact: equal, differs or undecided"},
+    {"verdict", "text?", "with --exact and --invariant: equal, differs or undecided"},
     {"detail", "text?", "where it does not hold, or why nothing could be compared"},
     {0}};
 
@@ -80,7 +82,15 @@ static const arg_command command = {
     "quotients and e^x are exact, an order of keyed numbers stands for comparisons, and other\n"
     "functions are keyed hashes of their operands. Results are equal, or differ at an element.\n"
     "Different results look equal with a probability below 2^-30; another --seed draws again.\n"
-    "A logarithm, or more than 9 exponentials inside each other, may leave a result undecided.\n",
+    "A logarithm, or more than 9 exponentials inside each other, may leave a result undecided.\n"
+    "\n"
+    "With --invariant results are compared bit by bit: with another session and 2, 3 and 8 "
+    "threads,\n"
+    "which never differ; each row of a batch of three with the row alone; all levels with the "
+    "highest;\n"
+    "code for x86-64-v2, -v3 and -v4, where this CPU runs it, with that for this CPU; and forward "
+    "with\n"
+    "a prompt of five tokens and the rest one by one (chunk), which may differ by rounding.\n",
     table,
     .examples = "sinter check examples/variants/alibi.c\n"
                 "sinter check examples/variants/alibi.c --exact\n"
@@ -166,6 +176,16 @@ static void print_table(const check_report *r) {
     printf("%d checks, %d failed\n", r->n, failed);
 }
 
+static bool takes_options(const options *o, sn_error *err) {
+    if (o->exact && o->invariant)
+        return sn_fail(err, SN_ERR_USAGE, "--exact and --invariant: give one of them");
+    if (o->exact && (strcmp(o->compute, "f32") || strcmp(o->backend, "native") || o->allow_nan))
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--exact evaluates graphs in exact arithmetic: it takes neither --compute, "
+                       "--backend nor --allow-nan");
+    return true;
+}
+
 int cmd_check(int argc, char **argv) {
     options o = {0};
     int code = args_parse(&command, argc, argv, &o);
@@ -200,9 +220,11 @@ int cmd_check(int argc, char **argv) {
                        .allow_nan = o.allow_nan,
                        .progress = show,
                        .ctx = &progress};
-    bool ok = run_given_read(&o.input, &given, &err) &&
+    bool ok = takes_options(&o, &err) && run_given_read(&o.input, &given, &err) &&
               cmd_read_levels(o.levels, &c.levels, &err) &&
-              (o.exact ? check_exact : check_model)(&c, &r, &err);
+              (o.exact       ? check_exact
+               : o.invariant ? check_invariant
+                             : check_model)(&c, &r, &err);
     screen_progress_end(&progress);
     if (ok && screen()->json)
         print_json(&r);

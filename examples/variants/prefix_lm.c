@@ -1,6 +1,7 @@
 /* prefix_lm.c: a language model with a bidirectional prompt: keys in the first prefix[b] tokens are
  * visible to all queries, the others only to later queries. Liu et al. 2018, Raffel et al. 2020
- * (figure 4). For generation the whole prompt is the prefix.
+ * (figure 4). For generation the whole prompt is the prefix, so `sinter check` compares decoding with -i prefix=5,
+ * the length of its prompt.
  * formula: softmax over keys with j ≤ i or j < prefix */
 #include "small.h"
 

@@ -50,8 +50,11 @@ void check_report_free(check_report *r);
 bool check_holds(const check_report *r);
 
 /* check_exact.c: instead of running anything, the graph before and after the passes of each level, over finite
- * fields. Of o: entry, sizes, off, levels, seed, gradients. */
+ * fields. Of o: entry, given (integers), sizes, off, levels, seed, gradients. */
 bool check_exact(const check_options *o, check_report *r, sn_error *err);
+
+/* check_invariant.c: which changes leave the bits of results as they are. Of o: all but gradients and threads. */
+bool check_invariant(const check_options *o, check_report *r, sn_error *err);
 
 /* |got - want|; 0: equal infinities; INFINITY: one of them is not finite, or NaN that is not allowed. */
 double check_distance(const check_options *o, double got, double want);

@@ -16,6 +16,7 @@ typedef struct exact_run {
     const check_options *o;
     check_report *r;
     sn_module *m;
+    run_params params;
     const char *of;
     sn_error *err;
 } exact_run;
@@ -32,7 +33,14 @@ static bool bind_integers(void *ctx, sn_eval *ev) {
     return true;
 }
 
-/* Integers of states and parameters: zeros. */
+/* What a parameter has; NULL: it is none. */
+static const void *data_of(const exact_run *x, const char *name) {
+    for (int i = 0; i < x->params.n; i++)
+        if (!strcmp(x->params.list[i].name, name)) return x->params.list[i].data;
+    return NULL;
+}
+
+/* Integers of parameters, and of states: zeros. */
 static bool bind_others(exact_run *x, const char *entry, const inspect_inputs *in, sn_eval *ev) {
     sn_order order = sn_entry_topo(x->m, sn_entry_get(x->m, entry));
     bool ok = true;
@@ -43,8 +51,10 @@ static bool bind_others(exact_run *x, const char *entry, const inspect_inputs *i
         size_t bytes = sn_dtype_size((sn_dtype)n->dtype);
         for (int a = 0; a < n->rank; a++)
             bytes *= (size_t)sn_dim_eval(x->m, n->shape[a], in->symbol);
-        void *zeros = calloc(bytes + 1, 1);
-        ok = zeros && sn_eval_bind(ev, sn_attr_str(n, SN_A_name, ""), zeros, bytes);
+        const char *name = sn_attr_str(n, SN_A_name, "");
+        const void *data = data_of(x, name);
+        void *zeros = data ? NULL : calloc(bytes + 1, 1);
+        ok = (data || zeros) && sn_eval_bind(ev, name, data ? data : zeros, bytes);
         free(zeros);
     }
     return ok;
@@ -97,7 +107,8 @@ static bool compare_entry(exact_run *x, const char *entry) {
     binding b = {.x = x, .entry = entry};
     bool ok = run_sizes(x->m, e, x->o->given, TOKENS, BATCH, inspect_inputs_past(x->m, e),
                         x->o->sizes, sizes, sizeof sizes, x->err) &&
-              inspect_inputs_written(&b.in, x->m, entry, sizes, x->err);
+              inspect_inputs_written(&b.in, x->m, entry, sizes, x->err) &&
+              run_inputs_given(&b.in, x->o->given, x->err);
     sn_exact *exact =
         ok ? sn_exact_new(x->m, entry, b.in.symbol, x->o->seed, bind_leaves, &b, x->err) : NULL;
     ok = exact != NULL;
@@ -133,25 +144,26 @@ bool check_exact(const check_options *o, check_report *r, sn_error *err) {
     open_model *m = model_open(o->model, err);
     if (!m) return false;
     exact_run x = {.o = o, .r = r, .m = m->model.module, .of = "results", .err = err};
-    int n = sn_entry_count(x.m), n_pure = 0;
+    const int n = sn_entry_count(x.m);
+    char **name = calloc((size_t)n + 1, sizeof *name); /* entries are made anew */
+    bool *pure = calloc((size_t)n + 1, sizeof *pure);
     bool ok = !o->entry || sn_entry_get(x.m, o->entry) ||
               sn_fail(err, SN_ERR_USAGE, "there is no entry '%s'", o->entry);
-    char **pure = calloc((size_t)n + 1, sizeof *pure);
-    ok = ok && (pure || sn_fail(err, SN_ERR_MEMORY, "out of memory"));
+    ok = ok && run_params_make(&x.params, m, o->given, o->seed, err);
     for (int i = 0; ok && i < n; i++) {
         const sn_entry *e = sn_entry_at(x.m, i);
-        char name[64];
-        snprintf(name, sizeof name, "%s", e->name); /* entries are made anew */
-        if (o->entry && strcmp(o->entry, name) != 0) continue;
-        if (!e->n_assign && !inspect_inputs_past(x.m, e))
-            ok = (pure[n_pure++] = strdup(name)) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-        ok = ok && compare_entry(&x, name);
+        ok = (name && pure && (name[i] = strdup(e->name))) ||
+             sn_fail(err, SN_ERR_MEMORY, "out of memory");
+        if (!ok || (o->entry && strcmp(o->entry, name[i]) != 0)) continue;
+        pure[i] = !e->n_assign && !inspect_inputs_past(x.m, e);
+        ok = compare_entry(&x, name[i]);
     }
     model_close(m);
-    for (int i = 0; i < n_pure; i++) {
-        ok = ok && (!o->gradients || compare_gradients(&x, pure[i]));
-        free(pure[i]);
-    }
+    for (int i = 0; ok && i < n; i++)
+        if (o->gradients && pure[i]) ok = compare_gradients(&x, name[i]);
+    run_params_free(&x.params);
+    for (int i = 0; name && i < n; i++) free(name[i]);
+    free(name);
     free(pure);
     return ok;
 }

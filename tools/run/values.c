@@ -425,18 +425,32 @@ static bool is_limited(const sn_program *p, const char *entry, const char *name)
     return false;
 }
 
+static int64_t elements_of(const sn_arg_binding *a) {
+    int64_t n = 1;
+    for (int k = 0; k < a->rank; k++) n *= a->shape[k];
+    return n;
+}
+
+static bool fill_argument(run_given *g, const sn_arg_binding *a, sn_error *err) {
+    return fill_given(g, a->name, a->dtype, a->rank, a->shape, elements_of(a), a->data, err);
+}
+
+bool run_inputs_given(inspect_inputs *in, run_given *g, sn_error *err) {
+    for (int i = 0; i < in->n_data; i++)
+        if (!fill_argument(g, &in->arg[i], err) && err->code) return false;
+    return true;
+}
+
 bool run_inputs_make(inspect_inputs *in, const sn_program *p, const char *entry, const char *sizes,
                      run_given *g, int64_t vocab, sn_error *err) {
     if (!inspect_inputs_make(in, p, entry, sizes, err)) return false;
     for (int i = 0; i < in->n_data; i++) {
         const sn_arg_binding *a = &in->arg[i];
-        int64_t n = 1;
-        for (int k = 0; k < a->rank; k++) n *= a->shape[k];
-        if (fill_given(g, a->name, a->dtype, a->rank, a->shape, n, a->data, err)) continue;
+        if (fill_argument(g, a, err)) continue;
         if (err->code) return false;
         if (vocab > 0 && !strcmp(a->name, "targets") && !is_limited(p, entry, a->name))
             fill_range(a->name, &(struct run_value){.lo = 0, .hi = (double)vocab - 1}, a->dtype,
-                       a->data, n);
+                       a->data, elements_of(a));
     }
     return true;
 }

@@ -52,6 +52,9 @@ bool run_sizes(const sn_module *m, const sn_entry *e, const run_given *g, int64_
 bool run_inputs_make(inspect_inputs *in, const sn_program *p, const char *entry, const char *sizes,
                      run_given *g, int64_t vocab, sn_error *err);
 
+/* Puts what is given in the places of inputs that exist. */
+bool run_inputs_given(inspect_inputs *in, run_given *g, sn_error *err);
+
 /* Elements of a state before a run: floats from 0 to 1, integers 0. */
 void run_state_fill(const sn_node *state, int64_t n, void *data);
 

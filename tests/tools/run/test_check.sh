@@ -198,6 +198,16 @@ refused 1 "axis 0 of 'x' is 16\*C, which is 17 for no C in 1..128" call "$tmp/ch
 refused 1 'top_k (chunks.c:8): the end 3 exceeds N = 2' call "$tmp/chunks.c" --sizes N=2
 says 'sizes of the run: C=13,N=2; --sizes sets'
 
+# bits: what only changes signs is the same everywhere, products have an order for each kind of vectors
+run 0 check "$tmp/chunks.c" --invariant --levels 0,4 --sizes C=3,N=5
+prints '^forward  *results  *equal  *equal  *equal'
+prints ' 0 failed$'
+if grep -q differs "$tmp/out"; then fail "bits differ: $what"; fi
+run 0 check "$tmp/product.c" --invariant --levels 4 --entry single
+prints '^single  *results  *equal  *equal'
+if [ "$(uname -m)" = x86_64 ]; then prints "^differs: single, results, x86-64-v2: 'y', element .* for x86-64-v2"; fi
+refused 2 'exact and --invariant: give one of them' check "$tmp/plain.c" --exact --invariant
+
 # bench: sizes of any name
 run 0 bench model "$tmp/plain.c" --sizes N=7 --levels 4 --rounds 5 --seconds 0.0001
 prints '^plain double  *N=7 '
