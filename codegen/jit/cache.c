@@ -55,6 +55,7 @@ sn_cache_key sn_cache_make_key(const sn_target *t, const void *text, size_t byte
     const char *const parts[] = {sn_codegen_version(),
                                  t->triple,
                                  t->cpu,
+                                 t->tune,
                                  t->features,
                                  sn_caches_text(&t->caches, caches, sizeof caches),
                                  t->bitcode ? "bitcode" : "object"};

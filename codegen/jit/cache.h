@@ -14,7 +14,7 @@ typedef struct sn_cache_key {
     uint64_t low, high;
 } sn_cache_key;
 
-/* XXH3-128 of the target (triple, CPU, features, form of objects), the versions of Sinter and LLVM, the default pass
+/* XXH3-128 of the target (triple, CPU, tuning, features, form of objects), the versions of Sinter and LLVM, the default pass
  * pipeline, and `text`: everything else that determines the code. */
 sn_cache_key sn_cache_make_key(const sn_target *t, const void *text, size_t bytes);
 
