@@ -122,17 +122,20 @@ static const element *at(const sn_field *f, double handle) {
     return &f->chunk[i / CHUNK][i % CHUNK];
 }
 
+/* Room for more elements. */
+static void grow(sn_field *f) {
+    element **list = realloc(f->chunk, (f->n_chunk + 1) * sizeof *list);
+    if (list) f->chunk = list;
+    element *c = list && (f->n_chunk + 1) * CHUNK * sizeof *c <= max_bytes
+                     ? malloc(CHUNK * sizeof *c)
+                     : NULL;
+    if (c) f->chunk[f->n_chunk++] = c;
+    f->failed = !c;
+}
+
 /* A new element, zero; after a failure one that is overwritten. */
 static element *make(sn_field *f, double *handle) {
-    if (f->n == f->n_chunk * CHUNK && !f->failed) {
-        element **list = realloc(f->chunk, (f->n_chunk + 1) * sizeof *list);
-        if (list) f->chunk = list;
-        element *c = list && (f->n_chunk + 1) * CHUNK * sizeof *c <= max_bytes
-                         ? malloc(CHUNK * sizeof *c)
-                         : NULL;
-        if (c) f->chunk[f->n_chunk++] = c;
-        f->failed = !c;
-    }
+    if (f->n == f->n_chunk * CHUNK && !f->failed) grow(f);
     size_t i = f->failed ? N_FIXED : f->n++;
     element *e = &f->chunk[i / CHUNK][i % CHUNK];
     *e = (element){.low = 0};
@@ -142,6 +145,12 @@ static element *make(sn_field *f, double *handle) {
 
 static bool is_zero(const element *x) {
     return !x->infinite && !x->r[TOP];
+}
+
+/* A root of x or of -x. An odd power, so that the roots of x and of -x differ. */
+static uint64_t root_of(uint64_t x, int i) {
+    uint64_t n = (prime[i] + 1) / 4;
+    return power(x, n % 2 ? n : n + (prime[i] - 1) / 2, i);
 }
 
 static double special(double x) {
@@ -161,7 +170,7 @@ static double fraction(sn_field *f, double sign, uint64_t a, uint64_t b, int shi
     for (int i = 0; i < RINGS; i++) {
         uint64_t two = power(shift < 0 ? inverse(2, i) : 2, (uint64_t)abs(shift), i);
         uint64_t r = mul(mul(a % prime[i], inverse(b, i), i), two, i);
-        if (root) r = power(r, (prime[i] + 1) / 4, i);
+        if (root) r = root_of(r, i);
         e->r[i] = sign < 0 && r ? prime[i] - r : r;
     }
     e->known = true;
@@ -257,9 +266,9 @@ sn_field *sn_field_new(uint64_t key) {
     if (!f) return NULL;
     f->key = mix(key, 1);
     make_powers(f);
+    grow(f);
     for (int i = 0; i <= N_FIXED && !f->failed; i++) { /* and one to overwrite */
         element *e = make(f, &handle);
-        if (f->failed) break;
         double x = i < N_FIXED ? fixed[i] : 0;
         e->known = true, e->real = x, e->positive = x >= 0, e->infinite = !isfinite(x);
         for (int k = 0; k < RINGS; k++) e->r[k] = x == 1;
@@ -402,7 +411,7 @@ static double f_sqrt(sn_field *f, double a) {
     if (x->known && x->real < 0) return NOT_A_NUMBER;
     if (is_zero(x)) return ZERO;
     element *e = result_of(f, x, x, &handle);
-    for (int i = e->low; i < RINGS; i++) e->r[i] = power(x->r[i], (prime[i] + 1) / 4, i);
+    for (int i = e->low; i < RINGS; i++) e->r[i] = root_of(x->r[i], i);
     e->real = sqrt(x->real);
     e->positive = true;
     return handle;
@@ -561,10 +570,6 @@ static double number_of(sn_field *f, sn_op op, double a, double b, unsigned lost
     return sn_field_number(f, sn_elem_ref(op, false, x->real, y->real, 0), false);
 }
 
-#define HASH(name)                                                                                 \
-    static double f_##name(sn_field *f, double x) {                                                \
-        return hash_of(f, SN_OP_##name, x, x, 0);                                                  \
-    }
 #define WHOLE(name)                                                                                \
     static double f_##name(sn_field *f, double x) {                                                \
         return number_of(f, SN_OP_##name, x, x, 0);                                                \

@@ -9,8 +9,9 @@
  * for the order of numbers.
  *
  * What follows from constants and indices alone is also known as a real number, which comparisons and functions
- * use. A constant near a simple fraction or its root is that fraction, constants that differ by less than
- * 2^-18 are equal, and what is not a normal f32 is zero: rules fold constants with rounding.
+ * use. A constant near a simple fraction or its root is that fraction. Other constants that differ by less than
+ * 2^-18 are equal, and so are those between them. FLT_MIN and what is below it is zero. Rules fold constants with
+ * rounding, which these three rules cover.
  *
  * An element is a handle, a double, so that whatever moves numbers moves elements; 0 is zero. Integers and
  * bools stay what they are. */

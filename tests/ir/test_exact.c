@@ -56,6 +56,7 @@ static void laws(void **state) {
     SAME(one(SN_OP_sigmoid, NEG(a)), two(SN_OP_sub, num(1), one(SN_OP_sigmoid, a)));
     SAME(one(SN_OP_tanh, a),
          two(SN_OP_sub, MUL(num(2), one(SN_OP_sigmoid, MUL(a, num(2)))), num(1)));
+    OTHER(one(SN_OP_sqrt, a), one(SN_OP_sqrt, one(SN_OP_neg, a)));
     SAME(one(SN_OP_sqrt, MUL(a, b)), MUL(one(SN_OP_sqrt, a), one(SN_OP_sqrt, b)));
     SAME(EXP(one(SN_OP_log, a)), a);
     SAME(one(SN_OP_log, EXP(a)), a);
