@@ -434,12 +434,17 @@ static bool run_variant(const variant *v, const problem *p, sn_error *err) {
     return sn_run(v->session, v->c->g->entry, p->in_arg, p->n_in_arg, p->out_arg, p->n_out, err);
 }
 
-static bool time_variant(void *ctx, int repeats, double *seconds, sn_error *err) {
-    const variant *v = ctx;
-    if (!run_variant(v, &v->c->timed, err)) return false;
-    double start = sn_clock();
+static bool repeat_variant(const variant *v, int repeats, sn_error *err) {
     for (int i = 0; i < repeats; i++)
         if (!run_variant(v, &v->c->timed, err)) return false;
+    return true;
+}
+
+static bool time_variant(void *ctx, int repeats, double *seconds, sn_error *err) {
+    const variant *v = ctx;
+    if (!repeat_variant(v, 1, err)) return false; /* warm-up */
+    double start = sn_clock();
+    if (!repeat_variant(v, repeats, err)) return false;
     *seconds = (sn_clock() - start) / repeats;
     return true;
 }
@@ -447,11 +452,12 @@ static bool time_variant(void *ctx, int repeats, double *seconds, sn_error *err)
 /* The same, but only from the begin to the end of each kernel call. */
 static bool time_kernels(void *ctx, int repeats, double *seconds, sn_error *err) {
     const variant *v = ctx;
-    size_t events = (size_t)(repeats + 1) * (size_t)v->n_call * (size_t)sn_bench_threads(v->c->o);
-    double *call = calloc((size_t)v->n_call + 1, sizeof *call), whole;
+    size_t events = (size_t)repeats * (size_t)v->n_call * (size_t)sn_bench_threads(v->c->o);
+    double *call = calloc((size_t)v->n_call + 1, sizeof *call);
     if (!call) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    sn_trace *t = sn_trace_begin(v->session, v->c->g->entry, events, err);
-    bool ok = t && time_variant(ctx, repeats, &whole, err);
+    bool ok = repeat_variant(v, 1, err); /* warm-up */
+    sn_trace *t = ok ? sn_trace_begin(v->session, v->c->g->entry, events, err) : NULL;
+    ok = t && repeat_variant(v, repeats, err);
     if (ok) sn_trace_seconds(t, call, v->n_call);
     *seconds = 0;
     for (int i = 0; i < v->n_call; i++) *seconds += call[i];

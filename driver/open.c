@@ -115,9 +115,11 @@ static bool open_onnx(open_model *m, const open_options *o, sn_error *err) {
     char *folder = graph && !(o->entries & SN_CACHED) ? NULL : model_source_folder(m->code.onnx);
     bool ok = true;
     if (folder) {
-        m->code.config = m->own_config = sn_model_dir_config(folder, err);
-        ok = m->own_config && sn_sentence_modules_read(folder, m->own_config, NULL, err);
+        sn_error none = {0}, *e = graph ? &none : err; /* the graph as it is does without */
+        m->code.config = m->own_config = sn_model_dir_config(folder, e);
+        ok = m->own_config && sn_sentence_modules_read(folder, m->own_config, NULL, e);
         if (!graph) m->config = m->own_config;
+        ok |= graph;
     }
     ok = ok && found(m, o, graph ? NULL : folder, err);
     free(folder);
