@@ -22,9 +22,9 @@ const char *link_wasm_linker(const char *cc, sn_error *err);
 /* The WebAssembly module NAME.wasm from NAME.wasm.o, by link_wasm_linker(cc). */
 bool link_wasm(const link_request *r, sn_error *err);
 
-/* The program NAME from NAME.o (with the program table), libsinter_program.a, libsinter_text.a
- * (before it libsinter_plain.a, if no tables of Unicode are needed) and libsinter_rt.a, either installed with this program or from its build tree. For this machine's architecture
- * only. */
+/* The program NAME from NAME.o (with the program table), libsinter_program.a, libsinter_text.a (before it
+ * libsinter_plain.a, if no tables of Unicode are needed) and libsinter_rt.a, either installed with this program or
+ * from its build tree. For this machine's architecture only. */
 bool link_program(const link_request *r, sn_error *err);
 
 #endif
