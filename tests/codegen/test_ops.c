@@ -221,15 +221,15 @@ static bool meant(const char *what, int k, const op_mode *mode) {
 }
 
 /* The default run takes every row in the evaluator's modes. Compiled, the first row of an op runs at
- * level 4. Of the other modes, with N modes in all, a level takes every 3N-th row and a target every
- * 2N-th, each from another row on. */
+ * level 4. Of the other modes, with N modes in all, a level takes every 5N-th row and a target every
+ * 3N-th, each from another row on. */
 static bool sampled(size_t i, int k) {
     int compiled = k - N_MODE;
     bool level = k >= N_MODE && is_level(&op_compiled_modes[compiled]);
     if (effort_is_long() || k < N_MODE) return true;
     if (level && (i == 0 || op_cases[i - 1].op != op_cases[i].op))
         return !strcmp(op_compiled_modes[compiled].name, "jit4");
-    return effort_takes(i + (size_t)compiled, (size_t)op_compiled_count * (level ? 3 : 2));
+    return effort_takes(i + (size_t)compiled, (size_t)op_compiled_count * (level ? 5 : 3));
 }
 
 int main(int argc, char **argv) {

@@ -100,7 +100,7 @@ static int visible(const sn_region *r, const sn_order *order, const tile *t) {
 
 static void blocks_of_rings(void **state) {
     (void)state;
-    const int masks = effort_is_long() ? 200000 : 4000;
+    const int masks = effort_is_long() ? 200000 : 1500;
     int left_out = 0;
     for (int i = 0; i < masks; i++) {
         draw d = {.m = sn_module_new("t"), .rng = {.seed = 7, .stream = (uint32_t)i}};
@@ -140,7 +140,7 @@ static sn_kernel_fn *compile(sn_jit *jit, em *e, const sn_region *r) {
 
 static void tiles_of_kernels(void **state) {
     (void)state;
-    const int masks = effort_is_long() ? 5000 : 60;
+    const int masks = effort_is_long() ? 5000 : 30;
     int empty = 0, full = 0;
     sn_target target;
     sn_error err = {0};

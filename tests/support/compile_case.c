@@ -122,14 +122,14 @@ void cc_check(sn_module *m, int lo, int hi, int n_len, const int64_t *len, doubl
     static size_t calls;
     calls++;
     for (int level = lo; level <= hi; level++) {
-        if (level != hi && !effort_takes(calls + (size_t)level, level == lo ? 3 : 9)) continue;
+        if (level != hi && !effort_takes(calls + (size_t)level, level == lo ? 5 : 15)) continue;
         sn_options o = {.level = level, .threads = 2};
         jit_run r;
         if (!jit_open(&r, m, &o, elements, NULL)) fail_msg("level %d: %s", level, r.why);
         check_entries(&r, level, n_len, len, tol);
         jit_close(&r);
     }
-    if (effort_takes(calls, 6)) check_onednn(m, hi, "f32", -1, n_len, len, tol);
+    if (effort_takes(calls, 12)) check_onednn(m, hi, "f32", -1, n_len, len, tol);
     sn_module_free(m);
 }
 

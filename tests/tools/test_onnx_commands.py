@@ -64,7 +64,7 @@ def check_generate():
     several = lambda *args: [json.loads(line)["ids"] for line in run(
         "generate", data + "llama_past.onnx", "-f", tmp + "/prompts", "--json", *args).splitlines()]
     sampled = several("-n", "12", "--temperature", "3", "--batch", "1")
-    for batch in "2", "4":  # rows are taken again by other texts
+    for batch in ("2", "4")[: len(prompts) // 2]:  # rows are taken again by other texts
         found = several("-n", "2", "--temperature", "0", "--batch", batch)
         equal(f"batch {batch}", [p + t for p, t in zip(prompts, found)], alone)
         equal(f"samples of batch {batch}", several("-n", "12", "--temperature", "3", "--batch", batch), sampled)
@@ -139,7 +139,7 @@ def check_transcribe():
         with open(tmp + "/x.wav", "wb") as f:
             f.write(b"RIFF" + struct.pack("<I", 36 + len(sound)) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 16000, 32000, 2, 16)
                     + b"data" + struct.pack("<I", len(sound)) + sound)
-        for level in "0", "4":
+        for level in ("0", "4") if "SN_TEST_LONG" in os.environ else "4":
             found = run("transcribe", data + "sound", tmp + "/x.wav", "--print-ids", "--level", level)
             equal(f"transcribe a {what} tone", ids_of(found), wanted)
 
