@@ -6,7 +6,7 @@
  * or, to run an ONNX file,
  *   {"work": "file", "path": "/…/m.onnx",
  *    "inputs": {"ids": {"type": "i64", "dims": [1, 64], "limit": 97}}, …}
- * or, to run several one after the other, whose inputs the peer makes from sizes by the names of dims in the file,
+ * or, to run several files in turn (the peer makes their inputs: the names of dims in a file say which size they have),
  *   {"work": "files", "files": [{"path": "/…/decoder_model_merged.onnx", "batch": 1, "tokens": 1, "past": 64,
  *                                "source": 64,
  *                                "mel": 0, "frames": 0, "limit": 97}, …]}

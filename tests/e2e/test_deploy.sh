@@ -5,37 +5,8 @@
 # pictures training refuse systems wine_run web
 set -u
 sinter=$1 source=$2 cc=$3 cxx=$4 section=$5 writer=${6:-}
-model=$source/examples/models/stories260K/stories260K.bin
-tokenizer=$source/examples/models/stories260K/tok512.bin
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}"
-cd "$tmp" || exit 1
-failed=0
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-same() { # same WHAT GOT WANT
-    [ "$2" = "$3" ] || fail "$1: got \"$2\", not \"$3\""
-}
-# says TEXT COMMAND…: the command fails with a message that contains TEXT, and not by a signal
-says() {
-    text=$1
-    shift
-    "$@" >out 2>&1
-    code=$?
-    if [ $code = 0 ] || [ $code -ge 126 ]; then fail "$*: exit code $code"; fi
-    grep -q -- "$text" out || fail "$*: no \"$text\" in: $(head -3 out)"
-}
-compile() { # compile FOLDER OPTIONS…
-    folder=$1
-    shift
-    "$sinter" compile "$model" --tokenizer "$tokenizer" --name story -o "$folder" "$@" || fail "compile $*"
-}
+. "$source/tests/e2e/artefact/stories260k.sh"
 prompt="1 403 407"
-want="261 378 432 383 286 261 376 298 315 421" # the likeliest tokens after it
 greedy() { # greedy COMMAND…
     "$@" 10 $prompt | tr '\n' ' ' | sed 's/ $//'
 }

@@ -4,44 +4,14 @@
 set -u
 sinter=$1 source=$2 cc=$3 section=$4
 here=$source/tests/e2e/artefact
-model=$source/examples/models/stories260K/stories260K.bin
-tokenizer=$source/examples/models/stories260K/tok512.bin
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$tmp/cache}"
-cd "$tmp" || exit 1
-failed=0
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-same() { # same WHAT GOT WANT
-    [ "$2" = "$3" ] || fail "$1: got \"$2\", not \"$3\""
-}
-# says TEXT COMMAND…: the command fails with a message that contains TEXT, and not by a signal
-says() {
-    text=$1
-    shift
-    "$@" >out 2>&1
-    code=$?
-    if [ $code = 0 ] || [ $code -ge 126 ]; then fail "$*: exit code $code"; fi
-    grep -q -- "$text" out || fail "$*: no \"$text\" in: $(head -3 out)"
-}
-compile() { # compile FOLDER OPTIONS…
-    folder=$1
-    shift
-    "$sinter" compile "$model" --tokenizer "$tokenizer" --name story -o "$folder" --threads none "$@" ||
-        fail "compile $*"
-}
-want="261 378 432 383 286 261 376 298 315 421"
+. "$source/tests/e2e/artefact/stories260k.sh"
 greedy() { # greedy PROGRAM FOLDER
     $1 "$2/story.weights" 10 1 403 407 | tr '\n' ' ' | sed 's/ $//'
 }
 
 # NAME.s is the object's code, so an assembler makes an artefact of it.
 listing() {
-    compile two --target x86-64-v2,x86-64-v3 --emit asm,ll --json >json
+    compile two --threads none --target x86-64-v2,x86-64-v3 --emit asm,ll --json >json
     for file in story.s story.ll; do
         grep -q "two/$file\"" json || fail "$file is not among the files"
     done
@@ -60,13 +30,13 @@ listing() {
     grep -A1 '^; decode, step: model.layers.\*.mlp.down_proj: gemm' two/story.ll | grep -q '^define .*@story_v1_gemm_' ||
         fail "no comment of a kernel in two/story.ll"
     grep -q '^define .*@story_prefill(' two/story.ll || fail "no entry in two/story.ll"
-    compile arm --target aarch64 --emit asm --entries cached
+    compile arm --threads none --target aarch64 --emit asm --entries cached
     [ ! -e arm/story.ll ] || fail "--emit asm writes IR, too"
     grep -q '^// prefill: model.layers.\*.attention: flash' arm/story.s || fail "no comment in arm/story.s"
     if command -v aarch64-linux-gnu-gcc >/dev/null 2>&1; then
         aarch64-linux-gnu-gcc -c arm/story.s -o arm/again.o || fail "assemble for AArch64"
     fi
-    compile mac --target apple-m1,os=macos --emit asm --entries cached
+    compile mac --threads none --target apple-m1,os=macos --emit asm --entries cached
     grep -A1 '^// prefill: model.layers.\*.attention: flash' mac/story.s | grep -q '^_story_v0_flash' ||
         fail "no comment above a name of Mach-O"
     says "asm, ll or asm,ll" "$sinter" compile "$model" -o x --emit obj
@@ -77,10 +47,10 @@ listing() {
 sections() {
     native=native
     [ "$(uname -m)" = x86_64 ] && native=x86-64-v2,x86-64-v3
-    compile out --target $native
+    compile out --threads none --target $native
     $cc -O1 "$here/unwind.c" -Iout out/story.o -lm -o unwind || fail "link unwind"
     (cd out && ../unwind) >out.txt || fail "samples of the stack that reach main: $(cat out.txt)"
-    compile listed --target $native --emit ll
+    compile listed --threads none --target $native --emit ll
     $cc -O1 "$here/unwind.c" -Ilisted listed/story.o -lm -o unwind || fail "link unwind"
     (cd listed && ../unwind) >out.txt || fail "samples of the stack that reach main, of LLVM's object: $(cat out.txt)"
     for folder in out listed; do
@@ -196,7 +166,7 @@ if sys.argv[1] == 'static':
     how = {r['relatedSpdxElement']: r['relationshipType'] for r in s['relationships']}
     assert how['SPDXRef-libgomp'] == how['SPDXRef-libc'] == 'STATIC_LINK', how
 END
-    compile exe --exe --spdx --entries cached,step
+    compile exe --threads none --exe --spdx --entries cached,step
     static=
     if ! ldd exe/story | grep -q libasan; then
         static=static
@@ -220,7 +190,7 @@ END
 
 # Checksums of parts of the weights, also of weights in the object.
 verify() {
-    compile out --entries cached
+    compile out --threads none --entries cached
     $cc -Wall -Wextra -Werror "$here/verify.c" -Iout out/story.o -lm -o check || fail "link"
     (cd out && ../check) || fail "parts"
     bytes=$(wc -c <out/story.weights)
@@ -240,12 +210,12 @@ arm() {
         aarch64-linux-gnu-gcc -static "$source/examples/deploy/generate.c" -I$1 $1/story.o -lm -o $1/generate || fail "link $1"
         same "$1 on $2" "$(greedy "qemu-aarch64 -cpu $2 $1/generate" $1 2>&1)" "$3"
     }
-    compile three --target aarch64,cortex-a76,neoverse-v2 --entries cached,step --compute int8
+    compile three --threads none --target aarch64,cortex-a76,neoverse-v2 --entries cached,step --compute int8
     grep -q '1  neoverse-v2: neon fullfp16 dotprod i8mm$' three/story.h || fail "needs of neoverse-v2: $(grep neoverse three/story.h)"
     grep -q '2  cortex-a76: neon fullfp16 dotprod$' three/story.h || fail "needs of cortex-a76"
-    compile dot --target aarch64,+dotprod --entries cached,step --compute int8
+    compile dot --threads none --target aarch64,+dotprod --entries cached,step --compute int8
     grep -q 'aarch64,+dotprod: neon dotprod$' dot/story.h || fail "needs of aarch64,+dotprod: $(grep dotprod dot/story.h)"
-    compile m1 --target apple-m1 --entries cached,step
+    compile m1 --threads none --target apple-m1 --entries cached,step
     dump=$(command -v aarch64-linux-gnu-objdump || command -v llvm-objdump-19)
     if [ -n "$dump" ]; then
         for folder in three dot m1; do
@@ -272,7 +242,7 @@ arm() {
 small() {
     native=native
     [ "$(uname -m)" = x86_64 ] && native=x86-64-v3,x86-64-v4
-    compile out --entries cached --target $native
+    compile out --threads none --entries cached --target $native
     "$sinter" inspect out/story.o >out.txt || fail "inspect"
     total=$(awk '$1 == "code" { print $2 }' out.txt)
     same "the sum of all functions" "$(awk '/^code/ { on = 1; next } on { n += $1 } END { print n }' out.txt)" "$total"
