@@ -133,14 +133,15 @@ static bool open_rival(rival *r, const product *p, sn_dtype factors, sn_error *e
 static bool time_rival(void *ctx, int repeats, double *seconds, sn_error *err) {
     rival *r = ctx;
     double start = 0;
-    for (int i = -1; i < repeats; i++) {
+    int runs = repeats ? repeats : 1;
+    for (int i = repeats ? -1 : 0; i < runs; i++) {
         if (i == 0) start = sn_clock();
         for (int64_t j = 0; j < r->copies; j++)
             if (!r->library->gemm->run(r->dnnl, &r->s, r->x, r->packed + r->bytes * (size_t)j, NULL,
                                        r->y, err))
                 return false;
     }
-    *seconds = (sn_clock() - start) / repeats;
+    *seconds = (sn_clock() - start) / runs;
     return true;
 }
 

@@ -84,14 +84,12 @@ static bool add_limit(const limit *l, int rounds, sn_bench_report *out, sn_error
     snprintf(x->backend, sizeof x->backend, "probe");
     snprintf(x->bound, sizeof x->bound, "%s", l->kind < 0 ? "memory" : "compute");
     x->threads = l->threads;
-    x->rounds = rounds;
-    for (int i = 0; i < rounds; i++) x->round_ms[i] = l->seconds[i] * 1e3;
-    x->ms_median = sn_bench_median(l->seconds, rounds) * 1e3;
-    x->ms_min = INFINITY, x->ms_max = 0;
+    x->samples.n = rounds;
     for (int i = 0; i < rounds; i++) {
-        x->ms_min = fmin(x->ms_min, l->seconds[i] * 1e3);
-        x->ms_max = fmax(x->ms_max, l->seconds[i] * 1e3);
+        x->samples.ms[i] = l->seconds[i] * 1e3;
+        x->samples.switches[i] = x->samples.waited[i] = x->samples.cpu_ms[i] = NAN;
     }
+    sn_bench_summarise(x);
     if (l->kind >= 0) {
         x->gflops = rate;
         x->flop = PEAK_WORK * 1e9;

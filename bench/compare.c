@@ -5,6 +5,7 @@
 
 #include <cJSON.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,22 @@ static double number(const cJSON *o, const char *key) {
 static void text(const cJSON *o, const char *key, char *out, size_t size) {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
     snprintf(out, size, "%s", cJSON_IsString(v) ? v->valuestring : "");
+}
+
+/* Lists that are shorter than that of the times, as in files of earlier versions, are unknown. */
+static void fill_samples(sn_bench_samples *s, const cJSON *o) {
+    for (int i = 0; i < SN_BENCH_SAMPLE_KEYS; i++) {
+        const sn_bench_sample_key *k = &sn_bench_sample_keys[i];
+        const cJSON *v, *list = cJSON_GetObjectItemCaseSensitive(o, k->key);
+        double *to = (double *)(void *)((char *)s + k->offset);
+        int n = 0;
+        cJSON_ArrayForEach(v, list) {
+            if (n < SN_BENCH_ROUNDS) to[n++] = cJSON_IsNumber(v) ? v->valuedouble : NAN;
+        }
+        if (!i) s->n = n > 0 && s->ms[0] > 0 ? n : 0;
+        while (n < s->n) to[n++] = NAN;
+    }
+    if (s->n) sn_bench_find_warm_up(s);
 }
 
 static void fill(sn_bench_record *x, const cJSON *o) {
@@ -42,11 +59,10 @@ static void fill(sn_bench_record *x, const cJSON *o) {
     x->stream_gbytes_s = number(o, "stream_gbytes_s");
     x->rel_rms = number(o, "rel_rms");
     x->peak_bytes = number(o, "peak_bytes");
-    const cJSON *v, *list = cJSON_GetObjectItemCaseSensitive(o, "round_ms");
-    cJSON_ArrayForEach(v, list) {
-        if (cJSON_IsNumber(v) && x->rounds < SN_BENCH_ROUNDS)
-            x->round_ms[x->rounds++] = v->valuedouble;
-    }
+    x->ms_low = x->ms_min, x->ms_high = x->ms_max; /* of files without times of rounds */
+    fill_samples(&x->samples, o);
+    fill_samples(&x->again, cJSON_GetObjectItemCaseSensitive(o, "again"));
+    if (x->samples.n) sn_bench_summarise(x);
 }
 
 static void fill_machine(sn_bench_report *r, const cJSON *o) {
@@ -96,80 +112,27 @@ bool sn_bench_read_json(const char *path, sn_bench_report *out, sn_error *err) {
 
 /* ---- intervals ---- */
 
-/* The probability in percent that the median of n independent rounds lies between the one number `cut`
- * from the bottom and the one from the top. */
-static double coverage(int n, int cut) {
-    double outside = 0, term = pow(0.5, n);
-    for (int i = 0; i <= cut; i++) {
-        outside += term;
-        term *= (double)(n - i) / (i + 1);
-    }
-    return 100 * (1 - 2 * outside);
+static bool same_work(const sn_bench_record *x, const sn_bench_record *y) {
+    return !strcmp(x->kind, y->kind) && !strcmp(x->name, y->name) && !strcmp(x->shape, y->shape);
 }
 
-/* How many of n sorted rounds lie below and above the interval of their median, which covers 95 % or, of
- * few rounds, as much as they allow. */
-static int rounds_cut(int n) {
-    int cut = 0;
-    while (2 * (cut + 1) < n && coverage(n, cut + 1) >= 95) cut++;
-    return cut;
-}
+/* Percent: at a higher floor no two works are called alike. */
+static const double quiet_floor = 2;
 
-static sn_bench_gain of_pairs(const sn_bench_record *base, const sn_bench_record *x) {
-    double ratio[SN_BENCH_ROUNDS];
-    int n = x->rounds;
-    for (int k = 0; k < n; k++) ratio[k] = base->round_ms[k] / x->round_ms[k];
-    qsort(ratio, (size_t)n, sizeof *ratio, sn_bench_ascending);
-    int cut = rounds_cut(n);
-    return (sn_bench_gain){.gain = sn_bench_median(ratio, n),
-                           .low = ratio[cut],
-                           .high = ratio[n - 1 - cut],
-                           .level = coverage(n, cut)};
-}
-
-static double resampled_median(const double *x, int n, uint64_t *seed) {
-    double draw[SN_BENCH_ROUNDS];
-    for (int k = 0; k < n; k++) {
-        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-        draw[k] = x[(*seed >> 33) % (unsigned)n];
-    }
-    return sn_bench_median(draw, n);
-}
-
-/* Rounds of two runs have no order in common: bootstrap of the ratio of medians. */
-static sn_bench_gain of_runs(const sn_bench_record *base, const sn_bench_record *x) {
-    enum { DRAWS = 1000 };
-    double ratio[DRAWS];
-    uint64_t seed = 1;
-    for (int k = 0; k < DRAWS; k++) {
-        double a = resampled_median(base->round_ms, base->rounds, &seed);
-        ratio[k] = a / resampled_median(x->round_ms, x->rounds, &seed);
-    }
-    qsort(ratio, DRAWS, sizeof *ratio, sn_bench_ascending);
-    return (sn_bench_gain){.gain = base->ms_median / x->ms_median,
-                           .low = ratio[DRAWS * 25 / 1000],
-                           .high = ratio[DRAWS * 975 / 1000 - 1],
-                           .level = 95};
-}
-
-static int rounds_kept(const sn_bench_record *x) {
-    return x->round_ms[0] > 0 ? x->rounds : 0;
-}
-
-void sn_bench_interval(const sn_bench_record *x, double *low, double *high) {
-    double ms[SN_BENCH_ROUNDS];
-    int n = rounds_kept(x), cut = rounds_cut(n);
-    *low = x->ms_min, *high = x->ms_max;
-    if (!n) return;
-    memcpy(ms, x->round_ms, sizeof *ms * (size_t)n);
-    qsort(ms, (size_t)n, sizeof *ms, sn_bench_ascending);
-    *low = ms[cut], *high = ms[n - 1 - cut];
+static void refuse(sn_bench_gain *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void refuse(sn_bench_gain *g, const char *fmt, ...) {
+    va_list ap;
+    if (g->verdict == SN_BENCH_REFUSED) return;
+    va_start(ap, fmt);
+    vsnprintf(g->why, sizeof g->why, fmt, ap);
+    va_end(ap);
+    g->verdict = SN_BENCH_REFUSED;
 }
 
 /* The verdict, and for an unclear one how many of n rounds' number would do: the width of an interval falls
  * with their root. */
-static void judge(sn_bench_gain *g, int n, double bound) {
-    const double margin = bound / 100;
+static void judge(sn_bench_gain *g, int n, double floor) {
+    const double margin = g->bound / 100;
     g->verdict = g->low > 1 + margin                             ? SN_BENCH_FASTER
                  : g->high < 1 - margin                          ? SN_BENCH_SLOWER
                  : g->low >= 1 - margin && g->high <= 1 + margin ? SN_BENCH_SAME
@@ -177,28 +140,47 @@ static void judge(sn_bench_gain *g, int n, double bound) {
     double off = fabs(fabs(g->gain - 1) - margin), half = fmax(g->gain - g->low, g->high - g->gain);
     if (g->verdict == SN_BENCH_UNCLEAR)
         g->rounds = off > 0 ? ceil(n * pow(half / off, 2)) : INFINITY;
+    if (g->verdict >= SN_BENCH_UNCLEAR || g->verdict == SN_BENCH_SAME)
+        if (floor > quiet_floor)
+            refuse(g, "the same program timed twice differed by up to %.1f %%", floor);
 }
 
 sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_record *x, bool one_run,
-                               double bound) {
+                               double bound, double floor) {
+    double a[SN_BENCH_ROUNDS], b[SN_BENCH_ROUNDS];
+    bool few = false, few_x = false;
     sn_bench_gain g = {.gain = base->ms_median / x->ms_median,
-                       .low = base->ms_min / x->ms_max,
-                       .high = base->ms_max / x->ms_min,
-                       .level = 100};
-    int n = rounds_kept(x), m = rounds_kept(base);
-    if (one_run && n == m && n > 0)
-        g = of_pairs(base, x);
-    else if (n > 0 && m > 0)
-        g = of_runs(base, x);
-    judge(&g, n > m ? n : m, bound);
+                       .low = base->ms_low / x->ms_high,
+                       .high = base->ms_high / x->ms_low,
+                       .bound = fmax(bound, floor)};
+    int n = one_run ? sn_bench_ratios(&base->samples, &x->samples, a, &few) : 0;
+    if (n) {
+        g.gain = sn_bench_median(a, n);
+        sn_bench_bootstrap(a, n, NULL, 0, &g.low, &g.high);
+    } else if (base->samples.n && x->samples.n) {
+        n = sn_bench_counted(&base->samples, a, &few);
+        int m = sn_bench_counted(&x->samples, b, &few_x);
+        sn_bench_bootstrap(a, n, b, m, &g.low, &g.high);
+        n = n > m ? n : m;
+    }
+    judge(&g, n, floor);
+    if (few || few_x) refuse(&g, "more than half of the samples were preempted");
     return g;
 }
 
-/* ---- the table ---- */
-
-static bool same_work(const sn_bench_record *x, const sn_bench_record *y) {
-    return !strcmp(x->kind, y->kind) && !strcmp(x->name, y->name) && !strcmp(x->shape, y->shape);
+double sn_bench_floor_of(const sn_bench_report *r, const sn_bench_record *x) {
+    for (int i = 0; i < r->n; i++)
+        if (same_work(&r->list[i], x) && r->list[i].again.n) return r->list[i].floor_pct;
+    return NAN;
 }
+
+void sn_bench_refuse_busy(const sn_bench_report *r, sn_bench_gain *g) {
+    if (sn_bench_busy(r->others, r->stolen))
+        refuse(g, "other programs used %.0f %% of the CPU time, the host took %.0f %%", r->others,
+               r->stolen);
+}
+
+/* ---- the table ---- */
 
 static bool same_options(const sn_bench_record *x, const sn_bench_record *y) {
     return y->level == x->level && !strcmp(y->backend, x->backend) && !strcmp(y->dtype, x->dtype);
@@ -254,7 +236,7 @@ static void print_columns(FILE *f, const char *head, double base, double x, doub
 }
 
 static const char *const verdicts[SN_BENCH_VERDICTS] = {"same", "faster", "slower", "unclear",
-                                                        "unreliable"};
+                                                        "refused"};
 
 /* A pair of records, whose base is of another run if `across`. */
 typedef struct pair {
@@ -275,6 +257,7 @@ static void print_pair(FILE *f, const pair *p, int name, int shape, const char *
             shape, x->shape, who, base->ms_median, x->ms_median, g.gain, g.low, g.high,
             color ? color[g.verdict] : "", verdicts[g.verdict],
             color ? color[SN_BENCH_VERDICTS] : "");
+    if (g.verdict == SN_BENCH_REFUSED) fprintf(f, ": %s", g.why);
     if (g.verdict == SN_BENCH_UNCLEAR && g.rounds <= SN_BENCH_ROUNDS)
         fprintf(f, ": %.0f rounds may do", g.rounds);
     print_columns(f, "MB", base->peak_bytes, x->peak_bytes, 1.0 / (1 << 20), "%.3g");
@@ -319,7 +302,7 @@ static void print_notes(FILE *f, const sn_bench_report *r, const sn_bench_report
         fprintf(
             f,
             "note: beside %d measurements the machine's limits differ by more than 3 %% between "
-            "the runs: their verdicts are unreliable\n",
+            "the runs: their verdicts are refused\n",
             drifted);
     fprintf(f, "note: the interval does not cover how the machine's speed drifts between two runs; "
                "bench/against.py OLD NEW times two builds in turn\n");
@@ -329,14 +312,15 @@ static void print_notes(FILE *f, const sn_bench_report *r, const sn_bench_report
 static int find_pairs(const sn_bench_report *r, const sn_bench_report *old, double bound,
                       pair *list) {
     int n = 0;
-    bool busy =
-        sn_bench_busy(r->others, r->stolen) || (old && sn_bench_busy(old->others, old->stolen));
     for (int i = 0; i < r->n; i++) {
         const sn_bench_record *x = &r->list[i], *base = sn_bench_baseline(r, old, x);
         if (!base) continue;
-        list[n] = (pair){base, x, sn_bench_compare(base, x, !old, bound), old != NULL};
-        if (busy) list[n].gain.verdict = SN_BENCH_UNRELIABLE;
-        n++;
+        double floor = sn_bench_floor_of(r, x);
+        if (old) floor = fmax(floor, sn_bench_floor_of(old, base));
+        pair *p = &list[n++];
+        *p = (pair){base, x, sn_bench_compare(base, x, !old, bound, floor), old != NULL};
+        sn_bench_refuse_busy(r, &p->gain);
+        if (old) sn_bench_refuse_busy(old, &p->gain);
     }
     return n;
 }
@@ -346,7 +330,7 @@ sn_bench_compared sn_bench_print_comparison(const sn_bench_report *r, const sn_b
                                             const char *const color[SN_BENCH_VERDICTS + 1],
                                             FILE *f) {
     static const double far = 0.03, usual = 1;
-    double bound = threshold > 0 ? threshold : usual, level = 100;
+    double bound = threshold > 0 ? threshold : usual;
     pair *list = calloc((size_t)r->n + 1, sizeof *list);
     sn_bench_compared done = {0};
     int name = 4, shape = 5, drifted = 0, other_threads = 0;
@@ -357,19 +341,15 @@ sn_bench_compared sn_bench_print_comparison(const sn_bench_report *r, const sn_b
         int n = (int)strlen(p->x->name), k = (int)strlen(p->x->shape);
         name = n > name ? n : name;
         shape = k > shape ? k : shape;
-        level = fmin(level, p->gain.level);
         done.slower += p->gain.high < 1 - bound / 100;
         other_threads += p->across && p->x->threads != p->base->threads;
         if (!p->across || !same_machine(r, old) || drift(p) <= far) continue;
-        p->gain.verdict = SN_BENCH_UNRELIABLE;
+        refuse(&p->gain, "the machine's limits differ by %.0f %% between the runs", 100 * drift(p));
         drifted++;
     }
-    char interval[24];
-    snprintf(interval, sizeof interval, level >= 95 ? "%.0f %% interval" : "%.4g %% interval",
-             level >= 95 ? 95 : level);
     fprintf(f, "%-*s  %-*s  %-20s %10s %10s %8s  %-18s  %s\n", name, "work", shape, "shape",
             old ? "measured" : "against the lowest", old ? "old ms" : "base ms", "ms", "speed-up",
-            interval, "verdict");
+            "95 % interval", "verdict");
     for (int i = 0; i < done.pairs; i++) print_pair(f, &list[i], name, shape, color);
     fprintf(f, "%s; same: within %g %%\n",
             old ? "speed-up: ratio of the medians" : "speed-up: median of the ratios in each round",

@@ -12,28 +12,32 @@ typedef enum sn_bench_verdict {
     SN_BENCH_SAME,
     SN_BENCH_FASTER,
     SN_BENCH_SLOWER,
-    SN_BENCH_UNCLEAR,    /* the interval reaches over a bound: too few rounds */
-    SN_BENCH_UNRELIABLE, /* other programs used the machine, or it had another speed in each run */
+    SN_BENCH_UNCLEAR, /* the interval reaches over a bound: too few rounds */
+    SN_BENCH_REFUSED, /* the machine was not quiet enough for an answer */
     SN_BENCH_VERDICTS
 } sn_bench_verdict;
 
 /* How many times as fast x is as the baseline. */
 typedef struct sn_bench_gain {
-    double gain, low, high; /* the median and its interval */
-    double level;           /* the probability that the interval covers the true median, percent */
+    double gain, low, high;   /* the median and its interval of 95 % */
+    double bound;             /* of a difference that counts, percent */
     sn_bench_verdict verdict; /* by the interval: all of it beyond a bound, or between both */
     double rounds;            /* unclear: how many rounds would about do */
+    char why[160];            /* refused: the reason */
 } sn_bench_gain;
 
-/* Rounds of one run are compared pairwise, those of two runs by resampling (the same result for the
- * same records). Files without times of rounds: the interval follows from least and greatest time.
- * bound: of a difference that counts, percent. */
+/* Rounds of one run are compared pairwise, those of two runs as two sets of numbers; see samples.h. Files without
+ * times of rounds: the interval follows from least and greatest time. bound: of a difference that counts, percent.
+ * floor: the smallest difference that the run could see, percent (NaN: unknown); no smaller one counts. Refuses if
+ * fewer than half of the samples count, and to call two works alike if floor is above 2 %. */
 sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_record *x, bool one_run,
-                               double bound);
+                               double bound, double floor);
 
-/* The interval of the median of x's rounds in ms, of 95 % or what its rounds allow; without times of rounds
- * the least and the greatest time. */
-void sn_bench_interval(const sn_bench_record *x, double *low, double *high);
+/* sn_bench_floor of the entrant of x's work that was timed twice. NaN: there is none. */
+double sn_bench_floor_of(const sn_bench_report *r, const sn_bench_record *x);
+
+/* Refuses whatever the numbers say if the machine was not idle while r was measured. */
+void sn_bench_refuse_busy(const sn_bench_report *r, sn_bench_gain *g);
 
 /* What x is compared with: within a run the lowest level of the same work (NULL: x itself), or the
  * same measurement in the old report, or else the one that the old report alone has of the same work,
@@ -46,7 +50,7 @@ typedef struct sn_bench_compared {
         slower; /* slower: the whole interval lies beyond the threshold, whatever the verdict */
 } sn_bench_compared;
 
-/* Prints a row for each record that has a baseline, and what makes the verdicts unreliable; old may be
+/* Prints a row for each record that has a baseline, and why verdicts are refused; old may be
  * NULL. threshold: percent of a difference that counts; 0: 1 percent. color: escape sequences before each
  * verdict, and after it; NULL: none. */
 sn_bench_compared sn_bench_print_comparison(const sn_bench_report *r, const sn_bench_report *old,

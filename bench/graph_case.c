@@ -442,22 +442,24 @@ static bool repeat_variant(const variant *v, int repeats, sn_error *err) {
 
 static bool time_variant(void *ctx, int repeats, double *seconds, sn_error *err) {
     const variant *v = ctx;
-    if (!repeat_variant(v, 1, err)) return false; /* warm-up */
+    int runs = repeats ? repeats : 1;
+    if (repeats && !repeat_variant(v, 1, err)) return false;
     double start = sn_clock();
-    if (!repeat_variant(v, repeats, err)) return false;
-    *seconds = (sn_clock() - start) / repeats;
+    if (!repeat_variant(v, runs, err)) return false;
+    *seconds = (sn_clock() - start) / runs;
     return true;
 }
 
 /* The same, but only from the begin to the end of each kernel call. */
 static bool time_kernels(void *ctx, int repeats, double *seconds, sn_error *err) {
     const variant *v = ctx;
-    size_t events = (size_t)repeats * (size_t)v->n_call * (size_t)sn_bench_threads(v->c->o);
+    int runs = repeats ? repeats : 1;
+    size_t events = (size_t)runs * (size_t)v->n_call * (size_t)sn_bench_threads(v->c->o);
     double *call = calloc((size_t)v->n_call + 1, sizeof *call);
     if (!call) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    bool ok = repeat_variant(v, 1, err); /* warm-up */
+    bool ok = !repeats || repeat_variant(v, 1, err);
     sn_trace *t = ok ? sn_trace_begin(v->session, v->c->g->entry, events, err) : NULL;
-    ok = t && repeat_variant(v, repeats, err);
+    ok = t && repeat_variant(v, runs, err);
     if (ok) sn_trace_seconds(t, call, v->n_call);
     *seconds = 0;
     for (int i = 0; i < v->n_call; i++) *seconds += call[i];

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_ROUNDS = SN_BENCH_ROUNDS, MAX_REPEATS = 100000 };
+enum { MAX_REPEATS = 100000 };
 
 /* Seconds of a probe of the FMA peak. */
 static const double PROBE = 0.025;
@@ -52,7 +52,9 @@ sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err) {
         &x->max_rel,        &x->peak_bytes,
         &x->compile_ms,     &x->tokens_s,
         &x->cpu_ms,         &x->preempted,
-        &x->speedup_vs_f32,
+        &x->speedup_vs_f32, &x->ms_low,
+        &x->ms_high,        &x->warm_up,
+        &x->floor_pct,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) *numbers[i] = NAN;
     return x;
@@ -130,18 +132,6 @@ void sn_bench_progress(const sn_bench_options *o, const char *fmt, ...) {
 
 void sn_bench_progress_end(const sn_bench_options *o) {
     if (o->progress && isatty(fileno(o->progress))) fputs("\r\033[K", o->progress);
-}
-
-int sn_bench_ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double sn_bench_median(const double *x, int n) {
-    double sorted[MAX_ROUNDS];
-    memcpy(sorted, x, sizeof *x * (size_t)n);
-    qsort(sorted, (size_t)n, sizeof *sorted, sn_bench_ascending);
-    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
 /* ---- the streaming probe ---- */
@@ -262,12 +252,10 @@ static void rate_by_run(sn_bench_report *r) {
 
 typedef struct rounds {
     int n;
-    double *time;            /* [entrants][MAX_ROUNDS] */
-    double *cpu;             /* [entrants][MAX_ROUNDS] CPU seconds of a run */
-    int *preempted;          /* [entrants] rounds in which a thread lost its CPU */
-    double *stream;          /* [entrants][MAX_ROUNDS] seconds, the shortest; 0: not measured */
-    double peak[MAX_ROUNDS]; /* the highest of the round's probes */
-    bool *failed;            /* [entrants] */
+    sn_bench_samples *of; /* [entrants + 1]: the last is one of them again */
+    double *stream; /* [entrants + 1][SN_BENCH_ROUNDS] seconds, the shortest; 0: not measured */
+    double peak[SN_BENCH_ROUNDS]; /* the highest of the round's probes */
+    bool *failed;                 /* [entrants + 1] */
 } rounds;
 
 static bool time_entrant(sn_bench_entrant *e, int repeats, double *seconds, bool *failed,
@@ -289,56 +277,111 @@ static const char *entrant_name(const sn_bench_entrant *e, char name[64]) {
     return name;
 }
 
+/* Memory whose writing puts everything else out of the caches. */
+typedef struct flusher {
+    char *memory;
+    size_t bytes;
+} flusher;
+
+static bool flusher_init(flusher *f, sn_error *err) {
+    static const long least = 64 << 20, largest = 1 << 30;
+    long l3 = 2 * sysconf(_SC_LEVEL3_CACHE_SIZE);
+    f->bytes = (size_t)(l3 < least ? least : l3 > largest ? largest : l3);
+    f->memory = sn_memory_alloc(f->bytes);
+    return f->memory ||
+           sn_fail(err, SN_ERR_MEMORY, "out of memory: --cold needs %zu MB", f->bytes >> 20);
+}
+
+static void flush_caches(const flusher *f, int threads) {
+    if (f->memory) sn_probe_stream(threads, NULL, 0, f->memory, f->bytes);
+}
+
+/* Seconds to stream in the state in which the entrants begin. */
+static double stream_beside(const stream *s, const flusher *f, int threads, double seconds) {
+    flush_caches(f, threads);
+    return f->memory ? stream_once(s, threads) * s->scale : stream_time(s, threads, seconds);
+}
+
+/* How many runs make a sample; 0: one, from cold caches. */
+static bool calibrate(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e,
+                      int *repeats, bool *failed, sn_bench_report *out, sn_error *err) {
+    double once = 0, again = 0;
+    char name[64];
+    sn_bench_progress(o, "%s %s %s: %s: first run", w->kind, w->name, w->shape,
+                      entrant_name(e, name));
+    bool ok = time_entrant(e, 1, &once, failed, out, err);
+    for (int k = 0; k < 3 && ok && !*failed && once < o->seconds; k++) {
+        ok = time_entrant(e, 1, &again, failed, out, err);
+        once = fmin(once, again);
+    }
+    double want = once > 0 ? o->seconds / once : MAX_REPEATS;
+    *repeats = want < 1 ? 1 : want > MAX_REPEATS ? MAX_REPEATS : (int)want;
+    if (o->cold) *repeats = 0;
+    return ok;
+}
+
+/* A sample of an entrant in round k. */
+static bool take_sample(sn_bench_entrant *e, int repeats, int k, int threads, sn_bench_samples *s,
+                        bool *failed, sn_bench_report *out, sn_error *err) {
+    double seconds = 0;
+    sn_bench_usage before = sn_bench_usage_of(e->pid);
+    bool ok = time_entrant(e, repeats, &seconds, failed, out, err);
+    sn_bench_usage after = sn_bench_usage_of(e->pid);
+    double cpu = after.cpu - before.cpu, waited = after.waited - before.waited;
+    s->n = k + 1;
+    s->ms[k] = seconds * 1e3;
+    s->cpu_ms[k] = cpu * 1e3 / (repeats + 1); /* with the untimed run */
+    s->switches[k] = after.switches - before.switches;
+    s->waited[k] = cpu + waited > 0 ? 100 * threads * waited / (cpu + waited) : NAN;
+    return ok;
+}
+
+/* Round k: every entrant in turn, beginning with another one each time, with probes between them. */
+static bool run_round(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e, int n,
+                      const int *repeats, const stream *s, const flusher *f, int k, rounds *r,
+                      sn_bench_report *out, sn_error *err) {
+    const stream *common = s + n;
+    int threads = sn_bench_threads(o);
+    double of_all = 0, before = probe_peak(threads, &r->peak[k]);
+    char name[64];
+    bool ok = true;
+    if (common->src) of_all = stream_beside(common, f, threads, o->seconds);
+    for (int j = 0; j < n && ok; j++) {
+        int i = (j + k) % n, at = i * SN_BENCH_ROUNDS + k;
+        if (r->failed[i]) continue;
+        sn_bench_progress(o, "%s %s %s: round %d/%d, %s", w->kind, w->name, w->shape, k + 1, r->n,
+                          entrant_name(&e[i], name));
+        if (s[i].n_block) r->stream[at] = stream_beside(&s[i], f, threads, o->seconds);
+        flush_caches(f, threads);
+        ok = take_sample(&e[i], repeats[i], k, threads, &r->of[i], &r->failed[i], out, err);
+        if (s[i].n_block)
+            r->stream[at] = fmin(r->stream[at], stream_beside(&s[i], f, threads, o->seconds));
+        double after = probe_peak(threads, &r->peak[k]);
+        ok = ok && keep_look(out, (before + after) / 2, err);
+        before = after;
+    }
+    if (common->src) of_all = fmin(of_all, stream_beside(common, f, threads, o->seconds));
+    for (int i = 0; i < n; i++)
+        if (!s[i].n_block) r->stream[i * SN_BENCH_ROUNDS + k] = of_all;
+    return ok;
+}
+
 static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e,
                        int n, rounds *r, sn_bench_report *out, sn_error *err) {
-    int threads = sn_bench_threads(o), *repeats = calloc((size_t)n, sizeof *repeats);
-    stream *s = calloc((size_t)n + 1, sizeof *s), *common = s + n;
-    char name[64];
+    int *repeats = calloc((size_t)n + 1, sizeof *repeats);
+    stream *s = calloc((size_t)n + 1, sizeof *s);
+    flusher f = {0};
     bool ok = (repeats && s) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < n && ok; i++) {
-        double once = 0, again = 0;
-        sn_bench_progress(o, "%s %s %s: %s: first run", w->kind, w->name, w->shape,
-                          entrant_name(&e[i], name));
-        ok = time_entrant(&e[i], 1, &once, &r->failed[i], out, err);
-        for (int k = 0; k < 3 && ok && !r->failed[i] && once < o->seconds; k++) {
-            ok = time_entrant(&e[i], 1, &again, &r->failed[i], out, err);
-            once = fmin(once, again);
-        }
-        double want = once > 0 ? o->seconds / once : MAX_REPEATS;
-        repeats[i] = want < 1 ? 1 : want > MAX_REPEATS ? MAX_REPEATS : (int)want;
-    }
+    ok = ok && (!o->cold || flusher_init(&f, err));
+    for (int i = 0; i < n && ok; i++)
+        ok = calibrate(o, w, &e[i], &repeats[i], &r->failed[i], out, err);
     ok = ok && streams_init(s, n, w, e, o, err);
-    for (int k = 0; k < r->n && ok; k++) {
-        if (o->stop && o->stop()) {
-            ok = sn_fail(err, SN_ERR_USAGE, "interrupted");
-            break;
-        }
-        double of_all = 0, before = probe_peak(threads, &r->peak[k]);
-        if (common->src) of_all = stream_time(common, threads, o->seconds);
-        for (int j = 0; j < n && ok; j++) {
-            int i = (j + k) % n, at = i * MAX_ROUNDS + k;
-            if (r->failed[i]) continue;
-            sn_bench_progress(o, "%s %s %s: round %d/%d, %s", w->kind, w->name, w->shape, k + 1,
-                              r->n, entrant_name(&e[i], name));
-            if (s[i].n_block) r->stream[at] = stream_time(&s[i], threads, o->seconds);
-            double cpu, lost, cpu_end, lost_end;
-            sn_bench_usage(&cpu, &lost);
-            ok = time_entrant(&e[i], repeats[i], &r->time[at], &r->failed[i], out, err);
-            sn_bench_usage(&cpu_end, &lost_end);
-            r->cpu[at] = (cpu_end - cpu) / (repeats[i] + 1); /* with the untimed run */
-            r->preempted[i] += lost_end > lost;
-            if (s[i].n_block)
-                r->stream[at] = fmin(r->stream[at], stream_time(&s[i], threads, o->seconds));
-            double after = probe_peak(threads, &r->peak[k]);
-            ok = ok && keep_look(out, (before + after) / 2, err);
-            before = after;
-        }
-        if (common->src) of_all = fmin(of_all, stream_time(common, threads, o->seconds));
-        for (int i = 0; i < n; i++)
-            if (!s[i].n_block) r->stream[i * MAX_ROUNDS + k] = of_all;
-    }
+    for (int k = 0; k < r->n && ok; k++)
+        ok = o->stop && o->stop() ? sn_fail(err, SN_ERR_USAGE, "interrupted")
+                                  : run_round(o, w, e, n, repeats, s, &f, k, r, out, err);
     sn_bench_progress_end(o);
     for (int i = 0; s && i <= n; i++) stream_free(&s[i]);
+    free(f.memory);
     free(s);
     free(repeats);
     return ok;
@@ -346,15 +389,31 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
 
 /* How many times entrant i is as fast as entrant `base`: a median over rounds. NAN: there is none. */
 static double speedup(const rounds *r, int base, int i) {
-    double gain[MAX_ROUNDS];
+    double gain[SN_BENCH_ROUNDS];
+    bool few;
     if (base < 0) return NAN;
-    for (int k = 0; k < r->n; k++)
-        gain[k] = r->time[base * MAX_ROUNDS + k] / r->time[i * MAX_ROUNDS + k];
-    return sn_bench_median(gain, r->n);
+    int n = sn_bench_ratios(&r->of[base], &r->of[i], gain, &few);
+    return n ? sn_bench_median(gain, n) : NAN;
 }
 
 static const char *type_of(const sn_bench_work *w, const sn_bench_entrant *e) {
     return e->dtype ? e->dtype : e->level >= 0 ? w->dtype : "f32";
+}
+
+void sn_bench_summarise(sn_bench_record *x) {
+    double t[SN_BENCH_ROUNDS];
+    const sn_bench_samples *s = &x->samples;
+    int n = sn_bench_counted(s, t, NULL), lost = 0;
+    x->ms_median = sn_bench_median(t, n);
+    sn_bench_bootstrap(t, n, NULL, 0, &x->ms_low, &x->ms_high);
+    qsort(t, (size_t)n, sizeof *t, sn_bench_ascending);
+    x->ms_min = t[0], x->ms_max = t[n - 1];
+    x->floor_pct = sn_bench_floor(s, &x->again);
+    if (s->warm_up) x->warm_up = s->warm_up;
+    for (int k = s->warm_up; k < s->n; k++) lost += sn_bench_preempted(s, k);
+    if (isnan(s->switches[0])) return;
+    x->preempted = lost;
+    x->cpu_ms = sn_bench_median(s->cpu_ms + s->warm_up, s->n - s->warm_up);
 }
 
 static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_bench_work *w,
@@ -369,26 +428,14 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
     snprintf(x->checked, sizeof x->checked, "%s", e->checked);
     x->level = e->level;
     x->threads = sn_bench_threads(o);
-    x->rounds = r->n;
-    const double *t = r->time + i * MAX_ROUNDS, *stream = r->stream + i * MAX_ROUNDS;
-    const double *peak = r->peak;
-    double share[MAX_ROUNDS], rate[MAX_ROUNDS];
+    const double *t = x->samples.ms, *stream = r->stream + i * SN_BENCH_ROUNDS, *peak = r->peak;
+    double share[SN_BENCH_ROUNDS], rate[SN_BENCH_ROUNDS];
     int by_memory = 0;
-    x->ms_min = INFINITY;
-    x->ms_max = 0;
     for (int k = 0; k < r->n; k++) {
         double compute = w->flop / (peak[k] * 1e9);
         by_memory += stream[k] > compute;
-        share[k] = 100 * fmax(compute, stream[k]) / t[k];
+        share[k] = 100 * fmax(compute, stream[k]) / (t[k] * 1e-3);
         rate[k] = stream[k] > 0 ? (w->read + w->write) / stream[k] * 1e-9 : NAN;
-        x->round_ms[k] = t[k] * 1e3;
-        x->ms_min = fmin(x->ms_min, t[k] * 1e3);
-        x->ms_max = fmax(x->ms_max, t[k] * 1e3);
-    }
-    x->ms_median = sn_bench_median(t, r->n) * 1e3;
-    if (e->level >= 0) {
-        x->cpu_ms = sn_bench_median(r->cpu + i * MAX_ROUNDS, r->n) * 1e3;
-        x->preempted = r->preempted[i];
     }
     x->flop = w->flop;
     x->bytes = w->read + w->write;
@@ -423,40 +470,60 @@ static int find_level0(const sn_bench_entrant *e, int n, int i) {
     return -1;
 }
 
-bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e, int n,
-                      sn_bench_report *out, sn_error *err) {
-    rounds r = {.n = o->rounds < MAX_ROUNDS ? o->rounds : MAX_ROUNDS};
-    size_t cells = (size_t)n * MAX_ROUNDS + 1;
-    r.time = calloc(cells, sizeof *r.time);
-    r.stream = calloc(cells, sizeof *r.stream);
-    r.cpu = calloc(cells, sizeof *r.cpu);
-    r.preempted = calloc((size_t)n + 1, sizeof *r.preempted);
-    r.failed = calloc((size_t)n + 1, sizeof *r.failed);
-    bool ok = (r.time && r.stream && r.cpu && r.preempted && r.failed) ||
-              sn_fail(err, SN_ERR_MEMORY, "out of memory");
+/* Index of the entrant that is timed twice: the first of the highest level. -1: only peers. */
+static int find_twin(const sn_bench_entrant *e, int n) {
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (e[i].level >= 0 && (best < 0 || e[i].level > e[best].level)) best = i;
+    return best;
+}
+
+/* Adds the records of n entrants; `twin` was timed again as entrant n. */
+static bool add_records(const sn_bench_options *o, const sn_bench_work *w,
+                        const sn_bench_entrant *e, int n, int twin, rounds *r, sn_bench_report *out,
+                        sn_error *err) {
+    for (int i = 0; i < n + (twin >= 0); i++) {
+        sn_bench_samples *s = &r->of[i];
+        for (int k = 0; k < s->n; k++) s->ms[k] /= w->runs, s->cpu_ms[k] /= w->runs;
+        for (int k = 0; k < s->n; k++) r->stream[i * SN_BENCH_ROUNDS + k] /= w->runs;
+        sn_bench_find_warm_up(s);
+    }
+    for (int i = 0; i < n; i++) {
+        if (r->failed[i]) continue;
+        sn_bench_record *x = sn_bench_add(out, err);
+        if (!x) return false;
+        x->samples = r->of[i];
+        if (i == twin) x->again = r->of[n];
+        sn_bench_summarise(x);
+        fill_record(x, o, w, &e[i], i, r);
+        x->speedup_vs_level0 = speedup(r, find_level0(e, n, i), i);
+        x->speedup_vs_f32 = speedup(r, find_f32(w, e, n, i), i);
+    }
+    return true;
+}
+
+bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, const sn_bench_entrant *e,
+                      int n, sn_bench_report *out, sn_error *err) {
+    rounds r = {.n = o->rounds < SN_BENCH_ROUNDS ? o->rounds : SN_BENCH_ROUNDS};
+    size_t all = (size_t)n + 1;
+    sn_bench_entrant *list = calloc(all, sizeof *list);
+    int twin = find_twin(e, n);
+    r.of = calloc(all, sizeof *r.of);
+    r.stream = calloc(all * SN_BENCH_ROUNDS, sizeof *r.stream);
+    r.failed = calloc(all, sizeof *r.failed);
+    bool ok =
+        (list && r.of && r.stream && r.failed) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (ok && n) memcpy(list, e, sizeof *e * (size_t)n);
+    if (ok && twin >= 0) list[n] = e[twin];
     int before = omp_get_max_threads();
     omp_set_num_threads(sn_bench_threads(o)); /* oneDNN uses omp_get_max_threads */
-    ok = ok && run_rounds(o, w, e, n, &r, out, err);
-    for (size_t i = 0; ok && i < cells; i++) {
-        r.time[i] /= w->runs;
-        r.stream[i] /= w->runs;
-        r.cpu[i] /= w->runs;
-    }
+    ok = ok && run_rounds(o, w, list, n + (twin >= 0), &r, out, err);
     omp_set_num_threads(before);
-    for (int i = 0; i < n && ok; i++) {
-        if (r.failed[i]) continue;
-        sn_bench_record *x = sn_bench_add(out, err);
-        ok = x != NULL;
-        if (!ok) break;
-        fill_record(x, o, w, &e[i], i, &r);
-        x->speedup_vs_level0 = speedup(&r, find_level0(e, n, i), i);
-        x->speedup_vs_f32 = speedup(&r, find_f32(w, e, n, i), i);
-    }
+    ok = ok && add_records(o, w, e, n, twin, &r, out, err);
     rate_by_run(out);
-    free(r.time);
+    free(list);
+    free(r.of);
     free(r.stream);
-    free(r.cpu);
-    free(r.preempted);
     free(r.failed);
     return ok;
 }

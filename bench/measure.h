@@ -13,16 +13,14 @@
 #define SN_MEASURE_H
 
 #include "bench/probe.h"
+#include "bench/samples.h"
 #include "runtime/base.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 
-enum {
-    SN_BENCH_SETUP = 512, /* size of the text that describes a peer's configuration */
-    SN_BENCH_ROUNDS = 101 /* maximum number of rounds */
-};
+enum { SN_BENCH_SETUP = 512 /* size of the text that describes a peer's configuration */ };
 
 /* The larger error; one that is NaN is infinite, because fmax would leave it out. */
 static inline double sn_bench_worse(double worst, double error) {
@@ -39,11 +37,16 @@ typedef struct sn_bench_record {
     char setup[SN_BENCH_SETUP]; /* configuration (peers) */
     char choice[24];            /* kernels that a peer computes with */
     int level;                  /* fusion level; -1: a peer, or a probe */
-    int threads, rounds;
+    int threads;
+    /* Of the entrant, and of the same one as if it were another (n 0: it is not timed twice). What follows is of the
+     * samples that count. */
+    sn_bench_samples samples, again;
     double ms_median, ms_min, ms_max;
-    double round_ms[SN_BENCH_ROUNDS]; /* [rounds]; the first 0: not kept */
-    double cpu_ms;      /* CPU time of all threads of a run, median of the rounds; NaN: a peer's */
-    double preempted;   /* number of rounds in which a thread of ours lost its CPU; NaN: a peer's */
+    double ms_low, ms_high; /* the interval of the median */
+    double cpu_ms;          /* CPU time of all threads of a run, median */
+    double preempted,
+        warm_up;        /* number of samples that do not count because of it; NaN: unknown, 0 */
+    double floor_pct;   /* sn_bench_floor of both; NaN: not timed twice */
     double flop, bytes; /* per run: FLOP that the result requires; compulsory traffic in bytes */
     double traffic;     /* bytes that the kernels of this level read and write */
     double gflops, gbytes_s;
@@ -73,12 +76,15 @@ typedef struct sn_bench_report {
     int n_probe, cap_probe;
     double others, stolen; /* see noise.h, percent; -1: unknown */
     double switches;       /* involuntary context switches */
+    bool cold;             /* see sn_bench_options */
     double read_gbytes_s;  /* of main memory, beside a picture; 0: not measured */
     /* of the machine and the program; "": unknown */
     char cpu[128], microarchitecture[64], commit[64], date[32];
 } sn_bench_report;
 /* an empty record; NULL: out of memory */
 sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err);
+/* Fills the numbers that follow from the samples; there must be one. */
+void sn_bench_summarise(sn_bench_record *x);
 void sn_bench_note(sn_bench_report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Adds a note for each record that is slower than the same work at a lower level of the same back
  * end: a fused kernel that is slower than its parts is a bug. Slower means that its minimum is 3 %
@@ -112,6 +118,7 @@ typedef struct sn_bench_options {
     bool check;            /* against the f64 evaluator */
     bool direct;           /* also the time in kernels alone, without that between them */
     bool tune;             /* Sinter's entrants choose their kernels by measuring */
+    bool cold;             /* caches are flushed before each sample, which is one run */
     bool (*stop)(void);    /* true: start no further round; NULL: never */
     FILE *progress;        /* NULL: none */
     double *shown;         /* time of the last progress line; 0 at first */
@@ -141,9 +148,10 @@ typedef struct sn_bench_entrant {
     const char *dtype; /* NULL: the work's, or f32 for a peer */
     char setup[SN_BENCH_SETUP];
     char choice[24]; /* of the kernels that a peer computes with; "": it has none */
-    /* Seconds per run, the mean over `repeats` runs after an untimed one. */
+    /* Seconds per run, the mean over `repeats` runs after an untimed one; 0: of a run without one. */
     bool (*time)(void *ctx, int repeats, double *seconds, sn_error *err);
     void *ctx;
+    long pid; /* of the process that does the work; 0: this one */
     double rel_rms, max_ulp, max_rel, compile_ms;
     double traffic; /* bytes that its kernels read and write in a run; 0: unknown */
     char checked[64];
@@ -153,10 +161,10 @@ typedef struct sn_bench_entrant {
     int (*memory)(const void *ctx, sn_probe_block **list);
 } sn_bench_entrant;
 
-/* Times all entrants and adds a record for each. A peer that fails becomes a note; a failure of
+/* Times all entrants, Sinter's of the highest level twice, and adds a record for each. A peer that fails becomes a note; a failure of
  * Sinter is an error. */
-bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e, int n,
-                      sn_bench_report *out, sn_error *err);
+bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, const sn_bench_entrant *e,
+                      int n, sn_bench_report *out, sn_error *err);
 
 /* A line of progress: replaces the previous one on a terminal, printed every ten seconds elsewhere.
  * sn_bench_progress_end removes it. */
@@ -164,10 +172,14 @@ void sn_bench_progress(const sn_bench_options *o, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void sn_bench_progress_end(const sn_bench_options *o);
 
-int sn_bench_ascending(const void *a, const void *b); /* doubles, for qsort */
-double sn_bench_median(const double *x, int n);
+/* bench/report.c; the keys of the lists of a record's samples */
+typedef struct sn_bench_sample_key {
+    const char *key;
+    size_t offset; /* of the list in sn_bench_samples */
+} sn_bench_sample_key;
+enum { SN_BENCH_SAMPLE_KEYS = 4 };
+extern const sn_bench_sample_key sn_bench_sample_keys[SN_BENCH_SAMPLE_KEYS];
 
-/* bench/report.c */
 void sn_bench_print(const sn_bench_report *r, FILE *f);
 /* One object per line; the first line describes machine and settings. */
 bool sn_bench_write_json(const sn_bench_report *r, const sn_bench_options *o, const char *path,

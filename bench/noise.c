@@ -3,7 +3,10 @@
 #include "bench/noise.h"
 #include "runtime/clock.h"
 
+#include <dirent.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -35,25 +38,48 @@ static double process_seconds(void) {
     return sum + seconds_of(r.ru_utime) + seconds_of(r.ru_stime);
 }
 
-static double switches(void) {
-    struct rusage r;
-    getrusage(RUSAGE_SELF, &r);
-    return (double)r.ru_nivcsw;
+/* The number after `key` in a file of lines; NaN: none. */
+static double read_key(const char *path, const char *key) {
+    char line[256];
+    double value = NAN;
+    FILE *f = fopen(path, "r");
+    while (f && isnan(value) && fgets(line, sizeof line, f))
+        if (!strncmp(line, key, strlen(key))) sscanf(line + strlen(key), "%lf", &value);
+    if (f) fclose(f);
+    return value;
 }
 
-void sn_bench_usage(double *cpu, double *preempted) {
-    struct rusage r;
-    getrusage(RUSAGE_SELF, &r);
-    *cpu = seconds_of(r.ru_utime) + seconds_of(r.ru_stime);
-    *preempted = (double)r.ru_nivcsw;
+/* Adds a thread's numbers: of a thread that has ended meanwhile none. */
+static void add_thread(sn_bench_usage *u, const char *task) {
+    char path[400];
+    double run, waited;
+    snprintf(path, sizeof path, "%s/schedstat", task);
+    FILE *f = fopen(path, "r");
+    bool known = f && fscanf(f, "%lf %lf", &run, &waited) == 2;
+    if (f) fclose(f);
+    if (!known) return;
+    snprintf(path, sizeof path, "%s/status", task);
+    u->cpu += run * 1e-9;
+    u->waited += waited * 1e-9;
+    u->switches += read_key(path, "nonvoluntary_ctxt_switches:");
 }
 
-double sn_bench_noise_switches(const sn_bench_noise *n) {
-    return switches() - n->switches;
+sn_bench_usage sn_bench_usage_of(long pid) {
+    sn_bench_usage u = {0};
+    char path[64], task[360];
+    snprintf(path, sizeof path, pid ? "/proc/%ld/task" : "/proc/self/task", pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        if (*d->d_name == '.') continue;
+        snprintf(task, sizeof task, "%s/%s", path, d->d_name);
+        add_thread(&u, task);
+    }
+    if (dir) closedir(dir);
+    return u.cpu > 0 ? u : (sn_bench_usage){NAN, NAN, NAN};
 }
 
 sn_bench_noise sn_bench_noise_begin(void) {
-    sn_bench_noise n = {.start = sn_clock(), .process = process_seconds(), .switches = switches()};
+    sn_bench_noise n = {.start = sn_clock(), .process = process_seconds()};
     n.known = read_machine(&n.busy, &n.stolen);
     return n;
 }

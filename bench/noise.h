@@ -7,7 +7,6 @@
 typedef struct sn_bench_noise {
     bool known;
     double start, process, busy, stolen; /* seconds */
-    double switches;
 } sn_bench_noise;
 
 sn_bench_noise sn_bench_noise_begin(void);
@@ -17,11 +16,12 @@ sn_bench_noise sn_bench_noise_begin(void);
  * exited: their time counts as this program's. */
 void sn_bench_noise_end(const sn_bench_noise *n, double *others, double *stolen);
 
-/* Involuntary context switches of this process since sn_bench_noise_begin. */
-double sn_bench_noise_switches(const sn_bench_noise *n);
-
-/* CPU seconds of all threads of this process, and how often one of them was preempted. */
-void sn_bench_usage(double *cpu, double *preempted);
+/* What the threads of a process did so far: CPU seconds, seconds that they waited for a CPU, and how often one
+ * lost its CPU to another. NaN: unknown. */
+typedef struct sn_bench_usage {
+    double cpu, waited, switches;
+} sn_bench_usage;
+sn_bench_usage sn_bench_usage_of(long pid); /* 0: of this process */
 
 /* Whether these shares make a measurement unreliable: 5 % or more together. */
 bool sn_bench_busy(double others, double stolen);

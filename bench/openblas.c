@@ -146,12 +146,13 @@ bool sn_bench_openblas_time(sn_bench_openblas *b, int64_t m, int64_t n, int64_t 
     }
     if (!b->x || !b->w || !b->y) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     double start = 0;
-    for (int i = -1; i < repeats; i++) {
+    int runs = repeats ? repeats : 1;
+    for (int i = repeats ? -1 : 0; i < runs; i++) {
         if (i == 0) start = sn_clock();
         for (int64_t j = 0; j < copies; j++)
             b->sgemm(ROW_MAJOR, NO_TRANS, TRANS, (int)m, (int)n, (int)k, 1, b->x, (int)k,
                      b->w + j * n * k, (int)k, 0, b->y, (int)n);
     }
-    *seconds = (sn_clock() - start) / repeats;
+    *seconds = (sn_clock() - start) / runs;
     return true;
 }

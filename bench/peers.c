@@ -323,6 +323,7 @@ int sn_bench_peers_enter(sn_bench_peers *g, const char *request,
                                             .backend = p->info->name,
                                             .time = time_peer,
                                             .ctx = p,
+                                            .pid = p->pid,
                                             .rel_rms = NAN,
                                             .max_ulp = NAN,
                                             .max_rel = NAN};

@@ -14,9 +14,7 @@ static bool new_group(const sn_bench_report *r, int i) {
 
 /* To the end of its whisker. */
 static double longest(const sn_bench_record *x) {
-    double low, high;
-    sn_bench_interval(x, &low, &high);
-    return fmax(x->ms_median, high);
+    return fmax(x->ms_median, x->ms_high);
 }
 
 /* The longest time of the group that begins at i. */
@@ -32,8 +30,7 @@ static double slowest(const sn_bench_report *r, const sn_bench_report *old, int 
 /* A bar of the median, with a whisker that spans the interval of the median. */
 static void draw_bar(FILE *f, const sn_bench_record *x, double scale, int y, const char *colour,
                      const char *who) {
-    double low, high, left = LEFT + NAMES, middle = y + (BAR - 4) / 2.0;
-    sn_bench_interval(x, &low, &high);
+    double left = LEFT + NAMES, middle = y + (BAR - 4) / 2.0;
     fprintf(f, "<text x='%d' y='%d' text-anchor='end' fill='#444'>", LEFT + NAMES - 8, y + BAR - 6);
     sn_bench_svg_text(f, who);
     fprintf(f, "</text><rect x='%d' y='%d' width='%.1f' height='%d' fill='%s'/>", LEFT + NAMES, y,
@@ -41,8 +38,8 @@ static void draw_bar(FILE *f, const sn_bench_record *x, double scale, int y, con
     fprintf(f,
             "<path class='whisker' d='M%.1f %.1fH%.1fM%.1f %.1fv6M%.1f %.1fv6' stroke='#e65100' "
             "stroke-width='1.5' fill='none'/>",
-            left + low * scale, middle, left + high * scale, left + low * scale, middle - 3,
-            left + high * scale, middle - 3);
+            left + x->ms_low * scale, middle, left + x->ms_high * scale, left + x->ms_low * scale,
+            middle - 3, left + x->ms_high * scale, middle - 3);
     fprintf(f, "<text x='%.1f' y='%d'>%.4g ms", left + longest(x) * scale + 6, y + BAR - 6,
             x->ms_median);
 }
@@ -62,7 +59,7 @@ static void draw_record(FILE *f, const sn_bench_report *r, const sn_bench_report
     }
     draw_bar(f, x, scale, *y, sn_bench_svg_colour(x), who);
     if (base) {
-        sn_bench_gain g = sn_bench_compare(base, x, !old, 1);
+        sn_bench_gain g = sn_bench_compare(base, x, !old, 1, 0);
         fprintf(f, "<tspan dx='10' font-weight='bold'>%.3g×</tspan> (%.3g to %.3g)", g.gain, g.low,
                 g.high);
     }

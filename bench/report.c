@@ -51,10 +51,13 @@ typedef struct column {
 #define AT(field) offsetof(sn_bench_record, field)
 static const column columns[] = {
     {"ms", 10, "%.4g", AT(ms_median), 1},
+    {"low", 9, "%.4g", AT(ms_low), 1},
+    {"high", 9, "%.4g", AT(ms_high), 1},
     {"min", 9, "%.4g", AT(ms_min), 1},
-    {"max", 9, "%.4g", AT(ms_max), 1},
     {"cpu ms", 9, "%.4g", AT(cpu_ms), 1},
     {"preempted", 9, "%.0f", AT(preempted), 1},
+    {"warm-up", 7, "%.0f", AT(warm_up), 1},
+    {"A/A %", 6, "%.2f", AT(floor_pct), 1},
     {"GFLOP/s", 9, "%.4g", AT(gflops), 1},
     {"GB/s", 8, "%.4g", AT(gbytes_s), 1},
     {"% roof", 8, "%.1f", AT(pct_roofline), 1},
@@ -117,14 +120,15 @@ static void print_limits(const sn_bench_report *r, FILE *f) {
     int threads = 0, rounds = 0;
     for (int i = 0; i < r->n; i++) {
         const sn_bench_record *x = &r->list[i];
-        threads = x->threads, rounds = x->rounds;
+        threads = x->threads, rounds = x->samples.n;
         if (!isnan(x->peak_gflops)) lo = fmin(lo, x->peak_gflops), hi = fmax(hi, x->peak_gflops);
         if (!isnan(x->stream_gbytes_s))
             slow = fmin(slow, x->stream_gbytes_s), fast = fmax(fast, x->stream_gbytes_s);
     }
     if (r->n)
-        fprintf(f, "\n%d thread%s, medians of %d interleaved rounds, caches warm", threads,
-                threads == 1 ? "" : "s", rounds);
+        fprintf(f,
+                "\n%d thread%s, medians of %d interleaved rounds with their intervals, caches %s",
+                threads, threads == 1 ? "" : "s", rounds, r->cold ? "cold" : "warm");
     if (hi > 0) fprintf(f, "; f32 peak beside it %.4g to %.4g GFLOP/s", lo, hi);
     if (r->n_probe) fprintf(f, ", the run's %.4g", r->probe[(int)(r->n_probe * 0.9)]);
     if (fast > 0) fprintf(f, "; streaming the same bytes %.3g to %.3g GB/s", slow, fast);
@@ -159,6 +163,27 @@ static void add_number(cJSON *o, const char *key, double v) {
         cJSON_AddNullToObject(o, key);
 }
 
+static cJSON *numbers(const double *x, int n) {
+    cJSON *list = cJSON_CreateArray();
+    for (int k = 0; k < n; k++)
+        cJSON_AddItemToArray(list, isfinite(x[k]) ? cJSON_CreateNumber(x[k]) : cJSON_CreateNull());
+    return list;
+}
+
+const sn_bench_sample_key sn_bench_sample_keys[] = {
+    {"round_ms", offsetof(sn_bench_samples, ms)},
+    {"round_cpu_ms", offsetof(sn_bench_samples, cpu_ms)},
+    {"round_switches", offsetof(sn_bench_samples, switches)},
+    {"round_waited_pct", offsetof(sn_bench_samples, waited)}};
+
+static void add_samples(cJSON *o, const sn_bench_samples *s) {
+    for (int i = 0; i < SN_BENCH_SAMPLE_KEYS; i++) {
+        const sn_bench_sample_key *k = &sn_bench_sample_keys[i];
+        const double *list = (const double *)(const void *)((const char *)s + k->offset);
+        cJSON_AddItemToObject(o, k->key, numbers(list, s->n));
+    }
+}
+
 static cJSON *record_json(const sn_bench_record *x) {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "kind", x->kind);
@@ -168,10 +193,12 @@ static cJSON *record_json(const sn_bench_record *x) {
     cJSON_AddNumberToObject(o, "threads", x->threads);
     cJSON_AddStringToObject(o, "dtype", x->dtype);
     cJSON_AddStringToObject(o, "shape", x->shape);
-    cJSON_AddNumberToObject(o, "rounds", x->rounds);
-    int kept = x->round_ms[0] > 0 ? x->rounds : 0;
-    cJSON_AddItemToObject(o, "round_ms", cJSON_CreateDoubleArray(x->round_ms, kept));
+    cJSON_AddNumberToObject(o, "rounds", x->samples.n);
+    add_samples(o, &x->samples);
+    if (x->again.n) add_samples(cJSON_AddObjectToObject(o, "again"), &x->again);
     add_number(o, "ms_median", x->ms_median);
+    add_number(o, "ms_low", x->ms_low);
+    add_number(o, "ms_high", x->ms_high);
     add_number(o, "ms_min", x->ms_min);
     add_number(o, "ms_max", x->ms_max);
     add_number(o, "flop", x->flop);
@@ -179,6 +206,8 @@ static cJSON *record_json(const sn_bench_record *x) {
     add_number(o, "traffic", x->traffic);
     add_number(o, "cpu_ms", x->cpu_ms);
     add_number(o, "preempted", x->preempted);
+    add_number(o, "warm_up", x->samples.warm_up);
+    add_number(o, "floor_pct", x->floor_pct);
     add_number(o, "gflops", x->gflops);
     add_number(o, "gbytes_s", x->gbytes_s);
     add_number(o, "peak_gflops", x->peak_gflops);
@@ -267,6 +296,7 @@ static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) 
     cJSON_AddNumberToObject(j, "threads", sn_bench_threads(o));
     cJSON_AddNumberToObject(j, "rounds", o->rounds);
     cJSON_AddNumberToObject(j, "seconds", o->seconds);
+    add_text(j, "caches", r->cold ? "cold" : "warm");
     add_text(j, "target", o->target ? o->target : "native");
     add_text(j, "backends", o->backends);
     add_text(j, "weights", o->weights);

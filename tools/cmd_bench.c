@@ -29,7 +29,7 @@ typedef struct options {
         *target, *cache_dir, *json, *plot, *profile, *with;
     int64_t threads, rounds;
     double seconds, clip, threshold;
-    bool no_check, direct, tune, backward, gradient;
+    bool cold, warm, no_check, direct, tune, backward, gradient;
     const char *names, *shape, *mask, *model, *tokens, *sizes, *entry, *optimizer;
     int64_t batch, neighbour;
     bool decode, sweep;
@@ -66,6 +66,8 @@ typedef struct options {
      "openblas, torch, torch-malloc, onnxruntime"}, \
     {"peer-dir", 0, ARG_TEXT, offsetof(options, peer_dir), "DIR", NULL, 0, 0, \
      "folder of the peers' scripts; default: the installed ones, or bench/peers in the sources"}, \
+    {"cold", 0, ARG_FLAG, offsetof(options, cold), NULL, NULL, 0, 0, "flush the caches before each sample, which is one run"}, \
+    {"warm", 0, ARG_FLAG, offsetof(options, warm), NULL, NULL, 0, 0, "caches as the run before left them, the default"}, \
     {"no-check", 0, ARG_FLAG, offsetof(options, no_check), NULL, NULL, 0, 0, "do not compare with the f64 evaluator"}, \
     {"target", 0, ARG_TEXT, offsetof(options, target), "CPU", NULL, 0, 0, "x86-64-v3; native,l2=256K (as if caches were so large), …; default: this CPU"}, \
     {"neighbour", 0, ARG_INT, offsetof(options, neighbour), "N", "0", 0, 64, \
@@ -372,9 +374,11 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .check = !o->no_check,
                             .direct = o->direct,
                             .tune = o->tune,
+                            .cold = o->cold,
                             .profile = o->profile,
                             .progress = shows_progress() ? stderr : NULL,
                             .shown = shown};
+    if (o->cold && o->warm) return sn_fail(err, SN_ERR_USAGE, "--cold contradicts --warm");
     if (!check_texts(o, err)) return false;
     if (!o->levels) return true; /* roofline has no lists */
     if (!cmd_read_levels(o->levels, &b->levels, err) ||
@@ -445,7 +449,8 @@ static const arg_command compare_command = {
     "whole "
     "interval of the speed-up to be\n1 %, or --threshold, away from 1 (faster, slower) or within "
     "it "
-    "(same); otherwise it is unclear, on a\nbusy machine unreliable.\n",
+    "(same); otherwise it is unclear. It is refused,\nwith the reason, if the machine was "
+    "not quiet enough.\n",
     compare_table,
     .examples = "sinter bench compare MODEL\n"
                 "sinter bench compare MODEL --levels 4 --weights int8 --with old.json\n"
@@ -592,8 +597,10 @@ static int measure(int argc, char **argv, bool levels) {
               cmd_can_write(o.profile, &err);
     if (ok) {
         sn_bench_noise noise = sn_bench_noise_begin();
+        double switches = sn_bench_usage_of(0).switches;
         sn_bench_total total = {.counting = kind > 0}; /* roofline is one work */
         b.total = &total;
+        r.cold = b.cold;
         sn_bench_report none = {0};
         ok = !total.counting || kinds[kind].run(&o, &b, &none, &err);
         sn_bench_report_free(&none);
@@ -605,7 +612,7 @@ static int measure(int argc, char **argv, bool levels) {
         ok = ok && run_states(kind, &o, &b, &r, &err);
         sn_bench_peers_stop(b.started);
         sn_bench_noise_end(&noise, &r.others, &r.stolen);
-        r.switches = sn_bench_noise_switches(&noise);
+        r.switches = sn_bench_usage_of(0).switches - switches;
         sn_bench_progress_end(&b);
     }
     bool partial = !ok && screen_stopped() && r.n > 0;

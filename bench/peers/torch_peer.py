@@ -199,10 +199,12 @@ for line in sys.stdin:
             if run is None:
                 say(skip="not known here")
                 continue
-            run()
-            start = time.perf_counter()
-            for _ in range(repeats):
+            if repeats:
                 run()
-            say(seconds=(time.perf_counter() - start) / repeats)
+            runs = repeats or 1
+            start = time.perf_counter()
+            for _ in range(runs):
+                run()
+            say(seconds=(time.perf_counter() - start) / runs)
     except Exception as e:
         say(error=repr(e)[:300])
