@@ -47,6 +47,7 @@ static void fill(sn_bench_record *x, const cJSON *o) {
     x->level = isnan(level) ? -1 : (int)level;
     x->threads = isnan(threads) ? 0 : (int)threads;
     text(o, "bound", x->bound, sizeof x->bound);
+    x->unfused = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "unfused"));
     x->ms_median = number(o, "ms_median");
     x->ms_min = number(o, "ms_min");
     x->ms_max = number(o, "ms_max");
@@ -112,7 +113,7 @@ bool sn_bench_read_json(const char *path, sn_bench_report *out, sn_error *err) {
 
 /* ---- intervals ---- */
 
-static bool same_work(const sn_bench_record *x, const sn_bench_record *y) {
+bool sn_bench_same_work(const sn_bench_record *x, const sn_bench_record *y) {
     return !strcmp(x->kind, y->kind) && !strcmp(x->name, y->name) && !strcmp(x->shape, y->shape);
 }
 
@@ -122,7 +123,6 @@ static const double quiet_floor = 2;
 static void refuse(sn_bench_gain *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void refuse(sn_bench_gain *g, const char *fmt, ...) {
     va_list ap;
-    if (g->verdict == SN_BENCH_REFUSED) return;
     va_start(ap, fmt);
     vsnprintf(g->why, sizeof g->why, fmt, ap);
     va_end(ap);
@@ -170,7 +170,7 @@ sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_recor
 
 double sn_bench_floor_of(const sn_bench_report *r, const sn_bench_record *x) {
     for (int i = 0; i < r->n; i++)
-        if (same_work(&r->list[i], x) && r->list[i].again.n) return r->list[i].floor_pct;
+        if (sn_bench_same_work(&r->list[i], x) && r->list[i].again.n) return r->list[i].floor_pct;
     return NAN;
 }
 
@@ -190,7 +190,7 @@ static bool same_options(const sn_bench_record *x, const sn_bench_record *y) {
 static const sn_bench_record *find(const sn_bench_report *r, const sn_bench_record *x,
                                    const sn_bench_record *y) {
     for (int i = 0; i < r->n; i++)
-        if (same_work(&r->list[i], x) && same_options(&r->list[i], y)) return &r->list[i];
+        if (sn_bench_same_work(&r->list[i], x) && same_options(&r->list[i], y)) return &r->list[i];
     return NULL;
 }
 
@@ -202,7 +202,7 @@ with_other_options(const sn_bench_report *r, const sn_bench_report *old, const s
     int n_any = 0, n_level = 0;
     for (int i = 0; i < old->n; i++) {
         const sn_bench_record *y = &old->list[i];
-        if (!same_work(x, y) || find(r, x, y)) continue;
+        if (!sn_bench_same_work(x, y) || find(r, x, y)) continue;
         any = y;
         n_any++;
         if (y->level != x->level) continue;
@@ -221,7 +221,8 @@ const sn_bench_record *sn_bench_baseline(const sn_bench_report *r, const sn_benc
     }
     for (int i = 0; i < r->n; i++) {
         const sn_bench_record *y = &r->list[i];
-        if (same_work(x, y) && y->level >= 0 && (!best || y->level < best->level)) best = y;
+        if (sn_bench_same_work(x, y) && y->level >= 0 && (!best || y->level < best->level))
+            best = y;
     }
     return best == x ? NULL : best;
 }

@@ -33,6 +33,9 @@ typedef struct sn_bench_gain {
 sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_record *x, bool one_run,
                                double bound, double floor);
 
+/* Whether both did the same: kind, name and shape. */
+bool sn_bench_same_work(const sn_bench_record *x, const sn_bench_record *y);
+
 /* sn_bench_floor of the entrant of x's work that was timed twice. NaN: there is none. */
 double sn_bench_floor_of(const sn_bench_report *r, const sn_bench_record *x);
 

@@ -284,9 +284,9 @@ typedef struct flusher {
 } flusher;
 
 static bool flusher_init(flusher *f, sn_error *err) {
-    static const long least = 64 << 20, largest = 1 << 30;
-    long l3 = 2 * sysconf(_SC_LEVEL3_CACHE_SIZE);
-    f->bytes = (size_t)(l3 < least ? least : l3 > largest ? largest : l3);
+    static const long more = 64 << 20, largest = 1 << 30;
+    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE) + more;
+    f->bytes = (size_t)(bytes < more ? more : bytes > largest ? largest : bytes);
     f->memory = sn_memory_alloc(f->bytes);
     return f->memory ||
            sn_fail(err, SN_ERR_MEMORY, "out of memory: --cold needs %zu MB", f->bytes >> 20);
@@ -427,6 +427,7 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
     snprintf(x->choice, sizeof x->choice, "%s", e->choice);
     snprintf(x->checked, sizeof x->checked, "%s", e->checked);
     x->level = e->level;
+    x->unfused = e->unfused;
     x->threads = sn_bench_threads(o);
     const double *t = x->samples.ms, *stream = r->stream + i * SN_BENCH_ROUNDS, *peak = r->peak;
     double share[SN_BENCH_ROUNDS], rate[SN_BENCH_ROUNDS];

@@ -37,6 +37,7 @@ typedef struct sn_bench_record {
     char setup[SN_BENCH_SETUP]; /* configuration (peers) */
     char choice[24];            /* kernels that a peer computes with */
     int level;                  /* fusion level; -1: a peer, or a probe */
+    bool unfused;               /* a peer that computes one operation after the other */
     int threads;
     /* Of the entrant, and of the same one as if it were another (n 0: it is not timed twice). What follows is of the
      * samples that count. */
@@ -144,6 +145,7 @@ typedef struct sn_bench_work {
 /* An implementation that does the work. */
 typedef struct sn_bench_entrant {
     int level; /* -1: a peer */
+    bool unfused;
     const char *backend;
     const char *dtype; /* NULL: the work's, or f32 for a peer */
     char setup[SN_BENCH_SETUP];

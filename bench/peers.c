@@ -52,12 +52,17 @@ static const struct peer_info {
     /* the last word is a script in the peers' folder; empty: built in */
     const char *const command[4];
     bool openblas; /* computes products by it */
+    bool unfused;  /* one operation after the other, as level 0 does */
     const variable *const env[MAX_ENV];
 } infos[] = {
-    {"openblas", {NULL}, true, {NULL}},
-    {"torch", {"/usr/bin/python3", "torch_peer.py"}, true, {&libraries, &capability, &tunables}},
-    {"torch-malloc", {"/usr/bin/python3", "torch_peer.py"}, true, {&libraries, &capability}},
-    {"onnxruntime", {"node", "ort_peer.js"}, false, {NULL}},
+    {"openblas", {NULL}, true, false, {NULL}},
+    {"torch",
+     {"/usr/bin/python3", "torch_peer.py"},
+     true,
+     true,
+     {&libraries, &capability, &tunables}},
+    {"torch-malloc", {"/usr/bin/python3", "torch_peer.py"}, true, true, {&libraries, &capability}},
+    {"onnxruntime", {"node", "ort_peer.js"}, false, false, {NULL}},
 };
 enum { N_INFO = sizeof infos / sizeof *infos };
 
@@ -320,6 +325,7 @@ int sn_bench_peers_enter(sn_bench_peers *g, const char *request,
             sn_bench_note(out, "%s does not have this work: there is no row of it", p->info->name);
         else {
             entrant[n] = (sn_bench_entrant){.level = -1,
+                                            .unfused = p->info->unfused,
                                             .backend = p->info->name,
                                             .time = time_peer,
                                             .ctx = p,

@@ -110,6 +110,7 @@ static void print_group(const sn_bench_report *r, int from, int to, FILE *f) {
         }
         if (*x->bound && work) fprintf(f, "  %s", x->bound);
         if (*x->choice) fprintf(f, "  (%s kernels)", x->choice);
+        if (x->unfused) fputs("  (unfused)", f);
         fputc('\n', f);
     }
 }
@@ -227,6 +228,7 @@ static cJSON *record_json(const sn_bench_record *x) {
     add_number(o, "tokens_s", x->tokens_s);
     cJSON_AddStringToObject(o, "setup", x->setup);
     cJSON_AddStringToObject(o, "choice", x->choice);
+    cJSON_AddBoolToObject(o, "unfused", x->unfused);
     return o;
 }
 

@@ -1,7 +1,7 @@
 /* cmd_bench.c: `sinter bench`: measures kernels and models beside the machine's limits and other
  * systems. */
 #include "bench/benches.h"
-#include "bench/compare.h"
+#include "bench/claims.h"
 #include "bench/neighbour.h"
 #include "bench/noise.h"
 #include "bench/peers.h"
@@ -29,7 +29,7 @@ typedef struct options {
         *target, *cache_dir, *json, *plot, *profile, *with;
     int64_t threads, rounds;
     double seconds, clip, threshold;
-    bool cold, warm, no_check, direct, tune, backward, gradient;
+    bool cold, warm, claims, no_check, direct, tune, backward, gradient;
     const char *names, *shape, *mask, *model, *tokens, *sizes, *entry, *optimizer;
     int64_t batch, neighbour;
     bool decode, sweep;
@@ -432,6 +432,8 @@ static const arg compare_table[] = {
     {"OLD.json", 0, ARG_PLACE, offsetof(options, with), NULL, NULL, 0, 0, "records of a run"},
     {"NEW.json", 0, ARG_PLACE, offsetof(options, names), NULL, NULL, 0, 0,
      "records of another run"},
+    {"claims", 0, ARG_FLAG, offsetof(options, claims), NULL, NULL, 0, 0,
+     "compare the verdicts of both runs instead; exit code 1 if one differs"},
     {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0,
      "SVG, or PNG if FILE ends so: roofline with one point per new record, bars of time with "
      "speed-ups"},
@@ -457,6 +459,19 @@ static const arg_command compare_command = {
                 "sinter bench compare attention --mask causal --levels 0,2,4\n"
                 "sinter bench compare old.json new.json --threshold 5\n"};
 
+/* Of two runs of the same. */
+static bool compare_claims(const options *o, const sn_bench_report *r, sn_error *err) {
+    sn_bench_report old = {0};
+    sn_bench_repeated c = {0};
+    bool ok = sn_bench_read_json(o->with, &old, err);
+    if (ok) c = sn_bench_print_repeated(&old, r, stdout);
+    sn_bench_report_free(&old);
+    if (ok && !c.equal && !c.different && !c.refused)
+        return sn_fail(err, SN_ERR_RANGE, "%s: no claims: no work was timed with two entrants",
+                       o->with);
+    return ok && (!c.different || sn_fail(err, SN_ERR_RANGE, "%d verdicts differ", c.different));
+}
+
 static int compare_files(int argc, char **argv) {
     options o = {0};
     int code = args_parse(&compare_command, argc, argv, &o);
@@ -464,7 +479,8 @@ static int compare_files(int argc, char **argv) {
     sn_error err = {0};
     sn_bench_report r = {0};
     bool ok = drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
-              sn_bench_read_json(o.names, &r, &err) && compare_with(&o, &r, r.cpu, &err);
+              sn_bench_read_json(o.names, &r, &err) &&
+              (o.claims ? compare_claims(&o, &r, &err) : compare_with(&o, &r, r.cpu, &err));
     sn_bench_report_free(&r);
     return ok ? cmd_finish(compare_name) : cmd_fail(compare_name, &err);
 }
@@ -479,7 +495,10 @@ static bool report(const options *o, const sn_bench_options *b, sn_bench_report 
     sn_bench_identify(r);
     if (o->plot) r->read_gbytes_s = sn_probe_read_bandwidth(sn_bench_threads(b), MEMORY_PROBE);
     const bool records = o->json && !strcmp(o->json, "-"); /* in place of the tables */
-    if (!levels && !records) sn_bench_print(r, stdout);
+    if (!levels && !records) {
+        sn_bench_print(r, stdout);
+        sn_bench_print_claims(r, stdout);
+    }
     if (o->json && !sn_bench_write_json(r, b, o->json, err)) return false;
     screen_wrote("sinter bench", o->json);
     char where[480];

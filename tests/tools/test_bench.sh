@@ -74,13 +74,17 @@ check_kernel() {
     records $((2 * $("$sinter" bench kernel nothing 2>&1 | grep -o 'kernels are: .*' | tr -cd ',' | wc -c) + 2))
     exact 1e-5
     prints 'layer_norm *6x32'
-    prints 'x level 0'
+    prints 'x level 0' && prints 'layer_norm 6x32: native level 4 over native level 0 '
     head -c 4 "$tmp/svg" | grep -q '<svg' && tail -c 8 "$tmp/svg" | grep -q '</svg>' || fail "no picture"
     [ "$(grep -c '<circle' "$tmp/svg")" -gt 20 ] || fail "too few points"
     grep -q 'main memory [0-9.]* GB/s' "$tmp/svg" || fail "no slope of memory"
     # of fused kernels an arrow to the right: they read and write fewer bytes
     [ "$(grep -o "class='fusion' x1='[0-9.]*' y1='[0-9.]*' x2='[0-9.]*'" "$tmp/svg" |
         awk -F"'" '$8 > $4 + 20' | wc -l)" -gt 5 ] || fail "levels at the same bytes"
+}
+check_cold() {
+    run 0 gemm --shape 20,30,40 --levels 4 --cold --no-check $quick --json "$tmp/json"
+    prints 'caches cold' && grep -q '"caches":"cold"' "$tmp/json" || fail "no cold caches: $what"
 }
 check_neighbour() {
     run 0 gemm --shape 20,30,40 --no-check $quick --neighbour 2 --json "$tmp/json"
@@ -215,12 +219,23 @@ check_compare() {
     refused 1 'bad.json:1: no record' compare "$tmp/bad.json" "$tmp/json"
     refused 1 'none.json' compare "$tmp/json" "$tmp/none.json"
     refused 2 'missing OLD.json' compare
+    # verdicts on the claims of two runs
+    run 0 compare "$tmp/json" "$tmp/slow.json" --claims
+    prints 'softmax 6x32: native level 4 over native level 0 .* not distinguishable .* equal verdict'
+    awk '/"level":4/ { sub(/"round_ms":\[[^]]*\]/, "\"round_ms\":[2000,2001,2002,2003,2004]") } 1' "$tmp/slow.json" |
+        sed '/"level":4/s/\("again".*"round_ms":\)\[[^]]*\]/\1[2000,2001,2002,2003,2004]/' >"$tmp/slower.json"
+    run 1 compare "$tmp/json" "$tmp/slower.json" --claims
+    prints 'not distinguishable .* supported: slower .* different verdict'
+    grep -q '1 verdicts differ' "$tmp/err" || fail "no verdict on verdicts: $what"
+    sed 's/"others_pct":0/"others_pct":80/' "$tmp/slower.json" >"$tmp/busy.json"
+    run 0 compare "$tmp/json" "$tmp/busy.json" --claims
+    prints 'refused: other programs used 80 % of the CPU time'
+    grep -v '"level":4' "$tmp/json" >"$tmp/one.json"
+    refused 1 'no claims' compare "$tmp/one.json" "$tmp/json" --claims
 }
 
 check_options() {
     refused 2 'cold contradicts --warm' gemm --cold --warm
-    run 0 gemm --shape 20,30,40 --levels 4 --cold --no-check $quick --json "$tmp/json"
-    prints 'caches cold' && grep -q '"caches":"cold"' "$tmp/json" || fail "no cold caches: $what"
     refused 2 'did you mean gemm' gem
     refused 2 'unknown benchmark' everything
     refused 2 'sinter bench model: .*nonsense' "$(dirname "$0")/../../examples/variants/alibi.c" --nonsense

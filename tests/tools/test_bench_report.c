@@ -1,5 +1,5 @@
 /* How the bench compares levels: an artificial report with known times. */
-#include "bench/compare.h"
+#include "bench/claims.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -237,13 +237,59 @@ static void verdicts(void **state) {
     free(text);
 }
 
+/* A run with level 0, level 4 (timed twice) and an unfused peer that takes `times` as long as level 4. */
+static void make_run(sn_bench_report *r, double times, double percent, uint64_t seed) {
+    static const char *const backend[] = {"native", "native", "torch"};
+    const double ms[] = {20, 10, 10 * times};
+    for (int i = 0; i < 3; i++) {
+        sn_bench_record *x = &r->list[i];
+        *x = (sn_bench_record){.level = i < 2 ? 4 * i : -1, .unfused = i == 2};
+        snprintf(x->name, sizeof x->name, "norm");
+        snprintf(x->backend, sizeof x->backend, "%s", backend[i]);
+        planted(&x->samples, 21, ms[i], percent, &seed);
+        if (i == 1) planted(&x->again, 21, ms[i], percent, &seed);
+        sn_bench_summarise(x);
+    }
+    r->n = 3;
+}
+
+/* What a run claims, and whether another run repeats it. */
+static void claims(void **state) {
+    (void)state;
+    sn_bench_record list[3], again[3];
+    sn_bench_report r = {.list = list}, now = {.list = again};
+    sn_bench_claim c[6];
+    make_run(&r, 1.05, 0.5, 1);
+    assert_int_equal(sn_bench_claims(&r, c), 3);
+    for (int i = 0; i < 3; i++) {
+        bool plain = c[i].x->level == 0;
+        assert_true(c[i].base == &list[plain || c[i].base->level < 0 ? 2 : 0]);
+        assert_int_equal(c[i].gain.verdict, plain ? SN_BENCH_SLOWER : SN_BENCH_FASTER);
+    }
+    make_run(&now, 1.06, 0.5, 2);
+    FILE *f = fopen("/dev/null", "w");
+    sn_bench_repeated same = sn_bench_print_repeated(&r, &now, f);
+    assert_true(same.equal == 3 && !same.different && !same.refused);
+    make_run(&now, 1, 0.5, 3); /* no faster than the peer there */
+    same = sn_bench_print_repeated(&r, &now, f);
+    assert_true(same.equal == 2 && same.different == 1 && !same.refused);
+    now.n = 2; /* without the peer */
+    same = sn_bench_print_repeated(&r, &now, f);
+    assert_true(same.equal == 1 && !same.different && same.refused == 2);
+    now.n = 3, now.others = 30;
+    same = sn_bench_print_repeated(&r, &now, f);
+    assert_int_equal(same.refused, 3);
+    assert_int_equal(sn_bench_claims(&now, c), 3);
+    for (int i = 0; i < 3; i++)
+        assert_non_null(strstr(c[i].gain.why, "other programs used 30 % of the CPU time"));
+    fclose(f);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(slower_levels),
-                                       cmocka_unit_test(intervals),
-                                       cmocka_unit_test(differences),
-                                       cmocka_unit_test(bootstrap),
-                                       cmocka_unit_test(samples_that_count),
-                                       cmocka_unit_test(option_sets),
-                                       cmocka_unit_test(verdicts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slower_levels),      cmocka_unit_test(intervals),
+        cmocka_unit_test(differences),        cmocka_unit_test(bootstrap),
+        cmocka_unit_test(samples_that_count), cmocka_unit_test(option_sets),
+        cmocka_unit_test(verdicts),           cmocka_unit_test(claims)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,123 @@
+/* claims.c: verdicts on what a run measured, and on two runs of the same, see claims.h. */
+#include "bench/claims.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add_claim(const sn_bench_report *r, const sn_bench_record *x,
+                      const sn_bench_record *base, double floor, sn_bench_claim *to) {
+    *to = (sn_bench_claim){x, base, sn_bench_compare(base, x, true, 0, floor)};
+    sn_bench_refuse_busy(r, &to->gain);
+}
+
+int sn_bench_claims(const sn_bench_report *r, sn_bench_claim *list) {
+    int n = 0;
+    for (int i = 0; i < r->n; i++) {
+        const sn_bench_record *x = &r->list[i];
+        if (!x->again.n) continue;
+        for (int j = 0; j < r->n; j++) {
+            const sn_bench_record *y = &r->list[j];
+            if (y != x && sn_bench_same_work(x, y)) add_claim(r, x, y, x->floor_pct, &list[n++]);
+            bool plain = y->level == 0 && y != x && !strcmp(x->backend, y->backend);
+            for (int k = 0; k < r->n && plain && sn_bench_same_work(x, y); k++)
+                if (r->list[k].unfused && sn_bench_same_work(x, &r->list[k]))
+                    add_claim(r, y, &r->list[k], x->floor_pct, &list[n++]);
+        }
+    }
+    return n;
+}
+
+/* "native level 4", or a peer */
+static const char *name_of(const sn_bench_record *x, char name[48]) {
+    snprintf(name, 48, x->level >= 0 ? "%s level %d" : "%s", x->backend, x->level);
+    return name;
+}
+
+static int print_claim(FILE *f, const sn_bench_claim *c, int width) {
+    char x[48], base[48], text[256];
+    snprintf(text, sizeof text, "%s %s: %s over %s", c->x->name, c->x->shape, name_of(c->x, x),
+             name_of(c->base, base));
+    return f ? fprintf(f, "%-*s", width, text) : (int)strlen(text);
+}
+
+static const char *class_of(const sn_bench_gain *g) {
+    return g->verdict == SN_BENCH_REFUSED  ? "refused"
+           : g->verdict == SN_BENCH_FASTER ? "supported: faster"
+           : g->verdict == SN_BENCH_SLOWER ? "supported: slower"
+                                           : "not distinguishable";
+}
+
+static sn_bench_claim *claims_of(const sn_bench_report *r, int *n, int *width) {
+    /* an entrant of a work is compared at most twice */
+    sn_bench_claim *list = calloc(2 * (size_t)r->n + 1, sizeof *list);
+    *width = 5;
+    *n = list ? sn_bench_claims(r, list) : 0;
+    for (int i = 0; i < *n; i++) {
+        int w = print_claim(NULL, &list[i], 0);
+        *width = w > *width ? w : *width;
+    }
+    return list;
+}
+
+void sn_bench_print_claims(const sn_bench_report *r, FILE *f) {
+    int n, width;
+    sn_bench_claim *list = claims_of(r, &n, &width);
+    if (n)
+        fprintf(f, "\n%-*s  %8s  %-18s %6s  %s\n", width, "claim", "times", "95 % interval",
+                "A/A %", "verdict");
+    for (int i = 0; i < n; i++) {
+        const sn_bench_gain *g = &list[i].gain;
+        print_claim(f, &list[i], width);
+        fprintf(f, "  %8.3f  %7.3f to %-7.3f %6.2f  %s%s%s\n", g->gain, g->low, g->high, g->bound,
+                class_of(g), *g->why ? ": " : "", g->why);
+    }
+    free(list);
+}
+
+static bool same_record(const sn_bench_record *x, const sn_bench_record *y) {
+    return sn_bench_same_work(x, y) && x->level == y->level && !strcmp(x->backend, y->backend) &&
+           !strcmp(x->dtype, y->dtype);
+}
+
+static const sn_bench_claim *find(const sn_bench_claim *list, int n, const sn_bench_claim *c) {
+    for (int i = 0; i < n; i++)
+        if (same_record(list[i].x, c->x) && same_record(list[i].base, c->base)) return &list[i];
+    return NULL;
+}
+
+sn_bench_repeated sn_bench_print_repeated(const sn_bench_report *old, const sn_bench_report *now,
+                                          FILE *f) {
+    sn_bench_repeated done = {0};
+    int n, width, n_now, width_now;
+    sn_bench_claim *list = claims_of(old, &n, &width), *again = claims_of(now, &n_now, &width_now);
+    if (n)
+        fprintf(f, "%-*s  %8s  %-19s  %8s  %-19s  %s\n", width, "claim", "before", "verdict", "now",
+                "verdict", "repeated");
+    for (int i = 0; i < n; i++) {
+        const sn_bench_claim *c = find(again, n_now, &list[i]);
+        const sn_bench_gain *was = &list[i].gain,
+                            none = {NAN, .verdict = SN_BENCH_REFUSED, .why = "not measured"},
+                            *is = c ? &c->gain : &none;
+        const char *before = class_of(was), *after = class_of(is);
+        print_claim(f, &list[i], width);
+        fprintf(f, "  %8.3f  %-19s  ", was->gain, before);
+        char gain[16] = "-";
+        if (c) snprintf(gain, sizeof gain, "%.3f", is->gain);
+        fprintf(f, "%8s  %-19s  ", gain, after);
+        if (*was->why || *is->why) {
+            fprintf(f, "refused: %s%s\n", *was->why ? "before: " : "",
+                    *was->why ? was->why : is->why);
+            done.refused++;
+        } else if (!strcmp(before, after)) {
+            fputs("equal verdict\n", f);
+            done.equal++;
+        } else {
+            fputs("different verdict\n", f);
+            done.different++;
+        }
+    }
+    free(list);
+    free(again);
+    return done;
+}
