@@ -386,6 +386,11 @@ static bool compile_training(const options *o, int entries, sn_error *err) {
 
 static bool emit(const options *o, open_model *m, sn_emit_options *eo, sn_error *err) {
     cmd_artefact a = {.tokenizer = false};
+    if (!m->session)
+        return sn_fail(err, SN_ERR_USAGE,
+                       "%s: a graph as text has no values for its parameters: compile the model "
+                       "that it was made from",
+                       m->graph);
     if (o->beams > 1 && !m->model.source_vocab)
         return sn_fail(err, SN_ERR_USAGE, "--beams is for encoder-decoders, not for %s models",
                        m->model.type);

@@ -39,9 +39,12 @@ static bool add_input(onnx_import *im, onnx_scope *scope, const onnx_value_info 
         const onnx_dim *d = &ONNX_AT(t->shape->dim, onnx_dim, i);
         char name[128];
         snprintf(name, sizeof name, "%.100s_%d%s", v->name, i, im->role->renames ? "_2" : "");
+        if (d->value >= (int64_t)1 << 40)
+            return sn_fail(im->err, SN_ERR_FILE, "%s: axis %d of the input '%s' has %lld elements",
+                           im->path, i, v->name, (long long)d->value);
         if (d->param && *d->param)
             shape[i] = onnx_file_dim(im, d->param);
-        else if (d->value > 0 && d->value < (int64_t)1 << 40)
+        else if (d->value > 0)
             shape[i] = d->value;
         else
             shape[i] = onnx_symbol(im, name, true);

@@ -4,6 +4,7 @@
 
 #include "runtime/file.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -100,6 +101,18 @@ int64_t onnx_count(const onnx_value *v) {
 
 /* ---- arrays of the file ---- */
 
+/* A number of decimal digits; text NULL: `otherwise`. */
+static bool take_number(onnx_call *c, const char *text, uint64_t otherwise, const char *what,
+                        uint64_t *out) {
+    char *end = NULL;
+    *out = otherwise;
+    if (!text) return true;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return (*text >= '0' && *text <= '9' && !*end && !errno) ||
+           onnx_fail(c, "the %s of external data is \"%.40s\", not a number of bytes", what, text);
+}
+
 /* The bytes of a tensor that lie in another file: "location", "offset", "length". */
 static bool find_external(onnx_call *c, const onnx_tensor *t, onnx_bytes *out) {
     const char *location = NULL, *number[2] = {NULL, NULL};
@@ -126,10 +139,11 @@ static bool find_external(onnx_call *c, const onnx_tensor *t, onnx_bytes *out) {
     free(path);
     free(folder);
     if (!ok) return false;
-    const uint64_t at = number[0] ? strtoull(number[0], NULL, 10) : 0;
+    uint64_t at, size;
+    if (!take_number(c, number[0], 0, "offset", &at)) return false;
     if (at > map.size)
         return onnx_fail(c, "the data of '%s' begin behind the end of %s", t->name, location);
-    const uint64_t size = number[1] ? strtoull(number[1], NULL, 10) : map.size - at;
+    if (!take_number(c, number[1], map.size - at, "length", &size)) return false;
     if (size > map.size - at)
         return onnx_fail(c, "the data of '%s' end behind the end of %s", t->name, location);
     *out = (onnx_bytes){map.data + at, (size_t)size};

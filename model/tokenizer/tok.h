@@ -73,6 +73,8 @@ const char *sn_vocab_text(const sn_vocab *v, int32_t id, size_t *size);  /* NULL
 int32_t sn_vocab_prefix(const sn_vocab *v, const char *text, size_t size);
 /* Sets byte_id to the ids of the tokens "<0x00>" ... "<0xFF>", -1: none, and flags them. */
 void sn_vocab_find_bytes(sn_vocab *v, int32_t byte_id[256]);
+/* Whether a text is "<0x00>" to "<0xFF>", with capital letters. */
+bool sn_is_byte_token(const char *text, size_t size);
 void sn_vocab_free(sn_vocab *v);
 
 /* Largest id that a file of n entries may use: gaps are allowed, absurd allocations are not. */

@@ -66,17 +66,20 @@ static bool read_tokens(reading *r, sn_tokenizer *t, spelling *spell) {
     const sn_gguf_key *tokens = find(r, "tokens"), *types = find(r, "token_type");
     const char *text;
     size_t at = 0, size, id = 0;
-    if (!tokens || !tokens->array || tokens->type != SN_GGUF_STRING || !tokens->count ||
-        tokens->count > INT32_MAX / 2)
-        return sn_fail(r->err, SN_ERR_FILE, "%s: \"" KEY "tokens\" is not a list of strings",
+    if (!tokens || !tokens->count || tokens->count > INT32_MAX / 2)
+        return sn_fail(r->err, SN_ERR_FILE, "%s: \"" KEY "tokens\" is missing, empty or too long",
                        r->g->path);
-    if (types && (!types->array || types->count != tokens->count))
+    if (types && types->count != tokens->count)
         return sn_fail(r->err, SN_ERR_FILE,
                        "%s: \"" KEY "token_type\" has %zu elements, but there are %zu tokens",
                        r->g->path, types->count, tokens->count);
     for (; sn_gguf_string(tokens, &at, &text, &size); id++) {
         int type = type_of(types, id);
         bool control = type == CONTROL || type == UNKNOWN;
+        if (type == BYTE && !sn_is_byte_token(text, size))
+            return sn_fail(r->err, SN_ERR_FILE,
+                           "%s: token %zu stands for a byte, but is not <0x00> to <0xFF>",
+                           r->g->path, id);
         if (!spell(r, text, size, control || type == USER_DEFINED) ||
             !sn_vocab_set(&t->vocab, (int32_t)id, r->text.data, r->text.size,
                           control ? SN_TOKEN_CONTROL : 0, r->err))
@@ -117,7 +120,7 @@ static bool read_roles(reading *r, sn_tokenizer *t) {
 static bool read_scores(reading *r, sn_bpe *b) {
     const sn_gguf_key *k = find(r, "scores");
     size_t n = b->base.vocab.count, capacity = 0;
-    if (!k || !k->array || k->count != n)
+    if (!k || k->count != n)
         return sn_fail(r->err, SN_ERR_FILE, "%s: \"" KEY "scores\" must have %zu numbers",
                        r->g->path, n);
     if (!sn_grow(&b->score, &capacity, n, sizeof *b->score, r->err)) return false;
@@ -203,9 +206,7 @@ static bool read_merges(reading *r, sn_bpe *b) {
     sn_error why = {0};
     const char *text;
     size_t at = 0, size, number = 0;
-    if (!k || !k->array || k->type != SN_GGUF_STRING)
-        return sn_fail(r->err, SN_ERR_FILE, "%s: \"" KEY "merges\" is not a list of strings",
-                       r->g->path);
+    if (!k) return sn_fail(r->err, SN_ERR_FILE, "%s: \"" KEY "merges\" is missing", r->g->path);
     bool ok = true;
     for (; ok && sn_gguf_string(k, &at, &text, &size); number++) {
         const char *space = size > 1 ? memchr(text + 1, ' ', size - 1) : NULL;

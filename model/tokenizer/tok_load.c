@@ -75,8 +75,12 @@ static sn_tokenizer *load_format(source *s, size_t format, sn_error *err) {
     sn_tokenizer *t = NULL;
     if (!join_path(config, sizeof config, s->dir, "tokenizer_config.json", err)) return NULL;
     if (formats[format].key && !s->root && !(s->root = sn_json_read(s->path, err))) return NULL;
-    if (!sn_file_exists(config) || (s->config = sn_json_read(config, err)))
-        t = formats[format].load(s, err);
+    sn_error why = {0};
+    if (!sn_file_exists(config) || (s->config = sn_json_read(config, &why)))
+        t = formats[format].load(s, &why);
+    if (!t) /* errors name the file */
+        sn_fail(err, why.code, "%s%s%s", strstr(why.message, s->dir) ? "" : s->path,
+                strstr(why.message, s->dir) ? "" : ": ", why.message);
     cJSON_Delete(s->config);
     return t;
 }

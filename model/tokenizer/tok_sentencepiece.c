@@ -80,6 +80,7 @@ typedef struct model {
     const char *path;
     message all;
     int64_t type, role[SN_TOKEN_ROLES];
+    size_t unknowns; /* pieces of type UNKNOWN */
     bool suffix, bytes, prefix, collapse, escape;
     message charsmap;
     sn_sp_numbering numbering;
@@ -172,13 +173,22 @@ static bool read_piece(model *m, message s) {
     }
     if (bad || type < NORMAL || type > BYTE || piece.at == piece.end)
         return malformed(m, "a piece");
+    if (type == BYTE && !sn_is_byte_token((const char *)piece.at, (size_t)(piece.end - piece.at)))
+        return sn_fail(m->err, SN_ERR_FILE,
+                       "%s: the piece \"%.*s\" stands for a byte, but is not <0x00> to <0xFF>",
+                       m->path, (int)(piece.end - piece.at < 40 ? piece.end - piece.at : 40),
+                       (const char *)piece.at);
+    m->unknowns += type == UNKNOWN;
     memcpy(&score, &bits, 4);
     int32_t id = sn_sp_next(&m->numbering, (const char *)piece.at, (size_t)(piece.end - piece.at),
                             type != UNKNOWN && type != CONTROL);
     if (id < 0) return true;
     m->text.size = 0;
-    if (!sn_swap_spaces((const char *)piece.at, (size_t)(piece.end - piece.at), &m->text, m->err) ||
-        !sn_vocab_set(&m->t->vocab, id, m->text.data, m->text.size, flags[type], m->err) ||
+    if (!sn_swap_spaces((const char *)piece.at, (size_t)(piece.end - piece.at), &m->text, m->err))
+        return false;
+    if (sn_vocab_find(&m->t->vocab, m->text.data, m->text.size) >= 0)
+        return malformed(m, "a piece that occurs twice");
+    if (!sn_vocab_set(&m->t->vocab, id, m->text.data, m->text.size, flags[type], m->err) ||
         (type == USER_DEFINED && !add_user(m, &m->t->norm[m->t->norms - 1], &piece)))
         return false;
     if (type == UNKNOWN) m->t->special[SN_TOKEN_UNK] = id;
@@ -203,7 +213,10 @@ static bool read_pieces(model *m) {
     bool bad = false;
     for (field f; next_field(&m->all, &f, &bad);)
         if (f.number == 1 && !read_piece(m, f.content)) return false;
-    return m->numbering.pieces > 0 || malformed(m, "the list of pieces");
+    if (bad || !m->numbering.pieces) return malformed(m, "the list of pieces");
+    return m->unknowns == 1 ||
+           sn_fail(m->err, SN_ERR_FILE, "%s: %zu pieces stand for unknown text: there must be one",
+                   m->path, m->unknowns);
 }
 
 static bool make(model *m, const cJSON *config) {

@@ -77,9 +77,15 @@ int32_t sn_vocab_prefix(const sn_vocab *v, const char *text, size_t size) {
     return id;
 }
 
+static const char hex[] = "0123456789ABCDEF";
+
+bool sn_is_byte_token(const char *text, size_t size) {
+    return size == 6 && !memcmp(text, "<0x", 3) && memchr(hex, text[3], 16) &&
+           memchr(hex, text[4], 16) && text[5] == '>';
+}
+
 void sn_vocab_find_bytes(sn_vocab *v, int32_t byte_id[256]) {
     for (int i = 0; i < 256; i++) {
-        static const char hex[] = "0123456789ABCDEF";
         char name[] = {'<', '0', 'x', hex[i >> 4], hex[i & 15], '>'};
         byte_id[i] = sn_vocab_find(v, name, sizeof name);
         if (byte_id[i] >= 0) v->entry[byte_id[i]].flags |= SN_TOKEN_BYTE;

@@ -128,6 +128,54 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const sn_gguf_key *)a)->name, ((const sn_gguf_key *)b)->name);
 }
 
+/* What a value may be: bits of types. */
+enum {
+    TEXT = 1 << SN_GGUF_STRING,
+    SWITCH = 1 << SN_GGUF_BOOL,
+    REAL = 1 << SN_GGUF_F32 | 1 << SN_GGUF_F64,
+    WHOLE = 1 << SN_GGUF_U8 | 1 << SN_GGUF_I8 | 1 << SN_GGUF_U16 | 1 << SN_GGUF_I16 |
+            1 << SN_GGUF_U32 | 1 << SN_GGUF_I32 | 1 << SN_GGUF_U64 | 1 << SN_GGUF_I64
+};
+
+/* Keys of all architectures: a value of another type is not taken for a missing one. */
+static const struct {
+    const char *name;
+    bool list;
+    int types;
+    const char *what;
+} known_keys[] = {{"general.architecture", false, TEXT, "a text"},
+                  {"general.alignment", false, WHOLE, "a whole number"},
+                  {"split.count", false, WHOLE, "a whole number"},
+                  {"split.no", false, WHOLE, "a whole number"},
+                  {"tokenizer.chat_template", false, TEXT, "a text"},
+                  {"tokenizer.ggml.model", false, TEXT, "a text"},
+                  {"tokenizer.ggml.pre", false, TEXT, "a text"},
+                  {"tokenizer.ggml.tokens", true, TEXT, "a list of strings"},
+                  {"tokenizer.ggml.merges", true, TEXT, "a list of strings"},
+                  {"tokenizer.ggml.scores", true, REAL, "a list of floating-point numbers"},
+                  {"tokenizer.ggml.token_type", true, WHOLE, "a list of whole numbers"},
+                  {"tokenizer.ggml.bos_token_id", false, WHOLE, "a whole number"},
+                  {"tokenizer.ggml.cls_token_id", false, WHOLE, "a whole number"},
+                  {"tokenizer.ggml.eos_token_id", false, WHOLE, "a whole number"},
+                  {"tokenizer.ggml.eot_token_id", false, WHOLE, "a whole number"},
+                  {"tokenizer.ggml.eom_token_id", false, WHOLE, "a whole number"},
+                  {"tokenizer.ggml.seperator_token_id", false, WHOLE, "a whole number"},
+                  {"tokenizer.ggml.unknown_token_id", false, WHOLE, "a whole number"},
+                  {"tokenizer.ggml.padding_token_id", false, WHOLE, "a whole number"},
+                  {"tokenizer.ggml.mask_token_id", false, WHOLE, "a whole number"},
+                  {"tokenizer.ggml.add_bos_token", false, SWITCH, "true or false"},
+                  {"tokenizer.ggml.add_space_prefix", false, SWITCH, "true or false"}};
+
+static bool check_types(const reader *r) {
+    for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++) {
+        const sn_gguf_key *k = sn_gguf_find(r->g, known_keys[i].name);
+        if (k && (k->array != known_keys[i].list || !(known_keys[i].types >> k->type & 1)))
+            return sn_fail(r->err, SN_ERR_FILE, "%s: key \"%s\" must be %s", r->g->path, k->name,
+                           known_keys[i].what);
+    }
+    return true;
+}
+
 /* Keys, sorted by name. */
 static bool take_keys(reader *r) {
     sn_gguf *g = r->g;
@@ -144,7 +192,7 @@ static bool take_keys(reader *r) {
         if (!compare_names(&g->key[i - 1], &g->key[i]))
             return sn_fail(r->err, SN_ERR_FILE, "%s: key \"%s\" occurs twice", g->path,
                            g->key[i].name);
-    return true;
+    return check_types(r);
 }
 
 /* ---- tensors ---- */

@@ -463,8 +463,8 @@ static void set(making *m, const char *key, cJSON *value) {
 /* A number or bool; integers stay exact. */
 static void set_value(making *m, const char *key, const sn_gguf_key *k) {
     double v = sn_gguf_number(k, 0);
-    if (k->array || isnan(v))
-        sn_problem(&m->problems, "key \"%s\" must be one number", k->name);
+    if (k->array || !isfinite(v))
+        sn_problem(&m->problems, "key \"%s\" must be one finite number", k->name);
     else
         set(m, key, k->type == SN_GGUF_BOOL ? cJSON_CreateBool(v != 0) : cJSON_CreateNumber(v));
 }
@@ -497,8 +497,11 @@ static void take_keys(making *m) {
         if (strncmp(k->name, m->a->name, n) || k->name[n] != '.') continue;
         bool found;
         const char *key = k->name + n + 1, *ours = find_pair(m->a->keys, key, &found);
+        const bool text = !strcmp(key, "rope.scaling.type") || !strcmp(key, "tensor_data_layout");
         if (ours)
             set_value(m, ours, k);
+        else if (found && !text && (k->array || isnan(sn_gguf_number(k, 0))))
+            sn_problem(&m->problems, "key \"%s\" must be one number", k->name);
         else if (!found && !is_neutral(k, key))
             sn_problem(&m->problems, "key \"%s\" is not supported for this architecture", k->name);
     }

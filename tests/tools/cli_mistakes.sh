@@ -38,6 +38,8 @@ check_mistakes() {
     # sizes
     printf '%s\n' 'module p' 'dim T in [1, 3]' 'entry f {' '  %0: f32[T,2] = param {name="w"}' '  output "y" = %0' '}' >"$tmp/p.sn"
     refused 1 "parameter 'w' has a symbolic shape: make it an input" call "$tmp/p.sn"
+    printf '%s\n' 'module p' 'entry f {' '  %0: f32[2] = input {name="x"}' '  output "y" = %0' '}' >"$tmp/p.sn"
+    refused 2 'p.sn: a graph as text has no values for its parameters' compile "$tmp/p.sn"
     refused 1 'sizes: T = 0 is outside 1..512' explain "$tmp/model" --sizes T=0
     refused 2 "no dimension 'Q'; it has: T, B, P" explain "$tmp/model" --sizes Q=1
     # models in C

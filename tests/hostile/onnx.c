@@ -1,0 +1,102 @@
+/* onnx.c: ONNX files. Numbers of fields are those of onnx.proto. */
+#include "tests/hostile/hostile.h"
+#include "frontend/onnx/onnx.h"
+#include "ir/ir.h"
+#include "runtime/weights.h"
+
+#define MODEL(graph) "1=9 8{ 2=17 } 7{ " graph " }"
+#define VALUE(field, name, dims) " " field "{ 1:" name " 2{ 1{ 1=1 2{ " dims " } } } }"
+#define X VALUE("11", "x", "1{ 1=2 }")
+#define Y VALUE("12", "y", "1{ 2:n }")
+#define NEG "1{ 1:x 2:y 4:Neg }"
+#define ADD(weight) MODEL("1{ 1:x 1:w 2:y 4:Add } 5{ " weight " 8:w }" X Y)
+#define EXTERNAL(location, more) ADD("1=2 2=1 14=1 13{ 1:location 2:" location " } " more)
+#define OUTSIDE "folder"
+/* A node whose input `w` is an integer, and what Constant* make of it. */
+#define SHAPED(op, numbers)                                                                        \
+    MODEL("1{ 1:w 2:s 4:" op " } 1{ 1:x 1:s 2:y 4:Add } 5{ 2=7 8:w " numbers " }" X Y)
+#define NEST(inner) "1{ 2:y 4:If 5{ 1:then_branch 6{ " inner " } } }"
+#define NEST4(inner) NEST(NEST(NEST(NEST(inner))))
+
+static bool open_it(const char *path, sn_error *err) {
+    sn_module *m = sn_module_new("onnx");
+    sn_weights *w = sn_onnx_load(m, path, NULL, err);
+    sn_weights_close(w);
+    sn_module_free(m);
+    return w != NULL;
+}
+
+static const hostile_row rows[] = {
+    {"control", NULL, MODEL(NEG X Y), NULL},
+    {"control", NULL, EXTERNAL("numbers.bin", ""), NULL},
+    {"CVE-2022-25882: ../", NULL, EXTERNAL("../numbers.bin", ""), OUTSIDE},
+    {"CVE-2024-27318: a/../..", NULL, EXTERNAL("a/../../numbers.bin", ""), OUTSIDE},
+    {"CVE-2024-5187: an absolute path", NULL, EXTERNAL("/etc/hostname", ""), OUTSIDE},
+    {"CVE-2026-27489: a link to a file", NULL, EXTERNAL("link.bin", ""), OUTSIDE},
+    {"CVE-2026-34447: a link to a folder", NULL, EXTERNAL("linked/hostname", ""), OUTSIDE},
+    {"CVE-2026-34445: a length of 2^63", NULL,
+     EXTERNAL("numbers.bin", "13{ 1:length 2:9223372036854775808 }"), "behind the end"},
+    {"an offset that wraps", NULL,
+     EXTERNAL("numbers.bin", "13{ 1:offset 2:18446744073709551612 } 13{ 1:length 2:8 }"),
+     "behind the end"},
+    {"a negative offset", NULL, EXTERNAL("numbers.bin", "13{ 1:offset 2:-4 }"), "offset"},
+    {"an offset of letters", NULL, EXTERNAL("numbers.bin", "13{ 1:offset 2:four }"), "offset"},
+    {"a length above 64 bits", NULL,
+     EXTERNAL("numbers.bin", "13{ 1:length 2:99999999999999999999 }"), "length"},
+    {"another length than the shape", NULL, EXTERNAL("numbers.bin", "13{ 1:length 2:4 }"),
+     "has 4 bytes"},
+    {"a device", NULL, EXTERNAL("/dev/zero", ""), OUTSIDE},
+
+    {"elements wrap to 0", NULL, ADD("1=0x100000000 1=0x100000000 2=1 9*0"), "'w'"},
+    {"bytes wrap to 4", NULL, ADD("1=0x4000000000000001 2=1 9*4"), "'w'"},
+    {"a size below 0", NULL, ADD("1=-2 2=1 9*8"), "'w'"},
+    {"sizes below 0 with a product above", NULL, ADD("1=-2 1=-1 2=1 9*8"), "'w'"},
+    {"no elements beside 2^62", NULL, ADD("1=0 1=0x4000000000000000 2=1 9*0"), "do not broadcast"},
+    {"fewer numbers than the shape", NULL, ADD("1=1000000000 2=1 9*8"), "'w'"},
+    {"texts", NULL, ADD("1=2 2=8 6:a 6:b"), "element type 8"},
+    {"an unknown type", NULL, ADD("1=2 2=99 9*8"), "element type 99"},
+    {"100 axes in one", NULL, ADD("1=1 1=1 1=1 1=1 1=1 1=1 1=1 1=1 1=1 1=1 2=1 9*4"), "axes"},
+
+    {"a packed list of 2^31", NULL, ADD("1<0x80000000"), "exceeds its message"},
+    {"a message of 2^63", NULL, "1=9 7<0x8000000000000000", "exceeds its message"},
+    {"a number of 11 bytes", NULL, "'\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "onnx"},
+    {"a group", NULL, "1=9 7{ '\x0b }", "wire type"},
+    {"no graph", NULL, "1=9", "onnx"},
+    {"a number for the graph", NULL, "1=9 7=7", "onnx"},
+    {"graphs in graphs", NULL, MODEL(NEST4(NEST4(NEST4(NEG))) X Y), "nested too deeply"},
+    {"a cycle", NULL, MODEL("1{ 1:x 1:b 2:y 4:Add } 1{ 1:y 2:b 4:Neg }" X Y), "cycle"},
+    {"a function of itself", NULL,
+     "1=9 8{ 2=17 } 8{ 1:d 2=1 } 7{ 1{ 1:x 2:y 4:F 7:d }" X Y " } "
+     "25{ 1:F 4:a 5:b 10:d 9{ 1:d 2=1 } 7{ 1:a 2:b 4:F 7:d } }",
+     "nested too deeply"},
+
+    {"2^40 elements", NULL, SHAPED("ConstantOfShape", "1=1 7=0x10000000000"), "m.onnx"},
+    {"elements that wrap", NULL, SHAPED("ConstantOfShape", "1=2 7=0x100000000 7=0x100000000"),
+     "m.onnx"},
+    {"-1 elements", NULL, SHAPED("ConstantOfShape", "1=1 7=-1"), "m.onnx"},
+    {"a range of 2^62", NULL,
+     MODEL("1{ 1:a 1:b 1:c 2:s 4:Range } 1{ 1:x 1:s 2:y 4:Add } 5{ 2=7 8:a 7=0 } 5{ 2=7 8:b "
+           "7=0x4000000000000000 }"
+           " 5{ 2=7 8:c 7=1 }" X Y),
+     "m.onnx"},
+    {"a loop of 2^62", NULL,
+     MODEL("1{ 1:t 1:c 1:x 2:y 4:Loop 5{ 1:body 20=5 6{ 1{ 1:k 2:m 4:Identity } 1{ 1:z 2:o 4:Neg }"
+           " 11{ 1:i } 11{ 1:k } 11{ 1:z } 12{ 1:m } 12{ 1:o } } } } 5{ 2=7 8:t "
+           "7=0x4000000000000000 }"
+           " 5{ 2=9 8:c 9*1 }" X Y),
+     "m.onnx"},
+    {"tiles that wrap", NULL,
+     MODEL("1{ 1:x 1:w 2:y 4:Tile } 5{ 1=1 2=7 8:w 7=0x7fffffffffffffff }" X Y), "m.onnx"},
+    {"an input of 2^62", NULL,
+     MODEL("1{ 1:x 1:x 2:y 4:Concat 5{ 1:axis 3=0 20=2 } }" VALUE(
+         "11", "x", "1{ 1=0x4000000000000000 } 1{ 1=0x4000000000000000 }") Y),
+     "m.onnx"},
+    {0}};
+
+const hostile_format hostile_onnx = {
+    .name = "onnx",
+    .file = "m.onnx",
+    .make = hostile_words,
+    .open = open_it,
+    .command = {"explain @", "call @", "import @ -o ^", "compile @ -o ^", "generate @ -p a -n 1"},
+    .row = rows};
