@@ -1,5 +1,5 @@
 /* field.c: see field.h. */
-#include "ir/field.h"
+#include "ir/field_log.h"
 
 #include <float.h>
 #include <math.h>
@@ -13,20 +13,18 @@ enum {
     TOP = RINGS - 1,
     CHUNK = 1 << 14, /* elements */
     WINDOWS = 16,    /* of 4 bits: powers of a fixed base */
-    DOT_SUM = 16     /* products of 124 bits that 128 bits hold */
+    DOT_SUM = 16,    /* products of 124 bits that 128 bits hold */
+    COMMON = TOP - 1 /* the ring of hashes and of the order, which one logarithm keeps */
 };
 
-/* A Cunningham chain: each is twice the one before, plus 1. All are 3 modulo 4, and from the second on 7 modulo
- * 8, so that 2 is a square. */
-static const uint64_t prime[RINGS] = {8181864863026139,   16363729726052279,   32727459452104559,
-                                      65454918904209119,  130909837808418239,  261819675616836479,
-                                      523639351233672959, 1047278702467345919, 2094557404934691839,
-                                      4189114809869383679};
+#define prime sn_field_prime
 
 typedef struct element {
-    uint64_t r[RINGS]; /* residues, from `low` on */
+    uint64_t r[RINGS]; /* residues, from `low` to `high` */
     double real;       /* the number, if known */
-    uint8_t low;
+    uint8_t low, high;
+    uint16_t minus;       /* bit i: e^ of it is below 0 in ring i + 1 */
+    bool vague;           /* ... is unknown: it is a multiple of such a number */
     bool known, infinite; /* infinite: or NaN; it is known, and has no residues */
     bool positive;        /* a number that is not below 0, like a square */
     uint8_t lost;
@@ -41,6 +39,7 @@ struct sn_field {
     size_t n, n_chunk;
     bool failed;
     uint64_t power[2][RINGS][WINDOWS][16]; /* of e and of 2 */
+    uint64_t log2_e[RINGS];                /* e is 2^this in ring i */
     struct constant {
         double real, handle;
     } * constant; /* [n_constant] in order */
@@ -104,8 +103,8 @@ static uint64_t fixed_power(const sn_field *f, int base, uint64_t n, int i) {
 static void make_powers(sn_field *f) {
     for (int base = 0; base < 2; base++)
         for (int i = 1; i < RINGS; i++) {
-            uint64_t g = mix(f->key, (uint64_t)i) % (prime[i] - 3) + 2;
-            g = base ? 2 : mul(g, g, i);
+            f->log2_e[i] = mix(f->key, (uint64_t)i) % (prime[i - 1] - 2) + 2;
+            uint64_t g = base ? 2 : power(2, f->log2_e[i], i);
             for (int w = 0; w < WINDOWS; w++) {
                 f->power[base][i][w][0] = 1;
                 for (int k = 1; k < 16; k++)
@@ -138,13 +137,27 @@ static element *make(sn_field *f, double *handle) {
     if (f->n == f->n_chunk * CHUNK && !f->failed) grow(f);
     size_t i = f->failed ? N_FIXED : f->n++;
     element *e = &f->chunk[i / CHUNK][i % CHUNK];
-    *e = (element){.low = 0};
+    *e = (element){.high = TOP};
     *handle = (double)i;
     return e;
 }
 
 static bool is_zero(const element *x) {
-    return !x->infinite && !x->r[TOP];
+    return !x->infinite && !x->r[x->high];
+}
+
+static int common_ring(const element *x) {
+    return x->low > COMMON ? x->low : x->high < COMMON ? x->high : COMMON;
+}
+
+/* The residue that stands for x in hashes. */
+static uint64_t digest(const element *x) {
+    return x->r[common_ring(x)];
+}
+
+static bool is_same(const element *x, const element *y) {
+    const int i = x->high < y->high ? x->high : y->high;
+    return i >= x->low && i >= y->low && x->r[i] == y->r[i];
 }
 
 /* A root of x or of -x. An odd power, so that the roots of x and of -x differ. */
@@ -159,7 +172,7 @@ static double special(double x) {
 
 /* A number that stands for x beside one that is not finite. */
 static double stand_in(const element *x) {
-    return x->known ? x->real : is_zero(x) ? 0 : x->positive || x->r[TOP] & 1 ? 1 : -1;
+    return x->known ? x->real : is_zero(x) ? 0 : x->positive || digest(x) & 1 ? 1 : -1;
 }
 
 /* a / b of these bits, or its root. */
@@ -233,6 +246,32 @@ static double dyadic(sn_field *f, double x) {
     return fraction(f, x, (uint64_t)ldexp(m, 53), 1, shift - 53, false, x);
 }
 
+/* ln x in the rings below those of x, for x that is not 0. */
+static double logarithm(sn_field *f, double a) {
+    const element *x = at(f, a);
+    double handle;
+    element *e = make(f, &handle);
+    e->low = x->low ? x->low - 1 : 0;
+    e->high = x->high - 1;
+    e->lost = x->lost;
+    e->known = x->known;
+    e->real = log(x->real);
+    e->log = (uint32_t)a;
+    for (int i = e->low + 1; i <= x->high; i++) {
+        const uint64_t l = x->r[i] ? sn_field_log2(x->r[i], i) : 0;
+        e->r[i - 1] = mul(l, inverse(f->log2_e[i], i - 1), i - 1);
+        if (fixed_power(f, 1, l, i) != x->r[i]) e->minus |= (uint16_t)(1 << (i - 1));
+    }
+    return handle;
+}
+
+/* x > 0 as ln n, up to rounding in f32; else as it is. */
+static double log_or_dyadic(sn_field *f, double x) {
+    enum { MAX_N = 256 };
+    const double n = x < log(MAX_N + 0.5) ? round(exp(x)) : 1;
+    return n > 1 && fabs(log(n) - x) <= x * 0x1p-21 ? logarithm(f, dyadic(f, n)) : dyadic(f, x);
+}
+
 /* x > 0, or a constant nearby that came before. What was found stays: constants that come later change
  * nothing. */
 static double constant_of(sn_field *f, double x) {
@@ -243,7 +282,7 @@ static double constant_of(sn_field *f, double x) {
         if (fabs(c->real - x) > x * 0x1p-18) continue;
         return c->real < x || c->real > x ? add_constant(f, place, x, c->handle) : c->handle;
     }
-    return add_constant(f, place, x, dyadic(f, x));
+    return add_constant(f, place, x, log_or_dyadic(f, x));
 }
 
 double sn_field_number(sn_field *f, double x, bool exact) {
@@ -325,7 +364,7 @@ bool sn_field_same(const sn_field *f, double x, double y) {
     if (a->infinite || b->infinite)
         return a->infinite && b->infinite &&
                (a->real == b->real || (isnan(a->real) && isnan(b->real)));
-    return a->r[TOP] == b->r[TOP];
+    return is_same(a, b);
 }
 
 unsigned sn_field_lost(const sn_field *f, double x) {
@@ -334,12 +373,34 @@ unsigned sn_field_lost(const sn_field *f, double x) {
 
 /* ---- the ring operations ---- */
 
-/* The common part of a result of x and y. */
-static element *result_of(sn_field *f, const element *x, const element *y, double *handle) {
+/* Whether x y is a multiple of a logarithm whose sign in e^(x y) is unknown; else *minus. */
+static bool product_sign(const element *x, const element *y, uint16_t *minus) {
+    const element *l = x->minus ? x : y, *by = x->minus ? y : x;
+    *minus = 0;
+    if (!x->minus && !y->minus) return x->vague || y->vague;
+    if (by->minus || x->vague || y->vague || !by->known || by->real != floor(by->real)) return true;
+    *minus = fmod(by->real, 2) != 0 ? l->minus : 0;
+    return false;
+}
+
+/* The common part of a result of x and y, in the rings that both have; NULL, and a hash, if there are none. */
+static element *result_of(sn_field *f, sn_op op, const element *x, const element *y,
+                          double *handle) {
+    const uint8_t low = x->low > y->low ? x->low : y->low;
+    const uint8_t high = x->high < y->high ? x->high : y->high;
+    const unsigned lost = x->lost | y->lost;
+    if (low > high) {
+        const uint64_t hash = mix(mix(f->key, (uint64_t)op + 900), digest(x));
+        *handle = random_element(f, mix(hash, digest(y)), lost | SN_FIELD_DEEP);
+        return NULL;
+    }
     element *e = make(f, handle);
-    e->low = x->low > y->low ? x->low : y->low;
+    e->low = low;
+    e->high = high;
     e->known = x->known && y->known;
-    e->lost = x->lost | y->lost;
+    e->lost = (uint8_t)lost;
+    e->vague = x->vague || y->vague;
+    e->minus = x->minus ^ (y == x ? 0 : y->minus);
     return e;
 }
 
@@ -350,8 +411,10 @@ static double f_add(sn_field *f, double a, double b) {
         return special((x->infinite ? x->real : 0) + (y->infinite ? y->real : 0));
     if (is_zero(x)) return b;
     if (is_zero(y)) return a;
-    element *e = result_of(f, x, y, &handle);
-    for (int i = e->low; i < RINGS; i++) e->r[i] = plus(x->r[i], y->r[i], i);
+    element *e = result_of(f, SN_OP_add, x, y, &handle);
+    if (!e) return handle;
+    if (x == y) e->minus = 0;
+    for (int i = e->low; i <= e->high; i++) e->r[i] = plus(x->r[i], y->r[i], i);
     if (is_zero(e)) return ZERO;
     e->real = x->real + y->real;
     e->positive = x->positive && y->positive;
@@ -363,8 +426,8 @@ static double f_neg(sn_field *f, double a) {
     double handle;
     if (x->infinite) return special(-x->real);
     if (is_zero(x)) return a;
-    element *e = result_of(f, x, x, &handle);
-    for (int i = e->low; i < RINGS; i++) e->r[i] = x->r[i] ? prime[i] - x->r[i] : 0;
+    element *e = result_of(f, SN_OP_neg, x, x, &handle);
+    for (int i = e->low; i <= e->high; i++) e->r[i] = x->r[i] ? prime[i] - x->r[i] : 0;
     e->real = -x->real;
     return handle;
 }
@@ -380,10 +443,12 @@ static double f_mul(sn_field *f, double a, double b) {
     if (is_zero(x) || is_zero(y)) return ZERO;
     if (a == ONE) return b;
     if (b == ONE) return a;
-    element *e = result_of(f, x, y, &handle);
-    for (int i = e->low; i < RINGS; i++) e->r[i] = mul(x->r[i], y->r[i], i);
+    element *e = result_of(f, SN_OP_mul, x, y, &handle);
+    if (!e) return handle;
+    e->vague = product_sign(x, y, &e->minus);
+    for (int i = e->low; i <= e->high; i++) e->r[i] = mul(x->r[i], y->r[i], i);
     e->real = x->real * y->real;
-    e->positive = (x->positive && y->positive) || x->r[TOP] == y->r[TOP];
+    e->positive = (x->positive && y->positive) || is_same(x, y);
     return handle;
 }
 
@@ -393,8 +458,10 @@ static double f_recip(sn_field *f, double a) {
     if (x->infinite) return isnan(x->real) ? NOT_A_NUMBER : ZERO;
     if (is_zero(x)) return INF;
     if (a == ONE) return a;
-    element *e = result_of(f, x, x, &handle);
-    for (int i = e->low; i < RINGS; i++) e->r[i] = inverse(x->r[i], i);
+    element *e = result_of(f, SN_OP_recip, x, x, &handle);
+    e->vague = x->vague || x->minus;
+    e->minus = 0;
+    for (int i = e->low; i <= e->high; i++) e->r[i] = inverse(x->r[i], i);
     e->real = 1 / x->real;
     e->positive = x->positive;
     return handle;
@@ -410,8 +477,10 @@ static double f_sqrt(sn_field *f, double a) {
     if (x->infinite) return x->real > 0 ? INF : NOT_A_NUMBER;
     if (x->known && x->real < 0) return NOT_A_NUMBER;
     if (is_zero(x)) return ZERO;
-    element *e = result_of(f, x, x, &handle);
-    for (int i = e->low; i < RINGS; i++) e->r[i] = root_of(x->r[i], i);
+    element *e = result_of(f, SN_OP_sqrt, x, x, &handle);
+    e->vague = x->vague || x->minus;
+    e->minus = 0;
+    for (int i = e->low; i <= e->high; i++) e->r[i] = root_of(x->r[i], i);
     e->real = sqrt(x->real);
     e->positive = true;
     return handle;
@@ -425,11 +494,17 @@ static double exponential(sn_field *f, double a, int base) {
     if (is_zero(x)) return ONE;
     if (!base && x->log) return x->log;
     if (x->low == TOP)
-        return random_element(f, mix(mix(f->key, x->r[TOP]), (uint64_t)base + 7),
+        return random_element(f, mix(mix(f->key, digest(x)), (uint64_t)base + 7),
                               x->lost | SN_FIELD_DEEP);
-    element *e = result_of(f, x, x, &handle);
-    e->low++;
-    for (int i = e->low; i < RINGS; i++) e->r[i] = fixed_power(f, base, x->r[i - 1], i);
+    element *e = make(f, &handle);
+    e->low = x->low + 1;
+    e->high = x->high < TOP ? x->high + 1 : TOP;
+    e->known = x->known;
+    e->lost = x->lost | (x->vague ? SN_FIELD_SIGN : 0);
+    for (int i = e->low; i <= e->high; i++) {
+        const uint64_t r = fixed_power(f, base, x->r[i - 1], i);
+        e->r[i] = !base && x->minus >> (i - 1) & 1 ? prime[i] - r : r;
+    }
     e->real = base ? exp2(x->real) : exp(x->real);
     e->positive = true;
     e->exp = base ? 0 : (uint32_t)a;
@@ -446,7 +521,7 @@ static double f_exp2(sn_field *f, double a) {
 
 double sn_field_dot(sn_field *f, const double *x, const double *y, int64_t n) {
     wide sum[RINGS] = {0};
-    element e = {.known = true, .positive = true};
+    element e = {.known = true, .positive = true, .high = TOP};
     bool plain = true;
     int held = 0;
     double handle;
@@ -456,11 +531,16 @@ double sn_field_dot(sn_field *f, const double *x, const double *y, int64_t n) {
         if (is_zero(a) || is_zero(b)) continue;
         e.low = a->low > e.low ? a->low : e.low;
         e.low = b->low > e.low ? b->low : e.low;
+        e.high = a->high < e.high ? a->high : e.high;
+        e.high = b->high < e.high ? b->high : e.high;
+        uint16_t minus;
+        e.vague |= product_sign(a, b, &minus);
+        e.minus ^= minus;
         e.known &= a->known && b->known;
-        e.positive &= (a->positive && b->positive) || a->r[TOP] == b->r[TOP];
+        e.positive &= (a->positive && b->positive) || is_same(a, b);
         e.lost |= a->lost | b->lost;
     }
-    if (!plain) {
+    if (!plain || e.low > e.high) {
         handle = ZERO;
         for (int64_t k = 0; k < n; k++) handle = f_add(f, handle, f_mul(f, x[k], y[k]));
         return handle;
@@ -468,14 +548,14 @@ double sn_field_dot(sn_field *f, const double *x, const double *y, int64_t n) {
     for (int64_t k = 0; k < n; k++) {
         const element *a = at(f, x[k]), *b = at(f, y[k]);
         if (is_zero(a) || is_zero(b)) continue;
-        for (int i = e.low; i < RINGS; i++) sum[i] += (wide)a->r[i] * b->r[i];
+        for (int i = e.low; i <= e.high; i++) sum[i] += (wide)a->r[i] * b->r[i];
         e.real += a->real * b->real;
         if (++held == DOT_SUM - 1) {
-            for (int i = e.low; i < RINGS; i++) sum[i] %= prime[i];
+            for (int i = e.low; i <= e.high; i++) sum[i] %= prime[i];
             held = 0;
         }
     }
-    for (int i = e.low; i < RINGS; i++) e.r[i] = (uint64_t)(sum[i] % prime[i]);
+    for (int i = e.low; i <= e.high; i++) e.r[i] = (uint64_t)(sum[i] % prime[i]);
     if (is_zero(&e)) return ZERO;
     *make(f, &handle) = e;
     return handle;
@@ -485,8 +565,9 @@ double sn_field_dot(sn_field *f, const double *x, const double *y, int64_t n) {
 
 /* A residue of the key's order, from -p / 2 to p / 2; that of -x is the opposite. */
 static int64_t rank_of(const sn_field *f, const element *x) {
-    uint64_t r = mul(x->r[TOP], f->key % (prime[TOP] - 1) + 1, TOP);
-    return r > prime[TOP] / 2 ? (int64_t)r - (int64_t)prime[TOP] : (int64_t)r;
+    const int i = common_ring(x);
+    uint64_t r = mul(x->r[i], f->key % (prime[i] - 1) + 1, i);
+    return r > prime[i] / 2 ? (int64_t)r - (int64_t)prime[i] : (int64_t)r;
 }
 
 static bool is_nan(const element *x) {
@@ -548,15 +629,14 @@ static double f_sign(sn_field *f, double a) {
 /* ---- functions that are hashes ---- */
 
 /* A number at 0, 1 and beyond all numbers; elsewhere a hash, whose number is known if those of a and b are. */
-static double hash_of(sn_field *f, sn_op op, double a, double b, unsigned lost) {
+static double hash_of(sn_field *f, sn_op op, double a, double b) {
     const element *x = at(f, a), *y = at(f, b);
     bool known = x->known && y->known, fixed = known && a < N_FIXED && b < N_FIXED;
     double real = sn_elem_ref(op, false, stand_in(x), stand_in(y), 0);
     if (fixed || x->infinite || y->infinite || (known && (!isfinite(real) || real == 0)))
         return sn_field_number(f, real, false);
-    double handle =
-        random_element(f, mix(mix(mix(f->key, (uint64_t)op + 50), x->r[TOP]), y->r[TOP]),
-                       x->lost | y->lost | (known ? 0 : lost));
+    double handle = random_element(
+        f, mix(mix(mix(f->key, (uint64_t)op + 50), digest(x)), digest(y)), x->lost | y->lost);
     element *e = &f->chunk[(size_t)handle / CHUNK][(size_t)handle % CHUNK];
     e->known = known;
     e->real = real;
@@ -564,37 +644,37 @@ static double hash_of(sn_field *f, sn_op op, double a, double b, unsigned lost) 
 }
 
 /* The number of what is known, a hash of the rest. */
-static double number_of(sn_field *f, sn_op op, double a, double b, unsigned lost) {
+static double number_of(sn_field *f, sn_op op, double a, double b) {
     const element *x = at(f, a), *y = at(f, b);
-    if (!x->known || !y->known) return hash_of(f, op, a, b, lost);
+    if (!x->known || !y->known) return hash_of(f, op, a, b);
     return sn_field_number(f, sn_elem_ref(op, false, x->real, y->real, 0), false);
 }
 
 #define WHOLE(name)                                                                                \
     static double f_##name(sn_field *f, double x) {                                                \
-        return number_of(f, SN_OP_##name, x, x, 0);                                                \
+        return number_of(f, SN_OP_##name, x, x);                                                   \
     }
 #define ODD(name)                                                                                  \
     static double f_##name(sn_field *f, double x) {                                                \
         bool is_below = less(f, x, ZERO);                                                          \
         double y = f_abs(f, x);                                                                    \
-        y = hash_of(f, SN_OP_##name, y, y, 0);                                                     \
+        y = hash_of(f, SN_OP_##name, y, y);                                                        \
         return is_below ? f_neg(f, y) : y;                                                         \
     }
 #define EVEN(name)                                                                                 \
     static double f_##name(sn_field *f, double x) {                                                \
         double y = f_abs(f, x);                                                                    \
-        return hash_of(f, SN_OP_##name, y, y, 0);                                                  \
+        return hash_of(f, SN_OP_##name, y, y);                                                     \
     }
 #include "ir/field.def"
 
-static double f_log(sn_field *f, double x) {
-    if (is_zero(at(f, x))) return MINUS_INF;
-    if (at(f, x)->exp) return at(f, x)->exp;
-    double y = number_of(f, SN_OP_log, x, x, SN_FIELD_LOG);
-    element *e = &f->chunk[(size_t)y / CHUNK][(size_t)y % CHUNK];
-    if (!e->known) e->log = (uint32_t)x;
-    return y;
+static double f_log(sn_field *f, double a) {
+    const element *x = at(f, a);
+    if (is_zero(x)) return MINUS_INF;
+    if (x->exp) return x->exp;
+    if (x->known) return number_of(f, SN_OP_log, a, a);
+    if (x->high) return logarithm(f, a);
+    return random_element(f, mix(f->key + 9, digest(x)), x->lost | SN_FIELD_DEEP);
 }
 
 /* ---- functions that follow from others ---- */
@@ -647,7 +727,7 @@ static double f_pow(sn_field *f, double x, double y) {
     const element *e = at(f, y);
     double twice = 2 * e->real, base = x, result = ONE;
     if (!e->known || fabs(twice) > 2 * MAX_EXPONENT || twice != floor(twice) || at(f, x)->infinite)
-        return number_of(f, SN_OP_pow, x, y, 0);
+        return number_of(f, SN_OP_pow, x, y);
     int n = abs((int)twice);
     if (n & 1)
         base = f_sqrt(f, x);
@@ -667,7 +747,7 @@ static double cast(sn_field *f, sn_dtype out, double x) {
     const element *e = at(f, x);
     if (sn_dtype_is_float(out)) return x;
     if (out == SN_BOOL) return !is_zero(e);
-    return e->known ? e->real : (double)(mix(f->key, e->r[TOP]) & 127);
+    return e->known ? e->real : (double)(mix(f->key, digest(e)) & 127);
 }
 
 /* ---- the table ---- */

@@ -4,12 +4,16 @@
  * An element has a residue in each of SN_FIELD_RINGS prime fields p_0 < p_1 < ..., p_i+1 = 2 p_i + 1; the last
  * has 61.9 bits. Sums, products and quotients are those of the residues. Since p_i divides p_i+1 - 1,
  * e^x is g^(x mod p_i) in the next field: e^(a + b) = e^a e^b holds, and each e^ costs the lowest field.
+ * ln x is the way back: every residue but 0 is g^l or -g^l, and l is the logarithm in the field below, so that
+ * ln(a b) = ln a + ln b and e^(ln x) = x; each ln costs the highest field. An element remembers in which fields e^
+ * of it is negative. Sums keep that, and products with whole numbers; of another multiple the sign is not known.
  * Square roots are powers, which keep products: sqrt(a b) = sqrt(a) sqrt(b). What has no exact meaning is a
  * keyed hash of its operands: equal where these are. An order of keyed residues, symmetric about zero, stands
  * for the order of numbers.
  *
  * What follows from constants and indices alone is also known as a real number, which comparisons and functions
- * use. A constant near a simple fraction or its root is that fraction. Other constants that differ by less than
+ * use. A constant near a simple fraction, its root or the
+ * logarithm of a number up to 256 is that. Other constants that differ by less than
  * 2^-18 are equal, and so are those between them. FLT_MIN and what is below it is zero. Rules fold constants with
  * rounding, which these three rules cover.
  *
@@ -25,8 +29,9 @@ enum { SN_FIELD_RINGS = 10 };
 /* Operations by which a law of real numbers is lost, as bits: what they give may differ between programs that
  * are equal. */
 enum {
-    SN_FIELD_LOG = 1,  /* ln of what is not constant */
-    SN_FIELD_DEEP = 2, /* e^ inside more e^ than there are fields */
+    SN_FIELD_SIGN =
+        1, /* e^ of a multiple of a logarithm, but by a whole constant: known but for its sign */
+    SN_FIELD_DEEP = 2, /* more e^ inside each other, or more ln, than there are fields */
 };
 
 typedef struct sn_field sn_field;
