@@ -5,25 +5,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add_claim(const sn_bench_report *r, const sn_bench_record *x,
-                      const sn_bench_record *base, double floor, sn_bench_claim *to) {
-    *to = (sn_bench_claim){x, base, sn_bench_compare(base, x, true, 0, floor)};
-    sn_bench_refuse_busy(r, &to->gain);
+/* Claim n of a list, which may be NULL. Returns n + 1. */
+static int add_claim(const sn_bench_report *r, const sn_bench_record *x,
+                     const sn_bench_record *base, double floor, sn_bench_claim *list, int n) {
+    if (!list) return n + 1;
+    list[n] = (sn_bench_claim){x, base, sn_bench_compare(base, x, true, 0, floor)};
+    sn_bench_refuse_busy(r, &list[n].gain);
+    return n + 1;
 }
 
 int sn_bench_claims(const sn_bench_report *r, sn_bench_claim *list) {
     int n = 0;
     for (int i = 0; i < r->n; i++) {
-        const sn_bench_record *x = &r->list[i];
-        if (!x->again.n) continue;
-        for (int j = 0; j < r->n; j++) {
+        const sn_bench_record *x = &r->list[i], *plain = NULL;
+        for (int j = 0; j < r->n && x->again.n; j++) {
             const sn_bench_record *y = &r->list[j];
-            if (y != x && sn_bench_same_work(x, y)) add_claim(r, x, y, x->floor_pct, &list[n++]);
-            bool plain = y->level == 0 && y != x && !strcmp(x->backend, y->backend);
-            for (int k = 0; k < r->n && plain && sn_bench_same_work(x, y); k++)
-                if (r->list[k].unfused && sn_bench_same_work(x, &r->list[k]))
-                    add_claim(r, y, &r->list[k], x->floor_pct, &list[n++]);
+            if (y == x || !sn_bench_same_work(x, y)) continue;
+            n = add_claim(r, x, y, x->floor_pct, list, n);
+            if (y->level == 0 && !strcmp(x->backend, y->backend)) plain = y;
         }
+        for (int j = 0; j < r->n && plain; j++)
+            if (r->list[j].unfused && sn_bench_same_work(x, &r->list[j]))
+                n = add_claim(r, plain, &r->list[j], x->floor_pct, list, n);
     }
     return n;
 }

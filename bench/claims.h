@@ -11,7 +11,7 @@ typedef struct sn_bench_claim {
 } sn_bench_claim;
 
 /* The claims of a run: of the entrant that was timed twice against each other one of its work, and of its level 0
- * against peers that compute without fusion. list: room for 2 r->n. Returns their number. */
+ * against peers that compute without fusion. list: room for 2 r->n, or NULL. Returns their number. */
 int sn_bench_claims(const sn_bench_report *r, sn_bench_claim *list);
 
 /* Prints a table of them; without claims nothing. */

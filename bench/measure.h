@@ -108,6 +108,7 @@ typedef struct sn_bench_options {
     const char *peers;    /* "all", "none", or comma-separated names */
     const char *peer_dir; /* folder of the peers' scripts */
     const char *target, *cache_dir;
+    const char *command;   /* the arguments of `sinter bench`, for the record; NULL: unknown */
     const char *profile;   /* receives the kernel times of the last variant; NULL: none */
     const char *compute;   /* arithmetic of products with these: NULL, "f32", "int8" */
     const char *weights;   /* storage of constant matrices: NULL, "f32", "bf16", "int8", "int4" */

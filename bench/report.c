@@ -295,6 +295,7 @@ static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) 
     add_text(j, "version", SN_VERSION);
     add_text(j, "commit", r->commit);
     add_system(j);
+    add_text(j, "command", o->command);
     cJSON_AddNumberToObject(j, "threads", sn_bench_threads(o));
     cJSON_AddNumberToObject(j, "rounds", o->rounds);
     cJSON_AddNumberToObject(j, "seconds", o->seconds);

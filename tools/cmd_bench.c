@@ -9,6 +9,7 @@
 #include "runtime/cli/drawing.h"
 #include "runtime/clock.h"
 #include "tools/cmd.h"
+#include "tools/evidence.h"
 #include "driver/installed.h"
 #include "driver/model_source.h"
 #include "driver/open.h"
@@ -26,7 +27,7 @@
 
 typedef struct options {
     const char *levels, *backends, *weights, *compute, *cache, *precision, *peers, *peer_dir,
-        *target, *cache_dir, *json, *plot, *profile, *with;
+        *target, *cache_dir, *evidence, *json, *plot, *profile, *with;
     int64_t threads, rounds;
     double seconds, clip, threshold;
     bool cold, warm, claims, no_check, direct, tune, backward, gradient;
@@ -72,6 +73,8 @@ typedef struct options {
     {"target", 0, ARG_TEXT, offsetof(options, target), "CPU", NULL, 0, 0, "x86-64-v3; native,l2=256K (as if caches were so large), …; default: this CPU"}, \
     {"neighbour", 0, ARG_INT, offsetof(options, neighbour), "N", "0", 0, 64, \
      "measure again while N threads walk through memory, as another program would; 0: only alone"}, \
+    {"evidence", 0, ARG_TEXT, offsetof(options, evidence), "DIR", NULL, 0, 0, \
+     "write a new folder with all samples, the machine's state, and repeat.sh, which measures again and compares verdicts"}, \
     CMD_PROFILE_ARG(options), \
     {"cache-dir", 0, ARG_TEXT, offsetof(options, cache_dir), "DIR|none", NULL, 0, 0, \
      "cache of compiled kernels; default: ~/.cache/sinter"}, \
@@ -510,6 +513,16 @@ static bool report(const options *o, const sn_bench_options *b, sn_bench_report 
     return ok;
 }
 
+/* The folder to repeat a measurement from; argv: as it was run. */
+static bool write_evidence(const options *o, int argc, char **argv, const sn_bench_options *b,
+                           const sn_bench_report *r, sn_error *err) {
+    if (!o->evidence) return true;
+    if (!evidence_write(o->evidence, argc, argv, o->model, r, b, err)) return false;
+    screen_say("sinter bench", "wrote %s: %s/repeat.sh repeats the measurement", o->evidence,
+               o->evidence);
+    return true;
+}
+
 static bool is_kind(const char *name) {
     for (int i = 0; i < N_KINDS; i++)
         if (!strcmp(kind_of(i), name)) return true;
@@ -613,7 +626,9 @@ static int measure(int argc, char **argv, bool levels) {
     double shown = sn_clock();
     bool ok = read_options(&o, &b, &shown, &err) && cmd_can_write(o.json, &err) &&
               drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
-              cmd_can_write(o.profile, &err);
+              cmd_can_write(o.profile, &err) && evidence_can(o.evidence, &err);
+    char *command = evidence_command(argc, argv, NULL, NULL, sn_bench_threads(&b));
+    b.command = command;
     if (ok) {
         sn_bench_noise noise = sn_bench_noise_begin();
         double switches = sn_bench_usage_of(0).switches;
@@ -639,7 +654,10 @@ static int measure(int argc, char **argv, bool levels) {
         screen_say(c->name, "interrupted: %d records are complete", r.n);
         err = (sn_error){0};
     }
-    if (ok || partial) ok = report(&o, &b, &r, levels, &err);
+    if (ok || partial)
+        ok = report(&o, &b, &r, levels, &err) &&
+             (partial || write_evidence(&o, argc, argv, &b, &r, &err));
+    free(command);
     bool printed = !o.json || strcmp(o.json, "-") != 0; /* tables, beside the records */
     bool kernels = ok && levels && printed && r.n && !o.gradient && !strcmp(kind_of(kind), "model");
     code = ok ? cmd_finish(c->name) : cmd_fail(c->name, &err);

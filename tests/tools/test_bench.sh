@@ -82,6 +82,40 @@ check_kernel() {
     [ "$(grep -o "class='fusion' x1='[0-9.]*' y1='[0-9.]*' x2='[0-9.]*'" "$tmp/svg" |
         awk -F"'" '$8 > $4 + 20' | wc -l)" -gt 5 ] || fail "levels at the same bytes"
 }
+# What is measured is no question here: verdicts may differ on a busy machine (exit code 1).
+check_evidence() {
+    cat >"$tmp/it's mine.c" <<'C'
+#include <sinter/models.h>
+SN_MODEL(m, o) {
+    (void)o;
+    sn_dim B = sn_symbol(m, "B", 1, 64);
+    sn_entry_begin(m, "forward");
+    sn_output("y", sn_softmax(sn_input(m, "x", SN_F32, B, 8), 1));
+}
+C
+    run 0 model "$tmp/it's mine.c" --sizes B=5 --levels 0,4 $quick --evidence "$tmp/dir"
+    grep -q "wrote $tmp/dir: $tmp/dir/repeat.sh repeats" "$tmp/err" || fail "nothing is said of the folder: $what"
+    [ "$(cd "$tmp/dir" && echo *)" = "claims.txt files.sha256 model records.json repeat.sh" ] || fail "other files: $what"
+    cmp -s "$tmp/it's mine.c" "$tmp/dir/model/it's mine.c" || fail "no copy of the model"
+    grep -q "it's mine forward B=5: native level 4 over native level 0 " "$tmp/dir/claims.txt" || fail "no claims"
+    grep -q '"command":"' "$tmp/dir/records.json" || fail "no command"
+    mv "$tmp/it's mine.c" "$tmp/away.c" # the folder has all that is needed
+    (cd "$tmp" && SINTER=$sinter dir/repeat.sh again.json) >"$tmp/out" 2>"$tmp/err"
+    [ $? -le 1 ] || fail "the measurement is not repeated"
+    prints "level 4 over native level 0 .*\(equal\|different\) verdict\|level 4 over native level 0 .*refused: "
+    [ -s "$tmp/again.json" ] || fail "no records of the repetition"
+    echo >>"$tmp/dir/model/it's mine.c"
+    SINTER=$sinter "$tmp/dir/repeat.sh" >"$tmp/out" 2>"$tmp/err"
+    [ $? = 2 ] && grep -q "mine.c: FAILED\|WARNING" "$tmp/out" "$tmp/err" || fail "a changed file is measured"
+    refused 2 "$tmp/dir exists: name a new folder" gemm --evidence "$tmp/dir"
+    refused 1 "cannot make the folder $tmp/none/dir" gemm --evidence "$tmp/none/dir"
+    run 2 kernel softmax --shape 6x32 --levels 4 $quick --evidence "$tmp/nothing"
+    grep -q 'the run claims nothing: measure two levels' "$tmp/err" || fail "evidence of nothing: $what"
+    (trap '' XFSZ && ulimit -f 4 && "$sinter" bench kernel softmax --shape 6x32 --levels 0,4 $quick --cache-dir none \
+        --evidence "$tmp/full") >"$tmp/out" 2>"$tmp/err"
+    [ $? = 1 ] && grep -q 'full.*File too large' "$tmp/err" || fail "no error of a full disk"
+    [ "$(cd "$tmp" && echo full* nothing* none*)" = "full* nothing* none*" ] || fail "a part of a folder is left"
+}
 check_cold() {
     run 0 gemm --shape 20,30,40 --levels 4 --cold --no-check $quick --json "$tmp/json"
     prints 'caches cold' && grep -q '"caches":"cold"' "$tmp/json" || fail "no cold caches: $what"
