@@ -99,6 +99,8 @@ sn_tensor onnx_wrap(onnx_call *c, sn_tensor x, onnx_type narrow);
 
 /* Dims that input i lists, at most SN_MAX_RANK; false with a refusal, since they depend on data. */
 bool onnx_dims(onnx_call *c, int i, int *n, sn_dim *out);
+/* The same of one dim, called `what` in the refusal. */
+bool onnx_one_dim(onnx_call *c, int i, const char *what, sn_dim *out);
 /* Numbers from an attribute, or from input i; *n = -1: neither is given. */
 bool onnx_numbers(onnx_call *c, const char *name, int i, int *n, int64_t *out);
 /* A number that is known: of a value with one element. */

@@ -122,10 +122,9 @@ bool onnx_arg(onnx_call *c) {
 bool onnx_top_k(onnx_call *c) {
     sn_tensor x = onnx_in(c, 0), ids;
     sn_dim k = onnx_int(c, "k", 0);
-    int axis, n = 1;
+    int axis;
     const bool largest = onnx_int(c, "largest", 1);
-    if (!onnx_attr(c, "k") && !onnx_dims(c, 1, &n, &k)) return false;
-    if (n != 1) return onnx_fail(c, "k is not one number");
+    if (!onnx_attr(c, "k") && !onnx_one_dim(c, 1, "k", &k)) return false;
     if (!onnx_axis(c, onnx_int(c, "axis", -1), sn_rank_of(x), &axis)) return false;
     const bool swap = axis != sn_rank_of(x) - 1;
     if (swap) x = sn_swap(x, axis, -1);
@@ -140,8 +139,8 @@ bool onnx_top_k(onnx_call *c) {
 bool onnx_cumulate(onnx_call *c) {
     sn_tensor x = onnx_in(c, 0);
     sn_dim at;
-    int n, axis;
-    if (!onnx_dims(c, 1, &n, &at) || n != 1) return onnx_fail(c, "its axis must be known");
+    int axis;
+    if (!onnx_one_dim(c, 1, "its axis", &at)) return false;
     if (!onnx_axis(c, at, sn_rank_of(x), &axis)) return false;
     const bool plain = !onnx_int(c, "exclusive", 0) && !onnx_int(c, "reverse", 0);
     if (plain && c->row->flag == SN_CUMSUM) return onnx_set(c, 0, sn_cumsum(x, axis));
@@ -298,11 +297,11 @@ bool onnx_one_hot(onnx_call *c) {
     sn_tensor ids = onnx_in(c, 0), values = onnx_in(c, 2);
     sn_dim depth;
     double number;
-    int n, axis, rank = sn_rank_of(ids);
+    int axis, rank = sn_rank_of(ids);
     if (onnx_given(c, 1) && onnx_number(c, c->in[1], &number))
         depth = (sn_dim)number;
-    else if (!onnx_dims(c, 1, &n, &depth) || n != 1)
-        return onnx_fail(c, "its depth must be known");
+    else if (!onnx_one_dim(c, 1, "its depth", &depth))
+        return false;
     if (rank == SN_MAX_RANK || !onnx_axis(c, onnx_int(c, "axis", -1), rank + 1, &axis))
         return false;
     ids = sn_expand(from_zero(c, ids, depth), axis);
@@ -317,9 +316,8 @@ bool onnx_one_hot(onnx_call *c) {
 bool onnx_trilu(onnx_call *c) {
     sn_tensor x = onnx_in(c, 0);
     sn_dim k = 0;
-    int n = 1;
-    if (onnx_given(c, 1) && !onnx_dims(c, 1, &n, &k)) return false;
-    if (n != 1 || sn_rank_of(x) < 2) return onnx_fail(c, "it needs a matrix and a number");
+    if (onnx_given(c, 1) && !onnx_one_dim(c, 1, "k", &k)) return false;
+    if (sn_rank_of(x) < 2) return onnx_fail(c, "it needs a matrix");
     const sn_dim rows = sn_dim_of(x, -2), columns = sn_dim_of(x, -1);
     sn_tensor i = sn_iota(c->m, SN_I32, 0, rows, columns),
               j = sn_iota(c->m, SN_I32, 1, rows, columns);

@@ -454,6 +454,15 @@ bool onnx_dims(onnx_call *c, int i, int *n, sn_dim *out) {
     return true;
 }
 
+bool onnx_one_dim(onnx_call *c, int i, const char *what, sn_dim *out) {
+    sn_dim list[SN_MAX_RANK];
+    int n;
+    if (!onnx_dims(c, i, &n, list)) return false;
+    if (n != 1) return onnx_fail(c, "%s is not one number", what);
+    *out = *list;
+    return true;
+}
+
 bool onnx_numbers(onnx_call *c, const char *name, int i, int *n, int64_t *out) {
     *n = name ? onnx_ints(c, name, out, SN_MAX_RANK) : -1;
     if (*n >= 0 || !onnx_given(c, i)) return true;

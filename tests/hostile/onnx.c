@@ -15,6 +15,10 @@
 /* A node whose input `w` is an integer, and what Constant* make of it. */
 #define SHAPED(op, numbers)                                                                        \
     MODEL("1{ 1:w 2:s 4:" op " } 1{ 1:x 1:s 2:y 4:Add } 5{ 2=7 8:w " numbers " }" X Y)
+/* A node whose input `w` is seven integers instead of one. */
+#define LISTED(op)                                                                                 \
+    MODEL("1{ 1:x 1:w 1:x 2:y 4:" op                                                               \
+          " } 5{ 1=7 2=7 8:w 7=0x4000000000000000 7=1 7=2 7=3 7=4 7=5 7=6 }" X Y)
 #define NEST(inner) "1{ 2:y 4:If 5{ 1:then_branch 6{ " inner " } } }"
 #define NEST4(inner) NEST(NEST(NEST(NEST(inner))))
 
@@ -87,6 +91,10 @@ static const hostile_row rows[] = {
      "m.onnx"},
     {"tiles that wrap", NULL,
      MODEL("1{ 1:x 1:w 2:y 4:Tile } 5{ 1=1 2=7 8:w 7=0x7fffffffffffffff }" X Y), "m.onnx"},
+    {"seven numbers for one: k", NULL, LISTED("TopK"), "k is not one number"},
+    {"seven numbers for one: an axis", NULL, LISTED("CumSum"), "its axis is not one number"},
+    {"seven numbers for one: a depth", NULL, LISTED("OneHot"), "its depth is not one number"},
+    {"seven numbers for one: a diagonal", NULL, LISTED("Trilu"), "k is not one number"},
     {"an input of 2^62", NULL,
      MODEL("1{ 1:x 1:x 2:y 4:Concat 5{ 1:axis 3=0 20=2 } }" VALUE(
          "11", "x", "1{ 1=0x4000000000000000 } 1{ 1=0x4000000000000000 }") Y),

@@ -246,6 +246,9 @@ static const struct {
     {"npz-shapes", "m.npz", import_zip, {NULL}},
     {"idx-shapes", "a.idx", read_idx, {NULL}},
     {"llama2c-sizes", "m.bin", import_l2c, {NULL}},
+    {"gguf-keys", "m.gguf", read_gguf, {NULL}},
+    {"onnx-graphs", "m.onnx", load_onnx, {NULL}},
+    {"artefact-sizes", "a.weights", inspect, {NULL}},
     {"safetensors", "m.safetensors", read_weights, {"tests/data/training/bert.safetensors"}},
     {"index",
      "m.safetensors.index.json",
@@ -344,7 +347,10 @@ static const struct {
                 {"npy-shapes", grammar_npy},
                 {"npz-shapes", grammar_npz},
                 {"idx-shapes", grammar_idx},
-                {"llama2c-sizes", grammar_llama2c}};
+                {"llama2c-sizes", grammar_llama2c},
+                {"gguf-keys", grammar_gguf_keys},
+                {"onnx-graphs", grammar_onnx},
+                {"artefact-sizes", grammar_artefact}};
 
 /* ---- mutation ---- */
 
@@ -473,7 +479,9 @@ int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     long cases = argc > 2 ? strtol(argv[2], NULL, 0) : 100;
     if (!seed) seed = (uint64_t)time(NULL) << 20;
-    if (scratch_make(NULL) || !(nowhere = fopen("/dev/null", "w"))) return 1;
+    strcpy(scratch_dir, "/dev/shm/sn_test_XXXXXX"); /* in memory, where that is possible */
+    if (!mkdtemp(scratch_dir) && scratch_make(NULL)) return 1;
+    if (!(nowhere = fopen("/dev/null", "w"))) return 1;
     if (!freopen("/dev/null", "w", stdout)) return 1; /* `inspect` prints what it finds */
     snprintf(folder, sizeof folder, "%s/out", scratch_dir);
     mkdir(folder, 0700);

@@ -1,6 +1,8 @@
 /* fuzz_grammar.c: implements fuzz_grammar.h. */
 #include "tests/long/fuzz_grammar.h"
 
+#include "codegen/aot/file.h"
+#include "frontend/onnx/onnx.h"
 #include "model/tokenizer/tok.h"
 
 #include <setjmp.h>
@@ -192,6 +194,194 @@ void grammar_llama2c(uint64_t *s, sn_bytes *out) {
                                      65536, 0x7fffffff, 0x40000000, 0x80000000, 0xffffffff};
     for (int i = 0; i < 7; i++) put_int(out, PICK(s, sizes), 4);
     put_zeros(out, grammar_below(s, 4096));
+}
+
+/* ---- keys of GGUF files ---- */
+
+static void put_value(uint64_t *s, uint64_t type, int depth, sn_bytes *out) {
+    enum { STRING = 8, ARRAY = 9 };
+    static const char *const texts[] = {"llama",  "gpt2",   "bert", "a b",
+                                        "<0x-1>", "<0x0A>", "",     "yarn"};
+    static const int size[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    static const uint64_t numbers[] = {0,          1,          2,          3,         8,         32,
+                                       0x3f800000, 0x7f800000, 0x7fc00000, INT64_MAX, UINT64_MAX};
+    if (type == STRING) {
+        put_name(out, PICK(s, texts));
+    } else if (type == ARRAY) {
+        const uint64_t each = depth < 3 ? grammar_below(s, 13) : 0, n = grammar_below(s, 6);
+        put_int(out, each, 4), put_int(out, grammar_below(s, 16) ? n : PICK(s, numbers), 8);
+        for (uint64_t i = 0; i < n; i++) put_value(s, each, depth + 1, out);
+    } else
+        put_int(out, PICK(s, numbers), type < 13 ? size[type] : 4);
+}
+
+/* Values of any type under names that readers know. */
+void grammar_gguf_keys(uint64_t *s, sn_bytes *out) {
+    static const char *const names[] = {"general.alignment",
+                                        "split.count",
+                                        "split.no",
+                                        "llama.block_count",
+                                        "llama.context_length",
+                                        "llama.embedding_length",
+                                        "llama.attention.head_count",
+                                        "llama.rope.scaling.type",
+                                        "llama.rope.scaling.factor",
+                                        "llama.rope.dimension_count",
+                                        "llama.expert_count",
+                                        "tokenizer.chat_template",
+                                        "tokenizer.ggml.pre",
+                                        "tokenizer.ggml.merges",
+                                        "tokenizer.ggml.scores",
+                                        "tokenizer.ggml.token_type",
+                                        "tokenizer.ggml.bos_token_id",
+                                        "tokenizer.ggml.add_space_prefix",
+                                        "tokenizer.ggml.add_bos_token"};
+    static const uint64_t fitting[] = {4, 4, 4, 4, 4, 4, 4, 8, 6, 4, 4, 8, 8, 9, 9, 9, 4, 7, 7};
+    const uint64_t n = sizeof names / sizeof *names, from = grammar_below(s, n),
+                   count = grammar_below(s, 8);
+    put(out, "GGUF\3\0\0\0", 8);
+    put_int(out, 0, 8), put_int(out, count + 3, 8);
+    put_name(out, "general.architecture"), put_int(out, 8, 4), put_name(out, "llama");
+    put_name(out, "tokenizer.ggml.model"), put_int(out, 8, 4), put_value(s, 8, 0, out);
+    put_name(out, "tokenizer.ggml.tokens"), put_int(out, 9, 4);
+    put_int(out, 8, 4), put_int(out, 4, 8);
+    for (int i = 0; i < 4; i++) put_value(s, 8, 0, out);
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t k = (from + i) % n,
+                       type = grammar_below(s, 3) ? fitting[k] : grammar_below(s, 14);
+        put_name(out, names[k]), put_int(out, type, 4);
+        put_value(s, type, 0, out);
+    }
+}
+
+/* ---- ONNX ---- */
+
+static void put_varint(sn_bytes *out, uint64_t x) {
+    for (; x > 127; x >>= 7) put_int(out, x | 128, 1);
+    put_int(out, x, 1);
+}
+
+static void put_field(sn_bytes *out, uint64_t field, uint64_t x) {
+    put_varint(out, field << 3), put_varint(out, x);
+}
+
+/* A field of bytes, freed here. Its size is rarely another one. */
+static void put_part(uint64_t *s, sn_bytes *out, uint64_t field, sn_bytes *part) {
+    static const uint64_t sizes[] = {0, 1, 127, UINT64_C(1) << 31, UINT64_C(1) << 63, UINT64_MAX};
+    put_varint(out, field << 3 | 2);
+    put_varint(out, grammar_below(s, 4000) ? part->size : PICK(s, sizes));
+    put(out, part->data, part->size);
+    sn_bytes_free(part);
+}
+
+static void put_text(uint64_t *s, sn_bytes *out, uint64_t field, const char *text) {
+    sn_bytes part = {0};
+    put(&part, text, strlen(text));
+    put_part(s, out, field, &part);
+}
+
+static const char *const values[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+static const uint64_t sizes[] = {
+    0, 1, 2, 3, 4, 8, (uint64_t)-1, (uint64_t)-2, UINT64_C(1) << 31, UINT64_C(1) << 62, INT64_MAX};
+
+/* A tensor of i64 or f32. */
+static void put_tensor(uint64_t *s, sn_bytes *out, uint64_t field, const char *name) {
+    sn_bytes t = {0};
+    const uint64_t rank = grammar_below(s, 3), type = grammar_below(s, 2) ? 7 : 1;
+    uint64_t n = 1;
+    for (uint64_t i = 0; i < rank; i++) {
+        const uint64_t size = PICK(s, sizes);
+        put_field(&t, 1, size);
+        n = size > 8 ? 0 : n * size;
+    }
+    put_field(&t, 2, grammar_below(s, 20) ? type : grammar_below(s, 24));
+    for (uint64_t i = 0; i < n; i++)
+        if (type == 7)
+            put_field(&t, 7, PICK(s, sizes));
+        else
+            put_varint(&t, 4 << 3 | 5), put_int(&t, 0x3f800000, 4);
+    put_text(s, &t, 8, name);
+    put_part(s, out, field, &t);
+}
+
+static void put_attribute(uint64_t *s, sn_bytes *out) {
+    static const char *const names[] = {
+        "axis",  "axes",     "perm",      "to",      "keepdims",  "shape",       "kernel_shape",
+        "pads",  "strides",  "dilations", "group",   "blocksize", "num_outputs", "split",
+        "value", "equation", "mode",      "epsilon", "allowzero", "start",       "end"};
+    sn_bytes a = {0};
+    put_text(s, &a, 1, PICK(s, names));
+    const uint64_t kind = grammar_below(s, 4);
+    if (kind == 0) put_field(&a, 3, PICK(s, sizes)), put_field(&a, 20, 2);
+    if (kind == 1) put_tensor(s, &a, 5, ""), put_field(&a, 20, 4);
+    if (kind == 2)
+        put_text(s, &a, 4, grammar_below(s, 2) ? "ij,jk->ik" : "SAME_UPPER"), put_field(&a, 20, 3);
+    for (uint64_t i = grammar_below(s, 5); kind == 3 && i--;) put_field(&a, 8, PICK(s, sizes));
+    if (kind == 3) put_field(&a, 20, 7);
+    put_part(s, out, 5, &a);
+}
+
+/* An input or output: f32 or i64 of up to three sizes, or dims with names. */
+static void put_info(uint64_t *s, sn_bytes *out, uint64_t field, const char *name) {
+    sn_bytes info = {0}, type = {0}, tensor = {0}, shape = {0};
+    put_text(s, &info, 1, name);
+    put_field(&tensor, 1, grammar_below(s, 3) ? 1 : 7);
+    for (uint64_t i = grammar_below(s, 4); i--;) {
+        sn_bytes dim = {0};
+        if (grammar_below(s, 3))
+            put_field(&dim, 1, grammar_below(s, 8) ? 1 + grammar_below(s, 8) : PICK(s, sizes));
+        else
+            put_text(s, &dim, 2, PICK(s, values));
+        put_part(s, &shape, 1, &dim);
+    }
+    put_part(s, &tensor, 2, &shape);
+    put_part(s, &type, 1, &tensor);
+    put_part(s, &info, 2, &type);
+    put_part(s, out, field, &info);
+}
+
+/* Graphs of a few nodes: any operators, attributes and constants. */
+void grammar_onnx(uint64_t *s, sn_bytes *out) {
+    sn_bytes graph = {0}, opset = {0};
+    int operators = 0;
+    sn_onnx_operator op;
+    while (sn_onnx_operator_at(operators, &op)) operators++;
+    const uint64_t n = 1 + grammar_below(s, 4);
+    for (uint64_t i = 0; i < n; i++) { /* node i computes value 4 + i */
+        sn_bytes node = {0};
+        sn_onnx_operator_at((int)grammar_below(s, (uint64_t)operators), &op);
+        for (uint64_t k = 1 + grammar_below(s, 3); k--;)
+            put_text(s, &node, 1, values[grammar_below(s, 4 + i)]);
+        put_text(s, &node, 2, values[4 + i]);
+        put_text(s, &node, 4, op.name);
+        for (uint64_t k = grammar_below(s, 4); k--;) put_attribute(s, &node);
+        put_text(s, &node, 7, op.domain);
+        put_part(s, &graph, 1, &node);
+    }
+    for (int i = 0; i < 4; i++)
+        if (grammar_below(s, 2))
+            put_tensor(s, &graph, 5, values[i]);
+        else
+            put_info(s, &graph, 11, values[i]);
+    put_info(s, &graph, 12, values[3 + n]);
+    put_field(out, 1, 9);
+    put_field(&opset, 2, 13 + grammar_below(s, 9));
+    put_part(s, out, 8, &opset);
+    put_part(s, out, 7, &graph);
+}
+
+/* ---- weights of artefacts ---- */
+
+void grammar_artefact(uint64_t *s, sn_bytes *out) {
+    static const uint64_t sizes[] = {
+        0, 4096, 8192, 4095, 65536, UINT64_C(1) << 31, UINT64_C(1) << 63, UINT64_MAX - 4095};
+    const uint64_t pages = grammar_below(s, 4);
+    put(out, SN_AOT_MAGIC, 8);
+    put_int(out, SN_AOT_FILE_VERSION, 4), put_int(out, SN_AOT_PAGE, 4);
+    put_int(out, next_random(s), 8), put_int(out, next_random(s), 8);
+    put_int(out, grammar_below(s, 4) ? pages * SN_AOT_PAGE : PICK(s, sizes), 8);
+    put_int(out, PICK(s, sizes), 8);
+    put_zeros(out, pages * SN_AOT_PAGE > out->size ? pages * SN_AOT_PAGE - out->size : 0);
 }
 
 /* ---- chat templates ---- */

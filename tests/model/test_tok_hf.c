@@ -466,6 +466,29 @@ static void long_words(void **state) {
     sn_tokenizer_free(t);
 }
 
+/* Pieces within a word have a prefix, from its second letter on. */
+static void prefixed_pieces(void **state) {
+    (void)state;
+    sn_tokenizer *t = load_tree_ok(
+        cJSON_Parse("{\"model\": {\"type\": \"BPE\", \"continuing_subword_prefix\": \"##\", "
+                    "\"vocab\": {\"a\": 0, "
+                    "\"##b\": 1, \"##c\": 2, \"##bc\": 3}, \"merges\": [\"##b ##c\"]}}"));
+    check_ids(t, "ab", 0, 0, 1, -1);
+    check_ids(t, "abcb", 0, 0, 3, 1, -1);
+    sn_tokenizer_free(t);
+}
+
+/* Of ways with the same score that with the longest last piece counts, as in SentencePiece. */
+static void equal_ways(void **state) {
+    (void)state;
+    sn_tokenizer *t = load_tree_ok(cJSON_Parse("{\"model\": {\"type\": \"Unigram\", \"unk_id\": 0, "
+                                               "\"vocab\": [[\"<unk>\", 0], [\"a\", -1], "
+                                               "[\"b\", -1], [\"ab\", -2], [\"ba\", -2]]}}"));
+    check_ids(t, "ab", 0, 3, -1);
+    check_ids(t, "aba", 0, 1, 4, -1);
+    sn_tokenizer_free(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2),           cmocka_unit_test(gpt2_variants),
@@ -473,7 +496,8 @@ int main(void) {
         cmocka_unit_test(llama_full),     cmocka_unit_test(metaspace),
         cmocka_unit_test(refused_models), cmocka_unit_test(refused_steps),
         cmocka_unit_test(unknown_text),   cmocka_unit_test(long_runs_of_spaces),
-        cmocka_unit_test(long_words),
+        cmocka_unit_test(long_words),     cmocka_unit_test(prefixed_pieces),
+        cmocka_unit_test(equal_ways),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
