@@ -192,6 +192,7 @@ static bool run_product(const sn_bench_options *o, product p, sn_bench_report *o
              factors == SN_I8     ? "; int8 in memory, sums as f32 without scales"
              : factors == SN_BF16 ? "; bf16 in memory, sums f32"
                                   : "");
+    if (has) snprintf(e.choice, sizeof e.choice, "%s", r.library->gemm->code(r.dnnl, &r.s));
     bool ok = sn_bench_graph_run(o, &g, request, &e, has, out, err);
     close_rival(&r);
     return ok;

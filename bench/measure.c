@@ -56,6 +56,7 @@ sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err) {
         &x->ms_high,        &x->warm_up,
         &x->floor_pct,
     };
+    for (int i = 0; i < SN_BENCH_COUNTERS; i++) x->counter[i] = NAN;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) *numbers[i] = NAN;
     return x;
 }
@@ -255,7 +256,10 @@ typedef struct rounds {
     sn_bench_samples *of; /* [entrants + 1]: the last is one of them again */
     double *stream; /* [entrants + 1][SN_BENCH_ROUNDS] seconds, the shortest; 0: not measured */
     double peak[SN_BENCH_ROUNDS]; /* the highest of the round's probes */
-    bool *failed;                 /* [entrants + 1] */
+    /* [entrants + 1] sums over the rounds, and of how many runs */
+    double (*counter)[SN_BENCH_COUNTERS], *runs;
+    sn_bench_counters *counters;
+    bool *failed; /* [entrants + 1] */
 } rounds;
 
 static bool time_entrant(sn_bench_entrant *e, int repeats, double *seconds, bool *failed,
@@ -320,17 +324,22 @@ static bool calibrate(const sn_bench_options *o, const sn_bench_work *w, sn_benc
     return ok;
 }
 
-/* A sample of an entrant in round k. */
-static bool take_sample(sn_bench_entrant *e, int repeats, int k, int threads, sn_bench_samples *s,
-                        bool *failed, sn_bench_report *out, sn_error *err) {
-    double seconds = 0;
+/* Sample k of entrant i. */
+static bool take_sample(sn_bench_entrant *e, int repeats, int k, int i, int threads, rounds *r,
+                        sn_bench_report *out, sn_error *err) {
+    double seconds = 0, first[SN_BENCH_COUNTERS], last[SN_BENCH_COUNTERS];
+    sn_bench_samples *s = &r->of[i];
     sn_bench_usage before = sn_bench_usage_of(e->pid);
-    bool ok = time_entrant(e, repeats, &seconds, failed, out, err);
+    sn_bench_counters_read(e->pid ? NULL : r->counters, first);
+    bool ok = time_entrant(e, repeats, &seconds, &r->failed[i], out, err);
+    sn_bench_counters_read(e->pid ? NULL : r->counters, last);
+    for (int c = 0; c < SN_BENCH_COUNTERS; c++) r->counter[i][c] += last[c] - first[c];
+    r->runs[i] += repeats + 1; /* with the untimed run */
     sn_bench_usage after = sn_bench_usage_of(e->pid);
     double cpu = after.cpu - before.cpu, waited = after.waited - before.waited;
     s->n = k + 1;
     s->ms[k] = seconds * 1e3;
-    s->cpu_ms[k] = cpu * 1e3 / (repeats + 1); /* with the untimed run */
+    s->cpu_ms[k] = cpu * 1e3 / (repeats + 1);
     s->switches[k] = after.switches - before.switches;
     s->waited[k] = cpu + waited > 0 ? 100 * threads * waited / (cpu + waited) : NAN;
     return ok;
@@ -353,7 +362,7 @@ static bool run_round(const sn_bench_options *o, const sn_bench_work *w, sn_benc
                           entrant_name(&e[i], name));
         if (s[i].n_block) r->stream[at] = stream_beside(&s[i], f, threads, o->seconds);
         flush_caches(f, threads);
-        ok = take_sample(&e[i], repeats[i], k, threads, &r->of[i], &r->failed[i], out, err);
+        ok = take_sample(&e[i], repeats[i], k, i, threads, r, out, err);
         if (s[i].n_block)
             r->stream[at] = fmin(r->stream[at], stream_beside(&s[i], f, threads, o->seconds));
         double after = probe_peak(threads, &r->peak[k]);
@@ -497,6 +506,8 @@ static bool add_records(const sn_bench_options *o, const sn_bench_work *w,
         if (i == twin) x->again = r->of[n];
         sn_bench_summarise(x);
         fill_record(x, o, w, &e[i], i, r);
+        for (int c = 0; c < SN_BENCH_COUNTERS; c++)
+            x->counter[c] = r->counter[i][c] / (r->runs[i] * w->runs);
         x->speedup_vs_level0 = speedup(r, find_level0(e, n, i), i);
         x->speedup_vs_f32 = speedup(r, find_f32(w, e, n, i), i);
     }
@@ -512,8 +523,11 @@ bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, const s
     r.of = calloc(all, sizeof *r.of);
     r.stream = calloc(all * SN_BENCH_ROUNDS, sizeof *r.stream);
     r.failed = calloc(all, sizeof *r.failed);
-    bool ok =
-        (list && r.of && r.stream && r.failed) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    r.counter = calloc(all, sizeof *r.counter);
+    r.runs = calloc(all, sizeof *r.runs);
+    r.counters = sn_bench_counters_open(sn_bench_threads(o));
+    bool ok = (list && r.of && r.stream && r.failed && r.counter && r.runs && r.counters) ||
+              sn_fail(err, SN_ERR_MEMORY, "out of memory");
     if (ok && n) memcpy(list, e, sizeof *e * (size_t)n);
     if (ok && twin >= 0) list[n] = e[twin];
     int before = omp_get_max_threads();
@@ -522,6 +536,9 @@ bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, const s
     omp_set_num_threads(before);
     ok = ok && add_records(o, w, e, n, twin, &r, out, err);
     rate_by_run(out);
+    sn_bench_counters_close(r.counters);
+    free(r.counter);
+    free(r.runs);
     free(list);
     free(r.of);
     free(r.stream);

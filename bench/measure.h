@@ -12,6 +12,7 @@
 #ifndef SN_MEASURE_H
 #define SN_MEASURE_H
 
+#include "bench/counters.h"
 #include "bench/probe.h"
 #include "bench/samples.h"
 #include "runtime/base.h"
@@ -20,7 +21,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-enum { SN_BENCH_SETUP = 512 /* size of the text that describes a peer's configuration */ };
+enum { SN_BENCH_SETUP = 1024 /* size of the text that describes a peer's configuration */ };
 
 /* The larger error; one that is NaN is infinite, because fmax would leave it out. */
 static inline double sn_bench_worse(double worst, double error) {
@@ -35,7 +36,7 @@ typedef struct sn_bench_record {
     char backend[24];           /* "native", "onednn", "auto", or a peer */
     char dtype[12];             /* of the factors and of storage: "f32", "bf16 x bf16", "int4" */
     char setup[SN_BENCH_SETUP]; /* configuration (peers) */
-    char choice[24];            /* kernels that a peer computes with */
+    char choice[48];            /* kernels that a peer computes with */
     int level;                  /* fusion level; -1: a peer, or a probe */
     bool unfused;               /* a peer that computes one operation after the other */
     int threads;
@@ -46,8 +47,10 @@ typedef struct sn_bench_record {
     double ms_low, ms_high; /* the interval of the median */
     double cpu_ms;          /* CPU time of all threads of a run, median */
     double preempted,
-        warm_up;        /* number of samples that do not count because of it; NaN: unknown, 0 */
-    double floor_pct;   /* sn_bench_floor of both; NaN: not timed twice */
+        warm_up;      /* number of samples that do not count because of it; NaN: unknown, 0 */
+    double floor_pct; /* sn_bench_floor of both; NaN: not timed twice */
+    /* of the threads in a run, a mean over the rounds; NaN: not available, or a peer's */
+    double counter[SN_BENCH_COUNTERS];
     double flop, bytes; /* per run: FLOP that the result requires; compulsory traffic in bytes */
     double traffic;     /* bytes that the kernels of this level read and write */
     double gflops, gbytes_s;
@@ -75,10 +78,11 @@ typedef struct sn_bench_report {
      * an entrant; sorted */
     double *probe;
     int n_probe, cap_probe;
-    double others, stolen; /* see noise.h, percent; -1: unknown */
-    double switches;       /* involuntary context switches */
-    bool cold;             /* see sn_bench_options */
-    double read_gbytes_s;  /* of main memory, beside a picture; 0: not measured */
+    double others, stolen;  /* see noise.h, percent; -1: unknown */
+    double switches;        /* involuntary context switches */
+    bool cold;              /* see sn_bench_options */
+    double load[2], ghz[2]; /* before and after: load average, clock (sn_probe_ghz) */
+    double read_gbytes_s;   /* of main memory, beside a picture; 0: not measured */
     /* of the machine and the program; "": unknown */
     char cpu[128], microarchitecture[64], commit[64], date[32];
 } sn_bench_report;
@@ -150,7 +154,7 @@ typedef struct sn_bench_entrant {
     const char *backend;
     const char *dtype; /* NULL: the work's, or f32 for a peer */
     char setup[SN_BENCH_SETUP];
-    char choice[24]; /* of the kernels that a peer computes with; "": it has none */
+    char choice[48]; /* of the kernels that a peer computes with; "": it has none */
     /* Seconds per run, the mean over `repeats` runs after an untimed one; 0: of a run without one. */
     bool (*time)(void *ctx, int repeats, double *seconds, sn_error *err);
     void *ctx;
@@ -192,6 +196,11 @@ bool sn_bench_write_json(const sn_bench_report *r, const sn_bench_options *o, co
  * speed-up over the lowest level, or over `old` (NULL: none). */
 bool sn_bench_write_svg(const sn_bench_report *r, const sn_bench_report *old, const char *subtitle,
                         const char *path, sn_error *err);
+/* How far the run's probes of the peak are apart: the 10 % and the 90 % quantile, percent of the latter. On an idle
+ * machine they are alike; other tenants of its cores are not. NaN: there were none. */
+double sn_bench_spread(const sn_bench_report *r);
+/* The state of the machine before (0) or after (1) the measurement. */
+void sn_bench_look(sn_bench_report *r, int when);
 /* Fills r's texts about the machine and the program. */
 void sn_bench_identify(sn_bench_report *r);
 /* "CPU (microarchitecture), 2 threads, 2026-11-22", and whether it was busy */

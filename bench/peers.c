@@ -46,7 +46,10 @@ static const char keep_memory[] = "glibc.malloc.mmap_threshold=34359738368:"
                                   "glibc.malloc.top_pad=268435456";
 static const variable tunables = {"GLIBC_TUNABLES", {keep_memory, keep_memory, keep_memory}};
 
-/* A peer in its fastest configuration; variables are set unless the user has set them. */
+/* ONNX Runtime computes a graph as it is written. */
+static const variable as_written = {"PEER_UNFUSED", {"1", "1", "1"}};
+
+/* A peer in its fastest configuration, or, to compare level 0 with, without fusion; variables are set unless the user has set them. */
 static const struct peer_info {
     const char *name;
     /* the last word is a script in the peers' folder; empty: built in */
@@ -63,6 +66,7 @@ static const struct peer_info {
      {&libraries, &capability, &tunables}},
     {"torch-malloc", {"/usr/bin/python3", "torch_peer.py"}, true, true, {&libraries, &capability}},
     {"onnxruntime", {"node", "ort_peer.js"}, false, false, {NULL}},
+    {"onnxruntime-unfused", {"node", "ort_peer.js"}, false, true, {&as_written}},
 };
 enum { N_INFO = sizeof infos / sizeof *infos };
 
@@ -76,8 +80,8 @@ typedef struct peer {
     sn_bench_openblas *blas;
     pid_t pid;
     int to, from, threads;
-    char setup[SN_BENCH_SETUP], *request;
-    char buffer[LINE]; /* input read beyond the last line */
+    char setup[SN_BENCH_SETUP], path[256], *request; /* path: how it computed the last work */
+    char buffer[LINE];                               /* input read beyond the last line */
     size_t used;
 } peer;
 
@@ -124,10 +128,9 @@ static const char *text_of(const cJSON *a, const char *key) {
 }
 
 /* skip: set if the peer does not support this work */
-static bool ask(peer *p, const char *request, int threads, int repeats, double *seconds, bool *skip,
-                sn_error *err) {
-    cJSON *q = cJSON_Parse(request);
-    cJSON_AddNumberToObject(q, "threads", threads);
+static bool ask(peer *p, int repeats, double *seconds, bool *skip, sn_error *err) {
+    cJSON *q = cJSON_Parse(p->request);
+    cJSON_AddNumberToObject(q, "threads", p->threads);
     cJSON_AddNumberToObject(q, "repeats", repeats);
     char *text = cJSON_PrintUnformatted(q);
     cJSON_Delete(q);
@@ -141,6 +144,7 @@ static bool ask(peer *p, const char *request, int threads, int repeats, double *
     *skip = text_of(a, "skip") != NULL;
     bool ok = *skip || cJSON_IsNumber(s);
     if (cJSON_IsNumber(s)) *seconds = s->valuedouble;
+    snprintf(p->path, sizeof p->path, "%s", text_of(a, "path") ? text_of(a, "path") : "");
     if (!ok)
         sn_fail(err, SN_ERR_FILE, "%s", text_of(a, "error") ? text_of(a, "error") : "no result");
     cJSON_Delete(a);
@@ -170,7 +174,7 @@ static bool ask_any(peer *p, int repeats, double *seconds, bool *skip, sn_error 
     /* threads, ours and theirs, still spin for some milliseconds after their last loop */
     const struct timespec pause = {.tv_nsec = 20000000};
     nanosleep(&pause, NULL);
-    bool ok = ask(p, p->request, p->threads, repeats, seconds, skip, err);
+    bool ok = ask(p, repeats, seconds, skip, err);
     nanosleep(&pause, NULL);
     return ok;
 }
@@ -336,7 +340,8 @@ int sn_bench_peers_enter(sn_bench_peers *g, const char *request,
             if (uses_openblas(p))
                 snprintf(entrant[n].choice, sizeof entrant[n].choice, "%s",
                          p->core ? p->core : "own choice");
-            snprintf(entrant[n++].setup, sizeof entrant[0].setup, "%s", p->setup);
+            snprintf(entrant[n++].setup, sizeof entrant[0].setup, "%s%s%.250s", p->setup,
+                     *p->path ? "; it ran " : "", p->path);
         }
     }
     return n;

@@ -12,7 +12,8 @@
  *                                "mel": 0, "frames": 0, "limit": 97}, …]}
  * (limit: of indices; 0: not indices; "compute": "int8" wants linear maps as products of 8-bit integers,
  * whose rows are quantised at run time) and answers with one line: {"seconds": S}, the mean over the repeats after an
- * untimed run (0 repeats: of one run without it);
+ * untimed run (0 repeats: of one run without it), with
+ * "path": "…" if the peer knows which kernels it ran;
  * {"skip": "why"} if it does not support the work; or {"error": "what happened"}. The first line
  * that it writes, without a request, is {"setup": "PyTorch 1.13, …"}. */
 #ifndef SN_PEERS_H

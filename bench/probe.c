@@ -3,6 +3,7 @@
 #include "bench/probe.h"
 #include "runtime/clock.h"
 
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,6 +251,25 @@ static double run_bursts(burst_fn *burst, int products, int threads, double seco
     }
     free(end);
     return best;
+}
+
+double sn_probe_ghz(void) {
+#if defined __x86_64__
+    enum { TRIES = 25, LOOPS = 10000, IN_LOOP = 16, CYCLES = 3 };
+    double best = INFINITY;
+    for (int i = 0; i < TRIES; i++) {
+        long x = 3, n = LOOPS;
+        double start = sn_clock();
+        __asm__ volatile("1: .rept 16\n\timul %1, %1\n\t.endr\n\tdec %0\n\tjnz 1b"
+                         : "+r"(n), "+r"(x)
+                         :
+                         : "cc");
+        best = fmin(best, sn_clock() - start);
+    }
+    return (double)LOOPS * IN_LOOP * CYCLES / best * 1e-9;
+#else
+    return NAN;
+#endif
 }
 
 double sn_probe_fma_peak(int threads, double seconds) {

@@ -9,6 +9,10 @@
  * the bursts that fit into `seconds`, at least one. Uses AVX-512, AVX2 with FMA, or plain C, depending on the CPU. */
 double sn_probe_fma_peak(int threads, double seconds);
 
+/* Clock of this CPU in GHz, by a loop of dependent multiplications of integers, which take three cycles each on all
+ * x86-64 CPUs since 2008: the fastest of some of 0.2 ms. NaN: another architecture. */
+double sn_probe_ghz(void);
+
 /* Bandwidth in GB/s of reading `bytes` bytes at p, each thread its part once, in order. */
 double sn_probe_read(int threads, const void *p, size_t bytes);
 

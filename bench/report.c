@@ -8,6 +8,7 @@
 #include "commit.h"
 
 #include <cJSON.h>
+#include <llvm/Config/llvm-config.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,9 @@ static const column columns[] = {
     {"min", 9, "%.4g", AT(ms_min), 1},
     {"cpu ms", 9, "%.4g", AT(cpu_ms), 1},
     {"preempted", 9, "%.0f", AT(preempted), 1},
+    {"cycles", 9, "%.3g", AT(counter[0]), 1},
+    {"instr.", 9, "%.3g", AT(counter[1]), 1},
+    {"misses", 9, "%.3g", AT(counter[2]), 1},
     {"warm-up", 7, "%.0f", AT(warm_up), 1},
     {"A/A %", 6, "%.2f", AT(floor_pct), 1},
     {"GFLOP/s", 9, "%.4g", AT(gflops), 1},
@@ -81,15 +85,17 @@ static double value_of(const sn_bench_record *x, const column *c) {
 
 static void print_group(const sn_bench_report *r, int from, int to, FILE *f) {
     bool shown[N_COLUMNS] = {false};
-    int shape = 5, name = 4;
+    int shape = 5, name = 4, backend = 14;
     for (int i = from; i < to; i++) {
         int n = (int)strlen(r->list[i].shape), k = (int)strlen(r->list[i].name);
         shape = n > shape ? n : shape;
         name = k > name ? k : name;
+        int b = (int)strlen(r->list[i].backend);
+        backend = b > backend ? b : backend;
         for (int c = 0; c < N_COLUMNS; c++) shown[c] |= !isnan(value_of(&r->list[i], &columns[c]));
     }
     bool work = strcmp(r->list[from].kind, "roofline") != 0;
-    fprintf(f, "%-*s  %-*s  %-14s %s", name, r->list[from].kind, shape, "shape", "back end",
+    fprintf(f, "%-*s  %-*s  %-*s %s", name, r->list[from].kind, shape, "shape", backend, "back end",
             work ? "level" : "dtype");
     for (int c = 0; c < N_COLUMNS; c++)
         if (shown[c]) fprintf(f, " %*s", columns[c].width, columns[c].head);
@@ -99,8 +105,8 @@ static void print_group(const sn_bench_report *r, int from, int to, FILE *f) {
         bool same = i > from && !strcmp(x->name, x[-1].name) && !strcmp(x->shape, x[-1].shape);
         char level[16] = "-";
         if (x->level >= 0) snprintf(level, sizeof level, "%d", x->level);
-        fprintf(f, "%-*s  %-*s  %-14s %5s", name, same ? "" : x->name, shape, same ? "" : x->shape,
-                x->backend, work ? level : x->dtype);
+        fprintf(f, "%-*s  %-*s  %-*s %5s", name, same ? "" : x->name, shape, same ? "" : x->shape,
+                backend, x->backend, work ? level : x->dtype);
         for (int c = 0; c < N_COLUMNS; c++) {
             if (!shown[c]) continue;
             char text[32] = "";
@@ -136,6 +142,41 @@ static void print_limits(const sn_bench_report *r, FILE *f) {
     if (r->n) fputc('\n', f);
 }
 
+double sn_bench_spread(const sn_bench_report *r) {
+    if (!r->n_probe) return NAN;
+    double low = r->probe[(int)(r->n_probe * 0.1)], high = r->probe[(int)(r->n_probe * 0.9)];
+    return 100 * (1 - low / high);
+}
+
+void sn_bench_look(sn_bench_report *r, int when) {
+    if (getloadavg(&r->load[when], 1) != 1) r->load[when] = NAN;
+    r->ghz[when] = sn_probe_ghz();
+}
+
+/* " 1.2", or what stands for an unknown number */
+static void print_known(FILE *f, const char *before, const char *format, double x) {
+    fputs(before, f);
+    if (isnan(x) || x < 0)
+        fputs("not available here", f);
+    else
+        fprintf(f, format, x);
+}
+
+/* How quiet the machine was. */
+static void print_state(const sn_bench_report *r, FILE *f) {
+    if (!*r->date) return; /* it is not known which machine */
+    const char *missing = sn_bench_counters_missing();
+    print_known(f, "machine: other programs ", "%.1f %%", r->others);
+    print_known(f, ", host ", "%.1f %%", r->stolen);
+    print_known(f, "; load ", "%.2f", r->load[0]);
+    print_known(f, " before, after ", "%.2f", r->load[1]);
+    print_known(f, "; clock in GHz ", "%.2f", r->ghz[0]);
+    print_known(f, " before, after ", "%.2f", r->ghz[1]);
+    print_known(f, "; spread of the peak's probes ", "%.1f %%", sn_bench_spread(r));
+    fprintf(f, "; counters %s%s%s\n", *missing ? "not available here (" : "read", missing,
+            *missing ? ")" : "");
+}
+
 void sn_bench_print(const sn_bench_report *r, FILE *f) {
     for (int from = 0, to; from < r->n; from = to) {
         for (to = from + 1; to < r->n && !strcmp(r->list[to].kind, r->list[from].kind);) to++;
@@ -143,6 +184,7 @@ void sn_bench_print(const sn_bench_report *r, FILE *f) {
         print_group(r, from, to, f);
     }
     print_limits(r, f);
+    print_state(r, f);
     for (int i = 0; i < r->n; i++) {
         bool first = *r->list[i].setup != 0;
         for (int j = 0; j < i && first; j++)
@@ -208,6 +250,8 @@ static cJSON *record_json(const sn_bench_record *x) {
     add_number(o, "cpu_ms", x->cpu_ms);
     add_number(o, "preempted", x->preempted);
     add_number(o, "warm_up", x->samples.warm_up);
+    for (int i = 0; i < SN_BENCH_COUNTERS; i++)
+        add_number(o, sn_bench_counter_names[i], x->counter[i]);
     add_number(o, "floor_pct", x->floor_pct);
     add_number(o, "gflops", x->gflops);
     add_number(o, "gbytes_s", x->gbytes_s);
@@ -232,17 +276,16 @@ static cJSON *record_json(const sn_bench_record *x) {
     return o;
 }
 
-/* "model name" of /proc/cpuinfo. */
-static void cpu_name(char *out, size_t size) {
-    char line[512];
+/* The line of /proc/cpuinfo that begins with `key`, without it; "": none. */
+static void cpu_line(const char *key, char *out, size_t size) {
+    char line[8192];
     FILE *f = fopen("/proc/cpuinfo", "r");
-    snprintf(out, size, "unknown");
-    while (f && fgets(line, sizeof line, f)) {
+    *out = 0;
+    while (f && !*out && fgets(line, sizeof line, f)) {
         char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        if (strncmp(line, key, strlen(key)) != 0 || !colon) continue;
         line[strcspn(line, "\n")] = 0;
-        snprintf(out, size, "%s", colon + 2);
-        break;
+        snprintf(out, size, "%s", colon + 1 + (colon[1] == ' '));
     }
     if (f) fclose(f);
 }
@@ -252,7 +295,8 @@ void sn_bench_identify(sn_bench_report *r) {
     struct tm tm;
     sn_target t;
     sn_error err = {0};
-    cpu_name(r->cpu, sizeof r->cpu);
+    cpu_line("model name", r->cpu, sizeof r->cpu);
+    if (!*r->cpu) snprintf(r->cpu, sizeof r->cpu, "unknown");
     strftime(r->date, sizeof r->date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
     snprintf(r->commit, sizeof r->commit, "%s", SN_COMMIT);
     if (sn_target_init(&t, NULL, &err))
@@ -273,7 +317,7 @@ static void add_text(cJSON *j, const char *key, const char *value) {
 /* What the operating system says about the machine. */
 static void add_system(cJSON *j) {
     struct utsname u;
-    double load = NAN;
+    char flags[4096];
     char governor[32] = "";
     FILE *f = fopen("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "r");
     if (f && fscanf(f, "%31s", governor) != 1) *governor = 0;
@@ -283,7 +327,12 @@ static void add_system(cJSON *j) {
     cJSON_AddNumberToObject(j, "page_bytes", (double)sysconf(_SC_PAGESIZE));
     add_number(j, "l2_bytes", (double)sysconf(_SC_LEVEL2_CACHE_SIZE));
     add_number(j, "l3_bytes", (double)sysconf(_SC_LEVEL3_CACHE_SIZE));
-    add_number(j, "load", getloadavg(&load, 1) == 1 ? load : NAN);
+    add_number(j, "l1d_bytes", (double)sysconf(_SC_LEVEL1_DCACHE_SIZE));
+    cpu_line("flags", flags, sizeof flags);
+    add_text(j, "cpu_flags", flags);
+    add_text(j, "compiler", __VERSION__);
+    add_text(j, "llvm", LLVM_VERSION_STRING);
+    add_text(j, "counters_missing", sn_bench_counters_missing());
 }
 
 static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) {
@@ -310,6 +359,11 @@ static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) 
     add_number(j, "others_pct", r->others >= 0 ? r->others : NAN);
     add_number(j, "stolen_pct", r->stolen >= 0 ? r->stolen : NAN);
     add_number(j, "context_switches", r->switches);
+    add_number(j, "load_before", r->load[0]);
+    add_number(j, "load", r->load[1]);
+    add_number(j, "ghz_before", r->ghz[0]);
+    add_number(j, "ghz_after", r->ghz[1]);
+    add_number(j, "probe_spread_pct", sn_bench_spread(r));
     add_number(j, "read_gbytes_s", r->read_gbytes_s > 0 ? r->read_gbytes_s : NAN);
     cJSON *notes = cJSON_AddArrayToObject(j, "notes");
     for (int i = 0; i < r->n_note; i++) cJSON_AddItemToArray(notes, cJSON_CreateString(r->note[i]));

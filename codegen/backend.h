@@ -36,6 +36,8 @@ typedef struct sn_backend_gemm {
     bool (*pack)(void *state, const sn_matmul *s, const void *b, void *packed, sn_error *err);
     bool (*run)(void *state, const sn_matmul *s, const void *a, const void *b, const float *bias,
                 float *c, sn_error *err);
+    /* The library's name of its code for a product, such as brgemm:avx512_core; "": none */
+    const char *(*code)(void *state, const sn_matmul *s);
 } sn_backend_gemm;
 
 #endif

@@ -64,7 +64,7 @@ typedef struct options {
     {"backends", 0, ARG_TEXT, offsetof(options, backends), "B,…", backends_, 0, 0, "native, onednn, auto"}, \
     {"tune", 0, ARG_FLAG, offsetof(options, tune), NULL, NULL, 0, 0, "also measure tuned variants of native and auto"}, \
     {"peers", 0, ARG_TEXT, offsetof(options, peers), "all|none|P,…", "none", 0, 0, \
-     "openblas, torch, torch-malloc, onnxruntime"}, \
+     "openblas, torch, torch-malloc, onnxruntime, onnxruntime-unfused (its graph optimizations are off)"}, \
     {"peer-dir", 0, ARG_TEXT, offsetof(options, peer_dir), "DIR", NULL, 0, 0, \
      "folder of the peers' scripts; default: the installed ones, or bench/peers in the sources"}, \
     {"cold", 0, ARG_FLAG, offsetof(options, cold), NULL, NULL, 0, 0, "flush the caches before each sample, which is one run"}, \
@@ -635,6 +635,7 @@ static int measure(int argc, char **argv, bool levels) {
         sn_bench_total total = {.counting = kind > 0}; /* roofline is one work */
         b.total = &total;
         r.cold = b.cold;
+        sn_bench_look(&r, 0);
         sn_bench_report none = {0};
         ok = !total.counting || kinds[kind].run(&o, &b, &none, &err);
         sn_bench_report_free(&none);
@@ -646,6 +647,7 @@ static int measure(int argc, char **argv, bool levels) {
         ok = ok && run_states(kind, &o, &b, &r, &err);
         sn_bench_peers_stop(b.started);
         sn_bench_noise_end(&noise, &r.others, &r.stolen);
+        sn_bench_look(&r, 1);
         r.switches = sn_bench_usage_of(0).switches - switches;
         sn_bench_progress_end(&b);
     }

@@ -127,11 +127,24 @@ def kernel(r):
     return g.save(y, dims)
 
 
+def plain_attention(g, B, Hn, T, D, causal):
+    """One operator after the other, as level 0 computes it."""
+    q, k, v = (g.input(n, B, Hn, T, D) for n in "qkv")
+    g.inits.append(NH.from_array(np.float32(D ** -0.5), "scale"))
+    a = g.op("Mul", g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2])), "scale")
+    if causal:
+        g.inits.append(NH.from_array(np.triu(np.full((T, T), -np.inf, np.float32), 1), "mask"))
+        a = g.op("Add", a, "mask")
+    return g.save(g.op("MatMul", g.op("Softmax", a, axis=-1), v), (B, Hn, T, D))
+
+
 def attention(r):
     B, Hn, T, D = (r[k] for k in ("b", "h", "t", "d"))
     if r["mask"] not in ("full", "causal") or r["hk"] != Hn or r.get("backward"):
         return None
     g = Graph()
+    if r.get("unfused"):
+        return plain_attention(g, B, Hn, T, D, r["mask"] == "causal")
     q, k, v = (g.input(n, B, T, Hn * D) for n in "qkv")
     y = g.op("MultiHeadAttention", q, k, v, own=True, num_heads=Hn,
              unidirectional=int(r["mask"] == "causal"))

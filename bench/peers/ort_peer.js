@@ -13,11 +13,12 @@ try {
   say({ absent: 'the npm package onnxruntime-node is not installed ($PEER_NODE_MODULES: its folder)' });
   process.exit(0);
 }
+const unfused = !!process.env.PEER_UNFUSED; // the graph as it is written
 const threads = parseInt(process.env.PEER_THREADS || '2');
 const models = process.env.PEER_MODELS || path.join(os.tmpdir(), `sinter-peers-${os.userInfo().uid}`);
 fs.mkdirSync(models, { recursive: true });
 
-let steps = [], last = null; // {session, feeds, fetches}, which run one after the other
+let steps = [], last = null, ran = ''; // {session, feeds, fetches}, which run one after the other
 
 // of requests, by the names of Sinter and of ort_models.py
 const int64 = ['int64', BigInt64Array], float32 = ['float32', Float32Array];
@@ -59,7 +60,7 @@ function find(request) {
   if (request.work === 'files') return request.files.map((of) => ({ file: of.path, of }));
   if (request.work === 'file') return [{ file: request.path, spec: request }];
   const { threads: ignored, ...asked } = request;
-  const key = JSON.stringify(asked);
+  const key = JSON.stringify(unfused ? { ...asked, unfused } : asked);
   const file = path.join(models, key.replace(/[^a-z0-9]+/gi, '_') + '.onnx');
   if (!fs.existsSync(file + '.json'))
     execFileSync('/usr/bin/python3', [path.join(__dirname, 'ort_models.py'), key, file],
@@ -68,16 +69,36 @@ function find(request) {
   return spec.skip ? [] : [{ file, spec }];
 }
 
+// What a session ran, by its profile: its provider, and the most frequent operators.
+async function path_of(file, settings, feeds) {
+  const prefix = path.join(fs.mkdtempSync(path.join(os.tmpdir(), 'sinter-peer-')), 'p');
+  const session = await ort.InferenceSession.create(file, { ...settings, enableProfiling: true, profileFilePrefix: prefix });
+  await session.run(feeds);
+  session.endProfiling();
+  await session.release();
+  const folder = path.dirname(prefix), count = new Map();
+  for (const name of fs.readdirSync(folder))
+    for (const e of JSON.parse(fs.readFileSync(path.join(folder, name))))
+      if (e.args && e.args.op_name && e.args.provider && /kernel_time$/.test(e.name)) {
+        const what = `${e.args.op_name} (${e.args.provider.replace('ExecutionProvider', '')})`;
+        count.set(what, (count.get(what) || 0) + 1);
+      }
+  fs.rmSync(folder, { recursive: true });
+  return [...count].sort((a, b) => b[1] - a[1]).slice(0, 5).map(([what, n]) => `${n} ${what}`).join(', ');
+}
+
 async function open(request) {
   for (const step of steps) await step.session.release();
   steps = [];
+  ran = '';
   for (const { file, spec, of } of find(request)) {
-    const session = await ort.InferenceSession.create(file, {
-      intraOpNumThreads: threads, interOpNumThreads: 1, graphOptimizationLevel: 'all',
-      executionMode: 'sequential' });
+    const settings = { intraOpNumThreads: threads, interOpNumThreads: 1,
+      graphOptimizationLevel: unfused ? 'disabled' : 'all', executionMode: 'sequential' };
+    const session = await ort.InferenceSession.create(file, settings);
     const feeds = {}, fetches = {}, wanted = spec ? spec.inputs : inputs(session, of);
     for (const name in wanted) feeds[name] = input(wanted[name]);
     const out = await session.run(feeds);
+    if (!steps.length) ran = await path_of(file, settings, feeds);
     for (const k in out)
       fetches[k] = new ort.Tensor(out[k].type, new out[k].data.constructor(out[k].data.length), out[k].dims);
     steps.push({ session, feeds, fetches });
@@ -100,11 +121,11 @@ async function answer(request) {
   if (repeats) await run();
   const runs = repeats || 1, start = process.hrtime.bigint();
   for (let i = 0; i < runs; i++) await run();
-  return { seconds: Number(process.hrtime.bigint() - start) * 1e-9 / runs };
+  return { seconds: Number(process.hrtime.bigint() - start) * 1e-9 / runs, path: ran };
 }
 
 const version = (() => { try { return require(path.join(process.env.PEER_NODE_MODULES || '', 'onnxruntime-node', 'package.json')).version; } catch (e) { return '?'; } })();
-say({ setup: `ONNX Runtime ${version}, ${threads} threads, all graph optimizations, outputs allocated beforehand` });
+say({ setup: `ONNX Runtime ${version}, ${threads} threads, ${unfused ? 'no' : 'all'} graph optimizations, outputs allocated beforehand` });
 (async () => {
   for await (const line of require('readline').createInterface({ input: process.stdin })) {
     let a;

@@ -1,6 +1,6 @@
 # torch_peer.py: PyTorch beside `sinter bench`: answers a request line with a JSON line of seconds.
 # The protocol is in bench/peers.h. Models have random weights and the published shapes.
-import json, math, os, sys, time
+import collections, ctypes, json, math, os, re, sys, tempfile, time
 
 def say(**answer):
     print(json.dumps(answer), flush=True)
@@ -184,9 +184,38 @@ def openblas():
 
 
 
+def path_of(run):
+    """What oneDNN computes in a run, by its verbose log: the most frequent primitives with their implementations."""
+    oneDNN = torch.backends.mkldnn
+    if not oneDNN.is_available() or not hasattr(oneDNN, "verbose"):
+        run()
+        return ""
+    out = os.dup(1)
+    with tempfile.TemporaryFile() as log:
+        os.dup2(log.fileno(), 1)
+        try:
+            with oneDNN.verbose(oneDNN.VERBOSE_ON):
+                run()
+        finally:
+            ctypes.CDLL(None).fflush(None)
+            os.dup2(out, 1)
+            os.close(out)
+        log.seek(0)
+        lines = [line.split(",") for line in log.read().decode(errors="replace").splitlines()]
+    ran = collections.Counter(f"{f[3]} {f[4]}" for f in lines if len(f) > 4 and f[0].endswith("verbose") and f[1] == "exec")
+    return "oneDNN: " + ", ".join(f"{n} {what}" for what, n in ran.most_common(3)) if ran else "no oneDNN"
+
+
+def capability():
+    """The vector instructions that PyTorch's kernels take."""
+    found = re.search(r"CPU capability usage: (\S+)", torch.__config__.show())
+    return found.group(1) if found else "unknown"
+
+
 engines = "/".join(e for e in torch.backends.quantized.supported_engines if e != "none") or "none"
-say(setup=f"PyTorch {torch.__version__} eager, {THREADS} threads, {openblas()}, int8 engines {engines}")
-last, run = None, None
+say(setup=f"PyTorch {torch.__version__} eager, {torch.get_num_threads()} threads, {openblas()}, "
+    f"{capability()} kernels, oneDNN {'on' if torch.backends.mkldnn.is_available() else 'off'}, int8 engines {engines}")
+last, run, path = None, None, ""
 for line in sys.stdin:
     r = json.loads(line)
     repeats = r.pop("repeats")
@@ -196,6 +225,7 @@ for line in sys.stdin:
                 run = None
                 work = WORKS.get(r["work"])
                 run, last = (autocast(work(r), r) if work else None), r
+                path = path_of(run) if run else ""
             if run is None:
                 say(skip="not known here")
                 continue
@@ -205,6 +235,6 @@ for line in sys.stdin:
             start = time.perf_counter()
             for _ in range(runs):
                 run()
-            say(seconds=(time.perf_counter() - start) / runs)
+            say(seconds=(time.perf_counter() - start) / runs, path=path)
     except Exception as e:
         say(error=repr(e)[:300])

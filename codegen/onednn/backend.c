@@ -22,7 +22,11 @@ static bool run_gemm(void *state, const sn_matmul *s, const void *a, const void 
     return sn_dnnl_run_matmul(state, s, a, b, bias, c, err);
 }
 
-static const sn_backend_gemm gemm = {packed_bytes, pack, run_gemm};
+static const char *code_of(void *state, const sn_matmul *s) {
+    return sn_dnnl_code(state, s);
+}
+
+static const sn_backend_gemm gemm = {packed_bytes, pack, run_gemm, code_of};
 
 extern const sn_backend sn_backend_onednn;
 const sn_backend sn_backend_onednn = {.name = "onednn",

@@ -251,6 +251,14 @@ bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_matmul *s, const void *a, const voi
     return e && run_entry(d, e, (const void *[]){a, b, c, bias}, err);
 }
 
+const char *sn_dnnl_code(sn_dnnl *d, const sn_matmul *s) {
+    sn_error none = {0};
+    const char *name = NULL;
+    entry *e = find_matmul(d, s, &none);
+    if (e) dnnl_primitive_desc_query(e->pd, dnnl_query_impl_info_str, 0, &name);
+    return name ? name : "";
+}
+
 int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_matmul *s, sn_error *err) {
     entry *e = find_matmul(d, s, err);
     return e ? e->weight_bytes : -1;

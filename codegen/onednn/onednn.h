@@ -19,6 +19,8 @@ bool sn_dnnl_run_matmul(sn_dnnl *d, const sn_matmul *s, const void *a, const voi
 /* oneDNN's own layout of B for this product (s->packed must be 1; b_row and b_col tell the plain
  * layout). It may depend on m. Bytes, or -1 on failure. */
 int64_t sn_dnnl_packed_bytes(sn_dnnl *d, const sn_matmul *s, sn_error *err);
+/* oneDNN's name of the code that computes a product; "": it has none. */
+const char *sn_dnnl_code(sn_dnnl *d, const sn_matmul *s);
 bool sn_dnnl_pack(sn_dnnl *d, const sn_matmul *s, const void *b, void *packed, sn_error *err);
 
 /* Whether the CPU has products with factors of bf16. */

@@ -32,7 +32,7 @@ refused() { # CODE PATTERN ARGS…
     grep -q -e "$pattern" "$tmp/err" || fail "stderr lacks '$pattern': $what"
     [ ! -s "$tmp/out" ] || fail "printed something: $what"
 }
-keys='name level backend threads dtype shape ms_median ms_low ms_high ms_min ms_max round_ms round_cpu_ms round_switches round_waited_pct cpu_ms preempted warm_up floor_pct gflops gbytes_s pct_roofline
+keys='name level backend threads dtype shape ms_median ms_low ms_high ms_min ms_max round_ms round_cpu_ms round_switches round_waited_pct cpu_ms preempted warm_up floor_pct cycles instructions cache_misses page_faults unfused gflops gbytes_s pct_roofline
 speedup_vs_level0 rel_rms max_ulp peak_bytes kind rounds flop bytes peak_gflops stream_gbytes_s bound
 max_rel checked compile_ms tokens_s setup'
 # records NUMBER: $tmp/json has this many, each with every key; times are positive and ordered
@@ -107,6 +107,23 @@ C
     echo >>"$tmp/dir/model/it's mine.c"
     SINTER=$sinter "$tmp/dir/repeat.sh" >"$tmp/out" 2>"$tmp/err"
     [ $? = 2 ] && grep -q "mine.c: FAILED\|WARNING" "$tmp/out" "$tmp/err" || fail "a changed file is measured"
+    # a peer that says what it ran, and is compared with level 0
+    mkdir "$tmp/peers"
+    cat >"$tmp/peers/torch_peer.py" <<'P'
+import sys
+print('{"setup": "Fake 1.0"}', flush=True)
+for line in sys.stdin:
+    print('{"seconds": 0.001, "path": "2 fast kernels"}', flush=True)
+P
+    if [ -x /usr/bin/python3 ]; then
+        run 0 kernel softmax --shape 6x32 --levels 0,4 $quick --peers torch --peer-dir "$tmp/peers" --json "$tmp/json"
+        prints '^ *torch .*(unfused)$' && prints '^torch: Fake 1.0, .*; it ran 2 fast kernels$'
+        prints 'softmax 6x32: native level 0 over torch ' && prints 'softmax 6x32: native level 4 over torch '
+        prints '^machine: other programs .* clock in GHz .* spread of .* counters '
+        for key in compiler llvm cpu_flags l1d_bytes ghz_before ghz_after load_before probe_spread_pct counters_missing; do
+            grep -q "^{\"kind\":\"machine\".*\"$key\":" "$tmp/json" || fail "the machine record lacks $key"
+        done
+    fi
     refused 2 "$tmp/dir exists: name a new folder" gemm --evidence "$tmp/dir"
     refused 1 "cannot make the folder $tmp/none/dir" gemm --evidence "$tmp/none/dir"
     run 2 kernel softmax --shape 6x32 --levels 4 $quick --evidence "$tmp/nothing"

@@ -1,11 +1,13 @@
 /* How the bench compares levels: an artificial report with known times. */
 #include "bench/claims.h"
+#include "bench/noise.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <cmocka.h>
 
 static void add(sn_bench_report *r, const char *name, const char *backend, int level,
@@ -237,6 +239,33 @@ static void verdicts(void **state) {
     free(text);
 }
 
+/* What the machine says of itself, as far as it does. */
+static void machine(void **state) {
+    (void)state;
+    enum { PAGES = 64, PAGE = 4096 };
+    double ghz = sn_probe_ghz(), before[SN_BENCH_COUNTERS], after[SN_BENCH_COUNTERS];
+    assert_true(isnan(ghz) || (ghz > 0.05 && ghz < 10));
+    sn_bench_counters *c = sn_bench_counters_open(2);
+    assert_non_null(c);
+    sn_bench_counters_read(c, before);
+    char *p = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(p != MAP_FAILED && !madvise(p, PAGES * PAGE, MADV_NOHUGEPAGE));
+    for (int i = 0; i < PAGES; i++) ((volatile char *)p)[i * PAGE] = 1;
+    sn_bench_counters_read(c, after);
+    munmap(p, PAGES * PAGE);
+    assert_true(isnan(after[0]) == (*sn_bench_counters_missing() != 0));
+    for (int i = 0; i < SN_BENCH_COUNTERS - 1; i++)
+        assert_true(isnan(after[i]) || after[i] > before[i]);
+    assert_true(isnan(after[3]) || after[3] - before[3] >= PAGES); /* page faults */
+    sn_bench_counters_close(c);
+    sn_bench_usage u = sn_bench_usage_of(0), none = sn_bench_usage_of(0x7fffffff);
+    assert_true(isnan(u.cpu) || (u.cpu > 0 && u.waited >= 0 && u.switches >= 0));
+    assert_true(isnan(none.cpu) && isnan(none.waited) && isnan(none.switches));
+    double probe[10] = {90, 91, 92, 93, 94, 95, 96, 97, 98, 100};
+    sn_bench_report r = {.probe = probe, .n_probe = 10}, empty = {0};
+    assert_true(fabs(sn_bench_spread(&r) - 9) < 1e-9 && isnan(sn_bench_spread(&empty)));
+}
+
 /* A run with level 0, level 4 (timed twice) and an unfused peer that takes `times` as long as level 4. */
 static void make_run(sn_bench_report *r, double times, double percent, uint64_t seed) {
     static const char *const backend[] = {"native", "native", "torch"};
@@ -286,10 +315,14 @@ static void claims(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slower_levels),      cmocka_unit_test(intervals),
-        cmocka_unit_test(differences),        cmocka_unit_test(bootstrap),
-        cmocka_unit_test(samples_that_count), cmocka_unit_test(option_sets),
-        cmocka_unit_test(verdicts),           cmocka_unit_test(claims)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(slower_levels),
+                                       cmocka_unit_test(intervals),
+                                       cmocka_unit_test(differences),
+                                       cmocka_unit_test(bootstrap),
+                                       cmocka_unit_test(samples_that_count),
+                                       cmocka_unit_test(option_sets),
+                                       cmocka_unit_test(verdicts),
+                                       cmocka_unit_test(claims),
+                                       cmocka_unit_test(machine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
