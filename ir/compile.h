@@ -67,6 +67,14 @@ typedef struct sn_options {
      * (or NULL), "bf16", or "int8" with one factor for each position and head. sn_state_read then
      * gives, and sn_state_write takes, values of that type. */
     const char *cache;
+    /* What must not change the bits of results: NULL, "batch", "chunk" or "batch,chunk". "batch": the
+     * number of rows beside a row. "chunk": into how many calls a sequence is cut; implies "batch". They
+     * concern attention, mixed heads and recurrences: with "batch" the keys of a head are not split among
+     * threads; with "chunk" each query, and each element of a recurrence, is computed as in decoding,
+     * which makes prefill slower. Other kernels sum in the same order anyway, except sums over a sequence
+     * that the model spells out. The back end is native; "chunk" needs level 3 or 4. `sinter check MODEL
+     * --invariant=chunk` tests a model; docs/precision.md has the costs. */
+    const char *invariant;
     /* disk cache; NULL: the user's cache directory; "none" or "": no cache (a folder called none is
      * "./none") */
     const char *cache_dir;

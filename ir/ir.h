@@ -124,6 +124,9 @@ typedef enum sn_weights_kind {
     SN_WEIGHTS_ABS_SUM /* divided by max(|sum|, 1) */
 } sn_weights_kind;
 
+/* The attribute `invariant` of kernels: what must not change the bits of their results, sn_options.invariant. */
+enum { SN_INVARIANT_BATCH = 1, SN_INVARIANT_CHUNK = 2 };
+
 /* Parts of queries (attribute query_parts of flash_mixed_grad) have a multiple of so many: whole vectors
  * of every target. */
 enum { SN_MIXED_PART_ROWS = 16 };

@@ -260,17 +260,18 @@ static sn_node *expand_attention(sn_passes *p, sn_node *n) {
 }
 
 /* One query of a few needs no kernel for all heads: its scores are small, and the products share the
- * heads out among the threads. */
-static bool mixed_fits(const sn_node *n) {
+ * heads out among the threads. But these would sum in another order than the kernel. */
+static bool mixed_fits(const sn_passes *p, const sn_node *n) {
     enum { FEW = 8 };
     int64_t rows;
     sn_dtype t = (sn_dtype)n->in[0]->dtype; /* rows are read where they are */
     return (t == SN_F32 || t == SN_F64) && n->in[1]->dtype == t && n->in[2]->dtype == t &&
-           !(sn_dim_is_const(n->m, n->in[0]->shape[2], &rows) && rows < FEW);
+           (p->o.invariant & SN_INVARIANT_CHUNK ||
+            !(sn_dim_is_const(n->m, n->in[0]->shape[2], &rows) && rows < FEW));
 }
 
 static sn_node *expand_mixed_attention(sn_passes *p, sn_node *n) {
-    if (!mixed_fits(n)) return NULL;
+    if (!mixed_fits(p, n)) return NULL;
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 1));
     int n_attr = kernel_attrs(p, n, none, attr);
     return sn_b_result(sn_node_new(n->m, SN_OP_flash_mixed, n->n_in, n->in, n_attr, attr), 0);
@@ -292,7 +293,7 @@ static int64_t count_query_parts(const sn_node *n) {
 static sn_node *expand_mixed_attention_grad(sn_passes *p, sn_node *n) {
     static const sn_attr_key index[2] = {SN_A_index, SN_A_index};
     enum { COTANGENT = 4, MORE = 2 };
-    if (!mixed_fits(n)) return NULL;
+    if (!mixed_fits(p, n)) return NULL;
     sn_node **in = sn_arena_alloc(n->m, sizeof *in * (size_t)(n->n_in + 1));
     sn_attr *attr = sn_arena_alloc(n->m, sizeof *attr * (size_t)(n->n_attr + 2));
     int n_attr = kernel_attrs(p, n, index, attr), which = (int)sn_attr_int(n, SN_A_index, 0);

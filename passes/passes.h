@@ -24,6 +24,7 @@ typedef struct sn_pass_options {
     const char *accept; /* sn_options.accept */
     bool int8_compute;  /* linear maps of int8 weights are products of integers */
     bool bf16_compute;  /* products of f32 are computed in bf16 */
+    int invariant;      /* sum of SN_INVARIANT_BATCH, SN_INVARIANT_CHUNK: sn_options.invariant */
     const char *cache;  /* of keys and values: "bf16", "int8"; NULL: as declared */
     /* "bf16": type in which training stores activations for its backward part; NULL: f32 */
     const char *precision;

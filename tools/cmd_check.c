@@ -14,7 +14,8 @@ typedef struct options {
     const char *entry, *sizes, *levels, *backend, *compute, *off, *cache_dir;
     double tolerance;
     int64_t seed;
-    bool exact, invariant, no_gradients, no_threads, no_decoding, allow_nan;
+    const char *invariant; /* NULL: not asked for; what the program is compiled with, or "" */
+    bool exact, no_gradients, no_threads, no_decoding, allow_nan;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -39,8 +40,9 @@ static const arg table[] = {
      "accept NaN where the evaluator has NaN, too; default: it fails"},
     {"exact", 0, ARG_FLAG, AT(exact), NULL, NULL, 0, 0,
      "instead: each level's graph against the one that is written, equal over finite fields"},
-    {"invariant", 0, ARG_FLAG, AT(invariant), NULL, NULL, 0, 0,
-     "instead: whether threads, sessions, other rows, levels, CPUs and pieces change bits"},
+    {"invariant", 0, ARG_OPTIONAL, AT(invariant), "[=batch,chunk]", NULL, 0, 0,
+     "instead: whether threads, sessions, other rows, levels, CPUs and pieces change bits; with a "
+     "value: of a program that is compiled with it, and must hold to it"},
     {"backend", 0, ARG_CHOICE, AT(backend), "auto|native|onednn", "native", 0, 0,
      "kernels: Sinter's own, oneDNN's, or the faster one of each"},
     {"compute", 0, ARG_CHOICE, AT(compute), "f32|bf16", "f32", 0, 0,
@@ -90,6 +92,8 @@ static const arg_command command = {
     "threads,\n"
     "which never differ; each row of a batch of three with the row alone; all levels with the "
     "highest;\n"
+    "each token with the same followed by more tokens (padding), where results do not depend on "
+    "them;\n"
     "code for x86-64-v2, -v3 and -v4, where this CPU runs it, with that for this CPU; and forward "
     "with\n"
     "a prompt of five tokens and the rest one by one (chunk), which may differ by rounding.\n",
@@ -213,6 +217,7 @@ int cmd_check(int argc, char **argv) {
                        .cache_dir = o.cache_dir,
                        .backend = o.backend,
                        .bf16 = !strcmp(o.compute, "bf16"),
+                       .invariant = o.invariant,
                        .off = o.off,
                        .tolerance = o.tolerance,
                        .seed = (uint64_t)o.seed,

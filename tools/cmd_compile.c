@@ -21,7 +21,7 @@
 typedef struct options {
     cmd_model model;
     const char *dir, *name, *target, *entries, *threads, *weights, *compute, *cache, *cache_dir,
-        *off, *accept, *cc, *train, *emit;
+        *off, *accept, *cc, *train, *emit, *invariant;
     int64_t level, beams, sequences, slices;
     bool list_targets, archive, shared, embed, exe, is_static, strict, page, spdx;
     int listings;    /* SN_EMIT_… of --emit */
@@ -81,6 +81,7 @@ static const arg table[] = {
     CMD_COMPUTE_ARG(AT(compute)),
     {"cache", 0, ARG_CHOICE, AT(cache), "f32|bf16|int8", "f32", 0, 0,
      "storage of keys and values while decoding"},
+    CMD_INVARIANT_ARG(AT(invariant)),
     {"level", 0, ARG_INT, AT(level), "0..4", "4", 0, 4, "fusion level"},
     {"cache-dir", 0, ARG_TEXT, AT(cache_dir), "DIR|none", NULL, 0, 0,
      "cache of compiled kernels; default: ~/.cache/sinter"},
@@ -248,6 +249,7 @@ static sn_emit_options emit_options(const options *o, const char *name) {
     eo.compile.weights = o->weights;
     eo.compile.compute = cmd_compute(o->compute);
     eo.compile.cache = o->cache;
+    eo.compile.invariant = o->invariant;
     eo.compile.passes = o->off;
     eo.compile.strict_fusion = o->strict;
     eo.compile.accept = o->accept;

@@ -297,6 +297,10 @@ static const char top[] =
     " *   bits of results: the same target and $N_VERSION, any CPU that runs it, any number of\n"
     " *     threads; another target may round differently */\n"
     "#define $N_ABI_VERSION $a\n"
+    "/* What leaves the bits of results as they are: sessions and threads always, how many rows a "
+    "batch\n"
+    " * has (batch) and into how many calls a sequence is cut (chunk) if it was compiled so. */\n"
+    "#define $N_INVARIANT \"session,threads$i\"\n"
     "#define $N_STATE_BYTES INT64_C($s)\n"
     "#define $N_WEIGHT_BYTES INT64_C($w) /* of the file */\n"
     "#define $N_ALIGN 64 /* of state, workspace and of weights that you load yourself */\n";
@@ -438,6 +442,7 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
             a->openmp ? " and an OpenMP runtime (-lgomp)" : "", a->name);
     print_targets(a, f);
     fprintf(f, " */\n");
+    const char *invariant = a->o->compile.invariant;
     const word words[] = {
         {'n', a->name},
         {'N', a->upper},
@@ -452,6 +457,7 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
                            : "Zeroed memory (calloc, mmap) needs no call."},
         {'p', sn_arena_printf(a->m, "%d", a->n_trained)},
         {'a', sn_arena_printf(a->m, "%d", SN_AOT_ABI)},
+        {'i', invariant && *invariant ? sn_arena_printf(a->m, ",%s", invariant) : ""},
         {'r', sn_arena_printf(a->m, "%d", a->n_sum)},
         {'c',
          a->n_sum

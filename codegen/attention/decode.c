@@ -26,7 +26,8 @@ enum {
 
 typedef struct decode {
     const att_plan *p;
-    em_val batch, kv_head, tq, tk;
+    em_val batch, kv_head, tk;
+    em_val q0, queries; /* first query, number of queries */
     em_val row0, row1;
     em_val states;             /* softmax state of each row: see att_row_state */
     em_val k0;                 /* first key of the tile */
@@ -141,15 +142,23 @@ typedef struct tile_rows {
     em_val s[ROWS_PER_TILE]; /* pointers: scores of the tile, then weights p */
 } tile_rows;
 
+static em_val head_of(em *e, const decode *w, em_val row) {
+    em_val first = em_mul(e, w->kv_head, w->p->a->gqa_ratio);
+    return em_add(e, first, em_div(e, row, w->queries));
+}
+
+static em_val query_of(em *e, const decode *w, em_val row) {
+    return em_add(e, w->q0, em_rem(e, row, w->queries));
+}
+
 static tile_rows take_rows(em *e, const decode *w, em_val r, int n) {
     const att_plan *p = w->p;
     tile_rows t = {.n = n};
     for (int u = 0; u < n; u++) {
         em_val row = em_add(e, r, u), first = em_i64(e, u * ATT_TILE_KEYS);
-        em_val in_group = em_div(e, row, w->tq);
         t.row[u] = row;
-        t.head[u] = em_add(e, em_mul(e, w->kv_head, p->a->gqa_ratio), in_group);
-        t.q[u] = em_rem(e, row, w->tq);
+        t.head[u] = head_of(e, w, row);
+        t.q[u] = query_of(e, w, row);
         t.s[u] = em_gep(e, att_scratch(e, p->s_offset), p->t, first);
     }
     return t;
@@ -268,8 +277,10 @@ static em_val emit_softmax(em *e, const decode *w, const tile_rows *t, int u, em
     em_val m_new = p->a->weights ? m_i : em_max(e, s_max, m_i),
            none = em_cmp(e, EM_EQ, m_new, em_f(e, -INFINITY));
     em_store(e, p->t, m_ptr, m_new);
+    em_val same = em_cmp(e, EM_EQ, m_new, m_i); /* then alpha is 1, but e^0 is slightly less */
     m_new = em_splat(e, em_select(e, none, em_f(e, 0), m_new), p->lanes);
     em_val alpha = att_exp(e, em_sub(e, em_splat(e, m_i, p->lanes), m_new));
+    alpha = em_select(e, em_splat(e, same, p->lanes), em_vf(e, 1), alpha);
     em_val l_i = em_mul(e, em_load(e, p->t, l_ptr, p->lanes), alpha), kept = NULL;
     if (att_drops(p)) kept = att_keep_row(e, p, w->batch, t->head[u], t->q[u], k0);
     em_loop l = em_for(e, 0, n, p->lanes);
@@ -303,10 +314,11 @@ static void emit_rows(em *e, decode *w, em_val k_base, em_val v_base, em_val n, 
 }
 
 /* How many rows go through a tile together. An unknown number of queries is taken as one, the most
- * likely. */
+ * likely, if more of them have another kernel. */
 static int rows_together(const att_plan *p) {
     em_size tq = p->a->tq;
-    int64_t all = p->a->gqa_ratio * (tq.slot < 0 ? tq.value : 1);
+    int64_t unknown = p->a->by_query ? ATT_DECODE_QUERIES : 1;
+    int64_t all = p->a->gqa_ratio * (tq.slot < 0 ? tq.value : unknown);
     int max_rows = p->lanes < ROWS_PER_TILE ? p->lanes : ROWS_PER_TILE;
     return all >= max_rows ? max_rows : all >= 2 ? 2 : 1;
 }
@@ -327,8 +339,9 @@ static void emit_tile(em *e, decode *w, em_val k_base, em_val v_base, em_val n) 
 }
 
 /* m_i = -inf, l_i = 0, acc = 0, load q_i. The first split of the keys begins with the sink. */
-static void emit_enter(em *e, const decode *w, em_val r, em_val head, em_val q) {
+static void emit_enter(em *e, const decode *w, em_val r) {
     const att_plan *p = w->p;
+    em_val head = head_of(e, w, r), q = query_of(e, w, r);
     const sn_attention *a = p->a;
     em_val src = em_gep(e, att_base(e, &a->q, w->batch, head), a->q.dtype,
                         em_mul(e, q, em_size_value(e, a->q.row)));
@@ -384,9 +397,8 @@ em_val att_emit_decode(em *e, const att_plan *p) {
     const sn_attention *a = p->a;
     att_decode_args q = att_decode_begin(e, p, "decode");
     att_use_context(e, q.buf, q.dim, q.scratch);
-    em_val zero = em_i64(e, 0);
     em_val kv_heads = em_i64(e, a->heads / a->gqa_ratio);
-    decode w = {.p = p, .tq = em_size_value(e, a->tq), .tk = em_size_value(e, a->tk)};
+    decode w = {.p = p, .q0 = q.q0, .queries = q.queries, .tk = em_size_value(e, a->tk)};
     w.batch = em_div(e, q.kv_head, kv_heads), w.kv_head = em_rem(e, q.kv_head, kv_heads);
     w.k0 = q.k0;
     w.row0 = q.row0, w.row1 = q.row1, w.states = q.states;
@@ -398,12 +410,12 @@ em_val att_emit_decode(em *e, const att_plan *p) {
         w.v_scales = att_base(e, &a->v_scale, w.batch, w.kv_head);
     }
     em_loop l = em_for(e, w.row0, w.row1, 1);
-    emit_enter(e, &w, l.i, em_add(e, head0, em_div(e, l.i, w.tq)), em_rem(e, l.i, w.tq));
+    emit_enter(e, &w, l.i);
     em_end(e, &l);
 
     att_classifier c;
     sn_interval heads = {head0, em_add(e, head0, em_sub(e, a->gqa_ratio, 1))};
-    sn_interval queries = {zero, em_sub(e, w.tq, 1)};
+    sn_interval queries = {w.q0, em_sub(e, em_add(e, w.q0, w.queries), 1)};
     if (a->mask) {
         att_classifier_begin(&c, e, p, NULL, w.batch, heads, queries);
         sn_interval_emit(&c.code, ATT_DEP_HEAD | ATT_DEP_Q);
@@ -423,8 +435,7 @@ em_val att_emit_decode(em *e, const att_plan *p) {
 
     em_branch complete = em_if(e, q.complete);
     l = em_for(e, w.row0, w.row1, 1);
-    em_val head = em_add(e, head0, em_div(e, l.i, w.tq));
-    att_emit_decode_result(e, p, w.states, l.i, w.batch, head, em_rem(e, l.i, w.tq));
+    att_emit_decode_result(e, p, w.states, l.i, w.batch, head_of(e, &w, l.i), query_of(e, &w, l.i));
     em_end(e, &l);
     em_endif(e, &complete);
     return att_end(e);

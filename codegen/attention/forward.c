@@ -657,8 +657,7 @@ static void emit_all_blocks(em *e, const kernel *k) {
 void sn_attention_emit(em *e, const char *name, const sn_attention *a) {
     att_plan p;
     if (!att_plan_make(&p, a, name, e->target, e->compute, &e->err)) return;
-    bool known = a->tq.slot < 0, decodes_only = known && a->tq.value <= ATT_DECODE_QUERIES;
-    bool blocks_only = known && !decodes_only;
+    bool decodes_only = att_decodes_only(a), blocks_only = a->tq.slot < 0 && !decodes_only;
     att_plan_states(&p);
     p.keep_word = att_emit_keep_word(e, &p);
     p.keep = decodes_only ? NULL : att_emit_keep(e, &p);

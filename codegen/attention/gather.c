@@ -54,8 +54,7 @@ bool sn_attention_gathers(const sn_attention *a) {
 
 void att_gather_find(att_plan *p, int state_row, int kept_row) {
     const sn_attention *a = p->a;
-    bool decodes = a->tq.slot < 0 && a->tq.value <= ATT_DECODE_QUERIES;
-    if (decodes || !sn_attention_gathers(a)) return;
+    if (att_decodes_only(a) || !sn_attention_gathers(a)) return;
     p->kept_row = kept_row;
     int64_t most = a->tq.slot < 0 && a->tq.value < STRIP_QUERIES ? a->tq.value : STRIP_QUERIES;
     int block = p->nv * p->lanes;

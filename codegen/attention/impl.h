@@ -561,13 +561,18 @@ void att_softmax_weights(em *e, const att_plan *p, const att_softmax *c, em_val 
 
 /* ---- decode.c: few queries ---- */
 
-/* Rows row0 .. row1 - 1 over keys k0 .. k1 - 1; row = head in the GQA group * tq + query; kv_head =
- * batch * K/V heads + head. states: the softmax state of each row, which keeps acc, l and m;
+/* All queries take the decoding path. */
+static inline bool att_decodes_only(const sn_attention *a) {
+    return a->by_query || (a->tq.slot < 0 && a->tq.value <= ATT_DECODE_QUERIES);
+}
+
+/* Rows row0 .. row1 - 1 over keys k0 .. k1 - 1; row = head in the GQA group * queries + query - q0, of
+ * `queries` from q0 on; kv_head = batch * K/V heads + head. states: the softmax state of each row, which keeps acc, l and m;
  * complete: these are all keys, so store the result. */
 /* clang-format off */
 #define ATT_DECODE_PARAMS(P) \
-    ATT_CONTEXT(P) P(i64, kv_head) P(i64, row0) P(i64, row1) P(i64, k0) P(i64, k1) P(ptr, states) \
-    P(i1, complete)
+    ATT_CONTEXT(P) P(i64, kv_head) P(i64, q0) P(i64, queries) P(i64, row0) P(i64, row1) P(i64, k0) \
+    P(i64, k1) P(ptr, states) P(i1, complete)
 /* clang-format on */
 ATT_SIGNATURE(att_decode, ATT_DECODE_PARAMS)
 em_val att_emit_decode(em *e, const att_plan *p);

@@ -69,7 +69,7 @@ static bool is_compact(const sn_attention *a) {
 }
 
 int sn_attention_tiles(const sn_attention *a, sn_dtype compute) {
-    bool decodes = a->tq.slot < 0 && a->tq.value <= ATT_DECODE_QUERIES;
+    bool decodes = att_decodes_only(a);
     bool may_pack = !is_compact(a) && a->k.dtype == compute && a->v.dtype == compute && !a->bf16;
     return decodes ? 1 : may_pack ? 5 : 3;
 }
@@ -125,8 +125,9 @@ static int max_splits(const sn_attention *a) {
     int64_t heads = (fixed && a->batch.value > 1 ? a->batch.value : 1) * (a->heads / a->gqa_ratio);
     bool many_queries = a->tq.slot < 0 && a->tq.value > ATT_DECODE_QUERIES;
     bool few_keys = a->tk.slot < 0 && a->tk.value < 2 * ATT_SPLIT_TILES * ATT_TILE_KEYS;
-    return heads > ATT_MAX_SPLITS / 2 || many_queries || few_keys ? 1
-                                                                  : (int)(ATT_MAX_SPLITS / heads);
+    return a->unsplit || heads > ATT_MAX_SPLITS / 2 || many_queries || few_keys
+               ? 1
+               : (int)(ATT_MAX_SPLITS / heads);
 }
 
 /* Scores are computed from q times the scale. Where that would round q in bf16 a second time, they are
@@ -159,8 +160,7 @@ bool att_plan_make(att_plan *p, const sn_attention *a, const char *name, const s
     p->pack_queries = att_tiles[a->tile].pack_queries;
     plan_factors(p);
     p->convert = a->k.dtype != compute || a->v.dtype != compute || a->bf16;
-    bool decodes = a->tq.slot < 0 && a->tq.value <= ATT_DECODE_QUERIES;
-    p->pack = !decodes && (!is_compact(a) || p->convert);
+    p->pack = !att_decodes_only(a) && (!is_compact(a) || p->convert);
     p->scan_v = a->score || a->mask || a->rate > 0;
     if (a->score) p->bias = find_additive_bias(a->score, compute);
     int64_t at = 0, column = p->qb * p->esize;
@@ -197,7 +197,7 @@ int64_t att_kv_block_keys(const att_plan *p) {
 
 void att_plan_states(att_plan *p) {
     const sn_attention *a = p->a;
-    bool decodes = a->tq.slot < 0 && a->tq.value <= ATT_DECODE_QUERIES;
+    bool decodes = att_decodes_only(a);
     bool once = a->tk.slot < 0 && a->tk.value <= 2 * att_kv_block_keys(p);
     p->states_offset = p->tail_offset;
     if (!decodes && !once) p->tail_offset += (ATT_STATES - 1) * p->state_bytes;

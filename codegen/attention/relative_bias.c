@@ -183,8 +183,7 @@ void att_relative_find(att_plan *p) {
     const sn_attention *a = p->a;
     const sn_region *score = p->derivative ? p->derivative : a->score;
     p->relative = (att_relative){.n = 0};
-    if (a->tq.slot < 0 && a->tq.value <= ATT_DECODE_QUERIES)
-        return; /* hardly fewer distances than (query, key) pairs */
+    if (att_decodes_only(a)) return; /* hardly fewer distances than (query, key) pairs */
     for (int first = 1; first >= 0; first--) {
         const sn_region *r = first ? score : a->mask;
         search s;

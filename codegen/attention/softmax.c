@@ -78,7 +78,7 @@ void att_softmax_weights(em *e, const att_plan *p, const att_softmax *c, em_val 
     em_val middle = em_add(e, c->lo, whole), sum = em_vf(e, 0);
     em_val begin[] = {c->lo, middle}, end[] = {middle, c->hi};
     for (int part = 0; part < 2; part++) { /* four keys at a time, then the rest */
-        int unroll = part ? p->word : 4;
+        int unroll = !part || p->a->by_query ? 4 : p->word;
         em_loop l = em_for(e, begin[part], end[part], unroll);
         em_val w[4] = {NULL}, kept[4], zero = em_vf(e, 0);
         em_carries(e, &l, &sum, 1);
@@ -90,7 +90,7 @@ void att_softmax_weights(em *e, const att_plan *p, const att_softmax *c, em_val 
         }
         store_weights(e, p, c, l.i, unroll, kept);
         em_val all = unroll == 1 ? w[0] : em_add(e, w[0], w[1]);
-        if (!part) all = em_add(e, all, em_add(e, w[2], w[3]));
+        if (unroll == 4) all = em_add(e, all, em_add(e, w[2], w[3]));
         sum = em_add(e, sum, all);
         em_end(e, &l);
     }

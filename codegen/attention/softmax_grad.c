@@ -32,7 +32,7 @@ static em_val key_at(em *e, const att_plan *p, em_val base, em_val k) {
  * differs may exceed m, so p is bounded if decoding may have computed m. */
 static em_val weight_of(em *e, const att_plan *p, const column *c, em_val score) {
     if (p->a->weights) return em_mul(e, score, c->m);
-    bool decoded = p->a->tq.slot >= 0 || p->a->tq.value <= ATT_DECODE_QUERIES;
+    bool decoded = p->a->tq.slot >= 0 || att_decodes_only(p->a);
     return att_exp2_minus(e, em_sub(e, score, c->m), c->log2_l, decoded);
 }
 

@@ -6,16 +6,19 @@
 
 #include <math.h>
 
-/* K/V heads of all batches, rows of each (decode.c), KV tiles of each, splits of the tiles. */
+/* K/V heads of all batches, of each head the blocks of queries, of a block the rows (decode.c; the last
+ * block may have fewer), KV tiles, and splits of the tiles. */
 typedef struct split {
-    em_val heads, rows, tiles, splits;
+    em_val heads, blocks, rows, tiles, splits;
 } split;
 
 static split count_splits(em *e, const att_plan *p) {
     const sn_attention *a = p->a;
-    em_val one = em_i64(e, 1);
+    em_val one = em_i64(e, 1), tq = em_size_value(e, a->tq), queries = tq;
+    if (a->by_query) queries = em_imin(e, tq, ATT_DECODE_QUERIES);
     split s = {.heads = em_mul(e, em_size_value(e, a->batch), a->heads / a->gqa_ratio),
-               .rows = em_mul(e, em_size_value(e, a->tq), a->gqa_ratio),
+               .blocks = a->by_query ? em_ceil_div(e, tq, ATT_DECODE_QUERIES) : one,
+               .rows = em_mul(e, queries, a->gqa_ratio),
                .tiles = em_ceil_div(e, em_size_value(e, a->tk), ATT_TILE_KEYS),
                .splits = one};
     if (p->max_splits == 1) return s;
@@ -36,20 +39,28 @@ static em_val split_states(em *e, const att_plan *p, em_val index) {
     return em_gep(e, em_buf(e, p->a->splits_buf), p->t, at);
 }
 
-/* Threads share the splits of all heads. Without splits they share whole K/V heads, or, where these
- * do not divide evenly among the threads, the rows of each head. The result of a row does not
- * depend on the other rows. */
+/* The queries of block i. */
+static void queries_of(em *e, const att_plan *p, em_val i, att_decode_args *args) {
+    em_val tq = em_size_value(e, p->a->tq);
+    args->q0 = em_mul(e, i, ATT_DECODE_QUERIES);
+    args->queries = em_imin(e, em_sub(e, tq, args->q0), ATT_DECODE_QUERIES);
+}
+
+/* Threads share the splits of all heads. Without splits they share whole blocks of queries of K/V
+ * heads, or, where these do not divide evenly among the threads, the rows of each block. The result of a
+ * row does not depend on the other rows. */
 void att_emit_decode_heads(em *e, const att_plan *p, em_val decode) {
     em_val lo, hi, n = e->nthreads, one = em_i64(e, 1);
     em_val tk = em_size_value(e, p->a->tk);
     split s = count_splits(e, p);
-    em_val even = em_cmp(e, EM_EQ, em_rem(e, s.heads, n), 0);
-    even = em_or(e, even, em_cmp(e, EM_GE, s.heads, em_mul(e, n, 4)));
+    em_val all = em_mul(e, s.heads, s.blocks);
+    em_val even = em_cmp(e, EM_EQ, em_rem(e, all, n), 0);
+    even = em_or(e, even, em_cmp(e, EM_GE, all, em_mul(e, n, 4)));
     em_val whole = em_cmp(e, EM_EQ, s.splits, one);
     even = em_or(e, even, em_not(e, whole));
     em_val by_rows = em_imax(e, one, em_select(e, even, one, em_imin(e, n, s.rows)));
-    em_val items = em_mul(e, s.splits, by_rows); /* of a head; one of the factors is 1 */
-    em_share(e, em_mul(e, s.heads, items), &lo, &hi);
+    em_val items = em_mul(e, s.splits, by_rows); /* of a block; one of the factors is 1 */
+    em_share(e, em_mul(e, all, items), &lo, &hi);
     em_loop u = em_for(e, lo, hi, one);
     em_val i = em_rem(e, u.i, items), next = em_add(e, i, one);
     em_val split0 = em_select(e, whole, 0, i), split1 = em_select(e, whole, one, next);
@@ -57,9 +68,16 @@ void att_emit_decode_heads(em *e, const att_plan *p, em_val decode) {
     em_val states = att_scratch(e, p->decode_state_offset);
     if (p->max_splits > 1) states = em_select(e, whole, states, split_states(e, p, u.i));
     att_decode_args args = {ATT_PASS_CONTEXT(e), .states = states, .complete = whole};
-    args.kv_head = em_div(e, u.i, items);
-    args.row0 = share_of(e, s.rows, row0, by_rows);
-    args.row1 = share_of(e, s.rows, row1, by_rows);
+    args.kv_head = em_div(e, u.i, items), args.q0 = em_i64(e, 0);
+    args.queries = em_size_value(e, p->a->tq);
+    em_val rows = s.rows;
+    if (p->a->by_query) {
+        queries_of(e, p, em_rem(e, args.kv_head, s.blocks), &args);
+        args.kv_head = em_div(e, args.kv_head, s.blocks);
+        rows = em_mul(e, args.queries, p->a->gqa_ratio);
+    }
+    args.row0 = share_of(e, rows, row0, by_rows);
+    args.row1 = share_of(e, rows, row1, by_rows);
     args.k0 = em_mul(e, share_of(e, s.tiles, split0, s.splits), ATT_TILE_KEYS);
     args.k1 = em_imin(e, em_mul(e, share_of(e, s.tiles, split1, s.splits), ATT_TILE_KEYS), tk);
     att_decode_call(e, decode, args);

@@ -1,6 +1,18 @@
-/* family.c: a kernel's run-time sizes in emission. */
+/* family.c: a kernel's emission, and its run-time sizes. */
 #include "codegen/emit/family.h"
 #include "codegen/emit/elem.h"
+
+bool sn_kernel_keeps_chunks(const sn_kernel *k) {
+    return sn_attr_int(k->step->node, SN_A_invariant, 0) & SN_INVARIANT_CHUNK;
+}
+
+/* LLVM contracts products and sums to multiply-adds as the code around them suggests, which is another in
+ * kernels for few elements and for many. */
+void sn_kernel_emit(em *e, const sn_kernel *k) {
+    LLVMFastMathFlags old = em_fast(e, sn_kernel_keeps_chunks(k) ? 0 : e->fmf);
+    k->family->emit(e, k);
+    em_fast(e, old);
+}
 
 int sn_kernel_dim_slot(const sn_kernel *k, sn_dim d) {
     for (int i = 0; i < k->n_dim; i++)

@@ -49,6 +49,11 @@ typedef struct sn_family {
     void (*tile_size)(const sn_kernel *k, const sn_target *t, int *queries, int *keys);
 } sn_family;
 
+/* Whether the bits of a sequence's elements must not depend on how many a call has. */
+bool sn_kernel_keeps_chunks(const sn_kernel *k);
+/* The code of a kernel, k->name. */
+void sn_kernel_emit(em *e, const sn_kernel *k);
+
 /* In emission: a dim as an i64; input and output views' base pointers. */
 em_val sn_kernel_dim(em *e, const sn_kernel *k, sn_dim d);
 /* The value of a `const` or `dim_value` of the kernel's region. */

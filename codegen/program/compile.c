@@ -95,8 +95,11 @@ static bool pass_options(compiler *c) {
     if (int8 && !weights) weights = "int8";
     const char *precision = o->precision && strcmp(o->precision, "f32") ? o->precision : NULL;
     const char *cache = o->cache && strcmp(o->cache, "f32") ? o->cache : NULL;
+    const int invariant = sn_options_invariant(o);
+    const char *backend = o->backend ? o->backend : "auto";
     *po = (sn_pass_options){.level = sn_level_or_highest(o->level),
-                            .backend = o->backend ? o->backend : "auto",
+                            .backend = invariant ? sn_backend_native.name : backend,
+                            .invariant = invariant,
                             .library = sn_backend_library(),
                             .weights = weights,
                             .keep = o->keep,
@@ -386,7 +389,7 @@ static int begin_object(compiler *c, const source *s) {
         return -1;
     }
     if (s->kernel)
-        s->kernel->family->emit(&e, s->kernel);
+        sn_kernel_emit(&e, s->kernel);
     else
         sn_entry_code_emit(&e, s->code);
     LLVMModuleRef mod = em_finish(&e, c->err);

@@ -22,7 +22,10 @@ enum {
     WIDE_WEIGHTS = 1024,
     PLAN = 2048,
     ACCEPT = 4096,
-    LENIENT = 8192
+    LENIENT = 8192,
+    INVARIANT = 16384,
+    CHUNK = 32768,
+    APART = 65536 /* attention in several kernels */
 };
 
 static const char *const arithmetics[] = {"f32", "bf16", "int8", NULL};
@@ -49,6 +52,12 @@ static const struct {
      "strict fusion at level 0: that level fuses nothing; use level 1 to 4, or omit strict fusion"},
     {ACCEPT | LENIENT,
      "accept without strict fusion: it says what that lets pass; add strict fusion, or omit it"},
+    {INVARIANT | ONEDNN,
+     "invariant with backend 'onednn': how its primitives sum is not known; choose "
+     "native or auto, which is native then"},
+    {CHUNK | APART,
+     "invariant 'chunk' below level 3: its kernels sum over the keys in an order that "
+     "depends on their number; use level 3 or 4"},
     {AHEAD | ONEDNN,
      "backend 'onednn' ahead of time: a deployed program has no oneDNN; choose native"},
     {AHEAD | TUNE, "tune ahead of time: nothing is run, so nothing is measured; tune a session of "
@@ -83,6 +92,24 @@ static bool check_passes(const char *list, sn_error *err) {
                    "passes '%s': without expand and fuse there are no kernels; level 0 fuses the "
                    "least",
                    list);
+}
+
+/* The sum of SN_INVARIANT_ of a list such as "batch,chunk"; -1: it names something else. */
+static int invariants(const char *list) {
+    static const char *const names[] = {"batch", "chunk"};
+    int sum = 0;
+    for (const char *s = list; s && *s;) {
+        size_t n = strcspn(s, ","), i = 0;
+        while (i < 2 && (strlen(names[i]) != n || strncmp(s, names[i], n) != 0)) i++;
+        if (i == 2) return -1;
+        sum |= 1 << i;
+        s += n + (s[n] == ',');
+    }
+    return sum;
+}
+
+int sn_options_invariant(const sn_options *o) {
+    return invariants(o->invariant);
 }
 
 static bool check_values(const sn_options *o, sn_error *err) {
@@ -125,6 +152,9 @@ static bool check_values(const sn_options *o, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE,
                        "compute '%s': choose f32, bf16 or int8; sn_choose_compute decides auto",
                        o->compute);
+    if (invariants(o->invariant) < 0)
+        return sn_fail(err, SN_ERR_USAGE, "invariant '%s': choose batch, chunk or batch,chunk",
+                       o->invariant);
     if (o->cache && strcmp(o->cache, "f32") && !sn_cache_knows(o->cache))
         return sn_fail(err, SN_ERR_USAGE, "cache '%s': choose f32, bf16 or int8", o->cache);
     if (o->precision && strcmp(o->precision, "f32") && !sn_narrow_knows(o->precision))
@@ -143,6 +173,9 @@ static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) 
     if (sn_cache_is_off(o->cache_dir)) facts |= NO_CACHE;
     facts |= o->strict_fusion ? STRICT : LENIENT;
     if (o->accept) facts |= ACCEPT;
+    if (sn_options_invariant(o)) facts |= INVARIANT;
+    if (sn_options_invariant(o) & SN_INVARIANT_CHUNK) facts |= CHUNK;
+    if (!sn_level_reaches(sn_level_or_highest(o->level), SN_LEVEL_ATTENTION)) facts |= APART;
     if (!sn_level_fuses(sn_level_or_highest(o->level))) facts |= LEVEL_0;
     if (o->check_nan || o->check_index) facts |= CHECKED;
     if (o->plan_only) facts |= PLAN;

@@ -199,7 +199,7 @@ static bool load_kernel(kernel_run *r, sn_jit *jit, int candidate, size_t *scrat
     em e;
     LLVMModuleRef mod = NULL;
     if (em_init(&e, r->t->target, k.name, k.compute, err)) {
-        k.family->emit(&e, &k);
+        sn_kernel_emit(&e, &k);
         mod = em_finish(&e, err);
     }
     bool ok = mod && sn_jit_compile(jit, mod, NULL, err);

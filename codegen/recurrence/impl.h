@@ -90,9 +90,10 @@ typedef struct rec_plan {
     rec_operand load[REC_LOADS];
     int n_load;
     rec_decays decays;
-    bool stores_u; /* u is a result that is read */
-    bool direct;   /* rows of y go from registers to memory */
-    bool bf16;     /* products of bf16: their factors are words (words.c) */
+    bool stores_u;   /* u is a result that is read */
+    bool direct;     /* rows of y go from registers to memory */
+    bool by_element; /* never in chunks, so that no sum depends on the number of elements */
+    bool bf16;       /* products of bf16: their factors are words (words.c) */
     sn_dtype t;
     int lanes;
     int align;                 /* columns of tiles are a multiple of it */
@@ -329,7 +330,7 @@ void rec_emit_gradient(em *e, const sn_kernel *k);
 
 /* ---- steps.c ---- */
 
-/* The elements from the chunk's first to the last of all, one after the other. */
-void rec_emit_steps(em *e, const rec_plan *p, const rec_unit *u);
+/* n elements from the chunk's first on, one after the other. */
+void rec_emit_steps(em *e, const rec_plan *p, const rec_unit *u, em_val n);
 
 #endif

@@ -126,6 +126,7 @@ void rec_plan_begin(rec_plan *p, rec_space *space, const sn_kernel *k, const sn_
                     .prologue = sn_attr_region(k->step->node, SN_A_prologue),
                     .epilogue = sn_attr_region(k->step->node, SN_A_epilogue),
                     .t = k->compute,
+                    .by_element = sn_kernel_keeps_chunks(k),
                     .bf16 = sn_attr_get(k->step->node, SN_A_compute),
                     .lanes = sn_target_lanes(t, k->compute),
                     .space = space};

@@ -47,6 +47,15 @@ static void emit_chunk(em *e, const rec_plan *p, const rec_unit *u) {
     rec_store_elements(e, p, u);
 }
 
+static void emit_few_or_chunk(em *e, const rec_plan *p, const rec_unit *u) {
+    em_val left = em_sub(e, u->T, u->chunk);
+    em_branch few = em_if(e, em_cmp(e, EM_LE, left, REC_FEW));
+    rec_emit_steps(e, p, u, left);
+    em_else(e, &few);
+    emit_chunk(e, p, u);
+    em_endif(e, &few);
+}
+
 /* The state before element t in the states that the gradient starts from. */
 static void save(em *e, const rec_plan *p, const rec_unit *u, int i, em_val t) {
     em_branch first = em_if(e, em_cmp(e, EM_EQ, em_rem(e, t, SN_REC_BLOCK), 0));
@@ -90,11 +99,10 @@ static void emit(em *e, const sn_kernel *k) {
     em_loop chunk = em_for(e, block.i, end, REC_CHUNK);
     u.chunk = chunk.i;
     u.last = em_cmp(e, EM_GE, em_add(e, chunk.i, REC_CHUNK), end);
-    em_branch few = em_if(e, em_cmp(e, EM_LE, em_sub(e, u.T, chunk.i), REC_FEW));
-    rec_emit_steps(e, &p, &u);
-    em_else(e, &few);
-    emit_chunk(e, &p, &u);
-    em_endif(e, &few);
+    if (p.by_element)
+        rec_emit_steps(e, &p, &u, em_imin(e, em_sub(e, end, chunk.i), REC_CHUNK));
+    else
+        emit_few_or_chunk(e, &p, &u);
     em_end(e, &chunk);
     em_end(e, &each);
     em_end(e, &block);

@@ -110,8 +110,8 @@ static void emit_columns(em *e, const rec_plan *p, int vector, int n) {
     store_vectors(e, &s, p->out, 0, s.y);
 }
 
-void rec_emit_steps(em *e, const rec_plan *p, const rec_unit *u) {
-    em_loop l = em_for(e, 0, em_sub(e, u->T, u->chunk), 1);
+void rec_emit_steps(em *e, const rec_plan *p, const rec_unit *u, em_val n) {
+    em_loop l = em_for(e, 0, n, 1);
     rec_load_element(e, p, u, l.i);
     for (int v = 0, n; v < p->cols / p->lanes; v += n) {
         n = rec_vectors_at(e, p, v);

@@ -48,6 +48,8 @@ static int fixed_size(const sn_body *b, int axis, int most) {
 bool sn_row_tile_choose(const sn_body *b, const sn_target *t, sn_row_tile *tile) {
     int sum = the_reduction(b);
     *tile = (sn_row_tile){.inner = -1, .outer = -1, .n_inner = 1, .n_outer = 1};
+    if (sn_kernel_keeps_chunks(b->k))
+        return false; /* how many accumulators a sum has depends on the rows of the tile */
     if (sum < 0 || b->n_stage != 1 || b->item[sum].cost >= SN_COST_EXPENSIVE) return false;
     for (int o = 0; o < b->region->n_out; o++)
         if (b->out_row[o]) return false;

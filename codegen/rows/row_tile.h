@@ -13,8 +13,8 @@ typedef struct sn_row_tile {
 } sn_row_tile;
 
 /* Whether the body is one reduction along the row, of cheap operations, whose rows share an operand; and
- * the tile, for the target's registers. The order of every sum depends on the target only: not on the
- * tile of a row. */
+ * the tile, for the target's registers. The order of every sum depends on the target and on which axes
+ * have several rows: not on the tile of a row. */
 bool sn_row_tile_choose(const sn_body *b, const sn_target *t, sn_row_tile *tile);
 
 /* The kernel's loop over tiles [lo, hi) of the number that sn_row_tile_count says. */

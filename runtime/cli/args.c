@@ -27,7 +27,8 @@ static void print_row(const arg *a) {
     char left[80];
     int n = a->short_name ? snprintf(left, sizeof left, "  -%c, --%s", a->short_name, a->name)
                           : snprintf(left, sizeof left, "      --%s", a->name);
-    if (a->value) snprintf(left + n, sizeof left - (size_t)n, " %s", a->value);
+    const char *gap = a->kind == ARG_OPTIONAL ? "" : " ";
+    if (a->value) snprintf(left + n, sizeof left - (size_t)n, "%s%s", gap, a->value);
     int space = HELP_COLUMN - width_of(left);
     if (space < 2) /* man.sh tells the columns apart by two spaces */
         printf("%s\n%*s%s", left, HELP_COLUMN, "", a->help);
@@ -192,6 +193,10 @@ static bool set_text(const arg_command *c, const arg *a, const char *text, void 
     return true;
 }
 
+static bool set_optional(const arg_command *c, const arg *a, const char *text, void *out) {
+    return set_text(c, a, text ? text : "", out);
+}
+
 static bool set_texts(const arg_command *c, const arg *a, const char *text, void *out) {
     arg_texts *list = out;
     if (list->n < ARG_TEXTS_MAX) {
@@ -206,7 +211,8 @@ static bool set_value(const arg_command *c, const arg *a, const char *text, void
     static bool (*const setters[])(const arg_command *, const arg *, const char *, void *) = {
         [ARG_FLAG] = set_flag,          [ARG_INT] = set_int,       [ARG_NUMBER] = set_number,
         [ARG_TEXT] = set_text,          [ARG_CHOICE] = set_choice, [ARG_PLACE] = set_text,
-        [ARG_PLACE_OR_NONE] = set_text, [ARG_SIZE] = set_size,     [ARG_TEXTS] = set_texts};
+        [ARG_PLACE_OR_NONE] = set_text, [ARG_SIZE] = set_size,     [ARG_TEXTS] = set_texts,
+        [ARG_OPTIONAL] = set_optional};
     return setters[a->kind](c, a, text, slot_of(a, out));
 }
 
@@ -219,7 +225,8 @@ static void clear_value(const arg *a, void *out) {
                                    [ARG_PLACE] = sizeof(char *),
                                    [ARG_PLACE_OR_NONE] = sizeof(char *),
                                    [ARG_SIZE] = sizeof(int64_t),
-                                   [ARG_TEXTS] = sizeof(arg_texts)};
+                                   [ARG_TEXTS] = sizeof(arg_texts),
+                                   [ARG_OPTIONAL] = sizeof(char *)};
     memset(slot_of(a, out), 0, sizes[a->kind]);
 }
 
@@ -285,7 +292,7 @@ static int parse_option(const arg_command *c, int argc, char **argv, int *i, con
         screen_error(c->name, "--%s takes no value\n", a->name);
         return complain(c);
     }
-    if (a->kind != ARG_FLAG && !value) {
+    if (a->kind != ARG_FLAG && a->kind != ARG_OPTIONAL && !value) {
         if (*i + 1 >= argc) {
             screen_error(c->name, "--%s needs a value: %s\n", a->name, a->value);
             return complain(c);

@@ -14,11 +14,12 @@ typedef enum arg_kind {
     ARG_INT,
     /* int64_t: bytes in [lo, hi], such as "500000", "64K", "512M", "2G" (powers of 1024) */
     ARG_SIZE,
-    ARG_NUMBER,       /* double in [lo, hi]; "inf" is a number; NaN for "auto", as above */
-    ARG_TEXT,         /* const char *: points into argv or to the default */
-    ARG_TEXTS,        /* arg_texts: may be given several times */
-    ARG_CHOICE,       /* const char *: one of `value`, "auto|native|onednn" */
-    ARG_PLACE,        /* const char *: a required positional argument */
+    ARG_NUMBER,   /* double in [lo, hi]; "inf" is a number; NaN for "auto", as above */
+    ARG_TEXT,     /* const char *: points into argv or to the default */
+    ARG_TEXTS,    /* arg_texts: may be given several times */
+    ARG_CHOICE,   /* const char *: one of `value`, "auto|native|onednn" */
+    ARG_OPTIONAL, /* const char *: "" as --name, the text as --name=TEXT; `value` is "[=TEXT]" */
+    ARG_PLACE,    /* const char *: a required positional argument */
     ARG_PLACE_OR_NONE /* const char *: an optional positional argument (NULL) */
 } arg_kind;
 

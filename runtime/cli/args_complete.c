@@ -34,7 +34,7 @@ static bool takes_path(const arg *a) {
 
 static const arg *awaits_among(const arg *a, const char *word) {
     for (; a->name; a++) {
-        if (is_place(a) || a->kind == ARG_FLAG) continue;
+        if (is_place(a) || a->kind == ARG_FLAG || a->kind == ARG_OPTIONAL) continue;
         bool by_name = starts(word, "--") && !strcmp(word + 2, a->name);
         if (by_name || (word[0] == '-' && word[1] && word[1] == a->short_name && !word[2]))
             return a;

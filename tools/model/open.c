@@ -56,6 +56,7 @@ sn_options cmd_options(const cmd_compile *c) {
     o.weights = c->weights;
     o.compute = cmd_compute(c->compute);
     o.cache = c->cache;
+    o.invariant = c->invariant;
     o.target = c->target;
     o.cache_dir = c->cache_dir;
     o.weights_cache = c->weights_cache ? c->weights_cache : -1;

@@ -10,7 +10,7 @@
 typedef struct cmd_compile {
     int64_t level, threads;
     const char *backend, *target, *cache_dir, *off, *accept, *weights, *compute, *cache;
-    const char *tune_sizes;
+    const char *invariant, *tune_sizes;
     int64_t budget, weights_cache;
     bool strict, tune, check_nan;
 } cmd_compile;
@@ -29,6 +29,10 @@ typedef struct cmd_compile {
      "products of 8-bit integers, activations quantised by rows; " \
      "stored: what sinter quantize recorded in the folder, or f32; auto: the same, but bf16 where " \
      "nothing is recorded and it is at least 1.2 times as fast as f32"}
+#define CMD_INVARIANT_ARG(at) \
+    {"invariant", 0, ARG_TEXT, at, "batch,chunk", NULL, 0, 0, \
+     "what must not change the bits of results; batch: how many rows are beside a row; chunk: into how many " \
+     "calls a sequence is cut (prefill is slower)"}
 #define CMD_COMPILE_ARGS(T) \
     {"level", 0, ARG_INT, offsetof(T, compile.level), "0..4", "4", 0, 4, "fusion level, 0: one kernel per operation"}, \
     {"backend", 0, ARG_CHOICE, offsetof(T, compile.backend), "auto|native|onednn", "auto", 0, 0, \
@@ -38,6 +42,7 @@ typedef struct cmd_compile {
     CMD_COMPUTE_ARG(offsetof(T, compile.compute)), \
     {"cache", 0, ARG_CHOICE, offsetof(T, compile.cache), "f32|bf16|int8", "f32", 0, 0, \
      "storage of keys and values while decoding"}, \
+    CMD_INVARIANT_ARG(offsetof(T, compile.invariant)), \
     {"threads", 't', ARG_INT, offsetof(T, compile.threads), "N", "0", 0, 1024, \
      "threads, 0: all available CPUs"}, \
     {"target", 0, ARG_TEXT, offsetof(T, compile.target), "CPU", NULL, 0, 0, "x86-64-v3, x86-64-v4, …; default: this CPU"}, \

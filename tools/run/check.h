@@ -14,10 +14,11 @@ typedef struct check_options {
     const char *sizes;     /* "B=1,T=70"; NULL: two sizes */
     const char *cache_dir; /* of compiled kernels */
     const char *backend, *off;
-    bool bf16;        /* products of bf16, in the evaluator too */
-    unsigned levels;  /* bit set */
-    double tolerance; /* of errors relative to a tensor's largest element */
-    uint64_t seed;    /* of parameters that the model has no weights for */
+    bool bf16;             /* products of bf16, in the evaluator too */
+    const char *invariant; /* what the program is compiled with; NULL, "": nothing */
+    unsigned levels;       /* bit set */
+    double tolerance;      /* of errors relative to a tensor's largest element */
+    uint64_t seed;         /* of parameters that the model has no weights for */
     bool gradients, threads, decoding;
     bool allow_nan; /* NaN in a result equals NaN in what it is compared with; else nothing */
     void (*progress)(void *ctx, const char *what);
@@ -33,6 +34,7 @@ typedef struct check_cell {
     char check[24];         /* "level 0", "threads", "differences", "forward" */
     double error, limit;    /* error: NAN if nothing was measured, as of equal bits */
     int64_t tokens;         /* of decoding that was compared with forward; 0: something else was */
+    int64_t first;          /* of these the first that differs; -1: none */
     bool holds;
     const char *verdict; /* instead of an error: "equal", "differs", "undecided"; NULL */
     char detail[400];    /* where the largest error is, or why nothing could be compared */

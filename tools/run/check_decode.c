@@ -24,7 +24,7 @@ typedef struct decoding {
     run_results all;
     int axis; /* of `whole` that is T */
     double error, largest;
-    int64_t at;
+    int64_t at, first; /* tokens: of the largest error; the first that differs, -1: none */
     sn_error *err;
 } decoding;
 
@@ -222,6 +222,7 @@ static void compare_token(decoding *d, const double *one, int64_t token, int64_t
         double want = sn_dtype_load((sn_dtype)w->node->dtype, w->data, at);
         double far = check_distance(d->o, one[i], want);
         if (isfinite(want)) d->largest = fmax(d->largest, fabs(want));
+        if (far > 0 && d->first < 0) d->first = token;
         if (far > d->error) d->error = far, d->at = token;
     }
 }
@@ -304,6 +305,7 @@ bool check_decoding(const check_options *o, sn_session *s, int64_t vocab, check_
                   .forward = sn_entry_get(m, "forward"),
                   .prefill = sn_entry_get(m, "prefill"),
                   .decode = sn_entry_get(m, "decode"),
+                  .first = -1,
                   .err = &own};
     bool chosen = !o->entry || !strcmp(o->entry, "decode");
     if (!chosen || !d.forward || !d.decode || !is_related(&d)) return true;
@@ -315,6 +317,7 @@ bool check_decoding(const check_options *o, sn_session *s, int64_t vocab, check_
         cell->error = d.largest > 0 ? d.error / d.largest : d.error;
         cell->limit = fmax(check_tolerance(o), 1e-4);
         cell->holds = cell->error <= cell->limit;
+        cell->first = d.first;
         if (!cell->holds)
             snprintf(cell->detail, sizeof cell->detail,
                      "'%s' of token %lld of %lld differs by %.3g", d.whole->name, (long long)d.at,

@@ -1,6 +1,8 @@
 /* check_invariant.c: which changes that should not matter leave the bits of every result as they are: the number of
- * threads, another session, the rows beside a row, the level, the instructions, and pieces of a sequence. */
+ * threads, another session, the rows beside a row, tokens behind a token, the level, the instructions, and pieces
+ * of a sequence. */
 #include "codegen/program/program.h"
+#include "passes/kernels/levels.h"
 #include "tools/run/check.h"
 
 #include <math.h>
@@ -8,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 13, ROWS = 3, MAX_ENTRIES = 32 };
+enum { TOKENS = 13, ROWS = 3, BEHIND = 6, MAX_ENTRIES = 32 };
 
 /* What changes; the first is what the others are compared with. */
 static const struct variant {
@@ -52,6 +54,12 @@ static int top_level(const check_options *o) {
     return top;
 }
 
+/* What the program is compiled to keep must not change. */
+static bool keeps(const check_options *o, int invariant) {
+    const sn_options compiled = {.invariant = o->invariant};
+    return sn_options_invariant(&compiled) >= invariant; /* chunk implies batch */
+}
+
 static void close_variant(invariant *v) {
     sn_session_free(v->s);
     sn_program_free(v->p);
@@ -65,6 +73,7 @@ static bool open_variant(invariant *v, const struct variant *with, sn_error *err
                     .target = with->target,
                     .backend = v->o->backend,
                     .compute = v->o->bf16 ? "bf16" : NULL,
+                    .invariant = v->o->invariant,
                     .cache_dir = v->o->cache_dir,
                     .passes = v->o->off};
     v->p = sn_compile(v->m->model.module, &o, err);
@@ -113,6 +122,9 @@ static bool compare_variant(invariant *v, const struct variant *with) {
     sn_error why = {0};
     char how[64], text[300];
     describe(with, how, sizeof how);
+    if (with->level >= 0 && keeps(v->o, SN_INVARIANT_CHUNK) &&
+        !sn_level_reaches(with->level, SN_LEVEL_ATTENTION))
+        return true; /* there is no such program */
     if (v->o->progress) v->o->progress(v->o->ctx, how);
     if (!open_variant(v, with, &why)) /* another CPU's code */
         return with->target ? true : sn_fail(v->err, why.code, "%s: %s", how, why.message);
@@ -196,7 +208,7 @@ static bool compare_rows(invariant *v, int entry) {
                 continue;
             snprintf(text, sizeof text, "'%.100s', row %lld, element %lld of %lld, alone",
                      all->name, (long long)row, (long long)at, (long long)one.list[k].n);
-            note(c, false, text);
+            note(c, keeps(v->o, SN_INVARIANT_BATCH), text);
         }
         run_results_free(&one);
     }
@@ -213,12 +225,93 @@ static bool compare_pieces(invariant *v) {
     for (int i = 0; ok && i < pieces.n; i++) {
         check_cell *c = cell_of(v, pieces.cell[i].entry, "chunk");
         if (!(ok = c != NULL)) break;
-        snprintf(text, sizeof text, "%.200s: error %.3g of the largest, over %lld tokens",
+        snprintf(text, sizeof text, "%.200s, from token %lld of %lld on: error %.3g of the largest",
                  pieces.cell[i].detail[0] ? pieces.cell[i].detail : "the same tokens at once",
-                 pieces.cell[i].error, (long long)pieces.cell[i].tokens);
-        if (!(pieces.cell[i].error <= 0)) note(c, !pieces.cell[i].holds, text);
+                 (long long)pieces.cell[i].first, (long long)pieces.cell[i].tokens,
+                 pieces.cell[i].error);
+        if (!(pieces.cell[i].error <= 0))
+            note(c, !pieces.cell[i].holds || keeps(v->o, SN_INVARIANT_CHUNK), text);
     }
     check_report_free(&pieces);
+    return ok;
+}
+
+/* ---- tokens behind ---- */
+
+/* Where element i of `small`, which begins each axis of `large`, is in that. */
+static int64_t place_in(const int64_t *large, const int64_t *small, int rank, int64_t i) {
+    int64_t at = 0, stride = 1;
+    for (int a = rank - 1; a >= 0; a--) {
+        at += i % small[a] * stride;
+        stride *= large[a];
+        i /= small[a];
+    }
+    return at;
+}
+
+/* The inputs of the entry for some more tokens; they begin with those that the base has. */
+static bool lengthen(invariant *v, int entry, inspect_inputs *in) {
+    sn_module *m = v->m->model.module;
+    const sn_entry *e = sn_entry_get(m, v->entry[entry]);
+    char sizes[512];
+    if (!run_sizes(m, e, NULL, TOKENS + BEHIND, ROWS, false, NULL, sizes, sizeof sizes, v->err) ||
+        !run_inputs_make(in, v->p, e->name, sizes, NULL, v->m->model.vocab, v->err))
+        return false;
+    for (int i = 0; i < in->n_data; i++) {
+        const sn_arg_binding *from = &v->in[entry].arg[i];
+        sn_arg_binding *to = &in->arg[i];
+        size_t size = sn_dtype_size(to->dtype);
+        int64_t n = 1;
+        for (int a = 0; a < to->rank; a++) n *= from->shape[a];
+        for (int64_t k = 0; k < n; k++)
+            memcpy((char *)to->data + (size_t)place_in(to->shape, from->shape, to->rank, k) * size,
+                   (const char *)from->data + (size_t)k * size, size);
+    }
+    return true;
+}
+
+/* Results of the base against those with tokens behind. If one is far off, it depends on them: then there is
+ * nothing to compare. */
+static bool compare_longer(invariant *v, int entry, const run_tensor *x, const run_tensor *y) {
+    const sn_dtype t = (sn_dtype)x->node->dtype;
+    const size_t size = sn_dtype_size(t);
+    int64_t first = -1;
+    double largest = 0, error = 0;
+    for (int64_t k = 0; k < x->n; k++) {
+        int64_t at = place_in(y->shape, x->shape, x->node->rank, k);
+        double want = sn_dtype_load(t, x->data, k), got = sn_dtype_load(t, y->data, at);
+        if (first < 0 && memcmp((const char *)x->data + (size_t)k * size,
+                                (const char *)y->data + (size_t)at * size, size))
+            first = k;
+        largest = fmax(largest, fabs(want));
+        error = fmax(error, fabs(got - want));
+    }
+    if (!(error <= 1e-3 * largest)) return true;
+    check_cell *c = cell_of(v, v->entry[entry], "padding");
+    char text[300];
+    snprintf(text, sizeof text, "'%.100s', element %lld of %lld, with %d tokens behind", x->name,
+             (long long)first, (long long)x->n, BEHIND);
+    if (c && first >= 0) note(c, keeps(v->o, SN_INVARIANT_CHUNK), text);
+    return c != NULL;
+}
+
+static bool compare_padding(invariant *v, int entry) {
+    sn_module *m = v->m->model.module;
+    const sn_entry *e = sn_entry_get(m, v->entry[entry]);
+    int t = sn_symbol_find(m, "T");
+    bool usual = !v->o->sizes && !(v->o->given && v->o->given->n);
+    if (!usual || t < 0 || v->in[entry].symbol[t] != TOKENS || e->n_assign ||
+        inspect_inputs_past(m, e))
+        return true;
+    inspect_inputs in = {.n = 0};
+    run_results longer = {0};
+    bool ok = lengthen(v, entry, &in) && run_entry(v->s, m, e, &in, true, &longer, v->err);
+    for (int k = 0; ok && k < longer.n; k++) {
+        const run_tensor *x = &v->base[entry].list[k];
+        if (longer.list[k].n > x->n) ok = compare_longer(v, entry, x, &longer.list[k]);
+    }
+    inspect_inputs_free(&in);
+    run_results_free(&longer);
     return ok;
 }
 
@@ -241,7 +334,7 @@ static bool run_base(invariant *v) {
              run_inputs_make(&v->in[k], v->p, e->name, sizes, v->o->given, vocab, v->err) &&
              run_entry(v->s, m, sn_entry_get(m, v->entry[k]), &v->in[k], true, &v->base[k], v->err);
     }
-    for (int i = 0; ok && i < v->n; i++) ok = compare_rows(v, i);
+    for (int i = 0; ok && i < v->n; i++) ok = compare_rows(v, i) && compare_padding(v, i);
     ok = ok && (!v->o->decoding || compare_pieces(v));
     close_variant(v);
     return ok;
