@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-__extension__ typedef unsigned __int128 wide;
-
 enum {
     RINGS = SN_FIELD_RINGS,
     TOP = RINGS - 1,
@@ -42,7 +40,8 @@ struct sn_field {
     uint64_t log2_e[RINGS];                /* e is 2^this in ring i */
     struct constant {
         double real, handle;
-    } * constant; /* [n_constant] in order */
+        bool power; /* e^ of another constant */
+    } * constant;   /* [n_constant] in order */
     size_t n_constant, cap_constant;
     struct leaf { /* whose elements exist, one after another */
         char *name;
@@ -57,7 +56,7 @@ static const size_t max_bytes = (size_t)4 << 30;
 /* ---- residues ---- */
 
 static uint64_t mul(uint64_t x, uint64_t y, int i) {
-    return (uint64_t)((wide)x * y % prime[i]);
+    return sn_residue_mul(x, y, prime[i]);
 }
 
 static uint64_t plus(uint64_t x, uint64_t y, int i) {
@@ -66,10 +65,7 @@ static uint64_t plus(uint64_t x, uint64_t y, int i) {
 }
 
 static uint64_t power(uint64_t x, uint64_t n, int i) {
-    uint64_t y = 1;
-    for (; n; n >>= 1, x = mul(x, x, i))
-        if (n & 1) y = mul(y, x, i);
-    return y;
+    return sn_residue_power(x, n, prime[i]);
 }
 
 /* Euclid's; 0 for 0. */
@@ -223,7 +219,8 @@ static size_t below(const sn_field *f, double x) {
     return lo;
 }
 
-static double add_constant(sn_field *f, size_t place, double x, double handle) {
+static double add_constant(sn_field *f, double x, double handle, bool power) {
+    const size_t place = below(f, x);
     if (f->n_constant == f->cap_constant) {
         size_t cap = f->cap_constant ? 2 * f->cap_constant : 64;
         struct constant *list = realloc(f->constant, cap * sizeof *list);
@@ -236,7 +233,7 @@ static double add_constant(sn_field *f, size_t place, double x, double handle) {
     }
     struct constant *c = f->constant + place;
     memmove(c + 1, c, (f->n_constant++ - place) * sizeof *c);
-    *c = (struct constant){x, handle};
+    *c = (struct constant){x, handle, power};
     return handle;
 }
 
@@ -272,30 +269,38 @@ static double log_or_dyadic(sn_field *f, double x) {
     return n > 1 && fabs(log(n) - x) <= x * 0x1p-21 ? logarithm(f, dyadic(f, n)) : dyadic(f, x);
 }
 
+static double f_recip(sn_field *f, double a);
+
+/* A constant near x > 0 that came before; NULL: none. */
+static const struct constant *near(const sn_field *f, double x) {
+    const size_t place = below(f, x);
+    const struct constant *c = f->constant + place; /* the first that is not below */
+    if (place < f->n_constant && c->real - x <= x * 0x1p-18) return c;
+    return place && x - c[-1].real <= x * 0x1p-18 ? c - 1 : NULL;
+}
+
 /* x > 0, or a constant nearby that came before. What was found stays: constants that come later change
  * nothing. */
 static double constant_of(sn_field *f, double x) {
-    size_t place = below(f, x);
-    for (size_t i = place; i <= place + 1; i++) {
-        if (i < 1 || i > f->n_constant) continue;
-        const struct constant *c = &f->constant[i - 1];
-        if (fabs(c->real - x) > x * 0x1p-18) continue;
-        return c->real < x || c->real > x ? add_constant(f, place, x, c->handle) : c->handle;
-    }
-    return add_constant(f, place, x, log_or_dyadic(f, x));
+    uint64_t a, b;
+    const struct constant *c = near(f, x), *inverse = near(f, 1 / x);
+    if (inverse && inverse->power) return f_recip(f, inverse->handle);
+    if (c && (c->power || !(c->real < x || c->real > x))) return c->handle;
+    if (is_simple(x, &a, &b)) return add_constant(f, x, fraction(f, 1, a, b, 0, false, x), false);
+    if (is_simple(x * x, &a, &b))
+        return add_constant(f, x, fraction(f, 1, a, b, 0, true, x), false);
+    if (!c) return add_constant(f, x, log_or_dyadic(f, x), false);
+    return add_constant(f, x, c->handle, false);
 }
 
 double sn_field_number(sn_field *f, double x, bool exact) {
-    uint64_t a, b;
-    double sign = x < 0 ? -1 : 1, size = fabs(x);
+    double size = fabs(x);
     if (!isfinite(x)) return special(x);
     if (size <= (double)FLT_MIN) return ZERO; /* what keeps a sum of positive numbers from 0 */
     if (x == 1) return ONE;
     if (exact || (size < 0x1p40 && size * 256 == floor(size * 256))) return dyadic(f, x);
-    if (is_simple(size, &a, &b)) return fraction(f, sign, a, b, 0, false, x);
-    if (is_simple(size * size, &a, &b)) return fraction(f, sign, a, b, 0, true, x);
     double handle = constant_of(f, size);
-    return sign < 0 ? sn_field_elem(f, SN_OP_neg, SN_F64, SN_F64, handle, 0, 0) : handle;
+    return x < 0 ? sn_field_elem(f, SN_OP_neg, SN_F64, SN_F64, handle, 0, 0) : handle;
 }
 
 sn_field *sn_field_new(uint64_t key) {
@@ -493,6 +498,11 @@ static double exponential(sn_field *f, double a, int base) {
     if (x->infinite) return x->real < 0 ? ZERO : special(x->real);
     if (is_zero(x)) return ONE;
     if (!base && x->log) return x->log;
+    const double real = x->known ? (base ? exp2(x->real) : exp(x->real)) : 0;
+    const bool is_constant = real > (double)FLT_MIN && real < 0x1p40;
+    const struct constant *c = is_constant ? near(f, real) : NULL;
+    if (c) return c->handle;
+    if (is_constant && (c = near(f, 1 / real))) return f_recip(f, c->handle);
     if (x->low == TOP)
         return random_element(f, mix(mix(f->key, digest(x)), (uint64_t)base + 7),
                               x->lost | SN_FIELD_DEEP);
@@ -505,10 +515,10 @@ static double exponential(sn_field *f, double a, int base) {
         const uint64_t r = fixed_power(f, base, x->r[i - 1], i);
         e->r[i] = !base && x->minus >> (i - 1) & 1 ? prime[i] - r : r;
     }
-    e->real = base ? exp2(x->real) : exp(x->real);
+    e->real = real;
     e->positive = true;
     e->exp = base ? 0 : (uint32_t)a;
-    return handle;
+    return is_constant ? add_constant(f, real, handle, true) : handle;
 }
 
 static double f_exp(sn_field *f, double a) {
@@ -520,7 +530,7 @@ static double f_exp2(sn_field *f, double a) {
 }
 
 double sn_field_dot(sn_field *f, const double *x, const double *y, int64_t n) {
-    wide sum[RINGS] = {0};
+    sn_wide sum[RINGS] = {0};
     element e = {.known = true, .positive = true, .high = TOP};
     bool plain = true;
     int held = 0;
@@ -548,7 +558,7 @@ double sn_field_dot(sn_field *f, const double *x, const double *y, int64_t n) {
     for (int64_t k = 0; k < n; k++) {
         const element *a = at(f, x[k]), *b = at(f, y[k]);
         if (is_zero(a) || is_zero(b)) continue;
-        for (int i = e.low; i <= e.high; i++) sum[i] += (wide)a->r[i] * b->r[i];
+        for (int i = e.low; i <= e.high; i++) sum[i] += (sn_wide)a->r[i] * b->r[i];
         e.real += a->real * b->real;
         if (++held == DOT_SUM - 1) {
             for (int i = e.low; i <= e.high; i++) sum[i] %= prime[i];
@@ -729,6 +739,7 @@ static double f_pow(sn_field *f, double x, double y) {
     if (!e->known || fabs(twice) > 2 * MAX_EXPONENT || twice != floor(twice) || at(f, x)->infinite)
         return number_of(f, SN_OP_pow, x, y);
     int n = abs((int)twice);
+    if (n & 1 && at(f, x)->known) return number_of(f, SN_OP_pow, x, y);
     if (n & 1)
         base = f_sqrt(f, x);
     else

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-__extension__ typedef unsigned __int128 wide;
-
 enum {
     SMALL = 256,    /* primes, from the largest to 2 */
     WINDOW = 1024,  /* quotients that are sieved together */
@@ -28,17 +26,6 @@ static uint32_t small[SMALL];
 static uint8_t bits[SMALL];                    /* 16 log2 of it */
 static uint64_t log_of[SN_FIELD_RINGS][SMALL]; /* of small primes */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static uint64_t mul(uint64_t x, uint64_t y, uint64_t p) {
-    return (uint64_t)((wide)x * y % p);
-}
-
-static uint64_t power(uint64_t x, uint64_t n, uint64_t p) {
-    uint64_t y = 1;
-    for (; n; n >>= 1, x = mul(x, x, p))
-        if (n & 1) y = mul(y, x, p);
-    return y;
-}
 
 /* a = a[0] v + a[1] u and b likewise: a / b = x modulo p for all u and v, but for the sign. */
 typedef struct fractions {
@@ -134,7 +121,8 @@ static bool product_of(uint64_t x, uint64_t p, int exponent[SMALL]) {
 /* The same of x 2^n for a small n, which is the result: it is found for some. */
 static uint64_t product_near(uint64_t x, uint64_t p, int exponent[SMALL]) {
     uint64_t n = 0;
-    while (!product_of(mul(x, power(2, n, p), p), p, exponent)) n = n * 5 + 61;
+    while (!product_of(sn_residue_mul(x, sn_residue_power(2, n, p), p), p, exponent))
+        n = n * 5 + 61;
     return n;
 }
 
@@ -155,12 +143,12 @@ static uint64_t minus(uint64_t x, uint64_t y, uint64_t n) {
 static bool add_equation(equations *e, uint64_t row[SMALL + 1]) {
     for (int k = 0; k < SMALL; k++) {
         if (!row[k]) continue;
-        const uint64_t by = e->has[k] ? row[k] : power(row[k], e->n - 2, e->n);
+        const uint64_t by = e->has[k] ? row[k] : sn_residue_power(row[k], e->n - 2, e->n);
         for (int j = k; j <= SMALL; j++)
             if (!e->has[k])
-                e->row[k][j] = row[j] ? mul(by, row[j], e->n) : 0;
+                e->row[k][j] = row[j] ? sn_residue_mul(by, row[j], e->n) : 0;
             else if (e->row[k][j])
-                row[j] = minus(row[j], mul(by, e->row[k][j], e->n), e->n);
+                row[j] = minus(row[j], sn_residue_mul(by, e->row[k][j], e->n), e->n);
         if (e->has[k]) continue;
         return e->has[k] = true;
     }
@@ -174,8 +162,8 @@ static void make_table(int i) {
     row[SMALL - 1] = row[SMALL] = 1; /* log2 2 */
     for (int n = add_equation(&e, row); n < SMALL;) {
         int exponent[SMALL];
-        x = power(x, 1000003, p); /* 2^known */
-        known = mul(known, 1000003, e.n);
+        x = sn_residue_power(x, 1000003, p); /* 2^known */
+        known = sn_residue_mul(known, 1000003, e.n);
         const uint64_t more = product_near(x, p, exponent);
         for (int k = 0; k < SMALL; k++)
             row[k] = exponent[k] < 0 ? e.n - (uint64_t)-exponent[k] : (uint64_t)exponent[k];
@@ -184,7 +172,8 @@ static void make_table(int i) {
     }
     for (int k = SMALL - 1; k >= 0; k--) {
         uint64_t l = e.row[k][SMALL];
-        for (int j = k + 1; j < SMALL; j++) l = minus(l, mul(e.row[k][j], log_of[i][j], e.n), e.n);
+        for (int j = k + 1; j < SMALL; j++)
+            l = minus(l, sn_residue_mul(e.row[k][j], log_of[i][j], e.n), e.n);
         log_of[i][k] = l;
     }
 }
@@ -207,7 +196,7 @@ uint64_t sn_field_log2(uint64_t x, int i) {
     pthread_once(&once, make_tables);
     uint64_t l = n - product_near(x, sn_field_prime[i], exponent) % n;
     for (int k = 0; k < SMALL; k++) {
-        const uint64_t e = (uint64_t)abs(exponent[k]), part = mul(e, log_of[i][k], n);
+        const uint64_t e = (uint64_t)abs(exponent[k]), part = sn_residue_mul(e, log_of[i][k], n);
         l = exponent[k] < 0 ? minus(l % n, part, n) : (l % n + part) % n;
     }
     return l % n;

@@ -1,0 +1,197 @@
+/* families.c: see families.h. */
+#include "tests/rules/families.h"
+#include "ir/field.h"
+#include "passes/graph_util.h"
+#include "passes/raise/raise.h"
+#include "passes/simplify/simplify.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+sn_module *m;
+
+/* ---- all choices of a family, one after another ---- */
+
+enum { MAX_CHOICES = 64 };
+
+static struct { int digit[MAX_CHOICES], base[MAX_CHOICES], n, at; } choices;
+
+int choose(int n) {
+    if (choices.at == choices.n) {
+        assert_true(choices.n < MAX_CHOICES);
+        choices.digit[choices.n] = 0;
+        choices.base[choices.n++] = n;
+    }
+    return choices.digit[choices.at++];
+}
+
+static bool next_choices(void) {
+    while (choices.n && ++choices.digit[choices.n - 1] == choices.base[choices.n - 1]) choices.n--;
+    choices.at = 0;
+    return choices.n > 0;
+}
+
+void choose_sizes(int rank, sn_dim *size, int n) {
+    for (int i = 0; i < rank; i++) size[i] = 1 + choose(n);
+}
+
+/* ---- parts of graphs ---- */
+
+sn_node *leaf(const char *name, int rank, const sn_dim *shape) {
+    sn_dim list[SN_MAX_RANK + 1];
+    for (int i = 0; i < rank; i++) list[i] = shape[i];
+    list[rank] = SN_END;
+    return sn_input_at(SN_HERE, m, name, SN_F32, list);
+}
+
+sn_node *dot(sn_node *x, sn_node *y, int n_batch, int64_t bx, int64_t by, int n, int64_t cx,
+             int64_t cy) {
+    return SN_NODE(m, dot,
+                   SN_ATTRS(SN_LIST(batch_a, n_batch, &bx), SN_LIST(batch_b, n_batch, &by),
+                            SN_LIST(contract_a, n, &cx), SN_LIST(contract_b, n, &cy)),
+                   x, y);
+}
+
+sn_node *in_any_order(sn_op op, sn_node *x, sn_node *y) {
+    return choose(2) ? sn_b_binary(op, x, y) : sn_b_binary(op, y, x);
+}
+
+/* ---- rules ---- */
+
+const sn_rule_row *row_of(const family *f) {
+    static const sn_rules *const table[] = {&sn_simplify_rules, &sn_raise_rules};
+    for (int t = 0; t < 2; t++)
+        for (int i = 0; i < table[t]->n; i++) {
+            const sn_rule_row *r = &table[t]->rule[i];
+            if (!r->row && !strcmp(r->name, f->rule) && r->op == f->op) return r;
+        }
+    fail_msg("no rule %s of %s", f->rule, f->op == SN_OP_COUNT ? "any" : sn_ops[f->op].name);
+    return NULL;
+}
+
+static sn_node *attention_at(void *ctx, sn_node *n) {
+    sn_node *y = n->op == SN_OP_dot ? sn_raise_attention(ctx, n) : NULL;
+    return y ? y : n;
+}
+
+/* What the pass does with the body of a loop: attention becomes one operation. */
+static bool raise_body(const sn_raiser *outside, int n, sn_node **root) {
+    sn_raiser r = {.p = outside->p, .m = m};
+    return sn_rewrite(m, n, root, attention_at, &r) > 0;
+}
+
+sn_node *applied(const sn_rule_row *rule, sn_node *n) {
+    sn_passes p = {.m = m, .o = {.level = SN_LEVEL_HIGHEST, .backend = "native"}};
+    sn_raiser r = {.p = &p, .m = m, .order = sn_topo(m, 1, &n), .raise_nodes = raise_body};
+    r.n_old = sn_module_node_count(m);
+    r.users = sn_arena_alloc(m, sizeof *r.users * r.n_old);
+    sn_node *y = rule->rewrite ? rule->rewrite(n) : rule->raise(&r, n);
+    return y && y != n && y->dtype == n->dtype && sn_shapes_equal(y, n) ? y : NULL;
+}
+
+/* ---- what differs ---- */
+
+static const int64_t symbols[] = {2, 3}; /* of join_scores: queries and keys */
+
+/* Numbers for the float leaves of n. */
+static void bind_numbers(sn_eval *ev, sn_node *n) {
+    enum { MAX = 64 };
+    const sn_order order = sn_topo(m, 1, &n);
+    for (int i = 0; i < order.n; i++) {
+        const sn_node *x = order.node[i];
+        if (!(sn_ops[x->op].flags & SN_OPF_EXTERNAL) || !sn_is_float(x)) continue;
+        const char *name = sn_attr_str(x, SN_A_name, "");
+        double number[MAX];
+        int64_t size = 1;
+        for (int a = 0; a < x->rank; a++) size *= sn_dim_eval(m, x->shape[a], symbols);
+        assert_true(size <= MAX);
+        for (int k = 0; k < size; k++) number[k] = (k * 37 + *name * 11) % 64 / 16.0 - 2;
+        assert_true(sn_eval_bind_f64(ev, name, number, size));
+    }
+}
+
+/* Element i in doubles. */
+static double element(sn_node *n, int64_t i) {
+    sn_eval *ev = sn_eval_new(m, symbols);
+    assert_non_null(ev);
+    bind_numbers(ev, n);
+    const sn_value *v = sn_eval_node(ev, n);
+    if (!v) fail_msg("%s", sn_module_error(m)->message);
+    const double x = v->data[i];
+    sn_eval_free(ev);
+    return x;
+}
+
+static void print_graph(FILE *f, const char *name, sn_node *n) {
+    sn_entry *e = sn_entry_add(m, name);
+    sn_entry_output(m, e, "y", n);
+    sn_print_entry(f, m, e);
+}
+
+/* Both graphs, and their values at the element. */
+static const char *shown(sn_node *x, sn_node *y, int64_t at) {
+    static char text[16384];
+    FILE *f = fmemopen(text, sizeof text, "w");
+    assert_non_null(f);
+    print_graph(f, "before", x);
+    print_graph(f, "after", y);
+    fprintf(f, "element [");
+    const sn_dim *shape = x->shape;
+    for (int a = 0; a < x->rank; a++) {
+        int64_t below = 1;
+        for (int b = a + 1; b < x->rank; b++) below *= sn_dim_eval(m, shape[b], symbols);
+        fprintf(f, a ? ",%lld" : "%lld",
+                (long long)(at / below % sn_dim_eval(m, shape[a], symbols)));
+    }
+    fprintf(f, "]: %.9g before, %.9g after, with leaves of -2 to 2\n", element(x, at),
+            element(y, at));
+    fclose(f);
+    return text;
+}
+
+/* The first element in which two nodes differ for random leaves; -1: they are equal. A field serves some graphs,
+ * because its memory only grows. */
+static int64_t difference(sn_node *x, sn_node *y) {
+    enum { GRAPHS = 500 };
+    static sn_field *f;
+    static int used;
+    if (used++ % GRAPHS == 0) {
+        sn_field_free(f);
+        f = sn_field_new(1);
+    }
+    sn_eval *ev = sn_eval_new(m, symbols);
+    assert_true(f && ev);
+    sn_eval_set_field(ev, f);
+    const sn_value *a = sn_eval_node(ev, x), *b = a ? sn_eval_node(ev, y) : NULL;
+    if (!b) fail_msg("%s", sn_module_error(m)->message);
+    int64_t at = -1;
+    for (int64_t i = 0; i < a->n && at < 0; i++)
+        if (sn_dtype_is_float(a->dtype) ? !sn_field_same(f, a->data[i], b->data[i])
+                                        : a->data[i] != b->data[i])
+            at = i;
+    sn_eval_free(ev);
+    return at;
+}
+
+int try_family(const family *f, const sn_rule_row *rule, const char **wrong) {
+    int n = 0;
+    *wrong = NULL;
+    choices.n = choices.at = 0;
+    do {
+        m = sn_module_new("m");
+        sn_module_set_raw(m, true);
+        sn_node *x = f->graph();
+        sn_module_set_raw(m, false);
+        if (sn_module_error(m)->code) fail_msg("%s: %s", f->rule, sn_module_error(m)->message);
+        sn_node *y = x && (f->op == SN_OP_COUNT || x->op == f->op) ? applied(rule, x) : NULL;
+        if (sn_module_error(m)->code) fail_msg("%s: %s", f->rule, sn_module_error(m)->message);
+        n += y != NULL;
+        const int64_t at = y ? difference(x, y) : -1;
+        if (at >= 0) *wrong = shown(x, y, at);
+        sn_module_free(m);
+    } while (!*wrong && next_choices());
+    return n;
+}
