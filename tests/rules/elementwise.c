@@ -495,6 +495,19 @@ static void add_condition(row *r, const sn_term *t) {
 
 /* ---- problems ---- */
 
+static const char *term_of(void *ctx, const sn_term *t, const char *path, const char **type,
+                           const char **sort) {
+    row *r = ctx;
+    const char *before = r->path;
+    const sn_dtype d = type_of(r, t);
+    *type = sn_dtype_name(d);
+    *sort = is_float(d) ? "F" : d == SN_BOOL ? "Bool" : "Int";
+    r->path = path;
+    const char *term = translate(r, t, d);
+    r->path = before;
+    return term;
+}
+
 static void add_problem(problems *p, row *r) {
     const sn_form *f = r->form;
     const sn_dtype type = type_of(r, f->pattern);
@@ -506,13 +519,16 @@ static void add_problem(problems *p, row *r) {
         for (int j = 0; j < r->n_log && r->rounds; j++)
             for (int k = 0; k < r->n_exp && i != j; k++)
                 add_law(r, smt_text("(law.log.exp %s %s)", r->logs[j], r->exps[k]));
-    const char *facts = smt_text("%s%s", r->declarations, r->laws),
+    const char *laws = r->laws;
+    const smt_graph *graph =
+        smt_graph_of(f, &(smt_view){.ctx = r, .term = term_of, .comparison = r->comparison});
+    const char *facts = smt_text("%s%s", r->declarations, laws),
                *goal = smt_text("(assert (not (%s %s %s)))\n", is_float(type) ? "same" : "=", x, y);
     for (int i = 0; i < p->n; i++)
         if (!strcmp(p->facts[i], facts) && !strcmp(p->goal[i], goal)) return;
     p->facts[p->n] = facts;
     p->goal[p->n] = goal;
-    p->symbols[p->n++] = r->symbols;
+    p->graph[p->n++] = graph;
 }
 
 static void add_types(problems *p, row *r, int variable) {
@@ -538,7 +554,7 @@ problems smt_elementwise(const sn_form *form, bool rounds, bool finite) {
     static const sn_op comparisons[] = {SN_OP_lt, SN_OP_le, SN_OP_eq, SN_OP_ne};
     problems p = {.facts = smt_array(MAX_PROBLEMS),
                   .goal = smt_array(MAX_PROBLEMS),
-                  .symbols = smt_array(MAX_PROBLEMS)};
+                  .graph = smt_room(MAX_PROBLEMS * sizeof(smt_graph *))};
     row r = {.form = form, .rounds = rounds, .finite = finite};
     for (int i = 0; i < N_LETTERS; i++) r.of_letter[i] = -1;
     infer(&r, form->pattern);

@@ -23,8 +23,12 @@ const char *smt_text(const char *format, ...) {
     return keep(text);
 }
 
+void *smt_room(size_t bytes) {
+    return keep(calloc(1, bytes));
+}
+
 const char **smt_array(int n) {
-    return keep(calloc((size_t)n, sizeof(char *)));
+    return smt_room((size_t)n * sizeof(char *));
 }
 
 void smt_free(void) {

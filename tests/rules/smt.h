@@ -7,13 +7,37 @@
 /* Text of any length and arrays, which live until smt_free. */
 const char *smt_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char **smt_array(int n);
+void *smt_room(size_t bytes); /* zeros */
 void smt_free(void);
+
+/* Both sides of a row as graphs, whose nodes a solver gives values. */
+enum { SMT_MAX_LINES = 96 };
+typedef struct smt_line {
+    const char *text, *sort, *term; /* term: of the value, NULL: it has none */
+} smt_line;
+typedef struct smt_graph {
+    smt_line line[SMT_MAX_LINES];
+    int n;
+} smt_graph;
+/* How a row was translated: the term of a node below the views `path`, NULL: it has none; its type and the term's
+ * sort. */
+typedef struct smt_view {
+    void *ctx;
+    const char *(*term)(void *ctx, const sn_term *t, const char *path, const char **type,
+                        const char **sort);
+    sn_op comparison;   /* that ~ stands for */
+    bool follows_names; /* a name in the replacement is the operation of the pattern */
+} smt_view;
+smt_graph *smt_graph_of(const sn_form *form, const smt_view *view);
+/* Commands that ask for the values, and the text with the answers, which are passed over. NULL: no values. */
+const char *smt_graph_questions(const smt_graph *g);
+const char *smt_graph_text(const smt_graph *g, const char **answer);
 
 /* One problem for each assignment of types to the nodes of a row and each comparison that ~ stands
  * for; equal ones once. The row is right if no values satisfy the facts and the negated goal. */
 typedef struct problems {
     const char **facts, **goal; /* [n] commands */
-    const char **symbols;       /* [n] whose values are a counterexample */
+    const smt_graph **graph;    /* [n] whose values are a counterexample */
     int n;
     const char *why; /* what of the row cannot be said; NULL: nothing */
 } problems;

@@ -4,6 +4,7 @@
  * its atoms' product. These sums may be any numbers, but those of e^x are positive. */
 #include "tests/rules/smt.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_MONOMIALS = 32, MAX_ATOMS = 6, MAX_EXPONENTS = 16, N_LETTERS = 26 };
@@ -430,9 +431,21 @@ bool smt_has_sums(const sn_form *form) {
     return sums(form->pattern);
 }
 
+static const char *term_of(void *ctx, const sn_term *t, const char *path, const char **type,
+                           const char **sort) {
+    (void)path;
+    const value v = evaluate(ctx, t);
+    *type = "f32";
+    *sort = "Real";
+    return v.mask || (t->kind == SN_TERM_NUMBER && !isfinite(t->number)) ? NULL : text_of(&v);
+}
+
 problems smt_sums(const sn_form *form) {
     row r = {.form = form, .symbols = " ", .facts = ""};
-    problems p = {.facts = smt_array(1), .goal = smt_array(1), .symbols = smt_array(1), .n = 1};
+    problems p = {.facts = smt_array(1),
+                  .goal = smt_array(1),
+                  .graph = smt_room(sizeof(smt_graph *)),
+                  .n = 1};
     declare(&r, "N");
     declare(&r, "eps");
     assume(&r, "(and (>= N 1.0) (> eps 0.0))");
@@ -440,11 +453,11 @@ problems smt_sums(const sn_form *form) {
     for (int i = 0; i < form->n_when; i++) prepare(&r, form->when[i]);
     const value x = evaluate(&r, form->pattern), y = evaluate(&r, form->replacement);
     for (int i = 0; i < form->n_when; i++) add_condition(&r, form->when[i]);
+    p.graph[0] = smt_graph_of(form, &(smt_view){.ctx = &r, .term = term_of, .follows_names = true});
     add_laws(&r);
     if (x.mask || y.mask) r.why = "a masked result";
     p.facts[0] = r.facts;
     p.goal[0] = smt_text("(assert (not (= %s %s)))\n", text_of(&x), text_of(&y));
-    p.symbols[0] = r.symbols;
     p.why = r.why;
     return p;
 }

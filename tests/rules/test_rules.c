@@ -63,7 +63,8 @@ static const char *run_solver(const char *path) {
 typedef struct asked {
     const sn_rule_row *rule;
     logic logic;
-    const char *facts, *goal, *symbols;
+    const char *facts, *goal;
+    const smt_graph *graph;
     bool possible, refuted; /* the facts may hold; the negated goal holds somewhere */
     bool proved;
 } asked;
@@ -84,7 +85,7 @@ static void add(const sn_rule_row *rule, const sn_form *form) {
                                                    : IN_TYPES,
                                  .facts = p.facts[i],
                                  .goal = p.goal[i],
-                                 .symbols = p.symbols[i]};
+                                 .graph = p.graph[i]};
 }
 
 static void answer_all(logic l) {
@@ -110,13 +111,27 @@ static void answer_all(logic l) {
     assert_string_equal(line, "");
 }
 
-/* The values for which the sides differ. */
-static const char *counterexample(const asked *a) {
-    const char *path = smt_text("%s/wrong.smt2", scratch_dir);
-    FILE *f = begin(path, a->logic);
-    fprintf(f, "%s%s(check-sat)\n(get-value (%s))\n", a->facts, a->goal, a->symbols);
+/* Values for which the sides of some problems of a logic differ, as graphs; NULL: the solver gives none. */
+static void find_counterexamples(logic l, int n, const asked *const *a, const char **text) {
+    const char *path = smt_text("%s/wrong.smt2", scratch_dir), *answer;
+    FILE *f = begin(path, l);
+    for (int i = 0; i < n; i++)
+        fprintf(f, "(push 1)\n%s%s(check-sat)\n%s(pop 1)\n", a[i]->facts, a[i]->goal,
+                smt_graph_questions(a[i]->graph));
     fclose(f);
-    return run_solver(path);
+    answer = run_solver(path);
+    for (int i = 0; i < n; i++) {
+        text[i] = NULL;
+        if (strncmp(answer, "sat\n", 4)) return;
+        answer += 4;
+        if (!(text[i] = smt_graph_text(a[i]->graph, &answer))) return;
+    }
+}
+
+static const char *counterexample(const asked *a) {
+    const char *text = NULL;
+    find_counterexamples(a->logic, 1, &a, &text);
+    return text ? text : "the solver has no values\n";
 }
 
 static void answer(void) {
@@ -187,23 +202,47 @@ static const sn_rule_row wrong[] = {
     WRONG(ROUNDS_FINITE, "spread(cast(c)) * s@softmax(k ? x : -inf, ...) = s", "bool(c)"),
 };
 
+/* Whether both graphs are there and their results differ. */
+static bool shows_difference(const char *text) {
+    const char *after = text ? strstr(text, "after {") : NULL;
+    const char *x = text ? strstr(text, "  output %") : NULL,
+               *y = after ? strstr(after, "  output %") : NULL;
+    if (!x || !y || strncmp(text, "before {", 8) || !(x = strstr(x, "-> ")) ||
+        !(y = strstr(y, "-> ")))
+        return false;
+    const size_t n = strcspn(x, "\n");
+    return n != strcspn(y, "\n") || strncmp(x, y, n) != 0;
+}
+
 static void wrong_rows_are_refuted(void **state) {
     (void)state;
     if (!*SN_SMT_SOLVER) skip();
     enum { N = sizeof wrong / sizeof *wrong };
     static sn_rules rules = {.rule = wrong, .n = N};
+    const asked *shown[N_LOGICS][N];
+    int n_shown[N_LOGICS] = {0};
     sn_rules_read(&rules);
     assert_null(rules.wrong);
     n_asked = 0;
     for (int i = 0; i < N; i++) add(&wrong[i], &rules.form[i]);
     answer();
     for (int i = 0; i < N; i++) {
-        bool refuted = false, proved = true;
+        const asked *refuted = NULL;
+        bool proved = true;
         for (int k = 0; k < n_asked; k++) {
-            refuted |= ask[k].rule == &wrong[i] && ask[k].refuted;
+            if (!refuted && ask[k].rule == &wrong[i] && ask[k].refuted) refuted = &ask[k];
             proved &= ask[k].rule != &wrong[i] || ask[k].proved;
         }
         if (second ? proved : !refuted) fail_msg("not refuted: %s", wrong[i].row);
+        if (refuted) shown[refuted->logic][n_shown[refuted->logic]++] = refuted;
+    }
+    for (int l = 0; l < N_LOGICS && !second; l++) {
+        const char *text[N] = {NULL};
+        find_counterexamples((logic)l, n_shown[l], shown[l], text);
+        for (int i = 0; i < n_shown[l]; i++)
+            if (!shows_difference(text[i]))
+                fail_msg("%s: no graph shows it:\n%s", shown[l][i]->rule->row,
+                         text[i] ? text[i] : "");
     }
 }
 
