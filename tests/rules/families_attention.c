@@ -212,9 +212,9 @@ static sn_node *changed_scores(const shape_of_attention *s, sn_node *x) {
 }
 
 /* Weights times values, on either side, perhaps with the weights transposed. */
-static sn_node *of_values(const shape_of_attention *s, sn_node *w, const char *name) {
+static sn_node *of_values(const shape_of_attention *s, sn_node *w, bool shared) {
     int keys = s->keys;
-    sn_node *v = operand(s, name, s->n_k, 2, choose(2));
+    sn_node *v = operand(s, "v", s->n_k, 2, shared);
     if (choose(2)) {
         int64_t order[4] = {0, 1, 2, 3};
         order[s->lead] = s->lead + 1, order[s->lead + 1] = s->lead;
@@ -232,8 +232,9 @@ static sn_node *softmax(const shape_of_attention *s, sn_node *x, bool sink) {
 
 static sn_node *chain(void) {
     const shape_of_attention s = choose_shape(3);
-    sn_node *x = changed_scores(&s, scores(&s, "qk", choose(2)));
-    return of_values(&s, softmax(&s, x, choose(2)), "v");
+    const bool shared = s.lead && choose(2);
+    sn_node *x = changed_scores(&s, scores(&s, "qk", shared));
+    return of_values(&s, softmax(&s, x, choose(2)), shared);
 }
 
 /* Weights other than a softmax: of scores, hidden or not. */
