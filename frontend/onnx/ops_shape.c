@@ -381,7 +381,8 @@ static bool gather_known(onnx_call *c, const onnx_value *v, const onnx_value *id
     for (int i = axis + 1; i < v->rank; i++) inner *= shape[rank++] = v->shape[i];
     if (outer * m * inner > ONNX_KNOWN_MAX) return onnx_fail(c, "too many known elements");
     onnx_elem *e = sn_arena_alloc(c->m, sizeof *e * (size_t)(outer * m * inner) + 1), *to = e;
-    for (int64_t o = 0; o < outer; o++)
+    const bool empty = !(m && inner); /* whatever the number of its rows */
+    for (int64_t o = 0; !empty && o < outer; o++)
         for (int64_t i = 0; i < m; i++) {
             const sn_dim at = ids->known[i].d < 0 ? ids->known[i].d + n : ids->known[i].d;
             if (at < 0 || at >= n)

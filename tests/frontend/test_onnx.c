@@ -234,6 +234,39 @@ static void test_weights_stay_in_their_files(void **state) {
     }
 }
 
+/* Padding on one side only: before the elements, or behind them. */
+static void test_one_sided_padding(void **state) {
+    static const float x[] = {1, 3, 2};
+    static const double want[2][3] = {{1, 3, 3}, {3, 3, 2}};
+    (void)state;
+    for (int upper = 0; upper < 2; upper++) {
+        bytes g = {0}, axes = {0}, kernel = {0}, pad = {0}, expand = {0}, pool = {0};
+        sn_error e = {0};
+        put_value(&g, 11, "x");
+        put_text(&axes, 1, "axes"), put_int(&axes, 8, 1), put_int(&axes, 20, 7);
+        put_text(&expand, 1, "x"), put_text(&expand, 2, "a"), put_text(&expand, 4, "Unsqueeze");
+        put_message(&expand, 5, &axes);
+        put_text(&kernel, 1, "kernel_shape"), put_int(&kernel, 8, 2), put_int(&kernel, 20, 7);
+        put_text(&pad, 1, "auto_pad"), put_text(&pad, 4, upper ? "SAME_UPPER" : "SAME_LOWER");
+        put_int(&pad, 20, 3);
+        put_text(&pool, 1, "a"), put_text(&pool, 2, "y"), put_text(&pool, 4, "MaxPool");
+        put_message(&pool, 5, &kernel), put_message(&pool, 5, &pad);
+        put_message(&g, 1, &expand), put_message(&g, 1, &pool);
+        put_value(&g, 12, "y");
+        sn_module *m = sn_module_new("pool");
+        sn_weights *w = sn_onnx_load(m, write_model(&g), NULL, &e);
+        if (!w) fail_msg("%s", e.message);
+        sn_eval *ev = sn_eval_new(m, (const int64_t[16]){1});
+        assert_true(sn_eval_bind(ev, "x", x, sizeof x));
+        const sn_value *y = sn_eval_node(ev, sn_entry_get(m, "forward")->output[0].node);
+        assert_true(y && y->n == 3);
+        assert_memory_equal(y->data, want[upper], sizeof want[upper]);
+        sn_eval_free(ev);
+        sn_weights_close(w);
+        sn_module_free(m);
+    }
+}
+
 static void test_refusals(void **state) {
     (void)state;
     bytes g = {0};
@@ -453,6 +486,7 @@ int main(void) {
         cmocka_unit_test(test_exported_by_torch),
         cmocka_unit_test(test_attention_operators),
         cmocka_unit_test(test_weights_stay_in_their_files),
+        cmocka_unit_test(test_one_sided_padding),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_refused_nodes),
         cmocka_unit_test(test_page),

@@ -195,7 +195,7 @@ static const hostile_row configs[] = {
     {"a list for a size", NULL, SIZES("19", "8", "[12]", "3", "1"), "n_embd", true},
     {"an object for the type", NULL, "{\"model_type\":{\"a\":1}}", "model_type"},
     {"keys twice", NULL, "{\"model_type\":\"gpt2\",\"model_type\":\"llama\"}", "duplicate key"},
-    {"1000 lists in lists", NULL, "{\"a\":" TEN(TEN(TEN("["))) "[", "config.json"},
+    {"1000 lists in lists", NULL, "{\"a\":" TEN(TEN(TEN("["))) "[", "nested more than 1000 deep"},
     {"a text without end", NULL, "{\"model_type\":\"gpt2", "config.json"},
     {"code to import", NULL,
      GPT2("\"auto_map\":{\"AutoModel\":\"evil.Model\"},\"n_embd\":12,\"n_head\":5"), "n_head",

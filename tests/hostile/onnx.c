@@ -33,6 +33,18 @@ static bool open_it(const char *path, sn_error *err) {
 static const hostile_row rows[] = {
     {"control", NULL, MODEL(NEG X Y), NULL},
     {"control", NULL, EXTERNAL("numbers.bin", ""), NULL},
+    {"control: every second number, from the last one", NULL,
+     MODEL(
+         "1{ 1:w 1:s 1:e 1:a 1:p 2:d 4:Slice } 1{ 1:x 1:d 2:y 4:Reshape } 5{ 1=3 2=7 8:w 7=2 7=7 "
+         "7=1 }"
+         " 5{ 1=1 2=7 8:s 7=2 } 5{ 1=1 2=7 8:e 7=-9 } 5{ 1=1 2=7 8:a 7=0 } 5{ 1=1 2=7 8:p 7=-2 }" X
+             Y),
+     NULL},
+    {"control: a size of 0 that stays", NULL,
+     MODEL("1{ 1:w 1:i 2:s 4:Reshape 5{ 1:allowzero 3=1 20=2 } } 1{ 1:x 2:y 4:Neg } 5{ 1=0 1=3 2=7 "
+           "8:w }"
+           " 5{ 1=2 2=7 8:i 7=3 7=0 }" X Y),
+     NULL},
     {"CVE-2022-25882: ../", NULL, EXTERNAL("../numbers.bin", ""), OUTSIDE},
     {"CVE-2024-27318: a/../..", NULL, EXTERNAL("a/../../numbers.bin", ""), OUTSIDE},
     {"CVE-2024-5187: an absolute path", NULL, EXTERNAL("/etc/hostname", ""), OUTSIDE},
@@ -42,6 +54,9 @@ static const hostile_row rows[] = {
      EXTERNAL("numbers.bin", "13{ 1:length 2:9223372036854775808 }"), "behind the end"},
     {"an offset that wraps", NULL,
      EXTERNAL("numbers.bin", "13{ 1:offset 2:18446744073709551612 } 13{ 1:length 2:8 }"),
+     "behind the end"},
+    {"a length that wraps", NULL,
+     EXTERNAL("numbers.bin", "13{ 1:offset 2:4 } 13{ 1:length 2:18446744073709551612 }"),
      "behind the end"},
     {"a negative offset", NULL, EXTERNAL("numbers.bin", "13{ 1:offset 2:-4 }"), "offset"},
     {"an offset of letters", NULL, EXTERNAL("numbers.bin", "13{ 1:offset 2:four }"), "offset"},
@@ -63,7 +78,8 @@ static const hostile_row rows[] = {
 
     {"a packed list of 2^31", NULL, ADD("1<0x80000000"), "exceeds its message"},
     {"a message of 2^63", NULL, "1=9 7<0x8000000000000000", "exceeds its message"},
-    {"a number of 11 bytes", NULL, "'\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "onnx"},
+    {"a number of 11 bytes", NULL,
+     "'\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01 8{ 2=17 } 7{ " NEG X Y " }", "onnx"},
     {"a group", NULL, "1=9 7{ '\x0b }", "wire type"},
     {"no graph", NULL, "1=9", "onnx"},
     {"a number for the graph", NULL, "1=9 7=7", "onnx"},
@@ -78,6 +94,11 @@ static const hostile_row rows[] = {
     {"elements that wrap", NULL, SHAPED("ConstantOfShape", "1=2 7=0x100000000 7=0x100000000"),
      "m.onnx"},
     {"-1 elements", NULL, SHAPED("ConstantOfShape", "1=1 7=-1"), "m.onnx"},
+    {"2^40 rows of no elements", NULL,
+     MODEL("1{ 1:w 1:i 2:s 4:Gather 5{ 1:axis 3=1 20=2 } } 1{ 1:x 1:s 2:y 4:Add } 5{ "
+           "1=0x10000000000 1=0 2=7 8:w }"
+           " 5{ 1=0 2=7 8:i }" X Y),
+     "m.onnx"},
     {"a range of 2^62", NULL,
      MODEL("1{ 1:a 1:b 1:c 2:s 4:Range } 1{ 1:x 1:s 2:y 4:Add } 5{ 2=7 8:a 7=0 } 5{ 2=7 8:b "
            "7=0x4000000000000000 }"

@@ -196,6 +196,8 @@ static void wrong_files(void **state) {
     put(file + 20, 1, 2);
     put(file + 34, 12, 2);
     refuse(file, n, "neither PCM");
+    put(file + 34, 256 + 16, 2);
+    refuse(file, n, "neither PCM");
     put(file + 34, 16, 2);
     put(file + 22, 0, 2);
     refuse(file, n, "channels");

@@ -510,6 +510,29 @@ static size_t make_npy(unsigned char *out, const char *header, const void *data,
     return total + bytes;
 }
 
+/* Version 2 has four bytes for the size of its header. */
+static void npy_of_version_2(void **state) {
+    (void)state;
+    enum { START = 12, LONG = 70000 };
+    static const char text[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }";
+    unsigned char *file = malloc(START + LONG + 12);
+    assert_non_null(file);
+    const uint32_t size = LONG;
+    memcpy(file, "\x93NUMPY\2\0", 8);
+    memcpy(file + 8, &size, 4);
+    memset(file + START, ' ', LONG);
+    memcpy(file + START, text, sizeof text - 1);
+    memcpy(file + START + LONG, block, 12);
+    sn_npy a;
+    sn_error e = {0};
+    if (!sn_npy_parse("x.npy", file, START + LONG + 12, &a, &e)) fail_msg("%s", e.message);
+    assert_memory_equal(a.data, block, 12);
+    sn_npy_free(&a);
+    assert_false(sn_npy_parse("x.npy", file, START - 1, &a, &e));
+    expect_error(&e, SN_ERR_FILE, "x.npy", "truncated header");
+    free(file);
+}
+
 static void npy_arrays(void **state) {
     (void)state;
     static const struct {
@@ -666,6 +689,7 @@ int main(void) {
                                        cmocka_unit_test(config_files),
                                        cmocka_unit_test(mutated_configs_never_crash),
                                        cmocka_unit_test(npy_arrays),
+                                       cmocka_unit_test(npy_of_version_2),
                                        cmocka_unit_test(mutated_npy_never_crashes),
                                        cmocka_unit_test(model_folders)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
