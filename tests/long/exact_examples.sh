@@ -1,0 +1,15 @@
+#!/bin/sh
+# exact_examples.sh SINTER SOURCE_DIR: the passes of levels 2 and 4 keep what every example computes, over finite fields.
+sinter=$1 source=$2
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export LC_ALL=C.UTF-8
+unset SINTER_DEBUG
+. "$source/tests/tools/cli_run.sh"
+for example in "$source"/examples/variants/*.c; do
+    run 0 check "$example" --exact --levels 2,4
+    prints ' 0 failed$'
+done
+[ $cases -ge 50 ] || fail "$cases examples"
+echo "$cases cases, $failures failed"
+[ $failures = 0 ]
