@@ -375,12 +375,17 @@ bool onnx_slice(onnx_call *c) {
 static bool gather_known(onnx_call *c, const onnx_value *v, const onnx_value *ids, int axis) {
     sn_dim shape[SN_MAX_RANK];
     int rank = 0;
-    int64_t inner = 1, outer = 1, n = v->shape[axis], m = onnx_count(ids);
-    for (int i = 0; i < axis; i++) outer *= shape[rank++] = v->shape[i];
+    int64_t inner = 1, outer = 1, all, n = v->shape[axis], m = onnx_count(ids);
+    bool wraps = m < 0; /* without elements any product of other sizes can */
+    for (int i = 0; i < axis; i++)
+        wraps |= __builtin_mul_overflow(outer, shape[rank++] = v->shape[i], &outer);
     for (int i = 0; i < ids->rank; i++) shape[rank++] = ids->shape[i];
-    for (int i = axis + 1; i < v->rank; i++) inner *= shape[rank++] = v->shape[i];
-    if (outer * m * inner > ONNX_KNOWN_MAX) return onnx_fail(c, "too many known elements");
-    onnx_elem *e = sn_arena_alloc(c->m, sizeof *e * (size_t)(outer * m * inner) + 1), *to = e;
+    for (int i = axis + 1; i < v->rank; i++)
+        wraps |= __builtin_mul_overflow(inner, shape[rank++] = v->shape[i], &inner);
+    wraps |= __builtin_mul_overflow(outer, m, &all);
+    wraps |= __builtin_mul_overflow(all, inner, &all);
+    if (wraps || all > ONNX_KNOWN_MAX) return onnx_fail(c, "too many known elements");
+    onnx_elem *e = sn_arena_alloc(c->m, sizeof *e * (size_t)all + 1), *to = e;
     const bool empty = !(m && inner); /* whatever the number of its rows */
     for (int64_t o = 0; !empty && o < outer; o++)
         for (int64_t i = 0; i < m; i++) {

@@ -195,7 +195,7 @@ static bool find_data(onnx_call *c, const onnx_tensor *t, sn_weight *w) {
 /* The elements of an array that decide what the graph is: integers, and single numbers. */
 static const onnx_elem *read_known(onnx_call *c, const sn_weight *w, int64_t n) {
     const size_t size = sn_dtype_size(w->dtype);
-    if (n > ONNX_KNOWN_MAX || (n > 1 && sn_dtype_is_float(w->dtype))) return NULL;
+    if (n < 0 || n > ONNX_KNOWN_MAX || (n > 1 && sn_dtype_is_float(w->dtype))) return NULL;
     onnx_elem *e = sn_arena_alloc(c->im->arena, sizeof *e * (size_t)n + 1);
     for (int64_t i = 0; i < n; i++) {
         int64_t one = 0;
