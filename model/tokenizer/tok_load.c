@@ -78,9 +78,10 @@ static sn_tokenizer *load_format(source *s, size_t format, sn_error *err) {
     sn_error why = {0};
     if (!sn_file_exists(config) || (s->config = sn_json_read(config, &why)))
         t = formats[format].load(s, &why);
-    if (!t) /* errors name the file */
-        sn_fail(err, why.code, "%s%s%s", strstr(why.message, s->dir) ? "" : s->path,
-                strstr(why.message, s->dir) ? "" : ": ", why.message);
+    const size_t path = strlen(s->path), dir = strlen(s->dir);
+    const bool named = !strncmp(why.message, s->path, path) || /* or another file of its folder */
+                       (!strncmp(why.message, s->dir, dir) && why.message[dir] == '/');
+    if (!t) sn_fail(err, why.code, "%s%s%s", named ? "" : s->path, named ? "" : ": ", why.message);
     cJSON_Delete(s->config);
     return t;
 }

@@ -291,7 +291,8 @@ static bool add_extra_ids(const sn_sp_numbering *n, sn_tokenizer *t, int32_t id,
     int32_t count = n->class->extra_ids;
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(n->config, "extra_ids");
     if (item && !sn_json_int(item, 0, 1 << 16, &count))
-        return sn_fail(err, SN_ERR_FILE, "%s: \"extra_ids\" is not a count", n->folder);
+        return sn_fail(err, SN_ERR_FILE, "%s/tokenizer_config.json: \"extra_ids\" is not a count",
+                       n->folder);
     while (count-- > 0) {
         char name[32];
         snprintf(name, sizeof name, "<extra_id_%d>", (int)count);

@@ -111,6 +111,22 @@ static void nothing_there(void **state) {
     remove_files();
 }
 
+/* An error begins with the file, also in the working folder, whose name "." is in many texts. */
+static void errors_name_the_file(void **state) {
+    (void)state;
+    static const char two[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a.\": 0, \"./\": 0}, \"merges\": []}}";
+    char here[4096];
+    assert_non_null(getcwd(here, sizeof here));
+    write_whole(path_of("tokenizer.json"), two, strlen(two));
+    assert_int_equal(chdir(dir), 0);
+    refuse("tokenizer.json", "tokenizer.json: id 0 has two texts: \"a.\" and \"./\"");
+    refuse("./tokenizer.json", "./tokenizer.json: id 0 has two texts");
+    refuse(".", "./tokenizer.json: id 0 has two texts");
+    assert_int_equal(chdir(here), 0);
+    remove_files();
+}
+
 static void wrong_json(void **state) {
     (void)state;
 #define SYMBOLS "{\"format\": \"sinter-vocabulary\", \"version\": 1, "
@@ -459,7 +475,7 @@ int main(void) {
         cmocka_unit_test(mutated_symbols),       cmocka_unit_test(mutated_llama),
         cmocka_unit_test(mutated_sentencepiece), cmocka_unit_test(sentencepiece_config),
         cmocka_unit_test(mutated_wordpiece),     cmocka_unit_test(mutated_json),
-        cmocka_unit_test(random_text),
+        cmocka_unit_test(random_text),           cmocka_unit_test(errors_name_the_file),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
