@@ -98,28 +98,31 @@ static bool open_archive(const char *path, sn_error *err) {
 #define END(n, bytes, at) "'PK\5\6 0/2 0/2 " n "/2 " n "/2 " bytes "/4 " at "/4 0/2"
 
 static const hostile_row archives[] = {
-    {"no directory", NULL, LOCAL("0", "a.npy") " *40", "m.npz"},
-    {"65535 entries in no bytes", NULL, LOCAL("0", "a.npy") " " END("65535", "0", "35"), "m.npz"},
-    {"a directory of 4 GiB", NULL, LOCAL("0", "a.npy") " " END("1", "0xffffffff", "35"), "m.npz"},
+    {"no directory", NULL, LOCAL("0", "a.npy") " *40", "not a complete zip archive"},
+    {"65535 entries in no bytes", NULL, LOCAL("0", "a.npy") " " END("65535", "0", "35"),
+     "entry 0: malformed directory"},
+    {"a directory of 4 GiB", NULL, LOCAL("0", "a.npy") " " END("1", "0xffffffff", "35"),
+     "malformed zip archive"},
     {"a directory behind the end", NULL, LOCAL("0", "a.npy") " " END("1", "51", "0xfffffff0"),
-     "m.npz"},
+     "malformed zip archive"},
     {"an entry behind the end", NULL,
      LOCAL("0", "a.npy") " " ENTRY("0", "128", "128", "0xfffffff0", "a.npy") " " END("1", "51",
                                                                                      "35"),
-     "m.npz"},
+     "lies outside the file"},
     {"4 GiB in 35 bytes", NULL,
      LOCAL("0", "a.npy") " " ENTRY("0", "0xffffffff", "0xffffffff", "0", "a.npy") " " END("1", "51",
                                                                                           "35"),
-     "m.npz"},
+     "larger than 4 GB"},
     {"a bomb: 4 GiB from 16 bytes", NULL,
      LOCAL("16", "a.npy") " *16 " ENTRY("8", "16", "0xfffffffe", "0", "a.npy") " " END("1", "51",
                                                                                        "51"),
      "too large for the size of the archive"},
     {"an unknown method", NULL,
      LOCAL("16", "a.npy") " *16 " ENTRY("99", "16", "16", "0", "a.npy") " " END("1", "51", "51"),
-     "m.npz"},
+     "compression method 99"},
     {"a name of 64 KiB", NULL,
-     LOCAL("0", "a.npy") " 'PK\1\2 *24 0xffff/2 *20 'a.npy " END("1", "51", "35"), "m.npz"},
+     LOCAL("0", "a.npy") " 'PK\1\2 *24 0xffff/2 *20 'a.npy " END("1", "51", "35"),
+     "entry 0: malformed directory"},
     {0}};
 
 const hostile_format hostile_npz = {
@@ -151,7 +154,7 @@ static const hostile_row artefacts[] = {
      true},
     {"tensors beyond the file", NULL, HEADER("8192", "0x40000000") " *4096", "corrupted", true},
     {"checksums beyond the file", NULL, HEADER("8192", "4096") " *4096", "corrupted", true},
-    {"half a page", NULL, "'SNWGHT01 3/4 4096/4 7/8 0/8 4096/8 0/8", "m.weights"},
+    {"half a page", NULL, "'SNWGHT01 3/4 4096/4 7/8 0/8 4096/8 0/8", "corrupted"},
     {"another size", NULL, HEADER("0x4000000000000000", "0") " *4096", "corrupted", true},
     {0}};
 
@@ -196,7 +199,7 @@ static const hostile_row configs[] = {
     {"an object for the type", NULL, "{\"model_type\":{\"a\":1}}", "model_type"},
     {"keys twice", NULL, "{\"model_type\":\"gpt2\",\"model_type\":\"llama\"}", "duplicate key"},
     {"1000 lists in lists", NULL, "{\"a\":" TEN(TEN(TEN("["))) "[", "nested more than 1000 deep"},
-    {"a text without end", NULL, "{\"model_type\":\"gpt2", "config.json"},
+    {"a text without end", NULL, "{\"model_type\":\"gpt2", "an unterminated string"},
     {"code to import", NULL,
      GPT2("\"auto_map\":{\"AutoModel\":\"evil.Model\"},\"n_embd\":12,\"n_head\":5"), "n_head",
      true},

@@ -15,7 +15,7 @@
 #include "tests/support/scratch.h"
 
 enum { SECONDS = 30, CPU_SECONDS = 3, MEMORY_MB = 128, ADDRESS_MB = 1024, ARGUMENTS = 16 };
-enum { ROWS_EACH = 6 }; /* in the default run, a command for one row of so many */
+enum { ROWS_EACH = 2 }; /* in the default run, each command opens one of so many rows */
 
 static const hostile_format *const formats[] = {
     &hostile_gguf, &hostile_safetensors, &hostile_npz,    &hostile_artefact, &hostile_config,
@@ -99,7 +99,8 @@ static void expect_command(const char *line, const char *path) {
 
 /* ---- rows ---- */
 
-static void check_row(const hostile_format *f, size_t i) {
+/* `refused`: the number of rows before it that are. */
+static void check_row(const hostile_format *f, size_t refused) {
     char path[512];
     sn_bytes bytes = {0};
     sn_error e = {0};
@@ -117,8 +118,7 @@ static void check_row(const hostile_format *f, size_t i) {
     size_t n = 0;
     while (n < HOSTILE_COMMANDS && f->command[n]) n++;
     for (size_t k = 0; k < n && now->says; k++)
-        if (effort_is_long() || (i % ROWS_EACH == 0 && i / ROWS_EACH % HOSTILE_COMMANDS == k))
-            expect_command(f->command[k], path);
+        if (effort_is_long() || refused == ROWS_EACH * k) expect_command(f->command[k], path);
 }
 
 static void check_format(void **state) {
@@ -128,10 +128,8 @@ static void check_format(void **state) {
     snprintf(path, sizeof path, "%s/%s", model, f->file);
     snprintf(kept, sizeof kept, "%s.good", path);
     const bool had = rename(path, kept) == 0;
-    for (size_t i = 0; f->row[i].source; i++) {
-        now = &f->row[i];
-        check_row(f, i);
-    }
+    size_t refused = 0;
+    for (now = f->row; now->source; refused += now->says != NULL, now++) check_row(f, refused);
     remove(path);
     if (had) assert_int_equal(rename(kept, path), 0);
     assert_int_equal(failures, 0);
