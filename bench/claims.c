@@ -14,18 +14,27 @@ static int add_claim(const sn_bench_report *r, const sn_bench_record *x,
     return n + 1;
 }
 
+/* Whether record i was timed twice, and no earlier one of its rounds: there is one in each measurement. */
+static bool is_twin(const sn_bench_report *r, int i) {
+    bool first = r->list[i].again.n > 0;
+    for (int j = 0; j < i && first; j++)
+        first = !r->list[j].again.n || !sn_bench_same_rounds(&r->list[i], &r->list[j]);
+    return first;
+}
+
 int sn_bench_claims(const sn_bench_report *r, sn_bench_claim *list) {
     int n = 0;
     for (int i = 0; i < r->n; i++) {
         const sn_bench_record *x = &r->list[i], *plain = NULL;
-        for (int j = 0; j < r->n && x->again.n; j++) {
+        if (!is_twin(r, i)) continue;
+        for (int j = 0; j < r->n; j++) {
             const sn_bench_record *y = &r->list[j];
-            if (y == x || !sn_bench_same_work(x, y)) continue;
+            if (y == x || !sn_bench_same_rounds(x, y)) continue;
             n = add_claim(r, x, y, x->floor_pct, list, n);
             if (y->level == 0 && !strcmp(x->backend, y->backend)) plain = y;
         }
         for (int j = 0; j < r->n && plain; j++)
-            if (r->list[j].unfused && sn_bench_same_work(x, &r->list[j]))
+            if (r->list[j].unfused && sn_bench_same_rounds(x, &r->list[j]))
                 n = add_claim(r, plain, &r->list[j], x->floor_pct, list, n);
     }
     return n;
@@ -52,8 +61,7 @@ static const char *class_of(const sn_bench_gain *g) {
 }
 
 static sn_bench_claim *claims_of(const sn_bench_report *r, int *n, int *width) {
-    /* an entrant of a work is compared at most twice */
-    sn_bench_claim *list = calloc(2 * (size_t)r->n + 1, sizeof *list);
+    sn_bench_claim *list = calloc((size_t)sn_bench_claims(r, NULL) + 1, sizeof *list);
     *width = 5;
     *n = list ? sn_bench_claims(r, list) : 0;
     for (int i = 0; i < *n; i++) {
@@ -83,9 +91,17 @@ static bool same_record(const sn_bench_record *x, const sn_bench_record *y) {
            !strcmp(x->dtype, y->dtype);
 }
 
-static const sn_bench_claim *find(const sn_bench_claim *list, int n, const sn_bench_claim *c) {
-    for (int i = 0; i < n; i++)
-        if (same_record(list[i].x, c->x) && same_record(list[i].base, c->base)) return &list[i];
+static bool same_claim(const sn_bench_claim *a, const sn_bench_claim *b) {
+    return same_record(a->x, b->x) && same_record(a->base, b->base);
+}
+
+/* The claim of list [n] like old[i], with as many alike before it. NULL: none. */
+static const sn_bench_claim *find(const sn_bench_claim *list, int n, const sn_bench_claim *old,
+                                  int i) {
+    int before = 0;
+    for (int j = 0; j < i; j++) before += same_claim(&old[j], &old[i]);
+    for (int j = 0; j < n; j++)
+        if (same_claim(&list[j], &old[i]) && !before--) return &list[j];
     return NULL;
 }
 
@@ -98,19 +114,20 @@ sn_bench_repeated sn_bench_print_repeated(const sn_bench_report *old, const sn_b
         fprintf(f, "%-*s  %8s  %-19s  %8s  %-19s  %s\n", width, "claim", "before", "verdict", "now",
                 "verdict", "repeated");
     for (int i = 0; i < n; i++) {
-        const sn_bench_claim *c = find(again, n_now, &list[i]);
-        const sn_bench_gain *was = &list[i].gain,
-                            none = {NAN, .verdict = SN_BENCH_REFUSED, .why = "not measured"},
-                            *is = c ? &c->gain : &none;
-        const char *before = class_of(was), *after = class_of(is);
+        const sn_bench_claim *c = find(again, n_now, list, i);
+        const sn_bench_gain *was = &list[i].gain;
+        sn_bench_gain is = {NAN, .verdict = SN_BENCH_REFUSED, .why = "not measured"};
+        if (c) is = c->gain;
+        sn_bench_refuse_caches(now, old, &is);
+        const char *before = class_of(was), *after = class_of(&is);
         print_claim(f, &list[i], width);
         fprintf(f, "  %8.3f  %-19s  ", was->gain, before);
         char gain[16] = "-";
-        if (c) snprintf(gain, sizeof gain, "%.3f", is->gain);
+        if (c) snprintf(gain, sizeof gain, "%.3f", is.gain);
         fprintf(f, "%8s  %-19s  ", gain, after);
-        if (*was->why || *is->why) {
+        if (*was->why || *is.why) {
             fprintf(f, "refused: %s%s\n", *was->why ? "before: " : "",
-                    *was->why ? was->why : is->why);
+                    *was->why ? was->why : is.why);
             done.refused++;
         } else if (!strcmp(before, after)) {
             fputs("equal verdict\n", f);

@@ -10,8 +10,9 @@ typedef struct sn_bench_claim {
     sn_bench_gain gain;
 } sn_bench_claim;
 
-/* The claims of a run: of the entrant that was timed twice against each other one of its work, and of its level 0
- * against peers that compute without fusion. list: room for 2 r->n, or NULL. Returns their number. */
+/* The claims of a run: of the entrant that was timed twice against each other one of its rounds (sn_bench_same_rounds), and of its level 0
+ * against peers that compute without fusion. list: room for as many as a call with NULL returns. Returns their
+ * number. */
 int sn_bench_claims(const sn_bench_report *r, sn_bench_claim *list);
 
 /* Prints a table of them; without claims nothing. */
@@ -22,7 +23,8 @@ typedef struct sn_bench_repeated {
     int equal, different, refused; /* refused: in one of both, or not measured now */
 } sn_bench_repeated;
 
-/* Prints a row for each claim of `old`: both verdicts, and whether they are equal. */
+/* Prints a row for each claim of `old`: both verdicts, and whether they are equal. Of claims alike, the first of one
+ * run belongs to the first of the other, and so on. Refuses all if the caches were cold in one run only. */
 sn_bench_repeated sn_bench_print_repeated(const sn_bench_report *old, const sn_bench_report *now,
                                           FILE *f);
 

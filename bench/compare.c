@@ -4,6 +4,7 @@
 #include "runtime/file.h"
 
 #include <cJSON.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,6 +15,12 @@
 static double number(const cJSON *o, const char *key) {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
     return cJSON_IsNumber(v) ? v->valuedouble : NAN;
+}
+
+/* A number that an int holds; `none` without one. */
+static int whole(const cJSON *o, const char *key, int none) {
+    double x = number(o, key);
+    return x >= 0 && x <= INT_MAX ? (int)x : none;
 }
 
 static void text(const cJSON *o, const char *key, char *out, size_t size) {
@@ -43,9 +50,9 @@ static void fill(sn_bench_record *x, const cJSON *o) {
     text(o, "shape", x->shape, sizeof x->shape);
     text(o, "backend", x->backend, sizeof x->backend);
     text(o, "dtype", x->dtype, sizeof x->dtype);
-    double level = number(o, "level"), threads = number(o, "threads");
-    x->level = isnan(level) ? -1 : (int)level;
-    x->threads = isnan(threads) ? 0 : (int)threads;
+    x->level = whole(o, "level", -1);
+    x->threads = whole(o, "threads", 0);
+    x->measurement = whole(o, "measurement", 0);
     text(o, "bound", x->bound, sizeof x->bound);
     x->unfused = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "unfused"));
     x->ms_median = number(o, "ms_median");
@@ -74,6 +81,9 @@ static void fill_machine(sn_bench_report *r, const cJSON *o) {
     double others = number(o, "others_pct"), stolen = number(o, "stolen_pct");
     r->others = isnan(others) ? -1 : others;
     r->stolen = isnan(stolen) ? -1 : stolen;
+    char caches[8];
+    text(o, "caches", caches, sizeof caches);
+    r->cold = !strcmp(caches, "cold");
     double read = number(o, "read_gbytes_s");
     r->read_gbytes_s = isnan(read) ? 0 : read;
 }
@@ -115,6 +125,10 @@ bool sn_bench_read_json(const char *path, sn_bench_report *out, sn_error *err) {
 
 bool sn_bench_same_work(const sn_bench_record *x, const sn_bench_record *y) {
     return !strcmp(x->kind, y->kind) && !strcmp(x->name, y->name) && !strcmp(x->shape, y->shape);
+}
+
+bool sn_bench_same_rounds(const sn_bench_record *x, const sn_bench_record *y) {
+    return x->measurement == y->measurement && sn_bench_same_work(x, y);
 }
 
 /* Percent: at a higher floor no two works are called alike. */
@@ -164,13 +178,13 @@ sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_recor
         n = n > m ? n : m;
     }
     judge(&g, n, floor);
-    if (few || few_x) refuse(&g, "more than half of the samples were preempted");
+    if (few || few_x) refuse(&g, "fewer than half of the rounds count (warm-up, preemption)");
     return g;
 }
 
 double sn_bench_floor_of(const sn_bench_report *r, const sn_bench_record *x) {
     for (int i = 0; i < r->n; i++)
-        if (sn_bench_same_work(&r->list[i], x) && r->list[i].again.n) return r->list[i].floor_pct;
+        if (sn_bench_same_rounds(&r->list[i], x) && r->list[i].again.n) return r->list[i].floor_pct;
     return NAN;
 }
 
@@ -178,6 +192,13 @@ void sn_bench_refuse_busy(const sn_bench_report *r, sn_bench_gain *g) {
     if (sn_bench_busy(r->others, r->stolen))
         refuse(g, "other programs used %.0f %% of the CPU time, the host took %.0f %%", r->others,
                r->stolen);
+}
+
+void sn_bench_refuse_caches(const sn_bench_report *r, const sn_bench_report *old,
+                            sn_bench_gain *g) {
+    if (r->cold != old->cold)
+        refuse(g, "the caches were %s before, and are %s now", old->cold ? "cold" : "warm",
+               r->cold ? "cold" : "warm");
 }
 
 /* ---- the table ---- */
@@ -221,7 +242,7 @@ const sn_bench_record *sn_bench_baseline(const sn_bench_report *r, const sn_benc
     }
     for (int i = 0; i < r->n; i++) {
         const sn_bench_record *y = &r->list[i];
-        if (sn_bench_same_work(x, y) && y->level >= 0 && (!best || y->level < best->level))
+        if (sn_bench_same_rounds(x, y) && y->level >= 0 && (!best || y->level < best->level))
             best = y;
     }
     return best == x ? NULL : best;
@@ -322,6 +343,7 @@ static int find_pairs(const sn_bench_report *r, const sn_bench_report *old, doub
         *p = (pair){base, x, sn_bench_compare(base, x, !old, bound, floor), old != NULL};
         sn_bench_refuse_busy(r, &p->gain);
         if (old) sn_bench_refuse_busy(old, &p->gain);
+        if (old) sn_bench_refuse_caches(r, old, &p->gain);
     }
     return n;
 }

@@ -36,13 +36,19 @@ sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_recor
 /* Whether both did the same: kind, name and shape. */
 bool sn_bench_same_work(const sn_bench_record *x, const sn_bench_record *y);
 
-/* sn_bench_floor of the entrant of x's work that was timed twice. NaN: there is none. */
+/* Whether they also took turns in the same rounds: a run may measure a work several times. */
+bool sn_bench_same_rounds(const sn_bench_record *x, const sn_bench_record *y);
+
+/* sn_bench_floor of the entrant that was timed twice in x's rounds. NaN: there is none. */
 double sn_bench_floor_of(const sn_bench_report *r, const sn_bench_record *x);
 
 /* Refuses whatever the numbers say if the machine was not idle while r was measured. */
 void sn_bench_refuse_busy(const sn_bench_report *r, sn_bench_gain *g);
 
-/* What x is compared with: within a run the lowest level of the same work (NULL: x itself), or the
+/* Refuses if the caches were cold in one of the runs only. */
+void sn_bench_refuse_caches(const sn_bench_report *r, const sn_bench_report *old, sn_bench_gain *g);
+
+/* What x is compared with: within a run the lowest level in the same rounds (NULL: x itself), or the
  * same measurement in the old report, or else the one that the old report alone has of the same work,
  * with other options (NULL: none). */
 const sn_bench_record *sn_bench_baseline(const sn_bench_report *r, const sn_bench_report *old,

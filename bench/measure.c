@@ -255,9 +255,9 @@ typedef struct rounds {
     int n;
     sn_bench_samples *of; /* [entrants + 1]: the last is one of them again */
     double *stream; /* [entrants + 1][SN_BENCH_ROUNDS] seconds, the shortest; 0: not measured */
-    double peak[SN_BENCH_ROUNDS]; /* the highest of the round's probes */
-    /* [entrants + 1] sums over the rounds, and of how many runs */
-    double (*counter)[SN_BENCH_COUNTERS], *runs;
+    double peak[SN_BENCH_ROUNDS];                          /* the highest of the round's probes */
+    double (*counter)[SN_BENCH_COUNTERS][SN_BENCH_ROUNDS]; /* [entrants + 1] */
+    double *runs;                                          /* [entrants + 1] of a round */
     sn_bench_counters *counters;
     bool *failed; /* [entrants + 1] */
 } rounds;
@@ -333,8 +333,8 @@ static bool take_sample(sn_bench_entrant *e, int repeats, int k, int i, int thre
     sn_bench_counters_read(e->pid ? NULL : r->counters, first);
     bool ok = time_entrant(e, repeats, &seconds, &r->failed[i], out, err);
     sn_bench_counters_read(e->pid ? NULL : r->counters, last);
-    for (int c = 0; c < SN_BENCH_COUNTERS; c++) r->counter[i][c] += last[c] - first[c];
-    r->runs[i] += repeats + 1; /* with the untimed run */
+    for (int c = 0; c < SN_BENCH_COUNTERS; c++) r->counter[i][c][k] = last[c] - first[c];
+    r->runs[i] = repeats + 1; /* with the untimed run */
     sn_bench_usage after = sn_bench_usage_of(e->pid);
     double cpu = after.cpu - before.cpu, waited = after.waited - before.waited;
     s->n = k + 1;
@@ -412,7 +412,8 @@ static const char *type_of(const sn_bench_work *w, const sn_bench_entrant *e) {
 void sn_bench_summarise(sn_bench_record *x) {
     double t[SN_BENCH_ROUNDS];
     const sn_bench_samples *s = &x->samples;
-    int n = sn_bench_counted(s, t, NULL), lost = 0;
+    int round[SN_BENCH_ROUNDS], n = sn_bench_find_counted(s, round, NULL), lost = 0;
+    sn_bench_pick(s->ms, round, n, t);
     x->ms_median = sn_bench_median(t, n);
     sn_bench_bootstrap(t, n, NULL, 0, &x->ms_low, &x->ms_high);
     qsort(t, (size_t)n, sizeof *t, sn_bench_ascending);
@@ -422,11 +423,34 @@ void sn_bench_summarise(sn_bench_record *x) {
     for (int k = s->warm_up; k < s->n; k++) lost += sn_bench_preempted(s, k);
     if (isnan(s->switches[0])) return;
     x->preempted = lost;
-    x->cpu_ms = sn_bench_median(s->cpu_ms + s->warm_up, s->n - s->warm_up);
+    x->cpu_ms = sn_bench_median(t, sn_bench_pick(s->cpu_ms, round, n, t));
+}
+
+/* The limits beside entrant i, its share of them, and its counters, of the rounds that count. */
+static void fill_limits(sn_bench_record *x, const sn_bench_work *w, int i, const rounds *r) {
+    const double *stream = r->stream + i * SN_BENCH_ROUNDS;
+    double share[SN_BENCH_ROUNDS], rate[SN_BENCH_ROUNDS], peak[SN_BENCH_ROUNDS];
+    int round[SN_BENCH_ROUNDS], n = sn_bench_find_counted(&x->samples, round, NULL), by_memory = 0;
+    sn_bench_pick(r->peak, round, n, peak);
+    for (int k = 0; k < n; k++) {
+        double compute = w->flop / (peak[k] * 1e9), streamed = stream[round[k]];
+        by_memory += streamed > compute;
+        share[k] = 100 * fmax(compute, streamed) / (x->samples.ms[round[k]] * 1e-3);
+        rate[k] = streamed > 0 ? (w->read + w->write) / streamed * 1e-9 : NAN;
+    }
+    x->peak_gflops = sn_bench_median(peak, n);
+    if (!isnan(rate[0])) x->stream_gbytes_s = sn_bench_median(rate, n);
+    x->pct_roofline = sn_bench_median(share, n);
+    snprintf(x->bound, sizeof x->bound, "%s", 2 * by_memory > n ? "memory" : "compute");
+    for (int c = 0; c < SN_BENCH_COUNTERS; c++) {
+        double sum = 0;
+        for (int k = 0; k < n; k++) sum += r->counter[i][c][round[k]];
+        x->counter[c] = sum / (n * r->runs[i] * w->runs);
+    }
 }
 
 static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_bench_work *w,
-                        const sn_bench_entrant *e, int i, const rounds *r) {
+                        const sn_bench_entrant *e) {
     snprintf(x->kind, sizeof x->kind, "%s", w->kind);
     snprintf(x->name, sizeof x->name, "%s", w->name);
     snprintf(x->shape, sizeof x->shape, "%s", w->shape);
@@ -438,24 +462,11 @@ static void fill_record(sn_bench_record *x, const sn_bench_options *o, const sn_
     x->level = e->level;
     x->unfused = e->unfused;
     x->threads = sn_bench_threads(o);
-    const double *t = x->samples.ms, *stream = r->stream + i * SN_BENCH_ROUNDS, *peak = r->peak;
-    double share[SN_BENCH_ROUNDS], rate[SN_BENCH_ROUNDS];
-    int by_memory = 0;
-    for (int k = 0; k < r->n; k++) {
-        double compute = w->flop / (peak[k] * 1e9);
-        by_memory += stream[k] > compute;
-        share[k] = 100 * fmax(compute, stream[k]) / (t[k] * 1e-3);
-        rate[k] = stream[k] > 0 ? (w->read + w->write) / stream[k] * 1e-9 : NAN;
-    }
     x->flop = w->flop;
     x->bytes = w->read + w->write;
     if (e->traffic > 0) x->traffic = e->traffic;
     x->gflops = w->flop / x->ms_median * 1e-6;
     x->gbytes_s = x->bytes / x->ms_median * 1e-6;
-    x->peak_gflops = sn_bench_median(peak, r->n);
-    if (!isnan(rate[0])) x->stream_gbytes_s = sn_bench_median(rate, r->n);
-    x->pct_roofline = sn_bench_median(share, r->n);
-    snprintf(x->bound, sizeof x->bound, "%s", 2 * by_memory > r->n ? "memory" : "compute");
     x->rel_rms = e->rel_rms;
     x->max_ulp = e->max_ulp;
     x->max_rel = e->max_rel;
@@ -492,6 +503,7 @@ static int find_twin(const sn_bench_entrant *e, int n) {
 static bool add_records(const sn_bench_options *o, const sn_bench_work *w,
                         const sn_bench_entrant *e, int n, int twin, rounds *r, sn_bench_report *out,
                         sn_error *err) {
+    const int measurement = out->n + 1;
     for (int i = 0; i < n + (twin >= 0); i++) {
         sn_bench_samples *s = &r->of[i];
         for (int k = 0; k < s->n; k++) s->ms[k] /= w->runs, s->cpu_ms[k] /= w->runs;
@@ -505,9 +517,9 @@ static bool add_records(const sn_bench_options *o, const sn_bench_work *w,
         x->samples = r->of[i];
         if (i == twin) x->again = r->of[n];
         sn_bench_summarise(x);
-        fill_record(x, o, w, &e[i], i, r);
-        for (int c = 0; c < SN_BENCH_COUNTERS; c++)
-            x->counter[c] = r->counter[i][c] / (r->runs[i] * w->runs);
+        fill_record(x, o, w, &e[i]);
+        fill_limits(x, w, i, r);
+        x->measurement = measurement;
         x->speedup_vs_level0 = speedup(r, find_level0(e, n, i), i);
         x->speedup_vs_f32 = speedup(r, find_f32(w, e, n, i), i);
     }

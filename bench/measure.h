@@ -40,16 +40,18 @@ typedef struct sn_bench_record {
     int level;                  /* fusion level; -1: a peer, or a probe */
     bool unfused;               /* a peer that computes one operation after the other */
     int threads;
+    int measurement; /* the same number: timed in the same rounds, by one sn_bench_measure; 0: unknown */
     /* Of the entrant, and of the same one as if it were another (n 0: it is not timed twice). What follows is of the
      * samples that count. */
     sn_bench_samples samples, again;
     double ms_median, ms_min, ms_max;
     double ms_low, ms_high; /* the interval of the median */
     double cpu_ms;          /* CPU time of all threads of a run, median */
-    double preempted,
-        warm_up;      /* number of samples that do not count because of it; NaN: unknown, 0 */
+    double
+        preempted; /* number of samples that do not count because they were preempted; NaN: unknown */
+    double warm_up;   /* number of samples that do not count because they are the first; NaN: 0 */
     double floor_pct; /* sn_bench_floor of both; NaN: not timed twice */
-    /* of the threads in a run, a mean over the rounds; NaN: not available, or a peer's */
+    /* of the threads in a run, a mean over the rounds that count; NaN: not available, or a peer's */
     double counter[SN_BENCH_COUNTERS];
     double flop, bytes; /* per run: FLOP that the result requires; compulsory traffic in bytes */
     double traffic;     /* bytes that the kernels of this level read and write */
@@ -78,11 +80,15 @@ typedef struct sn_bench_report {
      * an entrant; sorted */
     double *probe;
     int n_probe, cap_probe;
-    double others, stolen;  /* see noise.h, percent; -1: unknown */
-    double switches;        /* involuntary context switches */
-    bool cold;              /* see sn_bench_options */
-    double load[2], ghz[2]; /* before and after: load average, clock (sn_probe_ghz) */
-    double read_gbytes_s;   /* of main memory, beside a picture; 0: not measured */
+    double
+        others; /* CPU time that other programs used meanwhile, percent of all (noise.h); -1: unknown */
+    double
+        stolen; /* CPU time that the host took meanwhile, percent of all (noise.h); -1: unknown */
+    double switches; /* involuntary context switches of this process meanwhile */
+    bool cold;       /* the caches were flushed before each sample (sn_bench_options) */
+    double load[2];  /* load average of the last minute before [0] and after [1] it; NaN: unknown */
+    double ghz[2];   /* clock before [0] and after [1] it, GHz (sn_probe_ghz); NaN: unknown */
+    double read_gbytes_s; /* bandwidth of reading main memory, beside a picture; 0: not measured */
     /* of the machine and the program; "": unknown */
     char cpu[128], microarchitecture[64], commit[64], date[32];
 } sn_bench_report;

@@ -234,6 +234,7 @@ static cJSON *record_json(const sn_bench_record *x) {
     add_number(o, "level", x->level >= 0 ? x->level : NAN);
     cJSON_AddStringToObject(o, "backend", x->backend);
     cJSON_AddNumberToObject(o, "threads", x->threads);
+    cJSON_AddNumberToObject(o, "measurement", x->measurement);
     cJSON_AddStringToObject(o, "dtype", x->dtype);
     cJSON_AddStringToObject(o, "shape", x->shape);
     cJSON_AddNumberToObject(o, "rounds", x->samples.n);
@@ -360,7 +361,7 @@ static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) 
     add_number(j, "stolen_pct", r->stolen >= 0 ? r->stolen : NAN);
     add_number(j, "context_switches", r->switches);
     add_number(j, "load_before", r->load[0]);
-    add_number(j, "load", r->load[1]);
+    add_number(j, "load_after", r->load[1]);
     add_number(j, "ghz_before", r->ghz[0]);
     add_number(j, "ghz_after", r->ghz[1]);
     add_number(j, "probe_spread_pct", sn_bench_spread(r));

@@ -17,14 +17,24 @@ bool sn_bench_counts(const sn_bench_samples *s, int round) {
     return round >= s->warm_up && !sn_bench_preempted(s, round);
 }
 
-int sn_bench_counted(const sn_bench_samples *s, double ms[SN_BENCH_ROUNDS], bool *few) {
+int sn_bench_find_counted(const sn_bench_samples *s, int round[SN_BENCH_ROUNDS], bool *few) {
     int n = 0;
     for (int k = 0; k < s->n; k++)
-        if (sn_bench_counts(s, k)) ms[n++] = s->ms[k];
+        if (sn_bench_counts(s, k)) round[n++] = k;
     if (few) *few = 2 * n < s->n;
     if (2 * n >= s->n) return n;
-    memcpy(ms, s->ms, sizeof *ms * (size_t)s->n);
+    for (int k = 0; k < s->n; k++) round[k] = k;
     return s->n;
+}
+
+int sn_bench_pick(const double *all, const int *round, int n, double some[SN_BENCH_ROUNDS]) {
+    for (int k = 0; k < n; k++) some[k] = all[round[k]];
+    return n;
+}
+
+int sn_bench_counted(const sn_bench_samples *s, double ms[SN_BENCH_ROUNDS], bool *few) {
+    int round[SN_BENCH_ROUNDS];
+    return sn_bench_pick(s->ms, round, sn_bench_find_counted(s, round, few), ms);
 }
 
 int sn_bench_ratios(const sn_bench_samples *a, const sn_bench_samples *b,

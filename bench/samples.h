@@ -20,6 +20,13 @@ typedef struct sn_bench_samples {
 bool sn_bench_preempted(const sn_bench_samples *s, int round);
 bool sn_bench_counts(const sn_bench_samples *s, int round);
 
+/* The indices of the rounds that count; if they are fewer than half, of all rounds, and *few is set (NULL is
+ * allowed). Returns their number. */
+int sn_bench_find_counted(const sn_bench_samples *s, int round[SN_BENCH_ROUNDS], bool *few);
+
+/* Writes the numbers of n rounds of `all`, one a round, to `some`; n is returned. */
+int sn_bench_pick(const double *all, const int *round, int n, double some[SN_BENCH_ROUNDS]);
+
 /* The times that count; if they are fewer than half, all times are, and *few is set (NULL is allowed).
  * Returns their number. */
 int sn_bench_counted(const sn_bench_samples *s, double ms[SN_BENCH_ROUNDS], bool *few);

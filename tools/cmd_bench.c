@@ -436,7 +436,7 @@ static const arg compare_table[] = {
     {"NEW.json", 0, ARG_PLACE, offsetof(options, names), NULL, NULL, 0, 0,
      "records of another run"},
     {"claims", 0, ARG_FLAG, offsetof(options, claims), NULL, NULL, 0, 0,
-     "compare the verdicts of both runs instead; exit code 1 if one differs"},
+     "compare the verdicts of both runs instead; exit code 1 if one differs, 2 if all are refused"},
     {"plot", 0, ARG_TEXT, offsetof(options, plot), "FILE.svg", NULL, 0, 0,
      "SVG, or PNG if FILE ends so: roofline with one point per new record, bars of time with "
      "speed-ups"},
@@ -470,8 +470,11 @@ static bool compare_claims(const options *o, const sn_bench_report *r, sn_error 
     if (ok) c = sn_bench_print_repeated(&old, r, stdout);
     sn_bench_report_free(&old);
     if (ok && !c.equal && !c.different && !c.refused)
-        return sn_fail(err, SN_ERR_RANGE, "%s: no claims: no work was timed with two entrants",
+        return sn_fail(err, SN_ERR_USAGE, "%s: no claims: no work was timed with two entrants",
                        o->with);
+    if (ok && !c.equal && !c.different)
+        return sn_fail(err, SN_ERR_USAGE, "nothing is repeated: all %d verdicts are refused",
+                       c.refused);
     return ok && (!c.different || sn_fail(err, SN_ERR_RANGE, "%d verdicts differ", c.different));
 }
 
@@ -481,7 +484,9 @@ static int compare_files(int argc, char **argv) {
     if (code != ARGS_RUN) return code;
     sn_error err = {0};
     sn_bench_report r = {0};
-    bool ok = drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
+    bool ok = (!o.claims || (!o.plot && o.threshold <= 0) ||
+               sn_fail(&err, SN_ERR_USAGE, "--claims contradicts --plot and --threshold")) &&
+              drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
               sn_bench_read_json(o.names, &r, &err) &&
               (o.claims ? compare_claims(&o, &r, &err) : compare_with(&o, &r, r.cpu, &err));
     sn_bench_report_free(&r);
@@ -491,9 +496,19 @@ static int compare_files(int argc, char **argv) {
 /* Bytes of the probe of main memory beside a picture: more than the last-level cache of most CPUs. */
 enum { MEMORY_PROBE = 128 << 20 };
 
-/* Prints and writes the measured records. */
-static bool report(const options *o, const sn_bench_options *b, sn_bench_report *r, bool levels,
-                   sn_error *err) {
+/* The folder to repeat a measurement from; argv: as it was run. */
+static bool write_evidence(const options *o, int argc, char **argv, const sn_bench_options *b,
+                           const sn_bench_report *r, sn_error *err) {
+    if (!o->evidence) return true;
+    if (!evidence_write(o->evidence, argc, argv, o->model, r, b, err)) return false;
+    screen_say("sinter bench", "wrote %s: %s/repeat.sh repeats the measurement", o->evidence,
+               o->evidence);
+    return true;
+}
+
+/* Prints and writes the measured records; the folder before comparisons, which may fail. argv NULL: no folder. */
+static bool report(const options *o, int argc, char **argv, const sn_bench_options *b,
+                   sn_bench_report *r, bool levels, sn_error *err) {
     sn_bench_judge(r);
     sn_bench_identify(r);
     if (o->plot) r->read_gbytes_s = sn_probe_read_bandwidth(sn_bench_threads(b), MEMORY_PROBE);
@@ -506,21 +521,12 @@ static bool report(const options *o, const sn_bench_options *b, sn_bench_report 
     screen_wrote("sinter bench", o->json);
     char where[480];
     sn_bench_describe(r, b, where, sizeof where);
+    bool kept = !argv || write_evidence(o, argc, argv, b, r, err);
     bool ok = !records && o->with  ? compare_with(o, r, where, err)
               : !records && levels ? compare(o, r, NULL, where, err)
                                    : !o->plot || sn_bench_write_svg(r, NULL, where, o->plot, err);
     if (ok) screen_wrote("sinter bench", o->plot);
-    return ok;
-}
-
-/* The folder to repeat a measurement from; argv: as it was run. */
-static bool write_evidence(const options *o, int argc, char **argv, const sn_bench_options *b,
-                           const sn_bench_report *r, sn_error *err) {
-    if (!o->evidence) return true;
-    if (!evidence_write(o->evidence, argc, argv, o->model, r, b, err)) return false;
-    screen_say("sinter bench", "wrote %s: %s/repeat.sh repeats the measurement", o->evidence,
-               o->evidence);
-    return true;
+    return ok && kept;
 }
 
 static bool is_kind(const char *name) {
@@ -656,9 +662,7 @@ static int measure(int argc, char **argv, bool levels) {
         screen_say(c->name, "interrupted: %d records are complete", r.n);
         err = (sn_error){0};
     }
-    if (ok || partial)
-        ok = report(&o, &b, &r, levels, &err) &&
-             (partial || write_evidence(&o, argc, argv, &b, &r, &err));
+    if (ok || partial) ok = report(&o, argc, partial ? NULL : argv, &b, &r, levels, &err);
     free(command);
     bool printed = !o.json || strcmp(o.json, "-") != 0; /* tables, beside the records */
     bool kernels = ok && levels && printed && r.n && !o.gradient && !strcmp(kind_of(kind), "model");

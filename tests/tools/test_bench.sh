@@ -74,7 +74,7 @@ check_kernel() {
     records $((2 * $("$sinter" bench kernel nothing 2>&1 | grep -o 'kernels are: .*' | tr -cd ',' | wc -c) + 2))
     exact 1e-5
     prints 'layer_norm *6x32'
-    prints 'x level 0' && prints 'layer_norm 6x32: native level 4 over native level 0 '
+    prints 'x level 0' && prints 'layer_norm 6x32x20: native level 4 over native level 0 '
     head -c 4 "$tmp/svg" | grep -q '<svg' && tail -c 8 "$tmp/svg" | grep -q '</svg>' || fail "no picture"
     [ "$(grep -c '<circle' "$tmp/svg")" -gt 20 ] || fail "too few points"
     grep -q 'main memory [0-9.]* GB/s' "$tmp/svg" || fail "no slope of memory"
@@ -82,7 +82,7 @@ check_kernel() {
     [ "$(grep -o "class='fusion' x1='[0-9.]*' y1='[0-9.]*' x2='[0-9.]*'" "$tmp/svg" |
         awk -F"'" '$8 > $4 + 20' | wc -l)" -gt 5 ] || fail "levels at the same bytes"
 }
-# What is measured is no question here: verdicts may differ on a busy machine (exit code 1).
+# What is measured is no question here: on a busy machine verdicts may differ (exit code 1), or be refused (2).
 check_evidence() {
     cat >"$tmp/it's mine.c" <<'C'
 #include <sinter/models.h>
@@ -101,7 +101,7 @@ C
     grep -q '"command":"' "$tmp/dir/records.json" || fail "no command"
     mv "$tmp/it's mine.c" "$tmp/away.c" # the folder has all that is needed
     (cd "$tmp" && SINTER=$sinter dir/repeat.sh again.json) >"$tmp/out" 2>"$tmp/err"
-    [ $? -le 1 ] || fail "the measurement is not repeated"
+    [ $? -le 2 ] || fail "the measurement is not repeated"
     prints "level 4 over native level 0 .*\(equal\|different\) verdict\|level 4 over native level 0 .*refused: "
     [ -s "$tmp/again.json" ] || fail "no records of the repetition"
     echo >>"$tmp/dir/model/it's mine.c"
@@ -120,10 +120,13 @@ P
         prints '^ *torch .*(unfused)$' && prints '^torch: Fake 1.0, .*; it ran 2 fast kernels$'
         prints 'softmax 6x32: native level 0 over torch ' && prints 'softmax 6x32: native level 4 over torch '
         prints '^machine: other programs .* clock in GHz .* spread of .* counters '
-        for key in compiler llvm cpu_flags l1d_bytes ghz_before ghz_after load_before probe_spread_pct counters_missing; do
+        for key in compiler llvm cpu_flags l1d_bytes ghz_before ghz_after load_before load_after probe_spread_pct counters_missing; do
             grep -q "^{\"kind\":\"machine\".*\"$key\":" "$tmp/json" || fail "the machine record lacks $key"
         done
     fi
+    # the folder is there even if a comparison fails
+    run 1 kernel softmax --shape 6x32 --levels 0,4 $quick --with "$tmp/none.json" --evidence "$tmp/kept"
+    [ -x "$tmp/kept/repeat.sh" ] || fail "a comparison that fails loses the evidence: $what"
     refused 2 "$tmp/dir exists: name a new folder" gemm --evidence "$tmp/dir"
     refused 1 "cannot make the folder $tmp/none/dir" gemm --evidence "$tmp/none/dir"
     run 2 kernel softmax --shape 6x32 --levels 4 $quick --evidence "$tmp/nothing"
@@ -236,7 +239,7 @@ check_compare() {
     run 0 compare kernel softmax --shape 6x32 $quick --json "$tmp/json" --plot "$tmp/svg"
     prints 'base ms *ms speed-up *95 % interval'
     prints '^speed-up: median of the ratios in each round; same: within 1 %'
-    for key in version commit microarchitecture kernel l2_bytes page_bytes load context_switches backends; do
+    for key in version commit microarchitecture kernel l2_bytes page_bytes load_after context_switches backends; do
         grep -q "^{\"kind\":\"machine\".*\"$key\":" "$tmp/json" || fail "the machine record lacks $key"
     done
     sed -i 's/"others_pct":[0-9.e-]*,"stolen_pct":[0-9.e-]*/"others_pct":0,"stolen_pct":0/' "$tmp/json"
@@ -279,10 +282,22 @@ check_compare() {
     prints 'not distinguishable .* supported: slower .* different verdict'
     grep -q '1 verdicts differ' "$tmp/err" || fail "no verdict on verdicts: $what"
     sed 's/"others_pct":0/"others_pct":80/' "$tmp/slower.json" >"$tmp/busy.json"
-    run 0 compare "$tmp/json" "$tmp/busy.json" --claims
+    run 2 compare "$tmp/json" "$tmp/busy.json" --claims
+    grep -q 'all 1 verdicts are refused' "$tmp/err" || fail "nothing says that all are refused: $what"
     prints 'refused: other programs used 80 % of the CPU time'
     grep -v '"level":4' "$tmp/json" >"$tmp/one.json"
-    refused 1 'no claims' compare "$tmp/one.json" "$tmp/json" --claims
+    refused 2 'no claims' compare "$tmp/one.json" "$tmp/json" --claims
+    refused 2 'claims contradicts --plot' compare "$tmp/json" "$tmp/json" --claims --threshold 5
+    refused 2 'claims contradicts --plot' compare "$tmp/json" "$tmp/json" --claims --plot "$tmp/x.svg"
+    sed 's/"caches":"warm"/"caches":"cold"/' "$tmp/json" >"$tmp/cold.json"
+    run 2 compare "$tmp/json" "$tmp/cold.json" --claims
+    prints 'refused: the caches were warm before, and are cold now'
+    run 0 compare "$tmp/cold.json" "$tmp/json"
+    prints 'native level 4.*refused: the caches were cold before, and are warm now'
+    # records of one work, as in files without numbers of measurements
+    for i in $(seq 40); do grep '"level":4' "$tmp/json" | sed 's/"measurement":[0-9]*,//'; done >"$tmp/many.json"
+    run 0 compare "$tmp/many.json" "$tmp/many.json" --claims
+    prints 'equal verdict'
 }
 
 check_options() {

@@ -154,8 +154,11 @@ static void samples_that_count(void **state) {
     s.switches[5] = 3, s.waited[5] = 9;
     assert_int_equal(sn_bench_counted(&s, t, &few), 6);
     assert_true(!few && t[0] == 10.2);
+    /* CPU time of those that count; the one that was preempted has another */
+    for (int k = 0; k < 9; k++) s.cpu_ms[k] = k < 2 ? 90 : k == 5 ? 50 : k < 5 ? 6 : 8;
     sn_bench_record x = {.samples = s};
     sn_bench_summarise(&x);
+    assert_true(x.cpu_ms == 7);
     assert_true(x.warm_up == 2 && x.preempted == 1 && x.ms_min == 9.9 && x.ms_max == 10.2);
     sn_bench_samples steady = {.n = 5, .ms = {10.05, 10, 10, 10, 10}};
     sn_bench_find_warm_up(&steady); /* within 1 % */
@@ -169,7 +172,8 @@ static void samples_that_count(void **state) {
     sn_bench_record a = {.samples = s}, b = {.samples = s};
     sn_bench_summarise(&a), sn_bench_summarise(&b);
     sn_bench_gain g = sn_bench_compare(&a, &b, true, 1, NAN);
-    assert_true(g.verdict == SN_BENCH_REFUSED && strstr(g.why, "preempted"));
+    assert_true(g.verdict == SN_BENCH_REFUSED &&
+                strstr(g.why, "fewer than half of the rounds count"));
 }
 
 /* A run with other options compares with the one measurement of the same work that it lacks. */
@@ -314,6 +318,66 @@ static void claims(void **state) {
     fclose(f);
 }
 
+/* A work that a run measures several times: each measurement claims for itself, however many there are. */
+static void repeated_works(void **state) {
+    (void)state;
+    enum { TIMES = 20 };
+    sn_bench_record list[3 * TIMES];
+    sn_bench_report r = {.list = list};
+    for (int i = 0; i < TIMES; i++) {
+        sn_bench_report one = {.list = list + 3 * i};
+        make_run(&one, 1.05, 0.5, (uint64_t)i + 1);
+        for (int j = 0; j < 3; j++) one.list[j].measurement = i + 1;
+        r.n += one.n;
+    }
+    sn_bench_claim c[3 * TIMES];
+    assert_int_equal(sn_bench_claims(&r, NULL), 3 * TIMES);
+    sn_bench_claims(&r, c);
+    for (int i = 0; i < 3 * TIMES; i++)
+        assert_int_equal(c[i].x->measurement, c[i].base->measurement);
+    assert_ptr_equal(sn_bench_baseline(&r, NULL, &list[4]), &list[3]);
+    FILE *f = fopen("/dev/null", "w");
+    sn_bench_repeated same = sn_bench_print_repeated(&r, &r, f);
+    assert_true(same.equal == 3 * TIMES && !same.different && !same.refused);
+    for (int i = 0; i < r.n; i++) list[i].measurement = 0; /* a file that does not tell */
+    assert_in_range(sn_bench_claims(&r, NULL), 1, 2 * r.n);
+    sn_bench_print_claims(&r, f);
+    fclose(f);
+}
+
+/* Runs 3 slow rounds, in which it touches new memory, then 3 of 1 ms and 3 of 4 ms. */
+static bool run_slowly(void *ctx, int repeats, double *seconds, sn_error *err) {
+    enum { CALIBRATING = 1, PAGES = 256, PAGE = 4096 };
+    (void)repeats, (void)err;
+    int round = (*(int *)ctx)++ - CALIBRATING;
+    *seconds = round < 3 ? 1 : round < 6 ? 1e-3 : 4e-3;
+    if (round < 0 || round >= 3) return true;
+    char *p = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED || madvise(p, PAGES * PAGE, MADV_NOHUGEPAGE)) return false;
+    for (int i = 0; i < PAGES; i++) ((volatile char *)p)[i * PAGE] = 1;
+    return !munmap(p, PAGES * PAGE);
+}
+
+/* The share of the limit and the counters are of the rounds that count. The median of the shares is between 1 ms and
+ * 4 ms, over the share by the median of the times; of all rounds it is that of 4 ms, under it. */
+static void limits_that_count(void **state) {
+    (void)state;
+    int calls = 0;
+    sn_error err = {0};
+    sn_bench_report r = {0};
+    const sn_bench_options o = {.threads = 1, .rounds = 9};
+    const sn_bench_work w = {
+        .kind = "kernel", .name = "norm", .shape = "8", .dtype = "f32", .flop = 1e6, .runs = 1};
+    const sn_bench_entrant e = {.level = -1, .backend = "peer", .time = run_slowly, .ctx = &calls};
+    assert_true(sn_bench_measure(&o, &w, &e, 1, &r, &err));
+    assert_int_equal(r.n, 1);
+    const sn_bench_record *x = r.list;
+    assert_true(calls == 10 && x->warm_up == 3);
+    assert_true(x->pct_roofline > 100 * x->gflops / x->peak_gflops);
+    assert_true(isnan(x->counter[3]) || x->counter[3] < 20);
+    sn_bench_report_free(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(slower_levels),
                                        cmocka_unit_test(intervals),
@@ -323,6 +387,8 @@ int main(void) {
                                        cmocka_unit_test(option_sets),
                                        cmocka_unit_test(verdicts),
                                        cmocka_unit_test(claims),
+                                       cmocka_unit_test(repeated_works),
+                                       cmocka_unit_test(limits_that_count),
                                        cmocka_unit_test(machine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
