@@ -36,6 +36,7 @@ struct sn_field {
     element **chunk;
     size_t n, n_chunk;
     bool failed;
+    unsigned lost;                         /* by comparisons and casts to integers */
     uint64_t power[2][RINGS][WINDOWS][16]; /* of e and of 2 */
     uint64_t log2_e[RINGS];                /* e is 2^this in ring i */
     struct constant {
@@ -68,18 +69,8 @@ static uint64_t power(uint64_t x, uint64_t n, int i) {
     return sn_residue_power(x, n, prime[i]);
 }
 
-/* Euclid's; 0 for 0. */
 static uint64_t inverse(uint64_t x, int i) {
-    int64_t a = 0, b = 1;
-    uint64_t p = prime[i], q = x;
-    if (!x) return 0;
-    while (q != 1) {
-        uint64_t k = p / q, rest = p % q;
-        int64_t next = a - (int64_t)k * b;
-        a = b, b = next;
-        p = q, q = rest;
-    }
-    return b < 0 ? (uint64_t)(b + (int64_t)prime[i]) : (uint64_t)b;
+    return sn_residue_inverse(x, prime[i]);
 }
 
 static uint64_t mix(uint64_t x, uint64_t y) { /* splitmix64 of both */
@@ -144,6 +135,11 @@ static bool is_zero(const element *x) {
 
 static int common_ring(const element *x) {
     return x->low > COMMON ? x->low : x->high < COMMON ? x->high : COMMON;
+}
+
+/* The laws that a hash or the order of x loses: an equal element can have other rings. */
+static unsigned lost_by(const element *x) {
+    return x->lost | (!x->known && common_ring(x) != COMMON ? SN_FIELD_DEEP : 0u);
 }
 
 /* The residue that stands for x in hashes. */
@@ -376,6 +372,10 @@ unsigned sn_field_lost(const sn_field *f, double x) {
     return at(f, x)->lost;
 }
 
+unsigned sn_field_lost_order(const sn_field *f) {
+    return f->lost;
+}
+
 /* ---- the ring operations ---- */
 
 /* Whether x y is a multiple of a logarithm whose sign in e^(x y) is unknown; else *minus. */
@@ -584,13 +584,14 @@ static bool is_nan(const element *x) {
     return x->infinite && isnan(x->real);
 }
 
-static bool less(const sn_field *f, double a, double b) {
+static bool less(sn_field *f, double a, double b) {
     const element *x = at(f, a), *y = at(f, b);
     if (x->known && y->known) return x->real < y->real;
     if (x->infinite || y->infinite)
         return (x->infinite ? x->real : 0) < (y->infinite ? y->real : 0);
     if (is_zero(y) && x->positive) return false;
     if (is_zero(x) && y->positive) return true;
+    f->lost |= (is_zero(x) ? 0 : lost_by(x)) | (is_zero(y) ? 0 : lost_by(y));
     return rank_of(f, x) < rank_of(f, y);
 }
 
@@ -599,6 +600,7 @@ static double f_lt(sn_field *f, double a, double b) {
 }
 
 static double f_eq(sn_field *f, double a, double b) {
+    f->lost |= at(f, a)->lost | at(f, b)->lost;
     return !is_nan(at(f, a)) && sn_field_same(f, a, b);
 }
 
@@ -646,7 +648,7 @@ static double hash_of(sn_field *f, sn_op op, double a, double b) {
     if (fixed || x->infinite || y->infinite || (known && (!isfinite(real) || real == 0)))
         return sn_field_number(f, real, false);
     double handle = random_element(
-        f, mix(mix(mix(f->key, (uint64_t)op + 50), digest(x)), digest(y)), x->lost | y->lost);
+        f, mix(mix(mix(f->key, (uint64_t)op + 50), digest(x)), digest(y)), lost_by(x) | lost_by(y));
     element *e = &f->chunk[(size_t)handle / CHUNK][(size_t)handle % CHUNK];
     e->known = known;
     e->real = real;
@@ -757,6 +759,7 @@ static double f_stop_gradient(sn_field *f, double x) {
 static double cast(sn_field *f, sn_dtype out, double x) {
     const element *e = at(f, x);
     if (sn_dtype_is_float(out)) return x;
+    f->lost |= e->known ? 0 : out == SN_BOOL ? e->lost : lost_by(e);
     if (out == SN_BOOL) return !is_zero(e);
     return e->known ? e->real : (double)(mix(f->key, digest(e)) & 127);
 }

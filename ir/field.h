@@ -29,9 +29,11 @@ enum { SN_FIELD_RINGS = 10 };
 /* Operations by which a law of real numbers is lost, as bits: what they give may differ between programs that
  * are equal. */
 enum {
-    SN_FIELD_SIGN =
-        1, /* e^ of a multiple of a logarithm, but by a whole constant: known but for its sign */
-    SN_FIELD_DEEP = 2, /* more e^ inside each other, or more ln, than there are fields */
+    /* e^ of a multiple of a logarithm, but by a whole constant: known but for its sign */
+    SN_FIELD_SIGN = 1,
+    /* more e^ inside each other, or more ln, than there are fields, or a hash of an element that lacks the field of
+     * hashes, the last but one */
+    SN_FIELD_DEEP = 2,
 };
 
 typedef struct sn_field sn_field;
@@ -55,5 +57,7 @@ double sn_field_dot(sn_field *f, const double *x, const double *y, int64_t n);
 bool sn_field_same(const sn_field *f, double x, double y);
 /* The laws that were lost on the way to x. */
 unsigned sn_field_lost(const sn_field *f, double x);
+/* The laws that were lost on the way to what was compared so far, or cast to integers. */
+unsigned sn_field_lost_order(const sn_field *f);
 
 #endif

@@ -106,7 +106,8 @@ static void judge(const sn_exact *x, const sn_value *v, const sn_value *w, sn_ex
     for (int64_t i = 0; i < v->n && row->verdict != SN_EXACT_DIFFERS; i++) {
         double a = v->data[i], b = w->data[i];
         if (is_float ? sn_field_same(x->field, a, b) : a == b) continue;
-        unsigned lost = is_float ? sn_field_lost(x->field, a) | sn_field_lost(x->field, b) : 0;
+        unsigned lost = is_float ? sn_field_lost(x->field, a) | sn_field_lost(x->field, b)
+                                 : sn_field_lost_order(x->field);
         if (lost && row->verdict == SN_EXACT_UNDECIDED) continue;
         row->verdict = lost ? SN_EXACT_UNDECIDED : SN_EXACT_DIFFERS;
         row->at = i;

@@ -80,9 +80,8 @@ static void judge(check_cell *cell, const sn_exact_row *row) {
     snprintf(cell->detail, sizeof cell->detail, "%s '%.120s', element %lld of %lld%s%s",
              row->state ? "state" : "output", row->name, (long long)row->at, (long long)row->n,
              row->lost & SN_FIELD_SIGN ? ": e^ of a part of a logarithm has no sign" : "",
-             row->lost & SN_FIELD_DEEP
-                 ? ": more than 9 exponentials or logarithms inside each other"
-                 : "");
+             row->lost & SN_FIELD_DEEP ? ": too many exponentials or logarithms inside each other"
+                                       : "");
 }
 
 static bool compare_level(exact_run *x, sn_exact *e, const char *entry, int level) {
