@@ -86,7 +86,8 @@ static void apply_model(const sn_passes *p, const sn_node *n, sn_choice *q) {
         if (c->time <= SN_MAX_RELATIVE_TIME)
             q->model = SN_CHOOSE_LIBRARY, q->why = "cost model: faster";
     }
-    if (product && sn_level_fuses(p->o.level)) q->candidates |= 1u << SN_CHOOSE_UNFUSED;
+    if (product && !p->o.invariant && sn_level_fuses(p->o.level))
+        q->candidates |= 1u << SN_CHOOSE_UNFUSED;
     if (n->op == SN_OP_attention && !p->o.invariant && scores_are_few(n) &&
         !in_module(p->m, SN_OP_attention_grad))
         q->candidates |= 1u << SN_CHOOSE_UNFUSED;

@@ -59,12 +59,15 @@ static const arg_key keys[] = {
     {"of", "text", "results (outputs and states), or gradients"},
     {"check", "text",
      "level 0 … level 4: against the evaluator; threads: equal bits; differences: against those of "
-     "the loss; forward: decoding against it"},
+     "the loss; forward: decoding against it; with --invariant what changes: batch, padding, "
+     "chunk, "
+     "session, threads, level, x86-64-v2 …"},
     {"error", "number", "largest error; null: nothing was measured"},
     {"limit", "number", "what it may be"},
     {"holds", "boolean", "the verdict"},
     {"tokens", "integer?", "of check forward: length of the sequence that was decoded"},
-    {"verdict", "text?", "with --exact and --invariant: equal, differs or undecided"},
+    {"verdict", "text?",
+     "with --exact and --invariant: equal, differs, undecided, or depends on tokens behind"},
     {"detail", "text?", "where it does not hold, or why nothing could be compared"},
     {0}};
 
@@ -90,7 +93,8 @@ static const arg_command command = {
     "\n"
     "With --invariant results are compared bit by bit: with another session and 2, 3 and 8 "
     "threads,\n"
-    "which never differ; each row of a batch of three with the row alone; all levels with the "
+    "which never differ; each row of a batch of three with the row alone, where there are no "
+    "states; all levels with the "
     "highest;\n"
     "each token with the same followed by more tokens (padding), where results do not depend on "
     "them;\n"

@@ -442,7 +442,7 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
             a->openmp ? " and an OpenMP runtime (-lgomp)" : "", a->name);
     print_targets(a, f);
     fprintf(f, " */\n");
-    const char *invariant = a->o->compile.invariant;
+    static const char *const kept[] = {"", ",batch", NULL, ",batch,chunk"};
     const word words[] = {
         {'n', a->name},
         {'N', a->upper},
@@ -457,7 +457,7 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
                            : "Zeroed memory (calloc, mmap) needs no call."},
         {'p', sn_arena_printf(a->m, "%d", a->n_trained)},
         {'a', sn_arena_printf(a->m, "%d", SN_AOT_ABI)},
-        {'i', invariant && *invariant ? sn_arena_printf(a->m, ",%s", invariant) : ""},
+        {'i', kept[sn_options_invariant(&a->o->compile)]},
         {'r', sn_arena_printf(a->m, "%d", a->n_sum)},
         {'c',
          a->n_sum

@@ -70,7 +70,7 @@ void att_make_spec(const sn_kernel *k, int first, sn_attention *a) {
                         .dim = run_time_dim,
                         .ctx = (void *)(uintptr_t)k};
     a->bf16 = sn_attr_get(s->node, SN_A_compute) != NULL;
-    a->unsplit = sn_attr_get(s->node, SN_A_invariant);
+    a->unsplit = sn_kernel_invariant(k);
     a->by_query = sn_kernel_keeps_chunks(k);
     a->sinks = sinks;
     if (sinks) a->sink = att_operand_of(k, &s->in[sink], sink);

@@ -2,8 +2,12 @@
 #include "codegen/emit/family.h"
 #include "codegen/emit/elem.h"
 
+int sn_kernel_invariant(const sn_kernel *k) {
+    return (int)sn_attr_int(k->step->node, SN_A_invariant, 0);
+}
+
 bool sn_kernel_keeps_chunks(const sn_kernel *k) {
-    return sn_attr_int(k->step->node, SN_A_invariant, 0) & SN_INVARIANT_CHUNK;
+    return sn_kernel_invariant(k) & SN_INVARIANT_CHUNK;
 }
 
 /* LLVM contracts products and sums to multiply-adds as the code around them suggests, which is another in

@@ -49,6 +49,8 @@ typedef struct sn_family {
     void (*tile_size)(const sn_kernel *k, const sn_target *t, int *queries, int *keys);
 } sn_family;
 
+/* What must not change its bits, a sum of SN_INVARIANT_. */
+int sn_kernel_invariant(const sn_kernel *k);
 /* Whether the bits of a sequence's elements must not depend on how many a call has. */
 bool sn_kernel_keeps_chunks(const sn_kernel *k);
 /* The code of a kernel, k->name. */

@@ -32,7 +32,7 @@
  * [K / size][P]; with minima [K / size][2][P], the scales first. Without factors (`unscaled`) an
  * element is its integer. With `outer_group`, the factors are integers i8, and the same panels of f16
  * for groups of `outer_group` elements multiply them. A single row (M = 1) accumulates each scale group
- * before it multiplies by the scale; with more rows B is dequantized first.
+ * before it multiplies by the scale, unless `rows_alike`; with more rows B is dequantized first.
  *
  * Rows of i8 (A, with `groups`): the integer units sum a group's products, exactly, where the target
  * has such instructions; elsewhere A is widened. With one row of 8-bit integers B is widened, too:
@@ -133,6 +133,7 @@ typedef struct sn_gemm {
     bool b_packed;           /* b is in panels */
     sn_gemm_groups groups;   /* of packed b */
     bool int8, bf16;
+    bool rows_alike;    /* the bits of a row do not depend on how many there are */
     bool symmetric;     /* only the elements (i, j), j <= i, are multiplied: see above */
     int64_t half_width; /* > 0: columns this far apart meet in the epilogue; packed b only */
     /* > 0, a divisor of half a panel: columns j and j ^ swap_distance meet in the epilogue */

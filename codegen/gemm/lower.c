@@ -490,6 +490,7 @@ static void make_spec(const sn_kernel *k, sn_gemm *g, fused *x) {
     g->bf16 = sn_attr_get(s->node, SN_A_compute);
     if (sn_attr_get(s->node, SN_A_group) || (g->bf16 && g->b_packed && g->b.dtype == SN_I8))
         g->groups = groups_of(s);
+    g->rows_alike = sn_kernel_invariant(k);
     g->int8 = g->b_packed && !g->groups.size && g->b.dtype == SN_I32;
     const sn_region *epi = sn_attr_region(s->node, SN_A_epilogue);
     const sn_region *pro = sn_attr_region(s->node, SN_A_prologue);

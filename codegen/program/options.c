@@ -25,7 +25,8 @@ enum {
     LENIENT = 8192,
     INVARIANT = 16384,
     CHUNK = 32768,
-    APART = 65536 /* attention in several kernels */
+    UNFUSED_ATTENTION = 65536,
+    NO_PASS = 131072 /* the pass `invariant` is off */
 };
 
 static const char *const arithmetics[] = {"f32", "bf16", "int8", NULL};
@@ -55,9 +56,11 @@ static const struct {
     {INVARIANT | ONEDNN,
      "invariant with backend 'onednn': how its primitives sum is not known; choose "
      "native or auto, which is native then"},
-    {CHUNK | APART,
+    {CHUNK | UNFUSED_ATTENTION,
      "invariant 'chunk' below level 3: its kernels sum over the keys in an order that "
      "depends on their number; use level 3 or 4"},
+    {INVARIANT | NO_PASS,
+     "invariant without the pass of that name: it tells the kernels; leave the pass on"},
     {AHEAD | ONEDNN,
      "backend 'onednn' ahead of time: a deployed program has no oneDNN; choose native"},
     {AHEAD | TUNE, "tune ahead of time: nothing is run, so nothing is measured; tune a session of "
@@ -102,7 +105,8 @@ static int invariants(const char *list) {
         size_t n = strcspn(s, ","), i = 0;
         while (i < 2 && (strlen(names[i]) != n || strncmp(s, names[i], n) != 0)) i++;
         if (i == 2) return -1;
-        sum |= 1 << i;
+        sum |= i ? SN_INVARIANT_BATCH | SN_INVARIANT_CHUNK : SN_INVARIANT_BATCH;
+        if (s[n] && !s[n + 1]) return -1; /* "batch," */
         s += n + (s[n] == ',');
     }
     return sum;
@@ -174,8 +178,10 @@ static bool check_conflicts(const sn_options *o, unsigned facts, sn_error *err) 
     facts |= o->strict_fusion ? STRICT : LENIENT;
     if (o->accept) facts |= ACCEPT;
     if (sn_options_invariant(o)) facts |= INVARIANT;
+    if (is_off(o->passes, "invariant")) facts |= NO_PASS;
     if (sn_options_invariant(o) & SN_INVARIANT_CHUNK) facts |= CHUNK;
-    if (!sn_level_reaches(sn_level_or_highest(o->level), SN_LEVEL_ATTENTION)) facts |= APART;
+    if (!sn_level_reaches(sn_level_or_highest(o->level), SN_LEVEL_ATTENTION))
+        facts |= UNFUSED_ATTENTION;
     if (!sn_level_fuses(sn_level_or_highest(o->level))) facts |= LEVEL_0;
     if (o->check_nan || o->check_index) facts |= CHECKED;
     if (o->plan_only) facts |= PLAN;

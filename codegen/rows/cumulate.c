@@ -29,8 +29,8 @@ static void emit_cumsum(em *e, const sn_kernel *k) {
  *
  * The axis is divided into blocks, by its length and the number of rows only. The first half of the kernel
  * combines the elements of each block but the last; the second one begins each block with what comes before it,
- * and combines within vectors by shifts of 1, 2, 4, ... lanes. Where results must not depend on the length there
- * is one block, whose elements are combined one by one. */
+ * and combines within vectors by shifts of 1, 2, 4, ... lanes. Where results must not depend on the number of
+ * rows there is one block; where they must not depend on the length, either, elements are combined one by one. */
 
 enum { MAX_BLOCKS = 64, MAX_ROWS = 64, LEAST_BLOCK = 2048, CHAINS = 4 };
 
@@ -73,7 +73,7 @@ static running running_of(em *e, const sn_kernel *k) {
     em_val size = em_mul(e, em_ceil_div(e, em_ceil_div(e, r.T, MAX_BLOCKS), 64), 64);
     size = em_imax(e, size, LEAST_BLOCK);
     em_val all = em_imax(e, r.T, 1);
-    em_val many = em_cmp(e, EM_GE, r.rows, sn_kernel_keeps_chunks(k) ? 0 : MAX_ROWS);
+    em_val many = em_cmp(e, EM_GE, r.rows, sn_kernel_invariant(k) ? 0 : MAX_ROWS);
     r.block = em_select(e, many, all, size);
     em_val n = em_div(e, em_sub(e, em_add(e, r.T, r.block), 1), r.block);
     r.n_block = em_imax(e, n, 1);

@@ -47,8 +47,8 @@ class _Options(ctypes.Structure):  # sn_options of ir/compile.h, as far as it is
     _fields_ = [("level", ctypes.c_int), ("threads", ctypes.c_int), ("backend", ctypes.c_char_p),
                 ("target", ctypes.c_char_p), ("weights", ctypes.c_char_p), ("keep", ctypes.c_void_p),
                 ("n_keep", ctypes.c_int), ("compute", ctypes.c_char_p), ("source", ctypes.c_void_p),
-                ("precision", ctypes.c_char_p), ("cache", ctypes.c_char_p), ("cache_dir", ctypes.c_char_p),
-                ("rest", ctypes.c_byte * 256)]
+                ("precision", ctypes.c_char_p), ("cache", ctypes.c_char_p), ("invariant", ctypes.c_char_p),
+                ("cache_dir", ctypes.c_char_p), ("rest", ctypes.c_byte * 256)]
 
 
 class _LmOptions(ctypes.Structure):  # sn_lm_options of model/lm.h

@@ -165,7 +165,7 @@ class Times(NamedTuple):
         return "\n".join("%s, level %d: %10.3f ms %6.2f" % (self.entry, level, 1e3 * t, t / least) for level, t in self.seconds.items())
 
 
-_TEXTS = ("backend", "target", "weights", "compute", "precision", "cache", "cache_dir")
+_TEXTS = ("backend", "target", "weights", "compute", "precision", "cache", "invariant", "cache_dir")
 
 
 def _compile_options(given: Mapping[str, Any]) -> Tuple[_Options, List[object]]:
