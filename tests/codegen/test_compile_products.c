@@ -82,7 +82,7 @@ static void sizes(void **state) {
     for (int i = 0; i < 5; i++)
         for (int j = 0; j < 5; j++)
             for (int k = 0; k < 3; k++) {
-                if (!effort_takes((size_t)(i + j + k), 3)) continue;
+                if (!effort_takes((size_t)(i + j + k), 5)) continue;
                 char a[32], b[32], p[32];
                 snprintf(a, sizeof a, "x%d%d", i, k);
                 snprintf(b, sizeof b, "y%d%d", j, k);

@@ -484,7 +484,7 @@ int main(int argc, char **argv) {
     if (d) closedir(d);
     qsort(cases, n, sizeof *cases, by_name);
     for (size_t i = 0; i < n; i++) {
-        cases[i].compiled = argc > 1 || effort_takes(i, 11);
+        cases[i].compiled = argc > 1 || effort_takes(i, 17);
         cases[i].unfused = argc > 1 || effort_is_long();
         if (argc > 1 && strcmp(argv[1], cases[i].name) != 0) continue;
         tests[tested++] = (struct CMUnitTest){cases[i].name, run_case, NULL, NULL, &cases[i]};

@@ -178,7 +178,7 @@ static int64_t difference(sn_node *x, sn_node *y) {
 }
 
 int try_family(const family *f, const sn_rule_row *rule, const char **wrong) {
-    enum { FEW = 300 }; /* of what comes after these the default run takes a sample */
+    enum { FEW = 150 }; /* of what comes after these the default run takes a sample */
     size_t changed = 0;
     int n = 0;
     *wrong = NULL;
@@ -192,7 +192,7 @@ int try_family(const family *f, const sn_rule_row *rule, const char **wrong) {
         sn_node *y = x && (f->op == SN_OP_COUNT || x->op == f->op) ? applied(rule, x) : NULL;
         if (sn_module_error(m)->code) fail_msg("%s: %s", f->rule, sn_module_error(m)->message);
         changed += y != NULL;
-        const bool asked = y && (changed <= FEW || effort_takes(changed, 7));
+        const bool asked = y && (changed <= FEW || effort_takes(changed, 17));
         n += asked;
         const int64_t at = asked ? difference(x, y) : -1;
         if (at >= 0) *wrong = shown(x, y, at);
