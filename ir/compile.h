@@ -69,13 +69,12 @@ typedef struct sn_options {
     const char *cache;
     /* What must not change the bits of results: NULL, "batch", "chunk" or "batch,chunk". "batch": the
      * number of rows beside a row. "chunk": into how many calls a sequence is cut; implies "batch". They
-     * concern attention, mixed heads, recurrences, running sums and weights of int4 and GGUF's blocks: with
-     * "batch" the keys of a head are not split among threads, and one row is multiplied as several are, which
-     * makes decoding with such weights slower; with "chunk" each query, and each element of a recurrence, is computed as in decoding,
-     * which makes prefill slower. Other kernels sum in the same order anyway, except sums over a sequence
-     * that the model spells out. The back end is native; "chunk" needs level 3 or 4. `sinter check MODEL
-     * --invariant=chunk` tests a model, bench/invariance.py measures what it
-     * costs. */
+     * concern attention, mixed heads, recurrences, running sums, and weights of int4 and GGUF's blocks. With
+     * "batch" the keys of a head are not split among threads, and one row is multiplied as several are, so
+     * that decoding with such weights is slower. With "chunk" each query and each element of a recurrence is
+     * computed as in decoding, so that prefill is slower. Other kernels sum in the same order anyway, except
+     * sums over a sequence that the model spells out. The back end is native; "chunk" needs level 3 or 4.
+     * `sinter check MODEL --invariant=chunk` tests a model, and bench/invariance.py measures the cost. */
     const char *invariant;
     /* disk cache; NULL: the user's cache directory; "none" or "": no cache (a folder called none is
      * "./none") */

@@ -43,20 +43,6 @@ static fractions fractions_of(uint64_t x, uint64_t p) {
     return f;
 }
 
-/* y with x y = 1 modulo a prime q; 0 for 0. */
-static uint32_t inverse(uint32_t x, uint32_t q) {
-    int32_t a = 0, b = 1;
-    uint32_t p = q;
-    if (!x) return 0;
-    while (x != 1) {
-        const uint32_t k = p / x, rest = p % x;
-        const int32_t next = a - (int32_t)k * b;
-        a = b, b = next;
-        p = x, x = rest;
-    }
-    return (uint32_t)(b < 0 ? b + (int32_t)q : b);
-}
-
 static uint32_t residue(int64_t x, uint32_t q) {
     const int64_t r = x % (int64_t)q;
     return (uint32_t)(r < 0 ? r + (int64_t)q : r);
@@ -65,7 +51,7 @@ static uint32_t residue(int64_t x, uint32_t q) {
 /* For each small prime q: -n[0] / n[1] modulo q, at which n[0] + n[1] u is a multiple; q: nowhere. */
 static void find_roots(const int64_t n[2], uint32_t root[SMALL]) {
     for (int k = 0; k < SMALL; k++) {
-        const uint32_t q = small[k], i = inverse(residue(n[1], q), q);
+        const uint32_t q = small[k], i = (uint32_t)sn_residue_inverse(residue(n[1], q), q);
         root[k] = i ? (uint32_t)((uint64_t)(q - residue(n[0], q)) * i % q) : q;
     }
 }

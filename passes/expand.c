@@ -260,7 +260,7 @@ static sn_node *expand_attention(sn_passes *p, sn_node *n) {
 }
 
 /* One query of a few needs no kernel for all heads: its scores are small, and the products share the
- * heads out among the threads. But these would sum in another order than the kernel. */
+ * heads out among the threads. With `chunk` it has the kernel all the same, since products sum in another order. */
 static bool mixed_fits(const sn_passes *p, const sn_node *n) {
     enum { FEW = 8 };
     int64_t rows;

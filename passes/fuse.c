@@ -374,7 +374,7 @@ static sn_region *find_prologue(builder *b, sn_node *dot, cut_list *c) {
     int h = feeding_group(b, out);
     const sn_kernel_traits *gemm = &sn_kernels[SN_KERNEL_gemm];
     if (b->g->p->o.invariant & SN_INVARIANT_CHUNK)
-        return NULL; /* for any number of rows, or its sums would be in another order */
+        return NULL; /* many rows have a kernel for the norm, which sums in another order */
     if (h < 0 || !sn_kernel_holds(gemm, SN_HOLDS_ROW_PROLOGUE, b->g->p->o.level) ||
         sn_group_choice(b->g, dot) != SN_CHOOSE_FUSED || !sn_group_packs(b->g, dot) ||
         (batch && batch->n) || !contract || contract->n != 1 || contract->v[0] != out->rank - 1 ||

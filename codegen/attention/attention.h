@@ -57,8 +57,8 @@ typedef struct sn_attention {
     int lse_parts; /* of lse_buf: 2, or for a gradient 3: the third is the log-sum-exp's cotangent */
     int splits_buf; /* memory of all threads, sn_attention_split_bytes; 0: keys are not split */
     bool unsplit;   /* keys are never split, so that no sum depends on the number of heads */
-    /* Each query is computed as in decoding, so that no sum depends on the number of queries. Implies
-     * `unsplit`. */
+    /* Each query is computed as in decoding, so that no sum depends on the number of queries; where heads
+     * mix, keys are summed in fours up to the last. Implies `unsplit`. */
     bool by_query;
     /* Not softmax: the scores are the weights, 0 where a key is masked, and a row of `out` is divided
      * by 1, the sum or max(|sum|, 1), or 0 where that is 0. lse_buf then holds 1 / that divisor and

@@ -42,6 +42,9 @@ typedef struct problems {
     const char *why; /* what of the row cannot be said; NULL: nothing */
 } problems;
 
+/* The operation of this letter in a pattern; NULL: none. */
+const sn_term *smt_operation(const sn_term *pattern, char letter);
+
 /* rounds, finite: what the row claims. */
 problems smt_elementwise(const sn_form *form, bool rounds, bool finite);
 /* Rows with sums along an axis, in real numbers. */

@@ -26,17 +26,8 @@ static int add_line(writer *w, const char *type, const char *text, const char *s
     return w->n++;
 }
 
-static const sn_term *named(const sn_term *t, char letter) {
-    if (t->kind == SN_TERM_OP && t->letter == letter) return t;
-    for (int i = 0; i < t->n_in; i++) {
-        const sn_term *found = named(t->in[i], letter);
-        if (found) return found;
-    }
-    return NULL;
-}
-
 static int add_term(writer *w, const sn_term *t, const char *path) {
-    const sn_term *op = t->kind == SN_TERM_NODE ? named(w->form->pattern, t->letter) : NULL;
+    const sn_term *op = t->kind == SN_TERM_NODE ? smt_operation(w->form->pattern, t->letter) : NULL;
     const char *operands = "", *type, *sort;
     if (t->kind == SN_TERM_SPREAD) return add_term(w, t->in[0], path);
     if (op && w->view->follows_names) return add_term(w, op, path);

@@ -330,11 +330,10 @@ static value by_op(row *r, const sn_term *t) {
     }
 }
 
-/* The operation of this letter in the pattern; NULL: none. */
-static const sn_term *named(const sn_term *t, char letter) {
+const sn_term *smt_operation(const sn_term *t, char letter) {
     if (t->kind == SN_TERM_OP && t->letter == letter) return t;
     for (int i = 0; i < t->n_in; i++) {
-        const sn_term *found = named(t->in[i], letter);
+        const sn_term *found = smt_operation(t->in[i], letter);
         if (found) return found;
     }
     return NULL;
@@ -346,6 +345,7 @@ static bool is_condition(char letter) {
 }
 
 static value evaluate(row *r, const sn_term *t) {
+    const sn_term *op = smt_operation(r->form->pattern, t->letter); /* of a name */
     switch (t->kind) {
     case SN_TERM_NUMBER:
         return constant(smt_text("%.17g", t->number));
@@ -354,7 +354,7 @@ static value evaluate(row *r, const sn_term *t) {
     case SN_TERM_SPREAD:
         return evaluate(r, t->in[0]);
     case SN_TERM_NODE:
-        if (named(r->form->pattern, t->letter)) return by_op(r, named(r->form->pattern, t->letter));
+        if (op) return by_op(r, op);
         if (r->constant[t->letter - 'a']) return constant(declare(r, smt_text("x_%c", t->letter)));
         return atom(r, smt_text("%c_%c", is_condition(t->letter) ? 'c' : 'x', t->letter));
     case SN_TERM_OP:
