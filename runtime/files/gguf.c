@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "GGUF files are little-endian and are mapped directly"
@@ -22,11 +21,9 @@ static const unsigned char type_size[SN_GGUF_TYPES] = {
     [SN_GGUF_U64] = 8, [SN_GGUF_I64] = 8, [SN_GGUF_F64] = 8};
 
 bool sn_gguf_is_file(const char *path) {
-    char magic[4];
-    struct stat st;
-    FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "rb") : NULL;
-    bool is = f && fread(magic, 1, 4, f) == 4 && !memcmp(magic, "GGUF", 4);
-    if (f) fclose(f);
+    sn_mapping m;
+    bool is = sn_file_map(path, &m, NULL) && m.size >= 4 && !memcmp(m.data, "GGUF", 4);
+    sn_file_unmap(&m);
     return is;
 }
 

@@ -17,11 +17,17 @@
 #include "model/tokenizer.h"
 #include "runtime/weights.h"
 #include "model/import/idx.h"
+#include "model/media/audio.h"
+#include "model/media/picture.h"
 #include "model/import/import.h"
 #include "tools/artefact/inspect_artefact.h"
 #include "model/train/train.h"
+#include "tests/long/fuzz_change.h"
 #include "tests/long/fuzz_grammar.h"
+#include "tests/long/fuzz_memory.h"
 
+#include <errno.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -32,17 +38,25 @@
 #include <cmocka.h>
 #include "tests/support/scratch.h"
 
-enum { SECONDS_PER_CASE = 30, MAX_EDITS = 8, MAX_MANIFEST = 1 << 16 };
+enum {
+    SECONDS_PER_CASE = 30,
+    CASES_PER_ALARM = 64,
+    MAX_EDITS = 8,
+    MAX_SEEDS = 5,
+    MAX_SEED = 4 << 20
+};
 
 static char file[128], folder[128];
 static FILE *nowhere;
 static volatile unsigned sink;
+static long refusals;
 
 /* ---- what is done with each file ---- */
 
 /* A refusal must carry a code and a message. */
 static void refused(const sn_error *e) {
     if (!e->code || !e->message[0]) abort();
+    refusals++;
 }
 
 static void read_weights(const char *path) {
@@ -229,6 +243,24 @@ static void load_onnx(const char *path) {
     sn_module_free(m);
 }
 
+static void read_picture(const char *path) {
+    sn_error e = {0};
+    picture p;
+    if (picture_read(path, 3, &p, &e))
+        picture_free(&p);
+    else
+        refused(&e);
+}
+
+static void read_audio(const char *path) {
+    sn_error e = {0};
+    audio a;
+    if (audio_read(path, &a, &e))
+        audio_free(&a);
+    else
+        refused(&e);
+}
+
 /* ---- formats ---- */
 
 /* seeds: files below the source folder, or text after "text:". name: what the reader expects;
@@ -236,7 +268,7 @@ static void load_onnx(const char *path) {
 static const struct {
     const char *format, *name;
     void (*use)(const char *path);
-    const char *seeds[5];
+    const char *seeds[MAX_SEEDS];
 } formats[] = {
     {"template", "t.jinja", render_template, {NULL}},
     {"gguf-shapes", "m.gguf", read_gguf, {NULL}},
@@ -246,6 +278,7 @@ static const struct {
     {"npz-shapes", "m.npz", import_zip, {NULL}},
     {"idx-shapes", "a.idx", read_idx, {NULL}},
     {"llama2c-sizes", "m.bin", import_l2c, {NULL}},
+    {"wav", "a.wav", read_audio, {NULL}},
     {"gguf-keys", "m.gguf", read_gguf, {NULL}},
     {"onnx-graphs", "m.onnx", load_onnx, {NULL}},
     {"artefact-sizes", "a.weights", inspect, {NULL}},
@@ -253,7 +286,8 @@ static const struct {
     {"index",
      "m.safetensors.index.json",
      read_weights,
-     {"text:{\"metadata\":{\"total_size\":8},\"weight_map\":{\"a\":\"a.safetensors\"}}"}},
+     {"text:{\"metadata\":{\"total_size\":8},\"weight_map\":{\"in.tokens\":\"bert.safetensors\"}"
+      "}"}},
     {"gguf",
      "m.gguf",
      read_gguf,
@@ -273,13 +307,6 @@ static const struct {
     {"tokenizer.json",
      "tokenizer.json",
      read_tokenizer,
-     {"text:{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<s>\":3},\"merges\":"
-      "[\"a "
-      "b\"]},\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}],\"pre_tokenizer\":{"
-      "\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"}}"}},
-    {"pipelines",
-     "tokenizer.json",
-     read_tokenizer,
      {"tests/data/tokenizers/pieces/t5.json", "tests/data/tokenizers/pieces/added.json",
       "tests/data/tokenizers/pieces/clip.json", "tests/data/tokenizers/pieces/bert.json"}},
     {"tokenizer.model",
@@ -295,25 +322,29 @@ static const struct {
     {"vocabulary.json",
      "vocabulary.json",
      read_tokenizer,
-     {"text:[\"<unk>\",\"<s>\",\"</s>\",\"a\",\"b\",\"c\"]"}},
+     {"text:{\"format\":\"sinter-vocabulary\",\"version\":1,\"kind\":\"char\",\"tokens\":[\"<u>\","
+      "\"a\",\"b\",\"c\"],\"special\":{\"unk\":0}}",
+      "text:{\"format\":\"sinter-vocabulary\",\"version\":1,\"kind\":\"word\",\"tokens\":[\"<u>\","
+      "\"Hello\",\",\"],\"special\":{\"unk\":0,\"pad\":1}}"}},
     {"llama2c", "m.bin", import_l2c, {"examples/models/stories260K/stories260K.bin"}},
     {"ctranslate2", "model.bin", import_c2, {"examples/models/aren-transliteration/model.bin"}},
     {"npz",
      "m.npz",
      import_zip,
      {"tests/data/mnist_vit_deflated.npz", "examples/models/mnist-vit/mnist_vit.npz"}},
-    {"json-tensors",
-     "m.json",
-     import_json,
-     {"text:{\"config\":{\"model_type\":\"tse_gpt\"},\"a\":{\"shape\":[2],\"dtype\":\"torch."
-      "float32\","
-      "\"data\":\"AAAAAAAAAAA=\"}}"}},
+    {"json-tensors", "m.json", import_json, {"tests/data/gpt_one.json"}},
     {"onnx",
      "m.onnx",
      load_onnx,
      {"tests/data/onnx/bert.onnx", "tests/data/onnx/gpt_past.onnx", "tests/data/onnx/t5.onnx",
       "tests/data/onnx/vit.onnx", "tests/data/onnx/operators.onnx"}},
     {"npy", "a.npy", read_npy, {"tests/data/reference/stories260K/greedy_ids.npy"}},
+    {"picture",
+     "a.png",
+     read_picture,
+     {"tests/data/pictures/rgb.png", "tests/data/pictures/palette.png",
+      "tests/data/pictures/bits.png", "tests/data/pictures/gray.jpg",
+      "tests/data/pictures/turned.jpg"}},
     {"idx", "a.idx", read_idx, {"examples/data/mnist-1000-labels.idx1-ubyte"}},
     {"passes",
      "a.sn",
@@ -337,6 +368,16 @@ static const struct {
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
+/* Files that a case's reader opens, too. */
+static const struct {
+    const char *format, *file;
+} beside[] = {
+    {"index", "tests/data/training/bert.safetensors"},
+    {"npz", "examples/models/mnist-vit/import.json"},
+    {"ctranslate2", "examples/models/aren-transliteration/source_vocabulary.txt"},
+    {"ctranslate2", "examples/models/aren-transliteration/target_vocabulary.txt"},
+};
+
 static const struct {
     const char *format;
     void (*make)(uint64_t *s, sn_bytes *out);
@@ -348,66 +389,16 @@ static const struct {
                 {"npz-shapes", grammar_npz},
                 {"idx-shapes", grammar_idx},
                 {"llama2c-sizes", grammar_llama2c},
+                {"wav", grammar_wav},
                 {"gguf-keys", grammar_gguf_keys},
                 {"onnx-graphs", grammar_onnx},
                 {"artefact-sizes", grammar_artefact}};
-
-/* ---- mutation ---- */
-
-/* Changes `size` bytes in place or shortens them: bits, bytes, numbers at the limits, copies of
- * other pieces, cuts. Most edits fall into the first 4 KiB, where headers are. Returns the size. */
-static size_t mutate(unsigned char *d, size_t size, uint64_t *s) {
-    static const uint64_t limits[] = {0,
-                                      1,
-                                      0x7f,
-                                      0xff,
-                                      0x7fff,
-                                      0xffff,
-                                      0x7fffffff,
-                                      0xffffffff,
-                                      0x7fffffffffffffff,
-                                      ~(uint64_t)0,
-                                      (uint64_t)1 << 62};
-    static const char *const words[] = {"-1", "1e999", "nan", "0", "99999999999999999999",
-                                        "\"", "[",     "}"};
-    for (uint64_t n = 1 + grammar_below(s, MAX_EDITS); n && size > 8; n--) {
-        size_t window = grammar_below(s, 4) && size > 4096 ? 4096 : size,
-               at = grammar_below(s, window);
-        size_t left = size - at, len = 1 + grammar_below(s, left < 16 ? left : 16);
-        uint64_t limit = limits[grammar_below(s, sizeof limits / sizeof *limits)];
-        const char *word = words[grammar_below(s, sizeof words / sizeof *words)];
-        switch (grammar_below(s, 7)) {
-        case 0:
-            d[at] ^= (unsigned char)(1u << grammar_below(s, 8));
-            break;
-        case 1:
-            d[at] = (unsigned char)next_random(s);
-            break;
-        case 2:
-            memcpy(d + at, &limit, left < 8 ? left : grammar_below(s, 2) ? 8 : 4);
-            break;
-        case 3:
-            memmove(d + at, d + grammar_below(s, size - len + 1), len);
-            break;
-        case 4:
-            memcpy(d + at, word, left < strlen(word) ? left : strlen(word));
-            break;
-        case 5:
-            memmove(d + at, d + at + len, left - len), size -= len;
-            break;
-        default:
-            size = grammar_below(s, 8) ? size : at;
-            break;
-        }
-    }
-    return size;
-}
 
 /* ---- running ---- */
 
 static struct {
     const char *format;
-    unsigned long long seed, index;
+    unsigned long long seed;
 } now;
 
 /* Says which case crashed or hung; everything in it is safe in a signal handler. */
@@ -420,25 +411,22 @@ static void on_signal(int number) {
     raise(number);
 }
 
-/* The k-th seed file of a format, which has at least one. */
-static unsigned char *load_seed(int f, uint64_t k, size_t *size) {
-    int n = 0;
-    while (n < 5 && formats[f].seeds[n]) n++;
-    const char *seed = formats[f].seeds[k % (uint64_t)n];
-    if (!strncmp(seed, "text:", 5)) {
-        *size = strlen(seed + 5);
-        return (unsigned char *)strdup(seed + 5);
-    }
+/* The k-th seed of a format, which has at least one. They stay in memory. NULL: there is no such file. */
+static const sn_mapping *seed_of(int f, uint64_t k) {
+    static sn_mapping loaded[FORMATS][MAX_SEEDS];
+    uint64_t n = 0;
+    while (n < MAX_SEEDS && formats[f].seeds[n]) n++;
+    const char *seed = formats[f].seeds[k % n];
+    sn_mapping *m = &loaded[f][k % n];
+    if (m->data) return m;
     char path[512];
-    sn_mapping m;
     sn_error e = {0};
     snprintf(path, sizeof path, "%s/%s", SN_SOURCE_DIR, seed);
-    if (!sn_file_map(path, &m, &e)) return fprintf(stderr, "%s\n", e.message), NULL;
-    unsigned char *d = malloc(m.size);
-    if (d) memcpy(d, m.data, m.size);
-    *size = m.size;
-    sn_file_unmap(&m);
-    return d;
+    if (!strncmp(seed, "text:", 5))
+        *m = (sn_mapping){(const unsigned char *)seed + 5, strlen(seed + 5)};
+    else if (!sn_file_map(path, m, &e))
+        return fprintf(stderr, "%s\n", e.message), NULL;
+    return m;
 }
 
 /* A file of a few kilobytes needs little memory. Sanitizers reserve more. */
@@ -448,30 +436,67 @@ static void limit_memory(void) {
 #endif
 }
 
-static bool run_case(int f, uint64_t seed) {
+/* Writes the case into memory. */
+static bool make_case(int f, uint64_t seed) {
+    static unsigned char changed[MAX_SEED];
     uint64_t s = seed * 0x9e3779b97f4a7c15u + (uint64_t)f;
-    size_t size;
-    unsigned char *d;
-    if (!formats[f].seeds[0]) {
-        sn_bytes out = {0};
-        int g = 0;
-        while (strcmp(grammars[g].format, formats[f].format)) g++;
-        grammars[g].make(&s, &out);
-        d = (unsigned char *)out.data, size = out.size;
-    } else if ((d = load_seed(f, next_random(&s), &size)))
-        size = mutate(d, size, &s);
-    else
-        return false;
+    if (formats[f].seeds[0]) {
+        const sn_mapping *from = seed_of(f, next_random(&s));
+        if (!from || from->size > MAX_SEED) return false;
+        memcpy(changed, from->data, from->size);
+        size_t size = strstr(formats[f].name, ".json")
+                          ? fuzz_change_json(changed, from->size, MAX_SEED, &s)
+                          : fuzz_change_bytes(changed, from->size, &s);
+        return fuzz_memory_file(file, changed, size);
+    }
+    sn_bytes made = {0};
+    int g = 0;
+    while (strcmp(grammars[g].format, formats[f].format)) g++;
+    grammars[g].make(&s, &made);
+    bool ok = fuzz_memory_file(file, made.data, made.size);
+    sn_bytes_free(&made);
+    return ok;
+}
+
+/* Links the files beside a format's into the folder. */
+static bool link_beside(int f) {
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        char from[512], to[512];
+        if (strcmp(beside[i].format, formats[f].format)) continue;
+        snprintf(from, sizeof from, "%s/%s", SN_SOURCE_DIR, beside[i].file);
+        snprintf(to, sizeof to, "%s%s", scratch_dir, strrchr(from, '/'));
+        if (symlink(from, to) && errno != EEXIST) return false;
+    }
+    return true;
+}
+
+/* Without a change one of them must be accepted, else changes try nothing but the first checks. */
+static bool seeds_are_good(int f) {
+    bool good = !formats[f].seeds[0];
+    for (uint64_t k = 0; !good && k < MAX_SEEDS && formats[f].seeds[k]; k++) {
+        const sn_mapping *from = seed_of(f, k);
+        if (!from || !fuzz_memory_file(file, from->data, from->size)) return false;
+        refusals = 0;
+        formats[f].use(file);
+        good = !refusals;
+    }
+    if (!good) fprintf(stderr, "%s: no seed is accepted\n", formats[f].format);
+    return good;
+}
+
+static bool run_cases(int f, uint64_t seed, long cases) {
     snprintf(file, sizeof file, "%s/%s", scratch_dir, formats[f].name);
-    FILE *out = fopen(file, "wb");
-    bool ok = out && fwrite(d, 1, size, out) == size;
-    if (out && fclose(out)) ok = false;
-    free(d);
-    now.format = formats[f].format, now.seed = seed;
-    alarm(SECONDS_PER_CASE);
-    if (ok) formats[f].use(file);
+    FILE *empty = fopen(file, "wb"); /* for those who ask whether it exists */
+    bool ok = empty && !fclose(empty) && link_beside(f) && seeds_are_good(f);
+    refusals = 0;
+    for (long i = 0; ok && i < cases; i++) {
+        now.format = formats[f].format, now.seed = seed + (uint64_t)i;
+        if (i % CASES_PER_ALARM == 0) alarm(SECONDS_PER_CASE);
+        if ((ok = make_case(f, now.seed))) formats[f].use(file);
+    }
     alarm(0);
     unlink(file);
+    fprintf(stderr, "%-18s %ld cases, %ld refusals\n", formats[f].format, cases, refusals);
     return ok;
 }
 
@@ -492,12 +517,12 @@ int main(int argc, char **argv) {
         sigaction(caught[i], &(struct sigaction){.sa_handler = on_signal, .sa_flags = SA_ONSTACK},
                   NULL);
     limit_memory();
+    mallopt(M_MMAP_THRESHOLD, 1 << 25), mallopt(M_TRIM_THRESHOLD, 1 << 30); /* few system calls */
     fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
     bool ok = true;
     for (int f = 0; f < FORMATS; f++) {
         if (argc > 3 && strcmp(argv[3], formats[f].format)) continue;
-        for (long i = 0; ok && i < cases; i++) ok = run_case(f, seed + (uint64_t)i);
-        fprintf(stderr, "%-16s %ld cases\n", formats[f].format, cases);
+        ok = ok && run_cases(f, seed, cases);
     }
     fclose(nowhere);
     scratch_end(NULL);

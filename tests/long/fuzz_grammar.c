@@ -189,10 +189,31 @@ void grammar_idx(uint64_t *s, sn_bytes *out) {
     put_zeros(out, x.count);
 }
 
+/* Chunks of RIFF: formats, samples, others, of right and wrong sizes. */
+void grammar_wav(uint64_t *s, sn_bytes *out) {
+    static const uint64_t sizes[] = {0, 1, 15, 16, 17, 25, 26, 40, 0x7fffffff, 0xffffffff},
+                          formats[] = {1, 1, 1, 3, 3, 0xfffe, 0, 0xffff},
+                          channels[] = {1, 1, 2, 2, 3, 64, 65, 0}, bits[] = {8, 16, 16, 24, 32, 64},
+                          rates[] = {1000, 16000, 16000, 44100, 44100, 0, 0xffffffff};
+    static const char *const names[] = {"data", "data", "LIST", "fmt ", "\xff\xff\xff\xff"};
+    print(out, "RIFF"), put_int(out, PICK(s, sizes), 4), print(out, "WAVE");
+    if (grammar_below(s, 8)) {
+        print(out, "fmt "), put_int(out, grammar_below(s, 4) ? 16 : PICK(s, sizes), 4);
+        put_int(out, PICK(s, formats), 2), put_int(out, PICK(s, channels), 2);
+        put_int(out, PICK(s, rates), 4), put_zeros(out, 6), put_int(out, PICK(s, bits), 2);
+    }
+    for (uint64_t chunks = grammar_below(s, 4); chunks--;) {
+        uint64_t n = grammar_below(s, 4) ? grammar_below(s, 64) : PICK(s, sizes);
+        put(out, PICK(s, names), 4), put_int(out, n, 4);
+        for (uint64_t i = 0; i < 64 && i < n; i++) put_int(out, next_random(s), 1);
+    }
+}
+
 void grammar_llama2c(uint64_t *s, sn_bytes *out) {
     static const uint64_t sizes[] = {0,     1,          2,          4,          8,         64,
                                      65536, 0x7fffffff, 0x40000000, 0x80000000, 0xffffffff};
-    for (int i = 0; i < 7; i++) put_int(out, PICK(s, sizes), 4);
+    for (int i = 0; i < 7; i++)
+        put_int(out, grammar_below(s, 8) ? UINT64_C(1) << grammar_below(s, 4) : PICK(s, sizes), 4);
     put_zeros(out, grammar_below(s, 4096));
 }
 
@@ -448,7 +469,7 @@ static const struct {
       "L|join(T)", "X|tojson", "T|upper", "X|string", "T.split('a')|join('bb')"}},
     {'L',
      {"[1, 2]", "l", "n.l", "messages", "(L)[I:I:I]", "(L)[::I]", "(L)[I:]", "(L + L)",
-      "(n.l + n.l)", "[X]", "[n.l]", "[n, m]", "range(I, I)", "range(30)", "range(100000)",
+      "(n.l + n.l)", "[X]", "[n.l]", "[n, m]", "range(I, I)", "range(9)", "range(300)",
       "n|items|list"}},
     {'X',
      {"l", "I", "T", "L", "n", "m", "(X == X)", "(n == m)", "(X in L)", "(L)[I]", "namespace(a=X)",
@@ -456,7 +477,7 @@ static const struct {
     {'S',
      {"{{ I }}", "{{ X }}", "{{ L }}", "{% set l = L %}", "{% set n.a = X %}", "{% set n.s = T %}",
       "{% set n.l = L %}", "{% set n.a = n %}", "{% set m.a = n %}", "{% set m.a = m %}",
-      "{% for i in L %}P{% endfor %}", "{% for i in range(40) %}S{% endfor %}",
+      "{% for i in L %}P{% endfor %}", "{% for i in range(6) %}S{% endfor %}",
       "{% if X %}P{% endif %}", "{{ n ~ m }}"}},
     {'P', {"S", "SS", "SSS", "SSSS"}},
 };

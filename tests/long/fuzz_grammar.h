@@ -16,6 +16,7 @@ void grammar_npy(uint64_t *s, sn_bytes *out);
 void grammar_npz(uint64_t *s, sn_bytes *out);
 void grammar_idx(uint64_t *s, sn_bytes *out);
 void grammar_llama2c(uint64_t *s, sn_bytes *out);
+void grammar_wav(uint64_t *s, sn_bytes *out);
 void grammar_gguf_keys(uint64_t *s, sn_bytes *out);
 void grammar_onnx(uint64_t *s, sn_bytes *out);
 void grammar_artefact(uint64_t *s, sn_bytes *out); /* its weights */

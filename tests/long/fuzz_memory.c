@@ -1,0 +1,104 @@
+/* fuzz_memory.c: see fuzz_memory.h. A page without access follows the bytes, after less than 64 bytes that align their
+ * beginning for vectors (a mapped file begins with a page). AddressSanitizer is told of those. */
+#include "tests/long/fuzz_memory.h"
+
+#include "runtime/file.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#endif
+
+enum { SPACE = 64 << 20, GUARD = 1 << 16, ALIGNMENT = 64, POOL = 16, MAX_POOLED = 2 << 20 };
+
+static unsigned char *space;
+static const char *name = "";
+static sn_mapping held;
+
+bool fuzz_memory_file(const char *path, const void *data, size_t size) {
+    if (!space) {
+        void *p = mmap(NULL, SPACE + GUARD, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED || mprotect((unsigned char *)p + SPACE, GUARD, PROT_NONE)) return false;
+        space = p;
+    }
+    size_t room = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (room > SPACE) return false;
+    unsigned char *to = space + SPACE - room;
+    ASAN_UNPOISON_MEMORY_REGION(to, room);
+    memcpy(to, data, size);
+    ASAN_POISON_MEMORY_REGION(to + size, room - size);
+    name = path, held = (sn_mapping){size ? to : (const unsigned char *)"", size};
+    return true;
+}
+
+/* With --wrap the linker gives these names to the functions: __real_ to those of the library, __wrap_ to others. */
+bool __real_sn_file_map(const char *path, sn_mapping *out, sn_error *err);
+void __real_sn_file_unmap(sn_mapping *m);
+void __real_sn_file_release(const sn_mapping *m, const void *data, size_t bytes);
+void __real_sn_file_prefetch(const sn_mapping *m, const void *data, size_t bytes);
+bool __wrap_sn_file_map(const char *path, sn_mapping *out, sn_error *err);
+void __wrap_sn_file_unmap(sn_mapping *m);
+void __wrap_sn_file_release(const sn_mapping *m, const void *data, size_t bytes);
+void __wrap_sn_file_prefetch(const sn_mapping *m, const void *data, size_t bytes);
+
+static bool is_held(const sn_mapping *m) {
+    return m->data == held.data;
+}
+
+bool __wrap_sn_file_map(const char *path, sn_mapping *out, sn_error *err) {
+    if (strcmp(path, name)) return __real_sn_file_map(path, out, err);
+    *out = held;
+    return true;
+}
+
+void __wrap_sn_file_unmap(sn_mapping *m) {
+    if (!is_held(m)) __real_sn_file_unmap(m);
+    *m = (sn_mapping){(const unsigned char *)"", 0};
+}
+
+void __wrap_sn_file_release(const sn_mapping *m, const void *data, size_t bytes) {
+    if (!is_held(m)) __real_sn_file_release(m, data, bytes);
+}
+
+void __wrap_sn_file_prefetch(const sn_mapping *m, const void *data, size_t bytes) {
+    if (!is_held(m)) __real_sn_file_prefetch(m, data, bytes);
+}
+
+/* ---- modules' memory: blocks that are mapped once, since giving pages back takes longer than reading a file ---- */
+
+void *__real_mmap(void *to, size_t size, int access, int flags, int fd, off_t at);
+int __real_munmap(void *p, size_t size);
+void *__wrap_mmap(void *to, size_t size, int access, int flags, int fd, off_t at);
+int __wrap_munmap(void *p, size_t size);
+
+static struct block {
+    void *p;
+    size_t size;
+    bool used;
+} pool[POOL];
+
+void *__wrap_mmap(void *to, size_t size, int access, int flags, int fd, off_t at) {
+    if (to || fd >= 0 || size > MAX_POOLED || access != (PROT_READ | PROT_WRITE))
+        return __real_mmap(to, size, access, flags, fd, at);
+    for (struct block *b = pool; b < pool + POOL; b++) {
+        if (b->used || (b->p && b->size != size)) continue;
+        if (b->p)
+            memset(b->p, 0, size);
+        else if ((b->p = __real_mmap(to, size, access, flags, fd, at)) == MAP_FAILED)
+            return b->p = NULL, MAP_FAILED;
+        b->size = size, b->used = true;
+        return b->p;
+    }
+    return __real_mmap(to, size, access, flags, fd, at);
+}
+
+int __wrap_munmap(void *p, size_t size) {
+    for (struct block *b = pool; b < pool + POOL; b++)
+        if (b->used && b->p == p && b->size == size) return b->used = false, 0;
+    return __real_munmap(p, size);
+}

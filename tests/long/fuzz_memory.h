@@ -1,0 +1,12 @@
+/* fuzz_memory.h: the file of a case in memory. fuzz_files is linked so that calls of sn_file_map come here:
+ * a case costs few system calls, so a run has ten times as many cases, and a read far behind the end faults. */
+#ifndef SN_TESTS_FUZZ_MEMORY_H
+#define SN_TESTS_FUZZ_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* From now on `path` has a copy of these bytes. false: out of memory, or more than 64 MiB. */
+bool fuzz_memory_file(const char *path, const void *data, size_t size);
+
+#endif
