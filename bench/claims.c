@@ -86,22 +86,13 @@ void sn_bench_print_claims(const sn_bench_report *r, FILE *f) {
     free(list);
 }
 
-static bool same_record(const sn_bench_record *x, const sn_bench_record *y) {
-    return sn_bench_same_work(x, y) && x->level == y->level && !strcmp(x->backend, y->backend) &&
-           !strcmp(x->dtype, y->dtype);
-}
-
-static bool same_claim(const sn_bench_claim *a, const sn_bench_claim *b) {
-    return same_record(a->x, b->x) && same_record(a->base, b->base);
-}
-
-/* The claim of list [n] like old[i], with as many alike before it. NULL: none. */
-static const sn_bench_claim *find(const sn_bench_claim *list, int n, const sn_bench_claim *old,
-                                  int i) {
-    int before = 0;
-    for (int j = 0; j < i; j++) before += same_claim(&old[j], &old[i]);
+/* The claim of list [n] of `now` like one of `old`. NULL: none. */
+static const sn_bench_claim *find(const sn_bench_report *now, const sn_bench_claim *list, int n,
+                                  const sn_bench_report *old, const sn_bench_claim *c) {
+    const sn_bench_record *x = sn_bench_counterpart(now, old, c->x),
+                          *base = sn_bench_counterpart(now, old, c->base);
     for (int j = 0; j < n; j++)
-        if (same_claim(&list[j], &old[i]) && !before--) return &list[j];
+        if (list[j].x == x && list[j].base == base) return &list[j];
     return NULL;
 }
 
@@ -114,7 +105,7 @@ sn_bench_repeated sn_bench_print_repeated(const sn_bench_report *old, const sn_b
         fprintf(f, "%-*s  %8s  %-19s  %8s  %-19s  %s\n", width, "claim", "before", "verdict", "now",
                 "verdict", "repeated");
     for (int i = 0; i < n; i++) {
-        const sn_bench_claim *c = find(again, n_now, list, i);
+        const sn_bench_claim *c = find(now, again, n_now, old, &list[i]);
         const sn_bench_gain *was = &list[i].gain;
         sn_bench_gain is = {NAN, .verdict = SN_BENCH_REFUSED, .why = "not measured"};
         if (c) is = c->gain;

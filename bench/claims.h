@@ -23,8 +23,8 @@ typedef struct sn_bench_repeated {
     int equal, different, refused; /* refused: in one of both, or not measured now */
 } sn_bench_repeated;
 
-/* Prints a row for each claim of `old`: both verdicts, and whether they are equal. Of claims alike, the first of one
- * run belongs to the first of the other, and so on. Refuses all if the caches were cold in one run only. */
+/* Prints a row for each claim of `old`: both verdicts, and whether they are equal. The claims are those of records that belong
+ * together (sn_bench_counterpart). Refuses all if the caches were cold in one run only. */
 sn_bench_repeated sn_bench_print_repeated(const sn_bench_report *old, const sn_bench_report *now,
                                           FILE *f);
 

@@ -28,6 +28,10 @@ static void text(const cJSON *o, const char *key, char *out, size_t size) {
     snprintf(out, size, "%s", cJSON_IsString(v) ? v->valuestring : "");
 }
 
+static void fill_numbers(void *of, const sn_bench_number *list, int n, const cJSON *o) {
+    for (int i = 0; i < n; i++) *sn_bench_number_at(of, &list[i]) = number(o, list[i].key);
+}
+
 /* Lists that are shorter than that of the times, as in files of earlier versions, are unknown. */
 static void fill_samples(sn_bench_samples *s, const cJSON *o) {
     for (int i = 0; i < SN_BENCH_SAMPLE_KEYS; i++) {
@@ -36,41 +40,26 @@ static void fill_samples(sn_bench_samples *s, const cJSON *o) {
         double *to = (double *)(void *)((char *)s + k->offset);
         int n = 0;
         cJSON_ArrayForEach(v, list) {
-            if (n < SN_BENCH_ROUNDS) to[n++] = cJSON_IsNumber(v) ? v->valuedouble : NAN;
+            if (n < SN_BENCH_SAMPLES) to[n++] = cJSON_IsNumber(v) ? v->valuedouble : NAN;
         }
         if (!i) s->n = n > 0 && s->ms[0] > 0 ? n : 0;
-        while (n < s->n) to[n++] = NAN;
+        while (n < s->n) to[n++] = to == s->process ? 0 : NAN;
     }
-    if (s->n) sn_bench_find_warm_up(s);
 }
 
 static void fill(sn_bench_record *x, const cJSON *o) {
-    text(o, "kind", x->kind, sizeof x->kind);
-    text(o, "name", x->name, sizeof x->name);
-    text(o, "shape", x->shape, sizeof x->shape);
-    text(o, "backend", x->backend, sizeof x->backend);
-    text(o, "dtype", x->dtype, sizeof x->dtype);
+    for (int i = 0; i < SN_BENCH_TEXTS; i++) {
+        const sn_bench_text *t = &sn_bench_texts_of[i];
+        text(o, t->key, (char *)x + t->offset, t->size);
+    }
     x->level = whole(o, "level", -1);
     x->threads = whole(o, "threads", 0);
     x->measurement = whole(o, "measurement", 0);
-    text(o, "bound", x->bound, sizeof x->bound);
     x->unfused = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "unfused"));
-    x->ms_median = number(o, "ms_median");
-    x->ms_min = number(o, "ms_min");
-    x->ms_max = number(o, "ms_max");
-    x->flop = number(o, "flop");
-    x->bytes = number(o, "bytes");
-    x->traffic = number(o, "traffic");
-    x->gflops = number(o, "gflops");
-    x->pct_roofline = number(o, "pct_roofline");
-    x->peak_gflops = number(o, "peak_gflops");
-    x->stream_gbytes_s = number(o, "stream_gbytes_s");
-    x->rel_rms = number(o, "rel_rms");
-    x->peak_bytes = number(o, "peak_bytes");
-    x->ms_low = x->ms_min, x->ms_high = x->ms_max; /* of files without times of rounds */
+    fill_numbers(x, sn_bench_numbers_of, SN_BENCH_NUMBERS, o);
+    if (isnan(x->ms_low)) x->ms_low = x->ms_min, x->ms_high = x->ms_max; /* of old files */
     fill_samples(&x->samples, o);
     fill_samples(&x->again, cJSON_GetObjectItemCaseSensitive(o, "again"));
-    if (x->samples.n) sn_bench_summarise(x);
 }
 
 static void fill_machine(sn_bench_report *r, const cJSON *o) {
@@ -78,9 +67,17 @@ static void fill_machine(sn_bench_report *r, const cJSON *o) {
     text(o, "microarchitecture", r->microarchitecture, sizeof r->microarchitecture);
     text(o, "commit", r->commit, sizeof r->commit);
     text(o, "date", r->date, sizeof r->date);
-    double others = number(o, "others_pct"), stolen = number(o, "stolen_pct");
-    r->others = isnan(others) ? -1 : others;
-    r->stolen = isnan(stolen) ? -1 : stolen;
+    fill_numbers(r, sn_bench_machine_numbers, SN_BENCH_MACHINE_NUMBERS, o);
+    const cJSON *v, *list = cJSON_GetObjectItemCaseSensitive(o, "process_busy_pct");
+    r->n_process = 0;
+    cJSON_ArrayForEach(v, list) {
+        if (r->n_process < SN_BENCH_PROCESSES)
+            r->busy[r->n_process++] = cJSON_IsNumber(v) ? v->valuedouble : NAN;
+    }
+    const cJSON *note, *notes = cJSON_GetObjectItemCaseSensitive(o, "notes");
+    cJSON_ArrayForEach(note, notes) {
+        if (cJSON_IsString(note)) sn_bench_note(r, "%s", note->valuestring);
+    }
     char caches[8];
     text(o, "caches", caches, sizeof caches);
     r->cold = !strcmp(caches, "cold");
@@ -118,6 +115,7 @@ bool sn_bench_read_json(const char *path, sn_bench_report *out, sn_error *err) {
         s += n + (end != NULL);
     }
     sn_file_unmap(&file);
+    sn_bench_finish(out);
     return ok && (out->n > 0 || sn_fail(err, SN_ERR_FILE, "%s: no measurements", path));
 }
 
@@ -159,26 +157,30 @@ static void judge(sn_bench_gain *g, int n, double floor) {
             refuse(g, "the same program timed twice differed by up to %.1f %%", floor);
 }
 
+/* Refuses if there are too few. */
+static void refuse_few(sn_bench_gain *g, const sn_bench_numbers *x) {
+    if (!x->few) return;
+    if (x->all > 1)
+        refuse(g, "fewer than two of %d processes have %d rounds that count", x->all,
+               SN_BENCH_ENOUGH);
+    else
+        refuse(g, "fewer than %d of %d rounds count (warm-up, preemption)", SN_BENCH_ENOUGH, x->n);
+}
+
 sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_record *x, bool one_run,
                                double bound, double floor) {
-    double a[SN_BENCH_ROUNDS], b[SN_BENCH_ROUNDS];
-    bool few = false, few_x = false;
-    sn_bench_gain g = {.gain = base->ms_median / x->ms_median,
-                       .low = base->ms_low / x->ms_high,
-                       .high = base->ms_high / x->ms_low,
-                       .bound = fmax(bound, floor)};
-    int n = one_run ? sn_bench_ratios(&base->samples, &x->samples, a, &few) : 0;
-    if (n) {
-        g.gain = sn_bench_median(a, n);
-        sn_bench_bootstrap(a, n, NULL, 0, &g.low, &g.high);
-    } else if (base->samples.n && x->samples.n) {
-        n = sn_bench_counted(&base->samples, a, &few);
-        int m = sn_bench_counted(&x->samples, b, &few_x);
-        sn_bench_bootstrap(a, n, b, m, &g.low, &g.high);
-        n = n > m ? n : m;
-    }
-    judge(&g, n, floor);
-    if (few || few_x) refuse(&g, "fewer than half of the rounds count (warm-up, preemption)");
+    sn_bench_numbers a, b;
+    sn_bench_interval i = {base->ms_median / x->ms_median, base->ms_low / x->ms_high,
+                           base->ms_high / x->ms_low};
+    bool paired = one_run && sn_bench_ratios(&base->samples, &x->samples, &a);
+    bool sets = !paired && base->samples.n && x->samples.n;
+    if (sets) sn_bench_times(&base->samples, &a), sn_bench_times(&x->samples, &b);
+    if (paired || sets) i = sn_bench_estimate(&a, paired ? NULL : &b);
+    sn_bench_gain g = {i.middle, i.low, i.high, .bound = fmax(bound, floor)};
+    if (paired || sets) g.processes = a.processes;
+    judge(&g, g.processes > 1 ? g.processes : a.n, floor);
+    if (paired || sets) refuse_few(&g, &a);
+    if (sets) refuse_few(&g, &b);
     return g;
 }
 
@@ -207,11 +209,16 @@ static bool same_options(const sn_bench_record *x, const sn_bench_record *y) {
     return y->level == x->level && !strcmp(y->backend, x->backend) && !strcmp(y->dtype, x->dtype);
 }
 
-/* The record of r for x's work with y's options; NULL: none. */
-static const sn_bench_record *find(const sn_bench_report *r, const sn_bench_record *x,
-                                   const sn_bench_record *y) {
+static bool same_record(const sn_bench_record *x, const sn_bench_record *y) {
+    return sn_bench_same_work(x, y) && same_options(x, y);
+}
+
+const sn_bench_record *sn_bench_counterpart(const sn_bench_report *r, const sn_bench_report *of,
+                                            const sn_bench_record *x) {
+    int before = 0;
+    for (const sn_bench_record *y = of ? of->list : x; y < x; y++) before += same_record(y, x);
     for (int i = 0; i < r->n; i++)
-        if (sn_bench_same_work(&r->list[i], x) && same_options(&r->list[i], y)) return &r->list[i];
+        if (same_record(&r->list[i], x) && !before--) return &r->list[i];
     return NULL;
 }
 
@@ -223,7 +230,7 @@ with_other_options(const sn_bench_report *r, const sn_bench_report *old, const s
     int n_any = 0, n_level = 0;
     for (int i = 0; i < old->n; i++) {
         const sn_bench_record *y = &old->list[i];
-        if (!sn_bench_same_work(x, y) || find(r, x, y)) continue;
+        if (!sn_bench_same_work(x, y) || sn_bench_counterpart(r, NULL, y)) continue;
         any = y;
         n_any++;
         if (y->level != x->level) continue;
@@ -237,7 +244,7 @@ const sn_bench_record *sn_bench_baseline(const sn_bench_report *r, const sn_benc
                                          const sn_bench_record *x) {
     const sn_bench_record *best = NULL;
     if (old) {
-        best = find(old, x, x);
+        best = sn_bench_counterpart(old, r, x);
         return best ? best : with_other_options(r, old, x);
     }
     for (int i = 0; i < r->n; i++) {
@@ -280,8 +287,9 @@ static void print_pair(FILE *f, const pair *p, int name, int shape, const char *
             color ? color[g.verdict] : "", verdicts[g.verdict],
             color ? color[SN_BENCH_VERDICTS] : "");
     if (g.verdict == SN_BENCH_REFUSED) fprintf(f, ": %s", g.why);
-    if (g.verdict == SN_BENCH_UNCLEAR && g.rounds <= SN_BENCH_ROUNDS)
-        fprintf(f, ": %.0f rounds may do", g.rounds);
+    if (g.verdict == SN_BENCH_UNCLEAR &&
+        g.rounds <= (g.processes > 1 ? SN_BENCH_PROCESSES : SN_BENCH_ROUNDS))
+        fprintf(f, ": %.0f %s may do", g.rounds, g.processes > 1 ? "processes" : "rounds");
     print_columns(f, "MB", base->peak_bytes, x->peak_bytes, 1.0 / (1 << 20), "%.3g");
     print_columns(f, "error", base->rel_rms, x->rel_rms, 1, "%.1e");
     if (p->across && !same_options(base, x))

@@ -22,19 +22,25 @@ typedef struct sn_bench_gain {
     double gain, low, high;   /* the median and its interval of 95 % */
     double bound;             /* of a difference that counts, percent */
     sn_bench_verdict verdict; /* by the interval: all of it beyond a bound, or between both */
-    double rounds;            /* unclear: how many rounds would about do */
+    double rounds;            /* unclear: how many rounds, or processes, would about do */
+    int processes;            /* that the interval covers; 0: unknown */
     char why[160];            /* refused: the reason */
 } sn_bench_gain;
 
 /* Rounds of one run are compared pairwise, those of two runs as two sets of numbers; see samples.h. Files without
  * times of rounds: the interval follows from least and greatest time. bound: of a difference that counts, percent.
  * floor: the smallest difference that the run could see, percent (NaN: unknown); no smaller one counts. Refuses if
- * fewer than half of the samples count, and to call two works alike if floor is above 2 %. */
+ * too few samples count (sn_bench_numbers), and to call two works alike if floor is above 2 %. */
 sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_record *x, bool one_run,
                                double bound, double floor);
 
 /* Whether both did the same: kind, name and shape. */
 bool sn_bench_same_work(const sn_bench_record *x, const sn_bench_record *y);
+
+/* The record of r like x of `of`: the same work, level, back end and type. If a run measures a work several times, the
+ * first of one run belongs to the first of the other, and so on; of NULL: the first. NULL: there is none. */
+const sn_bench_record *sn_bench_counterpart(const sn_bench_report *r, const sn_bench_report *of,
+                                            const sn_bench_record *x);
 
 /* Whether they also took turns in the same rounds: a run may measure a work several times. */
 bool sn_bench_same_rounds(const sn_bench_record *x, const sn_bench_record *y);

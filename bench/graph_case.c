@@ -525,14 +525,15 @@ static void show_tuning(void *ctx, const char *line) {
 }
 
 /* Back ends that can be requested; `tuned`: the name of the variant that chooses by measurement,
- * beside one that does not. `wide`: the name of the variant in f32, beside products of fewer bits.
+ * beside one that does not. `wide`: in f32, beside products of fewer bits; `free`: beside one that is invariant.
  * `kernels`: the name of the time in kernels alone. */
 static const struct back_end {
-    const char *name, *tuned, *wide, *kernels;
-} back_ends[] = {{"native", "native-tuned", NULL, "native-kernels"},
-                 {"onednn", NULL, NULL, NULL},
-                 {"auto", "auto-tuned", NULL, NULL}};
-static const struct back_end native_f32 = {"native", NULL, "native-f32", NULL};
+    const char *name, *tuned, *wide, *free, *kernels;
+} back_ends[] = {{.name = "native", .tuned = "native-tuned", .kernels = "native-kernels"},
+                 {.name = "onednn"},
+                 {.name = "auto", .tuned = "auto-tuned"}},
+  native_f32 = {.name = "native", .wide = "native-f32"},
+  native_free = {.name = "native", .free = "native-free"};
 
 static bool add_variant(graph_case *c, int level, const struct back_end *b, bool tuned,
                         sn_error *err) {
@@ -552,6 +553,7 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
     o.compute = b->wide ? NULL : c->o->compute;
     o.cache = c->o->cache;
     o.precision = c->o->precision;
+    o.invariant = b->free ? NULL : c->o->invariant;
     o.cache_dir = c->o->cache_dir;
     if (c->o->tune && !tuned) o.cache_dir = ""; /* an empty cache has no tuned choices */
     o.tune = tuned;
@@ -581,7 +583,7 @@ static bool add_variant(graph_case *c, int level, const struct back_end *b, bool
                             .workspace = workspace_of,
                             .memory = memory_of,
                             .compile_ms = sn_program_stats(v->program).seconds * 1e3};
-    e->backend = tuned ? b->tuned : b->wide ? b->wide : b->name;
+    e->backend = tuned ? b->tuned : b->wide ? b->wide : b->free ? b->free : b->name;
     c->n++;
     if (!check_variant(c, v, e, err)) return false;
     if (c->o->direct && b->kernels && !tuned) {
@@ -604,8 +606,12 @@ static bool add_variants(graph_case *c, sn_error *err) {
         }
     }
     c->n_requested = c->n_variant;
-    for (int l = 0; l <= 4 && sn_bench_factors(c->o) != SN_F32; l++)
-        if (c->o->levels >> l & 1 && !add_variant(c, l, &native_f32, false, err)) return false;
+    const struct back_end *const beside[] = {sn_bench_factors(c->o) != SN_F32 ? &native_f32 : NULL,
+                                             c->o->invariant && *c->o->invariant ? &native_free
+                                                                                 : NULL};
+    for (int i = 0; i < 2; i++)
+        for (int l = 0; l <= 4 && beside[i]; l++)
+            if (c->o->levels >> l & 1 && !add_variant(c, l, beside[i], false, err)) return false;
     return true;
 }
 

@@ -21,6 +21,9 @@ static const double PROBE = 0.025;
  * streams at most STREAM_MAX_BYTES bytes. */
 static const double STREAM_MIN_RATIO = 0.1, STREAM_MAX_BYTES = 1 << 30;
 
+/* Seconds of a run that needs no untimed one before it. */
+static const double LONG_RUN = 0.1;
+
 /* An entrant's memory is used by the streaming probe if it is at least this fraction of the work's
  * bytes. */
 static const double MIN_OWN_FRACTION = 0.9;
@@ -40,24 +43,8 @@ sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err) {
     }
     sn_bench_record *x = &r->list[r->n++];
     *x = (sn_bench_record){.level = -1};
-    double *const numbers[] = {
-        &x->ms_median,      &x->ms_min,
-        &x->ms_max,         &x->flop,
-        &x->bytes,          &x->traffic,
-        &x->gflops,         &x->gbytes_s,
-        &x->peak_gflops,    &x->stream_gbytes_s,
-        &x->pct_roofline,   &x->run_peak_gflops,
-        &x->pct_run_peak,   &x->speedup_vs_level0,
-        &x->rel_rms,        &x->max_ulp,
-        &x->max_rel,        &x->peak_bytes,
-        &x->compile_ms,     &x->tokens_s,
-        &x->cpu_ms,         &x->preempted,
-        &x->speedup_vs_f32, &x->ms_low,
-        &x->ms_high,        &x->warm_up,
-        &x->floor_pct,
-    };
-    for (int i = 0; i < SN_BENCH_COUNTERS; i++) x->counter[i] = NAN;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) *numbers[i] = NAN;
+    for (int i = 0; i < SN_BENCH_NUMBERS; i++)
+        *sn_bench_number_at(x, &sn_bench_numbers_of[i]) = NAN;
     return x;
 }
 
@@ -306,7 +293,7 @@ static double stream_beside(const stream *s, const flusher *f, int threads, doub
     return f->memory ? stream_once(s, threads) * s->scale : stream_time(s, threads, seconds);
 }
 
-/* How many runs make a sample; 0: one, from cold caches. */
+/* How many runs make a sample; 0: one without another before it. */
 static bool calibrate(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e,
                       int *repeats, bool *failed, sn_bench_report *out, sn_error *err) {
     double once = 0, again = 0;
@@ -320,7 +307,7 @@ static bool calibrate(const sn_bench_options *o, const sn_bench_work *w, sn_benc
     }
     double want = once > 0 ? o->seconds / once : MAX_REPEATS;
     *repeats = want < 1 ? 1 : want > MAX_REPEATS ? MAX_REPEATS : (int)want;
-    if (o->cold) *repeats = 0;
+    if (o->cold || once > LONG_RUN) *repeats = 0;
     return ok;
 }
 
@@ -375,6 +362,20 @@ static bool run_round(const sn_bench_options *o, const sn_bench_work *w, sn_benc
     return ok;
 }
 
+/* Whether enough rounds count for all of n entrants. */
+static bool enough(rounds *r, int n) {
+    int done = 0;
+    for (int i = 0; i < n; i++)
+        if (!r->failed[i]) sn_bench_find_warm_up(&r->of[i]), done = r->of[i].n;
+    int counted = 0;
+    for (int k = 0; k < done; k++) {
+        bool all = true;
+        for (int i = 0; i < n; i++) all = all && (r->failed[i] || sn_bench_counts(&r->of[i], k));
+        counted += all;
+    }
+    return counted >= SN_BENCH_ENOUGH;
+}
+
 static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_bench_entrant *e,
                        int n, rounds *r, sn_bench_report *out, sn_error *err) {
     int *repeats = calloc((size_t)n + 1, sizeof *repeats);
@@ -385,7 +386,8 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
     for (int i = 0; i < n && ok; i++)
         ok = calibrate(o, w, &e[i], &repeats[i], &r->failed[i], out, err);
     ok = ok && streams_init(s, n, w, e, o, err);
-    for (int k = 0; k < r->n && ok; k++)
+    const int most = 2 * r->n < SN_BENCH_ROUNDS ? 2 * r->n : SN_BENCH_ROUNDS;
+    for (int k = 0; ok && k < most && (k < r->n || !enough(r, n)); k++)
         ok = o->stop && o->stop() ? sn_fail(err, SN_ERR_USAGE, "interrupted")
                                   : run_round(o, w, e, n, repeats, s, &f, k, r, out, err);
     sn_bench_progress_end(o);
@@ -398,11 +400,9 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
 
 /* How many times entrant i is as fast as entrant `base`: a median over rounds. NAN: there is none. */
 static double speedup(const rounds *r, int base, int i) {
-    double gain[SN_BENCH_ROUNDS];
-    bool few;
-    if (base < 0) return NAN;
-    int n = sn_bench_ratios(&r->of[base], &r->of[i], gain, &few);
-    return n ? sn_bench_median(gain, n) : NAN;
+    sn_bench_numbers gain;
+    if (base < 0 || !sn_bench_ratios(&r->of[base], &r->of[i], &gain)) return NAN;
+    return sn_bench_median(gain.x, gain.n);
 }
 
 static const char *type_of(const sn_bench_work *w, const sn_bench_entrant *e) {
@@ -410,32 +410,59 @@ static const char *type_of(const sn_bench_work *w, const sn_bench_entrant *e) {
 }
 
 void sn_bench_summarise(sn_bench_record *x) {
-    double t[SN_BENCH_ROUNDS];
     const sn_bench_samples *s = &x->samples;
-    int round[SN_BENCH_ROUNDS], n = sn_bench_find_counted(s, round, NULL), lost = 0;
-    sn_bench_pick(s->ms, round, n, t);
-    x->ms_median = sn_bench_median(t, n);
-    sn_bench_bootstrap(t, n, NULL, 0, &x->ms_low, &x->ms_high);
-    qsort(t, (size_t)n, sizeof *t, sn_bench_ascending);
-    x->ms_min = t[0], x->ms_max = t[n - 1];
+    double t[SN_BENCH_SAMPLES];
+    sn_bench_numbers counted;
+    sn_bench_times(s, &counted);
+    sn_bench_interval i = sn_bench_estimate(&counted, NULL);
+    x->ms_median = i.middle, x->ms_low = i.low, x->ms_high = i.high;
+    x->ms_min = x->ms_max = counted.x[0];
+    for (int k = 1; k < counted.n; k++) {
+        x->ms_min = fmin(x->ms_min, counted.x[k]);
+        x->ms_max = fmax(x->ms_max, counted.x[k]);
+    }
     x->floor_pct = sn_bench_floor(s, &x->again);
     if (s->warm_up) x->warm_up = s->warm_up;
-    for (int k = s->warm_up; k < s->n; k++) lost += sn_bench_preempted(s, k);
     if (isnan(s->switches[0])) return;
-    x->preempted = lost;
-    x->cpu_ms = sn_bench_median(t, sn_bench_pick(s->cpu_ms, round, n, t));
+    x->preempted = x->switches = 0;
+    for (int k = 0; k < s->n; k++) {
+        x->preempted += sn_bench_preempted(s, k);
+        x->switches += s->switches[k];
+    }
+    x->cpu_ms = sn_bench_median(t, sn_bench_pick(s->cpu_ms, &counted, t));
+}
+
+/* The samples of processes that ran on a busy machine do not count. */
+static void skip_busy(const sn_bench_report *r, sn_bench_samples *s) {
+    for (int k = 0, p; k < s->n; k++) {
+        p = (int)s->process[k];
+        s->skipped[k] |= p >= 0 && p < r->n_process && sn_bench_busy(r->busy[p], 0);
+    }
+}
+
+void sn_bench_finish(sn_bench_report *r) {
+    for (int i = 0; i < r->n; i++) {
+        sn_bench_samples *of[] = {&r->list[i].samples, &r->list[i].again};
+        for (int j = 0; j < 2; j++) {
+            sn_bench_find_warm_up(of[j]);
+            skip_busy(r, of[j]);
+        }
+        if (of[0]->n) sn_bench_summarise(&r->list[i]);
+    }
 }
 
 /* The limits beside entrant i, its share of them, and its counters, of the rounds that count. */
 static void fill_limits(sn_bench_record *x, const sn_bench_work *w, int i, const rounds *r) {
     const double *stream = r->stream + i * SN_BENCH_ROUNDS;
     double share[SN_BENCH_ROUNDS], rate[SN_BENCH_ROUNDS], peak[SN_BENCH_ROUNDS];
-    int round[SN_BENCH_ROUNDS], n = sn_bench_find_counted(&x->samples, round, NULL), by_memory = 0;
-    sn_bench_pick(r->peak, round, n, peak);
+    sn_bench_numbers counted;
+    sn_bench_times(&x->samples, &counted);
+    int n = counted.n, by_memory = 0;
     for (int k = 0; k < n; k++) {
-        double compute = w->flop / (peak[k] * 1e9), streamed = stream[round[k]];
+        peak[k] = r->peak[counted.round[k]];
+        double compute = w->flop / (peak[k] * 1e9), streamed = stream[counted.round[k]];
         by_memory += streamed > compute;
-        share[k] = 100 * fmax(compute, streamed) / (x->samples.ms[round[k]] * 1e-3);
+        share[k] = 100 * fmax(compute, streamed) / (counted.x[k] * 1e-3);
         rate[k] = streamed > 0 ? (w->read + w->write) / streamed * 1e-9 : NAN;
     }
     x->peak_gflops = sn_bench_median(peak, n);
@@ -444,7 +471,7 @@ static void fill_limits(sn_bench_record *x, const sn_bench_work *w, int i, const
     snprintf(x->bound, sizeof x->bound, "%s", 2 * by_memory > n ? "memory" : "compute");
     for (int c = 0; c < SN_BENCH_COUNTERS; c++) {
         double sum = 0;
-        for (int k = 0; k < n; k++) sum += r->counter[i][c][round[k]];
+        for (int k = 0; k < n; k++) sum += r->counter[i][c][counted.round[k]];
         x->counter[c] = sum / (n * r->runs[i] * w->runs);
     }
 }
@@ -503,7 +530,7 @@ static int find_twin(const sn_bench_entrant *e, int n) {
 static bool add_records(const sn_bench_options *o, const sn_bench_work *w,
                         const sn_bench_entrant *e, int n, int twin, rounds *r, sn_bench_report *out,
                         sn_error *err) {
-    const int measurement = out->n + 1;
+    const int measurement = out->n ? out->list[out->n - 1].measurement + 1 : 1;
     for (int i = 0; i < n + (twin >= 0); i++) {
         sn_bench_samples *s = &r->of[i];
         for (int k = 0; k < s->n; k++) s->ms[k] /= w->runs, s->cpu_ms[k] /= w->runs;

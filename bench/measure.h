@@ -47,8 +47,9 @@ typedef struct sn_bench_record {
     double ms_median, ms_min, ms_max;
     double ms_low, ms_high; /* the interval of the median */
     double cpu_ms;          /* CPU time of all threads of a run, median */
-    double
-        preempted; /* number of samples that do not count because they were preempted; NaN: unknown */
+    double switches;        /* involuntary context switches during all samples; NaN: unknown */
+    /* number of samples that do not count because they were preempted; NaN: unknown */
+    double preempted;
     double warm_up;   /* number of samples that do not count because they are the first; NaN: 0 */
     double floor_pct; /* sn_bench_floor of both; NaN: not timed twice */
     /* of the threads in a run, a mean over the rounds that count; NaN: not available, or a peer's */
@@ -70,6 +71,29 @@ typedef struct sn_bench_record {
     double tokens_s; /* models: tokens per second */
 } sn_bench_record;
 
+/* A text of a record. */
+typedef struct sn_bench_text {
+    const char *key; /* in JSON */
+    size_t offset, size;
+} sn_bench_text;
+
+/* A number of a record or a report, and its column in the table of records (head NULL: none). */
+typedef struct sn_bench_number {
+    const char *key; /* in JSON */
+    size_t offset;   /* of a double */
+    const char *head, *format;
+    int width;
+    double scale;
+} sn_bench_number;
+enum { SN_BENCH_NUMBERS = 32, SN_BENCH_MACHINE_NUMBERS = 8, SN_BENCH_TEXTS = 9 };
+/* bench/records.c: those of a record, and those of a report */
+extern const sn_bench_text sn_bench_texts_of[SN_BENCH_TEXTS];
+extern const sn_bench_number sn_bench_numbers_of[SN_BENCH_NUMBERS];
+extern const sn_bench_number sn_bench_machine_numbers[SN_BENCH_MACHINE_NUMBERS];
+static inline double *sn_bench_number_at(const void *of, const sn_bench_number *x) {
+    return (double *)(void *)((uintptr_t)of + x->offset);
+}
+
 /* A growing list. Zero-initialise; the list is allocated with malloc. */
 typedef struct sn_bench_report {
     sn_bench_record *list;
@@ -88,6 +112,10 @@ typedef struct sn_bench_report {
     bool cold;       /* the caches were flushed before each sample (sn_bench_options) */
     double load[2];  /* load average of the last minute before [0] and after [1] it; NaN: unknown */
     double ghz[2];   /* clock before [0] and after [1] it, GHz (sn_probe_ghz); NaN: unknown */
+    double spread;   /* sn_bench_spread of its probes */
+    /* others and stolen together while each of several processes measured; n_process 0: this one did */
+    int n_process;
+    double busy[SN_BENCH_PROCESSES];
     double read_gbytes_s; /* bandwidth of reading main memory, beside a picture; 0: not measured */
     /* of the machine and the program; "": unknown */
     char cpu[128], microarchitecture[64], commit[64], date[32];
@@ -96,6 +124,9 @@ typedef struct sn_bench_report {
 sn_bench_record *sn_bench_add(sn_bench_report *r, sn_error *err);
 /* Fills the numbers that follow from the samples; there must be one. */
 void sn_bench_summarise(sn_bench_record *x);
+/* Finds which samples of a report's records count, and summarises those that have samples. If several processes
+ * measured, those do not count during which the machine was busy. */
+void sn_bench_finish(sn_bench_report *r);
 void sn_bench_note(sn_bench_report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Adds a note for each record that is slower than the same work at a lower level of the same back
  * end: a fused kernel that is slower than its parts is a bug. Slower means that its minimum is 3 %
@@ -124,8 +155,10 @@ typedef struct sn_bench_options {
     const char *weights;   /* storage of constant matrices: NULL, "f32", "bf16", "int8", "int4" */
     const char *cache;     /* storage of keys and values: NULL, "f32", "bf16", "int8" */
     const char *precision; /* of training: NULL, "f32", "bf16" */
+    const char *invariant; /* as of sn_options; also timed without; NULL: none */
     int threads;           /* 0: OpenMP's default number */
-    int rounds;            /* at least 5 */
+    int processes;         /* that measure (processes.h); 0 or 1: this one */
+    int rounds;            /* at least 5; more, up to twice as many, until SN_BENCH_ENOUGH count */
     double seconds;        /* minimum time per entrant and round */
     bool check;            /* against the f64 evaluator */
     bool direct;           /* also the time in kernels alone, without that between them */
@@ -185,12 +218,12 @@ void sn_bench_progress(const sn_bench_options *o, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void sn_bench_progress_end(const sn_bench_options *o);
 
-/* bench/report.c; the keys of the lists of a record's samples */
+/* bench/records.c; the keys of the lists of a record's samples */
 typedef struct sn_bench_sample_key {
     const char *key;
     size_t offset; /* of the list in sn_bench_samples */
 } sn_bench_sample_key;
-enum { SN_BENCH_SAMPLE_KEYS = 4 };
+enum { SN_BENCH_SAMPLE_KEYS = 5 };
 extern const sn_bench_sample_key sn_bench_sample_keys[SN_BENCH_SAMPLE_KEYS];
 
 void sn_bench_print(const sn_bench_report *r, FILE *f);

@@ -41,50 +41,12 @@ void sn_bench_judge(sn_bench_report *r) {
 
 /* ---- the table ---- */
 
-typedef struct column {
-    const char *head;
-    int width;
-    const char *format;
-    size_t offset; /* of a double in the record */
-    double scale;
-} column;
-
-#define AT(field) offsetof(sn_bench_record, field)
-static const column columns[] = {
-    {"ms", 10, "%.4g", AT(ms_median), 1},
-    {"low", 9, "%.4g", AT(ms_low), 1},
-    {"high", 9, "%.4g", AT(ms_high), 1},
-    {"min", 9, "%.4g", AT(ms_min), 1},
-    {"cpu ms", 9, "%.4g", AT(cpu_ms), 1},
-    {"preempted", 9, "%.0f", AT(preempted), 1},
-    {"cycles", 9, "%.3g", AT(counter[0]), 1},
-    {"instr.", 9, "%.3g", AT(counter[1]), 1},
-    {"misses", 9, "%.3g", AT(counter[2]), 1},
-    {"warm-up", 7, "%.0f", AT(warm_up), 1},
-    {"A/A %", 6, "%.2f", AT(floor_pct), 1},
-    {"GFLOP/s", 9, "%.4g", AT(gflops), 1},
-    {"GB/s", 8, "%.4g", AT(gbytes_s), 1},
-    {"% roof", 8, "%.1f", AT(pct_roofline), 1},
-    {"% run", 8, "%.1f", AT(pct_run_peak), 1},
-    {"x level 0", 10, "%.2f", AT(speedup_vs_level0), 1},
-    {"x f32", 7, "%.2f", AT(speedup_vs_f32), 1},
-    {"tokens/s", 9, "%.4g", AT(tokens_s), 1},
-    {"work MB", 9, "%.4g", AT(peak_bytes), 1.0 / (1 << 20)},
-    {"rel RMS", 9, "%.1e", AT(rel_rms), 1},
-    {"max ulp", 9, "%.3g", AT(max_ulp), 1},
-    {"build ms", 9, "%.0f", AT(compile_ms), 1},
-};
-#undef AT
-enum { N_COLUMNS = sizeof columns / sizeof *columns };
-
-static double value_of(const sn_bench_record *x, const column *c) {
-    double v;
-    memcpy(&v, (const char *)x + c->offset, sizeof v);
-    return v * c->scale;
+static double value_of(const sn_bench_record *x, const sn_bench_number *c) {
+    return c->head ? *sn_bench_number_at(x, c) * c->scale : NAN;
 }
 
 static void print_group(const sn_bench_report *r, int from, int to, FILE *f) {
-    bool shown[N_COLUMNS] = {false};
+    bool shown[SN_BENCH_NUMBERS] = {false};
     int shape = 5, name = 4, backend = 14;
     for (int i = from; i < to; i++) {
         int n = (int)strlen(r->list[i].shape), k = (int)strlen(r->list[i].name);
@@ -92,13 +54,14 @@ static void print_group(const sn_bench_report *r, int from, int to, FILE *f) {
         name = k > name ? k : name;
         int b = (int)strlen(r->list[i].backend);
         backend = b > backend ? b : backend;
-        for (int c = 0; c < N_COLUMNS; c++) shown[c] |= !isnan(value_of(&r->list[i], &columns[c]));
+        for (int c = 0; c < SN_BENCH_NUMBERS; c++)
+            shown[c] |= !isnan(value_of(&r->list[i], &sn_bench_numbers_of[c]));
     }
     bool work = strcmp(r->list[from].kind, "roofline") != 0;
     fprintf(f, "%-*s  %-*s  %-*s %s", name, r->list[from].kind, shape, "shape", backend, "back end",
             work ? "level" : "dtype");
-    for (int c = 0; c < N_COLUMNS; c++)
-        if (shown[c]) fprintf(f, " %*s", columns[c].width, columns[c].head);
+    for (int c = 0; c < SN_BENCH_NUMBERS; c++)
+        if (shown[c]) fprintf(f, " %*s", sn_bench_numbers_of[c].width, sn_bench_numbers_of[c].head);
     fputs(work ? "  bound by\n" : "\n", f);
     for (int i = from; i < to; i++) {
         const sn_bench_record *x = &r->list[i];
@@ -107,12 +70,12 @@ static void print_group(const sn_bench_report *r, int from, int to, FILE *f) {
         if (x->level >= 0) snprintf(level, sizeof level, "%d", x->level);
         fprintf(f, "%-*s  %-*s  %-*s %5s", name, same ? "" : x->name, shape, same ? "" : x->shape,
                 backend, x->backend, work ? level : x->dtype);
-        for (int c = 0; c < N_COLUMNS; c++) {
+        for (int c = 0; c < SN_BENCH_NUMBERS; c++) {
             if (!shown[c]) continue;
             char text[32] = "";
-            double v = value_of(x, &columns[c]);
-            if (!isnan(v)) snprintf(text, sizeof text, columns[c].format, v);
-            fprintf(f, " %*s", columns[c].width, text);
+            double v = value_of(x, &sn_bench_numbers_of[c]);
+            if (!isnan(v)) snprintf(text, sizeof text, sn_bench_numbers_of[c].format, v);
+            fprintf(f, " %*s", sn_bench_numbers_of[c].width, text);
         }
         if (*x->bound && work) fprintf(f, "  %s", x->bound);
         if (*x->choice) fprintf(f, "  (%s kernels)", x->choice);
@@ -124,10 +87,12 @@ static void print_group(const sn_bench_report *r, int from, int to, FILE *f) {
 /* The limits used for the shares: minimum and maximum of the records' medians. */
 static void print_limits(const sn_bench_report *r, FILE *f) {
     double lo = INFINITY, hi = 0, slow = INFINITY, fast = 0;
+    double run = 0;
     int threads = 0, rounds = 0;
     for (int i = 0; i < r->n; i++) {
         const sn_bench_record *x = &r->list[i];
-        threads = x->threads, rounds = x->samples.n;
+        threads = x->threads, rounds = x->samples.n > rounds ? x->samples.n : rounds;
+        run = fmax(run, x->run_peak_gflops);
         if (!isnan(x->peak_gflops)) lo = fmin(lo, x->peak_gflops), hi = fmax(hi, x->peak_gflops);
         if (!isnan(x->stream_gbytes_s))
             slow = fmin(slow, x->stream_gbytes_s), fast = fmax(fast, x->stream_gbytes_s);
@@ -136,8 +101,9 @@ static void print_limits(const sn_bench_report *r, FILE *f) {
         fprintf(f,
                 "\n%d thread%s, medians of %d interleaved rounds with their intervals, caches %s",
                 threads, threads == 1 ? "" : "s", rounds, r->cold ? "cold" : "warm");
+    if (r->n_process) fprintf(f, ", in %d processes", r->n_process);
     if (hi > 0) fprintf(f, "; f32 peak beside it %.4g to %.4g GFLOP/s", lo, hi);
-    if (r->n_probe) fprintf(f, ", the run's %.4g", r->probe[(int)(r->n_probe * 0.9)]);
+    if (run > 0) fprintf(f, ", the run's %.4g", run);
     if (fast > 0) fprintf(f, "; streaming the same bytes %.3g to %.3g GB/s", slow, fast);
     if (r->n) fputc('\n', f);
 }
@@ -151,6 +117,7 @@ double sn_bench_spread(const sn_bench_report *r) {
 void sn_bench_look(sn_bench_report *r, int when) {
     if (getloadavg(&r->load[when], 1) != 1) r->load[when] = NAN;
     r->ghz[when] = sn_probe_ghz();
+    r->spread = sn_bench_spread(r);
 }
 
 /* " 1.2", or what stands for an unknown number */
@@ -172,7 +139,7 @@ static void print_state(const sn_bench_report *r, FILE *f) {
     print_known(f, " before, after ", "%.2f", r->load[1]);
     print_known(f, "; clock in GHz ", "%.2f", r->ghz[0]);
     print_known(f, " before, after ", "%.2f", r->ghz[1]);
-    print_known(f, "; spread of the peak's probes ", "%.1f %%", sn_bench_spread(r));
+    print_known(f, "; spread of the peak's probes ", "%.1f %%", r->spread);
     fprintf(f, "; counters %s%s%s\n", *missing ? "not available here (" : "read", missing,
             *missing ? ")" : "");
 }
@@ -206,18 +173,19 @@ static void add_number(cJSON *o, const char *key, double v) {
         cJSON_AddNullToObject(o, key);
 }
 
+static void add_numbers(cJSON *o, const void *of, const sn_bench_number *list, int n) {
+    for (int i = 0; i < n; i++) {
+        double v = *sn_bench_number_at(of, &list[i]);
+        add_number(o, list[i].key, v < 0 ? NAN : v);
+    }
+}
+
 static cJSON *numbers(const double *x, int n) {
     cJSON *list = cJSON_CreateArray();
     for (int k = 0; k < n; k++)
         cJSON_AddItemToArray(list, isfinite(x[k]) ? cJSON_CreateNumber(x[k]) : cJSON_CreateNull());
     return list;
 }
-
-const sn_bench_sample_key sn_bench_sample_keys[] = {
-    {"round_ms", offsetof(sn_bench_samples, ms)},
-    {"round_cpu_ms", offsetof(sn_bench_samples, cpu_ms)},
-    {"round_switches", offsetof(sn_bench_samples, switches)},
-    {"round_waited_pct", offsetof(sn_bench_samples, waited)}};
 
 static void add_samples(cJSON *o, const sn_bench_samples *s) {
     for (int i = 0; i < SN_BENCH_SAMPLE_KEYS; i++) {
@@ -229,50 +197,16 @@ static void add_samples(cJSON *o, const sn_bench_samples *s) {
 
 static cJSON *record_json(const sn_bench_record *x) {
     cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "kind", x->kind);
-    cJSON_AddStringToObject(o, "name", x->name);
+    for (int i = 0; i < SN_BENCH_TEXTS; i++)
+        cJSON_AddStringToObject(o, sn_bench_texts_of[i].key,
+                                (const char *)x + sn_bench_texts_of[i].offset);
     add_number(o, "level", x->level >= 0 ? x->level : NAN);
-    cJSON_AddStringToObject(o, "backend", x->backend);
     cJSON_AddNumberToObject(o, "threads", x->threads);
     cJSON_AddNumberToObject(o, "measurement", x->measurement);
-    cJSON_AddStringToObject(o, "dtype", x->dtype);
-    cJSON_AddStringToObject(o, "shape", x->shape);
     cJSON_AddNumberToObject(o, "rounds", x->samples.n);
     add_samples(o, &x->samples);
     if (x->again.n) add_samples(cJSON_AddObjectToObject(o, "again"), &x->again);
-    add_number(o, "ms_median", x->ms_median);
-    add_number(o, "ms_low", x->ms_low);
-    add_number(o, "ms_high", x->ms_high);
-    add_number(o, "ms_min", x->ms_min);
-    add_number(o, "ms_max", x->ms_max);
-    add_number(o, "flop", x->flop);
-    add_number(o, "bytes", x->bytes);
-    add_number(o, "traffic", x->traffic);
-    add_number(o, "cpu_ms", x->cpu_ms);
-    add_number(o, "preempted", x->preempted);
-    add_number(o, "warm_up", x->samples.warm_up);
-    for (int i = 0; i < SN_BENCH_COUNTERS; i++)
-        add_number(o, sn_bench_counter_names[i], x->counter[i]);
-    add_number(o, "floor_pct", x->floor_pct);
-    add_number(o, "gflops", x->gflops);
-    add_number(o, "gbytes_s", x->gbytes_s);
-    add_number(o, "peak_gflops", x->peak_gflops);
-    add_number(o, "stream_gbytes_s", x->stream_gbytes_s);
-    add_number(o, "pct_roofline", x->pct_roofline);
-    add_number(o, "run_peak_gflops", x->run_peak_gflops);
-    add_number(o, "pct_run_peak", x->pct_run_peak);
-    cJSON_AddStringToObject(o, "bound", x->bound);
-    add_number(o, "speedup_vs_level0", x->speedup_vs_level0);
-    add_number(o, "speedup_vs_f32", x->speedup_vs_f32);
-    add_number(o, "rel_rms", x->rel_rms);
-    add_number(o, "max_ulp", x->max_ulp);
-    add_number(o, "max_rel", x->max_rel);
-    cJSON_AddStringToObject(o, "checked", x->checked);
-    add_number(o, "peak_bytes", x->peak_bytes);
-    add_number(o, "compile_ms", x->compile_ms);
-    add_number(o, "tokens_s", x->tokens_s);
-    cJSON_AddStringToObject(o, "setup", x->setup);
-    cJSON_AddStringToObject(o, "choice", x->choice);
+    add_numbers(o, x, sn_bench_numbers_of, SN_BENCH_NUMBERS);
     cJSON_AddBoolToObject(o, "unfused", x->unfused);
     return o;
 }
@@ -356,15 +290,11 @@ static cJSON *machine_json(const sn_bench_report *r, const sn_bench_options *o) 
     add_text(j, "compute", o->compute);
     add_text(j, "cache", o->cache);
     add_text(j, "precision", o->precision);
+    add_text(j, "invariant", o->invariant);
     add_text(j, "onednn", sn_backend_library_version());
-    add_number(j, "others_pct", r->others >= 0 ? r->others : NAN);
-    add_number(j, "stolen_pct", r->stolen >= 0 ? r->stolen : NAN);
-    add_number(j, "context_switches", r->switches);
-    add_number(j, "load_before", r->load[0]);
-    add_number(j, "load_after", r->load[1]);
-    add_number(j, "ghz_before", r->ghz[0]);
-    add_number(j, "ghz_after", r->ghz[1]);
-    add_number(j, "probe_spread_pct", sn_bench_spread(r));
+    add_numbers(j, r, sn_bench_machine_numbers, SN_BENCH_MACHINE_NUMBERS);
+    cJSON_AddNumberToObject(j, "processes", r->n_process ? r->n_process : 1);
+    cJSON_AddItemToObject(j, "process_busy_pct", numbers(r->busy, r->n_process));
     add_number(j, "read_gbytes_s", r->read_gbytes_s > 0 ? r->read_gbytes_s : NAN);
     cJSON *notes = cJSON_AddArrayToObject(j, "notes");
     for (int i = 0; i < r->n_note; i++) cJSON_AddItemToArray(notes, cJSON_CreateString(r->note[i]));

@@ -6,47 +6,64 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Percent of a sample's time that its threads may wait for their CPUs. */
+/* Percent of a sample's time that a thread may wait for a CPU: less is not seen beside a difference of 1 %. */
 static const double most_waited = 1;
 
 bool sn_bench_preempted(const sn_bench_samples *s, int round) {
-    return s->switches[round] > 0 && s->waited[round] >= most_waited;
+    return s->waited[round] >= most_waited;
 }
 
 bool sn_bench_counts(const sn_bench_samples *s, int round) {
-    return round >= s->warm_up && !sn_bench_preempted(s, round);
+    return !s->skipped[round] && !sn_bench_preempted(s, round);
 }
 
-int sn_bench_find_counted(const sn_bench_samples *s, int round[SN_BENCH_ROUNDS], bool *few) {
-    int n = 0;
-    for (int k = 0; k < s->n; k++)
-        if (sn_bench_counts(s, k)) round[n++] = k;
-    if (few) *few = 2 * n < s->n;
-    if (2 * n >= s->n) return n;
-    for (int k = 0; k < s->n; k++) round[k] = k;
-    return s->n;
+/* The round after the last one of the process of round `from`. */
+static int end_of_process(const sn_bench_samples *s, int from) {
+    int end = from + 1;
+    while (end < s->n && s->process[end] == s->process[from]) end++;
+    return end;
 }
 
-int sn_bench_pick(const double *all, const int *round, int n, double some[SN_BENCH_ROUNDS]) {
-    for (int k = 0; k < n; k++) some[k] = all[round[k]];
-    return n;
+/* The rounds in which a and b (NULL: a alone) count. */
+static void find_rounds(const sn_bench_samples *a, const sn_bench_samples *b,
+                        sn_bench_numbers *to) {
+    to->n = to->processes = to->all = 0;
+    for (int from = 0, end; from < a->n; from = end) {
+        int first = to->n;
+        end = end_of_process(a, from);
+        for (int k = from; k < end; k++)
+            if (sn_bench_counts(a, k) && (!b || sn_bench_counts(b, k))) to->round[to->n++] = k;
+        to->all++;
+        if (to->n - first >= SN_BENCH_ENOUGH && to->processes < SN_BENCH_PROCESSES)
+            to->begin[to->processes++] = first;
+        else
+            to->n = first;
+    }
+    to->few = to->processes < (to->all > 1 ? 2 : 1);
+    if (!to->processes) {
+        to->begin[to->processes++] = 0;
+        for (to->n = 0; to->n < a->n; to->n++) to->round[to->n] = to->n;
+    }
+    to->begin[to->processes] = to->n;
 }
 
-int sn_bench_counted(const sn_bench_samples *s, double ms[SN_BENCH_ROUNDS], bool *few) {
-    int round[SN_BENCH_ROUNDS];
-    return sn_bench_pick(s->ms, round, sn_bench_find_counted(s, round, few), ms);
+int sn_bench_pick(const double *all, const sn_bench_numbers *x, double some[SN_BENCH_SAMPLES]) {
+    for (int k = 0; k < x->n; k++) some[k] = all[x->round[k]];
+    return x->n;
 }
 
-int sn_bench_ratios(const sn_bench_samples *a, const sn_bench_samples *b,
-                    double ratio[SN_BENCH_ROUNDS], bool *few) {
-    int n = 0;
-    if (a->n != b->n || a->ms[0] <= 0 || b->ms[0] <= 0) return 0;
+void sn_bench_times(const sn_bench_samples *s, sn_bench_numbers *to) {
+    find_rounds(s, NULL, to);
+    sn_bench_pick(s->ms, to, to->x);
+}
+
+bool sn_bench_ratios(const sn_bench_samples *a, const sn_bench_samples *b, sn_bench_numbers *to) {
+    if (a->n != b->n || a->ms[0] <= 0 || b->ms[0] <= 0) return false;
     for (int k = 0; k < a->n; k++)
-        if (sn_bench_counts(a, k) && sn_bench_counts(b, k)) ratio[n++] = a->ms[k] / b->ms[k];
-    *few = 2 * n < a->n;
-    if (!*few) return n;
-    for (int k = 0; k < a->n; k++) ratio[k] = a->ms[k] / b->ms[k];
-    return a->n;
+        if (a->process[k] != b->process[k]) return false;
+    find_rounds(a, b, to);
+    for (int k = 0; k < to->n; k++) to->x[k] = a->ms[to->round[k]] / b->ms[to->round[k]];
+    return true;
 }
 
 int sn_bench_ascending(const void *a, const void *b) {
@@ -55,27 +72,40 @@ int sn_bench_ascending(const void *a, const void *b) {
 }
 
 double sn_bench_median(const double *x, int n) {
-    double sorted[SN_BENCH_ROUNDS];
+    double sorted[SN_BENCH_SAMPLES];
     memcpy(sorted, x, sizeof *x * (size_t)n);
     qsort(sorted, (size_t)n, sizeof *sorted, sn_bench_ascending);
     return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
-void sn_bench_find_warm_up(sn_bench_samples *s) {
+/* How many of the first of n times are warm-up. */
+static int warm_up_of(const double *ms, int n) {
     static const double deviations = 3, to_deviation = 1.4826, least = 0.01;
-    double off[SN_BENCH_ROUNDS];
-    for (s->warm_up = 0; 3 * (s->warm_up + 1) <= s->n; s->warm_up++) {
-        const double *rest = s->ms + s->warm_up + 1;
-        int n = s->n - s->warm_up - 1;
-        double middle = sn_bench_median(rest, n);
-        for (int k = 0; k < n; k++) off[k] = fabs(rest[k] - middle);
-        double margin = fmax(least * middle, deviations * to_deviation * sn_bench_median(off, n));
-        if (s->ms[s->warm_up] <= middle + margin) return;
+    double off[SN_BENCH_SAMPLES];
+    int first = 0;
+    for (; 3 * (first + 1) <= n; first++) {
+        const double *rest = ms + first + 1;
+        int m = n - first - 1;
+        double middle = sn_bench_median(rest, m);
+        for (int k = 0; k < m; k++) off[k] = fabs(rest[k] - middle);
+        double margin = fmax(least * middle, deviations * to_deviation * sn_bench_median(off, m));
+        if (ms[first] <= middle + margin) break;
+    }
+    return first;
+}
+
+void sn_bench_find_warm_up(sn_bench_samples *s) {
+    s->warm_up = 0;
+    for (int from = 0, end; from < s->n; from = end) {
+        end = end_of_process(s, from);
+        int first = warm_up_of(s->ms + from, end - from);
+        for (int k = from; k < end; k++) s->skipped[k] = k < from + first;
+        s->warm_up += first;
     }
 }
 
 static double resampled_median(const double *x, int n, uint64_t *seed) {
-    double draw[SN_BENCH_ROUNDS];
+    double draw[SN_BENCH_SAMPLES];
     for (int k = 0; k < n; k++) {
         *seed = *seed * 6364136223846793005u + 1442695040888963407u;
         draw[k] = x[(*seed >> 33) % (unsigned)n];
@@ -83,24 +113,50 @@ static double resampled_median(const double *x, int n, uint64_t *seed) {
     return sn_bench_median(draw, n);
 }
 
-void sn_bench_bootstrap(const double *x, int n, const double *y, int m, double *low, double *high) {
+/* The geometric mean of the processes' medians, resampled unless seed is NULL. Adds the squares of what their
+ * logarithms are off it to *squares (NULL is allowed). */
+static double middle_of(const sn_bench_numbers *x, uint64_t *seed, double *squares) {
+    double median[SN_BENCH_PROCESSES], mean = 0;
+    for (int p = 0; p < x->processes; p++) {
+        const double *of = x->x + x->begin[p];
+        int n = x->begin[p + 1] - x->begin[p];
+        median[p] = seed ? resampled_median(of, n, seed) : sn_bench_median(of, n);
+        mean += log(median[p]) / x->processes;
+    }
+    for (int p = 0; p < x->processes && squares; p++) *squares += pow(log(median[p]) - mean, 2);
+    return x->processes > 1 ? exp(mean) : median[0];
+}
+
+sn_bench_interval sn_bench_estimate(const sn_bench_numbers *x, const sn_bench_numbers *y) {
     enum { DRAWS = 1000 };
-    double drawn[DRAWS];
+    /* quantiles of 97.5 % with 1, 2, … degrees of freedom */
+    static const double student[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
+                                     2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120};
+    double drawn[DRAWS], squares = 0, each = 1.0 / x->processes;
     uint64_t seed = 1;
     for (int k = 0; k < DRAWS; k++) {
-        drawn[k] = resampled_median(x, n, &seed);
-        if (y) drawn[k] /= resampled_median(y, m, &seed);
+        drawn[k] = middle_of(x, &seed, NULL);
+        if (y) drawn[k] /= middle_of(y, &seed, NULL);
     }
     qsort(drawn, DRAWS, sizeof *drawn, sn_bench_ascending);
-    *low = drawn[DRAWS * 25 / 1000];
-    *high = drawn[DRAWS * 975 / 1000 - 1];
+    sn_bench_interval i = {middle_of(x, NULL, &squares), drawn[DRAWS * 25 / 1000],
+                           drawn[DRAWS * 975 / 1000 - 1]};
+    int freedom = x->processes - 1;
+    if (y) {
+        i.middle /= middle_of(y, NULL, &squares);
+        freedom += y->processes - 1;
+        each += 1.0 / y->processes;
+    }
+    if (!freedom) return i;
+    double half = student[freedom - 1] * sqrt(squares / freedom * each);
+    i.low = fmin(i.low, i.middle * exp(-half));
+    i.high = fmax(i.high, i.middle * exp(half));
+    return i;
 }
 
 double sn_bench_floor(const sn_bench_samples *once, const sn_bench_samples *again) {
-    double ratio[SN_BENCH_ROUNDS], low, high;
-    bool few;
-    int n = sn_bench_ratios(once, again, ratio, &few);
-    if (!n) return NAN;
-    sn_bench_bootstrap(ratio, n, NULL, 0, &low, &high);
-    return 100 * fmax(1 - low, high - 1);
+    sn_bench_numbers ratio;
+    if (!sn_bench_ratios(once, again, &ratio)) return NAN;
+    sn_bench_interval i = sn_bench_estimate(&ratio, NULL);
+    return 100 * fmax(1 - i.low, i.high - 1);
 }

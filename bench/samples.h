@@ -4,47 +4,62 @@
 
 #include <stdbool.h>
 
-enum { SN_BENCH_ROUNDS = 101 /* maximum number of rounds */ };
+enum {
+    SN_BENCH_ROUNDS = 101, /* maximum number of rounds of a process */
+    SN_BENCH_PROCESSES = 9,
+    SN_BENCH_SAMPLES = SN_BENCH_ROUNDS * SN_BENCH_PROCESSES,
+    /* Rounds that must count in a process: the interval of a median of fewer covers less than 94 %. */
+    SN_BENCH_ENOUGH = 5
+};
 
-/* The samples of an entrant, one a round. A round counts unless it is one of the first `warm_up`, or the
- * sample was preempted: threads lost their CPU and waited for it for at least 1 % of the time. */
+/* The samples of an entrant, one a round, process after process. A round counts unless it is skipped, or the sample
+ * was preempted: a thread waited for a CPU for at least 1 % of the time. */
 typedef struct sn_bench_samples {
-    int n, warm_up;
-    double ms[SN_BENCH_ROUNDS];       /* the first 0: not kept */
-    double cpu_ms[SN_BENCH_ROUNDS];   /* of all threads; NaN: unknown */
-    double switches[SN_BENCH_ROUNDS]; /* involuntary context switches; NaN: unknown */
-    double
-        waited[SN_BENCH_ROUNDS]; /* share of the time that a thread waited, percent; NaN: unknown */
+    int n, warm_up;                    /* warm_up: how many are the slow first ones of a process */
+    double ms[SN_BENCH_SAMPLES];       /* the first 0: not kept */
+    double cpu_ms[SN_BENCH_SAMPLES];   /* of all threads; NaN: unknown */
+    double switches[SN_BENCH_SAMPLES]; /* involuntary context switches; NaN: unknown */
+    double waited[SN_BENCH_SAMPLES];   /* share of the time, percent; NaN: unknown */
+    double process[SN_BENCH_SAMPLES];  /* number of the process */
+    bool skipped[SN_BENCH_SAMPLES]; /* by warm-up, or because the process ran on a busy machine */
 } sn_bench_samples;
 
 bool sn_bench_preempted(const sn_bench_samples *s, int round);
 bool sn_bench_counts(const sn_bench_samples *s, int round);
 
-/* The indices of the rounds that count; if they are fewer than half, of all rounds, and *few is set (NULL is
- * allowed). Returns their number. */
-int sn_bench_find_counted(const sn_bench_samples *s, int round[SN_BENCH_ROUNDS], bool *few);
-
-/* Writes the numbers of n rounds of `all`, one a round, to `some`; n is returned. */
-int sn_bench_pick(const double *all, const int *round, int n, double some[SN_BENCH_ROUNDS]);
-
-/* The times that count; if they are fewer than half, all times are, and *few is set (NULL is allowed).
- * Returns their number. */
-int sn_bench_counted(const sn_bench_samples *s, double ms[SN_BENCH_ROUNDS], bool *few);
-
-/* Finds warm_up: the first rounds, at most a third, that are slower than three standard deviations (by the median
- * of the differences, at least 1 %) above the median of those after them. */
+/* Finds the rounds of warm-up, which do not count: the first of each process, at most a third, that are slower than
+ * three standard deviations (by the median of the differences, at least 1 %) above the median of those after them. */
 void sn_bench_find_warm_up(sn_bench_samples *s);
 
-/* For each round in which both samples count, a's time over b's; if these are fewer than half, for all
- * rounds, and *few is set. Returns their number; 0: the rounds are not of one run. */
-int sn_bench_ratios(const sn_bench_samples *a, const sn_bench_samples *b,
-                    double ratio[SN_BENCH_ROUNDS], bool *few);
+/* Numbers of the rounds that count, by process. Processes with fewer than SN_BENCH_ENOUGH are left out; without any
+ * other all rounds are in. */
+typedef struct sn_bench_numbers {
+    int n, processes, all; /* all: with those left out */
+    bool few;              /* of several processes less than two are left, or none */
+    int begin[SN_BENCH_PROCESSES + 1], round[SN_BENCH_SAMPLES];
+    double x[SN_BENCH_SAMPLES];
+} sn_bench_numbers;
+
+/* The times that count. */
+void sn_bench_times(const sn_bench_samples *s, sn_bench_numbers *to);
+
+/* a's time over b's in each round in which both count. False: the rounds are not of one run. */
+bool sn_bench_ratios(const sn_bench_samples *a, const sn_bench_samples *b, sn_bench_numbers *to);
+
+/* Writes the numbers of x's rounds, of `all` of one a round, to `some`; returns their number. */
+int sn_bench_pick(const double *all, const sn_bench_numbers *x, double some[SN_BENCH_SAMPLES]);
 
 double sn_bench_median(const double *x, int n);
 
-/* The interval of 95 % of the median of n numbers, or of the ratio of two medians (y NULL: of x alone): what lies
- * between the quantiles of 1000 resampled medians. The same for the same numbers. */
-void sn_bench_bootstrap(const double *x, int n, const double *y, int m, double *low, double *high);
+/* The median of x, over that of y unless it is NULL, and its interval of 95 %. Of one process the interval is what lies
+ * between the quantiles of 1000 resampled medians. Of several, the median is the geometric mean of the processes'
+ * medians, and the interval is Student's t by the deviation of their logarithms, since processes differ by more than
+ * their rounds do [Kalibera & Jones, Rigorous benchmarking in reasonable time, ISMM 2013, section 9.3], but no
+ * narrower than by resampling the rounds of each. The same for the same numbers. */
+typedef struct sn_bench_interval {
+    double middle, low, high;
+} sn_bench_interval;
+sn_bench_interval sn_bench_estimate(const sn_bench_numbers *x, const sn_bench_numbers *y);
 
 /* The smallest difference that a run can see, percent: how far the interval of the ratio of one entrant's samples
  * to its samples as another entrant of the same rounds is from 1. NaN: they have no common rounds. */

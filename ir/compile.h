@@ -74,7 +74,7 @@ typedef struct sn_options {
      * that decoding with such weights is slower. With "chunk" each query and each element of a recurrence is
      * computed as in decoding, so that prefill is slower. Other kernels sum in the same order anyway, except
      * sums over a sequence that the model spells out. The back end is native; "chunk" needs level 3 or 4.
-     * `sinter check MODEL --invariant=chunk` tests a model, and bench/invariance.py measures the cost. */
+     * `sinter check MODEL --invariant=chunk` tests a model, `sinter bench --invariant` measures the cost. */
     const char *invariant;
     /* disk cache; NULL: the user's cache directory; "none" or "": no cache (a folder called none is
      * "./none") */

@@ -5,11 +5,13 @@
 #include "bench/neighbour.h"
 #include "bench/noise.h"
 #include "bench/peers.h"
+#include "bench/processes.h"
 #include "frontend/models.h"
 #include "runtime/cli/drawing.h"
 #include "runtime/clock.h"
 #include "tools/cmd.h"
 #include "tools/evidence.h"
+#include "tools/model/open.h"
 #include "driver/installed.h"
 #include "driver/model_source.h"
 #include "driver/open.h"
@@ -27,8 +29,8 @@
 
 typedef struct options {
     const char *levels, *backends, *weights, *compute, *cache, *precision, *peers, *peer_dir,
-        *target, *cache_dir, *evidence, *json, *plot, *profile, *with;
-    int64_t threads, rounds;
+        *target, *cache_dir, *invariant, *evidence, *json, *plot, *profile, *with;
+    int64_t threads, processes, rounds;
     double seconds, clip, threshold;
     bool cold, warm, claims, no_check, direct, tune, backward, gradient;
     const char *names, *shape, *mask, *model, *tokens, *sizes, *entry, *optimizer;
@@ -38,7 +40,8 @@ typedef struct options {
 
 /* clang-format off */
 #define ROUNDS \
-    {"rounds", 0, ARG_INT, offsetof(options, rounds), "N", "9", 5, 101, "interleaved rounds"}, \
+    {"rounds", 0, ARG_INT, offsetof(options, rounds), "N", "9", 5, SN_BENCH_ROUNDS, \
+     "interleaved rounds of a process; more, up to twice as many, until 5 of all variants count"}, \
     {"seconds", 0, ARG_NUMBER, offsetof(options, seconds), "S", "0.02", 0, 60, "minimum time per variant and round"}, \
     {"threads", 't', ARG_INT, offsetof(options, threads), "N", "0", 0, 1024, "0: all available CPUs"}, \
     {"json", 0, ARG_TEXT, offsetof(options, json), "FILE", NULL, 0, 0, "one record per line; -: standard output, instead of the tables; docs/bench.md lists the keys"}, \
@@ -75,11 +78,16 @@ typedef struct options {
      "measure again while N threads walk through memory, as another program would; 0: only alone"}, \
     {"evidence", 0, ARG_TEXT, offsetof(options, evidence), "DIR", NULL, 0, 0, \
      "write a new folder with all samples, the machine's state, and repeat.sh, which measures again and compares verdicts"}, \
+    {"processes", 0, ARG_INT, offsetof(options, processes), "N", "0", 0, SN_BENCH_PROCESSES, \
+     "measure in N fresh processes, so that intervals cover how they differ; 0: 3 with --evidence, else in this one"}, \
+    CMD_INVARIANT_ARG(offsetof(options, invariant)), \
     CMD_PROFILE_ARG(options), \
     {"cache-dir", 0, ARG_TEXT, offsetof(options, cache_dir), "DIR|none", NULL, 0, 0, \
      "cache of compiled kernels; default: ~/.cache/sinter"}, \
     ROUNDS
 /* clang-format on */
+
+enum { EVIDENCE_PROCESSES = 3 /* unless --processes says otherwise */ };
 
 static const char roofline_name[] = "sinter bench roofline", gemm_name[] = "sinter bench gemm",
                   kernel_name[] = "sinter bench kernel",
@@ -370,8 +378,12 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .compute = o->compute,
                             .cache = o->cache,
                             .precision = o->precision,
+                            .invariant = o->invariant,
                             .cache_dir = o->cache_dir,
                             .threads = (int)o->threads,
+                            .processes = (int)(o->processes  ? o->processes
+                                               : o->evidence ? EVIDENCE_PROCESSES
+                                                             : 1),
                             .rounds = (int)o->rounds,
                             .seconds = o->seconds,
                             .check = !o->no_check,
@@ -595,9 +607,10 @@ static int compare_kernels(const options *o, const sn_bench_record *measured) {
     int n = 11;
     const char *const more[][2] = {{"--weights", o->weights},
                                    {"--compute", o->compute},
+                                   {"--invariant", o->invariant},
                                    {"--target", o->target},
                                    {"--cache-dir", o->cache_dir}};
-    for (int i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         if (more[i][1]) line[n++] = more[i][0], line[n++] = more[i][1];
     if (access(o->model, F_OK))
         line[n++] = "--preset";
@@ -609,6 +622,42 @@ static int compare_kernels(const options *o, const sn_bench_record *measured) {
     printf("\nkernels of the levels, ");
     fflush(stdout);
     return cmd_explain(n, (char **)(uintptr_t)line);
+}
+
+/* In fresh processes, which get the same arguments. */
+static bool run_processes(int argc, char **argv, const sn_bench_options *b, sn_bench_report *r,
+                          bool *stopped, sn_error *err) {
+    static char program[] = "sinter", bench[] = "bench", processes[] = "--processes", one[] = "1",
+                json[] = "--json", out[] = "-";
+    char *const last[] = {processes, one, json, out};
+    char **line = calloc((size_t)argc + 8, sizeof *line);
+    int n = 0;
+    if (!line) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    line[n++] = program;
+    line[n++] = bench;
+    for (int i = 1, skipped; i < argc; i += skipped ? skipped : 1) {
+        skipped = evidence_leaves_out(argv[i], false);
+        if (!skipped) line[n++] = argv[i];
+    }
+    memcpy(line + n, last, sizeof last);
+    bool ok = sn_bench_run_processes(b->processes, line, EXIT_STOPPED, r, stopped, err);
+    free(line);
+    return ok;
+}
+
+/* In this process, beside the peers. */
+static bool run_here(int kind, const options *o, sn_bench_options *b, sn_bench_report *r,
+                     sn_error *err) {
+    sn_bench_noise noise = sn_bench_noise_begin();
+    double switches = sn_bench_usage_of(0).switches;
+    sn_bench_look(r, 0);
+    b->started = sn_bench_peers_start(b, r);
+    bool ok = run_states(kind, o, b, r, err);
+    sn_bench_peers_stop(b->started);
+    sn_bench_noise_end(&noise, &r->others, &r->stolen);
+    sn_bench_look(r, 1);
+    r->switches = sn_bench_usage_of(0).switches - switches;
+    return ok;
 }
 
 static int measure(int argc, char **argv, bool levels) {
@@ -630,34 +679,30 @@ static int measure(int argc, char **argv, bool levels) {
     sn_bench_options b;
     sn_bench_report r = {0};
     double shown = sn_clock();
+    bool stopped = false;
     bool ok = read_options(&o, &b, &shown, &err) && cmd_can_write(o.json, &err) &&
               drawing_named(o.plot, &err) && cmd_can_write(o.plot, &err) &&
               cmd_can_write(o.profile, &err) && evidence_can(o.evidence, &err);
-    char *command = evidence_command(argc, argv, NULL, NULL, sn_bench_threads(&b));
+    char *command = evidence_command(argc, argv, NULL, NULL, &b);
     b.command = command;
     if (ok) {
-        sn_bench_noise noise = sn_bench_noise_begin();
-        double switches = sn_bench_usage_of(0).switches;
         sn_bench_total total = {.counting = kind > 0}; /* roofline is one work */
-        b.total = &total;
-        r.cold = b.cold;
-        sn_bench_look(&r, 0);
         sn_bench_report none = {0};
+        b.total = &total;
         ok = !total.counting || kinds[kind].run(&o, &b, &none, &err);
         sn_bench_report_free(&none);
         total.counting = false;
         total.begin = sn_clock();
-        b.started = ok ? sn_bench_peers_start(&b, &r) : NULL;
         b.stop = screen_stopped;
         screen_catch_stop();
-        ok = ok && run_states(kind, &o, &b, &r, &err);
-        sn_bench_peers_stop(b.started);
-        sn_bench_noise_end(&noise, &r.others, &r.stolen);
-        sn_bench_look(&r, 1);
-        r.switches = sn_bench_usage_of(0).switches - switches;
+        r.cold = b.cold;
+        if (ok)
+            ok = b.processes > 1 ? run_processes(argc, argv, &b, &r, &stopped, &err)
+                                 : run_here(kind, &o, &b, &r, &err);
         sn_bench_progress_end(&b);
     }
-    bool partial = !ok && screen_stopped() && r.n > 0;
+    stopped |= screen_stopped();
+    bool partial = stopped && (!ok || b.processes > 1) && r.n > 0;
     if (partial) {
         screen_say(c->name, "interrupted: %d records are complete", r.n);
         err = (sn_error){0};
@@ -667,7 +712,7 @@ static int measure(int argc, char **argv, bool levels) {
     bool printed = !o.json || strcmp(o.json, "-") != 0; /* tables, beside the records */
     bool kernels = ok && levels && printed && r.n && !o.gradient && !strcmp(kind_of(kind), "model");
     code = ok ? cmd_finish(c->name) : cmd_fail(c->name, &err);
-    if (screen_stopped())
+    if (stopped)
         code = EXIT_STOPPED;
     else if (kernels && code == EXIT_OK)
         code = compare_kernels(&o, &r.list[0]);

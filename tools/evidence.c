@@ -20,15 +20,18 @@ static const char records_name[] = "records.json", claims_name[] = "claims.txt",
 /* ---- the command ---- */
 
 /* Options of the measurement that say where its results go, or are of this machine. */
-static const char *const left_out[] = {"--evidence", "--json",      "--plot",
-                                       "--with",     "--profile",   "--threshold",
-                                       "--peer-dir", "--cache-dir", NULL};
+static const struct {
+    const char *name;
+    bool local;
+} left_out[] = {{"--evidence", false}, {"--json", false},      {"--plot", false},
+                {"--with", false},     {"--threshold", false}, {"--processes", false},
+                {"--profile", true},   {"--peer-dir", true},   {"--cache-dir", true}};
 
-/* How many arguments the option at argv[0] takes up, if it is left out; 0: it is not. */
-static int is_left_out(const char *arg) {
-    for (int i = 0; left_out[i]; i++) {
-        size_t n = strlen(left_out[i]);
-        if (!strncmp(arg, left_out[i], n) && (!arg[n] || arg[n] == '=')) return arg[n] ? 1 : 2;
+int evidence_leaves_out(const char *arg, bool local) {
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
+        size_t n = strlen(left_out[i].name);
+        bool same = !strncmp(arg, left_out[i].name, n) && (!arg[n] || arg[n] == '=');
+        if (same && (local || !left_out[i].local)) return arg[n] ? 1 : 2;
     }
     return 0;
 }
@@ -40,21 +43,23 @@ static void quote(FILE *f, const char *text) {
     fputs("' ", f);
 }
 
-char *evidence_command(int argc, char **argv, const char *model, const char *as, int threads) {
+char *evidence_command(int argc, char **argv, const char *model, const char *as,
+                       const sn_bench_options *o) {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     bool given = false;
     if (!f) return NULL;
     for (int i = 1; i < argc; i++) {
-        int skipped = is_left_out(argv[i]);
+        int skipped = evidence_leaves_out(argv[i], true);
         given |= !strncmp(argv[i], "-t", 2) || !strncmp(argv[i], "--threads", 9);
         if (skipped)
             i += skipped - 1;
         else
             quote(f, argv[i] == model ? as : argv[i]);
     }
-    if (!given) fprintf(f, "--threads %d ", threads);
+    if (!given) fprintf(f, "--threads %d ", sn_bench_threads(o));
+    if (o->processes > 1) fprintf(f, "--processes %d ", o->processes);
     if (fclose(f)) {
         free(text);
         return NULL;
@@ -238,8 +243,7 @@ static bool write_all(const char *dir, int argc, char **argv, const char *model,
     char path[PATH_MAX + 32], place[PATH_MAX] = "";
     bool is_file = model && !access(model, F_OK);
     if (is_file) place_of(model, place, sizeof place);
-    char *command =
-        evidence_command(argc, argv, is_file ? model : NULL, place, sn_bench_threads(o));
+    char *command = evidence_command(argc, argv, is_file ? model : NULL, place, o);
     if (!command) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     snprintf(path, sizeof path, "%s/%s", dir, records_name);
     bool ok = sn_bench_write_json(r, o, path, err);

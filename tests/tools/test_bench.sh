@@ -32,7 +32,7 @@ refused() { # CODE PATTERN ARGS…
     grep -q -e "$pattern" "$tmp/err" || fail "stderr lacks '$pattern': $what"
     [ ! -s "$tmp/out" ] || fail "printed something: $what"
 }
-keys='name level backend threads dtype shape ms_median ms_low ms_high ms_min ms_max round_ms round_cpu_ms round_switches round_waited_pct cpu_ms preempted warm_up floor_pct cycles instructions cache_misses page_faults unfused gflops gbytes_s pct_roofline
+keys='name level backend threads dtype shape ms_median ms_low ms_high ms_min ms_max round_ms round_cpu_ms round_switches round_waited_pct round_process cpu_ms switches preempted warm_up floor_pct cycles instructions cache_misses page_faults unfused gflops gbytes_s pct_roofline
 speedup_vs_level0 rel_rms max_ulp peak_bytes kind rounds flop bytes peak_gflops stream_gbytes_s bound
 max_rel checked compile_ms tokens_s setup'
 # records NUMBER: $tmp/json has this many, each with every key; times are positive and ordered
@@ -99,6 +99,9 @@ C
     cmp -s "$tmp/it's mine.c" "$tmp/dir/model/it's mine.c" || fail "no copy of the model"
     grep -q "it's mine forward B=5: native level 4 over native level 0 " "$tmp/dir/claims.txt" || fail "no claims"
     grep -q '"command":"' "$tmp/dir/records.json" || fail "no command"
+    grep -q '"processes":3,.*"process_busy_pct":\[[0-9.e-]*,[0-9.e-]*,[0-9.e-]*\]' "$tmp/dir/records.json" || fail "not three processes"
+    grep -q ' --processes 3 ' "$tmp/dir/repeat.sh" && grep -q 'in 3 processes' "$tmp/dir/claims.txt" || fail "not three processes again"
+    [ "$(grep -c '"round_process":\[0,0,0,0,0.*1,1,1,1,1.*2,2,2,2,2.*\]' "$tmp/dir/records.json")" = 2 ] || fail "no rounds of each process"
     mv "$tmp/it's mine.c" "$tmp/away.c" # the folder has all that is needed
     (cd "$tmp" && SINTER=$sinter dir/repeat.sh again.json) >"$tmp/out" 2>"$tmp/err"
     [ $? -le 2 ] || fail "the measurement is not repeated"
@@ -125,13 +128,13 @@ P
         done
     fi
     # the folder is there even if a comparison fails
-    run 1 kernel softmax --shape 6x32 --levels 0,4 $quick --with "$tmp/none.json" --evidence "$tmp/kept"
+    run 1 kernel softmax --shape 6x32 --levels 0,4 $quick --with "$tmp/none.json" --processes 1 --evidence "$tmp/kept"
     [ -x "$tmp/kept/repeat.sh" ] || fail "a comparison that fails loses the evidence: $what"
     refused 2 "$tmp/dir exists: name a new folder" gemm --evidence "$tmp/dir"
     refused 1 "cannot make the folder $tmp/none/dir" gemm --evidence "$tmp/none/dir"
-    run 2 kernel softmax --shape 6x32 --levels 4 $quick --evidence "$tmp/nothing"
+    run 2 kernel softmax --shape 6x32 --levels 4 $quick --processes 1 --evidence "$tmp/nothing"
     grep -q 'the run claims nothing: measure two levels' "$tmp/err" || fail "evidence of nothing: $what"
-    (trap '' XFSZ && ulimit -f 4 && "$sinter" bench kernel softmax --shape 6x32 --levels 0,4 $quick --cache-dir none \
+    (trap '' XFSZ && ulimit -f 4 && "$sinter" bench kernel softmax --shape 6x32 --levels 0,4 $quick --processes 1 --cache-dir none \
         --evidence "$tmp/full") >"$tmp/out" 2>"$tmp/err"
     [ $? = 1 ] && grep -q 'full.*File too large' "$tmp/err" || fail "no error of a full disk"
     [ "$(cd "$tmp" && echo full* nothing* none*)" = "full* nothing* none*" ] || fail "a part of a folder is left"
@@ -139,6 +142,14 @@ P
 check_cold() {
     run 0 gemm --shape 20,30,40 --levels 4 --cold --no-check $quick --json "$tmp/json"
     prints 'caches cold' && grep -q '"caches":"cold"' "$tmp/json" || fail "no cold caches: $what"
+}
+check_processes() {
+    run 0 kernel softmax --shape 6x32 --levels 4 $quick --invariant chunk --processes 2 --json "$tmp/json"
+    records 2
+    prints ', in 2 processes' && prints 'native-free *4 ' && prints 'native level 4 over native-free level 4 '
+    grep -q '^{"kind":"machine".*"invariant":"chunk"' "$tmp/json" || fail "the option is not recorded: $what"
+    run 1 kernel softmax --shape 6x32 --levels 0 $quick --invariant chunk --processes 2
+    grep -q 'process 1 of 2 that measured: exit code' "$tmp/err" || fail "a process fails without an error: $what"
 }
 check_neighbour() {
     run 0 gemm --shape 20,30,40 --no-check $quick --neighbour 2 --json "$tmp/json"
@@ -248,7 +259,7 @@ check_compare() {
     [ "$(grep -c "class='whisker'" "$tmp/svg")" = 2 ] || fail "no intervals in the picture"
     grep -q '"round_ms":\[[0-9.e-]*,[0-9.e,-]*\]' "$tmp/json" || fail "no times of rounds"
     # as if nothing had been preempted, and the same a thousand seconds slower
-    sed -i 's/"round_switches":\[[^]]*\]/"round_switches":[0,0,0,0,0]/g' "$tmp/json"
+    sed -i 's/"round_waited_pct":\[[^]]*\]/"round_waited_pct":[0,0,0,0,0]/g' "$tmp/json"
     sed 's/"round_ms":\[[^]]*\]/"round_ms":[1000,1001,1002,1003,1004]/g' "$tmp/json" >"$tmp/slow.json"
     sed -i 's/"round_ms":\[[^]]*\]/"round_ms":[1.000,1.001,1.002,1.003,1.004]/g' "$tmp/json"
     run 0 compare "$tmp/json" "$tmp/slow.json"
@@ -294,6 +305,10 @@ check_compare() {
     prints 'refused: the caches were warm before, and are cold now'
     run 0 compare "$tmp/cold.json" "$tmp/json"
     prints 'native level 4.*refused: the caches were cold before, and are warm now'
+    # a work twice: the second belongs to the second
+    grep -h '"level":4' "$tmp/json" "$tmp/slow.json" >"$tmp/twice.json"
+    run 0 compare "$tmp/twice.json" "$tmp/twice.json"
+    [ "$(grep -c ' 1\.000 .* same$\| 1\.000 .* same ' "$tmp/out")" = 2 ] || fail "the second is compared with the first: $what"
     # records of one work, as in files without numbers of measurements
     for i in $(seq 40); do grep '"level":4' "$tmp/json" | sed 's/"measurement":[0-9]*,//'; done >"$tmp/many.json"
     run 0 compare "$tmp/many.json" "$tmp/many.json" --claims
@@ -311,6 +326,8 @@ check_options() {
     run 0 gemm --help
     prints '--backends'
     refused 2 'at least\|from 5' gemm --rounds 4
+    refused 2 'at most\|to 9' gemm --processes 10
+    refused 2 "invariant 'rows': choose batch" kernel softmax --shape 6x32 --levels 4 $quick --invariant rows
     refused 2 'write 0..4' kernel --levels 5
     refused 2 'write 0..4' kernel --levels 3..1
     refused 2 'not in the list' kernel --backends native,cuda
