@@ -452,14 +452,14 @@ static sn_tensor decayed(sn_tensor before, sn_tensor x, const void *user) {
     return sn_add(sn_mul(before, 0.5), x);
 }
 
-/* log(e^a + e^b), and the last element above 0.9: both are associative, the second one does not commute. */
+/* log(e^a + e^b), and the last element above -0.5: both are associative, the second one does not commute. */
 static sn_tensor soft(sn_tensor before, sn_tensor x, const void *user) {
     (void)user;
     return sn_add(sn_max(before, x), sn_log1p(sn_exp(sn_neg(sn_abs(sn_sub(before, x))))));
 }
 static sn_tensor latest(sn_tensor before, sn_tensor x, const void *user) {
     (void)user;
-    return sn_where(sn_gt(x, 0.9), x, before);
+    return sn_where(sn_gt(x, -0.5), x, before);
 }
 
 static void running(void **state) {
@@ -511,7 +511,7 @@ static double expect_running(int k, double before, double x) {
     if (k == 1) return before * (x * 1e-2 + 1);
     if (k == 2) return before > x ? before : x;
     if (k == 4) return fmax(before, x) + log1p(exp(-fabs(before - x)));
-    if (k == 5) return (float)x > 0.9F ? x : before;
+    if (k == 5) return (float)x > -0.5F ? x : before;
     return before + x;
 }
 
