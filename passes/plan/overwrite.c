@@ -16,12 +16,6 @@ typedef struct search {
     life *life;
 } search;
 
-static bool touches(const sn_view *v, int n, int buffer) {
-    for (int i = 0; i < n; i++)
-        if (v[i].buffer == buffer) return true;
-    return false;
-}
-
 /* Runs once, outside of loops. */
 static bool is_plain(const sn_plan *p, int at) {
     const sn_step *s = &p->step[at];
@@ -63,17 +57,18 @@ static bool avoids(const sn_plan *p, const sn_view *v, int n, const sn_view *x) 
     return true;
 }
 
-/* Whether operand x of step `at` is a whole temporary that only plain steps up to this one use, and the
- * steps between leave the result's place alone. */
+/* Whether operand x of step `at` is a whole temporary that only plain steps up to this one use, and these
+ * leave the result's place alone. */
 static bool can_move(const search *f, int at, const sn_view *x, const sn_view *to) {
     const sn_buffer *b = &f->p->buffer[x->buffer];
     const life *l = &f->life[x->buffer];
-    if (b->kind != SN_BUF_TEMP || b->rows || b->max_count || x->offset || !l->plain ||
-        l->last > at || sn_dim_product(f->p->m, x->rank, x->shape) != b->count)
+    if (b->kind != SN_BUF_TEMP || b->rows || b->max_count || !l->plain || l->last > at ||
+        sn_dim_product(f->p->m, x->rank, x->shape) != b->count)
         return false;
-    for (int k = l->first; k < at; k++) {
+    for (int k = l->first; k <= at; k++) {
         const sn_step *s = &f->p->step[k];
-        if (!avoids(f->p, s->in, s->n_in, to) || !avoids(f->p, s->out, s->n_out, to)) return false;
+        if (!avoids(f->p, s->in, s->n_in, to)) return false;
+        if (k < at && !avoids(f->p, s->out, s->n_out, to)) return false;
     }
     return true;
 }
@@ -108,12 +103,11 @@ static void overwrite(const search *f, int at, int o) {
     sn_view to = s->out[o];
     sn_buffer_kind kind = p->buffer[to.buffer].kind;
     int best = -1;
-    if ((kind != SN_BUF_TEMP && kind != SN_BUF_OUTPUT) || touches(s->in, s->n_in, to.buffer))
-        return;
+    if (kind != SN_BUF_TEMP && kind != SN_BUF_OUTPUT) return;
     for (int i = 0; i < s->n_in; i++) {
         int buffer = s->in[i].buffer, times = 0, since = f->life[buffer].first;
         for (int k = 0; k < s->n_in; k++) times += s->in[k].buffer == buffer;
-        if (times == 1 && !touches(s->out, s->n_out, buffer) && fits(p, &s->in[i], &to) &&
+        if (times == 1 && fits(p, &s->in[i], &to) &&
             (best < 0 || since < f->life[s->in[best].buffer].first) &&
             can_move(f, at, &s->in[i], &to) &&
             sn_reads_before(sn_attr_region(s->node, SN_A_body), i, o))

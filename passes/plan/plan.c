@@ -636,7 +636,7 @@ static bool plan_unfold(sn_planner *p) {
 }
 
 static bool plan_collectives(sn_planner *p) {
-    if (p->exchanges) sn_plan_overwrite(p->plan);
+    if (p->exchanges || sn_debug_get()->overwrite) sn_plan_overwrite(p->plan);
     sn_plan_collectives(p->plan);
     return true;
 }

@@ -201,6 +201,31 @@ static void test_context(void **state) {
     }
 }
 
+/* All of the context can be used, by steps of any number of tokens, and not one token more. */
+static void test_whole_context(void **state) {
+    enum { CONTEXT = 64 };
+    static const int64_t first[] = {1, CONTEXT - 1, CONTEXT};
+    static const int32_t ids[CONTEXT];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        sn_error e = {0};
+        open_model *m = open_for(DATA "gpt_past.onnx", SN_CACHED, &e);
+        if (!m || !lm_feed(m, ids, first[i], &e) ||
+            (first[i] < CONTEXT && !lm_feed(m, ids, CONTEXT - first[i], &e)))
+            fail_msg("%d: %s", i, e.message);
+        assert_false(lm_feed(m, ids, 1, &e));
+        expect_error(&e, SN_ERR_RANGE, "64", "context");
+        e = (sn_error){0};
+        float logits[11];
+        sn_arg_binding in[] = {SN_BIND("tokens", SN_I32, (void *)(uintptr_t)ids, 1, 1),
+                               SN_BIND_DIM("P", CONTEXT)},
+                       out = SN_BIND("logits", SN_F32, logits, 1, 11);
+        assert_false(sn_run(m->session, "decode", in, 2, &out, 1, &e));
+        expect_error(&e, SN_ERR_RANGE, "P", "63");
+        model_close(m);
+    }
+}
+
 /* What the object's header declares. */
 typedef struct object {
     const void *weights;
@@ -629,11 +654,11 @@ static void test_shapes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decoder),    cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_context),    cmocka_unit_test(test_object),
-        cmocka_unit_test(test_embeddings), cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_pairs),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_decoder),  cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_context),  cmocka_unit_test(test_whole_context),
+        cmocka_unit_test(test_object),   cmocka_unit_test(test_embeddings),
+        cmocka_unit_test(test_classes),  cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_shapes),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

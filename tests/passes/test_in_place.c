@@ -78,6 +78,66 @@ static void build_product(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
     sn_assign(a, sn_sub(a, sn_mul(v, 0.01)));
 }
 
+/* ---- temporaries that a result overwrites, and such that it must not ---- */
+
+static sn_tensor product(sn_tensor x, sn_tensor y) {
+    return sn_mul(sn_matmul(x, y), 0.1);
+}
+
+/* read twice by the same kernel, once at another index */
+static void build_read_twice(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor t = product(x, x), y = sn_add(t, sn_swap(t, 0, 1));
+    sn_assign(a, product(y, x));
+    sn_assign(b, sn_add(b, product(x, y)));
+}
+
+/* read again behind the kernel that could overwrite it */
+static void build_read_later(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor t = product(x, x), y = sn_softmax(t, -1);
+    sn_assign(a, product(y, x));
+    sn_assign(b, sn_add(product(t, y), b));
+}
+
+/* two results of one kernel, and one operand that both could overwrite */
+static void build_two_results(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor t = product(x, x), sum = sn_sum_keep(sn_exp(t), -1), y = sn_mul(t, sum),
+              z = sn_div(t, sum);
+    sn_assign(a, product(y, x));
+    sn_assign(b, product(z, y));
+}
+
+/* the same, but the first result is written before the operand is read for the last time */
+static void build_early_result(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor t = product(x, x), y = sn_exp(t), z = sn_mul(t, sn_sum_keep(y, -1));
+    sn_assign(a, product(y, x));
+    sn_assign(b, product(z, y));
+}
+
+/* the result is a part of a buffer, and another part is written in between */
+static void build_parts(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor t = product(x, x), u = product(x, sn_swap(x, 0, 1));
+    sn_tensor both = sn_concat(0, sn_softmax(t, -1), sn_softmax(u, -1));
+    sn_output("both", both);
+    sn_tensor sum = product(sn_swap(both, 0, 1), both);
+    sn_assign(a, sn_add(sum, a));
+    sn_assign(b, sn_add(product(u, sum), b));
+}
+
+/* a part of a temporary: all of it has no room where the result goes */
+static void build_part_of(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
+    (void)m;
+    sn_tensor both = product(sn_concat(0, x, sn_exp(x)), x), other = product(x, x);
+    sn_tensor low = sn_slice(both, 0, 0, N), high = sn_slice(both, 0, N, N);
+    sn_tensor y = sn_softmax(sn_add(low, product(high, other)), -1);
+    sn_assign(a, product(y, other));
+    sn_assign(b, sn_add(product(y, sn_swap(x, 0, 1)), b));
+}
+
 static const in_place_case cases[] = {
     {"update", build_update, 0},
     {"swap", build_swap, -1},
@@ -87,6 +147,12 @@ static const in_place_case cases[] = {
     {"row norm", build_row_norm, -1},
     {"transposed", build_transposed, -1},
     {"product", build_product, 0},
+    {"read twice", build_read_twice, -1},
+    {"read later", build_read_later, -1},
+    {"two results", build_two_results, -1},
+    {"early result", build_early_result, -1},
+    {"parts", build_parts, -1},
+    {"part of a temporary", build_part_of, -1},
 };
 
 static sn_module *make(const in_place_case *c) {
