@@ -21,6 +21,9 @@ static const double PROBE = 0.025;
  * streams at most STREAM_MAX_BYTES bytes. */
 static const double STREAM_MIN_RATIO = 0.1, STREAM_MAX_BYTES = 1 << 30;
 
+/* Seconds for which rounds are added. */
+static const double MORE_ROUNDS = 10;
+
 /* Seconds of a run that needs no untimed one before it. */
 static const double LONG_RUN = 0.1;
 
@@ -387,9 +390,12 @@ static bool run_rounds(const sn_bench_options *o, const sn_bench_work *w, sn_ben
         ok = calibrate(o, w, &e[i], &repeats[i], &r->failed[i], out, err);
     ok = ok && streams_init(s, n, w, e, o, err);
     const int most = 2 * r->n < SN_BENCH_ROUNDS ? 2 * r->n : SN_BENCH_ROUNDS;
-    for (int k = 0; ok && k < most && (k < r->n || !enough(r, n)); k++)
+    double until = INFINITY;
+    for (int k = 0; ok && k < most && sn_clock() < until && (k < r->n || !enough(r, n)); k++) {
+        if (k == r->n) until = sn_clock() + MORE_ROUNDS;
         ok = o->stop && o->stop() ? sn_fail(err, SN_ERR_USAGE, "interrupted")
                                   : run_round(o, w, e, n, repeats, s, &f, k, r, out, err);
+    }
     sn_bench_progress_end(o);
     for (int i = 0; s && i <= n; i++) stream_free(&s[i]);
     free(f.memory);

@@ -158,15 +158,15 @@ typedef struct sn_bench_options {
     const char *invariant; /* as of sn_options; also timed without; NULL: none */
     int threads;           /* 0: OpenMP's default number */
     int processes;         /* that measure (processes.h); 0 or 1: this one */
-    int rounds;            /* at least 5; more, up to twice as many, until SN_BENCH_ENOUGH count */
-    double seconds;        /* minimum time per entrant and round */
-    bool check;            /* against the f64 evaluator */
-    bool direct;           /* also the time in kernels alone, without that between them */
-    bool tune;             /* Sinter's entrants choose their kernels by measuring */
-    bool cold;             /* caches are flushed before each sample, which is one run */
-    bool (*stop)(void);    /* true: start no further round; NULL: never */
-    FILE *progress;        /* NULL: none */
-    double *shown;         /* time of the last progress line; 0 at first */
+    int rounds; /* at least 5; more until SN_BENCH_ENOUGH count, up to twice as many, for 10 s */
+    double seconds;                 /* minimum time per entrant and round */
+    bool check;                     /* against the f64 evaluator */
+    bool direct;                    /* also the time in kernels alone, without that between them */
+    bool tune;                      /* Sinter's entrants choose their kernels by measuring */
+    bool cold;                      /* caches are flushed before each sample, which is one run */
+    bool (*stop)(void);             /* true: start no further round; NULL: never */
+    FILE *progress;                 /* NULL: none */
+    double *shown;                  /* time of the last progress line; 0 at first */
     struct sn_bench_total *total;   /* for progress: how much there is to do; NULL: unknown */
     struct sn_bench_peers *started; /* peers.h: sn_bench_peers_start; NULL: none */
 } sn_bench_options;

@@ -91,11 +91,13 @@ static int run_self(char *const *argv, FILE *to, sn_error *err) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-bool sn_bench_run_processes(int n, char *const *argv, int interrupted, sn_bench_report *out,
+bool sn_bench_run_processes(int n, char **argv, int interrupted, sn_bench_report *out,
                             bool *stopped, sn_error *err) {
     sn_bench_report each[SN_BENCH_PROCESSES] = {{0}};
-    bool ok = true;
-    int done = 0;
+    static char unchecked[] = "--no-check";
+    bool ok = true, checks = true;
+    int done = 0, end = 0;
+    for (; argv[end]; end++) checks = checks && strcmp(argv[end], unchecked) != 0;
     while (ok && done < n && !*stopped) {
         FILE *f = tmpfile();
         char path[64];
@@ -110,6 +112,7 @@ bool sn_bench_run_processes(int n, char *const *argv, int interrupted, sn_bench_
         if (ok && (lseek(fileno(f), 0, SEEK_END) > 0 || !*stopped))
             ok = sn_bench_read_json(path, &each[done++], err);
         if (f) fclose(f);
+        if (checks) argv[end] = unchecked;
     }
     ok = ok && sn_bench_merge(each, done, out, err);
     for (int p = 0; p < SN_BENCH_PROCESSES; p++) sn_bench_report_free(&each[p]);

@@ -40,8 +40,8 @@ typedef struct options {
 
 /* clang-format off */
 #define ROUNDS \
-    {"rounds", 0, ARG_INT, offsetof(options, rounds), "N", "9", 5, SN_BENCH_ROUNDS, \
-     "interleaved rounds of a process; more, up to twice as many, until 5 of all variants count"}, \
+    {"rounds", 0, ARG_INT, offsetof(options, rounds), "N", NULL, 5, SN_BENCH_ROUNDS, \
+     "interleaved rounds of a process, and up to twice as many until 5 count; default: 9, in several processes 5"}, \
     {"seconds", 0, ARG_NUMBER, offsetof(options, seconds), "S", "0.02", 0, 60, "minimum time per variant and round"}, \
     {"threads", 't', ARG_INT, offsetof(options, threads), "N", "0", 0, 1024, "0: all available CPUs"}, \
     {"json", 0, ARG_TEXT, offsetof(options, json), "FILE", NULL, 0, 0, "one record per line; -: standard output, instead of the tables; docs/bench.md lists the keys"}, \
@@ -87,7 +87,8 @@ typedef struct options {
     ROUNDS
 /* clang-format on */
 
-enum { EVIDENCE_PROCESSES = 3 /* unless --processes says otherwise */ };
+/* Unless --processes and --rounds say otherwise. */
+enum { EVIDENCE_PROCESSES = 3, ALONE_ROUNDS = 9 };
 
 static const char roofline_name[] = "sinter bench roofline", gemm_name[] = "sinter bench gemm",
                   kernel_name[] = "sinter bench kernel",
@@ -369,6 +370,8 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
     const char *peers[SN_BENCH_MAX_PEERS + 3] = {"all", "none"};
     for (int i = 0; sn_bench_peer_name(i); i++) peers[i + 2] = sn_bench_peer_name(i);
     bool int8 = o->compute && !strcmp(o->compute, "int8");
+    int processes = (int)o->processes;
+    if (!processes) processes = o->evidence ? EVIDENCE_PROCESSES : 1;
     cmd_note_threads(o->threads);
     *b = (sn_bench_options){.backends = o->backends,
                             .peers = o->peers,
@@ -381,10 +384,10 @@ static bool read_options(const options *o, sn_bench_options *b, double *shown, s
                             .invariant = o->invariant,
                             .cache_dir = o->cache_dir,
                             .threads = (int)o->threads,
-                            .processes = (int)(o->processes  ? o->processes
-                                               : o->evidence ? EVIDENCE_PROCESSES
-                                                             : 1),
-                            .rounds = (int)o->rounds,
+                            .processes = processes,
+                            .rounds = o->rounds       ? (int)o->rounds
+                                      : processes > 1 ? SN_BENCH_ENOUGH
+                                                      : ALONE_ROUNDS,
                             .seconds = o->seconds,
                             .check = !o->no_check,
                             .direct = o->direct,
@@ -628,9 +631,10 @@ static int compare_kernels(const options *o, const sn_bench_record *measured) {
 static bool run_processes(int argc, char **argv, const sn_bench_options *b, sn_bench_report *r,
                           bool *stopped, sn_error *err) {
     static char program[] = "sinter", bench[] = "bench", processes[] = "--processes", one[] = "1",
-                json[] = "--json", out[] = "-";
-    char *const last[] = {processes, one, json, out};
-    char **line = calloc((size_t)argc + 8, sizeof *line);
+                json[] = "--json", out[] = "-", rounds[] = "--rounds";
+    char count[16];
+    char *const last[] = {processes, one, json, out, rounds, count};
+    char **line = calloc((size_t)argc + 10, sizeof *line);
     int n = 0;
     if (!line) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     line[n++] = program;
@@ -639,6 +643,7 @@ static bool run_processes(int argc, char **argv, const sn_bench_options *b, sn_b
         skipped = evidence_leaves_out(argv[i], false);
         if (!skipped) line[n++] = argv[i];
     }
+    snprintf(count, sizeof count, "%d", b->rounds);
     memcpy(line + n, last, sizeof last);
     bool ok = sn_bench_run_processes(b->processes, line, EXIT_STOPPED, r, stopped, err);
     free(line);

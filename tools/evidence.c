@@ -25,7 +25,8 @@ static const struct {
     bool local;
 } left_out[] = {{"--evidence", false}, {"--json", false},      {"--plot", false},
                 {"--with", false},     {"--threshold", false}, {"--processes", false},
-                {"--profile", true},   {"--peer-dir", true},   {"--cache-dir", true}};
+                {"--rounds", false},   {"--profile", true},    {"--peer-dir", true},
+                {"--cache-dir", true}};
 
 int evidence_leaves_out(const char *arg, bool local) {
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
@@ -59,6 +60,7 @@ char *evidence_command(int argc, char **argv, const char *model, const char *as,
             quote(f, argv[i] == model ? as : argv[i]);
     }
     if (!given) fprintf(f, "--threads %d ", sn_bench_threads(o));
+    fprintf(f, "--rounds %d ", o->rounds);
     if (o->processes > 1) fprintf(f, "--processes %d ", o->processes);
     if (fclose(f)) {
         free(text);
