@@ -36,7 +36,7 @@ static double *gather(eval_call *c, int64_t ranks) {
                      comm ? comm->size : 1);
         return NULL;
     }
-    if (ranks > 1 && sn_eval_has_field(c)) {
+    if (ranks > 1 && sn_eval_has_numbers(c)) {
         sn_eval_fail(c, SN_ERR_USAGE, "exact numbers are of one rank, not %lld", (long long)ranks);
         return NULL;
     }

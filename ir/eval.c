@@ -29,7 +29,8 @@ struct sn_eval {
     sn_module *m;
     int64_t *symbol; /* values of the symbolic dimensions */
     bool exact, bf16;
-    sn_field *field; /* whose elements floats are; NULL: numbers */
+    const sn_numbers *numbers; /* instead of floats; NULL: doubles */
+    void *of;                  /* these numbers */
     eval_axis axis[SN_MAX_MESH_AXES + 1];
     int n_axis;
     sn_eval *inner; /* evaluates regions; NULL: none so far */
@@ -51,25 +52,27 @@ static const eval_fn prim_table[SN_OP_COUNT] = {
 /* Rounds results to their type; with `exact`, f32 keeps double precision. */
 static void round_values(const sn_eval *ev, sn_value *v) {
     if (v->dtype == SN_F64 || (v->dtype == SN_F32 && ev->exact)) return;
-    if (ev->field && sn_dtype_is_float(v->dtype)) return;
-    for (int64_t i = 0; i < v->n; i++) v->data[i] = sn_round_to(v->dtype, v->data[i]);
+    if (ev->numbers && sn_dtype_is_float(v->dtype)) return;
+    for (int64_t i = 0; i < v->n; i++)
+        v->data[i] = ev->numbers && v->dtype == SN_BOOL ? ev->numbers->to_bool(ev->of, v->data[i])
+                                                        : sn_round_to(v->dtype, v->data[i]);
 }
 
 double sn_eval_number(const eval_call *c, sn_dtype t, double x, bool exact) {
-    sn_field *f = c->ev->field;
-    return f && sn_dtype_is_float(t) ? sn_field_number(f, x, exact) : x;
+    const sn_numbers *f = c->ev->numbers;
+    return f && sn_dtype_is_float(t) ? f->number(c->ev->of, x, exact) : x;
 }
 
 double sn_eval_elem(const eval_call *c, sn_op op, sn_dtype t, double x, double y) {
-    sn_field *f = c->ev->field;
-    return f ? sn_field_elem(f, op, t, t, x, y, y)
+    const sn_numbers *f = c->ev->numbers;
+    return f ? f->elem(c->ev->of, op, t, t, x, y, y)
              : sn_elem_ref(op, !sn_dtype_is_float(t), x, y, y);
 }
 
 double sn_eval_sum(const eval_call *c, const double *x, const double *y, int64_t n) {
     double sum = 0;
-    if (c->ev->field && sn_dtype_is_float(c->in[0]->dtype))
-        return sn_field_dot(c->ev->field, x, y, n);
+    if (c->ev->numbers && sn_dtype_is_float(c->in[0]->dtype))
+        return c->ev->numbers->dot(c->ev->of, x, y, n);
     for (int64_t k = 0; k < n; k++) sum += x[k] * y[k];
     return sum;
 }
@@ -85,9 +88,9 @@ static bool eval_elem(eval_call *c) {
     if (!out) return false;
     bool integer = !sn_dtype_is_float(x->dtype);
     sn_op op = (sn_op)c->n->op;
-    sn_field *f = c->ev->field;
+    const sn_numbers *f = c->ev->numbers;
     for (int64_t i = 0; i < x->n; i++)
-        out[i] = f ? sn_field_elem(f, op, x->dtype, t, x->data[i], y->data[i], z->data[i])
+        out[i] = f ? f->elem(c->ev->of, op, x->dtype, t, x->data[i], y->data[i], z->data[i])
                    : sn_elem_ref(op, integer, x->data[i], y->data[i], z->data[i]);
     return true;
 }
@@ -189,7 +192,7 @@ bool sn_eval_leaf(eval_call *c) {
     const bound *b = NULL;
     for (int i = 0; i < c->ev->n_bound; i++)
         if (!strcmp(c->ev->bound[i].name, name)) b = &c->ev->bound[i];
-    bool random = !b && c->ev->field && sn_is_float(c->n);
+    bool random = !b && c->ev->numbers && sn_is_float(c->n);
     if (!b && !random)
         return sn_eval_fail(c, SN_ERR_USAGE, "'%s' has no value; bind one before evaluating", name);
     int64_t shape[SN_MAX_RANK];
@@ -198,7 +201,7 @@ bool sn_eval_leaf(eval_call *c) {
     double *out = sn_eval_alloc(c, t, c->n->rank, shape);
     if (!out) return false;
     if (random) {
-        sn_field_leaf(c->ev->field, name, c->out->n, out);
+        c->ev->numbers->leaf(c->ev->of, name, c->out->n, out);
         return true;
     }
     if (b->wide) t = SN_F64;
@@ -294,17 +297,18 @@ void sn_eval_set_bf16(sn_eval *ev, bool bf16) {
     ev->bf16 = bf16;
 }
 
-void sn_eval_set_field(sn_eval *ev, sn_field *f) {
-    if (ev->field != f) forget_values(ev);
-    ev->field = f;
+void sn_eval_set_numbers(sn_eval *ev, const sn_numbers *numbers, void *of) {
+    if (ev->numbers != numbers || ev->of != of) forget_values(ev);
+    ev->numbers = numbers;
+    ev->of = of;
 }
 
-bool sn_eval_has_field(const eval_call *c) {
-    return c->ev->field;
+bool sn_eval_has_numbers(const eval_call *c) {
+    return c->ev->numbers;
 }
 
 bool sn_eval_takes_bf16(const eval_call *c) {
-    if (c->ev->field) return false;
+    if (c->ev->numbers) return false;
     return sn_attr_get(c->n, SN_A_compute) || (c->ev->bf16 && c->in[0]->dtype == SN_F32);
 }
 
@@ -382,7 +386,7 @@ static bool compute(sn_eval *ev, sn_node *n) {
         eval_call c = {ev, n, in, val};
         bool ok = info->kind == SN_ELEM ? eval_elem(&c) : prim_table[n->op](&c);
         if (!ok || !check_type(&c)) return false;
-        if (ev->field && sn_field_failed(ev->field))
+        if (ev->numbers && ev->numbers->failed(ev->of))
             return sn_eval_fail(&c, SN_ERR_MEMORY, "no memory for more exact numbers (4 GiB)");
         if (!count || val->data != in[0]->data) round_values(ev, val);
     }
@@ -437,7 +441,8 @@ bool sn_eval_region(eval_call *c, const sn_region *r, sn_value *arg, sn_value *o
     forget_values(ev->inner);
     ev->inner->exact = ev->exact;
     ev->inner->bf16 = ev->bf16;
-    ev->inner->field = ev->field;
+    ev->inner->numbers = ev->numbers;
+    ev->inner->of = ev->of;
     memcpy(ev->inner->axis, ev->axis, sizeof ev->axis);
     ev->inner->n_axis = ev->n_axis;
     for (int i = 0; i < r->n_arg; i++) {

@@ -3,7 +3,6 @@
 #ifndef SN_EVAL_IMPL_H
 #define SN_EVAL_IMPL_H
 
-#include "ir/field.h"
 #include "ir/ir.h"
 
 /* The evaluation of one node: operands are computed, `out` is to be filled. */
@@ -38,8 +37,8 @@ double sn_eval_number(const eval_call *c, sn_dtype t, double x, bool exact);
 double sn_eval_elem(const eval_call *c, sn_op op, sn_dtype t, double x, double y);
 /* The sum of n products of elements of operand 0's type. */
 double sn_eval_sum(const eval_call *c, const double *x, const double *y, int64_t n);
-/* Whether floats are elements of a field. */
-bool sn_eval_has_field(const eval_call *c);
+/* Whether floats are handles of other numbers. */
+bool sn_eval_has_numbers(const eval_call *c);
 /* Whether a dot multiplies factors of bf16. */
 bool sn_eval_takes_bf16(const eval_call *c);
 int64_t sn_eval_dim(const eval_call *c, sn_dim d);

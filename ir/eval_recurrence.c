@@ -212,7 +212,7 @@ bool eval_recurrence(eval_call *c) {
     run r = {.r = sn_recurrence_of(c->n),
              .call = c,
              .type = v->dtype,
-             .bf16 = sn_attr_get(c->n, SN_A_compute) && !sn_eval_has_field(c),
+             .bf16 = sn_attr_get(c->n, SN_A_compute) && !sn_eval_has_numbers(c),
              .T = v->shape[0],
              .lead = 1,
              .in = c->in};

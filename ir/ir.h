@@ -607,8 +607,20 @@ void sn_eval_free(sn_eval *ev);
 void sn_eval_set_exact(sn_eval *ev, bool exact);
 /* Every dot of f32 as products of bf16: as if it had the attribute compute. */
 void sn_eval_set_bf16(sn_eval *ev, bool bf16);
-/* Floats become elements of f (ir/field.h), which stays the caller's: values are handles, leaves without a
- * value are random, sn_eval_bind_f64 binds handles, types are not rounded to. */
+/* What an evaluator computes with instead of floats: values are handles, kept in doubles; 0 is zero. Integers stay
+ * what they are; a bool is 0, 1 or a handle above. `of` is what sn_eval_set_numbers was given. */
+typedef struct sn_numbers {
+    double (*number)(void *of, double x, bool exact); /* exact: not a simple fraction nearby */
+    void (*leaf)(void *of, const char *name, int64_t n, double *out); /* without a value */
+    /* A row of kind ELEM: operands of type `in` (the first one's), the result of type `out`. */
+    double (*elem)(void *of, sn_op op, sn_dtype in, sn_dtype out, double x, double y, double z);
+    double (*dot)(void *of, const double *x, const double *y, int64_t n);
+    double (*to_bool)(void *of, double x); /* a result of type bool */
+    bool (*failed)(const void *of);        /* out of memory */
+} sn_numbers;
+/* sn_eval_bind_f64 binds handles; floats are not rounded to their types. Both stay the caller's. */
+void sn_eval_set_numbers(sn_eval *ev, const sn_numbers *numbers, void *of);
+/* Floats become elements of f (ir/field.h); leaves without a value are random. */
 struct sn_field;
 void sn_eval_set_field(sn_eval *ev, struct sn_field *f);
 /* On this axis of the mesh the evaluator is one of the communicator's ranks (runtime/comm/comm.h), which

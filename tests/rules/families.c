@@ -20,7 +20,14 @@ enum { MAX_CHOICES = 64 };
 
 static struct { int digit[MAX_CHOICES], base[MAX_CHOICES], n, at; } choices;
 
+static bool draws; /* choices are drawn */
+
 int choose(int n) {
+    static uint64_t state = 1;
+    if (draws) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        return (int)((state >> 33) % (uint64_t)n);
+    }
     if (choices.at == choices.n) {
         assert_true(choices.n < MAX_CHOICES);
         choices.digit[choices.n] = 0;
@@ -73,6 +80,15 @@ const sn_rule_row *row_of(const family *f) {
     return NULL;
 }
 
+const family *family_of(const char *rule, sn_op op) {
+    for (int i = 0; i < n_plain_families + n_attention_families; i++) {
+        const bool plain = i < n_plain_families;
+        const family *f = plain ? &plain_families[i] : &attention_families[i - n_plain_families];
+        if (!strcmp(f->rule, rule) && f->op == op) return f;
+    }
+    return NULL;
+}
+
 static sn_node *attention_at(void *ctx, sn_node *n) {
     sn_node *y = n->op == SN_OP_dot ? sn_raise_attention(ctx, n) : NULL;
     return y ? y : n;
@@ -95,10 +111,10 @@ sn_node *applied(const sn_rule_row *rule, sn_node *n) {
 
 /* ---- what differs ---- */
 
-static const int64_t symbols[] = {2, 3}; /* of join_scores: queries and keys */
+const int64_t family_symbols[] = {2, 3}; /* of join_scores: queries and keys */
 
-/* Numbers for the float leaves of n. */
-static void bind_numbers(sn_eval *ev, sn_node *n) {
+/* Numbers for the float leaves of n: those that are given, others from -2 to 2. */
+static void bind_numbers(sn_eval *ev, sn_node *n, int n_given, const leaf_value *given) {
     enum { MAX = 64 };
     const sn_order order = sn_topo(m, 1, &n);
     for (int i = 0; i < order.n; i++) {
@@ -107,18 +123,19 @@ static void bind_numbers(sn_eval *ev, sn_node *n) {
         const char *name = sn_attr_str(x, SN_A_name, "");
         double number[MAX];
         int64_t size = 1;
-        for (int a = 0; a < x->rank; a++) size *= sn_dim_eval(m, x->shape[a], symbols);
+        for (int a = 0; a < x->rank; a++) size *= sn_dim_eval(m, x->shape[a], family_symbols);
         assert_true(size <= MAX);
         for (int k = 0; k < size; k++) number[k] = (k * 37 + *name * 11) % 64 / 16.0 - 2;
+        for (int k = 0; k < n_given; k++)
+            if (!strcmp(given[k].name, name)) number[given[k].element] = given[k].value;
         assert_true(sn_eval_bind_f64(ev, name, number, size));
     }
 }
 
-/* Element i in doubles. */
-static double element(sn_node *n, int64_t i) {
-    sn_eval *ev = sn_eval_new(m, symbols);
+double family_element(sn_node *n, int64_t i, int n_given, const leaf_value *given) {
+    sn_eval *ev = sn_eval_new(m, family_symbols);
     assert_non_null(ev);
-    bind_numbers(ev, n);
+    bind_numbers(ev, n, n_given, given);
     const sn_value *v = sn_eval_node(ev, n);
     if (!v) fail_msg("%s", sn_module_error(m)->message);
     const double x = v->data[i];
@@ -132,8 +149,7 @@ static void print_graph(FILE *f, const char *name, sn_node *n) {
     sn_print_entry(f, m, e);
 }
 
-/* Both graphs, and their values at the element. */
-static const char *shown(sn_node *x, sn_node *y, int64_t at) {
+const char *show_graphs(sn_node *x, sn_node *y, int64_t at, int n, const leaf_value *given) {
     static char text[16384];
     FILE *f = fmemopen(text, sizeof text, "w");
     assert_non_null(f);
@@ -143,19 +159,21 @@ static const char *shown(sn_node *x, sn_node *y, int64_t at) {
     const sn_dim *shape = x->shape;
     for (int a = 0; a < x->rank; a++) {
         int64_t below = 1;
-        for (int b = a + 1; b < x->rank; b++) below *= sn_dim_eval(m, shape[b], symbols);
+        for (int b = a + 1; b < x->rank; b++) below *= sn_dim_eval(m, shape[b], family_symbols);
         fprintf(f, a ? ",%lld" : "%lld",
-                (long long)(at / below % sn_dim_eval(m, shape[a], symbols)));
+                (long long)(at / below % sn_dim_eval(m, shape[a], family_symbols)));
     }
-    fprintf(f, "]: %.9g before, %.9g after, with leaves of -2 to 2\n", element(x, at),
-            element(y, at));
+    fprintf(f, "]: %.9g before, %.9g after, with leaves of -2 to 2",
+            family_element(x, at, n, given), family_element(y, at, n, given));
+    for (int i = 0; i < n; i++)
+        fprintf(f, ", %s[%d] = %.9g", given[i].name, given[i].element, given[i].value);
+    fputc('\n', f);
     fclose(f);
     return text;
 }
 
-/* The first element in which two nodes differ for random leaves; -1: they are equal. A field serves some graphs,
- * because its memory only grows. */
-static int64_t difference(sn_node *x, sn_node *y) {
+/* A field serves some graphs, because its memory only grows. */
+int64_t family_difference(sn_node *x, sn_node *y) {
     enum { GRAPHS = 500 };
     static sn_field *f;
     static int used;
@@ -163,7 +181,7 @@ static int64_t difference(sn_node *x, sn_node *y) {
         sn_field_free(f);
         f = sn_field_new(1);
     }
-    sn_eval *ev = sn_eval_new(m, symbols);
+    sn_eval *ev = sn_eval_new(m, family_symbols);
     assert_true(f && ev);
     sn_eval_set_field(ev, f);
     const sn_value *a = sn_eval_node(ev, x), *b = a ? sn_eval_node(ev, y) : NULL;
@@ -177,26 +195,50 @@ static int64_t difference(sn_node *x, sn_node *y) {
     return at;
 }
 
-int try_family(const family *f, const sn_rule_row *rule, const char **wrong) {
-    enum { FEW = 150 }; /* of what comes after these the default run takes a sample */
+/* Calls `visit` for the graph of the current choices; whether the rule changes it. */
+static bool visit_graph(const family *f, const sn_rule_row *rule, bool asked, bool *more,
+                        bool (*visit)(void *ctx, sn_node *x, sn_node *y), void *ctx) {
+    m = sn_module_new("m");
+    sn_module_set_raw(m, true);
+    sn_node *x = f->graph();
+    sn_module_set_raw(m, false);
+    if (sn_module_error(m)->code) fail_msg("%s: %s", f->rule, sn_module_error(m)->message);
+    sn_node *y = x && (f->op == SN_OP_COUNT || x->op == f->op) ? applied(rule, x) : NULL;
+    if (sn_module_error(m)->code) fail_msg("%s: %s", f->rule, sn_module_error(m)->message);
+    if (y && asked) *more = visit(ctx, x, y);
+    sn_module_free(m);
+    return y != NULL;
+}
+
+int visit_family(const family *f, const sn_rule_row *rule, size_t few, size_t every,
+                 bool (*visit)(void *ctx, sn_node *x, sn_node *y), void *ctx) {
     size_t changed = 0;
     int n = 0;
-    *wrong = NULL;
+    bool more = true;
     choices.n = choices.at = 0;
+    draws = false;
     do {
-        m = sn_module_new("m");
-        sn_module_set_raw(m, true);
-        sn_node *x = f->graph();
-        sn_module_set_raw(m, false);
-        if (sn_module_error(m)->code) fail_msg("%s: %s", f->rule, sn_module_error(m)->message);
-        sn_node *y = x && (f->op == SN_OP_COUNT || x->op == f->op) ? applied(rule, x) : NULL;
-        if (sn_module_error(m)->code) fail_msg("%s: %s", f->rule, sn_module_error(m)->message);
-        changed += y != NULL;
-        const bool asked = y && (changed <= FEW || effort_takes(changed, 17));
-        n += asked;
-        const int64_t at = asked ? difference(x, y) : -1;
-        if (at >= 0) *wrong = shown(x, y, at);
-        sn_module_free(m);
-    } while (!*wrong && next_choices());
+        const bool asked = changed < few || !every || effort_takes(changed + 1, every);
+        const bool changes = visit_graph(f, rule, asked, &more, visit, ctx);
+        changed += changes;
+        n += changes && asked;
+    } while (more && next_choices() && (every || effort_is_long() || changed < few));
+    if (every || effort_is_long() || choices.n == 0) return n;
+    draws = true;
+    for (size_t i = 0; more && i < few; i++) n += visit_graph(f, rule, true, &more, visit, ctx);
+    draws = false;
     return n;
+}
+
+static bool compare(void *ctx, sn_node *x, sn_node *y) {
+    const char **wrong = ctx;
+    const int64_t at = family_difference(x, y);
+    if (at >= 0) *wrong = show_graphs(x, y, at, 0, NULL);
+    return at < 0;
+}
+
+int try_family(const family *f, const sn_rule_row *rule, const char **wrong) {
+    enum { FEW = 150, EVERY = 17 }; /* of what comes after these the default run takes a sample */
+    *wrong = NULL;
+    return visit_family(f, rule, FEW, EVERY, compare, wrong);
 }

@@ -246,7 +246,8 @@ static void wrong_rows_are_refuted(void **state) {
     }
 }
 
-/* Functions are not proved. Their number only falls; what is algebra is written as a row. */
+/* Functions are proved for families of graphs only (test_proofs). Their number only falls; what is algebra is written as
+ * a row. */
 static void functions_become_fewer(void **state) {
     (void)state;
     int n = 0;
