@@ -17,7 +17,7 @@
  * time of all code. What many calls use is in variables on the stack, because register allocation
  * takes long for values that live across many calls. */
 #include "codegen/entry.h"
-#include "codegen/emit/signature.h"
+#include "codegen/entry_frame.h"
 #include "codegen/emit/dims.h"
 #include "passes/plan/collectives.h"
 #include "passes/plan/row_blocks.h"
@@ -76,11 +76,10 @@ typedef struct part {
     const kernel_memory *memory; /* of each step */
     sn_module *m;
     em_val symbols; /* pointer to the symbolic dims' values */
-    em_val mark_fn; /* the function that marks beginnings and ends of steps in a profile */
     sn_dim *known;  /* dims evaluated so far in this function */
     em_var *value;
     int n_known, cap_known;
-    em_var *slot; /* offsets of the slots in the workspace */
+    em_var *slot; /* pointers to the slots of the workspace */
     em_var shared_at, counters_at;
     em_val slots_end, scratch_bytes;
     em_var *local;       /* offsets of slots of locals in a thread's scratch */
@@ -210,15 +209,19 @@ static em_val scratch_bytes(part *p) {
     return most;
 }
 
-/* Computes the offsets of slots (a slot is as large as its largest tenant) and the size of a
- * thread's scratch. */
-static void lay_out_workspace(part *p) {
+static em_var place(em *e, em_val workspace, em_val offset) {
+    return workspace ? em_let(e, em_gep_bytes(e, workspace, offset)) : (em_var){0};
+}
+
+/* Computes pointers to slots (a slot is as large as its largest tenant) and the size of a thread's
+ * scratch. workspace: NULL for the sizes alone. */
+static void lay_out_workspace(part *p, em_val workspace) {
     em *e = p->e;
     const sn_plan *plan = p->u->plan;
     p->slot = sn_arena_alloc(p->m, sizeof *p->slot * (size_t)(plan->n_slot + 1));
     em_val end = em_i64(e, 0);
     for (int s = 0; s < plan->n_slot; s++) {
-        p->slot[s] = em_let(e, end);
+        p->slot[s] = place(e, workspace, end);
         end = em_add(e, em_add(e, end, round_up(e, slot_bytes(p, SN_BUF_TEMP, s))), SN_SLOT_GAP);
     }
     int64_t shared[2] = {0, 0}; /* outside of scans, and in them */
@@ -227,9 +230,9 @@ static void lay_out_workspace(part *p) {
         bool in_scan = sn_scan_around(plan, i) != NULL;
         shared[in_scan] = bytes > shared[in_scan] ? bytes : shared[in_scan];
     }
-    p->shared_at = em_let(e, end);
+    p->shared_at = place(e, workspace, end);
     end = em_add(e, end, round_up(e, em_i64(e, shared[0])));
-    p->counters_at = em_let(e, end);
+    p->counters_at = place(e, workspace, end);
     p->slots_end = em_add(e, end, count_work_counters(p->u) * ALIGN);
     /* threads never share a line */
     em_val own = em_add(e, round_up(e, scratch_bytes(p)), ALIGN);
@@ -249,7 +252,7 @@ static em_val field(part *p, em_val call, size_t offset) {
     return em_load_raw(p->e, p->e->ptr, em_gep_bytes(p->e, call, (int64_t)offset), 8);
 }
 
-static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspace) {
+static em_val pointer_of(part *p, const sn_view *v, em_val table) {
     em *e = p->e;
     const sn_buffer *b = &p->u->plan->buffer[v->buffer];
     em_val base;
@@ -258,7 +261,7 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspa
     else if (b->kind == SN_BUF_LOCAL)
         base = em_gep_bytes(e, em_get(e, p->thread), em_get(e, p->local[b->slot]));
     else if (b->kind == SN_BUF_TEMP)
-        base = em_gep_bytes(e, workspace, em_get(e, p->slot[b->slot]));
+        base = em_get(e, p->slot[b->slot]);
     else
         base = em_load_raw(e, e->ptr, em_gep(e, table, SN_I64, p->u->table[v->buffer]), 8);
     if (v->offset) base = em_gep(e, base, v->dtype, dim_value(p, v->offset));
@@ -267,115 +270,80 @@ static em_val pointer_of(part *p, const sn_view *v, em_val table, em_val workspa
 }
 
 /* The work counter of step i, or NULL. */
-static em_val work_counter(part *p, int i, em_val workspace) {
+static em_val work_counter(part *p, int i) {
     em *e = p->e;
     if (!has_work_counter(p->u, i)) return LLVMConstNull(e->ptr);
     int before = 0;
     for (int j = 0; j < i; j++) before += has_work_counter(p->u, j);
-    em_val at = em_gep_bytes(e, workspace, em_get(e, p->counters_at));
-    return em_gep_bytes(e, at, (int64_t)before * ALIGN);
+    return em_gep_bytes(e, em_get(e, p->counters_at), (int64_t)before * ALIGN);
 }
 
 /* Fills the argument arrays of step i on the stack. */
-static void set_arguments(part *p, int i, em_val table, em_val workspace, em_val bufs,
-                          em_val dims) {
+static void set_arguments(part *p, int i, em_val table, em_val bufs, em_val dims) {
     em *e = p->e;
     const sn_kernel *k = &p->u->kernel[i];
     const sn_step *s = k->step;
     for (int j = 0; j < s->n_in + s->n_out; j++) {
         const sn_view *v = j < s->n_in ? &s->in[j] : &s->out[j - s->n_in];
-        em_store_raw(e, pointer_of(p, v, table, workspace), em_gep(e, bufs, SN_I64, j), 8);
+        em_store_raw(e, pointer_of(p, v, table), em_gep(e, bufs, SN_I64, j), 8);
     }
     em_val more = p->in_scan ? em_gep_bytes(e, em_get(e, p->thread), em_get(e, p->local_shared))
-                             : em_gep_bytes(e, workspace, em_get(e, p->shared_at));
-    if (k->family->dynamic) more = work_counter(p, i, workspace);
+                             : em_get(e, p->shared_at);
+    if (k->family->dynamic) more = work_counter(p, i);
     em_store_raw(e, more, em_gep(e, bufs, SN_I64, s->n_in + s->n_out), 8);
     for (int j = 0; j < k->n_dim; j++)
         em_store_raw(e, dim_value(p, k->dim[j]), em_gep(e, dims, SN_I64, j), 8);
-}
-
-static em_val stack_for(em *e, const sn_entry_code *u, bool bufs) {
-    int max_n = 1;
-    for (int i = 0; i < u->plan->n_step; i++) {
-        const sn_step *s = &u->plan->step[i];
-        int n = bufs ? s->n_in + s->n_out + 1 : u->kernel[i].n_dim;
-        if (n > max_n) max_n = n;
-    }
-    return em_stack(e, SN_I64, max_n);
 }
 
 static void begin(part *p, em *e, const sn_entry_code *u, const kernel_memory *memory) {
     *p = (part){.e = e, .u = u, .memory = memory, .m = u->plan->m};
 }
 
-#define MARK_PARAMS(P) P(ptr, profile) P(i64, step) P(i64, tid) P(i64, end)
-EM_SIGNATURE(entry_mark, MARK_PARAMS)
-
-/* Marks that a step begins or ends on a thread, if there is a profile. */
-static em_val emit_mark(em *e, const sn_entry_code *u) {
-    char name[96];
-    snprintf(name, sizeof name, "%s_mark", u->symbol);
-    em_val fn = entry_mark_function(e, name);
-    em_no_optimise(e, fn);
-    entry_mark_args q = entry_mark_params(e);
-    em_type params[] = {e->ptr, e->i64, e->i64, e->i64};
-    em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, q.profile, ""));
-    em_val mark = field(&(part){.e = e}, q.profile, offsetof(sn_profile, mark));
-    LLVMBuildCall2(e->b, LLVMFunctionType(e->tvoid, params, 4, 0), mark, q.arg, 4, "");
-    em_endif(e, &br);
-    em_ret(e, NULL);
-    return fn;
-}
-
 /* Values that a thread needs for its kernel calls. */
 typedef struct walk {
     part p;
-    em_var table, workspace, scratch, threads, barrier, profile, tid, n;
-    em_val bufs, dims; /* on the stack */
-    em_val all_rows;   /* of the loop; the dim is the number of rows of an iteration */
-    bool shared_read;  /* the shared memory of kernels was read since the last barrier */
+    const sn_frame_calls *h;
+    em_var table;
+    em_val frame, bufs, dims; /* on the stack */
+    em_val all_rows;          /* of the loop; the dim is the number of rows of an iteration */
+    bool shared_read;         /* the shared memory of kernels was read since the last barrier */
 } walk;
 
 static void wait_for_all(walk *w) {
-    em *e = w->p.e;
-    em_type params[] = {e->ptr, e->i64};
-    LLVMBuildCall2(e->b, LLVMFunctionType(e->tvoid, params, 2, 0), em_get(e, w->barrier),
-                   (em_val[]){em_get(e, w->threads), em_get(e, w->tid)}, 2, "");
+    entry_wait_call(w->p.e, w->h->wait, (entry_wait_args){.frame = w->frame});
 }
 
 static void mark(walk *w, int step, int end) {
     em *e = w->p.e;
-    entry_mark_call(e, w->p.mark_fn,
-                    (entry_mark_args){.profile = em_get(e, w->profile),
-                                      .step = em_i64(e, step),
-                                      .tid = em_get(e, w->tid),
-                                      .end = em_i64(e, end)});
+    entry_mark_call(
+        e, w->h->mark,
+        (entry_mark_args){.frame = w->frame, .step = em_i64(e, step), .end = em_i64(e, end)});
 }
 
-static void call_with(walk *w, const char *symbol) {
-    em *e = w->p.e;
-    em_type params[] = {e->ptr, e->ptr, e->ptr, e->i64, e->i64};
-    em_val args[] = {w->bufs, w->dims, em_get(e, w->scratch), em_get(e, w->tid), em_get(e, w->n)};
-    if (w->p.in_scan) args[3] = em_i64(e, 0), args[4] = em_i64(e, 1);
-    em_call(e, em_extern(e, symbol, e->tvoid, params, 5), args, 5);
+static em_val kernel_function(em *e, const char *name, const char *half) {
+    char symbol[64];
+    snprintf(symbol, sizeof symbol, "%s%s", name, half);
+    return em_extern(e, symbol, e->tvoid, (em_type[]){e->ptr, e->ptr, e->ptr, e->i64, e->i64}, 5);
 }
 
 static void call_kernel(walk *w, int i) {
     em *e = w->p.e;
     const sn_kernel *k = &w->p.u->kernel[i];
-    set_arguments(&w->p, i, em_get(e, w->table), em_get(e, w->workspace), w->bufs, w->dims);
-    if (!w->p.in_scan) mark(w, i, 0);
-    call_with(w, k->name);
-    if (w->p.memory[i].shared > 0) {
-        char finish[64];
-        snprintf(finish, sizeof finish, "%s_finish", k->name);
-        if (!w->p.in_scan) {
-            wait_for_all(w);
-            w->shared_read = true;
-        }
-        call_with(w, finish);
+    bool halves = w->p.memory[i].shared > 0;
+    em_val kernel = kernel_function(e, k->name, "");
+    em_val finish = halves ? kernel_function(e, k->name, "_finish") : LLVMConstNull(e->ptr);
+    set_arguments(&w->p, i, em_get(e, w->table), w->bufs, w->dims);
+    if (w->p.in_scan) { /* as the only thread */
+        em_val args[] = {w->bufs, w->dims, em_get(e, w->p.thread), em_i64(e, 0), em_i64(e, 1)};
+        em_call(e, kernel, args, 5);
+        if (halves) em_call(e, finish, args, 5);
+        return;
     }
-    if (!w->p.in_scan) mark(w, i, 1);
+    entry_run_call(
+        e, w->h->run,
+        (entry_run_args){
+            .frame = w->frame, .step = em_i64(e, i), .kernel = kernel, .finish = finish});
+    w->shared_read |= halves;
 }
 
 /* Whether step s runs; outside of a loop, or in this iteration. */
@@ -433,7 +401,7 @@ static void open_carries(walk *w, const sn_scan_carry *c, int n) {
         int local = c[i / 2].local[i % 2];
         sn_view whole = {.buffer = local, .dtype = plan->buffer[local].dtype};
         em_set(e, w->p.window[i % 2 ? c[i / 2].next : c[i / 2].now],
-               pointer_of(&w->p, &whole, em_get(e, w->table), em_get(e, w->workspace)));
+               pointer_of(&w->p, &whole, em_get(e, w->table)));
     }
 }
 
@@ -441,12 +409,12 @@ static void open_carries(walk *w, const sn_scan_carry *c, int n) {
  * independent axis k. */
 static void open_windows(walk *w, const sn_scan_loop *l, const em_val *index) {
     em *e = w->p.e;
-    em_val table = em_get(e, w->table), workspace = em_get(e, w->workspace);
+    em_val table = em_get(e, w->table);
     for (int i = 0; i < l->n_window; i++) {
         const sn_window *v = &l->window[i];
         const sn_view *base =
             v->operand < l->n_in ? &l->in[v->operand] : &l->out[v->operand - l->n_in];
-        em_set(e, w->p.window[v->buffer], pointer_of(&w->p, base, table, workspace));
+        em_set(e, w->p.window[v->buffer], pointer_of(&w->p, base, table));
         for (int k = 0; k < l->n_tile; k++)
             if (v->tile_step[k])
                 advance(w, v->buffer, em_mul(e, index[k], dim_value(&w->p, v->tile_step[k])));
@@ -499,8 +467,7 @@ static void set_places(walk *w, const sn_scan_place *q, int n, em_val at) {
     em *e = w->p.e;
     for (int i = 0; i < n; i++) {
         sn_view home = {.buffer = q[i].home, .dtype = w->p.u->plan->buffer[q[i].home].dtype};
-        em_set(e, w->p.window[q[i].at],
-               pointer_of(&w->p, &home, em_get(e, w->table), em_get(e, w->workspace)));
+        em_set(e, w->p.window[q[i].at], pointer_of(&w->p, &home, em_get(e, w->table)));
         advance(w, q[i].at, em_mul(e, at, dim_value(&w->p, q[i].step)));
     }
 }
@@ -578,7 +545,8 @@ static void walk_parts(walk *w, int loop) {
     int known = w->p.n_known;
     mark(w, l->begin, 0);
     w->p.in_scan = true;
-    em_loop part = em_for(e, em_get(e, w->tid), parts, em_get(e, w->n));
+    em_loop part = em_for(e, sn_frame_word(e, w->frame, SN_FRAME_TID), parts,
+                          sn_frame_word(e, w->frame, SN_FRAME_N_THREADS));
     em_val rest = part.i;
     for (int k = l->n_tile - 1; k >= 0; k--) {
         em_val n = dim_value(&w->p, l->parts[k]);
@@ -615,32 +583,43 @@ EM_SIGNATURE_RETURNING(i32, entry_call, ENTRY_PARAMS)
 #define WORKSPACE_PARAMS(P) P(ptr, symbols) P(i64, n_threads)
 EM_SIGNATURE_RETURNING(i64, entry_workspace, WORKSPACE_PARAMS)
 
+static em_val make_frame(part *p, em_val call, em_val tid, em_val n_threads) {
+    em *e = p->e;
+    em_val threads = field(p, call, offsetof(sn_call, threads));
+    em_val words[] = {[SN_FRAME_THREADS] = threads,
+                      [SN_FRAME_BARRIER] = field(p, threads, offsetof(sn_threads, barrier)),
+                      [SN_FRAME_PROFILE] = field(p, call, offsetof(sn_call, profile)),
+                      [SN_FRAME_SCRATCH] = em_get(e, p->thread),
+                      [SN_FRAME_TID] = tid,
+                      [SN_FRAME_N_THREADS] = n_threads};
+    em_val frame =
+        em_stack(e, SN_I64,
+                 SN_FRAME_BUFS + sn_frame_arguments(p->u, true) + sn_frame_arguments(p->u, false));
+    for (int i = 0; i < SN_FRAME_BUFS; i++) em_store_raw(e, words[i], sn_frame_at(e, frame, i), 8);
+    return frame;
+}
+
 /* The function with which each thread executes steps [first, last). */
-static em_val emit_part(em *e, const sn_entry_code *u, const kernel_memory *memory, em_val mark_fn,
-                        int first, int last) {
+static em_val emit_part(em *e, const sn_entry_code *u, const kernel_memory *memory,
+                        const sn_frame_calls *h, int first, int last) {
     char name[96];
     snprintf(name, sizeof name, "%s_part_%d", u->symbol, first);
     em_val fn = entry_part_function(e, name);
     em_no_optimise(e, fn);
     entry_part_args q = entry_part_params(e);
-    walk w = {.tid = em_let(e, q.tid), .n = em_let(e, q.n_threads)};
+    walk w = {.h = h};
     begin(&w.p, e, u, memory);
-    w.p.mark_fn = mark_fn;
     w.p.symbols = field(&w.p, q.call, offsetof(sn_call, symbol));
-    em_val workspace = field(&w.p, q.call, offsetof(sn_call, workspace)),
-           threads = field(&w.p, q.call, offsetof(sn_call, threads));
-    lay_out_workspace(&w.p);
+    em_val workspace = field(&w.p, q.call, offsetof(sn_call, workspace));
+    lay_out_workspace(&w.p, workspace);
     em_val fp = em_fp_enter(e);
     em_val scratch = em_add(e, w.p.slots_end, em_mul(e, q.tid, w.p.scratch_bytes));
     w.table = em_let(e, field(&w.p, q.call, offsetof(sn_call, buffer)));
-    w.workspace = em_let(e, workspace);
-    w.threads = em_let(e, threads);
-    w.barrier = em_let(e, field(&w.p, threads, offsetof(sn_threads, barrier)));
-    w.profile = em_let(e, field(&w.p, q.call, offsetof(sn_call, profile)));
-    w.scratch = w.p.thread = em_let(e, em_gep_bytes(e, workspace, scratch));
+    w.p.thread = em_let(e, em_gep_bytes(e, workspace, scratch));
     make_windows(&w.p);
-    w.bufs = stack_for(e, u, true);
-    w.dims = stack_for(e, u, false);
+    w.frame = make_frame(&w.p, q.call, q.tid, q.n_threads);
+    w.bufs = sn_frame_at(e, w.frame, SN_FRAME_BUFS);
+    w.dims = sn_frame_dims(e, u, w.frame);
     em_loop rows = {0};
     int known = 0;
     for (int i = first; i < last; i++) {
@@ -683,7 +662,7 @@ static void emit_workspace(em *e, const sn_entry_code *u, const kernel_memory *m
     part p;
     begin(&p, e, u, memory);
     p.symbols = q.symbols;
-    lay_out_workspace(&p);
+    lay_out_workspace(&p, NULL);
     em_ret(e, em_add(e, p.slots_end, em_mul(e, q.n_threads, p.scratch_bytes)));
 }
 
@@ -694,8 +673,7 @@ static em_val emit_extern(part *p, int i, int number, em_val call, em_val bufs, 
     em_type params[] = {e->ptr, e->i64, e->ptr, e->ptr};
     em_val fn = field(p, call, offsetof(sn_call, step));
     em_val table = field(p, call, offsetof(sn_call, buffer));
-    em_val workspace = field(p, call, offsetof(sn_call, workspace));
-    set_arguments(p, i, table, workspace, bufs, dims);
+    set_arguments(p, i, table, bufs, dims);
     em_val host = field(p, call, offsetof(sn_call, host));
     return LLVMBuildCall2(e->b, LLVMFunctionType(e->i32, params, 4, 0), fn,
                           (em_val[]){host, em_i64(e, number), bufs, dims}, 4, "");
@@ -711,10 +689,9 @@ static void leave_if_failed(em *e, em_val status) {
     LLVMPositionBuilderAtEnd(e->b, on);
 }
 
-static void clear_work_counters(part *p, em_val call, int n) {
+static void clear_work_counters(part *p, int n) {
     em *e = p->e;
-    em_val at =
-        em_gep_bytes(e, field(p, call, offsetof(sn_call, workspace)), em_get(e, p->counters_at));
+    em_val at = em_get(e, p->counters_at);
     em_loop l = em_for(e, 0, (int64_t)n * ALIGN, ALIGN);
     for (int half = 0; half < 2; half++)
         em_store_raw(e, em_i64(e, 0), em_gep_bytes(e, at, em_add(e, l.i, 8 * half)), 8);
@@ -724,13 +701,13 @@ static void clear_work_counters(part *p, em_val call, int n) {
 void sn_entry_code_emit(em *e, const sn_entry_code *u) {
     int n = u->plan->n_step;
     em_val *part_fn = sn_arena_alloc(u->plan->m, sizeof *part_fn * (size_t)(n + 1));
-    em_val mark_fn = emit_mark(e, u);
+    sn_frame_calls h = sn_frame_calls_emit(e, u);
     const kernel_memory *memory = memory_of_kernels(e, u);
     for (int i = 0; i < n;) { /* runs of native kernels */
         const sn_scan_loop *scan = sn_scan_around(u->plan, i);
         int last = i, end = u->checked ? (scan ? scan->last : i + 1) : n;
         while (last < end && !sn_step_is_extern(&u->plan->step[last])) last++;
-        if (last > i) part_fn[i] = emit_part(e, u, memory, mark_fn, i, last);
+        if (last > i) part_fn[i] = emit_part(e, u, memory, &h, i, last);
         i = last > i ? last : i + 1;
     }
     emit_workspace(e, u, memory);
@@ -748,10 +725,11 @@ void sn_entry_code_emit(em *e, const sn_entry_code *u) {
     bool any_extern = u->checked;
     for (int i = 0; i < n; i++) any_extern |= sn_step_is_extern(&u->plan->step[i]);
     int n_counters = count_work_counters(u);
-    if (any_extern || n_counters) lay_out_workspace(&p);
-    if (n_counters) clear_work_counters(&p, call, n_counters);
-    em_val bufs = any_extern ? stack_for(e, u, true) : NULL,
-           dims = any_extern ? stack_for(e, u, false) : NULL;
+    if (any_extern || n_counters)
+        lay_out_workspace(&p, field(&p, call, offsetof(sn_call, workspace)));
+    if (n_counters) clear_work_counters(&p, n_counters);
+    em_val bufs = any_extern ? em_stack(e, SN_I64, sn_frame_arguments(u, true)) : NULL,
+           dims = any_extern ? em_stack(e, SN_I64, sn_frame_arguments(u, false)) : NULL;
     em_val status = em_i32(e, 0);
     for (int i = 0; i < n; i++) {
         if (part_fn[i])

@@ -151,6 +151,9 @@ em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, co
                        names, fn##_n_params);                                                      \
         return fn##_params(e);                                                                     \
     }
+/* Constant data with a name within the object; numbers: n constants of type i64. */
+em_val sn_aot_constant(em *e, const char *name, em_val init);
+em_val sn_aot_numbers(em *e, const char *name, em_val *number, int n);
 /* status: an i32, 0 as long as nothing failed; the first code stays. */
 void sn_aot_fail_if(em *e, em_var status, em_val cond, int code);
 em_val sn_aot_is_ok(em *e, em_var status);

@@ -193,25 +193,53 @@ static int find_binding(const sn_binding *list, int n, const char *name) {
     return -1;
 }
 
-/* Address of the plan's buffer b; args: pointers of the inputs, then of the outputs. */
-static em_val buffer_address(job *j, const sn_buffer *b, em_val weights, em_val state,
-                             em_val args) {
+/* Where the plan's buffer b is: a number of base_list, and bytes from there in the bits above. */
+enum { BASE_WEIGHTS, BASE_STATE, BASE_ARGS, BASE_BITS = 16 };
+
+static em_val buffer_place(job *j, const sn_buffer *b) {
     em *e = j->e;
     const sn_aot *a = j->a;
     const sn_aot_place *p = NULL;
     int k = -1;
     if (b->kind == SN_BUF_PARAM) p = find_place(a->weight, a->n_weight, b->name);
     if (b->kind == SN_BUF_STATE) p = find_place(a->state, a->n_state, b->name);
-    if (p) return em_gep_bytes(e, b->kind == SN_BUF_PARAM ? weights : state, (int64_t)p->offset);
+    int base = b->kind == SN_BUF_PARAM ? BASE_WEIGHTS : BASE_STATE;
+    if (p) return em_i64(e, (int64_t)p->offset << BASE_BITS | base);
     if (b->kind == SN_BUF_INPUT) k = find_binding(j->entry->input, j->entry->n_input, b->name);
     if (b->kind == SN_BUF_OUTPUT) {
         k = find_binding(j->entry->output, j->entry->n_output, b->name);
         if (k >= 0) k += j->entry->n_input;
     }
-    if (k < 0)
+    if (k < 0 || BASE_ARGS + k >= 1 << BASE_BITS)
         sn_fail(&e->err, SN_ERR_INTERNAL, "%s: the targets disagree about '%s'", j->entry->name,
                 b->name ? b->name : "?");
-    return get(e, args, e->ptr, 8 * (int64_t)k);
+    return em_i64(e, BASE_ARGS + k);
+}
+
+/* The addresses of the buffers: few bytes of data for each, because a model has hundreds.
+ * args: pointers of the inputs, then of the outputs. */
+static em_val buffer_table(job *j, em_val weights, em_val state, em_val args) {
+    em *e = j->e;
+    const sn_entry_code *u = &j->c->code;
+    int n = 0, n_args = j->entry->n_input + j->entry->n_output;
+    em_val *place = sn_arena_alloc(j->a->m, sizeof *place * (size_t)(u->n_table + 1)),
+           table = em_stack(e, SN_I64, u->n_table + 1),
+           bases = em_stack(e, SN_I64, BASE_ARGS + n_args);
+    for (int i = 0; i < u->plan->n_buffer; i++)
+        if (u->table[i] >= 0) place[n++] = buffer_place(j, &u->plan->buffer[i]);
+    put(e, bases, 8 * BASE_WEIGHTS, weights);
+    put(e, bases, 8 * BASE_STATE, state);
+    for (int i = 0; i < n_args; i++)
+        put(e, bases, 8 * (BASE_ARGS + i), get(e, args, e->ptr, 8 * i));
+    em_val places = sn_aot_numbers(e, "places", place, n);
+    em_loop l = em_for(e, 0, n, 1);
+    em_val at = em_load_raw(e, e->i64, em_gep(e, places, SN_I64, l.i), 8);
+    em_val base = em_gep(e, bases, SN_I64, em_and(e, at, (1 << BASE_BITS) - 1));
+    em_val p =
+        em_gep_bytes(e, em_load_raw(e, e->ptr, base, 8), em_ashr(e, at, em_i64(e, BASE_BITS)));
+    em_store_raw(e, p, em_gep(e, table, SN_I64, l.i), 8);
+    em_end(e, &l);
+    return table;
 }
 
 /* n threads if the work pays for them, else 1, as in run.c. */
@@ -239,7 +267,6 @@ static em_val call_entry(job *j, const char *suffix, em_type ret, const em_type 
 SN_AOT_SIGNATURE(i32, aot_variant, AOT_VARIANT_PARAMS)
 static em_val emit_variant(job *j) {
     em *e = j->e;
-    const sn_entry_code *u = &j->c->code;
     em_val sums = sn_aot_emit_sums(e, j->a, j->c, j->v);
     char name[160];
     snprintf(name, sizeof name, "%s_on_%d", j->entry->name, j->v);
@@ -247,12 +274,7 @@ static em_val emit_variant(job *j) {
     em_val fn = e->fn;
     j->symbols = q.symbols;
     em_val weights = get(e, q.m, e->ptr, SN_AOT_WEIGHTS);
-    em_val table = em_stack(e, SN_I64, u->n_table + 1);
-    for (int i = 0; i < u->plan->n_buffer; i++) {
-        const sn_buffer *b = &u->plan->buffer[i];
-        if (u->table[i] < 0) continue;
-        put(e, table, 8 * (int64_t)u->table[i], buffer_address(j, b, weights, q.state, q.args));
-    }
+    em_val table = buffer_table(j, weights, q.state, q.args);
     em_val own = em_stack(e, SN_I8, sizeof(sn_threads)), n = worthwhile(j, q.threads),
            barrier = em_stack(e, SN_I8, BARRIER_SIZE), call = em_stack(e, SN_I8, sizeof(sn_call));
     put(e, barrier, BARRIER_WAITING, em_i64(e, 0));

@@ -452,14 +452,6 @@ static void emit_state_init(em *e, sn_aot *a) {
     em_ret(e, em_get(e, status));
 }
 
-static em_val constant(em *e, const char *name, em_val init) {
-    em_val g = LLVMAddGlobal(e->mod, LLVMTypeOf(init), name);
-    LLVMSetInitializer(g, init);
-    LLVMSetGlobalConstant(g, 1);
-    LLVMSetLinkage(g, LLVMInternalLinkage);
-    return g;
-}
-
 static const char *const kind_text[] = {
 #define X(name, text) text,
     SN_AOT_ERRORS(X)
@@ -488,8 +480,9 @@ static void emit_message(em *e, const sn_aot *a) {
         at += fprintf(f, "%s%c", s, 0);
     }
     fclose(f);
-    em_val texts = constant(e, "texts", LLVMConstStringInContext(e->ctx, text, (unsigned)size, 1));
-    em_val offsets = constant(e, "offsets", LLVMConstArray2(e->i32, offset, (uint64_t)n));
+    em_val texts =
+        sn_aot_constant(e, "texts", LLVMConstStringInContext(e->ctx, text, (unsigned)size, 1));
+    em_val offsets = sn_aot_constant(e, "offsets", LLVMConstArray2(e->i32, offset, (uint64_t)n));
     free(text);
     em_val code = aot_message_begin(e, a, "message", true).code;
     em_val detail = em_ashr(e, code, em_i32(e, 8)), kind = em_and(e, code, em_i32(e, 255));
@@ -507,7 +500,8 @@ static em_val manifest(em *e, const sn_aot *a) {
     const char *s = a->manifest;
     em_val g = LLVMGetNamedGlobal(e->mod, "manifest");
     return g ? g
-             : constant(e, "manifest", LLVMConstStringInContext(e->ctx, s, (unsigned)strlen(s), 0));
+             : sn_aot_constant(e, "manifest",
+                               LLVMConstStringInContext(e->ctx, s, (unsigned)strlen(s), 0));
 }
 
 /* const char *NAME_manifest(void). `sinter inspect` finds it in the file by its first line. */
@@ -534,13 +528,14 @@ static void emit_parameters(em *e, const sn_aot *a) {
         char name[48];
         snprintf(name, sizeof name, "name_of_parameter_%d", n);
         em_val text = LLVMConstStringInContext(e->ctx, p->name, (unsigned)strlen(p->name), 0);
-        cell[0] = constant(e, name, text);
+        cell[0] = sn_aot_constant(e, name, text);
         cell[1] = em_i32(e, (int)p->dtype), cell[2] = em_i32(e, p->trained->rank);
         cell[3] = LLVMConstArray2(e->i64, dim, SN_MAX_RANK);
         cell[4] = em_i64(e, (int64_t)p->offset), cell[5] = em_i64(e, (int64_t)p->bytes);
         row[n++] = LLVMConstStructInContext(e->ctx, cell, 6, 0);
     }
-    em_val table = constant(e, "parameters", LLVMConstArray2(LLVMTypeOf(row[0]), row, (uint64_t)n));
+    em_val table =
+        sn_aot_constant(e, "parameters", LLVMConstArray2(LLVMTypeOf(row[0]), row, (uint64_t)n));
     sn_aot_function(e, a, "parameters", e->ptr, NULL, 0, true);
     em_ret(e, table);
 }
@@ -602,12 +597,12 @@ static void emit_table(em *e, const sn_aot *a) {
         char name[96];
         snprintf(name, sizeof name, "name_of_%d", i);
         em_val text = LLVMConstStringInContext(e->ctx, s, (unsigned)strlen(s), 0);
-        entry[n_cell++] = constant(e, name, text);
+        entry[n_cell++] = sn_aot_constant(e, name, text);
         entry[n_cell++] = emit_listed(e, a, &a->entry[i]);
         entry[n_cell++] = emit_listed_workspace(e, a, &a->entry[i]);
     }
     cell[n++] =
-        constant(e, "entries", LLVMConstStructInContext(e->ctx, entry, (unsigned)n_cell, 0));
+        sn_aot_constant(e, "entries", LLVMConstStructInContext(e->ctx, entry, (unsigned)n_cell, 0));
     em_val init = LLVMConstStructInContext(e->ctx, cell, (unsigned)n, 0);
     em_val table = LLVMAddGlobal(e->mod, LLVMTypeOf(init), "sn_deployed_artefact");
     LLVMSetInitializer(table, init);

@@ -31,6 +31,18 @@ em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, co
     return fn;
 }
 
+em_val sn_aot_constant(em *e, const char *name, em_val init) {
+    em_val g = LLVMAddGlobal(e->mod, LLVMTypeOf(init), name);
+    LLVMSetInitializer(g, init);
+    LLVMSetGlobalConstant(g, 1);
+    LLVMSetLinkage(g, LLVMInternalLinkage);
+    return g;
+}
+
+em_val sn_aot_numbers(em *e, const char *name, em_val *number, int n) {
+    return sn_aot_constant(e, name, LLVMConstArray2(e->i64, number, (uint64_t)n));
+}
+
 /* Sets the status if cond holds and no error was found before. */
 void sn_aot_fail_if(em *e, em_var status, em_val cond, int code) {
     em_val free = em_cmp(e, EM_EQ, em_get(e, status), em_i32(e, 0));

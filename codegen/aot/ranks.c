@@ -79,15 +79,6 @@ static sum_table make_table(em *e, sn_module *m, const sn_plan *plan) {
     return t;
 }
 
-static em_val constant(em *e, em_val *value, int n) {
-    em_val list = LLVMConstArray2(e->i64, value, (uint64_t)n);
-    em_val g = LLVMAddGlobal(e->mod, LLVMTypeOf(list), "sums");
-    LLVMSetInitializer(g, list);
-    LLVMSetGlobalConstant(g, 1);
-    LLVMSetLinkage(g, LLVMInternalLinkage);
-    return g;
-}
-
 static em_val load(em *e, em_val base, em_type t, em_val index) {
     return em_load_raw(e, t, em_gep(e, base, SN_I64, index), 8);
 }
@@ -110,7 +101,8 @@ em_val sn_aot_emit_sums(em *e, const sn_aot *a, const sn_compiled_entry *c, int 
     for (int i = 0; i < plan->n_step; i++) any |= sn_step_is_collective(&plan->step[i]);
     if (!any) return NULL;
     sum_table t = make_table(e, a->m, plan);
-    em_val numbers = constant(e, t.number, t.n), sizes = constant(e, t.elements, t.n);
+    em_val numbers = sn_aot_numbers(e, "sums", t.number, t.n),
+           sizes = sn_aot_numbers(e, "sums", t.elements, t.n);
     snprintf(name, sizeof name, "%s_sums_%d", plan->entry->name, v);
     aot_sums_args q = aot_sums_begin(e, a, name, false);
     em_val fn = e->fn, zero = em_i64(e, 0);

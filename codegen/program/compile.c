@@ -518,6 +518,7 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
         return module_failed(c);
     out->code.checked = checks_values(c);
     if (out->code.checked) out->code.check = sn_value_checks(c->m, out->code.plan);
+    bool needed = !c->sink || !sn_compiled_prepares(out); /* an artefact's weights are prepared */
     for (int k = 0; k < out->code.plan->n_step; k++) {
         sn_kernel *kernel = &out->code.kernel[k];
         advance(c, (i + (double)k / out->code.plan->n_step) / sn_entry_count(c->m));
@@ -525,6 +526,7 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
             c->p->stats.onednn += !sn_step_is_collective(kernel->step);
             continue;
         }
+        if (!needed) continue;
         if (!c->forced && !sn_tuner_tile(&c->tuner, kernel)) return false;
         bool known = is_done(c, kernel->name);
         if (!add_source(c, &(source){.name = kernel->name,
@@ -535,12 +537,10 @@ static bool compile_entry(compiler *c, int i, sn_compiled_entry *out) {
         if (!known) c->p->stats.kernels++;
     }
     if (!name_entry_code(c, i, out)) return sn_fail(c->err, SN_ERR_MEMORY, "out of memory");
-    if (!add_source(c, &(source){.name = sn_arena_str(c->m, symbol),
-                                 .text = out->code.text,
-                                 .compute = SN_F32,
-                                 .code = &out->code}))
-        return false;
-    return true;
+    return !needed || add_source(c, &(source){.name = sn_arena_str(c->m, symbol),
+                                              .text = out->code.text,
+                                              .compute = SN_F32,
+                                              .code = &out->code});
 }
 
 /* The addresses of an entry whose code is loaded. */

@@ -376,12 +376,16 @@ static em_val emit_take_blocks(sn_body *b, sn_item *it, bool vector) {
     return sn_emit_loaded(e, v->dtype, em_load_mask(e, v->dtype, from, b->lanes, b->mask, NULL));
 }
 
-/* A row of the random tensor begins at a multiple of 64: so does every 64th position on it. */
+/* A row of the random tensor begins at a multiple of 64, or is the only one: so does every 64th
+ * position on it. */
 static bool shares_random(const sn_body *b, const sn_item *it) {
     const sn_node *n = it->n;
     int64_t width;
-    return n->op == SN_OP_random && n->rank && it->domain_axis[n->rank - 1] == b->row &&
-           sn_dim_is_const(b->k->m, n->shape[n->rank - 1], &width) && width % RANDOM_GROUP == 0;
+    if (n->op != SN_OP_random || !n->rank || it->domain_axis[n->rank - 1] != b->row) return false;
+    bool only = true;
+    for (int a = 0; a < n->rank - 1; a++) only &= n->shape[a] == 1;
+    return only ||
+           (sn_dim_is_const(b->k->m, n->shape[n->rank - 1], &width) && width % RANDOM_GROUP == 0);
 }
 
 bool sn_body_shares_random(const sn_body *b) {

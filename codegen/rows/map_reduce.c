@@ -260,9 +260,12 @@ static void emit_stage(rows *r, int l, em_val lo, em_val hi) {
         vector_loop(r, l, &s, at, end, unroll, NULL);
         at = end;
     }
-    em_val whole = em_add(e, lo, em_round_down(e, count, b->lanes));
-    vector_loop(r, l, &s, at, whole, 1, NULL);
-    vector_loop(r, l, &s, whole, hi, 1, hi);
+    if (!r->shares_random) { /* random numbers are much code: masked vectors do for all the rest */
+        em_val whole = em_add(e, lo, em_round_down(e, count, b->lanes));
+        vector_loop(r, l, &s, at, whole, 1, NULL);
+        at = whole;
+    }
+    vector_loop(r, l, &s, at, hi, 1, hi);
     sn_body_forget_vectors(b);
     for (int i = 0; i < s.n; i++) {
         sn_item *red = &b->item[s.item[i]];

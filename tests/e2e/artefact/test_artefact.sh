@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_artefact.sh SINTER SOURCE_DIR CC SECTION: what artefacts of stories260K promise besides right results.
-# Sections: listing sections repeat repeat_all bill verify arm small
+# Sections: listing sections size repeat repeat_all bill verify arm small
 set -u
 sinter=$1 source=$2 cc=$3 section=$4
 here=$source/tests/e2e/artefact
@@ -62,6 +62,17 @@ sections() {
         same "$folder: entries that stay" "$more" 1
     done
     nm unwind | grep -q ' story_v0_gemm_' || fail "no names of kernels"
+    nm out/story.o | grep -E ' story_v0_(pack|prepare)_' && fail "code that prepares weights, which are prepared"
+}
+
+# The code of GPT-2 for one target.
+size() {
+    for target in x86-64-v2 x86-64-v3 x86-64-v4 aarch64; do
+        "$sinter" compile --preset gpt2 --name gpt -o out --target $target 2>err || fail "compile for $target: $(cat err)"
+        "$sinter" inspect out/gpt.o >inspect.txt || fail "inspect for $target"
+        bytes=$(sed -n 's/^target .*: \([0-9]*\) bytes of code$/\1/p' inspect.txt)
+        [ "${bytes:-999999}" -le 150000 ] || fail "$bytes bytes of code for $target: $(sed -n '/^code/,$p' inspect.txt | head -20)"
+    done
 }
 
 # again NAME TARGET OPTIONS…: the same input, version and options give the same bytes: from other folders, with another
