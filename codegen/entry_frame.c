@@ -56,6 +56,11 @@ static em_val emit_mark(em *e, const char *name) {
     return fn;
 }
 
+static void mark(em *e, const sn_frame_calls *h, const entry_run_args *q, bool end) {
+    entry_mark_call(e, h->mark,
+                    (entry_mark_args){.frame = q->frame, .step = q->step, .end = em_i64(e, end)});
+}
+
 /* Calls a kernel and, if it has a second half, that one after a barrier. */
 static em_val emit_run(em *e, const sn_entry_code *u, const sn_frame_calls *h, const char *name) {
     em_val fn = entry_run_function(e, name);
@@ -66,15 +71,13 @@ static em_val emit_run(em *e, const sn_entry_code *u, const sn_frame_calls *h, c
                      sn_frame_word(e, q.frame, SN_FRAME_SCRATCH),
                      sn_frame_word(e, q.frame, SN_FRAME_TID),
                      sn_frame_word(e, q.frame, SN_FRAME_N_THREADS)};
-    entry_mark_args mark = {.frame = q.frame, .step = q.step, .end = em_i64(e, 0)};
-    entry_mark_call(e, h->mark, mark);
+    mark(e, h, &q, false);
     call_pointer(e, q.kernel, types, args, 5);
     em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, q.finish, ""));
     entry_wait_call(e, h->wait, (entry_wait_args){.frame = q.frame});
     call_pointer(e, q.finish, types, args, 5);
     em_endif(e, &br);
-    mark.end = em_i64(e, 1);
-    entry_mark_call(e, h->mark, mark);
+    mark(e, h, &q, true);
     em_ret(e, NULL);
     return fn;
 }

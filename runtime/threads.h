@@ -30,11 +30,12 @@ void sn_threads_free(sn_threads *t);
 void sn_threads_fill(const sn_rng *r, void (*fill)(sn_rng *, float, float, float *, size_t),
                      float a, float b, float *out, int64_t n);
 /* Call this first in main. Waiting threads of libgomp spin for about 15 ms by default; on a shared
- * machine they take time from the thread that they wait for (a run of 20 us took 20 ms). libgomp
- * reads its settings before main, so this function re-executes the program once with a limit of
- * about 0.2 ms. It does nothing if OMP_WAIT_POLICY or GOMP_SPINCOUNT is set, in static programs,
- * and in programs started as `ld.so PROGRAM`. Child processes do not inherit the limit. Under tools
- * that trace only one process (valgrind without --trace-children=yes), set OMP_WAIT_POLICY. */
+ * machine they take time from the thread that they wait for (a run of 20 us took 20 ms). This
+ * function limits it to about 0.2 ms: by libgomp's variable if libgomp is linked statically, else it
+ * re-executes the program once, because libgomp reads its settings before main. It does nothing if
+ * OMP_WAIT_POLICY or GOMP_SPINCOUNT is set, and with a shared libgomp in programs started as `ld.so
+ * PROGRAM`. Child processes do not inherit the limit. Under tools that trace only one process
+ * (valgrind without --trace-children=yes), set OMP_WAIT_POLICY. */
 void sn_threads_limit_spinning(char **argv);
 /* Sets the number of threads that OpenMP libraries called from this thread use; returns the
  * previous number. */

@@ -29,6 +29,7 @@ typedef struct cmd_artefact {
     const char **label;     /* class names: a list that the caller frees */
     bool tokenizer, source; /* folders beside a program */
     bool unicode;           /* a program needs the tables of Unicode */
+    bool static_gomp;       /* libgomp became a part of the program */
 } cmd_artefact;
 
 /* What the library of models adds to the program. */

@@ -227,7 +227,7 @@ static bool make_web(const options *o, const open_model *m, const cmd_artefact *
 }
 
 /* m: NULL for a training step. */
-static bool link_parts(const options *o, const open_model *m, const cmd_artefact *a,
+static bool link_parts(const options *o, const open_model *m, cmd_artefact *a,
                        const sn_emit_options *eo, sn_error *err) {
     const char *name = eo->name;
     if (is_wasm(o)) return make_web(o, m, a, eo, err);
@@ -237,7 +237,8 @@ static bool link_parts(const options *o, const open_model *m, const cmd_artefact
                       .cc = o->cc,
                       .openmp = !strcmp(o->threads, "openmp"),
                       .is_static = o->is_static,
-                      .unicode = a->unicode};
+                      .unicode = a->unicode,
+                      .static_gomp = &a->static_gomp};
     if (o->shared && !link_shared(&r, err)) return false;
     return !o->exe ||
            ((!cmd_models || cmd_models->save(m, o->dir, name, err)) && link_program(&r, err));
@@ -309,7 +310,7 @@ static bool write_bill(const options *o, const cmd_artefact *a, const char *name
     const char *const read[] = {m->path, m->checkpoint, m->tokenizer, o->train};
     const char *what = sn_base_name(m->path ? m->path : m->preset ? m->preset : o->train);
     const bool is_static = o->exe && o->is_static;
-    const unsigned gomp = is_static ? SPDX_STATIC_GOMP : SPDX_GOMP;
+    const unsigned gomp = is_static || a->static_gomp ? SPDX_STATIC_GOMP : SPDX_GOMP;
     char options[600], model[300];
     snprintf(model, sizeof model, "%.*s", (int)strcspn(what, "/"), what);
     snprintf(options, sizeof options, "target %s, weights %s, compute %s, cache %s, threads %s",
@@ -368,7 +369,7 @@ static bool finish_files(const options *o, const cmd_artefact *a, const char *na
 }
 
 static bool compile_training(const options *o, int entries, sn_error *err) {
-    const cmd_artefact a = {.tokenizer = false};
+    cmd_artefact a = {.tokenizer = false};
     if (o->model.path)
         return sn_fail(err, SN_ERR_USAGE, "--train excludes MODEL: the config names the model");
     if (o->exe)

@@ -52,12 +52,16 @@ typedef struct sn_entry {
 
 #define SN_NO_TEXT UINT32_MAX
 
+typedef struct sn_slot {
+    uint32_t id; /* plus 1; 0: free */
+    uint32_t hash;
+} sn_slot;
+
 typedef struct sn_vocab {
     sn_entry *entry; /* [count] */
     size_t count, capacity;
     sn_bytes pool;
-    /* hash table of id + 1, 0: free; its size is a power of two, at most half full */
-    uint32_t *slot;
+    sn_slot *slot; /* a hash table; its size is a power of two, at most half full */
     size_t slots, used;
     uint32_t longest;   /* size of the longest text in bytes */
     uint8_t begins[32]; /* bit set of the first bytes of texts */

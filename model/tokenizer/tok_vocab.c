@@ -8,29 +8,34 @@
 
 static const sn_entry no_entry = {.offset = SN_NO_TEXT};
 
+static uint32_t hash_of(const char *text, size_t size) {
+    return (uint32_t)XXH3_64bits(text, size);
+}
+
 /* The slot of this text, or the free slot where it would be inserted. */
-static size_t find_slot(const sn_vocab *v, const char *text, size_t size) {
-    size_t at = XXH3_64bits(text, size) & (v->slots - 1);
-    for (; v->slot[at]; at = (at + 1) & (v->slots - 1)) {
-        const sn_entry *e = &v->entry[v->slot[at] - 1];
+static sn_slot *find_slot(const sn_vocab *v, uint32_t hash, const char *text, size_t size) {
+    size_t at = hash & (v->slots - 1);
+    for (; v->slot[at].id; at = (at + 1) & (v->slots - 1)) {
+        if (v->slot[at].hash != hash) continue;
+        const sn_entry *e = &v->entry[v->slot[at].id - 1];
         if (e->size == size && !memcmp(v->pool.data + e->offset, text, size)) break;
     }
-    return at;
+    return &v->slot[at];
 }
 
 static bool rehash(sn_vocab *v, sn_error *err) {
-    size_t slots = v->slots ? v->slots * 2 : 1024;
-    uint32_t *slot = calloc(slots, sizeof *slot), *old = v->slot;
+    size_t slots = v->slots ? v->slots * 4 : 1024;
+    sn_slot *slot = calloc(slots, sizeof *slot);
     if (!slot)
         return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory for %zu tokens", slots / 2);
-    size_t before = v->slots;
+    for (size_t i = 0; i < v->slots; i++) { /* the texts differ */
+        size_t at = v->slot[i].hash & (slots - 1);
+        if (!v->slot[i].id) continue;
+        while (slot[at].id) at = (at + 1) & (slots - 1);
+        slot[at] = v->slot[i];
+    }
+    free(v->slot);
     v->slot = slot, v->slots = slots;
-    for (size_t i = 0; i < before; i++)
-        if (old[i]) {
-            const sn_entry *e = &v->entry[old[i] - 1];
-            slot[find_slot(v, v->pool.data + e->offset, e->size)] = old[i];
-        }
-    free(old);
     return true;
 }
 
@@ -51,14 +56,15 @@ bool sn_vocab_set(sn_vocab *v, int32_t id, const char *text, size_t size, uint32
     v->entry[at] = e;
     if (size > v->longest) v->longest = (uint32_t)size;
     if (size) v->begins[(unsigned char)*text / 8] |= (uint8_t)(1u << (unsigned char)*text % 8);
-    size_t slot = find_slot(v, v->pool.data + e.offset, size);
-    if (!v->slot[slot]) v->slot[slot] = (uint32_t)at + 1, v->used++;
+    uint32_t hash = hash_of(text, size);
+    sn_slot *slot = find_slot(v, hash, text, size);
+    if (!slot->id) *slot = (sn_slot){(uint32_t)at + 1, hash}, v->used++;
     return true;
 }
 
 int32_t sn_vocab_find(const sn_vocab *v, const char *text, size_t size) {
     if (size > v->longest || !v->slots) return -1;
-    return (int32_t)v->slot[find_slot(v, text, size)] - 1;
+    return (int32_t)find_slot(v, hash_of(text, size), text, size)->id - 1;
 }
 
 const char *sn_vocab_text(const sn_vocab *v, int32_t id, size_t *size) {

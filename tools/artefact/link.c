@@ -171,13 +171,14 @@ static bool add_library(command *c, const char *name, sn_error *err) {
     return true;
 }
 
-/* A system library: the static one if the compiler has it, so that the program does not need it at
- * run time. */
-static void add_archive(command *c, const char *cc, const char *name) {
+/* A system library: the static one if the compiler has it (true), so that the program does not need
+ * it at run time. */
+static bool add_archive(command *c, const char *cc, const char *name) {
     char option[80];
     snprintf(option, sizeof option, "-print-file-name=lib%s.a", name);
     char *word = ask(cc, option);
-    if (!word || !strchr(word, '/')) {
+    const bool found = word && strchr(word, '/');
+    if (!found) {
         free(word);
         if ((word = malloc(strlen(name) + 3))) sprintf(word, "-l%s", name);
     }
@@ -188,6 +189,7 @@ static void add_archive(command *c, const char *cc, const char *name) {
         free(word);
         c->failed = true;
     }
+    return found;
 }
 
 bool link_program(const link_request *r, sn_error *err) {
@@ -214,8 +216,9 @@ bool link_program(const link_request *r, sn_error *err) {
               add_library(&c, "libsinter_text.a", err) && add_library(&c, "libsinter_rt.a", err);
     add_archive(&c, cc, "pcre2-8");
     if (r->unicode) add_archive(&c, cc, "utf8proc");
-    add(&c, "-Wl,--end-group"); /* libraries may call checked.c */
-    if (r->openmp) add(&c, "-lgomp");
+    add(&c, "-Wl,--end-group");                                 /* libraries may call checked.c */
+    const bool gomp = r->openmp && add_archive(&c, cc, "gomp"); /* sn_threads_limit_spinning */
+    if (r->static_gomp) *r->static_gomp = gomp;
     add(&c, "-lm");
     if (ok) return run(&c, "a program", err);
     for (int i = 0; i < c.n_owned; i++) free(c.owned[i]);

@@ -10,7 +10,8 @@ typedef struct link_request {
     const char *target;     /* as for sn_emit: determines the architecture */
     const char *cc;         /* NULL: chosen according to the target */
     bool openmp, is_static;
-    bool unicode; /* programs: the tokenizer needs the tables of Unicode */
+    bool unicode;      /* programs: the tokenizer needs the tables of Unicode */
+    bool *static_gomp; /* programs: where to say whether libgomp became a part of it; or NULL */
 } link_request;
 
 /* NAME.so */

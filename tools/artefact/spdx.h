@@ -12,7 +12,7 @@ enum {
     SPDX_UTF8PROC = 4,
     SPDX_GOMP = 8,
     SPDX_LLD = 16,
-    SPDX_STATIC_GOMP = 32, /* of a program that is linked statically */
+    SPDX_STATIC_GOMP = 32, /* of a program that contains it */
     SPDX_STATIC_LIBC = 64
 };
 
