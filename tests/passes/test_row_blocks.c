@@ -148,6 +148,28 @@ static void compare(const spelling *k, const jit_result *a, const jit_result *b,
 static const int64_t sizes[][2] = {{2, 0}, {1, 1}, {2, ROWS / 2}, {3, 342}, {4, 600}};
 enum { N_SIZE = sizeof sizes / sizeof *sizes };
 
+static bool uses(const sn_plan *p, int buffer, int first, int last) {
+    bool used = false;
+    for (int k = first; k < last; k++) {
+        const sn_step *s = &p->step[k];
+        for (int i = 0; i < s->n_in + s->n_out; i++)
+            used |= (i < s->n_in ? &s->in[i] : &s->out[i - s->n_in])->buffer == buffer;
+    }
+    return used;
+}
+
+/* A temporary that lives before or after a loop, too, shares its memory with none that the loop uses. */
+static void expect_apart(const spelling *k, const sn_plan *p) {
+    const sn_row_loop *l = &p->loop[0];
+    for (int a = 0; a < p->n_buffer; a++)
+        for (int b = 0; b < p->n_buffer; b++)
+            if (a != b && p->buffer[a].kind == SN_BUF_TEMP && p->buffer[b].kind == SN_BUF_TEMP &&
+                p->buffer[a].slot == p->buffer[b].slot && uses(p, a, l->first, l->last) &&
+                uses(p, b, l->first, l->last) &&
+                (uses(p, a, 0, l->first) || uses(p, a, l->last, p->n_step)))
+                fail_msg("%s: buffers %d and %d share a slot", k->name, a, b);
+}
+
 static void as_whole(void **state) {
     (void)state;
     for (int i = 0; i < N_SPELLING; i++) {
@@ -163,6 +185,7 @@ static void as_whole(void **state) {
             call(&whole, sizes[s], &want);
             for (int t = 0; t < 3; t++) {
                 assert_int_equal(plan_of(&less[t])->n_loop, 1);
+                expect_apart(k, plan_of(&less[t]));
                 call(&less[t], sizes[s], &got[t]);
                 compare(k, &want, &got[t], k->type == SN_F64 ? 1e-12 : 2e-5);
             }
