@@ -6,7 +6,7 @@ block tables; the same in plain operations; recurrences and running sums; routes
 adapters); rows; decoders.
 
 usage: bench/fuzz_variants.py SINTER [COUNT [SEED]] [--seconds S] [--per-file N] [--slow] [--compute bf16]
-                              [--keep FOLDER]
+                              [--exact] [--keep FOLDER]
 
     bench/fuzz_variants.py build/release/tools/sinter 5000
     bench/fuzz_variants.py build/release/tools/sinter 1 SEED --slow     the variant of one seed
@@ -14,11 +14,13 @@ usage: bench/fuzz_variants.py SINTER [COUNT [SEED]] [--seconds S] [--per-file N]
 Several variants share a file. A file is checked at levels 0, 4 and one between, one of four with other numbers of threads,
 and its kernels are compiled without LLVM's optimisations (SINTER_DEBUG=quick), but for one file of 20; --slow: everything,
 optimised. Each variant that fails a check or is refused is checked again alone, with other numbers too: a
-failure that these do not have is reported as rare (rounding may change which element is chosen). Failures are printed with
-their seed and kept in FOLDER (fuzz-variants). Exit code 1 if there is one."""
+failure that these do not have is reported as rare (rounding may change which element is chosen). --exact: all passes are
+compared over finite fields instead, at small sizes, and nothing is compiled. Failures are printed with their seed and
+kept in FOLDER (fuzz-variants). Exit code 1 if there is one."""
 import argparse
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -57,13 +59,18 @@ class Fuzzer:
     def check(self, seeds, slow, *options):
         """The exit code and what was printed."""
         r = random.Random(seeds[0])
-        if not slow:
+        if self.args.exact:
+            options = ('--exact', '--sizes', 'B=2,T=7', *options)
+        elif not slow:
             options = ('--levels', '0,%d,4' % r.randrange(1, 4), *options)
             if r.random() < 0.75:
                 options = ('--no-threads', *options)
         path = os.path.join(self.folder, 'variants.c')
+        text = model(seeds)
+        if self.args.exact:  # products of these constants are fractions that the check knows, too
+            text = re.sub(r'(?<![\w.])\d+\.\d{2,}', lambda x: str(max(1, round(float(x[0]) * 8)) / 8), text)
         with open(path, 'w') as f:
-            f.write(model(seeds))
+            f.write(text)
         debug = [] if slow else ['quick']
         env = dict(os.environ, SINTER_DEBUG=','.join(debug), OMP_WAIT_POLICY='passive')
         command = [self.args.sinter, 'check', path, '--quiet', '--cache-dir', os.path.join(self.folder, 'cache'), '--compute',
@@ -75,7 +82,7 @@ class Fuzzer:
         return p.returncode, p.stdout + p.stderr
 
     def report(self, seed, code, text, slow):
-        again = self.check([seed], slow, '--seed', '2', '--sizes', 'B=2,T=19')[0]
+        again = self.check([seed], slow, '--seed', '2', '--sizes', 'B=1,T=9' if self.args.exact else 'B=2,T=19')[0]
         what = 'failed' if again else 'rare'
         if what == 'failed':
             self.failed += 1
@@ -123,6 +130,7 @@ def main():
     p.add_argument('--per-file', type=int, default=10, help='variants in a file, at most 16')
     p.add_argument('--slow', action='store_true', help="with LLVM's optimisations")
     p.add_argument('--compute', default='f32', choices=['f32', 'bf16'], help='arithmetic of products')
+    p.add_argument('--exact', action='store_true', help='passes over finite fields')
     p.add_argument('--keep', default='fuzz-variants', help='folder for variants that fail')
     args = p.parse_args()
     args.sinter = os.path.abspath(args.sinter)

@@ -1,5 +1,6 @@
 /* field.c: see field.h. */
 #include "ir/field_log.h"
+#include "ir/fraction.h"
 
 #include <float.h>
 #include <math.h>
@@ -167,15 +168,13 @@ static double stand_in(const element *x) {
     return x->known ? x->real : is_zero(x) ? 0 : x->positive || digest(x) & 1 ? 1 : -1;
 }
 
-/* a / b of these bits, or its root. */
-static double fraction(sn_field *f, double sign, uint64_t a, uint64_t b, int shift, bool root,
-                       double real) {
+/* a / b times 2^shift. */
+static double fraction(sn_field *f, double sign, uint64_t a, uint64_t b, int shift, double real) {
     double handle;
     element *e = make(f, &handle);
     for (int i = 0; i < RINGS; i++) {
         uint64_t two = power(shift < 0 ? inverse(2, i) : 2, (uint64_t)abs(shift), i);
         uint64_t r = mul(mul(a % prime[i], inverse(b, i), i), two, i);
-        if (root) r = root_of(r, i);
         e->r[i] = sign < 0 && r ? prime[i] - r : r;
     }
     e->known = true;
@@ -184,22 +183,21 @@ static double fraction(sn_field *f, double sign, uint64_t a, uint64_t b, int shi
     return handle;
 }
 
-/* x > 0 as a fraction a / b with a b <= 2^17, up to rounding in f32. */
-static bool is_simple(double x, uint64_t *a, uint64_t *b) {
-    uint64_t p0 = 0, q0 = 1, p1 = 1, q1 = 0;
-    double rest = x;
-    for (int k = 0; k < 20; k++) {
-        double whole = floor(rest);
-        if (whole > 0x1p18) return false;
-        uint64_t p = (uint64_t)whole * p1 + p0, q = (uint64_t)whole * q1 + q0;
-        p0 = p1, q0 = q1, p1 = p, q1 = q;
-        if (p > 1 << 17 || q > 1 << 17 || p * q > 1 << 17) return false;
-        *a = p, *b = q;
-        if (p && fabs((double)p / (double)q - x) <= x * 0x1p-21) return true;
-        if (rest - whole <= 0) return false;
-        rest = 1 / (rest - whole);
-    }
-    return false;
+/* The root of n in ring i: that of a square is the positive one. */
+static uint64_t whole_root(uint64_t n, int i) {
+    const uint64_t s = sn_square_part(n);
+    return mul(s, root_of(n / (s * s), i), i);
+}
+
+/* The root of a / b. */
+static double root_of_fraction(sn_field *f, uint64_t a, uint64_t b) {
+    double handle;
+    element *e = make(f, &handle);
+    for (int i = 0; i < RINGS; i++)
+        e->r[i] = mul(whole_root(a, i), inverse(whole_root(b, i), i), i);
+    e->known = e->positive = true;
+    e->real = sqrt((double)a / (double)b);
+    return handle;
 }
 
 /* The number of constants below x > 0. */
@@ -236,7 +234,7 @@ static double add_constant(sn_field *f, double x, double handle, bool power) {
 static double dyadic(sn_field *f, double x) {
     int shift;
     double m = frexp(fabs(x), &shift);
-    return fraction(f, x, (uint64_t)ldexp(m, 53), 1, shift - 53, false, x);
+    return fraction(f, x, (uint64_t)ldexp(m, 53), 1, shift - 53, x);
 }
 
 /* ln x in the rings below those of x, for x that is not 0. */
@@ -258,14 +256,19 @@ static double logarithm(sn_field *f, double a) {
     return handle;
 }
 
-/* x > 0 as ln n, up to rounding in f32; else as it is. */
-static double log_or_dyadic(sn_field *f, double x) {
-    enum { MAX_N = 256 };
-    const double n = x < log(MAX_N + 0.5) ? round(exp(x)) : 1;
-    return n > 1 && fabs(log(n) - x) <= x * 0x1p-21 ? logarithm(f, dyadic(f, n)) : dyadic(f, x);
-}
-
 static double f_recip(sn_field *f, double a);
+static double f_mul(sn_field *f, double a, double b);
+
+/* A number of this form (fraction.h). */
+static double of_form(sn_field *f, double x, sn_form form, uint64_t a, uint64_t b) {
+    if (form == SN_FORM_NONE) return dyadic(f, x);
+    if (form == SN_FORM_ROOT) return root_of_fraction(f, a, b);
+    const double y = fraction(f, 1, a, b, 0, (double)a / (double)b);
+    if (form == SN_FORM_FRACTION) return y;
+    if (form == SN_FORM_LOG) return logarithm(f, y);
+    const double ln2 = logarithm(f, dyadic(f, 2));
+    return f_mul(f, y, form == SN_FORM_LN2 ? ln2 : f_recip(f, ln2));
+}
 
 /* A constant near x > 0 that came before; NULL: none. */
 static const struct constant *near(const sn_field *f, double x) {
@@ -282,11 +285,9 @@ static double constant_of(sn_field *f, double x) {
     const struct constant *c = near(f, x), *inverse = near(f, 1 / x);
     if (inverse && inverse->power) return f_recip(f, inverse->handle);
     if (c && (c->power || !(c->real < x || c->real > x))) return c->handle;
-    if (is_simple(x, &a, &b)) return add_constant(f, x, fraction(f, 1, a, b, 0, false, x), false);
-    if (is_simple(x * x, &a, &b))
-        return add_constant(f, x, fraction(f, 1, a, b, 0, true, x), false);
-    if (!c) return add_constant(f, x, log_or_dyadic(f, x), false);
-    return add_constant(f, x, c->handle, false);
+    const sn_form form = sn_form_of(x, &a, &b);
+    const bool found = form <= SN_FORM_ROOT || !c;
+    return add_constant(f, x, found ? of_form(f, x, form, a, b) : c->handle, false);
 }
 
 double sn_field_number(sn_field *f, double x, bool exact) {
@@ -482,6 +483,9 @@ static double f_sqrt(sn_field *f, double a) {
     if (x->infinite) return x->real > 0 ? INF : NOT_A_NUMBER;
     if (x->known && x->real < 0) return NOT_A_NUMBER;
     if (is_zero(x)) return ZERO;
+    uint64_t p, q;
+    if (x->known && sn_form_of(x->real, &p, &q) == SN_FORM_FRACTION)
+        return root_of_fraction(f, p, q);
     element *e = result_of(f, SN_OP_sqrt, x, x, &handle);
     e->vague = x->vague || x->minus;
     e->minus = 0;
@@ -650,8 +654,7 @@ static double hash_of(sn_field *f, sn_op op, double a, double b) {
     double handle = random_element(
         f, mix(mix(mix(f->key, (uint64_t)op + 50), digest(x)), digest(y)), lost_by(x) | lost_by(y));
     element *e = &f->chunk[(size_t)handle / CHUNK][(size_t)handle % CHUNK];
-    e->known = known;
-    e->real = real;
+    e->known = known, e->real = real;
     return handle;
 }
 
@@ -742,11 +745,8 @@ static double f_pow(sn_field *f, double x, double y) {
         return number_of(f, SN_OP_pow, x, y);
     int n = abs((int)twice);
     if (n & 1 && at(f, x)->known) return number_of(f, SN_OP_pow, x, y);
-    if (n & 1)
-        base = f_sqrt(f, x);
-    else
-        n /= 2;
-    for (; n; n--) result = f_mul(f, result, base);
+    if (n & 1) base = f_sqrt(f, x);
+    for (n /= n & 1 ? 1 : 2; n; n--) result = f_mul(f, result, base);
     return e->real < 0 ? f_recip(f, result) : result;
 }
 

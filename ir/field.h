@@ -12,10 +12,9 @@
  * for the order of numbers.
  *
  * What follows from constants and indices alone is also known as a real number, which comparisons and functions
- * use. A constant near a simple fraction, its root or the
- * logarithm of a number up to 256 is that. Other constants that differ by less than
- * 2^-18 are equal, and so are those between them. FLT_MIN and what is below it is zero. Rules fold constants with
- * rounding, which these three rules cover.
+ * use. A constant near a simple fraction, its root, its product with ln 2 or 1 / ln 2, or the logarithm of a
+ * simpler one is that. Other constants that differ by less than 2^-18 are equal, and so are those between them.
+ * FLT_MIN and what is below it is zero. Rules fold constants with rounding, which these three rules cover.
  *
  * An element is a handle, a double, so that whatever moves numbers moves elements; 0 is zero. Integers and
  * bools stay what they are. */

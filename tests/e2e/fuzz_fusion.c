@@ -1,9 +1,10 @@
-/* fuzz_fusion [seed [count [bf16]]]: random attention, products, views and rotations in random spellings, as a
+/* fuzz_fusion [seed [count [bf16 | exact]]]: random attention, products, views and rotations in random spellings, as a
  * user writes them, compiled at every fusion level: values against the evaluator, and the same bits for 1, 2,
- * 3 and 7 threads. What failed is printed as text. */
+ * 3 and 7 threads; exact: before and after the passes, over finite fields. What failed is printed as text. */
 #include "frontend/sinter.h"
 #include "passes/passes.h"
 #include "runtime/rng.h"
+#include "tests/support/exact_check.h"
 #include "tests/support/fuzz/fuzz.h"
 #include "tests/support/jit_run.h"
 #include "tests/support/text.h"
@@ -677,6 +678,7 @@ static sn_tensor draw_rotary(draw *g) {
 /* ---- checks ---- */
 
 static const char *folder, *compute; /* compute: as in sn_options */
+static bool exact;
 
 static void symbol_values(draw *g, sn_module *m, int64_t *value, bool first) {
     static const int64_t lengths[] = {1,  2,  3,  5,  8,   13,  16,  17,  31,  32,  33,  48, 63,
@@ -700,13 +702,10 @@ static sn_module *draw_module(draw *g, uint64_t seed) {
     g->T = sn_symbol(g->m, "T", 0, MAX_LENGTH);
     g->S = below(g, 2) ? g->T : sn_symbol(g->m, "S", 0, MAX_LENGTH);
     sn_entry_begin(g->m, "f");
-    int what = (int)(seed % 8);
-    sn_output("y", what < 2    ? draw_attention(g)
-                   : what == 2 ? draw_batched(g)
-                   : what == 5 ? draw_decoding(g)
-                   : what == 6 ? draw_views(g)
-                   : what == 7 ? draw_rotary(g)
-                               : draw_product(g));
+    static sn_tensor (*const kind[8])(draw *) = {draw_attention, draw_attention, draw_batched,
+                                                 draw_product,   draw_product,   draw_decoding,
+                                                 draw_views,     draw_rotary};
+    sn_output("y", kind[seed % 8](g));
     return g->m;
 }
 
@@ -725,6 +724,21 @@ static char *narrowed(char *text, const char *weights) {
     return text;
 }
 
+/* Small sizes, since e^x of an element takes a microsecond. */
+static bool check_exact(draw *g, const char *text, char *why) {
+    enum { LEVELS = 1 << 0 | 1 << 3 | 1 << 4 };
+    int64_t symbol[16] = {0};
+    sn_module *m = sn_parse(text, "text", false, NULL);
+    if (!m) abort();
+    for (int i = 0; i < sn_symbol_count(m); i++) {
+        const sn_symbol *s = sn_symbol_at(m, i);
+        symbol[i] = s->lo > 1 ? s->lo : 1 + below(g, s->hi < 6 ? (int)s->hi : 6);
+    }
+    bool ok = exact_check(m, "f", symbol, LEVELS, leaf_data, NULL, NULL, why, JIT_WHY);
+    sn_module_free(m);
+    return ok;
+}
+
 static bool check(uint64_t seed, char *why) {
     int64_t symbol[2][16] = {{0}};
     draw g;
@@ -734,8 +748,9 @@ static bool check(uint64_t seed, char *why) {
     for (int i = 0; i < 2; i++) symbol_values(&g, m, symbol[i], i == 0);
     static const char *const weights[] = {"bf16", "int8", "int4"};
     char *text = module_text(m);
-    if (ok && seed % 8 == 4) text = narrowed(text, weights[below(&g, 3)]);
-    for (int level = 0; ok && level <= 4; level++) {
+    ok = ok && (!exact || check_exact(&g, text, why));
+    if (ok && !exact && seed % 8 == 4) text = narrowed(text, weights[below(&g, 3)]);
+    for (int level = 0; ok && !exact && level <= 4; level++) {
         sn_options o = {.level = level,
                         .threads = 1 + level % 2,
                         .compute = compute,
@@ -774,7 +789,8 @@ int main(int argc, char **argv) {
     char where[] = "/tmp/sn_fuzz_XXXXXX", why[JIT_WHY];
     if (!(folder = mkdtemp(where))) return 1;
     uint64_t seed = fuzz_seed(argc > 1 ? argv[1] : NULL);
-    if (argc > 3) compute = argv[3];
+    exact = argc > 3 && !strcmp(argv[3], "exact");
+    compute = argc > 3 && !exact ? argv[3] : NULL;
     long count = argc > 2 ? strtol(argv[2], NULL, 0) : 100, failures = 0;
     for (long i = 0; i < count && failures < 10; i++) failures += !check(seed + (uint64_t)i, why);
     fuzz_remove_kernels(folder);

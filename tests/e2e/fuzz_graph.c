@@ -4,8 +4,8 @@
  * computes the same; bf16: the same with products of bf16, of graphs with products of f32; open: it also refuses the same sizes; exact:
  * all passes keep it, over finite fields. A graph that fails is made smaller by
  * deleting nodes and printed as text. */
-#include "passes/exact.h"
 #include "passes/passes.h"
+#include "tests/support/exact_check.h"
 #include "tests/support/fuzz/fuzz.h"
 #include "tests/support/text.h"
 
@@ -221,44 +221,20 @@ static bool open_sizes;     /* graphs whose sizes a run may refuse, at all sizes
 
 static bool exact; /* passes are compared over finite fields */
 
-/* Integers and bools have their values, floats none. */
-static bool bind_integers(void *ctx, sn_eval *ev) {
-    sn_module *m = ctx;
-    int64_t symbols[64];
-    fuzz_symbol_values(m, symbols);
-    sn_order order = sn_entry_topo(m, sn_entry_get(m, "f"));
-    bool ok = true;
-    for (int i = 0; ok && i < order.n; i++) {
-        const sn_node *leaf = order.node[i];
-        if (!(sn_ops[leaf->op].flags & SN_OPF_EXTERNAL) || sn_is_float(leaf)) continue;
-        size_t bytes;
-        void *data = fuzz_leaf_data(leaf, symbols, &bytes);
-        ok = data && sn_eval_bind(ev, sn_attr_str(leaf, SN_A_name, ""), data, bytes);
-        free(data);
-    }
-    return ok;
+static void *exact_leaf(void *ctx, const sn_node *leaf, const int64_t *symbols, size_t *bytes) {
+    (void)ctx;
+    return fuzz_leaf_data(leaf, symbols, bytes);
 }
 
-/* All passes at a level. */
-static bool check_exact(verdict *v, const char *text, int level) {
-    sn_error err = {0};
+static bool check_exact(verdict *v, const char *text) {
+    enum { LEVELS = 1 << 0 | 1 << 4 };
     int64_t symbols[64];
-    sn_passes p;
-    sn_pass_options o = {
-        .level = level, .backend = "native", .constant_params = true, .verify = true};
-    const sn_exact_row *row = NULL;
+    sn_error err = {0};
     sn_module *m = sn_parse(text, "text", false, &err);
-    if (m) fuzz_symbol_values(m, symbols);
-    sn_exact *x = m ? sn_exact_new(m, "f", symbols, 1, bind_integers, m, &err) : NULL;
-    bool ran = x && sn_passes_run(&p, m, &o);
-    int n = ran ? sn_exact_compare(x, &row, &err) : -1;
-    bool ok = n >= 0 || fail(v, "exact", "level %d: %s", level,
-                             err.code || !m ? err.message : sn_module_error(m)->message);
-    for (int i = 0; ok && i < n; i++)
-        ok = row[i].verdict != SN_EXACT_DIFFERS ||
-             fail(v, "exact", "level %d, output %d: element %lld is another function", level, i,
-                  (long long)row[i].at);
-    sn_exact_free(x);
+    if (!m) return fail(v, "exact", "%s", err.message);
+    fuzz_symbol_values(m, symbols);
+    v->stage = "exact";
+    bool ok = exact_check(m, "f", symbols, LEVELS, exact_leaf, NULL, NULL, v->why, sizeof v->why);
     sn_module_free(m);
     return ok;
 }
@@ -267,7 +243,7 @@ static bool check_exact(verdict *v, const char *text, int level) {
 static bool check(const char *text, verdict *v) {
     if (exact) {
         v->stage = NULL;
-        return check_exact(v, text, 0) && check_exact(v, text, 4);
+        return check_exact(v, text);
     }
     if (kernels) {
         v->stage = NULL;

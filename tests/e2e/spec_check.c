@@ -1,7 +1,6 @@
 /* spec_check.c: see spec_check.h. Everything is driven by names: inputs get values by what they are
  * called, parameters numbers that follow from theirs. */
 #include "tests/e2e/spec_check.h"
-#include "passes/exact.h"
 #include "passes/passes.h"
 #include "runtime/rng.h"
 #include "runtime/str.h"
@@ -436,56 +435,13 @@ static bool check_training(check *c) {
 
 /* ---- exact ---- */
 
-typedef struct integers {
-    check *c;
-    sn_module *m;
-    const char *entry;
-    const int64_t *symbol;
-} integers;
-
-static bool bind_integers(void *ctx, sn_eval *ev) {
-    const integers *b = ctx;
-    sn_order order = sn_entry_topo(b->m, sn_entry_get(b->m, b->entry));
-    bool ok = true;
-    for (int i = 0; ok && i < order.n; i++) {
-        const sn_node *leaf = order.node[i];
-        if (!(sn_ops[leaf->op].flags & SN_OPF_EXTERNAL) || sn_is_float(leaf)) continue;
-        size_t bytes;
-        void *data = leaf_data(b->c, leaf, b->symbol, &bytes);
-        ok = data && sn_eval_bind(ev, sn_attr_str(leaf, SN_A_name, ""), data, bytes);
-        free(data);
-    }
-    return ok;
-}
-
 /* An entry at each level in `levels`. */
 static bool check_exact_entry(check *c, sn_module *m, const char *entry, unsigned levels) {
     int64_t symbol[ENTRIES] = {0};
-    sn_error err = {0};
+    char why[JIT_WHY];
     set_symbols(m, 2, 7, symbol);
-    integers b = {c, m, entry, symbol};
-    sn_exact *x = sn_exact_new(m, entry, symbol, 1, bind_integers, &b, &err);
-    bool ok = x || fail(c, "%s: exact: %s", entry, err.message);
-    for (int level = 0; ok && level <= 4; level++) {
-        if (!(levels >> level & 1)) continue;
-        sn_passes p;
-        sn_pass_options o = {.level = level, .backend = "native", .constant_params = true};
-        const sn_exact_row *row = NULL;
-        sn_entries *written = sn_entries_save(m);
-        int n = sn_passes_run(&p, m, &o) ? sn_exact_compare(x, &row, &err) : -1;
-        ok = n >= 0 || fail(c, "%s: level %d: %s", entry, level,
-                            err.code ? err.message : sn_module_error(m)->message);
-        for (int i = 0; i < n; i++) {
-            c->r->exact++;
-            c->r->undecided += row[i].verdict == SN_EXACT_UNDECIDED;
-            ok = ok && (row[i].verdict != SN_EXACT_DIFFERS ||
-                        fail(c, "%s: level %d: element %lld of '%s' is another function", entry,
-                             level, (long long)row[i].at, row[i].name));
-        }
-        sn_entries_restore(m, written);
-    }
-    sn_exact_free(x);
-    return ok;
+    return exact_check(m, entry, symbol, levels, leaf_data, c, &c->r->exact, why, sizeof why) ||
+           fail(c, "%s", why);
 }
 
 static bool check_exact(check *c) {

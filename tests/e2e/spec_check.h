@@ -4,6 +4,7 @@
 #ifndef SN_TESTS_SPEC_CHECK_H
 #define SN_TESTS_SPEC_CHECK_H
 
+#include "tests/support/exact_check.h"
 #include "frontend/models.h"
 
 typedef struct spec_row {
@@ -36,8 +37,8 @@ typedef struct spec_result {
     double gradient;      /* worst of sn_check_grad: compiled gradients against differences */
     double cached;        /* worst difference of decoding from forward; -1: it does not decode */
     double before, after; /* loss of the toy task */
-    int exact, undecided; /* results that were compared exactly; of these not decided */
-    char kernels[160];    /* as counted */
+    exact_counts exact;
+    char kernels[160]; /* as counted */
     bool forward_ok, gradient_ok, cached_ok, trained_ok, kernels_ok, exact_ok;
     char why[1200]; /* the first failure */
 } spec_result;

@@ -52,8 +52,8 @@ static bool print_row(const spec_row *row, unsigned parts) {
 static bool print_exact(const spec_row *row) {
     spec_result r;
     bool ok = spec_check(row, SPEC_EXACT, scratch_dir, &r);
-    printf("%-24s %5d results, %d undecided%s%s\n", row->name, r.exact, r.undecided, ok ? "" : ": ",
-           r.why);
+    printf("%-24s %5d results, %d undecided%s%s\n", row->name, r.exact.compared, r.exact.undecided,
+           ok ? "" : ": ", r.why);
     fflush(stdout);
     return ok;
 }

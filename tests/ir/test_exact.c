@@ -90,7 +90,16 @@ static void logarithms(void **state) {
     SAME(one(SN_OP_log1p, EXP(NEG(a))), NEG(LN(one(SN_OP_sigmoid, a))));
     SAME(LN(MUL(s, num(6))), ADD(LN(s), num(log(6))));
     SAME(LN(DIV(s, num(7))), two(SN_OP_sub, LN(s), num((double)(float)log(7))));
+    SAME(MUL(num(sqrt(1.0 / 48)), num(0.2)), num(sqrt(1.0 / 1200)));
+    SAME(DIV(num(1), one(SN_OP_sqrt, num(48))), num(sqrt(1.0 / 48)));
+    SAME(one(SN_OP_sqrt, num(49)), num(7));
     SAME(EXP(num(log(5))), num(5));
+    SAME(EXP(num((double)(float)log(0.775))), num(0.775));
+    SAME(one(SN_OP_exp2, MUL(a, num(1.4426950408889634))), EXP(a));
+    SAME(one(SN_OP_exp2, MUL(a, num((double)(float)(0.125 / log(2))))), EXP(MUL(a, num(0.125))));
+    SAME(EXP(MUL(a, num((double)(float)log(2)))), one(SN_OP_exp2, a));
+    SAME(MUL(LN(s), num((double)(float)(3 / log(2)))), MUL(LN(MUL(s, MUL(s, s))), num(1 / log(2))));
+    OTHER(one(SN_OP_exp2, MUL(a, num(1.443))), EXP(a));
     double root = EXP(MUL(LN(ADD(a, b)), num(0.5)));
     SAME(two(SN_OP_mul, MUL(root, root), MUL(root, root)), MUL(ADD(a, b), ADD(a, b)));
     assert_int_equal(sn_field_lost(field, root), SN_FIELD_SIGN);

@@ -1,0 +1,21 @@
+/* fraction.h: what a constant in floating point is meant as. */
+#ifndef SN_FRACTION_H
+#define SN_FRACTION_H
+
+#include <stdint.h>
+
+typedef enum sn_form {
+    SN_FORM_FRACTION, /* a / b */
+    SN_FORM_ROOT,     /* its root */
+    SN_FORM_LOG,      /* ln (a / b) */
+    SN_FORM_LN2,      /* a / b ln 2 */
+    SN_FORM_OVER_LN2, /* a / (b ln 2), so that 2^x of it is a power of e */
+    SN_FORM_NONE
+} sn_form;
+
+/* The form of x > 0, up to rounding in f32: of fractions and roots the simpler one, else the first. */
+sn_form sn_form_of(double x, uint64_t *a, uint64_t *b);
+/* The largest s such that s s divides n > 0. */
+uint64_t sn_square_part(uint64_t n);
+
+#endif
