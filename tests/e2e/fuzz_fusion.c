@@ -23,6 +23,8 @@ typedef struct draw {
 } draw;
 
 enum { MAX_LENGTH = 320, MAX_PAST = 3000 };
+static bool exact;
+#define ROOT(g) (exact ? 4 : sqrt((double)(g)->D)) /* fields have no root of 7 or 17 */
 
 static int below(draw *g, int n) {
     return fuzz_below(&g->r, n);
@@ -346,7 +348,7 @@ static sn_tensor draw_attention(draw *g) {
     if (g->D % 2 == 0 && below(g, 3) == 0) q = rotate(g, q, g->T), k = rotate(g, k, g->S);
     k = spread_heads(g, k, g->S, g->D);
     v = spread_heads(g, v, g->S, g->E);
-    double root = sqrt((double)g->D);
+    double root = ROOT(g);
     int where = below(g, 4);
     if (where == 0) q = sn_div(q, root);
     if (where == 1) k = sn_mul(k, 1 / root);
@@ -411,7 +413,7 @@ static sn_tensor draw_decoding(draw *g) {
                                           .user = &windows[below(g, 3)]);
     g->T = T, g->S = S;
     k = spread_heads(g, k, S, g->D), v = spread_heads(g, v, S, g->E);
-    sn_tensor s = sn_div(sn_einsum("bhqd,bhkd->bhqk", q, k), sqrt((double)g->D));
+    sn_tensor s = sn_div(sn_einsum("bhqd,bhkd->bhqk", q, k), ROOT(g));
     s = sn_mask_scores(s, sn_window_mask(g->m, T, S, below(g, 2) ? 0 : 90));
     return sn_matmul(sn_softmax(s, -1), v);
 }
@@ -678,7 +680,6 @@ static sn_tensor draw_rotary(draw *g) {
 /* ---- checks ---- */
 
 static const char *folder, *compute; /* compute: as in sn_options */
-static bool exact;
 
 static void symbol_values(draw *g, sn_module *m, int64_t *value, bool first) {
     static const int64_t lengths[] = {1,  2,  3,  5,  8,   13,  16,  17,  31,  32,  33,  48, 63,
