@@ -68,7 +68,7 @@ class Fuzzer:
         path = os.path.join(self.folder, 'variants.c')
         text = model(seeds)
         if self.args.exact:  # products of these constants are fractions that the check knows, too
-            text = re.sub(r'(?<![\w.])\d+\.\d{2,}', lambda x: str(max(1, round(float(x[0]) * 8)) / 8), text)
+            text = re.sub(r'(?<![\w.])\d+\.\d{2,}(?![\de])', lambda x: str(max(1, round(float(x[0]) * 8)) / 8), text)
         with open(path, 'w') as f:
             f.write(text)
         debug = [] if slow else ['quick']

@@ -321,8 +321,9 @@ static void mark(walk *w, int step, int end) {
 }
 
 static em_val kernel_function(em *e, const char *name, const char *half) {
-    char symbol[64];
-    snprintf(symbol, sizeof symbol, "%s%s", name, half);
+    char symbol[160];
+    if (snprintf(symbol, sizeof symbol, "%s%s", name, half) >= (int)sizeof symbol)
+        sn_fail(&e->err, SN_ERR_INTERNAL, "the name of kernel %s is too long", name);
     return em_extern(e, symbol, e->tvoid, (em_type[]){e->ptr, e->ptr, e->ptr, e->i64, e->i64}, 5);
 }
 

@@ -17,6 +17,8 @@ enum {
     SN_FRAME_N_THREADS,
     SN_FRAME_BUFS
 };
+_Static_assert(SN_FRAME_SCRATCH < SN_FRAME_TID,
+               "words before SN_FRAME_TID are pointers, others numbers");
 
 /* The most arguments of a step of u: pointers (bufs) or dims. */
 int sn_frame_arguments(const sn_entry_code *u, bool bufs);

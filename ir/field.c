@@ -484,11 +484,11 @@ static double f_sqrt(sn_field *f, double a) {
     if (x->known && x->real < 0) return NOT_A_NUMBER;
     if (is_zero(x)) return ZERO;
     uint64_t p, q;
-    if (x->known && sn_form_of(x->real, &p, &q) == SN_FORM_FRACTION)
+    if (x->known && sn_form_of(x->real, &p, &q) == SN_FORM_FRACTION &&
+        mul(q, x->r[x->high], x->high) == p)
         return root_of_fraction(f, p, q);
     element *e = result_of(f, SN_OP_sqrt, x, x, &handle);
-    e->vague = x->vague || x->minus;
-    e->minus = 0;
+    e->vague = x->vague || x->minus, e->minus = 0;
     for (int i = e->low; i <= e->high; i++) e->r[i] = root_of(x->r[i], i);
     e->real = sqrt(x->real);
     e->positive = true;

@@ -13,7 +13,8 @@ typedef enum sn_form {
     SN_FORM_NONE
 } sn_form;
 
-/* The form of x > 0, up to rounding in f32: of fractions and roots the simpler one, else the first. */
+/* The form of x > 0, up to rounding in f32: the first that fits, but a root instead of a fraction if its a b is less
+ * by a factor of 8. */
 sn_form sn_form_of(double x, uint64_t *a, uint64_t *b);
 /* The largest s such that s s divides n > 0. */
 uint64_t sn_square_part(uint64_t n);

@@ -310,7 +310,9 @@ static bool write_bill(const options *o, const cmd_artefact *a, const char *name
     const char *const read[] = {m->path, m->checkpoint, m->tokenizer, o->train};
     const char *what = sn_base_name(m->path ? m->path : m->preset ? m->preset : o->train);
     const bool is_static = o->exe && o->is_static;
-    const unsigned gomp = is_static || a->static_gomp ? SPDX_STATIC_GOMP : SPDX_GOMP;
+    const bool inside =
+        is_static || a->static_gomp; /* of the program; libraries need the shared one */
+    const unsigned gomp = (inside ? SPDX_STATIC_GOMP : 0) | (!inside || o->shared ? SPDX_GOMP : 0);
     char options[600], model[300];
     snprintf(model, sizeof model, "%.*s", (int)strcspn(what, "/"), what);
     snprintf(options, sizeof options, "target %s, weights %s, compute %s, cache %s, threads %s",

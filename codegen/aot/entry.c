@@ -203,16 +203,20 @@ static em_val buffer_place(job *j, const sn_buffer *b) {
     int k = -1;
     if (b->kind == SN_BUF_PARAM) p = find_place(a->weight, a->n_weight, b->name);
     if (b->kind == SN_BUF_STATE) p = find_place(a->state, a->n_state, b->name);
-    int base = b->kind == SN_BUF_PARAM ? BASE_WEIGHTS : BASE_STATE;
-    if (p) return em_i64(e, (int64_t)p->offset << BASE_BITS | base);
+    const int base = b->kind == SN_BUF_PARAM ? BASE_WEIGHTS : BASE_STATE;
+    if (p && p->offset >> (63 - BASE_BITS))
+        sn_fail(&e->err, SN_ERR_INTERNAL, "'%s' is too far into the weights", b->name);
+    if (p) return em_i64(e, (int64_t)((uint64_t)p->offset << BASE_BITS | (unsigned)base));
     if (b->kind == SN_BUF_INPUT) k = find_binding(j->entry->input, j->entry->n_input, b->name);
     if (b->kind == SN_BUF_OUTPUT) {
         k = find_binding(j->entry->output, j->entry->n_output, b->name);
         if (k >= 0) k += j->entry->n_input;
     }
-    if (k < 0 || BASE_ARGS + k >= 1 << BASE_BITS)
+    if (k < 0 || BASE_ARGS + k >= 1 << BASE_BITS) {
+        k = 0;
         sn_fail(&e->err, SN_ERR_INTERNAL, "%s: the targets disagree about '%s'", j->entry->name,
                 b->name ? b->name : "?");
+    }
     return em_i64(e, BASE_ARGS + k);
 }
 

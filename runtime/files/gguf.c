@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "GGUF files are little-endian and are mapped directly"
@@ -20,10 +21,13 @@ static const unsigned char type_size[SN_GGUF_TYPES] = {
     [SN_GGUF_U32] = 4, [SN_GGUF_I32] = 4, [SN_GGUF_F32] = 4, [SN_GGUF_BOOL] = 1,
     [SN_GGUF_U64] = 8, [SN_GGUF_I64] = 8, [SN_GGUF_F64] = 8};
 
+/* Does not map the file: a page fault reads ahead, and weights may be read past the page cache. */
 bool sn_gguf_is_file(const char *path) {
-    sn_mapping m;
-    bool is = sn_file_map(path, &m, NULL) && m.size >= 4 && !memcmp(m.data, "GGUF", 4);
-    sn_file_unmap(&m);
+    char magic[4];
+    struct stat st;
+    FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "rb") : NULL;
+    bool is = f && fread(magic, 1, 4, f) == 4 && !memcmp(magic, "GGUF", 4);
+    if (f) fclose(f);
     return is;
 }
 

@@ -24,6 +24,7 @@ typedef struct draw {
 
 enum { MAX_LENGTH = 320, MAX_PAST = 3000 };
 static bool exact;
+static exact_counts counts;
 #define ROOT(g) (exact ? 4 : sqrt((double)(g)->D)) /* fields have no root of 7 or 17 */
 
 static int below(draw *g, int n) {
@@ -735,7 +736,7 @@ static bool check_exact(draw *g, const char *text, char *why) {
         const sn_symbol *s = sn_symbol_at(m, i);
         symbol[i] = s->lo > 1 ? s->lo : 1 + below(g, s->hi < 6 ? (int)s->hi : 6);
     }
-    bool ok = exact_check(m, "f", symbol, LEVELS, leaf_data, NULL, NULL, why, JIT_WHY);
+    bool ok = exact_check(m, "f", symbol, LEVELS, leaf_data, NULL, &counts, why, JIT_WHY);
     sn_module_free(m);
     return ok;
 }
@@ -790,11 +791,10 @@ int main(int argc, char **argv) {
     char where[] = "/tmp/sn_fuzz_XXXXXX", why[JIT_WHY];
     if (!(folder = mkdtemp(where))) return 1;
     uint64_t seed = fuzz_seed(argc > 1 ? argv[1] : NULL);
-    exact = argc > 3 && !strcmp(argv[3], "exact");
-    compute = argc > 3 && !exact ? argv[3] : NULL;
+    if (argc > 3 && !(exact = !strcmp(argv[3], "exact"))) compute = argv[3];
     long count = argc > 2 ? strtol(argv[2], NULL, 0) : 100, failures = 0;
     for (long i = 0; i < count && failures < 10; i++) failures += !check(seed + (uint64_t)i, why);
     fuzz_remove_kernels(folder);
-    printf("%ld graphs, %ld failed\n", count, failures);
-    return failures != 0;
+    printf("%ld graphs, %ld failed%s\n", count, failures, exact_told(&counts));
+    return failures != 0 || !exact_decides(&counts);
 }

@@ -220,6 +220,7 @@ static const char *compute; /* of those; NULL: f32 */
 static bool open_sizes;     /* graphs whose sizes a run may refuse, at all sizes */
 
 static bool exact; /* passes are compared over finite fields */
+static exact_counts counts;
 
 static void *exact_leaf(void *ctx, const sn_node *leaf, const int64_t *symbols, size_t *bytes) {
     (void)ctx;
@@ -234,7 +235,8 @@ static bool check_exact(verdict *v, const char *text) {
     if (!m) return fail(v, "exact", "%s", err.message);
     fuzz_symbol_values(m, symbols);
     v->stage = "exact";
-    bool ok = exact_check(m, "f", symbols, LEVELS, exact_leaf, NULL, NULL, v->why, sizeof v->why);
+    bool ok =
+        exact_check(m, "f", symbols, LEVELS, exact_leaf, NULL, &counts, v->why, sizeof v->why);
     sn_module_free(m);
     return ok;
 }
@@ -384,6 +386,6 @@ int main(int argc, char **argv) {
     long count = argc > 2 ? strtol(argv[2], NULL, 0) : 1000, failures = 0;
     for (long i = 0; i < count && failures < 10; i++) failures += !run_seed(seed + (uint64_t)i);
     if (kernels) fuzz_remove_kernels(kernels);
-    printf("%ld graphs, %ld failed\n", count, failures);
-    return failures != 0;
+    printf("%ld graphs, %ld failed%s\n", count, failures, exact_told(&counts));
+    return failures != 0 || !exact_decides(&counts);
 }

@@ -153,6 +153,9 @@ program() {
     if ! ldd exe/story | grep -q libasan; then
         more=$(ldd exe/story | awk '{print $1}' | grep -vE 'linux-vdso|ld-linux|libc\.|libm\.|libgomp\.' | tr '\n' ' ')
         same "libraries of a program" "$more" ""
+        case $($cc -print-file-name=libgomp.a) in
+        /*) ldd exe/story | grep libgomp && fail "libgomp.a is not in the program" ;;
+        esac
     fi
     mkdir moved && cp -r exe/story exe/story.weights exe/story.tokenizer moved && rm -r exe
     same "a program elsewhere" "$(cd / && "$tmp/moved/story" -p "$text" -n 30 --temperature 0 --verify)" "$told"

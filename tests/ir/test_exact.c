@@ -93,6 +93,8 @@ static void logarithms(void **state) {
     SAME(MUL(num(sqrt(1.0 / 48)), num(0.2)), num(sqrt(1.0 / 1200)));
     SAME(DIV(num(1), one(SN_OP_sqrt, num(48))), num(sqrt(1.0 / 48)));
     SAME(one(SN_OP_sqrt, num(49)), num(7));
+    double above = sn_field_number(field, 1 + 0x1p-22, true); /* as it is, not 1 */
+    OTHER(one(SN_OP_sqrt, above), num(1));
     SAME(EXP(num(log(5))), num(5));
     SAME(EXP(num((double)(float)log(0.775))), num(0.775));
     SAME(one(SN_OP_exp2, MUL(a, num(1.4426950408889634))), EXP(a));

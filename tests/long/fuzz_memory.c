@@ -69,6 +69,15 @@ void __wrap_sn_file_prefetch(const sn_mapping *m, const void *data, size_t bytes
     if (!is_held(m)) __real_sn_file_prefetch(m, data, bytes);
 }
 
+/* It opens the file by itself. */
+bool __real_sn_gguf_is_file(const char *path);
+bool __wrap_sn_gguf_is_file(const char *path);
+
+bool __wrap_sn_gguf_is_file(const char *path) {
+    if (strcmp(path, name)) return __real_sn_gguf_is_file(path);
+    return held.size >= 4 && !memcmp(held.data, "GGUF", 4);
+}
+
 /* ---- modules' memory: blocks that are mapped once, since giving pages back takes longer than reading a file ---- */
 
 void *__real_mmap(void *to, size_t size, int access, int flags, int fd, off_t at);

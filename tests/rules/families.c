@@ -212,6 +212,7 @@ static bool visit_graph(const family *f, const sn_rule_row *rule, bool asked, bo
 
 int visit_family(const family *f, const sn_rule_row *rule, size_t few, size_t every,
                  bool (*visit)(void *ctx, sn_node *x, sn_node *y), void *ctx) {
+    enum { MAX_DRAWS = 8 }; /* for a graph that the rule changes */
     size_t changed = 0;
     int n = 0;
     bool more = true;
@@ -225,7 +226,10 @@ int visit_family(const family *f, const sn_rule_row *rule, size_t few, size_t ev
     } while (more && next_choices() && (every || effort_is_long() || changed < few));
     if (every || effort_is_long() || choices.n == 0) return n;
     draws = true;
-    for (size_t i = 0; more && i < few; i++) n += visit_graph(f, rule, true, &more, visit, ctx);
+    size_t drawn = 0;
+    for (size_t i = 0; more && drawn < few && i < MAX_DRAWS * few; i++)
+        drawn += visit_graph(f, rule, true, &more, visit, ctx);
+    n += (int)drawn;
     draws = false;
     return n;
 }

@@ -3,15 +3,14 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    MAX_TERMS = 1 << 17,
-    SLOTS = 2 * MAX_TERMS,
+    SLOTS = 2 * TERMS_MAX,
     MAX_DEGREE = 14,
     MAX_PRODUCTS = 400,
-    MAX_FACTORS = 24,
     MAX_PAIRS = 1 << 14,
     ROOM = 1 << 25
 };
@@ -26,15 +25,15 @@ typedef struct sum {
     product p[];
 } sum;
 
-static term node[MAX_TERMS];
+static term node[TERMS_MAX];
 static struct {
     const sum *normal; /* NULL: not computed, or too long */
     bool has_normal;
     int canonical; /* -1: not computed */
     bool has_fraction;
     fraction f;
-} memo[MAX_TERMS];
-static int n_node, slot[SLOTS], place[MAX_TERMS]; /* slot of each */
+} memo[TERMS_MAX];
+static int n_node, slot[SLOTS], place[TERMS_MAX]; /* slot of each */
 static bool free_terms;
 static const char *failure;
 static term_pair pair[MAX_PAIRS];
@@ -45,8 +44,8 @@ static size_t used;
 static void *take(size_t bytes) {
     used = (used + 15) / 16 * 16;
     if (used + bytes > ROOM) {
-        failure = "too much memory";
-        used = 0;
+        fprintf(stderr, "terms take more than %d bytes\n", (int)ROOM);
+        abort();
     }
     void *p = room + used;
     used += bytes;
@@ -77,7 +76,7 @@ static int make(term t) {
     uint64_t at = hash_of(&t) % SLOTS;
     for (; slot[at]; at = (at + 1) % SLOTS)
         if (is_same(&node[slot[at] - 1], &t)) return slot[at] - 1;
-    if (n_node == MAX_TERMS) {
+    if (n_node == TERMS_MAX) {
         failure = "too many terms";
         return T_ZERO;
     }
@@ -436,7 +435,7 @@ bool term_has_log(int t) {
 
 /* The factors of x that y lacks, times t. */
 static int times_missing(int t, fraction x, fraction y) {
-    bool taken[MAX_FACTORS] = {false};
+    bool taken[TERM_MAX_FACTORS] = {false};
     for (int i = 0; i < x.n; i++) {
         int k = 0;
         while (k < y.n && (taken[k] || y.den[k] != x.den[i])) k++;
@@ -451,8 +450,8 @@ static int times_missing(int t, fraction x, fraction y) {
 /* A denominator of both: all factors of x, and those of y that x lacks; of a product all factors. */
 static fraction joined(int num, fraction x, fraction y, bool product) {
     int *den = take(sizeof *den * (size_t)(x.n + y.n)), n = x.n;
-    bool taken[MAX_FACTORS] = {false};
-    if (x.n + y.n > MAX_FACTORS) failure = "a long denominator";
+    bool taken[TERM_MAX_FACTORS] = {false};
+    if (x.n + y.n > TERM_MAX_FACTORS) failure = "a long denominator";
     if (failure) return (fraction){.num = num};
     if (x.n) memcpy(den, x.den, sizeof *den * (size_t)x.n);
     for (int i = 0; i < y.n; i++) {
@@ -769,7 +768,7 @@ static double to_bool(void *of, double x) {
 
 static bool failed(const void *of) {
     (void)of;
-    return false;
+    return failure != NULL;
 }
 
 const sn_numbers term_numbers = {number, leaf, elem, dot, to_bool, failed};

@@ -30,6 +30,7 @@ typedef enum term_kind {
 } term_kind;
 
 enum { T_ZERO, T_ONE, T_INF, T_MINUS_INF, T_NAN, T_FIXED };
+enum { TERMS_MAX = 1 << 17, TERM_MAX_FACTORS = 24 };
 
 typedef struct rational {
     int64_t p, q; /* q 0: none */

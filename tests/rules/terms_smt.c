@@ -9,10 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TERMS = 1 << 17 };
-
-static int name[MAX_TERMS]; /* of a term in this question; 0: none */
-static int named[MAX_TERMS], n_named;
+static int name[TERMS_MAX]; /* of a term in this question; 0: none */
+static int named[TERMS_MAX], n_named;
 static char *text;
 static size_t length;
 static FILE *out;
@@ -54,7 +52,7 @@ static const char *number(rational r) {
 static void emit_relation(const char *format, int x, int y) {
     fraction a = term_fraction(x), b = term_fraction(y);
     int p = a.num, q = b.num;
-    bool taken[32] = {false};
+    bool taken[TERM_MAX_FACTORS] = {false};
     for (int i = 0; i < a.n; i++) {
         int k = 0;
         while (k < b.n && (taken[k] || b.den[k] != a.den[i])) k++;
@@ -84,7 +82,7 @@ static void emit_laws(int t, const char *v) {
     if (x.kind == T_NUMBER && x.of_root >= 0)
         fprintf(out, "(assert (and (> %s 0.0) (= (* %s %s) %s)))\n", v, v, v, emit(x.of_root));
     else if (x.kind == T_NUMBER)
-        fprintf(out, "(assert (< %.12f %s %.12f))\n", x.real * (1 - 0x1p-17), v,
+        fprintf(out, "(assert (< %.80f %s %.80f))\n", x.real * (1 - 0x1p-17), v,
                 x.real * (1 + 0x1p-17));
     if (x.kind == T_CALL && (x.op == SN_OP_max || x.op == SN_OP_min) && is_plain(x.a) &&
         is_plain(x.b)) {

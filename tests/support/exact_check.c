@@ -37,10 +37,12 @@ static bool check_level(sn_exact *x, const binding *b, int level, exact_counts *
         .level = level, .backend = "native", .constant_params = true, .verify = true};
     const sn_exact_row *row = NULL;
     int n = sn_passes_run(&p, b->m, &o) ? sn_exact_compare(x, &row, &err) : -1;
-    bool ok = n >= 0;
+    bool ok = n > 0;
     if (!ok)
         snprintf(why, size, "%s: exact: level %d: %s", b->entry, level,
-                 err.code ? err.message : sn_module_error(b->m)->message);
+                 !n         ? "no results"
+                 : err.code ? err.message
+                            : sn_module_error(b->m)->message);
     for (int i = 0; ok && i < n; i++) {
         if (counts) counts->compared++, counts->undecided += row[i].verdict == SN_EXACT_UNDECIDED;
         ok = row[i].verdict != SN_EXACT_DIFFERS;
@@ -66,4 +68,15 @@ bool exact_check(sn_module *m, const char *entry, const int64_t *symbol, unsigne
     }
     sn_exact_free(x);
     return ok;
+}
+
+bool exact_decides(const exact_counts *c) {
+    return c->undecided * 20 <= c->compared;
+}
+
+const char *exact_told(const exact_counts *c) {
+    static char text[64];
+    if (c->compared)
+        snprintf(text, sizeof text, ", %d results, %d undecided", c->compared, c->undecided);
+    return text;
 }

@@ -14,4 +14,9 @@ typedef struct exact_counts {
 bool exact_check(sn_module *m, const char *entry, const int64_t *symbol, unsigned levels,
                  jit_data_fn *data, void *ctx, exact_counts *counts, char *why, size_t size);
 
+/* Whether at most one result in 20 is undecided. */
+bool exact_decides(const exact_counts *c);
+/* The counts as ", N results, N undecided"; "" if there are none. Static. */
+const char *exact_told(const exact_counts *c);
+
 #endif

@@ -219,6 +219,7 @@ bool link_program(const link_request *r, sn_error *err) {
     add(&c, "-Wl,--end-group");                                 /* libraries may call checked.c */
     const bool gomp = r->openmp && add_archive(&c, cc, "gomp"); /* sn_threads_limit_spinning */
     if (r->static_gomp) *r->static_gomp = gomp;
+    if (gomp) add(&c, "-lpthread"), add(&c, "-ldl"); /* it needs them before glibc 2.34 */
     add(&c, "-lm");
     if (ok) return run(&c, "a program", err);
     for (int i = 0; i < c.n_owned; i++) free(c.owned[i]);
