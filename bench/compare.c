@@ -32,22 +32,33 @@ static void fill_numbers(void *of, const sn_bench_number *list, int n, const cJS
     for (int i = 0; i < n; i++) *sn_bench_number_at(of, &list[i]) = number(o, list[i].key);
 }
 
-/* Lists that are shorter than that of the times, as in files of earlier versions, are unknown. */
-static void fill_samples(sn_bench_samples *s, const cJSON *o) {
+/* Times are above 0, processes have numbers. */
+static bool is_sample(const sn_bench_samples *s, const double *list, double x) {
+    if (list == s->ms) return x > 0 && isfinite(x);
+    return list != s->process || (x >= 0 && x < SN_BENCH_PROCESSES && x == floor(x));
+}
+
+/* Lists that are shorter than that of the times, as in files of earlier versions, are unknown. Returns the key of one
+ * with a wrong value, or NULL. */
+static const char *fill_samples(sn_bench_samples *s, const cJSON *o) {
     for (int i = 0; i < SN_BENCH_SAMPLE_KEYS; i++) {
         const sn_bench_sample_key *k = &sn_bench_sample_keys[i];
         const cJSON *v, *list = cJSON_GetObjectItemCaseSensitive(o, k->key);
         double *to = (double *)(void *)((char *)s + k->offset);
         int n = 0;
         cJSON_ArrayForEach(v, list) {
-            if (n < SN_BENCH_SAMPLES) to[n++] = cJSON_IsNumber(v) ? v->valuedouble : NAN;
+            double value = cJSON_IsNumber(v) ? v->valuedouble : NAN;
+            if (!is_sample(s, to, value)) return k->key;
+            if (n < SN_BENCH_SAMPLES) to[n++] = value;
         }
-        if (!i) s->n = n > 0 && s->ms[0] > 0 ? n : 0;
+        if (!i) s->n = n;
         while (n < s->n) to[n++] = to == s->process ? 0 : NAN;
     }
+    return NULL;
 }
 
-static void fill(sn_bench_record *x, const cJSON *o) {
+/* Returns the key of a list with a wrong value, or NULL. */
+static const char *fill(sn_bench_record *x, const cJSON *o) {
     for (int i = 0; i < SN_BENCH_TEXTS; i++) {
         const sn_bench_text *t = &sn_bench_texts_of[i];
         text(o, t->key, (char *)x + t->offset, t->size);
@@ -58,8 +69,8 @@ static void fill(sn_bench_record *x, const cJSON *o) {
     x->unfused = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "unfused"));
     fill_numbers(x, sn_bench_numbers_of, SN_BENCH_NUMBERS, o);
     if (isnan(x->ms_low)) x->ms_low = x->ms_min, x->ms_high = x->ms_max; /* of old files */
-    fill_samples(&x->samples, o);
-    fill_samples(&x->again, cJSON_GetObjectItemCaseSensitive(o, "again"));
+    const char *wrong = fill_samples(&x->samples, o);
+    return wrong ? wrong : fill_samples(&x->again, cJSON_GetObjectItemCaseSensitive(o, "again"));
 }
 
 static void fill_machine(sn_bench_report *r, const cJSON *o) {
@@ -96,8 +107,9 @@ static bool read_line(const char *path, int line, const char *s, size_t n, sn_be
         fill_machine(out, o);
     } else if (ok) {
         sn_bench_record *x = sn_bench_add(out, err);
-        ok = x != NULL;
-        if (ok) fill(x, o);
+        const char *wrong = x ? fill(x, o) : NULL;
+        if (wrong) sn_fail(err, SN_ERR_FILE, "%s:%d: a wrong value in '%s'", path, line, wrong);
+        ok = x && !wrong;
     }
     cJSON_Delete(o);
     return ok;
@@ -115,7 +127,7 @@ bool sn_bench_read_json(const char *path, sn_bench_report *out, sn_error *err) {
         s += n + (end != NULL);
     }
     sn_file_unmap(&file);
-    sn_bench_finish(out);
+    if (ok) sn_bench_finish(out);
     return ok && (out->n > 0 || sn_fail(err, SN_ERR_FILE, "%s: no measurements", path));
 }
 
@@ -181,6 +193,9 @@ sn_bench_gain sn_bench_compare(const sn_bench_record *base, const sn_bench_recor
     judge(&g, g.processes > 1 ? g.processes : a.n, floor);
     if (paired || sets) refuse_few(&g, &a);
     if (sets) refuse_few(&g, &b);
+    if (sets && one_run && base->samples.processes > 1)
+        refuse(&g, "none of %d processes measured both in the same rounds",
+               base->samples.processes);
     return g;
 }
 

@@ -450,6 +450,7 @@ void sn_bench_finish(sn_bench_report *r) {
     for (int i = 0; i < r->n; i++) {
         sn_bench_samples *of[] = {&r->list[i].samples, &r->list[i].again};
         for (int j = 0; j < 2; j++) {
+            of[j]->processes = r->n_process;
             sn_bench_find_warm_up(of[j]);
             skip_busy(r, of[j]);
         }

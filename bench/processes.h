@@ -5,14 +5,17 @@
 
 #include "bench/measure.h"
 
-/* Runs this program n times (at most SN_BENCH_PROCESSES), one after the other, with arguments (ending with two NULL) that
- * make it print its records as JSON (all but the first without the errors, which are equal), and appends to out (empty) what they measured: of each record the samples of all
- * processes, and medians of what they do not tell. Fails if a process does. *stopped (then no other one is started):
- * a process ended with exit code `interrupted`; what it measured is in. */
-bool sn_bench_run_processes(int n, char **argv, int interrupted, sn_bench_report *out,
-                            bool *stopped, sn_error *err);
+/* Runs this program n times (at most SN_BENCH_PROCESSES), one after the other, and appends to out (empty) what they
+ * measured: of each record the samples of all processes, and medians of what they do not tell. argv: the arguments of
+ * the first process [0] and of the others [1], which make it print its records as JSON. Starts no other process after
+ * one that fails: then false, and what those before it measured is in out, with a note. *stopped: stop (NULL: never)
+ * said so, which a process that runs is told by SIGINT, or one ended with exit code `interrupted`; what it measured is
+ * in. */
+bool sn_bench_run_processes(int n, char **const *argv, int interrupted, bool (*stop)(void),
+                            sn_bench_report *out, bool *stopped, sn_error *err);
 
-/* Merges the reports of n processes into out, which is empty. */
+/* Merges the reports of n processes into out, which has no records: numbers are those of the processes that count, rates
+ * are at the median time. */
 bool sn_bench_merge(const sn_bench_report *each, int n, sn_bench_report *out, sn_error *err);
 
 #endif

@@ -101,7 +101,7 @@ static void print_limits(const sn_bench_report *r, FILE *f) {
         fprintf(f,
                 "\n%d thread%s, medians of %d interleaved rounds with their intervals, caches %s",
                 threads, threads == 1 ? "" : "s", rounds, r->cold ? "cold" : "warm");
-    if (r->n_process) fprintf(f, ", in %d processes", r->n_process);
+    if (r->n_process) fprintf(f, ", in %d process%s", r->n_process, r->n_process > 1 ? "es" : "");
     if (hi > 0) fprintf(f, "; f32 peak beside it %.4g to %.4g GFLOP/s", lo, hi);
     if (run > 0) fprintf(f, ", the run's %.4g", run);
     if (fast > 0) fprintf(f, "; streaming the same bytes %.3g to %.3g GB/s", slow, fast);

@@ -24,25 +24,44 @@ static int end_of_process(const sn_bench_samples *s, int from) {
     return end;
 }
 
-/* The rounds in which a and b (NULL: a alone) count. */
-static void find_rounds(const sn_bench_samples *a, const sn_bench_samples *b,
-                        sn_bench_numbers *to) {
-    to->n = to->processes = to->all = 0;
+/* The first round of a process; -1: it has none. */
+static int begin_of_process(const sn_bench_samples *s, double process) {
+    for (int k = 0; k < s->n; k++)
+        if (s->process[k] == process) return k;
+    return -1;
+}
+
+/* Adds the rounds of the processes of a, and of b unless it is NULL, with their times or ratios: those that count, of
+ * each process that has enough of them; or all, as of one process. */
+static void add_rounds(const sn_bench_samples *a, const sn_bench_samples *b, bool all,
+                       sn_bench_numbers *to) {
     for (int from = 0, end; from < a->n; from = end) {
-        int first = to->n;
+        int first = to->n, at = b ? begin_of_process(b, a->process[from]) : from;
         end = end_of_process(a, from);
-        for (int k = from; k < end; k++)
-            if (sn_bench_counts(a, k) && (!b || sn_bench_counts(b, k))) to->round[to->n++] = k;
-        to->all++;
+        for (int k = from, l = at; k < end && at >= 0; k++, l++) {
+            if (!all && !(sn_bench_counts(a, k) && (!b || sn_bench_counts(b, l)))) continue;
+            to->x[to->n] = b ? a->ms[k] / b->ms[l] : a->ms[k];
+            to->round[to->n++] = k;
+        }
+        if (all) continue;
         if (to->n - first >= SN_BENCH_ENOUGH && to->processes < SN_BENCH_PROCESSES)
             to->begin[to->processes++] = first;
         else
             to->n = first;
     }
+}
+
+/* The rounds in which a and b (NULL: a alone) count. */
+static void find_rounds(const sn_bench_samples *a, const sn_bench_samples *b,
+                        sn_bench_numbers *to) {
+    to->n = to->processes = to->all = 0;
+    for (int from = 0; from < a->n; from = end_of_process(a, from)) to->all++;
+    if (to->all < a->processes) to->all = a->processes;
+    add_rounds(a, b, false, to);
     to->few = to->processes < (to->all > 1 ? 2 : 1);
     if (!to->processes) {
         to->begin[to->processes++] = 0;
-        for (to->n = 0; to->n < a->n; to->n++) to->round[to->n] = to->n;
+        add_rounds(a, b, true, to);
     }
     to->begin[to->processes] = to->n;
 }
@@ -54,16 +73,17 @@ int sn_bench_pick(const double *all, const sn_bench_numbers *x, double some[SN_B
 
 void sn_bench_times(const sn_bench_samples *s, sn_bench_numbers *to) {
     find_rounds(s, NULL, to);
-    sn_bench_pick(s->ms, to, to->x);
 }
 
 bool sn_bench_ratios(const sn_bench_samples *a, const sn_bench_samples *b, sn_bench_numbers *to) {
-    if (a->n != b->n || a->ms[0] <= 0 || b->ms[0] <= 0) return false;
-    for (int k = 0; k < a->n; k++)
-        if (a->process[k] != b->process[k]) return false;
+    if (!a->n || !b->n || a->ms[0] <= 0 || b->ms[0] <= 0) return false;
+    for (int from = 0, end; from < a->n; from = end) {
+        int at = begin_of_process(b, a->process[from]);
+        end = end_of_process(a, from);
+        if (at >= 0 && end_of_process(b, at) - at != end - from) return false;
+    }
     find_rounds(a, b, to);
-    for (int k = 0; k < to->n; k++) to->x[k] = a->ms[to->round[k]] / b->ms[to->round[k]];
-    return true;
+    return to->n > 0;
 }
 
 int sn_bench_ascending(const void *a, const void *b) {

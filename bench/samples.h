@@ -16,6 +16,7 @@ enum {
  * was preempted: a thread waited for a CPU for at least 1 % of the time. */
 typedef struct sn_bench_samples {
     int n, warm_up;                    /* warm_up: how many are the slow first ones of a process */
+    int processes;                     /* of the run, also those that lack this entrant; 0: one */
     double ms[SN_BENCH_SAMPLES];       /* the first 0: not kept */
     double cpu_ms[SN_BENCH_SAMPLES];   /* of all threads; NaN: unknown */
     double switches[SN_BENCH_SAMPLES]; /* involuntary context switches; NaN: unknown */
@@ -34,7 +35,7 @@ void sn_bench_find_warm_up(sn_bench_samples *s);
 /* Numbers of the rounds that count, by process. Processes with fewer than SN_BENCH_ENOUGH are left out; without any
  * other all rounds are in. */
 typedef struct sn_bench_numbers {
-    int n, processes, all; /* all: with those left out */
+    int n, processes, all; /* all: of the run, with those left out */
     bool few;              /* of several processes less than two are left, or none */
     int begin[SN_BENCH_PROCESSES + 1], round[SN_BENCH_SAMPLES];
     double x[SN_BENCH_SAMPLES];
@@ -43,7 +44,8 @@ typedef struct sn_bench_numbers {
 /* The times that count. */
 void sn_bench_times(const sn_bench_samples *s, sn_bench_numbers *to);
 
-/* a's time over b's in each round in which both count. False: the rounds are not of one run. */
+/* a's time over b's in each round in which both count, of the processes that both have. False: there are none, or the
+ * rounds are not of one run. */
 bool sn_bench_ratios(const sn_bench_samples *a, const sn_bench_samples *b, sn_bench_numbers *to);
 
 /* Writes the numbers of x's rounds, of `all` of one a round, to `some`; returns their number. */

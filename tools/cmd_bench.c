@@ -627,26 +627,41 @@ static int compare_kernels(const options *o, const sn_bench_record *measured) {
     return cmd_explain(n, (char **)(uintptr_t)line);
 }
 
-/* In fresh processes, which get the same arguments. */
-static bool run_processes(int argc, char **argv, const sn_bench_options *b, sn_bench_report *r,
-                          bool *stopped, sn_error *err) {
+/* The command of a process that measures; count: its rounds. Only the first one computes errors, which are equal, and
+ * writes the profile. NULL: out of memory; free it. */
+static char **process_command(int argc, char **argv, char *count, bool check, bool first) {
     static char program[] = "sinter", bench[] = "bench", processes[] = "--processes", one[] = "1",
-                json[] = "--json", out[] = "-", rounds[] = "--rounds";
-    char count[16];
-    char *const last[] = {processes, one, json, out, rounds, count};
+                json[] = "--json", out[] = "-", rounds[] = "--rounds", unchecked[] = "--no-check",
+                profile[] = "--profile";
+    char *const last[] = {processes, one, json, out, rounds, count, unchecked};
     char **line = calloc((size_t)argc + 10, sizeof *line);
     int n = 0;
-    if (!line) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    if (!line) return NULL;
     line[n++] = program;
     line[n++] = bench;
     for (int i = 1, skipped; i < argc; i += skipped ? skipped : 1) {
+        const char *value = argv[i] + sizeof profile - 1;
         skipped = evidence_leaves_out(argv[i], false);
+        if (!first && !strncmp(argv[i], profile, sizeof profile - 1) && (!*value || *value == '='))
+            skipped = *value ? 1 : 2;
         if (!skipped) line[n++] = argv[i];
     }
+    memcpy(line + n, last, sizeof last - (first || !check) * sizeof *last);
+    return line;
+}
+
+/* In fresh processes, which get the same arguments. */
+static bool run_processes(int argc, char **argv, const sn_bench_options *b, sn_bench_report *r,
+                          bool *stopped, sn_error *err) {
+    char count[16];
     snprintf(count, sizeof count, "%d", b->rounds);
-    memcpy(line + n, last, sizeof last);
-    bool ok = sn_bench_run_processes(b->processes, line, EXIT_STOPPED, r, stopped, err);
-    free(line);
+    char **line[] = {process_command(argc, argv, count, b->check, true),
+                     process_command(argc, argv, count, b->check, false)};
+    bool ok = line[0] && line[1] ? sn_bench_run_processes(b->processes, line, EXIT_STOPPED, b->stop,
+                                                          r, stopped, err)
+                                 : sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    free(line[0]);
+    free(line[1]);
     return ok;
 }
 
@@ -707,12 +722,15 @@ static int measure(int argc, char **argv, bool levels) {
         sn_bench_progress_end(&b);
     }
     stopped |= screen_stopped();
-    bool partial = stopped && (!ok || b.processes > 1) && r.n > 0;
+    const bool partial = (!ok || stopped) && (stopped || b.processes > 1) && r.n > 0;
+    sn_error failed = {0};
     if (partial) {
-        screen_say(c->name, "interrupted: %d records are complete", r.n);
+        screen_say(c->name, "%s%d records are complete", stopped ? "interrupted: " : "", r.n);
+        if (!stopped) failed = err;
         err = (sn_error){0};
     }
     if (ok || partial) ok = report(&o, argc, partial ? NULL : argv, &b, &r, levels, &err);
+    if (ok && failed.code) err = failed, ok = false;
     free(command);
     bool printed = !o.json || strcmp(o.json, "-") != 0; /* tables, beside the records */
     bool kernels = ok && levels && printed && r.n && !o.gradient && !strcmp(kind_of(kind), "model");

@@ -67,6 +67,18 @@ check_stop() {
     cases=$((cases + 1))
     [ $code = 130 ] || fail "exit code $code, not 130"
     if grep -q 'records are complete' "$tmp/err"; then [ -s "$tmp/json" ] || fail "no records"; fi
+    # only the parent gets the signal: it passes it on
+    what="processes, interrupted" begin=$(date +%s)
+    "$sinter" bench kernel softmax --shape 64x256 --levels 4 --rounds 101 --seconds 0.2 -t 1 --no-check --processes 3 \
+        >"$tmp/out" 2>"$tmp/err" &
+    pid=$!
+    sleep 1.5
+    kill -INT $pid
+    wait $pid
+    code=$?
+    cases=$((cases + 1))
+    [ $code = 130 ] || fail "exit code $code, not 130"
+    [ $(($(date +%s) - begin)) -lt 20 ] || fail "the process that measures was not stopped"
 }
 
 check_kernel() {
@@ -150,6 +162,8 @@ check_processes() {
     grep -q '^{"kind":"machine".*"invariant":"chunk"' "$tmp/json" || fail "the option is not recorded: $what"
     run 1 kernel softmax --shape 6x32 --levels 0 $quick --invariant chunk --processes 2
     grep -q 'process 1 of 2 that measured: exit code' "$tmp/err" || fail "a process fails without an error: $what"
+    run 0 kernel softmax --shape 6x32 --levels 4 $quick --processes 2 --profile "$tmp/profile.json"
+    [ -s "$tmp/profile.json" ] || fail "no profile: $what"
 }
 check_neighbour() {
     run 0 gemm --shape 20,30,40 --no-check $quick --neighbour 2 --json "$tmp/json"

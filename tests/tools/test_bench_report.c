@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 static void add(sn_bench_report *r, const char *name, const char *backend, int level,
@@ -206,6 +207,66 @@ static void processes_that_count(void **state) {
                 strstr(g.why, "fewer than two of 3 processes have 5 rounds that count"));
 }
 
+/* Of three processes one lacks an entrant, then two do: pairs are of those that both have, one alone claims nothing. */
+static void processes_of_both(void **state) {
+    (void)state;
+    enum { ROUNDS = 9 };
+    for (int lacking = 1; lacking <= 3; lacking++) {
+        uint64_t seed = 6;
+        sn_bench_record list[2] = {{.level = 0}, {.level = -1}};
+        sn_bench_report r = {.list = list, .n = 2, .n_process = 3};
+        for (int p = 0; p < 3; p++) {
+            plant_process(&list[0].samples, p, ROUNDS, p ? 20 : 40, 0.3, &seed);
+            if (p >= lacking) plant_process(&list[1].samples, p, ROUNDS, 10, 0.3, &seed);
+        }
+        if (lacking == 3) { /* each has another one */
+            list[0].samples.n = ROUNDS;
+            plant_process(&list[1].samples, 1, ROUNDS, 10, 0.3, &seed);
+        }
+        sn_bench_finish(&r);
+        sn_bench_gain g = sn_bench_compare(&list[0], &list[1], true, 1, NAN);
+        sn_bench_gain back = sn_bench_compare(&list[1], &list[0], true, 1, NAN);
+        sn_bench_gain apart = sn_bench_compare(&list[0], &list[1], false, 1, NAN);
+        if (lacking == 1) {
+            assert_true(g.verdict == SN_BENCH_FASTER && g.processes == 2 &&
+                        fabs(g.gain - 2) < 0.02);
+            assert_true(back.verdict == SN_BENCH_SLOWER && fabs(back.gain - 0.5) < 0.01);
+        } else {
+            const char *why = lacking == 2 ? "fewer than two of 3 processes"
+                                           : "none of 3 processes measured both";
+            assert_true(g.verdict == SN_BENCH_REFUSED && strstr(g.why, why));
+            assert_true(back.verdict == SN_BENCH_REFUSED && apart.verdict == SN_BENCH_REFUSED);
+        }
+    }
+}
+
+/* Times and numbers of processes in a file are what they can be. */
+static void files(void **state) {
+    (void)state;
+    static const char *const wrong[][2] = {{"[1,1,1]", "[0,null,1]"},  {"[1,1,1]", "[0,1e300,1]"},
+                                           {"[1,1,1]", "[0,-1,1]"},    {"[1,1,1]", "[0,9,1]"},
+                                           {"[1,1,1]", "[0,0.5,1]"},   {"[1,0,1]", "[0,0,0]"},
+                                           {"[1,null,1]", "[0,0,0]"},  {"[1,1,-1]", "[0,0,0]"},
+                                           {"[1,1,1e999]", "[0,0,0]"}, {"[1,2,3]", "[0,8,8]"}};
+    enum { N = sizeof wrong / sizeof *wrong };
+    for (int i = 0; i < 2 * N; i++) {
+        char path[] = "/tmp/bench_report_XXXXXX";
+        FILE *f = fdopen(mkstemp(path), "w");
+        assert_non_null(f);
+        fprintf(f, "{\"kind\":\"kernel\",%s\"round_ms\":%s,\"round_process\":%s%s}\n",
+                i < N ? "" : "\"again\":{", wrong[i % N][0], wrong[i % N][1], i < N ? "" : "}");
+        fclose(f);
+        sn_error err = {0};
+        sn_bench_report r = {0};
+        bool ok = sn_bench_read_json(path, &r, &err);
+        unlink(path);
+        const bool right = i % N == N - 1;
+        assert_true(ok == right && (right || strstr(err.message, ":1: a wrong value in 'round_")));
+        if (right) assert_int_equal((i < N ? r.list->samples : r.list->again).n, 3);
+        sn_bench_report_free(&r);
+    }
+}
+
 /* What processes measured, as one report; a peer that failed in one process is of the others. */
 static void merged(void **state) {
     (void)state;
@@ -221,20 +282,24 @@ static void merged(void **state) {
             x->level = i < 3 ? 4 : -1;
             x->measurement = 1 + i / 2;
             x->flop = 5 + p;
+            x->gflops = 12.0 / (1 + i) + 5 * p; /* p 0: of the time below */
+            x->ms_median = 1 + i;
             snprintf(x->name, sizeof x->name, "%s", i < 3 ? "norm" : "gelu");
             plant_process(&x->samples, 0, ROUNDS, 1 + i, 0.1, &seed);
             if (!i) plant_process(&x->again, 0, ROUNDS, 1 + i, 0.1, &seed);
         }
-        each[p].others = p;
+        each[p].others = p == 2 ? 30 : p; /* too busy to count */
         sn_bench_note(&each[p], "%s", "a note");
     }
     assert_true(sn_bench_merge(each, PROCESSES, &r, &err));
     assert_true(r.n == 4 && r.n_note == 1 && r.n_process == PROCESSES && r.others == 1);
+    assert_true(fabs(r.list[0].gflops * r.list[0].ms_median - 12) < 1e-9);
+
     for (int i = 0; i < 4; i++) {
         const sn_bench_record *x = &r.list[i];
         assert_int_equal(x->samples.n, (PROCESSES - (i == 3)) * ROUNDS);
         assert_int_equal(x->again.n, i ? 0 : PROCESSES * ROUNDS);
-        assert_true(fabs(x->ms_median - (1 + i)) < 0.01 && x->flop == 6);
+        assert_true(fabs(x->ms_median - (1 + i)) < 0.01 && x->flop == (i < 3 ? 5.5 : 6));
         assert_true(isnan(x->floor_pct) == (i > 0) &&
                     x->samples.process[ROUNDS] == (i == 3 ? 2 : 1));
     }
@@ -491,6 +556,8 @@ int main(void) {
                                        cmocka_unit_test(bootstrap),
                                        cmocka_unit_test(processes),
                                        cmocka_unit_test(processes_that_count),
+                                       cmocka_unit_test(processes_of_both),
+                                       cmocka_unit_test(files),
                                        cmocka_unit_test(merged),
                                        cmocka_unit_test(samples_that_count),
                                        cmocka_unit_test(option_sets),
