@@ -10,9 +10,9 @@ typedef struct sn_bench_claim {
     sn_bench_gain gain;
 } sn_bench_claim;
 
-/* The claims of a run: of the entrant that was timed twice against each other one of its rounds (sn_bench_same_rounds), and of its level 0
- * against peers that compute without fusion. list: room for as many as a call with NULL returns. Returns their
- * number. */
+/* The claims of a run: of the entrant that was timed twice against each other one of its rounds
+ * (sn_bench_same_rounds), and of its level 0 against peers that compute without fusion. list: room for as many as a
+ * call with NULL returns. Returns their number. */
 int sn_bench_claims(const sn_bench_report *r, sn_bench_claim *list);
 
 /* Prints a table of them; without claims nothing. */
@@ -23,8 +23,8 @@ typedef struct sn_bench_repeated {
     int equal, different, refused; /* refused: in one of both, or not measured now */
 } sn_bench_repeated;
 
-/* Prints a row for each claim of `old`: both verdicts, and whether they are equal. The claims are those of records that belong
- * together (sn_bench_counterpart). Refuses all if the caches were cold in one run only. */
+/* Prints a row for each claim of `old`: both verdicts, and whether they are equal. The claims are those of records
+ * that belong together (sn_bench_counterpart). Refuses all if the caches were cold in one run only. */
 sn_bench_repeated sn_bench_print_repeated(const sn_bench_report *old, const sn_bench_report *now,
                                           FILE *f);
 

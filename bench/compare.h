@@ -4,8 +4,8 @@
 
 #include "bench/measure.h"
 
-/* Reads a file of sn_bench_write_json. False: err, also if a time is not above 0 or a process has no number. Free out with sn_bench_report_free in either
- * case. */
+/* Reads a file of sn_bench_write_json. False: err, also if a time is not above 0 or a process has no number. Free out
+ * with sn_bench_report_free in either case. */
 bool sn_bench_read_json(const char *path, sn_bench_report *out, sn_error *err);
 
 typedef enum sn_bench_verdict {

@@ -207,8 +207,8 @@ typedef struct sn_bench_entrant {
     int (*memory)(const void *ctx, sn_probe_block **list);
 } sn_bench_entrant;
 
-/* Times all entrants, Sinter's of the highest level twice, and adds a record for each. A peer that fails becomes a note; a failure of
- * Sinter is an error. */
+/* Times all entrants, Sinter's of the highest level twice, and adds a record for each. A peer that fails becomes a
+ * note; a failure of Sinter is an error. */
 bool sn_bench_measure(const sn_bench_options *o, const sn_bench_work *w, const sn_bench_entrant *e,
                       int n, sn_bench_report *out, sn_error *err);
 

@@ -14,8 +14,8 @@
 bool sn_bench_run_processes(int n, char **const *argv, int interrupted, bool (*stop)(void),
                             sn_bench_report *out, bool *stopped, sn_error *err);
 
-/* Merges the reports of n processes into out, which has no records: numbers are those of the processes that count, rates
- * are at the median time. */
+/* Merges the reports of n processes into out, which has no records: numbers are those of the processes that count,
+ * rates are at the median time. */
 bool sn_bench_merge(const sn_bench_report *each, int n, sn_bench_report *out, sn_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* evidence.h: a folder from which another user can repeat a measurement of `sinter bench` and compare what it claims. */
+/* evidence.h: a folder from which another user can repeat a measurement of `sinter bench`, and compare its claims. */
 #ifndef SN_EVIDENCE_H
 #define SN_EVIDENCE_H
 
