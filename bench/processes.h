@@ -5,7 +5,7 @@
 
 #include "bench/measure.h"
 
-/* Runs this program n times (at most SN_BENCH_PROCESSES), one after the other, and appends to out (empty) what they
+/* Runs this program n times in sequence (at most SN_BENCH_PROCESSES), and appends to out (empty) what the runs
  * measured: of each record the samples of all processes, and medians of what they do not tell. argv: the arguments of
  * the first process [0] and of the others [1], which make it print its records as JSON. Starts no other process after
  * one that fails: then false, and what those before it measured is in out, with a note. *stopped: stop (NULL: never)

@@ -2,13 +2,11 @@
 #include "ir/fraction.h"
 
 #include <math.h>
-#include <stdbool.h>
 
-/* Limits of a b. By chance one number in 25 is near a fraction of the first. */
-enum { PLAIN = 1 << 17, OF_LOG = 1 << 12 };
+enum { PLAIN = SN_FRACTION_LIMIT, OF_LOG = 1 << 12 };
 
-/* x > 0 as a fraction with a b <= limit: a convergent of its continued fraction. */
-static bool is_fraction(double x, uint64_t limit, uint64_t *a, uint64_t *b) {
+/* A convergent of its continued fraction. */
+bool sn_is_fraction(double x, uint64_t limit, uint64_t *a, uint64_t *b) {
     uint64_t p0 = 0, q0 = 1, p1 = 1, q1 = 0;
     double rest = x;
     for (int k = 0; k < 20; k++) {
@@ -26,22 +24,22 @@ static bool is_fraction(double x, uint64_t limit, uint64_t *a, uint64_t *b) {
 }
 
 static bool is_log(double x, uint64_t *a, uint64_t *b) {
-    return x < log(OF_LOG + 0.5) && is_fraction(exp(x), OF_LOG, a, b) &&
+    return x < log(OF_LOG + 0.5) && sn_is_fraction(exp(x), OF_LOG, a, b) &&
            fabs(log((double)*a / (double)*b) - x) <= x * 0x1p-21;
 }
 
 sn_form sn_form_of(double x, uint64_t *a, uint64_t *b) {
     uint64_t p, q;
-    const bool simple = is_fraction(x, PLAIN, a, b);
-    if (is_fraction(x * x, PLAIN, &p, &q) && (!simple || *a * *b >= 8 * p * q)) {
+    const bool simple = sn_is_fraction(x, PLAIN, a, b);
+    if (sn_is_fraction(x * x, PLAIN, &p, &q) && (!simple || *a * *b >= 8 * p * q)) {
         *a = p, *b = q;
         return SN_FORM_ROOT;
     }
-    return simple                                ? SN_FORM_FRACTION
-           : is_log(x, a, b)                     ? SN_FORM_LOG
-           : is_fraction(x / M_LN2, PLAIN, a, b) ? SN_FORM_LN2
-           : is_fraction(x * M_LN2, PLAIN, a, b) ? SN_FORM_OVER_LN2
-                                                 : SN_FORM_NONE;
+    return simple                                   ? SN_FORM_FRACTION
+           : is_log(x, a, b)                        ? SN_FORM_LOG
+           : sn_is_fraction(x / M_LN2, PLAIN, a, b) ? SN_FORM_LN2
+           : sn_is_fraction(x * M_LN2, PLAIN, a, b) ? SN_FORM_OVER_LN2
+                                                    : SN_FORM_NONE;
 }
 
 uint64_t sn_square_part(uint64_t n) {

@@ -193,7 +193,8 @@ static int find_binding(const sn_binding *list, int n, const char *name) {
     return -1;
 }
 
-/* Where the plan's buffer b is: a number of base_list, and bytes from there in the bits above. */
+/* Where a buffer is: the number of a base address in the lowest BASE_BITS, the bytes from there in the bits above. The
+ * bases are weights, state and the arguments of the call. */
 enum { BASE_WEIGHTS, BASE_STATE, BASE_ARGS, BASE_BITS = 16 };
 
 static em_val buffer_place(job *j, const sn_buffer *b) {

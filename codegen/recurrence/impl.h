@@ -330,7 +330,7 @@ void rec_emit_gradient(em *e, const sn_kernel *k);
 
 /* ---- steps.c ---- */
 
-/* Computes n elements of the chunk, starting with its first, one after the other. */
+/* Computes the first n elements of the chunk in order. */
 void rec_emit_steps(em *e, const rec_plan *p, const rec_unit *u, em_val n);
 
 #endif

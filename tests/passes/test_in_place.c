@@ -78,7 +78,7 @@ static void build_product(sn_module *m, sn_tensor a, sn_tensor b, sn_tensor x) {
     sn_assign(a, sn_sub(a, sn_mul(v, 0.01)));
 }
 
-/* ---- temporaries that a result overwrites, and such that it must not ---- */
+/* ---- temporaries that a result may overwrite, and others that it must not ---- */
 
 static sn_tensor product(sn_tensor x, sn_tensor y) {
     return sn_mul(sn_matmul(x, y), 0.1);

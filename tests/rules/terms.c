@@ -1,6 +1,8 @@
 /* terms.c: see terms.h. */
 #include "tests/rules/terms.h"
 
+#include "ir/fraction.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -181,22 +183,12 @@ static double real_of(rational x) {
     return (double)x.p / (double)x.q;
 }
 
-/* x > 0 as a fraction p / q with p q <= 2^17, up to rounding in f32; as it is, if it is a multiple of 2^-8. */
+/* x > 0 as a simple fraction; as it is, if it is a multiple of 2^-8; q is 0 if it is neither. */
 static rational fraction_near(double x) {
-    int64_t p0 = 0, q0 = 1, p1 = 1, q1 = 0;
-    double rest = x;
+    uint64_t p, q;
     if (x < 0x1p40 && x * 256 == floor(x * 256)) return reduced((wide)(x * 256), 256);
-    for (int k = 0; k < 20; k++) {
-        const double whole = floor(rest);
-        if (whole > 0x1p18) break;
-        const int64_t p = (int64_t)whole * p1 + p0, q = (int64_t)whole * q1 + q0;
-        p0 = p1, q0 = q1, p1 = p, q1 = q;
-        if (p > 1 << 17 || q > 1 << 17 || p * q > 1 << 17) break;
-        if (p && fabs((double)p / (double)q - x) <= x * 0x1p-21) return (rational){p, q};
-        if (rest - whole <= 0) break;
-        rest = 1 / (rest - whole);
-    }
-    return (rational){0, 0};
+    if (!sn_is_fraction(x, SN_FRACTION_LIMIT, &p, &q)) return (rational){0, 0};
+    return (rational){(int64_t)p, (int64_t)q};
 }
 
 static int of_rational(rational r) {
