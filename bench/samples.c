@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Percent of a sample's time that a thread may wait for a CPU: less is not seen beside a difference of 1 %. */
-static const double most_waited = 1;
+/* Percent of a sample's time that threads may wait for a CPU: long samples always have some, and intervals cover it. */
+static const double most_waited = 10;
 
 bool sn_bench_preempted(const sn_bench_samples *s, int round) {
     return s->waited[round] >= most_waited;
@@ -31,6 +31,21 @@ static int begin_of_process(const sn_bench_samples *s, double process) {
     return -1;
 }
 
+/* What is left of a sample's time without waiting, as a share: it took no less. */
+static double computed(const sn_bench_samples *s, int k) {
+    return s->waited[k] > 0 ? 1 - fmin(s->waited[k], most_waited) / 100 : 1;
+}
+
+/* Adds round k of a, over round l of b unless it is NULL. */
+static void add_round(const sn_bench_samples *a, int k, const sn_bench_samples *b, int l,
+                      sn_bench_numbers *to) {
+    const double x = b ? a->ms[k] / b->ms[l] : a->ms[k];
+    to->x[to->n] = x;
+    to->low[to->n] = x * computed(a, k);
+    to->high[to->n] = b ? x / computed(b, l) : x;
+    to->round[to->n++] = k;
+}
+
 /* Adds the rounds of the processes of a, and of b unless it is NULL, with their times or ratios: those that count, of
  * each process that has enough of them; or all, as of one process. */
 static void add_rounds(const sn_bench_samples *a, const sn_bench_samples *b, bool all,
@@ -40,8 +55,7 @@ static void add_rounds(const sn_bench_samples *a, const sn_bench_samples *b, boo
         end = end_of_process(a, from);
         for (int k = from, l = at; k < end && at >= 0; k++, l++) {
             if (!all && !(sn_bench_counts(a, k) && (!b || sn_bench_counts(b, l)))) continue;
-            to->x[to->n] = b ? a->ms[k] / b->ms[l] : a->ms[k];
-            to->round[to->n++] = k;
+            add_round(a, k, b, l, to);
         }
         if (all) continue;
         if (to->n - first >= SN_BENCH_ENOUGH && to->processes < SN_BENCH_PROCESSES)
@@ -133,12 +147,13 @@ static double resampled_median(const double *x, int n, uint64_t *seed) {
     return sn_bench_median(draw, n);
 }
 
-/* The geometric mean of the processes' medians, resampled unless seed is NULL. Adds the squares of what their
- * logarithms are off it to *squares (NULL is allowed). */
-static double middle_of(const sn_bench_numbers *x, uint64_t *seed, double *squares) {
+/* The geometric mean of the processes' medians of `values`, which are one for each of x's rounds, resampled unless
+ * seed is NULL. Adds the squares of what their logarithms are off it to *squares (NULL is allowed). */
+static double middle_of(const sn_bench_numbers *x, const double *values, uint64_t *seed,
+                        double *squares) {
     double median[SN_BENCH_PROCESSES], mean = 0;
     for (int p = 0; p < x->processes; p++) {
-        const double *of = x->x + x->begin[p];
+        const double *of = values + x->begin[p];
         int n = x->begin[p + 1] - x->begin[p];
         median[p] = seed ? resampled_median(of, n, seed) : sn_bench_median(of, n);
         mean += log(median[p]) / x->processes;
@@ -155,22 +170,26 @@ sn_bench_interval sn_bench_estimate(const sn_bench_numbers *x, const sn_bench_nu
     double drawn[DRAWS], squares = 0, each = 1.0 / x->processes;
     uint64_t seed = 1;
     for (int k = 0; k < DRAWS; k++) {
-        drawn[k] = middle_of(x, &seed, NULL);
-        if (y) drawn[k] /= middle_of(y, &seed, NULL);
+        drawn[k] = middle_of(x, x->x, &seed, NULL);
+        if (y) drawn[k] /= middle_of(y, y->x, &seed, NULL);
     }
     qsort(drawn, DRAWS, sizeof *drawn, sn_bench_ascending);
-    sn_bench_interval i = {middle_of(x, NULL, &squares), drawn[DRAWS * 25 / 1000],
+    sn_bench_interval i = {middle_of(x, x->x, NULL, &squares), drawn[DRAWS * 25 / 1000],
                            drawn[DRAWS * 975 / 1000 - 1]};
+    double low = middle_of(x, x->low, NULL, NULL) / i.middle,
+           high = middle_of(x, x->high, NULL, NULL) / i.middle;
     int freedom = x->processes - 1;
     if (y) {
-        i.middle /= middle_of(y, NULL, &squares);
+        double other = middle_of(y, y->x, NULL, &squares);
+        i.middle /= other;
+        low *= other / middle_of(y, y->high, NULL, NULL);
+        high *= other / middle_of(y, y->low, NULL, NULL);
         freedom += y->processes - 1;
         each += 1.0 / y->processes;
     }
-    if (!freedom) return i;
-    double half = student[freedom - 1] * sqrt(squares / freedom * each);
-    i.low = fmin(i.low, i.middle * exp(-half));
-    i.high = fmax(i.high, i.middle * exp(half));
+    double half = freedom ? student[freedom - 1] * sqrt(squares / freedom * each) : 0;
+    i.low = fmin(i.low, i.middle * exp(-half)) * low;
+    i.high = fmax(i.high, i.middle * exp(half)) * high;
     return i;
 }
 

@@ -13,14 +13,14 @@ enum {
 };
 
 /* The samples of an entrant, one a round, process after process. A round counts unless it is skipped, or the sample
- * was preempted: a thread waited for a CPU for at least 1 % of the time. */
+ * was preempted: its threads waited for a CPU for at least 10 % of the time. */
 typedef struct sn_bench_samples {
     int n, warm_up;                    /* warm_up: how many are the slow first ones of a process */
     int processes;                     /* of the run, also those that lack this entrant; 0: one */
     double ms[SN_BENCH_SAMPLES];       /* the first 0: not kept */
     double cpu_ms[SN_BENCH_SAMPLES];   /* of all threads; NaN: unknown */
     double switches[SN_BENCH_SAMPLES]; /* involuntary context switches; NaN: unknown */
-    double waited[SN_BENCH_SAMPLES];   /* share of the time, percent; NaN: unknown */
+    double waited[SN_BENCH_SAMPLES];   /* by all threads, percent of the time; NaN: unknown */
     double process[SN_BENCH_SAMPLES];  /* number of the process */
     bool skipped[SN_BENCH_SAMPLES]; /* by warm-up, or because the process ran on a busy machine */
 } sn_bench_samples;
@@ -39,6 +39,8 @@ typedef struct sn_bench_numbers {
     bool few;              /* of several processes less than two are left, or none */
     int begin[SN_BENCH_PROCESSES + 1], round[SN_BENCH_SAMPLES];
     double x[SN_BENCH_SAMPLES];
+    double low[SN_BENCH_SAMPLES],
+        high[SN_BENCH_SAMPLES]; /* x, had no thread waited for a CPU, is between */
 } sn_bench_numbers;
 
 /* The times that count. */
@@ -53,7 +55,8 @@ int sn_bench_pick(const double *all, const sn_bench_numbers *x, double some[SN_B
 
 double sn_bench_median(const double *x, int n);
 
-/* The median of x, over that of y unless it is NULL, and its interval of 95 %. Of one process the interval is what lies
+/* The median of x, over that of y unless it is NULL, and its interval of 95 %, which is wider by what waiting for a CPU
+ * can explain: the medians of `low` and `high` over that of x. Of one process the interval is what lies
  * between the quantiles of 1000 resampled medians. Of several, the median is the geometric mean of the processes'
  * medians, and the interval is Student's t by the deviation of their logarithms, since processes differ by more than
  * their rounds do [Kalibera & Jones, Rigorous benchmarking in reasonable time, ISMM 2013, section 9.3], but no

@@ -199,12 +199,43 @@ static void processes_that_count(void **state) {
     sn_bench_gain g = sn_bench_compare(&list[0], &list[1], true, 1, NAN);
     assert_true(g.processes == 2 && fabs(g.gain - 2) < 0.02 && g.verdict != SN_BENCH_REFUSED);
     assert_true(fabs(list[1].ms_median - 10) < 0.1);
-    for (int k = 4; k < ROUNDS; k++) list[1].samples.waited[ROUNDS + k] = 5; /* four count */
+    for (int k = 4; k < ROUNDS; k++) list[1].samples.waited[ROUNDS + k] = 15; /* four count */
     sn_bench_finish(&r);
     assert_true(list[1].preempted == ROUNDS - 4);
     g = sn_bench_compare(&list[0], &list[1], true, 1, NAN);
     assert_true(g.verdict == SN_BENCH_REFUSED &&
                 strstr(g.why, "fewer than two of 3 processes have 5 rounds that count"));
+}
+
+/* Threads waited for a CPU for up to 8 % of each round: the interval holds the ratio without that, so twice the speed is
+ * seen. */
+static void waiting(void **state) {
+    (void)state;
+    enum { TIMES = 100, ROUNDS = 15 };
+    static const struct {
+        double factor;
+        bool one_run;
+    } cases[] = {{2, true}, {1.05, true}, {2, false}, {1.05, false}};
+    for (int c = 0; c < 4; c++) {
+        int held = 0, seen = 0;
+        uint64_t seed = 8;
+        for (int i = 0; i < TIMES; i++) {
+            sn_bench_record x[2] = {{.level = 0}, {.level = 4}};
+            for (int j = 0; j < 2; j++) {
+                sn_bench_samples *s = &x[j].samples;
+                planted(s, ROUNDS, j ? 10 : 10 * cases[c].factor, 0.3, &seed);
+                for (int k = 0; k < ROUNDS; k++) {
+                    s->waited[k] = fmin(8, 2 + 2 * fabs(noise(&seed)));
+                    if (j) s->ms[k] /= 1 - s->waited[k] / 100;
+                }
+                sn_bench_summarise(&x[j]);
+            }
+            sn_bench_gain g = sn_bench_compare(&x[0], &x[1], cases[c].one_run, 1, NAN);
+            held += g.low <= cases[c].factor && cases[c].factor <= g.high;
+            seen += g.verdict == SN_BENCH_FASTER;
+        }
+        assert_true(held >= 0.95 * TIMES && (cases[c].factor < 2 || seen == TIMES));
+    }
 }
 
 /* Of three processes one lacks an entrant, then two do: pairs are of those that both have, one alone claims nothing. */
@@ -315,7 +346,7 @@ static void samples_that_count(void **state) {
     sn_bench_find_warm_up(&s);
     assert_int_equal(s.warm_up, 2);
     s.switches[4] = 1, s.waited[4] = 0.4; /* a moment */
-    s.switches[5] = 3, s.waited[5] = 9;
+    s.switches[5] = 3, s.waited[5] = 12;
     s.switches[6] = 40, s.waited[6] = 0.9; /* many */
     sn_bench_times(&s, &t);
     assert_true(t.n == 6 && !t.few && t.x[0] == 10.2);
@@ -557,6 +588,7 @@ int main(void) {
                                        cmocka_unit_test(processes),
                                        cmocka_unit_test(processes_that_count),
                                        cmocka_unit_test(processes_of_both),
+                                       cmocka_unit_test(waiting),
                                        cmocka_unit_test(files),
                                        cmocka_unit_test(merged),
                                        cmocka_unit_test(samples_that_count),
