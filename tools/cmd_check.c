@@ -11,7 +11,7 @@
 typedef struct options {
     cmd_model model;
     arg_texts input;
-    const char *entry, *sizes, *levels, *backend, *compute, *off, *cache_dir;
+    const char *entry, *sizes, *levels, *backend, *compute, *weights, *off, *cache_dir;
     double tolerance;
     int64_t seed;
     const char *invariant; /* NULL: not asked for; what the program is compiled with, or "" */
@@ -45,9 +45,11 @@ static const arg table[] = {
      "value: of a program that is compiled with it, and must hold to it"},
     {"backend", 0, ARG_CHOICE, AT(backend), "auto|native|onednn", "native", 0, 0,
      "kernels: Sinter's own, oneDNN's, or the faster one of each"},
-    {"compute", 0, ARG_CHOICE, AT(compute), "f32|bf16", "f32", 0, 0,
+    {"compute", 0, ARG_CHOICE, AT(compute), "f32|bf16|int8", "f32", 0, 0,
      "arithmetic of products; bf16: the evaluator rounds their factors, too, where it tells what "
-     "rounding alone makes"},
+     "rounding alone makes; int8: with --invariant"},
+    {"weights", 0, ARG_CHOICE, AT(weights), "f32|bf16|int8|int4", NULL, 0, 0,
+     "with --invariant: storage of constant matrices; default: f32, with --compute int8 int8"},
     {"off", 0, ARG_TEXT, AT(off), "PASS,…", NULL, 0, 0, "passes to disable"},
     {"cache-dir", 0, ARG_TEXT, AT(cache_dir), "DIR|none", NULL, 0, 0,
      "cache of compiled kernels; default: ~/.cache/sinter"},
@@ -193,6 +195,10 @@ static bool takes_options(const options *o, sn_error *err) {
         return sn_fail(err, SN_ERR_USAGE,
                        "--exact evaluates graphs in exact arithmetic: it takes neither --compute, "
                        "--backend nor --allow-nan");
+    if (!o->invariant && (o->weights || !strcmp(o->compute, "int8")))
+        return sn_fail(err, SN_ERR_USAGE,
+                       "--weights and --compute int8 need --invariant: the evaluator does "
+                       "not store in fewer bits");
     return true;
 }
 
@@ -220,7 +226,8 @@ int cmd_check(int argc, char **argv) {
                        .sizes = o.sizes,
                        .cache_dir = o.cache_dir,
                        .backend = o.backend,
-                       .bf16 = !strcmp(o.compute, "bf16"),
+                       .compute = o.compute,
+                       .weights = o.weights || strcmp(o.compute, "int8") ? o.weights : "int8",
                        .invariant = o.invariant,
                        .off = o.off,
                        .tolerance = o.tolerance,

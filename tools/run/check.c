@@ -58,7 +58,7 @@ static sn_eval *make_eval(checker *c, const sn_entry *e, const inspect_inputs *i
     sn_eval *ev = sn_eval_new(m, in->symbol);
     if (!ev) return NULL;
     sn_eval_set_exact(ev, exact);
-    sn_eval_set_bf16(ev, c->o->bf16 && !exact);
+    sn_eval_set_bf16(ev, check_in_bf16(c->o) && !exact);
     bool ok = true;
     for (int i = 0; i < in->n_data; i++) {
         const sn_arg_binding *a = &in->arg[i];
@@ -142,7 +142,7 @@ static void compare_tensor(const checker *c, const run_tensor *got, const sn_val
     /* a gradient of 0 is a sum of others' terms, and has their rounding */
     double unit = is_float ? fmax(size, 1e-2 * largest) : 1;
     double error = worst > 0 ? worst / unit : 0;
-    rounding *= (c->o->bf16 ? SLACK_BF16 : SLACK) / (unit > 0 ? unit : 1);
+    rounding *= (check_in_bf16(c->o) ? SLACK_BF16 : SLACK) / (unit > 0 ? unit : 1);
     double limit = is_float ? fmax(check_tolerance(c->o), rounding) : 0;
     if (!cell->holds) return; /* it says where, with that tensor's error and limit */
     bool fails = error > limit;
@@ -196,7 +196,7 @@ static sn_options options_of(const checker *c, int level, int threads) {
     return (sn_options){.level = level,
                         .threads = threads,
                         .backend = c->o->backend,
-                        .compute = c->o->bf16 ? "bf16" : NULL,
+                        .compute = c->o->compute,
                         .cache_dir = c->o->cache_dir,
                         .passes = c->o->off};
 }

@@ -14,7 +14,9 @@ typedef struct check_options {
     const char *sizes;     /* "B=1,T=70"; NULL: two sizes */
     const char *cache_dir; /* of compiled kernels */
     const char *backend, *off;
-    bool bf16;             /* products of bf16, in the evaluator too */
+    const char *compute; /* arithmetic of products; bf16: in the evaluator, too */
+    const char *weights,
+        *cache; /* with `invariant`: storage of matrices, and of keys and values; NULL: f32 */
     const char *invariant; /* what the program is compiled with; NULL, "": nothing */
     unsigned levels;       /* bit set */
     double tolerance;      /* of errors relative to a tensor's largest element */
@@ -25,6 +27,7 @@ typedef struct check_options {
     void *ctx;
 } check_options;
 
+bool check_in_bf16(const check_options *o);
 /* What errors may be by `tolerance`, or by a few roundings to bf16. */
 double check_tolerance(const check_options *o);
 

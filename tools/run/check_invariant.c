@@ -72,7 +72,8 @@ static bool open_variant(invariant *v, const struct variant *with, sn_error *err
                     .threads = with->threads,
                     .target = with->target,
                     .backend = v->o->backend,
-                    .compute = v->o->bf16 ? "bf16" : NULL,
+                    .compute = v->o->compute,
+                    .weights = v->o->weights,
                     .invariant = v->o->invariant,
                     .cache_dir = v->o->cache_dir,
                     .passes = v->o->off};

@@ -17,8 +17,12 @@ bool check_holds(const check_report *r) {
     return ok;
 }
 
+bool check_in_bf16(const check_options *o) {
+    return !strcmp(o->compute, "bf16");
+}
+
 double check_tolerance(const check_options *o) {
-    return fmax(o->tolerance, o->bf16 ? 0x1p-7 : 0);
+    return fmax(o->tolerance, check_in_bf16(o) ? 0x1p-7 : 0);
 }
 
 double check_distance(const check_options *o, double got, double want) {
