@@ -75,7 +75,8 @@ sn_tensor sn_learning_rate_at(sn_loc at, sn_tensor step, const sn_schedule *s) {
 
 static bool in_range(const sn_optimizer *o) {
     return o && update_of(o) && o->momentum >= 0 && o->beta1 >= 0 && o->beta1 < 1 &&
-           o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && o->decay >= 0 && o->max_norm >= 0;
+           o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && o->decay >= 0 && o->max_norm >= 0 &&
+           o->average >= 0 && o->average < 1;
 }
 
 static bool check_settings(sn_tensor rate, const sn_optimizer *o) {
@@ -92,12 +93,12 @@ static bool check_settings(sn_tensor rate, const sn_optimizer *o) {
     for (int i = 0; in_range(o) && i < o->groups; i++) {
         const sn_optimizer_group *g = &o->group[i];
         if (in_range(&g->optimizer) && g->rate >= 0 && !g->optimizer.max_norm &&
-            !g->optimizer.groups)
+            !g->optimizer.average && !g->optimizer.groups)
             continue;
         sn_module_fail(
             rate->m, SN_ERR_USAGE,
-            "sn_optimize: group %d ('%s'): a setting is out of range, or it has max_norm "
-            "or groups, which belong to the whole optimizer",
+            "sn_optimize: group %d ('%s'): a setting is out of range, or it has max_norm, "
+            "average or groups, which belong to the whole optimizer",
             i + 1, g->match ? g->match : "*");
     }
     return !sn_module_error(rate->m)->code;
@@ -171,6 +172,13 @@ static sn_node *new_value(sn_loc at, const sn_update *u) {
     return NULL;
 }
 
+/* The first values count in full: a mean of all of them until 1 / step is less than 1 - decay. */
+static void keep_average(const sn_update *u, double decay, sn_node *value) {
+    sn_node *part = sn_b_scalar(
+        SN_OP_max, over(sn_b_const(u->m, (sn_dtype)u->step->dtype, 1), u->step), 1 - decay);
+    update_towards(update_state(u, "average"), value, part);
+}
+
 /* Updates every parameter with the gradients g[n], which were checked: of a part of a gradient only
  * that part, with its part of the states; the ranks' parts make the parameter. Returns the global
  * norm. */
@@ -198,6 +206,7 @@ static sn_node *apply(sn_loc at, sn_tensor rate, int n, const sn_tensor *param, 
                        .decay = decays(used, param[i]) ? used->decay : 0};
         sn_node *value = new_value(at, &u);
         if (!value) break;
+        if (o->average > 0) keep_average(&u, o->average, value);
         sn_assign_at(at, param[i], ranks > 1 ? zero_whole(value, param[i], ranks) : value);
     }
     sn_assign_at(at, done, t);

@@ -64,6 +64,9 @@ typedef struct sn_optimizer {
     const void *user; /* for `decays` and `update` */
     /* maximum global gradient norm: larger gradients are scaled down; 0: no clipping */
     double max_norm;
+    /* Keeps a running mean a of each parameter's new values p, too [Polyak & Juditsky 1992], in the state
+     * "optimizer.average.NAME": a <- a + max(1 - average, 1 / step) (p - a). Below 1; 0: none */
+    double average;
     /* Other optimizers for some parameters: the first group that a parameter is in decides. */
     const struct sn_optimizer_group *group;
     int groups; /* their number */
@@ -73,7 +76,7 @@ typedef struct sn_optimizer_group {
     const char *match;      /* pattern of names, as of fnmatch(3): "*.w"; NULL: every name */
     int axes;               /* number of axes of the parameter; 0: any */
     double rate;            /* factor of the learning rate; 0: 1 */
-    sn_optimizer optimizer; /* without max_norm, which is of all gradients, and groups */
+    sn_optimizer optimizer; /* without max_norm, average and groups, which are of all parameters */
 } sn_optimizer_group;
 /* PyTorch's defaults: no momentum; betas 0.9 and 0.999 (RMSProp 0.99), eps 1e-8 (AdaGrad 1e-10);
  * decay 0, AdamW 0.01, Muon 0.1; Muon with momentum 0.95 (nesterov), eps 1e-7; Lion as published: betas

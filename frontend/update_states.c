@@ -42,6 +42,10 @@ sn_node *update_next(sn_node *state, sn_node *value) {
     return value;
 }
 
+sn_node *update_towards(sn_node *state, sn_node *x, sn_node *part) {
+    return update_next(state, add(state, mul(sub(x, state), part)));
+}
+
 sn_node *update_decayed(const sn_update *u) {
     return u->decay > 0 ? mul(u->param, plus(scale(u->rate, -u->decay), 1)) : u->param;
 }

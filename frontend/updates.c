@@ -146,7 +146,7 @@ sn_optimizer sn_optimizer_hidden(const sn_optimizer *matrices, const sn_optimize
                                          "*position*", "*lm_head*", "*classifier*"};
     static_assert(sizeof others / sizeof *others + 1 == SN_HIDDEN_GROUPS, "one more for matrices");
     sn_optimizer o = *rest, inner = *rest;
-    inner.max_norm = 0;
+    inner.max_norm = inner.average = 0;
     for (int i = 0; i < SN_HIDDEN_GROUPS - 1; i++)
         group[i] = (sn_optimizer_group){.match = others[i], .optimizer = inner};
     group[SN_HIDDEN_GROUPS - 1] = (sn_optimizer_group){.axes = 2, .optimizer = *matrices};

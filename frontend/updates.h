@@ -27,6 +27,8 @@ static inline sn_node *plus(sn_node *a, double k) {
 /* update_states.c: the state "optimizer.WHAT.NAME"; assigns a state's next value, which it returns. */
 sn_node *update_state(const sn_update *u, const char *what);
 sn_node *update_next(sn_node *state, sn_node *value);
+/* The next value state + part (x - state). */
+sn_node *update_towards(sn_node *state, sn_node *x, sn_node *part);
 /* p (1 - rate decay) */
 sn_node *update_decayed(const sn_update *u);
 

@@ -18,11 +18,6 @@ static sn_node *at_least(sn_node *x, double k) {
     return sn_b_scalar(SN_OP_max, x, k);
 }
 
-/* state + part (x - state) */
-static sn_node *towards(sn_node *state, sn_node *x, sn_node *part) {
-    return update_next(state, add(state, mul(sub(x, state), part)));
-}
-
 /* A state that follows the mean of x [rows, columns] for each index of one axis, as [rows, 1] or
  * [1, columns]. */
 static sn_node *mean_along(const sn_update *u, const char *what, int axis, sn_node *x,
@@ -30,7 +25,7 @@ static sn_node *mean_along(const sn_update *u, const char *what, int axis, sn_no
     sn_node *mean = sn_b_mean(x, 1, &axes[!axis]);
     sn_node *state = sn_update_axis_state(u, what, axis);
     if (sn_module_error(u->m)->code) return mean;
-    state = towards(state, sn_b_reshape(mean, 1, state->shape), part);
+    state = update_towards(state, sn_b_reshape(mean, 1, state->shape), part);
     return sn_b_reshape(state, 2, mean->shape);
 }
 
@@ -152,7 +147,7 @@ sn_node *update_normuon(const sn_update *u) {
 /* The running mean of g^2; of a matrix, the product of those of its rows and columns. */
 static sn_node *second_moment(const sn_update *u, sn_node *part) {
     sn_node *power = square(u->gradient);
-    if (u->param->rank != 2) return towards(update_state(u, "v"), power, part);
+    if (u->param->rank != 2) return update_towards(update_state(u, "v"), power, part);
     sn_node *row = mean_along(u, "row", 0, power, part);
     sn_node *column = mean_along(u, "column", 1, power, part);
     return over(mul(row, column), at_least(sn_b_mean(row, 1, axes), u->o->eps));

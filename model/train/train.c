@@ -8,14 +8,17 @@
 
 /* ---- saving ---- */
 
-static bool save_model(trainer *t, sn_error *err) {
-    bool ok = train_save_model(&t->ranks, &t->tensors, &t->start, t->r->folder, t->s->model, err);
+static bool save_model(trainer *t, bool averaged, sn_error *err) {
+    const char *folder = averaged ? t->averaged : t->r->folder;
+    bool ok =
+        train_save_model(&t->ranks, &t->tensors, &t->start, averaged, folder, t->s->model, err);
     return train_ranks_agree(&t->ranks, ok, err);
 }
 
 static bool save_checkpoint(trainer *t, sn_error *err) {
     sn_error why = {0};
-    if (!train_ranks_save(&t->ranks, &t->tensors, &t->state, &t->identity, t->r->folder, err))
+    if (!train_ranks_save(&t->ranks, &t->tensors, &t->state, &t->identity, t->r->folder, err) ||
+        (t->averaged && !save_model(t, true, err)))
         return false;
     if (train_ranks_leads(&t->ranks)) trainer_note_once(t, train_log_draw(&t->log, &why), &why);
     return true;
@@ -59,7 +62,7 @@ static bool judge(trainer *t, sn_error *err) {
     bool better = t->validation < t->state.best;
     if (better) {
         t->state.best = t->validation, t->state.best_step = t->state.step;
-        if (!save_model(t, err)) return false;
+        if (!save_model(t, false, err)) return false;
     }
     t->begun += sn_clock() - paused; /* the reported speed excludes validation */
     train_metrics m = measure(t);
@@ -164,7 +167,8 @@ train_end train_run(const train_request *r, train_result *out, sn_error *err) {
         trainer_note(r->event, r->ctx, "%s", ranks);
     if (end != TRAIN_FAILED && r->ended && !r->ended(r->ctx, &t.ranks, err)) end = TRAIN_FAILED;
     /* without validation, or if interrupted before the first one, keep the last model */
-    if (end != TRAIN_FAILED && t.state.best_step == 0 && !save_model(&t, err)) end = TRAIN_FAILED;
+    if (end != TRAIN_FAILED && t.state.best_step == 0 && !save_model(&t, false, err))
+        end = TRAIN_FAILED;
     *out = (train_result){.alone = end == TRAIN_FAILED && r->comm && !t.ranks.agreed,
                           .steps = t.state.step,
                           .loss = t.steps ? t.state.loss : NAN,

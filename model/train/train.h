@@ -109,6 +109,7 @@ bool train_identity_check(const train_identity *now, const sn_weights *made, sn_
 /* ---- the folder ---- */
 
 #define TRAIN_LOG "metrics.jsonl"
+#define TRAIN_AVERAGED "averaged" /* a model folder in it, with the averages of the parameters */
 
 typedef struct train_folder {
     const char *path;

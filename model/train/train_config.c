@@ -144,7 +144,8 @@ static bool add_usual_groups(train_settings *s, sn_error *err) {
     sn_optimizer *o = &s->training.optimizer;
     if (o->groups || (o->kind != SN_MUON && o->kind != SN_NORMUON)) return true;
     sn_optimizer matrices = *o, rest = sn_optimizer_of(SN_ADAMW);
-    rest.max_norm = o->max_norm, matrices.max_norm = 0;
+    rest.max_norm = o->max_norm, rest.average = o->average;
+    matrices.max_norm = matrices.average = 0;
     rest.decays = o->decays, rest.decay = o->decay;
     *o = sn_optimizer_hidden(&matrices, &rest, s->group);
     for (int i = 0; i < o->groups; i++) {
@@ -170,15 +171,16 @@ static bool make_groups(train_settings *s, sn_error *err) {
 }
 
 static void read_optimizer(reader *r, train_settings *s) {
-    static const char *const keys[] = {"kind",  "momentum", "nesterov",     "polar",
-                                       "beta1", "beta2",    "eps",          "decay",
-                                       "clip",  "groups",   "decay_groups", NULL};
+    static const char *const keys[] = {"kind",         "momentum", "nesterov", "polar", "beta1",
+                                       "beta2",        "eps",      "decay",    "clip",  "groups",
+                                       "decay_groups", "average",  NULL};
     static const char *const groups[] = {"matrices", "all", "no_embeddings", NULL};
     sn_config *c = open_section(r, "optimizer", keys);
     if (!c) return;
     sn_optimizer *o = &s->training.optimizer;
     read_rule(c, o);
     o->max_norm = sn_config_float_or(c, "clip", s->start ? 1 : 0, 0, 1e9);
+    o->average = sn_config_float_or(c, "average", 0, 0, 0.9999999);
     s->decay_groups = sn_config_choice_or(c, "decay_groups", groups, 0);
     o->decays = decays[s->decay_groups];
     if (!make_groups(s, r->err)) r->failed = true;
@@ -192,6 +194,7 @@ bool train_settings_optimizer(train_settings *s, const char *kind, sn_error *err
     while (sn_optimizer_names()[i] && strcmp(sn_optimizer_names()[i], kind) != 0) i++;
     sn_optimizer o = sn_optimizer_of((sn_optimizer_kind)i);
     o.max_norm = s->training.optimizer.max_norm, o.decays = s->training.optimizer.decays;
+    o.average = s->training.optimizer.average;
     s->training.optimizer = o;
     free_groups(s);
     return make_groups(s, err) && add_usual_groups(s, err);
@@ -371,22 +374,23 @@ const char *train_settings_text(const train_settings *s, char *buf, size_t size)
     const sn_schedule *c = &s->training.schedule;
     /* not printed if all is f32, or without slices: older runs do not have the keys */
     bool f32 = !strcmp(s->precision, "f32");
-    char slices[64] = "", groups[6000];
+    char slices[64] = "", average[48] = "", groups[6000];
     print_groups(s, groups, sizeof groups);
     if (s->slices > 1)
         snprintf(slices, sizeof slices, " slices %lld%s", (long long)s->slices,
                  s->reduction == SN_REDUCE_FAST ? " reduction fast" : "");
+    if (o->average > 0) snprintf(average, sizeof average, " average %.17g", o->average);
     snprintf(
         buf, size,
         "task %d order %d documents %d batch %lld block %lld seed %llu dropout %.17g accumulate "
-        "%lld masks %.17g %.17g %.17g optimizer %d %.17g %d %.17g %.17g %.17g %.17g %d %.17g "
+        "%lld masks %.17g %.17g %.17g optimizer %d %.17g %d %.17g %.17g %.17g %.17g %d %.17g%s "
         "schedule %d %.17g %.17g %lld %lld%s%s%s%s%s",
         (int)s->data.task, (int)s->data.order, (int)s->documents, (long long)s->data.batch,
         (long long)s->data.block, (unsigned long long)s->seed, s->training.dropout,
         (long long)s->training.accumulate, s->data.p_mask, s->data.p_replace, s->data.p_random,
         (int)o->kind, o->momentum, (int)o->nesterov, o->beta1, o->beta2, o->eps, o->decay,
-        s->decay_groups, o->max_norm, (int)c->kind, c->peak, c->final, (long long)c->warmup,
-        (long long)c->total, f32 ? "" : " precision ", f32 ? "" : s->precision, slices,
-        s->compute ? " compute bf16" : "", groups);
+        s->decay_groups, o->max_norm, average, (int)c->kind, c->peak, c->final,
+        (long long)c->warmup, (long long)c->total, f32 ? "" : " precision ",
+        f32 ? "" : s->precision, slices, s->compute ? " compute bf16" : "", groups);
     return buf;
 }

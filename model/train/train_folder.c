@@ -91,8 +91,9 @@ static bool remove_old(const train_folder *f, const char *name, sn_error *err) {
 }
 
 bool train_folder_begin(const train_folder *f, const train_settings *s, sn_error *err) {
-    static const char *const run[] = {"checkpoint.safetensors", "model.safetensors", SN_MODEL_GRAPH,
-                                      "loss.svg", "loss.png"};
+    static const char *const run[] = {
+        "checkpoint.safetensors", "model.safetensors", TRAIN_AVERAGED "/model.safetensors",
+        SN_MODEL_GRAPH,           "loss.svg",          "loss.png"};
     enum { RUN = sizeof run / sizeof *run };
     bool inside = has_tokenizer_inside(f, s), ok = true;
     for (int i = 0; ok && (i < RUN || (!inside && import_tokenizer_files[i - RUN])); i++)

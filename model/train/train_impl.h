@@ -20,9 +20,10 @@ typedef struct trainer {
     train_state state;
     train_log log;
     train_folder folder;
-    bool noted;    /* a file next to the checkpoint cannot be written: reported */
-    bool stopping; /* the caller requested a stop */
-    bool cut;      /* stopped during a validation */
+    char *averaged; /* the folder of the averages; NULL: there are none */
+    bool noted;     /* a file next to the checkpoint cannot be written: reported */
+    bool stopping;  /* the caller requested a stop */
+    bool cut;       /* stopped during a validation */
     sn_batch batch;
     train_rows part;
     float *losses; /* of a validation batch */

@@ -42,11 +42,11 @@ static void note_source(train_settings *s) {
 }
 
 /* The graph as text lets others use the folder without the C file, whose code they need not run. */
-static bool save_graph(trainer *t, sn_error *err) {
+static bool save_graph(trainer *t, const char *folder, sn_error *err) {
     sn_model all;
     const sn_model_options every = {.entries = SN_ALL_ENTRIES | SN_STEP};
     if (!model_source_build(&t->code, &every, &all, err)) return false;
-    bool ok = import_save_graph(t->r->folder, all.module, err);
+    bool ok = import_save_graph(folder, all.module, err);
     sn_module_free(all.module);
     return ok;
 }
@@ -146,17 +146,17 @@ static bool check_labels(const trainer *t, sn_error *err) {
 }
 
 /* The files of a model folder besides its weights. */
-static bool write_model_files(trainer *t, sn_error *err) {
-    if (!sn_folder_make(t->r->folder, err)) return false;
+static bool write_model_files(trainer *t, const char *folder, sn_error *err) {
+    if (!sn_folder_make(folder, err)) return false;
     bool wrapped = t->s->data.task != SN_TASK_NEXT || t->s->documents != TRAIN_WHOLE;
     if (!wrapped) sn_config_set_bool(t->s->model, "add_bos_token", false);
     if (t->s->source) note_source(t->s);
-    char *path = sn_path_join(t->r->folder, "config.json");
+    char *path = sn_path_join(folder, "config.json");
     bool ok = path ? sn_config_save(t->s->model, path, err)
                    : sn_fail(err, SN_ERR_MEMORY, "out of memory");
     free(path);
-    ok = ok && (!t->s->source || save_graph(t, err));
-    return ok && train_data_save_tokenizer(t->s, &t->data, t->r->folder, err);
+    ok = ok && (!t->s->source || save_graph(t, folder, err));
+    return ok && train_data_save_tokenizer(t->s, &t->data, folder, err);
 }
 
 /* The log and the curve are informational: failing to write them does not end a run. */
@@ -222,7 +222,10 @@ static bool begin_state(trainer *t, sn_error *err) {
 bool trainer_open(trainer *t, sn_error *err) {
     train_ranks *k = &t->ranks;
     if (!open_ranks(t, err)) return false;
-    bool ok = train_data_open(t->s, &t->data, err) && build_model(t, 0, err) &&
+    const bool averages = t->s->training.optimizer.average > 0;
+    if (averages) t->averaged = sn_path_join(t->r->folder, TRAIN_AVERAGED);
+    bool ok = (!averages || t->averaged || sn_fail(err, SN_ERR_MEMORY, "out of memory")) &&
+              train_data_open(t->s, &t->data, err) && build_model(t, 0, err) &&
               check_labels(t, err) && train_choose_compute(t->r, t->s, err) &&
               train_identify(t->s, &t->data, &t->identity, err);
     if (!train_ranks_agree(k, ok, err) ||
@@ -241,7 +244,8 @@ bool trainer_open(trainer *t, sn_error *err) {
     ok = true;
     if (train_ranks_leads(k)) {
         open_log(t); /* before the model's files: marks them as belonging to a run */
-        ok = write_model_files(t, err);
+        ok = write_model_files(t, t->r->folder, err) &&
+             (!t->averaged || write_model_files(t, t->averaged, err));
     }
     return train_ranks_agree(k, ok, err);
 }
@@ -261,6 +265,7 @@ void trainer_close(trainer *t) {
     train_data_close(&t->data);
     model_source_close(&t->code);
     train_folder_close(&t->folder);
+    free(t->averaged);
 }
 
 /* ---- artefacts ---- */
@@ -269,8 +274,7 @@ static bool write_model_folder(trainer *t, const sn_emit_options *o, sn_error *e
     char name[96];
     snprintf(name, sizeof name, "%s.model", o->name);
     char *path = sn_path_join(o->dir ? o->dir : ".", name);
-    t->r = &(train_request){.settings = t->s, .folder = path};
-    bool ok = path ? write_model_files(t, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    bool ok = path ? write_model_files(t, path, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
     free(path);
     return ok;
 }

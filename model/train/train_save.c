@@ -13,8 +13,9 @@ typedef struct gathering {
     sn_comm *comm; /* those that have the parts of one model: a group, or with ZeRO 3 all ranks */
     const train_tensors *tensors;
     const train_start *start;
-    float *whole; /* of the present tensor */
-    bool failed;  /* rank 0 has not got a tensor */
+    bool averaged; /* the averages of the parameters, not their last values */
+    float *whole;  /* of the present tensor */
+    bool failed;   /* rank 0 has not got a tensor */
 } gathering;
 
 static bool gather_rows(gathering *g, const train_tensor *x, sn_error *err) {
@@ -57,11 +58,23 @@ static bool next_tensor(gathering *g, int64_t *i, sn_error *err) {
            (*i < 0 || gather(g, &g->tensors->tensor[*i], err));
 }
 
+/* What is saved of a parameter; NULL: it is not trained. */
+static const train_tensor *saved(const gathering *g, const char *name) {
+    static const char prefix[] = "optimizer.average.";
+    for (size_t i = 0; g->averaged && i < g->tensors->count; i++) {
+        const train_tensor *x = &g->tensors->tensor[i];
+        if (!strncmp(x->whole.name, prefix, strlen(prefix)) &&
+            !strcmp(x->whole.name + strlen(prefix), name))
+            return x;
+    }
+    return g->averaged ? NULL : train_tensors_find(g->tensors, name);
+}
+
 /* The data of parameter i, one that is divided. */
 static const void *fetch(void *ctx, size_t i, sn_error *err) {
     gathering *g = ctx;
     const char *name = g->start->whole.weight[i].name;
-    int64_t at = train_tensors_find(g->tensors, name) - g->tensors->tensor;
+    int64_t at = saved(g, name) - g->tensors->tensor;
     g->failed = !next_tensor(g, &at, err);
     return g->failed ? NULL : g->whole;
 }
@@ -71,7 +84,7 @@ static bool write_model(gathering *g, const char *folder, sn_config *config, sn_
     const sn_weights_progress source = {.data = fetch, .ctx = g};
     sn_weight *list = calloc(p->count + 1, sizeof *list);
     for (size_t i = 0; list && i < p->count; i++) {
-        const train_tensor *x = train_tensors_find(g->tensors, p->weight[i].name);
+        const train_tensor *x = saved(g, p->weight[i].name);
         list[i] = p->weight[i];
         if (!x)
             list[i].data = train_start_own(g->start, list[i].name)->data;
@@ -87,16 +100,20 @@ static bool write_model(gathering *g, const char *folder, sn_config *config, sn_
 static bool any_divided(const gathering *g) {
     bool any = false;
     for (size_t i = 0; i < g->start->whole.count; i++) {
-        const train_tensor *x = train_tensors_find(g->tensors, g->start->whole.weight[i].name);
+        const train_tensor *x = saved(g, g->start->whole.weight[i].name);
         any |= x && x->divided;
     }
     return any;
 }
 
 bool train_save_model(train_ranks *r, const train_tensors *t, const train_start *start,
-                      const char *folder, sn_config *config, sn_error *err) {
+                      bool averaged, const char *folder, sn_config *config, sn_error *err) {
     bool group = r->tensor && r->zero < 3;
-    gathering g = {r, group ? r->tensor : r->comm, t, start, NULL, false};
+    gathering g = {.ranks = r,
+                   .comm = group ? r->tensor : r->comm,
+                   .tensors = t,
+                   .start = start,
+                   .averaged = averaged};
     bool parts = any_divided(&g), leads = train_ranks_leads(r), ok = true;
     int64_t i = 0;
     if (!train_ranks_settle(r, err)) return false;

@@ -468,10 +468,10 @@ def parameters_of(x: Node) -> List[Node]:
 
 
 class Optimizer(ctypes.Structure):
-    """sn_optimizer: kind, momentum, beta1, beta2, eps, decay, max_norm ..."""
+    """sn_optimizer: kind, momentum, beta1, beta2, eps, decay, max_norm, average ..."""
     _fields_ = [("kind", ctypes.c_int), ("update", _P), ("by_rows", _BOOL), ("momentum", _REAL), ("nesterov", _BOOL),
                 ("polar", _BOOL), ("beta1", _REAL), ("beta2", _REAL), ("eps", _REAL), ("decay", _REAL), ("decays", _P),
-                ("user", _P), ("max_norm", _REAL), ("group", _P), ("groups", ctypes.c_int)]
+                ("user", _P), ("max_norm", _REAL), ("average", _REAL), ("group", _P), ("groups", ctypes.c_int)]
 
 
 def _optimizers() -> List[str]:
@@ -483,13 +483,14 @@ def _optimizers() -> List[str]:
 
 
 def optimizer(kind: str = "adamw", **settings: float) -> Optimizer:
-    """An optimizer with PyTorch's defaults; settings: momentum, nesterov, polar, beta1, beta2, eps, decay, max_norm."""
+    """An optimizer with PyTorch's defaults; settings: momentum, nesterov, polar, beta1, beta2, eps, decay, max_norm,
+    average."""
     known = _optimizers()
     if kind not in known:
         raise _ValueError("there is no optimizer '%s': %s" % (kind, ", ".join(known)))
     made: Optimizer = function("optimizer_of", Optimizer)(known.index(kind))
     for name, value in settings.items():
-        if name not in ("momentum", "nesterov", "polar", "beta1", "beta2", "eps", "decay", "max_norm"):
+        if name not in ("momentum", "nesterov", "polar", "beta1", "beta2", "eps", "decay", "max_norm", "average"):
             raise _ValueError("an optimizer has no setting '%s'" % name)
         setattr(made, name, value)
     return made

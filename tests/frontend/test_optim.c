@@ -21,7 +21,7 @@ enum { STEPS = 7, N_W = 6, N_B = 3, N_ALL = N_W + N_B };
 
 /* loss = sum curve (p - goal)^2 / 2 over a matrix w [2,3] and a vector b [3] */
 typedef struct plain {
-    double p[N_ALL], m[N_ALL], v[N_ALL], norm;
+    double p[N_ALL], m[N_ALL], v[N_ALL], a[N_ALL], norm; /* a: averages */
     int t;
 } plain;
 
@@ -61,6 +61,7 @@ static void plain_step(plain *s, const sn_optimizer *o, double rate) {
             double mean = *m / (1 - pow(o->beta1, s->t)), power = *v / (1 - pow(o->beta2, s->t));
             *p -= rate * mean / (sqrt(power) + o->eps);
         }
+        if (o->average > 0) s->a[i] += fmax(1 - o->average, 1.0 / s->t) * (*p - s->a[i]);
     }
 }
 
@@ -100,6 +101,8 @@ static void eval_step(sn_module *m, plain *s) {
     sn_eval_bind_f64(ev, "optimizer.m.b", s->m + N_W, N_B);
     sn_eval_bind_f64(ev, "optimizer.v.w", s->v, N_W);
     sn_eval_bind_f64(ev, "optimizer.v.b", s->v + N_W, N_B);
+    sn_eval_bind_f64(ev, "optimizer.average.w", s->a, N_W);
+    sn_eval_bind_f64(ev, "optimizer.average.b", s->a + N_W, N_B);
     sn_eval_bind_f64(ev, "optimizer.step", &t, 1);
     plain next = *s;
     for (int i = 0; i < e->n_assign; i++) {
@@ -107,7 +110,10 @@ static void eval_step(sn_module *m, plain *s) {
         const sn_value *v = sn_eval_node(ev, e->assign[i].node);
         if (!v) fail_msg("%s", sn_module_error(m)->message);
         char last = name[strlen(name) - 1];
-        double *to = strstr(name, ".m.") ? next.m : strstr(name, ".v.") ? next.v : next.p;
+        double *to = strstr(name, ".m.")         ? next.m
+                     : strstr(name, ".v.")       ? next.v
+                     : strstr(name, ".average.") ? next.a
+                                                 : next.p;
         if (!strcmp(name, "optimizer.step"))
             next.t = (int)v->data[0];
         else
@@ -124,6 +130,10 @@ static void check_close(const char *what, const plain *got, const plain *want, d
         if (!(fabs(got->p[i] - want->p[i]) <= tolerance * (1 + fabs(want->p[i]))))
             fail_msg("%s, step %d: parameter %d is %.12g, not %.12g", what, want->t, i, got->p[i],
                      want->p[i]);
+    for (int i = 0; i < N_ALL; i++)
+        if (!(fabs(got->a[i] - want->a[i]) <= tolerance * (1 + fabs(want->a[i]))))
+            fail_msg("%s, step %d: average %d is %.12g, not %.12g", what, want->t, i, got->a[i],
+                     want->a[i]);
     assert_true(fabs(got->norm - want->norm) <= tolerance * (1 + want->norm));
 }
 
@@ -154,17 +164,21 @@ static void compiled_steps(const char *what, sn_module *m, const sn_optimizer *o
     sn_session *s = sn_session_new_arrays(p, param, 2, &err);
     need(s != NULL, &err);
     for (int k = 0; k < STEPS; k++) {
-        float now[N_ALL], norm;
+        float now[N_ALL], mean[N_ALL] = {0}, norm;
         int64_t t;
         const sn_arg_binding out = {.name = "norm", .dtype = SN_F32, .data = &norm};
         need(sn_run(s, "step", NULL, 0, &out, 1, &err), &err);
         plain_step(&want, o, rate);
         need(sn_state_read(s, "w", now, sizeof w, &err), &err);
         need(sn_state_read(s, "b", now + N_W, sizeof b, &err), &err);
+        if (o->average > 0) {
+            need(sn_state_read(s, "optimizer.average.w", mean, sizeof w, &err), &err);
+            need(sn_state_read(s, "optimizer.average.b", mean + N_W, sizeof b, &err), &err);
+        }
         need(sn_state_read(s, "optimizer.step", &t, sizeof t, &err), &err);
         got.t = (int)t;
         got.norm = norm;
-        for (int i = 0; i < N_ALL; i++) got.p[i] = now[i];
+        for (int i = 0; i < N_ALL; i++) got.p[i] = now[i], got.a[i] = mean[i];
         check_close(what, &got, &want, 1e-5);
     }
     assert_memory_equal(w, first, sizeof w); /* the caller's array is only read */
@@ -215,6 +229,10 @@ static const struct {
       .eps = 1e-8,
       .max_norm = 1},
      0.01},
+    {"adamw, averaged",
+     {.kind = SN_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .average = 0.7},
+     0.01},
+    {"sgd, averaged", {.kind = SN_SGD, .max_norm = 0.5, .average = 0.9}, 0.1},
     {"adam without memory", {.kind = SN_ADAM, .beta1 = 0, .beta2 = 0, .eps = 1e-3}, 0.01},
 };
 enum { N_CASE = sizeof cases / sizeof *cases };

@@ -1,7 +1,6 @@
-/* Training runs as `sinter train` makes them: a run that is stopped, or killed, and resumed gives
- * the same bits as one that is not; so do one thread and two; a full disk leaves the old
- * checkpoint; wrong configs, data and checkpoints are refused with a reason; the folder is
- * a model. */
+/* Training runs as `sinter train` makes them: a run that is stopped, or killed, and resumed gives the same bits as one
+ * that is not; so do one thread and two; a full disk leaves the old checkpoint; wrong configs, data and checkpoints are
+ * refused with a reason; the folder is a model. */
 #include "ir/ir.h"
 #include "runtime/file.h"
 #include "model/open.h"
@@ -12,17 +11,13 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <math.h>
-#include <signal.h>
 #include <spawn.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "tests/model/kill_at_change.h"
 #include "tests/support/scratch.h"
 
 extern char **environ;
@@ -38,24 +33,6 @@ typedef struct script {
     char event[1024];     /* all events */
     bool force;
 } script;
-
-/* Files change their names and go by these two calls only: a process can be killed before any. */
-static int64_t changes_left = -1;
-
-static void before_change(void) {
-    if (changes_left >= 0 && changes_left-- == 0) raise(SIGKILL);
-}
-
-int rename(const char *from, const char *to) {
-    before_change();
-    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
-}
-
-int unlinkat(int folder, const char *name, int flags) {
-    struct stat st;
-    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0) before_change();
-    return (int)syscall(SYS_unlinkat, folder, name, flags);
-}
 
 static void on_progress(void *ctx, const char *line) {
     script *s = ctx;
@@ -110,7 +87,8 @@ static const char *config_of(const char *model, const char *data, const char *tr
     char text[2048];
     int n = snprintf(text, sizeof text,
                      "{\"model\": %s, \"data\": {%s}, \"schedule\": {\"kind\": \"cosine\", "
-                     "\"rate\": 3e-3, \"warmup\": 2, \"total\": 12}, \"optimizer\": {\"clip\": 1}, "
+                     "\"rate\": 3e-3, \"warmup\": 2, \"total\": 12}, "
+                     "\"optimizer\": {\"clip\": 1, \"average\": 0.7}, "
                      "\"training\": {%s}}",
                      model, data, training);
     assert_true(n > 0 && (size_t)n < sizeof text);
@@ -164,9 +142,11 @@ static void same_log(const char *a, const char *b) {
     fclose(x), fclose(y);
 }
 
+static const char averaged_model[] = "averaged/model.safetensors";
 static void same_run(const char *a, const char *b) {
     same_file(in(a, "checkpoint.safetensors"), in(b, "checkpoint.safetensors"));
     same_file(in(a, "model.safetensors"), in(b, "model.safetensors"));
+    same_file(in(a, averaged_model), in(b, averaged_model));
 }
 
 /* The run that all others are compared with. */
@@ -207,7 +187,7 @@ static bool has_text(const char *path, const char *text) {
 
 static void test_the_folder_is_a_model(void **unused) {
     (void)unused;
-    open_options o = {.path = scratch_path("whole"),
+    open_options o = {.path = scratch_path("whole/averaged"), /* as that of the weights */
                       .entries = SN_LOSS | SN_CACHED,
                       .compile = {.level = -1, .threads = 1}};
     sn_error err = {0};
@@ -224,6 +204,22 @@ static void test_the_folder_is_a_model(void **unused) {
     model_close(m);
     assert_true(has_text(in("whole", "loss.svg"), ">loss: mean of -ln P"));     /* of the axis */
     assert_true(has_text(in("whole", "loss.svg"), "r=\"3\" fill=\"#e65100\"")); /* a validation */
+}
+
+/* The averages of the last checkpoint. */
+static void test_averages(void **unused) {
+    (void)unused;
+    static const char average[] = "optimizer.average.h.0.attn.c_attn.weight";
+    const char *name = average + strlen("optimizer.average.");
+    sn_error err = {0};
+    sn_weights *run = sn_weights_open(in("whole", "checkpoint.safetensors"), &err),
+               *saved = sn_weights_open(in("whole", averaged_model), &err);
+    assert_true(run && saved);
+    const sn_weight *is = sn_weights_find(saved, name), *mean = sn_weights_find(run, average);
+    assert_true(is && mean && is->bytes == mean->bytes);
+    assert_memory_equal(is->data, mean->data, mean->bytes);
+    assert_memory_not_equal(is->data, sn_weights_find(run, name)->data, mean->bytes);
+    sn_weights_close(run), sn_weights_close(saved);
 }
 
 static void test_one_thread(void **unused) {
@@ -401,11 +397,12 @@ static void copy_file(const char *from, const char *to) {
 
 static void copy_run(const char *to) {
     static const char *const names[] = {
-        "checkpoint.safetensors", "model.safetensors", "config.json",
-        "vocabulary.json",        "metrics.jsonl",     "loss.svg"};
+        "checkpoint.safetensors", "model.safetensors", "config.json", "vocabulary.json",
+        "metrics.jsonl",          "loss.svg",          averaged_model};
     scratch_remove(scratch_path(to));
     assert_int_equal(mkdir(scratch_path(to), 0700), 0);
-    for (int i = 0; i < 6; i++) copy_file(in("whole", names[i]), in(to, names[i]));
+    assert_int_equal(mkdir(in(to, "averaged"), 0700), 0);
+    for (int i = 0; i < 7; i++) copy_file(in("whole", names[i]), in(to, names[i]));
 }
 
 static bool is_file_of(const char *file, const char *folder) {
@@ -442,6 +439,8 @@ static void test_force_killed(void **unused) {
         bool old = has_text(in("forced", "config.json"), "\"n_head\":\t2");
         if (sn_file_exists(in("forced", "model.safetensors")))
             assert_int_equal(is_file_of("model.safetensors", "forced"), old);
+        if (sn_file_exists(in("forced", averaged_model)))
+            assert_int_equal(is_file_of(averaged_model, "forced"), old);
         if (sn_file_exists(in("forced", "checkpoint.safetensors")))
             assert_int_equal(is_file_of("checkpoint.safetensors", "forced"), old);
         assert_true(killed || !old);
@@ -778,6 +777,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_folder_is_a_model),
         cmocka_unit_test(test_one_thread),
+        cmocka_unit_test(test_averages),
         cmocka_unit_test(test_stop_and_resume),
         cmocka_unit_test(test_kill_and_resume),
         cmocka_unit_test(test_stop_in_validation),

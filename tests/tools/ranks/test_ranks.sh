@@ -48,8 +48,9 @@ cmp one/model.safetensors two/model.safetensors || fail "models differ"
 # of the checkpoint, any number of ranks goes on. Products are of bf16. Matrices of optimizers that need all of their
 # rows stay whole.
 groups='[{"match": "*c_proj.weight", "kind": "normuon"}, {"match": "*c_fc.*", "kind": "adafactor", "rate": 10}]'
-sed 's/"accumulate": 2, //; s/"batch": 7/"batch": 8/; s/"clip": 0.5/&, "groups": '"$groups/" gpt.json >zero.json
+sed 's/"accumulate": 2, //; s/"batch": 7/"batch": 8/; s/"clip": 0.5/&, "average": 0.6, "groups": '"$groups/" gpt.json >zero.json
 "$sinter" train zero.json --compute bf16 -o plain --slices 4 -n 3 >log 2>&1 && cp plain/model.safetensors first.safetensors &&
+    cp plain/averaged/model.safetensors mean.safetensors &&
     "$sinter" train zero.json --compute bf16 -o plain --resume -n 4 >>log 2>&1 || { cat log; fail "one process"; }
 export SINTER_DEBUG=network=500:1 # so that parameters are still on their way when the second step begins
 ranks 2 zero.json --compute bf16 -o parts --slices 4 --zero 2 -n 2 || { cat log; fail "zero 2"; }
@@ -63,6 +64,7 @@ grep -q 'zero 3: each rank has .*; at most .* MB of parameters are whole at a ti
     { cat log; fail "zero 3 does not say its memory"; }
 [ "$(find parts -name '*checkpoint-*' | wc -l)" -eq 4 ] || fail "parts are left: $(ls -A parts)"
 cmp first.safetensors parts/model.safetensors || fail "zero 3: the model"
+cmp mean.safetensors parts/averaged/model.safetensors || fail "zero 3: the averages"
 "$sinter" train zero.json --compute bf16 -o parts --resume -n 4 >log 2>&1 || { cat log; fail "one process resumes parts"; }
 same plain parts "ZeRO"
 sed 's/normuon/muon/' zero.json >muon.json

@@ -51,12 +51,12 @@ head -c 20000 "$source/examples/data/tinyshakespeare.txt" >text.txt
 printf '%s\n' '{
  "model": {"model_type": "gpt2", "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 4},
  "data": {"text": "text.txt", "validation_part": 0.05},
- "optimizer": {"clip": 0.5},
+ "optimizer": {"clip": 0.5, "average": 0.6},
  "training": {"steps": 4, "batch": 4, "block": 16, "validate_every": 2, "log_every": 1}}' >gpt.json
 "$sinter" train gpt.json -o one --slices 2 >log 2>&1 || { cat log; fail "train on one"; }
 train 2 gpt.json -o two --slices 2 --tensor 2 -n 2 || { cat log; fail "train --tensor 2"; }
 train 4 gpt.json -o two --resume --tensor 2 --zero 3 || { cat log; fail "train --tensor 2 --zero 3 --resume"; }
-grep -q 'zero 3: each rank has 0.09102 MB of the 0.3356 MB' log || { cat log; fail "2 x 2 with --zero 3: the memory"; }
+grep -q 'zero 3: each rank has 0.1214 MB of the 0.4475 MB' log || { cat log; fail "2 x 2 with --zero 3: the memory"; }
 close one two "--tensor 2, then 2 x 2 with --zero 3"
 train 2 gpt.json -o rows --slices 2 --context 2 || { cat log; fail "train --context 2"; }
 close one rows "--context 2"
@@ -67,6 +67,7 @@ train 4 gpt.json -o four --slices 2 --tensor 2 || { cat log; fail "2 x 2"; }
 close one four "2 x 2"
 train 2 gpt.json -o again --slices 2 --tensor 2 || { cat log; fail "--tensor 2 again"; }
 cmp again/model.safetensors four/model.safetensors || fail "the number of groups changes bits"
+cmp again/averaged/model.safetensors four/averaged/model.safetensors || fail "the number of groups changes averages"
 for zero in 1 2 3; do
     train 4 gpt.json -o zero --slices 2 --tensor 2 --zero $zero -n 2 --force || { cat log; fail "2 x 2, zero $zero"; }
     if [ $zero = 2 ]; then # what 2 x 2 divide, one group goes on with
@@ -75,6 +76,7 @@ for zero in 1 2 3; do
         train 4 gpt.json -o zero --tensor 2 --zero $zero --resume || { cat log; fail "2 x 2, zero $zero, resumed"; }
     fi
     cmp zero/model.safetensors four/model.safetensors || fail "2 x 2, zero $zero: other bits"
+    cmp zero/averaged/model.safetensors four/averaged/model.safetensors || fail "2 x 2, zero $zero: other averages"
 done
 # An initial folder, of which each rank takes its part.
 "$sinter" train four -o further --text text.txt --slices 2 -n 2 --block 16 >log 2>&1 || { cat log; fail "further, one process"; }
