@@ -11,6 +11,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 enum { LINE = 64, HUGE_PAGE = 2 << 20, LARGE = 4 << 20 };
 
 void *sn_memory_alloc(size_t bytes) {
@@ -107,6 +111,49 @@ void sn_memory_drop(void *p, size_t bytes) {
     char *first;
     size_t whole = inner_pages(p, bytes, &first);
     if (whole) madvise(first, whole, MADV_DONTNEED);
+}
+
+/* ---- pages before their first use ---- */
+
+#ifdef MADV_POPULATE_READ /* Linux 5.14 */
+enum { FOR_READING = MADV_POPULATE_READ, FOR_WRITING = MADV_POPULATE_WRITE };
+static void populate(void *p, size_t bytes, int how) {
+    if (bytes) madvise(p, bytes, how); /* it can only be slower without */
+}
+#else
+enum { FOR_READING, FOR_WRITING };
+static void populate(void *p, size_t bytes, int how) {
+    (void)p, (void)bytes, (void)how;
+}
+#endif
+
+void sn_memory_populate(void *p, size_t bytes) {
+    char *first;
+    size_t whole = inner_pages(p, bytes, &first);
+    populate(first, whole, FOR_WRITING);
+}
+
+void sn_memory_populate_file(const void *mapped, size_t bytes) {
+    enum { MAX_BYTES = 1 << 30 };
+    if (bytes > MAX_BYTES) bytes = MAX_BYTES;
+    for (size_t at = 0; at < bytes; at += HUGE_PAGE) {
+        char *piece = (char *)(uintptr_t)mapped + at;
+        unsigned char resident = 0;
+        if (!mincore(piece, 1, &resident) && resident & 1)
+            populate(piece, bytes - at < HUGE_PAGE ? bytes - at : HUGE_PAGE, FOR_READING);
+    }
+}
+
+void sn_memory_populate_heap(size_t bytes) {
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, (int)(2 * bytes)); /* else a block has a mapping of its own */
+    mallopt(M_TRIM_THRESHOLD, (int)(4 * bytes)); /* else its pages go when it is freed */
+    void *p = malloc(bytes);
+    if (p) sn_memory_populate(p, bytes);
+    free(p);
+#else
+    (void)bytes;
+#endif
 }
 
 /* ---- available memory ---- */

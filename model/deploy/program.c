@@ -1,6 +1,7 @@
 /* program.c: main of a deployed program: opens the artefact that it is linked with, then generates,
  * translates, classifies, embeds or encodes text. */
 #include "model/deploy/program.h"
+#include "runtime/memory.h"
 #include "runtime/threads.h"
 
 #include <errno.h>
@@ -215,6 +216,7 @@ static bool open_model(program *p, sn_error *err) {
     if (code)
         return sn_fail(err, SN_ERR_FILE, "%s: %s%s%s", weights ? weights : p->manifest.name,
                        p->a->message(code), errno ? ": " : "", errno ? strerror(errno) : "");
+    sn_memory_populate_file(p->model.weights, (size_t)p->model.bytes);
     code = p->a->set_threads(&p->model, p->o->threads);
     if (code) return program_fail(p, code, err);
     if (p->o->target && !choose_target(p, err)) return false;
@@ -342,6 +344,8 @@ static int run_main(program *p, options *o, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    enum { HEAP = 4 << 20 }; /* a tokenizer, and lists as long as the vocabulary */
+    sn_memory_populate_heap(HEAP);
     options o = {0}; /* programs take some of them */
     program *p = calloc(1, sizeof *p);
     if (!p) return EXIT_WRONG;

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -88,6 +90,54 @@ static void pages_come_and_go(void **state) {
     free(q);
 }
 
+static long faults(void) {
+    struct rusage u;
+    assert_int_equal(getrusage(RUSAGE_SELF, &u), 0);
+    return u.ru_minflt;
+}
+
+/* How many page faults it takes to read or write every page. */
+static long faults_of(volatile unsigned char *p, size_t bytes, bool write) {
+    long before = faults();
+    for (size_t at = 0; at < bytes; at += 4096)
+        if (write)
+            p[at] = 1;
+        else
+            (void)p[at];
+    return faults() - before;
+}
+
+/* Populated pages cost no faults, where the system can do that. */
+static void pages_are_populated(void **state) {
+    (void)state;
+    enum { SIZE = MB, PAGES = SIZE / 4096 };
+    unsigned char *p = sn_memory_map_sparse(SIZE), *q = sn_memory_map_sparse(SIZE);
+    assert_true(p && q);
+    assert_true(faults_of(q, SIZE, true) >= PAGES);
+    sn_memory_populate(p, SIZE);
+    const long left = faults_of(p, SIZE, true);
+    sn_memory_unmap(p, SIZE), sn_memory_unmap(q, SIZE);
+    if (left > PAGES / 2) skip(); /* an older kernel */
+    assert_true(left < PAGES / 16);
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    for (int i = 0; i < SIZE; i++) putc(i, f);
+    assert_int_equal(fflush(f), 0);
+    p = mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE, fileno(f), 0);
+    assert_true(p != MAP_FAILED);
+    sn_memory_populate_file(p, SIZE);
+    assert_true(faults_of(p, SIZE, false) < 4);
+    munmap(p, SIZE);
+    fclose(f);
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+    sn_memory_populate_heap(4 * MB);
+    p = malloc(2 * MB);
+    assert_non_null(p);
+    assert_true(faults_of(p, 2 * MB, true) < 32);
+    free(p);
+#endif
+}
+
 static void room_is_known(void **state) {
     (void)state;
     assert_true(sn_memory_available() > MB);
@@ -97,6 +147,7 @@ static void room_is_known(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_aligned), cmocka_unit_test(mappings_are_zero),
-        cmocka_unit_test(pages_come_and_go), cmocka_unit_test(room_is_known)};
+        cmocka_unit_test(pages_come_and_go), cmocka_unit_test(pages_are_populated),
+        cmocka_unit_test(room_is_known)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
