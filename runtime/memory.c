@@ -134,13 +134,13 @@ void sn_memory_populate(void *p, size_t bytes) {
 }
 
 void sn_memory_populate_file(const void *mapped, size_t bytes) {
-    enum { MAX_BYTES = 1 << 30 };
+    enum { MAX_BYTES = 1 << 30, PIECE = 32 << 20 };
     if (bytes > MAX_BYTES) bytes = MAX_BYTES;
-    for (size_t at = 0; at < bytes; at += HUGE_PAGE) {
+    for (size_t at = 0; at < bytes; at += PIECE) {
         char *piece = (char *)(uintptr_t)mapped + at;
         unsigned char resident = 0;
         if (!mincore(piece, 1, &resident) && resident & 1)
-            populate(piece, bytes - at < HUGE_PAGE ? bytes - at : HUGE_PAGE, FOR_READING);
+            populate(piece, bytes - at < PIECE ? bytes - at : PIECE, FOR_READING);
     }
 }
 
