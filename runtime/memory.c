@@ -55,7 +55,7 @@ static char *map_aligned(size_t bytes) {
 void *sn_memory_map(size_t bytes) {
     char *p = map_aligned(bytes);
 #ifdef MADV_HUGEPAGE
-    if (p && bytes >= LARGE) madvise(p, mapped_size(bytes), MADV_HUGEPAGE); /* a hint */
+    if (p && bytes >= HUGE_PAGE) madvise(p, mapped_size(bytes), MADV_HUGEPAGE); /* a hint */
 #endif
     return p;
 }
@@ -115,42 +115,28 @@ void sn_memory_drop(void *p, size_t bytes) {
 
 /* ---- pages before their first use ---- */
 
-#ifdef MADV_POPULATE_READ /* Linux 5.14 */
-enum { FOR_READING = MADV_POPULATE_READ, FOR_WRITING = MADV_POPULATE_WRITE };
-static void populate(void *p, size_t bytes, int how) {
-    if (bytes) madvise(p, bytes, how); /* it can only be slower without */
-}
-#else
-enum { FOR_READING, FOR_WRITING };
-static void populate(void *p, size_t bytes, int how) {
-    (void)p, (void)bytes, (void)how;
-}
-#endif
-
-void sn_memory_populate(void *p, size_t bytes) {
-    char *first;
-    size_t whole = inner_pages(p, bytes, &first);
-    populate(first, whole, FOR_WRITING);
-}
-
 void sn_memory_populate_file(const void *mapped, size_t bytes) {
-    enum { MAX_BYTES = 1 << 30, PIECE = 32 << 20 };
+    enum { MAX_BYTES = 1 << 30, PIECE = 32 << 20, POPULATE_READ = 22 /* Linux 5.14 */ };
     if (bytes > MAX_BYTES) bytes = MAX_BYTES;
     for (size_t at = 0; at < bytes; at += PIECE) {
         char *piece = (char *)(uintptr_t)mapped + at;
         unsigned char resident = 0;
         if (!mincore(piece, 1, &resident) && resident & 1)
-            populate(piece, bytes - at < PIECE ? bytes - at : PIECE, FOR_READING);
+            madvise(piece, bytes - at < PIECE ? bytes - at : PIECE, POPULATE_READ);
     }
 }
 
-void sn_memory_populate_heap(size_t bytes) {
-#ifdef __GLIBC__
-    mallopt(M_MMAP_THRESHOLD, (int)(2 * bytes)); /* else a block has a mapping of its own */
-    mallopt(M_TRIM_THRESHOLD, (int)(4 * bytes)); /* else its pages go when it is freed */
-    void *p = malloc(bytes);
-    if (p) sn_memory_populate(p, bytes);
-    free(p);
+void sn_memory_huge_heap(size_t bytes) {
+#if defined(__GLIBC__) && defined(MADV_HUGEPAGE)
+    static char *before; /* what precedes the first huge page stays, and is not touched */
+    if (before) return;
+    mallopt(M_MMAP_THRESHOLD, (int)(bytes + LARGE)); /* else a block has a mapping of its own */
+    mallopt(M_TRIM_THRESHOLD, (int)(2 * bytes));     /* else its pages go when it is freed */
+    char *p = malloc(bytes + HUGE_PAGE);
+    if (!p) return;
+    size_t gap = HUGE_PAGE - (uintptr_t)p % HUGE_PAGE;
+    madvise(p + gap, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    before = realloc(p, gap - LINE); /* the rest is free */
 #else
     (void)bytes;
 #endif

@@ -30,15 +30,13 @@ void sn_memory_zero(void *p, size_t bytes);
 /* Discards the contents: returns whole pages to the system. Valid for any allocated memory. */
 void sn_memory_drop(void *p, size_t bytes);
 
-/* Pages of memory that will be written, all at once: one by one, at the first use of each, they take several times as long
- * (on some virtual machines 20 times). Nothing happens before Linux 5.14. */
-void sn_memory_populate(void *p, size_t bytes);
-/* The same of a mapped file, of its first GiB: parts that are in the page cache, nothing is read from the disk. The
- * mapping begins at a page. */
+/* Pages of a mapped file, of its first GiB, all at once: one by one, at the first use of each, they take several times as
+ * long. Of parts that are in the page cache: nothing is read from the disk. The mapping begins at a page. Nothing happens
+ * before Linux 5.14. */
 void sn_memory_populate_file(const void *mapped, size_t bytes);
-/* The same of memory that malloc will give out, with glibc: so much, at most 256 MB; blocks of twice the size are not among
- * it. For programs that begin: the process does not give this memory back. */
-void sn_memory_populate_heap(size_t bytes);
+/* With glibc, malloc's next blocks lie in huge pages: so many bytes, at most 24 MB. For programs whose start matters: a small
+ * page costs a fault at its first use (on some virtual machines 20 us). Once per process. */
+void sn_memory_huge_heap(size_t bytes);
 
 /* Memory that the system can provide without taking it from other processes (MemAvailable and free
  * swap), limited by the address space left to the process (RLIMIT_AS, RLIMIT_DATA). SIZE_MAX:

@@ -1,21 +1,34 @@
-/* call.c: calls an entry of the artefact. */
+/* call.c: memory of a program; calls an entry of the artefact. */
 #include "model/deploy/program.h"
+#include "runtime/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-/* Zeroed, page-aligned memory from the kernel; pages are not touched until used. */
-void *program_allocate(int64_t bytes) {
-    void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return NULL;
-    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* only a hint */
-    return p;
+/* ---- memory ---- */
+
+void program_use_huge_pages(void) {
+    enum { BYTES = 16 << 20 }; /* tokenizers, and lists as long as the vocabulary */
+    sn_memory_huge_heap(BYTES);
 }
+
+void program_populate_weights(const program *p) {
+    sn_memory_populate_file(p->model.weights, (size_t)p->model.bytes);
+}
+
+void *program_allocate(int64_t bytes) {
+    return sn_memory_map((size_t)bytes);
+}
+
+void program_release(void *p, int64_t bytes) {
+    sn_memory_unmap(p, (size_t)bytes);
+}
+
+/* ---- calls ---- */
 
 static bool grow_workspace(program *p, int64_t bytes, sn_error *err) {
     if (bytes <= p->room) return true;
-    if (p->workspace) munmap(p->workspace, (size_t)p->room);
+    program_release(p->workspace, p->room);
     p->room = bytes;
     p->workspace = program_allocate(bytes);
     if (p->workspace) return true;

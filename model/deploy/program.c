@@ -1,7 +1,6 @@
 /* program.c: main of a deployed program: opens the artefact that it is linked with, then generates,
  * translates, classifies, embeds or encodes text. */
 #include "model/deploy/program.h"
-#include "runtime/memory.h"
 #include "runtime/threads.h"
 
 #include <errno.h>
@@ -9,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -216,7 +214,7 @@ static bool open_model(program *p, sn_error *err) {
     if (code)
         return sn_fail(err, SN_ERR_FILE, "%s: %s%s%s", weights ? weights : p->manifest.name,
                        p->a->message(code), errno ? ": " : "", errno ? strerror(errno) : "");
-    sn_memory_populate_file(p->model.weights, (size_t)p->model.bytes);
+    program_populate_weights(p);
     code = p->a->set_threads(&p->model, p->o->threads);
     if (code) return program_fail(p, code, err);
     if (p->o->target && !choose_target(p, err)) return false;
@@ -238,10 +236,10 @@ static void close_all(program *p) {
     sn_tokenizer_free(p->tokenizer);
     sn_tokenizer_free(p->source);
     sn_token_rules_free(&p->rules);
-    if (p->workspace) munmap(p->workspace, (size_t)p->room);
-    if (p->state) munmap(p->state, (size_t)p->manifest.state_bytes);
+    program_release(p->workspace, p->room);
+    program_release(p->state, p->manifest.state_bytes);
     p->a->close(&p->model);
-    if (p->copy) munmap(p->copy, (size_t)p->copied);
+    program_release(p->copy, p->copied);
 }
 
 /* Whether the entry exists, takes text and has an output of this rank. A classifier's forward gives
@@ -344,8 +342,7 @@ static int run_main(program *p, options *o, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    enum { HEAP = 4 << 20 }; /* a tokenizer, and lists as long as the vocabulary */
-    sn_memory_populate_heap(HEAP);
+    program_use_huge_pages();
     options o = {0}; /* programs take some of them */
     program *p = calloc(1, sizeof *p);
     if (!p) return EXIT_WRONG;
