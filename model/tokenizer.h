@@ -103,6 +103,8 @@ bool sn_tokenizer_set_language(sn_tokenizer *t, int32_t id, sn_error *err);
 /* Whether it uses tables of Unicode (normal forms, case, categories), which a program can be linked
  * without. */
 bool sn_tokenizer_needs_unicode(const sn_tokenizer *t);
+/* Whether it matches regular expressions, which a program can be linked without, too. */
+bool sn_tokenizer_needs_regex(const sn_tokenizer *t);
 
 /* Text of a token as it appears in text (" the", not "Ġthe"; "<0x0A>" for a llama byte token, "##s"
  * for a WordPiece), with its size in *size; NUL-terminated, owned by the tokenizer. NULL if the id

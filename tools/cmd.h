@@ -28,7 +28,7 @@ typedef struct cmd_artefact {
     char resize[256];
     const char **label;     /* class names: a list that the caller frees */
     bool tokenizer, source; /* folders beside a program */
-    bool unicode;           /* a program needs the tables of Unicode */
+    bool unicode, regex;    /* a program needs the tables of Unicode, PCRE2 */
     bool static_gomp;       /* libgomp became a part of the program */
 } cmd_artefact;
 

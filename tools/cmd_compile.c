@@ -49,8 +49,9 @@ static const arg table[] = {
      "with --train: slices of a batch, whose gradients the step sums, also over ranks by functions "
      "of "
      "yours; 0: as in the config"},
-    {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none", "openmp", 0, 0,
-     "thread runtime; your own pool is possible with both"},
+    {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none", NULL, 0, 0,
+     "thread runtime; your own pool is possible with both; default: openmp, but none for a program "
+     "for Windows, which has its own threads"},
     {"archive", 0, ARG_FLAG, AT(archive), NULL, NULL, 0, 0, "also write NAME.a"},
     {"emit", 0, ARG_TEXT, AT(emit), "asm,ll", NULL, 0, 0,
      "also write the object's code as text: asm: assembler, NAME.s; ll: LLVM's IR, NAME.ll; "
@@ -59,7 +60,8 @@ static const arg table[] = {
     {"shared", 0, ARG_FLAG, AT(shared), NULL, NULL, 0, 0,
      "also link NAME.so (with the C compiler)"},
     {"exe", 0, ARG_FLAG, AT(exe), NULL, NULL, 0, 0,
-     "also link NAME, a program that generates, translates, classifies or encodes text"},
+     "also link NAME (for Windows NAME.exe, with MinGW), a program that generates, translates, "
+     "classifies or encodes text"},
     {"page", 0, ARG_FLAG, AT(page), NULL, NULL, 0, 0,
      "wasm32: also write NAME.html, a page that generates, classifies or embeds in the browser"},
     {"beams", 0, ARG_INT, AT(beams), "N", "auto", 1, 1024,
@@ -74,7 +76,7 @@ static const arg table[] = {
      "licence of the weights, tools, libraries"},
     {"cc", 0, ARG_TEXT, AT(cc), "PROGRAM", NULL, 0, 0,
      "compiler that links NAME.so and the program; default: cc, or TARGET-linux-gnu-gcc; for "
-     "wasm32 "
+     "Windows x86_64-w64-mingw32-gcc; for wasm32 "
      "the linker, default: wasm-ld-19 or wasm-ld"},
     {"weights", 0, ARG_CHOICE, AT(weights), "stored|f32|bf16|int8|int4", "stored", 0, 0,
      "storage of the matrices; stored: as the file has them, GGUF's blocks too"},
@@ -187,8 +189,9 @@ static bool check_target(options *o, sn_error *err) {
     const unsigned uses = (o->archive ? SN_USE_ARCHIVE : 0) | (o->shared ? SN_USE_SHARED : 0) |
                           (o->exe ? SN_USE_PROGRAM : 0) | (o->is_static ? SN_USE_STATIC : 0) |
                           (o->embed ? SN_USE_EMBED : 0) | (o->page ? SN_USE_PAGE : 0);
-    return sn_target_take(&o->first, &list, err) &&
-           sn_target_allows(&o->first, uses | (*list ? SN_USE_TARGETS : 0), err) &&
+    if (!sn_target_take(&o->first, &list, err)) return false;
+    if (!o->threads) o->threads = o->exe && o->first.system == SN_WINDOWS ? "none" : "openmp";
+    return sn_target_allows(&o->first, uses | (*list ? SN_USE_TARGETS : 0), err) &&
            (!is_wasm(o) || link_wasm_linker(o->cc, err));
 }
 
@@ -226,19 +229,25 @@ static bool make_web(const options *o, const open_model *m, const cmd_artefact *
     return ok;
 }
 
+static link_request request(const options *o, cmd_artefact *a, const char *name) {
+    return (link_request){.dir = o->dir,
+                          .name = name,
+                          .target = o->target,
+                          .cc = o->cc,
+                          .openmp = !strcmp(o->threads, "openmp"),
+                          .is_static = o->is_static,
+                          .windows = o->first.system == SN_WINDOWS,
+                          .unicode = a->unicode,
+                          .regex = a->regex,
+                          .static_gomp = &a->static_gomp};
+}
+
 /* m: NULL for a training step. */
 static bool link_parts(const options *o, const open_model *m, cmd_artefact *a,
                        const sn_emit_options *eo, sn_error *err) {
     const char *name = eo->name;
     if (is_wasm(o)) return make_web(o, m, a, eo, err);
-    link_request r = {.dir = o->dir,
-                      .name = name,
-                      .target = o->target,
-                      .cc = o->cc,
-                      .openmp = !strcmp(o->threads, "openmp"),
-                      .is_static = o->is_static,
-                      .unicode = a->unicode,
-                      .static_gomp = &a->static_gomp};
+    const link_request r = request(o, a, name);
     if (o->shared && !link_shared(&r, err)) return false;
     return !o->exe ||
            ((!cmd_models || cmd_models->save(m, o->dir, name, err)) && link_program(&r, err));
@@ -288,7 +297,7 @@ static bool list_files(const options *o, const cmd_artefact *a, const char *name
                  {".weights", !o->embed},
                  {system->archive, o->archive},
                  {".so", o->shared},
-                 {"", o->exe},
+                 {system->program, o->exe},
                  {".tokenizer", (o->exe || web) && a->tokenizer},
                  {".source.tokenizer", (o->exe || web) && a->source}};
     _Static_assert(sizeof files / sizeof *files <= MAX_FILES, "all files have room");
@@ -317,21 +326,21 @@ static bool write_bill(const options *o, const cmd_artefact *a, const char *name
     snprintf(model, sizeof model, "%.*s", (int)strcspn(what, "/"), what);
     snprintf(options, sizeof options, "target %s, weights %s, compute %s, cache %s, threads %s",
              o->target, o->weights, o->compute, o->cache, o->threads);
-    const spdx_request r = {.name = name,
-                            .dir = o->dir,
-                            .options = options,
-                            .model = model,
-                            .made = (const char *const *)path,
-                            .n_made = n,
-                            .read = read,
-                            .n_read = sizeof read / sizeof *read,
-                            .weights = m->checkpoint ? m->checkpoint
-                                       : m->path     ? m->path
-                                                     : o->train,
-                            .parts = (o->exe || web ? SPDX_SINTER : 0) | (o->exe ? SPDX_PCRE2 : 0) |
-                                     (o->exe && a->unicode ? SPDX_UTF8PROC : 0) |
-                                     (openmp ? gomp : 0) | (is_static ? SPDX_STATIC_LIBC : 0) |
-                                     (web ? SPDX_LLD : 0)};
+    const spdx_request r = {
+        .name = name,
+        .dir = o->dir,
+        .options = options,
+        .model = model,
+        .made = (const char *const *)path,
+        .n_made = n,
+        .read = read,
+        .n_read = sizeof read / sizeof *read,
+        .weights = m->checkpoint ? m->checkpoint
+                   : m->path     ? m->path
+                                 : o->train,
+        .parts = (o->exe || web ? SPDX_SINTER : 0) | (o->exe && a->regex ? SPDX_PCRE2 : 0) |
+                 (o->exe && a->unicode ? SPDX_UTF8PROC : 0) | (openmp ? gomp : 0) |
+                 (is_static ? SPDX_STATIC_LIBC : 0) | (web ? SPDX_LLD : 0)};
     return spdx_write(&r, err);
 }
 
@@ -411,7 +420,9 @@ static bool emit(const options *o, open_model *m, sn_emit_options *eo, sn_error 
     eo->compile.compute = m->compiled.compute;
     eo->compile.keep = m->compiled.keep;
     eo->compile.n_keep = m->compiled.n_keep;
-    ok = ok && !err->code && sn_emit(m->session, eo, err) && link_parts(o, m, &a, eo, err) &&
+    const link_request r = request(o, &a, eo->name);
+    ok = ok && !err->code && (!o->exe || link_program_possible(&r, err));
+    ok = ok && sn_emit(m->session, eo, err) && link_parts(o, m, &a, eo, err) &&
          finish_files(o, &a, eo->name, err);
     free(a.label);
     return ok;

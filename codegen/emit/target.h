@@ -28,9 +28,9 @@ enum {
 typedef struct sn_system_facts {
     const char *name; /* of os=NAME */
     const char *triple[SN_ARCH_WASM32 + 1];
-    const char *object, *archive; /* endings of files */
-    unsigned refuses;             /* SN_USE_… */
-    const char *instead;          /* what to do */
+    const char *object, *archive, *program; /* endings of files */
+    unsigned refuses;                       /* SN_USE_… */
+    const char *instead;                    /* what to do */
 } sn_system_facts;
 
 typedef struct sn_target {

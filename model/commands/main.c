@@ -140,8 +140,11 @@ static bool artefact_describe(open_model *m, sn_emit_options *eo, cmd_artefact *
     for (int i = 0; i < eo->n_label; i++) a->label[i] = lm_label(m, i);
     a->tokenizer = io->tokenizer;
     a->source = io->source;
-    a->unicode = (io->tokenizer && sn_tokenizer_needs_unicode(io->tokenizer)) ||
-                 (io->source && sn_tokenizer_needs_unicode(io->source));
+    for (int i = 0; i < 2; i++) {
+        const sn_tokenizer *t = i ? io->source : io->tokenizer;
+        a->unicode |= t && sn_tokenizer_needs_unicode(t);
+        a->regex |= t && sn_tokenizer_needs_regex(t);
+    }
     eo->no_bos = !lm_begins_with_bos(m);
     eo->bos = lm_bos(m);
     eo->eos = io->eos;

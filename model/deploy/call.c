@@ -1,30 +1,7 @@
-/* call.c: memory of a program; calls an entry of the artefact. */
+/* call.c: calls an entry of the artefact. */
 #include "model/deploy/program.h"
-#include "runtime/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-/* ---- memory ---- */
-
-void program_use_huge_pages(void) {
-    enum { BYTES = 16 << 20 }; /* tokenizers, and lists as long as the vocabulary */
-    sn_memory_huge_heap(BYTES);
-}
-
-void program_populate_weights(const program *p) {
-    sn_memory_populate_file(p->model.weights, (size_t)p->model.bytes);
-}
-
-void *program_allocate(int64_t bytes) {
-    return sn_memory_map((size_t)bytes);
-}
-
-void program_release(void *p, int64_t bytes) {
-    sn_memory_unmap(p, (size_t)bytes);
-}
-
-/* ---- calls ---- */
 
 static bool grow_workspace(program *p, int64_t bytes, sn_error *err) {
     if (bytes <= p->room) return true;

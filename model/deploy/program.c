@@ -162,8 +162,7 @@ static bool generate(program *p, sn_error *err) {
 /* ---- opening ---- */
 
 static void find_folder(program *p) {
-    ssize_t n = readlink("/proc/self/exe", p->folder, sizeof p->folder - 1);
-    p->folder[n > 0 ? n : 0] = 0;
+    program_path(p->folder, sizeof p->folder);
     char *slash = strrchr(p->folder, '/');
     snprintf(slash ? slash : p->folder, 2, slash == p->folder ? "/" : slash ? "" : ".");
 }
@@ -211,12 +210,13 @@ static bool open_model(program *p, sn_error *err) {
     int32_t code =
         p->copy ? p->a->init(&p->model, p->copy, p->copied) : p->a->open(&p->model, weights);
     if (!code && p->o->verify) code = p->a->verify(&p->model);
+    if (code && weights && !errno)
+        (void)!access(weights, R_OK); /* Windows: open leaves errno alone */
     if (code)
         return sn_fail(err, SN_ERR_FILE, "%s: %s%s%s", weights ? weights : p->manifest.name,
                        p->a->message(code), errno ? ": " : "", errno ? strerror(errno) : "");
     program_populate_weights(p);
-    code = p->a->set_threads(&p->model, p->o->threads);
-    if (code) return program_fail(p, code, err);
+    if (!program_threads(p, err)) return false;
     if (p->o->target && !choose_target(p, err)) return false;
     p->state = program_allocate(p->manifest.state_bytes);
     if (!p->state) return sn_fail(err, SN_ERR_MEMORY, "out of memory for the state");

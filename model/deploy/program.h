@@ -33,13 +33,17 @@ typedef struct program {
     char settings[4200];            /* NAME.tokenizer there; "": none */
 } program;
 
-/* call.c. For the first token: the heap in huge pages; the weights that are in the page cache, at once. */
+/* system.c, and system_windows.c. For the first token, on Linux only: the heap in huge pages; the weights that are in the
+ * page cache, at once. */
 void program_use_huge_pages(void);
 void program_populate_weights(const program *p);
 /* Zeroed memory, from 2 MB in huge pages. NULL: none; program_release accepts that. */
 void *program_allocate(int64_t bytes);
 void program_release(void *p, int64_t bytes);
-/* An error code of the artefact as an error. */
+/* The path of the program's file, "": not known. The number of threads that was asked for, and these threads. */
+void program_path(char *path, size_t room);
+bool program_threads(program *p, sn_error *err);
+/* call.c: an error code of the artefact as an error. */
 bool program_fail(const program *p, int32_t code, sn_error *err);
 /* Runs an entry. dims: in the manifest's order; args: inputs, then outputs. */
 bool program_call(program *p, const char *entry, const int64_t *dims, void *const *args,

@@ -46,6 +46,13 @@ void sn_steps_free(sn_tokenizer *t) {
     free(t->split);
 }
 
+bool sn_tokenizer_needs_regex(const sn_tokenizer *t) {
+    bool needs = false;
+    for (size_t i = 0; i < t->norms; i++) needs |= t->norm[i].regex != NULL;
+    for (size_t i = 0; i < t->splits; i++) needs |= t->split[i].regex != NULL;
+    return needs;
+}
+
 bool sn_steps_normalize(const sn_tokenizer *t, sn_leaves *in, sn_bytes buffer[2], sn_error *err) {
     for (size_t i = 0; i < t->norms; i++) {
         sn_bytes *out = &buffer[i % 2];

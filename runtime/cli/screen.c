@@ -1,6 +1,7 @@
 /* screen.c: colours, notes, progress and Ctrl-C of programs on a terminal. */
 #include "runtime/cli/screen.h"
 #include "runtime/clock.h"
+#include "runtime/file.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -74,9 +75,12 @@ static int count_files(const char *path, double *bytes) {
     *bytes = 0;
     for (struct dirent *e; d && (e = readdir(d));) {
         struct stat st;
-        if (fstatat(dirfd(d), e->d_name, &st, 0) || !S_ISREG(st.st_mode)) continue;
-        *bytes += (double)st.st_size;
-        n++;
+        char *file = sn_path_join(path, e->d_name);
+        if (file && !stat(file, &st) && S_ISREG(st.st_mode)) {
+            *bytes += (double)st.st_size;
+            n++;
+        }
+        free(file);
     }
     if (d) closedir(d);
     return n;

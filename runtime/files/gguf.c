@@ -354,19 +354,14 @@ void sn_gguf_close(sn_gguf *g) {
 }
 
 bool sn_gguf_save_keys(const char *from, const char *to, sn_error *err) {
-    enum { HEADER = 24 };
     sn_gguf *g = sn_gguf_open(from, err);
     if (!g) return false;
-    const uint32_t start[] = {MAGIC, g->version};
-    const uint64_t counts[] = {0, g->key_count};
-    sn_file *f = sn_file_create(to, err);
-    bool ok = f && sn_file_write(f, start, sizeof start, err) &&
-              sn_file_write(f, counts, sizeof counts, err) &&
-              sn_file_write(f, g->map.data + HEADER, g->keys_end - HEADER, err);
-    if (ok)
-        ok = sn_file_commit(f, err);
-    else
-        sn_file_discard(f);
+    unsigned char *copy = malloc(g->keys_end);
+    if (copy)
+        memset((unsigned char *)memcpy(copy, g->map.data, g->keys_end) + 8, 0, 8); /* no tensors */
+    bool ok = copy ? sn_file_save(to, copy, g->keys_end, err)
+                   : sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", to);
+    free(copy);
     sn_gguf_close(g);
     return ok;
 }

@@ -474,7 +474,8 @@ refuse() {
     says "nearest are x86-64-v" "$sinter" compile "$model" --target x86-64-v5 --name s -o x
     says "os=windows" "$sinter" compile "$model" --target wasm64 --name s -o x
     says "(browser) excludes --exe" "$sinter" compile "$model" --target wasm32 --exe --name s -o x
-    says "excludes --exe: link NAME.obj" "$sinter" compile "$model" --target x86-64-v3,os=windows --exe --name s -o x
+    says "excludes --shared: link NAME.obj" "$sinter" compile "$model" --target x86-64-v3,os=windows --shared --name s -o x
+    says "excludes --exe: link NAME.o " "$sinter" compile "$model" --target x86-64-v3,os=macos --exe --name s -o x
     says "there is linux windows macos" "$sinter" compile "$model" --target x86-64-v3,os=beos --name s -o x
     says "different architectures or systems" "$sinter" compile "$model" --target x86-64-v3,x86-64-v4,os=windows --name s -o x
     says "page is for --target wasm32" "$sinter" compile "$model" --page --name s -o x
@@ -534,6 +535,22 @@ mingw() {
     for f in obj lib; do
         $gcc -std=c11 -Wall -Wextra -Wpedantic -Werror "$source/examples/deploy/generate.c" -Iwindows windows/story.$f -o $f.exe || fail "link story.$f"
     done
+    # threads of Win32 in a program of the user's
+    lib=$(dirname "$sinter")/../windows/libsinter_windows.a
+    api=$(dirname "$sinter")/../api
+    sed -e 's/#include "story.h"/#include <sinter\/threads.h>\n&/' \
+        -e 's/    if (code) return fail(argv\[1\], code);/&\n    sn_error err = {0};\n    sn_threads threads;\n    if (!sn_threads_init(\&threads, 3, \&err)) return 1;\n    story_set_threads(\&m, threads.n);\n    m.pool = (story_threads *)\&threads;/' \
+        -e 's/    story_close(&m);/&\n    sn_threads_free(\&threads);/' "$source/examples/deploy/generate.c" >threads.c
+    $gcc -std=c11 -Wall -Wextra -Werror threads.c -Iwindows "-I$api" windows/story.obj "$lib" -o threads.exe || fail "threads of Win32"
+    # a program, which needs libraries of the system only
+    compile windows --target x86-64-v2,os=windows,x86-64-v3,os=windows --exe --json >out 2>err
+    same "a program for Windows" "$(head -c 2 windows/story.exe)" MZ
+    grep -q "windows/story.exe" out || fail "no program among the files: $(cat out)"
+    needs=$(x86_64-w64-mingw32-objdump -p windows/story.exe | awk '/DLL Name/ { print tolower($3) }' | sort | tr '\n' ' ')
+    same "libraries of a program for Windows" "$needs" "kernel32.dll msvcrt.dll "
+    if [ "$($gcc -print-file-name=libpcre2-8.a)" = libpcre2-8.a ]; then
+        says "needs libpcre2-8.a for the regular expressions" "$sinter" compile "$source/tests/data/gguf/gpt2.gguf" -o x --exe --target x86-64-v2,os=windows
+    fi
 }
 
 # The C example for Windows, run in Wine.
@@ -546,7 +563,50 @@ wine_run() {
     mingw || return
     export WINEDEBUG=-all WINEPREFIX="$tmp/wine"
     same "Windows" "$(greedy wine obj.exe windows/story.weights | tr -d '\r')" "$want"
+    same "threads of Win32" "$(greedy wine threads.exe windows/story.weights | tr -d '\r')" "$want"
     says "GetLastError says why" wine lib.exe none 3 1
+    wine_program
+}
+
+# The program for Windows, beside the same one for Linux.
+wine_program() {
+    begin="Once upon a time"
+    compile linux --target x86-64-v2,x86-64-v3 --exe
+    mkdir "Zoë"
+    cp -r windows/story.exe windows/story.weights windows/story.tokenizer "Zoë"
+    exe="wine Zoë/story.exe"
+    for how in "--temperature 0" "--seed 7 --top-p 0.9" "--temperature 0 -t 1" "--temperature 0 -t 2" "--seed 7 -t 3" "--temperature 0 --copy-weights --verify"; do
+        # shellcheck disable=SC2086
+        same "a program for Windows, $how" "$($exe -p "$begin" -n 30 $how)" "$(linux/story -p "$begin" -n 30 $how)"
+    done
+    same "letters that are not ASCII, and no pattern of files" "$($exe -p "Zoë and *" -n 9 --seed 1)" "$(linux/story -p "Zoë and *" -n 9 --seed 1)"
+    head -c 5000 windows/story.weights >short
+    # the same messages, but for the name of what says why a file cannot be opened
+    for how in "--bogus" "-p x --weights none" "-p x --weights short" "-p x -t 5000" "-p x --target none" "-p x --tokenizer none" "-p x --tokenizer short" "-f none" "-p x --top-p 7"; do
+        # shellcheck disable=SC2086
+        $exe $how >told 2>&1
+        code=$?
+        # shellcheck disable=SC2086
+        linux/story $how >want 2>&1
+        same "the exit code of $how" $code $?
+        sed -i 's/; \(errno\|GetLastError\) says why.*: /: /' told want
+        same "$how" "$(cat told)" "$(cat want)"
+    done
+    rm "Zoë/story.weights"
+    says "cannot be opened" $exe -p x
+    # enough work for several threads, of the program and of OpenMP
+    ids="1 403 407 261 378 432 383 286 261 376 298 315 421"
+    for how in none openmp; do
+        "$sinter" compile --preset gopher-44m --weights int8 --name large -o $how --exe --target x86-64-v3,os=windows --threads $how || fail "$how"
+    done
+    "$sinter" compile --preset gopher-44m --weights int8 --name large -o here --exe --target x86-64-v3 || fail "here"
+    wanted=$(here/large --prompt-ids "$ids" -n 8 --seed 3)
+    for n in 1 2 3; do
+        same "$n threads of the program" "$(wine none/large.exe --prompt-ids "$ids" -n 8 --seed 3 -t $n)" "$wanted"
+        same "$n threads of OpenMP" "$(wine openmp/large.exe --prompt-ids "$ids" -n 8 --seed 3 -t $n)" "$wanted"
+    done
+    strip -o size linux/story && x86_64-w64-mingw32-strip -o size.exe windows/story.exe
+    echo "bytes of the program for Linux: $(wc -c <linux/story), stripped $(wc -c <size); for Windows: $(wc -c <windows/story.exe), stripped $(wc -c <size.exe)"
 }
 
 # A WebAssembly module with its script, in Node.

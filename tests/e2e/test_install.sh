@@ -194,3 +194,8 @@ grep -q "^$prefix/share/sinter/peers/ort_peer.js$" "$tmp/asked"
 "$prefix/bin/sinter" compile "$source/examples/models/stories260K/stories260K.bin" \
     --tokenizer "$source/examples/models/stories260K/tok512.bin" --name story -o "$tmp/out" --exe
 "$tmp/out/story" -p "Once upon a time" -n 12 --temperature 0
+if command -v x86_64-w64-mingw32-gcc >/dev/null; then
+    "$prefix/bin/sinter" compile "$source/examples/models/stories260K/stories260K.bin" \
+        --tokenizer "$source/examples/models/stories260K/tok512.bin" --name story -o "$tmp/out" --exe --target x86-64-v2,os=windows
+    [ "$(head -c 2 "$tmp/out/story.exe")" = MZ ]
+fi

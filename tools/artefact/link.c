@@ -45,6 +45,10 @@ static void add_path(command *c, const char *dir, const char *name, const char *
     }
 }
 
+static void drop(command *c) {
+    for (int i = 0; i < c->n_owned; i++) free(c->owned[i]);
+}
+
 /* Runs the command with the process's stdout and stderr. Frees the paths. */
 static bool run(command *c, const char *what, sn_error *err) {
     pid_t pid;
@@ -57,7 +61,7 @@ static bool run(command *c, const char *what, sn_error *err) {
                      what, c->argv[0], strerror(failed));
     if (ok && (waitpid(pid, &status, 0) < 0 || status))
         ok = sn_fail(err, SN_ERR_FILE, "%s: '%s' failed; its messages are above", what, c->argv[0]);
-    for (int i = 0; i < c->n_owned; i++) free(c->owned[i]);
+    drop(c);
     return ok;
 }
 
@@ -71,6 +75,7 @@ static const char *compiler_of(const link_request *r, sn_error *err) {
     sn_error none = {0};
     char first[128];
     if (r->cc) return r->cc;
+    if (r->windows) return "x86_64-w64-mingw32-gcc";
     snprintf(first, sizeof first, "%.*s", (int)strcspn(r->target, ","), r->target);
     if (!sn_target_init(&t, first, err)) return NULL;
     bool here = sn_target_init(&host, "native", &none) && host.arch == t.arch;
@@ -159,14 +164,16 @@ bool link_wasm(const link_request *r, sn_error *err) {
 
 /* A library of Sinter, installed with this program or from its build tree. */
 static bool add_library(command *c, const char *name, sn_error *err) {
+    static const char *const built[] = {"runtime", "model", "windows"};
     char folder[4400];
-    if (!installed_folder(SN_LIBDIR, "runtime", name, folder, sizeof folder) &&
-        !installed_folder(SN_LIBDIR, "model", name, folder, sizeof folder))
+    size_t i = 0;
+    while (i < 3 && !installed_folder(SN_LIBDIR, built[i], name, folder, sizeof folder)) i++;
+    if (i == 3)
         return sn_fail(
             err, SN_ERR_FILE,
             "a program needs %s, which is neither installed with this program nor in its "
-            "build tree; link NAME.o with your own main instead",
-            name);
+            "build tree%s; link NAME.o with your own main instead",
+            name, strstr(name, "windows") ? " (it is built where CMake finds MinGW)" : "");
     add_path(c, folder, name, "");
     return true;
 }
@@ -192,36 +199,76 @@ static bool add_archive(command *c, const char *cc, const char *name) {
     return found;
 }
 
-bool link_program(const link_request *r, sn_error *err) {
+/* A library that is not a part of Sinter. MinGW has none for Windows, but users may. */
+static bool add_foreign(command *c, const link_request *r, const char *cc, const char *name,
+                        const char *why, sn_error *err) {
+    return add_archive(c, cc, name) || !r->windows ||
+           sn_fail(err, SN_ERR_FILE,
+                   "a program needs lib%s.a for %s, and '%s' has none: install that library for "
+                   "Windows, use a model whose tokenizer does without, or leave out --exe and link "
+                   "%s.obj with a main of yours that takes token ids",
+                   name, why, cc, r->name);
+}
+
+static bool add_libraries(command *c, const link_request *r, const char *cc, sn_error *err) {
+    static const char *const names[2][4] = {
+        {"libsinter_plain.a", "libsinter_program.a", "libsinter_text.a", "libsinter_rt.a"},
+        {"libsinter_windows_plain.a", "libsinter_windows.a"}};
+    const char *const *name = names[r->windows];
+    if (!r->unicode) add(c, "-Wl,-u,sn_unicode_need"); /* before libsinter_text.a has it */
+    if (!r->regex) add(c, "-Wl,-u,sn_regex_new");
+    if (!add_library(c, *name++, err)) return false;
+    add(c, "-Wl,--start-group"); /* the runtime calls the program's JSON reader */
+    for (; name < names[r->windows] + 4 && *name; name++)
+        if (!add_library(c, *name, err)) return false;
+    if (r->regex &&
+        !add_foreign(c, r, cc, "pcre2-8", "the regular expressions of this tokenizer", err))
+        return false;
+    if (r->unicode &&
+        !add_foreign(c, r, cc, "utf8proc", "the tables of Unicode of this tokenizer", err))
+        return false;
+    add(c, "-Wl,--end-group"); /* libraries may call checked.c */
+    return true;
+}
+
+static bool program_command(command *c, const link_request *r, sn_error *err) {
     const char *cc = compiler_of(r, err);
-    command c;
+    *c = (command){0};
     if (!cc) return false;
-    if (!r->cc && strcmp(cc, "cc"))
+    if (!r->cc && strcmp(cc, "cc") && !r->windows)
         return sn_fail(err, SN_ERR_TARGET,
                        "programs can only be linked for this machine's architecture; for target "
                        "'%s' link NAME.o with your own main (examples/deploy)",
                        r->target);
-    begin(&c, cc);
-    if (r->is_static) add(&c, "-static");
-    for (const char *const *flag = (const char *const[]){SN_LINK_FLAGS NULL}; *flag; flag++)
-        add(&c, *flag);
-    add(&c, "-Wl,--gc-sections");
-    add(&c, "-o");
-    add_path(&c, r->dir, r->name, "");
-    add_path(&c, r->dir, r->name, ".o");
-    if (!r->unicode) add(&c, "-Wl,-u,sn_unicode_need"); /* before libsinter_text.a has it */
-    add(&c, "-Wl,--start-group"); /* the runtime calls the program's JSON reader */
-    bool ok = add_library(&c, "libsinter_program.a", err) &&
-              (r->unicode || add_library(&c, "libsinter_plain.a", err)) &&
-              add_library(&c, "libsinter_text.a", err) && add_library(&c, "libsinter_rt.a", err);
-    add_archive(&c, cc, "pcre2-8");
-    if (r->unicode) add_archive(&c, cc, "utf8proc");
-    add(&c, "-Wl,--end-group");                                 /* libraries may call checked.c */
-    const bool gomp = r->openmp && add_archive(&c, cc, "gomp"); /* sn_threads_limit_spinning */
+    begin(c, cc);
+    if (r->is_static || r->windows) add(c, "-static");
+    if (r->windows) add(c, "-Wl,-S"); /* without what debuggers need of MinGW's C runtime */
+    for (const char *const *flag = (const char *const[]){SN_LINK_FLAGS NULL}; *flag && !r->windows;
+         flag++)
+        add(c, *flag);
+    add(c, "-Wl,--gc-sections");
+    add(c, "-o");
+    add_path(c, r->dir, r->name, r->windows ? ".exe" : "");
+    add_path(c, r->dir, r->name, r->windows ? ".obj" : ".o");
+    if (!add_libraries(c, r, cc, err)) return false;
+    const bool gomp = r->openmp && add_archive(c, cc, "gomp"); /* sn_threads_limit_spinning */
     if (r->static_gomp) *r->static_gomp = gomp;
-    if (gomp) add(&c, "-lpthread"), add(&c, "-ldl"); /* it needs them before glibc 2.34 */
-    add(&c, "-lm");
-    if (ok) return run(&c, "a program", err);
-    for (int i = 0; i < c.n_owned; i++) free(c.owned[i]);
+    if (gomp) add(c, "-lpthread"); /* it needs them before glibc 2.34 */
+    if (gomp && !r->windows) add(c, "-ldl");
+    add(c, "-lm");
+    return true;
+}
+
+bool link_program(const link_request *r, sn_error *err) {
+    command c;
+    if (program_command(&c, r, err)) return run(&c, "a program", err);
+    drop(&c);
     return false;
+}
+
+bool link_program_possible(const link_request *r, sn_error *err) {
+    command c;
+    const bool ok = program_command(&c, r, err);
+    drop(&c);
+    return ok;
 }

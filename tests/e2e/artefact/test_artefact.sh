@@ -161,7 +161,7 @@ assert related('LLVM', 'BUILD_TOOL_OF') and re.match(r'[0-9]+\.', by_id['SPDXRef
 assert related('Artefact', 'DYNAMIC_LINK') == ['SPDXRef-libgomp']
 e = json.load(open('exe/story.spdx.json'))
 linked = {r['relatedSpdxElement'] for r in e['relationships'] if r['relationshipType'] == 'STATIC_LINK'}
-assert {'SPDXRef-Sinter', 'SPDXRef-PCRE2'} <= linked, linked
+assert 'SPDXRef-Sinter' in linked and 'SPDXRef-PCRE2' not in linked, linked
 text = e['hasExtractedLicensingInfos'][0]
 assert 'MIT License' in text['extractedText'] and text['licenseId'] == 'LicenseRef-weights'
 assert {p['name'] for p in e['packages']} >= {'story', 'story.tokenizer/tokenizer.bin', 'stories260K.bin', 'tok512.bin'}
