@@ -278,8 +278,7 @@ static const struct constant *near(const sn_field *f, double x) {
     return place && x - c[-1].real <= x * 0x1p-18 ? c - 1 : NULL;
 }
 
-/* x > 0, or a constant nearby that came before. What was found stays: constants that come later change
- * nothing. */
+/* x > 0, or a constant nearby that came before; those that come later change nothing. */
 static double constant_of(sn_field *f, double x) {
     uint64_t a, b;
     const struct constant *c = near(f, x), *inverse = near(f, 1 / x);
@@ -476,6 +475,7 @@ static double f_recip(sn_field *f, double a) {
 static double f_div(sn_field *f, double a, double b) {
     return f_mul(f, a, f_recip(f, b));
 }
+#define f_ieee_div f_div
 
 static double f_sqrt(sn_field *f, double a) {
     const element *x = at(f, a);

@@ -53,6 +53,7 @@ RULE2(add, G, G)
 RULE2(sub, G, OP1(neg, G))
 RULE2(mul, OP2(mul, G, Y), OP2(mul, G, X))
 RULE2(div, OP2(div, G, Y), OP1(neg, OP2(div, OP2(mul, G, R), Y)))
+RULE2(ieee_div, OP2(div, G, Y), OP1(neg, OP2(div, OP2(mul, G, R), Y)))
 RULE2(mod, G, OP1(neg, OP2(mul, G, OP1(floor, OP2(div, X, Y)))))
 RULE2(pow, OP2(mul, G, unless_zero(Y, OP2(mul, Y, OP2(pow, X, OPC(sub, Y, 1))))),
       OP2(mul, G, unless_zero(X, OP2(mul, R, OP1(log, X)))))

@@ -111,7 +111,8 @@ static bool moves(const search *s, const sn_node *n) {
 
 static int cost_of(const sn_node *n) {
     if (n->op == SN_OP_arg || n->op == SN_OP_const || n->op == SN_OP_stop_gradient) return 0;
-    static const sn_op divisions[] = {SN_OP_div, SN_OP_mod, SN_OP_sqrt, SN_OP_rsqrt, SN_OP_recip};
+    static const sn_op divisions[] = {SN_OP_div,  SN_OP_ieee_div, SN_OP_mod,
+                                      SN_OP_sqrt, SN_OP_rsqrt,    SN_OP_recip};
     for (size_t i = 0; i < sizeof divisions / sizeof *divisions; i++)
         if (n->op == divisions[i]) return SN_COST_DIVISION;
     return sn_cost_of(n, SN_COST_SIMPLE);

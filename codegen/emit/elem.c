@@ -179,6 +179,7 @@ ROW(sign) {
     return narrow(e, n, em_select(e, em_cmp(e, EM_GT, v, zero), em_like(e, v, 1), low));
 }
 
+SAME(ieee_div, em_div(e, x[0], x[1]))
 ROW(div) {
     if (em_is_float(x[0])) return em_div(e, x[0], x[1]);
     return narrow(e, n, floor_div(e, n, x));

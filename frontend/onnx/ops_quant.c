@@ -47,7 +47,7 @@ static const struct range *range_like(const onnx_call *c, int i) {
 /* round(x / scale) + zero, within the range of the type */
 static sn_tensor quantise(onnx_call *c, sn_tensor x, sn_tensor scale, sn_tensor zero,
                           const struct range *r) {
-    sn_tensor y = sn_round(sn_div(sn_cast(x, SN_F32), sn_cast(scale, SN_F32)));
+    sn_tensor y = sn_round(sn_ieee_div(sn_cast(x, SN_F32), sn_cast(scale, SN_F32)));
     sn_dtype type = SN_U8;
     if (zero) y = sn_add(y, sn_cast(zero, SN_F32));
     onnx_dtype(r->type, &type);
@@ -93,8 +93,8 @@ bool onnx_dequantise(onnx_call *c) {
 static sn_tensor quantise_range(onnx_call *c, sn_tensor x, sn_tensor *scale, sn_tensor *zero) {
     sn_tensor low = sn_min(sn_amin_at(c->at, x, NULL, false), 0);
     sn_tensor high = sn_max(sn_amax_at(c->at, x, NULL, false), 0);
-    *scale = sn_div(sn_sub(high, low), 255);
-    sn_tensor z = sn_round(sn_div(sn_neg(low), *scale));
+    *scale = sn_ieee_div(sn_sub(high, low), 255);
+    sn_tensor z = sn_round(sn_ieee_div(sn_neg(low), *scale));
     *zero = sn_cast(sn_max(sn_min(z, 255), 0), SN_U8);
     return quantise(c, x, *scale, *zero, &ranges[0]);
 }

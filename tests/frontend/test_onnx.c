@@ -267,6 +267,110 @@ static void test_one_sided_padding(void **state) {
     }
 }
 
+/* ---- quantised values ---- */
+
+enum { QUANTISED_ROWS = 512, MAX_LEVEL = 4 };
+
+/* An initialiser [rows, 3], or [3] without rows, of a type of ONNX. */
+static void put_table(bytes *graph, const char *name, int rows, int type, const void *data,
+                      size_t n) {
+    bytes t = {0};
+    if (rows) put_int(&t, 1, (uint64_t)rows);
+    put_int(&t, 1, 3);
+    put_int(&t, 2, type);
+    put_text(&t, 8, name);
+    put_bytes(&t, 9, data, n);
+    put_message(graph, 5, &t);
+}
+
+static const int8_t factor[3][3] = {{-128, 127, 1}, {127, -128, -77}, {-128, 127, 90}};
+static const int8_t factor_zero[] = {-3, 0, 100};
+static const float factor_scale[] = {0.013F, 1.7F, 3e-4F};
+
+/* x of all integers and of the middles between them, where the product with 1 / scale often rounds to another integer;
+ * the scale is no power of 2. */
+static void fill_middles(float *x, float lowest, float scale) {
+    for (int i = 0; i < QUANTISED_ROWS * 3; i++) x[i] = lowest + (float)(i % 511) * 0.5F * scale;
+}
+
+/* What ONNX says, in the arithmetic that it says: divisions of f32, ties to even, sums of integers. */
+static void quantise_as_onnx(const float *x, uint8_t *q, float *scale, uint8_t *zero, int32_t *y) {
+    float low = 0, high = 0;
+    for (int i = 0; i < QUANTISED_ROWS * 3; i++) low = fminf(low, x[i]), high = fmaxf(high, x[i]);
+    *scale = (high - low) / 255;
+    *zero = (uint8_t)fminf(fmaxf(rintf(-low / *scale), 0), 255);
+    for (int i = 0; i < QUANTISED_ROWS * 3; i++)
+        q[i] = (uint8_t)fminf(fmaxf(rintf(x[i] / *scale) + *zero, 0), 255);
+    for (int i = 0; i < QUANTISED_ROWS; i++)
+        for (int j = 0; j < 3; j++) {
+            y[i * 3 + j] = 0;
+            for (int k = 0; k < 3; k++)
+                y[i * 3 + j] += (q[i * 3 + k] - *zero) * (factor[k][j] - factor_zero[j]);
+        }
+}
+
+/* Every level computes the integers that the file says: u8 times i8, at the ends of both ranges, zero points, a scale
+ * and a zero point for each column. */
+static void check_quantised(sn_program *p, const sn_weights *w, const float *x, int level) {
+    static uint8_t q[QUANTISED_ROWS * 3], q_want[QUANTISED_ROWS * 3];
+    static int32_t y[QUANTISED_ROWS * 3], y_want[QUANTISED_ROWS * 3];
+    static float f[QUANTISED_ROWS * 3];
+    uint8_t zero, zero_want;
+    float scale, scale_want;
+    sn_error e = {0};
+    sn_session *s = sn_session_new(p, w, &e);
+    if (!s) fail_msg("%s", e.message);
+    const sn_arg_binding in = SN_BIND("x", SN_F32, (void *)(uintptr_t)x, QUANTISED_ROWS, 3);
+    sn_arg_binding out[] = {SN_BIND("q", SN_U8, q, QUANTISED_ROWS, 3),
+                            {.name = "s", .dtype = SN_F32, .data = &scale},
+                            {.name = "z", .dtype = SN_U8, .data = &zero},
+                            SN_BIND("y", SN_I32, y, QUANTISED_ROWS, 3),
+                            SN_BIND("f", SN_F32, f, QUANTISED_ROWS, 3)};
+    if (!sn_run(s, "forward", &in, 1, out, 5, &e)) fail_msg("%s", e.message);
+    quantise_as_onnx(x, q_want, &scale_want, &zero_want, y_want);
+    if (scale != scale_want || zero != zero_want)
+        fail_msg("level %d: scale %a, zero point %d, not %a, %d", level, scale, zero, scale_want,
+                 zero_want);
+    for (int i = 0; i < QUANTISED_ROWS * 3; i++) {
+        if (q[i] != q_want[i] || y[i] != y_want[i])
+            fail_msg("level %d: %a is %d, not %d; sum %d, not %d", level, x[i], q[i], q_want[i],
+                     y[i], y_want[i]);
+        const double want = (double)y[i] * scale * factor_scale[i % 3];
+        if (!(fabs(f[i] - want) <= 4e-7 * fabs(want)))
+            fail_msg("level %d: %g, not %g", level, f[i], want);
+    }
+    sn_session_free(s);
+}
+
+static void test_quantised(void **state) {
+    static float x[QUANTISED_ROWS * 3];
+    (void)state;
+    for (int level = 0; level <= MAX_LEVEL; level++) {
+        bytes g = {0};
+        sn_error e = {0};
+        put_value(&g, 11, "x");
+        put_table(&g, "w", 3, 3, factor, sizeof factor);
+        put_table(&g, "v", 0, 3, factor_zero, sizeof factor_zero);
+        put_table(&g, "t", 0, 1, factor_scale, sizeof factor_scale);
+        put_node(&g, "", "DynamicQuantizeLinear", "x", "qsz");
+        put_node(&g, "", "MatMulInteger", "qwzv", "y");
+        put_node(&g, "com.microsoft", "MatMulIntegerToFloat", "qwstzv", "f");
+        for (const char *name = "qszyf"; *name; name++) put_value(&g, 12, (char[]){*name, 0});
+        sn_module *m = sn_module_new("quantised");
+        sn_weights *w = sn_onnx_load(m, write_model(&g), NULL, &e);
+        if (!w) fail_msg("%s", e.message);
+        sn_program *p = sn_compile(m, &(sn_options){.level = level}, &e);
+        if (!p) fail_msg("%s", e.message);
+        for (int k = 0; k < 20; k++) {
+            fill_middles(x, (float)-k * 0.37F, 0.0113F * (float)(k + 1));
+            check_quantised(p, w, x, level);
+        }
+        sn_program_free(p);
+        sn_weights_close(w);
+        sn_module_free(m);
+    }
+}
+
 static void test_refusals(void **state) {
     (void)state;
     bytes g = {0};
@@ -487,6 +591,7 @@ int main(void) {
         cmocka_unit_test(test_attention_operators),
         cmocka_unit_test(test_weights_stay_in_their_files),
         cmocka_unit_test(test_one_sided_padding),
+        cmocka_unit_test(test_quantised),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_refused_nodes),
         cmocka_unit_test(test_page),

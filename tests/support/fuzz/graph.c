@@ -208,7 +208,7 @@ static sn_node *make_elem(gen *g, sn_op op) {
     }
     bool is_float = sn_dtype_is_float((sn_dtype)x->dtype);
     if (op == SN_OP_recip || op == SN_OP_rsqrt || op == SN_OP_pow) in[0] = away_from_zero(in[0]);
-    if (op == SN_OP_div && is_float) in[1] = away_from_zero(in[1]);
+    if ((op == SN_OP_div || op == SN_OP_ieee_div) && is_float) in[1] = away_from_zero(in[1]);
     if (op == SN_OP_cast) return sn_b_cast(x, random_type(g, ANY));
     return sn_node_new(g->m, op, sn_ops[op].max_in, in, SN_NO_ATTRS);
 }
