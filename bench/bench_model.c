@@ -203,7 +203,12 @@ static int64_t size_of(sn_module *m, const char *name, const int64_t *symbol, in
     return i < 0 ? other : symbol[i];
 }
 
-/* The request to run the files that an entry of models.h was made from, which are the places of its operations: of
+/* Not what entries share, such as masks and constants, whose place is in the file that had it first. */
+static bool is_product(const sn_node *n) {
+    return n->op == SN_OP_linear || n->op == SN_OP_matmul;
+}
+
+/* The request to run the files that an entry of models.h was made from, which are the places of its products: of
  * prefill of an encoder-decoder the encoder's and that of the decoder's first step. NULL: as of file_request. */
 static char *files_request(const sn_bench_options *o, const spec *s, const sn_model *model,
                            const char *name, const int64_t *symbol) {
@@ -215,7 +220,7 @@ static char *files_request(const sn_bench_options *o, const spec *s, const sn_mo
     if (!s->file || s->gradient || !e || sn_bench_factors(o) != SN_F32) return NULL;
     sn_order order = sn_entry_topo(m, e);
     for (int i = 0; i < order.n && n < FILES; i++) {
-        const char *of = order.node[i]->loc.file;
+        const char *of = is_product(order.node[i]) ? order.node[i]->loc.file : NULL;
         if (of && sn_ends_with(of, ".onnx") && (!n || strcmp(of, file[0]) != 0)) file[n++] = of;
     }
     const int64_t heard = model->frames ? model->frames / 2 : s->tokens;

@@ -392,6 +392,23 @@ check_peers() { # whatever is installed: one that is absent is a note, not an er
         if [ -z "$mode" ]; then prints ' prefill '; else prints ' decode  1x1 after 4 '; fi
         prints 'note: onnxruntime skipped: '
     done
+    # the peer gets the file whose step is measured, and its past tokens; this one only writes down what it is asked
+    mkdir -p "$tmp/bin"
+    cat >"$tmp/bin/node" <<EOF
+#!/bin/sh
+echo '{"setup": "a peer that computes nothing"}'
+while read -r line; do echo "\$line" >>"$tmp/asked"; echo '{"seconds": 0.001}'; done
+EOF
+    chmod +x "$tmp/bin/node"
+    for mode in '' --decode; do
+        rm -f "$tmp/asked"
+        PATH=$tmp/bin:$PATH run 0 model "$(dirname "$0")/../data/onnx/text" --tokens 4 --levels 4 --peers onnxruntime $mode $quick
+        files=$(grep -o '[a-z_]*model.onnx\|"past":[0-9]*' "$tmp/asked" | sort -u | tr '\n' ' ')
+        case "$mode$files" in
+            '"past":0 decoder_model.onnx encoder_model.onnx ' | '--decode"past":4 decoder_with_past_model.onnx ') ;;
+            *) fail "other files are asked for: $mode $files" ;;
+        esac
+    done
     # the environment may name slow kernels; the fastest are named beside the ratio
     OPENBLAS_CORETYPE=Prescott run 0 gemm --shape 20,9,10 --peers openblas --levels 4 $quick
     if ! grep -q 'note: openblas skipped' "$tmp/out"; then
