@@ -134,7 +134,7 @@ foreach(place ${CMAKE_INSTALL_DATADIR}/sinter/python lib/python3/dist-packages)
   endif()
   install(FILES ${python_files} ${python}/ops.py DESTINATION ${place}/sinter COMPONENT ${component})
 endforeach()
-install(FILES python/pyproject.toml DESTINATION ${CMAKE_INSTALL_DATADIR}/sinter/python COMPONENT python-file)
+install(FILES python/pyproject.toml python/setup.py DESTINATION ${CMAKE_INSTALL_DATADIR}/sinter/python COMPONENT python-file)
 
 # The documentation and the files it refers to, with the paths of the source tree, so that links and commands work.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME documentation)

@@ -115,7 +115,11 @@ def _candidates() -> List[str]:
     here = os.path.dirname(os.path.abspath(__file__))
     if os.environ.get("SINTER_LIBRARY"):
         return [os.environ["SINTER_LIBRARY"]]
-    folders = [here]
+    try:
+        with open(os.path.join(here, "library.txt")) as f:  # the one that pip installed the package beside (setup.py)
+            return [f.read()]
+    except OSError:
+        folders = [here]
     for up in range(1, 6):  # PREFIX/share/sinter/python/sinter/__init__.py, or a build tree
         root = os.path.normpath(os.path.join(here, *[".."] * up))
         folders += [root, os.path.join(root, "lib"), os.path.join(root, "build", "release")]
