@@ -85,7 +85,6 @@ typedef struct rec_plan {
     int n_out;     /* results of the recurrence */
     int8_t result[SN_REC_RESULTS];   /* by result of the recurrence: that of the step; -1: none */
     rec_rows stored[SN_REC_RESULTS]; /* the same: where its rows are */
-    bool of_keys[SN_REC_RESULTS];    /* by result of the step: its rows have K elements */
     uint8_t reads[REC_VIEWS];        /* by operand in memory: how */
     rec_operand load[REC_LOADS];
     int n_load;

@@ -105,18 +105,14 @@ static rec_decays decays_of(const rec_plan *p) {
     return rec_constant(p->k, g->shape[g->rank - 1]) == 1 ? REC_ONE : REC_ROWS;
 }
 
-/* Which results of the recurrence are in memory, and what their rows are. */
+/* Which results of the recurrence are in memory. */
 static void find_results(rec_plan *p) {
     const sn_region *r = p->epilogue;
     const int n = p->k->step->n_out;
-    for (int o = 0; o < n; o++) p->of_keys[o] = r || sn_recurrence_is_of_keys(&p->r, true, o);
     for (int i = 0; i < p->n_out; i++) {
         p->result[i] = (int8_t)(r || i >= n ? -1 : i);
-        for (int o = 0; r && o < n; o++) {
-            if (r->out[o] != r->arg[i]) continue;
-            p->result[i] = (int8_t)o;
-            p->of_keys[o] = sn_recurrence_is_of_keys(&p->r, true, i);
-        }
+        for (int o = 0; r && o < n; o++)
+            if (r->out[o] == r->arg[i]) p->result[i] = (int8_t)o;
     }
 }
 

@@ -25,7 +25,7 @@ bool rec_is_state(const rec_plan *p, int i) {
 bool rec_is_of_columns(const rec_plan *p, int i) {
     const int n_in = p->k->step->n_in;
     if (rec_is_state(p, i)) return true;
-    return i < n_in ? p->reads[i] == REC_COLUMNS : !p->of_keys[i - n_in];
+    return i < n_in ? p->reads[i] == REC_COLUMNS : !sn_recurrence_is_of_keys(&p->r, true, i - n_in);
 }
 
 int64_t rec_row_size(const rec_plan *p, int i) {

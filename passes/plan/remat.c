@@ -134,11 +134,12 @@ static int highest(const search *s) {
     return top;
 }
 
-/* The first step after `at` that uses b, if it only reads it and nothing at `at` uses it; -1. */
+/* The first step after `at` that uses b, if nothing at `at` uses it; -1. A chain that makes b again ends before
+ * b is written then (add_buffer). */
 static int next_read(const search *s, int b, int at) {
     for (int k = s->from[b]; k < s->from[b + 1]; k++) {
         int i = step_of(s->use[k]);
-        if (i == at || (i > at && s->use[k] < 0)) return -1;
+        if (i == at) return -1;
         if (i > at) return i;
     }
     return -1;

@@ -112,7 +112,6 @@ static bool split(const body *b, sn_node *x, sn_node **col, sn_node **row) {
         return true;
     }
     if (x->op == SN_OP_mul) return split(b, x->in[0], col, row) && split(b, x->in[1], col, row);
-    if (x->op == SN_OP_neg && split(b, x->in[0], col, row)) return *col = minus(*col), *col != NULL;
     const sn_attr *sum = x->op == SN_OP_dot ? sn_attr_get(x, SN_A_contract_a) : NULL;
     const sn_attr *batch = sum ? sn_attr_get(x, SN_A_batch_a) : NULL;
     if (!sum || sum->n != 1 || x->in[0]->shape[sum->v[0]] != 1 || x->rank != b->S->rank ||

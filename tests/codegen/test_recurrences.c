@@ -516,6 +516,51 @@ static void features_of_pairs(void **state) {
     sn_module_free(m);
 }
 
+static void swapped_step(sn_scan_step *s) { /* what is read has heads before the batch */
+    s->next[0] = sn_add(sn_mul(col(s->x[2]), s->carry[0]), sn_mul(col(s->x[1]), row(s->x[3])));
+    s->y[0] = sn_einsum("bhi,bhij->hbj", s->x[0], s->next[0]);
+}
+
+static void plain_step(sn_scan_step *s) {
+    swapped_step(s);
+    s->y[0] = times_state(s->x[0], s->next[0]);
+}
+
+/* Heads before the batch in what is read; decays that may be negative, a positive number plus any. */
+static void other_loops(void **state) {
+    (void)state;
+    enum { LENGTH = 40, SIZE = 2 * 2 * LENGTH * K };
+    static const char *const name[] = {"q", "k", "g", "v"};
+    static const int64_t shape[] = {2, 2, LENGTH, K};
+    static float x[4][SIZE], y[2][SIZE];
+    for (int i = 0; i < 4 * SIZE; i++) (&x[0][0])[i] = sinf((float)i) / 2;
+    for (int i = 0; i < 4; i++) {
+        sn_module *m = sn_module_new("other");
+        sn_tensor in[4];
+        sn_arg_binding bind[4], out = SN_BIND("y", SN_F32, y[i % 2], 2, 2, LENGTH, K);
+        sn_error err = {0};
+        sn_entry_begin(m, "main");
+        for (int k = 0; k < 4; k++) {
+            in[k] = sn_input(m, name[k], SN_F32, 2, 2, LENGTH, K);
+            bind[k] = (sn_arg_binding){name[k], SN_F32, 4, shape, x[k]};
+        }
+        sn_tensor g = i < 2 ? sn_sigmoid(in[2]) : sn_add(sn_exp(sn_sub(in[2], 2)), in[2]);
+        sn_scanned r =
+            sn_scan(.carry = {sn_full(m, SN_F32, 0, 2, 2, K, K)}, .axis = 2,
+                    .x = {in[0], in[1], g, in[3]}, .body = i < 2 ? swapped_step : plain_step);
+        sn_output("y", r.y[0]);
+        sn_program *p = sn_compile(m, &(sn_options){.level = i % 2 * 4}, &err);
+        sn_session *s = p ? sn_session_new(p, NULL, &err) : NULL;
+        if (!s || !sn_run(s, "main", bind, 4, &out, 1, &err)) fail_msg("%s", err.message);
+        sn_session_free(s);
+        sn_program_free(p);
+        sn_module_free(m);
+        for (int e = 0; i % 2 && e < SIZE; e++)
+            if (!(fabsf(y[0][e] - y[1][e]) <= 1e-5F))
+                fail_msg("%d: %g, not %g", i, y[1][e], y[0][e]);
+    }
+}
+
 /* Two runs of TOKENS elements that begin where the last one ended. */
 enum { TOKENS = 3, WIDE = 70 };
 static void run_twice(sn_scan_fn step, int level, float (*y)[H * TOKENS * WIDE]) {
@@ -572,12 +617,10 @@ static void states_in_place(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_values),
-                                       cmocka_unit_test(from_zeros),
-                                       cmocka_unit_test(features_of_pairs),
-                                       cmocka_unit_test(states_in_place),
-                                       cmocka_unit_test(same_with_narrow_vectors),
-                                       cmocka_unit_test(same_gradients),
-                                       cmocka_unit_test(in_bf16)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_values),       cmocka_unit_test(from_zeros),
+        cmocka_unit_test(features_of_pairs), cmocka_unit_test(other_loops),
+        cmocka_unit_test(states_in_place),   cmocka_unit_test(same_with_narrow_vectors),
+        cmocka_unit_test(same_gradients),    cmocka_unit_test(in_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -515,6 +515,43 @@ static void decodes(void **state) {
     sn_module_free(m);
 }
 
+static void sum_step(sn_scan_step *s) {
+    s->y[0] = s->next[0] = sn_add(s->carry[0], s->x[0]);
+}
+
+/* With the option `chunk` running sums of pieces have the bits of the whole sequence's. */
+static void pieces_keep_bits(void **state) {
+    enum { T = 150 };
+    static const int pieces[] = {1, 37, 64, 48};
+    float x[D * T], whole[D * T], piece[D * T], part[D * T];
+    sn_error err = {0};
+    (void)state;
+    sn_module *m = sn_module_new("pieces");
+    sn_tensor in = sn_input(m, "x", SN_F32, D, sn_symbol(m, "T", 1, T));
+    sn_tensor h = sn_state(m, "h", SN_F32, D);
+    sn_entry_begin(m, "main");
+    sn_scanned r = sn_scan(.carry = {h}, .x = {in}, .axis = 1, .body = sum_step);
+    sn_assign(h, r.carry[0]);
+    sn_output("y", r.y[0]);
+    sn_program *p = sn_compile(m, &(sn_options){.level = 4, .invariant = "chunk"}, &err);
+    sn_session *s = p ? sn_session_new(p, NULL, &err) : NULL;
+    if (!s) fail_msg("%s", err.message);
+    for (int i = 0; i < D * T; i++) x[i] = sinf((float)i);
+    sn_arg_binding out = SN_BIND("y", SN_F32, whole, D, T);
+    assert_true(sn_run(s, "main", &SN_BIND("x", SN_F32, x, D, T), 1, &out, 1, &err));
+    sn_session_reset(s);
+    for (size_t k = 0, at = 0; k < sizeof pieces / sizeof *pieces; at += (size_t)pieces[k++]) {
+        const int n = pieces[k];
+        for (int i = 0; i < D * n; i++) part[i] = x[i / n * T + (int)at + i % n];
+        assert_true(sn_run(s, "main", &SN_BIND("x", SN_F32, part, D, n), 1,
+                           &SN_BIND("y", SN_F32, piece, D, n), 1, &err));
+        for (int i = 0; i < D * n; i++) assert_true(piece[i] == whole[i / n * T + (int)at + i % n]);
+    }
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 /* ---- mistakes ---- */
 
 static void no_next(sn_scan_step *s) {
@@ -555,6 +592,7 @@ int main(void) {
         cmocka_unit_test(every_model),       cmocka_unit_test(same_bits),
         cmocka_unit_test(gradients),         cmocka_unit_test(survives_text),
         cmocka_unit_test(keeps_few_carries), cmocka_unit_test(ahead_of_time),
-        cmocka_unit_test(decodes),           cmocka_unit_test(mistakes)};
+        cmocka_unit_test(decodes),           cmocka_unit_test(pieces_keep_bits),
+        cmocka_unit_test(mistakes)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

@@ -371,6 +371,43 @@ static void test_quantised(void **state) {
     }
 }
 
+/* 3 elements times 1.5 are 4 of 4.5, which lie symmetrically: at 0, 2/3, 4/3 and 2. */
+static void test_symmetric_places(void **state) {
+    static const float x[] = {1, 3, 2}, scales[] = {1, 1.5F};
+    static const double want[] = {1, 7.0 / 3, 8.0 / 3, 2};
+    static const char *const settings[][2] = {
+        {"coordinate_transformation_mode", "half_pixel_symmetric"}, {"mode", "linear"}};
+    (void)state;
+    bytes g = {0}, t = {0}, node = {0}, out = {0};
+    sn_error e = {0};
+    put_value(&g, 11, "x");
+    put_int(&t, 1, 2), put_int(&t, 2, 1), put_text(&t, 8, "s");
+    put_bytes(&t, 9, scales, sizeof scales);
+    put_message(&g, 5, &t);
+    put_text(&node, 1, "x"), put_text(&node, 1, ""), put_text(&node, 1, "s");
+    put_text(&node, 2, "y"), put_text(&node, 4, "Resize");
+    for (int i = 0; i < 2; i++) {
+        bytes setting = {0};
+        put_text(&setting, 1, settings[i][0]), put_text(&setting, 4, settings[i][1]);
+        put_int(&setting, 20, 3);
+        put_message(&node, 5, &setting);
+    }
+    put_message(&g, 1, &node);
+    put_text(&out, 1, "y");
+    put_message(&g, 12, &out);
+    sn_module *m = sn_module_new("resize");
+    sn_weights *w = sn_onnx_load(m, write_model(&g), NULL, &e);
+    if (!w) fail_msg("%s", e.message);
+    sn_eval *ev = sn_eval_new(m, (const int64_t[16]){1});
+    assert_true(sn_eval_bind(ev, "x", x, sizeof x));
+    const sn_value *y = sn_eval_node(ev, sn_entry_get(m, "forward")->output[0].node);
+    assert_true(y && y->n == 4);
+    for (int i = 0; i < 4; i++) assert_float_equal(y->data[i], want[i], 1e-6);
+    sn_eval_free(ev);
+    sn_weights_close(w);
+    sn_module_free(m);
+}
+
 static void test_refusals(void **state) {
     (void)state;
     bytes g = {0};
@@ -474,6 +511,8 @@ static const refused refusals[] = {
     {"Range", "xxx", NULL, 0, {0}, "its bounds must follow from the sizes of the inputs"},
     {"NonZero", "x", NULL, 0, {0}, "its input must be known when the graph is imported"},
     {"Pad", "x", NULL, 0, {0}, "pads must be known, two numbers for each axis"},
+    {"Pad", "x", "pads", 3, {0, 1, 0}, "pads must be known, two numbers for each axis"},
+    {"Pad", "x", "pads", 6, {0, 1, 0, 0, 1, 0}, "pads must be known, two numbers for each axis"},
     {"Pad",
      "x",
      "pads",
@@ -590,6 +629,7 @@ int main(void) {
         cmocka_unit_test(test_exported_by_torch),
         cmocka_unit_test(test_attention_operators),
         cmocka_unit_test(test_weights_stay_in_their_files),
+        cmocka_unit_test(test_symmetric_places),
         cmocka_unit_test(test_one_sided_padding),
         cmocka_unit_test(test_quantised),
         cmocka_unit_test(test_refusals),

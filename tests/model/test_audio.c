@@ -155,9 +155,14 @@ static void samples(void **state) {
     static const int kinds[][2] = {{1, 8}, {1, 16}, {1, 24}, {1, 32}, {3, 32}, {3, 64}};
     for (size_t k = 0; k < 2 * sizeof kinds / sizeof *kinds; k++) {
         sn_error err = {0};
-        unsigned char file[200];
+        unsigned char file[212];
         audio a;
         size_t n = make_wav(file, kinds[k / 2][0], kinds[k / 2][1], k % 2);
+        if (k % 3 == 0) { /* behind a chunk of three bytes and one that makes their number even */
+            memmove(file + 24, file + 12, n - 12);
+            memcpy(file + 12, "LIST\3\0\0\0abc", 12);
+            n += 12;
+        }
         assert_true(scratch_write(scratch_path("x.wav"), file, n));
         need(audio_read(scratch_path("x.wav"), &a, &err), &err);
         assert_int_equal(a.rate, 22050);

@@ -126,6 +126,9 @@ static void language(void **state) {
         {"{{ 1 in [2, 1] }}{{ 1 not in [2, 1] }}{{ 1 == 1 }}{{ 1 != 1 }}{{ 2 <= 1 }}{{ 2 >= 1 }}"
          "{{ 1 < 2 }}{{ 1 > 2 }}",
          "TrueFalseTrueFalseFalseTrueTrueFalse"},
+        {"{{ 'a' if true else raise_exception('b') }}{{ raise_exception('a') if false else 'b' }}"
+         "{{ true or raise_exception('c') }}{{ false and raise_exception('d') }}",
+         "abTrueFalse"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         sn_bytes out = {0};

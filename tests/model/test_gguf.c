@@ -454,10 +454,9 @@ static char *put_string(char *at, const char *text) {
     return put_bytes(put_bytes(at, &size, 8), text, size);
 }
 
-/* Opens a file of one f32 tensor [count, width] as a model. say: the error; NULL: none. */
-static void open_slices(const char *name, uint64_t count, uint64_t width, const char *say) {
+/* Writes slices.gguf, a file of one f32 tensor [count, width]; every number is 1. */
+static void write_tensor(const char *name, uint64_t count, uint64_t width) {
     char file[8192] = {0}, *at = file;
-    sn_error e = {0};
     const uint32_t start[] = {0x46554747, 3}, type_string = 8, rank = 2, type_f32 = 0;
     const uint64_t counts[] = {1, 1}, shape[] = {width, count}, offset = 0;
     at = put_bytes(put_bytes(at, start, sizeof start), counts, sizeof counts);
@@ -465,12 +464,36 @@ static void open_slices(const char *name, uint64_t count, uint64_t width, const 
     at = put_bytes(put_string(put_string(at, "llama"), name), &rank, 4);
     at = put_bytes(put_bytes(at, shape, sizeof shape), &type_f32, 4);
     at = put_bytes(at, &offset, 8);
-    size_t size = ((size_t)(at - file) + 31) / 32 * 32 + (width ? count * width * 4 : 0);
-    char *whole = calloc(1, size);
+    size_t begin = ((size_t)(at - file) + 31) / 32 * 32, n = width ? count * width : 0;
+    char *whole = calloc(1, begin + n * 4);
     assert_non_null(whole);
     memcpy(whole, file, (size_t)(at - file));
-    assert_true(scratch_write(scratch_path("slices.gguf"), whole, size));
+    for (size_t i = 0; i < n; i++) put_bytes(whole + begin + 4 * i, &(float){1}, 4);
+    assert_true(scratch_write(scratch_path("slices.gguf"), whole, begin + n * 4));
     free(whole);
+}
+
+/* The tensor begins at the next multiple of 32, wherever the header ends. */
+static void test_alignment(void **state) {
+    (void)state;
+    char name[33] = "";
+    for (int i = 0; i < 32; i++) {
+        sn_error e = {0};
+        name[i] = 'a';
+        write_tensor(name, 1, 2);
+        sn_weights *w = sn_weights_open(scratch_path("slices.gguf"), &e);
+        if (!w) fail_msg("%s", e.message);
+        const sn_weight *t = sn_weights_find(w, name);
+        assert_true(t && t->bytes == 8);
+        assert_memory_equal(t->data, ((const float[]){1, 1}), 8);
+        sn_weights_close(w);
+    }
+}
+
+/* Opens such a file as a model. say: the error; NULL: none. */
+static void open_slices(const char *name, uint64_t count, uint64_t width, const char *say) {
+    sn_error e = {0};
+    write_tensor(name, count, width);
     sn_model_dir *d = sn_model_dir_open(scratch_path("slices.gguf"), &e);
     assert_int_equal(d != NULL, say == NULL);
     if (say) expect_error(&e, SN_ERR_FILE, "slices.gguf", say);
@@ -501,6 +524,7 @@ int main(void) {
         cmocka_unit_test(test_keys_alone),      cmocka_unit_test(test_special_tokens),
         cmocka_unit_test(test_default_storage), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_truncated),       cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_alignment),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }

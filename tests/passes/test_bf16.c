@@ -442,6 +442,33 @@ static void blocks_of_files(void **state) {
     sn_weights_close(values);
 }
 
+/* A part of a matrix with an odd number of rows is multiplied as if nothing were behind it. */
+static void odd_parts(void **state) {
+    (void)state;
+    enum { T = 3, K = 5, N = 20 };
+    static float a[T][K], b[K + 1][N], y[T][N];
+    fill(a[0], T * K, 1);
+    fill(b[0], K * N, 2);
+    for (int n = 0; n < N; n++) b[K][n] = NAN;
+    sn_error err = {0};
+    sn_module *m = sn_module_new("part");
+    sn_entry_begin(m, "main");
+    sn_tensor part = sn_slice(sn_input(m, "b", SN_F32, K + 1, N), 0, 0, K);
+    sn_output("y", sn_matmul(sn_input(m, "a", SN_F32, T, K), part));
+    sn_program *p = sn_compile(m, &(sn_options){.level = 4, .compute = "bf16"}, &err);
+    need(p, &err);
+    sn_session *s = sn_session_new_arrays(p, NULL, 0, &err);
+    need(s, &err);
+    const sn_arg_binding in[] = {SN_BIND("a", SN_F32, a, T, K), SN_BIND("b", SN_F32, b, K + 1, N)};
+    const sn_arg_binding out = SN_BIND("y", SN_F32, y, T, N);
+    need(sn_run(s, "main", in, 2, &out, 1, &err), &err);
+    for (int t = 0; t < T; t++)
+        for (int n = 0; n < N; n++) assert_true(y[t][n] == sum(a[t], 1, &b[0][n], N, K));
+    sn_session_free(s);
+    sn_program_free(p);
+    sn_module_free(m);
+}
+
 static void reports(void **state) {
     (void)state;
     sn_error err = {0};
@@ -465,6 +492,7 @@ int main(void) {
         cmocka_unit_test(targets),         cmocka_unit_test(threads),
         cmocka_unit_test(evaluator),       cmocka_unit_test(experts),
         cmocka_unit_test(fewer_bits),      cmocka_unit_test(blocks_of_files),
-        cmocka_unit_test(trained_experts), cmocka_unit_test(reports)};
+        cmocka_unit_test(trained_experts), cmocka_unit_test(odd_parts),
+        cmocka_unit_test(reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,10 +109,14 @@ typedef struct run {
     sn_module *m;
 } run;
 
-static void open_run(run *r, const spelling *k, sn_options o) {
+static void open_module(run *r, sn_module *m, const char *name, sn_options o) {
     o.backend = "native";
-    r->m = network(k);
-    if (!jit_open(&r->r, r->m, &o, elements, NULL)) fail_msg("%s: %s", k->name, r->r.why);
+    r->m = m;
+    if (!jit_open(&r->r, r->m, &o, elements, NULL)) fail_msg("%s: %s", name, r->r.why);
+}
+
+static void open_run(run *r, const spelling *k, sn_options o) {
+    open_module(r, network(k), k->name, o);
 }
 
 static void close_run(run *r) {
@@ -211,6 +215,37 @@ static void as_meant(void **state) {
     static const int64_t symbol[] = {2, ROWS / 2 + 3};
     if (!jit_check(&r.r, "step", symbol, 1e-4, 4)) fail_msg("%s", r.r.why);
     close_run(&r);
+}
+
+/* Rows of `wide` columns are made of narrower ones, which only the loop reads: as much memory is free once an
+ * iteration has read its rows, but the next one needs its own. */
+static sn_module *widening(int wide) {
+    sn_module *m = sn_module_new("widening");
+    sn_dim b = sn_symbol(m, "B", 1, MAX_B), t = sn_symbol(m, "T", 0, MAX_T);
+    sn_tensor x = sn_input(m, "x", SN_F32, b, t, D);
+    sn_entry_begin(m, "step");
+    sn_tensor h = sn_cumsum(x, 1), w = sn_param(m, "w", SN_F32, V, D);
+    sn_tensor p = sn_softmax(sn_linear(h, w, NULL), -1);
+    sn_output("y", sn_cumsum(sn_linear(p, sn_param(m, "u", SN_F32, wide, V), NULL), 1));
+    return m;
+}
+
+static void wider_rows(void **state) {
+    (void)state;
+    run whole, less;
+    jit_result want, got;
+    const spelling k = {.name = "widening"};
+    open_module(&whole, widening(8 * D), k.name, (sn_options){.level = 4, .passes = "-row_block"});
+    open_module(&less, widening(8 * D), k.name, (sn_options){.level = 4});
+    assert_int_equal(plan_of(&less)->n_loop, 1);
+    expect_apart(&k, plan_of(&less));
+    call(&whole, sizes[3], &want);
+    call(&less, sizes[3], &got);
+    compare(&k, &want, &got, 2e-5);
+    jit_result_free(&want);
+    jit_result_free(&got);
+    close_run(&whole);
+    close_run(&less);
 }
 
 static void less_memory(void **state) {
@@ -444,15 +479,11 @@ static void reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_whole),
-        cmocka_unit_test(as_meant),
-        cmocka_unit_test(less_memory),
-        cmocka_unit_test(single_iteration),
-        cmocka_unit_test(single_iteration_sums),
-        cmocka_unit_test(with_budget),
-        cmocka_unit_test(reported),
-        cmocka_unit_test(only_where_it_can),
-        cmocka_unit_test(ahead_of_time),
+        cmocka_unit_test(wider_rows),        cmocka_unit_test(as_whole),
+        cmocka_unit_test(as_meant),          cmocka_unit_test(less_memory),
+        cmocka_unit_test(single_iteration),  cmocka_unit_test(single_iteration_sums),
+        cmocka_unit_test(with_budget),       cmocka_unit_test(reported),
+        cmocka_unit_test(only_where_it_can), cmocka_unit_test(ahead_of_time),
         cmocka_unit_test(width_of_result),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);

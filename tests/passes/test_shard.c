@@ -242,6 +242,66 @@ static void equal_values(void **state) {
                 check(&subjects[i], ranks);
 }
 
+/* ---- shares that are not full ---- */
+
+/* A factor, that of another head. */
+static sn_tensor mirrored(const sn_score_ctx *c) {
+    return sn_mul(c->score, sn_at(c->captured[0], sn_sub(3, c->h)));
+}
+
+/* Sums and extremes of elements that the ranks cannot divide equally; heads that read each other's numbers. */
+static sn_module *statistics(int ranks, int rank) {
+    sn_module *m = sn_module_new("statistics");
+    if (ranks > 1) sn_mesh(m, "tensor", ranks);
+    sn_mesh_place(m, rank);
+    sn_tensor w = sn_shard(sn_param(m, "w", SN_F64, 13), 0, "tensor"), square = sn_mul(w, w);
+    sn_entry_begin(m, "run");
+    sn_output("sum", sn_sum_all(square));
+    sn_output("least", sn_amin(square, 0));
+    sn_output("most", sn_amax(sn_neg(square), 0));
+    sn_output("plain", sn_sub(sn_amax(sn_sub(w, 9), 0), sn_amin(sn_add(w, 9), 0)));
+    sn_tensor q = sn_shard(sn_param(m, "q", SN_F64, 1, 4, 3, 2), 1, "tensor");
+    sn_tensor bias = sn_shard(sn_param(m, "bias", SN_F64, 4, 3), 0, "tensor");
+    bias = sn_sum(sn_mul(bias, 9), 1);
+    sn_tensor y = sn_attention(q, q, q, .score = mirrored, .captured = {bias});
+    sn_output("attended", sn_sum_all(sn_square(y)));
+    return m;
+}
+
+static void *run_statistics(void *arg) {
+    job *j = arg;
+    sn_module *m = statistics(j->comm->size, j->comm->rank);
+    if (!divide(m) || !evaluate(m, "run", j->comm, &j->out)) _Exit(1); /* the others would wait */
+    sn_module_free(m);
+    sn_comm_close(j->comm);
+    return NULL;
+}
+
+static void shares_with_padding(void **state) {
+    (void)state;
+    static const subject of_elements = {.name = "statistics"};
+    for (int ranks = 2; ranks <= MAX_RANKS; ranks += 2) {
+        job j[MAX_RANKS] = {0};
+        sn_comm *comm[MAX_RANKS];
+        pthread_t thread[MAX_RANKS];
+        result whole;
+        sn_module *m = statistics(1, 0);
+        assert_true(evaluate(m, "run", NULL, &whole));
+        assert_true(sn_comm_simulate(ranks, comm, NULL));
+        for (int r = 0; r < ranks; r++) {
+            j[r].comm = comm[r];
+            assert_int_equal(pthread_create(&thread[r], NULL, run_statistics, &j[r]), 0);
+        }
+        for (int r = 0; r < ranks; r++) {
+            pthread_join(thread[r], NULL);
+            compare(&of_elements, ranks, &whole, &j[r].out);
+            free_result(&j[r].out);
+        }
+        free_result(&whole);
+        sn_module_free(m);
+    }
+}
+
 /* ---- every architecture ---- */
 
 static char *read_text(const char *path) {
@@ -390,8 +450,9 @@ static void two_ways(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_values), cmocka_unit_test(families), cmocka_unit_test(presets),
-        cmocka_unit_test(mistakes),     cmocka_unit_test(two_ways),
+        cmocka_unit_test(equal_values), cmocka_unit_test(families),
+        cmocka_unit_test(presets),      cmocka_unit_test(mistakes),
+        cmocka_unit_test(two_ways),     cmocka_unit_test(shares_with_padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,14 +39,17 @@ static sn_module *build(void) {
     return m;
 }
 
-/* One rank sends x and gets the sum, and the gradients of both; rows change places. */
+/* One rank sends x and gets the sum, and the gradients of both; rows change places, and are read after their
+ * sums, which take the place of what is added. */
 static sn_module *build_roots(void) {
     sn_module *m = sn_module_new("roots");
     sn_tensor x = sn_input(m, "x", SN_F32, PART, WIDTH), d[1];
     sn_tensor rows = sn_concat(0, x, x);
     sn_tensor all = sn_collective_broadcast(x, ROOT, "data", RANKS);
     sn_tensor sum = sn_collective_reduce(x, ROOT, "data", RANKS);
+    sn_tensor sums = sn_cumsum(rows, 1), shares = sn_reduce_scatter(sums, 0, "data", RANKS);
     sn_entry_begin(m, "step");
+    sn_output("rest", sn_sub(sums, sn_concat(0, shares, shares)));
     sn_grad(sn_add(sn_sum_all(sn_mul(all, x)), sn_sum_all(sn_mul(sum, 3))), 1, &x, d);
     sn_output("broadcast", all);
     sn_output("reduce", sum);
@@ -60,6 +63,7 @@ typedef struct rank {
     sn_comm *c;
     sn_program *program;
     bool leaves;
+    bool (*terms)(void *ctx, const sn_node *n, bool summed, float *x, sn_error *err);
     bool (*run)(struct rank *k, sn_session *s, sn_carrier *carrier, sn_error *err);
     float y[STEPS][3][WIDTH];
     char why[400];
@@ -97,7 +101,7 @@ static void *run_rank(void *arg) {
     sn_comm *wire = k->c->ops->split(k->c, 0, &err);
     sn_comm_engine *engine = wire ? sn_comm_engine_new(wire, SN_REDUCE_EXACT, RANKS, &err) : NULL;
     sn_session *s = sn_session_new_arrays(k->program, NULL, 0, &err);
-    sn_carrier_axis axis = {.comm = k->c, .engine = engine, .leaves = k->leaves};
+    sn_carrier_axis axis = {.comm = k->c, .engine = engine, .leaves = k->leaves, .terms = k->terms};
     sn_carrier *carrier = engine ? sn_carrier_new(1, &axis, &err) : NULL;
     if (engine) sn_comm_engine_delay(engine, 0.01, 1e9);
     if (carrier && s) sn_session_set_collectives(s, sn_carrier_collectives(carrier));
@@ -111,28 +115,37 @@ static void *run_rank(void *arg) {
     return NULL;
 }
 
+/* What a rank has itself is added to the memory of the terms that are scattered. */
+static bool add_own_terms(void *ctx, const sn_node *n, bool summed, float *x, sn_error *err) {
+    (void)ctx, (void)err;
+    for (int i = 0; n->op == SN_OP_reduce_scatter && !summed && i < ROWS * WIDTH; i++) x[i] += 1;
+    return true;
+}
+
 static bool run_roots(rank *k, sn_session *s, sn_carrier *carrier, sn_error *err) {
     static const int64_t part[] = {PART, WIDTH}, all[] = {ROWS, WIDTH};
-    float x[PART][WIDTH], exchanged[ROWS][WIDTH], out[4][PART][WIDTH];
+    float x[PART][WIDTH], exchanged[ROWS][WIDTH], rest[ROWS][WIDTH], out[4][PART][WIDTH];
     int own = k->c->rank;
     (void)carrier;
     for (int r = 0; r < PART; r++)
         for (int i = 0; i < WIDTH; i++) x[r][i] = value(own, r, i);
     sn_arg_binding in = {"x", SN_F32, 2, part, x};
-    sn_arg_binding to[] = {{"broadcast", SN_F32, 2, part, out[0]},
-                           {"reduce", SN_F32, 2, part, out[1]},
-                           {"gradient", SN_F32, 2, part, out[2]},
-                           {"sum", SN_F32, 2, part, out[3]},
-                           {"exchanged", SN_F32, 2, all, exchanged}};
-    bool ok = sn_run(s, "step", &in, 1, to, 5, err);
+    sn_arg_binding to[] = {
+        {"broadcast", SN_F32, 2, part, out[0]},   {"reduce", SN_F32, 2, part, out[1]},
+        {"gradient", SN_F32, 2, part, out[2]},    {"sum", SN_F32, 2, part, out[3]},
+        {"exchanged", SN_F32, 2, all, exchanged}, {"rest", SN_F32, 2, all, rest}};
+    bool ok = sn_run(s, "step", &in, 1, to, 6, err);
     for (int r = 0; ok && r < PART; r++)
         for (int i = 0; ok && i < WIDTH; i++) {
+            float others = -RANKS; /* in the columns so far */
+            for (int k = 0; k <= i; k++) others -= value(!own, r, k);
             float sum = value(0, r, i) + value(1, r, i), sent = value(ROOT, r, i);
             /* of the sum over ranks of x_root x, and of 3 times the root's sum on all ranks */
             float gradient = sent + (own == ROOT ? sum : 0) + 3;
             ok = out[0][r][i] == sent && out[1][r][i] == (own == ROOT ? sum : 0) &&
-                 out[2][r][i] == gradient && out[3][r][i] == sum &&
-                 exchanged[r][i] == value(0, r, i) && exchanged[PART + r][i] == value(1, r, i);
+                 out[2][r][i] == gradient && out[3][r][i] == sum && rest[r][i] == others &&
+                 rest[PART + r][i] == others && exchanged[r][i] == value(0, r, i) &&
+                 exchanged[PART + r][i] == value(1, r, i);
             if (!ok) sn_fail(err, SN_ERR_INTERNAL, "another value in row %d", r);
         }
     return ok;
@@ -188,7 +201,7 @@ static void next_run_waits(void **state) {
 static void roots_beside_an_engine(void **state) {
     (void)state;
     rank unused;
-    run_all(build_roots(), (rank){.run = run_roots}, &unused);
+    run_all(build_roots(), (rank){.run = run_roots, .terms = add_own_terms}, &unused);
 }
 
 int main(void) {

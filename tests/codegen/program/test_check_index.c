@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include "tests/support/scratch.h"
 
@@ -116,6 +117,43 @@ static void every_operation(void **state) {
         }
 }
 
+/* What is added at an index behind the last element is added to that, before the first one to the first. */
+static void added_outside(void **state) {
+    (void)state;
+    static const int32_t ids[] = {1, 2, -1}; /* twice: the last of three, behind, before */
+    static const float x[] = {1, 2, 4}, sum[] = {4, 0, 3}, most[] = {4, -INFINITY, 2};
+    for (int level = 0; level <= 4; level += 4) {
+        sn_error err = {0};
+        sn_program *p;
+        sn_module *m = sn_module_new("outside");
+        sn_tensor v = sn_input(m, "x", SN_F32, 3), table = sn_input(m, "t", SN_F32, 3), to = NULL;
+        sn_tensor i = sn_mul(sn_input(m, "i", SN_I32, 3), 2);
+        sn_entry_begin(m, "main");
+        sn_output("rows", sn_scatter_add(sn_broadcast(sn_reshape(v, 3, 1), 3, 2), 0, i, 3));
+        sn_output("columns", sn_scatter_add(sn_broadcast(sn_reshape(v, 1, 3), 2, 3), 1, i, 3));
+        sn_output("largest", sn_scatter_max(v, 0, i, 3));
+        sn_grad(sn_sum_all(sn_mul(sn_at(table, i), v)), 1, &table, &to);
+        sn_output("elements", to);
+        sn_session *s = open_session(m, &p, level, false);
+        float rows[3][2], columns[2][3], largest[3], elements[3];
+        sn_arg_binding in[] = {SN_BIND("x", SN_F32, (void *)(uintptr_t)x, 3),
+                               SN_BIND("t", SN_F32, (void *)(uintptr_t)x, 3),
+                               SN_BIND("i", SN_I32, (void *)(uintptr_t)ids, 3)};
+        sn_arg_binding out[] = {
+            SN_BIND("rows", SN_F32, rows, 3, 2), SN_BIND("columns", SN_F32, columns, 2, 3),
+            SN_BIND("largest", SN_F32, largest, 3), SN_BIND("elements", SN_F32, elements, 3)};
+        if (!sn_run(s, "main", in, 3, out, 4, &err)) fail_msg("%s", err.message);
+        for (int k = 0; k < 3; k++) {
+            assert_true(rows[k][0] == sum[k] && rows[k][1] == sum[k]);
+            assert_true(columns[0][k] == sum[k] && columns[1][k] == sum[k]);
+            assert_true(largest[k] == most[k] && elements[k] == sum[k]);
+        }
+        sn_session_free(s);
+        sn_program_free(p);
+        sn_module_free(m);
+    }
+}
+
 static int score_line;
 
 /* A bias by distance, from a table that is too short unless the index is clamped. */
@@ -174,6 +212,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(computed_indices),
         cmocka_unit_test(every_operation),
+        cmocka_unit_test(added_outside),
         cmocka_unit_test(tables_in_regions),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
