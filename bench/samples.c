@@ -31,7 +31,7 @@ static int begin_of_process(const sn_bench_samples *s, double process) {
     return -1;
 }
 
-/* What is left of a sample's time without waiting, as a share: it took no less. */
+/* What is left of a sample's time without waiting, as a share. Rounds that count wait less than most_waited. */
 static double computed(const sn_bench_samples *s, int k) {
     return s->waited[k] > 0 ? 1 - fmin(s->waited[k], most_waited) / 100 : 1;
 }

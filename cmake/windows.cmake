@@ -11,9 +11,13 @@ set(windows ${PROJECT_BINARY_DIR}/windows)
 # Headers of libraries, which are the same for every system: without others of Linux.
 foreach(header cjson/cJSON.h pcre2.h utf8proc.h xxhash.h)
   find_path(SN_PLACE_OF_${header} ${header} HINTS ${CJSON_INCLUDE_DIRS} ${PCRE2_INCLUDE_DIRS} ${UTF8PROC_INCLUDE_DIRS} ${XXHASH_INCLUDE_DIRS})
+  if(NOT SN_PLACE_OF_${header})
+    message(STATUS "${header} is not found: no programs for Windows")
+    return()
+  endif()
   configure_file(${SN_PLACE_OF_${header}}/${header} ${windows}/include/${header} COPYONLY)
 endforeach()
-file(WRITE ${windows}/include/sys/mman.h "/* posix.h has it */\n")
+file(CONFIGURE OUTPUT ${windows}/include/sys/mman.h CONTENT "/* posix.h has it */\n") # keeps its time
 set(options -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror -Wno-format -Wno-unknown-pragmas -ffunction-sections -fdata-sections
     -fno-ident -D_GNU_SOURCE -D__USE_MINGW_ANSI_STDIO=1 -D_FILE_OFFSET_BITS=64 -DCJSON_HIDE_SYMBOLS -DPCRE2_STATIC
     -DUTF8PROC_STATIC -DSN_VERSION="${PROJECT_VERSION}" -include ${PROJECT_SOURCE_DIR}/runtime/windows/posix.h

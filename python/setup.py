@@ -1,7 +1,7 @@
 """Completes the package for pip: the operations that the build generates, and the path of the library beside them.
 
 In an installation's share/sinter/python both are there. In a checkout they are in a build folder: the newest of build/*/,
-or the one that SINTER_BUILD names."""
+or the one that SINTER_BUILD names, from the checkout."""
 import glob
 import os
 import shutil
@@ -22,13 +22,14 @@ def find():
                        glob.glob(os.path.join(prefix, "lib", "*", "libsinter.so")))
         return ops, found[0] if found else None
     asked = os.environ.get("SINTER_BUILD")
-    folders = [asked] if asked else glob.glob(os.path.join(os.path.dirname(HERE), "build", "*"))
+    root = os.path.dirname(HERE)  # pip runs in HERE
+    folders = [os.path.join(root, asked)] if asked else glob.glob(os.path.join(root, "build", "*"))
     made = [(os.path.join(f, "python", "sinter", "ops.py"), os.path.join(f, "libsinter.so")) for f in folders]
     made = [pair for pair in made if all(map(os.path.exists, pair))]
     if not made:
         raise SystemExit("sinter: %s has no python/sinter/ops.py and libsinter.so, which the build makes: run `cmake --preset "
                          "release && cmake --build --preset release` in %s first, or install the folder share/sinter/python of "
-                         "an installation" % (asked or "no folder build/*", os.path.dirname(HERE)))
+                         "an installation" % (asked or "no folder build/*", root))
     return max(made, key=lambda pair: os.path.getmtime(pair[1]))
 
 

@@ -115,14 +115,23 @@ void sn_memory_drop(void *p, size_t bytes) {
 
 /* ---- pages before their first use ---- */
 
+enum { PIECE = 32 << 20, SMALL_PAGE = 4096 };
+
+static bool is_resident(const char *p, size_t bytes) {
+    unsigned char page[PIECE / SMALL_PAGE];
+    size_t n = mapped_size(bytes) / page_size();
+    bool all = !mincore((void *)(uintptr_t)p, bytes, page);
+    for (size_t i = 0; all && i < n; i++) all = page[i] & 1;
+    return all;
+}
+
 void sn_memory_populate_file(const void *mapped, size_t bytes) {
-    enum { MAX_BYTES = 1 << 30, PIECE = 32 << 20, POPULATE_READ = 22 /* Linux 5.14 */ };
+    enum { MAX_BYTES = 1 << 30, POPULATE_READ = 22 /* Linux 5.14 */ };
     if (bytes > MAX_BYTES) bytes = MAX_BYTES;
     for (size_t at = 0; at < bytes; at += PIECE) {
         char *piece = (char *)(uintptr_t)mapped + at;
-        unsigned char resident = 0;
-        if (!mincore(piece, 1, &resident) && resident & 1)
-            madvise(piece, bytes - at < PIECE ? bytes - at : PIECE, POPULATE_READ);
+        size_t size = bytes - at < PIECE ? bytes - at : PIECE;
+        if (is_resident(piece, size)) madvise(piece, size, POPULATE_READ);
     }
 }
 
@@ -132,9 +141,9 @@ void sn_memory_huge_heap(size_t bytes) {
     if (before) return;
     mallopt(M_MMAP_THRESHOLD, (int)(bytes + LARGE)); /* else a block has a mapping of its own */
     mallopt(M_TRIM_THRESHOLD, (int)(2 * bytes));     /* else its pages go when it is freed */
-    char *p = malloc(bytes + HUGE_PAGE);
+    char *p = malloc(2 * LINE + HUGE_PAGE + bytes);
     if (!p) return;
-    size_t gap = HUGE_PAGE - (uintptr_t)p % HUGE_PAGE;
+    size_t gap = 2 * LINE + HUGE_PAGE - ((uintptr_t)p + 2 * LINE) % HUGE_PAGE;
     madvise(p + gap, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     before = realloc(p, gap - LINE); /* the rest is free */
 #else

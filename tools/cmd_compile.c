@@ -304,8 +304,8 @@ static bool list_files(const options *o, const cmd_artefact *a, const char *name
     *n = 0;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char file[160];
-        snprintf(file, sizeof file, "%s%s", name, files[i].ending);
         if (!files[i].made) continue;
+        snprintf(file, sizeof file, "%s%s", name, files[i].ending);
         if (!(path[*n] = sn_path_join(o->dir, file))) return false;
         ++*n;
     }
@@ -318,7 +318,7 @@ static bool write_bill(const options *o, const cmd_artefact *a, const char *name
     const cmd_model *m = &o->model;
     const char *const read[] = {m->path, m->checkpoint, m->tokenizer, o->train};
     const char *what = sn_base_name(m->path ? m->path : m->preset ? m->preset : o->train);
-    const bool is_static = o->exe && o->is_static;
+    const bool is_static = o->exe && (o->is_static || o->first.system == SN_WINDOWS);
     const bool inside =
         is_static || a->static_gomp; /* of the program; libraries need the shared one */
     const unsigned gomp = (inside ? SPDX_STATIC_GOMP : 0) | (!inside || o->shared ? SPDX_GOMP : 0);

@@ -180,6 +180,7 @@ static bool choose_target(program *p, sn_error *err) {
 /* Reads the whole file into huge pages, from which weights stream 3 to 7 % faster than from the
  * small pages of a mapped file. */
 static bool copy_weights(program *p, const char *path, sn_error *err) {
+    enum { PIECE = 1 << 30 }; /* Windows reads no more than 2 GB at once */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not block on a FIFO */
     struct stat st;
     if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < 1) {
@@ -191,7 +192,8 @@ static bool copy_weights(program *p, const char *path, sn_error *err) {
     p->copy = program_allocate(st.st_size);
     ssize_t n = p->copy ? 1 : 0;
     for (int64_t done = 0; n > 0 && done < st.st_size; done += n)
-        n = read(fd, (char *)p->copy + done, (size_t)(st.st_size - done));
+        n = read(fd, (char *)p->copy + done,
+                 st.st_size - done < PIECE ? (size_t)(st.st_size - done) : PIECE);
     close(fd);
     if (n > 0) return true;
     return sn_fail(err, p->copy ? SN_ERR_FILE : SN_ERR_MEMORY, "%s: %s", path,

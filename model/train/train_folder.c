@@ -47,13 +47,27 @@ static bool has_tokenizer_inside(const train_folder *f, const train_settings *s)
     return inside;
 }
 
+/* The folder of averages in it; fd -1: there is none. */
+static train_folder averaged_in(const train_folder *f) {
+    return (train_folder){
+        .path = TRAIN_AVERAGED,
+        .fd = openat(f->fd, TRAIN_AVERAGED, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+}
+
+static bool has_start(const train_folder *f, const train_settings *s) {
+    train_folder averaged = averaged_in(f);
+    bool has = is_same(f, s->start) || (averaged.fd >= 0 && is_same(&averaged, s->start));
+    if (averaged.fd >= 0) close(averaged.fd);
+    return has;
+}
+
 /* A model that does not come from a training run may be the only copy. */
 static bool check_new(const train_folder *f, const train_settings *s, bool force, sn_error *err) {
     if (checkpoint_exists(f->path) && !force)
         return sn_fail(err, SN_ERR_USAGE,
                        "%s: contains a training run: --resume continues it, --force starts over",
                        f->path);
-    if (is_same(f, s->start))
+    if (has_start(f, s))
         return sn_fail(
             err, SN_ERR_USAGE,
             "%s contains the initial weights and would be overwritten: choose another folder",
@@ -63,7 +77,8 @@ static bool check_new(const train_folder *f, const train_settings *s, bool force
                        "%s: contains a model of several files (model.safetensors.index.json); "
                        "choose another folder",
                        f->path);
-    bool foreign = holds(f, "model.safetensors");
+    bool foreign = holds(f, "model.safetensors") ||
+                   (s->training.optimizer.average > 0 && holds(f, TRAIN_AVERAGED));
     for (int i = 0; import_tokenizer_files[i] && !has_tokenizer_inside(f, s); i++)
         foreign |= holds(f, import_tokenizer_files[i]);
     if (foreign && !holds(f, TRAIN_LOG) && !force)
@@ -90,14 +105,40 @@ static bool remove_old(const train_folder *f, const char *name, sn_error *err) {
                    name, strerror(errno));
 }
 
-bool train_folder_begin(const train_folder *f, const train_settings *s, sn_error *err) {
-    static const char *const run[] = {
-        "checkpoint.safetensors", "model.safetensors", TRAIN_AVERAGED "/model.safetensors",
-        SN_MODEL_GRAPH,           "loss.svg",          "loss.png"};
+static bool remove_model(const train_folder *f, const train_settings *s, sn_error *err) {
+    static const char *const run[] = {"checkpoint.safetensors", "model.safetensors", SN_MODEL_GRAPH,
+                                      "loss.svg", "loss.png"};
     enum { RUN = sizeof run / sizeof *run };
     bool inside = has_tokenizer_inside(f, s), ok = true;
     for (int i = 0; ok && (i < RUN || (!inside && import_tokenizer_files[i - RUN])); i++)
         ok = remove_old(f, i < RUN ? run[i] : import_tokenizer_files[i - RUN], err);
+    return ok;
+}
+
+/* Whether the run in the folder has averages. */
+static bool keeps_averages(const train_folder *f) {
+    sn_error none = {0};
+    char *path = sn_path_join(f->path, "checkpoint.safetensors");
+    sn_weights *w = path && checkpoint_exists(f->path) ? sn_weights_open(path, &none) : NULL;
+    const char *settings = w ? sn_weights_meta(w, train_parts[TRAIN_SETTINGS].key) : NULL;
+    bool keeps = settings && strstr(settings, " average ");
+    sn_weights_close(w);
+    free(path);
+    return keeps;
+}
+
+static bool remove_averages(const train_folder *f, const train_settings *s, sn_error *err) {
+    train_folder averaged = averaged_in(f);
+    if (averaged.fd < 0) return true;
+    bool ok = !keeps_averages(f) ||
+              (remove_model(&averaged, s, err) && remove_old(&averaged, "config.json", err));
+    close(averaged.fd);
+    if (ok) unlinkat(f->fd, TRAIN_AVERAGED, AT_REMOVEDIR); /* if it is empty */
+    return ok;
+}
+
+bool train_folder_begin(const train_folder *f, const train_settings *s, sn_error *err) {
+    bool ok = remove_averages(f, s, err) && remove_model(f, s, err);
     if (!ok || !remove_old(f, TRAIN_LOG, err)) return false; /* last: marks the others */
     checkpoint_clean(f->path);
     fsync(f->fd);

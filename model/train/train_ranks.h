@@ -95,7 +95,8 @@ sn_comm *train_share_comm(const train_ranks *r, const train_tensor *x);
 /* A tensor that ranks share. *whole: malloc'ed on the first of these ranks, NULL on the others. */
 bool train_share_collect(train_ranks *r, const train_tensor *x, void **whole, sn_error *err);
 /* train_save.c: writes a model folder, rank 0 does, with the parameters' last values, or the averages of their values;
- * those that are not trained have their initial ones. Called by all ranks. Of those that are divided rank 0 gathers one at a time. */
+ * those that are not trained have their initial ones. Called by all ranks. Of those that are divided rank 0 gathers one
+ * at a time. */
 bool train_save_model(train_ranks *r, const train_tensors *t, const train_start *start,
                       bool averaged, const char *folder, sn_config *config, sn_error *err);
 

@@ -13,6 +13,12 @@
 
 int _dowildcard = 0; /* arguments are not patterns of file names */
 
+static UINT code_page; /* of the console, before */
+
+static void end(void) {
+    SetConsoleOutputCP(code_page);
+}
+
 /* Texts are UTF-8 with lines that end as on Linux; consoles know the codes of colours. */
 static __attribute__((constructor)) void begin(void) {
     DWORD mode;
@@ -23,7 +29,8 @@ static __attribute__((constructor)) void begin(void) {
         if (file && GetConsoleMode(h, &mode))
             SetConsoleMode(h, mode | ENABLE_VIRTUAL_TERMINAL_PROCESSING);
     }
-    SetConsoleOutputCP(CP_UTF8);
+    code_page = GetConsoleOutputCP();
+    if (code_page && SetConsoleOutputCP(CP_UTF8)) atexit(end);
 }
 
 double sn_clock(void) {

@@ -541,6 +541,7 @@ mingw() {
     sed -e 's/#include "story.h"/#include <sinter\/threads.h>\n&/' \
         -e 's/    if (code) return fail(argv\[1\], code);/&\n    sn_error err = {0};\n    sn_threads threads;\n    if (!sn_threads_init(\&threads, 3, \&err)) return 1;\n    story_set_threads(\&m, threads.n);\n    m.pool = (story_threads *)\&threads;/' \
         -e 's/    story_close(&m);/&\n    sn_threads_free(\&threads);/' "$source/examples/deploy/generate.c" >threads.c
+    [ "$(grep -c 'sn_threads_init\|m\.pool\|sn_threads_free' threads.c)" = 3 ] || fail "no threads in the program"
     $gcc -std=c11 -Wall -Wextra -Werror threads.c -Iwindows "-I$api" windows/story.obj "$lib" -o threads.exe || fail "threads of Win32"
     # a program, which needs libraries of the system only
     compile windows --target x86-64-v2,os=windows,x86-64-v3,os=windows --exe --json >out 2>err

@@ -167,7 +167,7 @@ static void assumptions_are_possible(void) {
     }
     print_message("%d of %d different assumptions can be true, of %d it is not known\n",
                   count[POSSIBLE], n, count[UNKNOWN]);
-    assert_true(second || count[POSSIBLE] >= n * 9 / 10);
+    assert_true(second || count[POSSIBLE] == n);
 }
 
 /* ---- right functions ---- */

@@ -125,11 +125,19 @@ static void pages_of_files_are_populated(void **state) {
     struct utsname u;
     int major, minor;
     assert_true(!uname(&u) && sscanf(u.release, "%d.%d", &major, &minor) == 2);
-    if (major * 100 + minor >= 514) assert_true(left < 4);
-    assert_true(left <= SIZE / 4096);
+    if (major * 100 + minor < 514) skip();
+    assert_true(left < 4);
 }
 
-/* Blocks of the heap lie in huge pages. A system may have none to give. */
+static bool has_huge_pages(void) {
+    char text[100] = "";
+    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    bool some = f && fgets(text, sizeof text, f) && !strstr(text, "[never]");
+    if (f) fclose(f);
+    return some;
+}
+
+/* Blocks of the heap lie in huge pages. */
 static void the_heap_has_huge_pages(void **state) {
     (void)state;
     enum { BLOCK = 7 * MB };
@@ -138,9 +146,13 @@ static void the_heap_has_huge_pages(void **state) {
     unsigned char *p = malloc(BLOCK);
     assert_non_null(p);
     const long cost = faults_of(p, BLOCK, true);
-    assert_true(cost <= BLOCK / 4096 + 1);
-    if (cost > 16) skip();
     free(p);
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+    if (!has_huge_pages()) skip();
+    assert_true(cost < BLOCK / 4096 / 4); /* the system's memory may be in pieces */
+#else
+    assert_true(!has_huge_pages() || cost > 0);
+#endif
 }
 
 static void room_is_known(void **state) {

@@ -172,7 +172,7 @@ static bool add_library(command *c, const char *name, sn_error *err) {
         return sn_fail(
             err, SN_ERR_FILE,
             "a program needs %s, which is neither installed with this program nor in its "
-            "build tree%s; link NAME.o with your own main instead",
+            "build tree%s; link the object with your own main instead",
             name, strstr(name, "windows") ? " (it is built where CMake finds MinGW)" : "");
     add_path(c, folder, name, "");
     return true;
@@ -240,6 +240,13 @@ static bool program_command(command *c, const link_request *r, sn_error *err) {
                        "programs can only be linked for this machine's architecture; for target "
                        "'%s' link NAME.o with your own main (examples/deploy)",
                        r->target);
+    char *version = ask(cc, "--version");
+    if (!version)
+        return sn_fail(err, SN_ERR_FILE,
+                       "a program needs '%s', which does not run; install it%s, or name another "
+                       "with --cc",
+                       cc, r->windows ? " (Debian: apt-get install gcc-mingw-w64-x86-64)" : "");
+    free(version);
     begin(c, cc);
     if (r->is_static || r->windows) add(c, "-static");
     if (r->windows) add(c, "-Wl,-S"); /* without what debuggers need of MinGW's C runtime */

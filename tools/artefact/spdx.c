@@ -274,7 +274,8 @@ static const struct {
     {SPDX_STATIC_GOMP, "libgomp", "libgomp", "GPL-3.0-or-later WITH GCC-exception-3.1",
      "STATIC_LINK", NULL},
     {SPDX_STATIC_LIBC, "libc", "libc", NULL, "STATIC_LINK",
-     "libc and libm of the compiler that linked the program; glibc is LGPL-2.1-or-later"},
+     "libc and libm of the compiler that linked the program; glibc is LGPL-2.1-or-later, "
+     "MinGW-w64's is under several permissive licences"},
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };
 

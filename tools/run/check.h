@@ -14,9 +14,8 @@ typedef struct check_options {
     const char *sizes;     /* "B=1,T=70"; NULL: two sizes */
     const char *cache_dir; /* of compiled kernels */
     const char *backend, *off;
-    const char *compute; /* arithmetic of products; bf16: in the evaluator, too */
-    const char *weights,
-        *cache; /* with `invariant`: storage of matrices, and of keys and values; NULL: f32 */
+    const char *compute;   /* arithmetic of products; bf16: in the evaluator, too */
+    const char *weights;   /* with `invariant`: storage of constant matrices; NULL: f32 */
     const char *invariant; /* what the program is compiled with; NULL, "": nothing */
     unsigned levels;       /* bit set */
     double tolerance;      /* of errors relative to a tensor's largest element */
