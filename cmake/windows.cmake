@@ -15,7 +15,8 @@ foreach(header cjson/cJSON.h pcre2.h utf8proc.h xxhash.h)
     message(STATUS "${header} is not found: no programs for Windows")
     return()
   endif()
-  configure_file(${SN_PLACE_OF_${header}}/${header} ${windows}/include/${header} COPYONLY)
+  get_filename_component(folder ${header} DIRECTORY)
+  file(COPY ${SN_PLACE_OF_${header}}/${header} DESTINATION ${windows}/include/${folder}) # configure_file would make it an input
 endforeach()
 file(CONFIGURE OUTPUT ${windows}/include/sys/mman.h CONTENT "/* posix.h has it */\n") # keeps its time
 set(options -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror -Wno-format -Wno-unknown-pragmas -ffunction-sections -fdata-sections

@@ -88,7 +88,7 @@ bool decomp_fused_scan(decomp *c) {
 
 bool decomp_fused_recurrence(decomp *c) {
     const sn_attr *pro = sn_dc_attr(c, SN_A_prologue), *epi = sn_dc_attr(c, SN_A_epilogue);
-    sn_node *in[SN_MAX_REC_IN] = {c->in[0]}, **row = in + 1, **arg;
+    sn_node *in[SN_MAX_REC_IN] = {c->n_in ? c->in[0] : NULL}, **row = in + 1, **arg;
     sn_attr attr[SN_ATTR_COUNT];
     const sn_attr *gradient = sn_dc_attr(c, SN_A_gradient);
     const int n_end = gradient && gradient->i, n_source = c->n_in - 1 - n_end;

@@ -2,6 +2,7 @@
  * memory. */
 #include "runtime/memory.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -140,7 +141,7 @@ void sn_memory_huge_heap(size_t bytes) {
     static char *before; /* what precedes the first huge page stays, and is not touched */
     if (before) return;
     mallopt(M_MMAP_THRESHOLD, (int)(bytes + LARGE)); /* else a block has a mapping of its own */
-    mallopt(M_TRIM_THRESHOLD, (int)(2 * bytes));     /* else its pages go when it is freed */
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);              /* else its pages go when it is freed */
     char *p = malloc(2 * LINE + HUGE_PAGE + bytes);
     if (!p) return;
     size_t gap = 2 * LINE + HUGE_PAGE - ((uintptr_t)p + 2 * LINE) % HUGE_PAGE;

@@ -221,6 +221,7 @@ static void mistakes(void **state) {
         {"module m dim 2x in [3, 4]", "t.sn:1: symbolic dim \"2x\""},
         {ENTRY "%1: f32[3] = exp %0", "t.sn:4:5: the type of exp is f32[2]"},
         {ENTRY "%1: f32[2] = add %0", "t.sn:4: add: 1 operands given"},
+        {ENTRY "%1: f32[2] = fused_recurrence()", "fused_recurrence: its prologue is missing"},
         {ENTRY "%1: f32[2] = foo %0", "t.sn:4:14: expected the name of an op, found 'foo'"},
         {ENTRY "%1: f99[2] = exp %0", "t.sn:4:5: expected an element type like f32"},
         {ENTRY "%1: f32[Q] = exp %0", "t.sn:4:9: expected a dimension"},

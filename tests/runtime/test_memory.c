@@ -137,7 +137,7 @@ static bool has_huge_pages(void) {
     return some;
 }
 
-/* Blocks of the heap lie in huge pages. */
+/* Blocks of the heap lie in huge pages, if it was not used for large ones before: this test is the first. */
 static void the_heap_has_huge_pages(void **state) {
     (void)state;
     enum { BLOCK = 7 * MB };
@@ -162,9 +162,11 @@ static void room_is_known(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_are_aligned),      cmocka_unit_test(mappings_are_zero),
-        cmocka_unit_test(pages_come_and_go),       cmocka_unit_test(pages_of_files_are_populated),
-        cmocka_unit_test(the_heap_has_huge_pages), cmocka_unit_test(room_is_known)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_heap_has_huge_pages),
+                                       cmocka_unit_test(blocks_are_aligned),
+                                       cmocka_unit_test(mappings_are_zero),
+                                       cmocka_unit_test(pages_come_and_go),
+                                       cmocka_unit_test(pages_of_files_are_populated),
+                                       cmocka_unit_test(room_is_known)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
