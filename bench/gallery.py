@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""gallery.py [--sinter PROGRAM] [--kernels] [--measure [--again]]: writes docs/gallery.md from examples/variants: for every
-variant what its opening comment says, its formula, its kernels, and a picture (docs/gallery/NAME.svg): its time by fusion
-level, and which tiles of attention its mask skips.
+"""gallery.py [--sinter PROGRAM] [--measure [--again]]: writes docs/gallery.md from examples/variants: for every variant what
+its opening comment says, its formula, and a picture (docs/gallery/NAME.svg): its time by fusion level, and which tiles of
+attention its mask skips.
 
---kernels asks `sinter explain` for the kernels. --measure does, too, and times the variants that docs/gallery/times.json
-lacks (--again: all), each level of the entry forward in turn, and `sinter report` for tiles that are not there; saves after
-each variant. Otherwise the file's numbers are shown. A new variant needs no change here: a line "formula: ..." of its
-comment is its formula. --check, the test `gallery`, compares the page with what would be written.
+--measure times the variants that docs/gallery/times.json lacks (--again: all), each level of the entry forward in turn, and
+asks `sinter report` for tiles that are not there; saves after each variant. Otherwise the file's numbers are shown. A new
+variant needs no change here: a line "formula: ..." of its comment is its formula. --check, the test `gallery`, compares the
+page with what would be written.
 """
 import argparse
 import glob
@@ -96,14 +96,15 @@ def draw_map(m, x, side):
     return "".join(out), max(width, 130)
 
 
-def picture(times, maps):
-    """An SVG: a bar for each level, with its time and its speed-up against level 0; beside it the tiles of each mask."""
-    parts, x, height = [bars(times)], 400, 8 + 20 * len(times)
+def picture(measured, maps):
+    """An SVG: a bar for each level, with its time and its speed-up against level 0; below it the machine and the date; beside
+    it the tiles of each mask."""
+    parts, x = [bars(measured["levels"])], 400
+    parts.append(f'<text x="0" y="121" font-size="10" fill="#666">{machine_of(measured["machine"])}</text>')
     for m in maps[:3]:
         text, width = draw_map(m, x, 92)
         parts.append(text)
         x += width + 24
-        height = 126
     if maps:
         at = 400
         for colour, what in KINDS:
@@ -111,7 +112,7 @@ def picture(times, maps):
                          f'<text x="{at + 11}" y="124" font-size="10">{what}</text>')
             at += 18 + 6 * len(what)
         x = max(x, at)
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{x:.0f}" height="{height}" font-family="sans-serif" '
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{x:.0f}" height="126" font-family="sans-serif" '
             'font-size="12" fill="#222"><rect width="100%" height="100%" fill="#fff"/>' + "".join(parts) + "</svg>\n")
 
 
@@ -127,27 +128,12 @@ def bars(times):
     return "".join(rows)
 
 
-def kernels(sinter, name):
-    """The kernels or loops that mix tokens in layer 0, or else the first kernel, as `sinter explain` prints them."""
-    text = subprocess.run([sinter, "explain", os.path.join(TOP, "examples/variants", name + ".c")], check=True,
-                          capture_output=True, text=True, cwd=TOP).stdout
-    lines = [re.sub(r" {3,}", "  ", line.strip()).replace(TOP + "/", "") for line in text.splitlines()]
-    entries = [i for i, line in enumerate(lines) if line.startswith("entry ")] + [len(lines)] * 2
-    lines = lines[entries[0]:entries[1]]
-    head = lines[0] if lines else ""
-    for kind in r"\d+ +(flash|recurrence)", r"\d+ +fused_scan|loop: scan", r"\d+ ":
-        found = [line for line in lines if re.match(kind, line)]
-        if found:
-            return [head, *([line for line in found if " layer0." in line] or found[:1])]
-    return [head]
-
-
 INTRODUCTION = (
-    "Every variant of `examples/variants`: its formula, what it does, the kernels of a layer's attention, and the time of "
-    f"its entry `forward` at each fusion level. Times and FLOP are for {TOKENS} tokens. Beside the times are the tiles of "
-    "each mask, queries downwards, keys to the right: skipped, computed with the mask, or without it. The name of a file "
-    "leads to its C; `small.h`, `classifier.h` and `recurrent.h` hold what the files share. Models are small: width 64, two "
-    "layers, random weights. `bench/gallery.py --measure` makes this page.")
+    "Every variant of `examples/variants`: its formula, what it does, and the time of its entry `forward` at each fusion "
+    f"level for {TOKENS} tokens, with the machine and the date. Beside the times are the tiles of each mask, queries "
+    "downwards, keys to the right: skipped, computed with the mask, or without it. The name of a file leads to its C; "
+    "`small.h`, `classifier.h` and `recurrent.h` hold what the files share. Models are small: width 64, two layers, random "
+    "weights. `sinter explain FILE` prints the kernels of a variant. `bench/gallery.py --measure` makes this page.")
 SECTIONS = {
     "Scores, norms and layers": "Attention with another score, other weights or other projections; norms; the order of parts.",
     "Masks": "Attention whose mask is a function in C.",
@@ -157,41 +143,37 @@ SECTIONS = {
 
 
 def machine_of(m):
-    """The machine of a measurement, and how busy it was."""
+    """The machine of a measurement, how busy it was, and the date."""
     busy = f", other programs used {m['others_pct']:.0f} %" if m.get("others_pct", 0) >= 5 else ""
-    return m["cpu"] + (f" ({m['microarchitecture']})" if m.get("microarchitecture") else "") + busy
+    name = m["cpu"] + (f" ({m['microarchitecture']})" if m.get("microarchitecture") else "")
+    return f"{name}{busy}, {m['threads']} threads, {m['date'][:10]}"
 
 
-def page(times, explained, maps):
+def page(times, maps):
     out = ["# Gallery", "", INTRODUCTION, ""]
     for section, introduction in SECTIONS.items():
         out += [f"## {section}", "", introduction, ""]
         for name in variants():
             if section_of(name) == section:
-                out += shown(name, times.get(name), explained.get(name), maps.get(name))
+                out += shown(name, name in times, maps.get(name))
     return wrap("\n".join(out).rstrip("\n") + "\n")
 
 
-def shown(name, measured, explained, maps):
+def shown(name, measured, maps):
     """The lines of a variant."""
     comment, formula = described(name)
     out = [f"### {name}"] + ([f"`{formula}`", ""] if formula else [""])
     out += [f"[`{name}.c`](../examples/variants/{name}.c): {comment}"]
-    if explained:
-        out += ["```", *explained, "```"]
     if measured:
-        m = measured["machine"]
-        out += [f"![Time of {name} by fusion level{' and the tiles of its mask' if maps else ''}](gallery/{name}.svg) "
-                f"{machine_of(m)}, {m['threads']} threads, {m['date'][:10]}."]
+        out += [f"![Time of {name} by fusion level{' and the tiles of its mask' if maps else ''}](gallery/{name}.svg)"]
     return out + [""]
 
 
 def wrap(text):
-    """Folds prose at 119 characters, outside code and formulas."""
-    lines, code = [], False
+    """Folds prose at 119 characters, outside formulas."""
+    lines = []
     for line in text.split("\n"):
-        code ^= line.startswith("```")
-        while not code and not re.fullmatch("`[^`]*`", line) and len(line) > 119 and " " in line[1:119]:
+        while not re.fullmatch("`[^`]*`", line) and len(line) > 119 and " " in line[1:119]:
             cut = line.rindex(" ", 0, 119)
             lines.append(line[:cut])
             line = line[cut + 1:]
@@ -202,7 +184,6 @@ def wrap(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sinter", default=os.path.join(TOP, "build/release/tools/sinter"))
-    parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--check", action="store_true", help="only say whether docs/gallery.md is what would be written")
@@ -211,30 +192,29 @@ def main():
     os.makedirs(folder, exist_ok=True)
     store = os.path.join(folder, "times.json")
     data = json.load(open(store, encoding="utf-8")) if os.path.exists(store) else {}
-    times, explained, maps = data.get("times", {}), data.get("kernels", {}), data.get("tiles", {})
+    times, maps = data.get("times", {}), data.get("tiles", {})
     if arguments.check:
-        same = page(times, explained, maps) == open(path, encoding="utf-8").read()
+        same = page(times, maps) == open(path, encoding="utf-8").read()
         print("the gallery is that of the tree" if same else "docs/gallery.md is out of date: run bench/gallery.py")
         return 0 if same else 1
     for name in variants():
-        if arguments.measure or arguments.kernels:
+        if arguments.measure:
             try:
-                explained[name] = kernels(arguments.sinter, name)
-                if arguments.measure and name not in maps:
+                if name not in maps:
                     maps[name] = tiles(arguments.sinter, name)
-                if arguments.measure and (arguments.again or name not in times):
+                if arguments.again or name not in times:
                     times[name] = measure(arguments.sinter, name)
             except subprocess.CalledProcessError as e:
                 print(f"{name}: {' '.join(e.cmd[:3])} failed")
                 continue
             with open(store, "w", encoding="utf-8") as f:
-                json.dump({"times": times, "kernels": explained, "tiles": maps}, f, indent=1, sort_keys=True, ensure_ascii=False)
+                json.dump({"times": times, "tiles": maps}, f, indent=1, sort_keys=True, ensure_ascii=False)
                 f.write("\n")
         if name in times:
             with open(os.path.join(folder, name + ".svg"), "w", encoding="utf-8") as f:
-                f.write(picture(times[name]["levels"], maps.get(name, [])))
+                f.write(picture(times[name], maps.get(name, [])))
     with open(path, "w", encoding="utf-8") as f:
-        f.write(page(times, explained, maps))
+        f.write(page(times, maps))
     return 0
 
 
