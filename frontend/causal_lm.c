@@ -199,9 +199,10 @@ static sn_tensor place(const causal_lm *g, const sn_forward_ctx *s, sn_tensor x,
 static sn_tensor attend_seen(const causal_lm *g, const sn_forward_ctx *s, sn_tensor q, sn_tensor k,
                              sn_tensor v, bool local) {
     bool changed = g->score_cap > 0 || g->positions == ALIBI;
+    sn_tensor sink = g->names.sinks ? sn_param(s->m, g->names.sinks, SN_F32, g->heads) : NULL;
     return sn_forward_attention(s, q, k, v, .causal = true, .window = local ? g->window : 0,
                                 .scale = g->score_scale, .score = changed ? change_score : NULL,
-                                .user = g);
+                                .user = g, .sink = sink);
 }
 
 /* Caches hold latents. One new token attends to them directly; many tokens, for which the scores

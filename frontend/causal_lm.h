@@ -21,6 +21,7 @@ typedef struct causal_names {
     const char *layers;               /* scope of layer l is LAYERS.l */
     const char *q, *k, *v, *qkv, *o;  /* qkv: in one matrix, and the three are NULL */
     const char *q_norm, *k_norm;
+    const char *sinks; /* one more score of each head, in the sum of its softmax only */
     const char *before_attn, *after_attn, *before_mlp, *after_mlp; /* norms of a layer */
     const char *gate, *up, *gate_up; /* gate: gated; gate_up: both in one matrix */
     const char *down;                /* NULL: layers without an MLP */

@@ -2,6 +2,8 @@
 #include "frontend/experts.h"
 #include "frontend/front.h"
 
+#include <stdio.h>
+
 void expert_check(sn_config *c, const expert_mlp *e) {
     if (!e->count) return;
     if (e->per_token > e->count)
@@ -24,23 +26,56 @@ bool expert_layer(const expert_mlp *e, int64_t layer) {
     return true;
 }
 
-/* The weights of all experts [experts out, in]: a file has one matrix for each. */
-static sn_tensor weights(const expert_mlp *e, sn_module *m, const char *name, int64_t out,
+/* What all experts have of a part, stacked along the first axis; a file has one for each. in 0: of a
+ * bias. */
+static sn_tensor of_each(const expert_mlp *e, sn_module *m, const char *name, int64_t out,
                          int64_t in) {
     sn_tensor *part = sn_arena_alloc(m, sizeof *part * (size_t)(e->count + 1));
     for (int64_t i = 0; i < e->count; i++) {
         sn_scope_push(m, "%s.%lld.%s", e->experts, (long long)i, name);
-        part[i] = sn_param(m, "weight", SN_F32, out, in);
+        part[i] = in ? sn_param(m, "weight", SN_F32, out, in) : sn_param(m, "bias", SN_F32, out);
         sn_scope_pop(m);
     }
     return sn_concat_at(SN_HERE, 0, part);
 }
 
-/* A parameter of all experts [experts, out, in] as a matrix. */
-static sn_tensor stacked(const expert_mlp *e, sn_module *m, const char *name, int64_t out,
-                         int64_t in) {
-    sn_tensor w = sn_param(m, name, SN_F32, e->count, out, in);
-    return sn_reshape(w, e->count * out, in);
+/* The matrix of all experts [experts out, in], and their biases [experts, out] or NULL. */
+typedef struct expert_map {
+    sn_tensor w, bias;
+} expert_map;
+
+static expert_map separate(const expert_mlp *e, sn_module *m, const char *name, int64_t out,
+                           int64_t in) {
+    expert_map map = {of_each(e, m, name, out, in), NULL};
+    if (e->biases) map.bias = sn_reshape(of_each(e, m, name, out, 0), e->count, out);
+    return map;
+}
+
+/* x [experts, out, ..]: its rows part, part + n, .. of each expert, or, not alternating, the part-th of
+ * n pieces. */
+static sn_tensor rows_of(const expert_mlp *e, sn_tensor x, int part, int n) {
+    if (n == 1) return x;
+    int64_t out = sn_dim_of(x, 1) / n, in = x->rank > 2 ? sn_dim_of(x, 2) : 1; /* numbers */
+    sn_tensor y = e->paired ? sn_slice(sn_reshape(x, e->count, out, n, in), 2, part, 1)
+                            : sn_slice(sn_reshape(x, e->count, n, out, in), 1, part, 1);
+    return x->rank > 2 ? sn_reshape(y, e->count, out, in) : sn_reshape(y, e->count, out);
+}
+
+/* The maps that one parameter of all experts holds: n, of `out` rows each. */
+static void stacked(const expert_mlp *e, sn_module *m, const char *name, int n, int64_t out,
+                    int64_t in, expert_map *map) {
+    sn_tensor w = e->in_out ? sn_swap(sn_param(m, name, SN_F32, e->count, in, n * out), 1, 2)
+                            : sn_param(m, name, SN_F32, e->count, n * out, in);
+    sn_tensor bias = NULL;
+    if (e->biases) {
+        char text[128];
+        snprintf(text, sizeof text, "%s_bias", name);
+        bias = sn_param(m, text, SN_F32, e->count, n * out);
+    }
+    for (int i = 0; i < n; i++) {
+        map[i].w = sn_reshape(rows_of(e, w, i, n), e->count * out, in);
+        map[i].bias = bias ? rows_of(e, bias, i, n) : NULL;
+    }
 }
 
 /* Scores for the choice [B, T, experts], without those of groups that are not among the best. */
@@ -58,7 +93,8 @@ static sn_tensor best_groups(const expert_mlp *e, sn_tensor score) {
 /* The experts of each token [B, T, per_token], and their factors. */
 static sn_tensor route(const expert_mlp *e, sn_tensor x, sn_tensor *factor) {
     sn_module *m = sn_module_of(x);
-    sn_tensor score = sn_nn_linear(x, e->router, e->count, 0), choice, index;
+    sn_tensor score = sn_nn_linear(x, e->router, e->count, e->router_bias ? SN_BIAS : 0);
+    sn_tensor choice, index;
     choice = score = e->sigmoid ? sn_sigmoid(score) : sn_softmax(score, -1);
     if (e->bias) {
         sn_scope_push(m, "%s", e->router);
@@ -76,25 +112,32 @@ static sn_tensor route(const expert_mlp *e, sn_tensor x, sn_tensor *factor) {
     return index;
 }
 
-static sn_tensor apply(const expert_mlp *e, sn_tensor x, sn_tensor w, sn_tensor index) {
-    return front_expert_linear(SN_HERE, x, w, e->count, index);
+static sn_tensor apply(const expert_mlp *e, sn_tensor x, const expert_map *map, sn_tensor index) {
+    return front_expert_linear(SN_HERE, x, map->w, map->bias, e->count, index);
+}
+
+static sn_tensor gate(const expert_mlp *e, sn_tensor g, sn_tensor u,
+                      sn_tensor (*act)(sn_loc, sn_tensor)) {
+    if (!(e->limit > 0)) return sn_mul(act(SN_HERE, g), u);
+    g = sn_min(g, e->limit), u = sn_max(sn_min(u, e->limit), -e->limit);
+    return sn_mul(sn_mul(g, sn_sigmoid(sn_mul(g, e->slope))), sn_add(u, 1));
 }
 
 sn_tensor expert_apply(const expert_mlp *e, sn_tensor x, sn_tensor (*act)(sn_loc, sn_tensor)) {
     sn_module *m = sn_module_of(x);
     int64_t d = sn_dim_of(x, -1); /* a number */
-    sn_tensor factor, index = route(e, x, &factor);
-    sn_tensor part[2], h, down;
+    sn_tensor factor, index = route(e, x, &factor), h;
+    expert_map in[2], down;
     if (e->gate_up) {
-        sn_split(apply(e, x, stacked(e, m, e->gate_up, 2 * e->d, d), index), 3, 2, part);
-        down = stacked(e, m, e->all_down, d, e->d);
+        stacked(e, m, e->gate_up, 2, e->d, d, in);
+        stacked(e, m, e->all_down, 1, d, e->d, &down);
     } else {
-        part[0] = apply(e, x, weights(e, m, e->gate, e->d, d), index);
-        part[1] = apply(e, x, weights(e, m, e->up, e->d, d), index);
-        down = weights(e, m, e->down, d, e->d);
+        in[0] = separate(e, m, e->gate, e->d, d);
+        in[1] = separate(e, m, e->up, e->d, d);
+        down = separate(e, m, e->down, d, e->d);
     }
-    h = sn_mul(act(SN_HERE, part[0]), part[1]);
-    h = apply(e, h, down, index); /* [B, T, per_token, d] */
+    h = gate(e, apply(e, x, &in[0], index), apply(e, x, &in[1], index), act);
+    h = apply(e, h, &down, index); /* [B, T, per_token, d] */
     sn_tensor y = sn_sum(sn_mul(h, sn_expand(factor, 3)), 2);
     if (!e->shared) return y;
     sn_scope_push(m, "%s", e->shared);

@@ -15,17 +15,24 @@ typedef struct expert_mlp {
     const char *experts;          /* the scope of expert e is EXPERTS.e */
     const char *gate, *up, *down; /* of an expert, and of the shared one */
     const char *gate_up,
-        *all_down;            /* parameters of all experts [experts, 2 d or d, ..], or NULL: each
-                                      * expert has its matrices */
-    bool plain_too;           /* the layer's MLP is added, as it is without experts */
-    const char *shared;       /* the scope of an MLP that every token uses; NULL: none */
-    const char *shared_gate;  /* the linear map to its factor, a sigmoid; NULL: 1 */
-    const char *bias;         /* of the scores, for the choice only; NULL: none */
-    int64_t count, per_token; /* count 0: no layer has experts */
-    int64_t d, d_shared;      /* hidden units of an expert, of the shared one */
-    bool sigmoid;             /* scores are sigmoids, else a softmax over all experts */
-    bool normed;              /* the factors of the selected add up to 1 */
-    double scale;             /* of the factors; 0: 1 */
+        *all_down; /* parameters of all experts [experts, 2 d or d, ..], or NULL: each
+                    * expert has its matrices */
+    bool in_out;   /* these are [experts, .., 2 d or d] */
+    bool paired;   /* rows of gate and up alternate, else those of gate come first */
+    bool biases;   /* of experts: NAME_bias of these, or one beside each matrix */
+    bool router_bias;
+    double limit,
+        slope;          /* act(g) u is g sigmoid(slope g) (u + 1), where g is at most `limit`, and u
+                          * within it on both sides; limit 0: it is not */
+    bool plain_too;     /* the layer's MLP is added, as it is without experts */
+    const char *shared; /* the scope of an MLP that every token uses; NULL: none */
+    const char *shared_gate;         /* the linear map to its factor, a sigmoid; NULL: 1 */
+    const char *bias;                /* of the scores, for the choice only; NULL: none */
+    int64_t count, per_token;        /* count 0: no layer has experts */
+    int64_t d, d_shared;             /* hidden units of an expert, of the shared one */
+    bool sigmoid;                    /* scores are sigmoids, else a softmax over all experts */
+    bool normed;                     /* the factors of the selected add up to 1 */
+    double scale;                    /* of the factors; 0: 1 */
     int64_t groups, groups_chosen;   /* only experts of the best groups are selected; 0: of all */
     bool two_of_group;               /* a group's score is the sum of its best two, else the best */
     int64_t first, every;            /* layers `first`, `first + every`, ...; 0: every layer */

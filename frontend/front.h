@@ -39,8 +39,8 @@ int front_tensors(const sn_tensor *list);
 bool front_is_integer(sn_tensor x);
 bool front_same_shape(sn_tensor x, sn_tensor y);
 
-/* sn_expert_linear with the weights as a matrix [experts out, in]. */
-sn_tensor front_expert_linear(sn_loc at, sn_tensor x, sn_tensor w, int64_t experts,
+/* sn_expert_linear with the weights as a matrix [experts out, in], and a bias [experts, out] or NULL. */
+sn_tensor front_expert_linear(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor bias, int64_t experts,
                               sn_tensor index);
 
 /* An input whose elements a run checks: from least to greatest; SN_END: any finite number from

@@ -250,19 +250,26 @@ sn_tensor sn_take_blocks_at(sn_loc at, sn_tensor x, sn_tensor index, int64_t blo
     return SN_NODE(x->m, take_blocks, SN_ATTRS(SN_INT(blocks, blocks)), x, index);
 }
 
-sn_tensor front_expert_linear(sn_loc at, sn_tensor x, sn_tensor w, int64_t experts,
+/* The blocks that index selects, each with its row of bias [experts, out]; NULL: none. */
+static sn_tensor take_biased(sn_loc at, sn_tensor y, sn_tensor bias, int64_t experts,
+                             sn_tensor index) {
+    y = sn_take_blocks_at(at, y, index, experts);
+    return bias ? sn_b_binary(SN_OP_add, y, sn_gather_at(at, bias, 0, index)) : y;
+}
+
+sn_tensor front_expert_linear(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor bias, int64_t experts,
                               sn_tensor index) {
     FRONT_ENTER("expert_linear", x, w, index);
     if (index->rank < 1 || (x->rank != index->rank && x->rank != index->rank + 1))
         return fail_pair("expert_linear", x, index, "x is [.., in] or [.., k, in], index [.., k]");
     sn_tensor y = sn_linear_at(at, x, w, NULL);
-    if (x->rank == index->rank) return sn_take_blocks_at(at, y, index, experts);
+    if (x->rank == index->rank) return take_biased(at, y, bias, experts, index);
     if (x->rank == SN_MAX_RANK)
         return fail_pair("expert_linear", x, index, "x has too many axes: sn_reshape it");
     sn_dim shape[SN_MAX_RANK + 1];
     for (int i = 0; i < index->rank; i++) shape[i] = index->shape[i];
     shape[index->rank] = 1;
-    y = sn_take_blocks_at(at, y, sn_b_reshape(index, index->rank + 1, shape), experts);
+    y = take_biased(at, y, bias, experts, sn_b_reshape(index, index->rank + 1, shape));
     shape[index->rank] = y->shape[y->rank - 1];
     return sn_b_reshape(y, x->rank, shape);
 }
@@ -276,7 +283,7 @@ sn_tensor sn_expert_linear_at(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor ind
         return fail_pair("expert_linear", x, w,
                          "x's last axis must equal the weight's last, [experts, out, in]");
     sn_dim rows[2] = {sn_dim_mul(x->m, experts, w->shape[1]), w->shape[2]};
-    return front_expert_linear(at, x, sn_b_reshape(w, 2, rows), experts, index);
+    return front_expert_linear(at, x, sn_b_reshape(w, 2, rows), NULL, experts, index);
 }
 
 sn_tensor sn_grouped_matmul_at(sn_loc at, sn_tensor x, sn_tensor w, sn_tensor group) {

@@ -1,6 +1,7 @@
 /* blocks.c: elementwise operations on selected blocks of linear maps (the gate and the values of
- * experts) move before the selection: f(take(x), take(y)) becomes take(f(x, y)). So does the product
- * with a number for each row (a router's weight), where each row has one block.
+ * experts) move before the selection: f(take(x), take(y)) becomes take(f(x, y)). So do biases of the
+ * blocks, looked up by the same index, and the product with a number for each row (a router's
+ * weight), where each row has one block.
  *
  * Requires composites, before merge. Keeps values. Only if the weights never change: then the
  * product computes the selected blocks only (fuse_groups.c), with these operations as its epilogue,
@@ -31,7 +32,20 @@ static sn_node *take_of(sn_node *all, const sn_node *take) {
                        take->attr);
 }
 
-/* f of selected blocks of the same rows, and constants. */
+/* A row of a matrix that never changes for each block that `take` selects; what it adds to all blocks.
+ * NULL: x is something else. */
+static sn_node *bias_of_all(sn_node *x, const sn_node *take) {
+    sn_node *all = take->in[0];
+    int64_t blocks = sn_attr_int(take, SN_A_blocks, 1), rows;
+    if (x->op != SN_OP_gather || sn_attr_int(x, SN_A_axis, 0) || x->in[0]->rank != 2 ||
+        x->in[1] != take->in[1] || !sn_from_params_only(x->in[0]) ||
+        !sn_dim_is_const(x->m, x->in[0]->shape[0], &rows) || rows != blocks)
+        return NULL;
+    sn_node *columns = sn_b_reshape(x->in[0], 1, &all->shape[all->rank - 1]);
+    return sn_b_broadcast_like(columns, all);
+}
+
+/* f of selected blocks of the same rows, their biases, and constants. */
 static sn_node *selected_last(sn_node *n) {
     const sn_node *take = NULL;
     sn_node *in[4];
@@ -46,9 +60,10 @@ static sn_node *selected_last(sn_node *n) {
     if (!take) return n;
     for (int i = 0; i < n->n_in; i++) {
         sn_node *x = n->in[i], *c = sn_match_below(x);
+        sn_node *bias = bias_of_all(x, take);
         bool constant = c->op == SN_OP_const;
-        if (!sn_selects_panels(x) && !constant) return n;
-        in[i] = constant ? sn_b_broadcast_like(c, take->in[0]) : x->in[0];
+        if (!sn_selects_panels(x) && !constant && !bias) return n;
+        in[i] = bias ? bias : constant ? sn_b_broadcast_like(c, take->in[0]) : x->in[0];
     }
     sn_node *all = sn_node_new(n->m, (sn_op)n->op, n->n_in, in, n->n_attr, n->attr);
     return take_of(all, take);

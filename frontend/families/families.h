@@ -23,4 +23,6 @@ extern const causal_family deepseek_v2_family, deepseek_v3_family, mixtral_famil
 extern const causal_family qwen3_next_family, bamba_family, granitemoehybrid_family, jamba_family,
     mamba_family, mamba2_family;
 
+extern const causal_family gpt_oss_family;
+
 #endif

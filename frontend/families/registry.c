@@ -65,6 +65,7 @@ static const struct {
     BUILT("gpt3", "GPT-3, with banded layers", LANGUAGE, "logits: GPT-2 with the same mask",
           sn_gpt3_build),
     FAMILY(gpt_neox, "GPT-NeoX, Pythia"),
+    FAMILY(gpt_oss, "gpt-oss"),
     FAMILY(gptj, "GPT-J"),
     FAMILY(granite, "Granite 3"),
     FAMILY(granitemoehybrid, "Granite 4 H"),

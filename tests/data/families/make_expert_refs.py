@@ -144,13 +144,67 @@ def deepseek(p, c, tokens):
 
 
 # Experts of 32 units in models of width 32: whole panels, of which the kernels select.
+FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def mxfp4(p, name, *shape):
+    """Values of blocks of 32: two in a byte, the first in its low half, times 2^(scale - 127) [OCP MX 1.0]."""
+    blocks = p(name + "_blocks", *shape[:-1], shape[-1] // 32, 16).astype(int)
+    scales = p(name + "_scales", *shape[:-1], shape[-1] // 32)
+    values = FP4[np.stack([blocks & 15, blocks >> 4], -1)].reshape(*shape[:-1], -1, 32)
+    return (values * 2.0 ** (scales[..., None] - 127)).reshape(shape)
+
+
+def gpt_oss_experts(p, c, scope, x):
+    """OpenAI 2025: gate and up alternate; both are clamped."""
+    n, k, ff, d = c["num_local_experts"], c["num_experts_per_tok"], c["intermediate_size"], x.shape[-1]
+    most = c.get("swiglu_limit", 7)
+    score = m.linear(p, scope + "router", x, n, True)
+    scope += "experts."
+    if "quantization_config" in c:
+        up, down = mxfp4(p, scope + "gate_up_proj", n, 2 * ff, d), mxfp4(p, scope + "down_proj", n, d, ff)
+    else:
+        up, down = (p(scope + name, n, *shape).transpose(0, 2, 1) for name, shape in
+                    (("gate_up_proj", (d, 2 * ff)), ("down_proj", (ff, d))))
+    up_bias, down_bias = p(scope + "gate_up_proj_bias", n, 2 * ff), p(scope + "down_proj_bias", n, d)
+    y = np.zeros_like(x)
+    for t in range(len(x)):
+        best = top(score[t], k)
+        for w, i in zip(softmax(score[t][best]), best):
+            z = up[i] @ x[t] + up_bias[i]
+            g, u = np.minimum(z[0::2], most), np.clip(z[1::2], -most, most)
+            y[t] += w * (down[i] @ ((u + 1) * g / (1 + np.exp(-1.702 * g))) + down_bias[i])
+    return y
+
+
+def gpt_oss(p, c, tokens):
+    d, H, G, w, eps = (c[k] for k in ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps"))
+    freq, factor = m.scaled(c, w, c["rope_theta"])
+    x = p("model.embed_tokens.weight", c["vocab_size"], d)[tokens]
+    for l in range(c["num_hidden_layers"]):
+        h = f"model.layers.{l}."
+        a, y = h + "self_attn.", m.rms(p, h + "input_layernorm", x, eps)
+        q, k, v = (m.heads(m.linear(p, a + n + "_proj", y, g * w, True), g) for n, g in (("q", H), ("k", G), ("v", G)))
+        local = c["layer_types"][l] == "sliding_attention" if "layer_types" in c else l % 2 == 0
+        y = m.attend(m.rope(q, freq, factor), m.rope(k, freq, factor), v, window=c["sliding_window"] if local else None,
+                     sink=p(a + "sinks", H))
+        x = x + m.linear(p, a + "o_proj", m.merge(y), d, True)
+        x = x + gpt_oss_experts(p, c, h + "mlp.", m.rms(p, h + "post_attention_layernorm", x, eps))
+    return m.rms(p, "model.norm", x, eps) @ p("lm_head.weight", c["vocab_size"], d).T
+
+
 SIZES = {**m.LLAMA, "hidden_size": 32, "intermediate_size": 32}
 MANY = {**SIZES, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 DEEPSEEK = {**{k: v for k, v in SIZES.items() if k != "num_key_value_heads"}, "q_lora_rank": 12, "kv_lora_rank": 8,
             "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "num_experts_per_tok": 3,
             "moe_intermediate_size": 32, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2, "moe_layer_freq": 1,
             "intermediate_size": 20}
+GPT_OSS = {**SIZES, "model_type": "gpt_oss", "head_dim": 12, "num_local_experts": 4, "num_experts_per_tok": 2,
+           "experts_per_token": 2, "attention_bias": True, "sliding_window": 4, "rope_theta": 150000.0,
+           "initial_context_length": 8, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0,
+                                                         "truncate": False, "original_max_position_embeddings": 8}}
 CASES = {
+    "gpt_oss": (gpt_oss, {**GPT_OSS, "layer_types": ["full_attention", "sliding_attention"], "swiglu_limit": 1.5}),
     "deepseek_v2": (deepseek, {**DEEPSEEK, "model_type": "deepseek_v2", "n_shared_experts": 2, "norm_topk_prob": False,
                                "routed_scaling_factor": 2.0, "topk_method": "group_limited_greedy", "scoring_func": "softmax",
                                "rope_scaling": {"type": "yarn", "factor": 4.0, "beta_fast": 4, "beta_slow": 1, "mscale": 0.7,

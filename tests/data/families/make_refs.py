@@ -79,8 +79,8 @@ def merge(x):
     return x.transpose(1, 0, 2).reshape(x.shape[1], -1)
 
 
-def attend(q, k, v, scale=None, cap=None, window=None, bias=None):
-    """q [H, T, d], k and v [G, T, d]: query head h reads key head h G / H."""
+def attend(q, k, v, scale=None, cap=None, window=None, bias=None, sink=None):
+    """q [H, T, d], k and v [G, T, d]: query head h reads key head h G / H. sink [H]: a term of each head's divisor."""
     n = q.shape[1]
     k, v = (np.repeat(x, q.shape[0] // x.shape[0], axis=0) for x in (k, v))
     s = q @ k.transpose(0, 2, 1) * (scale or 1 / math.sqrt(q.shape[-1]))
@@ -91,8 +91,10 @@ def attend(q, k, v, scale=None, cap=None, window=None, bias=None):
     i, j = np.arange(n)[:, None], np.arange(n)[None]
     seen = j <= i if not window else (j <= i) & (j > i - window)
     s = np.where(seen, s, -np.inf)
-    s = np.exp(s - s.max(-1, keepdims=True))
-    return s / s.sum(-1, keepdims=True) @ v
+    most = s.max(-1, keepdims=True)
+    s = np.exp(s - most)
+    rest = 0 if sink is None else np.exp(sink[:, None, None] - most)
+    return s / (s.sum(-1, keepdims=True) + rest) @ v
 
 
 def plain(width, base):
@@ -158,7 +160,10 @@ def scaled(c, width, base):
     if kind == "yarn":
         def dim(turns):
             return width * math.log(first / (turns * 2 * math.pi)) / (2 * math.log(base))
-        low, high = max(math.floor(dim(r.get("beta_fast", 32))), 0), min(math.ceil(dim(r.get("beta_slow", 1))), width - 1)
+        low, high = dim(r.get("beta_fast", 32)), dim(r.get("beta_slow", 1))
+        if r.get("truncate", True):
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, width - 1)
         ramp = np.clip((np.arange(width // 2) - low) / (high - low if high > low else 0.001), 0, 1)
         return freq / r["factor"] * ramp + freq * (1 - ramp), 0.1 * math.log(r["factor"]) + 1
     if kind == "longrope":
