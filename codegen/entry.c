@@ -695,7 +695,7 @@ static void clear_work_counters(part *p, int n) {
     em_val at = em_get(e, p->counters_at);
     em_loop l = em_for(e, 0, (int64_t)n * ALIGN, ALIGN);
     for (int half = 0; half < 2; half++)
-        em_store_raw(e, em_i64(e, 0), em_gep_bytes(e, at, em_add(e, l.i, 8 * half)), 8);
+        em_store_raw(e, 0, em_gep_bytes(e, at, em_add(e, l.i, 8 * half)), 8);
     em_end(e, &l);
 }
 

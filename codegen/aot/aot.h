@@ -137,7 +137,11 @@ static inline bool sn_aot_lists(const sn_aot *a) {
 /* What the names of the code for target v begin with, in place of "sn_". */
 const char *sn_aot_prefix(const sn_aot *a, int v, char text[96]);
 
-/* parts.c. visible: NAME_name is a global symbol. */
+/* parts.c. A field, aligned to 8 bytes, at an offset from a pointer. */
+em_val sn_aot_get(em *e, em_val base, em_type t, int64_t offset);
+void sn_aot_put(em *e, em_val base, int64_t offset, em_val v);
+#define sn_aot_put(e, base, offset, v) (sn_aot_put)(e, base, offset, EM_INT(e, v))
+/* Visible: NAME_name is a global symbol. */
 em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, const em_type *params,
                        int n, bool visible);
 /* SN_AOT_SIGNATURE(i32, choose, LIST) is EM_SIGNATURE_RETURNING (codegen/emit/signature.h) with

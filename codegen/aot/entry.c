@@ -11,14 +11,6 @@
 #include <float.h>
 #include <string.h>
 
-static em_val get(em *e, em_val base, em_type t, int64_t offset) {
-    return em_load_raw(e, t, em_gep_bytes(e, base, offset), 8);
-}
-
-static void put(em *e, em_val base, int64_t offset, em_val v) {
-    em_store_raw(e, v, em_gep_bytes(e, base, offset), 8);
-}
-
 /* ---- OpenMP: libgomp's entry points, which other OpenMP libraries have as well ---- */
 
 /* Fields that a thread team shares, by offset. */
@@ -31,6 +23,10 @@ static void call_work(em *e, em_val fn, em_val arg, em_val tid, em_val n) {
     em_type params[] = {e->ptr, e->i64, e->i64};
     LLVMBuildCall2(e->b, LLVMFunctionType(e->tvoid, params, 3, 0), fn, (em_val[]){arg, tid, n}, 3,
                    "");
+}
+
+static void call_alone(em *e, em_val fn, em_val arg) {
+    call_work(e, fn, arg, em_i64(e, 0), em_i64(e, 1));
 }
 
 static em_val thread_number(em *e, const char *name) {
@@ -59,12 +55,12 @@ static em_val emit_team(em *e, const sn_aot *a, em_val barrier) {
     em_val got = thread_number(e, "omp_get_num_threads"),
            tid = thread_number(e, "omp_get_thread_num");
     em_branch master = em_if(e, em_cmp(e, EM_EQ, tid, 0));
-    put(e, t, TEAM_GOT, got);
+    sn_aot_put(e, t, TEAM_GOT, got);
     em_endif(e, &master);
-    em_val self = get(e, t, e->ptr, TEAM_THREADS),
-           n = get(e, self, e->i64, offsetof(sn_threads, n));
+    em_val self = sn_aot_get(e, t, e->ptr, TEAM_THREADS),
+           n = sn_aot_get(e, self, e->i64, offsetof(sn_threads, n));
     em_branch all = em_if(e, em_cmp(e, EM_EQ, got, n));
-    call_work(e, get(e, t, e->ptr, TEAM_FN), get(e, t, e->ptr, TEAM_ARG), tid, n);
+    call_work(e, sn_aot_get(e, t, e->ptr, TEAM_FN), sn_aot_get(e, t, e->ptr, TEAM_ARG), tid, n);
     aot_barrier_call(e, barrier, (aot_barrier_args){.threads = self, .tid = tid});
     em_endif(e, &all);
     em_ret(e, NULL);
@@ -73,23 +69,23 @@ static em_val emit_team(em *e, const sn_aot *a, em_val barrier) {
 
 static void emit_run(em *e, const sn_aot *a, em_val team) {
     aot_run_args q = aot_run_begin(e, a, "run", false);
-    em_val self = q.threads, n = get(e, self, e->i64, offsetof(sn_threads, n)), one = em_i64(e, 1);
+    em_val self = q.threads, n = sn_aot_get(e, self, e->i64, offsetof(sn_threads, n));
     em_val t = em_stack(e, SN_I8, TEAM_SIZE);
-    em_branch alone = em_if(e, em_cmp(e, EM_LE, n, one));
-    put(e, t, TEAM_GOT, em_i64(e, 0));
+    em_branch alone = em_if(e, em_cmp(e, EM_LE, n, 1));
+    sn_aot_put(e, t, TEAM_GOT, 0);
     em_else(e, &alone);
-    put(e, t, TEAM_FN, q.fn);
-    put(e, t, TEAM_ARG, q.fn_arg);
-    put(e, t, TEAM_THREADS, self);
+    sn_aot_put(e, t, TEAM_FN, q.fn);
+    sn_aot_put(e, t, TEAM_ARG, q.fn_arg);
+    sn_aot_put(e, t, TEAM_THREADS, self);
     em_type start_params[] = {e->ptr, e->ptr, e->i32, e->i32};
     em_val start = em_extern(e, "GOMP_parallel", e->tvoid, start_params, 4);
     em_call(e, start, (em_val[]){team, t, em_int_cast(e, n, e->i32), em_i32(e, 0)}, 4);
     em_endif(e, &alone);
     /* one thread, or fewer than requested: nested parallel region, or a limit */
-    em_branch few = em_if(e, em_cmp(e, EM_NE, get(e, t, e->i64, TEAM_GOT), n));
-    put(e, self, offsetof(sn_threads, n), one);
-    call_work(e, q.fn, q.fn_arg, em_i64(e, 0), one);
-    put(e, self, offsetof(sn_threads, n), n);
+    em_branch few = em_if(e, em_cmp(e, EM_NE, sn_aot_get(e, t, e->i64, TEAM_GOT), n));
+    sn_aot_put(e, self, offsetof(sn_threads, n), 1);
+    call_alone(e, q.fn, q.fn_arg);
+    sn_aot_put(e, self, offsetof(sn_threads, n), n);
     em_endif(e, &few);
     em_ret(e, NULL);
 }
@@ -128,9 +124,9 @@ static void emit_waiting(em *e, em_val place, em_val round) {
 
 static em_val emit_barrier(em *e, const sn_aot *a) {
     em_val self = aot_barrier_begin(e, a, "barrier", false).threads, fn = e->fn,
-           n = get(e, self, e->i64, offsetof(sn_threads, n));
+           n = sn_aot_get(e, self, e->i64, offsetof(sn_threads, n));
     em_branch many = em_if(e, em_cmp(e, EM_GT, n, 1));
-    em_val b = get(e, self, e->ptr, offsetof(sn_threads, state));
+    em_val b = sn_aot_get(e, self, e->ptr, offsetof(sn_threads, state));
     em_val waiting = em_gep_bytes(e, b, BARRIER_WAITING), place = em_gep_bytes(e, b, BARRIER_ROUND);
     em_val round = load_atomic(e, place);
     em_val before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, waiting, em_i64(e, 1),
@@ -154,7 +150,7 @@ void sn_aot_emit_threads(em *e, const sn_aot *a) {
 /* Without OpenMP: run calls the function once; the barrier does nothing. */
 static void emit_single(em *e, const sn_aot *a) {
     aot_run_args q = aot_run_begin(e, a, "run", false);
-    call_work(e, q.fn, q.fn_arg, em_i64(e, 0), em_i64(e, 1));
+    call_alone(e, q.fn, q.fn_arg);
     em_ret(e, NULL);
     aot_barrier_begin(e, a, "barrier", false);
     em_ret(e, NULL);
@@ -232,10 +228,10 @@ static em_val buffer_table(job *j, em_val weights, em_val state, em_val args) {
            bases = em_stack(e, SN_I64, BASE_ARGS + n_args);
     for (int i = 0; i < u->plan->n_buffer; i++)
         if (u->table[i] >= 0) place[n++] = buffer_place(j, &u->plan->buffer[i]);
-    put(e, bases, 8 * BASE_WEIGHTS, weights);
-    put(e, bases, 8 * BASE_STATE, state);
+    sn_aot_put(e, bases, 8 * BASE_WEIGHTS, weights);
+    sn_aot_put(e, bases, 8 * BASE_STATE, state);
     for (int i = 0; i < n_args; i++)
-        put(e, bases, 8 * (BASE_ARGS + i), get(e, args, e->ptr, 8 * i));
+        sn_aot_put(e, bases, 8 * (BASE_ARGS + i), sn_aot_get(e, args, e->ptr, 8 * i));
     em_val places = sn_aot_numbers(e, "places", place, n);
     em_loop l = em_for(e, 0, n, 1);
     em_val at = em_load_raw(e, e->i64, em_gep(e, places, SN_I64, l.i), 8);
@@ -278,28 +274,29 @@ static em_val emit_variant(job *j) {
     aot_variant_args q = aot_variant_begin(e, j->a, name, false);
     em_val fn = e->fn;
     j->symbols = q.symbols;
-    em_val weights = get(e, q.m, e->ptr, SN_AOT_WEIGHTS);
+    em_val weights = sn_aot_get(e, q.m, e->ptr, SN_AOT_WEIGHTS);
     em_val table = buffer_table(j, weights, q.state, q.args);
     em_val own = em_stack(e, SN_I8, sizeof(sn_threads)), n = worthwhile(j, q.threads),
            barrier = em_stack(e, SN_I8, BARRIER_SIZE), call = em_stack(e, SN_I8, sizeof(sn_call));
-    put(e, barrier, BARRIER_WAITING, em_i64(e, 0));
-    put(e, barrier, BARRIER_ROUND, em_i64(e, 0));
-    put(e, own, offsetof(sn_threads, n), n);
-    put(e, own, offsetof(sn_threads, run), named(e, j->a, "run"));
-    put(e, own, offsetof(sn_threads, barrier), named(e, j->a, "barrier"));
-    put(e, own, offsetof(sn_threads, state), barrier);
+    sn_aot_put(e, barrier, BARRIER_WAITING, 0);
+    sn_aot_put(e, barrier, BARRIER_ROUND, 0);
+    sn_aot_put(e, own, offsetof(sn_threads, n), n);
+    sn_aot_put(e, own, offsetof(sn_threads, run), named(e, j->a, "run"));
+    sn_aot_put(e, own, offsetof(sn_threads, barrier), named(e, j->a, "barrier"));
+    sn_aot_put(e, own, offsetof(sn_threads, state), barrier);
     /* the caller's pool works with all of its threads, or not at all; it gets its own pointer */
-    em_val pool = get(e, q.m, e->ptr, SN_AOT_POOL);
+    em_val pool = sn_aot_get(e, q.m, e->ptr, SN_AOT_POOL);
     em_val pooled = em_and(e, LLVMBuildIsNotNull(e->b, pool, ""), em_cmp(e, EM_EQ, n, q.threads));
     em_val threads = em_select(e, pooled, pool, own);
-    put(e, call, offsetof(sn_call, buffer), table);
-    put(e, call, offsetof(sn_call, symbol), j->symbols);
-    put(e, call, offsetof(sn_call, workspace), q.workspace);
-    put(e, call, offsetof(sn_call, threads), threads);
-    put(e, call, offsetof(sn_call, profile), LLVMConstNull(e->ptr));
+    sn_aot_put(e, call, offsetof(sn_call, buffer), table);
+    sn_aot_put(e, call, offsetof(sn_call, symbol), j->symbols);
+    sn_aot_put(e, call, offsetof(sn_call, workspace), q.workspace);
+    sn_aot_put(e, call, offsetof(sn_call, threads), threads);
+    sn_aot_put(e, call, offsetof(sn_call, profile), LLVMConstNull(e->ptr));
     em_val none = LLVMConstNull(e->ptr);
-    put(e, call, offsetof(sn_call, step), sums ? sums : none);
-    put(e, call, offsetof(sn_call, host), sums ? get(e, q.m, e->ptr, SN_AOT_COMM) : none);
+    sn_aot_put(e, call, offsetof(sn_call, step), sums ? sums : none);
+    sn_aot_put(e, call, offsetof(sn_call, host),
+               sums ? sn_aot_get(e, q.m, e->ptr, SN_AOT_COMM) : none);
     em_ret(e, call_entry(j, "", e->i32, &e->ptr, &call, 1));
     return fn;
 }
@@ -328,12 +325,12 @@ static void take_dims(job *j, int first, em_var status) {
     em *e = j->e;
     sn_module *m = j->a->m;
     j->symbols = em_stack(e, SN_I64, sn_symbol_count(m) + 1);
-    for (int s = 0; s < sn_symbol_count(m); s++) put(e, j->symbols, 8 * (int64_t)s, em_i64(e, 1));
+    for (int s = 0; s < sn_symbol_count(m); s++) sn_aot_put(e, j->symbols, 8 * (int64_t)s, 1);
     for (int i = 0; i < j->entry->n_symbol; i++) {
         int s = j->entry->symbol[i];
         const sn_symbol *sym = sn_symbol_at(m, s);
         em_val v = em_param(e, first + i);
-        put(e, j->symbols, 8 * (int64_t)s, v);
+        sn_aot_put(e, j->symbols, 8 * (int64_t)s, v);
         em_val out = em_or(e, em_cmp(e, EM_LT, v, sym->lo), em_cmp(e, EM_GT, v, sym->hi));
         sn_aot_fail_if(e, status, out,
                        sn_aot_code(j->a, SN_AOT_RANGE, "%s: %s is outside its range %lld..%lld",
@@ -406,11 +403,11 @@ static em_val max_threads(em *e, em_val m) {
 /* The number of threads of a call: of the pool, or the model's setting. */
 static em_val thread_count(job *j, em_val m, em_var status) {
     em *e = j->e;
-    em_var n = em_let(e, em_i64(e, 1));
+    em_var n = em_let(e, 1);
     em_branch ok = em_if(e, sn_aot_is_ok(e, status));
-    em_val most = max_threads(e, m), pool = get(e, m, e->ptr, SN_AOT_POOL);
+    em_val most = max_threads(e, m), pool = sn_aot_get(e, m, e->ptr, SN_AOT_POOL);
     em_branch br = em_if(e, LLVMBuildIsNotNull(e->b, pool, ""));
-    em_val of_pool = get(e, pool, e->i64, offsetof(sn_threads, n));
+    em_val of_pool = sn_aot_get(e, pool, e->i64, offsetof(sn_threads, n));
     em_val bad = em_or(e, em_cmp(e, EM_LE, of_pool, 0), em_cmp(e, EM_GT, of_pool, most));
     sn_aot_fail_if(e, status, bad,
                    sn_aot_code(j->a, SN_AOT_ARGUMENT,
@@ -419,7 +416,7 @@ static em_val thread_count(job *j, em_val m, em_var status) {
                                j->a->name));
     em_set(e, n, of_pool);
     em_else(e, &br);
-    em_val want = get(e, m, e->i64, SN_AOT_THREADS);
+    em_val want = sn_aot_get(e, m, e->i64, SN_AOT_THREADS);
     sn_aot_fail_if(e, status, em_cmp(e, EM_LT, want, 0),
                    sn_aot_code(j->a, SN_AOT_ARGUMENT, "m->threads is negative"));
     want = em_select(e, em_cmp(e, EM_EQ, want, 0), most, em_imin(e, want, most));
@@ -493,8 +490,8 @@ static void emit_entry(job *j, const em_val *variant) {
     em_val threads = thread_count(j, m, status);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
     em_val args = em_stack(e, SN_I64, n_arg + 1);
-    for (int i = 0; i < n_arg; i++) put(e, args, 8 * (int64_t)i, em_param(e, first_arg + i));
-    em_val which = get(e, m, e->i32, SN_AOT_VARIANT);
+    for (int i = 0; i < n_arg; i++) sn_aot_put(e, args, 8 * (int64_t)i, em_param(e, first_arg + i));
+    em_val which = sn_aot_get(e, m, e->i32, SN_AOT_VARIANT);
     for (int v = 0; v < j->a->n_variant; v++) {
         em_branch mine = em_if(e, em_cmp(e, EM_EQ, which, em_i32(e, v + 1)));
         aot_variant_args pass = {.m = m,

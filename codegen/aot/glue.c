@@ -11,10 +11,6 @@ static em_val field(em *e, em_val base, em_type t, int64_t offset) {
     return em_load_raw(e, t, em_gep_bytes(e, base, offset), 1);
 }
 
-static void set_field(em *e, em_val base, int64_t offset, em_val v) {
-    em_store_raw(e, v, em_gep_bytes(e, base, offset), 8);
-}
-
 static void set_max_threads(em *e, em_val m, em_val n) {
     em_store_raw(e, n, em_gep_bytes(e, m, SN_AOT_MAX_THREADS), 2);
 }
@@ -136,7 +132,7 @@ static void emit_choose(em *e, sn_aot *a, em_val runs) {
                                "choose: this CPU, or its operating system, does not "
                                "meet the requirements of that target"));
     em_branch set = em_if(e, sn_aot_is_ok(e, status));
-    set_field(e, m, SN_AOT_VARIANT, which);
+    sn_aot_put(e, m, SN_AOT_VARIANT, which);
     em_endif(e, &set);
     em_endif(e, &br);
     em_ret(e, em_get(e, status));
@@ -182,7 +178,7 @@ static em_val emit_begin(em *e, sn_aot *a, em_val runs) {
     em_var status = em_let(e, em_i32(e, 0)), best = em_let(e, em_i32(e, 0));
     sn_aot_check_pointer(e, a, status, m, false, "open", "m");
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    for (int64_t i = 0; i < sn_aot_struct_bytes(a); i += 8) set_field(e, m, i, em_i64(e, 0));
+    for (int64_t i = 0; i < sn_aot_struct_bytes(a); i += 8) sn_aot_put(e, m, i, 0);
     for (int v = 1; v <= a->n_variant; v++) {
         em_branch open = em_if(e, em_cmp(e, EM_EQ, em_get(e, best), em_i32(e, 0)));
         em_val which = em_i32(e, v);
@@ -194,7 +190,7 @@ static em_val emit_begin(em *e, sn_aot *a, em_val runs) {
     sn_aot_fail_if(e, status, em_cmp(e, EM_EQ, em_get(e, best), em_i32(e, 0)), SN_AOT_CPU);
     em_endif(e, &br);
     em_branch ok = em_if(e, sn_aot_is_ok(e, status));
-    set_field(e, m, SN_AOT_VARIANT, em_get(e, best));
+    sn_aot_put(e, m, SN_AOT_VARIANT, em_get(e, best));
     set_max_threads(e, m, sn_aot_default_threads(e, a));
     em_endif(e, &ok);
     em_ret(e, em_get(e, status));
@@ -217,7 +213,7 @@ static void emit_set_threads(em *e, sn_aot *a) {
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
     em_val usual = em_cmp(e, EM_EQ, q.n, 0), n = em_int_cast(e, q.n, e->i16);
     set_max_threads(e, q.m, em_select(e, usual, sn_aot_default_threads(e, a), n));
-    set_field(e, q.m, SN_AOT_THREADS, em_i64(e, 0));
+    sn_aot_put(e, q.m, SN_AOT_THREADS, 0);
     em_endif(e, &br);
     em_ret(e, em_get(e, status));
 }
@@ -226,10 +222,10 @@ static void emit_set_threads(em *e, sn_aot *a) {
 static void take_weights(em *e, em_val check, em_val m, em_val w, em_val bytes, em_var status) {
     em_set(e, status, aot_check_call(e, check, (aot_check_args){.weights = w, .bytes = bytes}));
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    set_field(e, m, SN_AOT_WEIGHTS, w);
-    set_field(e, m, SN_AOT_BYTES, bytes);
+    sn_aot_put(e, m, SN_AOT_WEIGHTS, w);
+    sn_aot_put(e, m, SN_AOT_BYTES, bytes);
     em_else(e, &br);
-    set_field(e, m, SN_AOT_VARIANT, em_i32(e, 0));
+    sn_aot_put(e, m, SN_AOT_VARIANT, em_i32(e, 0));
     em_endif(e, &br);
 }
 
@@ -381,7 +377,7 @@ static void emit_open(em *e, sn_aot *a, em_val begin, em_val check) {
     aot_open_args q = aot_open_begin(e, a, "open", true);
     em_val m = q.m, path = q.path;
     em_var status = em_let(e, aot_model_call(e, begin, (aot_model_args){.m = m})),
-           size = em_let(e, em_i64(e, 0));
+           size = em_let(e, 0);
     em_val none = is_null(e, path);
     if (!a->o->embed_weights) sn_aot_check_pointer(e, a, status, path, false, "open", "path");
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
@@ -400,7 +396,7 @@ static void emit_open(em *e, sn_aot *a, em_val begin, em_val check) {
     unmap(e, a, p, em_get(e, size));
     em_endif(e, &good);
     em_else(e, &mapped);
-    set_field(e, m, SN_AOT_VARIANT, em_i32(e, 0));
+    sn_aot_put(e, m, SN_AOT_VARIANT, em_i32(e, 0));
     em_endif(e, &mapped);
     if (a->o->embed_weights) em_endif(e, &inside);
     em_endif(e, &br);
@@ -416,7 +412,7 @@ static void emit_close(em *e, const sn_aot *a) {
     em_branch mapped = em_if(e, em_cmp(e, EM_NE, field(e, m, e->i16, SN_AOT_MAPPED), none));
     unmap(e, a, field(e, m, e->ptr, SN_AOT_WEIGHTS), field(e, m, e->i64, SN_AOT_BYTES));
     em_endif(e, &mapped);
-    for (int64_t i = 0; i < sn_aot_struct_bytes(a); i += 8) set_field(e, m, i, em_i64(e, 0));
+    for (int64_t i = 0; i < sn_aot_struct_bytes(a); i += 8) sn_aot_put(e, m, i, 0);
     em_endif(e, &br);
     em_ret(e, NULL);
 }

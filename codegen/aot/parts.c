@@ -9,6 +9,14 @@ const char *sn_aot_prefix(const sn_aot *a, int v, char text[96]) {
     return text;
 }
 
+em_val sn_aot_get(em *e, em_val base, em_type t, int64_t offset) {
+    return em_load_raw(e, t, em_gep_bytes(e, base, offset), 8);
+}
+
+void(sn_aot_put)(em *e, em_val base, int64_t offset, em_val v) {
+    em_store_raw(e, v, em_gep_bytes(e, base, offset), 8);
+}
+
 /* Begins NAME_name. Such functions may keep their pointer arguments and these may alias, so the
  * attributes that em_function sets are removed. */
 em_val sn_aot_function(em *e, const sn_aot *a, const char *name, em_type ret, const em_type *params,
@@ -56,7 +64,7 @@ em_val sn_aot_is_ok(em *e, em_var status) {
 void sn_aot_check_open(em *e, const sn_aot *a, em_val m, em_var status) {
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
     em_val v = em_load_raw(e, e->i32, em_gep_bytes(e, m, SN_AOT_VARIANT), 4),
-           w = em_load_raw(e, e->ptr, em_gep_bytes(e, m, SN_AOT_WEIGHTS), 8);
+           w = sn_aot_get(e, m, e->ptr, SN_AOT_WEIGHTS);
     em_val known = em_ult(e, em_sub(e, v, em_i32(e, 1)), em_i32(e, a->n_variant));
     sn_aot_fail_if(e, status, em_or(e, em_not(e, known), LLVMBuildIsNull(e->b, w, "")),
                    SN_AOT_CLOSED);

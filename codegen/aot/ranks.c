@@ -89,7 +89,7 @@ SN_AOT_SIGNATURE(i32, aot_sums, AOT_SUMS_PARAMS)
 /* Calls the caller's function at `offset` of comm; start also gets the data. */
 static em_val call_comm(em *e, em_val comm, int64_t offset, const em_val *arg, int n) {
     em_type types[] = {e->ptr, e->i64, e->ptr, e->i64};
-    em_val fn = em_load_raw(e, e->ptr, em_gep_bytes(e, comm, offset), 8);
+    em_val fn = sn_aot_get(e, comm, e->ptr, offset);
     return LLVMBuildCall2(e->b, LLVMFunctionType(e->i32, types, (unsigned)n, 0), fn,
                           (em_val *)(uintptr_t)arg, (unsigned)n, "");
 }
@@ -105,18 +105,18 @@ em_val sn_aot_emit_sums(em *e, const sn_aot *a, const sn_compiled_entry *c, int 
            sizes = sn_aot_numbers(e, "sums", t.elements, t.n);
     snprintf(name, sizeof name, "%s_sums_%d", plan->entry->name, v);
     aot_sums_args q = aot_sums_begin(e, a, name, false);
-    em_val fn = e->fn, zero = em_i64(e, 0);
+    em_val fn = e->fn;
     em_var status = em_let(e, em_i32(e, 0));
     em_val n = load(e, sizes, e->i64, q.step), number = load(e, numbers, e->i64, q.step);
-    em_val from = load(e, q.bufs, e->ptr, zero), to = load(e, q.bufs, e->ptr, em_i64(e, 1));
-    em_branch starts = em_if(e, em_cmp(e, EM_GT, n, zero));
+    em_val from = sn_aot_get(e, q.bufs, e->ptr, 0), to = sn_aot_get(e, q.bufs, e->ptr, 8);
+    em_branch starts = em_if(e, em_cmp(e, EM_GT, n, 0));
     em_branch moves = em_if(e, em_cmp(e, EM_NE, LLVMBuildPtrToInt(e->b, from, e->i64, ""),
                                       LLVMBuildPtrToInt(e->b, to, e->i64, "")));
     LLVMBuildMemCpy(e->b, to, 4, from, 4, em_mul(e, n, 4));
     em_endif(e, &moves);
     em_endif(e, &starts);
     em_branch ranks = em_if(e, LLVMBuildIsNotNull(e->b, q.comm, ""));
-    em_branch which = em_if(e, em_cmp(e, EM_GT, n, zero));
+    em_branch which = em_if(e, em_cmp(e, EM_GT, n, 0));
     em_set(e, status, call_comm(e, q.comm, COMM_START, (em_val[]){q.comm, number, to, n}, 4));
     em_else(e, &which);
     em_set(e, status, call_comm(e, q.comm, COMM_WAIT, (em_val[]){q.comm, number}, 2));

@@ -66,7 +66,7 @@ static em_val emit_part(em *e, sn_aot *a, em_val sum) {
                                "weights",
                                a->weight_bytes));
     em_branch open = em_if(e, sn_aot_is_ok(e, status));
-    em_val w = em_load_raw(e, e->ptr, em_gep_bytes(e, q.m, SN_AOT_WEIGHTS), 8);
+    em_val w = sn_aot_get(e, q.m, e->ptr, SN_AOT_WEIGHTS);
     sn_aot_fail_if(e, status, em_not(e, is_rooted(e, a, sum, w)), SN_AOT_DAMAGED);
     em_val low = em_imax(e, em_sub(e, q.offset, SN_AOT_PAGE), 0);
     em_val high = em_imin(e, em_sub(e, end, SN_AOT_PAGE), tensors);

@@ -696,7 +696,7 @@ static void zero_tables(em *e, const kernel *k, em_val head) {
 static void emit_kv_head(em *e, const kernel *k, em_val kv_head) {
     em_val zero = em_i64(e, 0);
     if (k->f->zero_tables) {
-        em_loop h = em_for(e, zero, k->b->p.a->gqa_ratio, 1);
+        em_loop h = em_for(e, 0, k->b->p.a->gqa_ratio, 1);
         zero_tables(e, k, em_add(e, em_mul(e, kv_head, k->b->p.a->gqa_ratio), h.i));
         em_end(e, &h);
     }
@@ -714,12 +714,12 @@ static void emit_shared_dq(em *e, const kernel *k, em_val first, em_val end) {
     em_val items = LLVMBuildUDiv(e->b, em_sub(e, em_add(e, k->blocks, step), 1), step, "");
     if (tables) items = one; /* of a head */
     em_val count = em_mul(e, em_mul(e, em_sub(e, end, first), k->b->p.a->gqa_ratio), items);
-    em_loop i = em_for(e, zero, count, one);
+    em_loop i = em_for(e, 0, count, 1);
     em_branch mine = em_if(e, tile_is_mine(e, i.i, e->nthreads, e->tid));
     em_val head = em_add(e, em_mul(e, first, k->b->p.a->gqa_ratio), em_div(e, i.i, items));
     if (tables) {
         zero_tables(e, k, head);
-        em_loop l = em_for(e, zero, k->blocks, one);
+        em_loop l = em_for(e, 0, k->blocks, 1);
         call_block(e, k, head, l.i, zero, k->tk, COMPUTE_DQ);
         em_end(e, &l);
         flush_relative_sums(e, k, head);

@@ -13,9 +13,8 @@ const sn_attention_captured *att_captured_tensor(const att_captured *t, const sn
 
 em_val att_clamp_index(em *e, em_val i, em_size size) {
     int n = em_lanes_of(i);
-    em_val zero = em_i64(e, 0), last = em_sub(e, em_size_value(e, size), 1);
-    return n > 1 ? em_imax(e, em_imin(e, i, em_splat(e, last, n)), em_splat(e, zero, n))
-                 : em_imax(e, em_imin(e, i, last), zero);
+    em_val last = em_sub(e, em_size_value(e, size), 1);
+    return em_imax(e, em_imin(e, i, em_splat(e, last, n)), em_splat(e, 0, n));
 }
 
 bool att_index_in_range(const att_captured *t, const sn_node *x, em_size axis) {
@@ -101,12 +100,12 @@ sn_interval att_captured_range(void *ctx, const sn_node *n, const sn_interval *i
     sn_interval r[SN_MAX_RANK];
     em_val count = em_i64(e, 1);
     for (int i = 0; i < c->rank; i++) {
-        em_val last = em_sub(e, em_size_value(e, c->shape[i]), 1), zero = em_i64(e, 0);
-        r[i].lo = em_imax(e, em_imin(e, index[i].lo, last), zero);
-        r[i].hi = em_imax(e, em_imin(e, index[i].hi, last), zero);
+        em_val last = em_sub(e, em_size_value(e, c->shape[i]), 1);
+        r[i].lo = em_imax(e, em_imin(e, index[i].lo, last), 0);
+        r[i].hi = em_imax(e, em_imin(e, index[i].hi, last), 0);
         count = em_mul(e, count, em_add(e, em_sub(e, r[i].hi, r[i].lo), 1));
         count = em_imin(e, count, max_elements + 1);
-        count = em_select(e, em_cmp(e, EM_LT, last, zero), max_elements + 1, count);
+        count = em_select(e, em_cmp(e, EM_LT, last, 0), max_elements + 1, count);
     }
     em_val small = em_cmp(e, EM_LE, count, max_elements);
     em_val low = em_i64(e, INT64_MIN / 4), high = em_i64(e, INT64_MAX / 4);
@@ -128,6 +127,6 @@ sn_interval att_captured_range(void *ctx, const sn_node *n, const sn_interval *i
     em_endif(e, &br);
     sn_interval v = {em_get(e, lo), em_get(e, hi)};
     if (n->dtype != SN_BOOL) return v;
-    em_val zero = em_i64(e, 0); /* bytes 0 and 1: certainly true if the minimum is 1 */
-    return (sn_interval){em_cmp(e, EM_GT, v.lo, zero), em_cmp(e, EM_GT, v.hi, zero)};
+    /* bytes 0 and 1: certainly true if the minimum is 1 */
+    return (sn_interval){em_cmp(e, EM_GT, v.lo, 0), em_cmp(e, EM_GT, v.hi, 0)};
 }

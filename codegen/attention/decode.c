@@ -35,7 +35,7 @@ typedef struct decode {
     att_regions regions[ROWS_PER_TILE];
 } decode;
 
-em_val att_row_state(em *e, const att_plan *p, em_val states, em_val r, att_state_field field) {
+em_val(att_row_state)(em *e, const att_plan *p, em_val states, em_val r, att_state_field field) {
     int dv = att_padded(p, p->a->dv);
     int at[] = {[ATT_ACC] = 0, [ATT_L] = dv, [ATT_M] = dv + p->lanes};
     em_val row = em_mul(e, r, att_row_state_size(p));
@@ -356,7 +356,7 @@ static void emit_enter(em *e, const decode *w, em_val r) {
         em_store(e, p->t, em_gep(e, acc, p->t, i), em_vf(e, 0));
     em_val begins = em_cmp(e, EM_EQ, w->k0, 0);
     att_first state = att_first_state(e, p, w->batch, head, q, 1, NULL, begins);
-    em_val first_lane = em_tail_mask(e, em_i64(e, 1), p->lanes);
+    em_val first_lane = em_tail_mask(e, 1, p->lanes);
     em_val l = em_select(e, first_lane, em_splat(e, state.l, p->lanes), em_vf(e, 0));
     em_store(e, p->t, att_row_state(e, p, w->states, r, ATT_L), l);
     em_store(e, p->t, att_row_state(e, p, w->states, r, ATT_M), state.m);

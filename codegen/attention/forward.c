@@ -579,22 +579,22 @@ typedef struct kernel {
 static void emit_blocks(em *e, const kernel *kernel, em_val head, em_val begin, em_val blocks,
                         em_val first, em_val n, em_val tid) {
     const att_plan *p = kernel->p;
-    em_val zero = em_i64(e, 0), tk = em_size_value(e, p->a->tk);
+    em_val tk = em_size_value(e, p->a->tk);
     em_val kv_block = em_i64(e, att_kv_block_keys(p));
     em_val once = em_cmp(e, EM_LE, tk, 2 * att_kv_block_keys(p));
     kv_block = em_select(e, once, em_imax(e, tk, 1), kv_block);
     em_val some = em_select(e, once, em_imax(e, blocks, 1), em_mul(e, n, ATT_STATES));
     em_loop g = em_for(e, begin, blocks, some);
-    em_loop k = em_for(e, zero, em_imax(e, tk, 1), kv_block);
+    em_loop k = em_for(e, 0, em_imax(e, tk, 1), kv_block);
     em_loop i = em_for(e, g.i, em_imin(e, em_add(e, g.i, some), blocks), 1);
-    em_val state = zero;
+    em_val state = em_i64(e, 0);
     em_carries(e, &i, &state, 1);
     em_val mine = tile_is_mine(e, em_add(e, first, i.i), n, tid);
     em_branch here = em_if(e, mine);
     em_val k1 = em_imin(e, em_add(e, k.i, kv_block), tk);
     att_block_call(e, kernel->block,
                    (att_block_args){ATT_PASS_CONTEXT(e), .head = head, .index = i.i,
-                                    .state = em_select(e, once, zero, state), .k0 = k.i, .k1 = k1});
+                                    .state = em_select(e, once, 0, state), .k0 = k.i, .k1 = k1});
     em_endif(e, &here);
     state = em_add(e, state, em_int_cast(e, mine, e->i64));
     em_end(e, &i);
@@ -645,11 +645,11 @@ static void emit_all_blocks(em *e, const kernel *k) {
     em_val whole = em_div(e, heads, n), first = em_mul(e, whole, tid);
     att_kv_reset(e, p);
     att_relative_reset(e, p);
-    em_loop h = em_for(e, first, em_add(e, first, whole), one);
+    em_loop h = em_for(e, first, em_add(e, first, whole), 1);
     emit_head(e, k, h.i, blocks, zero, one, zero);
     em_end(e, &h);
     em_val left = em_mul(e, whole, n);
-    h = em_for(e, left, heads, one);
+    h = em_for(e, left, heads, 1);
     emit_head(e, k, h.i, blocks, em_mul(e, em_sub(e, h.i, left), blocks), n, tid);
     em_end(e, &h);
 }

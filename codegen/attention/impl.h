@@ -583,6 +583,7 @@ static inline int att_row_state_size(const att_plan *p) { /* elements */
     return att_padded(p, p->a->dv) + 2 * p->lanes;
 }
 em_val att_row_state(em *e, const att_plan *p, em_val states, em_val r, att_state_field field);
+#define att_row_state(e, p, states, r, field) (att_row_state)(e, p, states, EM_INT(e, r), field)
 /* Normalises state r and stores it as query q of the head, and its log-sum-exp. */
 void att_emit_decode_result(em *e, const att_plan *p, em_val states, em_val r, em_val batch,
                             em_val head, em_val q);

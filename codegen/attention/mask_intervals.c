@@ -25,7 +25,7 @@ static em_val upper(em *e, em_val a, em_val b) {
 }
 
 static em_val within(em *e, sn_interval x, int64_t lo, int64_t hi) {
-    return em_and(e, em_cmp(e, EM_GE, x.lo, em_i64(e, lo)), em_cmp(e, EM_LE, x.hi, em_i64(e, hi)));
+    return em_and(e, em_cmp(e, EM_GE, x.lo, lo), em_cmp(e, EM_LE, x.hi, hi));
 }
 
 static sn_interval any_i64(em *e) {
@@ -264,10 +264,8 @@ RULE(cast) {
     sn_dtype from = (sn_dtype)n->in[0]->dtype, to = (sn_dtype)n->dtype;
     if (sn_dtype_is_float(from) || sn_dtype_is_float(to)) return rule_none(e, n, x);
     if (from == to) return x[0];
-    if (from == SN_BOOL) {
-        em_val zero = em_i64(e, 0);
-        return (sn_interval){em_select(e, x[0].lo, 1, zero), em_select(e, x[0].hi, 1, zero)};
-    }
+    if (from == SN_BOOL)
+        return (sn_interval){em_select(e, x[0].lo, 1, 0), em_select(e, x[0].hi, 1, 0)};
     if (to == SN_BOOL) {
         sn_node compare = {.in = n->in};
         em_val zero = em_i64(e, 0);

@@ -133,11 +133,10 @@ bool att_check_mixed(const sn_attention_mixed *x, sn_dtype compute, sn_error *er
 
 em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val n, em_val kinds) {
     const att_plan *p = b->p;
-    em_val zero = em_i64(e, 0);
-    em_loop g = em_for(e, zero, p->a->heads, 1);
-    em_val keys = zero;
+    em_loop g = em_for(e, 0, p->a->heads, 1);
+    em_val keys = em_i64(e, 0);
     em_carries(e, &g, &keys, 1);
-    em_var end = em_let(e, zero);
+    em_var end = em_let(e, 0);
     att_classifier c;
     att_query_block of = *b;
     of.head = g.i;
@@ -148,7 +147,7 @@ em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val
     if (kinds) em_store(e, SN_I64, em_gep(e, kinds, p->t, em_mul(e, g.i, p->qb)), kind);
     em_branch some = em_if(e, sees.hi);
     att_mask_segments(e, &of, &c, k0, n, em_not(e, sees.lo));
-    em_loop v = em_for(e, zero, b->nv, 1);
+    em_loop v = em_for(e, 0, b->nv, 1);
     em_val lo, hi;
     att_load_visible_keys(e, p, v.i, &lo, &hi);
     em_set(e, end, em_imax(e, em_get(e, end), hi));

@@ -6,12 +6,13 @@
 em_val att_emit_mixed_weights(em *e, const att_plan *p, bool masked) {
     att_mixed_weights_args q = att_mixed_weights_begin(e, p, masked ? "weights_mask" : "weights");
     att_use_context(e, q.buf, q.dim, q.scratch);
-    em_val zero = em_i64(e, 0), last = em_sub(e, em_size_value(e, p->a->tk), 1);
+    em_val last = em_sub(e, em_size_value(e, p->a->tk), 1);
     em_val m = att_load(e, p, q.m), log2_l = att_load(e, p, q.log2_l);
-    att_vector_args of = {.lo = zero, .hi = q.keys, .k0 = q.k0, .batch = q.batch, .head = q.head};
+    att_vector_args of = {
+        .lo = em_i64(e, 0), .hi = q.keys, .k0 = q.k0, .batch = q.batch, .head = q.head};
     att_regions regions = {.relative = NULL};
     if (masked) att_softmax_regions(e, p, &of, masked, q.q0, &regions);
-    em_loop l = em_for(e, zero, q.keys, 1);
+    em_loop l = em_for(e, 0, q.keys, 1);
     em_val at = em_gep(e, q.s, p->t, em_mul(e, l.i, p->qb));
     em_val k = em_imin(e, em_add(e, q.k0, l.i), last);
     em_val x = att_regions_apply(&regions, e, p, att_load(e, p, at), k);

@@ -44,7 +44,7 @@ void att_kv_begin_head(em *e, const att_plan *p, em_val kv_head) {
     em_val prepared = att_scratch(e, p->key_offset);
     em_branch other = em_if(e, em_cmp(e, EM_NE, em_load(e, SN_I64, prepared, 1), kv_head));
     em_store(e, SN_I64, prepared, kv_head);
-    em_store(e, SN_I64, att_scratch(e, p->key_offset + 8), em_i64(e, 0));
+    em_store(e, SN_I64, att_scratch(e, p->key_offset + 8), 0);
     em_endif(e, &other);
 }
 

@@ -177,7 +177,7 @@ bool att_region_at_distances(att_region *u, em *e, const att_plan *p, bool score
     em_val tk = em_size_value(e, p->a->tk);
     em_val max_distance = em_splat(e, em_sub(e, em_size_value(e, p->a->tq), 1), p->lanes);
     em_val least = em_splat(e, em_sub(e, 1, tk), p->lanes);
-    em_val zero = em_splat(e, em_i64(e, 0), p->lanes);
+    em_val zero = em_splat(e, 0, p->lanes);
     em_val first = em_splat(e, em_add(e, i, em_sub(e, 1, tk)), p->lanes);
     em_val distance = em_add(e, first, em_iota(e, e->i64, p->lanes));
     distance = em_imax(e, em_imin(e, distance, max_distance),

@@ -251,10 +251,10 @@ void att_relative_reset(em *e, const att_plan *p) {
 
 void att_relative_begin_head(em *e, const att_plan *p, em_val head) {
     if (!p->relative.n) return;
-    em_val was = em_load(e, SN_I64, att_relative_state(e, p, 0), 1), zero = em_i64(e, 0);
+    em_val was = em_load(e, SN_I64, att_relative_state(e, p, 0), 1);
     em_branch other = em_if(e, em_cmp(e, EM_NE, was, head));
     em_store(e, SN_I64, att_relative_state(e, p, 0), head);
-    for (int i = 1; i <= 2; i++) em_store(e, SN_I64, att_relative_state(e, p, i), zero);
+    for (int i = 1; i <= 2; i++) em_store(e, SN_I64, att_relative_state(e, p, i), 0);
     em_endif(e, &other);
 }
 

@@ -22,9 +22,9 @@ static split count_splits(em *e, const att_plan *p) {
                .tiles = em_ceil_div(e, em_size_value(e, a->tk), ATT_TILE_KEYS),
                .splits = one};
     if (p->max_splits == 1) return s;
-    em_val even = em_and(e, em_div(e, ATT_MAX_SPLITS, em_imax(e, s.heads, one)), -2);
+    em_val even = em_and(e, em_div(e, ATT_MAX_SPLITS, em_imax(e, s.heads, 1)), -2);
     em_val max_splits = em_div(e, s.tiles, ATT_SPLIT_TILES);
-    s.splits = em_imax(e, em_imin(e, even, max_splits), one);
+    s.splits = em_imax(e, em_imin(e, even, max_splits), 1);
     return s;
 }
 
@@ -50,21 +50,21 @@ static void queries_of(em *e, const att_plan *p, em_val i, att_decode_args *args
  * heads, or, where these do not divide evenly among the threads, the rows of each block. The result of a
  * row does not depend on the other rows. */
 void att_emit_decode_heads(em *e, const att_plan *p, em_val decode) {
-    em_val lo, hi, n = e->nthreads, one = em_i64(e, 1);
+    em_val lo, hi, n = e->nthreads;
     em_val tk = em_size_value(e, p->a->tk);
     split s = count_splits(e, p);
     em_val all = em_mul(e, s.heads, s.blocks);
     em_val even = em_cmp(e, EM_EQ, em_rem(e, all, n), 0);
     even = em_or(e, even, em_cmp(e, EM_GE, all, em_mul(e, n, 4)));
-    em_val whole = em_cmp(e, EM_EQ, s.splits, one);
+    em_val whole = em_cmp(e, EM_EQ, s.splits, 1);
     even = em_or(e, even, em_not(e, whole));
-    em_val by_rows = em_imax(e, one, em_select(e, even, one, em_imin(e, n, s.rows)));
+    em_val by_rows = em_imax(e, 1, em_select(e, even, 1, em_imin(e, n, s.rows)));
     em_val items = em_mul(e, s.splits, by_rows); /* of a block; one of the factors is 1 */
     em_share(e, em_mul(e, all, items), &lo, &hi);
-    em_loop u = em_for(e, lo, hi, one);
-    em_val i = em_rem(e, u.i, items), next = em_add(e, i, one);
-    em_val split0 = em_select(e, whole, 0, i), split1 = em_select(e, whole, one, next);
-    em_val row0 = em_select(e, whole, i, 0), row1 = em_select(e, whole, next, one);
+    em_loop u = em_for(e, lo, hi, 1);
+    em_val i = em_rem(e, u.i, items), next = em_add(e, i, 1);
+    em_val split0 = em_select(e, whole, 0, i), split1 = em_select(e, whole, 1, next);
+    em_val row0 = em_select(e, whole, i, 0), row1 = em_select(e, whole, next, 1);
     em_val states = att_scratch(e, p->decode_state_offset);
     if (p->max_splits > 1) states = em_select(e, whole, states, split_states(e, p, u.i));
     att_decode_args args = {ATT_PASS_CONTEXT(e), .states = states, .complete = whole};
@@ -87,19 +87,19 @@ void att_emit_decode_heads(em *e, const att_plan *p, em_val decode) {
 /* Merges row r of all splits into state 0 in scratch; first: index of the head's first split.
  *   m = max m_s;  l = sum of e^(m_s - m) l_s;  acc = sum of e^(m_s - m) acc_s     over splits s */
 static void merge_splits(em *e, const att_plan *p, em_val first, em_val splits, em_val r) {
-    em_val zero = em_i64(e, 0), state = att_scratch(e, p->decode_state_offset);
-    em_loop l = em_for(e, zero, splits, 1);
+    em_val state = att_scratch(e, p->decode_state_offset);
+    em_loop l = em_for(e, 0, splits, 1);
     em_val m = em_f(e, -INFINITY);
     em_carries(e, &l, &m, 1);
     em_val at = att_row_state(e, p, split_states(e, p, em_add(e, first, l.i)), r, ATT_M);
     m = em_max(e, em_load(e, p->t, at, 1), m);
     em_end(e, &l);
     em_val none = em_cmp(e, EM_EQ, m, em_f(e, -INFINITY));
-    em_store(e, p->t, att_row_state(e, p, state, zero, ATT_M), m);
+    em_store(e, p->t, att_row_state(e, p, state, 0, ATT_M), m);
     m = em_splat(e, em_select(e, none, em_f(e, 0), m), p->lanes);
     int n = att_padded(p, p->a->dv) + p->lanes; /* acc and l */
     for (int i = 0; i < n; i += p->lanes) em_store(e, p->t, em_gep(e, state, p->t, i), em_vf(e, 0));
-    l = em_for(e, zero, splits, 1);
+    l = em_for(e, 0, splits, 1);
     em_val src = split_states(e, p, em_add(e, first, l.i));
     at = att_row_state(e, p, src, r, ATT_M);
     em_val factor = att_exp(e, em_sub(e, em_splat(e, em_load(e, p->t, at, 1), p->lanes), m));
@@ -119,7 +119,7 @@ void att_emit_merge_splits(em *e, const att_plan *p) {
     char name[256];
     snprintf(name, sizeof name, "%s_finish", p->name);
     em_kernel(e, name);
-    em_val lo, hi, zero = em_i64(e, 0), tq = em_size_value(e, a->tq);
+    em_val lo, hi, tq = em_size_value(e, a->tq);
     em_val kv_heads = em_i64(e, a->heads / a->gqa_ratio);
     em_branch decodes = em_if(e, em_cmp(e, EM_LE, tq, ATT_DECODE_QUERIES));
     split s = count_splits(e, p);
@@ -130,7 +130,7 @@ void att_emit_merge_splits(em *e, const att_plan *p) {
     em_val batch = em_div(e, of_all, kv_heads), kv_head = em_rem(e, of_all, kv_heads);
     em_val head = em_add(e, em_mul(e, kv_head, a->gqa_ratio), em_div(e, r, tq));
     merge_splits(e, p, em_mul(e, of_all, s.splits), s.splits, r);
-    att_emit_decode_result(e, p, att_scratch(e, p->decode_state_offset), zero, batch, head,
+    att_emit_decode_result(e, p, att_scratch(e, p->decode_state_offset), em_i64(e, 0), batch, head,
                            em_rem(e, r, tq));
     em_end(e, &l);
     em_endif(e, &some);

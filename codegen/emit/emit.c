@@ -270,7 +270,7 @@ em_val em_stack(em *e, sn_dtype t, int64_t n) {
     return alloca_at_entry(e, em_mem_type(e, t), n, 64);
 }
 
-em_var em_let(em *e, em_val init) {
+em_var(em_let)(em *e, em_val init) {
     em_var v = {.type = LLVMTypeOf(init)};
     v.slot = alloca_at_entry(e, v.type, 1, 0);
     em_set(e, v, init);

@@ -13,7 +13,7 @@ em_val(em_gep_bytes)(em *e, em_val base, em_val offset) {
     return LLVMBuildInBoundsGEP2(e->b, e->i8, base, &offset, 1, "");
 }
 
-em_val em_tail_mask(em *e, em_val valid, int n) {
+em_val(em_tail_mask)(em *e, em_val valid, int n) {
     if (n == 1) return em_cmp(e, EM_GT, valid, 0);
     /* lane numbers are as wide as the data, so that the mask needs no conversion on AVX2 */
     em_type elem = n * 8 == e->target->vector_bytes && n * 8 < 64 ? e->i64 : e->i32;
@@ -27,7 +27,7 @@ em_val em_load_raw(em *e, em_type t, em_val p, unsigned align) {
     return v;
 }
 
-void em_store_raw(em *e, em_val v, em_val p, unsigned align) {
+void(em_store_raw)(em *e, em_val v, em_val p, unsigned align) {
     em_val s = LLVMBuildStore(e->b, v, p);
     if (align) LLVMSetAlignment(s, align);
 }
@@ -114,7 +114,7 @@ static em_val to_memory(em *e, sn_dtype t, em_val v) {
     return em_convert(e, v, elem == e->i1 ? SN_BOOL : elem == e->i64 ? SN_I64 : SN_I32, t);
 }
 
-void em_store(em *e, sn_dtype t, em_val p, em_val v) {
+void(em_store)(em *e, sn_dtype t, em_val p, em_val v) {
     em_store_raw(e, to_memory(e, t, v), p, (unsigned)sn_dtype_size(t));
 }
 
@@ -145,7 +145,7 @@ void em_prefetch(em *e, em_val p, bool write, int level) {
     em_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
 }
 
-em_val em_fetch_add(em *e, em_val p, em_val v) {
+em_val(em_fetch_add)(em *e, em_val p, em_val v) {
     return LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, p, v, LLVMAtomicOrderingMonotonic, 0);
 }
 

@@ -344,7 +344,7 @@ em_val em_convert(em *e, em_val v, sn_dtype from, sn_dtype to) {
 
 /* --- lanes ------------------------------------------------------------------------------------ */
 
-em_val em_splat(em *e, em_val scalar, int n) {
+em_val(em_splat)(em *e, em_val scalar, int n) {
     if (n == 1) return scalar;
     if (LLVMIsConstant(scalar) && n <= 256) {
         em_val lane[256];

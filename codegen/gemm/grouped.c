@@ -278,7 +278,7 @@ static em_val load_words(em *e, em_val src, em_val lane, em_val mask) {
     static const int64_t low[] = {0x0f0f0f0f0f0f0f0f, 0x00ff00ff00ff00ff, 0x0000ffff0000ffff};
     em_val x = em_gather(e, SN_I64, src, lane, mask);
     for (int i = 0; i < 3; i++) { /* 4, 8, 16 bits beside the same number of them */
-        x = em_and(e, x, em_splat(e, em_i64(e, low[i]), em_lanes_of(x)));
+        x = em_and(e, x, em_splat(e, low[i], em_lanes_of(x)));
         x = em_or(e, x, em_lshr(e, x, em_like(e, x, 4 << i)));
     }
     return em_convert(e, x, SN_I64, SN_I32);

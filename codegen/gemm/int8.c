@@ -128,8 +128,7 @@ static void pack_columns(em *e, const gemm_plan *p, const gemm_pack_b_args *q, c
     int first = c % p->epi_cols; /* within a half of pairs */
     em_val col = em_i64(e, first + c / p->epi_cols * b->half_width);
     em_val src = em_gep(e, q->src, b->dtype, em_mul(e, col, em_size_value(e, b->col)));
-    em_val lane =
-        em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, em_i64(e, p->lanes / QUAD), p->lanes));
+    em_val lane = em_mul(e, em_iota(e, e->i64, p->lanes), em_splat(e, p->lanes / QUAD, p->lanes));
     em_val words = em_ceil_div(e, q->kb, QUAD), to = em_gep(e, q->dst, SN_I32, c);
     em_loop l = em_for(e, 0, q->kb, p->lanes);
     em_val sum = em_splat(e, em_i32(e, 0), p->lanes);

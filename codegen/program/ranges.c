@@ -248,11 +248,11 @@ bool sn_range_holds(const sn_range_check *k, const char *entry, const int64_t *s
 em_val sn_range_emit(em *e, const sn_range_check *k, em_val symbols) {
     const sn_module *m = k->node->m;
     em_var overflow = em_let(e, em_i1(e, false));
-    em_val one = em_i64(e, 1), empty = em_i1(e, false), count = one;
+    em_val empty = em_i1(e, false), count = em_i64(e, 1);
     bool counts = k->kind == SN_RANGE_COUNT;
     for (int i = 0; i < k->rank; i++) {
         em_val size = sn_dim_emit(e, m, k->shape[i], symbols, &overflow);
-        if (counts) count = em_mul_checked(e, count, em_imax(e, size, one), &overflow);
+        if (counts) count = em_mul_checked(e, count, em_imax(e, size, 1), &overflow);
         empty = em_or(e, empty, em_cmp(e, EM_EQ, size, 0));
     }
     em_val low = counts ? count : sn_dim_emit(e, m, k->low, symbols, &overflow),

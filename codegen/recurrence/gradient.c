@@ -118,12 +118,8 @@ sn_dim rec_gradient_scratch(const sn_kernel *k, const sn_target *t) {
 
 /* ---- tiles ---- */
 
-static em_val at(em *e, const rec_plan *p, rec_tile tile, int row, em_val col) {
-    return rec_at_const(e, p, tile, row, col);
-}
-
 static em_val load(em *e, const rec_plan *p, rec_tile tile, int row, em_val col) {
-    return rec_load(e, p, at(e, p, tile, row, col));
+    return rec_load(e, p, rec_at(e, p, tile, row, col));
 }
 
 static void to_chunk(em *e, gradient *g, em_val i) {
@@ -136,7 +132,7 @@ static void flip(em *e, const rec_plan *p, rec_tile from, rec_tile to, int row, 
                  int64_t n) {
     em_loop l = rec_for_vectors(e, p, n);
     for (int t = 0; t < REC_CHUNK; t++)
-        rec_store(e, p, at(e, p, to, row + LAST - t, em_add(e, l.i, col)),
+        rec_store(e, p, rec_at(e, p, to, row + LAST - t, em_add(e, l.i, col)),
                   load(e, p, from, t, l.i));
     em_end(e, &l);
 }
@@ -156,9 +152,9 @@ static void decay_keys(em *e, const rec_plan *p) {
         total = em_mul(e, total, rec_decay(e, p, t, l.i));
     }
     if (p->decays == REC_ROWS)
-        rec_store(e, p, at(e, p, p->total, 0, l.i), total);
+        rec_store(e, p, rec_at(e, p, p->total, 0, l.i), total);
     else
-        em_store(e, p->t, at(e, p, p->total, 0, em_i64(e, 0)), em_extract(e, total, 0));
+        em_store(e, p->t, rec_at(e, p, p->total, 0, 0), em_extract(e, total, 0));
     em_end(e, &l);
 }
 
@@ -177,9 +173,9 @@ static void update(em *e, const rec_plan *p, const rec_unit *u, rec_prefetch *ah
 /* Chunk c of the block; the state before it. */
 static void begin_chunk(em *e, gradient *g, rec_unit *u, em_val block, em_val c) {
     to_chunk(e, g, em_add(e, c, 1));
-    g->space.base[REC_AFTER] = rec_at_const(e, &g->s, g->own, 0, em_i64(e, 0));
+    g->space.base[REC_AFTER] = rec_at(e, &g->s, g->own, 0, 0);
     to_chunk(e, g, c);
-    g->space.base[REC_BEFORE] = rec_at_const(e, &g->s, g->own, 0, em_i64(e, 0));
+    g->space.base[REC_BEFORE] = rec_at(e, &g->s, g->own, 0, 0);
     u->chunk = em_add(e, block, em_mul(e, c, REC_CHUNK));
 }
 
@@ -235,16 +231,15 @@ static void cross(em *e, const gradient *g) {
     if (one) em_carries(e, &l, sum, REC_CHUNK);
     multiply_rows(e, g, l.i, sum);
     if (!one) {
-        em_val d = em_load(e, r->t, at(e, r, r->total, 0, l.i), REC_CHUNK);
-        em_store(e, r->t, at(e, r, g->across, 0, l.i),
+        em_val d = em_load(e, r->t, rec_at(e, r, r->total, 0, l.i), REC_CHUNK);
+        em_store(e, r->t, rec_at(e, r, g->across, 0, l.i),
                  em_mul(e, rec_sum_lanes(e, sum, REC_CHUNK), d));
     }
     em_end(e, &l);
     if (!one) return;
-    em_val zero = em_i64(e, 0);
     for (int i = 1; i < REC_CHUNK; i++) sum[0] = em_add(e, sum[0], sum[i]);
-    em_val d = em_load(e, r->t, at(e, r, r->total, 0, zero), 1);
-    em_store(e, r->t, at(e, r, g->across, 0, zero), em_mul(e, em_reduce(e, EM_SUM, sum[0]), d));
+    em_val d = em_load(e, r->t, rec_at(e, r, r->total, 0, 0), 1);
+    em_store(e, r->t, rec_at(e, r, g->across, 0, 0), em_mul(e, em_reduce(e, EM_SUM, sum[0]), d));
 }
 
 /* Those, and the paths that begin in the chunk and leave it, as z of R has them by now. */
@@ -253,7 +248,7 @@ static void leave(em *e, const gradient *g) {
     em_loop l = rec_for_vectors(e, s, s->inner);
     em_val sum = s->decays == REC_ROWS ? load(e, s, g->across, 0, l.i) : em_vf(e, 0);
     for (int t = 0; t < REC_CHUNK; t++) {
-        rec_store(e, s, at(e, s, g->dg, t, l.i), sum);
+        rec_store(e, s, rec_at(e, s, g->dg, t, l.i), sum);
         for (int pair = 0; pair < s->n_update; pair++)
             tile_add(e, &sum, 1, rec_row(e, s, s->raw_keys[pair], t, l.i),
                      (em_val[]){load(e, r, r->z, pair * REC_CHUNK + LAST - t, l.i)});
@@ -273,10 +268,10 @@ typedef struct columns {
 static void read_keys(em *e, const gradient *g, columns *c, int i, int t, int n) {
     const rec_plan *s = &g->s;
     const int row = i * REC_CHUNK + t;
-    em_val to = at(e, s, s->z, row, c->col), sum = c->pair ? em_vf(e, 0) : rec_load(e, s, to),
+    em_val to = rec_at(e, s, s->z, row, c->col), sum = c->pair ? em_vf(e, 0) : rec_load(e, s, to),
            by = load(e, s, i ? g->a : g->query, t, c->col);
     for (int j = 0; j < n; j++) {
-        em_val weight = at(e, s, s->read, rec_update_row(s, c->pair) + j, em_i64(e, row));
+        em_val weight = rec_at(e, s, s->read, rec_update_row(s, c->pair) + j, em_i64(e, row));
         if (g->decays) tile_add(e, &c->dg[j], 1, by, &sum);
         tile_add(e, &sum, 1, em_load_splat(e, s->t, weight, s->lanes), &c->key[j]);
     }
@@ -311,13 +306,13 @@ static void read_all_keys(em *e, const gradient *g) {
         if (one)
             sum[t] = em_add(e, sum[t], c.dg[t]);
         else
-            rec_store(e, s, at(e, s, g->dg, t, l.i), c.dg[t]);
+            rec_store(e, s, rec_at(e, s, g->dg, t, l.i), c.dg[t]);
     em_end(e, &l);
     if (!one) return;
-    em_val across = em_load(e, s->t, at(e, s, g->across, 0, em_i64(e, 0)), 1),
+    em_val across = em_load(e, s->t, rec_at(e, s, g->across, 0, 0), 1),
            all = em_add(e, rec_sum_lanes(e, sum, REC_CHUNK), em_splat(e, across, REC_CHUNK));
     for (int t = 0; t < REC_CHUNK; t++)
-        em_store(e, s->t, at(e, s, g->dg, t, em_i64(e, 0)), em_extract(e, all, t));
+        em_store(e, s->t, rec_at(e, s, g->dg, t, 0), em_extract(e, all, t));
 }
 
 /* ---- the kernel ---- */

@@ -157,9 +157,9 @@ int rec_vectors_at(em *e, const rec_plan *p, int vector);
 
 /* ---- tiles ---- */
 
-/* A pointer into a tile; row and column are i64. */
+/* A pointer into a tile; row and column are i64 or C integers. */
 em_val rec_at(em *e, const rec_plan *p, rec_tile tile, em_val row, em_val col);
-em_val rec_at_const(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val col);
+#define rec_at(e, p, tile, row, col) (rec_at)(e, p, tile, EM_INT(e, row), EM_INT(e, col))
 em_val rec_load(em *e, const rec_plan *p, em_val at);
 void rec_store(em *e, const rec_plan *p, em_val at, em_val v);
 em_loop rec_for_vectors(em *e, const rec_plan *p, int64_t n);
@@ -209,6 +209,7 @@ void rec_store_result(em *e, const rec_plan *p, const rec_unit *u, int i, rec_ti
 
 /* The position of the chunk's element i, and whether it exists. */
 em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists);
+#define rec_position(e, p, u, i, exists) (rec_position)(e, p, u, EM_INT(e, i), exists)
 /* A loop over the n units of the group that begins with item `first`; what comes after unit i of n: the
  * same block of the next one, or the next block of the first, which is the one before if the last block is
  * first. */
@@ -237,6 +238,7 @@ void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i);
 
 /* Element t, which exists, to row `to` of the tiles. */
 void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val to);
+#define rec_load_rows(e, p, u, t, to) (rec_load_rows)(e, p, u, t, EM_INT(e, to))
 /* What the epilogue makes of row `from` of the tiles, to the results of element t. */
 void rec_store_epilogue(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val from);
 

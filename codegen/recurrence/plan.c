@@ -205,12 +205,8 @@ static em_val begin_at(em *e, const rec_plan *p, rec_tile tile, em_val at) {
     return em_gep(e, p->space->base[tile.home], p->t, em_add(e, at, tile.at));
 }
 
-em_val rec_at(em *e, const rec_plan *p, rec_tile tile, em_val row, em_val col) {
-    return begin_at(e, p, tile, em_add(e, em_mul(e, row, tile.ld), col));
-}
-
-em_val rec_at_const(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val col) {
-    return begin_at(e, p, tile, em_add(e, col, row * tile.ld));
+em_val(rec_at)(em *e, const rec_plan *p, rec_tile tile, em_val row, em_val col) {
+    return begin_at(e, p, tile, em_add(e, col, em_mul(e, row, tile.ld)));
 }
 
 em_val rec_load(em *e, const rec_plan *p, em_val at) {

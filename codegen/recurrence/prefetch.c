@@ -9,7 +9,7 @@ enum { LINE = 64, LEVEL = 2, ROWS = REC_CHUNK / REC_PARTS };
 /* The chunk's first row of view i, ahead. */
 static em_val first_row(em *e, const rec_plan *p, const rec_unit *u, int i) {
     const sn_view *v = rec_view(p, i);
-    em_val exists, t = rec_position(e, p, u, em_i64(e, 0), &exists);
+    em_val exists, t = rec_position(e, p, u, 0, &exists);
     return em_gep(e, u->next[i], v->dtype, em_mul(e, t, sn_kernel_dim(e, p->k, v->stride[0])));
 }
 

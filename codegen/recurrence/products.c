@@ -72,7 +72,7 @@ static void emit_product(em *e, const rec_plan *p, const rec_unit *unit, rec_pre
                                         em_cmp(e, EM_GE, half.i, ROWS));
     for (int i = 0; i < ROWS * x.n; i++) x.acc[i] = em_vf(e, 0);
     em_val zero = rec_left_column(e, p, em_i64(e, 0)),
-           right = rec_at_const(e, p, from, 0, em_i64(e, col)), row[ROWS];
+           right = rec_at(e, p, from, 0, em_i64(e, col)), row[ROWS];
     for (int i = 0; i < ROWS; i++) row[i] = rec_at(e, p, left, em_add(e, half.i, i), zero);
     em_loop l = em_for(e, first, last, UNROLL);
     em_val iteration = em_lshr(e, em_sub(e, l.i, first), LOG_UNROLL);
@@ -101,14 +101,14 @@ static void substitute(em *e, const rec_plan *p, int vector, int n) {
         const int m = n - first < AT_ONCE ? n - first : AT_ONCE;
         em_val row[REC_CHUNK][AT_ONCE], col = em_i64(e, (int64_t)(vector + first) * p->lanes);
         for (int t = 0; t < REC_CHUNK; t++) {
-            em_val to = rec_at_const(e, p, p->out_u, t, col), sum[AT_ONCE];
+            em_val to = rec_at(e, p, p->out_u, t, col), sum[AT_ONCE];
             for (int i = 0; i < m; i++) sum[i] = rec_load(e, p, plus(e, p, to, i * p->lanes));
             for (int j = 0; j < t; j++) {
-                em_val weight = rec_at_const(e, p, p->weights_u, t, em_i64(e, j));
+                em_val weight = rec_at(e, p, p->weights_u, t, em_i64(e, j));
                 em_val w = em_load_splat(e, p->t, weight, p->lanes);
                 tile_add(e, sum, m, w, row[j]);
             }
-            em_val v = rec_at_const(e, p, p->values_and_state, t, col);
+            em_val v = rec_at(e, p, p->values_and_state, t, col);
             for (int i = 0; i < m; i++) {
                 row[t][i] = sum[i];
                 if (p->r.same ? p->stores_u : t > 0)
@@ -139,15 +139,14 @@ static void update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, in
     int64_t col = (int64_t)vector * p->lanes;
     tile x = {.n = n};
     em_val d = NULL;
-    if (p->decays == REC_ONE)
-        d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), p->lanes);
+    if (p->decays == REC_ONE) d = em_load_splat(e, p->t, rec_at(e, p, p->total, 0, 0), p->lanes);
     rec_share share = rec_prefetch_part(ahead, p->update_rows * p->inner * n * p->lanes);
     em_loop l = em_for(e, 0, p->inner, ROWS);
     rec_prefetch_lines(e, &share, em_lshr(e, l.i, LOG_ROWS), p->inner / ROWS);
     for (int i = 0; i < ROWS; i++) {
         em_val row = em_add(e, l.i, i);
         if (p->decays == REC_ROWS)
-            d = em_load_splat(e, p->t, rec_at_const(e, p, p->total, 0, row), p->lanes);
+            d = em_load_splat(e, p->t, rec_at(e, p, p->total, 0, row), p->lanes);
         for (int j = 0; j < x.n; j++) {
             em_val from = rec_at(e, p, p->state, row, column(e, p, col, j));
             x.acc[i * x.n + j] = em_mul(e, rec_load(e, p, from), d);
@@ -155,10 +154,8 @@ static void update(em *e, const rec_plan *p, rec_prefetch *ahead, int vector, in
     }
     for (int r = 0; r < p->update_rows; r += rows_of_word(p)) {
         em_val element[ROWS];
-        for (int i = 0; i < ROWS; i++)
-            element[i] = rec_at_const(e, p, p->key, r, em_add(e, l.i, i));
-        add_product(e, p, &x, element,
-                    rec_at_const(e, p, right, r / rows_of_word(p), em_i64(e, col)));
+        for (int i = 0; i < ROWS; i++) element[i] = rec_at(e, p, p->key, r, em_add(e, l.i, i));
+        add_product(e, p, &x, element, rec_at(e, p, right, r / rows_of_word(p), em_i64(e, col)));
     }
     store_product(e, p, &x, p->next, l.i, col);
     store_state_words(e, p, &x, l.i, col);

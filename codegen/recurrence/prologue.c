@@ -55,7 +55,7 @@ static em_val load_result(loader *l, int i, em_val at) {
     em_val row = from->flipped ? em_sub(e, REC_CHUNK - 1, l->row) : l->row;
     row = em_add(e, row, from->row);
     if (arg_varies(l, i)) return rec_load(e, l->p, rec_at(e, l->p, from->tile, row, at));
-    return em_load(e, l->p->t, rec_at(e, l->p, from->tile, row, em_i64(e, 0)), 1);
+    return em_load(e, l->p->t, rec_at(e, l->p, from->tile, row, 0), 1);
 }
 
 /* Gives the region's arguments their values that belong to the whole element, or at a place of the row. */
@@ -236,10 +236,10 @@ static void load_decay(loader *l, em_val to) {
     } else {
         g = load(l, SN_REC_G, NULL, NULL, REC_WHOLE);
     }
-    em_store(l->e, l->p->t, rec_at_const(l->e, l->p, l->p->decay, 0, to), g);
+    em_store(l->e, l->p->t, rec_at(l->e, l->p, l->p->decay, 0, to), g);
 }
 
-void rec_load_rows(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val to) {
+void(rec_load_rows)(em *e, const rec_plan *p, const rec_unit *u, em_val t, em_val to) {
     loader l = {.e = e, .p = p, .u = u, .t = t, .region = p->prologue};
     if (e->err.code) return; /* by an operation that no region has */
     begin_element(&l);
@@ -262,7 +262,7 @@ static void store_vector(loader *l, int i, em_val at, em_val x, em_val mask) {
     const int view = l->p->k->step->n_in + i;
     const sn_dtype t = rec_view(l->p, view)->dtype;
     if (!is_contiguous(l->p, i)) {
-        rec_store(e, l->p, rec_at_const(e, l->p, l->p->epilogue_rows, i, at), x);
+        rec_store(e, l->p, rec_at(e, l->p, l->p->epilogue_rows, i, at), x);
         return;
     }
     em_val row = rec_element(e, l->p, l->u, view, l->t);

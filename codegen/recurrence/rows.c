@@ -17,7 +17,7 @@ static void load_row(em *e, const rec_plan *p, sn_dtype t, em_val row, em_val st
     em_end(e, &l);
 }
 
-em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists) {
+em_val(rec_position)(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_val *exists) {
     em_val t = em_add(e, u->chunk, i);
     *exists = em_cmp(e, EM_LT, t, u->T);
     return p->r.reverse ? em_sub(e, em_sub(e, u->T, 1), t) : t;
@@ -25,7 +25,7 @@ em_val rec_position(em *e, const rec_plan *p, const rec_unit *u, em_val i, em_va
 
 /* Zeros, which change nothing, as row `to` of the tiles. */
 static void clear_element(em *e, const rec_plan *p, em_val to) {
-    if (p->decays == REC_ONE) em_store(e, p->t, rec_at_const(e, p, p->decay, 0, to), em_f(e, 0));
+    if (p->decays == REC_ONE) em_store(e, p->t, rec_at(e, p, p->decay, 0, to), em_f(e, 0));
     for (int i = 0; i < p->n_load; i++) {
         const rec_operand *l = &p->load[i];
         rec_fill(e, p, l->tile, em_add(e, to, l->row), l->col,
@@ -77,7 +77,7 @@ void rec_store_elements(em *e, const rec_plan *p, const rec_unit *u) {
 
 void rec_load_element(em *e, const rec_plan *p, const rec_unit *u, em_val i) {
     em_val exists;
-    rec_load_rows(e, p, u, rec_position(e, p, u, i, &exists), em_i64(e, 0));
+    rec_load_rows(e, p, u, rec_position(e, p, u, i, &exists), 0);
 }
 
 void rec_store_element(em *e, const rec_plan *p, const rec_unit *u, em_val i) {

@@ -19,17 +19,17 @@ static em_val column(em *e, const step *s, int j) {
 
 static void load_vectors(em *e, const step *s, rec_tile tile, int row, em_val *v) {
     for (int j = 0; j < s->n; j++)
-        v[j] = rec_load(e, s->p, rec_at_const(e, s->p, tile, row, column(e, s, j)));
+        v[j] = rec_load(e, s->p, rec_at(e, s->p, tile, row, column(e, s, j)));
 }
 
 static void store_vectors(em *e, const step *s, rec_tile tile, int row, const em_val *v) {
     for (int j = 0; j < s->n; j++)
-        rec_store(e, s->p, rec_at_const(e, s->p, tile, row, column(e, s, j)), v[j]);
+        rec_store(e, s->p, rec_at(e, s->p, tile, row, column(e, s, j)), v[j]);
 }
 
 /* Element i of a row of vectors. */
 static em_val splat(em *e, const step *s, rec_tile tile, int row, em_val i) {
-    return em_load_splat(e, s->p->t, rec_at_const(e, s->p, tile, row, i), s->p->lanes);
+    return em_load_splat(e, s->p->t, rec_at(e, s->p, tile, row, i), s->p->lanes);
 }
 
 /* ---- loops over the rows of the state ---- */
@@ -93,7 +93,8 @@ static void emit_columns(em *e, const rec_plan *p, int vector, int n) {
     step s = {.p = p, .col = (int64_t)vector * p->lanes, .n = n};
     em_val one = NULL;
     if (p->decays == REC_ONE)
-        one = sn_vmath_emit(e, SN_V_EXP, splat(e, &s, p->decay, 0, em_i64(e, 0)));
+        one = sn_vmath_emit(e, SN_V_EXP,
+                            em_load_splat(e, p->t, rec_at(e, p, p->decay, 0, 0), p->lanes));
     load_vectors(e, &s, p->values_and_state, rec_update_row(p, 0), s.v);
     for (int j = 0; j < n; j++) {
         s.y[j] = s.u[j] = em_vf(e, 0);

@@ -12,7 +12,7 @@
 enum { MAX_ROWS = 16, UNROLL = 4 };
 
 static em_val load(em *e, const rec_plan *p, rec_tile tile, int64_t row, em_val col) {
-    return rec_load(e, p, rec_at_const(e, p, tile, row, col));
+    return rec_load(e, p, rec_at(e, p, tile, row, col));
 }
 
 /* ---- values_and_state x^T ---- */
@@ -53,7 +53,7 @@ static em_val add_neighbours(em *e, em_val x) {
 /* A row of transposed_x has the elements of columns_of(p) columns. */
 static em_val transposed_x_at(em *e, const rec_plan *p, em_val col, int i) {
     em_val first = em_mul(e, col, (int64_t)p->n_transposed * REC_CHUNK);
-    return em_gep(e, rec_at_const(e, p, p->transposed_x, 0, em_i64(e, i * REC_CHUNK)), p->t, first);
+    return em_gep(e, rec_at(e, p, p->transposed_x, 0, em_i64(e, i * REC_CHUNK)), p->t, first);
 }
 
 static void transpose_x(em *e, const rec_plan *p) {
@@ -107,7 +107,7 @@ static void multiply_rows(em *e, const rec_plan *p, rec_tile tile, em_val row, i
     }
     em_end(e, &l);
     for (int i = 0; i < n; i++) {
-        em_store(e, p->t, rec_at(e, p, p->read, em_add(e, row, to + i), em_i64(e, 0)),
+        em_store(e, p->t, rec_at(e, p, p->read, em_add(e, row, to + i), 0),
                  columns == 2 ? add_neighbours(e, acc[i]) : acc[i]);
     }
 }
@@ -136,14 +136,14 @@ em_val rec_row(em *e, const rec_plan *p, rec_rows rows, int t, em_val col) {
 em_val rec_all_decays(em *e, const rec_plan *p) {
     int lane[REC_CHUNK];
     for (int t = 0; t < REC_CHUNK; t++) lane[t] = REC_CHUNK - 1 - t;
-    em_val d = em_load(e, p->t, rec_at_const(e, p, p->decay, 0, em_i64(e, 0)), REC_CHUNK);
+    em_val d = em_load(e, p->t, rec_at(e, p, p->decay, 0, 0), REC_CHUNK);
     return p->flipped ? em_shuffle(e, d, d, lane, REC_CHUNK) : d;
 }
 
 em_val rec_decay(em *e, const rec_plan *p, int t, em_val col) {
     if (p->flipped) t = REC_CHUNK - 1 - t;
     if (p->decays == REC_ROWS) return load(e, p, p->decay, t, col);
-    return em_load_splat(e, p->t, rec_at_const(e, p, p->decay, 0, em_i64(e, t)), p->lanes);
+    return em_load_splat(e, p->t, rec_at(e, p, p->decay, 0, t), p->lanes);
 }
 
 bool rec_reads_after(const rec_plan *p, int i) {
@@ -159,7 +159,7 @@ static void read_start(em *e, const rec_plan *p) {
         total = em_mul(e, total, rec_decay(e, p, t, l.i));
         for (int i = 0; i < p->n_transposed; i++) {
             const int row = i * REC_CHUNK + t;
-            em_val z = rec_at_const(e, p, p->z, row, l.i);
+            em_val z = rec_at(e, p, p->z, row, l.i);
             rec_store(e, p, z,
                       em_mul(e, rec_load(e, p, z), rec_reads_after(p, i) ? total : before));
         }
@@ -174,9 +174,9 @@ static void add_keys(em *e, const rec_plan *p, bool after, int t, int row, int n
     for (int i = 0; i < p->n_transposed && n > 0; i++) {
         if (rec_reads_after(p, i) != after) continue;
         const int of = i * REC_CHUNK + t;
-        em_val to = rec_at_const(e, p, p->z, of, col), sum = rec_load(e, p, to);
+        em_val to = rec_at(e, p, p->z, of, col), sum = rec_load(e, p, to);
         for (int j = 0; j < n; j++) {
-            em_val at = rec_at_const(e, p, p->read, row + j, em_i64(e, of));
+            em_val at = rec_at(e, p, p->read, row + j, em_i64(e, of));
             tile_add(e, &sum, 1, em_load_splat(e, p->t, at, p->lanes), &key[j]);
         }
         rec_store(e, p, to, sum);

@@ -59,7 +59,7 @@ static void store_weights(em *e, const rec_plan *p, bool of_u, int pair, int t, 
     em_val col = em_i64(e, rec_update_row(p, pair));
     w = first_lanes(e, w, n, em_zero(chunk_type(e, p)));
     if (of_u && !rec_update_row(p, pair))
-        em_store(e, p->t, rec_at_const(e, p, left, t, col), w);
+        em_store(e, p->t, rec_at(e, p, left, t, col), w);
     else
         rec_store_left(e, p, left, t, col, w);
 }
@@ -76,10 +76,10 @@ static void multiply(em *e, const rec_plan *p, rec_tile left, int pair, int t0, 
         em_loop l = rec_for_vectors(e, p, p->inner);
         for (int i = 0; i < 2; i++) em_carries(e, &l, &acc[i][j0], GROUP);
         em_val x[2], col = em_add(e, l.i, p->update_rows);
-        for (int i = 0; i < 2; i++) x[i] = rec_load(e, p, rec_at_const(e, p, left, t0 + i, col));
+        for (int i = 0; i < 2; i++) x[i] = rec_load(e, p, rec_at(e, p, left, t0 + i, col));
         for (int j = 0; j < GROUP; j++) {
             int row = rec_update_row(p, pair) + j0 + j;
-            em_val k = rec_load(e, p, rec_at_const(e, p, p->key, row, l.i));
+            em_val k = rec_load(e, p, rec_at(e, p, p->key, row, l.i));
             for (int i = 0; i < 2; i++) tile_add(e, &acc[i][j0 + j], 1, x[i], &k);
         }
         em_end(e, &l);
@@ -99,14 +99,14 @@ static void multiply_all(em *e, const rec_plan *p, rec_tile left, int pair, cons
 enum { OF_Q, OF_A, OF_KEYS };
 
 static em_val factor_at(em *e, const rec_plan *p, int which, int t) {
-    return rec_at_const(e, p, p->factors, which, em_i64(e, t));
+    return rec_at(e, p, p->factors, which, t);
 }
 
 /* Row `first` + t of a tile times a factor. */
 static em_val scaled(em *e, const rec_plan *p, rec_tile tile, int first, int t, em_val col,
                      int which) {
     em_val by = em_load_splat(e, p->t, factor_at(e, p, which, t), p->lanes);
-    return em_mul(e, rec_load(e, p, rec_at_const(e, p, tile, first + t, col)), by);
+    return em_mul(e, rec_load(e, p, rec_at(e, p, tile, first + t, col)), by);
 }
 
 static void scale_left(em *e, const rec_plan *p, rec_tile tile, int which) {
@@ -151,7 +151,7 @@ static void weigh_by_one(em *e, const rec_plan *p, int pair, em_val decays) {
 }
 
 void rec_exp_decays(em *e, const rec_plan *p) {
-    em_val at = rec_at_const(e, p, p->decay, 0, em_i64(e, 0));
+    em_val at = rec_at(e, p, p->decay, 0, 0);
     em_store(e, p->t, at, sn_vmath_emit(e, SN_V_EXP, em_load(e, p->t, at, REC_CHUNK)));
 }
 
@@ -164,7 +164,7 @@ static void weigh_one(em *e, const rec_plan *p) {
         em_store(e, p->t, factor_at(e, p, OF_Q, t), is_late(p) ? total : before);
         em_store(e, p->t, factor_at(e, p, OF_A, t), before);
     }
-    em_store(e, p->t, rec_at_const(e, p, p->total, 0, em_i64(e, 0)), total);
+    em_store(e, p->t, rec_at(e, p, p->total, 0, 0), total);
     if (!p->state_only) scale_left(e, p, p->weights_y, OF_Q);
     if (p->r.delta) scale_left(e, p, p->weights_u, OF_A);
 }
@@ -172,7 +172,7 @@ static void weigh_one(em *e, const rec_plan *p) {
 /* ---- decays of rows ---- */
 
 static em_val sum_at(em *e, const rec_plan *p, bool of_u, int t, int j) {
-    return rec_at_const(e, p, p->sums, of_u * REC_CHUNK + t, em_i64(e, j));
+    return rec_at(e, p, p->sums, of_u * REC_CHUNK + t, em_i64(e, j));
 }
 
 /* Vectors of each row in registers. */
@@ -192,7 +192,7 @@ typedef struct group {
 static void load_columns(em *e, const rec_plan *p, const group *g, rec_tile tile, int row,
                          int64_t first, em_val *v) {
     for (int w = 0; w < g->n; w++)
-        v[w] = rec_load(e, p, rec_at_const(e, p, tile, row, em_add(e, g->col[w], first)));
+        v[w] = rec_load(e, p, rec_at(e, p, tile, row, em_add(e, g->col[w], first)));
 }
 
 /* Adds the products of row t of the left factor with the keys that y or u of element t sees. */
@@ -254,14 +254,14 @@ static void decay_rows(em *e, const rec_plan *p) {
         em_val before = total;
         total = em_mul(e, total, rec_decay(e, p, t, l.i));
         if (!p->state_only) {
-            em_val q = rec_load(e, p, rec_at_const(e, p, p->weights_y, t, col));
+            em_val q = rec_load(e, p, rec_at(e, p, p->weights_y, t, col));
             rec_store_left(e, p, p->weights_y, t, col, em_mul(e, q, is_late(p) ? total : before));
         }
         if (!p->r.delta) continue;
-        em_val a = rec_load(e, p, rec_at_const(e, p, p->weights_u, t, col));
+        em_val a = rec_load(e, p, rec_at(e, p, p->weights_u, t, col));
         rec_store_left(e, p, p->weights_u, t, col, em_mul(e, a, before));
     }
-    rec_store(e, p, rec_at_const(e, p, p->total, 0, l.i), total);
+    rec_store(e, p, rec_at(e, p, p->total, 0, l.i), total);
     em_end(e, &l);
 }
 

@@ -15,16 +15,16 @@ em_val rec_left_column(em *e, const rec_plan *p, em_val col) {
 }
 
 void rec_store_left(em *e, const rec_plan *p, rec_tile tile, int t, em_val col, em_val v) {
-    em_store(e, p->t, rec_at_const(e, p, tile, t, rec_left_column(e, p, col)),
+    em_store(e, p->t, rec_at(e, p, tile, t, rec_left_column(e, p, col)),
              p->bf16 ? tile_bf16_words(e, v) : v);
 }
 
 void rec_store_key(em *e, const rec_plan *p, int row, em_val col, em_val v, em_val other) {
     const bool odd = row % 2;
     if (!p->bf16)
-        rec_store(e, p, rec_at_const(e, p, p->key, row, col), v);
+        rec_store(e, p, rec_at(e, p, p->key, row, col), v);
     else if (other)
-        rec_store(e, p, rec_at_const(e, p, p->key, row - odd, col),
+        rec_store(e, p, rec_at(e, p, p->key, row - odd, col),
                   tile_bf16_join(e, odd ? other : v, odd ? v : other));
 }
 

@@ -253,7 +253,7 @@ static int64_t bias_of(const sorter *s) { /* makes the least key 0 */
 
 static em_val biased(em *e, const sorter *s, em_val key) {
     key = em_int_cast(e, key, e->i64);
-    return em_add(e, key, em_splat(e, em_i64(e, bias_of(s)), em_lanes_of(key)));
+    return em_add(e, key, em_splat(e, bias_of(s), em_lanes_of(key)));
 }
 
 /* Element i becomes entry n of the list. */
@@ -349,7 +349,7 @@ static void emit_radix(em *e, const sorter *s, em_val count, list a, list b) {
 /* The place of each entry is the number of those before it: with few entries faster than passes over digits. */
 static void emit_ranks(em *e, const sorter *s, list a) {
     const int lanes = sn_target_lanes(e->target, SN_F64);
-    em_val none = em_splat(e, em_i64(e, -1), lanes); /* above all keys */
+    em_val none = em_splat(e, -1, lanes); /* above all keys */
     em_store_raw(e, none, em_gep(e, a.key, SN_I64, s->n), 8);
     em_loop l = em_for(e, 0, s->n, 1);
     em_val key = load(e, a.key, l.i), keys = em_splat(e, key, lanes);

@@ -269,9 +269,8 @@ static em_val axis_index(sn_body *b, int axis, bool vector) {
 static em_val clamp_index(sn_body *b, em_val i, sn_dim size) {
     em *e = b->e;
     em_val top = em_sub(e, sn_kernel_dim(e, b->k, size), 1);
-    em_val zero = em_i64(e, 0);
     int n = em_lanes_of(i);
-    return em_imax(e, em_imin(e, i, em_splat(e, top, n)), em_splat(e, zero, n));
+    return em_imax(e, em_imin(e, i, em_splat(e, top, n)), em_splat(e, 0, n));
 }
 
 static em_val value_of(sn_body *b, int item, bool vector);

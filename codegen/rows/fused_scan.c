@@ -244,7 +244,7 @@ static void emit_block(gen *g, em_val left) {
     sn_step_forget_all(g);
     memcpy(g->at, g->base, sizeof *g->at * (size_t)(g->n_in + g->n_out));
     g->phase = BEFORE;
-    g->chunk = em_i64(e, 0);
+    const em_val first = g->chunk = em_i64(e, 0);
     for (int i = 0; i < g->l.body->order.n; i++) {
         const value *x = sn_step_value(g, g->l.body->order.node[i]);
         if (sn_step_is_fixed_scalar(x)) sn_step_emit(g, x->n, 0);
@@ -259,7 +259,7 @@ static void emit_block(gen *g, em_val left) {
     for_groups(g, left, back_chunk);
     store_sums(g);
     em_end(e, &chunk);
-    g->chunk = em_i64(e, 0);
+    g->chunk = first;
     for_groups(g, left, end_group);
 }
 

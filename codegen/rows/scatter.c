@@ -42,15 +42,15 @@ static void clear(em *e, const sn_kernel *k, const sn_view *y, int buf, int axis
 static void emit_scatter_rows(em *e, const sn_kernel *k) {
     const sn_view *x = &k->step->in[0], *index = &k->step->in[1], *y = &k->step->out[0];
     int axis = (int)sn_attr_int(k->step->node, SN_A_axis, 0);
-    em_val lo, hi, zero = em_i64(e, 0);
+    em_val lo, hi;
     em_share(e, sn_line_count(e, k, y, axis), &lo, &hi);
     clear(e, k, y, 2, axis, lo, hi);
-    em_loop row = em_for(e, zero, sn_line_count(e, k, index, -1), 1);
+    em_loop row = em_for(e, 0, sn_line_count(e, k, index, -1), 1);
     em_val iat = sn_line_offset(e, k, index, -1, row.i);
     em_val i = clamp(e, em_load(e, index->dtype, em_gep(e, em_buf(e, 1), index->dtype, iat), 1),
                      sn_line_extent(e, k, y, axis));
     /* x's axes: y's before `axis`, the index's, y's after it */
-    em_val from = zero, rest = row.i;
+    em_val from = em_i64(e, 0), rest = row.i;
     for (int a = axis + index->rank - 1; a >= axis; a--) {
         em_val n = sn_line_extent(e, k, x, a);
         from = em_add(e, from, em_mul(e, em_rem(e, rest, n), sn_kernel_dim(e, k, x->stride[a])));
@@ -81,7 +81,7 @@ static void emit_scatter_elements(em *e, const sn_kernel *k) {
     em_val rows = em_select(e, mine, sn_line_count(e, k, y, 0), zero);
     clear(e, k, y, k->step->n_in, 0, zero, rows);
     em_val n = em_select(e, mine, sn_line_count(e, k, x, -1), zero);
-    em_loop step = em_for(e, zero, n, 1);
+    em_loop step = em_for(e, 0, n, 1);
     em_val to = zero;
     for (int a = 0; a < n_index; a++) {
         const sn_view *index = &k->step->in[a + 1];
@@ -170,9 +170,9 @@ static void emit_scatter_vectors(em *e, const sn_kernel *k) {
 static void copy_row(em *e, const sn_kernel *k, em_val from, em_val to, bool whole) {
     const sn_view *y = &k->step->in[0], *x = &k->step->out[0];
     int last = y->rank - 1;
-    em_val n = sn_line_extent(e, k, y, last), zero = em_i64(e, 0);
-    em_val vectors = whole ? em_round_down(e, n, e->lanes) : zero;
-    em_loop main = em_for(e, zero, vectors, e->lanes);
+    em_val n = sn_line_extent(e, k, y, last);
+    em_val vectors = whole ? em_round_down(e, n, e->lanes) : em_i64(e, 0);
+    em_loop main = em_for(e, 0, vectors, e->lanes);
     em_val v = em_load(e, y->dtype, em_gep(e, from, y->dtype, main.i), e->lanes);
     em_store(e, x->dtype, em_gep(e, to, x->dtype, main.i), v);
     em_end(e, &main);

@@ -37,7 +37,7 @@ em_val tile_is_mine(em *e, em_val i, em_val n, em_val tid) {
 
 em_val tile_take(em *e, em_val counts, em_val counter, em_val otherwise) {
     em_branch br = em_if(e, counts);
-    em_val next = em_fetch_add(e, counter, em_i64(e, 1));
+    em_val next = em_fetch_add(e, counter, 1);
     em_else(e, &br);
     em_endif(e, &br);
     return em_join(e, &br, next, otherwise);
