@@ -136,6 +136,11 @@ void sn_memory_populate_file(const void *mapped, size_t bytes) {
     }
 }
 
+void sn_memory_populate(void *p, size_t bytes) {
+    enum { POPULATE_WRITE = 23 /* Linux 5.14 */ };
+    madvise(p, bytes, POPULATE_WRITE);
+}
+
 void sn_memory_huge_heap(size_t bytes) {
 #if defined(__GLIBC__) && defined(MADV_HUGEPAGE)
     static char *before; /* what precedes the first huge page stays, and is not touched */

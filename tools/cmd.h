@@ -38,8 +38,9 @@ typedef struct cmd_library {
     const open_hooks *open;
     /* Fills what NAME.h and a program say of tokens, pictures and classes; *a must outlive eo. */
     bool (*describe)(open_model *m, sn_emit_options *eo, cmd_artefact *a, sn_error *err);
-    /* Writes what a program reads beside its weights. */
-    bool (*save)(const open_model *m, const char *dir, const char *name, sn_error *err);
+    /* Writes what a program reads beside its weights; tables: its tokenizers ready for use. */
+    bool (*save)(const open_model *m, const char *dir, const char *name, bool tables,
+                 sn_error *err);
     /* Emits the training step of a config. */
     bool (*train)(const char *config, int entries, int64_t slices, const sn_emit_options *eo,
                   sn_error *err);

@@ -219,8 +219,9 @@ static bool make_web(const options *o, const open_model *m, const cmd_artefact *
     const link_request r = {.dir = o->dir, .name = eo->name, .cc = o->cc};
     const web_request w = {.emitted = eo, .tokenizer = a->tokenizer, .page = o->page};
     char file[160];
-    bool ok = (!cmd_models || !m || !a->tokenizer || cmd_models->save(m, o->dir, eo->name, err)) &&
-              link_wasm(&r, err) && web_write(&w, err);
+    bool ok =
+        (!cmd_models || !m || !a->tokenizer || cmd_models->save(m, o->dir, eo->name, false, err)) &&
+        link_wasm(&r, err) && web_write(&w, err);
     if (ok && a->tokenizer) check_tokenizer(o, eo->name);
     snprintf(file, sizeof file, "%s.wasm.o", eo->name);
     char *path = sn_path_join(o->dir, file);
@@ -250,7 +251,7 @@ static bool link_parts(const options *o, const open_model *m, cmd_artefact *a,
     const link_request r = request(o, a, name);
     if (o->shared && !link_shared(&r, err)) return false;
     return !o->exe ||
-           ((!cmd_models || cmd_models->save(m, o->dir, name, err)) && link_program(&r, err));
+           ((!cmd_models || cmd_models->save(m, o->dir, name, true, err)) && link_program(&r, err));
 }
 
 static sn_emit_options emit_options(const options *o, const char *name) {

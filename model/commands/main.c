@@ -51,9 +51,18 @@ static bool copy_files(const char *folder, const char *from, const char *only, b
     return ok && (!*copied || copy_file(folder, from, "tokenizer_config.json", NULL, err));
 }
 
-/* Makes a folder from which sn_tokenizer_load reads t: copies of the files that it was loaded from
- * (`from`: a folder, a file or a GGUF file), or new ones. */
-static bool save_files(const char *folder, const sn_tokenizer *t, const char *from, sn_error *err) {
+/* Tables, and beside them the chat template. */
+static bool save_tables(const char *folder, const sn_tokenizer *t, const char *from,
+                        sn_error *err) {
+    return sn_tokenizer_save_tables(t, folder, err) &&
+           copy_file(folder, from, "tokenizer_config.json", NULL, err) &&
+           copy_file(folder, from, "chat_template.jinja", NULL, err);
+}
+
+/* Makes a folder from which sn_tokenizer_load reads t: tables, or copies of the files that it was
+ * loaded from (`from`: a folder, a file or a GGUF file), or new ones. */
+static bool save_files(const char *folder, const sn_tokenizer *t, const char *from, bool tables,
+                       sn_error *err) {
     struct stat st;
     const char *slash = strrchr(from, '/');
     bool is_folder = stat(from, &st) == 0 && S_ISDIR(st.st_mode), copied = false;
@@ -63,9 +72,10 @@ static bool save_files(const char *folder, const sn_tokenizer *t, const char *fr
     if (!parent) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
     const char *name = slash ? slash + 1 : from;
     bool ok = sn_folder_make(folder, err) &&
-              copy_files(folder, parent, is_folder ? NULL : name, &copied, err);
+              (tables ? save_tables(folder, t, parent, err)
+                      : copy_files(folder, parent, is_folder ? NULL : name, &copied, err));
     free(parent);
-    if (!ok || copied) return ok;
+    if (!ok || copied || tables) return ok;
     if (!sn_gguf_is_file(from)) return sn_tokenizer_save(t, folder, err);
     char *to = sn_path_join(folder, "tokenizer.gguf");
     ok = to ? sn_gguf_save_keys(from, to, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
@@ -75,7 +85,8 @@ static bool save_files(const char *folder, const sn_tokenizer *t, const char *fr
 
 /* The folder NAME.ending next to the program, with the tokenizer and what says how to use it. */
 static bool save_tokenizer(const open_model *m, const sn_tokenizer *t, const char *from,
-                           const char *dir, const char *name, const char *ending, sn_error *err) {
+                           const char *dir, const char *name, const char *ending, bool tables,
+                           sn_error *err) {
     char part[96];
     const char *model = m->folder;
     snprintf(part, sizeof part, "%s%s", name, ending);
@@ -83,7 +94,7 @@ static bool save_tokenizer(const open_model *m, const sn_tokenizer *t, const cha
     if (!folder) return !t || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     static const char *const settings[] = {
         "generation_config.json", "config_sentence_transformers.json", "sentence_bert_config.json"};
-    bool ok = save_files(folder, t, from, err);
+    bool ok = save_files(folder, t, from, tables, err);
     for (size_t i = 0; ok && model && i < sizeof settings / sizeof *settings; i++)
         ok = copy_file(folder, model, settings[i], NULL, err);
     if (ok && model && m->model.source_vocab)
@@ -92,10 +103,13 @@ static bool save_tokenizer(const open_model *m, const sn_tokenizer *t, const cha
     return ok;
 }
 
-static bool artefact_save(const open_model *m, const char *dir, const char *name, sn_error *err) {
+static bool artefact_save(const open_model *m, const char *dir, const char *name, bool tables,
+                          sn_error *err) {
     const model_io *io = m->io;
-    return save_tokenizer(m, io->tokenizer, io->tokenizer_path, dir, name, ".tokenizer", err) &&
-           save_tokenizer(m, io->source, io->source_path, dir, name, ".source.tokenizer", err);
+    return save_tokenizer(m, io->tokenizer, io->tokenizer_path, dir, name, ".tokenizer", tables,
+                          err) &&
+           save_tokenizer(m, io->source, io->source_path, dir, name, ".source.tokenizer", tables,
+                          err);
 }
 
 /* ---- descriptions ---- */

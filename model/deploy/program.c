@@ -27,7 +27,7 @@
          "default: NAME.tokenizer next to the program; without one, text is token ids"},           \
         {"verify",   0,    ARG_FLAG,                                                               \
          AT(verify), NULL, NULL,                                                                   \
-         0,          0,    "read all weights at start and verify their checksum"},                 \
+         0,          0,    "read weights and tokenizer at start and verify their checksums"},      \
         {"copy-weights",                                                                           \
          0,                                                                                        \
          ARG_FLAG,                                                                                 \
@@ -231,7 +231,8 @@ static bool open_model(program *p, sn_error *err) {
     if (beside(p, ".source.tokenizer", path, sizeof path) &&
         !(p->source = sn_tokenizer_load(path, err)))
         return false;
-    return true;
+    return !p->o->verify || ((!p->tokenizer || sn_tokenizer_verify(p->tokenizer, err)) &&
+                             (!p->source || sn_tokenizer_verify(p->source, err)));
 }
 
 static void close_all(program *p) {

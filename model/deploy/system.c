@@ -4,6 +4,8 @@
 
 #include <unistd.h>
 
+enum { SMALL = 2 << 20 }; /* such a block has small pages */
+
 void program_use_huge_pages(void) {
     enum { BYTES = 16 << 20 }; /* tokenizers, and lists as long as the vocabulary */
     sn_memory_huge_heap(BYTES);
@@ -14,7 +16,9 @@ void program_populate_weights(const program *p) {
 }
 
 void *program_allocate(int64_t bytes) {
-    return sn_memory_map((size_t)bytes);
+    void *p = sn_memory_map((size_t)bytes);
+    if (p && bytes < SMALL) sn_memory_populate(p, (size_t)bytes);
+    return p;
 }
 
 void program_release(void *p, int64_t bytes) {

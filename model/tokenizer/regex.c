@@ -5,19 +5,23 @@
 
 #include <pcre2.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/tokenizer/utf8.h"
 
 struct sn_regex {
     pcre2_code *code;
+    size_t size;
+    char pattern[];
 };
 
 sn_regex *sn_regex_new(const char *pattern, size_t size, sn_error *err) {
-    sn_regex *r = calloc(1, sizeof *r);
+    sn_regex *r = calloc(1, sizeof *r + size + 1);
     if (!r) {
         sn_fail(err, SN_ERR_MEMORY, "regex: out of memory");
         return NULL;
     }
+    memcpy(r->pattern, pattern, r->size = size);
     int code = 0;
     PCRE2_SIZE where = 0;
     /* \C could stop inside a character, which is not allowed when matching without UTF-8 checks */
@@ -40,6 +44,11 @@ void sn_regex_free(sn_regex *r) {
     if (!r) return;
     pcre2_code_free(r->code);
     free(r);
+}
+
+const char *sn_regex_pattern(const sn_regex *r, size_t *size) {
+    *size = r->size;
+    return r->pattern;
 }
 
 typedef struct splitting {

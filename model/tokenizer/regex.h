@@ -11,6 +11,8 @@ typedef struct sn_regex sn_regex;
  * the reason and the position. */
 sn_regex *sn_regex_new(const char *pattern, size_t size, sn_error *err);
 void sn_regex_free(sn_regex *r); /* NULL is allowed */
+/* The pattern that it was made from, NUL-terminated. */
+const char *sn_regex_pattern(const sn_regex *r, size_t *size);
 
 /* Receives a piece of the text, in order: a match, or the text between two matches. Returns false
  * to stop. */

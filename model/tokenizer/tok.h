@@ -45,6 +45,8 @@ enum {
     SN_TOKEN_UNUSED = 8    /* SentencePiece: only an intermediate result */
 };
 
+/* Tables lie in memory of their owner, or in a file (tok_carry.h) that may be damaged: so whoever
+ * reads one checks the indices and offsets that it holds. */
 typedef struct sn_entry {
     uint32_t offset, size; /* offset in pool; SN_NO_TEXT: the id has no text */
     uint32_t flags;
@@ -61,7 +63,7 @@ typedef struct sn_vocab {
     sn_entry *entry; /* [count] */
     size_t count, capacity;
     sn_bytes pool;
-    sn_slot *slot; /* a hash table; its size is a power of two, at most half full */
+    sn_slot *slot; /* a hash table */
     size_t slots, used;
     uint32_t longest;   /* size of the longest text in bytes */
     uint8_t begins[32]; /* bit set of the first bytes of texts */
@@ -72,13 +74,17 @@ typedef struct sn_vocab {
 bool sn_vocab_set(sn_vocab *v, int32_t id, const char *text, size_t size, uint32_t flags,
                   sn_error *err);
 int32_t sn_vocab_find(const sn_vocab *v, const char *text, size_t size); /* -1: none */
-const char *sn_vocab_text(const sn_vocab *v, int32_t id, size_t *size);  /* NULL: none */
+/* An entry with a text that lies in the pool, or one without text. */
+const sn_entry *sn_vocab_entry(const sn_vocab *v, int32_t id);
+const char *sn_vocab_text(const sn_vocab *v, int32_t id, size_t *size); /* NULL: none */
 /* The token with the longest text that text begins with; -1: none. */
 int32_t sn_vocab_prefix(const sn_vocab *v, const char *text, size_t size);
 /* Sets byte_id to the ids of the tokens "<0x00>" ... "<0xFF>", -1: none, and flags them. */
 void sn_vocab_find_bytes(sn_vocab *v, int32_t byte_id[256]);
 /* Whether a text is "<0x00>" to "<0xFF>", with capital letters. */
 bool sn_is_byte_token(const char *text, size_t size);
+/* Replaces the hash table, which the caller keeps, by a new one that is three quarters full. */
+bool sn_vocab_tighten(sn_vocab *v, sn_error *err);
 void sn_vocab_free(sn_vocab *v);
 
 /* Largest id that a file of n entries may use: gaps are allowed, absurd allocations are not. */
@@ -114,6 +120,8 @@ typedef struct sn_encoding {
     sn_error *err;
 } sn_encoding;
 
+struct sn_carrier; /* tok_carry.h */
+
 typedef struct sn_tok_kind {
     const char *name;
     size_t size;    /* size of the object, which begins with an sn_tokenizer */
@@ -124,6 +132,8 @@ typedef struct sn_tok_kind {
     void (*clear)(void *scratch); /* frees what the scratch owns; may be NULL */
     bool (*save)(const sn_tokenizer *t, const char *dir, sn_error *err); /* NULL: cannot */
     void (*destroy)(sn_tokenizer *t); /* frees what the kind owns, not the object; may be NULL */
+    /* its fields, for tokenizer.tables; NULL: it has none */
+    bool (*carry)(struct sn_carrier *c, sn_tokenizer *t);
 } sn_tok_kind;
 
 /* How tokens become text. */
@@ -156,6 +166,7 @@ struct sn_tokenizer {
     bool paired;          /* the file says so; else these are as for BERT */
     int32_t end;          /* pieces from here on are unknown tokens; 0: none */
     bool no_bos;          /* add_bos_token of tokenizer_config.json is false */
+    sn_mapping image;     /* tokenizer.tables, where all lists lie; data NULL: they are allocated */
 };
 
 /* An empty object of the kind; all roles are -1. */
@@ -185,6 +196,7 @@ sn_tokenizer *sn_tok_load_llama(const char *path, const cJSON *config, sn_error 
 sn_tokenizer *sn_tok_load_sentencepiece(const char *path, const cJSON *config, sn_error *err);
 sn_tokenizer *sn_tok_load_wordpiece(const char *path, const cJSON *config, sn_error *err);
 sn_tokenizer *sn_tok_load_gguf(const char *path, sn_error *err);
+sn_tokenizer *sn_tok_load_tables(const char *path, sn_error *err);
 /* root: the parsed file */
 sn_tokenizer *sn_tok_load_symbols(const char *path, const cJSON *root, sn_error *err);
 sn_tokenizer *sn_tok_load_hf(const char *path, const cJSON *root, const cJSON *config,

@@ -8,41 +8,59 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/tokenizer/tok_carry.h"
 #include "model/tokenizer/utf8.h"
 
-static size_t pair_slot(const sn_pairs *p, int32_t left, int32_t right) {
+/* The slot of a pair, or the free one where it would be inserted; NULL: neither. */
+static sn_pair *pair_slot(const sn_pairs *p, int32_t left, int32_t right) {
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t at = (key * 0x9E3779B97F4A7C15u) >> 20 & (p->slots - 1);
-    while (p->slot[at].left >= 0 && (p->slot[at].left != left || p->slot[at].right != right))
-        at = (at + 1) & (p->slots - 1);
-    return at;
+    uint32_t hash = (uint32_t)((key * 0x9E3779B97F4A7C15u) >> 32);
+    size_t at = (size_t)((uint64_t)hash * p->slots >> 32);
+    for (size_t n = p->slots; n--; at = at + 1 < p->slots ? at + 1 : 0) {
+        sn_pair *e = &p->slot[at];
+        if (e->left < 0 || (e->left == left && e->right == right)) return e;
+    }
+    return NULL;
 }
 
-static bool rehash_pairs(sn_pairs *p, sn_error *err) {
-    sn_pairs n = {.slots = p->slots ? p->slots * 2 : 1024, .used = p->used};
+/* A table with so many slots, allocated. */
+static bool rehash_pairs(sn_pairs *p, size_t slots, sn_error *err) {
+    sn_pairs n = {.slots = slots, .used = p->used};
     n.slot = malloc(n.slots * sizeof *n.slot);
     if (!n.slot)
         return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory for %zu merges", p->used);
-    for (size_t i = 0; i < n.slots; i++) n.slot[i].left = -1;
+    for (size_t i = 0; i < n.slots; i++) n.slot[i] = (sn_pair){.left = -1};
     for (size_t i = 0; i < p->slots; i++)
-        if (p->slot[i].left >= 0)
-            n.slot[pair_slot(&n, p->slot[i].left, p->slot[i].right)] = p->slot[i];
-    free(p->slot);
+        if (p->slot[i].left >= 0) *pair_slot(&n, p->slot[i].left, p->slot[i].right) = p->slot[i];
     *p = n;
     return true;
 }
 
+static bool grow_pairs(sn_pairs *p, sn_error *err) {
+    sn_pair *old = p->slot;
+    if (!rehash_pairs(p, p->slots ? p->slots * 2 : 1024, err)) return false;
+    free(old);
+    return true;
+}
+
 bool sn_pairs_add(sn_pairs *p, int32_t left, int32_t right, int32_t merged, sn_error *err) {
-    if (p->used * 2 >= p->slots && !rehash_pairs(p, err)) return false;
-    size_t at = pair_slot(p, left, right);
-    if (p->slot[at].left < 0) p->slot[at] = (sn_pair){left, right, (int32_t)p->used++, merged};
+    if (p->used * 2 >= p->slots && !grow_pairs(p, err)) return false;
+    sn_pair *e = pair_slot(p, left, right);
+    if (e->left < 0) *e = (sn_pair){left, right, (int32_t)p->used++, merged};
     return true;
 }
 
 const sn_pair *sn_pairs_find(const sn_pairs *p, int32_t left, int32_t right) {
-    if (!p->slots) return NULL;
-    const sn_pair *e = &p->slot[pair_slot(p, left, right)];
-    return e->left < 0 ? NULL : e;
+    const sn_pair *e = pair_slot(p, left, right);
+    return e && e->left >= 0 ? e : NULL;
+}
+
+bool sn_bpe_score(sn_bpe *b, int32_t id, float score, sn_error *err) {
+    size_t n = (size_t)id + 1;
+    if (!sn_grow(&b->score, &b->score_capacity, n, sizeof *b->score, err)) return false;
+    while (b->scores < n) b->score[b->scores++] = 0;
+    b->score[id] = score;
+    return true;
 }
 
 bool sn_bpe_add_merge(sn_bpe *b, const sn_bytes *left, const sn_bytes *right, sn_error *err) {
@@ -163,8 +181,10 @@ static bool consider(merging *m, int32_t left) {
     candidate c = {.left = left, .size = l->size + r->size};
     if (b->by_score) {
         c.merged = sn_vocab_find(&b->base.vocab, m->text + l->start, c.size);
-        if (c.merged < 0 || b->base.vocab.entry[c.merged].flags & SN_TOKEN_NO_TEXT) return true;
-        if (b->base.vocab.entry[c.merged].flags & SN_TOKEN_UNUSED) {
+        if (c.merged < 0 || (size_t)c.merged >= b->scores) return true;
+        const unsigned flags = sn_vocab_entry(&b->base.vocab, c.merged)->flags;
+        if (flags & SN_TOKEN_NO_TEXT) return true;
+        if (flags & SN_TOKEN_UNUSED) {
             if (!sn_grow(&m->cut, &m->cut_capacity, m->cuts + 1, sizeof *m->cut, m->err))
                 return false;
             m->cut[m->cuts++] = (cut){c.merged, l->size};
@@ -242,7 +262,7 @@ static bool find_symbol(merging *m, size_t at, size_t len, size_t size, int32_t 
         return true;
     }
     *id = sn_vocab_find(&b->base.vocab, text, len);
-    if (*id >= 0 && b->base.vocab.entry[*id].flags & SN_TOKEN_NO_TEXT) *id = -1;
+    if (sn_vocab_entry(&b->base.vocab, *id)->flags & SN_TOKEN_NO_TEXT) *id = -1;
     return true;
 }
 
@@ -271,7 +291,7 @@ static bool split_symbols(merging *m, size_t size) {
 /* The id of text[size]; an unused token is taken apart where it was last merged. */
 static bool push_token(merging *m, int32_t id, const char *text, size_t size) {
     const sn_vocab *v = &m->bpe->base.vocab;
-    size_t i = id >= 0 && v->entry[id].flags & SN_TOKEN_UNUSED ? m->cuts : 0;
+    size_t i = sn_vocab_entry(v, id)->flags & SN_TOKEN_UNUSED ? m->cuts : 0;
     while (i && m->cut[i - 1].id != id) i--;
     if (!i) return sn_ids_push(m->out, id < 0 ? m->bpe->base.special[SN_TOKEN_UNK] : id, m->err);
     size_t left = m->cut[i - 1].left;
@@ -287,11 +307,27 @@ bool sn_bpe_encode(sn_encoding *e, const char *text, size_t size) {
         return sn_fail(e->err, SN_ERR_RANGE, "a piece of %zu bytes is too long", size);
     if (m->bpe->whole_first) {
         int32_t id = sn_vocab_find(&m->bpe->base.vocab, text, size);
-        if (id >= 0 && !(m->bpe->base.vocab.entry[id].flags & SN_TOKEN_NO_TEXT))
+        if (id >= 0 && !(sn_vocab_entry(&m->bpe->base.vocab, id)->flags & SN_TOKEN_NO_TEXT))
             return sn_ids_push(e->out, id, e->err);
     }
     if (!split_symbols(m, size) || !merge_symbols(m)) return false;
     for (int32_t i = 0; i >= 0; i = m->sym[i].next)
         if (!push_token(m, m->sym[i].id, text + m->sym[i].start, m->sym[i].size)) return false;
     return true;
+}
+
+bool sn_bpe_carry(sn_carrier *c, sn_tokenizer *t) {
+    sn_bpe *b = (sn_bpe *)t;
+    sn_pairs tight = b->pairs;
+    tight.used = 0;
+    for (size_t i = 0; !c->reads && i < tight.slots; i++) tight.used += tight.slot[i].left >= 0;
+    if (!c->reads && !rehash_pairs(&tight, tight.used + tight.used / 3 + 1, c->err)) return false;
+    bool ok = sn_carry_list(c, &tight.slot, &tight.slots, sizeof *tight.slot);
+    if (!c->reads) free(tight.slot);
+    if (c->reads) b->pairs = tight;
+    return ok && sn_carry_list(c, &b->score, &b->scores, sizeof *b->score) &&
+           sn_carry(c, b->byte_id, sizeof b->byte_id) && sn_carry_vocab(c, &b->users) &&
+           sn_carry_bytes(c, &b->prefix) && sn_carry_bytes(c, &b->suffix) &&
+           sn_carry_bool(c, &b->by_score) && sn_carry_bool(c, &b->byte_level) &&
+           sn_carry_bool(c, &b->whole_first) && sn_carry_bool(c, &b->fuse_unk);
 }

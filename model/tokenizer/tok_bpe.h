@@ -28,7 +28,8 @@ typedef struct sn_bpe {
     bool whole_first; /* a piece that is itself a token is not split (Llama 3) */
     bool fuse_unk;    /* consecutive unknown characters become one unk */
     sn_pairs pairs;
-    float *score;            /* [vocab], by_score only */
+    float *score; /* [scores], by_score only; tokens from there on are added ones */
+    size_t scores, score_capacity;
     int32_t byte_id[256];    /* token of each byte, -1: none */
     sn_vocab users;          /* SentencePiece's user-defined symbols, which are not merged */
     sn_bytes prefix, suffix; /* of the symbols inside a piece; of its last symbol */
@@ -42,11 +43,15 @@ sn_bpe *sn_bpe_new(const sn_tok_kind *kind, sn_error *err);
  * vocabulary. */
 bool sn_bpe_add_merge(sn_bpe *b, const sn_bytes *left, const sn_bytes *right, sn_error *err);
 
+/* Sets the score of a token; those before it that have none get 0. */
+bool sn_bpe_score(sn_bpe *b, int32_t id, float score, sn_error *err);
+
 /* functions of both kinds, and the size of their scratch */
 enum { SN_BPE_SCRATCH = 192 };
 bool sn_bpe_encode(sn_encoding *e, const char *text, size_t size);
 void sn_bpe_clear(void *scratch);
 void sn_bpe_destroy(sn_tokenizer *t);
+bool sn_bpe_carry(struct sn_carrier *c, sn_tokenizer *t);
 
 /* GPT-2's pattern for splitting text into words (openai/gpt-2, src/encoder.py). */
 extern const char sn_gpt2_pattern[];

@@ -119,14 +119,14 @@ static bool read_roles(reading *r, sn_tokenizer *t) {
 
 static bool read_scores(reading *r, sn_bpe *b) {
     const sn_gguf_key *k = find(r, "scores");
-    size_t n = b->base.vocab.count, capacity = 0;
+    size_t n = b->base.vocab.count;
     if (!k || k->count != n)
         return sn_fail(r->err, SN_ERR_FILE, "%s: \"" KEY "scores\" must have %zu numbers",
                        r->g->path, n);
-    if (!sn_grow(&b->score, &capacity, n, sizeof *b->score, r->err)) return false;
     for (size_t i = 0; i < n; i++) {
-        b->score[i] = (float)sn_gguf_number(k, i);
-        if (isnan(b->score[i]))
+        const float score = (float)sn_gguf_number(k, i);
+        if (!sn_bpe_score(b, (int32_t)i, score, r->err)) return false;
+        if (isnan(score))
             return sn_fail(r->err, SN_ERR_FILE, "%s: score of token %zu is NaN", r->g->path, i);
     }
     return true;

@@ -80,7 +80,6 @@ static bool read_merges(reading *r) {
 /* [["text", score], ...]: the index is the id. */
 static bool read_scores(reading *r, sn_unigram *u) {
     const cJSON *vocab = sn_hf_get(r->model, "vocab");
-    size_t capacity = 0;
     int32_t id = 0;
     double least = 0;
     if (!cJSON_IsArray(vocab))
@@ -94,7 +93,7 @@ static bool read_scores(reading *r, sn_unigram *u) {
                            r->path, (int)id);
         if (!plain_text(r, text, strlen(text)) ||
             !sn_vocab_set(&u->base.vocab, id, r->text.data, r->text.size, 0, r->err) ||
-            !sn_unigram_score(u, &capacity, id, score->valuedouble, r->err))
+            !sn_unigram_score(u, id, score->valuedouble, r->err))
             return false;
         if (id == 0 || score->valuedouble < least) least = score->valuedouble;
     }

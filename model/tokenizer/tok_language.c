@@ -20,7 +20,8 @@ int32_t sn_tokenizer_language(const sn_tokenizer *t, const char *code) {
 bool sn_tokenizer_is_language(const sn_tokenizer *t, int32_t id) {
     size_t size;
     const char *text = sn_vocab_text(&t->vocab, id, &size);
-    return size && t->vocab.entry[id].flags & SN_TOKEN_CONTROL && *text != '<' && *text != '[';
+    return size && sn_vocab_entry(&t->vocab, id)->flags & SN_TOKEN_CONTROL && *text != '<' &&
+           *text != '[';
 }
 
 bool sn_tokenizer_set_language(sn_tokenizer *t, int32_t id, sn_error *err) {

@@ -25,7 +25,6 @@ static bool is_wrapped(int32_t id, const char *text, size_t size) {
 
 static bool read_tokens(sn_bpe *b, const char *path, const sn_mapping *file, sn_error *err) {
     const char *data = (const char *)file->data, *at = data + 4, *end = data + file->size;
-    size_t capacity = 0;
     uint32_t longest = get_u32(data), found = 0;
     for (int32_t id = 0; at < end; id++) {
         if (end - at < 8 || get_u32(at + 4) > (size_t)(end - at - 8))
@@ -34,9 +33,10 @@ static bool read_tokens(sn_bpe *b, const char *path, const sn_mapping *file, sn_
                            "or not a tokenizer.bin of llama2.c",
                            path, (int)id, at - data);
         uint32_t bits = get_u32(at), size = get_u32(at + 4);
-        if (!sn_grow(&b->score, &capacity, (size_t)id + 1, sizeof *b->score, err)) return false;
-        memcpy(&b->score[id], &bits, 4);
-        if (isnan(b->score[id]))
+        float score;
+        memcpy(&score, &bits, 4);
+        if (!sn_bpe_score(b, id, score, err)) return false;
+        if (isnan(score))
             return sn_fail(err, SN_ERR_FILE, "%s: score of token %d is NaN", path, (int)id);
         const char *text = at + 8;
         at += 8 + size;
@@ -99,4 +99,4 @@ static bool save_llama(const sn_tokenizer *t, const char *dir, sn_error *err) {
 }
 
 const sn_tok_kind sn_tok_llama = {"llama-bpe",  sizeof(sn_bpe), SN_BPE_SCRATCH, sn_bpe_encode,
-                                  sn_bpe_clear, save_llama,     sn_bpe_destroy};
+                                  sn_bpe_clear, save_llama,     sn_bpe_destroy, sn_bpe_carry};

@@ -14,6 +14,10 @@ typedef struct source {
     cJSON *config, *root;
 } source;
 
+static sn_tokenizer *load_tables(const source *s, sn_error *err) {
+    return sn_tok_load_tables(s->path, err);
+}
+
 static sn_tokenizer *load_pair(const source *s, sn_error *err) {
     return sn_tok_load_gpt2(s->path, s->pair, s->config, err);
 }
@@ -48,6 +52,7 @@ static const struct {
     const char *name, *pair, *ending, *key;
     sn_tokenizer *(*load)(const source *, sn_error *);
 } formats[] = {
+    {"tokenizer.tables", NULL, ".tables", NULL, load_tables},
     {"tokenizer.json", NULL, ".json", "model", load_hf},
     {"vocabulary.json", NULL, ".json", "tokens", load_symbols},
     {"vocab.json", "merges.txt", ".json", NULL, load_pair},
@@ -76,7 +81,8 @@ static sn_tokenizer *load_format(source *s, size_t format, sn_error *err) {
     if (!join_path(config, sizeof config, s->dir, "tokenizer_config.json", err)) return NULL;
     if (formats[format].key && !s->root && !(s->root = sn_json_read(s->path, err))) return NULL;
     sn_error why = {0};
-    if (!sn_file_exists(config) || (s->config = sn_json_read(config, &why)))
+    const bool complete = formats[format].load == load_tables; /* it holds what the config says */
+    if (complete || !sn_file_exists(config) || (s->config = sn_json_read(config, &why)))
         t = formats[format].load(s, &why);
     const size_t path = strlen(s->path), dir = strlen(s->dir);
     const bool named = !strncmp(why.message, s->path, path) || /* or another file of its folder */
@@ -134,7 +140,7 @@ static sn_tokenizer *load_file(source *s, const char *name, sn_error *err) {
     }
     sn_fail(err, SN_ERR_FILE,
             "%s: unrecognised tokenizer file: expected .json, .model (SentencePiece), .bin "
-            "(llama2.c), .txt (WordPiece) or .gguf",
+            "(llama2.c), .txt (WordPiece), .tables or .gguf",
             s->path);
     return NULL;
 }

@@ -88,7 +88,6 @@ typedef struct model {
     sn_tokenizer *t;
     sn_bpe *bpe; /* one of the two */
     sn_unigram *unigram;
-    size_t capacity;
     sn_bytes text;
     sn_error *err;
 } model;
@@ -200,13 +199,10 @@ static bool read_piece(model *m, message s) {
     if (m->unigram) {
         if (type == NORMAL && (double)score - 10 < m->unigram->unk_score)
             m->unigram->unk_score = (double)(score - 10);
-        return sn_unigram_score(m->unigram, &m->capacity, id, (double)score, m->err);
+        return sn_unigram_score(m->unigram, id, (double)score, m->err);
     }
     if (!(score > -1e30f && score < 1e30f)) return malformed(m, "a score");
-    if (!sn_grow(&m->bpe->score, &m->capacity, (size_t)id + 1, sizeof *m->bpe->score, m->err))
-        return false;
-    m->bpe->score[id] = score;
-    return true;
+    return sn_bpe_score(m->bpe, id, score, m->err);
 }
 
 static bool read_pieces(model *m) {

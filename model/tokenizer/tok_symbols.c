@@ -30,7 +30,7 @@ sn_tokenizer *sn_symbols_new(const sn_tok_kind *kind, sn_error *err) {
 
 static int32_t find_text(const sn_tokenizer *t, const char *text, size_t size) {
     int32_t id = sn_vocab_find(&t->vocab, text, size);
-    return id >= 0 && t->vocab.entry[id].flags ? -1 : id;
+    return id >= 0 && sn_vocab_entry(&t->vocab, id)->flags ? -1 : id;
 }
 
 static bool encode_chars(sn_encoding *e, const char *text, size_t size) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/tokenizer/tok_carry.h"
 #include "model/tokenizer/utf8.h"
 
 sn_unigram *sn_unigram_new(sn_error *err) {
@@ -21,10 +22,12 @@ static void destroy_unigram(sn_tokenizer *t) {
     free(u->order);
 }
 
-bool sn_unigram_score(sn_unigram *u, size_t *capacity, int32_t id, double score, sn_error *err) {
+bool sn_unigram_score(sn_unigram *u, int32_t id, double score, sn_error *err) {
+    size_t n = (size_t)id + 1;
     if (!(score > -1e30 && score < 1e30))
         return sn_fail(err, SN_ERR_FILE, "score of token %d is not a number", (int)id);
-    if (!sn_grow(&u->score, capacity, (size_t)id + 1, sizeof *u->score, err)) return false;
+    if (!sn_grow(&u->score, &u->score_capacity, n, sizeof *u->score, err)) return false;
+    while (u->scores < n) u->score[u->scores++] = 0;
     u->score[id] = score;
     return true;
 }
@@ -54,7 +57,7 @@ bool sn_unigram_finish(sn_unigram *u, sn_error *err) {
         return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory for %zu tokens", v->count);
     }
     size_t n = 0;
-    for (size_t id = 0; id < v->count; id++) {
+    for (size_t id = 0; id < v->count && id < u->scores; id++) {
         const sn_entry *e = &v->entry[id];
         if (e->offset == SN_NO_TEXT || e->size == 0 ||
             e->flags & (SN_TOKEN_NO_TEXT | SN_TOKEN_UNUSED))
@@ -82,7 +85,7 @@ static size_t next_bound(const sn_unigram *u, size_t lo, size_t hi, size_t depth
     const sn_vocab *v = &u->base.vocab;
     while (lo < hi) { /* the first token whose next byte is at least `limit` */
         size_t mid = lo + (hi - lo) / 2;
-        const sn_entry *e = &v->entry[u->order[mid]];
+        const sn_entry *e = sn_vocab_entry(v, u->order[mid]);
         if (e->size <= depth || (unsigned char)v->pool.data[e->offset + depth] < limit)
             lo = mid + 1;
         else
@@ -120,7 +123,8 @@ static void offer(const sn_unigram *u, node *from, uint32_t size, int32_t id, do
 }
 
 static double score_of(const sn_unigram *u, int32_t id) {
-    return u->base.vocab.entry[id].flags & SN_TOKEN_USER ? -0.1 : u->score[id];
+    if (sn_vocab_entry(&u->base.vocab, id)->flags & SN_TOKEN_USER) return -0.1;
+    return (size_t)id < u->scores ? u->score[id] : u->unk_score;
 }
 
 /* Offers all tokens that begin at text[0], and unk if none is one character long. */
@@ -131,7 +135,7 @@ static void extend(const sn_unigram *u, node *from, const char *text, size_t siz
     bool single = false;
     size_t lo = u->begin[(unsigned char)*text], hi = u->begin[(unsigned char)*text + 1];
     for (size_t depth = 1; lo < hi; depth++) {
-        if (v->entry[u->order[lo]].size == depth) {
+        if (sn_vocab_entry(v, u->order[lo])->size == depth) {
             offer(u, from, (uint32_t)depth, u->order[lo], score_of(u, u->order[lo]));
             single = single || depth == len;
             lo++;
@@ -183,9 +187,24 @@ static bool encode_unigram(sn_encoding *e, const char *text, size_t size) {
     return true;
 }
 
+static bool carry_unigram(sn_carrier *c, sn_tokenizer *t) {
+    sn_unigram *u = (sn_unigram *)t;
+    bool ok = sn_carry_list(c, &u->score, &u->scores, sizeof *u->score) &&
+              sn_carry_list(c, &u->order, &u->ordered, sizeof *u->order) &&
+              sn_carry(c, &u->unk_score, sizeof u->unk_score) &&
+              sn_carry(c, u->byte_id, sizeof u->byte_id) &&
+              sn_carry(c, u->begin, sizeof u->begin) && sn_carry_bool(c, &u->floats) &&
+              sn_carry_bool(c, &u->fuse_unk);
+    for (int i = 0; ok && i < 257; i++)
+        if (u->begin[i] > u->ordered || (i && u->begin[i] < u->begin[i - 1]))
+            ok = sn_carry_fail(c, "the order of its tokens");
+    return ok;
+}
+
 const sn_tok_kind sn_tok_unigram = {.name = "unigram",
                                     .size = sizeof(sn_unigram),
                                     .scratch = sizeof(lattice),
                                     .encode = encode_unigram,
                                     .clear = clear_lattice,
-                                    .destroy = destroy_unigram};
+                                    .destroy = destroy_unigram,
+                                    .carry = carry_unigram};

@@ -7,7 +7,8 @@
 
 typedef struct sn_unigram {
     sn_tokenizer base;
-    double *score; /* [vocab] */
+    double *score; /* [scores]; tokens from there on are added ones */
+    size_t scores, score_capacity;
     double unk_score;
     bool floats;          /* sums are rounded to f32, as in SentencePiece */
     bool fuse_unk;        /* consecutive unknown characters become one unk */
@@ -18,8 +19,8 @@ typedef struct sn_unigram {
 } sn_unigram;
 
 sn_unigram *sn_unigram_new(sn_error *err);
-/* Sets the score of the last token that was added to the vocabulary. */
-bool sn_unigram_score(sn_unigram *u, size_t *capacity, int32_t id, double score, sn_error *err);
+/* Sets the score of a token; those before it that have none get 0. */
+bool sn_unigram_score(sn_unigram *u, int32_t id, double score, sn_error *err);
 /* Sorts the vocabulary; after all scores and flags are set. */
 bool sn_unigram_finish(sn_unigram *u, sn_error *err);
 

@@ -12,31 +12,57 @@ static uint32_t hash_of(const char *text, size_t size) {
     return (uint32_t)XXH3_64bits(text, size);
 }
 
-/* The slot of this text, or the free slot where it would be inserted. */
-static sn_slot *find_slot(const sn_vocab *v, uint32_t hash, const char *text, size_t size) {
-    size_t at = hash & (v->slots - 1);
-    for (; v->slot[at].id; at = (at + 1) & (v->slots - 1)) {
-        if (v->slot[at].hash != hash) continue;
-        const sn_entry *e = &v->entry[v->slot[at].id - 1];
-        if (e->size == size && !memcmp(v->pool.data + e->offset, text, size)) break;
-    }
-    return &v->slot[at];
+static size_t first_slot(uint32_t hash, size_t slots) {
+    return (size_t)((uint64_t)hash * slots >> 32);
 }
 
-static bool rehash(sn_vocab *v, sn_error *err) {
-    size_t slots = v->slots ? v->slots * 4 : 1024;
+const sn_entry *sn_vocab_entry(const sn_vocab *v, int32_t id) {
+    if (id < 0 || (size_t)id >= v->count) return &no_entry;
+    const sn_entry *e = &v->entry[id];
+    size_t end = (size_t)e->offset + e->size;
+    return end < v->pool.size && !v->pool.data[end] ? e : &no_entry;
+}
+
+/* The slot of this text, or the free slot where it would be inserted; NULL: neither. */
+static sn_slot *find_slot(const sn_vocab *v, uint32_t hash, const char *text, size_t size) {
+    size_t at = first_slot(hash, v->slots);
+    for (size_t n = v->slots; n--; at = at + 1 < v->slots ? at + 1 : 0) {
+        sn_slot *s = &v->slot[at];
+        if (!s->id) return s;
+        if (s->hash != hash) continue;
+        const sn_entry *e = sn_vocab_entry(v, (int32_t)(s->id - 1));
+        if (e->offset != SN_NO_TEXT && e->size == size &&
+            !memcmp(v->pool.data + e->offset, text, size))
+            return s;
+    }
+    return NULL;
+}
+
+/* A table with so many slots, allocated. */
+static bool rehash(sn_vocab *v, size_t slots, sn_error *err) {
     sn_slot *slot = calloc(slots, sizeof *slot);
-    if (!slot)
-        return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory for %zu tokens", slots / 2);
+    if (!slot) return sn_fail(err, SN_ERR_MEMORY, "tokenizer: out of memory for %zu tokens", slots);
     for (size_t i = 0; i < v->slots; i++) { /* the texts differ */
-        size_t at = v->slot[i].hash & (slots - 1);
+        size_t at = first_slot(v->slot[i].hash, slots);
         if (!v->slot[i].id) continue;
-        while (slot[at].id) at = (at + 1) & (slots - 1);
+        while (slot[at].id) at = at + 1 < slots ? at + 1 : 0;
         slot[at] = v->slot[i];
     }
-    free(v->slot);
     v->slot = slot, v->slots = slots;
     return true;
+}
+
+static bool grow_slots(sn_vocab *v, sn_error *err) {
+    sn_slot *old = v->slot;
+    if (!rehash(v, v->slots ? v->slots * 4 : 1024, err)) return false;
+    free(old);
+    return true;
+}
+
+bool sn_vocab_tighten(sn_vocab *v, sn_error *err) {
+    size_t used = 0;
+    for (size_t i = 0; i < v->slots; i++) used += v->slot[i].id != 0;
+    return rehash(v, used + used / 3 + 1, err);
 }
 
 bool sn_vocab_set(sn_vocab *v, int32_t id, const char *text, size_t size, uint32_t flags,
@@ -48,7 +74,7 @@ bool sn_vocab_set(sn_vocab *v, int32_t id, const char *text, size_t size, uint32
     if (size >= INT32_MAX || v->pool.size + size + 1 >= SN_NO_TEXT)
         return sn_fail(err, SN_ERR_RANGE, "vocabulary: more than 4 GiB of text");
     if (!sn_grow(&v->entry, &v->capacity, at + 1, sizeof *v->entry, err)) return false;
-    if (v->used * 2 >= v->slots && !rehash(v, err)) return false;
+    if (v->used * 2 >= v->slots && !grow_slots(v, err)) return false;
     sn_entry e = {(uint32_t)v->pool.size, (uint32_t)size, flags};
     if (!sn_bytes_append(&v->pool, text, size, err) || !sn_bytes_append(&v->pool, "", 1, err))
         return false;
@@ -64,14 +90,14 @@ bool sn_vocab_set(sn_vocab *v, int32_t id, const char *text, size_t size, uint32
 
 int32_t sn_vocab_find(const sn_vocab *v, const char *text, size_t size) {
     if (size > v->longest || !v->slots) return -1;
-    return (int32_t)find_slot(v, hash_of(text, size), text, size)->id - 1;
+    const sn_slot *s = find_slot(v, hash_of(text, size), text, size);
+    return s ? (int32_t)(s->id - 1) : -1;
 }
 
 const char *sn_vocab_text(const sn_vocab *v, int32_t id, size_t *size) {
-    *size = 0;
-    if (id < 0 || (size_t)id >= v->count || v->entry[id].offset == SN_NO_TEXT) return NULL;
-    *size = v->entry[id].size;
-    return v->pool.data + v->entry[id].offset;
+    const sn_entry *e = sn_vocab_entry(v, id);
+    *size = e->size;
+    return e->offset == SN_NO_TEXT ? NULL : v->pool.data + e->offset;
 }
 
 int32_t sn_vocab_prefix(const sn_vocab *v, const char *text, size_t size) {

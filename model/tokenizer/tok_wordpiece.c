@@ -2,6 +2,7 @@
  * control characters, lower-cases and strips accents, splits at white space, punctuation and around
  * Chinese characters, then repeatedly takes the longest known piece from the left. */
 #include "model/tokenizer/tok_wordpiece.h"
+#include "model/tokenizer/tok_carry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +51,7 @@ static int32_t match_longest(const sn_wordpiece *w, sn_bytes *piece, size_t size
     for (*end = size - at < v->longest ? size : at + v->longest; *end > at; --*end) {
         bool boundary = *end == size || ((unsigned char)word[*end] & 0xC0) != 0x80;
         int32_t id = boundary ? sn_vocab_find(v, text, (size_t)(word + *end - text)) : -1;
-        if (id >= 0 && !(v->entry[id].flags & SN_TOKEN_CONTROL)) return id;
+        if (id >= 0 && !(sn_vocab_entry(v, id)->flags & SN_TOKEN_CONTROL)) return id;
     }
     return -1;
 }
@@ -88,7 +89,7 @@ static void clear_piece(void *scratch) {
 
 static bool encode_wordlevel(sn_encoding *e, const char *word, size_t size) {
     int32_t id = sn_vocab_find(&e->t->vocab, word, size);
-    bool known = id >= 0 && !(e->t->vocab.entry[id].flags & SN_TOKEN_CONTROL);
+    bool known = id >= 0 && !(sn_vocab_entry(&e->t->vocab, id)->flags & SN_TOKEN_CONTROL);
     return known ? sn_ids_push(e->out, id, e->err) : push_unknown(e, word, size);
 }
 
@@ -175,8 +176,13 @@ static bool save_wordpiece(const sn_tokenizer *t, const char *dir, sn_error *err
     return ok;
 }
 
-const sn_tok_kind sn_tok_wordpiece = {"wordpiece",      sizeof(sn_wordpiece), sizeof(sn_bytes),
-                                      encode_wordpiece, clear_piece,          save_wordpiece,
-                                      destroy_wordpiece};
+static bool carry_wordpiece(sn_carrier *c, sn_tokenizer *t) {
+    sn_wordpiece *w = (sn_wordpiece *)t;
+    return sn_carry(c, &w->max_chars, sizeof w->max_chars) && sn_carry_bytes(c, &w->prefix);
+}
+
+const sn_tok_kind sn_tok_wordpiece = {"wordpiece",       sizeof(sn_wordpiece), sizeof(sn_bytes),
+                                      encode_wordpiece,  clear_piece,          save_wordpiece,
+                                      destroy_wordpiece, carry_wordpiece};
 const sn_tok_kind sn_tok_wordlevel = {
     .name = "wordlevel", .size = sizeof(sn_tokenizer), .encode = encode_wordlevel};

@@ -21,8 +21,26 @@ sn_tokenizer *sn_tok_new(const sn_tok_kind *kind, sn_error *err) {
     return t;
 }
 
+/* One whose lists lie in a file. */
+static void free_mapped(sn_tokenizer *t) {
+    for (size_t i = 0; i < t->norms; i++) sn_regex_free(t->norm[i].regex);
+    for (size_t i = 0; i < t->splits; i++) sn_regex_free(t->split[i].regex);
+    free(t->norm);
+    free(t->split);
+    for (int set = 0; set < 2; set++) free(t->added[set].item);
+    sn_ids_free(&t->before);
+    sn_ids_free(&t->after);
+    for (int i = 0; i < 3; i++) sn_ids_free(&t->pair[i]);
+    sn_file_unmap(&t->image);
+    free(t);
+}
+
 void sn_tokenizer_free(sn_tokenizer *t) {
     if (!t) return;
+    if (t->image.data) {
+        free_mapped(t);
+        return;
+    }
     if (t->kind->destroy) t->kind->destroy(t);
     for (int set = 0; set < 2; set++) {
         for (size_t i = 0; i < t->added[set].count; i++) free(t->added[set].item[i].text);
@@ -354,8 +372,8 @@ bool sn_text_stream_next(sn_text_stream *d, int32_t id, sn_bytes *out, sn_error 
     if (!text)
         return sn_fail(err, SN_ERR_RANGE, "there is no token %d: the vocabulary has %zu", (int)id,
                        t->vocab.count);
-    if (!(t->vocab.entry[id].flags & SN_TOKEN_CONTROL))
-        return decode_text(d, &t->vocab.entry[id], text, size, out, err);
+    const sn_entry *e = sn_vocab_entry(&t->vocab, id);
+    if (!(e->flags & SN_TOKEN_CONTROL)) return decode_text(d, e, text, size, out, err);
     if (id == t->special[SN_TOKEN_BOS]) d->started = false; /* a new text starts */
     return !(d->flags & SN_TOK_SPECIAL) || sn_bytes_append(out, text, size, err);
 }
@@ -377,7 +395,7 @@ bool sn_tokenizer_decode(const sn_tokenizer *t, const int32_t *ids, size_t n, un
 bool sn_tokenizer_save(const sn_tokenizer *t, const char *dir, sn_error *err) {
     if (t->foreign)
         return sn_fail(err, SN_ERR_USAGE,
-                       "a tokenizer loaded from tokenizer.json, a SentencePiece model or a GGUF "
-                       "file cannot be saved: copy that file");
+                       "a tokenizer loaded from tokenizer.json, tokenizer.tables, a SentencePiece "
+                       "model or a GGUF file cannot be saved: copy that file");
     return t->kind->save(t, dir, err);
 }
