@@ -138,17 +138,26 @@ export class State {
 
 const isFile = (url) => url.protocol === 'file:';
 
+// Reads a byte of each page, which maps it now and not during the first token. The sum keeps the loop alive.
+let touched = 0;
+const touch = (bytes) => {
+  for (let i = 0; i < bytes.length; i += 4096) touched ^= bytes[i];
+};
+
+// Pieces are touched while the next one is read.
 async function readFile(url, total, sink) {
   const fs = await import('node:fs/promises');
   const file = await fs.open(url).catch((e) => { throw new SinterError(`${url.pathname}: ${e.message}`); });
   try {
     const { size } = await file.stat();
     const target = sink(size);
-    for (let done = 0; done < size;) {
-      const piece = Math.min(size - done, 1 << 24);
-      const { bytesRead } = await file.read(target, done, piece, done);
+    const read = (at) => file.read(target, at, Math.min(size - at, 1 << 22), at);
+    for (let done = 0, reading = read(0); done < size;) {
+      const { bytesRead } = await reading;
       if (!bytesRead) break;
-      done += bytesRead;
+      const piece = target.subarray(done, done += bytesRead);
+      if (done < size) reading = read(done);
+      touch(piece);
       total(done, size);
     }
     return target;
@@ -220,16 +229,18 @@ async function fetchWeights(url, options, sink) {
   return bytes;
 }
 
+// A stream is compiled while it arrives, and browsers keep its code for the next visit.
 async function readCode(url) {
-  if (isFile(url)) return (await import('node:fs/promises')).readFile(url);
+  if (isFile(url)) return WebAssembly.compile(await (await import('node:fs/promises')).readFile(url));
   const response = await fetch(url);
   if (!response.ok) throw new Error(`the server says ${response.status} ${response.statusText}`);
-  return response.arrayBuffer();
+  const type = response.headers.get('content-type') || '', streams = /^application\/wasm *(;|$)/.test(type);
+  return streams ? WebAssembly.compileStreaming(response) : WebAssembly.compile(await response.arrayBuffer());
 }
 
 async function compileCode(url) {
   try {
-    return await WebAssembly.compile(await readCode(url));
+    return await readCode(url);
   } catch (e) {
     throw new SinterError(`${url}: ${e.message}; it needs the code, ${artefact.name}.wasm, beside the script or as ` +
       `load({ code }), and a browser or Node with the instructions of ${artefact.target}`);
@@ -368,13 +379,14 @@ export class Model {
  * bytes), onProgress(bytes, of), cache (false: not in the browser's Cache), verify (reads all weights).
  */
 export async function load(options = {}) {
-  const { weights } = options;
+  const { weights } = options, reads = artefact.tokenizer && options.tokenizer !== false;
+  const tokenizer = reads && loadTokenizer(besides(`./${artefact.name}.tokenizer/`, options.tokenizer));
+  if (reads) tokenizer.catch(() => {}); // what fails first is reported
   const model = new Model(await compileCode(besides(`./${artefact.name}.wasm`, options.code)));
   const bytes = bytesOf(weights);
   if (bytes) model.weightsView(bytes.length).set(bytes);
   else await fetchWeights(besides(`./${artefact.name}.weights`, weights), options, (size) => model.weightsView(size));
   model.open(options.verify);
-  if (artefact.tokenizer && options.tokenizer !== false)
-    model.tokenizer = await loadTokenizer(besides(`./${artefact.name}.tokenizer/`, options.tokenizer));
+  if (reads) model.tokenizer = await tokenizer;
   return model;
 }

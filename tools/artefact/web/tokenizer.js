@@ -47,6 +47,14 @@ class Decoder {
   }
 }
 
+// A part of UTF-8 text as a string. For a few ASCII characters a decoder takes many times as long.
+function textOf(decoder, data, from, to) {
+  let ascii = true;
+  for (let i = from; ascii && i < to; i++) ascii = data[i] < 128;
+  const bytes = data.subarray(from, to);
+  return ascii && to - from < 64 ? String.fromCharCode.apply(null, bytes) : decoder.decode(bytes);
+}
+
 const byteToken = /^<0x([0-9A-F]{2})>$/;
 
 // SentencePiece's byte-pair encoding in llama2.c's tokenizer.bin: merges by score, bytes for what has no token.
@@ -58,7 +66,7 @@ class LlamaTokenizer {
     this.score = [];
     for (let at = 4; at + 8 <= data.length;) {
       const score = view.getFloat32(at, true), size = view.getInt32(at + 4, true), id = this.token.length;
-      const piece = text.decode(data.subarray(at + 8, at + 8 + size));
+      const piece = textOf(text, data, at + 8, at + 8 + size);
       at += 8 + size;
       this.token.push(piece);
       this.score.push(score);
