@@ -362,8 +362,8 @@ static void emit_enter(em *e, const decode *w, em_val r) {
     em_store(e, p->t, att_row_state(e, p, w->states, r, ATT_M), state.m);
 }
 
-void att_emit_decode_result(em *e, const att_plan *p, em_val states, em_val r, em_val batch,
-                            em_val head, em_val q) {
+void(att_emit_decode_result)(em *e, const att_plan *p, em_val states, em_val r, em_val batch,
+                             em_val head, em_val q) {
     const sn_attention *a = p->a;
     em_val l_i = em_load(e, p->t, att_row_state(e, p, states, r, ATT_L), p->lanes);
     l_i = em_reduce(e, EM_SUM, l_i);

@@ -587,6 +587,8 @@ em_val att_row_state(em *e, const att_plan *p, em_val states, em_val r, att_stat
 /* Normalises state r and stores it as query q of the head, and its log-sum-exp. */
 void att_emit_decode_result(em *e, const att_plan *p, em_val states, em_val r, em_val batch,
                             em_val head, em_val q);
+#define att_emit_decode_result(e, p, states, r, batch, head, q)                                    \
+    (att_emit_decode_result)(e, p, states, EM_INT(e, r), batch, head, q)
 
 /* ---- split_kv.c: decoding: the schedule of all heads; the kernel that merges splits ---- */
 

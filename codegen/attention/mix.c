@@ -161,7 +161,7 @@ em_val att_mixed_visible_keys(em *e, const att_query_block *b, em_val k0, em_val
 void att_mixed_deal(em *e, const att_plan *p, em_val fn, em_val items, em_val counter) {
     em_val all = em_mul(e, em_size_value(e, p->a->batch), items);
     em_val counts = LLVMBuildIsNotNull(e->b, counter, "");
-    em_loop i = em_for(e, tile_take(e, counts, counter, em_i64(e, 0)), all, 1);
+    em_loop i = em_for(e, tile_take(e, counts, counter, 0), all, 1);
     em_val mine = tile_is_mine(e, i.i, e->nthreads, e->tid);
     em_branch here = em_if(e, LLVMBuildOr(e->b, counts, mine, ""));
     em_val at = em_sub(e, em_sub(e, all, 1), i.i);

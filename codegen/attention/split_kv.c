@@ -130,7 +130,7 @@ void att_emit_merge_splits(em *e, const att_plan *p) {
     em_val batch = em_div(e, of_all, kv_heads), kv_head = em_rem(e, of_all, kv_heads);
     em_val head = em_add(e, em_mul(e, kv_head, a->gqa_ratio), em_div(e, r, tq));
     merge_splits(e, p, em_mul(e, of_all, s.splits), s.splits, r);
-    att_emit_decode_result(e, p, att_scratch(e, p->decode_state_offset), em_i64(e, 0), batch, head,
+    att_emit_decode_result(e, p, att_scratch(e, p->decode_state_offset), 0, batch, head,
                            em_rem(e, r, tq));
     em_end(e, &l);
     em_endif(e, &some);

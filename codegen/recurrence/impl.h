@@ -246,6 +246,7 @@ void rec_store_epilogue(em *e, const rec_plan *p, const rec_unit *u, em_val t, e
 
 /* Where the left factor has column `col`, i64 and even. */
 em_val rec_left_column(em *e, const rec_plan *p, em_val col);
+#define rec_left_column(e, p, col) (rec_left_column)(e, p, EM_INT(e, col))
 /* A vector of row t of the left factor, `weights_y` or `weights_u`, as products read it. */
 void rec_store_left(em *e, const rec_plan *p, rec_tile tile, int t, em_val col, em_val v);
 /* The same of a row of `key`. other: that of the two rows of a word which was stored before; NULL: this is

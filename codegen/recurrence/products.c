@@ -71,8 +71,8 @@ static void emit_product(em *e, const rec_plan *p, const rec_unit *unit, rec_pre
     rec_share share = rec_prefetch_half(e, ahead, REC_CHUNK * (rows - skipped) * n * p->lanes,
                                         em_cmp(e, EM_GE, half.i, ROWS));
     for (int i = 0; i < ROWS * x.n; i++) x.acc[i] = em_vf(e, 0);
-    em_val zero = rec_left_column(e, p, em_i64(e, 0)),
-           right = rec_at(e, p, from, 0, em_i64(e, col)), row[ROWS];
+    em_val zero = rec_left_column(e, p, 0), right = rec_at(e, p, from, 0, em_i64(e, col)),
+           row[ROWS];
     for (int i = 0; i < ROWS; i++) row[i] = rec_at(e, p, left, em_add(e, half.i, i), zero);
     em_loop l = em_for(e, first, last, UNROLL);
     em_val iteration = em_lshr(e, em_sub(e, l.i, first), LOG_UNROLL);

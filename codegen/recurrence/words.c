@@ -10,7 +10,7 @@
 
 enum { OF_LEFT = REC_CHUNK / 2 };
 
-em_val rec_left_column(em *e, const rec_plan *p, em_val col) {
+em_val(rec_left_column)(em *e, const rec_plan *p, em_val col) {
     return p->bf16 ? em_add(e, em_lshr(e, col, 1), OF_LEFT) : col;
 }
 

@@ -197,7 +197,7 @@ static em_val digit(em *e, em_val key, em_val shift) {
 /* One pass: `from` in the order of the byte at `shift`, into `to`. */
 static void emit_pass(em *e, const sorter *s, em_val count, list from, list to, em_val shift) {
     em_loop clear = em_for(e, 0, SN_SORT_BUCKETS, 1);
-    store(e, em_i64(e, 0), count, clear.i);
+    em_store_raw(e, 0, em_gep(e, count, SN_I64, clear.i), 8);
     em_end(e, &clear);
     em_loop l = em_for(e, 0, s->n, 1);
     em_val d = digit(e, load(e, from.key, l.i), shift);

@@ -35,7 +35,7 @@ em_val tile_is_mine(em *e, em_val i, em_val n, em_val tid) {
     return em_cmp(e, EM_EQ, em_imin(e, step, back), tid);
 }
 
-em_val tile_take(em *e, em_val counts, em_val counter, em_val otherwise) {
+em_val(tile_take)(em *e, em_val counts, em_val counter, em_val otherwise) {
     em_branch br = em_if(e, counts);
     em_val next = em_fetch_add(e, counter, 1);
     em_else(e, &br);

@@ -35,5 +35,7 @@ void tile_store(em *e, sn_dtype t, em_val p, em_val stride, em_val v, em_val mas
 em_val tile_is_mine(em *e, em_val i, em_val n, em_val tid);
 /* The next number of a counter in memory if `counts` (i1), else `otherwise`. */
 em_val tile_take(em *e, em_val counts, em_val counter, em_val otherwise);
+#define tile_take(e, counts, counter, otherwise)                                                   \
+    (tile_take)(e, counts, counter, EM_INT(e, otherwise))
 
 #endif
