@@ -2,8 +2,6 @@
 #include "frontend/experts.h"
 #include "frontend/front.h"
 
-#include <stdio.h>
-
 void expert_check(sn_config *c, const expert_mlp *e) {
     if (!e->count) return;
     if (e->per_token > e->count)
@@ -61,20 +59,15 @@ static sn_tensor rows_of(const expert_mlp *e, sn_tensor x, int part, int n) {
     return x->rank > 2 ? sn_reshape(y, e->count, out, in) : sn_reshape(y, e->count, out);
 }
 
-/* The maps that one parameter of all experts holds: n, of `out` rows each. */
-static void stacked(const expert_mlp *e, sn_module *m, const char *name, int n, int64_t out,
-                    int64_t in, expert_map *map) {
+/* The maps that one parameter of all experts holds: n, of `out` rows each; bias: its name or NULL. */
+static void stacked(const expert_mlp *e, sn_module *m, const char *name, const char *bias, int n,
+                    int64_t out, int64_t in, expert_map *map) {
     sn_tensor w = e->in_out ? sn_swap(sn_param(m, name, SN_F32, e->count, in, n * out), 1, 2)
                             : sn_param(m, name, SN_F32, e->count, n * out, in);
-    sn_tensor bias = NULL;
-    if (e->biases) {
-        char text[128];
-        snprintf(text, sizeof text, "%s_bias", name);
-        bias = sn_param(m, text, SN_F32, e->count, n * out);
-    }
+    sn_tensor b = bias ? sn_param(m, bias, SN_F32, e->count, n * out) : NULL;
     for (int i = 0; i < n; i++) {
         map[i].w = sn_reshape(rows_of(e, w, i, n), e->count * out, in);
-        map[i].bias = bias ? rows_of(e, bias, i, n) : NULL;
+        map[i].bias = b ? rows_of(e, b, i, n) : NULL;
     }
 }
 
@@ -129,8 +122,8 @@ sn_tensor expert_apply(const expert_mlp *e, sn_tensor x, sn_tensor (*act)(sn_loc
     sn_tensor factor, index = route(e, x, &factor), h;
     expert_map in[2], down;
     if (e->gate_up) {
-        stacked(e, m, e->gate_up, 2, e->d, d, in);
-        stacked(e, m, e->all_down, 1, d, e->d, &down);
+        stacked(e, m, e->gate_up, e->gate_up_bias, 2, e->d, d, in);
+        stacked(e, m, e->all_down, e->down_bias, 1, d, e->d, &down);
     } else {
         in[0] = separate(e, m, e->gate, e->d, d);
         in[1] = separate(e, m, e->up, e->d, d);

@@ -17,9 +17,10 @@ typedef struct expert_mlp {
     const char *gate_up,
         *all_down; /* parameters of all experts [experts, 2 d or d, ..], or NULL: each
                     * expert has its matrices */
-    bool in_out;   /* these are [experts, .., 2 d or d] */
-    bool paired;   /* rows of gate and up alternate, else those of gate come first */
-    bool biases;   /* of experts: NAME_bias of these, or one beside each matrix */
+    const char *gate_up_bias, *down_bias; /* of these, [experts, 2 d or d]; NULL: none */
+    bool in_out;                          /* these are [experts, .., 2 d or d] */
+    bool paired; /* rows of gate and up alternate, else those of gate come first */
+    bool biases; /* each expert that has its matrices has a bias beside each */
     bool router_bias;
     double limit,
         slope;          /* act(g) u is g sigmoid(slope g) (u + 1), where g is at most `limit`, and u

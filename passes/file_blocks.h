@@ -15,9 +15,9 @@ typedef struct sn_storage {
 sn_storage sn_file_storage(const sn_passes *p, const sn_node *w);
 bool sn_storage_equal(sn_storage a, sn_storage b);
 
-/* A part of w, whose storage is in blocks: a parameter SN_BLOCKS "2.NAME" of the part's type, or a
- * concatenation of such; [N, elements of the part]. NULL: the format does not have the part, or w
- * is not concatenated along its first axis. */
+/* A part of w, whose storage is in blocks: a parameter SN_BLOCKS "2.NAME" of the part's type, or rows of
+ * such, moved as those of w; [.., elements of the part]. NULL: the format does not have the part, or w
+ * cuts rows. */
 sn_node *sn_block_param(const sn_passes *p, sn_node *w, sn_weight_part part);
 
 #endif

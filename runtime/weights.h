@@ -19,7 +19,7 @@ enum { SN_BLOCK_ELEMENTS = 256, SN_BLOCK_GROUPS = 16 }; /* at most */
 typedef struct sn_block_parts {
     int8_t q[SN_BLOCK_ELEMENTS];
     int8_t scales[SN_BLOCK_GROUPS], mins[SN_BLOCK_GROUPS]; /* of groups, if there are several */
-    uint16_t scale, min;                                   /* f16 */
+    uint16_t scale, min;                                   /* f16; bf16 in some formats */
 } sn_block_parts;
 
 /* How quantised values are stored: blocks of integers with their factors, along the last axis. A
@@ -32,14 +32,16 @@ typedef struct sn_block_format {
     int low, high;       /* range of the integers */
     bool has_min;
     void (*split)(const unsigned char *block, sn_block_parts *out);
+    sn_dtype factors; /* type of scale and min: SN_F16, SN_BF16 */
+    bool apart;       /* scales are not in the blocks, but bytes elsewhere: sn_weight.scales */
 } sn_block_format;
 
 /* The parts of all blocks of a tensor, each as an array. */
 typedef enum sn_weight_part {
     SN_PART_INTEGERS,  /* i8 [.., K] */
-    SN_PART_SCALES,    /* [.., K / group]: f16; i8 if blocks have several groups */
+    SN_PART_SCALES,    /* [.., K / group]: the format's factors; i8 if blocks have several groups */
     SN_PART_MINIMA,    /* the same; with has_min */
-    SN_PART_OF_SCALES, /* f16 [.., K / elements]: factors of the scales; blocks of several groups */
+    SN_PART_OF_SCALES, /* [.., K / elements]: factors of the scales; blocks of several groups */
     SN_PART_OF_MINIMA,
     SN_PARTS
 } sn_weight_part;
@@ -58,6 +60,8 @@ typedef struct sn_weight {
     /* NULL: data is an array of dtype. Otherwise data are blocks, and dtype is SN_F32, the type that
      * sn_weight_to_f32 converts them to. */
     const sn_block_format *block;
+    const unsigned char
+        *scales; /* of blocks whose format keeps them apart: a byte each, 2^(byte - 127) */
 } sn_weight;
 
 typedef struct sn_meta {

@@ -55,29 +55,50 @@ static const sn_arg_binding *need_array(const sn_node *n, origin *o) {
     return NULL;
 }
 
+/* A part of the blocks of a tensor, which the passes found in the file. Its shape is that of the
+ * tensor but for the last axis. */
+static source read_part(const sn_weights *file, const sn_node *n, const char *name,
+                        sn_weight_part part, origin *o) {
+    sn_dtype dtype;
+    sn_dim shape[SN_MAX_RANK];
+    const sn_weight *t = sn_weights_find(file, name);
+    int count = t && t->block ? sn_block_part(t->block, part, &dtype) : 0;
+    if (!count) {
+        sn_problem(&o->problems, "tensor '%s' is not stored in blocks", name);
+        return (source){.dtype = (sn_dtype)n->dtype};
+    }
+    sn_share_whole(n, shape);
+    shape[n->rank - 1] = shape[n->rank - 1] / count * t->block->elements;
+    if (!sn_weights_need(file, name, n->rank, shape, &o->problems))
+        return (source){.dtype = (sn_dtype)n->dtype};
+    return (source){.data = t->data,
+                    .dtype = SN_F32,
+                    .bytes = t->bytes,
+                    .block = t->block,
+                    .scales = t->scales,
+                    .split = true,
+                    .part = part};
+}
+
 /* The tensor of that name in the file. Data NULL: there is none, which is reported once, with all
  * others. */
 static bool read_file(const sn_weights *file, const sn_node *n, origin *o, source *out,
                       sn_error *err) {
     sn_weight_part part;
     const char *name = sn_block_param_tensor(name_of(n), &part);
-    if (name) { /* the passes found it in the file */
-        const sn_weight *t = sn_weights_find(file, name);
-        if (t && t->block)
-            *out = (source){.data = t->data,
-                            .dtype = SN_F32,
-                            .bytes = t->bytes,
-                            .block = t->block,
-                            .split = true,
-                            .part = part};
-        if (!out->split) sn_problem(&o->problems, "tensor '%s' is not stored in blocks", name);
+    if (name) {
+        *out = read_part(file, n, name, part, o);
         return true;
     }
     sn_dim shape[SN_MAX_RANK];
     sn_share_whole(n, shape);
     const sn_weight *w = sn_weights_need(file, name_of(n), n->rank, shape, &o->problems);
     if (!w) return true;
-    *out = (source){.data = w->data, .dtype = w->dtype, .bytes = w->bytes, .block = w->block};
+    *out = (source){.data = w->data,
+                    .dtype = w->dtype,
+                    .bytes = w->bytes,
+                    .block = w->block,
+                    .scales = w->scales};
     if (w->dtype == n->dtype || (n->dtype == SN_F32 && sn_dtype_is_float(w->dtype))) return true;
     return sn_fail(err, SN_ERR_FILE, "%s: tensor '%s' is %s, the model needs %s",
                    sn_weights_path(file), name_of(n), sn_dtype_name(w->dtype),
@@ -117,6 +138,12 @@ static int64_t bytes_of(const source *s, int64_t elements) {
     return elements % s->block->elements ? -1 : elements / s->block->elements * s->block->bytes;
 }
 
+/* s without its first elements, whole blocks. */
+static void advance(source *s, int64_t elements) {
+    s->data = (const char *)s->data + bytes_of(s, elements);
+    if (s->scales) s->scales += elements / s->block->elements;
+}
+
 /* Where the share of a divided parameter is. One that is a run is as a tensor of its own. */
 static bool find_source(const sn_node *n, origin *o, source *out, sn_error *err) {
     int64_t first, count;
@@ -130,7 +157,7 @@ static bool find_source(const sn_node *n, origin *o, source *out, sn_error *err)
     }
     out->run = sn_share_is_run(&out->share, &first, &count) && bytes_of(out, count) >= 0;
     if (out->run) {
-        out->data = (const char *)out->data + bytes_of(out, first);
+        advance(out, first);
         out->bytes = (size_t)bytes_of(out, count);
         return true;
     }
@@ -167,7 +194,8 @@ static void convert_part(void *arg, int64_t tid, int64_t n) {
     const sn_weight w = {.dtype = c->from.dtype,
                          .data = (const char *)c->from.data + begin * size,
                          .bytes = (end - begin) * size,
-                         .block = b};
+                         .block = b,
+                         .scales = c->from.scales ? c->from.scales + begin : NULL};
     if (c->from.split)
         sn_weight_split(&w, c->from.part, c->to + begin * each * c->size);
     else
@@ -181,7 +209,7 @@ static void convert_share(void *arg, int64_t tid, int64_t n) {
     for (int64_t i = 0; i < sn_share_runs(share); i++) {
         sn_elements r = sn_share_run(share, i);
         conversion run = *c;
-        run.from.data = (const char *)c->from.data + bytes_of(&c->from, r.from);
+        advance(&run.from, r.from);
         run.count = (size_t)r.count;
         run.to = c->to + (size_t)r.to * c->size;
         if (c->same && !tid)

@@ -102,7 +102,8 @@ bool sn_session_parameter(const sn_session *s, const char *name, float *out, int
                    .shape = {n},
                    .data = b->from.data,
                    .bytes = b->from.block ? b->from.bytes : bytes,
-                   .block = b->from.block};
+                   .block = b->from.block,
+                   .scales = b->from.scales};
     return sn_weight_to_f32(&w, out);
 }
 

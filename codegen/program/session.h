@@ -22,6 +22,7 @@ typedef struct source { /* a parameter's value as it was given: in a file, in an
     sn_dtype dtype;
     size_t bytes;
     const sn_block_format *block; /* NULL: an array */
+    const unsigned char *scales;  /* of blocks that keep them apart */
     bool split;                   /* the value is one part of the blocks */
     sn_weight_part part;
     sn_share share; /* of a divided parameter: what this rank has of the tensor */

@@ -29,7 +29,7 @@ class _Binding(ctypes.Structure):  # sn_arg_binding
 
 class _Weight(ctypes.Structure):  # sn_weight
     _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_int), ("shape", _I64 * 8), ("data", _P),
-                ("bytes", ctypes.c_size_t), ("block", _P)]
+                ("bytes", ctypes.c_size_t), ("block", _P), ("scales", _P)]
 
 
 class _Emit(ctypes.Structure):  # sn_emit_options

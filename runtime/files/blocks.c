@@ -1,6 +1,7 @@
-/* blocks.c: the quantised blocks of the GGUF format. A block holds integers q and one or two f16
- * factors: x = d q, or x = d q + m. Blocks of 256 ("K") are divided into groups of 16 or 32 with
- * integer factors of their own, and d and m multiply these. */
+/* blocks.c: quantised blocks, most of them of the GGUF format. A block holds integers q and one or two
+ * f16 factors: x = d q, or x = d q + m. Blocks of 256 ("K") are divided into groups of 16 or 32 with
+ * integer factors of their own, and d and m multiply these. MXFP4 has floats of 4 bits, whose doubles
+ * are integers, and as factor a power of two. */
 #include "runtime/files/blocks.h"
 
 #include <stdio.h>
@@ -66,6 +67,28 @@ static void split_q8_0(bytes b, sn_block_parts *p) {
     memcpy(p->q, b + 2, 32);
 }
 
+/* ---- MXFP4: sign, two bits of exponent, one of mantissa ---- */
+
+static const int8_t fp4_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+uint16_t sn_mxfp4_scale(unsigned char e) {
+    if (e == 255) return 0x7fc0;
+    return (uint16_t)(e > 1 ? (e - 1) << 7 : 32 << e); /* the first two are subnormal */
+}
+
+static void split_mxfp4(bytes b, sn_block_parts *p) {
+    p->scale = sn_mxfp4_scale(b[0]);
+    take_halves(b + 1, p->q);
+    for (int j = 0; j < 32; j++) p->q[j] = fp4_doubled[p->q[j]];
+}
+
+static void split_mxfp4_apart(bytes b, sn_block_parts *p) {
+    for (int j = 0; j < 32; j++) p->q[j] = fp4_doubled[b[j / 2] >> j % 2 * 4 & 15];
+}
+
+const sn_block_format sn_mxfp4_apart = {"MXFP4",           32,      16,  32, -12, 12, false,
+                                        split_mxfp4_apart, SN_BF16, true};
+
 /* ---- blocks of 256 ---- */
 
 /* Scale and minimum of group j, 6 bits each, of Q4_K and Q5_K: 12 bytes for 8 groups. */
@@ -117,18 +140,19 @@ static void split_q6_k(bytes b, sn_block_parts *p) {
 }
 
 /* name, its number in files, elements and bytes of a block, elements of a group, the integers' range,
- * minima, function */
+ * minima, function, type of the factors */
 #define BLOCKS(_)                                                                                  \
-    _(Q4_0, 2, 32, 18, 32, -8, 7, false, split_q4_0)                                               \
-    _(Q4_1, 3, 32, 20, 32, 0, 15, true, split_q4_1)                                                \
-    _(Q5_0, 6, 32, 22, 32, -16, 15, false, split_q5_0)                                             \
-    _(Q5_1, 7, 32, 24, 32, 0, 31, true, split_q5_1)                                                \
-    _(Q8_0, 8, 32, 34, 32, -128, 127, false, split_q8_0)                                           \
-    _(Q4_K, 12, 256, 144, 32, 0, 15, true, split_q4_k)                                             \
-    _(Q5_K, 13, 256, 176, 32, 0, 31, true, split_q5_k)                                             \
-    _(Q6_K, 14, 256, 210, 16, -32, 31, false, split_q6_k)
+    _(Q4_0, 2, 32, 18, 32, -8, 7, false, split_q4_0, SN_F16)                                       \
+    _(Q4_1, 3, 32, 20, 32, 0, 15, true, split_q4_1, SN_F16)                                        \
+    _(Q5_0, 6, 32, 22, 32, -16, 15, false, split_q5_0, SN_F16)                                     \
+    _(Q5_1, 7, 32, 24, 32, 0, 31, true, split_q5_1, SN_F16)                                        \
+    _(Q8_0, 8, 32, 34, 32, -128, 127, false, split_q8_0, SN_F16)                                   \
+    _(Q4_K, 12, 256, 144, 32, 0, 15, true, split_q4_k, SN_F16)                                     \
+    _(Q5_K, 13, 256, 176, 32, 0, 31, true, split_q5_k, SN_F16)                                     \
+    _(Q6_K, 14, 256, 210, 16, -32, 31, false, split_q6_k, SN_F16)                                  \
+    _(MXFP4, 39, 32, 17, 32, -12, 12, false, split_mxfp4, SN_BF16)
 
-#define X(name, id, ...) static const sn_block_format name = {#name, __VA_ARGS__};
+#define X(name, id, ...) static const sn_block_format name = {#name, __VA_ARGS__, false};
 BLOCKS(X)
 #undef X
 

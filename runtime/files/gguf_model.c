@@ -5,6 +5,7 @@
 #include "runtime/files/json.h"
 #include "runtime/files/weights_impl.h"
 #include "runtime/problems.h"
+#include "runtime/str.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ typedef struct pair {
 typedef struct architecture {
     const char *name, *model_type;
     const pair *keys;    /* without "NAME." */
-    const pair *tensors; /* stems: without ".weight", ".bias" */
+    const pair *tensors; /* stems: without ".weight", ".bias"; ours "NAME.": it has neither */
     const pair *layers;  /* stems behind "blk.N." */
     const char *layer;   /* "h." */
     const char *config;  /* keys that all models of this kind have, as JSON */
@@ -40,7 +41,8 @@ enum { MAX_FACTORS = 1024 };
         {"attention.layer_norm_rms_epsilon", "rms_norm_eps"}, {"rope.freq_base", "rope_theta"},    \
         {"vocab_size", NULL}, {"attention.value_length", NULL}, {"rope.dimension_count", NULL},    \
         {"rope.scaling.type", NULL}, {"rope.scaling.factor", NULL},                                \
-        {"rope.scaling.original_context_length", NULL}, {"rope.scaling.attn_factor", NULL}, {      \
+        {"rope.scaling.original_context_length", NULL}, {"rope.scaling.attn_factor", NULL},        \
+        {"rope.scaling.yarn_beta_fast", NULL}, {"rope.scaling.yarn_beta_slow", NULL}, {            \
         "rope.scaling.finetuned", NULL                                                             \
     }
 /* llama.cpp stores q and k of Llama so that rotary embeddings rotate adjacent pairs. */
@@ -58,6 +60,13 @@ static const pair qwen_moe_keys[] = {
     {"expert_feed_forward_length", "moe_intermediate_size"},
     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
     {NULL, NULL}};
+static const pair gpt_oss_keys[] = {LLAMA_KEYS,
+                                    {"attention.key_length", "head_dim"},
+                                    {"attention.sliding_window", "sliding_window"},
+                                    {"expert_count", "num_local_experts"},
+                                    {"expert_used_count", "num_experts_per_tok"},
+                                    {"expert_feed_forward_length", NULL},
+                                    {NULL, NULL}};
 static const pair phi3_keys[] = {
     LLAMA_KEYS, {"attention.sliding_window", "sliding_window"}, {NULL, NULL}};
 static const pair gemma_keys[] = {LLAMA_KEYS,
@@ -105,6 +114,12 @@ static const pair qwen_moe_layers[] = {
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
     {"ffn_norm", "post_attention_layernorm"},
+    {NULL, NULL}};
+static const pair gpt_oss_layers[] = {
+    LLAMA_LAYERS,
+    EXPERT_LAYERS("mlp.router", "mlp.experts", "gate_proj", "up_proj", "down_proj"),
+    {"attn_sinks", "self_attn.sinks."},
+    {"post_attention_norm", "post_attention_layernorm"},
     {NULL, NULL}};
 static const pair phi3_layers[] = {{"attn_norm", "input_layernorm"},
                                    {"attn_qkv", "self_attn.qkv_proj"},
@@ -342,6 +357,8 @@ static const architecture architectures[] = {
     LLAMA("command-r", "cohere", cohere_keys, llama_layers, "{}", NULL, 0, NULL),
     LLAMA("granite", "granite", granite_keys, llama_layers, "{\"rope_interleaved\": true}", NULL, 0,
           NULL),
+    LLAMA("gpt-oss", "gpt_oss", gpt_oss_keys, gpt_oss_layers,
+          "{\"separate_experts\": true, \"rope_scaling\": {\"truncate\": false}}", NULL, 0, NULL),
     LLAMA("olmo2", "olmo2", llama_keys, olmo2_layers, "{}", NULL, 0, NULL),
     {"gptneox", "gpt_neox", neox_keys, neox_tensors, neox_layers, "gpt_neox.layers.", SIDE_BY_SIDE,
      "rotary_pct", 0, NULL},
@@ -421,8 +438,10 @@ static bool rename_tensor(const void *ctx, const char *name, char *out, size_t s
         snprintf(name_of, sizeof name_of, "%.*s%s%s", (int)(place - ours), ours, number, place + 2);
         ours = name_of;
     }
+    if (sn_ends_with(ours, ".")) dot = "";
     int n = layer ? snprintf(out, size, "%s%.*s.%s%s", a->layer, (int)digits, name + 4, ours, dot)
                   : snprintf(out, size, "%s%s", ours, dot);
+    if (!*dot && n > 0 && (size_t)n < size) out[n - 1] = 0;
     return n > 0 && (size_t)n < size;
 }
 
@@ -567,8 +586,12 @@ static void take_rope(making *m) {
         sn_problem(&m->problems, "key \"%s\" is not none, linear, yarn or longrope", type->name);
     if (llama3 + lists + linear + yarn > 1)
         sn_problem(&m->problems, "several ways to scale rotary frequencies");
-    if (!llama3 && !lists && !linear && !yarn) return;
-    cJSON *s = cJSON_AddObjectToObject(m->root, "rope_scaling");
+    if (!llama3 && !lists && !linear && !yarn) {
+        cJSON_DeleteItemFromObjectCaseSensitive(m->root, "rope_scaling");
+        return;
+    }
+    cJSON *s = cJSON_GetObjectItemCaseSensitive(m->root, "rope_scaling");
+    if (!s) s = cJSON_AddObjectToObject(m->root, "rope_scaling");
     double original = number(m, "rope.scaling.original_context_length"),
            attention = number(m, "rope.scaling.attn_factor");
     m->failed |= !s || !cJSON_AddStringToObject(s, "rope_type",
@@ -576,6 +599,10 @@ static void take_rope(making *m) {
                                                 : yarn ? "yarn"
                                                        : "longrope");
     if (linear || yarn) set_number(m, s, "factor", number(m, "rope.scaling.factor"));
+    if (yarn) {
+        set_number(m, s, "beta_fast", number(m, "rope.scaling.yarn_beta_fast"));
+        set_number(m, s, "beta_slow", number(m, "rope.scaling.yarn_beta_slow"));
+    }
     if (!linear && !llama3) set_number(m, s, "original_max_position_embeddings", original);
     if (llama3 || lists) {
         set_factors(m, s, "long_factor", llama3 ? "rope_freqs.weight" : "rope_factors_long.weight");

@@ -1,5 +1,5 @@
 /* weight.c: one tensor of a weights file: its size, its values as f32. */
-#include "runtime/weights.h"
+#include "runtime/files/blocks.h"
 
 #include <string.h>
 
@@ -16,38 +16,46 @@ int64_t sn_weight_elements(const sn_weight *t) {
 
 int sn_block_part(const sn_block_format *f, sn_weight_part part, sn_dtype *dtype) {
     bool several = f->group < f->elements;
-    *dtype = part == SN_PART_INTEGERS || (several && part <= SN_PART_MINIMA) ? SN_I8 : SN_F16;
+    *dtype = part == SN_PART_INTEGERS || (several && part <= SN_PART_MINIMA) ? SN_I8 : f->factors;
     if ((part == SN_PART_MINIMA || part == SN_PART_OF_MINIMA) && !f->has_min) return 0;
     if (part >= SN_PART_OF_SCALES) return several;
     return part == SN_PART_INTEGERS ? f->elements : f->elements / f->group;
 }
 
+/* The i-th block of t. */
+static void split_block(const sn_weight *t, size_t i, sn_block_parts *out) {
+    t->block->split((const unsigned char *)t->data + i * (size_t)t->block->bytes, out);
+    if (t->block->apart) out->scale = sn_mxfp4_scale(t->scales[i]);
+}
+
+static size_t block_count(const sn_weight *t) {
+    return t->bytes / (size_t)t->block->bytes;
+}
+
 void sn_weight_split(const sn_weight *t, sn_weight_part part, void *out) {
     const sn_block_format *f = t->block;
-    const unsigned char *block = t->data, *end = block + t->bytes;
     sn_block_parts b;
     const bool several = f->group < f->elements;
     const void *const from[SN_PARTS] = {b.q, several ? b.scales : (void *)&b.scale,
                                         several ? b.mins : (void *)&b.min, &b.scale, &b.min};
     sn_dtype dtype;
     size_t size = (size_t)sn_block_part(f, part, &dtype) * sn_dtype_size(dtype);
-    for (char *to = out; block < end; block += f->bytes, to += size) {
-        f->split(block, &b);
-        memcpy(to, from[part], size);
+    for (size_t i = 0; i < block_count(t); i++) {
+        split_block(t, i, &b);
+        memcpy((char *)out + i * size, from[part], size);
     }
 }
 
 /* Every product is rounded to f32, as in the format's reference implementation. */
-static void block_to_f32(const sn_block_format *f, const unsigned char *block, float *out) {
-    sn_block_parts b;
-    f->split(block, &b);
-    float scale = sn_f16_to_f32(b.scale), min = f->has_min ? sn_f16_to_f32(b.min) : 0;
+static void block_to_f32(const sn_block_format *f, const sn_block_parts *b, float *out) {
+    float (*widen)(uint16_t) = f->factors == SN_BF16 ? sn_bf16_to_f32 : sn_f16_to_f32;
+    float scale = widen(b->scale), min = f->has_min ? widen(b->min) : 0;
     bool several = f->group < f->elements;
     for (int i = 0; i < f->elements; i++) {
         int g = i / f->group;
-        float s = several ? scale * (float)b.scales[g] : scale;
-        out[i] = s * (float)b.q[i];
-        if (f->has_min) out[i] += several ? min * (float)b.mins[g] : min;
+        float s = several ? scale * (float)b->scales[g] : scale;
+        out[i] = s * (float)b->q[i];
+        if (f->has_min) out[i] += several ? min * (float)b->mins[g] : min;
     }
 }
 
@@ -66,9 +74,11 @@ static double load_f64(const void *data, size_t i) {
 
 bool sn_weight_to_f32(const sn_weight *t, float *out) {
     if (t->block) {
-        const unsigned char *block = t->data, *end = block + t->bytes;
-        for (; block < end; block += t->block->bytes, out += t->block->elements)
-            block_to_f32(t->block, block, out);
+        sn_block_parts b;
+        for (size_t i = 0; i < block_count(t); i++, out += t->block->elements) {
+            split_block(t, i, &b);
+            block_to_f32(t->block, &b, out);
+        }
         return true;
     }
     size_t n = t->bytes / sn_dtype_size(t->dtype);

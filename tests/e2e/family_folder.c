@@ -15,12 +15,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-float family_value(const char *name, int rank, size_t i) {
+/* 32 bits for element i of the tensor. */
+static uint32_t hash(const char *name, size_t i) {
     uint32_t h = 2166136261u;
     for (const char *c = name; *c; c++) h = (h ^ (unsigned char)*c) * 16777619u;
     uint32_t x = h + (uint32_t)i * 2654435761u;
     for (int k = 0; k < 2; k++) x = (x ^ x >> 16) * 0x45d9f3bu;
-    x ^= x >> 16;
+    return x ^ x >> 16;
+}
+
+float family_value(const char *name, int rank, size_t i) {
+    const uint32_t x = hash(name, i);
     float u = (float)(x >> 26) - 32;
     return rank > 1 ? u / 64 : u / 128 + (float)sn_ends_with(name, "weight");
 }
@@ -35,7 +40,25 @@ static uint16_t narrow(float x, sn_dtype t) {
                       (bits >> 13 & 0x3ff));
 }
 
+/* Blocks of MXFP4 and their scales. */
+static bool is_bytes(const char *name) {
+    return sn_ends_with(name, "_blocks") || sn_ends_with(name, "_scales");
+}
+
+static void *make_bytes(sn_weight *w) {
+    const bool blocks = sn_ends_with(w->name, "_blocks");
+    w->dtype = SN_U8, w->bytes = (size_t)sn_weight_elements(w);
+    unsigned char *data = malloc(w->bytes);
+    assert_non_null(data);
+    for (size_t i = 0; i < w->bytes; i++) {
+        const uint32_t x = hash(w->name, i);
+        data[i] = (unsigned char)(blocks ? x >> 24 : 123 + (x >> 30));
+    }
+    return data;
+}
+
 static void *make_data(sn_weight *w) {
+    if (is_bytes(w->name)) return make_bytes(w);
     size_t n = (size_t)sn_weight_elements(w);
     w->bytes = n * (w->dtype == SN_F32 ? 4 : 2);
     void *data = malloc(w->bytes);
@@ -48,6 +71,19 @@ static void *make_data(sn_weight *w) {
             ((uint16_t *)data)[i] = narrow(x, w->dtype);
     }
     return data;
+}
+
+/* Values of the blocks of `from`: two in a byte, the low half first, times 2^(scale - 127). */
+static float *unpack(const sn_weight *from, const sn_weight *scales) {
+    static const float fp4[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    float *value = malloc(2 * sizeof *value * from->bytes);
+    assert_non_null(value);
+    for (size_t i = 0; i < 2 * from->bytes; i++) {
+        int q = ((const unsigned char *)from->data)[i / 2] >> i % 2 * 4 & 15;
+        int e = ((const unsigned char *)scales->data)[i / 32] - 127;
+        value[i] = ldexpf(q & 8 ? -fp4[q & 7] : fp4[q], e);
+    }
+    return value;
 }
 
 void family_read(const char *folder, const char *name, sn_dtype t, family_folder *out) {
@@ -64,6 +100,8 @@ void family_read(const char *folder, const char *name, sn_dtype t, family_folder
         *w = (sn_weight){.name = item->string, .dtype = t};
         cJSON_ArrayForEach(size, item) w->shape[w->rank++] = size->valueint;
         w->data = make_data(w);
+        if (sn_ends_with(w->name, "_scales")) out->value[out->n_tensor - 2] = unpack(w - 1, w);
+        if (is_bytes(w->name)) continue;
         size_t n = (size_t)sn_weight_elements(w);
         float *value = out->value[out->n_tensor - 1] = malloc(sizeof *value * n);
         assert_non_null(value);

@@ -6,6 +6,7 @@
 #include "frontend/models.h"
 #include "ir/ir.h"
 #include "runtime/model_dir.h"
+#include "runtime/str.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -191,10 +192,16 @@ static void check_compiled(const char *name, int level, const reference *r, sn_p
 /* The graph's own value: what it means, whatever it is compiled to. */
 static void check_graph(const char *name, const reference *r, const sn_model *model) {
     model_case c = {.model = *model};
+    int64_t of_blocks[FAMILY_TENSORS][3]; /* [.., K / 32, 16] bytes are [.., K] */
     for (size_t i = 0; i < r->folder.n_tensor; i++) {
         const sn_weight *w = &r->folder.tensor[i];
+        bool bytes = w->dtype == SN_U8;
+        if (!r->folder.value[i]) continue; /* scales of blocks */
+        if (bytes) memcpy(of_blocks[i], w->shape, sizeof of_blocks[i]);
+        if (bytes) of_blocks[i][2] *= 32;
         c.param[c.n_param++] =
-            (sn_arg_binding){w->name, SN_F32, w->rank, w->shape, r->folder.value[i]};
+            (sn_arg_binding){w->name, SN_F32, bytes ? 3 : w->rank, bytes ? of_blocks[i] : w->shape,
+                             r->folder.value[i]};
     }
     subject s = {name, r, NULL, model->vocab, -1};
     case_size(&c, "B", r->is_encoder ? 2 : 1);
@@ -238,7 +245,9 @@ static void check_family(const char *name, sn_dtype t, bool shards, bool compile
         const char *unknown = sn_model_unknown_key(folder->config, 0);
         if (unknown) fail_msg("%s: the key \"%s\" is not read", name, unknown);
         if (level == 4) check_graph(name, &r, &model);
-        sn_options how = {.level = level, .threads = 1};
+        bool blocks = cJSON_GetObjectItem(cJSON_GetObjectItem(r.folder.json, "config"),
+                                          "quantization_config");
+        sn_options how = {.level = level, .threads = 1, .weights = blocks ? "stored" : NULL};
         sn_program *p = compiled ? sn_compile(model.module, &how, &err) : NULL;
         need(p || !compiled, &err);
         if (compiled) check_compiled(name, level, &r, p, folder->weights, &model);
@@ -341,6 +350,8 @@ static void wrong_configs(void **state) {
         {"gpt_oss", "hidden_act", "\"relu\"", "must be \"silu\""},
         {"gpt_oss", "experts_per_token", "3", "\"experts_per_token\" is not"},
         {"gpt_oss", "num_local_experts", "5", "mlp.router"},
+        {"gpt_oss", "quantization_config", "{\"quant_method\": \"awq\"}", "mxfp4"},
+        {"gpt_oss", "quantization_config", "{\"quant_method\": \"mxfp4\"}", "gate_up_proj"},
         {"deepseek_v2", "moe_layer_freq", "2", "moe_layer_freq"},
         {"deepseek_v2", "q_lora_rank", "null", "q_a_proj"},
         {"deepseek_v2", "topk_method", "\"noaux_tc\"", "topk_method"},
@@ -372,6 +383,45 @@ static void wrong_configs(void **state) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         refuses(rows[i].name, rows[i].key, rows[i].json, rows[i].why);
+}
+
+/* Blocks of MXFP4 and their scales that do not belong together. */
+static void wrong_blocks(void **state) {
+    (void)state;
+    static const char *const why[] = {"its scales, \"NAME_scales\", are missing",
+                                      "[.., blocks, 16] bytes", "not a byte for each block",
+                                      "down_proj_blocks"};
+    for (int i = 0; i < 4; i++) {
+        reference r;
+        sn_error err;
+        read_reference("gpt_oss_mxfp4", SN_F32, &r);
+        size_t at = 0; /* of the last blocks, before their scales */
+        for (size_t k = 0; k < r.folder.n_tensor; k++)
+            if (sn_ends_with(r.folder.tensor[k].name, "_blocks")) at = k;
+        sn_weight *blocks = &r.folder.tensor[at], *scales = blocks + 1;
+        if (i == 0) scales->name = "model.layers.0.mlp.experts.down_proj_scalez";
+        if (i == 1) blocks->shape[2] *= 2, blocks->shape[3] /= 2;
+        if (i == 2) scales->shape[0] /= 2, scales->bytes /= 2;
+        if (i == 3) { /* they fit, but not the model */
+            blocks->shape[1] /= 2, blocks->bytes /= 2;
+            scales->shape[1] /= 2, scales->bytes /= 2;
+        }
+        assert_int_equal(scratch_make(NULL), 0);
+        family_write(scratch_dir, &r.folder, false);
+        err = (sn_error){0};
+        sn_model_dir *folder = sn_model_dir_open(scratch_dir, &err);
+        if (i == 3) {
+            need(folder, &err);
+            sn_model_dir_close(folder);
+            scratch_end(NULL);
+            open_changed(&r, &err);
+        } else {
+            assert_null(folder);
+            scratch_end(NULL);
+        }
+        if (!strstr(err.message, why[i])) fail_msg("wanted '%s' in: %s", why[i], err.message);
+        family_free(&r.folder);
+    }
 }
 
 static void wrong_tensors(void **state) {
@@ -497,6 +547,7 @@ int main(int argc, char **argv) {
     if (argc < 2) {
         tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_configs);
         tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_tensors);
+        tests[tested++] = (struct CMUnitTest)cmocka_unit_test(wrong_blocks);
         tests[tested++] = (struct CMUnitTest)cmocka_unit_test(published_configs);
     }
     return tested ? _cmocka_run_group_tests("families", tests, tested, cc_begin, cc_end) : 1;

@@ -212,8 +212,9 @@ static open_model *open_modules(family_folder *f, const char *modules, const cha
              "\"activation_function\": \"torch.nn.modules.activation.Tanh\"}");
     float weight[OUT * D], bias[OUT] = {0.5F, -0.25F, 0};
     for (int i = 0; i < OUT * D; i++) weight[i] = (float)(i % 7 - 3) / 4;
-    const sn_weight dense[] = {{"linear.weight", SN_F32, 2, {OUT, D}, weight, sizeof weight, NULL},
-                               {"linear.bias", SN_F32, 1, {OUT}, bias, sizeof bias, NULL}};
+    const sn_weight dense[] = {
+        {"linear.weight", SN_F32, 2, {OUT, D}, weight, sizeof weight, NULL, NULL},
+        {"linear.bias", SN_F32, 1, {OUT}, bias, sizeof bias, NULL, NULL}};
     char path[512];
     snprintf(path, sizeof path, "%s/2_Dense/model.safetensors", scratch_dir);
     need(sn_weights_save(path, dense, 2, NULL, 0, err), err);

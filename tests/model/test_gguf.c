@@ -29,7 +29,7 @@ enum { MODELS = sizeof models / sizeof *models, MAX_TOKENS = 16 };
 /* Without a vocabulary; by make_family_gguf.py. */
 static const char *const families[] = {"phi2",    "starcoder2", "stablelm", "command-r",
                                        "granite", "olmo2",      "gptneox",  "bloom",
-                                       "falcon",  "falcon40b",  "mpt"};
+                                       "falcon",  "falcon40b",  "mpt",      "gpt-oss"};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 static const char *data_path(const char *name, const char *ending) {

@@ -94,9 +94,9 @@ static void biases_of_another_model(void **state) {
     (void)state;
     static const float b[D];
     static const sn_weight extra[] = {
-        {"model.layers.0.self_attn.q_proj.bias", SN_F32, 1, {D}, b, sizeof b, NULL},
-        {"model.layers.0.self_attn.k_proj.bias", SN_F32, 1, {D}, b, sizeof b, NULL},
-        {"model.layers.0.self_attn.v_proj.bias", SN_F32, 1, {D}, b, sizeof b, NULL}};
+        {"model.layers.0.self_attn.q_proj.bias", SN_F32, 1, {D}, b, sizeof b, NULL, NULL},
+        {"model.layers.0.self_attn.k_proj.bias", SN_F32, 1, {D}, b, sizeof b, NULL, NULL},
+        {"model.layers.0.self_attn.v_proj.bias", SN_F32, 1, {D}, b, sizeof b, NULL, NULL}};
     open_folder(write_folder(llama, "", NULL, 0), NULL);
     const char *folder = write_folder(llama, "", extra, 3);
     open_folder(folder, "no parameters for 3 of the tensors "
@@ -110,7 +110,7 @@ static void head_that_is_not_tied(void **state) {
     (void)state;
     static const float other[VOCAB * D] = {1};
     static const char say[] = "no parameters for 1 of the tensors (lm_head.weight)";
-    sn_weight head = {"lm_head.weight", SN_F32, 2, {VOCAB, D}, NULL, sizeof other, NULL};
+    sn_weight head = {"lm_head.weight", SN_F32, 2, {VOCAB, D}, NULL, sizeof other, NULL, NULL};
     open_folder(write_folder(gpt2, "", &head, 1), NULL); /* a copy of the table */
     head.data = other;
     open_folder(write_folder(gpt2, "", &head, 1), say);

@@ -18,8 +18,8 @@
 #include "tests/support/scratch.h"
 
 static const float block[] = {1, -2, 3.5f, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
-static const sn_weight samples[] = {{"odd", SN_U8, 1, {3}, block, 3, NULL},
-                                    {"h.0.weight", SN_F32, 2, {4, 4}, block, 64, NULL}};
+static const sn_weight samples[] = {{"odd", SN_U8, 1, {3}, block, 3, NULL, NULL},
+                                    {"h.0.weight", SN_F32, 2, {4, 4}, block, 64, NULL, NULL}};
 enum { SAMPLES = sizeof samples / sizeof *samples };
 
 /* ---- atomic writing ---- */

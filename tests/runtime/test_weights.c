@@ -16,13 +16,13 @@ static const float block[] = {1, -2, 3.5f, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
 static const int64_t longs[] = {INT64_MIN, -1, INT64_MAX};
 static const uint8_t bytes3[] = {1, 0, 1};
 
-static const sn_weight samples[] = {{"odd", SN_BOOL, 1, {3}, bytes3, 3, NULL},
-                                    {"h.0.weight", SN_F32, 2, {4, 4}, block, 64, NULL},
-                                    {"longs", SN_I64, 1, {3}, longs, 24, NULL},
-                                    {"none", SN_F16, 2, {0, 7}, block, 0, NULL},
-                                    {"scalar", SN_F32, 0, {0}, block, 4, NULL},
-                                    {"h.1.weight", SN_BF16, 3, {2, 4, 4}, block, 64, NULL},
-                                    {"näme \"q\" \n", SN_U8, 1, {1}, bytes3, 1, NULL}};
+static const sn_weight samples[] = {{"odd", SN_BOOL, 1, {3}, bytes3, 3, NULL, NULL},
+                                    {"h.0.weight", SN_F32, 2, {4, 4}, block, 64, NULL, NULL},
+                                    {"longs", SN_I64, 1, {3}, longs, 24, NULL, NULL},
+                                    {"none", SN_F16, 2, {0, 7}, block, 0, NULL, NULL},
+                                    {"scalar", SN_F32, 0, {0}, block, 4, NULL, NULL},
+                                    {"h.1.weight", SN_BF16, 3, {2, 4, 4}, block, 64, NULL, NULL},
+                                    {"näme \"q\" \n", SN_U8, 1, {1}, bytes3, 1, NULL, NULL}};
 enum { SAMPLES = sizeof samples / sizeof *samples };
 
 static void safetensors_round_trip(void **state) {
@@ -67,8 +67,8 @@ static void many_tensors_are_found(void **state) {
     static sn_weight t[N];
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "layers.%d.w", i);
-        t[i] =
-            (sn_weight){names[i], SN_F32, 1, {1 + i % 16}, block, 4 * (size_t)(1 + i % 16), NULL};
+        t[i] = (sn_weight){names[i], SN_F32, 1, {1 + i % 16}, block, 4 * (size_t)(1 + i % 16),
+                           NULL,     NULL};
     }
     sn_error e = {0};
     const char *path = scratch_path("many.safetensors");
@@ -89,12 +89,13 @@ static void wrong_tensors_are_not_saved(void **state) {
     static const struct {
         sn_weight t;
         const char *what;
-    } bad[] = {{{"__metadata__", SN_F32, 1, {1}, block, 4, NULL}, "reserved"},
-               {{"a", SN_F32, 1, {2}, block, 4, NULL}, "does not match"},
-               {{"a", SN_F32, 2, {-1, 1}, block, 4, NULL}, "does not match"},
-               {{"a", SN_F32, 3, {INT64_MAX, INT64_MAX, 4}, block, 4, NULL}, "does not match"},
-               {{"a", SN_F32, 9, {1}, block, 4, NULL}, "0 to 8 dimensions"},
-               {{"odd", SN_U8, 1, {1}, block, 1, NULL}, "occurs twice"}};
+    } bad[] = {
+        {{"__metadata__", SN_F32, 1, {1}, block, 4, NULL, NULL}, "reserved"},
+        {{"a", SN_F32, 1, {2}, block, 4, NULL, NULL}, "does not match"},
+        {{"a", SN_F32, 2, {-1, 1}, block, 4, NULL, NULL}, "does not match"},
+        {{"a", SN_F32, 3, {INT64_MAX, INT64_MAX, 4}, block, 4, NULL, NULL}, "does not match"},
+        {{"a", SN_F32, 9, {1}, block, 4, NULL, NULL}, "0 to 8 dimensions"},
+        {{"odd", SN_U8, 1, {1}, block, 1, NULL, NULL}, "occurs twice"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         sn_weight two[2] = {samples[0], bad[i].t};
         sn_error e = {0};
@@ -297,10 +298,10 @@ static void conversions_to_f32(void **state) {
     const uint16_t half[] = {sn_f32_to_f16(1), sn_f32_to_f16(-0.5f)};
     const uint16_t brain[] = {sn_f32_to_bf16(1), sn_f32_to_bf16(-0.5f)};
     const float plain[] = {1, -0.5f};
-    const sn_weight t[] = {{"a", SN_F64, 1, {2}, wide, 16, NULL},
-                           {"b", SN_F16, 1, {2}, half, 4, NULL},
-                           {"c", SN_BF16, 1, {2}, brain, 4, NULL},
-                           {"d", SN_F32, 1, {2}, plain, 8, NULL}};
+    const sn_weight t[] = {{"a", SN_F64, 1, {2}, wide, 16, NULL, NULL},
+                           {"b", SN_F16, 1, {2}, half, 4, NULL, NULL},
+                           {"c", SN_BF16, 1, {2}, brain, 4, NULL, NULL},
+                           {"d", SN_F32, 1, {2}, plain, 8, NULL, NULL}};
     for (int i = 0; i < 4; i++) {
         float out[2] = {0};
         assert_true(sn_weight_to_f32(&t[i], out));
@@ -379,7 +380,7 @@ static void full_disk_keeps_the_old_file(void **state) {
     (void)state;
     sn_error e = {0};
     static float big[65536];
-    const sn_weight large = {"big", SN_F32, 1, {65536}, big, sizeof big, NULL};
+    const sn_weight large = {"big", SN_F32, 1, {65536}, big, sizeof big, NULL, NULL};
     const char *path = scratch_path("kept.safetensors");
     assert_true(sn_weights_save(path, samples, SAMPLES, NULL, 0, &e));
     for (rlim_t limit = 16; limit < 300000; limit = limit * 5 + 1) {

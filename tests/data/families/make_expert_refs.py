@@ -150,7 +150,7 @@ FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
 def mxfp4(p, name, *shape):
     """Values of blocks of 32: two in a byte, the first in its low half, times 2^(scale - 127) [OCP MX 1.0]."""
     blocks = p(name + "_blocks", *shape[:-1], shape[-1] // 32, 16).astype(int)
-    scales = p(name + "_scales", *shape[:-1], shape[-1] // 32)
+    scales = p(name + "_scales", *shape[:-1], shape[-1] // 32).astype(float)
     values = FP4[np.stack([blocks & 15, blocks >> 4], -1)].reshape(*shape[:-1], -1, 32)
     return (values * 2.0 ** (scales[..., None] - 127)).reshape(shape)
 
@@ -205,6 +205,8 @@ GPT_OSS = {**SIZES, "model_type": "gpt_oss", "head_dim": 12, "num_local_experts"
                                                          "truncate": False, "original_max_position_embeddings": 8}}
 CASES = {
     "gpt_oss": (gpt_oss, {**GPT_OSS, "layer_types": ["full_attention", "sliding_attention"], "swiglu_limit": 1.5}),
+    "gpt_oss_mxfp4": (gpt_oss, {**GPT_OSS, "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 1, "quantization_config": {
+        "quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}}),
     "deepseek_v2": (deepseek, {**DEEPSEEK, "model_type": "deepseek_v2", "n_shared_experts": 2, "norm_topk_prob": False,
                                "routed_scaling_factor": 2.0, "topk_method": "group_limited_greedy", "scoring_func": "softmax",
                                "rope_scaling": {"type": "yarn", "factor": 4.0, "beta_fast": 4, "beta_slow": 1, "mscale": 0.7,

@@ -15,7 +15,8 @@ T, MORE = 12, 5
 
 
 def start(name, shape):
-    """Numbers of a tensor: a hash of its name and of the place, multiples of 1/64 (vectors: 1/128)."""
+    """Numbers of a tensor: a hash of its name and of the place, multiples of 1/64 (vectors: 1/128). Blocks of MXFP4 are
+    bytes, the exponents of their scales -4 to -1."""
     h = 2166136261
     for c in name.encode():
         h = (h ^ c) * 16777619 & 0xFFFFFFFF
@@ -23,6 +24,10 @@ def start(name, shape):
     for _ in range(2):
         x = ((x ^ (x >> np.uint64(16))) * 0x45D9F3B) & 0xFFFFFFFF
     x = x ^ (x >> np.uint64(16))
+    if name.endswith("_blocks"):
+        return (x >> np.uint64(24)).reshape(shape)
+    if name.endswith("_scales"):
+        return (123 + (x >> np.uint64(30))).reshape(shape)
     u = (x >> np.uint64(26)).astype(np.float64) - 32  # -32 .. 31
     v = u / 64 if len(shape) > 1 else u / 128 + (1 if name.endswith("weight") else 0)
     return v.reshape(shape)

@@ -7,6 +7,7 @@ and the logits after the last, computed by make_refs.py. Needs NumPy.
 """
 import json
 import os
+import re
 import sys
 
 import numpy as np
@@ -14,8 +15,9 @@ import numpy as np
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "families"))
 import make_encoder_refs  # noqa: E402
+import make_expert_refs  # noqa: E402
 import make_refs  # noqa: E402
-from make_gguf import F16, F32, write_gguf  # noqa: E402
+from make_gguf import F16, F32, MXFP4, write_gguf  # noqa: E402
 
 EMBED = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 ATTN = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
@@ -200,7 +202,59 @@ def write_nomic(folder):
         f.write("\n")
 
 
+GPT_OSS = {"layer": "model.layers.", "names": EMBED,
+           "layers": {**ATTN, "self_attn.": "attn_sinks", "mlp.router": "ffn_gate_inp", "post_attention_layernorm":
+                      "post_attention_norm"}}
+
+
+def oss_tensors(name, w, p):
+    """What llama.cpp's converter makes of a tensor of gpt-oss: gate and up apart, blocks with their scales, and the
+    halves of a block's values in the halves of its bytes. name -> (shape, type, array)"""
+    block, stem, kind = re.match(r"(model\.layers\.\d+)\.mlp\.experts\.(gate_up|down)_proj_(.*)", name).groups()
+    block = block.replace("model.layers", "blk")
+    if kind == "blocks":
+        w = w.astype(np.uint8)
+        values = np.stack([w & 15, w >> 4], -1).reshape(*w.shape[:-1], 32)
+        scales = p[name.replace("_blocks", "_scales")].astype(np.uint8)[..., None]
+        w = np.concatenate([scales, values[..., :16] | values[..., 16:] << 4], -1)
+        made = ("weight", MXFP4, w)
+    else:
+        made = ("bias", F32, w.astype(np.float32))
+    parts = {"ffn_gate": made[2][:, 0::2], "ffn_up": made[2][:, 1::2]} if stem == "gate_up" else {"ffn_down": made[2]}
+    return {f"{block}.{part}_exps.{made[0]}":
+            ([*x.shape[:2], x.shape[2] * 32] if kind == "blocks" else list(x.shape), made[1],
+             np.ascontiguousarray(x).tobytes()) for part, x in parts.items()}
+
+
+def write_oss(folder):
+    """gpt-oss with experts in blocks of MXFP4."""
+    run, c = make_expert_refs.CASES["gpt_oss_mxfp4"]
+    c, p, tokens, tensors = {**c, "num_hidden_layers": 2}, make_refs.Params(), [5, 1, 17, 9, 22, 0, 13, 4], {}
+    logits, r = run(p, c, np.array(tokens))[-1], c["rope_scaling"]
+    for name, w in p.items():
+        if ".experts." in name:
+            tensors.update({} if name.endswith("_scales") else oss_tensors(name, w, p))
+            continue
+        kind, dtype = (F16, np.float16) if w.ndim > 1 and "router" not in name else (F32, np.float32)
+        stem = name.replace("self_attn.sinks", "self_attn..weight")
+        tensors[rename(stem, GPT_OSS)] = (list(w.shape), kind, w.astype(dtype).tobytes())
+    keys = {**usual(c, "rms_norm_eps", True), **ffn(c), "expert_feed_forward_length": c["intermediate_size"],
+            "expert_count": c["num_local_experts"], "expert_used_count": c["num_experts_per_tok"],
+            "attention.key_length": c["head_dim"], "attention.value_length": c["head_dim"],
+            "attention.sliding_window": c["sliding_window"], "rope.scaling.type": r["rope_type"],
+            "rope.scaling.factor": r["factor"], "rope.scaling.yarn_beta_fast": r["beta_fast"],
+            "rope.scaling.yarn_beta_slow": r["beta_slow"],
+            "rope.scaling.original_context_length": r["original_max_position_embeddings"]}
+    del keys["rope.dimension_count"]
+    write_gguf(os.path.join(folder, "gpt-oss.gguf"),
+               {"general.architecture": "gpt-oss", **{"gpt-oss." + k: v for k, v in keys.items()}}, tensors)
+    with open(os.path.join(folder, "gpt-oss.json"), "w") as f:
+        json.dump({"tokens": tokens, "logits": [round(float(v), 7) for v in logits], "texts": []}, f)
+        f.write("\n")
+
+
 if __name__ == "__main__":
     for out, row in MODELS.items():
         write(sys.argv[1] if len(sys.argv) > 1 else HERE, out, *row)
+    write_oss(sys.argv[1] if len(sys.argv) > 1 else HERE)
     write_nomic(sys.argv[1] if len(sys.argv) > 1 else HERE)

@@ -16,9 +16,9 @@ import random
 import struct
 import sys
 
-F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, BF16 = 0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 30
+F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, BF16, MXFP4 = 0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 30, 39
 NAMES = {F32: "F32", F16: "F16", Q4_0: "Q4_0", Q4_1: "Q4_1", Q5_0: "Q5_0", Q5_1: "Q5_1",
-         Q8_0: "Q8_0", Q4_K: "Q4_K", Q5_K: "Q5_K", Q6_K: "Q6_K", BF16: "BF16"}
+         Q8_0: "Q8_0", Q4_K: "Q4_K", Q5_K: "Q5_K", Q6_K: "Q6_K", BF16: "BF16", MXFP4: "MXFP4"}
 
 
 def f32(x):
@@ -212,6 +212,20 @@ def from_q6_k(b):
     return out
 
 
+FP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
+
+
+def mxfp4(x):
+    """A power of two for all, and floats of 4 bits: sign, two bits of exponent, one of mantissa."""
+    top = max(abs(v) for v in x)
+    e = clamp(math.floor(math.log2(top)) - 2 + 127, 0, 254) if top else 0
+    return bytes([e]) + halves([min(range(16), key=lambda q: abs(FP4[q] * 2.0 ** (e - 127) - v)) for v in x])
+
+
+def from_mxfp4(b):
+    return [f32(FP4[q] * 2.0 ** (b[0] - 127)) + 0.0 for q in unhalve(b[1:])]
+
+
 # elements and bytes of a block, to bytes, to values
 TYPES = {
     F32: (1, 4, lambda x: struct.pack("<f", x[0]), lambda b: list(struct.unpack("<f", b))),
@@ -222,6 +236,7 @@ TYPES = {
     Q5_0: (32, 22, q5_0, from_q5_0), Q5_1: (32, 24, q5_1, from_q5_1),
     Q8_0: (32, 34, q8_0, from_q8_0), Q4_K: (256, 144, q4_k, from_q4_k),
     Q5_K: (256, 176, q5_k, from_q5_k), Q6_K: (256, 210, q6_k, from_q6_k),
+    MXFP4: (32, 17, mxfp4, from_mxfp4),
 }
 
 
@@ -308,8 +323,11 @@ def write_formats(folder):
             blocks = count // n
             for b in range(blocks // 2, blocks):
                 raw = bytearray(rng.randbytes(size))
+            if kind == MXFP4:
+                raw[0] = (0, 1, 2, 252)[b % 4]
                 for at in ([208] if kind == Q6_K else
-                           [0, 2] if kind in (Q4_1, Q5_1, Q4_K, Q5_K) else [0]):
+                           [] if kind == MXFP4 else
+                       [0, 2] if kind in (Q4_1, Q5_1, Q4_K, Q5_K) else [0]):
                     raw[at:at + 2] = h(rng.gauss(0, 0.01))
                 data[b * size:(b + 1) * size] = raw
         tensors[NAMES[kind]] = (shape, kind, bytes(data))
