@@ -98,7 +98,7 @@ void att_separable_give(att_separables *s, em *e, sn_region_code *c) {
         em_val a = x->of_query, b = x->of_key;
         if (em_lanes_of(a) < em_lanes_of(b)) a = em_splat(e, a, em_lanes_of(b));
         if (em_lanes_of(b) < em_lanes_of(a)) b = em_splat(e, b, em_lanes_of(a));
-        sn_region_give(c, x->node, em_add(e, a, b));
+        sn_region_give(c, x->node, sn_emit_rounded(e, (sn_dtype)x->node->dtype, em_add(e, a, b)));
     }
 }
 

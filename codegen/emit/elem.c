@@ -211,10 +211,7 @@ ROW(cast) {
     if (from == to) return x[0];
     if (to == SN_BOOL) return em_cmp(e, EM_NE, x[0], em_like(e, x[0], 0));
     if (sn_dtype_is_float(from)) from = e->compute;
-    bool narrower = sn_dtype_is_float(to) && sn_dtype_size(to) < sn_dtype_size(e->compute);
-    em_val v = em_convert(e, x[0], from, to == SN_F32 && e->compute == SN_F64 ? SN_F64 : to);
-    if (narrower && to == SN_F32) return v; /* all f32 values are f64 then */
-    return sn_dtype_is_float(to) ? em_convert(e, v, to, e->compute) : v;
+    return em_convert(e, x[0], from, sn_dtype_is_float(to) ? e->compute : to);
 }
 
 static elem_fn *const elem_table[SN_OP_COUNT] = {
@@ -222,16 +219,22 @@ static elem_fn *const elem_table[SN_OP_COUNT] = {
 #include "ir/ops.def"
 };
 
+em_val sn_emit_rounded(em *e, sn_dtype t, em_val v) {
+    if (!sn_dtype_is_float(t) || sn_dtype_size(t) >= sn_dtype_size(e->compute)) return v;
+    return em_convert(e, em_convert(e, v, e->compute, t), t, e->compute);
+}
+
 em_val sn_emit_elem(em *e, const sn_node *n, const em_val *x) {
     elem_fn *f = elem_table[n->op];
-    if (f) return f(e, n, x);
+    if (f && sn_ops[n->op].flags & SN_OPF_UNROUNDED) return f(e, n, x);
+    if (f) return sn_emit_rounded(e, (sn_dtype)n->dtype, f(e, n, x));
     sn_fail(&e->err, SN_ERR_INTERNAL, "%s is not an elementwise op and cannot be part of a region",
             sn_ops[n->op].name);
     return sn_emit_const(e, (sn_dtype)n->dtype, 0);
 }
 
 em_val sn_emit_const(em *e, sn_dtype t, double value) {
-    if (sn_dtype_is_float(t)) return em_f(e, sn_dtype_size(t) == 2 ? sn_round_to(t, value) : value);
+    if (sn_dtype_is_float(t)) return em_f(e, sn_round_to(t, value));
     if (t == SN_BOOL) return em_i1(e, value != 0);
     return LLVMConstInt(em_mem_type(e, t), (unsigned long long)(int64_t)sn_round_to(t, value),
                         true);
@@ -239,9 +242,7 @@ em_val sn_emit_const(em *e, sn_dtype t, double value) {
 
 em_val sn_emit_integer(em *e, sn_dtype t, em_val i) {
     if (!sn_dtype_is_float(t)) return em_convert(e, i, SN_I64, t);
-    em_val v = em_convert(e, i, SN_I64, e->compute);
-    return sn_dtype_size(t) == 2 ? em_convert(e, em_convert(e, v, e->compute, t), t, e->compute)
-                                 : v;
+    return sn_emit_rounded(e, t, em_convert(e, i, SN_I64, e->compute));
 }
 
 em_val sn_emit_loaded(em *e, sn_dtype t, em_val v) {

@@ -2,7 +2,8 @@
  * family that inlines user expressions.
  *
  * Register form of a value: floats in the compute type of `em` whatever their dtype, integers in
- * their own width, bool as i1. A value is a scalar or a vector; scalars spread where needed. */
+ * their own width, bool as i1. A float is a number of its dtype: what computes one of fewer bits than
+ * the compute type rounds it. A value is a scalar or a vector; scalars spread where needed. */
 #ifndef SN_ELEM_H
 #define SN_ELEM_H
 
@@ -12,6 +13,9 @@
 /* The value of elementwise node `n` for operand values x[0 .. n->n_in-1] in register form. Integer
  * division by zero gives 0; integers wrap. Fails `e->err` on a node that is not elementwise. */
 em_val sn_emit_elem(em *e, const sn_node *n, const em_val *x);
+
+/* A float v of the compute type, rounded to t; other types as they are. */
+em_val sn_emit_rounded(em *e, sn_dtype t, em_val v);
 
 /* A constant of dtype t in register form, scalar. */
 em_val sn_emit_const(em *e, sn_dtype t, double value);

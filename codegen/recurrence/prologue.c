@@ -124,7 +124,8 @@ static void add_up(loader *l, sn_node *const *sum, int n_sum, int64_t n) {
     em_end(e, &at);
     for (int i = 0; i < n_sum; i++) {
         for (int k = 1; k < iterations; k++) acc[i][0] = em_add(e, acc[i][0], acc[i][k]);
-        sn_region_give(&l->code, sum[i], em_reduce(e, EM_SUM, acc[i][0]));
+        em_val all = em_reduce(e, EM_SUM, acc[i][0]);
+        sn_region_give(&l->code, sum[i], sn_emit_rounded(e, (sn_dtype)sum[i]->dtype, all));
     }
 }
 

@@ -569,5 +569,5 @@ em_val sn_body_reduce_lanes(em *e, const sn_item *red, em_val v) {
     for (int n = em_lanes_of(v) / 2; n >= 1; n /= 2)
         v = sn_body_combine(e, red, n > 1 ? em_part(e, v, 0, n) : em_extract(e, v, 0),
                             n > 1 ? em_part(e, v, n, n) : em_extract(e, v, 1));
-    return v;
+    return sn_emit_rounded(e, (sn_dtype)red->n->dtype, v);
 }

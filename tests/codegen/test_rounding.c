@@ -4,10 +4,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "frontend/sinter.h"
+#include "tests/support/jit_run.h"
 #include "tests/support/scratch.h"
 
 enum { ROWS = 32, N = 256 };
@@ -197,11 +200,80 @@ static void symmetric_product(void **state) {
     }
 }
 
+/* ---- numbers of fewer bits in kernels of wider ones ---- */
+
+enum { WIDTH = 19 };
+
+/* x [4, WIDTH] f64: no number of f32; in `big` the sum of a row in f32 is 2^24 + 1, which rounds. */
+static void *wide_leaf(void *ctx, const sn_node *leaf, const int64_t *symbol, size_t *bytes) {
+    (void)ctx;
+    (void)symbol;
+    const bool big = !strcmp(sn_attr_str(leaf, SN_A_name, ""), "big");
+    *bytes = 4 * WIDTH * sizeof(double);
+    double *x = calloc(4 * WIDTH, sizeof *x);
+    for (int i = 0; x && i < 4 * WIDTH; i++)
+        x[i] = !big ? 1.5 + sin(i) : i % WIDTH == 3 ? 0x1p24 : i % WIDTH == 17 ? 1 : 0;
+    return x;
+}
+
+/* f of x as `type`, minus x: fused, all of it is one kernel of f64. */
+static void remainder_of(const char *name, sn_tensor x, sn_dtype type, sn_tensor (*f)(sn_tensor)) {
+    sn_output(name, sn_sub(sn_cast(f(sn_cast(x, type)), SN_F64), x));
+}
+
+static sn_tensor itself(sn_tensor x) {
+    return x;
+}
+
+static sn_tensor polynomial(sn_tensor x) {
+    return sn_add(sn_mul(x, sn_add(sn_mul(x, x), 0.1)), sn_div(1, x));
+}
+
+static sn_tensor largest(sn_tensor x) {
+    return sn_max(sn_neg(x), sn_min(sn_sqrt(x), sn_abs(x)));
+}
+
+/* Every value is rounded to its type at every level, as the evaluator rounds it, whatever the kernel computes in. */
+static void narrow_values_round(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        sn_dtype type;
+    } types[] = {{"f32", SN_F32}, {"bf16", SN_BF16}, {"f16", SN_F16}};
+    static const char *const targets[] = {"native", "x86-64-v3", "x86-64"};
+    for (int k = 0; k < 7; k++) { /* all levels here, the highest on smaller CPUs */
+        sn_module *m = sn_module_new("narrow");
+        sn_entry_begin(m, "go");
+        sn_tensor x = sn_input(m, "x", SN_F64, 4, WIDTH),
+                  big = sn_input(m, "big", SN_F64, 4, WIDTH);
+        for (int t = 0; t < 3; t++) {
+            char name[3][32];
+            for (int i = 0; i < 3; i++) snprintf(name[i], sizeof name[i], "%s%d", types[t].name, i);
+            remainder_of(name[0], x, types[t].type, itself);
+            remainder_of(name[1], x, types[t].type, polynomial);
+            remainder_of(name[2], x, types[t].type, largest);
+        }
+        sn_tensor sum = sn_sum_keep(sn_cast(big, SN_F32), -1);
+        sn_output("sum", sn_sub(big, sn_cast(sum, SN_F64)));
+        sn_tensor place = sn_cast(sn_arange(m, SN_I32, WIDTH), SN_BF16);
+        sn_output("place", sn_mul(x, sn_cast(sn_mul(place, 77), SN_F64)));
+        jit_run run;
+        sn_options o = {.level = k < 5 ? k : 4, .threads = 1, .target = targets[k < 5 ? 0 : k - 4]};
+        bool ok = jit_open(&run, m, &o, wide_leaf, NULL);
+        run.single = true;
+        ok = ok && jit_check(&run, "go", NULL, 0x1p-51, 0);
+        if (!ok) print_error("level %d, %s: %s\n", o.level, o.target, run.why);
+        jit_close(&run);
+        sn_module_free(m);
+        assert_true(ok);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(level_0_is_exact),           cmocka_unit_test(others_are_near),
         cmocka_unit_test(level_0_divides_as_written), cmocka_unit_test(variance_far_from_0),
-        cmocka_unit_test(symmetric_product),
+        cmocka_unit_test(symmetric_product),          cmocka_unit_test(narrow_values_round),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
