@@ -48,6 +48,7 @@ static const struct {
     {"accumulate", "loss", "mean -ln P of the targets of these rows"},
     {"", "loss", "-ln P of each target"},
     {"", "weight", "of these rows in the step: their share of the batch's targets"},
+    {"", "learning_rate", "of this step: the schedule of the config does not count"},
     {"", "norm", "gradient norm before clipping"},
     {"", "rate", "learning rate of this step"},
 };

@@ -199,7 +199,8 @@ void sn_training_end_at(sn_loc at, sn_tensor logits, const sn_training *t) {
     s.loss = mean_loss(at, logits);
     sn_tensor added = *front_added_loss(m);
     if (added) s.loss = sn_add(s.loss, added);
-    s.rate = sn_learning_rate_at(at, sn_train_step_at(at, m), &t->schedule);
+    s.rate = t->takes_rate ? front_input(m, "learning_rate", SN_F32, SN_DIMS(SN_SCALAR), 0, SN_END)
+                           : sn_learning_rate_at(at, sn_train_step_at(at, m), &t->schedule);
     if (sums_slices(t))
         add_summed_slices(&s);
     else if (accumulates(t))

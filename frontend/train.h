@@ -28,6 +28,9 @@ typedef struct sn_training {
     int64_t ranks;
     /* decoders: tokens attend only within their document; see sn_training_documents */
     bool documents;
+    /* train_step takes the learning rate as one more input, learning_rate, an f32 scalar of at least
+     * 0, in place of the schedule's */
+    bool takes_rate;
 } sn_training;
 /* AdamW with PyTorch's defaults, constant learning rate 1e-3, no dropout. */
 sn_training sn_training_default(void);

@@ -41,9 +41,9 @@ typedef struct cmd_library {
     /* Writes what a program reads beside its weights; tables: its tokenizers ready for use. */
     bool (*save)(const open_model *m, const char *dir, const char *name, bool tables,
                  sn_error *err);
-    /* Emits the training step of a config. */
-    bool (*train)(const char *config, int entries, int64_t slices, const sn_emit_options *eo,
-                  sn_error *err);
+    /* Emits the training step of a config; rate: that takes the learning rate as an argument. */
+    bool (*train)(const char *config, int entries, int64_t slices, bool rate,
+                  const sn_emit_options *eo, sn_error *err);
 } cmd_library;
 
 extern const cmd_library *cmd_models; /* NULL: this program has none */

@@ -23,7 +23,7 @@ typedef struct options {
     const char *dir, *name, *target, *entries, *threads, *weights, *compute, *cache, *cache_dir,
         *off, *accept, *cc, *train, *emit, *invariant;
     int64_t level, beams, sequences, slices;
-    bool list_targets, archive, shared, embed, exe, is_static, strict, page, spdx;
+    bool list_targets, archive, shared, embed, exe, is_static, strict, page, spdx, rate;
     int listings;    /* SN_EMIT_… of --emit */
     sn_target first; /* of the list: all are for its system */
 } options;
@@ -49,6 +49,10 @@ static const arg table[] = {
      "with --train: slices of a batch, whose gradients the step sums, also over ranks by functions "
      "of "
      "yours; 0: as in the config"},
+    {"rate-argument", 0, ARG_FLAG, AT(rate), NULL, NULL, 0, 0,
+     "with --train: the step takes the learning rate as an argument, learning_rate, in place of "
+     "the "
+     "config's schedule"},
     {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none", NULL, 0, 0,
      "thread runtime; your own pool is possible with both; default: openmp, but none for a program "
      "for Windows, which has its own threads"},
@@ -391,7 +395,7 @@ static bool compile_training(const options *o, int entries, sn_error *err) {
     sn_emit_options eo = emit_options(o, "training");
     eo.describe = sn_model_describe;
     if (!cmd_choose_compute(NAME, &eo.compile, other_machines(o), err) ||
-        !cmd_models->train(o->train, entries, o->slices, &eo, err) ||
+        !cmd_models->train(o->train, entries, o->slices, o->rate, &eo, err) ||
         !link_parts(o, NULL, &a, &eo, err) || !finish_files(o, &a, eo.name, err))
         return false;
     screen_say(NAME, "%s/%s.model: config.json and tokenizer, for the trained parameters",

@@ -166,11 +166,12 @@ static bool artefact_describe(open_model *m, sn_emit_options *eo, cmd_artefact *
     return !m->model.source_vocab || translate_ends(m, &eo->bos, &io->eos[0], err);
 }
 
-static bool artefact_train(const char *config, int entries, int64_t slices,
+static bool artefact_train(const char *config, int entries, int64_t slices, bool rate,
                            const sn_emit_options *eo, sn_error *err) {
     train_settings s = {0};
     if (!train_settings_read(config, NULL, &s, err)) return false;
     if (slices) s.slices = slices;
+    s.training.takes_rate = rate;
     bool ok = train_emit(&s, entries, eo, err);
     train_settings_free(&s);
     return ok;

@@ -49,6 +49,7 @@ static const struct conflict {
     {"train", NULL, EXCLUDES, "beams", NULL, "its entries decode a single sequence"},
     {"train", NULL, EXCLUDES, "sequences", NULL, "its entries decode a single sequence"},
     {"slices", NULL, NEEDS, "train", NULL, "only a training step has slices"},
+    {"rate-argument", NULL, NEEDS, "train", NULL, "only a training step has a learning rate"},
     {"static", NULL, NEEDS, "exe", NULL, "a library is not linked"},
     {"position", NULL, NEEDS, "logit-lens", NULL, "it selects the token to inspect"},
     {"sweep", NULL, EXCLUDES, "mask", NULL, "it has its own masks and shapes, forward only"},

@@ -461,6 +461,10 @@ training() {
         fail "compile a training step"
     grep -q '^#define TRAINING_VOCAB 69 ' out/training.h && grep -q '^#define TRAINING_CONTEXT 64 ' out/training.h ||
         fail "no constants in training.h"
+    "$sinter" compile --train "$source/examples/train/shakespeare.json" --rate-argument --name training -o rate ||
+        fail "compile a training step that takes the rate"
+    grep -q '^int training_train_step(.*const float \*learning_rate' rate/training.h &&
+        grep -q ' learning_rate f32 \[\], read, at least 0: ' rate/training.h || fail "no rate among the arguments"
     $cc -std=c11 $strict train.c -Iout out/training.so -Wl,-rpath,"$tmp/out" -o train || fail "the example of training"
     objdump -p out/training.so | grep -q 'SONAME  *training.so$' || fail "no SONAME"
     told=$(./train out/training.weights 60) || fail "training: $told"
@@ -491,6 +495,7 @@ refuse() {
         # shellcheck disable=SC2086
         says "train contradicts ${option%% *}" "$sinter" compile --train "$config" $option -o x
     done
+    says "rate-argument has no effect without --train" "$sinter" compile "$model" --rate-argument --name s -o x
     says "give a model" "$sinter" compile -o x
     says "needs 'no-such-cc'" "$sinter" compile "$model" --name s -o x --shared --cc no-such-cc
     says "this machine's architecture" "$sinter" compile "$model" --name s -o x --exe --target riscv64

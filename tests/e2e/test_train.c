@@ -215,6 +215,43 @@ static void test_threads(void **unused) {
     }
 }
 
+/* Given the schedule's rates, a step that takes the rate has the schedule's bits. It refuses rates
+ * below 0. */
+static void test_rate_is_an_argument(void **unused) {
+    (void)unused;
+    enum { STEPS = 3 };
+    sn_training t = quick();
+    float rate[STEPS], *state[2];
+    size_t n = 0;
+    sn_error err = {0};
+    for (int k = 0; k < 2; k++) {
+        t.takes_rate = k;
+        bench b = open_bench(&families[0], &t, -1, 1);
+        fill_batch(&b, &families[0]);
+        float given = 0, used = 0;
+        sn_arg_binding out = SN_BIND("rate", SN_F32, &used, SN_REST);
+        out.rank = 0;
+        b.in[b.n_in] = (sn_arg_binding){"learning_rate", SN_F32, 0, NULL, &given};
+        b.n_in += k;
+        for (int i = 0; i < STEPS; i++) {
+            if (k) given = rate[i];
+            need(sn_run(b.session, "train_step", b.in, b.n_in, &out, 1, &err), &err);
+            if (!k) rate[i] = used;
+            assert_true(used == rate[i] && used > 0);
+        }
+        state[k] = all_states(&b, &n);
+        if (k) {
+            given = -1e-3f;
+            assert_false(sn_run(b.session, "train_step", b.in, b.n_in, &out, 1, &err));
+            assert_non_null(strstr(err.message, "learning_rate"));
+        }
+        close_bench(&b);
+    }
+    assert_true(rate[0] != rate[1]); /* of the schedule */
+    assert_memory_equal(state[0], state[1], n * sizeof(float));
+    free(state[0]), free(state[1]);
+}
+
 /* A model without positions: two documents in a row have the loss of each alone. */
 static void test_documents(void **unused) {
     (void)unused;
@@ -377,9 +414,9 @@ static void test_decay_groups(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_family_learns), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_documents),           cmocka_unit_test(test_dropout_is_drawn),
-        cmocka_unit_test(test_dropout_of_weights),  cmocka_unit_test(test_initial_weights),
-        cmocka_unit_test(test_decay_groups),
+        cmocka_unit_test(test_rate_is_an_argument), cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_dropout_is_drawn),    cmocka_unit_test(test_dropout_of_weights),
+        cmocka_unit_test(test_initial_weights),     cmocka_unit_test(test_decay_groups),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_end);
 }
