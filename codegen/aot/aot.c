@@ -272,8 +272,8 @@ static bool lay_out(sn_aot *a) {
     }
     a->tensor_bytes = SN_ROUND_UP(weights, SN_AOT_PAGE) - SN_AOT_PAGE;
     a->weight_bytes = SN_AOT_PAGE + a->tensor_bytes + sn_aot_sums_bytes(a->tensor_bytes);
-    a->state_bytes = SN_ROUND_UP(state, SN_AOT_ALIGN);
-    if (!a->state_bytes) a->state_bytes = SN_AOT_ALIGN;
+    a->identity = SN_ROUND_UP(state, SN_AOT_ALIGN);
+    a->state_bytes = a->identity + SN_AOT_ALIGN;
     return true;
 }
 
@@ -301,7 +301,7 @@ static void hash_layout(sn_aot *a) {
         h = XXH3_64bits_withSeed(p->name, strlen(p->name), h);
         h = XXH3_64bits_withSeed(place, sizeof place, h);
     }
-    a->hash = h;
+    a->hash = h ? h : 1;
 }
 
 static bool find_contents(sn_aot *a, const sn_session *s) {

@@ -91,7 +91,9 @@ typedef struct sn_aot {
     int n_weight, n_state, n_trained;
     size_t weight_bytes, state_bytes; /* weight_bytes: of the whole file, header included */
     size_t tensor_bytes;              /* of the tensors in the weights file */
-    uint64_t hash;                    /* of the weights' layout: must agree between file and code */
+    /* of the layout of weights and states: must agree between file, states and code; not 0 */
+    uint64_t hash;
+    size_t identity; /* where it is in a state; 0 there: of zeroed memory */
     sn_aot_message *message;
     int n_message, cap_message;
     int n_sum; /* the most sums over ranks of an entry; 0: the artefact is for one rank */
@@ -117,7 +119,8 @@ typedef struct sn_aot {
     _(MODEL, "the weights file belongs to another model or to other compile options")              \
     _(DAMAGED, "the weights file is corrupted: the checksum differs")                              \
     _(MEMORY, "a tensor of these lengths exceeds the limit")                                       \
-    _(RANKS, "a function of the communicator failed")
+    _(RANKS, "a function of the communicator failed")                                              \
+    _(STATE, "the state belongs to another artefact, or was not initialised")
 enum {
 #define X(name, text) SN_AOT_##name,
     SN_AOT_ERRORS(X)

@@ -468,6 +468,29 @@ static const char *pointer_name(const sn_aot_entry *t, int i, int n_fixed, int f
     return k < t->n_input ? t->input_name[k] : t->output_name[k - t->n_input];
 }
 
+/* A state is zeroed memory, which is new unless states have first values, or was written by this
+ * artefact. */
+static void check_state(job *j, em_val state, em_var status) {
+    em *e = j->e;
+    sn_aot *a = j->a;
+    bool values = false;
+    for (int i = 0; i < a->n_state; i++) values |= a->state[i].data != NULL;
+    em_branch br = em_if(e, sn_aot_is_ok(e, status));
+    em_val id = sn_aot_get(e, state, e->i64, (int64_t)a->identity), zeros = em_cmp(e, EM_EQ, id, 0),
+           ours = em_cmp(e, EM_EQ, id, em_i64(e, (int64_t)a->hash));
+    if (values)
+        sn_aot_fail_if(e, status, zeros,
+                       sn_aot_code(a, SN_AOT_STATE,
+                                   "%s: the state was not initialised: call %s_state_init first",
+                                   j->entry->name, a->name));
+    sn_aot_fail_if(e, status, em_not(e, em_or(e, zeros, ours)),
+                   sn_aot_code(a, SN_AOT_STATE,
+                               "%s: the state belongs to another artefact, or its memory was not "
+                               "initialised",
+                               j->entry->name));
+    em_endif(e, &br);
+}
+
 static void emit_entry(job *j, const em_val *variant) {
     em *e = j->e;
     const sn_aot_entry *t = j->entry;
@@ -484,11 +507,14 @@ static void emit_entry(job *j, const em_val *variant) {
             sn_aot_check_pointer(e, j->a, status, em_param(e, i), i > 0 && i < n_fixed, t->name,
                                  pointer_name(t, i, n_fixed, first_arg));
     sn_aot_check_open(e, j->a, m, status);
+    if (t->has_state) check_state(j, state, status);
     j->c = compiled(j, 0);
     take_dims(j, n_fixed, status);
     check_elements(j, first_arg, status);
     em_val threads = thread_count(j, m, status);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
+    if (t->writes_state)
+        sn_aot_put(e, state, (int64_t)j->a->identity, em_i64(e, (int64_t)j->a->hash));
     em_val args = em_stack(e, SN_I64, n_arg + 1);
     for (int i = 0; i < n_arg; i++) sn_aot_put(e, args, 8 * (int64_t)i, em_param(e, first_arg + i));
     em_val which = sn_aot_get(e, m, e->i32, SN_AOT_VARIANT);

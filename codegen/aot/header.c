@@ -364,14 +364,15 @@ static const char middle[] =
     "/* What is in this artefact, as text. */\n"
     "const char *$n_manifest(void);\n\n";
 
-static const char of_state[] = "/* Initialises state[$N_STATE_BYTES]. $f\n"
-                               " * A state holds no pointers. A copy of its bytes (memcpy, or a "
-                               "file) goes on where it was, also in "
-                               "another\n"
-                               " * process and with another target of this artefact. Nothing in it "
-                               "tells which artefact it belongs "
-                               "to. */\n"
-                               "int $n_state_init(const $n *m, void *state);\n\n";
+static const char of_state[] =
+    "/* Initialises state[$N_STATE_BYTES]. $f\n"
+    " * A state holds no pointers. A copy of its bytes (memcpy, or a "
+    "file) goes on where it was, also in "
+    "another\n"
+    " * process and with another target of this artefact. Its last 64 bytes tell "
+    "which artefact it belongs to:\n"
+    " * entries refuse that of another one. */\n"
+    "int $n_state_init(const $n *m, void *state);\n\n";
 
 static const char of_entries[] =
     "/* The entries. workspace: scratch memory of a call. Its size in bytes is returned by the\n * "

@@ -360,10 +360,46 @@ static void past_tokens(void **state) {
     discard(&a);
 }
 
+/* Reads n tokens after the first P of them, from token[from], and gives the logits. */
+static int32_t read_tokens(artefact *a, void *state, void *workspace, int64_t P, int64_t n,
+                           int from, float *logits) {
+    const int64_t dims[] = {n, P};
+    void *args[] = {a->token + from, logits};
+    return entry_of(a, "prefill")->call(&a->m, state, workspace, dims, args);
+}
+
+/* A copy of a state is a fork; a smaller P goes back; and a state knows its artefact. */
+static void states(void **unused) {
+    (void)unused;
+    artefact a;
+    make(&a, "states", "none", 0);
+    static float want[VOCAB], got[VOCAB];
+    void *workspace = sn_memory_guarded(workspace_of(&a, "prefill", whole)),
+         *fork = sn_memory_guarded(a.state_bytes);
+    uint64_t *identity = (uint64_t *)((char *)fork + a.state_bytes - SN_AOT_ALIGN);
+    assert_int_equal(read_tokens(&a, a.state, workspace, 0, 20, 0, want), 0);
+    memcpy(fork, a.state, a.state_bytes);
+    assert_int_equal(read_tokens(&a, a.state, workspace, 20, 5, 20, want), 0);
+    assert_int_equal(read_tokens(&a, fork, workspace, 20, 7, 50, got), 0); /* another text */
+    assert_memory_not_equal(want, got, sizeof want);
+    assert_int_equal(read_tokens(&a, fork, workspace, 20, 5, 20, got), 0); /* back to 20 tokens */
+    assert_memory_equal(want, got, sizeof want);
+    assert_true(*identity);
+    *identity ^= 1;
+    expect(&a, read_tokens(&a, fork, workspace, 20, 5, 20, got), SN_AOT_STATE,
+           "prefill: the state belongs to another artefact");
+    assert_int_equal(a.d->state_init(&a.m, fork), 0);
+    assert_true(*identity);
+    assert_int_equal(read_tokens(&a, fork, workspace, 0, 25, 0, got), 0);
+    sn_memory_release_guarded(fork, a.state_bytes);
+    sn_memory_release_guarded(workspace, workspace_of(&a, "prefill", whole));
+    discard(&a);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_of_threads), cmocka_unit_test(pools),
+        cmocka_unit_test(numbers_of_threads),  cmocka_unit_test(pools),
         cmocka_unit_test(overwritten_structs), cmocka_unit_test(temperatures),
-        cmocka_unit_test(past_tokens)};
+        cmocka_unit_test(past_tokens),         cmocka_unit_test(states)};
     return cmocka_run_group_tests_name("aot_calls", tests, scratch_make, scratch_end);
 }

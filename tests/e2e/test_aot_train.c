@@ -116,6 +116,13 @@ static void run_artefact(artefact *a, train_settings *s, size_t state_bytes, dou
                            &l, &norm, &rate);
         if (code) fail_msg("%s", a->message(code));
         loss[i] = l;
+        if (i < steps - 1) continue; /* zeros are no parameters */
+        void *zeros = aligned_alloc(64, state_bytes);
+        assert_non_null(zeros);
+        code = a->step(&a->m, memset(zeros, 0, state_bytes), workspace, batch.T, batch.B,
+                       batch.tokens, batch.targets, &l, &norm, &rate);
+        assert_non_null(strstr(a->message(code), "was not initialised: call training_state_init"));
+        free(zeros);
     }
     need(sn_weights_save_state(scratch_path("training.model/model.safetensors"), a->parameters(),
                                number_of_header("PARAMETERS %lld"), state, &err),
