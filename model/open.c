@@ -16,11 +16,18 @@
 /* ---- files of a model ---- */
 
 static bool has_tokenizer(const char *folder) {
-    static const char *const names[] = {
-        "tokenizer.json", "vocabulary.json", "vocab.json",
-        "encoder.json",   "tokenizer.model", "sentencepiece.bpe.model",
-        "spiece.model",   "spm.model",       "tokenizer.bin",
-        "vocab.txt",      "tokenizer.gguf"};
+    static const char *const names[] = {"tokenizer.tables",
+                                        "tokenizer.json",
+                                        "vocabulary.json",
+                                        "vocab.json",
+                                        "encoder.json",
+                                        "tokenizer.model",
+                                        "sentencepiece.bpe.model",
+                                        "spiece.model",
+                                        "spm.model",
+                                        "tokenizer.bin",
+                                        "vocab.txt",
+                                        "tokenizer.gguf"};
     bool found = false;
     for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++)
         found = sn_folder_has(folder, names[i]);

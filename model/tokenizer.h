@@ -21,8 +21,8 @@
  *                              any GGUF file can be given by its path
  *   tokenizer.tables           any of these as sn_tokenizer_save_tables writes it, looked for first:
  *                              used in place, so opening takes no time
- * An optional tokenizer_config.json next to them names the special tokens (bos_token, eos_token
- * ...), and for files without them the added tokens (added_tokens_decoder; or added_tokens.json).
+ * An optional tokenizer_config.json next to them, but for tokenizer.tables, which has them, names the
+ * special tokens (bos_token, eos_token ...), and for files without them the added tokens (added_tokens_decoder; or added_tokens.json).
  *
  * Text is UTF-8 with an explicit length; NUL is an ordinary character. Invalid UTF-8 is preserved
  * by kinds that have byte tokens and is unknown to the others; it is never an error in itself. */

@@ -34,7 +34,7 @@ void sn_memory_drop(void *p, size_t bytes);
  * long. Of pieces of 32 MB that are entirely in the page cache, so that nothing is read from the disk; but of a file that
  * the process may not write the kernel says that all is. The mapping begins at a page. Nothing happens before Linux 5.14. */
 void sn_memory_populate_file(const void *mapped, size_t bytes);
-/* Pages of allocated memory, before they are written; the rule and the reason are the same. */
+/* All pages of allocated memory at once, before they are written. Nothing happens before Linux 5.14. */
 void sn_memory_populate(void *p, size_t bytes);
 /* With glibc, malloc's next blocks lie in huge pages: so many bytes, at most 24 MB. For programs whose start matters: a small
  * page costs a fault at its first use (on some virtual machines 20 us). Once per process. */

@@ -74,8 +74,8 @@ typedef struct sn_weights sn_weights;
 /* Maps PATH: a .safetensors file, a "….safetensors.index.json" that distributes tensors over
  * several files of its folder, or a GGUF file (by its first bytes; names are those of the file).
  * Tensor data is never copied. The whole header is validated first: offsets inside the file, in order, without overlaps or gaps; shape
- * times size equal to the byte range; known dtypes; unique names; header at most 16 MB. NULL on
- * error, which names the file and the tensor. */
+ * times size equal to the byte range; known dtypes; unique names; header at most 16 MB. Bytes "NAME_blocks" and
+ * "NAME_scales" of MXFP4 become one tensor NAME_blocks. NULL on error, which names the file and the tensor. */
 sn_weights *sn_weights_open(const char *path, sn_error *err);
 void sn_weights_close(sn_weights *w); /* NULL is allowed */
 

@@ -247,7 +247,7 @@ static bool has_first_value(const sn_aot *a, const sn_aot_place *p) {
 
 /* All parameters and states that an entry of any target uses. */
 static bool lay_out(sn_aot *a) {
-    size_t weights = SN_AOT_PAGE, state = 0;
+    size_t weights = SN_AOT_PAGE, state = SN_AOT_ALIGN; /* the layout's hash comes first */
     for (int v = 0; v < a->n_variant; v++) {
         const sn_program *p = a->variant[v].program;
         for (int i = 0; i < p->n_entry; i++) {
@@ -272,8 +272,7 @@ static bool lay_out(sn_aot *a) {
     }
     a->tensor_bytes = SN_ROUND_UP(weights, SN_AOT_PAGE) - SN_AOT_PAGE;
     a->weight_bytes = SN_AOT_PAGE + a->tensor_bytes + sn_aot_sums_bytes(a->tensor_bytes);
-    a->identity = SN_ROUND_UP(state, SN_AOT_ALIGN);
-    a->state_bytes = a->identity + SN_AOT_ALIGN;
+    a->state_bytes = SN_ROUND_UP(state, SN_AOT_ALIGN);
     return true;
 }
 

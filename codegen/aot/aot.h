@@ -91,9 +91,9 @@ typedef struct sn_aot {
     int n_weight, n_state, n_trained;
     size_t weight_bytes, state_bytes; /* weight_bytes: of the whole file, header included */
     size_t tensor_bytes;              /* of the tensors in the weights file */
-    /* of the layout of weights and states: must agree between file, states and code; not 0 */
+    /* of the layout of weights and states, not 0: must agree between file, states and code. A state begins
+     * with it, or with 0: zeroed memory. */
     uint64_t hash;
-    size_t identity; /* where it is in a state; 0 there: of zeroed memory */
     sn_aot_message *message;
     int n_message, cap_message;
     int n_sum; /* the most sums over ranks of an entry; 0: the artefact is for one rank */

@@ -476,7 +476,7 @@ static void check_state(job *j, em_val state, em_var status) {
     bool values = false;
     for (int i = 0; i < a->n_state; i++) values |= a->state[i].data != NULL;
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    em_val id = sn_aot_get(e, state, e->i64, (int64_t)a->identity), zeros = em_cmp(e, EM_EQ, id, 0),
+    em_val id = sn_aot_get(e, state, e->i64, 0), zeros = em_cmp(e, EM_EQ, id, 0),
            ours = em_cmp(e, EM_EQ, id, em_i64(e, (int64_t)a->hash));
     if (values)
         sn_aot_fail_if(e, status, zeros,
@@ -507,14 +507,13 @@ static void emit_entry(job *j, const em_val *variant) {
             sn_aot_check_pointer(e, j->a, status, em_param(e, i), i > 0 && i < n_fixed, t->name,
                                  pointer_name(t, i, n_fixed, first_arg));
     sn_aot_check_open(e, j->a, m, status);
-    if (t->has_state) check_state(j, state, status);
     j->c = compiled(j, 0);
     take_dims(j, n_fixed, status);
+    if (t->has_state) check_state(j, state, status);
     check_elements(j, first_arg, status);
     em_val threads = thread_count(j, m, status);
     em_branch br = em_if(e, sn_aot_is_ok(e, status));
-    if (t->writes_state)
-        sn_aot_put(e, state, (int64_t)j->a->identity, em_i64(e, (int64_t)j->a->hash));
+    if (t->writes_state) sn_aot_put(e, state, 0, em_i64(e, (int64_t)j->a->hash));
     em_val args = em_stack(e, SN_I64, n_arg + 1);
     for (int i = 0; i < n_arg; i++) sn_aot_put(e, args, 8 * (int64_t)i, em_param(e, first_arg + i));
     em_val which = sn_aot_get(e, m, e->i32, SN_AOT_VARIANT);

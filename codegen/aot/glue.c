@@ -444,7 +444,7 @@ static void emit_state_init(em *e, sn_aot *a) {
         LLVMBuildMemCpy(e->b, em_gep_bytes(e, state, (int64_t)p->offset), 64,
                         em_gep_bytes(e, w, (int64_t)p->from), 64, em_i64(e, (int64_t)p->bytes));
     }
-    sn_aot_put(e, state, (int64_t)a->identity, em_i64(e, (int64_t)a->hash));
+    sn_aot_put(e, state, 0, em_i64(e, (int64_t)a->hash));
     em_endif(e, &open);
     em_ret(e, em_get(e, status));
 }

@@ -369,9 +369,9 @@ static const char of_state[] =
     " * A state holds no pointers. A copy of its bytes (memcpy, or a "
     "file) goes on where it was, also in "
     "another\n"
-    " * process and with another target of this artefact. Its last 64 bytes tell "
-    "which artefact it belongs to:\n"
-    " * entries refuse that of another one. */\n"
+    " * process and with another target of this artefact. Its first 64 bytes hold "
+    "a hash of the layout of\n"
+    " * weights and states: entries refuse a state of another layout. */\n"
     "int $n_state_init(const $n *m, void *state);\n\n";
 
 static const char of_entries[] =

@@ -2,8 +2,9 @@
  * family that inlines user expressions.
  *
  * Register form of a value: floats in the compute type of `em` whatever their dtype, integers in
- * their own width, bool as i1. A float is a number of its dtype: what computes one of fewer bits than
- * the compute type rounds it. A value is a scalar or a vector; scalars spread where needed. */
+ * their own width, bool as i1. Elementwise operations, constants and sums of rows round a float of fewer
+ * bits than the compute type to its dtype; products and the running sums of loops keep their
+ * accumulators. A value is a scalar or a vector; scalars spread where needed. */
 #ifndef SN_ELEM_H
 #define SN_ELEM_H
 

@@ -299,7 +299,10 @@ static inline em_val em_same(em *e, em_val v) {
     return v;
 }
 
-#define EM_INT(e, x) _Generic((x), em_val : em_same, default : em_i64)(e, x)
+em_val em_use_em_f(em *e, double x); /* not defined: a C float is not an integer */
+/* clang-format off */
+#define EM_INT(e, x) _Generic((x), em_val: em_same, float: em_use_em_f, double: em_use_em_f, default: em_i64)(e, x)
+/* clang-format on */
 #define EM_INTS(f, e, a, b) f(e, EM_INT(e, a), EM_INT(e, b))
 #define em_add(e, a, b) EM_INTS((em_add), e, a, b)
 #define em_sub(e, a, b) EM_INTS((em_sub), e, a, b)

@@ -132,16 +132,24 @@ static bool find_whole(const sn_node *n, origin *o, source *out, sn_error *err) 
     return true;
 }
 
-/* Bytes of that many elements, which must be whole blocks; -1: they are not. */
-static int64_t bytes_of(const source *s, int64_t elements) {
-    if (!s->block) return elements * (int64_t)sn_dtype_size(s->dtype);
-    return elements % s->block->elements ? -1 : elements / s->block->elements * s->block->bytes;
+/* Values that a block, or an element, becomes. */
+static size_t values_of(const source *s) {
+    sn_dtype dtype;
+    if (!s->block) return 1;
+    return (size_t)(s->split ? sn_block_part(s->block, s->part, &dtype) : s->block->elements);
 }
 
-/* s without its first elements, whole blocks. */
-static void advance(source *s, int64_t elements) {
-    s->data = (const char *)s->data + bytes_of(s, elements);
-    if (s->scales) s->scales += elements / s->block->elements;
+/* Bytes in the file of that many values, which must be whole blocks; -1: they are not. */
+static int64_t bytes_of(const source *s, int64_t values) {
+    const int64_t each = (int64_t)values_of(s);
+    if (!s->block) return values * (int64_t)sn_dtype_size(s->dtype);
+    return values % each ? -1 : values / each * s->block->bytes;
+}
+
+/* s without its first values, whole blocks. */
+static void advance(source *s, int64_t values) {
+    s->data = (const char *)s->data + bytes_of(s, values);
+    if (s->scales) s->scales += (size_t)values / values_of(s);
 }
 
 /* Where the share of a divided parameter is. One that is a run is as a tensor of its own. */
@@ -177,13 +185,6 @@ typedef struct conversion {
     size_t size; /* bytes of an element of `to` */
     bool same;   /* of the same type: copied */
 } conversion;
-
-/* Values that a block, or an element, becomes. */
-static size_t values_of(const source *s) {
-    sn_dtype dtype;
-    if (!s->block) return 1;
-    return (size_t)(s->split ? sn_block_part(s->block, s->part, &dtype) : s->block->elements);
-}
 
 static void convert_part(void *arg, int64_t tid, int64_t n) {
     const conversion *c = arg;

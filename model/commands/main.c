@@ -30,13 +30,10 @@ static bool copy_file(const char *folder, const char *from, const char *name, bo
 /* The files of a tokenizer: one of `kinds` and, of a SentencePiece model, what is beside it. */
 static bool copy_files(const char *folder, const char *from, const char *only, bool *copied,
                        sn_error *err) {
-    static const char *const kinds[] = {"tokenizer.json",
-                                        "tokenizer.model",
-                                        "sentencepiece.bpe.model",
-                                        "spiece.model",
-                                        "spm.model",
-                                        "source.spm",
-                                        "target.spm"},
+    static const char *const kinds[] = {"tokenizer.tables", "tokenizer.json",
+                                        "tokenizer.model",  "sentencepiece.bpe.model",
+                                        "spiece.model",     "spm.model",
+                                        "source.spm",       "target.spm"},
                              *const beside[] = {"vocab.json", "target_vocab.json",
                                                 "added_tokens.json", "special_tokens_map.json",
                                                 "config.json"};
@@ -45,41 +42,68 @@ static bool copy_files(const char *folder, const char *from, const char *only, b
     for (; ok && kind < n && !*copied; kind++)
         if (!only || !strcmp(only, kinds[kind]))
             ok = copy_file(folder, from, kinds[kind], copied, err);
-    bool pieces = *copied && kind > 1;
+    bool pieces = *copied && kind > 2;
     for (size_t i = 0; ok && pieces && i < sizeof beside / sizeof *beside; i++)
         ok = copy_file(folder, from, beside[i], NULL, err);
     return ok && (!*copied || copy_file(folder, from, "tokenizer_config.json", NULL, err));
 }
 
-/* Tables, and beside them the chat template. */
+/* The chat template of a GGUF file, if it has one, as chat_template.jinja. */
+static bool save_template(const char *folder, const char *gguf, sn_error *err) {
+    const char *text = NULL;
+    size_t at = 0, size;
+    sn_gguf *g = sn_gguf_open(gguf, err);
+    bool has = g && sn_gguf_string(sn_gguf_find(g, "tokenizer.chat_template"), &at, &text, &size);
+    char *path = has ? sn_path_join(folder, "chat_template.jinja") : NULL;
+    bool ok = has ? (path && sn_file_save(path, text, size, err)) : g != NULL;
+    if (has && !path) sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    free(path);
+    sn_gguf_close(g);
+    return ok;
+}
+
+/* Tables, and beside them the chat template: of the GGUF file `from`, or what lies in `parent`. */
 static bool save_tables(const char *folder, const sn_tokenizer *t, const char *from,
-                        sn_error *err) {
-    return sn_tokenizer_save_tables(t, folder, err) &&
-           copy_file(folder, from, "tokenizer_config.json", NULL, err) &&
-           copy_file(folder, from, "chat_template.jinja", NULL, err);
+                        const char *parent, sn_error *err) {
+    if (!sn_tokenizer_save_tables(t, folder, err)) return false;
+    if (sn_gguf_is_file(from)) return save_template(folder, from, err);
+    return copy_file(folder, parent, "tokenizer_config.json", NULL, err) &&
+           copy_file(folder, parent, "chat_template.jinja", NULL, err);
+}
+
+/* Copies of the files that t was loaded from, or new ones. */
+static bool save_copies(const char *folder, const sn_tokenizer *t, const char *from,
+                        const char *parent, const char *only, sn_error *err) {
+    bool copied = false;
+    if (!copy_files(folder, parent, only, &copied, err)) return false;
+    if (copied) return true;
+    if (!sn_gguf_is_file(from)) return sn_tokenizer_save(t, folder, err);
+    char *to = sn_path_join(folder, "tokenizer.gguf");
+    bool ok = to ? sn_gguf_save_keys(from, to, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    free(to);
+    return ok;
 }
 
 /* Makes a folder from which sn_tokenizer_load reads t: tables, or copies of the files that it was
- * loaded from (`from`: a folder, a file or a GGUF file), or new ones. */
+ * loaded from (`from`: a folder, a file or a GGUF file), or new ones. Tables that an earlier program
+ * left there would be read first. */
 static bool save_files(const char *folder, const sn_tokenizer *t, const char *from, bool tables,
                        sn_error *err) {
     struct stat st;
     const char *slash = strrchr(from, '/');
-    bool is_folder = stat(from, &st) == 0 && S_ISDIR(st.st_mode), copied = false;
+    bool is_folder = stat(from, &st) == 0 && S_ISDIR(st.st_mode);
     char *parent = is_folder ? strdup(from)
                    : slash   ? strndup(from, (size_t)(slash - from))
-                             : strdup(".");
-    if (!parent) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
+                             : strdup("."),
+         *old = sn_path_join(folder, "tokenizer.tables");
+    bool ok = (parent && old) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    ok = ok && sn_folder_make(folder, err);
+    if (ok && !tables) remove(old);
     const char *name = slash ? slash + 1 : from;
-    bool ok = sn_folder_make(folder, err) &&
-              (tables ? save_tables(folder, t, parent, err)
-                      : copy_files(folder, parent, is_folder ? NULL : name, &copied, err));
+    ok = ok && (tables ? save_tables(folder, t, from, parent, err)
+                       : save_copies(folder, t, from, parent, is_folder ? NULL : name, err));
     free(parent);
-    if (!ok || copied || tables) return ok;
-    if (!sn_gguf_is_file(from)) return sn_tokenizer_save(t, folder, err);
-    char *to = sn_path_join(folder, "tokenizer.gguf");
-    ok = to ? sn_gguf_save_keys(from, to, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
-    free(to);
+    free(old);
     return ok;
 }
 

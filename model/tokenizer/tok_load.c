@@ -103,7 +103,8 @@ static sn_tokenizer *load_directory(source *s, sn_error *err) {
     sn_fail(err, SN_ERR_FILE,
             "%s: no tokenizer found; expected tokenizer.json, vocabulary.json, vocab.json with "
             "merges.txt, encoder.json with vocab.bpe, tokenizer.model, sentencepiece.bpe.model, "
-            "spiece.model, spm.model, source.spm, tokenizer.bin, vocab.txt or tokenizer.gguf",
+            "spiece.model, spm.model, source.spm, tokenizer.bin, vocab.txt, tokenizer.gguf or "
+            "tokenizer.tables",
             s->dir);
     return NULL;
 }

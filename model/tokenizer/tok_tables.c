@@ -136,7 +136,7 @@ static bool carry_added(sn_carrier *c, sn_added_set *set) {
     for (size_t i = 0; ok && i < 257; i++)
         if (set->first[i] > count || (i && set->first[i] < set->first[i - 1]))
             ok = sn_carry_fail(c, "the order of its added tokens");
-    set->count = ok ? count : 0;
+    if (c->reads) set->count = ok ? count : 0;
     return ok;
 }
 
@@ -169,7 +169,9 @@ bool sn_tokenizer_save_tables(const sn_tokenizer *t, const char *dir, sn_error *
     sn_bytes file = {0};
     head h = {.version = VERSION};
     memcpy(h.magic, magic, sizeof magic);
-    while (kinds[h.kind] != t->kind) h.kind++;
+    while (h.kind < KINDS && kinds[h.kind] != t->kind) h.kind++;
+    if (h.kind == KINDS)
+        return sn_fail(err, SN_ERR_INTERNAL, "%s: no tables for '%s'", name, t->kind->name);
     /* a carrier that writes does not change what it writes */
     bool ok = carry_tokenizer(&c, (sn_tokenizer *)(uintptr_t)t) &&
               sn_bytes_append(&c.fields, zeros, (ALIGN - c.fields.size % ALIGN) % ALIGN, err) &&

@@ -20,7 +20,7 @@ const sn_entry *sn_vocab_entry(const sn_vocab *v, int32_t id) {
     if (id < 0 || (size_t)id >= v->count) return &no_entry;
     const sn_entry *e = &v->entry[id];
     size_t end = (size_t)e->offset + e->size;
-    return end < v->pool.size && !v->pool.data[end] ? e : &no_entry;
+    return e->offset != SN_NO_TEXT && end < v->pool.size && !v->pool.data[end] ? e : &no_entry;
 }
 
 /* The slot of this text, or the free slot where it would be inserted; NULL: neither. */

@@ -554,7 +554,8 @@ class _Schedule(ctypes.Structure):  # sn_schedule
 
 class _Training(ctypes.Structure):  # sn_training
     _fields_ = [("optimizer", Optimizer), ("schedule", _Schedule), ("dropout", _REAL), ("accumulate", _I64), ("slices", _I64),
-                ("zero", ctypes.c_int), ("ranks", _I64), ("documents", _BOOL)]
+                ("zero", ctypes.c_int), ("ranks", _I64), ("documents", _BOOL),
+                ("takes_rate", _BOOL)]
 
 
 class ModelOptions(ctypes.Structure):

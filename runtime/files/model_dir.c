@@ -118,8 +118,7 @@ static void open_folder(sn_model_dir *m, sn_error *err) {
     else if (config && (weights = find_weights(path, err)) &&
              (m->config = sn_config_open(config, err)))
         m->weights = sn_weights_open(weights, err);
-    if (m->weights && (!sn_weights_join_scales(m->weights, err) ||
-                       !sn_sentence_modules_read(path, m->config, m->weights, err))) {
+    if (m->weights && !sn_sentence_modules_read(path, m->config, m->weights, err)) {
         sn_weights_close(m->weights);
         m->weights = NULL;
     }

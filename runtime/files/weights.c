@@ -378,14 +378,70 @@ bool sn_weights_put(sn_weights *w, const sn_weight *tensor, size_t n, sn_error *
     return ok ? build_names(w, err) : sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
 }
 
+/* Is it an array of bytes "NAME_blocks" with scales, or with the shape of blocks? The tensor of its
+ * scales, with a wrong shape or type too. */
+static bool find_scales(const sn_weights *w, const sn_weight *t, const sn_weight **scales) {
+    static const char blocks[] = "_blocks";
+    size_t n = strlen(t->name), stem = n - (sizeof blocks - 1);
+    char name[256];
+    if (!sn_ends_with(t->name, blocks) || t->dtype != SN_U8 || n >= sizeof name) return false;
+    snprintf(name, sizeof name, "%.*s_scales", (int)stem, t->name);
+    *scales = sn_weights_find(w, name);
+    return *scales || (t->rank > 1 && t->shape[t->rank - 1] == sn_mxfp4_apart.bytes);
+}
+
+static bool join_scales(const sn_weights *w, sn_weight *t, const sn_weight *scales, sn_error *err) {
+    const sn_st_where at = {w->path, t->name, err};
+    const int last = t->rank - 1;
+    if (last < 1 || t->shape[last] != sn_mxfp4_apart.bytes)
+        return sn_st_fail(&at, "blocks of MXFP4 are [.., blocks, 16] bytes");
+    if (!scales) return sn_st_fail(&at, "its scales, \"NAME_scales\", are missing");
+    bool fits = scales->dtype == SN_U8 && scales->rank == last;
+    for (int i = 0; fits && i < last; i++) fits = scales->shape[i] == t->shape[i];
+    if (!fits) return sn_st_fail(&at, "its scales, \"NAME_scales\", are not a byte for each block");
+    t->dtype = SN_F32, t->block = &sn_mxfp4_apart, t->scales = scales->data;
+    t->shape[last - 1] *= sn_mxfp4_apart.elements; /* at most 2^53 in a header */
+    t->rank = last;
+    return true;
+}
+
+/* Removes the tensors that are marked. */
+static bool remove_tensors(sn_weights *w, const bool *marked, sn_error *err) {
+    size_t kept = 0;
+    for (size_t i = 0; i < w->count; i++)
+        if (!marked[i]) w->tensor[kept++] = w->tensor[i];
+    if (kept == w->count) return true;
+    w->count = kept;
+    free(w->names.slot);
+    w->names = (sn_st_table){0};
+    return build_names(w, err);
+}
+
+/* Makes a tensor in blocks [.., K] (sn_mxfp4_apart) of each "NAME_blocks", u8 [.., K / 32, 16], and its
+ * "NAME_scales", u8 [.., K / 32], and removes the latter. */
+static bool join_blocks(sn_weights *w, sn_error *err) {
+    const sn_weight *scales;
+    bool *joined = calloc(w->count + 1, sizeof *joined), ok = joined != NULL;
+    if (!ok) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
+    for (size_t i = 0; ok && i < w->count; i++) {
+        if (!find_scales(w, &w->tensor[i], &scales)) continue;
+        ok = join_scales(w, &w->tensor[i], scales, err);
+        if (ok) joined[scales - w->tensor] = true;
+    }
+    ok = ok && remove_tensors(w, joined, err);
+    free(joined);
+    return ok;
+}
+
 sn_weights *sn_weights_open(const char *path, sn_error *err) {
     static const char ending[] = ".index.json";
     if (!sn_given(path, "sn_weights_open", "the path", err)) return NULL;
     sn_weights *w = sn_weights_begin(path, err);
     if (!w) return NULL;
-    if (sn_ends_with(path, ending)
-            ? add_index(w, err)
-            : add_part(w, path, err) && add_split(w, err) && build_names(w, err))
+    if ((sn_ends_with(path, ending)
+             ? add_index(w, err)
+             : add_part(w, path, err) && add_split(w, err) && build_names(w, err)) &&
+        join_blocks(w, err))
         return w;
     sn_weights_close(w);
     return NULL;
@@ -497,58 +553,6 @@ bool sn_weights_split(sn_weights *w, sn_error *err) {
     free(w->names.slot);
     w->names = (sn_st_table){0};
     return build_names(w, err);
-}
-
-/* Is it an array of bytes "NAME_blocks"? The tensor of its scales, with a wrong shape or type too. */
-static bool find_scales(const sn_weights *w, const sn_weight *t, const sn_weight **scales) {
-    static const char blocks[] = "_blocks";
-    size_t n = strlen(t->name), stem = n - (sizeof blocks - 1);
-    char name[256];
-    if (!sn_ends_with(t->name, blocks) || t->dtype != SN_U8 || n >= sizeof name) return false;
-    snprintf(name, sizeof name, "%.*s_scales", (int)stem, t->name);
-    *scales = sn_weights_find(w, name);
-    return true;
-}
-
-static bool join_scales(const sn_weights *w, sn_weight *t, const sn_weight *scales, sn_error *err) {
-    const sn_st_where at = {w->path, t->name, err};
-    const int last = t->rank - 1;
-    if (last < 1 || t->shape[last] != sn_mxfp4_apart.bytes)
-        return sn_st_fail(&at, "blocks of MXFP4 are [.., blocks, 16] bytes");
-    if (!scales) return sn_st_fail(&at, "its scales, \"NAME_scales\", are missing");
-    bool fits = scales->dtype == SN_U8 && scales->rank == last;
-    for (int i = 0; fits && i < last; i++) fits = scales->shape[i] == t->shape[i];
-    if (!fits) return sn_st_fail(&at, "its scales, \"NAME_scales\", are not a byte for each block");
-    t->dtype = SN_F32, t->block = &sn_mxfp4_apart, t->scales = scales->data;
-    t->shape[last - 1] *= sn_mxfp4_apart.elements; /* at most 2^53 in a header */
-    t->rank = last;
-    return true;
-}
-
-/* Removes the tensors that are marked. */
-static bool remove_tensors(sn_weights *w, const bool *marked, sn_error *err) {
-    size_t kept = 0;
-    for (size_t i = 0; i < w->count; i++)
-        if (!marked[i]) w->tensor[kept++] = w->tensor[i];
-    if (kept == w->count) return true;
-    w->count = kept;
-    free(w->names.slot);
-    w->names = (sn_st_table){0};
-    return build_names(w, err);
-}
-
-bool sn_weights_join_scales(sn_weights *w, sn_error *err) {
-    const sn_weight *scales;
-    bool *joined = calloc(w->count + 1, sizeof *joined), ok = joined != NULL;
-    if (!ok) return sn_fail(err, SN_ERR_MEMORY, "%s: out of memory", w->path);
-    for (size_t i = 0; ok && i < w->count; i++) {
-        if (!find_scales(w, &w->tensor[i], &scales)) continue;
-        ok = join_scales(w, &w->tensor[i], scales, err);
-        if (ok) joined[scales - w->tensor] = true;
-    }
-    ok = ok && remove_tensors(w, joined, err);
-    free(joined);
-    return ok;
 }
 
 void sn_weights_as_row(sn_weights *w, const char *ending) {

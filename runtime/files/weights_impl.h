@@ -35,10 +35,6 @@ bool sn_weights_rename(sn_weights *w, sn_rename *rename, const void *ctx, sn_err
  * experts (4096) are errors. */
 bool sn_weights_split(sn_weights *w, sn_error *err);
 
-/* Makes a tensor in blocks [.., K] (sn_mxfp4_apart) of each "NAME_blocks", u8 [.., K / 32, 16], and its
- * "NAME_scales", u8 [.., K / 32], and removes the latter. */
-bool sn_weights_join_scales(sn_weights *w, sn_error *err);
-
 /* Gives a vector the shape of a matrix of one row. */
 void sn_weights_as_row(sn_weights *w, const char *ending);
 

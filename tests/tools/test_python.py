@@ -158,7 +158,7 @@ def artefacts(tmp):
                 best = story.run("step", tokens=[ids[-1:]], P=len(ids) - 1, temperature=zero, rng=[0, 0])["next"]
                 assert best[0] == want.argmax(), best
             story.reset()
-            assert not story.state[:-64].any() and story.state[-64:].any()
+            assert story.state[:64].any() and not story.state[64:].any()
             story.state = saved ^ np.uint8(1)
             refuses("belongs to another artefact", story.run, "prefill", tokens=[ids], P=0)
             story.state = saved

@@ -138,7 +138,7 @@ export class State {
 
 const isFile = (url) => url.protocol === 'file:';
 
-// Reads a byte of each page, which maps it now and not during the first token. The sum keeps the loop alive.
+// Reads a byte of each page, which maps it now and not during the first token. The result keeps the loop alive.
 let touched = 0;
 const touch = (bytes) => {
   for (let i = 0; i < bytes.length; i += 4096) touched ^= bytes[i];
@@ -156,7 +156,7 @@ async function readFile(url, total, sink) {
       const { bytesRead } = await reading;
       if (!bytesRead) break;
       const piece = target.subarray(done, done += bytesRead);
-      if (done < size) reading = read(done);
+      if (done < size) (reading = read(done)).catch(() => {}); // `total` may throw first
       touch(piece);
       total(done, size);
     }
@@ -229,12 +229,13 @@ async function fetchWeights(url, options, sink) {
   return bytes;
 }
 
-// A stream is compiled while it arrives, and browsers keep its code for the next visit.
+// A stream is compiled while it arrives, and browsers keep its code for the next visit. They take no other type, also none
+// with parameters.
 async function readCode(url) {
   if (isFile(url)) return WebAssembly.compile(await (await import('node:fs/promises')).readFile(url));
   const response = await fetch(url);
   if (!response.ok) throw new Error(`the server says ${response.status} ${response.statusText}`);
-  const type = response.headers.get('content-type') || '', streams = /^application\/wasm *(;|$)/.test(type);
+  const type = response.headers.get('content-type') || '', streams = /^\s*application\/wasm\s*$/i.test(type);
   return streams ? WebAssembly.compileStreaming(response) : WebAssembly.compile(await response.arrayBuffer());
 }
 
