@@ -23,6 +23,7 @@ equal() {
 stories=$source/examples/models/stories260K
 "$sinter" import "$stories/stories260K.bin" -o stories --tokenizer "$stories/tok512.bin" >log 2>&1 || { cat log; fail import; }
 equal 2 stories -p 'Once upon a time' -n 24 --temperature 0
+equal 2 "$source/tests/data/gguf/qwen2.gguf" --prompt-ids 5,7,9,11,30,44 -n 24 --temperature 0 --print-ids # blocks, their scales
 ranks 3 stories -p 'Once' -n 4 && fail "8 heads on 3 ranks"
 grep -q '8 heads cannot be divided among 3 ranks' log || { cat log; fail "8 heads on 3 ranks: the error"; }
 
