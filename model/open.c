@@ -16,22 +16,9 @@
 /* ---- files of a model ---- */
 
 static bool has_tokenizer(const char *folder) {
-    static const char *const names[] = {"tokenizer.tables",
-                                        "tokenizer.json",
-                                        "vocabulary.json",
-                                        "vocab.json",
-                                        "encoder.json",
-                                        "tokenizer.model",
-                                        "sentencepiece.bpe.model",
-                                        "spiece.model",
-                                        "spm.model",
-                                        "tokenizer.bin",
-                                        "vocab.txt",
-                                        "tokenizer.gguf"};
-    bool found = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++)
-        found = sn_folder_has(folder, names[i]);
-    return found;
+    for (size_t i = 0; sn_tokenizer_file(i); i++)
+        if (sn_folder_has(folder, sn_tokenizer_file(i))) return true;
+    return false;
 }
 
 static bool open_tokenizer(open_model *m, const char *path, sn_error *err) {

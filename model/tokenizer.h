@@ -77,6 +77,8 @@ enum {
 /* Loads from a directory or from one file of the list above (the second file of a pair is looked
  * for next to it). NULL on failure: the error names the file and the problem. */
 sn_tokenizer *sn_tokenizer_load(const char *path, sn_error *err);
+/* The i-th file name of that list: vocabularies in order of preference, then merges. NULL: no more. */
+const char *sn_tokenizer_file(size_t i);
 void sn_tokenizer_free(sn_tokenizer *t); /* NULL is allowed */
 
 /* "gpt2-bpe", "llama-bpe", "unigram", "wordpiece", "wordlevel", "char", "word". */

@@ -48,8 +48,8 @@ bool npz_matches(const sn_mapping *m);
 bool ctranslate2_matches(const sn_mapping *m);
 bool onnx_matches(const sn_mapping *m);
 
-/* The file names of tokenizers, NULL-terminated. */
-extern const char *const import_tokenizer_files[];
+/* The i-th file name of tokenizers and of what belongs to them; NULL: no more. */
+const char *import_tokenizer_file(size_t i);
 
 /* ---- for the importers ---- */
 

@@ -3,29 +3,22 @@
 #include "model/import/import.h"
 #include "frontend/models.h"
 #include "ir/ir.h"
+#include "model/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-const char *const import_tokenizer_files[] = {"tokenizer.json",
-                                              "vocabulary.json",
-                                              "vocab.json",
-                                              "merges.txt",
-                                              "encoder.json",
-                                              "vocab.bpe",
-                                              "tokenizer.model",
-                                              "sentencepiece.bpe.model",
-                                              "spiece.model",
-                                              "spm.model",
-                                              "tokenizer.bin",
-                                              "vocab.txt",
-                                              "tokenizer.gguf",
-                                              "tokenizer_config.json",
-                                              "source_vocabulary.json",
-                                              "target_vocabulary.json",
-                                              NULL};
+const char *import_tokenizer_file(size_t i) {
+    static const char *const beside[] = {"tokenizer_config.json", "source_vocabulary.json",
+                                         "target_vocabulary.json", NULL};
+    size_t n = 0;
+    while (sn_tokenizer_file(n)) n++;
+    return i < n                                    ? sn_tokenizer_file(i)
+           : i - n < sizeof beside / sizeof *beside ? beside[i - n]
+                                                    : NULL;
+}
 
 void *import_own(import_list *l, void *memory) {
     void **more = memory ? realloc(l->owned, (l->owned_count + 1) * sizeof *more) : NULL;

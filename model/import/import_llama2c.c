@@ -207,9 +207,9 @@ static bool find_tokenizer(const import_request *r, int64_t vocab, char **out, s
 /* Other tokenizer files in the folder would take precedence over the one that is written. */
 static bool check_output(const import_request *r, sn_error *err) {
     bool ok = true;
-    for (int i = 0; ok && import_tokenizer_files[i]; i++) {
-        if (!strcmp(import_tokenizer_files[i], "tokenizer.bin")) continue;
-        char *p = sn_path_join(r->output, import_tokenizer_files[i]);
+    for (size_t i = 0; ok && import_tokenizer_file(i); i++) {
+        if (!strcmp(import_tokenizer_file(i), "tokenizer.bin")) continue;
+        char *p = sn_path_join(r->output, import_tokenizer_file(i));
         if (!p) return sn_fail(err, SN_ERR_MEMORY, "out of memory");
         if (sn_file_exists(p))
             ok = sn_fail(err, SN_ERR_FILE,

@@ -69,6 +69,14 @@ static const struct {
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
+const char *sn_tokenizer_file(size_t i) {
+    if (i < FORMATS) return formats[i].name;
+    i -= FORMATS;
+    for (size_t k = 0; k < FORMATS; k++)
+        if (formats[k].pair && !i--) return formats[k].pair;
+    return NULL;
+}
+
 static bool join_path(char *out, size_t size, const char *dir, const char *name, sn_error *err) {
     int n = snprintf(out, size, "%s/%s", dir, name);
     return (n > 0 && (size_t)n < size) ||
@@ -100,12 +108,12 @@ static sn_tokenizer *load_directory(source *s, sn_error *err) {
         if (!join_path(s->pair, sizeof s->pair, s->dir, formats[i].pair, err)) return NULL;
         if (sn_file_exists(s->pair)) return load_format(s, i, err);
     }
-    sn_fail(err, SN_ERR_FILE,
-            "%s: no tokenizer found; expected tokenizer.json, vocabulary.json, vocab.json with "
-            "merges.txt, encoder.json with vocab.bpe, tokenizer.model, sentencepiece.bpe.model, "
-            "spiece.model, spm.model, source.spm, tokenizer.bin, vocab.txt, tokenizer.gguf or "
-            "tokenizer.tables",
-            s->dir);
+    char expected[512] = "";
+    for (size_t i = 0, at = 0; i < FORMATS && at < sizeof expected; i++)
+        at += (size_t)snprintf(expected + at, sizeof expected - at, "%s%s%s%s", i ? ", " : "",
+                               formats[i].name, formats[i].pair ? " with " : "",
+                               formats[i].pair ? formats[i].pair : "");
+    sn_fail(err, SN_ERR_FILE, "%s: no tokenizer found; expected one of %s", s->dir, expected);
     return NULL;
 }
 

@@ -209,8 +209,8 @@ bool train_data_save_tokenizer(const train_settings *s, const train_data *d, con
     }
     struct stat st;
     bool is_folder = stat(s->tokenizer, &st) == 0 && S_ISDIR(st.st_mode), ok = true;
-    for (int i = 0; ok && import_tokenizer_files[i]; i++) {
-        const char *name = import_tokenizer_files[i];
+    for (size_t i = 0; ok && import_tokenizer_file(i); i++) {
+        const char *name = import_tokenizer_file(i);
         char *from =
             is_folder ? sn_path_join(s->tokenizer, name) : import_beside(s->tokenizer, name);
         ok = from || sn_fail(err, SN_ERR_MEMORY, "out of memory");

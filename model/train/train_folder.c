@@ -79,8 +79,8 @@ static bool check_new(const train_folder *f, const train_settings *s, bool force
                        f->path);
     bool foreign = holds(f, "model.safetensors") ||
                    (s->training.optimizer.average > 0 && holds(f, TRAIN_AVERAGED));
-    for (int i = 0; import_tokenizer_files[i] && !has_tokenizer_inside(f, s); i++)
-        foreign |= holds(f, import_tokenizer_files[i]);
+    for (size_t i = 0; import_tokenizer_file(i) && !has_tokenizer_inside(f, s); i++)
+        foreign |= holds(f, import_tokenizer_file(i));
     if (foreign && !holds(f, TRAIN_LOG) && !force)
         return sn_fail(err, SN_ERR_USAGE,
                        "%s: contains a model or a tokenizer that is not from a training run: "
@@ -110,8 +110,8 @@ static bool remove_model(const train_folder *f, const train_settings *s, sn_erro
                                       "loss.svg", "loss.png"};
     enum { RUN = sizeof run / sizeof *run };
     bool inside = has_tokenizer_inside(f, s), ok = true;
-    for (int i = 0; ok && (i < RUN || (!inside && import_tokenizer_files[i - RUN])); i++)
-        ok = remove_old(f, i < RUN ? run[i] : import_tokenizer_files[i - RUN], err);
+    for (size_t i = 0; ok && (i < RUN || (!inside && import_tokenizer_file(i - RUN))); i++)
+        ok = remove_old(f, i < RUN ? run[i] : import_tokenizer_file(i - RUN), err);
     return ok;
 }
 

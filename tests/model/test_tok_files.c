@@ -92,7 +92,8 @@ static void nothing_there(void **state) {
     (void)state;
     refuse("/no/such/place", "no such file");
     refuse("", "no such file");
-    refuse(dir, "no tokenizer found");
+    refuse(dir, "no tokenizer found; expected one of tokenizer.tables, tokenizer.json,");
+    refuse(dir, "vocab.json with merges.txt, encoder.json with vocab.bpe,");
     char *deep = malloc(20001);
     memset(deep, 'x', 20000);
     deep[20000] = 0;
