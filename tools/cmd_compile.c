@@ -51,8 +51,7 @@ static const arg table[] = {
      "yours; 0: as in the config"},
     {"rate-argument", 0, ARG_FLAG, AT(rate), NULL, NULL, 0, 0,
      "with --train: the step takes the learning rate as an argument, learning_rate, in place of "
-     "the "
-     "config's schedule"},
+     "the config's schedule"},
     {"threads", 0, ARG_CHOICE, AT(threads), "openmp|none", NULL, 0, 0,
      "thread runtime; your own pool is possible with both; default: openmp, but none for a program "
      "for Windows, which has its own threads"},

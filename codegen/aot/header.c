@@ -366,12 +366,10 @@ static const char middle[] =
 
 static const char of_state[] =
     "/* Initialises state[$N_STATE_BYTES]. $f\n"
-    " * A state holds no pointers. A copy of its bytes (memcpy, or a "
-    "file) goes on where it was, also in "
-    "another\n"
-    " * process and with another target of this artefact. Its first 64 bytes hold "
-    "a hash of the layout of\n"
-    " * weights and states: entries refuse a state of another layout. */\n"
+    " * A state holds no pointers. A copy of its bytes (memcpy, or a file) goes on where it\n"
+    " * was, also in another process and with another target of this artefact. Its first 64\n"
+    " * bytes hold a hash of the layout of weights and states: entries refuse a state of\n"
+    " * another layout. */\n"
     "int $n_state_init(const $n *m, void *state);\n\n";
 
 static const char of_entries[] =

@@ -55,7 +55,7 @@ static bool save_template(const char *folder, const char *gguf, sn_error *err) {
     sn_gguf *g = sn_gguf_open(gguf, err);
     bool has = g && sn_gguf_string(sn_gguf_find(g, "tokenizer.chat_template"), &at, &text, &size);
     char *path = has ? sn_path_join(folder, "chat_template.jinja") : NULL;
-    bool ok = has ? (path && sn_file_save(path, text, size, err)) : g != NULL;
+    bool ok = path ? sn_file_save(path, text, size, err) : g && !has;
     if (has && !path) sn_fail(err, SN_ERR_MEMORY, "out of memory");
     free(path);
     sn_gguf_close(g);
@@ -74,19 +74,17 @@ static bool save_tables(const char *folder, const sn_tokenizer *t, const char *f
 /* Copies of the files that t was loaded from, or new ones. */
 static bool save_copies(const char *folder, const sn_tokenizer *t, const char *from,
                         const char *parent, const char *only, sn_error *err) {
-    bool copied = false;
-    if (!copy_files(folder, parent, only, &copied, err)) return false;
-    if (copied) return true;
+    bool copied = false, ok = copy_files(folder, parent, only, &copied, err);
+    if (!ok || copied) return ok;
     if (!sn_gguf_is_file(from)) return sn_tokenizer_save(t, folder, err);
     char *to = sn_path_join(folder, "tokenizer.gguf");
-    bool ok = to ? sn_gguf_save_keys(from, to, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
+    ok = to ? sn_gguf_save_keys(from, to, err) : sn_fail(err, SN_ERR_MEMORY, "out of memory");
     free(to);
     return ok;
 }
 
 /* Makes a folder from which sn_tokenizer_load reads t: tables, or copies of the files that it was
- * loaded from (`from`: a folder, a file or a GGUF file), or new ones. Tables that an earlier program
- * left there would be read first. */
+ * loaded from (`from`: a folder, a file or a GGUF file), or new ones. Load prefers old tables. */
 static bool save_files(const char *folder, const sn_tokenizer *t, const char *from, bool tables,
                        sn_error *err) {
     struct stat st;
@@ -99,9 +97,9 @@ static bool save_files(const char *folder, const sn_tokenizer *t, const char *fr
     bool ok = (parent && old) || sn_fail(err, SN_ERR_MEMORY, "out of memory");
     ok = ok && sn_folder_make(folder, err);
     if (ok && !tables) remove(old);
-    const char *name = slash ? slash + 1 : from;
+    const char *name = is_folder ? NULL : slash ? slash + 1 : from;
     ok = ok && (tables ? save_tables(folder, t, from, parent, err)
-                       : save_copies(folder, t, from, parent, is_folder ? NULL : name, err));
+                       : save_copies(folder, t, from, parent, name, err));
     free(parent);
     free(old);
     return ok;

@@ -45,7 +45,7 @@ enum {
     SN_TOKEN_UNUSED = 8    /* SentencePiece: only an intermediate result */
 };
 
-/* Tables lie in memory of their owner, or in a file (tok_carry.h) that may be damaged: so whoever
+/* Tables lie in memory of their owner, or in a file (tok_serial.h) that may be damaged: so whoever
  * reads one checks the indices and offsets that it holds. */
 typedef struct sn_entry {
     uint32_t offset, size; /* offset in pool; SN_NO_TEXT: the id has no text */
@@ -120,7 +120,7 @@ typedef struct sn_encoding {
     sn_error *err;
 } sn_encoding;
 
-struct sn_carrier; /* tok_carry.h */
+struct sn_serial; /* tok_serial.h */
 
 typedef struct sn_tok_kind {
     const char *name;
@@ -133,7 +133,7 @@ typedef struct sn_tok_kind {
     bool (*save)(const sn_tokenizer *t, const char *dir, sn_error *err); /* NULL: cannot */
     void (*destroy)(sn_tokenizer *t); /* frees what the kind owns, not the object; may be NULL */
     /* its fields, for tokenizer.tables; NULL: it has none */
-    bool (*carry)(struct sn_carrier *c, sn_tokenizer *t);
+    bool (*serialise)(struct sn_serial *c, sn_tokenizer *t);
 } sn_tok_kind;
 
 /* How tokens become text. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/tokenizer/tok_carry.h"
+#include "model/tokenizer/tok_serial.h"
 #include "model/tokenizer/utf8.h"
 
 /* The slot of a pair, or the free one where it would be inserted; NULL: neither. */
@@ -316,18 +316,18 @@ bool sn_bpe_encode(sn_encoding *e, const char *text, size_t size) {
     return true;
 }
 
-bool sn_bpe_carry(sn_carrier *c, sn_tokenizer *t) {
+bool sn_bpe_serialise(sn_serial *c, sn_tokenizer *t) {
     sn_bpe *b = (sn_bpe *)t;
     sn_pairs tight = b->pairs;
     tight.used = 0;
     for (size_t i = 0; !c->reads && i < tight.slots; i++) tight.used += tight.slot[i].left >= 0;
     if (!c->reads && !rehash_pairs(&tight, tight.used + tight.used / 3 + 1, c->err)) return false;
-    bool ok = sn_carry_list(c, &tight.slot, &tight.slots, sizeof *tight.slot);
+    bool ok = sn_serial_list(c, &tight.slot, &tight.slots, sizeof *tight.slot);
     if (!c->reads) free(tight.slot);
     if (c->reads) b->pairs = tight;
-    return ok && sn_carry_list(c, &b->score, &b->scores, sizeof *b->score) &&
-           sn_carry(c, b->byte_id, sizeof b->byte_id) && sn_carry_vocab(c, &b->users) &&
-           sn_carry_bytes(c, &b->prefix) && sn_carry_bytes(c, &b->suffix) &&
-           sn_carry_bool(c, &b->by_score) && sn_carry_bool(c, &b->byte_level) &&
-           sn_carry_bool(c, &b->whole_first) && sn_carry_bool(c, &b->fuse_unk);
+    return ok && sn_serial_list(c, &b->score, &b->scores, sizeof *b->score) &&
+           SN_SERIAL(c, b->byte_id) && sn_serial_vocab(c, &b->users) &&
+           sn_serial_bytes(c, &b->prefix) && sn_serial_bytes(c, &b->suffix) &&
+           sn_serial_bool(c, &b->by_score) && sn_serial_bool(c, &b->byte_level) &&
+           sn_serial_bool(c, &b->whole_first) && sn_serial_bool(c, &b->fuse_unk);
 }

@@ -51,7 +51,7 @@ enum { SN_BPE_SCRATCH = 192 };
 bool sn_bpe_encode(sn_encoding *e, const char *text, size_t size);
 void sn_bpe_clear(void *scratch);
 void sn_bpe_destroy(sn_tokenizer *t);
-bool sn_bpe_carry(struct sn_carrier *c, sn_tokenizer *t);
+bool sn_bpe_serialise(struct sn_serial *c, sn_tokenizer *t);
 
 /* GPT-2's pattern for splitting text into words (openai/gpt-2, src/encoder.py). */
 extern const char sn_gpt2_pattern[];

@@ -99,4 +99,4 @@ static bool save_llama(const sn_tokenizer *t, const char *dir, sn_error *err) {
 }
 
 const sn_tok_kind sn_tok_llama = {"llama-bpe",  sizeof(sn_bpe), SN_BPE_SCRATCH, sn_bpe_encode,
-                                  sn_bpe_clear, save_llama,     sn_bpe_destroy, sn_bpe_carry};
+                                  sn_bpe_clear, save_llama,     sn_bpe_destroy, sn_bpe_serialise};

@@ -9,7 +9,7 @@
  * Opening compares the size and the hash of the fields. Lists are not read then: whoever uses an
  * index or an offset of theirs checks it, so a damaged file gives other ids at worst, and
  * sn_tokenizer_verify finds the damage. */
-#include "model/tokenizer/tok_carry.h"
+#include "model/tokenizer/tok_serial.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,20 +47,19 @@ enum { NORMS = sizeof norms / sizeof *norms };
 
 /* ---- fields ---- */
 
-static bool carry_bools(sn_carrier *c, bool *const *field, size_t n) {
+static bool serialise_bools(sn_serial *c, bool *const *field, size_t n) {
     bool ok = true;
-    for (size_t i = 0; ok && i < n; i++) ok = sn_carry_bool(c, field[i]);
+    for (size_t i = 0; ok && i < n; i++) ok = sn_serial_bool(c, field[i]);
     return ok;
 }
 #define BOOLS(c, ...)                                                                              \
-    carry_bools(c, (bool *const[]){__VA_ARGS__},                                                   \
-                sizeof((bool *const[]){__VA_ARGS__}) / sizeof(bool *))
-#define FIELD(c, field) sn_carry(c, &(field), sizeof(field))
+    serialise_bools(c, (bool *const[]){__VA_ARGS__},                                               \
+                    sizeof((bool *const[]){__VA_ARGS__}) / sizeof(bool *))
 
 /* Ids that a post-processor adds: a copy, which sn_tokenizer_set_language may change. */
-static bool carry_ids(sn_carrier *c, sn_ids *ids) {
+static bool serialise_ids(sn_serial *c, sn_ids *ids) {
     sn_ids list = *ids;
-    if (!sn_carry_list(c, &list.data, &list.count, sizeof *list.data)) return false;
+    if (!sn_serial_list(c, &list.data, &list.count, sizeof *list.data)) return false;
     for (size_t i = 0; c->reads && i < list.count; i++)
         if (!sn_ids_push(ids, list.data[i], c->err)) return false;
     return true;
@@ -68,91 +67,89 @@ static bool carry_ids(sn_carrier *c, sn_ids *ids) {
 
 /* ---- what all kinds have ---- */
 
-static bool carry_regex(sn_carrier *c, sn_regex **regex) {
+static bool serialise_regex(sn_serial *c, sn_regex **regex) {
     sn_bytes pattern = {0};
     if (!c->reads && *regex)
         pattern.data = (char *)(uintptr_t)sn_regex_pattern(*regex, &pattern.size);
-    if (!sn_carry_bytes(c, &pattern)) return false;
+    if (!sn_serial_bytes(c, &pattern)) return false;
     if (c->reads && pattern.data) *regex = sn_regex_new(pattern.data, pattern.size, c->err);
     return !pattern.data || *regex;
 }
 
-static bool carry_norm(sn_carrier *c, sn_norm *n) {
+static bool serialise_norm(sn_serial *c, sn_norm *n) {
     uint32_t run = 0, form = (uint32_t)n->form;
     while (!c->reads && run < NORMS && norms[run] != n->run) run++;
-    if (!FIELD(c, run) || !FIELD(c, form)) return false;
-    if (run >= NORMS || form > SN_NFKD) return sn_carry_fail(c, "a normalizer in it");
+    if (!SN_SERIAL(c, run) || !SN_SERIAL(c, form)) return false;
+    if (run >= NORMS || form > SN_NFKD) return sn_serial_fail(c, "a normalizer in it");
     n->run = norms[run], n->form = (sn_form)form;
-    return sn_carry_bytes(c, &n->text) && carry_regex(c, &n->regex) &&
-           sn_carry_bytes(c, &n->map.trie) && sn_carry_bytes(c, &n->map.texts) &&
-           sn_carry_vocab(c, &n->users) &&
+    return sn_serial_bytes(c, &n->text) && serialise_regex(c, &n->regex) &&
+           sn_serial_bytes(c, &n->map.trie) && sn_serial_bytes(c, &n->map.texts) &&
+           sn_serial_vocab(c, &n->users) &&
            BOOLS(c, &n->left, &n->right, &n->clean, &n->chinese, &n->strip, &n->lower, &n->prefix,
                  &n->suffix, &n->collapse, &n->escape);
 }
 
-static bool carry_split(sn_carrier *c, sn_split *s) {
+static bool serialise_split(sn_serial *c, sn_split *s) {
     uint32_t behavior = (uint32_t)s->behavior, prefix = (uint32_t)s->prefix;
-    bool ok = carry_regex(c, &s->regex) && FIELD(c, behavior) && FIELD(c, prefix) &&
-              FIELD(c, s->space) && BOOLS(c, &s->invert, &s->unless, &s->spell);
+    bool ok = serialise_regex(c, &s->regex) && SN_SERIAL(c, behavior) && SN_SERIAL(c, prefix) &&
+              SN_SERIAL(c, s->space) && BOOLS(c, &s->invert, &s->unless, &s->spell);
     if (ok && (behavior > SN_MERGED_WITH_NEXT || prefix > SN_PREFIX_ALWAYS ||
                s->space[sizeof s->space - 1]))
-        return sn_carry_fail(c, "a pre-tokenizer in it");
+        return sn_serial_fail(c, "a pre-tokenizer in it");
     s->behavior = (sn_behavior)behavior, s->prefix = (sn_prefix)prefix;
     return ok;
 }
 
-static bool carry_steps(sn_carrier *c, sn_tokenizer *t) {
+static bool serialise_steps(sn_serial *c, sn_tokenizer *t) {
     size_t n_norm = t->norms, n_split = t->splits;
-    bool ok = sn_carry_count(c, &n_norm, SIZE_MAX) && sn_carry_count(c, &n_split, SIZE_MAX);
+    bool ok = sn_serial_count(c, &n_norm, SIZE_MAX) && sn_serial_count(c, &n_split, SIZE_MAX);
     for (size_t i = 0; ok && i < n_norm; i++) {
         sn_norm *n = c->reads ? sn_tok_add_norm(t, c->err) : &t->norm[i];
-        ok = n && carry_norm(c, n);
+        ok = n && serialise_norm(c, n);
     }
     for (size_t i = 0; ok && i < n_split; i++) {
         sn_split *s = c->reads ? sn_tok_add_split(t, NULL, SN_ISOLATED, c->err) : &t->split[i];
-        ok = s && carry_split(c, s);
+        ok = s && serialise_split(c, s);
     }
     return ok;
 }
 
-static bool carry_token(sn_carrier *c, sn_added *a) {
+static bool serialise_token(sn_serial *c, sn_added *a) {
     sn_bytes text = {.data = a->text, .size = a->size};
     bool ok =
-        sn_carry_bytes(c, &text) && FIELD(c, a->id) &&
+        sn_serial_bytes(c, &text) && SN_SERIAL(c, a->id) &&
         BOOLS(c, &a->special, &a->lstrip, &a->rstrip, &a->single_word, &a->normalized, &a->begins);
-    if (ok && !text.size) return sn_carry_fail(c, "an added token in it has no text: the file");
+    if (ok && !text.size) return sn_serial_fail(c, "an added token in it has no text: the file");
     a->text = text.data, a->size = text.size;
     return ok;
 }
 
-static bool carry_added(sn_carrier *c, sn_added_set *set) {
+static bool serialise_added(sn_serial *c, sn_added_set *set) {
     size_t count = set->count;
-    bool ok = sn_carry_count(c, &count, c->fields.size - c->at) &&
+    bool ok = sn_serial_count(c, &count, c->fields.size - c->at) &&
               (!c->reads || !count ||
                sn_grow(&set->item, &set->capacity, count, sizeof *set->item, c->err));
     if (ok && c->reads && count) memset(set->item, 0, count * sizeof *set->item);
-    for (size_t i = 0; ok && i < count; i++) ok = carry_token(c, &set->item[i]);
-    ok = ok && FIELD(c, set->first);
-    for (size_t i = 0; ok && i < 257; i++)
-        if (set->first[i] > count || (i && set->first[i] < set->first[i - 1]))
-            ok = sn_carry_fail(c, "the order of its added tokens");
+    for (size_t i = 0; ok && i < count; i++) ok = serialise_token(c, &set->item[i]);
+    ok = ok && sn_serial_index(c, set->first, count);
     if (c->reads) set->count = ok ? count : 0;
     return ok;
 }
 
-static bool carry_tokenizer(sn_carrier *c, sn_tokenizer *t) {
+static bool serialise_tokenizer(sn_serial *c, sn_tokenizer *t) {
     sn_decoding *d = &t->decoding;
     int32_t second = t->second_type;
-    bool ok = FIELD(c, t->special) && FIELD(c, t->end) && FIELD(c, second) &&
+    bool ok = SN_SERIAL(c, t->special) && SN_SERIAL(c, t->end) && SN_SERIAL(c, second) &&
               BOOLS(c, &t->unicode, &t->spelled, &t->swapped, &t->templated, &t->paired, &t->no_bos,
                     &d->strip, &d->strip_all, &d->join, &d->cleanup) &&
-              sn_carry_vocab(c, &t->vocab) && sn_carry_bytes(c, &d->prefix) &&
-              sn_carry_bytes(c, &d->suffix) && carry_ids(c, &t->before) && carry_ids(c, &t->after);
-    for (int i = 0; ok && i < 3; i++) ok = carry_ids(c, &t->pair[i]);
-    for (int set = 0; ok && set < 2; set++) ok = carry_added(c, &t->added[set]);
+              sn_serial_vocab(c, &t->vocab) && sn_serial_bytes(c, &d->prefix) &&
+              sn_serial_bytes(c, &d->suffix) && serialise_ids(c, &t->before) &&
+              serialise_ids(c, &t->after);
+    for (int i = 0; ok && i < 3; i++) ok = serialise_ids(c, &t->pair[i]);
+    for (int set = 0; ok && set < 2; set++) ok = serialise_added(c, &t->added[set]);
     t->second_type = second;
-    return ok && (!t->unicode || sn_unicode_need(t, c->err)) && carry_steps(c, t) &&
-           (!t->kind->carry || t->kind->carry(c, t));
+    return ok && (!t->unicode || sn_unicode_need(t, c->err)) && serialise_steps(c, t) &&
+           (!t->kind->serialise || t->kind->serialise(c, t));
 }
 
 /* ---- the file ---- */
@@ -165,15 +162,15 @@ static uint64_t hash_fields(const head *h, const char *fields) {
 
 bool sn_tokenizer_save_tables(const sn_tokenizer *t, const char *dir, sn_error *err) {
     static const char zeros[HEAD];
-    sn_carrier c = {.err = err};
+    sn_serial c = {.err = err};
     sn_bytes file = {0};
     head h = {.version = VERSION};
     memcpy(h.magic, magic, sizeof magic);
     while (h.kind < KINDS && kinds[h.kind] != t->kind) h.kind++;
     if (h.kind == KINDS)
         return sn_fail(err, SN_ERR_INTERNAL, "%s: no tables for '%s'", name, t->kind->name);
-    /* a carrier that writes does not change what it writes */
-    bool ok = carry_tokenizer(&c, (sn_tokenizer *)(uintptr_t)t) &&
+    /* writing does not change what is written */
+    bool ok = serialise_tokenizer(&c, (sn_tokenizer *)(uintptr_t)t) &&
               sn_bytes_append(&c.fields, zeros, (ALIGN - c.fields.size % ALIGN) % ALIGN, err) &&
               sn_bytes_append(&c.lists, "", 0, err);
     if (ok) {
@@ -206,7 +203,7 @@ static bool check_head(const head *h, const char *path, const sn_mapping *file, 
                        "%s: has %zu bytes, not those that it says: it is cut off or damaged", path,
                        file->size);
     return (h->kind < KINDS && h->hash == hash_fields(h, (const char *)file->data + HEAD)) ||
-           sn_carry_fail(&(sn_carrier){.err = err}, path);
+           sn_serial_fail(&(sn_serial){.err = err}, path);
 }
 
 sn_tokenizer *sn_tok_load_tables(const char *path, sn_error *err) {
@@ -220,13 +217,13 @@ sn_tokenizer *sn_tok_load_tables(const char *path, sn_error *err) {
         return NULL;
     }
     char *fields = (char *)(uintptr_t)file.data + HEAD;
-    sn_carrier c = {.reads = true,
-                    .fields = {.data = fields, .size = h.fields},
-                    .lists = {.data = fields + h.fields, .size = h.lists},
-                    .err = err};
+    sn_serial c = {.reads = true,
+                   .fields = {.data = fields, .size = h.fields},
+                   .lists = {.data = fields + h.fields, .size = h.lists},
+                   .err = err};
     t->foreign = true;
     t->image = file;
-    if (carry_tokenizer(&c, t)) return t;
+    if (serialise_tokenizer(&c, t)) return t;
     sn_tokenizer_free(t);
     return NULL;
 }
@@ -236,5 +233,5 @@ bool sn_tokenizer_verify(const sn_tokenizer *t, sn_error *err) {
     head h;
     memcpy(&h, t->image.data, sizeof h);
     return h.lists_hash == XXH3_64bits(t->image.data + HEAD + h.fields, h.lists) ||
-           sn_carry_fail(&(sn_carrier){.err = err}, name);
+           sn_serial_fail(&(sn_serial){.err = err}, name);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/tokenizer/tok_carry.h"
+#include "model/tokenizer/tok_serial.h"
 #include "model/tokenizer/utf8.h"
 
 sn_unigram *sn_unigram_new(sn_error *err) {
@@ -187,18 +187,13 @@ static bool encode_unigram(sn_encoding *e, const char *text, size_t size) {
     return true;
 }
 
-static bool carry_unigram(sn_carrier *c, sn_tokenizer *t) {
+static bool serialise_unigram(sn_serial *c, sn_tokenizer *t) {
     sn_unigram *u = (sn_unigram *)t;
-    bool ok = sn_carry_list(c, &u->score, &u->scores, sizeof *u->score) &&
-              sn_carry_list(c, &u->order, &u->ordered, sizeof *u->order) &&
-              sn_carry(c, &u->unk_score, sizeof u->unk_score) &&
-              sn_carry(c, u->byte_id, sizeof u->byte_id) &&
-              sn_carry(c, u->begin, sizeof u->begin) && sn_carry_bool(c, &u->floats) &&
-              sn_carry_bool(c, &u->fuse_unk);
-    for (int i = 0; ok && i < 257; i++)
-        if (u->begin[i] > u->ordered || (i && u->begin[i] < u->begin[i - 1]))
-            ok = sn_carry_fail(c, "the order of its tokens");
-    return ok;
+    return sn_serial_list(c, &u->score, &u->scores, sizeof *u->score) &&
+           sn_serial_list(c, &u->order, &u->ordered, sizeof *u->order) &&
+           SN_SERIAL(c, u->unk_score) && SN_SERIAL(c, u->byte_id) &&
+           sn_serial_index(c, u->begin, u->ordered) && sn_serial_bool(c, &u->floats) &&
+           sn_serial_bool(c, &u->fuse_unk);
 }
 
 const sn_tok_kind sn_tok_unigram = {.name = "unigram",
@@ -207,4 +202,4 @@ const sn_tok_kind sn_tok_unigram = {.name = "unigram",
                                     .encode = encode_unigram,
                                     .clear = clear_lattice,
                                     .destroy = destroy_unigram,
-                                    .carry = carry_unigram};
+                                    .serialise = serialise_unigram};

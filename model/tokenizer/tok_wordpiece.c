@@ -2,7 +2,7 @@
  * control characters, lower-cases and strips accents, splits at white space, punctuation and around
  * Chinese characters, then repeatedly takes the longest known piece from the left. */
 #include "model/tokenizer/tok_wordpiece.h"
-#include "model/tokenizer/tok_carry.h"
+#include "model/tokenizer/tok_serial.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,13 +176,13 @@ static bool save_wordpiece(const sn_tokenizer *t, const char *dir, sn_error *err
     return ok;
 }
 
-static bool carry_wordpiece(sn_carrier *c, sn_tokenizer *t) {
+static bool serialise_wordpiece(sn_serial *c, sn_tokenizer *t) {
     sn_wordpiece *w = (sn_wordpiece *)t;
-    return sn_carry(c, &w->max_chars, sizeof w->max_chars) && sn_carry_bytes(c, &w->prefix);
+    return SN_SERIAL(c, w->max_chars) && sn_serial_bytes(c, &w->prefix);
 }
 
 const sn_tok_kind sn_tok_wordpiece = {"wordpiece",       sizeof(sn_wordpiece), sizeof(sn_bytes),
                                       encode_wordpiece,  clear_piece,          save_wordpiece,
-                                      destroy_wordpiece, carry_wordpiece};
+                                      destroy_wordpiece, serialise_wordpiece};
 const sn_tok_kind sn_tok_wordlevel = {
     .name = "wordlevel", .size = sizeof(sn_tokenizer), .encode = encode_wordlevel};
