@@ -36,22 +36,10 @@ link() {
     given=$(nm -g --defined-only out/story.o | awk '{print $3}' | grep -v '^story_' | tr '\n' ' ')
     same "names without the prefix" "$given" ""
     same "data that changes" "$(nm out/story.o | grep -ciE ' [bd] ')" 0
-    # two artefacts in one program
-    "$sinter" compile "$model" --name other -o out --threads none --entries cached || fail "a second one"
-    cat >two.c <<'END'
-#include "other.h"
-#include "story.h"
-#include <stdio.h>
-int main(void) {
-    story s;
-    other o;
-    int a = story_open(&s, "out/story.weights"), b = other_open(&o, "out/other.weights");
-    printf("%d %d %d %s\n", a, b, STORY_ERROR_KIND(story_open(&s, "none")), other_message(0));
-    return 0;
-}
-END
-    $cc -std=c11 $strict two.c -Iout out/story.o out/other.o -lgomp -lm -o two || fail "two artefacts"
-    same "two artefacts" "$(./two)" "0 0 6 no error"
+    # two artefacts in one program, with sessions in several threads
+    "$sinter" compile "$model" --name other -o out --threads none --sequences 3 || fail "a second one"
+    $cc -std=c11 $strict "$source/tests/e2e/artefact/together.c" -Iout out/story.o out/other.o -lgomp -lm -pthread -o two || fail "two artefacts"
+    same "two artefacts" "$(./two)" "6 no error"
     # the output of inspect for each
     for f in out/story.o out/story.a out/story.so generate; do
         "$sinter" inspect $f >out.txt || fail "inspect $f"
