@@ -1,6 +1,7 @@
 /* test_aot_train.c [STEPS]: the training step of the Shakespeare config, compiled ahead of time, in
  * f32 (in full runs) and with bf16: every loss and every trained parameter is that of `sinter train`, bit for bit;
- * what was saved from the state is a model. On two ranks, which are threads here, it has the bits of slices. */
+ * what was saved from the state is a model. A step that takes slices and the rate has the bits of `sinter train --slices`
+ * with the same schedule: on two ranks, which are threads here, and on one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,6 +38,7 @@ typedef struct artefact {
     const char *(*message)(int);
     int (*state_init)(const model *, void *);
     int64_t (*workspace)(const model *, int64_t T, int64_t B);
+    int64_t (*first_workspace)(const model *, int64_t T, int64_t B); /* with slices */
     int (*step)(const model *, void *state, void *workspace, int64_t T, int64_t B,
                 const int32_t *tokens, const int32_t *targets, float *loss, float *norm,
                 float *rate);
@@ -209,8 +211,11 @@ typedef struct ranked {
 } ranked;
 
 typedef int step_of_slice(const ranked *, void *state, void *workspace, int64_t T, int64_t B,
-                          const int32_t *tokens, const int32_t *targets, const float *weight,
-                          float *loss, float *norm, float *rate);
+                          const int32_t *tokens, const int32_t *targets, const float *learning_rate,
+                          const float *weight, float *loss, float *norm, float *rate);
+typedef int first_slice(const ranked *, void *state, void *workspace, int64_t T, int64_t B,
+                        const int32_t *tokens, const int32_t *targets, const float *weight,
+                        float *loss);
 
 /* One rank; its sums are made when they are waited for, in the order in which they were started. */
 typedef struct rank {
@@ -224,6 +229,7 @@ typedef struct rank {
     int n_started, waited, failing; /* failing: number of the call that fails; 0: none */
     artefact *a;
     step_of_slice *step;
+    first_slice *first; /* NULL: another rank computes the other slice */
     const train_settings *s;
     const train_data *t;
     size_t state_bytes;
@@ -256,22 +262,35 @@ static int wait_sum(comm *self, int64_t sum) {
     return 0;
 }
 
+/* Powers of two, so that this is the schedule's number in any order of its products. */
+static float rate_of(const sn_schedule *s, long step) {
+    return (float)(s->peak * (double)(step + 1) / (double)s->warmup);
+}
+
 static void *run_rank(void *arg) {
     rank *r = arg;
     sn_error err = {0};
     sn_batch b = {0};
     comm hook = {start_sum, wait_sum, r};
-    ranked m = {.m = r->a->m, .comm = &hook};
-    int64_t bytes = r->a->workspace(&m.m, r->s->data.block, r->s->data.batch);
+    ranked m = {.m = r->a->m, .comm = r->first ? NULL : &hook};
+    int64_t bytes = r->a->workspace(&m.m, r->s->data.block, r->s->data.batch),
+            first_bytes = r->a->first_workspace(&m.m, r->s->data.block, r->s->data.batch);
+    if (bytes < first_bytes) bytes = first_bytes;
     void *workspace = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
     for (long i = 0; i < steps && !r->code; i++) {
-        float norm, rate, weight = 0.5f;
+        float norm, rate, weight = 0.5f, given = rate_of(&r->s->training.schedule, i);
         r->n_started = r->waited = 0;
         if (!sn_dataset_batch(r->t->train, i, &b, &err)) abort();
         int64_t first = b.B * r->number / RANKS, rows = b.B * (r->number + 1) / RANKS - first;
-        r->code = r->step(&m, r->state, workspace, b.T, rows, b.tokens + first * b.T,
-                          b.targets + first * b.T, &weight, &r->loss[i], &norm, &rate);
-        if (!r->code && (r->waited != r->n_started || r->waited < 2)) r->code = -1;
+        if (r->first)
+            r->code = r->first(&m, r->state, workspace, b.T, first, b.tokens, b.targets, &weight,
+                               &r->loss[i]);
+        if (!r->code)
+            r->code = r->step(&m, r->state, workspace, b.T, rows, b.tokens + first * b.T,
+                              b.targets + first * b.T, &given, &weight, &r->loss[i], &norm, &rate);
+        if (!r->code && (m.comm ? r->waited != r->n_started || r->waited < 2 : r->n_started > 0))
+            r->code = -1;
+        if (!r->code && rate != given) r->code = -2;
     }
     sn_batch_free(&b);
     free(workspace);
@@ -293,8 +312,8 @@ static void compare_parameters(const artefact *a, const void *state) {
     sn_weights_close(told);
 }
 
-/* Two ranks make the steps of `sinter train --slices 2`; a failure of the communicator is returned at once,
- * and without one a step with all rows is that of one rank. */
+/* Two ranks make the steps of `sinter train --slices 2`, and so does one rank without a communicator, whose failure is
+ * returned at once. */
 static void same_on_ranks(void **unused) {
     (void)unused;
     sn_error err = {0};
@@ -306,6 +325,8 @@ static void same_on_ranks(void **unused) {
     need(train_settings_optimizer(&s, "normuon", &err), &err); /* products, states of rows */
     sn_config_set_int(s.model, "n_layer", 1);
     s.slices = RANKS, s.steps = steps, s.data.batch = 4;
+    s.training.schedule = (sn_schedule){.kind = SN_CONSTANT, .peak = 0x1p-9, .warmup = 8};
+    s.training.takes_rate = true;
     sn_emit_options o = sn_emit_options_default();
     o.name = "training";
     o.dir = scratch_dir;
@@ -313,9 +334,13 @@ static void same_on_ranks(void **unused) {
     need(train_emit(&s, 0, &o, &err), &err);
     artefact a = {0};
     step_of_slice *step = NULL;
+    first_slice *first = NULL;
     load(&a);
     *(void **)&step = dlsym(a.lib, "training_train_step");
-    assert_non_null(step);
+    *(void **)&first = dlsym(a.lib, "training_accumulate");
+    *(void **)&a.first_workspace = dlsym(a.lib, "training_accumulate_workspace");
+    assert_true(step && first && a.first_workspace);
+    s.training.takes_rate = false; /* `sinter train` has the schedule */
     need(train_data_open(&s, &data, &err), &err);
     ranked opened = {.comm = NULL};
     assert_int_equal(a.open(&opened.m, scratch_path("training.weights")), 0);
@@ -336,7 +361,8 @@ static void same_on_ranks(void **unused) {
     }
     for (int k = 0; k < RANKS; k++) pthread_join(thread[k], NULL);
     for (int k = 0; k < RANKS; k++)
-        if (r[k].code) fail_msg("rank %d: %s", k, r[k].code > 0 ? a.message(r[k].code) : "waits");
+        if (r[k].code)
+            fail_msg("rank %d: %s", k, r[k].code > 0 ? a.message(r[k].code) : "waits, or its rate");
     assert_int_equal((size_t)r[0].n_started, number_of_header("SUMS %lld"));
     run_train(&s, told);
     for (long i = 0; i < steps; i++) {
@@ -348,6 +374,13 @@ static void same_on_ranks(void **unused) {
     }
     compare_parameters(&a, r[0].state);
     compare_parameters(&a, r[1].state);
+    rank one = r[1]; /* computes both slices */
+    one.first = first;
+    assert_int_equal(a.state_init(&a.m, one.state), 0);
+    run_rank(&one);
+    if (one.code)
+        fail_msg("one rank: %s", one.code > 0 ? a.message(one.code) : "sums, or its rate");
+    compare_parameters(&a, one.state);
     r[0].failing = 2, r[0].code = 0, r[0].n_started = 0;
     run_rank(&r[0]);
     assert_non_null(strstr(a.message(r[0].code), "communicator"));
