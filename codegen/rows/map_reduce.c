@@ -128,8 +128,7 @@ static bool finds_nan(const nan_trace *t, const sn_item *it, bool whole) {
         bool last = compares && (operand_shows(t, c, 0, whole) || operand_shows(t, c, 1, whole));
         return operand_shows(t, it, 2, whole) && (last || operand_shows(t, it, 1, whole));
     }
-    if (!(sn_ops[n->op].flags & SN_OPF_PROPAGATES_NAN) || !sn_dtype_is_float((sn_dtype)n->dtype))
-        return false;
+    if (!(sn_ops[n->op].flags & SN_OPF_PROPAGATES_NAN)) return false; /* as casts to integers */
     for (int i = 0; i < n->n_in; i++)
         if (operand_shows(t, it, i, whole && !is_reduce(it))) return true;
     return false;
@@ -137,7 +136,7 @@ static bool finds_nan(const nan_trace *t, const sn_item *it, bool whole) {
 
 static bool shows_nan(const nan_trace *t, int item, bool whole) {
     if (item == t->without || t->b->item[item].ignores_nan) return false;
-    if (item == t->x) return !whole || !along_row(t->b, item);
+    if (item == t->x) return !whole;
     uint8_t *known = &t->known[whole][item];
     if (!*known) *known = finds_nan(t, &t->b->item[item], whole) ? 2 : 1;
     return *known == 2;

@@ -53,8 +53,6 @@ bool sn_row_tile_choose(const sn_body *b, const sn_target *t, sn_row_tile *tile)
     if (sum < 0 || b->n_stage != 1 || b->item[sum].cost >= SN_COST_EXPENSIVE) return false;
     for (int o = 0; o < b->region->n_out; o++)
         if (b->out_row[o]) return false;
-    for (int i = 0; i < b->n_item; i++)
-        if (b->item[i].n->op == SN_OP_random) return false;
     int axis = axis_before(b, b->rank);
     if (axis >= 0 && shares_operand(b, axis) && fixed_size(b, axis, MAX_INNER)) {
         tile->inner = axis;

@@ -1,5 +1,7 @@
 /* Row kernels at their edges: a NaN among the elements of a row, which a maximum may overlook only
  * if the rest of the kernel does not, widths below, at and beyond the unrolled loops. */
+#include "codegen/kernel.h"
+#include "codegen/program/program.h"
 #include "tests/support/jit_run.h"
 
 #include <setjmp.h>
@@ -7,6 +9,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include <llvm-c/Core.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,8 +87,85 @@ static sn_tensor chosen(sn_tensor x) { /* the sum sees it, what is chosen does n
     return sn_where(sn_lt(sum, 0), sum, sn_mul(x, sn_amax_keep(x, -1)));
 }
 
-static sn_tensor (*const kernels[])(sn_tensor) = {softmax,       log_softmax, logsumexp, largest,
-                                                  below_largest, range,       masked,    chosen};
+static sn_tensor softmin(sn_tensor x) {
+    sn_tensor e = sn_exp(sn_sub(sn_amin_keep(x, -1), x));
+    return sn_div(e, sn_sum_keep(e, -1));
+}
+static sn_tensor finite_sum(sn_tensor x) { /* NaN where the row has one */
+    return sn_max(sn_min(sn_sum_keep(x, -1), 9), -9);
+}
+/* Beside a NaN the maximum is chosen, so that only the maximum can show it: by the sign of elements,
+ * since NaN is unequal to all numbers, and by the number of the row. */
+static sn_tensor by_sign(sn_tensor x) {
+    return sn_where(sn_lt(x, 0), sn_amax_keep(x, -1), finite_sum(x));
+}
+static sn_tensor unequal(sn_tensor x) {
+    return sn_where(sn_ne(finite_sum(x), 0), sn_amax_keep(x, -1), finite_sum(x));
+}
+static sn_tensor by_row(sn_tensor x) {
+    sn_tensor row = sn_iota(sn_module_of(x), SN_I32, 0, ROWS, 1);
+    return sn_where(sn_lt(row, 3), sn_amax_keep(x, -1), finite_sum(x));
+}
+static sn_tensor with_sign(sn_tensor x) { /* 0 for NaN */
+    return sn_add(sn_sign(finite_sum(x)), sn_amax_keep(x, -1));
+}
+static sn_tensor with_integer(sn_tensor x) {
+    sn_tensor i = sn_cast(sn_where(sn_lt(finite_sum(x), 0), 3, 5), SN_I32);
+    return sn_add(sn_cast(i, SN_F32), sn_amax_keep(x, -1));
+}
+/* Comparisons with NaN are false, so that the sum is chosen and shows it. */
+static sn_tensor chosen_sum(sn_tensor below, sn_tensor x) {
+    return sn_where(below, 7, sn_add(finite_sum(x), sn_amax_keep(x, -1)));
+}
+static sn_tensor less(sn_tensor x) {
+    return chosen_sum(sn_lt(finite_sum(x), 0), x);
+}
+static sn_tensor more(sn_tensor x) {
+    return chosen_sum(sn_lt(0, finite_sum(x)), x);
+}
+static sn_tensor not_more(sn_tensor x) {
+    return chosen_sum(sn_le(finite_sum(x), 0), x);
+}
+static sn_tensor equal(sn_tensor x) {
+    return chosen_sum(sn_eq(finite_sum(x), 9), x);
+}
+static sn_tensor either(sn_tensor x) { /* of two choices that both show it */
+    sn_tensor row = sn_iota(sn_module_of(x), SN_I32, 0, ROWS, 1), sum = finite_sum(x);
+    return sn_where(sn_lt(row, 3), sn_sub(sum, sn_amax_keep(x, -1)), sum);
+}
+
+static const struct {
+    sn_tensor (*make)(sn_tensor);
+    int looks; /* maxima and minima that must not overlook NaN */
+} kernels[] = {
+    {softmax, 0},      {log_softmax, 0}, {logsumexp, 0}, {largest, 1}, {below_largest, 1},
+    {range, 1},        {masked, 0},      {chosen, 1},    {softmin, 0}, {by_sign, 1},
+    {unequal, 1},      {by_row, 1},      {with_sign, 1}, {less, 0},    {more, 0},
+    {with_integer, 1}, {not_more, 0},    {equal, 0},     {either, 0},
+};
+
+/* How often this text stands in the LLVM IR of the kernels of entry "main". */
+static int count_in_kernels(const sn_program *p, const char *target, const char *text) {
+    const sn_plan *plan = sn_program_entry(p, "main")->code.plan;
+    int n = 0;
+    for (int i = 0; i < plan->n_step; i++) {
+        sn_error err = {0};
+        sn_target t;
+        sn_kernel k;
+        em e;
+        assert_true(sn_target_init(&t, target, &err));
+        assert_true(sn_kernel_describe(plan->m, &plan->step[i], &k));
+        assert_true(em_init(&e, &t, "count", k.compute, &err));
+        sn_kernel_emit(&e, &k);
+        LLVMModuleRef module = em_finish(&e, &err);
+        if (!module) fail_msg("%s", err.message);
+        char *ir = LLVMPrintModuleToString(module);
+        for (const char *s = ir; (s = strstr(s, text)); s++) n++;
+        LLVMDisposeMessage(ir);
+        em_free(&e);
+    }
+    return n;
+}
 
 static void nan_in_rows(void **state) {
     (void)state;
@@ -94,7 +174,7 @@ static void nan_in_rows(void **state) {
             sn_module *m = sn_module_new("rows");
             sn_dim n = sn_symbol(m, "N", 1, 1000);
             sn_entry_begin(m, "main");
-            sn_output("y", kernels[k](sn_input(m, "x", SN_F32, ROWS, n)));
+            sn_output("y", kernels[k].make(sn_input(m, "x", SN_F32, ROWS, n)));
             sn_options o = {.level = level, .threads = 2};
             jit_run r;
             if (!jit_open(&r, m, &o, make_data, NULL)) fail_msg("%s", r.why);
@@ -102,6 +182,8 @@ static void nan_in_rows(void **state) {
                 if (!jit_check(&r, "main", &widths[w], 1e-5, 1))
                     fail_msg("kernel %zu, level %d, width %lld: %s", k, level, (long long)widths[w],
                              r.why);
+            int looks = level == 4 ? count_in_kernels(r.p, "x86-64-v3", " une ") : kernels[k].looks;
+            if (!looks != !kernels[k].looks) fail_msg("kernel %zu, level %d: %d", k, level, looks);
             jit_close(&r);
             sn_module_free(m);
         }
@@ -138,6 +220,43 @@ static void dropout(void **state) {
         jit_close(&r);
         sn_module_free(m);
     }
+}
+
+/* Sums of rows that share operands are computed several at a time, and what they share is loaded once.
+ * Random numbers of the elements are much code, which would stand there for each of the rows. */
+static const struct {
+    int64_t y_columns, z_rows, z_columns; /* z_rows 0: N; z_columns 0: no z */
+    bool drawn;                           /* dropout of x */
+} sums[] = {{1, 0, 0, false}, {1, 1, 1, false}, {1, 0, 1, false}, {3, 1, 3, false},
+            {3, 0, 1, false}, {3, 0, 3, false}, {1, 0, 0, true}};
+enum { WIDTH = 100, N_SUMS = sizeof sums / sizeof *sums };
+
+static void rows_in_tiles(void **state) {
+    (void)state;
+    int loads[N_SUMS];
+    for (int i = 0; i < N_SUMS; i++) {
+        sn_module *m = sn_module_new("rows");
+        sn_dim n = sn_symbol(m, "N", 2, 1000), z_rows = sums[i].z_rows ? sums[i].z_rows : n;
+        sn_entry_begin(m, "main");
+        sn_tensor x = sn_input(m, "x", SN_F32, n, 1, WIDTH);
+        if (sums[i].drawn) x = sn_dropout(x, sn_input(m, "rng", SN_I64, 2), 0.3);
+        sn_tensor y = sn_mul(x, sn_input(m, "y", SN_F32, 1, sums[i].y_columns, WIDTH));
+        if (sums[i].z_columns)
+            y = sn_sub(y, sn_input(m, "z", SN_F32, z_rows, sums[i].z_columns, WIDTH));
+        sn_output("sum", sn_sum_keep(y, -1));
+        sn_options o = {.level = 4, .threads = 2};
+        jit_run r;
+        if (!jit_open(&r, m, &o, draw_data, NULL)) fail_msg("%s", r.why);
+        for (int64_t size = 3; size < 9; size++)
+            if (!jit_check(&r, "main", &size, 1e-5, 1)) fail_msg("%s", r.why);
+        loads[i] = count_in_kernels(r.p, "x86-64-v3", "load <8 x float>");
+        jit_close(&r);
+        sn_module_free(m);
+    }
+    assert_true(loads[1] < loads[2]); /* z is the same for all rows; it is not */
+    assert_true(loads[3] < loads[5]); /* the same along one of two axes */
+    assert_true(loads[4] < loads[5]); /* along the other */
+    assert_true(loads[6] < loads[0]); /* no tile */
 }
 
 /* A constant that the kernel itself could make, and that a gather reads from memory. */
@@ -339,7 +458,8 @@ static void first_of_long_rows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nan_in_rows),       cmocka_unit_test(dropout),
-        cmocka_unit_test(gathered_constant), cmocka_unit_test(nan_in_sorts),
-        cmocka_unit_test(first_of_rows),     cmocka_unit_test(first_of_long_rows)};
+        cmocka_unit_test(rows_in_tiles),     cmocka_unit_test(gathered_constant),
+        cmocka_unit_test(nan_in_sorts),      cmocka_unit_test(first_of_rows),
+        cmocka_unit_test(first_of_long_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
