@@ -21,6 +21,12 @@ typedef struct leaf {
     const sn_entry *entry; /* entry of an input; NULL for the others */
 } leaf;
 
+/* What may become a result later. */
+typedef struct described {
+    const sn_node *x;
+    const char *text;
+} described;
+
 typedef struct front {
     scope *top;         /* NULL: no scope */
     const char *params; /* prefix of parameters */
@@ -30,6 +36,8 @@ typedef struct front {
     int n_leaf, cap_leaf;
     int64_t stream;
     sn_tensor added_loss;
+    described *described; /* [n_described] */
+    int n_described, cap_described;
 } front;
 
 static front *state_of(sn_module *m) {
@@ -436,8 +444,50 @@ void sn_output_at(sn_loc at, const char *name, sn_tensor x) {
     sn_entry *e = current_entry(x->m, "sn_output");
     if (!e) return;
     if (front_name(x->m, "sn_output", name) &&
-        free_name(x->m, e->output, e->n_output, name, x, "sn_output"))
+        free_name(x->m, e->output, e->n_output, name, x, "sn_output")) {
         sn_entry_output(x->m, e, name, x);
+        const front *f = state_of(x->m);
+        for (int i = 0; i < f->n_described; i++)
+            if (f->described[i].x == x)
+                sn_module_describe(x->m, e->name, name, f->described[i].text);
+    }
+}
+
+static bool text_fits(sn_module *m, const char *what, const char *text) {
+    const char *why = sn_text_problem(text);
+    if (why) sn_module_fail(m, SN_ERR_USAGE, "%s: the text %s", what, why);
+    return !why;
+}
+
+sn_tensor sn_describe_at(sn_loc at, sn_tensor x, const char *text) {
+    FRONT_ENTER("sn_describe", x);
+    sn_module *m = x->m;
+    if (!text_fits(m, "sn_describe", text)) return sn_module_error_node(m);
+    front *f = state_of(m);
+    const sn_entry *e = f->entry;
+    bool input = x->op == SN_OP_input;
+    if (input || x->op == SN_OP_param || x->op == SN_OP_state)
+        sn_module_describe(m, input && e ? e->name : NULL, sn_attr_str(x, SN_A_name, ""), text);
+    for (int i = 0; e && i < e->n_output; i++)
+        if (e->output[i].node == x) sn_module_describe(m, e->name, e->output[i].name, text);
+    f->described =
+        sn_arena_grow(m, f->described, sizeof *f->described, f->n_described, &f->cap_described);
+    f->described[f->n_described++] = (described){x, sn_arena_str(m, text)};
+    return x;
+}
+
+sn_dim sn_describe_dim_at(sn_loc at, sn_module *m, sn_dim d, const char *text) {
+    if (!front_enter_module(at, m) || !text_fits(m, "sn_describe_dim", text)) return d;
+    char name[256] = "a dimension of another module";
+    if (sn_dim_valid(m, d)) sn_dim_print(m, d, name, sizeof name);
+    int i = 0;
+    while (i < sn_symbol_count(m) && strcmp(sn_symbol_at(m, i)->name, name)) i++;
+    const sn_entry *e = state_of(m)->entry;
+    if (i < sn_symbol_count(m))
+        sn_module_describe(m, e ? e->name : NULL, name, text);
+    else
+        sn_module_fail(m, SN_ERR_USAGE, "sn_describe_dim: %s is not a symbol", name);
+    return d;
 }
 
 void sn_assign_at(sn_loc at, sn_tensor state, sn_tensor x) {

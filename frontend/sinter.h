@@ -180,6 +180,15 @@ sn_tensor sn_uniform_at(sn_loc, sn_tensor rng, const sn_dim *shape);
  * fused where `explain` says `not fused`: it says `accepted`, and strict fusion lets them pass, at every level and in
  * every entry. Returns x. If nothing in that line is unfused, a note says so. */
 #define sn_accept_unfused(x) sn_accept_unfused_at(SN_HERE, x)
+/* What x is, for those who use the model: an input, a parameter, a state or a result of the current entry (before or
+ * after sn_output); of other tensors nothing is said. One line, for example "loudness in dB, one row for each 10 ms". It
+ * stands in comments of NAME.h and NAME.d.ts, in `sinter inspect`, and in errors that refuse an input. A later text
+ * replaces it. Returns x. sn_describe_dim: the same of a symbol, in the current entry, or before the first one in all;
+ * returns d. */
+#define sn_describe(x, text) sn_describe_at(SN_HERE, x, text)
+#define sn_describe_dim(m, d, text) sn_describe_dim_at(SN_HERE, m, d, text)
+sn_tensor sn_describe_at(sn_loc, sn_tensor x, const char *text);
+sn_dim sn_describe_dim_at(sn_loc, sn_module *m, sn_dim d, const char *text);
 void sn_entry_begin_at(sn_loc, sn_module *m, const char *name);
 void sn_output_at(sn_loc, const char *name, sn_tensor x);
 void sn_assign_at(sn_loc, sn_tensor state, sn_tensor x);

@@ -512,6 +512,10 @@ class builder {
     dim symbol(const char *name, int64_t lo, int64_t hi, sn_loc at = SN_CALLER) {
         return dim(m_, sn_new_symbol_at(at, m_, name, lo, hi));
     }
+    /* what the symbol is, for those who use the model; returns it */
+    dim describe(dim symbol, const char *text, sn_loc at = SN_CALLER) {
+        return dim(m_, sn_describe_dim_at(at, m_, symbol.get(), text));
+    }
     void entry(const char *name, sn_loc at = SN_CALLER) { sn_entry_begin_at(at, m_, name); }
     /* auto s = m.in("layer0"): names have this prefix as long as s exists */
     [[nodiscard]] scope in(const std::string &name, sn_loc at = SN_CALLER) {
@@ -569,6 +573,10 @@ inline tensor shard(tensor x, int axis, const char *mesh, std::initializer_list<
 
 inline void output(const char *name, tensor x, sn_loc at = SN_CALLER) {
     sn_output_at(at, name, x.get());
+}
+/* what x is, for those who use the model: see sn_describe; returns x */
+inline tensor describe(tensor x, const char *text, sn_loc at = SN_CALLER) {
+    return sn_describe_at(at, x.get(), text);
 }
 inline void assign(tensor state, tensor x, sn_loc at = SN_CALLER) {
     sn_assign_at(at, state.get(), x.get());

@@ -64,6 +64,8 @@ struct sn_module {
     int n_note;
     sn_accepted *accepted; /* [n_accepted] */
     int n_accepted, cap_accepted;
+    sn_text *text; /* [n_text] */
+    int n_text, cap_text;
     void *frontend;     /* the frontend's state; arena memory */
     sn_node **replaced; /* [2 n_replaced] pairs: a node, and the node that replaces it */
     int n_replaced;

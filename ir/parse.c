@@ -512,16 +512,30 @@ static bool parse_entry(parser *ps) {
     return true;
 }
 
+/* describe "ENTRY" "NAME" "TEXT", as sn_module_describe; "": any entry */
+static bool parse_text(parser *ps) {
+    const char *entry, *name, *text;
+    if (!parse_string(ps, &entry) || !parse_string(ps, &name) || !parse_string(ps, &text))
+        return false;
+    const char *why = sn_text_problem(text);
+    if (why) return fail_at(ps, ps->p, "a description %s", why);
+    sn_module_describe(ps->m, *entry ? entry : NULL, name, text);
+    return true;
+}
+
 static bool parse_items(parser *ps) {
     static const struct {
         const char *word;
         bool (*parse)(parser *);
-    } items[] = {{"dim", parse_symbol}, {"region", parse_region}, {"entry", parse_entry}};
+    } items[] = {{"dim", parse_symbol},
+                 {"region", parse_region},
+                 {"entry", parse_entry},
+                 {"describe", parse_text}};
     const size_t n_item = sizeof items / sizeof *items;
     while (peek(ps)) {
         size_t i = 0;
         while (i < n_item && !accept_word(ps, items[i].word)) i++;
-        if (i == n_item) return fail_expected(ps, "dim, region or entry");
+        if (i == n_item) return fail_expected(ps, "dim, region, entry or describe");
         if (!items[i].parse(ps)) return false;
     }
     return true;

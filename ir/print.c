@@ -389,6 +389,19 @@ static bool printer_end(printer *p, bool ok) {
     return ok;
 }
 
+static void print_texts(FILE *f, const sn_module *m) {
+    const sn_text *t;
+    for (int n = sn_module_texts(m, &t); n--; t++) {
+        fputs("describe ", f);
+        print_quoted(f, t->entry ? t->entry : "");
+        fputc(' ', f);
+        print_quoted(f, t->name);
+        fputc(' ', f);
+        print_quoted(f, t->text);
+        fputc('\n', f);
+    }
+}
+
 static bool print_module(FILE *f, sn_module *m, bool declared) {
     printer p = printer_new(f, m);
     p.declared = declared;
@@ -405,6 +418,7 @@ static bool print_module(FILE *f, sn_module *m, bool declared) {
             fprintf(f, "%" PRId64 "]\n", s->hi);
     }
     for (int i = 0; ok && i < sn_entry_count(m); i++) ok = print_entry(&p, sn_entry_at(m, i));
+    print_texts(f, m);
     return printer_end(&p, ok);
 }
 

@@ -30,10 +30,11 @@ static void print_help(FILE *f) {
 
 /* ---- summary of a model ---- */
 
-static void print_tensor(const char *role, const char *name, const sn_node *n) {
-    char shape[128];
+static void print_tensor(const sn_entry *e, const char *role, const char *name, const sn_node *n) {
+    char shape[128], about[SN_MAX_TEXT + 4];
     sn_shape_print(n->m, n->rank, n->shape, shape, sizeof shape);
-    printf("    %-8s %-12s %s%s\n", role, name, sn_dtype_name((sn_dtype)n->dtype), shape);
+    printf("    %-8s %-12s %s%s%s\n", role, name, sn_dtype_name((sn_dtype)n->dtype), shape,
+           sn_module_text_in(n->m, e->name, name, about, sizeof about));
 }
 
 static void print_entry(sn_module *m, const sn_entry *e) {
@@ -41,19 +42,21 @@ static void print_entry(sn_module *m, const sn_entry *e) {
     sn_order order = sn_entry_topo(m, e);
     for (int i = 0; i < order.n; i++)
         if (order.node[i]->op == SN_OP_input)
-            print_tensor("input", sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]);
+            print_tensor(e, "input", sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]);
     for (int i = 0; i < e->n_output; i++)
-        print_tensor("output", e->output[i].name, e->output[i].node);
+        print_tensor(e, "output", e->output[i].name, e->output[i].node);
     if (e->n_assign) printf("    assigns  %d states or parameters\n", e->n_assign);
 }
 
-static void json_tensor(json_out *j, const char *name, const sn_node *n) {
+static void json_tensor(json_out *j, const sn_entry *e, const char *name, const sn_node *n) {
     char shape[128];
+    const char *about = sn_module_text(n->m, e->name, name);
     sn_shape_print(n->m, n->rank, n->shape, shape, sizeof shape);
     json_object(j, NULL);
     json_text(j, "name", name);
     json_text(j, "type", sn_dtype_name((sn_dtype)n->dtype));
     json_text(j, "shape", shape);
+    if (about) json_text(j, "about", about);
     json_close(j);
 }
 
@@ -65,10 +68,10 @@ static void json_entry(json_out *j, sn_module *m, const sn_entry *e) {
     sn_order order = sn_entry_topo(m, e);
     for (int i = 0; i < order.n; i++)
         if (order.node[i]->op == SN_OP_input)
-            json_tensor(j, sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]);
+            json_tensor(j, e, sn_attr_str(order.node[i], SN_A_name, ""), order.node[i]);
     json_close(j);
     json_list(j, "outputs");
-    for (int i = 0; i < e->n_output; i++) json_tensor(j, e->output[i].name, e->output[i].node);
+    for (int i = 0; i < e->n_output; i++) json_tensor(j, e, e->output[i].name, e->output[i].node);
     json_close(j);
     json_close(j);
 }
@@ -114,10 +117,12 @@ static void print_model(const sn_model *model) {
     if (model->vocab) printf(", vocabulary %lld", (long long)model->vocab);
     printf("\nentries\n");
     for (int i = 0; i < sn_entry_count(m); i++) print_entry(m, sn_entry_at(m, i));
+    char about[SN_MAX_TEXT + 4];
     printf("sizes\n");
     for (int i = 0; i < sn_symbol_count(m); i++) {
         const sn_symbol *s = sn_symbol_at(m, i);
-        printf("    %s in %lld..%lld\n", s->name, (long long)s->lo, (long long)s->hi);
+        printf("    %s in %lld..%lld%s\n", s->name, (long long)s->lo, (long long)s->hi,
+               sn_module_text_in(m, NULL, s->name, about, sizeof about));
     }
 }
 

@@ -173,6 +173,12 @@ typedef struct job {
     em_val symbols; /* i64 [symbols of the module] */
 } job;
 
+/* " (what the model says about it)" */
+enum { ABOUT = SN_MAX_TEXT + 4 };
+static const char *about(const job *j, const char *name, char text[ABOUT]) {
+    return sn_module_text_in(j->a->m, j->entry->name, name, text, ABOUT);
+}
+
 static em_val dim_value(job *j, sn_dim d) {
     return sn_dim_emit(j->e, j->a->m, d, j->symbols, NULL);
 }
@@ -324,6 +330,7 @@ static void print_range(const job *j, const sn_range_check *k, char *text, size_
 static void take_dims(job *j, int first, em_var status) {
     em *e = j->e;
     sn_module *m = j->a->m;
+    char text[ABOUT];
     j->symbols = em_stack(e, SN_I64, sn_symbol_count(m) + 1);
     for (int s = 0; s < sn_symbol_count(m); s++) sn_aot_put(e, j->symbols, 8 * (int64_t)s, 1);
     for (int i = 0; i < j->entry->n_symbol; i++) {
@@ -333,9 +340,9 @@ static void take_dims(job *j, int first, em_var status) {
         sn_aot_put(e, j->symbols, 8 * (int64_t)s, v);
         em_val out = em_or(e, em_cmp(e, EM_LT, v, sym->lo), em_cmp(e, EM_GT, v, sym->hi));
         sn_aot_fail_if(e, status, out,
-                       sn_aot_code(j->a, SN_AOT_RANGE, "%s: %s is outside its range %lld..%lld",
-                                   j->entry->name, sym->name, (long long)sym->lo,
-                                   (long long)sym->hi));
+                       sn_aot_code(j->a, SN_AOT_RANGE, "%s: %s%s is outside its range %lld..%lld",
+                                   j->entry->name, sym->name, about(j, sym->name, text),
+                                   (long long)sym->lo, (long long)sym->hi));
     }
     const sn_compiled_entry *c = j->c;
     for (int i = 0; i < c->n_range; i++) {
@@ -362,14 +369,15 @@ static em_val is_outside(job *j, const sn_element_limit *l, sn_dtype t, em_val v
 }
 
 static int outside_code(job *j, const sn_element_limit *l, bool number) {
-    char low[128], high[128];
+    char low[128], high[128], text[ABOUT];
     sn_dim_print(j->a->m, l->low, low, sizeof low);
     sn_dim_print(j->a->m, l->high, high, sizeof high);
+    about(j, l->input, text);
     return number
-               ? sn_aot_code(j->a, SN_AOT_INDEX, "%s: '%s' is not a finite number of at least %s",
-                             j->entry->name, l->input, low)
-               : sn_aot_code(j->a, SN_AOT_INDEX, "%s: an element of '%s' is outside %s..%s",
-                             j->entry->name, l->input, low, l->open ? "" : high);
+               ? sn_aot_code(j->a, SN_AOT_INDEX, "%s: '%s'%s is not a finite number of at least %s",
+                             j->entry->name, l->input, text, low)
+               : sn_aot_code(j->a, SN_AOT_INDEX, "%s: an element of '%s'%s is outside %s..%s",
+                             j->entry->name, l->input, text, low, l->open ? "" : high);
 }
 
 /* Checks the elements of inputs that have limits. */

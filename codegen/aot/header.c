@@ -25,9 +25,25 @@ static void print_dims(const sn_aot_entry *t, FILE *f) {
     for (int k = 0; k < t->n_symbol; k++) fprintf(f, ", int64_t %s", t->dim_name[k]);
 }
 
-/* ", meaning of the argument", if the caller of sn_emit gave one. */
+/* What the model says about an argument (sn_describe), or the caller of sn_emit; NULL: nothing. */
+static const char *meaning(const sn_aot *a, const sn_aot_entry *t, const char *name) {
+    const char *text = sn_module_text(a->m, t->name, name);
+    return text || !a->o->describe ? text : a->o->describe(t->name, name);
+}
+
+/* The parameter or state that the text is about; NULL: it is about something else. */
+static const sn_node *leaf_of(const sn_aot *a, const sn_text *t) {
+    for (uint32_t i = 0; !t->entry && i < sn_module_node_count(a->m); i++) {
+        const sn_node *x = sn_module_node(a->m, i);
+        if ((x->op == SN_OP_param || x->op == SN_OP_state) &&
+            !strcmp(sn_attr_str(x, SN_A_name, ""), t->name))
+            return x;
+    }
+    return NULL;
+}
+
 static void print_meaning(const sn_aot *a, const sn_aot_entry *t, const char *name, FILE *f) {
-    const char *text = a->o->describe ? a->o->describe(t->name, name) : NULL;
+    const char *text = meaning(a, t, name);
     fprintf(f, text ? ": %s\n" : "\n", text);
 }
 
@@ -405,6 +421,25 @@ static const char parameters[] =
     "    return (char *)state + p->offset;\n"
     "}\n";
 
+/* What the model says about parameters and states. */
+static void print_leaves(const sn_aot *a, FILE *f) {
+    const sn_text *t;
+    bool any = false;
+    for (int n = sn_module_texts(a->m, &t); n--; t++) {
+        const sn_node *x = leaf_of(a, t);
+        if (!x) continue;
+        if (!any) fputs("/* Parameters and states:\n", f);
+        any = true;
+        fprintf(f, " *   %-10s %s %s, %s", t->name, sn_dtype_name((sn_dtype)x->dtype),
+                shape_of(a, x), x->op == SN_OP_param ? "a parameter" : "a state");
+        for (int i = 0; i < a->n_state; i++)
+            if (!strcmp(a->state[i].name, t->name))
+                fprintf(f, ", from byte %zu of the state on", a->state[i].offset);
+        fprintf(f, ": %s\n", t->text);
+    }
+    if (any) fputs(" */\n\n", f);
+}
+
 /* "0 f32, 1 f64, …" */
 static const char *dtype_numbers(const sn_aot *a) {
     const char *s = "";
@@ -479,6 +514,7 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
     expand(middle, words, f);
     print_labels(a, f);
     if (a->n_state) expand(of_state, words, f);
+    print_leaves(a, f);
     expand(of_entries, words, f);
     for (int i = 0; i < a->n_entry; i++) print_entry(a, &a->entry[i], &macros, f);
     if (a->n_trained) expand(parameters, words, f);
@@ -486,10 +522,17 @@ bool sn_aot_print_header(sn_aot *a, FILE *f) {
     return !ferror(f) || sn_fail(a->err, SN_ERR_FILE, "cannot write the header");
 }
 
-static void manifest_tensor(const sn_aot *a, const char *role, const sn_binding *b,
-                            const char *name, FILE *f) {
+static void manifest_about(const sn_aot *a, const sn_aot_entry *t, const char *name,
+                           const char *argument, FILE *f) {
+    const char *text = meaning(a, t, argument);
+    if (text) fprintf(f, "  about %s %s\n", name, text);
+}
+
+static void manifest_tensor(const sn_aot *a, const sn_aot_entry *t, const char *role,
+                            const sn_binding *b, const char *name, FILE *f) {
     fprintf(f, "  %s %s %s %s\n", role, name, sn_dtype_name((sn_dtype)b->node->dtype),
             shape_of(a, b->node));
+    manifest_about(a, t, name, b->name, f);
 }
 
 bool sn_aot_print_manifest(sn_aot *a, FILE *f) {
@@ -513,17 +556,21 @@ bool sn_aot_print_manifest(sn_aot *a, FILE *f) {
         fprintf(f, "  needs %s (%s)\n", sn_target_needs(t, needs, sizeof needs),
                 *t->tune ? t->tune : t->cpu);
     }
+    const sn_text *text;
+    for (int n = sn_module_texts(a->m, &text); n--; text++)
+        if (leaf_of(a, text)) fprintf(f, "about %s %s\n", text->name, text->text);
     for (int i = 0; i < a->n_entry; i++) {
         const sn_aot_entry *t = &a->entry[i];
         fprintf(f, "entry %s%s\n", t->name, t->has_state ? " state" : "");
         for (int k = 0; k < t->n_symbol; k++) {
             const sn_symbol *s = sn_symbol_at(a->m, t->symbol[k]);
             fprintf(f, "  dim %s %lld %lld\n", t->dim_name[k], (long long)s->lo, (long long)s->hi);
+            manifest_about(a, t, t->dim_name[k], s->name, f);
         }
         for (int k = 0; k < t->n_input; k++)
-            manifest_tensor(a, "in", &t->input[k], t->input_name[k], f);
+            manifest_tensor(a, t, "in", &t->input[k], t->input_name[k], f);
         for (int k = 0; k < t->n_output; k++)
-            manifest_tensor(a, "out", &t->output[k], t->output_name[k], f);
+            manifest_tensor(a, t, "out", &t->output[k], t->output_name[k], f);
     }
     return true;
 }

@@ -83,7 +83,7 @@ void sn_aot_check_pointer(em *e, sn_aot *a, em_var status, em_val p, bool aligne
 }
 
 int sn_aot_code(sn_aot *a, int kind, const char *fmt, ...) {
-    char text[256];
+    char text[256 + SN_MAX_TEXT];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);

@@ -55,12 +55,13 @@ class Tensor(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of an artefact; str() is its signature. dims: (name, least, largest)."""
+    """An entry of an artefact; str() is its signature. dims: (name, least, largest); about: what a name means."""
     name: str
     has_state: bool
     dims: List[Tuple[str, int, int]]
     inputs: List[Tensor]
     outputs: List[Tensor]
+    about: Dict[str, str]
 
     def __str__(self) -> str:
         lengths = ["%s %d to %d" % d for d in self.dims]
@@ -74,7 +75,8 @@ class Artefact(_Owner):
 
     `entries` maps names to their dimensions, inputs and outputs. The state (caches, or parameters and what the optimizer
     has during training) is one sequence's; `state` is its bytes, to copy, save and assign, reset() begins anew.
-    `parameters`: what a training step trains, as arrays in the state. threads 0: OpenMP's default."""
+    `parameters`: what a training step trains, as arrays in the state; `about`: what the model says about parameters and
+    states. threads 0: OpenMP's default."""
 
     def __init__(self, path: Path, weights: Optional[Path] = None, threads: int = 0, cc: str = "cc") -> None:
         self._path = path = os.path.abspath(os.fspath(path))
@@ -104,7 +106,8 @@ class Artefact(_Owner):
     def _read(self, manifest: str) -> None:
         self.entries: Dict[str, Entry] = {}
         self.state_bytes, self._n_parameters = 0, 0
-        entry = Entry("", False, [], [], [])
+        self.about: Dict[str, str] = {}
+        entry = Entry("", False, [], [], [], {})
         for line in manifest.splitlines():
             word = line.split()
             if not word:
@@ -114,9 +117,11 @@ class Artefact(_Owner):
             elif word[0] == "state":
                 self.state_bytes, self._n_parameters = int(word[1]), int(word[2]) if len(word) > 2 else 0
             elif word[0] == "entry":
-                entry = self.entries[word[1]] = Entry(word[1], "state" in word[2:], [], [], [])
+                entry = self.entries[word[1]] = Entry(word[1], "state" in word[2:], [], [], [], {})
             elif word[0] == "dim":
                 entry.dims.append((word[1], int(word[2]), int(word[3])))
+            elif word[0] == "about":
+                (entry.about if entry.name else self.about)[word[1]] = line.split(None, 2)[2]
             elif word[0] in ("in", "out"):
                 sizes = [s for s in word[3].strip("[]").split(",") if s]
                 (entry.inputs if word[0] == "in" else entry.outputs).append(Tensor(word[1], word[2], sizes))

@@ -431,6 +431,15 @@ class Module:
         self.check()
         self.outputs.setdefault(self._entry, {})[name] = x
 
+    def describe(self, x: Union[Node, Dim], text: str) -> None:
+        """What an input, parameter, state, output of the current entry, or size is, in one line for those who use the
+        model: it stands in headers of artefacts, in `sinter inspect`, and in errors that refuse an input."""
+        if isinstance(x, Dim):
+            function("describe_dim_at", ctypes.c_int64)(here(), self, ctypes.c_int64(x.handle), text.encode())
+        else:
+            function("describe_at")(here(), x, text.encode())
+        self.check()
+
     def assign(self, state: Node, x: Node) -> None:
         """The value of the state, or parameter, after the run."""
         function("assign_at", None)(here(), state, x)

@@ -103,6 +103,11 @@ static bool read_label(sn_manifest *m, const char *s) {
     return sscanf(s, "%*u %n", &at) == 0 && at > 0;
 }
 
+static bool read_about(sn_manifest *m, const char *s) {
+    (void)m;
+    return strchr(s, ' ') != NULL;
+}
+
 static const struct {
     const char *word;
     bool (*read)(sn_manifest *m, const char *rest);
@@ -112,7 +117,7 @@ static const struct {
     {"target", read_target},   {"entry", read_entry},     {"dim", read_dim},
     {"in", read_input},        {"out", read_output},      {"label", read_label},
     {"needs", read_needs},     {"bos", read_bos},         {"eos", read_eos},
-    {"source", read_source},
+    {"source", read_source},   {"about", read_about},
 };
 
 static bool read_line(sn_manifest *m, const char *line) {
@@ -165,6 +170,32 @@ const char *sn_manifest_label(const char *manifest, int64_t i, int *length) {
     p += strlen(begin);
     *length = (int)strcspn(p, "\n");
     return p;
+}
+
+/* What follows the word and a space; NULL: the text begins otherwise. */
+static const char *after(const char *s, const char *word) {
+    size_t n = strlen(word);
+    return !strncmp(s, word, n) && s[n] == ' ' ? s + n + 1 : NULL;
+}
+
+const char *sn_manifest_about(const char *manifest, const char *entry, const char *name,
+                              int *length) {
+    bool inside = !entry;
+    for (const char *s = manifest; *s; s += *s == '\n') {
+        s += strspn(s, " ");
+        size_t n = strcspn(s, "\n");
+        const char *rest = after(s, "entry");
+        if (rest) {
+            size_t word = strcspn(rest, " \n");
+            inside = entry && word == strlen(entry) && !strncmp(rest, entry, word);
+        }
+        if (inside && (rest = after(s, "about")) && (rest = after(rest, name))) {
+            *length = (int)(s + n - rest);
+            return rest;
+        }
+        s += n;
+    }
+    return NULL;
 }
 
 const sn_manifest_entry *sn_manifest_get(const sn_manifest *m, const char *entry) {

@@ -72,9 +72,9 @@ int main() {
     ok &= throws("3 elements, the shape 4", [] { std::vector<float> v(3); sinter::array("v", v, {2, 2}); });
     /* masks, comparisons, sizes as numbers */
     sinter::module m("right");
-    sinter::dim T = m.symbol("T", 1, 64);
+    sinter::dim T = m.describe(m.symbol("T", 1, 64), "rows");
     m.entry("forward");
-    sinter::tensor x = m.input("x", SN_F32, {1, 1, T, 8});
+    sinter::tensor x = sinter::describe(m.input("x", SN_F32, {1, 1, T, 8}), "heights");
     sinter::attention_options o;
     int every = 2;
     o.mask = [=](const sinter::score_context &c) { return c.k <= c.q & c.k % every == 0; };
@@ -85,6 +85,7 @@ int main() {
     in[3] = -1;
     s.run("forward", {sinter::array("x", in, {1, 1, 2, 8})}, {sinter::array("y", out, {1, 1, 2, 8})});
     ok &= out[0] == 1.0f / 3 && out[3] == -1.0f / 3 && out[8] == 1.0f / 3;
+    ok &= throws("'x' (heights) must be", [&] { s.run("forward", {sinter::array("x", in, {16})}, {}); });
     ok &= throws("y", [&] { s.run("forward", {sinter::array("x", in, {1, 1, 2, 8})}, {sinter::array("y", out, {1, 1, 4, 4})}); });
     /* a loop over the elements; a lambda that throws */
     sinter::module loops("loops");

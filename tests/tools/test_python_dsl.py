@@ -183,6 +183,19 @@ def artefacts(tmp):
     x = draw(5, 4)
     with sinter.Artefact(program.save_artefact(tmp, "up", embed_weights=True)) as artefact:
         assert np.array_equal(artefact.run("forward", x=x)["y"], program(x))
+        assert not artefact.about, artefact.about
+    m = sinter.Module("told")
+    rows, w = m.symbol("N", 1, 9), m.param("w", "f32", (4,))
+    m.describe(rows, "rows of a table")
+    m.describe(w, "weights of columns")
+    m.entry("forward")
+    y = m.input("x", "f32", (rows, 4)) * w
+    m.describe(y, "weighted é")
+    m.output("y", y)
+    program = sinter.compile(m, seed=1)
+    with sinter.Artefact(program.save_artefact(tmp, "told", embed_weights=True)) as artefact:
+        assert artefact.about == {"w": "weights of columns"}, artefact.about
+        assert artefact.entries["forward"].about == {"N": "rows of a table", "y": "weighted é"}, artefact.entries
 
 
 def documentation(tmp):

@@ -14,19 +14,42 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static void print_entry(const sn_manifest_entry *e) {
+/* What it means, if the manifest says so, and the end of the line. */
+static void print_about(const char *manifest, const char *entry, const char *name) {
+    int n;
+    const char *text = sn_manifest_about(manifest, entry, name, &n);
+    if (text) {
+        char about[SN_MANIFEST_ABOUT + 1];
+        snprintf(about, sizeof about, "%.*s", n, text);
+        sn_mask_controls(about, "");
+        printf(" (%s)", about);
+    }
+    putchar('\n');
+}
+
+static void print_entry(const char *manifest, const sn_manifest_entry *e) {
     printf("entry       %s%s\n", e->name, e->has_state ? " (has a state)" : "");
-    for (int i = 0; i < e->n_dim; i++)
-        printf("            %s: %" PRId64 " to %" PRId64 "\n", e->dim[i].name, e->dim[i].lo,
+    for (int i = 0; i < e->n_dim; i++) {
+        printf("            %s: %" PRId64 " to %" PRId64, e->dim[i].name, e->dim[i].lo,
                e->dim[i].hi);
+        print_about(manifest, e->name, e->dim[i].name);
+    }
     for (int i = 0; i < e->n_tensor; i++) {
         const sn_manifest_tensor *t = &e->tensor[i];
-        printf("            %s %s %s %s\n", t->is_output ? "->" : "  ", t->name,
+        printf("            %s %s %s %s", t->is_output ? "->" : "  ", t->name,
                sn_dtype_name(t->dtype), t->shape);
+        print_about(manifest, e->name, t->name);
     }
 }
 
-static void json_tensors(json_out *j, const sn_manifest_entry *e, bool outputs) {
+static void json_about(json_out *j, const char *manifest, const char *entry, const char *name) {
+    int n;
+    const char *text = sn_manifest_about(manifest, entry, name, &n);
+    if (text) json_bytes(j, "about", text, (size_t)n);
+}
+
+static void json_tensors(json_out *j, const char *manifest, const sn_manifest_entry *e,
+                         bool outputs) {
     json_list(j, outputs ? "outputs" : "inputs");
     for (int i = 0; i < e->n_tensor; i++) {
         const sn_manifest_tensor *t = &e->tensor[i];
@@ -35,6 +58,7 @@ static void json_tensors(json_out *j, const sn_manifest_entry *e, bool outputs) 
         json_text(j, "name", t->name);
         json_text(j, "type", sn_dtype_name(t->dtype));
         json_text(j, "shape", t->shape);
+        json_about(j, manifest, e->name, t->name);
         json_close(j);
     }
     json_close(j);
@@ -106,7 +130,7 @@ static void json_functions(json_out *j, const sn_mapping *map) {
     free(list);
 }
 
-static void print_json(const sn_mapping *map, const sn_manifest *m) {
+static void print_json(const sn_mapping *map, const char *text, const sn_manifest *m) {
     char layout[20];
     json_out j = json_begin(stdout);
     json_text(&j, "name", m->name);
@@ -132,8 +156,8 @@ static void print_json(const sn_mapping *map, const sn_manifest *m) {
         json_object(&j, NULL);
         json_text(&j, "name", m->entry[i].name);
         json_bool(&j, "state", m->entry[i].has_state);
-        json_tensors(&j, &m->entry[i], false);
-        json_tensors(&j, &m->entry[i], true);
+        json_tensors(&j, text, &m->entry[i], false);
+        json_tensors(&j, text, &m->entry[i], true);
         json_close(&j);
     }
     json_close(&j);
@@ -142,9 +166,9 @@ static void print_json(const sn_mapping *map, const sn_manifest *m) {
     json_end(&j);
 }
 
-static void print_manifest(const sn_mapping *map, const sn_manifest *m) {
+static void print_manifest(const sn_mapping *map, const char *text, const sn_manifest *m) {
     if (screen()->json) {
-        print_json(map, m);
+        print_json(map, text, m);
         return;
     }
     printf("artefact    %s, by Sinter %s, threads: %s\n", m->name, m->version, m->threads);
@@ -159,7 +183,7 @@ static void print_manifest(const sn_mapping *map, const sn_manifest *m) {
     printf("state       %" PRId64 " bytes per sequence; workspace: %s_ENTRY_workspace()\n",
            m->state_bytes, m->name);
     if (m->n_label) printf("classes     %d named\n", m->n_label);
-    for (int i = 0; i < m->n_entry; i++) print_entry(&m->entry[i]);
+    for (int i = 0; i < m->n_entry; i++) print_entry(text, &m->entry[i]);
 }
 
 static bool print_weights(const sn_mapping *map) {
@@ -217,7 +241,7 @@ static bool print_all(const sn_mapping *map, bool *found, sn_error *err) {
         size_t room = map->size - (size_t)((const unsigned char *)text - map->data);
         if (!memchr(text, 0, room)) break; /* not one of Sinter's: these end with a terminator */
         ok = sn_manifest_parse(text, room, m, err);
-        if (ok) print_manifest(map, m);
+        if (ok) print_manifest(map, text, m);
         if (ok && !screen()->json) print_functions(map);
         *found |= ok;
     }

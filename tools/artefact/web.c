@@ -17,6 +17,7 @@ typedef struct web {
     const web_request *r;
     const sn_emit_options *o;
     sn_manifest manifest;
+    char *text; /* the manifest, allocated */
     sn_aot_header weights;
     sn_error *err;
 } web;
@@ -45,6 +46,7 @@ static bool read_manifest(web *w) {
     bool ok = text ? sn_manifest_parse(text, map.size - (size_t)(text - (const char *)map.data),
                                        &w->manifest, w->err)
                    : sn_fail(w->err, SN_ERR_INTERNAL, "the objects have no manifest");
+    if (ok && !(w->text = strdup(text))) ok = sn_fail(w->err, SN_ERR_MEMORY, "out of memory");
     sn_file_unmap(&map);
     return ok;
 }
@@ -190,23 +192,34 @@ static const char *array_of(sn_dtype t) {
     return arrays[t];
 }
 
-static void print_entry_types(const sn_manifest_entry *e, FILE *f) {
+/* What a name means, in a comment that is open, and the comment's end. */
+static void print_about(const web *w, const char *entry, const char *name, FILE *f) {
+    int n = 0;
+    const char *text = sn_manifest_about(w->text, entry, name, &n);
+    fprintf(f, text ? ": %.*s */" : " */", n, text);
+}
+
+static void print_entry_types(const web *w, const sn_manifest_entry *e, FILE *f) {
     fprintf(f, "  %s: {\n    dims: {", e->name);
-    for (int i = 0; i < e->n_dim; i++)
-        fprintf(f, " /** %" PRId64 " to %" PRId64 " */ %s: number;", e->dim[i].lo, e->dim[i].hi,
-                e->dim[i].name);
+    for (int i = 0; i < e->n_dim; i++) {
+        fprintf(f, "\n      /** %" PRId64 " to %" PRId64, e->dim[i].lo, e->dim[i].hi);
+        print_about(w, e->name, e->dim[i].name, f);
+        fprintf(f, " %s: number;", e->dim[i].name);
+    }
     for (int outputs = 0; outputs < 2; outputs++) {
-        fprintf(f, " };\n    %s: {", outputs ? "outputs" : "inputs");
+        fprintf(f, "\n    };\n    %s: {", outputs ? "outputs" : "inputs");
         for (int i = 0; i < e->n_tensor; i++) {
             const sn_manifest_tensor *t = &e->tensor[i];
             if (t->is_output != outputs) continue;
-            fprintf(f, " /** %s */ '%s': %s%s;", t->shape, t->name, array_of(t->dtype),
+            fprintf(f, "\n      /** %s", t->shape);
+            print_about(w, e->name, t->name, f);
+            fprintf(f, " '%s': %s%s;", t->name, array_of(t->dtype),
                     outputs              ? ""
                     : t->dtype == SN_I64 ? " | bigint[]"
                                          : " | number[] | number");
         }
     }
-    fprintf(f, " };\n  };\n");
+    fprintf(f, "\n    };\n  };\n");
 }
 
 static bool print_types(const web *w, FILE *f) {
@@ -214,7 +227,7 @@ static bool print_types(const web *w, FILE *f) {
             "// %s.d.ts: the types of %s.js. Arrays are row-major; f16 and bf16 are their bits.\n\n"
             "/** Lengths, inputs and outputs of the entries. */\nexport interface Entries {\n",
             w->o->name, w->o->name);
-    for (int i = 0; i < w->manifest.n_entry; i++) print_entry_types(&w->manifest.entry[i], f);
+    for (int i = 0; i < w->manifest.n_entry; i++) print_entry_types(w, &w->manifest.entry[i], f);
     fputs("}\n", f);
     return print_text(w, FOLDER "types.d.ts", f);
 }
@@ -244,6 +257,7 @@ bool web_write(const web_request *r, sn_error *err) {
     *w = (web){.r = r, .o = r->emitted, .err = err};
     bool ok = read_manifest(w) && read_weights(w) && save(w, ".js", print_module) &&
               save(w, ".d.ts", print_types) && (!r->page || save(w, ".html", print_page));
+    free(w->text);
     free(w);
     return ok;
 }

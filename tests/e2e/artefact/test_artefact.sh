@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_artefact.sh SINTER SOURCE_DIR CC SECTION: what artefacts of stories260K promise besides right results.
-# Sections: listing sections size repeat repeat_all bill verify arm small
+# Sections: listing sections size repeat repeat_all bill verify arm small described
 set -u
 sinter=$1 source=$2 cc=$3 section=$4
 here=$source/tests/e2e/artefact
@@ -267,6 +267,66 @@ small() {
     (cd out && ../stack) >out.txt || fail "a stack of 64 KiB: $(cat out.txt)"
     more=$(nm -u out/story.o | awk '{print $2}' | grep -vxE 'open|lseek|mmap|munmap|madvise|close|mem(cpy|set|move)|getauxval' | tr '\n' ' ')
     same "functions that code calls" "$more" ""
+}
+
+# What a model in C says about its arguments, results, sizes, parameters and states.
+described() {
+    cat >own.c <<'EOF'
+#include <sinter/models.h>
+
+SN_MODEL(m, o) {
+    (void)o;
+    sn_dim T = sn_describe_dim(m, sn_symbol(m, "T", 1, 64), "frames of 10 ms");
+    sn_tensor gains = sn_describe(sn_param(m, "gains", SN_F32, 5, 6), "dB for each preset");
+    sn_tensor mean = sn_describe(sn_state(m, "mean", SN_F32, 6), "running mean");
+    sn_entry_begin(m, "mix");
+    sn_tensor frames = sn_describe(sn_input(m, "frames", SN_F32, 2, T, 6), "left and right, 100 % = 0 dB"),
+              mode = sn_describe(sn_input(m, "mode", SN_I32, 2), "preset of each channel");
+    sn_tensor y = sn_add(sn_mul(frames, sn_reshape(sn_embedding(gains, mode), 2, 1, 6)), mean);
+    sn_output("mixed", y);
+    sn_output("peak", sn_describe(sn_amax(y, 0, 1, 2), "the loudest"));
+    sn_describe(y, "after the preset");
+    sn_assign(mean, sn_mean(frames, 0, 1));
+    sn_entry_begin(m, "peek");
+    sn_output("now", mean);
+}
+EOF
+    "$sinter" compile own.c --name own -o own --threads none || fail "compile own.c"
+    for line in "T          a length, 1 to 64: frames of 10 ms" "frames     f32 [2,T,6], read: left and right, 100 % = 0 dB" \
+        "mode       i32 [2], read, 0 to 4: preset of each channel" "mixed      f32 [2,T,6], written: after the preset" \
+        "peak       f32 [], written: the loudest" "now        f32 [6], written: running mean" \
+        "gains      f32 [5,6], a parameter: dB for each preset" "mean       f32 [6], a state, from byte 64 of the state on: running mean"; do
+        grep -qF " *   $line" own/own.h || fail "no line \"$line\" in own.h"
+    done
+    "$sinter" inspect own/own.o >told
+    grep -q -e "-> peak f32 \[\] (the loudest)" told && grep -q "T: 1 to 64 (frames of 10 ms)" told || fail "inspect an object: $(cat told)"
+    "$sinter" inspect own/own.o --json | grep -q '"about": *"after the preset"' || fail "inspect --json"
+    "$sinter" inspect own.c | grep -q "frames  *f32\[2,T,6\] (left and right, 100 % = 0 dB)" || fail "inspect own.c"
+    cat >refused.c <<'EOF'
+#include "own.h"
+#include <stdio.h>
+static _Alignas(64) char state[OWN_STATE_BYTES], workspace[1 << 16];
+int main(void) {
+    static float frames[12], mixed[12], peak;
+    own m;
+    if (own_open(&m, "own/own.weights") || own_mix_workspace(&m, 1) > (int64_t)sizeof workspace) return 1;
+    puts(own_message(own_mix(&m, state, workspace, 65, frames, (int[]){0, 0}, mixed, &peak)));
+    puts(own_message(own_mix(&m, state, workspace, 1, frames, (int[]){0, 5}, mixed, &peak)));
+    return 0;
+}
+EOF
+    $cc -Iown refused.c own/own.o -lm -o refused || fail "a program"
+    same "what is refused" "$(./refused)" "mix: T (frames of 10 ms) is outside its range 1..64
+mix: an element of 'mode' (preset of each channel) is outside 0..4"
+    says "element 0 of 'mode' (preset of each channel) is 7, outside 0..4" "$sinter" run own.c --entry mix --sizes T=1 -i mode=7
+    sed 's/"running mean"/"*\/"/' own.c >bad.c
+    says "bad.c:7: sn_describe: the text must not contain /\* or \*/" "$sinter" compile bad.c --name x -o x
+    sed 's/sn_symbol(m, "T", 1, 64)/3/' own.c >bad.c
+    says "sn_describe_dim: 3 is not a symbol" "$sinter" compile bad.c --name x -o x
+    if command -v wasm-ld-19 >/dev/null 2>&1 || command -v wasm-ld >/dev/null 2>&1; then
+        "$sinter" compile own.c --name own -o web --target wasm32 || fail "a module"
+        grep -qF "/** [2]: preset of each channel */ 'mode': Int32Array" web/own.d.ts || fail "own.d.ts: $(cat web/own.d.ts)"
+    fi
 }
 
 $section
